@@ -1,0 +1,108 @@
+# degas: make, make demo, make test, make bench, make check; prints what it found.
+# Options: CUDA=0|1 MPI=0|1 NCCL=0|1 (default: found by linking), SAN=address,undefined, CC, CFLAGS.
+
+CC ?= gcc
+SAN ?=
+CONFIG := $(if $(SAN),$(subst $(comma),-,$(SAN)),release)
+comma := ,
+B := build/$(or $(subst $(comma),-,$(SAN)),release)
+
+WARNINGS := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wvla -Wmissing-prototypes \
+	-Wstrict-prototypes -Wno-unused-parameter
+OPT ?= -O2 -g
+# Contraction off: predictions must have the same bits on every processor.
+CFLAGS_ALL = -std=c17 -D_GNU_SOURCE $(WARNINGS) $(OPT) -ffp-contract=off -fno-math-errno -pthread -I. \
+	-DGLIB_VERSION_MIN_REQUIRED=GLIB_VERSION_2_74 -DGLIB_VERSION_MAX_ALLOWED=GLIB_VERSION_2_74 \
+	$(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -fno-sanitize-recover=all) \
+	$(shell pkg-config --cflags glib-2.0 libcjson 2>/dev/null) $(CFLAGS)
+LIBS_ALL = $(if $(SAN),-fsanitize=$(SAN)) \
+	$(shell pkg-config --libs glib-2.0 libcjson 2>/dev/null) -ldl -lm -pthread $(LDFLAGS)
+
+# Ranks of docs/architecture.md: a folder links itself and what is below it.
+FOLDERS := base models schedule profiles planner simulator executor
+LOWER_base :=
+LOWER_models := base
+LOWER_schedule := base
+LOWER_profiles := schedule models base
+LOWER_planner := profiles schedule models base
+LOWER_simulator := profiles schedule models base
+LOWER_executor := profiles schedule models base
+LOWER_cli := executor simulator planner profiles schedule models base
+
+EMBEDDED := $(sort $(wildcard models/*.json profiles/*.json cli/plots/*.gp docs/demo/*.txt))
+SOURCES = $(wildcard $(1)/*.c)
+OBJECTS = $(patsubst %.c,$(B)/%.o,$(call SOURCES,$(1)))
+ARCHIVE = $(B)/libdegas-$(1).a
+
+TESTS := $(foreach f,$(FOLDERS) cli,$(wildcard tests/$(f)/test_*.c))
+TEST_PROGRAMS := $(patsubst %.c,$(B)/%,$(TESTS))
+BENCHES := $(patsubst %.c,$(B)/%,$(wildcard tests/bench/bench_*.c))
+
+.DELETE_ON_ERROR:
+.SECONDARY:
+.PHONY: all demo test run-tests bench check format golden clean packages validate help
+
+all: $(B)/degas
+	@ln -sf $(B)/degas degas
+	@scripts/summary.sh
+
+$(B)/degas: $(call OBJECTS,cli) $(foreach f,$(LOWER_cli),$(call ARCHIVE,$(f)))
+	$(CC) -o $@ $(call OBJECTS,cli) $(foreach f,$(LOWER_cli),$(call ARCHIVE,$(f))) $(LIBS_ALL)
+
+$(B)/%.o: %.c | check-packages
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS_ALL) -MMD -MP -c -o $@ $<
+
+$(B)/embedded_data.S: $(EMBEDDED) scripts/embed.sh Makefile
+	@mkdir -p $(@D)
+	scripts/embed.sh $(EMBEDDED) > $@
+
+$(B)/embedded_data.o: $(B)/embedded_data.S $(EMBEDDED)
+	$(CC) -c -o $@ $<
+
+define FOLDER_RULE
+$(call ARCHIVE,$(1)): $(call OBJECTS,$(1)) $(if $(filter base,$(1)),$(B)/embedded_data.o)
+	@rm -f $$@
+	ar rcs $$@ $$^
+endef
+$(foreach f,$(FOLDERS),$(eval $(call FOLDER_RULE,$(f))))
+
+# A test links its folder and everything below; tests of rank 3 may meet the siblings too.
+define TEST_RULE
+$(B)/tests/$(1)/%: $(B)/tests/$(1)/%.o $(2)
+	$$(CC) -o $$@ $$< $(2) $$(LIBS_ALL)
+endef
+$(foreach f,base models schedule profiles,$(eval $(call TEST_RULE,$(f),$(foreach l,$(f) $(LOWER_$(f)),$(call ARCHIVE,$(l))))))
+$(foreach f,planner simulator executor cli bench,$(eval $(call TEST_RULE,$(f),$(foreach l,$(LOWER_cli),$(call ARCHIVE,$(l))))))
+
+.PHONY: check-packages
+check-packages:
+	@pkg-config --exists glib-2.0 libcjson 2>/dev/null || { \
+	echo "make: the development files of GLib and cJSON are missing; run: make packages" >&2; exit 6; }
+
+packages:
+	@scripts/packages.sh
+
+demo: packages
+	@$(MAKE) --no-print-directory all
+	@scripts/demo.sh
+
+test: packages
+	@$(MAKE) --no-print-directory run-tests
+
+run-tests: all $(TEST_PROGRAMS)
+	@scripts/run_tests.sh $(TEST_PROGRAMS) $(sort $(wildcard tests/lint/*.sh tests/cli/test_*.sh))
+
+bench: all $(BENCHES)
+	@scripts/bench.sh $(BENCHES)
+
+check: all
+	@tests/lint/check_all.sh
+
+format:
+	clang-format -i $(wildcard */*.[ch] tests/*/*.[ch])
+
+clean:
+	rm -rf build degas
+
+-include $(shell find $(B) -name '*.d' 2>/dev/null)

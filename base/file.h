@@ -1,0 +1,37 @@
+/*
+ * base/file.h - whole files in, whole files out.
+ *
+ * A file written here is complete or absent: it is written aside, synced and renamed.  An existing
+ * target that is no regular file (/dev/null, a FIFO) is written to directly instead of replaced.
+ * Knows nothing of what is in a file.
+ *
+ * Errors are G_FILE_ERROR of GLib with the path in the message.
+ */
+#ifndef BASE_FILE_H
+#define BASE_FILE_H
+
+#include <glib.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+G_BEGIN_DECLS
+
+/* Inputs beyond this are refused before they are read (a hostile /dev/zero, say). */
+#define FILE_MAX_BYTES (256u * 1024 * 1024)
+
+/*
+ * Reads all of @path; "-" is standard input.  A directory, an unreadable file and a file beyond
+ * FILE_MAX_BYTES are errors (G_FILE_ERROR_ISDIR, ..., G_FILE_ERROR_FAILED).
+ * @contents  (out, owned) NUL-terminated; @n_bytes does not count the NUL.
+ */
+bool file_read(const char *path, char **contents, size_t *n_bytes, GError **error);
+
+/*
+ * Writes @n_bytes of @data to @path, whole or not at all.  On error the old file, if any, is
+ * untouched and no temporary file is left.  "-" is standard output.
+ */
+bool file_write(const char *path, const char *data, size_t n_bytes, GError **error);
+
+G_END_DECLS
+
+#endif /* BASE_FILE_H */

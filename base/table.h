@@ -1,0 +1,34 @@
+/*
+ * base/table.h - tab-separated tables whose header line carries the units.
+ *
+ * What goldens, gnuplot and spreadsheets read.  One header line of column names (with unit
+ * suffixes), then rows; text has tabs, newlines and control bytes replaced by spaces.  Numbers are
+ * printed locale-free.
+ */
+#ifndef BASE_TABLE_H
+#define BASE_TABLE_H
+
+#include <glib.h>
+#include <stdint.h>
+
+G_BEGIN_DECLS
+
+/* A table being written.  Opaque; see table.c. */
+typedef struct Table Table;
+
+/* @header  column names, NULL-terminated, e.g. {"rank", "start_ns", NULL}. */
+Table *table_new(const char *const *header);
+void table_free(Table *table);
+G_DEFINE_AUTOPTR_CLEANUP_FUNC(Table, table_free)
+
+/* Cells fill a row from left to right; a full row ends itself. */
+void table_add_int64(Table *table, int64_t value);
+void table_add_double(Table *table, double value); /* shortest round-trip */
+void table_add_text(Table *table, const char *text);
+
+/* Returns: (borrowed) the text so far; asserts that the last row is complete. */
+const char *table_text(const Table *table, size_t *n_bytes);
+
+G_END_DECLS
+
+#endif /* BASE_TABLE_H */

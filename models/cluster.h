@@ -1,0 +1,88 @@
+/*
+ * models/cluster.h - on what machine: devices, nodes, and the levels of their network.
+ *
+ * Hardware facts only (data-sheet numbers); how much of them software reaches is profiles/'s
+ * matter. Devices of several kinds, and nodes of several sizes, are ordinary.  Devices are numbered
+ * node by node; a rank's number is its device's.
+ *
+ * Levels go from the innermost (devices of one board or NVLink domain) outwards; two devices talk
+ * over the innermost level whose groups hold both.
+ *
+ * Errors: JSON_ERROR_INVALID with file and path.  Thread-safety: values; no globals.
+ */
+#ifndef MODELS_CLUSTER_H
+#define MODELS_CLUSTER_H
+
+#include "base/dtype.h"
+#include "base/json.h"
+
+#include <glib.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+G_BEGIN_DECLS
+
+/* One kind of device. */
+typedef struct {
+    char *name;                  /* (owned) "V100-SXM2-16GB" */
+    double flops_per_s[DTYPE_N]; /* dense peak of matrix units; 0 where unsupported */
+    double vector_flops_per_s;   /* fp32, general cores */
+    int64_t memory_bytes;
+    double memory_bytes_per_s;
+    int64_t n_multiprocessors;
+    int64_t l2_bytes;
+    double power_w; /* 0: unknown */
+} ModelDevice;
+
+/* @n_nodes nodes with @n_devices devices of kind @device each. */
+typedef struct {
+    int64_t device; /* index into devices */
+    int64_t n_devices;
+    int64_t n_nodes;
+} ModelNodes;
+
+/* One level of the network. */
+typedef struct {
+    char *name;            /* (owned) "nvlink", "pcie", "ethernet", ... */
+    int64_t group_devices; /* devices per group; the outermost level: 0 = all */
+    double bytes_per_s;    /* of one device, one direction */
+    double
+        shared_bytes_per_s; /* of one inner group (a node's adapters), one direction; 0: unshared */
+    double latency_s;       /* one message, one way */
+} ModelLevel;
+
+typedef struct {
+    char *name;
+    GArray *devices;              /* of ModelDevice */
+    GArray *nodes;                /* of ModelNodes, in rank order */
+    GArray *levels;               /* of ModelLevel, innermost first */
+    double price_per_device_hour; /* 0: unknown */
+    char *currency;               /* (owned, nullable) */
+    GPtrArray *sources;           /* of (owned) char *: data sheets, papers */
+} ModelCluster;
+
+void model_cluster_free(ModelCluster *cluster);
+G_DEFINE_AUTOPTR_CLEANUP_FUNC(ModelCluster, model_cluster_free)
+ModelCluster *model_cluster_copy(const ModelCluster *cluster);
+
+/* The "cluster" object of a profile file.  Never NULL; errors are recorded in @doc. */
+ModelCluster *model_cluster_read(JsonDoc *doc, const JsonValue *object);
+void model_cluster_write(JsonWriter *writer, const char *key, const ModelCluster *cluster);
+
+int64_t model_cluster_n_devices(const ModelCluster *cluster);
+
+/* The kind of device number @rank, 0 <= rank < n_devices. */
+const ModelDevice *model_cluster_device(const ModelCluster *cluster, int64_t rank);
+
+/* Index of the innermost level whose groups hold both devices. */
+size_t model_cluster_level_between(const ModelCluster *cluster, int64_t rank_a, int64_t rank_b);
+
+/*
+ * Returns: (owned) the cluster cut or extended to @n_devices: nodes are dropped from the end, the
+ * last one cut, or nodes of the last kind added; --gpus.
+ */
+ModelCluster *model_cluster_resized(const ModelCluster *cluster, int64_t n_devices);
+
+G_END_DECLS
+
+#endif /* MODELS_CLUSTER_H */

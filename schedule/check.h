@@ -1,0 +1,32 @@
+/*
+ * schedule/check.h - can it run?
+ *
+ * Separate from the code that builds schedules, so that it can judge them.  Checks that every
+ * (micro-batch, stage, slice) has exactly one F and either one B or one I (with at most one W);
+ * that order and dependencies have no cycle; that along every pair of ranks the messages are
+ * received as often as they are sent.
+ */
+#ifndef SCHEDULE_CHECK_H
+#define SCHEDULE_CHECK_H
+
+#include "schedule/schedule.h"
+
+G_BEGIN_DECLS
+
+/*
+ * Returns false on SCHEDULE_ERROR_INCOMPLETE ("rank 2: B3.0 is missing") or SCHEDULE_ERROR_DEADLOCK
+ * (names the cycle: "rank 0 waits in F1.0 for ..., which waits for ...").
+ * Cost: O(ops).
+ */
+bool schedule_check(const Schedule *schedule, GError **error);
+
+/*
+ * Whether a transport that keeps order per pair of ranks (NCCL, MPI without tags) can run it: the
+ * order in which a rank sends to another equals the order in which that one receives. Returns false
+ * with SCHEDULE_ERROR_DEADLOCK naming the first pair out of order.
+ */
+bool schedule_check_message_order(const Schedule *schedule, GError **error);
+
+G_END_DECLS
+
+#endif /* SCHEDULE_CHECK_H */

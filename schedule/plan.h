@@ -1,0 +1,157 @@
+/*
+ * schedule/plan.h - Plan: how a job is split, in full: degrees, stages, slices, schedule,
+ * conventions.
+ *
+ * Written by planner/ (or by hand), read by all.  A plan file ("degas-plan") also holds the
+ * complete model and cluster; those belong to other folders, so this module reads and writes only
+ * its own keys and cli/ puts the file together.
+ *
+ * Ranks of the cluster are numbered tp fastest, then cp, (ep inside dp,) dp, pp slowest, as
+ * Megatron-LM's default order tp-cp-ep-dp-pp  [Narayanan et al. 2104.04473].
+ */
+#ifndef SCHEDULE_PLAN_H
+#define SCHEDULE_PLAN_H
+
+#include "base/dtype.h"
+#include "base/json.h"
+#include "schedule/report.h"
+#include "schedule/schedule.h"
+
+G_BEGIN_DECLS
+
+#define PLAN_ERROR (plan_error_quark())
+GQuark plan_error_quark(void);
+
+typedef enum {
+    PLAN_ERROR_INVALID,    /* degrees, stages, slices contradict each other or the model */
+    PLAN_ERROR_INFEASIBLE, /* no plan satisfies the limits; the message names the constraint */
+} PlanError;
+
+typedef enum {
+    PLAN_RECOMPUTE_NONE,
+    PLAN_RECOMPUTE_SELECTIVE,
+    PLAN_RECOMPUTE_FULL,
+    PLAN_RECOMPUTE_N
+} PlanRecompute;
+typedef enum {
+    PLAN_OFFLOAD_NONE,
+    PLAN_OFFLOAD_CPU,
+    PLAN_OFFLOAD_NVME,
+    PLAN_OFFLOAD_N
+} PlanOffload;
+typedef enum {
+    PLAN_ATTENTION_UNFUSED,
+    PLAN_ATTENTION_FLASH,
+    PLAN_ATTENTION_N
+} PlanAttention;
+typedef enum {
+    PLAN_FRAMEWORK_DEGAS,
+    PLAN_FRAMEWORK_MEGATRON_LM,
+    PLAN_FRAMEWORK_MEGATRON_CORE,
+    PLAN_FRAMEWORK_MEGATRON_DEEPSPEED,
+    PLAN_FRAMEWORK_DEEPSPEED,
+    PLAN_FRAMEWORK_FSDP,
+    PLAN_FRAMEWORK_TERAPIPE,
+    PLAN_FRAMEWORK_N,
+} PlanFramework;
+
+extern const char
+    *const plan_recompute_names[PLAN_RECOMPUTE_N + 1];           /* "none", "selective", "full" */
+extern const char *const plan_offload_names[PLAN_OFFLOAD_N + 1]; /* "none", "cpu", "nvme" */
+extern const char *const plan_attention_names[PLAN_ATTENTION_N + 1]; /* "unfused", "flash" */
+extern const char *const plan_framework_names[PLAN_FRAMEWORK_N + 1];
+
+typedef struct {
+    int64_t dp, tp, pp, vpp, cp, ep;
+} PlanDegrees;
+
+/* What the software that runs the plan does. */
+typedef struct {
+    PlanFramework framework;
+    PlanAttention attention;
+    Dtype grad_dtype;
+    bool overlap_dp; /* gradient reduction behind the last backward */
+    bool overlap_pp; /* messages on streams of their own; else the compute stream waits in them */
+    bool overlap_tp;
+    bool dropout;            /* dropout masks are kept as activations */
+    bool scatter_gather_p2p; /* tp ranks each send their share [2104.04473 section 4.1]; else one
+                                copy per tp rank travels */
+    bool broadcast_p2p;      /* one tp rank sends, then broadcasts inside the tp group (TeraPipe) */
+    bool optimizer_step;     /* the iteration includes it */
+} PlanConventions;
+
+/* The conventions of a framework's usual runs; sources at the table in plan.c. */
+PlanConventions plan_conventions(PlanFramework framework);
+
+/* One model part on one rank. */
+typedef struct {
+    int32_t rank, chunk;
+    int64_t first_layer, n_layers;
+    bool embedding, head;
+    PlanRecompute recompute;
+} PlanStage;
+
+typedef struct Plan {
+    int64_t global_batch, seq_len;
+    Dtype dtype;
+    PlanDegrees degrees;
+    int64_t micro_batch;    /* sequences of a micro-batch (the largest, when batch_slices differ) */
+    int64_t n_microbatches; /* per data-parallel replica */
+    char *schedule;         /* (owned) family */
+    int64_t group;          /* interleaved group; 0: the family's default */
+    GArray *stages;         /* of PlanStage, in chain order; n = pp * vpp */
+    GArray *slices;         /* of int64_t tokens, in order, sum seq_len; one element: not sliced */
+    GArray
+        *batch_slices; /* (nullable) of int64_t: sequences of each micro-batch when they differ */
+    int32_t zero_stage;
+    PlanOffload offload;
+    bool sequence_parallel;
+    PlanConventions conventions;
+
+    /* Filled by the planner; absent (NULL, NaN, 0) in hand-written plans. */
+    Report *predicted;    /* (owned, nullable) */
+    double lower_bound_s; /* NaN: none */
+    double optimality_gap_fraction;
+    struct {
+        int64_t considered, pruned, simulated, infeasible;
+    } search;
+    GPtrArray *alternatives; /* (nullable) of (owned) Plan *, best first, without this one */
+} Plan;
+
+Plan *plan_new(void);
+void plan_free(Plan *plan);
+G_DEFINE_AUTOPTR_CLEANUP_FUNC(Plan, plan_free)
+Plan *plan_copy(const Plan *plan);
+
+/*
+ * Cuts @n_layers into pp * vpp stages as evenly as possible (earlier stages get the remainder last:
+ * middle stages first is the planner's business), embedding on the first, head on the last stage;
+ * for a model without vocabulary neither.
+ */
+void plan_set_even_stages(Plan *plan, int64_t n_layers, bool has_vocab, SchedulePlacement placement,
+                          PlanRecompute recompute);
+
+/* Sequences of micro-batch @i. */
+int64_t plan_microbatch_sequences(const Plan *plan, int64_t i);
+
+/* Devices the plan uses: dp * tp * pp * cp. */
+int64_t plan_n_devices(const Plan *plan);
+
+/*
+ * Checks what needs neither model nor cluster beyond @n_layers: degrees >= 1, stages cover all
+ * layers once and lie where the schedule's placement says, slices sum to seq_len, micro-batches to
+ * the batch, the schedule family accepts the shape.  PLAN_ERROR_INVALID names the key.
+ */
+bool plan_check(const Plan *plan, int64_t n_layers, GError **error);
+
+/* The schedule the plan names, built.  (owned) */
+Schedule *plan_build_schedule(const Plan *plan, GError **error);
+
+/* Writes the plan's own keys into the open object; reads them from @object (model and cluster are
+ * ignored there).  plan_read never returns NULL; errors in @doc. */
+void plan_write_members(JsonWriter *writer, const Plan *plan);
+Plan *plan_read(JsonDoc *doc, const JsonValue *object);
+
+G_END_DECLS
+
+#endif /* SCHEDULE_PLAN_H */

@@ -1,0 +1,57 @@
+/*
+ * schedule/report.h - Report: one iteration in numbers ("degas-report").
+ *
+ * Plain values.  The simulator fills it from a Trace; the planner ranks by it; cli/ prints it.
+ *
+ *   busy_s + bubble_s = iteration_s on every rank: busy is the time its compute stream is occupied
+ *   (computing, or blocked in communication that the framework does not overlap); bubble the rest.
+ *   bubble_fraction = sum of bubble_s / (n_ranks * iteration_s): for GPipe and 1F1B with equal
+ * stages and no communication (p-1)/(m+p-1)  [1811.06965, 2104.04473]. communication_s: time of the
+ * rank's messages and collectives, overlapped or not.
+ */
+#ifndef SCHEDULE_REPORT_H
+#define SCHEDULE_REPORT_H
+
+#include "base/json.h"
+#include "schedule/trace.h"
+
+G_BEGIN_DECLS
+
+typedef struct {
+    int64_t busy_ns, bubble_ns, communication_ns;
+    int64_t peak_memory_bytes, peak_time_ns;
+    int64_t memory_bytes[TRACE_MEMORY_N]; /* by owner, at the peak */
+    int32_t peak_in_flight;
+} ReportRank;
+
+typedef struct {
+    int64_t iteration_ns; /* makespan */
+    int64_t span_ns;      /* longest first-start-to-last-end of a rank's compute stream */
+    double tokens_per_s;  /* NaN where no model is known: printed as null */
+    double model_flops_per_s_per_device;
+    double model_flops_utilization_fraction;
+    double bubble_fraction;
+    int64_t peak_memory_bytes, memory_limit_bytes; /* limit 0: none known */
+    bool fits;
+    GArray *ranks; /* of ReportRank, one per pipeline rank */
+    /* Mean over ranks of where the iteration goes; they add up to iteration_s. */
+    struct {
+        double compute_s, tp_s, pp_s, dp_s, cp_s, ep_s, recompute_s, optimizer_s, bubble_s;
+    } breakdown;
+    double cost_per_iteration;     /* NaN: unknown */
+    double energy_per_iteration_j; /* NaN: unknown */
+} Report;
+
+Report *report_new(int32_t n_ranks);
+void report_free(Report *report);
+G_DEFINE_AUTOPTR_CLEANUP_FUNC(Report, report_free)
+Report *report_copy(const Report *report);
+
+/* Writes the whole "degas-report" object under @key (nullable: outermost). */
+void report_write(JsonWriter *writer, const char *key, const Report *report);
+/* Never NULL; errors in @doc. */
+Report *report_read(JsonDoc *doc, const JsonValue *object);
+
+G_END_DECLS
+
+#endif /* SCHEDULE_REPORT_H */

@@ -1,0 +1,158 @@
+/*
+ * schedule/schedule.h - Schedule: the ops of every pipeline rank, in order.  The contract.
+ *
+ * A schedule family (gpipe.c, one_f_one_b.c, ...) only produces Schedules; the simulator and the
+ * executor interpret the same one, so what was simulated is what is run.  A Schedule names compute
+ * ops; sends, receives and their order follow from it (graph.h derives them, once, for everyone).
+ * It knows no times, no bytes, no layers.
+ *
+ * Vocabulary: rank r of n_ranks (the pipeline's width p); chunk c of n_chunks (v, virtual stages
+ * per rank); stage = position in a chain of n_ranks * n_chunks model parts (for bidir: two chains
+ * of n_ranks); micro-batch; slice s of n_slices (consecutive tokens, s = 0 first).
+ *
+ * Dependencies (all schedules):
+ *   F(m, stage, s) after F(m, stage-1, s); and after F(m, stage, s-1).
+ *   B or I(m, stage, s) after B or I(m, stage+1, s), after its own F, and after B or I(m, stage,
+ * s+1): the gradients of K and V of a slice are complete once all later slices were run backward.
+ *   W(m, stage, s) after its own I.
+ *
+ * Thread-safety: immutable once built.
+ */
+#ifndef SCHEDULE_SCHEDULE_H
+#define SCHEDULE_SCHEDULE_H
+
+#include <glib.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+G_BEGIN_DECLS
+
+#define SCHEDULE_ERROR (schedule_error_quark())
+GQuark schedule_error_quark(void);
+
+typedef enum {
+    SCHEDULE_ERROR_SHAPE,      /* the family does not exist at these degrees */
+    SCHEDULE_ERROR_INCOMPLETE, /* an op is missing or twice there */
+    SCHEDULE_ERROR_DEADLOCK,   /* the order contradicts the dependencies */
+    SCHEDULE_ERROR_LIMIT,      /* more ops than memory or int32 counters hold */
+    SCHEDULE_ERROR_UNKNOWN,    /* no family of that name */
+} ScheduleError;
+
+typedef enum {
+    SCHEDULE_OP_FORWARD,         /* F */
+    SCHEDULE_OP_BACKWARD,        /* B: input and weight gradients */
+    SCHEDULE_OP_BACKWARD_INPUT,  /* I */
+    SCHEDULE_OP_BACKWARD_WEIGHT, /* W */
+    SCHEDULE_OP_N,
+} ScheduleOpKind;
+
+/* "FBIW"[kind] is the letter of files and pictures. */
+extern const char schedule_op_letters[SCHEDULE_OP_N + 1];
+
+/* One op; 8 bytes, so that 10^8 of them fit in memory. */
+typedef struct {
+    int32_t microbatch;
+    uint16_t slice;
+    uint8_t chunk;
+    uint8_t kind; /* ScheduleOpKind */
+} ScheduleOp;
+
+/* Where chunk c of rank r lies in the chain of stages (p ranks). */
+typedef enum {
+    SCHEDULE_PLACEMENT_LOOP,  /* stage c*p + r */
+    SCHEDULE_PLACEMENT_V,     /* c*p + r for even c, c*p + p-1-r for odd c */
+    SCHEDULE_PLACEMENT_BIDIR, /* two chains: chunk 0 runs ranks 0..p-1, chunk 1 runs p-1..0, each
+                                 with half of the micro-batches (numbered apart) */
+    SCHEDULE_PLACEMENT_N,
+} SchedulePlacement;
+
+extern const char *const schedule_placement_names[SCHEDULE_PLACEMENT_N + 1];
+
+typedef struct {
+    char *name; /* (owned) family */
+    int32_t n_ranks;
+    int32_t n_chunks;
+    int32_t n_microbatches;
+    int32_t n_slices;
+    SchedulePlacement placement;
+    ScheduleOp *ops;     /* (owned) all ranks' ops, rank after rank */
+    int64_t *rank_begin; /* (owned) n_ranks + 1 indices into ops */
+    /* (owned, nullable) DualPipe: GArray of int64_t indices into ops; ops i and i+1 run overlapped.
+     */
+    GArray *overlap_pairs;
+} Schedule;
+
+/* What a family is asked for. */
+typedef struct {
+    int64_t n_ranks;
+    int64_t n_chunks; /* 1 unless the family is interleaved */
+    int64_t n_microbatches;
+    int64_t n_slices; /* 1 unless the family cuts sequences */
+    int64_t group;    /* interleaved: micro-batches per group; 0: n_ranks */
+} ScheduleShape;
+
+/* One family: how to make its schedules, and what it is. */
+typedef struct {
+    const char *name;     /* "1f1b" */
+    const char *summary;  /* one line with the source */
+    bool splits_backward; /* has I and W apart */
+    bool slices;          /* accepts n_slices > 1 */
+    int32_t min_chunks, max_chunks;
+    SchedulePlacement placement;
+    /* Returns: (owned) the schedule, or NULL with SCHEDULE_ERROR_SHAPE naming the rule. */
+    Schedule *(*build)(const ScheduleShape *shape, GError **error);
+} ScheduleFamily;
+
+/* All families in the order of FORMATS.md; NULL-terminated array of (borrowed) pointers. */
+const ScheduleFamily *const *schedule_families(void);
+
+/* (borrowed) NULL with SCHEDULE_ERROR_UNKNOWN, suggesting the nearest name. */
+const ScheduleFamily *schedule_family_find(const char *name, GError **error);
+
+/*
+ * Finds the family, checks the shape (positive, at most 2^31 - 1 ops per rank, memory), builds.
+ * Cost: O(ops).
+ */
+Schedule *schedule_new(const char *family, const ScheduleShape *shape, GError **error);
+
+void schedule_free(Schedule *schedule);
+G_DEFINE_AUTOPTR_CLEANUP_FUNC(Schedule, schedule_free)
+
+/* For families and readers: an empty schedule with room for @n_ops in all (NULL with
+ * SCHEDULE_ERROR_LIMIT).  rank_begin is all zero, to be filled. */
+Schedule *schedule_alloc(const char *name, const ScheduleShape *shape, SchedulePlacement placement,
+                         int64_t n_ops, GError **error);
+
+static inline int64_t
+schedule_n_ops(const Schedule *schedule)
+{
+    return schedule->rank_begin[schedule->n_ranks];
+}
+
+/* Stages in one chain: n_ranks * n_chunks, or n_ranks for bidir. */
+int32_t schedule_n_stages(const Schedule *schedule);
+
+/* The stage at (rank, chunk), and back.  For bidir the chunk names the chain. */
+int32_t schedule_stage(const Schedule *schedule, int32_t rank, int32_t chunk);
+int32_t schedule_rank_of_stage(const Schedule *schedule, int32_t stage, int32_t chain);
+int32_t schedule_chunk_of_stage(const Schedule *schedule, int32_t stage, int32_t chain);
+
+/* Writes "F3.1s2" into @text (slice only when n_slices > 1); at least 32 bytes. */
+void schedule_op_name(const Schedule *schedule, ScheduleOp op, char text[32]);
+
+/* The largest number of micro-batch slices in flight on @rank, counted as ../FORMATS: F up at its
+ * start; B, or W, or an I without a W, down. In units of (micro-batch, chunk, slice). */
+int32_t schedule_peak_in_flight(const Schedule *schedule, int32_t rank);
+
+/* --- files (json.c): "degas-schedule", and PyTorch's compute-only CSV (csv.c) --- */
+
+/* Unknown families and placements of others are welcome: what counts is the ranks' lists.  The
+ * result is checked (check.h).  NULL on JSON_ERROR_INVALID, G_FILE_ERROR or a SCHEDULE_ERROR. */
+Schedule *schedule_load(const char *path, GError **error);
+/* Returns: (owned) the JSON text. */
+char *schedule_to_json(const Schedule *schedule, size_t *n_bytes);
+
+G_END_DECLS
+
+#endif /* SCHEDULE_SCHEDULE_H */
