@@ -1,0 +1,98 @@
+/*
+ * profiles/cost.h - what an op costs: the one interface for measured and modelled times.
+ *
+ * Everything is in seconds here; profiles/workload.h rounds once to nanoseconds.  Every cost says
+ * where it came from.  Derivations: docs/cost-model.md.
+ *
+ *   GEMM: max(FLOPs / rate(m,n,k), bytes / bandwidth) + kernel time, rate by tile and wave
+ * quantisation; attention: fused by FLOPs at its own fraction, unfused as two batched products and
+ * a softmax's traffic; memory-bound ops: bytes / bandwidth; all: no faster than one kernel each
+ * [roofline: Williams 2009]; collectives: alpha-beta per algorithm on the level of the topology the
+ * group spans [Thakur, Rabenseifner, Gropp 2005; Patarasuk and Yuan 2009: ring all-reduce
+ * 2(n-1)/n].
+ *
+ * Thread-safety: pure.
+ */
+#ifndef PROFILES_COST_H
+#define PROFILES_COST_H
+
+#include "profiles/profile.h"
+
+G_BEGIN_DECLS
+
+typedef enum {
+    PROFILE_SOURCE_MODELLED,
+    PROFILE_SOURCE_INTERPOLATED, /* between measured shapes */
+    PROFILE_SOURCE_MEASURED,
+} ProfileSource;
+
+extern const char *const profile_source_names[];
+
+/* Where the time of an op goes. */
+typedef enum {
+    PROFILE_PART_COMPUTE,
+    PROFILE_PART_TP,
+    PROFILE_PART_CP,
+    PROFILE_PART_EP,
+    PROFILE_PART_RECOMPUTE,
+    PROFILE_PART_N,
+} ProfilePart;
+
+typedef struct {
+    double part_s[PROFILE_PART_N]; /* device time on the compute stream; sums to the op's device
+                                      time */
+    double host_s;                 /* host time to issue it; the op takes max(device, host) */
+    ProfileSource source;
+} ProfileCost;
+
+/* The time of an op: the larger of device and host. */
+double profile_cost_s(const ProfileCost *cost);
+
+/* A communicator: @n ranks, @first and every @stride-th after it. */
+typedef struct {
+    int64_t first, stride, n;
+} ProfileGroup;
+
+/* Time of one modelled op on @device. @pass BACKWARD of a GEMM is its two products.  Collectives
+ * use
+ * @group.  host_s is included. */
+ProfileCost profile_cost_op(const Profile *profile, const ModelDevice *device, const ModelOp *op,
+                            ProfilePass pass, Dtype dtype, const ProfileGroup *groups);
+
+/* What is asked of profile_cost_part(). */
+typedef struct {
+    const ModelArch *arch;
+    ModelPart part;
+    int64_t layer;
+    ModelShape shape;
+    int64_t rank;           /* device number: which kind, where in the topology */
+    ProfileGroup groups[3]; /* by ModelGroup */
+    bool overlap_tp;
+} ProfileQuery;
+
+/*
+ * One part (a layer, the embedding, the head) in one pass: measured when the profile has the shape,
+ * interpolated between measured shapes around it, else the sum of its modelled ops.
+ */
+ProfileCost profile_cost_part(const Profile *profile, const ProfileQuery *query, ProfilePass pass);
+
+/* As profile_cost_part for what recompute adds to the backward: all of a layer's forward, or its
+ * core attention only. */
+ProfileCost profile_cost_recompute(const Profile *profile, const ProfileQuery *query, bool full);
+
+/* One collective of @bytes (nccl-tests' size convention) over @group. */
+double profile_cost_collective_s(const Profile *profile, ModelComm comm, int64_t bytes,
+                                 const ProfileGroup *group);
+
+/* One message between two devices, uncontended except for @n_sharing equal messages that leave the
+ * same node at once. */
+double profile_cost_p2p_s(const Profile *profile, int64_t bytes, int64_t rank_a, int64_t rank_b,
+                          int64_t n_sharing);
+
+/* Optimizer step (Adam) over @n_elements parameters held in @bytes_per_element in all. */
+double profile_cost_optimizer_s(const Profile *profile, const ModelDevice *device,
+                                int64_t n_elements, double bytes_per_element);
+
+G_END_DECLS
+
+#endif /* PROFILES_COST_H */

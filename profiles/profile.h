@@ -1,0 +1,118 @@
+/*
+ * profiles/profile.h - Profile: a cluster, how much of it software reaches, and what was measured
+ * on it.
+ *
+ * File "degas-profile": {"format","version","name","cluster":{...models/cluster.h...},
+ * "cost":{parameters, all optional},"measured":[...]}.  A built-in cluster is a profile without
+ * measurements; `degas profile` writes one with them; `degas calibrate` changes its parameters.
+ *
+ * Measurements win where they have the shape; the model of cost.h fills the rest.
+ *
+ * Thread-safety: immutable once loaded; concurrent readers are fine.
+ */
+#ifndef PROFILES_PROFILE_H
+#define PROFILES_PROFILE_H
+
+#include "models/arch.h"
+#include "models/cluster.h"
+
+G_BEGIN_DECLS
+
+/*
+ * Parameters of the cost model, with bounds for calibration.  X(name, default, min, max, what)
+ * The defaults describe a well-tuned library of the device's time; sources at docs/cost-model.md 4.
+ */
+#define PROFILE_PARAMETERS(X)                                                                      \
+    X(gemm_fraction, 0.80, 0.05, 1.0, "share of peak that a very large matrix product reaches")    \
+    X(gemm_k_half, 128.0, 0.0, 8192.0, "inner dimension at which a product loses half its rate")   \
+    X(gemm_tile_m, 128.0, 8.0, 512.0, "rows of an output tile")                                    \
+    X(gemm_tile_n, 128.0, 8.0, 512.0, "columns of an output tile")                                 \
+    X(attention_forward_fraction, 0.55, 0.01, 1.0, "share of peak, fused attention, forward")      \
+    X(attention_backward_fraction, 0.45, 0.01, 1.0, "share of peak, fused attention, backward")    \
+    X(memory_fraction, 0.80, 0.05, 1.0, "share of memory bandwidth that streaming kernels reach")  \
+    X(kernel_s, 4e-6, 0.0, 1e-3, "shortest time of a kernel on the device")                        \
+    X(host_kernel_s, 8e-6, 0.0, 1e-2, "host time to issue one kernel")                             \
+    X(host_layer_s, 0.0, 0.0, 1e-1, "host time per layer and pass beyond its kernels")             \
+    X(link_fraction, 0.80, 0.05, 1.0, "share of a link's rate that collectives reach")             \
+    X(p2p_fraction, 0.80, 0.05, 1.0, "share of a link's rate that a single message reaches")       \
+    X(collective_s, 15e-6, 0.0, 1e-2, "launch and synchronisation of one collective")              \
+    X(p2p_s, 10e-6, 0.0, 1e-2, "launch and synchronisation of one message")                        \
+    X(interference_fraction, 0.0, 0.0, 1.0, "slowdown of compute while communication overlaps it") \
+    X(context_bytes, 0.6e9, 0.0, 1e10, "memory of driver context and libraries")                   \
+    X(allocator_fraction, 0.02, 0.0, 0.5, "memory lost to fragmentation, of what is allocated")
+
+typedef struct {
+#define X(name, value, min, max, what) double name;
+    PROFILE_PARAMETERS(X)
+#undef X
+} ProfileParameters;
+
+/* What was timed. */
+typedef enum {
+    PROFILE_OP_LAYER, /* one layer, all its ops */
+    PROFILE_OP_EMBEDDING,
+    PROFILE_OP_HEAD,       /* with the loss */
+    PROFILE_OP_OPTIMIZER,  /* n_elements parameters */
+    PROFILE_OP_P2P,        /* bytes from one rank to a neighbour */
+    PROFILE_OP_ALL_REDUCE, /* bytes over n_ranks */
+    PROFILE_OP_OVERHEAD,   /* per schedule op: dispatch, bookkeeping */
+    PROFILE_OP_N,
+} ProfileOp;
+
+extern const char *const profile_op_names[PROFILE_OP_N + 1];
+
+typedef enum {
+    PROFILE_PASS_FORWARD,
+    PROFILE_PASS_BACKWARD, /* input and weight gradients */
+    PROFILE_PASS_BACKWARD_INPUT,
+    PROFILE_PASS_BACKWARD_WEIGHT,
+    PROFILE_PASS_N,
+} ProfilePass;
+
+extern const char *const profile_pass_names[PROFILE_PASS_N + 1];
+
+/* One row of "measured".  Fields that do not apply are 0. */
+typedef struct {
+    ProfileOp op;
+    ProfilePass pass;
+    int64_t batch, tokens, context, tp; /* layer, embedding, head */
+    int64_t n_elements;                 /* optimizer */
+    int64_t bytes, n_ranks;             /* p2p, all_reduce */
+    double median_s, p10_s, p90_s;
+} ProfileMeasurement;
+
+typedef struct {
+    char *name; /* (owned) */
+    ModelCluster *cluster;
+    ProfileParameters parameters;
+    /* Measured for one architecture's layer shape; (owned, nullable). */
+    ModelArch *measured_arch;
+    char *measured_on; /* (owned, nullable) device and library, e.g. "AMD EPYC, OpenBLAS 0.3.21 Zen"
+                        */
+    Dtype measured_dtype;
+    int64_t measured_concurrency; /* ranks that were busy at once while timing */
+    GArray *measurements;         /* of ProfileMeasurement, sorted by all keys */
+} Profile;
+
+/* A profile around (taken) @cluster with default parameters and no measurements. */
+Profile *profile_new(const char *name, ModelCluster *cluster);
+void profile_free(Profile *profile);
+G_DEFINE_AUTOPTR_CLEANUP_FUNC(Profile, profile_free)
+Profile *profile_copy(const Profile *profile);
+
+/* A built-in cluster's name, or a "degas-profile" file.  NULL on JSON_ERROR_INVALID, G_FILE_ERROR;
+ * an unknown name suggests the nearest built-in.  "local-cpu" without a measured file describes
+ * this machine by what the system tells about it (cores, memory) and modelled rates. */
+Profile *profile_load(const char *name_or_path, GError **error);
+Profile *profile_read(JsonDoc *doc, const JsonValue *object);
+void profile_write(JsonWriter *writer, const char *key, const Profile *profile);
+
+/* Adds a row (keeps order); replaces one with equal keys. */
+void profile_add(Profile *profile, const ProfileMeasurement *measurement);
+
+/* Whether the measured rows are of this layer shape. */
+bool profile_matches(const Profile *profile, const ModelArch *arch);
+
+G_END_DECLS
+
+#endif /* PROFILES_PROFILE_H */

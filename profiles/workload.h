@@ -1,0 +1,100 @@
+/*
+ * profiles/workload.h - Workload: a plan's ops as integers: nanoseconds and bytes.
+ *
+ * The bridge between Plan + ModelArch + Profile and everything that simulates or plans: what one op
+ * of (stage, micro-batch class, slice) takes, what it sends, what it allocates and frees, and what
+ * each rank does after its last op.  From here on only integers are added and compared.
+ *
+ * A class is a distinct number of sequences in a micro-batch (one class unless batch_slices
+ * differ).
+ *
+ * Memory conventions (docs/cost-model.md 6): F of (stage, micro-batch, slice) allocates
+ * `activation_bytes` and `kv_bytes` when it starts; B frees both when it ends (kv with the
+ * micro-batch's slice); I frees `activation_bytes - weight_activation_bytes`, W the rest.
+ * `workspace` lives from an op's start to its end.
+ */
+#ifndef PROFILES_WORKLOAD_H
+#define PROFILES_WORKLOAD_H
+
+#include "profiles/cost.h"
+#include "schedule/plan.h"
+
+G_BEGIN_DECLS
+
+/* One op's kinds by ScheduleOpKind. */
+typedef struct {
+    int64_t time_ns[SCHEDULE_OP_N];
+    int64_t part_ns[SCHEDULE_OP_N]
+                   [PROFILE_PART_N]; /* sums to time_ns (host-bound excess: compute) */
+    ProfileSource source;
+    int64_t forward_message_bytes; /* to the next stage; 0: none or same rank */
+    int64_t forward_message_ns;
+    int64_t backward_message_bytes; /* to the stage before */
+    int64_t backward_message_ns;
+    int64_t activation_bytes;
+    int64_t weight_activation_bytes; /* of activation_bytes: kept from I to W */
+    int64_t kv_bytes;
+    int64_t workspace_bytes[SCHEDULE_OP_N];
+} WorkloadOp;
+
+/* What a pipeline rank does besides its ops. */
+typedef struct {
+    int64_t dp_reduce_ns, dp_reduce_bytes; /* gradients, after (or behind) its last backward */
+    int64_t dp_gather_ns, dp_gather_bytes; /* parameters after the optimizer (ZeRO 1, 2) */
+    int64_t optimizer_ns;
+    int64_t static_bytes[TRACE_MEMORY_N]; /* resident for the whole iteration */
+    int64_t memory_limit_bytes;           /* of its device, or the user's limit; 0: none */
+    double device_flops_per_s;            /* peak of the plan's dtype, for utilisation */
+} WorkloadRank;
+
+typedef struct {
+    int32_t n_stages, n_ranks, n_classes, n_slices;
+    int32_t n_chains; /* 2 for bidir schedules: stage s of chain 1 lies on rank p-1-s */
+    WorkloadOp
+        *ops; /* (owned) [((chain * n_stages + stage) * n_classes + class) * n_slices + slice] */
+    int32_t *class_of_microbatch; /* (owned, nullable: one class) */
+    WorkloadRank *ranks;          /* (owned) n_ranks */
+    bool blocking_messages; /* the compute stream waits in sends and receives (no overlap_pp) */
+    bool overlap_dp;        /* gradient reduction starts with the last backward of each stage... */
+    int64_t op_overhead_ns; /* measured: per op, bookkeeping of the executor */
+    /* For the report; 0 or NaN when no model is known. */
+    double model_flops, tokens; /* per iteration, all replicas */
+    int64_t n_devices;
+    double price_per_device_hour, power_w_per_device;
+} Workload;
+
+/*
+ * Prices every op of @plan.
+ * @profile's cluster must have at least plan_n_devices() devices.
+ * Returns NULL on PLAN_ERROR_INVALID (degrees that do not divide the model: names the flag and the
+ * legal values) or PLAN_ERROR_INFEASIBLE (too few devices). Cost: O(stages * classes * slices * ops
+ * per layer).
+ */
+Workload *workload_new(const ModelArch *arch, const Profile *profile, const Plan *plan,
+                       int64_t memory_limit_bytes, GError **error);
+void workload_free(Workload *workload);
+G_DEFINE_AUTOPTR_CLEANUP_FUNC(Workload, workload_free)
+
+/* Plain op times for any schedule: the same @time_ns for all stages, messages of @message_ns. */
+Workload *workload_new_plain(const Schedule *schedule, const int64_t time_ns[SCHEDULE_OP_N],
+                             int64_t message_ns);
+
+static inline const WorkloadOp *
+workload_op(const Workload *workload, int32_t chain, int32_t stage, int32_t microbatch,
+            int32_t slice)
+{
+    int32_t class_ = workload->class_of_microbatch ? workload->class_of_microbatch[microbatch] : 0;
+
+    return &workload->ops[((int64_t)(chain * workload->n_stages + stage) * workload->n_classes +
+                           class_) *
+                              workload->n_slices +
+                          slice];
+}
+
+/* Static bytes of the fullest rank plus one op's activations: a quick lower bound on peak memory.
+ */
+int64_t workload_min_memory_bytes(const Workload *workload);
+
+G_END_DECLS
+
+#endif /* PROFILES_WORKLOAD_H */

@@ -1,0 +1,49 @@
+/*
+ * simulator/simulate.h - interprets a Schedule with a Workload's times and bytes: Trace and Report.
+ *
+ * Time, where links are not shared: every op starts when its rank is free and its message is there.
+ *   overlapped messages: start = max(free(rank), end(producer) + message)
+ *   blocking messages:   start = max(free(rank), end(producer)) + message, and the sender's compute
+ * stream is busy for the message after the op: what synchronous sends and receives on the compute
+ * stream do (docs/cost-model.md 5) One sweep in topological order, O(ops), integers only, so equal
+ * inputs give equal traces.
+ *
+ * After its last op a rank reduces gradients over dp (with overlap_dp behind the last backward),
+ * steps the optimizer, gathers parameters.
+ *
+ * Memory: memory.h walks the same ops and turns them into allocations and frees with owners.
+ *
+ * Thread-safety: pure; inputs are shared read-only.
+ */
+#ifndef SIMULATOR_SIMULATE_H
+#define SIMULATOR_SIMULATE_H
+
+#include "profiles/workload.h"
+#include "schedule/graph.h"
+
+G_BEGIN_DECLS
+
+typedef struct {
+    const ScheduleGraph *graph; /* (borrowed, nullable) of the same schedule; else it is derived */
+    bool want_trace;            /* events; the report is always made */
+    bool want_memory;           /* memory events and peaks; else peaks are 0 and fits is true */
+} SimOptions;
+
+typedef struct {
+    Report *report; /* (owned) */
+    Trace *trace;   /* (owned, nullable) */
+} SimResult;
+
+void sim_result_clear(SimResult *result);
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(SimResult, sim_result_clear)
+
+/*
+ * Runs one iteration.  @workload must be made for the same shape as @schedule.
+ * Returns false on SCHEDULE_ERROR_DEADLOCK or _LIMIT.
+ */
+bool sim_run(const Schedule *schedule, const Workload *workload, const SimOptions *options,
+             SimResult *result, GError **error);
+
+G_END_DECLS
+
+#endif /* SIMULATOR_SIMULATE_H */
