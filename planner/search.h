@@ -1,0 +1,84 @@
+/*
+ * planner/search.h - model + profile + limits -> the best Plan, with a bound on what could still be
+ * gained.
+ *
+ * What the request fixes is fixed; the rest is searched.  The objective is the simulator itself,
+ * passed in as a function; closed forms serve only as lower bounds for pruning:
+ *
+ *   lower_bound_s <= time of every plan of the space searched;  gap = 1 - lower_bound_s / time.
+ *
+ * Ties are broken by a total order on plans, so the answer does not depend on threads.
+ */
+#ifndef PLANNER_SEARCH_H
+#define PLANNER_SEARCH_H
+
+#include "profiles/workload.h"
+
+G_BEGIN_DECLS
+
+typedef enum {
+    PLAN_OBJECTIVE_TIME,
+    PLAN_OBJECTIVE_COST,
+    PLAN_OBJECTIVE_ENERGY,
+    PLAN_OBJECTIVE_MEMORY,
+    PLAN_OBJECTIVE_N
+} PlanObjective;
+extern const char *const plan_objective_names[PLAN_OBJECTIVE_N + 1];
+
+typedef enum {
+    PLAN_SLICES_OFF,
+    PLAN_SLICES_AUTO,
+    PLAN_SLICES_UNIFORM,
+    PLAN_SLICES_GIVEN
+} PlanSlicesMode;
+
+#define PLAN_AUTO (-1) /* an int of the request that is searched */
+
+/* Zero or PLAN_AUTO degrees are searched. */
+typedef struct {
+    const ModelArch *arch;  /* (borrowed) */
+    const Profile *profile; /* (borrowed) its cluster has the devices to use */
+    int64_t global_batch, seq_len;
+    Dtype dtype;
+    int64_t dp, tp, pp, vpp, cp, ep, micro_batch; /* 0: searched */
+    int64_t n_devices;            /* 0: all of the cluster (or dp*tp*pp*cp when fixed) */
+    const char *const *schedules; /* (borrowed, nullable) NULL-terminated; NULL: automatic choice */
+    int64_t group;                /* interleaved; 0: default */
+    PlanSlicesMode slices_mode;
+    int64_t n_slices;      /* UNIFORM */
+    const int64_t *slices; /* GIVEN: n_slices lengths, (borrowed) */
+    int recompute;         /* PlanRecompute or PLAN_AUTO */
+    int zero_stage;        /* or PLAN_AUTO */
+    int offload;           /* PlanOffload or PLAN_AUTO */
+    int sequence_parallel; /* 0, 1 or PLAN_AUTO */
+    PlanConventions conventions;
+    int64_t memory_limit_bytes; /* 0: the devices' */
+    PlanObjective objective;
+    int64_t top;     /* alternatives to keep besides the best */
+    int64_t threads; /* >= 1 */
+} PlanRequest;
+
+/*
+ * Simulates one plan.  @workload is the plan's; fills @report (owned by the caller).  May be called
+ * from several threads at once.
+ */
+typedef bool (*PlanEvaluateFunc)(const Plan *plan, const Workload *workload, Report **report,
+                                 void *user_data, GError **error);
+
+/*
+ * Returns: (owned) the best plan with predicted, lower_bound_s, gap, search counts and
+ * alternatives, or NULL on PLAN_ERROR_INVALID (contradictory request: names the flags) or
+ * PLAN_ERROR_INFEASIBLE (names the tightest constraint and the nearest change that would fit).
+ */
+Plan *plan_search(const PlanRequest *request, PlanEvaluateFunc evaluate, void *user_data,
+                  GError **error);
+
+/*
+ * The plan that a request with every degree fixed describes, not searched (slices AUTO and stages
+ * may still be optimised); for `degas simulate MODEL CLUSTER ...`.  It need not fit in memory.
+ */
+Plan *plan_from_request(const PlanRequest *request, GError **error);
+
+G_END_DECLS
+
+#endif /* PLANNER_SEARCH_H */
