@@ -8,6 +8,20 @@
  * Levels go from the innermost (devices of one board or NVLink domain) outwards; two devices talk
  * over the innermost level whose groups hold both.
  *
+ * JSON (every key with its unit; "?" may be absent and is then 0, null or empty):
+ *
+ *   {"name": "p3.16xlarge",
+ *    "devices": [{"name": "V100-SXM2-16GB", "flops_per_s": {"fp32": 15.7e12, "fp16": 125e12},
+ *                 "vector_flops_per_s": 15.7e12, "memory_bytes": N, "memory_bytes_per_s": X,
+ *                 "n_multiprocessors"?: N, "l2_bytes"?: N, "power_w"?: X}],
+ *    "nodes": [{"device": "V100-SXM2-16GB", "n_devices": 8, "n_nodes": 48}],
+ *    "levels": [{"name": "nvlink", "group_devices": 8, "bytes_per_s": X, "shared_bytes_per_s"?: X,
+ *                "latency_s": X}, {"name": "ethernet", "group_devices": 0, ...}],
+ *    "price_per_device_hour"?: X, "currency"?: "USD", "sources"?: ["...", ...]}
+ *
+ * "device" of a group of nodes is a device's name; group_devices grow strictly from level to level
+ * and only the last may be, and must be, 0.
+ *
  * Errors: JSON_ERROR_INVALID with file and path.  Thread-safety: values; no globals.
  */
 #ifndef MODELS_CLUSTER_H
@@ -65,7 +79,11 @@ void model_cluster_free(ModelCluster *cluster);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(ModelCluster, model_cluster_free)
 ModelCluster *model_cluster_copy(const ModelCluster *cluster);
 
-/* The "cluster" object of a profile file.  Never NULL; errors are recorded in @doc. */
+/* A cluster has at most this many devices; --gpus beyond it is refused by its reader. */
+#define MODEL_CLUSTER_MAX_DEVICES (INT64_C(1) << 24)
+
+/* The "cluster" object of a profile file.  Never NULL; errors are recorded in @doc.  After an error
+ * the cluster may be empty: check the document before asking it for devices. */
 ModelCluster *model_cluster_read(JsonDoc *doc, const JsonValue *object);
 void model_cluster_write(JsonWriter *writer, const char *key, const ModelCluster *cluster);
 
@@ -74,12 +92,17 @@ int64_t model_cluster_n_devices(const ModelCluster *cluster);
 /* The kind of device number @rank, 0 <= rank < n_devices. */
 const ModelDevice *model_cluster_device(const ModelCluster *cluster, int64_t rank);
 
-/* Index of the innermost level whose groups hold both devices. */
+/*
+ * Index of the innermost level whose groups hold both devices; of a device with itself: 0.
+ * Groups of a level start anew at every node, unless they are larger than a node: then they count
+ * devices from 0 (an NVLink domain of several nodes).
+ */
 size_t model_cluster_level_between(const ModelCluster *cluster, int64_t rank_a, int64_t rank_b);
 
 /*
  * Returns: (owned) the cluster cut or extended to @n_devices: nodes are dropped from the end, the
  * last one cut, or nodes of the last kind added; --gpus.
+ * @n_devices  1 <= n_devices <= MODEL_CLUSTER_MAX_DEVICES.
  */
 ModelCluster *model_cluster_resized(const ModelCluster *cluster, int64_t n_devices);
 
