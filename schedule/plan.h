@@ -80,8 +80,17 @@ typedef struct {
     bool optimizer_step;     /* the iteration includes it */
 } PlanConventions;
 
-/* The conventions of a framework's usual runs; sources at the table in plan.c. */
+/* The conventions of a framework's usual runs; sources at the table in plan.c.  overlap_pp is that
+ * of schedules without chunks; see below. */
 PlanConventions plan_conventions(PlanFramework framework);
+
+/*
+ * Whether a framework's pipeline messages overlap with computing under @schedule: conventions of
+ * the framework, except that Megatron-LM and Megatron-Core overlap in interleaved schedules only
+ * (--overlap-p2p-communication "is forced off without virtual stages").  Whoever makes a Plan
+ * stores the answer in conventions.overlap_pp, unless the user says otherwise.
+ */
+bool plan_framework_overlaps_pp(PlanFramework framework, const char *schedule, int64_t vpp);
 
 /* One model part on one rank. */
 typedef struct {
@@ -118,15 +127,17 @@ typedef struct Plan {
     GPtrArray *alternatives; /* (nullable) of (owned) Plan *, best first, without this one */
 } Plan;
 
+/* All degrees 1, schedule "1f1b", no stages, no slices, conventions of degas, nothing predicted. */
 Plan *plan_new(void);
 void plan_free(Plan *plan);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(Plan, plan_free)
 Plan *plan_copy(const Plan *plan);
 
 /*
- * Cuts @n_layers into pp * vpp stages as evenly as possible (earlier stages get the remainder last:
- * middle stages first is the planner's business), embedding on the first, head on the last stage;
- * for a model without vocabulary neither.
+ * Cuts @n_layers into pp * vpp stages as evenly as possible: floor or ceiling, the longer ones last
+ * (a better place is the planner's business).  Embedding on the first, head on the last stage; for
+ * a model without vocabulary neither.  With placement bidir both chains of pp stages get all
+ * layers, chain 0 first.
  */
 void plan_set_even_stages(Plan *plan, int64_t n_layers, bool has_vocab, SchedulePlacement placement,
                           PlanRecompute recompute);

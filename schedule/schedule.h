@@ -50,6 +50,12 @@ typedef enum {
 /* "FBIW"[kind] is the letter of files and pictures. */
 extern const char schedule_op_letters[SCHEDULE_OP_N + 1];
 
+/* Limits of a Schedule; beyond them SCHEDULE_ERROR_LIMIT, before anything is allocated. */
+#define SCHEDULE_MAX_OPS (INT64_C(1) << 28) /* of all ranks together: 2 GiB of ops */
+#define SCHEDULE_MAX_RANKS (INT64_C(1) << 20)
+#define SCHEDULE_MAX_CHUNKS 256   /* ScheduleOp.chunk is a byte */
+#define SCHEDULE_MAX_SLICES 65536 /* ScheduleOp.slice is two */
+
 /* One op; 8 bytes, so that 10^8 of them fit in memory. */
 typedef struct {
     int32_t microbatch;
@@ -98,9 +104,13 @@ typedef struct {
     const char *summary;  /* one line with the source */
     bool splits_backward; /* has I and W apart */
     bool slices;          /* accepts n_slices > 1 */
+    bool groups;          /* accepts a group of micro-batches */
     int32_t min_chunks, max_chunks;
     SchedulePlacement placement;
-    /* Returns: (owned) the schedule, or NULL with SCHEDULE_ERROR_SHAPE naming the rule. */
+    /* (nullable) The family's own rules; returns false with SCHEDULE_ERROR_SHAPE naming the rule.
+     */
+    bool (*check)(const ScheduleShape *shape, GError **error);
+    /* Only after schedule_shape_check().  Returns: (owned) NULL with SCHEDULE_ERROR_LIMIT. */
     Schedule *(*build)(const ScheduleShape *shape, GError **error);
 } ScheduleFamily;
 
@@ -109,6 +119,13 @@ const ScheduleFamily *const *schedule_families(void);
 
 /* (borrowed) NULL with SCHEDULE_ERROR_UNKNOWN, suggesting the nearest name. */
 const ScheduleFamily *schedule_family_find(const char *name, GError **error);
+
+/*
+ * Whether the family exists at this shape: positive degrees, chunks, slices and group it knows, its
+ * own rules, and the limits above.  Nothing is allocated.  Returns false with SCHEDULE_ERROR_SHAPE
+ * or SCHEDULE_ERROR_LIMIT; the message names the degree as the command line does.
+ */
+bool schedule_shape_check(const ScheduleFamily *family, const ScheduleShape *shape, GError **error);
 
 /*
  * Finds the family, checks the shape (positive, at most 2^31 - 1 ops per rank, memory), builds.
@@ -130,6 +147,20 @@ schedule_n_ops(const Schedule *schedule)
     return schedule->rank_begin[schedule->n_ranks];
 }
 
+/* Micro-batches of one chain (of all chunks of a rank, but for bidir): the bound of
+ * ScheduleOp.microbatch. */
+int32_t schedule_chain_microbatches(const Schedule *schedule);
+
+/* (micro-batch, chunk, slice) triples of one rank: its number of F. */
+int64_t schedule_n_units(const Schedule *schedule);
+
+/* The number of @op's triple: (microbatch * n_chunks + chunk) * n_slices + slice. */
+static inline int64_t
+schedule_unit(const Schedule *schedule, ScheduleOp op)
+{
+    return ((int64_t)op.microbatch * schedule->n_chunks + op.chunk) * schedule->n_slices + op.slice;
+}
+
 /* Stages in one chain: n_ranks * n_chunks, or n_ranks for bidir. */
 int32_t schedule_n_stages(const Schedule *schedule);
 
@@ -141,8 +172,12 @@ int32_t schedule_chunk_of_stage(const Schedule *schedule, int32_t stage, int32_t
 /* Writes "F3.1s2" into @text (slice only when n_slices > 1); at least 32 bytes. */
 void schedule_op_name(const Schedule *schedule, ScheduleOp op, char text[32]);
 
-/* The largest number of micro-batch slices in flight on @rank, counted as ../FORMATS: F up at its
- * start; B, or W, or an I without a W, down. In units of (micro-batch, chunk, slice). */
+/* The reverse: reads "F3.1s2", or "F3.1" where n_slices is 1.  Returns false if @text is no op of
+ * this schedule (wrong letter, sign, leading zero, out of range); @op is then untouched. */
+bool schedule_op_parse(const Schedule *schedule, const char *text, ScheduleOp *op);
+
+/* The largest number of (micro-batch, chunk, slice) triples in flight on @rank: F counts up at its
+ * start; B, or W, or an I without a W, down.  Cost: O(ops of the rank). */
 int32_t schedule_peak_in_flight(const Schedule *schedule, int32_t rank);
 
 /* --- files (json.c): "degas-schedule", and PyTorch's compute-only CSV (csv.c) --- */

@@ -1,0 +1,254 @@
+#include "schedule/check.h"
+
+#include <string.h>
+
+#include "schedule/graph.h"
+#include "schedule/positions.h"
+
+#define NOWHERE UINT32_MAX
+
+static void
+fail_op(GError **error, const Schedule *schedule, int32_t rank, ScheduleOp op, const char *what)
+{
+    char name[32];
+
+    schedule_op_name(schedule, op, name);
+    g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_INCOMPLETE, "rank %d: %s %s", rank, name,
+                what);
+}
+
+static ScheduleOp
+op_of_unit(const Schedule *schedule, int64_t unit, ScheduleOpKind kind)
+{
+    return (ScheduleOp){
+        .microbatch = (int32_t)(unit / schedule->n_slices / schedule->n_chunks),
+        .slice = (uint16_t)(unit % schedule->n_slices),
+        .chunk = (uint8_t)(unit / schedule->n_slices % schedule->n_chunks),
+        .kind = (uint8_t)kind,
+    };
+}
+
+static bool
+check_ranges(const Schedule *schedule, GError **error)
+{
+    if (schedule->placement == SCHEDULE_PLACEMENT_BIDIR &&
+        (schedule->n_chunks != 2 || schedule->n_microbatches % 2 != 0)) {
+        g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_SHAPE,
+                    "placement bidir needs 2 chunks and an even number of micro-batches, got %d "
+                    "and %d",
+                    schedule->n_chunks, schedule->n_microbatches);
+        return false;
+    }
+    const int32_t n_microbatches = schedule_chain_microbatches(schedule);
+    for (int32_t rank = 0; rank < schedule->n_ranks; rank++)
+        for (int64_t i = schedule->rank_begin[rank]; i < schedule->rank_begin[rank + 1]; i++) {
+            const ScheduleOp op = schedule->ops[i];
+            if (op.microbatch < 0 || op.microbatch >= n_microbatches ||
+                op.chunk >= schedule->n_chunks || op.slice >= schedule->n_slices ||
+                op.kind >= SCHEDULE_OP_N) {
+                fail_op(error, schedule, rank, op, "is outside of the schedule's shape");
+                return false;
+            }
+        }
+    return true;
+}
+
+/*
+ * For a rank with fewer than two ops per unit: names the first unit without F, or else without B or
+ * I.  With n ops, at least one of any n + 1 units has no F, so looking at those is enough, and
+ * memory stays O(ops).
+ */
+static void
+fail_missing(GError **error, const Schedule *schedule, int32_t rank)
+{
+    const int64_t n_ops = schedule->rank_begin[rank + 1] - schedule->rank_begin[rank];
+    const int64_t n_units = MIN(schedule_n_units(schedule), n_ops + 1);
+    g_autofree uint8_t *seen = g_new0(uint8_t, (size_t)n_units);
+    bool splits = false;
+
+    for (int64_t i = schedule->rank_begin[rank]; i < schedule->rank_begin[rank + 1]; i++) {
+        const ScheduleOp op = schedule->ops[i];
+        const int64_t unit = schedule_unit(schedule, op);
+        splits = splits || op.kind == SCHEDULE_OP_BACKWARD_INPUT;
+        if (unit < n_units && op.kind != SCHEDULE_OP_BACKWARD_WEIGHT)
+            seen[unit] |= op.kind == SCHEDULE_OP_FORWARD ? 1 : 2;
+    }
+    for (int64_t unit = 0; unit < n_units; unit++) {
+        if (seen[unit] == 3)
+            continue;
+        ScheduleOpKind kind = SCHEDULE_OP_FORWARD;
+        if ((seen[unit] & 1) != 0)
+            kind = splits ? SCHEDULE_OP_BACKWARD_INPUT : SCHEDULE_OP_BACKWARD;
+        fail_op(error, schedule, rank, op_of_unit(schedule, unit, kind), "is missing");
+        return;
+    }
+    g_assert_not_reached();
+}
+
+/* Enters a rank's ops into its part of the tables.  Returns false on an op that is twice there. */
+static bool
+enter_rank(const Schedule *schedule, int32_t rank, uint32_t *forward, uint32_t *backward,
+           uint8_t *weights, GError **error)
+{
+    const int64_t begin = schedule->rank_begin[rank];
+
+    for (int64_t i = begin; i < schedule->rank_begin[rank + 1]; i++) {
+        const ScheduleOp op = schedule->ops[i];
+        const int64_t unit = schedule_unit(schedule, op);
+        if (op.kind == SCHEDULE_OP_BACKWARD_WEIGHT) {
+            const uint8_t bit = (uint8_t)(1u << unit % 8);
+            if ((weights[unit / 8] & bit) != 0) {
+                fail_op(error, schedule, rank, op, "is there twice");
+                return false;
+            }
+            weights[unit / 8] |= bit;
+            continue;
+        }
+        uint32_t *at = op.kind == SCHEDULE_OP_FORWARD ? &forward[unit] : &backward[unit];
+        if (*at != NOWHERE) {
+            const bool same = schedule->ops[begin + *at].kind == op.kind;
+            fail_op(error, schedule, rank, op,
+                    same ? "is there twice" : "is there beside the other kind of backward");
+            return false;
+        }
+        *at = (uint32_t)(i - begin);
+    }
+    return true;
+}
+
+static bool
+check_rank(const Schedule *schedule, int32_t rank, const SchedulePositions *positions,
+           const uint8_t *weights, GError **error)
+{
+    const ScheduleOp *ops = schedule->ops + schedule->rank_begin[rank];
+    const uint32_t *forward = positions->forward + rank * positions->n_units;
+    const uint32_t *backward = positions->backward + rank * positions->n_units;
+
+    for (int64_t unit = 0; unit < positions->n_units; unit++)
+        if (forward[unit] == NOWHERE || backward[unit] == NOWHERE) {
+            fail_missing(error, schedule, rank);
+            return false;
+        } else if ((weights[unit / 8] >> unit % 8 & 1) != 0 &&
+                   ops[backward[unit]].kind == SCHEDULE_OP_BACKWARD) {
+            fail_op(error, schedule, rank, op_of_unit(schedule, unit, SCHEDULE_OP_BACKWARD_WEIGHT),
+                    "belongs to a B, which computes the weights' gradients itself");
+            return false;
+        }
+    return true;
+}
+
+SchedulePositions *
+schedule_positions_new(const Schedule *schedule, GError **error)
+{
+    const int64_t n_units = schedule_n_units(schedule);
+
+    if (!check_ranges(schedule, error))
+        return NULL;
+    for (int32_t rank = 0; rank < schedule->n_ranks; rank++)
+        if ((schedule->rank_begin[rank + 1] - schedule->rank_begin[rank]) / 2 < n_units) {
+            fail_missing(error, schedule, rank);
+            return NULL;
+        }
+    /* From here on n_ranks * n_units <= ops / 2. */
+    const size_t n = (size_t)n_units * (size_t)schedule->n_ranks;
+    const size_t n_bytes = (size_t)n_units / 8 + 1;
+    g_autoptr(SchedulePositions) positions = g_new0(SchedulePositions, 1);
+    g_autofree uint8_t *weights = g_try_malloc(n_bytes);
+    positions->n_units = n_units;
+    positions->forward = g_try_malloc_n(n, sizeof(uint32_t));
+    positions->backward = g_try_malloc_n(n, sizeof(uint32_t));
+    if (positions->forward == NULL || positions->backward == NULL || weights == NULL) {
+        g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_LIMIT,
+                    "no memory to check a schedule of %" G_GINT64_FORMAT " ops",
+                    schedule_n_ops(schedule));
+        return NULL;
+    }
+    memset(positions->forward, 0xff, n * sizeof(uint32_t));
+    memset(positions->backward, 0xff, n * sizeof(uint32_t));
+    for (int32_t rank = 0; rank < schedule->n_ranks; rank++) {
+        memset(weights, 0, n_bytes);
+        if (!enter_rank(schedule, rank, positions->forward + rank * n_units,
+                        positions->backward + rank * n_units, weights, error) ||
+            !check_rank(schedule, rank, positions, weights, error))
+            return NULL;
+    }
+    return g_steal_pointer(&positions);
+}
+
+void
+schedule_positions_free(SchedulePositions *positions)
+{
+    if (positions == NULL)
+        return;
+    g_free(positions->forward);
+    g_free(positions->backward);
+    g_free(positions);
+}
+
+ScheduleNeighbours *
+schedule_neighbours_new(const Schedule *schedule)
+{
+    const int32_t n_stages = schedule_n_stages(schedule);
+    ScheduleNeighbours *all =
+        g_new(ScheduleNeighbours, (size_t)schedule->n_ranks * (size_t)schedule->n_chunks);
+
+    for (int32_t rank = 0; rank < schedule->n_ranks; rank++)
+        for (int32_t chunk = 0; chunk < schedule->n_chunks; chunk++) {
+            const int32_t stage = schedule_stage(schedule, rank, chunk);
+            ScheduleNeighbours *here = &all[(int64_t)rank * schedule->n_chunks + chunk];
+            *here = (ScheduleNeighbours){-1, -1, -1, -1};
+            if (stage > 0) {
+                here->previous_rank = schedule_rank_of_stage(schedule, stage - 1, chunk);
+                here->previous_chunk = schedule_chunk_of_stage(schedule, stage - 1, chunk);
+            }
+            if (stage < n_stages - 1) {
+                here->next_rank = schedule_rank_of_stage(schedule, stage + 1, chunk);
+                here->next_chunk = schedule_chunk_of_stage(schedule, stage + 1, chunk);
+            }
+        }
+    return all;
+}
+
+/* --- the public checks --- */
+
+bool
+schedule_check(const Schedule *schedule, GError **error)
+{
+    g_return_val_if_fail(schedule != NULL, false);
+    g_autoptr(ScheduleGraph) graph = schedule_graph_new(schedule, error);
+    return graph != NULL;
+}
+
+bool
+schedule_check_message_order(const Schedule *schedule, GError **error)
+{
+    g_return_val_if_fail(schedule != NULL, false);
+    g_autoptr(ScheduleGraph) graph = schedule_graph_new(schedule, error);
+    if (graph == NULL)
+        return false;
+    /* last[a]: the newest message from rank a that the rank in hand has received, if reader[a] is
+     * that rank. */
+    g_autofree int64_t *last = g_new0(int64_t, (size_t)schedule->n_ranks);
+    g_autofree int32_t *reader = g_new(int32_t, (size_t)schedule->n_ranks);
+    memset(reader, 0xff, sizeof(int32_t) * (size_t)schedule->n_ranks);
+    for (int32_t rank = 0; rank < schedule->n_ranks; rank++)
+        for (int64_t i = schedule->rank_begin[rank]; i < schedule->rank_begin[rank + 1]; i++) {
+            const int64_t sender_op = graph->producer[i];
+            if (sender_op == SCHEDULE_GRAPH_NONE)
+                continue;
+            const int32_t sender = schedule_graph_rank(schedule, sender_op);
+            if (reader[sender] == rank && last[sender] > sender_op) {
+                char sent[32], before[32];
+                schedule_op_name(schedule, schedule->ops[sender_op], sent);
+                schedule_op_name(schedule, schedule->ops[last[sender]], before);
+                g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_DEADLOCK,
+                            "rank %d sends the result of %s to rank %d before that of %s, but rank "
+                            "%d receives it after",
+                            sender, sent, rank, before, rank);
+                return false;
+            }
+            reader[sender] = rank;
+            last[sender] = sender_op;
+        }
+    return true;
+}

@@ -1,0 +1,452 @@
+#include "schedule/plan.h"
+
+#include <math.h>
+#include <string.h>
+
+G_DEFINE_QUARK(plan_error, plan_error)
+
+const char *const plan_recompute_names[PLAN_RECOMPUTE_N + 1] = {"none", "selective", "full", NULL};
+const char *const plan_offload_names[PLAN_OFFLOAD_N + 1] = {"none", "cpu", "nvme", NULL};
+const char *const plan_attention_names[PLAN_ATTENTION_N + 1] = {"unfused", "flash", NULL};
+const char *const plan_framework_names[PLAN_FRAMEWORK_N + 1] = {
+    "degas",     "megatron-lm", "megatron-core", "megatron-deepspeed",
+    "deepspeed", "fsdp",        "terapipe",      NULL,
+};
+
+/* --- conventions --- */
+
+static const PlanConventions conventions[PLAN_FRAMEWORK_N] = {
+    /* What our executor does: messages and reductions on threads or streams of their own. */
+    [PLAN_FRAMEWORK_DEGAS] =
+        {
+            .attention = PLAN_ATTENTION_FLASH,
+            .grad_dtype = DTYPE_FP32,
+            .overlap_dp = true,
+            .overlap_pp = true,
+            .optimizer_step = true,
+        },
+    /* The code of 2104.04473 (2020-2022): materialised attention scores (2205.05198 eq. 1 counts
+     * them), fp32 main gradients (--accumulate-allreduce-grads-in-fp32), dropout 0.1,
+     * scatter/gather of messages (2104.04473 section 4.1), data-parallel reduction after the last
+     * backward. */
+    [PLAN_FRAMEWORK_MEGATRON_LM] =
+        {
+            .attention = PLAN_ATTENTION_UNFUSED,
+            .grad_dtype = DTYPE_FP32,
+            .dropout = true,
+            .scatter_gather_p2p = true,
+            .optimizer_step = true,
+        },
+    /* Megatron-LM at d98e8a64 (2026): flash or cuDNN attention, fp32 main_grads, and its published
+     * runs set --overlap-grad-reduce; messages are [seq/C/(T if sequence-parallel), mbs, hidden]
+     * (core/pipeline_parallel/schedules.py), so nothing is left to scatter. */
+    [PLAN_FRAMEWORK_MEGATRON_CORE] =
+        {
+            .attention = PLAN_ATTENTION_FLASH,
+            .grad_dtype = DTYPE_FP32,
+            .overlap_dp = true,
+            .optimizer_step = true,
+        },
+    /* Megatron's model under DeepSpeed's PipelineEngine: fp16 gradients of its fp16 optimizer,
+     * ReduceGrads after all backwards (runtime/pipe/schedule.py TrainSchedule), messages
+     * partitioned over tensor ranks ("pipeline": {"pipe_partitioned": true}, the default). */
+    [PLAN_FRAMEWORK_MEGATRON_DEEPSPEED] =
+        {
+            .attention = PLAN_ATTENTION_UNFUSED,
+            .grad_dtype = DTYPE_FP16,
+            .dropout = true,
+            .scatter_gather_p2p = true,
+            .optimizer_step = true,
+        },
+    /* The same engine with today's models; "overlap_comm" defaults to true for ZeRO 3 only. */
+    [PLAN_FRAMEWORK_DEEPSPEED] =
+        {
+            .attention = PLAN_ATTENTION_FLASH,
+            .grad_dtype = DTYPE_BF16,
+            .scatter_gather_p2p = true,
+            .optimizer_step = true,
+        },
+    /* PyTorch FSDP2 as torchtitan runs it: mixed_precision_reduce float32, reduce-scatter under the
+     * backward, pipeline messages on streams of their own (batch_isend_irecv). */
+    [PLAN_FRAMEWORK_FSDP] =
+        {
+            .attention = PLAN_ATTENTION_FLASH,
+            .grad_dtype = DTYPE_FP32,
+            .overlap_dp = true,
+            .overlap_pp = true,
+            .optimizer_step = true,
+        },
+    /* TeraPipe at 1a17aa2 (2021): materialised scores, pure fp16, NCCL calls in the compute stream,
+     * one tensor rank sends and the receiving group broadcasts; its runs have no dropout. */
+    [PLAN_FRAMEWORK_TERAPIPE] =
+        {
+            .attention = PLAN_ATTENTION_UNFUSED,
+            .grad_dtype = DTYPE_FP16,
+            .broadcast_p2p = true,
+            .optimizer_step = true,
+        },
+};
+
+PlanConventions
+plan_conventions(PlanFramework framework)
+{
+    g_return_val_if_fail(framework < PLAN_FRAMEWORK_N, conventions[PLAN_FRAMEWORK_DEGAS]);
+    PlanConventions result = conventions[framework];
+
+    result.framework = framework;
+    return result;
+}
+
+bool
+plan_framework_overlaps_pp(PlanFramework framework, const char *schedule, int64_t vpp)
+{
+    if (framework == PLAN_FRAMEWORK_MEGATRON_LM || framework == PLAN_FRAMEWORK_MEGATRON_CORE)
+        return vpp > 1 && g_strcmp0(schedule, "interleaved") == 0;
+    return plan_conventions(framework).overlap_pp;
+}
+
+/* --- lifecycle --- */
+
+Plan *
+plan_new(void)
+{
+    Plan *plan = g_new0(Plan, 1);
+
+    plan->global_batch = 1;
+    plan->seq_len = 1;
+    plan->dtype = DTYPE_BF16;
+    plan->degrees = (PlanDegrees){1, 1, 1, 1, 1, 1};
+    plan->micro_batch = 1;
+    plan->n_microbatches = 1;
+    plan->schedule = g_strdup("1f1b");
+    plan->stages = g_array_new(false, true, sizeof(PlanStage));
+    plan->slices = g_array_new(false, true, sizeof(int64_t));
+    plan->conventions = plan_conventions(PLAN_FRAMEWORK_DEGAS);
+    plan->lower_bound_s = NAN;
+    plan->optimality_gap_fraction = NAN;
+    return plan;
+}
+
+void
+plan_free(Plan *plan)
+{
+    if (plan == NULL)
+        return;
+    g_free(plan->schedule);
+    g_array_unref(plan->stages);
+    g_array_unref(plan->slices);
+    g_clear_pointer(&plan->batch_slices, g_array_unref);
+    report_free(plan->predicted);
+    g_clear_pointer(&plan->alternatives, g_ptr_array_unref);
+    g_free(plan);
+}
+
+Plan *
+plan_copy(const Plan *plan)
+{
+    Plan *copy = g_memdup2(plan, sizeof *plan);
+
+    copy->schedule = g_strdup(plan->schedule);
+    copy->stages = g_array_copy(plan->stages);
+    copy->slices = g_array_copy(plan->slices);
+    copy->batch_slices = plan->batch_slices == NULL ? NULL : g_array_copy(plan->batch_slices);
+    copy->predicted = plan->predicted == NULL ? NULL : report_copy(plan->predicted);
+    if (plan->alternatives != NULL) {
+        copy->alternatives = g_ptr_array_new_with_free_func((GDestroyNotify)plan_free);
+        for (guint i = 0; i < plan->alternatives->len; i++)
+            g_ptr_array_add(copy->alternatives,
+                            plan_copy(g_ptr_array_index(plan->alternatives, i)));
+    }
+    return copy;
+}
+
+/* --- stages --- */
+
+/* Where position @i of the list of stages lies; bidir lists chain 0, then chain 1. */
+static void
+place_of_stage(const Plan *plan, SchedulePlacement placement, int64_t i, int32_t *rank,
+               int32_t *chunk)
+{
+    const Schedule shape = {
+        .n_ranks = (int32_t)plan->degrees.pp,
+        .n_chunks = (int32_t)plan->degrees.vpp,
+        .placement = placement,
+    };
+    int32_t stage = (int32_t)i, chain = 0;
+
+    if (placement == SCHEDULE_PLACEMENT_BIDIR && stage >= shape.n_ranks) {
+        stage -= shape.n_ranks;
+        chain = 1;
+    }
+    *rank = schedule_rank_of_stage(&shape, stage, chain);
+    *chunk = schedule_chunk_of_stage(&shape, stage, chain);
+}
+
+/* Stages of one chain. */
+static int64_t
+chain_length(const Plan *plan, SchedulePlacement placement)
+{
+    return placement == SCHEDULE_PLACEMENT_BIDIR ? plan->degrees.pp
+                                                 : plan->degrees.pp * plan->degrees.vpp;
+}
+
+void
+plan_set_even_stages(Plan *plan, int64_t n_layers, bool has_vocab, SchedulePlacement placement,
+                     PlanRecompute recompute)
+{
+    const int64_t n_stages = plan->degrees.pp * plan->degrees.vpp;
+    const int64_t length = chain_length(plan, placement);
+
+    g_return_if_fail(plan->degrees.pp >= 1 && plan->degrees.pp <= SCHEDULE_MAX_RANKS);
+    g_return_if_fail(plan->degrees.vpp >= 1 && plan->degrees.vpp <= SCHEDULE_MAX_CHUNKS);
+    g_array_set_size(plan->stages, 0);
+    for (int64_t i = 0; i < n_stages; i++) {
+        const int64_t at = i % length;
+        const int64_t longer = n_layers % length;
+        const int64_t n = n_layers / length;
+        /* The first length - longer stages have n layers, the others one more. */
+        const int64_t before = MAX(0, at - (length - longer));
+        PlanStage stage = {
+            .first_layer = at * n + before,
+            .n_layers = n + (at >= length - longer ? 1 : 0),
+            .embedding = has_vocab && at == 0,
+            .head = has_vocab && at == length - 1,
+            .recompute = recompute,
+        };
+        place_of_stage(plan, placement, i, &stage.rank, &stage.chunk);
+        g_array_append_val(plan->stages, stage);
+    }
+}
+
+int64_t
+plan_microbatch_sequences(const Plan *plan, int64_t i)
+{
+    g_return_val_if_fail(i >= 0 && i < plan->n_microbatches, plan->micro_batch);
+    return plan->batch_slices == NULL ? plan->micro_batch
+                                      : g_array_index(plan->batch_slices, int64_t, i);
+}
+
+int64_t
+plan_n_devices(const Plan *plan)
+{
+    return plan->degrees.dp * plan->degrees.tp * plan->degrees.pp * plan->degrees.cp;
+}
+
+/* --- checks --- */
+
+static bool fail(GError **error, const char *format, ...) G_GNUC_PRINTF(2, 3);
+
+static bool
+fail(GError **error, const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    g_autofree char *message = g_strdup_vprintf(format, args);
+    va_end(args);
+    g_set_error_literal(error, PLAN_ERROR, PLAN_ERROR_INVALID, message);
+    return false;
+}
+
+#define INT "%" G_GINT64_FORMAT
+
+static bool
+check_degrees(const Plan *plan, GError **error)
+{
+    const PlanDegrees *d = &plan->degrees;
+    const struct {
+        const char *key;
+        int64_t value;
+    } all[] = {
+        {"dp", d->dp}, {"tp", d->tp}, {"pp", d->pp}, {"vpp", d->vpp}, {"cp", d->cp}, {"ep", d->ep},
+    };
+    int64_t n = 1;
+
+    for (size_t i = 0; i < G_N_ELEMENTS(all); i++) {
+        if (all[i].value < 1)
+            return fail(error, "degrees.%s: must be at least 1, got " INT, all[i].key,
+                        all[i].value);
+        if (all[i].value > SCHEDULE_MAX_RANKS)
+            return fail(error, "degrees.%s: " INT " is more than the limit of " INT, all[i].key,
+                        all[i].value, SCHEDULE_MAX_RANKS);
+        if (strcmp(all[i].key, "vpp") != 0 && strcmp(all[i].key, "ep") != 0 &&
+            (__builtin_mul_overflow(n, all[i].value, &n) || n > SCHEDULE_MAX_RANKS))
+            return fail(error,
+                        "degrees: dp * tp * pp * cp is more than the limit of " INT " devices",
+                        SCHEDULE_MAX_RANKS);
+    }
+    if (d->vpp > SCHEDULE_MAX_CHUNKS)
+        return fail(error, "degrees.vpp: " INT " is more than the limit of %d", d->vpp,
+                    SCHEDULE_MAX_CHUNKS);
+    /* Experts are spread over the devices of one stage. */
+    if (d->dp * d->tp * d->cp % d->ep != 0)
+        return fail(error, "degrees.ep: " INT " does not divide dp * tp * cp = " INT, d->ep,
+                    d->dp * d->tp * d->cp);
+    return true;
+}
+
+static bool
+check_batch(const Plan *plan, GError **error)
+{
+    int64_t sequences = 0, largest = 0;
+
+    if (plan->global_batch < 1 || plan->micro_batch < 1 || plan->n_microbatches < 1)
+        return fail(error,
+                    "global_batch " INT ", micro_batch " INT " and n_microbatches " INT
+                    " must be at least 1",
+                    plan->global_batch, plan->micro_batch, plan->n_microbatches);
+    if (plan->batch_slices == NULL) {
+        if (__builtin_mul_overflow(plan->micro_batch, plan->n_microbatches, &sequences))
+            sequences = 0;
+    } else {
+        if (plan->batch_slices->len != plan->n_microbatches)
+            return fail(error, "batch_slices: %u entries for " INT " micro-batches",
+                        plan->batch_slices->len, plan->n_microbatches);
+        for (guint i = 0; i < plan->batch_slices->len; i++) {
+            const int64_t n = g_array_index(plan->batch_slices, int64_t, i);
+            if (n < 1 || n > plan->global_batch - sequences)
+                return fail(error,
+                            "batch_slices[%u]: " INT " sequences after " INT
+                            " of a global_batch of " INT,
+                            i, n, sequences, plan->global_batch);
+            sequences += n;
+            largest = MAX(largest, n);
+        }
+        if (largest != plan->micro_batch)
+            return fail(error, "micro_batch: " INT " is not the largest of batch_slices, " INT,
+                        plan->micro_batch, largest);
+    }
+    int64_t total = 0;
+    if (__builtin_mul_overflow(sequences, plan->degrees.dp, &total) || total != plan->global_batch)
+        return fail(error,
+                    "global_batch: " INT " is not dp " INT
+                    " times the sequences of all n_microbatches (" INT " of up to " INT ")",
+                    plan->global_batch, plan->degrees.dp, plan->n_microbatches, plan->micro_batch);
+    return true;
+}
+
+static bool
+check_slices(const Plan *plan, GError **error)
+{
+    int64_t tokens = 0;
+
+    if (plan->seq_len < 1)
+        return fail(error, "seq_len: must be at least 1, got " INT, plan->seq_len);
+    if (plan->slices->len < 1 || plan->slices->len > SCHEDULE_MAX_SLICES)
+        return fail(error, "slices: from 1 to %d slices, got %u", SCHEDULE_MAX_SLICES,
+                    plan->slices->len);
+    for (guint i = 0; i < plan->slices->len; i++) {
+        const int64_t n = g_array_index(plan->slices, int64_t, i);
+        if (n < 1 || n > plan->seq_len - tokens)
+            return fail(error, "slices[%u]: " INT " tokens after " INT " of a sequence of " INT, i,
+                        n, tokens, plan->seq_len);
+        tokens += n;
+    }
+    if (tokens != plan->seq_len)
+        return fail(error, "slices: sum to " INT " tokens, seq_len is " INT, tokens, plan->seq_len);
+    if (plan->seq_len % plan->degrees.cp != 0)
+        return fail(error, "degrees.cp: " INT " does not divide seq_len " INT, plan->degrees.cp,
+                    plan->seq_len);
+    return true;
+}
+
+static bool
+check_stage(const Plan *plan, SchedulePlacement placement, guint i, int64_t *next_layer,
+            bool has_vocab, GError **error)
+{
+    const PlanStage *stage = &g_array_index(plan->stages, PlanStage, i);
+    const int64_t length = chain_length(plan, placement);
+    const bool first = i % length == 0, last = i % length == length - 1;
+    int32_t rank, chunk;
+
+    if (first)
+        *next_layer = 0;
+    place_of_stage(plan, placement, i, &rank, &chunk);
+    if (stage->rank != rank || stage->chunk != chunk)
+        return fail(error,
+                    "stages[%u]: lies on rank %d, chunk %d; schedule %s (placement %s) has it on "
+                    "rank %d, chunk %d",
+                    i, stage->rank, stage->chunk, plan->schedule,
+                    schedule_placement_names[placement], rank, chunk);
+    if (stage->first_layer != *next_layer)
+        return fail(error, "stages[%u].first_layer: expected " INT ", got " INT, i, *next_layer,
+                    stage->first_layer);
+    if (stage->embedding != (has_vocab && first))
+        return fail(error,
+                    "stages[%u].embedding: belongs on the first stage, with the head on the "
+                    "last",
+                    i);
+    if (stage->head != (has_vocab && last))
+        return fail(error,
+                    "stages[%u].head: belongs on the last stage, with the embedding on the "
+                    "first",
+                    i);
+    if (stage->n_layers < (stage->embedding || stage->head ? 0 : 1))
+        return fail(error, "stages[%u].n_layers: a stage must have something to do, got " INT, i,
+                    stage->n_layers);
+    if (stage->recompute >= PLAN_RECOMPUTE_N)
+        return fail(error, "stages[%u].recompute: no such choice", i);
+    *next_layer += stage->n_layers;
+    return true;
+}
+
+static bool
+check_stages(const Plan *plan, SchedulePlacement placement, int64_t n_layers, GError **error)
+{
+    const int64_t length = chain_length(plan, placement);
+    const int64_t n_stages = plan->degrees.pp * plan->degrees.vpp;
+    int64_t next_layer = 0;
+
+    if (plan->stages->len != n_stages)
+        return fail(error, "stages: %u stages, but pp * vpp is " INT, plan->stages->len, n_stages);
+    const bool has_vocab = g_array_index(plan->stages, PlanStage, 0).embedding;
+    for (guint i = 0; i < plan->stages->len; i++) {
+        const PlanStage *stage = &g_array_index(plan->stages, PlanStage, i);
+        if (stage->n_layers > n_layers)
+            return fail(error, "stages[%u].n_layers: " INT " of a model of " INT " layers", i,
+                        stage->n_layers, n_layers);
+        if (!check_stage(plan, placement, i, &next_layer, has_vocab, error))
+            return false;
+        if (i % length == length - 1 && next_layer != n_layers)
+            return fail(error, "stages: cover " INT " layers, the model has " INT, next_layer,
+                        n_layers);
+    }
+    return true;
+}
+
+static ScheduleShape
+schedule_shape(const Plan *plan)
+{
+    return (ScheduleShape){
+        .n_ranks = plan->degrees.pp,
+        .n_chunks = plan->degrees.vpp,
+        .n_microbatches = plan->n_microbatches,
+        .n_slices = plan->slices->len,
+        .group = plan->group,
+    };
+}
+
+bool
+plan_check(const Plan *plan, int64_t n_layers, GError **error)
+{
+    g_return_val_if_fail(plan != NULL, false);
+    if (!check_degrees(plan, error) || !check_batch(plan, error) || !check_slices(plan, error))
+        return false;
+    if (plan->zero_stage < 0 || plan->zero_stage > 3)
+        return fail(error, "zero_stage: must be from 0 to 3, got %d", plan->zero_stage);
+    g_autoptr(GError) refused = NULL;
+    const ScheduleFamily *family = schedule_family_find(plan->schedule, &refused);
+    const ScheduleShape shape = schedule_shape(plan);
+    if (family == NULL || !schedule_shape_check(family, &shape, &refused))
+        return fail(error, "schedule: %s", refused->message);
+    return check_stages(plan, family->placement, n_layers, error);
+}
+
+Schedule *
+plan_build_schedule(const Plan *plan, GError **error)
+{
+    g_return_val_if_fail(plan != NULL, NULL);
+    const ScheduleShape shape = schedule_shape(plan);
+
+    return schedule_new(plan->schedule, &shape, error);
+}

@@ -1,0 +1,201 @@
+#include "schedule/report.h"
+
+#include <math.h>
+
+#include "base/units.h"
+
+/* 2^52 ns, 52 days: seconds as doubles then round back to the same ns. */
+#define TIME_MAX_S 4503599.0
+
+Report *
+report_new(int32_t n_ranks)
+{
+    Report *report = g_new0(Report, 1);
+
+    report->tokens_per_s = NAN;
+    report->model_flops_per_s_per_device = NAN;
+    report->model_flops_utilization_fraction = NAN;
+    report->cost_per_iteration = NAN;
+    report->energy_per_iteration_j = NAN;
+    report->fits = true;
+    report->ranks = g_array_new(false, true, sizeof(ReportRank));
+    g_array_set_size(report->ranks, (guint)MAX(n_ranks, 0));
+    return report;
+}
+
+void
+report_free(Report *report)
+{
+    if (report == NULL)
+        return;
+    g_array_unref(report->ranks);
+    g_free(report);
+}
+
+Report *
+report_copy(const Report *report)
+{
+    Report *copy = g_memdup2(report, sizeof *report);
+
+    copy->ranks = g_array_copy(report->ranks);
+    return copy;
+}
+
+/* --- writing --- */
+
+static void
+write_s(JsonWriter *writer, const char *key, int64_t ns)
+{
+    json_write_double(writer, key, units_s_from_ns(ns));
+}
+
+static void
+write_rank(JsonWriter *writer, int32_t rank, const ReportRank *r)
+{
+    json_write_object_inline(writer, NULL);
+    json_write_int64(writer, "rank", rank);
+    write_s(writer, "busy_s", r->busy_ns);
+    write_s(writer, "bubble_s", r->bubble_ns);
+    write_s(writer, "communication_s", r->communication_ns);
+    json_write_int64(writer, "peak_memory_bytes", r->peak_memory_bytes);
+    write_s(writer, "peak_time_s", r->peak_time_ns);
+    json_write_object_inline(writer, "memory_bytes");
+    for (int owner = 0; owner < TRACE_MEMORY_N; owner++)
+        json_write_int64(writer, trace_memory_names[owner], r->memory_bytes[owner]);
+    json_write_object_end(writer);
+    json_write_int64(writer, "peak_in_flight", r->peak_in_flight);
+    json_write_object_end(writer);
+}
+
+void
+report_write(JsonWriter *writer, const char *key, const Report *report)
+{
+    json_write_object(writer, key);
+    json_write_string(writer, "format", "degas-report");
+    json_write_int64(writer, "version", 1);
+    write_s(writer, "iteration_s", report->iteration_ns);
+    write_s(writer, "span_s", report->span_ns);
+    json_write_double(writer, "tokens_per_s", report->tokens_per_s);
+    json_write_double(writer, "model_flops_per_s_per_device", report->model_flops_per_s_per_device);
+    json_write_double(writer, "model_flops_utilization_fraction",
+                      report->model_flops_utilization_fraction);
+    json_write_double(writer, "bubble_fraction", report->bubble_fraction);
+    json_write_int64(writer, "peak_memory_bytes", report->peak_memory_bytes);
+    json_write_int64(writer, "memory_limit_bytes", report->memory_limit_bytes);
+    json_write_bool(writer, "fits", report->fits);
+    json_write_array(writer, "ranks");
+    for (guint rank = 0; rank < report->ranks->len; rank++)
+        write_rank(writer, (int32_t)rank, &g_array_index(report->ranks, ReportRank, rank));
+    json_write_array_end(writer);
+    json_write_object_inline(writer, "breakdown_s");
+    json_write_double(writer, "compute", report->breakdown.compute_s);
+    json_write_double(writer, "tp", report->breakdown.tp_s);
+    json_write_double(writer, "pp", report->breakdown.pp_s);
+    json_write_double(writer, "dp", report->breakdown.dp_s);
+    json_write_double(writer, "cp", report->breakdown.cp_s);
+    json_write_double(writer, "ep", report->breakdown.ep_s);
+    json_write_double(writer, "recompute", report->breakdown.recompute_s);
+    json_write_double(writer, "optimizer", report->breakdown.optimizer_s);
+    json_write_double(writer, "bubble", report->breakdown.bubble_s);
+    json_write_object_end(writer);
+    json_write_double(writer, "cost_per_iteration", report->cost_per_iteration);
+    json_write_double(writer, "energy_per_iteration_j", report->energy_per_iteration_j);
+    json_write_object_end(writer);
+}
+
+/* --- reading --- */
+
+static int64_t
+read_ns(JsonDoc *doc, const JsonValue *object, const char *key)
+{
+    return units_ns_from_s(json_double(doc, object, key, 0, TIME_MAX_S));
+}
+
+/* A number, or null or nothing: NaN. */
+static double
+read_nullable(JsonDoc *doc, const JsonValue *object, const char *key)
+{
+    const JsonValue *v = json_member(doc, object, key);
+
+    return v == NULL || json_is_null(v) ? (double)NAN : json_value_double(doc, v, 0, G_MAXDOUBLE);
+}
+
+static void
+read_rank(JsonDoc *doc, const JsonValue *v, Report *report)
+{
+    if (!json_is_object(v)) {
+        json_fail(doc, v, "expected an object");
+        return;
+    }
+    const JsonValue *memory = json_object(doc, v, "memory_bytes");
+    /* Ranks stand in order: the number is for people. */
+    json_int64(doc, v, "rank", report->ranks->len, report->ranks->len);
+    ReportRank rank = {
+        .busy_ns = read_ns(doc, v, "busy_s"),
+        .bubble_ns = read_ns(doc, v, "bubble_s"),
+        .communication_ns = read_ns(doc, v, "communication_s"),
+        .peak_memory_bytes = json_int64(doc, v, "peak_memory_bytes", 0, JSON_MAX_INT),
+        .peak_time_ns = read_ns(doc, v, "peak_time_s"),
+        .peak_in_flight = (int32_t)json_int64(doc, v, "peak_in_flight", 0, INT32_MAX),
+    };
+    for (int owner = 0; owner < TRACE_MEMORY_N; owner++)
+        rank.memory_bytes[owner] =
+            json_int64(doc, memory, trace_memory_names[owner], 0, JSON_MAX_INT);
+    json_object_end(doc, memory);
+    json_object_end(doc, v);
+    g_array_append_val(report->ranks, rank);
+}
+
+static void
+read_breakdown(JsonDoc *doc, const JsonValue *object, Report *report)
+{
+    const JsonValue *v = json_object(doc, object, "breakdown_s");
+    const struct {
+        const char *key;
+        double *value;
+    } parts[] = {
+        {"compute", &report->breakdown.compute_s},
+        {"tp", &report->breakdown.tp_s},
+        {"pp", &report->breakdown.pp_s},
+        {"dp", &report->breakdown.dp_s},
+        {"cp", &report->breakdown.cp_s},
+        {"ep", &report->breakdown.ep_s},
+        {"recompute", &report->breakdown.recompute_s},
+        {"optimizer", &report->breakdown.optimizer_s},
+        {"bubble", &report->breakdown.bubble_s},
+    };
+
+    for (size_t i = 0; i < G_N_ELEMENTS(parts); i++)
+        *parts[i].value = json_double(doc, v, parts[i].key, 0, G_MAXDOUBLE);
+    json_object_end(doc, v);
+}
+
+Report *
+report_read(JsonDoc *doc, const JsonValue *object)
+{
+    Report *report = report_new(0);
+
+    if (g_strcmp0(json_string_or(doc, object, "format", "degas-report"), "degas-report") != 0)
+        json_fail(doc, object, "expected a \"degas-report\"");
+    json_int64_or(doc, object, "version", 1, 1, 1);
+    report->iteration_ns = read_ns(doc, object, "iteration_s");
+    report->span_ns = read_ns(doc, object, "span_s");
+    report->tokens_per_s = read_nullable(doc, object, "tokens_per_s");
+    report->model_flops_per_s_per_device =
+        read_nullable(doc, object, "model_flops_per_s_per_device");
+    report->model_flops_utilization_fraction =
+        read_nullable(doc, object, "model_flops_utilization_fraction");
+    report->bubble_fraction = json_double(doc, object, "bubble_fraction", 0, 1);
+    report->peak_memory_bytes = json_int64(doc, object, "peak_memory_bytes", 0, JSON_MAX_INT);
+    report->memory_limit_bytes = json_int64(doc, object, "memory_limit_bytes", 0, JSON_MAX_INT);
+    report->fits = json_bool(doc, object, "fits");
+    const JsonValue *ranks = json_array(doc, object, "ranks");
+    for (const JsonValue *v = json_first(ranks); v != NULL && !json_doc_failed(doc);
+         v = json_next(v))
+        read_rank(doc, v, report);
+    read_breakdown(doc, object, report);
+    report->cost_per_iteration = read_nullable(doc, object, "cost_per_iteration");
+    report->energy_per_iteration_j = read_nullable(doc, object, "energy_per_iteration_j");
+    json_object_end(doc, object);
+    return report;
+}

@@ -1,0 +1,363 @@
+#include "schedule/schedule.h"
+
+#include <string.h>
+
+#include "base/text.h"
+#include "schedule/build.h"
+
+G_DEFINE_QUARK(schedule_error, schedule_error)
+
+const char schedule_op_letters[SCHEDULE_OP_N + 1] = "FBIW";
+
+const char *const schedule_placement_names[SCHEDULE_PLACEMENT_N + 1] = {"loop", "v", "bidir", NULL};
+
+/* In the order of docs/formats.md. */
+static const ScheduleFamily *const families[] = {
+    &schedule_family_naive,
+    &schedule_family_gpipe,
+    &schedule_family_1f1b,
+    &schedule_family_terapipe,
+    NULL,
+};
+
+const ScheduleFamily *const *
+schedule_families(void)
+{
+    return families;
+}
+
+const ScheduleFamily *
+schedule_family_find(const char *name, GError **error)
+{
+    const char *names[G_N_ELEMENTS(families)] = {NULL};
+
+    g_return_val_if_fail(name != NULL, NULL);
+    for (size_t i = 0; families[i] != NULL; i++) {
+        if (strcmp(families[i]->name, name) == 0)
+            return families[i];
+        names[i] = families[i]->name;
+    }
+    g_autofree char *shown = text_escape(name, 64);
+    g_autofree char *suggestion = text_suggestion(name, names);
+    g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_UNKNOWN, "unknown schedule \"%s\"%s", shown,
+                suggestion);
+    return NULL;
+}
+
+/* --- shapes --- */
+
+static bool
+check_degree(const ScheduleFamily *family, const char *what, int64_t value, int64_t max,
+             GError **error)
+{
+    if (value < 1) {
+        g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_SHAPE,
+                    "schedule %s: %s must be at least 1, got %" G_GINT64_FORMAT, family->name, what,
+                    value);
+        return false;
+    }
+    if (value > max) {
+        g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_LIMIT,
+                    "schedule %s: %s is %" G_GINT64_FORMAT ", the limit is %" G_GINT64_FORMAT,
+                    family->name, what, value, max);
+        return false;
+    }
+    return true;
+}
+
+static bool
+check_chunks(const ScheduleFamily *family, int64_t n_chunks, GError **error)
+{
+    if (n_chunks >= family->min_chunks && n_chunks <= family->max_chunks)
+        return true;
+    if (family->min_chunks == family->max_chunks)
+        g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_SHAPE,
+                    "schedule %s: vpp must be %d, got %" G_GINT64_FORMAT, family->name,
+                    family->min_chunks, n_chunks);
+    else
+        g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_SHAPE,
+                    "schedule %s: vpp must be from %d to %d, got %" G_GINT64_FORMAT, family->name,
+                    family->min_chunks, family->max_chunks, n_chunks);
+    return false;
+}
+
+/* Ops of all ranks, or -1 beyond SCHEDULE_MAX_OPS; a rank then has less than 2^31. */
+static int64_t
+count_ops(const ScheduleFamily *family, const ScheduleShape *shape)
+{
+    const int64_t chains = family->placement == SCHEDULE_PLACEMENT_BIDIR ? 2 : 1;
+    int64_t n = family->splits_backward ? 3 : 2;
+
+    if (__builtin_mul_overflow(n, shape->n_ranks, &n) ||
+        __builtin_mul_overflow(n, shape->n_chunks / chains, &n) ||
+        __builtin_mul_overflow(n, shape->n_slices, &n) ||
+        __builtin_mul_overflow(n, shape->n_microbatches, &n) || n > SCHEDULE_MAX_OPS)
+        return -1;
+    return n;
+}
+
+bool
+schedule_shape_check(const ScheduleFamily *family, const ScheduleShape *shape, GError **error)
+{
+    if (!check_degree(family, "pp", shape->n_ranks, SCHEDULE_MAX_RANKS, error) ||
+        !check_degree(family, "vpp", shape->n_chunks, SCHEDULE_MAX_CHUNKS, error) ||
+        !check_degree(family, "microbatches", shape->n_microbatches, INT32_MAX, error) ||
+        !check_degree(family, "slices", shape->n_slices, SCHEDULE_MAX_SLICES, error) ||
+        !check_chunks(family, shape->n_chunks, error))
+        return false;
+    if (shape->n_slices > 1 && !family->slices) {
+        g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_SHAPE,
+                    "schedule %s does not cut sequences: slices must be 1, got %" G_GINT64_FORMAT,
+                    family->name, shape->n_slices);
+        return false;
+    }
+    if (shape->group != 0 && !family->groups) {
+        g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_SHAPE,
+                    "schedule %s has no groups: group must be 0, got %" G_GINT64_FORMAT,
+                    family->name, shape->group);
+        return false;
+    }
+    if (shape->group != 0 && !check_degree(family, "group", shape->group, INT32_MAX, error))
+        return false;
+    if (family->check != NULL && !family->check(shape, error))
+        return false;
+    if (count_ops(family, shape) < 0) {
+        g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_LIMIT,
+                    "schedule %s: more than %" G_GINT64_FORMAT " ops (pp %" G_GINT64_FORMAT
+                    ", vpp %" G_GINT64_FORMAT ", microbatches %" G_GINT64_FORMAT
+                    ", slices %" G_GINT64_FORMAT ")",
+                    family->name, SCHEDULE_MAX_OPS, shape->n_ranks, shape->n_chunks,
+                    shape->n_microbatches, shape->n_slices);
+        return false;
+    }
+    return true;
+}
+
+Schedule *
+schedule_new(const char *name, const ScheduleShape *shape, GError **error)
+{
+    g_return_val_if_fail(shape != NULL, NULL);
+    const ScheduleFamily *family = schedule_family_find(name, error);
+    if (family == NULL || !schedule_shape_check(family, shape, error))
+        return NULL;
+    return family->build(shape, error);
+}
+
+/* --- lifecycle --- */
+
+Schedule *
+schedule_alloc(const char *name, const ScheduleShape *shape, SchedulePlacement placement,
+               int64_t n_ops, GError **error)
+{
+    g_return_val_if_fail(shape->n_ranks >= 1 && shape->n_ranks <= SCHEDULE_MAX_RANKS, NULL);
+    g_return_val_if_fail(shape->n_chunks >= 1 && shape->n_chunks <= SCHEDULE_MAX_CHUNKS, NULL);
+    g_return_val_if_fail(shape->n_microbatches >= 1 && shape->n_microbatches <= INT32_MAX, NULL);
+    g_return_val_if_fail(shape->n_slices >= 1 && shape->n_slices <= SCHEDULE_MAX_SLICES, NULL);
+    ScheduleOp *ops = NULL;
+    if (n_ops >= 0 && n_ops <= SCHEDULE_MAX_OPS)
+        ops = g_try_malloc_n((size_t)MAX(n_ops, 1), sizeof(ScheduleOp));
+    if (ops == NULL) {
+        g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_LIMIT,
+                    "schedule %s: no memory for %" G_GINT64_FORMAT " ops", name, n_ops);
+        return NULL;
+    }
+    Schedule *schedule = g_new0(Schedule, 1);
+    *schedule = (Schedule){
+        .name = g_strdup(name),
+        .n_ranks = (int32_t)shape->n_ranks,
+        .n_chunks = (int32_t)shape->n_chunks,
+        .n_microbatches = (int32_t)shape->n_microbatches,
+        .n_slices = (int32_t)shape->n_slices,
+        .placement = placement,
+        .ops = ops,
+        .rank_begin = g_new0(int64_t, (size_t)shape->n_ranks + 1),
+    };
+    return schedule;
+}
+
+Schedule *
+schedule_alloc_full(const ScheduleFamily *family, const ScheduleShape *shape, int64_t kinds,
+                    GError **error)
+{
+    const int64_t chains = family->placement == SCHEDULE_PLACEMENT_BIDIR ? 2 : 1;
+
+    /* schedule_shape_check() excluded overflow. */
+    return schedule_alloc(family->name, shape, family->placement,
+                          kinds * shape->n_ranks * (shape->n_chunks / chains) *
+                              shape->n_microbatches * shape->n_slices,
+                          error);
+}
+
+void
+schedule_free(Schedule *schedule)
+{
+    if (schedule == NULL)
+        return;
+    g_free(schedule->name);
+    g_free(schedule->ops);
+    g_free(schedule->rank_begin);
+    if (schedule->overlap_pairs != NULL)
+        g_array_unref(schedule->overlap_pairs);
+    g_free(schedule);
+}
+
+/* --- where stages lie --- */
+
+int32_t
+schedule_chain_microbatches(const Schedule *schedule)
+{
+    return schedule->placement == SCHEDULE_PLACEMENT_BIDIR ? schedule->n_microbatches / 2
+                                                           : schedule->n_microbatches;
+}
+
+int64_t
+schedule_n_units(const Schedule *schedule)
+{
+    return (int64_t)schedule_chain_microbatches(schedule) * schedule->n_chunks * schedule->n_slices;
+}
+
+int32_t
+schedule_n_stages(const Schedule *schedule)
+{
+    return schedule->placement == SCHEDULE_PLACEMENT_BIDIR ? schedule->n_ranks
+                                                           : schedule->n_ranks * schedule->n_chunks;
+}
+
+int32_t
+schedule_stage(const Schedule *schedule, int32_t rank, int32_t chunk)
+{
+    const int32_t p = schedule->n_ranks;
+
+    switch (schedule->placement) {
+    case SCHEDULE_PLACEMENT_V:
+        return chunk * p + (chunk % 2 == 0 ? rank : p - 1 - rank);
+    case SCHEDULE_PLACEMENT_BIDIR:
+        return chunk == 0 ? rank : p - 1 - rank;
+    case SCHEDULE_PLACEMENT_LOOP:
+    case SCHEDULE_PLACEMENT_N:
+        break;
+    }
+    return chunk * p + rank;
+}
+
+int32_t
+schedule_rank_of_stage(const Schedule *schedule, int32_t stage, int32_t chain)
+{
+    const int32_t p = schedule->n_ranks;
+    const int32_t place = stage % p;
+
+    switch (schedule->placement) {
+    case SCHEDULE_PLACEMENT_V:
+        return stage / p % 2 == 0 ? place : p - 1 - place;
+    case SCHEDULE_PLACEMENT_BIDIR:
+        return chain == 0 ? place : p - 1 - place;
+    case SCHEDULE_PLACEMENT_LOOP:
+    case SCHEDULE_PLACEMENT_N:
+        break;
+    }
+    return place;
+}
+
+int32_t
+schedule_chunk_of_stage(const Schedule *schedule, int32_t stage, int32_t chain)
+{
+    return schedule->placement == SCHEDULE_PLACEMENT_BIDIR ? chain : stage / schedule->n_ranks;
+}
+
+/* --- ops --- */
+
+void
+schedule_op_name(const Schedule *schedule, ScheduleOp op, char text[32])
+{
+    const char letter = op.kind < SCHEDULE_OP_N ? schedule_op_letters[op.kind] : '?';
+
+    if (schedule->n_slices > 1)
+        g_snprintf(text, 32, "%c%d.%ds%d", letter, op.microbatch, op.chunk, op.slice);
+    else
+        g_snprintf(text, 32, "%c%d.%d", letter, op.microbatch, op.chunk);
+}
+
+/* Reads digits without a leading zero, below @bound; advances @text.  Returns -1 on anything else.
+ */
+static int32_t
+parse_count(const char **text, int32_t bound)
+{
+    int64_t value = 0;
+    const char *at = *text;
+
+    if (!g_ascii_isdigit(*at) || (at[0] == '0' && g_ascii_isdigit(at[1])))
+        return -1;
+    for (; g_ascii_isdigit(*at); at++) {
+        value = value * 10 + (*at - '0');
+        if (value >= bound)
+            return -1;
+    }
+    *text = at;
+    return (int32_t)value;
+}
+
+bool
+schedule_op_parse(const Schedule *schedule, const char *text, ScheduleOp *op)
+{
+    const char *letter = *text == '\0' ? NULL : strchr(schedule_op_letters, *text);
+    if (letter == NULL)
+        return false;
+    text++;
+    const int32_t microbatch = parse_count(&text, schedule_chain_microbatches(schedule));
+    if (microbatch < 0 || *text++ != '.')
+        return false;
+    const int32_t chunk = parse_count(&text, schedule->n_chunks);
+    int32_t slice = 0;
+    if (chunk < 0)
+        return false;
+    if (*text == 's' || schedule->n_slices > 1) {
+        if (*text++ != 's')
+            return false;
+        slice = parse_count(&text, schedule->n_slices);
+    }
+    if (slice < 0 || *text != '\0')
+        return false;
+    *op = (ScheduleOp){
+        .microbatch = microbatch,
+        .slice = (uint16_t)slice,
+        .chunk = (uint8_t)chunk,
+        .kind = (uint8_t)(letter - schedule_op_letters),
+    };
+    return true;
+}
+
+/* (owned) one bit per unit: whether the rank has a W of it.  NULL if it has no W at all. */
+static uint8_t *
+weight_bits(const Schedule *schedule, int32_t rank)
+{
+    uint8_t *bits = NULL;
+
+    for (int64_t i = schedule->rank_begin[rank]; i < schedule->rank_begin[rank + 1]; i++) {
+        if (schedule->ops[i].kind != SCHEDULE_OP_BACKWARD_WEIGHT)
+            continue;
+        if (bits == NULL)
+            bits = g_new0(uint8_t, (size_t)schedule_n_units(schedule) / 8 + 1);
+        const int64_t unit = schedule_unit(schedule, schedule->ops[i]);
+        bits[unit / 8] = (uint8_t)(bits[unit / 8] | 1u << unit % 8);
+    }
+    return bits;
+}
+
+int32_t
+schedule_peak_in_flight(const Schedule *schedule, int32_t rank)
+{
+    g_return_val_if_fail(rank >= 0 && rank < schedule->n_ranks, 0);
+    g_autofree uint8_t *bits = weight_bits(schedule, rank);
+    int64_t in_flight = 0, peak = 0;
+
+    for (int64_t i = schedule->rank_begin[rank]; i < schedule->rank_begin[rank + 1]; i++) {
+        const ScheduleOp op = schedule->ops[i];
+        const int64_t unit = schedule_unit(schedule, op);
+        if (op.kind == SCHEDULE_OP_FORWARD)
+            peak = MAX(peak, ++in_flight);
+        else if (op.kind != SCHEDULE_OP_BACKWARD_INPUT || bits == NULL ||
+                 (bits[unit / 8] >> unit % 8 & 1) == 0)
+            in_flight--;
+    }
+    return (int32_t)peak;
+}
