@@ -38,11 +38,12 @@ embedded_names(const char *prefix, const char *suffix)
     g_return_val_if_fail(prefix != NULL && suffix != NULL, NULL);
 
     for (size_t i = 0; i < n_files; i++) {
-        if (g_str_has_prefix(files[i].path, prefix) && g_str_has_suffix(files[i].path, suffix)) {
-            const char *name = files[i].path + strlen(prefix);
+        size_t n_path = strlen(files[i].path);
+        size_t n_cut = strlen(prefix) + strlen(suffix);
 
-            g_ptr_array_add(names, g_strndup(name, strlen(name) - strlen(suffix)));
-        }
+        if (n_path >= n_cut && g_str_has_prefix(files[i].path, prefix) &&
+            g_str_has_suffix(files[i].path, suffix))
+            g_ptr_array_add(names, g_strndup(files[i].path + strlen(prefix), n_path - n_cut));
     }
     return g_steal_pointer(&names);
 }

@@ -26,9 +26,15 @@ G_BEGIN_DECLS
  */
 bool file_read(const char *path, char **contents, size_t *n_bytes, GError **error);
 
+/* As file_read() with a smaller limit, <= FILE_MAX_BYTES. */
+bool file_read_max(const char *path, size_t max_bytes, char **contents, size_t *n_bytes,
+                   GError **error);
+
 /*
  * Writes @n_bytes of @data to @path, whole or not at all.  On error the old file, if any, is
- * untouched and no temporary file is left.  "-" is standard output.
+ * untouched and no temporary file is left.  "-" is standard output (a closed pipe behind it is
+ * G_FILE_ERROR_PIPE; ignoring SIGPIPE is the program's choice).  Symbolic links are followed, the
+ * permissions of an old file are kept, a file without write permission is not replaced.
  */
 bool file_write(const char *path, const char *data, size_t n_bytes, GError **error);
 

@@ -48,7 +48,7 @@ typedef enum {
 #define JSON_MAX_DEPTH 64
 #define JSON_MAX_BYTES (64u * 1024 * 1024)
 #define JSON_MAX_VALUES 5000000
-#define JSON_MAX_INT (INT64_C(1) << 53) /* integers beyond are refused */
+#define JSON_MAX_INT (INT64_C(1) << 53) /* integer getters refuse what is beyond, either way */
 
 /* A parsed document.  Opaque; see json.c. */
 typedef struct JsonDoc JsonDoc;
@@ -88,6 +88,7 @@ void json_fail(JsonDoc *doc, const JsonValue *value, const char *format, ...) G_
 /* --- members of an object: required, or with a fallback when absent (null counts as present) ---
  */
 
+/* Leaves no trace: does not count as asking. */
 bool json_has(const JsonDoc *doc, const JsonValue *object, const char *key);
 int64_t json_int64(JsonDoc *doc, const JsonValue *object, const char *key, int64_t min,
                    int64_t max);
@@ -116,7 +117,11 @@ const JsonValue *json_array_or_null(JsonDoc *doc, const JsonValue *object, const
 /* (borrowed, nullable) any kind of value. */
 const JsonValue *json_member(JsonDoc *doc, const JsonValue *object, const char *key);
 
-/* Errors on the first key that no getter above asked for; suggests the nearest one that was. */
+/*
+ * Errors on the first key that no getter above asked for; suggests the nearest one that was.  If
+ * the error so far is a missing key of this object and an unknown one is near it, the latter is
+ * reported instead.
+ */
 void json_object_end(JsonDoc *doc, const JsonValue *object);
 /* Marks a member, known but of no use to us, as asked for. */
 void json_ignore(JsonDoc *doc, const JsonValue *object, const char *key);
@@ -161,19 +166,23 @@ void json_write_array(JsonWriter *writer, const char *key);
 void json_write_array_inline(JsonWriter *writer, const char *key);
 void json_write_array_end(JsonWriter *writer);
 void json_write_int64(JsonWriter *writer, const char *key, int64_t value);
-/* Shortest decimal that round-trips; NaN and infinities become null. */
+/* As json_format_double(); NaN and infinities become null. */
 void json_write_double(JsonWriter *writer, const char *key, double value);
 void json_write_bool(JsonWriter *writer, const char *key, bool value);
-/* @value NULL becomes null; invalid UTF-8 is escaped. */
+/* @value NULL becomes null; each byte that is not UTF-8 becomes U+FFFD. */
 void json_write_string(JsonWriter *writer, const char *key, const char *value);
 void json_write_null(JsonWriter *writer, const char *key);
 /* @json must be one valid JSON value; copied verbatim. */
 void json_write_raw(JsonWriter *writer, const char *key, const char *json);
 
-/* Returns: (owned) the text with a final newline; the writer is empty afterwards. */
+/* Returns: (owned) the text with a final newline; the writer is empty afterwards.  @n_bytes
+ * (nullable). */
 char *json_writer_steal(JsonWriter *writer, size_t *n_bytes);
 
-/* Returns: (owned) the shortest decimal of a finite double that reads back to the same bits. */
+/*
+ * Returns: (owned) the shortest decimal of a finite double that reads back to the same bits; fixed
+ * from 1e-5 up to 1e17, with an exponent beyond.
+ */
 char *json_format_double(double value);
 
 G_END_DECLS

@@ -9,6 +9,7 @@
 #define BASE_TABLE_H
 
 #include <glib.h>
+#include <stddef.h>
 #include <stdint.h>
 
 G_BEGIN_DECLS
@@ -23,10 +24,11 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC(Table, table_free)
 
 /* Cells fill a row from left to right; a full row ends itself. */
 void table_add_int64(Table *table, int64_t value);
-void table_add_double(Table *table, double value); /* shortest round-trip */
+void table_add_double(Table *table, double value); /* shortest round-trip; nan, inf, -inf */
 void table_add_text(Table *table, const char *text);
 
-/* Returns: (borrowed) the text so far; asserts that the last row is complete. */
+/* Returns: (borrowed) the text so far; asserts that the last row is complete.  @n_bytes (nullable).
+ */
 const char *table_text(const Table *table, size_t *n_bytes);
 
 G_END_DECLS

@@ -1,8 +1,9 @@
 /*
  * base/text.h - "did you mean": the nearest of a list of names.
  *
- * Damerau-Levenshtein distance (a transposition counts 1), accepted up to max(2, length / 3).
- * Also: quoting of hostile text before it reaches a terminal.
+ * Damerau-Levenshtein distance (optimal string alignment: a transposition counts 1), in bytes,
+ * blind to case and to - against _; accepted up to max(2, length / 3) if anything is in common at
+ * all. Also: quoting of hostile text before it reaches a terminal.
  *
  * Thread-safety: all functions are pure.
  */
@@ -16,7 +17,7 @@ G_BEGIN_DECLS
 
 /*
  * Returns: (borrowed, nullable) the member of @candidates nearest to @name, or NULL when none is
- * near; among equally near ones the first.
+ * near; among equally near ones the first.  Names beyond 128 bytes are near to nothing.
  * @candidates  NULL-terminated.
  * Cost: O(n_candidates * length^2).
  */
@@ -27,7 +28,12 @@ const char *text_nearest(const char *name, const char *const *candidates);
  */
 char *text_suggestion(const char *name, const char *const *candidates);
 
-/* Returns: (owned) @text with control bytes and invalid UTF-8 escaped, cut at @max_bytes. */
+/*
+ * Returns: (owned) valid UTF-8 of at most @max_bytes bytes: @text with invalid bytes (\xff),
+ * control characters (\n, \x1b) and invisible or direction-changing ones (\u202e) escaped; when it
+ * is too long it is cut between characters and ends in "...".  Quotes and backslashes stay as they
+ * are.
+ */
 char *text_escape(const char *text, size_t max_bytes);
 
 G_END_DECLS

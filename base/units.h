@@ -36,8 +36,8 @@ typedef enum {
     UNITS_KIND_BYTES,       /* 80GiB, 64KiB, 80GB, 512 */
     UNITS_KIND_BYTES_PER_S, /* 900GB/s, 400Gbps, 400Gb/s */
     UNITS_KIND_FLOPS,       /* 989TFLOPS (per second) */
-    UNITS_KIND_S,           /* 5us, 1.5ms, 2s, 1h; plain: seconds */
-    UNITS_KIND_FRACTION,    /* 0.5, 50% */
+    UNITS_KIND_S,           /* 5us, 1.5ms, 2s, 10min, 1h; plain: seconds */
+    UNITS_KIND_FRACTION,    /* 0.5, 50%; at most 1 */
     UNITS_KIND_NUMBER,      /* 1, 0.25: no unit */
 } UnitsKind;
 
@@ -57,8 +57,10 @@ units_s_from_ns(int64_t ns)
 
 /*
  * Reads a whole string, e.g. "80GiB", as a quantity of @kind in its base unit.
- * Grammar: digits [. digits] [e [sign] digits] [space] UNIT; no sign, no hex, no nan, no inf.
- * Returns false on UNITS_ERROR_INVALID; the message names the text and what was expected.
+ * Grammar: digits [. digits] [e [sign] digits] [space] UNIT; no sign, no hex, no nan, no inf; at
+ * most 19 significant digits.  @value is the double nearest to what is written.  Units are
+ * case-sensitive (b is a bit, B a byte), but k and K are both 1000. Returns false on
+ * UNITS_ERROR_INVALID; the message names the text and what was expected.
  */
 bool units_parse(const char *text, UnitsKind kind, double *value, GError **error);
 
@@ -76,7 +78,7 @@ bool units_parse_int64(const char *text, const char *what, int64_t min, int64_t 
 char *units_format_s(double seconds);
 char *units_format_bytes(double bytes);
 char *units_format_flops(double flops_per_s);
-char *units_format_count(double count); /* 1234567 -> "1.23 M" */
+char *units_format_count(double count); /* 1234567 -> "1.23 M"; B is 1e9, T 1e12 */
 
 G_END_DECLS
 
