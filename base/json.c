@@ -6,6 +6,7 @@
 
 #include "base/file.h"
 #include "base/json_doc.h"
+#include "base/json_path.h"
 #include "base/json_scan.h"
 #include "base/text.h"
 
@@ -42,7 +43,7 @@ path_of(const JsonValue *value)
         const JsonValue *v = chain[--n];
 
         if (v->key_offset != JSON_SCAN_NO_KEY) {
-            json_scan_append_key(path, v->item->string, strlen(v->item->string));
+            json_path_append_key(path, v->item->string, strlen(v->item->string));
         } else {
             size_t index = 0;
 
@@ -54,26 +55,12 @@ path_of(const JsonValue *value)
     return path;
 }
 
-/* FILE:LINE:COLUMN: PATH: MESSAGE, fit for a terminal. */
-static GError *
-new_error(const char *name, const char *text, size_t offset, const char *path, const char *message)
-{
-    g_autofree char *shown_name = text_escape(name, MAX_MESSAGE_BYTES);
-    g_autofree char *shown = text_escape(message, MAX_MESSAGE_BYTES);
-    size_t line;
-    size_t column;
-
-    json_scan_locate(text, offset, &line, &column);
-    return g_error_new(JSON_ERROR, JSON_ERROR_INVALID, "%s:%zu:%zu: %s: %s", shown_name, line,
-                       column, path, shown);
-}
-
 static void
 set_error(JsonDoc *doc, size_t offset, const char *path, const char *message)
 {
     g_clear_error(&doc->error);
     doc->missing_in = NULL;
-    doc->error = new_error(doc->name, doc->text, offset, path, message);
+    doc->error = json_path_error(doc->name, doc->text, offset, path, message);
 }
 
 void
@@ -147,7 +134,7 @@ json_doc_fail_missing(JsonDoc *doc, const JsonValue *object, const char *key)
     if (doc->error != NULL || !is_inside(doc, object) || !json_is_object(object))
         return;
     path = path_of(object);
-    json_scan_append_key(path, key, strlen(key));
+    json_path_append_key(path, key, strlen(key));
     set_error(doc, object->offset, path->str, "missing key");
     doc->missing_in = object;
     doc->missing_key = g_string_chunk_insert_const(doc->keys, key);
@@ -252,7 +239,7 @@ fail_duplicate(JsonDoc *doc, const JsonValue *first, const JsonValue *second)
     size_t line;
     size_t column;
 
-    json_scan_locate(doc->text, first->key_offset, &line, &column);
+    json_path_locate(doc->text, first->key_offset, &line, &column);
     message = g_strdup_printf("duplicate key; first at line %zu, column %zu", line, column);
     set_error(doc, second->key_offset, path->str, message);
 }
@@ -330,8 +317,8 @@ parse(const char *name, char *text, size_t n_bytes, GError **error)
     doc->absent = g_hash_table_new_full(NULL, NULL, NULL, (GDestroyNotify)g_ptr_array_unref);
     doc->keys = g_string_chunk_new(256);
     if (!json_scan(&scan, text, n_bytes)) {
-        g_propagate_error(
-            error, new_error(doc->name, text, scan.fault_offset, scan.fault_path, scan.fault));
+        g_propagate_error(error, json_path_error(doc->name, text, scan.fault_offset,
+                                                 scan.fault_path, scan.fault));
         json_scan_clear(&scan);
         return NULL;
     }
@@ -340,8 +327,8 @@ parse(const char *name, char *text, size_t n_bytes, GError **error)
     scan.values = doc->values;
     doc->tree = parse_tree(text, n_bytes, &scan);
     if (doc->tree == NULL || !join_tree(doc) || !index_objects(doc)) {
-        g_propagate_error(
-            error, new_error(doc->name, text, 0, "$", "out of memory for the values of this file"));
+        g_propagate_error(error, json_path_error(doc->name, text, 0, "$",
+                                                 "out of memory for the values of this file"));
         return NULL;
     }
     if (!json_doc_finish(doc, error))

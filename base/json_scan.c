@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/text.h"
+#include "base/json_path.h"
 
 /* Where a scan is inside one container; the frames together are the path. */
 typedef struct {
@@ -27,21 +27,6 @@ typedef struct {
 
 static bool scan_value(Scanner *s, uint32_t parent, uint32_t key_offset);
 
-void
-json_scan_append_key(GString *path, const char *key, size_t n_bytes)
-{
-    g_autofree char *copy = g_strndup(key, n_bytes);
-    g_autofree char *shown = text_escape(copy, 64);
-    bool is_word = g_ascii_isalpha(*copy) || *copy == '_';
-
-    for (const char *p = copy; *p != 0 && is_word; p++)
-        is_word = g_ascii_isalnum(*p) || *p == '_' || *p == '-';
-    if (is_word)
-        g_string_append_printf(path, ".%s", shown);
-    else
-        g_string_append_printf(path, "[\"%s\"]", shown);
-}
-
 static char *
 path_of_frames(const Scanner *s)
 {
@@ -53,7 +38,7 @@ path_of_frames(const Scanner *s)
         if (!f->has_child)
             break;
         if (f->is_object)
-            json_scan_append_key(path, s->text + f->key, f->n_key);
+            json_path_append_key(path, s->text + f->key, f->n_key);
         else
             g_string_append_printf(path, "[%u]", f->index);
     }
@@ -77,18 +62,17 @@ static bool G_GNUC_PRINTF(3, 4) fail(Scanner *s, const char *at, const char *for
 static char *
 found(const Scanner *s, const char *at)
 {
-    unsigned char c = (unsigned char)*at;
     size_t n = 0;
 
     if (at >= s->end)
         return g_strdup("the end of the file");
     while (n < 20 && at + n < s->bad_utf8 && (g_ascii_isalnum(at[n]) || at[n] == '_'))
         n++;
-    if (n > 0)
-        return g_strdup_printf("%.*s", (int)n, at);
-    if (c > 0x20 && c < 0x7f)
-        return g_strdup_printf("'%c'", c);
-    return g_strdup_printf("byte 0x%02x", c);
+    if (n == 0 && at < s->bad_utf8)
+        n = (size_t)(g_utf8_next_char(at) - at);
+    if (n == 0 || g_ascii_iscntrl(*at))
+        return g_strdup_printf("byte 0x%02x", (unsigned)(unsigned char)*at);
+    return g_strdup_printf(*at == '\'' ? "%.*s" : "'%.*s'", (int)n, at);
 }
 
 static void
@@ -106,17 +90,30 @@ starts_with(const Scanner *s, const char *word)
     return (size_t)(s->end - s->at) >= n && memcmp(s->at, word, n) == 0;
 }
 
-/* Explains what is no value by what its author may have meant. */
+/* Explains what is no JSON by what its author may have meant; "expected WHAT, got ..." otherwise.
+ */
+static bool
+fail_expected(Scanner *s, const char *what)
+{
+    g_autofree char *got = found(s, s->at);
+
+    if (starts_with(s, "//") || starts_with(s, "/*") || starts_with(s, "#"))
+        return fail(s, s->at, "JSON has no comments");
+    if (starts_with(s, "'"))
+        return fail(s, s->at, "strings need double quotes");
+    return fail(s, s->at, "expected %s, got %s", what, got);
+}
+
 static bool
 fail_no_value(Scanner *s)
 {
-    static const char *const non_finite[] = {"NaN", "Infinity", "-Infinity", "nan", "inf", "-inf"};
+    static const char *const non_finite[] = {"NaN",  "Infinity", "-Infinity", "-NaN", "nan",
+                                             "-nan", "inf",      "-inf",      "Inf",  "-Inf"};
     static const struct {
         const char *is;
         const char *should_be;
     } words[] = {{"True", "true"},   {"False", "false"},    {"None", "null"}, {"TRUE", "true"},
                  {"FALSE", "false"}, {"undefined", "null"}, {"NULL", "null"}};
-    g_autofree char *what = found(s, s->at);
 
     for (size_t i = 0; i < G_N_ELEMENTS(non_finite); i++) {
         if (starts_with(s, non_finite[i]))
@@ -129,11 +126,11 @@ fail_no_value(Scanner *s)
         if (starts_with(s, words[i].is))
             return fail(s, s->at, "%s is not JSON; write %s", words[i].is, words[i].should_be);
     }
-    if (starts_with(s, "'"))
-        return fail(s, s->at, "strings need double quotes");
-    if (starts_with(s, "//") || starts_with(s, "/*") || starts_with(s, "#"))
-        return fail(s, s->at, "JSON has no comments");
-    return fail(s, s->at, "expected a value, got %s", what);
+    if (starts_with(s, "+"))
+        return fail(s, s->at, "a number must not begin with +");
+    if (starts_with(s, ".") || starts_with(s, "-."))
+        return fail(s, s->at, "a number needs digits before the point");
+    return fail_expected(s, "a value");
 }
 
 /* --- strings --- */
@@ -184,7 +181,7 @@ scan_escape(Scanner *s)
     if (strchr("\"\\/bfnrt", s->at[1]) == NULL || s->at[1] == 0) {
         g_autofree char *what = found(s, s->at + 1);
 
-        return fail(s, s->at, "no escape sequence: \\ and %s; write \\\\ for a backslash", what);
+        return fail(s, s->at, "a backslash before %s; write \\\\ for a backslash", what);
     }
     s->at += 2;
     return true;
@@ -294,24 +291,18 @@ scan_key(Scanner *s, Frame *frame, uint32_t *key_offset)
 {
     const char *start = s->at;
 
-    if (s->at >= s->end || *s->at != '"') {
-        g_autofree char *what = found(s, s->at);
-
-        if (s->at < s->end && *s->at == '}')
-            return fail(s, s->at, "a comma before the closing }");
-        return fail(s, s->at, "expected a key in double quotes, got %s", what);
-    }
+    if (s->at < s->end && *s->at == '}')
+        return fail(s, s->at, "a comma before the closing }");
+    if (s->at >= s->end || *s->at != '"')
+        return fail_expected(s, "a key in double quotes");
     if (!scan_string(s))
         return false;
     *key_offset = (uint32_t)(start - s->text);
     frame->key = (size_t)(start + 1 - s->text);
     frame->n_key = (size_t)(s->at - start - 2);
     skip_space(s);
-    if (s->at >= s->end || *s->at != ':') {
-        g_autofree char *what = found(s, s->at);
-
-        return fail(s, s->at, "expected ':' after a key, got %s", what);
-    }
+    if (s->at >= s->end || *s->at != ':')
+        return fail_expected(s, "':' after a key");
     s->at++;
     skip_space(s);
     frame->has_child = true;
@@ -328,11 +319,8 @@ scan_separator(Scanner *s, char closing, bool *is_end)
         *is_end = true;
         return true;
     }
-    if (s->at >= s->end || *s->at != ',') {
-        g_autofree char *what = found(s, s->at);
-
-        return fail(s, s->at, "expected ',' or '%c', got %s", closing, what);
-    }
+    if (s->at >= s->end || *s->at != ',')
+        return fail_expected(s, closing == '}' ? "',' or '}'" : "',' or ']'");
     s->at++;
     skip_space(s);
     *is_end = false;
@@ -476,12 +464,7 @@ json_scan(JsonScan *scan, const char *text, size_t n_bytes)
     if (!scan_value(&s, 0, JSON_SCAN_NO_KEY))
         return false;
     skip_space(&s);
-    if (s.at < s.end) {
-        g_autofree char *what = found(&s, s.at);
-
-        return fail(&s, s.at, "expected the end of the file, got %s", what);
-    }
-    return true;
+    return s.at == s.end || fail_expected(&s, "the end of the file");
 }
 
 void
@@ -490,19 +473,4 @@ json_scan_clear(JsonScan *scan)
     g_clear_pointer(&scan->values, g_free);
     g_clear_pointer(&scan->fault_path, g_free);
     g_clear_pointer(&scan->fault, g_free);
-}
-
-void
-json_scan_locate(const char *text, size_t offset, size_t *line, size_t *column)
-{
-    *line = 1;
-    *column = 1;
-    for (size_t i = 0; i < offset; i++) {
-        if (text[i] == '\n') {
-            ++*line;
-            *column = 1;
-        } else if (((unsigned char)text[i] & 0xc0) != 0x80) {
-            ++*column;
-        }
-    }
 }

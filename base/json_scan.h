@@ -58,12 +58,6 @@ void json_scan_clear(JsonScan *scan);
 /* How many characters a number is long. */
 size_t json_scan_number_length(const char *number);
 
-/* Counts from 1; columns count characters, not bytes. */
-void json_scan_locate(const char *text, size_t offset, size_t *line, size_t *column);
-
-/* Appends .key or, when it is no plain word, ["key"], escaped and cut. */
-void json_scan_append_key(GString *path, const char *key, size_t n_bytes);
-
 G_END_DECLS
 
 #endif /* BASE_JSON_SCAN_H */
