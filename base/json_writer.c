@@ -137,7 +137,7 @@ char *
 json_format_double(double value)
 {
     double magnitude = fabs(value);
-    char digits[NUMBER_SIZE];
+    char digits[NUMBER_SIZE] = "";
     int exponent = 0;
     size_t n;
     /* 15 digits survive any normal double, so that fewer cannot be needed: zeros are cut below. */

@@ -1,0 +1,17 @@
+#!/bin/sh
+# Compiles every header alone; prints those that do not, and why; silent and 0 when all do.
+# usage: headers_alone.sh [ROOT]
+set -eu
+cd "${1:-$(dirname "$0")/../..}"
+flags="-std=c17 -D_GNU_SOURCE -Wall -Wextra -Wpedantic -Wno-unused-parameter -I. -x c -fsyntax-only"
+flags="$flags $(pkg-config --cflags glib-2.0 libcjson)"
+failed=0
+for header in $(find base models schedule profiles planner simulator executor cli tests -name '*.h' \
+    2>/dev/null | sort); do
+    # shellcheck disable=SC2086
+    if ! messages=$(printf '#include "%s"\n' "$header" | ${CC:-gcc} $flags -Werror - 2>&1); then
+        printf '%s: does not compile alone\n%s\n' "$header" "$messages"
+        failed=1
+    fi
+done
+exit "$failed"

@@ -1,0 +1,73 @@
+#!/bin/sh
+# TAP: the rules of the house that need nothing but a compiler, and that the rules are watched.
+# usage: test_house.sh   (from anywhere)
+set -u
+here=$(cd "$(dirname "$0")" && pwd)
+n=0
+failed=0
+
+# report STATUS NAME OUTPUT
+report() {
+    n=$((n + 1))
+    if [ "$1" = 0 ]; then
+        echo "ok $n - $2"
+    else
+        echo "not ok $n - $2"
+        printf '%s\n' "$3" | sed 's/^/# /'
+        failed=1
+    fi
+}
+
+# clean SCRIPT NAME: the script finds nothing in this tree
+clean() {
+    output=$("$here/$1" 2>&1)
+    status=$?
+    [ -z "$output" ] || status=1
+    report "$status" "$2" "$output"
+}
+
+clean include_ranks.sh "folders include themselves and lower ranks only"
+clean headers_alone.sh "every header compiles alone"
+clean machine_paths.sh "nothing committed names a place on one machine"
+
+# Each rule must also be seen to bite, in a tree that breaks it.
+tree=$(mktemp -d)
+trap 'rm -rf "$tree"' EXIT INT TERM
+mkdir "$tree/base" "$tree/models" "$tree/schedule" "$tree/planner" "$tree/simulator"
+
+# bites SCRIPT FILE TEXT EXPECTED NAME: with TEXT in FILE, the script complains with EXPECTED
+bites() {
+    printf '%b' "$3" >"$tree/$2"
+    output=$("$here/$1" "$tree" 2>&1)
+    status=$?
+    rm "$tree/$2"
+    case "$status $output" in
+    0*) report 1 "$5" "accepted" ;;
+    *"$4"*) report 0 "$5" "" ;;
+    *) report 1 "$5" "$output" ;;
+    esac
+}
+
+bites include_ranks.sh base/a.c '#include "models/arch.h"\n' \
+    'base/a.c:1: base (rank 0) must not include "models/arch.h" (rank 1)' \
+    "a higher rank is refused"
+bites include_ranks.sh planner/a.c '\n#include "simulator/engine.h"\n' \
+    'planner/a.c:2: planner (rank 3) must not include' "a sibling is refused"
+bites include_ranks.sh models/a.c '#include "arch.h"\n' '"arch.h" is not written from the root' \
+    "an include that is not from the root is refused"
+bites include_ranks.sh models/a.c '#include <cjson/cJSON.h>\n' 'cJSON is met' \
+    "cJSON outside base/json is refused"
+printf '' >"$tree/models/b.h"
+bites include_ranks.sh models/b.c '#include <glib.h>\n' 'models/b.c:1: include "models/b.h" first' \
+    "another header before the own one is refused"
+rm "$tree/models/b.h"
+bites headers_alone.sh base/a.h 'int64_t f(void);\n' 'base/a.h: does not compile alone' \
+    "a header that needs another is refused"
+# Not a repository, wherever temporary files are kept: all its files count.
+GIT_DIR="$tree/none"
+export GIT_DIR
+bites machine_paths.sh base/a.txt "see /ho""me/me/file\n" 'base/a.txt:1' \
+    "a place on one machine is found"
+
+echo "1..$n"
+exit "$failed"
