@@ -353,11 +353,13 @@ schedule_peak_in_flight(const Schedule *schedule, int32_t rank)
     for (int64_t i = schedule->rank_begin[rank]; i < schedule->rank_begin[rank + 1]; i++) {
         const ScheduleOp op = schedule->ops[i];
         const int64_t unit = schedule_unit(schedule, op);
-        if (op.kind == SCHEDULE_OP_FORWARD)
-            peak = MAX(peak, ++in_flight);
-        else if (op.kind != SCHEDULE_OP_BACKWARD_INPUT || bits == NULL ||
-                 (bits[unit / 8] >> unit % 8 & 1) == 0)
+        if (op.kind == SCHEDULE_OP_FORWARD) {
+            in_flight++;
+            peak = MAX(peak, in_flight);
+        } else if (op.kind != SCHEDULE_OP_BACKWARD_INPUT || bits == NULL ||
+                   (bits[unit / 8] >> unit % 8 & 1) == 0) {
             in_flight--;
+        }
     }
     return (int32_t)peak;
 }

@@ -1,0 +1,248 @@
+/* Tests of schedule/schedule.h: shapes, placements, names, and the closed forms of the families. */
+#include "schedule/schedule.h"
+
+#include <string.h>
+
+#include "schedule/check.h"
+#include "tests/schedule/evaluate.h"
+
+static Schedule *
+build(const char *family, int64_t p, int64_t v, int64_t m, int64_t s)
+{
+    g_autoptr(GError) error = NULL;
+    const ScheduleShape shape = {p, v, m, s, 0};
+    Schedule *schedule = schedule_new(family, &shape, &error);
+
+    g_assert_no_error(error);
+    g_assert_nonnull(schedule);
+    return schedule;
+}
+
+static void
+test_unknown_family_suggests(void)
+{
+    g_autoptr(GError) error = NULL;
+
+    g_assert_null(schedule_family_find("gpip", &error));
+    g_assert_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_UNKNOWN);
+    g_assert_nonnull(strstr(error->message, "\"gpipe\""));
+}
+
+static void
+test_refuses_shapes(void)
+{
+    static const struct {
+        const char *family;
+        ScheduleShape shape;
+        int code;
+        const char *says;
+    } cases[] = {
+        {"gpipe", {0, 1, 1, 1, 0}, SCHEDULE_ERROR_SHAPE, "pp must be at least 1, got 0"},
+        {"gpipe", {4, -1, 1, 1, 0}, SCHEDULE_ERROR_SHAPE, "vpp must be at least 1, got -1"},
+        {"1f1b", {4, 2, 8, 1, 0}, SCHEDULE_ERROR_SHAPE, "vpp must be 1, got 2"},
+        {"1f1b", {4, 1, 0, 1, 0}, SCHEDULE_ERROR_SHAPE, "microbatches must be at least 1, got 0"},
+        {"1f1b", {4, 1, 8, 0, 0}, SCHEDULE_ERROR_SHAPE, "slices must be at least 1, got 0"},
+        {"naive", {4, 1, 8, 2, 0}, SCHEDULE_ERROR_SHAPE, "slices must be 1, got 2"},
+        {"gpipe", {4, 1, 8, 1, 3}, SCHEDULE_ERROR_SHAPE, "group must be 0, got 3"},
+        {"gpipe", {4, 1, 8, 65537, 0}, SCHEDULE_ERROR_LIMIT, "slices is 65537, the limit is 65536"},
+        {"gpipe", {4, 1, 1000000000, 1, 0}, SCHEDULE_ERROR_LIMIT, "more than 268435456 ops"},
+        {"gpipe",
+         {4, 1, INT64_MAX, 1, 0},
+         SCHEDULE_ERROR_LIMIT,
+         "microbatches is 9223372036854775807"},
+        {"terapipe", {1 << 20, 1, INT32_MAX, 65536, 0}, SCHEDULE_ERROR_LIMIT, "ops"},
+    };
+
+    for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
+        g_autoptr(GError) error = NULL;
+        g_assert_null(schedule_new(cases[i].family, &cases[i].shape, &error));
+        g_assert_error(error, SCHEDULE_ERROR, cases[i].code);
+        g_assert_nonnull(strstr(error->message, cases[i].family));
+        if (strstr(error->message, cases[i].says) == NULL)
+            g_error("\"%s\" does not say \"%s\"", error->message, cases[i].says);
+    }
+}
+
+/* loop: c*p + r; v: c*p + r, or p-1-r for odd c; bidir: r, or p-1-r for chunk 1. */
+static void
+test_placements_invert(void)
+{
+    for (SchedulePlacement placement = 0; placement < SCHEDULE_PLACEMENT_N; placement++) {
+        const Schedule s = {.n_ranks = 5, .n_chunks = 2, .placement = placement};
+        for (int32_t rank = 0; rank < 5; rank++)
+            for (int32_t chunk = 0; chunk < 2; chunk++) {
+                const int32_t stage = schedule_stage(&s, rank, chunk);
+                const int32_t loop[3] = {chunk * 5 + rank, chunk == 0 ? rank : 5 + 4 - rank,
+                                         chunk == 0 ? rank : 4 - rank};
+                g_assert_cmpint(stage, ==, loop[placement]);
+                g_assert_cmpint(stage, <, schedule_n_stages(&s));
+                g_assert_cmpint(schedule_rank_of_stage(&s, stage, chunk), ==, rank);
+                g_assert_cmpint(schedule_chunk_of_stage(&s, stage, chunk), ==, chunk);
+            }
+    }
+}
+
+static void
+test_op_names_parse_back(void)
+{
+    g_autoptr(Schedule) plain = build("gpipe", 2, 1, 12, 1);
+    g_autoptr(Schedule) sliced = build("gpipe", 2, 1, 12, 11);
+    static const char *const bad[] = {"",
+                                      "F",
+                                      "X0.0",
+                                      "f0.0",
+                                      "F12.0",
+                                      "F0.1",
+                                      "F-1.0",
+                                      "F00.0",
+                                      "F0.0 ",
+                                      "F0",
+                                      "F0.",
+                                      "F.0",
+                                      "F1.0x",
+                                      "F1.0s0",
+                                      " F1.0",
+                                      "F+1.0",
+                                      "F99999999999999999999.0"};
+    ScheduleOp op;
+
+    for (size_t i = 0; i < G_N_ELEMENTS(bad); i++)
+        if (i == 13)
+            g_assert_true(schedule_op_parse(plain, bad[i], &op)); /* slice 0 of one */
+        else
+            g_assert_false(schedule_op_parse(plain, bad[i], &op));
+    g_assert_false(schedule_op_parse(sliced, "F1.0", &op));
+    g_assert_false(schedule_op_parse(sliced, "F1.0s11", &op));
+    for (int64_t i = 0; i < schedule_n_ops(sliced); i++) {
+        char name[32];
+        schedule_op_name(sliced, sliced->ops[i], name);
+        g_assert_true(schedule_op_parse(sliced, name, &op));
+        g_assert_cmpint(memcmp(&op, &sliced->ops[i], sizeof op), ==, 0);
+    }
+}
+
+/* m micro-batches, one at a time through p stages and back: m * p * (F + B). */
+static void
+test_naive_closed_form(void)
+{
+    for (int64_t p = 1; p <= 6; p++)
+        for (int64_t m = 1; m <= 6; m++) {
+            g_autoptr(Schedule) s = build("naive", p, 1, m, 1);
+            const Evaluation e = evaluate(s, unit_times);
+            g_assert_true(e.complete);
+            g_assert_cmpint(e.makespan, ==, m * p * 3);
+            for (int32_t r = 0; r < p; r++)
+                g_assert_cmpint(schedule_peak_in_flight(s, r), ==, 1);
+        }
+}
+
+/* Makespan (n + p-1)(F + B) with n = m * slices units: bubble (p-1)/(n+p-1)  [1811.06965]. */
+static void
+test_gpipe_closed_form(void)
+{
+    static const char *const families[] = {"gpipe", "terapipe"};
+
+    for (size_t f = 0; f < G_N_ELEMENTS(families); f++)
+        for (int64_t p = 1; p <= 6; p++)
+            for (int64_t m = 1; m <= 9; m++)
+                for (int64_t n = 1; n <= 3; n++) {
+                    g_autoptr(Schedule) s = build(families[f], p, 1, m, n);
+                    const Evaluation e = evaluate(s, unit_times);
+                    g_assert_true(e.complete);
+                    g_assert_cmpint(e.makespan, ==, (m * n + p - 1) * 3);
+                    for (int32_t r = 0; r < p; r++) {
+                        g_assert_cmpint(e.busy[r], ==, m * n * 3);
+                        g_assert_cmpint(schedule_peak_in_flight(s, r), ==, m * n);
+                    }
+                }
+}
+
+/* Same time as GPipe, min(m, p-r) in flight  [2104.04473]; with slices min(m*n, p-r + n-1)
+ * [Seq1F1B 2406.03488]. */
+static void
+test_one_f_one_b_closed_form(void)
+{
+    for (int64_t p = 1; p <= 6; p++)
+        for (int64_t m = 1; m <= 9; m++)
+            for (int64_t n = 1; n <= 3; n++) {
+                g_autoptr(Schedule) s = build("1f1b", p, 1, m, n);
+                const Evaluation e = evaluate(s, unit_times);
+                g_assert_true(e.complete);
+                if (n == 1)
+                    g_assert_cmpint(e.makespan, ==, (m + p - 1) * 3);
+                for (int32_t r = 0; r < p; r++) {
+                    const int64_t peak = MIN(m * n, p - r + n - 1);
+                    g_assert_cmpint(schedule_peak_in_flight(s, r), ==, peak);
+                    g_assert_cmpint(e.peak[r], ==, peak);
+                }
+            }
+}
+
+static void
+test_peak_counts_weight_gradients(void)
+{
+    /* I0 has no W: it counts down itself; I1 waits for its W. */
+    static const char *const ranks[] = {"F0.0 F1.0 I0.0 I1.0 F2.0 W1.0 B2.0"};
+    const ScheduleShape shape = {1, 1, 3, 1, 0};
+    g_autoptr(Schedule) s = schedule_from_text(&shape, SCHEDULE_PLACEMENT_LOOP, ranks);
+
+    g_assert_cmpint(schedule_peak_in_flight(s, 0), ==, 2);
+}
+
+/* Every family, many shapes: complete, free of deadlock, the rank's work as much as it must be. */
+static void
+test_families_pass_the_checker(void)
+{
+    g_autoptr(GRand) rand = g_rand_new_with_seed(7);
+
+    for (const ScheduleFamily *const *f = schedule_families(); *f != NULL; f++) {
+        int n_built = 0;
+        for (int i = 0; i < 400; i++) {
+            g_autoptr(GError) error = NULL;
+            const ScheduleShape shape = {
+                .n_ranks = g_rand_int_range(rand, 1, 10),
+                .n_chunks = g_rand_int_range(rand, (*f)->min_chunks,
+                                             MIN((*f)->max_chunks, (*f)->min_chunks + 3) + 1),
+                .n_microbatches = g_rand_int_range(rand, 1, 40),
+                .n_slices = (*f)->slices ? g_rand_int_range(rand, 1, 6) : 1,
+                .group = (*f)->groups ? g_rand_int_range(rand, 0, 12) : 0,
+            };
+            g_autoptr(Schedule) s = schedule_new((*f)->name, &shape, &error);
+            if (s == NULL) {
+                g_assert_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_SHAPE);
+                continue;
+            }
+            n_built++;
+            schedule_check(s, &error);
+            if (error != NULL)
+                g_error("%s p %" G_GINT64_FORMAT " v %" G_GINT64_FORMAT " m %" G_GINT64_FORMAT
+                        " s %" G_GINT64_FORMAT " g %" G_GINT64_FORMAT ": %s",
+                        (*f)->name, shape.n_ranks, shape.n_chunks, shape.n_microbatches,
+                        shape.n_slices, shape.group, error->message);
+            g_assert_cmpstr(s->name, ==, (*f)->name);
+            g_assert_cmpint(s->placement, ==, (*f)->placement);
+            const Evaluation e = evaluate(s, unit_times);
+            g_assert_true(e.complete);
+            for (int32_t r = 0; r < s->n_ranks; r++)
+                g_assert_cmpint(e.busy[r], ==, schedule_n_units(s) * 3);
+        }
+        g_assert_cmpint(n_built, >=, 20);
+    }
+}
+
+int
+main(int argc, char **argv)
+{
+    g_test_init(&argc, &argv, NULL);
+    g_test_add_func("/schedule/schedule/unknown-family-suggests", test_unknown_family_suggests);
+    g_test_add_func("/schedule/schedule/refuses-shapes", test_refuses_shapes);
+    g_test_add_func("/schedule/schedule/placements-invert", test_placements_invert);
+    g_test_add_func("/schedule/schedule/op-names-parse-back", test_op_names_parse_back);
+    g_test_add_func("/schedule/schedule/naive-closed-form", test_naive_closed_form);
+    g_test_add_func("/schedule/schedule/gpipe-closed-form", test_gpipe_closed_form);
+    g_test_add_func("/schedule/schedule/1f1b-closed-form", test_one_f_one_b_closed_form);
+    g_test_add_func("/schedule/schedule/peak-counts-weight-gradients",
+                    test_peak_counts_weight_gradients);
+    g_test_add_func("/schedule/schedule/families-pass-the-checker", test_families_pass_the_checker);
+    return g_test_run();
+}
