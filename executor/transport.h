@@ -1,14 +1,18 @@
 /*
  * executor/transport.h - ExecTransportOps: how ranks exchange tensors, as a table of named slots.
  *
- * `local`: ranks are threads of one process.  Point-to-point messages are matched by (sender, tag);
- * sends do not wait for the receiver (the message is copied into a bounded mailbox).  Collectives
- * are rings whose order of additions depends on the ranks only: ring reduce-scatter then
- * all-gather, 2(n-1)/n of the bytes per rank [Patarasuk and Yuan 2009].  Waiting spins briefly,
- * then sleeps on a futex/condition, so that ranks may outnumber cores.
+ * `local`: ranks are threads of one process.  Point-to-point messages are matched by (sender, tag),
+ * equal ones in the order they were sent.  Sends never wait for the receiver: the message is
+ * copied into the receiver's mailbox, which holds no more than the schedule keeps in flight; its
+ * buffers are used again.  Collectives are rings whose order of additions depends on the ranks
+ * only: reduce-scatter then all-gather, (n-1)/n of the bytes per rank each [Patarasuk and Yuan
+ * 2009]. Waiting spins briefly if every rank has a core of its own, then sleeps, so that ranks may
+ * outnumber cores.
  *
- * Every wait ends: by the message, by the time limit (EXEC_ERROR_RANK_HUNG), or because another
- * rank failed (exec_transport_abort).
+ * Data lies in host memory.
+ *
+ * Every wait ends: by the message, by the time limit (EXEC_ERROR_RANK_HUNG), or because a rank
+ * failed (exec_transport_abort: EXEC_ERROR_RANK_DIED with the first reason given).
  */
 #ifndef EXECUTOR_TRANSPORT_H
 #define EXECUTOR_TRANSPORT_H
@@ -25,9 +29,16 @@ typedef struct {
     int32_t n, index;     /* this rank is ranks[index] */
 } ExecGroup;
 
+/* Collectives cut @n elements into one chunk per member: chunk i is [n i / g, n (i+1) / g). */
+static inline int64_t
+exec_group_chunk_begin(const ExecGroup *group, int64_t n, int64_t chunk)
+{
+    return n / group->n * chunk + n % group->n * chunk / group->n;
+}
+
 typedef struct {
     const char *name;
-    /* Copies @n floats towards @to; returns before they are received. */
+    /* Copies @n floats towards @to; returns before they are received.  @tag >= 0. */
     bool (*send)(ExecTransport *transport, int32_t to, int64_t tag, const float *data, int64_t n,
                  GError **error);
     /* Waits for the message of @from with @tag; its length must be @n. */
@@ -36,7 +47,15 @@ typedef struct {
     /* (sum) in place over the group; every member must call with equal @n. */
     bool (*all_reduce)(ExecTransport *transport, const ExecGroup *group, float *data, int64_t n,
                        GError **error);
+    /* The halves of all_reduce.  After reduce_scatter member i holds the sum in chunk i and
+     * unspecified values elsewhere; all_gather copies chunk i of member i to everyone. */
+    bool (*reduce_scatter)(ExecTransport *transport, const ExecGroup *group, float *data, int64_t n,
+                           GError **error);
+    bool (*all_gather)(ExecTransport *transport, const ExecGroup *group, float *data, int64_t n,
+                       GError **error);
     bool (*barrier)(ExecTransport *transport, const ExecGroup *group, GError **error);
+    /* Makes every present and future wait of all ranks fail; the first reason is kept. */
+    void (*abort)(ExecTransport *transport, const char *reason);
 } ExecTransportOps;
 
 /* One rank's endpoint. */
@@ -44,17 +63,32 @@ struct ExecTransport {
     const ExecTransportOps *ops;
     int32_t rank, n_ranks;
     int64_t bytes_sent; /* by this rank, all messages and collectives */
+    int64_t waited_ns;  /* of the last receive: blocked before the message was there */
     void *state;        /* (borrowed) shared by all ranks */
 };
 
+void exec_transport_abort(ExecTransport *transport, const char *reason);
+
 /* Shared state of @n_ranks threads.  Opaque; see transport_local.c. */
 typedef struct ExecLocalHub ExecLocalHub;
+
+/* @timeout_s  of any wait; 0: none (somebody else watches). */
 ExecLocalHub *exec_local_hub_new(int32_t n_ranks, double timeout_s);
+/* Only when no rank uses it any more. */
 void exec_local_hub_free(ExecLocalHub *hub);
+G_DEFINE_AUTOPTR_CLEANUP_FUNC(ExecLocalHub, exec_local_hub_free)
 ExecTransport exec_local_transport(ExecLocalHub *hub, int32_t rank);
 
-/* Makes every present and future wait of all ranks fail; the first reason (and rank) is kept. */
-void exec_transport_abort(ExecTransport *transport, const char *reason);
+#define EXEC_NOT_WAITING (-1)
+
+/* The rank that @rank is blocked on just now, or EXEC_NOT_WAITING.  Any thread may ask. */
+int32_t exec_local_hub_waiting_for(ExecLocalHub *hub, int32_t rank);
+
+/* Bytes of message buffers of @rank's mailbox, queued or kept for the next message. */
+int64_t exec_local_hub_buffer_bytes(ExecLocalHub *hub, int32_t rank);
+
+/* Cores this process may use. */
+int32_t exec_n_cores(void);
 
 G_END_DECLS
 

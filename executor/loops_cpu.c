@@ -1,0 +1,435 @@
+#include "executor/loops_cpu.h"
+
+#include <math.h>
+
+#include "executor/vector.h"
+
+/* Full vectors of n floats; the rest is the tail. */
+static inline int64_t
+whole(int64_t n)
+{
+    return n / EXEC_LANES * EXEC_LANES;
+}
+
+EXEC_CLONES void
+exec_cpu_add(int64_t n, const float *x, float *y)
+{
+    int64_t i = 0;
+
+    for (; i < whole(n); i += EXEC_LANES) {
+        ExecVec a, b;
+        exec_vec_load(&a, x + i);
+        exec_vec_load(&b, y + i);
+        b += a;
+        exec_vec_store(&b, y + i);
+    }
+    for (; i < n; i++)
+        y[i] += x[i];
+}
+
+EXEC_CLONES void
+exec_cpu_scale(int64_t n, float factor, float *x)
+{
+    int64_t i = 0;
+
+    for (; i < whole(n); i += EXEC_LANES) {
+        ExecVec a;
+        exec_vec_load(&a, x + i);
+        a *= factor;
+        exec_vec_store(&a, x + i);
+    }
+    for (; i < n; i++)
+        x[i] *= factor;
+}
+
+EXEC_CLONES void
+exec_cpu_fill_rows(int64_t rows, int64_t cols, const float *bias, const float *residual, float *c,
+                   int64_t ldc)
+{
+    for (int64_t r = 0; r < rows; r++) {
+        float *to = c + r * ldc;
+        const float *from = residual != NULL ? residual + r * ldc : NULL;
+        int64_t i = 0;
+        for (; i < whole(cols); i += EXEC_LANES) {
+            ExecVec sum = {0}, term;
+            if (bias != NULL)
+                exec_vec_load(&sum, bias + i);
+            if (from != NULL) {
+                exec_vec_load(&term, from + i);
+                sum += term;
+            }
+            exec_vec_store(&sum, to + i);
+        }
+        for (; i < cols; i++)
+            to[i] = (bias != NULL ? bias[i] : 0.0f) + (from != NULL ? from[i] : 0.0f);
+    }
+}
+
+/* Four vectors of columns at a time, so that the sums stay in registers over all rows. */
+EXEC_CLONES void
+exec_cpu_column_sums(int64_t rows, int64_t cols, const float *dy, int64_t stride, float *db)
+{
+    int64_t i = 0;
+
+    for (; i + 4 * EXEC_LANES <= cols; i += 4 * EXEC_LANES) {
+        ExecVec sum[4] = {{0}, {0}, {0}, {0}}, term;
+        for (int64_t r = 0; r < rows; r++)
+            for (int64_t part = 0; part < 4; part++) {
+                exec_vec_load(&term, dy + r * stride + i + part * EXEC_LANES);
+                sum[part] += term;
+            }
+        for (int64_t part = 0; part < 4; part++) {
+            exec_vec_load(&term, db + i + part * EXEC_LANES);
+            term += sum[part];
+            exec_vec_store(&term, db + i + part * EXEC_LANES);
+        }
+    }
+    for (; i < cols; i++) {
+        float sum = 0;
+        for (int64_t r = 0; r < rows; r++)
+            sum += dy[r * stride + i];
+        db[i] += sum;
+    }
+}
+
+/* Sum of x, or of (x - mean)^2 when @squares. */
+EXEC_INLINE float
+row_sum(int64_t cols, const float *x, float mean, bool squares)
+{
+    ExecVec sum = {0}, v;
+    int64_t i = 0;
+
+    for (; i < whole(cols); i += EXEC_LANES) {
+        exec_vec_load(&v, x + i);
+        if (squares) {
+            v -= mean;
+            v *= v;
+        }
+        sum += v;
+    }
+    float total = exec_vec_sum(&sum);
+    for (; i < cols; i++)
+        total += squares ? (x[i] - mean) * (x[i] - mean) : x[i];
+    return total;
+}
+
+EXEC_CLONES void
+exec_cpu_layernorm_forward(int64_t rows, int64_t cols, const float *x, const float *gain,
+                           const float *shift, float *y, float *mean, float *rstd)
+{
+    for (int64_t r = 0; r < rows; r++) {
+        const float *from = x + r * cols;
+        float *to = y + r * cols;
+        const float m = row_sum(cols, from, 0.0f, false) / (float)cols;
+        const float s =
+            1.0f / sqrtf(row_sum(cols, from, m, true) / (float)cols + EXEC_LAYERNORM_EPSILON);
+        int64_t i = 0;
+        for (; i < whole(cols); i += EXEC_LANES) {
+            ExecVec v, g, b;
+            exec_vec_load(&v, from + i);
+            exec_vec_load(&g, gain + i);
+            exec_vec_load(&b, shift + i);
+            v = (v - m) * s * g + b;
+            exec_vec_store(&v, to + i);
+        }
+        for (; i < cols; i++)
+            to[i] = (from[i] - m) * s * gain[i] + shift[i];
+        mean[r] = m;
+        rstd[r] = s;
+    }
+}
+
+/* Sums of g and g z of a row (see backend_reference.c), and the parameters' sums on the way. */
+EXEC_INLINE void
+layernorm_row_sums(int64_t cols, const float *x, const float *gain, float m, float s,
+                   const float *dy, float *gain_sum, float *shift_sum, float *sum_g, float *sum_gz)
+{
+    ExecVec g_total = {0}, gz_total = {0};
+    int64_t i = 0;
+
+    for (; i < whole(cols); i += EXEC_LANES) {
+        ExecVec v, w, d, a, b;
+        exec_vec_load(&v, x + i);
+        exec_vec_load(&w, gain + i);
+        exec_vec_load(&d, dy + i);
+        exec_vec_load(&a, gain_sum + i);
+        exec_vec_load(&b, shift_sum + i);
+        const ExecVec z = (v - m) * s;
+        const ExecVec g = d * w;
+        a += d * z;
+        b += d;
+        exec_vec_store(&a, gain_sum + i);
+        exec_vec_store(&b, shift_sum + i);
+        g_total += g;
+        gz_total += g * z;
+    }
+    *sum_g = exec_vec_sum(&g_total);
+    *sum_gz = exec_vec_sum(&gz_total);
+    for (; i < cols; i++) {
+        const float z = (x[i] - m) * s;
+        gain_sum[i] += dy[i] * z;
+        shift_sum[i] += dy[i];
+        *sum_g += dy[i] * gain[i];
+        *sum_gz += dy[i] * gain[i] * z;
+    }
+}
+
+EXEC_CLONES void
+exec_cpu_layernorm_backward(int64_t rows, int64_t cols, const float *x, const float *gain,
+                            const float *mean, const float *rstd, const float *dy, float *dx,
+                            float *dgain, float *dshift, float *sums)
+{
+    memset(sums, 0, 2 * (size_t)cols * sizeof *sums);
+    for (int64_t r = 0; r < rows; r++) {
+        const float *from = x + r * cols, *d = dy + r * cols;
+        const float m = mean[r], s = rstd[r];
+        float *to = dx + r * cols;
+        float mean_g = 0, mean_gz = 0;
+        int64_t i = 0;
+        layernorm_row_sums(cols, from, gain, m, s, d, sums, sums + cols, &mean_g, &mean_gz);
+        mean_g /= (float)cols;
+        mean_gz /= (float)cols;
+        for (; i < whole(cols); i += EXEC_LANES) {
+            ExecVec v, w, e, old;
+            exec_vec_load(&v, from + i);
+            exec_vec_load(&w, gain + i);
+            exec_vec_load(&e, d + i);
+            exec_vec_load(&old, to + i);
+            old += s * (e * w - mean_g - (v - m) * s * mean_gz);
+            exec_vec_store(&old, to + i);
+        }
+        for (; i < cols; i++)
+            to[i] += s * (d[i] * gain[i] - mean_g - (from[i] - m) * s * mean_gz);
+    }
+    exec_cpu_add(cols, sums, dgain);
+    exec_cpu_add(cols, sums + cols, dshift);
+}
+
+/*
+ * gelu(x) = x / (1 + exp(-2u)), u = sqrt(2/pi) (x + 0.044715 x^3): the tanh form without tanh's
+ * cancellation for negative x.
+ */
+#define GELU_C 0.79788456080286535588f
+#define GELU_CUBE 0.044715f
+
+EXEC_INLINE void
+gelu_sigmoid(const ExecVec *x, ExecVec *sigmoid)
+{
+    ExecVec e = *x * (1.0f + GELU_CUBE * (*x * *x)) * (-2.0f * GELU_C);
+
+    exec_vec_exp(&e);
+    *sigmoid = 1.0f / (1.0f + e);
+}
+
+EXEC_INLINE void
+gelu_slope(const ExecVec *x, ExecVec *slope)
+{
+    ExecVec s;
+
+    gelu_sigmoid(x, &s);
+    *slope = s + *x * s * (1.0f - s) * (2.0f * GELU_C) * (1.0f + 3.0f * GELU_CUBE * (*x * *x));
+}
+
+EXEC_CLONES void
+exec_cpu_gelu_forward(int64_t n, const float *x, float *y)
+{
+    ExecVec v, s;
+    int64_t i = 0;
+
+    for (; i < whole(n); i += EXEC_LANES) {
+        exec_vec_load(&v, x + i);
+        gelu_sigmoid(&v, &s);
+        s *= v;
+        exec_vec_store(&s, y + i);
+    }
+    if (i < n) {
+        exec_vec_load_part(&v, x + i, n - i, 0.0f);
+        gelu_sigmoid(&v, &s);
+        s *= v;
+        exec_vec_store_part(&s, y + i, n - i);
+    }
+}
+
+EXEC_CLONES void
+exec_cpu_gelu_backward(int64_t n, const float *x, float *dy)
+{
+    ExecVec v, d, slope;
+    int64_t i = 0;
+
+    for (; i < whole(n); i += EXEC_LANES) {
+        exec_vec_load(&v, x + i);
+        exec_vec_load(&d, dy + i);
+        gelu_slope(&v, &slope);
+        d *= slope;
+        exec_vec_store(&d, dy + i);
+    }
+    if (i < n) {
+        exec_vec_load_part(&v, x + i, n - i, 0.0f);
+        exec_vec_load_part(&d, dy + i, n - i, 0.0f);
+        gelu_slope(&v, &slope);
+        d *= slope;
+        exec_vec_store_part(&d, dy + i, n - i);
+    }
+}
+
+/* exp(scale x - shift) in place; the sum of the results.  Columns from @n on are left alone. */
+EXEC_INLINE float
+exp_row(int64_t n, float scale, float shift, float *x)
+{
+    ExecVec sum = {0}, v;
+    int64_t i = 0;
+
+    for (; i < whole(n); i += EXEC_LANES) {
+        exec_vec_load(&v, x + i);
+        v = v * scale - shift;
+        exec_vec_exp(&v);
+        exec_vec_store(&v, x + i);
+        sum += v;
+    }
+    float total = exec_vec_sum(&sum);
+    if (i < n) {
+        exec_vec_load_part(&v, x + i, n - i, 0.0f);
+        v = v * scale - shift;
+        exec_vec_exp(&v);
+        exec_vec_store_part(&v, x + i, n - i);
+        for (; i < n; i++)
+            total += x[i];
+    }
+    return total;
+}
+
+EXEC_INLINE float
+row_largest(int64_t n, const float *x)
+{
+    ExecVec largest, v;
+    int64_t i = 0;
+
+    exec_vec_load_part(&largest, x, MIN(n, EXEC_LANES), -INFINITY);
+    for (; i < whole(n); i += EXEC_LANES) {
+        exec_vec_load(&v, x + i);
+        exec_vec_raise(&largest, &v);
+    }
+    float result = exec_vec_largest(&largest);
+    for (; i < n; i++)
+        result = x[i] > result ? x[i] : result;
+    return result;
+}
+
+EXEC_INLINE void
+scale_row(int64_t n, float factor, float *x)
+{
+    ExecVec v;
+    int64_t i = 0;
+
+    for (; i < whole(n); i += EXEC_LANES) {
+        exec_vec_load(&v, x + i);
+        v *= factor;
+        exec_vec_store(&v, x + i);
+    }
+    for (; i < n; i++)
+        x[i] *= factor;
+}
+
+EXEC_CLONES void
+exec_cpu_softmax(int64_t rows, int64_t cols, int64_t context, float scale, float *score, float *lse,
+                 int64_t lse_stride)
+{
+    for (int64_t r = 0; r < rows; r++) {
+        const int64_t n = context + r + 1;
+        float *row = score + r * cols;
+        const float shift = row_largest(n, row) * scale;
+        const float sum = exp_row(n, scale, shift, row);
+        scale_row(n, 1.0f / sum, row);
+        memset(row + n, 0, (size_t)(cols - n) * sizeof *row);
+        lse[r * lse_stride] = shift + logf(sum);
+    }
+}
+
+EXEC_INLINE float
+dot(int64_t n, const float *x, const float *y)
+{
+    ExecVec sum = {0}, a, b;
+    int64_t i = 0;
+
+    for (; i < whole(n); i += EXEC_LANES) {
+        exec_vec_load(&a, x + i);
+        exec_vec_load(&b, y + i);
+        sum += a * b;
+    }
+    float total = exec_vec_sum(&sum);
+    for (; i < n; i++)
+        total += x[i] * y[i];
+    return total;
+}
+
+EXEC_CLONES void
+exec_cpu_softmax_backward(int64_t rows, int64_t cols, int64_t context, float scale, int64_t d,
+                          const float *lse, int64_t lse_stride, const float *out, const float *dout,
+                          int64_t stride, float *score, float *dscore)
+{
+    for (int64_t r = 0; r < rows; r++) {
+        const int64_t n = context + r + 1;
+        const float shift = lse[r * lse_stride];
+        const float delta = dot(d, out + r * stride, dout + r * stride);
+        float *p = score + r * cols, *dp = dscore + r * cols;
+        ExecVec a, b;
+        int64_t i = 0;
+        for (; i < whole(n); i += EXEC_LANES) {
+            exec_vec_load(&a, p + i);
+            exec_vec_load(&b, dp + i);
+            a = a * scale - shift;
+            exec_vec_exp(&a);
+            b = (b - delta) * a * scale;
+            exec_vec_store(&a, p + i);
+            exec_vec_store(&b, dp + i);
+        }
+        if (i < n) {
+            exec_vec_load_part(&a, p + i, n - i, 0.0f);
+            exec_vec_load_part(&b, dp + i, n - i, 0.0f);
+            a = a * scale - shift;
+            exec_vec_exp(&a);
+            b = (b - delta) * a * scale;
+            exec_vec_store_part(&a, p + i, n - i);
+            exec_vec_store_part(&b, dp + i, n - i);
+        }
+        memset(p + n, 0, (size_t)(cols - n) * sizeof *p);
+        memset(dp + n, 0, (size_t)(cols - n) * sizeof *dp);
+    }
+}
+
+EXEC_CLONES double
+exec_cpu_cross_entropy(int64_t rows, int64_t vocab, const int32_t *target, float factor,
+                       float *logits)
+{
+    double loss = 0;
+
+    for (int64_t r = 0; r < rows; r++) {
+        float *row = logits + r * vocab;
+        const float largest = row_largest(vocab, row);
+        const double wanted = (double)row[target[r]];
+        const float sum = exp_row(vocab, 1.0f, largest, row);
+        scale_row(vocab, factor / sum, row);
+        row[target[r]] -= factor;
+        loss += (double)largest + log((double)sum) - wanted;
+    }
+    return loss;
+}
+
+/* Plain loop: square root and division are one instruction each when vectorised. */
+EXEC_CLONES __attribute__((optimize("O3"))) void
+exec_cpu_adamw(int64_t n, float *restrict param, const float *restrict grad, float *restrict m,
+               float *restrict v, const ExecAdamw *c)
+{
+    const float beta1 = c->beta1, beta2 = c->beta2, epsilon = c->epsilon;
+    const float scale1 = (float)(1.0 / (1.0 - pow((double)beta1, (double)c->step)));
+    const float scale2 = (float)(1.0 / (1.0 - pow((double)beta2, (double)c->step)));
+    const float rate = c->learning_rate * scale1;
+    const float keep = (float)(1.0 - (double)c->learning_rate * (double)c->weight_decay);
+
+    for (int64_t i = 0; i < n; i++) {
+        const float g = grad[i];
+        m[i] = beta1 * m[i] + (1.0f - beta1) * g;
+        v[i] = beta2 * v[i] + (1.0f - beta2) * g * g;
+        param[i] = param[i] * keep - rate * m[i] / (sqrtf(v[i] * scale2) + epsilon);
+    }
+}

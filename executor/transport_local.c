@@ -1,0 +1,448 @@
+/*
+ * executor/transport_local.c - ranks as threads of one process; see transport.h.
+ *
+ * A mailbox belongs to its receiver: a mutex, a condition, the queue of messages in the order of
+ * sending, and the buffers that were received and wait for the next message of their size.
+ */
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "executor/transport.h"
+
+/* Collectives' tags; messages' are >= 0. */
+#define TAG_REDUCE_SCATTER (-1)
+#define TAG_ALL_GATHER (-2)
+#define TAG_BARRIER (-3)
+
+/* Waking a sleeping thread costs 50 to 100 us on a virtual machine, so a rank with a core of its
+ * own spins that long first; one without sleeps at once and leaves the core to the others. */
+#define SPIN_NS 100000
+
+typedef struct Message Message;
+struct Message {
+    Message *next;
+    int64_t tag, n, capacity;
+    int32_t from;
+    float data[];
+};
+
+typedef struct {
+    GMutex mutex;
+    GCond arrived;
+    Message *first, **last; /* (owned) queue; last points at the final next */
+    Message *spare;         /* (owned) */
+    int64_t buffer_bytes;   /* of queue and spares */
+    atomic_int_fast64_t n_arrived;
+    atomic_int waiting_for;
+} Mailbox;
+
+struct ExecLocalHub {
+    int32_t n_ranks;
+    int64_t timeout_ns; /* 0: none */
+    int64_t spin_ns;
+    Mailbox *boxes; /* (owned) n_ranks */
+    atomic_bool aborted;
+    GMutex reason_mutex;
+    char *reason; /* (owned) set before aborted */
+};
+
+static int64_t
+now_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+int32_t
+exec_n_cores(void)
+{
+    cpu_set_t set;
+
+    if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0)
+        return CPU_COUNT(&set);
+    return (int32_t)g_get_num_processors();
+}
+
+ExecLocalHub *
+exec_local_hub_new(int32_t n_ranks, double timeout_s)
+{
+    g_return_val_if_fail(n_ranks >= 1, NULL);
+    ExecLocalHub *hub = g_new0(ExecLocalHub, 1);
+
+    hub->n_ranks = n_ranks;
+    hub->timeout_ns = (int64_t)(timeout_s * 1e9);
+    hub->spin_ns = n_ranks <= exec_n_cores() ? SPIN_NS : 0;
+    hub->boxes = g_new0(Mailbox, (size_t)n_ranks);
+    g_mutex_init(&hub->reason_mutex);
+    for (int32_t i = 0; i < n_ranks; i++) {
+        Mailbox *box = &hub->boxes[i];
+        g_mutex_init(&box->mutex);
+        g_cond_init(&box->arrived);
+        box->last = &box->first;
+        atomic_init(&box->n_arrived, 0);
+        atomic_init(&box->waiting_for, EXEC_NOT_WAITING);
+    }
+    return hub;
+}
+
+static void
+free_messages(Message *message)
+{
+    while (message != NULL) {
+        Message *next = message->next;
+        free(message);
+        message = next;
+    }
+}
+
+void
+exec_local_hub_free(ExecLocalHub *hub)
+{
+    if (hub == NULL)
+        return;
+    for (int32_t i = 0; i < hub->n_ranks; i++) {
+        free_messages(hub->boxes[i].first);
+        free_messages(hub->boxes[i].spare);
+        g_mutex_clear(&hub->boxes[i].mutex);
+        g_cond_clear(&hub->boxes[i].arrived);
+    }
+    g_mutex_clear(&hub->reason_mutex);
+    g_free(hub->boxes);
+    g_free(hub->reason);
+    g_free(hub);
+}
+
+int32_t
+exec_local_hub_waiting_for(ExecLocalHub *hub, int32_t rank)
+{
+    return atomic_load(&hub->boxes[rank].waiting_for);
+}
+
+int64_t
+exec_local_hub_buffer_bytes(ExecLocalHub *hub, int32_t rank)
+{
+    Mailbox *box = &hub->boxes[rank];
+
+    g_mutex_lock(&box->mutex);
+    const int64_t bytes = box->buffer_bytes;
+    g_mutex_unlock(&box->mutex);
+    return bytes;
+}
+
+/* --- messages --- */
+
+static bool
+check_aborted(ExecLocalHub *hub, GError **error)
+{
+    if (!atomic_load(&hub->aborted))
+        return true;
+    g_mutex_lock(&hub->reason_mutex);
+    g_set_error_literal(error, EXEC_ERROR, EXEC_ERROR_RANK_DIED, hub->reason);
+    g_mutex_unlock(&hub->reason_mutex);
+    return false;
+}
+
+/* A spare of exactly this size, else new; called without the mutex. */
+static Message *
+message_new(Mailbox *box, int64_t n, GError **error)
+{
+    g_mutex_lock(&box->mutex);
+    for (Message **at = &box->spare; *at != NULL; at = &(*at)->next) {
+        Message *message = *at;
+        if (message->capacity != n)
+            continue;
+        *at = message->next;
+        g_mutex_unlock(&box->mutex);
+        return message;
+    }
+    g_mutex_unlock(&box->mutex);
+    Message *message = malloc(sizeof *message + (size_t)n * sizeof(float));
+    if (message == NULL) {
+        g_set_error(error, EXEC_ERROR, EXEC_ERROR_MEMORY,
+                    "no memory for a message of %" G_GINT64_FORMAT " floats", n);
+        return NULL;
+    }
+    message->capacity = n;
+    g_mutex_lock(&box->mutex);
+    box->buffer_bytes += n * (int64_t)sizeof(float);
+    g_mutex_unlock(&box->mutex);
+    return message;
+}
+
+static void
+message_give_back(Mailbox *box, Message *message)
+{
+    g_mutex_lock(&box->mutex);
+    message->next = box->spare;
+    box->spare = message;
+    g_mutex_unlock(&box->mutex);
+}
+
+static bool
+post(ExecTransport *transport, int32_t to, int64_t tag, const float *data, int64_t n,
+     GError **error)
+{
+    ExecLocalHub *hub = transport->state;
+
+    g_return_val_if_fail(to >= 0 && to < hub->n_ranks && n >= 0, false);
+    if (!check_aborted(hub, error))
+        return false;
+    Mailbox *box = &hub->boxes[to];
+    Message *message = message_new(box, n, error);
+    if (message == NULL)
+        return false;
+    message->next = NULL;
+    message->tag = tag;
+    message->n = n;
+    message->from = transport->rank;
+    if (n > 0)
+        memcpy(message->data, data, (size_t)n * sizeof *data);
+    g_mutex_lock(&box->mutex);
+    *box->last = message;
+    box->last = &message->next;
+    atomic_fetch_add(&box->n_arrived, 1);
+    g_cond_signal(&box->arrived);
+    g_mutex_unlock(&box->mutex);
+    transport->bytes_sent += n * (int64_t)sizeof *data;
+    return true;
+}
+
+/* Takes the first message that matches out of the queue; the mutex is held. */
+static Message *
+find(Mailbox *box, int32_t from, int64_t tag)
+{
+    for (Message **at = &box->first; *at != NULL; at = &(*at)->next) {
+        Message *message = *at;
+        if (message->from != from || message->tag != tag)
+            continue;
+        *at = message->next;
+        if (message->next == NULL)
+            box->last = at;
+        return message;
+    }
+    return NULL;
+}
+
+static void
+spin(ExecLocalHub *hub, Mailbox *box, int64_t seen, int64_t until_ns)
+{
+    while (atomic_load(&box->n_arrived) == seen && !atomic_load(&hub->aborted) &&
+           now_ns() < until_ns) {
+#if defined(__x86_64__)
+        __builtin_ia32_pause();
+#endif
+    }
+}
+
+/* Sleeps until something arrives, an abort, or the deadline; the mutex is held.  Wakes up now and
+ * then in any case: an abort between the check and the wait must not be missed for long. */
+static void
+sleep_until_arrival(ExecLocalHub *hub, Mailbox *box, int64_t deadline_ns)
+{
+    int64_t pause_us = 20000;
+
+    if (hub->timeout_ns > 0)
+        pause_us = CLAMP((deadline_ns - now_ns()) / 1000 + 1, 1, pause_us);
+    g_cond_wait_until(&box->arrived, &box->mutex, g_get_monotonic_time() + pause_us);
+}
+
+/* Waits for the message; NULL with RANK_DIED or RANK_HUNG. */
+static Message *
+wait_for(ExecTransport *transport, int32_t from, int64_t tag, GError **error)
+{
+    ExecLocalHub *hub = transport->state;
+    Mailbox *box = &hub->boxes[transport->rank];
+    Message *message = NULL;
+
+    g_mutex_lock(&box->mutex);
+    message = find(box, from, tag);
+    transport->waited_ns = 0;
+    if (message != NULL) {
+        g_mutex_unlock(&box->mutex);
+        return message;
+    }
+    const int64_t begin = now_ns(), deadline = begin + hub->timeout_ns;
+    int64_t spin_until = begin + hub->spin_ns;
+    atomic_store(&box->waiting_for, from);
+    while ((message = find(box, from, tag)) == NULL && !atomic_load(&hub->aborted)) {
+        const int64_t seen = atomic_load(&box->n_arrived);
+        const int64_t now = now_ns();
+        if (hub->timeout_ns > 0 && now >= deadline)
+            break;
+        if (now < spin_until) {
+            g_mutex_unlock(&box->mutex);
+            spin(hub, box, seen, spin_until);
+            g_mutex_lock(&box->mutex);
+        } else {
+            sleep_until_arrival(hub, box, deadline);
+        }
+    }
+    g_mutex_unlock(&box->mutex);
+    atomic_store(&box->waiting_for, EXEC_NOT_WAITING);
+    transport->waited_ns = now_ns() - begin;
+    if (message == NULL && check_aborted(hub, error))
+        g_set_error(error, EXEC_ERROR, EXEC_ERROR_RANK_HUNG,
+                    "rank %d has waited %.1f s for a message of rank %d", transport->rank,
+                    (double)transport->waited_ns * 1e-9, from);
+    return message;
+}
+
+/* --- slots --- */
+
+static bool
+send_message(ExecTransport *transport, int32_t to, int64_t tag, const float *data, int64_t n,
+             GError **error)
+{
+    g_return_val_if_fail(tag >= 0, false);
+    return post(transport, to, tag, data, n, error);
+}
+
+/* What to do with a message that is there: copy it, or add it. */
+static bool
+receive_into(ExecTransport *transport, int32_t from, int64_t tag, bool add, float *data, int64_t n,
+             GError **error)
+{
+    ExecLocalHub *hub = transport->state;
+    Message *message = wait_for(transport, from, tag, error);
+
+    if (message == NULL)
+        return false;
+    const int64_t length = message->n;
+    if (length == n && add) {
+        for (int64_t i = 0; i < n; i++)
+            data[i] += message->data[i];
+    } else if (length == n && n > 0) {
+        memcpy(data, message->data, (size_t)n * sizeof *data);
+    }
+    message_give_back(&hub->boxes[transport->rank], message);
+    if (length != n)
+        g_set_error(error, EXEC_ERROR, EXEC_ERROR_FAILED,
+                    "rank %d expected %" G_GINT64_FORMAT
+                    " floats of rank %d, got %" G_GINT64_FORMAT,
+                    transport->rank, n, from, length);
+    return length == n;
+}
+
+static bool
+receive_message(ExecTransport *transport, int32_t from, int64_t tag, float *data, int64_t n,
+                GError **error)
+{
+    g_return_val_if_fail(from >= 0 && from < transport->n_ranks, false);
+    return receive_into(transport, from, tag, false, data, n, error);
+}
+
+/*
+ * n-1 steps; in step s member i sends chunk i-1-s onwards and adds chunk i-2-s from behind (all
+ * modulo n), so that after the last one chunk i is complete: the sum begins at member i+1 and goes
+ * round the ring in order.
+ */
+static bool
+reduce_scatter(ExecTransport *transport, const ExecGroup *group, float *data, int64_t n,
+               GError **error)
+{
+    const int32_t g = group->n;
+    const int32_t next = group->ranks[(group->index + 1) % g];
+    const int32_t previous = group->ranks[(group->index + g - 1) % g];
+
+    for (int32_t s = 0; s < g - 1; s++) {
+        const int64_t out = (group->index - 1 - s + 2 * g) % g;
+        const int64_t in = (group->index - 2 - s + 2 * g) % g;
+        const int64_t out_at = exec_group_chunk_begin(group, n, out);
+        const int64_t in_at = exec_group_chunk_begin(group, n, in);
+        if (!post(transport, next, TAG_REDUCE_SCATTER, data + out_at,
+                  exec_group_chunk_begin(group, n, out + 1) - out_at, error) ||
+            !receive_into(transport, previous, TAG_REDUCE_SCATTER, true, data + in_at,
+                          exec_group_chunk_begin(group, n, in + 1) - in_at, error))
+            return false;
+    }
+    return true;
+}
+
+/* In step s member i sends chunk i-s and receives chunk i-1-s. */
+static bool
+all_gather(ExecTransport *transport, const ExecGroup *group, float *data, int64_t n, GError **error)
+{
+    const int32_t g = group->n;
+    const int32_t next = group->ranks[(group->index + 1) % g];
+    const int32_t previous = group->ranks[(group->index + g - 1) % g];
+
+    for (int32_t s = 0; s < g - 1; s++) {
+        const int64_t out = (group->index - s + g) % g;
+        const int64_t in = (group->index - 1 - s + g) % g;
+        const int64_t out_at = exec_group_chunk_begin(group, n, out);
+        const int64_t in_at = exec_group_chunk_begin(group, n, in);
+        if (!post(transport, next, TAG_ALL_GATHER, data + out_at,
+                  exec_group_chunk_begin(group, n, out + 1) - out_at, error) ||
+            !receive_into(transport, previous, TAG_ALL_GATHER, false, data + in_at,
+                          exec_group_chunk_begin(group, n, in + 1) - in_at, error))
+            return false;
+    }
+    return true;
+}
+
+static bool
+all_reduce(ExecTransport *transport, const ExecGroup *group, float *data, int64_t n, GError **error)
+{
+    return reduce_scatter(transport, group, data, n, error) &&
+           all_gather(transport, group, data, n, error);
+}
+
+/* Dissemination: after round k a member knows that 2^(k+1) members behind it have arrived
+ * [Hensgen, Finkel, Manber 1988]. */
+static bool
+barrier(ExecTransport *transport, const ExecGroup *group, GError **error)
+{
+    for (int32_t step = 1; step < group->n; step *= 2) {
+        const int32_t to = group->ranks[(group->index + step) % group->n];
+        const int32_t from = group->ranks[(group->index + group->n - step % group->n) % group->n];
+        if (!post(transport, to, TAG_BARRIER, NULL, 0, error) ||
+            !receive_into(transport, from, TAG_BARRIER, false, NULL, 0, error))
+            return false;
+    }
+    return true;
+}
+
+static void
+abort_all(ExecTransport *transport, const char *reason)
+{
+    ExecLocalHub *hub = transport->state;
+
+    g_mutex_lock(&hub->reason_mutex);
+    if (hub->reason == NULL)
+        hub->reason = g_strdup(reason);
+    g_mutex_unlock(&hub->reason_mutex);
+    atomic_store(&hub->aborted, true);
+    for (int32_t i = 0; i < hub->n_ranks; i++) {
+        g_mutex_lock(&hub->boxes[i].mutex);
+        g_cond_broadcast(&hub->boxes[i].arrived);
+        g_mutex_unlock(&hub->boxes[i].mutex);
+    }
+}
+
+static const ExecTransportOps ops = {
+    .name = "local",
+    .send = send_message,
+    .receive = receive_message,
+    .all_reduce = all_reduce,
+    .reduce_scatter = reduce_scatter,
+    .all_gather = all_gather,
+    .barrier = barrier,
+    .abort = abort_all,
+};
+
+ExecTransport
+exec_local_transport(ExecLocalHub *hub, int32_t rank)
+{
+    return (ExecTransport){.ops = &ops, .rank = rank, .n_ranks = hub->n_ranks, .state = hub};
+}
+
+void
+exec_transport_abort(ExecTransport *transport, const char *reason)
+{
+    transport->ops->abort(transport, reason);
+}
