@@ -246,7 +246,7 @@ replace(const char *path, const struct stat *old, const char *data, size_t n_byt
     if (target == NULL)
         return fail(error, errno, path, "cannot write");
     /* A rename would replace it all the same. */
-    if (old != NULL && access(target, W_OK) != 0)
+    if (old != NULL && faccessat(AT_FDCWD, target, W_OK, AT_EACCESS) != 0)
         return fail(error, errno, path, "cannot write");
     folder = g_path_get_dirname(target);
     fd = open_temp(folder, &temp);
