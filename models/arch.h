@@ -10,6 +10,23 @@
  * al. 2205.05198 table 2 (activation bytes); Shoeybi et al. 1909.08053 (tensor parallelism);
  * Shazeer 2002.05202 (SwiGLU); Ainslie et al. 2305.13245 (GQA); DeepSeek-V2 2405.04434 (MLA).
  *
+ * JSON ("?" may be absent; then the family's usual value, in brackets):
+ *
+ *   {"format"?: "degas-model", "version"?: 1, "name"? ["custom"], "source"?, "family":
+ * "gpt"|"llama", "n_layers", "hidden", "n_heads", "n_kv_heads"? [n_heads], "head_dim"? [hidden /
+ * n_heads], "ffn_hidden"? [gpt: 4 hidden; llama: 8/3 hidden rounded up to a multiple of 256],
+ *    "vocab", "max_seq_len", "tied_embeddings"? [gpt: true], "qkv_bias"? [gpt: true],
+ *    "qk_norm"? [false],
+ *    "experts"?: {"n_experts", "top_k", "ffn_hidden", "n_shared"? [0], "first_dense_layers"? [0]},
+ *    "mla"?: {"q_lora_rank"? [0], "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim",
+ *             "v_head_dim"}}
+ *
+ * With "mla", head_dim is qk_nope_head_dim + qk_rope_head_dim and n_kv_heads is n_heads.
+ *
+ * What is approximated: MLA as its published matrices, trained decompressed (K and V of every head
+ * are kept, as Megatron-Core does); MTP layers, sliding windows and the router's bias are left out;
+ * rotary tables are not parameters.
+ *
  * Errors: JSON_ERROR_INVALID with file and path.  Thread-safety: values; no globals.
  */
 #ifndef MODELS_ARCH_H
@@ -29,6 +46,26 @@ typedef enum {
     MODEL_FAMILY_LLAMA, /* RMSNorm, no biases, SwiGLU, RoPE */
     MODEL_FAMILY_N,
 } ModelFamily;
+
+#define MODEL_ARCH_ERROR (model_arch_error_quark())
+GQuark model_arch_error_quark(void);
+
+typedef enum {
+    MODEL_ARCH_ERROR_SHAPE, /* degrees that do not divide the model, or sizes beyond all memory */
+} ModelArchError;
+
+/*
+ * Bounds of what is read.  The parameters of a model stay below 2^53, so that all products of
+ * widths fit int64_t and are exact in double.
+ */
+#define MODEL_MAX_LAYERS (INT64_C(1) << 16)
+#define MODEL_MAX_HIDDEN (INT64_C(1) << 20)
+#define MODEL_MAX_HEADS (INT64_C(1) << 16)
+#define MODEL_MAX_FFN_HIDDEN (INT64_C(1) << 24)
+#define MODEL_MAX_VOCAB (INT64_C(1) << 26)
+#define MODEL_MAX_SEQ_LEN (INT64_C(1) << 30)
+#define MODEL_MAX_EXPERTS (INT64_C(1) << 16)
+#define MODEL_MAX_PARAMETERS (INT64_C(1) << 53)
 
 extern const char *const model_family_names[MODEL_FAMILY_N + 1];
 
@@ -81,18 +118,32 @@ ModelArch *model_arch_copy(const ModelArch *arch);
  */
 ModelArch *model_arch_read(JsonDoc *doc, const JsonValue *object);
 
+/*
+ * What every reader of a model ends with: checks the fields of @arch against each other as
+ * model_arch_read does and records what is wrong at @value of @doc.
+ */
+void model_arch_check(JsonDoc *doc, const JsonValue *value, const ModelArch *arch);
+
 /* Writes the complete model object with "format" and "version" under @key (nullable). */
 void model_arch_write(JsonWriter *writer, const char *key, const ModelArch *arch);
 
+/* Returns: (owned) GPtrArray of (owned) names of the built-in models, sorted. */
+GPtrArray *model_arch_builtin_names(void);
+
 /*
  * A built-in name, a degas model file, or a Hugging Face config.json; tells them apart by content.
+ * A built-in name wins over a file of that name ("./name" is the file); "-" is standard input.
  * Returns NULL on JSON_ERROR_INVALID or G_FILE_ERROR_NOENT (message suggests the nearest built-in).
  * @warnings  (out, owned, nullable) GPtrArray of lines about what was approximated or ignored.
  */
 ModelArch *model_arch_load(const char *name_or_path, GPtrArray **warnings, GError **error);
 
-/* Hugging Face config.json (models/huggingface.c): gpt2, llama, mistral, qwen2, qwen3, qwen3_moe,
+/*
+ * Hugging Face config.json (models/huggingface.c): gpt2, llama, mistral, qwen2, qwen3, qwen3_moe,
  * mixtral, deepseek_v3.  Unknown keys are ignored; an unknown model_type is an error naming those.
+ * @name      becomes the model's name.
+ * @warnings  (nullable) of (owned) char *: lines about what was ignored are added.
+ * Returns: (owned) never NULL; errors are recorded in @doc.
  */
 ModelArch *model_arch_read_huggingface(JsonDoc *doc, const char *name, GPtrArray *warnings);
 
@@ -108,10 +159,11 @@ typedef enum {
 bool model_layer_is_moe(const ModelArch *arch, int64_t layer);
 
 /*
- * Parameters that one rank holds of @part (of layer @layer if a layer).  tp divides attention, MLP
- * and vocabulary (padded up to a multiple of tp), norms and biases of row-split matrices are
- * replicated; ep divides experts.  A tied head holds the table again when it is not on the
- * embedding's stage: pass that by asking with @tied_copy.
+ * Parameters that one rank holds of @part (of layer @layer if a layer).  tp divides attention, MLP,
+ * shared experts and vocabulary (padded up to a multiple of tp); norms, biases of row-split
+ * matrices, routers, learned positions and MLA's down-projections are replicated; K/V heads are
+ * copied where there are fewer than tp; ep divides experts, tp does not.  A tied head holds the
+ * table again when it is not on the embedding's stage: pass that by asking with @tied_copy.
  */
 int64_t model_part_parameters(const ModelArch *arch, ModelPart part, int64_t layer, int64_t tp,
                               int64_t ep, bool tied_copy);
@@ -189,17 +241,58 @@ typedef struct {
     /* activations kept from forward to backward when nothing is recomputed */
     int64_t saved_bytes;
     int64_t saved_kv_bytes; /* the part of saved_bytes that is K and V (one slice's rows) */
-    bool core_attention;    /* selective recompute: saved_bytes are not kept, op runs again */
+    /* the part of saved_bytes that weight gradients read: inputs of products; what stays between
+     * apart input- and weight-gradient ops (gradients that reach the products stay too) */
+    int64_t saved_for_weight_bytes;
+    bool core_attention; /* selective recompute: saved_bytes are not kept, op runs again */
 } ModelOp;
 
-#define MODEL_MAX_OPS 40
+#define MODEL_MAX_OPS 48
+/* Byte counts of one op saturate here: beyond any memory, and sums of 1000 still fit int64_t. */
+#define MODEL_MAX_BYTES (INT64_C(1) << 52)
 
 /*
- * Lists the ops of @part in execution order (forward).
+ * Whether @shape can be computed: sizes positive and within bounds, tp divides heads, MLP and
+ * shared experts (n_kv_heads and tp divide one another), ep divides experts and is 1 without them,
+ * the bytes of one layer stay below MODEL_MAX_BYTES. Errors: MODEL_ARCH_ERROR_SHAPE; names the
+ * degree and, for tp and ep, the legal values.
+ */
+bool model_shape_check(const ModelArch *arch, const ModelShape *shape, GError **error);
+
+/*
+ * Lists the ops of @part in execution order (forward); backward is the reverse order.
+ *
+ * Rows: batch * tokens / cp of them reach the tensor-parallel products; norms, residuals and what
+ * they keep see rows / tp with sequence parallelism.  Divisions round up: the fullest rank.
+ *
+ * The layer keeps, with h hidden, a heads, f ffn, e bytes per element, t = tp, m x n scores:
+ *   norms their input; products their input (shared where two read the same tensor: kept once, with
+ *   sequence parallelism as the local shard, gathered again in backward); q, k, v; unfused
+ * attention the softmax, and with dropout its mask and result: m n (2 e + 1); fused attention 4
+ * bytes per row and head (log-sum-exp) - its output is the product's input; GELU its input; SwiGLU
+ * its two inputs; dropout one byte per element.  family gpt, dropout, fp16, unfused, f = 4 h: the
+ * sum is Korthikanti's table 2: s b h (10 + 24/t + 5 a s / (h t)), 34 s b h / t + 5 a s^2 b / t
+ * with sequence parallelism  [2205.05198].  family llama has no dropout. The head keeps logits in
+ * fp32 (the softmax of 2205.05198 section 4.3): 4 bytes each.
+ *
+ * Tensor parallelism: identity forward and all-reduce backward before a column-split product, the
+ * reverse after a row-split one  [1909.08053 figure 3: f, g]; with sequence parallelism all-gather
+ * and reduce-scatter, and one more all-gather of the product's input in backward.  Collectives that
+ * do nothing at this shape are not listed.
+ *
+ * Experts: tokens are dispatched to ep ranks; tp does not divide experts, each tp rank dispatches
+ * its share of the rows.  Expert products are of the fullest rank: rows * top_k * expert_imbalance.
+ * Probabilities are applied inside the activation (nothing kept for them).  all-to-all's comm_bytes
+ * are of the fullest rank's buffer.
+ *
+ * Kernel counts: an eager framework with fused norms, softmax, bias-GELU or SwiGLU,
+ * bias-dropout-add and rotary kernels (Megatron-LM's defaults); one per collective.
+ *
  * @layer  which layer (dense and MoE layers differ); ignored for the other parts.
  * @ops    (out) room for MODEL_MAX_OPS.
- * Returns: the number of ops.  Errors are the caller's: shapes must be positive and divisible
- * (heads % tp, vocab padding is done here), g_return_val_if_fail otherwise.
+ * Returns: the number of ops; 0 for embedding and head of a model without vocabulary.  Errors are
+ * the caller's: shapes must pass model_shape_check() (its divisibility is checked again here, by
+ * g_return_val_if_fail; too large counts of bytes saturate at MODEL_MAX_BYTES).
  */
 size_t model_ops(const ModelArch *arch, ModelPart part, int64_t layer, const ModelShape *shape,
                  ModelOp ops[MODEL_MAX_OPS]);

@@ -1,0 +1,344 @@
+#include "models/ops_list.h"
+
+/* Heads, head sizes and widths of this rank's share of attention. */
+typedef struct {
+    int64_t heads, kv_heads; /* per tp rank */
+    int64_t qk_dim, v_dim;   /* per head */
+    double q_width, k_width, v_width;
+} Heads;
+
+static Heads
+heads_of_rank(const OpsList *list)
+{
+    const ModelArch *arch = list->arch;
+    bool is_mla = arch->mla.kv_lora_rank > 0;
+    Heads heads = {
+        .heads = ops_ceil_div(arch->n_heads, list->shape->tp),
+        .kv_heads = ops_ceil_div(arch->n_kv_heads, list->shape->tp),
+        .qk_dim = arch->head_dim,
+        .v_dim = is_mla ? arch->mla.v_head_dim : arch->head_dim,
+    };
+
+    heads.q_width = (double)heads.heads * (double)heads.qk_dim;
+    heads.k_width = (double)heads.kv_heads * (double)heads.qk_dim;
+    heads.v_width = (double)heads.kv_heads * (double)heads.v_dim;
+    return heads;
+}
+
+/* Notes that @op's result is (partly) queries, keys or values, which attention keeps. */
+static void
+keep_qkv(const OpsList *list, ModelOp *op, double q_width, double kv_width)
+{
+    op->saved_kv_bytes = ops_bytes(list->rows * kv_width * list->e);
+    op->saved_bytes =
+        ops_bytes((double)op->saved_bytes + list->rows * (q_width + kv_width) * list->e);
+}
+
+/* --- attention --- */
+
+static void
+add_qkv(OpsList *list, const Heads *heads)
+{
+    const ModelArch *arch = list->arch;
+    double kv_width = heads->k_width + heads->v_width;
+    int64_t columns = (heads->heads + 2 * heads->kv_heads) * arch->head_dim;
+    ModelOp *gemm;
+
+    ops_add_tp_input(list, "attention_input", arch->hidden);
+    gemm = ops_add_gemm(list, "qkv", list->rows, arch->hidden, columns, arch->qkv_bias);
+    ops_keep_input(list, gemm, list->local_rows * (double)arch->hidden);
+    keep_qkv(list, gemm, heads->q_width, kv_width);
+    ops_add_tp_input_again(list, "attention_input_again", arch->hidden);
+    if (arch->qk_norm) {
+        double bytes = list->rows * (heads->q_width + heads->k_width) * list->e;
+        ModelOp *op = ops_add_memory(list, "qk_norm", 2.0 * bytes, 3.0 * bytes, 4);
+
+        op->n_kernels_forward = 2;
+        op->weight_bytes = ops_bytes(2.0 * (double)arch->head_dim * list->e);
+        op->saved_bytes = ops_bytes(bytes);
+    }
+}
+
+/* Queries of MLA: directly, or through a low-rank latent that needs no tp communication of its own
+ * (it travels with the key/value latent). */
+static void
+add_mla_direct_queries(OpsList *list, const Heads *heads)
+{
+    const ModelArch *arch = list->arch;
+    ModelOp *gemm;
+
+    ops_add_tp_input(list, "attention_input", arch->hidden);
+    gemm = ops_add_gemm(list, "q_up", list->rows, arch->hidden, heads->heads * heads->qk_dim,
+                        arch->qkv_bias);
+    keep_qkv(list, gemm, heads->q_width, 0.0);
+    ops_add_tp_input_again(list, "attention_input_again", arch->hidden);
+}
+
+static void
+add_mla(OpsList *list, const Heads *heads)
+{
+    const ModelArch *arch = list->arch;
+    const ModelMla *mla = &arch->mla;
+    int64_t q_rank = mla->q_lora_rank, kv_rank = mla->kv_lora_rank;
+    int64_t latent = q_rank + kv_rank + mla->qk_rope_head_dim;
+    int64_t kv_columns = heads->heads * (mla->qk_nope_head_dim + mla->v_head_dim);
+    double rows = list->local_rows;
+    ModelOp *gemm;
+
+    if (q_rank > 0) {
+        ops_add_gemm(list, "q_down", rows, arch->hidden, q_rank, false);
+        ops_add_norm(list, "q_norm", rows, q_rank);
+    } else {
+        add_mla_direct_queries(list, heads);
+    }
+    gemm =
+        ops_add_gemm(list, "kv_down", rows, arch->hidden, kv_rank + mla->qk_rope_head_dim, false);
+    /* One tensor for both down-projections. */
+    ops_keep_input(list, gemm, rows * (double)arch->hidden);
+    ops_add_norm(list, "kv_norm", rows, kv_rank);
+    ops_add_tp_input(list, "latent", latent);
+    if (q_rank > 0) {
+        gemm = ops_add_gemm(list, "q_up", list->rows, q_rank, heads->heads * heads->qk_dim, false);
+        ops_keep_input(list, gemm, rows * (double)q_rank);
+        keep_qkv(list, gemm, heads->q_width, 0.0);
+    }
+    gemm = ops_add_gemm(list, "kv_up", list->rows, kv_rank, kv_columns, false);
+    ops_keep_input(list, gemm, rows * (double)kv_rank);
+    /* Every head keeps its own copy of the rotary part of the key. */
+    keep_qkv(list, gemm, 0.0, heads->k_width + heads->v_width);
+    ops_add_tp_input_again(list, "latent_again", latent);
+}
+
+/* Keys and values of the whole context pass round the ring of cp ranks; in backward again, and
+ * their gradients with them  [ring attention, 2310.01889]. */
+static void
+add_kv_exchange(OpsList *list, const Heads *heads)
+{
+    const ModelShape *shape = list->shape;
+    double bytes = (double)shape->batch * ((double)shape->context + (double)shape->tokens) *
+                   (heads->k_width + heads->v_width) * list->e;
+
+    ops_add_collective(list, "kv_exchange", MODEL_GROUP_CP, MODEL_COMM_RING_EXCHANGE,
+                       MODEL_COMM_RING_EXCHANGE, bytes);
+    ops_add_collective(list, "kv_gradient_exchange", MODEL_GROUP_CP, MODEL_COMM_NONE,
+                       MODEL_COMM_RING_EXCHANGE, bytes);
+}
+
+/* What the unfused form adds: the m x n scores pass through memory between its kernels. */
+static void
+set_unfused(const OpsList *list, ModelOp *op, double scores)
+{
+    double e = list->e;
+
+    /* Forward: product writes; softmax reads, writes; [dropout reads, writes and its mask]; product
+     * reads.  Backward: product writes dP; the value gradient reads P; [dropout reads, writes,
+     * mask]; softmax reads dP and P, writes dS; two products read dS. */
+    op->forward_bytes = ops_bytes((double)op->forward_bytes +
+                                  scores * (4.0 * e + (list->masks ? 2.0 * e + 1.0 : 0.0)));
+    op->backward_bytes = ops_bytes((double)op->backward_bytes +
+                                   scores * (7.0 * e + (list->masks ? 2.0 * e + 1.0 : 0.0)));
+    op->saved_bytes = ops_bytes(scores * (list->masks ? 2.0 * e + 1.0 : e));
+    /* Two products, softmax, [dropout], and the copy that puts heads side by side again; backward
+     * twice the products, and gathers the gradients of q, k, v. */
+    op->n_kernels_forward = list->masks ? 5 : 4;
+    op->n_kernels_backward = list->masks ? 8 : 7;
+}
+
+static void
+add_attention(OpsList *list, const Heads *heads)
+{
+    const ModelShape *shape = list->shape;
+    double tokens = (double)shape->tokens, context = (double)shape->context;
+    double keys = context + tokens;
+    ModelOp *op = ops_add(list, "attention", MODEL_OP_ATTENTION);
+    double scores, q_bytes, kv_bytes, out_bytes;
+
+    op->count = ops_bytes((double)shape->batch * (double)heads->heads);
+    op->m = ops_ceil_div(shape->tokens, shape->cp);
+    op->n = shape->context + shape->tokens;
+    op->k = heads->qk_dim;
+    op->causal_fraction = (context + (tokens + 1.0) / 2.0) / keys;
+    op->core_attention = true;
+    scores = (double)op->count * (double)op->m * (double)op->n;
+    op->forward_flops = 2.0 * scores * ((double)heads->qk_dim + (double)heads->v_dim);
+    op->backward_flops = 2.0 * op->forward_flops;
+
+    q_bytes = list->rows * heads->q_width * list->e;
+    out_bytes = list->rows * (double)heads->heads * (double)heads->v_dim * list->e;
+    kv_bytes = (double)shape->batch * keys * (heads->k_width + heads->v_width) * list->e;
+    op->forward_bytes = ops_bytes(q_bytes + kv_bytes + out_bytes);
+    /* Reads q, k, v, the output's gradient; writes three gradients. */
+    op->backward_bytes = ops_bytes(2.0 * (q_bytes + kv_bytes) + out_bytes);
+    if (shape->flash_attention) {
+        double rows = (double)op->count * (double)op->m;
+
+        op->saved_bytes = ops_bytes(4.0 * rows);
+        op->backward_bytes = ops_bytes((double)op->backward_bytes + out_bytes);
+        op->n_kernels_forward = 1;
+        /* Row sums of gradient times output, the fused kernel, conversion of dq  [2307.08691]. */
+        op->n_kernels_backward = 3;
+    } else {
+        set_unfused(list, op, scores);
+    }
+}
+
+/* x + [dropout] f(x); backward also sums the gradients of the two branches. */
+static void
+add_residual(OpsList *list, const char *name)
+{
+    double elements = list->local_rows * (double)list->arch->hidden;
+    double mask = list->masks ? 1.0 : 0.0;
+    ModelOp *op = ops_add_memory(list, name, elements * (3.0 * list->e + mask),
+                                 elements * (3.0 * list->e + mask * (2.0 * list->e + 1.0)), 1);
+
+    op->n_kernels_backward += list->masks;
+    op->saved_bytes = ops_bytes(elements * mask);
+}
+
+static void
+add_layer(OpsList *list, int64_t layer)
+{
+    const ModelArch *arch = list->arch;
+    Heads heads = heads_of_rank(list);
+    int64_t proj_rows = heads.heads * heads.v_dim;
+    ModelOp *gemm;
+
+    ops_add_norm(list, "norm1", list->local_rows, arch->hidden);
+    if (arch->mla.kv_lora_rank > 0)
+        add_mla(list, &heads);
+    else
+        add_qkv(list, &heads);
+    if (arch->family == MODEL_FAMILY_LLAMA) {
+        double bytes = 2.0 * list->rows * (heads.q_width + heads.k_width) * list->e;
+
+        ops_add_memory(list, "rope", bytes, bytes, 2)->n_kernels_forward = 2;
+    }
+    add_kv_exchange(list, &heads);
+    add_attention(list, &heads);
+    gemm = ops_add_gemm(list, "proj", list->rows, proj_rows, arch->hidden,
+                        arch->family == MODEL_FAMILY_GPT);
+    ops_keep_input(list, gemm, list->rows * (double)proj_rows);
+    ops_add_tp_output(list, "attention_output", arch->hidden);
+    add_residual(list, "residual1");
+
+    ops_add_norm(list, "norm2", list->local_rows, arch->hidden);
+    if (model_layer_is_moe(arch, layer))
+        ops_add_experts(list);
+    else
+        ops_add_mlp(list);
+    add_residual(list, "residual2");
+}
+
+/* --- embedding and head --- */
+
+static void
+add_embedding(OpsList *list)
+{
+    const ModelArch *arch = list->arch;
+    double h = (double)arch->hidden;
+    double bytes = list->rows * h * list->e;
+    double table_bytes = (double)ops_ceil_div(arch->vocab, list->shape->tp) * h * list->e;
+    /* Forward reads a table row and writes it; backward writes the table's whole gradient, zeroes
+     * first, then adds the rows.  The table itself is not read through: weight_bytes is 0. */
+    ModelOp *op = ops_add_memory(list, "embedding", 2.0 * bytes, 3.0 * bytes + table_bytes, 2);
+
+    op->saved_bytes = ops_bytes(8.0 * list->rows); /* token numbers */
+    if (list->shape->tp > 1)
+        op->n_kernels_forward += 3; /* rows of other ranks: compare, mask, zero */
+    ops_add_tp_output(list, "embedding_output", arch->hidden);
+    if (arch->family == MODEL_FAMILY_GPT) {
+        double elements = list->local_rows * h;
+        double mask = list->masks ? 1.0 : 0.0;
+
+        op = ops_add_memory(list, "positions",
+                            elements * (3.0 * list->e + mask * (2.0 * list->e + 1.0)),
+                            elements * (2.0 * list->e + mask * (2.0 * list->e + 1.0)), 1);
+        op->n_kernels_forward = 2 + list->masks;
+        op->n_kernels_backward += list->masks;
+        op->saved_bytes = ops_bytes(elements * mask);
+    }
+}
+
+/* The loss over a vocabulary split by tp: three all-reduces of one number per row, in fp32. */
+static void
+add_loss(OpsList *list, int64_t columns)
+{
+    double logits = list->rows * (double)columns;
+    double row_bytes = 4.0 * list->rows;
+    ModelOp *op;
+
+    ops_add_collective(list, "loss_max", MODEL_GROUP_TP, MODEL_COMM_ALL_REDUCE, MODEL_COMM_NONE,
+                       row_bytes);
+    ops_add_collective(list, "loss_target", MODEL_GROUP_TP, MODEL_COMM_ALL_REDUCE, MODEL_COMM_NONE,
+                       row_bytes);
+    ops_add_collective(list, "loss_sum", MODEL_GROUP_TP, MODEL_COMM_ALL_REDUCE, MODEL_COMM_NONE,
+                       row_bytes);
+    /* Passes of Megatron-LM's vocab-parallel cross entropy: cast to fp32 (e + 4), maximum (4),
+     * subtract (8), exponential (8), sum (4), divide (8); backward scale (8), cast (4 + e). */
+    op = ops_add_memory(list, "loss", logits * (list->e + 36.0), logits * (list->e + 12.0), 5);
+    op->n_kernels_forward = 14;
+    op->saved_bytes = ops_bytes(4.0 * logits);
+}
+
+static void
+add_head(OpsList *list)
+{
+    const ModelArch *arch = list->arch;
+    int64_t columns = ops_ceil_div(arch->vocab, list->shape->tp);
+    ModelOp *gemm;
+
+    ops_add_norm(list, "final_norm", list->local_rows, arch->hidden);
+    ops_add_tp_input(list, "head_input", arch->hidden);
+    gemm = ops_add_gemm(list, "logits", list->rows, arch->hidden, columns, false);
+    ops_keep_input(list, gemm, list->local_rows * (double)arch->hidden);
+    ops_add_tp_input_again(list, "head_input_again", arch->hidden);
+    add_loss(list, columns);
+}
+
+/* --- public --- */
+
+static bool
+shape_is_sound(const ModelArch *arch, const ModelShape *shape)
+{
+    return shape->batch >= 1 && shape->tokens >= 1 && shape->context >= 0 && shape->tp >= 1 &&
+           shape->cp >= 1 && shape->ep >= 1 && arch->n_heads % shape->tp == 0 &&
+           (arch->n_kv_heads % shape->tp == 0 || shape->tp % arch->n_kv_heads == 0) &&
+           shape->expert_imbalance >= 1.0;
+}
+
+size_t
+model_ops(const ModelArch *arch, ModelPart part, int64_t layer, const ModelShape *shape,
+          ModelOp ops[MODEL_MAX_OPS])
+{
+    OpsList list;
+
+    g_return_val_if_fail(arch != NULL && shape != NULL && ops != NULL, 0);
+    g_return_val_if_fail(shape_is_sound(arch, shape), 0);
+
+    list = ops_list(arch, shape, ops);
+    switch (part) {
+    case MODEL_PART_EMBEDDING:
+        if (arch->vocab > 0)
+            add_embedding(&list);
+        break;
+    case MODEL_PART_LAYER:
+        add_layer(&list, layer);
+        break;
+    case MODEL_PART_HEAD:
+        if (arch->vocab > 0)
+            add_head(&list);
+        break;
+    }
+    return list.n;
+}
+
+int64_t
+model_boundary_bytes(const ModelArch *arch, const ModelShape *shape)
+{
+    OpsList list;
+
+    g_return_val_if_fail(arch != NULL && shape != NULL, 0);
+
+    list = ops_list(arch, shape, NULL);
+    return ops_bytes(list.local_rows * (double)arch->hidden * list.e);
+}

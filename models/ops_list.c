@@ -1,0 +1,160 @@
+#include "models/ops_list.h"
+
+int64_t
+ops_ceil_div(int64_t a, int64_t b)
+{
+    return a / b + (a % b != 0);
+}
+
+int64_t
+ops_bytes(double bytes)
+{
+    return bytes < (double)MODEL_MAX_BYTES ? (int64_t)bytes : MODEL_MAX_BYTES;
+}
+
+OpsList
+ops_list(const ModelArch *arch, const ModelShape *shape, ModelOp *ops)
+{
+    int64_t tokens = ops_ceil_div(shape->tokens, shape->cp);
+    OpsList list = {
+        .arch = arch,
+        .shape = shape,
+        .ops = ops,
+        .e = (double)dtype_bytes(shape->dtype),
+        .rows = (double)shape->batch * (double)tokens,
+        /* Megatron splits the sequence's tokens, not the rows. */
+        .tp_rows = (double)shape->batch * (double)ops_ceil_div(tokens, shape->tp),
+        .masks = shape->dropout && arch->family == MODEL_FAMILY_GPT,
+    };
+
+    list.local_rows = shape->sequence_parallel ? list.tp_rows : list.rows;
+    return list;
+}
+
+ModelOp *
+ops_add(OpsList *list, const char *name, ModelOpKind kind)
+{
+    ModelOp *op;
+
+    g_assert(list->n < MODEL_MAX_OPS);
+    op = &list->ops[list->n++];
+    *op = (ModelOp){.name = name, .kind = kind};
+    return op;
+}
+
+ModelOp *
+ops_add_gemm(OpsList *list, const char *name, double rows, int64_t k, int64_t n, bool bias)
+{
+    ModelOp *op = ops_add(list, name, MODEL_OP_GEMM);
+    double weight = (double)k * (double)n + (bias ? (double)n : 0.0);
+    double input = rows * (double)k, output = rows * (double)n;
+
+    op->count = 1;
+    op->m = ops_bytes(rows);
+    op->n = n;
+    op->k = k;
+    op->forward_flops = 2.0 * rows * (double)k * (double)n;
+    op->backward_flops = 2.0 * op->forward_flops;
+    op->weight_bytes = ops_bytes(weight * list->e);
+    op->forward_bytes = ops_bytes((input + output) * list->e);
+    /* dA = dC B^T reads dC, writes dA; dB = A^T dC reads A and dC. */
+    op->backward_bytes = ops_bytes(2.0 * (input + output) * list->e);
+    op->n_kernels_forward = 1;
+    op->n_kernels_backward = bias ? 3 : 2;
+    return op;
+}
+
+void
+ops_keep_input(const OpsList *list, ModelOp *gemm, double elements)
+{
+    gemm->saved_for_weight_bytes = ops_bytes(elements * list->e);
+    gemm->saved_bytes = ops_bytes((double)gemm->saved_bytes + elements * list->e);
+}
+
+ModelOp *
+ops_add_memory(OpsList *list, const char *name, double forward_bytes, double backward_bytes,
+               int64_t n_backward)
+{
+    ModelOp *op = ops_add(list, name, MODEL_OP_MEMORY);
+
+    op->count = 1;
+    op->forward_bytes = ops_bytes(forward_bytes);
+    op->backward_bytes = ops_bytes(backward_bytes);
+    op->n_kernels_forward = 1;
+    op->n_kernels_backward = n_backward;
+    return op;
+}
+
+void
+ops_add_norm(OpsList *list, const char *name, double rows, int64_t width)
+{
+    double bytes = rows * (double)width * list->e;
+    /* Backward reads the gradient and the input, writes the gradient; a second kernel reduces the
+     * parameters' gradients. */
+    ModelOp *op = ops_add_memory(list, name, 2.0 * bytes, 3.0 * bytes, 2);
+    double n_vectors = list->arch->family == MODEL_FAMILY_GPT ? 2.0 : 1.0;
+
+    op->weight_bytes = ops_bytes(n_vectors * (double)width * list->e);
+    op->saved_bytes = ops_bytes(bytes);
+}
+
+/* Ranks of a group at this shape. */
+static int64_t
+group_ranks(const ModelShape *shape, ModelGroup group)
+{
+    switch (group) {
+    case MODEL_GROUP_TP:
+        return shape->tp;
+    case MODEL_GROUP_CP:
+        return shape->cp;
+    case MODEL_GROUP_EP:
+        return shape->ep;
+    }
+    g_return_val_if_reached(1);
+}
+
+void
+ops_add_collective(OpsList *list, const char *name, ModelGroup group, ModelComm forward,
+                   ModelComm backward, double bytes)
+{
+    ModelOp *op;
+
+    if (group_ranks(list->shape, group) == 1 ||
+        (forward == MODEL_COMM_NONE && backward == MODEL_COMM_NONE))
+        return;
+    op = ops_add(list, name, MODEL_OP_COLLECTIVE);
+    op->group = group;
+    op->forward_comm = forward;
+    op->backward_comm = backward;
+    op->comm_bytes = ops_bytes(bytes);
+    op->n_kernels_forward = forward != MODEL_COMM_NONE;
+    op->n_kernels_backward = backward != MODEL_COMM_NONE;
+}
+
+void
+ops_add_tp_input(OpsList *list, const char *name, int64_t width)
+{
+    bool sp = list->shape->sequence_parallel;
+
+    ops_add_collective(list, name, MODEL_GROUP_TP, sp ? MODEL_COMM_ALL_GATHER : MODEL_COMM_NONE,
+                       sp ? MODEL_COMM_REDUCE_SCATTER : MODEL_COMM_ALL_REDUCE,
+                       list->rows * (double)width * list->e);
+}
+
+void
+ops_add_tp_input_again(OpsList *list, const char *name, int64_t width)
+{
+    if (list->shape->sequence_parallel)
+        ops_add_collective(list, name, MODEL_GROUP_TP, MODEL_COMM_NONE, MODEL_COMM_ALL_GATHER,
+                           list->rows * (double)width * list->e);
+}
+
+void
+ops_add_tp_output(OpsList *list, const char *name, int64_t width)
+{
+    bool sp = list->shape->sequence_parallel;
+
+    ops_add_collective(
+        list, name, MODEL_GROUP_TP, sp ? MODEL_COMM_REDUCE_SCATTER : MODEL_COMM_ALL_REDUCE,
+        sp ? MODEL_COMM_ALL_GATHER : MODEL_COMM_NONE, list->rows * (double)width * list->e);
+}

@@ -1,0 +1,72 @@
+/*
+ * models/ops_list.h - building the op list of model_ops(): what ops.c and ops_mlp.c share.
+ *
+ * Internal to models/.  Knows how one GEMM, one memory-bound op and one collective is described;
+ * which ops a layer has is the callers' matter.  Counts are computed in double (exact below 2^53)
+ * and saturate at MODEL_MAX_BYTES, so no product of hostile sizes overflows.
+ */
+#ifndef MODELS_OPS_LIST_H
+#define MODELS_OPS_LIST_H
+
+#include "models/arch.h"
+
+G_BEGIN_DECLS
+
+/* A list under construction, and the sizes that all its ops share. */
+typedef struct {
+    const ModelArch *arch;
+    const ModelShape *shape;
+    ModelOp *ops;
+    size_t n;
+    double e;          /* bytes per element of weights and activations */
+    double rows;       /* tokens of this rank in tensor-parallel products */
+    double local_rows; /* tokens in norms and residuals: rows / tp with sequence parallelism */
+    double tp_rows;    /* rows / tp: a tp rank's share, whoever keeps it */
+    bool masks;        /* dropout masks are kept */
+} OpsList;
+
+OpsList ops_list(const ModelArch *arch, const ModelShape *shape, ModelOp *ops);
+
+int64_t ops_ceil_div(int64_t a, int64_t b);
+int64_t ops_bytes(double bytes);
+
+/* The next op of the list, zeroed but for its name. */
+ModelOp *ops_add(OpsList *list, const char *name, ModelOpKind kind);
+
+/*
+ * One weight, @rows x @k times @k x @n.  @bias: added in the epilogue; its gradient is a kernel.
+ * Keeps nothing until ops_keep_input() says so.
+ */
+ModelOp *ops_add_gemm(OpsList *list, const char *name, double rows, int64_t k, int64_t n,
+                      bool bias);
+
+/* Notes that the product keeps an input of @elements, for its weight's gradient. */
+void ops_keep_input(const OpsList *list, ModelOp *gemm, double elements);
+
+/* An op of one forward and @n_backward backward kernels that moves so many bytes. */
+ModelOp *ops_add_memory(OpsList *list, const char *name, double forward_bytes,
+                        double backward_bytes, int64_t n_backward);
+
+/* LayerNorm or RMSNorm of @rows x @width; keeps its input. */
+void ops_add_norm(OpsList *list, const char *name, double rows, int64_t width);
+
+/* Nothing where both directions are NONE or the group has one rank. */
+void ops_add_collective(OpsList *list, const char *name, ModelGroup group, ModelComm forward,
+                        ModelComm backward, double bytes);
+
+/*
+ * Around tensor-parallel products on rows of @width elements.
+ * input: before a column-split product; again: after it, its input gathered once more in backward;
+ * output: after a row-split product.
+ */
+void ops_add_tp_input(OpsList *list, const char *name, int64_t width);
+void ops_add_tp_input_again(OpsList *list, const char *name, int64_t width);
+void ops_add_tp_output(OpsList *list, const char *name, int64_t width);
+
+/* The second half of a layer but for its residual: ops_mlp.c. */
+void ops_add_mlp(OpsList *list);
+void ops_add_experts(OpsList *list);
+
+G_END_DECLS
+
+#endif /* MODELS_OPS_LIST_H */

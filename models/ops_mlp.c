@@ -1,0 +1,134 @@
+#include "models/ops_list.h"
+
+#include <math.h>
+
+/* GELU has one input of the MLP's width, SwiGLU two: gate and up. */
+static int64_t
+n_inputs(const ModelArch *arch)
+{
+    return arch->family == MODEL_FAMILY_GPT ? 1 : 2;
+}
+
+static void
+add_activation(OpsList *list, const char *name, double rows, int64_t width)
+{
+    double inputs = (double)n_inputs(list->arch);
+    double bytes = rows * (double)width * list->e;
+    ModelOp *op = ops_add_memory(list, name, (inputs + 1.0) * bytes,
+                                 /* reads the output's gradient and the inputs, writes theirs */
+                                 (2.0 * inputs + 1.0) * bytes, 1);
+
+    op->saved_bytes = ops_bytes(inputs * bytes);
+}
+
+void
+ops_add_mlp(OpsList *list)
+{
+    const ModelArch *arch = list->arch;
+    int64_t width = ops_ceil_div(arch->ffn_hidden, list->shape->tp);
+    bool bias = arch->family == MODEL_FAMILY_GPT;
+    ModelOp *gemm;
+
+    ops_add_tp_input(list, "mlp_input", arch->hidden);
+    gemm = ops_add_gemm(list, "mlp_up", list->rows, arch->hidden, n_inputs(arch) * width, bias);
+    ops_keep_input(list, gemm, list->local_rows * (double)arch->hidden);
+    ops_add_tp_input_again(list, "mlp_input_again", arch->hidden);
+    add_activation(list, "mlp_activation", list->rows, width);
+    gemm = ops_add_gemm(list, "mlp_down", list->rows, width, arch->hidden, bias);
+    ops_keep_input(list, gemm, list->rows * (double)width);
+    ops_add_tp_output(list, "mlp_output", arch->hidden);
+}
+
+/*
+ * The product of every local expert: @rows in all, shared evenly.  Fewer rows than experts: only so
+ * many experts work.
+ */
+static void
+add_expert_gemm(OpsList *list, const char *name, double rows, int64_t k, int64_t n)
+{
+    bool bias = list->arch->family == MODEL_FAMILY_GPT;
+    int64_t n_local = ops_ceil_div(list->arch->experts.n_experts, list->shape->ep);
+    ModelOp *gemm = ops_add_gemm(list, name, rows, k, n, bias);
+
+    gemm->count = MAX(1, MIN(n_local, ops_bytes(ceil(rows))));
+    gemm->m = ops_bytes(ceil(rows / (double)gemm->count));
+    gemm->weight_bytes = ops_bytes((double)gemm->weight_bytes * (double)gemm->count);
+    gemm->n_kernels_forward *= gemm->count;
+    gemm->n_kernels_backward *= gemm->count;
+    ops_keep_input(list, gemm, rows * (double)k);
+}
+
+/* Experts that see every token: one dense MLP of their joint width, split by tp. */
+static void
+add_shared_experts(OpsList *list)
+{
+    const ModelArch *arch = list->arch;
+    const ModelExperts *experts = &arch->experts;
+    int64_t width = ops_ceil_div(experts->n_shared * experts->ffn_hidden, list->shape->tp);
+    bool bias = arch->family == MODEL_FAMILY_GPT;
+    ModelOp *gemm;
+
+    /* The input is the router's too, which keeps it. */
+    ops_add_tp_input(list, "shared_input", arch->hidden);
+    ops_add_gemm(list, "shared_up", list->rows, arch->hidden, n_inputs(arch) * width, bias);
+    ops_add_tp_input_again(list, "shared_input_again", arch->hidden);
+    add_activation(list, "shared_activation", list->rows, width);
+    gemm = ops_add_gemm(list, "shared_down", list->rows, width, arch->hidden, bias);
+    ops_keep_input(list, gemm, list->rows * (double)width);
+    ops_add_tp_output(list, "shared_output", arch->hidden);
+}
+
+/* Which experts each row goes to: scores, top k, and the map that permutes rows. */
+static void
+add_router(OpsList *list, double rows)
+{
+    const ModelExperts *experts = &list->arch->experts;
+    double scores = rows * (double)experts->n_experts;
+    double chosen = rows * (double)experts->top_k;
+    ModelOp *op;
+
+    op = ops_add_gemm(list, "router", rows, list->arch->hidden, experts->n_experts, false);
+    ops_keep_input(list, op, list->local_rows * (double)list->arch->hidden);
+    /* Scores in fp32, read by the softmax or sigmoid and by top-k, written once; kept with the
+     * chosen experts' indices and probabilities (4 bytes each).  Launches: cast, softmax, top-k,
+     * scatter of probabilities and of the map, tokens per expert, balance loss; their gradients. */
+    op = ops_add_memory(list, "route", 12.0 * scores + 8.0 * chosen, 12.0 * scores + 4.0 * chosen,
+                        5);
+    op->n_kernels_forward = 8;
+    op->saved_bytes = ops_bytes(4.0 * scores + 8.0 * chosen);
+}
+
+void
+ops_add_experts(OpsList *list)
+{
+    const ModelArch *arch = list->arch;
+    const ModelExperts *experts = &arch->experts;
+    double h = (double)arch->hidden;
+    double rows = list->tp_rows;
+    double sent = rows * (double)experts->top_k;
+    double received = sent * list->shape->expert_imbalance;
+    double permute_bytes = (rows + sent) * h * list->e;
+    bool sp = list->shape->sequence_parallel;
+
+    add_router(list, rows);
+    /* Without sequence parallelism the tp ranks hold the same rows: each dispatches its share, and
+     * the results (in backward: the gradients) are gathered. */
+    if (!sp)
+        ops_add_collective(list, "experts_split", MODEL_GROUP_TP, MODEL_COMM_NONE,
+                           MODEL_COMM_ALL_GATHER, list->rows * h * list->e);
+    ops_add_memory(list, "permute", permute_bytes, permute_bytes, 1);
+    ops_add_collective(list, "dispatch", MODEL_GROUP_EP, MODEL_COMM_ALL_TO_ALL,
+                       MODEL_COMM_ALL_TO_ALL, received * h * list->e);
+    add_expert_gemm(list, "experts_up", received, arch->hidden,
+                    n_inputs(arch) * experts->ffn_hidden);
+    add_activation(list, "experts_activation", received, experts->ffn_hidden);
+    add_expert_gemm(list, "experts_down", received, experts->ffn_hidden, arch->hidden);
+    ops_add_collective(list, "combine", MODEL_GROUP_EP, MODEL_COMM_ALL_TO_ALL,
+                       MODEL_COMM_ALL_TO_ALL, received * h * list->e);
+    ops_add_memory(list, "unpermute", permute_bytes, permute_bytes, 1);
+    if (!sp)
+        ops_add_collective(list, "experts_merge", MODEL_GROUP_TP, MODEL_COMM_ALL_GATHER,
+                           MODEL_COMM_NONE, list->rows * h * list->e);
+    if (experts->n_shared > 0)
+        add_shared_experts(list);
+}
