@@ -321,11 +321,19 @@ size_check(const char *what, int64_t value, int64_t min, int64_t max, GError **e
 static bool
 bytes_check(const ModelArch *arch, const ModelShape *shape, GError **error)
 {
-    static const ModelPart parts[] = {MODEL_PART_EMBEDDING, MODEL_PART_LAYER, MODEL_PART_HEAD};
+    const struct {
+        ModelPart part;
+        int64_t layer;
+    } parts[] = {
+        {MODEL_PART_EMBEDDING, 0},
+        {MODEL_PART_LAYER, 0},
+        {MODEL_PART_LAYER, arch->n_layers - 1},
+        {MODEL_PART_HEAD, 0},
+    };
     ModelOp ops[MODEL_MAX_OPS];
 
     for (size_t i = 0; i < G_N_ELEMENTS(parts); i++) {
-        size_t n_ops = model_ops(arch, parts[i], arch->n_layers - 1, shape, ops);
+        size_t n_ops = model_ops(arch, parts[i].part, parts[i].layer, shape, ops);
         double bytes = 0.0;
 
         for (size_t j = 0; j < n_ops; j++)

@@ -266,15 +266,23 @@ name_from_path(const char *path)
     return g_utf8_make_valid(base, -1);
 }
 
-/* A foreign file is taken for Hugging Face's if it says what kind of model it is. */
-static bool
-is_huggingface(JsonDoc *doc)
+/* Ours says "format"; a foreign file is taken for Hugging Face's if it says what kind of model it
+ * is.
+ */
+static ModelArch *
+read_any(JsonDoc *doc, const char *path, GPtrArray *warnings)
 {
     const JsonValue *root = json_doc_root(doc, NULL, 1);
+    g_autofree char *name = NULL;
 
-    return json_doc_format(doc) == NULL &&
-           (json_has(doc, root, "model_type") || json_has(doc, root, "architectures") ||
-            json_has(doc, root, "text_config"));
+    if (json_doc_format(doc) != NULL)
+        return model_arch_read(doc, json_doc_root(doc, "degas-model", 1));
+    if (!json_has(doc, root, "model_type") && !json_has(doc, root, "text_config"))
+        json_fail(doc, root,
+                  "neither a degas model (\"format\": \"degas-model\") nor a Hugging Face "
+                  "config.json (\"model_type\")");
+    name = name_from_path(path);
+    return model_arch_read_huggingface(doc, name, warnings);
 }
 
 ModelArch *
@@ -299,13 +307,7 @@ model_arch_load(const char *name_or_path, GPtrArray **warnings, GError **error)
     }
     if (doc == NULL)
         return NULL;
-    if (is_huggingface(doc)) {
-        g_autofree char *name = name_from_path(name_or_path);
-
-        arch = model_arch_read_huggingface(doc, name, lines);
-    } else {
-        arch = model_arch_read(doc, json_doc_root(doc, "degas-model", 1));
-    }
+    arch = read_any(doc, name_or_path, lines);
     if (!json_doc_finish(doc, error))
         return NULL;
     if (warnings != NULL)

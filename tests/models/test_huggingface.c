@@ -1,0 +1,309 @@
+/* Tests of models/huggingface.c: public config.json files, and hostile ones. */
+#include "models/arch.h"
+
+#include <string.h>
+
+#define FOLDER "tests/models/huggingface/"
+
+/* Text of a sample; its values are those published with the model. */
+static char *
+sample(const char *name)
+{
+    g_autofree char *path = g_strconcat(FOLDER, name, ".json", NULL);
+    g_autoptr(GError) error = NULL;
+    char *text;
+
+    g_file_get_contents(path, &text, NULL, &error);
+    g_assert_no_error(error);
+    return text;
+}
+
+static ModelArch *
+parse(const char *text, GPtrArray *warnings, GError **error)
+{
+    g_autoptr(JsonDoc) doc = json_doc_parse("config.json", text, strlen(text), error);
+    g_autoptr(ModelArch) arch = NULL;
+
+    if (doc == NULL)
+        return NULL;
+    arch = model_arch_read_huggingface(doc, "sample", warnings);
+    return json_doc_finish(doc, error) ? g_steal_pointer(&arch) : NULL;
+}
+
+/* Parameters are the counts of the models' published safetensors; the source of deepseek-v3 gives
+ * three digits only, and its file counts the MTP layer too. */
+static void
+test_public_configs_have_their_published_sizes(void)
+{
+    static const struct {
+        const char *name;
+        ModelFamily family;
+        int64_t n_layers, hidden, n_heads, n_kv_heads, head_dim, ffn_hidden, vocab;
+        bool tied, qkv_bias, qk_norm;
+        int64_t parameters;
+        double tolerance;
+    } cases[] = {
+        {"gpt2", MODEL_FAMILY_GPT, 12, 768, 12, 12, 64, 3072, 50257, true, true, false, 124439808,
+         0.0},
+        {"llama3-8b", MODEL_FAMILY_LLAMA, 32, 4096, 32, 8, 128, 14336, 128256, false, false, false,
+         8030261248, 0.0},
+        {"llama3.2-1b", MODEL_FAMILY_LLAMA, 16, 2048, 32, 8, 64, 8192, 128256, true, false, false,
+         1235814400, 0.0},
+        {"mistral-7b", MODEL_FAMILY_LLAMA, 32, 4096, 32, 8, 128, 14336, 32000, false, false, false,
+         7241732096, 0.0},
+        {"qwen2-7b", MODEL_FAMILY_LLAMA, 28, 3584, 28, 4, 128, 18944, 152064, false, true, false,
+         7615616512, 0.0},
+        {"qwen3-32b", MODEL_FAMILY_LLAMA, 64, 5120, 64, 8, 128, 25600, 151936, false, false, true,
+         32762123264, 0.0},
+        {"qwen3-30b-a3b", MODEL_FAMILY_LLAMA, 48, 2048, 32, 4, 128, 6144, 151936, false, false,
+         true, 30532122624, 0.0},
+        {"mixtral-8x7b", MODEL_FAMILY_LLAMA, 32, 4096, 32, 8, 128, 14336, 32000, false, false,
+         false, 46702792704, 0.0},
+        {"deepseek-v3", MODEL_FAMILY_LLAMA, 61, 7168, 128, 128, 192, 18432, 129280, false, false,
+         false, 671000000000, 0.001},
+    };
+
+    for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
+        g_autofree char *text = sample(cases[i].name);
+        g_autoptr(GError) error = NULL;
+        g_autoptr(ModelArch) arch = parse(text, NULL, &error);
+
+        g_assert_no_error(error);
+        g_test_message("%s", cases[i].name);
+        g_assert_cmpint(arch->family, ==, cases[i].family);
+        g_assert_cmpint(arch->n_layers, ==, cases[i].n_layers);
+        g_assert_cmpint(arch->hidden, ==, cases[i].hidden);
+        g_assert_cmpint(arch->n_heads, ==, cases[i].n_heads);
+        g_assert_cmpint(arch->n_kv_heads, ==, cases[i].n_kv_heads);
+        g_assert_cmpint(arch->head_dim, ==, cases[i].head_dim);
+        g_assert_cmpint(arch->ffn_hidden, ==, cases[i].ffn_hidden);
+        g_assert_cmpint(arch->vocab, ==, cases[i].vocab);
+        g_assert_cmpint(arch->tied_embeddings, ==, cases[i].tied);
+        g_assert_cmpint(arch->qkv_bias, ==, cases[i].qkv_bias);
+        g_assert_cmpint(arch->qk_norm, ==, cases[i].qk_norm);
+        g_assert_cmpfloat_with_epsilon((double)model_parameters(arch), (double)cases[i].parameters,
+                                       cases[i].tolerance * (double)cases[i].parameters + 0.5);
+    }
+}
+
+static void
+test_experts_are_read(void)
+{
+    static const struct {
+        const char *name;
+        ModelExperts expect;
+    } cases[] = {
+        {"llama3-8b", {0, 0, 0, 0, 0}},
+        {"mixtral-8x7b", {8, 2, 14336, 0, 0}},
+        {"qwen3-30b-a3b", {128, 8, 768, 0, 0}},
+        {"deepseek-v3", {256, 8, 2048, 1, 3}},
+    };
+
+    for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
+        g_autofree char *text = sample(cases[i].name);
+        g_autoptr(GError) error = NULL;
+        g_autoptr(ModelArch) arch = parse(text, NULL, &error);
+
+        g_assert_no_error(error);
+        g_assert_cmpint(arch->experts.n_experts, ==, cases[i].expect.n_experts);
+        g_assert_cmpint(arch->experts.top_k, ==, cases[i].expect.top_k);
+        g_assert_cmpint(arch->experts.ffn_hidden, ==, cases[i].expect.ffn_hidden);
+        g_assert_cmpint(arch->experts.n_shared, ==, cases[i].expect.n_shared);
+        g_assert_cmpint(arch->experts.first_dense_layers, ==, cases[i].expect.first_dense_layers);
+    }
+}
+
+/* The import and the built-in file describe the same model. */
+static void
+test_imports_agree_with_the_built_in_models(void)
+{
+    static const struct {
+        const char *sample, *builtin;
+    } cases[] = {
+        {"gpt2", "gpt2-124m"},          {"llama3-8b", "llama3-8b"},
+        {"qwen3-32b", "qwen3-32b"},     {"mixtral-8x7b", "mixtral-8x7b"},
+        {"deepseek-v3", "deepseek-v3"},
+    };
+
+    for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
+        g_autofree char *text = sample(cases[i].sample);
+        g_autoptr(GError) error = NULL;
+        g_autoptr(ModelArch) import = parse(text, NULL, &error);
+        g_autoptr(ModelArch) builtin = model_arch_load(cases[i].builtin, NULL, &error);
+        g_autoptr(JsonWriter) writer = json_writer_new();
+        g_autofree char *a = NULL, *b = NULL;
+
+        g_assert_no_error(error);
+        g_free(import->name);
+        import->name = g_strdup(builtin->name);
+        g_free(import->source);
+        import->source = g_strdup(builtin->source);
+        model_arch_write(writer, NULL, import);
+        a = json_writer_steal(writer, NULL);
+        model_arch_write(writer, NULL, builtin);
+        b = json_writer_steal(writer, NULL);
+        g_assert_cmpstr(a, ==, b);
+    }
+}
+
+static void
+test_what_is_left_out_is_said(void)
+{
+    static const struct {
+        const char *name, *expect; /* NULL: nothing */
+    } cases[] = {
+        {"gpt2", NULL},
+        {"llama3-8b", NULL},
+        {"mistral-7b", "sliding_window 4096"},
+        {"qwen2-7b", NULL}, /* use_sliding_window is false */
+        {"qwen3-30b-a3b", NULL},
+        {"deepseek-v3", "num_nextn_predict_layers 1"},
+    };
+
+    for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
+        g_autofree char *text = sample(cases[i].name);
+        g_autoptr(GPtrArray) warnings = g_ptr_array_new_with_free_func(g_free);
+        g_autoptr(GError) error = NULL;
+        g_autoptr(ModelArch) arch = parse(text, warnings, &error);
+        bool found = false;
+
+        g_assert_no_error(error);
+        for (guint j = 0; j < warnings->len; j++)
+            found |= cases[i].expect != NULL &&
+                     strstr(g_ptr_array_index(warnings, j), cases[i].expect) != NULL;
+        g_test_message("%s", cases[i].name);
+        g_assert_cmpint(found, ==, cases[i].expect != NULL);
+        if (cases[i].expect == NULL)
+            g_assert_cmpuint(warnings->len, ==, 0);
+    }
+}
+
+static void
+test_files_are_told_apart_by_content(void)
+{
+    g_autoptr(GError) error = NULL;
+    g_autoptr(GPtrArray) warnings = NULL;
+    g_autoptr(ModelArch) arch = model_arch_load(FOLDER "mistral-7b.json", &warnings, &error);
+
+    g_assert_no_error(error);
+    g_assert_cmpstr(arch->name, ==, "mistral-7b");
+    g_assert_cmpuint(warnings->len, ==, 1);
+}
+
+static void
+test_nested_text_config_is_read(void)
+{
+    g_autofree char *inner = sample("qwen3-32b");
+    g_autofree char *text =
+        g_strdup_printf("{\"model_type\": \"some_vl\", \"text_config\": %s}", inner);
+    g_autoptr(GPtrArray) warnings = g_ptr_array_new_with_free_func(g_free);
+    g_autoptr(GError) error = NULL;
+    g_autoptr(ModelArch) arch = parse(text, warnings, &error);
+
+    g_assert_no_error(error);
+    g_assert_cmpint(arch->n_layers, ==, 64);
+    g_assert_cmpuint(warnings->len, ==, 1);
+}
+
+static void
+test_null_means_absent(void)
+{
+    static const char text[] =
+        "{\"model_type\": \"llama\", \"num_hidden_layers\": 2, \"hidden_size\": 64,"
+        " \"intermediate_size\": 128, \"num_attention_heads\": 4, \"num_key_value_heads\": null,"
+        " \"head_dim\": null, \"vocab_size\": 100, \"max_position_embeddings\": 32,"
+        " \"tie_word_embeddings\": null, \"hidden_act\": null}";
+    g_autoptr(GError) error = NULL;
+    g_autoptr(ModelArch) arch = parse(text, NULL, &error);
+
+    g_assert_no_error(error);
+    g_assert_cmpint(arch->n_kv_heads, ==, 4);
+    g_assert_cmpint(arch->head_dim, ==, 16);
+    g_assert_false(arch->tied_embeddings);
+}
+
+/* @find in the sample is replaced by @replace; the message must contain @expect. */
+static void
+test_bad_configs_are_refused(void)
+{
+    static const struct {
+        const char *name, *find, *replace, *expect;
+    } cases[] = {
+        {"llama3-8b", "\"llama\"", "\"bert\"", "expected one of gpt2, llama"},
+        {"llama3-8b", "\"llama\"", "7", "$.model_type"},
+        {"llama3-8b", "\"model_type\"", "\"modeltype\"", "$.model_type"},
+        {"llama3-8b", "\"hidden_size\": 4096", "\"hidden_size\": -1", "$.hidden_size"},
+        {"llama3-8b", "\"hidden_size\": 4096", "\"hidden_size\": 0", "$.hidden_size"},
+        {"llama3-8b", "\"hidden_size\": 4096", "\"hidden_size\": 1099511627776", "$.hidden_size"},
+        {"llama3-8b", "\"hidden_size\": 4096", "\"hidden_size\": \"4096\"", "$.hidden_size"},
+        {"llama3-8b", "\"hidden_size\": 4096", "\"hidden_size\": 4096.5", "$.hidden_size"},
+        {"llama3-8b", "\"hidden_size\": 4096", "\"hidden_size\": 4097", "does not divide"},
+        {"llama3-8b", "\"num_key_value_heads\": 8", "\"num_key_value_heads\": 7",
+         "does not divide"},
+        {"llama3-8b", "\"num_hidden_layers\": 32", "\"num_hidden_layers\": 1e18",
+         "$.num_hidden_layers"},
+        {"gpt2", "\"n_head\": 12", "\"n_head\": 7", "does not divide n_embd"},
+        {"gpt2", "\"n_layer\"", "\"layers\"", "$.n_layer"},
+        {"mixtral-8x7b", "\"num_experts_per_tok\": 2", "\"num_experts_per_tok\": 9", "top_k 9"},
+        {"qwen3-30b-a3b", "\"mlp_only_layers\": []", "\"mlp_only_layers\": [3]", "first layers"},
+        {"qwen3-30b-a3b", "\"mlp_only_layers\": []", "\"mlp_only_layers\": [0, 0]", "first layers"},
+        {"qwen3-30b-a3b", "\"mlp_only_layers\": []", "\"mlp_only_layers\": [-1]",
+         "$.mlp_only_layers[0]"},
+        {"qwen3-30b-a3b", "\"decoder_sparse_step\": 1", "\"decoder_sparse_step\": 2",
+         "$.decoder_sparse_step"},
+        {"deepseek-v3", "\"moe_layer_freq\": 1", "\"moe_layer_freq\": 2", "$.moe_layer_freq"},
+        {"deepseek-v3", "\"first_k_dense_replace\": 3", "\"first_k_dense_replace\": 62",
+         "first_dense_layers 62"},
+        {"deepseek-v3", "\"kv_lora_rank\": 512", "\"kv_lora_rank\": 0", "$.kv_lora_rank"},
+    };
+
+    for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
+        g_autofree char *text = sample(cases[i].name);
+        g_auto(GStrv) parts = g_strsplit(text, cases[i].find, 2);
+        g_autofree char *changed = g_strjoinv(cases[i].replace, parts);
+        g_autoptr(GError) error = NULL;
+        g_autoptr(ModelArch) arch = NULL;
+
+        g_assert_cmpuint(g_strv_length(parts), ==, 2);
+        arch = parse(changed, NULL, &error);
+        g_test_message("%s: %s", cases[i].replace, error ? error->message : "accepted");
+        g_assert_null(arch);
+        g_assert_error(error, JSON_ERROR, JSON_ERROR_INVALID);
+        g_assert_nonnull(strstr(error->message, cases[i].expect));
+        g_assert_nonnull(strstr(error->message, "config.json"));
+    }
+}
+
+static void
+test_dense_layers_first_in_any_order(void)
+{
+    g_autofree char *text = sample("qwen3-30b-a3b");
+    g_auto(GStrv) parts = g_strsplit(text, "\"mlp_only_layers\": []", 2);
+    g_autofree char *changed = g_strjoinv("\"mlp_only_layers\": [1, 0]", parts);
+    g_autoptr(GError) error = NULL;
+    g_autoptr(ModelArch) arch = parse(changed, NULL, &error);
+
+    g_assert_no_error(error);
+    g_assert_cmpint(arch->experts.first_dense_layers, ==, 2);
+}
+
+int
+main(int argc, char **argv)
+{
+    g_test_init(&argc, &argv, NULL);
+    g_test_add_func("/models/huggingface/public-configs-have-their-published-sizes",
+                    test_public_configs_have_their_published_sizes);
+    g_test_add_func("/models/huggingface/experts-are-read", test_experts_are_read);
+    g_test_add_func("/models/huggingface/imports-agree-with-the-built-in-models",
+                    test_imports_agree_with_the_built_in_models);
+    g_test_add_func("/models/huggingface/what-is-left-out-is-said", test_what_is_left_out_is_said);
+    g_test_add_func("/models/huggingface/files-are-told-apart-by-content",
+                    test_files_are_told_apart_by_content);
+    g_test_add_func("/models/huggingface/nested-text-config-is-read",
+                    test_nested_text_config_is_read);
+    g_test_add_func("/models/huggingface/null-means-absent", test_null_means_absent);
+    g_test_add_func("/models/huggingface/bad-configs-are-refused", test_bad_configs_are_refused);
+    g_test_add_func("/models/huggingface/dense-layers-first-in-any-order",
+                    test_dense_layers_first_in_any_order);
+    return g_test_run();
+}
