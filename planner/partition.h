@@ -20,17 +20,19 @@ typedef struct {
     int64_t first_ns, last_ns;  /* embedding on stage 0, head on the last */
     int64_t first_bytes, last_bytes;
     /* (borrowed, nullable) per stage: activations of one layer in flight there, and the device's
-     * limit */
+     * limit (0: none) */
     const int64_t *stage_layer_bytes;
     const int64_t *stage_limit_bytes;
     bool allow_empty; /* a stage may have no layer */
 } PlanPartition;
 
 /*
+ * Times and bytes are >= 0; sums saturate at INT64_MAX.
  * @counts  (out, caller's) n_stages layer counts that minimise the largest stage time; among equals
- * the least sum of squared stage times, then more layers on earlier stages. Returns false with
- * PLAN_ERROR_INFEASIBLE when no split fits the limits; the message names the stage. Cost:
- * O(n_layers^2 * n_stages).
+ * the least sum of squared stage times, then more layers on earlier stages (of two splits the
+ * one whose first different stage has more).  Returns false with PLAN_ERROR_INFEASIBLE when no
+ * split fits the limits, or more stages than layers may not be empty; the message names the stage.
+ * Cost: O(n_layers^2 * n_stages) time, O(n_layers * n_stages) memory.
  */
 bool plan_partition(const PlanPartition *partition, int64_t *counts, GError **error);
 
