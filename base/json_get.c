@@ -165,8 +165,10 @@ fail_int64(JsonDoc *doc, const JsonValue *value, int64_t min, int64_t max)
 
     if (json_is_number(value))
         number = g_ascii_strtod(doc->text + value->offset, NULL);
-    if (fabs(number) >= (double)JSON_MAX_INT && number >= (double)min && number <= (double)max)
+    if (number >= (double)JSON_MAX_INT && max >= JSON_MAX_INT)
         expected = g_strdup_printf("%s, at most 2^53", range);
+    else if (number <= -(double)JSON_MAX_INT && min <= -JSON_MAX_INT)
+        expected = g_strdup_printf("%s, at least -2^53", range);
     json_doc_fail_expected(doc, value, expected != NULL ? expected : range);
 }
 

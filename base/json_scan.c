@@ -433,6 +433,16 @@ scan_value(Scanner *s, uint32_t parent, uint32_t key_offset)
     return ok;
 }
 
+/* By its mark, or since every other byte is zero as in all JSON of ASCII. */
+static bool
+looks_like_utf16(const char *text, size_t n)
+{
+    if (n >= 2 && (memcmp(text, "\xff\xfe", 2) == 0 || memcmp(text, "\xfe\xff", 2) == 0))
+        return true;
+    return n >= 4 && n % 2 == 0 && (text[0] == 0) != (text[1] == 0) &&
+           (text[0] == 0) == (text[2] == 0) && (text[1] == 0) == (text[3] == 0);
+}
+
 /* What a text editor or a shell may have put first. */
 static bool
 check_start(Scanner *s)
@@ -443,8 +453,7 @@ check_start(Scanner *s)
         return fail(s, s->text, "larger than the limit of %u bytes", JSON_MAX_BYTES);
     if (n >= 3 && memcmp(s->text, "\xef\xbb\xbf", 3) == 0)
         return fail(s, s->text, "begins with a byte order mark; save it as UTF-8 without one");
-    if (n >= 2 && (memcmp(s->text, "\xff\xfe", 2) == 0 || memcmp(s->text, "\xfe\xff", 2) == 0 ||
-                   (s->text[0] == 0) != (s->text[1] == 0)))
+    if (looks_like_utf16(s->text, n))
         return fail(s, s->text, "looks like UTF-16; save it as UTF-8");
     skip_space(s);
     if (s->at == s->end)
