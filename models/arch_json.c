@@ -38,6 +38,17 @@ parameters_estimate(const ModelArch *arch)
            2.0 * h * ((double)arch->vocab + (double)arch->max_seq_len);
 }
 
+/* Where @key of a degas model stands; in foreign files, whose keys differ, the whole object. */
+static const JsonValue *
+place(JsonDoc *doc, const JsonValue *value, const char *outer, const char *key)
+{
+    if (!json_has(doc, value, "n_layers"))
+        return value;
+    if (outer != NULL && json_has(doc, value, outer))
+        value = json_member(doc, value, outer);
+    return json_has(doc, value, key) ? json_member(doc, value, key) : value;
+}
+
 void
 model_arch_check(JsonDoc *doc, const JsonValue *value, const ModelArch *arch)
 {
@@ -46,24 +57,24 @@ model_arch_check(JsonDoc *doc, const JsonValue *value, const ModelArch *arch)
     if (json_doc_failed(doc))
         return;
     if (arch->n_heads % arch->n_kv_heads != 0)
-        json_fail(doc, value,
+        json_fail(doc, place(doc, value, NULL, "n_kv_heads"),
                   "n_kv_heads %" G_GINT64_FORMAT " does not divide n_heads %" G_GINT64_FORMAT,
                   arch->n_kv_heads, arch->n_heads);
     else if (arch->family == MODEL_FAMILY_LLAMA && arch->mla.kv_lora_rank == 0 &&
              arch->head_dim % 2 != 0)
-        json_fail(doc, value,
+        json_fail(doc, place(doc, value, NULL, "head_dim"),
                   "head_dim %" G_GINT64_FORMAT ": expected an even number (rotary pairs)",
                   arch->head_dim);
     else if (arch->mla.qk_rope_head_dim % 2 != 0)
-        json_fail(doc, value,
+        json_fail(doc, place(doc, value, "mla", "qk_rope_head_dim"),
                   "qk_rope_head_dim %" G_GINT64_FORMAT ": expected an even number (rotary pairs)",
                   arch->mla.qk_rope_head_dim);
     else if (experts->top_k > experts->n_experts)
-        json_fail(doc, value,
+        json_fail(doc, place(doc, value, "experts", "top_k"),
                   "top_k %" G_GINT64_FORMAT " is more than the %" G_GINT64_FORMAT " experts",
                   experts->top_k, experts->n_experts);
     else if (experts->first_dense_layers > arch->n_layers)
-        json_fail(doc, value,
+        json_fail(doc, place(doc, value, "experts", "first_dense_layers"),
                   "first_dense_layers %" G_GINT64_FORMAT " is more than the %" G_GINT64_FORMAT
                   " layers",
                   experts->first_dense_layers, arch->n_layers);

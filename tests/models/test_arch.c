@@ -1,0 +1,543 @@
+/* Tests of models/arch.h less its op list: files, defaults, parameters, FLOPs, shape checks. */
+#include "models/arch.h"
+
+#include <math.h>
+#include <string.h>
+
+static ModelArch *
+parse(const char *text, GError **error)
+{
+    g_autoptr(JsonDoc) doc = json_doc_parse("m.json", text, strlen(text), error);
+    g_autoptr(ModelArch) arch = NULL;
+
+    if (doc == NULL)
+        return NULL;
+    arch = model_arch_read(doc, json_doc_root(doc, NULL, 1));
+    return json_doc_finish(doc, error) ? g_steal_pointer(&arch) : NULL;
+}
+
+static ModelArch *
+load(const char *name)
+{
+    g_autoptr(GError) error = NULL;
+    ModelArch *arch = model_arch_load(name, NULL, &error);
+
+    g_assert_no_error(error);
+    return arch;
+}
+
+/* --- parameters --- */
+
+/*
+ * Exact counts: of the released weights, or P = 12 l h^2 (1 + 13/(12 h) + (V + s)/(12 l h)) of
+ * 2104.04473 equation 2, plus the final norm's 2 h.
+ */
+static void
+test_parameters_are_the_released_counts(void)
+{
+    static const struct {
+        const char *name;
+        int64_t parameters;
+    } cases[] = {
+        {"gpt2-124m", 124439808},    {"gpt2-1.5b", 1557611200},     {"llama2-7b", 6738415616},
+        {"llama2-13b", 13015864320}, {"llama2-70b", 68976648192},   {"llama3-8b", 8030261248},
+        {"llama3-70b", 70553706496}, {"llama3-405b", 405853388800}, {"mixtral-8x7b", 46702792704},
+        {"qwen3-32b", 32762123264},
+    };
+
+    for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
+        g_autoptr(ModelArch) arch = load(cases[i].name);
+
+        g_test_message("%s", cases[i].name);
+        g_assert_cmpint(model_parameters(arch), ==, cases[i].parameters);
+    }
+}
+
+static void
+test_parameters_round_to_the_published_ones(void)
+{
+    /* 2104.04473 table 1 and 2205.05198 table 3 (one digit after the point), 2102.07988 table 1
+     * (whole 10^9, without embedding: 0.12e9 for 1b), 2412.19437 (671B; 37B active), 2401.04088
+     * (12.9B active). */
+    static const struct {
+        const char *name;
+        bool active;
+        double billions, tolerance;
+    } cases[] = {
+        {"megatron-1.7b", false, 1.7, 0.05},     {"megatron-3.6b", false, 3.6, 0.05},
+        {"megatron-7.5b", false, 7.5, 0.05},     {"megatron-18.4b", false, 18.4, 0.05},
+        {"megatron-39.1b", false, 39.1, 0.05},   {"megatron-76.1b", false, 76.1, 0.05},
+        {"megatron-145.6b", false, 145.6, 0.05}, {"megatron-310.1b", false, 310.1, 0.05},
+        {"megatron-530b", false, 529.6, 0.05},   {"megatron-1t", false, 1008.0, 0.05},
+        {"megatron-22b", false, 22.0, 0.5},      {"gpt3-1b", false, 1.0, 0.5},
+        {"gpt3-13b", false, 13.0, 0.5},          {"gpt3-44b", false, 44.0, 0.5},
+        {"gpt3-175b", false, 175.0, 0.5},        {"deepseek-v3", false, 671.0, 0.5},
+        {"deepseek-v3", true, 37.0, 0.6},        {"mixtral-8x7b", true, 12.9, 0.05},
+        {"llama2-7b", true, 6.74, 0.005},
+    };
+
+    for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
+        g_autoptr(ModelArch) arch = load(cases[i].name);
+        int64_t n = cases[i].active ? model_active_parameters(arch) : model_parameters(arch);
+
+        g_test_message("%s: %.3f", cases[i].name, (double)n / 1e9);
+        g_assert_cmpfloat_with_epsilon((double)n / 1e9, cases[i].billions, cases[i].tolerance);
+    }
+}
+
+static void
+test_megatron_parameters_follow_equation_2(void)
+{
+    g_autoptr(GPtrArray) names = model_arch_builtin_names();
+    int n_checked = 0;
+
+    for (guint i = 0; i < names->len; i++) {
+        g_autoptr(ModelArch) arch = load(g_ptr_array_index(names, i));
+        int64_t l = arch->n_layers, h = arch->hidden;
+
+        if (arch->family != MODEL_FAMILY_GPT)
+            continue;
+        /* 12 l h^2 + 13 l h + (V + s) h, and the final norm. */
+        g_assert_cmpint(model_parameters(arch), ==,
+                        12 * l * h * h + 13 * l * h + (arch->vocab + arch->max_seq_len) * h +
+                            2 * h);
+        n_checked++;
+    }
+    g_assert_cmpint(n_checked, >=, 17);
+}
+
+/* tp and ep shares add up to the whole and what is replicated. */
+static void
+test_shares_add_up(void)
+{
+    g_autoptr(ModelArch) gpt = load("gpt3-175b");
+    g_autoptr(ModelArch) llama = load("llama3-70b");
+    g_autoptr(ModelArch) mixtral = load("mixtral-8x7b");
+    int64_t h = gpt->hidden;
+
+    for (int64_t t = 1; t <= 8; t *= 2) {
+        /* Replicated: two norms (4 h) and the biases of the two row-split products (2 h). */
+        g_assert_cmpint(t * model_part_parameters(gpt, MODEL_PART_LAYER, 0, t, 1, false), ==,
+                        model_part_parameters(gpt, MODEL_PART_LAYER, 0, 1, 1, false) +
+                            (t - 1) * 6 * h);
+        g_assert_cmpint(t * model_part_parameters(llama, MODEL_PART_LAYER, 0, t, 1, false), ==,
+                        model_part_parameters(llama, MODEL_PART_LAYER, 0, 1, 1, false) +
+                            (t - 1) * 2 * llama->hidden);
+        g_assert_cmpint(t * model_part_parameters(llama, MODEL_PART_EMBEDDING, 0, t, 1, false), ==,
+                        llama->vocab * llama->hidden);
+        g_assert_cmpint(t * model_expert_parameters(mixtral, 0, 1, t), ==,
+                        8 * 3 * mixtral->hidden * 14336);
+    }
+    /* 16 ranks share 8 key/value heads: each holds one of 128 columns, not half of one. */
+    g_assert_cmpint(model_part_parameters(llama, MODEL_PART_LAYER, 0, 16, 1, false), ==,
+                    2 * 8192 + 8192 * (4 + 2 * 1) * 128 + 4 * 128 * 8192 + 3 * 8192 * 28672 / 16);
+    /* tp does not divide experts. */
+    g_assert_cmpint(model_expert_parameters(mixtral, 0, 8, 4), ==,
+                    model_expert_parameters(mixtral, 0, 1, 4));
+}
+
+static void
+test_vocabulary_is_padded_to_tp(void)
+{
+    g_autoptr(ModelArch) arch = load("gpt2-124m");
+
+    /* 50257 = 8 * 6282 + 1 */
+    g_assert_cmpint(model_part_parameters(arch, MODEL_PART_EMBEDDING, 0, 8, 1, false), ==,
+                    (6283 + 1024) * 768);
+    g_assert_cmpint(model_part_parameters(arch, MODEL_PART_HEAD, 0, 8, 1, false), ==, 2 * 768);
+    g_assert_cmpint(model_part_parameters(arch, MODEL_PART_HEAD, 0, 8, 1, true), ==,
+                    2 * 768 + 6283 * 768);
+}
+
+static void
+test_without_vocabulary_there_are_layers_only(void)
+{
+    g_autoptr(ModelArch) arch = load("gpt3-1b");
+    const ModelShape shape = {
+        .batch = 1, .tokens = 8, .tp = 1, .cp = 1, .ep = 1, .expert_imbalance = 1.0};
+    ModelOp ops[MODEL_MAX_OPS];
+
+    arch->vocab = 0;
+    g_assert_cmpint(model_parameters(arch), ==, 24 * (12 * 2048 * 2048 + 13 * 2048));
+    g_assert_cmpuint(model_ops(arch, MODEL_PART_HEAD, 0, &shape, ops), ==, 0);
+    g_assert_cmpuint(model_ops(arch, MODEL_PART_EMBEDDING, 0, &shape, ops), ==, 0);
+}
+
+/* --- FLOPs --- */
+
+/*
+ * 2104.04473 equation 3 counts a recomputed forward of the layers:
+ * F = 96 B s l h^2 (1 + s/(6h) + V/(16 l h)); its terms are 4 forwards of the layers and 3 of the
+ * head, so that F = 4/3 (ours - head) + head, head = 6 B s h V.
+ */
+static void
+test_flops_are_megatrons_equation_3(void)
+{
+    static const char *const names[] = {"megatron-1.7b", "megatron-22b", "megatron-1t",
+                                        "gpt3-175b"};
+
+    for (size_t i = 0; i < G_N_ELEMENTS(names); i++) {
+        g_autoptr(ModelArch) arch = load(names[i]);
+        double b = 512.0, s = 2048.0, l = (double)arch->n_layers, h = (double)arch->hidden;
+        double vocab = (double)arch->vocab;
+        double published =
+            96.0 * b * s * l * h * h * (1.0 + s / (6.0 * h) + vocab / (16.0 * l * h));
+        double head = 6.0 * b * s * h * vocab;
+        double ours = model_flops_per_iteration(arch, b, 2048);
+
+        g_assert_cmpfloat_with_epsilon(4.0 / 3.0 * (ours - head) + head, published,
+                                       1e-12 * published);
+    }
+}
+
+/*
+ * 6 N per token and 12 l h s of attention [PaLM 2204.02311 appendix B], N the parameters of the
+ * products one token meets: all but norms and the looked-up table.
+ */
+static void
+test_flops_are_6n_and_attention(void)
+{
+    static const char *const names[] = {"llama2-7b", "llama3-405b", "mixtral-8x7b"};
+
+    for (size_t i = 0; i < G_N_ELEMENTS(names); i++) {
+        g_autoptr(ModelArch) arch = load(names[i]);
+        int64_t s = 4096, h = arch->hidden;
+        double n = (double)(model_active_parameters(arch) - arch->vocab * h -
+                            (2 * arch->n_layers + 1) * h);
+        double attention = 12.0 * (double)arch->n_layers * (double)h * (double)s;
+        double expect = 3.0 * (double)s * (6.0 * n + attention);
+
+        g_assert_cmpfloat_with_epsilon(model_flops_per_iteration(arch, 3.0, s), expect,
+                                       1e-12 * expect);
+    }
+}
+
+/* --- files --- */
+
+static void
+test_built_in_models_are_complete(void)
+{
+    /* docs/formats.md: names that must exist. */
+    static const char *const names[] = {
+        "gpt2-124m",      "gpt2-1.5b",      "gpt3-1b",         "gpt3-13b",        "gpt3-44b",
+        "gpt3-175b",      "megatron-1.7b",  "megatron-3.6b",   "megatron-7.5b",   "megatron-18.4b",
+        "megatron-39.1b", "megatron-76.1b", "megatron-145.6b", "megatron-310.1b", "megatron-530b",
+        "megatron-1t",    "megatron-22b",   "llama2-7b",       "llama2-13b",      "llama2-70b",
+        "llama3-8b",      "llama3-70b",     "llama3-405b",     "mixtral-8x7b",    "qwen3-32b",
+        "deepseek-v3",
+    };
+
+    for (size_t i = 0; i < G_N_ELEMENTS(names); i++) {
+        g_autoptr(ModelArch) arch = load(names[i]);
+
+        g_assert_cmpstr(arch->name, ==, names[i]);
+        g_assert_nonnull(arch->source);
+        g_assert_nonnull(strstr(arch->source, i < 2 ? "Radford" : "arXiv:"));
+    }
+}
+
+static char *
+write_text(const ModelArch *arch)
+{
+    g_autoptr(JsonWriter) writer = json_writer_new();
+
+    model_arch_write(writer, NULL, arch);
+    return json_writer_steal(writer, NULL);
+}
+
+static void
+test_writing_and_reading_agree(void)
+{
+    g_autoptr(GPtrArray) names = model_arch_builtin_names();
+
+    for (guint i = 0; i < names->len; i++) {
+        g_autoptr(ModelArch) arch = load(g_ptr_array_index(names, i));
+        g_autoptr(ModelArch) copy = model_arch_copy(arch);
+        g_autoptr(GError) error = NULL;
+        g_autofree char *text = write_text(copy);
+        g_autoptr(ModelArch) again = parse(text, &error);
+        g_autofree char *again_text = NULL;
+
+        g_assert_no_error(error);
+        again_text = write_text(again);
+        g_assert_cmpstr(again_text, ==, text);
+        g_assert_cmpint(model_parameters(again), ==, model_parameters(arch));
+    }
+}
+
+static void
+test_absent_keys_take_the_usual_values(void)
+{
+    static const struct {
+        const char *text;
+        int64_t n_kv_heads, head_dim, ffn_hidden;
+        bool tied, qkv_bias;
+    } cases[] = {
+        {"{\"family\":\"gpt\",\"n_layers\":2,\"hidden\":64,\"n_heads\":4,\"vocab\":0,"
+         "\"max_seq_len\":8}",
+         4, 16, 256, true, true},
+        /* Llama 2 7B and 13B: 11008 and 13824 = 8/3 h rounded up to a multiple of 256. */
+        {"{\"family\":\"llama\",\"n_layers\":2,\"hidden\":4096,\"n_heads\":32,\"vocab\":0,"
+         "\"max_seq_len\":8}",
+         32, 128, 11008, false, false},
+        {"{\"family\":\"llama\",\"n_layers\":2,\"hidden\":5120,\"n_heads\":40,\"n_kv_heads\":8,"
+         "\"vocab\":0,\"max_seq_len\":8}",
+         8, 128, 13824, false, false},
+        {"{\"family\":\"llama\",\"n_layers\":2,\"hidden\":100,\"n_heads\":3,\"head_dim\":64,"
+         "\"vocab\":0,\"max_seq_len\":8,\"tied_embeddings\":true}",
+         3, 64, 512, true, false},
+        {"{\"family\":\"llama\",\"n_layers\":2,\"hidden\":100,\"n_heads\":3,\"vocab\":0,"
+         "\"max_seq_len\":8,\"mla\":{\"kv_lora_rank\":8,\"qk_nope_head_dim\":16,"
+         "\"qk_rope_head_dim\":8,\"v_head_dim\":16}}",
+         3, 24, 512, false, false},
+    };
+
+    for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
+        g_autoptr(GError) error = NULL;
+        g_autoptr(ModelArch) arch = parse(cases[i].text, &error);
+
+        g_assert_no_error(error);
+        g_assert_cmpstr(arch->name, ==, "custom");
+        g_assert_cmpint(arch->n_kv_heads, ==, cases[i].n_kv_heads);
+        g_assert_cmpint(arch->head_dim, ==, cases[i].head_dim);
+        g_assert_cmpint(arch->ffn_hidden, ==, cases[i].ffn_hidden);
+        g_assert_cmpint(arch->tied_embeddings, ==, cases[i].tied);
+        g_assert_cmpint(arch->qkv_bias, ==, cases[i].qkv_bias);
+    }
+}
+
+#define MOE "\"experts\":{\"n_experts\":8,\"top_k\":2,\"ffn_hidden\":64}"
+
+/* @replace takes the place of @find in a sound file; the message must contain @expect. */
+static void
+test_bad_files_are_refused(void)
+{
+    static const char sound[] =
+        "{\"format\":\"degas-model\",\"version\":1,\"name\":\"x\",\"family\":\"llama\","
+        "\"n_layers\":4,\"hidden\":64,\"n_heads\":8,\"n_kv_heads\":4,\"head_dim\":8,"
+        "\"ffn_hidden\":128,\"vocab\":100,\"max_seq_len\":32," MOE "}";
+    static const struct {
+        const char *find, *replace, *expect;
+    } cases[] = {
+        {"\"n_layers\":4", "\"n_layers\":0", "$.n_layers"},
+        {"\"n_layers\":4", "\"n_layers\":-4", "$.n_layers"},
+        {"\"n_layers\":4", "\"n_layers\":1e300", "$.n_layers"},
+        {"\"n_layers\":4,", "", "$.n_layers: missing key"},
+        {"\"hidden\":64", "\"hidden\":1099511627776", "$.hidden"},
+        {"\"hidden\":64", "\"hidden\":64.5", "$.hidden"},
+        {"\"hidden\":64", "\"hidden\":null", "$.hidden"},
+        {"\"hidden\":64", "\"hiden\":64", "did you mean \"hidden\""},
+        {"\"hidden\":64", "\"hidden\":64,\"hidden\":64", "hidden"},
+        {"\"head_dim\":8,", "\"head_dim\":7,", "$.head_dim: head_dim 7: expected an even number"},
+        {"\"hidden\":64,\"n_heads\":8,\"n_kv_heads\":4,\"head_dim\":8,",
+         "\"hidden\":65,\"n_heads\":8,", "does not divide hidden 65"},
+        {"\"n_kv_heads\":4", "\"n_kv_heads\":3",
+         "$.n_kv_heads: n_kv_heads 3 does not divide n_heads 8"},
+        {"\"n_kv_heads\":4", "\"n_kv_heads\":16", "n_kv_heads 16 does not divide n_heads 8"},
+        {"\"llama\"", "\"lama\"", "did you mean \"llama\""},
+        {"\"vocab\":100", "\"vocab\":-1", "$.vocab"},
+        {"\"top_k\":2", "\"top_k\":9", "$.experts.top_k: top_k 9 is more than the 8 experts"},
+        {"\"top_k\":2", "\"top_k\":0", "$.experts.top_k"},
+        {"\"top_k\":2", "\"top_k\":2,\"first_dense_layers\":5", "first_dense_layers 5"},
+        {"\"n_experts\":8", "\"n_experts\":0", "$.experts.n_experts"},
+        {MOE, "\"experts\":[]", "$.experts"},
+        {"\"degas-model\"", "\"degas-plan\"", "$.format: expected \"degas-model\""},
+        {"\"version\":1", "\"version\":2", "$.version"},
+        /* Each within its bounds, together not. */
+        {"\"n_layers\":4,\"hidden\":64,", "\"n_layers\":65536,\"hidden\":1048576,", NULL},
+        {"\"n_layers\":4,\"hidden\":64,\"n_heads\":8,\"n_kv_heads\":4,\"head_dim\":8,"
+         "\"ffn_hidden\":128",
+         "\"n_layers\":65536,\"hidden\":1048576,\"n_heads\":8,\"ffn_hidden\":16777216",
+         "too large"},
+        {MOE,
+         "\"mla\":{\"kv_lora_rank\":8,\"qk_nope_head_dim\":8,\"qk_rope_head_dim\":8,"
+         "\"v_head_dim\":8}",
+         "$.n_kv_heads: with \"mla\""},
+    };
+
+    for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
+        g_auto(GStrv) parts = g_strsplit(sound, cases[i].find, 2);
+        g_autofree char *text = g_strjoinv(cases[i].replace, parts);
+        g_autoptr(GError) error = NULL;
+        g_autoptr(ModelArch) arch = NULL;
+
+        g_assert_cmpuint(g_strv_length(parts), ==, 2);
+        arch = parse(text, &error);
+        g_test_message("%s: %s", cases[i].replace, error ? error->message : "accepted");
+        if (cases[i].expect == NULL) {
+            /* Large, but all of it fits. */
+            g_assert_no_error(error);
+            continue;
+        }
+        g_assert_null(arch);
+        g_assert_error(error, JSON_ERROR, JSON_ERROR_INVALID);
+        g_assert_nonnull(strstr(error->message, cases[i].expect));
+        g_assert_true(g_str_has_prefix(error->message, "m.json:"));
+    }
+}
+
+/*
+ * Every number of every built-in model is replaced by extremes: the file is refused, or what it
+ * says can be counted without overflow (the sanitizer's and g_assert's matter) and never
+ * negatively.
+ */
+static void
+test_extreme_numbers_never_overflow(void)
+{
+    static const char *const extremes[] = {
+        "0",        "1",          "3",
+        "65536",    "1048576",    "16777216",
+        "67108864", "1073741824", "9007199254740992",
+        "-1",
+    };
+    g_autoptr(GPtrArray) names = model_arch_builtin_names();
+    g_autoptr(GRegex) number = g_regex_new(": [0-9]+[,}\n]", 0, 0, NULL);
+    int n_accepted = 0, n_refused = 0;
+
+    for (guint i = 0; i < names->len; i++) {
+        g_autoptr(ModelArch) arch = load(g_ptr_array_index(names, i));
+        g_autofree char *text = write_text(arch);
+        g_autoptr(GMatchInfo) match = NULL;
+
+        for (g_regex_match(number, text, 0, &match); g_match_info_matches(match);
+             g_match_info_next(match, NULL)) {
+            int start, end;
+
+            g_assert_true(g_match_info_fetch_pos(match, 0, &start, &end));
+            for (size_t j = 0; j < G_N_ELEMENTS(extremes); j++) {
+                g_autofree char *changed =
+                    g_strdup_printf("%.*s: %s%s", start, text, extremes[j], text + end - 1);
+                g_autoptr(GError) error = NULL;
+                g_autoptr(ModelArch) extreme = parse(changed, &error);
+
+                if (extreme == NULL) {
+                    g_assert_nonnull(error);
+                    n_refused++;
+                    continue;
+                }
+                n_accepted++;
+                g_assert_cmpint(model_parameters(extreme), >, 0);
+                g_assert_cmpint(model_parameters(extreme), <, MODEL_MAX_PARAMETERS);
+                g_assert_cmpint(model_active_parameters(extreme), >, 0);
+                g_assert_cmpfloat(model_flops_per_iteration(extreme, 1.0, MODEL_MAX_SEQ_LEN), >,
+                                  0.0);
+            }
+        }
+    }
+    g_assert_cmpint(n_accepted, >, 500);
+    g_assert_cmpint(n_refused, >, 500);
+}
+
+static void
+test_unknown_names_suggest_the_nearest(void)
+{
+    static const struct {
+        const char *name, *expect;
+    } cases[] = {
+        {"gtp3-175b", "did you mean \"gpt3-175b\""},
+        {"llama3-70", "did you mean \"llama3-70b\""},
+        {"/nonexistent/x.json", "/nonexistent/x.json: neither"},
+        {"bad\033[31mname", "neither a built-in model"},
+        {"", "neither a built-in model"},
+    };
+
+    for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
+        g_autoptr(GError) error = NULL;
+
+        g_assert_null(model_arch_load(cases[i].name, NULL, &error));
+        g_assert_error(error, G_FILE_ERROR, G_FILE_ERROR_NOENT);
+        g_test_message("%s", error->message);
+        g_assert_nonnull(strstr(error->message, cases[i].expect));
+        g_assert_null(strchr(error->message, '\033'));
+    }
+}
+
+/* --- shapes --- */
+
+static void
+test_shapes_are_checked(void)
+{
+    static const struct {
+        const char *model;
+        int64_t batch, tokens, context, tp, cp, ep;
+        double expert_imbalance;
+        const char *expect; /* NULL: sound */
+    } cases[] = {
+        {"gpt3-175b", 1, 2048, 0, 8, 1, 1, 1.0, NULL},
+        {"gpt3-175b", 1, 2048, 0, 5, 1, 1, 1.0,
+         "tp 5 does not divide the 96 heads of gpt3-175b; legal: 1, 2,"},
+        {"gpt2-1.5b", 1, 1024, 0, 2, 1, 1, 1.0, "legal: 1, 5, 25"},
+        {"llama3-70b", 1, 2048, 0, 16, 1, 1, 1.0, NULL},
+        /* 40 heads, 13824 columns */
+        {"llama2-13b", 1, 2048, 0, 5, 1, 1, 1.0, "MLP columns"},
+        {"mixtral-8x7b", 1, 2048, 0, 1, 1, 4, 1.5, NULL},
+        {"mixtral-8x7b", 1, 2048, 0, 1, 1, 3, 1.0, "legal: 1, 2, 4, 8"},
+        {"llama3-8b", 1, 2048, 0, 1, 1, 2, 1.0, "llama3-8b has no experts"},
+        {"deepseek-v3", 1, 4096, 0, 8, 1, 64, 1.0, NULL},
+        {"gpt3-1b", 1, 2048, 0, 0, 1, 1, 1.0, "tp 0"},
+        {"gpt3-1b", 1, 2048, 0, -8, 1, 1, 1.0, "tp -8"},
+        {"gpt3-1b", 1, 2048, 0, 1, 0, 1, 1.0, "cp 0"},
+        {"gpt3-1b", 1, 2048, 0, 1, 1, 0, 1.0, "ep 0"},
+        {"gpt3-1b", 1, 0, 0, 1, 1, 1, 1.0, "tokens 0"},
+        {"gpt3-1b", 0, 2048, 0, 1, 1, 1, 1.0, "micro-batch 0"},
+        {"gpt3-1b", 1, 2048, -1, 1, 1, 1, 1.0, "context -1"},
+        {"gpt3-1b", 1, 2048, 0, 1, 1, 1, 0.5, "imbalance"},
+        {"gpt3-1b", 1, 2048, 0, 1, 1, 1, (double)NAN, "imbalance"},
+        {"gpt3-1b", INT64_MAX, 2048, 0, 1, 1, 1, 1.0, "micro-batch"},
+        {"gpt3-1b", 1, 1 << 30, 0, 1, 1, 1, 1.0, "more than 4.5e15 bytes"},
+    };
+
+    for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
+        const ModelShape shape = {
+            .batch = cases[i].batch,
+            .tokens = cases[i].tokens,
+            .context = cases[i].context,
+            .tp = cases[i].tp,
+            .cp = cases[i].cp,
+            .ep = cases[i].ep,
+            .dtype = DTYPE_BF16,
+            .expert_imbalance = cases[i].expert_imbalance,
+        };
+        g_autoptr(ModelArch) arch = load(cases[i].model);
+        g_autoptr(GError) error = NULL;
+        bool sound = model_shape_check(arch, &shape, &error);
+
+        g_test_message("%s: %s", cases[i].model, error ? error->message : "sound");
+        g_assert_cmpint(sound, ==, cases[i].expect == NULL);
+        g_assert_cmpint(sound, ==, error == NULL);
+        if (cases[i].expect != NULL) {
+            g_assert_error(error, MODEL_ARCH_ERROR, MODEL_ARCH_ERROR_SHAPE);
+            g_assert_nonnull(strstr(error->message, cases[i].expect));
+        }
+    }
+}
+
+int
+main(int argc, char **argv)
+{
+    g_test_init(&argc, &argv, NULL);
+    g_test_add_func("/models/arch/parameters-are-the-released-counts",
+                    test_parameters_are_the_released_counts);
+    g_test_add_func("/models/arch/parameters-round-to-the-published-ones",
+                    test_parameters_round_to_the_published_ones);
+    g_test_add_func("/models/arch/megatron-parameters-follow-equation-2",
+                    test_megatron_parameters_follow_equation_2);
+    g_test_add_func("/models/arch/shares-add-up", test_shares_add_up);
+    g_test_add_func("/models/arch/vocabulary-is-padded-to-tp", test_vocabulary_is_padded_to_tp);
+    g_test_add_func("/models/arch/without-vocabulary-there-are-layers-only",
+                    test_without_vocabulary_there_are_layers_only);
+    g_test_add_func("/models/arch/flops-are-megatrons-equation-3",
+                    test_flops_are_megatrons_equation_3);
+    g_test_add_func("/models/arch/flops-are-6n-and-attention", test_flops_are_6n_and_attention);
+    g_test_add_func("/models/arch/built-in-models-are-complete", test_built_in_models_are_complete);
+    g_test_add_func("/models/arch/writing-and-reading-agree", test_writing_and_reading_agree);
+    g_test_add_func("/models/arch/absent-keys-take-the-usual-values",
+                    test_absent_keys_take_the_usual_values);
+    g_test_add_func("/models/arch/bad-files-are-refused", test_bad_files_are_refused);
+    g_test_add_func("/models/arch/extreme-numbers-never-overflow",
+                    test_extreme_numbers_never_overflow);
+    g_test_add_func("/models/arch/unknown-names-suggest-the-nearest",
+                    test_unknown_names_suggest_the_nearest);
+    g_test_add_func("/models/arch/shapes-are-checked", test_shapes_are_checked);
+    return g_test_run();
+}
