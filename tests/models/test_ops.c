@@ -1,0 +1,655 @@
+/* Tests of models/arch.h, model_ops(): activations, collectives, FLOPs and bytes of a layer. */
+#include "models/arch.h"
+
+#include <math.h>
+#include <string.h>
+
+static ModelArch *
+load(const char *name)
+{
+    g_autoptr(GError) error = NULL;
+    ModelArch *arch = model_arch_load(name, NULL, &error);
+
+    g_assert_no_error(error);
+    return arch;
+}
+
+/* One micro-batch of one whole sequence on one device, fp16, unfused, no dropout. */
+static ModelShape
+plain_shape(int64_t batch, int64_t tokens)
+{
+    return (ModelShape){
+        .batch = batch,
+        .tokens = tokens,
+        .tp = 1,
+        .cp = 1,
+        .ep = 1,
+        .dtype = DTYPE_FP16,
+        .expert_imbalance = 1.0,
+    };
+}
+
+/* What of an op is added up. */
+typedef enum {
+    SAVED,
+    SAVED_BUT_CORE, /* what selective recompute keeps */
+    SAVED_KV,
+    SAVED_FOR_WEIGHT,
+    WEIGHT,
+} What;
+
+static int64_t
+sum(const ModelArch *arch, ModelPart part, int64_t layer, const ModelShape *shape, What what)
+{
+    ModelOp ops[MODEL_MAX_OPS];
+    size_t n = model_ops(arch, part, layer, shape, ops);
+    int64_t total = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        switch (what) {
+        case SAVED:
+            total += ops[i].saved_bytes;
+            break;
+        case SAVED_BUT_CORE:
+            total += ops[i].core_attention ? 0 : ops[i].saved_bytes;
+            break;
+        case SAVED_KV:
+            total += ops[i].saved_kv_bytes;
+            break;
+        case SAVED_FOR_WEIGHT:
+            total += ops[i].saved_for_weight_bytes;
+            break;
+        case WEIGHT:
+            total += ops[i].weight_bytes;
+            break;
+        }
+    }
+    return total;
+}
+
+/* (nullable) the op called so; ops after the list's end have no name. */
+static const ModelOp *
+find(const ModelOp *ops, size_t n, const char *name)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (g_strcmp0(ops[i].name, name) == 0)
+            return &ops[i];
+    }
+    return NULL;
+}
+
+static const ModelOp *
+find_in_layer(const ModelArch *arch, int64_t layer, const ModelShape *shape, const char *name,
+              ModelOp ops[MODEL_MAX_OPS])
+{
+    const ModelOp *op;
+
+    memset(ops, 0, MODEL_MAX_OPS * sizeof *ops);
+    model_ops(arch, MODEL_PART_LAYER, layer, shape, ops);
+    op = find(ops, MODEL_MAX_OPS, name);
+    g_assert_nonnull(op);
+    return op;
+}
+
+/* --- activations --- */
+
+/* 2205.05198 table 2, fp16 with dropout, bytes per layer. */
+static void
+test_activations_are_korthikantis_table_2(void)
+{
+    static const struct {
+        const char *name;
+        int64_t batch;
+    } models[] = {{"megatron-22b", 4}, {"gpt3-175b", 1}, {"megatron-530b", 1}, {"megatron-1t", 2}};
+
+    for (size_t i = 0; i < G_N_ELEMENTS(models); i++) {
+        g_autoptr(ModelArch) arch = load(models[i].name);
+        ModelShape shape = plain_shape(models[i].batch, 2048);
+        int64_t s = 2048, b = models[i].batch, h = arch->hidden, a = arch->n_heads;
+
+        shape.dropout = true;
+        for (int64_t t = 1; t <= 8; t *= 2) {
+            int64_t scores = 5 * a * s * s * b / t; /* s b h . 5 a s / (h t) */
+
+            shape.tp = t;
+            shape.sequence_parallel = false;
+            g_assert_cmpint(sum(arch, MODEL_PART_LAYER, 0, &shape, SAVED), ==,
+                            10 * s * b * h + 24 * s * b * h / t + scores);
+            g_assert_cmpint(sum(arch, MODEL_PART_LAYER, 0, &shape, SAVED_BUT_CORE), ==,
+                            10 * s * b * h + 24 * s * b * h / t);
+            g_assert_cmpint(model_boundary_bytes(arch, &shape), ==, 2 * s * b * h);
+            shape.sequence_parallel = true;
+            g_assert_cmpint(sum(arch, MODEL_PART_LAYER, 0, &shape, SAVED), ==,
+                            34 * s * b * h / t + scores);
+            g_assert_cmpint(sum(arch, MODEL_PART_LAYER, 0, &shape, SAVED_BUT_CORE), ==,
+                            34 * s * b * h / t);
+            g_assert_cmpint(model_boundary_bytes(arch, &shape), ==, 2 * s * b * h / t);
+        }
+    }
+}
+
+/* Without dropout and at e bytes per element: e s b h (4 + 12/t) + e a s^2 b / t. */
+static void
+test_activations_scale_with_the_element(void)
+{
+    static const Dtype dtypes[] = {DTYPE_FP32, DTYPE_BF16};
+    g_autoptr(ModelArch) arch = load("gpt3-1b");
+
+    for (size_t i = 0; i < G_N_ELEMENTS(dtypes); i++) {
+        ModelShape shape = plain_shape(3, 256);
+        int64_t sbh = 256 * 3 * 2048, e = dtype_bytes(dtypes[i]);
+
+        shape.dtype = dtypes[i];
+        shape.tp = 4;
+        g_assert_cmpint(sum(arch, MODEL_PART_LAYER, 0, &shape, SAVED), ==,
+                        e * sbh * (4 + 12 / 4) + e * 16 * 256 * 256 * 3 / 4);
+    }
+}
+
+/* Fused attention keeps a 4-byte log-sum-exp per row and head in place of the scores. */
+static void
+test_flash_attention_keeps_no_scores(void)
+{
+    g_autoptr(ModelArch) arch = load("gpt3-1b");
+    ModelShape shape = plain_shape(2, 2048);
+    int64_t sbh = 2048 * 2 * 2048;
+
+    shape.dropout = true;
+    shape.tp = 2;
+    shape.flash_attention = true;
+    g_assert_cmpint(sum(arch, MODEL_PART_LAYER, 0, &shape, SAVED), ==,
+                    sbh * (10 + 24 / 2) + 4 * 2048 * 2 * 16 / 2);
+}
+
+/*
+ * Llama with grouped queries, bf16, per row: norms 2 . 2h, products' inputs 2 . 2h, q and the
+ * output 2 . 2h/t, k and v 2 . 2 kv d/t, SwiGLU's inputs and result 3 . 2f/t; no dropout whatever
+ * the framework.
+ */
+static void
+test_llama_activations(void)
+{
+    g_autoptr(ModelArch) arch = load("llama3-8b");
+    ModelShape shape = plain_shape(1, 1024);
+    int64_t rows = 1024, h = 4096, f = 14336, kv_width = 8 * 128;
+
+    shape.dtype = DTYPE_BF16;
+    shape.dropout = true;
+    shape.flash_attention = true;
+    for (int64_t t = 1; t <= 8; t *= 2) {
+        int64_t split = (4 * h + 4 * kv_width + 6 * f + 4 * 32) * rows / t;
+
+        shape.tp = t;
+        shape.sequence_parallel = false;
+        g_assert_cmpint(sum(arch, MODEL_PART_LAYER, 0, &shape, SAVED), ==, 8 * h * rows + split);
+        shape.sequence_parallel = true;
+        g_assert_cmpint(sum(arch, MODEL_PART_LAYER, 0, &shape, SAVED), ==,
+                        8 * h * rows / t + split);
+        g_assert_cmpint(sum(arch, MODEL_PART_LAYER, 0, &shape, SAVED_KV), ==,
+                        4 * kv_width * rows / t);
+    }
+}
+
+/* 2205.05198 section 4.3: the last norm's input 2 s b h, the projection's 2 s b h, logits 4 s b
+ * v/t; the embedding's dropout mask s b h.  (Token numbers, 8 bytes, are ours.) */
+static void
+test_embedding_and_head_activations(void)
+{
+    g_autoptr(ModelArch) arch = load("megatron-22b");
+    ModelShape shape = plain_shape(4, 2048);
+    int64_t sb = 4 * 2048, h = 6144, v = 51200, t = 8;
+
+    shape.dropout = true;
+    shape.tp = t;
+    g_assert_cmpint(sum(arch, MODEL_PART_HEAD, 0, &shape, SAVED), ==, 4 * sb * h + 4 * sb * v / t);
+    g_assert_cmpint(sum(arch, MODEL_PART_EMBEDDING, 0, &shape, SAVED), ==, sb * h + 8 * sb);
+    shape.sequence_parallel = true;
+    g_assert_cmpint(sum(arch, MODEL_PART_HEAD, 0, &shape, SAVED), ==,
+                    4 * sb * h / t + 4 * sb * v / t);
+    g_assert_cmpint(sum(arch, MODEL_PART_EMBEDDING, 0, &shape, SAVED), ==, sb * h / t + 8 * sb);
+}
+
+/* Inputs of the products: h, h, h/t, 4h/t per row of a GPT layer. */
+static void
+test_weight_gradients_need_the_products_inputs(void)
+{
+    g_autoptr(ModelArch) arch = load("gpt3-1b");
+    ModelShape shape = plain_shape(2, 512);
+
+    shape.tp = 2;
+    g_assert_cmpint(sum(arch, MODEL_PART_LAYER, 0, &shape, SAVED_FOR_WEIGHT), ==,
+                    2 * 2 * 512 * (2048 + 2048 + 2048 / 2 + 4 * 2048 / 2));
+}
+
+/* --- slices --- */
+
+/*
+ * A sequence cut into slices: scores, FLOPs of the products and K, V add up to the whole whatever
+ * the cut; the needed scores add up to s (s + 1) / 2.
+ */
+static void
+test_slices_add_up_to_the_sequence(void)
+{
+    static const int64_t cuts[][5] = {
+        {2048}, {1024, 1024}, {704, 688, 656}, {1, 2047}, {512, 512, 512, 504, 8}};
+    g_autoptr(ModelArch) arch = load("gpt3-13b");
+    ModelShape whole = plain_shape(2, 2048);
+    double s = 2048.0;
+
+    for (size_t i = 0; i < G_N_ELEMENTS(cuts); i++) {
+        int64_t kv = 0, context = 0, products = 0;
+        double needed = 0.0, qkv_flops = 0.0;
+        ModelOp ops[MODEL_MAX_OPS];
+
+        for (size_t j = 0; j < 5 && cuts[i][j] > 0; j++) {
+            ModelShape slice = plain_shape(2, cuts[i][j]);
+            const ModelOp *op;
+
+            slice.context = context;
+            op = find_in_layer(arch, 0, &slice, "attention", ops);
+            g_assert_cmpint(op->m, ==, cuts[i][j]);
+            g_assert_cmpint(op->n, ==, context + cuts[i][j]);
+            g_assert_cmpint(op->count, ==, 2 * 40);
+            needed += op->causal_fraction * (double)op->m * (double)op->n;
+            qkv_flops += find_in_layer(arch, 0, &slice, "qkv", ops)->forward_flops;
+            kv += sum(arch, MODEL_PART_LAYER, 0, &slice, SAVED_KV);
+            products += sum(arch, MODEL_PART_LAYER, 0, &slice, SAVED_FOR_WEIGHT);
+            context += cuts[i][j];
+        }
+        g_assert_cmpint(context, ==, 2048);
+        g_assert_cmpfloat_with_epsilon(needed, s * (s + 1.0) / 2.0, 1e-6);
+        g_assert_cmpfloat_with_epsilon(qkv_flops, 2.0 * 2.0 * s * 5120.0 * 3.0 * 5120.0, 1.0);
+        g_assert_cmpint(kv, ==, 2 * 2 * 2 * 2048 * 5120);
+        g_assert_cmpint(products, ==, sum(arch, MODEL_PART_LAYER, 0, &whole, SAVED_FOR_WEIGHT));
+    }
+}
+
+/* --- weights --- */
+
+/* The list's weights are the layer's parameters, for every model and split. */
+static void
+test_weights_are_the_parameters(void)
+{
+    static const int64_t splits[][2] = {{1, 1}, {2, 1}, {4, 2}, {8, 8}, {16, 1}};
+    static const ModelPart parts[] = {MODEL_PART_LAYER, MODEL_PART_HEAD};
+    g_autoptr(GPtrArray) names = model_arch_builtin_names();
+    int n_checked = 0;
+
+    for (guint i = 0; i < names->len; i++) {
+        g_autoptr(ModelArch) arch = load(g_ptr_array_index(names, i));
+
+        for (size_t j = 0; j < G_N_ELEMENTS(splits); j++) {
+            ModelShape shape = plain_shape(4, 1024);
+
+            shape.tp = splits[j][0];
+            shape.ep = splits[j][1];
+            if (!model_shape_check(arch, &shape, NULL))
+                continue;
+            for (size_t k = 0; k < G_N_ELEMENTS(parts); k++) {
+                int64_t last = arch->n_layers - 1;
+
+                g_assert_cmpint(
+                    sum(arch, parts[k], last, &shape, WEIGHT), ==,
+                    2 * model_part_parameters(arch, parts[k], last, shape.tp, shape.ep, true));
+                g_assert_cmpint(
+                    sum(arch, parts[k], 0, &shape, WEIGHT), ==,
+                    2 * model_part_parameters(arch, parts[k], 0, shape.tp, shape.ep, true));
+            }
+            n_checked++;
+        }
+    }
+    g_assert_cmpint(n_checked, >, 60);
+}
+
+/* --- collectives --- */
+
+/* "AR", "AG", "RS", "A2A", "ring" of the direction, in the order of execution. */
+static char *
+collectives(const ModelArch *arch, ModelPart part, int64_t layer, const ModelShape *shape,
+            bool backward, ModelGroup group)
+{
+    static const char *const names[] = {"", "AR", "AG", "RS", "A2A", "ring"};
+    g_autoptr(GString) text = g_string_new(NULL);
+    ModelOp ops[MODEL_MAX_OPS];
+    size_t n = model_ops(arch, part, layer, shape, ops);
+
+    for (size_t i = 0; i < n; i++) {
+        const ModelOp *op = &ops[backward ? n - 1 - i : i];
+        ModelComm comm = backward ? op->backward_comm : op->forward_comm;
+
+        if (op->kind == MODEL_OP_COLLECTIVE && op->group == group && comm != MODEL_COMM_NONE)
+            g_string_append_printf(text, "%s%s", text->len > 0 ? " " : "", names[comm]);
+    }
+    return g_string_free(g_steal_pointer(&text), FALSE);
+}
+
+static void
+test_collectives_are_megatrons(void)
+{
+    static const struct {
+        const char *model;
+        ModelPart part;
+        int64_t tp, cp, ep;
+        bool sequence_parallel;
+        ModelGroup group;
+        const char *forward, *backward;
+    } cases[] = {
+        {"gpt3-1b", MODEL_PART_LAYER, 1, 1, 1, true, MODEL_GROUP_TP, "", ""},
+        /* 1909.08053: g after each half in forward, f before each half in backward. */
+        {"gpt3-1b", MODEL_PART_LAYER, 4, 1, 1, false, MODEL_GROUP_TP, "AR AR", "AR AR"},
+        /* 2205.05198 figure 5; in backward the output's gradient is gathered, the input gathered
+         * again, the input's gradient scattered. */
+        {"gpt3-1b", MODEL_PART_LAYER, 4, 1, 1, true, MODEL_GROUP_TP, "AG RS AG RS",
+         "AG AG RS AG AG RS"},
+        {"llama3-8b", MODEL_PART_LAYER, 8, 1, 1, true, MODEL_GROUP_TP, "AG RS AG RS",
+         "AG AG RS AG AG RS"},
+        {"llama3-8b", MODEL_PART_LAYER, 1, 4, 1, false, MODEL_GROUP_CP, "ring", "ring ring"},
+        {"llama3-8b", MODEL_PART_LAYER, 1, 1, 1, false, MODEL_GROUP_CP, "", ""},
+        {"mixtral-8x7b", MODEL_PART_LAYER, 1, 1, 8, false, MODEL_GROUP_EP, "A2A A2A", "A2A A2A"},
+        {"mixtral-8x7b", MODEL_PART_LAYER, 1, 1, 1, false, MODEL_GROUP_EP, "", ""},
+        {"mixtral-8x7b", MODEL_PART_LAYER, 2, 1, 1, false, MODEL_GROUP_TP, "AR AG", "AG AR"},
+        {"gpt3-1b", MODEL_PART_EMBEDDING, 4, 1, 1, false, MODEL_GROUP_TP, "AR", ""},
+        {"gpt3-1b", MODEL_PART_EMBEDDING, 4, 1, 1, true, MODEL_GROUP_TP, "RS", "AG"},
+        {"gpt3-1b", MODEL_PART_HEAD, 4, 1, 1, false, MODEL_GROUP_TP, "AR AR AR", "AR"},
+        {"gpt3-1b", MODEL_PART_HEAD, 4, 1, 1, true, MODEL_GROUP_TP, "AG AR AR AR", "AG RS"},
+    };
+
+    for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
+        g_autoptr(ModelArch) arch = load(cases[i].model);
+        ModelShape shape = plain_shape(1, 1024);
+        g_autofree char *forward = NULL, *backward = NULL;
+
+        shape.tp = cases[i].tp;
+        shape.cp = cases[i].cp;
+        shape.ep = cases[i].ep;
+        shape.sequence_parallel = cases[i].sequence_parallel;
+        forward = collectives(arch, cases[i].part, 0, &shape, false, cases[i].group);
+        backward = collectives(arch, cases[i].part, 0, &shape, true, cases[i].group);
+        g_test_message("case %zu", i);
+        g_assert_cmpstr(forward, ==, cases[i].forward);
+        g_assert_cmpstr(backward, ==, cases[i].backward);
+    }
+}
+
+/* Each tensor-parallel collective of a dense layer moves s b h elements: the whole buffer. */
+static void
+test_collectives_carry_whole_activations(void)
+{
+    g_autoptr(ModelArch) arch = load("gpt3-1b");
+    ModelShape shape = plain_shape(3, 512);
+    ModelOp ops[MODEL_MAX_OPS];
+    size_t n;
+
+    shape.tp = 8;
+    shape.sequence_parallel = true;
+    n = model_ops(arch, MODEL_PART_LAYER, 0, &shape, ops);
+    for (size_t i = 0; i < n; i++) {
+        if (ops[i].kind == MODEL_OP_COLLECTIVE)
+            g_assert_cmpint(ops[i].comm_bytes, ==, 2 * 3 * 512 * 2048);
+    }
+    /* The loss exchanges one fp32 per row. */
+    n = model_ops(arch, MODEL_PART_HEAD, 0, &shape, ops);
+    g_assert_cmpint(find(ops, n, "loss_sum")->comm_bytes, ==, 4 * 3 * 512);
+}
+
+/* Context parallelism divides tokens; K and V of all tokens pass the ring. */
+static void
+test_context_parallelism_divides_tokens(void)
+{
+    g_autoptr(ModelArch) arch = load("llama3-8b");
+    ModelShape shape = plain_shape(2, 4096);
+    ModelOp ops[MODEL_MAX_OPS];
+    const ModelOp *op;
+
+    shape.context = 4096;
+    shape.cp = 4;
+    op = find_in_layer(arch, 0, &shape, "attention", ops);
+    g_assert_cmpint(op->m, ==, 1024);
+    g_assert_cmpint(op->n, ==, 8192);
+    op = find(ops, MODEL_MAX_OPS, "mlp_up");
+    g_assert_cmpint(op->m, ==, 2 * 1024);
+    op = find(ops, MODEL_MAX_OPS, "kv_exchange");
+    g_assert_cmpint(op->comm_bytes, ==, 2 * 2 * (4096 + 4096) * 2 * 8 * 128);
+    g_assert_cmpint(model_boundary_bytes(arch, &shape), ==, 2 * 2 * 1024 * 4096);
+}
+
+/* --- splits and experts --- */
+
+/* The FLOPs of all tp ranks are those of one device. */
+static void
+test_tensor_parallelism_divides_flops(void)
+{
+    static const char *const names[] = {"gpt3-175b", "llama3-70b"};
+
+    for (size_t i = 0; i < G_N_ELEMENTS(names); i++) {
+        g_autoptr(ModelArch) arch = load(names[i]);
+        ModelShape one = plain_shape(2, 2048), split = one;
+        ModelOp ops[MODEL_MAX_OPS];
+        double flops[2] = {0.0, 0.0};
+        size_t n;
+
+        split.tp = 8;
+        n = model_ops(arch, MODEL_PART_LAYER, 0, &one, ops);
+        for (size_t j = 0; j < n; j++) {
+            flops[0] += ops[j].forward_flops;
+            g_assert_cmpfloat(ops[j].backward_flops, ==, 2.0 * ops[j].forward_flops);
+        }
+        n = model_ops(arch, MODEL_PART_LAYER, 0, &split, ops);
+        for (size_t j = 0; j < n; j++)
+            flops[1] += ops[j].forward_flops;
+        g_assert_cmpfloat_with_epsilon(8.0 * flops[1], flops[0], 1e-9 * flops[0]);
+    }
+}
+
+/* Each row goes to top_k experts: the products' rows are tokens * top_k whatever ep is, and the
+ * fullest rank has expert_imbalance times the mean. */
+static void
+test_experts_get_top_k_rows_per_token(void)
+{
+    static const int64_t eps[] = {1, 2, 8};
+    g_autoptr(ModelArch) arch = load("mixtral-8x7b");
+
+    for (size_t i = 0; i < G_N_ELEMENTS(eps); i++) {
+        ModelShape shape = plain_shape(2, 1024);
+        ModelOp ops[MODEL_MAX_OPS];
+        const ModelOp *op;
+
+        shape.ep = eps[i];
+        op = find_in_layer(arch, 0, &shape, "experts_up", ops);
+        g_assert_cmpint(op->count, ==, 8 / eps[i]);
+        g_assert_cmpint(op->m * op->count, ==, 2048 * 2);
+        g_assert_cmpint(op->n, ==, 2 * 14336);
+        g_assert_cmpfloat(op->forward_flops, ==, 2.0 * 4096.0 * 4096.0 * 2.0 * 14336.0);
+        shape.expert_imbalance = 1.25;
+        op = find_in_layer(arch, 0, &shape, "experts_up", ops);
+        g_assert_cmpfloat(op->forward_flops, ==, 1.25 * 2.0 * 4096.0 * 4096.0 * 2.0 * 14336.0);
+        if (eps[i] > 1)
+            g_assert_cmpint(find(ops, MODEL_MAX_OPS, "dispatch")->comm_bytes, ==,
+                            5 * (2 * 2048 * 2 * 4096) / 4);
+    }
+}
+
+/* tp ranks share the rows, not the experts, with sequence parallelism or without. */
+static void
+test_tp_ranks_dispatch_their_share(void)
+{
+    g_autoptr(ModelArch) arch = load("mixtral-8x7b");
+
+    for (int sp = 0; sp <= 1; sp++) {
+        ModelShape shape = plain_shape(1, 4096);
+        ModelOp ops[MODEL_MAX_OPS];
+
+        shape.tp = 4;
+        shape.ep = 4;
+        shape.sequence_parallel = sp;
+        g_assert_cmpint(find_in_layer(arch, 0, &shape, "experts_down", ops)->m, ==,
+                        4096 / 4 * 2 / 2);
+        g_assert_cmpint(find(ops, MODEL_MAX_OPS, "dispatch")->comm_bytes, ==,
+                        2 * (4096 / 4) * 2 * 4096);
+    }
+}
+
+/* One token of one expert model: no more experts work than rows arrive. */
+static void
+test_few_rows_reach_few_experts(void)
+{
+    g_autoptr(ModelArch) arch = load("deepseek-v3");
+    ModelShape shape = plain_shape(1, 1);
+    ModelOp ops[MODEL_MAX_OPS];
+    const ModelOp *op = find_in_layer(arch, 60, &shape, "experts_up", ops);
+
+    g_assert_cmpint(op->count, ==, 8);
+    g_assert_cmpint(op->m, ==, 1);
+}
+
+static void
+test_dense_layers_come_first(void)
+{
+    g_autoptr(ModelArch) arch = load("deepseek-v3");
+    ModelShape shape = plain_shape(1, 128);
+    ModelOp ops[MODEL_MAX_OPS];
+    size_t n = model_ops(arch, MODEL_PART_LAYER, 2, &shape, ops);
+
+    g_assert_nonnull(find(ops, n, "mlp_up"));
+    g_assert_null(find(ops, n, "router"));
+    n = model_ops(arch, MODEL_PART_LAYER, 3, &shape, ops);
+    g_assert_null(find(ops, n, "mlp_up"));
+    g_assert_nonnull(find(ops, n, "router"));
+    g_assert_nonnull(find(ops, n, "shared_up"));
+}
+
+/*
+ * DeepSeek-V3's attention, per head: queries and keys of 128 + 64, values of 128; the tp ranks
+ * exchange the latents, 1536 + 512 + 64, not the hidden state.
+ */
+static void
+test_mla_has_two_head_sizes(void)
+{
+    g_autoptr(ModelArch) arch = load("deepseek-v3");
+    ModelShape shape = plain_shape(1, 1024);
+    ModelOp ops[MODEL_MAX_OPS];
+    const ModelOp *op;
+    double scores = 32.0 * 1024.0 * 1024.0;
+
+    shape.tp = 4;
+    shape.sequence_parallel = true;
+    op = find_in_layer(arch, 0, &shape, "attention", ops);
+    g_assert_cmpint(op->count, ==, 32);
+    g_assert_cmpint(op->k, ==, 192);
+    g_assert_cmpfloat(op->forward_flops, ==, 2.0 * scores * (192.0 + 128.0));
+    g_assert_cmpint(sum(arch, MODEL_PART_LAYER, 0, &shape, SAVED_KV), ==,
+                    2 * 1024 * 32 * (192 + 128));
+    g_assert_cmpint(find(ops, MODEL_MAX_OPS, "latent")->comm_bytes, ==,
+                    2 * 1024 * (1536 + 512 + 64));
+    g_assert_cmpint(find(ops, MODEL_MAX_OPS, "proj")->k, ==, 32 * 128);
+}
+
+/* --- robustness --- */
+
+/* Rows that do not divide: the fullest rank's share, never nothing. */
+static void
+test_divisions_round_up(void)
+{
+    g_autoptr(ModelArch) arch = load("gpt3-1b");
+    ModelShape shape = plain_shape(1, 7);
+    ModelOp ops[MODEL_MAX_OPS];
+
+    shape.tp = 8;
+    shape.cp = 2;
+    shape.sequence_parallel = true;
+    g_assert_cmpint(find_in_layer(arch, 0, &shape, "qkv", ops)->m, ==, 4);
+    g_assert_cmpint(find(ops, MODEL_MAX_OPS, "norm1")->saved_bytes, ==, 2 * 2048);
+}
+
+/* The largest sizes that pass single checks saturate: no overflow, nothing negative. */
+static void
+test_huge_shapes_saturate(void)
+{
+    g_autoptr(GPtrArray) names = model_arch_builtin_names();
+
+    for (guint i = 0; i < names->len; i++) {
+        g_autoptr(ModelArch) arch = load(g_ptr_array_index(names, i));
+        ModelShape shape = plain_shape(MODEL_MAX_SEQ_LEN, MODEL_MAX_SEQ_LEN);
+        ModelOp ops[MODEL_MAX_OPS];
+
+        shape.context = MODEL_MAX_SEQ_LEN;
+        shape.dropout = true;
+        shape.expert_imbalance = 1e6;
+        for (int part = MODEL_PART_EMBEDDING; part <= MODEL_PART_HEAD; part++) {
+            size_t n = model_ops(arch, (ModelPart)part, arch->n_layers - 1, &shape, ops);
+
+            for (size_t j = 0; j < n; j++) {
+                g_assert_cmpint(ops[j].forward_bytes, >=, 0);
+                g_assert_cmpint(ops[j].forward_bytes, <=, MODEL_MAX_BYTES);
+                g_assert_cmpint(ops[j].backward_bytes, >=, 0);
+                g_assert_cmpint(ops[j].backward_bytes, <=, MODEL_MAX_BYTES);
+                g_assert_cmpint(ops[j].saved_bytes, >=, 0);
+                g_assert_cmpint(ops[j].saved_bytes, <=, MODEL_MAX_BYTES);
+                g_assert_cmpint(ops[j].comm_bytes, <=, MODEL_MAX_BYTES);
+                g_assert_true(isfinite(ops[j].forward_flops));
+            }
+        }
+        g_assert_false(model_shape_check(arch, &shape, NULL));
+    }
+}
+
+/* No op launches nothing in forward or moves nothing; parts of saved_bytes are parts. */
+static void
+test_every_op_does_something(void)
+{
+    g_autoptr(GPtrArray) names = model_arch_builtin_names();
+
+    for (guint i = 0; i < names->len; i++) {
+        g_autoptr(ModelArch) arch = load(g_ptr_array_index(names, i));
+        ModelShape shape = plain_shape(1, 64);
+        ModelOp ops[MODEL_MAX_OPS];
+        size_t n;
+
+        shape.cp = 2;
+        shape.ep = arch->experts.n_experts > 0 ? 2 : 1;
+        n = model_ops(arch, MODEL_PART_LAYER, arch->n_layers - 1, &shape, ops);
+        for (size_t j = 0; j < n; j++) {
+            const ModelOp *op = &ops[j];
+            bool is_collective = op->kind == MODEL_OP_COLLECTIVE;
+
+            g_assert_cmpint(op->n_kernels_forward + op->n_kernels_backward, >, 0);
+            g_assert_cmpint(is_collective ? op->comm_bytes : op->forward_bytes, >, 0);
+            g_assert_cmpint(is_collective, ==, op->forward_bytes == 0);
+            g_assert_cmpint(op->saved_kv_bytes + op->saved_for_weight_bytes, <=, op->saved_bytes);
+            if (op->kind == MODEL_OP_GEMM)
+                g_assert_cmpfloat(op->forward_flops, <=,
+                                  2.0 * (double)op->count * (double)op->m * (double)op->n *
+                                      (double)op->k);
+        }
+    }
+}
+
+int
+main(int argc, char **argv)
+{
+    g_test_init(&argc, &argv, NULL);
+#define ADD(path, function) g_test_add_func("/models/ops/" path, function)
+    ADD("activations-are-korthikantis-table-2", test_activations_are_korthikantis_table_2);
+    ADD("activations-scale-with-the-element", test_activations_scale_with_the_element);
+    ADD("flash-attention-keeps-no-scores", test_flash_attention_keeps_no_scores);
+    ADD("llama-activations", test_llama_activations);
+    ADD("embedding-and-head-activations", test_embedding_and_head_activations);
+    ADD("weight-gradients-need-the-products-inputs",
+        test_weight_gradients_need_the_products_inputs);
+    ADD("slices-add-up-to-the-sequence", test_slices_add_up_to_the_sequence);
+    ADD("weights-are-the-parameters", test_weights_are_the_parameters);
+    ADD("collectives-are-megatrons", test_collectives_are_megatrons);
+    ADD("collectives-carry-whole-activations", test_collectives_carry_whole_activations);
+    ADD("context-parallelism-divides-tokens", test_context_parallelism_divides_tokens);
+    ADD("tensor-parallelism-divides-flops", test_tensor_parallelism_divides_flops);
+    ADD("experts-get-top-k-rows-per-token", test_experts_get_top_k_rows_per_token);
+    ADD("tp-ranks-dispatch-their-share", test_tp_ranks_dispatch_their_share);
+    ADD("few-rows-reach-few-experts", test_few_rows_reach_few_experts);
+    ADD("dense-layers-come-first", test_dense_layers_come_first);
+    ADD("mla-has-two-head-sizes", test_mla_has_two_head_sizes);
+    ADD("divisions-round-up", test_divisions_round_up);
+    ADD("huge-shapes-saturate", test_huge_shapes_saturate);
+    ADD("every-op-does-something", test_every_op_does_something);
+#undef ADD
+    return g_test_run();
+}
