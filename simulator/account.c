@@ -1,0 +1,159 @@
+#include "simulator/account.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/units.h"
+#include "simulator/finish.h"
+
+/* Where the compute stream of one rank spends its time. */
+typedef struct {
+    int64_t op_ns; /* all of the ops, with what follows */
+    int64_t tp_ns, cp_ns, ep_ns, recompute_ns;
+    int64_t blocked_ns; /* in messages */
+    int64_t message_ns; /* of all messages in and out */
+    int64_t dp_blocked_ns, optimizer_ns;
+    int64_t end_ns;
+} Usage;
+
+static void
+add_cost(const SimProgram *program, int64_t cost, Usage *usage)
+{
+    const int64_t n = program->counts[cost];
+    const SimCostDetail *detail = &program->details[cost];
+    const int kind = (int)(cost % SIM_KIND_N);
+    const int64_t *part =
+        sim_program_workload_op(program, cost)
+            ->part_ns[kind == SIM_KIND_LONE_INPUT ? SCHEDULE_OP_BACKWARD_INPUT : kind];
+
+    usage->op_ns += n * detail->op_ns;
+    usage->tp_ns += n * part[PROFILE_PART_TP];
+    usage->cp_ns += n * part[PROFILE_PART_CP];
+    usage->ep_ns += n * part[PROFILE_PART_EP];
+    usage->recompute_ns += n * part[PROFILE_PART_RECOMPUTE];
+    usage->blocked_ns += n * (detail->in.compute_ns + detail->out.compute_ns);
+    usage->message_ns += n * (detail->in.ns + detail->out.ns);
+}
+
+/* Fills one rank but for its bubble, which needs the makespan.  Returns the rank's span. */
+static int64_t
+account_rank(const SimProgram *program, const SimTimes *times, int32_t rank, Usage *usage,
+             ReportRank *row)
+{
+    const WorkloadRank *work = &program->workload->ranks[rank];
+    const int64_t first = program->schedule->rank_begin[rank];
+    SimFinish finish;
+
+    sim_finish_rank(program, times, rank, &finish);
+    usage->end_ns = finish.end_ns;
+    usage->dp_blocked_ns = sim_finish_blocked_ns(&finish);
+    usage->optimizer_ns = work->optimizer_ns;
+    row->busy_ns = usage->op_ns + usage->blocked_ns + usage->dp_blocked_ns + usage->optimizer_ns;
+    row->communication_ns = usage->message_ns + usage->tp_ns + usage->cp_ns + usage->ep_ns +
+                            work->dp_reduce_ns + work->dp_gather_ns;
+    row->peak_in_flight = program->in_flight[rank];
+    if (first == program->schedule->rank_begin[rank + 1])
+        return finish.end_ns;
+    return finish.end_ns - sim_times_op(times, program, first).begin_ns;
+}
+
+static void
+account_memory(const SimProgram *program, const SimTimes *times, const SimPeak *peaks,
+               Report *report)
+{
+    for (int32_t rank = 0; rank < program->schedule->n_ranks; rank++) {
+        const int64_t limit = program->workload->ranks[rank].memory_limit_bytes;
+        if (limit > 0 && (report->memory_limit_bytes == 0 || limit < report->memory_limit_bytes))
+            report->memory_limit_bytes = limit;
+        if (peaks == NULL)
+            continue;
+        const SimPeak *peak = &peaks[rank];
+        ReportRank *row = &g_array_index(report->ranks, ReportRank, rank);
+        row->peak_memory_bytes = peak->bytes;
+        if (peak->index >= 0)
+            row->peak_time_ns = sim_times_op(times, program, peak->index).start_ns;
+        memcpy(row->memory_bytes, peak->owner, sizeof row->memory_bytes);
+        report->peak_memory_bytes = MAX(report->peak_memory_bytes, peak->bytes);
+        report->fits = report->fits && (limit <= 0 || peak->bytes <= limit);
+    }
+}
+
+/* Means over ranks; they add up to the iteration but for rounding of doubles. */
+static void
+account_breakdown(const Usage *usages, Report *report)
+{
+    const double n = report->ranks->len;
+    double bubble_s = 0;
+
+    for (guint rank = 0; rank < report->ranks->len; rank++) {
+        const Usage *u = &usages[rank];
+        const int64_t compute_ns = u->op_ns - u->tp_ns - u->cp_ns - u->ep_ns - u->recompute_ns;
+        report->breakdown.compute_s += units_s_from_ns(compute_ns) / n;
+        report->breakdown.tp_s += units_s_from_ns(u->tp_ns) / n;
+        report->breakdown.cp_s += units_s_from_ns(u->cp_ns) / n;
+        report->breakdown.ep_s += units_s_from_ns(u->ep_ns) / n;
+        report->breakdown.recompute_s += units_s_from_ns(u->recompute_ns) / n;
+        report->breakdown.pp_s += units_s_from_ns(u->blocked_ns) / n;
+        report->breakdown.dp_s += units_s_from_ns(u->dp_blocked_ns) / n;
+        report->breakdown.optimizer_s += units_s_from_ns(u->optimizer_ns) / n;
+        bubble_s += units_s_from_ns(g_array_index(report->ranks, ReportRank, rank).bubble_ns);
+    }
+    report->breakdown.bubble_s = bubble_s / n;
+    if (report->iteration_ns > 0)
+        report->bubble_fraction = bubble_s / (n * units_s_from_ns(report->iteration_ns));
+}
+
+/* What needs a model, a device, a price: NaN where it is not known. */
+static void
+account_rates(const Workload *workload, Report *report)
+{
+    const double iteration_s = units_s_from_ns(report->iteration_ns);
+    const double n_devices = (double)workload->n_devices;
+    double device_flops_per_s = 0;
+
+    for (int32_t rank = 0; rank < workload->n_ranks; rank++)
+        device_flops_per_s += workload->ranks[rank].device_flops_per_s / workload->n_ranks;
+    if (iteration_s <= 0)
+        return;
+    if (workload->tokens > 0)
+        report->tokens_per_s = workload->tokens / iteration_s;
+    if (workload->n_devices <= 0)
+        return;
+    if (workload->model_flops > 0) {
+        report->model_flops_per_s_per_device = workload->model_flops / iteration_s / n_devices;
+        if (device_flops_per_s > 0)
+            report->model_flops_utilization_fraction =
+                report->model_flops_per_s_per_device / device_flops_per_s;
+    }
+    if (workload->price_per_device_hour > 0)
+        report->cost_per_iteration =
+            workload->price_per_device_hour * n_devices * iteration_s / 3600;
+    if (workload->power_w_per_device > 0)
+        report->energy_per_iteration_j = workload->power_w_per_device * n_devices * iteration_s;
+}
+
+Report *
+sim_account(const SimProgram *program, const SimTimes *times, const SimPeak *peaks)
+{
+    const int32_t n_ranks = program->schedule->n_ranks;
+    Report *report = report_new(n_ranks);
+    g_autofree Usage *usages = g_new0(Usage, (size_t)n_ranks);
+
+    for (int64_t cost = 0; cost < program->n_costs; cost++)
+        if (program->counts[cost] > 0)
+            add_cost(program, cost, &usages[program->details[cost].rank]);
+    for (int32_t rank = 0; rank < n_ranks; rank++) {
+        ReportRank *row = &g_array_index(report->ranks, ReportRank, rank);
+        const int64_t span_ns = account_rank(program, times, rank, &usages[rank], row);
+        report->span_ns = MAX(report->span_ns, span_ns);
+        report->iteration_ns = MAX(report->iteration_ns, usages[rank].end_ns);
+    }
+    for (int32_t rank = 0; rank < n_ranks; rank++) {
+        ReportRank *row = &g_array_index(report->ranks, ReportRank, rank);
+        row->bubble_ns = report->iteration_ns - row->busy_ns;
+    }
+    account_memory(program, times, peaks, report);
+    account_breakdown(usages, report);
+    account_rates(program->workload, report);
+    return report;
+}

@@ -1,0 +1,36 @@
+/*
+ * simulator/account.h - the Report of a simulated iteration.
+ *
+ * Sums need no times: how often each cost occurs is known from compiling, so O(costs + ranks).
+ *
+ *   busy  = ops + blocking messages + waiting for data-parallel communication + optimizer
+ *   bubble = makespan - busy
+ *   communication = messages in and out, whether they overlap or not, + collectives inside ops
+ *                   (tp, cp, ep) + reduction + gathering
+ *   span = from the begin of the rank's first op to the end of everything it does
+ *
+ * The breakdown splits the mean iteration: pp is time that the compute stream is blocked in
+ * messages, dp time that it is blocked in data-parallel communication, compute what is left of the
+ * ops after tp, cp, ep and recompute (bookkeeping of the executor included).
+ *
+ * memory_limit_bytes is the smallest limit of all ranks that have one; `fits` compares every rank
+ * with its own.
+ *
+ * Internal to simulator/.
+ */
+#ifndef SIMULATOR_ACCOUNT_H
+#define SIMULATOR_ACCOUNT_H
+
+#include "simulator/memory.h"
+
+G_BEGIN_DECLS
+
+/*
+ * @peaks  (nullable) one per rank.
+ * Returns: (owned) the report; never NULL.
+ */
+Report *sim_account(const SimProgram *program, const SimTimes *times, const SimPeak *peaks);
+
+G_END_DECLS
+
+#endif /* SIMULATOR_ACCOUNT_H */

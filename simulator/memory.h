@@ -1,0 +1,45 @@
+/*
+ * simulator/memory.h - every allocation and free of the ops of a SimProgram, exactly.
+ *
+ * On one rank, with the numbers of profiles/workload.h:
+ *   time 0    static_bytes of every owner; they stay
+ *   op start  F: + activation, + kv; every op: + workspace of its kind
+ *   op end    - workspace; B: - activation, - kv; I: - (activation - weight_activation), - kv;
+ *             W: - weight_activation; an I whose unit has no W: as B
+ * So after the last op a rank holds its static bytes again.
+ *
+ * Only the order of a rank's ops decides its peak, not their times: peaks are found in one pass
+ * over the steps, and the time of a peak is looked up after.  The level rises at op starts only, so
+ * the peak is at one of them; of equal peaks the first counts.
+ *
+ * Internal to simulator/.
+ */
+#ifndef SIMULATOR_MEMORY_H
+#define SIMULATOR_MEMORY_H
+
+#include "simulator/program.h"
+
+G_BEGIN_DECLS
+
+typedef struct {
+    int64_t bytes;                 /* all owners together */
+    int64_t index;                 /* of schedule->ops: the op at whose start it is; -1: time 0 */
+    int64_t owner[TRACE_MEMORY_N]; /* sums to bytes */
+} SimPeak;
+
+/*
+ * Fills @peaks (one per rank).  Returns false on SCHEDULE_ERROR_LIMIT: bytes negative or beyond
+ * int64_t.  Cost: O(ops).
+ */
+bool sim_memory_peaks(const SimProgram *program, SimPeak *peaks, GError **error);
+
+/* Number of events that sim_memory_append() adds for all ranks together. */
+int64_t sim_memory_n_events(const SimProgram *program);
+
+/* Appends the TraceMemory events of @rank, in order of time.  Events of 0 bytes are left out. */
+void sim_memory_append(const SimProgram *program, const SimTimes *times, int32_t rank,
+                       GArray *memory);
+
+G_END_DECLS
+
+#endif /* SIMULATOR_MEMORY_H */

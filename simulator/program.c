@@ -1,0 +1,372 @@
+#include "simulator/program.h"
+
+#include <string.h>
+
+/* --- costs --- */
+
+/* The message between @from's stage and the next or last one (@step), priced by @from. */
+static SimMessage
+message_between(const SimProgram *program, const WorkloadOp *from, int32_t rank, int32_t peer,
+                bool forward)
+{
+    SimMessage message = {.peer = peer};
+
+    if (peer < 0 || peer == rank)
+        return message;
+    message.ns = forward ? from->forward_message_ns : from->backward_message_ns;
+    message.bytes = forward ? from->forward_message_bytes : from->backward_message_bytes;
+    message.exists = message.ns > 0 || message.bytes > 0;
+    message.compute_ns = program->workload->blocking_messages ? message.ns : 0;
+    return message;
+}
+
+/* The ranks of the stages before, at and after a place in a chain; -1: there is none. */
+typedef struct {
+    int32_t previous, here, next;
+} Place;
+
+static SimCostDetail
+detail_of(const SimProgram *program, const WorkloadOp *op, const Place *place, int kind)
+{
+    const Workload *workload = program->workload;
+    /* The op of the same class and slice, one stage on. */
+    const ptrdiff_t stage = (ptrdiff_t)workload->n_classes * workload->n_slices;
+    const int64_t time_ns =
+        op->time_ns[kind == SIM_KIND_LONE_INPUT ? SCHEDULE_OP_BACKWARD_INPUT : kind];
+    SimCostDetail detail = {.rank = place->here, .op_ns = time_ns + workload->op_overhead_ns};
+
+    if (kind == SCHEDULE_OP_FORWARD) {
+        const WorkloadOp *from = place->previous < 0 ? NULL : op - stage;
+        detail.in = message_between(program, from, place->here, place->previous, true);
+        detail.out = message_between(program, op, place->here, place->next, true);
+    } else if (kind != SCHEDULE_OP_BACKWARD_WEIGHT) {
+        const WorkloadOp *from = place->next < 0 ? NULL : op + stage;
+        detail.in = message_between(program, from, place->here, place->next, false);
+        detail.out = message_between(program, op, place->here, place->previous, false);
+    }
+    return detail;
+}
+
+static bool
+fail_limit(GError **error, const char *what)
+{
+    g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_LIMIT, "workload: %s", what);
+    return false;
+}
+
+/* Times of @op and what it sends, each in [0, SIM_MAX_NS / 8]: their sums below cannot overflow. */
+static bool
+check_op(const WorkloadOp *op, GError **error)
+{
+    for (int kind = 0; kind < SCHEDULE_OP_N; kind++) {
+        if (op->time_ns[kind] < 0 || op->time_ns[kind] > SIM_MAX_NS / 8)
+            return fail_limit(error, "an op's time is negative or longer than 18 years");
+        for (int part = 0; part < PROFILE_PART_N; part++)
+            if (op->part_ns[kind][part] < 0 || op->part_ns[kind][part] > op->time_ns[kind])
+                return fail_limit(error, "a part of an op's time is negative or longer than all");
+    }
+    if (op->forward_message_ns < 0 || op->forward_message_ns > SIM_MAX_NS / 8 ||
+        op->backward_message_ns < 0 || op->backward_message_ns > SIM_MAX_NS / 8 ||
+        op->forward_message_bytes < 0 || op->backward_message_bytes < 0)
+        return fail_limit(error, "a message is negative or takes longer than 18 years");
+    return true;
+}
+
+static bool
+check_shape(const Schedule *schedule, const Workload *workload, GError **error)
+{
+    const int32_t n_chains = schedule->placement == SCHEDULE_PLACEMENT_BIDIR ? 2 : 1;
+    const struct {
+        const char *name;
+        int32_t have, want;
+    } sizes[] = {
+        {"ranks", workload->n_ranks, schedule->n_ranks},
+        {"stages", workload->n_stages, schedule_n_stages(schedule)},
+        {"slices", workload->n_slices, schedule->n_slices},
+        {"chains of stages", workload->n_chains, n_chains},
+    };
+
+    for (size_t i = 0; i < G_N_ELEMENTS(sizes); i++)
+        if (sizes[i].have != sizes[i].want) {
+            g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_SHAPE,
+                        "the times are for %d %s, the schedule has %d", sizes[i].have,
+                        sizes[i].name, sizes[i].want);
+            return false;
+        }
+    if (workload->n_classes < 1)
+        return fail_limit(error, "there is no class of micro-batches");
+    if (workload->op_overhead_ns < 0 || workload->op_overhead_ns > SIM_MAX_NS / 8)
+        return fail_limit(error, "an op's overhead is negative or longer than 18 years");
+    const int32_t n_microbatches = schedule_chain_microbatches(schedule);
+    for (int32_t m = 0; workload->class_of_microbatch != NULL && m < n_microbatches; m++)
+        if (workload->class_of_microbatch[m] < 0 ||
+            workload->class_of_microbatch[m] >= workload->n_classes) {
+            g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_SHAPE,
+                        "micro-batch %d is of class %d, and there are %d", m,
+                        workload->class_of_microbatch[m], workload->n_classes);
+            return false;
+        }
+    return true;
+}
+
+static bool
+fail_memory(GError **error, int64_t n, const char *what)
+{
+    g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_LIMIT,
+                "no memory for %" G_GINT64_FORMAT " %s", n, what);
+    return false;
+}
+
+/* Fills costs and details of the ops of one stage, from @cost on. */
+static void
+price_stage(SimProgram *program, int32_t chain, int32_t stage, int64_t cost)
+{
+    const Schedule *schedule = program->schedule;
+    const Workload *workload = program->workload;
+    const int64_t end = cost + (int64_t)workload->n_classes * workload->n_slices * SIM_KIND_N;
+    const Place place = {
+        .previous = stage > 0 ? schedule_rank_of_stage(schedule, stage - 1, chain) : -1,
+        .here = schedule_rank_of_stage(schedule, stage, chain),
+        .next = stage + 1 < workload->n_stages ? schedule_rank_of_stage(schedule, stage + 1, chain)
+                                               : -1,
+    };
+
+    for (; cost < end; cost++) {
+        const WorkloadOp *op = sim_program_workload_op(program, cost);
+        const SimCostDetail d = detail_of(program, op, &place, (int)(cost % SIM_KIND_N));
+        program->details[cost] = d;
+        program->costs[cost] = (SimCost){
+            .busy_ns = d.in.compute_ns + d.op_ns + d.out.compute_ns,
+            .lag_ns = workload->blocking_messages ? -d.out.compute_ns : d.out.ns,
+        };
+    }
+}
+
+static bool
+price(SimProgram *program, GError **error)
+{
+    const Workload *w = program->workload;
+    const int64_t per_stage = (int64_t)w->n_classes * w->n_slices;
+    const int64_t n_ops = (int64_t)w->n_chains * w->n_stages * per_stage;
+
+    program->n_costs = n_ops * SIM_KIND_N;
+    if (program->n_costs <= UINT32_MAX) {
+        program->costs = g_try_new(SimCost, (size_t)program->n_costs);
+        program->details = g_try_new(SimCostDetail, (size_t)program->n_costs);
+        program->counts = g_try_new0(int64_t, (size_t)program->n_costs);
+    }
+    if (program->costs == NULL || program->details == NULL || program->counts == NULL)
+        return fail_memory(error, program->n_costs, "different ops");
+    for (int64_t i = 0; i < n_ops; i++)
+        if (!check_op(&w->ops[i], error))
+            return false;
+    for (int32_t chain = 0; chain < w->n_chains; chain++)
+        for (int32_t stage = 0; stage < w->n_stages; stage++)
+            price_stage(program, chain, stage,
+                        ((int64_t)chain * w->n_stages + stage) * per_stage * SIM_KIND_N);
+    return true;
+}
+
+/* --- steps --- */
+
+/* What entering the ops of one rank needs. */
+typedef struct {
+    SimProgram *program;
+    const ScheduleGraph *graph;
+    uint8_t *with_weight; /* (owned) bit per unit: the rank has a W of it */
+    int32_t rank;
+} Compiler;
+
+/* Marks the units that have a W.  Returns whether the rank has an I: only then it matters. */
+static bool
+mark_weights(const Compiler *compiler)
+{
+    const Schedule *schedule = compiler->program->schedule;
+    const int64_t begin = schedule->rank_begin[compiler->rank];
+    const int64_t end = schedule->rank_begin[compiler->rank + 1];
+    bool splits = false;
+
+    for (int64_t i = begin; i < end && !splits; i++)
+        splits = schedule->ops[i].kind == SCHEDULE_OP_BACKWARD_INPUT;
+    if (!splits)
+        return false;
+    memset(compiler->with_weight, 0, (size_t)schedule_n_units(schedule) / 8 + 1);
+    for (int64_t i = begin; i < end; i++)
+        if (schedule->ops[i].kind == SCHEDULE_OP_BACKWARD_WEIGHT) {
+            const int64_t unit = schedule_unit(schedule, schedule->ops[i]);
+            uint8_t *byte = &compiler->with_weight[unit / 8];
+            *byte = (uint8_t)(*byte | 1u << unit % 8);
+        }
+    return true;
+}
+
+static void
+enter_rank(const Compiler *compiler)
+{
+    static const int8_t in_flight_change[SIM_KIND_N] = {1, -1, 0, -1, -1};
+    SimProgram *program = compiler->program;
+    const Schedule *schedule = program->schedule;
+    const Workload *workload = program->workload;
+    const int32_t rank = compiler->rank;
+    const bool splits = mark_weights(compiler);
+    int64_t *last_backward = &program->last_backward[(int64_t)rank * schedule->n_chunks];
+    int64_t in_flight = 0, peak = 0;
+    uint32_t base[SCHEDULE_MAX_CHUNKS];
+
+    for (int32_t chunk = 0; chunk < schedule->n_chunks; chunk++) {
+        const int32_t chain = schedule->placement == SCHEDULE_PLACEMENT_BIDIR ? chunk : 0;
+        const int64_t place =
+            (int64_t)chain * workload->n_stages + schedule_stage(schedule, rank, chunk);
+        base[chunk] = (uint32_t)(place * workload->n_classes * workload->n_slices * SIM_KIND_N);
+        last_backward[chunk] = -1;
+    }
+    const int64_t end = schedule->rank_begin[rank + 1];
+    for (int64_t i = schedule->rank_begin[rank]; i < end; i++) {
+        const ScheduleOp op = schedule->ops[i];
+        uint32_t kind = op.kind, class_ = 0;
+        if (kind == SCHEDULE_OP_BACKWARD_INPUT && splits) {
+            const int64_t unit = schedule_unit(schedule, op);
+            if ((compiler->with_weight[unit / 8] >> unit % 8 & 1) == 0)
+                kind = SIM_KIND_LONE_INPUT;
+        }
+        if (workload->class_of_microbatch != NULL)
+            class_ = (uint32_t)workload->class_of_microbatch[op.microbatch];
+        const uint32_t cost =
+            base[op.chunk] + (class_ * (uint32_t)workload->n_slices + op.slice) * SIM_KIND_N + kind;
+        program->counts[cost]++;
+        in_flight += in_flight_change[kind];
+        peak = MAX(peak, in_flight);
+        if (kind != SCHEDULE_OP_FORWARD)
+            last_backward[op.chunk] = i;
+        const int64_t producer = compiler->graph->producer[i];
+        program->steps[program->step_of[i]] = (SimStep){
+            .producer = producer < 0 ? 0 : program->step_of[producer] + 1,
+            .rank = (uint32_t)rank,
+            .cost = cost,
+        };
+    }
+    program->in_flight[rank] = (int32_t)peak;
+}
+
+/* All that every rank does one after the other stays below SIM_MAX_NS. */
+static bool
+check_sum(const SimProgram *program, GError **error)
+{
+    const Workload *workload = program->workload;
+    int64_t sum = 0;
+
+    for (int64_t cost = 0; cost < program->n_costs; cost++) {
+        int64_t all;
+        if (program->counts[cost] == 0)
+            continue;
+        const SimCostDetail *d = &program->details[cost];
+        if (__builtin_mul_overflow(d->op_ns + d->in.ns + d->out.ns, program->counts[cost], &all) ||
+            __builtin_add_overflow(sum, all, &sum) || sum > SIM_MAX_NS)
+            return fail_limit(error, "the iteration could take longer than 146 years");
+    }
+    for (int32_t rank = 0; rank < workload->n_ranks; rank++) {
+        const WorkloadRank *r = &workload->ranks[rank];
+        if (r->dp_reduce_ns < 0 || r->dp_gather_ns < 0 || r->optimizer_ns < 0 ||
+            r->dp_reduce_bytes < 0 || r->dp_gather_bytes < 0)
+            return fail_limit(error, "a reduction, gathering or optimizer step is negative");
+        if (__builtin_add_overflow(sum, r->dp_reduce_ns, &sum) ||
+            __builtin_add_overflow(sum, r->dp_gather_ns, &sum) ||
+            __builtin_add_overflow(sum, r->optimizer_ns, &sum) || sum > SIM_MAX_NS)
+            return fail_limit(error, "the iteration could take longer than 146 years");
+    }
+    return true;
+}
+
+static bool
+allocate(SimProgram *program, GError **error)
+{
+    const Schedule *schedule = program->schedule;
+    const size_t n = (size_t)program->n_ops;
+
+    program->steps = g_try_new(SimStep, MAX(n, 1));
+    program->step_of = g_try_new(uint32_t, MAX(n, 1));
+    if (program->steps == NULL || program->step_of == NULL)
+        return fail_memory(error, program->n_ops, "ops");
+    program->in_flight = g_new0(int32_t, (size_t)schedule->n_ranks);
+    program->last_backward = g_new(int64_t, (size_t)schedule->n_ranks * (size_t)schedule->n_chunks);
+    return true;
+}
+
+SimProgram *
+sim_program_new(const Schedule *schedule, const ScheduleGraph *graph, const Workload *workload,
+                GError **error)
+{
+    g_return_val_if_fail(schedule != NULL && graph != NULL && workload != NULL, NULL);
+    g_return_val_if_fail(graph->schedule == schedule, NULL);
+    if (!check_shape(schedule, workload, error))
+        return NULL;
+    g_autoptr(SimProgram) program = g_new0(SimProgram, 1);
+    program->schedule = schedule;
+    program->workload = workload;
+    program->n_ops = schedule_n_ops(schedule);
+    if (!price(program, error) || !allocate(program, error))
+        return NULL;
+    for (int64_t step = 0; step < program->n_ops; step++)
+        program->step_of[graph->order[step]] = (uint32_t)step;
+    g_autofree uint8_t *with_weight = g_malloc((size_t)schedule_n_units(schedule) / 8 + 1);
+    for (int32_t rank = 0; rank < schedule->n_ranks; rank++) {
+        const Compiler compiler = {program, graph, with_weight, rank};
+        enter_rank(&compiler);
+    }
+    return check_sum(program, error) ? g_steal_pointer(&program) : NULL;
+}
+
+void
+sim_program_free(SimProgram *program)
+{
+    if (program == NULL)
+        return;
+    g_free(program->steps);
+    g_free(program->step_of);
+    g_free(program->costs);
+    g_free(program->details);
+    g_free(program->counts);
+    g_free(program->in_flight);
+    g_free(program->last_backward);
+    g_free(program);
+}
+
+/* --- sweep --- */
+
+bool
+sim_times_init(SimTimes *times, const SimProgram *program, GError **error)
+{
+    times->ready_ns = g_try_new(int64_t, (size_t)program->n_ops + 1);
+    times->free_ns = g_new0(int64_t, (size_t)program->schedule->n_ranks);
+    return times->ready_ns != NULL || fail_memory(error, program->n_ops, "times");
+}
+
+void
+sim_times_clear(SimTimes *times)
+{
+    g_clear_pointer(&times->ready_ns, g_free);
+    g_clear_pointer(&times->free_ns, g_free);
+}
+
+void
+sim_program_sweep(const SimProgram *program, SimTimes *times)
+{
+    const SimStep *const steps = program->steps;
+    const SimCost *const costs = program->costs;
+    int64_t *const ready = times->ready_ns;
+    int64_t *const free_ns = times->free_ns;
+    const int64_t n = program->n_ops;
+
+    memset(free_ns, 0, sizeof *free_ns * (size_t)program->schedule->n_ranks);
+    ready[0] = 0; /* no message: ready before the rank can be */
+    /* ready[1 .. i] and free_ns hold the times of the first i steps. */
+    for (int64_t i = 0; i < n; i++) {
+        const SimStep step = steps[i];
+        const SimCost cost = costs[step.cost];
+        const int64_t message = ready[step.producer];
+        const int64_t free = free_ns[step.rank];
+        const int64_t next = (message > free ? message : free) + cost.busy_ns;
+        free_ns[step.rank] = next;
+        ready[i + 1] = next + cost.lag_ns;
+    }
+}

@@ -1,0 +1,147 @@
+/*
+ * simulator/program.h - SimProgram: a Schedule and a Workload compiled for the sweep.
+ *
+ * Ops are renumbered in topological order ("steps"), so that one pass over one array computes all
+ * times; what an op costs is an index into a small table, because the ops of one (stage, class,
+ * slice, kind) cost the same.  Internal to simulator/ (simulate.h is the public face).
+ *
+ * The sweep, both kinds of messages in one formula: a step begins when its rank is free and its
+ * message is ready, keeps the compute stream busy for busy_ns, and its own message is ready lag_ns
+ * after that.
+ *
+ *   begin = max(free(rank), ready(producer));  free = begin + busy;  ready = free + lag
+ *   overlapped: busy = op,                   lag = message        (it travels on streams of its
+ * own) blocking:   busy = receive + op + send,  lag = -send          (ready when the op ends)
+ *
+ * An op of time_ns takes time_ns + op_overhead_ns.  The message of F goes to the next stage, that
+ * of B and I to the stage before, unless that stage lies on the same rank.
+ *
+ * Limits: the sum of everything that every rank does stays below SIM_MAX_NS, so no sum of times
+ * overflows.
+ *
+ * Thread-safety: immutable once built.
+ */
+#ifndef SIMULATOR_PROGRAM_H
+#define SIMULATOR_PROGRAM_H
+
+#include "profiles/workload.h"
+#include "schedule/graph.h"
+
+G_BEGIN_DECLS
+
+/* 146 years: half of what int64_t holds. */
+#define SIM_MAX_NS (INT64_MAX / 2)
+
+/* ScheduleOpKind, and an I whose unit has no W: it takes the time of an I and ends the unit. */
+enum {
+    SIM_KIND_LONE_INPUT = SCHEDULE_OP_N,
+    SIM_KIND_N
+};
+
+/* One op in topological order. */
+typedef struct {
+    uint32_t producer; /* 1 + step of the op whose message it needs; 0: none */
+    uint32_t rank;
+    uint32_t cost; /* index into SimProgram.costs */
+} SimStep;
+
+typedef struct {
+    int64_t busy_ns, lag_ns; /* see above */
+} SimCost;
+
+/* A message between ranks; all 0 where there is none. */
+typedef struct {
+    int64_t ns, bytes;
+    int64_t compute_ns; /* of ns: how long it occupies the compute stream; 0 when overlapped */
+    bool exists;        /* a neighbour on another rank, and ns or bytes to send */
+    int32_t peer;       /* the other rank */
+} SimMessage;
+
+/* What SimCost adds up. */
+typedef struct {
+    int64_t op_ns;
+    SimMessage in, out; /* what the op needs, what it sends */
+    int32_t rank;       /* where ops of this cost are */
+} SimCostDetail;
+
+typedef struct {
+    const Schedule *schedule; /* (borrowed) */
+    const Workload *workload; /* (borrowed) */
+    int64_t n_ops;
+    SimStep *steps;         /* (owned) [step] */
+    uint32_t *step_of;      /* (owned) [index into schedule->ops] its step */
+    int64_t n_costs;        /* chains * stages * classes * slices * SIM_KIND_N */
+    SimCost *costs;         /* (owned) [cost] */
+    SimCostDetail *details; /* (owned) [cost] */
+    int64_t *counts;        /* (owned) [cost] number of ops */
+    int32_t *in_flight;     /* (owned) [rank] largest number of units in flight */
+    int64_t *last_backward; /* (owned) [rank * n_chunks + chunk] index of its last op that is no F,
+                               or -1 */
+} SimProgram;
+
+/* When everything happens: filled by a sweep (or by an engine that follows links). */
+typedef struct {
+    int64_t *ready_ns; /* (owned) [1 + step]; [0] is before everything */
+    int64_t *free_ns;  /* (owned) [rank] after its last op */
+} SimTimes;
+
+/*
+ * Compiles.  @graph is of @schedule; both and @workload outlive the program, but for @graph, which
+ * is not kept.
+ * Returns NULL on SCHEDULE_ERROR_SHAPE (@workload is made for another shape) or _LIMIT (times or
+ * bytes negative or beyond int64_t, no memory).  Cost: O(ops + costs).
+ */
+SimProgram *sim_program_new(const Schedule *schedule, const ScheduleGraph *graph,
+                            const Workload *workload, GError **error);
+void sim_program_free(SimProgram *program);
+G_DEFINE_AUTOPTR_CLEANUP_FUNC(SimProgram, sim_program_free)
+
+/* Room for the times of @program.  Returns false on SCHEDULE_ERROR_LIMIT. */
+bool sim_times_init(SimTimes *times, const SimProgram *program, GError **error);
+void sim_times_clear(SimTimes *times);
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(SimTimes, sim_times_clear)
+
+/* Fills @times.  Cost: O(ops), 28 bytes of memory traffic and a few ns each. */
+void sim_program_sweep(const SimProgram *program, SimTimes *times);
+
+/* The WorkloadOp that ops of @cost are priced by. */
+static inline const WorkloadOp *
+sim_program_workload_op(const SimProgram *program, int64_t cost)
+{
+    return &program->workload->ops[cost / SIM_KIND_N];
+}
+
+/* The cost of the op at @index of schedule->ops. */
+static inline uint32_t
+sim_program_cost(const SimProgram *program, int64_t index)
+{
+    return program->steps[program->step_of[index]].cost;
+}
+
+/* When what the op at @index does happens on its compute stream. */
+typedef struct {
+    int64_t begin_ns;         /* of the blocking receive, if there is one */
+    int64_t start_ns, end_ns; /* of the op */
+    int64_t free_ns;          /* after the blocking send, if there is one */
+} SimOpTimes;
+
+static inline SimOpTimes
+sim_times_op(const SimTimes *times, const SimProgram *program, int64_t index)
+{
+    const uint32_t step = program->step_of[index];
+    const uint32_t cost = program->steps[step].cost;
+    const SimCostDetail *detail = &program->details[cost];
+    const int64_t free_ns = times->ready_ns[step + 1] - program->costs[cost].lag_ns;
+    const int64_t begin_ns = free_ns - program->costs[cost].busy_ns;
+
+    return (SimOpTimes){
+        .begin_ns = begin_ns,
+        .start_ns = begin_ns + detail->in.compute_ns,
+        .end_ns = free_ns - detail->out.compute_ns,
+        .free_ns = free_ns,
+    };
+}
+
+G_END_DECLS
+
+#endif /* SIMULATOR_PROGRAM_H */

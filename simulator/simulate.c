@@ -1,0 +1,54 @@
+#include "simulator/simulate.h"
+
+#include "simulator/account.h"
+#include "simulator/events.h"
+
+void
+sim_result_clear(SimResult *result)
+{
+    g_clear_pointer(&result->report, report_free);
+    g_clear_pointer(&result->trace, trace_free);
+}
+
+bool
+sim_run(const Schedule *schedule, const Workload *workload, const SimOptions *options,
+        SimResult *result, GError **error)
+{
+    static const SimOptions plain = {0};
+    g_auto(SimTimes) times = {0};
+    g_autoptr(Trace) trace = NULL;
+    g_autoptr(ScheduleGraph) derived = NULL;
+    g_autofree SimPeak *peaks = NULL;
+
+    g_return_val_if_fail(schedule != NULL && workload != NULL && result != NULL, false);
+    if (options == NULL)
+        options = &plain;
+    if (options->graph == NULL)
+        derived = schedule_graph_new(schedule, error);
+    const ScheduleGraph *graph = options->graph != NULL ? options->graph : derived;
+    if (graph == NULL)
+        return false;
+    g_autoptr(SimProgram) program = sim_program_new(schedule, graph, workload, error);
+    if (program == NULL)
+        return false;
+    if (!options->want_trace)
+        g_clear_pointer(&derived, schedule_graph_free); /* room for the times */
+    if (!sim_times_init(&times, program, error))
+        return false;
+    sim_program_sweep(program, &times);
+    if (options->want_memory) {
+        peaks = g_new(SimPeak, (size_t)schedule->n_ranks);
+        if (!sim_memory_peaks(program, peaks, error))
+            return false;
+    }
+    if (options->want_trace) {
+        trace = sim_events(program, graph, &times, options->want_memory, error);
+        if (trace == NULL)
+            return false;
+    }
+    *result = (SimResult){
+        .report = sim_account(program, &times, peaks),
+        .trace = g_steal_pointer(&trace),
+    };
+    return true;
+}
