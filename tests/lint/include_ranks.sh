@@ -3,7 +3,7 @@
 #   - a folder includes itself and folders of strictly lower rank; siblings never meet
 #   - includes in quotes are written from the root
 #   - a .c includes its own header, where it has one, first
-#   - cJSON is met in base/json*.c only
+#   - cJSON is met in base/json*.c, and their tests, only
 # usage: include_ranks.sh [ROOT]
 set -eu
 cd "${1:-$(dirname "$0")/../..}"
@@ -36,7 +36,7 @@ FNR == 1 {
 /^[ \t]*#[ \t]*include/ {
     line = $0
     sub("^[ \t]*#[ \t]*include[ \t]*", "", line)
-    if (line ~ /^<cjson/ && FILENAME !~ "^base/json[^/]*[.]c$")
+    if (line ~ /^<cjson/ && FILENAME !~ "^(base/|tests/base/test_)json[^/]*[.]c$")
         complain("cJSON is met in base/json*.c only")
     if (line !~ /^"/) {
         if (is_first)
