@@ -109,19 +109,16 @@ read_device(JsonDoc *doc, const JsonValue *object)
     return device;
 }
 
-/* The index of the device called so; 0 after recording an error. */
+/* The index of the device that "device" names; 0 after recording an error. */
 static int64_t
 find_device(JsonDoc *doc, const JsonValue *object, const GArray *devices)
 {
-    const char *name = json_string(doc, object, "device");
+    g_autoptr(GPtrArray) names = g_ptr_array_new();
 
-    for (guint i = 0; i < devices->len; i++) {
-        if (strcmp(g_array_index(devices, ModelDevice, i).name, name) == 0)
-            return i;
-    }
-    json_fail(doc, json_member(doc, object, "device"),
-              "no such name among $.cluster.devices, the kinds of device of this cluster");
-    return 0;
+    for (guint i = 0; i < devices->len; i++)
+        g_ptr_array_add(names, g_array_index(devices, ModelDevice, i).name);
+    g_ptr_array_add(names, NULL);
+    return json_enum(doc, object, "device", (const char *const *)names->pdata);
 }
 
 static void
