@@ -383,21 +383,12 @@ model_cluster_level_between(const ModelCluster *cluster, int64_t rank_a, int64_t
     return cluster->levels->len - 1;
 }
 
-/* Appends nodes, merged with those before them if they are of the same kind and size. */
+/* Appends @n_nodes nodes, if any, of the kind of @nodes but of @n_devices. */
 static void
 append_nodes(GArray *groups, const ModelNodes *nodes, int64_t n_devices, int64_t n_nodes)
 {
-    if (n_nodes == 0)
-        return;
-    if (groups->len > 0) {
-        ModelNodes *before = &g_array_index(groups, ModelNodes, groups->len - 1);
-
-        if (before->device == nodes->device && before->n_devices == n_devices) {
-            before->n_nodes += n_nodes;
-            return;
-        }
-    }
-    g_array_append_vals(groups, &(ModelNodes){nodes->device, n_devices, n_nodes}, 1);
+    if (n_nodes > 0)
+        g_array_append_vals(groups, &(ModelNodes){nodes->device, n_devices, n_nodes}, 1);
 }
 
 ModelCluster *

@@ -472,6 +472,7 @@ test_shapes_are_checked(void)
         {"llama2-13b", 1, 2048, 0, 5, 1, 1, 1.0, "MLP columns"},
         {"mixtral-8x7b", 1, 2048, 0, 1, 1, 4, 1.5, NULL},
         {"mixtral-8x7b", 1, 2048, 0, 1, 1, 3, 1.0, "legal: 1, 2, 4, 8"},
+        {"mixtral-8x7b", 1, 2048, 0, 1, 1, 16, 1.0, "legal: 1, 2, 4, 8"},
         {"llama3-8b", 1, 2048, 0, 1, 1, 2, 1.0, "llama3-8b has no experts"},
         {"deepseek-v3", 1, 4096, 0, 8, 1, 64, 1.0, NULL},
         {"gpt3-1b", 1, 2048, 0, 0, 1, 1, 1.0, "tp 0"},

@@ -178,6 +178,28 @@ test_what_is_left_out_is_said(void)
     }
 }
 
+/* Qwen's files carry a window that is off. */
+static void
+test_a_window_that_is_off_is_not_mentioned(void)
+{
+    g_autofree char *text = sample("qwen2-7b");
+
+    for (int on = 0; on <= 1; on++) {
+        g_auto(GStrv) parts = g_strsplit(text, "\"sliding_window\": 131072", 2);
+        g_autofree char *narrow = g_strjoinv("\"sliding_window\": 4096", parts);
+        g_auto(GStrv) flag_parts = g_strsplit(narrow, "\"use_sliding_window\": false", 2);
+        g_autofree char *changed = g_strjoinv(
+            on ? "\"use_sliding_window\": true" : "\"use_sliding_window\": false", flag_parts);
+        g_autoptr(GPtrArray) warnings = g_ptr_array_new_with_free_func(g_free);
+        g_autoptr(GError) error = NULL;
+        g_autoptr(ModelArch) arch = parse(changed, warnings, &error);
+
+        g_assert_no_error(error);
+        g_assert_cmpuint(g_strv_length(flag_parts), ==, 2);
+        g_assert_cmpuint(warnings->len, ==, on);
+    }
+}
+
 static void
 test_files_are_told_apart_by_content(void)
 {
@@ -297,6 +319,8 @@ main(int argc, char **argv)
     g_test_add_func("/models/huggingface/imports-agree-with-the-built-in-models",
                     test_imports_agree_with_the_built_in_models);
     g_test_add_func("/models/huggingface/what-is-left-out-is-said", test_what_is_left_out_is_said);
+    g_test_add_func("/models/huggingface/a-window-that-is-off-is-not-mentioned",
+                    test_a_window_that_is_off_is_not_mentioned);
     g_test_add_func("/models/huggingface/files-are-told-apart-by-content",
                     test_files_are_told_apart_by_content);
     g_test_add_func("/models/huggingface/nested-text-config-is-read",
