@@ -184,7 +184,7 @@ test_a_window_that_is_off_is_not_mentioned(void)
 {
     g_autofree char *text = sample("qwen2-7b");
 
-    for (int on = 0; on <= 1; on++) {
+    for (guint on = 0; on <= 1; on++) {
         g_auto(GStrv) parts = g_strsplit(text, "\"sliding_window\": 131072", 2);
         g_autofree char *narrow = g_strjoinv("\"sliding_window\": 4096", parts);
         g_auto(GStrv) flag_parts = g_strsplit(narrow, "\"use_sliding_window\": false", 2);
