@@ -94,9 +94,12 @@ test_prefix_and_suffix_must_not_overlap(void)
 
     /* both match the whole path, which is not long enough for the two together */
     for (size_t i = 0; i < n_files; i++) {
-        g_autoptr(GPtrArray) names = embedded_names(files[i].path, files[i].path);
+        g_autoptr(GPtrArray) none = embedded_names(files[i].path, files[i].path);
+        g_autoptr(GPtrArray) empty = embedded_names(files[i].path, "");
 
-        g_assert_cmpuint(names->len, ==, 0);
+        g_assert_cmpuint(none->len, ==, 0);
+        g_assert_cmpuint(empty->len, ==, 1);
+        g_assert_cmpstr(empty->pdata[0], ==, "");
     }
 }
 

@@ -284,6 +284,9 @@ static const struct {
     {read_double_from_0, NULL, "1:1: $.k: missing key"},
     {read_positive, "1e-300", NULL},
     {read_positive, "0", "1:7: $.k: expected a number > 0, got 0"},
+    {read_fraction, "1", NULL}, /* bounds are inclusive */
+    {read_fraction, "0", NULL},
+    {read_fraction, "false", "1:7: $.k: expected a number from 0 to 1, got false"},
     {read_fraction, "1.001", "1:7: $.k: expected a number from 0 to 1, got 1.001"},
     {read_fraction, "\"a\\nb\"", "1:7: $.k: expected a number from 0 to 1, got \"a\\nb\""},
     {read_positive_fraction, "0.0", "1:7: $.k: expected a number > 0 and <= 1, got 0.0"},
@@ -344,6 +347,29 @@ test_places_are_exact(void)
 }
 
 static void
+test_the_deepest_place_has_a_path(void)
+{
+    g_autoptr(GString) text = g_string_new(NULL);
+    g_autoptr(GString) path = g_string_new("1:65: $");
+    g_autoptr(JsonDoc) doc = NULL;
+    const JsonValue *v;
+
+    for (int i = 0; i < JSON_MAX_DEPTH; i++) {
+        g_string_append_c(text, '[');
+        g_string_append(path, "[0]");
+    }
+    g_string_append_c(text, '7');
+    for (int i = 0; i < JSON_MAX_DEPTH; i++)
+        g_string_append_c(text, ']');
+    g_string_append(path, ": expected a string, got 7");
+    doc = parse(text->str);
+    for (v = json_doc_root(doc, NULL, 0); json_is_array(v);)
+        v = json_first(v);
+    json_value_string(doc, v);
+    assert_finishes(doc, path->str);
+}
+
+static void
 test_the_first_error_stays(void)
 {
     g_autoptr(JsonDoc) doc = parse("{\"a\":1,\"b\":2,\"zzzzzz\":3}");
@@ -351,6 +377,7 @@ test_the_first_error_stays(void)
 
     json_int64(doc, root, "b", 5, 9);
     json_string(doc, root, "a");
+    g_assert_cmpint(json_enum_or(doc, root, "a", (const char *const[]){"x", NULL}, 3), ==, 3);
     json_fail(doc, root, "another");
     json_int64(doc, root, "missing", 0, 1);
     json_object_end(doc, root);
@@ -680,6 +707,7 @@ main(int argc, char **argv)
     g_test_add_func("/base/json/messages-say-what-was-expected",
                     test_messages_say_what_was_expected);
     g_test_add_func("/base/json/places-are-exact", test_places_are_exact);
+    g_test_add_func("/base/json/the-deepest-place-has-a-path", test_the_deepest_place_has_a_path);
     g_test_add_func("/base/json/the-first-error-stays", test_the_first_error_stays);
     g_test_add_func("/base/json/callers-report-their-own", test_callers_report_their_own);
     g_test_add_func("/base/json/elements-that-are-no-objects", test_elements_that_are_no_objects);

@@ -159,6 +159,8 @@ test_refuses_numbers(void)
     assert_parses("[1e+]", 5, "x.json:1:5: $[0]: a number needs digits in its exponent");
     assert_parses("1.", 2, "x.json:1:3: $: a number needs digits after the point");
     assert_parses("1e", 2, "x.json:1:3: $: a number needs digits in its exponent");
+    assert_parses("01", 2, "x.json:1:1: $: a number must not begin with 0");
+    assert_parses("0x", 2, "x.json:1:1: $: hexadecimal numbers are not JSON");
     assert_parses("-", 1, "x.json:1:1: $: expected a value, got '-'");
 }
 
@@ -206,6 +208,9 @@ test_nul_bytes_are_seen(void)
     assert_parses("[1]\0", 4, "x.json:1:4: $: expected the end of the file, got byte 0x00");
     assert_parses("[\"a\0b\"]", 7, "x.json:1:4: $[0]: NUL byte in a string");
     assert_parses("[1,\0002]", 6, "x.json:1:4: $[1]: expected a value, got byte 0x00");
+    assert_parses("\0{\0}", 4, "x.json:1:1: $: looks like UTF-16; save it as UTF-8");
+    assert_parses("[\0 \0]\0", 6, "x.json:1:1: $: looks like UTF-16; save it as UTF-8");
+    assert_parses("[\0]]", 4, "x.json:1:2: $[0]: expected a value, got byte 0x00");
     assert_parses("{\0}\0", 4, "x.json:1:1: $: looks like UTF-16; save it as UTF-8");
 }
 
@@ -288,6 +293,23 @@ test_paths_are_cut_in_the_middle(void)
     g_assert_nonnull(strstr(error->message, "$[\"a long key\"][\"a long key\"]"));
     g_assert_nonnull(strstr(error->message, "..."));
     g_assert_true(g_str_has_suffix(error->message, "[\"a long key\"]: expected a value, got 'x'"));
+}
+
+/* The cut moves to whole characters: 40 keys of one 3-byte character, all offsets mod 3. */
+static void
+test_cut_paths_are_utf8(void)
+{
+    static const char *const heads[] = {"{\"\":", "{\"a \":", "{\"ab \":"};
+
+    for (size_t i = 0; i < G_N_ELEMENTS(heads); i++) {
+        g_autofree char *deep = nested("{\"\xe2\x82\xac\xe2\x82\xac\xe2\x82\xac\":", "x", '}', 40);
+        g_autofree char *text = g_strconcat(heads[i], deep, NULL);
+        g_autoptr(GError) error = NULL;
+
+        g_assert_null(json_doc_parse("x.json", text, strlen(text), &error));
+        g_assert_true(g_utf8_validate(error->message, -1, NULL));
+        g_assert_nonnull(strstr(error->message, "..."));
+    }
 }
 
 static void
@@ -443,6 +465,7 @@ main(int argc, char **argv)
     g_test_add_func("/base/json-scan/depth-is-limited", test_depth_is_limited);
     g_test_add_func("/base/json-scan/paths-are-cut-in-the-middle",
                     test_paths_are_cut_in_the_middle);
+    g_test_add_func("/base/json-scan/cut-paths-are-utf8", test_cut_paths_are_utf8);
     g_test_add_func("/base/json-scan/size-is-limited", test_size_is_limited);
     g_test_add_func("/base/json-scan/number-of-values-is-limited",
                     test_number_of_values_is_limited);
