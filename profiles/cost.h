@@ -35,6 +35,7 @@ typedef enum {
     PROFILE_PART_CP,
     PROFILE_PART_EP,
     PROFILE_PART_RECOMPUTE,
+    PROFILE_PART_DP, /* parameters gathered, gradients scattered inside the op: ZeRO 3 */
     PROFILE_PART_N,
 } ProfilePart;
 
@@ -68,6 +69,10 @@ typedef struct {
     int64_t rank;           /* device number: which kind, where in the topology */
     ProfileGroup groups[3]; /* by ModelGroup */
     bool overlap_tp;
+    /* Memory traffic per weight, in bytes, of adding its gradient to what earlier micro-batches
+     * left (beyond the product's own write); 0: nothing to add to. */
+    double accumulate_bytes_per_weight;
+    double host_layer_s; /* host time of the framework per layer, forward and backward together */
 } ProfileQuery;
 
 /*
@@ -83,6 +88,9 @@ ProfileCost profile_cost_recompute(const Profile *profile, const ProfileQuery *q
 /* One collective of @bytes (nccl-tests' size convention) over @group. */
 double profile_cost_collective_s(const Profile *profile, ModelComm comm, int64_t bytes,
                                  const ProfileGroup *group);
+
+/* @bytes from the first rank of @group to all others, as NCCL's pipelined ring broadcast. */
+double profile_cost_broadcast_s(const Profile *profile, int64_t bytes, const ProfileGroup *group);
 
 /* One message between two devices, uncontended except for @n_sharing equal messages that leave the
  * same node at once. */

@@ -3,7 +3,10 @@
  * on it.
  *
  * File "degas-profile": {"format","version","name","cluster":{...models/cluster.h...},
- * "cost":{parameters, all optional},"measured":[...]}.  A built-in cluster is a profile without
+ * "cost"?:{parameters, all optional},
+ * "measured_model"?:{...models/arch.h...},"measured_on"?,"measured_dtype"?,"measured_concurrency"?,
+ * "measured"?:[{"op","pass"?,"batch"?,"tokens"?,"context"?,"tp"?,"n_elements"?,"bytes"?,"n_ranks"?,
+ * "median_s","p10_s"?,"p90_s"?},...]}.  A built-in cluster is a profile without
  * measurements; `degas profile` writes one with them; `degas calibrate` changes its parameters.
  *
  * Measurements win where they have the shape; the model of cost.h fills the rest.
@@ -30,14 +33,18 @@ G_BEGIN_DECLS
     X(attention_forward_fraction, 0.55, 0.01, 1.0, "share of peak, fused attention, forward")      \
     X(attention_backward_fraction, 0.45, 0.01, 1.0, "share of peak, fused attention, backward")    \
     X(memory_fraction, 0.80, 0.05, 1.0, "share of memory bandwidth that streaming kernels reach")  \
-    X(kernel_s, 4e-6, 0.0, 1e-3, "shortest time of a kernel on the device")                        \
+    X(kernel_s, 3e-6, 0.0, 1e-3, "ramp-up and drain of one kernel on the device")                  \
     X(host_kernel_s, 8e-6, 0.0, 1e-2, "host time to issue one kernel")                             \
-    X(host_layer_s, 0.0, 0.0, 1e-1, "host time per layer and pass beyond its kernels")             \
-    X(link_fraction, 0.80, 0.05, 1.0, "share of a link's rate that collectives reach")             \
-    X(p2p_fraction, 0.80, 0.05, 1.0, "share of a link's rate that a single message reaches")       \
+    X(host_layer_s, 0.0, 0.0, 1e-1, "host time per layer, both passes, beyond the framework's")    \
+    X(link_fraction, 0.80, 0.05, 1.0, "share of a link's rate in a node that collectives reach")   \
+    X(network_fraction, 0.85, 0.05, 1.0, "share of the rate between nodes, collectives")           \
+    X(p2p_fraction, 0.80, 0.05, 1.0, "share of a link's rate in a node that one message reaches")  \
+    X(network_p2p_fraction, 0.80, 0.05, 1.0, "share of the rate between nodes, one message")       \
     X(collective_s, 15e-6, 0.0, 1e-2, "launch and synchronisation of one collective")              \
     X(p2p_s, 10e-6, 0.0, 1e-2, "launch and synchronisation of one message")                        \
     X(interference_fraction, 0.0, 0.0, 1.0, "slowdown of compute while communication overlaps it") \
+    X(offload_bytes_per_s, 12e9, 1e6, 1e13, "device to host memory, one direction")                \
+    X(nvme_bytes_per_s, 3e9, 1e6, 1e13, "host to NVMe, one direction, per device")                 \
     X(context_bytes, 0.6e9, 0.0, 1e10, "memory of driver context and libraries")                   \
     X(allocator_fraction, 0.02, 0.0, 0.5, "memory lost to fragmentation, of what is allocated")
 
@@ -94,6 +101,22 @@ typedef struct {
     GArray *measurements;         /* of ProfileMeasurement, sorted by all keys */
 } Profile;
 
+/* Returns: (owned) GPtrArray of (owned) names of the built-in clusters, sorted. */
+GPtrArray *profile_builtin_names(void);
+
+/* "gemm_fraction", ..., in the order of ProfileParameters, whose members are all doubles. */
+#define X(name, value, min, max, what) +1
+enum {
+    PROFILE_PARAMETERS_N = 0 PROFILE_PARAMETERS(X)
+};
+#undef X
+typedef struct {
+    const char *name;
+    double value, min, max; /* default and bounds */
+    const char *what;
+} ProfileParameterInfo;
+extern const ProfileParameterInfo profile_parameter_info[PROFILE_PARAMETERS_N];
+
 /* A profile around (taken) @cluster with default parameters and no measurements. */
 Profile *profile_new(const char *name, ModelCluster *cluster);
 void profile_free(Profile *profile);
@@ -104,6 +127,11 @@ Profile *profile_copy(const Profile *profile);
  * an unknown name suggests the nearest built-in.  "local-cpu" without a measured file describes
  * this machine by what the system tells about it (cores, memory) and modelled rates. */
 Profile *profile_load(const char *name_or_path, GError **error);
+/* Returns: (owned) the text of "local-cpu": one device per core that this process may run on, equal
+ * shares of memory, peak rates from the instruction sets of the processor (local_cpu.c). */
+char *profile_describe_local_cpu(void);
+
+/* Never NULL; errors are recorded in @doc. */
 Profile *profile_read(JsonDoc *doc, const JsonValue *object);
 void profile_write(JsonWriter *writer, const char *key, const Profile *profile);
 

@@ -1,0 +1,264 @@
+#include "profiles/cost.h"
+
+#include <math.h>
+
+/* --- measured rows --- */
+
+/*
+ * Rows of @op over @n_ranks, piecewise linear in bytes: constant below the first (latency), along
+ * the last segment, or proportional after a single row, above the last.  False without rows.
+ */
+static bool
+measured_s(const Profile *profile, ProfileOp op, int64_t n_ranks, int64_t bytes, double *seconds)
+{
+    const ProfileMeasurement *below = NULL, *above = NULL, *before = NULL;
+
+    /* Rows are sorted by bytes among equal (op, n_ranks); below and before are the last two rows
+     * with at most @bytes, above the first with more. */
+    for (guint i = 0; i < profile->measurements->len; i++) {
+        const ProfileMeasurement *row =
+            &g_array_index(profile->measurements, ProfileMeasurement, i);
+
+        if (row->op != op || row->n_ranks != n_ranks)
+            continue;
+        if (row->bytes > bytes) {
+            above = row;
+            break;
+        }
+        before = below;
+        below = row;
+    }
+    if (below == NULL && above == NULL)
+        return false;
+    if (below == NULL) {
+        *seconds = above->median_s;
+        return true;
+    }
+    if (above == NULL && before != NULL) {
+        above = below;
+        below = before;
+    }
+    if (above == NULL) {
+        *seconds = below->bytes > 0 && bytes > below->bytes
+                       ? below->median_s * ((double)bytes / (double)below->bytes)
+                       : below->median_s;
+        return true;
+    }
+    *seconds = below->median_s +
+               (above->median_s - below->median_s) *
+                   ((double)(bytes - below->bytes) / (double)(above->bytes - below->bytes));
+    /* Noise may let the last segment fall. */
+    *seconds = fmax(*seconds, bytes >= above->bytes ? above->median_s : 0.0);
+    return true;
+}
+
+/* --- topology --- */
+
+static const ModelLevel *
+level_at(const ModelCluster *cluster, size_t i)
+{
+    return &g_array_index(cluster->levels, ModelLevel, i);
+}
+
+/* Devices of the node that holds @rank. */
+static int64_t
+node_devices(const ModelCluster *cluster, int64_t rank)
+{
+    int64_t first = 0, n = 1;
+
+    for (guint i = 0; i < cluster->nodes->len; i++) {
+        const ModelNodes *nodes = &g_array_index(cluster->nodes, ModelNodes, i);
+
+        n = nodes->n_devices;
+        first += nodes->n_devices * nodes->n_nodes;
+        if (rank < first)
+            break;
+    }
+    return n;
+}
+
+/* Level 0 is inside a node whatever its size; others are between nodes when they hold more devices
+ * than one. */
+static bool
+is_network(const ModelCluster *cluster, size_t level, int64_t rank)
+{
+    int64_t group = level_at(cluster, level)->group_devices;
+
+    return level > 0 && (group == 0 || group > node_devices(cluster, rank));
+}
+
+/* How a group lies on the topology. */
+typedef struct {
+    int64_t n;                /* ranks */
+    int64_t n_inner;          /* of which in one group of the level below; 1 at level 0 */
+    double bytes_per_s;       /* rate at which every rank of a ring can send at once */
+    double leave_bytes_per_s; /* one rank's rate out of its inner group, when all send at once */
+    double inner_bytes_per_s; /* one rank's rate inside it */
+    double latency_s, inner_latency_s;
+} Placement;
+
+/*
+ * All groups of one kind communicate at once, since all ranks run the same program: a node's
+ * adapters, shared_bytes_per_s, serve its D devices, and a ring with g ranks in the node gets the
+ * share g / D of them (cost-model.md 3.2).
+ */
+static Placement
+place(const Profile *profile, const ProfileGroup *group)
+{
+    const ModelCluster *cluster = profile->cluster;
+    int64_t last = group->first + (group->n - 1) * group->stride;
+    size_t level = model_cluster_level_between(cluster, group->first, last);
+    const ModelLevel *outer = level_at(cluster, level);
+    bool network = is_network(cluster, level, group->first);
+    double fraction =
+        network ? profile->parameters.network_fraction : profile->parameters.link_fraction;
+    Placement place = {
+        .n = group->n,
+        .n_inner = 1,
+        .bytes_per_s = fraction * outer->bytes_per_s,
+        .leave_bytes_per_s = fraction * outer->bytes_per_s,
+        .inner_bytes_per_s = fraction * outer->bytes_per_s,
+        .latency_s = outer->latency_s,
+        .inner_latency_s = outer->latency_s,
+    };
+
+    if (level > 0) {
+        const ModelLevel *inner = level_at(cluster, level - 1);
+        int64_t devices = inner->group_devices;
+
+        if (network && (devices == 0 || devices > node_devices(cluster, group->first)))
+            devices = node_devices(cluster, group->first);
+        devices = MAX(devices, 1);
+        place.n_inner = CLAMP(devices / group->stride, 1, group->n);
+        place.inner_latency_s = inner->latency_s;
+        place.inner_bytes_per_s = profile->parameters.link_fraction * inner->bytes_per_s;
+        if (network || outer->shared_bytes_per_s > 0.0) {
+            double per_device = outer->bytes_per_s;
+
+            if (outer->shared_bytes_per_s > 0.0)
+                per_device = fmin(per_device, outer->shared_bytes_per_s / (double)devices);
+            place.leave_bytes_per_s = fraction * per_device;
+            place.bytes_per_s = place.leave_bytes_per_s * (double)place.n_inner;
+            if (outer->shared_bytes_per_s > 0.0)
+                place.bytes_per_s = fmin(place.bytes_per_s, fraction * outer->shared_bytes_per_s);
+            if (place.n_inner > 1)
+                place.bytes_per_s = fmin(place.bytes_per_s, place.inner_bytes_per_s);
+        }
+    }
+    return place;
+}
+
+/* --- algorithms --- */
+
+/* Messages that follow one another round a ring of all ranks: one per rank and step, most of them
+ * inside the inner groups. */
+static double
+ring_latency_s(const Placement *place)
+{
+    double n_outer = ceil((double)place->n / (double)place->n_inner);
+
+    if (place->n_inner == 1)
+        return ((double)place->n - 1.0) * place->latency_s;
+    return ((double)place->n - n_outer) * place->inner_latency_s + n_outer * place->latency_s;
+}
+
+/* Up or down a tree over inner groups, with a chain inside each  [NCCL's double binary tree]. */
+static double
+tree_latency_s(const Placement *place)
+{
+    double n_outer = ceil((double)place->n / (double)place->n_inner);
+
+    return ceil(log2(fmax(n_outer, 1.0))) * place->latency_s +
+           (double)(place->n_inner - 1) * place->inner_latency_s;
+}
+
+/* Every rank sends its share of @bytes to every other: what leaves the inner group and what stays
+ * travel at once. */
+static double
+all_to_all_s(const Placement *place, double bytes)
+{
+    double n = (double)place->n, inner = (double)place->n_inner;
+    double leaving = bytes * (n - inner) / n / place->leave_bytes_per_s;
+    double staying = bytes * (inner - 1.0) / n / place->inner_bytes_per_s;
+
+    if (place->n_inner == 1)
+        leaving = bytes * (n - 1.0) / n / place->leave_bytes_per_s;
+    return place->latency_s + fmax(leaving, staying);
+}
+
+double
+profile_cost_collective_s(const Profile *profile, ModelComm comm, int64_t bytes,
+                          const ProfileGroup *group)
+{
+    Placement where;
+    double share, ring_s, tree_s;
+
+    g_return_val_if_fail(profile != NULL && group != NULL && group->n >= 1, 0.0);
+    g_return_val_if_fail(bytes >= 0 && group->stride >= 1 && group->first >= 0, 0.0);
+
+    if (group->n == 1 || comm == MODEL_COMM_NONE)
+        return 0.0;
+    if (comm == MODEL_COMM_ALL_REDUCE &&
+        measured_s(profile, PROFILE_OP_ALL_REDUCE, group->n, bytes, &ring_s))
+        return ring_s;
+    where = place(profile, group);
+    /* The part of the buffer that a rank sends in one half of a ring all-reduce
+     * [Patarasuk and Yuan 2009]. */
+    share = ((double)where.n - 1.0) / (double)where.n * (double)bytes / where.bytes_per_s;
+    switch (comm) {
+    case MODEL_COMM_ALL_REDUCE:
+        ring_s = 2.0 * (ring_latency_s(&where) + share);
+        tree_s = 2.0 * (tree_latency_s(&where) + (double)bytes / where.bytes_per_s);
+        return profile->parameters.collective_s + fmin(ring_s, tree_s);
+    case MODEL_COMM_ALL_GATHER:
+    case MODEL_COMM_REDUCE_SCATTER:
+        return profile->parameters.collective_s + ring_latency_s(&where) + share;
+    case MODEL_COMM_ALL_TO_ALL:
+        return profile->parameters.collective_s + all_to_all_s(&where, (double)bytes);
+    case MODEL_COMM_RING_EXCHANGE:
+        return profile->parameters.collective_s + ring_latency_s(&where) + share;
+    case MODEL_COMM_NONE:
+        break;
+    }
+    g_return_val_if_reached(0.0);
+}
+
+double
+profile_cost_broadcast_s(const Profile *profile, int64_t bytes, const ProfileGroup *group)
+{
+    Placement where;
+
+    g_return_val_if_fail(profile != NULL && group != NULL && group->n >= 1 && bytes >= 0, 0.0);
+
+    if (group->n == 1)
+        return 0.0;
+    where = place(profile, group);
+    return profile->parameters.collective_s + ring_latency_s(&where) +
+           (double)bytes / where.bytes_per_s;
+}
+
+double
+profile_cost_p2p_s(const Profile *profile, int64_t bytes, int64_t rank_a, int64_t rank_b,
+                   int64_t n_sharing)
+{
+    const ModelCluster *cluster;
+    const ModelLevel *level;
+    size_t i;
+    double rate, seconds;
+
+    g_return_val_if_fail(profile != NULL && bytes >= 0 && n_sharing >= 1, 0.0);
+
+    cluster = profile->cluster;
+    if (rank_a == rank_b)
+        return 0.0;
+    if (measured_s(profile, PROFILE_OP_P2P, 2, bytes, &seconds))
+        return seconds;
+    i = model_cluster_level_between(cluster, rank_a, rank_b);
+    level = level_at(cluster, i);
+    rate = level->bytes_per_s;
+    if (level->shared_bytes_per_s > 0.0)
+        rate = fmin(rate, level->shared_bytes_per_s / (double)n_sharing);
+    rate *= is_network(cluster, i, rank_a) ? profile->parameters.network_p2p_fraction
+                                           : profile->parameters.p2p_fraction;
+    return profile->parameters.p2p_s + level->latency_s + (double)bytes / rate;
+}

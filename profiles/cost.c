@@ -1,0 +1,433 @@
+#include "profiles/cost.h"
+
+#include "profiles/measured.h"
+
+#include <math.h>
+
+const char *const profile_source_names[] = {"modelled", "interpolated", "measured", NULL};
+
+double
+profile_cost_s(const ProfileCost *cost)
+{
+    double device_s = 0.0;
+
+    for (int i = 0; i < PROFILE_PART_N; i++)
+        device_s += cost->part_s[i];
+    return fmax(device_s, cost->host_s);
+}
+
+/* --- rates --- */
+
+/* The peak of @dtype, or of the nearest wider format that the device computes in. */
+static double
+peak_flops_per_s(const ModelDevice *device, Dtype dtype)
+{
+    static const Dtype wider[DTYPE_N] = {
+        [DTYPE_FP8] = DTYPE_BF16,  [DTYPE_BF16] = DTYPE_FP16, [DTYPE_FP16] = DTYPE_TF32,
+        [DTYPE_TF32] = DTYPE_FP32, [DTYPE_FP32] = DTYPE_FP32,
+    };
+
+    while (device->flops_per_s[dtype] <= 0.0 && wider[dtype] != dtype)
+        dtype = wider[dtype];
+    return device->flops_per_s[dtype] > 0.0 ? device->flops_per_s[dtype]
+                                            : device->vector_flops_per_s;
+}
+
+static double
+memory_s(const Profile *profile, const ModelDevice *device, double bytes)
+{
+    return bytes / (profile->parameters.memory_fraction * device->memory_bytes_per_s);
+}
+
+static double
+n_multiprocessors(const ModelDevice *device)
+{
+    return device->n_multiprocessors > 0 ? (double)device->n_multiprocessors : 1.0;
+}
+
+/* --- products --- */
+
+/* C[m,n] = A[m,k] B[k,n], @count times. */
+typedef struct {
+    double count, m, n, k;
+} Product;
+
+/* Smaller tiles fill the device better and load each operand more often: fewer operations per byte
+ * read from the L2 cache.  Shares of the largest tile's rate as in NVIDIA's matrix multiplication
+ * guide, figure 3: 256x128 against 128x128 and 64x64 (cost-model.md 2.1). */
+static const struct {
+    double m, n, fraction;
+} tiles[] = {
+    {1.0, 1.0, 1.00},
+    {1.0, 0.5, 0.90},
+    {0.5, 1.0, 0.90},
+    {0.5, 0.5, 0.75},
+};
+/* Into how many parts the inner dimension may be cut. */
+static const double splits[] = {1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0};
+
+/*
+ * The best of the tiles and splits: waves * time of one tile (cost-model.md 2.1).  A tile's time
+ * has a constant share, k_half: filling its pipeline and writing the result.
+ */
+static double
+product_s(const Profile *profile, const ModelDevice *device, Dtype dtype, const Product *product)
+{
+    const ProfileParameters *p = &profile->parameters;
+    double n_sm = n_multiprocessors(device);
+    double rate = p->gemm_fraction * peak_flops_per_s(device, dtype) / n_sm; /* of one of them */
+    double best = INFINITY;
+
+    for (size_t i = 0; i < G_N_ELEMENTS(tiles); i++) {
+        double m = fmax(1.0, p->gemm_tile_m * tiles[i].m);
+        double n = fmax(1.0, p->gemm_tile_n * tiles[i].n);
+        double n_tiles = product->count * ceil(product->m / m) * ceil(product->n / n);
+
+        for (size_t j = 0; j < G_N_ELEMENTS(splits); j++) {
+            double split = splits[j];
+            double waves = ceil(n_tiles * split / n_sm);
+            double k = product->k / split + p->gemm_k_half;
+            double seconds = waves * (2.0 * m * n * k / (rate * tiles[i].fraction));
+
+            /* Partial results in fp32 are written and read again. */
+            if (split > 1.0)
+                seconds += memory_s(profile, device,
+                                    8.0 * split * product->count * product->m * product->n);
+            best = fmin(best, seconds);
+        }
+    }
+    return best;
+}
+
+static double
+gemm_s(const Profile *profile, const ModelDevice *device, Dtype dtype, const Product *product,
+       double bytes)
+{
+    return fmax(product_s(profile, device, dtype, product), memory_s(profile, device, bytes));
+}
+
+/* The forward product, the input gradient's dA = dC B' and the weight gradient's dB = A' dC.
+ * Activations' traffic is halved between the two backward products. */
+static double
+gemm_pass_s(const Profile *profile, const ModelDevice *device, const ModelOp *op, ProfilePass pass,
+            Dtype dtype)
+{
+    double count = (double)op->count, m = (double)op->m, n = (double)op->n, k = (double)op->k;
+    const Product forward = {count, m, n, k}, input = {count, m, k, n}, weight = {count, k, n, m};
+    double weight_bytes = (double)op->weight_bytes;
+    double half_bytes = (double)op->backward_bytes / 2.0 + weight_bytes;
+    double seconds = 0.0;
+
+    if (pass == PROFILE_PASS_FORWARD)
+        return gemm_s(profile, device, dtype, &forward, (double)op->forward_bytes + weight_bytes);
+    if (pass != PROFILE_PASS_BACKWARD_WEIGHT)
+        seconds += gemm_s(profile, device, dtype, &input, half_bytes);
+    if (pass != PROFILE_PASS_BACKWARD_INPUT)
+        seconds += gemm_s(profile, device, dtype, &weight, half_bytes);
+    return seconds;
+}
+
+/* --- attention --- */
+
+/* Query rows of one block of a fused kernel  [2307.08691: 128 at head size 64 and 128]. */
+#define FUSED_BLOCK_ROWS 128.0
+/* Backward of a fused kernel computes the scores again: five products against two. */
+#define FUSED_BACKWARD_PRODUCTS 2.5
+
+static double
+fused_attention_s(const Profile *profile, const ModelDevice *device, const ModelOp *op,
+                  bool backward, Dtype dtype)
+{
+    const ProfileParameters *p = &profile->parameters;
+    double fraction = backward ? p->attention_backward_fraction : p->attention_forward_fraction;
+    double flops =
+        op->forward_flops * op->causal_fraction * (backward ? FUSED_BACKWARD_PRODUCTS : 1.0);
+    /* Backward is split over keys, forward over queries. */
+    double rows = backward ? (double)op->n : (double)op->m;
+    double blocks = (double)op->count * ceil(rows / FUSED_BLOCK_ROWS);
+    double n_sm = n_multiprocessors(device);
+    double filled = blocks / (n_sm * ceil(blocks / n_sm));
+    double bytes = (double)(backward ? op->backward_bytes : op->forward_bytes);
+
+    return fmax(flops / (fraction * filled * peak_flops_per_s(device, dtype)),
+                memory_s(profile, device, bytes));
+}
+
+/*
+ * Two batched products forward, four backward, over all m n scores, and the softmax between them.
+ * Of the passes over the scores that op->forward_bytes counts, one per product belongs to the
+ * products (which overlap them with computing), the rest to the kernels between (cost-model.md
+ * 2.2).
+ */
+static double
+unfused_attention_s(const Profile *profile, const ModelDevice *device, const ModelOp *op,
+                    bool backward, Dtype dtype)
+{
+    double count = (double)op->count, m = (double)op->m, n = (double)op->n, k = (double)op->k;
+    double scores_bytes = count * m * n * (double)dtype_bytes(dtype);
+    const Product to_scores = {count, m, n, k}, from_scores = {count, m, k, n};
+    const Product from_scores_transposed = {count, n, k, m};
+    double products, passes, bytes;
+
+    if (backward) {
+        products = product_s(profile, device, dtype, &to_scores) +
+                   product_s(profile, device, dtype, &from_scores) +
+                   2.0 * product_s(profile, device, dtype, &from_scores_transposed);
+        passes = 4.0 * scores_bytes;
+        bytes = (double)op->backward_bytes;
+    } else {
+        products = product_s(profile, device, dtype, &to_scores) +
+                   product_s(profile, device, dtype, &from_scores);
+        passes = 2.0 * scores_bytes;
+        bytes = (double)op->forward_bytes;
+    }
+    passes = fmin(passes, bytes);
+    return fmax(products, memory_s(profile, device, passes)) +
+           memory_s(profile, device, bytes - passes);
+}
+
+/* --- one op --- */
+
+static ProfilePart
+part_of_group(ModelGroup group)
+{
+    switch (group) {
+    case MODEL_GROUP_TP:
+        return PROFILE_PART_TP;
+    case MODEL_GROUP_CP:
+        return PROFILE_PART_CP;
+    case MODEL_GROUP_EP:
+        return PROFILE_PART_EP;
+    }
+    g_return_val_if_reached(PROFILE_PART_TP);
+}
+
+/* Launches of @pass.  A GEMM's backward has two products, each with half of the launches; other
+ * ops have no weight gradient worth a time of its own. */
+static double
+n_kernels(const ModelOp *op, ProfilePass pass)
+{
+    double backward = (double)op->n_kernels_backward;
+    bool is_gemm = op->kind == MODEL_OP_GEMM;
+
+    switch (pass) {
+    case PROFILE_PASS_FORWARD:
+        return (double)op->n_kernels_forward;
+    case PROFILE_PASS_BACKWARD:
+        return backward;
+    case PROFILE_PASS_BACKWARD_INPUT:
+        return is_gemm ? backward / 2.0 : backward;
+    case PROFILE_PASS_BACKWARD_WEIGHT:
+        return is_gemm ? backward / 2.0 : 0.0;
+    case PROFILE_PASS_N:
+        break;
+    }
+    g_return_val_if_reached(0.0);
+}
+
+ProfileCost
+profile_cost_op(const Profile *profile, const ModelDevice *device, const ModelOp *op,
+                ProfilePass pass, Dtype dtype, const ProfileGroup *groups)
+{
+    ProfileCost cost = {.source = PROFILE_SOURCE_MODELLED};
+    bool backward = pass != PROFILE_PASS_FORWARD;
+    double kernels, seconds = 0.0;
+
+    g_return_val_if_fail(profile != NULL && device != NULL && op != NULL, cost);
+    g_return_val_if_fail(pass < PROFILE_PASS_N, cost);
+
+    kernels = n_kernels(op, pass);
+    cost.host_s = kernels * profile->parameters.host_kernel_s;
+    if (pass == PROFILE_PASS_BACKWARD_WEIGHT && op->kind != MODEL_OP_GEMM)
+        return cost;
+    if (op->kind == MODEL_OP_COLLECTIVE) {
+        ModelComm comm = backward ? op->backward_comm : op->forward_comm;
+
+        if (comm != MODEL_COMM_NONE && groups != NULL)
+            cost.part_s[part_of_group(op->group)] =
+                profile_cost_collective_s(profile, comm, op->comm_bytes, &groups[op->group]);
+        return cost;
+    }
+    switch (op->kind) {
+    case MODEL_OP_GEMM:
+        seconds = gemm_pass_s(profile, device, op, pass, dtype);
+        break;
+    case MODEL_OP_ATTENTION:
+        /* A fused kernel is one launch by definition; the unfused form has several. */
+        seconds = op->n_kernels_forward == 1
+                      ? fused_attention_s(profile, device, op, backward, dtype)
+                      : unfused_attention_s(profile, device, op, backward, dtype);
+        break;
+    case MODEL_OP_MEMORY:
+        seconds =
+            memory_s(profile, device, (double)(backward ? op->backward_bytes : op->forward_bytes));
+        break;
+    case MODEL_OP_COLLECTIVE:
+        break;
+    }
+    cost.part_s[PROFILE_PART_COMPUTE] = seconds + kernels * profile->parameters.kernel_s;
+    return cost;
+}
+
+/* --- one part --- */
+
+static const ModelDevice *
+query_device(const Profile *profile, const ProfileQuery *query)
+{
+    return model_cluster_device(profile->cluster, query->rank);
+}
+
+static void
+add_cost(ProfileCost *sum, const ProfileCost *cost)
+{
+    for (int i = 0; i < PROFILE_PART_N; i++)
+        sum->part_s[i] += cost->part_s[i];
+    sum->host_s += cost->host_s;
+}
+
+/* K and V travel while the scores of what has arrived are computed  [ring attention, 2310.01889]:
+ * only what is longer than the attention of all but the first share stays visible. */
+static void
+hide_ring(ProfileCost *cost, double ring_s, double attention_s, int64_t cp)
+{
+    double hidden = fmin(ring_s, attention_s * ((double)cp - 1.0) / (double)cp);
+
+    cost->part_s[PROFILE_PART_CP] -= hidden;
+}
+
+/* Tensor-parallel communication behind computing: what is longer stays visible, and computing slows
+ * down meanwhile. */
+static void
+hide_tp(const Profile *profile, ProfileCost *cost)
+{
+    double hidden = fmin(cost->part_s[PROFILE_PART_TP], cost->part_s[PROFILE_PART_COMPUTE]);
+
+    cost->part_s[PROFILE_PART_TP] -= hidden;
+    cost->part_s[PROFILE_PART_COMPUTE] += profile->parameters.interference_fraction * hidden;
+}
+
+/* Forward has a third of the framework's host time, backward two thirds: it issues two kernels for
+ * each of the forward's. */
+static double
+host_layer_s(const Profile *profile, const ProfileQuery *query, ProfilePass pass)
+{
+    double both = query->host_layer_s + profile->parameters.host_layer_s;
+
+    if (query->part != MODEL_PART_LAYER)
+        return 0.0;
+    return both / 3.0 * (pass == PROFILE_PASS_BACKWARD ? 2.0 : 1.0);
+}
+
+/* Adding the gradients of this pass to what earlier passes left: one kernel per weight. */
+static double
+accumulate_s(const Profile *profile, const ModelDevice *device, const ProfileQuery *query,
+             const ModelOp *ops, size_t n_ops)
+{
+    double element_bytes = (double)dtype_bytes(query->shape.dtype);
+    double n_weights = 0.0, n_tensors = 0.0;
+
+    if (query->accumulate_bytes_per_weight <= 0.0)
+        return 0.0;
+    for (size_t i = 0; i < n_ops; i++) {
+        n_weights += (double)ops[i].weight_bytes / element_bytes;
+        n_tensors += ops[i].weight_bytes > 0;
+    }
+    return memory_s(profile, device, n_weights * query->accumulate_bytes_per_weight) +
+           n_tensors * profile->parameters.kernel_s;
+}
+
+static ProfileCost
+modelled_part(const Profile *profile, const ProfileQuery *query, ProfilePass pass)
+{
+    const ModelDevice *device = query_device(profile, query);
+    ModelOp ops[MODEL_MAX_OPS];
+    size_t n_ops = model_ops(query->arch, query->part, query->layer, &query->shape, ops);
+    ProfileCost sum = {.source = PROFILE_SOURCE_MODELLED};
+    double ring_s = 0.0, attention_s = 0.0;
+
+    if (n_ops == 0)
+        return sum;
+    for (size_t i = 0; i < n_ops; i++) {
+        ProfileCost cost =
+            profile_cost_op(profile, device, &ops[i], pass, query->shape.dtype, query->groups);
+
+        add_cost(&sum, &cost);
+        if (ops[i].kind == MODEL_OP_ATTENTION)
+            attention_s += cost.part_s[PROFILE_PART_COMPUTE];
+        ring_s += cost.part_s[PROFILE_PART_CP];
+    }
+    if (pass == PROFILE_PASS_BACKWARD || pass == PROFILE_PASS_BACKWARD_WEIGHT)
+        sum.part_s[PROFILE_PART_COMPUTE] += accumulate_s(profile, device, query, ops, n_ops);
+    if (ring_s > 0.0)
+        hide_ring(&sum, ring_s, attention_s, query->shape.cp);
+    if (query->overlap_tp)
+        hide_tp(profile, &sum);
+    sum.host_s += host_layer_s(profile, query, pass);
+    return sum;
+}
+
+ProfileCost
+profile_cost_part(const Profile *profile, const ProfileQuery *query, ProfilePass pass)
+{
+    ProfileCost cost = {.source = PROFILE_SOURCE_MODELLED};
+
+    g_return_val_if_fail(profile != NULL && query != NULL && pass < PROFILE_PASS_N, cost);
+
+    if (query->arch->vocab == 0 && query->part != MODEL_PART_LAYER)
+        return cost;
+    cost = modelled_part(profile, query, pass);
+    profile_measured_part(profile, query, pass, &cost);
+    return cost;
+}
+
+ProfileCost
+profile_cost_recompute(const Profile *profile, const ProfileQuery *query, bool full)
+{
+    const ModelDevice *device;
+    ModelOp ops[MODEL_MAX_OPS];
+    ProfileCost sum = {.source = PROFILE_SOURCE_MODELLED};
+    size_t n_ops;
+
+    g_return_val_if_fail(profile != NULL && query != NULL, sum);
+
+    if (full) {
+        ProfileCost forward = profile_cost_part(profile, query, PROFILE_PASS_FORWARD);
+
+        sum.source = forward.source;
+        sum.host_s = forward.host_s;
+        for (int i = 0; i < PROFILE_PART_N; i++)
+            sum.part_s[PROFILE_PART_RECOMPUTE] += forward.part_s[i];
+        return sum;
+    }
+    device = query_device(profile, query);
+    n_ops = model_ops(query->arch, query->part, query->layer, &query->shape, ops);
+    for (size_t i = 0; i < n_ops; i++) {
+        ProfileCost cost;
+
+        if (!ops[i].core_attention)
+            continue;
+        cost = profile_cost_op(profile, device, &ops[i], PROFILE_PASS_FORWARD, query->shape.dtype,
+                               query->groups);
+        sum.part_s[PROFILE_PART_RECOMPUTE] += cost.part_s[PROFILE_PART_COMPUTE];
+        sum.host_s += cost.host_s;
+    }
+    return sum;
+}
+
+/* --- optimizer --- */
+
+double
+profile_cost_optimizer_s(const Profile *profile, const ModelDevice *device, int64_t n_elements,
+                         double bytes_per_element)
+{
+    double seconds;
+
+    g_return_val_if_fail(profile != NULL && device != NULL && n_elements >= 0, 0.0);
+
+    if (n_elements == 0)
+        return 0.0;
+    if (profile_measured_optimizer(profile, n_elements, &seconds))
+        return seconds;
+    return memory_s(profile, device, (double)n_elements * bytes_per_element) +
+           profile->parameters.kernel_s;
+}

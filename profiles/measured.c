@@ -1,0 +1,356 @@
+#include "profiles/measured.h"
+
+#include <math.h>
+
+/* --- the fit --- */
+
+#define N_FEATURES 3
+/* Rows that take part in one fit. */
+#define MAX_FIT_ROWS 4096
+
+typedef struct {
+    double x[N_FEATURES]; /* 1, batch * tokens, batch * tokens * (2 context + tokens) */
+} Features;
+
+static Features
+features_of(int64_t batch, int64_t tokens, int64_t context)
+{
+    double n = (double)batch * (double)tokens;
+
+    return (Features){{1.0, n, n * (2.0 * (double)context + (double)tokens)}};
+}
+
+static double
+evaluate(const Features *features, const double coefficients[N_FEATURES])
+{
+    double sum = 0.0;
+
+    for (int i = 0; i < N_FEATURES; i++)
+        sum += coefficients[i] * features->x[i];
+    return sum;
+}
+
+/* Solves the normal equations of the chosen features by elimination with pivoting; false if they
+ * are not independent. */
+static bool
+solve(double matrix[N_FEATURES][N_FEATURES + 1], int n, double solution[N_FEATURES])
+{
+    for (int i = 0; i < n; i++) {
+        int pivot = i;
+
+        for (int row = i + 1; row < n; row++) {
+            if (fabs(matrix[row][i]) > fabs(matrix[pivot][i]))
+                pivot = row;
+        }
+        if (fabs(matrix[pivot][i]) < 1e-9)
+            return false;
+        for (int column = 0; column <= n; column++) {
+            double swap = matrix[i][column];
+
+            matrix[i][column] = matrix[pivot][column];
+            matrix[pivot][column] = swap;
+        }
+        for (int row = i + 1; row < n; row++) {
+            double factor = matrix[row][i] / matrix[i][i];
+
+            for (int column = i; column <= n; column++)
+                matrix[row][column] -= factor * matrix[i][column];
+        }
+    }
+    for (int i = n - 1; i >= 0; i--) {
+        double sum = matrix[i][n];
+
+        for (int column = i + 1; column < n; column++)
+            sum -= matrix[i][column] * solution[column];
+        solution[i] = sum / matrix[i][i];
+    }
+    return true;
+}
+
+/* Least squares of relative errors over the features in @mask, each scaled to at most 1 so that
+ * "independent" has a meaning.  Returns the squared error, or infinity if a coefficient would be
+ * negative or the rows do not determine them. */
+static double
+fit_subset(const Features *features, const double *times, size_t n_rows, unsigned mask,
+           double coefficients[N_FEATURES])
+{
+    double matrix[N_FEATURES][N_FEATURES + 1] = {0}, solution[N_FEATURES] = {0};
+    double scale[N_FEATURES] = {0}, error = 0.0;
+    int chosen[N_FEATURES], n = 0;
+
+    for (int i = 0; i < N_FEATURES; i++) {
+        if ((mask >> i & 1u) == 0)
+            continue;
+        chosen[n++] = i;
+        for (size_t row = 0; row < n_rows; row++)
+            scale[i] = fmax(scale[i], features[row].x[i] / times[row]);
+    }
+    for (size_t row = 0; row < n_rows; row++) {
+        for (int i = 0; i < n; i++) {
+            double xi = features[row].x[chosen[i]] / times[row] / scale[chosen[i]];
+
+            for (int j = 0; j < n; j++)
+                matrix[i][j] += xi * (features[row].x[chosen[j]] / times[row] / scale[chosen[j]]);
+            matrix[i][n] += xi;
+        }
+    }
+    if (!solve(matrix, n, solution))
+        return INFINITY;
+    for (int i = 0; i < N_FEATURES; i++)
+        coefficients[i] = 0.0;
+    for (int i = 0; i < n; i++) {
+        if (solution[i] < 0.0)
+            return INFINITY;
+        coefficients[chosen[i]] = solution[i] / scale[chosen[i]];
+    }
+    for (size_t row = 0; row < n_rows; row++) {
+        double relative = evaluate(&features[row], coefficients) / times[row] - 1.0;
+
+        error += relative * relative;
+    }
+    return error;
+}
+
+/* The best subset of features with no negative coefficient.  Fewer rows than features leave only
+ * small subsets determined; work per token comes first. */
+static void
+fit(const Features *features, const double *times, size_t n_rows, double coefficients[N_FEATURES])
+{
+    static const unsigned subsets[] = {2u, 3u, 6u, 7u, 4u, 5u, 1u};
+    double best = INFINITY;
+
+    for (size_t i = 0; i < G_N_ELEMENTS(subsets); i++) {
+        double candidate[N_FEATURES];
+        double error = fit_subset(features, times, n_rows, subsets[i], candidate);
+
+        /* A larger subset must be better by more than rounding. */
+        if (error < best * (1.0 - 1e-9)) {
+            best = error;
+            for (int j = 0; j < N_FEATURES; j++)
+                coefficients[j] = candidate[j];
+        }
+    }
+}
+
+/* --- rows of one kind --- */
+
+typedef struct {
+    int64_t batch, tokens, context;
+} Shape;
+
+typedef struct {
+    Features *features; /* (owned) */
+    double *times;      /* (owned) */
+    Shape *shapes;      /* (owned) */
+    size_t n;
+} Rows;
+
+static void
+rows_clear(Rows *rows)
+{
+    g_free(rows->features);
+    g_free(rows->times);
+    g_free(rows->shapes);
+}
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(Rows, rows_clear)
+
+static bool
+row_fits(const ProfileMeasurement *row, ProfileOp op, ProfilePass pass, int64_t tp)
+{
+    return row->op == op && row->pass == pass && row->tp == tp && row->median_s > 0.0;
+}
+
+static void
+collect(const Profile *profile, ProfileOp op, ProfilePass pass, int64_t tp, Rows *rows)
+{
+    guint n = profile->measurements->len;
+    size_t n_fitting = 0;
+
+    for (guint i = 0; i < n; i++)
+        n_fitting +=
+            row_fits(&g_array_index(profile->measurements, ProfileMeasurement, i), op, pass, tp);
+    n_fitting = MIN(n_fitting, MAX_FIT_ROWS);
+    *rows = (Rows){
+        .features = g_new(Features, n_fitting),
+        .times = g_new(double, n_fitting),
+        .shapes = g_new(Shape, n_fitting),
+    };
+    for (guint i = 0; i < n && rows->n < n_fitting; i++) {
+        const ProfileMeasurement *row =
+            &g_array_index(profile->measurements, ProfileMeasurement, i);
+
+        if (!row_fits(row, op, pass, tp))
+            continue;
+        rows->features[rows->n] = features_of(row->batch, row->tokens, row->context);
+        rows->times[rows->n] = row->median_s;
+        rows->shapes[rows->n] = (Shape){row->batch, row->tokens, row->context};
+        rows->n++;
+    }
+}
+
+/* Squared distance of two shapes: logarithms of batch and tokens, context against the length. */
+static double
+distance2(const Shape *a, const Shape *b)
+{
+    double batch = log2((double)a->batch / (double)b->batch);
+    double tokens = log2((double)a->tokens / (double)b->tokens);
+    double context = log2((double)(a->context + a->tokens) / (double)(b->context + b->tokens));
+
+    return batch * batch + tokens * tokens + context * context;
+}
+
+/* The fit times the deviation of the rows around @shape, weighted by inverse fourth powers of the
+ * distance: rows next to it decide. */
+static double
+between_rows(const Rows *rows, const Shape *shape)
+{
+    double coefficients[N_FEATURES] = {0};
+    double weights = 0.0, deviations = 0.0;
+    Features features = features_of(shape->batch, shape->tokens, shape->context);
+
+    fit(rows->features, rows->times, rows->n, coefficients);
+    for (size_t i = 0; i < rows->n; i++) {
+        double distance = distance2(&rows->shapes[i], shape) + 1e-12;
+        double weight = 1.0 / (distance * distance);
+
+        weights += weight;
+        deviations += weight * (rows->times[i] / evaluate(&rows->features[i], coefficients));
+    }
+    return evaluate(&features, coefficients) * (deviations / weights);
+}
+
+/* False without rows; @source says whether the very shape was measured. */
+static bool
+measured_time(const Profile *profile, ProfileOp op, ProfilePass pass, int64_t tp,
+              const Shape *shape, double *seconds, ProfileSource *source)
+{
+    g_auto(Rows) rows = {0};
+
+    collect(profile, op, pass, tp, &rows);
+    if (rows.n == 0)
+        return false;
+    for (size_t i = 0; i < rows.n; i++) {
+        if (rows.shapes[i].batch == shape->batch && rows.shapes[i].tokens == shape->tokens &&
+            rows.shapes[i].context == shape->context) {
+            *seconds = rows.times[i];
+            *source = PROFILE_SOURCE_MEASURED;
+            return true;
+        }
+    }
+    *seconds = between_rows(&rows, shape);
+    *source = PROFILE_SOURCE_INTERPOLATED;
+    return true;
+}
+
+/* --- parts --- */
+
+static void
+scale_to(ProfileCost *cost, double seconds, ProfileSource source)
+{
+    double device_s = 0.0;
+
+    for (int i = 0; i < PROFILE_PART_N; i++)
+        device_s += cost->part_s[i];
+    for (int i = 0; i < PROFILE_PART_N; i++)
+        cost->part_s[i] = device_s > 0.0 ? cost->part_s[i] * (seconds / device_s) : 0.0;
+    if (device_s <= 0.0)
+        cost->part_s[PROFILE_PART_COMPUTE] = seconds;
+    cost->host_s = 0.0;
+    cost->source = source;
+}
+
+/* Products' FLOPs of the weight gradient over those of the whole backward: half of the products',
+ * none of attention's. */
+static double
+weight_share(const ProfileQuery *query)
+{
+    ModelOp ops[MODEL_MAX_OPS];
+    size_t n_ops = model_ops(query->arch, query->part, query->layer, &query->shape, ops);
+    double weight = 0.0, all = 0.0;
+
+    for (size_t i = 0; i < n_ops; i++) {
+        all += ops[i].backward_flops;
+        if (ops[i].kind == MODEL_OP_GEMM)
+            weight += ops[i].backward_flops / 2.0;
+    }
+    return all > 0.0 ? weight / all : 0.0;
+}
+
+void
+profile_measured_part(const Profile *profile, const ProfileQuery *query, ProfilePass pass,
+                      ProfileCost *cost)
+{
+    static const ProfileOp op_of_part[] = {
+        [MODEL_PART_EMBEDDING] = PROFILE_OP_EMBEDDING,
+        [MODEL_PART_LAYER] = PROFILE_OP_LAYER,
+        [MODEL_PART_HEAD] = PROFILE_OP_HEAD,
+    };
+    const ModelShape *s = &query->shape;
+    const Shape shape = {s->batch, s->tokens, s->context};
+    ProfileOp op = op_of_part[query->part];
+    ProfileSource source;
+    double seconds, share;
+
+    if (profile->measurements->len == 0 || !profile_matches(profile, query->arch) ||
+        profile->measured_dtype != s->dtype || s->cp > 1 || s->ep > 1)
+        return;
+    if (measured_time(profile, op, pass, s->tp, &shape, &seconds, &source)) {
+        scale_to(cost, seconds, source);
+        return;
+    }
+    if ((pass != PROFILE_PASS_BACKWARD_INPUT && pass != PROFILE_PASS_BACKWARD_WEIGHT) ||
+        !measured_time(profile, op, PROFILE_PASS_BACKWARD, s->tp, &shape, &seconds, &source))
+        return;
+    share = weight_share(query);
+    if (pass == PROFILE_PASS_BACKWARD_INPUT)
+        share = 1.0 - share;
+    scale_to(cost, share * seconds, PROFILE_SOURCE_INTERPOLATED);
+}
+
+/* --- optimizer, overhead --- */
+
+bool
+profile_measured_optimizer(const Profile *profile, int64_t n_elements, double *seconds)
+{
+    const ProfileMeasurement *below = NULL, *above = NULL;
+
+    /* Rows are sorted by elements: below is the last with at most n_elements, above the first with
+     * more. */
+    for (guint i = 0; i < profile->measurements->len && above == NULL; i++) {
+        const ProfileMeasurement *row =
+            &g_array_index(profile->measurements, ProfileMeasurement, i);
+
+        if (row->op != PROFILE_OP_OPTIMIZER)
+            continue;
+        if (row->n_elements > n_elements)
+            above = row;
+        else
+            below = row;
+    }
+    if (below == NULL && above == NULL)
+        return false;
+    if (below != NULL && above != NULL) {
+        double t = (double)(n_elements - below->n_elements) /
+                   (double)(above->n_elements - below->n_elements);
+
+        *seconds = below->median_s + t * (above->median_s - below->median_s);
+    } else {
+        const ProfileMeasurement *row = below != NULL ? below : above;
+
+        *seconds = row->median_s * ((double)n_elements / (double)row->n_elements);
+    }
+    return true;
+}
+
+double
+profile_measured_overhead_s(const Profile *profile)
+{
+    for (guint i = 0; i < profile->measurements->len; i++) {
+        const ProfileMeasurement *row =
+            &g_array_index(profile->measurements, ProfileMeasurement, i);
+
+        if (row->op == PROFILE_OP_OVERHEAD)
+            return row->median_s;
+    }
+    return 0.0;
+}

@@ -1,0 +1,35 @@
+/*
+ * profiles/measured.h - times between measured rows.  Internal to profiles/.
+ *
+ * A layer's time is a + b * batch * tokens + c * batch * tokens * (2 context + tokens): a constant,
+ * work per token, and scores of causal attention (cost-model.md 4.1).  The three coefficients, none
+ * negative, are fitted to the rows in relative error; what a row deviates from the fit is added as
+ * a factor that is 1 far from all rows and exact at each.
+ *
+ * Thread-safety: pure.
+ */
+#ifndef PROFILES_MEASURED_H
+#define PROFILES_MEASURED_H
+
+#include "profiles/cost.h"
+
+G_BEGIN_DECLS
+
+/*
+ * Replaces the modelled @cost of a part by what was measured, if the profile has rows of this op,
+ * pass and tp for this model and number format; a missing backward half is its modelled share of
+ * the whole backward.  The parts of the cost keep their proportions; host time is in what was
+ * measured.
+ */
+void profile_measured_part(const Profile *profile, const ProfileQuery *query, ProfilePass pass,
+                           ProfileCost *cost);
+
+/* Linear in elements between rows; false without rows. */
+bool profile_measured_optimizer(const Profile *profile, int64_t n_elements, double *seconds);
+
+/* Median of the overhead rows, 0 without. */
+double profile_measured_overhead_s(const Profile *profile);
+
+G_END_DECLS
+
+#endif /* PROFILES_MEASURED_H */

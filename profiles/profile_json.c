@@ -1,0 +1,170 @@
+#include "profiles/profile.h"
+
+#include "base/units.h"
+
+/* Counts of rows: what the executor measures is below; a hostile file is not sorted for hours. */
+#define MAX_ROWS 100000
+/* A time beyond is a typing error: 11 days. */
+#define MAX_TIME_S 1e6
+
+/* --- reading --- */
+
+static void
+read_parameters(JsonDoc *doc, const JsonValue *object, ProfileParameters *parameters)
+{
+#define X(name, value, min, max, what)                                                             \
+    parameters->name = json_double_or(doc, object, #name, min, max, value);
+    PROFILE_PARAMETERS(X)
+#undef X
+    json_object_end(doc, object);
+}
+
+static bool
+has_pass(ProfileOp op)
+{
+    return op == PROFILE_OP_LAYER || op == PROFILE_OP_EMBEDDING || op == PROFILE_OP_HEAD;
+}
+
+/* Reads the keys that belong to the row's op; others are unknown keys. */
+static ProfileMeasurement
+read_row(JsonDoc *doc, const JsonValue *object)
+{
+    ProfileMeasurement row = {
+        .op = (ProfileOp)json_enum(doc, object, "op", profile_op_names),
+    };
+
+    if (has_pass(row.op)) {
+        row.pass = (ProfilePass)json_enum(doc, object, "pass", profile_pass_names);
+        row.batch = json_int64(doc, object, "batch", 1, MODEL_MAX_SEQ_LEN);
+        row.tokens = json_int64(doc, object, "tokens", 1, MODEL_MAX_SEQ_LEN);
+        row.context = json_int64_or(doc, object, "context", 0, MODEL_MAX_SEQ_LEN, 0);
+        row.tp = json_int64_or(doc, object, "tp", 1, MODEL_MAX_HEADS, 1);
+    } else if (row.op == PROFILE_OP_OPTIMIZER) {
+        row.n_elements = json_int64(doc, object, "n_elements", 1, JSON_MAX_INT);
+    } else if (row.op != PROFILE_OP_OVERHEAD) {
+        row.bytes = json_int64(doc, object, "bytes", 0, JSON_MAX_INT);
+        row.n_ranks = json_int64_or(doc, object, "n_ranks", 2, MODEL_CLUSTER_MAX_DEVICES, 2);
+    }
+    row.median_s = json_double(doc, object, "median_s", 0.0, MAX_TIME_S);
+    row.p10_s = json_double_or(doc, object, "p10_s", 0.0, MAX_TIME_S, row.median_s);
+    row.p90_s = json_double_or(doc, object, "p90_s", 0.0, MAX_TIME_S, row.median_s);
+    json_object_end(doc, object);
+    if (!(row.p10_s <= row.median_s && row.median_s <= row.p90_s))
+        json_fail(doc, object, "expected p10_s <= median_s <= p90_s");
+    return row;
+}
+
+static void
+read_measured(JsonDoc *doc, const JsonValue *object, Profile *profile)
+{
+    const JsonValue *arch = json_object_or_null(doc, object, "measured_model");
+    const JsonValue *rows = json_array_or_null(doc, object, "measured");
+
+    if (arch != NULL)
+        profile->measured_arch = model_arch_read(doc, arch);
+    if (json_has(doc, object, "measured_on"))
+        profile->measured_on = g_strdup(json_string(doc, object, "measured_on"));
+    profile->measured_dtype =
+        (Dtype)json_enum_or(doc, object, "measured_dtype", dtype_names, DTYPE_FP32);
+    profile->measured_concurrency =
+        json_int64_or(doc, object, "measured_concurrency", 1, MODEL_CLUSTER_MAX_DEVICES, 1);
+    if (rows == NULL)
+        return;
+    if (json_length(rows) > MAX_ROWS) {
+        json_fail(doc, rows, "more than %d measured rows", MAX_ROWS);
+        return;
+    }
+    for (const JsonValue *v = json_first(rows); v != NULL; v = json_next(v)) {
+        ProfileMeasurement row = read_row(doc, v);
+        guint n_before = profile->measurements->len;
+
+        if (json_doc_failed(doc))
+            return;
+        if (has_pass(row.op) && profile->measured_arch == NULL)
+            json_fail(doc, v, "measured rows of layers need $.measured_model");
+        profile_add(profile, &row);
+        if (profile->measurements->len == n_before)
+            json_fail(doc, v, "the same op and shape as an earlier row");
+    }
+}
+
+Profile *
+profile_read(JsonDoc *doc, const JsonValue *object)
+{
+    const JsonValue *cost;
+    const char *name;
+    Profile *profile;
+
+    g_return_val_if_fail(doc != NULL && object != NULL, NULL);
+
+    json_ignore(doc, object, "format");
+    json_ignore(doc, object, "version");
+    name = json_string(doc, object, "name");
+    profile = profile_new(name, model_cluster_read(doc, json_object(doc, object, "cluster")));
+    cost = json_object_or_null(doc, object, "cost");
+    if (cost != NULL)
+        read_parameters(doc, cost, &profile->parameters);
+    read_measured(doc, object, profile);
+    json_object_end(doc, object);
+    return profile;
+}
+
+/* --- writing --- */
+
+static void
+write_row(JsonWriter *writer, const ProfileMeasurement *row)
+{
+    json_write_object_inline(writer, NULL);
+    json_write_string(writer, "op", profile_op_names[row->op]);
+    if (has_pass(row->op)) {
+        json_write_string(writer, "pass", profile_pass_names[row->pass]);
+        json_write_int64(writer, "batch", row->batch);
+        json_write_int64(writer, "tokens", row->tokens);
+        json_write_int64(writer, "context", row->context);
+        json_write_int64(writer, "tp", row->tp);
+    } else if (row->op == PROFILE_OP_OPTIMIZER) {
+        json_write_int64(writer, "n_elements", row->n_elements);
+    } else if (row->op != PROFILE_OP_OVERHEAD) {
+        json_write_int64(writer, "bytes", row->bytes);
+        json_write_int64(writer, "n_ranks", row->n_ranks);
+    }
+    json_write_double(writer, "median_s", row->median_s);
+    json_write_double(writer, "p10_s", row->p10_s);
+    json_write_double(writer, "p90_s", row->p90_s);
+    json_write_object_end(writer);
+}
+
+static void
+write_measured(JsonWriter *writer, const Profile *profile)
+{
+    if (profile->measured_arch != NULL)
+        model_arch_write(writer, "measured_model", profile->measured_arch);
+    if (profile->measured_on != NULL)
+        json_write_string(writer, "measured_on", profile->measured_on);
+    json_write_string(writer, "measured_dtype", dtype_names[profile->measured_dtype]);
+    json_write_int64(writer, "measured_concurrency", profile->measured_concurrency);
+    json_write_array(writer, "measured");
+    for (guint i = 0; i < profile->measurements->len; i++)
+        write_row(writer, &g_array_index(profile->measurements, ProfileMeasurement, i));
+    json_write_array_end(writer);
+}
+
+void
+profile_write(JsonWriter *writer, const char *key, const Profile *profile)
+{
+    g_return_if_fail(writer != NULL && profile != NULL);
+
+    json_write_object(writer, key);
+    json_write_string(writer, "format", "degas-profile");
+    json_write_int64(writer, "version", 1);
+    json_write_string(writer, "name", profile->name);
+    model_cluster_write(writer, "cluster", profile->cluster);
+    json_write_object(writer, "cost");
+#define X(name, value, min, max, what) json_write_double(writer, #name, profile->parameters.name);
+    PROFILE_PARAMETERS(X)
+#undef X
+    json_write_object_end(writer);
+    if (profile->measurements->len > 0 || profile->measured_arch != NULL)
+        write_measured(writer, profile);
+    json_write_object_end(writer);
+}

@@ -1,0 +1,78 @@
+/*
+ * profiles/workload_build.h - what workload.c and workload_memory.c share while a Workload is made.
+ * Internal to profiles/.
+ */
+#ifndef PROFILES_WORKLOAD_BUILD_H
+#define PROFILES_WORKLOAD_BUILD_H
+
+#include "profiles/workload.h"
+
+G_BEGIN_DECLS
+
+/* Dense and MoE layers differ. */
+#define WORKLOAD_LAYER_KINDS 2
+
+/* What is built, from what.  All borrowed. */
+typedef struct {
+    const ModelArch *arch;
+    const Profile *profile;
+    const Plan *plan;
+    int32_t n_stages, n_chains, n_slices, n_classes;
+    const int64_t *class_sequences; /* n_classes */
+} WorkloadBuild;
+
+static inline const PlanStage *
+workload_build_stage(const WorkloadBuild *build, int32_t chain, int32_t stage)
+{
+    return &g_array_index(build->plan->stages, PlanStage, chain * build->n_stages + stage);
+}
+
+/* The first device of pipeline rank @rank; it has dp * cp * tp of them. */
+static inline int64_t
+workload_build_first_device(const WorkloadBuild *build, int32_t rank)
+{
+    const PlanDegrees *d = &build->plan->degrees;
+
+    return (int64_t)rank * d->dp * d->cp * d->tp;
+}
+
+/* Ranks that hold the same dense parameters, and the same expert parameters. */
+ProfileGroup workload_build_dense_group(const WorkloadBuild *build, int32_t rank);
+ProfileGroup workload_build_expert_group(const WorkloadBuild *build, int32_t rank);
+
+/* Shape of (class, slice). */
+ModelShape workload_build_shape(const WorkloadBuild *build, int32_t class_, int32_t slice);
+
+/* Which of the two kinds of layer, and a layer of that kind (-1: the model has none). */
+int workload_build_layer_kind(const WorkloadBuild *build, int64_t layer);
+int64_t workload_build_layer_of_kind(const WorkloadBuild *build, int kind);
+
+/* --- workload_memory.c --- */
+
+/* Parameters one device holds of a pipeline rank's stages. */
+typedef struct {
+    int64_t dense, expert;
+    int64_t tied; /* of dense: the table that the first and last stage both hold */
+} WorkloadParameters;
+
+WorkloadParameters workload_build_parameters(const WorkloadBuild *build, int32_t rank);
+
+/* Bytes of a parameter's weight, gradient and optimizer state by the framework's conventions
+ * (cost-model.md 6.1). */
+typedef struct {
+    int64_t weight, gradient, optimizer;
+} WorkloadParameterBytes;
+
+WorkloadParameterBytes workload_build_parameter_bytes(const Plan *plan);
+
+/* Fills static_bytes of @rank; ops of all stages must be there (messages). */
+void workload_build_static(const WorkloadBuild *build, const Workload *workload, int32_t rank,
+                           int64_t static_bytes[TRACE_MEMORY_N]);
+
+/* Fills activation, kv and workspace bytes of one op. */
+void workload_build_op_memory(const WorkloadBuild *build, const PlanStage *stage, int32_t class_,
+                              int32_t slice, WorkloadOp *op);
+
+G_END_DECLS
+
+#endif /* PROFILES_WORKLOAD_BUILD_H */

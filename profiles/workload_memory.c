@@ -1,0 +1,257 @@
+#include "profiles/workload_build.h"
+
+/* --- parameters --- */
+
+static void
+add_stage_parameters(const WorkloadBuild *build, const PlanStage *stage, WorkloadParameters *sum)
+{
+    const ModelArch *arch = build->arch;
+    const PlanDegrees *d = &build->plan->degrees;
+    bool tied_apart = arch->tied_embeddings && stage->head && !stage->embedding;
+
+    if (stage->embedding)
+        sum->dense += model_part_parameters(arch, MODEL_PART_EMBEDDING, 0, d->tp, d->ep, false);
+    if (stage->head)
+        sum->dense += model_part_parameters(arch, MODEL_PART_HEAD, 0, d->tp, d->ep, tied_apart);
+    if (arch->tied_embeddings && stage->embedding != stage->head)
+        sum->tied += (arch->vocab + d->tp - 1) / d->tp * arch->hidden;
+    for (int64_t i = 0; i < stage->n_layers; i++) {
+        int64_t layer = stage->first_layer + i;
+        int64_t expert = model_expert_parameters(arch, layer, d->tp, d->ep);
+
+        sum->expert += expert;
+        sum->dense +=
+            model_part_parameters(arch, MODEL_PART_LAYER, layer, d->tp, d->ep, false) - expert;
+    }
+}
+
+WorkloadParameters
+workload_build_parameters(const WorkloadBuild *build, int32_t rank)
+{
+    WorkloadParameters sum = {0};
+
+    for (guint i = 0; i < build->plan->stages->len; i++) {
+        const PlanStage *stage = &g_array_index(build->plan->stages, PlanStage, i);
+
+        if (stage->rank == rank)
+            add_stage_parameters(build, stage, &sum);
+    }
+    return sum;
+}
+
+WorkloadParameterBytes
+workload_build_parameter_bytes(const Plan *plan)
+{
+    int64_t weight = plan->dtype == DTYPE_FP8 ? 2 : dtype_bytes(plan->dtype);
+    int64_t gradient = dtype_bytes(plan->conventions.grad_dtype);
+
+    /* fp32: weight, gradient, two moments; the weight is its own master copy. */
+    if (weight == 4)
+        return (WorkloadParameterBytes){4, 4, 8};
+    /* FSDP keeps fp32 parameters and casts what it gathers. */
+    if (plan->conventions.framework == PLAN_FRAMEWORK_FSDP)
+        return (WorkloadParameterBytes){4, 4, 8};
+    /* fp32 master copy and two moments: 2 + 4 + 12 = 18 [Megatron], 2 + 2 + 12 = 16 [1910.02054].
+     */
+    return (WorkloadParameterBytes){weight, gradient, 12};
+}
+
+/* The largest share of @n parameters over @ranks. */
+static int64_t
+share(int64_t n, int64_t ranks)
+{
+    return n / ranks + (n % ranks != 0);
+}
+
+static int64_t
+saturating_mul(int64_t a, int64_t b)
+{
+    int64_t product;
+
+    return __builtin_mul_overflow(a, b, &product) ? INT64_MAX / 16 : MIN(product, INT64_MAX / 16);
+}
+
+/* The largest message of the rank's stages, each way. */
+static int64_t
+message_bytes(const WorkloadBuild *build, const Workload *workload, int32_t rank)
+{
+    int64_t n_per_stage = (int64_t)build->n_classes * build->n_slices;
+    int64_t forward = 0, backward = 0;
+
+    for (int32_t i = 0; i < build->n_chains * build->n_stages; i++) {
+        if (g_array_index(build->plan->stages, PlanStage, (guint)i).rank != rank)
+            continue;
+        for (int64_t j = 0; j < n_per_stage; j++) {
+            const WorkloadOp *op = &workload->ops[i * n_per_stage + j];
+
+            forward = MAX(forward, op->forward_message_bytes);
+            backward = MAX(backward, op->backward_message_bytes);
+        }
+    }
+    return forward + backward;
+}
+
+void
+workload_build_static(const WorkloadBuild *build, const Workload *workload, int32_t rank,
+                      int64_t static_bytes[TRACE_MEMORY_N])
+{
+    const Plan *plan = build->plan;
+    WorkloadParameters n = workload_build_parameters(build, rank);
+    WorkloadParameterBytes bytes = workload_build_parameter_bytes(plan);
+    int64_t dense_ranks = workload_build_dense_group(build, rank).n;
+    int64_t expert_ranks = workload_build_expert_group(build, rank).n;
+    int64_t whole = n.dense + n.expert;
+    int64_t shard = share(n.dense, dense_ranks) + share(n.expert, expert_ranks);
+    double allocated;
+
+    static_bytes[TRACE_MEMORY_WEIGHTS] =
+        saturating_mul(plan->zero_stage >= 3 ? shard : whole, bytes.weight);
+    static_bytes[TRACE_MEMORY_GRADIENTS] =
+        saturating_mul(plan->zero_stage >= 2 ? shard : whole, bytes.gradient);
+    static_bytes[TRACE_MEMORY_OPTIMIZER] =
+        plan->offload != PLAN_OFFLOAD_NONE
+            ? 0
+            : saturating_mul(plan->zero_stage >= 1 ? shard : whole, bytes.optimizer);
+    static_bytes[TRACE_MEMORY_BUFFERS] = message_bytes(build, workload, rank);
+    /* ZeRO 3 gathers one layer ahead of the one it computes. */
+    if (plan->zero_stage >= 3) {
+        const PlanStage *stage = workload_build_stage(build, 0, 0);
+        int64_t layer = model_part_parameters(build->arch, MODEL_PART_LAYER, stage->first_layer,
+                                              plan->degrees.tp, plan->degrees.ep, false);
+
+        static_bytes[TRACE_MEMORY_BUFFERS] += saturating_mul(2 * layer, dtype_bytes(plan->dtype));
+    }
+    allocated = 0.0;
+    for (int i = 0; i < TRACE_MEMORY_N; i++)
+        allocated += (double)static_bytes[i];
+    static_bytes[TRACE_MEMORY_BUFFERS] +=
+        (int64_t)(build->profile->parameters.context_bytes +
+                  build->profile->parameters.allocator_fraction * allocated);
+}
+
+/* --- activations --- */
+
+/* Sums over the ops of one part. */
+typedef struct {
+    int64_t saved, saved_kv, saved_for_weight, core_attention;
+    int64_t largest_output; /* of a product */
+} PartBytes;
+
+static PartBytes
+part_bytes(const WorkloadBuild *build, ModelPart part, int64_t layer, const ModelShape *shape)
+{
+    ModelOp ops[MODEL_MAX_OPS];
+    size_t n_ops = model_ops(build->arch, part, layer, shape, ops);
+    PartBytes sum = {0};
+
+    for (size_t i = 0; i < n_ops; i++) {
+        sum.saved += ops[i].saved_bytes;
+        sum.saved_kv += ops[i].saved_kv_bytes;
+        sum.saved_for_weight += ops[i].saved_for_weight_bytes;
+        if (ops[i].core_attention)
+            sum.core_attention += ops[i].saved_bytes - ops[i].saved_kv_bytes;
+        if (ops[i].kind == MODEL_OP_GEMM) {
+            double bytes = (double)ops[i].count * (double)ops[i].m * (double)ops[i].n *
+                           (double)dtype_bytes(shape->dtype);
+
+            sum.largest_output =
+                MAX(sum.largest_output, (int64_t)MIN(bytes, (double)MODEL_MAX_BYTES));
+        }
+    }
+    return sum;
+}
+
+/* A layer's share of the op, by what is kept. */
+static void
+add_layer(const WorkloadBuild *build, PlanRecompute recompute, const PartBytes *layer,
+          int64_t boundary, WorkloadOp *op)
+{
+    bool sliced = build->n_slices > 1;
+    int64_t kv = sliced ? layer->saved_kv : 0;
+    int64_t kept = layer->saved - kv;
+    int64_t again = 0;
+
+    if (recompute == PLAN_RECOMPUTE_SELECTIVE)
+        again = layer->core_attention;
+    else if (recompute == PLAN_RECOMPUTE_FULL)
+        again = kept;
+    op->kv_bytes += kv;
+    op->activation_bytes += kept - again;
+    if (recompute == PLAN_RECOMPUTE_FULL)
+        op->activation_bytes += boundary;
+    op->weight_activation_bytes += layer->saved_for_weight;
+    op->workspace_bytes[SCHEDULE_OP_FORWARD] =
+        MAX(op->workspace_bytes[SCHEDULE_OP_FORWARD], layer->largest_output);
+    /* One layer at a time: what is computed again, the gradients of a product's two sides. */
+    op->workspace_bytes[SCHEDULE_OP_BACKWARD] =
+        MAX(op->workspace_bytes[SCHEDULE_OP_BACKWARD], again + layer->largest_output + boundary);
+}
+
+void
+workload_build_op_memory(const WorkloadBuild *build, const PlanStage *stage, int32_t class_,
+                         int32_t slice, WorkloadOp *op)
+{
+    ModelShape shape = workload_build_shape(build, class_, slice);
+    int64_t boundary = model_boundary_bytes(build->arch, &shape);
+    PartBytes kinds[WORKLOAD_LAYER_KINDS];
+    bool known[WORKLOAD_LAYER_KINDS] = {false};
+    static const ModelPart ends[] = {MODEL_PART_EMBEDDING, MODEL_PART_HEAD};
+
+    for (int64_t i = 0; i < stage->n_layers; i++) {
+        int64_t layer = stage->first_layer + i;
+        int kind = workload_build_layer_kind(build, layer);
+
+        if (!known[kind])
+            kinds[kind] = part_bytes(build, MODEL_PART_LAYER, layer, &shape);
+        known[kind] = true;
+        add_layer(build, stage->recompute, &kinds[kind], boundary, op);
+    }
+    /* Embedding and head are not recomputed. */
+    for (size_t i = 0; i < G_N_ELEMENTS(ends); i++) {
+        PartBytes end;
+
+        if (ends[i] == MODEL_PART_EMBEDDING ? !stage->embedding : !stage->head)
+            continue;
+        end = part_bytes(build, ends[i], 0, &shape);
+        op->activation_bytes += end.saved;
+        op->weight_activation_bytes += end.saved_for_weight;
+        op->workspace_bytes[SCHEDULE_OP_FORWARD] =
+            MAX(op->workspace_bytes[SCHEDULE_OP_FORWARD], end.largest_output);
+        op->workspace_bytes[SCHEDULE_OP_BACKWARD] =
+            MAX(op->workspace_bytes[SCHEDULE_OP_BACKWARD], end.largest_output);
+    }
+    /* Gradients of K and V of this and earlier slices are summed until their own slice's turn; as
+     * many bytes as K and V themselves. */
+    if (op->kv_bytes > 0)
+        op->workspace_bytes[SCHEDULE_OP_BACKWARD] +=
+            (int64_t)((double)op->kv_bytes * ((double)shape.context / (double)shape.tokens + 1.0));
+    op->weight_activation_bytes = MIN(op->weight_activation_bytes, op->activation_bytes);
+    op->workspace_bytes[SCHEDULE_OP_BACKWARD_INPUT] = op->workspace_bytes[SCHEDULE_OP_BACKWARD];
+    op->workspace_bytes[SCHEDULE_OP_BACKWARD_WEIGHT] = 0;
+}
+
+int64_t
+workload_min_memory_bytes(const Workload *workload)
+{
+    int64_t n_per_rank, largest = 0;
+
+    g_return_val_if_fail(workload != NULL, 0);
+
+    /* Where a stage lies is the schedule's matter: the least op of all is a bound for each rank. */
+    n_per_rank = INT64_MAX;
+    for (int64_t i = 0; i < (int64_t)workload->n_chains * workload->n_stages * workload->n_classes *
+                                workload->n_slices;
+         i++) {
+        const WorkloadOp *op = &workload->ops[i];
+
+        n_per_rank = MIN(n_per_rank, op->activation_bytes + op->kv_bytes);
+    }
+    for (int32_t r = 0; r < workload->n_ranks; r++) {
+        int64_t sum = 0;
+
+        for (int i = 0; i < TRACE_MEMORY_N; i++)
+            sum += workload->ranks[r].static_bytes[i];
+        largest = MAX(largest, sum);
+    }
+    return largest + (n_per_rank == INT64_MAX ? 0 : n_per_rank);
+}
