@@ -192,7 +192,7 @@ typedef struct {
     bool sequence_parallel;
     bool flash_attention;    /* scores never reach memory */
     bool dropout;            /* masks are kept (frameworks of 2019 to 2022) */
-    Dtype dtype;             /* of weights and activations */
+    Dtype dtype;             /* of weights and activations; fp8: see model_ops() */
     double expert_imbalance; /* >= 1: load of the fullest expert rank over the mean; 1 if unknown */
 } ModelShape;
 
@@ -260,7 +260,18 @@ typedef struct {
 bool model_shape_check(const ModelArch *arch, const ModelShape *shape, GError **error);
 
 /*
- * Lists the ops of @part in execution order (forward); backward is the reverse order.
+ * Lists the ops of @part in execution order (forward); backward is the reverse order.  Names:
+ *
+ *   embedding  embedding, embedding_output; gpt: positions
+ *   layer      norm1, attention_input, qkv, attention_input_again, qk_norm, rope, kv_exchange,
+ *              kv_gradient_exchange, attention, proj, attention_output, residual1, norm2, and
+ *   - dense    mlp_input, mlp_up, mlp_input_again, mlp_activation, mlp_down, mlp_output, residual2
+ *   - experts  router, route, experts_split, permute, dispatch, experts_up, experts_activation,
+ *              experts_down, combine, unpermute, experts_merge, shared_input, shared_up,
+ *              shared_input_again, shared_activation, shared_down, shared_output, residual2
+ *   - MLA      in place of qkv: q_down, q_norm, kv_down, kv_norm, latent, q_up, kv_up, latent_again
+ *   head       final_norm, head_input, logits, head_input_again, loss_max, loss_target, loss_sum,
+ *              loss
  *
  * Rows: batch * tokens / cp of them reach the tensor-parallel products; norms, residuals and what
  * they keep see rows / tp with sequence parallelism.  Divisions round up: the fullest rank.
@@ -286,7 +297,8 @@ bool model_shape_check(const ModelArch *arch, const ModelShape *shape, GError **
  * are of the fullest rank's buffer.
  *
  * Kernel counts: an eager framework with fused norms, softmax, bias-GELU or SwiGLU,
- * bias-dropout-add and rotary kernels (Megatron-LM's defaults); one per collective.
+ * bias-dropout-add and rotary kernels (Megatron-LM's defaults); one per collective.  Attention has
+ * one forward kernel exactly when it is fused.
  *
  * @layer  which layer (dense and MoE layers differ); ignored for the other parts.
  * @ops    (out) room for MODEL_MAX_OPS.

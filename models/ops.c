@@ -54,7 +54,7 @@ add_qkv(OpsList *list, const Heads *heads)
         ModelOp *op = ops_add_memory(list, "qk_norm", 2.0 * bytes, 3.0 * bytes, 4);
 
         op->n_kernels_forward = 2;
-        op->weight_bytes = ops_bytes(2.0 * (double)arch->head_dim * list->e);
+        op->weight_bytes = ops_bytes(2.0 * (double)arch->head_dim * list->operand_e);
         op->saved_bytes = ops_bytes(bytes);
     }
 }
@@ -172,7 +172,8 @@ add_attention(OpsList *list, const Heads *heads)
     if (shape->flash_attention) {
         double rows = (double)op->count * (double)op->m;
 
-        op->saved_bytes = ops_bytes(4.0 * rows);
+        /* With fp8 the next product keeps a copy in its own format, not the output itself. */
+        op->saved_bytes = ops_bytes(4.0 * rows + (list->operand_e < list->e ? out_bytes : 0.0));
         op->backward_bytes = ops_bytes((double)op->backward_bytes + out_bytes);
         op->n_kernels_forward = 1;
         /* Row sums of gradient times output, the fused kernel, conversion of dq  [2307.08691]. */

@@ -20,7 +20,8 @@ ops_list(const ModelArch *arch, const ModelShape *shape, ModelOp *ops)
         .arch = arch,
         .shape = shape,
         .ops = ops,
-        .e = (double)dtype_bytes(shape->dtype),
+        .e = MAX(2.0, (double)dtype_bytes(shape->dtype)),
+        .operand_e = (double)dtype_bytes(shape->dtype),
         .rows = (double)shape->batch * (double)tokens,
         /* Megatron splits the sequence's tokens, not the rows. */
         .tp_rows = (double)shape->batch * (double)ops_ceil_div(tokens, shape->tp),
@@ -55,10 +56,10 @@ ops_add_gemm(OpsList *list, const char *name, double rows, int64_t k, int64_t n,
     op->k = k;
     op->forward_flops = 2.0 * rows * (double)k * (double)n;
     op->backward_flops = 2.0 * op->forward_flops;
-    op->weight_bytes = ops_bytes(weight * list->e);
-    op->forward_bytes = ops_bytes((input + output) * list->e);
+    op->weight_bytes = ops_bytes(weight * list->operand_e);
+    op->forward_bytes = ops_bytes(input * list->operand_e + output * list->e);
     /* dA = dC B^T reads dC, writes dA; dB = A^T dC reads A and dC. */
-    op->backward_bytes = ops_bytes(2.0 * (input + output) * list->e);
+    op->backward_bytes = ops_bytes((2.0 * output + input) * list->operand_e + input * list->e);
     op->n_kernels_forward = 1;
     op->n_kernels_backward = bias ? 3 : 2;
     return op;
@@ -67,8 +68,8 @@ ops_add_gemm(OpsList *list, const char *name, double rows, int64_t k, int64_t n,
 void
 ops_keep_input(const OpsList *list, ModelOp *gemm, double elements)
 {
-    gemm->saved_for_weight_bytes = ops_bytes(elements * list->e);
-    gemm->saved_bytes = ops_bytes((double)gemm->saved_bytes + elements * list->e);
+    gemm->saved_for_weight_bytes = ops_bytes(elements * list->operand_e);
+    gemm->saved_bytes = ops_bytes((double)gemm->saved_bytes + elements * list->operand_e);
 }
 
 ModelOp *
@@ -94,7 +95,7 @@ ops_add_norm(OpsList *list, const char *name, double rows, int64_t width)
     ModelOp *op = ops_add_memory(list, name, 2.0 * bytes, 3.0 * bytes, 2);
     double n_vectors = list->arch->family == MODEL_FAMILY_GPT ? 2.0 : 1.0;
 
-    op->weight_bytes = ops_bytes(n_vectors * (double)width * list->e);
+    op->weight_bytes = ops_bytes(n_vectors * (double)width * list->operand_e);
     op->saved_bytes = ops_bytes(bytes);
 }
 

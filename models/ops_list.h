@@ -18,7 +18,8 @@ typedef struct {
     const ModelShape *shape;
     ModelOp *ops;
     size_t n;
-    double e;          /* bytes per element of weights and activations */
+    double e;          /* bytes per element of activations: 2 with fp8 */
+    double operand_e;  /* bytes per element of what products read, and of weights */
     double rows;       /* tokens of this rank in tensor-parallel products */
     double local_rows; /* tokens in norms and residuals: rows / tp with sequence parallelism */
     double tp_rows;    /* rows / tp: a tp rank's share, whoever keeps it */

@@ -146,19 +146,41 @@ test_activations_scale_with_the_element(void)
     }
 }
 
+/* fp8: per row norms 2 . 2h, products' inputs 2 . h; split: q, k, v 3 . 2h, the projection's input
+ * h, GELU's input 2 . 4h and output 4h; softmax 2 bytes per score.  Messages stay in bf16. */
+static void
+test_fp8_is_for_products_only(void)
+{
+    g_autoptr(ModelArch) arch = load("gpt3-1b");
+    ModelShape shape = plain_shape(2, 256);
+    int64_t sbh = 256 * 2 * 2048;
+
+    shape.dtype = DTYPE_FP8;
+    shape.tp = 2;
+    g_assert_cmpint(sum(arch, MODEL_PART_LAYER, 0, &shape, SAVED), ==,
+                    sbh * 6 + sbh * 19 / 2 + 2 * 16 * 256 * 256 * 2 / 2);
+    g_assert_cmpint(model_boundary_bytes(arch, &shape), ==, 2 * sbh);
+    shape.flash_attention = true;
+    g_assert_cmpint(sum(arch, MODEL_PART_LAYER, 0, &shape, SAVED), ==,
+                    sbh * 6 + sbh * (19 + 2) / 2 + 4 * 256 * 2 * 16 / 2);
+}
+
 /* Fused attention keeps a 4-byte log-sum-exp per row and head in place of the scores. */
 static void
 test_flash_attention_keeps_no_scores(void)
 {
     g_autoptr(ModelArch) arch = load("gpt3-1b");
     ModelShape shape = plain_shape(2, 2048);
+    ModelOp ops[MODEL_MAX_OPS];
     int64_t sbh = 2048 * 2 * 2048;
 
     shape.dropout = true;
     shape.tp = 2;
+    g_assert_cmpint(find_in_layer(arch, 0, &shape, "attention", ops)->n_kernels_forward, >, 1);
     shape.flash_attention = true;
     g_assert_cmpint(sum(arch, MODEL_PART_LAYER, 0, &shape, SAVED), ==,
                     sbh * (10 + 24 / 2) + 4 * 2048 * 2 * 16 / 2);
+    g_assert_cmpint(find_in_layer(arch, 0, &shape, "attention", ops)->n_kernels_forward, ==, 1);
 }
 
 /*
@@ -631,6 +653,7 @@ main(int argc, char **argv)
 #define ADD(path, function) g_test_add_func("/models/ops/" path, function)
     ADD("activations-are-korthikantis-table-2", test_activations_are_korthikantis_table_2);
     ADD("activations-scale-with-the-element", test_activations_scale_with_the_element);
+    ADD("fp8-is-for-products-only", test_fp8_is_for_products_only);
     ADD("flash-attention-keeps-no-scores", test_flash_attention_keeps_no_scores);
     ADD("llama-activations", test_llama_activations);
     ADD("embedding-and-head-activations", test_embedding_and_head_activations);
