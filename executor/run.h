@@ -3,12 +3,13 @@
  *
  * Ranks are dp x pp threads of one process here (transport `local`); each has its own backend,
  * parameters, activations and clock on the common monotonic time.  A rank runs the ops of its
- * pipeline rank in the schedule's order; messages follow from schedule/graph.h, as in the
- * simulator.  After the last op: gradients are summed over dp (ring), tied embedding weights over
- * the first and last stage, AdamW steps.
+ * pipeline rank in the schedule's order; messages go from stage to stage, as in the simulator.
+ * After the last op: gradients are summed over dp (ring), tied embedding weights over the first and
+ * last stage, AdamW steps.  Process rank = pipeline rank * dp + replica.
  *
  * Faults: every wait has a time limit; a rank that fails or hangs stops all others, and the error
- * names it and what it was doing.
+ * names it and what it was doing.  A rank that never comes back is left behind: its thread and what
+ * it uses live on until the process ends, the call returns.
  *
  * Determinism: initial values depend on seed and parameter only, not on degrees; every accumulation
  * has an order fixed by the schedule; so equal plans give equal bits, run after run.
@@ -36,9 +37,14 @@ typedef struct {
     double verify_tolerance; /* 1e-5 */
     double timeout_s;        /* of any wait; 0: 30 s or 20 times the median step */
     bool want_trace;         /* of the median step */
-    /* (nullable) told after every step, on the caller's thread's behalf */
+    /* (nullable) told after every step, on the caller's thread */
     void (*progress)(int64_t step, double loss, double step_s, void *user_data);
     void *user_data;
+    /* (nullable) called before every op on its rank's thread; a false return (with an error) is
+     * that rank's failure.  For fault injection in tests; may outlive the call if it hangs. */
+    bool (*before_op)(int32_t process_rank, int64_t step, ScheduleOp op, void *user_data,
+                      GError **error);
+    void *before_op_data;
 } ExecRunOptions;
 
 typedef struct {
@@ -48,15 +54,26 @@ typedef struct {
     double bubble_fraction;    /* of the traced step */
     GArray *busy_s;            /* of double, per process rank, traced step */
     GArray *peak_memory_bytes; /* of int64_t, per process rank */
-    Trace *trace;              /* (owned, nullable) pipeline ranks of replica 0 */
+    Trace *trace;              /* (owned, nullable) pipeline ranks of replica 0, with memory */
+    int64_t traced_step;       /* the median one among the last EXEC_TRACED_STEPS */
     bool verified, passed;
     double max_gradient_error; /* relative L2 per tensor, the largest */
-    char *worst_tensor;        /* (owned, nullable) */
+    char *worst_tensor;        /* (owned, nullable) "layer.0.qkv.weight on rank 1" */
+    double reference_loss;     /* of step 0 on one device */
     char *backend;             /* (owned) exec_backend_describe() */
 } ExecRunResult;
 
+/* Steps whose events are kept until the median is known. */
+#define EXEC_TRACED_STEPS 15
+
 void exec_run_result_clear(ExecRunResult *result);
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(ExecRunResult, exec_run_result_clear)
+
+/*
+ * Whether this executor can run the plan for the model: EXEC_ERROR_UNSUPPORTED names what it
+ * cannot, PLAN_ERROR_INVALID what contradicts itself.
+ */
+bool exec_plan_supported(const ModelArch *arch, const Plan *plan, GError **error);
 
 /*
  * Trains @n_steps steps.  EXEC_ERROR_UNSUPPORTED before anything starts when the plan asks for what

@@ -1,0 +1,88 @@
+/*
+ * executor/rank.h - one rank's thread: interprets its pipeline rank's ops, step after step.
+ *
+ * All ranks share one ExecShared, which nobody frees before the last of them has left it: a rank
+ * that hangs keeps it alive.  So it holds copies of what the caller lent.
+ *
+ * Private to executor/.
+ */
+#ifndef EXECUTOR_RANK_H
+#define EXECUTOR_RANK_H
+
+#include <stdatomic.h>
+
+#include "executor/data.h"
+#include "executor/run.h"
+#include "executor/transport.h"
+
+G_BEGIN_DECLS
+
+/* What a rank is doing, for the watchdog and for messages. */
+typedef enum {
+    EXEC_DOING_START,
+    EXEC_DOING_OP,
+    EXEC_DOING_REDUCE,
+    EXEC_DOING_OPTIMIZER,
+    EXEC_DOING_BARRIER,
+    EXEC_DOING_NOTHING, /* has ended */
+} ExecDoing;
+
+/* What one rank leaves behind; written by its thread, read by others after it ended, but for the
+ * atomics. */
+typedef struct {
+    atomic_int doing; /* ExecDoing */
+    atomic_int_fast64_t op, step, since_ns;
+
+    int64_t peak_memory_bytes;
+    /* (owned) ring of the last EXEC_TRACED_STEPS steps: events of step s are at s modulo that. */
+    GArray *events[EXEC_TRACED_STEPS]; /* of TraceEvent, times absolute */
+    GArray *memory[EXEC_TRACED_STEPS]; /* of TraceMemory */
+    float *gradients;                  /* (owned, nullable) of step 0, for verification */
+    GArray *parameters;                /* (owned, nullable) of ExecParameter, likewise */
+} ExecRankRecord;
+
+typedef struct {
+    ModelArch *arch;    /* (owned) */
+    Plan *plan;         /* (owned) */
+    Schedule *schedule; /* (owned) */
+    ExecData *data;     /* (owned) */
+    ExecLocalHub *hub;  /* (owned) */
+    char *device;       /* (owned) */
+    ExecRunOptions o;   /* pointers to the caller's things are not to be used by ranks */
+    int32_t n_ranks;
+
+    /* [step * n_ranks + rank]; begin and end on the monotonic clock */
+    double *losses;
+    int64_t *begin_ns, *end_ns;
+    ExecRankRecord *records; /* (owned) n_ranks */
+
+    GMutex mutex;
+    GCond changed;
+    /* Under the mutex: */
+    int64_t n_steps_done; /* of all ranks together */
+    int32_t n_threads;    /* still running */
+    int32_t n_users;      /* threads and the caller */
+    GError *error;        /* (owned, nullable) the first failure */
+    int32_t failed_rank;
+} ExecShared;
+
+/* NULL on EXEC_ERROR_MEMORY or a SCHEDULE_ERROR. */
+ExecShared *exec_shared_new(const ExecRunOptions *options, GError **error);
+void exec_shared_unref(ExecShared *shared);
+
+/* A thread's function; @user_data is an ExecRankStart, taken. */
+typedef struct {
+    ExecShared *shared;
+    int32_t rank;
+} ExecRankStart;
+gpointer exec_rank_main(gpointer user_data);
+
+/* Records the first failure and stops everybody.  @error is taken. */
+void exec_shared_fail(ExecShared *shared, int32_t rank, GError *error);
+
+/* Returns: (owned) "F3.0s1 of step 2", "the gradient reduction of step 0", ... */
+char *exec_rank_doing(ExecShared *shared, int32_t rank);
+
+G_END_DECLS
+
+#endif /* EXECUTOR_RANK_H */

@@ -1,0 +1,139 @@
+/* What the ranks of a run share, and how the first failure among them is kept: rank.h. */
+#include "executor/rank.h"
+
+#include "executor/model.h"
+
+static bool
+alloc_steps(ExecShared *shared, GError **error)
+{
+    size_t n = 0;
+
+    if (!__builtin_mul_overflow((size_t)shared->o.n_steps, (size_t)shared->n_ranks, &n)) {
+        shared->losses = g_try_new0(double, n);
+        shared->begin_ns = g_try_new0(int64_t, n);
+        shared->end_ns = g_try_new0(int64_t, n);
+    }
+    if (shared->losses != NULL && shared->begin_ns != NULL && shared->end_ns != NULL)
+        return true;
+    g_set_error(error, EXEC_ERROR, EXEC_ERROR_MEMORY,
+                "no memory for the record of %" G_GINT64_FORMAT " steps on %d ranks",
+                shared->o.n_steps, shared->n_ranks);
+    return false;
+}
+
+ExecShared *
+exec_shared_new(const ExecRunOptions *options, GError **error)
+{
+    ExecShared *shared = g_new0(ExecShared, 1);
+
+    g_mutex_init(&shared->mutex);
+    g_cond_init(&shared->changed);
+    shared->n_users = 1;
+    shared->o = *options;
+    shared->arch = model_arch_copy(options->arch);
+    shared->plan = plan_copy(options->plan);
+    shared->device = g_strdup(options->device);
+    shared->n_ranks = (int32_t)(options->plan->degrees.dp * options->plan->degrees.pp);
+    shared->schedule = plan_build_schedule(options->plan, error);
+    if (shared->schedule != NULL)
+        shared->data = exec_data_open(options->data_path, options->arch->vocab,
+                                      options->plan->seq_len, options->seed, error);
+    if (shared->data == NULL || !alloc_steps(shared, error)) {
+        exec_shared_unref(shared);
+        return NULL;
+    }
+    shared->records = g_new0(ExecRankRecord, (size_t)shared->n_ranks);
+    shared->hub = exec_local_hub_new(shared->n_ranks, 0);
+    return shared;
+}
+
+static void
+record_clear(ExecRankRecord *record)
+{
+    for (size_t i = 0; i < EXEC_TRACED_STEPS; i++) {
+        g_clear_pointer(&record->events[i], g_array_unref);
+        g_clear_pointer(&record->memory[i], g_array_unref);
+    }
+    g_clear_pointer(&record->parameters, g_array_unref);
+    g_free(record->gradients);
+}
+
+void
+exec_shared_unref(ExecShared *shared)
+{
+    g_mutex_lock(&shared->mutex);
+    const bool last = --shared->n_users == 0;
+    g_mutex_unlock(&shared->mutex);
+    if (!last)
+        return;
+    for (int32_t i = 0; shared->records != NULL && i < shared->n_ranks; i++)
+        record_clear(&shared->records[i]);
+    g_free(shared->records);
+    exec_local_hub_free(shared->hub);
+    exec_data_free(shared->data);
+    schedule_free(shared->schedule);
+    plan_free(shared->plan);
+    model_arch_free(shared->arch);
+    g_free(shared->device);
+    g_free(shared->losses);
+    g_free(shared->begin_ns);
+    g_free(shared->end_ns);
+    g_clear_error(&shared->error);
+    g_mutex_clear(&shared->mutex);
+    g_cond_clear(&shared->changed);
+    g_free(shared);
+}
+
+char *
+exec_rank_doing(ExecShared *shared, int32_t rank)
+{
+    ExecRankRecord *record = &shared->records[rank];
+    const int64_t step = atomic_load(&record->step), op = atomic_load(&record->op);
+    char name[32];
+
+    switch ((ExecDoing)atomic_load(&record->doing)) {
+    case EXEC_DOING_OP:
+        schedule_op_name(shared->schedule, shared->schedule->ops[op], name);
+        return g_strdup_printf("%s of step %" G_GINT64_FORMAT, name, step);
+    case EXEC_DOING_REDUCE:
+        return g_strdup_printf("the gradient reduction of step %" G_GINT64_FORMAT, step);
+    case EXEC_DOING_OPTIMIZER:
+        return g_strdup_printf("the optimizer of step %" G_GINT64_FORMAT, step);
+    case EXEC_DOING_BARRIER:
+        return g_strdup_printf("the barrier before step %" G_GINT64_FORMAT, step);
+    case EXEC_DOING_NOTHING:
+        return g_strdup("nothing, it has ended");
+    case EXEC_DOING_START:
+        break;
+    }
+    return g_strdup("its preparations");
+}
+
+/* What a rank's own trouble is called outside: memory and data keep their codes. */
+static int
+outer_code(const GError *error)
+{
+    if (error->domain == EXEC_ERROR && error->code != EXEC_ERROR_FAILED)
+        return error->code;
+    return EXEC_ERROR_RANK_DIED;
+}
+
+void
+exec_shared_fail(ExecShared *shared, int32_t rank, GError *error)
+{
+    ExecTransport transport = exec_local_transport(shared->hub, rank);
+    g_autofree char *doing = exec_rank_doing(shared, rank);
+
+    g_mutex_lock(&shared->mutex);
+    const bool first = shared->error == NULL;
+    if (first) {
+        shared->failed_rank = rank;
+        shared->error = g_error_new(EXEC_ERROR, outer_code(error), "rank %d failed in %s: %s", rank,
+                                    doing, error->message);
+    }
+    g_cond_broadcast(&shared->changed);
+    g_mutex_unlock(&shared->mutex);
+    if (first)
+        exec_transport_abort(&transport, shared->error->message);
+    g_error_free(error);
+}
