@@ -1,5 +1,5 @@
 /*
- * profiles/workload_build.h - what workload.c and workload_memory.c share while a Workload is made.
+ * profiles/workload_build.h - what the parts of workload*.c share while a Workload is made.
  * Internal to profiles/.
  */
 #ifndef PROFILES_WORKLOAD_BUILD_H
@@ -19,7 +19,16 @@ typedef struct {
     const Plan *plan;
     int32_t n_stages, n_chains, n_slices, n_classes;
     const int64_t *class_sequences; /* n_classes */
+    const int64_t *contexts;        /* n_slices: tokens before each slice */
 } WorkloadBuild;
+
+/* One pipeline rank's place; equal places have equal costs. */
+typedef struct {
+    int64_t device_rank; /* the slowest of its devices */
+    const ModelDevice *device;
+    ProfileGroup groups[3];
+    int64_t memory_bytes; /* the least */
+} WorkloadPlace;
 
 static inline const PlanStage *
 workload_build_stage(const WorkloadBuild *build, int32_t chain, int32_t stage)
@@ -46,6 +55,23 @@ ModelShape workload_build_shape(const WorkloadBuild *build, int32_t class_, int3
 /* Which of the two kinds of layer, and a layer of that kind (-1: the model has none). */
 int workload_build_layer_kind(const WorkloadBuild *build, int64_t layer);
 int64_t workload_build_layer_of_kind(const WorkloadBuild *build, int kind);
+
+/* --- workload_place.c --- */
+
+WorkloadPlace workload_build_place(const WorkloadBuild *build, int32_t rank);
+
+/* Devices of the node of @rank, and the first of them. */
+void workload_build_node(const ModelCluster *cluster, int64_t rank, int64_t *first, int64_t *n);
+
+/* Whether ops at both places cost the same: device kind, and how every group lies. */
+bool workload_build_same_costs(const WorkloadBuild *build, const WorkloadPlace *a,
+                               const WorkloadPlace *b);
+
+/* --- workload_ops.c --- */
+
+/* Fills workload->ops; @places by pipeline rank. */
+void workload_build_set_ops(const WorkloadBuild *build, const WorkloadPlace *places,
+                            Workload *workload);
 
 /* --- workload_memory.c --- */
 

@@ -1,0 +1,312 @@
+#include "profiles/workload_build.h"
+
+#include "base/units.h"
+
+#include <math.h>
+#include <string.h>
+
+/* --- what frameworks do --- */
+
+/*
+ * Host time per layer, forward and backward, beyond host_kernel_s per kernel: Python modules and
+ * autograd of the eager frameworks (cost-model.md 2.5).
+ */
+static double
+framework_host_layer_s(PlanFramework framework)
+{
+    switch (framework) {
+    case PLAN_FRAMEWORK_MEGATRON_LM:
+    case PLAN_FRAMEWORK_MEGATRON_DEEPSPEED:
+    case PLAN_FRAMEWORK_TERAPIPE:
+        return 2.4e-3;
+    case PLAN_FRAMEWORK_DEEPSPEED:
+        return 1.6e-3;
+    case PLAN_FRAMEWORK_MEGATRON_CORE:
+    case PLAN_FRAMEWORK_FSDP:
+        return 0.8e-3;
+    case PLAN_FRAMEWORK_DEGAS:
+    case PLAN_FRAMEWORK_N:
+        break;
+    }
+    return 0.0;
+}
+
+/*
+ * Bytes moved per weight to add a gradient to those of earlier micro-batches and slices
+ * (cost-model.md 2.4).
+ *   fp32 main gradients, added by a kernel: read the new one (e), read and write the sum
+ *   fused into the product (Megatron-Core): reads and writes the sum instead of writing e
+ *   autograd's own: as the first, but the first gradient of an iteration is kept as it is
+ */
+static double
+accumulate_bytes_per_weight(const Plan *plan)
+{
+    double e = (double)dtype_bytes(plan->dtype);
+    double g = (double)dtype_bytes(plan->conventions.grad_dtype);
+    double n = (double)plan->n_microbatches * (double)plan->slices->len;
+
+    switch (plan->conventions.framework) {
+    case PLAN_FRAMEWORK_MEGATRON_LM:
+        return e + 2.0 * g;
+    case PLAN_FRAMEWORK_MEGATRON_CORE:
+        return fmax(0.0, 2.0 * g - e);
+    case PLAN_FRAMEWORK_DEGAS:
+        return g * (n - 1.0) / n;
+    default:
+        return (e + 2.0 * g) * (n - 1.0) / n;
+    }
+}
+
+/* --- times of one part --- */
+
+/* By ScheduleOpKind. */
+typedef struct {
+    ProfileCost cost[SCHEDULE_OP_N];
+} PartCost;
+
+static const ProfilePass pass_of_op[SCHEDULE_OP_N] = {
+    [SCHEDULE_OP_FORWARD] = PROFILE_PASS_FORWARD,
+    [SCHEDULE_OP_BACKWARD] = PROFILE_PASS_BACKWARD,
+    [SCHEDULE_OP_BACKWARD_INPUT] = PROFILE_PASS_BACKWARD_INPUT,
+    [SCHEDULE_OP_BACKWARD_WEIGHT] = PROFILE_PASS_BACKWARD_WEIGHT,
+};
+
+/*
+ * ZeRO 3: parameters are gathered for forward and for backward, gradients scattered after it, all
+ * behind the computing of the layer before; what is longer stays visible.
+ */
+static void
+add_zero3(const WorkloadBuild *build, int32_t rank, ModelPart part, int64_t layer, PartCost *cost)
+{
+    const PlanDegrees *d = &build->plan->degrees;
+    ProfileGroup group = workload_build_dense_group(build, rank);
+    int64_t n = model_part_parameters(build->arch, part, layer, d->tp, d->ep, false);
+    double gather, scatter;
+
+    if (part == MODEL_PART_LAYER)
+        n -= model_expert_parameters(build->arch, layer, d->tp, d->ep);
+    gather = profile_cost_collective_s(build->profile, MODEL_COMM_ALL_GATHER,
+                                       n * dtype_bytes(build->plan->dtype), &group);
+    scatter =
+        profile_cost_collective_s(build->profile, MODEL_COMM_REDUCE_SCATTER,
+                                  n * dtype_bytes(build->plan->conventions.grad_dtype), &group);
+    for (int kind = 0; kind < SCHEDULE_OP_N; kind++) {
+        double seconds = kind == SCHEDULE_OP_FORWARD          ? gather
+                         : kind == SCHEDULE_OP_BACKWARD       ? gather + scatter
+                         : kind == SCHEDULE_OP_BACKWARD_INPUT ? gather
+                                                              : scatter;
+
+        cost->cost[kind].part_s[PROFILE_PART_DP] +=
+            fmax(0.0, seconds - profile_cost_s(&cost->cost[kind]));
+    }
+}
+
+static PartCost
+part_cost(const WorkloadBuild *build, const WorkloadPlace *place, int32_t rank, ModelPart part,
+          int64_t layer, const ModelShape *shape, PlanRecompute recompute)
+{
+    ProfileQuery query = {
+        .arch = build->arch,
+        .part = part,
+        .layer = layer,
+        .shape = *shape,
+        .rank = place->device_rank,
+        .overlap_tp = build->plan->conventions.overlap_tp,
+        .accumulate_bytes_per_weight = accumulate_bytes_per_weight(build->plan),
+        .host_layer_s = framework_host_layer_s(build->plan->conventions.framework),
+    };
+    PartCost result;
+
+    memcpy(query.groups, place->groups, sizeof query.groups);
+    for (int kind = 0; kind < SCHEDULE_OP_N; kind++)
+        result.cost[kind] = profile_cost_part(build->profile, &query, pass_of_op[kind]);
+    if (part == MODEL_PART_LAYER && recompute != PLAN_RECOMPUTE_NONE) {
+        ProfileCost again =
+            profile_cost_recompute(build->profile, &query, recompute == PLAN_RECOMPUTE_FULL);
+        static const ScheduleOpKind kinds[] = {SCHEDULE_OP_BACKWARD, SCHEDULE_OP_BACKWARD_INPUT};
+
+        for (size_t i = 0; i < G_N_ELEMENTS(kinds); i++) {
+            ProfileCost *cost = &result.cost[kinds[i]];
+
+            cost->part_s[PROFILE_PART_RECOMPUTE] += again.part_s[PROFILE_PART_RECOMPUTE];
+            cost->host_s += again.host_s;
+        }
+    }
+    if (build->plan->zero_stage >= 3)
+        add_zero3(build, rank, part, layer, &result);
+    return result;
+}
+
+/* Sums of seconds of one op: the larger of device and host for each part (cost-model.md 2.5). */
+typedef struct {
+    double total_s[SCHEDULE_OP_N];
+    double part_s[SCHEDULE_OP_N][PROFILE_PART_N];
+    ProfileSource source;
+} OpTimes;
+
+static void
+add_part(OpTimes *times, const PartCost *part, double n)
+{
+    for (int kind = 0; kind < SCHEDULE_OP_N; kind++) {
+        times->total_s[kind] += n * profile_cost_s(&part->cost[kind]);
+        for (int i = 0; i < PROFILE_PART_N; i++)
+            times->part_s[kind][i] += n * part->cost[kind].part_s[i];
+    }
+    times->source = MIN(times->source, part->cost[SCHEDULE_OP_FORWARD].source);
+}
+
+/* Rounds once; the parts are cut so that they sum to the op's time. */
+static void
+store_times(const OpTimes *times, WorkloadOp *op)
+{
+    for (int kind = 0; kind < SCHEDULE_OP_N; kind++) {
+        int64_t left = units_ns_from_s(times->total_s[kind]);
+
+        op->time_ns[kind] = left;
+        for (int i = 0; i < PROFILE_PART_N; i++) {
+            if (i == PROFILE_PART_COMPUTE)
+                continue;
+            op->part_ns[kind][i] = MIN(left, units_ns_from_s(times->part_s[kind][i]));
+            left -= op->part_ns[kind][i];
+        }
+        op->part_ns[kind][PROFILE_PART_COMPUTE] = left;
+    }
+    op->source = times->source;
+}
+
+/* --- messages --- */
+
+/*
+ * One message between neighbouring stages (cost-model.md 3.4).  All ranks of a stage that lie on
+ * the sender's node send at once over its adapters.
+ *   scatter/gather: every tp rank sends its share, then all gather it
+ *   broadcast: one tp rank sends everything, then broadcasts
+ *   else every tp rank sends a copy (with sequence parallelism: its own part)
+ */
+static int64_t
+message_ns(const WorkloadBuild *build, int32_t from, int32_t to, int64_t bytes)
+{
+    const PlanDegrees *d = &build->plan->degrees;
+    const PlanConventions *c = &build->plan->conventions;
+    int64_t rank_a = workload_build_first_device(build, from);
+    int64_t rank_b = workload_build_first_device(build, to);
+    int64_t node_first, node_n, sharing;
+    ProfileGroup group = {rank_b, 1, d->tp};
+    double seconds;
+
+    workload_build_node(build->profile->cluster, rank_a, &node_first, &node_n);
+    sharing = MIN(d->dp * d->cp * d->tp, node_first + node_n - rank_a);
+    if (c->broadcast_p2p && d->tp > 1 && !build->plan->sequence_parallel) {
+        seconds =
+            profile_cost_p2p_s(build->profile, bytes, rank_a, rank_b, MAX(1, sharing / d->tp)) +
+            profile_cost_broadcast_s(build->profile, bytes, &group);
+    } else if (c->scatter_gather_p2p && d->tp > 1 && !build->plan->sequence_parallel) {
+        seconds = profile_cost_p2p_s(build->profile, (bytes + d->tp - 1) / d->tp, rank_a, rank_b,
+                                     sharing) +
+                  profile_cost_collective_s(build->profile, MODEL_COMM_ALL_GATHER, bytes, &group);
+    } else {
+        seconds = profile_cost_p2p_s(build->profile, bytes, rank_a, rank_b, sharing);
+    }
+    return units_ns_from_s(seconds);
+}
+
+static void
+set_messages(const WorkloadBuild *build, int32_t chain, int32_t stage, int32_t class_,
+             int32_t slice, WorkloadOp *op)
+{
+    ModelShape shape = workload_build_shape(build, class_, slice);
+    int64_t bytes = model_boundary_bytes(build->arch, &shape);
+    int32_t rank = workload_build_stage(build, chain, stage)->rank;
+
+    if (stage + 1 < build->n_stages) {
+        int32_t next = workload_build_stage(build, chain, stage + 1)->rank;
+
+        if (next != rank) {
+            op->forward_message_bytes = bytes;
+            op->forward_message_ns = message_ns(build, rank, next, bytes);
+        }
+    }
+    if (stage > 0) {
+        int32_t previous = workload_build_stage(build, chain, stage - 1)->rank;
+
+        if (previous != rank) {
+            op->backward_message_bytes = bytes;
+            op->backward_message_ns = message_ns(build, rank, previous, bytes);
+        }
+    }
+}
+
+/* --- ops --- */
+
+/* Costs of both kinds of layer and of the ends, at one place, for one (class, slice). */
+typedef struct {
+    PartCost layers[WORKLOAD_LAYER_KINDS][PLAN_RECOMPUTE_N];
+    bool known[WORKLOAD_LAYER_KINDS][PLAN_RECOMPUTE_N];
+} LayerCosts;
+
+static const PartCost *
+layer_cost(const WorkloadBuild *build, const WorkloadPlace *place, int32_t rank,
+           const ModelShape *shape, int64_t layer, PlanRecompute recompute, LayerCosts *costs)
+{
+    int kind = workload_build_layer_kind(build, layer);
+    PartCost *cost = &costs->layers[kind][recompute];
+
+    if (!costs->known[kind][recompute]) {
+        *cost = part_cost(build, place, rank, MODEL_PART_LAYER, layer, shape, recompute);
+        costs->known[kind][recompute] = true;
+    }
+    return cost;
+}
+
+static void
+set_op(const WorkloadBuild *build, const WorkloadPlace *place, int32_t chain, int32_t stage,
+       int32_t class_, int32_t slice, LayerCosts *costs, WorkloadOp *op)
+{
+    const PlanStage *part = workload_build_stage(build, chain, stage);
+    ModelShape shape = workload_build_shape(build, class_, slice);
+    OpTimes times = {.source = PROFILE_SOURCE_MEASURED};
+
+    for (int64_t i = 0; i < part->n_layers; i++)
+        add_part(&times,
+                 layer_cost(build, place, part->rank, &shape, part->first_layer + i,
+                            part->recompute, costs),
+                 1.0);
+    if (part->embedding) {
+        PartCost cost = part_cost(build, place, part->rank, MODEL_PART_EMBEDDING, 0, &shape,
+                                  PLAN_RECOMPUTE_NONE);
+
+        add_part(&times, &cost, 1.0);
+    }
+    if (part->head) {
+        PartCost cost =
+            part_cost(build, place, part->rank, MODEL_PART_HEAD, 0, &shape, PLAN_RECOMPUTE_NONE);
+
+        add_part(&times, &cost, 1.0);
+    }
+    store_times(&times, op);
+    set_messages(build, chain, stage, class_, slice, op);
+    workload_build_op_memory(build, part, class_, slice, op);
+}
+
+/* Stage after stage; costs are kept while the places of successive stages cost the same. */
+void
+workload_build_set_ops(const WorkloadBuild *build, const WorkloadPlace *places, Workload *workload)
+{
+    int64_t n_shapes = (int64_t)build->n_classes * build->n_slices;
+    g_autofree LayerCosts *costs = g_new0(LayerCosts, n_shapes);
+    const WorkloadPlace *costs_at = NULL;
+
+    for (int32_t chain = 0; chain < build->n_chains; chain++) {
+        for (int32_t stage = 0; stage < build->n_stages; stage++) {
+            const WorkloadPlace *place = &places[workload_build_stage(build, chain, stage)->rank];
+
+            if (costs_at == NULL || !workload_build_same_costs(build, costs_at, place))
+                memset(costs, 0, (size_t)n_shapes * sizeof *costs);
+            costs_at = place;
+            for (int64_t i = 0; i < n_shapes; i++)
+                set_op(build, place, chain, stage, (int32_t)(i / build->n_slices),
+                       (int32_t)(i % build->n_slices), &costs[i],
+                       &workload->ops[(int64_t)(chain * build->n_stages + stage) * n_shapes + i]);
+        }
+    }
+}
