@@ -50,6 +50,12 @@ test_refuses_shapes(void)
          {4, 1, INT64_MAX, 1, 0},
          SCHEDULE_ERROR_LIMIT,
          "microbatches is 9223372036854775807"},
+        {"dualpipe", {3, 2, 8, 1, 0}, SCHEDULE_ERROR_SHAPE, "must be even"},
+        {"dualpipe", {4, 2, 6, 1, 0}, SCHEDULE_ERROR_SHAPE, "microbatches at least 2 * pp"},
+        {"dualpipev", {4, 2, 7, 1, 0}, SCHEDULE_ERROR_SHAPE, "at least 2 * pp"},
+        {"dualpipev", {4, 1, 8, 1, 0}, SCHEDULE_ERROR_SHAPE, "vpp must be 2, got 1"},
+        {"interleaved", {4, 1, 8, 1, 0}, SCHEDULE_ERROR_SHAPE, "vpp must be from 2 to 256, got 1"},
+        {"interleaved", {4, 2, 8, 1, -1}, SCHEDULE_ERROR_SHAPE, "group must be at least 1, got -1"},
         {"terapipe", {1 << 20, 1, INT32_MAX, 65536, 0}, SCHEDULE_ERROR_LIMIT, "ops"},
     };
 
@@ -178,6 +184,110 @@ test_one_f_one_b_closed_form(void)
             }
 }
 
+/*
+ * m a multiple of p, groups of p: v m (F + B) of work and a bubble of (p-1)(F + B) stage times,
+ * that is 1/v (p-1)/m of the work  [2104.04473 section 2.2]; rank r holds its warm-up and one more.
+ */
+static void
+test_interleaved_closed_form(void)
+{
+    for (int64_t p = 1; p <= 5; p++)
+        for (int64_t v = 2; v <= 4; v++)
+            for (int64_t rounds = 1; rounds <= 4; rounds++) {
+                const int64_t m = rounds * p;
+                g_autoptr(Schedule) s = build("interleaved", p, v, m, 1);
+                const Evaluation e = evaluate(s, unit_times);
+                g_assert_cmpint(e.makespan, ==, 3 * v * m + 3 * (p - 1));
+                for (int64_t r = 0; r < p; r++)
+                    g_assert_cmpint(e.peak[r], ==, MIN(v * m, 2 * (p - 1 - r) + (v - 1) * p + 1));
+            }
+}
+
+/* Any group size runs, also those that Megatron-LM refuses (smaller than p, or a rest that is). */
+static void
+test_any_group_runs(void)
+{
+    static const char *const names[] = {"interleaved", "interleaved-zb", "seq1f1b-interleaved"};
+
+    for (size_t f = 0; f < G_N_ELEMENTS(names); f++)
+        for (int64_t p = 1; p <= 7; p++)
+            for (int64_t m = 1; m <= 17; m++)
+                for (int64_t g = 0; g <= m + 1; g++) {
+                    g_autoptr(GError) error = NULL;
+                    const ScheduleShape shape = {p, 3, m, f == 2 ? 1 + m % 3 : 1, g};
+                    g_autoptr(Schedule) s = schedule_new(names[f], &shape, &error);
+                    g_assert_no_error(error);
+                    schedule_check(s, &error);
+                    g_assert_no_error(error);
+                }
+}
+
+/*
+ * At F = I = W = 1, m large enough: ZB-H1 has a third of 1F1B's bubble of 3(p-1) and p in flight;
+ * ZB-H2 none between a rank's first and last op, with 2p  [2401.10241 table 2]; ZB-V none with 2p
+ * half stages.  Ranks start one after the other, so the makespan is longer by p-1.
+ */
+static void
+test_zero_bubble_closed_forms(void)
+{
+    for (int64_t p = 1; p <= 8; p++)
+        for (int64_t m = 2 * p; m <= 4 * p; m++) {
+            g_autoptr(Schedule) h1 = build("zb-h1", p, 1, m, 1);
+            g_autoptr(Schedule) h2 = build("zb-h2", p, 1, m, 1);
+            g_autoptr(Schedule) v = build("zb-v", p, 2, m, 1);
+            const Evaluation e1 = evaluate(h1, unit_times);
+            const Evaluation e2 = evaluate(h2, unit_times);
+            const Evaluation ev = evaluate(v, unit_times);
+            g_assert_cmpint(e1.makespan, ==, 3 * m + p - 1);
+            g_assert_cmpint(e2.makespan, ==, 3 * m + p - 1);
+            g_assert_cmpint(e2.span, ==, 3 * m);
+            g_assert_cmpint(ev.makespan, ==, 6 * m + p - 1);
+            g_assert_cmpint(ev.span, ==, 6 * m);
+            for (int32_t r = 0; r < p; r++) {
+                g_assert_cmpint(e1.peak[r], ==, p);
+                g_assert_cmpint(e2.peak[r], <=, 2 * p);
+                g_assert_cmpint(ev.peak[r], <=, 2 * p);
+            }
+        }
+}
+
+/* 1F1B holds 2p half stages; V-Half half and V-Min a third of them, plus a few  [2405.15362]. */
+static void
+test_controlled_memory(void)
+{
+    for (int64_t p = 1; p <= 24; p++)
+        for (int64_t m = 1; m <= 6 * p + 30; m += 7) {
+            g_autoptr(Schedule) half = build("v-half", p, 2, m, 1);
+            g_autoptr(Schedule) min = build("v-min", p, 2, m, 1);
+            for (int32_t r = 0; r < p; r++) {
+                g_assert_cmpint(schedule_peak_in_flight(half, r), <=, p + 2);
+                g_assert_cmpint(3 * schedule_peak_in_flight(min, r), <=, 2 * p + 8);
+            }
+        }
+}
+
+/* p+1 micro-batches in flight on every rank  [2412.19437 table 2]; folded, in half stages, 2p+1. */
+static void
+test_dualpipe_memory(void)
+{
+    for (int64_t p = 2; p <= 8; p += 2)
+        for (int64_t m = 2 * p; m <= 4 * p; m += 2) {
+            g_autoptr(Schedule) dual = build("dualpipe", p, 2, m, 1);
+            g_autoptr(Schedule) folded = build("dualpipev", p, 2, m, 1);
+            for (int32_t r = 0; r < p; r++) {
+                g_assert_cmpint(schedule_peak_in_flight(dual, r), ==, p + 1);
+                g_assert_cmpint(schedule_peak_in_flight(folded, r), ==, 2 * p + 1);
+            }
+            /* An overlapped pair is an F and a B of different chunks. */
+            for (guint i = 0; i < dual->overlap_pairs->len; i++) {
+                const int64_t at = g_array_index(dual->overlap_pairs, int64_t, i);
+                g_assert_cmpint(dual->ops[at].kind, ==, SCHEDULE_OP_FORWARD);
+                g_assert_cmpint(dual->ops[at + 1].kind, ==, SCHEDULE_OP_BACKWARD);
+                g_assert_cmpint(dual->ops[at].chunk, !=, dual->ops[at + 1].chunk);
+            }
+        }
+}
+
 static void
 test_peak_counts_weight_gradients(void)
 {
@@ -241,6 +351,11 @@ main(int argc, char **argv)
     g_test_add_func("/schedule/schedule/naive-closed-form", test_naive_closed_form);
     g_test_add_func("/schedule/schedule/gpipe-closed-form", test_gpipe_closed_form);
     g_test_add_func("/schedule/schedule/1f1b-closed-form", test_one_f_one_b_closed_form);
+    g_test_add_func("/schedule/schedule/interleaved-closed-form", test_interleaved_closed_form);
+    g_test_add_func("/schedule/schedule/any-group-runs", test_any_group_runs);
+    g_test_add_func("/schedule/schedule/zero-bubble-closed-forms", test_zero_bubble_closed_forms);
+    g_test_add_func("/schedule/schedule/controlled-memory", test_controlled_memory);
+    g_test_add_func("/schedule/schedule/dualpipe-memory", test_dualpipe_memory);
     g_test_add_func("/schedule/schedule/peak-counts-weight-gradients",
                     test_peak_counts_weight_gradients);
     g_test_add_func("/schedule/schedule/families-pass-the-checker", test_families_pass_the_checker);
