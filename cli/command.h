@@ -1,16 +1,17 @@
 /*
  * cli/command.h - a subcommand: one file, one entry in main.c's table.
  *
- * main.c parses global options (--help, --version, --color), finds the command (suggesting the
- * nearest), runs it, prints its error as one line on stderr and turns it into the exit status of
- * docs/formats.md. Commands parse their own options, connect the libraries, and print their product
- * on stdout.
+ * main.c parses the options by the command's tables, prints help, runs the command, prints its
+ * error as one line on stderr and turns it into the exit status of docs/formats.md. Commands read
+ * their options, connect the libraries, and print their product on stdout.
  */
 #ifndef CLI_COMMAND_H
 #define CLI_COMMAND_H
 
 #include <glib.h>
 #include <stdbool.h>
+
+#include "cli/options.h"
 
 G_BEGIN_DECLS
 
@@ -24,26 +25,45 @@ typedef enum {
     CMD_ERROR_INPUT = 3, /* invalid input file */
     CMD_ERROR_IO = 4,
     CMD_ERROR_LIMIT = 5,   /* memory or a stated limit */
-    CMD_ERROR_MISSING = 6, /* a program, library or device */
+    CMD_ERROR_MISSING = 6, /* a program, library or device is missing or failed */
     CMD_ERROR_RANK_DIED = 7,
     CMD_ERROR_RANK_HUNG = 8,
     CMD_ERROR_INTERRUPTED = 9,
     CMD_ERROR_INTERNAL = 70,
 } CmdError;
 
+/* At most this many tables of options. */
+#define CMD_MAX_TABLES 3
+
 typedef struct {
     const char *name;
     const char *usage;   /* "MODEL CLUSTER --global-batch N [options]" */
     const char *summary; /* one line */
+    const char *details; /* (nullable) of the help: paragraphs of at most 80 columns */
+    /* NULL-terminated when shorter than the array; -h and --help are everybody's. */
+    const OptionInfo *options[CMD_MAX_TABLES + 1];
+    size_t min_arguments, max_arguments; /* besides options */
     /*
-     * @argv[0] is the command's name.  Returns the exit status 0 or 1 (an answer), or -1 with
-     * @error set, whose domain decides the status.
+     * Returns the exit status 0 or 1 (an answer), or -1 with @error set, whose domain decides the
+     * status.
      */
-    int (*run)(int argc, char **argv, GError **error);
+    int (*run)(Options *options, GError **error);
 } Command;
 
-/* All commands, NULL-terminated. */
+/* All commands in the order of the help, NULL-terminated. */
 extern const Command *const commands[];
+
+extern const Command cmd_plan, cmd_simulate, cmd_slices, cmd_schedule, cmd_profile, cmd_run,
+    cmd_compare, cmd_plot, cmd_list, cmd_show;
+
+/* The exit status that an error means; docs/formats.md 1. */
+int cmd_exit_status(const GError *error);
+
+/*
+ * Makes what is wrong with a plan an invalid input file: PLAN_ERROR_INVALID, shapes and names that
+ * came from @path and not from the command line become CMD_ERROR_INPUT.  Always returns false.
+ */
+bool cmd_blame_file(const char *path, GError **error);
 
 G_END_DECLS
 

@@ -1,0 +1,104 @@
+#include "cli/job.h"
+
+#include "cli/command.h"
+
+Job *
+job_new(ModelArch *arch, Profile *profile, Plan *plan)
+{
+    Job *job = g_new0(Job, 1);
+
+    *job = (Job){.arch = arch, .profile = profile, .plan = plan};
+    return job;
+}
+
+void
+job_free(Job *job)
+{
+    if (job == NULL)
+        return;
+    model_arch_free(job->arch);
+    profile_free(job->profile);
+    plan_free(job->plan);
+    g_free(job);
+}
+
+Job *
+job_read(JsonDoc *doc, GError **error)
+{
+    const JsonValue *root = json_doc_root(doc, "degas-plan", 1);
+    g_autoptr(ModelArch) arch = model_arch_read(doc, json_object(doc, root, "model"));
+    g_autoptr(Profile) profile = profile_read(doc, json_object(doc, root, "cluster"));
+    g_autoptr(Plan) plan = plan_read(doc, root);
+
+    if (!json_doc_finish(doc, error))
+        return NULL;
+    if (!plan_check(plan, arch->n_layers, error)) {
+        cmd_blame_file(json_doc_name(doc), error);
+        return NULL;
+    }
+    return job_new(g_steal_pointer(&arch), g_steal_pointer(&profile), g_steal_pointer(&plan));
+}
+
+Job *
+job_load(const char *path, GError **error)
+{
+    g_autoptr(JsonDoc) doc = json_doc_load(path, error);
+
+    return doc == NULL ? NULL : job_read(doc, error);
+}
+
+JsonWriter *
+job_write(const Job *job)
+{
+    JsonWriter *writer = json_writer_new();
+
+    json_write_object(writer, NULL);
+    json_write_string(writer, "format", "degas-plan");
+    json_write_int64(writer, "version", 1);
+    model_arch_write(writer, "model", job->arch);
+    profile_write(writer, "cluster", job->profile);
+    plan_write_members(writer, job->plan);
+    json_write_object_end(writer);
+    return writer;
+}
+
+void
+job_simulation_clear(JobSimulation *simulation)
+{
+    sim_result_clear(&simulation->result);
+    workload_free(simulation->workload);
+    schedule_free(simulation->schedule);
+    *simulation = (JobSimulation){0};
+}
+
+bool
+job_simulate(const Job *job, int64_t memory_limit_bytes, bool want_trace, JobSimulation *simulation,
+             GError **error)
+{
+    const SimOptions options = {.want_trace = want_trace, .want_memory = true};
+
+    *simulation = (JobSimulation){0};
+    simulation->workload =
+        workload_new(job->arch, job->profile, job->plan, memory_limit_bytes, error);
+    if (simulation->workload == NULL)
+        return false;
+    simulation->schedule = plan_build_schedule(job->plan, error);
+    if (simulation->schedule == NULL)
+        return false;
+    return sim_run(simulation->schedule, simulation->workload, &options, &simulation->result,
+                   error);
+}
+
+bool
+job_evaluate(const Plan *plan, const Workload *workload, Report **report, void *user_data,
+             GError **error)
+{
+    const SimOptions options = {.want_memory = true};
+    g_autoptr(Schedule) schedule = plan_build_schedule(plan, error);
+    g_auto(SimResult) result = {0};
+
+    if (schedule == NULL || !sim_run(schedule, workload, &options, &result, error))
+        return false;
+    *report = g_steal_pointer(&result.report);
+    return true;
+}

@@ -1,0 +1,63 @@
+/*
+ * cli/job.h - Job: a plan file: what is trained, on what, and how it is split.
+ *
+ * The one place where "degas-plan" files are put together and taken apart, since models/,
+ * profiles/ and schedule/ do not know each other's keys; and where a plan meets the simulator.
+ *
+ * {"format":"degas-plan","version":1,"model":{...},"cluster":{...a degas-profile...},
+ *  ...the keys of schedule/plan.h...}
+ *
+ * Errors: JSON_ERROR_INVALID, G_FILE_ERROR; what a file's plan contradicts is CMD_ERROR_INPUT.
+ */
+#ifndef CLI_JOB_H
+#define CLI_JOB_H
+
+#include "planner/search.h"
+#include "simulator/simulate.h"
+
+G_BEGIN_DECLS
+
+typedef struct {
+    ModelArch *arch;
+    Profile *profile;
+    Plan *plan;
+} Job;
+
+/* (taken) all three. */
+Job *job_new(ModelArch *arch, Profile *profile, Plan *plan);
+void job_free(Job *job);
+G_DEFINE_AUTOPTR_CLEANUP_FUNC(Job, job_free)
+
+/* Reads a plan file and checks the plan against its model. */
+Job *job_load(const char *path, GError **error);
+/* As above from a parsed document. */
+Job *job_read(JsonDoc *doc, GError **error);
+
+/* Returns: (owned) a writer that holds the whole file. */
+JsonWriter *job_write(const Job *job);
+
+/* One simulated iteration. */
+typedef struct {
+    Schedule *schedule;
+    Workload *workload;
+    SimResult result;
+} JobSimulation;
+
+void job_simulation_clear(JobSimulation *simulation);
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(JobSimulation, job_simulation_clear)
+
+/*
+ * Builds the schedule, prices it, simulates it.
+ * @memory_limit_bytes  0: the devices'.
+ * @simulation          (out) cleared by the caller, whatever is returned.
+ */
+bool job_simulate(const Job *job, int64_t memory_limit_bytes, bool want_trace,
+                  JobSimulation *simulation, GError **error);
+
+/* The PlanEvaluateFunc of the planner: the simulator. */
+bool job_evaluate(const Plan *plan, const Workload *workload, Report **report, void *user_data,
+                  GError **error);
+
+G_END_DECLS
+
+#endif /* CLI_JOB_H */

@@ -1,0 +1,363 @@
+#include "cli/request.h"
+
+#include <string.h>
+
+#include "cli/command.h"
+#include "cli/output.h"
+
+#define MAX_THREADS 1024
+#define MAX_TOP 1000
+#define MAX_SLICES 65536
+
+const OptionInfo request_options[] = {
+    {"global-batch", "N", "sequences of one iteration, over all devices (required)", 0},
+    {"gpus", "N", "cut or extend the cluster to N devices", 0},
+    {"seq-len", "N", "tokens of a sequence; default: the model's max_seq_len", 0},
+    {"dtype", "T", "bf16, fp16, fp32, fp8; default: the first of these three that the devices have",
+     0},
+    {"dp", "N", "data-parallel degree", 0},
+    {"tp", "N", "tensor-parallel degree", 0},
+    {"pp", "N", "pipeline ranks", 0},
+    {"vpp", "N", "virtual stages (chunks) of a pipeline rank", 0},
+    {"cp", "N", "context-parallel degree", 0},
+    {"ep", "N", "expert-parallel degree, inside dp", 0},
+    {"micro-batch", "N", "sequences of a micro-batch", 0},
+    {"schedule", "NAME", "auto, one of degas list schedules, or several with commas", 0},
+    {"group", "N", "interleaved schedules: micro-batches of a group; default: pp", 0},
+    {"slices", "S", "cut sequences: auto, off, N equal slices, or lengths A,B,C", 0},
+    {"recompute", "R", "activations computed again: auto, none, selective, full", 0},
+    {"zero", "N", "ZeRO stage: auto, 0, 1, 2, 3", 0},
+    {"offload", "O", "none (default), auto, cpu, nvme: where optimizer state lives", 0},
+    {"memory-limit", "SIZE", "memory of a device, e.g. 14GiB; default: the device's", 0},
+    {"sequence-parallel", "on|off", "split norms and residuals over tp ranks as well", 0},
+    {"attention", "A", "auto (the framework's), unfused, flash", 0},
+    {"overlap", "LIST", "communication hidden behind computing: none, or of dp,pp,tp", 0},
+    {"grad-dtype", "T", "fp32, bf16, fp16: gradients as kept and reduced", 0},
+    {"framework", "F",
+     "presets what its runs do: megatron-lm, megatron-core, megatron-deepspeed, deepspeed, fsdp, "
+     "terapipe, degas (default); flags win",
+     0},
+    {"optimizer-step", "on|off", "whether the iteration ends with it", 0},
+    {"layers", "N", "give the model N layers", 0},
+    {"vocab", "N", "give the model this vocabulary; 0: no embedding, head or loss", 0},
+    {NULL, NULL, NULL, 0},
+};
+
+const OptionInfo request_search_options[] = {
+    {"objective", "O", "time (default), cost, energy, memory", 0},
+    {"top", "K", "keep the K next best plans as alternatives", 0},
+    {"threads", "N", "threads of the search; the result does not depend on it", 0},
+    {NULL, NULL, NULL, 0},
+};
+
+void
+request_free(Request *request)
+{
+    if (request == NULL)
+        return;
+    model_arch_free(request->arch);
+    profile_free(request->profile);
+    g_strfreev(request->schedules);
+    if (request->slices != NULL)
+        g_array_unref(request->slices);
+    g_free(request);
+}
+
+ModelArch *
+request_load_model(const char *name_or_path, GError **error)
+{
+    g_autoptr(GPtrArray) warnings = NULL;
+    ModelArch *arch = model_arch_load(name_or_path, &warnings, error);
+
+    for (guint i = 0; warnings != NULL && i < warnings->len; i++)
+        output_note("note: %s", (const char *)g_ptr_array_index(warnings, i));
+    return arch;
+}
+
+/* Replaces the model by one with other --layers and --vocab, checked as a file would be. */
+static bool
+change_model(Request *request, Options *options, GError **error)
+{
+    g_autoptr(JsonWriter) writer = NULL;
+    g_autoptr(JsonDoc) doc = NULL;
+    g_autoptr(ModelArch) changed = NULL;
+    g_autofree char *text = NULL;
+    size_t n_bytes;
+
+    if (!options_has(options, "layers") && !options_has(options, "vocab"))
+        return true;
+    request->arch->n_layers =
+        options_int64(options, "layers", 1, MODEL_MAX_LAYERS, request->arch->n_layers);
+    request->arch->vocab =
+        options_int64(options, "vocab", 0, MODEL_MAX_VOCAB, request->arch->vocab);
+    if (!options_finish(options, error))
+        return false;
+    writer = json_writer_new();
+    model_arch_write(writer, NULL, request->arch);
+    text = json_writer_steal(writer, &n_bytes);
+    doc = json_doc_parse("the model with --layers and --vocab", text, n_bytes, error);
+    if (doc == NULL)
+        return false;
+    changed = model_arch_read(doc, json_doc_root(doc, "degas-model", 1));
+    if (!json_doc_finish(doc, error))
+        return false;
+    model_arch_free(request->arch);
+    request->arch = g_steal_pointer(&changed);
+    return true;
+}
+
+static bool
+change_cluster(Request *request, Options *options, GError **error)
+{
+    const int64_t n = options_int64(options, "gpus", 1, MODEL_CLUSTER_MAX_DEVICES, 0);
+    ModelCluster *resized;
+
+    if (!options_finish(options, error))
+        return false;
+    if (n == 0)
+        return true;
+    resized = model_cluster_resized(request->profile->cluster, n);
+    model_cluster_free(request->profile->cluster);
+    request->profile->cluster = resized;
+    return true;
+}
+
+/* The first of bf16, fp16, fp32 that every kind of device computes in. */
+static Dtype
+default_dtype(const ModelCluster *cluster)
+{
+    static const Dtype order[] = {DTYPE_BF16, DTYPE_FP16};
+
+    for (size_t i = 0; i < G_N_ELEMENTS(order); i++) {
+        bool everywhere = true;
+
+        for (guint d = 0; d < cluster->devices->len; d++)
+            everywhere &= g_array_index(cluster->devices, ModelDevice, d).flops_per_s[order[i]] > 0;
+        if (everywhere)
+            return order[i];
+    }
+    return DTYPE_FP32;
+}
+
+/* An int of the request: the index in @names, or PLAN_AUTO for "auto". */
+static int
+choice_or_auto(Options *options, const char *name, const char *const *names, int fallback)
+{
+    const char *text = options_string(options, name, NULL);
+
+    if (text != NULL && strcmp(text, "auto") == 0)
+        return PLAN_AUTO;
+    return options_choice(options, name, names, fallback);
+}
+
+static void
+read_slices(Request *request, Options *options, RequestKind kind)
+{
+    PlanRequest *plan = &request->plan;
+    const char *text = options_string(options, "slices", NULL);
+
+    plan->slices_mode = kind == REQUEST_SEARCHED ? PLAN_SLICES_AUTO : PLAN_SLICES_OFF;
+    if (text == NULL)
+        return;
+    if (strcmp(text, "auto") == 0) {
+        plan->slices_mode = PLAN_SLICES_AUTO;
+    } else if (strcmp(text, "off") == 0) {
+        plan->slices_mode = PLAN_SLICES_OFF;
+    } else if (strchr(text, ',') == NULL) {
+        plan->slices_mode = PLAN_SLICES_UNIFORM;
+        plan->n_slices = options_int64(options, "slices", 1, MAX_SLICES, 1);
+    } else {
+        int64_t sum = 0;
+
+        plan->slices_mode = PLAN_SLICES_GIVEN;
+        request->slices = options_int64s(options, "slices", 1, MODEL_MAX_SEQ_LEN);
+        plan->slices = (const int64_t *)(void *)request->slices->data;
+        plan->n_slices = request->slices->len;
+        if (plan->n_slices > MAX_SLICES) {
+            options_fail(options, "slices", "more than %d slices", MAX_SLICES);
+            return;
+        }
+        for (int64_t i = 0; i < plan->n_slices; i++)
+            sum += plan->slices[i];
+        if (sum != plan->seq_len)
+            options_fail(options, "slices",
+                         "the lengths add up to %" G_GINT64_FORMAT
+                         ", but a sequence has %" G_GINT64_FORMAT " tokens (--seq-len)",
+                         sum, plan->seq_len);
+    }
+}
+
+static void
+read_schedules(Request *request, Options *options, RequestKind kind)
+{
+    const char *text = options_string(options, "schedule", NULL);
+    GError *error = NULL;
+
+    if (text == NULL || strcmp(text, "auto") == 0) {
+        if (kind == REQUEST_FIXED)
+            request->schedules =
+                g_strsplit(request->plan.vpp > 1 ? "interleaved" : "1f1b", ",", -1);
+    } else {
+        request->schedules = options_words(options, "schedule");
+        for (size_t i = 0; request->schedules[i] != NULL && *request->schedules[i] != 0; i++) {
+            if (schedule_family_find(request->schedules[i], &error) == NULL) {
+                options_fail(options, "schedule", "%s", error->message);
+                g_clear_error(&error);
+            }
+        }
+        if (kind == REQUEST_FIXED && g_strv_length(request->schedules) > 1)
+            options_fail(options, "schedule", "one schedule can be simulated, not several");
+    }
+    request->plan.schedules = (const char *const *)request->schedules;
+}
+
+static void
+read_overlap(PlanConventions *conventions, Options *options)
+{
+    g_auto(GStrv) words = options_words(options, "overlap");
+
+    if (words == NULL)
+        return;
+    conventions->overlap_dp = conventions->overlap_pp = conventions->overlap_tp = false;
+    if (strcmp(words[0], "none") == 0 && words[1] == NULL)
+        return;
+    for (size_t i = 0; words[i] != NULL; i++) {
+        if (strcmp(words[i], "dp") == 0)
+            conventions->overlap_dp = true;
+        else if (strcmp(words[i], "pp") == 0)
+            conventions->overlap_pp = true;
+        else if (strcmp(words[i], "tp") == 0)
+            conventions->overlap_tp = true;
+        else
+            options_fail(options, "overlap", "expected none or some of dp,pp,tp, got \"%s\"",
+                         words[i]);
+    }
+}
+
+static void
+read_conventions(PlanConventions *conventions, Options *options)
+{
+    static const char *const attentions[] = {"auto", "unfused", "flash", NULL};
+    const int framework =
+        options_choice(options, "framework", plan_framework_names, PLAN_FRAMEWORK_DEGAS);
+    int attention;
+
+    *conventions = plan_conventions((PlanFramework)framework);
+    attention = options_choice(options, "attention", attentions, 0);
+    if (attention > 0)
+        conventions->attention = (PlanAttention)(attention - 1);
+    conventions->grad_dtype =
+        (Dtype)options_choice(options, "grad-dtype", dtype_names, (int)conventions->grad_dtype);
+    read_overlap(conventions, options);
+    conventions->optimizer_step =
+        options_on_off(options, "optimizer-step", conventions->optimizer_step);
+}
+
+/* The data-parallel degree that --gpus leaves when everything is fixed. */
+static int64_t
+remaining_dp(const PlanRequest *plan, Options *options)
+{
+    const int64_t gpus = options_int64(options, "gpus", 1, MODEL_CLUSTER_MAX_DEVICES, 0);
+    int64_t used;
+
+    if (gpus == 0)
+        return 1;
+    if (__builtin_mul_overflow(plan->tp * plan->pp, plan->cp, &used) || gpus % used != 0) {
+        options_fail(options, "gpus",
+                     "%" G_GINT64_FORMAT
+                     " devices are no multiple of tp x pp x cp = %" G_GINT64_FORMAT,
+                     gpus, used);
+        return 1;
+    }
+    return gpus / used;
+}
+
+static void
+read_degrees(PlanRequest *plan, Options *options, RequestKind kind)
+{
+    const int64_t fallback = kind == REQUEST_FIXED ? 1 : 0;
+
+    plan->tp = options_int64(options, "tp", 1, SCHEDULE_MAX_RANKS, fallback);
+    plan->pp = options_int64(options, "pp", 1, SCHEDULE_MAX_RANKS, fallback);
+    plan->vpp = options_int64(options, "vpp", 1, SCHEDULE_MAX_CHUNKS, fallback);
+    plan->cp = options_int64(options, "cp", 1, SCHEDULE_MAX_RANKS, fallback);
+    plan->ep = options_int64(options, "ep", 1, SCHEDULE_MAX_RANKS, fallback);
+    plan->micro_batch = options_int64(options, "micro-batch", 1, JSON_MAX_INT, fallback);
+    plan->dp = options_int64(options, "dp", 1, MODEL_CLUSTER_MAX_DEVICES,
+                             kind == REQUEST_FIXED ? remaining_dp(plan, options) : 0);
+}
+
+static void
+read_plan(Request *request, Options *options, RequestKind kind)
+{
+    static const char *const zero_stages[] = {"0", "1", "2", "3", NULL};
+    static const char *const off_on[] = {"off", "on", NULL};
+    PlanRequest *plan = &request->plan;
+    const bool fixed = kind == REQUEST_FIXED;
+
+    plan->arch = request->arch;
+    plan->profile = request->profile;
+    if (!options_has(options, "global-batch"))
+        options_fail(options, "global-batch",
+                     "is missing; it is the number of sequences of one iteration");
+    plan->global_batch = options_int64(options, "global-batch", 1, INT64_C(1) << 31, 1);
+    plan->seq_len =
+        options_int64(options, "seq-len", 1, MODEL_MAX_SEQ_LEN, request->arch->max_seq_len);
+    plan->dtype = (Dtype)options_choice(options, "dtype", dtype_names,
+                                        (int)default_dtype(request->profile->cluster));
+    read_degrees(plan, options, kind);
+    plan->n_devices = options_int64(options, "gpus", 1, MODEL_CLUSTER_MAX_DEVICES, 0);
+    plan->group = options_int64(options, "group", 1, INT32_MAX, 0);
+    read_schedules(request, options, kind);
+    read_slices(request, options, kind);
+    plan->recompute = choice_or_auto(options, "recompute", plan_recompute_names,
+                                     fixed ? PLAN_RECOMPUTE_NONE : PLAN_AUTO);
+    plan->zero_stage = choice_or_auto(options, "zero", zero_stages, fixed ? 0 : PLAN_AUTO);
+    plan->offload = choice_or_auto(options, "offload", plan_offload_names, PLAN_OFFLOAD_NONE);
+    plan->sequence_parallel =
+        choice_or_auto(options, "sequence-parallel", off_on, fixed ? 0 : PLAN_AUTO);
+    read_conventions(&plan->conventions, options);
+    plan->memory_limit_bytes = options_bytes(options, "memory-limit", 0);
+    if (options_has(options, "memory-limit") && plan->memory_limit_bytes == 0)
+        options_fail(options, "memory-limit", "expected more than nothing");
+    plan->objective = PLAN_OBJECTIVE_TIME;
+    plan->threads = 1;
+}
+
+Request *
+request_new(ModelArch *arch, Profile *profile, Options *options, RequestKind kind, GError **error)
+{
+    g_autoptr(Request) request = g_new0(Request, 1);
+
+    request->arch = arch;
+    request->profile = profile;
+    if (!change_model(request, options, error) || !change_cluster(request, options, error))
+        return NULL;
+    read_plan(request, options, kind);
+    if (kind == REQUEST_SEARCHED) {
+        PlanRequest *plan = &request->plan;
+
+        plan->objective = (PlanObjective)options_choice(options, "objective", plan_objective_names,
+                                                        PLAN_OBJECTIVE_TIME);
+        plan->top = options_int64(options, "top", 0, MAX_TOP, 0);
+        plan->threads = options_int64(options, "threads", 1, MAX_THREADS, g_get_num_processors());
+    }
+    if (!options_finish(options, error))
+        return NULL;
+    return g_steal_pointer(&request);
+}
+
+Request *
+request_load(const char *model, const char *cluster, Options *options, RequestKind kind,
+             GError **error)
+{
+    g_autoptr(ModelArch) arch = request_load_model(model, error);
+    g_autoptr(Profile) profile = NULL;
+
+    if (arch == NULL)
+        return NULL;
+    profile = profile_load(cluster, error);
+    if (profile == NULL)
+        return NULL;
+    return request_new(g_steal_pointer(&arch), g_steal_pointer(&profile), options, kind, error);
+}
