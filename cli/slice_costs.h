@@ -1,0 +1,35 @@
+/*
+ * cli/slice_costs.h - the grid of slice times that `degas slices` minimises over, from a file.
+ *
+ * Two kinds of files, told apart by content:
+ *   TeraPipe's measurements, {"b_s_c": {"forward_mean": s, "backward_mean": s, ...}, ...}: b
+ * sequences, s new tokens, c tokens of context, seconds of one layer; the slice's time is forward
+ * plus backward. Points that were not measured are interpolated as TeraPipe does [2102.07988
+ * section 3.3, eq. 8]: t(b, s, c) = t(b, s, 0) + a0 + a1 s + a2 c + a3 s c with t(b, s, 0) linear
+ * between measured s, and the plane fitted to the points with context by least squares, never below
+ * t(b, s, 0).  Slices longer than the longest measured of their b, and b's without a point, did not
+ * fit in memory: infinite. NumPy's .npy: float64 seconds, C order, shape (B + 1, L/g + 1, L/g + 1),
+ * index [b][s/g][c/g].
+ *
+ * Times become integer picoseconds, rounded once.
+ */
+#ifndef CLI_SLICE_COSTS_H
+#define CLI_SLICE_COSTS_H
+
+#include "planner/slice.h"
+
+G_BEGIN_DECLS
+
+#define SLICE_COSTS_PER_S 1e12 /* the unit of the grid: picoseconds */
+
+/*
+ * Returns: (owned, g_free) the grid for PlanSliceCosts.cost, or NULL on JSON_ERROR_INVALID,
+ * CMD_ERROR_INPUT, CMD_ERROR_LIMIT or G_FILE_ERROR.
+ * @n_approximated  (out) points that were interpolated.
+ */
+int64_t *slice_costs_load(const char *path, int64_t batch, int64_t n_cells, int64_t granularity,
+                          int64_t *n_approximated, GError **error);
+
+G_END_DECLS
+
+#endif /* CLI_SLICE_COSTS_H */
