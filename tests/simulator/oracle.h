@@ -1,0 +1,266 @@
+/*
+ * tests/simulator/oracle.h - a slow simulator that shares nothing with simulator/.
+ *
+ * Every op looks for the ops it needs by walking all ops, O(n^2) in all, and every message is
+ * looked up by stage: no graph, no steps, no tables.  Written from the text of schedule/schedule.h,
+ * simulator/simulate.h, simulator/finish.h and profiles/workload.h.
+ */
+#ifndef TESTS_SIMULATOR_ORACLE_H
+#define TESTS_SIMULATOR_ORACLE_H
+
+#include <string.h>
+
+#include "profiles/workload.h"
+
+typedef struct {
+    ScheduleOp op;
+    int32_t rank, stage, chain;
+    bool done, has_weight;
+    int64_t begin, start, end, free; /* receive, op, send on the compute stream */
+} OracleOp;
+
+typedef struct {
+    const Schedule *schedule;
+    const Workload *workload;
+    int64_t n;
+    OracleOp *ops;                         /* (owned) */
+    int64_t *free, *busy, *first, *finish; /* (owned) [rank] */
+    int64_t *peak, *peak_time;             /* (owned) [rank] */
+    int64_t (*owner)[TRACE_MEMORY_N];      /* (owned) [rank] at the peak */
+    int32_t *in_flight;                    /* (owned) [rank] */
+    int64_t makespan, span;
+} Oracle;
+
+static inline const WorkloadOp *
+oracle_workload(const Oracle *o, const OracleOp *op, int32_t stage)
+{
+    const Workload *w = o->workload;
+    const int64_t class_ =
+        w->class_of_microbatch == NULL ? 0 : w->class_of_microbatch[op->op.microbatch];
+    const int64_t at = ((int64_t)op->chain * w->n_stages + stage) * w->n_classes + class_;
+
+    return &w->ops[at * w->n_slices + op->op.slice];
+}
+
+/* Whether op @a runs backward for the gradient of the input. */
+static inline bool
+oracle_is_input_gradient(const OracleOp *a)
+{
+    return a->op.kind == SCHEDULE_OP_BACKWARD || a->op.kind == SCHEDULE_OP_BACKWARD_INPUT;
+}
+
+/* The op of @like's chain and micro-batch at (@stage, @slice): its F, or its B or I; or NULL. */
+static inline OracleOp *
+oracle_find(const Oracle *o, const OracleOp *like, int32_t stage, int32_t slice, bool backward)
+{
+    for (int64_t i = 0; i < o->n; i++) {
+        OracleOp *a = &o->ops[i];
+        if (a->chain == like->chain && a->stage == stage && a->op.slice == slice &&
+            a->op.microbatch == like->op.microbatch &&
+            (backward ? oracle_is_input_gradient(a) : a->op.kind == SCHEDULE_OP_FORWARD))
+            return a;
+    }
+    return NULL;
+}
+
+/* The message that @op gets from stage @from, or that it sends: its time, 0 on one rank. */
+static inline int64_t
+oracle_message(const Oracle *o, const OracleOp *op, int32_t from, int32_t to)
+{
+    const Schedule *s = o->schedule;
+
+    if (from < 0 || to < 0 || from >= o->workload->n_stages || to >= o->workload->n_stages ||
+        schedule_rank_of_stage(s, from, op->chain) == schedule_rank_of_stage(s, to, op->chain))
+        return 0;
+    const WorkloadOp *w = oracle_workload(o, op, from);
+    return from < to ? w->forward_message_ns : w->backward_message_ns;
+}
+
+/* Runs @op if what it needs has run.  @free is when its rank is free. */
+static inline bool
+oracle_try(Oracle *o, OracleOp *op)
+{
+    const bool forward = op->op.kind == SCHEDULE_OP_FORWARD;
+    const bool weight = op->op.kind == SCHEDULE_OP_BACKWARD_WEIGHT;
+    const bool blocking = o->workload->blocking_messages;
+    const int32_t from = weight ? -1 : forward ? op->stage - 1 : op->stage + 1;
+    const int32_t to = weight ? -1 : forward ? op->stage + 1 : op->stage - 1;
+    const int64_t in = oracle_message(o, op, from, op->stage);
+    const int64_t out = oracle_message(o, op, op->stage, to);
+    const OracleOp *needs[3] = {NULL, NULL, NULL};
+    int64_t begin = o->free[op->rank];
+
+    if (from >= 0 && from < o->workload->n_stages)
+        needs[0] = oracle_find(o, op, from, op->op.slice, !forward);
+    if (weight || !forward)
+        needs[1] = oracle_find(o, op, op->stage, op->op.slice, weight);
+    if (forward && op->op.slice > 0)
+        needs[2] = oracle_find(o, op, op->stage, op->op.slice - 1, false);
+    if (!forward && !weight && op->op.slice + 1 < o->workload->n_slices)
+        needs[2] = oracle_find(o, op, op->stage, op->op.slice + 1, true);
+    for (int i = 0; i < 3; i++)
+        if (needs[i] != NULL && !needs[i]->done)
+            return false;
+    for (int i = 0; i < 3; i++)
+        if (needs[i] != NULL)
+            begin = MAX(begin, needs[i]->end + (i == 0 && !blocking ? in : 0));
+    op->begin = begin;
+    op->start = begin + (blocking ? in : 0);
+    op->end = op->start + oracle_workload(o, op, op->stage)->time_ns[op->op.kind] +
+              o->workload->op_overhead_ns;
+    op->free = op->end + (blocking ? out : 0);
+    op->done = true;
+    o->free[op->rank] = op->free;
+    o->busy[op->rank] += op->free - op->begin;
+    return true;
+}
+
+/* When rank @r has reduced its gradients: pieces by chunk in the order of their last backward. */
+static inline int64_t
+oracle_reduced(const Oracle *o, int32_t r)
+{
+    const WorkloadRank *work = &o->workload->ranks[r];
+    const int32_t n = o->schedule->n_chunks;
+    int64_t done = o->free[r];
+    int32_t piece = 0;
+
+    if (!o->workload->overlap_dp)
+        return done + work->dp_reduce_ns;
+    done = 0;
+    for (int64_t i = o->schedule->rank_begin[r]; i < o->schedule->rank_begin[r + 1]; i++) {
+        bool last = o->ops[i].op.kind != SCHEDULE_OP_FORWARD;
+        for (int64_t j = i + 1; j < o->schedule->rank_begin[r + 1]; j++)
+            last = last && (o->ops[j].op.kind == SCHEDULE_OP_FORWARD ||
+                            o->ops[j].op.chunk != o->ops[i].op.chunk);
+        if (!last)
+            continue;
+        const int64_t ns = work->dp_reduce_ns / n + (piece++ < work->dp_reduce_ns % n);
+        done = MAX(done, MAX(o->ops[i].start, o->ops[i].end - ns)) + ns;
+    }
+    return MAX(done, o->free[r]);
+}
+
+static inline void
+oracle_memory(Oracle *o, int32_t r)
+{
+    int64_t now[TRACE_MEMORY_N], in_flight = 0;
+
+    memcpy(now, o->workload->ranks[r].static_bytes, sizeof now);
+    for (int64_t i = o->schedule->rank_begin[r] - 1; i < o->schedule->rank_begin[r + 1]; i++) {
+        int64_t sum = 0, at = 0;
+        if (i >= o->schedule->rank_begin[r]) {
+            const OracleOp *op = &o->ops[i];
+            const WorkloadOp *w = oracle_workload(o, op, op->stage);
+            at = op->start;
+            now[TRACE_MEMORY_WORKSPACE] += w->workspace_bytes[op->op.kind];
+            if (op->op.kind == SCHEDULE_OP_FORWARD) {
+                now[TRACE_MEMORY_ACTIVATIONS] += w->activation_bytes;
+                now[TRACE_MEMORY_KV] += w->kv_bytes;
+                in_flight++;
+            }
+            o->in_flight[r] = MAX(o->in_flight[r], (int32_t)in_flight);
+        }
+        for (int k = 0; k < TRACE_MEMORY_N; k++)
+            sum += now[k];
+        if (i < o->schedule->rank_begin[r] || sum > o->peak[r]) {
+            o->peak[r] = sum;
+            o->peak_time[r] = at;
+            memcpy(o->owner[r], now, sizeof now);
+        }
+        if (i < o->schedule->rank_begin[r])
+            continue;
+        const OracleOp *op = &o->ops[i];
+        const WorkloadOp *w = oracle_workload(o, op, op->stage);
+        now[TRACE_MEMORY_WORKSPACE] -= w->workspace_bytes[op->op.kind];
+        if (oracle_is_input_gradient(op)) {
+            now[TRACE_MEMORY_KV] -= w->kv_bytes;
+            now[TRACE_MEMORY_ACTIVATIONS] -= w->activation_bytes;
+            if (op->has_weight)
+                now[TRACE_MEMORY_ACTIVATIONS] += w->weight_activation_bytes;
+        } else if (op->op.kind == SCHEDULE_OP_BACKWARD_WEIGHT) {
+            now[TRACE_MEMORY_ACTIVATIONS] -= w->weight_activation_bytes;
+        }
+        in_flight -= op->op.kind != SCHEDULE_OP_FORWARD && !op->has_weight;
+    }
+    g_assert_cmpint(in_flight, ==, 0);
+    g_assert_cmpint(memcmp(now, o->workload->ranks[r].static_bytes, sizeof now), ==, 0);
+}
+
+/* Fails the test if the schedule cannot run. */
+static inline Oracle *
+oracle_new(const Schedule *schedule, const Workload *workload)
+{
+    const size_t p = (size_t)schedule->n_ranks;
+    Oracle *o = g_new0(Oracle, 1);
+    bool moved = true;
+
+    *o = (Oracle){.schedule = schedule, .workload = workload, .n = schedule_n_ops(schedule)};
+    o->ops = g_new0(OracleOp, (size_t)o->n + 1);
+    o->free = g_new0(int64_t, p);
+    o->busy = g_new0(int64_t, p);
+    o->first = g_new0(int64_t, p);
+    o->finish = g_new0(int64_t, p);
+    o->peak = g_new0(int64_t, p);
+    o->peak_time = g_new0(int64_t, p);
+    o->owner = g_malloc0(p * sizeof *o->owner);
+    o->in_flight = g_new0(int32_t, p);
+    for (int32_t r = 0; r < schedule->n_ranks; r++)
+        for (int64_t i = schedule->rank_begin[r]; i < schedule->rank_begin[r + 1]; i++) {
+            const ScheduleOp op = schedule->ops[i];
+            o->ops[i] =
+                (OracleOp){.op = op,
+                           .rank = r,
+                           .stage = schedule_stage(schedule, r, op.chunk),
+                           .chain = schedule->placement == SCHEDULE_PLACEMENT_BIDIR ? op.chunk : 0};
+        }
+    for (int64_t i = 0; i < o->n; i++)
+        for (int64_t j = 0; j < o->n; j++) {
+            const OracleOp *a = &o->ops[i], *b = &o->ops[j];
+            if (oracle_is_input_gradient(a) && b->op.kind == SCHEDULE_OP_BACKWARD_WEIGHT &&
+                a->rank == b->rank && a->op.microbatch == b->op.microbatch &&
+                a->op.chunk == b->op.chunk && a->op.slice == b->op.slice)
+                o->ops[i].has_weight = true;
+        }
+    while (moved) {
+        moved = false;
+        for (int32_t r = 0; r < schedule->n_ranks; r++)
+            for (int64_t i = schedule->rank_begin[r]; i < schedule->rank_begin[r + 1]; i++) {
+                if (o->ops[i].done)
+                    continue;
+                if (!oracle_try(o, &o->ops[i]))
+                    break;
+                moved = true;
+            }
+    }
+    for (int64_t i = 0; i < o->n; i++)
+        g_assert_true(o->ops[i].done);
+    for (int32_t r = 0; r < schedule->n_ranks; r++) {
+        const WorkloadRank *work = &workload->ranks[r];
+        const int64_t reduced = oracle_reduced(o, r);
+        o->busy[r] += reduced - o->free[r] + work->optimizer_ns + work->dp_gather_ns;
+        o->finish[r] = reduced + work->optimizer_ns + work->dp_gather_ns;
+        o->first[r] = o->ops[schedule->rank_begin[r]].begin;
+        o->makespan = MAX(o->makespan, o->finish[r]);
+        o->span = MAX(o->span, o->finish[r] - o->first[r]);
+        oracle_memory(o, r);
+    }
+    return o;
+}
+
+static inline void
+oracle_free(Oracle *o)
+{
+    g_free(o->ops);
+    g_free(o->free);
+    g_free(o->busy);
+    g_free(o->first);
+    g_free(o->finish);
+    g_free(o->peak);
+    g_free(o->peak_time);
+    g_free(o->owner);
+    g_free(o->in_flight);
+    g_free(o);
+}
+G_DEFINE_AUTOPTR_CLEANUP_FUNC(Oracle, oracle_free)
+
+#endif /* TESTS_SIMULATOR_ORACLE_H */

@@ -1,0 +1,286 @@
+/* Tests of simulator/memory.h: peaks with owner, op and time; events that end where they began. */
+#include "simulator/memory.h"
+
+#include <string.h>
+
+#include "simulator/simulate.h"
+#include "tests/schedule/evaluate.h"
+#include "tests/simulator/random.h"
+
+static const SimOptions everything = {.want_trace = true, .want_memory = true};
+
+static const ReportRank *
+row_of(const SimResult *result, int32_t rank)
+{
+    return &g_array_index(result->report->ranks, ReportRank, rank);
+}
+
+static void
+run(const Schedule *schedule, const Workload *workload, SimResult *result)
+{
+    g_autoptr(GError) error = NULL;
+
+    g_assert_true(sim_run(schedule, workload, &everything, result, &error));
+    g_assert_no_error(error);
+    g_assert_true(trace_check(result->trace, &error));
+    g_assert_no_error(error);
+}
+
+/* --- closed forms --- */
+
+/*
+ * With A per micro-batch and no kv: GPipe holds m A on every rank, 1F1B min(m, p - r) A
+ * [Narayanan et al. 2104.04473 section 2.2.1].  The workspace of F counts beside the last of them,
+ * that of B beside all as well, so the larger of the two is at the peak.
+ */
+static void
+test_families(void)
+{
+    static const int64_t sizes[][2] = {{1, 1}, {1, 5}, {2, 1}, {4, 2}, {4, 16}, {8, 64}, {9, 7}};
+    static const int64_t workspaces[][2] = {{0, 0}, {5, 3}, {3, 5}};
+    static const char *const families[] = {"gpipe", "1f1b"};
+
+    for (size_t i = 0; i < G_N_ELEMENTS(sizes) * G_N_ELEMENTS(workspaces) * 2; i++) {
+        const int64_t p = sizes[i / 6][0], m = sizes[i / 6][1];
+        const int64_t *ws = workspaces[i / 2 % 3];
+        g_autoptr(Schedule) schedule =
+            schedule_new(families[i % 2], &(ScheduleShape){p, 1, m, 1, 0}, NULL);
+        g_autoptr(Workload) workload = plain_workload(schedule, unit_times, 0);
+        for (int32_t r = 0; r < p; r++) {
+            workload->ops[r].activation_bytes = 1000;
+            workload->ops[r].workspace_bytes[SCHEDULE_OP_FORWARD] = ws[0];
+            workload->ops[r].workspace_bytes[SCHEDULE_OP_BACKWARD] = ws[1];
+            workload->ranks[r].static_bytes[TRACE_MEMORY_WEIGHTS] = 77;
+        }
+        g_auto(SimResult) result = {0};
+        run(schedule, workload, &result);
+        for (int32_t r = 0; r < p; r++) {
+            const int64_t held = 1000 * (i % 2 == 0 ? m : MIN(m, p - r));
+            const ReportRank *row = row_of(&result, r);
+            g_assert_cmpint(row->peak_memory_bytes, ==, 77 + held + MAX(ws[0], ws[1]));
+            g_assert_cmpint(row->memory_bytes[TRACE_MEMORY_WEIGHTS], ==, 77);
+            g_assert_cmpint(row->memory_bytes[TRACE_MEMORY_ACTIVATIONS], ==, held);
+            g_assert_cmpint(row->memory_bytes[TRACE_MEMORY_WORKSPACE], ==, MAX(ws[0], ws[1]));
+        }
+    }
+}
+
+/* --- by hand --- */
+
+typedef struct {
+    int64_t at_ns;
+    TraceMemoryOwner owner;
+    int64_t delta_bytes;
+} Step;
+
+static void
+assert_steps(const Trace *trace, const Step *steps, size_t n)
+{
+    g_assert_cmpuint(trace->memory->len, ==, n);
+    for (size_t i = 0; i < n; i++) {
+        const TraceMemory *m = &g_array_index(trace->memory, TraceMemory, i);
+        g_assert_cmpint(m->at_ns, ==, steps[i].at_ns);
+        g_assert_cmpint(m->owner, ==, steps[i].owner);
+        g_assert_cmpint(m->delta_bytes, ==, steps[i].delta_bytes);
+    }
+}
+
+static void
+fill_one(Workload *workload)
+{
+    workload->ops[0] = (WorkloadOp){.time_ns = {10, 30, 20, 15},
+                                    .activation_bytes = 100,
+                                    .weight_activation_bytes = 40,
+                                    .kv_bytes = 8,
+                                    .workspace_bytes = {1, 2, 3, 4}};
+    workload->ranks[0].static_bytes[TRACE_MEMORY_GRADIENTS] = 50;
+}
+
+/* F I F W I W: between I and W 40 of 100 bytes are kept, kv goes with I. */
+static void
+test_split_backward(void)
+{
+    static const char *const ranks[] = {"F0.0 I0.0 F1.0 W0.0 I1.0 W1.0"};
+    static const Step steps[] = {
+        {0, TRACE_MEMORY_GRADIENTS, 50},
+        {0, TRACE_MEMORY_ACTIVATIONS, 100},
+        {0, TRACE_MEMORY_KV, 8},
+        {0, TRACE_MEMORY_WORKSPACE, 1},
+        {10, TRACE_MEMORY_WORKSPACE, -1},
+        {10, TRACE_MEMORY_WORKSPACE, 3},
+        {30, TRACE_MEMORY_WORKSPACE, -3},
+        {30, TRACE_MEMORY_KV, -8},
+        {30, TRACE_MEMORY_ACTIVATIONS, -60}, /* I ends */
+        {30, TRACE_MEMORY_ACTIVATIONS, 100}, /* F1 starts */
+        {30, TRACE_MEMORY_KV, 8},
+        {30, TRACE_MEMORY_WORKSPACE, 1},
+        {40, TRACE_MEMORY_WORKSPACE, -1},
+        {40, TRACE_MEMORY_WORKSPACE, 4},
+        {55, TRACE_MEMORY_WORKSPACE, -4},
+        {55, TRACE_MEMORY_ACTIVATIONS, -40}, /* W0 */
+        {55, TRACE_MEMORY_WORKSPACE, 3},
+        {75, TRACE_MEMORY_WORKSPACE, -3},
+        {75, TRACE_MEMORY_KV, -8},
+        {75, TRACE_MEMORY_ACTIVATIONS, -60},
+        {75, TRACE_MEMORY_WORKSPACE, 4},
+        {90, TRACE_MEMORY_WORKSPACE, -4},
+        {90, TRACE_MEMORY_ACTIVATIONS, -40},
+    };
+    static const ScheduleShape shape = {1, 1, 2, 1, 0};
+    g_autoptr(Schedule) schedule = schedule_from_text(&shape, SCHEDULE_PLACEMENT_LOOP, ranks);
+    g_autoptr(Workload) workload = plain_workload(schedule, unit_times, 0);
+    g_auto(SimResult) result = {0};
+
+    fill_one(workload);
+    run(schedule, workload, &result);
+    assert_steps(result.trace, steps, G_N_ELEMENTS(steps));
+    const ReportRank *row = row_of(&result, 0);
+    /* At the start of W0: 50 + (40 + 100) + 8 + 4. */
+    g_assert_cmpint(row->peak_memory_bytes, ==, 202);
+    g_assert_cmpint(row->peak_time_ns, ==, 40);
+    g_assert_cmpint(row->memory_bytes[TRACE_MEMORY_ACTIVATIONS], ==, 140);
+    g_assert_cmpint(row->memory_bytes[TRACE_MEMORY_KV], ==, 8);
+    g_assert_cmpint(row->memory_bytes[TRACE_MEMORY_WORKSPACE], ==, 4);
+    g_assert_cmpint(row->memory_bytes[TRACE_MEMORY_GRADIENTS], ==, 50);
+    g_assert_cmpint(row->peak_in_flight, ==, 2);
+}
+
+/* An I whose unit has no W frees all, even where others have one. */
+static void
+test_lone_input_gradient(void)
+{
+    static const char *const ranks[] = {"F0.0 I0.0 F1.0 I1.0 W1.0"};
+    static const ScheduleShape shape = {1, 1, 2, 1, 0};
+    g_autoptr(Schedule) schedule = schedule_from_text(&shape, SCHEDULE_PLACEMENT_LOOP, ranks);
+    g_autoptr(Workload) workload = plain_workload(schedule, unit_times, 0);
+    g_auto(SimResult) result = {0};
+
+    fill_one(workload);
+    run(schedule, workload, &result);
+    /* At the start of I1: 50 + 100 + 8 + 3. */
+    g_assert_cmpint(row_of(&result, 0)->peak_memory_bytes, ==, 161);
+    g_assert_cmpint(row_of(&result, 0)->peak_time_ns, ==, 10);
+    g_assert_cmpint(row_of(&result, 0)->peak_in_flight, ==, 1);
+}
+
+/* Memory that an op brings is there from its own start, not from that of its blocking receive. */
+static void
+test_blocking_receive_holds_nothing(void)
+{
+    g_autoptr(Schedule) schedule = schedule_new("gpipe", &(ScheduleShape){2, 1, 1, 1, 0}, NULL);
+    g_autoptr(Workload) workload = plain_workload(schedule, unit_times, 5);
+    g_auto(SimResult) result = {0};
+
+    workload->blocking_messages = true;
+    workload->ops[1].activation_bytes = 9;
+    run(schedule, workload, &result);
+    g_assert_cmpint(result.trace->memory->len, ==, 2);
+    const TraceMemory *m = &g_array_index(result.trace->memory, TraceMemory, 0);
+    g_assert_cmpint(m[0].at_ns, ==, 1 + 5);     /* F of rank 0, the message */
+    g_assert_cmpint(m[1].at_ns, ==, 1 + 5 + 3); /* F and B of rank 1; then it sends */
+}
+
+/* Nothing but static bytes: the peak is at time 0. */
+static void
+test_static_peak(void)
+{
+    g_autoptr(Schedule) schedule = schedule_new("1f1b", &(ScheduleShape){2, 1, 2, 1, 0}, NULL);
+    g_autoptr(Workload) workload = plain_workload(schedule, unit_times, 0);
+    g_auto(SimResult) result = {0};
+
+    workload->ranks[1].static_bytes[TRACE_MEMORY_OPTIMIZER] = 12;
+    workload->ranks[1].static_bytes[TRACE_MEMORY_BUFFERS] = 4;
+    run(schedule, workload, &result);
+    g_assert_cmpint(row_of(&result, 0)->peak_memory_bytes, ==, 0);
+    g_assert_cmpint(row_of(&result, 1)->peak_memory_bytes, ==, 16);
+    g_assert_cmpint(row_of(&result, 1)->peak_time_ns, ==, 0);
+    g_assert_cmpint(row_of(&result, 1)->memory_bytes[TRACE_MEMORY_OPTIMIZER], ==, 12);
+}
+
+/* --- random --- */
+
+/* Replays the events: never negative, back at the static bytes, peak and owners as reported. */
+static void
+replay(const Trace *trace, const Workload *workload, const Report *report)
+{
+    guint i = 0;
+
+    for (int32_t r = 0; r < trace->n_ranks; r++) {
+        const ReportRank *row = &g_array_index(report->ranks, ReportRank, r);
+        int64_t now[TRACE_MEMORY_N] = {0}, at_peak[TRACE_MEMORY_N] = {0}, sum = 0, peak = 0;
+        for (; i < trace->memory->len; i++) {
+            const TraceMemory *m = &g_array_index(trace->memory, TraceMemory, i);
+            if (m->rank != r)
+                break;
+            now[m->owner] += m->delta_bytes;
+            sum += m->delta_bytes;
+            g_assert_cmpint(now[m->owner], >=, 0);
+            if (sum > peak) {
+                peak = sum;
+                memcpy(at_peak, now, sizeof now);
+            }
+        }
+        g_assert_cmpint(peak, ==, row->peak_memory_bytes);
+        g_assert_cmpint(memcmp(at_peak, row->memory_bytes, sizeof at_peak), ==, 0);
+        g_assert_cmpint(memcmp(now, workload->ranks[r].static_bytes, sizeof now), ==, 0);
+    }
+    g_assert_cmpuint(i, ==, trace->memory->len);
+}
+
+static void
+test_events_replay_to_the_report(void)
+{
+    for (uint64_t seed = 0; seed < 3000; seed++) {
+        uint64_t state = seed ^ 0x3e3;
+        g_autoptr(Schedule) schedule = random_schedule(&state);
+        g_autoptr(Workload) workload = random_workload(&state, schedule, seed % 2 ? 4 : 100000);
+        g_auto(SimResult) result = {0};
+        run(schedule, workload, &result);
+        replay(result.trace, workload, result.report);
+    }
+}
+
+/* --- limits --- */
+
+static void
+test_refuses(void)
+{
+    for (int i = 0; i < 7; i++) {
+        g_autoptr(Schedule) schedule = schedule_new("1f1b", &(ScheduleShape){2, 1, 4, 1, 0}, NULL);
+        g_autoptr(Workload) workload = plain_workload(schedule, unit_times, 0);
+        g_autoptr(GError) error = NULL;
+        g_auto(SimResult) result = {0};
+        if (i == 0)
+            workload->ops[1].activation_bytes = -1;
+        else if (i == 1)
+            workload->ops[1].weight_activation_bytes = 1;
+        else if (i == 2)
+            workload->ops[0].workspace_bytes[SCHEDULE_OP_BACKWARD_WEIGHT] = -1;
+        else if (i == 3)
+            workload->ops[0].kv_bytes = INT64_MAX / 3;
+        else if (i == 4)
+            workload->ranks[1].static_bytes[0] = -1;
+        else if (i == 5)
+            workload->ranks[0].static_bytes[1] = workload->ranks[1].static_bytes[2] = INT64_MAX;
+        const SimOptions options = {.want_memory = true};
+        g_assert_cmpint(sim_run(schedule, workload, &options, &result, &error), ==, i == 6);
+        if (i < 6)
+            g_assert_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_LIMIT);
+    }
+}
+
+int
+main(int argc, char **argv)
+{
+    g_test_init(&argc, &argv, NULL);
+    g_test_add_func("/simulator/memory/families", test_families);
+    g_test_add_func("/simulator/memory/split-backward", test_split_backward);
+    g_test_add_func("/simulator/memory/lone-input-gradient", test_lone_input_gradient);
+    g_test_add_func("/simulator/memory/blocking-receive-holds-nothing",
+                    test_blocking_receive_holds_nothing);
+    g_test_add_func("/simulator/memory/static-peak", test_static_peak);
+    g_test_add_func("/simulator/memory/events-replay-to-the-report",
+                    test_events_replay_to_the_report);
+    g_test_add_func("/simulator/memory/refuses", test_refuses);
+    return g_test_run();
+}
