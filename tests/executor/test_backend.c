@@ -1,0 +1,653 @@
+/* Tests of executor/backend.h: the reference against finite differences, cpu against the reference.
+ */
+#include "executor/backend.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "executor/random.h"
+
+/* --- helpers --- */
+
+static ExecBackend *
+open_or_skip(const char *name)
+{
+    g_autoptr(GError) error = NULL;
+    ExecBackend *backend = exec_backend_open(name, 0, &error);
+
+    if (backend == NULL)
+        g_test_skip(error->message);
+    return backend;
+}
+
+/* Normal numbers of deviation @scale, the same for equal @name. */
+static float *
+numbers(const char *name, int64_t n, float scale)
+{
+    const uint64_t key = exec_random_key(7, name);
+    float *x = g_new(float, (size_t)MAX(n, 1));
+
+    for (int64_t i = 0; i < n; i++)
+        x[i] = scale * exec_random_normal(key, (uint64_t)i);
+    return x;
+}
+
+static float *
+copy_of(const float *x, int64_t n)
+{
+    return g_memdup2(x, (size_t)n * sizeof *x);
+}
+
+/* Relative L2 distance. */
+static double
+distance(const float *actual, const float *expected, int64_t n)
+{
+    double difference = 0, norm = 0;
+
+    for (int64_t i = 0; i < n; i++) {
+        difference += pow((double)actual[i] - (double)expected[i], 2);
+        norm += pow((double)expected[i], 2);
+    }
+    return norm == 0 ? sqrt(difference) : sqrt(difference / norm);
+}
+
+static double
+dot(const float *x, const float *y, int64_t n)
+{
+    double sum = 0;
+
+    for (int64_t i = 0; i < n; i++)
+        sum += (double)x[i] * (double)y[i];
+    return sum;
+}
+
+/* Rounding of a sum of k products in fp32, each term of the same size: the error grows like a
+ * random walk, sqrt(k) eps / 2 relative to the sum's scale; 4 for its tail and the operands' own
+ * rounding. */
+static double
+sum_tolerance(int64_t k)
+{
+    return 4.0 * 6.0e-8 * sqrt((double)k + 16.0);
+}
+
+/* --- gemm --- */
+
+static void
+check_gemm(ExecBackend *cpu, ExecBackend *reference, int64_t m, int64_t n, int64_t k, int form)
+{
+    const bool trans_a = form & 1, trans_b = form & 2, accumulate = form & 4, bias = form & 8;
+    const int64_t lda = (trans_a ? m : k) + 3, ldb = (trans_b ? k : n) + 1, ldc = n + 2;
+    g_autofree float *a = numbers("a", lda * MAX(m, k), 1), *b = numbers("b", ldb * MAX(n, k), 1);
+    g_autofree float *c = numbers("c", ldc * m, 1), *d = copy_of(c, ldc * m);
+    g_autofree float *v = numbers("bias", n, 1), *r = numbers("residual", ldc * m, 1);
+    ExecGemm gemm = {
+        .trans_a = trans_a,
+        .trans_b = trans_b,
+        .accumulate = accumulate,
+        .m = m,
+        .n = n,
+        .k = k,
+        .a = a,
+        .lda = lda,
+        .b = b,
+        .ldb = ldb,
+        .c = c,
+        .ldc = ldc,
+        .bias = bias && !accumulate ? v : NULL,
+        .residual = bias && !accumulate && trans_a ? r : NULL,
+    };
+
+    cpu->ops->gemm(cpu, &gemm);
+    gemm.c = d;
+    reference->ops->gemm(reference, &gemm);
+    g_assert_cmpfloat(distance(c, d, ldc * m), <=, sum_tolerance(k));
+    /* The columns between the matrices' rows are nobody's. */
+    for (int64_t i = 0; i < m; i++)
+        g_assert_cmpfloat((double)c[i * ldc + n], ==, (double)d[i * ldc + n]);
+}
+
+static void
+test_gemm_equals_reference(void)
+{
+    static const int64_t shapes[][3] = {
+        {1, 1, 1}, {3, 5, 7}, {17, 33, 65}, {64, 48, 31}, {2, 96, 129}};
+    g_autoptr(ExecBackend) reference = open_or_skip("reference");
+    g_autoptr(ExecBackend) cpu = open_or_skip("cpu");
+
+    if (cpu == NULL)
+        return;
+    for (size_t i = 0; i < G_N_ELEMENTS(shapes); i++)
+        for (int form = 0; form < 16; form++)
+            check_gemm(cpu, reference, shapes[i][0], shapes[i][1], shapes[i][2], form);
+}
+
+/* --- rows --- */
+
+static void
+check_layernorm(ExecBackend *cpu, ExecBackend *reference, int64_t rows, int64_t cols)
+{
+    const int64_t n = rows * cols;
+    g_autofree float *x = numbers("x", n, 3), *dy = numbers("dy", n, 1);
+    g_autofree float *gain = numbers("gain", cols, 1), *shift = numbers("shift", cols, 1);
+    float *y[2], *mean[2], *rstd[2], *dx[2], *sums[2];
+    ExecBackend *backends[] = {cpu, reference};
+
+    for (int i = 0; i < 2; i++) {
+        const ExecBackendOps *ops = backends[i]->ops;
+        y[i] = g_new(float, (size_t)n);
+        mean[i] = g_new(float, (size_t)rows);
+        rstd[i] = g_new(float, (size_t)rows);
+        dx[i] = numbers("dx", n, 1);
+        sums[i] = numbers("sums", 2 * cols, 1);
+        ops->layernorm_forward(backends[i], rows, cols, x, gain, shift, y[i], mean[i], rstd[i]);
+        ops->layernorm_backward(backends[i], rows, cols, x, gain, mean[i], rstd[i], dy, dx[i],
+                                sums[i], sums[i] + cols);
+    }
+    g_assert_cmpfloat(distance(y[0], y[1], n), <=, sum_tolerance(cols));
+    g_assert_cmpfloat(distance(rstd[0], rstd[1], rows), <=, sum_tolerance(cols));
+    g_assert_cmpfloat(distance(dx[0], dx[1], n), <=, sum_tolerance(cols));
+    g_assert_cmpfloat(distance(sums[0], sums[1], 2 * cols), <=, sum_tolerance(rows));
+    for (int i = 0; i < 2; i++) {
+        g_free(y[i]);
+        g_free(mean[i]);
+        g_free(rstd[i]);
+        g_free(dx[i]);
+        g_free(sums[i]);
+    }
+}
+
+static void
+test_rows_equal_reference(void)
+{
+    static const int64_t shapes[][2] = {{1, 2}, {3, 15}, {5, 16}, {7, 17}, {9, 131}, {33, 64}};
+    g_autoptr(ExecBackend) reference = open_or_skip("reference");
+    g_autoptr(ExecBackend) cpu = open_or_skip("cpu");
+
+    if (cpu == NULL)
+        return;
+    for (size_t i = 0; i < G_N_ELEMENTS(shapes); i++) {
+        const int64_t rows = shapes[i][0], cols = shapes[i][1], stride = cols + 3;
+        g_autofree float *dy = numbers("dy", rows * stride, 1);
+        g_autofree float *a = numbers("db", cols, 1), *b = copy_of(a, cols);
+        cpu->ops->bias_backward(cpu, rows, cols, dy, stride, a);
+        reference->ops->bias_backward(reference, rows, cols, dy, stride, b);
+        g_assert_cmpfloat(distance(a, b, cols), <=, sum_tolerance(rows));
+        check_layernorm(cpu, reference, rows, cols);
+    }
+}
+
+/* --- elementwise: no sums, so a few roundings and exp's 2 ulp --- */
+
+static void
+test_elementwise_equals_reference(void)
+{
+    static const int64_t lengths[] = {1, 15, 16, 17, 1000};
+    g_autoptr(ExecBackend) reference = open_or_skip("reference");
+    g_autoptr(ExecBackend) cpu = open_or_skip("cpu");
+
+    if (cpu == NULL)
+        return;
+    for (size_t i = 0; i < G_N_ELEMENTS(lengths); i++) {
+        const int64_t n = lengths[i];
+        g_autofree float *x = numbers("x", n, 4), *a = numbers("y", n, 1), *b = copy_of(a, n);
+        cpu->ops->gelu_backward(cpu, n, x, a);
+        reference->ops->gelu_backward(reference, n, x, b);
+        g_assert_cmpfloat(distance(a, b, n), <=, 1e-6);
+        cpu->ops->gelu_forward(cpu, n, x, a);
+        reference->ops->gelu_forward(reference, n, x, b);
+        g_assert_cmpfloat(distance(a, b, n), <=, 1e-6);
+        cpu->ops->add(cpu, n, x, a);
+        reference->ops->add(reference, n, x, b);
+        cpu->ops->scale(cpu, n, -0.3f, a);
+        reference->ops->scale(reference, n, -0.3f, b);
+        g_assert_cmpfloat(distance(a, b, n), <=, 1e-6);
+    }
+}
+
+/* GELU at the ends: no overflow, no cancellation. */
+static void
+test_gelu_holds_at_the_ends(void)
+{
+    const float x[] = {-1e30f, -100, -10, -5, -1e-20f, 0, 1e-20f, 5, 10, 100, 1e10f};
+    const float expected[] = {0, 0, 0, -2.29e-7f, -5e-21f, 0, 5e-21f, 5, 10, 100, 1e10f};
+    g_autoptr(ExecBackend) cpu = open_or_skip("cpu");
+    float y[G_N_ELEMENTS(x)], d[G_N_ELEMENTS(x)];
+
+    if (cpu == NULL)
+        return;
+    cpu->ops->gelu_forward(cpu, G_N_ELEMENTS(x), x, y);
+    for (size_t i = 0; i < G_N_ELEMENTS(x); i++)
+        d[i] = 1;
+    cpu->ops->gelu_backward(cpu, G_N_ELEMENTS(x), x, d);
+    for (size_t i = 0; i < G_N_ELEMENTS(x); i++) {
+        g_assert_true(isfinite(y[i]));
+        g_assert_cmpfloat(fabs((double)y[i] - (double)expected[i]), <=,
+                          2e-7 + 1e-5 * fabs((double)expected[i]));
+        if (fabsf(x[i]) < 1e9f)
+            g_assert_true(isfinite(d[i]));
+    }
+}
+
+static void
+test_adamw_equals_reference(void)
+{
+    const ExecAdamw constants = {1e-2f, 0.9f, 0.95f, 1e-8f, 0.1f, 3};
+    const int64_t n = 1003;
+    g_autoptr(ExecBackend) reference = open_or_skip("reference");
+    g_autoptr(ExecBackend) cpu = open_or_skip("cpu");
+
+    if (cpu == NULL)
+        return;
+    g_autofree float *g = numbers("g", n, 1), *p = numbers("p", n, 1), *q = copy_of(p, n);
+    g_autofree float *m = numbers("m", n, 1), *m2 = copy_of(m, n), *v = numbers("v", n, 1);
+    for (int64_t i = 0; i < n; i++)
+        v[i] = v[i] * v[i];
+    g_autofree float *v2 = copy_of(v, n);
+    cpu->ops->adamw(cpu, n, p, g, m, v, &constants);
+    reference->ops->adamw(reference, n, q, g, m2, v2, &constants);
+    g_assert_cmpfloat(distance(p, q, n), <=, 1e-6);
+    g_assert_cmpfloat(distance(m, m2, n), <=, 1e-6);
+    g_assert_cmpfloat(distance(v, v2, n), <=, 1e-6);
+}
+
+/* The first step of Adam moves every parameter by the learning rate against its gradient's sign,
+ * whatever the gradient's size: m / sqrt(v) with bias correction is sign(g). */
+static void
+test_adamw_first_step_is_the_sign(void)
+{
+    const ExecAdamw constants = {0.125f, 0.9f, 0.95f, 1e-8f, 0, 1};
+    static const char *const names[] = {"reference", "cpu"};
+
+    for (size_t i = 0; i < G_N_ELEMENTS(names); i++) {
+        float p[] = {1, 1, 1}, g[] = {1e-3f, -5, 20}, m[3] = {0}, v[3] = {0};
+        g_autoptr(ExecBackend) backend = open_or_skip(names[i]);
+        if (backend == NULL)
+            return;
+        backend->ops->adamw(backend, 3, p, g, m, v, &constants);
+        g_assert_cmpfloat(fabs((double)p[0] - 0.875), <=, 2e-6);
+        g_assert_cmpfloat(fabs((double)p[1] - 1.125), <=, 2e-6);
+        g_assert_cmpfloat(fabs((double)p[2] - 0.875), <=, 2e-6);
+    }
+}
+
+static void
+test_cross_entropy_equals_reference(void)
+{
+    static const int64_t shapes[][2] = {{1, 1}, {3, 15}, {4, 50}, {2, 257}};
+    g_autoptr(ExecBackend) reference = open_or_skip("reference");
+    g_autoptr(ExecBackend) cpu = open_or_skip("cpu");
+
+    if (cpu == NULL)
+        return;
+    for (size_t i = 0; i < G_N_ELEMENTS(shapes); i++) {
+        const int64_t rows = shapes[i][0], vocab = shapes[i][1], n = rows * vocab;
+        g_autofree float *x = numbers("x", n, 5), *y = copy_of(x, n);
+        int32_t target[8];
+        for (int64_t r = 0; r < rows; r++)
+            target[r] = (int32_t)(r * 5 % vocab);
+        const double a = cpu->ops->cross_entropy(cpu, rows, vocab, target, 0.25f, x);
+        const double b = reference->ops->cross_entropy(reference, rows, vocab, target, 0.25f, y);
+        g_assert_cmpfloat(fabs(a - b), <=, sum_tolerance(vocab) * (1 + b));
+        g_assert_cmpfloat(distance(x, y, n), <=, sum_tolerance(vocab));
+    }
+}
+
+/* Equal logits: the loss of every row is ln(vocab), the gradient (1/vocab - one_hot) factor. */
+static void
+test_cross_entropy_of_equal_logits(void)
+{
+    static const char *const names[] = {"reference", "cpu"};
+
+    for (size_t i = 0; i < G_N_ELEMENTS(names); i++) {
+        float logits[] = {2, 2, 2, 2, -7, -7, -7, -7};
+        const int32_t target[] = {1, 3};
+        g_autoptr(ExecBackend) backend = open_or_skip(names[i]);
+        if (backend == NULL)
+            return;
+        const double loss = backend->ops->cross_entropy(backend, 2, 4, target, 1, logits);
+        g_assert_cmpfloat(fabs(loss - 2 * log(4)), <=, 1e-6);
+        g_assert_cmpfloat(fabs((double)logits[0] - 0.25), <=, 1e-6);
+        g_assert_cmpfloat(fabs((double)logits[1] + 0.75), <=, 1e-6);
+        g_assert_cmpfloat(fabs((double)logits[7] + 0.75), <=, 1e-6);
+    }
+}
+
+/* --- attention --- */
+
+/* One shape's tensors; rows [token, sequence]. */
+typedef struct {
+    ExecAttention a;
+    float *q, *kv, *out, *lse, *dout, *dq, *dkv;
+    int64_t n_q, n_kv;
+} Attention;
+
+static Attention
+attention_new(int64_t sequences, int64_t heads, int64_t kv_heads, int64_t d, int64_t tokens,
+              int64_t context)
+{
+    const int64_t kv_width = kv_heads * d;
+    Attention t = {
+        .n_q = tokens * sequences * heads * d,
+        .n_kv = (context + tokens) * sequences * 2 * kv_width,
+    };
+
+    t.q = numbers("q", t.n_q, 1);
+    t.kv = numbers("kv", t.n_kv, 1);
+    t.out = g_new0(float, (size_t)t.n_q);
+    t.lse = g_new0(float, (size_t)(tokens * sequences * heads));
+    t.dout = numbers("dout", t.n_q, 1);
+    t.dq = numbers("garbage", t.n_q, 1);
+    t.dkv = numbers("dkv", t.n_kv, 1);
+    t.a = (ExecAttention){
+        .sequences = sequences,
+        .n_heads = heads,
+        .n_kv_heads = kv_heads,
+        .head_dim = d,
+        .tokens = tokens,
+        .context = context,
+        .scale = (float)(1.0 / sqrt((double)d)),
+        .q = t.q,
+        .k = t.kv,
+        .v = t.kv + kv_width,
+        .kv_stride = 2 * kv_width,
+        .out = t.out,
+        .lse = t.lse,
+    };
+    return t;
+}
+
+static void
+attention_clear(Attention *t)
+{
+    g_free(t->q);
+    g_free(t->kv);
+    g_free(t->out);
+    g_free(t->lse);
+    g_free(t->dout);
+    g_free(t->dq);
+    g_free(t->dkv);
+}
+
+static void
+attention_run(ExecBackend *backend, Attention *t)
+{
+    const ExecAttentionGradients g = {
+        .dout = t->dout,
+        .dq = t->dq,
+        .dk = t->dkv,
+        .dv = t->dkv + t->a.n_kv_heads * t->a.head_dim,
+    };
+
+    backend->ops->attention_forward(backend, &t->a);
+    backend->ops->attention_backward(backend, &t->a, &g);
+}
+
+static const int64_t attention_shapes[][6] = {
+    /* sequences, heads, kv heads, head size, tokens, context */
+    {1, 1, 1, 4, 1, 0},   {1, 2, 2, 8, 5, 0},   {3, 2, 1, 7, 9, 4},
+    {2, 4, 2, 16, 3, 40}, {1, 1, 1, 32, 64, 1}, {2, 1, 1, 16, 130, 17},
+};
+
+static void
+test_attention_equals_reference(void)
+{
+    g_autoptr(ExecBackend) reference = open_or_skip("reference");
+    g_autoptr(ExecBackend) cpu = open_or_skip("cpu");
+
+    if (cpu == NULL)
+        return;
+    for (size_t i = 0; i < G_N_ELEMENTS(attention_shapes); i++) {
+        const int64_t *s = attention_shapes[i];
+        Attention a = attention_new(s[0], s[1], s[2], s[3], s[4], s[5]);
+        Attention b = attention_new(s[0], s[1], s[2], s[3], s[4], s[5]);
+        const double tolerance = 2 * sum_tolerance(s[3] + s[4] + s[5]);
+        attention_run(cpu, &a);
+        attention_run(reference, &b);
+        g_assert_cmpfloat(distance(a.out, b.out, a.n_q), <=, tolerance);
+        g_assert_cmpfloat(distance(a.lse, b.lse, s[0] * s[1] * s[4]), <=, tolerance);
+        g_assert_cmpfloat(distance(a.dq, b.dq, a.n_q), <=, tolerance);
+        g_assert_cmpfloat(distance(a.dkv, b.dkv, a.n_kv), <=, tolerance);
+        attention_clear(&a);
+        attention_clear(&b);
+    }
+}
+
+/* --- the reference's derivatives --- */
+
+/* A function of x as loss = sum(weights * f(x)). */
+typedef double (*LossFunc)(ExecBackend *backend, void *data);
+
+/*
+ * Compares @gradient . v with the central difference along a random direction v.  Outputs are fp32,
+ * so h balances their rounding (eps/h) and the third derivative (h^2): 1e-2 gives 1e-4 or better
+ * relative to the loss's scale.
+ */
+static void
+check_derivative(ExecBackend *backend, LossFunc loss, void *data, float *x, const float *gradient,
+                 int64_t n)
+{
+    const double h = 1e-2;
+    g_autofree float *v = numbers("direction", n, 1), *x0 = copy_of(x, n);
+    const double expected = dot(gradient, v, n);
+    double f[2];
+
+    for (int side = 0; side < 2; side++) {
+        for (int64_t i = 0; i < n; i++)
+            x[i] = x0[i] + (float)(side == 0 ? -h : h) * v[i];
+        f[side] = loss(backend, data);
+    }
+    for (int64_t i = 0; i < n; i++)
+        x[i] = x0[i];
+    const double difference = (f[1] - f[0]) / (2 * h);
+    const double norm = sqrt(dot(gradient, gradient, n));
+    g_assert_cmpfloat(fabs(difference - expected), <=, 2e-3 * norm + 1e-6);
+    g_assert_cmpfloat(norm, >, 1e-3);
+}
+
+static double
+attention_loss(ExecBackend *backend, void *data)
+{
+    Attention *t = data;
+
+    backend->ops->attention_forward(backend, &t->a);
+    return dot(t->out, t->dout, t->n_q);
+}
+
+static void
+test_attention_derivatives(void)
+{
+    g_autoptr(ExecBackend) backend = open_or_skip("reference");
+
+    for (size_t i = 1; i < G_N_ELEMENTS(attention_shapes); i++) {
+        const int64_t *s = attention_shapes[i];
+        Attention t = attention_new(s[0], s[1], s[2], s[3], s[4], s[5]);
+        for (int64_t j = 0; j < t.n_kv; j++)
+            t.dkv[j] = 0;
+        attention_run(backend, &t);
+        check_derivative(backend, attention_loss, &t, t.q, t.dq, t.n_q);
+        check_derivative(backend, attention_loss, &t, t.kv, t.dkv, t.n_kv);
+        attention_clear(&t);
+    }
+}
+
+typedef struct {
+    int64_t rows, cols;
+    float *x, *gain, *shift, *y, *w, *mean, *rstd;
+} Rows;
+
+static double
+layernorm_loss(ExecBackend *backend, void *data)
+{
+    const Rows *r = data;
+
+    backend->ops->layernorm_forward(backend, r->rows, r->cols, r->x, r->gain, r->shift, r->y,
+                                    r->mean, r->rstd);
+    return dot(r->y, r->w, r->rows * r->cols);
+}
+
+static void
+test_layernorm_derivatives(void)
+{
+    enum {
+        ROWS = 5,
+        COLS = 19
+    };
+    const int64_t n = ROWS * COLS;
+    g_autoptr(ExecBackend) backend = open_or_skip("reference");
+    g_autofree float *x = numbers("x", n, 2), *gain = numbers("gain", COLS, 1);
+    g_autofree float *shift = numbers("shift", COLS, 1), *w = numbers("w", n, 1);
+    float y[ROWS * COLS], mean[ROWS], rstd[ROWS];
+    float dx[ROWS * COLS] = {0}, dgain[COLS] = {0}, dshift[COLS] = {0};
+    Rows r = {ROWS, COLS, x, gain, shift, y, w, mean, rstd};
+
+    layernorm_loss(backend, &r);
+    backend->ops->layernorm_backward(backend, ROWS, COLS, x, gain, mean, rstd, w, dx, dgain,
+                                     dshift);
+    check_derivative(backend, layernorm_loss, &r, x, dx, n);
+    check_derivative(backend, layernorm_loss, &r, gain, dgain, COLS);
+    check_derivative(backend, layernorm_loss, &r, shift, dshift, COLS);
+}
+
+static double
+gelu_loss(ExecBackend *backend, void *data)
+{
+    const Rows *r = data;
+
+    backend->ops->gelu_forward(backend, r->cols, r->x, r->y);
+    return dot(r->y, r->w, r->cols);
+}
+
+static void
+test_gelu_derivative(void)
+{
+    enum {
+        N = 200
+    };
+    g_autoptr(ExecBackend) backend = open_or_skip("reference");
+    g_autofree float *x = numbers("x", N, 2), *w = numbers("w", N, 1), *dx = copy_of(w, N);
+    float y[N];
+    Rows r = {.cols = N, .x = x, .y = y, .w = w};
+
+    backend->ops->gelu_backward(backend, N, x, dx);
+    check_derivative(backend, gelu_loss, &r, x, dx, N);
+}
+
+static double
+entropy_loss(ExecBackend *backend, void *data)
+{
+    static const int32_t target[] = {0, 4, 2};
+    const Rows *r = data;
+
+    for (int64_t i = 0; i < r->rows * r->cols; i++)
+        r->y[i] = r->x[i];
+    return backend->ops->cross_entropy(backend, r->rows, r->cols, target, 1, r->y);
+}
+
+static void
+test_cross_entropy_derivative(void)
+{
+    enum {
+        ROWS = 3,
+        COLS = 11
+    };
+    g_autoptr(ExecBackend) backend = open_or_skip("reference");
+    g_autofree float *x = numbers("x", ROWS * COLS, 1);
+    float y[ROWS * COLS], dx[ROWS * COLS];
+    Rows r = {.rows = ROWS, .cols = COLS, .x = x, .y = y};
+
+    entropy_loss(backend, &r);
+    for (int64_t i = 0; i < ROWS * COLS; i++)
+        dx[i] = y[i];
+    check_derivative(backend, entropy_loss, &r, x, dx, ROWS * COLS);
+}
+
+/* --- embedding --- */
+
+/* Rows are [token, sequence]: row r is at position first + r / sequences. */
+static void
+test_embedding_places_rows(void)
+{
+    const float table[] = {0, 1, 10, 11, 20, 21},
+                positions[] = {0, 0, 100, 100, 200, 200, 300, 300};
+    const int32_t token[] = {2, 0, 1, 1};
+    const float dx[] = {1, 2, 3, 4, 5, 6, 7, 8};
+    float x[8], dtable[6] = {0}, dpositions[8] = {0};
+    const float expected[] = {220, 221, 200, 201, 310, 311, 310, 311};
+    const float expected_dtable[] = {3, 4, 12, 14, 1, 2};
+    const float expected_dpositions[] = {0, 0, 0, 0, 4, 6, 12, 14};
+    g_autoptr(ExecBackend) backend = open_or_skip("reference");
+
+    backend->ops->embedding_forward(backend, 4, 2, 2, 2, token, table, positions, x);
+    backend->ops->embedding_backward(backend, 4, 2, 2, 2, token, dx, dtable, dpositions);
+    g_assert_cmpint(memcmp(x, expected, sizeof expected), ==, 0);
+    g_assert_cmpint(memcmp(dtable, expected_dtable, sizeof dtable), ==, 0);
+    g_assert_cmpint(memcmp(dpositions, expected_dpositions, sizeof dpositions), ==, 0);
+}
+
+/* --- opening --- */
+
+static void
+test_opens_by_name(void)
+{
+    static const struct {
+        const char *name;
+        int code;
+        const char *says;
+    } cases[] = {
+        {"cuda", EXEC_ERROR_MISSING, "degas-cuda.so is not built"},
+        {"gpu", EXEC_ERROR_UNSUPPORTED, "\"gpu\""},
+        {"refrence", EXEC_ERROR_UNSUPPORTED, "did you mean \"reference\"?"},
+        {"", EXEC_ERROR_UNSUPPORTED, "expected reference, cpu or cuda"},
+    };
+
+    for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
+        g_autoptr(GError) error = NULL;
+        g_assert_null(exec_backend_open(cases[i].name, 0, &error));
+        g_assert_error(error, EXEC_ERROR, cases[i].code);
+        g_assert_nonnull(strstr(error->message, cases[i].says));
+        g_assert_null(strchr(error->message, '\n'));
+    }
+}
+
+/* The kernels in use are at least AVX2's where the processor has them, unless the user chose. */
+static void
+test_describes_fast_kernels(void)
+{
+    g_autoptr(ExecBackend) cpu = open_or_skip("cpu");
+
+    if (cpu == NULL)
+        return;
+    g_autofree char *text = exec_backend_describe(cpu);
+    g_test_message("%s", text);
+    g_assert_true(g_str_has_prefix(text, "OpenBLAS ") || g_str_has_prefix(text, "BLAS"));
+    if (g_getenv("OPENBLAS_CORETYPE") == NULL)
+        g_assert_null(strstr(text, "slow kernels"));
+}
+
+int
+main(int argc, char **argv)
+{
+    g_test_init(&argc, &argv, NULL);
+    g_test_add_func("/executor/backend/gemm-equals-reference", test_gemm_equals_reference);
+    g_test_add_func("/executor/backend/rows-equal-reference", test_rows_equal_reference);
+    g_test_add_func("/executor/backend/elementwise-equals-reference",
+                    test_elementwise_equals_reference);
+    g_test_add_func("/executor/backend/gelu-holds-at-the-ends", test_gelu_holds_at_the_ends);
+    g_test_add_func("/executor/backend/adamw-equals-reference", test_adamw_equals_reference);
+    g_test_add_func("/executor/backend/adamw-first-step-is-the-sign",
+                    test_adamw_first_step_is_the_sign);
+    g_test_add_func("/executor/backend/cross-entropy-equals-reference",
+                    test_cross_entropy_equals_reference);
+    g_test_add_func("/executor/backend/cross-entropy-of-equal-logits",
+                    test_cross_entropy_of_equal_logits);
+    g_test_add_func("/executor/backend/attention-equals-reference",
+                    test_attention_equals_reference);
+    g_test_add_func("/executor/backend/attention-derivatives", test_attention_derivatives);
+    g_test_add_func("/executor/backend/layernorm-derivatives", test_layernorm_derivatives);
+    g_test_add_func("/executor/backend/gelu-derivative", test_gelu_derivative);
+    g_test_add_func("/executor/backend/cross-entropy-derivative", test_cross_entropy_derivative);
+    g_test_add_func("/executor/backend/embedding-places-rows", test_embedding_places_rows);
+    g_test_add_func("/executor/backend/opens-by-name", test_opens_by_name);
+    g_test_add_func("/executor/backend/describes-fast-kernels", test_describes_fast_kernels);
+    return g_test_run();
+}
