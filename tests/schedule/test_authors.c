@@ -84,9 +84,26 @@ static const struct {
     const char *source;
     ScheduleShape shape;
     const char *ranks[4];
+    const char *pairs[4]; /* positions of overlapped pairs */
 } transcribed[] = {
 #include "tests/schedule/authors.inc"
 };
+
+/* (owned) positions of a rank's overlapped pairs, NULL if the schedule has none. */
+static char *
+pairs_text(const Schedule *schedule, int32_t rank)
+{
+    if (schedule->overlap_pairs == NULL)
+        return NULL;
+    GString *text = g_string_new(NULL);
+    for (guint i = 0; i < schedule->overlap_pairs->len; i++) {
+        const int64_t at = g_array_index(schedule->overlap_pairs, int64_t, i);
+        if (at >= schedule->rank_begin[rank] && at < schedule->rank_begin[rank + 1])
+            g_string_append_printf(text, "%s%" G_GINT64_FORMAT, text->len > 0 ? " " : "",
+                                   at - schedule->rank_begin[rank]);
+    }
+    return g_string_free(text, false);
+}
 
 static void
 test_transcribed_orders(void)
@@ -101,6 +118,8 @@ test_transcribed_orders(void)
             if (strcmp(text, transcribed[i].ranks[r]) != 0)
                 g_error("%s (%s), rank %d:\nours   %s\ntheirs %s", transcribed[i].family,
                         transcribed[i].source, r, text, transcribed[i].ranks[r]);
+            g_autofree char *pairs = pairs_text(ours, r);
+            g_assert_cmpstr(pairs, ==, transcribed[i].pairs[r]);
         }
     }
 }

@@ -84,6 +84,9 @@ test_refuses(void)
          "$.overlap_pairs[0][0]"},
         {HEAD("1", "1") "\"ranks\":[[\"F0.0\",\"B0.0\"]],\"overlap_pairs\":[[0,1]]}",
          "$.overlap_pairs[0][1]"},
+        {HEAD("1", "2") "\"ranks\":[[\"F0.0\",\"B0.0\",\"F1.0\",\"B1.0\"]],"
+                        "\"overlap_pairs\":[[0,1]]}",
+         "$.overlap_pairs[0][1]"},
         {HEAD("1", "1") "\"ranks\":[[\"F0.0\",\"B0.0\"]],\"overlap_pairs\":[[0],[]]}",
          "$.overlap_pairs"},
         {HEAD("1", "1") "\"ranks\":[[\"B0.0\",\"F0.0\"]]}", "comes later in its own order"},

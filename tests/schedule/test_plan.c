@@ -327,6 +327,13 @@ test_round_trip(void)
         g_assert_cmpint(back->conventions.framework, ==, PLAN_FRAMEWORK_TERAPIPE);
         g_assert_true(back->conventions.broadcast_p2p);
         g_assert_cmpint(isnan(back->lower_bound_s) != 0, ==, i == 0);
+        g_assert_cmpint(back->zero_stage, ==, plan->zero_stage);
+        g_assert_cmpint(back->offload, ==, plan->offload);
+        g_assert_cmpint(back->group, ==, plan->group);
+        g_assert_cmpint(back->dtype, ==, plan->dtype);
+        g_assert_cmpint(back->sequence_parallel, ==, plan->sequence_parallel);
+        g_assert_cmpint(memcmp(&back->degrees, &plan->degrees, sizeof back->degrees), ==, 0);
+        g_assert_cmpint(memcmp(&back->search, &plan->search, sizeof back->search), ==, 0);
         g_assert_cmpint(back->alternatives == NULL, ==, i < 2);
     }
 }

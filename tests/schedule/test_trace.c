@@ -55,6 +55,7 @@ example(int64_t n_slices)
     add(trace, 1, TRACE_STREAM_DP, TRACE_EVENT_DP_REDUCE, 2500, 123456789, -1);
     add(trace, 1, TRACE_STREAM_COMPUTE, TRACE_EVENT_OPTIMIZER, 123456789, 123456790, -1);
     add_memory(trace, 1, TRACE_MEMORY_KV, 7, 12);
+    add_memory(trace, 1, TRACE_MEMORY_WEIGHTS, 9, 34); /* rank 0 has more of them */
     add_memory(trace, 0, TRACE_MEMORY_WEIGHTS, 0, INT64_C(1) << 40);
     add_memory(trace, 0, TRACE_MEMORY_ACTIVATIONS, 5, 999);
     add_memory(trace, 0, TRACE_MEMORY_ACTIVATIONS, 5, -999);
@@ -192,7 +193,30 @@ test_chrome_form(void)
     assert_contains(text, "{\"ph\":\"C\",\"pid\":0,\"ts\":0.005,\"name\":\"memory_bytes\",\"args\":"
                           "{\"weights\":1099511627776,\"activations\":999}}");
     assert_contains(text, "{\"ph\":\"C\",\"pid\":1,\"ts\":0.007,\"name\":\"memory_bytes\",\"args\":"
-                          "{\"kv\":12}}");
+                          "{\"weights\":0,\"kv\":12}}");
+}
+
+/* An arrow needs both ends; ids count the arrows. */
+static void
+test_arrows(void)
+{
+    g_autoptr(Schedule) s = two_ranks(1);
+    g_autoptr(Trace) trace = trace_new(s, false);
+    size_t n_bytes;
+
+    add(trace, 0, TRACE_STREAM_SEND, TRACE_EVENT_SEND, 0, 1, 1);
+    g_array_index(trace->events, TraceEvent, 0).op.microbatch = 0; /* nobody receives this one */
+    add(trace, 0, TRACE_STREAM_SEND, TRACE_EVENT_SEND, 1, 2, 1);
+    add(trace, 1, TRACE_STREAM_RECEIVE, TRACE_EVENT_RECEIVE, 1, 2, 0);
+    add(trace, 1, TRACE_STREAM_SEND, TRACE_EVENT_SEND, 1, 2, 0); /* the same op, the other way */
+    trace->makespan_ns = 2;
+    trace_sort(trace);
+    g_autofree char *text = trace_to_json(trace, &n_bytes);
+    g_auto(GStrv) starts = g_strsplit(text, "\"ph\": \"s\"", -1);
+    g_auto(GStrv) ends = g_strsplit(text, "\"ph\": \"f\"", -1);
+    g_assert_cmpuint(g_strv_length(starts), ==, 2);
+    g_assert_cmpuint(g_strv_length(ends), ==, 2);
+    assert_contains(starts[1], "\"id\": 1, \"pid\": 0, \"tid\": 1, \"ts\": 0.001");
 }
 
 static void
@@ -309,6 +333,7 @@ main(int argc, char **argv)
     g_test_add_func("/schedule/trace/round-trip", test_round_trip);
     g_test_add_func("/schedule/trace/times-are-exact", test_times_are_exact);
     g_test_add_func("/schedule/trace/chrome-form", test_chrome_form);
+    g_test_add_func("/schedule/trace/arrows", test_arrows);
     g_test_add_func("/schedule/trace/check-says", test_check_says);
     g_test_add_func("/schedule/trace/sort-is-total", test_sort_is_total);
     g_test_add_func("/schedule/trace/refuses", test_refuses);
