@@ -50,6 +50,7 @@ n_multiprocessors(const ModelDevice *device)
 /* C[m,n] = A[m,k] B[k,n], @count times. */
 typedef struct {
     double count, m, n, k;
+    bool is_grouped; /* products of experts: one launch, uneven sizes */
 } Product;
 
 /* Smaller tiles fill the device better and load each operand more often: fewer operations per byte
@@ -75,7 +76,9 @@ product_s(const Profile *profile, const ModelDevice *device, Dtype dtype, const 
 {
     const ProfileParameters *p = &profile->parameters;
     double n_sm = n_multiprocessors(device);
-    double rate = p->gemm_fraction * peak_flops_per_s(device, dtype) / n_sm; /* of one of them */
+    double grouped = product->is_grouped ? p->grouped_fraction : 1.0;
+    double rate =
+        grouped * p->gemm_fraction * peak_flops_per_s(device, dtype) / n_sm; /* of one of them */
     double best = INFINITY;
 
     for (size_t i = 0; i < G_N_ELEMENTS(tiles); i++) {
@@ -113,7 +116,9 @@ gemm_pass_s(const Profile *profile, const ModelDevice *device, const ModelOp *op
             Dtype dtype)
 {
     double count = (double)op->count, m = (double)op->m, n = (double)op->n, k = (double)op->k;
-    const Product forward = {count, m, n, k}, input = {count, m, k, n}, weight = {count, k, n, m};
+    bool grouped = op->count > 1;
+    const Product forward = {count, m, n, k, grouped};
+    const Product input = {count, m, k, n, grouped}, weight = {count, k, n, m, grouped};
     double weight_bytes = (double)op->weight_bytes;
     double half_bytes = (double)op->backward_bytes / 2.0 + weight_bytes;
     double seconds = 0.0;
@@ -165,8 +170,8 @@ unfused_attention_s(const Profile *profile, const ModelDevice *device, const Mod
 {
     double count = (double)op->count, m = (double)op->m, n = (double)op->n, k = (double)op->k;
     double scores_bytes = count * m * n * (double)dtype_bytes(dtype);
-    const Product to_scores = {count, m, n, k}, from_scores = {count, m, k, n};
-    const Product from_scores_transposed = {count, n, k, m};
+    const Product to_scores = {count, m, n, k, false}, from_scores = {count, m, k, n, false};
+    const Product from_scores_transposed = {count, n, k, m, false};
     double products, passes, bytes;
 
     if (backward) {

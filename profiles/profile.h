@@ -30,6 +30,7 @@ G_BEGIN_DECLS
     X(gemm_k_half, 128.0, 0.0, 8192.0, "inner dimension at which a product loses half its rate")   \
     X(gemm_tile_m, 128.0, 8.0, 512.0, "rows of an output tile")                                    \
     X(gemm_tile_n, 128.0, 8.0, 512.0, "columns of an output tile")                                 \
+    X(grouped_fraction, 0.90, 0.05, 1.0, "rate of grouped products (experts) against plain ones")  \
     X(attention_forward_fraction, 0.55, 0.01, 1.0, "share of peak, fused attention, forward")      \
     X(attention_backward_fraction, 0.45, 0.01, 1.0, "share of peak, fused attention, backward")    \
     X(memory_fraction, 0.80, 0.05, 1.0, "share of memory bandwidth that streaming kernels reach")  \
