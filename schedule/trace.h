@@ -14,6 +14,7 @@
 #ifndef SCHEDULE_TRACE_H
 #define SCHEDULE_TRACE_H
 
+#include "base/json.h"
 #include "schedule/schedule.h"
 
 G_BEGIN_DECLS
@@ -103,6 +104,8 @@ bool trace_check(const Trace *trace, GError **error);
 char *trace_to_json(const Trace *trace, size_t *n_bytes);
 /* NULL on JSON_ERROR_INVALID or G_FILE_ERROR. */
 Trace *trace_load(const char *path, GError **error);
+/* As above from a parsed document: who must know the format first.  Finishes @doc. */
+Trace *trace_read(JsonDoc *doc, GError **error);
 
 G_END_DECLS
 

@@ -358,11 +358,8 @@ read_events(JsonDoc *doc, const JsonValue *root, Trace *trace)
 }
 
 Trace *
-trace_load(const char *path, GError **error)
+trace_read(JsonDoc *doc, GError **error)
 {
-    g_autoptr(JsonDoc) doc = json_doc_load(path, error);
-    if (doc == NULL)
-        return NULL;
     const JsonValue *root = json_doc_root(doc, "degas-trace", 1);
     g_autoptr(Trace) trace = g_new0(Trace, 1);
     trace->events = g_array_new(false, false, sizeof(TraceEvent));
@@ -384,4 +381,12 @@ trace_load(const char *path, GError **error)
         g_error_free(refused);
     }
     return json_doc_finish(doc, error) ? g_steal_pointer(&trace) : NULL;
+}
+
+Trace *
+trace_load(const char *path, GError **error)
+{
+    g_autoptr(JsonDoc) doc = json_doc_load(path, error);
+
+    return doc == NULL ? NULL : trace_read(doc, error);
 }
