@@ -106,7 +106,9 @@ static double
 gemm_s(const Profile *profile, const ModelDevice *device, Dtype dtype, const Product *product,
        double bytes)
 {
-    return fmax(product_s(profile, device, dtype, product), memory_s(profile, device, bytes));
+    double memory = bytes / (profile->parameters.gemm_memory_fraction * device->memory_bytes_per_s);
+
+    return fmax(product_s(profile, device, dtype, product), memory);
 }
 
 /* The forward product, the input gradient's dA = dC B' and the weight gradient's dB = A' dC.
@@ -248,6 +250,7 @@ profile_cost_op(const Profile *profile, const ModelDevice *device, const ModelOp
     if (op->kind == MODEL_OP_COLLECTIVE) {
         ModelComm comm = backward ? op->backward_comm : op->forward_comm;
 
+        cost.host_s = kernels * profile->parameters.host_collective_s;
         if (comm != MODEL_COMM_NONE && groups != NULL)
             cost.part_s[part_of_group(op->group)] =
                 profile_cost_collective_s(profile, comm, op->comm_bytes, &groups[op->group]);

@@ -33,9 +33,11 @@ G_BEGIN_DECLS
     X(grouped_fraction, 0.90, 0.05, 1.0, "rate of grouped products (experts) against plain ones")  \
     X(attention_forward_fraction, 0.55, 0.01, 1.0, "share of peak, fused attention, forward")      \
     X(attention_backward_fraction, 0.45, 0.01, 1.0, "share of peak, fused attention, backward")    \
-    X(memory_fraction, 0.80, 0.05, 1.0, "share of memory bandwidth that streaming kernels reach")  \
+    X(gemm_memory_fraction, 0.85, 0.05, 1.0, "share of memory bandwidth that products reach")      \
+    X(memory_fraction, 0.70, 0.05, 1.0, "share of memory bandwidth that other kernels reach")      \
     X(kernel_s, 3e-6, 0.0, 1e-3, "ramp-up and drain of one kernel on the device")                  \
     X(host_kernel_s, 8e-6, 0.0, 1e-2, "host time to issue one kernel")                             \
+    X(host_collective_s, 80e-6, 0.0, 1e-2, "host time to issue one collective")                    \
     X(host_layer_s, 0.0, 0.0, 1e-1, "host time per layer, both passes, beyond the framework's")    \
     X(link_fraction, 0.80, 0.05, 1.0, "share of a link's rate in a node that collectives reach")   \
     X(network_fraction, 0.85, 0.05, 1.0, "share of the rate between nodes, collectives")           \

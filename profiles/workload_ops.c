@@ -18,7 +18,7 @@ framework_host_layer_s(PlanFramework framework)
     case PLAN_FRAMEWORK_MEGATRON_LM:
     case PLAN_FRAMEWORK_MEGATRON_DEEPSPEED:
     case PLAN_FRAMEWORK_TERAPIPE:
-        return 2.4e-3;
+        return 2.7e-3;
     case PLAN_FRAMEWORK_DEEPSPEED:
         return 1.6e-3;
     case PLAN_FRAMEWORK_MEGATRON_CORE:
