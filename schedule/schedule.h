@@ -180,13 +180,27 @@ bool schedule_op_parse(const Schedule *schedule, const char *text, ScheduleOp *o
  * start; B, or W, or an I without a W, down.  Cost: O(ops of the rank). */
 int32_t schedule_peak_in_flight(const Schedule *schedule, int32_t rank);
 
-/* --- files (json.c): "degas-schedule", and PyTorch's compute-only CSV (csv.c) --- */
+/* --- files (json.c): "degas-schedule" --- */
 
 /* Unknown families and placements of others are welcome: what counts is the ranks' lists.  The
  * result is checked (check.h).  NULL on JSON_ERROR_INVALID, G_FILE_ERROR or a SCHEDULE_ERROR. */
 Schedule *schedule_load(const char *path, GError **error);
 /* Returns: (owned) the JSON text. */
 char *schedule_to_json(const Schedule *schedule, size_t *n_bytes);
+
+/* --- files (csv.c): what PyTorch's _PipelineScheduleRuntime._load_csv reads as compute_only ---
+ *
+ * One row per rank; cells STAGE OP MICROBATCH ("0F3", ops F, B, I, W), empty cells are idle slots,
+ * "(0F8;7B0)OVERLAP_F_B" is an overlapped pair.  Communication cells (SEND_F, UNSHARD, ...) follow
+ * from the rest and are passed over when read.
+ */
+
+/* The stages must lie as placement loop or v.  The result is checked.  NULL on G_FILE_ERROR or a
+ * SCHEDULE_ERROR; messages name row and cell, counted from 1. */
+Schedule *schedule_load_csv(const char *path, GError **error);
+/* Returns: (owned) NULL with SCHEDULE_ERROR_SHAPE for slices or placement bidir, which it cannot
+ * say. */
+char *schedule_to_csv(const Schedule *schedule, size_t *n_bytes, GError **error);
 
 G_END_DECLS
 
