@@ -10,6 +10,7 @@
 typedef struct {
     int64_t op_ns; /* all of the ops, with what follows */
     int64_t tp_ns, cp_ns, ep_ns, recompute_ns;
+    int64_t dp_ns;      /* inside ops: ZeRO 3 */
     int64_t blocked_ns; /* in messages */
     int64_t message_ns; /* of all messages in and out */
     int64_t dp_blocked_ns, optimizer_ns;
@@ -31,6 +32,7 @@ add_cost(const SimProgram *program, int64_t cost, Usage *usage)
     usage->cp_ns += n * part[PROFILE_PART_CP];
     usage->ep_ns += n * part[PROFILE_PART_EP];
     usage->recompute_ns += n * part[PROFILE_PART_RECOMPUTE];
+    usage->dp_ns += n * part[PROFILE_PART_DP];
     usage->blocked_ns += n * (detail->in.compute_ns + detail->out.compute_ns);
     usage->message_ns += n * (detail->in.ns + detail->out.ns);
 }
@@ -50,7 +52,7 @@ account_rank(const SimProgram *program, const SimTimes *times, int32_t rank, Usa
     usage->optimizer_ns = work->optimizer_ns;
     row->busy_ns = usage->op_ns + usage->blocked_ns + usage->dp_blocked_ns + usage->optimizer_ns;
     row->communication_ns = usage->message_ns + usage->tp_ns + usage->cp_ns + usage->ep_ns +
-                            work->dp_reduce_ns + work->dp_gather_ns;
+                            usage->dp_ns + work->dp_reduce_ns + work->dp_gather_ns;
     row->peak_in_flight = program->in_flight[rank];
     if (first == program->schedule->rank_begin[rank + 1])
         return finish.end_ns;
@@ -87,14 +89,15 @@ account_breakdown(const Usage *usages, Report *report)
 
     for (guint rank = 0; rank < report->ranks->len; rank++) {
         const Usage *u = &usages[rank];
-        const int64_t compute_ns = u->op_ns - u->tp_ns - u->cp_ns - u->ep_ns - u->recompute_ns;
+        const int64_t compute_ns =
+            u->op_ns - u->tp_ns - u->cp_ns - u->ep_ns - u->dp_ns - u->recompute_ns;
         report->breakdown.compute_s += units_s_from_ns(compute_ns) / n;
         report->breakdown.tp_s += units_s_from_ns(u->tp_ns) / n;
         report->breakdown.cp_s += units_s_from_ns(u->cp_ns) / n;
         report->breakdown.ep_s += units_s_from_ns(u->ep_ns) / n;
         report->breakdown.recompute_s += units_s_from_ns(u->recompute_ns) / n;
         report->breakdown.pp_s += units_s_from_ns(u->blocked_ns) / n;
-        report->breakdown.dp_s += units_s_from_ns(u->dp_blocked_ns) / n;
+        report->breakdown.dp_s += units_s_from_ns(u->dp_blocked_ns + u->dp_ns) / n;
         report->breakdown.optimizer_s += units_s_from_ns(u->optimizer_ns) / n;
         bubble_s += units_s_from_ns(g_array_index(report->ranks, ReportRank, rank).bubble_ns);
     }

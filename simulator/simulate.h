@@ -8,10 +8,14 @@
  * stream do (docs/cost-model.md 5) One sweep in topological order, O(ops), integers only, so equal
  * inputs give equal traces.
  *
- * After its last op a rank reduces gradients over dp (with overlap_dp behind the last backward),
- * steps the optimizer, gathers parameters.
+ * An op takes its time_ns and the workload's op_overhead_ns.  Messages exist between ranks only;
+ * pairs of ops that a framework runs overlapped (Schedule.overlap_pairs) run one after the other.
+ *
+ * After its last op a rank reduces gradients over dp, steps the optimizer, gathers parameters;
+ * with overlap_dp the reduction runs behind the last backward of each chunk: finish.h.
  *
  * Memory: memory.h walks the same ops and turns them into allocations and frees with owners.
+ * The report's sums: account.h.  The trace's streams: events.h.
  *
  * Thread-safety: pure; inputs are shared read-only.
  */
@@ -39,7 +43,9 @@ G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(SimResult, sim_result_clear)
 
 /*
  * Runs one iteration.  @workload must be made for the same shape as @schedule.
- * Returns false on SCHEDULE_ERROR_DEADLOCK or _LIMIT.
+ * Returns false on SCHEDULE_ERROR_INCOMPLETE or _DEADLOCK (the schedule cannot run), _SHAPE (the
+ * workload is for another shape) or _LIMIT (times or bytes negative or beyond int64_t, no memory);
+ * @result is then untouched.  Cost: O(ops).
  */
 bool sim_run(const Schedule *schedule, const Workload *workload, const SimOptions *options,
              SimResult *result, GError **error);

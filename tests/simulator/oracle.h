@@ -17,6 +17,7 @@ typedef struct {
     int32_t rank, stage, chain;
     bool done, has_weight;
     int64_t begin, start, end, free; /* receive, op, send on the compute stream */
+    int64_t message_ns;              /* of the messages it needs and sends */
 } OracleOp;
 
 typedef struct {
@@ -109,6 +110,7 @@ oracle_try(Oracle *o, OracleOp *op)
     op->end = op->start + oracle_workload(o, op, op->stage)->time_ns[op->op.kind] +
               o->workload->op_overhead_ns;
     op->free = op->end + (blocking ? out : 0);
+    op->message_ns = in + out;
     op->done = true;
     o->free[op->rank] = op->free;
     o->busy[op->rank] += op->free - op->begin;

@@ -165,6 +165,42 @@ assert_equals_oracle(const Oracle *o, const Report *report)
     }
 }
 
+/* Each part of the breakdown, and communication, op by op. */
+static void
+assert_breakdown(const Oracle *o, const Report *report)
+{
+    const double n = o->schedule->n_ranks;
+    int64_t part[PROFILE_PART_N] = {0}, blocked = 0, waited = 0;
+
+    for (int32_t r = 0; r < o->schedule->n_ranks; r++) {
+        const WorkloadRank *rank = &o->workload->ranks[r];
+        int64_t communication = rank->dp_reduce_ns + rank->dp_gather_ns;
+        for (int64_t i = o->schedule->rank_begin[r]; i < o->schedule->rank_begin[r + 1]; i++) {
+            const OracleOp *op = &o->ops[i];
+            const int64_t *p = oracle_workload(o, op, op->stage)->part_ns[op->op.kind];
+            for (int k = 0; k < PROFILE_PART_N; k++)
+                part[k] += p[k];
+            part[PROFILE_PART_COMPUTE] += o->workload->op_overhead_ns;
+            blocked += (op->start - op->begin) + (op->free - op->end);
+            communication += op->message_ns + p[PROFILE_PART_TP] + p[PROFILE_PART_CP] +
+                             p[PROFILE_PART_EP] + p[PROFILE_PART_DP];
+        }
+        g_assert_cmpint(row_of(report, r)->communication_ns, ==, communication);
+        waited += o->finish[r] - o->free[r] - rank->optimizer_ns;
+    }
+    const double parts[][2] = {
+        {report->breakdown.compute_s, (double)part[PROFILE_PART_COMPUTE]},
+        {report->breakdown.tp_s, (double)part[PROFILE_PART_TP]},
+        {report->breakdown.cp_s, (double)part[PROFILE_PART_CP]},
+        {report->breakdown.ep_s, (double)part[PROFILE_PART_EP]},
+        {report->breakdown.recompute_s, (double)part[PROFILE_PART_RECOMPUTE]},
+        {report->breakdown.pp_s, (double)blocked},
+        {report->breakdown.dp_s, (double)(part[PROFILE_PART_DP] + waited)},
+    };
+    for (size_t i = 0; i < G_N_ELEMENTS(parts); i++)
+        g_assert_cmpfloat_with_epsilon(parts[i][0] * n, parts[i][1] * 1e-9, 1e-15);
+}
+
 static double
 sum_of_breakdown(const Report *report)
 {
@@ -184,6 +220,7 @@ test_equals_oracle(void)
         g_autoptr(Oracle) oracle = oracle_new(schedule, workload);
         g_autoptr(Report) report = simulate(schedule, workload);
         assert_equals_oracle(oracle, report);
+        assert_breakdown(oracle, report);
         g_assert_cmpfloat_with_epsilon(sum_of_breakdown(report),
                                        units_s_from_ns(report->iteration_ns), 1e-15);
     }
@@ -358,7 +395,7 @@ static void
 spoil_sum(Workload *w)
 {
     for (int i = 0; i < 4; i++)
-        w->ops[i].time_ns[SCHEDULE_OP_FORWARD] = INT64_MAX / 16;
+        w->ops[i].time_ns[SCHEDULE_OP_FORWARD] = INT64_MAX / 40;
 }
 static void
 spoil_reduce(Workload *w)

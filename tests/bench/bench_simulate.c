@@ -1,0 +1,170 @@
+/*
+ * Rates of the simulator in ops per second, medians; --tiny: small inputs, as a test.
+ *
+ *   floor    a bare pass over the dependency arrays: what memory alone allows
+ *   sweep    times of a compiled schedule
+ *   +memory  the sweep, and peaks with their owners
+ *   trace    the sweep, all events and all memory events
+ *   graph, compile  what is done once per schedule, and once per workload
+ *   whole    sim_run() from schedule and workload to report with memory
+ *   generate the schedule itself
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "simulator/account.h"
+#include "simulator/events.h"
+#include "simulator/simulate.h"
+
+#define N_ROUNDS 7
+
+typedef struct {
+    const char *family;
+    ScheduleShape shape;
+} Case;
+
+static const Case cases[] = {
+    {"1f1b", {96, 1, 1024, 1, 0}},      {"1f1b", {8, 1, 12500, 1, 0}},
+    {"terapipe", {96, 1, 64, 16, 0}},   {"1f1b", {96, 1, 5208, 1, 0}},
+    {"terapipe", {96, 1, 326, 16, 0}},  {"1f1b", {96, 1, 52083, 1, 0}},
+    {"terapipe", {96, 1, 3255, 16, 0}},
+};
+
+static const Case tiny[] = {{"1f1b", {4, 1, 8, 1, 0}}, {"terapipe", {4, 1, 2, 5, 0}}};
+
+enum {
+    FLOOR,
+    SWEEP,
+    MEMORY,
+    TRACE,
+    GRAPH,
+    COMPILE,
+    WHOLE,
+    GENERATE,
+    N_COLUMNS
+};
+
+static const char *const columns[N_COLUMNS] = {"floor", "sweep",   "+memory", "trace",
+                                               "graph", "compile", "whole",   "generate"};
+
+static int
+compare_doubles(const void *left, const void *right)
+{
+    const double a = *(const double *)left, b = *(const double *)right;
+
+    return (a > b) - (a < b);
+}
+
+static double
+now_s(void)
+{
+    return (double)g_get_monotonic_time() * 1e-6;
+}
+
+/* The least that any sweep does: reads every producer in order, and the time it stands for. */
+static int64_t
+bare_pass(const SimProgram *program, const SimTimes *times)
+{
+    int64_t most = 0;
+
+    for (int64_t i = 0; i < program->n_ops; i++) {
+        const int64_t t = times->ready_ns[program->steps[i].producer];
+        most = t > most ? t : most;
+    }
+    return most;
+}
+
+static Workload *
+workload_of(const Schedule *schedule)
+{
+    static const int64_t times[SCHEDULE_OP_N] = {317, 641, 320, 321};
+    Workload *workload = workload_new_plain(schedule, times, 11);
+
+    for (int64_t i = 0; i < (int64_t)workload->n_stages * workload->n_slices; i++) {
+        workload->ops[i].time_ns[SCHEDULE_OP_FORWARD] += i * 7 % 13;
+        workload->ops[i].activation_bytes = 1000 + i;
+        workload->ops[i].kv_bytes = 100;
+        workload->ops[i].workspace_bytes[SCHEDULE_OP_BACKWARD] = 500;
+    }
+    return workload;
+}
+
+/* One round of everything: seconds into @s. */
+static void
+measure(const Case *c, double s[N_COLUMNS], int64_t *n_ops, int64_t *sink)
+{
+    g_auto(SimTimes) times = {0};
+    g_auto(SimResult) result = {0};
+    double t = now_s();
+    g_autoptr(Schedule) schedule = schedule_new(c->family, &c->shape, NULL);
+    s[GENERATE] = now_s() - t;
+    g_autoptr(Workload) workload = workload_of(schedule);
+    g_autofree SimPeak *peaks = g_new(SimPeak, (size_t)schedule->n_ranks);
+    t = now_s();
+    g_autoptr(ScheduleGraph) graph = schedule_graph_new(schedule, NULL);
+    s[GRAPH] = now_s() - t;
+    t = now_s();
+    g_autoptr(SimProgram) program = sim_program_new(schedule, graph, workload, NULL);
+    s[COMPILE] = now_s() - t;
+    if (!sim_times_init(&times, program, NULL))
+        exit(1);
+    sim_program_sweep(program, &times); /* touches the pages */
+    t = now_s();
+    sim_program_sweep(program, &times);
+    s[SWEEP] = now_s() - t;
+    t = now_s();
+    *sink += bare_pass(program, &times);
+    s[FLOOR] = now_s() - t;
+    t = now_s();
+    sim_program_sweep(program, &times);
+    if (!sim_memory_peaks(program, peaks, NULL))
+        exit(1);
+    s[MEMORY] = now_s() - t;
+    t = now_s();
+    sim_program_sweep(program, &times);
+    g_autoptr(Trace) trace = sim_events(program, graph, &times, true, NULL);
+    s[TRACE] = now_s() - t;
+    *n_ops = program->n_ops;
+    *sink += trace->makespan_ns + peaks[0].bytes;
+    g_clear_pointer(&trace, trace_free);
+    g_clear_pointer(&program, sim_program_free);
+    g_clear_pointer(&graph, schedule_graph_free);
+    t = now_s();
+    if (!sim_run(schedule, workload, &(SimOptions){.want_memory = true}, &result, NULL))
+        exit(1);
+    s[WHOLE] = now_s() - t;
+}
+
+int
+main(int argc, char **argv)
+{
+    const bool is_tiny = argc > 1 && strcmp(argv[1], "--tiny") == 0;
+    const Case *list = is_tiny ? tiny : cases;
+    const size_t n = is_tiny ? G_N_ELEMENTS(tiny) : G_N_ELEMENTS(cases);
+    int64_t sink = 0;
+
+    printf("# simulator, million ops/s\nschedule\tops");
+    for (int k = 0; k < N_COLUMNS; k++)
+        printf("\t%s", columns[k]);
+    printf("\n");
+    for (size_t i = 0; i < n; i++) {
+        double s[N_COLUMNS][N_ROUNDS];
+        int64_t n_ops = 0;
+        for (int round = 0; round < N_ROUNDS; round++) {
+            double one[N_COLUMNS];
+            measure(&list[i], one, &n_ops, &sink);
+            for (int k = 0; k < N_COLUMNS; k++)
+                s[k][round] = one[k];
+        }
+        printf("%s p%" G_GINT64_FORMAT "\t%" G_GINT64_FORMAT, list[i].family, list[i].shape.n_ranks,
+               n_ops);
+        for (int k = 0; k < N_COLUMNS; k++) {
+            qsort(s[k], N_ROUNDS, sizeof s[k][0], compare_doubles);
+            printf("\t%.1f", 1e-6 * (double)n_ops / MAX(s[k][N_ROUNDS / 2], 1e-9));
+        }
+        printf("\n");
+        fflush(stdout);
+    }
+    return sink == 42; /* the sink keeps the passes from being optimised away */
+}
