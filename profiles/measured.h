@@ -2,7 +2,7 @@
  * profiles/measured.h - times between measured rows.  Internal to profiles/.
  *
  * A layer's time is a + b * batch * tokens + c * batch * tokens * (2 context + tokens): a constant,
- * work per token, and scores of causal attention (cost-model.md 4.1).  The three coefficients, none
+ * work per token, and scores of causal attention (cost-model.md 7).  The three coefficients, none
  * negative, are fitted to the rows in relative error; what a row deviates from the fit is added as
  * a factor that is 1 far from all rows and exact at each.
  *

@@ -45,6 +45,8 @@ G_BEGIN_DECLS
     X(network_p2p_fraction, 0.80, 0.05, 1.0, "share of the rate between nodes, one message")       \
     X(collective_s, 15e-6, 0.0, 1e-2, "launch and synchronisation of one collective")              \
     X(p2p_s, 10e-6, 0.0, 1e-2, "launch and synchronisation of one message")                        \
+    X(message_buffer_bytes, 8388608.0, 0.0, 1e10,                                                  \
+      "what the transport holds of a message it sends")                                            \
     X(interference_fraction, 0.0, 0.0, 1.0, "slowdown of compute while communication overlaps it") \
     X(offload_bytes_per_s, 12e9, 1e6, 1e13, "device to host memory, one direction")                \
     X(nvme_bytes_per_s, 3e9, 1e6, 1e13, "host to NVMe, one direction, per device")                 \

@@ -31,6 +31,9 @@ typedef struct {
     int64_t forward_message_ns;
     int64_t backward_message_bytes; /* to the stage before */
     int64_t backward_message_ns;
+    /* Of blocking messages: what the sender need not wait for, because the transport holds that
+     * much of the message in buffers of its own (docs/cost-model.md 3.4); 0 to ..._message_ns. */
+    int64_t forward_buffered_ns, backward_buffered_ns;
     int64_t activation_bytes;
     int64_t weight_activation_bytes; /* of activation_bytes: kept from I to W */
     int64_t kv_bytes;

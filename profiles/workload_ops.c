@@ -182,32 +182,38 @@ store_times(const OpTimes *times, WorkloadOp *op)
  *   scatter/gather: every tp rank sends its share, then all gather it
  *   broadcast: one tp rank sends everything, then broadcasts
  *   else every tp rank sends a copy (with sequence parallelism: its own part)
+ * The sender's stream is free again when the rest of its copy fits the transport's buffers.
+ * @buffered_ns  (out) of the time, what the sender need not wait for.
  */
 static int64_t
-message_ns(const WorkloadBuild *build, int32_t from, int32_t to, int64_t bytes)
+message_ns(const WorkloadBuild *build, int32_t from, int32_t to, int64_t bytes,
+           int64_t *buffered_ns)
 {
     const PlanDegrees *d = &build->plan->degrees;
     const PlanConventions *c = &build->plan->conventions;
+    const Profile *profile = build->profile;
+    bool whole = d->tp == 1 || build->plan->sequence_parallel;
     int64_t rank_a = workload_build_first_device(build, from);
     int64_t rank_b = workload_build_first_device(build, to);
-    int64_t node_first, node_n, sharing;
+    int64_t node_first, node_n, sharing, sent = bytes;
     ProfileGroup group = {rank_b, 1, d->tp};
-    double seconds;
+    double send_s, empty_s, spread_s = 0.0, buffered;
 
-    workload_build_node(build->profile->cluster, rank_a, &node_first, &node_n);
+    workload_build_node(profile->cluster, rank_a, &node_first, &node_n);
     sharing = MIN(d->dp * d->cp * d->tp, node_first + node_n - rank_a);
-    if (c->broadcast_p2p && d->tp > 1 && !build->plan->sequence_parallel) {
-        seconds =
-            profile_cost_p2p_s(build->profile, bytes, rank_a, rank_b, MAX(1, sharing / d->tp)) +
-            profile_cost_broadcast_s(build->profile, bytes, &group);
-    } else if (c->scatter_gather_p2p && d->tp > 1 && !build->plan->sequence_parallel) {
-        seconds = profile_cost_p2p_s(build->profile, (bytes + d->tp - 1) / d->tp, rank_a, rank_b,
-                                     sharing) +
-                  profile_cost_collective_s(build->profile, MODEL_COMM_ALL_GATHER, bytes, &group);
-    } else {
-        seconds = profile_cost_p2p_s(build->profile, bytes, rank_a, rank_b, sharing);
+    if (c->broadcast_p2p && !whole) {
+        sharing = MAX(1, sharing / d->tp);
+        spread_s = profile_cost_broadcast_s(profile, bytes, &group);
+    } else if (c->scatter_gather_p2p && !whole) {
+        sent = (bytes + d->tp - 1) / d->tp;
+        spread_s = profile_cost_collective_s(profile, MODEL_COMM_ALL_GATHER, bytes, &group);
     }
-    return units_ns_from_s(seconds);
+    send_s = profile_cost_p2p_s(profile, sent, rank_a, rank_b, sharing);
+    empty_s = profile_cost_p2p_s(profile, 0, rank_a, rank_b, sharing);
+    buffered = fmin(1.0, profile->parameters.message_buffer_bytes / fmax(1.0, (double)sent));
+    /* Spreading is the receiver's work alone. */
+    *buffered_ns = units_ns_from_s(buffered * fmax(0.0, send_s - empty_s) + spread_s);
+    return units_ns_from_s(send_s + spread_s);
 }
 
 static void
@@ -223,7 +229,7 @@ set_messages(const WorkloadBuild *build, int32_t chain, int32_t stage, int32_t c
 
         if (next != rank) {
             op->forward_message_bytes = bytes;
-            op->forward_message_ns = message_ns(build, rank, next, bytes);
+            op->forward_message_ns = message_ns(build, rank, next, bytes, &op->forward_buffered_ns);
         }
     }
     if (stage > 0) {
@@ -231,7 +237,8 @@ set_messages(const WorkloadBuild *build, int32_t chain, int32_t stage, int32_t c
 
         if (previous != rank) {
             op->backward_message_bytes = bytes;
-            op->backward_message_ns = message_ns(build, rank, previous, bytes);
+            op->backward_message_ns =
+                message_ns(build, rank, previous, bytes, &op->backward_buffered_ns);
         }
     }
 }

@@ -20,6 +20,18 @@ message_between(const SimProgram *program, const WorkloadOp *from, int32_t rank,
     return message;
 }
 
+/* As above, for its sender, who need not wait for what the transport buffers. */
+static SimMessage
+message_from(const SimProgram *program, const WorkloadOp *op, int32_t rank, int32_t peer,
+             bool forward)
+{
+    SimMessage message = message_between(program, op, rank, peer, forward);
+    const int64_t buffered_ns = forward ? op->forward_buffered_ns : op->backward_buffered_ns;
+
+    message.compute_ns = MAX(0, message.compute_ns - buffered_ns);
+    return message;
+}
+
 /* The ranks of the stages before, at and after a place in a chain; -1: there is none. */
 typedef struct {
     int32_t previous, here, next;
@@ -38,11 +50,11 @@ detail_of(const SimProgram *program, const WorkloadOp *op, const Place *place, i
     if (kind == SCHEDULE_OP_FORWARD) {
         const WorkloadOp *from = place->previous < 0 ? NULL : op - stage;
         detail.in = message_between(program, from, place->here, place->previous, true);
-        detail.out = message_between(program, op, place->here, place->next, true);
+        detail.out = message_from(program, op, place->here, place->next, true);
     } else if (kind != SCHEDULE_OP_BACKWARD_WEIGHT) {
         const WorkloadOp *from = place->next < 0 ? NULL : op + stage;
         detail.in = message_between(program, from, place->here, place->next, false);
-        detail.out = message_between(program, op, place->here, place->previous, false);
+        detail.out = message_from(program, op, place->here, place->previous, false);
     }
     return detail;
 }
@@ -67,6 +79,7 @@ check_op(const WorkloadOp *op, GError **error)
     }
     if (op->forward_message_ns < 0 || op->forward_message_ns > SIM_MAX_NS / 8 ||
         op->backward_message_ns < 0 || op->backward_message_ns > SIM_MAX_NS / 8 ||
+        op->forward_buffered_ns < 0 || op->backward_buffered_ns < 0 ||
         op->forward_message_bytes < 0 || op->backward_message_bytes < 0)
         return fail_limit(error, "a message is negative or takes longer than 18 years");
     return true;

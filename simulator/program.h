@@ -11,7 +11,8 @@
  *
  *   begin = max(free(rank), ready(producer));  free = begin + busy;  ready = free + lag
  *   overlapped: busy = op,                   lag = message        (it travels on streams of its
- * own) blocking:   busy = receive + op + send,  lag = -send          (ready when the op ends)
+ * own) blocking:   busy = receive + op + send,  lag = -send          (ready when the op ends;
+ * a send counts without what the transport buffers)
  *
  * An op of time_ns takes time_ns + op_overhead_ns.  The message of F goes to the next stage, that
  * of B and I to the stage before, unless that stage lies on the same rank.
