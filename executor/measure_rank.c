@@ -1,0 +1,353 @@
+#include "executor/measure_rank.h"
+
+#include "executor/stage.h"
+
+/* The stages of the plan, by chunk. */
+enum {
+    STAGE_EMBEDDING,
+    STAGE_LAYERS,
+    STAGE_HEAD,
+    N_STAGES,
+};
+
+/* Micro-batches in flight while timing: as a pipeline does, backward does not meet the activations
+ * of the forward just before, still in the cache. */
+#define N_MICROBATCHES 2
+
+typedef struct {
+    ExecMeasureShared *shared;
+    ExecTransport transport;
+    ExecBackend *backend; /* (owned) */
+    ExecPool *pool;       /* (owned) */
+    ExecModel *model;     /* (owned) */
+    ExecStageScratch scratch;
+    ExecBlock message; /* for p2p */
+    int32_t *tokens;   /* (owned by the backend) */
+    int32_t *members;  /* (owned) all threads */
+    bool busy;         /* computes; else only keeps pace */
+    bool record;       /* not in the first, warming, repetition */
+} Rank;
+
+static bool
+meet(Rank *rank, GError **error)
+{
+    const ExecGroup everyone = {
+        .ranks = rank->members,
+        .n = rank->shared->n_threads,
+        .index = rank->transport.rank,
+    };
+
+    return rank->transport.ops->barrier(&rank->transport, &everyone, error);
+}
+
+static void
+add_sample(Rank *rank, const ProfileMeasurement *key, int64_t ns, double share)
+{
+    if (rank->record && rank->busy)
+        exec_samples_add(rank->shared->samples, key, (double)ns * 1e-9 * share);
+}
+
+/* --- stages --- */
+
+/* One F or B of all busy threads at the same time. */
+static bool
+time_op(Rank *rank, ExecStageRun *run, int32_t stage, bool backward, int32_t microbatch,
+        int32_t slice, GError **error)
+{
+    static const ProfileOp kinds[] = {PROFILE_OP_EMBEDDING, PROFILE_OP_LAYER, PROFILE_OP_HEAD};
+    const ExecSlice s = exec_stage_slice(run, microbatch, slice);
+    const int64_t n_layers = g_array_index(rank->model->stages, ExecStage, stage).n_layers;
+    const ProfileMeasurement key = {
+        .op = kinds[stage],
+        .pass = backward ? PROFILE_PASS_BACKWARD : PROFILE_PASS_FORWARD,
+        .batch = s.sequences,
+        .tokens = s.tokens,
+        .context = s.context,
+        .tp = 1,
+    };
+    float *x;
+    const float *dx;
+    double loss;
+
+    if (!meet(rank, error))
+        return false;
+    if (!rank->busy)
+        return true;
+    if (!backward && !exec_stage_begin_forward(run, microbatch, slice, &x, error))
+        return false;
+    /* Inputs as after a norm; gradients small, as a mean over tokens makes them. */
+    if (!backward && stage != STAGE_EMBEDDING)
+        for (int64_t i = 0; i < exec_stage_boundary_floats(run, microbatch, slice); i++)
+            x[i] = (float)(i % 97 - 48) * 0.02f;
+    if (backward && stage != STAGE_HEAD)
+        for (int64_t i = 0; i < exec_stage_boundary_floats(run, microbatch, slice); i++)
+            exec_stage_gradient(run)[i] = (float)(i % 89 - 44) * 1e-5f;
+    const int64_t begin = exec_now_ns();
+    if (!backward)
+        exec_stage_forward(run, microbatch, slice, rank->tokens, rank->tokens, &loss);
+    else if (!exec_stage_backward(run, microbatch, slice, rank->tokens, &dx, error))
+        return false;
+    if (!rank->backend->ops->synchronize(rank->backend, error))
+        return false;
+    add_sample(rank, &key, exec_now_ns() - begin, 1.0 / (double)MAX(n_layers, 1));
+    return true;
+}
+
+/* Slices of @tokens (the last one shorter) cover the sequence, so one pass times every context. */
+static bool
+time_stage(Rank *rank, int32_t stage, int64_t batch, int64_t tokens, GError **error)
+{
+    const int64_t seq_len = rank->shared->plan->seq_len;
+    const int32_t n_slices = (int32_t)((seq_len + tokens - 1) / tokens);
+    g_autofree int64_t *slices = g_new(int64_t, (size_t)n_slices);
+    const int64_t sequences[N_MICROBATCHES] = {batch, batch};
+
+    for (int32_t s = 0; s < n_slices; s++)
+        slices[s] = MIN(tokens, seq_len - s * tokens);
+    g_autoptr(ExecStageRun) run = exec_stage_run_new(&(ExecStageOptions){
+        .widths = &rank->model->widths,
+        .stage = &g_array_index(rank->model->stages, ExecStage, stage),
+        .backend = rank->backend,
+        .pool = rank->pool,
+        .scratch = &rank->scratch,
+        .n_microbatches = N_MICROBATCHES,
+        .n_slices = n_slices,
+        .sequences = sequences,
+        .slices = slices,
+        .loss_factor = 1.0f / (float)(batch * seq_len),
+    });
+    for (int32_t m = 0; m < N_MICROBATCHES; m++)
+        for (int32_t s = 0; s < n_slices; s++)
+            if (!time_op(rank, run, stage, false, m, s, error))
+                return false;
+    for (int32_t m = 0; m < N_MICROBATCHES; m++)
+        for (int32_t s = n_slices - 1; s >= 0; s--)
+            if (!time_op(rank, run, stage, true, m, s, error))
+                return false;
+    return true;
+}
+
+static bool
+time_stages(Rank *rank, GError **error)
+{
+    const ExecMeasureOptions *o = rank->shared->o;
+
+    for (size_t b = 0; b < o->n_batches; b++)
+        for (size_t s = 0; s < o->n_slices; s++)
+            for (int32_t stage = 0; stage < N_STAGES; stage++)
+                if (!time_stage(rank, stage, o->batches[b], o->slices[s], error))
+                    return false;
+    return true;
+}
+
+/* --- optimizer, messages, collectives --- */
+
+/* The first half of the parameters, and all of them: two points of a line. */
+static bool
+time_optimizer(Rank *rank, GError **error)
+{
+    const ExecAdamw constants = {1e-5f, 0.9f, 0.95f, 1e-8f, 0, 1};
+    const guint n_parameters = rank->model->parameters->len;
+
+    for (int half = 1; half <= 2; half++) {
+        ProfileMeasurement key = {.op = PROFILE_OP_OPTIMIZER};
+        GArray *all = rank->model->parameters;
+        g_autoptr(GArray) some = g_array_new(false, false, sizeof(ExecParameter));
+        g_array_append_vals(some, all->data, half == 1 ? n_parameters / 2 : n_parameters);
+        for (guint i = 0; i < some->len; i++)
+            key.n_elements += g_array_index(some, ExecParameter, i).n;
+        if (!meet(rank, error))
+            return false;
+        if (!rank->busy)
+            continue;
+        rank->model->parameters = some;
+        const int64_t begin = exec_now_ns();
+        exec_model_adamw(rank->model, rank->backend, &constants, EXEC_WEIGHT_DECAY);
+        const bool ok = rank->backend->ops->synchronize(rank->backend, error);
+        const int64_t end = exec_now_ns();
+        rank->model->parameters = all;
+        if (!ok)
+            return false;
+        add_sample(rank, &key, end - begin, 1);
+    }
+    return true;
+}
+
+/* Round trips between neighbours 0-1, 2-3, ... all at once; one way is half. */
+static bool
+time_message(Rank *rank, int64_t n, GError **error)
+{
+    enum {
+        ROUNDS = 8
+    };
+    const ProfileMeasurement key = {
+        .op = PROFILE_OP_P2P,
+        .bytes = n * (int64_t)sizeof(float),
+        .n_ranks = 2,
+    };
+    ExecTransport *t = &rank->transport;
+    const int32_t peer = t->rank ^ 1;
+
+    if (!meet(rank, error))
+        return false;
+    if (peer >= rank->shared->n_threads)
+        return true;
+    for (int round = 0; round < ROUNDS; round++) {
+        const int64_t begin = exec_now_ns();
+        if (t->rank < peer) {
+            if (!t->ops->send(t, peer, 0, rank->message.data, n, error) ||
+                !t->ops->receive(t, peer, 0, rank->message.data, n, error))
+                return false;
+            if (round > 0)
+                add_sample(rank, &key, exec_now_ns() - begin, 0.5);
+        } else if (!t->ops->receive(t, peer, 0, rank->message.data, n, error) ||
+                   !t->ops->send(t, peer, 0, rank->message.data, n, error)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Over the first @n_members threads. */
+static bool
+time_all_reduce(Rank *rank, int32_t n_members, int64_t n, GError **error)
+{
+    const ProfileMeasurement key = {
+        .op = PROFILE_OP_ALL_REDUCE,
+        .bytes = n * (int64_t)sizeof(float),
+        .n_ranks = n_members,
+    };
+    const ExecGroup group = {
+        .ranks = rank->members,
+        .n = n_members,
+        .index = rank->transport.rank,
+    };
+
+    if (!meet(rank, error))
+        return false;
+    if (rank->transport.rank >= n_members)
+        return true;
+    rank->backend->ops->zero(rank->backend, n, rank->model->gradients.data);
+    const int64_t begin = exec_now_ns();
+    if (!rank->transport.ops->all_reduce(&rank->transport, &group, rank->model->gradients.data, n,
+                                         error))
+        return false;
+    add_sample(rank, &key, exec_now_ns() - begin, 1);
+    return true;
+}
+
+static bool
+time_communication(Rank *rank, GError **error)
+{
+    const ExecMeasureOptions *o = rank->shared->o;
+
+    for (size_t b = 0; b < o->n_batches; b++)
+        for (size_t s = 0; s < o->n_slices; s++)
+            if (!time_message(rank, o->batches[b] * o->slices[s] * o->arch->hidden, error))
+                return false;
+    for (int32_t n = 2; n <= rank->shared->n_threads; n *= 2)
+        for (int64_t divisor = 256; divisor >= 1; divisor /= 4)
+            if (!time_all_reduce(rank, n, rank->model->n / divisor, error))
+                return false;
+    return true;
+}
+
+/* --- the thread --- */
+
+static bool
+prepare(Rank *rank, GError **error)
+{
+    const ExecMeasureOptions *o = rank->shared->o;
+    const int64_t seq_len = rank->shared->plan->seq_len;
+    int64_t largest = 0;
+
+    for (size_t b = 0; b < o->n_batches; b++)
+        largest = MAX(largest, o->batches[b]);
+    rank->backend = exec_backend_open(o->device, 0, error);
+    if (rank->backend == NULL)
+        return false;
+    rank->pool = exec_pool_new(rank->backend);
+    rank->model =
+        exec_model_new(o->arch, rank->shared->plan, 0, 1, true, rank->backend, rank->pool, error);
+    if (rank->model == NULL ||
+        !exec_stage_scratch_init(&rank->scratch, &rank->model->widths, largest, seq_len, rank->pool,
+                                 error) ||
+        !exec_pool_take(rank->pool, TRACE_MEMORY_BUFFERS, largest * seq_len * o->arch->hidden,
+                        &rank->message, error))
+        return false;
+    rank->backend->ops->zero(rank->backend, rank->message.n, rank->message.data);
+    rank->tokens = rank->backend->ops->alloc(
+        rank->backend, (size_t)(largest * seq_len) * sizeof(int32_t), "tokens", error);
+    if (rank->tokens == NULL)
+        return false;
+    for (int64_t i = 0; i < largest * seq_len; i++)
+        rank->tokens[i] = (int32_t)(i * 31 % o->arch->vocab);
+    return true;
+}
+
+static void
+rank_clear(Rank *rank)
+{
+    if (rank->pool != NULL) {
+        exec_stage_scratch_clear(&rank->scratch, rank->pool);
+        exec_pool_give(rank->pool, &rank->message);
+    }
+    if (rank->tokens != NULL)
+        rank->backend->ops->release(rank->backend, rank->tokens);
+    exec_model_free(rank->model);
+    exec_pool_free(rank->pool);
+    exec_backend_close(rank->backend);
+    g_free(rank->members);
+}
+
+/* Repetitions are the outer loop, so that a disturbance of the machine is spread over all rows. */
+static bool
+run_rank(Rank *rank, GError **error)
+{
+    ExecMeasureShared *shared = rank->shared;
+
+    if (!prepare(rank, error))
+        return false;
+    for (int32_t repetition = 0; !atomic_load(&shared->stop); repetition++) {
+        rank->record = repetition > 0;
+        if (!time_stages(rank, error) || !time_optimizer(rank, error) ||
+            !time_communication(rank, error) || !meet(rank, error))
+            return false;
+        if (rank->transport.rank == 0) {
+            atomic_store(&shared->n_repetitions, repetition);
+            atomic_store(&shared->stop, repetition >= shared->max_repetitions ||
+                                            (repetition >= shared->min_repetitions &&
+                                             exec_now_ns() - shared->begin_ns > shared->budget_ns));
+        }
+        if (!meet(rank, error))
+            return false;
+    }
+    return true;
+}
+
+gpointer
+exec_measure_rank_main(gpointer user_data)
+{
+    const ExecMeasureStart *start = user_data;
+    ExecMeasureShared *shared = start->shared;
+    Rank rank = {
+        .shared = shared,
+        .transport = exec_local_transport(shared->hub, start->rank),
+        .members = g_new(int32_t, (size_t)shared->n_threads),
+        .busy = start->rank < shared->n_busy,
+    };
+    GError *error = NULL;
+
+    for (int32_t i = 0; i < shared->n_threads; i++)
+        rank.members[i] = i;
+    if (!run_rank(&rank, &error)) {
+        exec_transport_abort(&rank.transport, error->message);
+        g_mutex_lock(&shared->mutex);
+        if (shared->error == NULL)
+            shared->error = g_steal_pointer(&error);
+        g_mutex_unlock(&shared->mutex);
+        g_clear_error(&error);
+    }
+    rank_clear(&rank);
+    return NULL;
+}

@@ -1,0 +1,27 @@
+/*
+ * executor/samples.h - the profiler's collection: many timings per row, then medians.
+ *
+ * Private to executor/measure*.c.  Thread-safe: ranks add at once.
+ */
+#ifndef EXECUTOR_SAMPLES_H
+#define EXECUTOR_SAMPLES_H
+
+#include "profiles/profile.h"
+
+G_BEGIN_DECLS
+
+typedef struct ExecSamples ExecSamples;
+
+ExecSamples *exec_samples_new(void);
+void exec_samples_free(ExecSamples *samples);
+G_DEFINE_AUTOPTR_CLEANUP_FUNC(ExecSamples, exec_samples_free)
+
+/* Adds a timing to the row with the keys of @key (its times are ignored). */
+void exec_samples_add(ExecSamples *samples, const ProfileMeasurement *key, double seconds);
+
+/* Adds every row with its median, 10th and 90th percentile. */
+void exec_samples_write(const ExecSamples *samples, Profile *profile);
+
+G_END_DECLS
+
+#endif /* EXECUTOR_SAMPLES_H */
