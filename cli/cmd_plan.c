@@ -1,0 +1,105 @@
+/* degas plan: searches the best way to split a job, and writes it down. */
+#include <math.h>
+
+#include "base/file.h"
+#include "base/units.h"
+#include "cli/command.h"
+#include "cli/describe.h"
+#include "cli/output.h"
+#include "cli/request.h"
+
+static const OptionInfo options_table[] = {
+    {"json", NULL, "print the plan file on stdout", 0},
+    {"output", "FILE", "write the plan to FILE (- is stdout)", 'o'},
+    {NULL, NULL, NULL, 0},
+};
+
+static void
+print_search(const Plan *plan)
+{
+    if (isfinite(plan->lower_bound_s)) {
+        g_autofree char *bound = output_seconds(plan->lower_bound_s);
+        g_autofree char *gap = output_percent(plan->optimality_gap_fraction);
+
+        output_printf("no plan of this space is faster than %s: at most %s to gain\n", bound, gap);
+    }
+    output_printf("searched %" G_GINT64_FORMAT ": %" G_GINT64_FORMAT
+                  " pruned by bounds, %" G_GINT64_FORMAT " infeasible, %" G_GINT64_FORMAT
+                  " simulated\n",
+                  plan->search.considered, plan->search.pruned, plan->search.infeasible,
+                  plan->search.simulated);
+}
+
+static void
+print_for_people(const Job *job)
+{
+    const Plan *plan = job->plan;
+    g_autoptr(GPtrArray) plans = g_ptr_array_new();
+
+    g_ptr_array_add(plans, (void *)plan);
+    for (guint i = 0; plan->alternatives != NULL && i < plan->alternatives->len; i++)
+        g_ptr_array_add(plans, g_ptr_array_index(plan->alternatives, i));
+    describe_job(job);
+    output_text("\n");
+    describe_plans((const Plan *const *)plans->pdata, plans->len);
+    output_text("\n");
+    describe_stages(plan);
+    if (plan->predicted != NULL)
+        describe_report(plan->predicted, 8);
+    output_text("\n");
+    print_search(plan);
+}
+
+static int
+run(Options *options, GError **error)
+{
+    const char *path = options_string(options, "output", NULL);
+    const bool json = options_switch(options, "json");
+    g_autoptr(Request) request =
+        request_load(options_argument(options, 0), options_argument(options, 1), options,
+                     REQUEST_SEARCHED, error);
+    g_autoptr(Plan) plan = NULL;
+    g_autoptr(Job) job = NULL;
+
+    if (request == NULL)
+        return -1;
+    plan = plan_search(&request->plan, job_evaluate, NULL, error);
+    if (plan == NULL)
+        return -1;
+    job = job_new(g_steal_pointer(&request->arch), g_steal_pointer(&request->profile),
+                  g_steal_pointer(&plan));
+    if (json || path != NULL) {
+        g_autoptr(JsonWriter) writer = job_write(job);
+        g_autofree char *text = NULL;
+        size_t n_bytes;
+
+        text = json_writer_steal(writer, &n_bytes);
+        if (path != NULL && !file_write(path, text, n_bytes, error))
+            return -1;
+        if (json)
+            output_text(text);
+        if (json || g_strcmp0(path, "-") == 0)
+            return 0;
+    }
+    print_for_people(job);
+    if (path != NULL)
+        output_printf("\nwritten to %s; next: degas simulate %s\n", path, path);
+    return 0;
+}
+
+const Command cmd_plan = {
+    .name = "plan",
+    .usage = "MODEL CLUSTER --global-batch N [options]",
+    .summary = "find the best split of a training job: degrees, stages, slices, schedule",
+    .details = "What is given is fixed; the rest is searched.  MODEL: a built-in name, a degas\n"
+               "model file, a Hugging Face config.json.  CLUSTER: a built-in name or a profile.\n"
+               "\n"
+               "  degas plan llama3-70b dgx-h100 --gpus 64 --global-batch 512 --seq-len 8192\n"
+               "  degas plan gpt3-175b p3.16xlarge --gpus 384 --global-batch 2 --tp 8 --pp 48\n"
+               "\n"
+               "Exit status 1: no plan fits; stderr names the limit and what would fit.\n",
+    .options = {request_options, request_search_options, options_table},
+    .min_arguments = 2,
+    .max_arguments = 2,
+    .run = run,
+};

@@ -1,0 +1,244 @@
+#include "cli/describe.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "base/units.h"
+#include "cli/output.h"
+#include "cli/timeline.h"
+
+#define MAX_TIMELINE_ROWS 32
+
+/* --- plans --- */
+
+void
+describe_job(const Job *job)
+{
+    const Plan *plan = job->plan;
+    g_autofree char *model = text_escape(job->arch->name, 60);
+    g_autofree char *cluster = text_escape(job->profile->name, 60);
+
+    output_printf("%s on %s (%" G_GINT64_FORMAT " of %" G_GINT64_FORMAT
+                  " devices), %" G_GINT64_FORMAT " x %" G_GINT64_FORMAT " tokens, %s\n",
+                  model, cluster, plan_n_devices(plan),
+                  model_cluster_n_devices(job->profile->cluster), plan->global_batch, plan->seq_len,
+                  dtype_names[plan->dtype]);
+}
+
+/* How the stages recompute; "mixed" if not all alike. */
+static const char *
+recompute_name(const Plan *plan)
+{
+    const PlanStage *first = &g_array_index(plan->stages, PlanStage, 0);
+
+    for (guint i = 1; i < plan->stages->len; i++) {
+        if (g_array_index(plan->stages, PlanStage, i).recompute != first->recompute)
+            return "mixed";
+    }
+    return plan->stages->len == 0 ? "-" : plan_recompute_names[first->recompute];
+}
+
+static void
+add_plan(OutputTable *table, const Plan *plan, size_t i)
+{
+    const PlanDegrees *d = &plan->degrees;
+    const Report *report = plan->predicted;
+    const int64_t degrees[] = {d->dp, d->tp, d->pp, d->vpp, d->cp, d->ep, plan->micro_batch};
+
+    if (i == 0)
+        output_table_add(table, "best");
+    else
+        output_table_printf(table, "%zu", i + 1);
+    for (size_t k = 0; k < G_N_ELEMENTS(degrees); k++)
+        output_table_printf(table, "%" G_GINT64_FORMAT, degrees[k]);
+    output_table_add(table, plan->schedule);
+    output_table_printf(table, "%u", plan->slices->len);
+    output_table_add(table, recompute_name(plan));
+    output_table_printf(table, "%d", plan->zero_stage);
+    if (report == NULL) {
+        for (int k = 0; k < 4; k++)
+            output_table_add(table, "-");
+        return;
+    }
+    output_table_take(table, output_seconds(units_s_from_ns(report->iteration_ns)));
+    output_table_take(table, output_percent(report->model_flops_utilization_fraction));
+    output_table_take(table, output_percent(report->bubble_fraction));
+    output_table_take(table, units_format_bytes((double)report->peak_memory_bytes));
+}
+
+void
+describe_plans(const Plan *const *plans, size_t n)
+{
+    static const char *const header[] = {"<",          "dp",   "tp",          "pp",        "vpp",
+                                         "cp",         "ep",   "micro-batch", "<schedule", "slices",
+                                         "<recompute", "zero", "iteration",   "MFU",       "bubble",
+                                         "memory",     NULL};
+    g_autoptr(OutputTable) table = output_table_new(header);
+
+    for (size_t i = 0; i < n; i++)
+        add_plan(table, plans[i], i);
+    output_table_print(table, 0);
+}
+
+void
+describe_stages(const Plan *plan)
+{
+    g_autoptr(GArray) layers = g_array_new(FALSE, FALSE, sizeof(int64_t));
+    g_autofree char *layers_text = NULL;
+    g_autofree char *slices = output_int64s(plan->slices, 12);
+
+    for (guint i = 0; i < plan->stages->len; i++)
+        g_array_append_val(layers, g_array_index(plan->stages, PlanStage, i).n_layers);
+    layers_text = output_int64s(layers, 12);
+    output_printf("%u stage%s of %s layers; %" G_GINT64_FORMAT " micro-batch%s of %" G_GINT64_FORMAT
+                  " sequence%s per replica",
+                  plan->stages->len, plan->stages->len == 1 ? "" : "s", layers_text,
+                  plan->n_microbatches, plan->n_microbatches == 1 ? "" : "es", plan->micro_batch,
+                  plan->micro_batch == 1 ? "" : "s");
+    if (plan->batch_slices != NULL) {
+        g_autofree char *batches = output_int64s(plan->batch_slices, 12);
+
+        output_printf(" (%s)", batches);
+    }
+    output_text("\n");
+    if (plan->slices->len > 1)
+        output_printf("%u slices of %s tokens\n", plan->slices->len, slices);
+}
+
+/* --- reports --- */
+
+static void
+print_breakdown(const Report *report)
+{
+    const struct {
+        const char *name;
+        double s;
+    } parts[] = {
+        {"compute", report->breakdown.compute_s}, {"recompute", report->breakdown.recompute_s},
+        {"tp", report->breakdown.tp_s},           {"pp", report->breakdown.pp_s},
+        {"dp", report->breakdown.dp_s},           {"cp", report->breakdown.cp_s},
+        {"ep", report->breakdown.ep_s},           {"optimizer", report->breakdown.optimizer_s},
+        {"bubble", report->breakdown.bubble_s},
+    };
+    const double iteration_s = units_s_from_ns(report->iteration_ns);
+    bool is_first = true;
+
+    output_text("of it  ");
+    for (size_t i = 0; i < G_N_ELEMENTS(parts); i++) {
+        g_autofree char *share = NULL;
+
+        if (parts[i].s <= 0)
+            continue;
+        share = output_percent(iteration_s > 0 ? parts[i].s / iteration_s : 0);
+        output_printf("%s%s %s", is_first ? "" : ", ", parts[i].name, share);
+        is_first = false;
+    }
+    output_text("\n");
+}
+
+static void
+print_totals(const Report *report)
+{
+    g_autofree char *iteration = output_seconds(units_s_from_ns(report->iteration_ns));
+    g_autofree char *bubble = output_percent(report->bubble_fraction);
+
+    output_printf("iteration %s, bubble %s", iteration, bubble);
+    if (isfinite(report->tokens_per_s)) {
+        g_autofree char *tokens = units_format_count(report->tokens_per_s);
+
+        output_printf(", %s tokens/s", tokens);
+    }
+    if (isfinite(report->model_flops_per_s_per_device)) {
+        g_autofree char *flops = units_format_flops(report->model_flops_per_s_per_device);
+        g_autofree char *utilization = output_percent(report->model_flops_utilization_fraction);
+
+        output_printf(", %s per device (%s of peak)", flops, utilization);
+    }
+    output_text("\n");
+    print_breakdown(report);
+    if (report->peak_memory_bytes > 0) {
+        g_autofree char *peak = units_format_bytes((double)report->peak_memory_bytes);
+        g_autofree char *limit = units_format_bytes((double)report->memory_limit_bytes);
+
+        output_printf("memory %s", peak);
+        if (report->memory_limit_bytes > 0)
+            output_printf(" of %s%s", limit, report->fits ? "" : ": DOES NOT FIT");
+        output_text("\n");
+    }
+    if (isfinite(report->cost_per_iteration)) {
+        g_autofree char *cost = output_number(report->cost_per_iteration);
+
+        output_printf("cost %s per iteration\n", cost);
+    }
+    if (isfinite(report->energy_per_iteration_j)) {
+        g_autofree char *energy = output_number(report->energy_per_iteration_j / 3.6e6);
+
+        output_printf("energy %s kWh per iteration\n", energy);
+    }
+}
+
+static void
+add_rank(OutputTable *table, guint r, const ReportRank *rank, bool has_memory)
+{
+    output_table_printf(table, "%u", r);
+    output_table_take(table, output_seconds(units_s_from_ns(rank->busy_ns)));
+    output_table_take(table, output_seconds(units_s_from_ns(rank->bubble_ns)));
+    output_table_take(table, output_seconds(units_s_from_ns(rank->communication_ns)));
+    output_table_printf(table, "%d", rank->peak_in_flight);
+    if (!has_memory)
+        return;
+    output_table_take(table, units_format_bytes((double)rank->peak_memory_bytes));
+    for (int owner = 0; owner < TRACE_MEMORY_N; owner++)
+        output_table_take(table, units_format_bytes((double)rank->memory_bytes[owner]));
+}
+
+static void
+print_ranks(const Report *report, guint max_rows)
+{
+    static const char *const header[] = {"rank",      "busy",        "bubble",  "communication",
+                                         "in flight", "peak memory", "weights", "gradients",
+                                         "optimizer", "activations", "kv",      "buffers",
+                                         "workspace", NULL};
+    static const char *const short_header[] = {"rank",          "busy",      "bubble",
+                                               "communication", "in flight", NULL};
+    const bool has_memory = report->peak_memory_bytes > 0;
+    g_autoptr(OutputTable) table = output_table_new(has_memory ? header : short_header);
+    const guint n = report->ranks->len;
+    const guint rows = MIN(n, MAX(max_rows, 2));
+
+    for (guint i = 0; i < rows; i++) {
+        /* evenly spaced, with both ends */
+        const guint r = rows == 1 ? 0 : (guint)((guint64)i * (n - 1) / (rows - 1));
+
+        add_rank(table, r, &g_array_index(report->ranks, ReportRank, r), has_memory);
+    }
+    output_text("\n");
+    output_table_print(table, 0);
+    if (rows < n)
+        output_printf("(%u of %u ranks; --json has all)\n", rows, n);
+}
+
+void
+describe_report(const Report *report, guint max_rows)
+{
+    print_totals(report);
+    print_ranks(report, max_rows);
+}
+
+void
+describe_timeline(const Trace *trace, bool is_unitless)
+{
+    const TimelineText how = {
+        .columns = output_columns(),
+        .color = output_has_color(NULL),
+        .utf8 = output_is_utf8(),
+        .max_rows = MAX_TIMELINE_ROWS,
+        .is_unitless = is_unitless,
+    };
+    g_autoptr(GString) text = g_string_new(NULL);
+
+    timeline_append_text(text, trace, &how);
+    timeline_append_legend(text, &trace, 1, &how);
+    output_text(text->str);
+}

@@ -1,0 +1,36 @@
+/*
+ * cli/describe.h - models, clusters, plans and reports for people: short tables on stdout.
+ *
+ * Three significant digits with units; everything exact is in the JSON of the same commands.
+ */
+#ifndef CLI_DESCRIBE_H
+#define CLI_DESCRIBE_H
+
+#include "cli/job.h"
+
+G_BEGIN_DECLS
+
+/* Parameters, FLOPs per token, and the ops of each kind of layer. */
+void describe_model(const ModelArch *arch, int64_t seq_len, int64_t tp, Dtype dtype);
+
+/* Devices, nodes, network, and what is measured. */
+void describe_cluster(const Profile *profile);
+
+/* One line: the model, the machine, the batch. */
+void describe_job(const Job *job);
+
+/* One row for each of the plans, the first called "best". */
+void describe_plans(const Plan *const *plans, size_t n);
+
+/* Where the layers are, and what is cut how. */
+void describe_stages(const Plan *plan);
+
+/* Iteration, throughput, where the time goes, memory; a row for each rank (at most @max_rows). */
+void describe_report(const Report *report, guint max_rows);
+
+/* Prints the timeline of @trace as text, with its legend. */
+void describe_timeline(const Trace *trace, bool is_unitless);
+
+G_END_DECLS
+
+#endif /* CLI_DESCRIBE_H */
