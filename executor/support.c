@@ -11,7 +11,7 @@
 static bool
 refuse(GError **error, const char *what)
 {
-    g_set_error(error, EXEC_ERROR, EXEC_ERROR_UNSUPPORTED, "degas run cannot execute %s yet", what);
+    g_set_error(error, EXEC_ERROR, EXEC_ERROR_UNSUPPORTED, "degas run cannot execute %s", what);
     return false;
 }
 

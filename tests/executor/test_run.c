@@ -1,0 +1,606 @@
+/* Tests of executor/run.h: exact gradients over degrees, slices and schedules; order, determinism,
+ * learning, faults, refusals. */
+#include "executor/run.h"
+
+#include <math.h>
+#include <stdatomic.h>
+#include <string.h>
+
+/* --- plans --- */
+
+static ModelArch
+model(bool tied)
+{
+    return (ModelArch){
+        .name = (char *)"small",
+        .family = MODEL_FAMILY_GPT,
+        .n_layers = 4,
+        .hidden = 48,
+        .n_heads = 4,
+        .n_kv_heads = 4,
+        .head_dim = 12,
+        .ffn_hidden = 100,
+        .vocab = 256,
+        .max_seq_len = 30,
+        .tied_embeddings = tied,
+        .qkv_bias = true,
+    };
+}
+
+typedef struct {
+    const char *schedule;
+    int64_t dp, pp, vpp, n_microbatches, micro_batch;
+    const char *slices;
+    SchedulePlacement placement;
+} Job;
+
+static Plan *
+plan_of(const Job *job, int64_t n_layers)
+{
+    Plan *plan = plan_new();
+    g_auto(GStrv) slices = g_strsplit(job->slices, ",", -1);
+
+    plan->dtype = DTYPE_FP32;
+    plan->degrees.dp = job->dp;
+    plan->degrees.pp = job->pp;
+    plan->degrees.vpp = MAX(job->vpp, 1);
+    plan->n_microbatches = job->n_microbatches;
+    plan->micro_batch = job->micro_batch;
+    plan->global_batch = job->dp * job->n_microbatches * job->micro_batch;
+    g_free(plan->schedule);
+    plan->schedule = g_strdup(job->schedule);
+    plan->seq_len = 0;
+    for (size_t i = 0; slices[i] != NULL; i++) {
+        const int64_t tokens = g_ascii_strtoll(slices[i], NULL, 10);
+        g_array_append_val(plan->slices, tokens);
+        plan->seq_len += tokens;
+    }
+    plan_set_even_stages(plan, n_layers, true, job->placement, PLAN_RECOMPUTE_NONE);
+    return plan;
+}
+
+static ExecRunOptions
+options_of(const ModelArch *arch, const Plan *plan, const char *device)
+{
+    return (ExecRunOptions){
+        .arch = arch,
+        .plan = plan,
+        .device = device,
+        .transport = "local",
+        .n_steps = 1,
+        .seed = 7,
+        .learning_rate = 1e-3f,
+        .verify_tolerance = 1e-5,
+        .timeout_s = 60,
+        .want_trace = true,
+    };
+}
+
+static const char *
+fast_device(void)
+{
+    g_autoptr(ExecBackend) cpu = exec_backend_open("cpu", 0, NULL);
+
+    return cpu != NULL ? "cpu" : "reference";
+}
+
+/* --- gradients --- */
+
+/* Runs one step with verification; the message says how far off it was. */
+static void
+check_gradients(const Job *job, bool tied)
+{
+    const ModelArch arch = model(tied);
+    g_autoptr(Plan) plan = plan_of(job, arch.n_layers);
+    g_autoptr(GError) error = NULL;
+    g_auto(ExecRunResult) result = {0};
+    ExecRunOptions options = options_of(&arch, plan, fast_device());
+
+    options.verify = true;
+    const bool ok = exec_run(&options, &result, &error);
+    g_assert_no_error(error);
+    g_assert_true(ok);
+    g_assert_true(result.verified);
+    if (!result.passed || g_test_verbose())
+        g_test_message("%s dp %d pp %d vpp %d slices %s: %.2e at %s, loss %.7f against %.7f",
+                       job->schedule, (int)job->dp, (int)job->pp, (int)plan->degrees.vpp,
+                       job->slices, result.max_gradient_error, result.worst_tensor,
+                       result.losses[0], result.reference_loss);
+    g_assert_true(result.passed);
+    g_assert_cmpfloat(result.max_gradient_error, <=, 1e-5);
+    g_assert_cmpfloat(fabs(result.losses[0] - result.reference_loss), <=, 1e-5);
+}
+
+static void
+test_gradients_equal_single_device(void)
+{
+    static const char *const schedules[] = {"gpipe", "1f1b", "terapipe"};
+    static const char *const slices[] = {"24", "9,15", "11,6,7"};
+    static const int64_t pps[] = {1, 2, 4};
+
+    for (int64_t dp = 1; dp <= 2; dp++)
+        for (size_t p = 0; p < G_N_ELEMENTS(pps); p++)
+            for (size_t s = 0; s < G_N_ELEMENTS(slices); s++)
+                for (size_t f = 0; f < G_N_ELEMENTS(schedules); f++)
+                    check_gradients(&(Job){.schedule = schedules[f],
+                                           .dp = dp,
+                                           .pp = pps[p],
+                                           .n_microbatches = 3,
+                                           .micro_batch = 2,
+                                           .slices = slices[s]},
+                                    true);
+}
+
+/* Whatever else a Schedule can say: chunks on a loop and on a V, I and W apart, other slicings,
+ * three replicas, an output table of its own. */
+static void
+test_gradients_of_other_schedules(void)
+{
+    static const struct {
+        Job job;
+        bool tied;
+    } cases[] = {
+        {{"naive", 1, 4, 1, 2, 1, "24", SCHEDULE_PLACEMENT_LOOP}, true},
+        {{"naive", 3, 2, 1, 1, 1, "30", SCHEDULE_PLACEMENT_LOOP}, true},
+        {{"1f1b", 3, 1, 1, 2, 1, "1,28,1", SCHEDULE_PLACEMENT_LOOP}, false},
+        {{"interleaved", 1, 2, 2, 4, 1, "24", SCHEDULE_PLACEMENT_LOOP}, true},
+        {{"interleaved", 2, 2, 2, 4, 2, "24", SCHEDULE_PLACEMENT_LOOP}, false},
+        {{"seq1f1b", 1, 2, 1, 3, 1, "10,8,6", SCHEDULE_PLACEMENT_LOOP}, true},
+        {{"zb-h1", 1, 4, 1, 6, 1, "24", SCHEDULE_PLACEMENT_LOOP}, true},
+        {{"zb-h1", 2, 2, 1, 4, 2, "24", SCHEDULE_PLACEMENT_LOOP}, false},
+        {{"zb-v", 1, 2, 2, 4, 1, "24", SCHEDULE_PLACEMENT_V}, true},
+        {{"zb-v", 1, 2, 2, 4, 1, "24", SCHEDULE_PLACEMENT_V}, false},
+    };
+
+    for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
+        if (schedule_family_find(cases[i].job.schedule, NULL) == NULL) {
+            g_test_message("no schedule %s in this build", cases[i].job.schedule);
+            continue;
+        }
+        check_gradients(&cases[i].job, cases[i].tied);
+    }
+}
+
+/* Micro-batches of different sizes. */
+static void
+test_gradients_of_uneven_batches(void)
+{
+    static const int64_t sizes[] = {3, 1, 2};
+    const ModelArch arch = model(true);
+    g_autoptr(Plan) plan = plan_of(&(Job){.schedule = "terapipe",
+                                          .dp = 2,
+                                          .pp = 2,
+                                          .n_microbatches = 3,
+                                          .micro_batch = 3,
+                                          .slices = "7,17"},
+                                   arch.n_layers);
+    g_autoptr(GError) error = NULL;
+    g_auto(ExecRunResult) result = {0};
+
+    plan->batch_slices = g_array_new(false, false, sizeof(int64_t));
+    g_array_append_vals(plan->batch_slices, sizes, G_N_ELEMENTS(sizes));
+    plan->global_batch = 12;
+    ExecRunOptions options = options_of(&arch, plan, fast_device());
+    options.verify = true;
+    g_assert_true(exec_run(&options, &result, &error));
+    g_assert_no_error(error);
+    g_assert_cmpfloat(result.max_gradient_error, <=, 1e-5);
+    g_assert_true(result.passed);
+}
+
+/* --- order --- */
+
+static void
+check_order(const Trace *trace, const Schedule *schedule)
+{
+    g_autofree int64_t *at =
+        g_memdup2(schedule->rank_begin, (size_t)schedule->n_ranks * sizeof(int64_t));
+    int64_t n_seen = 0;
+
+    for (guint i = 0; i < trace->events->len; i++) {
+        const TraceEvent *event = &g_array_index(trace->events, TraceEvent, i);
+        if (event->kind > TRACE_EVENT_BACKWARD_WEIGHT)
+            continue;
+        g_assert_cmpint(event->stream, ==, TRACE_STREAM_COMPUTE);
+        const ScheduleOp expected = schedule->ops[at[event->rank]++];
+        g_assert_cmpint(event->kind, ==, expected.kind);
+        g_assert_cmpint(event->op.microbatch, ==, expected.microbatch);
+        g_assert_cmpint(event->op.slice, ==, expected.slice);
+        g_assert_cmpint(event->op.chunk, ==, expected.chunk);
+        n_seen++;
+    }
+    g_assert_cmpint(n_seen, ==, schedule_n_ops(schedule));
+}
+
+/* The measured trace holds the schedule's ops in its order, every message at both ends with its
+ * bytes, one reduction and one optimizer step per rank, and memory that adds up. */
+static void
+test_trace_follows_schedule(void)
+{
+    const ModelArch arch = model(true);
+    const Job jobs[] = {
+        {"1f1b", 2, 4, 1, 5, 2, "9,15", SCHEDULE_PLACEMENT_LOOP},
+        {"terapipe", 1, 2, 1, 3, 1, "9,8,7", SCHEDULE_PLACEMENT_LOOP},
+    };
+
+    for (size_t j = 0; j < G_N_ELEMENTS(jobs); j++) {
+        g_autoptr(Plan) plan = plan_of(&jobs[j], arch.n_layers);
+        g_autoptr(GError) error = NULL;
+        g_auto(ExecRunResult) result = {0};
+        ExecRunOptions options = options_of(&arch, plan, fast_device());
+        int64_t n[TRACE_EVENT_N] = {0}, bytes[TRACE_EVENT_N] = {0}, held = 0;
+        options.n_steps = 4;
+        g_assert_true(exec_run(&options, &result, &error));
+        g_assert_no_error(error);
+        g_autoptr(Schedule) schedule = plan_build_schedule(plan, &error);
+        check_order(result.trace, schedule);
+        trace_check(result.trace, &error);
+        g_assert_no_error(error);
+        g_assert_true(result.trace->measured);
+        for (guint i = 0; i < result.trace->events->len; i++) {
+            const TraceEvent *event = &g_array_index(result.trace->events, TraceEvent, i);
+            n[event->kind]++;
+            bytes[event->kind] += event->bytes;
+        }
+        const int64_t messages = 2 * (plan->degrees.pp - 1) * plan->n_microbatches;
+        g_assert_cmpint(n[TRACE_EVENT_SEND], ==, messages * plan->slices->len);
+        g_assert_cmpint(n[TRACE_EVENT_RECEIVE], ==, messages * plan->slices->len);
+        g_assert_cmpint(bytes[TRACE_EVENT_SEND], ==,
+                        messages * plan->micro_batch * plan->seq_len * arch.hidden * 4);
+        g_assert_cmpint(bytes[TRACE_EVENT_RECEIVE], ==, bytes[TRACE_EVENT_SEND]);
+        g_assert_cmpint(n[TRACE_EVENT_OPTIMIZER], ==, plan->degrees.pp);
+        /* Over dp on every rank, and the tied table on two. */
+        g_assert_cmpint(n[TRACE_EVENT_DP_REDUCE], ==,
+                        (plan->degrees.dp > 1 ? plan->degrees.pp : 0) + 2);
+        for (guint i = 0; i < result.trace->memory->len; i++)
+            held += g_array_index(result.trace->memory, TraceMemory, i).delta_bytes;
+        g_assert_cmpint(held, >, 0);
+        for (guint r = 0; r < result.peak_memory_bytes->len; r++)
+            g_assert_cmpint(g_array_index(result.peak_memory_bytes, int64_t, r), >, 0);
+        g_assert_cmpint(result.busy_s->len, ==, plan->degrees.dp * plan->degrees.pp);
+        g_assert_true(result.bubble_fraction > 0 && result.bubble_fraction < 1);
+    }
+}
+
+/* --- learning --- */
+
+typedef struct {
+    int64_t n_calls;
+    double last_loss;
+} Progress;
+
+static void
+note_progress(int64_t step, double loss, double step_s, void *user_data)
+{
+    Progress *progress = user_data;
+
+    g_assert_cmpint(step, ==, progress->n_calls++);
+    g_assert_cmpfloat(step_s, >, 0);
+    progress->last_loss = loss;
+}
+
+/* Losses of @n_steps steps on real text (owned). */
+static double *
+losses_of(const Job *job, bool tied, int64_t n_steps)
+{
+    const ModelArch arch = model(tied);
+    g_autoptr(Plan) plan = plan_of(job, arch.n_layers);
+    g_autoptr(GError) error = NULL;
+    g_auto(ExecRunResult) result = {0};
+    Progress progress = {0};
+    ExecRunOptions options = options_of(&arch, plan, fast_device());
+
+    options.data_path = "LICENSE";
+    options.n_steps = n_steps;
+    options.learning_rate = 3e-3f;
+    options.progress = note_progress;
+    options.user_data = &progress;
+    g_assert_true(exec_run(&options, &result, &error));
+    g_assert_no_error(error);
+    g_assert_cmpint(progress.n_calls, ==, n_steps);
+    g_assert_cmpfloat(progress.last_loss, ==, result.losses[n_steps - 1]);
+    return g_steal_pointer(&result.losses);
+}
+
+static bool
+have_text(void)
+{
+    if (g_file_test("LICENSE", G_FILE_TEST_IS_REGULAR))
+        return true;
+    g_test_skip("not run in the repository's root: no LICENSE to train on");
+    return false;
+}
+
+static const Job one_device = {"gpipe", 1, 1, 1, 1, 8, "30", SCHEDULE_PLACEMENT_LOOP};
+static const Job split_job = {"1f1b", 2, 4, 1, 2, 2, "12,10,8", SCHEDULE_PLACEMENT_LOOP};
+
+/* The entropy of the text's bytes one by one: the best loss of a model that ignores context. */
+static double
+byte_entropy(const char *path)
+{
+    g_autofree char *text = NULL;
+    gsize n = 0;
+    double count[256] = {0}, entropy = 0;
+
+    g_assert_true(g_file_get_contents(path, &text, &n, NULL));
+    for (gsize i = 0; i < n; i++)
+        count[(uint8_t)text[i]]++;
+    for (size_t i = 0; i < 256; i++)
+        entropy -= count[i] == 0 ? 0 : count[i] / (double)n * log(count[i] / (double)n);
+    return entropy;
+}
+
+/* From ln 256 = 5.545, when nothing is known about the next byte, to less than counting bytes can
+ * give: the model has learned from context. */
+static void
+test_losses_fall_on_real_text(void)
+{
+    enum { N = 400 };
+    double mean = 0;
+
+    if (!have_text())
+        return;
+    g_autofree double *losses = losses_of(&split_job, true, N);
+    g_assert_cmpfloat(fabs(losses[0] - log(256)), <, 0.1);
+    for (int64_t i = N - 10; i < N; i++)
+        mean += losses[i] / 10;
+    g_test_message("loss %.3f, entropy of single bytes %.3f", mean, byte_entropy("LICENSE"));
+    g_assert_cmpfloat(mean, <, byte_entropy("LICENSE") - 0.2);
+}
+
+/* Ten steps on eight ranks stay on the single device's path; tied copies included. */
+static void
+test_training_does_not_depend_on_degrees(void)
+{
+    if (!have_text())
+        return;
+    for (int tied = 0; tied <= 1; tied++) {
+        g_autofree double *expected = losses_of(&one_device, tied, 10);
+        g_autofree double *losses = losses_of(&split_job, tied, 10);
+        for (int64_t i = 0; i < 10; i++)
+            g_assert_cmpfloat(fabs(losses[i] - expected[i]), <=, 1e-4);
+    }
+}
+
+static void
+test_runs_are_equal_bit_by_bit(void)
+{
+    if (!have_text())
+        return;
+    g_autofree double *a = losses_of(&split_job, true, 12);
+    g_autofree double *b = losses_of(&split_job, true, 12);
+    g_assert_cmpint(memcmp(a, b, 12 * sizeof *a), ==, 0);
+}
+
+/* --- faults --- */
+
+typedef struct {
+    int32_t rank;
+    bool hangs;
+    atomic_bool release, has_left;
+} Fault;
+
+/* The third op of step 1 on one rank fails, or stays until released. */
+static bool
+inject(int32_t process_rank, int64_t step, ScheduleOp op, void *user_data, GError **error)
+{
+    Fault *fault = user_data;
+
+    if (process_rank != fault->rank || step != 1 || op.kind != SCHEDULE_OP_BACKWARD ||
+        op.microbatch != 1)
+        return true;
+    if (!fault->hangs) {
+        g_set_error(error, EXEC_ERROR, EXEC_ERROR_FAILED, "injected");
+        return false;
+    }
+    while (!atomic_load(&fault->release))
+        g_usleep(10000);
+    atomic_store(&fault->has_left, true);
+    g_set_error(error, EXEC_ERROR, EXEC_ERROR_FAILED, "released");
+    return false;
+}
+
+static void
+check_fault(Fault *fault, int code, const char *says)
+{
+    const ModelArch arch = model(true);
+    g_autoptr(Plan) plan = plan_of(&split_job, arch.n_layers);
+    g_autoptr(GError) error = NULL;
+    g_auto(ExecRunResult) result = {0};
+    ExecRunOptions options = options_of(&arch, plan, fast_device());
+    const int64_t begin = g_get_monotonic_time();
+
+    options.n_steps = 5;
+    options.timeout_s = 1;
+    options.before_op = inject;
+    options.before_op_data = fault;
+    g_assert_false(exec_run(&options, &result, &error));
+    g_test_message("%.2f s: %s", (double)(g_get_monotonic_time() - begin) * 1e-6, error->message);
+    g_assert_error(error, EXEC_ERROR, code);
+    g_assert_true(g_str_has_prefix(error->message, says));
+    g_assert_cmpint(g_get_monotonic_time() - begin, <, 5 * G_USEC_PER_SEC);
+}
+
+static void
+test_a_failing_rank_stops_all(void)
+{
+    Fault fault = {.rank = 5};
+
+    check_fault(&fault, EXEC_ERROR_RANK_DIED, "rank 5 failed in B1.0s2 of step 1: injected");
+}
+
+/* The one that hangs is named, not those that wait for it; the call returns although its thread
+ * does not. */
+static void
+test_a_hanging_rank_is_named(void)
+{
+    static Fault fault = {.rank = 4, .hangs = true};
+
+    check_fault(&fault, EXEC_ERROR_RANK_HUNG, "rank 4 hangs in B1.0s2 of step 1 for 1.");
+    g_assert_false(atomic_load(&fault.has_left));
+    atomic_store(&fault.release, true);
+    while (!atomic_load(&fault.has_left))
+        g_usleep(1000);
+    g_usleep(50000); /* its thread frees what it shared */
+}
+
+static void
+test_hostile_data_is_an_error(void)
+{
+    const ModelArch arch = model(true);
+    g_autoptr(Plan) plan = plan_of(&one_device, arch.n_layers);
+    g_autoptr(GError) error = NULL;
+    g_auto(ExecRunResult) result = {0};
+    ExecRunOptions options = options_of(&arch, plan, fast_device());
+
+    options.data_path = "/dev/null";
+    g_assert_false(exec_run(&options, &result, &error));
+    g_assert_error(error, EXEC_ERROR, EXEC_ERROR_DATA);
+}
+
+static void
+test_a_loss_without_bounds_stops_the_run(void)
+{
+    const ModelArch arch = model(true);
+    g_autoptr(Plan) plan = plan_of(&split_job, arch.n_layers);
+    g_autoptr(GError) error = NULL;
+    g_auto(ExecRunResult) result = {0};
+    ExecRunOptions options = options_of(&arch, plan, fast_device());
+
+    options.n_steps = 30;
+    options.learning_rate = 1e30f;
+    g_assert_false(exec_run(&options, &result, &error));
+    g_assert_error(error, EXEC_ERROR, EXEC_ERROR_RANK_DIED);
+    g_assert_nonnull(strstr(error->message, "loss is not finite"));
+}
+
+/* --- refusals --- */
+
+typedef void (*Spoil)(ModelArch *arch, Plan *plan);
+
+#define SPOIL(name, statement)                                                                     \
+    static void name(ModelArch *arch, Plan *plan)                                                  \
+    {                                                                                              \
+        statement;                                                                                 \
+    }
+SPOIL(spoil_tp, plan->degrees.tp = 2)
+SPOIL(spoil_cp, plan->degrees.cp = 2)
+SPOIL(spoil_ep, plan->degrees.ep = 2)
+SPOIL(spoil_zero, plan->zero_stage = 1)
+SPOIL(spoil_offload, plan->offload = PLAN_OFFLOAD_CPU)
+SPOIL(spoil_dtype, plan->dtype = DTYPE_BF16)
+SPOIL(spoil_grad_dtype, plan->conventions.grad_dtype = DTYPE_FP16)
+SPOIL(spoil_dropout, plan->conventions.dropout = true)
+SPOIL(spoil_recompute,
+      g_array_index(plan->stages, PlanStage, 1).recompute = PLAN_RECOMPUTE_SELECTIVE)
+SPOIL(spoil_llama, arch->family = MODEL_FAMILY_LLAMA)
+SPOIL(spoil_experts, arch->experts.n_experts = 8)
+SPOIL(spoil_vocab, arch->vocab = 0)
+SPOIL(spoil_positions, arch->max_seq_len = 20)
+SPOIL(spoil_qk_norm, arch->qk_norm = true)
+#undef SPOIL
+
+static void
+test_refuses_by_name(void)
+{
+    static const struct {
+        Spoil spoil;
+        const char *says;
+    } cases[] = {
+        {spoil_tp, "--tp 2"},
+        {spoil_cp, "--cp 2"},
+        {spoil_ep, "--ep 2"},
+        {spoil_zero, "--zero 1"},
+        {spoil_offload, "--offload cpu"},
+        {spoil_dtype, "--dtype bf16"},
+        {spoil_grad_dtype, "--grad-dtype fp16"},
+        {spoil_dropout, "dropout"},
+        {spoil_recompute, "--recompute selective (stage 1)"},
+        {spoil_llama, "llama"},
+        {spoil_experts, "experts"},
+        {spoil_vocab, "without a vocabulary"},
+        {spoil_positions, "seq_len 30"},
+        {spoil_qk_norm, "qk_norm"},
+    };
+
+    for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
+        ModelArch arch = model(true);
+        g_autoptr(Plan) plan = plan_of(&split_job, arch.n_layers);
+        g_autoptr(GError) error = NULL;
+        g_auto(ExecRunResult) result = {0};
+        ExecRunOptions options = options_of(&arch, plan, "reference");
+        cases[i].spoil(&arch, plan);
+        g_assert_false(exec_run(&options, &result, &error));
+        g_test_message("%s", error->message);
+        g_assert_error(error, EXEC_ERROR, EXEC_ERROR_UNSUPPORTED);
+        g_assert_nonnull(strstr(error->message, cases[i].says));
+        g_assert_null(result.losses);
+    }
+}
+
+static void
+test_refuses_other_transports_and_devices(void)
+{
+    const ModelArch arch = model(true);
+    g_autoptr(Plan) plan = plan_of(&one_device, arch.n_layers);
+    static const struct {
+        const char *transport, *device;
+        int code;
+    } cases[] = {
+        {"mpi", "reference", EXEC_ERROR_MISSING},
+        {"nccl", "reference", EXEC_ERROR_MISSING},
+        {"lokal", "reference", EXEC_ERROR_UNSUPPORTED},
+        {"local", "cuda", EXEC_ERROR_MISSING},
+    };
+
+    for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
+        g_autoptr(GError) error = NULL;
+        g_auto(ExecRunResult) result = {0};
+        ExecRunOptions options = options_of(&arch, plan, cases[i].device);
+        options.transport = cases[i].transport;
+        g_assert_false(exec_run(&options, &result, &error));
+        g_assert_error(error, EXEC_ERROR, cases[i].code);
+    }
+}
+
+/* Weights beyond the machine's memory are refused, not attempted. */
+static void
+test_refuses_what_the_machine_cannot_hold(void)
+{
+    ModelArch arch = model(true);
+    g_autoptr(Plan) plan = plan_of(&one_device, arch.n_layers);
+    g_autoptr(GError) error = NULL;
+    g_auto(ExecRunResult) result = {0};
+
+    arch.hidden = INT64_C(1) << 40;
+    ExecRunOptions options = options_of(&arch, plan, "reference");
+    g_assert_false(exec_run(&options, &result, &error));
+    g_assert_error(error, EXEC_ERROR, EXEC_ERROR_MEMORY);
+}
+
+int
+main(int argc, char **argv)
+{
+    g_test_init(&argc, &argv, NULL);
+    g_test_add_func("/executor/run/gradients-equal-single-device",
+                    test_gradients_equal_single_device);
+    g_test_add_func("/executor/run/gradients-of-other-schedules",
+                    test_gradients_of_other_schedules);
+    g_test_add_func("/executor/run/gradients-of-uneven-batches", test_gradients_of_uneven_batches);
+    g_test_add_func("/executor/run/trace-follows-schedule", test_trace_follows_schedule);
+    g_test_add_func("/executor/run/losses-fall-on-real-text", test_losses_fall_on_real_text);
+    g_test_add_func("/executor/run/training-does-not-depend-on-degrees",
+                    test_training_does_not_depend_on_degrees);
+    g_test_add_func("/executor/run/runs-are-equal-bit-by-bit", test_runs_are_equal_bit_by_bit);
+    g_test_add_func("/executor/run/a-failing-rank-stops-all", test_a_failing_rank_stops_all);
+    g_test_add_func("/executor/run/a-hanging-rank-is-named", test_a_hanging_rank_is_named);
+    g_test_add_func("/executor/run/hostile-data-is-an-error", test_hostile_data_is_an_error);
+    g_test_add_func("/executor/run/a-loss-without-bounds-stops-the-run",
+                    test_a_loss_without_bounds_stops_the_run);
+    g_test_add_func("/executor/run/refuses-by-name", test_refuses_by_name);
+    g_test_add_func("/executor/run/refuses-other-transports-and-devices",
+                    test_refuses_other_transports_and_devices);
+    g_test_add_func("/executor/run/refuses-what-the-machine-cannot-hold",
+                    test_refuses_what_the_machine_cannot_hold);
+    return g_test_run();
+}
