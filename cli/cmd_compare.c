@@ -1,0 +1,225 @@
+/* degas compare: where the difference between two iterations comes from, op class by op class. */
+#include <math.h>
+
+#include "cli/breakdown.h"
+#include "cli/command.h"
+#include "cli/output.h"
+
+static const OptionInfo options_table[] = {
+    {.name = "tolerance",
+     .value = "SHARE",
+     .help = "exit status 1 when the iterations differ by more, e.g. 5%"},
+    {.name = "json", .help = "print a degas-compare object"},
+    {.name = "output", .value = "FILE", .help = "write the JSON to FILE", .letter = 'o'},
+    {.name = NULL},
+};
+
+typedef struct {
+    Breakdown predicted, measured; /* of one level */
+    double difference_s;           /* measured - predicted */
+    double error_fraction;         /* predicted / measured - 1; NaN if nothing was measured */
+    double tolerance_fraction;     /* NaN: not asked */
+    bool within;
+    int largest; /* class with the largest share of the difference; -1: there is none */
+} Comparison;
+
+/* --- comparing --- */
+
+static double
+class_difference_s(const Comparison *comparison, int class_)
+{
+    return comparison->measured.class_s[class_] - comparison->predicted.class_s[class_];
+}
+
+/* Part of the whole difference; the shares of all classes add up to 1.  NaN without a difference.
+ */
+static double
+class_share(const Comparison *comparison, int class_)
+{
+    return comparison->difference_s == 0.0
+               ? (double)NAN
+               : class_difference_s(comparison, class_) / comparison->difference_s;
+}
+
+/* The class that moves the iteration most in the direction it moved; the first of equals. */
+static int
+largest_cause(const Comparison *comparison)
+{
+    int largest = -1;
+
+    for (int class_ = 0; class_ < BREAKDOWN_N; class_++) {
+        const double share = class_share(comparison, class_);
+        if (share > 0.0 && (largest < 0 || share > class_share(comparison, largest)))
+            largest = class_;
+    }
+    return largest;
+}
+
+static void
+compare(Comparison *comparison)
+{
+    const BreakdownLevel level = MAX(comparison->predicted.level, comparison->measured.level);
+
+    breakdown_coarsen(&comparison->predicted, level);
+    breakdown_coarsen(&comparison->measured, level);
+    const double predicted_s = comparison->predicted.iteration_s;
+    const double measured_s = comparison->measured.iteration_s;
+    comparison->difference_s = measured_s - predicted_s;
+    comparison->error_fraction = measured_s > 0.0 ? predicted_s / measured_s - 1.0 : (double)NAN;
+    comparison->within = isnan(comparison->tolerance_fraction) || measured_s == predicted_s ||
+                         fabs(comparison->error_fraction) <= comparison->tolerance_fraction;
+    comparison->largest = largest_cause(comparison);
+}
+
+/* Classes that are zero on both sides say nothing. */
+static bool
+is_empty(const Comparison *comparison, int class_)
+{
+    return comparison->predicted.class_s[class_] == 0.0 &&
+           comparison->measured.class_s[class_] == 0.0;
+}
+
+/* --- telling --- */
+
+/* Returns: (owned) one sentence. */
+static char *
+explain(const Comparison *comparison)
+{
+    if (comparison->largest < 0)
+        return g_strdup("The iterations take the same time.");
+    const double difference_s = class_difference_s(comparison, comparison->largest);
+    const double predicted_s = comparison->predicted.class_s[comparison->largest];
+    g_autofree char *amount = output_seconds(fabs(difference_s));
+    g_autofree char *relative = output_percent(fabs(difference_s) / predicted_s);
+    g_autofree char *share = output_percent(class_share(comparison, comparison->largest));
+    const bool has_relative = predicted_s > 0.0;
+
+    return g_strdup_printf("Largest cause: %s, %s %s than predicted%s%s%s, %s of the difference.",
+                           breakdown_titles[comparison->largest], amount,
+                           difference_s > 0.0 ? "more" : "less", has_relative ? " (by " : "",
+                           has_relative ? relative : "", has_relative ? ")" : "", share);
+}
+
+static JsonWriter *
+to_json(const Comparison *comparison)
+{
+    JsonWriter *writer = json_writer_new();
+    g_autofree char *explanation = explain(comparison);
+
+    json_write_object(writer, NULL);
+    json_write_string(writer, "format", "degas-compare");
+    json_write_int64(writer, "version", 1);
+    json_write_double(writer, "predicted_s", comparison->predicted.iteration_s);
+    json_write_double(writer, "measured_s", comparison->measured.iteration_s);
+    json_write_double(writer, "difference_s", comparison->difference_s);
+    json_write_double(writer, "error_fraction", comparison->error_fraction);
+    json_write_array(writer, "classes");
+    for (int class_ = 0; class_ < BREAKDOWN_N; class_++) {
+        if (!breakdown_has(comparison->measured.level, (BreakdownClass)class_))
+            continue;
+        json_write_object_inline(writer, NULL);
+        json_write_string(writer, "class", breakdown_names[class_]);
+        json_write_double(writer, "predicted_s", comparison->predicted.class_s[class_]);
+        json_write_double(writer, "measured_s", comparison->measured.class_s[class_]);
+        json_write_double(writer, "difference_s", class_difference_s(comparison, class_));
+        json_write_double(writer, "share_fraction", class_share(comparison, class_));
+        json_write_object_end(writer);
+    }
+    json_write_array_end(writer);
+    json_write_string(writer, "largest",
+                      comparison->largest < 0 ? NULL : breakdown_names[comparison->largest]);
+    json_write_string(writer, "explanation", explanation);
+    if (!isnan(comparison->tolerance_fraction)) {
+        json_write_double(writer, "tolerance_fraction", comparison->tolerance_fraction);
+        json_write_bool(writer, "within", comparison->within);
+    }
+    json_write_object_end(writer);
+    return writer;
+}
+
+/* (owned) "+1.2 ms" */
+static char *
+signed_seconds(double seconds)
+{
+    g_autofree char *text = output_seconds(fabs(seconds));
+
+    return g_strconcat(seconds < 0.0 ? "-" : "+", text, NULL);
+}
+
+static void
+add_row(OutputTable *table, const char *title, double predicted_s, double measured_s, double share)
+{
+    output_table_add(table, title);
+    output_table_take(table, output_seconds(predicted_s));
+    output_table_take(table, output_seconds(measured_s));
+    output_table_take(table, signed_seconds(measured_s - predicted_s));
+    output_table_take(table, output_percent(share));
+}
+
+static void
+print_for_people(const Comparison *comparison)
+{
+    static const char *const header[] = {"<mean over ranks", "predicted",   "measured",
+                                         "difference",       "share of it", NULL};
+    g_autoptr(OutputTable) table = output_table_new(header);
+    g_autofree char *explanation = explain(comparison);
+
+    for (int class_ = 0; class_ < BREAKDOWN_N; class_++)
+        if (breakdown_has(comparison->measured.level, (BreakdownClass)class_) &&
+            !is_empty(comparison, class_))
+            add_row(table, breakdown_titles[class_], comparison->predicted.class_s[class_],
+                    comparison->measured.class_s[class_], class_share(comparison, class_));
+    add_row(table, "iteration", comparison->predicted.iteration_s, comparison->measured.iteration_s,
+            comparison->difference_s == 0.0 ? (double)NAN : 1.0);
+    output_table_print(table, 0);
+    if (isfinite(comparison->error_fraction)) {
+        g_autofree char *error = output_percent(fabs(comparison->error_fraction));
+        output_printf("The prediction is %s %s.\n", error,
+                      comparison->error_fraction < 0.0 ? "too short" : "too long");
+    }
+    output_printf("%s\n", explanation);
+}
+
+static int
+run(Options *options, GError **error)
+{
+    Comparison comparison = {0};
+    const char *output = options_string(options, "output", NULL);
+    const char *predicted = options_argument(options, 0);
+    const char *measured = options_argument(options, 1);
+
+    comparison.tolerance_fraction =
+        options_quantity(options, "tolerance", UNITS_KIND_FRACTION, (double)NAN);
+    if (!options_finish(options, error) ||
+        !breakdown_load(predicted, &comparison.predicted, error) ||
+        !breakdown_load(measured, &comparison.measured, error))
+        return -1;
+    compare(&comparison);
+    if (options_switch(options, "json") || output != NULL) {
+        g_autoptr(JsonWriter) writer = to_json(&comparison);
+        if (!output_json(writer, output, error))
+            return -1;
+    } else {
+        print_for_people(&comparison);
+    }
+    if (!comparison.within) {
+        g_autofree char *off = output_percent(fabs(comparison.error_fraction));
+        g_autofree char *allowed = output_percent(comparison.tolerance_fraction);
+        output_note("compare: off by %s, more than the tolerance of %s", off, allowed);
+    }
+    return comparison.within ? 0 : CMD_ERROR_NO;
+}
+
+const Command cmd_compare = {
+    .name = "compare",
+    .usage = "PREDICTED MEASURED [--tolerance 5%] [--json]",
+    .summary = "explain the difference of two iterations, op class by op class",
+    .details = "Each file is a trace, a report, a run, or a plan (its prediction). Every instant "
+               "of every\n"
+               "rank belongs to one class, so the classes add up to the iteration and their\n"
+               "differences to its difference.\n",
+    .options = {options_table},
+    .min_arguments = 2,
+    .max_arguments = 2,
+    .run = run,
+};

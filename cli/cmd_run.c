@@ -1,0 +1,412 @@
+/*
+ * degas run: executes a plan and lays what it measured beside what was predicted.
+ *
+ * The first step allocates and warms up: statistics are of the others, unless it is the only one.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "cli/breakdown.h"
+#include "cli/command.h"
+#include "cli/job.h"
+#include "cli/output.h"
+#include "executor/run.h"
+
+static const OptionInfo options_table[] = {
+    {.name = "steps", .value = "N", .help = "optimizer steps (10)"},
+    {.name = "device", .value = "NAME", .help = "cpu (default), reference or cuda"},
+    {.name = "transport", .value = "NAME", .help = "local (default: ranks are threads), mpi, nccl"},
+    {.name = "data",
+     .value = "FILE",
+     .help = "train on a text (its bytes are the tokens) or a .bin of tokens; else synthetic"},
+    {.name = "seed", .value = "N", .help = "of initial weights and data (0)"},
+    {.name = "lr",
+     .value = "X",
+     .help = "learning rate of AdamW (0.001), after 10 steps of warm-up"},
+    {.name = "trace", .value = "FILE", .help = "write the measured trace of the median step"},
+    {.name = "verify", .help = "compare loss and all gradients with one device; exit status 1"},
+    {.name = "timeout", .value = "TIME", .help = "a rank that waits longer hangs: exit status 8"},
+    {.name = "deterministic", .help = "equal runs give equal bits: always so here"},
+    {.name = "checkpoint", .value = "DIR", .help = "save the training state in DIR"},
+    {.name = "checkpoint-every", .value = "N", .help = "... every N steps"},
+    {.name = "resume", .help = "go on from the state in DIR"},
+    {.name = "json", .help = "print a degas-run object"},
+    {.name = "output", .value = "FILE", .help = "write the JSON to FILE", .letter = 'o'},
+    {.name = NULL},
+};
+
+#define VERIFY_TOLERANCE 1e-5 /* issue of the spine: relative, per tensor, fp32 */
+
+/* --- one run --- */
+
+typedef struct {
+    Job *job;
+    ExecRunOptions exec;
+    ExecRunResult result;
+    Breakdown breakdown;
+    /* Of the steps after the first. */
+    double median_s, p10_s, p90_s;
+    /* NaN where the plan's own profile gives no prediction. */
+    double predicted_s, predicted_bubble_fraction;
+    int64_t predicted_peak_bytes;
+} Run;
+
+static void
+run_clear(Run *run)
+{
+    job_free(run->job);
+    exec_run_result_clear(&run->result);
+}
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(Run, run_clear)
+
+static double
+error_fraction(const Run *run)
+{
+    return run->predicted_s / run->median_s - 1.0;
+}
+
+static double
+tokens_per_step(const Run *run)
+{
+    return (double)run->job->plan->global_batch * (double)run->job->plan->seq_len;
+}
+
+static int64_t
+peak_bytes(const Run *run)
+{
+    int64_t peak = 0;
+
+    for (guint i = 0; i < run->result.peak_memory_bytes->len; i++)
+        peak = MAX(peak, g_array_index(run->result.peak_memory_bytes, int64_t, i));
+    return peak;
+}
+
+static int
+compare_doubles(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+static void
+summarize_steps(Run *run)
+{
+    const ExecRunResult *result = &run->result;
+    const int64_t first = result->n_steps > 1 ? 1 : 0;
+    const size_t n = (size_t)(result->n_steps - first);
+    g_autofree double *sorted = g_memdup2(result->step_s + first, n * sizeof *sorted);
+
+    qsort(sorted, n, sizeof *sorted, compare_doubles);
+    run->median_s = sorted[n / 2];
+    run->p10_s = sorted[(n - 1) / 10];
+    run->p90_s = sorted[(n - 1) - (n - 1) / 10];
+}
+
+/* The same plan in the simulator, with the plan file's own profile. */
+static void
+predict(Run *run)
+{
+    g_auto(JobSimulation) simulation = {0};
+    g_autoptr(GError) reason = NULL;
+
+    run->predicted_s = run->predicted_bubble_fraction = (double)NAN;
+    if (!job_simulate(run->job, 0, false, &simulation, &reason)) {
+        output_note("run: no prediction to compare with: %s", reason->message);
+        return;
+    }
+    const Report *report = simulation.result.report;
+    run->predicted_s = units_s_from_ns(report->iteration_ns);
+    run->predicted_bubble_fraction = report->bubble_fraction;
+    run->predicted_peak_bytes = report->peak_memory_bytes;
+}
+
+/* --- progress --- */
+
+#define PROGRESS_INTERVAL_US G_USEC_PER_SEC
+
+typedef struct {
+    int64_t n_steps, last_us;
+} Progress;
+
+/* At most a line a second, on a terminal only. */
+static void
+show_progress(int64_t step, double loss, double step_s, void *user_data)
+{
+    Progress *progress = user_data;
+    const int64_t now_us = g_get_monotonic_time();
+
+    if (now_us - progress->last_us < PROGRESS_INTERVAL_US && step + 1 < progress->n_steps)
+        return;
+    g_autofree char *time = output_seconds(step_s);
+    progress->last_us = now_us;
+    fprintf(stderr, "step %" G_GINT64_FORMAT " of %" G_GINT64_FORMAT ": loss %.4f, %s\n", step + 1,
+            progress->n_steps, loss, time);
+}
+
+/* --- telling --- */
+
+static void
+write_ranks(JsonWriter *writer, const ExecRunResult *result)
+{
+    json_write_array(writer, "ranks");
+    for (guint i = 0; i < result->busy_s->len; i++) {
+        json_write_object_inline(writer, NULL);
+        json_write_int64(writer, "rank", i);
+        json_write_double(writer, "busy_s", g_array_index(result->busy_s, double, i));
+        json_write_int64(writer, "peak_memory_bytes",
+                         g_array_index(result->peak_memory_bytes, int64_t, i));
+        json_write_object_end(writer);
+    }
+    json_write_array_end(writer);
+}
+
+static void
+write_verification(JsonWriter *writer, const Run *run)
+{
+    const ExecRunResult *result = &run->result;
+
+    if (!result->verified) {
+        json_write_null(writer, "verify");
+        return;
+    }
+    json_write_object_inline(writer, "verify");
+    json_write_double(writer, "max_gradient_error", result->max_gradient_error);
+    json_write_double(writer, "tolerance", run->exec.verify_tolerance);
+    json_write_bool(writer, "passed", result->passed);
+    json_write_string(writer, "worst_tensor", result->worst_tensor);
+    json_write_double(writer, "reference_loss", result->reference_loss);
+    json_write_object_end(writer);
+}
+
+static JsonWriter *
+to_json(const Run *run)
+{
+    const ExecRunResult *result = &run->result;
+    JsonWriter *writer = json_writer_new();
+
+    json_write_object(writer, NULL);
+    json_write_string(writer, "format", "degas-run");
+    json_write_int64(writer, "version", 1);
+    json_write_int64(writer, "steps", result->n_steps);
+    json_write_object_inline(writer, "step_s");
+    json_write_double(writer, "median", run->median_s);
+    json_write_double(writer, "p10", run->p10_s);
+    json_write_double(writer, "p90", run->p90_s);
+    json_write_object_end(writer);
+    json_write_double(writer, "predicted_step_s", run->predicted_s);
+    json_write_double(writer, "prediction_error_fraction", error_fraction(run));
+    json_write_double(writer, "tokens_per_s", tokens_per_step(run) / run->median_s);
+    json_write_array_inline(writer, "losses");
+    for (int64_t i = 0; i < result->n_steps; i++)
+        json_write_double(writer, NULL, result->losses[i]);
+    json_write_array_end(writer);
+    json_write_double(writer, "bubble_fraction", result->bubble_fraction);
+    json_write_double(writer, "predicted_bubble_fraction", run->predicted_bubble_fraction);
+    write_ranks(writer, result);
+    breakdown_write(writer, "breakdown_s", &run->breakdown);
+    json_write_int64(writer, "traced_step", result->traced_step);
+    write_verification(writer, run);
+    json_write_string(writer, "backend", result->backend);
+    json_write_object_end(writer);
+    return writer;
+}
+
+/* "1f1b, dp 2 x pp 2, 4 micro-batches of 1, slices 128 x2" */
+static char *
+describe_plan(const Plan *plan)
+{
+    g_autofree char *slices = output_int64s(plan->slices, 6);
+
+    return g_strdup_printf("%s, dp %" G_GINT64_FORMAT " x pp %" G_GINT64_FORMAT
+                           ", %" G_GINT64_FORMAT " micro-batches of %s%" G_GINT64_FORMAT
+                           " per replica, slices of %s tokens",
+                           plan->schedule, plan->degrees.dp, plan->degrees.pp, plan->n_microbatches,
+                           plan->batch_slices == NULL ? "" : "at most ", plan->micro_batch, slices);
+}
+
+/* (owned) "+3.1 %" of @predicted against @measured */
+static char *
+signed_percent(double fraction)
+{
+    g_autofree char *text = output_percent(fraction);
+
+    return g_strconcat(fraction >= 0.0 ? "+" : "", text, NULL);
+}
+
+static void
+print_table(const Run *run)
+{
+    static const char *const header[] = {"<", "predicted", "measured", "error", NULL};
+    g_autoptr(OutputTable) table = output_table_new(header);
+    const double tokens = tokens_per_step(run);
+
+    output_table_add(table, "step");
+    output_table_take(table, output_seconds(run->predicted_s));
+    output_table_take(table, output_seconds(run->median_s));
+    output_table_take(table, signed_percent(error_fraction(run)));
+    output_table_add(table, "tokens/s");
+    output_table_take(table, output_number(tokens / run->predicted_s));
+    output_table_take(table, output_number(tokens / run->median_s));
+    output_table_add(table, "");
+    output_table_add(table, "bubble");
+    output_table_take(table, output_percent(run->predicted_bubble_fraction));
+    output_table_take(table, output_percent(run->result.bubble_fraction));
+    output_table_add(table, "");
+    output_table_add(table, "peak memory");
+    output_table_take(table, isnan(run->predicted_s)
+                                 ? g_strdup("-")
+                                 : units_format_bytes((double)run->predicted_peak_bytes));
+    output_table_take(table, units_format_bytes((double)peak_bytes(run)));
+    output_table_add(table, "");
+    output_table_print(table, 2);
+}
+
+static void
+print_for_people(const Run *run)
+{
+    const ExecRunResult *result = &run->result;
+    g_autofree char *plan = describe_plan(run->job->plan);
+    g_autofree char *p10 = output_seconds(run->p10_s);
+    g_autofree char *p90 = output_seconds(run->p90_s);
+
+    output_printf("%s: %s\n%s\n\n", run->job->arch->name, plan, result->backend);
+    print_table(run);
+    output_printf("\n  measured: median of %" G_GINT64_FORMAT " steps, 80 %% of them %s to %s\n",
+                  result->n_steps > 1 ? result->n_steps - 1 : 1, p10, p90);
+    output_printf("  loss: %.4f in the first step, %.4f in the last\n", result->losses[0],
+                  result->losses[result->n_steps - 1]);
+    if (result->verified) {
+        g_autofree char *error = output_number(result->max_gradient_error);
+        g_autofree char *tolerance = output_number(run->exec.verify_tolerance);
+        output_printf("  gradients against one device: largest relative error %s (%s), "
+                      "tolerance %s: %s\n",
+                      error, result->worst_tensor, tolerance, result->passed ? "passed" : "FAILED");
+    }
+}
+
+/* --- the command --- */
+
+/* What the executor will save one day; asking for it must not be overlooked now. */
+static bool
+check_checkpoint(Options *options, GError **error)
+{
+    static const char *const flags[] = {"checkpoint", "checkpoint-every", "resume"};
+
+    options_int64(options, "checkpoint-every", 1, INT64_MAX, 1);
+    if (!options_finish(options, error))
+        return false;
+    for (size_t i = 0; i < G_N_ELEMENTS(flags); i++) {
+        if (options_has(options, flags[i])) {
+            g_set_error(error, CMD_ERROR, CMD_ERROR_NO,
+                        "run: --%s: this executor cannot save or restore the training state yet",
+                        flags[i]);
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool
+read_options(Options *options, ExecRunOptions *exec, GError **error)
+{
+    static const char *const devices[] = {"cpu", "reference", "cuda", NULL};
+    static const char *const transports[] = {"local", "mpi", "nccl", NULL};
+
+    *exec = (ExecRunOptions){
+        .n_steps = options_int64(options, "steps", 1, 1000000, 10),
+        .device = devices[options_choice(options, "device", devices, 0)],
+        .transport = transports[options_choice(options, "transport", transports, 0)],
+        .data_path = options_string(options, "data", NULL),
+        .seed = (uint64_t)options_int64(options, "seed", 0, INT64_MAX, 0),
+        .learning_rate = (float)options_quantity(options, "lr", UNITS_KIND_NUMBER, 1e-3),
+        .verify = options_switch(options, "verify"),
+        .verify_tolerance = VERIFY_TOLERANCE,
+        .timeout_s = options_quantity(options, "timeout", UNITS_KIND_S, 0.0),
+        .want_trace = true,
+    };
+    if (options_has(options, "timeout") && exec->timeout_s <= 0.0)
+        options_fail(options, "timeout", "expected more than no time");
+    if (g_strcmp0(options_string(options, "trace", NULL), "-") == 0 &&
+        (g_strcmp0(options_string(options, "output", NULL), "-") == 0 ||
+         (options_switch(options, "json") && !options_has(options, "output"))))
+        options_fail(options, "trace", "standard output is taken by --json");
+    if (!isfinite(exec->learning_rate))
+        options_fail(options, "lr", "is beyond a float");
+    return options_finish(options, error) && check_checkpoint(options, error);
+}
+
+static bool
+write_products(const Run *run, Options *options, GError **error)
+{
+    const char *output = options_string(options, "output", NULL);
+    const char *trace = options_string(options, "trace", NULL);
+    const bool json = options_switch(options, "json");
+
+    if (trace != NULL) {
+        size_t n_bytes;
+        g_autofree char *text = trace_to_json(run->result.trace, &n_bytes);
+        if (!file_write(trace, text, n_bytes, error))
+            return false;
+    }
+    if (json || output != NULL) {
+        g_autoptr(JsonWriter) writer = to_json(run);
+        if (!output_json(writer, output, error))
+            return false;
+    }
+    if (!json && g_strcmp0(output, "-") != 0 && g_strcmp0(trace, "-") != 0)
+        print_for_people(run);
+    return true;
+}
+
+static int
+run(Options *options, GError **error)
+{
+    const char *path = options_argument(options, 0);
+    g_auto(Run) one = {0};
+    Progress progress = {0};
+
+    if (!read_options(options, &one.exec, error))
+        return -1;
+    one.job = job_load(path, error);
+    if (one.job == NULL)
+        return -1;
+    one.exec.arch = one.job->arch;
+    one.exec.plan = one.job->plan;
+    progress = (Progress){.n_steps = one.exec.n_steps, .last_us = g_get_monotonic_time()};
+    if (isatty(STDERR_FILENO)) {
+        one.exec.progress = show_progress;
+        one.exec.user_data = &progress;
+    }
+    if (!exec_run(&one.exec, &one.result, error)) {
+        cmd_blame_file(path, error);
+        return -1;
+    }
+    one.breakdown = breakdown_of_trace(one.result.trace);
+    summarize_steps(&one);
+    predict(&one);
+    if (!write_products(&one, options, error))
+        return -1;
+    if (one.result.verified && !one.result.passed)
+        output_note("run: verification failed: the gradient of %s is off by %g, tolerance %g",
+                    one.result.worst_tensor, one.result.max_gradient_error,
+                    one.exec.verify_tolerance);
+    return one.result.verified && !one.result.passed ? CMD_ERROR_NO : 0;
+}
+
+const Command cmd_run = {
+    .name = "run",
+    .usage = "PLAN.json [--steps N] [--data FILE] [--trace t.json] [--verify] [--json]",
+    .summary = "execute a plan; measured beside predicted",
+    .details =
+        "Trains the plan's model for some steps, every rank a thread on this machine, and prints\n"
+        "the step time beside the simulator's. The predicted trace of the same plan:\n"
+        "degas simulate PLAN.json --trace p.json; then: degas compare p.json t.json\n",
+    .options = {options_table},
+    .min_arguments = 1,
+    .max_arguments = 1,
+    .run = run,
+};
