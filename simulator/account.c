@@ -37,7 +37,8 @@ add_cost(const SimProgram *program, int64_t cost, Usage *usage)
     usage->message_ns += n * (detail->in.ns + detail->out.ns);
 }
 
-/* Fills one rank but for its bubble, which needs the makespan.  Returns the rank's span. */
+/* Fills one rank but for its bubble, which needs the makespan.  Returns the
+ * rank's span. */
 static int64_t
 account_rank(const SimProgram *program, const SimTimes *times, int32_t rank, Usage *usage,
              ReportRank *row)
@@ -80,7 +81,8 @@ account_memory(const SimProgram *program, const SimTimes *times, const SimPeak *
     }
 }
 
-/* Means over ranks; they add up to the iteration but for rounding of doubles. */
+/* Means over ranks; they add up to the iteration but for rounding of doubles.
+ */
 static void
 account_breakdown(const Usage *usages, Report *report)
 {

@@ -8,10 +8,10 @@
 
 typedef struct {
     const SimProgram *program;
-    const ScheduleGraph *graph;
     const SimTimes *times;
     Trace *trace;
-    bool ties;   /* two events of a stream have equal times: trace_sort() must order them */
+    bool ties;   /* two events of a stream have equal times: trace_sort() must order
+                    them */
     guint first; /* event of the (rank, stream) that is being filled */
 } Writer;
 
@@ -40,12 +40,33 @@ compare_ends(gconstpointer left, gconstpointer right)
 
 /* --- compute --- */
 
+/* The op whose message the op at @index needs. */
+static ScheduleOp
+producer_op(const SimProgram *program, int64_t index)
+{
+    const Schedule *schedule = program->schedule;
+    const Workload *workload = program->workload;
+    const uint32_t producer = program->steps[program->step_of[index]].producer - 1;
+    const uint32_t cost = program->steps[producer].cost;
+    const int64_t place = cost / SIM_KIND_N / ((int64_t)workload->n_classes * workload->n_slices);
+    const int32_t kind = (int32_t)(cost % SIM_KIND_N);
+    ScheduleOp op = schedule->ops[index]; /* the same micro-batch and slice */
+
+    op.kind = (uint8_t)(kind == SIM_KIND_LONE_INPUT ? SCHEDULE_OP_BACKWARD_INPUT : kind);
+    op.chunk = (uint8_t)schedule_chunk_of_stage(schedule, (int32_t)(place % workload->n_stages),
+                                                (int32_t)(place / workload->n_stages));
+    return op;
+}
+
+/* @message of the op at @index, which sends it, or receives it. */
 static TraceEvent
 message_event(const SimProgram *program, int64_t index, int32_t rank, const SimMessage *message,
               TraceEventKind kind)
 {
+    const bool receives = kind == TRACE_EVENT_RECEIVE;
+
     return (TraceEvent){
-        .op = program->schedule->ops[index],
+        .op = receives ? producer_op(program, index) : program->schedule->ops[index],
         .rank = rank,
         .peer = message->peer,
         .bytes = message->bytes,
@@ -65,8 +86,7 @@ write_compute(Writer *writer, int32_t rank, const SimFinish *finish)
         const SimOpTimes at = sim_times_op(writer->times, program, i);
         const SimCostDetail *detail = &program->details[sim_program_cost(program, i)];
         if (blocking && detail->in.exists) {
-            TraceEvent receive = message_event(program, writer->graph->producer[i], rank,
-                                               &detail->in, TRACE_EVENT_RECEIVE);
+            TraceEvent receive = message_event(program, i, rank, &detail->in, TRACE_EVENT_RECEIVE);
             receive.start_ns = at.begin_ns;
             receive.end_ns = at.start_ns;
             append(writer, &receive);
@@ -100,7 +120,8 @@ write_compute(Writer *writer, int32_t rank, const SimFinish *finish)
 
 /* --- messages on streams of their own --- */
 
-/* Adds what @rank sends, or receives, with the times at which it leaves and arrives. */
+/* Adds what @rank sends, or receives, with the times at which it leaves and
+ * arrives. */
 static void
 collect_messages(const Writer *writer, int32_t rank, TraceStream stream, GArray *messages)
 {
@@ -114,11 +135,12 @@ collect_messages(const Writer *writer, int32_t rank, TraceStream stream, GArray 
         const SimMessage *message = receives ? &detail->in : &detail->out;
         if (!message->exists)
             continue;
-        const int64_t from = receives ? writer->graph->producer[i] : i;
-        TraceEvent event = message_event(program, from, rank, message,
+        const uint32_t step = program->step_of[i];
+        const uint32_t from = receives ? program->steps[step].producer - 1 : step;
+        TraceEvent event = message_event(program, i, rank, message,
                                          receives ? TRACE_EVENT_RECEIVE : TRACE_EVENT_SEND);
         event.stream = (uint8_t)stream;
-        event.start_ns = sim_times_op(writer->times, program, from).end_ns;
+        event.start_ns = sim_times_step(writer->times, program, from).end_ns;
         event.end_ns = event.start_ns + message->ns;
         g_array_append_val(messages, event);
     }
@@ -179,7 +201,8 @@ count_events(const SimProgram *program)
     return n + (int64_t)program->schedule->n_ranks * (2 + program->schedule->n_chunks);
 }
 
-/* Gives @array room for @n, which must be addable without another allocation. */
+/* Gives @array room for @n, which must be addable without another allocation.
+ */
 static bool
 reserve(GArray *array, int64_t n, GError **error)
 {
@@ -198,12 +221,11 @@ reserve(GArray *array, int64_t n, GError **error)
 }
 
 Trace *
-sim_events(const SimProgram *program, const ScheduleGraph *graph, const SimTimes *times,
-           bool want_memory, GError **error)
+sim_events(const SimProgram *program, const SimTimes *times, bool want_memory, GError **error)
 {
     g_autoptr(Trace) trace = trace_new(program->schedule, false);
     g_autoptr(GArray) messages = g_array_new(false, false, sizeof(TraceEvent));
-    Writer writer = {.program = program, .graph = graph, .times = times, .trace = trace};
+    Writer writer = {.program = program, .times = times, .trace = trace};
     SimFinish finish;
 
     if (!reserve(trace->events, count_events(program), error))

@@ -1,6 +1,7 @@
 #include "simulator/finish.h"
 
-/* Fills @last with the chunks' last backward ops, in the order in which they run. */
+/* Fills @last with the chunks' last backward ops, in the order in which they
+ * run. */
 static int32_t
 sort_last(const SimProgram *program, int32_t rank, int64_t last[SCHEDULE_MAX_CHUNKS])
 {

@@ -60,7 +60,8 @@ check_op(const WorkloadOp *op, GError **error)
     return true;
 }
 
-/* Adds up everything that could be held at once on all ranks: it stays in int64_t. */
+/* Adds up everything that could be held at once on all ranks: it stays in
+ * int64_t. */
 static bool
 check_bytes(const SimProgram *program, GError **error)
 {

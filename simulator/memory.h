@@ -1,16 +1,18 @@
 /*
- * simulator/memory.h - every allocation and free of the ops of a SimProgram, exactly.
+ * simulator/memory.h - every allocation and free of the ops of a SimProgram,
+ * exactly.
  *
  * On one rank, with the numbers of profiles/workload.h:
  *   time 0    static_bytes of every owner; they stay
  *   op start  F: + activation, + kv; every op: + workspace of its kind
- *   op end    - workspace; B: - activation, - kv; I: - (activation - weight_activation), - kv;
- *             W: - weight_activation; an I whose unit has no W: as B
- * So after the last op a rank holds its static bytes again.
+ *   op end    - workspace; B: - activation, - kv; I: - (activation -
+ * weight_activation), - kv; W: - weight_activation; an I whose unit has no W:
+ * as B So after the last op a rank holds its static bytes again.
  *
- * Only the order of a rank's ops decides its peak, not their times: peaks are found in one pass
- * over the steps, and the time of a peak is looked up after.  The level rises at op starts only, so
- * the peak is at one of them; of equal peaks the first counts.
+ * Only the order of a rank's ops decides its peak, not their times: peaks are
+ * found in one pass over the steps, and the time of a peak is looked up after.
+ * The level rises at op starts only, so the peak is at one of them; of equal
+ * peaks the first counts.
  *
  * Internal to simulator/.
  */
@@ -28,15 +30,16 @@ typedef struct {
 } SimPeak;
 
 /*
- * Fills @peaks (one per rank).  Returns false on SCHEDULE_ERROR_LIMIT: bytes negative or beyond
- * int64_t.  Cost: O(ops).
+ * Fills @peaks (one per rank).  Returns false on SCHEDULE_ERROR_LIMIT: bytes
+ * negative or beyond int64_t.  Cost: O(ops).
  */
 bool sim_memory_peaks(const SimProgram *program, SimPeak *peaks, GError **error);
 
 /* Number of events that sim_memory_append() adds for all ranks together. */
 int64_t sim_memory_n_events(const SimProgram *program);
 
-/* Appends the TraceMemory events of @rank, in order of time.  Events of 0 bytes are left out. */
+/* Appends the TraceMemory events of @rank, in order of time.  Events of 0 bytes
+ * are left out. */
 void sim_memory_append(const SimProgram *program, const SimTimes *times, int32_t rank,
                        GArray *memory);
 

@@ -2,9 +2,12 @@
 
 #include <string.h>
 
+#include "simulator/compile.h"
+
 /* --- costs --- */
 
-/* The message between @from's stage and the next or last one (@step), priced by @from. */
+/* The message between @from's stage and the next or last one (@step), priced by
+ * @from. */
 static SimMessage
 message_between(const SimProgram *program, const WorkloadOp *from, int32_t rank, int32_t peer,
                 bool forward)
@@ -20,7 +23,8 @@ message_between(const SimProgram *program, const WorkloadOp *from, int32_t rank,
     return message;
 }
 
-/* As above, for its sender, who need not wait for what the transport buffers. */
+/* As above, for its sender, who need not wait for what the transport buffers.
+ */
 static SimMessage
 message_from(const SimProgram *program, const WorkloadOp *op, int32_t rank, int32_t peer,
              bool forward)
@@ -32,7 +36,8 @@ message_from(const SimProgram *program, const WorkloadOp *op, int32_t rank, int3
     return message;
 }
 
-/* The ranks of the stages before, at and after a place in a chain; -1: there is none. */
+/* The ranks of the stages before, at and after a place in a chain; -1: there is
+ * none. */
 typedef struct {
     int32_t previous, here, next;
 } Place;
@@ -66,7 +71,8 @@ fail_limit(GError **error, const char *what)
     return false;
 }
 
-/* Times of @op and what it sends, each in [0, SIM_MAX_NS / 8]: their sums below cannot overflow. */
+/* Times of @op and what it sends, each in [0, SIM_MAX_NS / 8]: their sums below
+ * cannot overflow. */
 static bool
 check_op(const WorkloadOp *op, GError **error)
 {
@@ -180,86 +186,7 @@ price(SimProgram *program, GError **error)
     return true;
 }
 
-/* --- steps --- */
-
-/* What entering the ops of one rank needs. */
-typedef struct {
-    SimProgram *program;
-    const ScheduleGraph *graph;
-    uint8_t *with_weight; /* (owned) bit per unit: the rank has a W of it */
-    int32_t rank;
-} Compiler;
-
-/* Marks the units that have a W.  Returns whether the rank has an I: only then it matters. */
-static bool
-mark_weights(const Compiler *compiler)
-{
-    const Schedule *schedule = compiler->program->schedule;
-    const int64_t begin = schedule->rank_begin[compiler->rank];
-    const int64_t end = schedule->rank_begin[compiler->rank + 1];
-    bool splits = false;
-
-    for (int64_t i = begin; i < end && !splits; i++)
-        splits = schedule->ops[i].kind == SCHEDULE_OP_BACKWARD_INPUT;
-    if (!splits)
-        return false;
-    memset(compiler->with_weight, 0, (size_t)schedule_n_units(schedule) / 8 + 1);
-    for (int64_t i = begin; i < end; i++)
-        if (schedule->ops[i].kind == SCHEDULE_OP_BACKWARD_WEIGHT) {
-            const int64_t unit = schedule_unit(schedule, schedule->ops[i]);
-            uint8_t *byte = &compiler->with_weight[unit / 8];
-            *byte = (uint8_t)(*byte | 1u << unit % 8);
-        }
-    return true;
-}
-
-static void
-enter_rank(const Compiler *compiler)
-{
-    static const int8_t in_flight_change[SIM_KIND_N] = {1, -1, 0, -1, -1};
-    SimProgram *program = compiler->program;
-    const Schedule *schedule = program->schedule;
-    const Workload *workload = program->workload;
-    const int32_t rank = compiler->rank;
-    const bool splits = mark_weights(compiler);
-    int64_t *last_backward = &program->last_backward[(int64_t)rank * schedule->n_chunks];
-    int64_t in_flight = 0, peak = 0;
-    uint32_t base[SCHEDULE_MAX_CHUNKS];
-
-    for (int32_t chunk = 0; chunk < schedule->n_chunks; chunk++) {
-        const int32_t chain = schedule->placement == SCHEDULE_PLACEMENT_BIDIR ? chunk : 0;
-        const int64_t place =
-            (int64_t)chain * workload->n_stages + schedule_stage(schedule, rank, chunk);
-        base[chunk] = (uint32_t)(place * workload->n_classes * workload->n_slices * SIM_KIND_N);
-        last_backward[chunk] = -1;
-    }
-    const int64_t end = schedule->rank_begin[rank + 1];
-    for (int64_t i = schedule->rank_begin[rank]; i < end; i++) {
-        const ScheduleOp op = schedule->ops[i];
-        uint32_t kind = op.kind, class_ = 0;
-        if (kind == SCHEDULE_OP_BACKWARD_INPUT && splits) {
-            const int64_t unit = schedule_unit(schedule, op);
-            if ((compiler->with_weight[unit / 8] >> unit % 8 & 1) == 0)
-                kind = SIM_KIND_LONE_INPUT;
-        }
-        if (workload->class_of_microbatch != NULL)
-            class_ = (uint32_t)workload->class_of_microbatch[op.microbatch];
-        const uint32_t cost =
-            base[op.chunk] + (class_ * (uint32_t)workload->n_slices + op.slice) * SIM_KIND_N + kind;
-        program->counts[cost]++;
-        in_flight += in_flight_change[kind];
-        peak = MAX(peak, in_flight);
-        if (kind != SCHEDULE_OP_FORWARD)
-            last_backward[op.chunk] = i;
-        const int64_t producer = compiler->graph->producer[i];
-        program->steps[program->step_of[i]] = (SimStep){
-            .producer = producer < 0 ? 0 : program->step_of[producer] + 1,
-            .rank = (uint32_t)rank,
-            .cost = cost,
-        };
-    }
-    program->in_flight[rank] = (int32_t)peak;
-}
+/* --- the whole --- */
 
 /* All that every rank does one after the other stays below SIM_MAX_NS. */
 static bool
@@ -290,43 +217,20 @@ check_sum(const SimProgram *program, GError **error)
     return true;
 }
 
-static bool
-allocate(SimProgram *program, GError **error)
-{
-    const Schedule *schedule = program->schedule;
-    const size_t n = (size_t)program->n_ops;
-
-    program->steps = g_try_new(SimStep, MAX(n, 1));
-    program->step_of = g_try_new(uint32_t, MAX(n, 1));
-    if (program->steps == NULL || program->step_of == NULL)
-        return fail_memory(error, program->n_ops, "ops");
-    program->in_flight = g_new0(int32_t, (size_t)schedule->n_ranks);
-    program->last_backward = g_new(int64_t, (size_t)schedule->n_ranks * (size_t)schedule->n_chunks);
-    return true;
-}
-
 SimProgram *
-sim_program_new(const Schedule *schedule, const ScheduleGraph *graph, const Workload *workload,
-                GError **error)
+sim_program_new(const Schedule *schedule, const Workload *workload, GError **error)
 {
-    g_return_val_if_fail(schedule != NULL && graph != NULL && workload != NULL, NULL);
-    g_return_val_if_fail(graph->schedule == schedule, NULL);
+    g_return_val_if_fail(schedule != NULL && workload != NULL, NULL);
     if (!check_shape(schedule, workload, error))
         return NULL;
     g_autoptr(SimProgram) program = g_new0(SimProgram, 1);
     program->schedule = schedule;
     program->workload = workload;
     program->n_ops = schedule_n_ops(schedule);
-    if (!price(program, error) || !allocate(program, error))
+    if (!price(program, error) || !sim_program_compile(program, error) ||
+        !check_sum(program, error))
         return NULL;
-    for (int64_t step = 0; step < program->n_ops; step++)
-        program->step_of[graph->order[step]] = (uint32_t)step;
-    g_autofree uint8_t *with_weight = g_malloc((size_t)schedule_n_units(schedule) / 8 + 1);
-    for (int32_t rank = 0; rank < schedule->n_ranks; rank++) {
-        const Compiler compiler = {program, graph, with_weight, rank};
-        enter_rank(&compiler);
-    }
-    return check_sum(program, error) ? g_steal_pointer(&program) : NULL;
+    return g_steal_pointer(&program);
 }
 
 void

@@ -17,22 +17,14 @@ sim_run(const Schedule *schedule, const Workload *workload, const SimOptions *op
     static const SimOptions plain = {0};
     g_auto(SimTimes) times = {0};
     g_autoptr(Trace) trace = NULL;
-    g_autoptr(ScheduleGraph) derived = NULL;
     g_autofree SimPeak *peaks = NULL;
 
     g_return_val_if_fail(schedule != NULL && workload != NULL && result != NULL, false);
     if (options == NULL)
         options = &plain;
-    if (options->graph == NULL)
-        derived = schedule_graph_new(schedule, error);
-    const ScheduleGraph *graph = options->graph != NULL ? options->graph : derived;
-    if (graph == NULL)
-        return false;
-    g_autoptr(SimProgram) program = sim_program_new(schedule, graph, workload, error);
+    g_autoptr(SimProgram) program = sim_program_new(schedule, workload, error);
     if (program == NULL)
         return false;
-    if (!options->want_trace)
-        g_clear_pointer(&derived, schedule_graph_free); /* room for the times */
     if (!sim_times_init(&times, program, error))
         return false;
     sim_program_sweep(program, &times);
@@ -42,7 +34,7 @@ sim_run(const Schedule *schedule, const Workload *workload, const SimOptions *op
             return false;
     }
     if (options->want_trace) {
-        trace = sim_events(program, graph, &times, options->want_memory, error);
+        trace = sim_events(program, &times, options->want_memory, error);
         if (trace == NULL)
             return false;
     }

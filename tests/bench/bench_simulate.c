@@ -5,7 +5,7 @@
  *   sweep    times of a compiled schedule
  *   +memory  the sweep, and peaks with their owners
  *   trace    the sweep, all events and all memory events
- *   graph, compile  what is done once per schedule, and once per workload
+ *   compile  from schedule and workload to steps
  *   whole    sim_run() from schedule and workload to report with memory
  *   generate the schedule itself
  */
@@ -38,15 +38,15 @@ enum {
     SWEEP,
     MEMORY,
     TRACE,
-    GRAPH,
+
     COMPILE,
     WHOLE,
     GENERATE,
     N_COLUMNS
 };
 
-static const char *const columns[N_COLUMNS] = {"floor", "sweep",   "+memory", "trace",
-                                               "graph", "compile", "whole",   "generate"};
+static const char *const columns[N_COLUMNS] = {"floor",   "sweep", "+memory", "trace",
+                                               "compile", "whole", "generate"};
 
 static int
 compare_doubles(const void *left, const void *right)
@@ -102,10 +102,7 @@ measure(const Case *c, double s[N_COLUMNS], int64_t *n_ops, int64_t *sink)
     g_autoptr(Workload) workload = workload_of(schedule);
     g_autofree SimPeak *peaks = g_new(SimPeak, (size_t)schedule->n_ranks);
     t = now_s();
-    g_autoptr(ScheduleGraph) graph = schedule_graph_new(schedule, NULL);
-    s[GRAPH] = now_s() - t;
-    t = now_s();
-    g_autoptr(SimProgram) program = sim_program_new(schedule, graph, workload, NULL);
+    g_autoptr(SimProgram) program = sim_program_new(schedule, workload, NULL);
     s[COMPILE] = now_s() - t;
     if (!sim_times_init(&times, program, NULL))
         exit(1);
@@ -123,13 +120,12 @@ measure(const Case *c, double s[N_COLUMNS], int64_t *n_ops, int64_t *sink)
     s[MEMORY] = now_s() - t;
     t = now_s();
     sim_program_sweep(program, &times);
-    g_autoptr(Trace) trace = sim_events(program, graph, &times, true, NULL);
+    g_autoptr(Trace) trace = sim_events(program, &times, true, NULL);
     s[TRACE] = now_s() - t;
     *n_ops = program->n_ops;
     *sink += trace->makespan_ns + peaks[0].bytes;
     g_clear_pointer(&trace, trace_free);
     g_clear_pointer(&program, sim_program_free);
-    g_clear_pointer(&graph, schedule_graph_free);
     t = now_s();
     if (!sim_run(schedule, workload, &(SimOptions){.want_memory = true}, &result, NULL))
         exit(1);

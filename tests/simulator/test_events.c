@@ -4,6 +4,7 @@
  */
 #include "simulator/events.h"
 
+#include "schedule/graph.h"
 #include "simulator/simulate.h"
 #include "tests/schedule/evaluate.h"
 #include "tests/simulator/random.h"

@@ -8,6 +8,7 @@
 
 #include "base/json.h"
 #include "base/units.h"
+#include "schedule/check.h"
 #include "tests/schedule/evaluate.h"
 #include "tests/simulator/oracle.h"
 #include "tests/simulator/random.h"
@@ -226,7 +227,7 @@ test_equals_oracle(void)
     }
 }
 
-/* A graph given, a trace wanted: nothing of the report depends on either. */
+/* Nothing of the report depends on what else is wanted. */
 static void
 test_options_agree(void)
 {
@@ -234,8 +235,7 @@ test_options_agree(void)
         uint64_t state = seed;
         g_autoptr(Schedule) schedule = random_schedule(&state);
         g_autoptr(Workload) workload = random_workload(&state, schedule, 50);
-        g_autoptr(ScheduleGraph) graph = schedule_graph_new(schedule, NULL);
-        const SimOptions options = {.graph = graph, .want_trace = true, .want_memory = true};
+        const SimOptions options = {.want_trace = true, .want_memory = true};
         g_autoptr(Oracle) oracle = oracle_new(schedule, workload);
         g_auto(SimResult) result = {0};
         g_assert_true(sim_run(schedule, workload, &options, &result, NULL));
@@ -458,6 +458,55 @@ test_deadlock_is_an_error(void)
     g_assert_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_DEADLOCK);
 }
 
+/* Whatever is done to a schedule's ops, sim_run() takes it if and only if schedule_check() does,
+ * and says the same. */
+static void
+test_agrees_with_checker(void)
+{
+    int n_bad = 0;
+
+    for (uint64_t seed = 0; seed < 20000; seed++) {
+        uint64_t state = seed ^ 0xbad;
+        g_autoptr(Schedule) schedule = random_schedule(&state);
+        g_autoptr(Workload) workload = plain_workload(schedule, unit_times, 0);
+        g_autoptr(GError) expected = NULL;
+        g_autoptr(GError) error = NULL;
+        g_auto(SimResult) result = {0};
+        ScheduleOp *a = &schedule->ops[random_in(&state, 0, schedule_n_ops(schedule) - 1)];
+        ScheduleOp *b = &schedule->ops[random_in(&state, 0, schedule_n_ops(schedule) - 1)];
+        const ScheduleOp kept = *a;
+        switch (random_in(&state, 0, 5)) {
+        case 0: /* two ops change places */
+            *a = *b;
+            *b = kept;
+            break;
+        case 1: /* one is there twice, one is missing */
+            *a = *b;
+            break;
+        case 2:
+            a->kind = (uint8_t)random_in(&state, 0, 4);
+            break;
+        case 3:
+            a->microbatch += (int32_t)random_in(&state, -1, 1);
+            break;
+        case 4:
+            a->slice = (uint16_t)random_in(&state, 0, schedule->n_slices);
+            break;
+        default: /* the last op is not there */
+            schedule->rank_begin[schedule->n_ranks]--;
+            break;
+        }
+        const bool can_run = schedule_check(schedule, &expected);
+        n_bad += !can_run;
+        g_assert_cmpint(sim_run(schedule, workload, NULL, &result, &error), ==, can_run);
+        if (!can_run) {
+            g_assert_error(error, SCHEDULE_ERROR, expected->code);
+            g_assert_cmpstr(error->message, ==, expected->message);
+        }
+    }
+    g_assert_cmpint(n_bad, >, 10000);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -472,5 +521,6 @@ main(int argc, char **argv)
     g_test_add_func("/simulator/simulate/unknown-rates-are-nan", test_unknown_rates_are_nan);
     g_test_add_func("/simulator/simulate/refuses", test_refuses);
     g_test_add_func("/simulator/simulate/deadlock-is-an-error", test_deadlock_is_an_error);
+    g_test_add_func("/simulator/simulate/agrees-with-checker", test_agrees_with_checker);
     return g_test_run();
 }
