@@ -38,7 +38,7 @@ typedef struct {
     int64_t n_cells;     /* L / granularity */
     int64_t granularity; /* tokens per cell */
     /* (borrowed) shape (B + 1, n_cells + 1, n_cells + 1), row-major, index [b][s][c]; >= 0 or
-     * INFINITE; only b >= 1, s >= 1, s + c <= n_cells are read */
+     * INFINITE; only 1 <= b <= max_group, s >= 1, s + c <= n_cells are read */
     const int64_t *cost;
 } PlanSliceCosts;
 

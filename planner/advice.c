@@ -1,0 +1,233 @@
+#include "planner/advice.h"
+
+#include "base/units.h"
+
+#define INT "%" G_GINT64_FORMAT
+/* Clusters are extended up to so many times their size. */
+#define MAX_FACTOR 64
+
+/* What the flags of a changed request release. */
+typedef struct {
+    PlanRequest request;
+    Profile *profile; /* (owned, nullable) of an extended cluster */
+} Change;
+
+static void
+change_clear(Change *change)
+{
+    profile_free(change->profile);
+}
+
+/* --- text --- */
+
+static void
+append_plan(GString *text, const Plan *plan)
+{
+    const PlanDegrees *d = &plan->degrees;
+    const PlanRecompute recompute = g_array_index(plan->stages, PlanStage, 0).recompute;
+
+    g_string_append_printf(text, "dp " INT ", tp " INT ", pp " INT, d->dp, d->tp, d->pp);
+    if (d->cp > 1)
+        g_string_append_printf(text, ", cp " INT, d->cp);
+    if (d->ep > 1)
+        g_string_append_printf(text, ", ep " INT, d->ep);
+    g_string_append_printf(text, ", micro-batch " INT ", %s recompute, zero %d", plan->micro_batch,
+                           recompute == PLAN_RECOMPUTE_NONE ? "no"
+                                                            : plan_recompute_names[recompute],
+                           plan->zero_stage);
+    if (plan->offload != PLAN_OFFLOAD_NONE)
+        g_string_append_printf(text, ", offload %s", plan_offload_names[plan->offload]);
+}
+
+/* --- changes --- */
+
+/* Whether the changed request has a plan that fits; (owned, nullable) that plan. */
+static Plan *
+fits(const PlanRequest *request, PlanEvaluateFunc evaluate, void *user_data)
+{
+    g_autoptr(Plan) plan = plan_search_least(request, evaluate, user_data);
+
+    /* Predicted without a limit: compared with the request's or the devices'. */
+    if (plan == NULL)
+        return NULL;
+    int64_t limit = request->memory_limit_bytes;
+    if (limit == 0) {
+        const ModelCluster *cluster = request->profile->cluster;
+        limit = INT64_MAX;
+        for (guint i = 0; i < cluster->nodes->len; i++) {
+            const ModelNodes *nodes = &g_array_index(cluster->nodes, ModelNodes, i);
+            limit = MIN(
+                limit,
+                g_array_index(cluster->devices, ModelDevice, (guint)nodes->device).memory_bytes);
+        }
+    }
+    return plan->predicted->peak_memory_bytes <= limit ? g_steal_pointer(&plan) : NULL;
+}
+
+/* Releases one flag; false if the request does not fix it. */
+static bool
+release(PlanRequest *request, int which)
+{
+    switch (which) {
+    case 0:
+        if (request->recompute == PLAN_AUTO || request->recompute == PLAN_RECOMPUTE_FULL)
+            return false;
+        request->recompute = PLAN_AUTO;
+        return true;
+    case 1:
+        if (request->zero_stage == PLAN_AUTO || request->zero_stage == 3)
+            return false;
+        request->zero_stage = PLAN_AUTO;
+        return true;
+    case 2:
+        if (request->micro_batch <= 1)
+            return false;
+        request->micro_batch = 0;
+        return true;
+    case 3:
+        if (request->sequence_parallel != 0)
+            return false;
+        request->sequence_parallel = PLAN_AUTO;
+        return true;
+    case 4:
+        if (request->schedules == NULL)
+            return false;
+        request->schedules = NULL;
+        return true;
+    case 5:
+    case 6:
+        if (request->tp == 0 && request->pp == 0 && request->dp == 0)
+            return false;
+        request->n_devices = request->n_devices > 0 ? request->n_devices
+                             : request->dp > 0 && request->tp > 0 && request->pp > 0
+                                 ? request->dp * request->tp * request->pp * MAX(1, request->cp)
+                                 : 0;
+        request->dp = 0;
+        request->vpp = 0;
+        request->pp = which == 5 && request->tp > 0 ? request->pp : 0;
+        request->tp = 0;
+        return true;
+    case 7:
+        if (request->offload != PLAN_OFFLOAD_NONE)
+            return false;
+        request->offload = PLAN_OFFLOAD_CPU;
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* The flag that @which released, with the value that fits. */
+static void
+append_flag(GString *text, int which, const Plan *plan)
+{
+    const PlanDegrees *d = &plan->degrees;
+
+    switch (which) {
+    case 0:
+        g_string_append_printf(
+            text, "--recompute %s",
+            plan_recompute_names[g_array_index(plan->stages, PlanStage, 0).recompute]);
+        return;
+    case 1:
+        g_string_append_printf(text, "--zero %d", plan->zero_stage);
+        return;
+    case 2:
+        g_string_append_printf(text, "--micro-batch " INT, plan->micro_batch);
+        return;
+    case 3:
+        g_string_append(text, "--sequence-parallel on");
+        return;
+    case 4:
+        g_string_append_printf(text, "--schedule %s", plan->schedule);
+        return;
+    case 5:
+    case 6:
+        g_string_append_printf(text, "--dp " INT " --tp " INT " --pp " INT, d->dp, d->tp, d->pp);
+        return;
+    default:
+        g_string_append_printf(text, "--offload %s", plan_offload_names[plan->offload]);
+        return;
+    }
+}
+
+#define N_RELEASES 8
+
+/* As @request on a cluster of @n devices, degrees free where they must grow. */
+static void
+extend(Change *change, const PlanRequest *request, int64_t n)
+{
+    change->request = *request;
+    change->profile = profile_copy(request->profile);
+    model_cluster_free(change->profile->cluster);
+    change->profile->cluster = model_cluster_resized(request->profile->cluster, n);
+    change->request.profile = change->profile;
+    change->request.n_devices = n;
+    change->request.dp = 0;
+    if (request->tp > 0 && request->pp > 0)
+        change->request.pp = 0;
+    change->request.vpp = 0;
+}
+
+/* Appends the nearest change that fits; false: none was found. */
+static bool
+append_change(GString *text, const PlanRequest *request, PlanEvaluateFunc evaluate, void *user_data)
+{
+    for (int which = 0; which < N_RELEASES; which++) {
+        PlanRequest changed = *request;
+        if (!release(&changed, which))
+            continue;
+        g_autoptr(Plan) plan = fits(&changed, evaluate, user_data);
+        if (plan == NULL)
+            continue;
+        append_flag(text, which, plan);
+        return true;
+    }
+    int64_t n = request->n_devices > 0 ? request->n_devices
+                                       : model_cluster_n_devices(request->profile->cluster);
+    for (int64_t factor = 2; factor <= MAX_FACTOR; factor *= 2) {
+        Change change = {.profile = NULL};
+        if (__builtin_mul_overflow(n, 2, &n) || n > SCHEDULE_MAX_RANKS)
+            break;
+        extend(&change, request, n);
+        g_autoptr(Plan) plan = fits(&change.request, evaluate, user_data);
+        change_clear(&change);
+        if (plan == NULL)
+            continue;
+        g_string_append_printf(text, "--gpus " INT " (", n);
+        append_plan(text, plan);
+        g_string_append_c(text, ')');
+        return true;
+    }
+    return false;
+}
+
+void
+plan_advice_set_error(const PlanRequest *request, PlanEvaluateFunc evaluate, void *user_data,
+                      const PlanOutcome *outcome, GError **error)
+{
+    g_autoptr(GString) text = g_string_new(NULL);
+    g_autoptr(Plan) simulated = plan_search_least(request, evaluate, user_data);
+    const Plan *least = simulated != NULL ? simulated : outcome->least;
+    const int64_t needed =
+        simulated != NULL ? simulated->predicted->peak_memory_bytes : outcome->least_bytes;
+
+    if (least == NULL) {
+        g_set_error(error, PLAN_ERROR, PLAN_ERROR_INFEASIBLE,
+                    "no plan of the space exists: no schedule fits these degrees and slices");
+        return;
+    }
+    g_autofree char *needs = units_format_bytes((double)needed);
+    g_autofree char *has = units_format_bytes((double)outcome->limit_bytes);
+    g_string_append_printf(text, "memory: a device needs %s of %s at the least (", needs, has);
+    append_plan(text, least);
+    g_string_append(text, "); ");
+    const gsize before = text->len;
+    g_string_append(text, "fits with ");
+    if (!append_change(text, request, evaluate, user_data)) {
+        g_string_truncate(text, before);
+        g_string_append_printf(text, "no single change found that fits, up to %d times the devices",
+                               MAX_FACTOR);
+    }
+    g_set_error_literal(error, PLAN_ERROR, PLAN_ERROR_INFEASIBLE, text->str);
+}

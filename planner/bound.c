@@ -1,0 +1,290 @@
+#include "planner/bound.h"
+
+#include <string.h>
+
+/* One stage of one chain. */
+typedef struct {
+    int32_t rank;
+    int64_t work_ns;             /* of all its ops */
+    int64_t wait_ns;             /* before its first forward can begin */
+    int64_t drain_ns;            /* after its last backward until stage 0's last one has ended */
+    int64_t longest_backward_ns; /* what a reduction may hide behind */
+} Stage;
+
+typedef struct {
+    const Plan *plan;
+    const Workload *workload;
+    bool splits;
+    Schedule shape;  /* only where stages lie */
+    int64_t *counts; /* (owned) micro-batches of each class in one chain */
+} Bound;
+
+/* Sums saturate far from overflow: hostile rates make absurd times. */
+#define MOST_NS (INT64_MAX / 8)
+
+static int64_t
+plus(int64_t a, int64_t b)
+{
+    return MIN(MOST_NS, MIN(a, MOST_NS) + MIN(b, MOST_NS));
+}
+
+static int64_t
+times(int64_t n, int64_t ns)
+{
+    int64_t product;
+
+    return __builtin_mul_overflow(n, ns, &product) ? MOST_NS : MIN(product, MOST_NS);
+}
+
+/* The stage's op of (class, slice). */
+static const WorkloadOp *
+op_at(const Bound *bound, int32_t chain, int32_t stage, int32_t class_, int32_t slice)
+{
+    const Workload *w = bound->workload;
+
+    return &w->ops[((int64_t)(chain * w->n_stages + stage) * w->n_classes + class_) * w->n_slices +
+                   slice];
+}
+
+static int32_t
+rank_at(const Bound *bound, int32_t chain, int32_t stage)
+{
+    return schedule_rank_of_stage(&bound->shape, stage, chain);
+}
+
+/* Times of both passes with the op's overhead; an unsplit B, or its halves. */
+static int64_t
+backward_ns(const Bound *bound, const WorkloadOp *op)
+{
+    const int64_t overhead = bound->workload->op_overhead_ns;
+    const int64_t whole = op->time_ns[SCHEDULE_OP_BACKWARD] + overhead;
+    const int64_t halves = op->time_ns[SCHEDULE_OP_BACKWARD_INPUT] +
+                           op->time_ns[SCHEDULE_OP_BACKWARD_WEIGHT] + 2 * overhead;
+
+    return bound->splits ? MIN(whole, halves) : whole;
+}
+
+static int64_t
+forward_ns(const Bound *bound, const WorkloadOp *op)
+{
+    return op->time_ns[SCHEDULE_OP_FORWARD] + bound->workload->op_overhead_ns;
+}
+
+/* How long the stage's compute stream is in messages of one (class, slice). */
+static int64_t
+blocked_ns(const Bound *bound, int32_t chain, int32_t stage, int32_t class_, int32_t slice)
+{
+    const WorkloadOp *op = op_at(bound, chain, stage, class_, slice);
+    const int32_t rank = rank_at(bound, chain, stage);
+    int64_t ns = 0;
+
+    if (!bound->workload->blocking_messages)
+        return 0;
+    if (stage > 0 && rank_at(bound, chain, stage - 1) != rank)
+        ns += op_at(bound, chain, stage - 1, class_, slice)->forward_message_ns +
+              op->backward_message_ns;
+    if (stage + 1 < bound->workload->n_stages && rank_at(bound, chain, stage + 1) != rank)
+        ns += op_at(bound, chain, stage + 1, class_, slice)->backward_message_ns +
+              op->forward_message_ns;
+    return ns;
+}
+
+/* The least over classes of the way of a first slice from @stage to the next one. */
+static int64_t
+forward_step_ns(const Bound *bound, int32_t chain, int32_t stage)
+{
+    const Workload *w = bound->workload;
+    int64_t least = INT64_MAX;
+
+    for (int32_t c = 0; c < w->n_classes; c++) {
+        const WorkloadOp *op = op_at(bound, chain, stage, c, 0);
+        int64_t ns = forward_ns(bound, op);
+        if (!w->blocking_messages &&
+            rank_at(bound, chain, stage + 1) != rank_at(bound, chain, stage))
+            ns += op->forward_message_ns;
+        /* Blocking: the receive before it; its own send is the next stage's receive. */
+        if (w->blocking_messages && stage > 0 &&
+            rank_at(bound, chain, stage - 1) != rank_at(bound, chain, stage))
+            ns += op_at(bound, chain, stage - 1, c, 0)->forward_message_ns;
+        least = MIN(least, ns);
+    }
+    return least;
+}
+
+/* The least over classes of the way of a first slice's gradient from @stage to the end of the
+ * backward of the stage before; blocking sends of @stage run meanwhile. */
+static int64_t
+backward_step_ns(const Bound *bound, int32_t chain, int32_t stage)
+{
+    const Workload *w = bound->workload;
+    int64_t least = INT64_MAX;
+
+    for (int32_t c = 0; c < w->n_classes; c++) {
+        int64_t ns = backward_ns(bound, op_at(bound, chain, stage - 1, c, 0));
+        if (rank_at(bound, chain, stage - 1) != rank_at(bound, chain, stage))
+            ns += op_at(bound, chain, stage, c, 0)->backward_message_ns;
+        least = MIN(least, ns);
+    }
+    return least;
+}
+
+static int64_t
+own_send_ns(const Bound *bound, int32_t chain, int32_t stage)
+{
+    const Workload *w = bound->workload;
+    int64_t most = 0;
+
+    if (!w->blocking_messages || stage == 0 ||
+        rank_at(bound, chain, stage - 1) == rank_at(bound, chain, stage))
+        return 0;
+    for (int32_t c = 0; c < w->n_classes; c++)
+        most = MAX(most, op_at(bound, chain, stage, c, 0)->backward_message_ns);
+    return most;
+}
+
+static void
+fill_chain(const Bound *bound, int32_t chain, Stage *stages)
+{
+    const Workload *w = bound->workload;
+
+    for (int32_t k = 0; k < w->n_stages; k++) {
+        Stage *stage = &stages[k];
+        *stage = (Stage){.rank = rank_at(bound, chain, k)};
+        if (k > 0) {
+            stage->wait_ns = plus(stages[k - 1].wait_ns, forward_step_ns(bound, chain, k - 1));
+            stage->drain_ns = plus(stages[k - 1].drain_ns, backward_step_ns(bound, chain, k));
+        }
+        for (int32_t c = 0; c < w->n_classes; c++)
+            for (int32_t s = 0; s < w->n_slices; s++) {
+                const WorkloadOp *op = op_at(bound, chain, k, c, s);
+                const int64_t once = plus(plus(forward_ns(bound, op), backward_ns(bound, op)),
+                                          blocked_ns(bound, chain, k, c, s));
+                stage->work_ns = plus(stage->work_ns, times(bound->counts[c], once));
+                stage->longest_backward_ns =
+                    MAX(stage->longest_backward_ns,
+                        op->time_ns[SCHEDULE_OP_BACKWARD] + w->op_overhead_ns);
+            }
+    }
+    /* drain so far counts from the end of the op; the rank is busy with the send after it. */
+    for (int32_t k = 0; k < w->n_stages; k++)
+        stages[k].drain_ns = MAX(0, stages[k].drain_ns - own_send_ns(bound, chain, k));
+}
+
+/* What a rank does after its last op and cannot hide. */
+static int64_t
+end_ns(const Workload *w, int32_t rank, int32_t n_pieces, int64_t longest_backward_ns)
+{
+    const WorkloadRank *r = &w->ranks[rank];
+    /* With overlap at least the last of n equal pieces ends no sooner than the op that it is
+     * behind plus what is longer than that. */
+    const int64_t reduce =
+        w->overlap_dp ? MAX(0, r->dp_reduce_ns / n_pieces - longest_backward_ns) : r->dp_reduce_ns;
+
+    return plus(reduce, plus(r->optimizer_ns, r->dp_gather_ns));
+}
+
+/* Micro-batches of one chain by class. */
+static void
+count_classes(Bound *bound)
+{
+    const Workload *w = bound->workload;
+    const int64_t n = bound->plan->n_microbatches / w->n_chains;
+
+    bound->counts = g_new0(int64_t, (size_t)w->n_classes);
+    if (w->class_of_microbatch == NULL)
+        bound->counts[0] = n;
+    for (int64_t i = 0; w->class_of_microbatch != NULL && i < n; i++)
+        bound->counts[w->class_of_microbatch[i]]++;
+}
+
+static Bound
+bound_new(const Plan *plan, const Workload *workload, const ScheduleFamily *family)
+{
+    Bound bound = {
+        .plan = plan,
+        .workload = workload,
+        .splits = family->splits_backward,
+        .shape = {.n_ranks = workload->n_ranks,
+                  .n_chunks = (int32_t)plan->degrees.vpp,
+                  .placement = family->placement},
+    };
+
+    count_classes(&bound);
+    return bound;
+}
+
+int64_t
+plan_bound_ns(const Plan *plan, const Workload *workload, const ScheduleFamily *family)
+{
+    Bound bound = bound_new(plan, workload, family);
+    const int32_t n = workload->n_stages;
+    g_autofree int64_t *counts = bound.counts;
+    g_autofree Stage *stages = g_new(Stage, (size_t)(n * workload->n_chains));
+    int64_t best = 0;
+
+    for (int32_t chain = 0; chain < workload->n_chains; chain++)
+        fill_chain(&bound, chain, stages + chain * n);
+    const int64_t first_end_ns =
+        end_ns(workload, stages[0].rank, (int32_t)plan->degrees.vpp, INT64_MAX / 2);
+    /* Stages of a rank are found by walking all: p * (p v) small steps would be more. */
+    g_autofree Stage *ranks = g_new0(Stage, (size_t)workload->n_ranks);
+    for (int32_t r = 0; r < workload->n_ranks; r++)
+        ranks[r].wait_ns = ranks[r].drain_ns = INT64_MAX;
+    for (int32_t i = 0; i < n * workload->n_chains; i++) {
+        Stage *rank = &ranks[stages[i].rank];
+        rank->work_ns = plus(rank->work_ns, stages[i].work_ns);
+        rank->wait_ns = MIN(rank->wait_ns, stages[i].wait_ns);
+        rank->drain_ns = MIN(rank->drain_ns, stages[i].drain_ns);
+        rank->longest_backward_ns = MAX(rank->longest_backward_ns, stages[i].longest_backward_ns);
+    }
+    for (int32_t r = 0; r < workload->n_ranks; r++) {
+        const int64_t end =
+            end_ns(workload, r, (int32_t)plan->degrees.vpp, ranks[r].longest_backward_ns);
+        const int64_t drain =
+            bound.splits || workload->n_chains > 1 ? 0 : plus(ranks[r].drain_ns, first_end_ns);
+        best = MAX(best, plus(plus(ranks[r].wait_ns, ranks[r].work_ns), MAX(end, drain)));
+    }
+    return best;
+}
+
+/* Units that rank @rank holds at once at the least, of the smallest class. */
+static int64_t
+least_in_flight(const Plan *plan, const ScheduleFamily *family, int64_t rank)
+{
+    const int64_t m = plan->n_microbatches;
+
+    if (plan->slices->len > 1)
+        return 1;
+    if (strcmp(family->name, "gpipe") == 0 || strcmp(family->name, "terapipe") == 0)
+        return m;
+    if (strcmp(family->name, "1f1b") == 0 || strcmp(family->name, "seq1f1b") == 0)
+        return MIN(m, plan->degrees.pp - rank);
+    return 1;
+}
+
+int64_t
+plan_bound_bytes(const Plan *plan, const Workload *workload, const ScheduleFamily *family)
+{
+    const Bound bound = bound_new(plan, workload, family);
+    g_autofree int64_t *counts = bound.counts;
+    g_autofree int64_t *least = g_new(int64_t, (size_t)workload->n_ranks);
+    int64_t most = 0;
+
+    /* least: of one (stage, class, slice) of the rank in flight. */
+    for (int32_t r = 0; r < workload->n_ranks; r++)
+        least[r] = INT64_MAX;
+    for (int32_t chain = 0; chain < workload->n_chains; chain++)
+        for (int32_t k = 0; k < workload->n_stages; k++)
+            for (int32_t i = 0; i < workload->n_classes * workload->n_slices; i++) {
+                const WorkloadOp *op = op_at(&bound, chain, k, 0, 0) + i;
+                const int32_t r = rank_at(&bound, chain, k);
+                least[r] = MIN(least[r], op->activation_bytes + op->kv_bytes);
+            }
+    for (int32_t r = 0; r < workload->n_ranks; r++) {
+        int64_t bytes = times(least_in_flight(plan, family, r), least[r]);
+        for (int owner = 0; owner < TRACE_MEMORY_N; owner++)
+            bytes = plus(bytes, workload->ranks[r].static_bytes[owner]);
+        most = MAX(most, bytes);
+    }
+    return most;
+}

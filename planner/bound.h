@@ -1,0 +1,29 @@
+/*
+ * planner/bound.h - how long a plan takes at the least, from the integers of its Workload alone.
+ *
+ * Internal to planner/.  For rank r of p, whatever the order of its ops:
+ *
+ *   iteration >= wait(r) + work(r) + max(end(r), drain(r) + end(rank of stage 0))
+ *
+ * wait: forwards and messages of the stages before its first one; work: all its ops, with blocking
+ * messages also those; end: reduction that nothing hides, optimizer, gathering; drain: backwards
+ * and messages of the stages before its first one, since the last op of a rank with unsplit
+ * backwards is a backward of that stage (0 where backwards are split: a W may be last).  For equal
+ * stages without messages this is GPipe's and 1F1B's own time.
+ */
+#ifndef PLANNER_BOUND_H
+#define PLANNER_BOUND_H
+
+#include "profiles/workload.h"
+
+G_BEGIN_DECLS
+
+/* Cost: O(stages * classes * slices + micro-batches). */
+int64_t plan_bound_ns(const Plan *plan, const Workload *workload, const ScheduleFamily *family);
+
+/* The least memory of the fullest rank under @family, what it holds in flight included. */
+int64_t plan_bound_bytes(const Plan *plan, const Workload *workload, const ScheduleFamily *family);
+
+G_END_DECLS
+
+#endif /* PLANNER_BOUND_H */

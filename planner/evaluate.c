@@ -1,0 +1,341 @@
+#include "planner/evaluate.h"
+
+#include "planner/bound.h"
+#include "planner/layer_cost.h"
+#include "planner/partition.h"
+#include "planner/slicing.h"
+
+/* --- outcomes --- */
+
+void
+plan_found_free(PlanFound *found)
+{
+    if (found == NULL)
+        return;
+    plan_free(found->plan);
+    g_free(found);
+}
+
+int
+plan_found_compare(const void *a, const void *b)
+{
+    const PlanFound *x = *(PlanFound *const *)a, *y = *(PlanFound *const *)b;
+
+    if (x->first != y->first)
+        return x->first < y->first ? -1 : 1;
+    if (x->second != y->second)
+        return x->second < y->second ? -1 : 1;
+    if (x->index != y->index)
+        return x->index < y->index ? -1 : 1;
+    return (x->order > y->order) - (x->order < y->order);
+}
+
+void
+plan_outcome_init(PlanOutcome *outcome)
+{
+    *outcome = (PlanOutcome){
+        .found = g_ptr_array_new_with_free_func((GDestroyNotify)plan_found_free),
+        .least_bytes = INT64_MAX,
+        .least_pruned_ns = INT64_MAX,
+    };
+}
+
+void
+plan_outcome_clear(PlanOutcome *outcome)
+{
+    g_clear_pointer(&outcome->found, g_ptr_array_unref);
+    g_clear_pointer(&outcome->least, plan_free);
+    g_clear_error(&outcome->error);
+}
+
+void
+plan_outcome_merge(PlanOutcome *outcome, PlanOutcome *more)
+{
+    outcome->considered += more->considered;
+    outcome->pruned += more->pruned;
+    outcome->simulated += more->simulated;
+    outcome->infeasible += more->infeasible;
+    outcome->least_pruned_ns = MIN(outcome->least_pruned_ns, more->least_pruned_ns);
+    g_ptr_array_extend_and_steal(outcome->found, g_steal_pointer(&more->found));
+    if (more->least_bytes < outcome->least_bytes) {
+        outcome->least_bytes = more->least_bytes;
+        outcome->limit_bytes = more->limit_bytes;
+        plan_free(outcome->least);
+        outcome->least = g_steal_pointer(&more->least);
+    }
+    if (outcome->error == NULL)
+        outcome->error = g_steal_pointer(&more->error);
+}
+
+/* --- stages and slices --- */
+
+bool
+plan_evaluate_set_stages(const PlanRequest *request, const PlanPoint *point, Plan *plan,
+                         const ScheduleFamily *family)
+{
+    const int64_t n_layers = request->arch->n_layers;
+    const int64_t length = plan_space_chain_length(&plan->degrees, family);
+    bool differs = false;
+
+    if (!point->is_balanced)
+        return true;
+    g_autofree int64_t *layer_ns = g_new(int64_t, (size_t)n_layers);
+    g_autofree int64_t *counts = g_new(int64_t, (size_t)length);
+    PlanPartition partition = {.n_layers = n_layers, .n_stages = length, .layer_ns = layer_ns};
+    plan_layer_times(request, point, layer_ns, &partition.first_ns, &partition.last_ns);
+    if (!plan_partition(&partition, counts, NULL))
+        return false;
+    /* The second chain of bidir divides the layers as the first. */
+    for (guint i = 0, first = 0; i < plan->stages->len; i++) {
+        PlanStage *stage = &g_array_index(plan->stages, PlanStage, i);
+        if (i % length == 0)
+            first = 0;
+        differs = differs || stage->n_layers != counts[i % length];
+        stage->first_layer = first;
+        stage->n_layers = counts[i % length];
+        first += (guint)counts[i % length];
+    }
+    return differs;
+}
+
+bool
+plan_evaluate_set_uniform(Plan *plan, int64_t n)
+{
+    const int64_t unit = plan->degrees.cp * (plan->sequence_parallel ? plan->degrees.tp : 1);
+    const int64_t cells = plan->seq_len / unit;
+
+    if (plan->seq_len % unit != 0 || n > cells || n > SCHEDULE_MAX_SLICES)
+        return false;
+    g_array_set_size(plan->slices, 0);
+    /* What does not divide goes to the first slices, which have the least context. */
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t tokens = (cells / n + (i < cells % n ? 1 : 0)) * unit;
+        g_array_append_val(plan->slices, tokens);
+    }
+    return true;
+}
+
+/* The request's slices; false where the degrees forbid them. */
+static bool
+set_slices(const PlanRequest *request, Plan *plan)
+{
+    if (request->slices_mode == PLAN_SLICES_UNIFORM)
+        return plan_evaluate_set_uniform(plan, request->n_slices);
+    if (request->slices_mode != PLAN_SLICES_GIVEN)
+        return true;
+    g_array_set_size(plan->slices, 0);
+    g_array_append_vals(plan->slices, request->slices, (guint)request->n_slices);
+    const int64_t unit = plan->degrees.cp * (plan->sequence_parallel ? plan->degrees.tp : 1);
+    for (int64_t i = 0; i < request->n_slices; i++)
+        if (request->slices[i] % unit != 0)
+            return false;
+    return true;
+}
+
+/* --- one plan --- */
+
+/* What is tried at one point. */
+typedef struct {
+    const PlanEvaluation *evaluation;
+    const PlanPoint *point;
+    int64_t limit;
+    PlanOutcome *outcome;
+    int64_t order;
+} Trial;
+
+static void
+note_infeasible(Trial *trial, const Plan *plan, const Workload *workload, int64_t bytes)
+{
+    PlanOutcome *outcome = trial->outcome;
+
+    outcome->infeasible++;
+    if (bytes >= outcome->least_bytes)
+        return;
+    outcome->least_bytes = bytes;
+    outcome->limit_bytes = workload->ranks[0].memory_limit_bytes;
+    plan_free(outcome->least);
+    outcome->least = plan_copy(plan);
+}
+
+/* The most that any rank may hold; 0: no limit. */
+static int64_t
+memory_limit(const Workload *workload)
+{
+    int64_t most = 0;
+
+    for (int32_t r = 0; r < workload->n_ranks; r++) {
+        if (workload->ranks[r].memory_limit_bytes == 0)
+            return 0;
+        most = MAX(most, workload->ranks[r].memory_limit_bytes);
+    }
+    return most;
+}
+
+static void
+simulate(Trial *trial, const Plan *plan, const Workload *workload, const ScheduleFamily *family)
+{
+    const bool timeless = trial->evaluation->is_timeless;
+    PlanOutcome *outcome = trial->outcome;
+    const int64_t bound_ns = plan_bound_ns(plan, workload, family);
+    const int64_t bound_bytes = plan_bound_bytes(plan, workload, family);
+    const int64_t limit_bytes = memory_limit(workload);
+    const int64_t order = trial->order++;
+
+    outcome->considered++;
+    if (limit_bytes > 0 && bound_bytes > limit_bytes) {
+        note_infeasible(trial, plan, workload, bound_bytes);
+        return;
+    }
+    if ((timeless ? bound_bytes : bound_ns) > trial->limit) {
+        outcome->pruned++;
+        outcome->least_pruned_ns = MIN(outcome->least_pruned_ns, bound_ns);
+        return;
+    }
+    outcome->simulated++;
+    Report *report = NULL;
+    g_autoptr(GError) error = NULL;
+    if (!trial->evaluation->evaluate(plan, workload, &report, trial->evaluation->user_data,
+                                     &error)) {
+        if (outcome->error == NULL)
+            outcome->error = g_steal_pointer(&error);
+        return;
+    }
+    if (!report->fits) {
+        note_infeasible(trial, plan, workload, report->peak_memory_bytes);
+        report_free(report);
+        return;
+    }
+    PlanFound *found = g_new(PlanFound, 1);
+    *found = (PlanFound){
+        .plan = plan_copy(plan),
+        .first = timeless ? report->peak_memory_bytes : report->iteration_ns,
+        .second = timeless ? report->iteration_ns : report->peak_memory_bytes,
+        .index = trial->point->index,
+        .order = order,
+    };
+    found->plan->predicted = report;
+    g_ptr_array_add(outcome->found, found);
+}
+
+/* --- one point --- */
+
+/* A Workload is the same for families of one placement and way of messages. */
+typedef struct {
+    Workload *workload; /* (owned, nullable) */
+    SchedulePlacement placement;
+    bool overlap_pp;
+} Priced;
+
+static bool
+price(const PlanRequest *request, const Plan *plan, const ScheduleFamily *family, Priced *priced,
+      GError **error)
+{
+    if (priced->workload != NULL && priced->placement == family->placement &&
+        priced->overlap_pp == plan->conventions.overlap_pp)
+        return true;
+    workload_free(priced->workload);
+    priced->workload =
+        workload_new(request->arch, request->profile, plan, request->memory_limit_bytes, error);
+    priced->placement = family->placement;
+    priced->overlap_pp = plan->conventions.overlap_pp;
+    return priced->workload != NULL;
+}
+
+static void
+note_error(PlanOutcome *outcome, GError *error)
+{
+    if (outcome->error == NULL)
+        outcome->error = error;
+    else
+        g_error_free(error);
+}
+
+void
+plan_evaluate_point(const PlanEvaluation *evaluation, const PlanPoint *point, int64_t limit,
+                    PlanOutcome *outcome)
+{
+    const PlanSpace *space = evaluation->space;
+    const PlanRequest *request = space->request;
+    Trial trial = {evaluation, point, limit, outcome, 0};
+    Priced priced = {0};
+
+    for (guint i = 0; i < space->families->len; i++) {
+        const ScheduleFamily *family = space->families->pdata[i];
+        const int64_t n_slices =
+            request->slices_mode == PLAN_SLICES_UNIFORM || request->slices_mode == PLAN_SLICES_GIVEN
+                ? request->n_slices
+                : 1;
+        GError *error = NULL;
+        if (!plan_space_has_family(space, point, family, n_slices))
+            continue;
+        g_autoptr(Plan) plan = plan_space_plan(request, point, family);
+        if (!plan_evaluate_set_stages(request, point, plan, family) || !set_slices(request, plan))
+            continue;
+        if (!price(request, plan, family, &priced, &error)) {
+            note_error(outcome, error);
+            continue;
+        }
+        simulate(&trial, plan, priced.workload, family);
+    }
+    workload_free(priced.workload);
+}
+
+/* Tries all slicings under one family; the first few are the likely ones. */
+static void
+try_slicings(Trial *trial, const GPtrArray *slicings, Plan *plan, const ScheduleFamily *family)
+{
+    const PlanRequest *request = trial->evaluation->space->request;
+
+    for (guint i = 0; i < slicings->len; i++) {
+        const PlanSlicing *slicing = slicings->pdata[i];
+        GError *error = NULL;
+        if (slicing->slices->len < 2 ||
+            !plan_space_has_family(trial->evaluation->space, trial->point, family,
+                                   slicing->slices->len))
+            continue;
+        g_array_unref(plan->slices);
+        plan->slices = g_array_copy(slicing->slices);
+        g_autoptr(Workload) workload = workload_new(request->arch, request->profile, plan,
+                                                    request->memory_limit_bytes, &error);
+        if (workload == NULL) {
+            note_error(trial->outcome, error);
+            continue;
+        }
+        simulate(trial, plan, workload, family);
+        /* What was found bounds what follows. */
+        const GPtrArray *found = trial->outcome->found;
+        for (guint k = 0; k < found->len; k++)
+            trial->limit = MIN(trial->limit, ((PlanFound *)found->pdata[k])->first);
+    }
+}
+
+void
+plan_evaluate_slices(const PlanEvaluation *evaluation, const PlanPoint *point, int64_t limit,
+                     PlanOutcome *outcome)
+{
+    const PlanSpace *space = evaluation->space;
+    const PlanRequest *request = space->request;
+    /* After whole sequences in the order of ties. */
+    Trial trial = {evaluation, point, limit, outcome, 1000000};
+    g_autoptr(GPtrArray) slicings = NULL;
+    GError *error = NULL;
+
+    for (guint i = 0; i < space->families->len; i++) {
+        const ScheduleFamily *family = space->families->pdata[i];
+        if (!family->slices || !plan_space_has_family(space, point, family, 2))
+            continue;
+        g_autoptr(Plan) plan = plan_space_plan(request, point, family);
+        if (!plan_evaluate_set_stages(request, point, plan, family))
+            continue;
+        if (slicings == NULL) {
+            g_autoptr(Workload) workload = workload_new(request->arch, request->profile, plan,
+                                                        request->memory_limit_bytes, &error);
+            slicings = workload == NULL ? NULL : plan_slicings_new(request, plan, workload, &error);
+        }
+        if (slicings == NULL) {
+            note_error(outcome, error);
+            return;
+        }
+        try_slicings(&trial, slicings, plan, family);
+    }
+}

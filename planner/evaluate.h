@@ -1,0 +1,66 @@
+/*
+ * planner/evaluate.h - one point of the space: its families and slices, bounded, then simulated.
+ *
+ * Internal to planner/.  The outcome of a point depends on the point and on the limit it is given,
+ * nothing else, so points can be evaluated on any thread.
+ */
+#ifndef PLANNER_EVALUATE_H
+#define PLANNER_EVALUATE_H
+
+#include "planner/space.h"
+
+G_BEGIN_DECLS
+
+typedef struct {
+    const PlanSpace *space; /* (borrowed) */
+    PlanEvaluateFunc evaluate;
+    void *user_data;
+    bool is_timeless; /* the objective is memory: nothing is pruned by its time */
+} PlanEvaluation;
+
+/* A plan that fits, with its prediction.  Smaller is better: objective, other one, index. */
+typedef struct {
+    Plan *plan; /* (owned) */
+    int64_t first, second, index, order;
+} PlanFound;
+
+void plan_found_free(PlanFound *found);
+int plan_found_compare(const void *a, const void *b); /* of PlanFound ** */
+
+/* What an evaluation adds. */
+typedef struct {
+    int64_t considered, pruned, simulated, infeasible;
+    GPtrArray *found;        /* of (owned) PlanFound * */
+    int64_t least_bytes;     /* of what did not fit; INT64_MAX: all fitted */
+    int64_t limit_bytes;     /* there */
+    Plan *least;             /* (owned, nullable) that plan */
+    int64_t least_pruned_ns; /* the least bound of what was pruned */
+    GError *error;           /* (owned, nullable) of the simulator */
+} PlanOutcome;
+
+void plan_outcome_init(PlanOutcome *outcome);
+void plan_outcome_clear(PlanOutcome *outcome);
+/* Moves all of @more to @outcome. */
+void plan_outcome_merge(PlanOutcome *outcome, PlanOutcome *more);
+
+/*
+ * Tries the families of @point on whole sequences, or as the request slices them (not AUTO).
+ * @limit  objective values above it are pruned.
+ */
+void plan_evaluate_point(const PlanEvaluation *evaluation, const PlanPoint *point, int64_t limit,
+                         PlanOutcome *outcome);
+
+/* Slices AUTO: tries the families of @point on the best slices found for it. */
+void plan_evaluate_slices(const PlanEvaluation *evaluation, const PlanPoint *point, int64_t limit,
+                          PlanOutcome *outcome);
+
+/* Sets balanced stages where the point says so.  False: they are the even ones. */
+bool plan_evaluate_set_stages(const PlanRequest *request, const PlanPoint *point, Plan *plan,
+                              const ScheduleFamily *family);
+
+/* Cuts the plan's sequences into @n nearly equal slices; false where the degrees forbid it. */
+bool plan_evaluate_set_uniform(Plan *plan, int64_t n);
+
+G_END_DECLS
+
+#endif /* PLANNER_EVALUATE_H */

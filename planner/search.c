@@ -1,0 +1,438 @@
+/*
+ * Branch and bound over the points of space.h, best bound first.
+ *
+ * Waves: a fixed number of points is evaluated at once, all against the best plans of the waves
+ * before, and merged in their order.  So threads change neither the answer nor the counts.
+ */
+#include "planner/search.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/units.h"
+#include "planner/advice.h"
+#include "planner/evaluate.h"
+#include "planner/slicing.h"
+
+const char *const plan_objective_names[PLAN_OBJECTIVE_N + 1] = {"time", "cost", "energy", "memory",
+                                                                NULL};
+
+/* Points of a wave: enough for many threads, few enough to lose little before the first answer. */
+#define WAVE 16
+/* Points whose sequences are sliced: each takes a tenth of a second or more. */
+#define MAX_SLICED 8
+/* Points that the search for the least memory looks at. */
+#define MAX_LEAST 512
+/* More than any plan needs, and sums of a few of it do not overflow. */
+#define NO_LIMIT (INT64_MAX / 8)
+/* Slices that cannot gain this share are not looked for. */
+#define LEAST_GAIN 0.02
+
+typedef struct {
+    PlanEvaluation evaluation;
+    const PlanRequest *request;
+    PlanSpace *space; /* (owned) */
+    PlanOutcome total;
+    int64_t memory_limit_bytes; /* of the largest device, or the user's */
+    int64_t lower_bound_ns;     /* of what was not simulated */
+} Search;
+
+/* What the objective compares. */
+static int64_t
+point_bound(const Search *search, const PlanPoint *point)
+{
+    return search->evaluation.is_timeless ? point->bound_bytes : point->bound_ns;
+}
+
+/* Objective values above it are of no interest. */
+static int64_t
+current_limit(const Search *search)
+{
+    const GPtrArray *found = search->total.found;
+
+    return found->len > (guint)search->request->top
+               ? ((PlanFound *)found->pdata[search->request->top])->first
+               : INT64_MAX;
+}
+
+static int64_t
+largest_memory(const PlanRequest *request)
+{
+    const ModelCluster *cluster = request->profile->cluster;
+    int64_t most = 0;
+
+    if (request->memory_limit_bytes > 0)
+        return request->memory_limit_bytes;
+    for (guint i = 0; i < cluster->devices->len; i++)
+        most = MAX(most, g_array_index(cluster->devices, ModelDevice, i).memory_bytes);
+    return most > 0 ? most : INT64_MAX;
+}
+
+/* --- waves --- */
+
+typedef void (*EvaluateFunc)(const PlanEvaluation *evaluation, const PlanPoint *point,
+                             int64_t limit, PlanOutcome *outcome);
+
+typedef struct {
+    const Search *search;
+    EvaluateFunc evaluate;
+    const PlanPoint *points[WAVE]; /* (borrowed) */
+    PlanOutcome outcomes[WAVE];
+    int n;
+    int64_t limit;
+    int next; /* atomic */
+} Wave;
+
+static gpointer
+work(gpointer data)
+{
+    Wave *wave = data;
+
+    for (;;) {
+        const int i = g_atomic_int_add(&wave->next, 1);
+        if (i >= wave->n)
+            return NULL;
+        wave->evaluate(&wave->search->evaluation, wave->points[i], wave->limit, &wave->outcomes[i]);
+    }
+}
+
+/* Evaluates the wave's points and merges what they found; keeps the best top + 1. */
+static void
+run_wave(Search *search, Wave *wave)
+{
+    GThread *threads[WAVE] = {NULL};
+    const int n_threads = (int)MIN(search->request->threads, wave->n);
+
+    wave->search = search;
+    wave->limit = current_limit(search);
+    wave->next = 0;
+    for (int i = 0; i < wave->n; i++)
+        plan_outcome_init(&wave->outcomes[i]);
+    /* A thread that cannot be had is not needed: this one does the rest. */
+    for (int i = 1; i < n_threads; i++)
+        threads[i] = g_thread_try_new("plan", work, wave, NULL);
+    work(wave);
+    for (int i = 1; i < n_threads; i++)
+        if (threads[i] != NULL)
+            g_thread_join(threads[i]);
+    for (int i = 0; i < wave->n; i++) {
+        plan_outcome_merge(&search->total, &wave->outcomes[i]);
+        plan_outcome_clear(&wave->outcomes[i]);
+    }
+    GPtrArray *found = search->total.found;
+    g_ptr_array_sort(found, plan_found_compare);
+    if (found->len > (guint)search->request->top + 1)
+        g_ptr_array_remove_range(found, (guint)search->request->top + 1,
+                                 found->len - (guint)search->request->top - 1);
+}
+
+/* --- whole sequences --- */
+
+static int
+compare_by_time(const void *a, const void *b)
+{
+    const PlanPoint *x = a, *y = b;
+
+    if (x->bound_ns != y->bound_ns)
+        return x->bound_ns < y->bound_ns ? -1 : 1;
+    return x->index < y->index ? -1 : x->index > y->index;
+}
+
+static int
+compare_by_memory(const void *a, const void *b)
+{
+    const PlanPoint *x = a, *y = b;
+
+    if (x->bound_bytes != y->bound_bytes)
+        return x->bound_bytes < y->bound_bytes ? -1 : 1;
+    return compare_by_time(a, b);
+}
+
+static int
+compare_by_slices(const void *a, const void *b)
+{
+    const PlanPoint *x = a, *y = b;
+
+    if (x->sliced_bound_ns != y->sliced_bound_ns)
+        return x->sliced_bound_ns < y->sliced_bound_ns ? -1 : 1;
+    return x->index < y->index ? -1 : x->index > y->index;
+}
+
+static void
+note_too_large(Search *search, const PlanPoint *point)
+{
+    search->total.considered += point->n_families;
+    search->total.infeasible += point->n_families;
+    if (point->bound_bytes >= search->total.least_bytes)
+        return;
+    search->total.least_bytes = point->bound_bytes;
+    search->total.limit_bytes = search->memory_limit_bytes;
+    plan_free(search->total.least);
+    search->total.least =
+        plan_space_plan(search->request, point, search->space->families->pdata[0]);
+}
+
+static bool
+search_points(Search *search, int64_t max_points, GError **error)
+{
+    GArray *points = search->space->points;
+    g_autofree Wave *wave = g_new0(Wave, 1);
+
+    qsort(points->data, points->len, sizeof(PlanPoint),
+          search->evaluation.is_timeless ? compare_by_memory : compare_by_time);
+    wave->evaluate = plan_evaluate_point;
+    for (guint i = 0; i < points->len && max_points > 0;) {
+        wave->n = 0;
+        for (; i < points->len && wave->n < WAVE; i++) {
+            const PlanPoint *point = &g_array_index(points, PlanPoint, i);
+            if (point->bound_bytes > search->memory_limit_bytes) {
+                note_too_large(search, point);
+            } else if (point_bound(search, point) > current_limit(search)) {
+                search->total.considered += point->n_families;
+                search->total.pruned += point->n_families;
+                search->lower_bound_ns = MIN(search->lower_bound_ns, point->bound_ns);
+            } else {
+                wave->points[wave->n++] = point;
+            }
+        }
+        max_points -= wave->n;
+        run_wave(search, wave);
+        if (search->total.error != NULL) {
+            g_propagate_error(error, g_steal_pointer(&search->total.error));
+            return false;
+        }
+    }
+    return true;
+}
+
+/* --- slices --- */
+
+/* The points that slices may help most: those whose work alone takes the least time. */
+static bool
+search_slices(Search *search, GError **error)
+{
+    GArray *points = search->space->points;
+    g_autofree Wave *wave = g_new0(Wave, 1);
+    int n_tried = 0;
+
+    qsort(points->data, points->len, sizeof(PlanPoint), compare_by_slices);
+    wave->evaluate = plan_evaluate_slices;
+    for (guint i = 0; i < points->len; i++) {
+        const PlanPoint *point = &g_array_index(points, PlanPoint, i);
+        const int64_t limit = current_limit(search);
+        if (point->sliced_bound_ns == INT64_MAX)
+            break;
+        if (point->bound_bytes > search->memory_limit_bytes)
+            continue;
+        search->lower_bound_ns = MIN(search->lower_bound_ns, point->sliced_bound_ns);
+        if ((double)point->sliced_bound_ns > (double)limit * (1.0 - LEAST_GAIN))
+            break;
+        if (n_tried++ == MAX_SLICED)
+            break;
+        wave->points[wave->n++] = point;
+        if (wave->n == WAVE / 4) {
+            run_wave(search, wave);
+            wave->n = 0;
+        }
+    }
+    run_wave(search, wave);
+    if (search->total.error == NULL)
+        return true;
+    g_propagate_error(error, g_steal_pointer(&search->total.error));
+    return false;
+}
+
+/* --- the answer --- */
+
+static Plan *
+answer(Search *search)
+{
+    GPtrArray *found = search->total.found;
+    Plan *best = g_steal_pointer(&((PlanFound *)found->pdata[0])->plan);
+    const int64_t time_ns = best->predicted->iteration_ns;
+    const int64_t bound_ns =
+        MIN(time_ns, MIN(search->lower_bound_ns, search->total.least_pruned_ns));
+
+    /* Another objective's plan may be slower than what its search pruned. */
+    best->lower_bound_s = units_s_from_ns(bound_ns);
+    best->optimality_gap_fraction = time_ns > 0 ? 1.0 - (double)bound_ns / (double)time_ns : 0.0;
+    best->search.considered = search->total.considered;
+    best->search.pruned = search->total.pruned;
+    best->search.simulated = search->total.simulated;
+    best->search.infeasible = search->total.infeasible;
+    for (guint i = 1; i < found->len; i++) {
+        if (best->alternatives == NULL)
+            best->alternatives = g_ptr_array_new_with_free_func((GDestroyNotify)plan_free);
+        g_ptr_array_add(best->alternatives, g_steal_pointer(&((PlanFound *)found->pdata[i])->plan));
+    }
+    return best;
+}
+
+static void
+search_init(Search *search, const PlanRequest *request, PlanSpace *space, PlanEvaluateFunc evaluate,
+            void *user_data)
+{
+    *search = (Search){
+        .evaluation = {.space = space,
+                       .evaluate = evaluate,
+                       .user_data = user_data,
+                       .is_timeless = request->objective == PLAN_OBJECTIVE_MEMORY},
+        .request = request,
+        .space = space,
+        .memory_limit_bytes = largest_memory(request),
+        .lower_bound_ns = INT64_MAX,
+    };
+    plan_outcome_init(&search->total);
+}
+
+Plan *
+plan_search_least(const PlanRequest *request, PlanEvaluateFunc evaluate, void *user_data)
+{
+    PlanRequest unlimited = *request;
+
+    unlimited.objective = PLAN_OBJECTIVE_MEMORY;
+    unlimited.memory_limit_bytes = NO_LIMIT;
+    unlimited.top = 0;
+    g_autoptr(PlanSpace) space = plan_space_new(&unlimited, NULL);
+    Search search;
+    Plan *plan = NULL;
+    if (space == NULL)
+        return NULL;
+    search_init(&search, &unlimited, space, evaluate, user_data);
+    if (search_points(&search, MAX_LEAST, NULL) && search.total.found->len > 0)
+        plan = answer(&search);
+    plan_outcome_clear(&search.total);
+    return plan;
+}
+
+Plan *
+plan_search(const PlanRequest *request, PlanEvaluateFunc evaluate, void *user_data, GError **error)
+{
+    g_return_val_if_fail(request != NULL && evaluate != NULL, NULL);
+    g_return_val_if_fail(request->threads >= 1 && request->top >= 0, NULL);
+    g_autoptr(PlanSpace) space = plan_space_new(request, error);
+    Plan *plan = NULL;
+
+    if (space == NULL)
+        return NULL;
+    Search search;
+    search_init(&search, request, space, evaluate, user_data);
+    if (search_points(&search, INT64_MAX, error) &&
+        (request->slices_mode != PLAN_SLICES_AUTO || search_slices(&search, error))) {
+        if (search.total.found->len > 0)
+            plan = answer(&search);
+        else
+            plan_advice_set_error(request, evaluate, user_data, &search.total, error);
+    }
+    plan_outcome_clear(&search.total);
+    return plan;
+}
+
+/* --- one plan, not searched --- */
+
+/* Fixes what a request leaves open, as `degas simulate` takes it. */
+static PlanRequest
+close_request(const PlanRequest *request)
+{
+    PlanRequest closed = *request;
+
+    closed.tp = MAX(1, request->tp);
+    closed.pp = MAX(1, request->pp);
+    closed.cp = MAX(1, request->cp);
+    closed.ep = MAX(1, request->ep);
+    closed.vpp = MAX(1, request->vpp);
+    closed.micro_batch = MAX(1, request->micro_batch);
+    if (closed.dp == 0) {
+        const int64_t others = closed.tp * closed.pp * closed.cp;
+        closed.dp = request->n_devices > 0 && request->n_devices % others == 0
+                        ? MAX(1, request->n_devices / others)
+                        : 1;
+    }
+    closed.recompute = request->recompute == PLAN_AUTO ? PLAN_RECOMPUTE_NONE : request->recompute;
+    closed.zero_stage = MAX(0, request->zero_stage);
+    closed.offload = request->offload == PLAN_AUTO ? PLAN_OFFLOAD_NONE : request->offload;
+    closed.sequence_parallel = request->sequence_parallel == 1 ? 1 : 0;
+    return closed;
+}
+
+/* The family asked for, or what is usual: terapipe for slices, interleaved for chunks, 1f1b. */
+static const ScheduleFamily *
+usual_family(const PlanRequest *request, GError **error)
+{
+    const char *name = request->schedules != NULL ? request->schedules[0] : NULL;
+
+    if (name == NULL || strcmp(name, "auto") == 0)
+        name = request->vpp > 1                                             ? "interleaved"
+               : request->slices_mode != PLAN_SLICES_OFF && request->pp > 1 ? "terapipe"
+                                                                            : "1f1b";
+    g_autoptr(GError) local = NULL;
+    const ScheduleFamily *family = schedule_family_find(name, &local);
+    if (family == NULL)
+        g_set_error(error, PLAN_ERROR, PLAN_ERROR_INVALID, "--schedule: %s", local->message);
+    return family;
+}
+
+static bool
+set_best_slices(const PlanRequest *request, Plan *plan, GError **error)
+{
+    g_autoptr(Workload) workload =
+        workload_new(request->arch, request->profile, plan, request->memory_limit_bytes, error);
+    if (workload == NULL)
+        return false;
+    g_autoptr(GPtrArray) slicings = plan_slicings_new(request, plan, workload, error);
+    if (slicings == NULL)
+        return false;
+    if (slicings->len > 0) {
+        const PlanSlicing *best = slicings->pdata[0];
+        g_array_unref(plan->slices);
+        plan->slices = g_array_copy(best->slices);
+    }
+    return true;
+}
+
+Plan *
+plan_from_request(const PlanRequest *request, GError **error)
+{
+    g_return_val_if_fail(request != NULL, NULL);
+    const PlanRequest closed = close_request(request);
+    const ScheduleFamily *family = usual_family(&closed, error);
+    if (family == NULL || !plan_space_check(&closed, error))
+        return NULL;
+    if (closed.global_batch % closed.dp != 0 ||
+        closed.global_batch / closed.dp % closed.micro_batch != 0) {
+        g_set_error(error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                    "--global-batch %" G_GINT64_FORMAT
+                    " is not a multiple of --dp %" G_GINT64_FORMAT
+                    " * --micro-batch %" G_GINT64_FORMAT,
+                    closed.global_batch, closed.dp, closed.micro_batch);
+        return NULL;
+    }
+    PlanPoint point = {
+        .degrees = {closed.dp, closed.tp, closed.pp, closed.vpp, closed.cp, closed.ep},
+        .micro_batch = closed.micro_batch,
+        .n_microbatches = closed.global_batch / closed.dp / closed.micro_batch,
+        .recompute = (PlanRecompute)closed.recompute,
+        .zero_stage = closed.zero_stage,
+        .offload = (PlanOffload)closed.offload,
+        .sequence_parallel = closed.sequence_parallel == 1,
+    };
+    g_autoptr(Plan) plan = plan_space_plan(&closed, &point, family);
+    if (closed.slices_mode == PLAN_SLICES_UNIFORM) {
+        if (!plan_evaluate_set_uniform(plan, closed.n_slices)) {
+            g_set_error(error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                        "--slices: %" G_GINT64_FORMAT " slices of whole parts of --cp and --tp do "
+                        "not fit into --seq-len %" G_GINT64_FORMAT,
+                        closed.n_slices, closed.seq_len);
+            return NULL;
+        }
+    } else if (closed.slices_mode == PLAN_SLICES_GIVEN) {
+        g_array_set_size(plan->slices, 0);
+        g_array_append_vals(plan->slices, closed.slices, (guint)closed.n_slices);
+    }
+    if (!plan_check(plan, closed.arch->n_layers, error))
+        return NULL;
+    if (closed.slices_mode == PLAN_SLICES_AUTO && closed.pp > 1 && family->slices &&
+        !set_best_slices(&closed, plan, error))
+        return NULL;
+    return g_steal_pointer(&plan);
+}

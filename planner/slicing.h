@@ -1,0 +1,35 @@
+/*
+ * planner/slicing.h - token slices for a plan: what the fill-drain formula finds best, and near it.
+ *
+ * Internal to planner/.  The costs of all (length, context) come from Workloads of probe plans of
+ * up to three stages with the longest stage of the plan, at five contexts per length, straight
+ * lines between them; messages count for both of their ends when they block.  The formula is sum
+ * over micro-batches and slices of t + (pp - 1) max t, by slice.h; the simulator judges.
+ */
+#ifndef PLANNER_SLICING_H
+#define PLANNER_SLICING_H
+
+#include "planner/space.h"
+
+G_BEGIN_DECLS
+
+/* One way to slice and what the formula says of it. */
+typedef struct {
+    GArray *slices; /* (owned) of int64_t tokens */
+    int64_t formula_ns;
+} PlanSlicing;
+
+void plan_slicing_free(PlanSlicing *slicing);
+
+/*
+ * Ways to slice @plan (of one slice and set stages), best formula first: the proven best ones at
+ * pp, 2 pp and 4 pp stages (more slices need less memory), and all equal ones within a tenth of the
+ * best. @workload is the plan's.  Returns: (owned) GPtrArray of PlanSlicing *, NULL on a
+ * PLAN_ERROR; empty where the sequence cannot be cut.
+ */
+GPtrArray *plan_slicings_new(const PlanRequest *request, const Plan *plan, const Workload *workload,
+                             GError **error);
+
+G_END_DECLS
+
+#endif /* PLANNER_SLICING_H */

@@ -1,0 +1,529 @@
+#include "planner/space.h"
+
+#include <string.h>
+
+#include "planner/layer_cost.h"
+
+#define INT "%" G_GINT64_FORMAT
+
+/* Larger micro-batches are taken only when asked for. */
+#define MAX_MICRO_BATCH 4096
+
+/* One number of chunks that some family of the space has. */
+typedef struct {
+    int64_t vpp;
+    int64_t n_families;
+    bool splits, bidirectional, slices;
+} Chunks;
+
+/* Why combinations were left out, to say so if none is left. */
+typedef struct {
+    PlanSpace *space;
+    bool fits_devices;   /* some degrees multiply to the number of devices */
+    char *shape_refusal; /* (owned, nullable) the model's reason against the first degrees */
+    char *batch_refusal; /* (owned, nullable) */
+    PlanLayerCost cost;  /* of the current tp, cp, ep, micro-batch and sp */
+    GArray *chunks;      /* (owned) of Chunks, at the current degrees and micro-batches */
+} Walk;
+
+G_GNUC_PRINTF(2, 3)
+static bool
+invalid(GError **error, const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    g_autofree char *message = g_strdup_vprintf(format, args);
+    va_end(args);
+    g_set_error_literal(error, PLAN_ERROR, PLAN_ERROR_INVALID, message);
+    return false;
+}
+
+/* --- families --- */
+
+static bool
+add_families(PlanSpace *space, GError **error)
+{
+    const PlanRequest *request = space->request;
+    const ScheduleFamily *const *all = schedule_families();
+
+    space->is_automatic = request->schedules == NULL || request->schedules[0] == NULL ||
+                          strcmp(request->schedules[0], "auto") == 0;
+    for (size_t i = 0; space->is_automatic && all[i] != NULL; i++)
+        g_ptr_array_add(space->families, (gpointer)all[i]);
+    for (size_t i = 0; !space->is_automatic && request->schedules[i] != NULL; i++) {
+        g_autoptr(GError) local = NULL;
+        const ScheduleFamily *family = schedule_family_find(request->schedules[i], &local);
+        if (family == NULL)
+            return invalid(error, "--schedule: %s", local->message);
+        if (!g_ptr_array_find(space->families, family, NULL))
+            g_ptr_array_add(space->families, (gpointer)family);
+    }
+    return true;
+}
+
+static bool
+has_name(const PlanSpace *space, const char *name)
+{
+    for (guint i = 0; i < space->families->len; i++) {
+        const ScheduleFamily *family = space->families->pdata[i];
+        if (strcmp(family->name, name) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* A family of the space whose order @name repeats at this shape, or NULL. */
+static const char *
+same_order_as(const char *name, const PlanPoint *point, int64_t n_slices)
+{
+    static const struct {
+        const char *name, *same;
+        bool whole, sliced; /* with one slice, with several */
+    } pairs[] = {
+        {"terapipe", "gpipe", true, false},
+        {"gpipe", "terapipe", false, true},
+        {"seq1f1b", "1f1b", true, false},
+        {"1f1b", "seq1f1b", false, true},
+        {"seq1f1b-interleaved", "interleaved", true, false},
+    };
+
+    for (size_t i = 0; i < G_N_ELEMENTS(pairs); i++)
+        if (strcmp(name, pairs[i].name) == 0 && (n_slices == 1 ? pairs[i].whole : pairs[i].sliced))
+            return pairs[i].same;
+    /* On one rank every order takes the same time; 1F1B holds the fewest activations. */
+    if (point->degrees.pp == 1 && n_slices == 1 && strcmp(name, "1f1b") != 0)
+        return "1f1b";
+    return NULL;
+}
+
+int64_t
+plan_space_chain_length(const PlanDegrees *degrees, const ScheduleFamily *family)
+{
+    return family->placement == SCHEDULE_PLACEMENT_BIDIR ? degrees->pp : degrees->pp * degrees->vpp;
+}
+
+bool
+plan_space_has_family(const PlanSpace *space, const PlanPoint *point, const ScheduleFamily *family,
+                      int64_t n_slices)
+{
+    const ScheduleShape shape = {
+        .n_ranks = point->degrees.pp,
+        .n_chunks = point->degrees.vpp,
+        .n_microbatches = point->n_microbatches,
+        .n_slices = n_slices,
+        .group = family->groups && point->degrees.vpp > 1 ? space->request->group : 0,
+    };
+    const char *same = same_order_as(family->name, point, n_slices);
+
+    if (space->is_automatic && same != NULL && has_name(space, same))
+        return false;
+    return plan_space_chain_length(&point->degrees, family) <= space->request->arch->n_layers &&
+           schedule_shape_check(family, &shape, NULL);
+}
+
+/* --- plans --- */
+
+void
+plan_space_set_family(const PlanRequest *request, Plan *plan, const ScheduleFamily *family)
+{
+    const PlanConventions preset = plan_conventions(request->conventions.framework);
+
+    g_free(plan->schedule);
+    plan->schedule = g_strdup(family->name);
+    plan->group = family->groups && plan->degrees.vpp > 1 ? request->group : 0;
+    plan->conventions = request->conventions;
+    /* What the user did not change follows the framework. */
+    if (request->conventions.overlap_pp == preset.overlap_pp)
+        plan->conventions.overlap_pp = plan_framework_overlaps_pp(request->conventions.framework,
+                                                                  family->name, plan->degrees.vpp);
+}
+
+Plan *
+plan_space_plan(const PlanRequest *request, const PlanPoint *point, const ScheduleFamily *family)
+{
+    Plan *plan = plan_new();
+
+    plan->global_batch = request->global_batch;
+    plan->seq_len = request->seq_len;
+    plan->dtype = request->dtype;
+    plan->degrees = point->degrees;
+    plan->micro_batch = point->micro_batch;
+    plan->n_microbatches = point->n_microbatches;
+    plan->zero_stage = point->zero_stage;
+    plan->offload = point->offload;
+    plan->sequence_parallel = point->sequence_parallel;
+    plan_space_set_family(request, plan, family);
+    g_array_set_size(plan->slices, 0);
+    g_array_append_val(plan->slices, request->seq_len);
+    plan_set_even_stages(plan, request->arch->n_layers, request->arch->vocab > 0, family->placement,
+                         point->recompute);
+    return plan;
+}
+
+/* --- the walk over all combinations --- */
+
+/* Whether @value is what the request fixes (0: everything is). */
+static inline bool
+allowed(int64_t fixed, int64_t value)
+{
+    return fixed == 0 || fixed == value;
+}
+
+/* Fills chunks for @point's degrees and number of micro-batches. */
+static void
+find_chunks(Walk *walk, PlanPoint point)
+{
+    const PlanSpace *space = walk->space;
+    const int64_t fixed = space->request->vpp, pp = point.degrees.pp;
+    const int64_t most = MAX(2, MIN(SCHEDULE_MAX_CHUNKS, space->request->arch->n_layers / pp));
+    const int64_t last = fixed > 0 ? fixed : pp == 1 ? 1 : most;
+
+    g_array_set_size(walk->chunks, 0);
+    for (point.degrees.vpp = MAX(1, fixed); point.degrees.vpp <= last; point.degrees.vpp++) {
+        Chunks chunks = {.vpp = point.degrees.vpp};
+        for (guint i = 0; i < space->families->len; i++) {
+            const ScheduleFamily *family = space->families->pdata[i];
+            const bool sliced =
+                pp > 1 && family->slices && plan_space_has_family(space, &point, family, 2);
+            if (!sliced && !plan_space_has_family(space, &point, family, 1))
+                continue;
+            chunks.n_families++;
+            chunks.slices = chunks.slices || sliced;
+            chunks.splits = chunks.splits || family->splits_backward;
+            chunks.bidirectional =
+                chunks.bidirectional || family->placement == SCHEDULE_PLACEMENT_BIDIR;
+        }
+        if (chunks.n_families > 0)
+            g_array_append_val(walk->chunks, chunks);
+    }
+}
+
+/* Adds @point with all chunks, even and balanced. */
+static void
+add_layouts(Walk *walk, PlanPoint point)
+{
+    PlanSpace *space = walk->space;
+    const ModelArch *arch = space->request->arch;
+
+    for (guint i = 0; i < walk->chunks->len; i++) {
+        const Chunks *chunks = &g_array_index(walk->chunks, Chunks, i);
+        const int64_t n_stages = point.degrees.pp * chunks->vpp;
+        const bool uneven =
+            point.degrees.pp > 1 &&
+            (arch->vocab > 0 || arch->n_layers % n_stages != 0 || arch->experts.n_experts > 0);
+        point.degrees.vpp = chunks->vpp;
+        for (int balanced = 0; balanced <= (uneven ? 1 : 0); balanced++) {
+            point.is_balanced = balanced == 1;
+            point.bound_ns = plan_layer_bound_ns(space->request, &point, &walk->cost,
+                                                 chunks->splits, chunks->bidirectional);
+            point.sliced_bound_ns =
+                chunks->slices ? plan_layer_sliced_bound_ns(space->request, &point, &walk->cost)
+                               : INT64_MAX;
+            point.n_families = chunks->n_families;
+            point.index = space->points->len;
+            g_array_append_val(space->points, point);
+        }
+    }
+}
+
+/* Recompute, ZeRO, offload. */
+static void
+add_savers(Walk *walk, PlanPoint point)
+{
+    const PlanRequest *request = walk->space->request;
+    const int64_t replicas = point.degrees.dp * point.degrees.cp;
+
+    for (int recompute = 0; recompute < PLAN_RECOMPUTE_N; recompute++) {
+        if (request->recompute != PLAN_AUTO && request->recompute != recompute)
+            continue;
+        for (int zero = 0; zero <= 3; zero++) {
+            /* Nothing to shard on one replica. */
+            if (request->zero_stage != PLAN_AUTO ? request->zero_stage != zero
+                                                 : zero > 0 && replicas == 1)
+                continue;
+            for (int offload = 0; offload < PLAN_OFFLOAD_N; offload++) {
+                if (request->offload != PLAN_AUTO && request->offload != offload)
+                    continue;
+                point.recompute = (PlanRecompute)recompute;
+                point.zero_stage = zero;
+                point.offload = (PlanOffload)offload;
+                point.bound_bytes = plan_layer_state_bytes(request, &point);
+                add_layouts(walk, point);
+            }
+        }
+    }
+}
+
+/* Micro-batches of @point's degrees, with and without sequence parallelism. */
+static void
+add_batches(Walk *walk, PlanPoint point)
+{
+    const PlanRequest *request = walk->space->request;
+    const int64_t dp = point.degrees.dp;
+
+    if (request->global_batch % dp != 0 ||
+        (request->micro_batch > 0 && request->global_batch / dp % request->micro_batch != 0)) {
+        if (walk->batch_refusal == NULL && request->micro_batch > 0)
+            walk->batch_refusal = g_strdup_printf(
+                "--global-batch " INT " is not a multiple of --dp " INT " * --micro-batch " INT,
+                request->global_batch, dp, request->micro_batch);
+        else if (walk->batch_refusal == NULL)
+            walk->batch_refusal = g_strdup_printf(
+                "--global-batch " INT " is not a multiple of --dp " INT, request->global_batch, dp);
+        return;
+    }
+    const int64_t sequences = request->global_batch / dp, fixed = request->micro_batch;
+    const int64_t last = fixed > 0 ? fixed : MIN(sequences, MAX_MICRO_BATCH);
+    for (int64_t b = MAX(1, fixed); b <= last; b++) {
+        if (sequences % b != 0)
+            continue;
+        point.micro_batch = b;
+        point.n_microbatches = sequences / b;
+        point.degrees.vpp = 1;
+        find_chunks(walk, point);
+        for (int sp = 0; sp <= 1; sp++) {
+            if (request->sequence_parallel != PLAN_AUTO ? request->sequence_parallel != sp
+                                                        : sp == 1 && point.degrees.tp == 1)
+                continue;
+            if (sp == 1 && request->seq_len / point.degrees.cp % point.degrees.tp != 0)
+                continue;
+            point.sequence_parallel = sp == 1;
+            walk->cost = plan_layer_cost(request, &point);
+            add_savers(walk, point);
+        }
+    }
+}
+
+static bool
+shape_fits(Walk *walk, const PlanDegrees *degrees)
+{
+    const PlanRequest *request = walk->space->request;
+    const ModelShape shape = {
+        .batch = 1,
+        .tokens = request->seq_len,
+        .tp = degrees->tp,
+        .cp = degrees->cp,
+        .ep = degrees->ep,
+        .dtype = request->dtype,
+        .expert_imbalance = 1.0,
+    };
+    g_autoptr(GError) local = NULL;
+
+    if (degrees->cp > 1 && request->seq_len % (2 * degrees->cp) != 0) {
+        if (walk->shape_refusal == NULL)
+            walk->shape_refusal =
+                g_strdup_printf("--seq-len " INT " is not a multiple of 2 * --cp " INT,
+                                request->seq_len, degrees->cp);
+        return false;
+    }
+    if (model_shape_check(request->arch, &shape, &local))
+        return true;
+    if (walk->shape_refusal == NULL)
+        walk->shape_refusal = g_strdup(local->message);
+    return false;
+}
+
+static void
+add_degrees(Walk *walk)
+{
+    const PlanRequest *request = walk->space->request;
+    const int64_t n = walk->space->n_devices;
+    const int64_t last_ep = MAX(MAX(1, request->ep), request->arch->experts.n_experts);
+
+    for (int64_t tp = 1; tp <= n; tp++) {
+        if (n % tp != 0 || !allowed(request->tp, tp))
+            continue;
+        for (int64_t cp = 1; cp <= n / tp; cp++) {
+            if (n / tp % cp != 0 || !allowed(request->cp, cp))
+                continue;
+            for (int64_t pp = 1; pp <= n / tp / cp; pp++) {
+                const int64_t dp = n / tp / cp / pp;
+                if (n / tp / cp % pp != 0 || !allowed(request->pp, pp) || !allowed(request->dp, dp))
+                    continue;
+                walk->fits_devices = true;
+                if (pp > request->arch->n_layers) {
+                    if (walk->shape_refusal == NULL)
+                        walk->shape_refusal =
+                            g_strdup_printf("--pp " INT " is more than the model's " INT " layers",
+                                            pp, request->arch->n_layers);
+                    continue;
+                }
+                for (int64_t ep = 1; ep <= last_ep; ep++) {
+                    const PlanPoint point = {.degrees = {dp, tp, pp, 1, cp, ep}};
+                    if (dp * tp * cp % ep == 0 && allowed(request->ep, ep) &&
+                        shape_fits(walk, &point.degrees))
+                        add_batches(walk, point);
+                }
+            }
+        }
+    }
+}
+
+/* --- what cannot be --- */
+
+/* The nearest number of devices up and down that the fixed degrees divide. */
+static bool
+check_devices(PlanSpace *space, GError **error)
+{
+    const PlanRequest *request = space->request;
+    const int64_t has = model_cluster_n_devices(request->profile->cluster);
+    const struct {
+        const char *flag;
+        int64_t value;
+    } fixed[] = {
+        {"--dp", request->dp}, {"--tp", request->tp}, {"--pp", request->pp}, {"--cp", request->cp}};
+    g_autoptr(GString) flags = g_string_new(NULL);
+    int64_t product = 1, n_fixed = 0;
+
+    for (size_t i = 0; i < G_N_ELEMENTS(fixed); i++) {
+        if (fixed[i].value == 0)
+            continue;
+        if (__builtin_mul_overflow(product, fixed[i].value, &product) ||
+            product > SCHEDULE_MAX_RANKS)
+            return invalid(error, "%s " INT ": more than " INT " devices", fixed[i].flag,
+                           fixed[i].value, SCHEDULE_MAX_RANKS);
+        g_string_append_printf(flags, "%s%s " INT, n_fixed++ > 0 ? " " : "", fixed[i].flag,
+                               fixed[i].value);
+    }
+    space->n_devices = request->n_devices > 0           ? request->n_devices
+                       : n_fixed == G_N_ELEMENTS(fixed) ? product
+                                                        : has;
+    if (space->n_devices > has) {
+        g_set_error(error, PLAN_ERROR, PLAN_ERROR_INFEASIBLE,
+                    "%s needs " INT " devices, cluster %s has " INT "; --gpus " INT
+                    " would extend it",
+                    n_fixed > 0 ? flags->str : "the plan", space->n_devices, request->profile->name,
+                    has, space->n_devices);
+        return false;
+    }
+    if (space->n_devices % product == 0 &&
+        (n_fixed < (int64_t)G_N_ELEMENTS(fixed) || space->n_devices == product))
+        return true;
+    const int64_t down = space->n_devices / product * product;
+    return invalid(error, "%s: " INT " devices, but there are " INT "; --gpus " INT " would do",
+                   flags->str, product, space->n_devices,
+                   n_fixed == (int64_t)G_N_ELEMENTS(fixed) || down == 0 ? product : down);
+}
+
+bool
+plan_space_check(const PlanRequest *request, GError **error)
+{
+    const struct {
+        const char *flag;
+        int64_t value, least;
+    } values[] = {
+        {"--global-batch", request->global_batch, 1},
+        {"--seq-len", request->seq_len, 1},
+        {"--dp", request->dp, 0},
+        {"--tp", request->tp, 0},
+        {"--pp", request->pp, 0},
+        {"--vpp", request->vpp, 0},
+        {"--cp", request->cp, 0},
+        {"--ep", request->ep, 0},
+        {"--micro-batch", request->micro_batch, 0},
+        {"--gpus", request->n_devices, 0},
+        {"--group", request->group, 0},
+        {"--memory-limit", request->memory_limit_bytes, 0},
+    };
+
+    for (size_t i = 0; i < G_N_ELEMENTS(values); i++)
+        if (values[i].value < values[i].least)
+            return invalid(error, "%s: must be at least 1, got " INT, values[i].flag,
+                           values[i].value);
+    if (request->zero_stage > 3)
+        return invalid(error, "--zero: must be from 0 to 3, got %d", request->zero_stage);
+    if (request->slices_mode == PLAN_SLICES_UNIFORM &&
+        (request->n_slices < 1 || request->n_slices > request->seq_len))
+        return invalid(error, "--slices: from 1 to --seq-len " INT ", got " INT, request->seq_len,
+                       request->n_slices);
+    if (request->slices_mode == PLAN_SLICES_GIVEN) {
+        int64_t sum = 0;
+        for (int64_t i = 0; i < request->n_slices; i++) {
+            if (request->slices[i] < 1 || request->slices[i] > request->seq_len - sum)
+                return invalid(error,
+                               "--slices: part " INT " of " INT " tokens after " INT
+                               " of --seq-len " INT,
+                               i + 1, request->slices[i], sum, request->seq_len);
+            sum += request->slices[i];
+        }
+        if (sum != request->seq_len)
+            return invalid(error, "--slices: sum to " INT " tokens, --seq-len is " INT, sum,
+                           request->seq_len);
+    }
+    return true;
+}
+
+/* Nothing is left: @walk knows why. */
+static void
+set_empty(const Walk *walk, GError **error)
+{
+    const PlanSpace *space = walk->space;
+    const PlanRequest *request = space->request;
+    const bool is_fixed = request->dp > 0 || request->tp > 0 || request->pp > 0 ||
+                          request->cp > 0 || request->ep > 0 || request->micro_batch > 0 ||
+                          request->vpp > 0 || !space->is_automatic ||
+                          request->sequence_parallel == 1;
+    const PlanError code = is_fixed ? PLAN_ERROR_INVALID : PLAN_ERROR_INFEASIBLE;
+
+    if (walk->batch_refusal != NULL && (walk->shape_refusal == NULL || request->tp > 0))
+        g_set_error(error, PLAN_ERROR, code, "%s", walk->batch_refusal);
+    else if (walk->shape_refusal != NULL)
+        g_set_error(error, PLAN_ERROR, code,
+                    "no degrees multiply to " INT
+                    " devices: %s%s%s; nearest: --gpus with a divisor "
+                    "of --global-batch times tp and pp",
+                    space->n_devices, walk->shape_refusal, walk->batch_refusal != NULL ? "; " : "",
+                    walk->batch_refusal != NULL ? walk->batch_refusal : "");
+    else if (request->sequence_parallel == 1)
+        g_set_error(error, PLAN_ERROR, code,
+                    "--sequence-parallel on: no --tp divides the tokens of each rank");
+    else {
+        const ScheduleFamily *family = space->families->pdata[0];
+        g_autoptr(GError) local = NULL;
+        const ScheduleShape shape = {
+            .n_ranks = MAX(1, request->pp),
+            .n_chunks = MAX(1, request->vpp),
+            .n_microbatches = request->global_batch / MAX(1, request->dp),
+            .n_slices = 1,
+        };
+        if (schedule_shape_check(family, &shape, &local))
+            g_set_error(error, PLAN_ERROR, code,
+                        "no --schedule of those asked for exists at --pp " INT " --vpp " INT
+                        " with " INT " layers",
+                        request->pp, request->vpp, request->arch->n_layers);
+        else
+            g_set_error(error, PLAN_ERROR, code, "--schedule: %s", local->message);
+    }
+}
+
+PlanSpace *
+plan_space_new(const PlanRequest *request, GError **error)
+{
+    g_autoptr(PlanSpace) space = g_new0(PlanSpace, 1);
+    g_autoptr(GArray) chunks = g_array_new(FALSE, FALSE, sizeof(Chunks));
+    Walk walk = {.space = space, .chunks = chunks};
+
+    space->request = request;
+    space->families = g_ptr_array_new();
+    space->points = g_array_new(FALSE, FALSE, sizeof(PlanPoint));
+    if (!plan_space_check(request, error) || !add_families(space, error) ||
+        !check_devices(space, error))
+        return NULL;
+    add_degrees(&walk);
+    if (space->points->len == 0)
+        set_empty(&walk, error);
+    g_free(walk.shape_refusal);
+    g_free(walk.batch_refusal);
+    return space->points->len == 0 ? NULL : g_steal_pointer(&space);
+}
+
+void
+plan_space_free(PlanSpace *space)
+{
+    if (space == NULL)
+        return;
+    g_ptr_array_unref(space->families);
+    g_array_unref(space->points);
+    g_free(space);
+}

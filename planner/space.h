@@ -1,0 +1,83 @@
+/*
+ * planner/space.h - what a request leaves open: all combinations of degrees, micro-batch and memory
+ * savers that exist, each with a lower bound on its time and memory.
+ *
+ * Internal to planner/.  A point is everything of a plan but schedule family and slices, which are
+ * the cheap choices within it (evaluate.h).  Knows costs only of single layers.
+ *
+ * Bounds, with T the time of one micro-batch through all layers on one rank's devices, m
+ * micro-batches, p ranks, w_r the time of rank r's layers, and a share f of w that is forward:
+ * however the layers are divided into p stages, all ranks r have
+ *
+ *   iteration >= m w_r + f (w_0 + ... + w_(r-1))   (r waits for the ranks before it)
+ *
+ * and with unsplit backwards f is 1 (they wait for it).  The least maximum over all divisions is
+ * where all are equal, w_(r+1) = w_r (1 - f / m):
+ *
+ *   iteration >= T f / (1 - (1 - f / m)^p)     -> m T / p for large m
+ *
+ * Even stages have the sharper bound of their last rank; with chunks, n layers each at least,
+ * iteration >= (m v + p - 1) n t for unsplit backwards.
+ *
+ * Memory: the parameters' state of an average rank, sharded as the ZeRO stage says.
+ */
+#ifndef PLANNER_SPACE_H
+#define PLANNER_SPACE_H
+
+#include "planner/search.h"
+
+G_BEGIN_DECLS
+
+typedef struct {
+    PlanDegrees degrees;
+    int64_t micro_batch, n_microbatches;
+    PlanRecompute recompute;
+    int32_t zero_stage;
+    PlanOffload offload;
+    bool sequence_parallel;
+    bool is_balanced; /* stages by plan_partition(), not even */
+    int64_t bound_ns, bound_bytes;
+    int64_t sliced_bound_ns; /* of any slicing of the sequences; INT64_MAX: no family slices */
+    int64_t n_families;      /* to try here */
+    int64_t index;           /* in the order of enumeration: the last tie-break */
+} PlanPoint;
+
+typedef struct {
+    const PlanRequest *request; /* (borrowed) */
+    int64_t n_devices;
+    GPtrArray *families; /* of (borrowed) const ScheduleFamily *, in the order asked for */
+    bool is_automatic;   /* the families are */
+    GArray *points;      /* of PlanPoint */
+} PlanSpace;
+
+/*
+ * Returns NULL on PLAN_ERROR_INVALID (what is fixed contradicts itself, the model or the cluster:
+ * names the flags) or PLAN_ERROR_INFEASIBLE (nothing divides: names the numbers and the nearest
+ * number of devices or batch that would).
+ */
+PlanSpace *plan_space_new(const PlanRequest *request, GError **error);
+/* The part of it that looks at each number alone, and at slices against the sequence. */
+bool plan_space_check(const PlanRequest *request, GError **error);
+void plan_space_free(PlanSpace *space);
+G_DEFINE_AUTOPTR_CLEANUP_FUNC(PlanSpace, plan_space_free)
+
+/*
+ * Whether @family is worth a look at @point with @n_slices: it exists at that shape, and no other
+ * family of the space gives the same order of ops.
+ */
+bool plan_space_has_family(const PlanSpace *space, const PlanPoint *point,
+                           const ScheduleFamily *family, int64_t n_slices);
+
+/* (owned) the plan at @point with one slice, nothing predicted. */
+Plan *plan_space_plan(const PlanRequest *request, const PlanPoint *point,
+                      const ScheduleFamily *family);
+
+/* Stages of one chain. */
+int64_t plan_space_chain_length(const PlanDegrees *degrees, const ScheduleFamily *family);
+
+/* Sets the plan's family and what the framework does under it. */
+void plan_space_set_family(const PlanRequest *request, Plan *plan, const ScheduleFamily *family);
+
+G_END_DECLS
+
+#endif /* PLANNER_SPACE_H */
