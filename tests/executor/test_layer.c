@@ -108,6 +108,165 @@ test_whole_model_derivatives(void)
     check_model_derivatives(true, 2);
 }
 
+/* --- the model against GPT-2's definition, written again, in double, one token at a time --- */
+
+static const float *
+weight(const ExecModel *model, int64_t layer, const char *name)
+{
+    char full[64];
+
+    if (layer < 0)
+        g_strlcpy(full, name, sizeof full);
+    else
+        g_snprintf(full, sizeof full, "layer.%d.%s", (int)layer, name);
+    for (guint i = 0; i < model->parameters->len; i++) {
+        const ExecParameter *p = &g_array_index(model->parameters, ExecParameter, i);
+        if (g_str_equal(p->name, full))
+            return model->weights.data + p->offset;
+    }
+    g_error("no parameter %s", full);
+}
+
+/* y[n] = x[k] W[k,n] + b */
+static void
+plain_linear(const double *x, const float *w, const float *b, int64_t k, int64_t n, double *y)
+{
+    for (int64_t j = 0; j < n; j++) {
+        y[j] = (double)b[j];
+        for (int64_t i = 0; i < k; i++)
+            y[j] += x[i] * (double)w[i * n + j];
+    }
+}
+
+static void
+plain_norm(const double *x, const float *gain, const float *shift, int64_t n, double *y)
+{
+    double mean = 0, variance = 0;
+
+    for (int64_t i = 0; i < n; i++)
+        mean += x[i] / (double)n;
+    for (int64_t i = 0; i < n; i++)
+        variance += (x[i] - mean) * (x[i] - mean) / (double)n;
+    for (int64_t i = 0; i < n; i++)
+        y[i] = (x[i] - mean) / sqrt(variance + 1e-5) * (double)gain[i] + (double)shift[i];
+}
+
+#define PLAIN_MAX 64
+
+/* softmax(q k / sqrt(d)) v of token @t; @qkv rows are q, k, v. */
+static void
+plain_attention(const ModelArch *arch, double qkv[][PLAIN_MAX], int64_t t, double *out)
+{
+    const int64_t d = arch->head_dim, q_width = arch->n_heads * d;
+    const int64_t kv_width = arch->n_kv_heads * d;
+
+    for (int64_t h = 0; h < arch->n_heads; h++) {
+        const int64_t kv = h * arch->n_kv_heads / arch->n_heads * d;
+        double weights[PLAIN_MAX], sum = 0;
+        for (int64_t j = 0; j <= t; j++) {
+            double score = 0;
+            for (int64_t i = 0; i < d; i++)
+                score += qkv[t][h * d + i] * qkv[j][q_width + kv + i];
+            weights[j] = exp(score / sqrt((double)d));
+            sum += weights[j];
+        }
+        for (int64_t i = 0; i < d; i++) {
+            out[h * d + i] = 0;
+            for (int64_t j = 0; j <= t; j++)
+                out[h * d + i] += weights[j] / sum * qkv[j][q_width + kv_width + kv + i];
+        }
+    }
+}
+
+static void
+plain_layer(const ModelArch *arch, const ExecModel *model, int64_t layer, int64_t n_tokens,
+            double x[][PLAIN_MAX])
+{
+    const int64_t h = arch->hidden, q_width = arch->n_heads * arch->head_dim;
+    const int64_t qkv_width = q_width + 2 * arch->n_kv_heads * arch->head_dim;
+    double qkv[PLAIN_MAX][PLAIN_MAX], a[PLAIN_MAX], b[PLAIN_MAX];
+
+    for (int64_t t = 0; t < n_tokens; t++) {
+        plain_norm(x[t], weight(model, layer, "norm1.gain"), weight(model, layer, "norm1.shift"), h,
+                   a);
+        plain_linear(a, weight(model, layer, "qkv.weight"), weight(model, layer, "qkv.bias"), h,
+                     qkv_width, qkv[t]);
+    }
+    for (int64_t t = 0; t < n_tokens; t++) {
+        plain_attention(arch, qkv, t, a);
+        plain_linear(a, weight(model, layer, "proj.weight"), weight(model, layer, "proj.bias"),
+                     q_width, h, b);
+        for (int64_t i = 0; i < h; i++)
+            x[t][i] += b[i];
+        plain_norm(x[t], weight(model, layer, "norm2.gain"), weight(model, layer, "norm2.shift"), h,
+                   a);
+        plain_linear(a, weight(model, layer, "mlp_up.weight"), weight(model, layer, "mlp_up.bias"),
+                     h, arch->ffn_hidden, b);
+        for (int64_t i = 0; i < arch->ffn_hidden; i++)
+            b[i] *= 0.5 * (1 + tanh(sqrt(2 / G_PI) * (b[i] + 0.044715 * pow(b[i], 3))));
+        plain_linear(b, weight(model, layer, "mlp_down.weight"),
+                     weight(model, layer, "mlp_down.bias"), arch->ffn_hidden, h, a);
+        for (int64_t i = 0; i < h; i++)
+            x[t][i] += a[i];
+    }
+}
+
+/* Mean loss over the tokens of one sequence. */
+static double
+plain_loss(const ModelArch *arch, const ExecModel *model, const int32_t *tokens, int64_t n_tokens)
+{
+    const float *table = weight(model, -1, "embedding.token");
+    const float *head = arch->tied_embeddings ? table : weight(model, -1, "head.weight");
+    const float *position = weight(model, -1, "embedding.position");
+    double x[PLAIN_MAX][PLAIN_MAX], y[PLAIN_MAX], loss = 0;
+
+    for (int64_t t = 0; t < n_tokens; t++)
+        for (int64_t i = 0; i < arch->hidden; i++)
+            x[t][i] = (double)table[tokens[t] * arch->hidden + i] +
+                      (double)position[t * arch->hidden + i];
+    for (int64_t l = 0; l < arch->n_layers; l++)
+        plain_layer(arch, model, l, n_tokens, x);
+    for (int64_t t = 0; t < n_tokens; t++) {
+        double logits[PLAIN_MAX] = {0}, sum = 0;
+        plain_norm(x[t], weight(model, -1, "norm.gain"), weight(model, -1, "norm.shift"),
+                   arch->hidden, y);
+        for (int64_t v = 0; v < arch->vocab; v++) {
+            for (int64_t i = 0; i < arch->hidden; i++)
+                logits[v] += y[i] * (double)head[v * arch->hidden + i];
+            sum += exp(logits[v]);
+        }
+        loss += (log(sum) - logits[tokens[t + 1]]) / (double)n_tokens;
+    }
+    return loss;
+}
+
+static void
+test_loss_equals_gpt2_definition(void)
+{
+    enum {
+        BATCH = 3,
+        TOKENS = 13
+    };
+
+    for (int variant = 0; variant < 3; variant++) {
+        const ModelArch arch = small_model(variant != 1, variant == 2 ? 2 : 4);
+        g_auto(ExecReference) reference = {0};
+        g_autoptr(GError) error = NULL;
+        g_autoptr(ExecData) data = exec_data_open(NULL, arch.vocab, TOKENS, 1, &error);
+        int32_t tokens[TOKENS + 1];
+        double expected = 0;
+        g_assert_true(
+            exec_reference_init(&reference, &arch, BATCH, TOKENS, "reference", 1, &error));
+        spread_weights(reference.model);
+        for (int64_t i = 0; i < BATCH; i++) {
+            g_assert_true(exec_data_sequence(data, 0, i, tokens, &error));
+            expected += plain_loss(&arch, reference.model, tokens, TOKENS) / BATCH;
+        }
+        /* fp32 activations between double sums: some 1e-7 each. */
+        g_assert_cmpfloat(fabs(loss_of(&reference, data) - expected), <=, 3e-6 * expected);
+    }
+}
+
 /* --- one stage: slices, I and W --- */
 
 enum {
@@ -271,6 +430,8 @@ main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
     g_test_add_func("/executor/layer/whole-model-derivatives", test_whole_model_derivatives);
+    g_test_add_func("/executor/layer/loss-equals-gpt2-definition",
+                    test_loss_equals_gpt2_definition);
     g_test_add_func("/executor/layer/slices-and-split-backward-change-nothing",
                     test_slices_and_split_backward_change_nothing);
     g_test_add_func("/executor/layer/initial-values-do-not-depend-on-degrees",

@@ -335,7 +335,9 @@ byte_entropy(const char *path)
 static void
 test_losses_fall_on_real_text(void)
 {
-    enum { N = 400 };
+    enum {
+        N = 400
+    };
     double mean = 0;
 
     if (!have_text())

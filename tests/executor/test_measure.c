@@ -1,0 +1,207 @@
+/* Tests of executor/measure.h and samples.h: what a profile holds and that it describes runs.  That
+ * predictions from it meet measured steps is shown end to end, not by timing inside a test. */
+#include "executor/measure.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "executor/samples.h"
+
+static ModelArch
+model(void)
+{
+    return (ModelArch){
+        .name = (char *)"small",
+        .family = MODEL_FAMILY_GPT,
+        .n_layers = 2,
+        .hidden = 32,
+        .n_heads = 2,
+        .n_kv_heads = 2,
+        .head_dim = 16,
+        .ffn_hidden = 128,
+        .vocab = 64,
+        .max_seq_len = 64,
+        .tied_embeddings = true,
+        .qkv_bias = true,
+    };
+}
+
+static const char *
+fast_device(void)
+{
+    g_autoptr(ExecBackend) cpu = exec_backend_open("cpu", 0, NULL);
+
+    return cpu != NULL ? "cpu" : "reference";
+}
+
+static const ProfileMeasurement *
+find(const Profile *profile, ProfileOp op, ProfilePass pass, int64_t batch, int64_t tokens,
+     int64_t context)
+{
+    for (guint i = 0; i < profile->measurements->len; i++) {
+        const ProfileMeasurement *row =
+            &g_array_index(profile->measurements, ProfileMeasurement, i);
+        if (row->op == op && row->pass == pass && row->batch == batch && row->tokens == tokens &&
+            row->context == context)
+            return row;
+    }
+    return NULL;
+}
+
+static int64_t
+count(const Profile *profile, ProfileOp op)
+{
+    int64_t n = 0;
+
+    for (guint i = 0; i < profile->measurements->len; i++)
+        n += g_array_index(profile->measurements, ProfileMeasurement, i).op == op;
+    return n;
+}
+
+static void
+note_progress(double fraction, const char *what, void *user_data)
+{
+    double *last = user_data;
+
+    g_assert_cmpfloat(fraction, >=, 0);
+    g_assert_cmpfloat(fraction, <=, 1);
+    g_assert_nonnull(what);
+    *last = fraction;
+}
+
+/* Every (batch, slice, context) that slices of the asked lengths meet, both directions, of layers,
+ * embedding and head; messages of each size; and the file can be written and read. */
+static void
+test_grid_is_complete(void)
+{
+    static const int64_t batches[] = {1, 3}, slices[] = {64, 24};
+    static const struct {
+        int64_t tokens, context;
+    } shapes[] = {{64, 0}, {24, 0}, {24, 24}, {16, 48}};
+    static const ProfileOp parts[] = {PROFILE_OP_LAYER, PROFILE_OP_EMBEDDING, PROFILE_OP_HEAD};
+    const ModelArch arch = model();
+    g_autoptr(GError) error = NULL;
+    double fraction = 0;
+    const int64_t begin = g_get_monotonic_time();
+    g_autoptr(Profile) profile = exec_measure(
+        &(ExecMeasureOptions){
+            .arch = &arch,
+            .device = fast_device(),
+            .batches = batches,
+            .n_batches = G_N_ELEMENTS(batches),
+            .slices = slices,
+            .n_slices = G_N_ELEMENTS(slices),
+            .concurrency = 2,
+            .quick = true,
+            .progress = note_progress,
+            .user_data = &fraction,
+        },
+        &error);
+
+    g_assert_no_error(error);
+    g_assert_cmpint(g_get_monotonic_time() - begin, <, 30 * G_USEC_PER_SEC);
+    g_assert_cmpfloat(fraction, ==, 1);
+    for (size_t p = 0; p < G_N_ELEMENTS(parts); p++)
+        for (size_t b = 0; b < G_N_ELEMENTS(batches); b++)
+            for (size_t s = 0; s < G_N_ELEMENTS(shapes); s++)
+                for (int pass = PROFILE_PASS_FORWARD; pass <= PROFILE_PASS_BACKWARD; pass++) {
+                    const ProfileMeasurement *row =
+                        find(profile, parts[p], (ProfilePass)pass, batches[b], shapes[s].tokens,
+                             shapes[s].context);
+                    g_assert_nonnull(row);
+                    g_assert_true(row->median_s > 0 && row->median_s < 1);
+                    g_assert_true(row->p10_s <= row->median_s && row->median_s <= row->p90_s);
+                }
+    g_assert_cmpint(count(profile, PROFILE_OP_LAYER), ==, 2 * 2 * 4);
+    /* 1 x 64, 1 x 24, 3 x 64, 3 x 24 tokens. */
+    g_assert_cmpint(count(profile, PROFILE_OP_P2P), ==, 4);
+    g_assert_cmpint(count(profile, PROFILE_OP_OPTIMIZER), ==, 2);
+    g_assert_cmpint(count(profile, PROFILE_OP_OVERHEAD), ==, 1);
+    g_assert_cmpint(count(profile, PROFILE_OP_ALL_REDUCE), >=, 3);
+    g_assert_true(profile_matches(profile, &arch));
+    g_assert_cmpint(profile->measured_concurrency, ==, 2);
+    g_assert_nonnull(profile->measured_on);
+
+    g_autoptr(JsonWriter) writer = json_writer_new();
+    size_t n_bytes;
+    profile_write(writer, NULL, profile);
+    g_autofree char *text = json_writer_steal(writer, &n_bytes);
+    g_autoptr(JsonDoc) doc = json_doc_parse("profile", text, n_bytes, &error);
+    g_autoptr(Profile) again = profile_read(doc, json_doc_root(doc, "degas-profile", 1));
+    g_assert_true(json_doc_finish(doc, &error));
+    g_assert_no_error(error);
+    g_assert_cmpint(again->measurements->len, ==, profile->measurements->len);
+}
+
+/* Percentiles by definition: of 1..11 the median is 6, the 10th percentile 2, the 90th 10. */
+static void
+test_samples_become_percentiles(void)
+{
+    const ModelArch arch = model();
+    g_autoptr(GError) error = NULL;
+    g_autoptr(Profile) profile = profile_load("local-cpu", &error);
+    g_autoptr(ExecSamples) samples = exec_samples_new();
+    const ProfileMeasurement key = {.op = PROFILE_OP_LAYER, .batch = 1, .tokens = 2, .tp = 1};
+    ProfileMeasurement other = key;
+
+    g_assert_no_error(error);
+    other.context = 2;
+    for (int i = 11; i >= 1; i--) {
+        exec_samples_add(samples, &key, i);
+        exec_samples_add(samples, &other, 7);
+    }
+    profile->measured_arch = model_arch_copy(&arch);
+    exec_samples_write(samples, profile);
+    const ProfileMeasurement *row = find(profile, PROFILE_OP_LAYER, PROFILE_PASS_FORWARD, 1, 2, 0);
+    g_assert_nonnull(row);
+    g_assert_cmpfloat(row->median_s, ==, 6);
+    g_assert_cmpfloat(row->p10_s, ==, 2);
+    g_assert_cmpfloat(row->p90_s, ==, 10);
+    row = find(profile, PROFILE_OP_LAYER, PROFILE_PASS_FORWARD, 1, 2, 2);
+    g_assert_nonnull(row);
+    g_assert_cmpfloat(row->median_s, ==, 7);
+}
+
+static void
+test_impossible_grids_are_refused(void)
+{
+    static const int64_t zero = 0, huge = 1000;
+    const ModelArch gpt = model();
+    ModelArch llama = gpt;
+    llama.family = MODEL_FAMILY_LLAMA;
+    const struct {
+        ExecMeasureOptions options;
+        int code;
+        const char *says;
+    } cases[] = {
+        {{.arch = &gpt, .device = "reference", .batches = &zero, .n_batches = 1},
+         EXEC_ERROR_UNSUPPORTED,
+         "--micro-batch: 0"},
+        {{.arch = &gpt, .device = "reference", .slices = &huge, .n_slices = 1},
+         EXEC_ERROR_UNSUPPORTED,
+         "--slices: 1000"},
+        {{.arch = &gpt, .device = "reference", .seq_len = 65}, EXEC_ERROR_UNSUPPORTED, "65"},
+        {{.arch = &gpt, .device = "reference", .concurrency = -1}, EXEC_ERROR_UNSUPPORTED, "-1"},
+        {{.arch = &gpt, .device = "cuda"}, EXEC_ERROR_MISSING, "degas-cuda.so"},
+        {{.arch = &llama, .device = "reference"}, EXEC_ERROR_UNSUPPORTED, "llama"},
+    };
+
+    for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
+        g_autoptr(GError) error = NULL;
+        g_assert_null(exec_measure(&cases[i].options, &error));
+        g_assert_error(error, EXEC_ERROR, cases[i].code);
+        g_assert_nonnull(strstr(error->message, cases[i].says));
+    }
+}
+
+int
+main(int argc, char **argv)
+{
+    g_test_init(&argc, &argv, NULL);
+    g_test_add_func("/executor/measure/grid-is-complete", test_grid_is_complete);
+    g_test_add_func("/executor/measure/samples-become-percentiles",
+                    test_samples_become_percentiles);
+    g_test_add_func("/executor/measure/impossible-grids-are-refused",
+                    test_impossible_grids_are_refused);
+    return g_test_run();
+}
