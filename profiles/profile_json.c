@@ -88,10 +88,27 @@ read_measured(JsonDoc *doc, const JsonValue *object, Profile *profile)
     }
 }
 
+/* Groups of one level must lie whole in groups of the next: else "the innermost level that holds
+ * both" is not a tree.  (Nodes may be cut, so a level need not divide them.) */
+static void
+check_levels(JsonDoc *doc, const JsonValue *cluster_object, const ModelCluster *cluster)
+{
+    for (guint i = 1; i < cluster->levels->len; i++) {
+        int64_t inner = g_array_index(cluster->levels, ModelLevel, i - 1).group_devices;
+        int64_t outer = g_array_index(cluster->levels, ModelLevel, i).group_devices;
+
+        if (outer != 0 && outer % inner != 0)
+            json_fail(doc, json_array(doc, cluster_object, "levels"),
+                      "group_devices %" G_GINT64_FORMAT
+                      " of one level does not divide the %" G_GINT64_FORMAT " of the next",
+                      inner, outer);
+    }
+}
+
 Profile *
 profile_read(JsonDoc *doc, const JsonValue *object)
 {
-    const JsonValue *cost;
+    const JsonValue *cluster, *cost;
     const char *name;
     Profile *profile;
 
@@ -100,7 +117,10 @@ profile_read(JsonDoc *doc, const JsonValue *object)
     json_ignore(doc, object, "format");
     json_ignore(doc, object, "version");
     name = json_string(doc, object, "name");
-    profile = profile_new(name, model_cluster_read(doc, json_object(doc, object, "cluster")));
+    cluster = json_object(doc, object, "cluster");
+    profile = profile_new(name, model_cluster_read(doc, cluster));
+    if (!json_doc_failed(doc))
+        check_levels(doc, cluster, profile->cluster);
     cost = json_object_or_null(doc, object, "cost");
     if (cost != NULL)
         read_parameters(doc, cost, &profile->parameters);

@@ -1,0 +1,326 @@
+/* Tests of profiles/profile.h: loading, built-in clusters, JSON both ways, measured rows. */
+#include "profiles/profile.h"
+
+#include <sched.h>
+
+#include "tests/profiles/fixture.h"
+
+static char *
+to_json(const Profile *profile)
+{
+    g_autoptr(JsonWriter) writer = json_writer_new();
+
+    profile_write(writer, NULL, profile);
+    return json_writer_steal(writer, NULL);
+}
+
+/* FORMATS: the names that must exist. */
+static const char *const names[] = {
+    "a100-80g-4xhdr", "a100-pcie-80g", "dgx-a100-40g", "dgx-a100-80g", "dgx-b200",
+    "dgx-h100",       "dgx-h200",      "gb200-nvl72",  "local-cpu",    "p3.16xlarge",
+};
+
+static void
+test_every_builtin_loads_and_names_sources(void)
+{
+    g_autoptr(GPtrArray) builtin = profile_builtin_names();
+
+    g_assert_cmpuint(builtin->len, ==, G_N_ELEMENTS(names));
+    for (size_t i = 0; i < G_N_ELEMENTS(names); i++) {
+        g_autoptr(GError) error = NULL;
+        g_autoptr(Profile) profile = profile_load(names[i], &error);
+
+        g_assert_no_error(error);
+        g_assert_cmpstr(g_ptr_array_index(builtin, i), ==, names[i]);
+        g_assert_cmpstr(profile->name, ==, names[i]);
+        g_assert_cmpuint(profile->cluster->sources->len, >=, 1);
+        g_assert_cmpint(model_cluster_n_devices(profile->cluster), >=, 1);
+        g_assert_cmpuint(profile->measurements->len, ==, 0);
+    }
+}
+
+/* Data sheets, as a second pair of eyes on the files. */
+static void
+test_data_sheets(void)
+{
+    static const struct {
+        const char *name;
+        Dtype dtype;
+        double flops_per_s, memory_bytes_per_s, link_bytes_per_s, node_bytes_per_s;
+        int64_t memory_gb, node_devices;
+    } cases[] = {
+        {"p3.16xlarge", DTYPE_FP16, 125e12, 900e9, 150e9, 3.125e9, 16, 8},
+        {"dgx-a100-40g", DTYPE_BF16, 312e12, 1555e9, 300e9, 200e9, 40, 8},
+        {"dgx-a100-80g", DTYPE_BF16, 312e12, 2039e9, 300e9, 200e9, 80, 8},
+        {"a100-80g-4xhdr", DTYPE_BF16, 312e12, 2039e9, 300e9, 100e9, 80, 8},
+        {"dgx-h100", DTYPE_FP8, 1978.9e12, 3350e9, 450e9, 400e9, 80, 8},
+        {"dgx-h200", DTYPE_BF16, 989.4e12, 4800e9, 450e9, 400e9, 141, 8},
+        {"dgx-b200", DTYPE_BF16, 2250e12, 8000e9, 900e9, 400e9, 180, 8},
+        {"gb200-nvl72", DTYPE_FP8, 5000e12, 8000e9, 900e9, 3600e9, 186, 72},
+    };
+
+    for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
+        g_autoptr(Profile) profile = profile_load(cases[i].name, NULL);
+        const ModelCluster *cluster = profile->cluster;
+        const ModelDevice *device = model_cluster_device(cluster, 0);
+        const GArray *levels = cluster->levels;
+        const ModelLevel *outer = &g_array_index(levels, ModelLevel, levels->len - 1);
+        const ModelLevel *inner = &g_array_index(levels, ModelLevel, levels->len - 2);
+
+        g_assert_cmpfloat(device->flops_per_s[cases[i].dtype], ==, cases[i].flops_per_s);
+        g_assert_cmpfloat(device->memory_bytes_per_s, ==, cases[i].memory_bytes_per_s);
+        /* GB or GiB, as the maker counts. */
+        g_assert_cmpint(device->memory_bytes, >=, cases[i].memory_gb * 1000000000);
+        g_assert_cmpint(device->memory_bytes, <=, cases[i].memory_gb << 30);
+        g_assert_cmpint(inner->group_devices, ==, cases[i].node_devices);
+        g_assert_cmpfloat(inner->bytes_per_s, ==, cases[i].link_bytes_per_s);
+        g_assert_cmpfloat(outer->shared_bytes_per_s, ==, cases[i].node_bytes_per_s);
+    }
+}
+
+static void
+test_local_cpu_has_the_cores_we_may_use(void)
+{
+    g_autoptr(Profile) profile = profile_load("local-cpu", NULL);
+    cpu_set_t set;
+
+    CPU_ZERO(&set);
+    if (sched_getaffinity(0, sizeof set, &set) != 0) {
+        g_test_skip("this system does not tell the processors of a process");
+        return;
+    }
+    g_assert_cmpint(model_cluster_n_devices(profile->cluster), ==, CPU_COUNT(&set));
+}
+
+static void
+test_defaults_are_within_their_bounds(void)
+{
+    for (int i = 0; i < PROFILE_PARAMETERS_N; i++) {
+        const ProfileParameterInfo *info = &profile_parameter_info[i];
+
+        g_assert_cmpfloat(info->min, <=, info->value);
+        g_assert_cmpfloat(info->value, <=, info->max);
+    }
+}
+
+static void
+test_unknown_name_suggests_the_nearest(void)
+{
+    g_autoptr(GError) error = NULL;
+
+    g_assert_null(profile_load("p3.16xlrage", &error));
+    g_assert_error(error, G_FILE_ERROR, G_FILE_ERROR_NOENT);
+    g_assert_nonnull(strstr(error->message, "did you mean \"p3.16xlarge\""));
+}
+
+static const ProfileMeasurement rows[] = {
+    {.op = PROFILE_OP_LAYER,
+     .pass = PROFILE_PASS_BACKWARD,
+     .batch = 1,
+     .tokens = 64,
+     .context = 0,
+     .tp = 1,
+     .median_s = 3e-3,
+     .p10_s = 2e-3,
+     .p90_s = 4e-3},
+    {.op = PROFILE_OP_LAYER,
+     .pass = PROFILE_PASS_FORWARD,
+     .batch = 1,
+     .tokens = 64,
+     .context = 64,
+     .tp = 1,
+     .median_s = 2e-3,
+     .p10_s = 2e-3,
+     .p90_s = 2e-3},
+    {.op = PROFILE_OP_LAYER,
+     .pass = PROFILE_PASS_FORWARD,
+     .batch = 1,
+     .tokens = 64,
+     .context = 0,
+     .tp = 1,
+     .median_s = 1e-3,
+     .p10_s = 1e-3,
+     .p90_s = 1e-3},
+    {.op = PROFILE_OP_OPTIMIZER,
+     .n_elements = 1000,
+     .median_s = 1e-6,
+     .p10_s = 1e-6,
+     .p90_s = 1e-6},
+    {.op = PROFILE_OP_P2P,
+     .bytes = 4096,
+     .n_ranks = 2,
+     .median_s = 1e-5,
+     .p10_s = 1e-5,
+     .p90_s = 1e-5},
+    {.op = PROFILE_OP_ALL_REDUCE,
+     .bytes = 4096,
+     .n_ranks = 4,
+     .median_s = 1e-5,
+     .p10_s = 1e-5,
+     .p90_s = 1e-5},
+    {.op = PROFILE_OP_OVERHEAD, .median_s = 5e-6, .p10_s = 5e-6, .p90_s = 5e-6},
+};
+
+static Profile *
+measured_profile(void)
+{
+    Profile *profile = fixture_profile();
+
+    profile->measured_arch = model_arch_load("gpt-mini", NULL, NULL);
+    profile->measured_on = g_strdup("a machine, a \"library\"");
+    profile->measured_concurrency = 2;
+    for (size_t i = 0; i < G_N_ELEMENTS(rows); i++)
+        profile_add(profile, &rows[i]);
+    return profile;
+}
+
+static void
+test_round_trip_keeps_every_byte(void)
+{
+    g_autoptr(Profile) profile = measured_profile();
+    g_autofree char *text = NULL, *again = NULL;
+    g_autoptr(Profile) read = NULL;
+    g_autoptr(GError) error = NULL;
+
+    profile->parameters.gemm_k_half = 0.1; /* no short binary fraction */
+    text = to_json(profile);
+    read = fixture_parse(text, &error);
+    g_assert_no_error(error);
+    again = to_json(read);
+    g_assert_cmpstr(text, ==, again);
+    g_assert_cmpuint(read->measurements->len, ==, G_N_ELEMENTS(rows));
+    g_assert_cmpint(memcmp(read->measurements->data, profile->measurements->data, sizeof rows), ==,
+                    0);
+    g_assert_cmpfloat(read->parameters.gemm_k_half, ==, 0.1);
+}
+
+static void
+test_copy_is_deep(void)
+{
+    g_autoptr(Profile) profile = measured_profile();
+    g_autofree char *text = to_json(profile);
+    Profile *copy = profile_copy(profile);
+    g_autofree char *copied = to_json(copy);
+
+    g_assert_cmpstr(text, ==, copied);
+    profile_add(copy, &(ProfileMeasurement){.op = PROFILE_OP_OPTIMIZER, .n_elements = 5});
+    profile_free(copy);
+    g_assert_cmpuint(profile->measurements->len, ==, G_N_ELEMENTS(rows));
+}
+
+/* By op, pass, tp, batch, tokens, context; a row with equal keys is replaced. */
+static void
+test_rows_stay_sorted_and_unique(void)
+{
+    g_autoptr(Profile) profile = measured_profile();
+    const ProfileMeasurement *sorted =
+        (const ProfileMeasurement *)(const void *)profile->measurements->data;
+    ProfileMeasurement changed = rows[1];
+
+    g_assert_cmpfloat(sorted[0].median_s, ==, 1e-3); /* forward, context 0 */
+    g_assert_cmpfloat(sorted[1].median_s, ==, 2e-3); /* forward, context 64 */
+    g_assert_cmpfloat(sorted[2].median_s, ==, 3e-3); /* backward */
+    g_assert_cmpint(sorted[6].op, ==, PROFILE_OP_OVERHEAD);
+    changed.median_s = 7e-3;
+    profile_add(profile, &changed);
+    g_assert_cmpuint(profile->measurements->len, ==, G_N_ELEMENTS(rows));
+    g_assert_cmpfloat(g_array_index(profile->measurements, ProfileMeasurement, 1).median_s, ==,
+                      7e-3);
+}
+
+static void
+test_matches_the_layer_not_the_depth(void)
+{
+    g_autoptr(Profile) profile = measured_profile();
+    g_autoptr(ModelArch) arch = model_arch_load("gpt-mini", NULL, NULL);
+
+    arch->n_layers = 3;
+    g_assert_true(profile_matches(profile, arch));
+    arch->ffn_hidden++;
+    g_assert_false(profile_matches(profile, arch));
+}
+
+#define WITH_COST(cost) FIXTURE_HEAD FIXTURE_CLUSTER ",\"cost\":{" cost "}}"
+#define WITH_ROWS(rows) FIXTURE_HEAD FIXTURE_CLUSTER ",\"measured\":[" rows "]}"
+#define WITH_LEVELS(levels)                                                                        \
+    FIXTURE_HEAD                                                                                   \
+    "{\"name\":\"c\",\"devices\":[" FIXTURE_DEVICE "],"                                            \
+    "\"nodes\":[{\"device\":\"D\",\"n_devices\":8,\"n_nodes\":2}],\"levels\":[" levels "]}}"
+#define WITH_NODES(nodes)                                                                          \
+    FIXTURE_HEAD "{\"name\":\"c\",\"devices\":[" FIXTURE_DEVICE "],\"nodes\":[" nodes "],"         \
+                 "\"levels\":" FIXTURE_LEVELS "}}"
+#define OVERHEAD "{\"op\":\"overhead\",\"median_s\":1e-6}"
+
+static void
+test_hostile_files(void)
+{
+    static const struct {
+        const char *text, *expect;
+    } cases[] = {
+        {"", "test.json"},
+        {"{\"format\":\"degas-plan\",\"version\":1}", "format"},
+        {FIXTURE_HEAD "{}}", "$.cluster"},
+        {WITH_COST("\"gemm_fraction\":0"), "$.cost.gemm_fraction"},
+        {WITH_COST("\"gemm_fraction\":1.5"), "$.cost.gemm_fraction"},
+        {WITH_COST("\"gemm_fraction\":NaN"), "test.json"},
+        {WITH_COST("\"gemm_fractoin\":0.5"), "did you mean \"gemm_fraction\""},
+        {WITH_COST("\"kernel_s\":-1e-6"), "$.cost.kernel_s"},
+        {WITH_COST("\"kernel_s\":1e999"), "kernel_s"},
+        {WITH_ROWS("{\"op\":\"lair\",\"median_s\":1}"), "layer"},
+        {WITH_ROWS("{\"op\":\"overhead\"}"), "median_s"},
+        {WITH_ROWS("{\"op\":\"overhead\",\"median_s\":-1}"), "$.measured[0].median_s"},
+        {WITH_ROWS("{\"op\":\"overhead\",\"median_s\":1,\"tokens\":8}"), "tokens"},
+        {WITH_ROWS("{\"op\":\"overhead\",\"median_s\":1,\"p90_s\":0.5}"), "p10_s <= median_s"},
+        {WITH_ROWS("{\"op\":\"p2p\",\"bytes\":-1,\"median_s\":1}"), "$.measured[0].bytes"},
+        {WITH_ROWS("{\"op\":\"layer\",\"pass\":\"forward\",\"batch\":1,\"tokens\":8,"
+                   "\"median_s\":1}"),
+         "measured_model"},
+        {WITH_ROWS(OVERHEAD "," OVERHEAD), "$.measured[1]"},
+        {WITH_LEVELS(""), "level"},
+        {WITH_LEVELS("{\"name\":\"x\",\"group_devices\":0,\"bytes_per_s\":-1,\"latency_s\":0}"),
+         "bytes_per_s"},
+        {WITH_LEVELS("{\"name\":\"x\",\"group_devices\":8,\"bytes_per_s\":1,\"latency_s\":0}"),
+         "group_devices"},
+        {WITH_LEVELS("{\"name\":\"x\",\"group_devices\":3,\"bytes_per_s\":1,\"latency_s\":0},"
+                     "{\"name\":\"y\",\"group_devices\":8,\"bytes_per_s\":1,\"latency_s\":0},"
+                     "{\"name\":\"z\",\"group_devices\":0,\"bytes_per_s\":1,\"latency_s\":0}"),
+         "group_devices 3 of one level does not divide the 8"},
+        {WITH_NODES("{\"device\":\"D\",\"n_devices\":0,\"n_nodes\":1}"), "n_devices"},
+        {WITH_NODES("{\"device\":\"E\",\"n_devices\":8,\"n_nodes\":1}"), "device"},
+        {WITH_NODES("{\"device\":\"D\",\"n_devices\":16777216,\"n_nodes\":16777216}"), "devices"},
+        {FIXTURE_HEAD FIXTURE_CLUSTER ",\"measurd\":[]}", "did you mean \"measured\""},
+    };
+
+    for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
+        g_autoptr(GError) error = NULL;
+
+        g_assert_null(fixture_parse(cases[i].text, &error));
+        g_assert_error(error, JSON_ERROR, JSON_ERROR_INVALID);
+        g_test_message("%s", error->message);
+        g_assert_nonnull(strstr(error->message, cases[i].expect));
+    }
+}
+
+int
+main(int argc, char **argv)
+{
+    g_test_init(&argc, &argv, NULL);
+    g_test_add_func("/profiles/profile/every-builtin-loads-and-names-sources",
+                    test_every_builtin_loads_and_names_sources);
+    g_test_add_func("/profiles/profile/data-sheets", test_data_sheets);
+    g_test_add_func("/profiles/profile/local-cpu-has-the-cores-we-may-use",
+                    test_local_cpu_has_the_cores_we_may_use);
+    g_test_add_func("/profiles/profile/defaults-are-within-their-bounds",
+                    test_defaults_are_within_their_bounds);
+    g_test_add_func("/profiles/profile/unknown-name-suggests-the-nearest",
+                    test_unknown_name_suggests_the_nearest);
+    g_test_add_func("/profiles/profile/round-trip-keeps-every-byte",
+                    test_round_trip_keeps_every_byte);
+    g_test_add_func("/profiles/profile/copy-is-deep", test_copy_is_deep);
+    g_test_add_func("/profiles/profile/rows-stay-sorted-and-unique",
+                    test_rows_stay_sorted_and_unique);
+    g_test_add_func("/profiles/profile/matches-the-layer-not-the-depth",
+                    test_matches_the_layer_not_the_depth);
+    g_test_add_func("/profiles/profile/hostile-files", test_hostile_files);
+    return g_test_run();
+}
