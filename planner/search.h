@@ -52,6 +52,7 @@ typedef struct {
     int offload;           /* PlanOffload or PLAN_AUTO */
     int sequence_parallel; /* 0, 1 or PLAN_AUTO */
     PlanConventions conventions;
+    bool overlap_pp_given;      /* conventions.overlap_pp is asked for; else the framework's rule */
     int64_t memory_limit_bytes; /* 0: the devices' */
     PlanObjective objective;
     int64_t top;     /* alternatives to keep besides the best */

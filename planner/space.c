@@ -134,7 +134,7 @@ plan_space_set_family(const PlanRequest *request, Plan *plan, const ScheduleFami
     plan->group = family->groups && plan->degrees.vpp > 1 ? request->group : 0;
     plan->conventions = request->conventions;
     /* What the user did not change follows the framework. */
-    if (request->conventions.overlap_pp == preset.overlap_pp)
+    if (!request->overlap_pp_given && request->conventions.overlap_pp == preset.overlap_pp)
         plan->conventions.overlap_pp = plan_framework_overlaps_pp(request->conventions.framework,
                                                                   family->name, plan->degrees.vpp);
 }
