@@ -178,8 +178,19 @@ print_totals(const Report *report)
     }
 }
 
+/* The owners of memory that hold anything on any rank. */
 static void
-add_rank(OutputTable *table, guint r, const ReportRank *rank, bool has_memory)
+find_owners(const Report *report, bool is_used[TRACE_MEMORY_N])
+{
+    for (guint r = 0; r < report->ranks->len; r++) {
+        for (int owner = 0; owner < TRACE_MEMORY_N; owner++)
+            is_used[owner] |= g_array_index(report->ranks, ReportRank, r).memory_bytes[owner] > 0;
+    }
+}
+
+static void
+add_rank(OutputTable *table, guint r, const ReportRank *rank, bool has_memory,
+         const bool is_used[TRACE_MEMORY_N])
 {
     output_table_printf(table, "%u", r);
     output_table_take(table, output_seconds(units_s_from_ns(rank->busy_ns)));
@@ -189,29 +200,36 @@ add_rank(OutputTable *table, guint r, const ReportRank *rank, bool has_memory)
     if (!has_memory)
         return;
     output_table_take(table, units_format_bytes((double)rank->peak_memory_bytes));
-    for (int owner = 0; owner < TRACE_MEMORY_N; owner++)
-        output_table_take(table, units_format_bytes((double)rank->memory_bytes[owner]));
+    for (int owner = 0; owner < TRACE_MEMORY_N; owner++) {
+        if (is_used[owner])
+            output_table_take(table, units_format_bytes((double)rank->memory_bytes[owner]));
+    }
 }
 
 static void
 print_ranks(const Report *report, guint max_rows)
 {
-    static const char *const header[] = {"rank",      "busy",        "bubble",  "communication",
-                                         "in flight", "peak memory", "weights", "gradients",
-                                         "optimizer", "activations", "kv",      "buffers",
-                                         "workspace", NULL};
-    static const char *const short_header[] = {"rank",          "busy",      "bubble",
-                                               "communication", "in flight", NULL};
     const bool has_memory = report->peak_memory_bytes > 0;
-    g_autoptr(OutputTable) table = output_table_new(has_memory ? header : short_header);
+    const char *header[7 + TRACE_MEMORY_N] = {"rank", "busy", "bubble", "messages", "in flight"};
+    bool is_used[TRACE_MEMORY_N] = {false};
     const guint n = report->ranks->len;
     const guint rows = MIN(n, MAX(max_rows, 2));
+    size_t n_columns = 5;
 
+    find_owners(report, is_used);
+    if (has_memory) {
+        header[n_columns++] = "memory";
+        for (int owner = 0; owner < TRACE_MEMORY_N; owner++) {
+            if (is_used[owner])
+                header[n_columns++] = trace_memory_names[owner];
+        }
+    }
+    g_autoptr(OutputTable) table = output_table_new(header);
     for (guint i = 0; i < rows; i++) {
         /* evenly spaced, with both ends */
         const guint r = rows == 1 ? 0 : (guint)((guint64)i * (n - 1) / (rows - 1));
 
-        add_rank(table, r, &g_array_index(report->ranks, ReportRank, r), has_memory);
+        add_rank(table, r, &g_array_index(report->ranks, ReportRank, r), has_memory, is_used);
     }
     output_text("\n");
     output_table_print(table, 0);

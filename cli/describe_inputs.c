@@ -132,6 +132,16 @@ describe_model(const ModelArch *arch, int64_t seq_len, int64_t tp, Dtype dtype)
 
 /* --- clusters --- */
 
+static char *
+rate_text(double bytes_per_s)
+{
+    const bool is_tera = bytes_per_s >= 1e12;
+    g_autofree char *number = output_number(bytes_per_s / (is_tera ? 1e12 : 1e9));
+
+    return bytes_per_s > 0 ? g_strdup_printf("%s %cB/s", number, is_tera ? 'T' : 'G')
+                           : g_strdup("-");
+}
+
 static void
 print_devices(const ModelCluster *cluster)
 {
@@ -149,8 +159,7 @@ print_devices(const ModelCluster *cluster)
         output_table_printf(table, "%" G_GINT64_FORMAT " x %" G_GINT64_FORMAT, nodes->n_nodes,
                             nodes->n_devices);
         output_table_take(table, units_format_bytes((double)device->memory_bytes));
-        g_autofree char *rate = units_format_count(device->memory_bytes_per_s);
-        output_table_printf(table, "%sB/s", rate);
+        output_table_take(table, rate_text(device->memory_bytes_per_s));
         for (size_t k = 0; k < G_N_ELEMENTS(dtypes); k++) {
             const double flops = device->flops_per_s[dtypes[k]];
 
@@ -158,14 +167,6 @@ print_devices(const ModelCluster *cluster)
         }
     }
     output_table_print(table, 0);
-}
-
-static char *
-rate_text(double bytes_per_s)
-{
-    g_autofree char *number = output_number(bytes_per_s / 1e9);
-
-    return bytes_per_s > 0 ? g_strdup_printf("%s GB/s", number) : g_strdup("-");
 }
 
 static void

@@ -193,11 +193,7 @@ read_schedules(Request *request, Options *options, RequestKind kind)
     const char *text = options_string(options, "schedule", NULL);
     GError *error = NULL;
 
-    if (text == NULL || strcmp(text, "auto") == 0) {
-        if (kind == REQUEST_FIXED)
-            request->schedules =
-                g_strsplit(request->plan.vpp > 1 ? "interleaved" : "1f1b", ",", -1);
-    } else {
+    if (text != NULL && strcmp(text, "auto") != 0) {
         request->schedules = options_words(options, "schedule");
         for (size_t i = 0; request->schedules[i] != NULL && *request->schedules[i] != 0; i++) {
             if (schedule_family_find(request->schedules[i], &error) == NULL) {
@@ -317,6 +313,7 @@ read_plan(Request *request, Options *options, RequestKind kind)
     plan->sequence_parallel =
         choice_or_auto(options, "sequence-parallel", off_on, fixed ? 0 : PLAN_AUTO);
     read_conventions(&plan->conventions, options);
+    plan->overlap_pp_given = options_has(options, "overlap");
     plan->memory_limit_bytes = options_bytes(options, "memory-limit", 0);
     if (options_has(options, "memory-limit") && plan->memory_limit_bytes == 0)
         options_fail(options, "memory-limit", "expected more than nothing");

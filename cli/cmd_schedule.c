@@ -1,0 +1,118 @@
+/* degas schedule: the ops of a schedule family, as a picture or as a file. */
+#include <string.h>
+
+#include "base/file.h"
+#include "base/units.h"
+#include "cli/command.h"
+#include "cli/describe.h"
+#include "cli/op_times.h"
+#include "cli/output.h"
+
+static const OptionInfo options_table[] = {
+    {"pp", "P", "pipeline ranks (required)", 0},
+    {"vpp", "V", "chunks of a rank; default: the fewest that the schedule has", 0},
+    {"microbatches", "M", "micro-batches (required)", 0},
+    {"slices", "S", "slices of a sequence; default: 1", 0},
+    {"group", "G", "interleaved schedules: micro-batches of a group; default: pp", 0},
+    OP_TIMES_OPTION,
+    {"json", NULL, "print the degas-schedule file on stdout", 0},
+    {"output", "FILE", "write the degas-schedule file to FILE", 'o'},
+    {NULL, NULL, NULL, 0},
+};
+
+static Schedule *
+build(Options *options, GError **error)
+{
+    const char *name = options_argument(options, 0);
+    const ScheduleFamily *family = schedule_family_find(name, error);
+
+    if (family == NULL)
+        return NULL;
+    if (!options_has(options, "pp"))
+        options_fail(options, "pp", "is missing; it is the number of pipeline ranks");
+    if (!options_has(options, "microbatches"))
+        options_fail(options, "microbatches", "is missing");
+    const ScheduleShape shape = {
+        .n_ranks = options_int64(options, "pp", 1, SCHEDULE_MAX_RANKS, 1),
+        .n_chunks = options_int64(options, "vpp", 1, SCHEDULE_MAX_CHUNKS, family->min_chunks),
+        .n_microbatches = options_int64(options, "microbatches", 1, INT32_MAX, 1),
+        .n_slices = options_int64(options, "slices", 1, SCHEDULE_MAX_SLICES, 1),
+        .group = options_int64(options, "group", 1, INT32_MAX, 0),
+    };
+    if (!options_finish(options, error))
+        return NULL;
+    return schedule_new(name, &shape, error);
+}
+
+static char *
+number_text(int64_t ns)
+{
+    return output_number(units_s_from_ns(ns));
+}
+
+/* @min and @max of the ranks' peaks in flight. */
+static void
+print_facts(const Schedule *schedule, const Report *report)
+{
+    const ScheduleFamily *family = schedule_family_find(schedule->name, NULL);
+    g_autofree char *makespan = number_text(report->iteration_ns);
+    g_autofree char *span = number_text(report->span_ns);
+    g_autofree char *bubble = output_percent(report->bubble_fraction);
+    g_autoptr(GArray) in_flight = g_array_new(FALSE, FALSE, sizeof(int64_t));
+    g_autofree char *in_flight_text = NULL;
+
+    for (guint r = 0; r < report->ranks->len; r++) {
+        const int64_t n = g_array_index(report->ranks, ReportRank, r).peak_in_flight;
+
+        g_array_append_val(in_flight, n);
+    }
+    in_flight_text = output_int64s(in_flight, 12);
+    output_printf("%s: %s\n", schedule->name, family == NULL ? "" : family->summary);
+    output_printf("makespan %s, longest rank %s, bubble %s, in flight %s\n\n", makespan, span,
+                  bubble, in_flight_text);
+}
+
+static int
+run(Options *options, GError **error)
+{
+    const OpTimes times = op_times_read(options);
+    const char *path = options_string(options, "output", NULL);
+    const bool json = options_switch(options, "json");
+    g_autoptr(Schedule) schedule = build(options, error);
+    const SimOptions sim_options = {.want_trace = true};
+    g_autoptr(Workload) workload = NULL;
+    g_auto(SimResult) result = {0};
+
+    if (schedule == NULL)
+        return -1;
+    if (json || path != NULL) {
+        size_t n_bytes;
+        g_autofree char *text = schedule_to_json(schedule, &n_bytes);
+
+        if (path != NULL && !file_write(path, text, n_bytes, error))
+            return -1;
+        if (json)
+            output_text(text);
+        return 0;
+    }
+    workload = workload_new_plain(schedule, times.time_ns, times.message_ns);
+    if (!sim_run(schedule, workload, &sim_options, &result, error))
+        return -1;
+    print_facts(schedule, result.report);
+    describe_timeline(result.trace, true);
+    return 0;
+}
+
+const Command cmd_schedule = {
+    .name = "schedule",
+    .usage = "NAME --pp P --microbatches M [--vpp V] [--slices S] [--json]",
+    .summary = "print a pipeline schedule: its ops in order, its picture",
+    .details = "NAME: see degas list schedules.\n"
+               "\n"
+               "  degas schedule 1f1b --pp 4 --microbatches 8\n"
+               "  degas schedule interleaved --pp 4 --vpp 2 --microbatches 8 --json\n",
+    .options = {options_table},
+    .min_arguments = 1,
+    .max_arguments = 1,
+    .run = run,
+};

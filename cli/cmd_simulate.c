@@ -1,0 +1,284 @@
+/* degas simulate: what one iteration of a plan, of flags, or of any schedule will be. */
+#include <string.h>
+
+#include "base/file.h"
+#include "base/table.h"
+#include "base/units.h"
+#include "cli/batch.h"
+#include "cli/command.h"
+#include "cli/describe.h"
+#include "cli/op_times.h"
+#include "cli/output.h"
+#include "cli/plot.h"
+#include "cli/request.h"
+
+#define MAX_THREADS 1024
+
+static const OptionInfo options_table[] = {
+    {"json", NULL, "print the degas-report on stdout", 0},
+    {"output", "FILE", "write the degas-report to FILE", 'o'},
+    {"trace", "FILE", "write every op: a Chrome trace that ui.perfetto.dev opens", 0},
+    {"plot", "FILE", "draw the timeline: .svg, .png or .txt", 0},
+    {"csv", "FILE", "write every op as a table, separated by tabs", 0},
+    {"schedule-file", "FILE", "simulate this schedule on plain op times", 0},
+    OP_TIMES_OPTION,
+    {"batch", "FILE", "a request on each line, a report on each line (JSON Lines)", 0},
+    {"threads", "N", "threads of --batch; the result does not depend on it", 0},
+    {NULL, NULL, NULL, 0},
+};
+
+/* --- products --- */
+
+static char *
+ops_table(const Schedule *schedule, const Trace *trace)
+{
+    static const char *const header[] = {"rank",       "stream", "kind",  "op",
+                                         "microbatch", "chunk",  "slice", "start_ns",
+                                         "end_ns",     "peer",   "bytes", NULL};
+    g_autoptr(Table) table = table_new(header);
+
+    for (guint i = 0; i < trace->events->len; i++) {
+        const TraceEvent *event = &g_array_index(trace->events, TraceEvent, i);
+        const bool has_op = event->kind <= TRACE_EVENT_WAIT;
+        char op[32] = "";
+
+        if (has_op)
+            schedule_op_name(schedule, event->op, op);
+        table_add_int64(table, event->rank);
+        table_add_text(table, trace_stream_names[event->stream]);
+        table_add_text(table, trace_event_names[event->kind]);
+        table_add_text(table, op);
+        table_add_int64(table, has_op ? event->op.microbatch : -1);
+        table_add_int64(table, has_op ? event->op.chunk : -1);
+        table_add_int64(table, has_op ? event->op.slice : -1);
+        table_add_int64(table, event->start_ns);
+        table_add_int64(table, event->end_ns);
+        table_add_int64(table, event->peer);
+        table_add_int64(table, event->bytes);
+    }
+    return g_strdup(table_text(table, NULL));
+}
+
+static bool
+write_trace(const JobSimulation *simulation, Options *options, GError **error)
+{
+    const char *trace_path = options_string(options, "trace", NULL);
+    const char *csv_path = options_string(options, "csv", NULL);
+    const Trace *trace = simulation->result.trace;
+
+    if (trace_path != NULL) {
+        size_t n_bytes;
+        g_autofree char *text = trace_to_json(trace, &n_bytes);
+
+        if (!file_write(trace_path, text, n_bytes, error))
+            return false;
+    }
+    if (csv_path != NULL) {
+        g_autofree char *text = ops_table(simulation->schedule, trace);
+
+        if (!file_write(csv_path, text, strlen(text), error))
+            return false;
+    }
+    return true;
+}
+
+static bool
+write_pictures(const JobSimulation *simulation, const Job *job, Options *options, GError **error)
+{
+    const char *path = options_string(options, "plot", NULL);
+    const char *name = job == NULL ? simulation->schedule->name : job->arch->name;
+    const PlotTrace panel = {.trace = simulation->result.trace, .name = name};
+    const PlotOptions how = {.utf8 = true};
+
+    return path == NULL || plot_timeline(&panel, 1, &how, path, error);
+}
+
+/* Whether pictures can be drawn as asked, before the work is done. */
+static bool
+check_paths(Options *options, GError **error)
+{
+    const char *plot_path = options_string(options, "plot", NULL);
+
+    return options_finish(options, error) &&
+           (plot_path == NULL || plot_path_check(plot_path, error));
+}
+
+/* @job  (nullable) none for a bare schedule. */
+static bool
+write_products(const JobSimulation *simulation, const Job *job, Options *options, GError **error)
+{
+    const char *path = options_string(options, "output", NULL);
+    const Report *report = simulation->result.report;
+
+    if (options_switch(options, "json") || path != NULL) {
+        g_autoptr(JsonWriter) writer = json_writer_new();
+        g_autofree char *text = NULL;
+        size_t n_bytes;
+
+        report_write(writer, NULL, report);
+        text = json_writer_steal(writer, &n_bytes);
+        if (path != NULL && !file_write(path, text, n_bytes, error))
+            return false;
+        if (options_switch(options, "json"))
+            output_text(text);
+    }
+    if (!write_trace(simulation, options, error) ||
+        !write_pictures(simulation, job, options, error))
+        return false;
+    if (options_switch(options, "json") || g_strcmp0(path, "-") == 0)
+        return true;
+    if (job != NULL)
+        describe_job(job);
+    describe_report(report, 8);
+    output_text("\n");
+    describe_timeline(simulation->result.trace, job == NULL);
+    return true;
+}
+
+/* --- what is simulated --- */
+
+static int
+run_job(const Job *job, int64_t memory_limit_bytes, Options *options, GError **error)
+{
+    g_auto(JobSimulation) simulation = {0};
+
+    if (!job_simulate(job, memory_limit_bytes, true, &simulation, error) ||
+        !write_products(&simulation, job, options, error))
+        return -1;
+    if (!simulation.result.report->fits) {
+        const Report *report = simulation.result.report;
+        g_autofree char *peak = units_format_bytes((double)report->peak_memory_bytes);
+        g_autofree char *limit = units_format_bytes((double)report->memory_limit_bytes);
+
+        output_note("note: it does not fit: %s of %s", peak, limit);
+    }
+    return 0;
+}
+
+/* A plan file is complete: of the flags only the memory limit can differ. */
+static int
+run_plan(Options *options, GError **error)
+{
+    const char *path = options_argument(options, 0);
+    const int64_t memory_limit = options_bytes(options, "memory-limit", 0);
+    g_autoptr(Job) job = NULL;
+    int status;
+
+    for (const OptionInfo *info = request_options; info->name != NULL; info++) {
+        if (options_has(options, info->name) && strcmp(info->name, "memory-limit") != 0)
+            options_fail(options, info->name, "the plan file says that already");
+    }
+    if (!options_finish(options, error))
+        return -1;
+    job = job_load(path, error);
+    if (job == NULL)
+        return -1;
+    status = run_job(job, memory_limit, options, error);
+    if (status < 0)
+        cmd_blame_file(path, error);
+    return status;
+}
+
+static int
+run_flags(Options *options, GError **error)
+{
+    g_autoptr(Request) request = request_load(
+        options_argument(options, 0), options_argument(options, 1), options, REQUEST_FIXED, error);
+    g_autoptr(Plan) plan = NULL;
+    g_autoptr(Job) job = NULL;
+
+    if (request == NULL)
+        return -1;
+    plan = plan_from_request(&request->plan, error);
+    if (plan == NULL)
+        return -1;
+    job = job_new(g_steal_pointer(&request->arch), g_steal_pointer(&request->profile),
+                  g_steal_pointer(&plan));
+    return run_job(job, request->plan.memory_limit_bytes, options, error);
+}
+
+static int
+run_schedule(const char *path, Options *options, GError **error)
+{
+    const OpTimes times = op_times_read(options);
+    const SimOptions sim_options = {.want_trace = true};
+    g_auto(JobSimulation) simulation = {0};
+
+    if (!options_finish(options, error))
+        return -1;
+    simulation.schedule = schedule_load(path, error);
+    if (simulation.schedule == NULL) {
+        cmd_blame_file(path, error);
+        return -1;
+    }
+    simulation.workload = workload_new_plain(simulation.schedule, times.time_ns, times.message_ns);
+    if (!sim_run(simulation.schedule, simulation.workload, &sim_options, &simulation.result,
+                 error) ||
+        !write_products(&simulation, NULL, options, error))
+        return -1;
+    return 0;
+}
+
+static int
+run_batch(const char *path, Options *options, GError **error)
+{
+    const char *output = options_string(options, "output", "-");
+    const int64_t threads =
+        options_int64(options, "threads", 1, MAX_THREADS, g_get_num_processors());
+    g_autofree char *reports = NULL;
+    size_t n_bytes;
+
+    if (!options_finish(options, error))
+        return -1;
+    reports = batch_run(path, threads, &n_bytes, error);
+    if (reports == NULL)
+        return -1;
+    if (strcmp(output, "-") == 0)
+        output_text(reports);
+    else if (!file_write(output, reports, n_bytes, error))
+        return -1;
+    return 0;
+}
+
+static int
+run(Options *options, GError **error)
+{
+    const char *schedule_path = options_string(options, "schedule-file", NULL);
+    const char *batch_path = options_string(options, "batch", NULL);
+    const size_t n = options_n_arguments(options);
+
+    if (!check_paths(options, error))
+        return -1;
+    if ((n > 0) + (schedule_path != NULL) + (batch_path != NULL) != 1) {
+        g_set_error_literal(error, CMD_ERROR, CMD_ERROR_USAGE,
+                            "simulate: expected one of a plan file, MODEL CLUSTER with flags, "
+                            "--schedule-file, --batch");
+        return -1;
+    }
+    if (options_has(options, "op-times") && schedule_path == NULL) {
+        options_fail(options, "op-times", "is for --schedule-file");
+        options_finish(options, error);
+        return -1;
+    }
+    if (schedule_path != NULL)
+        return run_schedule(schedule_path, options, error);
+    if (batch_path != NULL)
+        return run_batch(batch_path, options, error);
+    return n == 1 ? run_plan(options, error) : run_flags(options, error);
+}
+
+const Command cmd_simulate = {
+    .name = "simulate",
+    .usage = "PLAN.json [options]",
+    .summary = "predict one iteration: time, bubbles, memory, per rank",
+    .details = "  degas simulate plan.json --trace trace.json --plot timeline.svg\n"
+               "  degas simulate gpt3-13b dgx-a100-80g --global-batch 32 --tp 4 --pp 2\n"
+               "  degas simulate --schedule-file schedule.json --op-times F=1,B=2\n"
+               "  degas simulate --batch cases.jsonl\n"
+               "\n"
+               "MODEL CLUSTER takes the flags of degas plan, all fixed: a degree that is not\n"
+               "given is 1, but dp is what --gpus leaves.  No schedule: 1f1b.\n",
+    .options = {options_table, request_options},
+    .max_arguments = 2,
+    .run = run,
+};
