@@ -89,6 +89,7 @@ is_network(const ModelCluster *cluster, size_t level, int64_t rank)
 
 /* How a group lies on the topology. */
 typedef struct {
+    bool network;             /* between nodes */
     int64_t n;                /* ranks */
     int64_t n_inner;          /* of which in one group of the level below; 1 at level 0 */
     double bytes_per_s;       /* rate at which every rank of a ring can send at once */
@@ -113,6 +114,7 @@ place(const Profile *profile, const ProfileGroup *group)
     double fraction =
         network ? profile->parameters.network_fraction : profile->parameters.link_fraction;
     Placement place = {
+        .network = network,
         .n = group->n,
         .n_inner = 1,
         .bytes_per_s = fraction * outer->bytes_per_s,
@@ -162,12 +164,14 @@ ring_latency_s(const Placement *place)
     return ((double)place->n - n_outer) * place->inner_latency_s + n_outer * place->latency_s;
 }
 
-/* Up or down a tree over inner groups, with a chain inside each  [NCCL's double binary tree]. */
+/* Up or down a tree over nodes, with a chain inside each  [NCCL's double binary trees]. */
 static double
 tree_latency_s(const Placement *place)
 {
     double n_outer = ceil((double)place->n / (double)place->n_inner);
 
+    if (!place->network)
+        return ring_latency_s(place);
     return ceil(log2(fmax(n_outer, 1.0))) * place->latency_s +
            (double)(place->n_inner - 1) * place->inner_latency_s;
 }

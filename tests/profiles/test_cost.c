@@ -1,0 +1,588 @@
+/* Tests of ops and parts in profiles/cost.h: roofline, quantisation, host, measured rows. */
+#include "profiles/cost.h"
+
+#include "tests/profiles/fixture.h"
+
+static const ModelDevice *
+device_of(const Profile *profile)
+{
+    return model_cluster_device(profile->cluster, 0);
+}
+
+static ModelOp
+gemm(int64_t count, int64_t m, int64_t n, int64_t k)
+{
+    return (ModelOp){
+        .kind = MODEL_OP_GEMM,
+        .count = count,
+        .m = m,
+        .n = n,
+        .k = k,
+        .forward_flops = 2.0 * (double)count * (double)m * (double)n * (double)k,
+        .backward_flops = 4.0 * (double)count * (double)m * (double)n * (double)k,
+        .weight_bytes = 2 * count * n * k,
+        .forward_bytes = 2 * count * (m * k + m * n),
+        .backward_bytes = 4 * count * (m * k + m * n),
+        .n_kernels_forward = 1,
+        .n_kernels_backward = 2,
+    };
+}
+
+static double
+op_s(const Profile *profile, const ModelOp *op, ProfilePass pass)
+{
+    ProfileCost cost = profile_cost_op(profile, device_of(profile), op, pass, DTYPE_FP16, NULL);
+
+    return profile_cost_s(&cost);
+}
+
+/* 1280 x 1280 is one wave of 100 tiles of 128 x 128: every multiprocessor at its peak. */
+static void
+test_full_wave_runs_at_peak(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+    ModelOp op = gemm(1, 1280, 1280, 8192);
+
+    assert_near(op_s(profile, &op, PROFILE_PASS_FORWARD), op.forward_flops / FIXTURE_FLOPS, 1e-12);
+    profile->parameters.gemm_fraction = 0.5;
+    assert_near(op_s(profile, &op, PROFILE_PASS_FORWARD), 2.0 * op.forward_flops / FIXTURE_FLOPS,
+                1e-12);
+    /* As many steps of k again. */
+    profile->parameters.gemm_k_half = 8192;
+    assert_near(op_s(profile, &op, PROFILE_PASS_FORWARD), 4.0 * op.forward_flops / FIXTURE_FLOPS,
+                1e-12);
+}
+
+/* One row more than whole tiles pays for another row of tiles, at least of the smallest. */
+static void
+test_tiles_are_computed_whole(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+    ModelOp whole = gemm(1, 1280, 1280, 8192), more = gemm(1, 1281, 1280, 8192);
+    double ratio =
+        op_s(profile, &more, PROFILE_PASS_FORWARD) / op_s(profile, &whole, PROFILE_PASS_FORWARD);
+
+    g_assert_cmpfloat(ratio, >, 1.05);
+    g_assert_cmpfloat(ratio, <, 2.01); /* never more than a second wave */
+}
+
+/* One row: 2 n k bytes of weights against 2 n k operations. */
+static void
+test_thin_product_is_bound_by_its_weights(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+    ModelOp op = gemm(1, 1, 8192, 8192);
+    double bytes = 2.0 * (8192.0 * 8192.0 + 8192.0 + 8192.0);
+
+    assert_near(op_s(profile, &op, PROFILE_PASS_FORWARD), bytes / FIXTURE_MEMORY, 1e-12);
+    profile->parameters.gemm_memory_fraction = 0.5;
+    assert_near(op_s(profile, &op, PROFILE_PASS_FORWARD), 2.0 * bytes / FIXTURE_MEMORY, 1e-12);
+}
+
+static void
+test_never_faster_than_the_roofline(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+
+    for (int64_t m = 1; m < 40000; m = m * 3 + 1)
+        for (int64_t n = 8; n < 40000; n = n * 5 + 3)
+            for (int64_t k = 8; k < 40000; k *= 7) {
+                ModelOp op = gemm(1, m, n, k);
+                double bytes = (double)(op.forward_bytes + op.weight_bytes);
+                double t = op_s(profile, &op, PROFILE_PASS_FORWARD);
+
+                g_assert_cmpfloat(t, >=, op.forward_flops / FIXTURE_FLOPS * (1 - 1e-12));
+                g_assert_cmpfloat(t, >=, bytes / FIXTURE_MEMORY * (1 - 1e-12));
+            }
+}
+
+static void
+test_longer_sides_take_no_less(void)
+{
+    g_autoptr(Profile) profile = profile_load("dgx-a100-80g", NULL);
+    double last[3] = {0};
+
+    for (int64_t size = 16; size < 20000; size += 307) {
+        ModelOp ops[3] = {gemm(1, size, 3072, 1024), gemm(1, 3072, size, 1024),
+                          gemm(1, 3072, 1024, size)};
+
+        for (size_t i = 0; i < 3; i++) {
+            double t = op_s(profile, &ops[i], PROFILE_PASS_FORWARD);
+
+            g_assert_cmpfloat(t, >=, last[i]);
+            last[i] = t;
+        }
+    }
+}
+
+/* dA[m,k] = dC[m,n] B', dB[k,n] = A' dC: the shapes of two forward products. */
+static void
+test_backward_is_two_products(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+    ModelOp op = gemm(1, 1280, 2560, 5120);
+    ModelOp input = gemm(1, 1280, 5120, 2560), weight = gemm(1, 5120, 2560, 1280);
+    double i = op_s(profile, &input, PROFILE_PASS_FORWARD);
+    double w = op_s(profile, &weight, PROFILE_PASS_FORWARD);
+
+    assert_near(op_s(profile, &op, PROFILE_PASS_BACKWARD_INPUT), i, 1e-12);
+    assert_near(op_s(profile, &op, PROFILE_PASS_BACKWARD_WEIGHT), w, 1e-12);
+    assert_near(op_s(profile, &op, PROFILE_PASS_BACKWARD), i + w, 1e-12);
+}
+
+static void
+test_grouped_products_have_their_own_fraction(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+    ModelOp one = gemm(1, 1280, 1280, 8192), four = gemm(4, 1280, 1280, 8192);
+    double alone = op_s(profile, &one, PROFILE_PASS_FORWARD);
+
+    profile->parameters.grouped_fraction = 0.5;
+    assert_near(op_s(profile, &one, PROFILE_PASS_FORWARD), alone, 1e-12);
+    assert_near(op_s(profile, &four, PROFILE_PASS_FORWARD), 8.0 * alone, 1e-12);
+}
+
+static void
+test_memory_bound_op(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+    ModelOp op = {
+        .kind = MODEL_OP_MEMORY,
+        .forward_bytes = 1000000000,
+        .backward_bytes = 1500000000,
+        .n_kernels_forward = 2,
+        .n_kernels_backward = 3,
+    };
+
+    profile->parameters.memory_fraction = 0.5;
+    profile->parameters.kernel_s = 1e-6;
+    assert_near(op_s(profile, &op, PROFILE_PASS_FORWARD), 2e-3 + 2e-6, 1e-12);
+    assert_near(op_s(profile, &op, PROFILE_PASS_BACKWARD), 3e-3 + 3e-6, 1e-12);
+    assert_near(op_s(profile, &op, PROFILE_PASS_BACKWARD_INPUT), 3e-3 + 3e-6, 1e-12);
+    g_assert_cmpfloat(op_s(profile, &op, PROFILE_PASS_BACKWARD_WEIGHT), ==, 0.0);
+}
+
+/* --- parts --- */
+
+static const ModelArch arch = {
+    .name = (char *)"test",
+    .family = MODEL_FAMILY_GPT,
+    .n_layers = 4,
+    .hidden = 2048,
+    .n_heads = 16,
+    .n_kv_heads = 16,
+    .head_dim = 128,
+    .ffn_hidden = 8192,
+    .vocab = 51200,
+    .max_seq_len = 4096,
+    .tied_embeddings = true,
+    .qkv_bias = true,
+};
+
+static ProfileQuery
+query_of(int64_t batch, int64_t tokens, int64_t context, int64_t tp)
+{
+    return (ProfileQuery){
+        .arch = &arch,
+        .part = MODEL_PART_LAYER,
+        .shape = {.batch = batch,
+                  .tokens = tokens,
+                  .context = context,
+                  .tp = tp,
+                  .cp = 1,
+                  .ep = 1,
+                  .dtype = DTYPE_FP16,
+                  .expert_imbalance = 1.0},
+        .groups = {{0, 1, tp}, {0, tp, 1}, {0, 1, 1}},
+    };
+}
+
+static double
+part_s(const Profile *profile, const ProfileQuery *query, ProfilePass pass)
+{
+    ProfileCost cost = profile_cost_part(profile, query, pass);
+
+    return profile_cost_s(&cost);
+}
+
+/* The sum of the list, op by op. */
+static void
+test_part_is_the_sum_of_its_ops(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+    ProfileQuery query = query_of(2, 1024, 0, 8);
+    ModelOp ops[MODEL_MAX_OPS];
+    size_t n = model_ops(&arch, MODEL_PART_LAYER, 0, &query.shape, ops);
+    double compute = 0.0, tp = 0.0;
+    ProfileCost cost = profile_cost_part(profile, &query, PROFILE_PASS_FORWARD);
+
+    for (size_t i = 0; i < n; i++) {
+        ProfileCost one = profile_cost_op(profile, device_of(profile), &ops[i],
+                                          PROFILE_PASS_FORWARD, DTYPE_FP16, query.groups);
+
+        compute += one.part_s[PROFILE_PART_COMPUTE];
+        tp += one.part_s[PROFILE_PART_TP];
+    }
+    g_assert_cmpint(cost.source, ==, PROFILE_SOURCE_MODELLED);
+    assert_near(cost.part_s[PROFILE_PART_COMPUTE], compute, 1e-12);
+    assert_near(cost.part_s[PROFILE_PART_TP], tp, 1e-12);
+    /* Two all-reduces of [2, 1024, 2048] in fp16: 8388608 bytes over 8 ranks. */
+    assert_near(tp, 2.0 * (2.0 * 7.0 / 8.0 * 8388608.0 / 100e9 + 14e-6), 1e-12);
+}
+
+static void
+test_input_and_weight_gradients_make_the_backward(void)
+{
+    g_autoptr(Profile) profile = profile_load("p3.16xlarge", NULL);
+    static const ModelPart parts[] = {MODEL_PART_EMBEDDING, MODEL_PART_LAYER, MODEL_PART_HEAD};
+
+    for (size_t i = 0; i < G_N_ELEMENTS(parts); i++) {
+        ProfileQuery query = query_of(1, 512, 512, 2);
+        ProfileCost b, in, w;
+        double sum = 0.0, whole = 0.0;
+
+        query.part = parts[i];
+        query.accumulate_bytes_per_weight = 6.0;
+        b = profile_cost_part(profile, &query, PROFILE_PASS_BACKWARD);
+        in = profile_cost_part(profile, &query, PROFILE_PASS_BACKWARD_INPUT);
+        w = profile_cost_part(profile, &query, PROFILE_PASS_BACKWARD_WEIGHT);
+        for (int part = 0; part < PROFILE_PART_N; part++) {
+            sum += in.part_s[part] + w.part_s[part];
+            whole += b.part_s[part];
+        }
+        assert_near(sum, whole, 1e-9);
+        assert_near(in.host_s + w.host_s, b.host_s, 1e-9);
+    }
+}
+
+static void
+test_more_tokens_and_more_context_take_longer(void)
+{
+    static const char *const clusters[] = {"p3.16xlarge", "dgx-h100", "local-cpu"};
+
+    for (size_t i = 0; i < G_N_ELEMENTS(clusters); i++) {
+        g_autoptr(Profile) profile = profile_load(clusters[i], NULL);
+
+        for (int pass = 0; pass < PROFILE_PASS_N; pass++) {
+            double last_tokens = 0.0, last_context = 0.0;
+
+            for (int64_t n = 64; n <= 4096; n *= 2) {
+                ProfileQuery tokens = query_of(1, n, 0, 1), context = query_of(1, 256, n, 1);
+                double t = part_s(profile, &tokens, (ProfilePass)pass);
+                double c = part_s(profile, &context, (ProfilePass)pass);
+
+                g_assert_cmpfloat(t, >=, last_tokens);
+                g_assert_cmpfloat(c, >=, last_context);
+                last_tokens = t;
+                last_context = c;
+            }
+        }
+    }
+}
+
+/* Scores that reach memory cost more than scores that do not. */
+static void
+test_fused_attention_is_faster(void)
+{
+    g_autoptr(Profile) profile = profile_load("dgx-a100-80g", NULL);
+
+    for (int64_t n = 512; n <= 8192; n *= 2) {
+        ProfileQuery unfused = query_of(1, n, 0, 1), fused = unfused;
+
+        fused.shape.flash_attention = true;
+        g_assert_cmpfloat(part_s(profile, &fused, PROFILE_PASS_FORWARD), <,
+                          part_s(profile, &unfused, PROFILE_PASS_FORWARD));
+        g_assert_cmpfloat(part_s(profile, &fused, PROFILE_PASS_BACKWARD), <,
+                          part_s(profile, &unfused, PROFILE_PASS_BACKWARD));
+    }
+}
+
+/* 100 heads' worth of blocks fill 100 multiprocessors: causal FLOPs at the given fraction of peak;
+ * backward 2.5 times. */
+static void
+test_fused_attention_formula(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+    ModelOp op = {
+        .kind = MODEL_OP_ATTENTION,
+        .count = 100,
+        .m = 128,
+        .n = 128,
+        .k = 128,
+        .causal_fraction = 0.5,
+        .forward_flops = 4.0 * 100 * 128 * 128 * 128 * 1000, /* larger than its bytes */
+        .n_kernels_forward = 1,
+        .n_kernels_backward = 3,
+    };
+
+    profile->parameters.attention_forward_fraction = 0.5;
+    profile->parameters.attention_backward_fraction = 0.25;
+    assert_near(op_s(profile, &op, PROFILE_PASS_FORWARD), op.forward_flops / FIXTURE_FLOPS, 1e-12);
+    assert_near(op_s(profile, &op, PROFILE_PASS_BACKWARD), 5.0 * op.forward_flops / FIXTURE_FLOPS,
+                1e-12);
+    /* One head more: a second wave. */
+    op.count = 101;
+    assert_near(op_s(profile, &op, PROFILE_PASS_FORWARD),
+                op.forward_flops / FIXTURE_FLOPS * 200.0 / 101.0, 1e-12);
+}
+
+static void
+test_the_slower_of_device_and_host_counts(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+    ProfileQuery query = query_of(1, 128, 0, 1);
+    double device = part_s(profile, &query, PROFILE_PASS_FORWARD);
+
+    query.host_layer_s = 30e-3;
+    assert_near(part_s(profile, &query, PROFILE_PASS_FORWARD), 10e-3, 1e-12);
+    assert_near(part_s(profile, &query, PROFILE_PASS_BACKWARD), 20e-3, 1e-12);
+    query.host_layer_s = 1e-9;
+    assert_near(part_s(profile, &query, PROFILE_PASS_FORWARD), device, 1e-12);
+    /* Collectives are issued too: two per layer forward at tp 8. */
+    query = query_of(1, 128, 0, 8);
+    profile->parameters.host_collective_s = 5e-3;
+    assert_near(part_s(profile, &query, PROFILE_PASS_FORWARD), 10e-3, 1e-12);
+}
+
+/* 12 h^2 + 2 norms' scale and shift, 6 bytes each (biases ride with their products). */
+static void
+test_accumulation_moves_every_weight(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+    ProfileQuery query = query_of(1, 4096, 0, 1);
+    double without = part_s(profile, &query, PROFILE_PASS_BACKWARD), with;
+
+    query.accumulate_bytes_per_weight = 6.0;
+    with = part_s(profile, &query, PROFILE_PASS_BACKWARD);
+    assert_near(with - without, 6.0 * 12.0 * 2048.0 * 2048.0 / FIXTURE_MEMORY, 2e-3);
+    g_assert_cmpfloat(part_s(profile, &query, PROFILE_PASS_FORWARD), ==,
+                      part_s(profile,
+                             &(ProfileQuery){.arch = &arch,
+                                             .part = query.part,
+                                             .shape = query.shape,
+                                             .groups = {{0, 1, 1}, {0, 1, 1}, {0, 1, 1}}},
+                             PROFILE_PASS_FORWARD));
+}
+
+static void
+test_recompute_repeats_the_forward(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+    ProfileQuery query = query_of(1, 1024, 0, 8);
+    ProfileCost full = profile_cost_recompute(profile, &query, true);
+    ProfileCost selective = profile_cost_recompute(profile, &query, false);
+    ModelOp ops[MODEL_MAX_OPS];
+    size_t n = model_ops(&arch, MODEL_PART_LAYER, 0, &query.shape, ops);
+    double core = 0.0;
+
+    for (size_t i = 0; i < n; i++) {
+        if (ops[i].core_attention)
+            core += op_s(profile, &ops[i], PROFILE_PASS_FORWARD);
+    }
+    assert_near(profile_cost_s(&full), part_s(profile, &query, PROFILE_PASS_FORWARD), 1e-12);
+    assert_near(full.part_s[PROFILE_PART_RECOMPUTE], profile_cost_s(&full), 1e-12);
+    assert_near(profile_cost_s(&selective), core, 1e-12);
+}
+
+static void
+test_tp_hides_behind_computing(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+    ProfileQuery query = query_of(8, 1024, 0, 8);
+    ProfileCost apart = profile_cost_part(profile, &query, PROFILE_PASS_FORWARD), behind;
+
+    query.overlap_tp = true;
+    profile->parameters.interference_fraction = 0.25;
+    behind = profile_cost_part(profile, &query, PROFILE_PASS_FORWARD);
+    g_assert_cmpfloat(apart.part_s[PROFILE_PART_TP], <, apart.part_s[PROFILE_PART_COMPUTE]);
+    g_assert_cmpfloat(behind.part_s[PROFILE_PART_TP], ==, 0.0);
+    assert_near(behind.part_s[PROFILE_PART_COMPUTE],
+                apart.part_s[PROFILE_PART_COMPUTE] + 0.25 * apart.part_s[PROFILE_PART_TP], 1e-12);
+}
+
+static void
+test_no_vocabulary_no_ends(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+    ModelArch bare = arch;
+    ProfileQuery query = query_of(1, 128, 0, 1);
+
+    bare.vocab = 0;
+    query.arch = &bare;
+    query.part = MODEL_PART_HEAD;
+    g_assert_cmpfloat(part_s(profile, &query, PROFILE_PASS_FORWARD), ==, 0.0);
+    query.part = MODEL_PART_EMBEDDING;
+    g_assert_cmpfloat(part_s(profile, &query, PROFILE_PASS_BACKWARD), ==, 0.0);
+}
+
+/* --- measured --- */
+
+/* What a machine with these three coefficients would take. */
+static double
+law(int64_t batch, int64_t tokens, int64_t context)
+{
+    double n = (double)batch * (double)tokens;
+
+    return 50e-6 + 2e-6 * n + 1e-9 * n * (2.0 * (double)context + (double)tokens);
+}
+
+static Profile *
+lawful_profile(void)
+{
+    Profile *profile = fixture_profile();
+
+    profile->measured_arch = model_arch_copy(&arch);
+    profile->measured_dtype = DTYPE_FP16;
+    for (int64_t batch = 1; batch <= 4; batch *= 2)
+        for (int64_t tokens = 64; tokens <= 256; tokens *= 2)
+            for (int64_t context = 0; context <= 256; context += 128) {
+                ProfileMeasurement row = {.op = PROFILE_OP_LAYER,
+                                          .pass = PROFILE_PASS_FORWARD,
+                                          .batch = batch,
+                                          .tokens = tokens,
+                                          .context = context,
+                                          .tp = 1,
+                                          .median_s = law(batch, tokens, context)};
+
+                profile_add(profile, &row);
+                row.pass = PROFILE_PASS_BACKWARD;
+                row.median_s *= 2.0;
+                profile_add(profile, &row);
+            }
+    return profile;
+}
+
+static void
+test_measured_rows_win(void)
+{
+    g_autoptr(Profile) profile = lawful_profile();
+    ProfileQuery query = query_of(2, 128, 128, 1);
+    ProfileCost cost = profile_cost_part(profile, &query, PROFILE_PASS_FORWARD);
+
+    g_assert_cmpint(cost.source, ==, PROFILE_SOURCE_MEASURED);
+    assert_near(profile_cost_s(&cost), law(2, 128, 128), 1e-12);
+    /* Other formats, degrees and models were not measured. */
+    query.shape.dtype = DTYPE_FP32;
+    cost = profile_cost_part(profile, &query, PROFILE_PASS_FORWARD);
+    g_assert_cmpint(cost.source, ==, PROFILE_SOURCE_MODELLED);
+    query = query_of(2, 128, 128, 2);
+    cost = profile_cost_part(profile, &query, PROFILE_PASS_FORWARD);
+    g_assert_cmpint(cost.source, ==, PROFILE_SOURCE_MODELLED);
+}
+
+/* The law is found again, between the rows and a little beyond them. */
+static void
+test_between_rows_the_law_holds(void)
+{
+    static const int64_t shapes[][3] = {{1, 96, 0}, {3, 200, 40}, {2, 64, 192}, {1, 512, 0}};
+    g_autoptr(Profile) profile = lawful_profile();
+
+    for (size_t i = 0; i < G_N_ELEMENTS(shapes); i++) {
+        ProfileQuery query = query_of(shapes[i][0], shapes[i][1], shapes[i][2], 1);
+        ProfileCost cost = profile_cost_part(profile, &query, PROFILE_PASS_BACKWARD);
+
+        g_assert_cmpint(cost.source, ==, PROFILE_SOURCE_INTERPOLATED);
+        assert_near(profile_cost_s(&cost), 2.0 * law(shapes[i][0], shapes[i][1], shapes[i][2]),
+                    1e-6);
+    }
+}
+
+/* A row off the law pulls its neighbours, not the far end. */
+static void
+test_deviations_stay_local(void)
+{
+    g_autoptr(Profile) profile = lawful_profile();
+    ProfileMeasurement row = {.op = PROFILE_OP_LAYER,
+                              .pass = PROFILE_PASS_FORWARD,
+                              .batch = 4,
+                              .tokens = 256,
+                              .context = 256,
+                              .tp = 1,
+                              .median_s = 1.1 * law(4, 256, 256)};
+    ProfileQuery near_it = query_of(4, 250, 250, 1), far = query_of(1, 66, 0, 1);
+
+    profile_add(profile, &row);
+    g_assert_cmpfloat(part_s(profile, &near_it, PROFILE_PASS_FORWARD), >, 1.05 * law(4, 250, 250));
+    assert_near(part_s(profile, &far, PROFILE_PASS_FORWARD), law(1, 66, 0), 0.02);
+}
+
+static void
+test_one_row_scales_with_tokens(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+    ProfileMeasurement row = {.op = PROFILE_OP_LAYER,
+                              .pass = PROFILE_PASS_FORWARD,
+                              .batch = 1,
+                              .tokens = 100,
+                              .tp = 1,
+                              .median_s = 1e-3};
+    ProfileQuery query = query_of(1, 300, 0, 1);
+
+    profile->measured_arch = model_arch_copy(&arch);
+    profile->measured_dtype = DTYPE_FP16;
+    profile_add(profile, &row);
+    assert_near(part_s(profile, &query, PROFILE_PASS_FORWARD), 3e-3, 1e-9);
+}
+
+static void
+test_measured_backward_is_split_by_flops(void)
+{
+    g_autoptr(Profile) profile = lawful_profile();
+    ProfileQuery query = query_of(2, 128, 0, 1);
+    double input = part_s(profile, &query, PROFILE_PASS_BACKWARD_INPUT);
+    double weight = part_s(profile, &query, PROFILE_PASS_BACKWARD_WEIGHT);
+
+    assert_near(input + weight, 2.0 * law(2, 128, 0), 1e-9);
+    g_assert_cmpfloat(weight, <, input); /* attention has no weights */
+    g_assert_cmpfloat(weight, >, 0.45 * (input + weight));
+}
+
+static void
+test_optimizer(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+    ProfileMeasurement row = {.op = PROFILE_OP_OPTIMIZER, .n_elements = 1000, .median_s = 1e-3};
+
+    assert_near(profile_cost_optimizer_s(profile, device_of(profile), 1000000, 28.0), 28e-6, 1e-12);
+    g_assert_cmpfloat(profile_cost_optimizer_s(profile, device_of(profile), 0, 28.0), ==, 0.0);
+    profile_add(profile, &row);
+    row.n_elements = 3000;
+    row.median_s = 2e-3;
+    profile_add(profile, &row);
+    assert_near(profile_cost_optimizer_s(profile, device_of(profile), 2000, 28.0), 1.5e-3, 1e-12);
+    assert_near(profile_cost_optimizer_s(profile, device_of(profile), 500, 28.0), 0.5e-3, 1e-12);
+    assert_near(profile_cost_optimizer_s(profile, device_of(profile), 6000, 28.0), 4e-3, 1e-12);
+}
+
+int
+main(int argc, char **argv)
+{
+    g_test_init(&argc, &argv, NULL);
+#define ADD(path, function) g_test_add_func("/profiles/cost/" path, function)
+    ADD("full-wave-runs-at-peak", test_full_wave_runs_at_peak);
+    ADD("tiles-are-computed-whole", test_tiles_are_computed_whole);
+    ADD("thin-product-is-bound-by-its-weights", test_thin_product_is_bound_by_its_weights);
+    ADD("never-faster-than-the-roofline", test_never_faster_than_the_roofline);
+    ADD("longer-sides-take-no-less", test_longer_sides_take_no_less);
+    ADD("backward-is-two-products", test_backward_is_two_products);
+    ADD("grouped-products-have-their-own-fraction", test_grouped_products_have_their_own_fraction);
+    ADD("memory-bound-op", test_memory_bound_op);
+    ADD("part-is-the-sum-of-its-ops", test_part_is_the_sum_of_its_ops);
+    ADD("input-and-weight-gradients-make-the-backward",
+        test_input_and_weight_gradients_make_the_backward);
+    ADD("more-tokens-and-more-context-take-longer", test_more_tokens_and_more_context_take_longer);
+    ADD("fused-attention-is-faster", test_fused_attention_is_faster);
+    ADD("fused-attention-formula", test_fused_attention_formula);
+    ADD("the-slower-of-device-and-host-counts", test_the_slower_of_device_and_host_counts);
+    ADD("accumulation-moves-every-weight", test_accumulation_moves_every_weight);
+    ADD("recompute-repeats-the-forward", test_recompute_repeats_the_forward);
+    ADD("tp-hides-behind-computing", test_tp_hides_behind_computing);
+    ADD("no-vocabulary-no-ends", test_no_vocabulary_no_ends);
+    ADD("measured-rows-win", test_measured_rows_win);
+    ADD("between-rows-the-law-holds", test_between_rows_the_law_holds);
+    ADD("deviations-stay-local", test_deviations_stay_local);
+    ADD("one-row-scales-with-tokens", test_one_row_scales_with_tokens);
+    ADD("measured-backward-is-split-by-flops", test_measured_backward_is_split_by_flops);
+    ADD("optimizer", test_optimizer);
+    return g_test_run();
+}
