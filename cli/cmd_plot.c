@@ -1,0 +1,220 @@
+/* degas plot: pictures of traces and reports. */
+#include <string.h>
+
+#include "cli/command.h"
+#include "cli/output.h"
+#include "cli/plot.h"
+
+static const OptionInfo options_table[] = {
+    {.name = "kind",
+     .value = "KIND",
+     .help = "timeline or memory (a trace: timeline; a report: memory)"},
+    {.name = "output",
+     .value = "FILE",
+     .help = "FILE.svg, .png, .txt or .tsv (text on stdout)",
+     .letter = 'o'},
+    {.name = "title", .value = "TEXT", .help = "above the picture"},
+    {.name = "names", .value = "A,B,...", .help = "of the panels (the files' names)"},
+    {.name = "limit", .value = "BYTES", .help = "memory: draw a line there, e.g. 80GiB"},
+    {.name = "color", .value = "WHEN", .help = "colours on stdout: auto, always or never"},
+    {.name = NULL},
+};
+
+typedef enum {
+    KIND_TIMELINE,
+    KIND_MEMORY,
+    KIND_THROUGHPUT,
+    KIND_ROOFLINE,
+    KIND_PARETO
+} Kind;
+
+static const char *const kind_names[] = {"timeline", "memory", "throughput",
+                                         "roofline", "pareto", NULL};
+/* Which files those kinds are drawn from that no command writes yet. */
+static const char *const kind_files[] = {
+    [KIND_THROUGHPUT] = "a degas-sweep file",
+    [KIND_ROOFLINE] = "a degas-profile with measured ops",
+    [KIND_PARETO] = "a degas-plan file with alternatives",
+};
+
+/* What the arguments hold. */
+typedef struct {
+    GPtrArray *traces;  /* of Trace; NULL where the report is */
+    GPtrArray *reports; /* of Report; NULL where a trace is */
+    char **names;       /* (owned) */
+} Inputs;
+
+static void
+inputs_clear(Inputs *inputs)
+{
+    if (inputs->traces != NULL)
+        g_ptr_array_unref(inputs->traces);
+    if (inputs->reports != NULL)
+        g_ptr_array_unref(inputs->reports);
+    g_strfreev(inputs->names);
+}
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(Inputs, inputs_clear)
+
+/* "demo/best.trace.json" -> "best". */
+static char *
+name_of_file(const char *path)
+{
+    static const char *const suffixes[] = {".json", ".trace", ".report"};
+    char *name = g_path_get_basename(path);
+
+    for (size_t i = 0; i < G_N_ELEMENTS(suffixes); i++) {
+        if (g_str_has_suffix(name, suffixes[i]) && strlen(name) > strlen(suffixes[i]))
+            name[strlen(name) - strlen(suffixes[i])] = 0;
+    }
+    return name;
+}
+
+/* NULL without an error if @path is no report. */
+static Report *
+load_report(const char *path, GError **error)
+{
+    g_autoptr(JsonDoc) doc = json_doc_load(path, error);
+    g_autoptr(Report) report = NULL;
+
+    if (doc == NULL || g_strcmp0(json_doc_format(doc), "degas-report") != 0)
+        return NULL;
+    report = report_read(doc, json_doc_root(doc, "degas-report", 1));
+    return json_doc_finish(doc, error) ? g_steal_pointer(&report) : NULL;
+}
+
+/* Files are mostly traces, and large: only what is none is parsed again. */
+static bool
+load_one(const char *path, Inputs *inputs, GError **error)
+{
+    g_autoptr(GError) no_trace = NULL, no_report = NULL;
+    Trace *trace = trace_load(path, &no_trace);
+    Report *report = NULL;
+
+    if (trace == NULL && g_error_matches(no_trace, JSON_ERROR, JSON_ERROR_INVALID) &&
+        strcmp(path, "-") != 0)
+        report = load_report(path, &no_report);
+    if (trace == NULL && report == NULL) {
+        g_propagate_error(error, no_report != NULL ? g_steal_pointer(&no_report)
+                                                   : g_steal_pointer(&no_trace));
+        return false;
+    }
+    g_ptr_array_add(inputs->traces, trace);
+    g_ptr_array_add(inputs->reports, report);
+    return true;
+}
+
+static void
+free_trace(void *trace)
+{
+    trace_free(trace);
+}
+
+static void
+free_report(void *report)
+{
+    report_free(report);
+}
+
+static bool
+load_all(const Options *options, char **names, Inputs *inputs, GError **error)
+{
+    const size_t n = options_n_arguments(options);
+    g_autoptr(GPtrArray) found = g_ptr_array_new_with_free_func(g_free);
+
+    inputs->traces = g_ptr_array_new_with_free_func(free_trace);
+    inputs->reports = g_ptr_array_new_with_free_func(free_report);
+    for (size_t i = 0; i < n; i++) {
+        if (!load_one(options_argument(options, i), inputs, error))
+            return false;
+        g_ptr_array_add(found, names == NULL ? name_of_file(options_argument(options, i))
+                                             : g_strdup(names[i]));
+    }
+    g_ptr_array_add(found, NULL);
+    inputs->names = (char **)g_ptr_array_steal(found, NULL);
+    return true;
+}
+
+static bool
+refuse(const char *path, const char *what, GError **error)
+{
+    g_set_error(error, CMD_ERROR, CMD_ERROR_USAGE, "%s: %s", path, what);
+    return false;
+}
+
+static bool
+draw(const Options *options, const Inputs *inputs, Kind kind, const PlotOptions *how,
+     const char *path, GError **error)
+{
+    PlotTrace traces[PLOT_MAX_TRACES];
+    const Report *report = inputs->reports->pdata[0];
+
+    for (size_t i = 0; i < inputs->traces->len; i++) {
+        const char *file = options_argument(options, i);
+
+        traces[i] = (PlotTrace){inputs->traces->pdata[i], inputs->names[i]};
+        if (traces[i].trace == NULL && kind == KIND_TIMELINE)
+            return refuse(file,
+                          "a timeline needs a degas-trace (degas simulate --trace), "
+                          "this is a degas-report",
+                          error);
+        if (traces[i].trace == NULL && inputs->traces->len > 1)
+            return refuse(file, "a degas-report is drawn alone", error);
+        if (kind == KIND_MEMORY && traces[i].trace != NULL && traces[i].trace->memory->len == 0)
+            return refuse(file, "this trace has no memory in it", error);
+    }
+    if (kind == KIND_TIMELINE)
+        return plot_timeline(traces, inputs->traces->len, how, path, error);
+    if (report != NULL)
+        return plot_report_memory(report, inputs->names[0], how, path, error);
+    return plot_memory(traces, inputs->traces->len, how, path, error);
+}
+
+static int
+run(Options *options, GError **error)
+{
+    static const char *const whens[] = {"auto", "always", "never", NULL};
+    const char *path = options_string(options, "output", "-");
+    const int asked = options_choice(options, "kind", kind_names, -1);
+    const int color = options_choice(options, "color", whens, 0);
+    g_auto(GStrv) names = options_words(options, "names");
+    const bool is_stdout = strcmp(path, "-") == 0;
+    const PlotOptions how = {
+        .title = options_string(options, "title", NULL),
+        .limit_bytes = options_bytes(options, "limit", 0),
+        .color = is_stdout && output_has_color(whens[color]),
+        .utf8 = !is_stdout || output_is_utf8(),
+        .columns = is_stdout ? output_columns() : 100,
+    };
+    g_auto(Inputs) inputs = {0};
+
+    if (names != NULL && g_strv_length(names) != options_n_arguments(options))
+        options_fail(options, "names", "expected one for each of %zu files",
+                     options_n_arguments(options));
+    if (!options_finish(options, error) || !plot_path_check(path, error))
+        return -1;
+    if (asked > KIND_MEMORY) {
+        g_set_error(error, CMD_ERROR, CMD_ERROR_USAGE,
+                    "--kind %s: needs %s, which this version does not draw", kind_names[asked],
+                    kind_files[asked]);
+        return -1;
+    }
+    if (!load_all(options, names, &inputs, error))
+        return -1;
+    const Kind kind = asked >= 0                        ? (Kind)asked
+                      : inputs.traces->pdata[0] == NULL ? KIND_MEMORY
+                                                        : KIND_TIMELINE;
+    return draw(options, &inputs, kind, &how, path, error) ? 0 : -1;
+}
+
+const Command cmd_plot = {
+    .name = "plot",
+    .usage = "TRACE|REPORT... [--kind timeline|memory] [-o FILE.svg|.png|.txt]",
+    .summary = "draw timelines and memory of traces and reports",
+    .details =
+        "Several traces are drawn above each other on one time axis.  SVG and PNG are drawn\n"
+        "by gnuplot; without it the numbers are left in FILE.tsv.\n",
+    .options = {options_table},
+    .min_arguments = 1,
+    .max_arguments = PLOT_MAX_TRACES,
+    .run = run,
+};

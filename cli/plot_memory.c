@@ -1,0 +1,497 @@
+/* Memory of traces and reports; the declarations are in cli/plot.h. */
+#include <math.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "base/units.h"
+#include "cli/command.h"
+#include "cli/plot.h"
+#include "cli/plot_gnuplot.h"
+
+/* Pixels of the picture. */
+enum {
+    WIDTH = 1200,
+    LEFT = 72,
+    RIGHT = 28,
+    MIDDLE = 760, /* where the bars begin, beside a curve */
+    TITLE = 34,
+    PANEL_HEADER = 62,
+    PANEL_HEIGHT = 260,
+    PANEL_FOOTER = 44,
+    LEGEND = 30,
+};
+
+/* From below: what stays lies under what comes and goes.  Colours of Okabe and Ito, 2008. */
+static const struct {
+    TraceMemoryOwner owner;
+    uint32_t rgb;
+    char letter; /* in text */
+} owners[TRACE_MEMORY_N] = {
+    {TRACE_MEMORY_WEIGHTS, 0x0072b2, 'W'},     {TRACE_MEMORY_GRADIENTS, 0x56b4e9, 'G'},
+    {TRACE_MEMORY_OPTIMIZER, 0x009e73, 'O'},   {TRACE_MEMORY_BUFFERS, 0xcc79a7, 'B'},
+    {TRACE_MEMORY_WORKSPACE, 0x999999, 'S'},   {TRACE_MEMORY_KV, 0xf0e442, 'K'},
+    {TRACE_MEMORY_ACTIVATIONS, 0xe69f00, 'A'},
+};
+
+/* One rank at its peak. */
+typedef struct {
+    int64_t total_bytes, at_ns;
+    int64_t bytes[TRACE_MEMORY_N];
+} Peak;
+
+typedef struct {
+    const char *name;
+    const Trace *trace; /* (nullable) of a report */
+    GArray *peaks;      /* (owned) of Peak, by rank */
+    int32_t fullest;    /* the first rank with the highest peak */
+} Panel;
+
+typedef struct {
+    Panel panels[PLOT_MAX_TRACES];
+    size_t n_panels;
+    bool has_time;
+    int64_t most_bytes, span_ns, limit_bytes;
+} Picture;
+
+static void
+picture_clear(Picture *picture)
+{
+    for (size_t i = 0; i < picture->n_panels; i++)
+        g_array_unref(picture->panels[i].peaks);
+}
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(Picture, picture_clear)
+
+/* --- peaks --- */
+
+/* Invariant: bytes[] is what the event's rank holds, by owner, after event i. */
+static GArray *
+peaks_of_trace(const Trace *trace)
+{
+    GArray *peaks = g_array_sized_new(FALSE, TRUE, sizeof(Peak), (guint)trace->n_ranks);
+    int64_t bytes[TRACE_MEMORY_N] = {0}, total = 0;
+    int32_t rank = -1;
+
+    g_array_set_size(peaks, (guint)trace->n_ranks);
+    for (guint i = 0; i < trace->memory->len; i++) {
+        const TraceMemory *event = &g_array_index(trace->memory, TraceMemory, i);
+        Peak *peak;
+
+        if (event->rank != rank) {
+            memset(bytes, 0, sizeof bytes);
+            total = 0;
+            rank = event->rank;
+        }
+        bytes[event->owner] += event->delta_bytes;
+        total += event->delta_bytes;
+        peak = &g_array_index(peaks, Peak, rank);
+        if (total > peak->total_bytes) {
+            *peak = (Peak){.total_bytes = total, .at_ns = event->at_ns};
+            memcpy(peak->bytes, bytes, sizeof bytes);
+        }
+    }
+    return peaks;
+}
+
+static GArray *
+peaks_of_report(const Report *report)
+{
+    GArray *peaks = g_array_sized_new(FALSE, TRUE, sizeof(Peak), report->ranks->len);
+
+    for (guint i = 0; i < report->ranks->len; i++) {
+        const ReportRank *rank = &g_array_index(report->ranks, ReportRank, i);
+        Peak peak = {.total_bytes = rank->peak_memory_bytes, .at_ns = rank->peak_time_ns};
+
+        memcpy(peak.bytes, rank->memory_bytes, sizeof peak.bytes);
+        g_array_append_val(peaks, peak);
+    }
+    return peaks;
+}
+
+static void
+picture_add(Picture *picture, const Panel *panel)
+{
+    Panel *added = &picture->panels[picture->n_panels++];
+    int64_t most = -1;
+
+    *added = *panel;
+    for (guint i = 0; i < panel->peaks->len; i++) {
+        const Peak *peak = &g_array_index(panel->peaks, Peak, i);
+
+        if (peak->total_bytes > most) {
+            most = peak->total_bytes;
+            added->fullest = (int32_t)i;
+        }
+    }
+    picture->most_bytes = MAX(picture->most_bytes, most);
+    if (panel->trace != NULL) {
+        picture->has_time = true;
+        picture->span_ns = MAX(picture->span_ns, panel->trace->makespan_ns);
+    }
+}
+
+static const Peak *
+highest(const Panel *panel)
+{
+    return &g_array_index(panel->peaks, Peak, panel->fullest);
+}
+
+/* --- tables --- */
+
+static void
+add_row(Table *data, size_t p, const char *part, int32_t rank, int64_t at_ns,
+        const int64_t bytes[TRACE_MEMORY_N])
+{
+    table_add_int64(data, (int64_t)p);
+    table_add_text(data, part);
+    table_add_int64(data, rank);
+    table_add_int64(data, at_ns);
+    for (size_t k = 0; k < TRACE_MEMORY_N; k++)
+        table_add_int64(data, bytes[owners[k].owner]);
+}
+
+/* What a rank holds within one bin of time: where it begins, its highest, where it ends. */
+typedef struct {
+    int64_t bin;
+    Peak top, last;
+} Bin;
+
+static void
+add_bin(Table *data, size_t p, int32_t rank, const Bin *bin)
+{
+    if (bin->top.at_ns < bin->last.at_ns)
+        add_row(data, p, "time", rank, bin->top.at_ns, bin->top.bytes);
+    add_row(data, p, "time", rank, bin->last.at_ns, bin->last.bytes);
+}
+
+/*
+ * The fullest rank's bytes as a staircase, at most one step up and one down in each half pixel.
+ * Invariant: now is what the rank holds before event i; rows up to the open bin are written.
+ */
+static void
+add_curve(Table *data, const Picture *picture, size_t p)
+{
+    const Panel *panel = &picture->panels[p];
+    const GArray *memory = panel->trace->memory;
+    const int64_t bin_ns = MAX(picture->span_ns / (2 * (MIDDLE - LEFT)), 1);
+    Peak now = {0};
+    Bin open = {.bin = -1};
+
+    for (guint i = 0; i < memory->len; i++) {
+        const TraceMemory *event = &g_array_index(memory, TraceMemory, i);
+
+        if (event->rank != panel->fullest)
+            continue;
+        if (event->at_ns / bin_ns != open.bin) {
+            if (open.bin >= 0)
+                add_bin(data, p, panel->fullest, &open);
+            if (open.bin >= 0)
+                add_row(data, p, "time", panel->fullest, event->at_ns, now.bytes);
+            open = (Bin){.bin = event->at_ns / bin_ns};
+        }
+        now.bytes[event->owner] += event->delta_bytes;
+        now.total_bytes += event->delta_bytes;
+        now.at_ns = event->at_ns;
+        if (now.total_bytes >= open.top.total_bytes)
+            open.top = now;
+        open.last = now;
+    }
+    if (open.bin >= 0)
+        add_bin(data, p, panel->fullest, &open);
+    add_row(data, p, "time", panel->fullest, panel->trace->makespan_ns, now.bytes);
+}
+
+static Table *
+data_new(const Picture *picture)
+{
+    /* The owners in their order above. */
+    static const char *const header[] = {"trace",
+                                         "part",
+                                         "rank",
+                                         "at_ns",
+                                         "weights_bytes",
+                                         "gradients_bytes",
+                                         "optimizer_bytes",
+                                         "buffers_bytes",
+                                         "workspace_bytes",
+                                         "kv_bytes",
+                                         "activations_bytes",
+                                         NULL};
+    Table *data = table_new(header);
+
+    for (size_t p = 0; p < picture->n_panels; p++) {
+        const Panel *panel = &picture->panels[p];
+
+        for (guint i = 0; i < panel->peaks->len; i++) {
+            const Peak *peak = &g_array_index(panel->peaks, Peak, i);
+
+            add_row(data, p, "peak", (int32_t)i, peak->at_ns, peak->bytes);
+        }
+        if (panel->trace != NULL)
+            add_curve(data, picture, p);
+    }
+    return data;
+}
+
+/* --- settings --- */
+
+static void
+set_element(GString *settings, const char *name, size_t i, double value)
+{
+    g_autofree char *element = g_strdup_printf("%s[%zu]", name, i + 1);
+
+    plot_set_double(settings, element, value);
+}
+
+static void
+set_text_element(GString *settings, const char *name, size_t i, const char *value)
+{
+    g_autofree char *element = g_strdup_printf("%s[%zu]", name, i + 1);
+
+    plot_set_text(settings, element, value);
+}
+
+/* Whether anyone holds anything of owners[k] at a peak. */
+static bool
+is_present(const Picture *picture, size_t k)
+{
+    for (size_t p = 0; p < picture->n_panels; p++) {
+        const GArray *peaks = picture->panels[p].peaks;
+
+        for (guint i = 0; i < peaks->len; i++) {
+            if (g_array_index(peaks, Peak, i).bytes[owners[k].owner] > 0)
+                return true;
+        }
+    }
+    return false;
+}
+
+static void
+set_owners(GString *settings, const Picture *picture)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < 2; i++) {
+        const char *what = i == 0 ? "owner" : "legend";
+
+        g_string_append_printf(settings, "n_%ss = %d\narray %s_name[%d]\narray %s_color[%d]\n",
+                               what, TRACE_MEMORY_N, what, TRACE_MEMORY_N, what, TRACE_MEMORY_N);
+    }
+    for (size_t k = 0; k < TRACE_MEMORY_N; k++) {
+        set_text_element(settings, "owner_name", k, trace_memory_names[owners[k].owner]);
+        set_element(settings, "owner_color", k, owners[k].rgb);
+        if (!is_present(picture, k))
+            continue;
+        set_text_element(settings, "legend_name", n, trace_memory_names[owners[k].owner]);
+        set_element(settings, "legend_color", n++, owners[k].rgb);
+    }
+    plot_set_double(settings, "n_legend", (double)n);
+}
+
+/* A limit that would squeeze what it limits is told, not drawn. */
+static bool
+limit_is_drawn(const Picture *picture)
+{
+    return picture->limit_bytes > 0 && picture->limit_bytes / 4 <= picture->most_bytes;
+}
+
+static void
+set_bytes_axis(GString *settings, const Picture *picture)
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    const double most = (double)MAX(
+        MAX(picture->most_bytes, limit_is_drawn(picture) ? picture->limit_bytes : 0), 1);
+    double scale = 1;
+    size_t i = 0;
+    g_autofree char *limit = units_format_bytes((double)picture->limit_bytes);
+    g_autofree char *text = g_strdup_printf("limit %s", limit);
+
+    for (; i + 1 < G_N_ELEMENTS(units) && most >= 1024 * scale; i++)
+        scale *= 1024;
+    plot_set_text(settings, "byte_unit", units[i]);
+    plot_set_double(settings, "byte_scale", scale);
+    plot_set_double(settings, "top_bytes", 1.1 * most / scale);
+    plot_set_double(settings, "limit",
+                    limit_is_drawn(picture) ? (double)picture->limit_bytes / scale : 0);
+    plot_set_text(settings, "limit_text", text);
+}
+
+/* "rank 3, the fullest: 13.4 GiB at 1.2 s". */
+static char *
+about_time(const Panel *panel)
+{
+    g_autofree char *bytes = units_format_bytes((double)highest(panel)->total_bytes);
+    g_autofree char *time = units_format_s(units_s_from_ns(highest(panel)->at_ns));
+
+    return g_strdup_printf("rank %d, the fullest: %s at %s", panel->fullest, bytes, time);
+}
+
+static char *
+about_peaks(const Picture *picture, const Panel *panel)
+{
+    g_autofree char *bytes = units_format_bytes((double)highest(panel)->total_bytes);
+    g_autofree char *limit = units_format_bytes((double)picture->limit_bytes);
+
+    if (picture->has_time)
+        return g_strdup("each rank at its peak");
+    if (picture->limit_bytes <= 0)
+        return g_strdup_printf("each rank at its peak: at most %s", bytes);
+    return g_strdup_printf("each rank at its peak: at most %s of %s", bytes, limit);
+}
+
+static int
+bars_left(const Picture *picture)
+{
+    return picture->has_time ? MIDDLE : LEFT;
+}
+
+static void
+set_panel(GString *settings, const Picture *picture, size_t p, int top)
+{
+    const Panel *panel = &picture->panels[p];
+    const double px = (double)(WIDTH - RIGHT - bars_left(picture)) / panel->peaks->len;
+    g_autofree char *time = about_time(panel);
+    g_autofree char *peaks = about_peaks(picture, panel);
+    int32_t step = 1;
+
+    while (step * px < 26)
+        step *= 2;
+    set_text_element(settings, "name", p, panel->name);
+    set_text_element(settings, "about_time", p, time);
+    set_text_element(settings, "about_peaks", p, peaks);
+    set_element(settings, "panel_top", p, top);
+    set_element(settings, "n_ranks", p, panel->peaks->len);
+    set_element(settings, "rank_step", p, step);
+    set_element(settings, "bar_width", p, px >= 4 ? 0.8 : 1);
+}
+
+static GString *
+settings_new(const Picture *picture, const PlotOptions *options)
+{
+    static const char *const arrays[] = {"name",    "about_time", "about_peaks", "panel_top",
+                                         "n_ranks", "rank_step",  "bar_width"};
+    GString *settings = g_string_new(NULL);
+    int y = options->title == NULL ? -12 : TITLE - 12;
+
+    plot_set_double(settings, "n_panels", (double)picture->n_panels);
+    for (size_t i = 0; i < G_N_ELEMENTS(arrays); i++)
+        g_string_append_printf(settings, "array %s[%zu]\n", arrays[i], picture->n_panels);
+    for (size_t p = 0; p < picture->n_panels; p++) {
+        set_panel(settings, picture, p, y + PANEL_HEADER);
+        y += PANEL_HEADER + PANEL_HEIGHT + PANEL_FOOTER;
+    }
+    plot_set_double(settings, "width", WIDTH);
+    plot_set_double(settings, "height", y + LEGEND);
+    plot_set_double(settings, "panel_height", PANEL_HEIGHT);
+    plot_set_double(settings, "left", LEFT);
+    plot_set_double(settings, "right", RIGHT);
+    plot_set_double(settings, "middle", bars_left(picture));
+    plot_set_double(settings, "legend_y", y + 12);
+    plot_set_double(settings, "has_time", picture->has_time);
+    plot_set_text(settings, "font_name", "sans-serif");
+    plot_set_text(settings, "title", options->title == NULL ? "" : options->title);
+    plot_set_time_unit(settings, MAX(picture->span_ns, 1));
+    set_bytes_axis(settings, picture);
+    set_owners(settings, picture);
+    return settings;
+}
+
+/* --- text --- */
+
+/* A bar of letters: each owner's share is the difference of two rounded sums. */
+static void
+append_bar(GString *text, const Peak *peak, double bytes_per_cell)
+{
+    double sum = 0;
+    int at = 0;
+
+    for (size_t k = 0; k < TRACE_MEMORY_N; k++) {
+        sum += (double)peak->bytes[owners[k].owner];
+        for (; at < (int)(sum / bytes_per_cell + 0.5); at++)
+            g_string_append_c(text, owners[k].letter);
+    }
+}
+
+static void
+append_panel(GString *text, const Picture *picture, const Panel *panel, int columns)
+{
+    const int n_cells = MAX(columns - 24, 10);
+    const double most = (double)MAX(picture->most_bytes, picture->limit_bytes);
+    g_autofree char *name = text_escape(panel->name, 160);
+    g_autofree char *about = about_peaks(picture, panel);
+
+    g_string_append_printf(text, "%s: %s\n", name, about);
+    for (guint i = 0; i < panel->peaks->len; i++) {
+        const Peak *peak = &g_array_index(panel->peaks, Peak, i);
+        g_autofree char *bytes = units_format_bytes((double)peak->total_bytes);
+
+        g_string_append_printf(text, "%8u %10s |", i, bytes);
+        append_bar(text, peak, MAX(most, 1) / n_cells);
+        g_string_append_c(text, '\n');
+    }
+}
+
+static bool
+write_text(const Picture *picture, const PlotOptions *options, const char *path, GError **error)
+{
+    g_autoptr(GString) text = g_string_new(NULL);
+
+    if (options->title != NULL)
+        plot_append_title(text, options->title);
+    for (size_t p = 0; p < picture->n_panels; p++)
+        append_panel(text, picture, &picture->panels[p],
+                     options->columns > 0 ? options->columns : 100);
+    for (size_t k = 0; k < TRACE_MEMORY_N; k++) {
+        if (is_present(picture, k))
+            g_string_append_printf(text, "%c %s   ", owners[k].letter,
+                                   trace_memory_names[owners[k].owner]);
+    }
+    g_string_truncate(text, text->len - 3);
+    g_string_append_c(text, '\n');
+    return plot_write_text(text, path, error);
+}
+
+static bool
+picture_draw(const Picture *picture, const PlotOptions *options, const char *path, GError **error)
+{
+    const PlotFormat format = plot_format(path, error);
+    g_auto(PlotPicture) drawn = {.script = "cli/plots/memory.gp"};
+
+    if (format == PLOT_FORMAT_N)
+        return false;
+    if (picture->most_bytes <= 0) {
+        g_set_error_literal(error, CMD_ERROR, CMD_ERROR_USAGE,
+                            "there is no memory to draw: it was not simulated");
+        return false;
+    }
+    if (format == PLOT_FORMAT_TEXT)
+        return write_text(picture, options, path, error);
+    drawn.data = data_new(picture);
+    drawn.settings = settings_new(picture, options);
+    return plot_gnuplot_draw(&drawn, format, path, error);
+}
+
+bool
+plot_memory(const PlotTrace *traces, size_t n_traces, const PlotOptions *options, const char *path,
+            GError **error)
+{
+    g_auto(Picture) picture = {.limit_bytes = options->limit_bytes};
+
+    g_return_val_if_fail(n_traces > 0 && n_traces <= PLOT_MAX_TRACES, false);
+    for (size_t i = 0; i < n_traces; i++)
+        picture_add(&picture, &(Panel){.name = traces[i].name,
+                                       .trace = traces[i].trace,
+                                       .peaks = peaks_of_trace(traces[i].trace)});
+    return picture_draw(&picture, options, path, error);
+}
+
+bool
+plot_report_memory(const Report *report, const char *name, const PlotOptions *options,
+                   const char *path, GError **error)
+{
+    g_auto(Picture)
+        picture = {.limit_bytes = options->limit_bytes > 0 ? options->limit_bytes
+                                                           : report->memory_limit_bytes};
+
+    picture_add(&picture, &(Panel){.name = name, .peaks = peaks_of_report(report)});
+    return picture_draw(&picture, options, path, error);
+}

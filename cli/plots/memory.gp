@@ -1,0 +1,91 @@
+# Memory: for each trace bytes over time of its fullest rank, and beside it the peak of every rank.
+# Usage: gnuplot -d -c memory.gp svg|png, beside data.tsv and settings.gp, which
+# cli/plot_memory.c writes; the picture is called "picture".  All lengths in settings are pixels.
+load 'settings.gp'
+set encoding utf8
+if (ARG1 eq 'svg') {
+    set terminal svg noenhanced size width,height background rgb 'white' name 'degas' \
+        font font_name.',12'
+    unit = 1.0
+} else {
+    set terminal pngcairo noenhanced size 2*width,2*height background rgb 'white' \
+        font font_name.',12' fontscale 2
+    unit = 2.0
+}
+set output 'picture'
+set datafile separator tab
+set datafile columnheaders
+unset key
+ink = '#333333'
+faint = '#777777'
+face(px) = sprintf('%s,%.1f', font_name, px)
+face_10 = face(10)
+face_11 = face(11)
+x_at(px) = real(px) / width
+y_at(px) = 1 - real(px) / height
+
+set multiplot
+if (title ne '') {
+    set label 100 title at screen x_at(left),y_at(24) font face(17) tc rgb ink
+}
+x = left
+do for [k=1:n_legend] {
+    set object 100+k rectangle from screen x_at(x),y_at(legend_y-5) \
+        to screen x_at(x+14),y_at(legend_y+5) fc rgb legend_color[k] fs solid noborder front
+    set label 100+k legend_name[k] at screen x_at(x+20),y_at(legend_y) font face(11) tc rgb ink
+    x = x + 44 + 6.4 * strlen(legend_name[k])
+}
+
+set border 0
+set tics scale 0 nomirror
+set grid ytics lt 1 lw 0.6*unit lc rgb '#dddddd' back
+set style fill solid noborder
+set yrange [0:top_bytes]
+set ytics font face_11 tc rgb faint
+# The bytes of the first k owners, which lie below the next: columns 5 and on of a row.
+total(k) = (sum [c=5:4+k] column(c)) / byte_scale
+first = 1
+do for [p=1:n_panels] {
+    set tmargin at screen y_at(panel_top[p])
+    set bmargin at screen y_at(panel_top[p]+panel_height)
+    set label 1 name[p] at screen x_at(left),y_at(panel_top[p]-28) font face(14) tc rgb ink
+    if (limit > 0) {
+        set arrow 2 from graph 0,first limit to graph 1,first limit nohead dt (6,4) lw 1.2*unit \
+            lc rgb '#d55e00' front
+        set label 3 limit_text at graph 1,first limit right offset 0,0.6 font face(11) \
+            tc rgb '#d55e00' front
+    }
+    set ylabel 'memory ['.byte_unit.']' font face(11) tc rgb faint offset 0.5,0
+    if (has_time) {
+        set label 2 about_time[p] at screen x_at(left),y_at(panel_top[p]-11) font face(11) \
+            tc rgb faint
+        set lmargin at screen x_at(left)
+        set rmargin at screen x_at(middle-40)
+        set xrange [0:span]
+        set xtics 0,tic_step font face_11 tc rgb faint
+        set xlabel 'time ['.time_unit.']' font face(11) tc rgb faint offset 0,0.3
+        # The largest sum first: the next ones cover what is not theirs.
+        plot for [k=n_owners:1:-1] 'data.tsv' \
+            using ($1 == p-1 && strcol(2) eq 'time' ? $4/time_scale : NaN):(total(k)) \
+            with filledcurves y1=0 fc rgb owner_color[k] title owner_name[k]
+        unset ylabel
+        unset label 1
+        do for [k=100:100+n_legend] {
+            unset label k
+            unset object k
+        }
+    }
+    set label 2 about_peaks[p] at screen x_at(middle),y_at(panel_top[p]-11) font face(11) tc rgb faint
+    set lmargin at screen x_at(middle)
+    set rmargin at screen x_at(width-right)
+    set xrange [-0.5:n_ranks[p]-0.5]
+    set xtics 0,rank_step[p] font face_11 tc rgb faint
+    set xlabel 'pipeline rank' font face(11) tc rgb faint offset 0,0.3
+    plot for [k=n_owners:1:-1] 'data.tsv' \
+        using ($1 == p-1 && strcol(2) eq 'peak' ? $3 : NaN):(total(k)):(bar_width[p]) \
+        with boxes fc rgb owner_color[k] title owner_name[k]
+    unset arrow 2
+    unset label 3
+}
+unset multiplot
+set output

@@ -1,0 +1,114 @@
+# A timeline: one row per pipeline rank, panels above each other on one time axis.
+# Usage: gnuplot -d -c timeline.gp svg|png, beside data.tsv, labels.tsv and settings.gp, which
+# cli/plot_timeline.c writes; the picture is called "picture".  All lengths in settings are pixels.
+load 'settings.gp'
+set encoding utf8
+if (ARG1 eq 'svg') {
+    set terminal svg noenhanced size width,height background rgb 'white' name 'degas' \
+        font font_name.',12'
+    unit = 1.0
+} else {
+    set terminal pngcairo noenhanced size 2*width,2*height background rgb 'white' \
+        font font_name.',12' fontscale 2
+    unit = 2.0
+}
+set output 'picture'
+set datafile separator tab
+set datafile columnheaders
+unset key
+ink = '#333333'
+faint = '#777777'
+face(px) = sprintf('%s,%.1f', font_name, px)
+face_10 = face(10)
+face_11 = face(11)
+x_at(px) = real(px) / width
+y_at(px) = 1 - real(px) / height
+
+set multiplot
+if (title ne '') {
+    set label 100 title at screen x_at(left),y_at(24) font face(17) tc rgb ink
+}
+
+# The legend, below the axis.  5.2 is half of the width of a letter of DejaVu Sans at 12, and more.
+x = left
+do for [k=1:n_legend] {
+    set object 100+k rectangle from screen x_at(x),y_at(legend_y-5) to screen x_at(x+14),y_at(legend_y+5) \
+        fc rgb legend_color[k] fs solid noborder front
+    set label 100+k legend_name[k] at screen x_at(x+20),y_at(legend_y) font face(11) tc rgb ink
+    x = x + 44 + 6.4 * strlen(legend_name[k])
+}
+set label 99 legend_note at screen x_at(width-right),y_at(legend_y) right font face(11) tc rgb faint
+
+set border 0
+set tics scale 0 nomirror
+set format x '%g'
+set grid xtics lt 1 lw 0.6*unit lc rgb '#dddddd' back
+set lmargin at screen x_at(left)
+set rmargin at screen x_at(width-right)
+ylabel_text = 'pipeline rank'
+set ylabel ylabel_text font face(11) tc rgb faint offset 1,0
+do for [p=1:n_panels] {
+    if (p == 2) {
+        do for [k=99:100+n_legend] {
+            unset label k
+            unset object k
+        }
+    }
+    set tmargin at screen y_at(top[p])
+    set bmargin at screen y_at(top[p]+rows[p]*row_px[p])
+    edge = copy_left[p] > 0 ? copy_left[p] - 30 : width - right
+    set rmargin at screen x_at(edge)
+    set xrange [0:span*(edge-left)/real(width-right-left)]
+    set yrange [rows[p]-0.5:-0.5]
+    set ytics 0,tic_every[p] font face_10 tc rgb faint
+    set xtics 0,tic_step font face_11 tc rgb faint
+    if (p == n_panels) {
+        set xlabel 'time ['.time_unit.']' font face(11) tc rgb faint offset 0,0.3
+    }
+    set label 1 name[p] at screen x_at(left),y_at(top[p]-28) font face(14) tc rgb ink
+    set label 2 about[p] at screen x_at(left),y_at(top[p]-11) font face(11) tc rgb faint
+    # What is left of this is bubble.
+    set object 1 rectangle from 0,-0.5 to end[p],rows[p]-0.5 fc rgb bubble_color fs solid noborder \
+        behind
+    set arrow 1 from end[p],-0.5 to end[p],rows[p]-0.5 nohead lw 1.2*unit lc rgb ink front
+    if (callout[p] ne '') {
+        set label 3 callout[p] at end[p],rows[p]/2.0-0.5 left offset 1,0.8 font face(24) tc rgb ink front
+        set label 4 callout_below[p] at end[p],rows[p]/2.0-0.5 left offset 1,-0.9 font face(13) \
+            tc rgb faint front
+    }
+    plot 'data.tsv' using ($1 == p-1 && $3 == 0 ? $5/time_scale : NaN):($2/every[p]):($9/time_scale):(0):10 \
+            with vectors nohead lw box_px[p]*unit lc rgb variable title 'ops', \
+         'data.tsv' using ($1 == p-1 && $3 == 1 ? $5/time_scale : NaN):($2/every[p]+0.32):($9/time_scale):(0):10 \
+            with vectors nohead lw 0.3*box_px[p]*unit lc rgb variable title 'beside', \
+         'labels.tsv' using ($1 == p-1 ? $3/time_scale : NaN):($2/every[p]):4:5 \
+            with labels center font face(label_px[p]) tc rgb variable title 'labels'
+    unset label 3
+    unset label 4
+    if (copy_left[p] > 0) {
+        # A magnified copy: lower, framed, with an axis of its own.
+        unset label 1
+        unset arrow 1
+        unset ylabel
+        set label 2 copy_name[p] at screen x_at(width-right),y_at(copy_top[p]-11) right
+        set border 15 lw 0.8*unit lc rgb faint
+        set tmargin at screen y_at(copy_top[p])
+        set lmargin at screen x_at(copy_left[p])
+        set rmargin at screen x_at(width-right)
+        set xrange [0:end[p]]
+        set xtics autofreq font face_11 tc rgb faint
+        set ytics format ''
+        copy_px = box_px[p] * copy_height
+        plot 'data.tsv' using ($1 == p-1 && $3 == 0 ? $5/time_scale : NaN):($2/every[p]):($9/time_scale):(0):10 \
+                with vectors nohead lw copy_px*unit lc rgb variable title 'ops', \
+             'data.tsv' using ($1 == p-1 && $3 == 1 ? $5/time_scale : NaN):($2/every[p]+0.32):($9/time_scale):(0):10 \
+                with vectors nohead lw 0.3*copy_px*unit lc rgb variable title 'beside', \
+             'labels.tsv' using ($1 == p-1 ? $3/time_scale : NaN):($2/every[p]):4:5 \
+                with labels center font face(label_px[p]) tc rgb variable title 'labels'
+        set border 0
+        set lmargin at screen x_at(left)
+        set ytics format '%g'
+        set ylabel ylabel_text font face(11) tc rgb faint offset 1,0
+    }
+}
+unset multiplot
+set output
