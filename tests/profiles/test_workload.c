@@ -1,0 +1,668 @@
+/* Tests of profiles/workload.h: times, messages, memory, reductions and refusals of whole plans. */
+#include "profiles/workload.h"
+
+#include "tests/profiles/fixture.h"
+
+/* GPT with f = 4h, as the papers' formulas want it. */
+static ModelArch
+gpt(int64_t n_layers, int64_t vocab)
+{
+    return (ModelArch){
+        .name = (char *)"test",
+        .family = MODEL_FAMILY_GPT,
+        .n_layers = n_layers,
+        .hidden = 1024,
+        .n_heads = 16,
+        .n_kv_heads = 16,
+        .head_dim = 64,
+        .ffn_hidden = 4096,
+        .vocab = vocab,
+        .max_seq_len = 2048,
+        .tied_embeddings = true,
+        .qkv_bias = true,
+    };
+}
+
+typedef struct {
+    PlanDegrees degrees;
+    int64_t micro_batch, n_microbatches, seq_len, n_slices;
+    const char *schedule;
+    PlanFramework framework;
+    PlanRecompute recompute;
+    int32_t zero_stage;
+    bool sequence_parallel;
+    Dtype dtype;
+} PlanSpec;
+
+/* What is 0 in @spec becomes 1 sequence, 1 micro-batch, 512 tokens, 1 slice, gpipe, fp16. */
+static Plan *
+plan_of(const ModelArch *arch, const PlanSpec *spec)
+{
+    Plan *plan = plan_new();
+    int64_t n_slices = MAX(1, spec->n_slices);
+
+    plan->degrees = spec->degrees;
+    plan->micro_batch = MAX(1, spec->micro_batch);
+    plan->n_microbatches = MAX(1, spec->n_microbatches);
+    plan->global_batch = plan->micro_batch * plan->n_microbatches * spec->degrees.dp;
+    plan->seq_len = spec->seq_len > 0 ? spec->seq_len : 512;
+    plan->dtype = spec->dtype == DTYPE_FP32 ? DTYPE_FP16 : spec->dtype;
+    plan->zero_stage = spec->zero_stage;
+    plan->sequence_parallel = spec->sequence_parallel;
+    plan->conventions = plan_conventions(spec->framework);
+    g_free(plan->schedule);
+    plan->schedule = g_strdup(spec->schedule != NULL ? spec->schedule : "gpipe");
+    plan_set_even_stages(plan, arch->n_layers, arch->vocab > 0, SCHEDULE_PLACEMENT_LOOP,
+                         spec->recompute);
+    for (int64_t i = 0; i < n_slices; i++) {
+        int64_t tokens = plan->seq_len / n_slices;
+
+        g_array_append_val(plan->slices, tokens);
+    }
+    return plan;
+}
+
+static Workload *
+workload_of(const ModelArch *arch, const Profile *profile, const PlanSpec *spec)
+{
+    g_autoptr(Plan) plan = plan_of(arch, spec);
+    g_autoptr(GError) error = NULL;
+    Workload *workload = workload_new(arch, profile, plan, 0, &error);
+
+    g_assert_no_error(error);
+    return workload;
+}
+
+static int64_t
+owned(const Workload *workload, int32_t rank, TraceMemoryOwner owner)
+{
+    return workload->ranks[rank].static_bytes[owner];
+}
+
+/* --- times --- */
+
+static void
+test_parts_sum_to_the_time(void)
+{
+    g_autoptr(Profile) profile = profile_load("dgx-a100-80g", NULL);
+    ModelArch arch = gpt(8, 51200);
+    PlanSpec spec = {.degrees = {1, 2, 4, 1, 1, 1},
+                     .n_microbatches = 4,
+                     .framework = PLAN_FRAMEWORK_MEGATRON_LM,
+                     .recompute = PLAN_RECOMPUTE_FULL};
+    g_autoptr(Workload) workload = workload_of(&arch, profile, &spec);
+
+    for (int32_t stage = 0; stage < 4; stage++) {
+        const WorkloadOp *op = workload_op(workload, 0, stage, 0, 0);
+
+        for (int kind = 0; kind < SCHEDULE_OP_N; kind++) {
+            int64_t sum = 0;
+
+            for (int part = 0; part < PROFILE_PART_N; part++) {
+                g_assert_cmpint(op->part_ns[kind][part], >=, 0);
+                sum += op->part_ns[kind][part];
+            }
+            g_assert_cmpint(op->time_ns[kind], >, 0);
+            g_assert_cmpint(sum, ==, op->time_ns[kind]);
+        }
+        /* Recompute is in B and I only. */
+        g_assert_cmpint(op->part_ns[SCHEDULE_OP_FORWARD][PROFILE_PART_RECOMPUTE], ==, 0);
+        g_assert_cmpint(op->part_ns[SCHEDULE_OP_BACKWARD][PROFILE_PART_RECOMPUTE], >, 0);
+        g_assert_cmpint(op->part_ns[SCHEDULE_OP_BACKWARD_INPUT][PROFILE_PART_RECOMPUTE], >, 0);
+        g_assert_cmpint(op->part_ns[SCHEDULE_OP_BACKWARD_WEIGHT][PROFILE_PART_RECOMPUTE], ==, 0);
+    }
+}
+
+/* Middle stages are alike, the head makes the last one longer, twice the layers twice the time. */
+static void
+test_stages(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+    ModelArch small = gpt(4, 51200), large = gpt(8, 51200);
+    PlanSpec spec = {.degrees = {1, 1, 4, 1, 1, 1}};
+    g_autoptr(Workload) a = workload_of(&small, profile, &spec);
+    g_autoptr(Workload) b = workload_of(&large, profile, &spec);
+    const int64_t *one = workload_op(a, 0, 1, 0, 0)->time_ns;
+    const int64_t *two = workload_op(b, 0, 1, 0, 0)->time_ns;
+
+    g_assert_cmpint(workload_op(a, 0, 2, 0, 0)->time_ns[0], ==, one[0]);
+    g_assert_cmpint(workload_op(a, 0, 3, 0, 0)->time_ns[0], >, one[0]);
+    assert_near((double)two[0], 2.0 * (double)one[0], 1e-5);
+    assert_near((double)two[1], 2.0 * (double)one[1], 1e-5);
+}
+
+/* Later slices see more context; all together at least the time of the whole sequence. */
+static void
+test_slices_grow_with_context(void)
+{
+    g_autoptr(Profile) profile = profile_load("p3.16xlarge", NULL);
+    ModelArch arch = gpt(4, 0);
+    PlanSpec spec = {.degrees = {1, 1, 4, 1, 1, 1},
+                     .seq_len = 2048,
+                     .schedule = "terapipe",
+                     .framework = PLAN_FRAMEWORK_TERAPIPE};
+    g_autoptr(Workload) whole = workload_of(&arch, profile, &spec);
+    g_autoptr(Workload) sliced = NULL;
+    int64_t sum = 0, last = 0;
+
+    spec.n_slices = 8;
+    sliced = workload_of(&arch, profile, &spec);
+    g_assert_cmpint(sliced->n_slices, ==, 8);
+    for (int32_t s = 0; s < 8; s++) {
+        int64_t t = workload_op(sliced, 0, 1, 0, s)->time_ns[SCHEDULE_OP_FORWARD];
+
+        g_assert_cmpint(t, >=, last);
+        last = t;
+        sum += t;
+    }
+    g_assert_cmpint(sum, >=, workload_op(whole, 0, 1, 0, 0)->time_ns[SCHEDULE_OP_FORWARD]);
+}
+
+static void
+test_classes_of_micro_batches(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+    ModelArch arch = gpt(4, 0);
+    PlanSpec spec = {.degrees = {1, 1, 2, 1, 1, 1}, .n_microbatches = 3};
+    g_autoptr(Plan) plan = plan_of(&arch, &spec);
+    static const int64_t sizes[] = {2, 1, 2};
+    g_autoptr(Workload) workload = NULL;
+    g_autoptr(GError) error = NULL;
+
+    plan->batch_slices = g_array_new(FALSE, FALSE, sizeof(int64_t));
+    g_array_append_vals(plan->batch_slices, sizes, 3);
+    plan->micro_batch = 2;
+    plan->global_batch = 5;
+    workload = workload_new(&arch, profile, plan, 0, &error);
+    g_assert_no_error(error);
+    g_assert_cmpint(workload->n_classes, ==, 2);
+    g_assert_true(workload_op(workload, 0, 0, 0, 0) == workload_op(workload, 0, 0, 2, 0));
+    g_assert_cmpint(workload_op(workload, 0, 0, 0, 0)->forward_message_bytes, ==,
+                    2 * workload_op(workload, 0, 0, 1, 0)->forward_message_bytes);
+}
+
+/* --- messages --- */
+
+/* [1, 512, 1024] in fp16 is 1 MiB.  tp 8 on nodes of 8: neighbours are on other nodes. */
+static void
+test_message_conventions(void)
+{
+    static const struct {
+        PlanFramework framework;
+        bool sequence_parallel;
+        int64_t bytes;
+        double seconds;
+    } cases[] = {
+        /* every tp rank sends the whole: 8 share 20 GB/s */
+        {PLAN_FRAMEWORK_DEGAS, false, 1 << 20, 1048576 / 2.5e9 + 1e-5},
+        /* one sends at its own 10 GB/s, then a broadcast over 8 */
+        {PLAN_FRAMEWORK_TERAPIPE, false, 1 << 20, 1048576 / 10e9 + 1e-5 + 1048576 / 100e9 + 7e-6},
+        /* each sends an eighth, then an all-gather */
+        {PLAN_FRAMEWORK_MEGATRON_LM, false, 1 << 20,
+         131072 / 2.5e9 + 1e-5 + 7.0 / 8.0 * 1048576 / 100e9 + 7e-6},
+        /* each has an eighth of the tokens: nothing to gather */
+        {PLAN_FRAMEWORK_MEGATRON_LM, true, 1 << 17, 131072 / 2.5e9 + 1e-5},
+    };
+    g_autoptr(Profile) profile = fixture_profile();
+    ModelArch arch = gpt(4, 0);
+
+    for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
+        PlanSpec spec = {.degrees = {1, 8, 2, 1, 1, 1},
+                         .framework = cases[i].framework,
+                         .sequence_parallel = cases[i].sequence_parallel};
+        g_autoptr(Workload) workload = workload_of(&arch, profile, &spec);
+        const WorkloadOp *first = workload_op(workload, 0, 0, 0, 0);
+        const WorkloadOp *last = workload_op(workload, 0, 1, 0, 0);
+
+        g_assert_cmpint(first->forward_message_bytes, ==, cases[i].bytes);
+        assert_near((double)first->forward_message_ns, 1e9 * cases[i].seconds, 1e-5);
+        g_assert_cmpint(first->backward_message_ns, ==, 0);
+        g_assert_cmpint(last->forward_message_ns, ==, 0);
+        g_assert_cmpint(last->backward_message_ns, ==, first->forward_message_ns);
+        g_assert_cmpint(workload->blocking_messages, ==,
+                        cases[i].framework != PLAN_FRAMEWORK_DEGAS);
+    }
+}
+
+/* The sender waits for what the transport cannot hold; all of a message that fits is free to it. */
+static void
+test_senders_wait_for_what_is_not_buffered(void)
+{
+    static const struct {
+        double buffer_bytes, waits_s;
+    } cases[] = {
+        {0.0, 1048576 / 10e9 + 1e-5},
+        {262144.0, 786432 / 10e9 + 1e-5},
+        {1e9, 1e-5},
+    };
+    g_autoptr(Profile) profile = fixture_profile();
+    ModelArch arch = gpt(4, 0);
+    PlanSpec spec = {.degrees = {1, 8, 2, 1, 1, 1}, .framework = PLAN_FRAMEWORK_TERAPIPE};
+
+    for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
+        const WorkloadOp *op;
+        g_autoptr(Workload) workload = NULL;
+
+        profile->parameters.message_buffer_bytes = cases[i].buffer_bytes;
+        workload = workload_of(&arch, profile, &spec);
+        op = workload_op(workload, 0, 0, 0, 0);
+        assert_near((double)(op->forward_message_ns - op->forward_buffered_ns),
+                    1e9 * cases[i].waits_s, 1e-4);
+    }
+}
+
+/* --- memory --- */
+
+/* Bytes per parameter: weight, gradient, optimizer  [2205.05198; 1910.02054 section 3.1]. */
+static void
+test_bytes_per_parameter(void)
+{
+    static const struct {
+        PlanFramework framework;
+        int32_t zero_stage;
+        double weight, gradient, optimizer; /* with d = 4 copies */
+    } cases[] = {
+        {PLAN_FRAMEWORK_MEGATRON_LM, 0, 2, 4, 12},        /* 18 */
+        {PLAN_FRAMEWORK_MEGATRON_CORE, 1, 2, 4, 3},       /* 6 + 12/d */
+        {PLAN_FRAMEWORK_MEGATRON_DEEPSPEED, 0, 2, 2, 12}, /* 16 */
+        {PLAN_FRAMEWORK_MEGATRON_DEEPSPEED, 1, 2, 2, 3},
+        {PLAN_FRAMEWORK_MEGATRON_DEEPSPEED, 2, 2, 0.5, 3},
+        {PLAN_FRAMEWORK_MEGATRON_DEEPSPEED, 3, 0.5, 0.5, 3},
+        {PLAN_FRAMEWORK_FSDP, 3, 1, 1, 2},
+        {PLAN_FRAMEWORK_TERAPIPE, 0, 2, 2, 12},
+    };
+    g_autoptr(Profile) profile = fixture_profile();
+    ModelArch arch = gpt(8, 0);
+    double n = 4.0 * (double)model_part_parameters(&arch, MODEL_PART_LAYER, 0, 2, 1, false);
+
+    for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
+        PlanSpec spec = {.degrees = {4, 2, 2, 1, 1, 1},
+                         .framework = cases[i].framework,
+                         .zero_stage = cases[i].zero_stage};
+        g_autoptr(Workload) workload = workload_of(&arch, profile, &spec);
+
+        for (int32_t rank = 0; rank < 2; rank++) {
+            assert_near((double)owned(workload, rank, TRACE_MEMORY_WEIGHTS), cases[i].weight * n,
+                        1e-6);
+            assert_near((double)owned(workload, rank, TRACE_MEMORY_GRADIENTS),
+                        cases[i].gradient * n, 1e-6);
+            assert_near((double)owned(workload, rank, TRACE_MEMORY_OPTIMIZER),
+                        cases[i].optimizer * n, 1e-6);
+        }
+    }
+}
+
+static void
+test_fp32_training_takes_16_bytes(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+    ModelArch arch = gpt(2, 0);
+    PlanSpec spec = {.degrees = {1, 1, 1, 1, 1, 1}};
+    g_autoptr(Plan) plan = plan_of(&arch, &spec);
+    g_autoptr(Workload) workload = NULL;
+    int64_t n = 2 * model_part_parameters(&arch, MODEL_PART_LAYER, 0, 1, 1, false);
+
+    plan->dtype = DTYPE_FP32;
+    workload = workload_new(&arch, profile, plan, 0, NULL);
+    g_assert_cmpint(owned(workload, 0, TRACE_MEMORY_WEIGHTS), ==, 4 * n);
+    g_assert_cmpint(owned(workload, 0, TRACE_MEMORY_GRADIENTS), ==, 4 * n);
+    g_assert_cmpint(owned(workload, 0, TRACE_MEMORY_OPTIMIZER), ==, 8 * n);
+}
+
+/* Korthikanti et al. 2205.05198 table 2, per layer: s b h (10 + 24/t + 5 a s / (h t)),
+ * (s b h / t)(34 + 5 a s / h), selective 34 s b h / t, full 2 s b h. */
+static void
+test_activation_bytes_are_korthikantis(void)
+{
+    static const struct {
+        PlanRecompute recompute;
+        bool sequence_parallel;
+        double per_token_and_width; /* s 512, h 1024, a 16, t 4 */
+    } cases[] = {
+        {PLAN_RECOMPUTE_NONE, false, 10.0 + 24.0 / 4 + 5.0 * 16 * 512 / (1024 * 4)},
+        {PLAN_RECOMPUTE_NONE, true, (34.0 + 5.0 * 16 * 512 / 1024) / 4},
+        {PLAN_RECOMPUTE_SELECTIVE, false, 10.0 + 24.0 / 4},
+        {PLAN_RECOMPUTE_SELECTIVE, true, 34.0 / 4},
+        {PLAN_RECOMPUTE_FULL, false, 2.0},
+    };
+    g_autoptr(Profile) profile = fixture_profile();
+    ModelArch arch = gpt(6, 0);
+
+    for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
+        PlanSpec spec = {.degrees = {1, 4, 2, 1, 1, 1},
+                         .micro_batch = 2,
+                         .framework = PLAN_FRAMEWORK_MEGATRON_LM,
+                         .recompute = cases[i].recompute,
+                         .sequence_parallel = cases[i].sequence_parallel};
+        g_autoptr(Workload) workload = workload_of(&arch, profile, &spec);
+        double sbh = 512.0 * 2.0 * 1024.0, layers = 3.0;
+        const WorkloadOp *op = workload_op(workload, 0, 1, 0, 0);
+
+        assert_near((double)op->activation_bytes, layers * sbh * cases[i].per_token_and_width,
+                    1e-9);
+        g_assert_cmpint(op->kv_bytes, ==, 0);
+        g_assert_cmpint(op->weight_activation_bytes, <=, op->activation_bytes);
+        if (cases[i].recompute == PLAN_RECOMPUTE_FULL)
+            g_assert_cmpint(op->workspace_bytes[SCHEDULE_OP_BACKWARD], >,
+                            (int64_t)(16.0 * sbh)); /* one layer at a time */
+    }
+}
+
+/* K and V of a slice: 2 * tokens * h / t * 2 bytes per layer; their gradients grow with context. */
+static void
+test_slices_keep_keys_and_values(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+    ModelArch arch = gpt(4, 0);
+    PlanSpec spec = {.degrees = {1, 2, 2, 1, 1, 1},
+                     .n_slices = 4,
+                     .schedule = "terapipe",
+                     .framework = PLAN_FRAMEWORK_TERAPIPE,
+                     .recompute = PLAN_RECOMPUTE_FULL};
+    g_autoptr(Workload) workload = workload_of(&arch, profile, &spec);
+    int64_t kv = 2 * 128 * 1024 / 2 * 2 * 2; /* two layers */
+    int64_t first = workload_op(workload, 0, 0, 0, 0)->workspace_bytes[SCHEDULE_OP_BACKWARD];
+
+    for (int32_t s = 0; s < 4; s++) {
+        const WorkloadOp *op = workload_op(workload, 0, 0, 0, s);
+
+        g_assert_cmpint(op->kv_bytes, ==, kv);
+        g_assert_cmpint(op->activation_bytes, ==, 2 * 128 * 1024 * 2);
+        g_assert_cmpint(op->workspace_bytes[SCHEDULE_OP_BACKWARD] - first, >=, s * kv);
+    }
+}
+
+static void
+test_memory_limit(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+    ModelArch arch = gpt(4, 0);
+    PlanSpec spec = {.degrees = {1, 1, 2, 1, 1, 1}};
+    g_autoptr(Plan) plan = plan_of(&arch, &spec);
+    g_autoptr(Workload) device = workload_new(&arch, profile, plan, 0, NULL);
+    g_autoptr(Workload) user = workload_new(&arch, profile, plan, 12345, NULL);
+
+    g_assert_cmpint(device->ranks[1].memory_limit_bytes, ==, 80000000000);
+    g_assert_cmpint(user->ranks[1].memory_limit_bytes, ==, 12345);
+}
+
+static void
+test_least_memory_is_a_bound(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+    ModelArch arch = gpt(4, 51200);
+    PlanSpec spec = {.degrees = {1, 1, 2, 1, 1, 1}};
+    g_autoptr(Workload) workload = workload_of(&arch, profile, &spec);
+    int64_t fullest = 0;
+
+    for (int32_t rank = 0; rank < 2; rank++) {
+        int64_t sum = workload_op(workload, 0, rank, 0, 0)->activation_bytes;
+
+        for (int i = 0; i < TRACE_MEMORY_N; i++)
+            sum += workload->ranks[rank].static_bytes[i];
+        fullest = MAX(fullest, sum);
+    }
+    g_assert_cmpint(workload_min_memory_bytes(workload), <=, fullest);
+    g_assert_cmpint(workload_min_memory_bytes(workload), >, owned(workload, 1, 0));
+}
+
+/* --- after the last op --- */
+
+/* Gradients in fp32 over 4 copies inside a node: all-reduce 2 * 3/4 B; ZeRO 1 scatters them and
+ * gathers fp16 weights. */
+static void
+test_gradient_reduction(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+    ModelArch arch = gpt(4, 0);
+    PlanSpec spec = {.degrees = {4, 1, 1, 1, 1, 1}, .framework = PLAN_FRAMEWORK_MEGATRON_LM};
+    int64_t n = 4 * model_part_parameters(&arch, MODEL_PART_LAYER, 0, 1, 1, false);
+    g_autoptr(Workload) plain = workload_of(&arch, profile, &spec);
+    g_autoptr(Workload) zero = NULL;
+
+    g_assert_cmpint(plain->ranks[0].dp_reduce_bytes, ==, 4 * n);
+    g_assert_cmpint(plain->ranks[0].dp_gather_bytes, ==, 0);
+    assert_near((double)plain->ranks[0].dp_reduce_ns, 1e9 * (1.5 * 4.0 * (double)n / 100e9 + 6e-6),
+                1e-5);
+    spec.zero_stage = 1;
+    zero = workload_of(&arch, profile, &spec);
+    assert_near((double)zero->ranks[0].dp_reduce_ns, 1e9 * (0.75 * 4.0 * (double)n / 100e9 + 3e-6),
+                1e-5);
+    g_assert_cmpint(zero->ranks[0].dp_gather_bytes, ==, 2 * n);
+    assert_near((double)zero->ranks[0].dp_gather_ns, 1e9 * (0.75 * 2.0 * (double)n / 100e9 + 3e-6),
+                1e-5);
+    assert_near(4.0 * (double)zero->ranks[0].optimizer_ns, (double)plain->ranks[0].optimizer_ns,
+                1e-3);
+    spec.zero_stage = 3;
+    g_clear_pointer(&zero, workload_free);
+    zero = workload_of(&arch, profile, &spec);
+    g_assert_cmpint(zero->ranks[0].dp_reduce_ns, ==, 0); /* inside the ops */
+}
+
+/* The two ends of the pipeline add their gradients of the shared table. */
+static void
+test_tied_tables_are_reduced(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+    ModelArch arch = gpt(3, 1000);
+    PlanSpec spec = {.degrees = {1, 1, 3, 1, 1, 1}, .framework = PLAN_FRAMEWORK_MEGATRON_LM};
+    g_autoptr(Workload) workload = workload_of(&arch, profile, &spec);
+
+    g_assert_cmpint(workload->ranks[0].dp_reduce_bytes, ==, 1000 * 1024 * 4);
+    g_assert_cmpint(workload->ranks[1].dp_reduce_bytes, ==, 0);
+    g_assert_cmpint(workload->ranks[2].dp_reduce_bytes, ==, 1000 * 1024 * 4);
+}
+
+static void
+test_optimizer_step_is_a_convention(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+    ModelArch arch = gpt(2, 0);
+    PlanSpec spec = {.degrees = {1, 1, 1, 1, 1, 1}};
+    g_autoptr(Plan) plan = plan_of(&arch, &spec);
+    g_autoptr(Workload) with = workload_new(&arch, profile, plan, 0, NULL), without = NULL;
+
+    plan->conventions.optimizer_step = false;
+    without = workload_new(&arch, profile, plan, 0, NULL);
+    g_assert_cmpint(with->ranks[0].optimizer_ns, >, 0);
+    g_assert_cmpint(without->ranks[0].optimizer_ns, ==, 0);
+}
+
+/* --- experts --- */
+
+static void
+test_experts_are_spread_and_reduced_apart(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+    ModelArch arch = gpt(2, 0);
+    PlanSpec spec = {.degrees = {4, 1, 1, 1, 1, 2}, .framework = PLAN_FRAMEWORK_MEGATRON_CORE};
+    g_autoptr(Workload) workload = NULL;
+    int64_t expert, dense;
+
+    arch.experts = (ModelExperts){.n_experts = 8, .top_k = 2, .ffn_hidden = 4096};
+    expert = 2 * model_expert_parameters(&arch, 0, 1, 2);
+    dense = 2 * model_part_parameters(&arch, MODEL_PART_LAYER, 0, 1, 2, false) - expert;
+    spec.zero_stage = 1;
+    workload = workload_of(&arch, profile, &spec);
+    g_assert_cmpint(owned(workload, 0, TRACE_MEMORY_WEIGHTS), ==, 2 * (dense + expert));
+    /* 4 copies of dense parameters, 2 of experts. */
+    assert_near((double)owned(workload, 0, TRACE_MEMORY_OPTIMIZER),
+                12.0 * ((double)dense / 4.0 + (double)expert / 2.0), 1e-6);
+    g_assert_cmpint(
+        workload_op(workload, 0, 0, 0, 0)->part_ns[SCHEDULE_OP_FORWARD][PROFILE_PART_EP], >, 0);
+}
+
+/* --- refusals --- */
+
+static void
+test_impossible_degrees_are_refused(void)
+{
+    static const struct {
+        PlanDegrees degrees;
+        int64_t seq_len, n_slices;
+        bool sequence_parallel;
+        PlanError code;
+        const char *expect;
+    } cases[] = {
+        {{1, 3, 1, 1, 1, 1}, 512, 1, false, PLAN_ERROR_INVALID, "legal: 1, 2, 4, 8, 16"},
+        {{2, 1, 1, 1, 1, 2}, 512, 1, false, PLAN_ERROR_INVALID, "ep 2"},
+        {{1, 1, 1, 1, 4, 1}, 516, 1, false, PLAN_ERROR_INVALID, "2 * cp must divide seq_len 516"},
+        {{1, 8, 1, 1, 1, 1}, 516, 1, true, PLAN_ERROR_INVALID, "sequence parallelism tp 8"},
+        {{4, 2, 4, 1, 1, 1}, 512, 1, false, PLAN_ERROR_INFEASIBLE, "needs 32 devices"},
+        {{1, 1, 5, 1, 1, 1}, 512, 1, false, PLAN_ERROR_INVALID, "stages"},
+    };
+    g_autoptr(Profile) profile = fixture_profile();
+    ModelArch arch = gpt(4, 0);
+
+    for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
+        PlanSpec spec = {.degrees = cases[i].degrees,
+                         .seq_len = cases[i].seq_len,
+                         .sequence_parallel = cases[i].sequence_parallel};
+        g_autoptr(Plan) plan = plan_of(&arch, &spec);
+        g_autoptr(GError) error = NULL;
+
+        g_assert_null(workload_new(&arch, profile, plan, 0, &error));
+        g_assert_error(error, PLAN_ERROR, (int)cases[i].code);
+        g_test_message("%s", error->message);
+        g_assert_nonnull(strstr(error->message, cases[i].expect));
+    }
+}
+
+static void
+test_ends_must_match_the_vocabulary(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+    ModelArch with = gpt(4, 1000), without = gpt(4, 0);
+    PlanSpec spec = {.degrees = {1, 1, 2, 1, 1, 1}};
+    g_autoptr(Plan) plan = plan_of(&with, &spec);
+    g_autoptr(GError) error = NULL;
+
+    g_assert_null(workload_new(&without, profile, plan, 0, &error));
+    g_assert_error(error, PLAN_ERROR, PLAN_ERROR_INVALID);
+    g_assert_nonnull(strstr(error->message, "no vocabulary"));
+}
+
+/* --- plain --- */
+
+static void
+test_plain_times(void)
+{
+    static const int64_t time_ns[SCHEDULE_OP_N] = {1, 2, 3, 4};
+    ScheduleShape shape = {.n_ranks = 3, .n_chunks = 1, .n_microbatches = 2, .n_slices = 1};
+    g_autoptr(Schedule) schedule = schedule_new("gpipe", &shape, NULL);
+    g_autoptr(Workload) workload = workload_new_plain(schedule, time_ns, 7);
+
+    for (int32_t stage = 0; stage < 3; stage++) {
+        const WorkloadOp *op = workload_op(workload, 0, stage, 0, 0);
+
+        for (int kind = 0; kind < SCHEDULE_OP_N; kind++)
+            g_assert_cmpint(op->time_ns[kind], ==, time_ns[kind]);
+        g_assert_cmpint(op->forward_message_ns, ==, stage < 2 ? 7 : 0);
+        g_assert_cmpint(op->backward_message_ns, ==, stage > 0 ? 7 : 0);
+    }
+}
+
+/* --- TeraPipe, setting (10) --- */
+
+/* Forward (or backward, seen from the last stage) of @n units through @stages equal stages with
+ * blocking messages: every unit is received, computed, and sent as far as nobody buffers it. */
+static double
+sweep_ns(int32_t stages, int32_t n, const int64_t *op_ns, const int64_t *in_ns,
+         const int64_t *out_ns)
+{
+    g_autofree double *ready = g_new0(double, n); /* when the stage before ended the unit */
+
+    for (int32_t stage = 0; stage < stages; stage++) {
+        double free = 0.0;
+
+        for (int32_t i = 0; i < n; i++) {
+            double start = MAX(free, ready[i]) + (stage > 0 ? (double)in_ns[i] : 0.0);
+
+            ready[i] = start + (double)op_ns[i];
+            free = ready[i] + (stage + 1 < stages ? (double)out_ns[i] : 0.0);
+        }
+    }
+    return ready[n - 1];
+}
+
+static double
+terapipe_setting_10_s(const Profile *profile, int64_t n_slices)
+{
+    g_autoptr(ModelArch) arch = model_arch_load("gpt3-175b", NULL, NULL);
+    PlanSpec spec = {.degrees = {1, 8, 48, 1, 1, 1},
+                     .n_microbatches = 2,
+                     .seq_len = 2048,
+                     .n_slices = n_slices,
+                     .schedule = n_slices > 1 ? "terapipe" : "gpipe",
+                     .framework = PLAN_FRAMEWORK_TERAPIPE};
+    g_autoptr(Workload) workload = NULL;
+    int32_t n = (int32_t)(2 * n_slices);
+    g_autofree int64_t *op = g_new(int64_t, n), *in = g_new(int64_t, n), *out = g_new(int64_t, n);
+    double total = 0.0;
+
+    arch->vocab = 0; /* its benchmark has neither embedding nor head */
+    workload = workload_of(arch, profile, &spec);
+    for (int kind = SCHEDULE_OP_FORWARD; kind <= SCHEDULE_OP_BACKWARD; kind++) {
+        bool forward = kind == SCHEDULE_OP_FORWARD;
+
+        for (int32_t i = 0; i < n; i++) {
+            int32_t s = i % (int32_t)n_slices;
+            const WorkloadOp *w =
+                workload_op(workload, 0, 24, 0, forward ? s : (int32_t)n_slices - 1 - s);
+
+            op[i] = w->time_ns[kind];
+            in[i] = forward ? w->forward_message_ns : w->backward_message_ns;
+            out[i] = in[i] - (forward ? w->forward_buffered_ns : w->backward_buffered_ns);
+        }
+        total += sweep_ns(48, n, op, in, out);
+    }
+    return 1e-9 * (total + (double)workload->ranks[0].optimizer_ns);
+}
+
+/* Li et al. 2102.07988, setting (10): 5.822 s with whole sequences, 1.160 s with 16 slices of 128;
+ * nothing in the profile was fitted to either. */
+static void
+test_terapipe_setting_10(void)
+{
+    g_autoptr(Profile) profile = profile_load("p3.16xlarge", NULL);
+    ModelCluster *cluster = model_cluster_resized(profile->cluster, 384);
+    double whole, sliced;
+
+    model_cluster_free(profile->cluster);
+    profile->cluster = cluster;
+    whole = terapipe_setting_10_s(profile, 1);
+    sliced = terapipe_setting_10_s(profile, 16);
+    g_test_message("%.3f s (5.822), %.3f s (1.160)", whole, sliced);
+    assert_near(whole, 5.822, 0.25);
+    assert_near(sliced, 1.160, 0.25);
+    g_assert_cmpfloat(whole / sliced, >, 3.5);
+    g_assert_cmpfloat(whole / sliced, <, 7.0);
+}
+
+int
+main(int argc, char **argv)
+{
+    g_test_init(&argc, &argv, NULL);
+#define ADD(path, function) g_test_add_func("/profiles/workload/" path, function)
+    ADD("parts-sum-to-the-time", test_parts_sum_to_the_time);
+    ADD("stages", test_stages);
+    ADD("slices-grow-with-context", test_slices_grow_with_context);
+    ADD("classes-of-micro-batches", test_classes_of_micro_batches);
+    ADD("message-conventions", test_message_conventions);
+    ADD("senders-wait-for-what-is-not-buffered", test_senders_wait_for_what_is_not_buffered);
+    ADD("bytes-per-parameter", test_bytes_per_parameter);
+    ADD("fp32-training-takes-16-bytes", test_fp32_training_takes_16_bytes);
+    ADD("activation-bytes-are-korthikantis", test_activation_bytes_are_korthikantis);
+    ADD("slices-keep-keys-and-values", test_slices_keep_keys_and_values);
+    ADD("memory-limit", test_memory_limit);
+    ADD("least-memory-is-a-bound", test_least_memory_is_a_bound);
+    ADD("gradient-reduction", test_gradient_reduction);
+    ADD("tied-tables-are-reduced", test_tied_tables_are_reduced);
+    ADD("optimizer-step-is-a-convention", test_optimizer_step_is_a_convention);
+    ADD("experts-are-spread-and-reduced-apart", test_experts_are_spread_and_reduced_apart);
+    ADD("impossible-degrees-are-refused", test_impossible_degrees_are_refused);
+    ADD("ends-must-match-the-vocabulary", test_ends_must_match_the_vocabulary);
+    ADD("plain-times", test_plain_times);
+    ADD("terapipe-setting-10", test_terapipe_setting_10);
+    return g_test_run();
+}
