@@ -11,6 +11,8 @@ const char schedule_op_letters[SCHEDULE_OP_N + 1] = "FBIW";
 
 const char *const schedule_placement_names[SCHEDULE_PLACEMENT_N + 1] = {"loop", "v", "bidir", NULL};
 
+const char *const schedule_objective_names[SCHEDULE_OBJECTIVE_N + 1] = {"makespan", "span", NULL};
+
 /* In the order of docs/formats.md. */
 static const ScheduleFamily *const families[] = {
     &schedule_family_naive,

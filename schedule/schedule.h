@@ -89,13 +89,45 @@ typedef struct {
     GArray *overlap_pairs;
 } Schedule;
 
+/* What a family that searches (zb-auto) makes as small as it can. */
+typedef enum {
+    SCHEDULE_OBJECTIVE_MAKESPAN, /* the last end of any rank */
+    SCHEDULE_OBJECTIVE_SPAN,     /* the longest first start to last end of a rank: what counts if
+                                    the ranks step their optimizer without a barrier */
+    SCHEDULE_OBJECTIVE_N,
+} ScheduleObjective;
+
+extern const char *const schedule_objective_names[SCHEDULE_OBJECTIVE_N + 1];
+
+/* What the ops of one stage take and hold, of any micro-batch; nothing is negative. */
+typedef struct {
+    int64_t forward_ns, input_ns, weight_ns;
+    int64_t backward_ns;                             /* of B; 0: input_ns + weight_ns */
+    int64_t forward_message_ns, backward_message_ns; /* to the next stage, to the one before */
+    int64_t activation_bytes;                        /* held from F to B or I */
+    int64_t weight_activation_bytes;                 /* held from I to W */
+} ScheduleStageTimes;
+
+/* Times and limits for a family that is built for them. */
+typedef struct {
+    const ScheduleStageTimes *stages; /* (borrowed) n_stages, in chain order */
+    int64_t n_stages;                 /* n_ranks * n_chunks, or 1: all stages are alike */
+    const int64_t *limit_bytes;       /* (borrowed, nullable) [rank] for all activations */
+    int64_t limit_microbatches;       /* in flight on any rank; 0: the family's default unless
+                                         limit_bytes says something */
+    ScheduleObjective objective;
+    bool may_fold; /* with n_chunks 1: each stage may be cut into two halves that lie as a V, if
+                      that is better; the schedule then has two chunks */
+} ScheduleTimes;
+
 /* What a family is asked for. */
 typedef struct {
     int64_t n_ranks;
     int64_t n_chunks; /* 1 unless the family is interleaved */
     int64_t n_microbatches;
-    int64_t n_slices; /* 1 unless the family cuts sequences */
-    int64_t group;    /* interleaved: micro-batches per group; 0: n_ranks */
+    int64_t n_slices;           /* 1 unless the family cuts sequences */
+    int64_t group;              /* interleaved: micro-batches per group; 0: n_ranks */
+    const ScheduleTimes *times; /* (borrowed, nullable) only read by families that search */
 } ScheduleShape;
 
 /* One family: how to make its schedules, and what it is. */
@@ -105,6 +137,7 @@ typedef struct {
     bool splits_backward; /* has I and W apart */
     bool slices;          /* accepts n_slices > 1 */
     bool groups;          /* accepts a group of micro-batches */
+    bool searches;        /* is made for ScheduleShape.times; costs much more than O(ops) */
     int32_t min_chunks, max_chunks;
     SchedulePlacement placement;
     /* (nullable) The family's own rules; returns false with SCHEDULE_ERROR_SHAPE naming the rule.

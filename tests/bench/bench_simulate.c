@@ -25,13 +25,13 @@ typedef struct {
 } Case;
 
 static const Case cases[] = {
-    {"1f1b", {96, 1, 1024, 1, 0}},      {"1f1b", {8, 1, 12500, 1, 0}},
-    {"terapipe", {96, 1, 64, 16, 0}},   {"1f1b", {96, 1, 5208, 1, 0}},
-    {"terapipe", {96, 1, 326, 16, 0}},  {"1f1b", {96, 1, 52083, 1, 0}},
-    {"terapipe", {96, 1, 3255, 16, 0}},
+    {"1f1b", {96, 1, 1024, 1, 0, NULL}},      {"1f1b", {8, 1, 12500, 1, 0, NULL}},
+    {"terapipe", {96, 1, 64, 16, 0, NULL}},   {"1f1b", {96, 1, 5208, 1, 0, NULL}},
+    {"terapipe", {96, 1, 326, 16, 0, NULL}},  {"1f1b", {96, 1, 52083, 1, 0, NULL}},
+    {"terapipe", {96, 1, 3255, 16, 0, NULL}},
 };
 
-static const Case tiny[] = {{"1f1b", {4, 1, 8, 1, 0}}, {"terapipe", {4, 1, 2, 5, 0}}};
+static const Case tiny[] = {{"1f1b", {4, 1, 8, 1, 0, NULL}}, {"terapipe", {4, 1, 2, 5, 0, NULL}}};
 
 enum {
     FLOOR,

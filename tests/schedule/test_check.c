@@ -6,7 +6,7 @@
 #include "schedule/graph.h"
 #include "tests/schedule/evaluate.h"
 
-static const ScheduleShape two_by_two = {2, 1, 2, 1, 0};
+static const ScheduleShape two_by_two = {2, 1, 2, 1, 0, NULL};
 
 static Schedule *
 build(const char *family, const ScheduleShape *shape)
@@ -77,7 +77,7 @@ test_says_what_is_wrong(void)
 static void
 test_slices_order(void)
 {
-    static const ScheduleShape shape = {1, 1, 1, 2, 0};
+    static const ScheduleShape shape = {1, 1, 1, 2, 0, NULL};
     static const struct {
         const char *rank;
         const char *message;
@@ -104,8 +104,8 @@ static void
 test_hostile_shape_is_cheap(void)
 {
     static const char *const ranks[] = {"F0.0 B0.0 F1.0 B2.0", "F0.0 B0.0"};
-    static const ScheduleShape shape = {2, 256, INT32_MAX, 65536, 0};
-    static const ScheduleShape small = {2, 1, 3, 1, 0};
+    static const ScheduleShape shape = {2, 256, INT32_MAX, 65536, 0, NULL};
+    static const ScheduleShape small = {2, 1, 3, 1, 0, NULL};
     g_autoptr(GError) error = NULL;
     g_autoptr(Schedule) s = schedule_from_text(&small, SCHEDULE_PLACEMENT_LOOP, ranks);
 
@@ -162,7 +162,7 @@ test_catches_mutations(void)
 
     for (int i = 0; i < 2000; i++) {
         const ScheduleShape shape = {g_rand_int_range(rand, 1, 5), 1, g_rand_int_range(rand, 1, 6),
-                                     g_rand_int_range(rand, 1, 4), 0};
+                                     g_rand_int_range(rand, 1, 4), 0, NULL};
         g_autoptr(Schedule) s = build(i % 2 == 0 ? "1f1b" : "gpipe", &shape);
         g_autoptr(GError) error = NULL;
         const int64_t n = schedule_n_ops(s);

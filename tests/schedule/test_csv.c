@@ -21,7 +21,7 @@ test_round_trip(void)
 {
     for (const ScheduleFamily *const *f = schedule_families(); *f != NULL; f++) {
         g_autoptr(GError) error = NULL;
-        const ScheduleShape shape = {4, (*f)->min_chunks, 8, 1, 0};
+        const ScheduleShape shape = {4, (*f)->min_chunks, 8, 1, 0, NULL};
         g_autoptr(Schedule) s = schedule_new((*f)->name, &shape, &error);
         g_assert_no_error(error);
         size_t n_bytes;
@@ -48,8 +48,8 @@ test_round_trip(void)
 static void
 test_text(void)
 {
-    const ScheduleShape shape = {2, 1, 2, 1, 0};
-    const ScheduleShape sliced = {2, 1, 2, 2, 0};
+    const ScheduleShape shape = {2, 1, 2, 1, 0, NULL};
+    const ScheduleShape sliced = {2, 1, 2, 2, 0, NULL};
     g_autoptr(Schedule) s = schedule_new("1f1b", &shape, NULL);
     g_autoptr(Schedule) cut = schedule_new("1f1b", &sliced, NULL);
     g_autoptr(GError) error = NULL;

@@ -23,7 +23,7 @@ test_round_trip(void)
 {
     for (const ScheduleFamily *const *f = schedule_families(); *f != NULL; f++) {
         g_autoptr(GError) error = NULL;
-        const ScheduleShape shape = {4, (*f)->min_chunks, 8, (*f)->slices ? 2 : 1, 0};
+        const ScheduleShape shape = {4, (*f)->min_chunks, 8, (*f)->slices ? 2 : 1, 0, NULL};
         g_autoptr(Schedule) s = schedule_new((*f)->name, &shape, &error);
         g_assert_no_error(error);
         size_t n_bytes = 0, n_again = 0;
@@ -133,7 +133,7 @@ test_accepts_others(void)
 static void
 test_survives_truncation(void)
 {
-    const ScheduleShape shape = {2, 1, 2, 2, 0};
+    const ScheduleShape shape = {2, 1, 2, 2, 0, NULL};
     size_t n_bytes;
     g_autoptr(Schedule) s = schedule_new("1f1b", &shape, NULL);
     g_autofree char *text = schedule_to_json(s, &n_bytes);

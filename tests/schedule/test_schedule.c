@@ -10,7 +10,7 @@ static Schedule *
 build(const char *family, int64_t p, int64_t v, int64_t m, int64_t s)
 {
     g_autoptr(GError) error = NULL;
-    const ScheduleShape shape = {p, v, m, s, 0};
+    const ScheduleShape shape = {p, v, m, s, 0, NULL};
     Schedule *schedule = schedule_new(family, &shape, &error);
 
     g_assert_no_error(error);
@@ -37,26 +37,26 @@ test_refuses_shapes(void)
         int code;
         const char *says;
     } cases[] = {
-        {"gpipe", {0, 1, 1, 1, 0}, SCHEDULE_ERROR_SHAPE, "pp must be at least 1, got 0"},
-        {"gpipe", {4, -1, 1, 1, 0}, SCHEDULE_ERROR_SHAPE, "vpp must be at least 1, got -1"},
-        {"1f1b", {4, 2, 8, 1, 0}, SCHEDULE_ERROR_SHAPE, "vpp must be 1, got 2"},
-        {"1f1b", {4, 1, 0, 1, 0}, SCHEDULE_ERROR_SHAPE, "microbatches must be at least 1, got 0"},
-        {"1f1b", {4, 1, 8, 0, 0}, SCHEDULE_ERROR_SHAPE, "slices must be at least 1, got 0"},
-        {"naive", {4, 1, 8, 2, 0}, SCHEDULE_ERROR_SHAPE, "slices must be 1, got 2"},
-        {"gpipe", {4, 1, 8, 1, 3}, SCHEDULE_ERROR_SHAPE, "group must be 0, got 3"},
-        {"gpipe", {4, 1, 8, 65537, 0}, SCHEDULE_ERROR_LIMIT, "slices is 65537, the limit is 65536"},
-        {"gpipe", {4, 1, 1000000000, 1, 0}, SCHEDULE_ERROR_LIMIT, "more than 268435456 ops"},
+        {"gpipe", {0, 1, 1, 1, 0, NULL}, SCHEDULE_ERROR_SHAPE, "pp must be at least 1, got 0"},
+        {"gpipe", {4, -1, 1, 1, 0, NULL}, SCHEDULE_ERROR_SHAPE, "vpp must be at least 1, got -1"},
+        {"1f1b", {4, 2, 8, 1, 0, NULL}, SCHEDULE_ERROR_SHAPE, "vpp must be 1, got 2"},
+        {"1f1b", {4, 1, 0, 1, 0, NULL}, SCHEDULE_ERROR_SHAPE, "microbatches must be at least 1, got 0"},
+        {"1f1b", {4, 1, 8, 0, 0, NULL}, SCHEDULE_ERROR_SHAPE, "slices must be at least 1, got 0"},
+        {"naive", {4, 1, 8, 2, 0, NULL}, SCHEDULE_ERROR_SHAPE, "slices must be 1, got 2"},
+        {"gpipe", {4, 1, 8, 1, 3, NULL}, SCHEDULE_ERROR_SHAPE, "group must be 0, got 3"},
+        {"gpipe", {4, 1, 8, 65537, 0, NULL}, SCHEDULE_ERROR_LIMIT, "slices is 65537, the limit is 65536"},
+        {"gpipe", {4, 1, 1000000000, 1, 0, NULL}, SCHEDULE_ERROR_LIMIT, "more than 268435456 ops"},
         {"gpipe",
-         {4, 1, INT64_MAX, 1, 0},
+         {4, 1, INT64_MAX, 1, 0, NULL},
          SCHEDULE_ERROR_LIMIT,
          "microbatches is 9223372036854775807"},
-        {"dualpipe", {3, 2, 8, 1, 0}, SCHEDULE_ERROR_SHAPE, "must be even"},
-        {"dualpipe", {4, 2, 6, 1, 0}, SCHEDULE_ERROR_SHAPE, "microbatches at least 2 * pp"},
-        {"dualpipev", {4, 2, 7, 1, 0}, SCHEDULE_ERROR_SHAPE, "at least 2 * pp"},
-        {"dualpipev", {4, 1, 8, 1, 0}, SCHEDULE_ERROR_SHAPE, "vpp must be 2, got 1"},
-        {"interleaved", {4, 1, 8, 1, 0}, SCHEDULE_ERROR_SHAPE, "vpp must be from 2 to 256, got 1"},
-        {"interleaved", {4, 2, 8, 1, -1}, SCHEDULE_ERROR_SHAPE, "group must be at least 1, got -1"},
-        {"terapipe", {1 << 20, 1, INT32_MAX, 65536, 0}, SCHEDULE_ERROR_LIMIT, "ops"},
+        {"dualpipe", {3, 2, 8, 1, 0, NULL}, SCHEDULE_ERROR_SHAPE, "must be even"},
+        {"dualpipe", {4, 2, 6, 1, 0, NULL}, SCHEDULE_ERROR_SHAPE, "microbatches at least 2 * pp"},
+        {"dualpipev", {4, 2, 7, 1, 0, NULL}, SCHEDULE_ERROR_SHAPE, "at least 2 * pp"},
+        {"dualpipev", {4, 1, 8, 1, 0, NULL}, SCHEDULE_ERROR_SHAPE, "vpp must be 2, got 1"},
+        {"interleaved", {4, 1, 8, 1, 0, NULL}, SCHEDULE_ERROR_SHAPE, "vpp must be from 2 to 256, got 1"},
+        {"interleaved", {4, 2, 8, 1, -1, NULL}, SCHEDULE_ERROR_SHAPE, "group must be at least 1, got -1"},
+        {"terapipe", {1 << 20, 1, INT32_MAX, 65536, 0, NULL}, SCHEDULE_ERROR_LIMIT, "ops"},
     };
 
     for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
@@ -214,7 +214,7 @@ test_any_group_runs(void)
             for (int64_t m = 1; m <= 17; m++)
                 for (int64_t g = 0; g <= m + 1; g++) {
                     g_autoptr(GError) error = NULL;
-                    const ScheduleShape shape = {p, 3, m, f == 2 ? 1 + m % 3 : 1, g};
+                    const ScheduleShape shape = {p, 3, m, f == 2 ? 1 + m % 3 : 1, g, NULL};
                     g_autoptr(Schedule) s = schedule_new(names[f], &shape, &error);
                     g_assert_no_error(error);
                     schedule_check(s, &error);
@@ -293,7 +293,7 @@ test_peak_counts_weight_gradients(void)
 {
     /* I0 has no W: it counts down itself; I1 waits for its W. */
     static const char *const ranks[] = {"F0.0 F1.0 I0.0 I1.0 F2.0 W1.0 B2.0"};
-    const ScheduleShape shape = {1, 1, 3, 1, 0};
+    const ScheduleShape shape = {1, 1, 3, 1, 0, NULL};
     g_autoptr(Schedule) s = schedule_from_text(&shape, SCHEDULE_PLACEMENT_LOOP, ranks);
 
     g_assert_cmpint(schedule_peak_in_flight(s, 0), ==, 2);

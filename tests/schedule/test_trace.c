@@ -9,7 +9,7 @@
 static Schedule *
 two_ranks(int64_t n_slices)
 {
-    const ScheduleShape shape = {2, 1, 2, n_slices, 0};
+    const ScheduleShape shape = {2, 1, 2, n_slices, 0, NULL};
 
     return schedule_new("1f1b", &shape, NULL);
 }

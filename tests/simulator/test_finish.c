@@ -63,7 +63,7 @@ test_last_backward_hides_reduction(void)
 {
     for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
         const Case *c = &cases[i];
-        const ScheduleShape shape = {1, c->n_chunks, c->n_chunks == 2 ? 1 : 2, 1, 0};
+        const ScheduleShape shape = {1, c->n_chunks, c->n_chunks == 2 ? 1 : 2, 1, 0, NULL};
         const SimOptions options = {.want_trace = true};
         g_autoptr(GError) error = NULL;
         g_autoptr(Schedule) schedule =
@@ -93,7 +93,7 @@ test_last_backward_hides_reduction(void)
 static void
 test_ranks_finish_apart(void)
 {
-    g_autoptr(Schedule) schedule = schedule_new("gpipe", &(ScheduleShape){2, 1, 2, 1, 0}, NULL);
+    g_autoptr(Schedule) schedule = schedule_new("gpipe", &(ScheduleShape){2, 1, 2, 1, 0, NULL}, NULL);
     g_autoptr(Workload) workload = plain_workload(schedule, times, 0);
     g_auto(SimResult) result = {0};
 

@@ -44,7 +44,7 @@ test_families(void)
         const int64_t p = sizes[i / 6][0], m = sizes[i / 6][1];
         const int64_t *ws = workspaces[i / 2 % 3];
         g_autoptr(Schedule) schedule =
-            schedule_new(families[i % 2], &(ScheduleShape){p, 1, m, 1, 0}, NULL);
+            schedule_new(families[i % 2], &(ScheduleShape){p, 1, m, 1, 0, NULL}, NULL);
         g_autoptr(Workload) workload = plain_workload(schedule, unit_times, 0);
         for (int32_t r = 0; r < p; r++) {
             workload->ops[r].activation_bytes = 1000;
@@ -126,7 +126,7 @@ test_split_backward(void)
         {90, TRACE_MEMORY_WORKSPACE, -4},
         {90, TRACE_MEMORY_ACTIVATIONS, -40},
     };
-    static const ScheduleShape shape = {1, 1, 2, 1, 0};
+    static const ScheduleShape shape = {1, 1, 2, 1, 0, NULL};
     g_autoptr(Schedule) schedule = schedule_from_text(&shape, SCHEDULE_PLACEMENT_LOOP, ranks);
     g_autoptr(Workload) workload = plain_workload(schedule, unit_times, 0);
     g_auto(SimResult) result = {0};
@@ -150,7 +150,7 @@ static void
 test_lone_input_gradient(void)
 {
     static const char *const ranks[] = {"F0.0 I0.0 F1.0 I1.0 W1.0"};
-    static const ScheduleShape shape = {1, 1, 2, 1, 0};
+    static const ScheduleShape shape = {1, 1, 2, 1, 0, NULL};
     g_autoptr(Schedule) schedule = schedule_from_text(&shape, SCHEDULE_PLACEMENT_LOOP, ranks);
     g_autoptr(Workload) workload = plain_workload(schedule, unit_times, 0);
     g_auto(SimResult) result = {0};
@@ -167,7 +167,7 @@ test_lone_input_gradient(void)
 static void
 test_blocking_receive_holds_nothing(void)
 {
-    g_autoptr(Schedule) schedule = schedule_new("gpipe", &(ScheduleShape){2, 1, 1, 1, 0}, NULL);
+    g_autoptr(Schedule) schedule = schedule_new("gpipe", &(ScheduleShape){2, 1, 1, 1, 0, NULL}, NULL);
     g_autoptr(Workload) workload = plain_workload(schedule, unit_times, 5);
     g_auto(SimResult) result = {0};
 
@@ -184,7 +184,7 @@ test_blocking_receive_holds_nothing(void)
 static void
 test_static_peak(void)
 {
-    g_autoptr(Schedule) schedule = schedule_new("1f1b", &(ScheduleShape){2, 1, 2, 1, 0}, NULL);
+    g_autoptr(Schedule) schedule = schedule_new("1f1b", &(ScheduleShape){2, 1, 2, 1, 0, NULL}, NULL);
     g_autoptr(Workload) workload = plain_workload(schedule, unit_times, 0);
     g_auto(SimResult) result = {0};
 
@@ -246,7 +246,7 @@ static void
 test_refuses(void)
 {
     for (int i = 0; i < 7; i++) {
-        g_autoptr(Schedule) schedule = schedule_new("1f1b", &(ScheduleShape){2, 1, 4, 1, 0}, NULL);
+        g_autoptr(Schedule) schedule = schedule_new("1f1b", &(ScheduleShape){2, 1, 4, 1, 0, NULL}, NULL);
         g_autoptr(Workload) workload = plain_workload(schedule, unit_times, 0);
         g_autoptr(GError) error = NULL;
         g_auto(SimResult) result = {0};

@@ -16,7 +16,7 @@
 static Schedule *
 build(const char *family, int64_t p, int64_t m, int64_t slices)
 {
-    const ScheduleShape shape = {p, 1, m, slices, 0};
+    const ScheduleShape shape = {p, 1, m, slices, 0, NULL};
     g_autoptr(GError) error = NULL;
     Schedule *schedule = schedule_new(family, &shape, &error);
 
@@ -448,7 +448,7 @@ static void
 test_deadlock_is_an_error(void)
 {
     static const char *const ranks[] = {"F0.0 B0.0 F1.0 B1.0", "F1.0 F0.0 B0.0 B1.0"};
-    static const ScheduleShape shape = {2, 1, 2, 1, 0};
+    static const ScheduleShape shape = {2, 1, 2, 1, 0, NULL};
     g_autoptr(Schedule) schedule = schedule_from_text(&shape, SCHEDULE_PLACEMENT_LOOP, ranks);
     g_autoptr(Workload) workload = plain_workload(schedule, unit_times, 0);
     g_autoptr(GError) error = NULL;
