@@ -98,7 +98,8 @@ const Command cmd_plan = {
                "  degas plan gpt3-175b p3.16xlarge --gpus 384 --global-batch 2 --tp 8 --pp 48\n"
                "\n"
                "Exit status 1: no plan fits; stderr names the limit and what would fit.\n",
-    .options = {request_options, request_search_options, options_table},
+    .options = {options_table, request_options, request_search_options},
+    .headings = {"Output", "The job and its split", "The search"},
     .min_arguments = 2,
     .max_arguments = 2,
     .run = run,

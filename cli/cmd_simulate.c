@@ -279,6 +279,7 @@ const Command cmd_simulate = {
                "MODEL CLUSTER takes the flags of degas plan, all fixed: a degree that is not\n"
                "given is 1, but dp is what --gpus leaves.  No schedule: 1f1b.\n",
     .options = {options_table, request_options},
+    .headings = {"Options", "With MODEL CLUSTER, and keys of --batch"},
     .max_arguments = 2,
     .run = run,
 };

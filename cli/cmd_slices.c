@@ -127,9 +127,8 @@ const Command cmd_slices = {
     .name = "slices",
     .usage = "--costs FILE --stages K --batch B --seq-len L [--granularity 8] [--json]",
     .summary = "cut a batch into groups and sequences into slices, optimally",
-    .details =
-        "Minimises sum t + (K-1) max t over every way to cut B sequences into groups and each\n"
-        "group's L tokens into slices (TeraPipe, arXiv:2102.07988).\n",
+    .details = "Minimises sum t + (K-1) max t over every way to cut B sequences into groups\n"
+               "and each group's L tokens into slices (TeraPipe, arXiv:2102.07988).\n",
     .options = {options_table},
     .run = run,
 };

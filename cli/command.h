@@ -42,7 +42,8 @@ typedef struct {
     const char *details; /* (nullable) of the help: paragraphs of at most 80 columns */
     /* NULL-terminated when shorter than the array; -h and --help are everybody's. */
     const OptionInfo *options[CMD_MAX_TABLES + 1];
-    size_t min_arguments, max_arguments; /* besides options */
+    const char *headings[CMD_MAX_TABLES]; /* (nullable) of the tables in the help; else "Options" */
+    size_t min_arguments, max_arguments;  /* besides options */
     /*
      * Returns the exit status 0 or 1 (an answer), or -1 with @error set, whose domain decides the
      * status.

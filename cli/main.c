@@ -136,18 +136,43 @@ print_help(void)
                 "degas COMMAND --help has the options; degas --version the version.\n");
 }
 
+/* The line of how it is called, broken between words at 80 columns. */
+static void
+append_usage(GString *text, const Command *command)
+{
+    g_auto(GStrv) words = g_strsplit(command->usage, " ", -1);
+    const size_t indent = strlen("usage: degas ") + strlen(command->name);
+    size_t column = indent;
+
+    g_string_append_printf(text, "usage: degas %s", command->name);
+    for (size_t i = 0; words[i] != NULL; i++) {
+        if (column + 1 + strlen(words[i]) > 80) {
+            g_string_append_printf(text, "\n%*s", (int)indent, "");
+            column = indent;
+        }
+        g_string_append_printf(text, " %s", words[i]);
+        column += 1 + strlen(words[i]);
+    }
+    g_string_append_c(text, '\n');
+}
+
 static void
 print_command_help(const Command *command)
 {
     g_autoptr(GString) text = g_string_new(NULL);
 
-    g_string_append_printf(text, "usage: degas %s %s\n%s\n\n", command->name, command->usage,
-                           command->summary);
+    append_usage(text, command);
+    g_string_append_printf(text, "%s\n\n", command->summary);
     if (command->details != NULL)
         g_string_append_printf(text, "%s\n", command->details);
-    g_string_append(text, "Options:\n");
-    for (size_t i = 0; command->options[i] != NULL; i++)
+    for (size_t i = 0; command->options[i] != NULL; i++) {
+        const char *heading = command->headings[i];
+
+        if (i == 0 || heading != NULL)
+            g_string_append_printf(text, "%s%s:\n", i == 0 ? "" : "\n",
+                                   heading == NULL ? "Options" : heading);
         options_append_help(text, command->options[i]);
+    }
     g_string_append(text, "  -h, --help                this text\n");
     output_text(text->str);
 }

@@ -1,0 +1,52 @@
+#!/bin/sh
+# list and show: every promised built-in is there and can be shown.
+. tests/cli/tap.sh
+
+runs 0 "list models" list models --json
+for m in gpt2-124m gpt2-1.5b gpt3-1b gpt3-13b gpt3-44b gpt3-175b megatron-1.7b megatron-3.6b \
+    megatron-7.5b megatron-18.4b megatron-39.1b megatron-76.1b megatron-145.6b megatron-310.1b \
+    megatron-530b megatron-1t megatron-22b llama2-7b llama2-13b llama2-70b llama3-8b llama3-70b \
+    llama3-405b mixtral-8x7b qwen3-32b deepseek-v3; do
+    grep -q "\"$m\"" "$W/out"
+    report $? "model $m is listed"
+done
+runs 0 "list clusters" list clusters --json
+for c in p3.16xlarge dgx-a100-40g dgx-a100-80g a100-80g-4xhdr a100-pcie-80g dgx-h100 dgx-h200 \
+    dgx-b200 gb200-nvl72 local-cpu; do
+    grep -q "\"$c\"" "$W/out"
+    report $? "cluster $c is listed"
+done
+runs 0 "list schedules" list schedules
+for s in naive gpipe 1f1b interleaved terapipe; do
+    has "^$s " "schedule $s is listed"
+done
+runs 0 "list models for people" list models
+has '^gpt3-175b  *175 B  *96  *12288  *96' "GPT-3: 175 B parameters, 96 layers, 12288 wide"
+runs 0 "list clusters for people" list clusters
+has '^p3.16xlarge  *8  *V100' "p3.16xlarge has 8 V100"
+fails 2 'expected models, clusters or schedules' "list of something else" list plans
+fails 2 'argument is missing' "list of nothing" list
+
+runs 0 "show a model" show gpt3-175b
+has '^parameters  *175 B' "its parameters"
+has '^  qkv  *1 x 2048 x 36864 x 12288' "its qkv product"
+runs 0 "show a model split over 8 ranks" show gpt3-175b --tp 8
+has '^  qkv  *1 x 2048 x 4608 x 12288' "an eighth of the qkv product"
+fails 2 'tp 7 does not divide' "a split that does not exist" show gpt3-175b --tp 7
+runs 0 "show a model with experts" show mixtral-8x7b
+has '^active  *12.9 B' "its active parameters"
+runs 0 "show a cluster" show dgx-a100-80g
+has '^A100-SXM4-80GB  *1 x 8' "its devices"
+runs 0 "a model as a file" show llama3-8b --json
+cp "$W/out" "$W/model.json"
+runs 0 "show that file" show "$W/model.json" --json
+cmp -s "$W/out" "$W/model.json"
+report $? "a model file is read and written unchanged"
+runs 0 "a cluster as a file" show dgx-h100 --json
+cp "$W/out" "$W/cluster.json"
+runs 0 "show that file" show "$W/cluster.json" --json
+cmp -s "$W/out" "$W/cluster.json"
+report $? "a cluster file is read and written unchanged"
+fails 4 'did you mean "llama3-8b"' "an unknown name is suggested" show llama3-8c
+fails 4 'no file, built-in' "an unknown name far from all" show xyzzy
+finish
