@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "schedule/graph.h"
+#include "simulator/pages.h"
 
 /* What is known of one (rank, unit). */
 typedef struct {
@@ -289,10 +290,11 @@ allocate(Walk *walk)
     const Schedule *schedule = program->schedule;
     const size_t n = (size_t)program->n_ops, n_ranks = (size_t)schedule->n_ranks;
 
-    program->steps = g_try_new(SimStep, MAX(n, 1));
-    program->step_of = g_try_new(uint32_t, MAX(n, 1));
+    program->steps = sim_pages_try_malloc(MAX(n, 1), sizeof *program->steps);
+    program->step_of = sim_pages_try_malloc(MAX(n, 1), sizeof *program->step_of);
     /* At least 2 ops per unit: at most half as many slots as ops. */
-    walk->slots = g_try_new0(Slot, MAX((size_t)walk->n_units * n_ranks, 1));
+    walk->slots =
+        sim_pages_try_malloc0(MAX((size_t)walk->n_units * n_ranks, 1), sizeof *walk->slots);
     if (program->steps == NULL || program->step_of == NULL || walk->slots == NULL)
         return false;
     program->in_flight = g_new0(int32_t, n_ranks);

@@ -1,7 +1,10 @@
 #include "simulator/events.h"
 
+#include <stdlib.h>
+
 #include "simulator/finish.h"
 #include "simulator/memory.h"
+#include "simulator/pages.h"
 
 /* GArray counts in 32 bits. */
 #define MAX_EVENTS (INT64_C(1) << 31)
@@ -9,65 +12,71 @@
 typedef struct {
     const SimProgram *program;
     const SimTimes *times;
+    const SimMemoryChange *changes; /* (nullable) */
     Trace *trace;
-    bool ties;   /* two events of a stream have equal times: trace_sort() must order
-                    them */
-    guint first; /* event of the (rank, stream) that is being filled */
+    TraceEvent *event;   /* where the next one goes */
+    TraceMemory *memory; /* likewise */
+    TraceEvent *first;   /* of the (rank, stream) that is being filled */
+    bool ties;           /* two events of a stream have equal times: trace_sort() orders them */
+    /* Of the rank at hand, by position in its order: steps are scattered, so they are read once. */
+    SimOpTimes *at; /* (owned) */
+    uint32_t *step; /* (owned) */
 } Writer;
 
-static void
-append(Writer *writer, const TraceEvent *event)
+static inline void
+put(Writer *writer, const TraceEvent *event)
 {
-    GArray *events = writer->trace->events;
-
-    if (events->len > writer->first) {
-        const TraceEvent *before = &g_array_index(events, TraceEvent, events->len - 1);
-        writer->ties = writer->ties ||
-                       (before->start_ns == event->start_ns && before->end_ns == event->end_ns);
-    }
-    g_array_append_val(events, *event);
+    if (writer->event > writer->first)
+        writer->ties = writer->ties || (writer->event[-1].start_ns == event->start_ns &&
+                                        writer->event[-1].end_ns == event->end_ns);
+    *writer->event++ = *event;
 }
 
-static int
-compare_ends(gconstpointer left, gconstpointer right)
+static void
+read_rank(Writer *writer, int32_t rank)
 {
-    const TraceEvent *a = left, *b = right;
+    const SimProgram *program = writer->program;
+    const int64_t begin = program->schedule->rank_begin[rank];
 
-    if (a->end_ns != b->end_ns)
-        return a->end_ns < b->end_ns ? -1 : 1;
-    return (a->start_ns > b->start_ns) - (a->start_ns < b->start_ns);
+    for (int64_t i = begin; i < program->schedule->rank_begin[rank + 1]; i++) {
+        const uint32_t step = program->step_of[i];
+        writer->step[i - begin] = step;
+        writer->at[i - begin] = sim_times_step(writer->times, program, step);
+    }
 }
 
 /* --- compute --- */
 
-/* The op whose message the op at @index needs. */
+/* The op of @producer (a step), whose message @op needs. */
 static ScheduleOp
-producer_op(const SimProgram *program, int64_t index)
+producer_op(const SimProgram *program, ScheduleOp op, uint32_t producer)
 {
-    const Schedule *schedule = program->schedule;
     const Workload *workload = program->workload;
-    const uint32_t producer = program->steps[program->step_of[index]].producer - 1;
     const uint32_t cost = program->steps[producer].cost;
     const int64_t place = cost / SIM_KIND_N / ((int64_t)workload->n_classes * workload->n_slices);
     const int32_t kind = (int32_t)(cost % SIM_KIND_N);
-    ScheduleOp op = schedule->ops[index]; /* the same micro-batch and slice */
 
+    /* Of the same micro-batch and slice. */
     op.kind = (uint8_t)(kind == SIM_KIND_LONE_INPUT ? SCHEDULE_OP_BACKWARD_INPUT : kind);
-    op.chunk = (uint8_t)schedule_chunk_of_stage(schedule, (int32_t)(place % workload->n_stages),
-                                                (int32_t)(place / workload->n_stages));
+    op.chunk =
+        (uint8_t)schedule_chunk_of_stage(program->schedule, (int32_t)(place % workload->n_stages),
+                                         (int32_t)(place / workload->n_stages));
     return op;
 }
 
-/* @message of the op at @index, which sends it, or receives it. */
+/* The message that the op at @index, at @step, sends or receives; without times. */
 static TraceEvent
-message_event(const SimProgram *program, int64_t index, int32_t rank, const SimMessage *message,
-              TraceEventKind kind)
+message_event(const SimProgram *program, int64_t index, uint32_t step, TraceEventKind kind)
 {
+    const SimStep *s = &program->steps[step];
     const bool receives = kind == TRACE_EVENT_RECEIVE;
+    const SimMessage *message =
+        receives ? &program->details[s->cost].in : &program->details[s->cost].out;
+    const ScheduleOp op = program->schedule->ops[index];
 
     return (TraceEvent){
-        .op = receives ? producer_op(program, index) : program->schedule->ops[index],
-        .rank = rank,
+        .op = receives ? producer_op(program, op, s->producer - 1) : op,
+        .rank = (int32_t)s->rank,
         .peer = message->peer,
         .bytes = message->bytes,
         .stream = TRACE_STREAM_COMPUTE,
@@ -81,88 +90,118 @@ write_compute(Writer *writer, int32_t rank, const SimFinish *finish)
     const SimProgram *program = writer->program;
     const Schedule *schedule = program->schedule;
     const bool blocking = program->workload->blocking_messages;
+    const int64_t begin = schedule->rank_begin[rank];
 
-    for (int64_t i = schedule->rank_begin[rank]; i < schedule->rank_begin[rank + 1]; i++) {
-        const SimOpTimes at = sim_times_op(writer->times, program, i);
-        const SimCostDetail *detail = &program->details[sim_program_cost(program, i)];
+    writer->first = writer->event;
+    for (int64_t i = begin; i < schedule->rank_begin[rank + 1]; i++) {
+        const SimOpTimes *at = &writer->at[i - begin];
+        const uint32_t step = writer->step[i - begin];
+        const SimCostDetail *detail = &program->details[program->steps[step].cost];
         if (blocking && detail->in.exists) {
-            TraceEvent receive = message_event(program, i, rank, &detail->in, TRACE_EVENT_RECEIVE);
-            receive.start_ns = at.begin_ns;
-            receive.end_ns = at.start_ns;
-            append(writer, &receive);
+            TraceEvent receive = message_event(program, i, step, TRACE_EVENT_RECEIVE);
+            receive.start_ns = at->begin_ns;
+            receive.end_ns = at->start_ns;
+            put(writer, &receive);
         }
-        append(writer, &(TraceEvent){
-                           .start_ns = at.start_ns,
-                           .end_ns = at.end_ns,
-                           .op = schedule->ops[i],
-                           .rank = rank,
-                           .peer = -1,
-                           .stream = TRACE_STREAM_COMPUTE,
-                           .kind = schedule->ops[i].kind,
-                       });
+        put(writer, &(TraceEvent){
+                        .start_ns = at->start_ns,
+                        .end_ns = at->end_ns,
+                        .op = schedule->ops[i],
+                        .rank = rank,
+                        .peer = -1,
+                        .stream = TRACE_STREAM_COMPUTE,
+                        .kind = schedule->ops[i].kind,
+                    });
         if (blocking && detail->out.exists) {
-            TraceEvent send = message_event(program, i, rank, &detail->out, TRACE_EVENT_SEND);
-            send.start_ns = at.end_ns;
-            send.end_ns = at.free_ns;
-            append(writer, &send);
+            TraceEvent send = message_event(program, i, step, TRACE_EVENT_SEND);
+            send.start_ns = at->end_ns;
+            send.end_ns = at->free_ns;
+            put(writer, &send);
         }
     }
     if (finish->optimizer_end_ns > finish->optimizer_start_ns)
-        append(writer, &(TraceEvent){
-                           .start_ns = finish->optimizer_start_ns,
-                           .end_ns = finish->optimizer_end_ns,
-                           .rank = rank,
-                           .peer = -1,
-                           .stream = TRACE_STREAM_COMPUTE,
-                           .kind = TRACE_EVENT_OPTIMIZER,
-                       });
+        put(writer, &(TraceEvent){
+                        .start_ns = finish->optimizer_start_ns,
+                        .end_ns = finish->optimizer_end_ns,
+                        .rank = rank,
+                        .peer = -1,
+                        .stream = TRACE_STREAM_COMPUTE,
+                        .kind = TRACE_EVENT_OPTIMIZER,
+                    });
 }
 
 /* --- messages on streams of their own --- */
 
-/* Adds what @rank sends, or receives, with the times at which it leaves and
- * arrives. */
-static void
-collect_messages(const Writer *writer, int32_t rank, TraceStream stream, GArray *messages)
+static int
+compare_ends(const void *left, const void *right)
+{
+    const TraceEvent *a = left, *b = right;
+
+    if (a->end_ns != b->end_ns)
+        return a->end_ns < b->end_ns ? -1 : 1;
+    if (a->start_ns != b->start_ns)
+        return a->start_ns < b->start_ns ? -1 : 1;
+    /* Which of two equal messages is shown at full length must not depend on the sort. */
+    if (a->op.microbatch != b->op.microbatch)
+        return a->op.microbatch < b->op.microbatch ? -1 : 1;
+    if (a->op.chunk != b->op.chunk)
+        return a->op.chunk < b->op.chunk ? -1 : 1;
+    if (a->op.slice != b->op.slice)
+        return a->op.slice < b->op.slice ? -1 : 1;
+    return (a->op.kind > b->op.kind) - (a->op.kind < b->op.kind);
+}
+
+/* Writes what @rank sends, or receives, with the times at which it leaves and arrives.  Returns
+ * whether arrivals ascend. */
+static bool
+collect_messages(Writer *writer, int32_t rank, TraceStream stream)
 {
     const SimProgram *program = writer->program;
     const Schedule *schedule = program->schedule;
     const bool receives = stream == TRACE_STREAM_RECEIVE;
+    const int64_t begin = schedule->rank_begin[rank];
+    bool ascends = true;
 
-    g_array_set_size(messages, 0);
-    for (int64_t i = schedule->rank_begin[rank]; i < schedule->rank_begin[rank + 1]; i++) {
-        const SimCostDetail *detail = &program->details[sim_program_cost(program, i)];
+    writer->first = writer->event;
+    for (int64_t i = begin; i < schedule->rank_begin[rank + 1]; i++) {
+        const uint32_t step = writer->step[i - begin];
+        const SimCostDetail *detail = &program->details[program->steps[step].cost];
         const SimMessage *message = receives ? &detail->in : &detail->out;
         if (!message->exists)
             continue;
-        const uint32_t step = program->step_of[i];
-        const uint32_t from = receives ? program->steps[step].producer - 1 : step;
-        TraceEvent event = message_event(program, i, rank, message,
-                                         receives ? TRACE_EVENT_RECEIVE : TRACE_EVENT_SEND);
-        event.stream = (uint8_t)stream;
-        event.start_ns = sim_times_step(writer->times, program, from).end_ns;
-        event.end_ns = event.start_ns + message->ns;
-        g_array_append_val(messages, event);
+        TraceEvent *event = writer->event++;
+        *event = message_event(program, i, step, receives ? TRACE_EVENT_RECEIVE : TRACE_EVENT_SEND);
+        event->stream = (uint8_t)stream;
+        /* Overlapped: ready_ns is when the message arrives. */
+        event->end_ns =
+            writer->times->ready_ns[receives ? program->steps[step].producer : step + 1];
+        event->start_ns = event->end_ns - message->ns;
+        ascends = ascends && (event == writer->first || event[-1].end_ns < event->end_ns);
     }
+    return ascends;
 }
 
 static void
-write_messages(Writer *writer, int32_t rank, TraceStream stream, GArray *messages)
+write_messages(Writer *writer, int32_t rank, TraceStream stream)
 {
+    TraceEvent *const first = writer->event;
     int64_t before_ns = 0;
 
-    collect_messages(writer, rank, stream, messages);
-    g_array_sort(messages, compare_ends);
-    writer->first = writer->trace->events->len;
-    for (guint i = 0; i < messages->len; i++) {
-        TraceEvent *event = &g_array_index(messages, TraceEvent, i);
+    const bool ascends = collect_messages(writer, rank, stream);
+    TraceEvent *const end = writer->event;
+    if (!ascends)
+        qsort(first, (size_t)(end - first), sizeof *first, compare_ends);
+    /* Before @event, no two overlap, and the last ends at @before_ns. */
+    for (TraceEvent *event = first; event < end; event++) {
         event->start_ns = MAX(event->start_ns, before_ns);
         before_ns = event->end_ns;
-        append(writer, event);
+        if (event > first)
+            writer->ties = writer->ties || (event[-1].start_ns == event->start_ns &&
+                                            event[-1].end_ns == event->end_ns);
     }
 }
 
-/* --- data parallelism --- */
+/* --- data parallelism, memory --- */
 
 static void
 write_dp(Writer *writer, int32_t rank, const SimFinish *finish)
@@ -170,19 +209,34 @@ write_dp(Writer *writer, int32_t rank, const SimFinish *finish)
     const WorkloadRank *work = &writer->program->workload->ranks[rank];
     TraceEvent event = {.rank = rank, .peer = -1, .stream = TRACE_STREAM_DP};
 
+    writer->first = writer->event;
     event.kind = TRACE_EVENT_DP_REDUCE;
     for (int32_t i = 0; i < finish->n_pieces; i++) {
         event.start_ns = finish->reduce[i].start_ns;
         event.end_ns = finish->reduce[i].end_ns;
         event.bytes = finish->reduce[i].bytes;
-        append(writer, &event);
+        put(writer, &event);
     }
     if (work->dp_gather_ns > 0 || work->dp_gather_bytes > 0) {
         event.kind = TRACE_EVENT_DP_GATHER;
         event.start_ns = finish->optimizer_end_ns;
         event.end_ns = finish->end_ns;
         event.bytes = work->dp_gather_bytes;
-        append(writer, &event);
+        put(writer, &event);
+    }
+}
+
+static void
+write_memory(Writer *writer, int32_t rank)
+{
+    const SimProgram *program = writer->program;
+    const int64_t *rank_begin = program->schedule->rank_begin;
+    const int64_t n = rank_begin[rank + 1] - rank_begin[rank];
+
+    writer->memory = sim_memory_write_static(program, rank, writer->memory);
+    for (int64_t i = 0; i < n; i++) {
+        const SimMemoryChange *change = &writer->changes[program->steps[writer->step[i]].cost];
+        writer->memory = sim_memory_write_op(change, &writer->at[i], rank, writer->memory);
     }
 }
 
@@ -201,13 +255,13 @@ count_events(const SimProgram *program)
     return n + (int64_t)program->schedule->n_ranks * (2 + program->schedule->n_chunks);
 }
 
-/* Gives @array room for @n, which must be addable without another allocation.
- */
+/* Gives @array @n elements of whatever content. */
 static bool
 reserve(GArray *array, int64_t n, GError **error)
 {
+    /* GArray rounds up to a power of two and aborts without memory: so try before. */
     const size_t bytes = (size_t)n * g_array_get_element_size(array);
-    void *probe = n < MAX_EVENTS ? g_try_malloc(bytes) : NULL;
+    void *probe = n < MAX_EVENTS ? g_try_malloc_n(bytes, 2) : NULL;
 
     if (probe == NULL && n > 0) {
         g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_LIMIT,
@@ -216,36 +270,72 @@ reserve(GArray *array, int64_t n, GError **error)
     }
     g_free(probe);
     g_array_set_size(array, (guint)n);
-    g_array_set_size(array, 0);
+    sim_pages_large(array->data, bytes);
     return true;
+}
+
+static bool
+writer_init(Writer *writer, GError **error)
+{
+    const SimProgram *program = writer->program;
+    int64_t longest = 0;
+
+    for (int32_t rank = 0; rank < program->schedule->n_ranks; rank++)
+        longest = MAX(longest, program->schedule->rank_begin[rank + 1] -
+                                   program->schedule->rank_begin[rank]);
+    writer->at = g_try_new(SimOpTimes, (size_t)MAX(longest, 1));
+    writer->step = g_try_new(uint32_t, (size_t)MAX(longest, 1));
+    if (writer->at == NULL || writer->step == NULL) {
+        g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_LIMIT,
+                    "no memory for the times of %" G_GINT64_FORMAT " ops", longest);
+        return false;
+    }
+    if (!reserve(writer->trace->events, count_events(program), error))
+        return false;
+    if (writer->changes != NULL &&
+        !reserve(writer->trace->memory, sim_memory_n_events(program, writer->changes), error))
+        return false;
+    writer->event = (TraceEvent *)(void *)writer->trace->events->data;
+    writer->memory = (TraceMemory *)(void *)writer->trace->memory->data;
+    return true;
+}
+
+static void
+write_rank(Writer *writer, int32_t rank)
+{
+    SimFinish finish;
+
+    sim_finish_rank(writer->program, writer->times, rank, &finish);
+    writer->trace->makespan_ns = MAX(writer->trace->makespan_ns, finish.end_ns);
+    read_rank(writer, rank);
+    write_compute(writer, rank, &finish);
+    if (!writer->program->workload->blocking_messages) {
+        write_messages(writer, rank, TRACE_STREAM_SEND);
+        write_messages(writer, rank, TRACE_STREAM_RECEIVE);
+    }
+    write_dp(writer, rank, &finish);
+    if (writer->changes != NULL)
+        write_memory(writer, rank);
 }
 
 Trace *
 sim_events(const SimProgram *program, const SimTimes *times, bool want_memory, GError **error)
 {
     g_autoptr(Trace) trace = trace_new(program->schedule, false);
-    g_autoptr(GArray) messages = g_array_new(false, false, sizeof(TraceEvent));
-    Writer writer = {.program = program, .times = times, .trace = trace};
-    SimFinish finish;
+    g_autofree SimMemoryChange *changes = want_memory ? sim_memory_changes(program) : NULL;
+    Writer writer = {.program = program, .times = times, .changes = changes, .trace = trace};
 
-    if (!reserve(trace->events, count_events(program), error))
-        return NULL;
-    if (want_memory && !reserve(trace->memory, sim_memory_n_events(program), error))
-        return NULL;
-    for (int32_t rank = 0; rank < program->schedule->n_ranks; rank++) {
-        sim_finish_rank(program, times, rank, &finish);
-        trace->makespan_ns = MAX(trace->makespan_ns, finish.end_ns);
-        writer.first = trace->events->len;
-        write_compute(&writer, rank, &finish);
-        if (!program->workload->blocking_messages) {
-            write_messages(&writer, rank, TRACE_STREAM_SEND, messages);
-            write_messages(&writer, rank, TRACE_STREAM_RECEIVE, messages);
-        }
-        writer.first = trace->events->len;
-        write_dp(&writer, rank, &finish);
-        if (want_memory)
-            sim_memory_append(program, times, rank, trace->memory);
+    const bool ok = writer_init(&writer, error);
+    for (int32_t rank = 0; ok && rank < program->schedule->n_ranks; rank++)
+        write_rank(&writer, rank);
+    if (ok) {
+        const TraceEvent *events = (const TraceEvent *)(const void *)trace->events->data;
+        g_array_set_size(trace->events, (guint)(writer.event - events));
     }
+    g_free(writer.at);
+    g_free(writer.step);
+    if (!ok)
+        return NULL;
     if (writer.ties)
         trace_sort(trace);
     return g_steal_pointer(&trace);

@@ -2,37 +2,32 @@
 
 #include <string.h>
 
-/* What an op of one cost does. */
-typedef struct {
-    int64_t activations, kv, workspace; /* + at its start */
-    int64_t free_activations, free_kv;  /* - at its end, besides the workspace */
-} Change;
-
-static Change
+static SimMemoryChange
 change_of(const SimProgram *program, int64_t cost)
 {
     const WorkloadOp *op = sim_program_workload_op(program, cost);
 
     switch ((int)(cost % SIM_KIND_N)) {
     case SCHEDULE_OP_FORWARD:
-        return (Change){.activations = op->activation_bytes,
-                        .kv = op->kv_bytes,
-                        .workspace = op->workspace_bytes[SCHEDULE_OP_FORWARD]};
+        return (SimMemoryChange){.activations = op->activation_bytes,
+                                 .kv = op->kv_bytes,
+                                 .workspace = op->workspace_bytes[SCHEDULE_OP_FORWARD]};
     case SCHEDULE_OP_BACKWARD:
-        return (Change){.workspace = op->workspace_bytes[SCHEDULE_OP_BACKWARD],
-                        .free_activations = op->activation_bytes,
-                        .free_kv = op->kv_bytes};
+        return (SimMemoryChange){.workspace = op->workspace_bytes[SCHEDULE_OP_BACKWARD],
+                                 .free_activations = op->activation_bytes,
+                                 .free_kv = op->kv_bytes};
     case SCHEDULE_OP_BACKWARD_INPUT:
-        return (Change){.workspace = op->workspace_bytes[SCHEDULE_OP_BACKWARD_INPUT],
-                        .free_activations = op->activation_bytes - op->weight_activation_bytes,
-                        .free_kv = op->kv_bytes};
+        return (SimMemoryChange){.workspace = op->workspace_bytes[SCHEDULE_OP_BACKWARD_INPUT],
+                                 .free_activations =
+                                     op->activation_bytes - op->weight_activation_bytes,
+                                 .free_kv = op->kv_bytes};
     case SCHEDULE_OP_BACKWARD_WEIGHT:
-        return (Change){.workspace = op->workspace_bytes[SCHEDULE_OP_BACKWARD_WEIGHT],
-                        .free_activations = op->weight_activation_bytes};
+        return (SimMemoryChange){.workspace = op->workspace_bytes[SCHEDULE_OP_BACKWARD_WEIGHT],
+                                 .free_activations = op->weight_activation_bytes};
     default: /* SIM_KIND_LONE_INPUT */
-        return (Change){.workspace = op->workspace_bytes[SCHEDULE_OP_BACKWARD_INPUT],
-                        .free_activations = op->activation_bytes,
-                        .free_kv = op->kv_bytes};
+        return (SimMemoryChange){.workspace = op->workspace_bytes[SCHEDULE_OP_BACKWARD_INPUT],
+                                 .free_activations = op->activation_bytes,
+                                 .free_kv = op->kv_bytes};
     }
 }
 
@@ -69,7 +64,7 @@ check_bytes(const SimProgram *program, GError **error)
     int64_t sum = 0;
 
     for (int64_t cost = 0; cost < program->n_costs; cost++) {
-        const Change change = change_of(program, cost);
+        const SimMemoryChange change = change_of(program, cost);
         int64_t all, each;
         if (cost % SIM_KIND_N == 0 && !check_op(sim_program_workload_op(program, cost), error))
             return false;
@@ -94,35 +89,17 @@ check_bytes(const SimProgram *program, GError **error)
 
 /* --- peaks --- */
 
-/* The two numbers of Change that the search for peaks needs. */
+/* What the search for peaks needs. */
 typedef struct {
-    int64_t hold_bytes; /* at the op's start */
-    int64_t net_bytes;  /* after the op */
+    int64_t hold_bytes; /* at the op's start, kv not counted */
+    int64_t net_bytes;  /* after the op, kv not counted */
+    int64_t hold_kv, net_kv;
 } Hold;
 
 typedef struct {
-    int64_t level, peak, step;
+    int64_t level, kv; /* what the ops so far leave */
+    int64_t peak, peak_kv, step;
 } Level;
-
-/* Fills owners of a peak: what is held when the op at peak->index starts. */
-static void
-break_down(const SimProgram *program, int32_t rank, SimPeak *peak)
-{
-    memcpy(peak->owner, program->workload->ranks[rank].static_bytes, sizeof peak->owner);
-    if (peak->index < 0)
-        return;
-    for (int64_t i = program->schedule->rank_begin[rank]; i <= peak->index; i++) {
-        const Change change = change_of(program, sim_program_cost(program, i));
-        peak->owner[TRACE_MEMORY_ACTIVATIONS] += change.activations;
-        peak->owner[TRACE_MEMORY_KV] += change.kv;
-        if (i == peak->index) {
-            peak->owner[TRACE_MEMORY_WORKSPACE] += change.workspace;
-            break;
-        }
-        peak->owner[TRACE_MEMORY_ACTIVATIONS] -= change.free_activations;
-        peak->owner[TRACE_MEMORY_KV] -= change.free_kv;
-    }
-}
 
 static Hold *
 holds_new(const SimProgram *program)
@@ -132,25 +109,46 @@ holds_new(const SimProgram *program)
     for (int64_t cost = 0; cost < program->n_costs; cost++) {
         if (program->counts[cost] == 0)
             continue; /* never checked, never read */
-        const Change c = change_of(program, cost);
+        const SimMemoryChange c = change_of(program, cost);
         holds[cost] = (Hold){
-            .hold_bytes = c.activations + c.kv + c.workspace,
-            .net_bytes = c.activations + c.kv - c.free_activations - c.free_kv,
+            .hold_bytes = c.activations + c.workspace,
+            .net_bytes = c.activations - c.free_activations,
+            .hold_kv = c.kv,
+            .net_kv = c.kv - c.free_kv,
         };
     }
     return holds;
 }
 
+static void
+break_down(const SimProgram *program, int32_t rank, const Level *level, SimPeak *peak)
+{
+    const int64_t *fixed = program->workload->ranks[rank].static_bytes;
+
+    peak->bytes = level->peak;
+    peak->step = level->step;
+    memcpy(peak->owner, fixed, sizeof peak->owner);
+    if (level->step < 0)
+        return;
+    const int64_t workspace = change_of(program, program->steps[level->step].cost).workspace;
+    int64_t activations = level->peak - level->peak_kv - workspace;
+    for (int owner = 0; owner < TRACE_MEMORY_N; owner++)
+        activations -= fixed[owner];
+    peak->owner[TRACE_MEMORY_WORKSPACE] += workspace;
+    peak->owner[TRACE_MEMORY_KV] += level->peak_kv;
+    peak->owner[TRACE_MEMORY_ACTIVATIONS] += activations;
+}
+
 bool
 sim_memory_peaks(const SimProgram *program, SimPeak *peaks, GError **error)
 {
-    const Schedule *schedule = program->schedule;
+    const int32_t n_ranks = program->schedule->n_ranks;
 
     if (!check_bytes(program, error))
         return false;
     g_autofree Hold *holds = holds_new(program);
-    g_autofree Level *levels = g_new(Level, (size_t)schedule->n_ranks);
-    for (int32_t rank = 0; rank < schedule->n_ranks; rank++) {
+    g_autofree Level *levels = g_new(Level, (size_t)n_ranks);
+    for (int32_t rank = 0; rank < n_ranks; rank++) {
         int64_t bytes = 0;
         for (int owner = 0; owner < TRACE_MEMORY_N; owner++)
             bytes += program->workload->ranks[rank].static_bytes[owner];
@@ -159,37 +157,44 @@ sim_memory_peaks(const SimProgram *program, SimPeak *peaks, GError **error)
     /* levels hold what the first @step steps leave. */
     for (int64_t step = 0; step < program->n_ops; step++) {
         const SimStep s = program->steps[step];
+        const Hold hold = holds[s.cost];
         Level *level = &levels[s.rank];
-        const int64_t at_start = level->level + holds[s.cost].hold_bytes;
+        const int64_t kv = level->kv + hold.hold_kv;
+        const int64_t at_start = level->level + hold.hold_bytes + kv;
         if (at_start > level->peak) {
             level->peak = at_start;
+            level->peak_kv = kv;
             level->step = step;
         }
-        level->level += holds[s.cost].net_bytes;
+        level->level += hold.net_bytes;
+        level->kv += hold.net_kv;
     }
-    for (int32_t rank = 0; rank < schedule->n_ranks; rank++) {
-        peaks[rank].bytes = levels[rank].peak;
-        peaks[rank].index = -1;
-        for (int64_t i = schedule->rank_begin[rank];
-             levels[rank].step >= 0 && peaks[rank].index < 0; i++)
-            if (program->step_of[i] == levels[rank].step)
-                peaks[rank].index = i;
-        break_down(program, rank, &peaks[rank]);
-    }
+    for (int32_t rank = 0; rank < n_ranks; rank++)
+        break_down(program, rank, &levels[rank], &peaks[rank]);
     return true;
 }
 
 /* --- events --- */
 
+SimMemoryChange *
+sim_memory_changes(const SimProgram *program)
+{
+    SimMemoryChange *changes = g_new(SimMemoryChange, (size_t)program->n_costs);
+
+    for (int64_t cost = 0; cost < program->n_costs; cost++)
+        changes[cost] = change_of(program, cost);
+    return changes;
+}
+
 int64_t
-sim_memory_n_events(const SimProgram *program)
+sim_memory_n_events(const SimProgram *program, const SimMemoryChange *changes)
 {
     int64_t n = 0;
 
     for (int64_t cost = 0; cost < program->n_costs; cost++) {
-        const Change c = change_of(program, cost);
-        const int each = (c.activations != 0) + (c.kv != 0) + 2 * (c.workspace != 0) +
-                         (c.free_activations != 0) + (c.free_kv != 0);
+        const SimMemoryChange *c = &changes[cost];
+        const int each = (c->activations != 0) + (c->kv != 0) + 2 * (c->workspace != 0) +
+                         (c->free_activations != 0) + (c->free_kv != 0);
         n += each * program->counts[cost];
     }
     for (int32_t rank = 0; rank < program->workload->n_ranks; rank++)
@@ -198,31 +203,32 @@ sim_memory_n_events(const SimProgram *program)
     return n;
 }
 
-static void
-append(GArray *memory, int32_t rank, int64_t at_ns, TraceMemoryOwner owner, int64_t delta_bytes)
+static inline TraceMemory *
+write_one(TraceMemory *to, int32_t rank, int64_t at_ns, TraceMemoryOwner owner, int64_t delta_bytes)
 {
-    const TraceMemory event = {
+    if (delta_bytes == 0)
+        return to;
+    *to = (TraceMemory){
         .at_ns = at_ns, .delta_bytes = delta_bytes, .rank = rank, .owner = (uint8_t)owner};
-
-    if (delta_bytes != 0)
-        g_array_append_val(memory, event);
+    return to + 1;
 }
 
-void
-sim_memory_append(const SimProgram *program, const SimTimes *times, int32_t rank, GArray *memory)
+TraceMemory *
+sim_memory_write_static(const SimProgram *program, int32_t rank, TraceMemory *to)
 {
-    const Schedule *schedule = program->schedule;
-
     for (int owner = 0; owner < TRACE_MEMORY_N; owner++)
-        append(memory, rank, 0, owner, program->workload->ranks[rank].static_bytes[owner]);
-    for (int64_t i = schedule->rank_begin[rank]; i < schedule->rank_begin[rank + 1]; i++) {
-        const SimOpTimes at = sim_times_op(times, program, i);
-        const Change c = change_of(program, sim_program_cost(program, i));
-        append(memory, rank, at.start_ns, TRACE_MEMORY_ACTIVATIONS, c.activations);
-        append(memory, rank, at.start_ns, TRACE_MEMORY_KV, c.kv);
-        append(memory, rank, at.start_ns, TRACE_MEMORY_WORKSPACE, c.workspace);
-        append(memory, rank, at.end_ns, TRACE_MEMORY_WORKSPACE, -c.workspace);
-        append(memory, rank, at.end_ns, TRACE_MEMORY_KV, -c.free_kv);
-        append(memory, rank, at.end_ns, TRACE_MEMORY_ACTIVATIONS, -c.free_activations);
-    }
+        to = write_one(to, rank, 0, owner, program->workload->ranks[rank].static_bytes[owner]);
+    return to;
+}
+
+TraceMemory *
+sim_memory_write_op(const SimMemoryChange *change, const SimOpTimes *at, int32_t rank,
+                    TraceMemory *to)
+{
+    to = write_one(to, rank, at->start_ns, TRACE_MEMORY_ACTIVATIONS, change->activations);
+    to = write_one(to, rank, at->start_ns, TRACE_MEMORY_KV, change->kv);
+    to = write_one(to, rank, at->start_ns, TRACE_MEMORY_WORKSPACE, change->workspace);
+    to = write_one(to, rank, at->end_ns, TRACE_MEMORY_WORKSPACE, -change->workspace);
+    to = write_one(to, rank, at->end_ns, TRACE_MEMORY_KV, -change->free_kv);
+    return write_one(to, rank, at->end_ns, TRACE_MEMORY_ACTIVATIONS, -change->free_activations);
 }

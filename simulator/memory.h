@@ -25,23 +25,32 @@ G_BEGIN_DECLS
 
 typedef struct {
     int64_t bytes;                 /* all owners together */
-    int64_t index;                 /* of schedule->ops: the op at whose start it is; -1: time 0 */
+    int64_t step;                  /* the op at whose start it is; -1: time 0 */
     int64_t owner[TRACE_MEMORY_N]; /* sums to bytes */
 } SimPeak;
 
 /*
- * Fills @peaks (one per rank).  Returns false on SCHEDULE_ERROR_LIMIT: bytes
- * negative or beyond int64_t.  Cost: O(ops).
+ * Fills @peaks (one per rank).  Returns false on SCHEDULE_ERROR_LIMIT: bytes negative or beyond
+ * int64_t.  Cost: O(ops).
  */
 bool sim_memory_peaks(const SimProgram *program, SimPeak *peaks, GError **error);
 
-/* Number of events that sim_memory_append() adds for all ranks together. */
-int64_t sim_memory_n_events(const SimProgram *program);
+/* What ops of one cost allocate and free. */
+typedef struct {
+    int64_t activations, kv, workspace; /* + at the op's start */
+    int64_t free_activations, free_kv;  /* - at its end, besides the workspace */
+} SimMemoryChange;
 
-/* Appends the TraceMemory events of @rank, in order of time.  Events of 0 bytes
- * are left out. */
-void sim_memory_append(const SimProgram *program, const SimTimes *times, int32_t rank,
-                       GArray *memory);
+/* Returns: (owned) one per cost. */
+SimMemoryChange *sim_memory_changes(const SimProgram *program);
+
+/* Number of TraceMemory events of all ranks together.  Events of 0 bytes are left out. */
+int64_t sim_memory_n_events(const SimProgram *program, const SimMemoryChange *changes);
+
+/* Writes the events of @rank at time 0, or of one of its ops; returns the end of what it wrote. */
+TraceMemory *sim_memory_write_static(const SimProgram *program, int32_t rank, TraceMemory *to);
+TraceMemory *sim_memory_write_op(const SimMemoryChange *change, const SimOpTimes *at, int32_t rank,
+                                 TraceMemory *to);
 
 G_END_DECLS
 

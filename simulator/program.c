@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "simulator/compile.h"
+#include "simulator/pages.h"
 
 /* --- costs --- */
 
@@ -253,7 +254,7 @@ sim_program_free(SimProgram *program)
 bool
 sim_times_init(SimTimes *times, const SimProgram *program, GError **error)
 {
-    times->ready_ns = g_try_new(int64_t, (size_t)program->n_ops + 1);
+    times->ready_ns = sim_pages_try_malloc((size_t)program->n_ops + 1, sizeof *times->ready_ns);
     times->free_ns = g_new0(int64_t, (size_t)program->schedule->n_ranks);
     return times->ready_ns != NULL || fail_memory(error, program->n_ops, "times");
 }
