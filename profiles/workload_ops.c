@@ -295,6 +295,38 @@ set_op(const WorkloadBuild *build, const WorkloadPlace *place, int32_t chain, in
     workload_build_op_memory(build, part, class_, slice, op);
 }
 
+/* Whether both stages hold the same layers and ends, so that their ops differ in messages only. */
+static bool
+same_contents(const WorkloadBuild *build, const PlanStage *a, const PlanStage *b)
+{
+    /* Layers of one kind each: neither range crosses from dense to experts. */
+    bool uniform = a->n_layers > 0 &&
+                   workload_build_layer_kind(build, a->first_layer) ==
+                       workload_build_layer_kind(build, b->first_layer + b->n_layers - 1) &&
+                   workload_build_layer_kind(build, a->first_layer + a->n_layers - 1) ==
+                       workload_build_layer_kind(build, b->first_layer) &&
+                   workload_build_layer_kind(build, a->first_layer) ==
+                       workload_build_layer_kind(build, b->first_layer);
+
+    return a->n_layers == b->n_layers && uniform && a->embedding == b->embedding &&
+           a->head == b->head && a->recompute == b->recompute;
+}
+
+/* A stage like the one before: what is not a message is copied. */
+static void
+copy_stage(const WorkloadBuild *build, int32_t chain, int32_t stage, int64_t n_shapes,
+           WorkloadOp *ops)
+{
+    for (int64_t i = 0; i < n_shapes; i++) {
+        ops[i] = ops[i - n_shapes];
+        ops[i].forward_message_bytes = ops[i].forward_message_ns = ops[i].forward_buffered_ns = 0;
+        ops[i].backward_message_bytes = ops[i].backward_message_ns = 0;
+        ops[i].backward_buffered_ns = 0;
+        set_messages(build, chain, stage, (int32_t)(i / build->n_slices),
+                     (int32_t)(i % build->n_slices), &ops[i]);
+    }
+}
+
 /* Stage after stage; costs are kept while the places of successive stages cost the same. */
 void
 workload_build_set_ops(const WorkloadBuild *build, const WorkloadPlace *places, Workload *workload)
@@ -306,14 +338,21 @@ workload_build_set_ops(const WorkloadBuild *build, const WorkloadPlace *places, 
     for (int32_t chain = 0; chain < build->n_chains; chain++) {
         for (int32_t stage = 0; stage < build->n_stages; stage++) {
             const WorkloadPlace *place = &places[workload_build_stage(build, chain, stage)->rank];
+            WorkloadOp *ops = &workload->ops[(int64_t)(chain * build->n_stages + stage) * n_shapes];
+            bool same = costs_at != NULL && workload_build_same_costs(build, costs_at, place);
 
-            if (costs_at == NULL || !workload_build_same_costs(build, costs_at, place))
+            if (same && stage > 0 &&
+                same_contents(build, workload_build_stage(build, chain, stage - 1),
+                              workload_build_stage(build, chain, stage))) {
+                copy_stage(build, chain, stage, n_shapes, ops);
+                continue;
+            }
+            if (!same)
                 memset(costs, 0, (size_t)n_shapes * sizeof *costs);
             costs_at = place;
             for (int64_t i = 0; i < n_shapes; i++)
                 set_op(build, place, chain, stage, (int32_t)(i / build->n_slices),
-                       (int32_t)(i % build->n_slices), &costs[i],
-                       &workload->ops[(int64_t)(chain * build->n_stages + stage) * n_shapes + i]);
+                       (int32_t)(i % build->n_slices), &costs[i], &ops[i]);
         }
     }
 }
