@@ -189,7 +189,8 @@ test_streams_show_one_message_at_a_time(void)
         {TRACE_STREAM_SEND, 1, 10, 15},    {TRACE_STREAM_SEND, 1, 15, 17},
         {TRACE_STREAM_RECEIVE, 1, 1, 6},   {TRACE_STREAM_RECEIVE, 1, 6, 7},
     };
-    g_autoptr(Schedule) schedule = schedule_new("gpipe", &(ScheduleShape){2, 1, 2, 1, 0, NULL}, NULL);
+    g_autoptr(Schedule) schedule =
+        schedule_new("gpipe", &(ScheduleShape){2, 1, 2, 1, 0, NULL}, NULL);
     g_autoptr(Workload) workload = plain_workload(schedule, unit_times, 5);
     g_auto(SimResult) result = {0};
     size_t n = 0;
@@ -215,7 +216,8 @@ static void
 test_no_time_at_all(void)
 {
     static const int64_t times[SCHEDULE_OP_N] = {0, 0, 0, 0};
-    g_autoptr(Schedule) schedule = schedule_new("1f1b", &(ScheduleShape){3, 1, 5, 1, 0, NULL}, NULL);
+    g_autoptr(Schedule) schedule =
+        schedule_new("1f1b", &(ScheduleShape){3, 1, 5, 1, 0, NULL}, NULL);
     g_autoptr(Workload) workload = plain_workload(schedule, times, 0);
     g_auto(SimResult) result = {0};
 

@@ -93,7 +93,8 @@ test_last_backward_hides_reduction(void)
 static void
 test_ranks_finish_apart(void)
 {
-    g_autoptr(Schedule) schedule = schedule_new("gpipe", &(ScheduleShape){2, 1, 2, 1, 0, NULL}, NULL);
+    g_autoptr(Schedule) schedule =
+        schedule_new("gpipe", &(ScheduleShape){2, 1, 2, 1, 0, NULL}, NULL);
     g_autoptr(Workload) workload = plain_workload(schedule, times, 0);
     g_auto(SimResult) result = {0};
 

@@ -167,7 +167,8 @@ test_lone_input_gradient(void)
 static void
 test_blocking_receive_holds_nothing(void)
 {
-    g_autoptr(Schedule) schedule = schedule_new("gpipe", &(ScheduleShape){2, 1, 1, 1, 0, NULL}, NULL);
+    g_autoptr(Schedule) schedule =
+        schedule_new("gpipe", &(ScheduleShape){2, 1, 1, 1, 0, NULL}, NULL);
     g_autoptr(Workload) workload = plain_workload(schedule, unit_times, 5);
     g_auto(SimResult) result = {0};
 
@@ -184,7 +185,8 @@ test_blocking_receive_holds_nothing(void)
 static void
 test_static_peak(void)
 {
-    g_autoptr(Schedule) schedule = schedule_new("1f1b", &(ScheduleShape){2, 1, 2, 1, 0, NULL}, NULL);
+    g_autoptr(Schedule) schedule =
+        schedule_new("1f1b", &(ScheduleShape){2, 1, 2, 1, 0, NULL}, NULL);
     g_autoptr(Workload) workload = plain_workload(schedule, unit_times, 0);
     g_auto(SimResult) result = {0};
 
@@ -246,7 +248,8 @@ static void
 test_refuses(void)
 {
     for (int i = 0; i < 7; i++) {
-        g_autoptr(Schedule) schedule = schedule_new("1f1b", &(ScheduleShape){2, 1, 4, 1, 0, NULL}, NULL);
+        g_autoptr(Schedule) schedule =
+            schedule_new("1f1b", &(ScheduleShape){2, 1, 4, 1, 0, NULL}, NULL);
         g_autoptr(Workload) workload = plain_workload(schedule, unit_times, 0);
         g_autoptr(GError) error = NULL;
         g_auto(SimResult) result = {0};
