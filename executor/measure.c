@@ -223,6 +223,7 @@ time_all(const ExecMeasureOptions *o, const Plan *plan, ExecSamples *samples, GE
     g_autoptr(ExecLocalHub) hub = exec_local_hub_new(n_threads, 600);
     g_autofree ExecMeasureStart *starts = g_new0(ExecMeasureStart, (size_t)n_threads);
     g_autofree GThread **threads = g_new0(GThread *, (size_t)n_threads);
+    g_autofree int64_t *clocks = g_new0(int64_t, 2 * (size_t)n_threads);
     ExecMeasureShared shared = {
         .o = o,
         .plan = plan,
@@ -230,6 +231,9 @@ time_all(const ExecMeasureOptions *o, const Plan *plan, ExecSamples *samples, GE
         .samples = samples,
         .n_threads = n_threads,
         .n_busy = (int32_t)o->concurrency,
+        .shares_cores = o->concurrency > exec_n_cores(),
+        .arrived_ns = clocks,
+        .finished_ns = clocks + n_threads,
         .begin_ns = exec_now_ns(),
         .budget_ns = (o->quick ? INT64_C(12) : INT64_C(60)) * 1000000000,
         .min_repetitions = o->quick ? 3 : 7,

@@ -26,6 +26,7 @@ typedef struct {
     int32_t *members;  /* (owned) all threads */
     bool busy;         /* computes; else only keeps pace */
     bool record;       /* not in the first, warming, repetition */
+    int64_t begin_ns;  /* start_clock() */
 } Rank;
 
 static bool
@@ -45,6 +46,51 @@ add_sample(Rank *rank, const ProfileMeasurement *key, int64_t ns, double share)
 {
     if (rank->record && rank->busy)
         exec_samples_add(rank->shared->samples, key, (double)ns * 1e-9 * share);
+}
+
+/* --- the clock of what all busy threads do at the same time --- */
+
+static int64_t
+latest_ns(const Rank *rank, const int64_t *times_ns)
+{
+    int64_t latest = 0;
+
+    for (int32_t i = 0; i < rank->shared->n_threads; i++)
+        latest = MAX(latest, times_ns[i]);
+    return latest;
+}
+
+/*
+ * Waits for everyone and starts.  Where cores are shared, the scheduler runs some threads' ops
+ * undisturbed while others wait for a core: a thread's own time says nothing.  Then the clock runs
+ * from the last arrival to the last end, in which every thread gets one op done: a rank's share of
+ * the machine when all are busy.
+ */
+static bool
+start_clock(Rank *rank, GError **error)
+{
+    rank->shared->arrived_ns[rank->transport.rank] = exec_now_ns();
+    if (!meet(rank, error))
+        return false;
+    rank->begin_ns =
+        rank->shared->shares_cores ? latest_ns(rank, rank->shared->arrived_ns) : exec_now_ns();
+    return true;
+}
+
+/* Adds @share of the time since start_clock() to the row of @key. */
+static bool
+stop_clock(Rank *rank, const ProfileMeasurement *key, double share, GError **error)
+{
+    int64_t end_ns = exec_now_ns();
+
+    if (rank->shared->shares_cores) {
+        rank->shared->finished_ns[rank->transport.rank] = end_ns;
+        if (!meet(rank, error))
+            return false;
+        end_ns = latest_ns(rank, rank->shared->finished_ns);
+    }
+    add_sample(rank, key, end_ns - rank->begin_ns, share);
+    return true;
 }
 
 /* --- stages --- */
@@ -69,10 +115,8 @@ time_op(Rank *rank, ExecStageRun *run, int32_t stage, bool backward, int32_t mic
     const float *dx;
     double loss;
 
-    if (!meet(rank, error))
-        return false;
     if (!rank->busy)
-        return true;
+        return start_clock(rank, error);
     if (!backward && !exec_stage_begin_forward(run, microbatch, slice, &x, error))
         return false;
     /* Inputs as after a norm; gradients small, as a mean over tokens makes them. */
@@ -82,15 +126,14 @@ time_op(Rank *rank, ExecStageRun *run, int32_t stage, bool backward, int32_t mic
     if (backward && stage != STAGE_HEAD)
         for (int64_t i = 0; i < exec_stage_boundary_floats(run, microbatch, slice); i++)
             exec_stage_gradient(run)[i] = (float)(i % 89 - 44) * 1e-5f;
-    const int64_t begin = exec_now_ns();
+    if (!start_clock(rank, error))
+        return false;
     if (!backward)
         exec_stage_forward(run, microbatch, slice, rank->tokens, rank->tokens, &loss);
     else if (!exec_stage_backward(run, microbatch, slice, rank->tokens, &dx, error))
         return false;
-    if (!rank->backend->ops->synchronize(rank->backend, error))
-        return false;
-    add_sample(rank, &key, exec_now_ns() - begin, 1.0 / (double)MAX(n_layers, 1));
-    return true;
+    return rank->backend->ops->synchronize(rank->backend, error) &&
+           stop_clock(rank, &key, 1.0 / (double)MAX(n_layers, 1), error);
 }
 
 /* Slices of @tokens (the last one shorter) cover the sequence, so one pass times every context. */
@@ -156,19 +199,16 @@ time_optimizer(Rank *rank, GError **error)
         g_array_append_vals(some, all->data, half == 1 ? n_parameters / 2 : n_parameters);
         for (guint i = 0; i < some->len; i++)
             key.n_elements += g_array_index(some, ExecParameter, i).n;
-        if (!meet(rank, error))
+        if (!start_clock(rank, error))
             return false;
         if (!rank->busy)
             continue;
         rank->model->parameters = some;
-        const int64_t begin = exec_now_ns();
         exec_model_adamw(rank->model, rank->backend, &constants, EXEC_WEIGHT_DECAY);
         const bool ok = rank->backend->ops->synchronize(rank->backend, error);
-        const int64_t end = exec_now_ns();
         rank->model->parameters = all;
-        if (!ok)
+        if (!ok || !stop_clock(rank, &key, 1, error))
             return false;
-        add_sample(rank, &key, end - begin, 1);
     }
     return true;
 }

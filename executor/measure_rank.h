@@ -23,7 +23,10 @@ typedef struct {
     ExecSamples *samples;        /* (borrowed) */
     int32_t n_threads;           /* >= 2: messages need a pair */
     int32_t n_busy;              /* of which compute: the concurrency */
-    int64_t begin_ns, budget_ns; /* repetitions end when the budget is spent */
+    /* More busy threads than cores: an op takes as long as all of them need for one each. */
+    bool shares_cores;
+    int64_t *arrived_ns, *finished_ns; /* (borrowed) by thread, between barriers */
+    int64_t begin_ns, budget_ns;       /* repetitions end when the budget is spent */
     int32_t min_repetitions, max_repetitions;
     atomic_int n_repetitions; /* finished */
     atomic_bool stop;         /* set by thread 0 between two barriers */
