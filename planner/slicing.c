@@ -67,11 +67,12 @@ probe_plan(const PlanRequest *request, const Plan *plan, int32_t stage, int32_t 
     const PlanStage *like = &g_array_index(plan->stages, PlanStage, stage);
     Plan *probe = plan_copy(plan);
     int64_t counts[3] = {0}, left = request->arch->n_layers - like->n_layers;
-    /* No more ranks than the plan has: its cluster may hold no more. */
+    /* No more ranks than the plan has: its cluster may hold no more.  With two, an inner chunk is
+     * probed with the head beside it, which only makes candidates a little worse. */
     const int32_t n = MIN(n_stages, (int32_t)MIN(plan->degrees.pp, 3));
 
     *at = stage == 0 ? 0 : stage == n_stages - 1 ? n - 1 : MIN(1, n - 1);
-    counts[*at] = like->n_layers;
+    counts[*at] = n == 1 ? request->arch->n_layers : like->n_layers;
     for (int32_t k = 0, others = n - 1; k < n; k++)
         if (k != *at) {
             counts[k] = left / others;
@@ -91,8 +92,6 @@ probe_plan(const PlanRequest *request, const Plan *plan, int32_t stage, int32_t 
         s->n_layers = counts[k];
         first += (int32_t)counts[k];
     }
-    g_array_index(probe->stages, PlanStage, *at).embedding = like->embedding;
-    g_array_index(probe->stages, PlanStage, *at).head = like->head;
     return probe;
 }
 
