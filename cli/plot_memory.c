@@ -17,7 +17,7 @@ enum {
     TITLE = 34,
     PANEL_HEADER = 62,
     PANEL_HEIGHT = 260,
-    PANEL_FOOTER = 44,
+    PANEL_FOOTER = 52,
     LEGEND = 30,
 };
 

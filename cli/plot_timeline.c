@@ -178,18 +178,29 @@ lighter(uint32_t rgb, double share)
 
 /*
  * Slices run from dark to light, so that a micro-batch begins where it is dark again; without
- * slices odd micro-batches are lighter.
+ * slices later chunks and odd micro-batches are lighter.
  */
 static uint32_t
 box_rgb(const Trace *trace, const TimelineBox *box)
 {
-    const uint32_t rgb = timeline_styles[box->kind].rgb;
+    const double parity = box->microbatch % 2;
 
     if (box->microbatch < 0)
-        return rgb;
+        return box->rgb;
     if (trace->n_slices > 1)
-        return lighter(rgb, 0.55 * box->slice / (trace->n_slices - 1));
-    return lighter(rgb, box->microbatch % 2 == 0 ? 0 : 0.3);
+        return lighter(box->rgb, 0.55 * box->slice / (trace->n_slices - 1));
+    if (trace->n_chunks > 1)
+        return lighter(box->rgb, 0.45 * box->chunk / (trace->n_chunks - 1) + 0.14 * parity);
+    return lighter(box->rgb, 0.3 * parity);
+}
+
+/* Black or white, whichever is easier to read on @rgb; by the luma of ITU-R BT.601. */
+static uint32_t
+label_rgb(uint32_t rgb)
+{
+    const uint32_t luma = 299 * (rgb >> 16 & 0xff) + 587 * (rgb >> 8 & 0xff) + 114 * (rgb & 0xff);
+
+    return luma > 130000 ? 0x000000 : 0xffffff;
 }
 
 static int
@@ -250,7 +261,7 @@ add_label(Table *labels, const Panel *panel, size_t p, const Colored *colored, i
     table_add_int64(labels, box->row);
     table_add_int64(labels, box->begin_ns + (box->end_ns - box->begin_ns) / 2);
     table_add_text(labels, label);
-    table_add_int64(labels, timeline_styles[box->kind].text_rgb);
+    table_add_int64(labels, label_rgb(colored->rgb));
     ++*n_labels;
 }
 
@@ -302,16 +313,19 @@ set_text_element(GString *settings, const char *name, size_t i, const char *valu
 static const char *
 legend_note(const Layout *layout)
 {
-    bool is_sliced = false, is_whole = false;
+    bool is_sliced = false, has_chunks = false, is_whole = false;
 
     for (size_t p = 0; p < layout->n_panels; p++) {
         const Trace *trace = layout->panels[p].source->trace;
 
         is_sliced |= trace->n_slices > 1;
+        has_chunks |= trace->n_slices == 1 && trace->n_chunks > 1;
         is_whole |= trace->n_slices == 1 && trace->n_microbatches > 1;
     }
     if (is_sliced)
         return "dark to light: the slices of a micro-batch, in order of tokens";
+    if (has_chunks)
+        return "dark to light: the chunks of a rank";
     return is_whole ? "light: odd micro-batches" : "";
 }
 
@@ -372,6 +386,14 @@ set_callout(GString *settings, const Layout *layout, size_t p)
     set_text_element(settings, "copy_name", p, copy);
 }
 
+static int
+box_px(const Panel *panel)
+{
+    return panel->row_px >= 14  ? panel->row_px - 3
+           : panel->row_px >= 5 ? panel->row_px - 1
+                                : panel->row_px;
+}
+
 static void
 set_panel(GString *settings, const Layout *layout, size_t p, double time_scale)
 {
@@ -384,14 +406,12 @@ set_panel(GString *settings, const Layout *layout, size_t p, double time_scale)
         thinned = g_strdup_printf("%s (every %dth rank is shown)", about, panel->every);
     set_text_element(settings, "name", p, panel->source->name);
     set_text_element(settings, "about", p, thinned == NULL ? about : thinned);
-    set_element(settings, "top", p, panel->top);
+    /* Half a pixel where it puts the edges of the boxes on whole ones. */
+    set_element(settings, "top", p, panel->top + (panel->row_px - box_px(panel)) % 2 * 0.5);
     set_element(settings, "rows", p, panel->n_rows);
     set_element(settings, "every", p, panel->every);
     set_element(settings, "row_px", p, panel->row_px);
-    set_element(settings, "box_px", p,
-                panel->row_px >= 14  ? panel->row_px - 3
-                : panel->row_px >= 5 ? panel->row_px - 1
-                                     : panel->row_px);
+    set_element(settings, "box_px", p, box_px(panel));
     set_element(settings, "tic_every", p, tic_every(panel));
     set_element(settings, "tic_px", p, 10);
     set_element(settings, "label_px", p, MIN(panel->row_px * 0.5, 11));

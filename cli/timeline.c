@@ -48,6 +48,26 @@ typedef struct {
     bool is_open, is_merged;
 } Merge;
 
+/*
+ * The mean colour of what was merged, gaps being white.  In steps of 8, so that neighbours of about
+ * the same mix have the same colour.
+ */
+static uint32_t
+mixed_rgb(const Merge *merge)
+{
+    const double all = (double)(merge->box.end_ns - merge->box.begin_ns);
+    uint32_t rgb = 0;
+
+    for (int shift = 0; shift < 24; shift += 8) {
+        double sum = 0xff * all;
+
+        for (size_t k = 0; k < TIMELINE_KIND_N; k++)
+            sum -= (double)merge->kind_ns[k] * (0xff - (timeline_styles[k].rgb >> shift & 0xff));
+        rgb |= MIN((uint32_t)(sum / all / 8 + 0.5) * 8, 0xff) << shift;
+    }
+    return rgb;
+}
+
 static void
 merge_flush(Merge *merge, GArray *boxes)
 {
@@ -57,6 +77,7 @@ merge_flush(Merge *merge, GArray *boxes)
         return;
     if (merge->is_merged) {
         box->microbatch = -1;
+        box->rgb = mixed_rgb(merge);
         for (uint8_t k = 0; k < TIMELINE_KIND_N; k++) {
             if (merge->kind_ns[k] > merge->kind_ns[box->kind])
                 box->kind = k;
@@ -114,6 +135,8 @@ timeline_new(const Trace *trace, int64_t min_ns)
             .row = event->rank,
             .microbatch = has_op ? event->op.microbatch : -1,
             .slice = event->op.slice,
+            .chunk = event->op.chunk,
+            .rgb = timeline_styles[kind_of(event->kind)].rgb,
             .kind = (uint8_t)kind_of(event->kind),
             .is_aside = event->stream == TRACE_STREAM_DP,
         };

@@ -41,6 +41,8 @@ typedef struct {
     int32_t row;        /* rank */
     int32_t microbatch; /* -1: none, or merged */
     int32_t slice;
+    uint32_t rgb; /* of the kind; merged: of all that is in it, by their share of time */
+    uint8_t chunk;
     uint8_t kind;  /* TimelineKind */
     bool is_aside; /* beside the compute stream: data-parallel traffic behind computing */
 } TimelineBox;

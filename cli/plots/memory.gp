@@ -9,7 +9,7 @@ if (ARG1 eq 'svg') {
     unit = 1.0
 } else {
     set terminal pngcairo noenhanced size 2*width,2*height background rgb 'white' \
-        font font_name.',12' fontscale 2
+        font font_name.',12' fontscale 1.5
     unit = 2.0
 }
 set output 'picture'
@@ -19,6 +19,9 @@ unset key
 ink = '#333333'
 faint = '#777777'
 face(px) = sprintf('%s,%.1f', font_name, px)
+# The SVG terminal writes a font's name as it is into an attribute, and knows no weight.
+heavy = ARG1 eq 'svg' ? '" font-weight="bold' : ':Bold'
+bold(px) = sprintf('%s%s,%.1f', font_name, heavy, px)
 face_10 = face(10)
 face_11 = face(11)
 x_at(px) = real(px) / width
@@ -26,7 +29,7 @@ y_at(px) = 1 - real(px) / height
 
 set multiplot
 if (title ne '') {
-    set label 100 title at screen x_at(left),y_at(24) font face(17) tc rgb ink
+    set label 100 title at screen x_at(left),y_at(24) font bold(17) tc rgb ink
 }
 x = left
 do for [k=1:n_legend] {
@@ -48,7 +51,7 @@ first = 1
 do for [p=1:n_panels] {
     set tmargin at screen y_at(panel_top[p])
     set bmargin at screen y_at(panel_top[p]+panel_height)
-    set label 1 name[p] at screen x_at(left),y_at(panel_top[p]-28) font face(14) tc rgb ink
+    set label 1 name[p] at screen x_at(left),y_at(panel_top[p]-28) font bold(14) tc rgb ink
     if (limit > 0) {
         set arrow 2 from graph 0,first limit to graph 1,first limit nohead dt (6,4) lw 1.2*unit \
             lc rgb '#d55e00' front

@@ -9,7 +9,7 @@ if (ARG1 eq 'svg') {
     unit = 1.0
 } else {
     set terminal pngcairo noenhanced size 2*width,2*height background rgb 'white' \
-        font font_name.',12' fontscale 2
+        font font_name.',12' fontscale 1.5
     unit = 2.0
 }
 set output 'picture'
@@ -19,6 +19,9 @@ unset key
 ink = '#333333'
 faint = '#777777'
 face(px) = sprintf('%s,%.1f', font_name, px)
+# The SVG terminal writes a font's name as it is into an attribute, and knows no weight.
+heavy = ARG1 eq 'svg' ? '" font-weight="bold' : ':Bold'
+bold(px) = sprintf('%s%s,%.1f', font_name, heavy, px)
 face_10 = face(10)
 face_11 = face(11)
 x_at(px) = real(px) / width
@@ -26,7 +29,7 @@ y_at(px) = 1 - real(px) / height
 
 set multiplot
 if (title ne '') {
-    set label 100 title at screen x_at(left),y_at(24) font face(17) tc rgb ink
+    set label 100 title at screen x_at(left),y_at(24) font bold(17) tc rgb ink
 }
 
 # The legend, below the axis.  5.2 is half of the width of a letter of DejaVu Sans at 12, and more.
@@ -65,14 +68,14 @@ do for [p=1:n_panels] {
     if (p == n_panels) {
         set xlabel 'time ['.time_unit.']' font face(11) tc rgb faint offset 0,0.3
     }
-    set label 1 name[p] at screen x_at(left),y_at(top[p]-28) font face(14) tc rgb ink
+    set label 1 name[p] at screen x_at(left),y_at(top[p]-28) font bold(14) tc rgb ink
     set label 2 about[p] at screen x_at(left),y_at(top[p]-11) font face(11) tc rgb faint
     # What is left of this is bubble.
     set object 1 rectangle from 0,-0.5 to end[p],rows[p]-0.5 fc rgb bubble_color fs solid noborder \
         behind
     set arrow 1 from end[p],-0.5 to end[p],rows[p]-0.5 nohead lw 1.2*unit lc rgb ink front
     if (callout[p] ne '') {
-        set label 3 callout[p] at end[p],rows[p]/2.0-0.5 left offset 1,0.8 font face(24) tc rgb ink front
+        set label 3 callout[p] at end[p],rows[p]/2.0-0.5 left offset 1,0.8 font bold(26) tc rgb ink front
         set label 4 callout_below[p] at end[p],rows[p]/2.0-0.5 left offset 1,-0.9 font face(13) \
             tc rgb faint front
     }
