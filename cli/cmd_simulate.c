@@ -103,6 +103,18 @@ check_paths(Options *options, GError **error)
            (plot_path == NULL || plot_path_check(plot_path, error));
 }
 
+/* Whether anything asked for shows single ops: a report alone costs a tenth without them. */
+static bool
+needs_trace(Options *options)
+{
+    const bool report_only = options_switch(options, "json") ||
+                             g_strcmp0(options_string(options, "output", NULL), "-") == 0;
+
+    return !report_only || options_string(options, "trace", NULL) != NULL ||
+           options_string(options, "csv", NULL) != NULL ||
+           options_string(options, "plot", NULL) != NULL;
+}
+
 /* @job  (nullable) none for a bare schedule. */
 static bool
 write_products(const JobSimulation *simulation, const Job *job, Options *options, GError **error)
@@ -122,8 +134,8 @@ write_products(const JobSimulation *simulation, const Job *job, Options *options
         if (options_switch(options, "json"))
             output_text(text);
     }
-    if (!write_trace(simulation, options, error) ||
-        !write_pictures(simulation, job, options, error))
+    if (simulation->result.trace != NULL && (!write_trace(simulation, options, error) ||
+                                             !write_pictures(simulation, job, options, error)))
         return false;
     if (options_switch(options, "json") || g_strcmp0(path, "-") == 0)
         return true;
@@ -142,7 +154,7 @@ run_job(const Job *job, int64_t memory_limit_bytes, Options *options, GError **e
 {
     g_auto(JobSimulation) simulation = {0};
 
-    if (!job_simulate(job, memory_limit_bytes, true, &simulation, error) ||
+    if (!job_simulate(job, memory_limit_bytes, needs_trace(options), &simulation, error) ||
         !write_products(&simulation, job, options, error))
         return -1;
     if (!simulation.result.report->fits) {
@@ -201,7 +213,7 @@ static int
 run_schedule(const char *path, Options *options, GError **error)
 {
     const OpTimes times = op_times_read(options);
-    const SimOptions sim_options = {.want_trace = true};
+    const SimOptions sim_options = {.want_trace = needs_trace(options)};
     g_auto(JobSimulation) simulation = {0};
 
     if (!options_finish(options, error))
