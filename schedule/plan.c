@@ -16,12 +16,12 @@ const char *const plan_framework_names[PLAN_FRAMEWORK_N + 1] = {
 /* --- conventions --- */
 
 static const PlanConventions conventions[PLAN_FRAMEWORK_N] = {
-    /* What our executor does: messages and reductions on threads or streams of their own. */
+    /* What our executor does: sends wait for nobody; gradients are reduced after the last op
+     * (executor/rank.c). */
     [PLAN_FRAMEWORK_DEGAS] =
         {
             .attention = PLAN_ATTENTION_FLASH,
             .grad_dtype = DTYPE_FP32,
-            .overlap_dp = true,
             .overlap_pp = true,
             .optimizer_step = true,
         },
