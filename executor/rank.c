@@ -383,20 +383,29 @@ run_op(Rank *rank, int64_t index, bool split, GError **error)
 
 /* --- after the last op --- */
 
-/* One collective over @n members @stride apart, beginning at @first; recorded. */
+/* One collective over @n members @stride apart, beginning at @first; recorded apart from waiting
+ * for the last of them, which is a bubble and no communication. */
 static bool
 reduce(Rank *rank, int32_t first, int32_t stride, int32_t n_members, float *data, int64_t n,
        GError **error)
 {
     g_autofree int32_t *members = g_new(int32_t, (size_t)n_members);
     ExecGroup group = {.ranks = members, .n = n_members};
-    const int64_t begin = exec_now_ns();
+    const Schedule *schedule = rank->shared->schedule;
+    const int64_t last_op = schedule->rank_begin[rank->pipeline_rank + 1] - 1;
+    int64_t begin = exec_now_ns();
 
     for (int32_t i = 0; i < n_members; i++) {
         members[i] = first + i * stride;
         if (members[i] == rank->rank)
             group.index = i;
     }
+    if (!rank->transport.ops->barrier(&rank->transport, &group, error))
+        return false;
+    const int64_t there = exec_now_ns();
+    add_event(rank, TRACE_STREAM_COMPUTE, TRACE_EVENT_WAIT, begin, there, schedule->ops[last_op],
+              -1, 0);
+    begin = there;
     if (!rank->transport.ops->all_reduce(&rank->transport, &group, data, n, error))
         return false;
     add_event(rank, TRACE_STREAM_DP, TRACE_EVENT_DP_REDUCE, begin, exec_now_ns(), (ScheduleOp){0},
