@@ -1,0 +1,95 @@
+#!/bin/sh
+# degas plan: the file's keys, what is fixed stays fixed, determinism, infeasible requests.
+. tests/cli/tap.sh
+
+job="gpt3-13b dgx-a100-80g --gpus 16 --global-batch 32"
+# shellcheck disable=SC2086
+runs 0 "plan --json" plan $job --tp 4 --pp 2 --micro-batch 1 --schedule 1f1b --slices off \
+    --recompute none --zero 0 --sequence-parallel on --json --top 2
+cp "$W/out" "$W/plan.json"
+json "the keys of FORMATS.md" "
+assert list(d)[:2] == ['format', 'version'] and d['format'] == 'degas-plan' and d['version'] == 1
+for k in ['model', 'cluster', 'global_batch', 'seq_len', 'dtype', 'degrees', 'micro_batch',
+          'n_microbatches', 'schedule', 'stages', 'slices', 'zero_stage', 'offload',
+          'sequence_parallel', 'predicted', 'lower_bound_s', 'optimality_gap_fraction', 'search']:
+    assert k in d, k
+assert set(d['degrees']) == {'dp', 'tp', 'pp', 'vpp', 'cp', 'ep'}
+assert set(d['search']) >= {'considered', 'pruned', 'simulated', 'infeasible'}
+for k in ['rank', 'chunk', 'first_layer', 'n_layers', 'embedding', 'head', 'recompute']:
+    assert k in d['stages'][0], k
+assert d['predicted']['format'] == 'degas-report'"
+json "what is given is fixed, the rest follows" "
+g = d['degrees']
+assert g['tp'] == 4 and g['pp'] == 2 and g['dp'] * g['cp'] == 2, g
+assert d['schedule'] == '1f1b' and d['micro_batch'] == 1 and d['zero_stage'] == 0
+assert d['n_microbatches'] == 32 // g['dp'] and d['sequence_parallel'] is True
+assert sum(s['n_layers'] for s in d['stages']) == 40 and len(d['stages']) == 2
+assert d['slices'] == [2048]
+assert 'batch_slices' not in d
+assert [s['first_layer'] for s in d['stages']] == [0, d['stages'][0]['n_layers']]"
+json "the bound is below the time, the gap between" "
+t = d['predicted']['iteration_s']
+assert 0 < d['lower_bound_s'] <= t
+assert abs(d['optimality_gap_fraction'] - (1 - d['lower_bound_s'] / t)) < 1e-9"
+json "alternatives are complete plans without model and cluster, none better" "
+for a in d.get('alternatives', []):
+    assert 'model' not in a and 'cluster' not in a and 'alternatives' not in a
+    assert a['predicted']['iteration_s'] >= d['predicted']['iteration_s']"
+
+# the planner's prediction is the simulator's
+runs 0 "simulate the plan" simulate "$W/plan.json" --json
+cp "$W/out" "$W/report.json"
+if command -v python3 >/dev/null 2>&1; then
+    python3 -c "
+import json, sys
+plan, report = (json.load(open(f)) for f in sys.argv[1:])
+assert plan['predicted'] == report" "$W/plan.json" "$W/report.json" 2>"$W/err"
+    report $? "the plan's prediction is the simulator's report" "$(tail -1 "$W/err")"
+else
+    skip "the plan's prediction is the simulator's report" "python3 is not installed"
+fi
+
+# same bytes, whatever the threads, the locale, the way out
+# shellcheck disable=SC2086
+for threads in 1 2 7; do
+    runs 0 "plan with $threads threads" plan $job --micro-batch 1 --dp 2 --threads $threads --json
+    mv "$W/out" "$W/threads.$threads"
+done
+cmp -s "$W/threads.1" "$W/threads.2" && cmp -s "$W/threads.1" "$W/threads.7"
+report $? "the plan does not depend on the number of threads"
+# shellcheck disable=SC2086
+runs 0 "plan -o" plan $job --micro-batch 1 --dp 2 -o "$W/o.json"
+cmp -s "$W/threads.1" "$W/o.json"
+report $? "-o writes what --json prints"
+has 'iteration' "and people get a summary"
+# shellcheck disable=SC2086
+runs 0 "plan -o -" plan $job --micro-batch 1 --dp 2 -o -
+cmp -s "$W/out" "$W/o.json"
+report $? "-o - is stdout"
+for locale in de_DE.UTF-8 tr_TR.UTF-8 fr_FR.utf8; do
+    if locale -a 2>/dev/null | grep -iqx "$(echo "$locale" | sed 's/UTF-8/utf8/')"; then
+        # shellcheck disable=SC2086
+        LC_ALL=$locale "$DEGAS" plan $job --micro-batch 1 --dp 2 --json >"$W/out" 2>"$W/err"
+        cmp -s "$W/out" "$W/o.json"
+        report $? "the plan is the same in $locale"
+        # shellcheck disable=SC2086
+        LC_ALL=$locale "$DEGAS" plan $job --tp 4 --pp 2 --memory-limit 79.5GiB >"$W/out" 2>"$W/err"
+        report $? "numbers are read with a point in $locale" "$(cat "$W/err")"
+        grep -q '[0-9],[0-9]' "$W/out"
+        [ $? = 1 ]
+        report $? "numbers are printed with a point in $locale" "$(cat "$W/out")"
+    else
+        skip "the plan is the same in $locale" "the locale is not installed"
+    fi
+done
+
+# the answer is no
+fails 1 'memory' "a model that fits nowhere" \
+    plan gpt3-175b p3.16xlarge --global-batch 8 -o "$W/none.json"
+[ ! -e "$W/none.json" ]
+report $? "no file is left of it"
+fails 1 'memory' "fixed degrees that do not fit" \
+    plan gpt3-175b p3.16xlarge --gpus 8 --global-batch 8 --tp 8 --recompute full
+fails 1 'memory' "a limit that nothing fits" \
+    plan gpt2-124m dgx-h100 --global-batch 8 --memory-limit 100MiB
+finish
