@@ -285,6 +285,9 @@ exec_measure(const ExecMeasureOptions *options, GError **error)
     if (!time_overhead(&o, samples, error) || !time_all(&o, plan, samples, error))
         return NULL;
     exec_samples_write(samples, profile);
+    /* What exec_run() reports is what its pools hold: nothing for driver or allocator. */
+    profile->parameters.context_bytes = 0;
+    profile->parameters.allocator_fraction = 0;
     profile->measured_arch = model_arch_copy(o.arch);
     profile->measured_on = describe_machine(backend);
     profile->measured_dtype = DTYPE_FP32;

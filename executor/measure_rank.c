@@ -95,7 +95,7 @@ stop_clock(Rank *rank, const ProfileMeasurement *key, double share, GError **err
 
 /* --- stages --- */
 
-/* One F or B of all busy threads at the same time. */
+/* One F or B. */
 static bool
 time_op(Rank *rank, ExecStageRun *run, int32_t stage, bool backward, int32_t microbatch,
         int32_t slice, GError **error)
@@ -136,6 +136,20 @@ time_op(Rank *rank, ExecStageRun *run, int32_t stage, bool backward, int32_t mic
            stop_clock(rank, &key, 1.0 / (double)MAX(n_layers, 1), error);
 }
 
+/* Forward or backward of a micro-batch, slice after slice; all busy threads begin together. */
+static bool
+time_pass(Rank *rank, ExecStageRun *run, int32_t stage, bool backward, int32_t microbatch,
+          int32_t n_slices, GError **error)
+{
+    if (!meet(rank, error))
+        return false;
+    for (int32_t i = 0; rank->busy && i < n_slices; i++)
+        if (!time_op(rank, run, stage, backward, microbatch, backward ? n_slices - 1 - i : i,
+                     error))
+            return false;
+    return true;
+}
+
 /* Slices of @tokens (the last one shorter) cover the sequence, so one pass times every context. */
 static bool
 time_stage(Rank *rank, int32_t stage, int64_t batch, int64_t tokens, GError **error)
@@ -159,13 +173,9 @@ time_stage(Rank *rank, int32_t stage, int64_t batch, int64_t tokens, GError **er
         .slices = slices,
         .loss_factor = 1.0f / (float)(batch * seq_len),
     });
-    for (int32_t m = 0; m < N_MICROBATCHES; m++)
-        for (int32_t s = 0; s < n_slices; s++)
-            if (!time_op(rank, run, stage, false, m, s, error))
-                return false;
-    for (int32_t m = 0; m < N_MICROBATCHES; m++)
-        for (int32_t s = n_slices - 1; s >= 0; s--)
-            if (!time_op(rank, run, stage, true, m, s, error))
+    for (int backward = 0; backward <= 1; backward++)
+        for (int32_t m = 0; m < N_MICROBATCHES; m++)
+            if (!time_pass(rank, run, stage, backward, m, n_slices, error))
                 return false;
     return true;
 }
@@ -340,6 +350,19 @@ rank_clear(Rank *rank)
     g_free(rank->members);
 }
 
+/* Within the budget at most max_repetitions, beyond it at least min_repetitions, but on a machine
+ * that is slow or busy with others no more than fit into twice the budget. */
+static bool
+is_enough(const ExecMeasureShared *shared, int32_t repetition)
+{
+    const int64_t spent = exec_now_ns() - shared->begin_ns;
+
+    if (repetition < 1)
+        return false;
+    return repetition >= shared->max_repetitions || spent > 2 * shared->budget_ns ||
+           (repetition >= shared->min_repetitions && spent > shared->budget_ns);
+}
+
 /* Repetitions are the outer loop, so that a disturbance of the machine is spread over all rows. */
 static bool
 run_rank(Rank *rank, GError **error)
@@ -355,9 +378,7 @@ run_rank(Rank *rank, GError **error)
             return false;
         if (rank->transport.rank == 0) {
             atomic_store(&shared->n_repetitions, repetition);
-            atomic_store(&shared->stop, repetition >= shared->max_repetitions ||
-                                            (repetition >= shared->min_repetitions &&
-                                             exec_now_ns() - shared->begin_ns > shared->budget_ns));
+            atomic_store(&shared->stop, is_enough(shared, repetition));
         }
         if (!meet(rank, error))
             return false;
