@@ -1,7 +1,5 @@
 #include "planner/bound.h"
 
-#include <string.h>
-
 /* One stage of one chain. */
 typedef struct {
     int32_t rank;
@@ -247,27 +245,20 @@ plan_bound_ns(const Plan *plan, const Workload *workload, const ScheduleFamily *
     return best;
 }
 
-/* Units that rank @rank holds at once at the least, of the smallest class. */
-static int64_t
-least_in_flight(const Plan *plan, const ScheduleFamily *family, int64_t rank)
-{
-    const int64_t m = plan->n_microbatches;
-
-    if (plan->slices->len > 1)
-        return 1;
-    if (strcmp(family->name, "gpipe") == 0 || strcmp(family->name, "terapipe") == 0)
-        return m;
-    if (strcmp(family->name, "1f1b") == 0 || strcmp(family->name, "seq1f1b") == 0)
-        return MIN(m, plan->degrees.pp - rank);
-    return 1;
-}
-
 int64_t
-plan_bound_bytes(const Plan *plan, const Workload *workload, const ScheduleFamily *family)
+plan_bound_bytes(const Plan *plan, const Workload *workload, const ScheduleFamily *family,
+                 PlanFlights *flights)
 {
     const Bound bound = bound_new(plan, workload, family);
     g_autofree int64_t *counts = bound.counts;
     g_autofree int64_t *least = g_new(int64_t, (size_t)workload->n_ranks);
+    const ScheduleShape shape = {
+        .n_ranks = plan->degrees.pp,
+        .n_chunks = plan->degrees.vpp,
+        .n_microbatches = plan->n_microbatches,
+        .n_slices = plan->slices->len,
+        .group = plan->group,
+    };
     int64_t most = 0;
 
     /* least: of one (stage, class, slice) of the rank in flight. */
@@ -281,7 +272,7 @@ plan_bound_bytes(const Plan *plan, const Workload *workload, const ScheduleFamil
                 least[r] = MIN(least[r], op->activation_bytes + op->kv_bytes);
             }
     for (int32_t r = 0; r < workload->n_ranks; r++) {
-        int64_t bytes = times(least_in_flight(plan, family, r), least[r]);
+        int64_t bytes = times(plan_flights_least(flights, family, &shape, r), least[r]);
         for (int owner = 0; owner < TRACE_MEMORY_N; owner++)
             bytes = plus(bytes, workload->ranks[r].static_bytes[owner]);
         most = MAX(most, bytes);

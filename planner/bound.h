@@ -14,6 +14,7 @@
 #ifndef PLANNER_BOUND_H
 #define PLANNER_BOUND_H
 
+#include "planner/flight.h"
 #include "profiles/workload.h"
 
 G_BEGIN_DECLS
@@ -22,7 +23,8 @@ G_BEGIN_DECLS
 int64_t plan_bound_ns(const Plan *plan, const Workload *workload, const ScheduleFamily *family);
 
 /* The least memory of the fullest rank under @family, what it holds in flight included. */
-int64_t plan_bound_bytes(const Plan *plan, const Workload *workload, const ScheduleFamily *family);
+int64_t plan_bound_bytes(const Plan *plan, const Workload *workload, const ScheduleFamily *family,
+                         PlanFlights *flights);
 
 G_END_DECLS
 

@@ -69,33 +69,65 @@ plan_outcome_merge(PlanOutcome *outcome, PlanOutcome *more)
 
 /* --- stages and slices --- */
 
-bool
-plan_evaluate_set_stages(const PlanRequest *request, const PlanPoint *point, Plan *plan,
-                         const ScheduleFamily *family)
+/* Layers per stage for one length of the chain. */
+typedef struct {
+    int64_t length;  /* 0: not known yet */
+    int64_t *counts; /* (owned) */
+    bool differs;    /* from the even ones */
+} Layout;
+
+static void
+layout_clear(Layout *layout)
+{
+    g_clear_pointer(&layout->counts, g_free);
+    layout->length = 0;
+}
+
+/* The balanced division of the layers; @layout keeps it for the next family. */
+static void
+find_layout(const PlanRequest *request, const PlanPoint *point, int64_t length, Layout *layout)
 {
     const int64_t n_layers = request->arch->n_layers;
+    g_autofree int64_t *layer_ns = g_new(int64_t, (size_t)n_layers);
+    PlanPartition partition = {.n_layers = n_layers, .n_stages = length, .layer_ns = layer_ns};
+
+    if (layout->length == length)
+        return;
+    layout_clear(layout);
+    layout->length = length;
+    layout->counts = g_new(int64_t, (size_t)length);
+    plan_layer_times(request, point, layer_ns, &partition.first_ns, &partition.last_ns);
+    layout->differs = false;
+    if (!plan_partition(&partition, layout->counts, NULL))
+        return;
+    /* Even: floor, the last few one more (plan_set_even_stages()). */
+    for (int64_t i = 0; i < length; i++)
+        layout->differs =
+            layout->differs ||
+            layout->counts[i] != n_layers / length + (i >= length - n_layers % length ? 1 : 0);
+}
+
+/* Balanced stages where the point says so.  False: they are the even ones. */
+static bool
+set_stages(const PlanRequest *request, const PlanPoint *point, const ScheduleFamily *family,
+           Layout *layout, Plan *plan)
+{
     const int64_t length = plan_space_chain_length(&plan->degrees, family);
-    bool differs = false;
+    int64_t first = 0;
 
     if (!point->is_balanced)
         return true;
-    g_autofree int64_t *layer_ns = g_new(int64_t, (size_t)n_layers);
-    g_autofree int64_t *counts = g_new(int64_t, (size_t)length);
-    PlanPartition partition = {.n_layers = n_layers, .n_stages = length, .layer_ns = layer_ns};
-    plan_layer_times(request, point, layer_ns, &partition.first_ns, &partition.last_ns);
-    if (!plan_partition(&partition, counts, NULL))
-        return false;
+    find_layout(request, point, length, layout);
     /* The second chain of bidir divides the layers as the first. */
-    for (guint i = 0, first = 0; i < plan->stages->len; i++) {
+    for (guint i = 0; i < plan->stages->len && layout->differs; i++) {
         PlanStage *stage = &g_array_index(plan->stages, PlanStage, i);
         if (i % length == 0)
             first = 0;
-        differs = differs || stage->n_layers != counts[i % length];
         stage->first_layer = first;
-        stage->n_layers = counts[i % length];
-        first += (guint)counts[i % length];
+        stage->n_layers = layout->counts[i % length];
+        first += stage->n_layers;
     }
-    return differs;
+    return layout->differs;
 }
 
 bool
@@ -177,7 +209,8 @@ simulate(Trial *trial, const Plan *plan, const Workload *workload, const Schedul
     const bool timeless = trial->evaluation->is_timeless;
     PlanOutcome *outcome = trial->outcome;
     const int64_t bound_ns = plan_bound_ns(plan, workload, family);
-    const int64_t bound_bytes = plan_bound_bytes(plan, workload, family);
+    const int64_t bound_bytes =
+        plan_bound_bytes(plan, workload, family, trial->evaluation->flights);
     const int64_t limit_bytes = memory_limit(workload);
     const int64_t order = trial->order++;
 
@@ -219,6 +252,56 @@ simulate(Trial *trial, const Plan *plan, const Workload *workload, const Schedul
 
 /* --- one point --- */
 
+/*
+ * What rank 0 holds at the least, before anything is priced: the state of its layers, and of each
+ * chunk in flight one micro-batch.  Even stages only; balanced ones may begin with fewer layers.
+ */
+static int64_t
+quick_bytes(const PlanEvaluation *evaluation, const PlanPoint *point, const ScheduleFamily *family)
+{
+    const PlanRequest *request = evaluation->space->request;
+    const int64_t length = plan_space_chain_length(&point->degrees, family);
+    const int64_t n = point->is_balanced ? 1 : request->arch->n_layers / length;
+    const ScheduleShape shape = {
+        .n_ranks = point->degrees.pp,
+        .n_chunks = point->degrees.vpp,
+        .n_microbatches = point->n_microbatches,
+        .n_slices = 1,
+        .group = family->groups && point->degrees.vpp > 1 ? request->group : 0,
+    };
+    int64_t state, kept;
+
+    if (__builtin_mul_overflow(point->layer_state_bytes, n * point->degrees.vpp, &state) ||
+        __builtin_mul_overflow(point->layer_kept_bytes,
+                               n * plan_flights_least(evaluation->flights, family, &shape, 0),
+                               &kept) ||
+        __builtin_add_overflow(state, kept, &state))
+        return INT64_MAX;
+    return state;
+}
+
+/* Whether the family is known not to fit at @point; notes it. */
+static bool
+is_too_large(Trial *trial, const ScheduleFamily *family)
+{
+    const PlanEvaluation *evaluation = trial->evaluation;
+    const int64_t limit = evaluation->memory_limit_bytes;
+    const int64_t bytes = quick_bytes(evaluation, trial->point, family);
+
+    if (bytes <= limit)
+        return false;
+    trial->order++;
+    trial->outcome->considered++;
+    trial->outcome->infeasible++;
+    if (bytes < trial->outcome->least_bytes) {
+        trial->outcome->least_bytes = bytes;
+        trial->outcome->limit_bytes = limit;
+        plan_free(trial->outcome->least);
+        trial->outcome->least = plan_space_plan(evaluation->space->request, trial->point, family);
+    }
+    return true;
+}
+
 /* A Workload is the same for families of one placement and way of messages. */
 typedef struct {
     Workload *workload; /* (owned, nullable) */
@@ -258,6 +341,7 @@ plan_evaluate_point(const PlanEvaluation *evaluation, const PlanPoint *point, in
     const PlanRequest *request = space->request;
     Trial trial = {evaluation, point, limit, outcome, 0};
     Priced priced = {0};
+    Layout layout = {0};
 
     for (guint i = 0; i < space->families->len; i++) {
         const ScheduleFamily *family = space->families->pdata[i];
@@ -266,10 +350,11 @@ plan_evaluate_point(const PlanEvaluation *evaluation, const PlanPoint *point, in
                 ? request->n_slices
                 : 1;
         GError *error = NULL;
-        if (!plan_space_has_family(space, point, family, n_slices))
+        if (!plan_space_has_family(space, point, family, n_slices) ||
+            (n_slices == 1 && is_too_large(&trial, family)))
             continue;
         g_autoptr(Plan) plan = plan_space_plan(request, point, family);
-        if (!plan_evaluate_set_stages(request, point, plan, family) || !set_slices(request, plan))
+        if (!set_stages(request, point, family, &layout, plan) || !set_slices(request, plan))
             continue;
         if (!price(request, plan, family, &priced, &error)) {
             note_error(outcome, error);
@@ -278,6 +363,7 @@ plan_evaluate_point(const PlanEvaluation *evaluation, const PlanPoint *point, in
         simulate(&trial, plan, priced.workload, family);
     }
     workload_free(priced.workload);
+    layout_clear(&layout);
 }
 
 /* Tries all slicings under one family; the first few are the likely ones. */
@@ -319,13 +405,14 @@ plan_evaluate_slices(const PlanEvaluation *evaluation, const PlanPoint *point, i
     Trial trial = {evaluation, point, limit, outcome, 1000000};
     g_autoptr(GPtrArray) slicings = NULL;
     GError *error = NULL;
+    Layout layout = {0};
 
     for (guint i = 0; i < space->families->len; i++) {
         const ScheduleFamily *family = space->families->pdata[i];
         if (!family->slices || !plan_space_has_family(space, point, family, 2))
             continue;
         g_autoptr(Plan) plan = plan_space_plan(request, point, family);
-        if (!plan_evaluate_set_stages(request, point, plan, family))
+        if (!set_stages(request, point, family, &layout, plan))
             continue;
         if (slicings == NULL) {
             g_autoptr(Workload) workload = workload_new(request->arch, request->profile, plan,
@@ -334,8 +421,9 @@ plan_evaluate_slices(const PlanEvaluation *evaluation, const PlanPoint *point, i
         }
         if (slicings == NULL) {
             note_error(outcome, error);
-            return;
+            break;
         }
         try_slicings(&trial, slicings, plan, family);
     }
+    layout_clear(&layout);
 }

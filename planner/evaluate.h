@@ -7,6 +7,7 @@
 #ifndef PLANNER_EVALUATE_H
 #define PLANNER_EVALUATE_H
 
+#include "planner/flight.h"
 #include "planner/space.h"
 
 G_BEGIN_DECLS
@@ -15,7 +16,9 @@ typedef struct {
     const PlanSpace *space; /* (borrowed) */
     PlanEvaluateFunc evaluate;
     void *user_data;
-    bool is_timeless; /* the objective is memory: nothing is pruned by its time */
+    PlanFlights *flights;       /* (borrowed) */
+    int64_t memory_limit_bytes; /* of the largest device, or the user's */
+    bool is_timeless;           /* the objective is memory: nothing is pruned by its time */
 } PlanEvaluation;
 
 /* A plan that fits, with its prediction.  Smaller is better: objective, other one, index. */
@@ -53,10 +56,6 @@ void plan_evaluate_point(const PlanEvaluation *evaluation, const PlanPoint *poin
 /* Slices AUTO: tries the families of @point on the best slices found for it. */
 void plan_evaluate_slices(const PlanEvaluation *evaluation, const PlanPoint *point, int64_t limit,
                           PlanOutcome *outcome);
-
-/* Sets balanced stages where the point says so.  False: they are the even ones. */
-bool plan_evaluate_set_stages(const PlanRequest *request, const PlanPoint *point, Plan *plan,
-                              const ScheduleFamily *family);
 
 /* Cuts the plan's sequences into @n nearly equal slices; false where the degrees forbid it. */
 bool plan_evaluate_set_uniform(Plan *plan, int64_t n);

@@ -34,6 +34,25 @@ query_at(const PlanRequest *request, const PlanPoint *point, int64_t first)
     };
 }
 
+/* What a layer keeps of one micro-batch of whole sequences, by what is computed again. */
+static void
+lower_kept(const PlanRequest *request, const ProfileQuery *query, bool is_first,
+           PlanLayerCost *least)
+{
+    ModelOp ops[MODEL_MAX_OPS];
+    const size_t n = model_ops(request->arch, MODEL_PART_LAYER, query->layer, &query->shape, ops);
+    int64_t kept[PLAN_RECOMPUTE_N] = {0};
+
+    for (size_t i = 0; i < n; i++) {
+        kept[PLAN_RECOMPUTE_NONE] += ops[i].saved_bytes;
+        if (!ops[i].core_attention)
+            kept[PLAN_RECOMPUTE_SELECTIVE] += ops[i].saved_bytes;
+    }
+    kept[PLAN_RECOMPUTE_FULL] = model_boundary_bytes(request->arch, &query->shape);
+    for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++)
+        least->kept_bytes[kind] = is_first ? kept[kind] : MIN(least->kept_bytes[kind], kept[kind]);
+}
+
 /* Adds @n times one part; layers also lower the least layer. */
 static void
 add_part(const PlanRequest *request, ProfileQuery *query, ModelPart part, int64_t layer, double n,
@@ -63,6 +82,7 @@ add_part(const PlanRequest *request, ProfileQuery *query, ModelPart part, int64_
     const bool is_first = sum->layer_forward_s == 0.0;
     sum->layer_forward_s = is_first ? forward_s : fmin(sum->layer_forward_s, forward_s);
     sum->layer_backward_s = is_first ? backward_s : fmin(sum->layer_backward_s, backward_s);
+    lower_kept(request, query, is_first, sum);
     for (int kind = PLAN_RECOMPUTE_SELECTIVE; kind <= PLAN_RECOMPUTE_FULL; kind++) {
         const ProfileCost again =
             profile_cost_recompute(request->profile, query, kind == PLAN_RECOMPUTE_FULL);
@@ -234,7 +254,7 @@ plan_layer_times(const PlanRequest *request, const PlanPoint *point, int64_t *la
 /* The least bytes per parameter of profiles/workload_memory.c: formats below 16 bits keep 16-bit
  * weights, Adam two fp32 moments. */
 int64_t
-plan_layer_state_bytes(const PlanRequest *request, const PlanPoint *point)
+plan_layer_state_bytes(const PlanRequest *request, const PlanPoint *point, int64_t *layer_bytes)
 {
     const ModelArch *arch = request->arch;
     const PlanDegrees *d = &point->degrees;
@@ -243,27 +263,26 @@ plan_layer_state_bytes(const PlanRequest *request, const PlanPoint *point)
     const double optimizer = point->offload == PLAN_OFFLOAD_NONE ? 8.0 : 0.0;
     const double dense_ranks = (double)(d->dp * d->cp);
     const double expert_ranks = (double)MAX(1, d->dp * d->cp * d->tp / d->ep);
-    double dense = 0.0, expert = 0.0;
-
-    for (int64_t layer = 0; layer < arch->n_layers; layer++) {
-        /* Layers are dense up to some layer, then MoE: two different counts at most. */
-        const double experts = (double)model_expert_parameters(arch, layer, d->tp, d->ep);
-        const double all =
-            (double)model_part_parameters(arch, MODEL_PART_LAYER, layer, d->tp, d->ep, false);
-        const int64_t n = layer == 0 && model_layer_is_moe(arch, 0) ==
-                                            model_layer_is_moe(arch, arch->n_layers - 1)
-                              ? arch->n_layers
-                              : 1;
-        expert += (double)n * experts;
-        dense += (double)n * (all - experts);
-        layer += n - 1;
-    }
     const double per_dense = weight / (point->zero_stage >= 3 ? dense_ranks : 1.0) +
                              gradient / (point->zero_stage >= 2 ? dense_ranks : 1.0) +
                              optimizer / (point->zero_stage >= 1 ? dense_ranks : 1.0);
     const double per_expert = weight / (point->zero_stage >= 3 ? expert_ranks : 1.0) +
                               gradient / (point->zero_stage >= 2 ? expert_ranks : 1.0) +
                               optimizer / (point->zero_stage >= 1 ? expert_ranks : 1.0);
-    const double bytes = (dense * per_dense + expert * per_expert) / (double)d->pp;
-    return (int64_t)(bytes * (1.0 - 1e-9) + request->profile->parameters.context_bytes);
+    double sum = 0.0, least = INFINITY, bytes = 0.0;
+
+    for (int64_t layer = 0; layer < arch->n_layers; layer++) {
+        /* Layers of one kind follow each other and are equal. */
+        if (layer == 0 || model_layer_is_moe(arch, layer) != model_layer_is_moe(arch, layer - 1)) {
+            const double experts = (double)model_expert_parameters(arch, layer, d->tp, d->ep);
+            const double all =
+                (double)model_part_parameters(arch, MODEL_PART_LAYER, layer, d->tp, d->ep, false);
+            bytes = experts * per_expert + (all - experts) * per_dense;
+            least = fmin(least, bytes);
+        }
+        sum += bytes;
+    }
+    *layer_bytes = (int64_t)(least * (1.0 - 1e-9));
+    return (int64_t)(sum / (double)d->pp * (1.0 - 1e-9) +
+                     request->profile->parameters.context_bytes);
 }

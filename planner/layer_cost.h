@@ -18,7 +18,8 @@ typedef struct {
     double recompute_s[PLAN_RECOMPUTE_N];
     double layer_forward_s, layer_backward_s; /* the shortest layer */
     double layer_recompute_s[PLAN_RECOMPUTE_N];
-    double head_s; /* both passes */
+    double head_s;                        /* both passes */
+    int64_t kept_bytes[PLAN_RECOMPUTE_N]; /* from forward to backward by the smallest layer */
 } PlanLayerCost;
 
 /* Only degrees, micro_batch and sequence_parallel of @point are read. */
@@ -42,8 +43,9 @@ void plan_layer_times(const PlanRequest *request, const PlanPoint *point, int64_
                       int64_t *embedding_ns, int64_t *head_ns);
 
 /* Bytes of the parameters of one device per pipeline rank, on average: weights, gradients,
- * optimizer. */
-int64_t plan_layer_state_bytes(const PlanRequest *request, const PlanPoint *point);
+ * optimizer; and (out) of the smallest layer alone. */
+int64_t plan_layer_state_bytes(const PlanRequest *request, const PlanPoint *point,
+                               int64_t *layer_bytes);
 
 G_END_DECLS
 

@@ -85,27 +85,57 @@ squares_at(const Partition *partition, int64_t stage, int64_t i)
     return &partition->squares[stage * (partition->p->n_layers + 1) + i];
 }
 
+/* The layers that can come before @stage: each stage before and after needs its least. */
+static int64_t
+first_before(const Partition *partition, int64_t stage)
+{
+    return partition->p->allow_empty ? 0 : stage;
+}
+
+static int64_t
+last_before(const Partition *partition, int64_t stage)
+{
+    const PlanPartition *p = partition->p;
+
+    return p->allow_empty ? p->n_layers : p->n_layers - (p->n_stages - stage);
+}
+
+/* Every state impossible but the end: all layers before stage n_stages. */
+static void
+clear_states(Partition *partition)
+{
+    const int64_t n_states = (partition->p->n_stages + 1) * (partition->p->n_layers + 1);
+
+    for (int64_t i = 0; i < n_states; i++) {
+        partition->longest[i] = -1;
+        partition->squares[i] = NEVER;
+    }
+    *longest_at(partition, partition->p->n_stages, partition->p->n_layers) = 0;
+    *squares_at(partition, partition->p->n_stages, partition->p->n_layers) = 0;
+}
+
 /*
  * longest(s, i) = min over j of max(time of i .. j on s, longest(s + 1, j)); -1: nothing fits.
- * A stage only grows with j, so the first that does not fit ends the row.
+ * A stage only grows with j, so the first that does not fit, or takes as long as the best, ends
+ * the row: in all about n_layers^2 steps, not n_layers^2 * n_stages.
  */
 static void
 solve_longest(Partition *partition)
 {
-    const int64_t n = partition->p->n_layers, least = partition->p->allow_empty ? 0 : 1;
+    const int64_t least = partition->p->allow_empty ? 0 : 1;
 
-    for (int64_t stage = partition->p->n_stages; stage >= 0; stage--) {
-        for (int64_t i = 0; i <= n; i++) {
+    for (int64_t stage = partition->p->n_stages - 1; stage >= 0; stage--) {
+        const int64_t end = last_before(partition, stage + 1);
+        for (int64_t i = first_before(partition, stage); i <= last_before(partition, stage); i++) {
+            const int64_t begin = MAX(i + least, first_before(partition, stage + 1));
             int64_t best = -1;
-            if (stage == partition->p->n_stages) {
-                *longest_at(partition, stage, i) = i == n ? 0 : -1;
-                continue;
-            }
-            for (int64_t j = i + least; j <= n && stage_fits(partition, stage, i, j); j++) {
+            for (int64_t j = begin; j <= end && stage_fits(partition, stage, i, j); j++) {
+                const int64_t own = stage_ns(partition, stage, i, j);
                 const int64_t after = *longest_at(partition, stage + 1, j);
-                const int64_t time = MAX(stage_ns(partition, stage, i, j), after);
-                if (after >= 0 && (best < 0 || time < best))
-                    best = time;
+                if (best >= 0 && own >= best)
+                    break;
+                if (after >= 0 && (best < 0 || MAX(own, after) < best))
+                    best = MAX(own, after);
             }
             *longest_at(partition, stage, i) = best;
         }
@@ -116,16 +146,14 @@ solve_longest(Partition *partition)
 static void
 solve_squares(Partition *partition, int64_t cap)
 {
-    const int64_t n = partition->p->n_layers, least = partition->p->allow_empty ? 0 : 1;
+    const int64_t least = partition->p->allow_empty ? 0 : 1;
 
-    for (int64_t stage = partition->p->n_stages; stage >= 0; stage--) {
-        for (int64_t i = 0; i <= n; i++) {
+    for (int64_t stage = partition->p->n_stages - 1; stage >= 0; stage--) {
+        const int64_t end = last_before(partition, stage + 1);
+        for (int64_t i = first_before(partition, stage); i <= last_before(partition, stage); i++) {
+            const int64_t begin = MAX(i + least, first_before(partition, stage + 1));
             Squares best = NEVER;
-            if (stage == partition->p->n_stages) {
-                *squares_at(partition, stage, i) = i == n ? 0 : NEVER;
-                continue;
-            }
-            for (int64_t j = i + least; j <= n && stage_fits(partition, stage, i, j); j++) {
+            for (int64_t j = begin; j <= end && stage_fits(partition, stage, i, j); j++) {
                 const int64_t time = stage_ns(partition, stage, i, j);
                 const Squares after = *squares_at(partition, stage + 1, j);
                 if (time > cap)
@@ -231,6 +259,7 @@ plan_partition(const PlanPartition *partition, int64_t *counts, GError **error)
         if (partition->layer_bytes != NULL)
             bytes_before[i] = add(bytes_before[i - 1], partition->layer_bytes[i - 1]);
     }
+    clear_states(&state);
     solve_longest(&state);
     const int64_t cap = *longest_at(&state, 0, 0);
     if (cap < 0) {

@@ -33,8 +33,7 @@ typedef struct {
     const PlanRequest *request;
     PlanSpace *space; /* (owned) */
     PlanOutcome total;
-    int64_t memory_limit_bytes; /* of the largest device, or the user's */
-    int64_t lower_bound_ns;     /* of what was not simulated */
+    int64_t lower_bound_ns; /* of what was not simulated */
 } Search;
 
 /* What the objective compares. */
@@ -166,7 +165,7 @@ note_too_large(Search *search, const PlanPoint *point)
     if (point->bound_bytes >= search->total.least_bytes)
         return;
     search->total.least_bytes = point->bound_bytes;
-    search->total.limit_bytes = search->memory_limit_bytes;
+    search->total.limit_bytes = search->evaluation.memory_limit_bytes;
     plan_free(search->total.least);
     search->total.least =
         plan_space_plan(search->request, point, search->space->families->pdata[0]);
@@ -185,7 +184,7 @@ search_points(Search *search, int64_t max_points, GError **error)
         wave->n = 0;
         for (; i < points->len && wave->n < WAVE; i++) {
             const PlanPoint *point = &g_array_index(points, PlanPoint, i);
-            if (point->bound_bytes > search->memory_limit_bytes) {
+            if (point->bound_bytes > search->evaluation.memory_limit_bytes) {
                 note_too_large(search, point);
             } else if (point_bound(search, point) > current_limit(search)) {
                 search->total.considered += point->n_families;
@@ -222,7 +221,7 @@ search_slices(Search *search, GError **error)
         const int64_t limit = current_limit(search);
         if (point->sliced_bound_ns == INT64_MAX)
             break;
-        if (point->bound_bytes > search->memory_limit_bytes)
+        if (point->bound_bytes > search->evaluation.memory_limit_bytes)
             continue;
         search->lower_bound_ns = MIN(search->lower_bound_ns, point->sliced_bound_ns);
         if ((double)point->sliced_bound_ns > (double)limit * (1.0 - LEAST_GAIN))
@@ -276,13 +275,21 @@ search_init(Search *search, const PlanRequest *request, PlanSpace *space, PlanEv
         .evaluation = {.space = space,
                        .evaluate = evaluate,
                        .user_data = user_data,
+                       .flights = plan_flights_new(),
+                       .memory_limit_bytes = largest_memory(request),
                        .is_timeless = request->objective == PLAN_OBJECTIVE_MEMORY},
         .request = request,
         .space = space,
-        .memory_limit_bytes = largest_memory(request),
         .lower_bound_ns = INT64_MAX,
     };
     plan_outcome_init(&search->total);
+}
+
+static void
+search_clear(Search *search)
+{
+    plan_outcome_clear(&search->total);
+    plan_flights_free(search->evaluation.flights);
 }
 
 Plan *
@@ -301,7 +308,7 @@ plan_search_least(const PlanRequest *request, PlanEvaluateFunc evaluate, void *u
     search_init(&search, &unlimited, space, evaluate, user_data);
     if (search_points(&search, MAX_LEAST, NULL) && search.total.found->len > 0)
         plan = answer(&search);
-    plan_outcome_clear(&search.total);
+    search_clear(&search);
     return plan;
 }
 
@@ -324,7 +331,7 @@ plan_search(const PlanRequest *request, PlanEvaluateFunc evaluate, void *user_da
         else
             plan_advice_set_error(request, evaluate, user_data, &search.total, error);
     }
-    plan_outcome_clear(&search.total);
+    search_clear(&search);
     return plan;
 }
 

@@ -248,7 +248,9 @@ add_savers(Walk *walk, PlanPoint point)
                 point.recompute = (PlanRecompute)recompute;
                 point.zero_stage = zero;
                 point.offload = (PlanOffload)offload;
-                point.bound_bytes = plan_layer_state_bytes(request, &point);
+                point.bound_bytes =
+                    plan_layer_state_bytes(request, &point, &point.layer_state_bytes);
+                point.layer_kept_bytes = walk->cost.kept_bytes[recompute];
                 add_layouts(walk, point);
             }
         }

@@ -39,7 +39,9 @@ typedef struct {
     int64_t bound_ns, bound_bytes;
     int64_t sliced_bound_ns; /* of any slicing of the sequences; INT64_MAX: no family slices */
     int64_t n_families;      /* to try here */
-    int64_t index;           /* in the order of enumeration: the last tie-break */
+    int64_t layer_state_bytes, layer_kept_bytes; /* at least, of one layer: parameters' state,
+                                                    activations of one micro-batch */
+    int64_t index; /* in the order of enumeration: the last tie-break */
 } PlanPoint;
 
 typedef struct {
