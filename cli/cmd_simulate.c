@@ -115,33 +115,30 @@ needs_trace(Options *options)
            options_string(options, "plot", NULL) != NULL;
 }
 
-/* @job  (nullable) none for a bare schedule. */
+/* Files first: what is on stdout then stands for a command that succeeded.
+ * @job  (nullable) none for a bare schedule. */
 static bool
 write_products(const JobSimulation *simulation, const Job *job, Options *options, GError **error)
 {
     const char *path = options_string(options, "output", NULL);
-    const Report *report = simulation->result.report;
+    const bool json = options_switch(options, "json");
+    g_autoptr(JsonWriter) writer = json_writer_new();
+    g_autofree char *text = NULL;
+    size_t n_bytes;
 
-    if (options_switch(options, "json") || path != NULL) {
-        g_autoptr(JsonWriter) writer = json_writer_new();
-        g_autofree char *text = NULL;
-        size_t n_bytes;
-
-        report_write(writer, NULL, report);
-        text = json_writer_steal(writer, &n_bytes);
-        if (path != NULL && !file_write(path, text, n_bytes, error))
-            return false;
-        if (options_switch(options, "json"))
-            output_text(text);
-    }
-    if (simulation->result.trace != NULL && (!write_trace(simulation, options, error) ||
-                                             !write_pictures(simulation, job, options, error)))
+    report_write(writer, NULL, simulation->result.report);
+    text = json_writer_steal(writer, &n_bytes);
+    if (!write_trace(simulation, options, error) ||
+        !write_pictures(simulation, job, options, error) ||
+        (path != NULL && !file_write(path, text, n_bytes, error)))
         return false;
-    if (options_switch(options, "json") || g_strcmp0(path, "-") == 0)
+    if (json)
+        output_text(text);
+    if (json || g_strcmp0(path, "-") == 0)
         return true;
     if (job != NULL)
         describe_job(job);
-    describe_report(report, 8);
+    describe_report(simulation->result.report, 8);
     output_text("\n");
     describe_timeline(simulation->result.trace, job == NULL);
     return true;

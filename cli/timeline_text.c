@@ -171,6 +171,18 @@ append_axis(GString *text, const Canvas *canvas)
                            line);
 }
 
+/* With whole op times every unit of time gets as many cells, where there is room. */
+static int
+whole_cells(const Canvas *canvas)
+{
+    const int64_t unit_ns = 1000000000;
+    const int64_t n_units = canvas->span_ns / unit_ns;
+
+    if (canvas->span_ns % unit_ns != 0 || n_units > canvas->n_cells)
+        return canvas->n_cells;
+    return canvas->n_cells - (int)(canvas->n_cells % n_units);
+}
+
 /* Whether @rank is one of @max_rows shown of @n_ranks; the first and the last are. */
 static bool
 is_shown(int32_t rank, int32_t n_ranks, int32_t max_rows)
@@ -195,6 +207,8 @@ timeline_append_text(GString *text, const Trace *trace, const TimelineText *how)
     canvas.margin = (int)strlen(margin) + 2;
     canvas.n_cells = MAX(how->columns - canvas.margin - 1, 10);
     canvas.span_ns = MAX(how->span_ns > 0 ? how->span_ns : trace->makespan_ns, 1);
+    if (how->is_unitless)
+        canvas.n_cells = whole_cells(&canvas);
     g_autofree Cell *cells = g_new(Cell, (gsize)canvas.n_cells);
 
     for (int32_t rank = 0; rank < trace->n_ranks; rank++) {
