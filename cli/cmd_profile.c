@@ -54,7 +54,7 @@ end_progress(const Progress *progress)
 
 /* --- the table --- */
 
-/* (owned) "1 x 128, after 128", "1.05 M elements", "128 KiB, 2 ranks" */
+/* (owned) "1 x 128", "1.05 M elements", "128 KiB, 2 ranks" */
 static char *
 describe_shape(const ProfileMeasurement *row)
 {
@@ -64,11 +64,7 @@ describe_shape(const ProfileMeasurement *row)
     case PROFILE_OP_LAYER:
     case PROFILE_OP_EMBEDDING:
     case PROFILE_OP_HEAD:
-        return row->context == 0 ? g_strdup_printf("%" G_GINT64_FORMAT " x %" G_GINT64_FORMAT,
-                                                   row->batch, row->tokens)
-                                 : g_strdup_printf("%" G_GINT64_FORMAT " x %" G_GINT64_FORMAT
-                                                   ", after %" G_GINT64_FORMAT,
-                                                   row->batch, row->tokens, row->context);
+        return g_strdup_printf("%" G_GINT64_FORMAT " x %" G_GINT64_FORMAT, row->batch, row->tokens);
     case PROFILE_OP_OPTIMIZER:
         count = units_format_count((double)row->n_elements);
         return g_strdup_printf("%s elements", count);
@@ -137,18 +133,39 @@ is_part(ProfileOp op)
     return op == PROFILE_OP_LAYER || op == PROFILE_OP_EMBEDDING || op == PROFILE_OP_HEAD;
 }
 
+/* What a screen holds: slices without context; of embedding and head one shape. */
+static bool
+is_shown(const Profile *profile, const ProfileMeasurement *row)
+{
+    if (!is_part(row->op))
+        return true;
+    for (guint i = 0; row->op != PROFILE_OP_LAYER && i < profile->measurements->len; i++) {
+        const ProfileMeasurement *other =
+            &g_array_index(profile->measurements, ProfileMeasurement, i);
+        if (other->op == row->op && (other->batch < row->batch ||
+                                     (other->batch == row->batch && other->tokens > row->tokens)))
+            return false;
+    }
+    return row->context == 0;
+}
+
 static void
 print_for_people(const Profile *profile)
 {
     static const char *const header[] = {"<op",    "<pass",   "<shape", "median",
                                          "spread", "<  rate", NULL};
     g_autoptr(OutputTable) table = output_table_new(header);
+    guint n_hidden = 0;
 
     output_printf("%s: %s; %" G_GINT64_FORMAT " ranks busy at once\n", profile->measured_arch->name,
                   profile->measured_on, profile->measured_concurrency);
     for (guint i = 0; i < profile->measurements->len; i++) {
         const ProfileMeasurement *row =
             &g_array_index(profile->measurements, ProfileMeasurement, i);
+        if (!is_shown(profile, row)) {
+            n_hidden++;
+            continue;
+        }
         g_autofree char *rate = describe_rate(profile, row);
 
         output_table_add(table, profile_op_names[row->op]);
@@ -160,6 +177,8 @@ print_for_people(const Profile *profile)
         output_table_printf(table, "  %s", rate);
     }
     output_table_print(table, 0);
+    if (n_hidden > 0)
+        output_printf("and %u more rows: slices with context, embedding and head\n", n_hidden);
 }
 
 /* --- the command --- */

@@ -118,7 +118,13 @@ predict(Run *run)
         output_note("run: no prediction to compare with: %s", reason->message);
         return;
     }
+    const int64_t concurrency = run->job->profile->measured_concurrency;
     const Report *report = simulation.result.report;
+    if (concurrency > 0 && run->result.busy_s->len > concurrency)
+        output_note("run: the plan has %u ranks, its profile was measured with %" G_GINT64_FORMAT
+                    " busy at once: the prediction is of a machine with more cores (degas profile "
+                    "--concurrency %u)",
+                    run->result.busy_s->len, concurrency, run->result.busy_s->len);
     run->predicted_s = units_s_from_ns(report->iteration_ns);
     run->predicted_bubble_fraction = report->bubble_fraction;
     run->predicted_peak_bytes = report->peak_memory_bytes;
