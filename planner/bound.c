@@ -80,10 +80,10 @@ blocked_ns(const Bound *bound, int32_t chain, int32_t stage, int32_t class_, int
         return 0;
     if (stage > 0 && rank_at(bound, chain, stage - 1) != rank)
         ns += op_at(bound, chain, stage - 1, class_, slice)->forward_message_ns +
-              op->backward_message_ns;
+              MAX(0, op->backward_message_ns - op->backward_buffered_ns);
     if (stage + 1 < bound->workload->n_stages && rank_at(bound, chain, stage + 1) != rank)
         ns += op_at(bound, chain, stage + 1, class_, slice)->backward_message_ns +
-              op->forward_message_ns;
+              MAX(0, op->forward_message_ns - op->forward_buffered_ns);
     return ns;
 }
 

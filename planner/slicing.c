@@ -105,7 +105,8 @@ slice_ns(const Workload *w, int32_t stage, int32_t slice)
 
     if (!w->blocking_messages)
         return ns;
-    ns += op->forward_message_ns + op->backward_message_ns;
+    ns += MAX(0, op->forward_message_ns - op->forward_buffered_ns) +
+          MAX(0, op->backward_message_ns - op->backward_buffered_ns);
     if (stage > 0)
         ns += workload_op(w, 0, stage - 1, 0, slice)->forward_message_ns;
     if (stage + 1 < w->n_stages)

@@ -77,6 +77,17 @@ oracle_message(const Oracle *o, const OracleOp *op, int32_t from, int32_t to)
     return from < to ? w->forward_message_ns : w->backward_message_ns;
 }
 
+/* Of the message from @op's stage to stage @to: what a blocked sender need not wait for. */
+static inline int64_t
+oracle_buffered(const Oracle *o, const OracleOp *op, int32_t to)
+{
+    const WorkloadOp *w = oracle_workload(o, op, op->stage);
+
+    return oracle_message(o, op, op->stage, to) == 0 ? 0
+           : op->stage < to                          ? w->forward_buffered_ns
+                                                     : w->backward_buffered_ns;
+}
+
 /* Runs @op if what it needs has run.  @free is when its rank is free. */
 static inline bool
 oracle_try(Oracle *o, OracleOp *op)
@@ -109,7 +120,7 @@ oracle_try(Oracle *o, OracleOp *op)
     op->start = begin + (blocking ? in : 0);
     op->end = op->start + oracle_workload(o, op, op->stage)->time_ns[op->op.kind] +
               o->workload->op_overhead_ns;
-    op->free = op->end + (blocking ? out : 0);
+    op->free = op->end + (blocking ? out - oracle_buffered(o, op, to) : 0);
     op->message_ns = in + out;
     op->done = true;
     o->free[op->rank] = op->free;

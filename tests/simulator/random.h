@@ -231,8 +231,10 @@ random_workload(uint64_t *state, const Schedule *schedule, int64_t largest)
             op->workspace_bytes[kind] = random_in(state, 0, largest);
         }
         op->forward_message_ns = random_in(state, 0, largest);
+        op->forward_buffered_ns = random_in(state, 0, op->forward_message_ns);
         op->forward_message_bytes = random_in(state, 0, largest);
         op->backward_message_ns = random_in(state, 0, largest);
+        op->backward_buffered_ns = random_in(state, 0, op->backward_message_ns);
         op->backward_message_bytes = random_in(state, 0, largest);
         op->activation_bytes = random_in(state, 0, largest);
         op->weight_activation_bytes = random_in(state, 0, op->activation_bytes);

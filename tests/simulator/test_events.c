@@ -83,7 +83,9 @@ check_message(const Schedule *schedule, const Workload *workload, const Schedule
     g_assert_cmpint(receive->peer, ==, from);
     g_assert_cmpint(send->bytes, ==, bytes);
     g_assert_cmpint(receive->bytes, ==, bytes);
-    g_assert_cmpint(send->end_ns, ==, source->end_ns + ns);
+    const int64_t buffered_ns = forward ? op->forward_buffered_ns : op->backward_buffered_ns;
+    g_assert_cmpint(send->end_ns, ==,
+                    source->end_ns + ns - (workload->blocking_messages ? buffered_ns : 0));
     if (workload->blocking_messages) {
         g_assert_cmpint(send->stream, ==, TRACE_STREAM_COMPUTE);
         g_assert_cmpint(receive->stream, ==, TRACE_STREAM_COMPUTE);
