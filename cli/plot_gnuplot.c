@@ -48,6 +48,10 @@ plot_picture_clear(PlotPicture *picture)
 
 /* --- settings --- */
 
+/*
+ * A quote could be doubled, but gnuplot 5.4 misreads one that comes first; so it becomes a
+ * typographic one, and what stands between two quotes never has one in it.
+ */
 void
 plot_append_quoted(GString *settings, const char *text)
 {
@@ -55,11 +59,10 @@ plot_append_quoted(GString *settings, const char *text)
 
     g_string_append_c(settings, '\'');
     for (const char *c = safe; *c != 0; c++) {
-        if ((unsigned char)*c < 0x20)
-            continue;
-        g_string_append_c(settings, *c);
         if (*c == '\'')
-            g_string_append_c(settings, '\'');
+            g_string_append(settings, "\u2019");
+        else if ((unsigned char)*c >= 0x20)
+            g_string_append_c(settings, *c);
     }
     g_string_append_c(settings, '\'');
 }
@@ -151,7 +154,8 @@ put(const char *dir, const char *name, const char *text, size_t n_bytes, GError 
 {
     g_autofree char *path = g_build_filename(dir, name, NULL);
 
-    return file_write(path, text, n_bytes, error);
+    return g_file_set_contents_full(path, text, (gssize)n_bytes, G_FILE_SET_CONTENTS_NONE, 0600,
+                                    error);
 }
 
 static bool
@@ -242,9 +246,12 @@ spawn(const PlotPicture *picture, const char *gnuplot, const char *dir, const ch
     return true;
 }
 
-/* gnuplot exits with 0 on a full disk: only a picture that has its end is one. */
-static bool
-is_complete(const char *text, size_t n, PlotFormat format)
+/*
+ * gnuplot exits with 0 on a full disk: only a picture that has its end is one.
+ * Returns: the bytes of the picture without empty lines after it; 0 if it is incomplete.
+ */
+static size_t
+complete_size(const char *text, size_t n, PlotFormat format)
 {
     static const char png_end[] = "IEND\xae\x42\x60\x82";
     static const char svg_end[] = "</svg>\n";
@@ -253,7 +260,7 @@ is_complete(const char *text, size_t n, PlotFormat format)
 
     while (format == PLOT_FORMAT_SVG && n > 1 && text[n - 1] == '\n' && text[n - 2] == '\n')
         n--;
-    return n > n_end && memcmp(text + n - n_end, end, n_end) == 0;
+    return n > n_end && memcmp(text + n - n_end, end, n_end) == 0 ? n : 0;
 }
 
 static bool
@@ -269,7 +276,8 @@ draw_in(const PlotPicture *picture, const char *gnuplot, const char *dir, PlotFo
         return false;
     if (!file_read(drawn, &text, &n, error))
         return false;
-    if (!is_complete(text, n, format)) {
+    n = complete_size(text, n, format);
+    if (n == 0) {
         g_set_error(error, CMD_ERROR, CMD_ERROR_IO,
                     "gnuplot's picture is incomplete; is the disk of %s full?", g_get_tmp_dir());
         return false;

@@ -1,0 +1,167 @@
+#!/bin/sh
+# degas plot: timelines and memory as SVG, PNG, text and tables; hostile names; no or bad gnuplot.
+. tests/cli/tap.sh
+
+# 1F1B of 4 ranks, 8 micro-batches, F = 1 s, B = 2 s: (8 + 4 - 1) * 3 = 33 s, bubble 3 / 11 = 27.3 %.
+"$DEGAS" schedule 1f1b --pp 4 --microbatches 8 --json >"$W/s.json"
+runs 0 "a trace to draw" simulate --schedule-file "$W/s.json" --op-times F=1,B=2 \
+    --trace "$W/one.trace.json"
+# The same work without overlap of micro-batches: 4 * 8 * 3 = 96 s, 2.9 times longer.
+"$DEGAS" schedule naive --pp 4 --microbatches 8 --json >"$W/n.json"
+runs 0 "and a longer one" simulate --schedule-file "$W/n.json" --op-times F=1,B=2 \
+    --trace "$W/naive.trace.json"
+set -- gpt3-13b dgx-a100-80g --global-batch 16 --tp 2 --pp 4 --schedule 1f1b
+runs 0 "a trace and a report with memory" simulate "$@" --json --trace "$W/memory.trace.json"
+cp "$W/out" "$W/memory.report.json"
+
+# --- tables: the numbers themselves ---
+runs 0 "timeline as a table" plot "$W/one.trace.json" -o "$W/t.tsv"
+columns=$(head -1 "$W/t.tsv" | tr '\t' ' ')
+[ "$columns" = "trace rank aside kind start_ns end_ns microbatch slice drawn_ns color_rgb" ]
+report $? "its columns carry units" "$columns"
+# On every rank 8 F of 1 s and 8 B of 2 s; the first F of rank r begins at r s.
+awk -F'\t' 'NR > 1 { n[$4]++; t[$4] += $6 - $5
+                     if ($4 == "forward" && $7 == 0 && $5 != $2 * 1e9) bad = 1 }
+    END { exit !(n["forward"] == 32 && n["backward"] == 32 && t["forward"] == 32e9 &&
+                 t["backward"] == 64e9 && !bad) }' "$W/t.tsv"
+report $? "every op is in it, where it was" "$(head -5 "$W/t.tsv")"
+runs 0 "memory as a table" plot "$W/memory.trace.json" --kind memory -o "$W/m.tsv"
+runs 0 "a report's memory as a table" plot "$W/memory.report.json" -o "$W/mr.tsv"
+# Peaks found in the trace are those that the simulator reported.
+peaks() {
+    awk -F'\t' '$2 == "peak" { s = 0; for (i = 5; i <= NF; i++) s += $i; print $3, s }' "$1"
+}
+peaks "$W/m.tsv" >"$W/p1"
+peaks "$W/mr.tsv" >"$W/p2"
+[ "$(wc -l <"$W/p1")" = 4 ] && cmp -s "$W/p1" "$W/p2"
+report $? "a trace's peaks are its report's" "$(paste "$W/p1" "$W/p2")"
+highest=$(sed -n 's/^ *"peak_memory_bytes": \([0-9]*\).*/\1/p' "$W/memory.report.json" | head -1)
+awk -v highest="$highest" -F'\t' '$2 == "time" { s = 0; for (i = 5; i <= NF; i++) s += $i
+    if (s > most) most = s; if ($4 + 0 < at + 0) bad = 1; at = $4 }
+    END { exit !(most == highest && !bad) }' "$W/m.tsv"
+report $? "the curve keeps the highest byte and runs forward in time"
+
+# --- text ---
+runs 0 "timeline as text" plot "$W/one.trace.json"
+has '^one: 1f1b, 4 ranks, 8 micro-batches: iteration 33.0 s, bubble 27.3 %$' "the title has the numbers"
+has '^3 │ *0' "rank 3 begins with a bubble"
+grep -q "$(printf '\033')" "$W/out"
+[ $? = 1 ]
+report $? "no escape sequences where stdout is no terminal"
+runs 0 "colours when asked for" plot "$W/one.trace.json" --color always
+grep -q "$(printf '\033')\[48;2;0;114;178m" "$W/out"
+report $? "the forward blue of the other pictures" "$(head -2 "$W/out")"
+runs 0 "text into a file" plot "$W/one.trace.json" "$W/naive.trace.json" -o "$W/t.txt"
+[ ! -s "$W/out" ] && [ "$(grep -c 'iteration' "$W/t.txt")" = 2 ]
+report $? "two panels in it and nothing on stdout" "$(cat "$W/t.txt")"
+runs 0 "memory as text" plot "$W/memory.report.json"
+has '^ *0 .*|W.*A' "bars of letters"
+has '^W weights .*A activations' "and what they mean"
+
+# --- wrong usage ---
+fails 2 'a picture.s name ends in .svg, .png, .txt or .tsv' "unknown suffix" \
+    plot "$W/one.trace.json" -o "$W/x.jpeg"
+fails 2 'kind' "unknown kind" plot "$W/one.trace.json" --kind gantt
+fails 2 'roofline: needs a degas-profile' "a kind that needs another file" \
+    plot "$W/one.trace.json" --kind roofline -o "$W/x.svg"
+fails 2 'a timeline needs a degas-trace' "timeline of a report" \
+    plot "$W/memory.report.json" --kind timeline
+fails 2 'this trace has no memory in it' "memory of plain op times" \
+    plot "$W/one.trace.json" --kind memory
+fails 2 'names: expected one for each of 1 files' "too many names" \
+    plot "$W/one.trace.json" --names a,b
+fails 2 'argument is missing' "nothing to draw" plot
+fails 4 'no-such' "a file that is not there" plot "$W/no-such.json"
+fails 3 's.json.*degas-trace' "another kind of file" plot "$W/s.json"
+printf '{"format":"degas-trace","version":1,' >"$W/cut.json"
+fails 3 'cut.json:1:' "half a trace" plot "$W/cut.json" -o "$W/x.svg"
+[ ! -e "$W/x.svg" ] && [ ! -e "$W/x.tsv" ]
+report $? "and nothing is left of it"
+
+# --- gnuplot is missing, fails, or does not finish ---
+real=$(cd "$(dirname "$DEGAS")" && pwd)/$(basename "$DEGAS")
+found=$DEGAS
+mkdir "$W/bin"
+# shellcheck disable=SC2016
+printf '#!/bin/sh\nPATH=%s exec %s "$@"\n' "$W/bin" "$real" >"$W/without"
+chmod +x "$W/without"
+DEGAS=$W/without
+echo old >"$W/gone.svg"
+fails 6 'gnuplot not found; the data is in .*gone.tsv' "without gnuplot" \
+    plot "$W/one.trace.json" -o "$W/gone.svg"
+[ "$(cat "$W/gone.svg")" = old ] && cmp -s "$W/gone.tsv" "$W/t.tsv"
+report $? "the numbers are left, the old picture is as it was"
+runs 0 "text needs no gnuplot" plot "$W/one.trace.json"
+printf '#!/bin/sh\necho "\\"script.gp\\" line 7: no such thing" >&2\nexit 1\n' >"$W/bin/gnuplot"
+chmod +x "$W/bin/gnuplot"
+fails 6 'gnuplot failed (.*line 7: no such thing); the data is in' "gnuplot fails" \
+    plot "$W/one.trace.json" -o "$W/failed.svg"
+# What gnuplot does on a full disk: half a file and status 0.
+printf '#!/bin/sh\nprintf "<svg><path d=" >picture\nexit 0\n' >"$W/bin/gnuplot"
+fails 4 'picture is incomplete' "gnuplot's disk is full" plot "$W/one.trace.json" -o "$W/half.svg"
+printf '#!/bin/sh\nexit 0\n' >"$W/bin/gnuplot"
+fails 4 'picture' "gnuplot writes nothing" plot "$W/one.trace.json" -o "$W/half.svg"
+[ ! -e "$W/failed.svg" ] && [ ! -e "$W/half.svg" ]
+report $? "no partial picture"
+DEGAS=$found
+
+# --- pictures ---
+if ! command -v gnuplot >/dev/null 2>&1; then
+    skip "pictures" "gnuplot is not installed"
+    finish
+fi
+runs 0 "timeline as SVG" plot "$W/one.trace.json" -o "$W/a.svg"
+[ "$(tail -1 "$W/a.svg")" = "</svg>" ]
+report $? "it is whole" "$(tail -3 "$W/a.svg")"
+grep -q 'iteration 33.0 s, bubble 27.3 %<' "$W/a.svg"
+report $? "the title has iteration time and bubble"
+grep -q '>backward<' "$W/a.svg" && ! grep -q '>weight gradient<' "$W/a.svg"
+report $? "the legend has what is in it"
+# 1108 pixels are 33 s; rank 3 begins after 3 F: 64 + 3 * 1108 / 33 = 164.73
+grep -q "M164.73,1[0-9.]* L" "$W/a.svg"
+report $? "an op is drawn where it belongs"
+(cd "$W" && TMPDIR=$W "$real" plot one.trace.json -o b.svg)
+cmp -s "$W/a.svg" "$W/b.svg"
+report $? "the same bytes from another directory"
+[ -z "$(find "$W" -name 'degas-plot-*')" ]
+report $? "no temporary files are left"
+runs 0 "as PNG" plot "$W/one.trace.json" -o "$W/a.png"
+[ "$(head -c 4 "$W/a.png" | tail -c 3)" = PNG ] && [ "$(tail -c 8 "$W/a.png" | head -c 4)" = IEND ]
+report $? "it is a whole PNG"
+runs 0 "two timelines on one axis" plot "$W/naive.trace.json" "$W/one.trace.json" -o "$W/two.svg" \
+    --names "one at a time,1F1B" --title "What overlap is worth"
+for text in '>one at a time<' '>1F1B<' '>2.9 times shorter<' '>What overlap is worth<'; do
+    grep -q "$text" "$W/two.svg"
+    report $? "it says $text"
+done
+runs 0 "memory over time" plot "$W/memory.trace.json" --kind memory --limit 80GiB -o "$W/m.svg"
+for text in '>activations<' ', the fullest: ' 'memory \[GiB\]' '>each rank at its peak<'; do
+    grep -q "$text" "$W/m.svg"
+    report $? "it says $text"
+done
+runs 0 "a report's memory" plot "$W/memory.report.json" -o "$W/mr.svg"
+grep -q '>limit 80.0 GiB<\|of 80.0 GiB<' "$W/mr.svg"
+report $? "it knows the limit"
+
+# gnuplot runs what stands in back-quotes, after a newline, after a quote: nothing of this must.
+i=0
+for name in '`touch pwned`' '$(touch pwned)' "'; system('touch pwned'); '" '"|touch pwned' \
+    "$(printf 'x\n!touch pwned\nx')" '@pwned' '{/:Bold x}^2' "$(printf '\377<b>&\t\\')"; do
+    i=$((i + 1))
+    (cd "$W" && "$real" plot one.trace.json -o "h$i.svg" --title "$name" --names "x$name") \
+        >"$W/out" 2>&1
+    [ $? = 0 ] && [ "$(tail -1 "$W/h$i.svg")" = "</svg>" ]
+    report $? "hostile title $i is drawn" "$(cat "$W/out")"
+done
+[ -z "$(find "$W" . -maxdepth 1 -name pwned)" ]
+report $? "none of them was run"
+! grep -q '<b>' "$W/h8.svg"
+report $? "none of them is markup"
+
+# 96 ranks, 8 chunks, 128 micro-batches: 196 608 ops.
+"$DEGAS" schedule interleaved --pp 96 --vpp 8 --microbatches 128 --json >"$W/s.json"
+"$DEGAS" simulate --schedule-file "$W/s.json" --op-times F=1,B=2 --trace "$W/large.json" >"$W/out"
+runs 0 "a large trace" plot "$W/large.json" -o "$W/large.svg"
+[ "$(wc -c <"$W/large.svg")" -lt 3000000 ]
+report $? "is merged into a picture below 3 MB" "$(wc -c <"$W/large.svg")"
+finish
