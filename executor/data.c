@@ -20,7 +20,8 @@ struct ExecData {
 static void
 set_errno(GError **error, const char *path, const char *what, int code)
 {
-    g_set_error(error, EXEC_ERROR, EXEC_ERROR_DATA, "%s: %s: %s", path, what, g_strerror(code));
+    g_set_error(error, G_FILE_ERROR, (int)g_file_error_from_errno(code), "%s: %s: %s", path, what,
+                g_strerror(code));
 }
 
 /* Exactly @n bytes from @offset. */

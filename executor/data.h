@@ -7,7 +7,8 @@
  * same whatever the degrees, slices or order of reading.
  *
  * Files are hostile: empty, too short, no regular file, tokens beyond the vocabulary, truncated
- * while they are read: EXEC_ERROR_DATA naming the file.
+ * while they are read: EXEC_ERROR_DATA naming the file; G_FILE_ERROR where the system cannot open
+ * or read it.
  *
  * Thread-safety: reading is safe from all ranks at once (pread).
  */

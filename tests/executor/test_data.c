@@ -126,7 +126,10 @@ test_no_regular_file_is_an_error(void)
     for (size_t i = 0; i < G_N_ELEMENTS(paths); i++) {
         g_autoptr(GError) error = NULL;
         g_assert_null(exec_data_open(paths[i], 256, 10, 1, &error));
-        g_assert_error(error, EXEC_ERROR, EXEC_ERROR_DATA);
+        if (paths[i] == missing)
+            g_assert_error(error, G_FILE_ERROR, G_FILE_ERROR_NOENT);
+        else
+            g_assert_error(error, EXEC_ERROR, EXEC_ERROR_DATA);
         g_assert_true(g_str_has_prefix(error->message, paths[i]));
     }
 }
