@@ -37,14 +37,13 @@ add_cost(const SimProgram *program, int64_t cost, Usage *usage)
     usage->message_ns += n * (detail->in.ns + detail->out.ns);
 }
 
-/* Fills one rank but for its bubble, which needs the makespan.  Returns the
- * rank's span. */
+/* Fills one rank but for its bubble, which needs the makespan.  Returns the rank's span. */
 static int64_t
 account_rank(const SimProgram *program, const SimTimes *times, int32_t rank, Usage *usage,
              ReportRank *row)
 {
     const WorkloadRank *work = &program->workload->ranks[rank];
-    const int64_t first = program->schedule->rank_begin[rank];
+    const int64_t first = program->first[rank];
     SimFinish finish;
 
     sim_finish_rank(program, times, rank, &finish);
@@ -55,9 +54,9 @@ account_rank(const SimProgram *program, const SimTimes *times, int32_t rank, Usa
     row->communication_ns = usage->message_ns + usage->tp_ns + usage->cp_ns + usage->ep_ns +
                             usage->dp_ns + work->dp_reduce_ns + work->dp_gather_ns;
     row->peak_in_flight = program->in_flight[rank];
-    if (first == program->schedule->rank_begin[rank + 1])
+    if (first < 0)
         return finish.end_ns;
-    return finish.end_ns - sim_times_op(times, program, first).begin_ns;
+    return finish.end_ns - sim_times_step(times, program, (uint32_t)first).begin_ns;
 }
 
 static void
@@ -81,8 +80,7 @@ account_memory(const SimProgram *program, const SimTimes *times, const SimPeak *
     }
 }
 
-/* Means over ranks; they add up to the iteration but for rounding of doubles.
- */
+/* Means over ranks; they add up to the iteration but for rounding of doubles. */
 static void
 account_breakdown(const Usage *usages, Report *report)
 {

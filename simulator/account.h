@@ -1,22 +1,21 @@
 /*
  * simulator/account.h - the Report of a simulated iteration.
  *
- * Sums need no times: how often each cost occurs is known from compiling, so
- * O(costs + ranks).
+ * Sums need no times: how often each cost occurs is known from compiling, so O(costs + ranks).
  *
- *   busy  = ops + blocking messages + waiting for data-parallel communication +
- * optimizer bubble = makespan - busy communication = messages in and out,
- * whether they overlap or not, + collectives inside ops (tp, cp, ep, dp of ZeRO
- * 3) + reduction + gathering span = from the begin of the rank's first op to
- * the end of everything it does
+ *   busy  = ops + blocking messages + waiting for data-parallel communication + optimizer
+ *   bubble = makespan - busy
+ *   communication = messages in and out, whether they overlap or not, + collectives inside ops
+ *                   (tp, cp, ep, dp of ZeRO 3) + reduction + gathering
+ *   span = from the begin of the rank's first op to the end of everything it does
  *
- * The breakdown splits the mean iteration: pp is time that the compute stream
- * is blocked in messages, dp time that it is blocked in data-parallel
- * communication inside or after the ops, compute what is left of the ops after
- * tp, cp, ep, dp and recompute (bookkeeping of the executor included).
+ * The breakdown splits the mean iteration: pp is time that the compute stream is blocked in
+ * messages, dp time that it is blocked in data-parallel communication inside or after the ops,
+ * compute what is left of the ops after tp, cp, ep, dp and recompute (bookkeeping of the executor
+ * included).
  *
- * memory_limit_bytes is the smallest limit of all ranks that have one; `fits`
- * compares every rank with its own.
+ * memory_limit_bytes is the smallest limit of all ranks that have one; `fits` compares every rank
+ * with its own.
  *
  * Internal to simulator/.
  */

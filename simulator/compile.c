@@ -32,8 +32,7 @@ typedef struct {
 
 typedef struct {
     int64_t next;    /* its first op that did not run */
-    int64_t waiting; /* 2 * slot (+ 1: backward) that must be filled before, or
-                        NOTHING */
+    int64_t waiting; /* 2 * slot (+ 1: backward) that must be filled before, or NOTHING */
     int32_t in_flight, peak;
 } RankState;
 
@@ -100,8 +99,7 @@ is_in_shape(const Walk *walk, ScheduleOp op)
            op.kind < SCHEDULE_OP_N;
 }
 
-/* Marks the units that have a W.  Returns false on an op outside of the
- * schedule's shape. */
+/* Marks the units that have a W.  Returns false on an op outside of the schedule's shape. */
 static bool
 mark_weights(Walk *walk)
 {
@@ -128,9 +126,7 @@ typedef enum {
     FAILED, /* the schedule is wrong */
 } Outcome;
 
-/* The message of op in @slot of @from, needed on @rank.  Sets @producer to 0 if
- * both ranks are one.
- */
+/* The message of the op in @slot of rank @from, needed on @rank.  @producer: 0 if both are one. */
 static inline Outcome
 take_message(Walk *walk, int32_t rank, int32_t from, int64_t slot, bool backward,
              uint32_t *producer)
@@ -252,10 +248,10 @@ run_rank(Walk *walk, int32_t rank)
         state->in_flight += in_flight_change[kind];
         state->peak = MAX(state->peak, state->in_flight);
         if (kind != SCHEDULE_OP_FORWARD)
-            last_backward[op.chunk] = i;
-        program->step_of[i] = walk->n_steps;
-        program->steps[walk->n_steps++] =
-            (SimStep){.producer = producer, .rank = (uint32_t)rank, .cost = cost};
+            last_backward[op.chunk] = walk->n_steps;
+        program->steps[walk->n_steps++] = (SimStep){.producer = producer, .cost = cost};
+        if (i == schedule->rank_begin[rank])
+            program->first[rank] = walk->n_steps - 1;
         if (walk->ranks[wake.rank].waiting == wake.key) {
             walk->ranks[wake.rank].waiting = NOTHING;
             walk->ready[walk->n_ready++] = wake.rank;
@@ -264,9 +260,7 @@ run_rank(Walk *walk, int32_t rank)
     return true;
 }
 
-/* Every rank's ops once and in an order that can run?  With at least 2 ops per
- * unit and neither twice, all steps done means that each unit has both: fewer
- * of one kind would be more of the other; a W is beside the two. */
+/* Whether every op has run, and every unit has its F and its B or I. */
 static bool
 is_complete(const Walk *walk)
 {
@@ -291,14 +285,15 @@ allocate(Walk *walk)
     const size_t n = (size_t)program->n_ops, n_ranks = (size_t)schedule->n_ranks;
 
     program->steps = sim_pages_try_malloc(MAX(n, 1), sizeof *program->steps);
-    program->step_of = sim_pages_try_malloc(MAX(n, 1), sizeof *program->step_of);
     /* At least 2 ops per unit: at most half as many slots as ops. */
     walk->slots =
         sim_pages_try_malloc0(MAX((size_t)walk->n_units * n_ranks, 1), sizeof *walk->slots);
-    if (program->steps == NULL || program->step_of == NULL || walk->slots == NULL)
+    if (program->steps == NULL || walk->slots == NULL)
         return false;
     program->in_flight = g_new0(int32_t, n_ranks);
     program->last_backward = g_new(int64_t, n_ranks * (size_t)schedule->n_chunks);
+    program->first = g_new(int64_t, n_ranks);
+    memset(program->first, 0xff, n_ranks * sizeof(int64_t));
     memset(program->last_backward, 0xff, n_ranks * (size_t)schedule->n_chunks * sizeof(int64_t));
     walk->links = g_new(Link, n_ranks * (size_t)schedule->n_chunks);
     walk->ranks = g_new0(RankState, n_ranks + 1);

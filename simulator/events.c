@@ -19,8 +19,8 @@ typedef struct {
     TraceEvent *first;   /* of the (rank, stream) that is being filled */
     bool ties;           /* two events of a stream have equal times: trace_sort() orders them */
     /* Of the rank at hand, by position in its order: steps are scattered, so they are read once. */
-    SimOpTimes *at; /* (owned) */
-    uint32_t *step; /* (owned) */
+    SimOpTimes *at;    /* (owned) */
+    uint32_t *step_of; /* (owned) [index into schedule->ops] */
 } Writer;
 
 static inline void
@@ -38,11 +38,8 @@ read_rank(Writer *writer, int32_t rank)
     const SimProgram *program = writer->program;
     const int64_t begin = program->schedule->rank_begin[rank];
 
-    for (int64_t i = begin; i < program->schedule->rank_begin[rank + 1]; i++) {
-        const uint32_t step = program->step_of[i];
-        writer->step[i - begin] = step;
-        writer->at[i - begin] = sim_times_step(writer->times, program, step);
-    }
+    for (int64_t i = begin; i < program->schedule->rank_begin[rank + 1]; i++)
+        writer->at[i - begin] = sim_times_step(writer->times, program, writer->step_of[i]);
 }
 
 /* --- compute --- */
@@ -76,7 +73,7 @@ message_event(const SimProgram *program, int64_t index, uint32_t step, TraceEven
 
     return (TraceEvent){
         .op = receives ? producer_op(program, op, s->producer - 1) : op,
-        .rank = (int32_t)s->rank,
+        .rank = (int32_t)program->costs[s->cost].rank,
         .peer = message->peer,
         .bytes = message->bytes,
         .stream = TRACE_STREAM_COMPUTE,
@@ -95,7 +92,7 @@ write_compute(Writer *writer, int32_t rank, const SimFinish *finish)
     writer->first = writer->event;
     for (int64_t i = begin; i < schedule->rank_begin[rank + 1]; i++) {
         const SimOpTimes *at = &writer->at[i - begin];
-        const uint32_t step = writer->step[i - begin];
+        const uint32_t step = writer->step_of[i];
         const SimCostDetail *detail = &program->details[program->steps[step].cost];
         if (blocking && detail->in.exists) {
             TraceEvent receive = message_event(program, i, step, TRACE_EVENT_RECEIVE);
@@ -164,7 +161,7 @@ collect_messages(Writer *writer, int32_t rank, TraceStream stream)
 
     writer->first = writer->event;
     for (int64_t i = begin; i < schedule->rank_begin[rank + 1]; i++) {
-        const uint32_t step = writer->step[i - begin];
+        const uint32_t step = writer->step_of[i];
         const SimCostDetail *detail = &program->details[program->steps[step].cost];
         const SimMessage *message = receives ? &detail->in : &detail->out;
         if (!message->exists)
@@ -230,13 +227,13 @@ static void
 write_memory(Writer *writer, int32_t rank)
 {
     const SimProgram *program = writer->program;
-    const int64_t *rank_begin = program->schedule->rank_begin;
-    const int64_t n = rank_begin[rank + 1] - rank_begin[rank];
+    const int64_t begin = program->schedule->rank_begin[rank];
 
     writer->memory = sim_memory_write_static(program, rank, writer->memory);
-    for (int64_t i = 0; i < n; i++) {
-        const SimMemoryChange *change = &writer->changes[program->steps[writer->step[i]].cost];
-        writer->memory = sim_memory_write_op(change, &writer->at[i], rank, writer->memory);
+    for (int64_t i = begin; i < program->schedule->rank_begin[rank + 1]; i++) {
+        const uint32_t cost = program->steps[writer->step_of[i]].cost;
+        writer->memory = sim_memory_write_op(&writer->changes[cost], &writer->at[i - begin], rank,
+                                             writer->memory);
     }
 }
 
@@ -274,6 +271,18 @@ reserve(GArray *array, int64_t n, GError **error)
     return true;
 }
 
+/* The ops of a rank are steps in their order. */
+static void
+find_steps(const SimProgram *program, uint32_t *step_of)
+{
+    const Schedule *schedule = program->schedule;
+    g_autofree int64_t *next =
+        g_memdup2(schedule->rank_begin, sizeof(int64_t) * (size_t)schedule->n_ranks);
+
+    for (int64_t step = 0; step < program->n_ops; step++)
+        step_of[next[program->costs[program->steps[step].cost].rank]++] = (uint32_t)step;
+}
+
 static bool
 writer_init(Writer *writer, GError **error)
 {
@@ -284,12 +293,13 @@ writer_init(Writer *writer, GError **error)
         longest = MAX(longest, program->schedule->rank_begin[rank + 1] -
                                    program->schedule->rank_begin[rank]);
     writer->at = g_try_new(SimOpTimes, (size_t)MAX(longest, 1));
-    writer->step = g_try_new(uint32_t, (size_t)MAX(longest, 1));
-    if (writer->at == NULL || writer->step == NULL) {
+    writer->step_of = sim_pages_try_malloc((size_t)MAX(program->n_ops, 1), sizeof *writer->step_of);
+    if (writer->at == NULL || writer->step_of == NULL) {
         g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_LIMIT,
-                    "no memory for the times of %" G_GINT64_FORMAT " ops", longest);
+                    "no memory for the times of %" G_GINT64_FORMAT " ops", program->n_ops);
         return false;
     }
+    find_steps(program, writer->step_of);
     if (!reserve(writer->trace->events, count_events(program), error))
         return false;
     if (writer->changes != NULL &&
@@ -333,7 +343,7 @@ sim_events(const SimProgram *program, const SimTimes *times, bool want_memory, G
         g_array_set_size(trace->events, (guint)(writer.event - events));
     }
     g_free(writer.at);
-    g_free(writer.step);
+    g_free(writer.step_of);
     if (!ok)
         return NULL;
     if (writer.ties)

@@ -1,7 +1,6 @@
 #include "simulator/finish.h"
 
-/* Fills @last with the chunks' last backward ops, in the order in which they
- * run. */
+/* Fills @last with the chunks' last backward ops, in the order in which they run. */
 static int32_t
 sort_last(const SimProgram *program, int32_t rank, int64_t last[SCHEDULE_MAX_CHUNKS])
 {
@@ -9,14 +8,14 @@ sort_last(const SimProgram *program, int32_t rank, int64_t last[SCHEDULE_MAX_CHU
     int32_t n = 0;
 
     for (int32_t chunk = 0; chunk < n_chunks; chunk++) {
-        const int64_t index = program->last_backward[(int64_t)rank * n_chunks + chunk];
+        const int64_t step = program->last_backward[(int64_t)rank * n_chunks + chunk];
         int32_t at = n;
-        if (index < 0)
+        if (step < 0)
             continue;
         /* last[0 .. n) ascends. */
-        for (; at > 0 && last[at - 1] > index; at--)
+        for (; at > 0 && last[at - 1] > step; at--)
             last[at] = last[at - 1];
-        last[at] = index;
+        last[at] = step;
         n++;
     }
     return n;
@@ -38,7 +37,7 @@ reduce_behind(const SimProgram *program, const SimTimes *times, int32_t rank, Si
     int64_t end_ns = 0;
 
     for (int32_t i = 0; i < n; i++) {
-        const SimOpTimes op = sim_times_op(times, program, last[i]);
+        const SimOpTimes op = sim_times_step(times, program, (uint32_t)last[i]);
         const int64_t piece_ns = share(work->dp_reduce_ns, n, i);
         const int64_t start_ns = MAX(end_ns, MAX(op.start_ns, op.end_ns - piece_ns));
         end_ns = start_ns + piece_ns;

@@ -55,8 +55,7 @@ check_op(const WorkloadOp *op, GError **error)
     return true;
 }
 
-/* Adds up everything that could be held at once on all ranks: it stays in
- * int64_t. */
+/* Adds up everything that could be held at once on all ranks: it stays in int64_t. */
 static bool
 check_bytes(const SimProgram *program, GError **error)
 {
@@ -158,7 +157,7 @@ sim_memory_peaks(const SimProgram *program, SimPeak *peaks, GError **error)
     for (int64_t step = 0; step < program->n_ops; step++) {
         const SimStep s = program->steps[step];
         const Hold hold = holds[s.cost];
-        Level *level = &levels[s.rank];
+        Level *level = &levels[program->costs[s.cost].rank];
         const int64_t kv = level->kv + hold.hold_kv;
         const int64_t at_start = level->level + hold.hold_bytes + kv;
         if (at_start > level->peak) {

@@ -1,18 +1,16 @@
 /*
- * simulator/memory.h - every allocation and free of the ops of a SimProgram,
- * exactly.
+ * simulator/memory.h - every allocation and free of the ops of a SimProgram, exactly.
  *
  * On one rank, with the numbers of profiles/workload.h:
  *   time 0    static_bytes of every owner; they stay
  *   op start  F: + activation, + kv; every op: + workspace of its kind
- *   op end    - workspace; B: - activation, - kv; I: - (activation -
- * weight_activation), - kv; W: - weight_activation; an I whose unit has no W:
- * as B So after the last op a rank holds its static bytes again.
+ *   op end    - workspace; B: - activation, - kv; I: - (activation - weight_activation), - kv;
+ *             W: - weight_activation; an I whose unit has no W: as B
+ * So after the last op a rank holds its static bytes again.
  *
- * Only the order of a rank's ops decides its peak, not their times: peaks are
- * found in one pass over the steps, and the time of a peak is looked up after.
- * The level rises at op starts only, so the peak is at one of them; of equal
- * peaks the first counts.
+ * Only the order of a rank's ops decides its peak, not their times: peaks are found in one pass
+ * over the steps, and the time of a peak is looked up after.  The level rises at op starts only, so
+ * the peak is at one of them; of equal peaks the first counts.
  *
  * Internal to simulator/.
  */

@@ -18,8 +18,9 @@
 
 G_BEGIN_DECLS
 
-/* Below this the rounding up of memory in use is not worth it. */
-#define SIM_PAGES_MIN_BYTES ((size_t)4 << 20)
+/* Below this the small pages that a system has at hand cost less than clearing a fresh large one.
+ */
+#define SIM_PAGES_MIN_BYTES ((size_t)32 << 20)
 
 /* Advises about the whole pages of a fresh array; returns @array (nullable). */
 static inline void *

@@ -7,8 +7,7 @@
 
 /* --- costs --- */
 
-/* The message between @from's stage and the next or last one (@step), priced by
- * @from. */
+/* The message between @from's stage and the next or last one (@step), priced by @from. */
 static SimMessage
 message_between(const SimProgram *program, const WorkloadOp *from, int32_t rank, int32_t peer,
                 bool forward)
@@ -24,8 +23,7 @@ message_between(const SimProgram *program, const WorkloadOp *from, int32_t rank,
     return message;
 }
 
-/* As above, for its sender, who need not wait for what the transport buffers.
- */
+/* As above, for its sender, who need not wait for what the transport buffers. */
 static SimMessage
 message_from(const SimProgram *program, const WorkloadOp *op, int32_t rank, int32_t peer,
              bool forward)
@@ -37,8 +35,7 @@ message_from(const SimProgram *program, const WorkloadOp *op, int32_t rank, int3
     return message;
 }
 
-/* The ranks of the stages before, at and after a place in a chain; -1: there is
- * none. */
+/* The ranks of the stages before, at and after a place in a chain; -1: there is none. */
 typedef struct {
     int32_t previous, here, next;
 } Place;
@@ -72,8 +69,7 @@ fail_limit(GError **error, const char *what)
     return false;
 }
 
-/* Times of @op and what it sends, each in [0, SIM_MAX_NS / 8]: their sums below
- * cannot overflow. */
+/* Times of @op and what it sends, each in [0, SIM_MAX_NS / 8]: their sums below cannot overflow. */
 static bool
 check_op(const WorkloadOp *op, GError **error)
 {
@@ -157,6 +153,7 @@ price_stage(SimProgram *program, int32_t chain, int32_t stage, int64_t cost)
         program->details[cost] = d;
         program->costs[cost] = (SimCost){
             .busy_ns = d.in.compute_ns + d.op_ns + d.out.compute_ns,
+            .rank = place.here,
             .lag_ns = workload->blocking_messages ? -d.out.compute_ns : d.out.ns,
         };
     }
@@ -240,7 +237,7 @@ sim_program_free(SimProgram *program)
     if (program == NULL)
         return;
     g_free(program->steps);
-    g_free(program->step_of);
+    g_free(program->first);
     g_free(program->costs);
     g_free(program->details);
     g_free(program->counts);
@@ -282,9 +279,9 @@ sim_program_sweep(const SimProgram *program, SimTimes *times)
         const SimStep step = steps[i];
         const SimCost cost = costs[step.cost];
         const int64_t message = ready[step.producer];
-        const int64_t free = free_ns[step.rank];
+        const int64_t free = free_ns[cost.rank];
         const int64_t next = (message > free ? message : free) + cost.busy_ns;
-        free_ns[step.rank] = next;
+        free_ns[cost.rank] = next;
         ready[i + 1] = next + cost.lag_ns;
     }
 }

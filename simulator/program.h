@@ -1,28 +1,24 @@
 /*
- * simulator/program.h - SimProgram: a Schedule and a Workload compiled for the
- * sweep.
+ * simulator/program.h - SimProgram: a Schedule and a Workload compiled for the sweep.
  *
- * Ops are renumbered in topological order ("steps"), so that one pass over one
- * array computes all times; what an op costs is an index into a small table,
- * because the ops of one (stage, class, slice, kind) cost the same.  Internal
- * to simulator/ (simulate.h is the public face).
+ * Ops are renumbered in topological order ("steps"), so that one pass over one array computes all
+ * times; what an op costs is an index into a small table, because the ops of one (stage, class,
+ * slice, kind) cost the same.  Internal to simulator/ (simulate.h is the public face).
  *
- * The sweep, both kinds of messages in one formula: a step begins when its rank
- * is free and its message is ready, keeps the compute stream busy for busy_ns,
- * and its own message is ready lag_ns after that.
+ * The sweep, both kinds of messages in one formula: a step begins when its rank is free and its
+ * message is ready, keeps the compute stream busy for busy_ns, and its own message is ready lag_ns
+ * after that.
  *
- *   begin = max(free(rank), ready(producer));  free = begin + busy;  ready =
- * free + lag overlapped: busy = op,                   lag = message        (it
- * travels on streams of its own) blocking:   busy = receive + op + send,  lag =
- * -send          (ready when the op ends; a send counts without what the
- * transport buffers)
+ *   begin = max(free(rank), ready(producer));  free = begin + busy;  ready = free + lag
+ *   overlapped: busy = op, lag = message (it travels on streams of its own)
+ *   blocking:   busy = receive + op + send, lag = -send (ready when the op ends; a send lasts as
+ *               long as the sender waits: without what the transport buffers)
  *
- * An op of time_ns takes time_ns + op_overhead_ns.  The message of F goes to
- * the next stage, that of B and I to the stage before, unless that stage lies
- * on the same rank.
+ * An op of time_ns takes time_ns + op_overhead_ns.  The message of F goes to the next stage, that
+ * of B and I to the stage before, unless that stage lies on the same rank.
  *
- * Limits: the sum of everything that every rank does stays below SIM_MAX_NS, so
- * no sum of times overflows.
+ * Limits: the sum of everything that every rank does stays below SIM_MAX_NS, so no sum of times
+ * overflows.
  *
  * Thread-safety: immutable once built.
  */
@@ -37,8 +33,7 @@ G_BEGIN_DECLS
 /* 146 years: half of what int64_t holds. */
 #define SIM_MAX_NS (INT64_MAX / 2)
 
-/* ScheduleOpKind, and an I whose unit has no W: it takes the time of an I and
- * ends the unit. */
+/* ScheduleOpKind, and an I whose unit has no W: it takes the time of an I and ends the unit. */
 enum {
     SIM_KIND_LONE_INPUT = SCHEDULE_OP_N,
     SIM_KIND_N
@@ -47,19 +42,18 @@ enum {
 /* One op in topological order. */
 typedef struct {
     uint32_t producer; /* 1 + step of the op whose message it needs; 0: none */
-    uint32_t rank;
-    uint32_t cost; /* index into SimProgram.costs */
+    uint32_t cost;     /* index into SimProgram.costs */
 } SimStep;
 
 typedef struct {
     int64_t busy_ns, lag_ns; /* see above */
+    int64_t rank;            /* where ops of this cost are */
 } SimCost;
 
 /* A message between ranks; all 0 where there is none. */
 typedef struct {
     int64_t ns, bytes;
-    int64_t compute_ns; /* of ns: how long it occupies the compute stream; 0 when
-                           overlapped */
+    int64_t compute_ns; /* of ns: how long it occupies the compute stream; 0 when overlapped */
     bool exists;        /* a neighbour on another rank, and ns or bytes to send */
     int32_t peer;       /* the other rank */
 } SimMessage;
@@ -76,18 +70,17 @@ typedef struct {
     const Workload *workload; /* (borrowed) */
     int64_t n_ops;
     SimStep *steps;         /* (owned) [step] */
-    uint32_t *step_of;      /* (owned) [index into schedule->ops] its step */
     int64_t n_costs;        /* chains * stages * classes * slices * SIM_KIND_N */
     SimCost *costs;         /* (owned) [cost] */
     SimCostDetail *details; /* (owned) [cost] */
     int64_t *counts;        /* (owned) [cost] number of ops */
     int32_t *in_flight;     /* (owned) [rank] largest number of units in flight */
-    int64_t *last_backward; /* (owned) [rank * n_chunks + chunk] index of its last
-                               op that is no F, or -1 */
+    int64_t *first;         /* (owned) [rank] step of its first op, or -1 */
+    int64_t *last_backward; /* (owned) [rank * n_chunks + chunk] step of its last op that is no F,
+                               or -1 */
 } SimProgram;
 
-/* When everything happens: filled by a sweep (or by an engine that follows
- * links). */
+/* When everything happens: filled by a sweep (or by an engine that follows links). */
 typedef struct {
     int64_t *ready_ns; /* (owned) [1 + step]; [0] is before everything */
     int64_t *free_ns;  /* (owned) [rank] after its last op */
@@ -95,10 +88,9 @@ typedef struct {
 
 /*
  * Compiles.  @schedule and @workload outlive the program.
- * Returns NULL on SCHEDULE_ERROR_INCOMPLETE or _DEADLOCK (the schedule cannot
- * run), _SHAPE
- * (@workload is made for another shape) or _LIMIT (times negative or beyond
- * int64_t, no memory). Cost: O(ops + costs).
+ * Returns NULL on SCHEDULE_ERROR_INCOMPLETE or _DEADLOCK (the schedule cannot run), _SHAPE
+ * (@workload is made for another shape) or _LIMIT (times negative or beyond int64_t, no memory).
+ * Cost: O(ops + costs).
  */
 SimProgram *sim_program_new(const Schedule *schedule, const Workload *workload, GError **error);
 void sim_program_free(SimProgram *program);
@@ -109,7 +101,7 @@ bool sim_times_init(SimTimes *times, const SimProgram *program, GError **error);
 void sim_times_clear(SimTimes *times);
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(SimTimes, sim_times_clear)
 
-/* Fills @times.  Cost: O(ops), 28 bytes of memory traffic and a few ns each. */
+/* Fills @times.  Cost: O(ops), 24 bytes of memory traffic and 1 to 3 ns each. */
 void sim_program_sweep(const SimProgram *program, SimTimes *times);
 
 /* The WorkloadOp that ops of @cost are priced by. */
@@ -117,13 +109,6 @@ static inline const WorkloadOp *
 sim_program_workload_op(const SimProgram *program, int64_t cost)
 {
     return &program->workload->ops[cost / SIM_KIND_N];
-}
-
-/* The cost of the op at @index of schedule->ops. */
-static inline uint32_t
-sim_program_cost(const SimProgram *program, int64_t index)
-{
-    return program->steps[program->step_of[index]].cost;
 }
 
 /* When what the op of a step does happens on its compute stream. */
@@ -147,13 +132,6 @@ sim_times_step(const SimTimes *times, const SimProgram *program, uint32_t step)
         .end_ns = free_ns - detail->out.compute_ns,
         .free_ns = free_ns,
     };
-}
-
-/* Likewise of the op at @index of schedule->ops. */
-static inline SimOpTimes
-sim_times_op(const SimTimes *times, const SimProgram *program, int64_t index)
-{
-    return sim_times_step(times, program, program->step_of[index]);
 }
 
 G_END_DECLS

@@ -1,25 +1,22 @@
 /*
- * simulator/simulate.h - interprets a Schedule with a Workload's times and
- * bytes: Trace and Report.
+ * simulator/simulate.h - interprets a Schedule with a Workload's times and bytes: Trace and Report.
  *
- * Time, where links are not shared: every op starts when its rank is free and
- * its message is there. overlapped messages: start = max(free(rank),
- * end(producer) + message) blocking messages:   start = max(free(rank),
- * end(producer)) + message, and the sender's compute stream is busy for the
- * message after the op: what synchronous sends and receives on the compute
- * stream do (docs/cost-model.md 5) One sweep in topological order, O(ops),
- * integers only, so equal inputs give equal traces.
+ * Time, where links are not shared: every op starts when its rank is free and its message is there.
+ *   overlapped messages: start = max(free(rank), end(producer) + message)
+ *   blocking messages:   start = max(free(rank), end(producer)) + message, and the sender's compute
+ *                        stream is busy after the op for as much of the message as the transport
+ *                        does not buffer: what synchronous sends and receives do
+ * (docs/cost-model.md 3.4.)  One sweep in topological order, O(ops), integers only, so equal inputs
+ * give equal traces.
  *
- * An op takes its time_ns and the workload's op_overhead_ns.  Messages exist
- * between ranks only; pairs of ops that a framework runs overlapped
- * (Schedule.overlap_pairs) run one after the other.
+ * An op takes its time_ns and the workload's op_overhead_ns.  Messages exist between ranks only;
+ * pairs of ops that a framework runs overlapped (Schedule.overlap_pairs) run one after the other.
  *
- * After its last op a rank reduces gradients over dp, steps the optimizer,
- * gathers parameters; with overlap_dp the reduction runs behind the last
- * backward of each chunk: finish.h.
+ * After its last op a rank reduces gradients over dp, steps the optimizer, gathers parameters;
+ * with overlap_dp the reduction runs behind the last backward of each chunk: finish.h.
  *
- * Memory: memory.h walks the same ops and turns them into allocations and frees
- * with owners. The report's sums: account.h.  The trace's streams: events.h.
+ * Memory: memory.h walks the same ops and turns them into allocations and frees with owners.
+ * The report's sums: account.h.  The trace's streams: events.h.
  *
  * Thread-safety: pure; inputs are shared read-only.
  */
@@ -33,8 +30,7 @@ G_BEGIN_DECLS
 
 typedef struct {
     bool want_trace;  /* events; the report is always made */
-    bool want_memory; /* memory events and peaks; else peaks are 0 and fits is
-                         true */
+    bool want_memory; /* memory events and peaks; else peaks are 0 and fits is true */
 } SimOptions;
 
 typedef struct {
@@ -47,9 +43,8 @@ G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(SimResult, sim_result_clear)
 
 /*
  * Runs one iteration.  @workload must be made for the same shape as @schedule.
- * Returns false on SCHEDULE_ERROR_INCOMPLETE or _DEADLOCK (the schedule cannot
- * run), _SHAPE (the workload is for another shape) or _LIMIT (times or bytes
- * negative or beyond int64_t, no memory);
+ * Returns false on SCHEDULE_ERROR_INCOMPLETE or _DEADLOCK (the schedule cannot run), _SHAPE (the
+ * workload is for another shape) or _LIMIT (times or bytes negative or beyond int64_t, no memory);
  * @result is then untouched.  Cost: O(ops).
  */
 bool sim_run(const Schedule *schedule, const Workload *workload, const SimOptions *options,

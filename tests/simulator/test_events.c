@@ -95,6 +95,7 @@ check_message(const Schedule *schedule, const Workload *workload, const Schedule
     } else {
         g_assert_cmpint(send->stream, ==, TRACE_STREAM_SEND);
         g_assert_cmpint(receive->stream, ==, TRACE_STREAM_RECEIVE);
+        g_assert_cmpint(send->end_ns, ==, source->end_ns + ns);
         g_assert_cmpint(send->start_ns, >=, source->end_ns);
         g_assert_cmpint(receive->start_ns, >=, source->end_ns);
         g_assert_cmpint(receive->end_ns, ==, source->end_ns + ns);
