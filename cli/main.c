@@ -136,24 +136,63 @@ print_help(void)
                 "degas COMMAND --help has the options; degas --version the version.\n");
 }
 
-/* The line of how it is called, broken between words at 80 columns. */
-static void
-append_usage(GString *text, const Command *command)
-{
-    g_auto(GStrv) words = g_strsplit(command->usage, " ", -1);
-    const size_t indent = strlen("usage: degas ") + strlen(command->name);
-    size_t column = indent;
+/* A space where no line ends, until all lines are broken. */
+#define HELP_NO_BREAK "\001"
 
-    g_string_append_printf(text, "usage: degas %s", command->name);
-    for (size_t i = 0; words[i] != NULL; i++) {
-        if (column + 1 + strlen(words[i]) > 80) {
-            g_string_append_printf(text, "\n%*s", (int)indent, "");
-            column = indent;
-        }
-        g_string_append_printf(text, " %s", words[i]);
-        column += 1 + strlen(words[i]);
+/* Returns: (owned) @usage in which what is in brackets stays together. */
+static char *
+without_breaks(const char *usage)
+{
+    char *text = g_strdup(usage);
+    int depth = 0;
+
+    for (char *p = text; *p != 0; p++) {
+        depth += (*p == '[') - (*p == ']');
+        if (*p == ' ' && depth > 0)
+            *p = *HELP_NO_BREAK;
     }
-    g_string_append_c(text, '\n');
+    return text;
+}
+
+/* Appends words, broken into lines of at most 80 columns; @column is where the cursor is. */
+static void
+append_words(GString *text, const char *line, size_t indent, size_t *column)
+{
+    g_auto(GStrv) words = g_strsplit(line, " ", -1);
+
+    for (size_t i = 0; words[i] != NULL; i++) {
+        const size_t n = strlen(words[i]);
+
+        if (n == 0)
+            continue;
+        if (*column > indent && *column + 1 + n > 80) {
+            g_string_append_printf(text, "\n%*s", (int)indent, "");
+            *column = indent;
+        } else if (*column > indent) {
+            g_string_append_c(text, ' ');
+            (*column)++;
+        }
+        g_string_append(text, words[i]);
+        *column += n;
+    }
+}
+
+/* Paragraphs are filled; lines that begin with a space (examples) and empty ones stay. */
+static void
+append_details(GString *text, const char *details)
+{
+    g_auto(GStrv) lines = g_strsplit(details, "\n", -1);
+    size_t column = 0;
+
+    for (size_t i = 0; lines[i] != NULL; i++) {
+        if (*lines[i] != 0 && *lines[i] != ' ') {
+            append_words(text, lines[i], 0, &column);
+            continue;
+        }
+        g_string_append_printf(text, "%s%s\n", column > 0 ? "\n" : "", lines[i]);
+        column = 0;
+    }
+    g_string_append(text, column > 0 ? "\n\n" : "");
 }
 
 static void
@@ -161,10 +200,16 @@ print_command_help(const Command *command)
 {
     g_autoptr(GString) text = g_string_new(NULL);
 
-    append_usage(text, command);
-    g_string_append_printf(text, "%s\n\n", command->summary);
+    g_autofree char *called = g_strdup_printf("usage: degas %s ", command->name);
+    g_autofree char *usage = without_breaks(command->usage);
+    size_t column = strlen(called);
+
+    g_string_append(text, called);
+    append_words(text, usage, strlen(called), &column);
+    g_strdelimit(text->str, HELP_NO_BREAK, ' ');
+    g_string_append_printf(text, "\n%s\n\n", command->summary);
     if (command->details != NULL)
-        g_string_append_printf(text, "%s\n", command->details);
+        append_details(text, command->details);
     for (size_t i = 0; command->options[i] != NULL; i++) {
         const char *heading = command->headings[i];
 
