@@ -96,6 +96,7 @@ typedef struct {
     double leave_bytes_per_s; /* one rank's rate out of its inner group, when all send at once */
     double inner_bytes_per_s; /* one rank's rate inside it */
     double latency_s, inner_latency_s;
+    double step_s; /* of a ring, at the outer level */
 } Placement;
 
 /*
@@ -121,6 +122,8 @@ place(const Profile *profile, const ProfileGroup *group)
         .leave_bytes_per_s = fraction * outer->bytes_per_s,
         .inner_bytes_per_s = fraction * outer->bytes_per_s,
         .latency_s = outer->latency_s,
+        .step_s =
+            network ? fmax(outer->latency_s, profile->parameters.network_step_s) : outer->latency_s,
         .inner_latency_s = outer->latency_s,
     };
 
@@ -160,8 +163,8 @@ ring_latency_s(const Placement *place)
     double n_outer = ceil((double)place->n / (double)place->n_inner);
 
     if (place->n_inner == 1)
-        return ((double)place->n - 1.0) * place->latency_s;
-    return ((double)place->n - n_outer) * place->inner_latency_s + n_outer * place->latency_s;
+        return ((double)place->n - 1.0) * place->step_s;
+    return ((double)place->n - n_outer) * place->inner_latency_s + n_outer * place->step_s;
 }
 
 /* Up or down a tree over nodes, with a chain inside each  [NCCL's double binary trees]. */

@@ -44,6 +44,7 @@ G_BEGIN_DECLS
     X(p2p_fraction, 0.80, 0.05, 1.0, "share of a link's rate in a node that one message reaches")  \
     X(network_p2p_fraction, 0.80, 0.05, 1.0, "share of the rate between nodes, one message")       \
     X(collective_s, 15e-6, 0.0, 1e-2, "launch and synchronisation of one collective")              \
+    X(network_step_s, 14e-6, 0.0, 1e-2, "least time of one step of a ring between nodes")          \
     X(p2p_s, 10e-6, 0.0, 1e-2, "launch and synchronisation of one message")                        \
     X(message_buffer_bytes, 8388608.0, 0.0, 1e10,                                                  \
       "what the transport holds of a message it sends")                                            \

@@ -71,6 +71,20 @@ static const ProfilePass pass_of_op[SCHEDULE_OP_N] = {
     [SCHEDULE_OP_BACKWARD_WEIGHT] = PROFILE_PASS_BACKWARD_WEIGHT,
 };
 
+/* Collectives that gather one layer: FSDP and Megatron-Core flatten its parameters, DeepSpeed
+ * gathers tensor by tensor (GPT: 4 matrices and 2 norms with their biases). */
+static double
+n_gathers_per_layer(const WorkloadBuild *build)
+{
+    switch (build->plan->conventions.framework) {
+    case PLAN_FRAMEWORK_DEEPSPEED:
+    case PLAN_FRAMEWORK_MEGATRON_DEEPSPEED:
+        return build->arch->family == MODEL_FAMILY_GPT ? 12.0 : 9.0;
+    default:
+        return 1.0;
+    }
+}
+
 /*
  * ZeRO 3: parameters are gathered for forward and for backward, gradients scattered after it, all
  * behind the computing of the layer before; what is longer stays visible.
@@ -81,7 +95,7 @@ add_zero3(const WorkloadBuild *build, int32_t rank, ModelPart part, int64_t laye
     const PlanDegrees *d = &build->plan->degrees;
     ProfileGroup group = workload_build_dense_group(build, rank);
     int64_t n = model_part_parameters(build->arch, part, layer, d->tp, d->ep, false);
-    double gather, scatter;
+    double gather, scatter, more;
 
     if (part == MODEL_PART_LAYER)
         n -= model_expert_parameters(build->arch, layer, d->tp, d->ep);
@@ -90,6 +104,10 @@ add_zero3(const WorkloadBuild *build, int32_t rank, ModelPart part, int64_t laye
     scatter =
         profile_cost_collective_s(build->profile, MODEL_COMM_REDUCE_SCATTER,
                                   n * dtype_bytes(build->plan->conventions.grad_dtype), &group);
+    more = (part == MODEL_PART_LAYER ? n_gathers_per_layer(build) : 1.0) - 1.0;
+    gather += more * profile_cost_collective_s(build->profile, MODEL_COMM_ALL_GATHER, 0, &group);
+    scatter +=
+        more * profile_cost_collective_s(build->profile, MODEL_COMM_REDUCE_SCATTER, 0, &group);
     for (int kind = 0; kind < SCHEDULE_OP_N; kind++) {
         double seconds = kind == SCHEDULE_OP_FORWARD          ? gather
                          : kind == SCHEDULE_OP_BACKWARD       ? gather + scatter

@@ -28,7 +28,8 @@
     "\"attention_forward_fraction\":1,\"attention_backward_fraction\":1,"                          \
     "\"gemm_memory_fraction\":1,\"memory_fraction\":1,\"kernel_s\":0,\"host_kernel_s\":0,"         \
     "\"host_collective_s\":0,\"link_fraction\":1,\"network_fraction\":1,\"p2p_fraction\":1,"       \
-    "\"network_p2p_fraction\":1,\"collective_s\":0,\"p2p_s\":0,\"message_buffer_bytes\":0,"        \
+    "\"network_p2p_fraction\":1,\"collective_s\":0,\"network_step_s\":0,\"p2p_s\":0,\"message_"    \
+    "buffer_bytes\":0,"                                                                            \
     "\"context_bytes\":0,\"allocator_fraction\":0}"
 #define FIXTURE_HEAD "{\"format\":\"degas-profile\",\"version\":1,\"name\":\"fixture\",\"cluster\":"
 #define FIXTURE_TEXT FIXTURE_HEAD FIXTURE_CLUSTER ",\"cost\":" FIXTURE_COST "}"
