@@ -64,6 +64,12 @@ test_tiles_are_computed_whole(void)
 
     g_assert_cmpfloat(ratio, >, 1.05);
     g_assert_cmpfloat(ratio, <, 2.01); /* never more than a second wave */
+    /* Over many waves: three rows of half tiles at 0.9 of the rate instead of one of whole ones. */
+    whole = gemm(1, 128, 128000, 8192);
+    more = gemm(1, 129, 128000, 8192);
+    assert_near(op_s(profile, &more, PROFILE_PASS_FORWARD) /
+                    op_s(profile, &whole, PROFILE_PASS_FORWARD),
+                3.0 * 0.5 / 0.9, 1e-9);
 }
 
 /* One row: 2 n k bytes of weights against 2 n k operations. */
@@ -120,8 +126,8 @@ static void
 test_backward_is_two_products(void)
 {
     g_autoptr(Profile) profile = fixture_profile();
-    ModelOp op = gemm(1, 1280, 2560, 5120);
-    ModelOp input = gemm(1, 1280, 5120, 2560), weight = gemm(1, 5120, 2560, 1280);
+    ModelOp op = gemm(1, 1280, 1000, 5120);
+    ModelOp input = gemm(1, 1280, 5120, 1000), weight = gemm(1, 5120, 1000, 1280);
     double i = op_s(profile, &input, PROFILE_PASS_FORWARD);
     double w = op_s(profile, &weight, PROFILE_PASS_FORWARD);
 

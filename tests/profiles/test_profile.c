@@ -192,6 +192,8 @@ test_round_trip_keeps_every_byte(void)
     g_assert_cmpint(memcmp(read->measurements->data, profile->measurements->data, sizeof rows), ==,
                     0);
     g_assert_cmpfloat(read->parameters.gemm_k_half, ==, 0.1);
+    g_assert_cmpint(read->measured_concurrency, ==, 2);
+    g_assert_cmpstr(read->measured_on, ==, profile->measured_on);
 }
 
 static void

@@ -507,6 +507,7 @@ test_impossible_degrees_are_refused(void)
         {{1, 3, 1, 1, 1, 1}, 512, 1, false, PLAN_ERROR_INVALID, "legal: 1, 2, 4, 8, 16"},
         {{2, 1, 1, 1, 1, 2}, 512, 1, false, PLAN_ERROR_INVALID, "ep 2"},
         {{1, 1, 1, 1, 4, 1}, 516, 1, false, PLAN_ERROR_INVALID, "2 * cp must divide seq_len 516"},
+        {{1, 1, 1, 1, 4, 1}, 24, 4, false, PLAN_ERROR_INVALID, "cp 4 does not divide 6 tokens"},
         {{1, 8, 1, 1, 1, 1}, 516, 1, true, PLAN_ERROR_INVALID, "sequence parallelism tp 8"},
         {{4, 2, 4, 1, 1, 1}, 512, 1, false, PLAN_ERROR_INFEASIBLE, "needs 32 devices"},
         {{1, 1, 5, 1, 1, 1}, 512, 1, false, PLAN_ERROR_INVALID, "stages"},
@@ -517,6 +518,8 @@ test_impossible_degrees_are_refused(void)
     for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
         PlanSpec spec = {.degrees = cases[i].degrees,
                          .seq_len = cases[i].seq_len,
+                         .n_slices = cases[i].n_slices,
+                         .schedule = cases[i].n_slices > 1 ? "terapipe" : "gpipe",
                          .sequence_parallel = cases[i].sequence_parallel};
         g_autoptr(Plan) plan = plan_of(&arch, &spec);
         g_autoptr(GError) error = NULL;
