@@ -267,7 +267,7 @@ reserve(GArray *array, int64_t n, GError **error)
     }
     g_free(probe);
     g_array_set_size(array, (guint)n);
-    sim_pages_large(array->data, bytes);
+    sim_pages_prepare(array->data, bytes);
     return true;
 }
 

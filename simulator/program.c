@@ -168,8 +168,8 @@ price(SimProgram *program, GError **error)
 
     program->n_costs = n_ops * SIM_KIND_N;
     if (program->n_costs <= UINT32_MAX) {
-        program->costs = g_try_new(SimCost, (size_t)program->n_costs);
-        program->details = g_try_new(SimCostDetail, (size_t)program->n_costs);
+        program->costs = sim_pages_try_malloc((size_t)program->n_costs, sizeof(SimCost));
+        program->details = sim_pages_try_malloc((size_t)program->n_costs, sizeof(SimCostDetail));
         program->counts = g_try_new0(int64_t, (size_t)program->n_costs);
     }
     if (program->costs == NULL || program->details == NULL || program->counts == NULL)
