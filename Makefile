@@ -29,7 +29,7 @@ LOWER_simulator := profiles schedule models base
 LOWER_executor := profiles schedule models base
 LOWER_cli := executor simulator planner profiles schedule models base
 
-EMBEDDED := $(sort $(wildcard models/*.json profiles/*.json cli/plots/*.gp docs/demo/*.txt))
+EMBEDDED := $(sort $(wildcard models/*.json profiles/*.json cli/plots/*.gp cli/plots/*.html docs/demo/*.txt))
 SOURCES = $(wildcard $(1)/*.c)
 OBJECTS = $(patsubst %.c,$(B)/%.o,$(call SOURCES,$(1)))
 ARCHIVE = $(B)/libdegas-$(1).a

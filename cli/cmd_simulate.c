@@ -7,6 +7,7 @@
 #include "cli/batch.h"
 #include "cli/command.h"
 #include "cli/describe.h"
+#include "cli/html.h"
 #include "cli/op_times.h"
 #include "cli/output.h"
 #include "cli/plot.h"
@@ -19,6 +20,8 @@ static const OptionInfo options_table[] = {
     {"output", "FILE", "write the degas-report to FILE", 'o'},
     {"trace", "FILE", "write every op: a Chrome trace that ui.perfetto.dev opens", 0},
     {"plot", "FILE", "draw the timeline: .svg, .png or .txt", 0},
+    {"html", "FILE", "write one page with numbers, timeline and memory", 0},
+    {"html", "FILE", "write one page with numbers, timeline and memory", 0},
     {"csv", "FILE", "write every op as a table, separated by tabs", 0},
     {"schedule-file", "FILE", "simulate this schedule on plain op times", 0},
     OP_TIMES_OPTION,
@@ -86,11 +89,15 @@ static bool
 write_pictures(const JobSimulation *simulation, const Job *job, Options *options, GError **error)
 {
     const char *path = options_string(options, "plot", NULL);
+    const char *html_path = options_string(options, "html", NULL);
     const char *name = job == NULL ? simulation->schedule->name : job->arch->name;
     const PlotTrace panel = {.trace = simulation->result.trace, .name = name};
     const PlotOptions how = {.utf8 = true};
 
-    return path == NULL || plot_timeline(&panel, 1, &how, path, error);
+    if (path != NULL && !plot_timeline(&panel, 1, &how, path, error))
+        return false;
+    return html_path == NULL ||
+           html_write(name, simulation->result.report, panel.trace, html_path, error);
 }
 
 /* Whether pictures can be drawn as asked, before the work is done. */
@@ -112,7 +119,8 @@ needs_trace(Options *options)
 
     return !report_only || options_string(options, "trace", NULL) != NULL ||
            options_string(options, "csv", NULL) != NULL ||
-           options_string(options, "plot", NULL) != NULL;
+           options_string(options, "plot", NULL) != NULL ||
+           options_string(options, "html", NULL) != NULL;
 }
 
 /* Files first: what is on stdout then stands for a command that succeeded.

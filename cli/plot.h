@@ -20,6 +20,16 @@ G_BEGIN_DECLS
 
 #define PLOT_MAX_TRACES 16
 
+/* Who holds memory, from below: what stays lies under what comes and goes.  Colours of Okabe and
+ * Ito, 2008; the letter is for text. */
+typedef struct {
+    TraceMemoryOwner owner;
+    uint32_t rgb;
+    char letter;
+} PlotOwner;
+
+extern const PlotOwner plot_owners[TRACE_MEMORY_N];
+
 /* One trace and the name of its panel. */
 typedef struct {
     const Trace *trace; /* (borrowed) */

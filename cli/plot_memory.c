@@ -21,12 +21,7 @@ enum {
     LEGEND = 30,
 };
 
-/* From below: what stays lies under what comes and goes.  Colours of Okabe and Ito, 2008. */
-static const struct {
-    TraceMemoryOwner owner;
-    uint32_t rgb;
-    char letter; /* in text */
-} owners[TRACE_MEMORY_N] = {
+const PlotOwner plot_owners[TRACE_MEMORY_N] = {
     {TRACE_MEMORY_WEIGHTS, 0x0072b2, 'W'},     {TRACE_MEMORY_GRADIENTS, 0x56b4e9, 'G'},
     {TRACE_MEMORY_OPTIMIZER, 0x009e73, 'O'},   {TRACE_MEMORY_BUFFERS, 0xcc79a7, 'B'},
     {TRACE_MEMORY_WORKSPACE, 0x999999, 'S'},   {TRACE_MEMORY_KV, 0xf0e442, 'K'},
@@ -146,7 +141,7 @@ add_row(Table *data, size_t p, const char *part, int32_t rank, int64_t at_ns,
     table_add_int64(data, rank);
     table_add_int64(data, at_ns);
     for (size_t k = 0; k < TRACE_MEMORY_N; k++)
-        table_add_int64(data, bytes[owners[k].owner]);
+        table_add_int64(data, bytes[plot_owners[k].owner]);
 }
 
 /* What a rank holds within one bin of time: where it begins, its highest, where it ends. */
@@ -250,7 +245,7 @@ set_text_element(GString *settings, const char *name, size_t i, const char *valu
     plot_set_text(settings, element, value);
 }
 
-/* Whether anyone holds anything of owners[k] at a peak. */
+/* Whether anyone holds anything of plot_owners[k] at a peak. */
 static bool
 is_present(const Picture *picture, size_t k)
 {
@@ -258,7 +253,7 @@ is_present(const Picture *picture, size_t k)
         const GArray *peaks = picture->panels[p].peaks;
 
         for (guint i = 0; i < peaks->len; i++) {
-            if (g_array_index(peaks, Peak, i).bytes[owners[k].owner] > 0)
+            if (g_array_index(peaks, Peak, i).bytes[plot_owners[k].owner] > 0)
                 return true;
         }
     }
@@ -277,12 +272,12 @@ set_owners(GString *settings, const Picture *picture)
                                what, TRACE_MEMORY_N, what, TRACE_MEMORY_N, what, TRACE_MEMORY_N);
     }
     for (size_t k = 0; k < TRACE_MEMORY_N; k++) {
-        set_text_element(settings, "owner_name", k, trace_memory_names[owners[k].owner]);
-        set_element(settings, "owner_color", k, owners[k].rgb);
+        set_text_element(settings, "owner_name", k, trace_memory_names[plot_owners[k].owner]);
+        set_element(settings, "owner_color", k, plot_owners[k].rgb);
         if (!is_present(picture, k))
             continue;
-        set_text_element(settings, "legend_name", n, trace_memory_names[owners[k].owner]);
-        set_element(settings, "legend_color", n++, owners[k].rgb);
+        set_text_element(settings, "legend_name", n, trace_memory_names[plot_owners[k].owner]);
+        set_element(settings, "legend_color", n++, plot_owners[k].rgb);
     }
     plot_set_double(settings, "n_legend", (double)n);
 }
@@ -405,9 +400,9 @@ append_bar(GString *text, const Peak *peak, double bytes_per_cell)
     int at = 0;
 
     for (size_t k = 0; k < TRACE_MEMORY_N; k++) {
-        sum += (double)peak->bytes[owners[k].owner];
+        sum += (double)peak->bytes[plot_owners[k].owner];
         for (; at < (int)(sum / bytes_per_cell + 0.5); at++)
-            g_string_append_c(text, owners[k].letter);
+            g_string_append_c(text, plot_owners[k].letter);
     }
 }
 
@@ -442,8 +437,8 @@ write_text(const Picture *picture, const PlotOptions *options, const char *path,
                      options->columns > 0 ? options->columns : 100);
     for (size_t k = 0; k < TRACE_MEMORY_N; k++) {
         if (is_present(picture, k))
-            g_string_append_printf(text, "%c %s   ", owners[k].letter,
-                                   trace_memory_names[owners[k].owner]);
+            g_string_append_printf(text, "%c %s   ", plot_owners[k].letter,
+                                   trace_memory_names[plot_owners[k].owner]);
     }
     g_string_truncate(text, text->len - 3);
     g_string_append_c(text, '\n');

@@ -162,47 +162,6 @@ layout_init(Layout *layout, const PlotTrace *traces, size_t n_traces, const Plot
 
 /* --- colours --- */
 
-/* @rgb on the way to white: @share 0 is @rgb. */
-static uint32_t
-lighter(uint32_t rgb, double share)
-{
-    uint32_t out = 0;
-
-    for (int shift = 0; shift < 24; shift += 8) {
-        const double c = rgb >> shift & 0xff;
-
-        out |= (uint32_t)(c + (255 - c) * share + 0.5) << shift;
-    }
-    return out;
-}
-
-/*
- * Slices run from dark to light, so that a micro-batch begins where it is dark again; without
- * slices later chunks and odd micro-batches are lighter.
- */
-static uint32_t
-box_rgb(const Trace *trace, const TimelineBox *box)
-{
-    const double parity = box->microbatch % 2;
-
-    if (box->microbatch < 0)
-        return box->rgb;
-    if (trace->n_slices > 1)
-        return lighter(box->rgb, 0.55 * box->slice / (trace->n_slices - 1));
-    if (trace->n_chunks > 1)
-        return lighter(box->rgb, 0.45 * box->chunk / (trace->n_chunks - 1) + 0.14 * parity);
-    return lighter(box->rgb, 0.3 * parity);
-}
-
-/* Black or white, whichever is easier to read on @rgb; by the luma of ITU-R BT.601. */
-static uint32_t
-label_rgb(uint32_t rgb)
-{
-    const uint32_t luma = 299 * (rgb >> 16 & 0xff) + 587 * (rgb >> 8 & 0xff) + 114 * (rgb & 0xff);
-
-    return luma > 130000 ? 0x000000 : 0xffffff;
-}
-
 static int
 compare_colored(gconstpointer left, gconstpointer right)
 {
@@ -227,7 +186,7 @@ colored_boxes(const Panel *panel)
         const TimelineBox *box = &g_array_index(panel->timeline->boxes, TimelineBox, i);
 
         if (box->row % panel->every == 0) {
-            const Colored colored = {*box, box_rgb(panel->source->trace, box)};
+            const Colored colored = {*box, timeline_box_rgb(panel->source->trace, box)};
 
             g_array_append_val(boxes, colored);
         }
@@ -261,7 +220,7 @@ add_label(Table *labels, const Panel *panel, size_t p, const Colored *colored, i
     table_add_int64(labels, box->row);
     table_add_int64(labels, box->begin_ns + (box->end_ns - box->begin_ns) / 2);
     table_add_text(labels, label);
-    table_add_int64(labels, label_rgb(colored->rgb));
+    table_add_int64(labels, timeline_label_rgb(colored->rgb));
     ++*n_labels;
 }
 

@@ -206,3 +206,40 @@ timeline_label(const Trace *trace, const TimelineBox *box, char text[32])
     else
         g_snprintf(text, 32, "%d", trace->n_slices > 1 ? box->slice : box->microbatch);
 }
+
+/* @rgb on the way to white: @share 0 is @rgb. */
+static uint32_t
+lighter(uint32_t rgb, double share)
+{
+    uint32_t out = 0;
+
+    for (int shift = 0; shift < 24; shift += 8) {
+        const double c = rgb >> shift & 0xff;
+
+        out |= (uint32_t)(c + (255 - c) * share + 0.5) << shift;
+    }
+    return out;
+}
+
+uint32_t
+timeline_box_rgb(const Trace *trace, const TimelineBox *box)
+{
+    const double parity = box->microbatch % 2;
+
+    if (box->microbatch < 0)
+        return box->rgb;
+    if (trace->n_slices > 1)
+        return lighter(box->rgb, 0.55 * box->slice / (trace->n_slices - 1));
+    if (trace->n_chunks > 1)
+        return lighter(box->rgb, 0.45 * box->chunk / (trace->n_chunks - 1) + 0.14 * parity);
+    return lighter(box->rgb, 0.3 * parity);
+}
+
+uint32_t
+timeline_label_rgb(uint32_t rgb)
+{
+    /* The luma of ITU-R BT.601, in thousandths. */
+    const uint32_t luma = 299 * (rgb >> 16 & 0xff) + 587 * (rgb >> 8 & 0xff) + 114 * (rgb & 0xff);
+
+    return luma > 130000 ? 0x000000 : 0xffffff;
+}

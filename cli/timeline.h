@@ -88,6 +88,15 @@ char *timeline_title(const Trace *trace);
 /* Writes "3" or "3.1" (micro-batch and slice) into @text. */
 void timeline_label(const Trace *trace, const TimelineBox *box, char text[32]);
 
+/*
+ * The colour of a box in SVG: slices run from dark to light, so that a micro-batch begins where it
+ * is dark again; without slices later chunks and odd micro-batches are lighter.
+ */
+uint32_t timeline_box_rgb(const Trace *trace, const TimelineBox *box);
+
+/* Black or white, whichever is easier to read on @rgb. */
+uint32_t timeline_label_rgb(uint32_t rgb);
+
 G_END_DECLS
 
 #endif /* CLI_TIMELINE_H */
