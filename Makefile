@@ -91,7 +91,7 @@ test: packages
 	@$(MAKE) --no-print-directory run-tests
 
 run-tests: all $(TEST_PROGRAMS)
-	@scripts/run_tests.sh $(TEST_PROGRAMS) $(sort $(wildcard tests/lint/*.sh tests/cli/test_*.sh))
+	@scripts/run_tests.sh $(TEST_PROGRAMS) $(sort $(wildcard tests/lint/test_*.sh tests/cli/test_*.sh))
 
 bench: all $(BENCHES)
 	@scripts/bench.sh $(BENCHES)
