@@ -30,10 +30,10 @@ trace predicted false 50000 \
     0,0,F,0,10 0,0,B,10,20 0,3,dp-reduce,28,12 0,0,optimizer,40,10 \
     1,2,receive,10,2 1,0,F,12,20 1,1,send,30,6
 # Measured: backward 20 longer, and 3 between forward and backward in which nothing happens; rank 1
-# waits 25 on rank 0 and then is idle until 73.
+# begins 10 late, waits 25 on rank 0, and is idle from 57 until 73.
 trace measured true 73000 \
     0,0,F,0,10 0,0,B,13,40 0,3,dp-reduce,53,10 0,0,optimizer,63,10 \
-    1,0,wait,0,10 1,2,receive,10,2 1,0,F,12,20 1,0,wait,32,25
+    1,2,receive,10,2 1,0,F,12,20 1,0,wait,32,25
 runs 0 "two traces" compare "$W/predicted" "$W/measured" --json
 cp "$W/out" "$W/compare.json"
 json "the classes are those counted by hand" "
@@ -80,6 +80,10 @@ json "the file is the object" "
 assert d['within'] is True and d['tolerance_fraction'] == 0.32
 del d['within'], d['tolerance_fraction']
 assert d == json.load(open('$W/compare.json'))" "$W/file.json"
+
+trace three false 3000000000 0,0,F,0,10
+trace two true 2000000000 0,0,F,0,10
+runs 0 "just as far off as tolerated" compare "$W/three" "$W/two" --tolerance 50%
 
 # --- other files ---
 cat >"$W/model.json" <<'END'
