@@ -68,6 +68,14 @@ forward_ns(const Bound *bound, const WorkloadOp *op)
     return op->time_ns[SCHEDULE_OP_FORWARD] + bound->workload->op_overhead_ns;
 }
 
+/* How long a blocking send keeps its sender: not for what the transport buffers. */
+static int64_t
+send_ns(const WorkloadOp *op, bool forward)
+{
+    return forward ? MAX(0, op->forward_message_ns - op->forward_buffered_ns)
+                   : MAX(0, op->backward_message_ns - op->backward_buffered_ns);
+}
+
 /* How long the stage's compute stream is in messages of one (class, slice). */
 static int64_t
 blocked_ns(const Bound *bound, int32_t chain, int32_t stage, int32_t class_, int32_t slice)
@@ -136,7 +144,7 @@ own_send_ns(const Bound *bound, int32_t chain, int32_t stage)
         rank_at(bound, chain, stage - 1) == rank_at(bound, chain, stage))
         return 0;
     for (int32_t c = 0; c < w->n_classes; c++)
-        most = MAX(most, op_at(bound, chain, stage, c, 0)->backward_message_ns);
+        most = MAX(most, send_ns(op_at(bound, chain, stage, c, 0), false));
     return most;
 }
 

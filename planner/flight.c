@@ -75,6 +75,22 @@ closed_form(const ScheduleFamily *family, const ScheduleShape *shape, int32_t ra
     return strcmp(family->name, "naive") == 0 ? shape->n_slices : -1;
 }
 
+/* The largest number of units between F and B or I on a rank: a W finds only part of a unit. */
+static int32_t
+whole_in_flight(const Schedule *schedule, int32_t rank)
+{
+    int32_t now = 0, most = 0;
+
+    for (int64_t i = schedule->rank_begin[rank]; i < schedule->rank_begin[rank + 1]; i++) {
+        if (schedule->ops[i].kind == SCHEDULE_OP_FORWARD)
+            now++;
+        else if (schedule->ops[i].kind != SCHEDULE_OP_BACKWARD_WEIGHT)
+            now--;
+        most = MAX(most, now);
+    }
+    return most;
+}
+
 /* (owned) by rank; NULL where the schedule cannot be built. */
 static int32_t *
 count(const ScheduleFamily *family, const ScheduleShape *shape)
@@ -85,7 +101,7 @@ count(const ScheduleFamily *family, const ScheduleShape *shape)
         return NULL;
     int32_t *counts = g_new(int32_t, (size_t)schedule->n_ranks);
     for (int32_t r = 0; r < schedule->n_ranks; r++)
-        counts[r] = schedule_peak_in_flight(schedule, r);
+        counts[r] = whole_in_flight(schedule, r);
     return counts;
 }
 

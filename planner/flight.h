@@ -22,8 +22,9 @@ void plan_flights_free(PlanFlights *flights);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(PlanFlights, plan_flights_free)
 
 /*
- * Returns: a lower bound on the (micro-batch, chunk, slice) triples in flight on @rank; exact but
- * for schedules too large to build for this.  @shape is one the family has.
+ * Returns: a lower bound on the (micro-batch, chunk, slice) triples that @rank holds whole at once,
+ * from F to B or I; exact but for schedules too large to build for this.  @shape is one the family
+ * has.
  */
 int64_t plan_flights_least(PlanFlights *flights, const ScheduleFamily *family,
                            const ScheduleShape *shape, int32_t rank);

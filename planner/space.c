@@ -92,7 +92,8 @@ same_order_as(const char *name, const PlanPoint *point, int64_t n_slices)
         if (strcmp(name, pairs[i].name) == 0 && (n_slices == 1 ? pairs[i].whole : pairs[i].sliced))
             return pairs[i].same;
     /* On one rank every order takes the same time; 1F1B holds the fewest activations. */
-    if (point->degrees.pp == 1 && n_slices == 1 && strcmp(name, "1f1b") != 0)
+    if (point->degrees.pp == 1 && point->degrees.vpp == 1 && n_slices == 1 &&
+        strcmp(name, "1f1b") != 0)
         return "1f1b";
     return NULL;
 }
@@ -101,6 +102,13 @@ int64_t
 plan_space_chain_length(const PlanDegrees *degrees, const ScheduleFamily *family)
 {
     return family->placement == SCHEDULE_PLACEMENT_BIDIR ? degrees->pp : degrees->pp * degrees->vpp;
+}
+
+/* Even stages leave the first one without layers, which the embedding alone fills. */
+static int64_t
+most_stages(const PlanRequest *request)
+{
+    return request->arch->n_layers + (request->arch->vocab > 0 ? 1 : 0);
 }
 
 bool
@@ -118,7 +126,7 @@ plan_space_has_family(const PlanSpace *space, const PlanPoint *point, const Sche
 
     if (space->is_automatic && same != NULL && has_name(space, same))
         return false;
-    return plan_space_chain_length(&point->degrees, family) <= space->request->arch->n_layers &&
+    return plan_space_chain_length(&point->degrees, family) <= most_stages(space->request) &&
            schedule_shape_check(family, &shape, NULL);
 }
 
@@ -170,13 +178,14 @@ allowed(int64_t fixed, int64_t value)
     return fixed == 0 || fixed == value;
 }
 
-/* Fills chunks for @point's degrees and number of micro-batches. */
+/* Fills chunks for @point's degrees and number of micro-batches.  Chunks without a pipeline, which
+ * frameworks refuse, only when asked for. */
 static void
 find_chunks(Walk *walk, PlanPoint point)
 {
     const PlanSpace *space = walk->space;
     const int64_t fixed = space->request->vpp, pp = point.degrees.pp;
-    const int64_t most = MAX(2, MIN(SCHEDULE_MAX_CHUNKS, space->request->arch->n_layers / pp));
+    const int64_t most = MAX(2, MIN(SCHEDULE_MAX_CHUNKS, most_stages(space->request) / pp));
     const int64_t last = fixed > 0 ? fixed : pp == 1 ? 1 : most;
 
     g_array_set_size(walk->chunks, 0);
@@ -232,7 +241,10 @@ static void
 add_savers(Walk *walk, PlanPoint point)
 {
     const PlanRequest *request = walk->space->request;
-    const int64_t replicas = point.degrees.dp * point.degrees.cp;
+    const PlanDegrees *d = &point.degrees;
+    const bool has_experts = request->arch->experts.n_experts > 0;
+    /* Experts have replicas of their own. */
+    const int64_t replicas = MAX(d->dp * d->cp, has_experts ? d->dp * d->cp * d->tp / d->ep : 1);
 
     for (int recompute = 0; recompute < PLAN_RECOMPUTE_N; recompute++) {
         if (request->recompute != PLAN_AUTO && request->recompute != recompute)
@@ -344,7 +356,7 @@ add_degrees(Walk *walk)
                 if (n / tp / cp % pp != 0 || !allowed(request->pp, pp) || !allowed(request->dp, dp))
                     continue;
                 walk->fits_devices = true;
-                if (pp > request->arch->n_layers) {
+                if (pp > most_stages(request)) {
                     if (walk->shape_refusal == NULL)
                         walk->shape_refusal =
                             g_strdup_printf("--pp " INT " is more than the model's " INT " layers",
