@@ -178,9 +178,9 @@ attention_row(const ExecAttention *a, int64_t t, int64_t b, int64_t h, double *s
 {
     const int64_t n = scores(a, t, b, h, score);
     float *out = a->out + query_at(a, t, b, h);
-    double largest = score[0], sum = 0;
+    double largest = -INFINITY, sum = 0;
 
-    for (int64_t j = 1; j < n; j++)
+    for (int64_t j = 0; j < n; j++)
         largest = fmax(largest, score[j]);
     for (int64_t j = 0; j < n; j++)
         sum += exp(score[j] - largest);
@@ -215,9 +215,9 @@ attention_row_backward(const ExecAttention *a, const ExecAttentionGradients *g, 
 {
     const int64_t n = scores(a, t, b, h, score);
     const int64_t at_q = query_at(a, t, b, h);
-    double largest = score[0], sum = 0, weighted = 0;
+    double largest = -INFINITY, sum = 0, weighted = 0;
 
-    for (int64_t j = 1; j < n; j++)
+    for (int64_t j = 0; j < n; j++)
         largest = fmax(largest, score[j]);
     for (int64_t j = 0; j < n; j++)
         sum += exp(score[j] - largest);

@@ -93,10 +93,14 @@ limit_ns(const ExecShared *shared, int64_t n_steps_done)
                20 * median_step_ns(shared, MAX(0, n_steps_done - 15), n_steps_done));
 }
 
+/* Since it last began something or a wait of it ended. */
 static int64_t
 idle_ns(const ExecShared *shared, int32_t rank)
 {
-    return exec_now_ns() - atomic_load(&shared->records[rank].since_ns);
+    const int64_t began = atomic_load(&shared->records[rank].since_ns);
+    const int64_t waited = exec_local_hub_waited_until_ns(shared->hub, rank);
+
+    return exec_now_ns() - MAX(began, waited);
 }
 
 static bool

@@ -84,6 +84,11 @@ ExecTransport exec_local_transport(ExecLocalHub *hub, int32_t rank);
 /* The rank that @rank is blocked on just now, or EXEC_NOT_WAITING.  Any thread may ask. */
 int32_t exec_local_hub_waiting_for(ExecLocalHub *hub, int32_t rank);
 
+/* When @rank's last wait ended, on the monotonic clock; 0: it has never waited.  Any thread may
+ * ask.
+ */
+int64_t exec_local_hub_waited_until_ns(ExecLocalHub *hub, int32_t rank);
+
 /* Bytes of message buffers of @rank's mailbox, queued or kept for the next message. */
 int64_t exec_local_hub_buffer_bytes(ExecLocalHub *hub, int32_t rank);
 

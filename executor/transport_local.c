@@ -37,6 +37,7 @@ typedef struct {
     int64_t buffer_bytes;   /* of queue and spares */
     atomic_int_fast64_t n_arrived;
     atomic_int waiting_for;
+    atomic_int_fast64_t waited_until_ns;
 } Mailbox;
 
 struct ExecLocalHub {
@@ -86,6 +87,7 @@ exec_local_hub_new(int32_t n_ranks, double timeout_s)
         box->last = &box->first;
         atomic_init(&box->n_arrived, 0);
         atomic_init(&box->waiting_for, EXEC_NOT_WAITING);
+        atomic_init(&box->waited_until_ns, 0);
     }
     return hub;
 }
@@ -121,6 +123,12 @@ int32_t
 exec_local_hub_waiting_for(ExecLocalHub *hub, int32_t rank)
 {
     return atomic_load(&hub->boxes[rank].waiting_for);
+}
+
+int64_t
+exec_local_hub_waited_until_ns(ExecLocalHub *hub, int32_t rank)
+{
+    return atomic_load(&hub->boxes[rank].waited_until_ns);
 }
 
 int64_t
@@ -283,8 +291,9 @@ wait_for(ExecTransport *transport, int32_t from, int64_t tag, GError **error)
         }
     }
     g_mutex_unlock(&box->mutex);
-    atomic_store(&box->waiting_for, EXEC_NOT_WAITING);
     transport->waited_ns = now_ns() - begin;
+    atomic_store(&box->waited_until_ns, begin + transport->waited_ns);
+    atomic_store(&box->waiting_for, EXEC_NOT_WAITING);
     if (message == NULL && check_aborted(hub, error))
         g_set_error(error, EXEC_ERROR, EXEC_ERROR_RANK_HUNG,
                     "rank %d has waited %.1f s for a message of rank %d", transport->rank,

@@ -413,14 +413,14 @@ check_fault(Fault *fault, int code, const char *says)
     const int64_t begin = g_get_monotonic_time();
 
     options.n_steps = 5;
-    options.timeout_s = 1;
+    options.timeout_s = 2;
     options.before_op = inject;
     options.before_op_data = fault;
     g_assert_false(exec_run(&options, &result, &error));
     g_test_message("%.2f s: %s", (double)(g_get_monotonic_time() - begin) * 1e-6, error->message);
     g_assert_error(error, EXEC_ERROR, code);
     g_assert_true(g_str_has_prefix(error->message, says));
-    g_assert_cmpint(g_get_monotonic_time() - begin, <, 5 * G_USEC_PER_SEC);
+    g_assert_cmpint(g_get_monotonic_time() - begin, <, 8 * G_USEC_PER_SEC);
 }
 
 static void
@@ -438,7 +438,7 @@ test_a_hanging_rank_is_named(void)
 {
     static Fault fault = {.rank = 4, .hangs = true};
 
-    check_fault(&fault, EXEC_ERROR_RANK_HUNG, "rank 4 hangs in B1.0s2 of step 1 for 1.");
+    check_fault(&fault, EXEC_ERROR_RANK_HUNG, "rank 4 hangs in B1.0s2 of step 1 for 2.");
     g_assert_false(atomic_load(&fault.has_left));
     atomic_store(&fault.release, true);
     while (!atomic_load(&fault.has_left))

@@ -1,0 +1,166 @@
+#include "executor/rank_state.h"
+
+static bool
+open_rank(ExecRank *rank, GError **error)
+{
+    ExecShared *shared = rank->shared;
+    const Plan *plan = shared->plan;
+
+    rank->backend = exec_backend_open(shared->device, 0, error);
+    if (rank->backend == NULL)
+        return false;
+    rank->pool = exec_pool_new(rank->backend);
+    rank->model =
+        exec_model_new(shared->arch, plan, rank->pipeline_rank, shared->o.seed,
+                       plan->conventions.optimizer_step, rank->backend, rank->pool, error);
+    return rank->model != NULL;
+}
+
+/* Micro-batches, slices, and where their rows lie. */
+static void
+index_rows(ExecRank *rank, int64_t *max_sequences, int64_t *max_tokens)
+{
+    const Plan *plan = rank->shared->plan;
+    int64_t row = 0, token = 0;
+
+    rank->sequences = g_new0(int64_t, (size_t)plan->n_microbatches);
+    rank->microbatch_at = g_new0(int64_t, (size_t)plan->n_microbatches + 1);
+    rank->slice_at = g_new0(int64_t, (size_t)plan->slices->len);
+    *max_sequences = *max_tokens = 0;
+    for (int64_t m = 0; m < plan->n_microbatches; m++) {
+        rank->sequences[m] = plan_microbatch_sequences(plan, m);
+        rank->microbatch_at[m] = row;
+        row += rank->sequences[m] * plan->seq_len;
+        *max_sequences = MAX(*max_sequences, rank->sequences[m]);
+    }
+    rank->microbatch_at[plan->n_microbatches] = row;
+    for (guint s = 0; s < plan->slices->len; s++) {
+        rank->slice_at[s] = token;
+        token += g_array_index(plan->slices, int64_t, s);
+        *max_tokens = MAX(*max_tokens, g_array_index(plan->slices, int64_t, s));
+    }
+}
+
+static bool
+splits_backward(const Schedule *schedule)
+{
+    for (int64_t i = 0; i < schedule_n_ops(schedule); i++)
+        if (schedule->ops[i].kind == SCHEDULE_OP_BACKWARD_WEIGHT)
+            return true;
+    return false;
+}
+
+static void
+make_runs(ExecRank *rank)
+{
+    const Plan *plan = rank->shared->plan;
+
+    rank->runs = g_new0(ExecStageRun *, rank->model->stages->len);
+    for (guint i = 0; i < rank->model->stages->len; i++) {
+        const ExecStage *stage = &g_array_index(rank->model->stages, ExecStage, i);
+        g_assert(stage->chunk >= 0 && (guint)stage->chunk < rank->model->stages->len);
+        rank->runs[stage->chunk] = exec_stage_run_new(&(ExecStageOptions){
+            .widths = &rank->model->widths,
+            .stage = stage,
+            .backend = rank->backend,
+            .pool = rank->pool,
+            .scratch = &rank->scratch,
+            .n_microbatches = (int32_t)plan->n_microbatches,
+            .n_slices = (int32_t)plan->slices->len,
+            .sequences = rank->sequences,
+            .slices = &g_array_index(plan->slices, int64_t, 0),
+            .loss_factor = 1.0f / (float)(plan->global_batch * plan->seq_len),
+            .splits_backward = rank->splits_backward,
+        });
+    }
+}
+
+static bool
+holds_edge(const ExecRank *rank)
+{
+    for (guint i = 0; i < rank->model->stages->len; i++) {
+        const ExecStage *stage = &g_array_index(rank->model->stages, ExecStage, i);
+        if (stage->embedding || stage->head)
+            return true;
+    }
+    return false;
+}
+
+bool
+exec_rank_prepare(ExecRank *rank, GError **error)
+{
+    ExecShared *shared = rank->shared;
+    const Plan *plan = shared->plan;
+    int64_t max_sequences, max_tokens;
+
+    if (!open_rank(rank, error))
+        return false;
+    index_rows(rank, &max_sequences, &max_tokens);
+    if (!exec_stage_scratch_init(&rank->scratch, &rank->model->widths, max_sequences, max_tokens,
+                                 rank->pool, error))
+        return false;
+    rank->splits_backward = splits_backward(shared->schedule);
+    make_runs(rank);
+    rank->losses = g_new0(double, (size_t)plan->n_microbatches * plan->slices->len);
+    if (holds_edge(rank)) {
+        const size_t n_bytes = (size_t)rank->microbatch_at[plan->n_microbatches] * sizeof(int32_t);
+        rank->tokens = rank->backend->ops->alloc(rank->backend, n_bytes, "tokens", error);
+        if (rank->tokens == NULL)
+            return false;
+        rank->targets = rank->backend->ops->alloc(rank->backend, n_bytes, "targets", error);
+        if (rank->targets == NULL)
+            return false;
+        exec_pool_count(rank->pool, TRACE_MEMORY_BUFFERS, 2 * (int64_t)n_bytes);
+    }
+    return true;
+}
+
+void
+exec_rank_clear(ExecRank *rank)
+{
+    for (guint i = 0; rank->runs != NULL && i < rank->model->stages->len; i++)
+        exec_stage_run_free(rank->runs[i]);
+    g_free(rank->runs);
+    if (rank->backend != NULL) {
+        rank->backend->ops->release(rank->backend, rank->tokens);
+        rank->backend->ops->release(rank->backend, rank->targets);
+    }
+    if (rank->pool != NULL)
+        exec_stage_scratch_clear(&rank->scratch, rank->pool);
+    exec_model_free(rank->model);
+    exec_pool_free(rank->pool);
+    exec_backend_close(rank->backend);
+    g_free(rank->sequences);
+    g_free(rank->microbatch_at);
+    g_free(rank->slice_at);
+    g_free(rank->losses);
+}
+
+bool
+exec_rank_load_tokens(ExecRank *rank, GError **error)
+{
+    const Plan *plan = rank->shared->plan;
+    const int64_t seq_len = plan->seq_len;
+    const int64_t n_rows = rank->microbatch_at[plan->n_microbatches];
+    int64_t index = rank->replica * (n_rows / seq_len);
+
+    if (rank->tokens == NULL)
+        return true;
+    g_autofree int32_t *one = g_new(int32_t, (size_t)seq_len + 1);
+    g_autofree int32_t *rows = g_new(int32_t, (size_t)n_rows);
+    g_autofree int32_t *next = g_new(int32_t, (size_t)n_rows);
+    for (int64_t m = 0; m < plan->n_microbatches; m++) {
+        const int64_t n = rank->sequences[m];
+        for (int64_t b = 0; b < n; b++, index++) {
+            if (!exec_data_sequence(rank->shared->data, rank->step, index, one, error))
+                return false;
+            for (int64_t t = 0; t < seq_len; t++) {
+                rows[rank->microbatch_at[m] + t * n + b] = one[t];
+                next[rank->microbatch_at[m] + t * n + b] = one[t + 1];
+            }
+        }
+    }
+    rank->backend->ops->upload(rank->backend, (size_t)n_rows * sizeof *rows, rows, rank->tokens);
+    rank->backend->ops->upload(rank->backend, (size_t)n_rows * sizeof *next, next, rank->targets);
+    return true;
+}

@@ -1,0 +1,58 @@
+/*
+ * executor/rank_state.h - a rank's thread: its own things, and its parts in rank_*.c.
+ *
+ * Private to executor/rank*.c.
+ */
+#ifndef EXECUTOR_RANK_STATE_H
+#define EXECUTOR_RANK_STATE_H
+
+#include "executor/rank.h"
+#include "executor/stage.h"
+
+G_BEGIN_DECLS
+
+/* A thread's own things. */
+typedef struct {
+    ExecShared *shared;
+    ExecRankRecord *record;
+    int32_t rank, pipeline_rank, replica; /* rank = pipeline_rank * dp + replica */
+    int64_t step;
+    ExecBackend *backend; /* (owned) */
+    ExecPool *pool;       /* (owned) */
+    ExecModel *model;     /* (owned) */
+    ExecStageRun **runs;  /* (owned) by chunk */
+    ExecStageScratch scratch;
+    ExecTransport transport;
+    int64_t *sequences;     /* (owned) of each micro-batch */
+    int64_t *microbatch_at; /* (owned) first row of tokens of each micro-batch */
+    int64_t *slice_at;      /* (owned) first token of each slice */
+    /* (owned by the backend, nullable) [micro-batch][token, sequence] */
+    int32_t *tokens, *targets;
+    bool splits_backward; /* the schedule has W apart: B is I and W */
+    double *losses;       /* (owned) [micro-batch][slice] of this step */
+    GArray *events;       /* (borrowed) of this step */
+} ExecRank;
+
+/* --- rank_prepare.c --- */
+
+/* Backend, parameters, memory; @rank must be zero but for its numbers, record and transport. */
+bool exec_rank_prepare(ExecRank *rank, GError **error);
+void exec_rank_clear(ExecRank *rank);
+
+/* Reads this replica's sequences of the step: replica r has the r-th share of the global batch. */
+bool exec_rank_load_tokens(ExecRank *rank, GError **error);
+
+/* --- rank_ops.c --- */
+
+/* Publishes what the rank is doing from now on. */
+void exec_rank_set_doing(ExecRank *rank, ExecDoing doing, int64_t op);
+
+void exec_rank_add_event(ExecRank *rank, TraceStream stream, TraceEventKind kind, int64_t start_ns,
+                         int64_t end_ns, ScheduleOp op, int32_t peer, int64_t bytes);
+
+/* Op @index of the schedule: its message in, its work, its message out. */
+bool exec_rank_run_op(ExecRank *rank, int64_t index, GError **error);
+
+G_END_DECLS
+
+#endif /* EXECUTOR_RANK_STATE_H */
