@@ -21,7 +21,6 @@ static const OptionInfo options_table[] = {
     {"trace", "FILE", "write every op: a Chrome trace that ui.perfetto.dev opens", 0},
     {"plot", "FILE", "draw the timeline: .svg, .png or .txt", 0},
     {"html", "FILE", "write one page with numbers, timeline and memory", 0},
-    {"html", "FILE", "write one page with numbers, timeline and memory", 0},
     {"csv", "FILE", "write every op as a table, separated by tabs", 0},
     {"schedule-file", "FILE", "simulate this schedule on plain op times", 0},
     OP_TIMES_OPTION,
@@ -97,7 +96,7 @@ write_pictures(const JobSimulation *simulation, const Job *job, Options *options
     if (path != NULL && !plot_timeline(&panel, 1, &how, path, error))
         return false;
     return html_path == NULL ||
-           html_write(name, simulation->result.report, panel.trace, html_path, error);
+           html_write(job, simulation->result.report, panel.trace, html_path, error);
 }
 
 /* Whether pictures can be drawn as asked, before the work is done. */

@@ -3,359 +3,288 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/embedded.h"
 #include "base/file.h"
 #include "base/text.h"
 #include "base/units.h"
+#include "cli/html_page.h"
 #include "cli/output.h"
-#include "cli/timeline.h"
+#include "cli/plot.h"
 
-/* A box is some 120 bytes: 4 MB. */
-#define MAX_BOXES 32000
-#define PLOT_WIDTH 1200
-#define PLOT_LEFT 48
-#define BAR_WIDTH 700
+/* Of a bar of memory, in pixels. */
+#define BAR_WIDTH 420
 
-/* The colours of memory are those of plot_memory.c, in the owners' order: Okabe and Ito's. */
-static const char *const memory_colors[TRACE_MEMORY_N] = {
-    [TRACE_MEMORY_WEIGHTS] = "#0072b2",   [TRACE_MEMORY_GRADIENTS] = "#56b4e9",
-    [TRACE_MEMORY_OPTIMIZER] = "#009e73", [TRACE_MEMORY_ACTIVATIONS] = "#e69f00",
-    [TRACE_MEMORY_KV] = "#f0e442",        [TRACE_MEMORY_BUFFERS] = "#cc79a7",
-    [TRACE_MEMORY_WORKSPACE] = "#999999",
-};
+/* --- small pieces --- */
 
-static const char page_head[] =
-    "<!DOCTYPE html>\n"
-    "<html lang=\"en\">\n"
-    "<meta charset=\"utf-8\">\n"
-    "<meta name=\"viewport\" content=\"width=device-width\">\n"
-    "<meta http-equiv=\"Content-Security-Policy\" "
-    "content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
-    "<style>\n"
-    ":root { color-scheme: light dark; --ink: #222; --pale: #777; --paper: #fff; --idle: #f0f0f0 "
-    "}\n"
-    "@media (prefers-color-scheme: dark) {\n"
-    "  :root { --ink: #ddd; --pale: #999; --paper: #181818; --idle: #2a2a2a } }\n"
-    "body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper);\n"
-    "  max-width: 1260px; margin: 2em auto; padding: 0 1em }\n"
-    "h1 { font-size: 1.5em; margin: 0 } h2 { font-size: 1.1em; margin: 2em 0 .5em }\n"
-    ".pale { color: var(--pale) }\n"
-    ".facts { display: flex; flex-wrap: wrap; gap: 1em 2.5em; margin: 1.2em 0 }\n"
-    ".facts b { display: block; font-size: 1.5em; font-weight: 600 }\n"
-    ".bar { display: flex; height: 1.8em } .bar span { display: block }\n"
-    ".key { margin: .4em 1.2em 0 0; white-space: nowrap; display: inline-block }\n"
-    ".key i { display: inline-block; width: .9em; height: .9em; margin-right: .4em }\n"
-    "table { border-collapse: collapse; font-variant-numeric: tabular-nums }\n"
-    "td, th { text-align: right; padding: .1em .8em; font-weight: normal }\n"
-    "th { color: var(--pale) }\n"
-    "svg { width: 100%; height: auto } svg text { fill: var(--pale); font-size: 11px }\n"
-    "svg .label { font-size: 9px; text-anchor: middle; pointer-events: none }\n"
-    "</style>\n";
-
-/* Text for HTML: no markup, no control characters. */
+/* No markup, no control characters. */
 static void
-append_text(GString *page, const char *text)
+append_escaped(GString *html, const char *text)
 {
     g_autofree char *safe = text_escape(text, 300);
     g_autofree char *escaped = g_markup_escape_text(safe, -1);
 
-    g_string_append(page, escaped);
+    g_string_append(html, escaped);
 }
 
-static void
-append_number(GString *page, double value)
+void
+html_append_number(GString *html, double value)
 {
     char digits[G_ASCII_DTOSTR_BUF_SIZE];
 
-    g_string_append(page, g_ascii_formatd(digits, sizeof digits, "%.2f", value));
+    g_string_append(html, g_ascii_formatd(digits, sizeof digits, "%.2f", value));
 }
 
-/* @value (taken) */
-static void
-append_fact(GString *page, const char *name, char *value)
+void
+html_append_legend_entry(GString *html, uint32_t rgb, const char *name)
 {
-    g_string_append_printf(page, "<div><b>%s</b><span class=\"pale\">%s</span></div>\n", value,
-                           name);
-    g_free(value);
-}
-
-static void
-append_key(GString *page, const char *color, const char *name, const char *value)
-{
-    g_string_append_printf(page,
-                           "<span class=\"key\"><i style=\"background:%s\"></i>%s%s%s</span>\n",
-                           color, name, *value == 0 ? "" : " ", value);
+    g_string_append_printf(html, "<span><i style=\"background:#%06x\"></i>%s</span>", rgb, name);
 }
 
 /* --- head --- */
 
 static void
-append_title(GString *page, const Job *job, const Trace *trace)
+append_title(GString *html, const HtmlPage *page)
 {
-    g_autofree char *what = timeline_title(trace);
+    append_escaped(html, page->job == NULL ? page->trace->schedule : page->job->arch->name);
+    if (page->job != NULL) {
+        g_string_append(html, " on ");
+        append_escaped(html, page->job->profile->name);
+    }
+}
 
-    g_string_append(page, "<title>degas: ");
-    append_text(page, job == NULL ? trace->schedule : job->arch->name);
-    g_string_append(page, "</title>\n<h1>");
-    append_text(page, job == NULL ? trace->schedule : job->arch->name);
-    if (job != NULL) {
-        const PlanDegrees *d = &job->plan->degrees;
+static void
+append_about(GString *html, const HtmlPage *page)
+{
+    g_autofree char *what = timeline_title(page->trace);
 
-        g_string_append(page, " on ");
-        append_text(page, job->profile->name);
+    if (page->job != NULL) {
+        const Plan *plan = page->job->plan;
+        const PlanDegrees *d = &plan->degrees;
+        const struct {
+            const char *name;
+            int64_t degree;
+        } degrees[] = {{"dp", d->dp},   {"tp", d->tp}, {"pp", d->pp},
+                       {"vpp", d->vpp}, {"cp", d->cp}, {"ep", d->ep}};
+
         g_string_append_printf(
-            page,
-            "</h1>\n<div class=\"pale\">%" G_GINT64_FORMAT " devices, %" G_GINT64_FORMAT
-            " x %" G_GINT64_FORMAT " tokens, %s; dp %" G_GINT64_FORMAT ", tp %" G_GINT64_FORMAT
-            ", pp %" G_GINT64_FORMAT ", vpp %" G_GINT64_FORMAT ", cp %" G_GINT64_FORMAT
-            ", ep %" G_GINT64_FORMAT ", micro-batch %" G_GINT64_FORMAT "</div>\n",
-            plan_n_devices(job->plan), job->plan->global_batch, job->plan->seq_len,
-            dtype_names[job->plan->dtype], d->dp, d->tp, d->pp, d->vpp, d->cp, d->ep,
-            job->plan->micro_batch);
-    } else {
-        g_string_append(page, "</h1>\n");
+            html,
+            "%" G_GINT64_FORMAT " devices, %" G_GINT64_FORMAT " x %" G_GINT64_FORMAT " tokens, %s",
+            plan_n_devices(plan), plan->global_batch, plan->seq_len, dtype_names[plan->dtype]);
+        for (size_t i = 0; i < G_N_ELEMENTS(degrees); i++) {
+            if (degrees[i].degree > 1 || i < 3)
+                g_string_append_printf(html, ", %s %" G_GINT64_FORMAT, degrees[i].name,
+                                       degrees[i].degree);
+        }
+        g_string_append_printf(html, ", micro-batches of %" G_GINT64_FORMAT "<br>",
+                               plan->micro_batch);
     }
-    g_string_append(page, "<div class=\"pale\">");
-    append_text(page, what);
-    g_string_append(page, "</div>\n");
+    append_escaped(html, what);
+}
+
+/* @value (taken) */
+static void
+append_card(GString *html, const char *name, char *value)
+{
+    g_string_append_printf(html, "<div><b>%s</b><span class=\"faint\">%s</span></div>\n", value,
+                           name);
+    g_free(value);
 }
 
 static void
-append_facts(GString *page, const Report *report)
+append_memory_card(GString *html, const Report *report)
 {
-    g_string_append(page, "<div class=\"facts\">\n");
-    append_fact(page, "iteration", output_seconds(units_s_from_ns(report->iteration_ns)));
-    append_fact(page, "bubble", output_percent(report->bubble_fraction));
+    g_autofree char *limit = units_format_bytes((double)report->memory_limit_bytes);
+    g_autofree char *name = NULL;
+
+    if (report->memory_limit_bytes <= 0)
+        name = g_strdup("peak memory");
+    else if (report->fits)
+        name = g_strdup_printf("peak memory of %s", limit);
+    else
+        name = g_strdup_printf("peak memory, but only %s are there", limit);
+    append_card(html, name, units_format_bytes((double)report->peak_memory_bytes));
+}
+
+static void
+append_cards(GString *html, const HtmlPage *page)
+{
+    const Report *report = page->report;
+
+    append_card(html, "iteration", output_seconds(units_s_from_ns(report->iteration_ns)));
+    append_card(html, "bubble", output_percent(report->bubble_fraction));
     if (isfinite(report->tokens_per_s))
-        append_fact(page, "tokens/s", units_format_count(report->tokens_per_s));
+        append_card(html, "tokens per second", units_format_count(report->tokens_per_s));
     if (isfinite(report->model_flops_utilization_fraction))
-        append_fact(page, "of the devices' peak",
+        append_card(html, "of the devices' peak",
                     output_percent(report->model_flops_utilization_fraction));
-    if (report->peak_memory_bytes > 0) {
-        g_autofree char *limit = units_format_bytes((double)report->memory_limit_bytes);
-        g_autofree char *name = report->memory_limit_bytes == 0 ? g_strdup("peak memory")
-                                : report->fits
-                                    ? g_strdup_printf("peak memory of %s", limit)
-                                    : g_strdup_printf("peak memory; only %s are there", limit);
-
-        append_fact(page, name, units_format_bytes((double)report->peak_memory_bytes));
-    }
+    if (report->peak_memory_bytes > 0)
+        append_memory_card(html, report);
     if (isfinite(report->cost_per_iteration))
-        append_fact(page, "cost of an iteration", output_number(report->cost_per_iteration));
-    g_string_append(page, "</div>\n");
+        append_card(html, "cost of an iteration", output_number(report->cost_per_iteration));
 }
 
 static void
-append_breakdown(GString *page, const Report *report)
+append_breakdown(GString *html, const HtmlPage *page)
 {
+    const Report *r = page->report;
+    /* What the timeline shows too has its colour there. */
     const struct {
-        const char *name, *color;
-        double s;
+        const char *name;
+        double seconds;
+        uint32_t rgb;
     } parts[] = {
-        {"compute", "#0072b2", report->breakdown.compute_s},
-        {"recompute", "#d55e00", report->breakdown.recompute_s},
-        {"tensor parallel", "#cc79a7", report->breakdown.tp_s},
-        {"pipeline messages", "#56b4e9", report->breakdown.pp_s},
-        {"data parallel", "#009e73", report->breakdown.dp_s},
-        {"context parallel", "#e69f00", report->breakdown.cp_s},
-        {"expert parallel", "#999999", report->breakdown.ep_s},
-        {"optimizer", "#f0e442", report->breakdown.optimizer_s},
-        {"bubble", "var(--idle)", report->breakdown.bubble_s},
+        {"compute", r->breakdown.compute_s, 0x0072b2},
+        {"recompute", r->breakdown.recompute_s, 0xd55e00},
+        {"tensor parallel", r->breakdown.tp_s, 0x009e73},
+        {"pipeline messages", r->breakdown.pp_s, 0xcc79a7},
+        {"data parallel", r->breakdown.dp_s, 0x56b4e9},
+        {"context parallel", r->breakdown.cp_s, 0xe69f00},
+        {"expert parallel", r->breakdown.ep_s, 0x999999},
+        {"optimizer", r->breakdown.optimizer_s, 0xf0e442},
     };
-    const double all = units_s_from_ns(MAX(report->iteration_ns, 1));
+    const double all = units_s_from_ns(MAX(r->iteration_ns, 1));
+    g_autofree char *bubble = output_percent(r->breakdown.bubble_s / all);
+    g_autoptr(GString) legend = g_string_new("<div class=\"legend\">");
 
-    g_string_append(page, "<h2>Where the time goes</h2>\n<div class=\"bar\">");
+    g_string_append(html, "<div class=\"bar\">");
     for (size_t i = 0; i < G_N_ELEMENTS(parts); i++) {
-        if (parts[i].s <= 0)
+        if (!(parts[i].seconds > 0))
             continue;
-        g_string_append_printf(page, "<span style=\"background:%s;width:", parts[i].color);
-        append_number(page, 100 * parts[i].s / all);
-        g_string_append(page, "%\"></span>");
+        g_autofree char *share = output_percent(parts[i].seconds / all);
+        g_autofree char *entry = g_strdup_printf("%s %s", parts[i].name, share);
+
+        g_string_append(html, "<i style=\"width:");
+        html_append_number(html, 100 * parts[i].seconds / all);
+        g_string_append_printf(html, "%%;background:#%06x\"></i>", parts[i].rgb);
+        html_append_legend_entry(legend, parts[i].rgb, entry);
     }
-    g_string_append(page, "</div>\n<div>");
-    for (size_t i = 0; i < G_N_ELEMENTS(parts); i++) {
-        g_autofree char *share = output_percent(parts[i].s / all);
-
-        if (parts[i].s > 0)
-            append_key(page, parts[i].color, parts[i].name, share);
-    }
-    g_string_append(page, "</div>\n");
-}
-
-/* --- timeline --- */
-
-static Timeline *
-merged_timeline(const Trace *trace)
-{
-    int64_t min_ns = MAX(trace->makespan_ns / (2 * PLOT_WIDTH), 1);
-
-    for (;;) {
-        Timeline *timeline = timeline_new(trace, min_ns);
-
-        if (timeline->boxes->len <= MAX_BOXES || min_ns > trace->makespan_ns)
-            return timeline;
-        timeline_free(timeline);
-        min_ns *= 2;
-    }
-}
-
-static void
-append_box(GString *page, const Trace *trace, const TimelineBox *box, int row_height)
-{
-    const TimelineStyle *style = &timeline_styles[box->kind];
-    const double scale = (double)PLOT_WIDTH / (double)MAX(trace->makespan_ns, 1);
-    const double x = PLOT_LEFT + (double)box->begin_ns * scale;
-    const double width = (double)(box->end_ns - box->begin_ns) * scale;
-    const double gap = row_height >= 8 ? 1 : 0;
-    const double y = box->row * row_height + gap / 2 + (box->is_aside ? 0.7 * row_height : 0);
-    const double height = (box->is_aside ? 0.3 : 1) * row_height - gap;
-    const bool is_odd = box->microbatch >= 0 && (box->microbatch + box->slice) % 2 == 1;
-    g_autofree char *begin = units_format_s(units_s_from_ns(box->begin_ns));
-    g_autofree char *length = units_format_s(units_s_from_ns(box->end_ns - box->begin_ns));
-    char label[32];
-
-    timeline_label(trace, box, label);
-    g_string_append(page, "<rect x=\"");
-    append_number(page, x);
-    g_string_append(page, "\" y=\"");
-    append_number(page, y);
-    g_string_append(page, "\" width=\"");
-    append_number(page, width);
-    g_string_append(page, "\" height=\"");
-    append_number(page, MAX(height, 0.5));
-    g_string_append_printf(page,
-                           "\" fill=\"#%06x\"%s><title>%s%s%s, rank %d: %s from %s</title>"
-                           "</rect>\n",
-                           style->rgb, is_odd ? " opacity=\".75\"" : "", style->name,
-                           *label == 0 ? "" : " ", label, box->row, length, begin);
-    if (*label == 0 || row_height < 12 || box->is_aside || width < 6 * (double)strlen(label) + 2)
-        return;
-    g_string_append(page, "<text class=\"label\" x=\"");
-    append_number(page, x + width / 2);
-    g_string_append(page, "\" y=\"");
-    append_number(page, y + height / 2 + 3);
-    g_string_append_printf(page, "\" style=\"fill:#%06x\">%s</text>\n", style->text_rgb, label);
-}
-
-static void
-append_axis(GString *page, const Trace *trace, int height)
-{
-    for (int i = 0; i <= 8; i++) {
-        g_autofree char *time = units_format_s(units_s_from_ns(trace->makespan_ns) * i / 8);
-
-        g_string_append_printf(page, "<text x=\"%d\" y=\"%d\" text-anchor=\"%s\">%s</text>\n",
-                               PLOT_LEFT + PLOT_WIDTH * i / 8, height + 16,
-                               i == 0   ? "start"
-                               : i == 8 ? "end"
-                                        : "middle",
-                               time);
-    }
-}
-
-static void
-append_timeline(GString *page, const Trace *trace)
-{
-    g_autoptr(Timeline) timeline = merged_timeline(trace);
-    const int row_height = CLAMP(800 / MAX(trace->n_ranks, 1), 3, 30);
-    const int height = row_height * trace->n_ranks;
-    bool present[TIMELINE_KIND_N] = {false};
-
-    g_string_append_printf(page,
-                           "<h2>Timeline</h2>\n<svg viewBox=\"0 0 %d %d\" role=\"img\">\n"
-                           "<rect x=\"%d\" y=\"0\" width=\"%d\" height=\"%d\" "
-                           "style=\"fill:var(--idle)\"/>\n",
-                           PLOT_LEFT + PLOT_WIDTH + 4, height + 24, PLOT_LEFT, PLOT_WIDTH, height);
-    for (int32_t r = 0, next = 0; r < trace->n_ranks; r++) {
-        if (r * row_height < next)
-            continue;
-        g_string_append_printf(page, "<text x=\"%d\" y=\"%d\" text-anchor=\"end\">%d</text>\n",
-                               PLOT_LEFT - 6, r * row_height + row_height / 2 + 4, r);
-        next = r * row_height + 14;
-    }
-    for (guint i = 0; i < timeline->boxes->len; i++) {
-        const TimelineBox *box = &g_array_index(timeline->boxes, TimelineBox, i);
-
-        present[box->kind] = true;
-        append_box(page, trace, box, row_height);
-    }
-    append_axis(page, trace, height);
-    g_string_append(page, "</svg>\n<div>");
-    for (int k = 0; k < TIMELINE_KIND_N; k++) {
-        g_autofree char *color = g_strdup_printf("#%06x", timeline_styles[k].rgb);
-
-        if (present[k])
-            append_key(page, color, timeline_styles[k].name, "");
-    }
-    append_key(page, "var(--idle)", "bubble", "");
-    g_string_append(page, "</div>\n");
+    g_string_append_printf(html,
+                           "</div>\n%s<span><i style=\"background:var(--bubble)\"></i>"
+                           "bubble %s</span></div>\n",
+                           legend->str, bubble);
 }
 
 /* --- ranks --- */
 
 static void
-append_memory_bar(GString *page, const ReportRank *rank, double scale)
+append_memory_bar(GString *html, const ReportRank *rank, double px_per_byte)
 {
-    double x = 0;
+    g_string_append_printf(html, "<td><div class=\"bar thin\" style=\"width:%dpx\">", BAR_WIDTH);
+    for (size_t k = 0; k < TRACE_MEMORY_N; k++) {
+        const int64_t bytes = rank->memory_bytes[plot_owners[k].owner];
+        g_autofree char *size = units_format_bytes((double)bytes);
 
-    g_string_append_printf(page, "<td><svg style=\"width:%dpx;height:14px\" viewBox=\"0 0 %d 14\">",
-                           BAR_WIDTH, BAR_WIDTH);
-    for (int owner = 0; owner < TRACE_MEMORY_N; owner++) {
-        const double width = (double)rank->memory_bytes[owner] * scale;
-        g_autofree char *size = units_format_bytes((double)rank->memory_bytes[owner]);
-
-        if (rank->memory_bytes[owner] <= 0)
+        if (bytes <= 0)
             continue;
-        g_string_append(page, "<rect y=\"0\" height=\"14\" x=\"");
-        append_number(page, x);
-        g_string_append(page, "\" width=\"");
-        append_number(page, width);
-        g_string_append_printf(page, "\" fill=\"%s\"><title>%s %s</title></rect>",
-                               memory_colors[owner], trace_memory_names[owner], size);
-        x += width;
+        g_string_append(html, "<i style=\"width:");
+        html_append_number(html, (double)bytes * px_per_byte);
+        g_string_append_printf(html, "px;background:#%06x\" title=\"%s %s\"></i>",
+                               plot_owners[k].rgb, trace_memory_names[plot_owners[k].owner], size);
     }
-    g_string_append(page, "</svg></td>");
+    g_string_append(html, "</div>");
 }
 
 static void
-append_ranks(GString *page, const Report *report)
+append_owners(GString *html, const Report *report)
 {
-    const bool has_memory = report->peak_memory_bytes > 0;
-    const int64_t widest = MAX(report->peak_memory_bytes, report->memory_limit_bytes);
+    g_string_append(html, "<div class=\"legend\">");
+    for (size_t k = 0; k < TRACE_MEMORY_N; k++) {
+        const TraceMemoryOwner owner = plot_owners[k].owner;
 
-    g_string_append_printf(page,
-                           "<h2>Ranks</h2>\n<table>\n<tr><th>rank</th><th>busy</th><th>bubble</th>"
-                           "<th>messages</th><th>in flight</th>%s</tr>\n",
-                           has_memory ? "<th>memory</th><th></th>" : "");
-    for (guint r = 0; r < report->ranks->len; r++) {
-        const ReportRank *rank = &g_array_index(report->ranks, ReportRank, r);
+        for (guint i = 0; i < report->ranks->len; i++) {
+            if (g_array_index(report->ranks, ReportRank, i).memory_bytes[owner] > 0) {
+                html_append_legend_entry(html, plot_owners[k].rgb, trace_memory_names[owner]);
+                break;
+            }
+        }
+    }
+    g_string_append(html, "</div>\n");
+}
+
+static void
+append_ranks(GString *html, const HtmlPage *page)
+{
+    const Report *report = page->report;
+    const bool has_memory = report->peak_memory_bytes > 0;
+    const int64_t widest = MAX(MAX(report->peak_memory_bytes, report->memory_limit_bytes), 1);
+
+    g_string_append_printf(html,
+                           "<table><tr><th>rank<th>busy<th>bubble<th>messages<th>in flight%s\n",
+                           has_memory ? "<th>peak<th class=\"left\">memory at the peak" : "");
+    for (guint i = 0; i < report->ranks->len && i < HTML_MAX_ROWS; i++) {
+        const ReportRank *rank = &g_array_index(report->ranks, ReportRank, i);
         g_autofree char *busy = output_seconds(units_s_from_ns(rank->busy_ns));
         g_autofree char *bubble = output_seconds(units_s_from_ns(rank->bubble_ns));
         g_autofree char *messages = output_seconds(units_s_from_ns(rank->communication_ns));
         g_autofree char *peak = units_format_bytes((double)rank->peak_memory_bytes);
 
-        g_string_append_printf(page, "<tr><td>%u</td><td>%s</td><td>%s</td><td>%s</td><td>%d</td>",
-                               r, busy, bubble, messages, rank->peak_in_flight);
+        g_string_append_printf(html, "<tr><td>%u<td>%s<td>%s<td>%s<td>%d", i, busy, bubble,
+                               messages, rank->peak_in_flight);
         if (has_memory) {
-            g_string_append_printf(page, "<td>%s</td>", peak);
-            append_memory_bar(page, rank, (double)BAR_WIDTH / (double)widest);
+            g_string_append_printf(html, "<td>%s", peak);
+            append_memory_bar(html, rank, (double)BAR_WIDTH / (double)widest);
         }
-        g_string_append(page, "</tr>\n");
+        g_string_append_c(html, '\n');
     }
-    g_string_append(page, "</table>\n");
-    for (int owner = 0; has_memory && owner < TRACE_MEMORY_N; owner++)
-        append_key(page, memory_colors[owner], trace_memory_names[owner], "");
+    g_string_append(html, "</table>\n");
+    if (report->ranks->len > HTML_MAX_ROWS)
+        g_string_append_printf(html, "<p class=\"faint\">%d of %u ranks are shown.</p>\n",
+                               HTML_MAX_ROWS, report->ranks->len);
+    if (has_memory)
+        append_owners(html, report);
+}
+
+/* --- the page --- */
+
+/* What stands at the template's mark @@name@@. */
+static void
+append_value(GString *html, const HtmlPage *page, const char *name, size_t n)
+{
+    static const struct {
+        const char *name;
+        void (*append)(GString *html, const HtmlPage *page);
+    } parts[] = {
+        {"title", append_title},
+        {"about", append_about},
+        {"cards", append_cards},
+        {"breakdown", append_breakdown},
+        {"timeline", html_append_timeline},
+        {"legend", html_append_legend},
+        {"note", html_append_note},
+        {"ranks", append_ranks},
+        {"data", html_append_data},
+    };
+
+    for (size_t i = 0; i < G_N_ELEMENTS(parts); i++) {
+        if (strlen(parts[i].name) == n && strncmp(name, parts[i].name, n) == 0) {
+            parts[i].append(html, page);
+            return;
+        }
+    }
+    g_assert_not_reached();
 }
 
 bool
 html_write(const Job *job, const Report *report, const Trace *trace, const char *path,
            GError **error)
 {
-    g_autoptr(GString) page = g_string_new(page_head);
+    const EmbeddedFile *template = embedded_find("cli/plots/report.html");
+    HtmlPage page = {.job = job, .report = report, .trace = trace};
+    g_autoptr(GString) html = g_string_new(NULL);
+    const char *rest, *mark;
 
-    append_title(page, job, trace);
-    append_facts(page, report);
-    append_breakdown(page, report);
-    append_timeline(page, trace);
-    append_ranks(page, report);
-    g_string_append(page, "</html>\n");
-    return file_write(path, page->str, page->len, error);
+    g_assert(template != NULL);
+    html_page_init(&page);
+    /* The template is walked once, so that a value that looks like a mark stays text. */
+    for (rest = template->text; (mark = strstr(rest, "@@")) != NULL;) {
+        const char *end = strstr(mark + 2, "@@");
+
+        g_assert(end != NULL);
+        g_string_append_len(html, rest, mark - rest);
+        append_value(html, &page, mark + 2, (size_t)(end - mark - 2));
+        rest = end + 2;
+    }
+    g_string_append(html, rest);
+    html_page_clear(&page);
+    return file_write(path, html->str, html->len, error);
 }

@@ -1,9 +1,12 @@
 /*
  * cli/html.h - a simulated iteration as one page: numbers, where the time goes, timeline, memory.
  *
- * One file without scripts or references: it opens from disk, works offline, prints, follows the
- * reader's light or dark preference.  Boxes tell what they are when the pointer is over them.
- * Equal inputs give equal bytes.
+ * A file that needs nothing else: it loads nothing (a policy in it forbids that), opens from disk,
+ * prints, follows the reader's light or dark preference, and is complete without scripts; with them
+ * the timeline can be zoomed and tells what is under the pointer.  Below 5 MB: boxes too small to
+ * see are merged, and the page says so.
+ *
+ * All text from outside is escaped.  Equal inputs give equal bytes.
  *
  * Errors: G_FILE_ERROR.
  */
@@ -14,7 +17,10 @@
 
 G_BEGIN_DECLS
 
-/* @job  (nullable) none for a bare schedule. */
+/*
+ * Writes the page to @path ("-": stdout), whole or not at all.
+ * @job  (nullable) none for a bare schedule.
+ */
 bool html_write(const Job *job, const Report *report, const Trace *trace, const char *path,
                 GError **error);
 

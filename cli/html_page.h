@@ -4,8 +4,8 @@
 #ifndef CLI_HTML_PAGE_H
 #define CLI_HTML_PAGE_H
 
+#include "cli/job.h"
 #include "cli/timeline.h"
-#include "schedule/report.h"
 
 G_BEGIN_DECLS
 
@@ -20,7 +20,7 @@ enum {
 
 /* What is drawn and how large. */
 typedef struct {
-    const char *title;
+    const Job *job; /* (nullable) */
     const Report *report;
     const Trace *trace;
     Timeline *timeline;
