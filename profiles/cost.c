@@ -18,9 +18,8 @@ profile_cost_s(const ProfileCost *cost)
 
 /* --- rates --- */
 
-/* The peak of @dtype, or of the nearest wider format that the device computes in. */
-static double
-peak_flops_per_s(const ModelDevice *device, Dtype dtype)
+double
+profile_peak_flops_per_s(const ModelDevice *device, Dtype dtype)
 {
     static const Dtype wider[DTYPE_N] = {
         [DTYPE_FP8] = DTYPE_BF16,  [DTYPE_BF16] = DTYPE_FP16, [DTYPE_FP16] = DTYPE_TF32,
@@ -77,8 +76,8 @@ product_s(const Profile *profile, const ModelDevice *device, Dtype dtype, const 
     const ProfileParameters *p = &profile->parameters;
     double n_sm = n_multiprocessors(device);
     double grouped = product->is_grouped ? p->grouped_fraction : 1.0;
-    double rate =
-        grouped * p->gemm_fraction * peak_flops_per_s(device, dtype) / n_sm; /* of one of them */
+    double rate = grouped * p->gemm_fraction * profile_peak_flops_per_s(device, dtype) /
+                  n_sm; /* of one of them */
     double best = INFINITY;
 
     for (size_t i = 0; i < G_N_ELEMENTS(tiles); i++) {
@@ -156,7 +155,7 @@ fused_attention_s(const Profile *profile, const ModelDevice *device, const Model
     double filled = blocks / (n_sm * ceil(blocks / n_sm));
     double bytes = (double)(backward ? op->backward_bytes : op->forward_bytes);
 
-    return fmax(flops / (fraction * filled * peak_flops_per_s(device, dtype)),
+    return fmax(flops / (fraction * filled * profile_peak_flops_per_s(device, dtype)),
                 memory_s(profile, device, bytes));
 }
 
@@ -261,6 +260,8 @@ profile_cost_op(const Profile *profile, const ModelDevice *device, const ModelOp
         seconds = gemm_pass_s(profile, device, op, pass, dtype);
         break;
     case MODEL_OP_ATTENTION:
+        if (dtype == DTYPE_FP8) /* fp8 training computes scores in bf16 [2209.05433] */
+            dtype = DTYPE_BF16;
         /* A fused kernel is one launch by definition; the unfused form has several. */
         seconds = op->n_kernels_forward == 1
                       ? fused_attention_s(profile, device, op, backward, dtype)

@@ -46,6 +46,9 @@ typedef struct {
     ProfileSource source;
 } ProfileCost;
 
+/* Peak of @dtype on @device, or of the nearest wider format that it computes in; > 0. */
+double profile_peak_flops_per_s(const ModelDevice *device, Dtype dtype);
+
 /* The time of an op: the larger of device and host. */
 double profile_cost_s(const ProfileCost *cost);
 

@@ -16,7 +16,7 @@
 static double
 optimizer_bytes(const Plan *plan)
 {
-    double weight = (double)dtype_bytes(plan->dtype);
+    double weight = (double)workload_build_element_bytes(plan);
     double gradient = (double)dtype_bytes(plan->conventions.grad_dtype);
 
     if (weight == 4.0)
@@ -32,7 +32,7 @@ optimizer_s(const WorkloadBuild *build, const WorkloadPlace *place, int64_t n_el
     const ProfileParameters *p = &build->profile->parameters;
     const Plan *plan = build->plan;
     double bytes = optimizer_bytes(plan);
-    double e = (double)dtype_bytes(plan->dtype);
+    double e = (double)workload_build_element_bytes(plan);
     double g = (double)dtype_bytes(plan->conventions.grad_dtype);
 
     if (plan->offload == PLAN_OFFLOAD_NONE)
@@ -50,7 +50,7 @@ add_reduction(const WorkloadBuild *build, const ProfileGroup *group, int64_t n, 
 {
     const Plan *plan = build->plan;
     int64_t gradient_bytes = n * dtype_bytes(plan->conventions.grad_dtype);
-    int64_t weight_bytes = n * dtype_bytes(plan->dtype);
+    int64_t weight_bytes = n * workload_build_element_bytes(plan);
 
     if (group->n == 1 || n == 0 || plan->zero_stage >= 3)
         return;
@@ -90,6 +90,16 @@ set_rank(const WorkloadBuild *build, const WorkloadPlace *place, int32_t r,
         reduce_s += profile_cost_collective_s(build->profile, MODEL_COMM_ALL_REDUCE, bytes, &ends);
         rank->dp_reduce_bytes += bytes;
     }
+    if (build->n_chains == 2 && plan->degrees.pp - 1 != 2 * r) {
+        /* Rank r and its mirror image hold the same stages, one for each direction. */
+        int64_t mirror = plan->degrees.pp - 1 - r;
+        int64_t stride = workload_build_first_device(build, 1);
+        int64_t bytes = elements * dtype_bytes(plan->conventions.grad_dtype);
+        ProfileGroup pair = {MIN(r, mirror) * stride, ABS(mirror - r) * stride, 2};
+
+        reduce_s += profile_cost_collective_s(build->profile, MODEL_COMM_ALL_REDUCE, bytes, &pair);
+        rank->dp_reduce_bytes += bytes;
+    }
     rank->dp_reduce_ns = units_ns_from_s(reduce_s);
     rank->dp_gather_ns = units_ns_from_s(gather_s);
     if (plan->zero_stage >= 1)
@@ -98,9 +108,7 @@ set_rank(const WorkloadBuild *build, const WorkloadPlace *place, int32_t r,
         rank->optimizer_ns = units_ns_from_s(optimizer_s(build, place, elements));
     workload_build_static(build, workload, r, rank->static_bytes);
     rank->memory_limit_bytes = memory_limit_bytes > 0 ? memory_limit_bytes : place->memory_bytes;
-    rank->device_flops_per_s = place->device->flops_per_s[plan->dtype] > 0.0
-                                   ? place->device->flops_per_s[plan->dtype]
-                                   : place->device->vector_flops_per_s;
+    rank->device_flops_per_s = profile_peak_flops_per_s(place->device, plan->dtype);
 }
 
 /* --- checks --- */

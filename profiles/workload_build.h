@@ -30,6 +30,13 @@ typedef struct {
     int64_t memory_bytes; /* the least */
 } WorkloadPlace;
 
+/* Bytes of a stored weight or activation: fp8 is a format of products' operands only. */
+static inline int64_t
+workload_build_element_bytes(const Plan *plan)
+{
+    return plan->dtype == DTYPE_FP8 ? 2 : dtype_bytes(plan->dtype);
+}
+
 static inline const PlanStage *
 workload_build_stage(const WorkloadBuild *build, int32_t chain, int32_t stage)
 {

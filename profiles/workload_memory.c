@@ -42,7 +42,7 @@ workload_build_parameters(const WorkloadBuild *build, int32_t rank)
 WorkloadParameterBytes
 workload_build_parameter_bytes(const Plan *plan)
 {
-    int64_t weight = plan->dtype == DTYPE_FP8 ? 2 : dtype_bytes(plan->dtype);
+    int64_t weight = workload_build_element_bytes(plan);
     int64_t gradient = dtype_bytes(plan->conventions.grad_dtype);
 
     /* fp32: weight, gradient, two moments; the weight is its own master copy. */
@@ -119,7 +119,8 @@ workload_build_static(const WorkloadBuild *build, const Workload *workload, int3
         int64_t layer = model_part_parameters(build->arch, MODEL_PART_LAYER, stage->first_layer,
                                               plan->degrees.tp, plan->degrees.ep, false);
 
-        static_bytes[TRACE_MEMORY_BUFFERS] += saturating_mul(2 * layer, dtype_bytes(plan->dtype));
+        static_bytes[TRACE_MEMORY_BUFFERS] +=
+            saturating_mul(2 * layer, workload_build_element_bytes(plan));
     }
     allocated = 0.0;
     for (int i = 0; i < TRACE_MEMORY_N; i++)
@@ -152,13 +153,21 @@ part_bytes(const WorkloadBuild *build, ModelPart part, int64_t layer, const Mode
             sum.core_attention += ops[i].saved_bytes - ops[i].saved_kv_bytes;
         if (ops[i].kind == MODEL_OP_GEMM) {
             double bytes = (double)ops[i].count * (double)ops[i].m * (double)ops[i].n *
-                           (double)dtype_bytes(shape->dtype);
+                           (double)workload_build_element_bytes(build->plan);
 
             sum.largest_output =
                 MAX(sum.largest_output, (int64_t)MIN(bytes, (double)MODEL_MAX_BYTES));
         }
     }
     return sum;
+}
+
+/* Sums of many layers saturate, far beyond any memory, so that sums of them still fit. */
+static void
+add_bytes(int64_t *sum, int64_t bytes)
+{
+    if (__builtin_add_overflow(*sum, bytes, sum) || *sum > INT64_MAX / 64)
+        *sum = INT64_MAX / 64;
 }
 
 /* A layer's share of the op, by what is kept. */
@@ -175,11 +184,11 @@ add_layer(const WorkloadBuild *build, PlanRecompute recompute, const PartBytes *
         again = layer->core_attention;
     else if (recompute == PLAN_RECOMPUTE_FULL)
         again = kept;
-    op->kv_bytes += kv;
-    op->activation_bytes += kept - again;
+    add_bytes(&op->kv_bytes, kv);
+    add_bytes(&op->activation_bytes, kept - again);
     if (recompute == PLAN_RECOMPUTE_FULL)
-        op->activation_bytes += boundary;
-    op->weight_activation_bytes += layer->saved_for_weight;
+        add_bytes(&op->activation_bytes, boundary);
+    add_bytes(&op->weight_activation_bytes, layer->saved_for_weight);
     op->workspace_bytes[SCHEDULE_OP_FORWARD] =
         MAX(op->workspace_bytes[SCHEDULE_OP_FORWARD], layer->largest_output);
     /* One layer at a time: what is computed again, the gradients of a product's two sides. */
@@ -213,8 +222,8 @@ workload_build_op_memory(const WorkloadBuild *build, const PlanStage *stage, int
         if (ends[i] == MODEL_PART_EMBEDDING ? !stage->embedding : !stage->head)
             continue;
         end = part_bytes(build, ends[i], 0, &shape);
-        op->activation_bytes += end.saved;
-        op->weight_activation_bytes += end.saved_for_weight;
+        add_bytes(&op->activation_bytes, end.saved);
+        add_bytes(&op->weight_activation_bytes, end.saved_for_weight);
         op->workspace_bytes[SCHEDULE_OP_FORWARD] =
             MAX(op->workspace_bytes[SCHEDULE_OP_FORWARD], end.largest_output);
         op->workspace_bytes[SCHEDULE_OP_BACKWARD] =

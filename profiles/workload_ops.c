@@ -41,7 +41,7 @@ framework_host_layer_s(PlanFramework framework)
 static double
 accumulate_bytes_per_weight(const Plan *plan)
 {
-    double e = (double)dtype_bytes(plan->dtype);
+    double e = (double)workload_build_element_bytes(plan);
     double g = (double)dtype_bytes(plan->conventions.grad_dtype);
     double n = (double)plan->n_microbatches * (double)plan->slices->len;
 
@@ -100,7 +100,7 @@ add_zero3(const WorkloadBuild *build, int32_t rank, ModelPart part, int64_t laye
     if (part == MODEL_PART_LAYER)
         n -= model_expert_parameters(build->arch, layer, d->tp, d->ep);
     gather = profile_cost_collective_s(build->profile, MODEL_COMM_ALL_GATHER,
-                                       n * dtype_bytes(build->plan->dtype), &group);
+                                       n * workload_build_element_bytes(build->plan), &group);
     scatter =
         profile_cost_collective_s(build->profile, MODEL_COMM_REDUCE_SCATTER,
                                   n * dtype_bytes(build->plan->conventions.grad_dtype), &group);

@@ -492,6 +492,56 @@ test_experts_are_spread_and_reduced_apart(void)
         workload_op(workload, 0, 0, 0, 0)->part_ns[SCHEDULE_OP_FORWARD][PROFILE_PART_EP], >, 0);
 }
 
+/* --- two directions --- */
+
+/* Every rank holds a stage of each direction, and its mirror image the same two. */
+static void
+test_both_directions_hold_parameters(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+    ModelArch arch = gpt(8, 0);
+    PlanSpec spec = {.degrees = {1, 1, 4, 2, 1, 1},
+                     .n_microbatches = 8,
+                     .schedule = "dualpipe",
+                     .framework = PLAN_FRAMEWORK_MEGATRON_LM};
+    g_autoptr(Plan) plan = plan_of(&arch, &spec);
+    g_autoptr(GError) error = NULL;
+    g_autoptr(Workload) workload = NULL;
+    int64_t n = 4 * model_part_parameters(&arch, MODEL_PART_LAYER, 0, 1, 1, false);
+
+    plan_set_even_stages(plan, arch.n_layers, false, SCHEDULE_PLACEMENT_BIDIR, PLAN_RECOMPUTE_NONE);
+    workload = workload_new(&arch, profile, plan, 0, &error);
+    g_assert_no_error(error);
+    g_assert_cmpint(workload->n_chains, ==, 2);
+    g_assert_cmpint(workload->n_stages, ==, 4);
+    for (int32_t rank = 0; rank < 4; rank++) {
+        g_assert_cmpint(owned(workload, rank, TRACE_MEMORY_WEIGHTS), ==, 2 * n);
+        g_assert_cmpint(workload->ranks[rank].dp_reduce_bytes, ==, 4 * n);
+    }
+    g_assert_cmpint(workload_op(workload, 1, 2, 0, 0)->time_ns[SCHEDULE_OP_FORWARD], ==,
+                    workload_op(workload, 0, 2, 0, 0)->time_ns[SCHEDULE_OP_FORWARD]);
+}
+
+/* The largest model and sequence that are not refused: sums saturate and stay sums. */
+static void
+test_huge_models_saturate(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+    ModelArch arch = gpt(MODEL_MAX_LAYERS, 0);
+    PlanSpec spec = {.degrees = {1, 1, 1, 1, 1, 1}, .seq_len = 1 << 20, .micro_batch = 64};
+    g_autoptr(Plan) plan = plan_of(&arch, &spec);
+    g_autoptr(GError) error = NULL;
+    g_autoptr(Workload) workload = workload_new(&arch, profile, plan, 0, &error);
+    const WorkloadOp *op;
+
+    g_assert_no_error(error);
+    op = workload_op(workload, 0, 0, 0, 0);
+    g_assert_cmpint(op->time_ns[SCHEDULE_OP_BACKWARD], >, 0);
+    g_assert_cmpint(op->activation_bytes, >, INT64_C(1) << 50);
+    g_assert_cmpint(op->activation_bytes, >=, op->weight_activation_bytes);
+    g_assert_cmpint(workload_min_memory_bytes(workload), >, op->activation_bytes);
+}
+
 /* --- refusals --- */
 
 static void
@@ -663,6 +713,8 @@ main(int argc, char **argv)
     ADD("tied-tables-are-reduced", test_tied_tables_are_reduced);
     ADD("optimizer-step-is-a-convention", test_optimizer_step_is_a_convention);
     ADD("experts-are-spread-and-reduced-apart", test_experts_are_spread_and_reduced_apart);
+    ADD("both-directions-hold-parameters", test_both_directions_hold_parameters);
+    ADD("huge-models-saturate", test_huge_models_saturate);
     ADD("impossible-degrees-are-refused", test_impossible_degrees_are_refused);
     ADD("ends-must-match-the-vocabulary", test_ends_must_match_the_vocabulary);
     ADD("plain-times", test_plain_times);
