@@ -58,6 +58,37 @@ runs 0 "memory as text" plot "$W/memory.report.json"
 has '^ *0 .*|W.*A' "bars of letters"
 has '^W weights .*A activations' "and what they mean"
 
+# --- the page ---
+runs 0 "one page" simulate --schedule-file "$W/s.json" --op-times F=1,B=2 --html "$W/r.html"
+grep -q "Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'" \
+    "$W/r.html" && ! grep -q 'src=\|href=\|@import\|url(h\|@@' "$W/r.html"
+report $? "it loads nothing and no mark is left"
+if command -v python3 >/dev/null 2>&1; then
+    python3 - "$W/r.html" >"$W/data.json" <<'END'
+import re, sys
+page = open(sys.argv[1], encoding="utf-8").read()
+print(re.search(r'id="data">(.*?)</script>', page, re.S).group(1))
+END
+    json "its boxes are the ops" "
+assert d['end'] == 33e9 and d['shown'] == 4 and d['every'] == 1
+for r, row in enumerate(d['rows']):
+    boxes = [row[i:i + 7] for i in range(0, len(row), 7)]
+    assert len(boxes) == 16
+    assert boxes[0][:4] == [r * 10**9, 10**9, 0, 0]
+    assert sum(b[1] for b in boxes) == 24e9" "$W/data.json"
+else
+    skip "its boxes are the ops" "python3 is not installed"
+fi
+sed 's|"schedule": "1f1b"|"schedule": "<script>alert(1)</script>@@data@@"|' "$W/s.json" >"$W/evil.json"
+runs 0 "a page of a hostile name" simulate --schedule-file "$W/evil.json" --op-times F=1,B=2 \
+    --html "$W/evil.html"
+grep -q '&lt;script&gt;alert(1)' "$W/evil.html" && ! grep -q '<script>alert' "$W/evil.html"
+report $? "the name is text"
+[ "$(grep -c 'id="data"' "$W/evil.html")" = 1 ] && grep -q '@@data@@' "$W/evil.html"
+report $? "and no mark of the template"
+runs 4 "a page that cannot be written" simulate --schedule-file "$W/s.json" --op-times F=1,B=2 \
+    --html "$W/no/such/folder.html"
+
 # --- wrong usage ---
 fails 2 'a picture.s name ends in .svg, .png, .txt or .tsv' "unknown suffix" \
     plot "$W/one.trace.json" -o "$W/x.jpeg"
@@ -160,7 +191,10 @@ report $? "none of them is markup"
 
 # 96 ranks, 8 chunks, 128 micro-batches: 196 608 ops.
 "$DEGAS" schedule interleaved --pp 96 --vpp 8 --microbatches 128 --json >"$W/s.json"
-"$DEGAS" simulate --schedule-file "$W/s.json" --op-times F=1,B=2 --trace "$W/large.json" >"$W/out"
+"$DEGAS" simulate --schedule-file "$W/s.json" --op-times F=1,B=2 --trace "$W/large.json" \
+    --html "$W/large.html" >"$W/out"
+[ "$(wc -c <"$W/large.html")" -lt 5000000 ] && grep -q 'are drawn as one' "$W/large.html"
+report $? "a large page is below 5 MB and says what it merged" "$(wc -c <"$W/large.html")"
 runs 0 "a large trace" plot "$W/large.json" -o "$W/large.svg"
 [ "$(wc -c <"$W/large.svg")" -lt 3000000 ]
 report $? "is merged into a picture below 3 MB" "$(wc -c <"$W/large.svg")"
