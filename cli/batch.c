@@ -1,5 +1,6 @@
 #include "cli/batch.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/file.h"
@@ -83,12 +84,18 @@ write_id(JsonWriter *writer, JsonDoc *doc, const JsonValue *object)
 {
     const JsonValue *id = json_has(doc, object, "id") ? json_member(doc, object, "id") : NULL;
 
-    if (id != NULL && json_is_string(id))
+    if (id != NULL && json_is_string(id)) {
         json_write_string(writer, "id", json_value_string(doc, id));
-    else if (id != NULL && json_is_number(id))
-        json_write_int64(writer, "id", json_value_int64(doc, id, -JSON_MAX_INT, JSON_MAX_INT));
-    else
+    } else if (id != NULL && json_is_number(id)) {
+        const double number = json_value_double(doc, id, -G_MAXDOUBLE, G_MAXDOUBLE);
+
+        if (number == nearbyint(number) && fabs(number) < (double)JSON_MAX_INT)
+            json_write_int64(writer, "id", (int64_t)number);
+        else
+            json_write_double(writer, "id", number);
+    } else {
         json_write_null(writer, "id");
+    }
 }
 
 /* {"id":...,"error":...} */

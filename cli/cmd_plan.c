@@ -55,12 +55,14 @@ run(Options *options, GError **error)
 {
     const char *path = options_string(options, "output", NULL);
     const bool json = options_switch(options, "json");
-    g_autoptr(Request) request =
-        request_load(options_argument(options, 0), options_argument(options, 1), options,
-                     REQUEST_SEARCHED, error);
+    g_autoptr(Request) request = NULL;
     g_autoptr(Plan) plan = NULL;
     g_autoptr(Job) job = NULL;
 
+    if (!output_folder_check(path, error))
+        return -1;
+    request = request_load(options_argument(options, 0), options_argument(options, 1), options,
+                           REQUEST_SEARCHED, error);
     if (request == NULL)
         return -1;
     plan = plan_search(&request->plan, job_evaluate, NULL, error);

@@ -83,6 +83,17 @@ output_json(JsonWriter *writer, const char *path, GError **error)
 }
 
 bool
+output_folder_check(const char *path, GError **error)
+{
+    g_autofree char *folder = path == NULL ? NULL : g_path_get_dirname(path);
+
+    if (path == NULL || strcmp(path, "-") == 0 || g_file_test(folder, G_FILE_TEST_IS_DIR))
+        return true;
+    g_set_error(error, G_FILE_ERROR, G_FILE_ERROR_NOENT, "%s: there is no folder %s", path, folder);
+    return false;
+}
+
+bool
 output_has_color(const char *when)
 {
     const char *no_color = g_getenv("NO_COLOR");

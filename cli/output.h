@@ -30,6 +30,9 @@ void output_note(const char *format, ...) G_GNUC_PRINTF(1, 2);
 /* Writes the finished @writer to @path, or to stdout when @path is NULL. */
 bool output_json(JsonWriter *writer, const char *path, GError **error);
 
+/* Whether the folder of @path (nullable; "-" is fine) is there: asked before long work. */
+bool output_folder_check(const char *path, GError **error);
+
 /* Whether stdout shows colours: --color (nullable: auto), then NO_COLOR, TERM, a terminal. */
 bool output_has_color(const char *when);
 /* Columns to fill: of the terminal, else COLUMNS, else 100. */

@@ -105,19 +105,47 @@ change_model(Request *request, Options *options, GError **error)
     return true;
 }
 
+static void
+resize_cluster(Request *request, int64_t n_devices)
+{
+    ModelCluster *resized = model_cluster_resized(request->profile->cluster, n_devices);
+
+    model_cluster_free(request->profile->cluster);
+    request->profile->cluster = resized;
+}
+
 static bool
 change_cluster(Request *request, Options *options, GError **error)
 {
     const int64_t n = options_int64(options, "gpus", 1, MODEL_CLUSTER_MAX_DEVICES, 0);
-    ModelCluster *resized;
 
     if (!options_finish(options, error))
         return false;
-    if (n == 0)
+    if (n > 0)
+        resize_cluster(request, n);
+    return true;
+}
+
+/* Degrees that are all given say how many devices there are, unless --gpus does. */
+static bool
+fit_cluster(Request *request, Options *options, GError **error)
+{
+    const PlanRequest *plan = &request->plan;
+    const int64_t has = model_cluster_n_devices(request->profile->cluster);
+    int64_t needs;
+
+    if (options_has(options, "gpus"))
         return true;
-    resized = model_cluster_resized(request->profile->cluster, n);
-    model_cluster_free(request->profile->cluster);
-    request->profile->cluster = resized;
+    if (__builtin_mul_overflow(plan->dp, plan->tp, &needs) ||
+        __builtin_mul_overflow(needs, plan->pp, &needs) ||
+        __builtin_mul_overflow(needs, plan->cp, &needs) || needs > MODEL_CLUSTER_MAX_DEVICES) {
+        g_set_error(error, CMD_ERROR, CMD_ERROR_LIMIT,
+                    "dp x tp x pp x cp is more than %" G_GINT64_FORMAT " devices",
+                    MODEL_CLUSTER_MAX_DEVICES);
+        return false;
+    }
+    if (needs > has)
+        resize_cluster(request, needs);
     return true;
 }
 
@@ -338,7 +366,8 @@ request_new(ModelArch *arch, Profile *profile, Options *options, RequestKind kin
         plan->top = options_int64(options, "top", 0, MAX_TOP, 0);
         plan->threads = options_int64(options, "threads", 1, MAX_THREADS, g_get_num_processors());
     }
-    if (!options_finish(options, error))
+    if (!options_finish(options, error) ||
+        (kind == REQUEST_FIXED && !fit_cluster(request, options, error)))
         return NULL;
     return g_steal_pointer(&request);
 }
