@@ -366,19 +366,29 @@ plan_evaluate_point(const PlanEvaluation *evaluation, const PlanPoint *point, in
     layout_clear(&layout);
 }
 
-/* Tries all slicings under one family; the first few are the likely ones. */
+/* Ops that are simulated for the slicings of one family at one point, and how many of them are
+ * simulated in any case. */
+#define MAX_SLICED_OPS (INT64_C(1) << 21)
+#define LEAST_SLICINGS 4
+
+/* Tries all slicings under one family, best formula first, until much was simulated. */
 static void
 try_slicings(Trial *trial, const GPtrArray *slicings, Plan *plan, const ScheduleFamily *family)
 {
     const PlanRequest *request = trial->evaluation->space->request;
 
+    int64_t n_ops = 0;
+
     for (guint i = 0; i < slicings->len; i++) {
         const PlanSlicing *slicing = slicings->pdata[i];
         GError *error = NULL;
+        if (i >= LEAST_SLICINGS && n_ops > MAX_SLICED_OPS)
+            break;
         if (slicing->slices->len < 2 ||
             !plan_space_has_family(trial->evaluation->space, trial->point, family,
                                    slicing->slices->len))
             continue;
+        n_ops += 2 * plan->n_microbatches * slicing->slices->len * plan->stages->len;
         g_array_unref(plan->slices);
         plan->slices = g_array_copy(slicing->slices);
         g_autoptr(Workload) workload = workload_new(request->arch, request->profile, plan,
@@ -417,7 +427,11 @@ plan_evaluate_slices(const PlanEvaluation *evaluation, const PlanPoint *point, i
         if (slicings == NULL) {
             g_autoptr(Workload) workload = workload_new(request->arch, request->profile, plan,
                                                         request->memory_limit_bytes, &error);
-            slicings = workload == NULL ? NULL : plan_slicings_new(request, plan, workload, &error);
+            int64_t bound_ns = INT64_MAX;
+            slicings = workload == NULL
+                           ? NULL
+                           : plan_slicings_new(request, plan, workload, &bound_ns, &error);
+            outcome->least_pruned_ns = MIN(outcome->least_pruned_ns, bound_ns);
         }
         if (slicings == NULL) {
             note_error(outcome, error);
@@ -426,4 +440,33 @@ plan_evaluate_slices(const PlanEvaluation *evaluation, const PlanPoint *point, i
         try_slicings(&trial, slicings, plan, family);
     }
     layout_clear(&layout);
+}
+
+/* Slices of an estimate: near the usual optimum, and cheap to price. */
+#define ESTIMATE_SLICES 16
+
+void
+plan_estimate_slices(const PlanEvaluation *evaluation, const PlanPoint *point, int64_t limit,
+                     PlanOutcome *outcome)
+{
+    const PlanSpace *space = evaluation->space;
+    const PlanRequest *request = space->request;
+
+    outcome->estimate_ns = INT64_MAX;
+    for (guint i = 0; i < space->families->len; i++) {
+        const ScheduleFamily *family = space->families->pdata[i];
+        if (!family->slices || !plan_space_has_family(space, point, family, ESTIMATE_SLICES))
+            continue;
+        g_autoptr(Plan) plan = plan_space_plan(request, point, family);
+        if (!plan_evaluate_set_uniform(plan, ESTIMATE_SLICES))
+            continue;
+        g_autoptr(Workload) workload =
+            workload_new(request->arch, request->profile, plan, request->memory_limit_bytes, NULL);
+        if (workload == NULL)
+            continue;
+        const int64_t limit_bytes = memory_limit(workload);
+        if (limit_bytes == 0 ||
+            plan_bound_bytes(plan, workload, family, evaluation->flights) <= limit_bytes)
+            outcome->estimate_ns = MIN(outcome->estimate_ns, plan_bound_ns(plan, workload, family));
+    }
 }

@@ -38,6 +38,7 @@ typedef struct {
     int64_t limit_bytes;     /* there */
     Plan *least;             /* (owned, nullable) that plan */
     int64_t least_pruned_ns; /* the least bound of what was pruned */
+    int64_t estimate_ns;     /* of plan_estimate_slices() */
     GError *error;           /* (owned, nullable) of the simulator */
 } PlanOutcome;
 
@@ -55,6 +56,13 @@ void plan_evaluate_point(const PlanEvaluation *evaluation, const PlanPoint *poin
 
 /* Slices AUTO: tries the families of @point on the best slices found for it. */
 void plan_evaluate_slices(const PlanEvaluation *evaluation, const PlanPoint *point, int64_t limit,
+                          PlanOutcome *outcome);
+
+/*
+ * How long @point may take with slices: the bound of 16 equal ones under 1F1B's or TeraPipe's
+ * order, INT64_MAX if that does not fit.  Only outcome->estimate_ns is set.
+ */
+void plan_estimate_slices(const PlanEvaluation *evaluation, const PlanPoint *point, int64_t limit,
                           PlanOutcome *outcome);
 
 /* Cuts the plan's sequences into @n nearly equal slices; false where the degrees forbid it. */

@@ -19,8 +19,13 @@ const char *const plan_objective_names[PLAN_OBJECTIVE_N + 1] = {"time", "cost", 
 
 /* Points of a wave: enough for many threads, few enough to lose little before the first answer. */
 #define WAVE 16
-/* Points whose sequences are sliced: each takes a tenth of a second or more. */
-#define MAX_SLICED 8
+/* Points whose slicing is estimated, at a millisecond each; and found, at a tenth of a second. */
+#define MAX_ESTIMATED 384
+#define MAX_SLICED 24
+/* Estimates of a space that is looked at closely. */
+#define SMALL_SPACE 64
+/* Chunks that are tried with slices. */
+#define MAX_SLICED_CHUNKS 4
 /* Points that the search for the least memory looks at. */
 #define MAX_LEAST 512
 /* More than any plan needs, and sums of a few of it do not overflow. */
@@ -95,9 +100,9 @@ work(gpointer data)
     }
 }
 
-/* Evaluates the wave's points and merges what they found; keeps the best top + 1. */
+/* Fills the outcomes of the wave's points. */
 static void
-run_wave(Search *search, Wave *wave)
+run_threads(Search *search, Wave *wave)
 {
     GThread *threads[WAVE] = {NULL};
     const int n_threads = (int)MIN(search->request->threads, wave->n);
@@ -114,6 +119,13 @@ run_wave(Search *search, Wave *wave)
     for (int i = 1; i < n_threads; i++)
         if (threads[i] != NULL)
             g_thread_join(threads[i]);
+}
+
+/* Evaluates the wave's points and merges what they found; keeps the best top + 1. */
+static void
+run_wave(Search *search, Wave *wave)
+{
+    run_threads(search, wave);
     for (int i = 0; i < wave->n; i++) {
         plan_outcome_merge(&search->total, &wave->outcomes[i]);
         plan_outcome_clear(&wave->outcomes[i]);
@@ -206,35 +218,107 @@ search_points(Search *search, int64_t max_points, GError **error)
 
 /* --- slices --- */
 
-/* The points that slices may help most: those whose work alone takes the least time. */
+/* One way to slice everything but families and chunks, and what it may take. */
+typedef struct {
+    PlanPoint point;
+    int64_t estimate_ns;
+} Sliced;
+
+static int
+compare_estimates(const void *a, const void *b)
+{
+    const Sliced *x = a, *y = b;
+
+    if (x->estimate_ns != y->estimate_ns)
+        return x->estimate_ns < y->estimate_ns ? -1 : 1;
+    return x->point.index < y->point.index ? -1 : x->point.index > y->point.index;
+}
+
+/* Whether slices at @point may be worth it. */
+static bool
+may_gain(const Search *search, const PlanPoint *point)
+{
+    return point->sliced_bound_ns != INT64_MAX &&
+           point->bound_bytes <= search->evaluation.memory_limit_bytes &&
+           (double)point->sliced_bound_ns <= (double)current_limit(search) * (1.0 - LEAST_GAIN);
+}
+
+/* (owned) GArray of Sliced, best estimate first: points of even stages with the fewest chunks. */
+static GArray *
+estimate_points(Search *search)
+{
+    GArray *points = search->space->points;
+    GArray *all = g_array_new(FALSE, FALSE, sizeof(Sliced));
+    g_autofree Wave *wave = g_new0(Wave, 1);
+    const int64_t vpp = MAX(1, search->request->vpp);
+
+    wave->evaluate = plan_estimate_slices;
+    for (guint i = 0; i < points->len && all->len < MAX_ESTIMATED;) {
+        const guint first = all->len;
+        wave->n = 0;
+        for (; i < points->len && wave->n < WAVE; i++) {
+            const Sliced sliced = {.point = g_array_index(points, PlanPoint, i)};
+            if (sliced.point.degrees.vpp != vpp || sliced.point.is_balanced ||
+                !may_gain(search, &sliced.point))
+                continue;
+            wave->points[wave->n++] = &g_array_index(points, PlanPoint, i);
+            g_array_append_val(all, sliced);
+        }
+        run_threads(search, wave);
+        for (int k = 0; k < wave->n; k++) {
+            g_array_index(all, Sliced, first + (guint)k).estimate_ns =
+                wave->outcomes[k].estimate_ns;
+            plan_outcome_clear(&wave->outcomes[k]);
+        }
+    }
+    qsort(all->data, all->len, sizeof(Sliced), compare_estimates);
+    return all;
+}
+
+/* Whether @point is @like with other chunks or stages. */
+static bool
+is_variant(const PlanPoint *point, const PlanPoint *like)
+{
+    const PlanDegrees *a = &point->degrees, *b = &like->degrees;
+
+    return a->dp == b->dp && a->tp == b->tp && a->pp == b->pp && a->cp == b->cp && a->ep == b->ep &&
+           a->vpp <= MAX(b->vpp, MAX_SLICED_CHUNKS) && point->micro_batch == like->micro_batch &&
+           point->recompute == like->recompute && point->zero_stage == like->zero_stage &&
+           point->offload == like->offload && point->sequence_parallel == like->sequence_parallel;
+}
+
+/* Slices the points that they may help most, by estimate; the variants of one after the other. */
 static bool
 search_slices(Search *search, GError **error)
 {
     GArray *points = search->space->points;
     g_autofree Wave *wave = g_new0(Wave, 1);
+    g_autofree bool *tried = g_new0(bool, points->len);
     int n_tried = 0;
 
     qsort(points->data, points->len, sizeof(PlanPoint), compare_by_slices);
+    g_autoptr(GArray) all = estimate_points(search);
     wave->evaluate = plan_evaluate_slices;
+    for (guint k = 0; k < all->len && n_tried < MAX_SLICED; k++) {
+        const Sliced *sliced = &g_array_index(all, Sliced, k);
+        /* Better slices than equal ones gain little; what is far behind stays there. */
+        if (sliced->estimate_ns == INT64_MAX || sliced->estimate_ns / 5 * 4 > current_limit(search))
+            break;
+        wave->n = 0;
+        for (guint i = 0; i < points->len && wave->n < WAVE; i++)
+            if (!tried[i] && is_variant(&g_array_index(points, PlanPoint, i), &sliced->point) &&
+                may_gain(search, &g_array_index(points, PlanPoint, i))) {
+                wave->points[wave->n++] = &g_array_index(points, PlanPoint, i);
+                tried[i] = true;
+            }
+        n_tried += wave->n;
+        run_wave(search, wave);
+    }
     for (guint i = 0; i < points->len; i++) {
         const PlanPoint *point = &g_array_index(points, PlanPoint, i);
-        const int64_t limit = current_limit(search);
-        if (point->sliced_bound_ns == INT64_MAX)
-            break;
-        if (point->bound_bytes > search->evaluation.memory_limit_bytes)
-            continue;
-        search->lower_bound_ns = MIN(search->lower_bound_ns, point->sliced_bound_ns);
-        if ((double)point->sliced_bound_ns > (double)limit * (1.0 - LEAST_GAIN))
-            break;
-        if (n_tried++ == MAX_SLICED)
-            break;
-        wave->points[wave->n++] = point;
-        if (wave->n == WAVE / 4) {
-            run_wave(search, wave);
-            wave->n = 0;
-        }
+        if (!tried[i] && point->bound_bytes <= search->evaluation.memory_limit_bytes)
+            search->lower_bound_ns = MIN(search->lower_bound_ns, point->sliced_bound_ns);
     }
-    run_wave(search, wave);
     if (search->total.error == NULL)
         return true;
     g_propagate_error(error, g_steal_pointer(&search->total.error));
@@ -386,7 +470,7 @@ set_best_slices(const PlanRequest *request, Plan *plan, GError **error)
         workload_new(request->arch, request->profile, plan, request->memory_limit_bytes, error);
     if (workload == NULL)
         return false;
-    g_autoptr(GPtrArray) slicings = plan_slicings_new(request, plan, workload, error);
+    g_autoptr(GPtrArray) slicings = plan_slicings_new(request, plan, workload, NULL, error);
     if (slicings == NULL)
         return false;
     if (slicings->len > 0) {

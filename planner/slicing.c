@@ -4,7 +4,7 @@
 #include "planner/slice.h"
 
 /* The finest grid; more cells find less than the cost model knows. */
-#define MAX_CELLS 256
+#define MAX_CELLS 128
 #define N_CONTEXTS 5
 /* With more micro-batches the longest slice has no weight left. */
 #define MAX_MICROBATCHES 4096
@@ -238,7 +238,29 @@ formula_ns(const int64_t *cost, int64_t n_cells, int64_t granularity, const Plan
         longest = MAX(longest, t);
         context += tokens / granularity;
     }
-    return sum * plan->n_microbatches + (plan->degrees.pp - 1) * longest;
+    return sum * plan->n_microbatches * plan->degrees.vpp + (plan->degrees.pp - 1) * longest;
+}
+
+/* The bound of slicing.h on whatever slicing the grid allows. */
+static int64_t
+any_slicing_ns(const int64_t *cost, int64_t n, const Plan *plan)
+{
+    const int64_t side = n + 1, units = plan->n_microbatches * plan->degrees.vpp;
+    g_autofree int64_t *rest = g_new(int64_t, (size_t)side);
+    int64_t best = INT64_MAX;
+
+    /* rest[c]: the least sum after c cells. */
+    rest[n] = 0;
+    for (int64_t c = n - 1; c > 0; c--) {
+        rest[c] = INT64_MAX;
+        for (int64_t s = 1; s <= n - c; s++)
+            rest[c] = MIN(rest[c], cost[(side + s) * side + c] + rest[c + s]);
+    }
+    for (int64_t s = 1; s <= n; s++) {
+        const int64_t first = cost[(side + s) * side];
+        best = MIN(best, (units + plan->degrees.pp - 1) * first + units * rest[s]);
+    }
+    return best;
 }
 
 static void
@@ -277,11 +299,13 @@ add_best(GPtrArray *all, const PlanSliceCosts *costs, const Plan *plan, int64_t 
 
 GPtrArray *
 plan_slicings_new(const PlanRequest *request, const Plan *plan, const Workload *workload,
-                  GError **error)
+                  int64_t *bound_ns, GError **error)
 {
     g_autoptr(GPtrArray) all = g_ptr_array_new_with_free_func((GDestroyNotify)plan_slicing_free);
     const int64_t granularity = choose_granularity(plan);
 
+    if (bound_ns != NULL)
+        *bound_ns = INT64_MAX;
     if (granularity == 0)
         return g_steal_pointer(&all);
     g_autofree int64_t *cost = build_grid(request, plan, workload, granularity, error);
@@ -289,11 +313,13 @@ plan_slicings_new(const PlanRequest *request, const Plan *plan, const Workload *
         return NULL;
     /* Groups of one micro-batch: blocks beyond the first are not read. */
     const PlanSliceCosts costs = {
-        .batch = MIN(plan->n_microbatches, MAX_MICROBATCHES),
+        .batch = MIN(plan->n_microbatches * plan->degrees.vpp, MAX_MICROBATCHES),
         .n_cells = plan->seq_len / granularity,
         .granularity = granularity,
         .cost = cost,
     };
+    if (bound_ns != NULL)
+        *bound_ns = any_slicing_ns(cost, costs.n_cells, plan);
     for (int64_t k = 1; k <= 4; k *= 2)
         if (!add_best(all, &costs, plan, k * plan->degrees.pp, error))
             return NULL;

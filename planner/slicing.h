@@ -24,11 +24,12 @@ void plan_slicing_free(PlanSlicing *slicing);
 /*
  * Ways to slice @plan (of one slice and set stages), best formula first: the proven best ones at
  * pp, 2 pp and 4 pp stages (more slices need less memory), and all equal ones within a tenth of the
- * best. @workload is the plan's.  Returns: (owned) GPtrArray of PlanSlicing *, NULL on a
+ * best. @workload is the plan's.  @bound_ns (out, nullable) the bound above; INT64_MAX if nothing
+ * can be cut.  Returns: (owned) GPtrArray of PlanSlicing *, NULL on a
  * PLAN_ERROR; empty where the sequence cannot be cut.
  */
 GPtrArray *plan_slicings_new(const PlanRequest *request, const Plan *plan, const Workload *workload,
-                             GError **error);
+                             int64_t *bound_ns, GError **error);
 
 G_END_DECLS
 
