@@ -239,7 +239,7 @@ static bool
 may_gain(const Search *search, const PlanPoint *point)
 {
     return point->sliced_bound_ns != INT64_MAX &&
-           point->bound_bytes <= search->evaluation.memory_limit_bytes &&
+           point->state_bytes <= search->evaluation.memory_limit_bytes &&
            (double)point->sliced_bound_ns <= (double)current_limit(search) * (1.0 - LEAST_GAIN);
 }
 
@@ -316,7 +316,7 @@ search_slices(Search *search, GError **error)
     }
     for (guint i = 0; i < points->len; i++) {
         const PlanPoint *point = &g_array_index(points, PlanPoint, i);
-        if (!tried[i] && point->bound_bytes <= search->evaluation.memory_limit_bytes)
+        if (!tried[i] && point->state_bytes <= search->evaluation.memory_limit_bytes)
             search->lower_bound_ns = MIN(search->lower_bound_ns, point->sliced_bound_ns);
     }
     if (search->total.error == NULL)

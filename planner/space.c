@@ -236,6 +236,21 @@ add_layouts(Walk *walk, PlanPoint point)
     }
 }
 
+/*
+ * When a micro-batch's first backward begins, all ranks hold its activations in all their layers at
+ * once: the average rank's share of both.
+ */
+static int64_t
+with_activations(const PlanRequest *request, const PlanPoint *point)
+{
+    int64_t kept;
+
+    if (__builtin_mul_overflow(request->arch->n_layers, point->layer_kept_bytes, &kept) ||
+        __builtin_add_overflow(point->state_bytes, kept / point->degrees.pp, &kept))
+        return INT64_MAX;
+    return kept;
+}
+
 /* Recompute, ZeRO, offload. */
 static void
 add_savers(Walk *walk, PlanPoint point)
@@ -260,9 +275,10 @@ add_savers(Walk *walk, PlanPoint point)
                 point.recompute = (PlanRecompute)recompute;
                 point.zero_stage = zero;
                 point.offload = (PlanOffload)offload;
-                point.bound_bytes =
+                point.state_bytes =
                     plan_layer_state_bytes(request, &point, &point.layer_state_bytes);
                 point.layer_kept_bytes = walk->cost.kept_bytes[recompute];
+                point.bound_bytes = with_activations(request, &point);
                 add_layouts(walk, point);
             }
         }

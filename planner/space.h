@@ -19,7 +19,8 @@
  * Even stages have the sharper bound of their last rank; with chunks, n layers each at least,
  * iteration >= (m v + p - 1) n t for unsplit backwards.
  *
- * Memory: the parameters' state of an average rank, sharded as the ZeRO stage says.
+ * Memory: the parameters' state of an average rank, sharded as the ZeRO stage says, and
+ * its share of the activations of one micro-batch of whole sequences.
  */
 #ifndef PLANNER_SPACE_H
 #define PLANNER_SPACE_H
@@ -37,6 +38,7 @@ typedef struct {
     bool sequence_parallel;
     bool is_balanced; /* stages by plan_partition(), not even */
     int64_t bound_ns, bound_bytes;
+    int64_t state_bytes;     /* of bound_bytes: without activations */
     int64_t sliced_bound_ns; /* of any slicing of the sequences; INT64_MAX: no family slices */
     int64_t n_families;      /* to try here */
     int64_t layer_state_bytes, layer_kept_bytes; /* at least, of one layer: parameters' state,
