@@ -34,7 +34,6 @@ add_cost(const SimProgram *program, int64_t cost, Usage *usage)
     usage->recompute_ns += n * part[PROFILE_PART_RECOMPUTE];
     usage->dp_ns += n * part[PROFILE_PART_DP];
     usage->blocked_ns += n * (detail->in.compute_ns + detail->out.compute_ns);
-    usage->message_ns += n * (detail->in.ns + detail->out.ns);
 }
 
 /* Fills one rank but for its bubble, which needs the makespan.  Returns the rank's span. */
@@ -135,6 +134,31 @@ account_rates(const Workload *workload, Report *report)
         report->energy_per_iteration_j = workload->power_w_per_device * n_devices * iteration_s;
 }
 
+/* Messages, as long as they are under way: alone what they take, on shared links longer. */
+static void
+add_messages(const SimProgram *program, const SimTimes *times, Usage *usages)
+{
+    if (times->free_of_step_ns == NULL) {
+        for (int64_t cost = 0; cost < program->n_costs; cost++) {
+            const SimCostDetail *detail = &program->details[cost];
+            if (program->counts[cost] > 0)
+                usages[detail->rank].message_ns +=
+                    program->counts[cost] * (detail->in.ns + detail->out.ns);
+        }
+        return;
+    }
+    for (int64_t step = 0; step < program->n_ops; step++) {
+        const SimCostDetail *detail = &program->details[program->steps[step].cost];
+        int64_t ns = detail->out.ns;
+        if (!program->workload->blocking_messages)
+            ns = times->ready_ns[step + 1] - times->free_of_step_ns[step];
+        if (detail->out.exists) {
+            usages[detail->rank].message_ns += ns;
+            usages[detail->out.peer].message_ns += ns;
+        }
+    }
+}
+
 Report *
 sim_account(const SimProgram *program, const SimTimes *times, const SimPeak *peaks)
 {
@@ -145,6 +169,7 @@ sim_account(const SimProgram *program, const SimTimes *times, const SimPeak *pea
     for (int64_t cost = 0; cost < program->n_costs; cost++)
         if (program->counts[cost] > 0)
             add_cost(program, cost, &usages[program->details[cost].rank]);
+    add_messages(program, times, usages);
     for (int32_t rank = 0; rank < n_ranks; rank++) {
         ReportRank *row = &g_array_index(report->ranks, ReportRank, rank);
         const int64_t span_ns = account_rank(program, times, rank, &usages[rank], row);

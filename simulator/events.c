@@ -169,10 +169,10 @@ collect_messages(Writer *writer, int32_t rank, TraceStream stream)
         TraceEvent *event = writer->event++;
         *event = message_event(program, i, step, receives ? TRACE_EVENT_RECEIVE : TRACE_EVENT_SEND);
         event->stream = (uint8_t)stream;
-        /* Overlapped: ready_ns is when the message arrives. */
-        event->end_ns =
-            writer->times->ready_ns[receives ? program->steps[step].producer : step + 1];
-        event->start_ns = event->end_ns - message->ns;
+        /* Overlapped: it leaves when the op has ended, and is ready when it arrives. */
+        const uint32_t from = receives ? program->steps[step].producer - 1 : step;
+        event->start_ns = sim_times_step(writer->times, program, from).end_ns;
+        event->end_ns = writer->times->ready_ns[from + 1];
         ascends = ascends && (event == writer->first || event[-1].end_ns < event->end_ns);
     }
     return ascends;
@@ -271,18 +271,6 @@ reserve(GArray *array, int64_t n, GError **error)
     return true;
 }
 
-/* The ops of a rank are steps in their order. */
-static void
-find_steps(const SimProgram *program, uint32_t *step_of)
-{
-    const Schedule *schedule = program->schedule;
-    g_autofree int64_t *next =
-        g_memdup2(schedule->rank_begin, sizeof(int64_t) * (size_t)schedule->n_ranks);
-
-    for (int64_t step = 0; step < program->n_ops; step++)
-        step_of[next[program->costs[program->steps[step].cost].rank]++] = (uint32_t)step;
-}
-
 static bool
 writer_init(Writer *writer, GError **error)
 {
@@ -293,13 +281,12 @@ writer_init(Writer *writer, GError **error)
         longest = MAX(longest, program->schedule->rank_begin[rank + 1] -
                                    program->schedule->rank_begin[rank]);
     writer->at = g_try_new(SimOpTimes, (size_t)MAX(longest, 1));
-    writer->step_of = sim_pages_try_malloc((size_t)MAX(program->n_ops, 1), sizeof *writer->step_of);
+    writer->step_of = sim_program_steps_in_order(program);
     if (writer->at == NULL || writer->step_of == NULL) {
         g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_LIMIT,
                     "no memory for the times of %" G_GINT64_FORMAT " ops", program->n_ops);
         return false;
     }
-    find_steps(program, writer->step_of);
     if (!reserve(writer->trace->events, count_events(program), error))
         return false;
     if (writer->changes != NULL &&

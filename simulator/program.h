@@ -84,6 +84,8 @@ typedef struct {
 typedef struct {
     int64_t *ready_ns; /* (owned) [1 + step]; [0] is before everything */
     int64_t *free_ns;  /* (owned) [rank] after its last op */
+    /* (owned, nullable) [step] when the rank is free after it; NULL: ready_ns - lag_ns */
+    int64_t *free_of_step_ns;
 } SimTimes;
 
 /*
@@ -104,6 +106,9 @@ G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(SimTimes, sim_times_clear)
 /* Fills @times.  Cost: O(ops), 24 bytes of memory traffic and 1 to 3 ns each. */
 void sim_program_sweep(const SimProgram *program, SimTimes *times);
 
+/* Returns: (owned, nullable without memory) the steps of schedule->ops, by their indices. */
+uint32_t *sim_program_steps_in_order(const SimProgram *program);
+
 /* The WorkloadOp that ops of @cost are priced by. */
 static inline const WorkloadOp *
 sim_program_workload_op(const SimProgram *program, int64_t cost)
@@ -123,7 +128,9 @@ sim_times_step(const SimTimes *times, const SimProgram *program, uint32_t step)
 {
     const uint32_t cost = program->steps[step].cost;
     const SimCostDetail *detail = &program->details[cost];
-    const int64_t free_ns = times->ready_ns[step + 1] - program->costs[cost].lag_ns;
+    const int64_t free_ns = times->free_of_step_ns != NULL
+                                ? times->free_of_step_ns[step]
+                                : times->ready_ns[step + 1] - program->costs[cost].lag_ns;
     const int64_t begin_ns = free_ns - program->costs[cost].busy_ns;
 
     return (SimOpTimes){

@@ -234,7 +234,7 @@ SimFlow *
 sim_links_start(SimLinks *links, int64_t work_ns, const int32_t *crossed, int32_t n_crossed,
                 SimEventFunc done, void *user_data)
 {
-    g_return_val_if_fail(links != NULL && work_ns >= 0 && work_ns <= INT64_C(1) << 52, NULL);
+    g_return_val_if_fail(links != NULL && work_ns >= 0 && work_ns <= SIM_FLOW_MAX_NS, NULL);
     g_return_val_if_fail(n_crossed >= 0 && n_crossed <= SIM_FLOW_MAX_LINKS, NULL);
     SimFlow *flow;
 

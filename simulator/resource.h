@@ -26,6 +26,9 @@ G_BEGIN_DECLS
 /* Links that one flow may cross. */
 #define SIM_FLOW_MAX_LINKS 4
 
+/* Longest work: 26 days, which a double holds to half a ns. */
+#define SIM_FLOW_MAX_NS (INT64_C(1) << 51)
+
 typedef struct SimLinks SimLinks;
 typedef struct SimFlow SimFlow;
 
@@ -40,7 +43,7 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC(SimLinks, sim_links_free)
 /*
  * Starts a flow now.  When it ends, @done is called as an event.
  *
- * @work_ns  >= 0, at most 2^52
+ * @work_ns  >= 0, at most SIM_FLOW_MAX_NS
  * @crossed  @n_crossed different links, at most SIM_FLOW_MAX_LINKS
  * Returns: (borrowed) the flow, until it ends.
  * Cost: O(1) where no link is full, else O(flows and links connected to it).

@@ -1,6 +1,7 @@
 #include "simulator/simulate.h"
 
 #include "simulator/account.h"
+#include "simulator/contend.h"
 #include "simulator/events.h"
 
 void
@@ -27,7 +28,10 @@ sim_run(const Schedule *schedule, const Workload *workload, const SimOptions *op
         return false;
     if (!sim_times_init(&times, program, error))
         return false;
-    sim_program_sweep(program, &times);
+    if (options->topology == NULL)
+        sim_program_sweep(program, &times);
+    else if (!sim_program_contend(program, options->topology, &times, error))
+        return false;
     if (options->want_memory) {
         peaks = g_new(SimPeak, (size_t)schedule->n_ranks);
         if (!sim_memory_peaks(program, peaks, error))

@@ -9,6 +9,9 @@
  * (docs/cost-model.md 3.4.)  One sweep in topological order, O(ops), integers only, so equal inputs
  * give equal traces.
  *
+ * Where links are shared (SimOptions.topology), overlapped messages become flows, and the event
+ * engine takes the place of the sweep: contend.h.  Where both apply they give the same trace.
+ *
  * An op takes its time_ns and the workload's op_overhead_ns.  Messages exist between ranks only;
  * pairs of ops that a framework runs overlapped (Schedule.overlap_pairs) run one after the other.
  *
@@ -25,10 +28,13 @@
 
 #include "profiles/workload.h"
 #include "schedule/schedule.h"
+#include "simulator/topology.h"
 
 G_BEGIN_DECLS
 
 typedef struct {
+    /* (borrowed, nullable) links that messages share; NULL: every message has its own */
+    const SimTopology *topology;
     bool want_trace;  /* events; the report is always made */
     bool want_memory; /* memory events and peaks; else peaks are 0 and fits is true */
 } SimOptions;

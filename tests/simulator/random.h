@@ -29,6 +29,19 @@ random_in(uint64_t *state, int64_t low, int64_t high)
 
 /* --- schedules --- */
 
+/* (owned) */
+static inline Schedule *
+new_schedule(const char *family, int64_t p, int64_t v, int64_t m, int64_t slices)
+{
+    const ScheduleShape shape = {
+        .n_ranks = p, .n_chunks = v, .n_microbatches = m, .n_slices = slices};
+    g_autoptr(GError) error = NULL;
+    Schedule *schedule = schedule_new(family, &shape, &error);
+
+    g_assert_no_error(error);
+    return schedule;
+}
+
 enum {
     RANDOM_F,
     RANDOM_BI,
