@@ -75,7 +75,8 @@ has_callout(const Layout *layout, const Panel *panel)
     const double ratio =
         (double)layout->span_ns / (double)MAX(panel->source->trace->makespan_ns, 1);
 
-    return ratio >= 1.4 && panel->n_rows * panel->row_px >= 56;
+    return panel->source->trace->makespan_ns > 0 && ratio >= 1.4 &&
+           panel->n_rows * panel->row_px >= 56;
 }
 
 static void

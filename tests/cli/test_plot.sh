@@ -189,6 +189,11 @@ report $? "none of them was run"
 ! grep -q '<b>' "$W/h8.svg"
 report $? "none of them is markup"
 
+printf '{"format":"degas-trace","version":1,"measured":false,"schedule":"x","stages":9,"virtual":1,
+"microbatches":1,"slices":1,"makespan_ns":0,"traceEvents":[]}' >"$W/empty.json"
+runs 0 "an empty trace beside another" plot "$W/empty.json" "$W/one.trace.json" -o "$W/e.svg"
+runs 0 "an empty trace alone" plot "$W/empty.json" -o "$W/e.svg"
+
 # 96 ranks, 8 chunks, 128 micro-batches: 196 608 ops.
 "$DEGAS" schedule interleaved --pp 96 --vpp 8 --microbatches 128 --json >"$W/s.json"
 "$DEGAS" simulate --schedule-file "$W/s.json" --op-times F=1,B=2 --trace "$W/large.json" \
