@@ -1,8 +1,7 @@
 #include "planner/evaluate.h"
 
 #include "planner/bound.h"
-#include "planner/layer_cost.h"
-#include "planner/partition.h"
+#include "planner/layout.h"
 #include "planner/slicing.h"
 
 /* --- outcomes --- */
@@ -69,65 +68,28 @@ plan_outcome_merge(PlanOutcome *outcome, PlanOutcome *more)
 
 /* --- stages and slices --- */
 
-/* Layers per stage for one length of the chain. */
-typedef struct {
-    int64_t length;  /* 0: not known yet */
-    int64_t *counts; /* (owned) */
-    bool differs;    /* from the even ones */
-} Layout;
-
-static void
-layout_clear(Layout *layout)
-{
-    g_clear_pointer(&layout->counts, g_free);
-    layout->length = 0;
-}
-
-/* The balanced division of the layers; @layout keeps it for the next family. */
-static void
-find_layout(const PlanRequest *request, const PlanPoint *point, int64_t length, Layout *layout)
-{
-    const int64_t n_layers = request->arch->n_layers;
-    g_autofree int64_t *layer_ns = g_new(int64_t, (size_t)n_layers);
-    PlanPartition partition = {.n_layers = n_layers, .n_stages = length, .layer_ns = layer_ns};
-
-    if (layout->length == length)
-        return;
-    layout_clear(layout);
-    layout->length = length;
-    layout->counts = g_new(int64_t, (size_t)length);
-    plan_layer_times(request, point, layer_ns, &partition.first_ns, &partition.last_ns);
-    layout->differs = false;
-    if (!plan_partition(&partition, layout->counts, NULL))
-        return;
-    /* Even: floor, the last few one more (plan_set_even_stages()). */
-    for (int64_t i = 0; i < length; i++)
-        layout->differs =
-            layout->differs ||
-            layout->counts[i] != n_layers / length + (i >= length - n_layers % length ? 1 : 0);
-}
-
-/* Balanced stages where the point says so.  False: they are the even ones. */
+/* Balanced stages where the point says so.  False: they are the even ones, or too slow. */
 static bool
-set_stages(const PlanRequest *request, const PlanPoint *point, const ScheduleFamily *family,
-           Layout *layout, Plan *plan)
+set_stages(const PlanEvaluation *evaluation, const PlanPoint *point, const ScheduleFamily *family,
+           int64_t limit, Plan *plan, PlanOutcome *outcome)
 {
-    const int64_t length = plan_space_chain_length(&plan->degrees, family);
-    int64_t first = 0;
+    const int64_t length = plan_space_chain_length(&point->degrees, family);
 
     if (!point->is_balanced)
         return true;
-    find_layout(request, point, length, layout);
-    /* The second chain of bidir divides the layers as the first. */
-    for (guint i = 0; i < plan->stages->len && layout->differs; i++) {
-        PlanStage *stage = &g_array_index(plan->stages, PlanStage, i);
-        if (i % length == 0)
-            first = 0;
-        stage->first_layer = first;
-        stage->n_layers = layout->counts[i % length];
-        first += stage->n_layers;
+    const PlanLayout *layout =
+        plan_layouts_get(evaluation->layouts, evaluation->space->request, point, length);
+    if (!layout->differs)
+        return false;
+    const int64_t bound_ns = plan_layout_bound_ns(layout, point, family);
+    if (!evaluation->is_timeless && bound_ns > limit) {
+        outcome->considered++;
+        outcome->pruned++;
+        outcome->least_pruned_ns = MIN(outcome->least_pruned_ns, bound_ns);
+        return false;
     }
-    return layout->differs;
+    plan_layout_apply(layout, length, plan);
+    return true;
 }
 
 bool
@@ -341,7 +303,11 @@ plan_evaluate_point(const PlanEvaluation *evaluation, const PlanPoint *point, in
     const PlanRequest *request = space->request;
     Trial trial = {evaluation, point, limit, outcome, 0};
     Priced priced = {0};
-    Layout layout = {0};
+    /* Bounds of whole sequences do not hold for slices. */
+    const int64_t stage_limit =
+        request->slices_mode == PLAN_SLICES_UNIFORM || request->slices_mode == PLAN_SLICES_GIVEN
+            ? INT64_MAX
+            : limit;
 
     for (guint i = 0; i < space->families->len; i++) {
         const ScheduleFamily *family = space->families->pdata[i];
@@ -354,7 +320,8 @@ plan_evaluate_point(const PlanEvaluation *evaluation, const PlanPoint *point, in
             (n_slices == 1 && is_too_large(&trial, family)))
             continue;
         g_autoptr(Plan) plan = plan_space_plan(request, point, family);
-        if (!set_stages(request, point, family, &layout, plan) || !set_slices(request, plan))
+        if (!set_stages(evaluation, point, family, stage_limit, plan, outcome) ||
+            !set_slices(request, plan))
             continue;
         if (!price(request, plan, family, &priced, &error)) {
             note_error(outcome, error);
@@ -363,7 +330,6 @@ plan_evaluate_point(const PlanEvaluation *evaluation, const PlanPoint *point, in
         simulate(&trial, plan, priced.workload, family);
     }
     workload_free(priced.workload);
-    layout_clear(&layout);
 }
 
 /* Ops that are simulated for the slicings of one family at one point, and how many of them are
@@ -415,14 +381,13 @@ plan_evaluate_slices(const PlanEvaluation *evaluation, const PlanPoint *point, i
     Trial trial = {evaluation, point, limit, outcome, 1000000};
     g_autoptr(GPtrArray) slicings = NULL;
     GError *error = NULL;
-    Layout layout = {0};
 
     for (guint i = 0; i < space->families->len; i++) {
         const ScheduleFamily *family = space->families->pdata[i];
         if (!family->slices || !plan_space_has_family(space, point, family, 2))
             continue;
         g_autoptr(Plan) plan = plan_space_plan(request, point, family);
-        if (!set_stages(request, point, family, &layout, plan))
+        if (!set_stages(evaluation, point, family, INT64_MAX, plan, outcome))
             continue;
         if (slicings == NULL) {
             g_autoptr(Workload) workload = workload_new(request->arch, request->profile, plan,
@@ -439,7 +404,6 @@ plan_evaluate_slices(const PlanEvaluation *evaluation, const PlanPoint *point, i
         }
         try_slicings(&trial, slicings, plan, family);
     }
-    layout_clear(&layout);
 }
 
 /* Slices of an estimate: near the usual optimum, and cheap to price. */

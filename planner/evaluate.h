@@ -8,6 +8,7 @@
 #define PLANNER_EVALUATE_H
 
 #include "planner/flight.h"
+#include "planner/layout.h"
 #include "planner/space.h"
 
 G_BEGIN_DECLS
@@ -17,6 +18,7 @@ typedef struct {
     PlanEvaluateFunc evaluate;
     void *user_data;
     PlanFlights *flights;       /* (borrowed) */
+    PlanLayouts *layouts;       /* (borrowed) */
     int64_t memory_limit_bytes; /* of the largest device, or the user's */
     bool is_timeless;           /* the objective is memory: nothing is pruned by its time */
 } PlanEvaluation;

@@ -142,7 +142,7 @@ run_wave(Search *search, Wave *wave)
 static int
 compare_by_time(const void *a, const void *b)
 {
-    const PlanPoint *x = a, *y = b;
+    const PlanPoint *x = *(const PlanPoint *const *)a, *y = *(const PlanPoint *const *)b;
 
     if (x->bound_ns != y->bound_ns)
         return x->bound_ns < y->bound_ns ? -1 : 1;
@@ -152,7 +152,7 @@ compare_by_time(const void *a, const void *b)
 static int
 compare_by_memory(const void *a, const void *b)
 {
-    const PlanPoint *x = a, *y = b;
+    const PlanPoint *x = *(const PlanPoint *const *)a, *y = *(const PlanPoint *const *)b;
 
     if (x->bound_bytes != y->bound_bytes)
         return x->bound_bytes < y->bound_bytes ? -1 : 1;
@@ -162,11 +162,24 @@ compare_by_memory(const void *a, const void *b)
 static int
 compare_by_slices(const void *a, const void *b)
 {
-    const PlanPoint *x = a, *y = b;
+    const PlanPoint *x = *(const PlanPoint *const *)a, *y = *(const PlanPoint *const *)b;
 
     if (x->sliced_bound_ns != y->sliced_bound_ns)
         return x->sliced_bound_ns < y->sliced_bound_ns ? -1 : 1;
     return x->index < y->index ? -1 : x->index > y->index;
+}
+
+/* (owned) the space's points in the order of @compare. */
+static const PlanPoint **
+sort_points(const Search *search, GCompareFunc compare)
+{
+    const GArray *points = search->space->points;
+    const PlanPoint **sorted = g_new(const PlanPoint *, points->len);
+
+    for (guint i = 0; i < points->len; i++)
+        sorted[i] = &g_array_index(points, PlanPoint, i);
+    qsort(sorted, points->len, sizeof *sorted, compare);
+    return sorted;
 }
 
 static void
@@ -186,16 +199,16 @@ note_too_large(Search *search, const PlanPoint *point)
 static bool
 search_points(Search *search, int64_t max_points, GError **error)
 {
-    GArray *points = search->space->points;
+    const guint n = search->space->points->len;
+    g_autofree const PlanPoint **points =
+        sort_points(search, search->evaluation.is_timeless ? compare_by_memory : compare_by_time);
     g_autofree Wave *wave = g_new0(Wave, 1);
 
-    qsort(points->data, points->len, sizeof(PlanPoint),
-          search->evaluation.is_timeless ? compare_by_memory : compare_by_time);
     wave->evaluate = plan_evaluate_point;
-    for (guint i = 0; i < points->len && max_points > 0;) {
+    for (guint i = 0; i < n && max_points > 0;) {
         wave->n = 0;
-        for (; i < points->len && wave->n < WAVE; i++) {
-            const PlanPoint *point = &g_array_index(points, PlanPoint, i);
+        for (; i < n && wave->n < WAVE; i++) {
+            const PlanPoint *point = points[i];
             if (point->bound_bytes > search->evaluation.memory_limit_bytes) {
                 note_too_large(search, point);
             } else if (point_bound(search, point) > current_limit(search)) {
@@ -245,23 +258,23 @@ may_gain(const Search *search, const PlanPoint *point)
 
 /* (owned) GArray of Sliced, best estimate first: points of even stages with the fewest chunks. */
 static GArray *
-estimate_points(Search *search)
+estimate_points(Search *search, const PlanPoint *const *points)
 {
-    GArray *points = search->space->points;
+    const guint n = search->space->points->len;
     GArray *all = g_array_new(FALSE, FALSE, sizeof(Sliced));
     g_autofree Wave *wave = g_new0(Wave, 1);
     const int64_t vpp = MAX(1, search->request->vpp);
 
     wave->evaluate = plan_estimate_slices;
-    for (guint i = 0; i < points->len && all->len < MAX_ESTIMATED;) {
+    for (guint i = 0; i < n && all->len < MAX_ESTIMATED;) {
         const guint first = all->len;
         wave->n = 0;
-        for (; i < points->len && wave->n < WAVE; i++) {
-            const Sliced sliced = {.point = g_array_index(points, PlanPoint, i)};
+        for (; i < n && wave->n < WAVE; i++) {
+            const Sliced sliced = {.point = *points[i]};
             if (sliced.point.degrees.vpp != vpp || sliced.point.is_balanced ||
                 !may_gain(search, &sliced.point))
                 continue;
-            wave->points[wave->n++] = &g_array_index(points, PlanPoint, i);
+            wave->points[wave->n++] = points[i];
             g_array_append_val(all, sliced);
         }
         run_threads(search, wave);
@@ -291,13 +304,13 @@ is_variant(const PlanPoint *point, const PlanPoint *like)
 static bool
 search_slices(Search *search, GError **error)
 {
-    GArray *points = search->space->points;
+    const guint n = search->space->points->len;
+    g_autofree const PlanPoint **points = sort_points(search, compare_by_slices);
     g_autofree Wave *wave = g_new0(Wave, 1);
-    g_autofree bool *tried = g_new0(bool, points->len);
+    g_autofree bool *tried = g_new0(bool, n);
     int n_tried = 0;
 
-    qsort(points->data, points->len, sizeof(PlanPoint), compare_by_slices);
-    g_autoptr(GArray) all = estimate_points(search);
+    g_autoptr(GArray) all = estimate_points(search, points);
     wave->evaluate = plan_evaluate_slices;
     for (guint k = 0; k < all->len && n_tried < MAX_SLICED; k++) {
         const Sliced *sliced = &g_array_index(all, Sliced, k);
@@ -305,17 +318,16 @@ search_slices(Search *search, GError **error)
         if (sliced->estimate_ns == INT64_MAX || sliced->estimate_ns / 5 * 4 > current_limit(search))
             break;
         wave->n = 0;
-        for (guint i = 0; i < points->len && wave->n < WAVE; i++)
-            if (!tried[i] && is_variant(&g_array_index(points, PlanPoint, i), &sliced->point) &&
-                may_gain(search, &g_array_index(points, PlanPoint, i))) {
-                wave->points[wave->n++] = &g_array_index(points, PlanPoint, i);
+        for (guint i = 0; i < n && wave->n < WAVE; i++)
+            if (!tried[i] && is_variant(points[i], &sliced->point) && may_gain(search, points[i])) {
+                wave->points[wave->n++] = points[i];
                 tried[i] = true;
             }
         n_tried += wave->n;
         run_wave(search, wave);
     }
-    for (guint i = 0; i < points->len; i++) {
-        const PlanPoint *point = &g_array_index(points, PlanPoint, i);
+    for (guint i = 0; i < n; i++) {
+        const PlanPoint *point = points[i];
         if (!tried[i] && point->state_bytes <= search->evaluation.memory_limit_bytes)
             search->lower_bound_ns = MIN(search->lower_bound_ns, point->sliced_bound_ns);
     }
@@ -360,6 +372,7 @@ search_init(Search *search, const PlanRequest *request, PlanSpace *space, PlanEv
                        .evaluate = evaluate,
                        .user_data = user_data,
                        .flights = plan_flights_new(),
+                       .layouts = plan_layouts_new(),
                        .memory_limit_bytes = largest_memory(request),
                        .is_timeless = request->objective == PLAN_OBJECTIVE_MEMORY},
         .request = request,
@@ -374,6 +387,7 @@ search_clear(Search *search)
 {
     plan_outcome_clear(&search->total);
     plan_flights_free(search->evaluation.flights);
+    plan_layouts_free(search->evaluation.layouts);
 }
 
 Plan *
