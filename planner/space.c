@@ -49,8 +49,10 @@ add_families(PlanSpace *space, GError **error)
 
     space->is_automatic = request->schedules == NULL || request->schedules[0] == NULL ||
                           strcmp(request->schedules[0], "auto") == 0;
+    /* A family that searches costs too much to try everywhere; it is there for who names it. */
     for (size_t i = 0; space->is_automatic && all[i] != NULL; i++)
-        g_ptr_array_add(space->families, (gpointer)all[i]);
+        if (!all[i]->searches)
+            g_ptr_array_add(space->families, (gpointer)all[i]);
     for (size_t i = 0; !space->is_automatic && request->schedules[i] != NULL; i++) {
         g_autoptr(GError) local = NULL;
         const ScheduleFamily *family = schedule_family_find(request->schedules[i], &local);

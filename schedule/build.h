@@ -24,6 +24,7 @@ extern const ScheduleFamily schedule_family_zb_v;
 extern const ScheduleFamily schedule_family_v_half;
 extern const ScheduleFamily schedule_family_v_min;
 extern const ScheduleFamily schedule_family_interleaved_zb;
+extern const ScheduleFamily schedule_family_zb_auto;
 extern const ScheduleFamily schedule_family_dualpipe;
 extern const ScheduleFamily schedule_family_dualpipev;
 extern const ScheduleFamily schedule_family_looped_bfs;

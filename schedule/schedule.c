@@ -28,6 +28,7 @@ static const ScheduleFamily *const families[] = {
     &schedule_family_v_half,
     &schedule_family_v_min,
     &schedule_family_interleaved_zb,
+    &schedule_family_zb_auto,
     &schedule_family_dualpipe,
     &schedule_family_dualpipev,
     &schedule_family_looped_bfs,

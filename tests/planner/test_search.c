@@ -171,6 +171,8 @@ try_families(Enumeration *all, PlanRequest fixed)
         if (all->request->schedules != NULL &&
             !g_strv_contains(all->request->schedules, families[i]->name))
             continue;
+        if (all->request->schedules == NULL && families[i]->searches)
+            continue;
         for (fixed.vpp = 1; fixed.vpp <= fixed.arch->n_layers + 1; fixed.vpp++) {
             g_autoptr(GError) error = NULL;
             if (all->request->vpp > 0 ? all->request->vpp != fixed.vpp

@@ -342,7 +342,9 @@ test_families_pass_the_checker(void)
                         (*f)->name, shape.n_ranks, shape.n_chunks, shape.n_microbatches,
                         shape.n_slices, shape.group, error->message);
             g_assert_cmpstr(s->name, ==, (*f)->name);
-            g_assert_cmpint(s->placement, ==, (*f)->placement);
+            /* One chunk lies in a V as it does in a row. */
+            if (s->n_chunks > 1 || s->placement != SCHEDULE_PLACEMENT_LOOP)
+                g_assert_cmpint(s->placement, ==, (*f)->placement);
             const Evaluation e = evaluate(s, unit_times);
             g_assert_true(e.complete);
             for (int32_t r = 0; r < s->n_ranks; r++)

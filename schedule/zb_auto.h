@@ -1,0 +1,53 @@
+/*
+ * schedule/zb_auto.h - zb-auto: a schedule built for given times and a memory limit.
+ *
+ * The automatic schedules of zero bubble [Qi et al. 2401.10241 section 3; ZB-1p and ZB-2p have room
+ * for p and 2p micro-batches], extended: times may differ by stage, forwards and backwards have
+ * messages of their own, the limit may differ by rank, B may be quicker than I and W, stages lie in
+ * a row (1 chunk) or as a V (2 chunks).
+ *
+ * What is made small: ScheduleTimes.objective, then the other one of makespan and span, by the time
+ * that simulator/simulate.h gives where messages overlap.  Never worse than 1f1b, zb-h1 and zb-h2
+ * (one chunk) or zb-v, v-half and v-min (two) as far as these keep the same limit; with may_fold
+ * never worse than any of the six.
+ *
+ * How: those families; list scheduling over a grid of policies, and hill climbing on the best one's
+ * numbers rank by rank (zb_greedy.c); beam search with a lower bound, which for small problems is a
+ * proof (zb_beam.c, zb_bound.c); local search on the critical path (zb_improve.c).  It stops where
+ * the lower bound is reached.
+ *
+ * Without shape->times: F = I = W = 1, no messages, and the limit of ZB-H2, 2p micro-batches.
+ * A limit is kept on every rank: in micro-batches, schedule_peak_in_flight() is at most v times it;
+ * in bytes, F adds activation_bytes, I turns them into weight_activation_bytes, W frees those.
+ *
+ * Cost: O(ops) memory, about 150 bytes each; time 30 000 visits of every op of some 8 ns, but no
+ * more than 2^26 visits in all (half a second) beyond the few dozens that building and evaluating
+ * the families takes.  Twice that with may_fold.
+ *
+ * Determinism: integers, one seed; the same input gives the same schedule.
+ */
+#ifndef SCHEDULE_ZB_AUTO_H
+#define SCHEDULE_ZB_AUTO_H
+
+#include "schedule/schedule.h"
+
+G_BEGIN_DECLS
+
+/* What the search knows about its answer. */
+typedef struct {
+    int64_t makespan_ns, span_ns;
+    int64_t bound_ns;   /* no schedule with as many chunks has a smaller objective; 0: unknown */
+    const char *origin; /* (static) what it grew from: "zb-h2", "greedy", "beam", ... */
+} ScheduleZbAutoFacts;
+
+/*
+ * Builds for @shape with shape->times; @facts is (out, nullable).  schedule_new("zb-auto") is the
+ * same without facts.
+ * Returns: (owned) NULL with SCHEDULE_ERROR_SHAPE (shape, times, a limit below one micro-batch) or
+ * SCHEDULE_ERROR_LIMIT.
+ */
+Schedule *schedule_zb_auto(const ScheduleShape *shape, ScheduleZbAutoFacts *facts, GError **error);
+
+G_END_DECLS
+
+#endif /* SCHEDULE_ZB_AUTO_H */
