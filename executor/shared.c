@@ -1,7 +1,7 @@
 /* What the ranks of a run share, and how the first failure among them is kept: rank.h. */
 #include "executor/rank.h"
 
-#include "executor/model.h"
+#include "executor/pool.h"
 
 static bool
 alloc_steps(ExecShared *shared, GError **error)
@@ -43,6 +43,8 @@ exec_shared_new(const ExecRunOptions *options, GError **error)
         return NULL;
     }
     shared->records = g_new0(ExecRankRecord, (size_t)shared->n_ranks);
+    for (int32_t i = 0; i < shared->n_ranks; i++)
+        atomic_store(&shared->records[i].since_ns, exec_now_ns());
     shared->hub = exec_local_hub_new(shared->n_ranks, 0);
     return shared;
 }

@@ -1,0 +1,229 @@
+/* Tests of executor/run.h: a rank that fails or hangs, hostile data, and what is refused by name.
+ */
+#include "executor/run.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+#include "tests/executor/job.h"
+
+typedef struct {
+    int32_t rank;
+    bool hangs;
+    atomic_bool release, has_left;
+} Fault;
+
+/* The third op of step 1 on one rank fails, or stays until released. */
+static bool
+inject(int32_t process_rank, int64_t step, ScheduleOp op, void *user_data, GError **error)
+{
+    Fault *fault = user_data;
+
+    if (process_rank != fault->rank || step != 1 || op.kind != SCHEDULE_OP_BACKWARD ||
+        op.microbatch != 1)
+        return true;
+    if (!fault->hangs) {
+        g_set_error(error, EXEC_ERROR, EXEC_ERROR_FAILED, "injected");
+        return false;
+    }
+    while (!atomic_load(&fault->release))
+        g_usleep(10000);
+    atomic_store(&fault->has_left, true);
+    g_set_error(error, EXEC_ERROR, EXEC_ERROR_FAILED, "released");
+    return false;
+}
+
+static void
+check_fault(Fault *fault, int code, const char *says)
+{
+    const ModelArch arch = model(true);
+    g_autoptr(Plan) plan = plan_of(&split_job, arch.n_layers);
+    g_autoptr(GError) error = NULL;
+    g_auto(ExecRunResult) result = {0};
+    ExecRunOptions options = options_of(&arch, plan, fast_device());
+    const int64_t begin = g_get_monotonic_time();
+
+    options.n_steps = 5;
+    options.timeout_s = 2;
+    options.before_op = inject;
+    options.before_op_data = fault;
+    g_assert_false(exec_run(&options, &result, &error));
+    g_test_message("%.2f s: %s", (double)(g_get_monotonic_time() - begin) * 1e-6, error->message);
+    g_assert_error(error, EXEC_ERROR, code);
+    g_assert_true(g_str_has_prefix(error->message, says));
+    g_assert_cmpint(g_get_monotonic_time() - begin, <, 8 * G_USEC_PER_SEC);
+}
+
+static void
+test_a_failing_rank_stops_all(void)
+{
+    Fault fault = {.rank = 5};
+
+    check_fault(&fault, EXEC_ERROR_RANK_DIED, "rank 5 failed in B1.0s2 of step 1: injected");
+}
+
+/* The one that hangs is named, not those that wait for it; the call returns although its thread
+ * does not. */
+static void
+test_a_hanging_rank_is_named(void)
+{
+    static Fault fault = {.rank = 4, .hangs = true};
+
+    check_fault(&fault, EXEC_ERROR_RANK_HUNG, "rank 4 hangs in B1.0s2 of step 1 for 2.");
+    g_assert_false(atomic_load(&fault.has_left));
+    atomic_store(&fault.release, true);
+    while (!atomic_load(&fault.has_left))
+        g_usleep(1000);
+    g_usleep(50000); /* its thread frees what it shared */
+}
+
+static void
+test_hostile_data_is_an_error(void)
+{
+    const ModelArch arch = model(true);
+    g_autoptr(Plan) plan = plan_of(&one_device, arch.n_layers);
+    g_autoptr(GError) error = NULL;
+    g_auto(ExecRunResult) result = {0};
+    ExecRunOptions options = options_of(&arch, plan, fast_device());
+
+    options.data_path = "/dev/null";
+    g_assert_false(exec_run(&options, &result, &error));
+    g_assert_error(error, EXEC_ERROR, EXEC_ERROR_DATA);
+}
+
+static void
+test_a_loss_without_bounds_stops_the_run(void)
+{
+    const ModelArch arch = model(true);
+    g_autoptr(Plan) plan = plan_of(&split_job, arch.n_layers);
+    g_autoptr(GError) error = NULL;
+    g_auto(ExecRunResult) result = {0};
+    ExecRunOptions options = options_of(&arch, plan, fast_device());
+
+    options.n_steps = 30;
+    options.learning_rate = 1e30f;
+    g_assert_false(exec_run(&options, &result, &error));
+    g_assert_error(error, EXEC_ERROR, EXEC_ERROR_RANK_DIED);
+    g_assert_nonnull(strstr(error->message, "loss is not finite"));
+}
+
+/* --- refusals --- */
+
+typedef void (*Spoil)(ModelArch *arch, Plan *plan);
+
+#define SPOIL(name, statement)                                                                     \
+    static void name(ModelArch *arch, Plan *plan)                                                  \
+    {                                                                                              \
+        statement;                                                                                 \
+    }
+SPOIL(spoil_tp, plan->degrees.tp = 2)
+SPOIL(spoil_cp, plan->degrees.cp = 2)
+SPOIL(spoil_ep, plan->degrees.ep = 2)
+SPOIL(spoil_zero, plan->zero_stage = 1)
+SPOIL(spoil_offload, plan->offload = PLAN_OFFLOAD_CPU)
+SPOIL(spoil_dtype, plan->dtype = DTYPE_BF16)
+SPOIL(spoil_grad_dtype, plan->conventions.grad_dtype = DTYPE_FP16)
+SPOIL(spoil_dropout, plan->conventions.dropout = true)
+SPOIL(spoil_recompute,
+      g_array_index(plan->stages, PlanStage, 1).recompute = PLAN_RECOMPUTE_SELECTIVE)
+SPOIL(spoil_llama, arch->family = MODEL_FAMILY_LLAMA)
+SPOIL(spoil_experts, arch->experts.n_experts = 8)
+SPOIL(spoil_vocab, arch->vocab = 0)
+SPOIL(spoil_positions, arch->max_seq_len = 20)
+SPOIL(spoil_qk_norm, arch->qk_norm = true)
+#undef SPOIL
+
+static void
+test_refuses_by_name(void)
+{
+    static const struct {
+        Spoil spoil;
+        const char *says;
+    } cases[] = {
+        {spoil_tp, "--tp 2"},
+        {spoil_cp, "--cp 2"},
+        {spoil_ep, "--ep 2"},
+        {spoil_zero, "--zero 1"},
+        {spoil_offload, "--offload cpu"},
+        {spoil_dtype, "--dtype bf16"},
+        {spoil_grad_dtype, "--grad-dtype fp16"},
+        {spoil_dropout, "dropout"},
+        {spoil_recompute, "--recompute selective (stage 1)"},
+        {spoil_llama, "llama"},
+        {spoil_experts, "experts"},
+        {spoil_vocab, "without a vocabulary"},
+        {spoil_positions, "seq_len 30"},
+        {spoil_qk_norm, "qk_norm"},
+    };
+
+    for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
+        ModelArch arch = model(true);
+        g_autoptr(Plan) plan = plan_of(&split_job, arch.n_layers);
+        g_autoptr(GError) error = NULL;
+        g_auto(ExecRunResult) result = {0};
+        ExecRunOptions options = options_of(&arch, plan, "reference");
+        cases[i].spoil(&arch, plan);
+        g_assert_false(exec_run(&options, &result, &error));
+        g_test_message("%s", error->message);
+        g_assert_error(error, EXEC_ERROR, EXEC_ERROR_UNSUPPORTED);
+        g_assert_nonnull(strstr(error->message, cases[i].says));
+        g_assert_null(result.losses);
+    }
+}
+
+static void
+test_refuses_other_transports_and_devices(void)
+{
+    const ModelArch arch = model(true);
+    g_autoptr(Plan) plan = plan_of(&one_device, arch.n_layers);
+    static const struct {
+        const char *transport, *device;
+        int code;
+    } cases[] = {
+        {"mpi", "reference", EXEC_ERROR_MISSING},
+        {"nccl", "reference", EXEC_ERROR_MISSING},
+        {"lokal", "reference", EXEC_ERROR_UNSUPPORTED},
+        {"local", "cuda", EXEC_ERROR_MISSING},
+    };
+
+    for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
+        g_autoptr(GError) error = NULL;
+        g_auto(ExecRunResult) result = {0};
+        ExecRunOptions options = options_of(&arch, plan, cases[i].device);
+        options.transport = cases[i].transport;
+        g_assert_false(exec_run(&options, &result, &error));
+        g_assert_error(error, EXEC_ERROR, cases[i].code);
+    }
+}
+
+/* Weights beyond the machine's memory are refused, not attempted. */
+static void
+test_refuses_what_the_machine_cannot_hold(void)
+{
+    ModelArch arch = model(true);
+    g_autoptr(Plan) plan = plan_of(&one_device, arch.n_layers);
+    g_autoptr(GError) error = NULL;
+    g_auto(ExecRunResult) result = {0};
+
+    arch.hidden = INT64_C(1) << 40;
+    ExecRunOptions options = options_of(&arch, plan, "reference");
+    g_assert_false(exec_run(&options, &result, &error));
+    g_assert_error(error, EXEC_ERROR, EXEC_ERROR_MEMORY);
+}
+
+int
+main(int argc, char **argv)
+{
+    g_test_init(&argc, &argv, NULL);
+    g_test_add_func("/executor/faults/a-failing-rank-stops-all", test_a_failing_rank_stops_all);
+    g_test_add_func("/executor/faults/a-hanging-rank-is-named", test_a_hanging_rank_is_named);
+    g_test_add_func("/executor/faults/hostile-data-is-an-error", test_hostile_data_is_an_error);
+    g_test_add_func("/executor/faults/a-loss-without-bounds-stops-the-run",
+                    test_a_loss_without_bounds_stops_the_run);
+    g_test_add_func("/executor/faults/refuses-by-name", test_refuses_by_name);
+    g_test_add_func("/executor/faults/refuses-other-transports-and-devices",
+                    test_refuses_other_transports_and_devices);
+    g_test_add_func("/executor/faults/refuses-what-the-machine-cannot-hold",
+                    test_refuses_what_the_machine_cannot_hold);
+    return g_test_run();
+}
