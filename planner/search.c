@@ -284,7 +284,8 @@ estimate_points(Search *search, const PlanPoint *const *points)
             plan_outcome_clear(&wave->outcomes[k]);
         }
     }
-    qsort(all->data, all->len, sizeof(Sliced), compare_estimates);
+    if (all->len > 0)
+        qsort(all->data, all->len, sizeof(Sliced), compare_estimates);
     return all;
 }
 
