@@ -4,7 +4,16 @@
  * Internal to planner/.  The costs of all (length, context) come from Workloads of probe plans of
  * up to three stages with the longest stage of the plan, at five contexts per length, straight
  * lines between them; messages count for both of their ends when they block.  The formula is sum
- * over micro-batches and slices of t + (pp - 1) max t, by slice.h; the simulator judges.
+ * over micro-batches, chunks and slices of t + (pp - 1) max t, by slice.h; the simulator judges.
+ *
+ * Bounds on whatever slicing the grid allows, with t of the longest stage and w stages' worth of it
+ * in the chain (each stage's time over the longest's, on whole sequences, less 5% because slices
+ * change their ratio a little):
+ *   the work of the longest stage's rank, and the first slice's way there and back,
+ *     (m v + w / v - 1) t(first) + m v (the others' sum);
+ *   the way of one micro-batch through its longest slice, which waits for the slices before it on
+ *     the first stage, passes all stages forward, waits for the slices after it (forward and
+ *     backward) on the last, and comes back: sum t + (w - 1) max t, for every order of ops.
  */
 #ifndef PLANNER_SLICING_H
 #define PLANNER_SLICING_H

@@ -428,7 +428,10 @@ test_slices_beat_every_equal_cut(void)
         g_autoptr(Report) report = NULL;
         g_assert_true(simulate(equal, workload, &report, NULL, &error));
         g_assert_cmpint(plan->predicted->iteration_ns, <=, report->iteration_ns);
+        g_assert_cmpfloat(plan->lower_bound_s * 1e9, <=, (double)report->iteration_ns);
     }
+    /* The bound says something: slices alone cannot halve the time again. */
+    g_assert_cmpfloat(plan->optimality_gap_fraction, <, 0.5);
     g_clear_pointer(&flights, plan_flights_free);
 }
 
