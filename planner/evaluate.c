@@ -406,31 +406,44 @@ plan_evaluate_slices(const PlanEvaluation *evaluation, const PlanPoint *point, i
     }
 }
 
-/* Slices of an estimate: near the usual optimum, and cheap to price. */
-#define ESTIMATE_SLICES 16
+/* Slices of an estimate, cheap to price: few where short ops are slow (small models, CPUs), and
+ * near the optimum of large ones. */
+static const int64_t estimate_slices[] = {4, 16};
+
+/* INT64_MAX where the point cannot be cut so or does not fit. */
+static int64_t
+estimate_ns(const PlanEvaluation *evaluation, const PlanPoint *point, const ScheduleFamily *family,
+            int64_t n_slices)
+{
+    const PlanRequest *request = evaluation->space->request;
+
+    if (!plan_space_has_family(evaluation->space, point, family, n_slices))
+        return INT64_MAX;
+    g_autoptr(Plan) plan = plan_space_plan(request, point, family);
+    if (!plan_evaluate_set_uniform(plan, n_slices))
+        return INT64_MAX;
+    g_autoptr(Workload) workload =
+        workload_new(request->arch, request->profile, plan, request->memory_limit_bytes, NULL);
+    if (workload == NULL)
+        return INT64_MAX;
+    const int64_t limit_bytes = memory_limit(workload);
+    return limit_bytes == 0 ||
+                   plan_bound_bytes(plan, workload, family, evaluation->flights) <= limit_bytes
+               ? plan_bound_ns(plan, workload, family)
+               : INT64_MAX;
+}
 
 void
 plan_estimate_slices(const PlanEvaluation *evaluation, const PlanPoint *point, int64_t limit,
                      PlanOutcome *outcome)
 {
     const PlanSpace *space = evaluation->space;
-    const PlanRequest *request = space->request;
 
     outcome->estimate_ns = INT64_MAX;
     for (guint i = 0; i < space->families->len; i++) {
         const ScheduleFamily *family = space->families->pdata[i];
-        if (!family->slices || !plan_space_has_family(space, point, family, ESTIMATE_SLICES))
-            continue;
-        g_autoptr(Plan) plan = plan_space_plan(request, point, family);
-        if (!plan_evaluate_set_uniform(plan, ESTIMATE_SLICES))
-            continue;
-        g_autoptr(Workload) workload =
-            workload_new(request->arch, request->profile, plan, request->memory_limit_bytes, NULL);
-        if (workload == NULL)
-            continue;
-        const int64_t limit_bytes = memory_limit(workload);
-        if (limit_bytes == 0 ||
-            plan_bound_bytes(plan, workload, family, evaluation->flights) <= limit_bytes)
-            outcome->estimate_ns = MIN(outcome->estimate_ns, plan_bound_ns(plan, workload, family));
+        for (size_t k = 0; family->slices && k < G_N_ELEMENTS(estimate_slices); k++)
+            outcome->estimate_ns = MIN(outcome->estimate_ns,
+                                       estimate_ns(evaluation, point, family, estimate_slices[k]));
     }
 }
