@@ -14,14 +14,16 @@ static const OptionInfo options_table[] = {
     {"microbatches", "M", "micro-batches (required)", 0},
     {"slices", "S", "slices of a sequence; default: 1", 0},
     {"group", "G", "interleaved schedules: micro-batches of a group; default: pp", 0},
+    {"in-flight", "N", "zb-auto: micro-batches in flight on a rank at most; default: 2 pp", 0},
     OP_TIMES_OPTION,
     {"json", NULL, "print the degas-schedule file on stdout", 0},
     {"output", "FILE", "write the degas-schedule file to FILE", 'o'},
     {NULL, NULL, NULL, 0},
 };
 
+/* @times  for the families that are built for them; the others do not look. */
 static Schedule *
-build(Options *options, GError **error)
+build(Options *options, const OpTimes *times, GError **error)
 {
     const char *name = options_argument(options, 0);
     const ScheduleFamily *family = schedule_family_find(name, error);
@@ -32,12 +34,26 @@ build(Options *options, GError **error)
         options_fail(options, "pp", "is missing; it is the number of pipeline ranks");
     if (!options_has(options, "microbatches"))
         options_fail(options, "microbatches", "is missing");
+    const ScheduleStageTimes stage = {
+        .forward_ns = times->time_ns[SCHEDULE_OP_FORWARD],
+        .backward_ns = times->time_ns[SCHEDULE_OP_BACKWARD],
+        .input_ns = times->time_ns[SCHEDULE_OP_BACKWARD_INPUT],
+        .weight_ns = times->time_ns[SCHEDULE_OP_BACKWARD_WEIGHT],
+        .forward_message_ns = times->message_ns,
+        .backward_message_ns = times->message_ns,
+    };
+    const ScheduleTimes all_alike = {
+        .stages = &stage,
+        .n_stages = 1,
+        .limit_microbatches = options_int64(options, "in-flight", 1, INT32_MAX, 0),
+    };
     const ScheduleShape shape = {
         .n_ranks = options_int64(options, "pp", 1, SCHEDULE_MAX_RANKS, 1),
         .n_chunks = options_int64(options, "vpp", 1, SCHEDULE_MAX_CHUNKS, family->min_chunks),
         .n_microbatches = options_int64(options, "microbatches", 1, INT32_MAX, 1),
         .n_slices = options_int64(options, "slices", 1, SCHEDULE_MAX_SLICES, 1),
         .group = options_int64(options, "group", 1, INT32_MAX, 0),
+        .times = &all_alike,
     };
     if (!options_finish(options, error))
         return NULL;
@@ -78,7 +94,7 @@ run(Options *options, GError **error)
     const OpTimes times = op_times_read(options);
     const char *path = options_string(options, "output", NULL);
     const bool json = options_switch(options, "json");
-    g_autoptr(Schedule) schedule = build(options, error);
+    g_autoptr(Schedule) schedule = build(options, &times, error);
     const SimOptions sim_options = {.want_trace = true};
     g_autoptr(Workload) workload = NULL;
     g_auto(SimResult) result = {0};
@@ -110,7 +126,8 @@ const Command cmd_schedule = {
     .details = "NAME: see degas list schedules.\n"
                "\n"
                "  degas schedule 1f1b --pp 4 --microbatches 8\n"
-               "  degas schedule interleaved --pp 4 --vpp 2 --microbatches 8 --json\n",
+               "  degas schedule interleaved --pp 4 --vpp 2 --microbatches 8 --json\n"
+               "  degas schedule zb-auto --pp 4 --microbatches 8 --op-times F=2,I=2,W=1\n",
     .options = {options_table},
     .min_arguments = 1,
     .max_arguments = 1,

@@ -29,6 +29,23 @@ assert d['iteration_s'] >= 24 and all(abs(r['busy_s'] - 24) < 1e-9 or r['busy_s'
     for r in d['ranks']), [r['busy_s'] for r in d['ranks']]"
 done
 
+if "$DEGAS" list schedules | grep -q '^zb-auto '; then
+    # with room for one micro-batch there is no pipeline: 8 (F + I + W) and the way there and back
+    runs 0 "zb-auto for one micro-batch in flight" \
+        schedule zb-auto --pp 2 --microbatches 8 --in-flight 1
+    has 'in flight 1 x2' "keeps that limit"
+    runs 0 "zb-auto for given times" \
+        schedule zb-auto --pp 4 --microbatches 8 --op-times F=2,I=2,W=1,comm=1 -o "$W/auto.json"
+    runs 0 "is simulated with them" \
+        simulate --schedule-file "$W/auto.json" --op-times F=2,I=2,W=1,comm=1 --json
+    cp "$W/out" "$W/auto.report"
+    runs 0 "zb-h2" schedule zb-h2 --pp 4 --microbatches 8 -o "$W/h2.json"
+    runs 0 "is simulated with them, too" \
+        simulate --schedule-file "$W/h2.json" --op-times F=2,I=2,W=1,comm=1 --json
+    json "zb-auto is no slower than zb-h2" "
+assert json.load(open('$W/auto.report'))['iteration_s'] <= d['iteration_s']"
+fi
+
 COLUMNS=60 "$DEGAS" schedule gpipe --pp 64 --microbatches 64 >"$W/out"
 [ "$(grep '│' "$W/out" | wc -L)" -le 60 ]
 report $? "COLUMNS is the width" "$(head -5 "$W/out")"
