@@ -8,33 +8,62 @@
 
 #include <math.h>
 
+#include "executor/vector.h"
+
 static inline float
 at(const float *x, bool transposed, int64_t row, int64_t col, int64_t stride)
 {
     return transposed ? x[col * stride + row] : x[row * stride + col];
 }
 
-/* One row of C at a time: sum[j] = products added so far, in order of p. */
+/* Columns of C at a time. */
+#define BLOCK 64
+
+/* sum[j] += a[p] b[p][j] for all p in order; @a's elements are @stride apart. */
+EXEC_CLONES __attribute__((optimize("O3"))) static void
+add_products(int64_t k, const float *a, int64_t stride, const double (*restrict b)[BLOCK],
+             double *restrict sum)
+{
+    for (int64_t p = 0; p < k; p++) {
+        const double factor = (double)a[p * stride];
+        for (int64_t j = 0; j < BLOCK; j++)
+            sum[j] += factor * b[p][j];
+    }
+}
+
+/* Columns [begin, begin + n) of C; @b holds those of B as doubles, zero beyond n. */
+static void
+gemm_columns(const ExecGemm *g, const double (*b)[BLOCK], int64_t begin, int64_t n)
+{
+    for (int64_t i = 0; i < g->m; i++) {
+        float *c = g->c + i * g->ldc + begin;
+        double sum[BLOCK] = {0};
+        for (int64_t j = 0; j < n; j++) {
+            sum[j] = g->accumulate ? (double)c[j] : 0.0;
+            if (g->bias != NULL)
+                sum[j] += (double)g->bias[begin + j];
+            if (g->residual != NULL)
+                sum[j] += (double)g->residual[i * g->ldc + begin + j];
+        }
+        add_products(g->k, g->trans_a ? g->a + i : g->a + i * g->lda, g->trans_a ? g->lda : 1, b,
+                     sum);
+        for (int64_t j = 0; j < n; j++)
+            c[j] = (float)sum[j];
+    }
+}
+
+/* Products are added in the order of k, whatever the block. */
 static void
 gemm(ExecBackend *backend, const ExecGemm *g)
 {
-    g_autofree double *sum = g_new(double, (size_t)MAX(g->n, 1));
+    g_autofree double(*b)[BLOCK] = g_malloc0_n((size_t)MAX(g->k, 1), sizeof *b);
 
-    for (int64_t i = 0; i < g->m; i++) {
-        for (int64_t j = 0; j < g->n; j++) {
-            sum[j] = g->accumulate ? (double)g->c[i * g->ldc + j] : 0.0;
-            if (g->bias != NULL)
-                sum[j] += (double)g->bias[j];
-            if (g->residual != NULL)
-                sum[j] += (double)g->residual[i * g->ldc + j];
-        }
-        for (int64_t p = 0; p < g->k; p++) {
-            const double a = (double)at(g->a, g->trans_a, i, p, g->lda);
-            for (int64_t j = 0; j < g->n; j++)
-                sum[j] += a * (double)at(g->b, g->trans_b, p, j, g->ldb);
-        }
-        for (int64_t j = 0; j < g->n; j++)
-            g->c[i * g->ldc + j] = (float)sum[j];
+    for (int64_t begin = 0; begin < g->n; begin += BLOCK) {
+        const int64_t n = MIN(BLOCK, g->n - begin);
+        for (int64_t p = 0; p < g->k; p++)
+            for (int64_t j = 0; j < BLOCK; j++)
+                b[p][j] = j < n ? (double)at(g->b, g->trans_b, p, begin + j, g->ldb) : 0.0;
+        gemm_columns(g, (const double(*)[BLOCK])b, begin, n);
     }
 }
 
@@ -185,10 +214,12 @@ attention_row(const ExecAttention *a, int64_t t, int64_t b, int64_t h, double *s
     for (int64_t j = 0; j < n; j++)
         sum += exp(score[j] - largest);
     const double lse = largest + log(sum);
+    for (int64_t j = 0; j < n; j++)
+        score[j] = exp(score[j] - lse);
     for (int64_t i = 0; i < a->head_dim; i++) {
         double value = 0;
         for (int64_t j = 0; j < n; j++)
-            value += exp(score[j] - lse) * (double)a->v[key_at(a, j, b, h) + i];
+            value += score[j] * (double)a->v[key_at(a, j, b, h) + i];
         out[i] = (float)value;
     }
     a->lse[(t * a->sequences + b) * a->n_heads + h] = (float)lse;

@@ -1,5 +1,5 @@
 /*
- * executor/vector.h - loops over 16 floats at a time, for backend_cpu.c.
+ * executor/vector.h - loops over 16 floats at a time, for the backends in host memory.
  *
  * GCC's vector extension: one source becomes AVX-512, AVX2 or SSE code by function
  * (EXEC_CLONES, chosen when the program starts), without flags for the whole build.  Values pass
