@@ -111,9 +111,10 @@ write_log(GLogLevelFlags level, const GLogField *fields, gsize n_fields, void *u
         if ((level & G_LOG_LEVEL_ERROR) != 0 && strcmp(fields[i].key, "MESSAGE") == 0 &&
             strstr(fields[i].value, "failed to allocate") != NULL) {
             static const char message[] = "degas: out of memory\n";
+            const ssize_t written = write(STDERR_FILENO, message, sizeof message - 1);
 
-            _exit(write(STDERR_FILENO, message, sizeof message - 1) < 0 ? CMD_ERROR_LIMIT
-                                                                        : CMD_ERROR_LIMIT);
+            (void)written; /* nobody is left to tell */
+            _exit(CMD_ERROR_LIMIT);
         }
     }
     return g_log_writer_standard_streams(level, fields, n_fields, user_data);

@@ -78,9 +78,9 @@ merge_flush(Merge *merge, GArray *boxes)
     if (merge->is_merged) {
         box->microbatch = -1;
         box->rgb = mixed_rgb(merge);
-        for (uint8_t k = 0; k < TIMELINE_KIND_N; k++) {
+        for (int k = 0; k < TIMELINE_KIND_N; k++) {
             if (merge->kind_ns[k] > merge->kind_ns[box->kind])
-                box->kind = k;
+                box->kind = (uint8_t)k;
         }
     }
     g_array_append_val(boxes, *box);

@@ -209,7 +209,7 @@ timeline_append_text(GString *text, const Trace *trace, const TimelineText *how)
     canvas.span_ns = MAX(how->span_ns > 0 ? how->span_ns : trace->makespan_ns, 1);
     if (how->is_unitless)
         canvas.n_cells = whole_cells(&canvas);
-    g_autofree Cell *cells = g_new(Cell, (gsize)canvas.n_cells);
+    g_autofree Cell *cells = g_new0(Cell, (gsize)canvas.n_cells);
 
     for (int32_t rank = 0; rank < trace->n_ranks; rank++) {
         for (int i = 0; i < canvas.n_cells; i++)

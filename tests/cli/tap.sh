@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 # What the tests of the command line share; sourced.  Run from the repository's root.
 # The program is ./degas, or $DEGAS.
 DEGAS=${DEGAS:-./degas}

@@ -30,4 +30,11 @@ G_MESSAGES_DEBUG=all "$DEGAS" show gpt2-124m --json >"$W/out" 2>"$W/err"
 json "debugging messages do not reach stdout" "assert d['format'] == 'degas-model'"
 "$DEGAS" list models >"$W/out" 2>&-
 report $? "a closed stderr does not matter"
+# out of memory is an answer: status 5 and one line
+(
+    ulimit -v 400000 2>/dev/null || exit 0
+    "$DEGAS" schedule gpipe --pp 1000 --microbatches 100000 >"$W/out" 2>"$W/err"
+    [ $? = 5 ] && [ "$(wc -l <"$W/err")" = 1 ]
+)
+report $? "out of memory is status 5" "$(cat "$W/err")"
 finish
