@@ -137,6 +137,35 @@ print_breakdown(const Report *report)
     output_text("\n");
 }
 
+/* Where the ops' times come from: measured on the device, between such points, or modelled. */
+static void
+print_sources(const Report *report)
+{
+    const struct {
+        const char *name;
+        double fraction;
+    } sources[] = {
+        {"measured", report->sources.measured_fraction},
+        {"interpolated", report->sources.interpolated_fraction},
+        {"modelled", report->sources.modelled_fraction},
+    };
+    bool is_first = true;
+
+    if (isnan(report->sources.modelled_fraction))
+        return;
+    output_text("op times  ");
+    for (size_t i = 0; i < G_N_ELEMENTS(sources); i++) {
+        g_autofree char *share = NULL;
+
+        if (sources[i].fraction <= 0)
+            continue;
+        share = output_percent(sources[i].fraction);
+        output_printf("%s%s %s", is_first ? "" : ", ", sources[i].name, share);
+        is_first = false;
+    }
+    output_text("\n");
+}
+
 static void
 print_totals(const Report *report)
 {
@@ -157,6 +186,7 @@ print_totals(const Report *report)
     }
     output_text("\n");
     print_breakdown(report);
+    print_sources(report);
     if (report->peak_memory_bytes > 0) {
         g_autofree char *peak = units_format_bytes((double)report->peak_memory_bytes);
         g_autofree char *limit = units_format_bytes((double)report->memory_limit_bytes);

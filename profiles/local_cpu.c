@@ -56,7 +56,6 @@ flops_per_cycle(void)
 #define CORE_BYTES_PER_S 10e9
 #define COPY_BYTES_PER_S 5e9
 #define NOTIFY_S 5e-6
-#define CORE_POWER_W 5.0
 
 char *
 profile_describe_local_cpu(void)
@@ -81,7 +80,6 @@ profile_describe_local_cpu(void)
     json_write_int64(writer, "memory_bytes", memory_bytes() / cores);
     json_write_double(writer, "memory_bytes_per_s", CORE_BYTES_PER_S);
     json_write_int64(writer, "n_multiprocessors", 1);
-    json_write_double(writer, "power_w", CORE_POWER_W);
     json_write_object_end(writer);
     json_write_array_end(writer);
     json_write_array(writer, "nodes");

@@ -17,6 +17,9 @@ report_new(int32_t n_ranks)
     report->model_flops_utilization_fraction = NAN;
     report->cost_per_iteration = NAN;
     report->energy_per_iteration_j = NAN;
+    report->sources.measured_fraction = NAN;
+    report->sources.interpolated_fraction = NAN;
+    report->sources.modelled_fraction = NAN;
     report->fits = true;
     report->ranks = g_array_new(false, true, sizeof(ReportRank));
     g_array_set_size(report->ranks, (guint)MAX(n_ranks, 0));
@@ -98,6 +101,11 @@ report_write(JsonWriter *writer, const char *key, const Report *report)
     json_write_double(writer, "optimizer", report->breakdown.optimizer_s);
     json_write_double(writer, "bubble", report->breakdown.bubble_s);
     json_write_object_end(writer);
+    json_write_object_inline(writer, "op_time_sources");
+    json_write_double(writer, "measured_fraction", report->sources.measured_fraction);
+    json_write_double(writer, "interpolated_fraction", report->sources.interpolated_fraction);
+    json_write_double(writer, "modelled_fraction", report->sources.modelled_fraction);
+    json_write_object_end(writer);
     json_write_double(writer, "cost_per_iteration", report->cost_per_iteration);
     json_write_double(writer, "energy_per_iteration_j", report->energy_per_iteration_j);
     json_write_object_end(writer);
@@ -170,6 +178,20 @@ read_breakdown(JsonDoc *doc, const JsonValue *object, Report *report)
     json_object_end(doc, v);
 }
 
+/* Absent in the reports of others. */
+static void
+read_sources(JsonDoc *doc, const JsonValue *object, Report *report)
+{
+    const JsonValue *v = json_object_or_null(doc, object, "op_time_sources");
+
+    if (v == NULL)
+        return;
+    report->sources.measured_fraction = read_nullable(doc, v, "measured_fraction");
+    report->sources.interpolated_fraction = read_nullable(doc, v, "interpolated_fraction");
+    report->sources.modelled_fraction = read_nullable(doc, v, "modelled_fraction");
+    json_object_end(doc, v);
+}
+
 Report *
 report_read(JsonDoc *doc, const JsonValue *object)
 {
@@ -194,6 +216,7 @@ report_read(JsonDoc *doc, const JsonValue *object)
          v = json_next(v))
         read_rank(doc, v, report);
     read_breakdown(doc, object, report);
+    read_sources(doc, object, report);
     report->cost_per_iteration = read_nullable(doc, object, "cost_per_iteration");
     report->energy_per_iteration_j = read_nullable(doc, object, "energy_per_iteration_j");
     json_object_end(doc, object);

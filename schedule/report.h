@@ -38,6 +38,11 @@ typedef struct {
     struct {
         double compute_s, tp_s, pp_s, dp_s, cp_s, ep_s, recompute_s, optimizer_s, bubble_s;
     } breakdown;
+    /* Where the ops' times come from, as shares of their sum over ranks; they add up to 1.  NaN:
+     * times were given, not priced. */
+    struct {
+        double measured_fraction, interpolated_fraction, modelled_fraction;
+    } sources;
     double cost_per_iteration;     /* NaN: unknown */
     double energy_per_iteration_j; /* NaN: unknown */
 } Report;

@@ -105,6 +105,29 @@ account_breakdown(const Usage *usages, Report *report)
         report->bubble_fraction = bubble_s / (n * units_s_from_ns(report->iteration_ns));
 }
 
+/* Shares of the ops' time by what it was priced with.  Plain op times have no model: left NaN. */
+static void
+account_sources(const SimProgram *program, Report *report)
+{
+    double by_source[PROFILE_SOURCE_MEASURED + 1] = {0}, sum = 0;
+
+    if (program->workload->n_devices <= 0)
+        return;
+    for (int64_t cost = 0; cost < program->n_costs; cost++) {
+        const double ns = (double)program->counts[cost] * (double)program->details[cost].op_ns;
+
+        if (program->counts[cost] == 0)
+            continue;
+        by_source[sim_program_workload_op(program, cost)->source] += ns;
+        sum += ns;
+    }
+    if (sum <= 0)
+        return;
+    report->sources.measured_fraction = by_source[PROFILE_SOURCE_MEASURED] / sum;
+    report->sources.interpolated_fraction = by_source[PROFILE_SOURCE_INTERPOLATED] / sum;
+    report->sources.modelled_fraction = by_source[PROFILE_SOURCE_MODELLED] / sum;
+}
+
 /* What needs a model, a device, a price: NaN where it is not known. */
 static void
 account_rates(const Workload *workload, Report *report)
@@ -182,6 +205,7 @@ sim_account(const SimProgram *program, const SimTimes *times, const SimPeak *pea
     }
     account_memory(program, times, peaks, report);
     account_breakdown(usages, report);
+    account_sources(program, report);
     account_rates(program->workload, report);
     return report;
 }

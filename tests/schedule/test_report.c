@@ -28,6 +28,9 @@ example(void)
     }
     report->breakdown.compute_s = 0.1;
     report->breakdown.bubble_s = 2.0 / 3;
+    report->sources.measured_fraction = 0.25;
+    report->sources.interpolated_fraction = 1.0 / 3;
+    report->sources.modelled_fraction = 1 - 0.25 - 1.0 / 3;
     report->energy_per_iteration_j = 1e6 / 7;
     return report;
 }
@@ -57,6 +60,7 @@ test_round_trip(void)
     g_assert_cmpint(back->memory_limit_bytes, ==, report->memory_limit_bytes);
     g_assert_cmpint(back->fits, ==, report->fits);
     g_assert_cmpint(memcmp(&back->breakdown, &report->breakdown, sizeof back->breakdown), ==, 0);
+    g_assert_cmpint(memcmp(&back->sources, &report->sources, sizeof back->sources), ==, 0);
     g_assert_cmpuint(back->ranks->len, ==, 2);
     for (guint i = 0; i < 2; i++)
         g_assert_cmpint(memcmp(&g_array_index(back->ranks, ReportRank, i),

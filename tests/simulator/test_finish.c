@@ -1,4 +1,6 @@
 /* Tests of simulator/finish.h: reduction behind the last backward, optimizer, gathering. */
+#include <math.h>
+
 #include "simulator/simulate.h"
 
 #include "simulator/finish.h"
@@ -107,6 +109,28 @@ test_ranks_finish_apart(void)
     g_assert_cmpint(g_array_index(result.report->ranks, ReportRank, 1).bubble_ns, ==, 10);
 }
 
+/* Stage 0 measured, stage 1 between measurements: 2 * (10 + 20) ns each of 120. */
+static void
+test_says_where_op_times_come_from(void)
+{
+    g_autoptr(Schedule) schedule =
+        schedule_new("gpipe", &(ScheduleShape){2, 1, 2, 1, 0, NULL}, NULL);
+    g_autoptr(Workload) workload = plain_workload(schedule, times, 0);
+    g_auto(SimResult) result = {0};
+    g_auto(SimResult) plain = {0};
+
+    g_assert_true(sim_run(schedule, workload, NULL, &plain, NULL));
+    g_assert_true(isnan(plain.report->sources.modelled_fraction)); /* times were given */
+
+    workload->n_devices = 2;
+    workload->ops[0].source = PROFILE_SOURCE_MEASURED;
+    workload->ops[1].source = PROFILE_SOURCE_INTERPOLATED;
+    g_assert_true(sim_run(schedule, workload, NULL, &result, NULL));
+    g_assert_cmpfloat(result.report->sources.measured_fraction, ==, 0.5);
+    g_assert_cmpfloat(result.report->sources.interpolated_fraction, ==, 0.5);
+    g_assert_cmpfloat(result.report->sources.modelled_fraction, ==, 0);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -114,5 +138,7 @@ main(int argc, char **argv)
     g_test_add_func("/simulator/finish/last-backward-hides-reduction",
                     test_last_backward_hides_reduction);
     g_test_add_func("/simulator/finish/ranks-finish-apart", test_ranks_finish_apart);
+    g_test_add_func("/simulator/finish/says-where-op-times-come-from",
+                    test_says_where_op_times_come_from);
     return g_test_run();
 }
