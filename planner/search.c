@@ -30,8 +30,8 @@ const char *const plan_objective_names[PLAN_OBJECTIVE_N + 1] = {"time", "cost", 
 #define MAX_LEAST 512
 /* More than any plan needs, and sums of a few of it do not overflow. */
 #define NO_LIMIT (INT64_MAX / 8)
-/* Slices that cannot gain this share are not looked for. */
-#define LEAST_GAIN 0.02
+/* Slices that cannot gain one part in so many are not looked for. */
+#define LEAST_GAIN 50
 
 typedef struct {
     PlanEvaluation evaluation;
@@ -57,6 +57,13 @@ current_limit(const Search *search)
     return found->len > (guint)search->request->top
                ? ((PlanFound *)found->pdata[search->request->top])->first
                : INT64_MAX;
+}
+
+/* A bound above it leaves slices less than LEAST_GAIN. */
+static int64_t
+least_gain(int64_t limit)
+{
+    return limit - limit / LEAST_GAIN;
 }
 
 static int64_t
@@ -178,15 +185,15 @@ sort_points(const Search *search, GCompareFunc compare)
 
     for (guint i = 0; i < points->len; i++)
         sorted[i] = &g_array_index(points, PlanPoint, i);
-    qsort(sorted, points->len, sizeof *sorted, compare);
+    if (points->len > 1)
+        qsort(sorted, points->len, sizeof *sorted, compare);
     return sorted;
 }
 
+/* A point that does not fit. */
 static void
-note_too_large(Search *search, const PlanPoint *point)
+note_least(Search *search, const PlanPoint *point)
 {
-    search->total.considered += point->n_families;
-    search->total.infeasible += point->n_families;
     if (point->bound_bytes >= search->total.least_bytes)
         return;
     search->total.least_bytes = point->bound_bytes;
@@ -210,7 +217,9 @@ search_points(Search *search, int64_t max_points, GError **error)
         for (; i < n && wave->n < WAVE; i++) {
             const PlanPoint *point = points[i];
             if (point->bound_bytes > search->evaluation.memory_limit_bytes) {
-                note_too_large(search, point);
+                search->total.considered += point->n_families;
+                search->total.infeasible += point->n_families;
+                note_least(search, point);
             } else if (point_bound(search, point) > current_limit(search)) {
                 search->total.considered += point->n_families;
                 search->total.pruned += point->n_families;
@@ -253,7 +262,7 @@ may_gain(const Search *search, const PlanPoint *point)
 {
     return point->sliced_bound_ns != INT64_MAX &&
            point->state_bytes <= search->evaluation.memory_limit_bytes &&
-           (double)point->sliced_bound_ns <= (double)current_limit(search) * (1.0 - LEAST_GAIN);
+           point->sliced_bound_ns <= least_gain(current_limit(search));
 }
 
 /* (owned) GArray of Sliced, best estimate first: points of even stages with the fewest chunks. */
@@ -285,6 +294,7 @@ estimate_points(Search *search, const PlanPoint *const *points)
         }
     }
     if (all->len > 0)
+        if (all->len > 1)
         qsort(all->data, all->len, sizeof(Sliced), compare_estimates);
     return all;
 }
@@ -381,6 +391,12 @@ search_init(Search *search, const PlanRequest *request, PlanSpace *space, PlanEv
         .lower_bound_ns = INT64_MAX,
     };
     plan_outcome_init(&search->total);
+    search->total.considered = space->n_slow + space->n_large;
+    search->total.pruned = space->n_slow;
+    search->total.infeasible = space->n_large;
+    search->lower_bound_ns = MIN(space->least_slow_ns, space->least_sliced_ns);
+    if (space->n_large > 0)
+        note_least(search, &space->least_large);
 }
 
 static void
@@ -399,7 +415,8 @@ plan_search_least(const PlanRequest *request, PlanEvaluateFunc evaluate, void *u
     unlimited.objective = PLAN_OBJECTIVE_MEMORY;
     unlimited.memory_limit_bytes = NO_LIMIT;
     unlimited.top = 0;
-    g_autoptr(PlanSpace) space = plan_space_new(&unlimited, NULL);
+    const PlanSpaceLimits limits = {NO_LIMIT, INT64_MAX, -1, 0};
+    g_autoptr(PlanSpace) space = plan_space_new(&unlimited, &limits, NULL);
     Search search;
     Plan *plan = NULL;
     if (space == NULL)
@@ -411,12 +428,51 @@ plan_search_least(const PlanRequest *request, PlanEvaluateFunc evaluate, void *u
     return plan;
 }
 
+/*
+ * The objective of the last plan that a narrower request would keep: what is slower need not even
+ * be enumerated.  1F1B without context parallelism is always near; INT64_MAX if the request rules
+ * it out or it fits nowhere.
+ */
+static int64_t
+find_limit(const PlanRequest *request, PlanEvaluateFunc evaluate, void *user_data)
+{
+    static const char *const schedules[] = {"1f1b", NULL};
+    PlanRequest narrow = *request;
+    int64_t limit = INT64_MAX;
+
+    if (request->schedules != NULL || request->vpp > 1 || request->cp > 1 ||
+        request->objective == PLAN_OBJECTIVE_MEMORY ||
+        request->slices_mode == PLAN_SLICES_UNIFORM || request->slices_mode == PLAN_SLICES_GIVEN)
+        return INT64_MAX;
+    narrow.schedules = schedules;
+    narrow.vpp = narrow.cp = 1;
+    narrow.slices_mode = PLAN_SLICES_OFF;
+    const PlanSpaceLimits limits = {largest_memory(request), INT64_MAX, -1, 0};
+    g_autoptr(PlanSpace) space = plan_space_new(&narrow, &limits, NULL);
+    if (space == NULL)
+        return INT64_MAX;
+    Search search;
+    search_init(&search, &narrow, space, evaluate, user_data);
+    if (search_points(&search, INT64_MAX, NULL))
+        limit = current_limit(&search);
+    search_clear(&search);
+    return limit;
+}
+
 Plan *
 plan_search(const PlanRequest *request, PlanEvaluateFunc evaluate, void *user_data, GError **error)
 {
     g_return_val_if_fail(request != NULL && evaluate != NULL, NULL);
     g_return_val_if_fail(request->threads >= 1 && request->top >= 0, NULL);
-    g_autoptr(PlanSpace) space = plan_space_new(request, error);
+    const int64_t time_ns = find_limit(request, evaluate, user_data);
+    const bool slices = request->slices_mode == PLAN_SLICES_AUTO;
+    const PlanSpaceLimits limits = {
+        .memory_bytes = largest_memory(request),
+        .time_ns = time_ns,
+        .sliced_ns = slices ? least_gain(time_ns) : -1,
+        .sliced_vpp = MAX(request->vpp, MAX_SLICED_CHUNKS),
+    };
+    g_autoptr(PlanSpace) space = plan_space_new(request, &limits, error);
     Plan *plan = NULL;
 
     if (space == NULL)

@@ -367,6 +367,7 @@ plan_slicings_new(const PlanRequest *request, const Plan *plan, const Workload *
         g_autoptr(GArray) slices = g_array_copy(uniform->slices);
         add_slicing(all, slices, ns);
     }
-    qsort(all->pdata, all->len, sizeof(void *), compare_slicings);
+    if (all->len > 1)
+        qsort(all->pdata, all->len, sizeof(void *), compare_slicings);
     return g_steal_pointer(&all);
 }

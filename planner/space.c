@@ -19,6 +19,7 @@ typedef struct {
 /* Why combinations were left out, to say so if none is left. */
 typedef struct {
     PlanSpace *space;
+    const PlanSpaceLimits *limits;
     bool fits_devices;   /* some degrees multiply to the number of devices */
     char *shape_refusal; /* (owned, nullable) the model's reason against the first degrees */
     char *batch_refusal; /* (owned, nullable) */
@@ -210,6 +211,35 @@ find_chunks(Walk *walk, PlanPoint point)
     }
 }
 
+/* Keeps @point, or only what is to be known of it. */
+static void
+add_point(Walk *walk, const PlanPoint *point)
+{
+    const PlanSpaceLimits *limits = walk->limits;
+    PlanSpace *space = walk->space;
+    const bool may_slice = point->state_bytes <= limits->memory_bytes &&
+                           point->sliced_bound_ns != INT64_MAX && limits->sliced_ns >= 0;
+
+    space->n_points++;
+    if (may_slice && point->sliced_bound_ns <= limits->sliced_ns &&
+        point->degrees.vpp <= limits->sliced_vpp) {
+        g_array_append_val(space->points, *point);
+        return;
+    }
+    if (may_slice)
+        space->least_sliced_ns = MIN(space->least_sliced_ns, point->sliced_bound_ns);
+    if (point->bound_bytes > limits->memory_bytes) {
+        if (space->n_large == 0 || point->bound_bytes < space->least_large.bound_bytes)
+            space->least_large = *point;
+        space->n_large += point->n_families;
+    } else if (point->bound_ns > limits->time_ns) {
+        space->n_slow += point->n_families;
+        space->least_slow_ns = MIN(space->least_slow_ns, point->bound_ns);
+    } else {
+        g_array_append_val(space->points, *point);
+    }
+}
+
 /* Adds @point with all chunks, even and balanced. */
 static void
 add_layouts(Walk *walk, PlanPoint point)
@@ -232,8 +262,8 @@ add_layouts(Walk *walk, PlanPoint point)
                 chunks->slices ? plan_layer_sliced_bound_ns(space->request, &point, &walk->cost)
                                : INT64_MAX;
             point.n_families = chunks->n_families;
-            point.index = space->points->len;
-            g_array_append_val(space->points, point);
+            point.index = space->n_points;
+            add_point(walk, &point);
         }
     }
 }
@@ -530,24 +560,25 @@ set_empty(const Walk *walk, GError **error)
 }
 
 PlanSpace *
-plan_space_new(const PlanRequest *request, GError **error)
+plan_space_new(const PlanRequest *request, const PlanSpaceLimits *limits, GError **error)
 {
     g_autoptr(PlanSpace) space = g_new0(PlanSpace, 1);
     g_autoptr(GArray) chunks = g_array_new(FALSE, FALSE, sizeof(Chunks));
-    Walk walk = {.space = space, .chunks = chunks};
+    Walk walk = {.space = space, .limits = limits, .chunks = chunks};
 
     space->request = request;
     space->families = g_ptr_array_new();
     space->points = g_array_new(FALSE, FALSE, sizeof(PlanPoint));
+    space->least_slow_ns = space->least_sliced_ns = INT64_MAX;
     if (!plan_space_check(request, error) || !add_families(space, error) ||
         !check_devices(space, error))
         return NULL;
     add_degrees(&walk);
-    if (space->points->len == 0)
+    if (space->n_points == 0)
         set_empty(&walk, error);
     g_free(walk.shape_refusal);
     g_free(walk.batch_refusal);
-    return space->points->len == 0 ? NULL : g_steal_pointer(&space);
+    return space->n_points == 0 ? NULL : g_steal_pointer(&space);
 }
 
 void

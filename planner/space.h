@@ -46,12 +46,25 @@ typedef struct {
     int64_t index; /* in the order of enumeration: the last tie-break */
 } PlanPoint;
 
+/* What need not be enumerated, since it cannot be the answer. */
+typedef struct {
+    int64_t memory_bytes; /* of the largest device, or the user's limit */
+    int64_t time_ns;      /* a plan of this time is known; INT64_MAX: none */
+    int64_t sliced_ns;    /* slices are looked for where their bound is at most this; -1: nowhere */
+    int64_t sliced_vpp;   /* ... and for at most so many chunks */
+} PlanSpaceLimits;
+
 typedef struct {
     const PlanRequest *request; /* (borrowed) */
     int64_t n_devices;
     GPtrArray *families; /* of (borrowed) const ScheduleFamily *, in the order asked for */
     bool is_automatic;   /* the families are */
     GArray *points;      /* of PlanPoint */
+    /* Points left out for the limits: their families, their least bounds. */
+    int64_t n_slow, n_large;
+    int64_t least_slow_ns, least_sliced_ns;
+    PlanPoint least_large; /* of the least bound_bytes, if n_large > 0 */
+    int64_t n_points;      /* with those left out */
 } PlanSpace;
 
 /*
@@ -59,7 +72,8 @@ typedef struct {
  * names the flags) or PLAN_ERROR_INFEASIBLE (nothing divides: names the numbers and the nearest
  * number of devices or batch that would).
  */
-PlanSpace *plan_space_new(const PlanRequest *request, GError **error);
+PlanSpace *plan_space_new(const PlanRequest *request, const PlanSpaceLimits *limits,
+                          GError **error);
 /* The part of it that looks at each number alone, and at slices against the sequence. */
 bool plan_space_check(const PlanRequest *request, GError **error);
 void plan_space_free(PlanSpace *space);
