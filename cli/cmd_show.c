@@ -162,6 +162,7 @@ fail_unknown(const char *name, const GPtrArray *models, const GPtrArray *cluster
     g_set_error(error, G_FILE_ERROR, G_FILE_ERROR_NOENT,
                 "%s: no file, built-in model or built-in cluster of that name%s%s", name,
                 *suggestion == 0 ? "" : ";", *suggestion == 0 ? "" : suggestion + 1);
+    cmd_blame_name(name, error);
     return -1;
 }
 

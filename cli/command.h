@@ -61,6 +61,12 @@ extern const Command cmd_plan, cmd_simulate, cmd_slices, cmd_schedule, cmd_profi
 int cmd_exit_status(const GError *error);
 
 /*
+ * Makes an unknown built-in name wrong usage, as an unknown option is: where @name looks like no
+ * path (no slash, no ".json"), "no such file" becomes CMD_ERROR_USAGE.  Always returns false.
+ */
+bool cmd_blame_name(const char *name, GError **error);
+
+/*
  * Makes what is wrong with a plan an invalid input file: PLAN_ERROR_INVALID, shapes and names that
  * came from @path and not from the command line become CMD_ERROR_INPUT.  Always returns false.
  */

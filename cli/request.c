@@ -66,7 +66,13 @@ ModelArch *
 request_load_model(const char *name_or_path, GError **error)
 {
     g_autoptr(GPtrArray) warnings = NULL;
-    ModelArch *arch = model_arch_load(name_or_path, &warnings, error);
+    g_autoptr(GError) local = NULL;
+    ModelArch *arch = model_arch_load(name_or_path, &warnings, &local);
+
+    if (arch == NULL) {
+        cmd_blame_name(name_or_path, &local);
+        g_propagate_error(error, g_steal_pointer(&local));
+    }
 
     for (guint i = 0; warnings != NULL && i < warnings->len; i++)
         output_note("note: %s", (const char *)g_ptr_array_index(warnings, i));
@@ -348,6 +354,19 @@ read_plan(Request *request, Options *options, RequestKind kind)
     plan->threads = 1;
 }
 
+Profile *
+request_load_cluster(const char *name_or_path, GError **error)
+{
+    g_autoptr(GError) local = NULL;
+    Profile *profile = profile_load(name_or_path, &local);
+
+    if (profile == NULL) {
+        cmd_blame_name(name_or_path, &local);
+        g_propagate_error(error, g_steal_pointer(&local));
+    }
+    return profile;
+}
+
 Request *
 request_new(ModelArch *arch, Profile *profile, Options *options, RequestKind kind, GError **error)
 {
@@ -381,7 +400,7 @@ request_load(const char *model, const char *cluster, Options *options, RequestKi
 
     if (arch == NULL)
         return NULL;
-    profile = profile_load(cluster, error);
+    profile = request_load_cluster(cluster, error);
     if (profile == NULL)
         return NULL;
     return request_new(g_steal_pointer(&arch), g_steal_pointer(&profile), options, kind, error);

@@ -51,6 +51,9 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC(Request, request_free)
 /* As model_arch_load(), what was approximated told on stderr. */
 ModelArch *request_load_model(const char *name_or_path, GError **error);
 
+/* As profile_load().  For both, an unknown built-in name is CMD_ERROR_USAGE. */
+Profile *request_load_cluster(const char *name_or_path, GError **error);
+
 G_END_DECLS
 
 #endif /* CLI_REQUEST_H */

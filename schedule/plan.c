@@ -17,12 +17,14 @@ const char *const plan_framework_names[PLAN_FRAMEWORK_N + 1] = {
 
 static const PlanConventions conventions[PLAN_FRAMEWORK_N] = {
     /* What our executor does: sends wait for nobody; gradients are reduced after the last op
-     * (executor/rank.c). */
+     * (executor/rank.c).  Of equal copies on tensor ranks each sends its share and the receivers
+     * gather [2104.04473 section 4.1]: 8 copies through one adapter are nobody's plan. */
     [PLAN_FRAMEWORK_DEGAS] =
         {
             .attention = PLAN_ATTENTION_FLASH,
             .grad_dtype = DTYPE_FP32,
             .overlap_pp = true,
+            .scatter_gather_p2p = true,
             .optimizer_step = true,
         },
     /* The code of 2104.04473 (2020-2022): materialised attention scores (2205.05198 eq. 1 counts

@@ -10,8 +10,8 @@ while IFS='|' read -r status pattern arguments; do
     [ -n "$status" ] || continue
     fails "$status" "$pattern" "plan: $arguments" plan $arguments
 done <<'TABLE'
-4|gpt3-175b|gpt3-175c dgx-a100-80g --global-batch 8
-4|dgx-a100-80g|gpt3-175b dgx-a100-80gb --global-batch 8
+2|gpt3-175b|gpt3-175c dgx-a100-80g --global-batch 8
+2|dgx-a100-80g|gpt3-175b dgx-a100-80gb --global-batch 8
 2|--global-batch|gpt3-13b dgx-a100-80g
 2|--global-batch|gpt3-13b dgx-a100-80g --global-batch 0
 2|--global-batch|gpt3-13b dgx-a100-80g --global-batch -4

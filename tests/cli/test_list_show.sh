@@ -47,6 +47,6 @@ cp "$W/out" "$W/cluster.json"
 runs 0 "show that file" show "$W/cluster.json" --json
 cmp -s "$W/out" "$W/cluster.json"
 report $? "a cluster file is read and written unchanged"
-fails 4 'did you mean "llama3-8b"' "an unknown name is suggested" show llama3-8c
-fails 4 'no file, built-in' "an unknown name far from all" show xyzzy
+fails 2 'did you mean "llama3-8b"' "an unknown name is suggested" show llama3-8c
+fails 2 'no file, built-in' "an unknown name far from all" show xyzzy
 finish

@@ -36,7 +36,7 @@ assert all(0 < r['p10_s'] <= r['median_s'] <= r['p90_s'] for r in d['measured'] 
 assert {r['op'] for r in d['measured']} >= {'layer', 'embedding', 'head', 'optimizer', 'p2p'}" \
     "$W/profile.json"
 
-fails 4 'gpt-mini' "profile of an unknown model, with the nearest" profile gpt-minni --quick
+fails 2 'gpt-mini' "profile of an unknown model, with the nearest" profile gpt-minni --quick
 fails 4 'none.json' "profile of a file that is not there" profile "$W/none.json"
 fails 2 '--slices.*0' "profile with an empty slice" profile "$W/tiny.json" --slices 0
 fails 2 '--batches' "profile with words for numbers" profile "$W/tiny.json" --batches 1,two

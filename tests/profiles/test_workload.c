@@ -194,11 +194,13 @@ test_message_conventions(void)
         double seconds;
     } cases[] = {
         /* every tp rank sends the whole: 8 share 20 GB/s */
-        {PLAN_FRAMEWORK_DEGAS, false, 1 << 20, 1048576 / 2.5e9 + 1e-5},
+        {PLAN_FRAMEWORK_MEGATRON_CORE, false, 1 << 20, 1048576 / 2.5e9 + 1e-5},
         /* one sends at its own 10 GB/s, then a broadcast over 8 */
         {PLAN_FRAMEWORK_TERAPIPE, false, 1 << 20, 1048576 / 10e9 + 1e-5 + 1048576 / 100e9 + 7e-6},
         /* each sends an eighth, then an all-gather */
         {PLAN_FRAMEWORK_MEGATRON_LM, false, 1 << 20,
+         131072 / 2.5e9 + 1e-5 + 7.0 / 8.0 * 1048576 / 100e9 + 7e-6},
+        {PLAN_FRAMEWORK_DEGAS, false, 1 << 20,
          131072 / 2.5e9 + 1e-5 + 7.0 / 8.0 * 1048576 / 100e9 + 7e-6},
         /* each has an eighth of the tokens: nothing to gather */
         {PLAN_FRAMEWORK_MEGATRON_LM, true, 1 << 17, 131072 / 2.5e9 + 1e-5},
