@@ -468,6 +468,8 @@ check_devices(PlanSpace *space, GError **error)
                    n_fixed == (int64_t)G_N_ELEMENTS(fixed) || down == 0 ? product : down);
 }
 
+#define N_DEGREES 6
+
 bool
 plan_space_check(const PlanRequest *request, GError **error)
 {
@@ -477,7 +479,7 @@ plan_space_check(const PlanRequest *request, GError **error)
     } values[] = {
         {"--global-batch", request->global_batch, 1},
         {"--seq-len", request->seq_len, 1},
-        {"--dp", request->dp, 0},
+        {"--dp", request->dp, 0}, /* from here on N_DEGREES */
         {"--tp", request->tp, 0},
         {"--pp", request->pp, 0},
         {"--vpp", request->vpp, 0},
@@ -493,6 +495,14 @@ plan_space_check(const PlanRequest *request, GError **error)
         if (values[i].value < values[i].least)
             return invalid(error, "%s: must be at least 1, got " INT, values[i].flag,
                            values[i].value);
+    for (size_t i = 2; i < N_DEGREES + 2; i++)
+        if (values[i].value > SCHEDULE_MAX_RANKS)
+            return invalid(error, "%s: " INT " is more than the limit of " INT, values[i].flag,
+                           values[i].value, SCHEDULE_MAX_RANKS);
+    if (MAX(1, request->pp) * MAX(1, request->vpp) > 2 * most_stages(request))
+        return invalid(error,
+                       "--pp " INT " * --vpp " INT " is more than the model's " INT " layers",
+                       MAX(1, request->pp), MAX(1, request->vpp), request->arch->n_layers);
     if (request->zero_stage > 3)
         return invalid(error, "--zero: must be from 0 to 3, got %d", request->zero_stage);
     if (request->slices_mode == PLAN_SLICES_UNIFORM &&

@@ -499,6 +499,41 @@ test_contradictions_name_the_flags(void)
 }
 
 static void
+test_fixed_plans_refuse_what_cannot_be(void)
+{
+    g_autoptr(ModelArch) arch = small_arch(4, 0, 8192);
+    g_autoptr(Profile) profile = cluster_of("p3.16xlarge", 8);
+    static const struct {
+        int64_t dp, tp, pp, vpp, cp, micro_batch, global_batch;
+        const char *says;
+    } cases[] = {
+        {INT64_C(1) << 53, INT64_C(1) << 53, 1, 1, 1, 1, 8, "--dp"},
+        {1, INT64_C(1) << 20, INT64_C(1) << 20, 1, INT64_C(1) << 20, 1, 8, "--pp"},
+        {1, 1, INT64_C(1) << 20, 256, 1, 1, 8, "layers"},
+        {-1, 1, 1, 1, 1, 1, 8, "--dp"},
+        {3, 1, 1, 1, 1, 1, 8, "--global-batch 8"},
+        {1, 1, 1, 1, 1, 3, 8, "--micro-batch 3"},
+        {1, 1, 1, 1, 1, 1, INT64_C(1) << 53, "microbatches"},
+        {1, 1, 2, 1, 3, 1, 8, "cp"},
+    };
+
+    for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
+        PlanRequest request = request_of(arch, profile, cases[i].global_batch);
+        g_autoptr(GError) error = NULL;
+        request.dp = cases[i].dp;
+        request.tp = cases[i].tp;
+        request.pp = cases[i].pp;
+        request.vpp = cases[i].vpp;
+        request.cp = cases[i].cp;
+        request.micro_batch = cases[i].micro_batch;
+        g_assert_null(plan_from_request(&request, &error));
+        g_assert_error(error, PLAN_ERROR, PLAN_ERROR_INVALID);
+        if (strstr(error->message, cases[i].says) == NULL)
+            g_error("\"%s\" does not say \"%s\"", error->message, cases[i].says);
+    }
+}
+
+static void
 test_what_does_not_fit_names_the_way_out(void)
 {
     g_autoptr(ModelArch) arch = small_arch(4, 0, 8192);
@@ -539,6 +574,8 @@ main(int argc, char **argv)
                     test_slices_beat_every_equal_cut);
     g_test_add_func("/planner/search/contradictions-name-the-flags",
                     test_contradictions_name_the_flags);
+    g_test_add_func("/planner/search/fixed-plans-refuse-what-cannot-be",
+                    test_fixed_plans_refuse_what_cannot_be);
     g_test_add_func("/planner/search/what-does-not-fit-names-the-way-out",
                     test_what_does_not_fit_names_the_way_out);
     return g_test_run();

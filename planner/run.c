@@ -1,0 +1,144 @@
+#include "planner/run.h"
+
+#include <stdlib.h>
+
+int64_t
+plan_run_limit(const PlanRun *run)
+{
+    const GPtrArray *found = run->total.found;
+
+    return found->len > (guint)run->request->top
+               ? ((PlanFound *)found->pdata[run->request->top])->first
+               : INT64_MAX;
+}
+
+int64_t
+plan_run_largest_memory(const PlanRequest *request)
+{
+    const ModelCluster *cluster = request->profile->cluster;
+    int64_t most = 0;
+
+    if (request->memory_limit_bytes > 0)
+        return request->memory_limit_bytes;
+    for (guint i = 0; i < cluster->devices->len; i++)
+        most = MAX(most, g_array_index(cluster->devices, ModelDevice, i).memory_bytes);
+    return most > 0 ? most : INT64_MAX;
+}
+
+const PlanPoint **
+plan_run_sort(const PlanRun *run, GCompareFunc compare)
+{
+    const GArray *points = run->space->points;
+    const PlanPoint **sorted = g_new(const PlanPoint *, points->len);
+
+    for (guint i = 0; i < points->len; i++)
+        sorted[i] = &g_array_index(points, PlanPoint, i);
+    if (points->len > 1)
+        qsort(sorted, points->len, sizeof *sorted, compare);
+    return sorted;
+}
+
+/* A point that does not fit. */
+static void
+note_least(PlanRun *run, const PlanPoint *point)
+{
+    if (point->bound_bytes >= run->total.least_bytes)
+        return;
+    run->total.least_bytes = point->bound_bytes;
+    run->total.limit_bytes = run->evaluation.memory_limit_bytes;
+    plan_free(run->total.least);
+    run->total.least = plan_space_plan(run->request, point, run->space->families->pdata[0]);
+}
+
+void
+plan_run_note_large(PlanRun *run, const PlanPoint *point)
+{
+    run->total.considered += point->n_families;
+    run->total.infeasible += point->n_families;
+    note_least(run, point);
+}
+
+/* --- lifecycle --- */
+
+void
+plan_run_init(PlanRun *run, const PlanRequest *request, PlanSpace *space, PlanEvaluateFunc evaluate,
+              void *user_data)
+{
+    *run = (PlanRun){
+        .evaluation = {.space = space,
+                       .evaluate = evaluate,
+                       .user_data = user_data,
+                       .flights = plan_flights_new(),
+                       .layouts = plan_layouts_new(),
+                       .memory_limit_bytes = plan_run_largest_memory(request),
+                       .is_timeless = request->objective == PLAN_OBJECTIVE_MEMORY},
+        .request = request,
+        .space = space,
+        .lower_bound_ns = INT64_MAX,
+    };
+    plan_outcome_init(&run->total);
+    run->total.considered = space->n_slow + space->n_large;
+    run->total.pruned = space->n_slow;
+    run->total.infeasible = space->n_large;
+    run->lower_bound_ns = MIN(space->least_slow_ns, space->least_sliced_ns);
+    if (space->n_large > 0)
+        note_least(run, &space->least_large);
+}
+
+void
+plan_run_clear(PlanRun *run)
+{
+    plan_outcome_clear(&run->total);
+    plan_flights_free(run->evaluation.flights);
+    plan_layouts_free(run->evaluation.layouts);
+}
+
+/* --- waves --- */
+
+static gpointer
+work(gpointer data)
+{
+    PlanWave *wave = data;
+
+    for (;;) {
+        const int i = g_atomic_int_add(&wave->next, 1);
+        if (i >= wave->n)
+            return NULL;
+        wave->evaluate(&wave->run->evaluation, wave->points[i], wave->limit, &wave->outcomes[i]);
+    }
+}
+
+void
+plan_run_threads(PlanRun *run, PlanWave *wave)
+{
+    GThread *threads[PLAN_WAVE] = {NULL};
+    const int n_threads = (int)MIN(run->request->threads, wave->n);
+
+    wave->run = run;
+    wave->limit = plan_run_limit(run);
+    wave->next = 0;
+    for (int i = 0; i < wave->n; i++)
+        plan_outcome_init(&wave->outcomes[i]);
+    /* A thread that cannot be had is not needed: this one does the rest. */
+    for (int i = 1; i < n_threads; i++)
+        threads[i] = g_thread_try_new("plan", work, wave, NULL);
+    work(wave);
+    for (int i = 1; i < n_threads; i++)
+        if (threads[i] != NULL)
+            g_thread_join(threads[i]);
+}
+
+void
+plan_run_wave(PlanRun *run, PlanWave *wave)
+{
+    plan_run_threads(run, wave);
+    for (int i = 0; i < wave->n; i++) {
+        plan_outcome_merge(&run->total, &wave->outcomes[i]);
+        plan_outcome_clear(&wave->outcomes[i]);
+    }
+    GPtrArray *found = run->total.found;
+    g_ptr_array_sort(found, plan_found_compare);
+    if (found->len > (guint)run->request->top + 1)
+        g_ptr_array_remove_range(found, (guint)run->request->top + 1,
+                                 found->len - (guint)run->request->top - 1);
+}

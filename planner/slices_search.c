@@ -1,0 +1,140 @@
+/*
+ * Slices AUTO: which points of a space are worth slicing, and their slices.
+ *
+ * Slicing a point takes as long as hundreds of plans of whole sequences, so points are estimated
+ * first, by the bound of one equal slicing.
+ */
+#include "planner/run.h"
+
+#include <stdlib.h>
+
+/* Points whose slicing is estimated, at a millisecond each; and found, at a tenth of a second. */
+#define MAX_ESTIMATED 384
+#define MAX_SLICED 24
+/* Estimates of a space that is looked at closely. */
+#define SMALL_SPACE 64
+/* Slices that cannot gain one part in so many are not looked for. */
+#define LEAST_GAIN 50
+
+int64_t
+plan_run_least_gain(int64_t limit)
+{
+    return limit - limit / LEAST_GAIN;
+}
+
+static int
+compare_by_slices(const void *a, const void *b)
+{
+    const PlanPoint *x = *(const PlanPoint *const *)a, *y = *(const PlanPoint *const *)b;
+
+    if (x->sliced_bound_ns != y->sliced_bound_ns)
+        return x->sliced_bound_ns < y->sliced_bound_ns ? -1 : 1;
+    return x->index < y->index ? -1 : x->index > y->index;
+}
+
+/* One way to slice everything but families and chunks, and what it may take. */
+typedef struct {
+    PlanPoint point;
+    int64_t estimate_ns;
+} Sliced;
+
+static int
+compare_estimates(const void *a, const void *b)
+{
+    const Sliced *x = a, *y = b;
+
+    if (x->estimate_ns != y->estimate_ns)
+        return x->estimate_ns < y->estimate_ns ? -1 : 1;
+    return x->point.index < y->point.index ? -1 : x->point.index > y->point.index;
+}
+
+/* Whether slices at @point may be worth it. */
+static bool
+may_gain(const PlanRun *run, const PlanPoint *point)
+{
+    return point->sliced_bound_ns != INT64_MAX &&
+           point->state_bytes <= run->evaluation.memory_limit_bytes &&
+           point->sliced_bound_ns <= plan_run_least_gain(plan_run_limit(run));
+}
+
+/* (owned) GArray of Sliced, best estimate first: points of even stages with the fewest chunks. */
+static GArray *
+estimate_points(PlanRun *run, const PlanPoint *const *points)
+{
+    const guint n = run->space->points->len;
+    GArray *all = g_array_new(FALSE, FALSE, sizeof(Sliced));
+    g_autofree PlanWave *wave = g_new0(PlanWave, 1);
+    const int64_t vpp = MAX(1, run->request->vpp);
+
+    wave->evaluate = plan_estimate_slices;
+    for (guint i = 0; i < n && all->len < MAX_ESTIMATED;) {
+        const guint first = all->len;
+        wave->n = 0;
+        for (; i < n && wave->n < PLAN_WAVE; i++) {
+            const Sliced sliced = {.point = *points[i]};
+            if (sliced.point.degrees.vpp != vpp || sliced.point.is_balanced ||
+                !may_gain(run, &sliced.point))
+                continue;
+            wave->points[wave->n++] = points[i];
+            g_array_append_val(all, sliced);
+        }
+        plan_run_threads(run, wave);
+        for (int k = 0; k < wave->n; k++) {
+            g_array_index(all, Sliced, first + (guint)k).estimate_ns =
+                wave->outcomes[k].estimate_ns;
+            plan_outcome_clear(&wave->outcomes[k]);
+        }
+    }
+    if (all->len > 1)
+        qsort(all->data, all->len, sizeof(Sliced), compare_estimates);
+    return all;
+}
+
+/* Whether @point is @like with other chunks or stages. */
+static bool
+is_variant(const PlanPoint *point, const PlanPoint *like)
+{
+    const PlanDegrees *a = &point->degrees, *b = &like->degrees;
+
+    return a->dp == b->dp && a->tp == b->tp && a->pp == b->pp && a->cp == b->cp && a->ep == b->ep &&
+           a->vpp <= MAX(b->vpp, PLAN_RUN_SLICED_CHUNKS) &&
+           point->micro_batch == like->micro_batch && point->recompute == like->recompute &&
+           point->zero_stage == like->zero_stage && point->offload == like->offload &&
+           point->sequence_parallel == like->sequence_parallel;
+}
+
+/* By estimate; the variants of one after the other. */
+void
+plan_run_slices(PlanRun *run)
+{
+    const guint n = run->space->points->len;
+    g_autofree const PlanPoint **points = plan_run_sort(run, compare_by_slices);
+    g_autofree PlanWave *wave = g_new0(PlanWave, 1);
+    g_autofree bool *tried = g_new0(bool, n);
+    int n_tried = 0;
+
+    g_autoptr(GArray) all = estimate_points(run, points);
+    wave->evaluate = plan_evaluate_slices;
+    for (guint k = 0; k < all->len && n_tried < MAX_SLICED; k++) {
+        const Sliced *sliced = &g_array_index(all, Sliced, k);
+        /* Better slices than equal ones gain little: what is behind stays there.  A small space is
+         * looked at more closely. */
+        const int64_t limit = plan_run_limit(run);
+        const int64_t least = sliced->estimate_ns / 5 * (all->len < SMALL_SPACE ? 4 : 5);
+        if (sliced->estimate_ns == INT64_MAX || least > plan_run_least_gain(limit))
+            break;
+        wave->n = 0;
+        for (guint i = 0; i < n && wave->n < PLAN_WAVE; i++)
+            if (!tried[i] && is_variant(points[i], &sliced->point) && may_gain(run, points[i])) {
+                wave->points[wave->n++] = points[i];
+                tried[i] = true;
+            }
+        n_tried += wave->n;
+        plan_run_wave(run, wave);
+    }
+    for (guint i = 0; i < n; i++) {
+        const PlanPoint *point = points[i];
+        if (!tried[i] && point->state_bytes <= run->evaluation.memory_limit_bytes)
+            run->lower_bound_ns = MIN(run->lower_bound_ns, point->sliced_bound_ns);
+    }
+}
