@@ -20,7 +20,7 @@ at(const float *x, bool transposed, int64_t row, int64_t col, int64_t stride)
 #define BLOCK 64
 
 /* sum[j] += a[p] b[p][j] for all p in order; @a's elements are @stride apart. */
-EXEC_CLONES __attribute__((optimize("O3"))) static void
+EXEC_CLONES EXEC_VECTORIZE static void
 add_products(int64_t k, const float *a, int64_t stride, const double (*restrict b)[BLOCK],
              double *restrict sum)
 {

@@ -416,7 +416,7 @@ exec_cpu_cross_entropy(int64_t rows, int64_t vocab, const int32_t *target, float
 }
 
 /* Plain loop: square root and division are one instruction each when vectorised. */
-EXEC_CLONES __attribute__((optimize("O3"))) void
+EXEC_CLONES EXEC_VECTORIZE void
 exec_cpu_adamw(int64_t n, float *restrict param, const float *restrict grad, float *restrict m,
                float *restrict v, const ExecAdamw *c)
 {

@@ -24,6 +24,13 @@ G_BEGIN_DECLS
 #define EXEC_CLONES
 #endif
 
+/* Plain loops that GCC should vectorise although the build is -O2. */
+#if defined(__GNUC__) && !defined(__clang__)
+#define EXEC_VECTORIZE __attribute__((optimize("O3")))
+#else
+#define EXEC_VECTORIZE
+#endif
+
 #define EXEC_LANES 16
 #define EXEC_INLINE static inline __attribute__((always_inline))
 
