@@ -108,13 +108,14 @@ typedef struct {
     int64_t weight_activation_bytes;                 /* held from I to W */
 } ScheduleStageTimes;
 
-/* Times and limits for a family that is built for them. */
+/* Times and limits for a family that is built for them.  Where no stage has bytes and there is no
+ * limit_bytes, micro-batches are counted from F to W. */
 typedef struct {
     const ScheduleStageTimes *stages; /* (borrowed) n_stages, in chain order */
     int64_t n_stages;                 /* n_ranks * n_chunks, or 1: all stages are alike */
     const int64_t *limit_bytes;       /* (borrowed, nullable) [rank] for all activations */
-    int64_t limit_microbatches;       /* in flight on any rank; 0: the family's default unless
-                                         limit_bytes says something */
+    int64_t limit_microbatches; /* whose activation_bytes a rank may hold; 0: no such limit, but the
+                                   family's default if limit_bytes is NULL */
     ScheduleObjective objective;
     bool may_fold; /* with n_chunks 1: each stage may be cut into two halves that lie as a V, if
                       that is better; the schedule then has two chunks */

@@ -5,9 +5,9 @@
 #include "schedule/build.h"
 #include "schedule/zb_bound.h"
 
-/* Visits of ops that the search may make, about 8 ns each; and how many for each op there is. */
-#define WORK (INT64_C(64) << 20)
-#define WORK_PER_OP 30000
+/* Visits of ops that the search may make, some 15 ns each; and how many for each op there is. */
+#define WORK (INT64_C(40) << 20)
+#define WORK_PER_OP 25000
 
 /* What other parts cost in visits of zb_evaluate(), measured. */
 #define VISITS_OF_GREEDY 4
@@ -165,7 +165,7 @@ set_ahead(const ZbProblem *problem, ZbPolicy *policy, int32_t eighths, int32_t m
 {
     for (int32_t r = 0; r < problem->p; r++) {
         const int64_t ahead = ((int64_t)(problem->p - r) * eighths + 7) / 8 + more;
-        policy->ahead[r] = (int32_t)CLAMP(ahead, 1, problem->limit_units);
+        policy->ahead[r] = (int32_t)CLAMP(ahead, 1, zb_problem_units(problem));
     }
 }
 
@@ -238,12 +238,14 @@ refine(Auto *a, Tried *best, int64_t until)
         const uint8_t patience = (uint8_t)zb_random_below(&a->random, 14);
         for (int32_t r = from; r <= from + more; r++)
             if (what < 4)
-                policy.ahead[r] = (int32_t)CLAMP(policy.ahead[r] + step, 1, problem->limit_units);
+                policy.ahead[r] =
+                    (int32_t)CLAMP(policy.ahead[r] + step, 1, zb_problem_units(problem));
             else if (what < 6)
                 policy.patience[r] = patience;
             else
-                policy.pending[r] = (int32_t)CLAMP(
-                    MIN(policy.pending[r], problem->limit_units) + step, 1, problem->limit_units);
+                policy.pending[r] =
+                    (int32_t)CLAMP(MIN(policy.pending[r], zb_problem_units(problem)) + step, 1,
+                                   zb_problem_units(problem));
         keep_if_better(best, &policy, try_policy(a, &policy), problem);
     }
     zb_policy_clear(&policy);
@@ -400,7 +402,8 @@ auto_search(Auto *a, GError **error)
 
 /* --- two halves of each stage in a V --- */
 
-/* What the first or the second half of a stage takes: together they are the stage. */
+/* What the first or the second half of a stage takes: together they are the stage.  Bytes are
+ * doubled, limits too. */
 static ScheduleStageTimes
 half_of(const ScheduleStageTimes *whole, bool second)
 {
@@ -412,8 +415,8 @@ half_of(const ScheduleStageTimes *whole, bool second)
         .backward_ns = HALF(backward_ns),
         .forward_message_ns = whole->forward_message_ns,
         .backward_message_ns = whole->backward_message_ns,
-        .activation_bytes = HALF(activation_bytes),
-        .weight_activation_bytes = HALF(weight_activation_bytes),
+        .activation_bytes = whole->activation_bytes,
+        .weight_activation_bytes = whole->weight_activation_bytes,
     };
 #undef HALF
 }
@@ -430,7 +433,14 @@ try_folded(Auto *a, GError **error)
         const int64_t rank = s < p ? s : 2 * p - 1 - s;
         stages[s] = half_of(&times->stages[times->n_stages == 1 ? 0 : rank], s >= p);
     }
+    g_autofree int64_t *limits = NULL;
+    if (times->limit_bytes != NULL) {
+        limits = g_new(int64_t, (size_t)p);
+        for (int64_t r = 0; r < p; r++)
+            limits[r] = 2 * MIN(times->limit_bytes[r], INT64_MAX / 2);
+    }
     ScheduleTimes folded_times = *times;
+    folded_times.limit_bytes = limits;
     folded_times.stages = stages;
     folded_times.n_stages = 2 * p;
     folded_times.may_fold = false;

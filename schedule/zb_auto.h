@@ -16,13 +16,19 @@
  * proof (zb_beam.c, zb_bound.c); local search on the critical path (zb_improve.c).  It stops where
  * the lower bound is reached.
  *
- * Without shape->times: F = I = W = 1, no messages, and the limit of ZB-H2, 2p micro-batches.
- * A limit is kept on every rank: in micro-batches, schedule_peak_in_flight() is at most v times it;
- * in bytes, F adds activation_bytes, I turns them into weight_activation_bytes, W frees those.
+ * Memory: F adds activation_bytes, I turns them into weight_activation_bytes, W (or B) frees what
+ * is there.  No rank ever holds more than its limit_bytes, nor than the activation_bytes of
+ * limit_microbatches micro-batches, which is how the papers say "p M_B".  Where all bytes are 0,
+ * micro-batches are counted from F to W: schedule_peak_in_flight() is at most limit_microbatches
+ * times the chunks.  (The same limit in bytes lets more of them be in flight, as I frees a part:
+ * ZB-2p needs that for its published bubbles.)
  *
- * Cost: O(ops) memory, about 150 bytes each; time 30 000 visits of every op of some 8 ns, but no
- * more than 2^26 visits in all (half a second) beyond the few dozens that building and evaluating
- * the families takes.  Twice that with may_fold.
+ * Without shape->times: F = I = W = 1, no messages, micro-batches counted, and the limit of ZB-H2,
+ * 2p.  That is also the limit where shape->times names none.
+ *
+ * Cost: O(ops) memory, about 150 bytes each; time 25 000 visits of every op of some 15 ns, but no
+ * more than 40 * 2^20 visits (half a second to a second) beyond the dozen or two of each op that
+ * building and evaluating the families takes.  Twice that with may_fold.
  *
  * Determinism: integers, one seed; the same input gives the same schedule.
  */

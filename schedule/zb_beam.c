@@ -5,7 +5,9 @@
  * at time C on rank r; one of r's ops that could start before C comes next.  All active orders can
  * be built so, and one of them is optimal  [Giffler, Thompson 1960].  Of the partial orders with
  * as many ops, those with the best bounds live on  [beam search, Ow, Morton 1988].  If none was
- * ever dropped for lack of room, the answer is proven.
+ * ever dropped for lack of room, the answer is proven; but where two chunks share the memory, or an
+ * I takes more than it frees, it can pay to wait with an F, and active orders are not all that
+ * matter.
  */
 #include "schedule/zb_bound.h"
 
@@ -35,7 +37,7 @@ typedef struct {
     GPtrArray *now, *next;    /* of (owned) int64_t *: states of a generation */
     GArray *children;         /* of Child */
     GPtrArray *steps;         /* of (owned) GArray of Step: by generation */
-    bool dropped;             /* some state was, for lack of room */
+    bool dropped;             /* some state was, for lack of room, or is never reached */
 } Beam;
 
 /* A state is one block: done (as int64_t room), free, end. */
@@ -60,7 +62,7 @@ has_room(const Beam *beam, const ZbState *state, int32_t chain)
     const ZbProblem *problem = beam->problem;
     const int32_t rank = beam->bound->chains[chain].rank;
     const int step = chain % ZB_N_STEPS;
-    int64_t bytes = 0, units = 0;
+    int64_t bytes = 0;
 
     if (step == ZB_W)
         return true;
@@ -72,9 +74,8 @@ has_room(const Beam *beam, const ZbState *state, int32_t chain)
         bytes += (held - back) * zb_op(problem, rank, zb_type(SCHEDULE_OP_FORWARD, c))->begin_bytes;
         bytes -= (back - done[ZB_W]) *
                  zb_op(problem, rank, zb_type(SCHEDULE_OP_BACKWARD_WEIGHT, c))->end_bytes;
-        units += held - done[ZB_W];
     }
-    return bytes <= problem->limit_bytes[rank] && units <= problem->limit_units;
+    return bytes <= problem->limit_bytes[rank];
 }
 
 /* Earliest start of the next op of @chain, or -1 if it cannot be next. */
@@ -251,6 +252,17 @@ width_for(int64_t left, int64_t work)
     return MIN(work / one, MAX_WIDTH);
 }
 
+/* Whether some active order is optimal: where only the next F of the same chunk may have to wait
+ * for memory that an op takes.  Else it can pay to leave memory, and time, unused for another. */
+static bool
+is_job_shop(const ZbProblem *problem)
+{
+    for (int32_t r = 0; r < problem->p; r++)
+        if (zb_op(problem, r, zb_type(SCHEDULE_OP_BACKWARD_INPUT, 0))->end_bytes > 0)
+            return false;
+    return problem->v == 1;
+}
+
 ZbBeamResult
 zb_beam(const ZbProblem *problem, ZbBound *bound, ZbOrder *order, int64_t below_ns, int64_t *work)
 {
@@ -260,6 +272,7 @@ zb_beam(const ZbProblem *problem, ZbBound *bound, ZbOrder *order, int64_t below_
         .problem = problem,
         .bound = bound,
         .state_size = (n + 1) / 2 + (size_t)problem->p + n * (size_t)problem->m,
+        .dropped = !is_job_shop(problem),
     };
     ZbBeamResult result = ZB_BEAM_NOTHING;
 

@@ -32,12 +32,11 @@ set_chunk(ZbBound *bound, int32_t rank, int32_t chunk, bool relaxed)
     const int64_t input_ns = relaxed ? MIN(i->ns, b->ns) : i->ns;
     const int64_t both_ns = relaxed ? MIN(i->ns + w->ns, b->ns) : i->ns + w->ns;
     const int64_t stored = -w->end_bytes, all = f->begin_bytes;
-    const int32_t by_units = (int32_t)MIN(problem->limit_units, problem->m);
 
     chains[ZB_F] = (ZbChain){rank, f->ns, f->message_ns, -1, -1, 0};
     chains[ZB_I] = (ZbChain){rank, input_ns, i->message_ns, -1, -1, 0};
     chains[ZB_W] = (ZbChain){rank, both_ns - input_ns, 0, -1, -1, 0};
-    const int32_t until_weight = MIN(by_units, room_for(problem, rank, MIN(stored, all)));
+    const int32_t until_weight = room_for(problem, rank, MIN(stored, all));
     const int32_t until_input = room_for(problem, rank, all);
     if (until_weight <= until_input) {
         chains[ZB_F].limit_by = first + ZB_W;
@@ -47,7 +46,8 @@ set_chunk(ZbBound *bound, int32_t rank, int32_t chunk, bool relaxed)
         chains[ZB_F].room = until_input;
     }
     chains[ZB_I].limit_by = first + ZB_W;
-    chains[ZB_I].room = MIN(by_units, room_for(problem, rank, stored));
+    /* B never holds more than its F did. */
+    chains[ZB_I].room = room_for(problem, rank, relaxed ? MIN(stored, all) : stored);
 }
 
 /* Fills in_order, previous and next: F down the chain of stages, I up, W. */

@@ -58,7 +58,7 @@ zb_policy_copy(ZbPolicy *to, const ZbPolicy *from, const ZbProblem *problem)
 
 typedef struct {
     int32_t forwards[ZB_MAX_CHUNKS], inputs[ZB_MAX_CHUNKS], weights[ZB_MAX_CHUNKS];
-    int64_t bytes, units;
+    int64_t bytes;
     int64_t free_ns; /* end of its last op */
 } Rank;
 
@@ -121,7 +121,7 @@ state_clear(State *s)
 
 /* --- what a rank could do --- */
 
-/* Bytes that @n units of a chunk need at most, from F to W. */
+/* Bytes that a micro-batch needs at most, from F to W of a chunk. */
 static int64_t
 unit_bytes(const ZbProblem *problem, int32_t rank, int chunk)
 {
@@ -137,7 +137,7 @@ has_room(const State *s, int32_t rank, int chunk)
 {
     const ZbProblem *problem = s->problem;
     const Rank *now = &s->ranks[rank];
-    int64_t bytes = now->bytes + unit_bytes(problem, rank, chunk), units = now->units + 1;
+    int64_t bytes = now->bytes + unit_bytes(problem, rank, chunk);
     bool holds_last = false;
 
     for (int c = 0; c < problem->v; c++) {
@@ -147,9 +147,8 @@ has_room(const State *s, int32_t rank, int chunk)
     }
     if (chunk < problem->v - 1 && !holds_last) {
         bytes += unit_bytes(problem, rank, problem->v - 1);
-        units++;
     }
-    return bytes <= problem->limit_bytes[rank] && units <= problem->limit_units;
+    return bytes <= problem->limit_bytes[rank];
 }
 
 /* When the next message of @op is there; NEVER if that is not known. */
@@ -249,12 +248,10 @@ start(State *s, int32_t rank, uint8_t type, int64_t now_ns)
     now->bytes += op->begin_bytes + op->end_bytes;
     if (zb_kind(type) == SCHEDULE_OP_FORWARD) {
         now->forwards[c]++;
-        now->units++;
     } else if (zb_kind(type) == SCHEDULE_OP_BACKWARD_INPUT) {
         now->inputs[c]++;
     } else {
         now->weights[c]++;
-        now->units--;
     }
     if (op->in >= 0)
         s->times->taken[op->in]++;

@@ -178,7 +178,7 @@ zb_order_fits(const ZbProblem *problem, const ZbOrder *order, int32_t rank)
     const int64_t limit = problem->limit_bytes[rank];
     int32_t forwards[ZB_MAX_CHUNKS] = {0}, backwards[ZB_MAX_CHUNKS] = {0};
     int32_t pending[ZB_MAX_CHUNKS] = {0};
-    int64_t bytes = 0, units = 0;
+    int64_t bytes = 0;
 
     for (int64_t i = 0; i < order->length[rank]; i++) {
         const int c = zb_chunk(types[i]);
@@ -192,11 +192,9 @@ zb_order_fits(const ZbProblem *problem, const ZbOrder *order, int32_t rank)
         switch ((ScheduleOpKind)kind) {
         case SCHEDULE_OP_FORWARD:
             forwards[c]++;
-            units++;
             break;
         case SCHEDULE_OP_BACKWARD:
             backwards[c]++;
-            units--;
             break;
         case SCHEDULE_OP_BACKWARD_INPUT:
             backwards[c]++;
@@ -204,10 +202,9 @@ zb_order_fits(const ZbProblem *problem, const ZbOrder *order, int32_t rank)
             break;
         default:
             pending[c]--;
-            units--;
             break;
         }
-        if (units > problem->limit_units || pending[c] < 0 || backwards[c] > forwards[c])
+        if (pending[c] < 0 || backwards[c] > forwards[c])
             return false;
     }
     for (int c = 0; c < problem->v; c++)

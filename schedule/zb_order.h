@@ -63,7 +63,6 @@ typedef struct {
     bool may_fuse;                    /* some B is quicker than its I and W */
     ZbOp *ops;                        /* (owned) [rank * ZB_N_TYPES + type] */
     int64_t *limit_bytes;             /* (owned) [rank] INT64_MAX: none */
-    int64_t limit_units;              /* F without their B or W, of all chunks of a rank */
     int64_t *first_ns;                /* (owned) [rank] start of its first op */
     int64_t bound_ns, other_bound_ns; /* no order has a smaller ZbValue.ns, .other_ns; 0: unknown */
 } ZbProblem;
@@ -77,6 +76,13 @@ static inline const ZbOp *
 zb_op(const ZbProblem *problem, int32_t rank, uint8_t type)
 {
     return &problem->ops[(int64_t)rank * ZB_N_TYPES + type];
+}
+
+/* F of a rank. */
+static inline int64_t
+zb_problem_units(const ZbProblem *problem)
+{
+    return (int64_t)problem->m * problem->v;
 }
 
 /* Types of all ranks' ops, in order. */

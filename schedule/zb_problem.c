@@ -25,9 +25,19 @@ static const ScheduleStageTimes unit_times = {
     .forward_ns = 1,
     .input_ns = 1,
     .weight_ns = 1,
-    .activation_bytes = 1,
-    .weight_activation_bytes = 1,
 };
+
+/* Whether micro-batches are counted, not weighed. */
+static bool
+has_no_bytes(const ScheduleTimes *times)
+{
+    if (times->limit_bytes != NULL)
+        return false;
+    for (int64_t s = 0; s < times->n_stages; s++)
+        if (times->stages[s].activation_bytes != 0 || times->stages[s].weight_activation_bytes != 0)
+            return false;
+    return true;
+}
 
 /* Adds m times every number of @stage to @total.  Returns false on a negative number or overflow.
  */
@@ -94,25 +104,36 @@ bytes_of_one(const ZbProblem *problem, int32_t rank)
     return peak;
 }
 
+/* Bytes of @n micro-batches' activations; INT64_MAX beyond. */
+static int64_t
+bytes_of_forwards(const ZbProblem *problem, int32_t rank, int64_t n)
+{
+    int64_t bytes = 0;
+
+    for (int c = 0; c < problem->v; c++)
+        bytes += zb_op(problem, rank, zb_type(SCHEDULE_OP_FORWARD, c))->begin_bytes;
+    return __builtin_mul_overflow(bytes, n, &bytes) ? INT64_MAX : bytes;
+}
+
 static bool
 set_limits(ZbProblem *problem, const ScheduleTimes *times, GError **error)
 {
-    int64_t microbatches = times->limit_microbatches;
+    int64_t n = times->limit_microbatches;
 
     /* As much as ZB-H2 and ZB-2p may hold  [2401.10241]. */
-    if (microbatches == 0)
-        microbatches = times->limit_bytes == NULL ? 2 * (int64_t)problem->p : problem->m;
-    problem->limit_units = MIN(microbatches, problem->m) * problem->v;
+    if (n == 0 && times->limit_bytes == NULL)
+        n = 2 * (int64_t)problem->p;
     for (int32_t r = 0; r < problem->p; r++) {
-        problem->limit_bytes[r] = INT64_MAX;
-        if (times->limit_bytes == NULL)
-            continue;
-        problem->limit_bytes[r] = times->limit_bytes[r];
-        if (problem->limit_bytes[r] < bytes_of_one(problem, r))
+        const int64_t one = bytes_of_one(problem, r);
+        int64_t limit = n == 0 ? INT64_MAX : bytes_of_forwards(problem, r, n);
+        if (times->limit_bytes != NULL)
+            limit = MIN(limit, times->limit_bytes[r]);
+        if (limit < one)
             return refuse(error, SCHEDULE_ERROR_SHAPE,
                           "rank %d may hold %" G_GINT64_FORMAT
                           " bytes, one micro-batch needs %" G_GINT64_FORMAT,
-                          r, problem->limit_bytes[r], bytes_of_one(problem, r));
+                          r, limit, one);
+        problem->limit_bytes[r] = limit;
     }
     return true;
 }
@@ -200,13 +221,17 @@ zb_problem_init(ZbProblem *problem, const ScheduleShape *shape, GError **error)
     };
     if (!check_times(shape, times, error))
         return false;
+    const bool counted = has_no_bytes(times);
     problem->ops = g_new0(ZbOp, (size_t)problem->p * ZB_N_TYPES);
     problem->limit_bytes = g_new0(int64_t, (size_t)problem->p);
     problem->first_ns = g_new0(int64_t, (size_t)problem->p);
     for (int32_t r = 0; r < problem->p; r++)
         for (int32_t c = 0; c < problem->v; c++) {
             const int32_t stage = times->n_stages == 1 ? 0 : schedule_stage(&placed, r, c);
-            set_ops(problem, &placed, r, c, &times->stages[stage]);
+            ScheduleStageTimes here = times->stages[stage];
+            if (counted)
+                here.activation_bytes = here.weight_activation_bytes = 1;
+            set_ops(problem, &placed, r, c, &here);
         }
     if (!set_limits(problem, times, error)) {
         zb_problem_clear(problem);
