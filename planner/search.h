@@ -7,7 +7,20 @@
  *
  *   lower_bound_s <= time of every plan of the space searched;  gap = 1 - lower_bound_s / time.
  *
- * Ties are broken by a total order on plans, so the answer does not depend on threads.
+ * The space: all dp * tp * pp * cp = devices, ep, micro-batches (up to 4096 sequences) that divide
+ * the batch, recompute, ZeRO stage, offload, sequence parallelism, all schedule families with all
+ * numbers of chunks, stages even (as plan_set_even_stages()) or divided so that the longest is
+ * shortest (plan_partition()).  Of these the answer is the best: it equals full enumeration.  With
+ * PLAN_SLICES_AUTO also every way to slice the sequences: not enumerated but found by slice.h where
+ * an estimate promises a gain, and bounded, so the gap may stay open.  Left out, since they are
+ * never better: ZeRO without replicas, chunks or split backwards without a pipeline, and families
+ * whose order of ops another one repeats.
+ *
+ * Counts of the search: considered candidates (a point of the space and a family), pruned by their
+ * bound, simulated, infeasible for memory (some of them only once simulated).
+ *
+ * Ties are broken by a total order on plans (time, memory, order of enumeration), and nothing that
+ * is counted depends on threads.
  */
 #ifndef PLANNER_SEARCH_H
 #define PLANNER_SEARCH_H

@@ -1,5 +1,8 @@
 #include "planner/slicing.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 #include "planner/evaluate.h"
 #include "planner/slice.h"
 
@@ -283,8 +286,16 @@ any_slicing_ns(const int64_t *cost, int64_t n, const Plan *plan, int64_t worth)
 static void
 add_slicing(GPtrArray *all, GArray *slices, int64_t ns)
 {
-    PlanSlicing *slicing = g_new(PlanSlicing, 1);
+    PlanSlicing *slicing = NULL;
 
+    /* Solves for more stages, and equal slices, often repeat the best. */
+    for (guint i = 0; i < all->len; i++) {
+        const GArray *known = ((PlanSlicing *)all->pdata[i])->slices;
+        if (known->len == slices->len &&
+            memcmp(known->data, slices->data, slices->len * sizeof(int64_t)) == 0)
+            return;
+    }
+    slicing = g_new(PlanSlicing, 1);
     *slicing = (PlanSlicing){.slices = g_array_ref(slices), .formula_ns = ns};
     g_ptr_array_add(all, slicing);
 }

@@ -20,11 +20,12 @@ typedef struct {
 typedef struct {
     PlanSpace *space;
     const PlanSpaceLimits *limits;
-    bool fits_devices;   /* some degrees multiply to the number of devices */
-    char *shape_refusal; /* (owned, nullable) the model's reason against the first degrees */
-    char *batch_refusal; /* (owned, nullable) */
-    PlanLayerCost cost;  /* of the current tp, cp, ep, micro-batch and sp */
-    GArray *chunks;      /* (owned) of Chunks, at the current degrees and micro-batches */
+    bool fits_devices;    /* some degrees multiply to the number of devices */
+    char *shape_refusal;  /* (owned, nullable) the model's reason against the first degrees */
+    char *batch_refusal;  /* (owned, nullable) */
+    char *family_refusal; /* (owned, nullable) */
+    PlanLayerCost cost;   /* of the current tp, cp, ep, micro-batch and sp */
+    GArray *chunks;       /* (owned) of Chunks, at the current degrees and micro-batches */
 } Walk;
 
 G_GNUC_PRINTF(2, 3)
@@ -181,6 +182,25 @@ allowed(int64_t fixed, int64_t value)
     return fixed == 0 || fixed == value;
 }
 
+/* (owned) why the first family does not exist at @point. */
+static char *
+refusal_of_family(const PlanSpace *space, const PlanPoint *point, int64_t vpp)
+{
+    const ScheduleFamily *family = space->families->pdata[0];
+    const ScheduleShape shape = {
+        .n_ranks = point->degrees.pp,
+        .n_chunks = MAX(vpp, family->min_chunks),
+        .n_microbatches = point->n_microbatches,
+        .n_slices = 1,
+    };
+    g_autoptr(GError) local = NULL;
+
+    if (!schedule_shape_check(family, &shape, &local))
+        return g_strdup(local->message);
+    return g_strdup_printf("--pp " INT " * --vpp " INT " is more than the model's " INT " layers",
+                           point->degrees.pp, shape.n_chunks, space->request->arch->n_layers);
+}
+
 /* Fills chunks for @point's degrees and number of micro-batches.  Chunks without a pipeline, which
  * frameworks refuse, only when asked for. */
 static void
@@ -209,6 +229,8 @@ find_chunks(Walk *walk, PlanPoint point)
         if (chunks.n_families > 0)
             g_array_append_val(walk->chunks, chunks);
     }
+    if (walk->chunks->len == 0 && walk->family_refusal == NULL)
+        walk->family_refusal = refusal_of_family(space, &point, MAX(1, fixed));
 }
 
 /* Keeps @point, or only what is to be known of it. */
@@ -538,35 +560,20 @@ set_empty(const Walk *walk, GError **error)
                           request->sequence_parallel == 1;
     const PlanError code = is_fixed ? PLAN_ERROR_INVALID : PLAN_ERROR_INFEASIBLE;
 
-    if (walk->batch_refusal != NULL && (walk->shape_refusal == NULL || request->tp > 0))
+    /* What came furthest says most. */
+    if (walk->family_refusal != NULL)
+        g_set_error(error, PLAN_ERROR, code, "--schedule: %s", walk->family_refusal);
+    else if (walk->batch_refusal != NULL && (walk->shape_refusal == NULL || request->tp > 0))
         g_set_error(error, PLAN_ERROR, code, "%s", walk->batch_refusal);
     else if (walk->shape_refusal != NULL)
         g_set_error(error, PLAN_ERROR, code,
-                    "no degrees multiply to " INT
-                    " devices: %s%s%s; nearest: --gpus with a divisor "
-                    "of --global-batch times tp and pp",
+                    "no degrees multiply to " INT " devices: %s%s%s; nearest: --gpus with a "
+                    "divisor of --global-batch times tp and pp",
                     space->n_devices, walk->shape_refusal, walk->batch_refusal != NULL ? "; " : "",
                     walk->batch_refusal != NULL ? walk->batch_refusal : "");
-    else if (request->sequence_parallel == 1)
+    else
         g_set_error(error, PLAN_ERROR, code,
                     "--sequence-parallel on: no --tp divides the tokens of each rank");
-    else {
-        const ScheduleFamily *family = space->families->pdata[0];
-        g_autoptr(GError) local = NULL;
-        const ScheduleShape shape = {
-            .n_ranks = MAX(1, request->pp),
-            .n_chunks = MAX(1, request->vpp),
-            .n_microbatches = request->global_batch / MAX(1, request->dp),
-            .n_slices = 1,
-        };
-        if (schedule_shape_check(family, &shape, &local))
-            g_set_error(error, PLAN_ERROR, code,
-                        "no --schedule of those asked for exists at --pp " INT " --vpp " INT
-                        " with " INT " layers",
-                        request->pp, request->vpp, request->arch->n_layers);
-        else
-            g_set_error(error, PLAN_ERROR, code, "--schedule: %s", local->message);
-    }
 }
 
 PlanSpace *
@@ -588,6 +595,7 @@ plan_space_new(const PlanRequest *request, const PlanSpaceLimits *limits, GError
         set_empty(&walk, error);
     g_free(walk.shape_refusal);
     g_free(walk.batch_refusal);
+    g_free(walk.family_refusal);
     return space->n_points == 0 ? NULL : g_steal_pointer(&space);
 }
 
