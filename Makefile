@@ -1,5 +1,5 @@
-# degas: make, make demo, make test, make bench, make check; prints what it found.
-# Options: CUDA=0|1 MPI=0|1 NCCL=0|1 (default: found by linking), SAN=address,undefined, CC, CFLAGS.
+# degas: make, make demo, make test, make bench, make loop, make check; prints what it found.
+# Options: SAN=address,undefined, CC, CFLAGS, LDFLAGS, OPT.
 
 CC ?= gcc
 SAN ?=
@@ -40,7 +40,7 @@ BENCHES := $(patsubst %.c,$(B)/%,$(wildcard tests/bench/bench_*.c))
 
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all demo test run-tests bench check format golden clean packages validate help
+.PHONY: all demo test run-tests bench loop check format clean packages
 
 all: $(B)/degas
 	@ln -sf $(B)/degas degas
@@ -95,6 +95,10 @@ run-tests: all $(TEST_PROGRAMS)
 
 bench: all $(BENCHES)
 	@scripts/bench.sh $(BENCHES)
+
+# Predicted beside measured on this machine's CPU, as docs/loop.md.
+loop: all
+	@scripts/loop.sh
 
 check: all
 	@tests/lint/check_all.sh
