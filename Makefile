@@ -3,7 +3,6 @@
 
 CC ?= gcc
 SAN ?=
-CONFIG := $(if $(SAN),$(subst $(comma),-,$(SAN)),release)
 comma := ,
 B := build/$(or $(subst $(comma),-,$(SAN)),release)
 
