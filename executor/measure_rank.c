@@ -61,19 +61,22 @@ latest_ns(const Rank *rank, const int64_t *times_ns)
 }
 
 /*
- * Waits for everyone and starts.  Where cores are shared, the scheduler runs some threads' ops
- * undisturbed while others wait for a core: a thread's own time says nothing.  Then the clock runs
- * from the last arrival to the last end, in which every thread gets one op done: a rank's share of
- * the machine when all are busy.
+ * Starts.  Where cores are shared, the scheduler runs some threads' ops undisturbed while others
+ * wait for a core: a thread's own time says nothing.  Then the clock runs from the last arrival to
+ * the last end, in which every thread gets one op done: a rank's share of the machine when all are
+ * busy.  Only busy threads call this: all threads are where cores are shared.
  */
 static bool
 start_clock(Rank *rank, GError **error)
 {
-    rank->shared->arrived_ns[rank->transport.rank] = exec_now_ns();
-    if (!meet(rank, error))
-        return false;
-    rank->begin_ns =
-        rank->shared->shares_cores ? latest_ns(rank, rank->shared->arrived_ns) : exec_now_ns();
+    if (rank->shared->shares_cores) {
+        rank->shared->arrived_ns[rank->transport.rank] = exec_now_ns();
+        if (!meet(rank, error))
+            return false;
+        rank->begin_ns = latest_ns(rank, rank->shared->arrived_ns);
+    } else {
+        rank->begin_ns = exec_now_ns();
+    }
     return true;
 }
 
@@ -115,8 +118,6 @@ time_op(Rank *rank, ExecStageRun *run, int32_t stage, bool backward, int32_t mic
     const float *dx;
     double loss;
 
-    if (!rank->busy)
-        return start_clock(rank, error);
     if (!backward && !exec_stage_begin_forward(run, microbatch, slice, &x, error))
         return false;
     /* Inputs as after a norm; gradients small, as a mean over tokens makes them. */
@@ -209,10 +210,12 @@ time_optimizer(Rank *rank, GError **error)
         g_array_append_vals(some, all->data, half == 1 ? n_parameters / 2 : n_parameters);
         for (guint i = 0; i < some->len; i++)
             key.n_elements += g_array_index(some, ExecParameter, i).n;
-        if (!start_clock(rank, error))
+        if (!meet(rank, error))
             return false;
         if (!rank->busy)
             continue;
+        if (!start_clock(rank, error))
+            return false;
         rank->model->parameters = some;
         exec_model_adamw(rank->model, rank->backend, &constants, EXEC_WEIGHT_DECAY);
         const bool ok = rank->backend->ops->synchronize(rank->backend, error);

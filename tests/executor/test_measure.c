@@ -1,6 +1,7 @@
 /* Tests of executor/measure.h and samples.h: what a profile holds and that it describes runs.  That
  * predictions from it meet measured steps is shown end to end, not by timing inside a test. */
 #include "executor/measure.h"
+#include "executor/transport.h"
 
 #include <math.h>
 #include <string.h>
@@ -67,6 +68,40 @@ note_progress(double fraction, const char *what, void *user_data)
     g_assert_cmpfloat(fraction, <=, 1);
     g_assert_nonnull(what);
     *last = fraction;
+}
+
+/* Median time of a layer's backward of 64 tokens, @concurrency ranks busy; reference loops take
+ * nearly a millisecond for it. */
+static double
+layer_s(const ModelArch *arch, int64_t concurrency)
+{
+    static const int64_t batch = 1, slice = 64;
+    g_autoptr(GError) error = NULL;
+    g_autoptr(Profile) profile = exec_measure(
+        &(ExecMeasureOptions){
+            .arch = arch,
+            .device = "reference",
+            .batches = &batch,
+            .n_batches = 1,
+            .slices = &slice,
+            .n_slices = 1,
+            .concurrency = concurrency,
+            .quick = true,
+        },
+        &error);
+
+    g_assert_no_error(error);
+    return find(profile, PROFILE_OP_LAYER, PROFILE_PASS_BACKWARD, batch, slice, 0)->median_s;
+}
+
+/* Three times as many ranks as cores: each has a third of a core.  Half of that is asserted, for
+ * machines that do other things too. */
+static void
+test_ranks_share_cores(void)
+{
+    const ModelArch arch = model();
+
+    g_assert_cmpfloat(layer_s(&arch, 3 * exec_n_cores()), >, 1.5 * layer_s(&arch, 1));
 }
 
 /* Every (batch, slice, context) that slices of the asked lengths meet, both directions, of layers,
@@ -198,6 +233,7 @@ int
 main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
+    g_test_add_func("/executor/measure/ranks-share-cores", test_ranks_share_cores);
     g_test_add_func("/executor/measure/grid-is-complete", test_grid_is_complete);
     g_test_add_func("/executor/measure/samples-become-percentiles",
                     test_samples_become_percentiles);
