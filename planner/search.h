@@ -8,8 +8,8 @@
  *   lower_bound_s <= time of every plan of the space searched;  gap = 1 - lower_bound_s / time.
  *
  * The space: all dp * tp * pp * cp = devices, ep, micro-batches (up to 4096 sequences) that divide
- * the batch, recompute, ZeRO stage, offload, sequence parallelism, all schedule families with all
- * numbers of chunks, stages even (as plan_set_even_stages()) or divided so that the longest is
+ * the batch, recompute, ZeRO stage, offload, sequence parallelism, all schedule families (but those
+ * that search for an order themselves, unless named) with all numbers of chunks, stages even (as plan_set_even_stages()) or divided so that the longest is
  * shortest (plan_partition()).  Of these the answer is the best: it equals full enumeration.  With
  * PLAN_SLICES_AUTO also every way to slice the sequences: not enumerated but found by slice.h where
  * an estimate promises a gain, and bounded, so the gap may stay open.  Left out, since they are
