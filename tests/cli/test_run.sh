@@ -36,6 +36,10 @@ assert all(0 < r['p10_s'] <= r['median_s'] <= r['p90_s'] for r in d['measured'] 
 assert {r['op'] for r in d['measured']} >= {'layer', 'embedding', 'head', 'optimizer', 'p2p'}" \
     "$W/profile.json"
 
+runs 0 "profile as on one core" profile "$W/tiny.json" --device reference --quick --batches 1 \
+    --slices 64 --concurrency 1 --json
+json "the profile on standard output" "
+assert d['measured_concurrency'] == 1 and any(r['op'] == 'p2p' for r in d['measured'])"
 fails 2 'gpt-mini' "profile of an unknown model, with the nearest" profile gpt-minni --quick
 fails 4 'none.json' "profile of a file that is not there" profile "$W/none.json"
 fails 2 '--slices.*0' "profile with an empty slice" profile "$W/tiny.json" --slices 0
