@@ -6,7 +6,8 @@
  * one rank without idle time between them.  Only taking an op out of a block, in front of its first
  * or behind its last op, can shorten the path [Brucker, Jurisch, Sievers 1994: block theorem of job
  * shops]; a W can also go into idle time of its rank further away.  So a move is one op of the path
- * to another place of its rank.
+ * to another place of its rank.  Where B is quicker than I and W, a move may also split a B, which
+ * sends its gradient sooner, or make one of I and the W behind it.
  *
  * Moves are taken at random (seeded) and accepted if the order is no worse than it is now, or than
  * it was some moves ago  [late acceptance, Burke, Bykov 2017]; the best order seen is the answer.
@@ -24,7 +25,6 @@ typedef struct {
     ZbTimes *times;           /* (borrowed) of the current order */
     uint64_t random;
     GArray *blocks; /* of Block: the critical path, last block first */
-    GArray *gaps;   /* of Gap */
 } Search;
 
 /* Ops first to last of a rank are on the path. */
@@ -33,7 +33,14 @@ typedef struct {
     int64_t first, last;
 } Block;
 
+typedef enum {
+    MOVE_SHIFT, /* the op at from goes to place to */
+    MOVE_SPLIT, /* the B at from becomes I and W */
+    MOVE_FUSE,  /* the I at from and the W behind it become B */
+} MoveKind;
+
 typedef struct {
+    MoveKind kind;
     int32_t rank;
     int64_t from, to;
 } Move;
@@ -109,6 +116,66 @@ shift(uint8_t *types, int64_t from, int64_t to)
     types[to] = type;
 }
 
+static void
+split(uint8_t *types, int64_t *length, int64_t at)
+{
+    const int c = zb_chunk(types[at]);
+
+    memmove(&types[at + 1], &types[at], (size_t)(*length - at));
+    types[at] = zb_type(SCHEDULE_OP_BACKWARD_INPUT, c);
+    types[at + 1] = zb_type(SCHEDULE_OP_BACKWARD_WEIGHT, c);
+    ++*length;
+}
+
+static void
+fuse(uint8_t *types, int64_t *length, int64_t at)
+{
+    types[at] = zb_type(SCHEDULE_OP_BACKWARD, zb_chunk(types[at]));
+    --*length;
+    memmove(&types[at + 1], &types[at + 2], (size_t)(*length - at - 1));
+}
+
+static void
+apply(const Search *s, const Move *move)
+{
+    uint8_t *types = zb_order_rank(s->order, s->problem, move->rank);
+    int64_t *length = &s->order->length[move->rank];
+
+    if (move->kind == MOVE_SHIFT)
+        shift(types, move->from, move->to);
+    else if (move->kind == MOVE_SPLIT)
+        split(types, length, move->from);
+    else
+        fuse(types, length, move->from);
+}
+
+static void
+undo(const Search *s, const Move *move)
+{
+    static const MoveKind inverse[] = {MOVE_SHIFT, MOVE_FUSE, MOVE_SPLIT};
+    const Move back = {inverse[move->kind], move->rank, move->to, move->from};
+
+    apply(s, &back);
+}
+
+/* B to I and W, or back; returns false if the op at @i is neither. */
+static bool
+pick_split(const Search *s, int32_t rank, int64_t i, Move *move)
+{
+    const uint8_t *types = zb_order_rank(s->order, s->problem, rank);
+    const int kind = zb_kind(types[i]);
+    const uint8_t weight = zb_type(SCHEDULE_OP_BACKWARD_WEIGHT, zb_chunk(types[i]));
+
+    if (kind == SCHEDULE_OP_BACKWARD)
+        *move = (Move){MOVE_SPLIT, rank, i, i};
+    else if (kind == SCHEDULE_OP_BACKWARD_INPUT && i + 1 < s->order->length[rank] &&
+             types[i + 1] == weight)
+        *move = (Move){MOVE_FUSE, rank, i, i};
+    else
+        return false;
+    return true;
+}
+
 /* The nearest place after (@step 1) or before (@step -1) @from where the rank is idle, beyond
  * @skip others; -1 if there is none. */
 static int64_t
@@ -132,6 +199,8 @@ pick_move(Search *s, Move *move)
     const int64_t choice = zb_random_below(&s->random, 8);
     int64_t to = -1;
 
+    if (s->problem->may_fuse && zb_random_below(&s->random, 4) == 0)
+        return pick_split(s, block->rank, i, move);
     if (choice < 2) {
         to = block->last;
     } else if (choice < 4) {
@@ -148,7 +217,7 @@ pick_move(Search *s, Move *move)
     }
     if (to < 0 || to >= s->order->length[block->rank] || to == i)
         return false;
-    *move = (Move){block->rank, i, to};
+    *move = (Move){MOVE_SHIFT, block->rank, i, to};
     return true;
 }
 
@@ -206,8 +275,7 @@ zb_improve(const ZbProblem *problem, ZbOrder *order, ZbTimes *times, ZbValue *va
         work -= n_ops / 64 + 1;
         if (!pick_move(&s, &move))
             continue;
-        uint8_t *types = zb_order_rank(order, problem, move.rank);
-        shift(types, move.from, move.to);
+        apply(&s, &move);
         bool good = zb_order_fits(problem, order, move.rank);
         work -= order->length[move.rank];
         if (good) {
@@ -223,8 +291,9 @@ zb_improve(const ZbProblem *problem, ZbOrder *order, ZbTimes *times, ZbValue *va
                 zb_order_copy(&best, order, problem);
             }
         } else {
-            shift(types, move.to, move.from);
+            undo(&s, &move);
             zb_evaluate(problem, order, times, &next);
+            work -= n_ops;
         }
         history[i % HISTORY] = now;
         find_path(&s, path_rank(&s, now));

@@ -213,28 +213,26 @@ zb_order_fits(const ZbProblem *problem, const ZbOrder *order, int32_t rank)
     return true;
 }
 
-/* Invariant: types[0..n) are the fused ops before types[i]; pending[c] I of them lack their W. */
+/* Invariant: types[0..n) are the fused ops before types[i].  W may have been that of an earlier I:
+ * that one then takes the next W, as micro-batches are alike. */
 void
 zb_order_fuse(const ZbProblem *problem, ZbOrder *order, int32_t rank)
 {
     uint8_t *types = zb_order_rank(order, problem, rank);
-    int32_t pending[ZB_MAX_CHUNKS] = {0};
     int64_t n = 0;
 
-    for (int64_t i = 0; i < order->length[rank]; i++) {
+    for (int64_t i = 0; i < order->length[rank]; i++, n++) {
         const int c = zb_chunk(types[i]);
         const uint8_t weight = zb_type(SCHEDULE_OP_BACKWARD_WEIGHT, c);
         const uint8_t whole = zb_type(SCHEDULE_OP_BACKWARD, c);
-        const bool is_input = zb_kind(types[i]) == SCHEDULE_OP_BACKWARD_INPUT;
-        if (is_input && pending[c] == 0 && i + 1 < order->length[rank] && types[i + 1] == weight &&
+        types[n] = types[i];
+        if (zb_kind(types[i]) == SCHEDULE_OP_BACKWARD_INPUT && i + 1 < order->length[rank] &&
+            types[i + 1] == weight &&
             zb_op(problem, rank, whole)->ns <
                 zb_op(problem, rank, types[i])->ns + zb_op(problem, rank, weight)->ns) {
-            types[n++] = whole;
+            types[n] = whole;
             i++;
-            continue;
         }
-        pending[c] += is_input ? 1 : types[i] == weight ? -1 : 0;
-        types[n++] = types[i];
     }
     order->length[rank] = n;
 }

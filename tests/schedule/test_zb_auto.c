@@ -236,15 +236,14 @@ small_problem(GRand *rand, int32_t max_ranks, int32_t max_microbatches, ExactPro
 }
 
 static int64_t
-solve(Problem *problem)
+solve(Problem *problem, ScheduleZbAutoFacts *facts)
 {
     g_autoptr(GError) error = NULL;
-    ScheduleZbAutoFacts facts;
 
     problem_link(problem);
-    g_autoptr(Schedule) ours = schedule_zb_auto(&problem->shape, &facts, &error);
+    g_autoptr(Schedule) ours = schedule_zb_auto(&problem->shape, facts, &error);
     g_assert_no_error(error);
-    const Timed timed = assert_sound(ours, &problem->times, &facts);
+    const Timed timed = assert_sound(ours, &problem->times, facts);
     return objective_of(&timed, problem->times.objective);
 }
 
@@ -253,28 +252,34 @@ static void
 test_small_problems_reach_the_optimum(void)
 {
     g_autoptr(GRand) rand = g_rand_new_with_seed(13);
-    int n_proven = 0, n_equal = 0;
+    int n_proven = 0, n_equal = 0, n_known = 0;
     int64_t worst = 0, sum = 0;
 
     for (int i = 0; i < 250; i++) {
         ExactProblem exact;
         Problem problem = small_problem(rand, 4, i < 200 ? 5 : 8, &exact);
-        const int64_t ours = solve(&problem);
+        ScheduleZbAutoFacts facts;
+        const int64_t ours = solve(&problem, &facts);
         /* Given no schedule to start from, so that it proves what it says. */
         const int64_t optimum = exact_solve(&exact, INT64_MAX, 100000, NULL);
         if (optimum < 0)
             continue;
         n_proven++;
         g_assert_cmpint(ours, >=, optimum);
+        g_assert_cmpint(facts.bound_ns, <=, optimum);
         n_equal += ours == optimum;
+        n_known += facts.bound_ns == optimum;
         worst = MAX(worst, (ours - optimum) * 1000 / optimum);
         sum += (ours - optimum) * 1000 / optimum;
     }
-    g_test_message("%d of 250 proven, %d equal; gap at most %d, mean %.3f permille", n_proven,
-                   n_equal, (int)worst, (double)sum / n_proven);
+    g_test_message("%d of 250 proven, %d equal, %d by zb-auto itself; gap at most %d, mean %.3f "
+                   "permille",
+                   n_proven, n_equal, n_known, (int)worst, (double)sum / n_proven);
     g_assert_cmpint(n_proven, >=, 245);
     g_assert_cmpint(n_equal * 100, >=, n_proven * 99);
     g_assert_cmpint(worst, <=, 30);
+    /* Lower bounds and beam search alone leave nothing to prove, mostly. */
+    g_assert_cmpint(n_known * 10, >=, n_proven * 9);
 }
 
 /* The branch and bound of these tests against a solver of mixed integer programs. */
@@ -289,19 +294,20 @@ test_optimum_is_that_of_cbc(void)
         g_test_skip("no program cbc (Debian package coinor-cbc)");
         return;
     }
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < 6; i++) {
         ExactProblem exact;
         Problem problem = small_problem(rand, 3, 3, &exact);
+        ScheduleZbAutoFacts facts;
         const int64_t optimum = exact_solve(&exact, INT64_MAX, 1000000, NULL);
-        const int64_t cbc = cbc_solve(program, &exact, 10);
+        const int64_t cbc = cbc_solve(program, &exact, 5);
         g_assert_cmpint(optimum, >=, 0);
         if (cbc == CBC_NOT_PROVEN)
             continue;
         n_proven++;
         g_assert_cmpint(cbc, ==, optimum);
-        g_assert_cmpint(solve(&problem), ==, cbc);
+        g_assert_cmpint(solve(&problem, &facts), ==, cbc);
     }
-    g_test_message("%d of 8 proven by cbc", n_proven);
+    g_test_message("%d of 6 proven by cbc", n_proven);
     g_assert_cmpint(n_proven, >, 0);
 }
 
@@ -363,7 +369,8 @@ test_uses_quick_whole_backwards(void)
     g_autoptr(Schedule) schedule = schedule_zb_auto(&shape, &facts, NULL);
 
     assert_sound(schedule, &times, &facts);
-    g_assert_cmpint(facts.makespan_ns, <=, (12 + 3) * (10 + 12));
+    g_test_message("%d, of 1F1B %d", (int)facts.makespan_ns, (12 + 3) * (10 + 12));
+    g_assert_cmpint(facts.makespan_ns, <, (12 + 3) * (10 + 12));
 }
 
 /* --- limits --- */
