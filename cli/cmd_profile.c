@@ -149,6 +149,34 @@ is_shown(const Profile *profile, const ProfileMeasurement *row)
     return row->context == 0;
 }
 
+/* Half of what 80 % of the repetitions span, against the median. */
+static double
+spread(const ProfileMeasurement *row)
+{
+    return (row->p90_s - row->p10_s) / 2.0 / row->median_s;
+}
+
+/* On a quiet machine a layer's timings spread by a few percent. */
+#define QUIET_SPREAD 0.2
+
+/* Tells when most layers' timings were disturbed: predictions from them would be, too. */
+static void
+warn_if_disturbed(const Profile *profile)
+{
+    guint n = 0, n_disturbed = 0;
+
+    for (guint i = 0; i < profile->measurements->len; i++) {
+        const ProfileMeasurement *row =
+            &g_array_index(profile->measurements, ProfileMeasurement, i);
+        n += row->op == PROFILE_OP_LAYER;
+        n_disturbed += row->op == PROFILE_OP_LAYER && spread(row) > QUIET_SPREAD;
+    }
+    if (2 * n_disturbed > n)
+        output_note("profile: the machine is busy: %u of %u timings of layers spread by more than "
+                    "20 %%; measure again when it is quiet",
+                    n_disturbed, n);
+}
+
 static void
 print_for_people(const Profile *profile)
 {
@@ -172,8 +200,7 @@ print_for_people(const Profile *profile)
         output_table_add(table, is_part(row->op) ? profile_pass_names[row->pass] : "");
         output_table_take(table, describe_shape(row));
         output_table_take(table, output_seconds(row->median_s));
-        /* half of what 80 % of the repetitions span, against the median */
-        output_table_take(table, output_percent((row->p90_s - row->p10_s) / 2.0 / row->median_s));
+        output_table_take(table, output_percent(spread(row)));
         output_table_printf(table, "  %s", rate);
     }
     output_table_print(table, 0);
@@ -258,6 +285,7 @@ run(Options *options, GError **error)
     }
     if (!json && g_strcmp0(output, "-") != 0)
         print_for_people(profile);
+    warn_if_disturbed(profile);
     if (!json && output == NULL)
         output_note("profile: not kept; write it with -o FILE");
     return 0;
