@@ -4,6 +4,7 @@
 typedef struct {
     int32_t rank;
     int64_t work_ns;             /* of all its ops */
+    int64_t chain_ns;            /* of them, what its neighbours in the chain wait for */
     int64_t wait_ns;             /* before its first forward can begin */
     int64_t drain_ns;            /* after its last backward until stage 0's last one has ended */
     int64_t longest_backward_ns; /* what a reduction may hide behind */
@@ -60,6 +61,16 @@ backward_ns(const Bound *bound, const WorkloadOp *op)
                            op->time_ns[SCHEDULE_OP_BACKWARD_WEIGHT] + 2 * overhead;
 
     return bound->splits ? MIN(whole, halves) : whole;
+}
+
+/* The part of a backward that the stage before waits for. */
+static int64_t
+gradient_ns(const Bound *bound, const WorkloadOp *op)
+{
+    const int64_t whole = op->time_ns[SCHEDULE_OP_BACKWARD];
+
+    return bound->workload->op_overhead_ns +
+           (bound->splits ? MIN(whole, op->time_ns[SCHEDULE_OP_BACKWARD_INPUT]) : whole);
 }
 
 static int64_t
@@ -126,7 +137,7 @@ backward_step_ns(const Bound *bound, int32_t chain, int32_t stage)
     int64_t least = INT64_MAX;
 
     for (int32_t c = 0; c < w->n_classes; c++) {
-        int64_t ns = backward_ns(bound, op_at(bound, chain, stage - 1, c, 0));
+        int64_t ns = gradient_ns(bound, op_at(bound, chain, stage - 1, c, 0));
         if (rank_at(bound, chain, stage - 1) != rank_at(bound, chain, stage))
             ns += op_at(bound, chain, stage, c, 0)->backward_message_ns;
         least = MIN(least, ns);
@@ -166,6 +177,10 @@ fill_chain(const Bound *bound, int32_t chain, Stage *stages)
                 const int64_t once = plus(plus(forward_ns(bound, op), backward_ns(bound, op)),
                                           blocked_ns(bound, chain, k, c, s));
                 stage->work_ns = plus(stage->work_ns, times(bound->counts[c], once));
+                stage->chain_ns = plus(
+                    stage->chain_ns, times(bound->counts[c],
+                                           plus(plus(forward_ns(bound, op), gradient_ns(bound, op)),
+                                                blocked_ns(bound, chain, k, c, s))));
                 stage->longest_backward_ns =
                     MAX(stage->longest_backward_ns,
                         op->time_ns[SCHEDULE_OP_BACKWARD] + w->op_overhead_ns);
@@ -249,6 +264,12 @@ plan_bound_ns(const Plan *plan, const Workload *workload, const ScheduleFamily *
         const int64_t drain =
             bound.splits || workload->n_chains > 1 ? 0 : plus(ranks[r].drain_ns, first_end_ns);
         best = MAX(best, plus(plus(ranks[r].wait_ns, ranks[r].work_ns), MAX(end, drain)));
+    }
+    for (int32_t i = 0; i < n * workload->n_chains; i++) {
+        const int64_t after =
+            end_ns(workload, stages[i / n * n].rank, (int32_t)plan->degrees.vpp, INT64_MAX / 2);
+        best = MAX(best, plus(plus(stages[i].wait_ns, stages[i].chain_ns),
+                              plus(stages[i].drain_ns, after)));
     }
     return best;
 }

@@ -10,6 +10,10 @@
  * and messages of the stages before its first one, since the last op of a rank with unsplit
  * backwards is a backward of that stage (0 where backwards are split: a W may be last).  For equal
  * stages without messages this is GPipe's and 1F1B's own time.
+ *
+ * And for each stage alone, which with few micro-batches in many chunks says more: its wait, its
+ * forwards and backwards (input gradients, where backwards are split), and the way of the last
+ * gradient from there to stage 0.
  */
 #ifndef PLANNER_BOUND_H
 #define PLANNER_BOUND_H

@@ -65,14 +65,16 @@ add_part(const PlanRequest *request, ProfileQuery *query, ModelPart part, int64_
     const double forward_s = profile_cost_s(&forward);
     double backward_s = profile_cost_s(&backward);
 
+    const ProfileCost input =
+        profile_cost_part(request->profile, query, PROFILE_PASS_BACKWARD_INPUT);
+    const double input_s = MIN(profile_cost_s(&input), profile_cost_s(&backward));
     /* Modelled halves never take less than the whole; measured ones may. */
     if (request->profile->measurements->len > 0) {
-        const ProfileCost input =
-            profile_cost_part(request->profile, query, PROFILE_PASS_BACKWARD_INPUT);
         const ProfileCost weight =
             profile_cost_part(request->profile, query, PROFILE_PASS_BACKWARD_WEIGHT);
         backward_s = fmin(backward_s, profile_cost_s(&input) + profile_cost_s(&weight));
     }
+    sum->input_s += n * input_s;
     sum->forward_s += n * forward_s;
     sum->backward_s += n * backward_s;
     if (part == MODEL_PART_HEAD)
@@ -81,6 +83,7 @@ add_part(const PlanRequest *request, ProfileQuery *query, ModelPart part, int64_
         return;
     const bool is_first = sum->layer_forward_s == 0.0;
     sum->layer_forward_s = is_first ? forward_s : fmin(sum->layer_forward_s, forward_s);
+    sum->layer_input_s = is_first ? input_s : fmin(sum->layer_input_s, input_s);
     sum->layer_backward_s = is_first ? backward_s : fmin(sum->layer_backward_s, backward_s);
     lower_kept(request, query, is_first, sum);
     for (int kind = PLAN_RECOMPUTE_SELECTIVE; kind <= PLAN_RECOMPUTE_FULL; kind++) {
@@ -145,6 +148,8 @@ plan_layer_cost(const PlanRequest *request, const PlanPoint *point)
         }
         least.forward_s = fmin(least.forward_s, cost.forward_s);
         least.backward_s = fmin(least.backward_s, cost.backward_s);
+        least.input_s = fmin(least.input_s, cost.input_s);
+        least.layer_input_s = fmin(least.layer_input_s, cost.layer_input_s);
         least.layer_forward_s = fmin(least.layer_forward_s, cost.layer_forward_s);
         least.layer_backward_s = fmin(least.layer_backward_s, cost.layer_backward_s);
         least.head_s = fmin(least.head_s, cost.head_s);
@@ -196,6 +201,20 @@ plan_layer_bound_ns(const PlanRequest *request, const PlanPoint *point, const Pl
         if (point->degrees.vpp == 1)
             bound_s = fmax(bound_s, m * (n * layer_s + cost->head_s) + (p - 1.0) * wait_s);
     }
+    /* One micro-batch goes through all stages and back; with even stages the others pass the last
+     * one meanwhile.  Input gradients suffice for the way back. */
+    const double again_s = cost->recompute_s[point->recompute];
+    const double layer_again_s = cost->layer_recompute_s[point->recompute];
+    const double n_last =
+        bidirectional || point->is_balanced
+            ? 0.0
+            : (double)(request->arch->n_layers / (point->degrees.pp * point->degrees.vpp));
+    const double chain_s =
+        cost->forward_s + again_s + (splits_backward ? cost->input_s : cost->backward_s);
+    const double last_s =
+        n_last * (cost->layer_forward_s + layer_again_s +
+                  (splits_backward ? cost->layer_input_s : cost->layer_backward_s));
+    bound_s = fmax(bound_s, chain_s + (m - 1.0) * last_s);
     /* The sums above round; a Workload rounds each op to the nanosecond. */
     const int64_t ns = units_ns_from_s(bound_s * (1.0 - 1e-9));
     return MAX(0, ns - (int64_t)(2.0 * m * v) - 2);

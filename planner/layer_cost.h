@@ -19,6 +19,7 @@ typedef struct {
     double layer_forward_s, layer_backward_s; /* the shortest layer */
     double layer_recompute_s[PLAN_RECOMPUTE_N];
     double head_s;                        /* both passes */
+    double input_s, layer_input_s;        /* of backward_s: until the input's gradient is there */
     int64_t kept_bytes[PLAN_RECOMPUTE_N]; /* from forward to backward by the smallest layer */
 } PlanLayerCost;
 

@@ -9,12 +9,13 @@
  *
  * The space: all dp * tp * pp * cp = devices, ep, micro-batches (up to 4096 sequences) that divide
  * the batch, recompute, ZeRO stage, offload, sequence parallelism, all schedule families (but those
- * that search for an order themselves, unless named) with all numbers of chunks, stages even (as plan_set_even_stages()) or divided so that the longest is
- * shortest (plan_partition()).  Of these the answer is the best: it equals full enumeration.  With
- * PLAN_SLICES_AUTO also every way to slice the sequences: not enumerated but found by slice.h where
- * an estimate promises a gain, and bounded, so the gap may stay open.  Left out, since they are
- * never better: ZeRO without replicas, chunks or split backwards without a pipeline, and families
- * whose order of ops another one repeats.
+ * that search for an order themselves, unless named) with all numbers of chunks, stages even (as
+ * plan_set_even_stages()) or divided so that the longest is shortest (plan_partition()).  Of these
+ * the answer is the best: it equals full enumeration.  With PLAN_SLICES_AUTO also every way to
+ * slice the sequences: not enumerated but found by slice.h where an estimate promises a gain, and
+ * bounded, so the gap may stay open.  Left out, since they are never better: ZeRO without replicas,
+ * chunks or split backwards without a pipeline, and families whose order of ops another one
+ * repeats.
  *
  * Counts of the search: considered candidates (a point of the space and a family), pruned by their
  * bound, simulated, infeasible for memory (some of them only once simulated).
