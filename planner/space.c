@@ -108,13 +108,6 @@ plan_space_chain_length(const PlanDegrees *degrees, const ScheduleFamily *family
     return family->placement == SCHEDULE_PLACEMENT_BIDIR ? degrees->pp : degrees->pp * degrees->vpp;
 }
 
-/* Even stages leave the first one without layers, which the embedding alone fills. */
-static int64_t
-most_stages(const PlanRequest *request)
-{
-    return request->arch->n_layers + (request->arch->vocab > 0 ? 1 : 0);
-}
-
 bool
 plan_space_has_family(const PlanSpace *space, const PlanPoint *point, const ScheduleFamily *family,
                       int64_t n_slices)
@@ -130,7 +123,8 @@ plan_space_has_family(const PlanSpace *space, const PlanPoint *point, const Sche
 
     if (space->is_automatic && same != NULL && has_name(space, same))
         return false;
-    return plan_space_chain_length(&point->degrees, family) <= most_stages(space->request) &&
+    return plan_space_chain_length(&point->degrees, family) <=
+               plan_space_most_stages(space->request) &&
            schedule_shape_check(family, &shape, NULL);
 }
 
@@ -208,7 +202,8 @@ find_chunks(Walk *walk, PlanPoint point)
 {
     const PlanSpace *space = walk->space;
     const int64_t fixed = space->request->vpp, pp = point.degrees.pp;
-    const int64_t most = MAX(2, MIN(SCHEDULE_MAX_CHUNKS, most_stages(space->request) / pp));
+    const int64_t most =
+        MAX(2, MIN(SCHEDULE_MAX_CHUNKS, plan_space_most_stages(space->request) / pp));
     const int64_t last = fixed > 0 ? fixed : pp == 1 ? 1 : most;
 
     g_array_set_size(walk->chunks, 0);
@@ -426,7 +421,7 @@ add_degrees(Walk *walk)
                 if (n / tp / cp % pp != 0 || !allowed(request->pp, pp) || !allowed(request->dp, dp))
                     continue;
                 walk->fits_devices = true;
-                if (pp > most_stages(request)) {
+                if (pp > plan_space_most_stages(request)) {
                     if (walk->shape_refusal == NULL)
                         walk->shape_refusal =
                             g_strdup_printf("--pp " INT " is more than the model's " INT " layers",
@@ -445,108 +440,6 @@ add_degrees(Walk *walk)
 }
 
 /* --- what cannot be --- */
-
-/* The nearest number of devices up and down that the fixed degrees divide. */
-static bool
-check_devices(PlanSpace *space, GError **error)
-{
-    const PlanRequest *request = space->request;
-    const int64_t has = model_cluster_n_devices(request->profile->cluster);
-    const struct {
-        const char *flag;
-        int64_t value;
-    } fixed[] = {
-        {"--dp", request->dp}, {"--tp", request->tp}, {"--pp", request->pp}, {"--cp", request->cp}};
-    g_autoptr(GString) flags = g_string_new(NULL);
-    int64_t product = 1, n_fixed = 0;
-
-    for (size_t i = 0; i < G_N_ELEMENTS(fixed); i++) {
-        if (fixed[i].value == 0)
-            continue;
-        if (__builtin_mul_overflow(product, fixed[i].value, &product) ||
-            product > SCHEDULE_MAX_RANKS)
-            return invalid(error, "%s " INT ": more than " INT " devices", fixed[i].flag,
-                           fixed[i].value, SCHEDULE_MAX_RANKS);
-        g_string_append_printf(flags, "%s%s " INT, n_fixed++ > 0 ? " " : "", fixed[i].flag,
-                               fixed[i].value);
-    }
-    space->n_devices = request->n_devices > 0           ? request->n_devices
-                       : n_fixed == G_N_ELEMENTS(fixed) ? product
-                                                        : has;
-    if (space->n_devices > has) {
-        g_set_error(error, PLAN_ERROR, PLAN_ERROR_INFEASIBLE,
-                    "%s needs " INT " devices, cluster %s has " INT "; --gpus " INT
-                    " would extend it",
-                    n_fixed > 0 ? flags->str : "the plan", space->n_devices, request->profile->name,
-                    has, space->n_devices);
-        return false;
-    }
-    if (space->n_devices % product == 0 &&
-        (n_fixed < (int64_t)G_N_ELEMENTS(fixed) || space->n_devices == product))
-        return true;
-    const int64_t down = space->n_devices / product * product;
-    return invalid(error, "%s: " INT " devices, but there are " INT "; --gpus " INT " would do",
-                   flags->str, product, space->n_devices,
-                   n_fixed == (int64_t)G_N_ELEMENTS(fixed) || down == 0 ? product : down);
-}
-
-#define N_DEGREES 6
-
-bool
-plan_space_check(const PlanRequest *request, GError **error)
-{
-    const struct {
-        const char *flag;
-        int64_t value, least;
-    } values[] = {
-        {"--global-batch", request->global_batch, 1},
-        {"--seq-len", request->seq_len, 1},
-        {"--dp", request->dp, 0}, /* from here on N_DEGREES */
-        {"--tp", request->tp, 0},
-        {"--pp", request->pp, 0},
-        {"--vpp", request->vpp, 0},
-        {"--cp", request->cp, 0},
-        {"--ep", request->ep, 0},
-        {"--micro-batch", request->micro_batch, 0},
-        {"--gpus", request->n_devices, 0},
-        {"--group", request->group, 0},
-        {"--memory-limit", request->memory_limit_bytes, 0},
-    };
-
-    for (size_t i = 0; i < G_N_ELEMENTS(values); i++)
-        if (values[i].value < values[i].least)
-            return invalid(error, "%s: must be at least 1, got " INT, values[i].flag,
-                           values[i].value);
-    for (size_t i = 2; i < N_DEGREES + 2; i++)
-        if (values[i].value > SCHEDULE_MAX_RANKS)
-            return invalid(error, "%s: " INT " is more than the limit of " INT, values[i].flag,
-                           values[i].value, SCHEDULE_MAX_RANKS);
-    if (MAX(1, request->pp) * MAX(1, request->vpp) > 2 * most_stages(request))
-        return invalid(error,
-                       "--pp " INT " * --vpp " INT " is more than the model's " INT " layers",
-                       MAX(1, request->pp), MAX(1, request->vpp), request->arch->n_layers);
-    if (request->zero_stage > 3)
-        return invalid(error, "--zero: must be from 0 to 3, got %d", request->zero_stage);
-    if (request->slices_mode == PLAN_SLICES_UNIFORM &&
-        (request->n_slices < 1 || request->n_slices > request->seq_len))
-        return invalid(error, "--slices: from 1 to --seq-len " INT ", got " INT, request->seq_len,
-                       request->n_slices);
-    if (request->slices_mode == PLAN_SLICES_GIVEN) {
-        int64_t sum = 0;
-        for (int64_t i = 0; i < request->n_slices; i++) {
-            if (request->slices[i] < 1 || request->slices[i] > request->seq_len - sum)
-                return invalid(error,
-                               "--slices: part " INT " of " INT " tokens after " INT
-                               " of --seq-len " INT,
-                               i + 1, request->slices[i], sum, request->seq_len);
-            sum += request->slices[i];
-        }
-        if (sum != request->seq_len)
-            return invalid(error, "--slices: sum to " INT " tokens, --seq-len is " INT, sum,
-                           request->seq_len);
-    }
-    return true;
-}
 
 /* Nothing is left: @walk knows why. */
 static void
@@ -588,7 +481,7 @@ plan_space_new(const PlanRequest *request, const PlanSpaceLimits *limits, GError
     space->points = g_array_new(FALSE, FALSE, sizeof(PlanPoint));
     space->least_slow_ns = space->least_sliced_ns = INT64_MAX;
     if (!plan_space_check(request, error) || !add_families(space, error) ||
-        !check_devices(space, error))
+        !plan_space_find_devices(space, error))
         return NULL;
     add_degrees(&walk);
     if (space->n_points == 0)

@@ -74,6 +74,12 @@ typedef struct {
  */
 PlanSpace *plan_space_new(const PlanRequest *request, const PlanSpaceLimits *limits,
                           GError **error);
+/* Sets n_devices; false if the fixed degrees do not multiply to a number that there is. */
+bool plan_space_find_devices(PlanSpace *space, GError **error);
+
+/* Stages that the model's layers, and its embedding alone, can fill. */
+int64_t plan_space_most_stages(const PlanRequest *request);
+
 /* The part of it that looks at each number alone, and at slices against the sequence. */
 bool plan_space_check(const PlanRequest *request, GError **error);
 void plan_space_free(PlanSpace *space);
