@@ -13,10 +13,10 @@
  * plan_set_even_stages()) or divided so that the longest is shortest (plan_partition()).  Of these
  * the answer is the best: it equals full enumeration.  With PLAN_SLICES_AUTO also every way to
  * slice the sequences: not enumerated but found by slice.h where an estimate promises a gain, and
- * bounded, so the gap may stay open; that one bound takes margins of 2 and 5 % for effects of tiles
- * (layer_cost.c, slicing.c) and is checked against every simulated plan by the tests, not proven.  Left out, since they are never better: ZeRO without replicas,
- * chunks or split backwards without a pipeline, and families whose order of ops another one
- * repeats.
+ * bounded, so the gap may stay open.  That one bound takes margins of 2 and 5 % for effects of
+ * tiles (layer_cost.c, slicing.c); tests check it against every simulated plan, nothing proves it.
+ * Left out, since they are never better: ZeRO without replicas, chunks or split backwards without a
+ * pipeline, and families whose order of ops another one repeats.
  *
  * Counts of the search: considered candidates (a point of the space and a family), pruned by their
  * bound, simulated, infeasible for memory (some of them only once simulated).
