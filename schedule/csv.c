@@ -216,7 +216,7 @@ schedule_load_csv(const char *path, GError **error)
                     path);
         return NULL;
     }
-    for (char *row = text, *end = text; row < text + n_bytes; row = end + 1) {
+    for (char *row = text, *end; row < text + n_bytes; row = end + 1) {
         end = strchr(row, '\n');
         if (end == NULL)
             end = text + n_bytes;

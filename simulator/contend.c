@@ -105,7 +105,7 @@ check_sum(const SimProgram *program, const SimTopology *topology, GError **error
         if (program->counts[cost] == 0)
             continue;
         sum_ns += (double)program->counts[cost] * ((double)detail->out.ns / slowest);
-        if (detail->out.ns > SIM_FLOW_MAX_NS || !(sum_ns < (double)(SIM_MAX_NS / 2))) {
+        if (detail->out.ns > SIM_FLOW_MAX_NS || !(sum_ns < (double)SIM_MAX_NS / 2)) {
             g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_LIMIT,
                         "workload: messages could take longer than 73 years on shared links");
             return false;
