@@ -99,7 +99,7 @@ failed=0
 train gpt-mini-pp2 1 2 2 auto 60
 train gpt-mini-dp2-pp2 2 2 8 2 25
 if [ "$(nproc)" -lt 4 ]; then
-    echo "   (4 ranks on $(nproc) cores: one rank's bubbles speed up others, which no prediction knows)"
+    echo "   (4 ranks on $(nproc) cores: one rank's bubbles speed up others, which the prediction leaves out)"
 fi
 plot "gpt-mini, 2 stages: predicted and measured" gpt-mini-pp2.svg "$O/gpt-mini-pp2.predicted.json" \
     "$O/gpt-mini-pp2.measured.json" --names predicted,measured
