@@ -47,7 +47,7 @@ echo "packages: installing:$missing"
 # An old package list makes installs fail, a new one costs seconds: refresh first, go on if that fails.
 $as_root apt-get update -qq >/dev/null 2>&1 || true
 # shellcheck disable=SC2086
-if ! DEBIAN_FRONTEND=noninteractive $as_root apt-get install -y -qq --no-install-recommends $missing \
+if ! $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing \
     >/dev/null; then
     echo "packages: could not install (offline?); these are missing:$missing" >&2
     exit 6

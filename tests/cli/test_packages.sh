@@ -1,0 +1,48 @@
+#!/bin/sh
+# scripts/packages.sh where something is missing, with stand-ins for the system's programs: offline, and
+# without the right to install.
+set -u
+# shellcheck source=tests/cli/tap.sh
+. tests/cli/tap.sh
+
+mkdir "$W/bin"
+fake() { # fake NAME LINE: a program of that name
+    printf '#!/bin/sh\n%s\n' "$2" >"$W/bin/$1"
+    chmod +x "$W/bin/$1"
+}
+
+# packages STATUS PATTERN NAME ARGUMENT...
+packages() {
+    want=$1 pattern=$2 name=$3
+    shift 3
+    PATH="$W/bin:$PATH" sh scripts/packages.sh "$@" >"$W/out" 2>"$W/err"
+    got=$?
+    [ "$got" = "$want" ] && grep -q -e "$pattern" "$W/out" "$W/err"
+    report $? "$name" "status $got instead of $want, pattern $pattern
+$(cat "$W/out" "$W/err")"
+}
+
+fake dpkg-query 'echo "install ok installed"'
+packages 0 '' "nothing is missing, nothing is done"
+[ ! -s "$W/out" ] && [ ! -s "$W/err" ]
+report $? "and nothing is said" "$(cat "$W/out" "$W/err")"
+
+fake dpkg-query 'case "$*" in *libcjson-dev*) exit 1 ;; esac; echo "install ok installed"'
+packages 1 'missing: libcjson-dev$' "--check names what is missing" --check
+
+fake id 'echo 0'
+fake apt-get 'exit 100'
+packages 6 'offline.*: libcjson-dev$' "an offline machine gets the list"
+
+fake apt-get 'echo "$@" >>'"'$W/calls'"
+packages 0 'installing: libcjson-dev$' "what is installed is listed"
+grep -q 'install.* libcjson-dev$' "$W/calls"
+report $? "only what is missing is installed" "$(cat "$W/calls")"
+
+fake id 'echo 1000'
+fake sudo 'echo sudo >>'"'$W/calls'"'; exec "$@"'
+: >"$W/calls"
+packages 0 'installing' "not root: through sudo"
+grep -q '^sudo$' "$W/calls"
+report $? "sudo was called" "$(cat "$W/calls")"
+finish
