@@ -17,7 +17,8 @@ packages() {
     shift 3
     PATH="$W/bin:$PATH" sh scripts/packages.sh "$@" >"$W/out" 2>"$W/err"
     got=$?
-    [ "$got" = "$want" ] && grep -q -e "$pattern" "$W/out" "$W/err"
+    [ "$got" = "$want" ] && cat "$W/out" "$W/err" >"$W/both" && echo >>"$W/both" &&
+        grep -q -e "$pattern" "$W/both"
     report $? "$name" "status $got instead of $want, pattern $pattern
 $(cat "$W/out" "$W/err")"
 }
