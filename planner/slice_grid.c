@@ -504,6 +504,7 @@ plan_slice_grid_answer(PlanSliceGrid *grid, int64_t cap, int64_t granularity)
     int64_t b = grid->n_groups;
     for (int64_t x = grid->batch; x > 0; x -= b) {
         for (b = MIN(b, x);; b--) {
+            g_assert(b >= 1); /* some group reaches the cheapest cover */
             const int64_t at = (b - 1) * grid->stride;
             if (grid->rest[at] + grid->cover[x - b] == grid->cover[x] &&
                 grid->count[at] + fewest[x - b] == fewest[x])

@@ -120,7 +120,7 @@ fit(const Features *features, const double *times, size_t n_rows, double coeffic
     double best = INFINITY;
 
     for (size_t i = 0; i < G_N_ELEMENTS(subsets); i++) {
-        double candidate[N_FEATURES];
+        double candidate[N_FEATURES] = {0};
         double error = fit_subset(features, times, n_rows, subsets[i], candidate);
 
         /* A larger subset must be better by more than rounding. */

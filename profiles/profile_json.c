@@ -97,7 +97,7 @@ check_levels(JsonDoc *doc, const JsonValue *cluster_object, const ModelCluster *
         int64_t inner = g_array_index(cluster->levels, ModelLevel, i - 1).group_devices;
         int64_t outer = g_array_index(cluster->levels, ModelLevel, i).group_devices;
 
-        if (outer != 0 && outer % inner != 0)
+        if (inner != 0 && outer != 0 && outer % inner != 0) /* inner 0: refused by the cluster */
             json_fail(doc, json_array(doc, cluster_object, "levels"),
                       "group_devices %" G_GINT64_FORMAT
                       " of one level does not divide the %" G_GINT64_FORMAT " of the next",

@@ -224,7 +224,7 @@ build_workload(const WorkloadBuild *build, int64_t memory_limit_bytes, GError **
     const ModelCluster *cluster = build->profile->cluster;
     int64_t n_ops = (int64_t)build->n_chains * build->n_stages * build->n_classes;
     g_autoptr(Workload) workload = g_new0(Workload, 1);
-    g_autofree WorkloadPlace *places = g_new(WorkloadPlace, plan->degrees.pp);
+    g_autofree WorkloadPlace *places = g_new0(WorkloadPlace, plan->degrees.pp);
 
     /* Factors are at most 2^20, 2^31 and 2^16: stages * classes fits, the last may not. */
     if (__builtin_mul_overflow(n_ops, (int64_t)build->n_slices, &n_ops) ||
@@ -245,6 +245,7 @@ build_workload(const WorkloadBuild *build, int64_t memory_limit_bytes, GError **
     workload_build_set_ops(build, places, workload);
     for (int32_t r = 0; r < workload->n_ranks; r++)
         set_rank(build, &places[r], r, memory_limit_bytes, workload);
+    g_assert(places[0].device != NULL);
     workload->blocking_messages = !plan->conventions.overlap_pp;
     workload->overlap_dp = plan->conventions.overlap_dp;
     workload->op_overhead_ns = units_ns_from_s(profile_measured_overhead_s(build->profile));

@@ -160,6 +160,7 @@ set_heads(ZbBound *bound, const ZbState *state)
     const int64_t m = bound->problem->m;
     int64_t first = m;
 
+    g_assert(state->end_ns != NULL);
     for (int32_t c = 0; c < bound->n_chains; c++)
         first = MIN(first, state->done[c]);
     for (int64_t k = first; k < m; k++)

@@ -260,7 +260,7 @@ round_of_forwards(Search *s)
 static int32_t
 search_run(Search *s, Schedule *schedule)
 {
-    g_autofree uint8_t *chosen = g_new(uint8_t, (size_t)s->p);
+    g_autofree uint8_t *chosen = g_new0(uint8_t, (size_t)s->p);
 
     memset(s->ranks, 0, sizeof(Rank) * (size_t)s->p);
     memset(s->end, 0xff, sizeof(int32_t) * N_PASSES * (size_t)s->p * (size_t)s->m);

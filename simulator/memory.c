@@ -143,6 +143,7 @@ sim_memory_peaks(const SimProgram *program, SimPeak *peaks, GError **error)
 {
     const int32_t n_ranks = program->schedule->n_ranks;
 
+    g_assert(n_ranks >= 1);
     if (!check_bytes(program, error))
         return false;
     g_autofree Hold *holds = holds_new(program);
