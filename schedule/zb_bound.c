@@ -160,7 +160,6 @@ set_heads(ZbBound *bound, const ZbState *state)
     const int64_t m = bound->problem->m;
     int64_t first = m;
 
-    g_assert(state->end_ns != NULL);
     for (int32_t c = 0; c < bound->n_chains; c++)
         first = MIN(first, state->done[c]);
     for (int64_t k = first; k < m; k++)
@@ -169,6 +168,7 @@ set_heads(ZbBound *bound, const ZbState *state)
             const int32_t done = state->done[c];
             const ZbChain *chain = &bound->chains[c];
             if (k < done) {
+                g_assert(state->end_ns != NULL); /* NULL only where nothing is done */
                 bound->head_ns[c * m + k] = state->end_ns[c * m + k] - chain->ns;
                 continue;
             }
