@@ -13,14 +13,8 @@ const char *const profile_pass_names[PROFILE_PASS_N + 1] = {
     "forward", "backward", "backward_input", "backward_weight", NULL,
 };
 
-const ProfileParameterInfo profile_parameter_info[PROFILE_PARAMETERS_N] = {
-#define X(name, value, min, max, what) {#name, value, min, max, what},
-    PROFILE_PARAMETERS(X)
-#undef X
-};
-
 static const ProfileParameters defaults = {
-#define X(name, value, min, max, what) .name = value,
+#define X(name, value, min, max, fit, spread, what) .name = value,
     PROFILE_PARAMETERS(X)
 #undef X
 };
@@ -51,6 +45,8 @@ profile_free(Profile *profile)
     model_arch_free(profile->measured_arch);
     g_free(profile->measured_on);
     g_array_unref(profile->measurements);
+    for (int i = 0; i < PROFILE_PARAMETERS_N; i++)
+        g_free(profile->parameter_sources[i]);
     g_free(profile);
 }
 
@@ -69,6 +65,8 @@ profile_copy(const Profile *profile)
         profile->measured_arch != NULL ? model_arch_copy(profile->measured_arch) : NULL;
     copy->measured_on = g_strdup(profile->measured_on);
     copy->measurements = g_array_copy(profile->measurements);
+    for (int i = 0; i < PROFILE_PARAMETERS_N; i++)
+        copy->parameter_sources[i] = g_strdup(profile->parameter_sources[i]);
     return copy;
 }
 

@@ -12,10 +12,21 @@
 static void
 read_parameters(JsonDoc *doc, const JsonValue *object, ProfileParameters *parameters)
 {
-#define X(name, value, min, max, what)                                                             \
+#define X(name, value, min, max, fit, spread, what)                                                \
     parameters->name = json_double_or(doc, object, #name, min, max, value);
     PROFILE_PARAMETERS(X)
 #undef X
+    json_object_end(doc, object);
+}
+
+static void
+read_sources(JsonDoc *doc, const JsonValue *object, Profile *profile)
+{
+    for (int i = 0; i < PROFILE_PARAMETERS_N; i++) {
+        const char *name = profile_parameter_info[i].name;
+
+        profile->parameter_sources[i] = g_strdup(json_string_or(doc, object, name, NULL));
+    }
     json_object_end(doc, object);
 }
 
@@ -108,7 +119,7 @@ check_levels(JsonDoc *doc, const JsonValue *cluster_object, const ModelCluster *
 Profile *
 profile_read(JsonDoc *doc, const JsonValue *object)
 {
-    const JsonValue *cluster, *cost;
+    const JsonValue *cluster, *cost, *sources;
     const char *name;
     Profile *profile;
 
@@ -124,6 +135,9 @@ profile_read(JsonDoc *doc, const JsonValue *object)
     cost = json_object_or_null(doc, object, "cost");
     if (cost != NULL)
         read_parameters(doc, cost, &profile->parameters);
+    sources = json_object_or_null(doc, object, "cost_sources");
+    if (sources != NULL)
+        read_sources(doc, sources, profile);
     read_measured(doc, object, profile);
     json_object_end(doc, object);
     return profile;
@@ -154,6 +168,25 @@ write_row(JsonWriter *writer, const ProfileMeasurement *row)
     json_write_object_end(writer);
 }
 
+/* Absent where no parameter says it. */
+static void
+write_sources(JsonWriter *writer, const Profile *profile)
+{
+    bool any = false;
+
+    for (int i = 0; i < PROFILE_PARAMETERS_N; i++)
+        any |= profile->parameter_sources[i] != NULL;
+    if (!any)
+        return;
+    json_write_object(writer, "cost_sources");
+    for (int i = 0; i < PROFILE_PARAMETERS_N; i++) {
+        if (profile->parameter_sources[i] != NULL)
+            json_write_string(writer, profile_parameter_info[i].name,
+                              profile->parameter_sources[i]);
+    }
+    json_write_object_end(writer);
+}
+
 static void
 write_measured(JsonWriter *writer, const Profile *profile)
 {
@@ -180,10 +213,12 @@ profile_write(JsonWriter *writer, const char *key, const Profile *profile)
     json_write_string(writer, "name", profile->name);
     model_cluster_write(writer, "cluster", profile->cluster);
     json_write_object(writer, "cost");
-#define X(name, value, min, max, what) json_write_double(writer, #name, profile->parameters.name);
+#define X(name, value, min, max, fit, spread, what)                                                \
+    json_write_double(writer, #name, profile->parameters.name);
     PROFILE_PARAMETERS(X)
 #undef X
     json_write_object_end(writer);
+    write_sources(writer, profile);
     if (profile->measurements->len > 0 || profile->measured_arch != NULL)
         write_measured(writer, profile);
     json_write_object_end(writer);

@@ -100,7 +100,28 @@ test_defaults_are_within_their_bounds(void)
 
         g_assert_cmpfloat(info->min, <=, info->value);
         g_assert_cmpfloat(info->value, <=, info->max);
+        /* Calibration needs to know how far to look, and only then. */
+        g_assert_true((info->fit == PROFILE_FIT_FIXED) == (info->spread == 0.0));
+        g_assert_cmpfloat(info->spread, >=, 0.0);
     }
+}
+
+/* Row i of the table is the member of that name, and no other. */
+static void
+test_parameters_by_row_are_those_by_name(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+    ProfileParameters *p = &profile->parameters;
+
+    for (int i = 0; i < PROFILE_PARAMETERS_N; i++)
+        profile_parameter_set(p, i, i + 0.5);
+    for (int i = 0; i < PROFILE_PARAMETERS_N; i++)
+        g_assert_cmpfloat(profile_parameter(p, i), ==, i + 0.5);
+    g_assert_cmpstr(profile_parameter_info[0].name, ==, "gemm_fraction");
+    g_assert_cmpfloat(p->gemm_fraction, ==, 0.5);
+    g_assert_cmpstr(profile_parameter_info[PROFILE_PARAMETERS_N - 1].name, ==,
+                    "allocator_fraction");
+    g_assert_cmpfloat(p->allocator_fraction, ==, PROFILE_PARAMETERS_N - 0.5);
 }
 
 static void
@@ -169,6 +190,7 @@ measured_profile(void)
     profile->measured_arch = model_arch_load("gpt-mini", NULL, NULL);
     profile->measured_on = g_strdup("a machine, a \"library\"");
     profile->measured_concurrency = 2;
+    profile->parameter_sources[0] = g_strdup("fitted to \"a.csv\"");
     for (size_t i = 0; i < G_N_ELEMENTS(rows); i++)
         profile_add(profile, &rows[i]);
     return profile;
@@ -194,6 +216,8 @@ test_round_trip_keeps_every_byte(void)
     g_assert_cmpfloat(read->parameters.gemm_k_half, ==, 0.1);
     g_assert_cmpint(read->measured_concurrency, ==, 2);
     g_assert_cmpstr(read->measured_on, ==, profile->measured_on);
+    g_assert_cmpstr(read->parameter_sources[0], ==, profile->parameter_sources[0]);
+    g_assert_null(read->parameter_sources[1]);
 }
 
 static void
@@ -243,6 +267,7 @@ test_matches_the_layer_not_the_depth(void)
 }
 
 #define WITH_COST(cost) FIXTURE_HEAD FIXTURE_CLUSTER ",\"cost\":{" cost "}}"
+#define WITH_SOURCES(sources) FIXTURE_HEAD FIXTURE_CLUSTER ",\"cost_sources\":{" sources "}}"
 #define WITH_ROWS(rows) FIXTURE_HEAD FIXTURE_CLUSTER ",\"measured\":[" rows "]}"
 #define WITH_LEVELS(levels)                                                                        \
     FIXTURE_HEAD                                                                                   \
@@ -268,6 +293,8 @@ test_hostile_files(void)
         {WITH_COST("\"gemm_fractoin\":0.5"), "did you mean \"gemm_fraction\""},
         {WITH_COST("\"kernel_s\":-1e-6"), "$.cost.kernel_s"},
         {WITH_COST("\"kernel_s\":1e999"), "kernel_s"},
+        {WITH_SOURCES("\"gemm_fractoin\":\"x\""), "did you mean \"gemm_fraction\""},
+        {WITH_SOURCES("\"gemm_fraction\":0.5"), "$.cost_sources.gemm_fraction"},
         {WITH_ROWS("{\"op\":\"lair\",\"median_s\":1}"), "layer"},
         {WITH_ROWS("{\"op\":\"overhead\"}"), "median_s"},
         {WITH_ROWS("{\"op\":\"overhead\",\"median_s\":-1}"), "$.measured[0].median_s"},
@@ -314,6 +341,8 @@ main(int argc, char **argv)
                     test_local_cpu_has_the_cores_we_may_use);
     g_test_add_func("/profiles/profile/defaults-are-within-their-bounds",
                     test_defaults_are_within_their_bounds);
+    g_test_add_func("/profiles/profile/parameters-by-row-are-those-by-name",
+                    test_parameters_by_row_are_those_by_name);
     g_test_add_func("/profiles/profile/unknown-name-suggests-the-nearest",
                     test_unknown_name_suggests_the_nearest);
     g_test_add_func("/profiles/profile/round-trip-keeps-every-byte",

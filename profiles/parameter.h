@@ -1,0 +1,106 @@
+/*
+ * profiles/parameter.h - the free parameters of the cost and memory models, declared once.
+ *
+ * Everything that is not in a data sheet and not measured on the spot is a parameter of this table:
+ * what it means, its default, its bounds, and how far from its prior calibration may expect to find
+ * it.  The struct, the "cost" object of a profile file, `degas calibrate` and `degas simulate
+ * --explain` are made from it; a parameter that is added here is known everywhere.
+ *
+ * X(name, default, min, max, fit, spread, what)
+ *
+ *   default  a well-tuned library of the device's time; sources at docs/cost-model.md 4
+ *   fit      what decides it: FIXED (not fitted: a shape, or nothing in a training run tells it
+ *            apart), TIME (iteration times), MEMORY (peaks)
+ *   spread   one standard deviation of the prior: where min > 0, of ln(value), a share of the
+ * value; where min is 0, in the parameter's own unit
+ *
+ * No parameter may stand for one configuration, row or paper: it must mean something about a
+ * machine or a library, so that it is right for rows that it was not fitted to.
+ */
+#ifndef PROFILES_PARAMETER_H
+#define PROFILES_PARAMETER_H
+
+#include <glib.h>
+
+G_BEGIN_DECLS
+
+#define PROFILE_PARAMETERS(X)                                                                      \
+    X(gemm_fraction, 0.80, 0.05, 1.0, TIME, 0.10,                                                  \
+      "share of peak that a very large matrix product reaches")                                    \
+    X(gemm_k_half, 128.0, 0.0, 8192.0, TIME, 64.0,                                                 \
+      "inner dimension at which a product loses half its rate")                                    \
+    X(gemm_tile_m, 128.0, 8.0, 512.0, FIXED, 0.0, "rows of an output tile")                        \
+    X(gemm_tile_n, 128.0, 8.0, 512.0, FIXED, 0.0, "columns of an output tile")                     \
+    X(grouped_fraction, 0.90, 0.05, 1.0, TIME, 0.15,                                               \
+      "rate of grouped products (experts) against plain ones")                                     \
+    X(attention_forward_fraction, 0.55, 0.01, 1.0, TIME, 0.20,                                     \
+      "share of peak, fused attention, forward")                                                   \
+    X(attention_backward_fraction, 0.45, 0.01, 1.0, TIME, 0.20,                                    \
+      "share of peak, fused attention, backward")                                                  \
+    X(gemm_memory_fraction, 0.85, 0.05, 1.0, FIXED, 0.0,                                           \
+      "share of memory bandwidth that products reach")                                             \
+    X(memory_fraction, 0.70, 0.05, 1.0, TIME, 0.15,                                                \
+      "share of memory bandwidth that other kernels reach")                                        \
+    X(kernel_s, 3e-6, 0.0, 1e-3, TIME, 1.5e-6, "ramp-up and drain of one kernel on the device")    \
+    X(host_kernel_s, 8e-6, 0.0, 1e-2, TIME, 4e-6, "host time to issue one kernel")                 \
+    X(host_collective_s, 80e-6, 0.0, 1e-2, TIME, 40e-6, "host time to issue one collective")       \
+    X(host_layer_s, 0.0, 0.0, 1e-1, TIME, 1e-3,                                                    \
+      "host time per layer, both passes, beyond the framework's")                                  \
+    X(link_fraction, 0.80, 0.05, 1.0, TIME, 0.10,                                                  \
+      "share of a link's rate in a node that collectives reach")                                   \
+    X(network_fraction, 0.85, 0.05, 1.0, TIME, 0.15,                                               \
+      "share of the rate between nodes, collectives")                                              \
+    X(p2p_fraction, 0.80, 0.05, 1.0, TIME, 0.15,                                                   \
+      "share of a link's rate in a node that one message reaches")                                 \
+    X(network_p2p_fraction, 0.80, 0.05, 1.0, TIME, 0.20,                                           \
+      "share of the rate between nodes, one message")                                              \
+    X(collective_s, 15e-6, 0.0, 1e-2, TIME, 10e-6, "launch and synchronisation of one collective") \
+    X(network_step_s, 14e-6, 0.0, 1e-2, TIME, 7e-6,                                                \
+      "least time of one step of a ring between nodes")                                            \
+    X(p2p_s, 10e-6, 0.0, 1e-2, TIME, 10e-6, "launch and synchronisation of one message")           \
+    X(message_buffer_bytes, 8388608.0, 0.0, 1e10, FIXED, 0.0,                                      \
+      "what the transport holds of a message it sends")                                            \
+    X(interference_fraction, 0.0, 0.0, 1.0, TIME, 0.10,                                            \
+      "slowdown of compute while communication overlaps it")                                       \
+    X(offload_bytes_per_s, 12e9, 1e6, 1e13, TIME, 0.20, "device to host memory, one direction")    \
+    X(nvme_bytes_per_s, 3e9, 1e6, 1e13, TIME, 0.30, "host to NVMe, one direction, per device")     \
+    X(context_bytes, 0.6e9, 0.0, 1e10, MEMORY, 0.3e9, "memory of driver context and libraries")    \
+    X(allocator_fraction, 0.02, 0.0, 0.5, MEMORY, 0.02,                                            \
+      "memory lost to fragmentation, of what is allocated")
+
+/* All members are doubles, in the order of the table. */
+typedef struct {
+#define X(name, value, min, max, fit, spread, what) double name;
+    PROFILE_PARAMETERS(X)
+#undef X
+} ProfileParameters;
+
+#define X(name, value, min, max, fit, spread, what) +1
+enum {
+    PROFILE_PARAMETERS_N = 0 PROFILE_PARAMETERS(X)
+};
+#undef X
+
+typedef enum {
+    PROFILE_FIT_FIXED,
+    PROFILE_FIT_TIME,
+    PROFILE_FIT_MEMORY,
+} ProfileFit;
+
+typedef struct {
+    const char *name;       /* static: "gemm_fraction" */
+    double value, min, max; /* default and bounds */
+    ProfileFit fit;
+    double spread;
+    const char *what;
+} ProfileParameterInfo;
+
+extern const ProfileParameterInfo profile_parameter_info[PROFILE_PARAMETERS_N];
+
+/* The parameter of row @i of the table. */
+double profile_parameter(const ProfileParameters *parameters, int i);
+void profile_parameter_set(ProfileParameters *parameters, int i, double value);
+
+G_END_DECLS
+
+#endif /* PROFILES_PARAMETER_H */
