@@ -22,7 +22,8 @@ static const OptionInfo options_table[] = {
     {"plot", "FILE", "draw the timeline: .svg, .png or .txt", 0},
     {"html", "FILE", "write one page with numbers, timeline and memory", 0},
     {"csv", "FILE", "write every op as a table, separated by tabs", 0},
-    {"schedule-file", "FILE", "simulate this schedule on plain op times", 0},
+    {"schedule-file", "FILE", "simulate this schedule (JSON, or PyTorch's .csv) on plain op times",
+     0},
     OP_TIMES_OPTION,
     {"batch", "FILE", "a request on each line, a report on each line (JSON Lines)", 0},
     {"threads", "N", "threads of --batch; the result does not depend on it", 0},
@@ -222,7 +223,8 @@ run_schedule(const char *path, Options *options, GError **error)
 
     if (!options_finish(options, error))
         return -1;
-    simulation.schedule = schedule_load(path, error);
+    simulation.schedule = g_str_has_suffix(path, ".csv") ? schedule_load_csv(path, error)
+                                                         : schedule_load(path, error);
     if (simulation.schedule == NULL) {
         cmd_blame_file(path, error);
         return -1;

@@ -62,6 +62,12 @@ job_write(const Job *job)
     return writer;
 }
 
+Schedule *
+job_schedule(const Job *job, int64_t memory_limit_bytes, GError **error)
+{
+    return plan_build_schedule(job->plan, error);
+}
+
 void
 job_simulation_clear(JobSimulation *simulation)
 {

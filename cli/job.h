@@ -36,6 +36,13 @@ Job *job_read(JsonDoc *doc, GError **error);
 /* Returns: (owned) a writer that holds the whole file. */
 JsonWriter *job_write(const Job *job);
 
+/*
+ * The schedule that the plan's ops run in, built for the plan's own times and memory where its
+ * family is one that searches.
+ * @memory_limit_bytes  0: the devices'.
+ */
+Schedule *job_schedule(const Job *job, int64_t memory_limit_bytes, GError **error);
+
 /* One simulated iteration. */
 typedef struct {
     Schedule *schedule;

@@ -25,8 +25,8 @@
 G_DEFINE_QUARK(cmd_error, cmd_error)
 
 const Command *const commands[] = {
-    &cmd_plan, &cmd_simulate, &cmd_show,   &cmd_run,  &cmd_profile, &cmd_compare,
-    &cmd_plot, &cmd_schedule, &cmd_slices, &cmd_list, NULL,
+    &cmd_plan, &cmd_simulate, &cmd_show,     &cmd_run,    &cmd_profile, &cmd_compare,
+    &cmd_plot, &cmd_export,   &cmd_schedule, &cmd_slices, &cmd_list,    NULL,
 };
 
 /* --- errors --- */

@@ -88,7 +88,7 @@ read_ranks(JsonDoc *doc, const JsonValue *root, Schedule *schedule, GArray *ops)
 }
 
 static Schedule *
-read_schedule(JsonDoc *doc, GError **error)
+read_members(JsonDoc *doc, GError **error)
 {
     const JsonValue *root = json_doc_root(doc, "degas-schedule", 1);
     const char *name = json_string(doc, root, "schedule");
@@ -124,24 +124,30 @@ read_schedule(JsonDoc *doc, GError **error)
 }
 
 Schedule *
-schedule_load(const char *path, GError **error)
+schedule_read(JsonDoc *doc, GError **error)
 {
-    g_autoptr(JsonDoc) doc = json_doc_load(path, error);
-    if (doc == NULL)
-        return NULL;
     GError *refused = NULL;
-    g_autoptr(Schedule) schedule = read_schedule(doc, &refused);
+    g_autoptr(Schedule) schedule = read_members(doc, &refused);
+
     if (refused != NULL) {
-        g_propagate_prefixed_error(error, refused, "%s: ", path);
+        g_propagate_prefixed_error(error, refused, "%s: ", json_doc_name(doc));
         return NULL;
     }
     if (!json_doc_finish(doc, error))
         return NULL;
     if (!schedule_check(schedule, error)) {
-        g_prefix_error(error, "%s: ", path);
+        g_prefix_error(error, "%s: ", json_doc_name(doc));
         return NULL;
     }
     return g_steal_pointer(&schedule);
+}
+
+Schedule *
+schedule_load(const char *path, GError **error)
+{
+    g_autoptr(JsonDoc) doc = json_doc_load(path, error);
+
+    return doc == NULL ? NULL : schedule_read(doc, error);
 }
 
 char *

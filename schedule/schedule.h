@@ -26,6 +26,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/json.h"
+
 G_BEGIN_DECLS
 
 #define SCHEDULE_ERROR (schedule_error_quark())
@@ -219,6 +221,8 @@ int32_t schedule_peak_in_flight(const Schedule *schedule, int32_t rank);
 /* Unknown families and placements of others are welcome: what counts is the ranks' lists.  The
  * result is checked (check.h).  NULL on JSON_ERROR_INVALID, G_FILE_ERROR or a SCHEDULE_ERROR. */
 Schedule *schedule_load(const char *path, GError **error);
+/* As above from a parsed document: who must know the format first.  Finishes @doc. */
+Schedule *schedule_read(JsonDoc *doc, GError **error);
 /* Returns: (owned) the JSON text. */
 char *schedule_to_json(const Schedule *schedule, size_t *n_bytes);
 
