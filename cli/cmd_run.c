@@ -44,6 +44,7 @@ static const OptionInfo options_table[] = {
 
 typedef struct {
     Job *job;
+    Schedule *schedule; /* (nullable) as it is simulated; NULL: the plan's profile prices nothing */
     ExecRunOptions exec;
     ExecRunResult result;
     Breakdown breakdown;
@@ -58,6 +59,7 @@ static void
 run_clear(Run *run)
 {
     job_free(run->job);
+    schedule_free(run->schedule);
     exec_run_result_clear(&run->result);
 }
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(Run, run_clear)
@@ -382,6 +384,8 @@ run(Options *options, GError **error)
         return -1;
     one.exec.arch = one.job->arch;
     one.exec.plan = one.job->plan;
+    one.schedule = job_schedule(one.job, 0, NULL);
+    one.exec.schedule = one.schedule;
     progress = (Progress){.n_steps = one.exec.n_steps, .last_us = g_get_monotonic_time()};
     if (isatty(STDERR_FILENO)) {
         one.exec.progress = show_progress;

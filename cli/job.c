@@ -1,6 +1,7 @@
 #include "cli/job.h"
 
 #include "cli/command.h"
+#include "profiles/schedule_times.h"
 
 Job *
 job_new(ModelArch *arch, Profile *profile, Plan *plan)
@@ -62,11 +63,87 @@ job_write(const Job *job)
     return writer;
 }
 
+/* --- schedules --- */
+
+/* What the simulator says of a schedule. */
+typedef struct {
+    bool fits;
+    int64_t iteration_ns;
+} Verdict;
+
+static bool
+judge(const Schedule *schedule, const Workload *workload, Verdict *verdict, GError **error)
+{
+    const SimOptions options = {.want_memory = true};
+    g_auto(SimResult) result = {0};
+
+    if (!sim_run(schedule, workload, &options, &result, error))
+        return false;
+    *verdict = (Verdict){result.report->fits, result.report->iteration_ns};
+    return true;
+}
+
+static bool
+is_better(Verdict a, Verdict b)
+{
+    return a.fits != b.fits ? a.fits : a.iteration_ns < b.iteration_ns;
+}
+
+/* @schedule (taken), or the order of a family that simulates better. */
+static Schedule *
+best_of_families(const Plan *plan, const Workload *workload, Schedule *schedule, GError **error)
+{
+    static const char *const rows[] = {"1f1b", "zb-h1", "zb-h2", NULL};
+    static const char *const folds[] = {"zb-v", "v-half", "v-min", NULL};
+    g_autoptr(Schedule) best = schedule;
+    g_autoptr(Plan) other = plan_copy(plan);
+    Verdict verdict;
+
+    if (!judge(best, workload, &verdict, error))
+        return NULL;
+    for (const char *const *name = plan->degrees.vpp == 1 ? rows : folds; *name != NULL; name++) {
+        Verdict trial_verdict;
+        g_free(other->schedule);
+        other->schedule = g_strdup(*name);
+        g_autoptr(Schedule) trial = plan_build_schedule(other, NULL, error);
+        if (trial == NULL || !judge(trial, workload, &trial_verdict, error))
+            return NULL;
+        if (!is_better(trial_verdict, verdict))
+            continue;
+        verdict = trial_verdict;
+        schedule_free(best);
+        best = g_steal_pointer(&trial);
+        g_free(best->name);
+        best->name = g_strdup(plan->schedule);
+    }
+    return g_steal_pointer(&best);
+}
+
+Schedule *
+job_build_schedule(const Plan *plan, const Workload *workload, GError **error)
+{
+    const ScheduleFamily *family = schedule_family_find(plan->schedule, error);
+    g_auto(WorkloadScheduleTimes) times = {0};
+
+    if (family == NULL)
+        return NULL;
+    if (!family->searches)
+        return plan_build_schedule(plan, NULL, error);
+    workload_schedule_times_init(&times, workload, family->placement);
+    Schedule *schedule = plan_build_schedule(plan, &times.times, error);
+    return schedule == NULL ? NULL : best_of_families(plan, workload, schedule, error);
+}
+
 Schedule *
 job_schedule(const Job *job, int64_t memory_limit_bytes, GError **error)
 {
-    return plan_build_schedule(job->plan, error);
+    g_autoptr(Workload) workload =
+        workload_new(job->arch, job->profile, job->plan, memory_limit_bytes, error);
+
+    return workload == NULL ? NULL : job_build_schedule(job->plan, workload, error);
 }
+
+/* --- simulations --- */
 
 void
 job_simulation_clear(JobSimulation *simulation)
@@ -88,7 +165,7 @@ job_simulate(const Job *job, int64_t memory_limit_bytes, bool want_trace, JobSim
         workload_new(job->arch, job->profile, job->plan, memory_limit_bytes, error);
     if (simulation->workload == NULL)
         return false;
-    simulation->schedule = plan_build_schedule(job->plan, error);
+    simulation->schedule = job_build_schedule(job->plan, simulation->workload, error);
     if (simulation->schedule == NULL)
         return false;
     return sim_run(simulation->schedule, simulation->workload, &options, &simulation->result,
@@ -100,7 +177,7 @@ job_evaluate(const Plan *plan, const Workload *workload, Report **report, void *
              GError **error)
 {
     const SimOptions options = {.want_memory = true};
-    g_autoptr(Schedule) schedule = plan_build_schedule(plan, error);
+    g_autoptr(Schedule) schedule = job_build_schedule(plan, workload, error);
     g_auto(SimResult) result = {0};
 
     if (schedule == NULL || !sim_run(schedule, workload, &options, &result, error))

@@ -37,10 +37,16 @@ Job *job_read(JsonDoc *doc, GError **error);
 JsonWriter *job_write(const Job *job);
 
 /*
- * The schedule that the plan's ops run in, built for the plan's own times and memory where its
- * family is one that searches.
- * @memory_limit_bytes  0: the devices'.
+ * The schedule that @plan's ops run in, as @workload prices them.
+ *
+ * A family that searches is built for these times and this memory (profiles/schedule_times.h).  Its
+ * search knows no reductions behind the last backward and no waiting in single messages; so the
+ * simulator has the last word, and if one of the families that it started from simulates better
+ * (it fits and zb-auto's does not, or it ends earlier), the plan has that one's order.
  */
+Schedule *job_build_schedule(const Plan *plan, const Workload *workload, GError **error);
+
+/* As above; prices @job first.  @memory_limit_bytes 0: the devices'. */
 Schedule *job_schedule(const Job *job, int64_t memory_limit_bytes, GError **error);
 
 /* One simulated iteration. */

@@ -27,6 +27,9 @@ G_BEGIN_DECLS
 typedef struct {
     const ModelArch *arch; /* (borrowed) */
     const Plan *plan;      /* (borrowed) */
+    /* (borrowed, nullable) the plan's, where who calls has built it for the plan's own times; NULL:
+     * plan_build_schedule() without times */
+    const Schedule *schedule;
     const char *device;    /* "cpu", "reference", "cuda" */
     const char *transport; /* "local" */
     const char *data_path; /* (nullable) text or .bin; NULL: synthetic tokens from the seed */

@@ -34,7 +34,8 @@ exec_shared_new(const ExecRunOptions *options, GError **error)
     shared->plan = plan_copy(options->plan);
     shared->device = g_strdup(options->device);
     shared->n_ranks = (int32_t)(options->plan->degrees.dp * options->plan->degrees.pp);
-    shared->schedule = plan_build_schedule(options->plan, error);
+    shared->schedule = options->schedule != NULL ? schedule_copy(options->schedule)
+                                                 : plan_build_schedule(options->plan, NULL, error);
     if (shared->schedule != NULL)
         shared->data = exec_data_open(options->data_path, options->arch->vocab,
                                       options->plan->seq_len, options->seed, error);

@@ -83,7 +83,7 @@ check_numbers(const Plan *plan, GError **error)
 static bool
 check_schedule(const Plan *plan, GError **error)
 {
-    g_autoptr(Schedule) schedule = plan_build_schedule(plan, error);
+    g_autoptr(Schedule) schedule = plan_build_schedule(plan, NULL, error);
     int64_t n_inputs = 0, n_weights = 0;
 
     if (schedule == NULL)

@@ -445,10 +445,11 @@ plan_check(const Plan *plan, int64_t n_layers, GError **error)
 }
 
 Schedule *
-plan_build_schedule(const Plan *plan, GError **error)
+plan_build_schedule(const Plan *plan, const ScheduleTimes *times, GError **error)
 {
     g_return_val_if_fail(plan != NULL, NULL);
-    const ScheduleShape shape = schedule_shape(plan);
+    ScheduleShape shape = schedule_shape(plan);
 
+    shape.times = times;
     return schedule_new(plan->schedule, &shape, error);
 }

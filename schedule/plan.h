@@ -155,8 +155,12 @@ int64_t plan_n_devices(const Plan *plan);
  */
 bool plan_check(const Plan *plan, int64_t n_layers, GError **error);
 
-/* The schedule the plan names, built.  (owned) */
-Schedule *plan_build_schedule(const Plan *plan, GError **error);
+/*
+ * The schedule the plan names, built.  (owned)
+ * @times  (nullable) for a family that searches; profiles/schedule_times.h makes them of a
+ *         Workload.  Without: unit times.
+ */
+Schedule *plan_build_schedule(const Plan *plan, const ScheduleTimes *times, GError **error);
 
 /* Writes the plan's own keys into the open object; reads them from @object (model and cluster are
  * ignored there).  plan_read never returns NULL; errors in @doc. */

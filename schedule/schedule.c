@@ -203,6 +203,20 @@ schedule_alloc_full(const ScheduleFamily *family, const ScheduleShape *shape, in
                           error);
 }
 
+Schedule *
+schedule_copy(const Schedule *schedule)
+{
+    Schedule *copy = g_memdup2(schedule, sizeof *schedule);
+
+    copy->name = g_strdup(schedule->name);
+    copy->ops = g_memdup2(schedule->ops, sizeof *copy->ops * (size_t)schedule_n_ops(schedule));
+    copy->rank_begin =
+        g_memdup2(schedule->rank_begin, sizeof *copy->rank_begin * ((size_t)schedule->n_ranks + 1));
+    if (schedule->overlap_pairs != NULL)
+        copy->overlap_pairs = g_array_copy(schedule->overlap_pairs);
+    return copy;
+}
+
 void
 schedule_free(Schedule *schedule)
 {

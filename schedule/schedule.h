@@ -169,6 +169,8 @@ bool schedule_shape_check(const ScheduleFamily *family, const ScheduleShape *sha
  */
 Schedule *schedule_new(const char *family, const ScheduleShape *shape, GError **error);
 
+/* Returns: (owned) */
+Schedule *schedule_copy(const Schedule *schedule);
 void schedule_free(Schedule *schedule);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(Schedule, schedule_free)
 

@@ -155,7 +155,7 @@ test_trace_follows_schedule(void)
         options.n_steps = 4;
         g_assert_true(exec_run(&options, &result, &error));
         g_assert_no_error(error);
-        g_autoptr(Schedule) schedule = plan_build_schedule(plan, &error);
+        g_autoptr(Schedule) schedule = plan_build_schedule(plan, NULL, &error);
         check_order(result.trace, schedule);
         trace_check(result.trace, &error);
         g_assert_no_error(error);

@@ -85,7 +85,7 @@ simulate(const Plan *plan, const Workload *workload, Report **report, void *user
 {
     const SimOptions options = {.want_memory = true};
     g_auto(SimResult) result = {0};
-    g_autoptr(Schedule) schedule = plan_build_schedule(plan, error);
+    g_autoptr(Schedule) schedule = plan_build_schedule(plan, NULL, error);
 
     g_assert_nonnull(schedule);
     g_assert_true(sim_run(schedule, workload, &options, &result, error));

@@ -120,7 +120,7 @@ test_example_is_valid(void)
     g_assert_no_error(error);
     g_assert_cmpint(plan_n_devices(plan), ==, 32);
     g_assert_cmpint(plan_microbatch_sequences(plan, 7), ==, 3);
-    g_autoptr(Schedule) s = plan_build_schedule(plan, &error);
+    g_autoptr(Schedule) s = plan_build_schedule(plan, NULL, &error);
     g_assert_no_error(error);
     g_assert_cmpstr(s->name, ==, "terapipe");
     g_assert_cmpint(schedule_n_ops(s), ==, 4 * 8 * 2 * 2);
