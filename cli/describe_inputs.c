@@ -192,6 +192,38 @@ print_levels(const ModelCluster *cluster)
     output_table_print(table, 0);
 }
 
+/* Nodes whose links differ from their level's, if there are any. */
+static void
+print_links(const ModelCluster *cluster)
+{
+    static const char *const header[] = {"<nodes",         "<network", "of a device",
+                                         "shared by node", "latency",  NULL};
+    g_autoptr(OutputTable) table = output_table_new(header);
+    bool any = false;
+
+    for (guint i = 0; i < cluster->nodes->len; i++) {
+        const ModelNodes *nodes = &g_array_index(cluster->nodes, ModelNodes, i);
+        for (guint level = 0; level < cluster->levels->len; level++) {
+            const ModelLink *link = &nodes->links[level];
+            if (!nodes->has_link[level])
+                continue;
+            any = true;
+            output_table_printf(
+                table, "%s %" G_GINT64_FORMAT " x %" G_GINT64_FORMAT,
+                g_array_index(cluster->devices, ModelDevice, (guint)nodes->device).name,
+                nodes->n_nodes, nodes->n_devices);
+            output_table_add(table, g_array_index(cluster->levels, ModelLevel, level).name);
+            output_table_take(table, rate_text(link->bytes_per_s));
+            output_table_take(table, rate_text(link->shared_bytes_per_s));
+            output_table_take(table, output_seconds(link->latency_s));
+        }
+    }
+    if (!any)
+        return;
+    output_text("\n");
+    output_table_print(table, 0);
+}
+
 void
 describe_cluster(const Profile *profile)
 {
@@ -201,6 +233,7 @@ describe_cluster(const Profile *profile)
                   model_cluster_n_devices(cluster));
     print_devices(cluster);
     print_levels(cluster);
+    print_links(cluster);
     if (cluster->price_per_device_hour > 0) {
         g_autofree char *price = output_number(cluster->price_per_device_hour);
 

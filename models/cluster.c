@@ -42,12 +42,14 @@ model_cluster_free(ModelCluster *cluster)
     g_free(cluster);
 }
 
-/* A copy without nodes. */
-static ModelCluster *
-copy_but_nodes(const ModelCluster *cluster)
+ModelCluster *
+model_cluster_copy(const ModelCluster *cluster)
 {
-    ModelCluster *copy = cluster_new();
+    ModelCluster *copy;
 
+    g_return_val_if_fail(cluster != NULL, NULL);
+
+    copy = cluster_new();
     copy->name = g_strdup(cluster->name);
     copy->price_per_device_hour = cluster->price_per_device_hour;
     copy->currency = g_strdup(cluster->currency);
@@ -65,17 +67,6 @@ copy_but_nodes(const ModelCluster *cluster)
     }
     for (guint i = 0; i < cluster->sources->len; i++)
         g_ptr_array_add(copy->sources, g_strdup(g_ptr_array_index(cluster->sources, i)));
-    return copy;
-}
-
-ModelCluster *
-model_cluster_copy(const ModelCluster *cluster)
-{
-    ModelCluster *copy;
-
-    g_return_val_if_fail(cluster != NULL, NULL);
-
-    copy = copy_but_nodes(cluster);
     g_array_append_vals(copy->nodes, cluster->nodes->data, cluster->nodes->len);
     return copy;
 }
@@ -86,6 +77,8 @@ model_cluster_copy(const ModelCluster *cluster)
 #define MAX_FLOPS_PER_S 1e21
 #define MAX_BYTES_PER_S 1e18
 #define MAX_BYTES (INT64_C(1) << 50)
+#define MAX_LATENCY_S 10.0
+#define MAX_PRICE 1e6
 
 static ModelDevice
 read_device(JsonDoc *doc, const JsonValue *object)
@@ -105,6 +98,7 @@ read_device(JsonDoc *doc, const JsonValue *object)
     device.n_multiprocessors = json_int64_or(doc, object, "n_multiprocessors", 0, 1 << 20, 0);
     device.l2_bytes = json_int64_or(doc, object, "l2_bytes", 0, MAX_BYTES, 0);
     device.power_w = json_double_or(doc, object, "power_w", 0.0, 1e6, 0.0);
+    device.price_per_hour = json_double_or(doc, object, "price_per_hour", 0.0, MAX_PRICE, 0.0);
     json_object_end(doc, object);
     return device;
 }
@@ -139,6 +133,37 @@ read_devices(JsonDoc *doc, const JsonValue *object, ModelCluster *cluster)
     }
 }
 
+/* "links" of a group of nodes: what replaces the numbers of the levels they name. */
+static void
+read_links(JsonDoc *doc, const JsonValue *object, const ModelCluster *cluster, ModelNodes *nodes)
+{
+    const JsonValue *array = json_array_or_null(doc, object, "links");
+    g_autoptr(GPtrArray) names = g_ptr_array_new();
+
+    if (array == NULL)
+        return;
+    for (guint i = 0; i < cluster->levels->len; i++)
+        g_ptr_array_add(names, g_array_index(cluster->levels, ModelLevel, i).name);
+    g_ptr_array_add(names, NULL);
+    for (const JsonValue *v = json_first(array); v != NULL; v = json_next(v)) {
+        const int at = json_enum(doc, v, "level", (const char *const *)names->pdata);
+        if (json_doc_failed(doc))
+            return;
+        const ModelLevel *level = &g_array_index(cluster->levels, ModelLevel, (guint)at);
+
+        if (nodes->has_link[at])
+            json_fail(doc, v, "level %s: given twice for these nodes", level->name);
+        nodes->has_link[at] = true;
+        nodes->links[at] = (ModelLink){
+            json_double_or(doc, v, "bytes_per_s", 1.0, MAX_BYTES_PER_S, level->bytes_per_s),
+            json_double_or(doc, v, "shared_bytes_per_s", 0.0, MAX_BYTES_PER_S,
+                           level->shared_bytes_per_s),
+            json_double_or(doc, v, "latency_s", 0.0, MAX_LATENCY_S, level->latency_s),
+        };
+        json_object_end(doc, v);
+    }
+}
+
 static void
 read_nodes(JsonDoc *doc, const JsonValue *object, ModelCluster *cluster)
 {
@@ -154,6 +179,7 @@ read_nodes(JsonDoc *doc, const JsonValue *object, ModelCluster *cluster)
             .n_nodes = json_int64(doc, v, "n_nodes", 1, MODEL_CLUSTER_MAX_DEVICES),
         };
 
+        read_links(doc, v, cluster, &nodes);
         json_object_end(doc, v);
         /* Each factor is at most 2^24 and the sum so far too: no overflow. */
         n_devices += nodes.n_devices * nodes.n_nodes;
@@ -182,7 +208,7 @@ read_levels(JsonDoc *doc, const JsonValue *object, ModelCluster *cluster)
             .bytes_per_s = json_double(doc, v, "bytes_per_s", 1.0, MAX_BYTES_PER_S),
             .shared_bytes_per_s =
                 json_double_or(doc, v, "shared_bytes_per_s", 0.0, MAX_BYTES_PER_S, 0.0),
-            .latency_s = json_double(doc, v, "latency_s", 0.0, 10.0),
+            .latency_s = json_double(doc, v, "latency_s", 0.0, MAX_LATENCY_S),
         };
 
         json_object_end(doc, v);
@@ -198,6 +224,8 @@ read_levels(JsonDoc *doc, const JsonValue *object, ModelCluster *cluster)
     }
     if (!is_last)
         json_fail(doc, array, "the last level must have group_devices 0 (all)");
+    if (cluster->levels->len > MODEL_CLUSTER_MAX_LEVELS)
+        json_fail(doc, array, "more than %d levels", MODEL_CLUSTER_MAX_LEVELS);
 }
 
 ModelCluster *
@@ -208,10 +236,10 @@ model_cluster_read(JsonDoc *doc, const JsonValue *object)
 
     cluster->name = g_strdup(json_string(doc, object, "name"));
     read_devices(doc, object, cluster);
-    read_nodes(doc, object, cluster);
     read_levels(doc, object, cluster);
+    read_nodes(doc, object, cluster); /* may name levels */
     cluster->price_per_device_hour =
-        json_double_or(doc, object, "price_per_device_hour", 0.0, 1e6, 0.0);
+        json_double_or(doc, object, "price_per_device_hour", 0.0, MAX_PRICE, 0.0);
     cluster->currency = g_strdup(json_string_or(doc, object, "currency", NULL));
     sources = json_array_or_null(doc, object, "sources");
     if (sources != NULL) {
@@ -241,6 +269,8 @@ write_device(JsonWriter *writer, const ModelDevice *device)
     json_write_int64(writer, "n_multiprocessors", device->n_multiprocessors);
     json_write_int64(writer, "l2_bytes", device->l2_bytes);
     json_write_double(writer, "power_w", device->power_w);
+    if (device->price_per_hour > 0.0)
+        json_write_double(writer, "price_per_hour", device->price_per_hour);
     json_write_object_end(writer);
 }
 
@@ -254,6 +284,28 @@ write_level(JsonWriter *writer, const ModelLevel *level)
     json_write_double(writer, "shared_bytes_per_s", level->shared_bytes_per_s);
     json_write_double(writer, "latency_s", level->latency_s);
     json_write_object_end(writer);
+}
+
+static void
+write_links(JsonWriter *writer, const ModelCluster *cluster, const ModelNodes *nodes)
+{
+    bool any = false;
+
+    for (guint i = 0; i < cluster->levels->len; i++) {
+        if (!nodes->has_link[i])
+            continue;
+        if (!any)
+            json_write_array(writer, "links");
+        any = true;
+        json_write_object(writer, NULL);
+        json_write_string(writer, "level", g_array_index(cluster->levels, ModelLevel, i).name);
+        json_write_double(writer, "bytes_per_s", nodes->links[i].bytes_per_s);
+        json_write_double(writer, "shared_bytes_per_s", nodes->links[i].shared_bytes_per_s);
+        json_write_double(writer, "latency_s", nodes->links[i].latency_s);
+        json_write_object_end(writer);
+    }
+    if (any)
+        json_write_array_end(writer);
 }
 
 void
@@ -276,6 +328,7 @@ model_cluster_write(JsonWriter *writer, const char *key, const ModelCluster *clu
                           g_array_index(cluster->devices, ModelDevice, nodes->device).name);
         json_write_int64(writer, "n_devices", nodes->n_devices);
         json_write_int64(writer, "n_nodes", nodes->n_nodes);
+        write_links(writer, cluster, nodes);
         json_write_object_end(writer);
     }
     json_write_array_end(writer);
@@ -291,128 +344,4 @@ model_cluster_write(JsonWriter *writer, const char *key, const ModelCluster *clu
         json_write_string(writer, NULL, g_ptr_array_index(cluster->sources, i));
     json_write_array_end(writer);
     json_write_object_end(writer);
-}
-
-/* --- ranks and levels --- */
-
-int64_t
-model_cluster_n_devices(const ModelCluster *cluster)
-{
-    int64_t n = 0;
-
-    g_return_val_if_fail(cluster != NULL, 0);
-
-    for (guint i = 0; i < cluster->nodes->len; i++) {
-        const ModelNodes *nodes = &g_array_index(cluster->nodes, ModelNodes, i);
-
-        n += nodes->n_devices * nodes->n_nodes;
-    }
-    return n;
-}
-
-/* Where a device stands. */
-typedef struct {
-    const ModelNodes *nodes; /* (nullable) NULL: no such device */
-    int64_t node;            /* counted over the whole cluster */
-    int64_t index;           /* in its node */
-} Place;
-
-static Place
-find_place(const ModelCluster *cluster, int64_t rank)
-{
-    int64_t first_rank = 0, first_node = 0;
-
-    for (guint i = 0; i < cluster->nodes->len; i++) {
-        const ModelNodes *nodes = &g_array_index(cluster->nodes, ModelNodes, i);
-        int64_t n = nodes->n_devices * nodes->n_nodes;
-
-        if (rank - first_rank < n)
-            return (Place){
-                .nodes = nodes,
-                .node = first_node + (rank - first_rank) / nodes->n_devices,
-                .index = (rank - first_rank) % nodes->n_devices,
-            };
-        first_rank += n;
-        first_node += nodes->n_nodes;
-    }
-    return (Place){.nodes = NULL};
-}
-
-const ModelDevice *
-model_cluster_device(const ModelCluster *cluster, int64_t rank)
-{
-    Place place;
-
-    g_return_val_if_fail(cluster != NULL && rank >= 0, NULL);
-
-    place = find_place(cluster, rank);
-    g_return_val_if_fail(place.nodes != NULL, NULL);
-    return &g_array_index(cluster->devices, ModelDevice, place.nodes->device);
-}
-
-static int64_t
-largest_node(const ModelCluster *cluster)
-{
-    int64_t largest = 0;
-
-    for (guint i = 0; i < cluster->nodes->len; i++)
-        largest = MAX(largest, g_array_index(cluster->nodes, ModelNodes, i).n_devices);
-    return largest;
-}
-
-size_t
-model_cluster_level_between(const ModelCluster *cluster, int64_t rank_a, int64_t rank_b)
-{
-    Place a, b;
-    int64_t node_devices;
-
-    g_return_val_if_fail(cluster != NULL && cluster->levels->len > 0, 0);
-    g_return_val_if_fail(rank_a >= 0 && rank_b >= 0, 0);
-
-    a = find_place(cluster, rank_a);
-    b = find_place(cluster, rank_b);
-    g_return_val_if_fail(a.nodes != NULL && b.nodes != NULL, 0);
-    node_devices = largest_node(cluster);
-    for (guint i = 0; i + 1 < cluster->levels->len; i++) {
-        int64_t group = g_array_index(cluster->levels, ModelLevel, i).group_devices;
-
-        if (group <= node_devices ? a.node == b.node && a.index / group == b.index / group
-                                  : rank_a / group == rank_b / group)
-            return i;
-    }
-    return cluster->levels->len - 1;
-}
-
-/* Appends @n_nodes nodes, if any, of the kind of @nodes but of @n_devices. */
-static void
-append_nodes(GArray *groups, const ModelNodes *nodes, int64_t n_devices, int64_t n_nodes)
-{
-    if (n_nodes > 0)
-        g_array_append_vals(groups, &(ModelNodes){nodes->device, n_devices, n_nodes}, 1);
-}
-
-ModelCluster *
-model_cluster_resized(const ModelCluster *cluster, int64_t n_devices)
-{
-    ModelCluster *resized;
-    int64_t missing = n_devices;
-    const ModelNodes *nodes = NULL;
-
-    g_return_val_if_fail(cluster != NULL && cluster->nodes->len > 0, NULL);
-    g_return_val_if_fail(n_devices >= 1 && n_devices <= MODEL_CLUSTER_MAX_DEVICES, NULL);
-
-    resized = copy_but_nodes(cluster);
-    /* Invariant: the groups before i hold n_devices - missing devices, all of them whole; the group
-     * that ends the loop is @nodes, from which what is missing is taken. */
-    for (guint i = 0; i < cluster->nodes->len; i++) {
-        nodes = &g_array_index(cluster->nodes, ModelNodes, i);
-        if (i + 1 == cluster->nodes->len || missing < nodes->n_devices * nodes->n_nodes)
-            break;
-        append_nodes(resized->nodes, nodes, nodes->n_devices, nodes->n_nodes);
-        missing -= nodes->n_devices * nodes->n_nodes;
-    }
-    append_nodes(resized->nodes, nodes, nodes->n_devices, missing / nodes->n_devices);
-    if (missing % nodes->n_devices != 0)
-        append_nodes(resized->nodes, nodes, missing % nodes->n_devices, 1);
-    return resized;
 }

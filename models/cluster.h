@@ -2,25 +2,30 @@
  * models/cluster.h - on what machine: devices, nodes, and the levels of their network.
  *
  * Hardware facts only (data-sheet numbers); how much of them software reaches is profiles/'s
- * matter. Devices of several kinds, and nodes of several sizes, are ordinary.  Devices are numbered
- * node by node; a rank's number is its device's.
+ * matter. Devices of several kinds, nodes of several sizes and links of several rates are ordinary.
+ * Devices are numbered node by node; a rank's number is its device's.
  *
  * Levels go from the innermost (devices of one board or NVLink domain) outwards; two devices talk
- * over the innermost level whose groups hold both.
+ * over the innermost level whose groups hold both.  A level's numbers hold for all nodes but for
+ * those whose "links" give others: two kinds of node on one network, each with adapters of its own.
+ * Two devices talk at the rate of the slower end.
  *
  * JSON (every key with its unit; "?" may be absent and is then 0, null or empty):
  *
  *   {"name": "p3.16xlarge",
  *    "devices": [{"name": "V100-SXM2-16GB", "flops_per_s": {"fp32": 15.7e12, "fp16": 125e12},
  *                 "vector_flops_per_s": 15.7e12, "memory_bytes": N, "memory_bytes_per_s": X,
- *                 "n_multiprocessors"?: N, "l2_bytes"?: N, "power_w"?: X}],
- *    "nodes": [{"device": "V100-SXM2-16GB", "n_devices": 8, "n_nodes": 48}],
+ *                 "n_multiprocessors"?: N, "l2_bytes"?: N, "power_w"?: X, "price_per_hour"?: X}],
+ *    "nodes": [{"device": "V100-SXM2-16GB", "n_devices": 8, "n_nodes": 48,
+ *               "links"?: [{"level": "ethernet", "bytes_per_s"?: X, "shared_bytes_per_s"?: X,
+ *                           "latency_s"?: X}, ...]}],
  *    "levels": [{"name": "nvlink", "group_devices": 8, "bytes_per_s": X, "shared_bytes_per_s"?: X,
  *                "latency_s": X}, {"name": "ethernet", "group_devices": 0, ...}],
  *    "price_per_device_hour"?: X, "currency"?: "USD", "sources"?: ["...", ...]}
  *
- * "device" of a group of nodes is a device's name; group_devices grow strictly from level to level
- * and only the last may be, and must be, 0.
+ * "device" of a group of nodes is a device's name, "level" of a link a level's; what a link leaves
+ * out is the level's.  group_devices grow strictly from level to level and only the last may be,
+ * and must be, 0.  A device without price_per_hour costs price_per_device_hour.
  *
  * Errors: JSON_ERROR_INVALID with file and path.  Thread-safety: values; no globals.
  */
@@ -45,24 +50,36 @@ typedef struct {
     double memory_bytes_per_s;
     int64_t n_multiprocessors;
     int64_t l2_bytes;
-    double power_w; /* 0: unknown */
+    double power_w;        /* 0: unknown */
+    double price_per_hour; /* 0: the cluster's price_per_device_hour */
 } ModelDevice;
+
+#define MODEL_CLUSTER_MAX_LEVELS 8
+
+/* How a device reaches one level of the network. */
+typedef struct {
+    double bytes_per_s; /* of one device, one direction */
+    /* Of its group of the level inside (a node's adapters, a pod's uplinks), one direction: shared
+     * by the group's devices; 0: unshared. */
+    double shared_bytes_per_s;
+    double latency_s; /* one message, one way */
+} ModelLink;
 
 /* @n_nodes nodes with @n_devices devices of kind @device each. */
 typedef struct {
     int64_t device; /* index into devices */
     int64_t n_devices;
     int64_t n_nodes;
+    /* [level] where these nodes differ from the level's numbers; read model_cluster_link(). */
+    bool has_link[MODEL_CLUSTER_MAX_LEVELS];
+    ModelLink links[MODEL_CLUSTER_MAX_LEVELS];
 } ModelNodes;
 
-/* One level of the network. */
+/* One level of the network; the rates are those of nodes that do not say otherwise. */
 typedef struct {
     char *name;            /* (owned) "nvlink", "pcie", "ethernet", ... */
     int64_t group_devices; /* devices per group; the outermost level: 0 = all */
-    double bytes_per_s;    /* of one device, one direction */
-    double
-        shared_bytes_per_s; /* of one inner group (a node's adapters), one direction; 0: unshared */
-    double latency_s;       /* one message, one way */
+    double bytes_per_s, shared_bytes_per_s, latency_s; /* as ModelLink */
 } ModelLevel;
 
 typedef struct {
@@ -70,7 +87,7 @@ typedef struct {
     GArray *devices;              /* of ModelDevice */
     GArray *nodes;                /* of ModelNodes, in rank order */
     GArray *levels;               /* of ModelLevel, innermost first */
-    double price_per_device_hour; /* 0: unknown */
+    double price_per_device_hour; /* of devices without one of their own; 0: unknown */
     char *currency;               /* (owned, nullable) */
     GPtrArray *sources;           /* of (owned) char *: data sheets, papers */
 } ModelCluster;
@@ -92,12 +109,30 @@ int64_t model_cluster_n_devices(const ModelCluster *cluster);
 /* The kind of device number @rank, 0 <= rank < n_devices. */
 const ModelDevice *model_cluster_device(const ModelCluster *cluster, int64_t rank);
 
+/* Price of device number @rank: its own, else the cluster's; 0: unknown. */
+double model_cluster_price_per_hour(const ModelCluster *cluster, int64_t rank);
+
+/* How device number @rank reaches @level. */
+ModelLink model_cluster_link(const ModelCluster *cluster, int64_t rank, size_t level);
+
+/* The slowest of the links of devices @first to @last to @level: the least rates (of shared ones,
+ * the least that is not 0), the most latency.  Cost: O(groups of nodes). */
+ModelLink model_cluster_slowest_link(const ModelCluster *cluster, int64_t first, int64_t last,
+                                     size_t level);
+
 /*
  * Index of the innermost level whose groups hold both devices; of a device with itself: 0.
  * Groups of a level start anew at every node, unless they are larger than a node: then they count
  * devices from 0 (an NVLink domain of several nodes).
  */
 size_t model_cluster_level_between(const ModelCluster *cluster, int64_t rank_a, int64_t rank_b);
+
+/*
+ * The group of @level that holds @rank: its first device and how many there are (of the outermost
+ * level: all).  A group of a level inside a node ends with its node.
+ */
+void model_cluster_group(const ModelCluster *cluster, size_t level, int64_t rank, int64_t *first,
+                         int64_t *n);
 
 /*
  * Returns: (owned) the cluster cut or extended to @n_devices: nodes are dropped from the end, the

@@ -110,7 +110,8 @@ place(const Profile *profile, const ProfileGroup *group)
     const ModelCluster *cluster = profile->cluster;
     int64_t last = group->first + (group->n - 1) * group->stride;
     size_t level = model_cluster_level_between(cluster, group->first, last);
-    const ModelLevel *outer = level_at(cluster, level);
+    const ModelLink link = model_cluster_slowest_link(cluster, group->first, last, level);
+    const ModelLink *outer = &link;
     bool network = is_network(cluster, level, group->first);
     double fraction =
         network ? profile->parameters.network_fraction : profile->parameters.link_fraction;
@@ -128,15 +129,15 @@ place(const Profile *profile, const ProfileGroup *group)
     };
 
     if (level > 0) {
-        const ModelLevel *inner = level_at(cluster, level - 1);
-        int64_t devices = inner->group_devices;
+        const ModelLink inner = model_cluster_slowest_link(cluster, group->first, last, level - 1);
+        int64_t devices = level_at(cluster, level - 1)->group_devices;
 
         if (network && (devices == 0 || devices > node_devices(cluster, group->first)))
             devices = node_devices(cluster, group->first);
         devices = MAX(devices, 1);
         place.n_inner = CLAMP(devices / group->stride, 1, group->n);
-        place.inner_latency_s = inner->latency_s;
-        place.inner_bytes_per_s = profile->parameters.link_fraction * inner->bytes_per_s;
+        place.inner_latency_s = inner.latency_s;
+        place.inner_bytes_per_s = profile->parameters.link_fraction * inner.bytes_per_s;
         if (network || outer->shared_bytes_per_s > 0.0) {
             double per_device = outer->bytes_per_s;
 
@@ -244,12 +245,28 @@ profile_cost_broadcast_s(const Profile *profile, int64_t bytes, const ProfileGro
            (double)bytes / where.bytes_per_s;
 }
 
+/* The slower of two devices' links to @level. */
+static ModelLink
+slower_end(const ModelCluster *cluster, size_t level, int64_t rank_a, int64_t rank_b)
+{
+    const ModelLink a = model_cluster_link(cluster, rank_a, level);
+    const ModelLink b = model_cluster_link(cluster, rank_b, level);
+
+    return (ModelLink){
+        .bytes_per_s = fmin(a.bytes_per_s, b.bytes_per_s),
+        .shared_bytes_per_s = a.shared_bytes_per_s <= 0.0 || b.shared_bytes_per_s <= 0.0
+                                  ? fmax(a.shared_bytes_per_s, b.shared_bytes_per_s)
+                                  : fmin(a.shared_bytes_per_s, b.shared_bytes_per_s),
+        .latency_s = fmax(a.latency_s, b.latency_s),
+    };
+}
+
 double
 profile_cost_p2p_s(const Profile *profile, int64_t bytes, int64_t rank_a, int64_t rank_b,
                    int64_t n_sharing)
 {
     const ModelCluster *cluster;
-    const ModelLevel *level;
+    ModelLink link;
     size_t i;
     double rate, seconds;
 
@@ -261,11 +278,11 @@ profile_cost_p2p_s(const Profile *profile, int64_t bytes, int64_t rank_a, int64_
     if (measured_s(profile, PROFILE_OP_P2P, 2, bytes, &seconds))
         return seconds;
     i = model_cluster_level_between(cluster, rank_a, rank_b);
-    level = level_at(cluster, i);
-    rate = level->bytes_per_s;
-    if (level->shared_bytes_per_s > 0.0)
-        rate = fmin(rate, level->shared_bytes_per_s / (double)n_sharing);
+    link = slower_end(cluster, i, rank_a, rank_b);
+    rate = link.bytes_per_s;
+    if (link.shared_bytes_per_s > 0.0)
+        rate = fmin(rate, link.shared_bytes_per_s / (double)n_sharing);
     rate *= is_network(cluster, i, rank_a) ? profile->parameters.network_p2p_fraction
                                            : profile->parameters.p2p_fraction;
-    return profile->parameters.p2p_s + level->latency_s + (double)bytes / rate;
+    return profile->parameters.p2p_s + link.latency_s + (double)bytes / rate;
 }

@@ -221,7 +221,6 @@ static Workload *
 build_workload(const WorkloadBuild *build, int64_t memory_limit_bytes, GError **error)
 {
     const Plan *plan = build->plan;
-    const ModelCluster *cluster = build->profile->cluster;
     int64_t n_ops = (int64_t)build->n_chains * build->n_stages * build->n_classes;
     g_autoptr(Workload) workload = g_new0(Workload, 1);
     g_autofree WorkloadPlace *places = g_new0(WorkloadPlace, plan->degrees.pp);
@@ -253,8 +252,7 @@ build_workload(const WorkloadBuild *build, int64_t memory_limit_bytes, GError **
         model_flops_per_iteration(build->arch, (double)plan->global_batch, plan->seq_len);
     workload->tokens = (double)plan->global_batch * (double)plan->seq_len;
     workload->n_devices = plan_n_devices(plan);
-    workload->price_per_device_hour = cluster->price_per_device_hour;
-    workload->power_w_per_device = places[0].device->power_w;
+    workload_build_set_rates(build, workload);
     return g_steal_pointer(&workload);
 }
 

@@ -63,7 +63,7 @@ typedef struct {
     /* For the report; 0 or NaN when no model is known. */
     double model_flops, tokens; /* per iteration, all replicas */
     int64_t n_devices;
-    double price_per_device_hour, power_w_per_device;
+    double price_per_device_hour, power_w_per_device; /* means over the devices */
 } Workload;
 
 /*

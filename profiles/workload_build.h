@@ -67,6 +67,9 @@ int64_t workload_build_layer_of_kind(const WorkloadBuild *build, int kind);
 
 WorkloadPlace workload_build_place(const WorkloadBuild *build, int32_t rank);
 
+/* Price and power of a device, means over the plan's devices; 0 where one is not known. */
+void workload_build_set_rates(const WorkloadBuild *build, Workload *workload);
+
 /* Devices of the node of @rank, and the first of them. */
 void workload_build_node(const ModelCluster *cluster, int64_t rank, int64_t *first, int64_t *n);
 

@@ -59,8 +59,11 @@ workload_build_layer_of_kind(const WorkloadBuild *build, int kind)
 static bool
 is_slower(const ModelDevice *a, const ModelDevice *b, Dtype dtype)
 {
-    if (a->flops_per_s[dtype] != b->flops_per_s[dtype])
-        return a->flops_per_s[dtype] < b->flops_per_s[dtype];
+    const double rate_a = profile_peak_flops_per_s(a, dtype);
+    const double rate_b = profile_peak_flops_per_s(b, dtype);
+
+    if (rate_a != rate_b)
+        return rate_a < rate_b;
     return a->memory_bytes_per_s < b->memory_bytes_per_s;
 }
 
@@ -123,28 +126,65 @@ workload_build_node(const ModelCluster *cluster, int64_t rank, int64_t *first, i
     }
 }
 
-/* Whether ops at both places cost the same: device kind, and how every group lies. */
+/* Whether both groups lie alike: nodes of one size, one level, links of the same rates. */
+static bool
+same_group_costs(const ModelCluster *cluster, const ProfileGroup *a, const ProfileGroup *b)
+{
+    const int64_t last_a = a->first + (a->n - 1) * a->stride;
+    const int64_t last_b = b->first + (b->n - 1) * b->stride;
+    const size_t level = model_cluster_level_between(cluster, a->first, last_a);
+    int64_t first_a, n_a, first_b, n_b;
+
+    workload_build_node(cluster, a->first, &first_a, &n_a);
+    workload_build_node(cluster, b->first, &first_b, &n_b);
+    if (n_a != n_b || model_cluster_level_between(cluster, b->first, last_b) != level)
+        return false;
+    for (size_t i = 0; i <= level; i++) {
+        const ModelLink la = model_cluster_slowest_link(cluster, a->first, last_a, i);
+        const ModelLink lb = model_cluster_slowest_link(cluster, b->first, last_b, i);
+
+        if (la.bytes_per_s != lb.bytes_per_s || la.latency_s != lb.latency_s ||
+            la.shared_bytes_per_s != lb.shared_bytes_per_s)
+            return false;
+    }
+    return true;
+}
+
 bool
 workload_build_same_costs(const WorkloadBuild *build, const WorkloadPlace *a,
                           const WorkloadPlace *b)
 {
-    const ModelCluster *cluster = build->profile->cluster;
-
     if (a->device != b->device)
         return false;
-    for (size_t i = 0; i < G_N_ELEMENTS(a->groups); i++) {
-        const ProfileGroup *ga = &a->groups[i], *gb = &b->groups[i];
-        int64_t first_a, n_a, first_b, n_b;
-
-        if (ga->n == 1)
-            continue;
-        workload_build_node(cluster, ga->first, &first_a, &n_a);
-        workload_build_node(cluster, gb->first, &first_b, &n_b);
-        if (n_a != n_b ||
-            model_cluster_level_between(cluster, ga->first, ga->first + (ga->n - 1) * ga->stride) !=
-                model_cluster_level_between(cluster, gb->first,
-                                            gb->first + (gb->n - 1) * gb->stride))
+    for (size_t i = 0; i < G_N_ELEMENTS(a->groups); i++)
+        if (a->groups[i].n > 1 &&
+            !same_group_costs(build->profile->cluster, &a->groups[i], &b->groups[i]))
             return false;
-    }
     return true;
+}
+
+void
+workload_build_set_rates(const WorkloadBuild *build, Workload *workload)
+{
+    const ModelCluster *cluster = build->profile->cluster;
+    const int64_t n = plan_n_devices(build->plan);
+    double price = 0.0, power_w = 0.0;
+    bool all_priced = true, all_powered = true;
+    int64_t begin = 0;
+
+    /* Devices before begin are in the sums. */
+    for (guint i = 0; i < cluster->nodes->len && begin < n; i++) {
+        const ModelNodes *nodes = &g_array_index(cluster->nodes, ModelNodes, i);
+        const ModelDevice *device = model_cluster_device(cluster, begin);
+        const int64_t end = MIN(n, begin + nodes->n_devices * nodes->n_nodes);
+        const double of_one = model_cluster_price_per_hour(cluster, begin);
+
+        price += (double)(end - begin) * of_one;
+        power_w += (double)(end - begin) * device->power_w;
+        all_priced = all_priced && of_one > 0.0;
+        all_powered = all_powered && device->power_w > 0.0;
+        begin = end;
+    }
+    workload->price_per_device_hour = all_priced ? price / (double)n : 0.0;
+    workload->power_w_per_device = all_powered ? power_w / (double)n : 0.0;
 }

@@ -11,9 +11,11 @@ static const char sound[] =
     "\"memory_bytes\":16000000000,\"memory_bytes_per_s\":9e11,\"n_multiprocessors\":80,"
     "\"l2_bytes\":6291456,\"power_w\":300},"
     "{\"name\":\"B\",\"flops_per_s\":{\"bf16\":3e14},\"vector_flops_per_s\":2e13,"
-    "\"memory_bytes\":80000000000,\"memory_bytes_per_s\":2e12}],"
+    "\"memory_bytes\":80000000000,\"memory_bytes_per_s\":2e12,\"price_per_hour\":4}],"
     "\"nodes\":[{\"device\":\"A\",\"n_devices\":8,\"n_nodes\":3},"
-    "{\"device\":\"B\",\"n_devices\":4,\"n_nodes\":2}],"
+    "{\"device\":\"B\",\"n_devices\":4,\"n_nodes\":2,\"links\":["
+    "{\"level\":\"ethernet\",\"bytes_per_s\":6e9,\"shared_bytes_per_s\":0},"
+    "{\"level\":\"board\",\"latency_s\":5e-6}]}],"
     "\"levels\":["
     "{\"name\":\"board\",\"group_devices\":4,\"bytes_per_s\":3e11,\"latency_s\":1e-6},"
     "{\"name\":\"node\",\"group_devices\":8,\"bytes_per_s\":1e11,\"latency_s\":2e-6},"
@@ -152,6 +154,66 @@ test_levels_may_span_nodes(void)
     g_assert_cmpuint(model_cluster_level_between(cluster, 72, 143), ==, 0);
 }
 
+/* "B" nodes have links of their own: what they leave out is the level's. */
+static void
+test_links_of_nodes_win(void)
+{
+    static const struct {
+        int64_t first, last;
+        size_t level;
+        ModelLink link;
+    } cases[] = {
+        {0, 0, 0, {3e11, 0.0, 1e-6}},      {31, 31, 0, {3e11, 0.0, 5e-6}},
+        {0, 0, 2, {3e9, 3.125e9, 2e-5}},   {24, 24, 2, {6e9, 0.0, 2e-5}},
+        {24, 24, 1, {1e11, 0.0, 2e-6}},    {23, 24, 0, {3e11, 0.0, 5e-6}},
+        {23, 24, 2, {3e9, 3.125e9, 2e-5}}, /* the slower of both, shared where one is */
+        {24, 31, 2, {6e9, 0.0, 2e-5}},
+    };
+    g_autoptr(ModelCluster) cluster = parse_sound();
+    g_autoptr(ModelCluster) more = model_cluster_resized(cluster, 34); /* B 4x2, B 2x1 */
+
+    for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
+        const ModelLink link =
+            model_cluster_slowest_link(cluster, cases[i].first, cases[i].last, cases[i].level);
+
+        g_assert_cmpfloat(link.bytes_per_s, ==, cases[i].link.bytes_per_s);
+        g_assert_cmpfloat(link.shared_bytes_per_s, ==, cases[i].link.shared_bytes_per_s);
+        g_assert_cmpfloat(link.latency_s, ==, cases[i].link.latency_s);
+    }
+    g_assert_cmpfloat(model_cluster_link(more, 33, 2).bytes_per_s, ==, 6e9);
+}
+
+static void
+test_devices_have_prices(void)
+{
+    g_autoptr(ModelCluster) cluster = parse_sound();
+
+    g_assert_cmpfloat(model_cluster_price_per_hour(cluster, 0), ==, 2.5);
+    g_assert_cmpfloat(model_cluster_price_per_hour(cluster, 24), ==, 4.0);
+}
+
+/* Nodes 0..7, 8..15, 16..23, 24..27, 28..31; boards of 4. */
+static void
+test_groups(void)
+{
+    static const struct {
+        size_t level;
+        int64_t rank, first, n;
+    } cases[] = {
+        {0, 0, 0, 4}, {0, 7, 4, 4},   {0, 30, 28, 4}, {1, 7, 0, 8},
+        {1, 8, 8, 8}, {1, 29, 28, 4}, {2, 0, 0, 32},  {2, 31, 0, 32},
+    };
+    g_autoptr(ModelCluster) cluster = parse_sound();
+
+    for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
+        int64_t first = -1, n = -1;
+
+        model_cluster_group(cluster, cases[i].level, cases[i].rank, &first, &n);
+        g_assert_cmpint(first, ==, cases[i].first);
+        g_assert_cmpint(n, ==, cases[i].n);
+    }
+}
+
 static void
 test_resizing_cuts_and_extends_nodes(void)
 {
@@ -210,6 +272,11 @@ test_bad_clusters_are_refused(void)
         {"\"memory_bytes\":16000000000", "\"memory_bytes\":9007199254740992",
          "$.devices[0].memory_bytes"},
         {"\"power_w\"", "\"watts\"", "watts"},
+        {"\"level\":\"ethernet\"", "\"level\":\"ethernit\"", "did you mean \"ethernet\""},
+        {"\"level\":\"ethernet\"", "\"level\":\"board\"", "level board: given twice"},
+        {"\"bytes_per_s\":6e9", "\"bytes_per_s\":0", "$.nodes[1].links[0].bytes_per_s"},
+        {"\"bytes_per_s\":6e9", "\"byte_per_s\":6e9", "did you mean \"bytes_per_s\""},
+        {"\"links\":[", "\"links\":[3,", "$.nodes[1].links[0]"},
         {"\"paper\"", "7", "$.sources[1]"},
         {"\"name\":\"mixed\",", "", "$.name"},
     };
@@ -227,6 +294,27 @@ test_bad_clusters_are_refused(void)
         g_assert_error(error, JSON_ERROR, JSON_ERROR_INVALID);
         g_assert_nonnull(strstr(error->message, cases[i].expect));
     }
+}
+
+/* One level more than there may be. */
+static void
+test_too_many_levels_are_refused(void)
+{
+    g_autoptr(GString) text =
+        g_string_new("{\"name\":\"x\",\"devices\":[{\"name\":\"G\",\"flops_per_s\":{},"
+                     "\"vector_flops_per_s\":1,\"memory_bytes\":1,\"memory_bytes_per_s\":1}],"
+                     "\"nodes\":[{\"device\":\"G\",\"n_devices\":4,\"n_nodes\":36}],\"levels\":[");
+    g_autoptr(GError) error = NULL;
+
+    for (int i = 0; i <= MODEL_CLUSTER_MAX_LEVELS; i++)
+        g_string_append_printf(text,
+                               "%s{\"name\":\"l\",\"group_devices\":%d,\"bytes_per_s\":1,"
+                               "\"latency_s\":0}",
+                               i > 0 ? "," : "", i < MODEL_CLUSTER_MAX_LEVELS ? 2 << i : 0);
+    g_string_append(text, "]}");
+    g_assert_null(parse(text->str, &error));
+    g_assert_error(error, JSON_ERROR, JSON_ERROR_INVALID);
+    g_assert_nonnull(strstr(error->message, "more than 8 levels"));
 }
 
 static void
@@ -259,6 +347,11 @@ main(int argc, char **argv)
     g_test_add_func("/models/cluster/resizing-cuts-and-extends-nodes",
                     test_resizing_cuts_and_extends_nodes);
     g_test_add_func("/models/cluster/bad-clusters-are-refused", test_bad_clusters_are_refused);
+    g_test_add_func("/models/cluster/links-of-nodes-win", test_links_of_nodes_win);
+    g_test_add_func("/models/cluster/devices-have-prices", test_devices_have_prices);
+    g_test_add_func("/models/cluster/groups", test_groups);
+    g_test_add_func("/models/cluster/too-many-levels-are-refused",
+                    test_too_many_levels_are_refused);
     g_test_add_func("/models/cluster/empty-lists-are-refused", test_empty_lists_are_refused);
     return g_test_run();
 }

@@ -226,6 +226,49 @@ test_message_conventions(void)
     }
 }
 
+/*
+ * A node of 8 D and one of 8 E, which computes and reads memory at half the rate and has adapters
+ * of 1 GB/s.  Each stage runs at its device's pace, messages both ways at the slower end's rate,
+ * and each device costs and draws its own.
+ */
+static void
+test_unlike_nodes(void)
+{
+    static const char text[] = FIXTURE_HEAD
+        "{\"name\":\"c\",\"devices\":[" FIXTURE_DEVICE ","
+        "{\"name\":\"E\",\"flops_per_s\":{\"fp16\":50e12,\"fp32\":5e12},"
+        "\"vector_flops_per_s\":5e12,\"memory_bytes\":40000000000,\"memory_bytes_per_s\":5e11,"
+        "\"n_multiprocessors\":100,\"power_w\":50,\"price_per_hour\":1}],"
+        "\"nodes\":[{\"device\":\"D\",\"n_devices\":8,\"n_nodes\":1},"
+        "{\"device\":\"E\",\"n_devices\":8,\"n_nodes\":1,\"links\":[{\"level\":\"out\","
+        "\"bytes_per_s\":1e9}]}],"
+        "\"levels\":" FIXTURE_LEVELS ",\"price_per_device_hour\":3},\"cost\":" FIXTURE_COST "}";
+    g_autoptr(GError) error = NULL;
+    g_autoptr(Profile) profile = fixture_parse(text, &error);
+    ModelArch arch = gpt(4, 0);
+    PlanSpec spec = {.degrees = {1, 8, 2, 1, 1, 1}, .framework = PLAN_FRAMEWORK_DEGAS};
+
+    g_assert_no_error(error);
+    g_autoptr(Workload) workload = workload_of(&arch, profile, &spec);
+    const WorkloadOp *fast = workload_op(workload, 0, 0, 0, 0);
+    const WorkloadOp *slow = workload_op(workload, 0, 1, 0, 0);
+    for (int kind = 0; kind < SCHEDULE_OP_N; kind++) {
+        assert_near((double)slow->part_ns[kind][PROFILE_PART_COMPUTE],
+                    2.0 * (double)fast->part_ns[kind][PROFILE_PART_COMPUTE], 1e-4);
+        g_assert_cmpint(slow->part_ns[kind][PROFILE_PART_TP], ==,
+                        fast->part_ns[kind][PROFILE_PART_TP]);
+    }
+    /* Each device sends an eighth, then all gather it. */
+    const double seconds = 131072 / 1e9 + 1e-5 + 7.0 / 8.0 * 1048576 / 100e9 + 7e-6;
+    assert_near((double)fast->forward_message_ns, 1e9 * seconds, 1e-5);
+    g_assert_cmpint(slow->backward_message_ns, ==, fast->forward_message_ns);
+    g_assert_cmpint(workload->ranks[0].memory_limit_bytes, ==, 80000000000);
+    g_assert_cmpint(workload->ranks[1].memory_limit_bytes, ==, 40000000000);
+    g_assert_cmpfloat(workload->ranks[1].device_flops_per_s, ==, 50e12);
+    g_assert_cmpfloat(workload->price_per_device_hour, ==, 2.0);
+    g_assert_cmpfloat(workload->power_w_per_device, ==, 75.0);
+}
+
 /* The sender waits for what the transport cannot hold; all of a message that fits is free to it. */
 static void
 test_senders_wait_for_what_is_not_buffered(void)
@@ -704,6 +747,7 @@ main(int argc, char **argv)
     ADD("slices-grow-with-context", test_slices_grow_with_context);
     ADD("classes-of-micro-batches", test_classes_of_micro_batches);
     ADD("message-conventions", test_message_conventions);
+    ADD("unlike-nodes", test_unlike_nodes);
     ADD("senders-wait-for-what-is-not-buffered", test_senders_wait_for_what_is_not_buffered);
     ADD("bytes-per-parameter", test_bytes_per_parameter);
     ADD("fp32-training-takes-16-bytes", test_fp32_training_takes_16_bytes);
