@@ -5,6 +5,7 @@
 #include "base/units.h"
 #include "cli/command.h"
 #include "cli/describe.h"
+#include "cli/interrupt.h"
 #include "cli/output.h"
 #include "cli/request.h"
 
@@ -50,6 +51,38 @@ print_for_people(const Job *job)
     print_search(plan);
 }
 
+/* The plan as a file, on stdout, in words. */
+static bool
+write_product(const Job *job, const char *path, bool json, GError **error)
+{
+    if (json || path != NULL) {
+        g_autoptr(JsonWriter) writer = job_write(job);
+        g_autofree char *text = NULL;
+        size_t n_bytes;
+
+        text = json_writer_steal(writer, &n_bytes);
+        if (path != NULL && !file_write(path, text, n_bytes, error))
+            return false;
+        if (json)
+            output_text(text);
+        if (json || g_strcmp0(path, "-") == 0)
+            return true;
+    }
+    print_for_people(job);
+    if (path != NULL)
+        output_printf("\nwritten to %s; next: degas simulate %s\n", path, path);
+    return true;
+}
+
+/* The whole error in place of what there may be; always -1. */
+static int
+fail_interrupted(const char *what, GError **error)
+{
+    g_clear_error(error);
+    g_set_error(error, CMD_ERROR, CMD_ERROR_INTERRUPTED, "interrupted: %s", what);
+    return -1;
+}
+
 static int
 run(Options *options, GError **error)
 {
@@ -65,28 +98,16 @@ run(Options *options, GError **error)
                            REQUEST_SEARCHED, error);
     if (request == NULL)
         return -1;
+    request->plan.stop = interrupt_watch();
     plan = plan_search(&request->plan, job_evaluate, NULL, error);
+    const bool is_interrupted = g_atomic_int_get(request->plan.stop) != 0;
     if (plan == NULL)
-        return -1;
+        return is_interrupted ? fail_interrupted("no plan was found yet", error) : -1;
     job = job_new(g_steal_pointer(&request->arch), g_steal_pointer(&request->profile),
                   g_steal_pointer(&plan));
-    if (json || path != NULL) {
-        g_autoptr(JsonWriter) writer = job_write(job);
-        g_autofree char *text = NULL;
-        size_t n_bytes;
-
-        text = json_writer_steal(writer, &n_bytes);
-        if (path != NULL && !file_write(path, text, n_bytes, error))
-            return -1;
-        if (json)
-            output_text(text);
-        if (json || g_strcmp0(path, "-") == 0)
-            return 0;
-    }
-    print_for_people(job);
-    if (path != NULL)
-        output_printf("\nwritten to %s; next: degas simulate %s\n", path, path);
-    return 0;
+    if (!write_product(job, path, json, error))
+        return -1;
+    return is_interrupted ? fail_interrupted("this is the best plan so far", error) : 0;
 }
 
 const Command cmd_plan = {
@@ -99,7 +120,8 @@ const Command cmd_plan = {
                "  degas plan llama3-70b dgx-h100 --gpus 64 --global-batch 512 --seq-len 8192\n"
                "  degas plan gpt3-175b p3.16xlarge --gpus 384 --global-batch 2 --tp 8 --pp 48\n"
                "\n"
-               "Exit status 1: no plan fits; stderr names the limit and what would fit.\n",
+               "Exit status 1: no plan fits; stderr names the limit and what would fit;\n"
+               "9: interrupted (Ctrl-C), and the best plan so far is written.\n",
     .options = {options_table, request_options, request_search_options},
     .headings = {"Output", "The job and its split", "The search"},
     .min_arguments = 2,

@@ -345,7 +345,7 @@ try_slicings(Trial *trial, const GPtrArray *slicings, Plan *plan, const Schedule
 
     int64_t n_ops = 0;
 
-    for (guint i = 0; i < slicings->len; i++) {
+    for (guint i = 0; i < slicings->len && !plan_evaluation_is_stopped(trial->evaluation); i++) {
         const PlanSlicing *slicing = slicings->pdata[i];
         GError *error = NULL;
         if (i >= LEAST_SLICINGS && n_ops > MAX_SLICED_OPS)

@@ -21,6 +21,7 @@ typedef struct {
     PlanLayouts *layouts;       /* (borrowed) */
     int64_t memory_limit_bytes; /* of the largest device, or the user's */
     bool is_timeless;           /* the objective is memory: nothing is pruned by its time */
+    const int *stop;            /* (borrowed, nullable) of the request */
 } PlanEvaluation;
 
 /* A plan that fits, with its prediction.  Smaller is better: objective, other one, index. */
@@ -28,6 +29,13 @@ typedef struct {
     Plan *plan; /* (owned) */
     int64_t first, second, index, order;
 } PlanFound;
+
+/* Whether the search is to end. */
+static inline bool
+plan_evaluation_is_stopped(const PlanEvaluation *evaluation)
+{
+    return evaluation->stop != NULL && g_atomic_int_get(evaluation->stop) != 0;
+}
 
 void plan_found_free(PlanFound *found);
 int plan_found_compare(const void *a, const void *b); /* of PlanFound ** */

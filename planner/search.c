@@ -52,7 +52,7 @@ search_points(PlanRun *run, int64_t max_points)
     g_autofree PlanWave *wave = g_new0(PlanWave, 1);
 
     wave->evaluate = plan_evaluate_point;
-    for (guint i = 0; i < n && max_points > 0;) {
+    for (guint i = 0; i < n && max_points > 0 && !plan_evaluation_is_stopped(&run->evaluation);) {
         wave->n = 0;
         for (; i < n && wave->n < PLAN_WAVE; i++) {
             const PlanPoint *point = points[i];
@@ -68,6 +68,17 @@ search_points(PlanRun *run, int64_t max_points)
         }
         max_points -= wave->n;
         plan_run_wave(run, wave);
+    }
+}
+
+/* A stopped search knows nothing of the points it did not reach. */
+static void
+cover_all_points(PlanRun *run)
+{
+    for (guint i = 0; i < run->space->points->len; i++) {
+        const PlanPoint *point = &g_array_index(run->space->points, PlanPoint, i);
+        run->lower_bound_ns =
+            MIN(run->lower_bound_ns, MIN(point->bound_ns, point->sliced_bound_ns));
     }
 }
 
@@ -170,9 +181,14 @@ plan_search(const PlanRequest *request, PlanEvaluateFunc evaluate, void *user_da
     search_points(&run, INT64_MAX);
     if (slices)
         plan_run_slices(&run);
+    const bool is_stopped = plan_evaluation_is_stopped(&run.evaluation);
+    if (is_stopped)
+        cover_all_points(&run);
     /* A point that cannot be priced or simulated is no plan; it matters if there is no other. */
     if (run.total.found->len > 0)
         plan = answer(&run);
+    else if (is_stopped)
+        g_set_error(error, PLAN_ERROR, PLAN_ERROR_INFEASIBLE, "stopped before any plan was found");
     else if (run.total.error != NULL)
         g_propagate_error(error, g_steal_pointer(&run.total.error));
     else

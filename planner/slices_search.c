@@ -67,7 +67,8 @@ estimate_points(PlanRun *run, const PlanPoint *const *points)
     const int64_t vpp = MAX(1, run->request->vpp);
 
     wave->evaluate = plan_estimate_slices;
-    for (guint i = 0; i < n && all->len < MAX_ESTIMATED;) {
+    for (guint i = 0;
+         i < n && all->len < MAX_ESTIMATED && !plan_evaluation_is_stopped(&run->evaluation);) {
         const guint first = all->len;
         wave->n = 0;
         for (; i < n && wave->n < PLAN_WAVE; i++) {
@@ -116,6 +117,8 @@ plan_run_slices(PlanRun *run)
     g_autoptr(GArray) all = estimate_points(run, points);
     wave->evaluate = plan_evaluate_slices;
     for (guint k = 0; k < all->len && n_tried < MAX_SLICED; k++) {
+        if (plan_evaluation_is_stopped(&run->evaluation))
+            break;
         const Sliced *sliced = &g_array_index(all, Sliced, k);
         /* Better slices than equal ones gain little: what is behind stays there.  A small space is
          * looked at more closely. */

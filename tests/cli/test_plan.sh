@@ -83,6 +83,28 @@ for locale in de_DE.UTF-8 tr_TR.UTF-8 fr_FR.utf8; do
     fi
 done
 
+# Ctrl-C: the best so far is written.  A thousand alternatives keep this search busy for half a
+# minute; a second in, some plan is known or none is, and both are well-formed.
+"$DEGAS" plan deepseek-v3 dgx-h100 --gpus 2048 --global-batch 4096 --offload auto --top 1000 \
+    --threads 1 --json -o "$W/best.json" >"$W/out" 2>"$W/err" </dev/null &
+search=$!
+sleep 1
+kill -INT "$search"
+wait "$search"
+[ $? = 9 ]
+report $? "an interrupted search ends with status 9" "$(cat "$W/err")"
+grep -q '^degas: interrupted: ' "$W/err"
+report $? "and says so" "$(cat "$W/err")"
+if grep -q 'no plan was found' "$W/err"; then
+    [ ! -e "$W/best.json" ]
+    report $? "no plan, no file"
+else
+    cp "$W/best.json" "$W/out"
+    json "the best so far is a whole plan with an honest bound" "
+assert d['format'] == 'degas-plan' and d['predicted']['fits']
+assert 0 <= d['lower_bound_s'] <= d['predicted']['iteration_s']"
+fi
+
 # the answer is no
 fails 1 'memory' "a model that fits nowhere" \
     plan gpt3-175b p3.16xlarge --global-batch 8 -o "$W/none.json"
