@@ -248,13 +248,13 @@ time_message(Rank *rank, int64_t n, GError **error)
     for (int round = 0; round < ROUNDS; round++) {
         const int64_t begin = exec_now_ns();
         if (t->rank < peer) {
-            if (!t->ops->send(t, peer, 0, rank->message.data, n, error) ||
-                !t->ops->receive(t, peer, 0, rank->message.data, n, error))
+            if (!t->ops->send(t, peer, 0, rank->message.data, key.bytes, error) ||
+                !t->ops->receive(t, peer, 0, rank->message.data, key.bytes, error))
                 return false;
             if (round > 0)
                 add_sample(rank, &key, exec_now_ns() - begin, 0.5);
-        } else if (!t->ops->receive(t, peer, 0, rank->message.data, n, error) ||
-                   !t->ops->send(t, peer, 0, rank->message.data, n, error)) {
+        } else if (!t->ops->receive(t, peer, 0, rank->message.data, key.bytes, error) ||
+                   !t->ops->send(t, peer, 0, rank->message.data, key.bytes, error)) {
             return false;
         }
     }
@@ -282,8 +282,8 @@ time_all_reduce(Rank *rank, int32_t n_members, int64_t n, GError **error)
         return true;
     rank->backend->ops->zero(rank->backend, n, rank->model->gradients.data);
     const int64_t begin = exec_now_ns();
-    if (!rank->transport.ops->all_reduce(&rank->transport, &group, rank->model->gradients.data, n,
-                                         error))
+    if (!rank->transport.ops->all_reduce(&rank->transport, &group, DTYPE_FP32,
+                                         rank->model->gradients.data, n, error))
         return false;
     add_sample(rank, &key, exec_now_ns() - begin, 1);
     return true;

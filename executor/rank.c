@@ -29,7 +29,7 @@ reduce(ExecRank *rank, int32_t first, int32_t stride, int32_t n_members, float *
     exec_rank_add_event(rank, TRACE_STREAM_COMPUTE, TRACE_EVENT_WAIT, begin, there,
                         schedule->ops[last_op], -1, 0);
     begin = there;
-    if (!rank->transport.ops->all_reduce(&rank->transport, &group, data, n, error))
+    if (!rank->transport.ops->all_reduce(&rank->transport, &group, DTYPE_FP32, data, n, error))
         return false;
     exec_rank_add_event(rank, TRACE_STREAM_DP, TRACE_EVENT_DP_REDUCE, begin, exec_now_ns(),
                         (ScheduleOp){0}, -1, n * (int64_t)sizeof *data);

@@ -58,7 +58,8 @@ receive(ExecRank *rank, ScheduleOp op, int32_t from_stage, bool backward, float 
     const int64_t begin = exec_now_ns();
 
     if (!rank->transport.ops->receive(&rank->transport, process_rank_of(rank, from_stage),
-                                      tag_of(rank, op, from_stage, backward), to, n, error))
+                                      tag_of(rank, op, from_stage, backward), to,
+                                      n * (int64_t)sizeof *to, error))
         return false;
     const int64_t end = exec_now_ns(), there = begin + rank->transport.waited_ns;
     if (there > begin)
@@ -78,7 +79,8 @@ send(ExecRank *rank, ScheduleOp op, int32_t stage, int32_t to_stage, bool backwa
     const int64_t begin = exec_now_ns();
 
     if (!rank->transport.ops->send(&rank->transport, process_rank_of(rank, to_stage),
-                                   tag_of(rank, op, stage, backward), data, n, error))
+                                   tag_of(rank, op, stage, backward), data,
+                                   n * (int64_t)sizeof *data, error))
         return false;
     if (peer != rank->pipeline_rank)
         exec_rank_add_event(rank, TRACE_STREAM_SEND, TRACE_EVENT_SEND, begin, exec_now_ns(), op,

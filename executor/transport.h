@@ -2,12 +2,12 @@
  * executor/transport.h - ExecTransportOps: how ranks exchange tensors, as a table of named slots.
  *
  * `local`: ranks are threads of one process.  Point-to-point messages are matched by (sender, tag),
- * equal ones in the order they were sent.  Sends never wait for the receiver: the message is
- * copied into the receiver's mailbox, which holds no more than the schedule keeps in flight; its
- * buffers are used again.  Collectives are rings whose order of additions depends on the ranks
- * only: reduce-scatter then all-gather, (n-1)/n of the bytes per rank each [Patarasuk and Yuan
- * 2009]. Waiting spins briefly if every rank has a core of its own, then sleeps, so that ranks may
- * outnumber cores.
+ * equal ones in the order they were sent; they are bytes, collectives' elements have a type.  Sends
+ * never wait for the receiver: the message is copied into the receiver's mailbox, which holds no
+ * more than the schedule keeps in flight; its buffers are used again.  Collectives are rings whose
+ * order of additions depends on the ranks only: reduce-scatter then all-gather, (n-1)/n of the
+ * bytes per rank each [Patarasuk and Yuan 2009]. Waiting spins briefly if every rank has a core of
+ * its own, then sleeps, so that ranks may outnumber cores.
  *
  * Data lies in host memory.
  *
@@ -17,6 +17,7 @@
 #ifndef EXECUTOR_TRANSPORT_H
 #define EXECUTOR_TRANSPORT_H
 
+#include "base/dtype.h"
 #include "executor/backend.h"
 
 G_BEGIN_DECLS
@@ -36,23 +37,41 @@ exec_group_chunk_begin(const ExecGroup *group, int64_t n, int64_t chunk)
     return n / group->n * chunk + n % group->n * chunk / group->n;
 }
 
+/* What a member gives to and gets from every member, itself included: consecutive pieces in the
+ * group's order.  out_bytes[j] of member i must equal in_bytes[i] of member j. */
+typedef struct {
+    const void *out;
+    const int64_t *out_bytes; /* [group->n] */
+    void *in;
+    const int64_t *in_bytes; /* [group->n] */
+} ExecExchange;
+
+/* Every member of a group must call its collectives in the same order, with equal lengths. */
 typedef struct {
     const char *name;
-    /* Copies @n floats towards @to; returns before they are received.  @tag >= 0. */
-    bool (*send)(ExecTransport *transport, int32_t to, int64_t tag, const float *data, int64_t n,
-                 GError **error);
-    /* Waits for the message of @from with @tag; its length must be @n. */
-    bool (*receive)(ExecTransport *transport, int32_t from, int64_t tag, float *data, int64_t n,
-                    GError **error);
-    /* (sum) in place over the group; every member must call with equal @n. */
-    bool (*all_reduce)(ExecTransport *transport, const ExecGroup *group, float *data, int64_t n,
-                       GError **error);
+    /* Copies @data towards @to; returns before it is received.  @tag >= 0. */
+    bool (*send)(ExecTransport *transport, int32_t to, int64_t tag, const void *data,
+                 int64_t n_bytes, GError **error);
+    /* Waits for the message of @from with @tag; its length must be @n_bytes. */
+    bool (*receive)(ExecTransport *transport, int32_t from, int64_t tag, void *data,
+                    int64_t n_bytes, GError **error);
+    /* (sum) in place over the group, of @n elements of @dtype: DTYPE_FP32, or DTYPE_BF16 with
+     * every addition rounded. */
+    bool (*all_reduce)(ExecTransport *transport, const ExecGroup *group, Dtype dtype, void *data,
+                       int64_t n, GError **error);
     /* The halves of all_reduce.  After reduce_scatter member i holds the sum in chunk i and
-     * unspecified values elsewhere; all_gather copies chunk i of member i to everyone. */
-    bool (*reduce_scatter)(ExecTransport *transport, const ExecGroup *group, float *data, int64_t n,
-                           GError **error);
-    bool (*all_gather)(ExecTransport *transport, const ExecGroup *group, float *data, int64_t n,
-                       GError **error);
+     * unspecified values elsewhere; all_gather (any dtype: it only copies) copies chunk i of member
+     * i to everyone. */
+    bool (*reduce_scatter)(ExecTransport *transport, const ExecGroup *group, Dtype dtype,
+                           void *data, int64_t n, GError **error);
+    bool (*all_gather)(ExecTransport *transport, const ExecGroup *group, Dtype dtype, void *data,
+                       int64_t n, GError **error);
+    /* Pieces of any lengths, 0 too; out and in must not overlap. */
+    bool (*all_to_all)(ExecTransport *transport, const ExecGroup *group,
+                       const ExecExchange *exchange, GError **error);
+    /* Copies @data of member @root (an index into the group) to all. */
+    bool (*broadcast)(ExecTransport *transport, const ExecGroup *group, int32_t root, void *data,
+                      int64_t n_bytes, GError **error);
     bool (*barrier)(ExecTransport *transport, const ExecGroup *group, GError **error);
     /* Makes every present and future wait of all ranks fail; the first reason is kept. */
     void (*abort)(ExecTransport *transport, const char *reason);

@@ -10,12 +10,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "executor/transport.h"
-
-/* Collectives' tags; messages' are >= 0. */
-#define TAG_REDUCE_SCATTER (-1)
-#define TAG_ALL_GATHER (-2)
-#define TAG_BARRIER (-3)
+#include "executor/collective.h"
 
 /* Waking a sleeping thread costs 50 to 100 us on a virtual machine, so a rank with a core of its
  * own spins that long first; one without sleeps at once and leaves the core to the others. */
@@ -24,9 +19,9 @@
 typedef struct Message Message;
 struct Message {
     Message *next;
-    int64_t tag, n, capacity;
+    int64_t tag, n_bytes;
     int32_t from;
-    float data[];
+    _Alignas(64) char data[];
 };
 
 typedef struct {
@@ -157,27 +152,28 @@ check_aborted(ExecLocalHub *hub, GError **error)
 
 /* A spare of exactly this size, else new; called without the mutex. */
 static Message *
-message_new(Mailbox *box, int64_t n, GError **error)
+message_new(Mailbox *box, int64_t n_bytes, GError **error)
 {
     g_mutex_lock(&box->mutex);
     for (Message **at = &box->spare; *at != NULL; at = &(*at)->next) {
         Message *message = *at;
-        if (message->capacity != n)
+        if (message->n_bytes != n_bytes)
             continue;
         *at = message->next;
         g_mutex_unlock(&box->mutex);
         return message;
     }
     g_mutex_unlock(&box->mutex);
-    Message *message = malloc(sizeof *message + (size_t)n * sizeof(float));
+    const size_t size = (sizeof(Message) + (size_t)n_bytes + 63) / 64 * 64;
+    Message *message = aligned_alloc(64, size);
     if (message == NULL) {
         g_set_error(error, EXEC_ERROR, EXEC_ERROR_MEMORY,
-                    "no memory for a message of %" G_GINT64_FORMAT " floats", n);
+                    "no memory for a message of %" G_GINT64_FORMAT " bytes", n_bytes);
         return NULL;
     }
-    message->capacity = n;
+    message->n_bytes = n_bytes;
     g_mutex_lock(&box->mutex);
-    box->buffer_bytes += n * (int64_t)sizeof(float);
+    box->buffer_bytes += n_bytes;
     g_mutex_unlock(&box->mutex);
     return message;
 }
@@ -192,31 +188,30 @@ message_give_back(Mailbox *box, Message *message)
 }
 
 static bool
-post(ExecTransport *transport, int32_t to, int64_t tag, const float *data, int64_t n,
+post(ExecTransport *transport, int32_t to, int64_t tag, const void *data, int64_t n_bytes,
      GError **error)
 {
     ExecLocalHub *hub = transport->state;
 
-    g_return_val_if_fail(to >= 0 && to < hub->n_ranks && n >= 0, false);
+    g_return_val_if_fail(to >= 0 && to < hub->n_ranks && n_bytes >= 0, false);
     if (!check_aborted(hub, error))
         return false;
     Mailbox *box = &hub->boxes[to];
-    Message *message = message_new(box, n, error);
+    Message *message = message_new(box, n_bytes, error);
     if (message == NULL)
         return false;
     message->next = NULL;
     message->tag = tag;
-    message->n = n;
     message->from = transport->rank;
-    if (n > 0)
-        memcpy(message->data, data, (size_t)n * sizeof *data);
+    if (n_bytes > 0)
+        memcpy(message->data, data, (size_t)n_bytes);
     g_mutex_lock(&box->mutex);
     *box->last = message;
     box->last = &message->next;
     atomic_fetch_add(&box->n_arrived, 1);
     g_cond_signal(&box->arrived);
     g_mutex_unlock(&box->mutex);
-    transport->bytes_sent += n * (int64_t)sizeof *data;
+    transport->bytes_sent += n_bytes;
     return true;
 }
 
@@ -304,116 +299,86 @@ wait_for(ExecTransport *transport, int32_t from, int64_t tag, GError **error)
 /* --- slots --- */
 
 static bool
-send_message(ExecTransport *transport, int32_t to, int64_t tag, const float *data, int64_t n,
+send_message(ExecTransport *transport, int32_t to, int64_t tag, const void *data, int64_t n_bytes,
              GError **error)
 {
     g_return_val_if_fail(tag >= 0, false);
-    return post(transport, to, tag, data, n, error);
+    return post(transport, to, tag, data, n_bytes, error);
 }
 
-/* What to do with a message that is there: copy it, or add it. */
+/* ExecWire's take. */
 static bool
-receive_into(ExecTransport *transport, int32_t from, int64_t tag, bool add, float *data, int64_t n,
-             GError **error)
+take(ExecTransport *transport, int32_t from, int64_t tag, Dtype add, void *data, int64_t n_bytes,
+     GError **error)
 {
     ExecLocalHub *hub = transport->state;
     Message *message = wait_for(transport, from, tag, error);
 
     if (message == NULL)
         return false;
-    const int64_t length = message->n;
-    if (length == n && add) {
-        for (int64_t i = 0; i < n; i++)
-            data[i] += message->data[i];
-    } else if (length == n && n > 0) {
-        memcpy(data, message->data, (size_t)n * sizeof *data);
-    }
+    const int64_t length = message->n_bytes;
+    if (length == n_bytes && add != EXEC_TAKE_COPY)
+        exec_add(add, data, message->data, n_bytes / dtype_bytes(add));
+    else if (length == n_bytes && n_bytes > 0)
+        memcpy(data, message->data, (size_t)n_bytes);
     message_give_back(&hub->boxes[transport->rank], message);
-    if (length != n)
+    if (length != n_bytes)
         g_set_error(error, EXEC_ERROR, EXEC_ERROR_FAILED,
-                    "rank %d expected %" G_GINT64_FORMAT
-                    " floats of rank %d, got %" G_GINT64_FORMAT,
-                    transport->rank, n, from, length);
-    return length == n;
+                    "rank %d expected %" G_GINT64_FORMAT " bytes of rank %d, got %" G_GINT64_FORMAT,
+                    transport->rank, n_bytes, from, length);
+    return length == n_bytes;
 }
 
 static bool
-receive_message(ExecTransport *transport, int32_t from, int64_t tag, float *data, int64_t n,
+receive_message(ExecTransport *transport, int32_t from, int64_t tag, void *data, int64_t n_bytes,
                 GError **error)
 {
     g_return_val_if_fail(from >= 0 && from < transport->n_ranks, false);
-    return receive_into(transport, from, tag, false, data, n, error);
+    return take(transport, from, tag, EXEC_TAKE_COPY, data, n_bytes, error);
 }
 
-/*
- * n-1 steps; in step s member i sends chunk i-1-s onwards and adds chunk i-2-s from behind (all
- * modulo n), so that after the last one chunk i is complete: the sum begins at member i+1 and goes
- * round the ring in order.
- */
+static const ExecWire wire = {.post = post, .take = take};
+
 static bool
-reduce_scatter(ExecTransport *transport, const ExecGroup *group, float *data, int64_t n,
+reduce_scatter(ExecTransport *transport, const ExecGroup *group, Dtype dtype, void *data, int64_t n,
                GError **error)
 {
-    const int32_t g = group->n;
-    const int32_t next = group->ranks[(group->index + 1) % g];
-    const int32_t previous = group->ranks[(group->index + g - 1) % g];
-
-    for (int32_t s = 0; s < g - 1; s++) {
-        const int64_t out = (group->index - 1 - s + 2 * g) % g;
-        const int64_t in = (group->index - 2 - s + 2 * g) % g;
-        const int64_t out_at = exec_group_chunk_begin(group, n, out);
-        const int64_t in_at = exec_group_chunk_begin(group, n, in);
-        if (!post(transport, next, TAG_REDUCE_SCATTER, data + out_at,
-                  exec_group_chunk_begin(group, n, out + 1) - out_at, error) ||
-            !receive_into(transport, previous, TAG_REDUCE_SCATTER, true, data + in_at,
-                          exec_group_chunk_begin(group, n, in + 1) - in_at, error))
-            return false;
-    }
-    return true;
-}
-
-/* In step s member i sends chunk i-s and receives chunk i-1-s. */
-static bool
-all_gather(ExecTransport *transport, const ExecGroup *group, float *data, int64_t n, GError **error)
-{
-    const int32_t g = group->n;
-    const int32_t next = group->ranks[(group->index + 1) % g];
-    const int32_t previous = group->ranks[(group->index + g - 1) % g];
-
-    for (int32_t s = 0; s < g - 1; s++) {
-        const int64_t out = (group->index - s + g) % g;
-        const int64_t in = (group->index - 1 - s + g) % g;
-        const int64_t out_at = exec_group_chunk_begin(group, n, out);
-        const int64_t in_at = exec_group_chunk_begin(group, n, in);
-        if (!post(transport, next, TAG_ALL_GATHER, data + out_at,
-                  exec_group_chunk_begin(group, n, out + 1) - out_at, error) ||
-            !receive_into(transport, previous, TAG_ALL_GATHER, false, data + in_at,
-                          exec_group_chunk_begin(group, n, in + 1) - in_at, error))
-            return false;
-    }
-    return true;
+    return exec_wire_reduce_scatter(&wire, transport, group, dtype, data, n, error);
 }
 
 static bool
-all_reduce(ExecTransport *transport, const ExecGroup *group, float *data, int64_t n, GError **error)
+all_gather(ExecTransport *transport, const ExecGroup *group, Dtype dtype, void *data, int64_t n,
+           GError **error)
 {
-    return reduce_scatter(transport, group, data, n, error) &&
-           all_gather(transport, group, data, n, error);
+    return exec_wire_all_gather(&wire, transport, group, dtype, data, n, error);
 }
 
-/* Dissemination: after round k a member knows that 2^(k+1) members behind it have arrived
- * [Hensgen, Finkel, Manber 1988]. */
+static bool
+all_reduce(ExecTransport *transport, const ExecGroup *group, Dtype dtype, void *data, int64_t n,
+           GError **error)
+{
+    return reduce_scatter(transport, group, dtype, data, n, error) &&
+           all_gather(transport, group, dtype, data, n, error);
+}
+
+static bool
+all_to_all(ExecTransport *transport, const ExecGroup *group, const ExecExchange *exchange,
+           GError **error)
+{
+    return exec_wire_all_to_all(&wire, transport, group, exchange, error);
+}
+
+static bool
+broadcast(ExecTransport *transport, const ExecGroup *group, int32_t root, void *data,
+          int64_t n_bytes, GError **error)
+{
+    return exec_wire_broadcast(&wire, transport, group, root, data, n_bytes, error);
+}
+
 static bool
 barrier(ExecTransport *transport, const ExecGroup *group, GError **error)
 {
-    for (int32_t step = 1; step < group->n; step *= 2) {
-        const int32_t to = group->ranks[(group->index + step) % group->n];
-        const int32_t from = group->ranks[(group->index + group->n - step % group->n) % group->n];
-        if (!post(transport, to, TAG_BARRIER, NULL, 0, error) ||
-            !receive_into(transport, from, TAG_BARRIER, false, NULL, 0, error))
-            return false;
-    }
-    return true;
+    return exec_wire_barrier(&wire, transport, group, error);
 }
 
 static void
@@ -440,6 +405,8 @@ static const ExecTransportOps ops = {
     .all_reduce = all_reduce,
     .reduce_scatter = reduce_scatter,
     .all_gather = all_gather,
+    .all_to_all = all_to_all,
+    .broadcast = broadcast,
     .barrier = barrier,
     .abort = abort_all,
 };

@@ -1,5 +1,6 @@
-/* Tests of executor/transport.h (local): matching, ring collectives, time limits, abort. */
-#include "executor/transport.h"
+/* Tests of executor/transport.h (local) and collective.h: matching, collectives, time limits,
+ * abort. */
+#include "executor/collective.h"
 
 #include <stdatomic.h>
 #include <string.h>
@@ -66,7 +67,7 @@ all_reduce(ExecTransport *transport, float *data, int64_t n, GError **error)
 {
     const ExecGroup group = everyone(transport);
 
-    return transport->ops->all_reduce(transport, &group, data, n, error);
+    return transport->ops->all_reduce(transport, &group, DTYPE_FP32, data, n, error);
 }
 
 /* Small integers: sums are exact.  Where n divides, each rank sends 2(n-1)/n of the bytes
@@ -101,7 +102,7 @@ reduce_scatter_only(ExecTransport *transport, float *data, int64_t n, GError **e
 {
     const ExecGroup group = everyone(transport);
 
-    return transport->ops->reduce_scatter(transport, &group, data, n, error);
+    return transport->ops->reduce_scatter(transport, &group, DTYPE_FP32, data, n, error);
 }
 
 static bool
@@ -109,7 +110,7 @@ all_gather_only(ExecTransport *transport, float *data, int64_t n, GError **error
 {
     const ExecGroup group = everyone(transport);
 
-    return transport->ops->all_gather(transport, &group, data, n, error);
+    return transport->ops->all_gather(transport, &group, DTYPE_FP32, data, n, error);
 }
 
 static void
@@ -144,7 +145,7 @@ reduce_fractions(ExecTransport *transport, float *data, int64_t n, GError **erro
 
     for (int64_t i = 0; i < n; i++)
         data[i] = 1.0f / (float)(1 + i * 7 + transport->rank * transport->rank * 13);
-    return transport->ops->all_reduce(transport, &group, data, n, error);
+    return transport->ops->all_reduce(transport, &group, DTYPE_FP32, data, n, error);
 }
 
 static void
@@ -166,6 +167,147 @@ test_all_reduce_is_deterministic(void)
             g_assert_cmpint(memcmp(first, peers[r].data, sizeof first), ==, 0);
         clear_peers(peers, G);
     }
+}
+
+/* Member i gives member j i + 2j + 1 bytes (0 from 2 to 1), all of value 16 i + j. */
+static int64_t
+piece_bytes(int32_t from, int32_t to)
+{
+    return from == 2 && to == 1 ? 0 : from + 2 * to + 1;
+}
+
+static bool
+exchange_body(ExecTransport *transport, float *data, int64_t n, GError **error)
+{
+    const ExecGroup group = everyone(transport);
+    const int32_t me = transport->rank;
+    uint8_t out[256], in[256];
+    int64_t out_bytes[16], in_bytes[16];
+    size_t at = 0;
+
+    for (int32_t j = 0; j < group.n; j++) {
+        out_bytes[j] = piece_bytes(me, j);
+        in_bytes[j] = piece_bytes(j, me);
+        memset(out + at, 16 * me + j, (size_t)out_bytes[j]);
+        at += (size_t)out_bytes[j];
+    }
+    const ExecExchange exchange = {
+        .out = out, .out_bytes = out_bytes, .in = in, .in_bytes = in_bytes};
+    if (!transport->ops->all_to_all(transport, &group, &exchange, error))
+        return false;
+    at = 0;
+    for (int32_t j = 0; j < group.n; j++)
+        for (int64_t k = 0; k < in_bytes[j]; k++)
+            if (in[at++] != 16 * j + me) {
+                g_set_error(error, EXEC_ERROR, EXEC_ERROR_FAILED, "byte %zu", at - 1);
+                return false;
+            }
+    return true;
+}
+
+static void
+test_all_to_all_delivers_uneven_pieces(void)
+{
+    for (int32_t g = 1; g <= 6; g++) {
+        g_autoptr(ExecLocalHub) hub = exec_local_hub_new(g, 10);
+        Peer peers[16];
+        run_peers(hub, peers, g, 0, exchange_body);
+        for (int32_t r = 0; r < g; r++)
+            g_assert_no_error(peers[r].error);
+        clear_peers(peers, g);
+    }
+}
+
+/* Every member in turn is the root. */
+static bool
+broadcast_body(ExecTransport *transport, float *data, int64_t n, GError **error)
+{
+    const ExecGroup group = everyone(transport);
+
+    for (int32_t root = 0; root < group.n; root++) {
+        data[0] = (float)(transport->rank == root ? 1000 + root : -1);
+        if (!transport->ops->broadcast(transport, &group, root, data, 4, error))
+            return false;
+        if (data[0] != (float)(1000 + root)) {
+            g_set_error(error, EXEC_ERROR, EXEC_ERROR_FAILED, "root %d: %g", root, (double)data[0]);
+            return false;
+        }
+    }
+    return true;
+}
+
+static void
+test_broadcast_reaches_all(void)
+{
+    for (int32_t g = 1; g <= 9; g++) {
+        g_autoptr(ExecLocalHub) hub = exec_local_hub_new(g, 10);
+        Peer peers[16];
+        int64_t sent = 0;
+        run_peers(hub, peers, g, 1, broadcast_body);
+        for (int32_t r = 0; r < g; r++) {
+            g_assert_no_error(peers[r].error);
+            sent += peers[r].transport.bytes_sent;
+        }
+        g_assert_cmpint(sent, ==, g * (g - 1) * 4); /* nobody hears it twice */
+        clear_peers(peers, g);
+    }
+}
+
+/* bf16 has 8 bits of mantissa: 256 + 1 lies between 256 and 258 and goes to the even one, 258 + 1
+ * between 258 and 260 and goes to 260. */
+static void
+test_bf16_sums_round_to_nearest_even(void)
+{
+    static const struct {
+        uint16_t a, b, expect;
+    } cases[] = {
+        {0x3f80, 0x4000, 0x4040}, /* 1 + 2 = 3 */
+        {0x4380, 0x3f80, 0x4380}, /* 256 + 1 -> 256 */
+        {0x4381, 0x3f80, 0x4382}, /* 258 + 1 -> 260 */
+        {0x7f80, 0x3f80, 0x7f80}, /* infinity stays */
+        {0x7f7f, 0x7f7f, 0x7f80}, /* the largest twice is infinite */
+    };
+
+    for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
+        uint16_t sum = cases[i].a;
+        exec_add(DTYPE_BF16, &sum, &cases[i].b, 1);
+        g_assert_cmphex(sum, ==, cases[i].expect);
+    }
+    uint16_t nan = 0x7fff, one = 0x3f80;
+    exec_add(DTYPE_BF16, &nan, &one, 1);
+    g_assert_cmphex(nan & 0x7f80, ==, 0x7f80);
+    g_assert_cmphex(nan & 0x007f, !=, 0);
+}
+
+static bool
+reduce_bf16(ExecTransport *transport, float *data, int64_t n, GError **error)
+{
+    const ExecGroup group = everyone(transport);
+    uint16_t *x = (uint16_t *)data;
+
+    for (int64_t i = 0; i < n; i++)
+        x[i] = 0x3f80; /* 1 */
+    return transport->ops->all_reduce(transport, &group, DTYPE_BF16, x, n, error);
+}
+
+static void
+test_all_reduce_of_bf16_moves_half_the_bytes(void)
+{
+    enum {
+        G = 4,
+        N = 24
+    };
+    g_autoptr(ExecLocalHub) hub = exec_local_hub_new(G, 10);
+    Peer peers[16];
+
+    run_peers(hub, peers, G, N, reduce_bf16);
+    for (int32_t r = 0; r < G; r++) {
+        g_assert_no_error(peers[r].error);
+        for (int i = 0; i < N; i++)
+            g_assert_cmphex(((uint16_t *)peers[r].data)[i], ==, 0x4080); /* 4 */
+        g_assert_cmpint(peers[r].transport.bytes_sent, ==, 2 * (G - 1) * (N / G) * 2);
+    }
+    clear_peers(peers, G);
 }
 
 static atomic_int n_entered;
@@ -214,21 +356,21 @@ test_messages_match_by_sender_and_tag(void)
     const float one = 1, two = 2, three = 3, four = 4;
     float got = 0;
 
-    g_assert_true(a.ops->send(&a, 2, 7, &one, 1, &error));
-    g_assert_true(a.ops->send(&a, 2, 8, &two, 1, &error));
-    g_assert_true(b.ops->send(&b, 2, 7, &three, 1, &error));
-    g_assert_true(a.ops->send(&a, 2, 7, &four, 1, &error));
+    g_assert_true(a.ops->send(&a, 2, 7, &one, 4, &error));
+    g_assert_true(a.ops->send(&a, 2, 8, &two, 4, &error));
+    g_assert_true(b.ops->send(&b, 2, 7, &three, 4, &error));
+    g_assert_true(a.ops->send(&a, 2, 7, &four, 4, &error));
     static const struct {
         int32_t from;
         int64_t tag;
         double expect;
     } order[] = {{0, 8, 2}, {1, 7, 3}, {0, 7, 1}, {0, 7, 4}};
     for (size_t i = 0; i < G_N_ELEMENTS(order); i++) {
-        g_assert_true(c.ops->receive(&c, order[i].from, order[i].tag, &got, 1, &error));
+        g_assert_true(c.ops->receive(&c, order[i].from, order[i].tag, &got, 4, &error));
         g_assert_cmpfloat((double)got, ==, order[i].expect);
     }
     /* Buffers are used again: four messages of one float were in flight at once. */
-    g_assert_true(a.ops->send(&a, 2, 7, &one, 1, &error));
+    g_assert_true(a.ops->send(&a, 2, 7, &one, 4, &error));
     g_assert_cmpint(exec_local_hub_buffer_bytes(hub, 2), ==, 16);
 }
 
@@ -240,8 +382,8 @@ test_length_mismatch_is_an_error(void)
     g_autoptr(GError) error = NULL;
     float x[3] = {0};
 
-    g_assert_true(a.ops->send(&a, 1, 0, x, 2, &error));
-    g_assert_false(b.ops->receive(&b, 0, 0, x, 3, &error));
+    g_assert_true(a.ops->send(&a, 1, 0, x, 8, &error));
+    g_assert_false(b.ops->receive(&b, 0, 0, x, 12, &error));
     g_assert_error(error, EXEC_ERROR, EXEC_ERROR_FAILED);
 }
 
@@ -254,7 +396,7 @@ test_wait_ends_at_the_limit(void)
     float x = 0;
     const int64_t begin = g_get_monotonic_time();
 
-    g_assert_false(b.ops->receive(&b, 0, 0, &x, 1, &error));
+    g_assert_false(b.ops->receive(&b, 0, 0, &x, 4, &error));
     g_assert_error(error, EXEC_ERROR, EXEC_ERROR_RANK_HUNG);
     g_assert_nonnull(strstr(error->message, "rank 1"));
     g_assert_nonnull(strstr(error->message, "rank 0"));
@@ -272,7 +414,7 @@ abort_body(ExecTransport *transport, float *data, int64_t n, GError **error)
         exec_transport_abort(transport, "a later reason");
         return true;
     }
-    return transport->rank == 1 ? transport->ops->receive(transport, 0, 0, data, n, error)
+    return transport->rank == 1 ? transport->ops->receive(transport, 0, 0, data, n * 4, error)
                                 : barrier_body(transport, data, n, error);
 }
 
@@ -292,7 +434,7 @@ test_abort_ends_all_waits(void)
         g_assert_error(peers[r].error, EXEC_ERROR, EXEC_ERROR_RANK_DIED);
         g_assert_cmpstr(peers[r].error->message, ==, "rank 0 failed in F1.0: out of ideas");
         g_assert_false(
-            peers[r].transport.ops->send(&peers[r].transport, 0, 0, peers[r].data, 1, NULL));
+            peers[r].transport.ops->send(&peers[r].transport, 0, 0, peers[r].data, 4, NULL));
     }
     clear_peers(peers, G);
 }
@@ -303,11 +445,11 @@ slow_body(ExecTransport *transport, float *data, int64_t n, GError **error)
 {
     if (transport->rank == 0) {
         g_usleep(300000);
-        return transport->ops->send(transport, 1, 0, data, n, error);
+        return transport->ops->send(transport, 1, 0, data, n * 4, error);
     }
     struct timespec begin, end;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &begin);
-    const bool ok = transport->ops->receive(transport, 0, 0, data, n, error);
+    const bool ok = transport->ops->receive(transport, 0, 0, data, n * 4, error);
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &end);
     data[0] =
         (float)((double)(end.tv_sec - begin.tv_sec) + 1e-9 * (double)(end.tv_nsec - begin.tv_nsec));
@@ -335,6 +477,13 @@ main(int argc, char **argv)
     g_test_add_func("/executor/transport/halves-own-chunks", test_halves_own_chunks);
     g_test_add_func("/executor/transport/all-reduce-is-deterministic",
                     test_all_reduce_is_deterministic);
+    g_test_add_func("/executor/transport/all-to-all-delivers-uneven-pieces",
+                    test_all_to_all_delivers_uneven_pieces);
+    g_test_add_func("/executor/transport/broadcast-reaches-all", test_broadcast_reaches_all);
+    g_test_add_func("/executor/transport/bf16-sums-round-to-nearest-even",
+                    test_bf16_sums_round_to_nearest_even);
+    g_test_add_func("/executor/transport/all-reduce-of-bf16-moves-half-the-bytes",
+                    test_all_reduce_of_bf16_moves_half_the_bytes);
     g_test_add_func("/executor/transport/barrier-waits-for-all", test_barrier_waits_for_all);
     g_test_add_func("/executor/transport/messages-match-by-sender-and-tag",
                     test_messages_match_by_sender_and_tag);
