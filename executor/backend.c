@@ -5,12 +5,12 @@
 
 G_DEFINE_QUARK(exec_error, exec_error)
 
-ExecBackend *
-exec_backend_open(const char *name, int device, GError **error)
+/* The fp32 backend of that name. */
+static ExecBackend *
+open_fp32(const char *name, GError **error)
 {
     static const char *const names[] = {"reference", "cpu", "cuda", NULL};
 
-    g_return_val_if_fail(name != NULL, NULL);
     if (g_str_equal(name, "reference"))
         return exec_backend_reference_open(error);
     if (g_str_equal(name, "cpu"))
@@ -24,6 +24,22 @@ exec_backend_open(const char *name, int device, GError **error)
     g_autofree char *suggestion = text_suggestion(name, names);
     g_set_error(error, EXEC_ERROR, EXEC_ERROR_UNSUPPORTED,
                 "device \"%s\" is unknown%s (expected reference, cpu or cuda)", shown, suggestion);
+    return NULL;
+}
+
+ExecBackend *
+exec_backend_open(const char *name, int device, Dtype storage, GError **error)
+{
+    g_return_val_if_fail(name != NULL, NULL);
+    g_autoptr(ExecBackend) backend = open_fp32(name, error);
+
+    if (backend == NULL || storage == DTYPE_FP32)
+        return g_steal_pointer(&backend);
+    if (storage == DTYPE_BF16)
+        return exec_backend_bf16_new(g_steal_pointer(&backend));
+    g_set_error(error, EXEC_ERROR, EXEC_ERROR_UNSUPPORTED,
+                "device %s cannot store numbers as %s (only fp32 and bf16)", name,
+                dtype_names[storage]);
     return NULL;
 }
 
@@ -44,4 +60,27 @@ int64_t
 exec_backend_workspace_bytes(const ExecBackend *backend)
 {
     return backend->ops->workspace_bytes != NULL ? backend->ops->workspace_bytes(backend) : 0;
+}
+
+void
+exec_gemm(ExecBackend *backend, const ExecGemm *gemm)
+{
+    const ExecBackendOps *ops = backend->ops;
+    ExecGemm plain = *gemm;
+    const int64_t n = gemm->m * gemm->n;
+
+    g_assert((gemm->gelu == NULL && gemm->gelu_input == NULL) || gemm->ldc == gemm->n);
+    if (!(ops->fuses & EXEC_FUSES_GELU))
+        plain.gelu = NULL;
+    if (!(ops->fuses & EXEC_FUSES_GELU_INPUT))
+        plain.gelu_input = NULL;
+    if (!(ops->fuses & EXEC_FUSES_BIAS_GRADIENT))
+        plain.bias_gradient = NULL;
+    ops->gemm(backend, &plain);
+    if (plain.gelu != gemm->gelu)
+        ops->gelu_forward(backend, n, gemm->c, gemm->gelu);
+    if (plain.gelu_input != gemm->gelu_input)
+        ops->gelu_backward(backend, n, gemm->gelu_input, gemm->c);
+    if (plain.bias_gradient != gemm->bias_gradient)
+        ops->bias_backward(backend, gemm->k, gemm->n, gemm->b, gemm->ldb, gemm->bias_gradient);
 }

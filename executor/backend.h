@@ -6,12 +6,19 @@
  * (plain loops, sums in double) is the oracle of every other.  One ExecBackend belongs to one rank
  * (thread).
  *
- * Tensors are fp32, row-major; lengths are in elements.  Rows of activations are in the order
- * [token, sequence]: the rows of a token slice are then consecutive in a buffer of the whole
- * sequence, whatever the number of sequences.
+ * Two number formats.  A backend is opened with a *storage* format, fp32 or bf16, that of
+ * activations, their gradients and working weights: `void *` below, moved by exec_at().  Everything
+ * that is summed over many ops is fp32 whatever the storage: gradients of weights, the optimizer's
+ * state and master weights, statistics of rows, log-sum-exps: `float *`.  Sums inside a slot are
+ * taken in fp32 or better; results are rounded once, to nearest even, NaN kept.
  *
- * Compute slots return nothing: a device that works asynchronously reports its errors in
- * synchronize(), which runs before a result leaves the backend's memory.
+ * Tensors are row-major; lengths are in elements unless named bytes.  Rows of activations are in
+ * the order [token, sequence]: the rows of a token slice are then consecutive in a buffer of the
+ * whole sequence, whatever the number of sequences.
+ *
+ * Compute slots return nothing and may return before the work is done: a device works in the order
+ * of the calls and reports its errors in synchronize().  Nobody reads device memory but through
+ * download().
  *
  * Opened by name: "reference", "cpu" (OpenBLAS, loaded on demand), "cuda" (a plugin opened on
  * demand; absent here means a sentence, not a crash).
@@ -20,6 +27,8 @@
  */
 #ifndef EXECUTOR_BACKEND_H
 #define EXECUTOR_BACKEND_H
+
+#include "base/dtype.h"
 
 #include <glib.h>
 #include <stdbool.h>
@@ -48,20 +57,60 @@ typedef struct ExecBackend ExecBackend;
 /*
  * C[m,n] = A[m,k] B[k,n] (+ C) (+ bias on every row) (+ residual).
  * trans_a: A is stored [k,m]; trans_b: B is stored [n,k].  lda, ldb, ldc are row strides as stored.
+ *
+ * The last three are what layers do right after a product.  A backend whose product does them too
+ * says so in `fuses`; exec_gemm() runs the others as slots of their own.
  */
 typedef struct {
     bool trans_a, trans_b;
     bool accumulate; /* add into C; not together with bias or residual */
+    bool c_fp32;     /* C is fp32: a gradient of weights, or a router's scores; else storage */
     int64_t m, n, k;
-    const float *a;
+    const void *a;
     int64_t lda;
-    const float *b;
+    const void *b;
     int64_t ldb;
-    float *c;
+    void *c;
     int64_t ldc;
-    const float *bias;     /* (nullable) [n] */
-    const float *residual; /* (nullable) [m, n] with row stride ldc; may not overlap C */
+    const void *bias;       /* (nullable) [n] */
+    const void *residual;   /* (nullable) [m, n] with row stride ldc; may not overlap C */
+    void *gelu;             /* (nullable) [m, n]: becomes gelu(C); ldc == n */
+    const void *gelu_input; /* (nullable) [m, n]: C is multiplied by gelu'(this); ldc == n */
+    float *bias_gradient;   /* (nullable) [n]: column sums of B are added; not trans_b */
 } ExecGemm;
+
+/* Bits of ExecBackendOps.fuses. */
+enum {
+    EXEC_FUSES_GELU = 1,
+    EXEC_FUSES_GELU_INPUT = 2,
+    EXEC_FUSES_BIAS_GRADIENT = 4,
+};
+
+/*
+ * LayerNorm: y = (x - mean) rstd gain + shift  [Ba et al. 1607.06450]; without shift and mean
+ * RMSNorm: y = x rstd gain  [Zhang and Sennrich 1910.07467].  rstd = 1 / sqrt(variance or mean
+ * square + EXEC_NORM_EPSILON).  Forward writes mean and rstd [rows], backward reads them.
+ */
+typedef struct {
+    int64_t rows, cols;
+    const void *x, *gain;
+    const void *shift; /* NULL: RMSNorm */
+    float *mean;       /* NULL: RMSNorm */
+    float *rstd;
+} ExecNorm;
+
+/*
+ * Rotary positions [Su et al. 2104.09864], halves convention: of every head, elements i and
+ * i + head_dim / 2 are turned by the angle of column i.
+ */
+typedef struct {
+    int64_t rows, sequences, n_heads, head_dim;
+    int64_t stride; /* of x's rows */
+    bool inverse;   /* backward */
+    /* of the row's token: row r has position[r / sequences] */
+    const int32_t *position;
+    const float *turns; /* [position, head_dim]: head_dim / 2 cosines, then as many sines */
+} ExecRope;
 
 /*
  * Causal attention of a slice of tokens against its context, all sequences and heads at once.
@@ -73,19 +122,43 @@ typedef struct {
     int64_t sequences, n_heads, n_kv_heads, head_dim;
     int64_t tokens, context;
     float scale;
-    const float *q; /* [tokens, sequences, n_heads * head_dim] */
-    /* K and V of row t of sequence b: k + (t * sequences + b) * kv_stride; context rows first. */
-    const float *k, *v;
+    const void *q; /* [tokens, sequences, n_heads * head_dim] */
+    /* K and V of row t of sequence b: element (t * sequences + b) * kv_stride; context first. */
+    const void *k, *v;
     int64_t kv_stride;
-    float *out; /* as q; forward writes, backward reads */
+    void *out;  /* as q; forward writes, backward reads */
     float *lse; /* [tokens, sequences, n_heads] log of the softmax' sum; as out */
 } ExecAttention;
 
 typedef struct {
-    const float *dout; /* as q */
-    float *dq;         /* as q; overwritten */
-    float *dk, *dv;    /* strides as k and v; accumulated into rows [0, context + tokens) */
+    const void *dout; /* as q */
+    void *dq;         /* as q; overwritten */
+    void *dk, *dv;    /* strides as k and v; accumulated into rows [0, context + tokens) */
 } ExecAttentionGradients;
+
+/* Rows of a table's part: tokens outside [first_token, first_token + n_tokens) give zeros. */
+typedef struct {
+    int64_t rows, sequences, cols;
+    int64_t first_token, n_tokens;
+    const int32_t *token;    /* [rows] */
+    const int32_t *position; /* of the row's token: [rows / sequences] */
+} ExecEmbedding;
+
+/*
+ * Softmax cross-entropy of every row over a vocabulary whose columns may be split over ranks: each
+ * first computes its statistics, [3, rows] of fp32 (largest logit, sum of exp(logit - largest), the
+ * target's logit or 0 if it is elsewhere); then, with those of all parts, the gradient.
+ */
+typedef struct {
+    int64_t rows, vocab;   /* columns here; may be 0 */
+    int64_t first;         /* vocabulary index of column 0 */
+    const int32_t *target; /* [rows] vocabulary indices */
+    float factor;          /* of the gradient */
+    void *logits;          /* [rows, vocab]; become factor * (softmax - one_hot) */
+    const float *stats;    /* [n_parts, 3, rows]; NULL: all columns are here */
+    int64_t n_parts;
+    double *loss; /* becomes the sum of the rows' losses, added in row order */
+} ExecCrossEntropy;
 
 /* Constants of one AdamW step [Loshchilov and Hutter 1711.05101]. */
 typedef struct {
@@ -95,55 +168,62 @@ typedef struct {
 
 typedef struct {
     const char *name;
+    unsigned fuses; /* EXEC_FUSES_* */
 
     /* --- memory: 64-byte aligned, uninitialised; NULL with EXEC_ERROR_MEMORY naming @what --- */
     void *(*alloc)(ExecBackend *backend, size_t n_bytes, const char *what, GError **error);
     void (*release)(ExecBackend *backend, void *memory);
-    /* From and to host memory.  Ordered with the compute slots. */
+    /* From and to host memory.  Ordered with the compute slots.  upload may be called with host
+     * memory that changes right afterwards; download's is there after synchronize(). */
     void (*upload)(ExecBackend *backend, size_t n_bytes, const void *host, void *device);
     void (*download)(ExecBackend *backend, size_t n_bytes, const void *device, void *host);
     /* Waits for all slots called so far; false with what went wrong in any of them. */
     bool (*synchronize)(ExecBackend *backend, GError **error);
 
     /* --- compute --- */
-    void (*zero)(ExecBackend *backend, int64_t n, float *x);
-    void (*copy)(ExecBackend *backend, int64_t n, const float *x, float *y);
-    void (*add)(ExecBackend *backend, int64_t n, const float *x, float *y); /* y += x */
+    void (*zero)(ExecBackend *backend, size_t n_bytes, void *x);
+    void (*copy)(ExecBackend *backend, size_t n_bytes, const void *x, void *y);
+    /* y = x between fp32 and storage */
+    void (*to_storage)(ExecBackend *backend, int64_t n, const float *x, void *y);
+    void (*from_storage)(ExecBackend *backend, int64_t n, const void *x, float *y);
+    void (*add)(ExecBackend *backend, int64_t n, const void *x, void *y); /* y += x */
     void (*scale)(ExecBackend *backend, int64_t n, float factor, float *x);
+    /* Without what `fuses` leaves out: call exec_gemm(). */
     void (*gemm)(ExecBackend *backend, const ExecGemm *gemm);
     /* db += column sums of dy, whose rows are @stride apart */
-    void (*bias_backward)(ExecBackend *backend, int64_t rows, int64_t cols, const float *dy,
+    void (*bias_backward)(ExecBackend *backend, int64_t rows, int64_t cols, const void *dy,
                           int64_t stride, float *db);
-    /* LayerNorm: y = (x - mean) * rstd * gain + shift, epsilon 1e-5; mean and rstd [rows] are kept.
-     */
-    void (*layernorm_forward)(ExecBackend *backend, int64_t rows, int64_t cols, const float *x,
-                              const float *gain, const float *shift, float *y, float *mean,
-                              float *rstd);
+    void (*norm_forward)(ExecBackend *backend, const ExecNorm *norm, void *y);
     /* dx += ...; dgain, dshift += ... */
-    void (*layernorm_backward)(ExecBackend *backend, int64_t rows, int64_t cols, const float *x,
-                               const float *gain, const float *mean, const float *rstd,
-                               const float *dy, float *dx, float *dgain, float *dshift);
+    void (*norm_backward)(ExecBackend *backend, const ExecNorm *norm, const void *dy, void *dx,
+                          float *dgain, float *dshift);
     /* GELU, tanh form (GPT-2). */
-    void (*gelu_forward)(ExecBackend *backend, int64_t n, const float *x, float *y);
+    void (*gelu_forward)(ExecBackend *backend, int64_t n, const void *x, void *y);
     /* dy becomes dx in place */
-    void (*gelu_backward)(ExecBackend *backend, int64_t n, const float *x, float *dy);
+    void (*gelu_backward)(ExecBackend *backend, int64_t n, const void *x, void *dy);
+    /* SwiGLU [Shazeer 2002.05202]: x [rows, 2 width] holds gate and up columns,
+     * y = gate / (1 + exp(-gate)) * up. */
+    void (*swiglu_forward)(ExecBackend *backend, int64_t rows, int64_t width, const void *x,
+                           void *y);
+    void (*swiglu_backward)(ExecBackend *backend, int64_t rows, int64_t width, const void *x,
+                            const void *dy, void *dx);
+    void (*rope)(ExecBackend *backend, const ExecRope *rope, void *x); /* in place */
     void (*attention_forward)(ExecBackend *backend, const ExecAttention *attention);
     void (*attention_backward)(ExecBackend *backend, const ExecAttention *attention,
                                const ExecAttentionGradients *gradients);
-    /* x[row] = table[token[row]] + positions[first_position + row / sequences] */
-    void (*embedding_forward)(ExecBackend *backend, int64_t rows, int64_t sequences,
-                              int64_t first_position, int64_t cols, const int32_t *token,
-                              const float *table, const float *positions, float *x);
-    /* Adds in row order, so that equal tokens give equal bits every time. */
-    void (*embedding_backward)(ExecBackend *backend, int64_t rows, int64_t sequences,
-                               int64_t first_position, int64_t cols, const int32_t *token,
-                               const float *dx, float *dtable, float *dpositions);
-    /* Softmax cross-entropy of every row; logits are replaced by factor * (softmax - one_hot):
-     * their gradient.  Returns the sum of the rows' losses, added in row order. */
-    double (*cross_entropy)(ExecBackend *backend, int64_t rows, int64_t vocab,
-                            const int32_t *target, float factor, float *logits);
-    void (*adamw)(ExecBackend *backend, int64_t n, float *param, const float *grad, float *m,
-                  float *v, const ExecAdamw *constants);
+    /* x[row] = table[token[row] - first_token] + positions[position of row] */
+    void (*embedding_forward)(ExecBackend *backend, const ExecEmbedding *embedding,
+                              const void *table, const void *positions, void *x);
+    /* Adds in row order, so that equal tokens give equal bits every time.  @dpositions (nullable)
+     */
+    void (*embedding_backward)(ExecBackend *backend, const ExecEmbedding *embedding, const void *dx,
+                               float *dtable, float *dpositions);
+    void (*cross_entropy_stats)(ExecBackend *backend, const ExecCrossEntropy *entropy,
+                                float *stats);
+    void (*cross_entropy)(ExecBackend *backend, const ExecCrossEntropy *entropy);
+    /* Updates @master, and writes it to @weights where the storage is not fp32 (then NULL). */
+    void (*adamw)(ExecBackend *backend, int64_t n, float *master, void *weights, const float *grad,
+                  float *m, float *v, const ExecAdamw *constants);
 
     /* --- lifecycle --- */
     char *(*describe)(const ExecBackend *backend);
@@ -154,14 +234,31 @@ typedef struct {
 
 struct ExecBackend {
     const ExecBackendOps *ops;
-    void *state; /* (owned by the backend) */
+    Dtype storage; /* DTYPE_FP32 or DTYPE_BF16 */
+    void *state;   /* (owned by the backend) */
 };
 
 /* @name "reference", "cpu" or "cuda"; @device number for cuda.  NULL on EXEC_ERROR_MISSING (or
- * EXEC_ERROR_UNSUPPORTED: no such name): one sentence. */
-ExecBackend *exec_backend_open(const char *name, int device, GError **error);
+ * EXEC_ERROR_UNSUPPORTED: no such name or storage): one sentence. */
+ExecBackend *exec_backend_open(const char *name, int device, Dtype storage, GError **error);
 void exec_backend_close(ExecBackend *backend);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(ExecBackend, exec_backend_close)
+
+/* Bytes of @n elements in storage, and the address @n elements on. */
+static inline int64_t
+exec_storage_bytes(const ExecBackend *backend, int64_t n)
+{
+    return n * dtype_bytes(backend->storage);
+}
+
+static inline void *
+exec_at(const ExecBackend *backend, const void *x, int64_t n)
+{
+    return (char *)(uintptr_t)x + exec_storage_bytes(backend, n);
+}
+
+/* The product and all that follows it; see ExecGemm. */
+void exec_gemm(ExecBackend *backend, const ExecGemm *gemm);
 
 /* Returns: (owned) what computes, for reports: "OpenBLAS 0.3.21 SkylakeX, 1 thread per rank". */
 char *exec_backend_describe(const ExecBackend *backend);
@@ -169,8 +266,8 @@ char *exec_backend_describe(const ExecBackend *backend);
 /* Bytes of scratch memory the backend holds for itself (attention's score blocks). */
 int64_t exec_backend_workspace_bytes(const ExecBackend *backend);
 
-/* Constant of every LayerNorm (GPT-2). */
-#define EXEC_LAYERNORM_EPSILON 1e-5f
+/* Constant of every norm (GPT-2, Llama 2). */
+#define EXEC_NORM_EPSILON 1e-5f
 
 G_END_DECLS
 

@@ -64,18 +64,23 @@ gemm(ExecBackend *backend, const ExecGemm *g)
 }
 
 static void
-layernorm_backward(ExecBackend *backend, int64_t rows, int64_t cols, const float *x,
-                   const float *gain, const float *mean, const float *rstd, const float *dy,
-                   float *dx, float *dgain, float *dshift)
+norm_backward(ExecBackend *backend, const ExecNorm *norm, const void *dy, void *dx, float *dgain,
+              float *dshift)
 {
-    exec_cpu_layernorm_backward(rows, cols, x, gain, mean, rstd, dy, dx, dgain, dshift,
-                                scratch(backend, 2 * cols));
+    exec_cpu_norm_backward(norm, dy, dx, dgain, dshift, scratch(backend, 2 * norm->cols));
+}
+
+static void
+cross_entropy_stats(ExecBackend *backend, const ExecCrossEntropy *entropy, float *stats)
+{
+    exec_cpu_cross_entropy_stats(entropy, stats, scratch(backend, entropy->vocab));
 }
 
 /* One (sequence, head) as strided matrices. */
 typedef struct {
     const float *q, *k, *v;
     float *out, *lse;
+    int64_t at_q, at_kv; /* where q, out and k, v begin in the whole tensors */
     int64_t q_stride, kv_stride, lse_stride;
 } Head;
 
@@ -87,10 +92,12 @@ head_of(const ExecAttention *a, int64_t sequence, int64_t head)
         sequence * a->kv_stride + head / (a->n_heads / a->n_kv_heads) * a->head_dim;
 
     return (Head){
-        .q = a->q + at_q,
-        .k = a->k + at_kv,
-        .v = a->v + at_kv,
-        .out = a->out + at_q,
+        .at_q = at_q,
+        .at_kv = at_kv,
+        .q = (const float *)a->q + at_q,
+        .k = (const float *)a->k + at_kv,
+        .v = (const float *)a->v + at_kv,
+        .out = (float *)a->out + at_q,
         .lse = a->lse + sequence * a->n_heads + head,
         .q_stride = a->sequences * a->n_heads * a->head_dim,
         .kv_stride = a->sequences * a->kv_stride,
@@ -159,15 +166,15 @@ attention_backward(ExecBackend *backend, const ExecAttention *a, const ExecAtten
     for (int64_t b = 0; b < a->sequences; b++)
         for (int64_t head = 0; head < a->n_heads; head++) {
             const Head h = head_of(a, b, head);
-            head_backward(backend, a, &h, g->dout + (h.q - a->q), g->dq + (h.q - a->q),
-                          g->dk + (h.k - a->k), g->dv + (h.v - a->v), score, score + n);
+            head_backward(backend, a, &h, (const float *)g->dout + h.at_q, (float *)g->dq + h.at_q,
+                          (float *)g->dk + h.at_kv, (float *)g->dv + h.at_kv, score, score + n);
         }
 }
 
 /* --- slots that need no state --- */
 
 static void
-add(ExecBackend *backend, int64_t n, const float *x, float *y)
+add(ExecBackend *backend, int64_t n, const void *x, void *y)
 {
     exec_cpu_add(n, x, y);
 }
@@ -179,43 +186,54 @@ scale(ExecBackend *backend, int64_t n, float factor, float *x)
 }
 
 static void
-bias_backward(ExecBackend *backend, int64_t rows, int64_t cols, const float *dy, int64_t stride,
+bias_backward(ExecBackend *backend, int64_t rows, int64_t cols, const void *dy, int64_t stride,
               float *db)
 {
     exec_cpu_column_sums(rows, cols, dy, stride, db);
 }
 
 static void
-layernorm_forward(ExecBackend *backend, int64_t rows, int64_t cols, const float *x,
-                  const float *gain, const float *shift, float *y, float *mean, float *rstd)
+norm_forward(ExecBackend *backend, const ExecNorm *norm, void *y)
 {
-    exec_cpu_layernorm_forward(rows, cols, x, gain, shift, y, mean, rstd);
+    exec_cpu_norm_forward(norm, y);
 }
 
 static void
-gelu_forward(ExecBackend *backend, int64_t n, const float *x, float *y)
+gelu_forward(ExecBackend *backend, int64_t n, const void *x, void *y)
 {
     exec_cpu_gelu_forward(n, x, y);
 }
 
 static void
-gelu_backward(ExecBackend *backend, int64_t n, const float *x, float *dy)
+gelu_backward(ExecBackend *backend, int64_t n, const void *x, void *dy)
 {
     exec_cpu_gelu_backward(n, x, dy);
 }
 
-static double
-cross_entropy(ExecBackend *backend, int64_t rows, int64_t vocab, const int32_t *target,
-              float factor, float *logits)
+static void
+swiglu_forward(ExecBackend *backend, int64_t rows, int64_t width, const void *x, void *y)
 {
-    return exec_cpu_cross_entropy(rows, vocab, target, factor, logits);
+    exec_cpu_swiglu_forward(rows, width, x, y);
 }
 
 static void
-adamw(ExecBackend *backend, int64_t n, float *param, const float *grad, float *m, float *v,
-      const ExecAdamw *constants)
+swiglu_backward(ExecBackend *backend, int64_t rows, int64_t width, const void *x, const void *dy,
+                void *dx)
 {
-    exec_cpu_adamw(n, param, grad, m, v, constants);
+    exec_cpu_swiglu_backward(rows, width, x, dy, dx);
+}
+
+static void
+cross_entropy(ExecBackend *backend, const ExecCrossEntropy *entropy)
+{
+    *entropy->loss = exec_cpu_cross_entropy(entropy);
+}
+
+static void
+adamw(ExecBackend *backend, int64_t n, float *master, void *weights, const float *grad, float *m,
+      float *v, const ExecAdamw *constants)
+{
+    exec_cpu_adamw(n, master, grad, m, v, constants);
 }
 
 /* --- lifecycle --- */
@@ -254,19 +272,25 @@ static const ExecBackendOps ops = {
     .download = exec_host_move,
     .synchronize = exec_host_synchronize,
     .zero = exec_host_zero,
-    .copy = exec_host_copy,
+    .copy = exec_host_move,
+    .to_storage = exec_host_to_storage,
+    .from_storage = exec_host_from_storage,
     .add = add,
     .scale = scale,
     .gemm = gemm,
     .bias_backward = bias_backward,
-    .layernorm_forward = layernorm_forward,
-    .layernorm_backward = layernorm_backward,
+    .norm_forward = norm_forward,
+    .norm_backward = norm_backward,
     .gelu_forward = gelu_forward,
     .gelu_backward = gelu_backward,
+    .swiglu_forward = swiglu_forward,
+    .swiglu_backward = swiglu_backward,
+    .rope = exec_host_rope,
     .attention_forward = attention_forward,
     .attention_backward = attention_backward,
     .embedding_forward = exec_host_embedding_forward,
     .embedding_backward = exec_host_embedding_backward,
+    .cross_entropy_stats = cross_entropy_stats,
     .cross_entropy = cross_entropy,
     .adamw = adamw,
     .describe = describe,

@@ -10,25 +10,35 @@
 
 G_BEGIN_DECLS
 
+/* In fp32 storage. */
 ExecBackend *exec_backend_reference_open(GError **error);
 ExecBackend *exec_backend_cpu_open(GError **error);
+
+/* The same in bf16 storage: @inner (taken) computes on fp32 copies of the operands. */
+ExecBackend *exec_backend_bf16_new(ExecBackend *inner);
 
 /* The memory slots and plain moves: backend_host.c. */
 void *exec_host_alloc(ExecBackend *backend, size_t n_bytes, const char *what, GError **error);
 void exec_host_release(ExecBackend *backend, void *memory);
 void exec_host_move(ExecBackend *backend, size_t n_bytes, const void *from, void *to);
 bool exec_host_synchronize(ExecBackend *backend, GError **error);
-void exec_host_zero(ExecBackend *backend, int64_t n, float *x);
-void exec_host_copy(ExecBackend *backend, int64_t n, const float *x, float *y);
+void exec_host_zero(ExecBackend *backend, size_t n_bytes, void *x);
 
-/* Gathers rows of the table; adds rows of gradients: memory-bound, the same for every host backend.
+/* to_storage and from_storage of fp32. */
+void exec_host_to_storage(ExecBackend *backend, int64_t n, const float *x, void *y);
+void exec_host_from_storage(ExecBackend *backend, int64_t n, const void *x, float *y);
+
+/* Memory-bound, the same for every host backend in fp32. */
+void exec_host_rope(ExecBackend *backend, const ExecRope *rope, void *x);
+void exec_host_embedding_forward(ExecBackend *backend, const ExecEmbedding *embedding,
+                                 const void *table, const void *positions, void *x);
+void exec_host_embedding_backward(ExecBackend *backend, const ExecEmbedding *embedding,
+                                  const void *dx, float *dtable, float *dpositions);
+
+/* What all parts' statistics of row @row say: the log of the softmax' sum, and the target's logit.
  */
-void exec_host_embedding_forward(ExecBackend *backend, int64_t rows, int64_t sequences,
-                                 int64_t first_position, int64_t cols, const int32_t *token,
-                                 const float *table, const float *positions, float *x);
-void exec_host_embedding_backward(ExecBackend *backend, int64_t rows, int64_t sequences,
-                                  int64_t first_position, int64_t cols, const int32_t *token,
-                                  const float *dx, float *dtable, float *dpositions);
+void exec_host_merge_stats(const ExecCrossEntropy *entropy, int64_t row, double *lse,
+                           double *target);
 
 G_END_DECLS
 

@@ -35,18 +35,19 @@ add_products(int64_t k, const float *a, int64_t stride, const double (*restrict 
 static void
 gemm_columns(const ExecGemm *g, const double (*b)[BLOCK], int64_t begin, int64_t n)
 {
+    const float *a = g->a, *bias = g->bias, *residual = g->residual;
+
     for (int64_t i = 0; i < g->m; i++) {
-        float *c = g->c + i * g->ldc + begin;
+        float *c = (float *)g->c + i * g->ldc + begin;
         double sum[BLOCK] = {0};
         for (int64_t j = 0; j < n; j++) {
             sum[j] = g->accumulate ? (double)c[j] : 0.0;
-            if (g->bias != NULL)
-                sum[j] += (double)g->bias[begin + j];
-            if (g->residual != NULL)
-                sum[j] += (double)g->residual[i * g->ldc + begin + j];
+            if (bias != NULL)
+                sum[j] += (double)bias[begin + j];
+            if (residual != NULL)
+                sum[j] += (double)residual[i * g->ldc + begin + j];
         }
-        add_products(g->k, g->trans_a ? g->a + i : g->a + i * g->lda, g->trans_a ? g->lda : 1, b,
-                     sum);
+        add_products(g->k, g->trans_a ? a + i : a + i * g->lda, g->trans_a ? g->lda : 1, b, sum);
         for (int64_t j = 0; j < n; j++)
             c[j] = (float)sum[j];
     }
@@ -68,10 +69,13 @@ gemm(ExecBackend *backend, const ExecGemm *g)
 }
 
 static void
-add(ExecBackend *backend, int64_t n, const float *x, float *y)
+add(ExecBackend *backend, int64_t n, const void *x, void *y)
 {
+    const float *from = x;
+    float *to = y;
+
     for (int64_t i = 0; i < n; i++)
-        y[i] += x[i];
+        to[i] += from[i];
 }
 
 static void
@@ -82,70 +86,86 @@ scale(ExecBackend *backend, int64_t n, float factor, float *x)
 }
 
 static void
-bias_backward(ExecBackend *backend, int64_t rows, int64_t cols, const float *dy, int64_t stride,
+bias_backward(ExecBackend *backend, int64_t rows, int64_t cols, const void *dy, int64_t stride,
               float *db)
 {
     for (int64_t j = 0; j < cols; j++) {
         double sum = (double)db[j];
         for (int64_t i = 0; i < rows; i++)
-            sum += (double)dy[i * stride + j];
+            sum += (double)((const float *)dy)[i * stride + j];
         db[j] = (float)sum;
     }
 }
 
-static void
-layernorm_forward(ExecBackend *backend, int64_t rows, int64_t cols, const float *x,
-                  const float *gain, const float *shift, float *y, float *mean, float *rstd)
+/* Element @j of z = (x - mean) rstd. */
+static inline double
+normal(const ExecNorm *norm, int64_t row, int64_t j)
 {
-    for (int64_t i = 0; i < rows; i++) {
-        const float *row = x + i * cols;
-        double sum = 0, squares = 0;
-        for (int64_t j = 0; j < cols; j++)
-            sum += (double)row[j];
-        const double m = sum / (double)cols;
+    const double mean = norm->mean != NULL ? (double)norm->mean[row] : 0.0;
+
+    return ((double)((const float *)norm->x)[row * norm->cols + j] - mean) *
+           (double)norm->rstd[row];
+}
+
+static void
+norm_forward(ExecBackend *backend, const ExecNorm *norm, void *y)
+{
+    const int64_t cols = norm->cols;
+    const float *gain = norm->gain, *shift = norm->shift;
+
+    for (int64_t i = 0; i < norm->rows; i++) {
+        const float *row = (const float *)norm->x + i * cols;
+        float *to = (float *)y + i * cols;
+        double m = 0, squares = 0;
+        for (int64_t j = 0; norm->mean != NULL && j < cols; j++)
+            m += (double)row[j] / (double)cols;
         for (int64_t j = 0; j < cols; j++)
             squares += ((double)row[j] - m) * ((double)row[j] - m);
-        const double r = 1.0 / sqrt(squares / (double)cols + (double)EXEC_LAYERNORM_EPSILON);
+        const double r = 1.0 / sqrt(squares / (double)cols + (double)EXEC_NORM_EPSILON);
         for (int64_t j = 0; j < cols; j++)
-            y[i * cols + j] =
-                (float)(((double)row[j] - m) * r * (double)gain[j] + (double)shift[j]);
-        mean[i] = (float)m;
-        rstd[i] = (float)r;
+            to[j] = (float)(((double)row[j] - m) * r * (double)gain[j] +
+                            (shift != NULL ? (double)shift[j] : 0.0));
+        if (norm->mean != NULL)
+            norm->mean[i] = (float)m;
+        norm->rstd[i] = (float)r;
     }
 }
 
 /*
  * With z = (x - mean) rstd and g = dy gain: dx = rstd (g - mean(g) - z mean(g z)), the means over
- * the row [Ba et al. 1607.06450].
+ * the row; RMSNorm has no mean to follow, so mean(g) drops out.
  */
 static void
-layernorm_backward(ExecBackend *backend, int64_t rows, int64_t cols, const float *x,
-                   const float *gain, const float *mean, const float *rstd, const float *dy,
-                   float *dx, float *dgain, float *dshift)
+norm_backward(ExecBackend *backend, const ExecNorm *norm, const void *dy_storage, void *dx_storage,
+              float *dgain, float *dshift)
 {
+    const int64_t rows = norm->rows, cols = norm->cols;
+    const float *gain = norm->gain, *dy = dy_storage;
+    float *dx = dx_storage;
+
     for (int64_t i = 0; i < rows; i++) {
-        const double m = (double)mean[i], r = (double)rstd[i];
         double sum_g = 0, sum_gz = 0;
         for (int64_t j = 0; j < cols; j++) {
             const double g = (double)dy[i * cols + j] * (double)gain[j];
-            sum_g += g;
-            sum_gz += g * ((double)x[i * cols + j] - m) * r;
+            sum_g += norm->mean != NULL ? g : 0.0;
+            sum_gz += g * normal(norm, i, j);
         }
         for (int64_t j = 0; j < cols; j++) {
             const double g = (double)dy[i * cols + j] * (double)gain[j];
-            const double z = ((double)x[i * cols + j] - m) * r;
-            dx[i * cols + j] += (float)(r * (g - sum_g / (double)cols - z * sum_gz / (double)cols));
+            dx[i * cols + j] +=
+                (float)((double)norm->rstd[i] *
+                        (g - sum_g / (double)cols - normal(norm, i, j) * sum_gz / (double)cols));
         }
     }
     for (int64_t j = 0; j < cols; j++) {
-        double sum_gain = (double)dgain[j], sum_shift = (double)dshift[j];
+        double sum_gain = (double)dgain[j], sum_shift = dshift != NULL ? (double)dshift[j] : 0.0;
         for (int64_t i = 0; i < rows; i++) {
-            const double z = ((double)x[i * cols + j] - (double)mean[i]) * (double)rstd[i];
-            sum_gain += (double)dy[i * cols + j] * z;
+            sum_gain += (double)dy[i * cols + j] * normal(norm, i, j);
             sum_shift += (double)dy[i * cols + j];
         }
         dgain[j] = (float)sum_gain;
-        dshift[j] = (float)sum_shift;
+        if (dshift != NULL)
+            dshift[j] = (float)sum_shift;
     }
 }
 
@@ -153,23 +173,53 @@ layernorm_backward(ExecBackend *backend, int64_t rows, int64_t cols, const float
 static const double gelu_c = 0.79788456080286535588;
 
 static void
-gelu_forward(ExecBackend *backend, int64_t n, const float *x, float *y)
+gelu_forward(ExecBackend *backend, int64_t n, const void *x, void *y)
 {
     for (int64_t i = 0; i < n; i++) {
-        const double v = (double)x[i];
-        y[i] = (float)(0.5 * v * (1.0 + tanh(gelu_c * (v + 0.044715 * v * v * v))));
+        const double v = (double)((const float *)x)[i];
+        ((float *)y)[i] = (float)(0.5 * v * (1.0 + tanh(gelu_c * (v + 0.044715 * v * v * v))));
     }
 }
 
 static void
-gelu_backward(ExecBackend *backend, int64_t n, const float *x, float *dy)
+gelu_backward(ExecBackend *backend, int64_t n, const void *x, void *dy)
 {
+    float *d = dy;
+
     for (int64_t i = 0; i < n; i++) {
-        const double v = (double)x[i];
+        const double v = (double)((const float *)x)[i];
         const double t = tanh(gelu_c * (v + 0.044715 * v * v * v));
         const double slope = gelu_c * (1.0 + 3.0 * 0.044715 * v * v);
-        dy[i] = (float)((double)dy[i] * (0.5 * (1.0 + t) + 0.5 * v * (1.0 - t * t) * slope));
+        d[i] = (float)((double)d[i] * (0.5 * (1.0 + t) + 0.5 * v * (1.0 - t * t) * slope));
     }
+}
+
+static void
+swiglu_forward(ExecBackend *backend, int64_t rows, int64_t width, const void *x, void *y)
+{
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < width; j++) {
+            const float *row = (const float *)x + i * 2 * width;
+            const double gate = (double)row[j], up = (double)row[width + j];
+            ((float *)y)[i * width + j] = (float)(gate / (1.0 + exp(-gate)) * up);
+        }
+}
+
+/* silu' = s + gate s (1 - s), s the sigmoid of gate. */
+static void
+swiglu_backward(ExecBackend *backend, int64_t rows, int64_t width, const void *x, const void *dy,
+                void *dx)
+{
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < width; j++) {
+            const float *row = (const float *)x + i * 2 * width;
+            float *to = (float *)dx + i * 2 * width;
+            const double gate = (double)row[j], up = (double)row[width + j];
+            const double d = (double)((const float *)dy)[i * width + j];
+            const double s = 1.0 / (1.0 + exp(-gate));
+            to[j] = (float)(d * up * (s + gate * s * (1.0 - s)));
+            to[width + j] = (float)(d * gate * s);
+        }
 }
 
 /* Where head @h of row @t of sequence @b begins in q, out and their gradients. */
@@ -189,11 +239,11 @@ key_at(const ExecAttention *a, int64_t t, int64_t b, int64_t h)
 static int64_t
 scores(const ExecAttention *a, int64_t t, int64_t b, int64_t h, double *score)
 {
-    const float *q = a->q + query_at(a, t, b, h);
+    const float *q = (const float *)a->q + query_at(a, t, b, h);
     const int64_t n = a->context + t + 1;
 
     for (int64_t j = 0; j < n; j++) {
-        const float *k = a->k + key_at(a, j, b, h);
+        const float *k = (const float *)a->k + key_at(a, j, b, h);
         double sum = 0;
         for (int64_t i = 0; i < a->head_dim; i++)
             sum += (double)q[i] * (double)k[i];
@@ -206,7 +256,7 @@ static void
 attention_row(const ExecAttention *a, int64_t t, int64_t b, int64_t h, double *score)
 {
     const int64_t n = scores(a, t, b, h, score);
-    float *out = a->out + query_at(a, t, b, h);
+    float *out = (float *)a->out + query_at(a, t, b, h);
     double largest = -INFINITY, sum = 0;
 
     for (int64_t j = 0; j < n; j++)
@@ -219,7 +269,7 @@ attention_row(const ExecAttention *a, int64_t t, int64_t b, int64_t h, double *s
     for (int64_t i = 0; i < a->head_dim; i++) {
         double value = 0;
         for (int64_t j = 0; j < n; j++)
-            value += score[j] * (double)a->v[key_at(a, j, b, h) + i];
+            value += score[j] * (double)((const float *)a->v)[key_at(a, j, b, h) + i];
         out[i] = (float)value;
     }
     a->lse[(t * a->sequences + b) * a->n_heads + h] = (float)lse;
@@ -245,7 +295,9 @@ attention_row_backward(const ExecAttention *a, const ExecAttentionGradients *g, 
                        int64_t b, int64_t h, double *score, double *dp)
 {
     const int64_t n = scores(a, t, b, h, score);
-    const int64_t at_q = query_at(a, t, b, h);
+    const float *q = (const float *)a->q + query_at(a, t, b, h);
+    const float *dout = (const float *)g->dout + query_at(a, t, b, h);
+    float *to = (float *)g->dq + query_at(a, t, b, h), *dk = g->dk, *dv = g->dv;
     double largest = -INFINITY, sum = 0, weighted = 0;
 
     for (int64_t j = 0; j < n; j++)
@@ -253,11 +305,11 @@ attention_row_backward(const ExecAttention *a, const ExecAttentionGradients *g, 
     for (int64_t j = 0; j < n; j++)
         sum += exp(score[j] - largest);
     for (int64_t j = 0; j < n; j++) {
-        const float *v = a->v + key_at(a, j, b, h);
+        const float *v = (const float *)a->v + key_at(a, j, b, h);
         score[j] = exp(score[j] - largest) / sum;
         dp[j] = 0;
         for (int64_t i = 0; i < a->head_dim; i++)
-            dp[j] += (double)g->dout[at_q + i] * (double)v[i];
+            dp[j] += (double)dout[i] * (double)v[i];
         weighted += score[j] * dp[j];
     }
     for (int64_t i = 0; i < a->head_dim; i++) {
@@ -265,11 +317,11 @@ attention_row_backward(const ExecAttention *a, const ExecAttentionGradients *g, 
         for (int64_t j = 0; j < n; j++) {
             const int64_t at_k = key_at(a, j, b, h) + i;
             const double ds = score[j] * (dp[j] - weighted) * (double)a->scale;
-            dq += ds * (double)a->k[at_k];
-            g->dk[at_k] = (float)((double)g->dk[at_k] + ds * (double)a->q[at_q + i]);
-            g->dv[at_k] = (float)((double)g->dv[at_k] + score[j] * (double)g->dout[at_q + i]);
+            dq += ds * (double)((const float *)a->k)[at_k];
+            dk[at_k] = (float)((double)dk[at_k] + ds * (double)q[i]);
+            dv[at_k] = (float)((double)dv[at_k] + score[j] * (double)dout[i]);
         }
-        g->dq[at_q + i] = (float)dq;
+        to[i] = (float)dq;
     }
 }
 
@@ -286,30 +338,61 @@ attention_backward(ExecBackend *backend, const ExecAttention *a, const ExecAtten
                 attention_row_backward(a, g, t, b, h, score, dp);
 }
 
-static double
-cross_entropy(ExecBackend *backend, int64_t rows, int64_t vocab, const int32_t *target,
-              float factor, float *logits)
+static void
+cross_entropy_stats(ExecBackend *backend, const ExecCrossEntropy *e, float *stats)
 {
-    double loss = 0;
-
-    for (int64_t i = 0; i < rows; i++) {
-        float *row = logits + i * vocab;
-        double largest = (double)row[0], sum = 0;
-        for (int64_t j = 1; j < vocab; j++)
+    for (int64_t i = 0; i < e->rows; i++) {
+        const float *row = (const float *)e->logits + i * e->vocab;
+        const int64_t target = e->target[i] - e->first;
+        double largest = -INFINITY, sum = 0;
+        for (int64_t j = 0; j < e->vocab; j++)
             largest = fmax(largest, (double)row[j]);
-        for (int64_t j = 0; j < vocab; j++)
+        for (int64_t j = 0; j < e->vocab; j++)
             sum += exp((double)row[j] - largest);
-        loss += largest + log(sum) - (double)row[target[i]];
-        for (int64_t j = 0; j < vocab; j++)
-            row[j] = (float)((double)factor *
-                             (exp((double)row[j] - largest) / sum - (j == target[i] ? 1.0 : 0.0)));
+        stats[i] = (float)largest;
+        stats[e->rows + i] = (float)sum;
+        stats[2 * e->rows + i] = target >= 0 && target < e->vocab ? row[target] : 0.0f;
     }
-    return loss;
+}
+
+/* The log of the row's softmax' sum, and the target's logit; all columns are here. */
+static void
+row_stats(const ExecCrossEntropy *e, int64_t i, double *lse, double *target)
+{
+    const float *row = (const float *)e->logits + i * e->vocab;
+    double largest = -INFINITY, sum = 0;
+
+    for (int64_t j = 0; j < e->vocab; j++)
+        largest = fmax(largest, (double)row[j]);
+    for (int64_t j = 0; j < e->vocab; j++)
+        sum += exp((double)row[j] - largest);
+    *lse = largest + log(sum);
+    *target = (double)row[e->target[i] - e->first];
 }
 
 static void
-adamw(ExecBackend *backend, int64_t n, float *param, const float *grad, float *m, float *v,
-      const ExecAdamw *c)
+cross_entropy(ExecBackend *backend, const ExecCrossEntropy *e)
+{
+    double loss = 0;
+
+    for (int64_t i = 0; i < e->rows; i++) {
+        float *row = (float *)e->logits + i * e->vocab;
+        double lse, target;
+        if (e->stats != NULL)
+            exec_host_merge_stats(e, i, &lse, &target);
+        else
+            row_stats(e, i, &lse, &target);
+        loss += lse - target;
+        for (int64_t j = 0; j < e->vocab; j++)
+            row[j] = (float)((double)e->factor * (exp((double)row[j] - lse) -
+                                                  (e->first + j == e->target[i] ? 1.0 : 0.0)));
+    }
+    *e->loss = loss;
+}
+
+static void
+adamw(ExecBackend *backend, int64_t n, float *master, void *weights, const float *grad, float *m,
+      float *v, const ExecAdamw *c)
 {
     const double correct1 = 1.0 - pow((double)c->beta1, (double)c->step);
     const double correct2 = 1.0 - pow((double)c->beta2, (double)c->step);
@@ -320,8 +403,8 @@ adamw(ExecBackend *backend, int64_t n, float *param, const float *grad, float *m
         const double m_new = (double)c->beta1 * (double)m[i] + (1.0 - (double)c->beta1) * g;
         const double v_new = (double)c->beta2 * (double)v[i] + (1.0 - (double)c->beta2) * g * g;
         const double step = m_new / correct1 / (sqrt(v_new / correct2) + (double)c->epsilon);
-        const double old = (double)param[i];
-        param[i] = (float)(old - rate * (double)c->weight_decay * old - rate * step);
+        const double old = (double)master[i];
+        master[i] = (float)(old - rate * (double)c->weight_decay * old - rate * step);
         m[i] = (float)m_new;
         v[i] = (float)v_new;
     }
@@ -347,19 +430,25 @@ static const ExecBackendOps ops = {
     .download = exec_host_move,
     .synchronize = exec_host_synchronize,
     .zero = exec_host_zero,
-    .copy = exec_host_copy,
+    .copy = exec_host_move,
+    .to_storage = exec_host_to_storage,
+    .from_storage = exec_host_from_storage,
     .add = add,
     .scale = scale,
     .gemm = gemm,
     .bias_backward = bias_backward,
-    .layernorm_forward = layernorm_forward,
-    .layernorm_backward = layernorm_backward,
+    .norm_forward = norm_forward,
+    .norm_backward = norm_backward,
     .gelu_forward = gelu_forward,
     .gelu_backward = gelu_backward,
+    .swiglu_forward = swiglu_forward,
+    .swiglu_backward = swiglu_backward,
+    .rope = exec_host_rope,
     .attention_forward = attention_forward,
     .attention_backward = attention_backward,
     .embedding_forward = exec_host_embedding_forward,
     .embedding_backward = exec_host_embedding_backward,
+    .cross_entropy_stats = cross_entropy_stats,
     .cross_entropy = cross_entropy,
     .adamw = adamw,
     .describe = describe,

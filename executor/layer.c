@@ -200,6 +200,34 @@ attention_of(const ExecLayer *layer, const ExecSlice *slice)
     };
 }
 
+static ExecNorm
+norm1_of(const ExecLayer *layer, int64_t rows)
+{
+    return (ExecNorm){
+        .rows = rows,
+        .cols = layer->widths->hidden,
+        .x = layer->x,
+        .gain = layer->weights->norm1_gain,
+        .shift = layer->weights->norm1_shift,
+        .mean = layer->activations.mean1,
+        .rstd = layer->activations.rstd1,
+    };
+}
+
+static ExecNorm
+norm2_of(const ExecLayer *layer, int64_t rows)
+{
+    return (ExecNorm){
+        .rows = rows,
+        .cols = layer->widths->hidden,
+        .x = layer->activations.x2,
+        .gain = layer->weights->norm2_gain,
+        .shift = layer->weights->norm2_shift,
+        .mean = layer->activations.mean2,
+        .rstd = layer->activations.rstd2,
+    };
+}
+
 /* Where this slice's rows begin in kv and d_kv. */
 static inline int64_t
 kv_offset(const ExecLayer *layer, const ExecSlice *slice)
@@ -216,9 +244,9 @@ exec_layer_forward(ExecBackend *backend, const ExecLayer *layer, const ExecSlice
     const ExecLayerActivations *a = &layer->activations;
     const int64_t rows = exec_slice_rows(slice);
     const ExecAttention attention = attention_of(layer, slice);
+    const ExecNorm norm1 = norm1_of(layer, rows), norm2 = norm2_of(layer, rows);
 
-    ops->layernorm_forward(backend, rows, w->hidden, layer->x, t->norm1_gain, t->norm1_shift,
-                           a->norm1, a->mean1, a->rstd1);
+    ops->norm_forward(backend, &norm1, a->norm1);
     linear(backend, rows, w->hidden, w->q_width, a->norm1, t->qkv_weight, w->qkv_width, t->qkv_bias,
            NULL, a->q, w->q_width);
     linear(backend, rows, w->hidden, 2 * w->kv_width, a->norm1, t->qkv_weight + w->q_width,
@@ -227,8 +255,7 @@ exec_layer_forward(ExecBackend *backend, const ExecLayer *layer, const ExecSlice
     ops->attention_forward(backend, &attention);
     linear(backend, rows, w->q_width, w->hidden, a->attention, t->proj_weight, w->hidden,
            t->proj_bias, layer->x, a->x2, w->hidden);
-    ops->layernorm_forward(backend, rows, w->hidden, a->x2, t->norm2_gain, t->norm2_shift, a->norm2,
-                           a->mean2, a->rstd2);
+    ops->norm_forward(backend, &norm2, a->norm2);
     linear(backend, rows, w->hidden, w->ffn_hidden, a->norm2, t->mlp_up_weight, w->ffn_hidden,
            t->mlp_up_bias, NULL, a->up, w->ffn_hidden);
     ops->gelu_forward(backend, rows * w->ffn_hidden, a->up, a->gelu);
@@ -317,27 +344,25 @@ exec_layer_backward(ExecBackend *backend, const ExecLayer *layer, const ExecSlic
 {
     const ExecBackendOps *ops = backend->ops;
     const ExecWidths *w = layer->widths;
-    const ExecLayerTensors *t = layer->weights, *g = layer->gradients;
-    const ExecLayerActivations *a = &layer->activations;
+    const ExecLayerTensors *g = layer->gradients;
     const int64_t rows = exec_slice_rows(slice);
+    const ExecNorm norm1 = norm1_of(layer, rows), norm2 = norm2_of(layer, rows);
     const ExecLayerKept *to = kept != NULL ? kept : &scratch->kept;
 
     /* d changes from the gradient of y to that of x2 to that of x; each is read (B) or copied (I)
      * before the next norm adds to it. */
     if (kept != NULL)
-        ops->copy(backend, rows * w->hidden, d, kept->d_down);
+        ops->copy(backend, (size_t)exec_storage_bytes(backend, rows * w->hidden), d, kept->d_down);
     mlp_backward(backend, layer, rows, scratch, to->d_up, d);
     if (kept == NULL)
         mlp_weight(backend, layer, rows, to->d_up, d);
-    ops->layernorm_backward(backend, rows, w->hidden, a->x2, t->norm2_gain, a->mean2, a->rstd2,
-                            scratch->d_norm, d, g->norm2_gain, g->norm2_shift);
+    ops->norm_backward(backend, &norm2, scratch->d_norm, d, g->norm2_gain, g->norm2_shift);
     if (kept != NULL)
-        ops->copy(backend, rows * w->hidden, d, kept->d_proj);
+        ops->copy(backend, (size_t)exec_storage_bytes(backend, rows * w->hidden), d, kept->d_proj);
     attention_backward(backend, layer, slice, scratch, to->d_q, d);
     if (kept == NULL)
         attention_weight(backend, layer, slice, to->d_q, d);
-    ops->layernorm_backward(backend, rows, w->hidden, layer->x, t->norm1_gain, a->mean1, a->rstd1,
-                            scratch->d_norm, d, g->norm1_gain, g->norm1_shift);
+    ops->norm_backward(backend, &norm1, scratch->d_norm, d, g->norm1_gain, g->norm1_shift);
 }
 
 void

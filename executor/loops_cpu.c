@@ -2,21 +2,15 @@
 
 #include <math.h>
 
+#include "executor/backend_host.h"
 #include "executor/vector.h"
-
-/* Full vectors of n floats; the rest is the tail. */
-static inline int64_t
-whole(int64_t n)
-{
-    return n / EXEC_LANES * EXEC_LANES;
-}
 
 EXEC_CLONES void
 exec_cpu_add(int64_t n, const float *x, float *y)
 {
     int64_t i = 0;
 
-    for (; i < whole(n); i += EXEC_LANES) {
+    for (; i < exec_vec_whole(n); i += EXEC_LANES) {
         ExecVec a, b;
         exec_vec_load(&a, x + i);
         exec_vec_load(&b, y + i);
@@ -32,7 +26,7 @@ exec_cpu_scale(int64_t n, float factor, float *x)
 {
     int64_t i = 0;
 
-    for (; i < whole(n); i += EXEC_LANES) {
+    for (; i < exec_vec_whole(n); i += EXEC_LANES) {
         ExecVec a;
         exec_vec_load(&a, x + i);
         a *= factor;
@@ -50,7 +44,7 @@ exec_cpu_fill_rows(int64_t rows, int64_t cols, const float *bias, const float *r
         float *to = c + r * ldc;
         const float *from = residual != NULL ? residual + r * ldc : NULL;
         int64_t i = 0;
-        for (; i < whole(cols); i += EXEC_LANES) {
+        for (; i < exec_vec_whole(cols); i += EXEC_LANES) {
             ExecVec sum = {0}, term;
             if (bias != NULL)
                 exec_vec_load(&sum, bias + i);
@@ -92,119 +86,6 @@ exec_cpu_column_sums(int64_t rows, int64_t cols, const float *dy, int64_t stride
     }
 }
 
-/* Sum of x, or of (x - mean)^2 when @squares. */
-EXEC_INLINE float
-row_sum(int64_t cols, const float *x, float mean, bool squares)
-{
-    ExecVec sum = {0}, v;
-    int64_t i = 0;
-
-    for (; i < whole(cols); i += EXEC_LANES) {
-        exec_vec_load(&v, x + i);
-        if (squares) {
-            v -= mean;
-            v *= v;
-        }
-        sum += v;
-    }
-    float total = exec_vec_sum(&sum);
-    for (; i < cols; i++)
-        total += squares ? (x[i] - mean) * (x[i] - mean) : x[i];
-    return total;
-}
-
-EXEC_CLONES void
-exec_cpu_layernorm_forward(int64_t rows, int64_t cols, const float *x, const float *gain,
-                           const float *shift, float *y, float *mean, float *rstd)
-{
-    for (int64_t r = 0; r < rows; r++) {
-        const float *from = x + r * cols;
-        float *to = y + r * cols;
-        const float m = row_sum(cols, from, 0.0f, false) / (float)cols;
-        const float s =
-            1.0f / sqrtf(row_sum(cols, from, m, true) / (float)cols + EXEC_LAYERNORM_EPSILON);
-        int64_t i = 0;
-        for (; i < whole(cols); i += EXEC_LANES) {
-            ExecVec v, g, b;
-            exec_vec_load(&v, from + i);
-            exec_vec_load(&g, gain + i);
-            exec_vec_load(&b, shift + i);
-            v = (v - m) * s * g + b;
-            exec_vec_store(&v, to + i);
-        }
-        for (; i < cols; i++)
-            to[i] = (from[i] - m) * s * gain[i] + shift[i];
-        mean[r] = m;
-        rstd[r] = s;
-    }
-}
-
-/* Sums of g and g z of a row (see backend_reference.c), and the parameters' sums on the way. */
-EXEC_INLINE void
-layernorm_row_sums(int64_t cols, const float *x, const float *gain, float m, float s,
-                   const float *dy, float *gain_sum, float *shift_sum, float *sum_g, float *sum_gz)
-{
-    ExecVec g_total = {0}, gz_total = {0};
-    int64_t i = 0;
-
-    for (; i < whole(cols); i += EXEC_LANES) {
-        ExecVec v, w, d, a, b;
-        exec_vec_load(&v, x + i);
-        exec_vec_load(&w, gain + i);
-        exec_vec_load(&d, dy + i);
-        exec_vec_load(&a, gain_sum + i);
-        exec_vec_load(&b, shift_sum + i);
-        const ExecVec z = (v - m) * s;
-        const ExecVec g = d * w;
-        a += d * z;
-        b += d;
-        exec_vec_store(&a, gain_sum + i);
-        exec_vec_store(&b, shift_sum + i);
-        g_total += g;
-        gz_total += g * z;
-    }
-    *sum_g = exec_vec_sum(&g_total);
-    *sum_gz = exec_vec_sum(&gz_total);
-    for (; i < cols; i++) {
-        const float z = (x[i] - m) * s;
-        gain_sum[i] += dy[i] * z;
-        shift_sum[i] += dy[i];
-        *sum_g += dy[i] * gain[i];
-        *sum_gz += dy[i] * gain[i] * z;
-    }
-}
-
-EXEC_CLONES void
-exec_cpu_layernorm_backward(int64_t rows, int64_t cols, const float *x, const float *gain,
-                            const float *mean, const float *rstd, const float *dy, float *dx,
-                            float *dgain, float *dshift, float *sums)
-{
-    memset(sums, 0, 2 * (size_t)cols * sizeof *sums);
-    for (int64_t r = 0; r < rows; r++) {
-        const float *from = x + r * cols, *d = dy + r * cols;
-        const float m = mean[r], s = rstd[r];
-        float *to = dx + r * cols;
-        float mean_g = 0, mean_gz = 0;
-        int64_t i = 0;
-        layernorm_row_sums(cols, from, gain, m, s, d, sums, sums + cols, &mean_g, &mean_gz);
-        mean_g /= (float)cols;
-        mean_gz /= (float)cols;
-        for (; i < whole(cols); i += EXEC_LANES) {
-            ExecVec v, w, e, old;
-            exec_vec_load(&v, from + i);
-            exec_vec_load(&w, gain + i);
-            exec_vec_load(&e, d + i);
-            exec_vec_load(&old, to + i);
-            old += s * (e * w - mean_g - (v - m) * s * mean_gz);
-            exec_vec_store(&old, to + i);
-        }
-        for (; i < cols; i++)
-            to[i] += s * (d[i] * gain[i] - mean_g - (from[i] - m) * s * mean_gz);
-    }
-    exec_cpu_add(cols, sums, dgain);
-    exec_cpu_add(cols, sums + cols, dshift);
-}
-
 /*
  * gelu(x) = x / (1 + exp(-2u)), u = sqrt(2/pi) (x + 0.044715 x^3): the tanh form without tanh's
  * cancellation for negative x.
@@ -236,7 +117,7 @@ exec_cpu_gelu_forward(int64_t n, const float *x, float *y)
     ExecVec v, s;
     int64_t i = 0;
 
-    for (; i < whole(n); i += EXEC_LANES) {
+    for (; i < exec_vec_whole(n); i += EXEC_LANES) {
         exec_vec_load(&v, x + i);
         gelu_sigmoid(&v, &s);
         s *= v;
@@ -256,7 +137,7 @@ exec_cpu_gelu_backward(int64_t n, const float *x, float *dy)
     ExecVec v, d, slope;
     int64_t i = 0;
 
-    for (; i < whole(n); i += EXEC_LANES) {
+    for (; i < exec_vec_whole(n); i += EXEC_LANES) {
         exec_vec_load(&v, x + i);
         exec_vec_load(&d, dy + i);
         gelu_slope(&v, &slope);
@@ -272,6 +153,48 @@ exec_cpu_gelu_backward(int64_t n, const float *x, float *dy)
     }
 }
 
+/* y = silu(gate) up, or the gradients of both from @dy; @n <= 16 lanes count. */
+EXEC_INLINE void
+swiglu_lanes(const float *gate, const float *up, const float *dy, int64_t n, float *a, float *b)
+{
+    ExecVec g, u, d, e, out;
+
+    exec_vec_load_part(&g, gate, n, 0.0f);
+    exec_vec_load_part(&u, up, n, 0.0f);
+    e = -g;
+    exec_vec_exp(&e);
+    const ExecVec s = 1.0f / (1.0f + e);
+    if (dy == NULL) {
+        out = g * s * u;
+        exec_vec_store_part(&out, a, n);
+        return;
+    }
+    exec_vec_load_part(&d, dy, n, 0.0f);
+    out = d * u * (s + g * s * (1.0f - s));
+    exec_vec_store_part(&out, a, n);
+    out = d * g * s;
+    exec_vec_store_part(&out, b, n);
+}
+
+EXEC_CLONES void
+exec_cpu_swiglu_forward(int64_t rows, int64_t width, const float *x, float *y)
+{
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t i = 0; i < width; i += EXEC_LANES)
+            swiglu_lanes(x + 2 * r * width + i, x + (2 * r + 1) * width + i, NULL,
+                         MIN(EXEC_LANES, width - i), y + r * width + i, NULL);
+}
+
+EXEC_CLONES void
+exec_cpu_swiglu_backward(int64_t rows, int64_t width, const float *x, const float *dy, float *dx)
+{
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t i = 0; i < width; i += EXEC_LANES)
+            swiglu_lanes(x + 2 * r * width + i, x + (2 * r + 1) * width + i, dy + r * width + i,
+                         MIN(EXEC_LANES, width - i), dx + 2 * r * width + i,
+                         dx + (2 * r + 1) * width + i);
+}
+
 /* exp(scale x - shift) in place; the sum of the results.  Columns from @n on are left alone. */
 EXEC_INLINE float
 exp_row(int64_t n, float scale, float shift, float *x)
@@ -279,7 +202,7 @@ exp_row(int64_t n, float scale, float shift, float *x)
     ExecVec sum = {0}, v;
     int64_t i = 0;
 
-    for (; i < whole(n); i += EXEC_LANES) {
+    for (; i < exec_vec_whole(n); i += EXEC_LANES) {
         exec_vec_load(&v, x + i);
         v = v * scale - shift;
         exec_vec_exp(&v);
@@ -305,7 +228,7 @@ row_largest(int64_t n, const float *x)
     int64_t i = 0;
 
     exec_vec_load_part(&largest, x, MIN(n, EXEC_LANES), -INFINITY);
-    for (; i < whole(n); i += EXEC_LANES) {
+    for (; i < exec_vec_whole(n); i += EXEC_LANES) {
         exec_vec_load(&v, x + i);
         exec_vec_raise(&largest, &v);
     }
@@ -321,7 +244,7 @@ scale_row(int64_t n, float factor, float *x)
     ExecVec v;
     int64_t i = 0;
 
-    for (; i < whole(n); i += EXEC_LANES) {
+    for (; i < exec_vec_whole(n); i += EXEC_LANES) {
         exec_vec_load(&v, x + i);
         v *= factor;
         exec_vec_store(&v, x + i);
@@ -351,7 +274,7 @@ dot(int64_t n, const float *x, const float *y)
     ExecVec sum = {0}, a, b;
     int64_t i = 0;
 
-    for (; i < whole(n); i += EXEC_LANES) {
+    for (; i < exec_vec_whole(n); i += EXEC_LANES) {
         exec_vec_load(&a, x + i);
         exec_vec_load(&b, y + i);
         sum += a * b;
@@ -374,7 +297,7 @@ exec_cpu_softmax_backward(int64_t rows, int64_t cols, int64_t context, float sca
         float *p = score + r * cols, *dp = dscore + r * cols;
         ExecVec a, b;
         int64_t i = 0;
-        for (; i < whole(n); i += EXEC_LANES) {
+        for (; i < exec_vec_whole(n); i += EXEC_LANES) {
             exec_vec_load(&a, p + i);
             exec_vec_load(&b, dp + i);
             a = a * scale - shift;
@@ -397,20 +320,43 @@ exec_cpu_softmax_backward(int64_t rows, int64_t cols, int64_t context, float sca
     }
 }
 
+EXEC_CLONES void
+exec_cpu_cross_entropy_stats(const ExecCrossEntropy *e, float *stats, float *row)
+{
+    for (int64_t r = 0; r < e->rows; r++) {
+        const float *logits = (const float *)e->logits + r * e->vocab;
+        const int64_t target = e->target[r] - e->first;
+        const float largest = row_largest(e->vocab, logits);
+        memcpy(row, logits, (size_t)e->vocab * sizeof *row);
+        stats[r] = largest;
+        stats[e->rows + r] = exp_row(e->vocab, 1.0f, largest, row);
+        stats[2 * e->rows + r] = target >= 0 && target < e->vocab ? logits[target] : 0.0f;
+    }
+}
+
 EXEC_CLONES double
-exec_cpu_cross_entropy(int64_t rows, int64_t vocab, const int32_t *target, float factor,
-                       float *logits)
+exec_cpu_cross_entropy(const ExecCrossEntropy *e)
 {
     double loss = 0;
 
-    for (int64_t r = 0; r < rows; r++) {
-        float *row = logits + r * vocab;
-        const float largest = row_largest(vocab, row);
-        const double wanted = (double)row[target[r]];
-        const float sum = exp_row(vocab, 1.0f, largest, row);
-        scale_row(vocab, factor / sum, row);
-        row[target[r]] -= factor;
-        loss += (double)largest + log((double)sum) - wanted;
+    for (int64_t r = 0; r < e->rows; r++) {
+        float *row = (float *)e->logits + r * e->vocab;
+        const int64_t target = e->target[r] - e->first;
+        if (e->stats == NULL) {
+            const float largest = row_largest(e->vocab, row);
+            const double wanted = (double)row[target];
+            const float sum = exp_row(e->vocab, 1.0f, largest, row);
+            scale_row(e->vocab, e->factor / sum, row);
+            loss += (double)largest + log((double)sum) - wanted;
+        } else {
+            double lse, wanted;
+            exec_host_merge_stats(e, r, &lse, &wanted);
+            exp_row(e->vocab, 1.0f, (float)lse, row);
+            scale_row(e->vocab, e->factor, row);
+            loss += lse - wanted;
+        }
+        if (target >= 0 && target < e->vocab)
+            row[target] -= e->factor;
     }
     return loss;
 }

@@ -19,15 +19,16 @@ void exec_cpu_fill_rows(int64_t rows, int64_t cols, const float *bias, const flo
                         float *c, int64_t ldc);
 void exec_cpu_column_sums(int64_t rows, int64_t cols, const float *dy, int64_t stride, float *db);
 
-void exec_cpu_layernorm_forward(int64_t rows, int64_t cols, const float *x, const float *gain,
-                                const float *shift, float *y, float *mean, float *rstd);
+void exec_cpu_norm_forward(const ExecNorm *norm, float *y);
 /* @sums  scratch, 2 * cols. */
-void exec_cpu_layernorm_backward(int64_t rows, int64_t cols, const float *x, const float *gain,
-                                 const float *mean, const float *rstd, const float *dy, float *dx,
-                                 float *dgain, float *dshift, float *sums);
+void exec_cpu_norm_backward(const ExecNorm *norm, const float *dy, float *dx, float *dgain,
+                            float *dshift, float *sums);
 
 void exec_cpu_gelu_forward(int64_t n, const float *x, float *y);
 void exec_cpu_gelu_backward(int64_t n, const float *x, float *dy);
+void exec_cpu_swiglu_forward(int64_t rows, int64_t width, const float *x, float *y);
+void exec_cpu_swiglu_backward(int64_t rows, int64_t width, const float *x, const float *dy,
+                              float *dx);
 
 /* Rows of scores become probabilities; row i sees columns [0, context + i], the others become 0. */
 void exec_cpu_softmax(int64_t rows, int64_t cols, int64_t context, float scale, float *score,
@@ -38,8 +39,9 @@ void exec_cpu_softmax_backward(int64_t rows, int64_t cols, int64_t context, floa
                                const float *lse, int64_t lse_stride, const float *out,
                                const float *dout, int64_t stride, float *score, float *dscore);
 
-double exec_cpu_cross_entropy(int64_t rows, int64_t vocab, const int32_t *target, float factor,
-                              float *logits);
+/* @row  scratch, vocab. */
+void exec_cpu_cross_entropy_stats(const ExecCrossEntropy *entropy, float *stats, float *row);
+double exec_cpu_cross_entropy(const ExecCrossEntropy *entropy);
 void exec_cpu_adamw(int64_t n, float *param, const float *grad, float *m, float *v,
                     const ExecAdamw *constants);
 

@@ -273,7 +273,7 @@ exec_measure(const ExecMeasureOptions *options, GError **error)
     if (!check_grid(&o, error) || !check_model(&o, error))
         return NULL;
     /* On this thread, before there are others: blas.h says why. */
-    g_autoptr(ExecBackend) backend = exec_backend_open(o.device, 0, error);
+    g_autoptr(ExecBackend) backend = exec_backend_open(o.device, 0, DTYPE_FP32, error);
     if (backend == NULL)
         return NULL;
     g_autoptr(Profile) profile = profile_load("local-cpu", error);

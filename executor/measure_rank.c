@@ -23,6 +23,7 @@ typedef struct {
     ExecStageScratch scratch;
     ExecBlock message; /* for p2p */
     int32_t *tokens;   /* (owned by the backend) */
+    double *loss;      /* (owned by the backend) */
     int32_t *members;  /* (owned) all threads */
     bool busy;         /* computes; else only keeps pace */
     bool record;       /* not in the first, warming, repetition */
@@ -116,7 +117,6 @@ time_op(Rank *rank, ExecStageRun *run, int32_t stage, bool backward, int32_t mic
     };
     float *x;
     const float *dx;
-    double loss;
 
     if (!backward && !exec_stage_begin_forward(run, microbatch, slice, &x, error))
         return false;
@@ -130,7 +130,7 @@ time_op(Rank *rank, ExecStageRun *run, int32_t stage, bool backward, int32_t mic
     if (!start_clock(rank, error))
         return false;
     if (!backward)
-        exec_stage_forward(run, microbatch, slice, rank->tokens, rank->tokens, &loss);
+        exec_stage_forward(run, microbatch, slice, rank->tokens, rank->tokens, rank->loss);
     else if (!exec_stage_backward(run, microbatch, slice, rank->tokens, &dx, error))
         return false;
     return rank->backend->ops->synchronize(rank->backend, error) &&
@@ -280,7 +280,7 @@ time_all_reduce(Rank *rank, int32_t n_members, int64_t n, GError **error)
         return false;
     if (rank->transport.rank >= n_members)
         return true;
-    rank->backend->ops->zero(rank->backend, n, rank->model->gradients.data);
+    rank->backend->ops->zero(rank->backend, (size_t)n * sizeof(float), rank->model->gradients.data);
     const int64_t begin = exec_now_ns();
     if (!rank->transport.ops->all_reduce(&rank->transport, &group, DTYPE_FP32,
                                          rank->model->gradients.data, n, error))
@@ -316,22 +316,26 @@ prepare(Rank *rank, GError **error)
 
     for (size_t b = 0; b < o->n_batches; b++)
         largest = MAX(largest, o->batches[b]);
-    rank->backend = exec_backend_open(o->device, 0, error);
+    rank->backend = exec_backend_open(o->device, 0, DTYPE_FP32, error);
     if (rank->backend == NULL)
         return false;
     rank->pool = exec_pool_new(rank->backend);
     rank->model =
         exec_model_new(o->arch, rank->shared->plan, 0, 1, true, rank->backend, rank->pool, error);
     if (rank->model == NULL ||
-        !exec_stage_scratch_init(&rank->scratch, &rank->model->widths, largest, seq_len, rank->pool,
-                                 error) ||
+        !exec_stage_scratch_init(&rank->scratch, &rank->model->widths, largest, seq_len,
+                                 rank->backend, rank->pool, error) ||
         !exec_pool_take(rank->pool, TRACE_MEMORY_BUFFERS, largest * seq_len * o->arch->hidden,
                         &rank->message, error))
         return false;
-    rank->backend->ops->zero(rank->backend, rank->message.n, rank->message.data);
+    rank->backend->ops->zero(rank->backend, (size_t)rank->message.n * sizeof(float),
+                             rank->message.data);
     rank->tokens = rank->backend->ops->alloc(
         rank->backend, (size_t)(largest * seq_len) * sizeof(int32_t), "tokens", error);
     if (rank->tokens == NULL)
+        return false;
+    rank->loss = rank->backend->ops->alloc(rank->backend, sizeof *rank->loss, "the loss", error);
+    if (rank->loss == NULL)
         return false;
     for (int64_t i = 0; i < largest * seq_len; i++)
         rank->tokens[i] = (int32_t)(i * 31 % o->arch->vocab);
@@ -345,8 +349,10 @@ rank_clear(Rank *rank)
         exec_stage_scratch_clear(&rank->scratch, rank->pool);
         exec_pool_give(rank->pool, &rank->message);
     }
-    if (rank->tokens != NULL)
+    if (rank->backend != NULL) {
         rank->backend->ops->release(rank->backend, rank->tokens);
+        rank->backend->ops->release(rank->backend, rank->loss);
+    }
     exec_model_free(rank->model);
     exec_pool_free(rank->pool);
     exec_backend_close(rank->backend);

@@ -295,11 +295,12 @@ exec_model_new(const ModelArch *arch, const Plan *plan, int32_t rank, uint64_t s
     }
     if (!take_buffers(model, optimizer, error))
         return NULL;
-    backend->ops->zero(backend, model->n, model->weights.data);
-    backend->ops->zero(backend, model->n, model->gradients.data);
+    const size_t n_bytes = (size_t)model->n * sizeof(float);
+    backend->ops->zero(backend, n_bytes, model->weights.data);
+    backend->ops->zero(backend, n_bytes, model->gradients.data);
     if (optimizer) {
-        backend->ops->zero(backend, model->n, model->moments1.data);
-        backend->ops->zero(backend, model->n, model->moments2.data);
+        backend->ops->zero(backend, n_bytes, model->moments1.data);
+        backend->ops->zero(backend, n_bytes, model->moments2.data);
     }
     initialize(model, backend, seed);
     set_stages(model, plan, rank);
@@ -348,9 +349,10 @@ exec_model_adamw(ExecModel *model, ExecBackend *backend, const ExecAdamw *consta
         const ExecParameter *p = &g_array_index(model->parameters, ExecParameter, i);
         ExecAdamw c = *constants;
         c.weight_decay = p->decays ? weight_decay : 0.0f;
-        backend->ops->adamw(backend, p->n, model->weights.data + p->offset,
+        backend->ops->adamw(backend, p->n, model->weights.data + p->offset, NULL,
                             model->gradients.data + p->offset, model->moments1.data + p->offset,
                             model->moments2.data + p->offset, &c);
-        backend->ops->zero(backend, p->n, model->gradients.data + p->offset);
+        backend->ops->zero(backend, (size_t)p->n * sizeof(float),
+                           model->gradients.data + p->offset);
     }
 }

@@ -86,7 +86,8 @@ optimize(ExecRank *rank, GError **error)
     if (rank->shared->plan->conventions.optimizer_step)
         exec_model_adamw(rank->model, rank->backend, &constants, EXEC_WEIGHT_DECAY);
     else
-        rank->backend->ops->zero(rank->backend, rank->model->n, rank->model->gradients.data);
+        rank->backend->ops->zero(rank->backend, (size_t)rank->model->n * sizeof(float),
+                                 rank->model->gradients.data);
     if (!rank->backend->ops->synchronize(rank->backend, error))
         return false;
     exec_rank_add_event(rank, TRACE_STREAM_COMPUTE, TRACE_EVENT_OPTIMIZER, begin, exec_now_ns(),
@@ -143,25 +144,31 @@ barrier(ExecRank *rank, GError **error)
 }
 
 /* The sum of this rank's losses, in the order of micro-batches and slices, not of ops. */
-static double
-sum_losses(const ExecRank *rank)
+static bool
+sum_losses(ExecRank *rank, double *sum, GError **error)
 {
     const int64_t n = rank->shared->plan->n_microbatches * rank->shared->schedule->n_slices;
-    double sum = 0;
 
+    *sum = 0;
+    if (rank->device_losses == NULL)
+        return true;
+    rank->backend->ops->download(rank->backend, (size_t)n * sizeof *rank->losses,
+                                 rank->device_losses, rank->losses);
+    if (!rank->backend->ops->synchronize(rank->backend, error))
+        return false;
     for (int64_t i = 0; i < n; i++)
-        sum += rank->losses[i];
-    return sum;
+        *sum += rank->losses[i];
+    return true;
 }
 
 static void
-report_step(ExecRank *rank, int64_t begin_ns)
+report_step(ExecRank *rank, int64_t begin_ns, double loss)
 {
     ExecShared *shared = rank->shared;
     const int64_t at = rank->step * shared->n_ranks + rank->rank;
 
     g_mutex_lock(&shared->mutex);
-    shared->losses[at] = sum_losses(rank);
+    shared->losses[at] = loss;
     shared->begin_ns[at] = begin_ns;
     shared->end_ns[at] = exec_now_ns();
     shared->n_steps_done++;
@@ -173,6 +180,7 @@ static bool
 run_step(ExecRank *rank, GError **error)
 {
     const Schedule *schedule = rank->shared->schedule;
+    double loss;
 
     begin_record(rank);
     if (!exec_rank_load_tokens(rank, error) || !barrier(rank, error))
@@ -184,9 +192,8 @@ run_step(ExecRank *rank, GError **error)
          i < schedule->rank_begin[rank->pipeline_rank + 1]; i++)
         if (!exec_rank_run_op(rank, i, error))
             return false;
-    if (!reduce_gradients(rank, error))
+    if (!reduce_gradients(rank, error) || !sum_losses(rank, &loss, error))
         return false;
-    const double loss = sum_losses(rank);
     if (!isfinite(loss)) {
         g_set_error(error, EXEC_ERROR, EXEC_ERROR_FAILED,
                     "the loss is not finite (learning rate too high?)");
@@ -196,7 +203,7 @@ run_step(ExecRank *rank, GError **error)
         return false;
     if (!optimize(rank, error))
         return false;
-    report_step(rank, begin);
+    report_step(rank, begin, loss);
     exec_pool_record(rank->pool, NULL, 0, 0);
     return true;
 }

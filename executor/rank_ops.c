@@ -102,22 +102,20 @@ run_forward(ExecRank *rank, ScheduleOp op, const ExecStage *stage, GError **erro
 {
     ExecStageRun *run = rank->runs[op.chunk];
     const int64_t n = exec_stage_boundary_floats(run, op.microbatch, op.slice);
+    const int64_t at = op.microbatch * rank->shared->schedule->n_slices + op.slice;
     float *x;
-    double loss;
 
     if (!exec_stage_begin_forward(run, op.microbatch, op.slice, &x, error) ||
         (!stage->embedding && !receive(rank, op, stage->stage - 1, false, x, n, error)))
         return false;
     const int64_t begin = exec_now_ns();
-    const float *y =
-        exec_stage_forward(run, op.microbatch, op.slice, rows_of(rank, rank->tokens, op),
-                           rows_of(rank, rank->targets, op), &loss);
+    const float *y = exec_stage_forward(
+        run, op.microbatch, op.slice, rows_of(rank, rank->tokens, op),
+        rows_of(rank, rank->targets, op), stage->head ? rank->device_losses + at : NULL);
     if (!rank->backend->ops->synchronize(rank->backend, error))
         return false;
     exec_rank_add_event(rank, TRACE_STREAM_COMPUTE, TRACE_EVENT_FORWARD, begin, exec_now_ns(), op,
                         -1, 0);
-    if (stage->head)
-        rank->losses[op.microbatch * rank->shared->schedule->n_slices + op.slice] = loss;
     return stage->head || send(rank, op, stage->stage, stage->stage + 1, false, y, n, error);
 }
 

@@ -6,7 +6,7 @@ open_rank(ExecRank *rank, GError **error)
     ExecShared *shared = rank->shared;
     const Plan *plan = shared->plan;
 
-    rank->backend = exec_backend_open(shared->device, 0, error);
+    rank->backend = exec_backend_open(shared->device, 0, DTYPE_FP32, error);
     if (rank->backend == NULL)
         return false;
     rank->pool = exec_pool_new(rank->backend);
@@ -97,11 +97,12 @@ exec_rank_prepare(ExecRank *rank, GError **error)
         return false;
     index_rows(rank, &max_sequences, &max_tokens);
     if (!exec_stage_scratch_init(&rank->scratch, &rank->model->widths, max_sequences, max_tokens,
-                                 rank->pool, error))
+                                 rank->backend, rank->pool, error))
         return false;
     rank->splits_backward = splits_backward(shared->schedule);
     make_runs(rank);
-    rank->losses = g_new0(double, (size_t)plan->n_microbatches * plan->slices->len);
+    const size_t n_losses = (size_t)plan->n_microbatches * plan->slices->len;
+    rank->losses = g_new0(double, n_losses);
     if (holds_edge(rank)) {
         const size_t n_bytes = (size_t)rank->microbatch_at[plan->n_microbatches] * sizeof(int32_t);
         rank->tokens = rank->backend->ops->alloc(rank->backend, n_bytes, "tokens", error);
@@ -111,6 +112,11 @@ exec_rank_prepare(ExecRank *rank, GError **error)
         if (rank->targets == NULL)
             return false;
         exec_pool_count(rank->pool, TRACE_MEMORY_BUFFERS, 2 * (int64_t)n_bytes);
+        rank->device_losses = rank->backend->ops->alloc(rank->backend, n_losses * sizeof(double),
+                                                        "the losses", error);
+        if (rank->device_losses == NULL)
+            return false;
+        rank->backend->ops->zero(rank->backend, n_losses * sizeof(double), rank->device_losses);
     }
     return true;
 }
@@ -124,6 +130,7 @@ exec_rank_clear(ExecRank *rank)
     if (rank->backend != NULL) {
         rank->backend->ops->release(rank->backend, rank->tokens);
         rank->backend->ops->release(rank->backend, rank->targets);
+        rank->backend->ops->release(rank->backend, rank->device_losses);
     }
     if (rank->pool != NULL)
         exec_stage_scratch_clear(&rank->scratch, rank->pool);

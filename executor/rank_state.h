@@ -29,8 +29,10 @@ typedef struct {
     /* (owned by the backend, nullable) [micro-batch][token, sequence] */
     int32_t *tokens, *targets;
     bool splits_backward; /* the schedule has W apart: B is I and W */
-    double *losses;       /* (owned) [micro-batch][slice] of this step */
-    GArray *events;       /* (borrowed) of this step */
+    double *losses;       /* (owned) [micro-batch][slice] of this step, for reading */
+    /* (owned by the backend, nullable: no head here) the same where they are computed */
+    double *device_losses;
+    GArray *events; /* (borrowed) of this step */
 } ExecRank;
 
 /* --- rank_prepare.c --- */

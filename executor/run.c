@@ -354,7 +354,7 @@ exec_run(const ExecRunOptions *options, ExecRunResult *result, GError **error)
     if (!check_options(options, error))
         return false;
     /* On this thread, before there are others: blas.h says why. */
-    g_autoptr(ExecBackend) backend = exec_backend_open(options->device, 0, error);
+    g_autoptr(ExecBackend) backend = exec_backend_open(options->device, 0, DTYPE_FP32, error);
     if (backend == NULL)
         return false;
     ExecShared *shared = exec_shared_new(options, error);

@@ -38,12 +38,14 @@ kv_floats(const ExecStageRun *run, int32_t microbatch)
 
 bool
 exec_stage_scratch_init(ExecStageScratch *scratch, const ExecWidths *widths, int64_t sequences,
-                        int64_t tokens, ExecPool *pool, GError **error)
+                        int64_t tokens, ExecBackend *backend, ExecPool *pool, GError **error)
 {
     const int64_t rows = sequences * tokens;
     const int64_t boundary = padded(rows * widths->hidden);
     const int64_t kv = padded(widths->seq_len * sequences * 2 * widths->kv_width);
-    const int64_t n = 2 * boundary + kv + exec_layer_scratch_floats(widths, rows);
+    const int64_t layer = exec_layer_scratch_floats(widths, rows);
+    const int64_t n = 2 * boundary + kv + layer + padded(widths->seq_len);
+    g_autofree int32_t *positions = g_new(int32_t, (size_t)widths->seq_len);
 
     if (!exec_pool_take(pool, TRACE_MEMORY_WORKSPACE, n, &scratch->block, error))
         return false;
@@ -51,6 +53,11 @@ exec_stage_scratch_init(ExecStageScratch *scratch, const ExecWidths *widths, int
     scratch->edge = scratch->d + boundary;
     scratch->d_kv = scratch->edge + boundary;
     scratch->layer = scratch->d_kv + kv;
+    scratch->positions = (int32_t *)(void *)(scratch->layer + layer);
+    for (int64_t i = 0; i < widths->seq_len; i++)
+        positions[i] = (int32_t)i;
+    backend->ops->upload(backend, (size_t)widths->seq_len * sizeof *positions, positions,
+                         scratch->positions);
     return true;
 }
 
@@ -234,17 +241,45 @@ exec_stage_begin_forward(ExecStageRun *run, int32_t microbatch, int32_t slice, f
     return true;
 }
 
+static ExecNorm
+norm_of(const ExecStageRun *run, int64_t rows, const HeadActivations *head)
+{
+    return (ExecNorm){
+        .rows = rows,
+        .cols = run->o.widths->hidden,
+        .x = head->x,
+        .gain = run->o.stage->weights.norm_gain,
+        .shift = run->o.stage->weights.norm_shift,
+        .mean = head->mean,
+        .rstd = head->rstd,
+    };
+}
+
+static ExecEmbedding
+embedding_of(const ExecStageRun *run, const ExecSlice *s, const int32_t *tokens)
+{
+    return (ExecEmbedding){
+        .rows = exec_slice_rows(s),
+        .sequences = s->sequences,
+        .cols = run->o.widths->hidden,
+        .n_tokens = run->o.widths->vocab,
+        .token = tokens,
+        .position = run->o.scratch->positions + s->context,
+    };
+}
+
 /* Logits against the table [vocab, hidden], then the loss and the logits' gradient in their place.
  */
-static double
-head_forward(ExecStageRun *run, int64_t rows, const HeadActivations *head, const int32_t *targets)
+static void
+head_forward(ExecStageRun *run, int64_t rows, const HeadActivations *head, const int32_t *targets,
+             double *loss)
 {
     const ExecBackendOps *ops = run->o.backend->ops;
     const ExecWidths *w = run->o.widths;
     const ExecStageTensors *t = &run->o.stage->weights;
+    const ExecNorm norm = norm_of(run, rows, head);
 
-    ops->layernorm_forward(run->o.backend, rows, w->hidden, head->x, t->norm_gain, t->norm_shift,
-                           head->norm, head->mean, head->rstd);
+    ops->norm_forward(run->o.backend, &norm, head->norm);
     ops->gemm(run->o.backend, &(ExecGemm){
                                   .trans_b = true,
                                   .m = rows,
@@ -257,8 +292,14 @@ head_forward(ExecStageRun *run, int64_t rows, const HeadActivations *head, const
                                   .c = head->logits,
                                   .ldc = w->vocab,
                               });
-    return ops->cross_entropy(run->o.backend, rows, w->vocab, targets, run->o.loss_factor,
-                              head->logits);
+    ops->cross_entropy(run->o.backend, &(ExecCrossEntropy){
+                                           .rows = rows,
+                                           .vocab = w->vocab,
+                                           .target = targets,
+                                           .factor = run->o.loss_factor,
+                                           .logits = head->logits,
+                                           .loss = loss,
+                                       });
 }
 
 const float *
@@ -272,10 +313,12 @@ exec_stage_forward(ExecStageRun *run, int32_t microbatch, int32_t slice, const i
     float *block = slice_state(run, microbatch, slice)->activations.data;
     float *x = block;
 
-    if (stage->embedding)
-        run->o.backend->ops->embedding_forward(
-            run->o.backend, rows, s.sequences, s.context, run->o.widths->hidden, tokens,
-            stage->weights.token_table, stage->weights.position_table, x);
+    if (stage->embedding) {
+        const ExecEmbedding embedding = embedding_of(run, &s, tokens);
+        run->o.backend->ops->embedding_forward(run->o.backend, &embedding,
+                                               stage->weights.token_table,
+                                               stage->weights.position_table, x);
+    }
     for (int64_t l = 0; l < stage->n_layers; l++) {
         const ExecLayer layer = layer_at(run, microbatch, slice, l);
         const bool last = l + 1 == stage->n_layers;
@@ -283,10 +326,9 @@ exec_stage_forward(ExecStageRun *run, int32_t microbatch, int32_t slice, const i
                                          : layer_input(&layout, block, l + 1);
         exec_layer_forward(run->o.backend, &layer, &s, x);
     }
-    *loss = 0;
     if (stage->head) {
         const HeadActivations head = head_at(run, microbatch, slice);
-        *loss = head_forward(run, rows, &head, targets);
+        head_forward(run, rows, &head, targets, loss);
     }
     return x;
 }
@@ -307,6 +349,7 @@ head_backward(ExecStageRun *run, int64_t rows, const HeadActivations *head, floa
     const ExecWidths *w = run->o.widths;
     const ExecStageTensors *t = &run->o.stage->weights, *g = &run->o.stage->gradients;
     const ExecLayerScratch scratch = exec_layer_scratch(w, rows, run->o.scratch->layer);
+    const ExecNorm norm = norm_of(run, rows, head);
 
     ops->gemm(run->o.backend, &(ExecGemm){
                                   .m = rows,
@@ -319,9 +362,8 @@ head_backward(ExecStageRun *run, int64_t rows, const HeadActivations *head, floa
                                   .c = scratch.d_norm,
                                   .ldc = w->hidden,
                               });
-    ops->zero(run->o.backend, rows * w->hidden, d);
-    ops->layernorm_backward(run->o.backend, rows, w->hidden, head->x, t->norm_gain, head->mean,
-                            head->rstd, scratch.d_norm, d, g->norm_gain, g->norm_shift);
+    ops->zero(run->o.backend, (size_t)exec_storage_bytes(run->o.backend, rows * w->hidden), d);
+    ops->norm_backward(run->o.backend, &norm, scratch.d_norm, d, g->norm_gain, g->norm_shift);
 }
 
 static void
@@ -348,10 +390,11 @@ static void
 embedding_weight(ExecStageRun *run, const ExecSlice *s, const int32_t *tokens, const float *d)
 {
     const ExecStage *stage = run->o.stage;
+    const ExecEmbedding embedding = embedding_of(run, s, tokens);
 
-    run->o.backend->ops->embedding_backward(
-        run->o.backend, exec_slice_rows(s), s->sequences, s->context, run->o.widths->hidden, tokens,
-        d, stage->gradients.token_table, stage->gradients.position_table);
+    run->o.backend->ops->embedding_backward(run->o.backend, &embedding, d,
+                                            stage->gradients.token_table,
+                                            stage->gradients.position_table);
 }
 
 /* Gives back what this slice, and with the last one the micro-batch, held. */
@@ -386,7 +429,8 @@ begin_backward(ExecStageRun *run, int32_t microbatch, int32_t slice, GError **er
     if ((run->o.n_slices > 1 || run->o.splits_backward) && whole->d_kv.data == NULL) {
         if (!exec_pool_take(run->o.pool, TRACE_MEMORY_KV, kv, &whole->d_kv, error))
             return false;
-        run->o.backend->ops->zero(run->o.backend, kv, whole->d_kv.data);
+        run->o.backend->ops->zero(run->o.backend, (size_t)exec_storage_bytes(run->o.backend, kv),
+                                  whole->d_kv.data);
     }
     return !run->o.splits_backward ||
            exec_pool_take(run->o.pool, TRACE_MEMORY_ACTIVATIONS, kept, &state->kept, error);
@@ -402,7 +446,9 @@ backward_layers(ExecStageRun *run, int32_t microbatch, int32_t slice, float *d)
     for (int64_t l = run->o.stage->n_layers - 1; l >= 0; l--) {
         const ExecLayer layer = layer_at(run, microbatch, slice, l);
         if (layer.d_kv == run->o.scratch->d_kv)
-            run->o.backend->ops->zero(run->o.backend, kv_floats(run, microbatch), layer.d_kv);
+            run->o.backend->ops->zero(
+                run->o.backend,
+                (size_t)exec_storage_bytes(run->o.backend, kv_floats(run, microbatch)), layer.d_kv);
         if (run->o.splits_backward) {
             const ExecLayerKept kept = kept_at(run, microbatch, slice, l);
             exec_layer_backward(run->o.backend, &layer, &s, &scratch, &kept, d);
@@ -432,8 +478,10 @@ exec_stage_backward(ExecStageRun *run, int32_t microbatch, int32_t slice, const 
     }
     backward_layers(run, microbatch, slice, d);
     if (run->o.splits_backward && stage->embedding)
-        run->o.backend->ops->copy(run->o.backend, rows * run->o.widths->hidden, d,
-                                  kept_at(run, microbatch, slice, stage->n_layers).d_q);
+        run->o.backend->ops->copy(
+            run->o.backend,
+            (size_t)exec_storage_bytes(run->o.backend, rows * run->o.widths->hidden), d,
+            kept_at(run, microbatch, slice, stage->n_layers).d_q);
     if (!run->o.splits_backward) {
         if (stage->embedding)
             embedding_weight(run, &s, tokens, d);

@@ -22,11 +22,12 @@ typedef struct {
     float *edge; /* [rows, hidden] a stage's output on its way out */
     float *d_kv; /* [seq_len, sequences, 2 kv_width], one layer */
     float *layer;
+    int32_t *positions; /* [seq_len] of every token */
 } ExecStageScratch;
 
 /* For micro-batches of at most @sequences and slices of at most @tokens. */
 bool exec_stage_scratch_init(ExecStageScratch *scratch, const ExecWidths *widths, int64_t sequences,
-                             int64_t tokens, ExecPool *pool, GError **error);
+                             int64_t tokens, ExecBackend *backend, ExecPool *pool, GError **error);
 void exec_stage_scratch_clear(ExecStageScratch *scratch, ExecPool *pool);
 
 typedef struct {
@@ -61,7 +62,7 @@ bool exec_stage_begin_forward(ExecStageRun *run, int32_t microbatch, int32_t sli
 
 /*
  * @tokens, @targets  rows of this slice, in the backend's memory; read by embedding and head.
- * @loss  (out) sum of the rows' losses; 0 unless head.
+ * @loss  (out) in the backend's memory: becomes the sum of the rows' losses; NULL unless head.
  * Returns: (borrowed) the output, valid until the rank's next op.
  */
 const float *exec_stage_forward(ExecStageRun *run, int32_t microbatch, int32_t slice,

@@ -39,6 +39,13 @@ typedef int32_t ExecIntVec __attribute__((vector_size(64)));
 /* The same in memory, at any float's address. */
 typedef float ExecVecMemory __attribute__((vector_size(64), aligned(4), may_alias));
 
+/* Full vectors of @n floats; the rest is the tail. */
+EXEC_INLINE int64_t
+exec_vec_whole(int64_t n)
+{
+    return n / EXEC_LANES * EXEC_LANES;
+}
+
 EXEC_INLINE void
 exec_vec_load(ExecVec *x, const float *from)
 {

@@ -33,7 +33,7 @@ exec_reference_init(ExecReference *reference, const ModelArch *arch, int64_t glo
                     int64_t seq_len, const char *device, uint64_t seed, GError **error)
 {
     *reference = (ExecReference){.plan = single_plan(arch, global_batch, seq_len)};
-    reference->backend = exec_backend_open(device, 0, error);
+    reference->backend = exec_backend_open(device, 0, DTYPE_FP32, error);
     if (reference->backend == NULL)
         return false;
     reference->pool = exec_pool_new(reference->backend);
@@ -71,8 +71,11 @@ exec_reference_step(ExecReference *reference, const ExecData *data, int64_t step
     int32_t *rows = backend->ops->alloc(backend, n_bytes, "tokens", error);
     if (rows == NULL)
         return false;
-    if (!exec_stage_scratch_init(&scratch, &reference->model->widths, 1, plan->seq_len,
+    double *device_loss = backend->ops->alloc(backend, sizeof *device_loss, "the loss", error);
+    if (device_loss == NULL ||
+        !exec_stage_scratch_init(&scratch, &reference->model->widths, 1, plan->seq_len, backend,
                                  reference->pool, error)) {
+        backend->ops->release(backend, device_loss);
         backend->ops->release(backend, rows);
         return false;
     }
@@ -94,12 +97,15 @@ exec_reference_step(ExecReference *reference, const ExecData *data, int64_t step
         if (!ok)
             break;
         backend->ops->upload(backend, n_bytes, tokens, rows);
-        ok = run_sequence(run, rows, &loss, error);
+        ok = run_sequence(run, rows, device_loss, error);
+        backend->ops->download(backend, sizeof loss, device_loss, &loss);
+        ok = backend->ops->synchronize(backend, ok ? error : NULL) && ok;
         reference->loss += loss / (double)n_tokens;
     }
     exec_stage_scratch_clear(&scratch, reference->pool);
     backend->ops->release(backend, rows);
-    return ok && backend->ops->synchronize(backend, error);
+    backend->ops->release(backend, device_loss);
+    return ok;
 }
 
 /* --- comparing --- */

@@ -79,7 +79,7 @@ options_of(const ModelArch *arch, const Plan *plan, const char *device)
 static inline const char *
 fast_device(void)
 {
-    g_autoptr(ExecBackend) cpu = exec_backend_open("cpu", 0, NULL);
+    g_autoptr(ExecBackend) cpu = exec_backend_open("cpu", 0, DTYPE_FP32, NULL);
 
     return cpu != NULL ? "cpu" : "reference";
 }

@@ -15,7 +15,7 @@ static inline ExecBackend *
 open_or_skip(const char *name)
 {
     g_autoptr(GError) error = NULL;
-    ExecBackend *backend = exec_backend_open(name, 0, &error);
+    ExecBackend *backend = exec_backend_open(name, 0, DTYPE_FP32, &error);
 
     if (backend == NULL)
         g_test_skip(error->message);

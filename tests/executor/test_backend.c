@@ -65,8 +65,9 @@ test_gemm_equals_reference(void)
 
 /* --- rows --- */
 
+/* LayerNorm, and RMSNorm: without shift and mean. */
 static void
-check_layernorm(ExecBackend *cpu, ExecBackend *reference, int64_t rows, int64_t cols)
+check_norm(ExecBackend *cpu, ExecBackend *reference, int64_t rows, int64_t cols, bool rms)
 {
     const int64_t n = rows * cols;
     g_autofree float *x = numbers("x", n, 3), *dy = numbers("dy", n, 1);
@@ -81,9 +82,10 @@ check_layernorm(ExecBackend *cpu, ExecBackend *reference, int64_t rows, int64_t 
         rstd[i] = g_new(float, (size_t)rows);
         dx[i] = numbers("dx", n, 1);
         sums[i] = numbers("sums", 2 * cols, 1);
-        ops->layernorm_forward(backends[i], rows, cols, x, gain, shift, y[i], mean[i], rstd[i]);
-        ops->layernorm_backward(backends[i], rows, cols, x, gain, mean[i], rstd[i], dy, dx[i],
-                                sums[i], sums[i] + cols);
+        const ExecNorm norm = {rows,   cols, x, gain, rms ? NULL : shift, rms ? NULL : mean[i],
+                               rstd[i]};
+        ops->norm_forward(backends[i], &norm, y[i]);
+        ops->norm_backward(backends[i], &norm, dy, dx[i], sums[i], rms ? NULL : sums[i] + cols);
     }
     g_assert_cmpfloat(distance(y[0], y[1], n), <=, sum_tolerance(cols));
     g_assert_cmpfloat(distance(rstd[0], rstd[1], rows), <=, sum_tolerance(cols));
@@ -114,7 +116,8 @@ test_rows_equal_reference(void)
         cpu->ops->bias_backward(cpu, rows, cols, dy, stride, a);
         reference->ops->bias_backward(reference, rows, cols, dy, stride, b);
         g_assert_cmpfloat(distance(a, b, cols), <=, sum_tolerance(rows));
-        check_layernorm(cpu, reference, rows, cols);
+        check_norm(cpu, reference, rows, cols, false);
+        check_norm(cpu, reference, rows, cols, true);
     }
 }
 
@@ -138,6 +141,15 @@ test_elementwise_equals_reference(void)
         cpu->ops->gelu_forward(cpu, n, x, a);
         reference->ops->gelu_forward(reference, n, x, b);
         g_assert_cmpfloat(distance(a, b, n), <=, 1e-6);
+        g_autofree float *gates = numbers("gates", 4 * n, 4), *c = g_new(float, (size_t)(4 * n));
+        g_autofree float *d = g_new(float, (size_t)(4 * n));
+        cpu->ops->swiglu_forward(cpu, 2, n, gates, c);
+        reference->ops->swiglu_forward(reference, 2, n, gates, d);
+        g_assert_cmpfloat(distance(c, d, 2 * n), <=, 1e-6);
+        g_autofree float *dy = numbers("dy", 2 * n, 1);
+        cpu->ops->swiglu_backward(cpu, 2, n, gates, dy, c);
+        reference->ops->swiglu_backward(reference, 2, n, gates, dy, d);
+        g_assert_cmpfloat(distance(c, d, 4 * n), <=, 1e-6);
         cpu->ops->add(cpu, n, x, a);
         reference->ops->add(reference, n, x, b);
         cpu->ops->scale(cpu, n, -0.3f, a);
@@ -185,8 +197,8 @@ test_adamw_equals_reference(void)
     for (int64_t i = 0; i < n; i++)
         v[i] = v[i] * v[i];
     g_autofree float *v2 = copy_of(v, n);
-    cpu->ops->adamw(cpu, n, p, g, m, v, &constants);
-    reference->ops->adamw(reference, n, q, g, m2, v2, &constants);
+    cpu->ops->adamw(cpu, n, p, NULL, g, m, v, &constants);
+    reference->ops->adamw(reference, n, q, NULL, g, m2, v2, &constants);
     g_assert_cmpfloat(distance(p, q, n), <=, 1e-6);
     g_assert_cmpfloat(distance(m, m2, n), <=, 1e-6);
     g_assert_cmpfloat(distance(v, v2, n), <=, 1e-6);
@@ -205,7 +217,7 @@ test_adamw_first_step_is_the_sign(void)
         g_autoptr(ExecBackend) backend = open_or_skip(names[i]);
         if (backend == NULL)
             return;
-        backend->ops->adamw(backend, 3, p, g, m, v, &constants);
+        backend->ops->adamw(backend, 3, p, NULL, g, m, v, &constants);
         g_assert_cmpfloat(fabs((double)p[0] - 0.875), <=, 2e-6);
         g_assert_cmpfloat(fabs((double)p[1] - 1.125), <=, 2e-6);
         g_assert_cmpfloat(fabs((double)p[2] - 0.875), <=, 2e-6);
@@ -227,8 +239,12 @@ test_cross_entropy_equals_reference(void)
         int32_t target[8];
         for (int64_t r = 0; r < rows; r++)
             target[r] = (int32_t)(r * 5 % vocab);
-        const double a = cpu->ops->cross_entropy(cpu, rows, vocab, target, 0.25f, x);
-        const double b = reference->ops->cross_entropy(reference, rows, vocab, target, 0.25f, y);
+        double a, b;
+        ExecCrossEntropy e = {rows, vocab, 0, target, 0.25f, x, NULL, 0, &a};
+        cpu->ops->cross_entropy(cpu, &e);
+        e.logits = y;
+        e.loss = &b;
+        reference->ops->cross_entropy(reference, &e);
         g_assert_cmpfloat(fabs(a - b), <=, sum_tolerance(vocab) * (1 + b));
         g_assert_cmpfloat(distance(x, y, n), <=, sum_tolerance(vocab));
     }
@@ -246,11 +262,160 @@ test_cross_entropy_of_equal_logits(void)
         g_autoptr(ExecBackend) backend = open_or_skip(names[i]);
         if (backend == NULL)
             return;
-        const double loss = backend->ops->cross_entropy(backend, 2, 4, target, 1, logits);
+        double loss;
+        const ExecCrossEntropy e = {2, 4, 0, target, 1, logits, NULL, 0, &loss};
+        backend->ops->cross_entropy(backend, &e);
         g_assert_cmpfloat(fabs(loss - 2 * log(4)), <=, 1e-6);
         g_assert_cmpfloat(fabs((double)logits[0] - 0.25), <=, 1e-6);
         g_assert_cmpfloat(fabs((double)logits[1] + 0.75), <=, 1e-6);
         g_assert_cmpfloat(fabs((double)logits[7] + 0.75), <=, 1e-6);
+    }
+}
+
+/* Columns cut in parts (one of them empty), merged by their statistics, are the whole. */
+static void
+test_cross_entropy_of_parts_is_the_whole(void)
+{
+    enum {
+        ROWS = 4,
+        VOCAB = 50,
+        PARTS = 3
+    };
+    static const char *const names[] = {"reference", "cpu"};
+    static const int64_t begin[PARTS + 1] = {0, 17, 17, VOCAB};
+    static const int32_t target[ROWS] = {3, 16, 17, 49};
+
+    for (size_t i = 0; i < G_N_ELEMENTS(names); i++) {
+        g_autoptr(ExecBackend) backend = open_or_skip(names[i]);
+        if (backend == NULL)
+            return;
+        g_autofree float *whole = numbers("x", ROWS * VOCAB, 5),
+                         *logits = copy_of(whole, ROWS * VOCAB);
+        float stats[PARTS * 3 * ROWS], part[PARTS][ROWS * VOCAB];
+        double expected, loss;
+        ExecCrossEntropy e[PARTS];
+        const ExecCrossEntropy all = {ROWS, VOCAB, 0, target, 0.25f, whole, NULL, 0, &expected};
+        for (int p = 0; p < PARTS; p++) {
+            const int64_t n = begin[p + 1] - begin[p];
+            for (int64_t r = 0; r < ROWS; r++)
+                memcpy(part[p] + r * n, logits + r * VOCAB + begin[p], (size_t)n * sizeof(float));
+            e[p] =
+                (ExecCrossEntropy){ROWS, n, begin[p], target, 0.25f, part[p], stats, PARTS, &loss};
+            backend->ops->cross_entropy_stats(backend, &e[p], stats + p * 3 * ROWS);
+        }
+        backend->ops->cross_entropy(backend, &all);
+        for (int p = 0; p < PARTS; p++) {
+            const int64_t n = begin[p + 1] - begin[p];
+            backend->ops->cross_entropy(backend, &e[p]);
+            g_assert_cmpfloat(fabs(loss - expected), <=, 1e-5);
+            for (int64_t r = 0; r < ROWS; r++)
+                for (int64_t j = 0; j < n; j++)
+                    g_assert_cmpfloat(
+                        fabs((double)part[p][r * n + j] - (double)whole[r * VOCAB + begin[p] + j]),
+                        <=, 1e-6);
+        }
+    }
+}
+
+/* --- bf16 storage --- */
+
+/* To nearest even: 1 + 2^-8 is half way between 1 and 1 + 2^-7; NaN with low bits only stays one.
+ */
+static void
+test_bf16_rounds_to_nearest_even(void)
+{
+    static const struct {
+        uint32_t from;
+        uint16_t to;
+    } cases[] = {
+        {0x3f800000, 0x3f80}, {0x3f808000, 0x3f80}, {0x3f808001, 0x3f81}, {0x3f818000, 0x3f82},
+        {0x3f817fff, 0x3f81}, {0x7f7fffff, 0x7f80}, {0x7f800000, 0x7f80}, {0xff800000, 0xff80},
+        {0x7f800001, 0x7fc0}, {0x80000000, 0x8000}, {0x00008000, 0x0000}, {0x00018000, 0x0002},
+    };
+    g_autoptr(ExecBackend) backend = exec_backend_open("reference", 0, DTYPE_BF16, NULL);
+
+    for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
+        uint16_t to;
+        float from, back;
+        memcpy(&from, &cases[i].from, sizeof from);
+        backend->ops->to_storage(backend, 1, &from, &to);
+        g_assert_cmphex(to, ==, cases[i].to);
+        backend->ops->from_storage(backend, 1, &to, &back);
+        g_assert_true(isnan(from)
+                          ? isnan(back)
+                          : fabs((double)from) > 1e38 || back == from ||
+                                fabs((double)(back - from)) <= fabs((double)from) / 256 + 1e-40);
+    }
+}
+
+/* Products of bf16 operands are the fp32 product of the widened ones, rounded once; dW is fp32. */
+static void
+test_bf16_products_accumulate_in_fp32(void)
+{
+    enum {
+        M = 5,
+        N = 7,
+        K = 300
+    };
+    g_autoptr(ExecBackend) narrow = exec_backend_open("reference", 0, DTYPE_BF16, NULL);
+    g_autoptr(ExecBackend) reference = open_or_skip("reference");
+    g_autofree float *a = numbers("a", M * K, 1), *b = numbers("b", K * N, 1);
+    uint16_t a16[M * K], b16[K * N], c16[M * N], expected16[M * N];
+    float c[M * N] = {0}, expected[M * N] = {0};
+
+    narrow->ops->to_storage(narrow, M * K, a, a16);
+    narrow->ops->to_storage(narrow, K * N, b, b16);
+    narrow->ops->from_storage(narrow, M * K, a16, a);
+    narrow->ops->from_storage(narrow, K * N, b16, b);
+    ExecGemm gemm = {
+        .m = M, .n = N, .k = K, .a = a, .lda = K, .b = b, .ldb = N, .c = expected, .ldc = N};
+    exec_gemm(reference, &gemm);
+    narrow->ops->to_storage(narrow, M * N, expected, expected16);
+    gemm.a = a16;
+    gemm.b = b16;
+    gemm.c = c16;
+    exec_gemm(narrow, &gemm);
+    g_assert_cmpint(memcmp(c16, expected16, sizeof c16), ==, 0);
+    gemm.c = c;
+    gemm.c_fp32 = gemm.accumulate = true;
+    exec_gemm(narrow, &gemm);
+    g_assert_cmpfloat(distance(c, expected, M * N), <=, 1e-6);
+}
+
+/* What exec_gemm() does after a product is what the slots do. */
+static void
+test_gemm_epilogues(void)
+{
+    enum {
+        M = 6,
+        N = 9,
+        K = 4
+    };
+    static const char *const names[] = {"reference", "cpu"};
+
+    for (size_t i = 0; i < G_N_ELEMENTS(names); i++) {
+        g_autoptr(ExecBackend) backend = open_or_skip(names[i]);
+        if (backend == NULL)
+            return;
+        g_autofree float *a = numbers("a", M * K, 1), *b = numbers("b", K * N, 1);
+        g_autofree float *x = numbers("x", M * N, 1);
+        float c[M * N], plain[M * N], gelu[M * N], expected[M * N], db[N] = {0}, sums[N] = {0};
+        ExecGemm gemm = {
+            .m = M, .n = N, .k = K, .a = a, .lda = K, .b = b, .ldb = N, .c = plain, .ldc = N};
+        backend->ops->gemm(backend, &gemm);
+        backend->ops->gelu_forward(backend, M * N, plain, expected);
+        gemm.c = c;
+        gemm.gelu = gelu;
+        gemm.bias_gradient = db;
+        exec_gemm(backend, &gemm);
+        g_assert_cmpint(memcmp(gelu, expected, sizeof gelu), ==, 0);
+        backend->ops->bias_backward(backend, K, N, b, N, sums);
+        g_assert_cmpint(memcmp(db, sums, sizeof db), ==, 0);
+        gemm.gelu = NULL;
+        gemm.gelu_input = x;
+        exec_gemm(backend, &gemm);
+        backend->ops->gelu_backward(backend, M * N, x, plain);
+        g_assert_cmpint(memcmp(c, plain, sizeof c), ==, 0);
     }
 }
 
@@ -282,7 +447,7 @@ test_attention_equals_reference(void)
 
 /* --- embedding --- */
 
-/* Rows are [token, sequence]: row r is at position first + r / sequences. */
+/* Rows are [token, sequence]: row r is at position[r / sequences]. */
 static void
 test_embedding_places_rows(void)
 {
@@ -296,11 +461,23 @@ test_embedding_places_rows(void)
     const float expected_dpositions[] = {0, 0, 0, 0, 4, 6, 12, 14};
     g_autoptr(ExecBackend) backend = open_or_skip("reference");
 
-    backend->ops->embedding_forward(backend, 4, 2, 2, 2, token, table, positions, x);
-    backend->ops->embedding_backward(backend, 4, 2, 2, 2, token, dx, dtable, dpositions);
+    const int32_t position[] = {2, 3};
+    ExecEmbedding e = {4, 2, 2, 0, 3, token, position};
+
+    backend->ops->embedding_forward(backend, &e, table, positions, x);
+    backend->ops->embedding_backward(backend, &e, dx, dtable, dpositions);
     g_assert_cmpint(memcmp(x, expected, sizeof expected), ==, 0);
     g_assert_cmpint(memcmp(dtable, expected_dtable, sizeof dtable), ==, 0);
     g_assert_cmpint(memcmp(dpositions, expected_dpositions, sizeof dpositions), ==, 0);
+
+    /* The part of the table with token 1 alone: the other rows are zeros, and give it nothing. */
+    const float part[] = {0, 0, 0, 0, 10, 11, 10, 11}, expected_part[] = {12, 14};
+    e.first_token = e.n_tokens = 1;
+    memset(dtable, 0, sizeof dtable);
+    backend->ops->embedding_forward(backend, &e, table + 2, NULL, x);
+    backend->ops->embedding_backward(backend, &e, dx, dtable, NULL);
+    g_assert_cmpint(memcmp(x, part, sizeof part), ==, 0);
+    g_assert_cmpint(memcmp(dtable, expected_part, sizeof expected_part), ==, 0);
 }
 
 /* --- opening --- */
@@ -321,7 +498,7 @@ test_opens_by_name(void)
 
     for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
         g_autoptr(GError) error = NULL;
-        g_assert_null(exec_backend_open(cases[i].name, 0, &error));
+        g_assert_null(exec_backend_open(cases[i].name, 0, DTYPE_FP32, &error));
         g_assert_error(error, EXEC_ERROR, cases[i].code);
         g_assert_nonnull(strstr(error->message, cases[i].says));
         g_assert_null(strchr(error->message, '\n'));
@@ -359,6 +536,13 @@ main(int argc, char **argv)
                     test_cross_entropy_equals_reference);
     g_test_add_func("/executor/backend/cross-entropy-of-equal-logits",
                     test_cross_entropy_of_equal_logits);
+    g_test_add_func("/executor/backend/cross-entropy-of-parts-is-the-whole",
+                    test_cross_entropy_of_parts_is_the_whole);
+    g_test_add_func("/executor/backend/bf16-rounds-to-nearest-even",
+                    test_bf16_rounds_to_nearest_even);
+    g_test_add_func("/executor/backend/bf16-products-accumulate-in-fp32",
+                    test_bf16_products_accumulate_in_fp32);
+    g_test_add_func("/executor/backend/gemm-epilogues", test_gemm_epilogues);
     g_test_add_func("/executor/backend/attention-equals-reference",
                     test_attention_equals_reference);
     g_test_add_func("/executor/backend/embedding-places-rows", test_embedding_places_rows);

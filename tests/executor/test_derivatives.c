@@ -64,18 +64,33 @@ typedef struct {
     float *x, *gain, *shift, *y, *w, *mean, *rstd;
 } Rows;
 
+static ExecNorm
+norm_of(const Rows *r)
+{
+    return (ExecNorm){
+        .rows = r->rows,
+        .cols = r->cols,
+        .x = r->x,
+        .gain = r->gain,
+        .shift = r->shift,
+        .mean = r->mean,
+        .rstd = r->rstd,
+    };
+}
+
 static double
-layernorm_loss(ExecBackend *backend, void *data)
+norm_loss(ExecBackend *backend, void *data)
 {
     const Rows *r = data;
+    const ExecNorm norm = norm_of(r);
 
-    backend->ops->layernorm_forward(backend, r->rows, r->cols, r->x, r->gain, r->shift, r->y,
-                                    r->mean, r->rstd);
+    backend->ops->norm_forward(backend, &norm, r->y);
     return dot(r->y, r->w, r->rows * r->cols);
 }
 
+/* LayerNorm, and RMSNorm: without shift and mean. */
 static void
-test_layernorm_derivatives(void)
+check_norm_derivatives(bool rms)
 {
     enum {
         ROWS = 5,
@@ -87,14 +102,85 @@ test_layernorm_derivatives(void)
     g_autofree float *shift = numbers("shift", COLS, 1), *w = numbers("w", n, 1);
     float y[ROWS * COLS], mean[ROWS], rstd[ROWS];
     float dx[ROWS * COLS] = {0}, dgain[COLS] = {0}, dshift[COLS] = {0};
-    Rows r = {ROWS, COLS, x, gain, shift, y, w, mean, rstd};
+    Rows r = {ROWS, COLS, x, gain, rms ? NULL : shift, y, w, rms ? NULL : mean, rstd};
 
-    layernorm_loss(backend, &r);
-    backend->ops->layernorm_backward(backend, ROWS, COLS, x, gain, mean, rstd, w, dx, dgain,
-                                     dshift);
-    check_derivative(backend, layernorm_loss, &r, x, dx, n);
-    check_derivative(backend, layernorm_loss, &r, gain, dgain, COLS);
-    check_derivative(backend, layernorm_loss, &r, shift, dshift, COLS);
+    norm_loss(backend, &r);
+    const ExecNorm norm = norm_of(&r);
+    backend->ops->norm_backward(backend, &norm, w, dx, dgain, rms ? NULL : dshift);
+    check_derivative(backend, norm_loss, &r, x, dx, n);
+    check_derivative(backend, norm_loss, &r, gain, dgain, COLS);
+    if (!rms)
+        check_derivative(backend, norm_loss, &r, shift, dshift, COLS);
+}
+
+static void
+test_norm_derivatives(void)
+{
+    check_norm_derivatives(false);
+    check_norm_derivatives(true);
+}
+
+static double
+swiglu_loss(ExecBackend *backend, void *data)
+{
+    const Rows *r = data;
+
+    backend->ops->swiglu_forward(backend, r->rows, r->cols, r->x, r->y);
+    return dot(r->y, r->w, r->rows * r->cols);
+}
+
+static void
+test_swiglu_derivative(void)
+{
+    enum {
+        ROWS = 5,
+        COLS = 19
+    };
+    g_autoptr(ExecBackend) backend = open_or_skip("reference");
+    g_autofree float *x = numbers("x", 2 * ROWS * COLS, 2), *w = numbers("w", ROWS * COLS, 1);
+    float y[ROWS * COLS], dx[2 * ROWS * COLS];
+    Rows r = {.rows = ROWS, .cols = COLS, .x = x, .y = y, .w = w};
+
+    backend->ops->swiglu_backward(backend, ROWS, COLS, x, w, dx);
+    check_derivative(backend, swiglu_loss, &r, x, dx, 2 * ROWS * COLS);
+}
+
+/* A rotation keeps lengths, its inverse undoes it, and the product of two rotated vectors depends
+ * on the difference of their positions only. */
+static void
+test_rope_turns_by_position(void)
+{
+    enum {
+        D = 6,
+        N = 9
+    };
+    g_autoptr(ExecBackend) backend = open_or_skip("reference");
+    g_autofree float *q = numbers("q", D, 1), *k = numbers("k", D, 1);
+    float turns[N * D], a[D], b[D];
+    double products[2];
+
+    for (int p = 0; p < N; p++)
+        for (int i = 0; i < D / 2; i++) {
+            const double angle = p * pow(10000, -2.0 * i / D);
+            turns[p * D + i] = (float)cos(angle);
+            turns[p * D + D / 2 + i] = (float)sin(angle);
+        }
+    for (int trial = 0; trial < 2; trial++) {
+        const int32_t at_q = trial == 0 ? 7 : 4, at_k = trial == 0 ? 5 : 2;
+        ExecRope rope = {1, 1, 1, D, D, false, &at_q, turns};
+        memcpy(a, q, sizeof a);
+        memcpy(b, k, sizeof b);
+        backend->ops->rope(backend, &rope, a);
+        g_assert_cmpfloat(fabs(dot(a, a, D) - dot(q, q, D)), <, 1e-5);
+        rope.position = &at_k;
+        backend->ops->rope(backend, &rope, b);
+        products[trial] = dot(a, b, D);
+        rope.inverse = true;
+        backend->ops->rope(backend, &rope, b);
+        g_assert_cmpfloat(distance(b, k, D), <, 1e-6);
+    }
+    g_assert_cmpfloat(fabs(products[0] - products[1]), <, 1e-5);
+    g_assert_cmpfloat(fabs(products[0] - dot(q, k, D)), >, 1e-3);
 }
 
 static double
@@ -129,7 +215,14 @@ entropy_loss(ExecBackend *backend, void *data)
 
     for (int64_t i = 0; i < r->rows * r->cols; i++)
         r->y[i] = r->x[i];
-    return backend->ops->cross_entropy(backend, r->rows, r->cols, target, 1, r->y);
+    double loss;
+    backend->ops->cross_entropy(backend, &(ExecCrossEntropy){.rows = r->rows,
+                                                             .vocab = r->cols,
+                                                             .target = target,
+                                                             .factor = 1,
+                                                             .logits = r->y,
+                                                             .loss = &loss});
+    return loss;
 }
 
 static void
@@ -156,8 +249,9 @@ main(int argc, char **argv)
     g_test_init(&argc, &argv, NULL);
     g_test_add_func("/executor/derivatives/attention-is-the-derivative",
                     test_attention_derivatives);
-    g_test_add_func("/executor/derivatives/layernorm-is-the-derivative",
-                    test_layernorm_derivatives);
+    g_test_add_func("/executor/derivatives/norms-are-the-derivative", test_norm_derivatives);
+    g_test_add_func("/executor/derivatives/swiglu-is-the-derivative", test_swiglu_derivative);
+    g_test_add_func("/executor/derivatives/rope-turns-by-position", test_rope_turns_by_position);
     g_test_add_func("/executor/derivatives/gelu-is-the-derivative", test_gelu_derivative);
     g_test_add_func("/executor/derivatives/cross-entropy-is-the-derivative",
                     test_cross_entropy_derivative);

@@ -33,7 +33,7 @@ loss_of(ExecReference *reference, const ExecData *data)
 {
     g_autoptr(GError) error = NULL;
 
-    reference->backend->ops->zero(reference->backend, reference->model->n,
+    reference->backend->ops->zero(reference->backend, (size_t)reference->model->n * sizeof(float),
                                   reference->model->gradients.data);
     g_assert_true(exec_reference_step(reference, data, 0, &error));
     g_assert_no_error(error);
@@ -291,9 +291,9 @@ run_stage(ExecReference *reference, const int64_t *slices, int32_t n_slices, boo
         tokens[i] = i * 7 % 19;
         targets[i] = i * i % 19;
     }
-    backend->ops->zero(backend, model->n, model->gradients.data);
-    g_assert_true(
-        exec_stage_scratch_init(&scratch, &model->widths, sequences, SEQ, reference->pool, &error));
+    backend->ops->zero(backend, (size_t)model->n * sizeof(float), model->gradients.data);
+    g_assert_true(exec_stage_scratch_init(&scratch, &model->widths, sequences, SEQ, backend,
+                                          reference->pool, &error));
     g_autoptr(ExecStageRun) run = exec_stage_run_new(&(ExecStageOptions){
         .widths = &model->widths,
         .stage = &g_array_index(model->stages, ExecStage, 0),

@@ -30,7 +30,7 @@ model(void)
 static const char *
 fast_device(void)
 {
-    g_autoptr(ExecBackend) cpu = exec_backend_open("cpu", 0, NULL);
+    g_autoptr(ExecBackend) cpu = exec_backend_open("cpu", 0, DTYPE_FP32, NULL);
 
     return cpu != NULL ? "cpu" : "reference";
 }
