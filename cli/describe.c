@@ -166,6 +166,21 @@ print_sources(const Report *report)
     output_text("\n");
 }
 
+/* ", at 12.3 ms on rank 0 in F3.0: most of it activations" */
+static void
+print_peak(const Report *report)
+{
+    const int32_t r = report_peak_rank(report);
+    const ReportRank *rank = &g_array_index(report->ranks, ReportRank, r);
+    g_autofree char *at = output_seconds(units_s_from_ns(rank->peak_time_ns));
+
+    if (*rank->peak_op == 0)
+        output_printf(", from the start on rank %d", r);
+    else
+        output_printf(", at %s on rank %d in %s", at, r, rank->peak_op);
+    output_printf(": most of it %s", trace_memory_names[report_peak_owner(rank)]);
+}
+
 static void
 print_totals(const Report *report)
 {
@@ -194,6 +209,7 @@ print_totals(const Report *report)
         output_printf("memory %s", peak);
         if (report->memory_limit_bytes > 0)
             output_printf(" of %s%s", limit, report->fits ? "" : ": DOES NOT FIT");
+        print_peak(report);
         output_text("\n");
     }
     if (isfinite(report->cost_per_iteration)) {

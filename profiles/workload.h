@@ -10,7 +10,9 @@
  *
  * Memory conventions (docs/cost-model.md 6): F of (stage, micro-batch, slice) allocates
  * `activation_bytes` and `kv_bytes` when it starts; B frees both when it ends (kv with the
- * micro-batch's slice); I frees `activation_bytes - weight_activation_bytes`, W the rest.
+ * micro-batch's slice); I frees `activation_bytes - weight_activation_bytes`, W the rest.  The
+ * gradients of K and V are summed over slices: the backward of the last slice, which is the first,
+ * allocates `kv_gradient_bytes` of all slices, and each backward frees its own slice's.
  * `workspace` lives from an op's start to its end.
  */
 #ifndef PROFILES_WORKLOAD_H
@@ -37,6 +39,7 @@ typedef struct {
     int64_t activation_bytes;
     int64_t weight_activation_bytes; /* of activation_bytes: kept from I to W */
     int64_t kv_bytes;
+    int64_t kv_gradient_bytes; /* of this slice's K and V */
     int64_t workspace_bytes[SCHEDULE_OP_N];
 } WorkloadOp;
 

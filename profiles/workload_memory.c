@@ -229,11 +229,7 @@ workload_build_op_memory(const WorkloadBuild *build, const PlanStage *stage, int
         op->workspace_bytes[SCHEDULE_OP_BACKWARD] =
             MAX(op->workspace_bytes[SCHEDULE_OP_BACKWARD], end.largest_output);
     }
-    /* Gradients of K and V of this and earlier slices are summed until their own slice's turn; as
-     * many bytes as K and V themselves. */
-    if (op->kv_bytes > 0)
-        op->workspace_bytes[SCHEDULE_OP_BACKWARD] +=
-            (int64_t)((double)op->kv_bytes * ((double)shape.context / (double)shape.tokens + 1.0));
+    op->kv_gradient_bytes = op->kv_bytes; /* in the same number format */
     op->weight_activation_bytes = MIN(op->weight_activation_bytes, op->activation_bytes);
     op->workspace_bytes[SCHEDULE_OP_BACKWARD_INPUT] = op->workspace_bytes[SCHEDULE_OP_BACKWARD];
     op->workspace_bytes[SCHEDULE_OP_BACKWARD_WEIGHT] = 0;

@@ -44,12 +44,67 @@ report_copy(const Report *report)
     return copy;
 }
 
+int32_t
+report_peak_rank(const Report *report)
+{
+    int64_t highest = 0;
+    int32_t at = -1;
+
+    for (guint r = 0; r < report->ranks->len; r++) {
+        const int64_t bytes = g_array_index(report->ranks, ReportRank, r).peak_memory_bytes;
+        if (bytes > highest) {
+            highest = bytes;
+            at = (int32_t)r;
+        }
+    }
+    return at;
+}
+
+TraceMemoryOwner
+report_peak_owner(const ReportRank *rank)
+{
+    int most = 0;
+
+    for (int owner = 1; owner < TRACE_MEMORY_N; owner++)
+        if (rank->memory_bytes[owner] > rank->memory_bytes[most])
+            most = owner;
+    return (TraceMemoryOwner)most;
+}
+
 /* --- writing --- */
 
 static void
 write_s(JsonWriter *writer, const char *key, int64_t ns)
 {
     json_write_double(writer, key, units_s_from_ns(ns));
+}
+
+static void
+write_peak_op(JsonWriter *writer, const ReportRank *r)
+{
+    if (*r->peak_op == 0)
+        json_write_null(writer, "peak_op");
+    else
+        json_write_string(writer, "peak_op", r->peak_op);
+}
+
+/* Where the highest peak is: what ranks[] says of it, for those who look for one answer. */
+static void
+write_peak(JsonWriter *writer, const Report *report)
+{
+    const int32_t rank = report_peak_rank(report);
+
+    if (rank < 0) {
+        json_write_null(writer, "peak");
+        return;
+    }
+    const ReportRank *r = &g_array_index(report->ranks, ReportRank, rank);
+    json_write_object_inline(writer, "peak");
+    json_write_int64(writer, "rank", rank);
+    write_s(writer, "time_s", r->peak_time_ns);
+    write_peak_op(writer, r);
+    json_write_string(writer, "owner", trace_memory_names[report_peak_owner(r)]);
+    json_write_object_end(writer);
 }
 
 static void
@@ -62,6 +117,7 @@ write_rank(JsonWriter *writer, int32_t rank, const ReportRank *r)
     write_s(writer, "communication_s", r->communication_ns);
     json_write_int64(writer, "peak_memory_bytes", r->peak_memory_bytes);
     write_s(writer, "peak_time_s", r->peak_time_ns);
+    write_peak_op(writer, r);
     json_write_object_inline(writer, "memory_bytes");
     for (int owner = 0; owner < TRACE_MEMORY_N; owner++)
         json_write_int64(writer, trace_memory_names[owner], r->memory_bytes[owner]);
@@ -86,6 +142,7 @@ report_write(JsonWriter *writer, const char *key, const Report *report)
     json_write_int64(writer, "peak_memory_bytes", report->peak_memory_bytes);
     json_write_int64(writer, "memory_limit_bytes", report->memory_limit_bytes);
     json_write_bool(writer, "fits", report->fits);
+    write_peak(writer, report);
     json_write_array(writer, "ranks");
     for (guint rank = 0; rank < report->ranks->len; rank++)
         write_rank(writer, (int32_t)rank, &g_array_index(report->ranks, ReportRank, rank));
@@ -136,6 +193,7 @@ read_rank(JsonDoc *doc, const JsonValue *v, Report *report)
         return;
     }
     const JsonValue *memory = json_object(doc, v, "memory_bytes");
+    const JsonValue *peak_op = json_member(doc, v, "peak_op");
     /* Ranks stand in order: the number is for people. */
     json_int64(doc, v, "rank", report->ranks->len, report->ranks->len);
     ReportRank rank = {
@@ -146,6 +204,8 @@ read_rank(JsonDoc *doc, const JsonValue *v, Report *report)
         .peak_time_ns = read_ns(doc, v, "peak_time_s"),
         .peak_in_flight = (int32_t)json_int64(doc, v, "peak_in_flight", 0, INT32_MAX),
     };
+    if (peak_op != NULL && !json_is_null(peak_op))
+        g_strlcpy(rank.peak_op, json_value_string(doc, peak_op), sizeof rank.peak_op);
     for (int owner = 0; owner < TRACE_MEMORY_N; owner++)
         rank.memory_bytes[owner] =
             json_int64(doc, memory, trace_memory_names[owner], 0, JSON_MAX_INT);
@@ -211,6 +271,7 @@ report_read(JsonDoc *doc, const JsonValue *object)
     report->peak_memory_bytes = json_int64(doc, object, "peak_memory_bytes", 0, JSON_MAX_INT);
     report->memory_limit_bytes = json_int64(doc, object, "memory_limit_bytes", 0, JSON_MAX_INT);
     report->fits = json_bool(doc, object, "fits");
+    json_ignore(doc, object, "peak"); /* follows from ranks */
     const JsonValue *ranks = json_array(doc, object, "ranks");
     for (const JsonValue *v = json_first(ranks); v != NULL && !json_doc_failed(doc);
          v = json_next(v))

@@ -20,6 +20,7 @@ G_BEGIN_DECLS
 typedef struct {
     int64_t busy_ns, bubble_ns, communication_ns;
     int64_t peak_memory_bytes, peak_time_ns;
+    char peak_op[32]; /* "F3.1s2": the op at whose start the peak is; "": before the first one */
     int64_t memory_bytes[TRACE_MEMORY_N]; /* by owner, at the peak */
     int32_t peak_in_flight;
 } ReportRank;
@@ -46,6 +47,11 @@ typedef struct {
     double cost_per_iteration;     /* NaN: unknown */
     double energy_per_iteration_j; /* NaN: unknown */
 } Report;
+
+/* The rank with the highest peak, the first of equals; -1 where no memory is known. */
+int32_t report_peak_rank(const Report *report);
+/* Who holds most at the rank's peak, the first of equals. */
+TraceMemoryOwner report_peak_owner(const ReportRank *rank);
 
 Report *report_new(int32_t n_ranks);
 void report_free(Report *report);

@@ -71,8 +71,10 @@ account_memory(const SimProgram *program, const SimTimes *times, const SimPeak *
         const SimPeak *peak = &peaks[rank];
         ReportRank *row = &g_array_index(report->ranks, ReportRank, rank);
         row->peak_memory_bytes = peak->bytes;
-        if (peak->step >= 0)
+        if (peak->step >= 0) {
             row->peak_time_ns = sim_times_step(times, program, (uint32_t)peak->step).start_ns;
+            schedule_op_name(program->schedule, program->schedule->ops[peak->op], row->peak_op);
+        }
         memcpy(row->memory_bytes, peak->owner, sizeof row->memory_bytes);
         report->peak_memory_bytes = MAX(report->peak_memory_bytes, peak->bytes);
         report->fits = report->fits && (limit <= 0 || peak->bytes <= limit);

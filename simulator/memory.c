@@ -2,6 +2,23 @@
 
 #include <string.h>
 
+/* What the backward of @op allocates for the gradients of K and V: all slices' when it is the
+ * first, of the last slice. */
+static int64_t
+kv_gradients(const SimProgram *program, const WorkloadOp *op)
+{
+    const int32_t n_slices = program->workload->n_slices;
+    int64_t bytes = 0;
+
+    /* Beyond int64_t: as much as it holds, which check_bytes() refuses. */
+    if ((op - program->workload->ops) % n_slices != n_slices - 1)
+        return 0;
+    for (int32_t s = 0; s < n_slices; s++)
+        if (__builtin_add_overflow(bytes, op[-s].kv_gradient_bytes, &bytes))
+            return INT64_MAX;
+    return bytes;
+}
+
 static SimMemoryChange
 change_of(const SimProgram *program, int64_t cost)
 {
@@ -13,21 +30,24 @@ change_of(const SimProgram *program, int64_t cost)
                                  .kv = op->kv_bytes,
                                  .workspace = op->workspace_bytes[SCHEDULE_OP_FORWARD]};
     case SCHEDULE_OP_BACKWARD:
-        return (SimMemoryChange){.workspace = op->workspace_bytes[SCHEDULE_OP_BACKWARD],
+        return (SimMemoryChange){.kv = kv_gradients(program, op),
+                                 .workspace = op->workspace_bytes[SCHEDULE_OP_BACKWARD],
                                  .free_activations = op->activation_bytes,
-                                 .free_kv = op->kv_bytes};
+                                 .free_kv = op->kv_bytes + op->kv_gradient_bytes};
     case SCHEDULE_OP_BACKWARD_INPUT:
-        return (SimMemoryChange){.workspace = op->workspace_bytes[SCHEDULE_OP_BACKWARD_INPUT],
+        return (SimMemoryChange){.kv = kv_gradients(program, op),
+                                 .workspace = op->workspace_bytes[SCHEDULE_OP_BACKWARD_INPUT],
                                  .free_activations =
                                      op->activation_bytes - op->weight_activation_bytes,
-                                 .free_kv = op->kv_bytes};
+                                 .free_kv = op->kv_bytes + op->kv_gradient_bytes};
     case SCHEDULE_OP_BACKWARD_WEIGHT:
         return (SimMemoryChange){.workspace = op->workspace_bytes[SCHEDULE_OP_BACKWARD_WEIGHT],
                                  .free_activations = op->weight_activation_bytes};
     default: /* SIM_KIND_LONE_INPUT */
-        return (SimMemoryChange){.workspace = op->workspace_bytes[SCHEDULE_OP_BACKWARD_INPUT],
+        return (SimMemoryChange){.kv = kv_gradients(program, op),
+                                 .workspace = op->workspace_bytes[SCHEDULE_OP_BACKWARD_INPUT],
                                  .free_activations = op->activation_bytes,
-                                 .free_kv = op->kv_bytes};
+                                 .free_kv = op->kv_bytes + op->kv_gradient_bytes};
     }
 }
 
@@ -43,7 +63,7 @@ fail_bytes(GError **error, const char *what)
 static bool
 check_op(const WorkloadOp *op, GError **error)
 {
-    int64_t lowest = MIN(op->activation_bytes, op->kv_bytes);
+    int64_t lowest = MIN(op->activation_bytes, MIN(op->kv_bytes, op->kv_gradient_bytes));
 
     lowest = MIN(lowest, op->weight_activation_bytes);
     for (int kind = 0; kind < SCHEDULE_OP_N; kind++)
@@ -52,6 +72,8 @@ check_op(const WorkloadOp *op, GError **error)
         return fail_bytes(error, "an op's bytes are negative");
     if (op->weight_activation_bytes > op->activation_bytes)
         return fail_bytes(error, "an op keeps more for its W than it holds at all");
+    if (op->kv_bytes > INT64_MAX - op->kv_gradient_bytes)
+        return fail_bytes(error, "an op frees more bytes than 64 bits count");
     return true;
 }
 
@@ -63,12 +85,12 @@ check_bytes(const SimProgram *program, GError **error)
     int64_t sum = 0;
 
     for (int64_t cost = 0; cost < program->n_costs; cost++) {
-        const SimMemoryChange change = change_of(program, cost);
         int64_t all, each;
         if (cost % SIM_KIND_N == 0 && !check_op(sim_program_workload_op(program, cost), error))
             return false;
         if (program->counts[cost] == 0)
             continue;
+        const SimMemoryChange change = change_of(program, cost);
         if (__builtin_add_overflow(change.activations, change.kv, &each) ||
             __builtin_add_overflow(each, change.workspace, &each) ||
             __builtin_mul_overflow(each, program->counts[cost], &all) ||
@@ -98,6 +120,7 @@ typedef struct {
 typedef struct {
     int64_t level, kv; /* what the ops so far leave */
     int64_t peak, peak_kv, step;
+    int64_t next_op, op; /* indices into schedule->ops: of the next step, of the peak */
 } Level;
 
 static Hold *
@@ -126,6 +149,7 @@ break_down(const SimProgram *program, int32_t rank, const Level *level, SimPeak 
 
     peak->bytes = level->peak;
     peak->step = level->step;
+    peak->op = level->op;
     memcpy(peak->owner, fixed, sizeof peak->owner);
     if (level->step < 0)
         return;
@@ -152,7 +176,11 @@ sim_memory_peaks(const SimProgram *program, SimPeak *peaks, GError **error)
         int64_t bytes = 0;
         for (int owner = 0; owner < TRACE_MEMORY_N; owner++)
             bytes += program->workload->ranks[rank].static_bytes[owner];
-        levels[rank] = (Level){.level = bytes, .peak = bytes, .step = -1};
+        levels[rank] = (Level){.level = bytes,
+                               .peak = bytes,
+                               .step = -1,
+                               .next_op = program->schedule->rank_begin[rank],
+                               .op = -1};
     }
     /* levels hold what the first @step steps leave. */
     for (int64_t step = 0; step < program->n_ops; step++) {
@@ -165,7 +193,9 @@ sim_memory_peaks(const SimProgram *program, SimPeak *peaks, GError **error)
             level->peak = at_start;
             level->peak_kv = kv;
             level->step = step;
+            level->op = level->next_op;
         }
+        level->next_op++;
         level->level += hold.net_bytes;
         level->kv += hold.net_kv;
     }

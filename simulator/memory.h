@@ -3,8 +3,10 @@
  *
  * On one rank, with the numbers of profiles/workload.h:
  *   time 0    static_bytes of every owner; they stay
- *   op start  F: + activation, + kv; every op: + workspace of its kind
- *   op end    - workspace; B: - activation, - kv; I: - (activation - weight_activation), - kv;
+ *   op start  F: + activation, + kv; B and I of the last slice: + kv gradients of all slices;
+ *             every op: + workspace of its kind
+ *   op end    - workspace; B: - activation, - kv and its gradient;
+ *             I: - (activation - weight_activation), - kv and its gradient;
  *             W: - weight_activation; an I whose unit has no W: as B
  * So after the last op a rank holds its static bytes again.
  *
@@ -24,6 +26,7 @@ G_BEGIN_DECLS
 typedef struct {
     int64_t bytes;                 /* all owners together */
     int64_t step;                  /* the op at whose start it is; -1: time 0 */
+    int64_t op;                    /* the same op as an index into schedule->ops; -1: time 0 */
     int64_t owner[TRACE_MEMORY_N]; /* sums to bytes */
 } SimPeak;
 

@@ -23,6 +23,12 @@ for r, rank in enumerate(d['ranks']):
         assert k in rank, k
     assert set(rank['memory_bytes']) == {'weights', 'gradients', 'optimizer', 'activations', 'kv',
                                          'buffers', 'workspace'}"
+json "the peak has a rank, a time, an op and an owner" "
+r = d['ranks'][d['peak']['rank']]
+assert r['peak_memory_bytes'] == d['peak_memory_bytes'] > 0
+assert d['peak']['time_s'] == r['peak_time_s'] > 0
+assert d['peak']['peak_op'] == r['peak_op'] == 'B0.0'  # all of rank 0's in flight, and B's workspace
+assert d['peak']['owner'] == max(r['memory_bytes'], key=lambda k: r['memory_bytes'][k])"
 json "its numbers agree with each other" "
 t = d['iteration_s']
 assert 0 < d['span_s'] <= t

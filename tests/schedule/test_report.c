@@ -22,6 +22,7 @@ example(void)
         rank->communication_ns = 7;
         rank->peak_memory_bytes = INT64_C(1) << 36;
         rank->peak_time_ns = 3;
+        g_strlcpy(rank->peak_op, "F3.1s2", sizeof rank->peak_op);
         rank->peak_in_flight = 4;
         for (int owner = 0; owner < TRACE_MEMORY_N; owner++)
             rank->memory_bytes[owner] = owner * 1000 + (int64_t)i;

@@ -171,6 +171,10 @@ oracle_memory(Oracle *o, int32_t r)
                 now[TRACE_MEMORY_KV] += w->kv_bytes;
                 in_flight++;
             }
+            /* The first backward of a micro-batch, that of its last slice. */
+            if (oracle_is_input_gradient(op) && op->op.slice == o->schedule->n_slices - 1)
+                for (int32_t s = 0; s < o->schedule->n_slices; s++)
+                    now[TRACE_MEMORY_KV] += w[-s].kv_gradient_bytes;
             o->in_flight[r] = MAX(o->in_flight[r], (int32_t)in_flight);
         }
         for (int k = 0; k < TRACE_MEMORY_N; k++)
@@ -186,7 +190,7 @@ oracle_memory(Oracle *o, int32_t r)
         const WorkloadOp *w = oracle_workload(o, op, op->stage);
         now[TRACE_MEMORY_WORKSPACE] -= w->workspace_bytes[op->op.kind];
         if (oracle_is_input_gradient(op)) {
-            now[TRACE_MEMORY_KV] -= w->kv_bytes;
+            now[TRACE_MEMORY_KV] -= w->kv_bytes + w->kv_gradient_bytes;
             now[TRACE_MEMORY_ACTIVATIONS] -= w->activation_bytes;
             if (op->has_weight)
                 now[TRACE_MEMORY_ACTIVATIONS] += w->weight_activation_bytes;

@@ -252,6 +252,7 @@ random_workload(uint64_t *state, const Schedule *schedule, int64_t largest)
         op->activation_bytes = random_in(state, 0, largest);
         op->weight_activation_bytes = random_in(state, 0, op->activation_bytes);
         op->kv_bytes = random_in(state, 0, largest);
+        op->kv_gradient_bytes = random_in(state, 0, largest);
     }
     for (int32_t r = 0; r < w->n_ranks; r++) {
         WorkloadRank *rank = &w->ranks[r];

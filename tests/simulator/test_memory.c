@@ -138,11 +138,43 @@ test_split_backward(void)
     /* At the start of W0: 50 + (40 + 100) + 8 + 4. */
     g_assert_cmpint(row->peak_memory_bytes, ==, 202);
     g_assert_cmpint(row->peak_time_ns, ==, 40);
+    g_assert_cmpstr(row->peak_op, ==, "W0.0");
+    g_assert_cmpint(report_peak_owner(row), ==, TRACE_MEMORY_ACTIVATIONS);
+    g_assert_cmpint(report_peak_rank(result.report), ==, 0);
     g_assert_cmpint(row->memory_bytes[TRACE_MEMORY_ACTIVATIONS], ==, 140);
     g_assert_cmpint(row->memory_bytes[TRACE_MEMORY_KV], ==, 8);
     g_assert_cmpint(row->memory_bytes[TRACE_MEMORY_WORKSPACE], ==, 4);
     g_assert_cmpint(row->memory_bytes[TRACE_MEMORY_GRADIENTS], ==, 50);
     g_assert_cmpint(row->peak_in_flight, ==, 2);
+}
+
+/* Two slices: the first backward holds the gradients of both slices' K and V; those of the first
+ * slice stay while the forwards of the next micro-batch run. */
+static void
+test_gradients_of_kv(void)
+{
+    static const char *const ranks[] = {"F0.0s0 F0.0s1 B0.0s1 F1.0s0 B0.0s0 F1.0s1 B1.0s1 B1.0s0"};
+    static const ScheduleShape shape = {1, 1, 2, 2, 0, NULL};
+    static const Step steps[] = {
+        {0, TRACE_MEMORY_KV, 8},   /* F0s0 */
+        {10, TRACE_MEMORY_KV, 8},  /* F0s1 */
+        {20, TRACE_MEMORY_KV, 12}, /* B0s1: 5 + 7 */
+        {50, TRACE_MEMORY_KV, -15},  {50, TRACE_MEMORY_KV, 8},   {90, TRACE_MEMORY_KV, -13},
+        {90, TRACE_MEMORY_KV, 8},    {100, TRACE_MEMORY_KV, 12}, {130, TRACE_MEMORY_KV, -15},
+        {160, TRACE_MEMORY_KV, -13},
+    };
+    g_autoptr(Schedule) schedule = schedule_from_text(&shape, SCHEDULE_PLACEMENT_LOOP, ranks);
+    g_autoptr(Workload) workload = plain_workload(schedule, unit_times, 0);
+    g_auto(SimResult) result = {0};
+
+    for (int s = 0; s < 2; s++)
+        workload->ops[s] = (WorkloadOp){
+            .time_ns = {10, 30, 0, 0}, .kv_bytes = 8, .kv_gradient_bytes = s == 0 ? 5 : 7};
+    run(schedule, workload, &result);
+    assert_steps(result.trace, steps, G_N_ELEMENTS(steps));
+    /* At the start of B0s1 and of B1s1: K and V of two slices, gradients of both. */
+    g_assert_cmpint(row_of(&result, 0)->peak_memory_bytes, ==, 28);
+    g_assert_cmpstr(row_of(&result, 0)->peak_op, ==, "B0.0s1");
 }
 
 /* An I whose unit has no W frees all, even where others have one. */
@@ -160,6 +192,7 @@ test_lone_input_gradient(void)
     /* At the start of I1: 50 + 100 + 8 + 3. */
     g_assert_cmpint(row_of(&result, 0)->peak_memory_bytes, ==, 161);
     g_assert_cmpint(row_of(&result, 0)->peak_time_ns, ==, 10);
+    g_assert_cmpstr(row_of(&result, 0)->peak_op, ==, "I0.0");
     g_assert_cmpint(row_of(&result, 0)->peak_in_flight, ==, 1);
 }
 
@@ -201,6 +234,25 @@ test_static_peak(void)
 
 /* --- random --- */
 
+/* Whether the op of that name starts on @rank at that time. */
+static bool
+starts_at(const Trace *trace, int32_t rank, const char *name, int64_t at_ns)
+{
+    const Schedule shape = {.n_slices = trace->n_slices};
+
+    for (guint i = 0; i < trace->events->len; i++) {
+        const TraceEvent *event = &g_array_index(trace->events, TraceEvent, i);
+        char text[32];
+        if (event->rank != rank || event->kind > TRACE_EVENT_BACKWARD_WEIGHT ||
+            event->start_ns != at_ns)
+            continue;
+        schedule_op_name(&shape, event->op, text);
+        if (strcmp(text, name) == 0)
+            return true;
+    }
+    return false;
+}
+
 /* Replays the events: never negative, back at the static bytes, peak and owners as reported. */
 static void
 replay(const Trace *trace, const Workload *workload, const Report *report)
@@ -223,6 +275,7 @@ replay(const Trace *trace, const Workload *workload, const Report *report)
             }
         }
         g_assert_cmpint(peak, ==, row->peak_memory_bytes);
+        g_assert_true(*row->peak_op == 0 || starts_at(trace, r, row->peak_op, row->peak_time_ns));
         g_assert_cmpint(memcmp(at_peak, row->memory_bytes, sizeof at_peak), ==, 0);
         g_assert_cmpint(memcmp(now, workload->ranks[r].static_bytes, sizeof now), ==, 0);
     }
@@ -247,7 +300,7 @@ test_events_replay_to_the_report(void)
 static void
 test_refuses(void)
 {
-    for (int i = 0; i < 7; i++) {
+    for (int i = 0; i < 10; i++) {
         g_autoptr(Schedule) schedule =
             schedule_new("1f1b", &(ScheduleShape){2, 1, 4, 1, 0, NULL}, NULL);
         g_autoptr(Workload) workload = plain_workload(schedule, unit_times, 0);
@@ -261,13 +314,19 @@ test_refuses(void)
             workload->ops[0].workspace_bytes[SCHEDULE_OP_BACKWARD_WEIGHT] = -1;
         else if (i == 3)
             workload->ops[0].kv_bytes = INT64_MAX / 3;
+        else if (i == 6)
+            workload->ops[0].kv_gradient_bytes = INT64_MAX / 3;
+        else if (i == 7)
+            workload->ops[1].kv_gradient_bytes = -1;
+        else if (i == 8)
+            workload->ops[0].kv_bytes = workload->ops[0].kv_gradient_bytes = INT64_MAX / 2 + 1;
         else if (i == 4)
             workload->ranks[1].static_bytes[0] = -1;
         else if (i == 5)
             workload->ranks[0].static_bytes[1] = workload->ranks[1].static_bytes[2] = INT64_MAX;
         const SimOptions options = {.want_memory = true};
-        g_assert_cmpint(sim_run(schedule, workload, &options, &result, &error), ==, i == 6);
-        if (i < 6)
+        g_assert_cmpint(sim_run(schedule, workload, &options, &result, &error), ==, i == 9);
+        if (i < 9)
             g_assert_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_LIMIT);
     }
 }
@@ -278,6 +337,7 @@ main(int argc, char **argv)
     g_test_init(&argc, &argv, NULL);
     g_test_add_func("/simulator/memory/families", test_families);
     g_test_add_func("/simulator/memory/split-backward", test_split_backward);
+    g_test_add_func("/simulator/memory/gradients-of-kv", test_gradients_of_kv);
     g_test_add_func("/simulator/memory/lone-input-gradient", test_lone_input_gradient);
     g_test_add_func("/simulator/memory/blocking-receive-holds-nothing",
                     test_blocking_receive_holds_nothing);
