@@ -1,4 +1,4 @@
-# degas: make, make demo, make test, make bench, make loop, make check; prints what it found.
+# degas: make, make demo, make test, make bench, make loop, make validate, make check; prints what it found.
 # Options: SAN=address,undefined, CC, CFLAGS, LDFLAGS, OPT.
 
 CC ?= gcc
@@ -39,7 +39,7 @@ BENCHES := $(patsubst %.c,$(B)/%,$(wildcard tests/bench/bench_*.c))
 
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all demo test run-tests bench loop check format clean packages
+.PHONY: all demo test run-tests bench loop validate check format clean packages
 
 all: $(B)/degas
 	@ln -sf $(B)/degas degas
@@ -98,6 +98,12 @@ bench: all $(BENCHES)
 # Predicted beside measured on this machine's CPU, as docs/loop.md.
 loop: all
 	@scripts/loop.sh
+
+# Predictions beside published measurements; the table of docs/validation.md.
+VALIDATION ?= ../shared/validation
+validate: all
+	@if [ -d "$(VALIDATION)" ]; then ./degas validate "$(VALIDATION)" --skip-bad-rows; \
+	else echo "validate: skipped, there is no folder $(VALIDATION)"; fi
 
 check: all
 	@tests/lint/check_all.sh

@@ -6,7 +6,7 @@
 #include "base/file.h"
 #include "cli/command.h"
 #include "cli/job.h"
-#include "cli/request.h"
+#include "cli/request_json.h"
 
 /* One line and what becomes of it. */
 typedef struct {
@@ -18,66 +18,6 @@ typedef struct {
 } Line;
 
 /* --- one line --- */
-
-static ModelArch *
-read_model(JsonDoc *doc, const JsonValue *object, GError **error)
-{
-    const JsonValue *value = json_member(doc, object, "model");
-
-    if (value != NULL && json_is_object(value)) {
-        g_autoptr(ModelArch) arch = model_arch_read(doc, value);
-
-        return json_doc_finish(doc, error) ? g_steal_pointer(&arch) : NULL;
-    }
-    const char *name = json_string(doc, object, "model");
-
-    return json_doc_finish(doc, error) ? model_arch_load(name, NULL, error) : NULL;
-}
-
-/* A profile, or the cluster in it alone. */
-static Profile *
-read_cluster(JsonDoc *doc, const JsonValue *object, GError **error)
-{
-    const JsonValue *value = json_member(doc, object, "cluster");
-
-    if (value != NULL && json_is_object(value)) {
-        g_autoptr(Profile) profile = NULL;
-
-        if (json_has(doc, value, "cluster")) {
-            profile = profile_read(doc, value);
-        } else {
-            ModelCluster *cluster = model_cluster_read(doc, value);
-
-            profile = profile_new(cluster->name, cluster);
-        }
-        return json_doc_finish(doc, error) ? g_steal_pointer(&profile) : NULL;
-    }
-    const char *name = json_string(doc, object, "cluster");
-
-    return json_doc_finish(doc, error) ? profile_load(name, error) : NULL;
-}
-
-static Request *
-read_request(JsonDoc *doc, const JsonValue *object, GError **error)
-{
-    static const OptionInfo *const tables[] = {request_options, NULL};
-    g_autoptr(ModelArch) arch = NULL;
-    g_autoptr(Profile) profile = NULL;
-    g_autoptr(Options) options = NULL;
-
-    json_ignore(doc, object, "id");
-    arch = read_model(doc, object, error);
-    if (arch == NULL)
-        return NULL;
-    profile = read_cluster(doc, object, error);
-    if (profile == NULL)
-        return NULL;
-    options = options_read(tables, doc, object);
-    if (!json_doc_finish(doc, error))
-        return NULL;
-    return request_new(g_steal_pointer(&arch), g_steal_pointer(&profile), options, REQUEST_FIXED,
-                       error);
-}
 
 static void
 write_id(JsonWriter *writer, JsonDoc *doc, const JsonValue *object)
@@ -136,7 +76,7 @@ finished_report(JsonDoc *doc, const JsonValue *object, const Report *report)
 static bool
 simulate_request(Request *request, JobSimulation *simulation, GError **error)
 {
-    g_autoptr(Plan) plan = plan_from_request(&request->plan, error);
+    g_autoptr(Plan) plan = request_plan(request, error);
     g_autoptr(Job) job = NULL;
 
     if (plan == NULL)
@@ -163,7 +103,7 @@ run_line(Line *line)
         root = NULL;
     }
     if (root != NULL)
-        request = read_request(doc, root, &error);
+        request = request_read(doc, root, NULL, &error);
     if (request != NULL && simulate_request(request, &simulation, &error))
         line->report = finished_report(doc, root, simulation.result.report);
     else

@@ -176,14 +176,17 @@ run_job(const Job *job, int64_t memory_limit_bytes, Options *options, GError **e
 static int
 run_plan(Options *options, GError **error)
 {
+    static const OptionInfo *const tables[] = {request_options, request_fixed_options};
     const char *path = options_argument(options, 0);
     const int64_t memory_limit = options_bytes(options, "memory-limit", 0);
     g_autoptr(Job) job = NULL;
     int status;
 
-    for (const OptionInfo *info = request_options; info->name != NULL; info++) {
-        if (options_has(options, info->name) && strcmp(info->name, "memory-limit") != 0)
-            options_fail(options, info->name, "the plan file says that already");
+    for (size_t i = 0; i < G_N_ELEMENTS(tables); i++) {
+        for (const OptionInfo *info = tables[i]; info->name != NULL; info++) {
+            if (options_has(options, info->name) && strcmp(info->name, "memory-limit") != 0)
+                options_fail(options, info->name, "the plan file says that already");
+        }
     }
     if (!options_finish(options, error))
         return -1;
@@ -206,7 +209,7 @@ run_flags(Options *options, GError **error)
 
     if (request == NULL)
         return -1;
-    plan = plan_from_request(&request->plan, error);
+    plan = request_plan(request, error);
     if (plan == NULL)
         return -1;
     job = job_new(g_steal_pointer(&request->arch), g_steal_pointer(&request->profile),
@@ -296,8 +299,8 @@ const Command cmd_simulate = {
                "\n"
                "MODEL CLUSTER takes the flags of degas plan, all fixed: a degree that is not\n"
                "given is 1, but dp is what --gpus leaves.  No schedule: 1f1b.\n",
-    .options = {options_table, request_options},
-    .headings = {"Options", "With MODEL CLUSTER, and keys of --batch"},
+    .options = {options_table, request_options, request_fixed_options},
+    .headings = {"Options", "With MODEL CLUSTER, and keys of --batch", "Of simulate alone"},
     .max_arguments = 2,
     .run = run,
 };

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/csv.h"
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/output.h"
@@ -25,7 +26,7 @@
 G_DEFINE_QUARK(cmd_error, cmd_error)
 
 const Command *const commands[] = {
-    &cmd_plan, &cmd_simulate, &cmd_show,     &cmd_run,    &cmd_profile, &cmd_compare,
+    &cmd_plan, &cmd_simulate, &cmd_show,     &cmd_run,    &cmd_profile, &cmd_compare, &cmd_validate,
     &cmd_plot, &cmd_export,   &cmd_schedule, &cmd_slices, &cmd_list,    NULL,
 };
 
@@ -70,7 +71,7 @@ cmd_exit_status(const GError *error)
 {
     if (error->domain == CMD_ERROR)
         return error->code;
-    if (error->domain == JSON_ERROR)
+    if (error->domain == JSON_ERROR || error->domain == CSV_ERROR)
         return CMD_ERROR_INPUT;
     if (error->domain == G_FILE_ERROR)
         return CMD_ERROR_IO;

@@ -42,6 +42,11 @@ const OptionInfo request_options[] = {
     {NULL, NULL, NULL, 0},
 };
 
+const OptionInfo request_fixed_options[] = {
+    {"stage-layers", "A,B,C", "layers of each stage, in order of the chain; default: even", 0},
+    {NULL, NULL, NULL, 0},
+};
+
 const OptionInfo request_search_options[] = {
     {"objective", "O", "time (default), cost, energy, memory", 0},
     {"top", "K", "keep the K next best plans as alternatives", 0},
@@ -59,6 +64,8 @@ request_free(Request *request)
     g_strfreev(request->schedules);
     if (request->slices != NULL)
         g_array_unref(request->slices);
+    if (request->stage_layers != NULL)
+        g_array_unref(request->stage_layers);
     g_free(request);
 }
 
@@ -377,6 +384,8 @@ request_new(ModelArch *arch, Profile *profile, Options *options, RequestKind kin
     if (!change_model(request, options, error) || !change_cluster(request, options, error))
         return NULL;
     read_plan(request, options, kind);
+    if (kind == REQUEST_FIXED)
+        request->stage_layers = options_int64s(options, "stage-layers", 1, MODEL_MAX_LAYERS);
     if (kind == REQUEST_SEARCHED) {
         PlanRequest *plan = &request->plan;
 
@@ -404,4 +413,29 @@ request_load(const char *model, const char *cluster, Options *options, RequestKi
     if (profile == NULL)
         return NULL;
     return request_new(g_steal_pointer(&arch), g_steal_pointer(&profile), options, kind, error);
+}
+
+Plan *
+request_plan(const Request *request, GError **error)
+{
+    g_autoptr(Plan) plan = plan_from_request(&request->plan, error);
+    const GArray *layers = request->stage_layers;
+    int64_t first = 0;
+
+    if (plan == NULL || layers == NULL)
+        return g_steal_pointer(&plan);
+    if (layers->len != plan->stages->len) {
+        g_set_error(error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                    "--stage-layers: %u stages, but pp x vpp is %u", layers->len,
+                    plan->stages->len);
+        return NULL;
+    }
+    for (guint i = 0; i < layers->len; i++) {
+        PlanStage *stage = &g_array_index(plan->stages, PlanStage, i);
+
+        stage->first_layer = first;
+        stage->n_layers = g_array_index(layers, int64_t, i);
+        first += stage->n_layers;
+    }
+    return plan_check(plan, request->arch->n_layers, error) ? g_steal_pointer(&plan) : NULL;
 }

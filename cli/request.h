@@ -13,8 +13,9 @@
 
 G_BEGIN_DECLS
 
-/* The flags: of the job and its split; of the search. */
+/* The flags: of the job and its split; of a split with nothing to search; of the search. */
 extern const OptionInfo request_options[];
+extern const OptionInfo request_fixed_options[];
 extern const OptionInfo request_search_options[];
 
 /* A PlanRequest and what it borrows. */
@@ -23,6 +24,7 @@ typedef struct {
     Profile *profile;
     char **schedules;
     GArray *slices;
+    GArray *stage_layers; /* (nullable) of int64_t: --stage-layers */
     PlanRequest plan;
 } Request;
 
@@ -44,6 +46,12 @@ Request *request_new(ModelArch *arch, Profile *profile, Options *options, Reques
  * request_new(). */
 Request *request_load(const char *model, const char *cluster, Options *options, RequestKind kind,
                       GError **error);
+
+/*
+ * The plan of a REQUEST_FIXED request: plan_from_request(), with the stages of --stage-layers.
+ * Errors: PLAN_ERROR_INVALID.
+ */
+Plan *request_plan(const Request *request, GError **error);
 
 void request_free(Request *request);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(Request, request_free)

@@ -1,0 +1,349 @@
+#include "cli/validation.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/units.h"
+#include "cli/command.h"
+#include "cli/job.h"
+#include "cli/request_json.h"
+
+/* Causal attention is counted in full by model FLOPs, so a real run may look up to twice as fast as
+ * it is. */
+#define IMPOSSIBLE_FACTOR 2.0
+/* Figures of memory are rounded, and a driver may report a little more than the data sheet. */
+#define MEMORY_SLACK 1.05
+
+/* --- cases --- */
+
+static void
+case_free(void *data)
+{
+    ValidationCase *one = data;
+
+    g_free(one->request_text);
+    request_free(one->request);
+    plan_free(one->plan);
+    g_free(one->why_not);
+    g_free(one);
+}
+
+/* Profiles by name, so that a thousand rows do not parse the same one. */
+static const Profile *
+built_in(GHashTable *profiles, const char *name, GError **error)
+{
+    Profile *profile = g_hash_table_lookup(profiles, name);
+
+    if (profile == NULL) {
+        profile = profile_load(name, error);
+        if (profile != NULL)
+            g_hash_table_insert(profiles, g_strdup(name), profile);
+    }
+    return profile;
+}
+
+static const char *
+device_name(const Profile *profile)
+{
+    return model_cluster_device(profile->cluster, 0)->name;
+}
+
+/* Whether the row says that it ran on other devices than @cluster has. */
+static bool
+is_other_device(const MeasuredRow *row, const Profile *cluster, GHashTable *profiles)
+{
+    const ValidationCluster *stated = validation_cluster(row);
+    const Profile *profile;
+
+    if (stated == NULL)
+        return false;
+    if (stated->cluster == NULL)
+        return true;
+    profile = built_in(profiles, stated->cluster, NULL);
+    return profile == NULL || strcmp(device_name(profile), device_name(cluster)) != 0;
+}
+
+/* The request of one->request_text, or NULL. */
+static Request *
+read_request(const ValidationCase *one, const Profile *cluster, GError **error)
+{
+    g_autoptr(JsonDoc) doc =
+        json_doc_parse(one->row->id, one->request_text, strlen(one->request_text), error);
+    const JsonValue *root;
+
+    if (doc == NULL)
+        return NULL;
+    root = json_doc_root(doc, NULL, 0);
+    json_ignore(doc, root, "id");
+    return request_read(doc, root, cluster, error);
+}
+
+/* The plan of @request, if it can be priced, or NULL. */
+static Plan *
+priced_plan(const Request *request, GError **error)
+{
+    g_autoptr(Plan) plan = request_plan(request, error);
+    g_autoptr(Workload) workload = NULL;
+
+    if (plan != NULL)
+        workload = workload_new(request->arch, request->profile, plan, 0, error);
+    return workload == NULL ? NULL : g_steal_pointer(&plan);
+}
+
+/* The row as a plan; false with why_not set where it cannot be one. */
+static bool
+make_plan(ValidationCase *one, const Profile *cluster, const char *cluster_name,
+          GHashTable *profiles)
+{
+    g_autoptr(GError) error = NULL;
+
+    one->request_text = validation_request(one->row, cluster_name, &error);
+    if (one->request_text != NULL && cluster == NULL)
+        cluster = built_in(profiles, validation_cluster(one->row)->cluster, &error);
+    if (one->request_text != NULL && cluster != NULL)
+        one->request = read_request(one, cluster, &error);
+    if (one->request != NULL)
+        one->plan = priced_plan(one->request, &error);
+    if (one->plan != NULL)
+        return true;
+    one->why_not = g_strdup(error->message);
+    g_clear_pointer(&one->request_text, g_free);
+    return false;
+}
+
+/* (owned, nullable) what no machine can have measured. */
+static char *
+impossibility(const ValidationCase *one)
+{
+    const MeasuredRow *row = one->row;
+    const Request *request = one->request;
+    const ModelDevice *device = model_cluster_device(request->profile->cluster, 0);
+    const double n_devices = (double)plan_n_devices(one->plan);
+    const double flops = model_flops_per_iteration(request->arch, (double)one->plan->global_batch,
+                                                   one->plan->seq_len);
+    const double peak = profile_peak_flops_per_s(device, one->plan->dtype);
+
+    if (isfinite(row->iteration_s) &&
+        flops / (IMPOSSIBLE_FACTOR * n_devices * row->iteration_s) > peak)
+        return g_strdup_printf("measured_iter_ms: %.3g ms would be %.3g times the peak rate of the "
+                               "devices; is it in milliseconds?",
+                               row->iteration_s * 1e3,
+                               flops / (n_devices * row->iteration_s * peak));
+    if (isfinite(row->memory_bytes) &&
+        row->memory_bytes > MEMORY_SLACK * (double)device->memory_bytes) {
+        g_autofree char *stated = units_format_bytes(row->memory_bytes);
+        g_autofree char *has = units_format_bytes((double)device->memory_bytes);
+
+        return g_strdup_printf("measured_mem_GiB: %s is more than a device has, %s", stated, has);
+    }
+    return NULL;
+}
+
+GPtrArray *
+validation_cases(const MeasuredTable *table, const Profile *cluster, const char *cluster_name,
+                 GPtrArray *bad_rows, GError **error)
+{
+    g_autoptr(GPtrArray) cases = g_ptr_array_new_with_free_func(case_free);
+    g_autoptr(GHashTable) profiles =
+        g_hash_table_new_full(g_str_hash, g_str_equal, g_free, (GDestroyNotify)profile_free);
+
+    for (guint i = 0; i < table->rows->len; i++) {
+        const MeasuredRow *row = &g_array_index(table->rows, MeasuredRow, i);
+        ValidationCase *one = g_new0(ValidationCase, 1);
+        g_autofree char *wrong = NULL;
+
+        g_ptr_array_add(cases, one);
+        one->row = row;
+        one->source = validation_source(row);
+        one->is_other_device = cluster != NULL && is_other_device(row, cluster, profiles);
+        if (one->is_other_device)
+            one->why_not = g_strdup("other devices than the cluster's");
+        if (one->is_other_device || !make_plan(one, cluster, cluster_name, profiles))
+            continue;
+        wrong = impossibility(one);
+        if (wrong == NULL)
+            continue;
+        if (bad_rows == NULL) {
+            g_set_error(error, CMD_ERROR, CMD_ERROR_INPUT, "%s:%zu: %s", csv_name(table->csv),
+                        row->line, wrong);
+            return NULL;
+        }
+        g_ptr_array_add(bad_rows,
+                        g_strdup_printf("%s:%zu: %s", csv_name(table->csv), row->line, wrong));
+        g_ptr_array_set_size(cases, (gint)cases->len - 1);
+    }
+    return g_steal_pointer(&cases);
+}
+
+/* --- predictions --- */
+
+/* (owned, nullable) */
+static Report *
+simulate(const ValidationCase *one, const Profile *profile)
+{
+    const SimOptions options = {.want_memory = true};
+    g_autoptr(Workload) workload = workload_new(one->request->arch, profile, one->plan,
+                                                one->request->plan.memory_limit_bytes, NULL);
+    g_autoptr(Schedule) schedule = NULL;
+    g_auto(SimResult) result = {0};
+
+    if (workload != NULL)
+        schedule = job_build_schedule(one->plan, workload, NULL);
+    if (schedule == NULL || !sim_run(schedule, workload, &options, &result, NULL))
+        return NULL;
+    return g_steal_pointer(&result.report);
+}
+
+/* The peak without what the source's figure does not count. */
+static double
+counted_memory(const ValidationCase *one, const Profile *profile, const Report *report)
+{
+    Profile bare = *profile;
+    g_autoptr(Report) counted = NULL;
+
+    if (one->source->memory == VALIDATION_MEMORY_NONE)
+        return NAN;
+    bare.parameters.context_bytes = 0.0;
+    if (one->source->memory == VALIDATION_MEMORY_ALLOCATED)
+        bare.parameters.allocator_fraction = 0.0;
+    counted = simulate(one, &bare);
+    return counted == NULL ? NAN : (double)counted->peak_memory_bytes;
+}
+
+ValidationPrediction
+validation_predict(const ValidationCase *one, const ProfileParameters *parameters)
+{
+    ValidationPrediction prediction = {NAN, NAN, false};
+    g_autoptr(Report) report = NULL;
+    Profile profile;
+
+    if (one->plan == NULL)
+        return prediction;
+    profile = *one->request->profile; /* borrows: only its parameters may differ */
+    if (parameters != NULL)
+        profile.parameters = *parameters;
+    report = simulate(one, &profile);
+    if (report == NULL)
+        return prediction;
+    prediction.iteration_s =
+        units_s_from_ns(one->source->no_barrier ? report->span_ns : report->iteration_ns);
+    prediction.fits = report->fits;
+    if (isfinite(one->row->memory_bytes))
+        prediction.memory_bytes = counted_memory(one, &profile, report);
+    return prediction;
+}
+
+/* A case and where its prediction goes: cases do not meet, so their order does not matter. */
+typedef struct {
+    const ValidationCase *one;
+    ValidationPrediction *prediction;
+} Work;
+
+static void
+predict_in_pool(void *data, void *user_data)
+{
+    const Work *work = data;
+
+    *work->prediction = validation_predict(work->one, NULL);
+}
+
+ValidationPrediction *
+validation_predict_all(const GPtrArray *cases, int64_t n_threads)
+{
+    ValidationPrediction *predictions = g_new0(ValidationPrediction, MAX(1, cases->len));
+    g_autofree Work *work = g_new(Work, MAX(1, cases->len));
+    GThreadPool *pool = g_thread_pool_new(predict_in_pool, NULL, (gint)n_threads, TRUE, NULL);
+
+    for (guint i = 0; i < cases->len; i++) {
+        work[i] = (Work){cases->pdata[i], &predictions[i]};
+        g_thread_pool_push(pool, &work[i], NULL);
+    }
+    g_thread_pool_free(pool, FALSE, TRUE);
+    return predictions;
+}
+
+/* --- errors --- */
+
+static int
+compare_doubles(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+ValidationErrors
+validation_errors(const double *errors, size_t n)
+{
+    ValidationErrors result = {n, NAN, NAN, NAN, NAN};
+    g_autofree double *sizes = g_new(double, MAX(1, n));
+    double sum = 0.0, signed_sum = 0.0;
+
+    if (n == 0)
+        return result;
+    for (size_t i = 0; i < n; i++) {
+        sizes[i] = fabs(errors[i]);
+        sum += sizes[i];
+        signed_sum += errors[i];
+    }
+    qsort(sizes, n, sizeof *sizes, compare_doubles);
+    result.mape = sum / (double)n;
+    result.bias = signed_sum / (double)n;
+    result.median = n % 2 == 1 ? sizes[n / 2] : (sizes[n / 2 - 1] + sizes[n / 2]) / 2.0;
+    result.worst = sizes[n - 1];
+    return result;
+}
+
+double
+validation_error_of(ValidationQuantity quantity, const MeasuredRow *row,
+                    const ValidationPrediction *prediction)
+{
+    if (row->status != MEASURED_STATUS_OK)
+        return NAN;
+    switch (quantity) {
+    case VALIDATION_TIME:
+        return (prediction->iteration_s - row->iteration_s) / row->iteration_s;
+    case VALIDATION_MEMORY:
+        return (prediction->memory_bytes - row->memory_bytes) / row->memory_bytes;
+    case VALIDATION_OOM:
+        break;
+    }
+    return NAN;
+}
+
+static void
+count_oom(ValidationOom *oom, const MeasuredRow *row, const ValidationPrediction *prediction)
+{
+    const bool happened = row->status == MEASURED_STATUS_OOM;
+
+    if (row->status == MEASURED_STATUS_OTHER || !isfinite(prediction->iteration_s))
+        return;
+    oom->n++;
+    oom->n_oom += happened;
+    oom->n_predicted += !prediction->fits;
+    oom->n_right += happened && !prediction->fits;
+}
+
+ValidationScore
+validation_score(const GPtrArray *cases, const ValidationPrediction *predictions,
+                 const ValidationSet *set, ValidationQuantity quantity)
+{
+    g_autofree double *errors = g_new(double, MAX(1, cases->len));
+    ValidationScore score = {0};
+    size_t n = 0;
+
+    for (guint i = 0; i < cases->len; i++) {
+        const ValidationCase *one = cases->pdata[i];
+        const double error = validation_error_of(quantity, one->row, &predictions[i]);
+
+        if (set != NULL && !validation_set_has(set, one->row))
+            continue;
+        count_oom(&score.oom, one->row, &predictions[i]);
+        if (isfinite(error))
+            errors[n++] = error;
+    }
+    score.errors = validation_errors(errors, n);
+    score.oom.precision = (double)score.oom.n_right / (double)score.oom.n_predicted;
+    score.oom.recall = (double)score.oom.n_right / (double)score.oom.n_oom;
+    return score;
+}

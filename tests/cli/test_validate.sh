@@ -1,0 +1,125 @@
+#!/bin/sh
+# degas validate: rows become requests by their source's conventions, predictions are simulate's,
+# errors are what they are defined to be, wrong rows are named.
+. tests/cli/tap.sh
+
+head='source,id,gpu,gpus,model,layers,hidden,heads,vocab,seq,global_batch,micro_batch,dp,tp,pp,schedule,recompute,dtype,measured_iter_ms,measured_mem_GiB,status,notes'
+row() { # ID GPUS BATCH MICRO DP TP PP TIME MEMORY STATUS NOTES
+    printf 'mine,%s,A100-SXM4-80GB,%s,gpt,24,2048,16,51200,1024,%s,%s,%s,%s,%s,1f1b,none,fp16,%s,%s,%s,"%s"\n' "$@"
+}
+
+{
+    echo "$head"
+    row a 8 64 4 2 2 2 500.5 20 ok 'a "quoted", note'
+    row b 8 64 4 8 1 1 400 '' ok ''
+    row c 1 64 64 1 1 1 '' '' oom ''
+    row d 8 64 4 1 8 1 '' '' 'Kernel not available' ''
+} | sed 's/a "quoted", note/a ""quoted"", note/' >"$W/m.csv"
+runs 0 "a table is predicted" validate dgx-a100-80g "$W/m.csv" --json --requests "$W/r.jsonl"
+cp "$W/out" "$W/v.json"
+json "errors are what they are defined to be" '
+p = {x["id"]: x for x in d["predictions"]}
+e = [p[i]["predicted_s"] / p[i]["measured_s"] - 1 for i in "ab"]
+assert d["format"] == "degas-validation" and d["rows"] == 2, d["rows"]
+assert abs(d["mape_fraction"] - sum(map(abs, e)) / 2) < 1e-12
+assert abs(d["bias_fraction"] - sum(e) / 2) < 1e-12
+assert d["worst_fraction"] == max(abs(p[i]["error_fraction"]) for i in "ab")
+assert d["memory"]["rows"] == 1 and p["a"]["measured_bytes"] == 20 * 2**30
+assert d["oom"]["rows"] == 3 and d["oom"]["oom_rows"] == 1 and d["oom"]["recall_fraction"] == 1
+'
+runs 0 "the requests are those of simulate" simulate --batch "$W/r.jsonl"
+if command -v python3 >/dev/null 2>&1; then
+    output=$(python3 - "$W/v.json" "$W/out" 2>&1 <<'P'
+import json, sys
+v = {x["id"]: x for x in json.load(open(sys.argv[1]))["predictions"]}
+for line in open(sys.argv[2]):
+    r = json.loads(line)
+    assert r["iteration_s"] == v[r["id"]]["predicted_s"], r["id"]
+    assert r["fits"] == v[r["id"]]["fits"]
+P
+    )
+    report $? "simulate --batch predicts the same" "$output"
+else
+    skip "simulate --batch predicts the same" "python3 is not installed"
+fi
+runs 0 "with one thread" validate dgx-a100-80g "$W/m.csv" --json --threads 1
+cmp -s "$W/out" "$W/v.json"
+report $? "threads do not matter"
+printf '\357\273\277' | cat - "$W/m.csv" | sed 's/$/\r/' >"$W/bom.csv"
+runs 0 "a byte order mark and CRLF" validate dgx-a100-80g "$W/bom.csv" --json
+cmp -s "$W/out" "$W/v.json"
+report $? "they change nothing"
+runs 0 "other devices are left out" validate dgx-h100 "$W/m.csv" --json
+json "and said to be" '
+assert d["rows"] == 0 and d["mape_fraction"] is None
+assert all("other devices" in x["not_predicted"] for x in d["predictions"])
+'
+
+# bad PATTERN NAME ROW...: line 3 is wrong, and is named; the others are used when asked for
+bad() {
+    wrong=$1
+    about=$2
+    shift 2
+    { sed 2q "$W/m.csv"; row "$@"; sed -n 3p "$W/m.csv"; } >"$W/bad.csv"
+    fails 3 "bad.csv:3: $wrong" "$about" validate dgx-a100-80g "$W/bad.csv"
+    runs 0 "$about: the rest, when asked for" \
+        validate dgx-a100-80g "$W/bad.csv" --skip-bad-rows --json
+    grep -q "skipped: .*bad.csv:3: $wrong" "$W/err"
+    report $? "$about: and named" "$(cat "$W/err")"
+    json "$about: two rows are scored" 'assert d["rows"] == 2 and len(d["bad_rows"]) == 1'
+}
+bad 'gpus: dp x tp x pp x cp is not 9' "degrees and devices" x 9 64 4 2 2 2 500 '' ok ''
+bad 'global_batch: is no multiple' "a batch that does not divide" x 8 63 4 2 2 2 500 '' ok ''
+bad 'measured_iter_ms: expected a number of milliseconds, without its unit, got "0.5 s"' \
+    "a time with a unit" x 8 64 4 2 2 2 '0.5 s' '' ok ''
+bad 'measured_mem_GiB: expected a number of GiB' "memory with a unit" x 8 64 4 2 2 2 500 80GB ok ''
+bad 'measured_iter_ms: 0.5 ms would be' "seconds in a column of milliseconds" \
+    x 8 64 4 2 2 2 0.5 '' ok ''
+bad 'measured_iter_ms: expected' "a negative time" x 8 64 4 2 2 2 -5 '' ok ''
+bad 'measured_iter_ms: expected' "a time that is no number" x 8 64 4 2 2 2 nan '' ok ''
+bad 'measured_mem_GiB: 20.0 TiB is more' "MiB in a column of GiB" x 8 64 4 2 2 2 500 20480 ok ''
+bad 'measured_iter_ms: a run that ended' "a time of a run that failed" x 8 64 4 2 2 2 500 '' oom ''
+bad 'tp: expected a number of ranks' "a degree of zero" x 8 64 4 2 0 2 500 '' ok ''
+sed 's/^\(\([^,]*,\)\{5\}\)[^,]*,/\1/' "$W/m.csv" >"$W/narrow.csv"
+fails 3 'narrow.csv:1: column "layers" is missing' "a missing column" \
+    validate dgx-a100-80g "$W/narrow.csv"
+sed 's/measured_iter_ms/measured_iter_s/' "$W/m.csv" >"$W/unit.csv"
+fails 3 'did you mean "measured_iter_s"' "a column in another unit" \
+    validate dgx-a100-80g "$W/unit.csv"
+fails 3 'fields, but the header has' "a ragged row" validate dgx-a100-80g tests/cli/tap.sh
+fails 4 'no-such' "a file that is not there" validate dgx-a100-80g no-such.csv
+fails 2 'did you mean "dgx-a100-80g"' "a misspelt cluster" validate dgx-a100-80gb "$W/m.csv"
+
+# Conventions of sources: published meaning, not rows.
+conventions() { # SOURCE SCHEDULE NOTES ZERO
+    {
+        echo "$head,zero,vpp"
+        printf '%s,a,A100-SXM4-80GB,8,gpt,22,2048,16,,1024,64,4,1,1,8,%s,,,500,,ok,"%s",%s,\n' "$@"
+    } >"$W/c.csv"
+    runs 0 "a row of $1" validate dgx-a100-80g "$W/c.csv" --requests "$W/out2"
+    cp "$W/out2" "$W/out"
+}
+conventions zero_bubble ZB-1p '' ''
+json "zero_bubble: first and last stage have one layer less; the vocabulary of GPT-2, padded to 128" '
+assert d["stage_layers"] == [2, 3, 3, 3, 3, 3, 3, 2] and d["schedule"] == "zb-h1", d
+assert d["model"]["vocab"] == 50304 and d["dtype"] == "fp16" and d["recompute"] == "none"
+'
+conventions megatron_sc21_table1 1f1b 'DDP-impl=torch (overlapped); more' 0
+json "SC21: full recompute, 51200 tokens, overlap where the notes say so" '
+assert d["framework"] == "megatron-lm" and d["recompute"] == "full", d
+assert d["model"]["vocab"] == 51200 and d["overlap"] == "dp"
+'
+conventions megatron_sc21_table2 1f1b '' 3
+json "its rows with ZeRO 3 are of DeepSpeed" 'assert d["framework"] == "deepspeed" and d["zero"] == 3, d'
+conventions hagemann_a100 1f1b 'kernel=flash_attention2; x' 1
+json "hagemann: the kernel in the notes" 'assert d["attention"] == "flash", d'
+conventions hagemann_a100 1f1b 'kernel=torch; x' 1
+json "hagemann: another one" 'assert d["attention"] == "unfused", d'
+conventions terapipe_main 'token-level pipeline (TeraPipe)' \
+    'slicing scheme [(1, [384, 320, 320])] * 8 (per replica)' 0
+json "terapipe: no vocabulary, its slices" '
+assert d["model"]["vocab"] == 0 and d["slices"] == [384, 320, 320] and d["schedule"] == "terapipe", d
+'
+conventions terapipe_main 'token-level pipeline (uniform slices)' 'slicing scheme [(1, [256] * 4)] * 8' 0
+json "terapipe: equal slices" 'assert d["slices"] == [256] * 4, d'
+finish
