@@ -74,7 +74,8 @@ finished_report(JsonDoc *doc, const JsonValue *object, const Report *report)
 }
 
 static bool
-simulate_request(Request *request, JobSimulation *simulation, GError **error)
+simulate_request(Request *request, const Conditions *conditions, JobSimulation *simulation,
+                 GError **error)
 {
     g_autoptr(Plan) plan = request_plan(request, error);
     g_autoptr(Job) job = NULL;
@@ -83,7 +84,11 @@ simulate_request(Request *request, JobSimulation *simulation, GError **error)
         return false;
     job = job_new(g_steal_pointer(&request->arch), g_steal_pointer(&request->profile),
                   g_steal_pointer(&plan));
-    return job_simulate(job, request->plan.memory_limit_bytes, false, simulation, error);
+    const JobOptions how = {
+        .memory_limit_bytes = request->plan.memory_limit_bytes,
+        .conditions = conditions,
+    };
+    return job_simulate(job, &how, simulation, error);
 }
 
 static void
@@ -95,6 +100,7 @@ run_line(Line *line)
     const JsonValue *root = doc == NULL ? NULL : json_doc_root(doc, NULL, 0);
     g_auto(JobSimulation) simulation = {0};
     g_autoptr(Request) request = NULL;
+    g_auto(Conditions) conditions = {0};
 
     /* A line that is no object has no id. */
     if (root != NULL && !json_is_object(root)) {
@@ -103,8 +109,8 @@ run_line(Line *line)
         root = NULL;
     }
     if (root != NULL)
-        request = request_read(doc, root, NULL, &error);
-    if (request != NULL && simulate_request(request, &simulation, &error))
+        request = request_read(doc, root, NULL, &conditions, &error);
+    if (request != NULL && simulate_request(request, &conditions, &simulation, &error))
         line->report = finished_report(doc, root, simulation.result.report);
     else
         line->report = failed_report(doc, root, error);

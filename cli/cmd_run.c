@@ -116,7 +116,7 @@ predict(Run *run)
     g_autoptr(GError) reason = NULL;
 
     run->predicted_s = run->predicted_bubble_fraction = (double)NAN;
-    if (!job_simulate(run->job, 0, false, &simulation, &reason)) {
+    if (!job_simulate(run->job, NULL, &simulation, &reason)) {
         output_note("run: no prediction to compare with: %s", reason->message);
         return;
     }

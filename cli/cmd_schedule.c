@@ -7,6 +7,7 @@
 #include "cli/describe.h"
 #include "cli/op_times.h"
 #include "cli/output.h"
+#include "profiles/schedule_times.h"
 
 static const OptionInfo options_table[] = {
     {"pp", "P", "pipeline ranks (required)", 0},
@@ -21,7 +22,30 @@ static const OptionInfo options_table[] = {
     {NULL, NULL, NULL, 0},
 };
 
-/* @times  for the families that are built for them; the others do not look. */
+/* A family that searches gets the op times, by stage. */
+static Schedule *
+build_for_times(const ScheduleFamily *family, ScheduleShape shape, const OpTimes *times,
+                int64_t limit_microbatches, GError **error)
+{
+    const Schedule placed = {
+        .n_ranks = (int32_t)shape.n_ranks,
+        .n_chunks = (int32_t)shape.n_chunks,
+        .n_slices = (int32_t)shape.n_slices,
+        .placement = family->placement,
+    };
+    g_auto(WorkloadScheduleTimes) stages = {0};
+
+    if (!schedule_shape_check(family, &shape, error))
+        return NULL;
+    g_autoptr(Workload) workload = op_times_workload(times, &placed, error);
+    if (workload == NULL)
+        return NULL;
+    workload_schedule_times_init(&stages, workload, family->placement);
+    stages.times.limit_microbatches = limit_microbatches;
+    shape.times = &stages.times;
+    return schedule_new(family->name, &shape, error);
+}
+
 static Schedule *
 build(Options *options, const OpTimes *times, GError **error)
 {
@@ -34,29 +58,18 @@ build(Options *options, const OpTimes *times, GError **error)
         options_fail(options, "pp", "is missing; it is the number of pipeline ranks");
     if (!options_has(options, "microbatches"))
         options_fail(options, "microbatches", "is missing");
-    const ScheduleStageTimes stage = {
-        .forward_ns = times->time_ns[SCHEDULE_OP_FORWARD],
-        .backward_ns = times->time_ns[SCHEDULE_OP_BACKWARD],
-        .input_ns = times->time_ns[SCHEDULE_OP_BACKWARD_INPUT],
-        .weight_ns = times->time_ns[SCHEDULE_OP_BACKWARD_WEIGHT],
-        .forward_message_ns = times->message_ns,
-        .backward_message_ns = times->message_ns,
-    };
-    const ScheduleTimes all_alike = {
-        .stages = &stage,
-        .n_stages = 1,
-        .limit_microbatches = options_int64(options, "in-flight", 1, INT32_MAX, 0),
-    };
+    const int64_t in_flight = options_int64(options, "in-flight", 1, INT32_MAX, 0);
     const ScheduleShape shape = {
         .n_ranks = options_int64(options, "pp", 1, SCHEDULE_MAX_RANKS, 1),
         .n_chunks = options_int64(options, "vpp", 1, SCHEDULE_MAX_CHUNKS, family->min_chunks),
         .n_microbatches = options_int64(options, "microbatches", 1, INT32_MAX, 1),
         .n_slices = options_int64(options, "slices", 1, SCHEDULE_MAX_SLICES, 1),
         .group = options_int64(options, "group", 1, INT32_MAX, 0),
-        .times = &all_alike,
     };
     if (!options_finish(options, error))
         return NULL;
+    if (family->searches)
+        return build_for_times(family, shape, times, in_flight, error);
     return schedule_new(name, &shape, error);
 }
 
@@ -91,10 +104,10 @@ print_facts(const Schedule *schedule, const Report *report)
 static int
 run(Options *options, GError **error)
 {
-    const OpTimes times = op_times_read(options);
+    g_autoptr(OpTimes) times = op_times_read(options);
     const char *path = options_string(options, "output", NULL);
     const bool json = options_switch(options, "json");
-    g_autoptr(Schedule) schedule = build(options, &times, error);
+    g_autoptr(Schedule) schedule = build(options, times, error);
     const SimOptions sim_options = {.want_trace = true};
     g_autoptr(Workload) workload = NULL;
     g_auto(SimResult) result = {0};
@@ -111,8 +124,8 @@ run(Options *options, GError **error)
             output_text(text);
         return 0;
     }
-    workload = workload_new_plain(schedule, times.time_ns, times.message_ns);
-    if (!sim_run(schedule, workload, &sim_options, &result, error))
+    workload = op_times_workload(times, schedule, error);
+    if (workload == NULL || !sim_run(schedule, workload, &sim_options, &result, error))
         return -1;
     print_facts(schedule, result.report);
     describe_timeline(result.trace, true);

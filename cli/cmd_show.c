@@ -85,7 +85,7 @@ show_plan(JsonDoc *doc, Options *options, GError **error)
 
         return output_json(writer, NULL, error) ? 0 : -1;
     }
-    if (!job_simulate(job, 0, true, &simulation, error)) {
+    if (!job_simulate(job, &(JobOptions){.want_trace = true}, &simulation, error)) {
         cmd_blame_file(json_doc_name(doc), error);
         return -1;
     }

@@ -6,6 +6,7 @@
 #include "base/units.h"
 #include "cli/batch.h"
 #include "cli/command.h"
+#include "cli/conditions.h"
 #include "cli/describe.h"
 #include "cli/html.h"
 #include "cli/op_times.h"
@@ -26,7 +27,7 @@ static const OptionInfo options_table[] = {
      0},
     OP_TIMES_OPTION,
     {"batch", "FILE", "a request on each line, a report on each line (JSON Lines)", 0},
-    {"threads", "N", "threads of --batch; the result does not depend on it", 0},
+    {"threads", "N", "threads of --batch and --jitter; the result does not depend on it", 0},
     {NULL, NULL, NULL, 0},
 };
 
@@ -154,12 +155,30 @@ write_products(const JobSimulation *simulation, const Job *job, Options *options
 
 /* --- what is simulated --- */
 
+/* Threads change no result. */
+static void
+read_conditions(Conditions *conditions, Options *options)
+{
+    conditions_read(conditions, options);
+    conditions->jitter.n_threads =
+        options_int64(options, "threads", 1, MAX_THREADS, g_get_num_processors());
+}
+
 static int
 run_job(const Job *job, int64_t memory_limit_bytes, Options *options, GError **error)
 {
     g_auto(JobSimulation) simulation = {0};
+    g_auto(Conditions) conditions = {0};
 
-    if (!job_simulate(job, memory_limit_bytes, needs_trace(options), &simulation, error) ||
+    read_conditions(&conditions, options);
+    if (!options_finish(options, error))
+        return -1;
+    const JobOptions how = {
+        .memory_limit_bytes = memory_limit_bytes,
+        .want_trace = needs_trace(options),
+        .conditions = &conditions,
+    };
+    if (!job_simulate(job, &how, &simulation, error) ||
         !write_products(&simulation, job, options, error))
         return -1;
     if (!simulation.result.report->fits) {
@@ -220,9 +239,15 @@ run_flags(Options *options, GError **error)
 static int
 run_schedule(const char *path, Options *options, GError **error)
 {
-    const OpTimes times = op_times_read(options);
-    const SimOptions sim_options = {.want_trace = needs_trace(options)};
+    g_autoptr(OpTimes) times = op_times_read(options);
+    g_auto(Conditions) conditions = {0};
     g_auto(JobSimulation) simulation = {0};
+
+    read_conditions(&conditions, options);
+    const SimOptions sim_options = {
+        .want_trace = needs_trace(options),
+        .jitter = conditions.jitter.n_runs > 0 ? &conditions.jitter : NULL,
+    };
 
     if (!options_finish(options, error))
         return -1;
@@ -232,8 +257,11 @@ run_schedule(const char *path, Options *options, GError **error)
         cmd_blame_file(path, error);
         return -1;
     }
-    simulation.workload = workload_new_plain(simulation.schedule, times.time_ns, times.message_ns);
-    if (!sim_run(simulation.schedule, simulation.workload, &sim_options, &simulation.result,
+    simulation.workload = op_times_workload(times, simulation.schedule, error);
+    if (simulation.workload == NULL ||
+        !conditions_apply(&conditions, simulation.schedule->placement, simulation.workload,
+                          error) ||
+        !sim_run(simulation.schedule, simulation.workload, &sim_options, &simulation.result,
                  error) ||
         !write_products(&simulation, NULL, options, error))
         return -1;
@@ -294,13 +322,15 @@ const Command cmd_simulate = {
     .summary = "predict one iteration: time, bubbles, memory, per rank",
     .details = "  degas simulate plan.json --trace trace.json --plot timeline.svg\n"
                "  degas simulate gpt3-13b dgx-a100-80g --global-batch 32 --tp 4 --pp 2\n"
+               "  degas simulate plan.json --jitter 3%,1000 --straggler 1%\n"
                "  degas simulate --schedule-file schedule.json --op-times F=1,B=2\n"
                "  degas simulate --batch cases.jsonl\n"
                "\n"
                "MODEL CLUSTER takes the flags of degas plan, all fixed: a degree that is not\n"
                "given is 1, but dp is what --gpus leaves.  No schedule: 1f1b.\n",
-    .options = {options_table, request_options, request_fixed_options},
-    .headings = {"Options", "With MODEL CLUSTER, and keys of --batch", "Of simulate alone"},
+    .options = {options_table, conditions_options, request_options, request_fixed_options},
+    .headings = {"Options", "What differs from the profile; also keys of --batch",
+                 "With MODEL CLUSTER, and keys of --batch", "Of simulate alone"},
     .max_arguments = 2,
     .run = run,
 };

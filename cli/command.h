@@ -33,7 +33,7 @@ typedef enum {
 } CmdError;
 
 /* At most this many tables of options. */
-#define CMD_MAX_TABLES 3
+#define CMD_MAX_TABLES 4
 
 typedef struct {
     const char *name;

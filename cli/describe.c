@@ -181,6 +181,37 @@ print_peak(const Report *report)
     output_printf(": most of it %s", trace_memory_names[report_peak_owner(rank)]);
 }
 
+/* What many iterations with times that vary say. */
+static void
+print_jitter(const Report *report)
+{
+    const ReportJitter *jitter = &report->jitter;
+    char *texts[3];
+
+    if (jitter->n_runs == 0)
+        return;
+    for (int i = 0; i < 3; i++)
+        texts[i] = output_seconds(units_s_from_ns(jitter->iteration_ns[i]));
+    output_printf("jitter  iteration p10 %s, p50 %s, p90 %s", texts[0], texts[1], texts[2]);
+    for (int i = 0; i < 3; i++)
+        g_free(texts[i]);
+    if (report->memory_limit_bytes > 0) {
+        g_autofree char *fit = output_percent(jitter->fit_fraction);
+
+        output_printf("; fits in %s", fit);
+    }
+    g_autofree char *op = output_percent(jitter->op_sigma);
+    g_autofree char *rank = output_percent(jitter->rank_sigma);
+    output_printf(" of %" G_GINT64_FORMAT " runs (ops log-normal %s, ranks %s", jitter->n_runs, op,
+                  rank);
+    if (jitter->straggler_fraction > 0) {
+        g_autofree char *share = output_percent(jitter->straggler_fraction);
+        g_autofree char *slowdown = output_number(jitter->straggler_slowdown);
+        output_printf(", %s stragglers %sx", share, slowdown);
+    }
+    output_printf("; seed %" G_GINT64_FORMAT ")\n", jitter->seed);
+}
+
 static void
 print_totals(const Report *report)
 {
@@ -212,6 +243,7 @@ print_totals(const Report *report)
         print_peak(report);
         output_text("\n");
     }
+    print_jitter(report);
     if (isfinite(report->cost_per_iteration)) {
         g_autofree char *cost = output_number(report->cost_per_iteration);
 

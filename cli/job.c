@@ -155,21 +155,32 @@ job_simulation_clear(JobSimulation *simulation)
 }
 
 bool
-job_simulate(const Job *job, int64_t memory_limit_bytes, bool want_trace, JobSimulation *simulation,
-             GError **error)
+job_simulate(const Job *job, const JobOptions *options, JobSimulation *simulation, GError **error)
 {
-    const SimOptions options = {.want_trace = want_trace, .want_memory = true};
+    static const JobOptions plain = {0};
+    SimOptions how = {.want_memory = true};
+    SimJitter jitter;
 
     *simulation = (JobSimulation){0};
+    if (options == NULL)
+        options = &plain;
     simulation->workload =
-        workload_new(job->arch, job->profile, job->plan, memory_limit_bytes, error);
+        workload_new(job->arch, job->profile, job->plan, options->memory_limit_bytes, error);
     if (simulation->workload == NULL)
         return false;
+    if (options->conditions != NULL) {
+        const ScheduleFamily *family = schedule_family_find(job->plan->schedule, error);
+        if (family == NULL ||
+            !conditions_apply(options->conditions, family->placement, simulation->workload, error))
+            return false;
+        jitter = options->conditions->jitter;
+        jitter.n_replicas = job->plan->degrees.dp;
+        how.jitter = jitter.n_runs > 0 ? &jitter : NULL;
+    }
     simulation->schedule = job_build_schedule(job->plan, simulation->workload, error);
-    if (simulation->schedule == NULL)
-        return false;
-    return sim_run(simulation->schedule, simulation->workload, &options, &simulation->result,
-                   error);
+    how.want_trace = options->want_trace;
+    return simulation->schedule != NULL &&
+           sim_run(simulation->schedule, simulation->workload, &how, &simulation->result, error);
 }
 
 bool

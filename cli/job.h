@@ -12,6 +12,7 @@
 #ifndef CLI_JOB_H
 #define CLI_JOB_H
 
+#include "cli/conditions.h"
 #include "planner/search.h"
 #include "simulator/simulate.h"
 
@@ -59,13 +60,20 @@ typedef struct {
 void job_simulation_clear(JobSimulation *simulation);
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(JobSimulation, job_simulation_clear)
 
+/* How a job is simulated; all zero: as it is planned, a report alone. */
+typedef struct {
+    int64_t memory_limit_bytes; /* 0: the devices' */
+    bool want_trace;
+    const Conditions *conditions; /* (borrowed, nullable) in what the machine differs */
+} JobOptions;
+
 /*
- * Builds the schedule, prices it, simulates it.
- * @memory_limit_bytes  0: the devices'.
- * @simulation          (out) cleared by the caller, whatever is returned.
+ * Prices the plan, builds its schedule, simulates it.
+ * @options     (nullable)
+ * @simulation  (out) cleared by the caller, whatever is returned.
  */
-bool job_simulate(const Job *job, int64_t memory_limit_bytes, bool want_trace,
-                  JobSimulation *simulation, GError **error);
+bool job_simulate(const Job *job, const JobOptions *options, JobSimulation *simulation,
+                  GError **error);
 
 /* The PlanEvaluateFunc of the planner: the simulator. */
 bool job_evaluate(const Plan *plan, const Workload *workload, Report **report, void *user_data,

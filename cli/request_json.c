@@ -39,9 +39,12 @@ read_cluster(JsonDoc *doc, const JsonValue *object, GError **error)
 }
 
 Request *
-request_read(JsonDoc *doc, const JsonValue *object, const Profile *given, GError **error)
+request_read(JsonDoc *doc, const JsonValue *object, const Profile *given, Conditions *conditions,
+             GError **error)
 {
-    static const OptionInfo *const tables[] = {request_options, request_fixed_options, NULL};
+    static const OptionInfo *const tables[] = {request_options, request_fixed_options,
+                                               conditions_options, NULL};
+    static const OptionInfo *const fewer[] = {request_options, request_fixed_options, NULL};
     g_autoptr(ModelArch) arch = NULL;
     g_autoptr(Profile) profile = NULL;
     g_autoptr(Options) options = NULL;
@@ -55,9 +58,11 @@ request_read(JsonDoc *doc, const JsonValue *object, const Profile *given, GError
     profile = given != NULL ? profile_copy(given) : read_cluster(doc, object, error);
     if (profile == NULL)
         return NULL;
-    options = options_read(tables, doc, object);
+    options = options_read(conditions == NULL ? fewer : tables, doc, object);
     if (!json_doc_finish(doc, error))
         return NULL;
+    if (conditions != NULL)
+        conditions_read(conditions, options);
     return request_new(g_steal_pointer(&arch), g_steal_pointer(&profile), options, REQUEST_FIXED,
                        error);
 }

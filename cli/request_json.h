@@ -7,15 +7,18 @@
 #ifndef CLI_REQUEST_JSON_H
 #define CLI_REQUEST_JSON_H
 
+#include "cli/conditions.h"
 #include "cli/request.h"
 
 G_BEGIN_DECLS
 
 /*
- * @given  (nullable) a cluster that takes the place of the object's.
+ * @given       (nullable) a cluster that takes the place of the object's.
+ * @conditions  (out, nullable) cleared by the caller; NULL: their keys are unknown ones.
  * Returns: (owned) NULL on JSON_ERROR_INVALID, CMD_ERROR, G_FILE_ERROR.
  */
-Request *request_read(JsonDoc *doc, const JsonValue *object, const Profile *given, GError **error);
+Request *request_read(JsonDoc *doc, const JsonValue *object, const Profile *given,
+                      Conditions *conditions, GError **error);
 
 G_END_DECLS
 

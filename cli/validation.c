@@ -75,7 +75,7 @@ read_request(const ValidationCase *one, const Profile *cluster, GError **error)
         return NULL;
     root = json_doc_root(doc, NULL, 0);
     json_ignore(doc, root, "id");
-    return request_read(doc, root, cluster, error);
+    return request_read(doc, root, cluster, NULL, error);
 }
 
 /* The plan of @request, if it can be priced, or NULL. */

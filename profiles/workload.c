@@ -336,7 +336,6 @@ workload_new_plain(const Schedule *schedule, const int64_t time_ns[SCHEDULE_OP_N
     workload->ranks = g_new0(WorkloadRank, workload->n_ranks);
     workload->model_flops = NAN;
     workload->tokens = NAN;
-    workload->n_devices = schedule->n_ranks;
     return workload;
 }
 

@@ -85,6 +85,14 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC(Workload, workload_free)
 Workload *workload_new_plain(const Schedule *schedule, const int64_t time_ns[SCHEDULE_OP_N],
                              int64_t message_ns);
 
+/*
+ * Rank @rank computes at @speed (> 0) times its rate: the computing and recomputing of its ops and
+ * its optimizer take 1 / @speed of their time, its communication takes what it took.
+ * @placement  of the schedule: which stages lie on the rank.
+ */
+void workload_set_rank_speed(Workload *workload, SchedulePlacement placement, int32_t rank,
+                             double speed);
+
 static inline const WorkloadOp *
 workload_op(const Workload *workload, int32_t chain, int32_t stage, int32_t microbatch,
             int32_t slice)

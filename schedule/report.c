@@ -126,6 +126,32 @@ write_rank(JsonWriter *writer, int32_t rank, const ReportRank *r)
     json_write_object_end(writer);
 }
 
+static void
+write_jitter(JsonWriter *writer, const ReportJitter *jitter)
+{
+    static const char *const shares[] = {"p10", "p50", "p90"};
+
+    json_write_object(writer, "jitter");
+    json_write_int64(writer, "runs", jitter->n_runs);
+    json_write_int64(writer, "seed", jitter->seed);
+    json_write_string(writer, "distribution", "log-normal, median 1");
+    json_write_double(writer, "op_sigma_fraction", jitter->op_sigma);
+    json_write_double(writer, "rank_sigma_fraction", jitter->rank_sigma);
+    json_write_double(writer, "memory_sigma_fraction", jitter->memory_sigma);
+    json_write_double(writer, "straggler_fraction", jitter->straggler_fraction);
+    json_write_double(writer, "straggler_slowdown", jitter->straggler_slowdown);
+    json_write_object_inline(writer, "iteration_s");
+    for (int i = 0; i < 3; i++)
+        write_s(writer, shares[i], jitter->iteration_ns[i]);
+    json_write_object_end(writer);
+    json_write_object_inline(writer, "peak_memory_bytes");
+    for (int i = 0; i < 3; i++)
+        json_write_int64(writer, shares[i], jitter->peak_memory_bytes[i]);
+    json_write_object_end(writer);
+    json_write_double(writer, "fit_fraction", jitter->fit_fraction);
+    json_write_object_end(writer);
+}
+
 void
 report_write(JsonWriter *writer, const char *key, const Report *report)
 {
@@ -163,6 +189,8 @@ report_write(JsonWriter *writer, const char *key, const Report *report)
     json_write_double(writer, "interpolated_fraction", report->sources.interpolated_fraction);
     json_write_double(writer, "modelled_fraction", report->sources.modelled_fraction);
     json_write_object_end(writer);
+    if (report->jitter.n_runs > 0)
+        write_jitter(writer, &report->jitter);
     json_write_double(writer, "cost_per_iteration", report->cost_per_iteration);
     json_write_double(writer, "energy_per_iteration_j", report->energy_per_iteration_j);
     json_write_object_end(writer);
@@ -252,6 +280,34 @@ read_sources(JsonDoc *doc, const JsonValue *object, Report *report)
     json_object_end(doc, v);
 }
 
+static void
+read_jitter(JsonDoc *doc, const JsonValue *object, ReportJitter *jitter)
+{
+    static const char *const shares[] = {"p10", "p50", "p90"};
+    const JsonValue *v = json_object_or_null(doc, object, "jitter");
+
+    if (v == NULL)
+        return;
+    const JsonValue *iteration = json_object(doc, v, "iteration_s");
+    const JsonValue *peak = json_object(doc, v, "peak_memory_bytes");
+    jitter->n_runs = json_int64(doc, v, "runs", 1, JSON_MAX_INT);
+    jitter->seed = json_int64(doc, v, "seed", 0, JSON_MAX_INT);
+    json_ignore(doc, v, "distribution");
+    jitter->op_sigma = json_double(doc, v, "op_sigma_fraction", 0, G_MAXDOUBLE);
+    jitter->rank_sigma = json_double(doc, v, "rank_sigma_fraction", 0, G_MAXDOUBLE);
+    jitter->memory_sigma = json_double(doc, v, "memory_sigma_fraction", 0, G_MAXDOUBLE);
+    jitter->straggler_fraction = json_double(doc, v, "straggler_fraction", 0, 1);
+    jitter->straggler_slowdown = json_double(doc, v, "straggler_slowdown", 1, G_MAXDOUBLE);
+    for (int i = 0; i < 3; i++) {
+        jitter->iteration_ns[i] = read_ns(doc, iteration, shares[i]);
+        jitter->peak_memory_bytes[i] = json_int64(doc, peak, shares[i], 0, JSON_MAX_INT);
+    }
+    jitter->fit_fraction = json_double(doc, v, "fit_fraction", 0, 1);
+    json_object_end(doc, iteration);
+    json_object_end(doc, peak);
+    json_object_end(doc, v);
+}
+
 Report *
 report_read(JsonDoc *doc, const JsonValue *object)
 {
@@ -278,6 +334,7 @@ report_read(JsonDoc *doc, const JsonValue *object)
         read_rank(doc, v, report);
     read_breakdown(doc, object, report);
     read_sources(doc, object, report);
+    read_jitter(doc, object, &report->jitter);
     report->cost_per_iteration = read_nullable(doc, object, "cost_per_iteration");
     report->energy_per_iteration_j = read_nullable(doc, object, "energy_per_iteration_j");
     json_object_end(doc, object);

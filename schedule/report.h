@@ -25,6 +25,16 @@ typedef struct {
     int32_t peak_in_flight;
 } ReportRank;
 
+/* Many iterations with times that vary (simulator/jitter.h). */
+typedef struct {
+    double op_sigma, rank_sigma, memory_sigma, straggler_fraction, straggler_slowdown;
+    int64_t n_runs; /* 0: there is nothing here */
+    int64_t seed;
+    /* Of the runs: the smallest value that this share of them does not exceed. */
+    int64_t iteration_ns[3], peak_memory_bytes[3]; /* p10, p50, p90 */
+    double fit_fraction;                           /* of the runs, all ranks fit */
+} ReportJitter;
+
 typedef struct {
     int64_t iteration_ns; /* makespan */
     int64_t span_ns;      /* longest first-start-to-last-end of a rank's compute stream */
@@ -44,6 +54,7 @@ typedef struct {
     struct {
         double measured_fraction, interpolated_fraction, modelled_fraction;
     } sources;
+    ReportJitter jitter;
     double cost_per_iteration;     /* NaN: unknown */
     double energy_per_iteration_j; /* NaN: unknown */
 } Report;

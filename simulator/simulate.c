@@ -3,6 +3,7 @@
 #include "simulator/account.h"
 #include "simulator/contend.h"
 #include "simulator/events.h"
+#include "simulator/vary.h"
 
 void
 sim_result_clear(SimResult *result)
@@ -42,9 +43,14 @@ sim_run(const Schedule *schedule, const Workload *workload, const SimOptions *op
         if (trace == NULL)
             return false;
     }
+    ReportJitter jitter = {0};
+    if (options->jitter != NULL &&
+        !sim_vary(program, &times, peaks, options->jitter, &jitter, error))
+        return false;
     *result = (SimResult){
         .report = sim_account(program, &times, peaks),
         .trace = g_steal_pointer(&trace),
     };
+    result->report->jitter = jitter;
     return true;
 }

@@ -28,6 +28,7 @@
 
 #include "profiles/workload.h"
 #include "schedule/schedule.h"
+#include "simulator/jitter.h"
 #include "simulator/topology.h"
 
 G_BEGIN_DECLS
@@ -35,8 +36,9 @@ G_BEGIN_DECLS
 typedef struct {
     /* (borrowed, nullable) links that messages share; NULL: every message has its own */
     const SimTopology *topology;
-    bool want_trace;  /* events; the report is always made */
-    bool want_memory; /* memory events and peaks; else peaks are 0 and fits is true */
+    const SimJitter *jitter; /* (borrowed, nullable) also run it many times with varied times */
+    bool want_trace;         /* events; the report is always made */
+    bool want_memory;        /* memory events and peaks; else peaks are 0 and fits is true */
 } SimOptions;
 
 typedef struct {

@@ -1,0 +1,36 @@
+/*
+ * cli/conditions.h - Conditions: in what the machine differs from its profile, by options: ranks
+ * that are slower or faster, and times that vary.
+ *
+ * For degas simulate: of a plan, of flags, of a bare schedule, and of the lines of --batch.
+ */
+#ifndef CLI_CONDITIONS_H
+#define CLI_CONDITIONS_H
+
+#include "cli/options.h"
+#include "profiles/workload.h"
+#include "simulator/simulate.h"
+
+G_BEGIN_DECLS
+
+/* --rank-speed, --jitter and what belongs to it. */
+extern const OptionInfo conditions_options[];
+
+/* By value; opaque but for jitter. */
+typedef struct {
+    GArray *speeds;   /* (owned, nullable) of ConditionsSpeed */
+    SimJitter jitter; /* n_runs 0: no jitter; n_replicas is for who knows the plan */
+} Conditions;
+
+/* Reads the options; what is wrong is found by options_finish(). */
+void conditions_read(Conditions *conditions, Options *options);
+void conditions_clear(Conditions *conditions);
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(Conditions, conditions_clear)
+
+/* Sets the ranks' speeds.  Returns false with CMD_ERROR_USAGE on a rank that is not there. */
+bool conditions_apply(const Conditions *conditions, SchedulePlacement placement, Workload *workload,
+                      GError **error);
+
+G_END_DECLS
+
+#endif /* CLI_CONDITIONS_H */

@@ -1,0 +1,430 @@
+#include "simulator/vary.h"
+
+#include <string.h>
+
+#include "simulator/finish.h"
+#include "simulator/pages.h"
+
+/* Factors are multiples of 2^-24: an error of 3e-8, and an hour in ns times one fits 64 bits. */
+#define FACTOR_BITS 24
+#define ONE (INT64_C(1) << FACTOR_BITS)
+
+/* --- numbers that are the same everywhere --- */
+
+double
+sim_vary_exp(double x)
+{
+    double y = x, sum = 1, term = 1;
+    int halvings = 0;
+
+    for (; y > 0.5 || y < -0.5; y /= 2)
+        halvings++;
+    /* Taylor: the rest is below 0.5^18 / 18!. */
+    for (int i = 1; i < 18; i++) {
+        term *= y / i;
+        sum += term;
+    }
+    for (; halvings > 0; halvings--)
+        sum *= sum;
+    return sum;
+}
+
+/* The density of a normal variable. */
+static double
+density(double x)
+{
+    return 0.39894228040143267794 * sim_vary_exp(-x * x / 2);
+}
+
+/* Phi(x) - 1/2 = phi(x) (x + x^3/3 + x^5/15 + ...), x >= 0  [Abramowitz and Stegun 26.2.11]. */
+static double
+mass(double x)
+{
+    double sum = x, term = x;
+
+    for (int i = 3; term > sum * 1e-17; i += 2) {
+        term *= x * x / i;
+        sum += term;
+    }
+    return density(x) * sum;
+}
+
+void
+sim_vary_quantiles(double z[SIM_VARY_QUANTILES])
+{
+    const int half = SIM_VARY_QUANTILES / 2;
+    double x = 0;
+
+    /* Newton's method, each from the one before. */
+    for (int i = 0; i < half; i++) {
+        const double wanted = (i + 0.5) / SIM_VARY_QUANTILES;
+        for (int step = 0; step < 6; step++)
+            x -= (mass(x) - wanted) / density(x);
+        z[half + i] = x;
+        z[half - 1 - i] = -x;
+    }
+}
+
+/* The finaliser of SplitMix64  [Steele, Lea, Flood, OOPSLA 2014]. */
+static inline uint64_t
+mix(uint64_t x)
+{
+    x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return x ^ (x >> 31);
+}
+
+/* The @i-th number of stream @key. */
+static inline uint64_t
+draw(uint64_t key, uint64_t i)
+{
+    return mix(key + (i + 1) * UINT64_C(0x9e3779b97f4a7c15));
+}
+
+/* --- factors --- */
+
+/* Factors of one sigma, by quantile. */
+typedef struct {
+    int64_t of[SIM_VARY_QUANTILES];
+} Factors;
+
+static void
+factors_init(Factors *factors, const double z[SIM_VARY_QUANTILES], double sigma)
+{
+    for (int i = 0; i < SIM_VARY_QUANTILES; i++)
+        factors->of[i] = (int64_t)(sim_vary_exp(sigma * z[i]) * (double)ONE + 0.5);
+}
+
+/* By the upper bits of @random, and by bits below these. */
+static inline int64_t
+first_factor(const Factors *factors, uint64_t random)
+{
+    return factors->of[random >> 52];
+}
+
+static inline int64_t
+second_factor(const Factors *factors, uint64_t random)
+{
+    return factors->of[random >> 40 & (SIM_VARY_QUANTILES - 1)];
+}
+
+__extension__ typedef unsigned __int128 Wide;
+
+/* value * factor / 2^24, rounded; both >= 0. */
+static inline int64_t
+times_factor(int64_t value, int64_t factor)
+{
+    const Wide product = (Wide)(uint64_t)value * (uint64_t)factor + (uint64_t)(ONE / 2);
+
+    return (int64_t)(uint64_t)(product >> FACTOR_BITS);
+}
+
+/* --- one replica of one run --- */
+
+typedef struct {
+    const SimProgram *program;
+    const SimTimes *fixed; /* without jitter */
+    const SimPeak *peaks;
+    const SimJitter *jitter;
+    Factors *ops, *ranks, *memory;
+    int64_t slowdown;           /* factor of a straggler */
+    uint64_t straggler_below;   /* of a draw's upper 53 bits */
+    int64_t *iteration_ns;      /* [run] */
+    int64_t *peak_memory_bytes; /* [run] */
+    bool *fits;                 /* [run] */
+} Study;
+
+/* What one thread works on. */
+typedef struct {
+    SimCost *costs;        /* [cost] of this replica */
+    WorkloadRank *ranks;   /* [rank] */
+    int64_t *rank_factors; /* [rank] */
+    SimTimes times;
+} Room;
+
+static void
+vary_ranks(const Study *study, Room *room, uint64_t key)
+{
+    const SimProgram *program = study->program;
+
+    for (int32_t r = 0; r < program->schedule->n_ranks; r++) {
+        const uint64_t random = draw(key, (uint64_t)r), other = mix(~random);
+        int64_t factor = first_factor(study->ranks, random);
+        if ((other >> 11) < study->straggler_below)
+            factor = times_factor(factor, study->slowdown);
+        room->rank_factors[r] = factor;
+        const int64_t last = times_factor(first_factor(study->ops, other), factor);
+        WorkloadRank *rank = &room->ranks[r];
+        *rank = program->workload->ranks[r];
+        rank->optimizer_ns = times_factor(rank->optimizer_ns, last);
+        rank->dp_reduce_ns = times_factor(rank->dp_reduce_ns, second_factor(study->ops, other));
+        rank->dp_gather_ns = times_factor(rank->dp_gather_ns, second_factor(study->ops, random));
+    }
+    for (int64_t cost = 0; cost < program->n_costs; cost++) {
+        const SimCost *fixed = &program->costs[cost];
+        const int64_t factor = room->rank_factors[fixed->rank];
+        room->costs[cost] = (SimCost){
+            .busy_ns = times_factor(fixed->busy_ns, factor),
+            /* Of a blocking send the sender waits as part of what keeps it busy. */
+            .lag_ns = fixed->lag_ns < 0 ? -times_factor(-fixed->lag_ns, factor) : fixed->lag_ns,
+            .rank = fixed->rank,
+        };
+    }
+}
+
+/* sim_program_sweep() with a factor for every op and message. */
+static void
+vary_ops(const Study *study, Room *room, uint64_t key)
+{
+    const SimProgram *program = study->program;
+    const SimTimes *fixed = study->fixed;
+    const Factors *factors = study->ops;
+    int64_t *const ready = room->times.ready_ns, *const free_ns = room->times.free_ns;
+    int64_t *const after = room->times.free_of_step_ns;
+
+    memset(free_ns, 0, sizeof *free_ns * (size_t)program->schedule->n_ranks);
+    ready[0] = 0;
+    for (int64_t i = 0; i < program->n_ops; i++) {
+        const SimStep step = program->steps[i];
+        const SimCost cost = room->costs[step.cost];
+        const uint64_t random = draw(key, (uint64_t)i);
+        const int64_t factor = first_factor(factors, random);
+        const int64_t lag = fixed->free_of_step_ns == NULL
+                                ? cost.lag_ns
+                                : fixed->ready_ns[i + 1] - fixed->free_of_step_ns[i];
+        const int64_t next =
+            MAX(ready[step.producer], free_ns[cost.rank]) + times_factor(cost.busy_ns, factor);
+        free_ns[cost.rank] = next;
+        after[i] = next;
+        ready[i + 1] = next + (lag < 0 ? -times_factor(-lag, factor)
+                                       : times_factor(lag, second_factor(factors, random)));
+    }
+}
+
+/* The replica's end of everything. */
+static int64_t
+end_of(const Study *study, const Room *room)
+{
+    Workload workload = *study->program->workload;
+    SimProgram program = *study->program;
+    int64_t end_ns = 0;
+
+    workload.ranks = room->ranks;
+    program.workload = &workload;
+    program.costs = room->costs;
+    for (int32_t r = 0; r < program.schedule->n_ranks; r++) {
+        SimFinish finish;
+        sim_finish_rank(&program, &room->times, r, &finish);
+        end_ns = MAX(end_ns, finish.end_ns);
+    }
+    return end_ns;
+}
+
+static void
+vary_memory(const Study *study, int64_t run, uint64_t key)
+{
+    const WorkloadRank *ranks = study->program->workload->ranks;
+
+    for (int32_t r = 0; study->peaks != NULL && r < study->program->schedule->n_ranks; r++) {
+        const int64_t factor = first_factor(study->memory, draw(~key, (uint64_t)r));
+        /* No factor passes 2^11. */
+        const int64_t bytes = times_factor(MIN(study->peaks[r].bytes, INT64_MAX >> 11), factor);
+        const int64_t limit = ranks[r].memory_limit_bytes;
+        study->peak_memory_bytes[run] = MAX(study->peak_memory_bytes[run], bytes);
+        if (limit > 0 && bytes > limit)
+            study->fits[run] = false;
+    }
+}
+
+/* --- all runs --- */
+
+static bool
+room_init(Room *room, const SimProgram *program, GError **error)
+{
+    const size_t n_ranks = (size_t)program->schedule->n_ranks;
+
+    *room = (Room){
+        .costs = g_try_new(SimCost, (size_t)program->n_costs),
+        .ranks = g_new(WorkloadRank, n_ranks),
+        .rank_factors = g_new(int64_t, n_ranks),
+    };
+    if (!sim_times_init(&room->times, program, error))
+        return false;
+    room->times.free_of_step_ns =
+        sim_pages_try_malloc((size_t)MAX(program->n_ops, 1), sizeof(int64_t));
+    if (room->costs != NULL && room->times.free_of_step_ns != NULL)
+        return true;
+    g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_LIMIT,
+                "jitter: no memory for %" G_GINT64_FORMAT " ops", program->n_ops);
+    return false;
+}
+
+static void
+room_clear(Room *room)
+{
+    g_free(room->costs);
+    g_free(room->ranks);
+    g_free(room->rank_factors);
+    sim_times_clear(&room->times);
+}
+
+static void
+run_once(const Study *study, Room *room, int64_t run)
+{
+    const uint64_t of_run = draw(draw(study->jitter->seed, 0), (uint64_t)run);
+
+    for (int64_t replica = 0; replica < MAX(study->jitter->n_replicas, 1); replica++) {
+        const uint64_t key = draw(of_run, (uint64_t)replica);
+        vary_ranks(study, room, mix(key ^ 1));
+        vary_ops(study, room, key);
+        study->iteration_ns[run] = MAX(study->iteration_ns[run], end_of(study, room));
+        vary_memory(study, run, key);
+    }
+}
+
+/* A thread's runs: every n-th one. */
+typedef struct {
+    const Study *study;
+    Room room;
+    int64_t first, step;
+} Share;
+
+static void *
+run_share(void *data)
+{
+    Share *share = data;
+
+    for (int64_t run = share->first; run < share->study->jitter->n_runs; run += share->step)
+        run_once(share->study, &share->room, run);
+    return NULL;
+}
+
+static bool
+run_all(const Study *study, GError **error)
+{
+    const int64_t n = CLAMP(study->jitter->n_threads, 1, study->jitter->n_runs);
+    g_autofree Share *shares = g_new0(Share, (size_t)n);
+    g_autofree GThread **threads = g_new0(GThread *, (size_t)n);
+    bool fine = true;
+
+    for (int64_t i = 0; i < n && fine; i++) {
+        shares[i] = (Share){.study = study, .first = i, .step = n};
+        fine = room_init(&shares[i].room, study->program, error);
+    }
+    for (int64_t i = 1; i < n && fine; i++)
+        threads[i] = g_thread_new("jitter", run_share, &shares[i]);
+    if (fine)
+        run_share(&shares[0]);
+    for (int64_t i = 0; i < n; i++) {
+        if (threads[i] != NULL)
+            g_thread_join(threads[i]);
+        room_clear(&shares[i].room);
+    }
+    return fine;
+}
+
+/* --- the answer --- */
+
+static int
+compare(const void *a, const void *b)
+{
+    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* Sorts @values; of 10, 50 and 90 % of them the smallest that is not exceeded. */
+static void
+quantiles(int64_t *values, int64_t n, int64_t result[3])
+{
+    static const int64_t tenths[3] = {1, 5, 9};
+
+    qsort(values, (size_t)n, sizeof *values, compare);
+    for (int i = 0; i < 3; i++)
+        result[i] = values[(tenths[i] * n + 9) / 10 - 1];
+}
+
+/* Whether no sum of varied times can pass SIM_MAX_NS. */
+static bool
+check(const SimProgram *program, const Study *study, GError **error)
+{
+    const double largest = (double)study->ops->of[SIM_VARY_QUANTILES - 1] / (double)ONE *
+                           ((double)study->ranks->of[SIM_VARY_QUANTILES - 1] / (double)ONE) *
+                           ((double)study->slowdown / (double)ONE);
+    double sum_ns = 0;
+
+    for (int64_t cost = 0; cost < program->n_costs; cost++) {
+        const SimCostDetail *d = &program->details[cost];
+        if (program->counts[cost] > 0)
+            sum_ns += (double)program->counts[cost] * (double)(d->op_ns + d->in.ns + d->out.ns);
+    }
+    for (int32_t r = 0; r < program->schedule->n_ranks; r++) {
+        const WorkloadRank *rank = &program->workload->ranks[r];
+        sum_ns += (double)rank->dp_reduce_ns + (double)rank->dp_gather_ns;
+        sum_ns += (double)rank->optimizer_ns + (double)study->fixed->free_ns[r];
+    }
+    if (sum_ns * largest < (double)SIM_MAX_NS)
+        return true;
+    g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_LIMIT,
+                "jitter: an iteration could take longer than 146 years");
+    return false;
+}
+
+static void
+summarize(Study *study, ReportJitter *result)
+{
+    const SimJitter *jitter = study->jitter;
+    int64_t n_fit = 0;
+
+    for (int64_t run = 0; run < jitter->n_runs; run++)
+        n_fit += study->fits[run];
+    *result = (ReportJitter){
+        .op_sigma = jitter->op_sigma,
+        .rank_sigma = jitter->rank_sigma,
+        .memory_sigma = jitter->memory_sigma,
+        .straggler_fraction = jitter->straggler_fraction,
+        .straggler_slowdown = MAX(jitter->straggler_slowdown, 1),
+        .n_runs = jitter->n_runs,
+        .seed = (int64_t)jitter->seed,
+        .fit_fraction = (double)n_fit / (double)jitter->n_runs,
+    };
+    quantiles(study->iteration_ns, jitter->n_runs, result->iteration_ns);
+    quantiles(study->peak_memory_bytes, jitter->n_runs, result->peak_memory_bytes);
+}
+
+bool
+sim_vary(const SimProgram *program, const SimTimes *times, const SimPeak *peaks,
+         const SimJitter *jitter, ReportJitter *result, GError **error)
+{
+    const size_t n = (size_t)jitter->n_runs;
+
+    g_return_val_if_fail(jitter->n_runs >= 1 && jitter->n_runs <= SIM_JITTER_MAX_RUNS, false);
+    g_autofree double *z = g_new(double, SIM_VARY_QUANTILES);
+    g_autofree Factors *factors = g_new(Factors, 3);
+    g_autofree int64_t *iteration_ns = g_new0(int64_t, n), *peak_bytes = g_new0(int64_t, n);
+    g_autofree bool *fits = g_new(bool, n);
+    Study study = {
+        .program = program,
+        .fixed = times,
+        .peaks = peaks,
+        .jitter = jitter,
+        .ops = &factors[0],
+        .ranks = &factors[1],
+        .memory = &factors[2],
+        .slowdown = (int64_t)(MAX(jitter->straggler_slowdown, 1) * (double)ONE + 0.5),
+        .straggler_below = (uint64_t)(jitter->straggler_fraction * 9007199254740992.0 /* 2^53 */),
+        .iteration_ns = iteration_ns,
+        .peak_memory_bytes = peak_bytes,
+        .fits = fits,
+    };
+
+    memset(fits, true, n);
+    sim_vary_quantiles(z);
+    factors_init(study.ops, z, jitter->op_sigma);
+    factors_init(study.ranks, z, jitter->rank_sigma);
+    factors_init(study.memory, z, jitter->memory_sigma);
+    if (!check(program, &study, error) || !run_all(&study, error))
+        return false;
+    summarize(&study, result);
+    return true;
+}

@@ -1,0 +1,125 @@
+#!/bin/sh
+# degas simulate where the machine is not as its profile says: --rank-speed, --jitter, --straggler,
+# and op times by stage, rank and slice.
+. tests/cli/tap.sh
+
+# --- op times by stage, rank and slice: GPipe's makespan by hand ---
+"$DEGAS" schedule gpipe --pp 2 --microbatches 2 -o "$W/s.json"
+"$DEGAS" schedule gpipe --pp 2 --microbatches 2 | grep -q . # warm
+# takes SECONDS NAME OP-TIMES [OPTION...]
+takes() {
+    seconds=$1
+    name=$2
+    times=$3
+    shift 3
+    runs 0 "$name" simulate --schedule-file "$W/s.json" --op-times "$times" "$@" --json
+    json "takes $seconds s" "assert abs(d['iteration_s'] - $seconds) < 1e-9, d['iteration_s']"
+}
+# F 1 on stage 0, 3 on stage 1: 1 + 2 3 forward, then 2 6 + 2 backward (B is 2 F)
+takes 21 "op times by stage" F=1/3
+takes 21 "op times by rank" F@rank=1/3
+# rank 0 computes at half its rate: F 2, B 4 there; 2 + 2 F; the second F is ready at 4, 4 + 1;
+# then B 2 + 2 on rank 1 at 5 and 7, B 4 twice from 7
+takes 15 "a rank of half the speed" F=1 --rank-speed 0=0.5
+takes 21 "speeds are by rank" F=1/1.5 --rank-speed 1=0.5,0=1
+# messages of 5 from stage 0, 7 from stage 1
+takes 21 "messages by stage" F=1,comm=5/7
+"$DEGAS" schedule terapipe --pp 1 --microbatches 1 --slices 2 -o "$W/s.json"
+# F 1 + 1.5, B 2 (1 + 1.5)
+takes 7.5 "factors of slices" F=1,slices=1/1.5
+"$DEGAS" schedule dualpipe --pp 2 --microbatches 4 -o "$W/s.json"
+runs 0 "two chains by stage" simulate --schedule-file "$W/s.json" --op-times F=1/2,I=1/2,W=1/2 --json
+json "each rank has both stages" "assert [r['busy_s'] for r in d['ranks']] == [18, 18], d['ranks']"
+
+"$DEGAS" schedule 1f1b --pp 4 --microbatches 4 -o "$W/s.json"
+S="simulate --schedule-file $W/s.json"
+# shellcheck disable=SC2086
+{
+    fails 2 'F has 3 values, the schedule has 4 stages' "too few stages" $S --op-times F=1/2/3
+    fails 2 'B has 2 values, the schedule has 4 ranks' "too few ranks" $S --op-times B@rank=1/2
+    fails 2 'slices has 2 values, the schedule has 1 slices' "too many slices" \
+        $S --op-times slices=1/2
+    fails 2 'op-times: F: .*"nan"' "a time that is none" $S --op-times F=nan
+    fails 2 'op-times: F: .*"inf"' "an infinite time" $S --op-times F=inf
+    fails 2 'op-times: F: .*"-1"' "a negative time" $S --op-times F=-1
+    fails 2 'op-times: F: ' "no time" $S --op-times F=
+    fails 2 'op-times: F: ' "a hole in a list" $S --op-times F=1//2/3
+    fails 2 'F is there twice' "a time twice" $S --op-times F=1,F@rank=1/2/3/4
+    fails 2 'expected F=, B=.*"X=1"' "no such op" $S --op-times X=1
+    fails 2 'expected F=, B=.*"F@node=1"' "no such axis" $S --op-times F@node=1
+    fails 5 'longer than 18 years' "a time beyond all measure" $S --op-times F=1e9
+    fails 2 'rank-speed: rank 4, but pipeline ranks are 0 to 3' "a rank that is not there" \
+        $S --rank-speed 4=0.5
+    fails 2 'rank-speed: rank 1 is there twice' "a rank twice" $S --rank-speed 1=1,1=2
+    fails 2 'rank-speed: expected 0.001 to 1000' "no speed at all" $S --rank-speed 1=0
+    fails 2 'rank-speed: expected RANK=SPEED' "no rank" $S --rank-speed 0.5
+    fails 2 'jitter: expected 0 to 2' "too much jitter" $S --jitter 3
+    fails 2 'jitter: ' "negative jitter" $S --jitter=-1%
+    fails 2 'jitter: ' "no runs" $S --jitter 1%,0
+    fails 2 'jitter: expected SIGMA' "too many values" $S --jitter 1%,1,1,1
+    fails 2 'straggler: is for --jitter' "stragglers without jitter" $S --straggler 1%
+    fails 2 'rank-jitter: is for --jitter' "ranks without jitter" $S --rank-jitter 1%
+    fails 2 'straggler: expected 1 to 1000' "a straggler that is faster" \
+        $S --jitter 1% --straggler 1%,0.5
+    fails 2 'straggler' "more than all ranks" $S --jitter 1% --straggler 2
+}
+
+# --- jitter ---
+set -- gpt3-13b dgx-a100-80g --gpus 16 --global-batch 32 --tp 2 --pp 4
+runs 0 "no jitter" simulate "$@" --json
+cp "$W/out" "$W/plain.json"
+runs 0 "jitter" simulate "$@" --jitter 4%,200,9 --threads 1 --json
+cp "$W/out" "$W/one.json"
+json "adds one key to the report" "
+plain = json.load(open('$W/plain.json'))
+j = d.pop('jitter')
+assert d == plain
+assert j['runs'] == 200 and j['seed'] == 9 and j['op_sigma_fraction'] == 0.04
+assert j['rank_sigma_fraction'] == 0.04 and j['memory_sigma_fraction'] == 0.02
+t = j['iteration_s']
+assert 0.9 * d['iteration_s'] < t['p10'] <= t['p50'] <= t['p90'] < 1.5 * d['iteration_s'], t
+assert j['fit_fraction'] == 1"
+runs 0 "on five threads" simulate "$@" --jitter 4%,200,9 --threads 5 --json
+cmp -s "$W/out" "$W/one.json"
+report $? "the same bytes"
+runs 0 "another seed" simulate "$@" --jitter 4%,200,10 --json
+json "another p50" "
+assert d['jitter']['iteration_s'] != json.load(open('$W/one.json'))['jitter']['iteration_s']"
+runs 0 "jitter of nothing" simulate "$@" --jitter 0 --memory-jitter 0 --json
+json "is the iteration itself" "
+assert set(d['jitter']['iteration_s'].values()) == {d['iteration_s']}
+assert set(d['jitter']['peak_memory_bytes'].values()) == {d['peak_memory_bytes']}"
+runs 0 "for people" simulate "$@" --jitter 4%
+has '^jitter  iteration p10 .* p50 .* p90 .*; fits in 100 % of 1000 runs (ops log-normal 4.0 %' \
+    "the line says what was varied"
+# the limit is the peak itself: rank 0 alone is near it, so about half of the runs of one replica fit
+limit=$(python3 -c "import json; print(json.load(open('$W/plain.json'))['peak_memory_bytes'])" \
+    2>/dev/null || echo 0)
+if [ "$limit" != 0 ]; then
+    runs 0 "a limit at the peak" simulate gpt3-13b dgx-a100-80g --global-batch 32 --tp 2 --pp 4 \
+        --dp 1 --jitter 4% --memory-limit "$limit" --json
+    json "fits in half of the runs" "assert 0.4 < d['jitter']['fit_fraction'] < 0.6, d['jitter']"
+fi
+cat >"$W/batch.jsonl" <<'EOF'
+{"id":1,"model":"gpt3-13b","cluster":"dgx-a100-80g","gpus":16,"global_batch":32,"tp":2,"pp":4,"jitter":"4%,200,9"}
+{"id":2,"model":"gpt3-13b","cluster":"dgx-a100-80g","gpus":16,"global_batch":32,"tp":2,"pp":4,"rank_speed":["3=0.5"]}
+{"id":3,"model":"gpt3-13b","cluster":"dgx-a100-80g","gpus":16,"global_batch":32,"tp":2,"pp":4,"rank_speed":"4=0.5"}
+EOF
+runs 0 "keys of --batch" simulate --batch "$W/batch.jsonl"
+if command -v python3 >/dev/null 2>&1; then
+    output=$(python3 - "$W/out" "$W/one.json" "$W/plain.json" <<'EOF' 2>&1
+import json, sys
+jitter, slow, bad = [json.loads(line) for line in open(sys.argv[1])]
+one, plain = json.load(open(sys.argv[2])), json.load(open(sys.argv[3]))
+assert jitter['jitter'] == one['jitter']
+assert slow['iteration_s'] > plain['iteration_s'] and 'jitter' not in slow
+busy = [a['busy_s'] / b['busy_s'] for a, b in zip(slow['ranks'], plain['ranks'])]
+assert busy[:3] == [1, 1, 1] and 1.5 < busy[3] < 2, busy
+assert 'rank 4' in bad['error'], bad
+EOF
+    )
+    report $? "say the same as the options" "$output"
+else
+    skip "say the same as the options" "python3 is not installed"
+fi
+finish

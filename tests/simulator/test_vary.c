@@ -1,0 +1,275 @@
+/*
+ * Tests of simulator/jitter.h and vary.h: nothing varies at sigma 0; the distributions are those
+ * stated; threads, order and machine do not matter.
+ */
+#include "simulator/vary.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "simulator/simulate.h"
+#include "tests/schedule/evaluate.h"
+#include "tests/simulator/random.h"
+
+static ReportJitter
+vary(const Schedule *schedule, const Workload *workload, const SimTopology *topology,
+     const SimJitter *jitter, int64_t *fixed_ns, int64_t *fixed_bytes)
+{
+    const SimOptions options = {.topology = topology, .jitter = jitter, .want_memory = true};
+    g_autoptr(GError) error = NULL;
+    g_auto(SimResult) result = {0};
+
+    g_assert_true(sim_run(schedule, workload, &options, &result, &error));
+    g_assert_no_error(error);
+    if (fixed_ns != NULL)
+        *fixed_ns = result.report->iteration_ns;
+    if (fixed_bytes != NULL)
+        *fixed_bytes = result.report->peak_memory_bytes;
+    return result.report->jitter;
+}
+
+/* --- numbers --- */
+
+static void
+test_exp_is_that_of_libm(void)
+{
+    for (int i = -16000; i <= 16000; i++) {
+        const double x = i / 1000.0;
+        g_assert_cmpfloat(fabs(sim_vary_exp(x) / exp(x) - 1), <, 1e-14 * (16 + fabs(x)));
+    }
+}
+
+/* Phi(z) = erfc(-z / sqrt 2) / 2. */
+static void
+test_quantiles_are_normal(void)
+{
+    static double z[SIM_VARY_QUANTILES];
+    double sum = 0, squares = 0;
+
+    sim_vary_quantiles(z);
+    for (int i = 0; i < SIM_VARY_QUANTILES; i++) {
+        const double p = (i + 0.5) / SIM_VARY_QUANTILES;
+        g_assert_cmpfloat(fabs(erfc(-z[i] / sqrt(2)) / 2 - p), <, 1e-12);
+        g_assert_true(z[i] == -z[SIM_VARY_QUANTILES - 1 - i]);
+        sum += z[i];
+        squares += z[i] * z[i];
+    }
+    g_assert_true(fabs(sum) < 1e-9);
+    g_assert_cmpfloat(fabs(squares / SIM_VARY_QUANTILES - 1), <, 2e-3);
+}
+
+/* --- no jitter --- */
+
+/* Whatever the schedule: blocking or overlapped messages, reductions behind the last backward,
+ * replicas, shared links. */
+static void
+test_sigma_zero_is_the_run_itself(void)
+{
+    static const SimTopology shared = {.port_capacity = 1, .node_capacity = 2};
+
+    for (uint64_t seed = 0; seed < 1000; seed++) {
+        uint64_t state = seed ^ 0x51;
+        g_autoptr(Schedule) schedule = random_schedule(&state);
+        g_autoptr(Workload) workload = random_workload(&state, schedule, seed % 2 ? 6 : 1000000);
+        const SimJitter jitter = {.n_runs = 3, .n_replicas = 1 + (int64_t)(seed % 3), .seed = seed};
+        int64_t ns, bytes;
+        const ReportJitter result =
+            vary(schedule, workload, seed % 4 == 0 ? &shared : NULL, &jitter, &ns, &bytes);
+        for (int i = 0; i < 3; i++) {
+            g_assert_cmpint(result.iteration_ns[i], ==, ns);
+            g_assert_cmpint(result.peak_memory_bytes[i], ==, bytes);
+        }
+        g_assert_cmpint(result.n_runs, ==, 3);
+    }
+}
+
+/* --- distributions --- */
+
+/* n F and n B of 1 s on one rank. */
+static void
+serial(int64_t n, Schedule **schedule, Workload **workload)
+{
+    static const int64_t times[SCHEDULE_OP_N] = {1000000000, 1000000000, 0, 0};
+
+    *schedule = new_schedule("gpipe", 1, 1, n, 1);
+    *workload = plain_workload(*schedule, times, 0);
+}
+
+static void
+assert_near(int64_t ns, double expect_s, double tolerance)
+{
+    if (fabs((double)ns / 1e9 / expect_s - 1) > tolerance)
+        g_error("%.6f s, expected %.6f s", (double)ns / 1e9, expect_s);
+}
+
+/* z of the shares 0.1 and 0.9. */
+#define Z90 1.2815515655446004
+
+/* Median 1; of n draws the sum varies by 1 / sqrt(n) of one, a factor of the rank by itself. */
+static void
+test_percentiles_are_those_of_the_distribution(void)
+{
+    const double sigma = 0.1;
+    g_autoptr(Schedule) schedule = NULL;
+    g_autoptr(Workload) workload = NULL;
+
+    serial(200, &schedule, &workload);
+    const SimJitter of_rank = {.rank_sigma = sigma, .n_runs = 100000, .seed = 1};
+    const ReportJitter rank = vary(schedule, workload, NULL, &of_rank, NULL, NULL);
+    assert_near(rank.iteration_ns[0], 400 * exp(-Z90 * sigma), 3e-3);
+    assert_near(rank.iteration_ns[1], 400, 3e-3);
+    assert_near(rank.iteration_ns[2], 400 * exp(Z90 * sigma), 3e-3);
+
+    /* Mean of a log-normal: exp(s^2 / 2); variance: exp(s^2) (exp(s^2) - 1). */
+    const SimJitter of_ops = {.op_sigma = sigma, .n_runs = 10000, .seed = 1};
+    const ReportJitter ops = vary(schedule, workload, NULL, &of_ops, NULL, NULL);
+    const double mean = exp(sigma * sigma / 2);
+    const double spread = mean * sqrt(exp(sigma * sigma) - 1) / sqrt(400);
+    assert_near(ops.iteration_ns[0], 400 * (mean - Z90 * spread), 5e-4);
+    assert_near(ops.iteration_ns[1], 400 * mean, 5e-4);
+    assert_near(ops.iteration_ns[2], 400 * (mean + Z90 * spread), 5e-4);
+}
+
+/* The slowest of R replicas is below x with probability P(x)^R. */
+static void
+test_replicas_end_with_the_slowest(void)
+{
+    g_autoptr(Schedule) schedule = NULL;
+    g_autoptr(Workload) workload = NULL;
+    const SimJitter jitter = {.rank_sigma = 0.1, .n_runs = 50000, .n_replicas = 8, .seed = 3};
+    static double z[SIM_VARY_QUANTILES];
+
+    serial(2, &schedule, &workload);
+    sim_vary_quantiles(z);
+    const ReportJitter result = vary(schedule, workload, NULL, &jitter, NULL, NULL);
+    for (int i = 0; i < 3; i++) {
+        const double p = pow((double[]){0.1, 0.5, 0.9}[i], 1.0 / 8);
+        assert_near(result.iteration_ns[i], 4 * exp(0.1 * z[(int)(p * SIM_VARY_QUANTILES)]), 4e-3);
+    }
+}
+
+/* One rank is a straggler with probability 0.3: p50 is without, p90 with. */
+static void
+test_stragglers(void)
+{
+    g_autoptr(Schedule) schedule = NULL;
+    g_autoptr(Workload) workload = NULL;
+    static const struct {
+        double fraction;
+        int64_t p50_s, p90_s;
+    } cases[] = {{0, 4, 4}, {0.05, 4, 4}, {0.3, 4, 12}, {0.7, 12, 12}, {1, 12, 12}};
+
+    serial(2, &schedule, &workload);
+    for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
+        const SimJitter jitter = {.straggler_fraction = cases[i].fraction,
+                                  .straggler_slowdown = 3,
+                                  .n_runs = 5000,
+                                  .seed = 5};
+        const ReportJitter result = vary(schedule, workload, NULL, &jitter, NULL, NULL);
+        g_assert_cmpint(result.iteration_ns[1], ==, cases[i].p50_s * 1000000000);
+        g_assert_cmpint(result.iteration_ns[2], ==, cases[i].p90_s * 1000000000);
+    }
+}
+
+/* Ranks that hold 10^9 bytes and may hold exp(0.5 sigma) of that: each fits with probability
+ * Phi(0.5) = 0.6915, all of them with its power. */
+static void
+test_probability_to_fit(void)
+{
+    for (int p = 1; p <= 4; p++) {
+        static const int64_t times[SCHEDULE_OP_N] = {1, 1, 0, 0};
+        g_autoptr(Schedule) schedule = new_schedule("gpipe", p, 1, 1, 1);
+        g_autoptr(Workload) workload = plain_workload(schedule, times, 0);
+        const SimJitter jitter = {.memory_sigma = 0.02, .n_runs = 40000, .seed = 7};
+        for (int r = 0; r < p; r++) {
+            workload->ranks[r].static_bytes[TRACE_MEMORY_WEIGHTS] = 1000000000;
+            workload->ranks[r].memory_limit_bytes = (int64_t)(1e9 * exp(0.5 * 0.02));
+        }
+        const ReportJitter result = vary(schedule, workload, NULL, &jitter, NULL, NULL);
+        const double expect = pow(erfc(-0.5 / sqrt(2)) / 2, p);
+        g_assert_cmpfloat(fabs(result.fit_fraction - expect), <, 0.01);
+        /* The largest of p. */
+        assert_near(result.peak_memory_bytes[1],
+                    p == 1 ? 1.0
+                           : 1.0 + 0.02 * (p == 2   ? 0.545
+                                           : p == 3 ? 0.819
+                                                    : 0.998),
+                    1e-3);
+    }
+}
+
+/* --- repeatable --- */
+
+static void
+test_threads_do_not_matter(void)
+{
+    for (uint64_t seed = 0; seed < 60; seed++) {
+        uint64_t state = seed ^ 0x7472;
+        g_autoptr(Schedule) schedule = random_schedule(&state);
+        g_autoptr(Workload) workload = random_workload(&state, schedule, 1000000);
+        SimJitter jitter = {.op_sigma = 0.3,
+                            .rank_sigma = 0.2,
+                            .memory_sigma = 0.1,
+                            .straggler_fraction = 0.1,
+                            .straggler_slowdown = 2,
+                            .n_runs = 50,
+                            .n_replicas = 2,
+                            .seed = seed};
+        const ReportJitter one = vary(schedule, workload, NULL, &jitter, NULL, NULL);
+        jitter.n_threads = 1 + (int64_t)(seed % 7);
+        const ReportJitter many = vary(schedule, workload, NULL, &jitter, NULL, NULL);
+        g_assert_cmpint(memcmp(&one, &many, sizeof one), ==, 0);
+        jitter.seed++;
+        const ReportJitter other = vary(schedule, workload, NULL, &jitter, NULL, NULL);
+        g_assert_cmpint(one.iteration_ns[0], !=, other.iteration_ns[0]);
+    }
+}
+
+/* Worked out by hand with the generator's definition in Python (integers and decimals of 50
+ * digits): what another processor must give as well. */
+static void
+test_known_answer(void)
+{
+    g_autoptr(Schedule) schedule = NULL;
+    g_autoptr(Workload) workload = NULL;
+    const SimJitter jitter = {.op_sigma = 0.05, .rank_sigma = 0.02, .n_runs = 1, .seed = 42};
+
+    serial(2, &schedule, &workload);
+    const ReportJitter result = vary(schedule, workload, NULL, &jitter, NULL, NULL);
+    g_assert_cmpint(result.iteration_ns[1], ==, INT64_C(4050976407));
+}
+
+static void
+test_refuses_times_without_end(void)
+{
+    static const int64_t times[SCHEDULE_OP_N] = {SIM_MAX_NS / 10, SIM_MAX_NS / 10, 0, 0};
+    g_autoptr(Schedule) schedule = new_schedule("gpipe", 1, 1, 2, 1);
+    g_autoptr(Workload) workload = plain_workload(schedule, times, 0);
+    const SimJitter jitter = {.op_sigma = 2, .n_runs = 1};
+    const SimOptions options = {.jitter = &jitter};
+    g_autoptr(GError) error = NULL;
+    g_auto(SimResult) result = {0};
+
+    g_assert_false(sim_run(schedule, workload, &options, &result, &error));
+    g_assert_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_LIMIT);
+}
+
+int
+main(int argc, char **argv)
+{
+    g_test_init(&argc, &argv, NULL);
+    g_test_add_func("/simulator/vary/exp-is-that-of-libm", test_exp_is_that_of_libm);
+    g_test_add_func("/simulator/vary/quantiles-are-normal", test_quantiles_are_normal);
+    g_test_add_func("/simulator/vary/sigma-zero-is-the-run-itself",
+                    test_sigma_zero_is_the_run_itself);
+    g_test_add_func("/simulator/vary/percentiles-are-those-of-the-distribution",
+                    test_percentiles_are_those_of_the_distribution);
+    g_test_add_func("/simulator/vary/replicas-end-with-the-slowest",
+                    test_replicas_end_with_the_slowest);
+    g_test_add_func("/simulator/vary/stragglers", test_stragglers);
+    g_test_add_func("/simulator/vary/probability-to-fit", test_probability_to_fit);
+    g_test_add_func("/simulator/vary/threads-do-not-matter", test_threads_do_not_matter);
+    g_test_add_func("/simulator/vary/known-answer", test_known_answer);
+    g_test_add_func("/simulator/vary/refuses-times-without-end", test_refuses_times_without_end);
+    return g_test_run();
+}
