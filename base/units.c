@@ -55,6 +55,8 @@ static const Unit units_s[] = {
     {"ns", 1, -9}, {"min", 60, 0}, {"h", 3600, 0}, {"d", 86400, 0},      {NULL, 0, 0}};
 static const Unit units_fraction[] = {{"%", 1, -2}, {NULL, 0, 0}};
 static const Unit units_none[] = {{NULL, 0, 0}};
+static const Unit units_count[] = {
+    {"K", 1, 3}, {"M", 1, 6}, {"B", 1, 9}, {"T", 1, 12}, {NULL, 0, 0}};
 
 static const struct {
     const Unit *units;
@@ -66,6 +68,7 @@ static const struct {
     [UNITS_KIND_S] = {units_s, "a time such as 5us, 1.5ms or 2s"},
     [UNITS_KIND_FRACTION] = {units_fraction, "a fraction such as 0.5 or 50%"},
     [UNITS_KIND_NUMBER] = {units_none, "a number"},
+    [UNITS_KIND_COUNT] = {units_count, "a count such as 15T, 300B or 1e12"},
 };
 
 /* 292 years overflow; a quarter of that leaves room to add a few saturated values. */

@@ -39,6 +39,7 @@ typedef enum {
     UNITS_KIND_S,           /* 5us, 1.5ms, 2s, 10min, 1h; plain: seconds */
     UNITS_KIND_FRACTION,    /* 0.5, 50%; at most 1 */
     UNITS_KIND_NUMBER,      /* 1, 0.25: no unit */
+    UNITS_KIND_COUNT,       /* 15T, 300B (1e9), 1.5M, 20K, 1e12 */
 } UnitsKind;
 
 /*

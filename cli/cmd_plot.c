@@ -4,11 +4,13 @@
 #include "cli/command.h"
 #include "cli/output.h"
 #include "cli/plot.h"
+#include "cli/plot_sweep.h"
 
 static const OptionInfo options_table[] = {
     {.name = "kind",
      .value = "KIND",
-     .help = "timeline or memory (a trace: timeline; a report: memory)"},
+     .help = "timeline or memory of traces and reports, throughput of a sweep; default: the first "
+             "that the file has"},
     {.name = "output",
      .value = "FILE",
      .help = "FILE.svg, .png, .txt or .tsv (text on stdout)",
@@ -30,9 +32,11 @@ typedef enum {
 
 static const char *const kind_names[] = {"timeline", "memory", "throughput",
                                          "roofline", "pareto", NULL};
-/* Which files those kinds are drawn from that no command writes yet. */
+/* What each kind is drawn from. */
 static const char *const kind_files[] = {
-    [KIND_THROUGHPUT] = "a degas-sweep file",
+    [KIND_TIMELINE] = "a degas-trace (degas simulate --trace)",
+    [KIND_MEMORY] = "a degas-trace with memory or a degas-report",
+    [KIND_THROUGHPUT] = "a degas-sweep",
     [KIND_ROOFLINE] = "a degas-profile with measured ops",
     [KIND_PARETO] = "a degas-plan file with alternatives",
 };
@@ -41,6 +45,7 @@ static const char *const kind_files[] = {
 typedef struct {
     GPtrArray *traces;  /* of Trace; NULL where the report is */
     GPtrArray *reports; /* of Report; NULL where a trace is */
+    Sweep *sweep;       /* (owned, nullable) of a file that is one */
     char **names;       /* (owned) */
 } Inputs;
 
@@ -51,6 +56,7 @@ inputs_clear(Inputs *inputs)
         g_ptr_array_unref(inputs->traces);
     if (inputs->reports != NULL)
         g_ptr_array_unref(inputs->reports);
+    sweep_free(inputs->sweep);
     g_strfreev(inputs->names);
 }
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(Inputs, inputs_clear)
@@ -69,33 +75,43 @@ name_of_file(const char *path)
     return name;
 }
 
-/* NULL without an error if @path is no report. */
-static Report *
-load_report(const char *path, GError **error)
+/* What is no trace; false without an error if it is nothing that can be drawn either. */
+static bool
+load_other(const char *path, Inputs *inputs, Report **report, GError **error)
 {
     g_autoptr(JsonDoc) doc = json_doc_load(path, error);
-    g_autoptr(Report) report = NULL;
+    const char *format = doc == NULL ? NULL : json_doc_format(doc);
 
-    if (doc == NULL || g_strcmp0(json_doc_format(doc), "degas-report") != 0)
-        return NULL;
-    report = report_read(doc, json_doc_root(doc, "degas-report", 1));
-    return json_doc_finish(doc, error) ? g_steal_pointer(&report) : NULL;
+    if (g_strcmp0(format, "degas-report") == 0) {
+        g_autoptr(Report) read = report_read(doc, json_doc_root(doc, format, 1));
+
+        if (!json_doc_finish(doc, error))
+            return false;
+        *report = g_steal_pointer(&read);
+        return true;
+    }
+    if (g_strcmp0(format, "degas-sweep") == 0) {
+        sweep_free(inputs->sweep);
+        inputs->sweep = sweep_read(doc, json_doc_root(doc, format, 1));
+        return json_doc_finish(doc, error);
+    }
+    return false;
 }
 
 /* Files are mostly traces, and large: only what is none is parsed again. */
 static bool
 load_one(const char *path, Inputs *inputs, GError **error)
 {
-    g_autoptr(GError) no_trace = NULL, no_report = NULL;
+    g_autoptr(GError) no_trace = NULL, no_other = NULL;
     Trace *trace = trace_load(path, &no_trace);
     Report *report = NULL;
 
-    if (trace == NULL && g_error_matches(no_trace, JSON_ERROR, JSON_ERROR_INVALID) &&
-        strcmp(path, "-") != 0)
-        report = load_report(path, &no_report);
-    if (trace == NULL && report == NULL) {
-        g_propagate_error(error, no_report != NULL ? g_steal_pointer(&no_report)
-                                                   : g_steal_pointer(&no_trace));
+    /* A second sweep is one too many: draw() says so. */
+    if (trace == NULL &&
+        (!g_error_matches(no_trace, JSON_ERROR, JSON_ERROR_INVALID) || strcmp(path, "-") == 0 ||
+         !load_other(path, inputs, &report, &no_other))) {
+        g_propagate_error(error, no_other != NULL ? g_steal_pointer(&no_other)
+                                                  : g_steal_pointer(&no_trace));
         return false;
     }
     g_ptr_array_add(inputs->traces, trace);
@@ -141,9 +157,27 @@ refuse(const char *path, const char *what, GError **error)
     return false;
 }
 
+/* @path does not hold what @kind is drawn from. */
 static bool
-draw(const Options *options, const Inputs *inputs, Kind kind, const PlotOptions *how,
-     const char *path, GError **error)
+refuse_kind(const char *path, Kind kind, GError **error)
+{
+    g_set_error(error, CMD_ERROR, CMD_ERROR_USAGE, "%s: %s needs %s", path,
+                kind == KIND_TIMELINE ? "a timeline" : kind_names[kind], kind_files[kind]);
+    return false;
+}
+
+/* What a file shows if nothing else is asked for. */
+static Kind
+default_kind(const Inputs *inputs)
+{
+    if (inputs->sweep != NULL)
+        return KIND_THROUGHPUT;
+    return inputs->traces->pdata[0] == NULL ? KIND_MEMORY : KIND_TIMELINE;
+}
+
+static bool
+draw_traces(const Options *options, const Inputs *inputs, Kind kind, const PlotOptions *how,
+            const char *path, GError **error)
 {
     PlotTrace traces[PLOT_MAX_TRACES];
     const Report *report = inputs->reports->pdata[0];
@@ -153,12 +187,9 @@ draw(const Options *options, const Inputs *inputs, Kind kind, const PlotOptions 
 
         traces[i] = (PlotTrace){inputs->traces->pdata[i], inputs->names[i]};
         if (traces[i].trace == NULL && kind == KIND_TIMELINE)
-            return refuse(file,
-                          "a timeline needs a degas-trace (degas simulate --trace), "
-                          "this is a degas-report",
-                          error);
+            return refuse_kind(file, kind, error);
         if (traces[i].trace == NULL && inputs->traces->len > 1)
-            return refuse(file, "a degas-report is drawn alone", error);
+            return refuse(file, "only traces are drawn beside each other", error);
         if (kind == KIND_MEMORY && traces[i].trace != NULL && traces[i].trace->memory->len == 0)
             return refuse(file, "this trace has no memory in it", error);
     }
@@ -167,6 +198,21 @@ draw(const Options *options, const Inputs *inputs, Kind kind, const PlotOptions 
     if (report != NULL)
         return plot_report_memory(report, inputs->names[0], how, path, error);
     return plot_memory(traces, inputs->traces->len, how, path, error);
+}
+
+static bool
+draw(const Options *options, const Inputs *inputs, Kind kind, const PlotOptions *how,
+     const char *path, GError **error)
+{
+    const char *file = options_argument(options, 0);
+
+    if (kind <= KIND_MEMORY && inputs->sweep == NULL)
+        return draw_traces(options, inputs, kind, how, path, error);
+    if (inputs->traces->len > 1)
+        return refuse(file, "only traces are drawn beside each other", error);
+    if (kind == KIND_THROUGHPUT && inputs->sweep != NULL)
+        return plot_sweep_throughput(inputs->sweep, how, path, error);
+    return refuse_kind(file, kind, error);
 }
 
 static int
@@ -192,24 +238,18 @@ run(Options *options, GError **error)
                      options_n_arguments(options));
     if (!options_finish(options, error) || !plot_path_check(path, error))
         return -1;
-    if (asked > KIND_MEMORY) {
-        g_set_error(error, CMD_ERROR, CMD_ERROR_USAGE,
-                    "--kind %s: needs %s, which this version does not draw", kind_names[asked],
-                    kind_files[asked]);
-        return -1;
-    }
     if (!load_all(options, names, &inputs, error))
         return -1;
-    const Kind kind = asked >= 0                        ? (Kind)asked
-                      : inputs.traces->pdata[0] == NULL ? KIND_MEMORY
-                                                        : KIND_TIMELINE;
-    return draw(options, &inputs, kind, &how, path, error) ? 0 : -1;
+    return draw(options, &inputs, asked >= 0 ? (Kind)asked : default_kind(&inputs), &how, path,
+                error)
+               ? 0
+               : -1;
 }
 
 const Command cmd_plot = {
     .name = "plot",
-    .usage = "TRACE|REPORT... [--kind timeline|memory] [-o FILE.svg|.png|.txt]",
-    .summary = "draw timelines and memory of traces and reports",
+    .usage = "TRACE...|REPORT|SWEEP [--kind KIND] [-o FILE.svg|.png|.txt]",
+    .summary = "draw timelines and memory of traces and reports, scaling of sweeps",
     .details =
         "Several traces are drawn above each other on one time axis.  SVG and PNG are drawn\n"
         "by gnuplot; without it the numbers are left in FILE.tsv.\n",

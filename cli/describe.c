@@ -26,19 +26,6 @@ describe_job(const Job *job)
                   dtype_names[plan->dtype]);
 }
 
-/* How the stages recompute; "mixed" if not all alike. */
-static const char *
-recompute_name(const Plan *plan)
-{
-    const PlanStage *first = &g_array_index(plan->stages, PlanStage, 0);
-
-    for (guint i = 1; i < plan->stages->len; i++) {
-        if (g_array_index(plan->stages, PlanStage, i).recompute != first->recompute)
-            return "mixed";
-    }
-    return plan->stages->len == 0 ? "-" : plan_recompute_names[first->recompute];
-}
-
 static void
 add_plan(OutputTable *table, const Plan *plan, size_t i)
 {
@@ -54,7 +41,7 @@ add_plan(OutputTable *table, const Plan *plan, size_t i)
         output_table_printf(table, "%" G_GINT64_FORMAT, degrees[k]);
     output_table_add(table, plan->schedule);
     output_table_printf(table, "%u", plan->slices->len);
-    output_table_add(table, recompute_name(plan));
+    output_table_add(table, plan_recompute_name(plan));
     output_table_printf(table, "%d", plan->zero_stage);
     if (report == NULL) {
         for (int k = 0; k < 4; k++)

@@ -255,6 +255,15 @@ options_read(const OptionInfo *const *tables, JsonDoc *doc, const JsonValue *obj
     return options;
 }
 
+void
+options_set(Options *options, const char *name, const char *text)
+{
+    const OptionInfo *info = find_info(options, name, strlen(name), 0);
+
+    g_return_if_fail(info != NULL);
+    set_given(options, info, text);
+}
+
 /* --- getters --- */
 
 bool

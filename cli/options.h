@@ -50,6 +50,9 @@ Options *options_read(const OptionInfo *const *tables, JsonDoc *doc, const JsonV
 void options_free(Options *options);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(Options, options_free)
 
+/* Gives @name, which the tables must have, the value @text, as if it were on the command line. */
+void options_set(Options *options, const char *name, const char *text);
+
 /* Whether -h or --help was there. */
 bool options_help(const Options *options);
 

@@ -37,6 +37,8 @@ const OptionInfo request_options[] = {
      "terapipe, degas (default); flags win",
      0},
     {"optimizer-step", "on|off", "whether the iteration ends with it", 0},
+    {"price", "X", "price of one device for an hour; default: the cluster's", 0},
+    {"currency", "TEXT", "of the price; default: the cluster's, or USD", 0},
     {"layers", "N", "give the model N layers", 0},
     {"vocab", "N", "give the model this vocabulary; 0: no embedding, head or loss", 0},
     {NULL, NULL, NULL, 0},
@@ -67,6 +69,24 @@ request_free(Request *request)
     if (request->stage_layers != NULL)
         g_array_unref(request->stage_layers);
     g_free(request);
+}
+
+Request *
+request_copy(const Request *request)
+{
+    Request *copy = g_new0(Request, 1);
+
+    copy->arch = model_arch_copy(request->arch);
+    copy->profile = profile_copy(request->profile);
+    copy->schedules = g_strdupv(request->schedules);
+    copy->slices = request->slices == NULL ? NULL : g_array_copy(request->slices);
+    copy->plan = request->plan;
+    copy->plan.arch = copy->arch;
+    copy->plan.profile = copy->profile;
+    copy->plan.schedules = (const char *const *)copy->schedules;
+    if (copy->slices != NULL)
+        copy->plan.slices = (const int64_t *)(const void *)copy->slices->data;
+    return copy;
 }
 
 ModelArch *
@@ -127,11 +147,32 @@ resize_cluster(Request *request, int64_t n_devices)
     request->profile->cluster = resized;
 }
 
+static void
+change_price(ModelCluster *cluster, Options *options)
+{
+    const char *currency = options_string(options, "currency", NULL);
+
+    if (options_has(options, "price")) {
+        cluster->price_per_device_hour = options_quantity(options, "price", UNITS_KIND_NUMBER, 0);
+        if (!(cluster->price_per_device_hour > 0 && cluster->price_per_device_hour <= 1e6))
+            options_fail(options, "price", "expected more than nothing and at most 1e6");
+        g_free(cluster->price_source);
+        cluster->price_source = g_strdup("--price");
+    } else if (currency != NULL) {
+        options_fail(options, "currency", "needs --price: nothing is converted");
+    }
+    if (currency != NULL || (cluster->currency == NULL && cluster->price_per_device_hour > 0)) {
+        g_free(cluster->currency);
+        cluster->currency = g_strdup(currency == NULL ? "USD" : currency);
+    }
+}
+
 static bool
 change_cluster(Request *request, Options *options, GError **error)
 {
     const int64_t n = options_int64(options, "gpus", 1, MODEL_CLUSTER_MAX_DEVICES, 0);
 
+    change_price(request->profile->cluster, options);
     if (!options_finish(options, error))
         return false;
     if (n > 0)

@@ -53,6 +53,9 @@ Request *request_load(const char *model, const char *cluster, Options *options, 
  */
 Plan *request_plan(const Request *request, GError **error);
 
+/* (owned) with copies of all that it borrows, so that it outlives @request. */
+Request *request_copy(const Request *request);
+
 void request_free(Request *request);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(Request, request_free)
 

@@ -38,6 +38,7 @@ model_cluster_free(ModelCluster *cluster)
     g_array_unref(cluster->nodes);
     g_array_unref(cluster->levels);
     g_free(cluster->currency);
+    g_free(cluster->price_source);
     g_ptr_array_unref(cluster->sources);
     g_free(cluster);
 }
@@ -53,6 +54,7 @@ model_cluster_copy(const ModelCluster *cluster)
     copy->name = g_strdup(cluster->name);
     copy->price_per_device_hour = cluster->price_per_device_hour;
     copy->currency = g_strdup(cluster->currency);
+    copy->price_source = g_strdup(cluster->price_source);
     for (guint i = 0; i < cluster->devices->len; i++) {
         ModelDevice device = g_array_index(cluster->devices, ModelDevice, i);
 
@@ -241,6 +243,7 @@ model_cluster_read(JsonDoc *doc, const JsonValue *object)
     cluster->price_per_device_hour =
         json_double_or(doc, object, "price_per_device_hour", 0.0, MAX_PRICE, 0.0);
     cluster->currency = g_strdup(json_string_or(doc, object, "currency", NULL));
+    cluster->price_source = g_strdup(json_string_or(doc, object, "price_source", NULL));
     sources = json_array_or_null(doc, object, "sources");
     if (sources != NULL) {
         for (const JsonValue *v = json_first(sources); v != NULL; v = json_next(v))
@@ -339,6 +342,8 @@ model_cluster_write(JsonWriter *writer, const char *key, const ModelCluster *clu
     json_write_double(writer, "price_per_device_hour", cluster->price_per_device_hour);
     if (cluster->currency != NULL)
         json_write_string(writer, "currency", cluster->currency);
+    if (cluster->price_source != NULL)
+        json_write_string(writer, "price_source", cluster->price_source);
     json_write_array(writer, "sources");
     for (guint i = 0; i < cluster->sources->len; i++)
         json_write_string(writer, NULL, g_ptr_array_index(cluster->sources, i));

@@ -21,7 +21,8 @@
  *                           "latency_s"?: X}, ...]}],
  *    "levels": [{"name": "nvlink", "group_devices": 8, "bytes_per_s": X, "shared_bytes_per_s"?: X,
  *                "latency_s": X}, {"name": "ethernet", "group_devices": 0, ...}],
- *    "price_per_device_hour"?: X, "currency"?: "USD", "sources"?: ["...", ...]}
+ *    "price_per_device_hour"?: X, "currency"?: "USD", "price_source"?: "...", "sources"?: ["...",
+ * ...]}
  *
  * "device" of a group of nodes is a device's name, "level" of a link a level's; what a link leaves
  * out is the level's.  group_devices grow strictly from level to level and only the last may be,
@@ -89,6 +90,7 @@ typedef struct {
     GArray *levels;               /* of ModelLevel, innermost first */
     double price_per_device_hour; /* of devices without one of their own; 0: unknown */
     char *currency;               /* (owned, nullable) */
+    char *price_source;           /* (owned, nullable) whose price, of when */
     GPtrArray *sources;           /* of (owned) char *: data sheets, papers */
 } ModelCluster;
 

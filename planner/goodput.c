@@ -67,6 +67,7 @@ plan_goodput(const PlanGoodputRequest *request)
     /* Each kept interval has one kept checkpoint. */
     goodput.checkpoint_loss_fraction =
         goodput.goodput_fraction * goodput.checkpoint_s / goodput.interval_s;
-    goodput.failure_loss_fraction = 1 - goodput.goodput_fraction - goodput.checkpoint_loss_fraction;
+    goodput.failure_loss_fraction =
+        fmax(0, 1 - goodput.goodput_fraction - goodput.checkpoint_loss_fraction);
     return goodput;
 }

@@ -81,6 +81,12 @@ Workload *workload_new(const ModelArch *arch, const Profile *profile, const Plan
 void workload_free(Workload *workload);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(Workload, workload_free)
 
+/*
+ * Bytes of a checkpoint: each parameter's weight and optimizer state once, gradients not
+ * (docs/cost-model.md 6).
+ */
+double workload_checkpoint_bytes(const ModelArch *arch, const Plan *plan);
+
 /* Plain op times for any schedule: the same @time_ns for all stages, messages of @message_ns. */
 Workload *workload_new_plain(const Schedule *schedule, const int64_t time_ns[SCHEDULE_OP_N],
                              int64_t message_ns);

@@ -56,6 +56,14 @@ workload_build_parameter_bytes(const Plan *plan)
     return (WorkloadParameterBytes){weight, gradient, 12};
 }
 
+double
+workload_checkpoint_bytes(const ModelArch *arch, const Plan *plan)
+{
+    const WorkloadParameterBytes bytes = workload_build_parameter_bytes(plan);
+
+    return (double)model_parameters(arch) * (double)(bytes.weight + bytes.optimizer);
+}
+
 /* The largest share of @n parameters over @ranks. */
 static int64_t
 share(int64_t n, int64_t ranks)

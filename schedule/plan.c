@@ -228,6 +228,18 @@ plan_microbatch_sequences(const Plan *plan, int64_t i)
                                       : g_array_index(plan->batch_slices, int64_t, i);
 }
 
+const char *
+plan_recompute_name(const Plan *plan)
+{
+    if (plan->stages->len == 0)
+        return "-";
+    const PlanRecompute first = g_array_index(plan->stages, PlanStage, 0).recompute;
+    for (guint i = 1; i < plan->stages->len; i++)
+        if (g_array_index(plan->stages, PlanStage, i).recompute != first)
+            return "mixed";
+    return plan_recompute_names[first];
+}
+
 int64_t
 plan_n_devices(const Plan *plan)
 {

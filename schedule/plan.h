@@ -145,6 +145,10 @@ void plan_set_even_stages(Plan *plan, int64_t n_layers, bool has_vocab, Schedule
 /* Sequences of micro-batch @i. */
 int64_t plan_microbatch_sequences(const Plan *plan, int64_t i);
 
+/* How the stages recompute: one of plan_recompute_names; "mixed" if not all alike, "-" without any.
+ */
+const char *plan_recompute_name(const Plan *plan);
+
 /* Devices the plan uses: dp * tp * pp * cp. */
 int64_t plan_n_devices(const Plan *plan);
 
