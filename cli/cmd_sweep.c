@@ -94,7 +94,7 @@ read_reliability(Sweep *sweep, Options *options)
 
 /* Adds the search of every point, in the order of the rows. */
 static bool
-add_searches(Searches *searches, const ModelArch *arch, const Profile *profile,
+add_searches(GPtrArray *searches, const ModelArch *arch, const Profile *profile,
              const Axis axes[AXIS_N], Options *options, GError **error)
 {
     guint n[AXIS_N], at[AXIS_N];
@@ -148,19 +148,19 @@ is_answer(const GError *error)
 }
 
 static bool
-add_points(Sweep *sweep, Searches *searches, GError **error)
+add_points(Sweep *sweep, const GPtrArray *searches, GError **error)
 {
-    for (guint i = 0; i < searches_n(searches); i++) {
-        const GError *failure = searches_error(searches, i);
+    for (guint i = 0; i < searches->len; i++) {
+        const Search *search = searches_at(searches, i);
 
-        if (!searches_is_done(searches, i))
+        if (!search->is_done)
             continue;
-        if (failure != NULL && !is_answer(failure)) {
-            g_propagate_error(error, g_error_copy(failure));
+        if (search->error != NULL && !is_answer(search->error)) {
+            g_propagate_error(error, g_error_copy(search->error));
             return false;
         }
-        sweep_add(sweep, searches_request(searches, i), searches_plan(searches, i),
-                  failure == NULL ? NULL : failure->message);
+        sweep_add(sweep, search->request, search->plan,
+                  search->error == NULL ? NULL : search->error->message);
     }
     return true;
 }
@@ -240,7 +240,7 @@ static int
 sweep_axes(Axis axes[AXIS_N], Options *options, GError **error)
 {
     g_autoptr(Sweep) sweep = sweep_new();
-    g_autoptr(Searches) searches = searches_new();
+    g_autoptr(GPtrArray) searches = searches_new();
     g_autoptr(GError) interrupted = NULL;
     g_autoptr(ModelArch) arch = NULL;
     g_autoptr(Profile) profile = NULL;
@@ -257,8 +257,8 @@ sweep_axes(Axis axes[AXIS_N], Options *options, GError **error)
     profile = request_load_cluster(options_argument(options, 1), error);
     if (profile == NULL || !add_searches(searches, arch, profile, axes, options, error))
         return -1;
-    describe_request(sweep, searches_request(searches, 0));
-    const int64_t threads = searches_request(searches, 0)->plan.threads;
+    describe_request(sweep, searches_at(searches, 0)->request);
+    const int64_t threads = searches_at(searches, 0)->request->plan.threads;
     sweep->is_complete = searches_run(searches, threads, "points", &interrupted);
     if (!add_points(sweep, searches, error) || !write_files(sweep, options, error) ||
         !print(sweep, options, error))

@@ -156,6 +156,8 @@ change_price(ModelCluster *cluster, Options *options)
         cluster->price_per_device_hour = options_quantity(options, "price", UNITS_KIND_NUMBER, 0);
         if (!(cluster->price_per_device_hour > 0 && cluster->price_per_device_hour <= 1e6))
             options_fail(options, "price", "expected more than nothing and at most 1e6");
+        for (guint i = 0; i < cluster->devices->len; i++)
+            g_array_index(cluster->devices, ModelDevice, i).price_per_hour = 0;
         g_free(cluster->price_source);
         cluster->price_source = g_strdup("--price");
     } else if (currency != NULL) {

@@ -1,33 +1,25 @@
 #include "cli/searches.h"
 
-#include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "cli/command.h"
+#include "cli/interrupt.h"
 #include "cli/job.h"
 
 /* The progress line comes when a user begins to wonder, and changes no faster than is read. */
 #define PROGRESS_AFTER_US (G_USEC_PER_SEC / 2)
-#define POLL_US (G_USEC_PER_SEC / 10)
+#define PROGRESS_EVERY_US (G_USEC_PER_SEC / 5)
 
+/* What the workers share. */
 typedef struct {
-    Request *request; /* (owned) */
-    double weight;
-    bool is_done;
-    Plan *plan;    /* (owned, nullable) */
-    GError *error; /* (owned, nullable) */
-} Search;
-
-struct Searches {
-    GPtrArray *all; /* of (owned) Search; fixed while searches run */
-    GMutex mutex;   /* of what follows, and of the results */
+    GMutex mutex;
     GCond changed;
     GPtrArray *queue; /* of (borrowed) Search, the next one last */
-    guint n_done, n_running_threads;
-    int64_t threads_of_search;
-};
+    guint n_done, n_workers;
+    int64_t threads; /* of each search */
+    const int *stop;
+} Work;
 
 static void
 search_free(void *data)
@@ -40,106 +32,58 @@ search_free(void *data)
     g_free(search);
 }
 
-static void
-clear(void *data)
-{
-    Searches *searches = data;
-
-    g_ptr_array_unref(searches->all);
-    g_ptr_array_unref(searches->queue);
-    g_mutex_clear(&searches->mutex);
-    g_cond_clear(&searches->changed);
-}
-
-Searches *
+GPtrArray *
 searches_new(void)
 {
-    Searches *searches = g_atomic_rc_box_new0(Searches);
-
-    searches->all = g_ptr_array_new_with_free_func(search_free);
-    searches->queue = g_ptr_array_new();
-    g_mutex_init(&searches->mutex);
-    g_cond_init(&searches->changed);
-    return searches;
-}
-
-void
-searches_free(Searches *searches)
-{
-    if (searches != NULL)
-        g_atomic_rc_box_release_full(searches, clear);
+    return g_ptr_array_new_with_free_func(search_free);
 }
 
 guint
-searches_add(Searches *searches, Request *request, double weight)
+searches_add(GPtrArray *searches, Request *request, double weight)
 {
     Search *search = g_new0(Search, 1);
 
     search->request = request;
     search->weight = weight;
-    g_ptr_array_add(searches->all, search);
-    return searches->all->len - 1;
+    g_ptr_array_add(searches, search);
+    return searches->len - 1;
 }
-
-guint
-searches_n(const Searches *searches)
-{
-    return searches->all->len;
-}
-
-/* --- interruption --- */
-
-static volatile sig_atomic_t is_interrupted;
 
 static void
-note_signal(int number)
+run_search(Search *search, const Work *work)
 {
-    is_interrupted = 1;
-    signal(number, SIG_DFL); /* a second one ends the program */
+    search->request->plan.threads = work->threads;
+    search->request->plan.stop = work->stop;
+    search->plan = plan_search(&search->request->plan, job_evaluate, NULL, &search->error);
+    /* What was stopped is no answer. */
+    search->is_done = g_atomic_int_get(work->stop) == 0;
+    if (!search->is_done) {
+        plan_free(g_steal_pointer(&search->plan));
+        g_clear_error(&search->error);
+    }
 }
-
-/* A signal that the parent has us ignore stays ignored. */
-static void
-catch_signal(int number, struct sigaction *old)
-{
-    struct sigaction action = {.sa_handler = note_signal, .sa_flags = SA_RESTART};
-
-    sigemptyset(&action.sa_mask);
-    sigaction(number, NULL, old);
-    if (old->sa_handler != SIG_IGN)
-        sigaction(number, &action, NULL);
-}
-
-/* --- workers --- */
 
 static gpointer
-work(gpointer data)
+run_worker(gpointer data)
 {
-    Searches *searches = data;
+    Work *work = data;
 
-    g_mutex_lock(&searches->mutex);
-    while (searches->queue->len > 0) {
-        Search *search = g_ptr_array_steal_index(searches->queue, searches->queue->len - 1);
-        GError *error = NULL;
+    g_mutex_lock(&work->mutex);
+    while (work->queue->len > 0 && g_atomic_int_get(work->stop) == 0) {
+        Search *search = g_ptr_array_steal_index(work->queue, work->queue->len - 1);
 
-        search->request->plan.threads = searches->threads_of_search;
-        g_mutex_unlock(&searches->mutex);
-        Plan *plan = plan_search(&search->request->plan, job_evaluate, NULL, &error);
-        g_mutex_lock(&searches->mutex);
-        search->plan = plan;
-        search->error = error;
-        search->is_done = true;
-        searches->n_done++;
-        g_cond_signal(&searches->changed);
+        g_mutex_unlock(&work->mutex);
+        run_search(search, work);
+        g_mutex_lock(&work->mutex);
+        work->n_done += search->is_done;
     }
-    searches->n_running_threads--;
-    g_cond_signal(&searches->changed);
-    g_mutex_unlock(&searches->mutex);
-    searches_free(searches);
+    work->n_workers--;
+    g_cond_signal(&work->changed);
+    g_mutex_unlock(&work->mutex);
     return NULL;
 }
 
-/* The lightest first, equal ones the last first: workers take from the end. */
+/* The lightest first, since workers take from the end; of equal ones the last. */
 static int
 compare_weights(const void *a, const void *b)
 {
@@ -148,129 +92,84 @@ compare_weights(const void *a, const void *b)
     return x->weight < y->weight ? -1 : x->weight > y->weight;
 }
 
-static void
-fill_queue(Searches *searches)
+static GPtrArray *
+queue_new(const GPtrArray *searches)
 {
-    g_ptr_array_set_size(searches->queue, 0);
-    for (guint i = searches->all->len; i-- > 0;) {
-        Search *search = searches->all->pdata[i];
+    GPtrArray *queue = g_ptr_array_new();
+
+    for (guint i = searches->len; i-- > 0;) {
+        Search *search = g_ptr_array_index(searches, i);
 
         if (!search->is_done)
-            g_ptr_array_add(searches->queue, search);
+            g_ptr_array_add(queue, search);
     }
-    g_ptr_array_sort(searches->queue, compare_weights); /* stable: a merge sort */
+    g_ptr_array_sort(queue, compare_weights); /* stable */
+    return queue;
 }
 
+/* Returns when all workers ended.  The mutex is held. */
 static void
-print_progress(const Searches *searches, const char *what, gint64 since_us, bool *is_shown)
-{
-    const gint64 elapsed_us = g_get_monotonic_time() - since_us;
-
-    if (!isatty(STDERR_FILENO) || elapsed_us < PROGRESS_AFTER_US)
-        return;
-    fprintf(stderr, "\rsearching: %u of %u %s, %.0f s\033[K", searches->n_done, searches->all->len,
-            what, (double)elapsed_us / G_USEC_PER_SEC);
-    fflush(stderr);
-    *is_shown = true;
-}
-
-/* Returns when all threads ended, or at once when interrupted.  The mutex is held. */
-static void
-wait_for_end(Searches *searches, const char *what)
+wait_for_workers(Work *work, guint n, const char *what)
 {
     const gint64 since_us = g_get_monotonic_time();
     bool is_shown = false;
 
-    while (searches->n_running_threads > 0 && !is_interrupted) {
-        g_cond_wait_until(&searches->changed, &searches->mutex, g_get_monotonic_time() + POLL_US);
-        print_progress(searches, what, since_us, &is_shown);
+    while (work->n_workers > 0) {
+        const gint64 now_us = g_get_monotonic_time();
+
+        if (isatty(STDERR_FILENO) && now_us - since_us > PROGRESS_AFTER_US) {
+            fprintf(stderr, "\rsearching: %u of %u %s, %.0f s\033[K", work->n_done, n, what,
+                    (double)(now_us - since_us) / G_USEC_PER_SEC);
+            fflush(stderr);
+            is_shown = true;
+        }
+        g_cond_wait_until(&work->changed, &work->mutex, now_us + PROGRESS_EVERY_US);
     }
     if (is_shown)
         fputs("\r\033[K", stderr);
 }
 
-bool
-searches_run(Searches *searches, int64_t threads, const char *what, GError **error)
+static void
+run_workers(Work *work, guint n, const char *what)
 {
-    struct sigaction old_int, old_term;
-    bool done;
+    const guint n_workers = work->n_workers;
+    GThread **workers = g_new0(GThread *, n_workers);
 
-    is_interrupted = 0;
-    catch_signal(SIGINT, &old_int);
-    catch_signal(SIGTERM, &old_term);
-    g_mutex_lock(&searches->mutex);
-    fill_queue(searches);
-    const guint n_workers = (guint)CLAMP(threads, 1, (int64_t)MAX(searches->queue->len, 1));
-    searches->threads_of_search = MAX(1, threads / n_workers);
-    searches->n_running_threads = n_workers;
-    for (guint i = 0; i < n_workers; i++) {
-        GThread *thread = g_thread_try_new("search", work, g_atomic_rc_box_acquire(searches), NULL);
+    /* A thread that cannot be had is not needed: without any, this one does the work. */
+    for (guint i = 0; i < n_workers; i++)
+        workers[i] = g_thread_try_new("search", run_worker, work, NULL);
+    g_mutex_lock(&work->mutex);
+    for (guint i = 0; i < n_workers; i++)
+        work->n_workers -= workers[i] == NULL;
+    wait_for_workers(work, n, what);
+    work->n_workers++;
+    g_mutex_unlock(&work->mutex);
+    run_worker(work);
+    for (guint i = 0; i < n_workers; i++)
+        if (workers[i] != NULL)
+            g_thread_join(workers[i]);
+    g_free(workers);
+}
 
-        if (thread != NULL) {
-            g_thread_unref(thread);
-        } else {
-            searches->n_running_threads--;
-            g_atomic_rc_box_release(searches);
-        }
-    }
-    if (searches->n_running_threads == 0) {
-        g_mutex_unlock(&searches->mutex);
-        work(g_atomic_rc_box_acquire(searches)); /* no thread can be had: this one does it */
-        g_mutex_lock(&searches->mutex);
-    }
-    wait_for_end(searches, what);
-    g_ptr_array_set_size(searches->queue, 0);
-    done = searches->n_done == searches->all->len;
-    if (!done)
+bool
+searches_run(GPtrArray *searches, int64_t threads, const char *what, GError **error)
+{
+    g_autoptr(GPtrArray) queue = queue_new(searches);
+    const guint n = queue->len;
+    Work work = {
+        .queue = queue,
+        .n_workers = (guint)CLAMP(threads, 1, (int64_t)MAX(n, 1)),
+        .stop = interrupt_watch(),
+    };
+
+    work.threads = MAX(1, threads / work.n_workers);
+    g_mutex_init(&work.mutex);
+    g_cond_init(&work.changed);
+    run_workers(&work, n, what);
+    g_mutex_clear(&work.mutex);
+    g_cond_clear(&work.changed);
+    if (work.n_done < n)
         g_set_error(error, CMD_ERROR, CMD_ERROR_INTERRUPTED, "interrupted after %u of %u %s",
-                    searches->n_done, searches->all->len, what);
-    g_mutex_unlock(&searches->mutex);
-    sigaction(SIGINT, &old_int, NULL);
-    sigaction(SIGTERM, &old_term, NULL);
-    return done;
-}
-
-/* --- results --- */
-
-static const Search *
-locked_search(Searches *searches, guint i)
-{
-    const Search *search;
-
-    g_mutex_lock(&searches->mutex);
-    search = searches->all->pdata[i];
-    return search;
-}
-
-bool
-searches_is_done(Searches *searches, guint i)
-{
-    const bool is_done = locked_search(searches, i)->is_done;
-
-    g_mutex_unlock(&searches->mutex);
-    return is_done;
-}
-
-const Plan *
-searches_plan(Searches *searches, guint i)
-{
-    const Plan *plan = locked_search(searches, i)->plan;
-
-    g_mutex_unlock(&searches->mutex);
-    return plan;
-}
-
-const GError *
-searches_error(Searches *searches, guint i)
-{
-    const GError *failure = locked_search(searches, i)->error;
-
-    g_mutex_unlock(&searches->mutex);
-    return failure;
-}
-
-const Request *
-searches_request(const Searches *searches, guint i)
-{
-    return ((const Search *)searches->all->pdata[i])->request;
+                    work.n_done, n, what);
+    return work.n_done == n;
 }
