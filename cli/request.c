@@ -80,6 +80,7 @@ request_copy(const Request *request)
     copy->profile = profile_copy(request->profile);
     copy->schedules = g_strdupv(request->schedules);
     copy->slices = request->slices == NULL ? NULL : g_array_copy(request->slices);
+    copy->stage_layers = request->stage_layers == NULL ? NULL : g_array_copy(request->stage_layers);
     copy->plan = request->plan;
     copy->plan.arch = copy->arch;
     copy->plan.profile = copy->profile;
