@@ -96,7 +96,7 @@ typedef struct {
     double leave_bytes_per_s; /* one rank's rate out of its inner group, when all send at once */
     double inner_bytes_per_s; /* one rank's rate inside it */
     double latency_s, inner_latency_s;
-    double step_s; /* of a ring, at the outer level */
+    double step_s, inner_step_s; /* of a ring, at the outer level and inside */
 } Placement;
 
 /*
@@ -126,6 +126,7 @@ place(const Profile *profile, const ProfileGroup *group)
         .step_s =
             network ? fmax(outer->latency_s, profile->parameters.network_step_s) : outer->latency_s,
         .inner_latency_s = outer->latency_s,
+        .inner_step_s = outer->latency_s,
     };
 
     if (level > 0) {
@@ -137,6 +138,9 @@ place(const Profile *profile, const ProfileGroup *group)
         devices = MAX(devices, 1);
         place.n_inner = CLAMP(devices / group->stride, 1, group->n);
         place.inner_latency_s = inner.latency_s;
+        place.inner_step_s = network
+                                 ? fmax(inner.latency_s, profile->parameters.network_inner_step_s)
+                                 : inner.latency_s;
         place.inner_bytes_per_s = profile->parameters.link_fraction * inner.bytes_per_s;
         if (network || outer->shared_bytes_per_s > 0.0) {
             double per_device = outer->bytes_per_s;
@@ -165,7 +169,7 @@ ring_latency_s(const Placement *place)
 
     if (place->n_inner == 1)
         return ((double)place->n - 1.0) * place->step_s;
-    return ((double)place->n - n_outer) * place->inner_latency_s + n_outer * place->step_s;
+    return ((double)place->n - n_outer) * place->inner_step_s + n_outer * place->step_s;
 }
 
 /* Up or down a tree over nodes, with a chain inside each  [NCCL's double binary trees]. */

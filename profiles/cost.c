@@ -110,6 +110,18 @@ gemm_s(const Profile *profile, const ModelDevice *device, Dtype dtype, const Pro
     return fmax(product_s(profile, device, dtype, product), memory);
 }
 
+/* The weight gradient's product dB = A' dC, moving @more_bytes besides its operands and result. */
+static double
+weight_product_s(const Profile *profile, const ModelDevice *device, const ModelOp *op, Dtype dtype,
+                 double more_bytes)
+{
+    const Product product = {(double)op->count, (double)op->k, (double)op->n, (double)op->m,
+                             op->count > 1};
+
+    return gemm_s(profile, device, dtype, &product,
+                  (double)op->backward_bytes / 2.0 + (double)op->weight_bytes + more_bytes);
+}
+
 /* The forward product, the input gradient's dA = dC B' and the weight gradient's dB = A' dC.
  * Activations' traffic is halved between the two backward products. */
 static double
@@ -119,7 +131,7 @@ gemm_pass_s(const Profile *profile, const ModelDevice *device, const ModelOp *op
     double count = (double)op->count, m = (double)op->m, n = (double)op->n, k = (double)op->k;
     bool grouped = op->count > 1;
     const Product forward = {count, m, n, k, grouped};
-    const Product input = {count, m, k, n, grouped}, weight = {count, k, n, m, grouped};
+    const Product input = {count, m, k, n, grouped};
     double weight_bytes = (double)op->weight_bytes;
     double half_bytes = (double)op->backward_bytes / 2.0 + weight_bytes;
     double seconds = 0.0;
@@ -129,7 +141,7 @@ gemm_pass_s(const Profile *profile, const ModelDevice *device, const ModelOp *op
     if (pass != PROFILE_PASS_BACKWARD_WEIGHT)
         seconds += gemm_s(profile, device, dtype, &input, half_bytes);
     if (pass != PROFILE_PASS_BACKWARD_INPUT)
-        seconds += gemm_s(profile, device, dtype, &weight, half_bytes);
+        seconds += weight_product_s(profile, device, op, dtype, 0.0);
     return seconds;
 }
 
@@ -231,6 +243,21 @@ n_kernels(const ModelOp *op, ProfilePass pass)
     g_return_val_if_reached(0.0);
 }
 
+/* Constant time of @kernels launches.  Unfused attention has two products forward and four
+ * backward; the rest of its kernels, and all of a memory-bound op's, are bound by memory. */
+static double
+launches_s(const Profile *profile, const ModelOp *op, bool backward, double kernels)
+{
+    const ProfileParameters *p = &profile->parameters;
+    double products = kernels;
+
+    if (op->kind == MODEL_OP_MEMORY)
+        products = 0.0;
+    else if (op->kind == MODEL_OP_ATTENTION && op->n_kernels_forward > 1)
+        products = fmin(kernels, backward ? 4.0 : 2.0);
+    return products * p->kernel_s + (kernels - products) * p->memory_kernel_s;
+}
+
 ProfileCost
 profile_cost_op(const Profile *profile, const ModelDevice *device, const ModelOp *op,
                 ProfilePass pass, Dtype dtype, const ProfileGroup *groups)
@@ -274,7 +301,7 @@ profile_cost_op(const Profile *profile, const ModelDevice *device, const ModelOp
     case MODEL_OP_COLLECTIVE:
         break;
     }
-    cost.part_s[PROFILE_PART_COMPUTE] = seconds + kernels * profile->parameters.kernel_s;
+    cost.part_s[PROFILE_PART_COMPUTE] = seconds + launches_s(profile, op, backward, kernels);
     return cost;
 }
 
@@ -304,12 +331,18 @@ hide_ring(ProfileCost *cost, double ring_s, double attention_s, int64_t cp)
     cost->part_s[PROFILE_PART_CP] -= hidden;
 }
 
-/* Tensor-parallel communication behind computing: what is longer stays visible, and computing slows
- * down meanwhile. */
+/*
+ * Tensor-parallel communication behind computing: what is longer stays visible, and computing slows
+ * down meanwhile.  With sequence parallelism gathers and scatters are cut up and travel while the
+ * product next to them computes [userbuffers of Transformer Engine].  An all-reduce cannot: its
+ * result is needed whole.  Only the input gradient's hides, behind the weight gradient's products
+ * @weight_products_s  [2205.05198, 5.3: the baseline overlaps these two].
+ */
 static void
-hide_tp(const Profile *profile, ProfileCost *cost)
+hide_tp(const Profile *profile, bool sequence_parallel, double weight_products_s, ProfileCost *cost)
 {
-    double hidden = fmin(cost->part_s[PROFILE_PART_TP], cost->part_s[PROFILE_PART_COMPUTE]);
+    double behind = sequence_parallel ? cost->part_s[PROFILE_PART_COMPUTE] : weight_products_s;
+    double hidden = fmin(cost->part_s[PROFILE_PART_TP], behind);
 
     cost->part_s[PROFILE_PART_TP] -= hidden;
     cost->part_s[PROFILE_PART_COMPUTE] += profile->parameters.interference_fraction * hidden;
@@ -327,22 +360,39 @@ host_layer_s(const Profile *profile, const ProfileQuery *query, ProfilePass pass
     return both / 3.0 * (pass == PROFILE_PASS_BACKWARD ? 2.0 : 1.0);
 }
 
-/* Adding the gradients of this pass to what earlier passes left: one kernel per weight. */
+/* What the weight gradient's product takes longer because it adds to a sum: it reads and writes
+ * @bytes more while it computes. */
+static double
+fused_accumulate_s(const Profile *profile, const ModelDevice *device, const ModelOp *op,
+                   Dtype dtype, double bytes)
+{
+    return weight_product_s(profile, device, op, dtype, bytes) -
+           weight_product_s(profile, device, op, dtype, 0.0);
+}
+
+/* Adding the gradients of this pass to what earlier passes left: inside the products that make
+ * them, or one kernel per weight. */
 static double
 accumulate_s(const Profile *profile, const ModelDevice *device, const ProfileQuery *query,
              const ModelOp *ops, size_t n_ops)
 {
     double element_bytes = (double)dtype_bytes(query->shape.dtype);
-    double n_weights = 0.0, n_tensors = 0.0;
+    double seconds = 0.0;
 
     if (query->accumulate_bytes_per_weight <= 0.0)
         return 0.0;
     for (size_t i = 0; i < n_ops; i++) {
-        n_weights += (double)ops[i].weight_bytes / element_bytes;
-        n_tensors += ops[i].weight_bytes > 0;
+        double bytes =
+            (double)ops[i].weight_bytes / element_bytes * query->accumulate_bytes_per_weight;
+
+        if (ops[i].weight_bytes == 0)
+            continue;
+        if (query->accumulate_in_product && ops[i].kind == MODEL_OP_GEMM)
+            seconds += fused_accumulate_s(profile, device, &ops[i], query->shape.dtype, bytes);
+        else
+            seconds += memory_s(profile, device, bytes) + profile->parameters.kernel_s;
     }
-    return memory_s(profile, device, n_weights * query->accumulate_bytes_per_weight) +
-           n_tensors * profile->parameters.kernel_s;
+    return seconds;
 }
 
 static ProfileCost
@@ -352,7 +402,7 @@ modelled_part(const Profile *profile, const ProfileQuery *query, ProfilePass pas
     ModelOp ops[MODEL_MAX_OPS];
     size_t n_ops = model_ops(query->arch, query->part, query->layer, &query->shape, ops);
     ProfileCost sum = {.source = PROFILE_SOURCE_MODELLED};
-    double ring_s = 0.0, attention_s = 0.0;
+    double ring_s = 0.0, attention_s = 0.0, weight_products_s = 0.0;
 
     if (n_ops == 0)
         return sum;
@@ -363,6 +413,9 @@ modelled_part(const Profile *profile, const ProfileQuery *query, ProfilePass pas
         add_cost(&sum, &cost);
         if (ops[i].kind == MODEL_OP_ATTENTION)
             attention_s += cost.part_s[PROFILE_PART_COMPUTE];
+        if (ops[i].kind == MODEL_OP_GEMM && pass == PROFILE_PASS_BACKWARD)
+            weight_products_s +=
+                weight_product_s(profile, device, &ops[i], query->shape.dtype, 0.0);
         ring_s += cost.part_s[PROFILE_PART_CP];
     }
     if (pass == PROFILE_PASS_BACKWARD || pass == PROFILE_PASS_BACKWARD_WEIGHT)
@@ -370,7 +423,7 @@ modelled_part(const Profile *profile, const ProfileQuery *query, ProfilePass pas
     if (ring_s > 0.0)
         hide_ring(&sum, ring_s, attention_s, query->shape.cp);
     if (query->overlap_tp)
-        hide_tp(profile, &sum);
+        hide_tp(profile, query->shape.sequence_parallel, weight_products_s, &sum);
     sum.host_s += host_layer_s(profile, query, pass);
     return sum;
 }

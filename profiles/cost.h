@@ -75,6 +75,7 @@ typedef struct {
     /* Memory traffic per weight, in bytes, of adding its gradient to what earlier micro-batches
      * left (beyond the product's own write); 0: nothing to add to. */
     double accumulate_bytes_per_weight;
+    bool accumulate_in_product; /* by the products that make them, else by kernels of their own */
     double host_layer_s; /* host time of the framework per layer, forward and backward together */
 } ProfileQuery;
 

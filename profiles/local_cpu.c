@@ -113,6 +113,7 @@ profile_describe_local_cpu(void)
     json_write_double(writer, "attention_forward_fraction", 0.4);
     json_write_double(writer, "attention_backward_fraction", 0.4);
     json_write_double(writer, "kernel_s", 1e-6);
+    json_write_double(writer, "memory_kernel_s", 1e-6);
     json_write_double(writer, "host_kernel_s", 0.0);
     json_write_double(writer, "host_collective_s", 0.0);
     json_write_double(writer, "collective_s", 5e-6);

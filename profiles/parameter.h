@@ -42,6 +42,8 @@ G_BEGIN_DECLS
     X(memory_fraction, 0.70, 0.05, 1.0, TIME, 0.15,                                                \
       "share of memory bandwidth that other kernels reach")                                        \
     X(kernel_s, 3e-6, 0.0, 1e-3, TIME, 1.5e-6, "ramp-up and drain of one kernel on the device")    \
+    X(memory_kernel_s, 10e-6, 0.0, 1e-3, TIME, 10e-6,                                              \
+      "the same of a kernel bound by memory, with the gap before it")                              \
     X(host_kernel_s, 8e-6, 0.0, 1e-2, TIME, 4e-6, "host time to issue one kernel")                 \
     X(host_collective_s, 80e-6, 0.0, 1e-2, TIME, 40e-6, "host time to issue one collective")       \
     X(host_layer_s, 0.0, 0.0, 1e-1, TIME, 1e-3,                                                    \
@@ -57,6 +59,8 @@ G_BEGIN_DECLS
     X(collective_s, 15e-6, 0.0, 1e-2, TIME, 10e-6, "launch and synchronisation of one collective") \
     X(network_step_s, 14e-6, 0.0, 1e-2, TIME, 7e-6,                                                \
       "least time of one step of a ring between nodes")                                            \
+    X(network_inner_step_s, 3e-6, 0.0, 1e-2, TIME, 3e-6,                                           \
+      "least time of a step inside a node, of a ring that leaves it")                              \
     X(p2p_s, 10e-6, 0.0, 1e-2, TIME, 10e-6, "launch and synchronisation of one message")           \
     X(message_buffer_bytes, 8388608.0, 0.0, 1e10, FIXED, 0.0,                                      \
       "what the transport holds of a message it sends")                                            \

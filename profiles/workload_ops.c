@@ -32,6 +32,23 @@ framework_host_layer_s(PlanFramework framework)
 }
 
 /*
+ * Whether the weight gradient's product adds to the sum itself (--gradient-accumulation-fusion).
+ * Megatron-Core does; Megatron-LM since the release that brought sequence parallelism, selective
+ * recompute and the overlapped all-reduce of the input gradient [2205.05198], by which a plan of
+ * that time is known.
+ */
+static bool
+accumulates_in_product(const Plan *plan)
+{
+    bool is_2022 = plan->sequence_parallel || plan->conventions.overlap_tp;
+
+    for (guint i = 0; i < plan->stages->len; i++)
+        is_2022 |= g_array_index(plan->stages, PlanStage, i).recompute == PLAN_RECOMPUTE_SELECTIVE;
+    return plan->conventions.framework == PLAN_FRAMEWORK_MEGATRON_CORE ||
+           (plan->conventions.framework == PLAN_FRAMEWORK_MEGATRON_LM && is_2022);
+}
+
+/*
  * Bytes moved per weight to add a gradient to those of earlier micro-batches and slices
  * (cost-model.md 2.4).
  *   fp32 main gradients, added by a kernel: read the new one (e), read and write the sum
@@ -45,11 +62,12 @@ accumulate_bytes_per_weight(const Plan *plan)
     double g = (double)dtype_bytes(plan->conventions.grad_dtype);
     double n = (double)plan->n_microbatches * (double)plan->slices->len;
 
+    if (accumulates_in_product(plan))
+        return fmax(0.0, 2.0 * g - e);
     switch (plan->conventions.framework) {
     case PLAN_FRAMEWORK_MEGATRON_LM:
-        return e + 2.0 * g;
     case PLAN_FRAMEWORK_MEGATRON_CORE:
-        return fmax(0.0, 2.0 * g - e);
+        return e + 2.0 * g;
     case PLAN_FRAMEWORK_DEGAS:
         return g * (n - 1.0) / n;
     default:
@@ -72,50 +90,86 @@ static const ProfilePass pass_of_op[SCHEDULE_OP_N] = {
 };
 
 /* Collectives that gather one layer: FSDP and Megatron-Core flatten its parameters, DeepSpeed
- * gathers tensor by tensor (GPT: 4 matrices and 2 norms with their biases). */
+ * gathers matrix by matrix (GPT: 4, Llama: 7) and keeps what is below its persistence threshold. */
 static double
 n_gathers_per_layer(const WorkloadBuild *build)
 {
     switch (build->plan->conventions.framework) {
     case PLAN_FRAMEWORK_DEEPSPEED:
     case PLAN_FRAMEWORK_MEGATRON_DEEPSPEED:
-        return build->arch->family == MODEL_FAMILY_GPT ? 12.0 : 9.0;
+        return build->arch->family == MODEL_FAMILY_GPT ? 4.0 : 7.0;
     default:
         return 1.0;
     }
 }
 
 /*
- * ZeRO 3: parameters are gathered for forward and for backward, gradients scattered after it, all
- * behind the computing of the layer before; what is longer stays visible.
+ * Whether ZeRO 3's collectives run behind computing.  DeepSpeed of 2021 synchronises the device
+ * before every gather (partition_parameters.py), so that nothing does unless the plan says so.
+ */
+static bool
+zero3_overlaps(const Plan *plan)
+{
+    return plan->conventions.overlap_dp ||
+           plan->conventions.framework != PLAN_FRAMEWORK_MEGATRON_DEEPSPEED;
+}
+
+/*
+ * What a gather (or scatter) of @bytes costs beyond the collective where it is blocking: the tensor
+ * is zeroed, and its parts are copied one by one between it and the list that torch's collective
+ * takes, one launch for each of the group's ranks (cost-model.md 5.3).
+ */
+static double
+zero3_copies_s(const WorkloadBuild *build, const WorkloadPlace *place, int64_t bytes, double n,
+               int64_t n_ranks)
+{
+    const ProfileParameters *p = &build->profile->parameters;
+
+    return 3.0 * (double)bytes / (p->memory_fraction * place->device->memory_bytes_per_s) +
+           n * (double)n_ranks * p->host_kernel_s;
+}
+
+/*
+ * ZeRO 3: parameters are gathered for forward, for what is computed again and for backward, and
+ * gradients scattered after it, behind the computing of the layer before; what is longer stays
+ * visible.
  */
 static void
-add_zero3(const WorkloadBuild *build, int32_t rank, ModelPart part, int64_t layer, PartCost *cost)
+add_zero3(const WorkloadBuild *build, const WorkloadPlace *place, int32_t rank, ModelPart part,
+          int64_t layer, PlanRecompute recompute, PartCost *cost)
 {
     const PlanDegrees *d = &build->plan->degrees;
     ProfileGroup group = workload_build_dense_group(build, rank);
     int64_t n = model_part_parameters(build->arch, part, layer, d->tp, d->ep, false);
-    double gather, scatter, more;
+    bool overlaps = zero3_overlaps(build->plan);
+    double n_tensors = part == MODEL_PART_LAYER ? n_gathers_per_layer(build) : 1.0;
+    double n_again = part == MODEL_PART_LAYER && recompute == PLAN_RECOMPUTE_FULL ? 1.0 : 0.0;
+    int64_t weight_bytes, gradient_bytes;
+    double gather, scatter;
 
     if (part == MODEL_PART_LAYER)
         n -= model_expert_parameters(build->arch, layer, d->tp, d->ep);
-    gather = profile_cost_collective_s(build->profile, MODEL_COMM_ALL_GATHER,
-                                       n * workload_build_element_bytes(build->plan), &group);
-    scatter =
-        profile_cost_collective_s(build->profile, MODEL_COMM_REDUCE_SCATTER,
-                                  n * dtype_bytes(build->plan->conventions.grad_dtype), &group);
-    more = (part == MODEL_PART_LAYER ? n_gathers_per_layer(build) : 1.0) - 1.0;
-    gather += more * profile_cost_collective_s(build->profile, MODEL_COMM_ALL_GATHER, 0, &group);
-    scatter +=
-        more * profile_cost_collective_s(build->profile, MODEL_COMM_REDUCE_SCATTER, 0, &group);
+    weight_bytes = n * workload_build_element_bytes(build->plan);
+    gradient_bytes = n * dtype_bytes(build->plan->conventions.grad_dtype);
+    gather = profile_cost_collective_s(build->profile, MODEL_COMM_ALL_GATHER, weight_bytes, &group);
+    scatter = profile_cost_collective_s(build->profile, MODEL_COMM_REDUCE_SCATTER, gradient_bytes,
+                                        &group);
+    gather += (n_tensors - 1.0) *
+              profile_cost_collective_s(build->profile, MODEL_COMM_ALL_GATHER, 0, &group);
+    scatter += (n_tensors - 1.0) *
+               profile_cost_collective_s(build->profile, MODEL_COMM_REDUCE_SCATTER, 0, &group);
+    if (!overlaps && group.n > 1) {
+        gather += zero3_copies_s(build, place, weight_bytes, n_tensors, group.n);
+        scatter += zero3_copies_s(build, place, gradient_bytes, n_tensors, group.n);
+    }
     for (int kind = 0; kind < SCHEDULE_OP_N; kind++) {
         double seconds = kind == SCHEDULE_OP_FORWARD          ? gather
-                         : kind == SCHEDULE_OP_BACKWARD       ? gather + scatter
-                         : kind == SCHEDULE_OP_BACKWARD_INPUT ? gather
+                         : kind == SCHEDULE_OP_BACKWARD       ? (1.0 + n_again) * gather + scatter
+                         : kind == SCHEDULE_OP_BACKWARD_INPUT ? (1.0 + n_again) * gather
                                                               : scatter;
+        double hidden = overlaps ? profile_cost_s(&cost->cost[kind]) : 0.0;
 
-        cost->cost[kind].part_s[PROFILE_PART_DP] +=
-            fmax(0.0, seconds - profile_cost_s(&cost->cost[kind]));
+        cost->cost[kind].part_s[PROFILE_PART_DP] += fmax(0.0, seconds - hidden);
     }
 }
 
@@ -131,6 +185,7 @@ part_cost(const WorkloadBuild *build, const WorkloadPlace *place, int32_t rank, 
         .rank = place->device_rank,
         .overlap_tp = build->plan->conventions.overlap_tp,
         .accumulate_bytes_per_weight = accumulate_bytes_per_weight(build->plan),
+        .accumulate_in_product = accumulates_in_product(build->plan),
         .host_layer_s = framework_host_layer_s(build->plan->conventions.framework),
     };
     PartCost result;
@@ -151,7 +206,7 @@ part_cost(const WorkloadBuild *build, const WorkloadPlace *place, int32_t rank, 
         }
     }
     if (build->plan->zero_stage >= 3)
-        add_zero3(build, rank, part, layer, &result);
+        add_zero3(build, place, rank, part, layer, recompute, &result);
     return result;
 }
 

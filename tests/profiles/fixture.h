@@ -27,6 +27,7 @@
     "{\"gemm_fraction\":1,\"gemm_k_half\":0,\"grouped_fraction\":1,"                               \
     "\"attention_forward_fraction\":1,\"attention_backward_fraction\":1,"                          \
     "\"gemm_memory_fraction\":1,\"memory_fraction\":1,\"kernel_s\":0,\"host_kernel_s\":0,"         \
+    "\"memory_kernel_s\":0,\"network_inner_step_s\":0,"                                            \
     "\"host_collective_s\":0,\"link_fraction\":1,\"network_fraction\":1,\"p2p_fraction\":1,"       \
     "\"network_p2p_fraction\":1,\"collective_s\":0,\"network_step_s\":0,\"p2p_s\":0,\"message_"    \
     "buffer_bytes\":0,"                                                                            \

@@ -93,6 +93,20 @@ test_rings_share_the_adapters_of_a_node(void)
     }
 }
 
+/* Of the 16 steps of a ring over both nodes 14 stay inside, but wait for the network's pace. */
+static void
+test_steps_inside_a_node_wait_for_the_network(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+    ProfileGroup all = {0, 1, 16};
+
+    profile->parameters.network_inner_step_s = 6e-6;
+    assert_near(profile_cost_collective_s(profile, MODEL_COMM_ALL_GATHER, 0, &all),
+                14.0 * 6e-6 + 2e-5, 1e-12);
+    assert_near(profile_cost_collective_s(profile, MODEL_COMM_ALL_GATHER, 0, &node_group), 7e-6,
+                1e-12);
+}
+
 /* 16 ranks: half of each buffer leaves the node at 2.5 GB/s, 7/16 stay at 100. */
 static void
 test_all_to_all_is_bound_by_what_leaves(void)
@@ -221,6 +235,8 @@ main(int argc, char **argv)
                     test_one_rank_needs_no_communication);
     g_test_add_func("/profiles/collective/rings-share-the-adapters-of-a-node",
                     test_rings_share_the_adapters_of_a_node);
+    g_test_add_func("/profiles/collective/steps-inside-wait-for-the-network",
+                    test_steps_inside_a_node_wait_for_the_network);
     g_test_add_func("/profiles/collective/all-to-all-is-bound-by-what-leaves",
                     test_all_to_all_is_bound_by_what_leaves);
     g_test_add_func("/profiles/collective/small-all-reduces-take-the-tree",

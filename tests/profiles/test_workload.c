@@ -483,6 +483,39 @@ test_gradient_reduction(void)
     g_assert_cmpint(zero->ranks[0].dp_reduce_ns, ==, 0); /* inside the ops */
 }
 
+/*
+ * ZeRO 3 over 4 copies inside a node, fp16.  A gather: 3/4 of 2 bytes per parameter at 100 GB/s, 3
+ * steps of 1 us for each of 4 matrices.  DeepSpeed of 2021 waits for it and copies: 3 passes over
+ * the tensor at 1 TB/s.  Backward gathers again, once more for what is computed again, and
+ * scatters.
+ */
+static void
+test_zero3_waits_for_every_gather(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+    ModelArch arch = gpt(4, 0);
+    PlanSpec spec = {.degrees = {4, 1, 1, 1, 1, 1},
+                     .micro_batch = 8,
+                     .framework = PLAN_FRAMEWORK_MEGATRON_DEEPSPEED,
+                     .zero_stage = 3};
+    double n = (double)model_part_parameters(&arch, MODEL_PART_LAYER, 0, 1, 1, false);
+    double gather = 0.75 * 2.0 * n / 100e9 + 4.0 * 3e-6 + 3.0 * 2.0 * n / 1e12;
+    g_autoptr(Workload) none = workload_of(&arch, profile, &spec);
+    g_autoptr(Workload) full = NULL, prefetched = NULL;
+
+    assert_near((double)none->ops[0].part_ns[SCHEDULE_OP_FORWARD][PROFILE_PART_DP], 4e9 * gather,
+                1e-6);
+    assert_near((double)none->ops[0].part_ns[SCHEDULE_OP_BACKWARD][PROFILE_PART_DP], 8e9 * gather,
+                1e-6);
+    spec.recompute = PLAN_RECOMPUTE_FULL;
+    full = workload_of(&arch, profile, &spec);
+    assert_near((double)full->ops[0].part_ns[SCHEDULE_OP_BACKWARD][PROFILE_PART_DP], 12e9 * gather,
+                1e-6);
+    spec.framework = PLAN_FRAMEWORK_FSDP;
+    prefetched = workload_of(&arch, profile, &spec);
+    g_assert_cmpint(prefetched->ops[0].part_ns[SCHEDULE_OP_BACKWARD][PROFILE_PART_DP], ==, 0);
+}
+
 /* The two ends of the pipeline add their gradients of the shared table. */
 static void
 test_tied_tables_are_reduced(void)
@@ -755,6 +788,7 @@ main(int argc, char **argv)
     ADD("memory-limit", test_memory_limit);
     ADD("least-memory-is-a-bound", test_least_memory_is_a_bound);
     ADD("gradient-reduction", test_gradient_reduction);
+    ADD("zero3-waits-for-every-gather", test_zero3_waits_for_every_gather);
     ADD("tied-tables-are-reduced", test_tied_tables_are_reduced);
     ADD("optimizer-step-is-a-convention", test_optimizer_step_is_a_convention);
     ADD("experts-are-spread-and-reduced-apart", test_experts_are_spread_and_reduced_apart);
