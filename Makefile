@@ -102,7 +102,7 @@ loop: all
 # Predictions beside published measurements; the table of docs/validation.md.
 VALIDATION ?= ../shared/validation
 validate: all
-	@if [ -d "$(VALIDATION)" ]; then ./degas validate "$(VALIDATION)" --skip-bad-rows; \
+	@if [ -d "$(VALIDATION)" ]; then ./degas validate "$(VALIDATION)" --skip-bad-rows --folds 5; \
 	else echo "validate: skipped, there is no folder $(VALIDATION)"; fi
 
 check: all

@@ -179,9 +179,9 @@ validation_cases(const MeasuredTable *table, const Profile *cluster, const char 
 
 /* (owned, nullable) */
 static Report *
-simulate(const ValidationCase *one, const Profile *profile)
+simulate(const ValidationCase *one, const Profile *profile, bool want_memory)
 {
-    const SimOptions options = {.want_memory = true};
+    const SimOptions options = {.want_memory = want_memory};
     g_autoptr(Workload) workload = workload_new(one->request->arch, profile, one->plan,
                                                 one->request->plan.memory_limit_bytes, NULL);
     g_autoptr(Schedule) schedule = NULL;
@@ -196,7 +196,7 @@ simulate(const ValidationCase *one, const Profile *profile)
 
 /* The peak without what the source's figure does not count. */
 static double
-counted_memory(const ValidationCase *one, const Profile *profile, const Report *report)
+counted_memory(const ValidationCase *one, const Profile *profile)
 {
     Profile bare = *profile;
     g_autoptr(Report) counted = NULL;
@@ -206,8 +206,25 @@ counted_memory(const ValidationCase *one, const Profile *profile, const Report *
     bare.parameters.context_bytes = 0.0;
     if (one->source->memory == VALIDATION_MEMORY_ALLOCATED)
         bare.parameters.allocator_fraction = 0.0;
-    counted = simulate(one, &bare);
+    counted = simulate(one, &bare, true);
     return counted == NULL ? NAN : (double)counted->peak_memory_bytes;
+}
+
+/* Borrows from the case's: only the parameters may differ. */
+static Profile
+profile_with(const ValidationCase *one, const ProfileParameters *parameters)
+{
+    Profile profile = *one->request->profile;
+
+    if (parameters != NULL)
+        profile.parameters = *parameters;
+    return profile;
+}
+
+static double
+counted_time(const ValidationCase *one, const Report *report)
+{
+    return units_s_from_ns(one->source->no_barrier ? report->span_ns : report->iteration_ns);
 }
 
 ValidationPrediction
@@ -219,18 +236,38 @@ validation_predict(const ValidationCase *one, const ProfileParameters *parameter
 
     if (one->plan == NULL)
         return prediction;
-    profile = *one->request->profile; /* borrows: only its parameters may differ */
-    if (parameters != NULL)
-        profile.parameters = *parameters;
-    report = simulate(one, &profile);
+    profile = profile_with(one, parameters);
+    report = simulate(one, &profile, true);
     if (report == NULL)
         return prediction;
-    prediction.iteration_s =
-        units_s_from_ns(one->source->no_barrier ? report->span_ns : report->iteration_ns);
+    prediction.iteration_s = counted_time(one, report);
     prediction.fits = report->fits;
     if (isfinite(one->row->memory_bytes))
-        prediction.memory_bytes = counted_memory(one, &profile, report);
+        prediction.memory_bytes = counted_memory(one, &profile);
     return prediction;
+}
+
+double
+validation_residual(const ValidationCase *one, ValidationQuantity quantity,
+                    const ProfileParameters *parameters)
+{
+    const MeasuredRow *row = one->row;
+    g_autoptr(Report) report = NULL;
+    Profile profile;
+    double margin;
+
+    if (one->plan == NULL)
+        return NAN;
+    profile = profile_with(one, parameters);
+    if (quantity == VALIDATION_MEMORY)
+        return (counted_memory(one, &profile) - row->memory_bytes) / row->memory_bytes;
+    report = simulate(one, &profile, quantity == VALIDATION_OOM);
+    if (report == NULL)
+        return NAN;
+    if (quantity == VALIDATION_TIME)
+        return (counted_time(one, report) - row->iteration_s) / row->iteration_s;
+    margin = (double)report->peak_memory_bytes / (double)report->memory_limit_bytes - 1.0;
+    return row->status == MEASURED_STATUS_OOM ? fmin(0.0, margin) : fmax(0.0, margin);
 }
 
 /* A case and where its prediction goes: cases do not meet, so their order does not matter. */

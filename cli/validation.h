@@ -51,6 +51,14 @@ ValidationPrediction validation_predict(const ValidationCase *one,
 /* Predicts all cases with the cluster's own parameters into (owned) an array. */
 ValidationPrediction *validation_predict_all(const GPtrArray *cases, int64_t n_threads);
 
+/*
+ * What calibration makes small, at @parameters (nullable): the signed relative error of the case's
+ * time or memory; for VALIDATION_OOM the share of the limit by which the predicted peak is on the
+ * wrong side of it, 0 on the right one.  NaN where nothing is known.  Pure.
+ */
+double validation_residual(const ValidationCase *one, ValidationQuantity quantity,
+                           const ProfileParameters *parameters);
+
 /* --- errors --- */
 
 /* Of a quantity over some rows; fractions, NaN without rows. */

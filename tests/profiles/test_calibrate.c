@@ -1,0 +1,236 @@
+/* Tests of profiles/calibrate.h: known answers, bounds, outliers, shares, bits. */
+#include "profiles/calibrate.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Rows that see two parameters: residual = a (z0 - t0) + b (z1 - t1), z in spreads. */
+enum {
+    N_ROWS = 40
+};
+
+typedef struct {
+    double a[N_ROWS], b[N_ROWS], target[2], outlier;
+    int n_calls;
+    size_t n_points;
+} Linear;
+
+static int
+parameter_of(const char *name)
+{
+    for (int i = 0; i < PROFILE_PARAMETERS_N; i++) {
+        if (strcmp(profile_parameter_info[i].name, name) == 0)
+            return i;
+    }
+    g_assert_not_reached();
+}
+
+static void
+residuals_of_linear(const ProfilePoint *points, size_t n, double *residuals, void *user_data)
+{
+    Linear *linear = user_data;
+    const int first = parameter_of("gemm_fraction"), second = parameter_of("memory_fraction");
+
+    linear->n_calls++;
+    linear->n_points += n;
+    for (size_t p = 0; p < n; p++) {
+        const double z0 = (double)points[p].step[first] / PROFILE_CALIBRATE_GRID;
+        const double z1 = (double)points[p].step[second] / PROFILE_CALIBRATE_GRID;
+
+        for (int i = 0; i < N_ROWS; i++)
+            residuals[p * N_ROWS + (size_t)i] =
+                linear->a[i] * (z0 - linear->target[0]) + linear->b[i] * (z1 - linear->target[1]);
+        residuals[p * N_ROWS] += linear->outlier;
+    }
+}
+
+static Linear
+linear_to(double first, double second)
+{
+    Linear linear = {.target = {first, second}};
+
+    for (int i = 0; i < N_ROWS; i++) {
+        linear.a[i] = 0.05 + 0.002 * i;
+        linear.b[i] = i % 2 == 0 ? -0.04 : 0.03;
+    }
+    return linear;
+}
+
+static ProfileCalibration
+problem(Linear *linear)
+{
+    return (ProfileCalibration){.n_rows = N_ROWS,
+                                .fit = PROFILE_FIT_TIME,
+                                .residuals = residuals_of_linear,
+                                .user_data = linear};
+}
+
+/*
+ * Linear residuals have a closed form: (I + J'J / sigma^2) z = J'J / sigma^2 t.  With these rows
+ * the smallest eigenvalue of J'J / sigma^2 is above 100, so z is within 1 % of t, and within a
+ * step.
+ */
+static void
+test_finds_the_closed_form(void)
+{
+    Linear linear = linear_to(0.5, -0.25);
+    const ProfileCalibration calibration = problem(&linear);
+    const ProfileCalibrated result = profile_calibrate(&calibration);
+    const double s2 = PROFILE_CALIBRATE_SIGMA * PROFILE_CALIBRATE_SIGMA;
+    const int first = parameter_of("gemm_fraction"), second = parameter_of("memory_fraction");
+    double aa = 0, ab = 0, bb = 0, determinant, z0, z1;
+
+    for (int i = 0; i < N_ROWS; i++) {
+        aa += linear.a[i] * linear.a[i] / s2;
+        ab += linear.a[i] * linear.b[i] / s2;
+        bb += linear.b[i] * linear.b[i] / s2;
+    }
+    determinant = (1 + aa) * (1 + bb) - ab * ab;
+    z0 = ((aa * 0.5 + ab * -0.25) * (1 + bb) - (ab * 0.5 + bb * -0.25) * ab) / determinant;
+    z1 = ((1 + aa) * (ab * 0.5 + bb * -0.25) - ab * (aa * 0.5 + ab * -0.25)) / determinant;
+    g_assert_cmpfloat_with_epsilon((double)result.point.step[first] / PROFILE_CALIBRATE_GRID, z0,
+                                   1.0 / PROFILE_CALIBRATE_GRID);
+    g_assert_cmpfloat_with_epsilon((double)result.point.step[second] / PROFILE_CALIBRATE_GRID, z1,
+                                   1.0 / PROFILE_CALIBRATE_GRID);
+    /* What is left of the prior: the inverse's diagonal. */
+    g_assert_cmpfloat_with_epsilon(result.spread[first], sqrt((1 + bb) / determinant), 1e-9);
+    g_assert_cmpfloat(result.objective, <, result.objective_before);
+    for (int i = 0; i < PROFILE_PARAMETERS_N; i++) {
+        g_assert_true(result.fitted[i] == (i == first || i == second));
+        g_assert_true(result.fitted[i] || result.point.step[i] == 0);
+    }
+}
+
+/* Rows that ask for ten spreads get the four that are allowed. */
+static void
+test_stays_within_the_spreads(void)
+{
+    Linear linear = linear_to(10.0, 0.0);
+    const ProfileCalibration calibration = problem(&linear);
+    const ProfileCalibrated result = profile_calibrate(&calibration);
+
+    g_assert_cmpint(result.point.step[parameter_of("gemm_fraction")], ==,
+                    PROFILE_CALIBRATE_MAX_SPREADS * PROFILE_CALIBRATE_GRID);
+}
+
+/* A row that is five times too slow would decide least squares;
+ * by Huber's loss its pull is that of a row that is 2 sigma off. */
+static void
+test_an_outlier_does_not_decide(void)
+{
+    Linear clean = linear_to(0.5, -0.25), spoilt = linear_to(0.5, -0.25);
+    const ProfileCalibration of_clean = problem(&clean), of_spoilt = problem(&spoilt);
+    const int first = parameter_of("gemm_fraction");
+
+    spoilt.outlier = 5.0;
+    /* Gradient of the outlier 2 / sigma * a0, curvature aa: at most 2 a0 sigma / sum a^2 spreads.
+     */
+    g_assert_cmpint(ABS(profile_calibrate(&of_clean).point.step[first] -
+                        profile_calibrate(&of_spoilt).point.step[first]),
+                    <=, PROFILE_CALIBRATE_GRID / 20);
+}
+
+/* Rows outside the training part have no say: as if they were not there. */
+static void
+test_only_training_rows_count(void)
+{
+    Linear linear = linear_to(0.5, -0.25);
+    ProfileCalibration calibration = problem(&linear);
+    bool in_training[N_ROWS];
+    double first[(1 + PROFILE_PARAMETERS_N) * N_ROWS];
+    bool has_first = false;
+    ProfileCalibrated part, again;
+    size_t n_points;
+
+    for (int i = 0; i < N_ROWS; i++) {
+        in_training[i] = i % 4 != 1;
+        if (!in_training[i])
+            linear.a[i] = -linear.a[i]; /* nonsense */
+    }
+    calibration.in_training = in_training;
+    part = profile_calibrate(&calibration);
+    g_assert_cmpint(
+        ABS(part.point.step[parameter_of("gemm_fraction")] - PROFILE_CALIBRATE_GRID / 2), <=, 4);
+    /* The first derivatives can be shared, and change nothing. */
+    calibration.first = first;
+    calibration.has_first = &has_first;
+    profile_calibrate(&calibration);
+    n_points = linear.n_points;
+    again = profile_calibrate(&calibration);
+    g_assert_cmpint(memcmp(&again.point, &part.point, sizeof part.point), ==, 0);
+    g_assert_cmpuint(linear.n_points - n_points, <, n_points);
+}
+
+/* Moved by spreads, within bounds; the prior itself at 0, bit by bit. */
+static void
+test_points_are_parameters(void)
+{
+    ProfileParameters prior = {0};
+    ProfilePoint point = {0};
+    ProfileParameters at;
+    const int fraction = parameter_of("gemm_fraction"), time = parameter_of("kernel_s");
+
+    for (int i = 0; i < PROFILE_PARAMETERS_N; i++)
+        profile_parameter_set(&prior, i, profile_parameter_info[i].value);
+    at = profile_point_parameters(&point, &prior);
+    g_assert_cmpint(memcmp(&at, &prior, sizeof prior), ==, 0);
+    point.step[fraction] = -PROFILE_CALIBRATE_GRID;
+    point.step[time] = 2 * PROFILE_CALIBRATE_GRID;
+    at = profile_point_parameters(&point, &prior);
+    g_assert_cmpfloat(at.gemm_fraction, ==,
+                      prior.gemm_fraction * (1.0 - profile_parameter_info[fraction].spread));
+    g_assert_cmpfloat(at.kernel_s, ==, prior.kernel_s + 2.0 * profile_parameter_info[time].spread);
+    point.step[time] = -1000 * PROFILE_CALIBRATE_GRID;
+    g_assert_cmpfloat(profile_point_parameters(&point, &prior).kernel_s, ==, 0.0);
+}
+
+/* The mean of numbers even in [0, 1) is 1/2 within 5 sigma; equal ids, equal shares. */
+static void
+test_shares_are_even_and_fixed(void)
+{
+    double sum = 0.0;
+    const int n = 20000;
+
+    for (int i = 0; i < n; i++) {
+        g_autofree char *id = g_strdup_printf("vtrain_single_%04d", i);
+        const double share = profile_row_share(id);
+
+        g_assert_true(share >= 0.0 && share < 1.0);
+        g_assert_cmpfloat(share, ==, profile_row_share(id));
+        sum += share;
+    }
+    g_assert_cmpfloat_with_epsilon(sum / n, 0.5, 5.0 * sqrt(1.0 / 12.0 / n));
+}
+
+/* Of n equal values the mean is that value; of 0 and 1 its quantiles are the binomial's. */
+static void
+test_bootstrap_of_means(void)
+{
+    double equal[7], coins[100];
+
+    for (int i = 0; i < 7; i++)
+        equal[i] = 0.25;
+    for (int i = 0; i < 100; i++)
+        coins[i] = i % 2;
+    g_assert_cmpfloat(profile_bootstrap_mean(equal, 7, 0.05), ==, 0.25);
+    /* standard deviation of the mean of 100 coins: 0.05; its 5 % quantile: 0.5 - 1.645 * 0.05 */
+    g_assert_cmpfloat_with_epsilon(profile_bootstrap_mean(coins, 100, 0.05), 0.418, 0.02);
+    g_assert_cmpfloat_with_epsilon(profile_bootstrap_mean(coins, 100, 0.95), 0.582, 0.02);
+    g_assert_cmpfloat(profile_bootstrap_mean(coins, 0, 0.5), ==, 0.0);
+}
+
+int
+main(int argc, char **argv)
+{
+    g_test_init(&argc, &argv, NULL);
+    g_test_add_func("/profiles/calibrate/finds-the-closed-form", test_finds_the_closed_form);
+    g_test_add_func("/profiles/calibrate/stays-within-the-spreads", test_stays_within_the_spreads);
+    g_test_add_func("/profiles/calibrate/an-outlier-does-not-decide",
+                    test_an_outlier_does_not_decide);
+    g_test_add_func("/profiles/calibrate/only-training-rows-count", test_only_training_rows_count);
+    g_test_add_func("/profiles/calibrate/points-are-parameters", test_points_are_parameters);
+    g_test_add_func("/profiles/calibrate/shares-are-even-and-fixed",
+                    test_shares_are_even_and_fixed);
+    g_test_add_func("/profiles/calibrate/bootstrap-of-means", test_bootstrap_of_means);
+    return g_test_run();
+}
