@@ -1,5 +1,5 @@
 # degas: make, make demo, make test, make bench, make loop, make validate, make check; prints what it found.
-# Options: SAN=address,undefined, CC, CFLAGS, LDFLAGS, OPT.
+# Options: SAN=address,undefined, CUDA=0|1, CC, CFLAGS, LDFLAGS, OPT.
 
 CC ?= gcc
 SAN ?=
@@ -29,21 +29,24 @@ LOWER_executor := profiles schedule models base
 LOWER_cli := executor simulator planner profiles schedule models base
 
 EMBEDDED := $(sort $(wildcard models/*.json profiles/*.json cli/plots/*.gp cli/plots/*.html docs/demo/*.txt))
-SOURCES = $(wildcard $(1)/*.c)
+SOURCES = $(filter-out $(PLUGIN_SOURCES),$(wildcard $(1)/*.c))
 OBJECTS = $(patsubst %.c,$(B)/%.o,$(call SOURCES,$(1)))
 ARCHIVE = $(B)/libdegas-$(1).a
+
+include executor/plugins.mk
 
 TESTS := $(foreach f,$(FOLDERS) cli,$(wildcard tests/$(f)/test_*.c))
 TEST_PROGRAMS := $(patsubst %.c,$(B)/%,$(TESTS))
 BENCHES := $(patsubst %.c,$(B)/%,$(wildcard tests/bench/bench_*.c))
 
+.DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SECONDARY:
 .PHONY: all demo test run-tests bench loop validate check format clean packages
 
-all: $(B)/degas
+all: $(B)/degas $(PLUGINS)
 	@ln -sf $(B)/degas degas
-	@scripts/summary.sh
+	@scripts/summary.sh $(notdir $(PLUGINS))
 
 $(B)/degas: $(call OBJECTS,cli) $(foreach f,$(LOWER_cli),$(call ARCHIVE,$(f)))
 	$(CC) -o $@ $(call OBJECTS,cli) $(foreach f,$(LOWER_cli),$(call ARCHIVE,$(f))) $(LIBS_ALL)
@@ -89,7 +92,7 @@ demo: packages
 test: packages
 	@$(MAKE) --no-print-directory run-tests
 
-run-tests: all $(TEST_PROGRAMS)
+run-tests: all $(TEST_PROGRAMS) $(EMULATED)
 	@scripts/run_tests.sh $(TEST_PROGRAMS) $(sort $(wildcard tests/lint/test_*.sh tests/cli/test_*.sh))
 
 bench: all $(BENCHES)

@@ -2,10 +2,19 @@
 
 #include "base/text.h"
 #include "executor/backend_host.h"
+#include "executor/plugin.h"
 
-G_DEFINE_QUARK(exec_error, exec_error)
+/* The plugin brings both number formats; the others are opened for fp32 first. */
+static ExecBackend *
+open_cuda(const ExecBackendOptions *options, GError **error)
+{
+    ExecBackend *(*open)(const ExecBackendOptions *, GError **) = NULL;
 
-/* The fp32 backend of that name. */
+    *(void **)&open = exec_plugin_symbol("cuda", "exec_backend_cuda_open", "device cuda", error);
+    return open == NULL ? NULL : open(options, error);
+}
+
+/* The fp32 backend in host memory of that name. */
 static ExecBackend *
 open_fp32(const char *name, GError **error)
 {
@@ -15,11 +24,6 @@ open_fp32(const char *name, GError **error)
         return exec_backend_reference_open(error);
     if (g_str_equal(name, "cpu"))
         return exec_backend_cpu_open(error);
-    if (g_str_equal(name, "cuda")) {
-        g_set_error(error, EXEC_ERROR, EXEC_ERROR_MISSING,
-                    "device cuda: the plugin degas-cuda.so is not built; use --device cpu");
-        return NULL;
-    }
     g_autofree char *shown = text_escape(name, 64);
     g_autofree char *suggestion = text_suggestion(name, names);
     g_set_error(error, EXEC_ERROR, EXEC_ERROR_UNSUPPORTED,
@@ -28,19 +32,29 @@ open_fp32(const char *name, GError **error)
 }
 
 ExecBackend *
-exec_backend_open(const char *name, int device, Dtype storage, GError **error)
+exec_backend_open_with(const char *name, const ExecBackendOptions *options, GError **error)
 {
-    g_return_val_if_fail(name != NULL, NULL);
-    g_autoptr(ExecBackend) backend = open_fp32(name, error);
+    const bool has_storage = options->storage == DTYPE_FP32 || options->storage == DTYPE_BF16;
 
-    if (backend == NULL || storage == DTYPE_FP32)
+    g_return_val_if_fail(name != NULL, NULL);
+    if (has_storage && g_str_equal(name, "cuda"))
+        return open_cuda(options, error);
+    g_autoptr(ExecBackend) backend = open_fp32(name, error);
+    if (backend == NULL || options->storage == DTYPE_FP32)
         return g_steal_pointer(&backend);
-    if (storage == DTYPE_BF16)
+    if (options->storage == DTYPE_BF16)
         return exec_backend_bf16_new(g_steal_pointer(&backend));
     g_set_error(error, EXEC_ERROR, EXEC_ERROR_UNSUPPORTED,
                 "device %s cannot store numbers as %s (only fp32 and bf16)", name,
-                dtype_names[storage]);
+                dtype_names[options->storage]);
     return NULL;
+}
+
+ExecBackend *
+exec_backend_open(const char *name, int device, Dtype storage, GError **error)
+{
+    return exec_backend_open_with(name, &(ExecBackendOptions){.device = device, .storage = storage},
+                                  error);
 }
 
 void

@@ -238,8 +238,23 @@ struct ExecBackend {
     void *state;   /* (owned by the backend) */
 };
 
-/* @name "reference", "cpu" or "cuda"; @device number for cuda.  NULL on EXEC_ERROR_MISSING (or
- * EXEC_ERROR_UNSUPPORTED: no such name or storage): one sentence. */
+typedef struct {
+    int device; /* number, for cuda */
+    Dtype storage;
+    /* Ranks that share the device each get part @share of @n_shares of its multiprocessors; 0 and 0
+     * or 1: all.  Host backends have nothing to share out. */
+    int share, n_shares;
+    /* The simulator's peak of this rank: device backends take that much at once, and name it when
+     * memory runs out.  0: unknown. */
+    int64_t predicted_bytes;
+} ExecBackendOptions;
+
+/* @name "reference", "cpu" or "cuda".  NULL on EXEC_ERROR_MISSING (or EXEC_ERROR_UNSUPPORTED: no
+ * such name or storage): one sentence. */
+ExecBackend *exec_backend_open_with(const char *name, const ExecBackendOptions *options,
+                                    GError **error);
+
+/* A whole device. */
 ExecBackend *exec_backend_open(const char *name, int device, Dtype storage, GError **error);
 void exec_backend_close(ExecBackend *backend);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(ExecBackend, exec_backend_close)

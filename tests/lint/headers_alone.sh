@@ -1,15 +1,22 @@
 #!/bin/sh
 # Compiles every header alone; prints those that do not, and why; silent and 0 when all do.
+# A header of a plugin, whose toolkit is not installed here, is left out.
 # usage: headers_alone.sh [ROOT]
 set -eu
 cd "${1:-$(dirname "$0")/../..}"
 flags="-std=c17 -D_GNU_SOURCE -Wall -Wextra -Wpedantic -Wno-unused-parameter -I. -x c -fsyntax-only"
 flags="$flags $(pkg-config --cflags glib-2.0 libcjson)"
+nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
+flags="$flags -isystem ${CUDA_HOME:-${nvcc%/bin/nvcc}}/include"
 failed=0
 for header in $(find base models schedule profiles planner simulator executor cli tests -name '*.h' \
     2>/dev/null | sort); do
     # shellcheck disable=SC2086
     if ! messages=$(printf '#include "%s"\n' "$header" | ${CC:-gcc} $flags -Werror - 2>&1); then
+        case "$messages" in
+        *"fatal error: cu"*": No such file"* | *"fatal error: nccl.h: No such file"* | \
+            *"fatal error: mpi.h: No such file"*) continue ;;
+        esac
         printf '%s: does not compile alone\n%s\n' "$header" "$messages"
         failed=1
     fi

@@ -1,0 +1,66 @@
+# executor/plugins.mk - the plugins of executor/plugin.h, included by the Makefile.
+#
+# CUDA=0|1 forces or forbids degas-cuda.so; without it, it is built where nvcc is and a program using
+# cuBLASLt links.  No GPU or driver is needed to build it.  CUDA_ARCHS: compute capabilities; the
+# last one also as PTX, which newer devices translate.
+
+NVCC ?= $(firstword $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc))
+CUDA_HOME ?= $(patsubst %/bin/nvcc,%,$(NVCC))
+CUDA_ARCHS ?= 80 90
+CUDA_CFLAGS := -isystem $(CUDA_HOME)/include
+CUDA_LIBS := -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcublasLt -lcudart
+CUDA ?= $(if $(NVCC),$(shell scripts/links.sh cublasLt.h 'cublasLtGetVersion() + cudaDeviceSynchronize()' \
+	"$(CC) $(CUDA_CFLAGS)" "$(CUDA_LIBS)"),0)
+
+# In plugins only; error.c is in both.
+CUDA_SOURCES := $(wildcard executor/backend_cuda.c executor/cuda_*.c)
+CUDA_KERNELS := $(wildcard executor/kernels_*.cu)
+PLUGIN_SOURCES := $(CUDA_SOURCES)
+
+# A plugin is its own copy of what it needs: no symbol of the program is looked up from it.
+PLUGIN_LDFLAGS = -shared -Wl,-Bsymbolic -Wl,--no-undefined $(if $(SAN),-fsanitize=$(SAN)) \
+	$(shell pkg-config --libs glib-2.0) -lm -ldl
+
+NVCC_FLAGS = -std=c++17 -O3 -I. -isystem /usr/include/glib-2.0 \
+	$(patsubst -I%,-isystem %,$(shell pkg-config --cflags-only-I glib-2.0)) \
+	$(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
+	-gencode arch=compute_$(lastword $(CUDA_ARCHS)),code=compute_$(lastword $(CUDA_ARCHS)) \
+	-Xcompiler -fPIC,-fno-threadsafe-statics,-fno-exceptions,-fno-rtti -diag-suppress 1217
+
+$(B)/plugin/%.o: %.c | check-packages
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS_ALL) $(CUDA_CFLAGS) -fPIC -MMD -MP -c -o $@ $<
+
+$(B)/plugin/%.o: %.cu | check-packages
+	@mkdir -p $(@D)
+	$(NVCC) $(NVCC_FLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
+
+CUDA_OBJECTS := $(CUDA_SOURCES:%.c=$(B)/plugin/%.o) $(B)/plugin/executor/error.o
+$(B)/degas-cuda.so: $(CUDA_OBJECTS) $(CUDA_KERNELS:%.cu=$(B)/plugin/%.o)
+	$(CC) -o $@ $^ $(PLUGIN_LDFLAGS) $(CUDA_LIBS)
+
+PLUGINS := $(if $(filter 1,$(CUDA)),$(B)/degas-cuda.so)
+
+# The same backend on an emulated GPU (tests/executor/gpu_on_host.hh): kernels as C++, and the CUDA
+# functions it calls by tests/executor/fake_cuda.c.  Needs the toolkit's headers only.
+CXX ?= g++
+EMULATED := $(if $(filter 1,$(CUDA)),$(if $(shell command -v $(CXX) 2>/dev/null),$(B)/emulated/degas-cuda.so))
+EMULATED_FLAGS = -std=c++17 -O2 -g -Wall -Wextra -Wno-unused-parameter -Wno-unknown-pragmas -fPIC -I. \
+	-fno-exceptions -fno-rtti -ffp-contract=off $(if $(SAN),-fsanitize=$(SAN)) \
+	$(shell pkg-config --cflags glib-2.0)
+
+$(B)/emulated/%.o: %.cu tests/executor/gpu_on_host.hh | check-packages
+	@mkdir -p $(@D)
+	$(CXX) $(EMULATED_FLAGS) -include tests/executor/gpu_on_host.hh -MMD -MP -x c++ -c -o $@ $<
+
+$(B)/emulated/gpu_on_host.o: tests/executor/gpu_on_host.cc tests/executor/gpu_on_host.hh
+	@mkdir -p $(@D)
+	$(CXX) $(EMULATED_FLAGS) -c -o $@ $<
+
+$(B)/emulated/fake_cuda.o: tests/executor/fake_cuda.c
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS_ALL) $(CUDA_CFLAGS) -Wno-missing-prototypes -fPIC -c -o $@ $<
+
+$(B)/emulated/degas-cuda.so: $(CUDA_OBJECTS) $(CUDA_KERNELS:%.cu=$(B)/emulated/%.o) \
+		$(B)/emulated/gpu_on_host.o $(B)/emulated/fake_cuda.o
+	$(CXX) -o $@ $^ $(PLUGIN_LDFLAGS)

@@ -1,0 +1,27 @@
+/*
+ * tests/executor/emulated.h - the cuda backend on an emulated GPU, for tests.
+ */
+#ifndef TESTS_EXECUTOR_EMULATED_H
+#define TESTS_EXECUTOR_EMULATED_H
+
+#include "executor/backend.h"
+
+/* From now on device cuda is the emulated one; false, and the test is skipped, where it was not
+ * built. */
+static inline bool
+emulated_gpu_or_skip(void)
+{
+    g_autofree char *program = g_file_read_link("/proc/self/exe", NULL);
+    g_autofree char *folder = g_path_get_dirname(program);
+    g_autofree char *plugins = g_build_filename(folder, "..", "..", "emulated", NULL);
+    g_autofree char *plugin = g_build_filename(plugins, "degas-cuda.so", NULL);
+
+    if (!g_file_test(plugin, G_FILE_TEST_EXISTS)) {
+        g_test_skip("the emulated GPU was not built: it needs the CUDA toolkit's headers and g++");
+        return false;
+    }
+    g_setenv("DEGAS_PLUGIN_DIR", plugins, TRUE);
+    return true;
+}
+
+#endif /* TESTS_EXECUTOR_EMULATED_H */

@@ -1,0 +1,265 @@
+/*
+ * tests/executor/gpu_on_host.hh - runs CUDA kernels on the CPU, so that their arithmetic and their
+ * indexing are tested where there is no GPU.
+ *
+ * Force-included before a kernels_*.cu that is compiled as C++ (no CUDA toolkit needed).  Blocks of
+ * a grid run one after the other; the threads of a block are fibers that take turns, switching at
+ * barriers, shuffles and matrix instructions only.  So races between barriers do not show, but
+ * wrong sums, wrong indices, missing threads at a barrier (reported as a deadlock) and reads
+ * outside an array (with the address sanitizer) do.
+ *
+ * Tensor-core instructions are computed from the fragments of all 32 lanes, by the layouts of the
+ * PTX ISA 8.5 manual, 9.7.14.5.8 (mma.m16n8k16) and 9.7.14.5.15 (ldmatrix).
+ */
+#ifndef TESTS_EXECUTOR_GPU_ON_HOST_HH
+#define TESTS_EXECUTOR_GPU_ON_HOST_HH
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <ucontext.h>
+
+#include <tuple>
+#include <utility>
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __shared__ static
+#define __align__(n) __attribute__((aligned(n)))
+
+typedef int cudaError_t;
+typedef void *cudaStream_t;
+#define cudaSuccess 0
+#define cudaErrorInvalidValue 1
+
+struct dim3 {
+    unsigned x, y, z;
+    dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_)
+    {
+    }
+};
+
+struct float4 {
+    float x, y, z, w;
+} __attribute__((aligned(16)));
+struct uint4 {
+    uint32_t x, y, z, w;
+} __attribute__((aligned(16)));
+
+namespace gpu_on_host
+{
+
+constexpr unsigned MAX_THREADS = 1024;
+constexpr size_t STACK_BYTES = 256 << 10;
+constexpr size_t SHARED_BYTES = 227 << 10; /* of a Hopper multiprocessor, per block */
+
+/* All of @n threads must arrive before any goes on. */
+struct Barrier {
+    unsigned n, arrived, generation;
+};
+
+struct Fiber {
+    ucontext_t context;
+    dim3 thread;
+    unsigned rank; /* within the block */
+    jmp_buf here;
+    bool started, done;
+};
+
+struct Warp {
+    Barrier barrier;
+    uint32_t slot[32][16]; /* what each lane shows to the others */
+};
+
+struct Block {
+    dim3 grid, block, index;
+    unsigned n_threads;
+    Barrier barrier;
+    Warp warps[MAX_THREADS / 32];
+    Fiber fibers[MAX_THREADS];
+    ucontext_t scheduler;
+    void (*body)(void *);
+    void *arguments;
+    uint64_t n_switches_without_progress;
+};
+
+extern Block block;
+extern Fiber *current;
+extern char *dynamic_shared; /* SHARED_BYTES, filled with garbage before each block */
+
+void yield(void);
+void wait(Barrier *barrier);
+void run_grid(dim3 grid, dim3 threads, size_t shared_bytes, void (*body)(void *), void *arguments);
+
+inline Warp &
+warp(void)
+{
+    return block.warps[current->rank / 32];
+}
+
+inline unsigned
+lane(void)
+{
+    return current->rank % 32;
+}
+
+/* Every lane shows a value, and may then look at all of them until it calls look_away(). */
+template <typename T>
+inline void
+show(const T &value)
+{
+    static_assert(sizeof(T) <= sizeof warp().slot[0], "fits a slot");
+    memcpy(warp().slot[lane()], &value, sizeof value);
+    wait(&warp().barrier);
+}
+
+template <typename T>
+inline T
+shown_by(unsigned source)
+{
+    T value;
+
+    memcpy(&value, warp().slot[source % 32], sizeof value);
+    return value;
+}
+
+inline void
+look_away(void)
+{
+    wait(&warp().barrier);
+}
+
+template <typename T>
+inline T
+exchange(const T &value, unsigned source)
+{
+    show(value);
+    const T result = shown_by<T>(source);
+    look_away();
+    return result;
+}
+
+inline float
+bf16_half(uint32_t pair, unsigned half)
+{
+    const uint32_t bits = (half ? pair >> 16 : pair & 0xffff) << 16;
+    float x;
+
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* mma.m16n8k16, row.col, bf16 into fp32. */
+inline void
+multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
+{
+    struct Fragments {
+        uint32_t a[4], b[2];
+    } mine = {{a[0], a[1], a[2], a[3]}, {b0, b1}};
+    const unsigned g = lane() / 4, t = lane() % 4;
+
+    show(mine);
+    for (unsigned i = 0; i < 4; i++) {
+        const unsigned row = g + 8 * (i / 2), col = 2 * t + i % 2;
+        for (unsigned k = 0; k < 16; k++) {
+            const Fragments of_a = shown_by<Fragments>(4 * (row % 8) + k % 8 / 2);
+            const Fragments of_b = shown_by<Fragments>(4 * col + k % 8 / 2);
+            c[i] +=
+                bf16_half(of_a.a[row / 8 + 2 * (k / 8)], k % 2) * bf16_half(of_b.b[k / 8], k % 2);
+        }
+    }
+    look_away();
+}
+
+/* ldmatrix.x4 (.trans); @Element is a struct of 16 bits. */
+template <bool TRANSPOSED, typename Element>
+inline void
+load_matrices(uint32_t (&d)[4], const Element *row)
+{
+    const unsigned a = lane() / 4, b = 2 * (lane() % 4);
+
+    show(row);
+    for (unsigned i = 0; i < 4; i++) {
+        d[i] = 0;
+        for (unsigned half = 0; half < 2; half++) {
+            const unsigned r = TRANSPOSED ? b + half : a, col = TRANSPOSED ? a : b + half;
+            uint16_t bits;
+            memcpy(&bits, shown_by<const Element *>(8 * i + r) + col, sizeof bits);
+            d[i] |= (uint32_t)bits << (16 * half);
+        }
+    }
+    look_away();
+}
+
+template <typename Kernel, typename Arguments>
+inline void
+call(void *user_data)
+{
+    const auto *job = static_cast<std::pair<Kernel, Arguments> *>(user_data);
+
+    std::apply(job->first, job->second);
+}
+
+template <typename... P, typename... A>
+inline cudaError_t
+launch(void (*kernel)(P...), dim3 grid, unsigned threads, size_t shared_bytes, A... arguments)
+{
+    using Arguments = std::tuple<P...>;
+    std::pair<void (*)(P...), Arguments> job(kernel, Arguments(arguments...));
+
+    run_grid(grid, dim3(threads), shared_bytes, call<void (*)(P...), Arguments>, &job);
+    return cudaSuccess;
+}
+
+} // namespace gpu_on_host
+
+#define threadIdx (gpu_on_host::current->thread)
+#define blockIdx (gpu_on_host::block.index)
+#define blockDim (gpu_on_host::block.block)
+#define gridDim (gpu_on_host::block.grid)
+
+static inline void
+__syncthreads(void)
+{
+    gpu_on_host::wait(&gpu_on_host::block.barrier);
+}
+
+static inline void
+__syncwarp(unsigned mask = 0xffffffffu)
+{
+    gpu_on_host::wait(&gpu_on_host::warp().barrier);
+}
+
+template <typename T>
+static inline T
+__shfl_xor_sync(unsigned mask, T value, unsigned bits)
+{
+    return gpu_on_host::exchange(value, gpu_on_host::lane() ^ bits);
+}
+
+template <typename T>
+static inline T
+__shfl_sync(unsigned mask, T value, unsigned source)
+{
+    return gpu_on_host::exchange(value, source);
+}
+
+/* Threads take turns, so a plain addition is atomic. */
+static inline float
+atomicAdd(float *to, float value)
+{
+    const float old = *to;
+
+    *to = old + value;
+    return old;
+}
+
+#define cudaGetLastError() cudaSuccess
+
+#endif /* TESTS_EXECUTOR_GPU_ON_HOST_HH */

@@ -1,0 +1,642 @@
+/* Tests of the cuda backend on an emulated GPU: every slot against the reference, in both number
+ * formats; and what it says about devices that cannot be used. */
+#include "executor/backend.h"
+
+#include <math.h>
+
+#include "tests/executor/emulated.h"
+#include "tests/executor/tensors.h"
+
+/* --- tensors in a backend's storage --- */
+
+/* The same numbers for both backends, rounded to the storage. */
+typedef struct {
+    int64_t n;
+    void *of[2]; /* reference, cuda */
+} Pair;
+
+typedef struct {
+    ExecBackend *of[2];
+    Dtype storage;
+    GPtrArray *pairs; /* of Pair (owned) */
+} Both;
+
+static bool
+both_open(Both *both, Dtype storage)
+{
+    static const char *const names[] = {"reference", "cuda"};
+
+    both->storage = storage;
+    both->pairs = g_ptr_array_new_with_free_func(g_free);
+    for (int i = 0; i < 2; i++) {
+        g_autoptr(GError) error = NULL;
+        both->of[i] = exec_backend_open(names[i], 0, storage, &error);
+        g_assert_no_error(error);
+    }
+    return true;
+}
+
+static void
+both_close(Both *both)
+{
+    for (guint i = 0; i < both->pairs->len; i++) {
+        Pair *pair = both->pairs->pdata[i];
+        for (int j = 0; j < 2; j++)
+            both->of[j]->ops->release(both->of[j], pair->of[j]);
+    }
+    g_ptr_array_unref(both->pairs);
+    for (int i = 0; i < 2; i++) {
+        g_autoptr(GError) error = NULL;
+        both->of[i]->ops->synchronize(both->of[i], &error);
+        g_assert_no_error(error);
+        exec_backend_close(both->of[i]);
+    }
+}
+
+/* @n_bytes of @data on both. */
+static Pair *
+pair_of_bytes(Both *both, const void *data, size_t n_bytes)
+{
+    Pair *pair = g_new0(Pair, 1);
+
+    for (int i = 0; i < 2; i++) {
+        g_autoptr(GError) error = NULL;
+        pair->of[i] = both->of[i]->ops->alloc(both->of[i], n_bytes, "test", &error);
+        g_assert_no_error(error);
+        both->of[i]->ops->upload(both->of[i], n_bytes, data, pair->of[i]);
+    }
+    g_ptr_array_add(both->pairs, pair);
+    return pair;
+}
+
+/* Normal numbers in fp32. */
+static Pair *
+pair_fp32(Both *both, const char *name, int64_t n, float deviation)
+{
+    g_autofree float *x = numbers(name, n, deviation);
+    Pair *pair = pair_of_bytes(both, x, (size_t)MAX(n, 1) * sizeof *x);
+
+    pair->n = n;
+    return pair;
+}
+
+/* The same in storage. */
+static Pair *
+pair_stored(Both *both, const char *name, int64_t n, float deviation)
+{
+    const Pair *fp32 = pair_fp32(both, name, n, deviation);
+    Pair *pair = pair_fp32(both, name, n, deviation);
+
+    for (int i = 0; i < 2; i++)
+        both->of[i]->ops->to_storage(both->of[i], n, fp32->of[i], pair->of[i]);
+    return pair;
+}
+
+static float *
+read_back(ExecBackend *backend, const void *x, int64_t n, bool stored)
+{
+    float *host = g_new(float, (size_t)MAX(n, 1));
+    g_autoptr(GError) error = NULL;
+    const size_t n_bytes = (size_t)n * sizeof *host;
+    void *wide = backend->ops->alloc(backend, MAX(n_bytes, 4), "test", NULL);
+
+    if (stored)
+        backend->ops->from_storage(backend, n, x, wide);
+    else
+        backend->ops->copy(backend, n_bytes, x, wide);
+    backend->ops->download(backend, n_bytes, wide, host);
+    backend->ops->synchronize(backend, &error);
+    g_assert_no_error(error);
+    backend->ops->release(backend, wide);
+    return host;
+}
+
+/*
+ * Relative L2 distance of what both computed.  Both round once from fp32 or better: bf16 results
+ * differ where that rounding falls the other way, at most 2^-7 of an element; fp32 ones by the
+ * order of sums.
+ */
+static void
+check_pair(Both *both, const Pair *pair, bool stored, double fp32_tolerance)
+{
+    g_autofree float *expected = read_back(both->of[0], pair->of[0], pair->n, stored);
+    g_autofree float *actual = read_back(both->of[1], pair->of[1], pair->n, stored);
+    const double tolerance =
+        stored && both->storage == DTYPE_BF16 ? 0x1p-7 + fp32_tolerance : fp32_tolerance;
+
+    g_assert_cmpfloat(distance(actual, expected, pair->n), <=, tolerance);
+}
+
+/* Runs @check in both formats. */
+static void
+in_both_formats(void (*check)(Both *both))
+{
+    static const Dtype formats[] = {DTYPE_FP32, DTYPE_BF16};
+
+    if (!emulated_gpu_or_skip())
+        return;
+    for (size_t i = 0; i < G_N_ELEMENTS(formats); i++) {
+        Both both = {0};
+        both_open(&both, formats[i]);
+        check(&both);
+        both_close(&both);
+    }
+}
+
+#define EACH(both, i, backend)                                                                     \
+    for (int i = 0; i < 2; i++)                                                                    \
+        for (ExecBackend *backend = (both)->of[i]; backend != NULL; backend = NULL)
+
+/* --- products --- */
+
+static void
+check_product(Both *both, int64_t m, int64_t n, int64_t k, int form)
+{
+    const bool trans_a = form & 1, trans_b = form & 2, accumulate = form & 4, follows = form & 8;
+    const bool c_fp32 = accumulate, gelu = follows && trans_a, slope = follows && !trans_a;
+    const int64_t lda = trans_a ? m : k, ldb = trans_b ? k : n;
+    const Pair *a = pair_stored(both, "a", m * k, 1), *b = pair_stored(both, "b", k * n, 1);
+    const Pair *c = c_fp32 ? pair_fp32(both, "c", m * n, 1) : pair_stored(both, "c", m * n, 1);
+    const Pair *bias = pair_stored(both, "bias", n, 1);
+    const Pair *other = pair_stored(both, "other", m * n, 1);
+
+    if (accumulate && follows)
+        return; /* nothing follows a gradient of weights */
+    EACH(both, i, backend)
+    exec_gemm(backend, &(ExecGemm){
+                           .trans_a = trans_a,
+                           .trans_b = trans_b,
+                           .accumulate = accumulate,
+                           .c_fp32 = c_fp32,
+                           .m = m,
+                           .n = n,
+                           .k = k,
+                           .a = a->of[i],
+                           .lda = lda,
+                           .b = b->of[i],
+                           .ldb = ldb,
+                           .c = c->of[i],
+                           .ldc = n,
+                           .bias = !accumulate && !slope ? bias->of[i] : NULL,
+                           .residual = !accumulate && !follows ? other->of[i] : NULL,
+                           .gelu = gelu ? other->of[i] : NULL,
+                           .gelu_input = slope ? other->of[i] : NULL,
+                       });
+    check_pair(both, c, !c_fp32, 1e-5);
+    if (gelu)
+        check_pair(both, other, true, 1e-5);
+}
+
+static void
+check_products(Both *both)
+{
+    static const int64_t shapes[][3] = {{1, 1, 1}, {3, 5, 7}, {16, 64, 32}, {24, 72, 16}};
+
+    for (size_t i = 0; i < G_N_ELEMENTS(shapes); i++)
+        for (int form = 0; form < 16; form++)
+            check_product(both, shapes[i][0], shapes[i][1], shapes[i][2], form);
+}
+
+static void
+test_products_equal_reference(void)
+{
+    in_both_formats(check_products);
+}
+
+/* --- rows --- */
+
+static void
+check_norm(Both *both, int64_t rows, int64_t cols, bool centered)
+{
+    const Pair *x = pair_stored(both, "x", rows * cols, 3), *gain = pair_stored(both, "g", cols, 1);
+    const Pair *shift = pair_stored(both, "s", cols, 1),
+               *y = pair_stored(both, "y", rows * cols, 1);
+    const Pair *mean = pair_fp32(both, "m", rows, 1), *rstd = pair_fp32(both, "r", rows, 1);
+    const Pair *dy = pair_stored(both, "dy", rows * cols, 1);
+    const Pair *dx = pair_stored(both, "dx", rows * cols, 1);
+    const Pair *dgain = pair_fp32(both, "dg", cols, 1), *dshift = pair_fp32(both, "ds", cols, 1);
+
+    EACH(both, i, backend)
+    {
+        const ExecNorm norm = {.rows = rows,
+                               .cols = cols,
+                               .x = x->of[i],
+                               .gain = gain->of[i],
+                               .shift = centered ? shift->of[i] : NULL,
+                               .mean = centered ? mean->of[i] : NULL,
+                               .rstd = rstd->of[i]};
+        backend->ops->norm_forward(backend, &norm, y->of[i]);
+        backend->ops->norm_backward(backend, &norm, dy->of[i], dx->of[i], dgain->of[i],
+                                    centered ? dshift->of[i] : NULL);
+    }
+    check_pair(both, y, true, 1e-6);
+    check_pair(both, rstd, false, 1e-6);
+    check_pair(both, dx, true, 1e-5);
+    check_pair(both, dgain, false, 1e-5);
+    if (centered) {
+        check_pair(both, mean, false, 1e-5);
+        check_pair(both, dshift, false, 1e-5);
+    }
+}
+
+static void
+check_rows(Both *both)
+{
+    static const int64_t shapes[][2] = {{1, 8}, {5, 33}, {300, 64}, {7, 520}};
+
+    for (size_t i = 0; i < G_N_ELEMENTS(shapes); i++) {
+        const int64_t rows = shapes[i][0], cols = shapes[i][1];
+        check_norm(both, rows, cols, true);
+        check_norm(both, rows, cols, false);
+        const Pair *dy = pair_stored(both, "dy", rows * (cols + 3), 1);
+        const Pair *db = pair_fp32(both, "db", cols, 1);
+        EACH(both, j, backend)
+        backend->ops->bias_backward(backend, rows, cols, dy->of[j], cols + 3, db->of[j]);
+        check_pair(both, db, false, 1e-5);
+    }
+}
+
+static void
+test_rows_equal_reference(void)
+{
+    in_both_formats(check_rows);
+}
+
+/* --- elements --- */
+
+static void
+check_elements_of(Both *both, int64_t n, int64_t shift)
+{
+    const Pair *x = pair_stored(both, "x", n + shift, 2), *y = pair_stored(both, "y", n + shift, 1);
+    const Pair *sum = pair_stored(both, "sum", n + shift, 1);
+    const Pair *f = pair_fp32(both, "f", n, 1), *g = pair_stored(both, "g", n + shift, 1);
+
+    EACH(both, i, backend)
+    {
+        /* Away from the beginning of a block: addresses that are no multiples of 16. */
+        void *from = exec_at(backend, x->of[i], shift);
+        backend->ops->add(backend, n, from, exec_at(backend, sum->of[i], shift));
+        backend->ops->gelu_forward(backend, n, from, exec_at(backend, y->of[i], shift));
+        backend->ops->gelu_backward(backend, n, from, exec_at(backend, g->of[i], shift));
+        backend->ops->scale(backend, n, 0.3f, f->of[i]);
+    }
+    check_pair(both, sum, true, 1e-6);
+    check_pair(both, y, true, 1e-6);
+    check_pair(both, g, true, 1e-6);
+    check_pair(both, f, false, 1e-6);
+}
+
+static void
+check_swiglu_and_rope(Both *both)
+{
+    const int64_t rows = 6, width = 20, heads = 2, dim = 12, sequences = 2, stride = 30;
+    const int32_t positions[] = {4, 0, 9};
+    const Pair *x = pair_stored(both, "x", rows * 2 * width, 1);
+    const Pair *y = pair_stored(both, "y", rows * width, 1);
+    const Pair *dy = pair_stored(both, "dy", rows * width, 1);
+    const Pair *dx = pair_stored(both, "dx", rows * 2 * width, 1);
+    const Pair *turned = pair_stored(both, "turned", rows * stride, 1);
+    const Pair *turns = pair_fp32(both, "turns", 11 * dim, 1);
+    const Pair *place = pair_of_bytes(both, positions, sizeof positions);
+
+    EACH(both, i, backend)
+    {
+        ExecRope rope = {.rows = rows,
+                         .sequences = sequences,
+                         .n_heads = heads,
+                         .head_dim = dim,
+                         .stride = stride,
+                         .position = place->of[i],
+                         .turns = turns->of[i]};
+        backend->ops->swiglu_forward(backend, rows, width, x->of[i], y->of[i]);
+        backend->ops->swiglu_backward(backend, rows, width, x->of[i], dy->of[i], dx->of[i]);
+        backend->ops->rope(backend, &rope, turned->of[i]);
+        rope.inverse = true;
+        rope.turns = (const float *)turns->of[i] + dim;
+        backend->ops->rope(backend, &rope, turned->of[i]);
+    }
+    check_pair(both, y, true, 1e-6);
+    check_pair(both, dx, true, 1e-6);
+    check_pair(both, turned, true, 1e-6);
+}
+
+static void
+check_adamw(Both *both)
+{
+    const int64_t n = 700;
+    const Pair *master = pair_fp32(both, "p", n, 1), *weights = pair_stored(both, "w", n, 1);
+    const Pair *grad = pair_fp32(both, "g", n, 1), *m = pair_fp32(both, "m", n, 1);
+    const Pair *v = pair_fp32(both, "v", n, 1);
+    const ExecAdamw constants = {.learning_rate = 0.1f,
+                                 .beta1 = 0.9f,
+                                 .beta2 = 0.95f,
+                                 .epsilon = 1e-8f,
+                                 .weight_decay = 0.1f,
+                                 .step = 3};
+
+    EACH(both, i, backend)
+    {
+        /* Second moments are not negative. */
+        float *squares = v->of[i];
+        for (int64_t j = 0; j < n; j++)
+            squares[j] = fabsf(squares[j]);
+        backend->ops->adamw(backend, n, master->of[i],
+                            both->storage == DTYPE_FP32 ? NULL : weights->of[i], grad->of[i],
+                            m->of[i], v->of[i], &constants);
+    }
+    check_pair(both, master, false, 1e-6);
+    check_pair(both, weights, true, 1e-6);
+    check_pair(both, m, false, 1e-6);
+    check_pair(both, v, false, 1e-6);
+}
+
+static void
+check_elements(Both *both)
+{
+    check_elements_of(both, 1, 0);
+    check_elements_of(both, 4099, 0);
+    check_elements_of(both, 600, 3);
+    check_swiglu_and_rope(both);
+    check_adamw(both);
+}
+
+static void
+test_elements_equal_reference(void)
+{
+    in_both_formats(check_elements);
+}
+
+/* --- attention --- */
+
+static void
+check_attention(Both *both, const int64_t shape[6])
+{
+    const int64_t sequences = shape[0], heads = shape[1], kv_heads = shape[2], dim = shape[3];
+    const int64_t tokens = shape[4], context = shape[5], kv_width = kv_heads * dim;
+    const int64_t n_q = tokens * sequences * heads * dim;
+    const int64_t n_kv = (context + tokens) * sequences * 2 * kv_width;
+    const Pair *q = pair_stored(both, "q", n_q, 1), *kv = pair_stored(both, "kv", n_kv, 1);
+    const Pair *out = pair_stored(both, "out", n_q, 1), *dout = pair_stored(both, "dout", n_q, 1);
+    const Pair *dq = pair_stored(both, "dq", n_q, 1), *dkv = pair_stored(both, "dkv", n_kv, 1);
+    const Pair *lse = pair_fp32(both, "lse", tokens * sequences * heads, 1);
+
+    EACH(both, i, backend)
+    {
+        const ExecAttention a = {.sequences = sequences,
+                                 .n_heads = heads,
+                                 .n_kv_heads = kv_heads,
+                                 .head_dim = dim,
+                                 .tokens = tokens,
+                                 .context = context,
+                                 .scale = (float)(1.0 / sqrt((double)dim)),
+                                 .q = q->of[i],
+                                 .k = kv->of[i],
+                                 .v = exec_at(backend, kv->of[i], kv_width),
+                                 .kv_stride = 2 * kv_width,
+                                 .out = out->of[i],
+                                 .lse = lse->of[i]};
+        const ExecAttentionGradients g = {.dout = dout->of[i],
+                                          .dq = dq->of[i],
+                                          .dk = dkv->of[i],
+                                          .dv = exec_at(backend, dkv->of[i], kv_width)};
+        backend->ops->attention_forward(backend, &a);
+        backend->ops->attention_backward(backend, &a, &g);
+    }
+    check_pair(both, out, true, 1e-6);
+    check_pair(both, lse, false, 1e-6);
+    check_pair(both, dq, true, 1e-5);
+    check_pair(both, dkv, true, 1e-5);
+}
+
+/* Tensor cores take probabilities and their gradients as bf16, one rounding more: 2^-9 of each of
+ * many terms of random sign, so well inside the 2^-7 of the result's own rounding. */
+static void
+check_attentions(Both *both)
+{
+    static const int64_t on_tensor_cores[][6] = {
+        /* sequences, heads, kv heads, head size, tokens, context */
+        {1, 1, 1, 32, 64, 0},  {2, 2, 1, 32, 33, 70},  {1, 2, 2, 64, 130, 1},
+        {1, 2, 1, 96, 20, 40}, {1, 1, 1, 128, 72, 60},
+    };
+
+    for (size_t i = 0; i < G_N_ELEMENTS(attention_shapes); i++)
+        check_attention(both, attention_shapes[i]);
+    for (size_t i = 0; i < G_N_ELEMENTS(on_tensor_cores); i++)
+        check_attention(both, on_tensor_cores[i]);
+}
+
+static void
+test_attention_equals_reference(void)
+{
+    in_both_formats(check_attentions);
+}
+
+/* --- embedding and loss --- */
+
+static void
+check_embedding(Both *both)
+{
+    const int32_t tokens[] = {3, 9, 3, 3, 0, 11, 9, 3}, positions[] = {5, 2, 0, 7};
+    const int64_t rows = 8, sequences = 2, cols = 40, first = 2, n_tokens = 9;
+    const Pair *table = pair_stored(both, "t", n_tokens * cols, 1);
+    const Pair *places = pair_stored(both, "p", 8 * cols, 1), *x = pair_stored(both, "x", 320, 1);
+    const Pair *dx = pair_stored(both, "dx", rows * cols, 1);
+    const Pair *dtable = pair_fp32(both, "dt", n_tokens * cols, 1);
+    const Pair *dplaces = pair_fp32(both, "dp", 8 * cols, 1);
+    const Pair *token = pair_of_bytes(both, tokens, sizeof tokens);
+    const Pair *position = pair_of_bytes(both, positions, sizeof positions);
+
+    EACH(both, i, backend)
+    {
+        const ExecEmbedding e = {.rows = rows,
+                                 .sequences = sequences,
+                                 .cols = cols,
+                                 .first_token = first,
+                                 .n_tokens = n_tokens,
+                                 .token = token->of[i],
+                                 .position = position->of[i]};
+        backend->ops->embedding_forward(backend, &e, table->of[i], places->of[i], x->of[i]);
+        backend->ops->embedding_backward(backend, &e, dx->of[i], dtable->of[i], dplaces->of[i]);
+    }
+    check_pair(both, x, true, 1e-6);
+    check_pair(both, dtable, false, 1e-6);
+    check_pair(both, dplaces, false, 1e-6);
+}
+
+/* @n_parts 1: whole rows; else the vocabulary is split and the parts' statistics are joined. */
+static void
+check_cross_entropy(Both *both, int64_t rows, int64_t vocab, int64_t n_parts)
+{
+    const int64_t width = vocab / n_parts;
+    g_autofree int32_t *targets = g_new(int32_t, (size_t)rows);
+
+    for (int64_t i = 0; i < rows; i++)
+        targets[i] = (int32_t)(i * 7 % vocab);
+    const Pair *target = pair_of_bytes(both, targets, (size_t)rows * sizeof *targets);
+    const Pair *stats = pair_fp32(both, "stats", n_parts * 3 * rows, 1);
+    g_autofree const Pair **logits = g_new0(const Pair *, (size_t)n_parts);
+    double losses[2];
+    for (int64_t part = 0; part < n_parts; part++)
+        logits[part] = pair_stored(both, part == 0 ? "l0" : "l1", rows * width, 3);
+    EACH(both, i, backend)
+    {
+        double nothing = NAN;
+        double *loss = backend->ops->alloc(backend, sizeof *loss, "test", NULL);
+        backend->ops->upload(backend, sizeof *loss, &nothing, loss);
+        for (int64_t pass = n_parts > 1 ? 0 : 1; pass < 2; pass++)
+            for (int64_t part = 0; part < n_parts; part++) {
+                const ExecCrossEntropy e = {
+                    .rows = rows,
+                    .vocab = width,
+                    .first = part * width,
+                    .target = target->of[i],
+                    .factor = 0.125f,
+                    .logits = logits[part]->of[i],
+                    .stats = n_parts > 1 ? stats->of[i] : NULL,
+                    .n_parts = n_parts,
+                    .loss = loss,
+                };
+                if (pass == 0)
+                    backend->ops->cross_entropy_stats(backend, &e,
+                                                      (float *)stats->of[i] + part * 3 * rows);
+                else
+                    backend->ops->cross_entropy(backend, &e);
+            }
+        backend->ops->download(backend, sizeof *loss, loss, &losses[i]);
+        g_assert_true(backend->ops->synchronize(backend, NULL));
+        backend->ops->release(backend, loss);
+    }
+    g_assert_cmpfloat(fabs(losses[1] / losses[0] - 1.0), <=, 1e-6);
+    for (int64_t part = 0; part < n_parts; part++)
+        check_pair(both, logits[part], true, 1e-5);
+}
+
+static void
+check_ends(Both *both)
+{
+    check_embedding(both);
+    check_cross_entropy(both, 5, 7, 1);
+    check_cross_entropy(both, 3, 700, 1);
+    check_cross_entropy(both, 4, 60, 2);
+}
+
+static void
+test_embedding_and_loss_equal_reference(void)
+{
+    in_both_formats(check_ends);
+}
+
+/* --- devices --- */
+
+static void
+test_says_why_a_device_cannot_be_used(void)
+{
+    static const struct {
+        const char *fake, *expect;
+        int device, code;
+    } cases[] = {
+        {"driver=0", "*there is no NVIDIA driver*--device cpu", 0, EXEC_ERROR_MISSING},
+        {"driver=12040", "*driver is for CUDA 12.4*needs one for CUDA 13.*", 0, EXEC_ERROR_MISSING},
+        {"devices=0", "*finds no GPU*", 0, EXEC_ERROR_MISSING},
+        {"devices=2", "*cuda:2: there are 2 GPUs*", 2, EXEC_ERROR_MISSING},
+        {"capability=75", "*capability 7.5 is too old*", 0, EXEC_ERROR_MISSING},
+        {"busy=1", "*in use by another process*", 0, EXEC_ERROR_MISSING},
+        {"memory=1000000", "*no memory for 33554432 bytes of workspace of products*1000000 bytes*",
+         0, EXEC_ERROR_MEMORY},
+    };
+
+    if (!emulated_gpu_or_skip())
+        return;
+    for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
+        g_autoptr(GError) error = NULL;
+        g_setenv("FAKE_CUDA", cases[i].fake, TRUE);
+        g_assert_null(exec_backend_open("cuda", cases[i].device, DTYPE_BF16, &error));
+        g_assert_error(error, EXEC_ERROR, cases[i].code);
+        if (!g_pattern_match_simple(cases[i].expect, error->message))
+            g_error("%s: %s", cases[i].fake, error->message);
+    }
+    g_unsetenv("FAKE_CUDA");
+}
+
+static void
+test_memory_names_what_and_the_prediction(void)
+{
+    const ExecBackendOptions options = {.storage = DTYPE_FP32, .predicted_bytes = 50000000};
+    g_autoptr(GError) error = NULL;
+
+    if (!emulated_gpu_or_skip())
+        return;
+    g_setenv("FAKE_CUDA", "memory=90000000", TRUE);
+    g_autoptr(ExecBackend) backend = exec_backend_open_with("cuda", &options, &error);
+    g_assert_no_error(error);
+    g_assert_null(backend->ops->alloc(backend, 80000000, "activations", &error));
+    g_assert_error(error, EXEC_ERROR, EXEC_ERROR_MEMORY);
+    g_assert_true(g_pattern_match_simple(
+        "*80000000 bytes of activations*predicted peak of this rank is 50000000*", error->message));
+    g_clear_error(&error);
+    g_assert_true(backend->ops->synchronize(backend, &error)); /* the device is not broken */
+    g_unsetenv("FAKE_CUDA");
+}
+
+static void
+test_keeps_a_failure_until_synchronize(void)
+{
+    g_autoptr(GError) error = NULL;
+
+    if (!emulated_gpu_or_skip())
+        return;
+    g_autoptr(ExecBackend) backend = exec_backend_open("cuda", 0, DTYPE_FP32, &error);
+    g_assert_no_error(error);
+    float *x = backend->ops->alloc(backend, 64, "test", &error);
+    g_setenv("FAKE_CUDA", "launch=0", TRUE);
+    backend->ops->copy(backend, 32, x, x + 8);
+    backend->ops->zero(backend, 64, x);
+    g_assert_false(backend->ops->synchronize(backend, &error));
+    g_assert_error(error, EXEC_ERROR, EXEC_ERROR_FAILED);
+    g_assert_true(g_pattern_match_simple("*unspecified launch failure*", error->message));
+    g_unsetenv("FAKE_CUDA");
+    backend->ops->release(backend, x);
+}
+
+/* 4 shares of 132 multiprocessors are 32 each; without green contexts all, and it says so. */
+static void
+test_ranks_share_a_device(void)
+{
+    if (!emulated_gpu_or_skip())
+        return;
+    for (int green = 0; green <= 1; green++) {
+        g_setenv("FAKE_CUDA", green ? "green=1" : "green=0", TRUE);
+        for (int i = 0; i < 4; i++) {
+            const ExecBackendOptions options = {.storage = DTYPE_BF16, .share = i, .n_shares = 4};
+            g_autoptr(GError) error = NULL;
+            g_autoptr(ExecBackend) backend = exec_backend_open_with("cuda", &options, &error);
+            g_assert_no_error(error);
+            g_autofree char *text = exec_backend_describe(backend);
+            g_assert_true(g_pattern_match_simple(
+                green ? "emulated GPU*32 of 132 multiprocessors*"
+                      : "emulated GPU*all multiprocessors for every rank*no green contexts*",
+                text));
+        }
+    }
+    g_unsetenv("FAKE_CUDA");
+}
+
+int
+main(int argc, char **argv)
+{
+    g_test_init(&argc, &argv, NULL);
+    g_test_add_func("/executor/cuda/products-equal-reference", test_products_equal_reference);
+    g_test_add_func("/executor/cuda/rows-equal-reference", test_rows_equal_reference);
+    g_test_add_func("/executor/cuda/elements-equal-reference", test_elements_equal_reference);
+    g_test_add_func("/executor/cuda/attention-equals-reference", test_attention_equals_reference);
+    g_test_add_func("/executor/cuda/embedding-and-loss-equal-reference",
+                    test_embedding_and_loss_equal_reference);
+    g_test_add_func("/executor/cuda/says-why-a-device-cannot-be-used",
+                    test_says_why_a_device_cannot_be_used);
+    g_test_add_func("/executor/cuda/memory-names-what-and-the-prediction",
+                    test_memory_names_what_and_the_prediction);
+    g_test_add_func("/executor/cuda/keeps-a-failure-until-synchronize",
+                    test_keeps_a_failure_until_synchronize);
+    g_test_add_func("/executor/cuda/ranks-share-a-device", test_ranks_share_a_device);
+    return g_test_run();
+}
