@@ -1,4 +1,5 @@
-# degas: make, make demo, make test, make bench, make loop, make validate, make check; prints what it found.
+# degas: make, make demo, make test, make test-long, make bench, make loop, make validate, make check;
+# prints what it found.
 # Options: SAN=address,undefined, CUDA=0|1, CC, CFLAGS, LDFLAGS, OPT.
 
 CC ?= gcc
@@ -42,7 +43,7 @@ BENCHES := $(patsubst %.c,$(B)/%,$(wildcard tests/bench/bench_*.c))
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all demo test run-tests bench loop validate check format clean packages
+.PHONY: all demo test run-tests test-long bench loop validate check format clean packages
 
 all: $(B)/degas $(PLUGINS)
 	@ln -sf $(B)/degas degas
@@ -94,6 +95,10 @@ test: packages
 
 run-tests: all $(TEST_PROGRAMS) $(EMULATED)
 	@scripts/run_tests.sh $(TEST_PROGRAMS) $(sort $(wildcard tests/lint/test_*.sh tests/cli/test_*.sh))
+
+# The executor's dimensions in 2000 random combinations; `make test` has 240 of them.
+test-long: all $(B)/tests/executor/test_matrix
+	$(B)/tests/executor/test_matrix -m slow
 
 bench: all $(BENCHES)
 	@scripts/bench.sh $(BENCHES)

@@ -38,8 +38,6 @@ static const OptionInfo options_table[] = {
     {.name = NULL},
 };
 
-#define VERIFY_TOLERANCE 1e-5 /* issue of the spine: relative, per tensor, fp32 */
-
 /* --- one run --- */
 
 typedef struct {
@@ -332,7 +330,6 @@ read_options(Options *options, ExecRunOptions *exec, GError **error)
         .seed = (uint64_t)options_int64(options, "seed", 0, INT64_MAX, 0),
         .learning_rate = (float)options_quantity(options, "lr", UNITS_KIND_NUMBER, 1e-3),
         .verify = options_switch(options, "verify"),
-        .verify_tolerance = VERIFY_TOLERANCE,
         .timeout_s = options_quantity(options, "timeout", UNITS_KIND_S, 0.0),
         .want_trace = true,
     };
@@ -384,6 +381,7 @@ run(Options *options, GError **error)
         return -1;
     one.exec.arch = one.job->arch;
     one.exec.plan = one.job->plan;
+    one.exec.verify_tolerance = exec_verify_tolerance(one.job->plan->dtype);
     one.schedule = job_schedule(one.job, 0, NULL);
     one.exec.schedule = one.schedule;
     progress = (Progress){.n_steps = one.exec.n_steps, .last_us = g_get_monotonic_time()};

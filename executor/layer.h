@@ -1,8 +1,12 @@
 /*
- * executor/layer.h - forward and backward of one GPT layer on a slice of tokens, in backend slots.
+ * executor/layer.h - forward and backward of one layer on a slice of tokens, in backend slots and
+ * collectives.
  *
- *   n1 = norm(x);  q, k, v = n1 Wqkv;  a = attention(q, k, v);  x2 = x + a Wproj
- *   n2 = norm(x2); u = n2 Wup;         g = gelu(u);             y  = x2 + g Wdown      (and biases)
+ *   n1 = norm(x);  q, k, v = n1 Wq, n1 Wkv (k, q turned);  a = attention(q, k, v);  x2 = x + a
+ * Wproj n2 = norm(x2); u = n2 Wup; g = gelu(u) or swiglu(u);  y = x2 + g Wdown       (and biases)
+ *
+ * The list of ops and of what is kept is that of
+ * model_ops() in models/arch.h.
  *
  * Token slices: K and V rows of a slice go into a buffer of the whole sequence, one per
  * (micro-batch, layer); queries see rows [0, end of slice).  Backward runs slices last to first;
@@ -11,86 +15,129 @@
  * section 3.2].
  *
  * Backward in one go (B), or input gradients now and weight gradients later (I, W)
- * [Qi et al. 2401.10241]: then the gradients of the four products' outputs are kept in between.
+ * [Qi et al. 2401.10241]: then the gradients of the products' outputs are kept in between.
  * The norms' parameters get their gradients with the input's, in both cases.
  *
- * Rows are [token, sequence].  The list of what is kept is model_ops()' saved bytes.
+ * Tensor parallelism (linear.h): columns of Wq, Wkv, Wup and rows of Wproj, Wdown are divided.
+ * With sequence parallelism x, x2, y and the norms hold this rank's part of the rows
+ * (exec_local_rows), which are gathered before and reduced after the products  [Korthikanti et al.
+ * 2205.05198].
+ *
+ * Context parallelism (context_parallel.h): a rank holds some tokens of every slice and gathers the
+ * K and V of the others for one layer at a time.
+ *
+ * Rows are [token, sequence].
  */
 #ifndef EXECUTOR_LAYER_H
 #define EXECUTOR_LAYER_H
 
+#include "executor/comm.h"
 #include "executor/model.h"
 
 G_BEGIN_DECLS
 
 /* Which tokens of how many sequences. */
 typedef struct {
-    int64_t sequences, tokens, context;
+    int64_t sequences;
+    int64_t tokens, context;         /* of the sequence: the slice's, and those before it */
+    int64_t own_tokens, own_context; /* of these on this rank: tokens / cp, context / cp */
+    const int64_t *lengths;          /* (borrowed) tokens of every slice, this one at [index] */
+    int32_t index;
 } ExecSlice;
 
+/* Rows of this rank, in products. */
 static inline int64_t
 exec_slice_rows(const ExecSlice *slice)
 {
-    return slice->sequences * slice->tokens;
+    return slice->sequences * slice->own_tokens;
+}
+
+/* Rows of this rank between products, of @rows in them. */
+static inline int64_t
+exec_local_rows(const ExecWidths *widths, int64_t rows)
+{
+    return widths->sequence_parallel ? rows / widths->tp : rows;
 }
 
 /* Kept from forward to backward. */
 typedef struct {
-    float *norm1, *mean1, *rstd1;
-    float *q, *attention, *lse;
-    float *x2;
-    float *norm2, *mean2, *rstd2;
-    float *up, *gelu;
+    void *norm1;
+    float *mean1, *rstd1;
+    void *q, *attention;
+    float *lse;
+    void *x2, *norm2;
+    float *mean2, *rstd2;
+    void *up, *active;
 } ExecLayerActivations;
 
 /* Kept from I to W. */
 typedef struct {
-    float *d_q;    /* [rows, q_width] */
-    float *d_proj; /* [rows, hidden] gradient of proj's output */
-    float *d_up;   /* [rows, ffn_hidden] */
-    float *d_down; /* [rows, hidden] */
+    void *d_q;    /* [rows, q_width] */
+    void *d_proj; /* [local rows, hidden] gradient of proj's output */
+    void *d_up;   /* [rows, up_width] */
+    void *d_down; /* [local rows, hidden] */
 } ExecLayerKept;
 
 /* Lives inside one op. */
 typedef struct {
-    float *d_norm;      /* [rows, hidden] */
-    float *d_attention; /* [rows, q_width] */
+    void *rows;         /* [rows, hidden]: gathered; only with sequence parallelism */
+    void *partial;      /* [rows, hidden]: to be reduced; the gradient of a norm's output */
+    void *d_attention;  /* [rows, q_width] */
+    void *kv, *d_kv;    /* [seq_len, sequences, 2 kv_width] of all ranks; only with cp > 1 */
+    void *ring;         /* as kv, on its way; only with cp > 1 */
+    void *d_active;     /* [rows, ffn_hidden] if gated */
     ExecLayerKept kept; /* where nothing is kept: d_q and d_up */
 } ExecLayerScratch;
 
-/* Floats of the structs above, for @rows rows; and the views into a block of that size. */
-int64_t exec_layer_activation_floats(const ExecWidths *widths, int64_t rows);
-ExecLayerActivations exec_layer_activations(const ExecWidths *widths, int64_t rows, float *block);
-int64_t exec_layer_kept_floats(const ExecWidths *widths, int64_t rows);
-ExecLayerKept exec_layer_kept(const ExecWidths *widths, int64_t rows, float *block);
-int64_t exec_layer_scratch_floats(const ExecWidths *widths, int64_t rows);
-ExecLayerScratch exec_layer_scratch(const ExecWidths *widths, int64_t rows, float *block);
+/* Bytes of the structs above for @rows rows; and the views into a block of that size. */
+int64_t exec_layer_activation_bytes(const ExecWidths *widths, int64_t rows);
+ExecLayerActivations exec_layer_activations(const ExecWidths *widths, int64_t rows, void *block);
+int64_t exec_layer_kept_bytes(const ExecWidths *widths, int64_t rows);
+ExecLayerKept exec_layer_kept(const ExecWidths *widths, int64_t rows, void *block);
+/* @sequences of the slice. */
+int64_t exec_layer_scratch_bytes(const ExecWidths *widths, int64_t rows, int64_t sequences);
+ExecLayerScratch exec_layer_scratch(const ExecWidths *widths, int64_t rows, int64_t sequences,
+                                    void *block);
 
 /* One layer's operands. */
 typedef struct {
+    ExecBackend *backend;
+    ExecComm *comm;
     const ExecWidths *widths;
-    const ExecLayerTensors *weights;
-    const ExecLayerTensors *gradients; /* backward */
-    const float *x;                    /* input [rows, hidden] */
-    ExecLayerActivations activations;
-    float *kv;   /* [seq_len, sequences, 2 kv_width]: K columns, then V */
-    float *d_kv; /* backward: its gradient, rows from this slice's end on are not touched */
+    const ExecLayerTensors *tensors;
+    const ExecLayerScratch *scratch;
+    const float *turns;       /* of every position; NULL unless rotary */
+    const int32_t *positions; /* of this rank's tokens of the slice */
+    ExecSlice slice;
+    const void *x; /* input [local rows, hidden] */
+    ExecLayerActivations a;
+    void *kv;   /* this rank's [seq_len / cp, sequences, 2 kv_width]: K columns, then V */
+    void *d_kv; /* backward: its gradient, rows from this slice's end on are not touched */
 } ExecLayer;
 
-/* y [rows, hidden] may not overlap x. */
-void exec_layer_forward(ExecBackend *backend, const ExecLayer *layer, const ExecSlice *slice,
-                        float *y);
+/* y [local rows, hidden] may not overlap x. */
+void exec_layer_forward(const ExecLayer *layer, void *y);
 
 /*
  * @d  in: gradient of y; out: gradient of x.
  * @kept  NULL: B, weights get their gradients too.  Else I: what W needs is written there.
  */
-void exec_layer_backward(ExecBackend *backend, const ExecLayer *layer, const ExecSlice *slice,
-                         const ExecLayerScratch *scratch, const ExecLayerKept *kept, float *d);
+void exec_layer_backward(const ExecLayer *layer, const ExecLayerKept *kept, void *d);
 
-/* W: adds the gradients of the four products' weights and biases. */
-void exec_layer_backward_weight(ExecBackend *backend, const ExecLayer *layer,
-                                const ExecSlice *slice, const ExecLayerKept *kept);
+/* W: adds the gradients of the products' weights and biases. */
+void exec_layer_backward_weight(const ExecLayer *layer, const ExecLayerKept *kept);
+
+/* --- halves: layer_attention.c and layer_mlp.c --- */
+
+void exec_attention_forward(const ExecLayer *layer);
+/* From the gradient of x2 (in @d) to that of norm1: (borrowed) [local rows, hidden]. */
+const void *exec_attention_backward(const ExecLayer *layer, void *d_q, const void *d);
+void exec_attention_weight(const ExecLayer *layer, const void *d_q, const void *d_proj);
+
+void exec_mlp_forward(const ExecLayer *layer, void *y);
+/* From the gradient of y (in @d) to that of norm2: (borrowed) [local rows, hidden]. */
+const void *exec_mlp_backward(const ExecLayer *layer, void *d_up, const void *d);
+void exec_mlp_weight(const ExecLayer *layer, const void *d_up, const void *d_down);
 
 G_END_DECLS
 

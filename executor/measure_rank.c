@@ -19,6 +19,7 @@ typedef struct {
     ExecTransport transport;
     ExecBackend *backend; /* (owned) */
     ExecPool *pool;       /* (owned) */
+    ExecComm comm;        /* alone */
     ExecModel *model;     /* (owned) */
     ExecStageScratch scratch;
     ExecBlock message; /* for p2p */
@@ -115,18 +116,19 @@ time_op(Rank *rank, ExecStageRun *run, int32_t stage, bool backward, int32_t mic
         .context = s.context,
         .tp = 1,
     };
-    float *x;
-    const float *dx;
+    const int64_t n = exec_stage_boundary_bytes(run, microbatch, slice) / (int64_t)sizeof(float);
+    void *in;
+    const void *dx;
 
-    if (!backward && !exec_stage_begin_forward(run, microbatch, slice, &x, error))
+    if (!backward && !exec_stage_begin_forward(run, microbatch, slice, &in, error))
         return false;
     /* Inputs as after a norm; gradients small, as a mean over tokens makes them. */
     if (!backward && stage != STAGE_EMBEDDING)
-        for (int64_t i = 0; i < exec_stage_boundary_floats(run, microbatch, slice); i++)
-            x[i] = (float)(i % 97 - 48) * 0.02f;
+        for (int64_t i = 0; i < n; i++)
+            ((float *)in)[i] = (float)(i % 97 - 48) * 0.02f;
     if (backward && stage != STAGE_HEAD)
-        for (int64_t i = 0; i < exec_stage_boundary_floats(run, microbatch, slice); i++)
-            exec_stage_gradient(run)[i] = (float)(i % 89 - 44) * 1e-5f;
+        for (int64_t i = 0; i < n; i++)
+            ((float *)exec_stage_gradient(run))[i] = (float)(i % 89 - 44) * 1e-5f;
     if (!start_clock(rank, error))
         return false;
     if (!backward)
@@ -165,7 +167,7 @@ time_stage(Rank *rank, int32_t stage, int64_t batch, int64_t tokens, GError **er
     g_autoptr(ExecStageRun) run = exec_stage_run_new(&(ExecStageOptions){
         .widths = &rank->model->widths,
         .stage = &g_array_index(rank->model->stages, ExecStage, stage),
-        .backend = rank->backend,
+        .comm = &rank->comm,
         .pool = rank->pool,
         .scratch = &rank->scratch,
         .n_microbatches = N_MICROBATCHES,
@@ -217,7 +219,7 @@ time_optimizer(Rank *rank, GError **error)
         if (!start_clock(rank, error))
             return false;
         rank->model->parameters = some;
-        exec_model_adamw(rank->model, rank->backend, &constants, EXEC_WEIGHT_DECAY);
+        exec_model_adamw(rank->model, &constants, EXEC_WEIGHT_DECAY);
         const bool ok = rank->backend->ops->synchronize(rank->backend, error);
         rank->model->parameters = all;
         if (!ok || !stop_clock(rank, &key, 1, error))
@@ -320,16 +322,27 @@ prepare(Rank *rank, GError **error)
     if (rank->backend == NULL)
         return false;
     rank->pool = exec_pool_new(rank->backend);
-    rank->model =
-        exec_model_new(o->arch, rank->shared->plan, 0, 1, true, rank->backend, rank->pool, error);
+    exec_comm_init_alone(&rank->comm, rank->backend);
+    rank->model = exec_model_new(
+        &(ExecModelOptions){
+            .arch = o->arch, .plan = rank->shared->plan, .seed = 1, .optimizer = true},
+        rank->backend, rank->pool, error);
     if (rank->model == NULL ||
-        !exec_stage_scratch_init(&rank->scratch, &rank->model->widths, largest, seq_len,
-                                 rank->backend, rank->pool, error) ||
-        !exec_pool_take(rank->pool, TRACE_MEMORY_BUFFERS, largest * seq_len * o->arch->hidden,
+        !exec_stage_scratch_init(&rank->scratch,
+                                 &(ExecScratchOptions){
+                                     .widths = &rank->model->widths,
+                                     .comm = &rank->comm,
+                                     .pool = rank->pool,
+                                     .sequences = largest,
+                                     .lengths = &rank->shared->plan->seq_len,
+                                     .n_slices = 1,
+                                 },
+                                 error) ||
+        !exec_pool_take(rank->pool, TRACE_MEMORY_BUFFERS,
+                        largest * seq_len * o->arch->hidden * (int64_t)sizeof(float),
                         &rank->message, error))
         return false;
-    rank->backend->ops->zero(rank->backend, (size_t)rank->message.n * sizeof(float),
-                             rank->message.data);
+    rank->backend->ops->zero(rank->backend, (size_t)rank->message.n_bytes, rank->message.data);
     rank->tokens = rank->backend->ops->alloc(
         rank->backend, (size_t)(largest * seq_len) * sizeof(int32_t), "tokens", error);
     if (rank->tokens == NULL)
@@ -354,6 +367,7 @@ rank_clear(Rank *rank)
         rank->backend->ops->release(rank->backend, rank->loss);
     }
     exec_model_free(rank->model);
+    exec_comm_clear(&rank->comm);
     exec_pool_free(rank->pool);
     exec_backend_close(rank->backend);
     g_free(rank->members);

@@ -1,256 +1,101 @@
 #include "executor/model.h"
 
-#include <math.h>
-#include <stdio.h>
-
 #include "executor/random.h"
-
-ExecWidths
-exec_widths(const ModelArch *arch, int64_t seq_len)
-{
-    const int64_t q_width = arch->n_heads * arch->head_dim;
-    const int64_t kv_width = arch->n_kv_heads * arch->head_dim;
-
-    return (ExecWidths){
-        .hidden = arch->hidden,
-        .n_heads = arch->n_heads,
-        .n_kv_heads = arch->n_kv_heads,
-        .head_dim = arch->head_dim,
-        .ffn_hidden = arch->ffn_hidden,
-        .vocab = arch->vocab,
-        .seq_len = seq_len,
-        .q_width = q_width,
-        .kv_width = kv_width,
-        .qkv_width = q_width + 2 * kv_width,
-    };
-}
-
-/* --- layout --- */
-
-/* Appends parameters; @n is the next free offset, a multiple of 16 floats (one cache line). */
-typedef struct {
-    GArray *parameters;
-    int64_t n;
-    bool overflow;
-} Layout;
-
-static void
-add(Layout *layout, const char *name, int64_t rows, int64_t cols, ExecInit init, double deviation)
-{
-    ExecParameter parameter = {
-        .offset = layout->n,
-        .init = init,
-        .deviation = (float)deviation,
-        .decays = rows > 1,
-    };
-
-    g_strlcpy(parameter.name, name, sizeof parameter.name);
-    layout->overflow |= __builtin_mul_overflow(rows, cols, &parameter.n) ||
-                        __builtin_add_overflow(layout->n, parameter.n, &layout->n) ||
-                        layout->n > INT64_MAX / 64;
-    if (layout->overflow)
-        layout->n = 0;
-    layout->n = (layout->n + 15) / 16 * 16;
-    g_array_append_val(layout->parameters, parameter);
-}
-
-static void
-add_layer(Layout *layout, const ExecWidths *w, int64_t layer, double projection_deviation)
-{
-    const struct {
-        const char *name;
-        int64_t rows, cols;
-        ExecInit init;
-        double deviation;
-    } tensors[] = {
-        {"norm1.gain", 1, w->hidden, EXEC_INIT_ONE, 0},
-        {"norm1.shift", 1, w->hidden, EXEC_INIT_ZERO, 0},
-        {"qkv.weight", w->hidden, w->qkv_width, EXEC_INIT_NORMAL, 0.02},
-        {"qkv.bias", 1, w->qkv_width, EXEC_INIT_ZERO, 0},
-        {"proj.weight", w->q_width, w->hidden, EXEC_INIT_NORMAL, projection_deviation},
-        {"proj.bias", 1, w->hidden, EXEC_INIT_ZERO, 0},
-        {"norm2.gain", 1, w->hidden, EXEC_INIT_ONE, 0},
-        {"norm2.shift", 1, w->hidden, EXEC_INIT_ZERO, 0},
-        {"mlp_up.weight", w->hidden, w->ffn_hidden, EXEC_INIT_NORMAL, 0.02},
-        {"mlp_up.bias", 1, w->ffn_hidden, EXEC_INIT_ZERO, 0},
-        {"mlp_down.weight", w->ffn_hidden, w->hidden, EXEC_INIT_NORMAL, projection_deviation},
-        {"mlp_down.bias", 1, w->hidden, EXEC_INIT_ZERO, 0},
-    };
-
-    for (size_t i = 0; i < G_N_ELEMENTS(tensors); i++) {
-        char name[64];
-        g_snprintf(name, sizeof name, "layer.%" G_GINT64_FORMAT ".%s", layer, tensors[i].name);
-        add(layout, name, tensors[i].rows, tensors[i].cols, tensors[i].init, tensors[i].deviation);
-    }
-}
-
-static int32_t
-rank_with(const Plan *plan, bool head)
-{
-    for (guint i = 0; i < plan->stages->len; i++) {
-        const PlanStage *stage = &g_array_index(plan->stages, PlanStage, i);
-        if (head ? stage->head : stage->embedding)
-            return stage->rank;
-    }
-    return -1;
-}
-
-static void
-add_embedding(Layout *layout, const ModelArch *arch)
-{
-    add(layout, "embedding.token", arch->vocab, arch->hidden, EXEC_INIT_NORMAL, 0.02);
-    add(layout, "embedding.position", arch->max_seq_len, arch->hidden, EXEC_INIT_NORMAL, 0.02);
-}
-
-static void
-add_head(Layout *layout, const ModelArch *arch, const Plan *plan, int32_t rank)
-{
-    add(layout, "norm.gain", 1, arch->hidden, EXEC_INIT_ONE, 0);
-    add(layout, "norm.shift", 1, arch->hidden, EXEC_INIT_ZERO, 0);
-    if (!arch->tied_embeddings) {
-        add(layout, "head.weight", arch->vocab, arch->hidden, EXEC_INIT_NORMAL, 0.02);
-    } else if (rank_with(plan, false) != rank) {
-        add(layout, "embedding.token", arch->vocab, arch->hidden, EXEC_INIT_NORMAL, 0.02);
-        g_array_index(layout->parameters, ExecParameter, layout->parameters->len - 1).tied_copy =
-            true;
-    }
-}
-
-/* The order of stages on the rank is the chunks'; the plan lists stages in chain order. */
-static Layout
-layout_of_rank(const ModelArch *arch, const Plan *plan, int32_t rank)
-{
-    Layout layout = {.parameters = g_array_new(false, true, sizeof(ExecParameter))};
-    const ExecWidths w = exec_widths(arch, plan->seq_len);
-    const double projection = 0.02 / sqrt(2.0 * (double)arch->n_layers);
-
-    for (guint i = 0; i < plan->stages->len; i++) {
-        const PlanStage *stage = &g_array_index(plan->stages, PlanStage, i);
-        if (stage->rank != rank)
-            continue;
-        if (stage->embedding)
-            add_embedding(&layout, arch);
-        for (int64_t l = 0; l < stage->n_layers; l++)
-            add_layer(&layout, &w, stage->first_layer + l, projection);
-        if (stage->head)
-            add_head(&layout, arch, plan, rank);
-    }
-    return layout;
-}
-
-int64_t
-exec_model_weight_bytes(const ModelArch *arch, const Plan *plan, int32_t rank)
-{
-    Layout layout = layout_of_rank(arch, plan, rank);
-
-    g_array_unref(layout.parameters);
-    return layout.overflow ? -1 : layout.n * (int64_t)sizeof(float);
-}
 
 /* --- views --- */
 
-static float *
-find(const ExecModel *model, float *base, const char *name)
+static bool
+has_two_chains(const Plan *plan)
 {
-    for (guint i = 0; i < model->parameters->len; i++) {
-        const ExecParameter *p = &g_array_index(model->parameters, ExecParameter, i);
-        if (g_str_equal(p->name, name))
-            return base + p->offset;
-    }
-    return NULL;
-}
+    const ScheduleFamily *family = schedule_family_find(plan->schedule, NULL);
 
-static float *
-find_in_layer(const ExecModel *model, float *base, int64_t layer, const char *name)
-{
-    char full[64];
-
-    g_snprintf(full, sizeof full, "layer.%" G_GINT64_FORMAT ".%s", layer, name);
-    return find(model, base, full);
+    return family != NULL && family->placement == SCHEDULE_PLACEMENT_BIDIR;
 }
 
 static void
-set_layer(const ExecModel *model, float *base, int64_t layer, ExecLayerTensors *t)
+add_stages(ExecModel *model, const ExecModelOptions *o)
 {
-    const struct {
-        const char *name;
-        float **to;
-    } tensors[] = {
-        {"norm1.gain", &t->norm1_gain},           {"norm1.shift", &t->norm1_shift},
-        {"qkv.weight", &t->qkv_weight},           {"qkv.bias", &t->qkv_bias},
-        {"proj.weight", &t->proj_weight},         {"proj.bias", &t->proj_bias},
-        {"norm2.gain", &t->norm2_gain},           {"norm2.shift", &t->norm2_shift},
-        {"mlp_up.weight", &t->mlp_up_weight},     {"mlp_up.bias", &t->mlp_up_bias},
-        {"mlp_down.weight", &t->mlp_down_weight}, {"mlp_down.bias", &t->mlp_down_bias},
-    };
+    const int32_t pp = (int32_t)o->plan->degrees.pp;
+    const bool two_chains = has_two_chains(o->plan);
 
-    for (size_t i = 0; i < G_N_ELEMENTS(tensors); i++)
-        *tensors[i].to = find_in_layer(model, base, layer, tensors[i].name);
-}
-
-static void
-set_stage(const ExecModel *model, float *base, const ExecStage *stage, ExecStageTensors *t)
-{
-    if (stage->embedding || stage->head)
-        t->token_table = find(model, base, "embedding.token");
-    if (stage->embedding)
-        t->position_table = find(model, base, "embedding.position");
-    if (stage->head) {
-        t->norm_gain = find(model, base, "norm.gain");
-        t->norm_shift = find(model, base, "norm.shift");
-        t->head_table = find(model, base, "head.weight");
-        if (t->head_table == NULL)
-            t->head_table = t->token_table;
-    }
-    t->layers = g_new0(ExecLayerTensors, (size_t)MAX(stage->n_layers, 1));
-    for (int64_t l = 0; l < stage->n_layers; l++)
-        set_layer(model, base, stage->first_layer + l, &t->layers[l]);
-}
-
-static void
-set_stages(ExecModel *model, const Plan *plan, int32_t rank)
-{
-    for (guint i = 0; i < plan->stages->len; i++) {
-        const PlanStage *from = &g_array_index(plan->stages, PlanStage, i);
-        if (from->rank != rank)
+    for (guint i = 0; i < o->plan->stages->len; i++) {
+        const PlanStage *from = &g_array_index(o->plan->stages, PlanStage, i);
+        const size_t n_layers = (size_t)MAX(from->n_layers, 1);
+        if (from->rank != o->pipeline_rank)
             continue;
         ExecStage stage = {
-            .stage = (int32_t)i,
+            .stage = two_chains ? (int32_t)i % pp : (int32_t)i,
+            .chain = two_chains ? (int32_t)i / pp : 0,
             .chunk = from->chunk,
             .first_layer = from->first_layer,
             .n_layers = from->n_layers,
             .embedding = from->embedding,
             .head = from->head,
+            .recompute = from->recompute,
+            .layers = g_new0(ExecLayerTensors, n_layers),
+            .is_moe = g_new0(bool, n_layers),
         };
-        set_stage(model, model->weights.data, &stage, &stage.weights);
-        set_stage(model, model->gradients.data, &stage, &stage.gradients);
+        for (int64_t l = 0; l < stage.n_layers; l++)
+            stage.is_moe[l] = model_layer_is_moe(o->arch, stage.first_layer + l);
         g_array_append_val(model->stages, stage);
     }
 }
 
+static void
+bind(ExecModel *model, const ExecBinding *binding)
+{
+    const ExecParameter *p = &g_array_index(model->parameters, ExecParameter, binding->parameter);
+    ExecStage *stage = &g_array_index(model->stages, ExecStage, binding->stage);
+    char *tensors =
+        binding->layer < 0 ? (char *)&stage->ends : (char *)&stage->layers[binding->layer];
+
+    *(ExecTensor *)(void *)(tensors + binding->member) = (ExecTensor){
+        .weight = exec_at(model->backend, model->weights.data, p->offset),
+        .gradient = exec_model_gradients(model) + p->offset,
+    };
+}
+
 /* --- lifecycle --- */
+
+enum {
+    PIECE = 4096 /* values at a time through host memory */
+};
+
+static void
+initial_values(const ExecParameter *p, uint64_t key, int64_t at, int64_t n, float *values)
+{
+    for (int64_t i = 0; i < n;) {
+        int64_t together;
+        const int64_t whole = exec_shard_at(&p->shard, at + i, &together);
+        for (int64_t j = 0; j < together && i < n; j++, i++)
+            values[i] = p->init == EXEC_INIT_ONE ? 1.0f
+                        : p->init == EXEC_INIT_ZERO
+                            ? 0.0f
+                            : p->deviation * exec_random_normal(key, (uint64_t)(whole + j));
+    }
+}
 
 /* Fills in host memory, a piece at a time, and uploads: device memory is not addressable. */
 static void
-initialize(ExecModel *model, ExecBackend *backend, uint64_t seed)
+initialize(ExecModel *model, uint64_t seed)
 {
-    enum {
-        PIECE = 4096
-    };
+    const ExecBackendOps *ops = model->backend->ops;
     g_autofree float *piece = g_new(float, PIECE);
+    float *master = model->master.data != NULL ? model->master.data : NULL;
 
-    for (guint p = 0; p < model->parameters->len; p++) {
-        const ExecParameter *parameter = &g_array_index(model->parameters, ExecParameter, p);
-        const uint64_t key = exec_random_key(seed, parameter->name);
-        for (int64_t at = 0; at < parameter->n; at += PIECE) {
-            const int64_t n = MIN(PIECE, parameter->n - at);
-            for (int64_t i = 0; i < n; i++)
-                piece[i] = parameter->init == EXEC_INIT_ONE ? 1.0f
-                           : parameter->init == EXEC_INIT_ZERO
-                               ? 0.0f
-                               : parameter->deviation * exec_random_normal(key, (uint64_t)(at + i));
-            backend->ops->upload(backend, (size_t)n * sizeof *piece, piece,
-                                 model->weights.data + parameter->offset + at);
+    for (guint i = 0; i < model->parameters->len; i++) {
+        const ExecParameter *p = &g_array_index(model->parameters, ExecParameter, i);
+        const uint64_t key = exec_random_key(seed, p->name);
+        for (int64_t at = 0; at < p->n; at += PIECE) {
+            const int64_t n = MIN(PIECE, p->n - at);
+            float *to = (float *)model->weights.data + p->offset + at;
+            initial_values(p, key, at, n, piece);
+            if (model->backend->storage != DTYPE_FP32)
+                to = master != NULL ? master + p->offset + at : exec_model_gradients(model);
+            ops->upload(model->backend, (size_t)n * sizeof *piece, piece, to);
+            if (model->backend->storage != DTYPE_FP32)
+                ops->to_storage(model->backend, n, to,
+                                exec_at(model->backend, model->weights.data, p->offset + at));
         }
     }
 }
@@ -258,53 +103,60 @@ initialize(ExecModel *model, ExecBackend *backend, uint64_t seed)
 static bool
 take_buffers(ExecModel *model, bool optimizer, GError **error)
 {
+    const int64_t fp32 = (int64_t)sizeof(float);
+    const bool narrow = model->backend->storage != DTYPE_FP32;
     const struct {
         ExecBlock *block;
         TraceMemoryOwner owner;
+        int64_t element_bytes;
         bool wanted;
     } buffers[] = {
-        {&model->weights, TRACE_MEMORY_WEIGHTS, true},
-        {&model->gradients, TRACE_MEMORY_GRADIENTS, true},
-        {&model->moments1, TRACE_MEMORY_OPTIMIZER, optimizer},
-        {&model->moments2, TRACE_MEMORY_OPTIMIZER, optimizer},
+        {&model->weights, TRACE_MEMORY_WEIGHTS, dtype_bytes(model->backend->storage), true},
+        {&model->gradients, TRACE_MEMORY_GRADIENTS, fp32, true},
+        {&model->master, TRACE_MEMORY_OPTIMIZER, fp32, optimizer && narrow},
+        {&model->moments1, TRACE_MEMORY_OPTIMIZER, fp32, optimizer},
+        {&model->moments2, TRACE_MEMORY_OPTIMIZER, fp32, optimizer},
     };
 
-    for (size_t i = 0; i < G_N_ELEMENTS(buffers); i++)
-        if (buffers[i].wanted &&
-            !exec_pool_take(model->pool, buffers[i].owner, model->n, buffers[i].block, error))
+    for (size_t i = 0; i < G_N_ELEMENTS(buffers); i++) {
+        const int64_t n_bytes = model->n * buffers[i].element_bytes;
+        if (!buffers[i].wanted)
+            continue;
+        if (!exec_pool_take(model->pool, buffers[i].owner, n_bytes, buffers[i].block, error))
             return false;
+        model->backend->ops->zero(model->backend, (size_t)n_bytes, buffers[i].block->data);
+    }
     return true;
 }
 
 ExecModel *
-exec_model_new(const ModelArch *arch, const Plan *plan, int32_t rank, uint64_t seed, bool optimizer,
-               ExecBackend *backend, ExecPool *pool, GError **error)
+exec_model_new(const ExecModelOptions *options, ExecBackend *backend, ExecPool *pool,
+               GError **error)
 {
     g_autoptr(ExecModel) model = g_new0(ExecModel, 1);
-    Layout layout = layout_of_rank(arch, plan, rank);
+    ExecLayout layout = exec_layout_new(options);
 
-    model->widths = exec_widths(arch, plan->seq_len);
-    model->parameters = layout.parameters;
+    model->widths = exec_widths(options, backend->storage);
+    model->parameters = g_array_ref(layout.parameters);
     model->stages = g_array_new(false, true, sizeof(ExecStage));
     model->n = layout.n;
+    model->n_dense = layout.n_dense;
+    model->backend = backend;
     model->pool = pool;
-    if (layout.overflow) {
+    if (layout.overflow)
         g_set_error(error, EXEC_ERROR, EXEC_ERROR_MEMORY,
-                    "the parameters of pipeline rank %d are more than memory can hold", rank);
-        return NULL;
+                    "the parameters of pipeline rank %d are more than memory can hold",
+                    options->pipeline_rank);
+    const bool ok = !layout.overflow && take_buffers(model, options->optimizer, error);
+    if (ok) {
+        add_stages(model, options);
+        for (guint i = 0; i < layout.bindings->len; i++)
+            bind(model, &g_array_index(layout.bindings, ExecBinding, i));
+        initialize(model, options->seed);
+        backend->ops->zero(backend, (size_t)model->gradients.n_bytes, model->gradients.data);
     }
-    if (!take_buffers(model, optimizer, error))
-        return NULL;
-    const size_t n_bytes = (size_t)model->n * sizeof(float);
-    backend->ops->zero(backend, n_bytes, model->weights.data);
-    backend->ops->zero(backend, n_bytes, model->gradients.data);
-    if (optimizer) {
-        backend->ops->zero(backend, n_bytes, model->moments1.data);
-        backend->ops->zero(backend, n_bytes, model->moments2.data);
-    }
-    initialize(model, backend, seed);
-    set_stages(model, plan, rank);
-    return g_steal_pointer(&model);
+    exec_layout_clear(&layout);
+    return ok ? g_steal_pointer(&model) : NULL;
 }
 
 void
@@ -313,46 +165,56 @@ exec_model_free(ExecModel *model)
     if (model == NULL)
         return;
     for (guint i = 0; i < model->stages->len; i++) {
-        g_free(g_array_index(model->stages, ExecStage, i).weights.layers);
-        g_free(g_array_index(model->stages, ExecStage, i).gradients.layers);
+        g_free(g_array_index(model->stages, ExecStage, i).layers);
+        g_free(g_array_index(model->stages, ExecStage, i).is_moe);
     }
     g_array_unref(model->stages);
     g_array_unref(model->parameters);
     exec_pool_give(model->pool, &model->weights);
     exec_pool_give(model->pool, &model->gradients);
+    exec_pool_give(model->pool, &model->master);
     exec_pool_give(model->pool, &model->moments1);
     exec_pool_give(model->pool, &model->moments2);
     g_free(model);
 }
 
 const ExecParameter *
-exec_model_shared_table(const ExecModel *model, const ModelArch *arch, const Plan *plan,
-                        int32_t rank)
+exec_model_find(const ExecModel *model, const char *name)
 {
-    const int32_t first = rank_with(plan, false), last = rank_with(plan, true);
-
-    if (!arch->tied_embeddings || first == last || (rank != first && rank != last))
-        return NULL;
     for (guint i = 0; i < model->parameters->len; i++) {
         const ExecParameter *p = &g_array_index(model->parameters, ExecParameter, i);
-        if (g_str_equal(p->name, "embedding.token"))
+        if (g_str_equal(p->name, name))
             return p;
     }
     return NULL;
 }
 
-void
-exec_model_adamw(ExecModel *model, ExecBackend *backend, const ExecAdamw *constants,
-                 float weight_decay)
+int64_t
+exec_model_elements(const ExecModelOptions *options)
 {
+    ExecLayout layout = exec_layout_new(options);
+    const int64_t n = layout.overflow ? -1 : layout.n;
+
+    exec_layout_clear(&layout);
+    return n;
+}
+
+void
+exec_model_adamw(ExecModel *model, const ExecAdamw *constants, float weight_decay)
+{
+    ExecBackend *backend = model->backend;
+    const bool narrow = backend->storage != DTYPE_FP32;
+    float *master = narrow ? model->master.data : model->weights.data;
+    float *moments1 = model->moments1.data, *moments2 = model->moments2.data;
+
     for (guint i = 0; i < model->parameters->len; i++) {
         const ExecParameter *p = &g_array_index(model->parameters, ExecParameter, i);
+        float *gradients = exec_model_gradients(model) + p->offset;
         ExecAdamw c = *constants;
         c.weight_decay = p->decays ? weight_decay : 0.0f;
-        backend->ops->adamw(backend, p->n, model->weights.data + p->offset, NULL,
-                            model->gradients.data + p->offset, model->moments1.data + p->offset,
-                            model->moments2.data + p->offset, &c);
-        backend->ops->zero(backend, (size_t)p->n * sizeof(float),
-                           model->gradients.data + p->offset);
+        backend->ops->adamw(backend, p->n, master + p->offset,
+                            narrow ? exec_at(backend, model->weights.data, p->offset) : NULL,
+                            gradients, moments1 + p->offset, moments2 + p->offset, &c);
+        backend->ops->zero(backend, (size_t)p->n * sizeof *gradients, gradients);
     }
 }

@@ -2,10 +2,10 @@
 
 #include <time.h>
 
-/* Every block ever allocated; n floats. */
+/* Every block ever allocated. */
 typedef struct {
-    float *data;
-    int64_t n;
+    void *data;
+    int64_t n_bytes;
     bool taken;
 } Slab;
 
@@ -72,32 +72,35 @@ exec_pool_count(ExecPool *pool, TraceMemoryOwner owner, int64_t n_bytes)
         record(pool, owner, n_bytes, exec_now_ns() - pool->start_ns);
 }
 
-/* The first free slab of exactly this size; sizes of a schedule are few. */
+/* The smallest free slab that fits without wasting more than a quarter; sizes of a schedule are
+ * few. */
 static Slab *
-find_free(ExecPool *pool, int64_t n)
+find_free(ExecPool *pool, int64_t n_bytes)
 {
+    Slab *best = NULL;
+
     for (guint i = 0; i < pool->slabs->len; i++) {
         Slab *slab = &g_array_index(pool->slabs, Slab, i);
-        if (!slab->taken && slab->n == n)
-            return slab;
+        if (!slab->taken && slab->n_bytes >= n_bytes && slab->n_bytes <= n_bytes + n_bytes / 4 &&
+            (best == NULL || slab->n_bytes < best->n_bytes))
+            best = slab;
     }
-    return NULL;
+    return best;
 }
 
 bool
-exec_pool_take(ExecPool *pool, TraceMemoryOwner owner, int64_t n, ExecBlock *block, GError **error)
+exec_pool_take(ExecPool *pool, TraceMemoryOwner owner, int64_t n_bytes, ExecBlock *block,
+               GError **error)
 {
-    int64_t n_bytes = 0;
-    Slab *slab = find_free(pool, n);
+    Slab *slab = find_free(pool, n_bytes);
 
-    if (n < 0 || __builtin_mul_overflow(n, (int64_t)sizeof(float), &n_bytes)) {
+    if (n_bytes < 0) {
         g_set_error(error, EXEC_ERROR, EXEC_ERROR_MEMORY,
-                    "%" G_GINT64_FORMAT " floats of %s are more than memory can hold", n,
-                    trace_memory_names[owner]);
+                    "what %s need is more than memory can hold", trace_memory_names[owner]);
         return false;
     }
     if (slab == NULL) {
-        Slab new_slab = {.n = n};
+        Slab new_slab = {.n_bytes = n_bytes};
         new_slab.data = pool->backend->ops->alloc(pool->backend, (size_t)n_bytes,
                                                   trace_memory_names[owner], error);
         if (new_slab.data == NULL)
@@ -106,7 +109,7 @@ exec_pool_take(ExecPool *pool, TraceMemoryOwner owner, int64_t n, ExecBlock *blo
         slab = &g_array_index(pool->slabs, Slab, pool->slabs->len - 1);
     }
     slab->taken = true;
-    *block = (ExecBlock){.data = slab->data, .n = n, .owner = owner};
+    *block = (ExecBlock){.data = slab->data, .n_bytes = n_bytes, .owner = owner};
     exec_pool_count(pool, owner, n_bytes);
     return true;
 }
@@ -121,7 +124,7 @@ exec_pool_give(ExecPool *pool, ExecBlock *block)
         if (slab->data == block->data)
             slab->taken = false;
     }
-    exec_pool_count(pool, block->owner, -block->n * (int64_t)sizeof(float));
+    exec_pool_count(pool, block->owner, -block->n_bytes);
     *block = (ExecBlock){0};
 }
 

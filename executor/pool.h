@@ -1,7 +1,8 @@
 /*
- * executor/pool.h - a rank's memory: blocks of floats taken and given back, with owners.
+ * executor/pool.h - a rank's memory: blocks taken and given back, with owners.
  *
- * Given blocks are kept by size for the next take, so that from the second step on no op allocates.
+ * Given blocks are kept for the next take of their size, or of at most a quarter less: so that from
+ * the second step on no op allocates, also where the router of experts changes sizes a little.
  * Bytes in use are counted by owner and, when asked, recorded as events of a measured Trace: the
  * same events that the simulator predicts.
  *
@@ -19,8 +20,8 @@ typedef struct ExecPool ExecPool;
 
 /* data == NULL: nothing taken. */
 typedef struct {
-    float *data;
-    int64_t n;
+    void *data;
+    int64_t n_bytes;
     TraceMemoryOwner owner;
 } ExecBlock;
 
@@ -30,9 +31,9 @@ ExecPool *exec_pool_new(ExecBackend *backend);
 void exec_pool_free(ExecPool *pool);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(ExecPool, exec_pool_free)
 
-/* Returns false on EXEC_ERROR_MEMORY; 0 <= @n, checked against overflow. Contents are unspecified.
- */
-bool exec_pool_take(ExecPool *pool, TraceMemoryOwner owner, int64_t n, ExecBlock *block,
+/* Returns false on EXEC_ERROR_MEMORY, also for negative @n_bytes: a product that did not fit.
+ * Contents are unspecified. */
+bool exec_pool_take(ExecPool *pool, TraceMemoryOwner owner, int64_t n_bytes, ExecBlock *block,
                     GError **error);
 /* A block that was not taken is left alone. */
 void exec_pool_give(ExecPool *pool, ExecBlock *block);

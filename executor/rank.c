@@ -6,61 +6,6 @@
 
 /* --- after the last op --- */
 
-/* One collective over @n members @stride apart, beginning at @first; recorded apart from waiting
- * for the last of them, which is a bubble and no communication. */
-static bool
-reduce(ExecRank *rank, int32_t first, int32_t stride, int32_t n_members, float *data, int64_t n,
-       GError **error)
-{
-    g_autofree int32_t *members = g_new(int32_t, (size_t)n_members);
-    ExecGroup group = {.ranks = members, .n = n_members};
-    const Schedule *schedule = rank->shared->schedule;
-    const int64_t last_op = schedule->rank_begin[rank->pipeline_rank + 1] - 1;
-    int64_t begin = exec_now_ns();
-
-    for (int32_t i = 0; i < n_members; i++) {
-        members[i] = first + i * stride;
-        if (members[i] == rank->rank)
-            group.index = i;
-    }
-    if (!rank->transport.ops->barrier(&rank->transport, &group, error))
-        return false;
-    const int64_t there = exec_now_ns();
-    exec_rank_add_event(rank, TRACE_STREAM_COMPUTE, TRACE_EVENT_WAIT, begin, there,
-                        schedule->ops[last_op], -1, 0);
-    begin = there;
-    if (!rank->transport.ops->all_reduce(&rank->transport, &group, DTYPE_FP32, data, n, error))
-        return false;
-    exec_rank_add_event(rank, TRACE_STREAM_DP, TRACE_EVENT_DP_REDUCE, begin, exec_now_ns(),
-                        (ScheduleOp){0}, -1, n * (int64_t)sizeof *data);
-    return true;
-}
-
-/* Over dp first, then the tied table over its two holders: two summands commute, so the copies stay
- * equal, whatever the order inside the rings. */
-static bool
-reduce_gradients(ExecRank *rank, GError **error)
-{
-    const Plan *plan = rank->shared->plan;
-    const int32_t dp = (int32_t)plan->degrees.dp;
-    const ExecParameter *table =
-        exec_model_shared_table(rank->model, rank->shared->arch, plan, rank->pipeline_rank);
-    int32_t first = 0, last = 0;
-
-    exec_rank_set_doing(rank, EXEC_DOING_REDUCE, 0);
-    if (dp > 1 && !reduce(rank, rank->pipeline_rank * dp, 1, dp, rank->model->gradients.data,
-                          rank->model->n, error))
-        return false;
-    for (guint i = 0; i < plan->stages->len; i++) {
-        const PlanStage *stage = &g_array_index(plan->stages, PlanStage, i);
-        first = stage->embedding ? stage->rank : first;
-        last = stage->head ? stage->rank : last;
-    }
-    return table == NULL ||
-           reduce(rank, MIN(first, last) * dp + rank->replica, ABS(last - first) * dp, 2,
-                  rank->model->gradients.data + table->offset, table->n, error);
-}
-
 /* GPT-3's constants [Brown et al. 2005.14165 appendix B]; ten steps of warm-up. */
 static ExecAdamw
 adamw_at(const ExecRank *rank)
@@ -84,7 +29,7 @@ optimize(ExecRank *rank, GError **error)
 
     exec_rank_set_doing(rank, EXEC_DOING_OPTIMIZER, 0);
     if (rank->shared->plan->conventions.optimizer_step)
-        exec_model_adamw(rank->model, rank->backend, &constants, EXEC_WEIGHT_DECAY);
+        exec_model_adamw(rank->model, &constants, EXEC_WEIGHT_DECAY);
     else
         rank->backend->ops->zero(rank->backend, (size_t)rank->model->n * sizeof(float),
                                  rank->model->gradients.data);
@@ -187,12 +132,12 @@ run_step(ExecRank *rank, GError **error)
         return false;
     const int64_t begin = exec_now_ns();
     exec_pool_record(rank->pool, rank->record->memory[rank->step % EXEC_TRACED_STEPS],
-                     rank->pipeline_rank, begin);
-    for (int64_t i = schedule->rank_begin[rank->pipeline_rank];
-         i < schedule->rank_begin[rank->pipeline_rank + 1]; i++)
+                     rank->place.pipeline, begin);
+    for (int64_t i = schedule->rank_begin[rank->place.pipeline];
+         i < schedule->rank_begin[rank->place.pipeline + 1]; i++)
         if (!exec_rank_run_op(rank, i, error))
             return false;
-    if (!reduce_gradients(rank, error) || !sum_losses(rank, &loss, error))
+    if (!exec_rank_reduce_gradients(rank, error) || !sum_losses(rank, &loss, error))
         return false;
     if (!isfinite(loss)) {
         g_set_error(error, EXEC_ERROR, EXEC_ERROR_FAILED,
@@ -228,8 +173,7 @@ exec_rank_main(gpointer user_data)
         .shared = shared,
         .record = &shared->records[start->rank],
         .rank = start->rank,
-        .pipeline_rank = start->rank / (int32_t)shared->plan->degrees.dp,
-        .replica = start->rank % (int32_t)shared->plan->degrees.dp,
+        .place = exec_place(shared->plan, start->rank),
         .transport = exec_local_transport(shared->hub, start->rank),
     };
     GError *error = NULL;

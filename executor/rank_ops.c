@@ -17,7 +17,7 @@ exec_rank_add_event(ExecRank *rank, TraceStream stream, TraceEventKind kind, int
         .start_ns = start_ns,
         .end_ns = end_ns,
         .op = op,
-        .rank = rank->pipeline_rank,
+        .rank = rank->place.pipeline,
         .peer = peer,
         .bytes = bytes,
         .stream = (uint8_t)stream,
@@ -27,96 +27,68 @@ exec_rank_add_event(ExecRank *rank, TraceStream stream, TraceEventKind kind, int
     g_array_append_val(rank->events, event);
 }
 
-/* --- messages --- */
-
-/* The tag of what @stage's op on (micro-batch, slice) sends. */
-static int64_t
-tag_of(const ExecRank *rank, ScheduleOp op, int32_t stage, bool backward)
+int64_t
+exec_rank_microbatch(const ExecRank *rank, ScheduleOp op, const ExecStage *stage)
 {
-    const Schedule *schedule = rank->shared->schedule;
-
-    return (((int64_t)op.microbatch * schedule_n_stages(schedule) + stage) * schedule->n_slices +
-            op.slice) *
-               2 +
-           backward;
-}
-
-static int32_t
-process_rank_of(const ExecRank *rank, int32_t stage)
-{
-    return schedule_rank_of_stage(rank->shared->schedule, stage, 0) *
-               (int32_t)rank->shared->plan->degrees.dp +
-           rank->replica;
-}
-
-/* Receives what @from_stage sent; records the wait and the copy. */
-static bool
-receive(ExecRank *rank, ScheduleOp op, int32_t from_stage, bool backward, float *to, int64_t n,
-        GError **error)
-{
-    const int32_t peer = schedule_rank_of_stage(rank->shared->schedule, from_stage, 0);
-    const int64_t begin = exec_now_ns();
-
-    if (!rank->transport.ops->receive(&rank->transport, process_rank_of(rank, from_stage),
-                                      tag_of(rank, op, from_stage, backward), to,
-                                      n * (int64_t)sizeof *to, error))
-        return false;
-    const int64_t end = exec_now_ns(), there = begin + rank->transport.waited_ns;
-    if (there > begin)
-        exec_rank_add_event(rank, TRACE_STREAM_COMPUTE, TRACE_EVENT_WAIT, begin, there, op, peer,
-                            0);
-    if (peer != rank->pipeline_rank)
-        exec_rank_add_event(rank, TRACE_STREAM_RECEIVE, TRACE_EVENT_RECEIVE, there, end, op, peer,
-                            n * (int64_t)sizeof *to);
-    return true;
-}
-
-static bool
-send(ExecRank *rank, ScheduleOp op, int32_t stage, int32_t to_stage, bool backward,
-     const float *data, int64_t n, GError **error)
-{
-    const int32_t peer = schedule_rank_of_stage(rank->shared->schedule, to_stage, 0);
-    const int64_t begin = exec_now_ns();
-
-    if (!rank->transport.ops->send(&rank->transport, process_rank_of(rank, to_stage),
-                                   tag_of(rank, op, stage, backward), data,
-                                   n * (int64_t)sizeof *data, error))
-        return false;
-    if (peer != rank->pipeline_rank)
-        exec_rank_add_event(rank, TRACE_STREAM_SEND, TRACE_EVENT_SEND, begin, exec_now_ns(), op,
-                            peer, n * (int64_t)sizeof *data);
-    return true;
+    return op.microbatch +
+           (int64_t)stage->chain * schedule_chain_microbatches(rank->shared->schedule);
 }
 
 /* This op's rows of @rows (tokens or targets); NULL where the rank has none. */
 static const int32_t *
-rows_of(const ExecRank *rank, const int32_t *rows, ScheduleOp op)
+rows_of(const ExecRank *rank, const int32_t *rows, ScheduleOp op, const ExecStage *stage)
 {
+    const int64_t microbatch = exec_rank_microbatch(rank, op, stage);
+
     return rows == NULL ? NULL
-                        : rows + rank->microbatch_at[op.microbatch] +
-                              rank->slice_at[op.slice] * rank->sequences[op.microbatch];
+                        : rows + rank->microbatch_at[microbatch] +
+                              rank->slice_at[op.slice] * rank->sequences[microbatch];
+}
+
+/* Between @stage and its neighbour @peer_stage; @receives: towards this rank. */
+static ExecMessage
+message_of(const ExecRank *rank, ScheduleOp op, const ExecStage *stage, int32_t peer_stage,
+           bool receives)
+{
+    return (ExecMessage){
+        .op = op,
+        .chain = stage->chain,
+        .from_stage = receives ? peer_stage : stage->stage,
+        .to_stage = receives ? stage->stage : peer_stage,
+        .n_bytes = exec_stage_boundary_bytes(rank->runs[op.chunk], op.microbatch, op.slice),
+    };
+}
+
+/* What an op computed is there, and nothing of it failed. */
+static bool
+finish_op(ExecRank *rank, GError **error)
+{
+    return rank->backend->ops->synchronize(rank->backend, error) &&
+           exec_comm_check(&rank->comm, error);
 }
 
 static bool
 run_forward(ExecRank *rank, ScheduleOp op, const ExecStage *stage, GError **error)
 {
     ExecStageRun *run = rank->runs[op.chunk];
-    const int64_t n = exec_stage_boundary_floats(run, op.microbatch, op.slice);
-    const int64_t at = op.microbatch * rank->shared->schedule->n_slices + op.slice;
-    float *x;
+    const ExecMessage in = message_of(rank, op, stage, stage->stage - 1, true);
+    const ExecMessage out = message_of(rank, op, stage, stage->stage + 1, false);
+    const int64_t at =
+        exec_rank_microbatch(rank, op, stage) * rank->shared->schedule->n_slices + op.slice;
+    void *x;
 
     if (!exec_stage_begin_forward(run, op.microbatch, op.slice, &x, error) ||
-        (!stage->embedding && !receive(rank, op, stage->stage - 1, false, x, n, error)))
+        (!stage->embedding && !exec_rank_receive(rank, &in, x, error)))
         return false;
     const int64_t begin = exec_now_ns();
-    const float *y = exec_stage_forward(
-        run, op.microbatch, op.slice, rows_of(rank, rank->tokens, op),
-        rows_of(rank, rank->targets, op), stage->head ? rank->device_losses + at : NULL);
-    if (!rank->backend->ops->synchronize(rank->backend, error))
+    const void *y = exec_stage_forward(
+        run, op.microbatch, op.slice, rows_of(rank, rank->tokens, op, stage),
+        rows_of(rank, rank->targets, op, stage), stage->head ? rank->device_losses + at : NULL);
+    if (!finish_op(rank, error))
         return false;
     exec_rank_add_event(rank, TRACE_STREAM_COMPUTE, TRACE_EVENT_FORWARD, begin, exec_now_ns(), op,
                         -1, 0);
-    return stage->head || send(rank, op, stage->stage, stage->stage + 1, false, y, n, error);
+    return stage->head || exec_rank_send(rank, &out, y, error);
 }
 
 static bool
@@ -124,33 +96,33 @@ run_backward(ExecRank *rank, ScheduleOp op, const ExecStage *stage, bool with_we
              GError **error)
 {
     ExecStageRun *run = rank->runs[op.chunk];
-    const int64_t n = exec_stage_boundary_floats(run, op.microbatch, op.slice);
-    const int32_t *tokens = rows_of(rank, rank->tokens, op);
-    const float *dx;
+    const ExecMessage in = message_of(rank, op, stage, stage->stage + 1, true);
+    const ExecMessage out = message_of(rank, op, stage, stage->stage - 1, false);
+    const int32_t *tokens = rows_of(rank, rank->tokens, op, stage);
+    const void *dx;
 
-    if (!stage->head &&
-        !receive(rank, op, stage->stage + 1, true, exec_stage_gradient(run), n, error))
+    if (!stage->head && !exec_rank_receive(rank, &in, exec_stage_gradient(run), error))
         return false;
     const int64_t begin = exec_now_ns();
     if (!exec_stage_backward(run, op.microbatch, op.slice, tokens, &dx, error))
         return false;
     if (with_weights)
         exec_stage_backward_weight(run, op.microbatch, op.slice, tokens);
-    if (!rank->backend->ops->synchronize(rank->backend, error))
+    if (!finish_op(rank, error))
         return false;
     exec_rank_add_event(rank, TRACE_STREAM_COMPUTE, (TraceEventKind)op.kind, begin, exec_now_ns(),
                         op, -1, 0);
-    return stage->embedding || send(rank, op, stage->stage, stage->stage - 1, true, dx, n, error);
+    return stage->embedding || exec_rank_send(rank, &out, dx, error);
 }
 
 static bool
-run_weight(ExecRank *rank, ScheduleOp op, GError **error)
+run_weight(ExecRank *rank, ScheduleOp op, const ExecStage *stage, GError **error)
 {
     const int64_t begin = exec_now_ns();
 
     exec_stage_backward_weight(rank->runs[op.chunk], op.microbatch, op.slice,
-                               rows_of(rank, rank->tokens, op));
-    if (!rank->backend->ops->synchronize(rank->backend, error))
+                               rows_of(rank, rank->tokens, op, stage));
+    if (!finish_op(rank, error))
         return false;
     exec_rank_add_event(rank, TRACE_STREAM_COMPUTE, TRACE_EVENT_BACKWARD_WEIGHT, begin,
                         exec_now_ns(), op, -1, 0);
@@ -186,7 +158,7 @@ exec_rank_run_op(ExecRank *rank, int64_t index, GError **error)
     case SCHEDULE_OP_BACKWARD_INPUT:
         return run_backward(rank, op, stage, false, error);
     case SCHEDULE_OP_BACKWARD_WEIGHT:
-        return run_weight(rank, op, error);
+        return run_weight(rank, op, stage, error);
     case SCHEDULE_OP_N:
         break;
     }

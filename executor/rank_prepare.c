@@ -1,3 +1,4 @@
+#include "executor/context_parallel.h"
 #include "executor/rank_state.h"
 
 static bool
@@ -6,19 +7,29 @@ open_rank(ExecRank *rank, GError **error)
     ExecShared *shared = rank->shared;
     const Plan *plan = shared->plan;
 
-    rank->backend = exec_backend_open(shared->device, 0, DTYPE_FP32, error);
+    rank->backend = exec_backend_open(shared->device, 0, plan->dtype, error);
     if (rank->backend == NULL)
         return false;
     rank->pool = exec_pool_new(rank->backend);
-    rank->model =
-        exec_model_new(shared->arch, plan, rank->pipeline_rank, shared->o.seed,
-                       plan->conventions.optimizer_step, rank->backend, rank->pool, error);
+    exec_comm_init(&rank->comm, shared->arch, plan, rank->backend, &rank->transport);
+    const ExecModelOptions options = {
+        .arch = shared->arch,
+        .plan = plan,
+        .pipeline_rank = rank->place.pipeline,
+        .tp_index = rank->place.tp,
+        .ep_index = rank->comm.groups[EXEC_DIM_EP].index,
+        .seed = shared->o.seed,
+        .init_deviation = shared->o.init_deviation,
+        .optimizer = plan->conventions.optimizer_step,
+    };
+    rank->shared_parameters = exec_model_shared_parameters(&options);
+    rank->model = exec_model_new(&options, rank->backend, rank->pool, error);
     return rank->model != NULL;
 }
 
 /* Micro-batches, slices, and where their rows lie. */
 static void
-index_rows(ExecRank *rank, int64_t *max_sequences, int64_t *max_tokens)
+index_rows(ExecRank *rank, int64_t *max_sequences)
 {
     const Plan *plan = rank->shared->plan;
     int64_t row = 0, token = 0;
@@ -26,18 +37,17 @@ index_rows(ExecRank *rank, int64_t *max_sequences, int64_t *max_tokens)
     rank->sequences = g_new0(int64_t, (size_t)plan->n_microbatches);
     rank->microbatch_at = g_new0(int64_t, (size_t)plan->n_microbatches + 1);
     rank->slice_at = g_new0(int64_t, (size_t)plan->slices->len);
-    *max_sequences = *max_tokens = 0;
+    *max_sequences = 0;
     for (int64_t m = 0; m < plan->n_microbatches; m++) {
         rank->sequences[m] = plan_microbatch_sequences(plan, m);
         rank->microbatch_at[m] = row;
-        row += rank->sequences[m] * plan->seq_len;
+        row += rank->sequences[m] * (plan->seq_len / plan->degrees.cp);
         *max_sequences = MAX(*max_sequences, rank->sequences[m]);
     }
     rank->microbatch_at[plan->n_microbatches] = row;
     for (guint s = 0; s < plan->slices->len; s++) {
         rank->slice_at[s] = token;
-        token += g_array_index(plan->slices, int64_t, s);
-        *max_tokens = MAX(*max_tokens, g_array_index(plan->slices, int64_t, s));
+        token += g_array_index(plan->slices, int64_t, s) / plan->degrees.cp;
     }
 }
 
@@ -54,6 +64,7 @@ static void
 make_runs(ExecRank *rank)
 {
     const Plan *plan = rank->shared->plan;
+    const int32_t n_microbatches = schedule_chain_microbatches(rank->shared->schedule);
 
     rank->runs = g_new0(ExecStageRun *, rank->model->stages->len);
     for (guint i = 0; i < rank->model->stages->len; i++) {
@@ -62,12 +73,12 @@ make_runs(ExecRank *rank)
         rank->runs[stage->chunk] = exec_stage_run_new(&(ExecStageOptions){
             .widths = &rank->model->widths,
             .stage = stage,
-            .backend = rank->backend,
+            .comm = &rank->comm,
             .pool = rank->pool,
             .scratch = &rank->scratch,
-            .n_microbatches = (int32_t)plan->n_microbatches,
+            .n_microbatches = n_microbatches,
             .n_slices = (int32_t)plan->slices->len,
-            .sequences = rank->sequences,
+            .sequences = rank->sequences + stage->chain * n_microbatches,
             .slices = &g_array_index(plan->slices, int64_t, 0),
             .loss_factor = 1.0f / (float)(plan->global_batch * plan->seq_len),
             .splits_backward = rank->splits_backward,
@@ -91,13 +102,21 @@ exec_rank_prepare(ExecRank *rank, GError **error)
 {
     ExecShared *shared = rank->shared;
     const Plan *plan = shared->plan;
-    int64_t max_sequences, max_tokens;
+    int64_t max_sequences;
 
     if (!open_rank(rank, error))
         return false;
-    index_rows(rank, &max_sequences, &max_tokens);
-    if (!exec_stage_scratch_init(&rank->scratch, &rank->model->widths, max_sequences, max_tokens,
-                                 rank->backend, rank->pool, error))
+    index_rows(rank, &max_sequences);
+    if (!exec_stage_scratch_init(&rank->scratch,
+                                 &(ExecScratchOptions){
+                                     .widths = &rank->model->widths,
+                                     .comm = &rank->comm,
+                                     .pool = rank->pool,
+                                     .sequences = max_sequences,
+                                     .lengths = &g_array_index(plan->slices, int64_t, 0),
+                                     .n_slices = (int32_t)plan->slices->len,
+                                 },
+                                 error))
         return false;
     rank->splits_backward = splits_backward(shared->schedule);
     make_runs(rank);
@@ -135,38 +154,57 @@ exec_rank_clear(ExecRank *rank)
     if (rank->pool != NULL)
         exec_stage_scratch_clear(&rank->scratch, rank->pool);
     exec_model_free(rank->model);
+    exec_comm_clear(&rank->comm);
     exec_pool_free(rank->pool);
     exec_backend_close(rank->backend);
     g_free(rank->sequences);
     g_free(rank->microbatch_at);
     g_free(rank->slice_at);
     g_free(rank->losses);
+    g_clear_pointer(&rank->shared_parameters, g_array_unref);
+}
+
+/* Sequence @one's tokens of this rank, @b-th of @n sequences: rows and the tokens after them. */
+static void
+place_tokens(const ExecRank *rank, const int32_t *one, int64_t n, int64_t b, int32_t *rows,
+             int32_t *next)
+{
+    const Plan *plan = rank->shared->plan;
+    int64_t row = 0, context = 0;
+
+    for (guint s = 0; s < plan->slices->len; s++) {
+        const int64_t tokens = g_array_index(plan->slices, int64_t, s);
+        ExecChunk chunks[2];
+        const int n_chunks = exec_slice_chunks(tokens, plan->degrees.cp, rank->place.cp, chunks);
+        for (int i = 0; i < n_chunks; i++)
+            for (int64_t t = 0; t < chunks[i].n; t++, row++) {
+                const int32_t *from = one + context + chunks[i].begin + t;
+                rows[row * n + b] = from[0];
+                next[row * n + b] = from[1];
+            }
+        context += tokens;
+    }
 }
 
 bool
 exec_rank_load_tokens(ExecRank *rank, GError **error)
 {
     const Plan *plan = rank->shared->plan;
-    const int64_t seq_len = plan->seq_len;
     const int64_t n_rows = rank->microbatch_at[plan->n_microbatches];
-    int64_t index = rank->replica * (n_rows / seq_len);
+    int64_t index = rank->place.dp * (n_rows / (plan->seq_len / plan->degrees.cp));
 
     if (rank->tokens == NULL)
         return true;
-    g_autofree int32_t *one = g_new(int32_t, (size_t)seq_len + 1);
+    g_autofree int32_t *one = g_new(int32_t, (size_t)plan->seq_len + 1);
     g_autofree int32_t *rows = g_new(int32_t, (size_t)n_rows);
     g_autofree int32_t *next = g_new(int32_t, (size_t)n_rows);
-    for (int64_t m = 0; m < plan->n_microbatches; m++) {
-        const int64_t n = rank->sequences[m];
-        for (int64_t b = 0; b < n; b++, index++) {
+    for (int64_t m = 0; m < plan->n_microbatches; m++)
+        for (int64_t b = 0; b < rank->sequences[m]; b++, index++) {
             if (!exec_data_sequence(rank->shared->data, rank->step, index, one, error))
                 return false;
-            for (int64_t t = 0; t < seq_len; t++) {
-                rows[rank->microbatch_at[m] + t * n + b] = one[t];
-                next[rank->microbatch_at[m] + t * n + b] = one[t + 1];
-            }
+            place_tokens(rank, one, rank->sequences[m], b, rows + rank->microbatch_at[m],
+                         next + rank->microbatch_at[m]);
         }
-    }
     rank->backend->ops->upload(rank->backend, (size_t)n_rows * sizeof *rows, rows, rank->tokens);
     rank->backend->ops->upload(rank->backend, (size_t)n_rows * sizeof *next, next, rank->targets);
     return true;

@@ -15,7 +15,8 @@ G_BEGIN_DECLS
 typedef struct {
     ExecShared *shared;
     ExecRankRecord *record;
-    int32_t rank, pipeline_rank, replica; /* rank = pipeline_rank * dp + replica */
+    int32_t rank;
+    ExecPlace place; /* of the rank in the plan */
     int64_t step;
     ExecBackend *backend; /* (owned) */
     ExecPool *pool;       /* (owned) */
@@ -23,13 +24,15 @@ typedef struct {
     ExecStageRun **runs;  /* (owned) by chunk */
     ExecStageScratch scratch;
     ExecTransport transport;
+    ExecComm comm;
     int64_t *sequences;     /* (owned) of each micro-batch */
     int64_t *microbatch_at; /* (owned) first row of tokens of each micro-batch */
-    int64_t *slice_at;      /* (owned) first token of each slice */
-    /* (owned by the backend, nullable) [micro-batch][token, sequence] */
+    int64_t *slice_at;      /* (owned) first of this rank's tokens of each slice */
+    /* (owned by the backend, nullable) [micro-batch][token, sequence], this rank's tokens */
     int32_t *tokens, *targets;
-    bool splits_backward; /* the schedule has W apart: B is I and W */
-    double *losses;       /* (owned) [micro-batch][slice] of this step, for reading */
+    GArray *shared_parameters; /* (owned) of ExecSharedParameter */
+    bool splits_backward;      /* the schedule has W apart: B is I and W */
+    double *losses; /* (owned) [micro-batch of the data][slice] of this step, for reading */
     /* (owned by the backend, nullable: no head here) the same where they are computed */
     double *device_losses;
     GArray *events; /* (borrowed) of this step */
@@ -41,8 +44,29 @@ typedef struct {
 bool exec_rank_prepare(ExecRank *rank, GError **error);
 void exec_rank_clear(ExecRank *rank);
 
-/* Reads this replica's sequences of the step: replica r has the r-th share of the global batch. */
+/* Reads this replica's sequences of the step: replica r has the r-th share of the global batch, and
+ * of each sequence the tokens of its place in cp. */
 bool exec_rank_load_tokens(ExecRank *rank, GError **error);
+
+/* --- rank_reduce.c --- */
+
+/* Sums the step's gradients over all that hold copies of a parameter. */
+bool exec_rank_reduce_gradients(ExecRank *rank, GError **error);
+
+/* --- rank_messages.c --- */
+
+/* A stage's tensor on its way: @n_bytes from @from_stage to @to_stage, next to each other in a
+ * chain; forward or backward. */
+typedef struct {
+    ScheduleOp op; /* that receives or has sent it */
+    int32_t chain, from_stage, to_stage;
+    int64_t n_bytes;
+} ExecMessage;
+
+/* Recorded with the wait.  With tp ranks: each has its own copy or shard; or, by the plan's
+ * conventions, they share the work: plan.h, scatter_gather_p2p and broadcast_p2p. */
+bool exec_rank_receive(ExecRank *rank, const ExecMessage *message, void *to, GError **error);
+bool exec_rank_send(ExecRank *rank, const ExecMessage *message, const void *data, GError **error);
 
 /* --- rank_ops.c --- */
 
@@ -51,6 +75,9 @@ void exec_rank_set_doing(ExecRank *rank, ExecDoing doing, int64_t op);
 
 void exec_rank_add_event(ExecRank *rank, TraceStream stream, TraceEventKind kind, int64_t start_ns,
                          int64_t end_ns, ScheduleOp op, int32_t peer, int64_t bytes);
+
+/* The micro-batch of the data that @op works on: the second chain has the second half. */
+int64_t exec_rank_microbatch(const ExecRank *rank, ScheduleOp op, const ExecStage *stage);
 
 /* Op @index of the schedule: its message in, its work, its message out. */
 bool exec_rank_run_op(ExecRank *rank, int64_t index, GError **error);

@@ -279,7 +279,8 @@ assemble_trace(const ExecShared *shared, int64_t step)
     Trace *trace = trace_new(shared->schedule, true);
 
     trace->makespan_ns = step_ns(shared, step);
-    for (int32_t r = 0; r < shared->n_ranks; r += (int32_t)shared->plan->degrees.dp) {
+    const int32_t stride = shared->n_ranks / (int32_t)shared->plan->degrees.pp;
+    for (int32_t r = 0; r < shared->n_ranks; r += stride) {
         const ExecRankRecord *record = &shared->records[r];
         const int64_t late = shared->begin_ns[step * shared->n_ranks + r] - begin;
         for (guint i = 0; i < record->events[at]->len; i++) {
@@ -354,7 +355,8 @@ exec_run(const ExecRunOptions *options, ExecRunResult *result, GError **error)
     if (!check_options(options, error))
         return false;
     /* On this thread, before there are others: blas.h says why. */
-    g_autoptr(ExecBackend) backend = exec_backend_open(options->device, 0, DTYPE_FP32, error);
+    g_autoptr(ExecBackend) backend =
+        exec_backend_open(options->device, 0, options->plan->dtype, error);
     if (backend == NULL)
         return false;
     ExecShared *shared = exec_shared_new(options, error);

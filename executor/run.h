@@ -1,11 +1,12 @@
 /*
  * executor/run.h - executes a Plan's Schedule on ranks and records a measured Trace.
  *
- * Ranks are dp x pp threads of one process here (transport `local`); each has its own backend,
+ * Ranks are tp x cp x dp x pp threads of one process here (transport `local`); each has its own
+ * backend,
  * parameters, activations and clock on the common monotonic time.  A rank runs the ops of its
  * pipeline rank in the schedule's order; messages go from stage to stage, as in the simulator.
- * After the last op: gradients are summed over dp (ring), tied embedding weights over the first and
- * last stage, AdamW steps.  Process rank = pipeline rank * dp + replica.
+ * After the last op gradients are summed over all copies of a parameter, AdamW steps.  Process
+ * ranks are numbered tp fastest, then cp, dp, pipeline rank slowest.
  *
  * Faults: every wait has a time limit; a rank that fails or hangs stops all others, and the error
  * names it and what it was doing.  A rank that never comes back is left behind: its thread and what
@@ -35,9 +36,10 @@ typedef struct {
     const char *data_path; /* (nullable) text or .bin; NULL: synthetic tokens from the seed */
     int64_t n_steps;
     uint64_t seed;
-    float learning_rate; /* AdamW, constant after a short warm-up */
+    float init_deviation; /* of initial weights; 0: 0.02 */
+    float learning_rate;  /* AdamW, constant after a short warm-up */
     bool verify; /* compare loss and every gradient with one device on the reference backend */
-    double verify_tolerance; /* 1e-5 */
+    double verify_tolerance; /* exec_verify_tolerance() */
     double timeout_s;        /* of any wait; 0: 30 s or 20 times the median step */
     bool want_trace;         /* of the median step */
     /* (nullable) told after every step, on the caller's thread */
@@ -71,6 +73,9 @@ typedef struct {
 
 void exec_run_result_clear(ExecRunResult *result);
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(ExecRunResult, exec_run_result_clear)
+
+/* What rounding may cost: relative L2 per tensor, 1e-5 in fp32, 2e-2 where 8 bits are stored. */
+double exec_verify_tolerance(Dtype dtype);
 
 /*
  * Whether this executor can run the plan for the model: EXEC_ERROR_UNSUPPORTED names what it

@@ -33,7 +33,7 @@ exec_shared_new(const ExecRunOptions *options, GError **error)
     shared->arch = model_arch_copy(options->arch);
     shared->plan = plan_copy(options->plan);
     shared->device = g_strdup(options->device);
-    shared->n_ranks = (int32_t)(options->plan->degrees.dp * options->plan->degrees.pp);
+    shared->n_ranks = (int32_t)plan_n_devices(options->plan);
     shared->schedule = options->schedule != NULL ? schedule_copy(options->schedule)
                                                  : plan_build_schedule(options->plan, NULL, error);
     if (shared->schedule != NULL)

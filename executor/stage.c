@@ -1,5 +1,9 @@
 #include "executor/stage.h"
 
+#include <math.h>
+
+#include "executor/context_parallel.h"
+
 /* Of one (micro-batch, slice) in flight. */
 typedef struct {
     ExecBlock activations;
@@ -22,42 +26,103 @@ struct ExecStageRun {
 /* --- sizes --- */
 
 static inline int64_t
-padded(int64_t n)
+padded(int64_t n_bytes)
 {
-    return (n + 15) / 16 * 16;
+    return (n_bytes + 63) / 64 * 64;
 }
 
-/* Of one layer of a micro-batch, K and V of the whole sequence. */
+/* One layer's K and V of this rank's tokens of @sequences. */
 static int64_t
-kv_floats(const ExecStageRun *run, int32_t microbatch)
+kv_bytes(const ExecWidths *w, int64_t sequences)
 {
-    const ExecWidths *w = run->o.widths;
+    return padded(w->seq_len / w->cp * sequences * 2 * w->kv_width * dtype_bytes(w->storage));
+}
 
-    return padded(w->seq_len * run->o.sequences[microbatch] * 2 * w->kv_width);
+static int64_t
+boundary_bytes(const ExecWidths *w, int64_t rows)
+{
+    return exec_local_rows(w, rows) * w->hidden * dtype_bytes(w->storage);
+}
+
+/* --- scratch --- */
+
+/* The positions of this rank's tokens, slice after slice. */
+static void
+upload_positions(const ExecStageScratch *scratch, const ExecScratchOptions *o)
+{
+    const ExecWidths *w = o->widths;
+    g_autofree int32_t *positions = g_new(int32_t, (size_t)w->seq_len);
+    int64_t n = 0, context = 0;
+
+    for (int32_t s = 0; s < o->n_slices; s++) {
+        ExecChunk chunks[2];
+        const int n_chunks =
+            exec_slice_chunks(o->lengths[s], w->cp, o->comm->groups[EXEC_DIM_CP].index, chunks);
+        for (int i = 0; i < n_chunks; i++)
+            for (int64_t t = 0; t < chunks[i].n; t++)
+                positions[n++] = (int32_t)(context + chunks[i].begin + t);
+        context += o->lengths[s];
+    }
+    o->comm->backend->ops->upload(o->comm->backend, (size_t)n * sizeof *positions, positions,
+                                  scratch->positions);
+}
+
+/* Base 10000 [Su et al. 2104.09864 section 3.2.2]. */
+static void
+upload_turns(const ExecStageScratch *scratch, const ExecScratchOptions *o)
+{
+    const int64_t d = o->widths->head_dim, n = o->widths->seq_len * d;
+    g_autofree float *turns = g_new(float, (size_t)n);
+
+    for (int64_t position = 0; position < o->widths->seq_len; position++)
+        for (int64_t i = 0; i < d / 2; i++) {
+            const double angle = (double)position * pow(10000.0, -2.0 * (double)i / (double)d);
+            turns[position * d + i] = (float)cos(angle);
+            turns[position * d + d / 2 + i] = (float)sin(angle);
+        }
+    o->comm->backend->ops->upload(o->comm->backend, (size_t)n * sizeof *turns, turns,
+                                  scratch->turns);
 }
 
 bool
-exec_stage_scratch_init(ExecStageScratch *scratch, const ExecWidths *widths, int64_t sequences,
-                        int64_t tokens, ExecBackend *backend, ExecPool *pool, GError **error)
+exec_stage_scratch_init(ExecStageScratch *scratch, const ExecScratchOptions *o, GError **error)
 {
-    const int64_t rows = sequences * tokens;
-    const int64_t boundary = padded(rows * widths->hidden);
-    const int64_t kv = padded(widths->seq_len * sequences * 2 * widths->kv_width);
-    const int64_t layer = exec_layer_scratch_floats(widths, rows);
-    const int64_t n = 2 * boundary + kv + layer + padded(widths->seq_len);
-    g_autofree int32_t *positions = g_new(int32_t, (size_t)widths->seq_len);
+    const ExecWidths *w = o->widths;
+    int64_t tokens = 0;
 
-    if (!exec_pool_take(pool, TRACE_MEMORY_WORKSPACE, n, &scratch->block, error))
+    for (int32_t s = 0; s < o->n_slices; s++)
+        tokens = MAX(tokens, o->lengths[s] / w->cp);
+    const int64_t rows = o->sequences * tokens;
+    const int64_t boundary = padded(boundary_bytes(w, rows));
+    const int64_t sizes[] = {
+        boundary,
+        boundary,
+        kv_bytes(w, o->sequences),
+        exec_layer_scratch_bytes(w, rows, o->sequences),
+        w->tp > 1 ? padded(w->tp * 3 * rows * (int64_t)sizeof(float)) : 0,
+        padded(w->seq_len / w->cp * (int64_t)sizeof(int32_t)),
+        w->rotary ? padded(w->seq_len * w->head_dim * (int64_t)sizeof(float)) : 0,
+    };
+    char *at[G_N_ELEMENTS(sizes)];
+    int64_t n_bytes = 0;
+
+    for (size_t i = 0; i < G_N_ELEMENTS(sizes); i++)
+        n_bytes += sizes[i];
+    if (!exec_pool_take(o->pool, TRACE_MEMORY_WORKSPACE, n_bytes, &scratch->block, error))
         return false;
-    scratch->d = scratch->block.data;
-    scratch->edge = scratch->d + boundary;
-    scratch->d_kv = scratch->edge + boundary;
-    scratch->layer = scratch->d_kv + kv;
-    scratch->positions = (int32_t *)(void *)(scratch->layer + layer);
-    for (int64_t i = 0; i < widths->seq_len; i++)
-        positions[i] = (int32_t)i;
-    backend->ops->upload(backend, (size_t)widths->seq_len * sizeof *positions, positions,
-                         scratch->positions);
+    at[0] = scratch->block.data;
+    for (size_t i = 1; i < G_N_ELEMENTS(sizes); i++)
+        at[i] = at[i - 1] + sizes[i - 1];
+    scratch->d = at[0];
+    scratch->edge = at[1];
+    scratch->d_kv = at[2];
+    scratch->layer = at[3];
+    scratch->stats = (float *)(void *)at[4];
+    scratch->positions = (int32_t *)(void *)at[5];
+    scratch->turns = w->rotary ? (float *)(void *)at[6] : NULL;
+    upload_positions(scratch, o);
+    if (w->rotary)
+        upload_turns(scratch, o);
     return true;
 }
 
@@ -106,17 +171,25 @@ exec_stage_run_free(ExecStageRun *run)
 ExecSlice
 exec_stage_slice(const ExecStageRun *run, int32_t microbatch, int32_t slice)
 {
+    const int64_t cp = run->o.widths->cp;
+
     return (ExecSlice){
         .sequences = run->o.sequences[microbatch],
         .tokens = run->o.slices[slice],
         .context = run->context[slice],
+        .own_tokens = run->o.slices[slice] / cp,
+        .own_context = run->context[slice] / cp,
+        .lengths = run->o.slices,
+        .index = slice,
     };
 }
 
 int64_t
-exec_stage_boundary_floats(const ExecStageRun *run, int32_t microbatch, int32_t slice)
+exec_stage_boundary_bytes(const ExecStageRun *run, int32_t microbatch, int32_t slice)
 {
-    return run->o.sequences[microbatch] * run->o.slices[slice] * run->o.widths->hidden;
+    const ExecSlice s = exec_stage_slice(run, microbatch, slice);
+
+    return boundary_bytes(run->o.widths, exec_slice_rows(&s));
 }
 
 static inline SliceState *
@@ -127,19 +200,12 @@ slice_state(ExecStageRun *run, int32_t microbatch, int32_t slice)
 
 /* --- views --- */
 
-/* What the head keeps. */
-typedef struct {
-    float *x; /* the last layer's output */
-    float *norm, *mean, *rstd;
-    float *logits; /* after F: their gradient */
-} HeadActivations;
-
 /*
  * A slice's block: input; per layer its activations and its output (the next one's input; the last
  * output goes to the edge unless a head follows); the head's.
  */
 typedef struct {
-    int64_t boundary, layer, stride, total; /* floats */
+    int64_t boundary, stride, total; /* bytes */
     bool keeps_output;
 } SliceLayout;
 
@@ -149,79 +215,99 @@ layout_of(const ExecStageRun *run, int64_t rows)
     const ExecWidths *w = run->o.widths;
     const ExecStage *stage = run->o.stage;
     SliceLayout layout = {
-        .boundary = padded(rows * w->hidden),
-        .layer = exec_layer_activation_floats(w, rows),
+        .boundary = padded(boundary_bytes(w, rows)),
         .keeps_output = stage->head,
     };
 
-    layout.stride = layout.layer + layout.boundary;
+    layout.stride = exec_layer_activation_bytes(w, rows) + layout.boundary;
     layout.total = layout.boundary + stage->n_layers * layout.stride;
     if (!layout.keeps_output && stage->n_layers > 0)
         layout.total -= layout.boundary;
     if (stage->head)
-        layout.total += layout.boundary + 2 * padded(rows) + padded(rows * w->vocab);
+        layout.total += exec_head_bytes(w, rows);
     return layout;
 }
 
-static float *
-layer_input(const SliceLayout *layout, float *block, int64_t layer)
+static char *
+layer_input(const SliceLayout *layout, char *block, int64_t layer)
 {
-    return layer == 0 ? block : block + layer * layout->stride;
+    return block + layer * layout->stride;
 }
 
+/* Layer @layer of the stage at work; @layer may be n_layers, which has only what is common. */
 static ExecLayer
-layer_at(ExecStageRun *run, int32_t microbatch, int32_t slice, int64_t layer)
+layer_at(ExecStageRun *run, int32_t microbatch, int32_t slice, int64_t layer,
+         const ExecLayerScratch *scratch)
 {
     const ExecSlice s = exec_stage_slice(run, microbatch, slice);
+    const ExecWidths *w = run->o.widths;
     const SliceLayout layout = layout_of(run, exec_slice_rows(&s));
     const MicrobatchState *state = &run->microbatches[microbatch];
-    float *block = slice_state(run, microbatch, slice)->activations.data;
-    const int64_t kv = kv_floats(run, microbatch);
-
-    return (ExecLayer){
-        .widths = run->o.widths,
-        .weights = &run->o.stage->weights.layers[layer],
-        .gradients = &run->o.stage->gradients.layers[layer],
+    char *block = slice_state(run, microbatch, slice)->activations.data;
+    const int64_t kv = kv_bytes(w, s.sequences);
+    ExecLayer result = {
+        .backend = run->o.comm->backend,
+        .comm = run->o.comm,
+        .widths = w,
+        .scratch = scratch,
+        .turns = run->o.scratch->turns,
+        .positions = run->o.scratch->positions + s.own_context,
+        .slice = s,
         .x = layer_input(&layout, block, layer),
-        .activations = exec_layer_activations(run->o.widths, exec_slice_rows(&s),
-                                              block + layout.boundary + layer * layout.stride),
-        .kv = state->kv.data + layer * kv,
-        .d_kv = state->d_kv.data != NULL ? state->d_kv.data + layer * kv : run->o.scratch->d_kv,
     };
+
+    if (layer >= run->o.stage->n_layers)
+        return result;
+    result.tensors = &run->o.stage->layers[layer];
+    result.a = exec_layer_activations(w, exec_slice_rows(&s),
+                                      block + layout.boundary + layer * layout.stride);
+    result.kv = (char *)state->kv.data + layer * kv;
+    result.d_kv =
+        state->d_kv.data != NULL ? (char *)state->d_kv.data + layer * kv : run->o.scratch->d_kv;
+    return result;
 }
 
-static HeadActivations
+static ExecLayerScratch
+scratch_at(const ExecStageRun *run, const ExecSlice *s)
+{
+    return exec_layer_scratch(run->o.widths, exec_slice_rows(s), s->sequences,
+                              run->o.scratch->layer);
+}
+
+static ExecHeadActivations
 head_at(ExecStageRun *run, int32_t microbatch, int32_t slice)
 {
     const ExecSlice s = exec_stage_slice(run, microbatch, slice);
-    const int64_t rows = exec_slice_rows(&s);
-    const SliceLayout layout = layout_of(run, rows);
-    float *block = slice_state(run, microbatch, slice)->activations.data;
-    HeadActivations head = {.x = layer_input(&layout, block, run->o.stage->n_layers)};
+    const SliceLayout layout = layout_of(run, exec_slice_rows(&s));
+    char *x = layer_input(&layout, slice_state(run, microbatch, slice)->activations.data,
+                          run->o.stage->n_layers);
 
-    head.norm = head.x + layout.boundary;
-    head.mean = head.norm + layout.boundary;
-    head.rstd = head.mean + padded(rows);
-    head.logits = head.rstd + padded(rows);
-    return head;
+    return exec_head_activations(run->o.widths, exec_slice_rows(&s), x, x + layout.boundary);
 }
 
 /* What I keeps for W: a block of all layers, then the embedding's gradient. */
+static char *
+kept_data(ExecStageRun *run, int32_t microbatch, int32_t slice, int64_t layer)
+{
+    const ExecSlice s = exec_stage_slice(run, microbatch, slice);
+
+    return (char *)slice_state(run, microbatch, slice)->kept.data +
+           layer * exec_layer_kept_bytes(run->o.widths, exec_slice_rows(&s));
+}
+
 static ExecLayerKept
 kept_at(ExecStageRun *run, int32_t microbatch, int32_t slice, int64_t layer)
 {
     const ExecSlice s = exec_stage_slice(run, microbatch, slice);
-    const int64_t rows = exec_slice_rows(&s);
 
-    return exec_layer_kept(run->o.widths, rows,
-                           slice_state(run, microbatch, slice)->kept.data +
-                               layer * exec_layer_kept_floats(run->o.widths, rows));
+    return exec_layer_kept(run->o.widths, exec_slice_rows(&s),
+                           kept_data(run, microbatch, slice, layer));
 }
 
 /* --- forward --- */
 
 bool
-exec_stage_begin_forward(ExecStageRun *run, int32_t microbatch, int32_t slice, float **x,
+exec_stage_begin_forward(ExecStageRun *run, int32_t microbatch, int32_t slice, void **x,
                          GError **error)
 {
     SliceState *state = slice_state(run, microbatch, slice);
@@ -235,166 +321,48 @@ exec_stage_begin_forward(ExecStageRun *run, int32_t microbatch, int32_t slice, f
         return false;
     if (whole->kv.data == NULL &&
         !exec_pool_take(run->o.pool, TRACE_MEMORY_KV,
-                        run->o.stage->n_layers * kv_floats(run, microbatch), &whole->kv, error))
+                        run->o.stage->n_layers * kv_bytes(run->o.widths, s.sequences), &whole->kv,
+                        error))
         return false;
     *x = state->activations.data;
     return true;
 }
 
-static ExecNorm
-norm_of(const ExecStageRun *run, int64_t rows, const HeadActivations *head)
-{
-    return (ExecNorm){
-        .rows = rows,
-        .cols = run->o.widths->hidden,
-        .x = head->x,
-        .gain = run->o.stage->weights.norm_gain,
-        .shift = run->o.stage->weights.norm_shift,
-        .mean = head->mean,
-        .rstd = head->rstd,
-    };
-}
-
-static ExecEmbedding
-embedding_of(const ExecStageRun *run, const ExecSlice *s, const int32_t *tokens)
-{
-    return (ExecEmbedding){
-        .rows = exec_slice_rows(s),
-        .sequences = s->sequences,
-        .cols = run->o.widths->hidden,
-        .n_tokens = run->o.widths->vocab,
-        .token = tokens,
-        .position = run->o.scratch->positions + s->context,
-    };
-}
-
-/* Logits against the table [vocab, hidden], then the loss and the logits' gradient in their place.
- */
-static void
-head_forward(ExecStageRun *run, int64_t rows, const HeadActivations *head, const int32_t *targets,
-             double *loss)
-{
-    const ExecBackendOps *ops = run->o.backend->ops;
-    const ExecWidths *w = run->o.widths;
-    const ExecStageTensors *t = &run->o.stage->weights;
-    const ExecNorm norm = norm_of(run, rows, head);
-
-    ops->norm_forward(run->o.backend, &norm, head->norm);
-    ops->gemm(run->o.backend, &(ExecGemm){
-                                  .trans_b = true,
-                                  .m = rows,
-                                  .n = w->vocab,
-                                  .k = w->hidden,
-                                  .a = head->norm,
-                                  .lda = w->hidden,
-                                  .b = t->head_table,
-                                  .ldb = w->hidden,
-                                  .c = head->logits,
-                                  .ldc = w->vocab,
-                              });
-    ops->cross_entropy(run->o.backend, &(ExecCrossEntropy){
-                                           .rows = rows,
-                                           .vocab = w->vocab,
-                                           .target = targets,
-                                           .factor = run->o.loss_factor,
-                                           .logits = head->logits,
-                                           .loss = loss,
-                                       });
-}
-
-const float *
+const void *
 exec_stage_forward(ExecStageRun *run, int32_t microbatch, int32_t slice, const int32_t *tokens,
                    const int32_t *targets, double *loss)
 {
     const ExecStage *stage = run->o.stage;
     const ExecSlice s = exec_stage_slice(run, microbatch, slice);
-    const int64_t rows = exec_slice_rows(&s);
-    const SliceLayout layout = layout_of(run, rows);
-    float *block = slice_state(run, microbatch, slice)->activations.data;
-    float *x = block;
+    const SliceLayout layout = layout_of(run, exec_slice_rows(&s));
+    const ExecLayerScratch scratch = scratch_at(run, &s);
+    const ExecLayer common = layer_at(run, microbatch, slice, stage->n_layers, &scratch);
+    char *block = slice_state(run, microbatch, slice)->activations.data;
+    void *x = block;
 
-    if (stage->embedding) {
-        const ExecEmbedding embedding = embedding_of(run, &s, tokens);
-        run->o.backend->ops->embedding_forward(run->o.backend, &embedding,
-                                               stage->weights.token_table,
-                                               stage->weights.position_table, x);
-    }
+    if (stage->embedding)
+        exec_embedding_forward(&common, &stage->ends, tokens, x);
     for (int64_t l = 0; l < stage->n_layers; l++) {
-        const ExecLayer layer = layer_at(run, microbatch, slice, l);
+        const ExecLayer layer = layer_at(run, microbatch, slice, l, &scratch);
         const bool last = l + 1 == stage->n_layers;
         x = last && !layout.keeps_output ? run->o.scratch->edge
                                          : layer_input(&layout, block, l + 1);
-        exec_layer_forward(run->o.backend, &layer, &s, x);
+        exec_layer_forward(&layer, x);
     }
     if (stage->head) {
-        const HeadActivations head = head_at(run, microbatch, slice);
-        head_forward(run, rows, &head, targets, loss);
+        const ExecHeadActivations head = head_at(run, microbatch, slice);
+        exec_head_forward(&common, &stage->ends, &head, targets, run->o.loss_factor,
+                          run->o.scratch->stats, loss);
     }
     return x;
 }
 
 /* --- backward --- */
 
-float *
+void *
 exec_stage_gradient(ExecStageRun *run)
 {
     return run->o.scratch->d;
-}
-
-/* d = gradient of the last layer's output. */
-static void
-head_backward(ExecStageRun *run, int64_t rows, const HeadActivations *head, float *d)
-{
-    const ExecBackendOps *ops = run->o.backend->ops;
-    const ExecWidths *w = run->o.widths;
-    const ExecStageTensors *t = &run->o.stage->weights, *g = &run->o.stage->gradients;
-    const ExecLayerScratch scratch = exec_layer_scratch(w, rows, run->o.scratch->layer);
-    const ExecNorm norm = norm_of(run, rows, head);
-
-    ops->gemm(run->o.backend, &(ExecGemm){
-                                  .m = rows,
-                                  .n = w->hidden,
-                                  .k = w->vocab,
-                                  .a = head->logits,
-                                  .lda = w->vocab,
-                                  .b = t->head_table,
-                                  .ldb = w->hidden,
-                                  .c = scratch.d_norm,
-                                  .ldc = w->hidden,
-                              });
-    ops->zero(run->o.backend, (size_t)exec_storage_bytes(run->o.backend, rows * w->hidden), d);
-    ops->norm_backward(run->o.backend, &norm, scratch.d_norm, d, g->norm_gain, g->norm_shift);
-}
-
-static void
-head_weight(ExecStageRun *run, int64_t rows, const HeadActivations *head)
-{
-    const ExecWidths *w = run->o.widths;
-
-    run->o.backend->ops->gemm(run->o.backend, &(ExecGemm){
-                                                  .trans_a = true,
-                                                  .accumulate = true,
-                                                  .m = w->vocab,
-                                                  .n = w->hidden,
-                                                  .k = rows,
-                                                  .a = head->logits,
-                                                  .lda = w->vocab,
-                                                  .b = head->norm,
-                                                  .ldb = w->hidden,
-                                                  .c = run->o.stage->gradients.head_table,
-                                                  .ldc = w->hidden,
-                                              });
-}
-
-static void
-embedding_weight(ExecStageRun *run, const ExecSlice *s, const int32_t *tokens, const float *d)
-{
-    const ExecStage *stage = run->o.stage;
-    const ExecEmbedding embedding = embedding_of(run, s, tokens);
-
-    run->o.backend->ops->embedding_backward(run->o.backend, &embedding, d,
-                                            stage->gradients.token_table,
-                                            stage->gradients.position_table);
 }
 
 /* Gives back what this slice, and with the last one the micro-batch, held. */
@@ -418,73 +386,71 @@ static bool
 begin_backward(ExecStageRun *run, int32_t microbatch, int32_t slice, GError **error)
 {
     const ExecStage *stage = run->o.stage;
+    ExecBackend *backend = run->o.comm->backend;
     const ExecSlice s = exec_stage_slice(run, microbatch, slice);
     SliceState *state = slice_state(run, microbatch, slice);
     MicrobatchState *whole = &run->microbatches[microbatch];
-    const int64_t kv = stage->n_layers * kv_floats(run, microbatch);
-    const int64_t kept =
-        stage->n_layers * exec_layer_kept_floats(run->o.widths, exec_slice_rows(&s)) +
-        (stage->embedding ? exec_slice_rows(&s) * run->o.widths->hidden : 0);
+    const int64_t rows = exec_slice_rows(&s);
+    const int64_t kv = stage->n_layers * kv_bytes(run->o.widths, s.sequences);
+    const int64_t kept = stage->n_layers * exec_layer_kept_bytes(run->o.widths, rows) +
+                         (stage->embedding ? boundary_bytes(run->o.widths, rows) : 0);
 
     if ((run->o.n_slices > 1 || run->o.splits_backward) && whole->d_kv.data == NULL) {
         if (!exec_pool_take(run->o.pool, TRACE_MEMORY_KV, kv, &whole->d_kv, error))
             return false;
-        run->o.backend->ops->zero(run->o.backend, (size_t)exec_storage_bytes(run->o.backend, kv),
-                                  whole->d_kv.data);
+        backend->ops->zero(backend, (size_t)kv, whole->d_kv.data);
     }
     return !run->o.splits_backward ||
            exec_pool_take(run->o.pool, TRACE_MEMORY_ACTIVATIONS, kept, &state->kept, error);
 }
 
 static void
-backward_layers(ExecStageRun *run, int32_t microbatch, int32_t slice, float *d)
+backward_layers(ExecStageRun *run, int32_t microbatch, int32_t slice,
+                const ExecLayerScratch *scratch, void *d)
 {
-    const ExecSlice s = exec_stage_slice(run, microbatch, slice);
-    const ExecLayerScratch scratch =
-        exec_layer_scratch(run->o.widths, exec_slice_rows(&s), run->o.scratch->layer);
+    ExecBackend *backend = run->o.comm->backend;
 
     for (int64_t l = run->o.stage->n_layers - 1; l >= 0; l--) {
-        const ExecLayer layer = layer_at(run, microbatch, slice, l);
+        const ExecLayer layer = layer_at(run, microbatch, slice, l, scratch);
         if (layer.d_kv == run->o.scratch->d_kv)
-            run->o.backend->ops->zero(
-                run->o.backend,
-                (size_t)exec_storage_bytes(run->o.backend, kv_floats(run, microbatch)), layer.d_kv);
+            backend->ops->zero(backend, (size_t)kv_bytes(run->o.widths, layer.slice.sequences),
+                               layer.d_kv);
         if (run->o.splits_backward) {
             const ExecLayerKept kept = kept_at(run, microbatch, slice, l);
-            exec_layer_backward(run->o.backend, &layer, &s, &scratch, &kept, d);
+            exec_layer_backward(&layer, &kept, d);
         } else {
-            exec_layer_backward(run->o.backend, &layer, &s, &scratch, NULL, d);
+            exec_layer_backward(&layer, NULL, d);
         }
     }
 }
 
 bool
 exec_stage_backward(ExecStageRun *run, int32_t microbatch, int32_t slice, const int32_t *tokens,
-                    const float **dx, GError **error)
+                    const void **dx, GError **error)
 {
     const ExecStage *stage = run->o.stage;
+    ExecBackend *backend = run->o.comm->backend;
     const ExecSlice s = exec_stage_slice(run, microbatch, slice);
-    const int64_t rows = exec_slice_rows(&s);
-    float *d = run->o.scratch->d;
+    const ExecLayerScratch scratch = scratch_at(run, &s);
+    const ExecLayer common = layer_at(run, microbatch, slice, stage->n_layers, &scratch);
+    void *d = run->o.scratch->d;
 
     g_assert(slice_state(run, microbatch, slice)->activations.data != NULL);
     if (!begin_backward(run, microbatch, slice, error))
         return false;
     if (stage->head) {
-        const HeadActivations head = head_at(run, microbatch, slice);
-        head_backward(run, rows, &head, d);
+        const ExecHeadActivations head = head_at(run, microbatch, slice);
+        exec_head_backward(&common, &stage->ends, &head, d);
         if (!run->o.splits_backward)
-            head_weight(run, rows, &head);
+            exec_head_weight(&common, &stage->ends, &head);
     }
-    backward_layers(run, microbatch, slice, d);
+    backward_layers(run, microbatch, slice, &scratch, d);
     if (run->o.splits_backward && stage->embedding)
-        run->o.backend->ops->copy(
-            run->o.backend,
-            (size_t)exec_storage_bytes(run->o.backend, rows * run->o.widths->hidden), d,
-            kept_at(run, microbatch, slice, stage->n_layers).d_q);
+        backend->ops->copy(backend, (size_t)exec_stage_boundary_bytes(run, microbatch, slice), d,
+                           kept_data(run, microbatch, slice, stage->n_layers));
     if (!run->o.splits_backward) {
         if (stage->embedding)
-            embedding_weight(run, &s, tokens, d);
+            exec_embedding_weight(&common, &stage->ends, tokens, d);
         finish(run, microbatch, slice);
     }
     *dx = d;
@@ -497,17 +463,20 @@ exec_stage_backward_weight(ExecStageRun *run, int32_t microbatch, int32_t slice,
 {
     const ExecStage *stage = run->o.stage;
     const ExecSlice s = exec_stage_slice(run, microbatch, slice);
+    const ExecLayerScratch scratch = scratch_at(run, &s);
+    const ExecLayer common = layer_at(run, microbatch, slice, stage->n_layers, &scratch);
 
     if (stage->head) {
-        const HeadActivations head = head_at(run, microbatch, slice);
-        head_weight(run, exec_slice_rows(&s), &head);
+        const ExecHeadActivations head = head_at(run, microbatch, slice);
+        exec_head_weight(&common, &stage->ends, &head);
     }
     for (int64_t l = stage->n_layers - 1; l >= 0; l--) {
-        const ExecLayer layer = layer_at(run, microbatch, slice, l);
+        const ExecLayer layer = layer_at(run, microbatch, slice, l, &scratch);
         const ExecLayerKept kept = kept_at(run, microbatch, slice, l);
-        exec_layer_backward_weight(run->o.backend, &layer, &s, &kept);
+        exec_layer_backward_weight(&layer, &kept);
     }
     if (stage->embedding)
-        embedding_weight(run, &s, tokens, kept_at(run, microbatch, slice, stage->n_layers).d_q);
+        exec_embedding_weight(&common, &stage->ends, tokens,
+                              kept_data(run, microbatch, slice, stage->n_layers));
     finish(run, microbatch, slice);
 }

@@ -1,8 +1,9 @@
 /*
  * executor/stage.h - one stage at work: its ops on (micro-batch, slice) and the memory in between.
  *
- * Knows no ranks, messages or schedules: the caller puts the input in, takes the output out, and
- * keeps the order that the schedule promised (schedule.h: dependencies).
+ * Knows no messages or schedules: the caller puts the input in, takes the output out, and keeps the
+ * order that the schedule promised (schedule.h: dependencies).  Collectives inside a stage (tp, cp)
+ * go through the ExecComm, whose errors the caller checks after each op.
  *
  * Memory: F of a slice takes one block for all that backward needs; B, or W after I, gives it back.
  * K and V of a micro-batch are one block for the whole sequence, from its first F to its last B
@@ -15,25 +16,36 @@
 
 G_BEGIN_DECLS
 
-/* Scratch that all stages of a rank share: one op runs at a time. */
+/* Scratch and tables that all stages of a rank share: one op runs at a time. */
 typedef struct {
     ExecBlock block;
-    float *d;    /* [rows, hidden] the gradient on its way down */
-    float *edge; /* [rows, hidden] a stage's output on its way out */
-    float *d_kv; /* [seq_len, sequences, 2 kv_width], one layer */
-    float *layer;
-    int32_t *positions; /* [seq_len] of every token */
+    void *d;            /* [local rows, hidden] the gradient on its way down */
+    void *edge;         /* [local rows, hidden] a stage's output on its way out */
+    void *d_kv;         /* [seq_len / cp, sequences, 2 kv_width], one layer */
+    void *layer;        /* for exec_layer_scratch() */
+    float *stats;       /* [tp, 3, rows] of the loss */
+    int32_t *positions; /* [seq_len / cp] of this rank's tokens, slice after slice */
+    float *turns;       /* [seq_len, head_dim] for ExecRope; NULL unless rotary */
 } ExecStageScratch;
 
-/* For micro-batches of at most @sequences and slices of at most @tokens. */
-bool exec_stage_scratch_init(ExecStageScratch *scratch, const ExecWidths *widths, int64_t sequences,
-                             int64_t tokens, ExecBackend *backend, ExecPool *pool, GError **error);
+/* For micro-batches of at most @sequences, cut into slices of @lengths tokens. */
+typedef struct {
+    const ExecWidths *widths; /* (borrowed) like all that follows */
+    ExecComm *comm;
+    ExecPool *pool;
+    int64_t sequences;
+    const int64_t *lengths;
+    int32_t n_slices;
+} ExecScratchOptions;
+
+bool exec_stage_scratch_init(ExecStageScratch *scratch, const ExecScratchOptions *options,
+                             GError **error);
 void exec_stage_scratch_clear(ExecStageScratch *scratch, ExecPool *pool);
 
 typedef struct {
     const ExecWidths *widths; /* (borrowed) like all that follows */
     const ExecStage *stage;
-    ExecBackend *backend;
+    ExecComm *comm;
     ExecPool *pool;
     const ExecStageScratch *scratch;
     int32_t n_microbatches, n_slices;
@@ -49,34 +61,65 @@ ExecStageRun *exec_stage_run_new(const ExecStageOptions *options);
 void exec_stage_run_free(ExecStageRun *run);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(ExecStageRun, exec_stage_run_free)
 
-/* The slice that (micro-batch, slice) is, and its rows times hidden. */
+/* The slice that (micro-batch, slice) is, and the bytes of its boundary: local rows times hidden.
+ */
 ExecSlice exec_stage_slice(const ExecStageRun *run, int32_t microbatch, int32_t slice);
-int64_t exec_stage_boundary_floats(const ExecStageRun *run, int32_t microbatch, int32_t slice);
+int64_t exec_stage_boundary_bytes(const ExecStageRun *run, int32_t microbatch, int32_t slice);
 
 /*
  * Begins F: takes its memory.  @x  (out, borrowed) where the stage's input goes; the embedding's
  * stage fills it itself.  False on EXEC_ERROR_MEMORY.
  */
-bool exec_stage_begin_forward(ExecStageRun *run, int32_t microbatch, int32_t slice, float **x,
+bool exec_stage_begin_forward(ExecStageRun *run, int32_t microbatch, int32_t slice, void **x,
                               GError **error);
 
 /*
- * @tokens, @targets  rows of this slice, in the backend's memory; read by embedding and head.
+ * @tokens, @targets  this rank's rows of this slice, in the backend's memory; read by embedding and
+ *                    head.
  * @loss  (out) in the backend's memory: becomes the sum of the rows' losses; NULL unless head.
  * Returns: (borrowed) the output, valid until the rank's next op.
  */
-const float *exec_stage_forward(ExecStageRun *run, int32_t microbatch, int32_t slice,
-                                const int32_t *tokens, const int32_t *targets, double *loss);
+const void *exec_stage_forward(ExecStageRun *run, int32_t microbatch, int32_t slice,
+                               const int32_t *tokens, const int32_t *targets, double *loss);
 
 /* Where the gradient of the stage's output goes before B or I (not of the head's stage). */
-float *exec_stage_gradient(ExecStageRun *run);
+void *exec_stage_gradient(ExecStageRun *run);
 
 /* B, or I when the stage splits.  @dx  (out, borrowed) gradient of the input, valid until the next
  * op.  False on EXEC_ERROR_MEMORY. */
 bool exec_stage_backward(ExecStageRun *run, int32_t microbatch, int32_t slice,
-                         const int32_t *tokens, const float **dx, GError **error);
+                         const int32_t *tokens, const void **dx, GError **error);
 void exec_stage_backward_weight(ExecStageRun *run, int32_t microbatch, int32_t slice,
                                 const int32_t *tokens);
+
+/* --- stage_ends.c: embedding and head --- */
+
+/* What the head keeps. */
+typedef struct {
+    void *x; /* [local rows, hidden] the last layer's output */
+    void *norm;
+    float *mean, *rstd;
+    void *logits; /* [rows, vocab]; after F their gradient */
+} ExecHeadActivations;
+
+int64_t exec_head_bytes(const ExecWidths *widths, int64_t rows);
+ExecHeadActivations exec_head_activations(const ExecWidths *widths, int64_t rows, void *x,
+                                          void *block);
+
+/* @layer  any, for its slice, comm, widths and scratch: ends need no tensors of it. */
+void exec_embedding_forward(const ExecLayer *layer, const ExecEndTensors *ends,
+                            const int32_t *tokens, void *x);
+void exec_embedding_weight(const ExecLayer *layer, const ExecEndTensors *ends,
+                           const int32_t *tokens, const void *d);
+/* @stats  [tp, 3, rows] scratch. */
+void exec_head_forward(const ExecLayer *layer, const ExecEndTensors *ends,
+                       const ExecHeadActivations *head, const int32_t *targets, float factor,
+                       float *stats, double *loss);
+/* d = gradient of the last layer's output. */
+void exec_head_backward(const ExecLayer *layer, const ExecEndTensors *ends,
+                        const ExecHeadActivations *head, void *d);
+void exec_head_weight(const ExecLayer *layer, const ExecEndTensors *ends,
+                      const ExecHeadActivations *head);
 
 G_END_DECLS
 

@@ -18,16 +18,12 @@ refuse(GError **error, const char *what)
 static bool
 check_model(const ModelArch *arch, GError **error)
 {
-    if (arch->family != MODEL_FAMILY_GPT)
-        return refuse(error, "models of family llama");
     if (arch->experts.n_experts > 0)
         return refuse(error, "models with experts");
     if (arch->mla.kv_lora_rank > 0)
         return refuse(error, "multi-head latent attention");
     if (arch->qk_norm)
         return refuse(error, "models with qk_norm");
-    if (!arch->qkv_bias)
-        return refuse(error, "gpt models without qkv_bias");
     if (arch->vocab == 0)
         return refuse(error, "models without a vocabulary (there is no loss to train)");
     return true;
@@ -40,6 +36,38 @@ check_degree(const char *flag, int64_t degree, GError **error)
         return true;
     g_autofree char *what = g_strdup_printf("%s %" G_GINT64_FORMAT, flag, degree);
     return refuse(error, what);
+}
+
+/* What tp, cp and ep must divide. */
+static bool
+check_split(const ModelArch *arch, const Plan *plan, GError **error)
+{
+    const PlanDegrees *d = &plan->degrees;
+
+    for (guint i = 0; i < plan->slices->len; i++) {
+        const int64_t tokens = g_array_index(plan->slices, int64_t, i);
+        const int64_t parts = d->cp * (plan->sequence_parallel ? d->tp : 1);
+        const ModelShape shape = {
+            .batch = plan->micro_batch,
+            .tokens = tokens,
+            .tp = d->tp,
+            .cp = d->cp,
+            .ep = d->ep,
+            .dtype = plan->dtype,
+            .flash_attention = true,
+            .expert_imbalance = 1,
+        };
+        if (!model_shape_check(arch, &shape, error))
+            return false;
+        if (tokens % parts == 0)
+            continue;
+        g_set_error(error, EXEC_ERROR, EXEC_ERROR_UNSUPPORTED,
+                    "degas run cannot execute slices[%u]: %s %" G_GINT64_FORMAT
+                    " does not divide %" G_GINT64_FORMAT " tokens",
+                    i, plan->sequence_parallel && d->tp > 1 ? "cp * tp" : "cp", parts, tokens);
+        return false;
+    }
+    return true;
 }
 
 static bool
@@ -69,8 +97,8 @@ check_numbers(const Plan *plan, GError **error)
 {
     g_autofree char *what = NULL;
 
-    if (plan->dtype != DTYPE_FP32)
-        what = g_strdup_printf("--dtype %s (only fp32)", dtype_names[plan->dtype]);
+    if (plan->dtype != DTYPE_FP32 && plan->dtype != DTYPE_BF16)
+        what = g_strdup_printf("--dtype %s (only fp32 and bf16)", dtype_names[plan->dtype]);
     else if (plan->conventions.grad_dtype != DTYPE_FP32)
         what = g_strdup_printf("--grad-dtype %s (only fp32)",
                                dtype_names[plan->conventions.grad_dtype]);
@@ -79,7 +107,7 @@ check_numbers(const Plan *plan, GError **error)
     return what == NULL || refuse(error, what);
 }
 
-/* Any order of F and B, or F, I and W, on chunks that lie on a loop or a V. */
+/* Any order of F and B, or F, I and W, wherever the chunks lie. */
 static bool
 check_schedule(const Plan *plan, GError **error)
 {
@@ -88,11 +116,6 @@ check_schedule(const Plan *plan, GError **error)
 
     if (schedule == NULL)
         return false;
-    if (schedule->placement == SCHEDULE_PLACEMENT_BIDIR) {
-        g_autofree char *what =
-            g_strdup_printf("schedule %s (two copies of every stage)", schedule->name);
-        return refuse(error, what);
-    }
     for (int64_t i = 0; i < schedule_n_ops(schedule); i++) {
         n_inputs += schedule->ops[i].kind == SCHEDULE_OP_BACKWARD_INPUT;
         n_weights += schedule->ops[i].kind == SCHEDULE_OP_BACKWARD_WEIGHT;
@@ -108,11 +131,15 @@ static bool
 check_machine(const ModelArch *arch, const Plan *plan, GError **error)
 {
     const double machine = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+    /* Weights, gradients, two moments, and master weights beside narrower ones. */
+    const double element_bytes = plan->dtype == DTYPE_FP32 ? 16 : 18;
+    const double n_copies = (double)plan_n_devices(plan) / (double)plan->degrees.pp;
     double total = 0;
 
     for (int32_t rank = 0; rank < plan->degrees.pp; rank++) {
-        const int64_t bytes = exec_model_weight_bytes(arch, plan, rank);
-        total += bytes < 0 ? 1e30 : 4.0 * (double)bytes * (double)plan->degrees.dp;
+        const int64_t n = exec_model_elements(
+            &(ExecModelOptions){.arch = arch, .plan = plan, .pipeline_rank = rank});
+        total += n < 0 ? 1e30 : element_bytes * (double)n * n_copies;
     }
     if (total <= machine)
         return true;
@@ -129,10 +156,10 @@ exec_plan_supported(const ModelArch *arch, const Plan *plan, GError **error)
     const PlanDegrees *d = &plan->degrees;
 
     g_return_val_if_fail(arch != NULL && plan != NULL, false);
-    if (!check_model(arch, error) || !check_degree("--tp", d->tp, error) ||
-        !check_degree("--cp", d->cp, error) || !check_degree("--ep", d->ep, error) ||
+    if (!check_model(arch, error) || !check_degree("--ep", d->ep, error) ||
         !check_numbers(plan, error) || !check_memory_saving(plan, error) ||
-        !plan_check(plan, arch->n_layers, error))
+        !plan_check(plan, arch->n_layers, error) || !check_machine(arch, plan, error) ||
+        !check_split(arch, plan, error))
         return false;
     if (plan->seq_len > arch->max_seq_len) {
         g_set_error(error, EXEC_ERROR, EXEC_ERROR_UNSUPPORTED,
@@ -141,12 +168,12 @@ exec_plan_supported(const ModelArch *arch, const Plan *plan, GError **error)
                     plan->seq_len, arch->max_seq_len);
         return false;
     }
-    if (d->dp * d->pp > MAX_RANKS) {
+    if (plan_n_devices(plan) > MAX_RANKS) {
         g_set_error(error, EXEC_ERROR, EXEC_ERROR_UNSUPPORTED,
-                    "dp %" G_GINT64_FORMAT " x pp %" G_GINT64_FORMAT
-                    " ranks are more than the %d threads of transport local",
-                    d->dp, d->pp, MAX_RANKS);
+                    "%" G_GINT64_FORMAT
+                    " ranks (tp * cp * dp * pp) are more than the %d threads of transport local",
+                    plan_n_devices(plan), MAX_RANKS);
         return false;
     }
-    return check_schedule(plan, error) && check_machine(arch, plan, error);
+    return check_schedule(plan, error);
 }

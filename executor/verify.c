@@ -1,6 +1,7 @@
 #include "executor/verify.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "executor/stage.h"
 
@@ -8,6 +9,7 @@ void
 exec_reference_clear(ExecReference *reference)
 {
     g_clear_pointer(&reference->model, exec_model_free);
+    exec_comm_clear(&reference->comm);
     g_clear_pointer(&reference->pool, exec_pool_free);
     g_clear_pointer(&reference->backend, exec_backend_close);
     g_clear_pointer(&reference->plan, plan_free);
@@ -29,16 +31,22 @@ single_plan(const ModelArch *arch, int64_t global_batch, int64_t seq_len)
 }
 
 bool
-exec_reference_init(ExecReference *reference, const ModelArch *arch, int64_t global_batch,
-                    int64_t seq_len, const char *device, uint64_t seed, GError **error)
+exec_reference_init(ExecReference *reference, const ExecReferenceOptions *o, GError **error)
 {
-    *reference = (ExecReference){.plan = single_plan(arch, global_batch, seq_len)};
-    reference->backend = exec_backend_open(device, 0, DTYPE_FP32, error);
+    *reference = (ExecReference){.plan = single_plan(o->arch, o->global_batch, o->seq_len)};
+    reference->backend = exec_backend_open(o->device, 0, DTYPE_FP32, error);
     if (reference->backend == NULL)
         return false;
     reference->pool = exec_pool_new(reference->backend);
-    reference->model = exec_model_new(arch, reference->plan, 0, seed, false, reference->backend,
-                                      reference->pool, error);
+    exec_comm_init_alone(&reference->comm, reference->backend);
+    reference->model = exec_model_new(
+        &(ExecModelOptions){
+            .arch = o->arch,
+            .plan = reference->plan,
+            .seed = o->seed,
+            .init_deviation = o->init_deviation,
+        },
+        reference->backend, reference->pool, error);
     return reference->model != NULL;
 }
 
@@ -47,8 +55,8 @@ exec_reference_init(ExecReference *reference, const ModelArch *arch, int64_t glo
 static bool
 run_sequence(ExecStageRun *run, const int32_t *rows, double *loss, GError **error)
 {
-    float *x;
-    const float *dx;
+    void *x;
+    const void *dx;
 
     if (!exec_stage_begin_forward(run, 0, 0, &x, error))
         return false;
@@ -72,9 +80,16 @@ exec_reference_step(ExecReference *reference, const ExecData *data, int64_t step
     if (rows == NULL)
         return false;
     double *device_loss = backend->ops->alloc(backend, sizeof *device_loss, "the loss", error);
-    if (device_loss == NULL ||
-        !exec_stage_scratch_init(&scratch, &reference->model->widths, 1, plan->seq_len, backend,
-                                 reference->pool, error)) {
+    if (device_loss == NULL || !exec_stage_scratch_init(&scratch,
+                                                        &(ExecScratchOptions){
+                                                            .widths = &reference->model->widths,
+                                                            .comm = &reference->comm,
+                                                            .pool = reference->pool,
+                                                            .sequences = 1,
+                                                            .lengths = &plan->seq_len,
+                                                            .n_slices = 1,
+                                                        },
+                                                        error)) {
         backend->ops->release(backend, device_loss);
         backend->ops->release(backend, rows);
         return false;
@@ -82,7 +97,7 @@ exec_reference_step(ExecReference *reference, const ExecData *data, int64_t step
     g_autoptr(ExecStageRun) run = exec_stage_run_new(&(ExecStageOptions){
         .widths = &reference->model->widths,
         .stage = &g_array_index(reference->model->stages, ExecStage, 0),
-        .backend = backend,
+        .comm = &reference->comm,
         .pool = reference->pool,
         .scratch = &scratch,
         .n_microbatches = 1,
@@ -135,7 +150,7 @@ exec_reference_rms(const ExecReference *reference)
     for (guint i = 0; i < model->parameters->len; i++) {
         const ExecParameter *p = &g_array_index(model->parameters, ExecParameter, i);
         for (int64_t j = 0; j < p->n; j++) {
-            const double g = (double)model->gradients.data[p->offset + j];
+            const double g = (double)exec_model_gradients(model)[p->offset + j];
             squares += g * g;
         }
         n += (double)p->n;
@@ -143,15 +158,20 @@ exec_reference_rms(const ExecReference *reference)
     return sqrt(squares / n);
 }
 
-static const ExecParameter *
-find_parameter(const ExecModel *model, const char *name)
+/* The part of the reference's gradient of @p that a rank holds as @part (owned). */
+static float *
+part_of(const ExecReference *reference, const ExecParameter *p, const ExecParameter *part)
 {
-    for (guint i = 0; i < model->parameters->len; i++) {
-        const ExecParameter *p = &g_array_index(model->parameters, ExecParameter, i);
-        if (g_str_equal(p->name, name))
-            return p;
+    const float *whole = exec_model_gradients(reference->model) + p->offset;
+    float *values = g_new(float, (size_t)MAX(part->n, 1));
+
+    for (int64_t i = 0; i < part->n;) {
+        int64_t n;
+        const int64_t at = exec_shard_at(&part->shard, i, &n);
+        memcpy(values + i, whole + at, (size_t)n * sizeof *values);
+        i += n;
     }
-    return NULL;
+    return values;
 }
 
 /* Raises the result's worst error by one rank's tensors. */
@@ -163,11 +183,10 @@ compare_rank(const ExecShared *shared, int32_t rank, const ExecReference *refere
 
     for (guint i = 0; i < record->parameters->len; i++) {
         const ExecParameter *p = &g_array_index(record->parameters, ExecParameter, i);
-        const ExecParameter *expected = find_parameter(reference->model, p->name);
-        g_assert(expected != NULL && expected->n == p->n);
-        const double e =
-            exec_relative_error(record->gradients + p->offset,
-                                reference->model->gradients.data + expected->offset, p->n, rms);
+        const ExecParameter *whole = exec_model_find(reference->model, p->name);
+        g_assert(whole != NULL && whole->n == p->shard.rows * p->shard.cols);
+        g_autofree float *expected = part_of(reference, whole, p);
+        const double e = exec_relative_error(record->gradients + p->offset, expected, p->n, rms);
         if (result->worst_tensor != NULL && !(e > result->max_gradient_error))
             continue;
         result->max_gradient_error = e;
@@ -176,14 +195,28 @@ compare_rank(const ExecShared *shared, int32_t rank, const ExecReference *refere
     }
 }
 
+double
+exec_verify_tolerance(Dtype dtype)
+{
+    return dtype == DTYPE_FP32 ? 1e-5 : 2e-2;
+}
+
 bool
 exec_verify(const ExecShared *shared, ExecRunResult *result, GError **error)
 {
     g_auto(ExecReference) reference = {0};
     const Plan *plan = shared->plan;
 
-    if (!exec_reference_init(&reference, shared->arch, plan->global_batch, plan->seq_len,
-                             "reference", shared->o.seed, error) ||
+    if (!exec_reference_init(&reference,
+                             &(ExecReferenceOptions){
+                                 .arch = shared->arch,
+                                 .global_batch = plan->global_batch,
+                                 .seq_len = plan->seq_len,
+                                 .device = "reference",
+                                 .seed = shared->o.seed,
+                                 .init_deviation = shared->o.init_deviation,
+                             },
+                             error) ||
         !exec_reference_step(&reference, shared->data, 0, error))
         return false;
     const double rms = exec_reference_rms(&reference);

@@ -10,6 +10,7 @@
 #ifndef EXECUTOR_VERIFY_H
 #define EXECUTOR_VERIFY_H
 
+#include "executor/comm.h"
 #include "executor/data.h"
 #include "executor/model.h"
 #include "executor/rank.h"
@@ -20,6 +21,7 @@ G_BEGIN_DECLS
 typedef struct {
     ExecBackend *backend; /* (owned) */
     ExecPool *pool;       /* (owned) */
+    ExecComm comm;        /* alone */
     ExecModel *model;     /* (owned) */
     Plan *plan;           /* (owned) one stage */
     double loss;          /* mean over tokens */
@@ -28,9 +30,17 @@ typedef struct {
 void exec_reference_clear(ExecReference *reference);
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(ExecReference, exec_reference_clear)
 
-/* Initial weights, no gradients yet. */
-bool exec_reference_init(ExecReference *reference, const ModelArch *arch, int64_t global_batch,
-                         int64_t seq_len, const char *device, uint64_t seed, GError **error);
+typedef struct {
+    const ModelArch *arch; /* (borrowed) */
+    int64_t global_batch, seq_len;
+    const char *device;
+    uint64_t seed;
+    float init_deviation; /* 0: 0.02 */
+} ExecReferenceOptions;
+
+/* Initial weights in fp32, no gradients yet. */
+bool exec_reference_init(ExecReference *reference, const ExecReferenceOptions *options,
+                         GError **error);
 
 /* Adds the gradients of step @step and sets the loss. */
 bool exec_reference_step(ExecReference *reference, const ExecData *data, int64_t step,

@@ -48,7 +48,7 @@ fails 2 '--concurrency' "profile with no rank" profile "$W/tiny.json" --concurre
 fails 2 'cpu' "profile on a device that does not exist" profile "$W/tiny.json" --device cpuu
 fails 6 'cuda' "profile on a device that is not built" profile "$W/tiny.json" --device cuda
 fails 1 '--tp 2' "profile of tensor parallelism" profile "$W/tiny.json" --tp 1,2
-fails 1 'llama' "profile of a model that cannot be run" profile llama2-7b --seq-len 64
+fails 1 'qk_norm' "profile of a model that cannot be run" profile qwen3-32b --seq-len 64
 fails 1 '65' "profile beyond the model's positions" profile "$W/tiny.json" --seq-len 65
 fails 4 'no/such' "profile into a folder that is not there" profile "$W/tiny.json" \
     --device reference --quick --batches 1 --slices 64 -o "$W/no/such"
@@ -176,8 +176,8 @@ sed 's/"global_batch": 8/"global_batch": 9/' "$W/pp2.json" >"$W/batch.json"
 fails 3 'batch.json' "a plan whose micro-batches do not add up" run "$W/batch.json"
 sed 's/"global_batch": 8/"global_batch": 1e999/' "$W/pp2.json" >"$W/huge.json"
 fails 3 'huge.json:.*global_batch' "a plan with an impossible number" run "$W/huge.json"
-sed 's/"dtype": "fp32"/"dtype": "bf16"/' "$W/pp2.json" >"$W/bf16.json"
-fails 1 'bf16' "a number format the executor does not have" run "$W/bf16.json" --device reference
+sed 's/"dtype": "fp32"/"dtype": "fp16"/' "$W/pp2.json" >"$W/fp16.json"
+fails 1 'fp16' "a number format the executor does not have" run "$W/fp16.json" --device reference
 # shellcheck disable=SC2086
 {
     fails 2 '--steps' "no steps" $R --steps 0

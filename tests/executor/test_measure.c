@@ -202,8 +202,8 @@ test_impossible_grids_are_refused(void)
 {
     static const int64_t zero = 0, huge = 1000;
     const ModelArch gpt = model();
-    ModelArch llama = gpt;
-    llama.family = MODEL_FAMILY_LLAMA;
+    ModelArch qwen = gpt;
+    qwen.qk_norm = true;
     const struct {
         ExecMeasureOptions options;
         int code;
@@ -218,7 +218,7 @@ test_impossible_grids_are_refused(void)
         {{.arch = &gpt, .device = "reference", .seq_len = 65}, EXEC_ERROR_UNSUPPORTED, "65"},
         {{.arch = &gpt, .device = "reference", .concurrency = -1}, EXEC_ERROR_UNSUPPORTED, "-1"},
         {{.arch = &gpt, .device = "cuda"}, EXEC_ERROR_MISSING, "degas-cuda.so"},
-        {{.arch = &llama, .device = "reference"}, EXEC_ERROR_UNSUPPORTED, "llama"},
+        {{.arch = &qwen, .device = "reference"}, EXEC_ERROR_UNSUPPORTED, "qk_norm"},
     };
 
     for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {

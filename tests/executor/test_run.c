@@ -256,7 +256,7 @@ static void
 test_losses_fall_on_real_text(void)
 {
     enum {
-        N = 400
+        N = 600
     };
     double mean = 0;
 

@@ -1,0 +1,162 @@
+/*
+ * tests/executor/combo.h - plans of all dimensions for tiny models, and one step of them against
+ * a single device.
+ *
+ * Initial weights are spread out (deviation 0.2 at 16 wide): at GPT-2's 0.02 attention is nearly
+ * uniform, and wrong positions, masks or heads would hardly show.
+ */
+#ifndef TESTS_EXECUTOR_COMBO_H
+#define TESTS_EXECUTOR_COMBO_H
+
+#include "executor/run.h"
+
+G_BEGIN_DECLS
+
+typedef struct {
+    ModelFamily family;
+    bool tied, moe;
+    int64_t n_kv_heads;
+    int64_t dp, tp, cp, pp, vpp, ep;
+    bool sequence_parallel, scatter_p2p, broadcast_p2p;
+    const char *schedule;
+    int64_t n_microbatches, micro_batch;
+    int64_t slices[4]; /* tokens; those after the last are 0 */
+    Dtype dtype;
+} Combo;
+
+/* What every combination varies. */
+static inline Combo
+combo_default(void)
+{
+    return (Combo){
+        .tied = true,
+        .n_kv_heads = 4,
+        .dp = 1,
+        .tp = 1,
+        .cp = 1,
+        .pp = 1,
+        .vpp = 1,
+        .ep = 1,
+        .schedule = "1f1b",
+        .n_microbatches = 2,
+        .micro_batch = 1,
+        .slices = {24},
+        .dtype = DTYPE_FP32,
+    };
+}
+
+static inline ModelArch
+combo_arch(const Combo *c)
+{
+    ModelArch arch = {
+        .name = (char *)"combo",
+        .family = c->family,
+        .n_layers = MAX(2, c->pp * c->vpp),
+        .hidden = 16,
+        .n_heads = 4,
+        .n_kv_heads = c->n_kv_heads,
+        .head_dim = 6,
+        .ffn_hidden = 24,
+        .vocab = 29, /* not divisible by tp */
+        .max_seq_len = 24,
+        .tied_embeddings = c->tied,
+        .qkv_bias = c->family == MODEL_FAMILY_GPT,
+    };
+
+    if (c->moe)
+        arch.experts = (ModelExperts){
+            .n_experts = 4, .top_k = 2, .ffn_hidden = 12, .n_shared = 1, .first_dense_layers = 1};
+    return arch;
+}
+
+static inline Plan *
+combo_plan(const Combo *c)
+{
+    const ModelArch arch = combo_arch(c);
+    const ScheduleFamily *family = schedule_family_find(c->schedule, NULL);
+    Plan *plan = plan_new();
+
+    plan->dtype = c->dtype;
+    plan->degrees = (PlanDegrees){
+        .dp = c->dp, .tp = c->tp, .pp = c->pp, .vpp = c->vpp, .cp = c->cp, .ep = c->ep};
+    plan->sequence_parallel = c->sequence_parallel;
+    plan->conventions.scatter_gather_p2p = c->scatter_p2p;
+    plan->conventions.broadcast_p2p = c->broadcast_p2p;
+    plan->n_microbatches = c->n_microbatches;
+    plan->micro_batch = c->micro_batch;
+    plan->global_batch = c->dp * c->n_microbatches * c->micro_batch;
+    g_free(plan->schedule);
+    plan->schedule = g_strdup(c->schedule);
+    plan->seq_len = 0;
+    for (size_t i = 0; i < G_N_ELEMENTS(c->slices) && c->slices[i] > 0; i++) {
+        g_array_append_val(plan->slices, c->slices[i]);
+        plan->seq_len += c->slices[i];
+    }
+    plan_set_even_stages(plan, arch.n_layers, true, family->placement, PLAN_RECOMPUTE_NONE);
+    return plan;
+}
+
+/* Returns: (owned) what the combination is, for messages. */
+static inline char *
+combo_text(const Combo *c)
+{
+    return g_strdup_printf(
+        "%s%s%s kv %d, dp %d tp %d%s%s%s cp %d pp %d vpp %d ep %d, %s, %d x %d, slices "
+        "%d,%d,%d,%d, %s",
+        model_family_names[c->family], c->tied ? " tied" : "", c->moe ? " moe" : "",
+        (int)c->n_kv_heads, (int)c->dp, (int)c->tp, c->sequence_parallel ? " sp" : "",
+        c->scatter_p2p ? " scatter" : "", c->broadcast_p2p ? " broadcast" : "", (int)c->cp,
+        (int)c->pp, (int)c->vpp, (int)c->ep, c->schedule, (int)c->n_microbatches,
+        (int)c->micro_batch, (int)c->slices[0], (int)c->slices[1], (int)c->slices[2],
+        (int)c->slices[3], dtype_names[c->dtype]);
+}
+
+static inline bool
+combo_supported(const Combo *c)
+{
+    const ModelArch arch = combo_arch(c);
+    g_autoptr(Plan) plan = combo_plan(c);
+
+    return exec_plan_supported(&arch, plan, NULL);
+}
+
+/* One step with loss and every gradient compared; aborts the test beyond the tolerance. */
+static inline void
+combo_check(const Combo *c)
+{
+    const ModelArch arch = combo_arch(c);
+    g_autoptr(Plan) plan = combo_plan(c);
+    g_autoptr(GError) error = NULL;
+    g_auto(ExecRunResult) result = {0};
+    g_autofree char *text = combo_text(c);
+    g_autoptr(ExecBackend) cpu = exec_backend_open("cpu", 0, DTYPE_FP32, NULL);
+    const double tolerance = exec_verify_tolerance(c->dtype);
+
+    const bool ok = exec_run(
+        &(ExecRunOptions){
+            .arch = &arch,
+            .plan = plan,
+            .device = cpu != NULL ? "cpu" : "reference",
+            .transport = "local",
+            .n_steps = 1,
+            .seed = 7,
+            .init_deviation = c->dtype == DTYPE_FP32 ? 0.2f : 0.05f,
+            .learning_rate = 1e-3f,
+            .verify = true,
+            .verify_tolerance = tolerance,
+            .timeout_s = 60,
+        },
+        &result, &error);
+    if (!ok || !result.passed || g_test_verbose())
+        g_test_message("%s: %s, %.2e at %s, loss %.7f against %.7f", text,
+                       ok ? "ran" : error->message, result.max_gradient_error,
+                       result.worst_tensor != NULL ? result.worst_tensor : "-",
+                       ok ? result.losses[0] : 0, result.reference_loss);
+    g_assert_true(ok);
+    g_assert_true(result.passed);
+    g_assert_cmpfloat(result.max_gradient_error, <=, tolerance);
+}
+
+G_END_DECLS
+
+#endif /* TESTS_EXECUTOR_COMBO_H */

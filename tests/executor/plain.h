@@ -1,0 +1,175 @@
+/*
+ * tests/executor/plain.h - the models' forward pass written again from their definitions, in
+ * double, one token at a time: the oracle of the layer code.
+ *
+ * GPT-2 [Radford et al. 2019; its released code]; Llama [Touvron et al. 2302.13971, 2307.09288].
+ */
+#ifndef TESTS_EXECUTOR_PLAIN_H
+#define TESTS_EXECUTOR_PLAIN_H
+
+#include <math.h>
+
+#include "executor/model.h"
+
+#define PLAIN_MAX 64
+
+static inline const float *
+plain_weight(const ExecModel *model, int64_t layer, const char *name)
+{
+    char full[64];
+
+    if (layer < 0)
+        g_strlcpy(full, name, sizeof full);
+    else
+        g_snprintf(full, sizeof full, "layer.%d.%s", (int)layer, name);
+    const ExecParameter *p = exec_model_find(model, full);
+    return p == NULL ? NULL : (const float *)model->weights.data + p->offset;
+}
+
+/* y[n] = x[k] W[k,n] + b */
+static inline void
+plain_linear(const double *x, const float *w, const float *b, int64_t k, int64_t n, double *y)
+{
+    for (int64_t j = 0; j < n; j++) {
+        y[j] = b != NULL ? (double)b[j] : 0;
+        for (int64_t i = 0; i < k; i++)
+            y[j] += x[i] * (double)w[i * n + j];
+    }
+}
+
+/* LayerNorm, or RMSNorm where there is no shift. */
+static inline void
+plain_norm(const double *x, const float *gain, const float *shift, int64_t n, double *y)
+{
+    double mean = 0, variance = 0;
+
+    for (int64_t i = 0; shift != NULL && i < n; i++)
+        mean += x[i] / (double)n;
+    for (int64_t i = 0; i < n; i++)
+        variance += (x[i] - mean) * (x[i] - mean) / (double)n;
+    for (int64_t i = 0; i < n; i++)
+        y[i] = (x[i] - mean) / sqrt(variance + 1e-5) * (double)gain[i] +
+               (shift != NULL ? (double)shift[i] : 0);
+}
+
+/* (x[i], x[i + d/2]) as a complex number times exp(sqrt(-1) t theta_i), of every head. */
+static inline void
+plain_rope(double *x, int64_t n_heads, int64_t d, int64_t t)
+{
+    for (int64_t h = 0; h < n_heads; h++)
+        for (int64_t i = 0; i < d / 2; i++) {
+            const double angle = (double)t / pow(10000, 2.0 * (double)i / (double)d);
+            double *a = &x[h * d + i], *b = &x[h * d + i + d / 2];
+            const double re = *a * cos(angle) - *b * sin(angle);
+            const double im = *a * sin(angle) + *b * cos(angle);
+            *a = re;
+            *b = im;
+        }
+}
+
+/* softmax(q k / sqrt(d)) v of token @t; @kv rows are k, v. */
+static inline void
+plain_attention(const ModelArch *arch, double q[][PLAIN_MAX], double kv[][PLAIN_MAX], int64_t t,
+                double *out)
+{
+    const int64_t d = arch->head_dim, kv_width = arch->n_kv_heads * d;
+
+    for (int64_t h = 0; h < arch->n_heads; h++) {
+        const int64_t head = h * arch->n_kv_heads / arch->n_heads * d;
+        double weights[PLAIN_MAX], sum = 0;
+        for (int64_t j = 0; j <= t; j++) {
+            double score = 0;
+            for (int64_t i = 0; i < d; i++)
+                score += q[t][h * d + i] * kv[j][head + i];
+            weights[j] = exp(score / sqrt((double)d));
+            sum += weights[j];
+        }
+        for (int64_t i = 0; i < d; i++) {
+            out[h * d + i] = 0;
+            for (int64_t j = 0; j <= t; j++)
+                out[h * d + i] += weights[j] / sum * kv[j][kv_width + head + i];
+        }
+    }
+}
+
+/* gelu(x Wup) Wdown, or (silu(x Wgate) x Wup) Wdown. */
+static inline void
+plain_mlp(const ModelArch *arch, const ExecModel *model, int64_t layer, const double *x, double *y)
+{
+    const int64_t f = arch->ffn_hidden;
+    const bool gated = arch->family == MODEL_FAMILY_LLAMA;
+    double u[2 * PLAIN_MAX];
+
+    plain_linear(x, plain_weight(model, layer, "mlp_up.weight"),
+                 plain_weight(model, layer, "mlp_up.bias"), arch->hidden, gated ? 2 * f : f, u);
+    for (int64_t i = 0; i < f; i++)
+        u[i] = gated ? u[i] / (1 + exp(-u[i])) * u[f + i]
+                     : 0.5 * u[i] * (1 + tanh(sqrt(2 / G_PI) * (u[i] + 0.044715 * pow(u[i], 3))));
+    plain_linear(u, plain_weight(model, layer, "mlp_down.weight"),
+                 plain_weight(model, layer, "mlp_down.bias"), f, arch->hidden, y);
+}
+
+static inline void
+plain_layer(const ModelArch *arch, const ExecModel *model, int64_t layer, int64_t n_tokens,
+            double x[][PLAIN_MAX])
+{
+    const int64_t h = arch->hidden, q_width = arch->n_heads * arch->head_dim;
+    const int64_t kv_width = arch->n_kv_heads * arch->head_dim;
+    double q[PLAIN_MAX][PLAIN_MAX], kv[PLAIN_MAX][PLAIN_MAX], a[PLAIN_MAX], b[PLAIN_MAX];
+
+    for (int64_t t = 0; t < n_tokens; t++) {
+        plain_norm(x[t], plain_weight(model, layer, "norm1.gain"),
+                   plain_weight(model, layer, "norm1.shift"), h, a);
+        plain_linear(a, plain_weight(model, layer, "q.weight"),
+                     plain_weight(model, layer, "q.bias"), h, q_width, q[t]);
+        plain_linear(a, plain_weight(model, layer, "kv.weight"),
+                     plain_weight(model, layer, "kv.bias"), h, 2 * kv_width, kv[t]);
+        if (arch->family == MODEL_FAMILY_GPT)
+            continue;
+        plain_rope(q[t], arch->n_heads, arch->head_dim, t);
+        plain_rope(kv[t], arch->n_kv_heads, arch->head_dim, t);
+    }
+    for (int64_t t = 0; t < n_tokens; t++) {
+        plain_attention(arch, q, kv, t, a);
+        plain_linear(a, plain_weight(model, layer, "proj.weight"),
+                     plain_weight(model, layer, "proj.bias"), q_width, h, b);
+        for (int64_t i = 0; i < h; i++)
+            x[t][i] += b[i];
+        plain_norm(x[t], plain_weight(model, layer, "norm2.gain"),
+                   plain_weight(model, layer, "norm2.shift"), h, a);
+        plain_mlp(arch, model, layer, a, b);
+        for (int64_t i = 0; i < h; i++)
+            x[t][i] += b[i];
+    }
+}
+
+/* Mean loss over the tokens of one sequence. */
+static inline double
+plain_loss(const ModelArch *arch, const ExecModel *model, const int32_t *tokens, int64_t n_tokens)
+{
+    const float *table = plain_weight(model, -1, "embedding.token");
+    const float *head = arch->tied_embeddings ? table : plain_weight(model, -1, "head.weight");
+    const float *position = plain_weight(model, -1, "embedding.position");
+    double x[PLAIN_MAX][PLAIN_MAX], y[PLAIN_MAX], loss = 0;
+
+    for (int64_t t = 0; t < n_tokens; t++)
+        for (int64_t i = 0; i < arch->hidden; i++)
+            x[t][i] = (double)table[tokens[t] * arch->hidden + i] +
+                      (position != NULL ? (double)position[t * arch->hidden + i] : 0);
+    for (int64_t l = 0; l < arch->n_layers; l++)
+        plain_layer(arch, model, l, n_tokens, x);
+    for (int64_t t = 0; t < n_tokens; t++) {
+        double logits[PLAIN_MAX] = {0}, sum = 0;
+        plain_norm(x[t], plain_weight(model, -1, "norm.gain"),
+                   plain_weight(model, -1, "norm.shift"), arch->hidden, y);
+        for (int64_t v = 0; v < arch->vocab; v++) {
+            for (int64_t i = 0; i < arch->hidden; i++)
+                logits[v] += y[i] * (double)head[v * arch->hidden + i];
+            sum += exp(logits[v]);
+        }
+        loss += (log(sum) - logits[tokens[t + 1]]) / (double)n_tokens;
+    }
+    return loss;
+}
+
+#endif /* TESTS_EXECUTOR_PLAIN_H */

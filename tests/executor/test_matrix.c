@@ -1,0 +1,140 @@
+/* Tests of the executor's dimensions together: every pair, and random combinations (many with
+ * `-m slow`: make test-long), loss and every gradient against one device. */
+#include "executor/random.h"
+#include "tests/executor/combo.h"
+
+/* --- pairs --- */
+
+/* One dimension at work: sets what it needs. */
+typedef void (*Feature)(Combo *c);
+
+#define FEATURE(name, ...)                                                                         \
+    static void name(Combo *c)                                                                     \
+    {                                                                                              \
+        __VA_ARGS__;                                                                               \
+    }
+FEATURE(with_llama, c->family = MODEL_FAMILY_LLAMA; c->tied = false)
+FEATURE(with_gqa, c->n_kv_heads = 2)
+FEATURE(with_one_kv_head, c->n_kv_heads = 1)
+FEATURE(with_untied, c->tied = false)
+FEATURE(with_dp, c->dp = 2)
+FEATURE(with_tp, c->tp = 2)
+FEATURE(with_tp4, c->tp = 4)
+FEATURE(with_sp, c->tp = MAX(c->tp, 2); c->sequence_parallel = true)
+FEATURE(with_scatter, c->tp = MAX(c->tp, 2); c->pp = MAX(c->pp, 2); c->scatter_p2p = true)
+FEATURE(with_broadcast, c->tp = MAX(c->tp, 2); c->pp = MAX(c->pp, 2); c->broadcast_p2p = true)
+FEATURE(with_cp, c->cp = 2)
+FEATURE(with_cp3, c->cp = 3) /* 24 tokens: zigzag in sixths */
+FEATURE(with_pp, c->pp = MAX(c->pp, 2))
+FEATURE(with_slices, c->slices[0] = 12; c->slices[1] = 12)
+FEATURE(with_uneven_slices, c->slices[0] = 6; c->slices[1] = 12; c->slices[2] = 6)
+FEATURE(with_zb_h1, c->schedule = "zb-h1"; c->pp = 2; c->n_microbatches = 4)
+FEATURE(with_interleaved, c->schedule = "interleaved"; c->pp = 2; c->vpp = 2)
+FEATURE(with_zb_v, c->schedule = "zb-v"; c->pp = 2; c->vpp = 2; c->n_microbatches = 4)
+FEATURE(with_dualpipe, c->schedule = "dualpipe"; c->pp = 2; c->vpp = 2; c->n_microbatches = 4)
+FEATURE(with_dualpipev, c->schedule = "dualpipev"; c->pp = 2; c->vpp = 2; c->n_microbatches = 4)
+FEATURE(with_seq1f1b, c->schedule = "seq1f1b"; c->pp = 2; c->slices[0] = 12; c->slices[1] = 12)
+FEATURE(with_bf16, c->dtype = DTYPE_BF16)
+#undef FEATURE
+
+static const Feature features[] = {
+    with_llama,    with_gqa,       with_one_kv_head,   with_untied,    with_dp,          with_tp,
+    with_tp4,      with_sp,        with_scatter,       with_broadcast, with_cp,          with_cp3,
+    with_pp,       with_slices,    with_uneven_slices, with_zb_h1,     with_interleaved, with_zb_v,
+    with_dualpipe, with_dualpipev, with_seq1f1b,       with_bf16,
+};
+
+static void
+test_all_pairs(void)
+{
+    int n_run = 0, n_skipped = 0;
+
+    for (size_t i = 0; i < G_N_ELEMENTS(features); i++)
+        for (size_t j = i; j < G_N_ELEMENTS(features); j++) {
+            Combo c = combo_default();
+            features[i](&c);
+            features[j](&c);
+            if (!combo_supported(&c)) {
+                n_skipped++; /* a family that does not slice, two schedules at once */
+                continue;
+            }
+            combo_check(&c);
+            n_run++;
+        }
+    g_test_message("%d pairs, %d that contradict each other", n_run, n_skipped);
+    g_assert_cmpint(n_run, >=, 200);
+}
+
+/* --- random combinations --- */
+
+typedef struct {
+    uint64_t n_drawn;
+} Dice;
+
+static int64_t
+roll(Dice *dice, int64_t n)
+{
+    return (int64_t)(exec_random_at(2024, dice->n_drawn++) % (uint64_t)n);
+}
+
+static void
+roll_slices(Dice *dice, Combo *c)
+{
+    static const int64_t cuts[][4] = {{24}, {12, 12}, {8, 16}, {6, 12, 6}, {4, 8, 8, 4}, {20, 4}};
+
+    memcpy(c->slices, cuts[roll(dice, G_N_ELEMENTS(cuts))], sizeof c->slices);
+}
+
+/* At most 16 ranks; what contradicts itself is drawn again. */
+static Combo
+roll_combo(Dice *dice)
+{
+    static const int64_t degrees[] = {1, 1, 2, 2, 3, 4};
+    const ScheduleFamily *const *families = schedule_families();
+    int64_t n_families = 0;
+
+    while (families[n_families] != NULL)
+        n_families++;
+    for (;;) {
+        Combo c = combo_default();
+        const ScheduleFamily *family = families[roll(dice, n_families)];
+        c.family = roll(dice, 2) == 0 ? MODEL_FAMILY_GPT : MODEL_FAMILY_LLAMA;
+        c.tied = roll(dice, 2) == 0;
+        c.n_kv_heads = INT64_C(1) << roll(dice, 3);
+        c.dp = degrees[roll(dice, 6)];
+        c.tp = INT64_C(1) << roll(dice, 3);
+        c.cp = degrees[roll(dice, 5)];
+        c.pp = degrees[roll(dice, 6)];
+        c.vpp = family->min_chunks + roll(dice, 2);
+        c.sequence_parallel = roll(dice, 2) == 0;
+        c.scatter_p2p = roll(dice, 3) == 0;
+        c.broadcast_p2p = !c.scatter_p2p && roll(dice, 3) == 0;
+        c.schedule = family->name;
+        c.n_microbatches = 1 + roll(dice, 8);
+        c.micro_batch = 1 + roll(dice, 3);
+        roll_slices(dice, &c);
+        if (c.dp * c.tp * c.cp * c.pp <= 16 && c.dp * c.tp * c.cp * c.pp > 1 && combo_supported(&c))
+            return c;
+    }
+}
+
+static void
+test_random_combinations(void)
+{
+    const int n = g_test_slow() ? 2000 : 240;
+    Dice dice = {0};
+
+    for (int i = 0; i < n; i++) {
+        const Combo c = roll_combo(&dice);
+        combo_check(&c);
+    }
+}
+
+int
+main(int argc, char **argv)
+{
+    g_test_init(&argc, &argv, NULL);
+    g_test_add_func("/executor/matrix/all-pairs", test_all_pairs);
+    g_test_add_func("/executor/matrix/random-combinations", test_random_combinations);
+    return g_test_run();
+}
