@@ -22,7 +22,7 @@ evaluate_case(void *data, void *user_data)
 
     for (size_t p = 0; p < work->n_points; p++) {
         const ProfileParameters parameters =
-            profile_point_parameters(&work->points[p], &work->one->request->profile->parameters);
+            profile_point_parameters(&work->points[p], &work->one->job->profile->parameters);
         const double residual = validation_residual(work->one, work->quantity, &parameters);
 
         work->residuals[p * work->stride] = isfinite(residual) ? residual : 0.0;
@@ -71,7 +71,7 @@ calibration_init(Calibration *calibration, const GPtrArray *all, const Validatio
     for (guint i = 0; i < all->len; i++) {
         ValidationCase *one = all->pdata[i];
 
-        if (one->plan != NULL && has_quantity(one->row, quantity) &&
+        if (one->job != NULL && has_quantity(one->row, quantity) &&
             (set == NULL || validation_set_has(set, one->row)) &&
             isfinite(validation_residual(one, quantity, NULL)))
             g_ptr_array_add(calibration->cases, one);

@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "cli/command.h"
 #include "cli/output.h"
+#include "cli/request.h"
 #include "cli/validation_report.h"
 
 #define MAX_THREADS 1024

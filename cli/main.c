@@ -26,9 +26,9 @@
 G_DEFINE_QUARK(cmd_error, cmd_error)
 
 const Command *const commands[] = {
-    &cmd_plan,     &cmd_sweep,   &cmd_simulate, &cmd_show, &cmd_run,
-    &cmd_profile,  &cmd_compare, &cmd_validate, &cmd_plot, &cmd_export,
-    &cmd_schedule, &cmd_slices,  &cmd_list,     NULL,
+    &cmd_plan,    &cmd_sweep,    &cmd_simulate, &cmd_show,      &cmd_run,
+    &cmd_profile, &cmd_compare,  &cmd_validate, &cmd_calibrate, &cmd_plot,
+    &cmd_export,  &cmd_schedule, &cmd_slices,   &cmd_list,      NULL,
 };
 
 /* --- errors --- */

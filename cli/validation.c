@@ -5,7 +5,6 @@
 
 #include "base/units.h"
 #include "cli/command.h"
-#include "cli/job.h"
 #include "cli/request_json.h"
 
 /* Causal attention is counted in full by model FLOPs, so a real run may look up to twice as fast as
@@ -22,8 +21,7 @@ case_free(void *data)
     ValidationCase *one = data;
 
     g_free(one->request_text);
-    request_free(one->request);
-    plan_free(one->plan);
+    job_free(one->job);
     g_free(one->why_not);
     g_free(one);
 }
@@ -78,33 +76,37 @@ read_request(const ValidationCase *one, const Profile *cluster, GError **error)
     return request_read(doc, root, cluster, NULL, error);
 }
 
-/* The plan of @request, if it can be priced, or NULL. */
-static Plan *
-priced_plan(const Request *request, GError **error)
+/* @request (taken) as a job that can be priced, or NULL. */
+static Job *
+job_of_request(Request *taken, GError **error)
 {
+    g_autoptr(Request) request = taken;
     g_autoptr(Plan) plan = request_plan(request, error);
     g_autoptr(Workload) workload = NULL;
 
     if (plan != NULL)
         workload = workload_new(request->arch, request->profile, plan, 0, error);
-    return workload == NULL ? NULL : g_steal_pointer(&plan);
+    return workload == NULL ? NULL
+                            : job_new(g_steal_pointer(&request->arch),
+                                      g_steal_pointer(&request->profile), g_steal_pointer(&plan));
 }
 
-/* The row as a plan; false with why_not set where it cannot be one. */
+/* The row as a job; false with why_not set where it cannot be one. */
 static bool
-make_plan(ValidationCase *one, const Profile *cluster, const char *cluster_name,
-          GHashTable *profiles)
+make_job(ValidationCase *one, const Profile *cluster, const char *cluster_name,
+         GHashTable *profiles)
 {
     g_autoptr(GError) error = NULL;
+    Request *request = NULL;
 
     one->request_text = validation_request(one->row, cluster_name, &error);
     if (one->request_text != NULL && cluster == NULL)
         cluster = built_in(profiles, validation_cluster(one->row)->cluster, &error);
     if (one->request_text != NULL && cluster != NULL)
-        one->request = read_request(one, cluster, &error);
-    if (one->request != NULL)
-        one->plan = priced_plan(one->request, &error);
-    if (one->plan != NULL)
+        request = read_request(one, cluster, &error);
+    if (request != NULL)
+        one->job = job_of_request(request, &error);
+    if (one->job != NULL)
         return true;
     one->why_not = g_strdup(error->message);
     g_clear_pointer(&one->request_text, g_free);
@@ -116,12 +118,12 @@ static char *
 impossibility(const ValidationCase *one)
 {
     const MeasuredRow *row = one->row;
-    const Request *request = one->request;
-    const ModelDevice *device = model_cluster_device(request->profile->cluster, 0);
-    const double n_devices = (double)plan_n_devices(one->plan);
-    const double flops = model_flops_per_iteration(request->arch, (double)one->plan->global_batch,
-                                                   one->plan->seq_len);
-    const double peak = profile_peak_flops_per_s(device, one->plan->dtype);
+    const Job *job = one->job;
+    const ModelDevice *device = model_cluster_device(job->profile->cluster, 0);
+    const double n_devices = (double)plan_n_devices(job->plan);
+    const double flops =
+        model_flops_per_iteration(job->arch, (double)job->plan->global_batch, job->plan->seq_len);
+    const double peak = profile_peak_flops_per_s(device, job->plan->dtype);
 
     if (isfinite(row->iteration_s) &&
         flops / (IMPOSSIBLE_FACTOR * n_devices * row->iteration_s) > peak)
@@ -158,7 +160,7 @@ validation_cases(const MeasuredTable *table, const Profile *cluster, const char 
         one->is_other_device = cluster != NULL && is_other_device(row, cluster, profiles);
         if (one->is_other_device)
             one->why_not = g_strdup("other devices than the cluster's");
-        if (one->is_other_device || !make_plan(one, cluster, cluster_name, profiles))
+        if (one->is_other_device || !make_job(one, cluster, cluster_name, profiles))
             continue;
         wrong = impossibility(one);
         if (wrong == NULL)
@@ -182,13 +184,12 @@ static Report *
 simulate(const ValidationCase *one, const Profile *profile, bool want_memory)
 {
     const SimOptions options = {.want_memory = want_memory};
-    g_autoptr(Workload) workload = workload_new(one->request->arch, profile, one->plan,
-                                                one->request->plan.memory_limit_bytes, NULL);
+    g_autoptr(Workload) workload = workload_new(one->job->arch, profile, one->job->plan, 0, NULL);
     g_autoptr(Schedule) schedule = NULL;
     g_auto(SimResult) result = {0};
 
     if (workload != NULL)
-        schedule = job_build_schedule(one->plan, workload, NULL);
+        schedule = job_build_schedule(one->job->plan, workload, NULL);
     if (schedule == NULL || !sim_run(schedule, workload, &options, &result, NULL))
         return NULL;
     return g_steal_pointer(&result.report);
@@ -214,7 +215,7 @@ counted_memory(const ValidationCase *one, const Profile *profile)
 static Profile
 profile_with(const ValidationCase *one, const ProfileParameters *parameters)
 {
-    Profile profile = *one->request->profile;
+    Profile profile = *one->job->profile;
 
     if (parameters != NULL)
         profile.parameters = *parameters;
@@ -234,7 +235,7 @@ validation_predict(const ValidationCase *one, const ProfileParameters *parameter
     g_autoptr(Report) report = NULL;
     Profile profile;
 
-    if (one->plan == NULL)
+    if (one->job == NULL)
         return prediction;
     profile = profile_with(one, parameters);
     report = simulate(one, &profile, true);
@@ -256,7 +257,7 @@ validation_residual(const ValidationCase *one, ValidationQuantity quantity,
     Profile profile;
     double margin;
 
-    if (one->plan == NULL)
+    if (one->job == NULL)
         return NAN;
     profile = profile_with(one, parameters);
     if (quantity == VALIDATION_MEMORY)

@@ -9,7 +9,7 @@
 #ifndef CLI_VALIDATION_H
 #define CLI_VALIDATION_H
 
-#include "cli/request.h"
+#include "cli/job.h"
 #include "cli/validation_request.h"
 
 G_BEGIN_DECLS
@@ -18,8 +18,7 @@ typedef struct {
     const MeasuredRow *row; /* (borrowed) */
     const ValidationSource *source;
     char *request_text;   /* (owned, nullable) its line for simulate --batch */
-    Request *request;     /* (owned, nullable) */
-    Plan *plan;           /* (owned, nullable) */
+    Job *job;             /* (owned, nullable) model, cluster and plan */
     char *why_not;        /* (owned, nullable) why there is none of these */
     bool is_other_device; /* why_not is that the cluster has other devices */
 } ValidationCase;

@@ -125,7 +125,7 @@ write_rows(JsonWriter *writer, const Validation *validation)
         json_write_string(writer, "id", one->row->id);
         json_write_string(writer, "source", one->row->source);
         json_write_int64(writer, "line", (int64_t)one->row->line);
-        if (one->plan == NULL) {
+        if (one->job == NULL) {
             json_write_string(writer, "not_predicted", one->why_not);
         } else {
             json_write_string(writer, "status", statuses[one->row->status]);

@@ -1,0 +1,421 @@
+/* degas calibrate: a profile whose parameters are fitted to measured runs. */
+#include <math.h>
+#include <string.h>
+
+#include "cli/calibration.h"
+#include "cli/command.h"
+#include "cli/output.h"
+#include "cli/request.h"
+
+#define MAX_THREADS 1024
+#define HOLDOUT 0.2
+/* The interval of held-out errors: 90 %. */
+#define LOW 0.05
+#define HIGH 0.95
+
+static const OptionInfo options_table[] = {
+    {"output", "FILE", "write the fitted degas-profile to FILE (required)", 'o'},
+    {"holdout", "FRACTION", "rows kept out of the fit, to tell how right it is: 0 to 0.9; 0.2", 0},
+    {"name", "NAME", "of the profile written; default: the cluster's", 0},
+    {"json", NULL, "print the degas-calibration on stdout", 0},
+    {"skip-bad-rows", NULL, "name rows that are wrong in themselves and use the others", 0},
+    {"threads", "N", "threads; the result does not depend on it", 0},
+    {NULL, NULL, NULL, 0},
+};
+
+/* One quantity's fit and how right it is. */
+typedef struct {
+    Calibration rows;
+    ProfileCalibrated fitted;
+    ValidationErrors training_before, training_after, held_out_before, held_out_after;
+    double low, high; /* of the mean held-out error's size */
+} Fit;
+
+typedef struct {
+    Profile *profile;  /* (owned) the prior */
+    GPtrArray *tables; /* of (owned) MeasuredTable */
+    GPtrArray *parts;  /* of (owned) GPtrArray of cases */
+    GPtrArray *cases;  /* of (borrowed) ValidationCase */
+    GPtrArray *bad_rows;
+    Fit time, memory;
+} Work;
+
+static void
+work_clear(Work *work)
+{
+    calibration_clear(&work->time.rows);
+    calibration_clear(&work->memory.rows);
+    g_clear_pointer(&work->cases, g_ptr_array_unref);
+    g_clear_pointer(&work->parts, g_ptr_array_unref);
+    g_clear_pointer(&work->tables, g_ptr_array_unref);
+    g_clear_pointer(&work->bad_rows, g_ptr_array_unref);
+    g_clear_pointer(&work->profile, profile_free);
+}
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(Work, work_clear)
+
+/* --- fits --- */
+
+/* Of the rows that are in training, or of the others. */
+static ValidationErrors
+errors_of(const double *errors, const bool *in_training, bool training, size_t n, Fit *fit)
+{
+    g_autofree double *some = g_new(double, MAX(1, n));
+    size_t n_some = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        if (in_training[i] == training)
+            some[n_some++] = errors[i];
+    }
+    if (!training && fit != NULL) {
+        for (size_t i = 0; i < n_some; i++)
+            some[i] = fabs(some[i]);
+        fit->low = profile_bootstrap_mean(some, n_some, LOW);
+        fit->high = profile_bootstrap_mean(some, n_some, HIGH);
+        n_some = 0;
+        for (size_t i = 0; i < n; i++) {
+            if (!in_training[i])
+                some[n_some++] = errors[i];
+        }
+    }
+    return validation_errors(some, n_some);
+}
+
+static void
+fit_rows(Fit *fit, double holdout)
+{
+    const size_t n = fit->rows.cases->len;
+    g_autofree bool *in_training = g_new(bool, MAX(1, n));
+    const ProfilePoint prior = {0};
+    g_autofree double *before = NULL;
+    g_autofree double *after = NULL;
+
+    if (n == 0)
+        return;
+    for (size_t i = 0; i < n; i++) {
+        const ValidationCase *one = fit->rows.cases->pdata[i];
+
+        in_training[i] = profile_row_share(one->row->id) >= holdout;
+    }
+    fit->fitted = calibration_fit(&fit->rows, in_training);
+    before = calibration_errors(&fit->rows, &prior);
+    after = calibration_errors(&fit->rows, &fit->fitted.point);
+    fit->training_before = errors_of(before, in_training, true, n, NULL);
+    fit->training_after = errors_of(after, in_training, true, n, NULL);
+    fit->held_out_before = errors_of(before, in_training, false, n, NULL);
+    fit->held_out_after = errors_of(after, in_training, false, n, fit);
+}
+
+/* Memory is learned from peaks; where there are none, from what ran out. */
+static void
+fit_all(Work *work, double holdout, int64_t n_threads)
+{
+    calibration_init(&work->time.rows, work->cases, NULL, VALIDATION_TIME, n_threads);
+    calibration_init(&work->memory.rows, work->cases, NULL, VALIDATION_MEMORY, n_threads);
+    if (work->memory.rows.cases->len == 0) {
+        bool any = false;
+
+        for (guint i = 0; i < work->cases->len; i++) {
+            const ValidationCase *one = work->cases->pdata[i];
+
+            any |= one->job != NULL && one->row->status == MEASURED_STATUS_OOM;
+        }
+        if (any) {
+            calibration_clear(&work->memory.rows);
+            calibration_init(&work->memory.rows, work->cases, NULL, VALIDATION_OOM, n_threads);
+        }
+    }
+    fit_rows(&work->time, holdout);
+    fit_rows(&work->memory, holdout);
+}
+
+/* The fit that decided parameter @i, or NULL. */
+static const Fit *
+fit_of(const Work *work, int i)
+{
+    if (work->time.fitted.fitted[i])
+        return &work->time;
+    return work->memory.fitted.fitted[i] ? &work->memory : NULL;
+}
+
+/* One standard deviation of what is left open about parameter @i, in its unit. */
+static double
+deviation(const Work *work, const Fit *fit, int i)
+{
+    const ProfileParameterInfo *info = &profile_parameter_info[i];
+    const double unit = info->min > 0.0
+                            ? profile_parameter(&work->profile->parameters, i) * info->spread
+                            : info->spread;
+
+    return unit * fit->fitted.spread[i];
+}
+
+/* (owned) the names of the rows' sources. */
+static char *
+sources_of(const Fit *fit)
+{
+    g_autoptr(GPtrArray) names = g_ptr_array_new();
+
+    for (guint i = 0; i < fit->rows.cases->len; i++) {
+        const ValidationCase *one = fit->rows.cases->pdata[i];
+        bool known = false;
+
+        for (guint j = 0; j < names->len; j++)
+            known |= strcmp(names->pdata[j], one->row->source) == 0;
+        if (!known)
+            g_ptr_array_add(names, (char *)one->row->source);
+    }
+    g_ptr_array_add(names, NULL);
+    return g_strjoinv(", ", (char **)names->pdata);
+}
+
+static Profile *
+fitted_profile(const Work *work, const char *name)
+{
+    Profile *profile = profile_copy(work->profile);
+    ProfilePoint point = work->time.fitted.point;
+
+    for (int i = 0; i < PROFILE_PARAMETERS_N; i++) {
+        const Fit *fit = fit_of(work, i);
+        g_autofree char *sources = NULL;
+        g_autofree char *prior = NULL;
+
+        if (fit == NULL)
+            continue;
+        point.step[i] = fit->fitted.point.step[i];
+        sources = sources_of(fit);
+        prior = output_number(profile_parameter(&work->profile->parameters, i));
+        g_free(profile->parameter_sources[i]);
+        profile->parameter_sources[i] = g_strdup_printf("fitted to %zu rows of %s; before: %s",
+                                                        fit->training_after.n, sources, prior);
+    }
+    profile->parameters = profile_point_parameters(&point, &work->profile->parameters);
+    if (name != NULL) {
+        g_free(profile->name);
+        profile->name = g_strdup(name);
+    }
+    return profile;
+}
+
+/* --- what is printed --- */
+
+static void
+write_errors(JsonWriter *writer, const char *key, const ValidationErrors *errors)
+{
+    json_write_object_inline(writer, key);
+    json_write_double(writer, "mape_fraction", errors->mape);
+    json_write_double(writer, "bias_fraction", errors->bias);
+    json_write_double(writer, "worst_fraction", errors->worst);
+    json_write_object_end(writer);
+}
+
+static void
+write_fit(JsonWriter *writer, const char *key, const Fit *fit)
+{
+    if (fit->rows.cases->len == 0) {
+        json_write_null(writer, key);
+        return;
+    }
+    json_write_object(writer, key);
+    json_write_object(writer, "training");
+    json_write_int64(writer, "rows", (int64_t)fit->training_after.n);
+    write_errors(writer, "before", &fit->training_before);
+    write_errors(writer, "after", &fit->training_after);
+    json_write_object_end(writer);
+    json_write_object(writer, "held_out");
+    json_write_int64(writer, "rows", (int64_t)fit->held_out_after.n);
+    write_errors(writer, "before", &fit->held_out_before);
+    write_errors(writer, "after", &fit->held_out_after);
+    json_write_array_inline(writer, "mape_interval_fraction");
+    json_write_double(writer, NULL, fit->held_out_after.n > 0 ? fit->low : NAN);
+    json_write_double(writer, NULL, fit->held_out_after.n > 0 ? fit->high : NAN);
+    json_write_array_end(writer);
+    json_write_object_end(writer);
+    json_write_object_end(writer);
+}
+
+static JsonWriter *
+write_calibration(const Work *work, const Profile *profile)
+{
+    JsonWriter *writer = json_writer_new();
+
+    json_write_object(writer, NULL);
+    json_write_string(writer, "format", "degas-calibration");
+    json_write_int64(writer, "version", 1);
+    json_write_string(writer, "cluster", work->profile->name);
+    write_fit(writer, "time", &work->time);
+    write_fit(writer, "memory", &work->memory);
+    json_write_array(writer, "parameters");
+    for (int i = 0; i < PROFILE_PARAMETERS_N; i++) {
+        const Fit *fit = fit_of(work, i);
+
+        if (fit == NULL)
+            continue;
+        json_write_object_inline(writer, NULL);
+        json_write_string(writer, "name", profile_parameter_info[i].name);
+        json_write_double(writer, "prior", profile_parameter(&work->profile->parameters, i));
+        json_write_double(writer, "value", profile_parameter(&profile->parameters, i));
+        json_write_double(writer, "deviation", deviation(work, fit, i));
+        json_write_string(writer, "what", profile_parameter_info[i].what);
+        json_write_object_end(writer);
+    }
+    json_write_array_end(writer);
+    json_write_object_end(writer);
+    return writer;
+}
+
+static void
+add_errors(OutputTable *table, const char *quantity, const char *part,
+           const ValidationErrors *before, const ValidationErrors *after, const Fit *fit)
+{
+    if (after->n == 0)
+        return;
+    output_table_add(table, quantity);
+    output_table_add(table, part);
+    output_table_printf(table, "%zu", after->n);
+    output_table_take(table, output_percent(before->mape));
+    output_table_take(table, output_percent(after->mape));
+    output_table_take(table, output_percent(after->bias));
+    output_table_take(table, output_percent(after->worst));
+    if (fit != NULL) {
+        g_autofree char *low = output_percent(fit->low);
+        g_autofree char *high = output_percent(fit->high);
+
+        output_table_printf(table, "%s to %s", low, high);
+    } else {
+        output_table_add(table, "");
+    }
+}
+
+static void
+print_errors(const Work *work)
+{
+    static const char *const header[] = {
+        "<of", "<rows", "n", "MAPE before", "after", "bias", "worst", "MAPE, 90 % interval", NULL};
+    g_autoptr(OutputTable) table = output_table_new(header);
+    const Fit *const fits[] = {&work->time, &work->memory};
+    static const char *const names[] = {"time", "memory"};
+
+    for (size_t i = 0; i < G_N_ELEMENTS(fits); i++) {
+        add_errors(table, names[i], "training", &fits[i]->training_before, &fits[i]->training_after,
+                   NULL);
+        add_errors(table, names[i], "held out", &fits[i]->held_out_before, &fits[i]->held_out_after,
+                   fits[i]);
+    }
+    output_table_print(table, 0);
+}
+
+static void
+print_parameters(const Work *work, const Profile *profile)
+{
+    static const char *const header[] = {"<parameter", "before", "fitted", "+-", "<what", NULL};
+    g_autoptr(OutputTable) table = output_table_new(header);
+
+    for (int i = 0; i < PROFILE_PARAMETERS_N; i++) {
+        const Fit *fit = fit_of(work, i);
+
+        if (fit == NULL)
+            continue;
+        output_table_add(table, profile_parameter_info[i].name);
+        output_table_take(table, output_number(profile_parameter(&work->profile->parameters, i)));
+        output_table_take(table, output_number(profile_parameter(&profile->parameters, i)));
+        output_table_take(table, output_number(deviation(work, fit, i)));
+        output_table_add(table, profile_parameter_info[i].what);
+    }
+    output_text("\n");
+    output_table_print(table, 0);
+}
+
+/* --- the command --- */
+
+static bool
+read_rows(Work *work, Options *options, GError **error)
+{
+    const char *name = options_argument(options, 0);
+    GPtrArray *bad_rows = options_switch(options, "skip-bad-rows") ? work->bad_rows : NULL;
+    bool any = false;
+
+    for (size_t i = 1; i < options_n_arguments(options); i++) {
+        MeasuredTable *table = measured_load(options_argument(options, i), bad_rows, error);
+        GPtrArray *cases;
+
+        if (table == NULL)
+            return false;
+        g_ptr_array_add(work->tables, table);
+        cases = validation_cases(table, work->profile, name, bad_rows, error);
+        if (cases == NULL)
+            return false;
+        g_ptr_array_add(work->parts, cases);
+        g_ptr_array_extend(work->cases, cases, NULL, NULL);
+    }
+    for (guint i = 0; i < work->bad_rows->len; i++)
+        output_note("skipped: %s", (const char *)work->bad_rows->pdata[i]);
+    for (guint i = 0; i < work->cases->len; i++)
+        any |= ((const ValidationCase *)work->cases->pdata[i])->job != NULL;
+    if (!any) {
+        const ValidationCase *first = work->cases->len > 0 ? work->cases->pdata[0] : NULL;
+
+        g_set_error(error, CMD_ERROR, CMD_ERROR_NO, "no row can be predicted%s%s",
+                    first == NULL ? "" : "; the first: ", first == NULL ? "" : first->why_not);
+    }
+    return any;
+}
+
+static int
+run(Options *options, GError **error)
+{
+    const int64_t n_threads =
+        options_int64(options, "threads", 1, MAX_THREADS, g_get_num_processors());
+    const double holdout = options_quantity(options, "holdout", UNITS_KIND_FRACTION, HOLDOUT);
+    const char *path = options_string(options, "output", NULL);
+    const bool json = options_switch(options, "json");
+    g_auto(Work) work = {0};
+    g_autoptr(Profile) profile = NULL;
+    g_autoptr(JsonWriter) product = json_writer_new();
+
+    if (path == NULL)
+        options_fail(options, "output", "is missing; it is the profile to write");
+    if (holdout > 0.9)
+        options_fail(options, "holdout", "expected at most 0.9");
+    if (json && g_strcmp0(path, "-") == 0)
+        options_fail(options, "json", "the profile goes to stdout already");
+    if (!options_finish(options, error) || !output_folder_check(path, error))
+        return -1;
+    work = (Work){.tables = g_ptr_array_new_with_free_func((GDestroyNotify)measured_free),
+                  .parts = g_ptr_array_new_with_free_func((GDestroyNotify)g_ptr_array_unref),
+                  .cases = g_ptr_array_new(),
+                  .bad_rows = g_ptr_array_new_with_free_func(g_free)};
+    work.profile = request_load_cluster(options_argument(options, 0), error);
+    if (work.profile == NULL || !read_rows(&work, options, error))
+        return -1;
+    fit_all(&work, holdout, n_threads);
+    profile = fitted_profile(&work, options_string(options, "name", NULL));
+    profile_write(product, NULL, profile);
+    if (!output_json(product, path, error))
+        return -1;
+    if (json) {
+        g_autoptr(JsonWriter) writer = write_calibration(&work, profile);
+
+        return output_json(writer, NULL, error) ? 0 : -1;
+    }
+    if (strcmp(path, "-") != 0) {
+        print_errors(&work);
+        print_parameters(&work, profile);
+    }
+    return 0;
+}
+
+const Command cmd_calibrate = {
+    .name = "calibrate",
+    .usage = "CLUSTER MEASURED.csv... -o FILE [options]",
+    .summary = "fit a cluster's parameters to measured runs",
+    .details = "  degas calibrate dgx-a100-80g measured.csv -o ours.json\n"
+               "  degas plan gpt3-13b ours.json --global-batch 64\n"
+               "\n"
+               "Fits the parameters of profiles/parameter.h that the rows say something about,\n"
+               "each bounded and held near its prior.  Rows are held out by their ids; their\n"
+               "error is what to expect of rows like them.\n",
+    .options = {options_table},
+    .min_arguments = 2,
+    .max_arguments = 64,
+    .run = run,
+};
