@@ -5,11 +5,13 @@
 #include "base/units.h"
 #include "cli/command.h"
 #include "cli/describe.h"
+#include "cli/explain.h"
 #include "cli/interrupt.h"
 #include "cli/output.h"
 #include "cli/request.h"
 
 static const OptionInfo options_table[] = {
+    {"explain", NULL, "why this plan: other choices, limits, what more of each resource gives", 0},
     {"json", NULL, "print the plan file on stdout", 0},
     {"output", "FILE", "write the plan to FILE (- is stdout)", 'o'},
     {NULL, NULL, NULL, 0},
@@ -53,13 +55,17 @@ print_for_people(const Job *job)
 
 /* The plan as a file, on stdout, in words. */
 static bool
-write_product(const Job *job, const char *path, bool json, GError **error)
+write_product(const Job *job, const Explanation *explanation, const char *path, bool json,
+              GError **error)
 {
     if (json || path != NULL) {
-        g_autoptr(JsonWriter) writer = job_write(job);
+        g_autoptr(JsonWriter) writer = job_write_open(job);
         g_autofree char *text = NULL;
         size_t n_bytes;
 
+        if (explanation != NULL)
+            explain_write(writer, explanation);
+        json_write_object_end(writer);
         text = json_writer_steal(writer, &n_bytes);
         if (path != NULL && !file_write(path, text, n_bytes, error))
             return false;
@@ -69,6 +75,8 @@ write_product(const Job *job, const char *path, bool json, GError **error)
             return true;
     }
     print_for_people(job);
+    if (explanation != NULL)
+        explain_print(explanation);
     if (path != NULL)
         output_printf("\nwritten to %s; next: degas simulate %s\n", path, path);
     return true;
@@ -83,14 +91,41 @@ fail_interrupted(const char *what, GError **error)
     return -1;
 }
 
+/* The best plan that is none of the answer's alternatives: asked for to be explained. */
+static Plan *
+take_runner_up(Plan *plan, int64_t top)
+{
+    if (plan->alternatives == NULL || plan->alternatives->len <= top)
+        return NULL;
+    Plan *last = g_ptr_array_steal_index(plan->alternatives, plan->alternatives->len - 1);
+    if (plan->alternatives->len == 0)
+        g_clear_pointer(&plan->alternatives, g_ptr_array_unref);
+    return last;
+}
+
+/* Explains @plan if asked to; what is interrupted is kept. */
+static Explanation *
+explain(const Options *options, const Request *request, const Plan *plan, const Plan *spare,
+        GError **interrupted)
+{
+    if (!options_switch(options, "explain"))
+        return NULL;
+    const Plan *runner_up = plan->alternatives != NULL ? plan->alternatives->pdata[0] : spare;
+    Explanation *explanation = explanation_new(request, plan, runner_up);
+    explanation_run(explanation, request->plan.threads, interrupted);
+    return explanation;
+}
+
 static int
 run(Options *options, GError **error)
 {
     const char *path = options_string(options, "output", NULL);
     const bool json = options_switch(options, "json");
     g_autoptr(Request) request = NULL;
-    g_autoptr(Plan) plan = NULL;
+    g_autoptr(Plan) plan = NULL, spare = NULL;
+    g_autoptr(Explanation) explanation = NULL;
     g_autoptr(Job) job = NULL;
+    g_autoptr(GError) interrupted = NULL;
 
     if (!output_folder_check(path, error))
         return -1;
@@ -98,16 +133,23 @@ run(Options *options, GError **error)
                            REQUEST_SEARCHED, error);
     if (request == NULL)
         return -1;
+    const int64_t top = request->plan.top;
     request->plan.stop = interrupt_watch();
+    if (options_switch(options, "explain"))
+        request->plan.top = MAX(top, 1);
     plan = plan_search(&request->plan, job_evaluate, NULL, error);
     const bool is_interrupted = g_atomic_int_get(request->plan.stop) != 0;
     if (plan == NULL)
         return is_interrupted ? fail_interrupted("no plan was found yet", error) : -1;
-    job = job_new(g_steal_pointer(&request->arch), g_steal_pointer(&request->profile),
+    spare = take_runner_up(plan, top);
+    explanation = explain(options, request, plan, spare, &interrupted);
+    job = job_new(model_arch_copy(request->arch), profile_copy(request->profile),
                   g_steal_pointer(&plan));
-    if (!write_product(job, path, json, error))
+    if (!write_product(job, explanation, path, json, error))
         return -1;
-    return is_interrupted ? fail_interrupted("this is the best plan so far", error) : 0;
+    if (is_interrupted)
+        return fail_interrupted("this is the best plan so far", error);
+    return interrupted != NULL ? fail_interrupted("the plan is not explained in full", error) : 0;
 }
 
 const Command cmd_plan = {

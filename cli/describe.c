@@ -26,6 +26,31 @@ describe_job(const Job *job)
                   dtype_names[plan->dtype]);
 }
 
+char *
+describe_split(const PlanDegrees *degrees)
+{
+    const struct {
+        const char *name;
+        int64_t n;
+    } all[] = {{"dp", degrees->dp},
+               {"tp", degrees->tp},
+               {"cp", degrees->cp},
+               {"ep", degrees->ep},
+               {"pp", degrees->pp}};
+    GString *text = g_string_new(NULL);
+
+    for (size_t i = 0; i < G_N_ELEMENTS(all); i++) {
+        if (all[i].n > 1)
+            g_string_append_printf(text, "%s%s %" G_GINT64_FORMAT, text->len == 0 ? "" : ", ",
+                                   all[i].name, all[i].n);
+    }
+    if (degrees->vpp > 1)
+        g_string_append_printf(text, " x %" G_GINT64_FORMAT, degrees->vpp);
+    if (text->len == 0)
+        g_string_append(text, "one device");
+    return g_string_free(text, FALSE);
+}
+
 static void
 add_plan(OutputTable *table, const Plan *plan, size_t i)
 {

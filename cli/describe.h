@@ -19,6 +19,9 @@ void describe_cluster(const Profile *profile);
 /* One line: the model, the machine, the batch. */
 void describe_job(const Job *job);
 
+/* (owned) the degrees above 1, "dp 2, tp 8, pp 4 x 2"; or "one device". */
+char *describe_split(const PlanDegrees *degrees);
+
 /* One row for each of the plans, the first called "best". */
 void describe_plans(const Plan *const *plans, size_t n);
 

@@ -27,6 +27,8 @@ Job *
 job_read(JsonDoc *doc, GError **error)
 {
     const JsonValue *root = json_doc_root(doc, "degas-plan", 1);
+
+    json_ignore(doc, root, "explain");
     g_autoptr(ModelArch) arch = model_arch_read(doc, json_object(doc, root, "model"));
     g_autoptr(Profile) profile = profile_read(doc, json_object(doc, root, "cluster"));
     g_autoptr(Plan) plan = plan_read(doc, root);
@@ -49,7 +51,7 @@ job_load(const char *path, GError **error)
 }
 
 JsonWriter *
-job_write(const Job *job)
+job_write_open(const Job *job)
 {
     JsonWriter *writer = json_writer_new();
 
@@ -59,6 +61,14 @@ job_write(const Job *job)
     model_arch_write(writer, "model", job->arch);
     profile_write(writer, "cluster", job->profile);
     plan_write_members(writer, job->plan);
+    return writer;
+}
+
+JsonWriter *
+job_write(const Job *job)
+{
+    JsonWriter *writer = job_write_open(job);
+
     json_write_object_end(writer);
     return writer;
 }

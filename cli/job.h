@@ -36,6 +36,8 @@ Job *job_read(JsonDoc *doc, GError **error);
 
 /* Returns: (owned) a writer that holds the whole file. */
 JsonWriter *job_write(const Job *job);
+/* All of it but the end of the object, to which a caller may add; the reader ignores "explain". */
+JsonWriter *job_write_open(const Job *job);
 
 /*
  * The schedule that @plan's ops run in, as @workload prices them.

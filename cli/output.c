@@ -182,20 +182,20 @@ output_table_printf(OutputTable *table, const char *format, ...)
     va_end(arguments);
 }
 
-void
-output_table_print(const OutputTable *table, int indent)
+static void
+print_cells(const OutputTable *table, guint first, int indent)
 {
     g_autofree glong *widths = g_new0(glong, table->n_columns);
     g_autoptr(GString) text = g_string_new(NULL);
 
     g_return_if_fail(table->cells->len % table->n_columns == 0);
 
-    for (guint i = 0; i < table->cells->len; i++) {
+    for (guint i = first; i < table->cells->len; i++) {
         glong *width = &widths[i % table->n_columns];
 
         *width = MAX(*width, g_utf8_strlen(g_ptr_array_index(table->cells, i), -1));
     }
-    for (guint i = 0; i < table->cells->len; i++) {
+    for (guint i = first; i < table->cells->len; i++) {
         const guint column = i % table->n_columns;
         const char *cell = g_ptr_array_index(table->cells, i);
         const int pad = (int)(widths[column] - g_utf8_strlen(cell, -1));
@@ -210,6 +210,18 @@ output_table_print(const OutputTable *table, int indent)
             g_string_append_c(text, '\n');
     }
     output_text(text->str);
+}
+
+void
+output_table_print(const OutputTable *table, int indent)
+{
+    print_cells(table, 0, indent);
+}
+
+void
+output_table_print_rows(const OutputTable *table, int indent)
+{
+    print_cells(table, table->n_columns, indent);
 }
 
 /* --- cells --- */

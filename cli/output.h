@@ -55,6 +55,9 @@ void output_table_printf(OutputTable *table, const char *format, ...) G_GNUC_PRI
 /* Prints it on stdout, @indent spaces before each line. */
 void output_table_print(const OutputTable *table, int indent);
 
+/* The same without the header. */
+void output_table_print_rows(const OutputTable *table, int indent);
+
 /* --- (owned) short texts for cells; "-" for NaN and infinities --- */
 char *output_seconds(double seconds);
 char *output_percent(double fraction);

@@ -4,6 +4,7 @@
 
 #include "base/text.h"
 #include "base/units.h"
+#include "cli/describe.h"
 #include "cli/output.h"
 #include "cli/sweep.h"
 
@@ -34,32 +35,6 @@ find_columns(const Sweep *sweep)
         columns.has_slices |= point->n_slices > 1;
     }
     return columns;
-}
-
-/* "dp 16, tp 8, pp 8 x 4": degrees above 1. */
-static char *
-split_text(const SweepPoint *point)
-{
-    const struct {
-        const char *name;
-        int64_t n;
-    } degrees[] = {{"dp", point->dp},
-                   {"tp", point->tp},
-                   {"cp", point->cp},
-                   {"ep", point->ep},
-                   {"pp", point->pp}};
-    GString *text = g_string_new(NULL);
-
-    for (size_t i = 0; i < G_N_ELEMENTS(degrees); i++) {
-        if (degrees[i].n > 1)
-            g_string_append_printf(text, "%s%s %" G_GINT64_FORMAT, text->len == 0 ? "" : ", ",
-                                   degrees[i].name, degrees[i].n);
-    }
-    if (point->vpp > 1)
-        g_string_append_printf(text, " x %" G_GINT64_FORMAT, point->vpp);
-    if (text->len == 0)
-        g_string_append(text, "one device");
-    return g_string_free(text, FALSE);
 }
 
 static OutputTable *
@@ -99,7 +74,9 @@ table_with_header(const Columns *columns, const char *currency)
 static void
 add_plan(OutputTable *table, const SweepPoint *point, const Columns *columns)
 {
-    output_table_take(table, split_text(point));
+    const PlanDegrees degrees = {point->dp, point->tp, point->pp, point->vpp, point->cp, point->ep};
+
+    output_table_take(table, describe_split(&degrees));
     output_table_printf(table, "%" G_GINT64_FORMAT, point->micro_batch);
     output_table_add(table, point->schedule);
     if (columns->has_slices)
