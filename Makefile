@@ -1,6 +1,6 @@
 # degas: make, make demo, make test, make test-long, make bench, make loop, make validate, make check;
 # prints what it found.
-# Options: SAN=address,undefined, CUDA=0|1, CC, CFLAGS, LDFLAGS, OPT.
+# Options: SAN=address,undefined, CUDA=0|1, MPI=0|1, CC, MPICC, CFLAGS, LDFLAGS, OPT.
 
 CC ?= gcc
 SAN ?=

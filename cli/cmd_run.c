@@ -12,13 +12,17 @@
 #include "cli/breakdown.h"
 #include "cli/command.h"
 #include "cli/job.h"
+#include "cli/interrupt.h"
 #include "cli/output.h"
-#include "executor/run.h"
+#include "cli/run_processes.h"
 
 static const OptionInfo options_table[] = {
     {.name = "steps", .value = "N", .help = "optimizer steps (10)"},
     {.name = "device", .value = "NAME", .help = "cpu (default), reference or cuda"},
-    {.name = "transport", .value = "NAME", .help = "local (default: ranks are threads), mpi, nccl"},
+    {.name = "transport",
+     .value = "NAME",
+     .help = "local (default: ranks are threads), mpi (processes; starts mpirun), nccl"},
+    {.name = "hosts", .value = "LIST", .help = "where mpirun starts the ranks: node1,node2"},
     {.name = "data",
      .value = "FILE",
      .help = "train on a text (its bytes are the tokens) or a .bin of tokens; else synthetic"},
@@ -29,7 +33,8 @@ static const OptionInfo options_table[] = {
     {.name = "trace", .value = "FILE", .help = "write the measured trace of the median step"},
     {.name = "verify", .help = "compare loss and all gradients with one device; exit status 1"},
     {.name = "timeout", .value = "TIME", .help = "a rank that waits longer hangs: exit status 8"},
-    {.name = "deterministic", .help = "equal runs give equal bits: always so here"},
+    {.name = "deterministic",
+     .help = "mpi: sums in the order of local, equal bits run after run (local: always so)"},
     {.name = "checkpoint", .value = "DIR", .help = "save the training state in DIR"},
     {.name = "checkpoint-every", .value = "N", .help = "... every N steps"},
     {.name = "resume", .help = "go on from the state in DIR"},
@@ -45,7 +50,8 @@ typedef struct {
     Schedule *schedule; /* (nullable) as it is simulated; NULL: the plan's profile prices nothing */
     ExecRunOptions exec;
     ExecRunResult result;
-    Breakdown breakdown;
+    char *where;         /* (owned, nullable) of the watcher */
+    Breakdown breakdown; /* none without a trace */
     /* Of the steps after the first. */
     double median_s, p10_s, p90_s;
     /* NaN where the plan's own profile gives no prediction. */
@@ -59,6 +65,7 @@ run_clear(Run *run)
     job_free(run->job);
     schedule_free(run->schedule);
     exec_run_result_clear(&run->result);
+    g_free(run->where);
 }
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(Run, run_clear)
 
@@ -213,8 +220,12 @@ to_json(const Run *run)
     json_write_double(writer, "bubble_fraction", result->bubble_fraction);
     json_write_double(writer, "predicted_bubble_fraction", run->predicted_bubble_fraction);
     write_ranks(writer, result);
-    breakdown_write(writer, "breakdown_s", &run->breakdown);
+    if (result->trace != NULL)
+        breakdown_write(writer, "breakdown_s", &run->breakdown);
+    else
+        json_write_null(writer, "breakdown_s");
     json_write_int64(writer, "traced_step", result->traced_step);
+    json_write_double(writer, "clock_error_s", result->clock_error_s);
     write_verification(writer, run);
     json_write_string(writer, "backend", result->backend);
     json_write_object_end(writer);
@@ -331,8 +342,11 @@ read_options(Options *options, ExecRunOptions *exec, GError **error)
         .learning_rate = (float)options_quantity(options, "lr", UNITS_KIND_NUMBER, 1e-3),
         .verify = options_switch(options, "verify"),
         .timeout_s = options_quantity(options, "timeout", UNITS_KIND_S, 0.0),
+        .deterministic = options_switch(options, "deterministic"),
         .want_trace = true,
     };
+    if (options_has(options, "hosts") && !g_str_equal(exec->transport, "mpi"))
+        options_fail(options, "hosts", "needs --transport mpi");
     if (options_has(options, "timeout") && exec->timeout_s <= 0.0)
         options_fail(options, "timeout", "expected more than no time");
     if (g_strcmp0(options_string(options, "trace", NULL), "-") == 0 &&
@@ -351,7 +365,7 @@ write_products(const Run *run, Options *options, GError **error)
     const char *trace = options_string(options, "trace", NULL);
     const bool json = options_switch(options, "json");
 
-    if (trace != NULL) {
+    if (trace != NULL && run->result.trace != NULL) {
         size_t n_bytes;
         g_autofree char *text = trace_to_json(run->result.trace, &n_bytes);
         if (!file_write(trace, text, n_bytes, error))
@@ -367,6 +381,75 @@ write_products(const Run *run, Options *options, GError **error)
     return true;
 }
 
+/* The plan and what goes with it. */
+static bool
+load(Run *run, const char *path, GError **error)
+{
+    run->job = job_load(path, error);
+    if (run->job == NULL)
+        return false;
+    run->exec.arch = run->job->arch;
+    run->exec.plan = run->job->plan;
+    run->exec.verify_tolerance = exec_verify_tolerance(run->job->plan->dtype);
+    run->schedule = job_schedule(run->job, 0, NULL);
+    run->exec.schedule = run->schedule;
+    return true;
+}
+
+/* Tells how it went, when all is written.  Returns the exit status. */
+static int
+conclude(const Run *run)
+{
+    const ExecRunResult *result = &run->result;
+
+    if (result->interrupted) {
+        output_note("run: interrupted after step %" G_GINT64_FORMAT " of %" G_GINT64_FORMAT
+                    "%s: what is done is written",
+                    result->n_steps, run->exec.n_steps,
+                    result->trace == NULL ? ", in a step that would not end" : "");
+        return CMD_ERROR_INTERRUPTED;
+    }
+    if (result->verified && !result->passed) {
+        output_note("run: verification failed: the gradient of %s is off by %g, tolerance %g",
+                    result->worst_tensor, result->max_gradient_error, run->exec.verify_tolerance);
+        return CMD_ERROR_NO;
+    }
+    return 0;
+}
+
+/* The executor, in this process or, with mpi, in others too.  Returns RUN_PROCESSES_RANK where
+ * there is a result to tell, else the exit status or -1. */
+static int
+execute(Run *run, Options *options, Progress *progress, GError **error)
+{
+    const char *path = options_argument(options, 0);
+    const bool in_processes = g_str_equal(run->exec.transport, "mpi");
+
+    run->exec.stop = interrupt_watch();
+    if (isatty(STDERR_FILENO)) {
+        run->exec.progress = show_progress;
+        run->exec.user_data = progress;
+    }
+    if (in_processes) {
+        const RunProcessesOptions processes = {
+            .hosts = options_string(options, "hosts", NULL),
+            .stop = run->exec.stop,
+            .progress = run->exec.progress,
+            .user_data = progress,
+        };
+        const int status = run_processes_begin(&run->exec, &processes, &run->where, error);
+        if (status != RUN_PROCESSES_RANK)
+            return status;
+    }
+    if (!exec_run(&run->exec, &run->result, error)) {
+        cmd_blame_file(path, error);
+        if (in_processes)
+            run_processes_fail(&run->exec, run->result.told, *error);
+        return -1;
+    }
+    return run->result.is_mine ? RUN_PROCESSES_RANK : 0;
+}
+
 static int
 run(Options *options, GError **error)
 {
@@ -376,33 +459,24 @@ run(Options *options, GError **error)
 
     if (!read_options(options, &one.exec, error))
         return -1;
-    one.job = job_load(path, error);
-    if (one.job == NULL)
+    if (g_str_equal(one.exec.transport, "mpi") && g_str_equal(path, "-")) {
+        g_set_error_literal(error, CMD_ERROR, CMD_ERROR_USAGE,
+                            "run: --transport mpi: every rank reads the plan: give a file, not -");
         return -1;
-    one.exec.arch = one.job->arch;
-    one.exec.plan = one.job->plan;
-    one.exec.verify_tolerance = exec_verify_tolerance(one.job->plan->dtype);
-    one.schedule = job_schedule(one.job, 0, NULL);
-    one.exec.schedule = one.schedule;
+    }
+    if (!load(&one, path, error))
+        return -1;
     progress = (Progress){.n_steps = one.exec.n_steps, .last_us = g_get_monotonic_time()};
-    if (isatty(STDERR_FILENO)) {
-        one.exec.progress = show_progress;
-        one.exec.user_data = &progress;
-    }
-    if (!exec_run(&one.exec, &one.result, error)) {
-        cmd_blame_file(path, error);
-        return -1;
-    }
-    one.breakdown = breakdown_of_trace(one.result.trace);
+    const int status = execute(&one, options, &progress, error);
+    if (status != RUN_PROCESSES_RANK)
+        return status;
+    if (one.result.trace != NULL)
+        one.breakdown = breakdown_of_trace(one.result.trace);
     summarize_steps(&one);
     predict(&one);
     if (!write_products(&one, options, error))
         return -1;
-    if (one.result.verified && !one.result.passed)
-        output_note("run: verification failed: the gradient of %s is off by %g, tolerance %g",
-                    one.result.worst_tensor, one.result.max_gradient_error,
-                    one.exec.verify_tolerance);
-    return one.result.verified && !one.result.passed ? CMD_ERROR_NO : 0;
+    return conclude(&one);
 }
 
 const Command cmd_run = {
@@ -410,8 +484,10 @@ const Command cmd_run = {
     .usage = "PLAN.json [--steps N] [--data FILE] [--trace t.json] [--verify] [--json]",
     .summary = "execute a plan; measured beside predicted",
     .details =
-        "Trains the plan's model for some steps, every rank a thread on this machine, and prints\n"
-        "the step time beside the simulator's. The predicted trace of the same plan:\n"
+        "Trains the plan's model for some steps, every rank a thread on this machine (--transport\n"
+        "mpi: a process, here or on other hosts), and prints the step time beside the\n"
+        "simulator's. Ctrl-C ends it after the step at hand and writes what is done. The\n"
+        "predicted trace of the same plan:\n"
         "degas simulate PLAN.json --trace p.json; then: degas compare p.json t.json\n",
     .options = {options_table},
     .min_arguments = 1,

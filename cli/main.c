@@ -48,6 +48,8 @@ exec_status(int code)
         return CMD_ERROR_RANK_DIED;
     case EXEC_ERROR_RANK_HUNG:
         return CMD_ERROR_RANK_HUNG;
+    case EXEC_ERROR_INTERRUPTED:
+        return CMD_ERROR_INTERRUPTED;
     default:
         return CMD_ERROR_MISSING;
     }

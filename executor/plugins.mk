@@ -39,7 +39,19 @@ CUDA_OBJECTS := $(CUDA_SOURCES:%.c=$(B)/plugin/%.o) $(B)/plugin/executor/error.o
 $(B)/degas-cuda.so: $(CUDA_OBJECTS) $(CUDA_KERNELS:%.cu=$(B)/plugin/%.o)
 	$(CC) -o $@ $^ $(PLUGIN_LDFLAGS) $(CUDA_LIBS)
 
-PLUGINS := $(if $(filter 1,$(CUDA)),$(B)/degas-cuda.so)
+# MPI=0|1 likewise: where mpicc is and what it links.
+MPICC ?= mpicc
+MPI ?= $(if $(shell command -v $(MPICC) 2>/dev/null),$(shell scripts/links.sh mpi.h 'MPI_Init(0, 0)' "$(MPICC)" ""),0)
+MPI_OBJECTS := $(patsubst %.c,$(B)/mpi/%.o,$(wildcard executor/mpi/*.c) executor/collective.c executor/error.c)
+
+$(B)/mpi/%.o: %.c | check-packages
+	@mkdir -p $(@D)
+	$(MPICC) $(CFLAGS_ALL) -fPIC -MMD -MP -c -o $@ $<
+
+$(B)/degas-mpi.so: $(MPI_OBJECTS)
+	$(MPICC) -o $@ $^ $(PLUGIN_LDFLAGS)
+
+PLUGINS := $(if $(filter 1,$(CUDA)),$(B)/degas-cuda.so) $(if $(filter 1,$(MPI)),$(B)/degas-mpi.so)
 
 # The same backend on an emulated GPU (tests/executor/gpu_on_host.hh): kernels as C++, and the CUDA
 # functions it calls by tests/executor/fake_cuda.c.  Needs the toolkit's headers only.

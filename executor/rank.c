@@ -78,14 +78,10 @@ begin_record(ExecRank *rank)
 static bool
 barrier(ExecRank *rank, GError **error)
 {
-    g_autofree int32_t *members = g_new(int32_t, (size_t)rank->shared->n_ranks);
+    const ExecGroup everyone = exec_rank_everyone(rank);
 
     exec_rank_set_doing(rank, EXEC_DOING_BARRIER, 0);
-    for (int32_t i = 0; i < rank->shared->n_ranks; i++)
-        members[i] = i;
-    return rank->transport.ops->barrier(
-        &rank->transport,
-        &(ExecGroup){.ranks = members, .n = rank->shared->n_ranks, .index = rank->rank}, error);
+    return rank->transport.ops->barrier(&rank->transport, &everyone, error);
 }
 
 /* The sum of this rank's losses, in the order of micro-batches and slices, not of ops. */
@@ -106,23 +102,8 @@ sum_losses(ExecRank *rank, double *sum, GError **error)
     return true;
 }
 
-static void
-report_step(ExecRank *rank, int64_t begin_ns, double loss)
-{
-    ExecShared *shared = rank->shared;
-    const int64_t at = rank->step * shared->n_ranks + rank->rank;
-
-    g_mutex_lock(&shared->mutex);
-    shared->losses[at] = loss;
-    shared->begin_ns[at] = begin_ns;
-    shared->end_ns[at] = exec_now_ns();
-    shared->n_steps_done++;
-    g_cond_broadcast(&shared->changed);
-    g_mutex_unlock(&shared->mutex);
-}
-
-static bool
-run_step(ExecRank *rank, GError **error)
+bool
+exec_rank_run_step(ExecRank *rank, GError **error)
 {
     const Schedule *schedule = rank->shared->schedule;
     double loss;
@@ -148,50 +129,7 @@ run_step(ExecRank *rank, GError **error)
         return false;
     if (!optimize(rank, error))
         return false;
-    report_step(rank, begin, loss);
+    exec_shared_step_done(rank->shared, rank->step, rank->rank, loss, begin, exec_now_ns());
     exec_pool_record(rank->pool, NULL, 0, 0);
     return true;
-}
-
-static bool
-run_rank(ExecRank *rank, GError **error)
-{
-    if (!exec_rank_prepare(rank, error))
-        return false;
-    for (rank->step = 0; rank->step < rank->shared->o.n_steps; rank->step++)
-        if (!run_step(rank, error))
-            return false;
-    return true;
-}
-
-gpointer
-exec_rank_main(gpointer user_data)
-{
-    g_autofree ExecRankStart *start = user_data;
-    ExecShared *shared = start->shared;
-    ExecRank rank = {
-        .shared = shared,
-        .record = &shared->records[start->rank],
-        .rank = start->rank,
-        .place = exec_place(shared->plan, start->rank),
-        .transport = exec_local_transport(shared->hub, start->rank),
-    };
-    GError *error = NULL;
-
-    exec_rank_set_doing(&rank, EXEC_DOING_START, 0);
-    if (!run_rank(&rank, &error))
-        exec_shared_fail(shared, rank.rank, error);
-    else
-        exec_rank_set_doing(&rank, EXEC_DOING_NOTHING, 0);
-    if (rank.pool != NULL)
-        rank.record->peak_memory_bytes = exec_pool_peak_bytes(rank.pool) +
-                                         exec_backend_workspace_bytes(rank.backend) +
-                                         exec_local_hub_buffer_bytes(shared->hub, rank.rank);
-    exec_rank_clear(&rank);
-    g_mutex_lock(&shared->mutex);
-    shared->n_threads--;
-    g_cond_broadcast(&shared->changed);
-    g_mutex_unlock(&shared->mutex);
-    exec_shared_unref(shared);
-    return NULL;
 }

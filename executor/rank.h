@@ -1,6 +1,9 @@
 /*
  * executor/rank.h - one rank's thread: interprets its pipeline rank's ops, step after step.
  *
+ * With transport `local` all ranks are threads of this process; with `mpi` this process has one of
+ * them, and rank 0's gathers what the others leave behind (gather.h).
+ *
  * All ranks share one ExecShared, which nobody frees before the last of them has left it: a rank
  * that hangs keeps it alive.  So it holds copies of what the caller lent.
  *
@@ -24,6 +27,8 @@ typedef enum {
     EXEC_DOING_REDUCE,
     EXEC_DOING_OPTIMIZER,
     EXEC_DOING_BARRIER,
+    EXEC_DOING_CHECKPOINT,
+    EXEC_DOING_END,     /* gathers results */
     EXEC_DOING_NOTHING, /* has ended */
 } ExecDoing;
 
@@ -41,15 +46,32 @@ typedef struct {
     GArray *parameters;                /* (owned, nullable) of ExecParameter, likewise */
 } ExecRankRecord;
 
+/* Another process's clock: subtract the offset, a straight line between two readings at_ns on it.
+ */
+typedef struct {
+    int64_t at_ns[2], offset_ns[2]; /* at the beginning, at the end */
+    int64_t error_ns;               /* what an offset may be off by */
+} ExecClock;
+
 typedef struct {
     ModelArch *arch;    /* (owned) */
     Plan *plan;         /* (owned) */
     Schedule *schedule; /* (owned) */
     ExecData *data;     /* (owned) */
-    ExecLocalHub *hub;  /* (owned) */
+    ExecLocalHub *hub;  /* (owned, nullable) transport local */
     char *device;       /* (owned) */
     ExecRunOptions o;   /* pointers to the caller's things are not to be used by ranks */
     int32_t n_ranks;
+    int32_t *everyone; /* (owned) 0, 1, ... n_ranks - 1 */
+
+    /* Of a rank in a process of its own: */
+    int32_t own_rank;       /* -1: the ranks are threads */
+    ExecTransport endpoint; /* when is_open */
+    atomic_bool is_open;
+    char *watch_where; /* (owned, nullable) under the mutex: where the watcher listens */
+    ExecClock *clocks; /* (owned) n_ranks; of rank 0 */
+
+    atomic_bool stop_wanted; /* end before the next step */
 
     /* [step * n_ranks + rank]; begin and end on the monotonic clock */
     double *losses;
@@ -59,10 +81,10 @@ typedef struct {
     GMutex mutex;
     GCond changed;
     /* Under the mutex: */
-    int64_t n_steps_done; /* of all ranks together */
-    int32_t n_threads;    /* still running */
-    int32_t n_users;      /* threads and the caller */
-    GError *error;        /* (owned, nullable) the first failure */
+    int64_t n_whole_steps; /* a lower bound; see exec_shared_n_whole_steps() */
+    int32_t n_threads;     /* still running */
+    int32_t n_users;       /* threads and the caller */
+    GError *error;         /* (owned, nullable) the first failure */
     int32_t failed_rank;
 } ExecShared;
 
@@ -76,6 +98,22 @@ typedef struct {
     int32_t rank;
 } ExecRankStart;
 gpointer exec_rank_main(gpointer user_data);
+
+static inline bool
+exec_shared_is_distributed(const ExecShared *shared)
+{
+    return shared->own_rank >= 0;
+}
+
+/* What any thread may ask of a rank's endpoint; ops are NULL before it is open. */
+ExecTransport exec_shared_endpoint(const ExecShared *shared, int32_t rank);
+
+/* Notes that @rank has ended @step, on this process's clock. */
+void exec_shared_step_done(ExecShared *shared, int64_t step, int32_t rank, double loss,
+                           int64_t begin_ns, int64_t end_ns);
+
+/* Steps that all ranks have ended; the mutex is held. */
+int64_t exec_shared_n_whole_steps(ExecShared *shared);
 
 /* Records the first failure and stops everybody.  @error is taken. */
 void exec_shared_fail(ExecShared *shared, int32_t rank, GError *error);

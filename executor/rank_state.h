@@ -67,6 +67,18 @@ typedef struct {
  * conventions, they share the work: plan.h, scatter_gather_p2p and broadcast_p2p. */
 bool exec_rank_receive(ExecRank *rank, const ExecMessage *message, void *to, GError **error);
 bool exec_rank_send(ExecRank *rank, const ExecMessage *message, const void *data, GError **error);
+/* --- rank.c --- */
+
+/* One step: barrier, ops, reductions, optimizer; its events go to the record. */
+bool exec_rank_run_step(ExecRank *rank, GError **error);
+
+/* All ranks of the run, as this one sees them. */
+static inline ExecGroup
+exec_rank_everyone(const ExecRank *rank)
+{
+    return (ExecGroup){
+        .ranks = rank->shared->everyone, .n = rank->shared->n_ranks, .index = rank->rank};
+}
 
 /* --- rank_ops.c --- */
 

@@ -1,12 +1,12 @@
 /*
  * executor/run.h - executes a Plan's Schedule on ranks and records a measured Trace.
  *
- * Ranks are tp x cp x dp x pp threads of one process here (transport `local`); each has its own
- * backend,
- * parameters, activations and clock on the common monotonic time.  A rank runs the ops of its
- * pipeline rank in the schedule's order; messages go from stage to stage, as in the simulator.
- * After the last op gradients are summed over all copies of a parameter, AdamW steps.  Process
- * ranks are numbered tp fastest, then cp, dp, pipeline rank slowest.
+ * Ranks are tp x cp x dp x pp threads of one process (transport `local`), or a process each (`mpi`:
+ * launch.h starts them, and each calls exec_run()); each has its own backend, parameters,
+ * activations and clock on the common monotonic time, or one aligned to rank 0's.  A rank runs the
+ * ops of its pipeline rank in the schedule's order; messages go from stage to stage, as in the
+ * simulator. After the last op gradients are summed over all copies of a parameter, AdamW steps.
+ * Process ranks are numbered tp fastest, then cp, dp, pipeline rank slowest.
  *
  * Faults: every wait has a time limit; a rank that fails or hangs stops all others, and the error
  * names it and what it was doing.  A rank that never comes back is left behind: its thread and what
@@ -40,6 +40,10 @@ typedef struct {
     float learning_rate;  /* AdamW, constant after a short warm-up */
     bool verify; /* compare loss and every gradient with one device on the reference backend */
     double verify_tolerance; /* exec_verify_tolerance() */
+    bool deterministic;      /* transport mpi: additions in the order of transport local */
+    const int *stop;         /* (nullable) not 0: end after the step at hand */
+    int32_t process_rank;    /* transport mpi: which rank this process is (launch.h) */
+    const char *watch_where; /* (nullable) transport mpi: launch.h; rank 0's is enough */
     double timeout_s;        /* of any wait; 0: 30 s or 20 times the median step */
     bool want_trace;         /* of the median step */
     /* (nullable) told after every step, on the caller's thread */
@@ -53,12 +57,17 @@ typedef struct {
 } ExecRunOptions;
 
 typedef struct {
+    bool interrupted; /* n_steps are fewer than asked for */
+    bool is_mine;     /* false: rank 0's process has the result, this one has nothing */
+    bool told;        /* with an error: another process prints it */
     int64_t n_steps;
-    double *losses;            /* (owned) n_steps */
-    double *step_s;            /* (owned) n_steps, wall time of each step, all ranks */
-    double bubble_fraction;    /* of the traced step */
-    GArray *busy_s;            /* of double, per process rank, traced step */
-    GArray *peak_memory_bytes; /* of int64_t, per process rank */
+    double *losses;         /* (owned) n_steps */
+    double *step_s;         /* (owned) n_steps, wall time of each step, all ranks */
+    double bubble_fraction; /* of the traced step */
+    /* Per process rank; empty when the ranks did not come back from an interruption. */
+    GArray *busy_s;            /* of double, traced step */
+    GArray *peak_memory_bytes; /* of int64_t */
+    double clock_error_s;      /* of times in the trace between ranks of different processes */
     Trace *trace;              /* (owned, nullable) pipeline ranks of replica 0, with memory */
     int64_t traced_step;       /* the median one among the last EXEC_TRACED_STEPS */
     bool verified, passed;
@@ -83,9 +92,13 @@ double exec_verify_tolerance(Dtype dtype);
  */
 bool exec_plan_supported(const ModelArch *arch, const Plan *plan, GError **error);
 
+/* As exec_run() would refuse before it starts a rank: the plan, the transport, the data. */
+bool exec_run_check(const ExecRunOptions *options, GError **error);
+
 /*
- * Trains @n_steps steps.  EXEC_ERROR_UNSUPPORTED before anything starts when the plan asks for what
- * is not there (names it).  A failed verification is no error: passed is false.
+ * Trains @n_steps steps, or those that had ended when somebody set @stop (interrupted; without a
+ * trace when the last one would not end).  EXEC_ERROR_UNSUPPORTED before anything starts when the
+ * plan asks for what is not there (names it).  A failed verification is no error: passed is false.
  */
 bool exec_run(const ExecRunOptions *options, ExecRunResult *result, GError **error);
 

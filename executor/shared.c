@@ -46,7 +46,15 @@ exec_shared_new(const ExecRunOptions *options, GError **error)
     shared->records = g_new0(ExecRankRecord, (size_t)shared->n_ranks);
     for (int32_t i = 0; i < shared->n_ranks; i++)
         atomic_store(&shared->records[i].since_ns, exec_now_ns());
-    shared->hub = exec_local_hub_new(shared->n_ranks, 0);
+    shared->everyone = g_new(int32_t, (size_t)shared->n_ranks);
+    for (int32_t i = 0; i < shared->n_ranks; i++)
+        shared->everyone[i] = i;
+    shared->own_rank = g_str_equal(options->transport, "local") ? -1 : options->process_rank;
+    shared->watch_where = g_strdup(options->watch_where);
+    if (exec_shared_is_distributed(shared))
+        shared->clocks = g_new0(ExecClock, (size_t)shared->n_ranks);
+    else
+        shared->hub = exec_local_hub_new(shared->n_ranks, 0);
     return shared;
 }
 
@@ -73,6 +81,9 @@ exec_shared_unref(ExecShared *shared)
         record_clear(&shared->records[i]);
     g_free(shared->records);
     exec_local_hub_free(shared->hub);
+    g_free(shared->everyone);
+    g_free(shared->clocks);
+    g_free(shared->watch_where);
     exec_data_free(shared->data);
     schedule_free(shared->schedule);
     plan_free(shared->plan);
@@ -85,6 +96,45 @@ exec_shared_unref(ExecShared *shared)
     g_mutex_clear(&shared->mutex);
     g_cond_clear(&shared->changed);
     g_free(shared);
+}
+
+ExecTransport
+exec_shared_endpoint(const ExecShared *shared, int32_t rank)
+{
+    if (shared->hub != NULL)
+        return exec_local_transport(shared->hub, rank);
+    return atomic_load(&shared->is_open) ? shared->endpoint : (ExecTransport){.rank = rank};
+}
+
+void
+exec_shared_step_done(ExecShared *shared, int64_t step, int32_t rank, double loss, int64_t begin_ns,
+                      int64_t end_ns)
+{
+    const int64_t at = step * shared->n_ranks + rank;
+
+    g_mutex_lock(&shared->mutex);
+    shared->losses[at] = loss;
+    shared->begin_ns[at] = begin_ns;
+    shared->end_ns[at] = end_ns;
+    g_cond_broadcast(&shared->changed);
+    g_mutex_unlock(&shared->mutex);
+}
+
+static bool
+is_whole(const ExecShared *shared, int64_t step)
+{
+    for (int32_t rank = 0; rank < shared->n_ranks; rank++)
+        if (shared->end_ns[step * shared->n_ranks + rank] == 0)
+            return false;
+    return true;
+}
+
+int64_t
+exec_shared_n_whole_steps(ExecShared *shared)
+{
+    while (shared->n_whole_steps < shared->o.n_steps && is_whole(shared, shared->n_whole_steps))
+        shared->n_whole_steps++;
+    return shared->n_whole_steps;
 }
 
 char *
@@ -104,6 +154,10 @@ exec_rank_doing(ExecShared *shared, int32_t rank)
         return g_strdup_printf("the optimizer of step %" G_GINT64_FORMAT, step);
     case EXEC_DOING_BARRIER:
         return g_strdup_printf("the barrier before step %" G_GINT64_FORMAT, step);
+    case EXEC_DOING_CHECKPOINT:
+        return g_strdup_printf("the checkpoint after step %" G_GINT64_FORMAT, step);
+    case EXEC_DOING_END:
+        return g_strdup("gathering the results");
     case EXEC_DOING_NOTHING:
         return g_strdup("nothing, it has ended");
     case EXEC_DOING_START:
@@ -124,7 +178,7 @@ outer_code(const GError *error)
 void
 exec_shared_fail(ExecShared *shared, int32_t rank, GError *error)
 {
-    ExecTransport transport = exec_local_transport(shared->hub, rank);
+    ExecTransport transport = exec_shared_endpoint(shared, rank);
     g_autofree char *doing = exec_rank_doing(shared, rank);
 
     g_mutex_lock(&shared->mutex);
@@ -136,7 +190,7 @@ exec_shared_fail(ExecShared *shared, int32_t rank, GError *error)
     }
     g_cond_broadcast(&shared->changed);
     g_mutex_unlock(&shared->mutex);
-    if (first)
+    if (first && transport.ops != NULL)
         exec_transport_abort(&transport, shared->error->message);
     g_error_free(error);
 }

@@ -37,6 +37,9 @@ exec_group_chunk_begin(const ExecGroup *group, int64_t n, int64_t chunk)
     return n / group->n * chunk + n % group->n * chunk / group->n;
 }
 
+#define EXEC_NOT_WAITING (-1)
+#define EXEC_WAITING_FOR_GROUP (-2) /* in a collective that does not say for whom */
+
 /* What a member gives to and gets from every member, itself included: consecutive pieces in the
  * group's order.  out_bytes[j] of member i must equal in_bytes[i] of member j. */
 typedef struct {
@@ -73,6 +76,20 @@ typedef struct {
     bool (*broadcast)(ExecTransport *transport, const ExecGroup *group, int32_t root, void *data,
                       int64_t n_bytes, GError **error);
     bool (*barrier)(ExecTransport *transport, const ExecGroup *group, GError **error);
+    /* (optional) A receive of exactly this message will follow: its transfer may begin.  NULL:
+     * sends need no receiver to arrive. */
+    bool (*expect)(ExecTransport *transport, int32_t from, int64_t tag, int64_t n_bytes,
+                   GError **error);
+    /* (optional) Moves on what is under way; called between pieces of computing.  NULL: messages
+     * move by themselves. */
+    bool (*poll)(ExecTransport *transport, GError **error);
+    /* Three that any thread may ask. */
+    /* The rank it is blocked on just now, EXEC_WAITING_FOR_GROUP or EXEC_NOT_WAITING. */
+    int32_t (*waiting_for)(const ExecTransport *transport);
+    /* When its last wait ended, on the monotonic clock; 0: it has never waited. */
+    int64_t (*waited_until_ns)(const ExecTransport *transport);
+    /* Of messages that lie here, or of buffers kept for the next ones. */
+    int64_t (*buffer_bytes)(const ExecTransport *transport);
     /* Makes every present and future wait of all ranks fail; the first reason is kept. */
     void (*abort)(ExecTransport *transport, const char *reason);
 } ExecTransportOps;
@@ -97,19 +114,6 @@ ExecLocalHub *exec_local_hub_new(int32_t n_ranks, double timeout_s);
 void exec_local_hub_free(ExecLocalHub *hub);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(ExecLocalHub, exec_local_hub_free)
 ExecTransport exec_local_transport(ExecLocalHub *hub, int32_t rank);
-
-#define EXEC_NOT_WAITING (-1)
-
-/* The rank that @rank is blocked on just now, or EXEC_NOT_WAITING.  Any thread may ask. */
-int32_t exec_local_hub_waiting_for(ExecLocalHub *hub, int32_t rank);
-
-/* When @rank's last wait ended, on the monotonic clock; 0: it has never waited.  Any thread may
- * ask.
- */
-int64_t exec_local_hub_waited_until_ns(ExecLocalHub *hub, int32_t rank);
-
-/* Bytes of message buffers of @rank's mailbox, queued or kept for the next message. */
-int64_t exec_local_hub_buffer_bytes(ExecLocalHub *hub, int32_t rank);
 
 /* Cores this process may use. */
 int32_t exec_n_cores(void);

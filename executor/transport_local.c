@@ -114,29 +114,6 @@ exec_local_hub_free(ExecLocalHub *hub)
     g_free(hub);
 }
 
-int32_t
-exec_local_hub_waiting_for(ExecLocalHub *hub, int32_t rank)
-{
-    return atomic_load(&hub->boxes[rank].waiting_for);
-}
-
-int64_t
-exec_local_hub_waited_until_ns(ExecLocalHub *hub, int32_t rank)
-{
-    return atomic_load(&hub->boxes[rank].waited_until_ns);
-}
-
-int64_t
-exec_local_hub_buffer_bytes(ExecLocalHub *hub, int32_t rank)
-{
-    Mailbox *box = &hub->boxes[rank];
-
-    g_mutex_lock(&box->mutex);
-    const int64_t bytes = box->buffer_bytes;
-    g_mutex_unlock(&box->mutex);
-    return bytes;
-}
-
 /* --- messages --- */
 
 static bool
@@ -381,6 +358,35 @@ barrier(ExecTransport *transport, const ExecGroup *group, GError **error)
     return exec_wire_barrier(&wire, transport, group, error);
 }
 
+static Mailbox *
+box_of(const ExecTransport *transport)
+{
+    return &((ExecLocalHub *)transport->state)->boxes[transport->rank];
+}
+
+static int32_t
+waiting_for(const ExecTransport *transport)
+{
+    return atomic_load(&box_of(transport)->waiting_for);
+}
+
+static int64_t
+waited_until_ns(const ExecTransport *transport)
+{
+    return atomic_load(&box_of(transport)->waited_until_ns);
+}
+
+static int64_t
+buffer_bytes(const ExecTransport *transport)
+{
+    Mailbox *box = box_of(transport);
+
+    g_mutex_lock(&box->mutex);
+    const int64_t bytes = box->buffer_bytes;
+    g_mutex_unlock(&box->mutex);
+    return bytes;
+}
+
 static void
 abort_all(ExecTransport *transport, const char *reason)
 {
@@ -408,6 +414,9 @@ static const ExecTransportOps ops = {
     .all_to_all = all_to_all,
     .broadcast = broadcast,
     .barrier = barrier,
+    .waiting_for = waiting_for,
+    .waited_until_ns = waited_until_ns,
+    .buffer_bytes = buffer_bytes,
     .abort = abort_all,
 };
 

@@ -192,8 +192,7 @@ fails 1 'fp16' "a number format the executor does not have" run "$W/fp16.json" -
     fails 2 'stdout\|standard output' "two products on standard output" $R --json --trace -
     fails 2 'steps' "an unknown option, with the nearest" $R --stepps 3
     fails 6 'cuda' "a device that is not built" $R --device cuda
-    fails 6 'mpi' "a transport that is not built" $R --transport mpi
-    fails 6 'nccl' "another one" $R --transport nccl
+    fails 6 'nccl' "a transport that is not built" $R --transport nccl
     fails 1 '--checkpoint' "saving the state is not there yet" $R --checkpoint "$W/state"
     fails 1 '--resume' "nor is restoring it" $R --resume
     fails 2 '--checkpoint-every' "nor may its interval be wrong" $R --checkpoint-every 0

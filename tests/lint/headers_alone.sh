@@ -9,8 +9,8 @@ flags="$flags $(pkg-config --cflags glib-2.0 libcjson)"
 nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
 flags="$flags -isystem ${CUDA_HOME:-${nvcc%/bin/nvcc}}/include"
 failed=0
-for header in $(find base models schedule profiles planner simulator executor cli tests -name '*.h' \
-    2>/dev/null | sort); do
+for header in $(find base models schedule profiles planner simulator executor cli tests \
+    -name '*.h' 2>/dev/null | sort); do
     # shellcheck disable=SC2086
     if ! messages=$(printf '#include "%s"\n' "$header" | ${CC:-gcc} $flags -Werror - 2>&1); then
         case "$messages" in

@@ -1,0 +1,113 @@
+#include "cli/run_processes.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/command.h"
+#include "cli/output.h"
+#include "executor/launch.h"
+#include "executor/watch_wire.h"
+
+static void
+pass_on_note(const char *text, void *user_data)
+{
+    output_note("%s", text);
+}
+
+/* Returns: (owned) the arguments that this process was started with. */
+static GPtrArray *
+own_arguments(GError **error)
+{
+    g_autofree char *text = NULL;
+    size_t n_bytes = 0;
+
+    if (!g_file_get_contents("/proc/self/cmdline", &text, &n_bytes, error))
+        return NULL;
+    GPtrArray *arguments = g_ptr_array_new_with_free_func(g_free);
+    for (size_t at = 0; at < n_bytes; at += strlen(text + at) + 1)
+        g_ptr_array_add(arguments, g_strdup(text + at));
+    g_ptr_array_add(arguments, NULL);
+    return arguments;
+}
+
+static int
+launch(const ExecRunOptions *exec, const RunProcessesOptions *options, GError **error)
+{
+    g_autoptr(GString) output = g_string_new(NULL);
+    GError *reason = NULL;
+    int status = 0;
+
+    if (!exec_run_check(exec, error))
+        return -1;
+    g_autoptr(GPtrArray) arguments = own_arguments(error);
+    if (arguments == NULL)
+        return -1;
+    const ExecLaunchOptions launch_options = {
+        .n_ranks = (int32_t)plan_n_devices(exec->plan),
+        .timeout_s = exec->timeout_s,
+        .hosts = options->hosts,
+        .arguments = (char **)arguments->pdata,
+        .stop = options->stop,
+        .progress = options->progress,
+        .note = pass_on_note,
+        .user_data = options->user_data,
+    };
+    const bool ok = exec_launch(&launch_options, output, &status, &reason);
+    /* The product is whole, or rank 0 had nothing to say; after a failure only an interrupted run
+     * has one. */
+    if (ok || g_error_matches(reason, EXEC_ERROR, EXEC_ERROR_INTERRUPTED))
+        output_text(output->str);
+    if (ok)
+        return status;
+    if (status > 0) { /* a rank has said what kind of error it is */
+        g_set_error_literal(error, CMD_ERROR, status, reason->message);
+        g_error_free(reason);
+    } else {
+        g_propagate_error(error, reason);
+    }
+    return -1;
+}
+
+static void
+tell(const GError *error)
+{
+    output_note("%s", error->message);
+}
+
+int
+run_processes_begin(ExecRunOptions *exec, const RunProcessesOptions *options, char **where,
+                    GError **error)
+{
+    const ExecJobPlace place = exec_job_place();
+    bool in_child = false;
+
+    if (place.role == EXEC_ROLE_ALONE)
+        return launch(exec, options, error);
+    exec->process_rank = place.rank;
+    if (place.role == EXEC_ROLE_LAUNCHED) {
+        *where = g_strdup(g_getenv(EXEC_WATCH_VARIABLE));
+    } else if (place.rank == 0) {
+        const bool ok =
+            exec_run_check(exec, error) &&
+            exec_fork_watcher(place.n_ranks, exec->timeout_s, tell, where, &in_child, error);
+        if (in_child)
+            _exit(ok ? 0 : cmd_exit_status(*error));
+        if (!ok)
+            return -1;
+    }
+    exec->watch_where = *where;
+    return RUN_PROCESSES_RANK;
+}
+
+void
+run_processes_fail(const ExecRunOptions *exec, bool told, const GError *error)
+{
+    const int status = cmd_exit_status(error);
+    /* What is wrong with the command or the plan is so for all ranks: one says it. */
+    const bool is_everybodys = status <= CMD_ERROR_INPUT && exec->process_rank > 0 &&
+                               exec_job_place().role == EXEC_ROLE_JOINED;
+
+    if (told || is_everybodys)
+        _exit(status);
+}

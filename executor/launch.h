@@ -1,0 +1,73 @@
+/*
+ * executor/launch.h - runs whose ranks are processes: who am I, and starting them with mpirun.
+ *
+ * Three ways into a run with transport mpi:
+ *   alone      `degas run --transport mpi`: starts mpirun on itself, watches, passes on the product
+ *   launched   a rank of such a run: it finds EXEC_WATCH_VARIABLE in its environment
+ *   joined     a rank that somebody's mpirun or srun started: rank 0 forks the watcher
+ */
+#ifndef EXECUTOR_LAUNCH_H
+#define EXECUTOR_LAUNCH_H
+
+#include "executor/backend.h"
+
+G_BEGIN_DECLS
+
+typedef enum {
+    EXEC_ROLE_ALONE,
+    EXEC_ROLE_LAUNCHED,
+    EXEC_ROLE_JOINED,
+} ExecRole;
+
+typedef struct {
+    ExecRole role;
+    int32_t rank, n_ranks; /* as the environment says; alone: 0 of 1 */
+} ExecJobPlace;
+
+/* From the variables that Open MPI, MPICH (PMI), PMIx and Slurm set. */
+ExecJobPlace exec_job_place(void);
+
+typedef struct {
+    int32_t n_ranks;
+    double timeout_s;  /* ExecRunOptions */
+    const char *hosts; /* (nullable) "node1,node2": where; else here */
+    char **arguments;  /* (borrowed) NULL-terminated: of the program, its name first */
+    const int *stop;   /* (nullable) not 0: somebody wants the run to end */
+    /* (nullable) told now and then which step has ended, its loss, and what steps take of late. */
+    void (*progress)(int64_t step, double loss, double step_s, void *user_data);
+    /* (nullable) told what the ranks noted on stderr, when the run went well. */
+    void (*note)(const char *text, void *user_data);
+    void *user_data;
+} ExecLaunchOptions;
+
+/*
+ * Starts @n_ranks processes under mpirun and watches them until all have gone.
+ *
+ * @output  (out, owned) what the ranks wrote to standard output, complete
+ * @status  (out) the exit status of the ranks: of the first that ended badly
+ *
+ * False on: EXEC_ERROR_MISSING (no plugin, no mpirun, or it failed before a rank began: its first
+ * words are in the message), EXEC_ERROR_RANK_DIED, EXEC_ERROR_RANK_HUNG, EXEC_ERROR_INTERRUPTED
+ * (@stop, and the step did not end within EXEC_STOP_S; @output is then of what had ended), or what
+ * a rank failed with.  Afterwards no process of the run is left on this machine; those elsewhere
+ * end by themselves.
+ */
+bool exec_launch(const ExecLaunchOptions *options, GString *output, int *status, GError **error);
+
+/* Seconds that a step may take to end when a run is interrupted. */
+#define EXEC_STOP_S 2.5
+
+/*
+ * Of a joined run's rank 0: forks the process that watches.  In the parent @where (out, owned) is
+ * what to tell the ranks; in the child, when all is over, *in_child is true and the return value
+ * says how it went.
+ *
+ * @tell  called in the child as soon as something is wrong, with the error that will be returned:
+ *        the other processes end in the meantime, and stderr with them
+ */
+bool exec_fork_watcher(int32_t n_ranks, double timeout_s, void (*tell)(const GError *error),
+                       char **where, bool *in_child, GError **error);
+
+G_END_DECLS
+
+#endif /* EXECUTOR_LAUNCH_H */

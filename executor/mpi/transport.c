@@ -1,0 +1,439 @@
+/* executor/mpi/transport.c - the plugin degas-mpi.so; see executor/transport_mpi.h. */
+#include "executor/transport_mpi.h"
+
+#include <limits.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <time.h>
+
+#include "executor/mpi/state.h"
+#include "executor/plugin.h"
+
+EXEC_PLUGIN_DEFINE_ABI
+
+#define SPIN_NS 20000
+#define YIELD_NS 100000
+#define SLEEP_NS 50000
+
+/* --- errors --- */
+
+bool
+mpi_failed(const char *call, int code, GError **error)
+{
+    char text[MPI_MAX_ERROR_STRING + 1] = "unknown error";
+    int n = 0;
+
+    MPI_Error_string(code, text, &n);
+    g_set_error(error, EXEC_ERROR, EXEC_ERROR_FAILED, "%.*s: %s", (int)strcspn(call, "("), call,
+                text);
+    return false;
+}
+
+static int64_t
+now_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/* --- pieces --- */
+
+static Piece *
+piece_new(State *state, int64_t n_bytes, GError **error)
+{
+    for (Piece **at = &state->spare; *at != NULL; at = &(*at)->next) {
+        Piece *piece = *at;
+        if (piece->n_bytes != n_bytes)
+            continue;
+        *at = piece->next;
+        return piece;
+    }
+    Piece *piece = aligned_alloc(64, (sizeof(Piece) + (size_t)n_bytes + 63) / 64 * 64);
+    if (piece == NULL) {
+        g_set_error(error, EXEC_ERROR, EXEC_ERROR_MEMORY,
+                    "no memory for a message of %" G_GINT64_FORMAT " bytes", n_bytes);
+        return NULL;
+    }
+    piece->n_bytes = n_bytes;
+    piece->request = MPI_REQUEST_NULL;
+    atomic_fetch_add(&state->buffer_bytes, n_bytes);
+    return piece;
+}
+
+static void
+piece_give_back(State *state, Piece *piece)
+{
+    piece->next = state->spare;
+    state->spare = piece;
+}
+
+static void
+free_pieces(Piece *piece)
+{
+    while (piece != NULL) {
+        Piece *next = piece->next;
+        free(piece);
+        piece = next;
+    }
+}
+
+/* Lets MPI work, and takes back the buffers of sends that have left. */
+static bool
+poll_transfers(ExecTransport *transport, GError **error)
+{
+    State *state = transport->state;
+    int done = 0;
+
+    for (Piece *piece = state->expected; piece != NULL; piece = piece->next)
+        if (piece->request != MPI_REQUEST_NULL)
+            TRY_MPI(MPI_Test(&piece->request, &done, MPI_STATUS_IGNORE));
+    for (Piece **at = &state->sends; *at != NULL;) {
+        Piece *piece = *at;
+        TRY_MPI(MPI_Test(&piece->request, &done, MPI_STATUS_IGNORE));
+        if (done) {
+            *at = piece->next;
+            piece_give_back(state, piece);
+        } else {
+            at = &piece->next;
+        }
+    }
+    return true;
+}
+
+/* --- waiting --- */
+
+static bool
+check_aborted(State *state, GError **error)
+{
+    if (!atomic_load(&state->aborted))
+        return true;
+    g_mutex_lock(&state->mutex);
+    g_set_error_literal(error, EXEC_ERROR, EXEC_ERROR_RANK_DIED, state->reason);
+    g_mutex_unlock(&state->mutex);
+    return false;
+}
+
+bool
+mpi_wait(ExecTransport *transport, MPI_Request *request, int32_t peer, MPI_Status *status,
+         GError **error)
+{
+    State *state = transport->state;
+    const struct timespec pause = {.tv_nsec = SLEEP_NS};
+    int done = 0;
+
+    transport->waited_ns = 0;
+    TRY_MPI(MPI_Test(request, &done, status));
+    if (done)
+        return true;
+    const int64_t begin = now_ns();
+    atomic_store(&state->waiting_for, peer);
+    while (!done) {
+        const int64_t waited = now_ns() - begin;
+        if (waited > YIELD_NS)
+            nanosleep(&pause, NULL);
+        else if (waited > SPIN_NS)
+            sched_yield();
+        if (!check_aborted(state, error))
+            return false;
+        TRY_MPI(MPI_Test(request, &done, status));
+    }
+    transport->waited_ns = now_ns() - begin;
+    atomic_store(&state->waited_until_ns, begin + transport->waited_ns);
+    atomic_store(&state->waiting_for, EXEC_NOT_WAITING);
+    return true;
+}
+
+/* --- messages --- */
+
+static bool
+check_tag(const State *state, int64_t tag, GError **error)
+{
+    if (tag <= state->max_tag)
+        return true;
+    g_set_error(
+        error, EXEC_ERROR, EXEC_ERROR_UNSUPPORTED,
+        "transport mpi: the plan has more messages than this MPI has tags (%" G_GINT64_FORMAT ")",
+        state->max_tag);
+    return false;
+}
+
+bool
+mpi_check_length(int64_t n_bytes, GError **error)
+{
+    if (n_bytes <= INT_MAX)
+        return true;
+    g_set_error(error, EXEC_ERROR, EXEC_ERROR_UNSUPPORTED,
+                "transport mpi: a message of %" G_GINT64_FORMAT " bytes is beyond MPI's %d",
+                n_bytes, INT_MAX);
+    return false;
+}
+
+static bool
+post_on(ExecTransport *transport, MPI_Comm comm, int32_t to, int64_t tag, const void *data,
+        int64_t n_bytes, GError **error)
+{
+    State *state = transport->state;
+
+    if (!mpi_check_length(n_bytes, error) || !check_tag(state, tag, error) ||
+        !check_aborted(state, error) || !poll_transfers(transport, error))
+        return false;
+    Piece *piece = piece_new(state, n_bytes, error);
+    if (piece == NULL)
+        return false;
+    if (n_bytes > 0)
+        memcpy(piece->data, data, (size_t)n_bytes);
+    const int code =
+        MPI_Isend(piece->data, (int)n_bytes, MPI_BYTE, to, (int)tag, comm, &piece->request);
+    if (code != MPI_SUCCESS) {
+        piece_give_back(state, piece);
+        return mpi_failed("MPI_Isend", code, error);
+    }
+    piece->next = state->sends;
+    state->sends = piece;
+    transport->bytes_sent += n_bytes;
+    return true;
+}
+
+static bool
+send_message(ExecTransport *transport, int32_t to, int64_t tag, const void *data, int64_t n_bytes,
+             GError **error)
+{
+    g_return_val_if_fail(tag >= 0, false);
+    return post_on(transport, ((State *)transport->state)->messages, to, tag, data, n_bytes, error);
+}
+
+static bool
+check_received(const ExecTransport *transport, const MPI_Status *status, int32_t from,
+               int64_t n_bytes, GError **error)
+{
+    int length = 0;
+
+    TRY_MPI(MPI_Get_count(status, MPI_BYTE, &length));
+    if (length == n_bytes)
+        return true;
+    g_set_error(error, EXEC_ERROR, EXEC_ERROR_FAILED,
+                "rank %d expected %" G_GINT64_FORMAT " bytes of rank %d, got %d", transport->rank,
+                n_bytes, from, length);
+    return false;
+}
+
+static bool
+receive_on(ExecTransport *transport, MPI_Comm comm, int32_t from, int64_t tag, void *data,
+           int64_t n_bytes, GError **error)
+{
+    State *state = transport->state;
+    MPI_Request request;
+    MPI_Status status;
+
+    if (!mpi_check_length(n_bytes, error) || !check_tag(state, tag, error))
+        return false;
+    TRY_MPI(MPI_Irecv(data, (int)n_bytes, MPI_BYTE, from, (int)tag, comm, &request));
+    return mpi_wait(transport, &request, from, &status, error) &&
+           check_received(transport, &status, from, n_bytes, error);
+}
+
+static bool
+expect(ExecTransport *transport, int32_t from, int64_t tag, int64_t n_bytes, GError **error)
+{
+    State *state = transport->state;
+
+    if (!mpi_check_length(n_bytes, error) || !check_tag(state, tag, error))
+        return false;
+    Piece *piece = piece_new(state, n_bytes, error);
+    if (piece == NULL)
+        return false;
+    piece->from = from;
+    piece->tag = tag;
+    piece->next = NULL;
+    TRY_MPI(MPI_Irecv(piece->data, (int)n_bytes, MPI_BYTE, from, (int)tag, state->messages,
+                      &piece->request));
+    Piece **at = &state->expected;
+    while (*at != NULL)
+        at = &(*at)->next;
+    *at = piece;
+    return true;
+}
+
+static bool
+receive_message(ExecTransport *transport, int32_t from, int64_t tag, void *data, int64_t n_bytes,
+                GError **error)
+{
+    State *state = transport->state;
+    MPI_Status status;
+
+    g_return_val_if_fail(tag >= 0 && from >= 0 && from < transport->n_ranks, false);
+    for (Piece **at = &state->expected; *at != NULL; at = &(*at)->next) {
+        Piece *piece = *at;
+        if (piece->from != from || piece->tag != tag || piece->n_bytes != n_bytes)
+            continue;
+        /* poll() may have completed it already: then the status is gone, MPI checked the length. */
+        const bool was_done = piece->request == MPI_REQUEST_NULL;
+        transport->waited_ns = 0;
+        if (!was_done && (!mpi_wait(transport, &piece->request, from, &status, error) ||
+                          !check_received(transport, &status, from, n_bytes, error)))
+            return false;
+        memcpy(data, piece->data, (size_t)n_bytes);
+        *at = piece->next;
+        piece_give_back(state, piece);
+        return true;
+    }
+    return receive_on(transport, state->messages, from, tag, data, n_bytes, error);
+}
+
+/* --- collectives out of messages --- */
+
+static bool
+wire_post(ExecTransport *transport, int32_t to, int64_t tag, const void *data, int64_t n_bytes,
+          GError **error)
+{
+    return post_on(transport, ((State *)transport->state)->wire, to, -tag, data, n_bytes, error);
+}
+
+static bool
+wire_take(ExecTransport *transport, int32_t from, int64_t tag, Dtype add, void *data,
+          int64_t n_bytes, GError **error)
+{
+    State *state = transport->state;
+
+    if (add == EXEC_TAKE_COPY)
+        return receive_on(transport, state->wire, from, -tag, data, n_bytes, error);
+    Piece *piece = piece_new(state, n_bytes, error);
+    if (piece == NULL)
+        return false;
+    const bool ok = receive_on(transport, state->wire, from, -tag, piece->data, n_bytes, error);
+    if (ok)
+        exec_add(add, data, piece->data, n_bytes / dtype_bytes(add));
+    piece_give_back(state, piece);
+    return ok;
+}
+
+const ExecWire mpi_wire = {.post = wire_post, .take = wire_take};
+
+/* --- what others ask --- */
+
+static void
+abort_waits(ExecTransport *transport, const char *reason)
+{
+    State *state = transport->state;
+
+    g_mutex_lock(&state->mutex);
+    if (state->reason == NULL)
+        state->reason = g_strdup(reason);
+    g_mutex_unlock(&state->mutex);
+    atomic_store(&state->aborted, true);
+}
+
+static int32_t
+waiting_for(const ExecTransport *transport)
+{
+    return atomic_load(&((State *)transport->state)->waiting_for);
+}
+
+static int64_t
+waited_until_ns(const ExecTransport *transport)
+{
+    return atomic_load(&((State *)transport->state)->waited_until_ns);
+}
+
+static int64_t
+buffer_bytes(const ExecTransport *transport)
+{
+    return atomic_load(&((State *)transport->state)->buffer_bytes);
+}
+
+/* --- lifecycle --- */
+
+static const ExecTransportOps ops = {
+    .name = "mpi",
+    .send = send_message,
+    .receive = receive_message,
+    .all_reduce = mpi_all_reduce,
+    .reduce_scatter = mpi_reduce_scatter,
+    .all_gather = mpi_all_gather,
+    .all_to_all = mpi_all_to_all,
+    .broadcast = mpi_broadcast,
+    .barrier = mpi_barrier,
+    .expect = expect,
+    .poll = poll_transfers,
+    .waiting_for = waiting_for,
+    .waited_until_ns = waited_until_ns,
+    .buffer_bytes = buffer_bytes,
+    .abort = abort_waits,
+};
+
+static bool
+open_state(State *state, GError **error)
+{
+    int *tag_ub = NULL, found = 0;
+
+    TRY_MPI(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
+    TRY_MPI(MPI_Comm_dup(MPI_COMM_WORLD, &state->messages));
+    TRY_MPI(MPI_Comm_dup(MPI_COMM_WORLD, &state->wire));
+    TRY_MPI(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, (void *)&tag_ub, &found));
+    state->max_tag = found ? *tag_ub : 32767; /* what every MPI has [MPI 4.0, 9.1.2] */
+    return mpi_collectives_open(state, error);
+}
+
+static bool
+open_mpi(int32_t n_ranks, bool deterministic, ExecTransport *transport, GError **error)
+{
+    int n = 0, rank = 0, provided = 0;
+
+    /* The timer's default slack of 50 us would double every sleep. */
+    prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);
+    TRY_MPI(MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided));
+    TRY_MPI(MPI_Comm_size(MPI_COMM_WORLD, &n));
+    TRY_MPI(MPI_Comm_rank(MPI_COMM_WORLD, &rank));
+    if (n != n_ranks) {
+        g_set_error(error, EXEC_ERROR, EXEC_ERROR_UNSUPPORTED,
+                    "the plan has %d ranks, but %d processes were started", n_ranks, n);
+        return false;
+    }
+    State *state = g_new0(State, 1);
+    state->deterministic = deterministic;
+    g_mutex_init(&state->mutex);
+    atomic_init(&state->waiting_for, EXEC_NOT_WAITING);
+    *transport = (ExecTransport){.ops = &ops, .rank = rank, .n_ranks = n, .state = state};
+    return open_state(state, error);
+}
+
+static bool
+close_mpi(ExecTransport *transport, GError **error)
+{
+    State *state = transport->state;
+
+    while (state->sends != NULL)
+        if (!mpi_wait(transport, &state->sends->request, EXEC_WAITING_FOR_GROUP, MPI_STATUS_IGNORE,
+                      error) ||
+            !poll_transfers(transport, error))
+            return false;
+    if (!mpi_collectives_close(state, error))
+        return false;
+    TRY_MPI(MPI_Comm_free(&state->wire));
+    TRY_MPI(MPI_Comm_free(&state->messages));
+    TRY_MPI(MPI_Finalize());
+    free_pieces(state->expected);
+    free_pieces(state->spare);
+    g_mutex_clear(&state->mutex);
+    g_free(state->reason);
+    g_free(state);
+    transport->state = NULL;
+    return true;
+}
+
+extern const ExecMpiPlugin exec_mpi_plugin;
+const ExecMpiPlugin exec_mpi_plugin = {
+#if defined(OPEN_MPI)
+    .library = "Open MPI",
+#elif defined(MPICH)
+    .library = "MPICH",
+#else
+    .library = "MPI",
+#endif
+    .open = open_mpi,
+    .close = close_mpi,
+};

@@ -1,0 +1,471 @@
+#include "executor/watcher.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "executor/pool.h"
+#include "executor/watch.h"
+#include "executor/watch_wire.h"
+
+/* A process that is not stopped speaks 20 times a second; a thread that only sleeps and speaks is
+ * scheduled within this on the busiest machine. */
+#define SILENCE_NS (INT64_C(3) * 1000000000)
+/* Until rank 0 knows how long a step takes. */
+#define FIRST_LIMIT_NS (INT64_C(600) * 1000000000)
+/* A rank that says it has failed may be the victim of one whose death shows a moment later. */
+#define FAILURE_SETTLES_NS 200000000
+/* After which the watcher itself was stopped, not all ranks at once. */
+#define OWN_PAUSE_NS 1000000000
+
+typedef struct {
+    int fd; /* -1: not there (yet, or any more) */
+    bool said_hello, done;
+    ExecWatchRecord in, last; /* arriving; the last one complete */
+    size_t n_in;
+    int64_t heard_ns;     /* when */
+    char *host, *machine; /* (owned) of the hello */
+} Line;
+
+struct ExecWatcher {
+    ExecWatcherOptions o;
+    int listener;
+    char secret[EXEC_WATCH_SECRET + 1];
+    char *where;    /* (owned) */
+    GArray *guests; /* of Line: connected, no hello yet */
+    Line *lines;    /* (owned) by rank */
+    bool failed;
+    int64_t looked_ns;
+    int64_t failure_ns; /* when a rank first said it had failed; 0: none has */
+    int32_t failure_rank;
+    int64_t begin_ns;
+};
+
+/* --- listening --- */
+
+static bool
+make_secret(char *secret)
+{
+    uint8_t random[EXEC_WATCH_SECRET / 2];
+
+    if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random)
+        return false;
+    for (size_t i = 0; i < sizeof random; i++)
+        g_snprintf(secret + 2 * i, 3, "%02x", random[i]);
+    return true;
+}
+
+/* This machine's addresses, the loopback last (first when nobody else is to reach it). */
+static void
+append_addresses(GString *where, bool other_hosts)
+{
+    struct ifaddrs *all = NULL;
+
+    if (other_hosts && getifaddrs(&all) == 0) {
+        for (const struct ifaddrs *i = all; i != NULL; i = i->ifa_next) {
+            char text[INET_ADDRSTRLEN];
+            if (i->ifa_addr == NULL || i->ifa_addr->sa_family != AF_INET ||
+                (i->ifa_flags & IFF_LOOPBACK) != 0 || (i->ifa_flags & IFF_UP) == 0)
+                continue;
+            const struct sockaddr_in *in = (const struct sockaddr_in *)(void *)i->ifa_addr;
+            if (inet_ntop(AF_INET, &in->sin_addr, text, sizeof text) != NULL)
+                g_string_append_printf(where, "%s,", text);
+        }
+        freeifaddrs(all);
+    }
+    g_string_append(where, "127.0.0.1");
+}
+
+static bool
+listen_somewhere(ExecWatcher *watcher)
+{
+    struct sockaddr_in address = {
+        .sin_family = AF_INET,
+        .sin_addr.s_addr = htonl(watcher->o.other_hosts ? INADDR_ANY : INADDR_LOOPBACK),
+    };
+    socklen_t size = sizeof address;
+
+    watcher->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (watcher->listener < 0 ||
+        bind(watcher->listener, (const struct sockaddr *)&address, sizeof address) != 0 ||
+        listen(watcher->listener, SOMAXCONN) != 0 ||
+        getsockname(watcher->listener, (struct sockaddr *)&address, &size) != 0 ||
+        !make_secret(watcher->secret))
+        return false;
+    GString *where = g_string_new(NULL);
+    g_string_append_printf(where, "%s@", watcher->secret);
+    append_addresses(where, watcher->o.other_hosts);
+    g_string_append_printf(where, ":%u", ntohs(address.sin_port));
+    watcher->where = g_string_free(where, FALSE);
+    return true;
+}
+
+ExecWatcher *
+exec_watcher_new(const ExecWatcherOptions *options, GError **error)
+{
+    g_return_val_if_fail(options->n_ranks >= 1, NULL);
+    ExecWatcher *watcher = g_new0(ExecWatcher, 1);
+
+    watcher->o = *options;
+    watcher->guests = g_array_new(false, true, sizeof(Line));
+    watcher->lines = g_new0(Line, (size_t)options->n_ranks);
+    for (int32_t r = 0; r < options->n_ranks; r++)
+        watcher->lines[r].fd = -1;
+    watcher->begin_ns = watcher->looked_ns = exec_now_ns();
+    if (listen_somewhere(watcher))
+        return watcher;
+    g_set_error(error, EXEC_ERROR, EXEC_ERROR_FAILED, "cannot listen for the ranks: %s",
+                g_strerror(errno));
+    exec_watcher_free(watcher);
+    return NULL;
+}
+
+static void
+line_clear(Line *line)
+{
+    if (line->fd >= 0)
+        close(line->fd);
+    line->fd = -1;
+    g_free(line->host);
+    g_free(line->machine);
+}
+
+void
+exec_watcher_free(ExecWatcher *watcher)
+{
+    if (watcher == NULL)
+        return;
+    for (int32_t r = 0; r < watcher->o.n_ranks; r++)
+        line_clear(&watcher->lines[r]);
+    for (guint i = 0; i < watcher->guests->len; i++)
+        line_clear(&g_array_index(watcher->guests, Line, i));
+    g_array_unref(watcher->guests);
+    if (watcher->listener >= 0)
+        close(watcher->listener);
+    g_free(watcher->lines);
+    g_free(watcher->where);
+    g_free(watcher);
+}
+
+const char *
+exec_watcher_where(const ExecWatcher *watcher)
+{
+    return watcher->where;
+}
+
+/* --- reading --- */
+
+typedef enum {
+    READ_NOTHING,
+    READ_RECORD,
+    READ_END,
+} Read;
+
+static Read
+read_record(Line *line)
+{
+    const ssize_t n =
+        recv(line->fd, (char *)&line->in + line->n_in, sizeof line->in - line->n_in, MSG_DONTWAIT);
+
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return READ_NOTHING;
+    if (n <= 0)
+        return READ_END;
+    line->n_in += (size_t)n;
+    if (line->n_in < sizeof line->in)
+        return READ_NOTHING;
+    line->n_in = 0;
+    line->in.text[sizeof line->in.text - 1] = 0;
+    return line->in.magic == EXEC_WATCH_MAGIC ? READ_RECORD : READ_END;
+}
+
+/* A guest that knows the secret becomes its rank's line; others are shown the door. */
+static void
+admit(ExecWatcher *watcher, Line *guest)
+{
+    g_auto(GStrv) parts = g_strsplit(guest->in.text, "\n", 3);
+    const int32_t rank = guest->in.rank;
+
+    if (guest->in.kind != EXEC_WATCH_HELLO || g_strv_length(parts) != 3 ||
+        !g_str_equal(parts[0], watcher->secret) || rank < 0 || rank >= watcher->o.n_ranks ||
+        watcher->lines[rank].said_hello) {
+        close(guest->fd);
+        return;
+    }
+    watcher->lines[rank] = (Line){
+        .fd = guest->fd,
+        .said_hello = true,
+        .last = guest->in,
+        .heard_ns = exec_now_ns(),
+        .host = g_strdup(parts[1]),
+        .machine = g_strdup(parts[2]),
+    };
+    g_strlcpy(watcher->lines[rank].last.text, "its preparations",
+              sizeof watcher->lines[rank].last.text);
+    watcher->lines[rank].last.waiting_for = EXEC_NOT_WAITING;
+}
+
+static void
+read_guests(ExecWatcher *watcher)
+{
+    int fd;
+
+    while ((fd = accept4(watcher->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0) {
+        const Line guest = {.fd = fd};
+        g_array_append_val(watcher->guests, guest);
+    }
+    for (guint i = watcher->guests->len; i-- > 0;) {
+        Line *guest = &g_array_index(watcher->guests, Line, i);
+        const Read read = read_record(guest);
+        if (read == READ_NOTHING)
+            continue;
+        if (read == READ_RECORD)
+            admit(watcher, guest);
+        else
+            close(guest->fd);
+        g_array_remove_index_fast(watcher->guests, i);
+    }
+}
+
+/* Returns: (owned) "rank 2 (process 5112 on node7)" */
+static char *
+describe_rank(const ExecWatcher *watcher, int32_t rank)
+{
+    const Line *line = &watcher->lines[rank];
+
+    return line->host == NULL
+               ? g_strdup_printf("rank %d", rank)
+               : g_strdup_printf("rank %d (process %d on %s)", rank, line->last.pid, line->host);
+}
+
+/* Everything that has arrived on a rank's line; its end without a word is its death. */
+static void
+read_line(ExecWatcher *watcher, int32_t rank, GError **error)
+{
+    Line *line = &watcher->lines[rank];
+    Read read;
+
+    while (line->fd >= 0 && (read = read_record(line)) != READ_NOTHING) {
+        if (read == READ_END) {
+            close(line->fd);
+            line->fd = -1;
+            if (line->done || line->last.kind == EXEC_WATCH_FAILED || *error != NULL)
+                return;
+            g_autofree char *who = describe_rank(watcher, rank);
+            *error = g_error_new(EXEC_ERROR, EXEC_ERROR_RANK_DIED, "%s died in %s", who,
+                                 line->last.text);
+            return;
+        }
+        line->last = line->in;
+        line->heard_ns = exec_now_ns();
+        line->done |= line->in.kind == EXEC_WATCH_DONE;
+        if (line->in.kind == EXEC_WATCH_FAILED && watcher->failure_ns == 0) {
+            watcher->failure_ns = line->heard_ns;
+            watcher->failure_rank = rank;
+        }
+    }
+}
+
+/* --- judging --- */
+
+static void
+judge_silence(ExecWatcher *watcher, int64_t now, GError **error)
+{
+    const int64_t timeout = (int64_t)(watcher->o.timeout_s * 1e9);
+    const int64_t limit = timeout > 0 ? MIN(timeout, SILENCE_NS) : SILENCE_NS;
+
+    for (int32_t rank = 0; rank < watcher->o.n_ranks; rank++) {
+        const Line *line = &watcher->lines[rank];
+        if (line->fd < 0 || line->done || now - line->heard_ns <= limit)
+            continue;
+        g_autofree char *who = describe_rank(watcher, rank);
+        *error =
+            g_error_new(EXEC_ERROR, EXEC_ERROR_RANK_HUNG, "%s is stopped in %s: silent for %.1f s",
+                        who, line->last.text, (double)(now - line->heard_ns) * 1e-9);
+        return;
+    }
+}
+
+static int64_t
+limit_ns(const ExecWatcher *watcher)
+{
+    const int64_t known = watcher->lines[0].last.limit_ns;
+
+    if (watcher->o.timeout_s > 0)
+        return (int64_t)(watcher->o.timeout_s * 1e9);
+    return known > 0 ? known : FIRST_LIMIT_NS;
+}
+
+static void
+judge_progress(ExecWatcher *watcher, int64_t now, GError **error)
+{
+    const int32_t n = watcher->o.n_ranks;
+    g_autofree ExecWatched *ranks = g_new(ExecWatched, (size_t)n);
+    ExecHung hung;
+
+    for (int32_t r = 0; r < n; r++) {
+        const Line *line = &watcher->lines[r];
+        ranks[r] = (ExecWatched){
+            .ended = line->done || !line->said_hello,
+            .idle_ns = line->last.idle_ns + now - line->heard_ns,
+            .waiting_for = CLAMP(line->last.waiting_for, EXEC_WAITING_FOR_GROUP, n - 1),
+        };
+    }
+    if (!exec_watch_find_hung(ranks, n, limit_ns(watcher), &hung))
+        return;
+    g_autofree char *who = describe_rank(watcher, hung.culprit);
+    *error = exec_watch_hung_error(&hung, who, watcher->lines[hung.culprit].last.text,
+                                   ranks[hung.culprit].idle_ns);
+}
+
+/* Where the ranks are started one by one, somebody must notice one that never comes. */
+static void
+judge_start(ExecWatcher *watcher, int64_t now, GError **error)
+{
+    int32_t n_there = 0, missing = -1;
+
+    for (int32_t r = watcher->o.n_ranks; r-- > 0;) {
+        n_there += watcher->lines[r].said_hello;
+        missing = watcher->lines[r].said_hello ? missing : r;
+    }
+    if (missing >= 0 && now - watcher->begin_ns > limit_ns(watcher) + SILENCE_NS)
+        *error = g_error_new(EXEC_ERROR, EXEC_ERROR_RANK_HUNG,
+                             "rank %d has not started within %.0f s (%d of %d have)", missing,
+                             (double)(now - watcher->begin_ns) * 1e-9, n_there, watcher->o.n_ranks);
+}
+
+static void
+judge_failure(ExecWatcher *watcher, int64_t now, GError **error)
+{
+    if (watcher->failure_ns == 0 || now - watcher->failure_ns < FAILURE_SETTLES_NS)
+        return;
+    const ExecWatchRecord *last = &watcher->lines[watcher->failure_rank].last;
+    *error = g_error_new(EXEC_ERROR, last->code, "%s", last->text);
+}
+
+/* --- looking --- */
+
+static void
+tell_all(ExecWatcher *watcher, const ExecWatchRecord *record)
+{
+    for (int32_t r = 0; r < watcher->o.n_ranks; r++) {
+        const Line *line = &watcher->lines[r];
+        /* 512 bytes fit any socket's buffer; a rank that is gone needs no order. */
+        if (line->fd >= 0)
+            (void)!send(line->fd, record, sizeof *record, MSG_NOSIGNAL | MSG_DONTWAIT);
+    }
+}
+
+ExecWatcherState
+exec_watcher_look(ExecWatcher *watcher, GError **error)
+{
+    const int64_t now = exec_now_ns();
+    GError *found = NULL;
+    int32_t n_done = 0;
+
+    read_guests(watcher);
+    for (int32_t r = 0; r < watcher->o.n_ranks; r++) {
+        Line *line = &watcher->lines[r];
+        if (now - watcher->looked_ns > OWN_PAUSE_NS)
+            line->heard_ns = now;
+        read_line(watcher, r, &found);
+        n_done += line->done;
+    }
+    watcher->looked_ns = now;
+    if (watcher->failed)
+        return EXEC_WATCHER_GOING;
+    if (found == NULL && n_done == watcher->o.n_ranks) {
+        const ExecWatchRecord bye = {.magic = EXEC_WATCH_MAGIC, .kind = EXEC_WATCH_BYE};
+        tell_all(watcher, &bye);
+        return EXEC_WATCHER_DONE;
+    }
+    if (found == NULL)
+        judge_failure(watcher, now, &found);
+    if (found == NULL && watcher->failure_ns == 0)
+        judge_silence(watcher, now, &found);
+    if (found == NULL && watcher->failure_ns == 0)
+        judge_progress(watcher, now, &found);
+    if (found == NULL && watcher->o.owns_start)
+        judge_start(watcher, now, &found);
+    if (found == NULL)
+        return EXEC_WATCHER_GOING;
+    exec_watcher_abort(watcher, found);
+    g_propagate_error(error, found);
+    return EXEC_WATCHER_FAILED;
+}
+
+/* --- telling --- */
+
+void
+exec_watcher_stop(ExecWatcher *watcher)
+{
+    const ExecWatchRecord record = {.magic = EXEC_WATCH_MAGIC, .kind = EXEC_WATCH_STOP};
+
+    tell_all(watcher, &record);
+}
+
+void
+exec_watcher_abort(ExecWatcher *watcher, const GError *why)
+{
+    ExecWatchRecord record = {
+        .magic = EXEC_WATCH_MAGIC, .kind = EXEC_WATCH_ABORT, .code = why->code};
+
+    watcher->failed = true;
+    g_strlcpy(record.text, why->message, sizeof record.text);
+    tell_all(watcher, &record);
+}
+
+static void
+kill_line(const Line *line, const char *machine)
+{
+    if (line->fd >= 0 && g_strcmp0(line->machine, machine) == 0 && line->last.pid > 1)
+        kill(line->last.pid, SIGKILL);
+}
+
+void
+exec_watcher_clean_up(ExecWatcher *watcher, double limit_s)
+{
+    const int64_t begin = exec_now_ns(), limit = (int64_t)(limit_s * 1e9);
+    g_autofree char *machine = exec_watch_machine();
+    bool any = true, killed = false;
+
+    while (any && exec_now_ns() - begin < 2 * limit) {
+        GError *ignored = NULL;
+        any = false;
+        for (int32_t r = 0; r < watcher->o.n_ranks; r++) {
+            read_line(watcher, r, &ignored);
+            any |= watcher->lines[r].fd >= 0;
+            if (!killed && exec_now_ns() - begin > limit)
+                kill_line(&watcher->lines[r], machine);
+        }
+        killed |= exec_now_ns() - begin > limit;
+        g_clear_error(&ignored);
+        g_usleep(10000);
+    }
+}
+
+bool
+exec_watcher_has_started(const ExecWatcher *watcher)
+{
+    for (int32_t r = 0; r < watcher->o.n_ranks; r++)
+        if (watcher->lines[r].said_hello)
+            return true;
+    return false;
+}
+
+void
+exec_watcher_progress(const ExecWatcher *watcher, int64_t *step, double *loss)
+{
+    const Line *line = &watcher->lines[0];
+    const bool is_known = line->said_hello && line->last.kind != EXEC_WATCH_HELLO;
+
+    *step = is_known ? line->last.step : -1;
+    *loss = line->last.loss;
+}

@@ -1,0 +1,67 @@
+/*
+ * executor/watcher.h - watches over ranks that are processes, maybe on other hosts.
+ *
+ * The watcher is a process of its own: the one that started mpirun, or where somebody else did, a
+ * child of rank 0's process.  So it outlives any rank.  Every rank has a connection to it and says
+ * a few times a second what it does (watch_wire.h).
+ *
+ *   the connection closes        the rank died, at once
+ *   silence for SILENCE_S        the process is stopped (SIGSTOP), whatever it was doing
+ *   no progress for the limit    it hangs; who is to blame: watch.h
+ *
+ * Whatever happens first becomes the error; all other ranks are told to end, and those of this
+ * machine that do not are killed.
+ *
+ * Thread-safety: none.
+ */
+#ifndef EXECUTOR_WATCHER_H
+#define EXECUTOR_WATCHER_H
+
+#include "executor/backend.h"
+
+G_BEGIN_DECLS
+
+typedef struct ExecWatcher ExecWatcher;
+
+typedef struct {
+    int32_t n_ranks;
+    double timeout_s; /* a rank hangs that does not move for so long; 0: rank 0's opinion */
+    bool other_hosts; /* listen on all interfaces, not on the loopback only */
+    bool owns_start;  /* ranks that never say hello within the start's limit are an error */
+} ExecWatcherOptions;
+
+/* Listens from now on.  NULL on EXEC_ERROR_FAILED. */
+ExecWatcher *exec_watcher_new(const ExecWatcherOptions *options, GError **error);
+void exec_watcher_free(ExecWatcher *watcher);
+G_DEFINE_AUTOPTR_CLEANUP_FUNC(ExecWatcher, exec_watcher_free)
+
+/* (borrowed) what EXEC_WATCH_VARIABLE must be for the ranks. */
+const char *exec_watcher_where(const ExecWatcher *watcher);
+
+typedef enum {
+    EXEC_WATCHER_GOING,
+    EXEC_WATCHER_DONE,   /* all ranks have ended well */
+    EXEC_WATCHER_FAILED, /* @error is set, once; the ranks have been told */
+} ExecWatcherState;
+
+/* Reads what has arrived and judges; never waits.  To be called at least every 100 ms. */
+ExecWatcherState exec_watcher_look(ExecWatcher *watcher, GError **error);
+
+/* Asks all ranks to end after their step. */
+void exec_watcher_stop(ExecWatcher *watcher);
+/* Tells all ranks to end at once: @why to them. */
+void exec_watcher_abort(ExecWatcher *watcher, const GError *why);
+
+/* After a failure: waits until all ranks have gone, at most @limit_s, and kills those of this
+ * machine that have not. */
+void exec_watcher_clean_up(ExecWatcher *watcher, double limit_s);
+
+/* Whether any rank has ever said hello. */
+bool exec_watcher_has_started(const ExecWatcher *watcher);
+
+/* Rank 0's step and the loss of the one before; @step -1: none yet. */
+void exec_watcher_progress(const ExecWatcher *watcher, int64_t *step, double *loss);
+
+G_END_DECLS
+
+#endif /* EXECUTOR_WATCHER_H */

@@ -1,0 +1,173 @@
+#!/bin/sh
+# Ranks that die, are stopped or hang; interruptions; full disks: degas run ends within seconds, with
+# one message that names the rank and what it was doing, and leaves no process behind.
+# shellcheck source=tests/cli/tap.sh
+. tests/cli/tap.sh
+# shellcheck source=tests/cli/mpi.sh
+. tests/cli/mpi.sh
+
+plan dp2 --gpus 4 --global-batch 8 --dp 2 --pp 2 --micro-batch 1 --schedule 1f1b --slices 2
+LIMIT_S=5 # promised after a death; the machine may be busy, and a stopped rank is given 3 s to speak
+
+# --- faults from inside: a BLAS that goes wrong in the product that it is told to ---
+cat >"$W/blas.c" <<'END'
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static _Thread_local long n_calls;
+
+void cblas_sgemm(int order, int ta, int tb, int m, int n, int k, float alpha, const float *a,
+                 int lda, const float *b, int ldb, float beta, float *c, int ldc)
+{
+    const char *fault = getenv("FAULT"), *rank = getenv("OMPI_COMM_WORLD_RANK");
+
+    for (int i = 0; i < m; i++)
+        for (int j = 0; j < n; j++) {
+            double sum = 0;
+            for (int l = 0; l < k; l++)
+                sum += (double)a[ta == 111 ? i * lda + l : l * lda + i] *
+                       (double)b[tb == 111 ? l * ldb + j : j * ldb + l];
+            c[i * ldc + j] = alpha * (float)sum + (beta == 0 ? 0 : beta * c[i * ldc + j]);
+        }
+    if (fault == NULL || (rank != NULL && strcmp(rank, getenv("FAULT_RANK")) != 0) ||
+        ++n_calls != atol(getenv("FAULT_CALL")))
+        return;
+    usleep(200000); /* so that the watcher has heard of this op */
+    close(open(getenv("FAULT_TIME"), O_CREAT | O_WRONLY, 0600)); /* when it happened */
+    if (strcmp(fault, "kill") == 0)
+        raise(SIGKILL);
+    if (strcmp(fault, "segv") == 0)
+        raise(SIGSEGV);
+    if (strcmp(fault, "exit") == 0)
+        _exit(0);
+    if (strcmp(fault, "stop") == 0)
+        raise(SIGSTOP);
+    if (strcmp(fault, "hang") == 0)
+        for (;;)
+            pause();
+    if (strcmp(fault, "spin") == 0)
+        for (;;)
+            ;
+}
+END
+has_blas=0
+mkdir "$W/blas"
+${CC:-cc} -O1 -shared -fPIC -o "$W/blas/libopenblas.so.0" "$W/blas.c" 2>"$W/err" && has_blas=1
+
+# ends STATUS PATTERN NAME LIMIT_S ENVIRONMENT... -- ARGUMENT...: degas ends with this status, one line
+# on stderr, within the limit after the fault
+ends() {
+    want=$1
+    pattern=$2
+    name=$3
+    limit=$4
+    shift 4
+    : >"$W/environment"
+    while [ "$1" != -- ]; do
+        echo "$1" >>"$W/environment"
+        shift
+    done
+    shift
+    rm -f "$W/time"
+    # shellcheck disable=SC2046
+    env FAULT_TIME="$W/time" $(cat "$W/environment") "$DEGAS" "$@" >"$W/out" 2>"$W/err" </dev/null
+    got=$?
+    took=$(($(date +%s) - $(stat -c %Y "$W/time" 2>/dev/null || echo 0)))
+    [ "$got" = "$want" ] && [ "$(wc -l <"$W/err")" = 1 ] && [ ! -s "$W/out" ] &&
+        grep -q -e "^degas: .*$pattern" "$W/err" && [ "$took" -le "$limit" ]
+    report $? "$name" "status $got instead of $want after $took s: $pattern
+$(cat "$W/err")"
+    gone "... and no process is left"
+}
+
+if [ $has_blas = 1 ]; then
+    # One 64-token micro-batch through two layers has some tens of products: the 100th is in step 0.
+    ends 8 'rank [0-3] hangs in [FB][0-3].0s[01] of step 0 for ' "threads: a rank that hangs" $((LIMIT_S + 4)) \
+        LD_LIBRARY_PATH="$W/blas" FAULT=hang FAULT_CALL=100 -- \
+        run "$W/dp2.json" --steps 50 --timeout 4s
+fi
+
+reason=$(why_no_mpi)
+if [ -n "$reason" ] || [ $has_blas = 0 ]; then
+    skip "ranks that are processes" "${reason:-no C compiler}"
+else
+    for fault in kill segv exit; do
+        ends 7 'rank 2 (process [0-9]* on .*) died in [FB][0-3].0s[01] of step 0' \
+            "a rank that goes: $fault" $LIMIT_S \
+            LD_LIBRARY_PATH="$W/blas" FAULT=$fault FAULT_RANK=2 FAULT_CALL=100 -- \
+            run "$W/dp2.json" --steps 5000 --transport mpi
+    done
+    ends 7 'rank 0 (process [0-9]* on .*) died in ' "rank 0 goes" $LIMIT_S \
+        LD_LIBRARY_PATH="$W/blas" FAULT=kill FAULT_RANK=0 FAULT_CALL=300 -- \
+        run "$W/dp2.json" --steps 5000 --transport mpi
+    ends 8 'rank 1 (process [0-9]* on .*) is stopped in [FB][0-3].0s[01] of step 0: silent' \
+        "a rank that is stopped" $((LIMIT_S + 3)) \
+        LD_LIBRARY_PATH="$W/blas" FAULT=stop FAULT_RANK=1 FAULT_CALL=100 -- \
+        run "$W/dp2.json" --steps 5000 --transport mpi
+    ends 8 'rank 3 (process [0-9]* on .*) hangs in [FB][0-3].0s[01] of step 0 for ' \
+        "a rank that hangs, asleep" $((LIMIT_S + 4)) \
+        LD_LIBRARY_PATH="$W/blas" FAULT=hang FAULT_RANK=3 FAULT_CALL=100 -- \
+        run "$W/dp2.json" --steps 5000 --transport mpi --timeout 4s
+    ends 8 'rank 0 (process [0-9]* on .*) hangs in [FB][0-3].0s[01] of step 0 for ' \
+        "a rank that hangs, busy, in deterministic collectives" $((LIMIT_S + 4)) \
+        LD_LIBRARY_PATH="$W/blas" FAULT=spin FAULT_RANK=0 FAULT_CALL=100 -- \
+        run "$W/dp2.json" --steps 5000 --transport mpi --timeout 4s --deterministic
+
+    # The same for ranks that somebody else's mpirun started; mpirun adds its own words.
+    LD_LIBRARY_PATH="$W/blas" FAULT=stop FAULT_RANK=2 FAULT_CALL=100 FAULT_TIME="$W/time" \
+        mpirun -n 4 "$DEGAS" run "$W/dp2.json" --steps 5000 --transport mpi >"$W/out" 2>"$W/err"
+    [ $? = 8 ] && [ "$(grep -c '^degas: ' "$W/err")" = 1 ] &&
+        grep -q '^degas: rank 2 (process [0-9]* on .*) is stopped in ' "$W/err"
+    report $? "joined: a rank that is stopped" "$(cat "$W/err")"
+    sleep 1
+    gone "... and no process is left"
+fi
+
+# --- interruptions ---
+# interrupted NAME ARGUMENT...: SIGINT after 2 s; status 9, results of what is done
+interrupted() {
+    name=$1
+    shift
+    # An asynchronous command of a shell ignores SIGINT: python3 does not.
+    python3 -c "
+import signal, subprocess, sys, time
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+p = subprocess.Popen(sys.argv[1:])
+time.sleep(2)
+p.send_signal(signal.SIGINT)
+sys.exit(p.wait(timeout=15))" "$DEGAS" "$@" >"$W/out" 2>"$W/err"
+    got=$?
+    [ $got = 9 ] && [ "$(wc -l <"$W/err")" = 1 ] &&
+        grep -q '^degas: run: interrupted after step [0-9]* of 100000' "$W/err"
+    report $? "$name: status 9" "status $got
+$(cat "$W/err")"
+    json "... and what is done is written" "
+assert 0 < d['steps'] < 100000 and len(d['losses']) == d['steps']
+assert len(d['ranks']) == 4 and d['breakdown_s'] is not None"
+    gone "... and no process is left"
+}
+if command -v python3 >/dev/null 2>&1; then
+    R="run $W/dp2.json --device reference --steps 100000 --json"
+    # shellcheck disable=SC2086
+    interrupted "Ctrl-C, threads" $R
+    # shellcheck disable=SC2086
+    [ -n "$reason" ] || interrupted "Ctrl-C, processes" $R --transport mpi
+else
+    skip "Ctrl-C" "python3 is not installed"
+fi
+
+# --- the launcher is killed: the ranks notice ---
+if [ -z "$reason" ]; then
+    "$DEGAS" run "$W/dp2.json" --device reference --steps 100000 --transport mpi >"$W/out" \
+        2>"$W/err" &
+    launcher=$!
+    sleep 2
+    kill -KILL $launcher
+    wait $launcher 2>/dev/null
+    sleep 3
+    gone "a launcher that is killed leaves no rank behind"
+fi
+finish
