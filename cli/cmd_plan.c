@@ -48,7 +48,7 @@ print_for_people(const Job *job)
     output_text("\n");
     describe_stages(plan);
     if (plan->predicted != NULL)
-        describe_report(plan->predicted, 8);
+        describe_report(plan->predicted, job->profile->cluster->currency, 8);
     output_text("\n");
     print_search(plan);
 }

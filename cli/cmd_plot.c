@@ -18,6 +18,9 @@ static const OptionInfo options_table[] = {
     {.name = "title", .value = "TEXT", .help = "above the picture"},
     {.name = "names", .value = "A,B,...", .help = "of the panels (the files' names)"},
     {.name = "limit", .value = "BYTES", .help = "memory: draw a line there, e.g. 80GiB"},
+    {.name = "rank",
+     .value = "N",
+     .help = "memory: over time of this rank; default: of the one with the highest peak"},
     {.name = "color", .value = "WHEN", .help = "colours on stdout: auto, always or never"},
     {.name = NULL},
 };
@@ -224,7 +227,11 @@ run(Options *options, GError **error)
     const int color = options_choice(options, "color", whens, 0);
     g_auto(GStrv) names = options_words(options, "names");
     const bool is_stdout = strcmp(path, "-") == 0;
+    static const char *const none[] = {NULL};
+    g_autofree char *command_line = options_command_line(options, "plot", none);
     const PlotOptions how = {
+        .footer = command_line,
+        .rank = (int32_t)options_int64(options, "rank", 0, SCHEDULE_MAX_RANKS - 1, -1) + 1,
         .title = options_string(options, "title", NULL),
         .limit_bytes = options_bytes(options, "limit", 0),
         .color = is_stdout && output_has_color(whens[color]),

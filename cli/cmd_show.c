@@ -95,7 +95,7 @@ show_plan(JsonDoc *doc, Options *options, GError **error)
     describe_plans(&plan, 1);
     output_text("\n");
     describe_stages(plan);
-    describe_report(simulation.result.report, 16);
+    describe_report(simulation.result.report, job->profile->cluster->currency, 16);
     output_text("\n");
     describe_timeline(simulation.result.trace, false);
     return 0;
@@ -122,7 +122,7 @@ show_report(JsonDoc *doc, GError **error)
 
     if (!json_doc_finish(doc, error))
         return -1;
-    describe_report(report, 16);
+    describe_report(report, NULL, 16);
     return 0;
 }
 

@@ -89,16 +89,18 @@ write_trace(const JobSimulation *simulation, Options *options, GError **error)
 static bool
 write_pictures(const JobSimulation *simulation, const Job *job, Options *options, GError **error)
 {
+    static const char *const products[] = {"plot", "html", "trace", "csv", NULL};
     const char *path = options_string(options, "plot", NULL);
     const char *html_path = options_string(options, "html", NULL);
     const char *name = job == NULL ? simulation->schedule->name : job->arch->name;
     const PlotTrace panel = {.trace = simulation->result.trace, .name = name};
-    const PlotOptions how = {.utf8 = true};
+    g_autofree char *command_line = options_command_line(options, "simulate", products);
+    const PlotOptions how = {.utf8 = true, .footer = command_line};
 
     if (path != NULL && !plot_timeline(&panel, 1, &how, path, error))
         return false;
     return html_path == NULL ||
-           html_write(job, simulation->result.report, panel.trace, html_path, error);
+           html_write(job, simulation->result.report, panel.trace, command_line, html_path, error);
 }
 
 /* Whether pictures can be drawn as asked, before the work is done. */
@@ -147,7 +149,8 @@ write_products(const JobSimulation *simulation, const Job *job, Options *options
         return true;
     if (job != NULL)
         describe_job(job);
-    describe_report(simulation->result.report, 8);
+    describe_report(simulation->result.report, job == NULL ? NULL : job->profile->cluster->currency,
+                    8);
     output_text("\n");
     describe_timeline(simulation->result.trace, job == NULL);
     return true;

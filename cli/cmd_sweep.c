@@ -180,7 +180,9 @@ write_files(const Sweep *sweep, Options *options, GError **error)
     const char *path = options_string(options, "output", NULL);
     const char *csv = options_string(options, "csv", NULL);
     const char *plot = options_string(options, "plot", NULL);
-    const PlotOptions how = {.utf8 = true, .columns = 100};
+    static const char *const products[] = {"csv", "plot", NULL};
+    g_autofree char *command_line = options_command_line(options, "sweep", products);
+    const PlotOptions how = {.utf8 = true, .columns = 100, .footer = command_line};
 
     if (path != NULL) {
         g_autoptr(JsonWriter) writer = sweep_write(sweep);

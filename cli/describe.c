@@ -225,7 +225,7 @@ print_jitter(const Report *report)
 }
 
 static void
-print_totals(const Report *report)
+print_totals(const Report *report, const char *currency)
 {
     g_autofree char *iteration = output_seconds(units_s_from_ns(report->iteration_ns));
     g_autofree char *bubble = output_percent(report->bubble_fraction);
@@ -259,7 +259,9 @@ print_totals(const Report *report)
     if (isfinite(report->cost_per_iteration)) {
         g_autofree char *cost = output_number(report->cost_per_iteration);
 
-        output_printf("cost %s per iteration\n", cost);
+        g_autofree char *unit = text_escape(currency == NULL ? "" : currency, 16);
+
+        output_printf("cost %s%s%s per iteration\n", cost, currency == NULL ? "" : " ", unit);
     }
     if (isfinite(report->energy_per_iteration_j)) {
         g_autofree char *energy = output_number(report->energy_per_iteration_j / 3.6e6);
@@ -328,9 +330,9 @@ print_ranks(const Report *report, guint max_rows)
 }
 
 void
-describe_report(const Report *report, guint max_rows)
+describe_report(const Report *report, const char *currency, guint max_rows)
 {
-    print_totals(report);
+    print_totals(report, currency);
     print_ranks(report, max_rows);
 }
 

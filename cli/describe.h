@@ -28,8 +28,9 @@ void describe_plans(const Plan *const *plans, size_t n);
 /* Where the layers are, and what is cut how. */
 void describe_stages(const Plan *plan);
 
-/* Iteration, throughput, where the time goes, memory; a row for each rank (at most @max_rows). */
-void describe_report(const Report *report, guint max_rows);
+/* Iteration, throughput, where the time goes, memory; a row for each rank (at most @max_rows).
+ * @currency  (nullable) of the cluster's prices. */
+void describe_report(const Report *report, const char *currency, guint max_rows);
 
 /* Prints the timeline of @trace as text, with its legend. */
 void describe_timeline(const Trace *trace, bool is_unitless);

@@ -106,6 +106,35 @@ append_memory_card(GString *html, const Report *report)
 }
 
 static void
+append_cost_card(GString *html, const HtmlPage *page)
+{
+    const char *currency = page->job == NULL ? NULL : page->job->profile->cluster->currency;
+    g_autoptr(GString) value = g_string_new(NULL);
+    g_autofree char *number = output_number(page->report->cost_per_iteration);
+
+    append_escaped(value, number);
+    if (currency != NULL) {
+        g_string_append_c(value, ' ');
+        append_escaped(value, currency);
+    }
+    append_card(html, "cost of an iteration", g_string_free(g_steal_pointer(&value), FALSE));
+}
+
+static void
+append_jitter_cards(GString *html, const Report *report)
+{
+    const ReportJitter *jitter = &report->jitter;
+    g_autofree char *p10 = output_seconds(units_s_from_ns(jitter->iteration_ns[0]));
+    g_autofree char *p90 = output_seconds(units_s_from_ns(jitter->iteration_ns[2]));
+    g_autofree char *runs =
+        g_strdup_printf("p10 to p90 of %" G_GINT64_FORMAT " runs with jitter", jitter->n_runs);
+
+    append_card(html, runs, g_strdup_printf("%s to %s", p10, p90));
+    if (report->memory_limit_bytes > 0)
+        append_card(html, "of these fit", output_percent(jitter->fit_fraction));
+}
+
+static void
 append_cards(GString *html, const HtmlPage *page)
 {
     const Report *report = page->report;
@@ -120,7 +149,9 @@ append_cards(GString *html, const HtmlPage *page)
     if (report->peak_memory_bytes > 0)
         append_memory_card(html, report);
     if (isfinite(report->cost_per_iteration))
-        append_card(html, "cost of an iteration", output_number(report->cost_per_iteration));
+        append_cost_card(html, page);
+    if (report->jitter.n_runs > 0)
+        append_jitter_cards(html, report);
 }
 
 static void
@@ -236,6 +267,12 @@ append_ranks(GString *html, const HtmlPage *page)
 
 /* --- the page --- */
 
+static void
+append_footer(GString *html, const HtmlPage *page)
+{
+    append_escaped(html, page->footer);
+}
+
 /* What stands at the template's mark @@name@@. */
 static void
 append_value(GString *html, const HtmlPage *page, const char *name, size_t n)
@@ -252,6 +289,8 @@ append_value(GString *html, const HtmlPage *page, const char *name, size_t n)
         {"legend", html_append_legend},
         {"note", html_append_note},
         {"ranks", append_ranks},
+        {"memory", html_append_memory},
+        {"footer", append_footer},
         {"data", html_append_data},
     };
 
@@ -265,11 +304,11 @@ append_value(GString *html, const HtmlPage *page, const char *name, size_t n)
 }
 
 bool
-html_write(const Job *job, const Report *report, const Trace *trace, const char *path,
-           GError **error)
+html_write(const Job *job, const Report *report, const Trace *trace, const char *footer,
+           const char *path, GError **error)
 {
     const EmbeddedFile *template = embedded_find("cli/plots/report.html");
-    HtmlPage page = {.job = job, .report = report, .trace = trace};
+    HtmlPage page = {.job = job, .report = report, .trace = trace, .footer = footer};
     g_autoptr(GString) html = g_string_new(NULL);
     const char *rest, *mark;
 

@@ -19,10 +19,11 @@ G_BEGIN_DECLS
 
 /*
  * Writes the page to @path ("-": stdout), whole or not at all.
- * @job  (nullable) none for a bare schedule.
+ * @job     (nullable) none for a bare schedule.
+ * @footer  the command that writes it.
  */
-bool html_write(const Job *job, const Report *report, const Trace *trace, const char *path,
-                GError **error);
+bool html_write(const Job *job, const Report *report, const Trace *trace, const char *footer,
+                const char *path, GError **error);
 
 G_END_DECLS
 

@@ -23,6 +23,7 @@ typedef struct {
     const Job *job; /* (nullable) */
     const Report *report;
     const Trace *trace;
+    const char *footer; /* the command that wrote the page */
     Timeline *timeline;
     int64_t end_ns, min_ns;
     int32_t every, n_rows; /* row i shows rank i * every */
@@ -46,6 +47,10 @@ void html_append_legend(GString *html, const HtmlPage *page);
 void html_append_note(GString *html, const HtmlPage *page);
 /* What the script needs: the page's measures, and seven numbers of each box. */
 void html_append_data(GString *html, const HtmlPage *page);
+
+/* --- memory over time (html_memory.c): nothing where it was not simulated --- */
+
+void html_append_memory(GString *html, const HtmlPage *page);
 
 G_END_DECLS
 

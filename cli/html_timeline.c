@@ -199,9 +199,12 @@ html_append_timeline(GString *html, const HtmlPage *page)
     g_string_append_printf(
         html,
         "<clipPath id=\"clip\"><rect x=\"%d\" y=\"0\" width=\"%d\" height=\"%d\"/></clipPath>\n"
-        "<rect class=\"track\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\"/>\n",
+        "<pattern id=\"hatch\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\">"
+        "<path d=\"M0 6L6 0\"/></pattern>\n"
+        "<g id=\"track\"><rect class=\"track\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\"/>"
+        "<rect class=\"hatch\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\"/></g>\n",
         HTML_LEFT, HTML_WIDTH - HTML_LEFT, HTML_TOP + height, HTML_LEFT, HTML_TOP,
-        HTML_WIDTH - HTML_LEFT, height);
+        HTML_WIDTH - HTML_LEFT, height, HTML_LEFT, HTML_TOP, HTML_WIDTH - HTML_LEFT, height);
     append_axis(html, page);
     for (int32_t r = 0; r < page->n_rows; r += named) {
         g_string_append_printf(html, "<text x=\"%d\" y=\"", HTML_LEFT - 6);
@@ -225,7 +228,7 @@ html_append_legend(GString *html, const HtmlPage *page)
         if (present[k])
             html_append_legend_entry(html, timeline_styles[k].rgb, timeline_styles[k].name);
     }
-    g_string_append(html, "<span><i style=\"background:var(--bubble)\"></i>bubble</span>");
+    g_string_append(html, "<span><i class=\"hatched\"></i>bubble</span>");
 }
 
 void

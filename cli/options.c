@@ -13,7 +13,8 @@
 /* One option that was given. */
 typedef struct {
     const OptionInfo *info;
-    char *text; /* (owned) */
+    char *text;  /* (owned) */
+    char *typed; /* (owned, nullable) before options_set(); "": nothing was */
 } Given;
 
 struct Options {
@@ -29,6 +30,7 @@ static void
 given_clear(void *data)
 {
     g_free(((Given *)data)->text);
+    g_free(((Given *)data)->typed);
 }
 
 static Options *
@@ -42,6 +44,37 @@ options_new(const OptionInfo *const *tables)
     g_array_set_clear_func(options->given, given_clear);
     options->arguments = g_ptr_array_new();
     return options;
+}
+
+static void
+append_word(GString *line, const char *word)
+{
+    const char *slash = strrchr(word, '/');
+    g_autofree char *shown = text_escape(slash == NULL ? word : slash + 1, 80);
+
+    g_string_append_printf(line, strpbrk(shown, " '\"") == NULL ? " %s" : " '%s'", shown);
+}
+
+char *
+options_command_line(const Options *options, const char *command, const char *const *products)
+{
+    static const char *const never[] = {"output", "json", "threads", "color", NULL};
+    GString *line = g_string_new("degas ");
+
+    g_string_append(line, command);
+    for (guint i = 0; i < options->arguments->len; i++)
+        append_word(line, g_ptr_array_index(options->arguments, i));
+    for (guint i = 0; i < options->given->len; i++) {
+        const Given *given = &g_array_index(options->given, Given, i);
+        if (g_strv_contains(never, given->info->name) ||
+            g_strv_contains(products, given->info->name) ||
+            (given->typed != NULL && *given->typed == 0))
+            continue;
+        g_string_append_printf(line, " --%s", given->info->name);
+        if (given->info->value != NULL)
+            append_word(line, given->typed != NULL ? given->typed : given->text);
+    }
+    return g_string_free(line, FALSE);
 }
 
 void
@@ -261,7 +294,14 @@ options_set(Options *options, const char *name, const char *text)
     const OptionInfo *info = find_info(options, name, strlen(name), 0);
 
     g_return_if_fail(info != NULL);
+    const Given *before = find_given(options, name);
+    char *typed = before == NULL          ? g_strdup("")
+                  : before->typed != NULL ? g_strdup(before->typed)
+                                          : g_strdup(before->text);
     set_given(options, info, text);
+    Given *given = (Given *)find_given(options, name);
+    g_free(given->typed);
+    given->typed = typed;
 }
 
 /* --- getters --- */

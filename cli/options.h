@@ -53,6 +53,16 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC(Options, options_free)
 /* Gives @name, which the tables must have, the value @text, as if it were on the command line. */
 void options_set(Options *options, const char *name, const char *text);
 
+/*
+ * The command as it would be typed again: "degas @command argument --name value ...", arguments
+ * first, files without their folders.  Without what says where the products go and how fast they
+ * are made (output, json, threads, color and @products, a NULL-terminated list), so that it is the
+ * same wherever the product is written.  As typed, whatever options_set() did since.
+ * Returns: (owned) text for a picture's footer.
+ */
+char *options_command_line(const Options *options, const char *command,
+                           const char *const *products);
+
 /* Whether -h or --help was there. */
 bool options_help(const Options *options);
 

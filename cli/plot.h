@@ -39,6 +39,8 @@ typedef struct {
 typedef struct {
     const char *title;   /* (nullable) above all panels */
     int64_t limit_bytes; /* memory: a line; 0: none */
+    int32_t rank;        /* memory over time: of rank - 1; 0: of the one with the highest peak */
+    const char *footer;  /* (nullable) of pictures: the command that drew it */
     bool color;          /* .txt and stdout */
     bool utf8;
     int columns; /* of text; 0: 100 */
@@ -53,8 +55,8 @@ bool plot_timeline(const PlotTrace *traces, size_t n_traces, const PlotOptions *
                    const char *path, GError **error);
 
 /*
- * One row per trace: bytes over time of the rank with the highest peak, by owner, the other ranks
- * as lines; beside it each rank's peak, by owner.  CMD_ERROR_USAGE if a trace has no memory.
+ * One row per trace: bytes over time of one rank, by owner; beside it each rank's peak, by owner.
+ * CMD_ERROR_USAGE if a trace has no memory or not that rank.
  */
 bool plot_memory(const PlotTrace *traces, size_t n_traces, const PlotOptions *options,
                  const char *path, GError **error);

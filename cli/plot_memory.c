@@ -19,6 +19,7 @@ enum {
     PANEL_HEIGHT = 260,
     PANEL_FOOTER = 52,
     LEGEND = 30,
+    COMMAND = 18, /* the line that says what drew it */
 };
 
 const PlotOwner plot_owners[TRACE_MEMORY_N] = {
@@ -39,6 +40,7 @@ typedef struct {
     const Trace *trace; /* (nullable) of a report */
     GArray *peaks;      /* (owned) of Peak, by rank */
     int32_t fullest;    /* the first rank with the highest peak */
+    int32_t shown;      /* the rank whose time is drawn */
 } Panel;
 
 typedef struct {
@@ -117,6 +119,8 @@ picture_add(Picture *picture, const Panel *panel)
             added->fullest = (int32_t)i;
         }
     }
+    if (panel->shown < 0)
+        added->shown = added->fullest;
     picture->most_bytes = MAX(picture->most_bytes, most);
     if (panel->trace != NULL) {
         picture->has_time = true;
@@ -159,7 +163,7 @@ add_bin(Table *data, size_t p, int32_t rank, const Bin *bin)
 }
 
 /*
- * The fullest rank's bytes as a staircase, at most one step up and one down in each half pixel.
+ * One rank's bytes as a staircase, at most one step up and one down in each half pixel.
  * Invariant: now is what the rank holds before event i; rows up to the open bin are written.
  */
 static void
@@ -174,13 +178,13 @@ add_curve(Table *data, const Picture *picture, size_t p)
     for (guint i = 0; i < memory->len; i++) {
         const TraceMemory *event = &g_array_index(memory, TraceMemory, i);
 
-        if (event->rank != panel->fullest)
+        if (event->rank != panel->shown)
             continue;
         if (event->at_ns / bin_ns != open.bin) {
             if (open.bin >= 0)
-                add_bin(data, p, panel->fullest, &open);
+                add_bin(data, p, panel->shown, &open);
             if (open.bin >= 0)
-                add_row(data, p, "time", panel->fullest, event->at_ns, now.bytes);
+                add_row(data, p, "time", panel->shown, event->at_ns, now.bytes);
             open = (Bin){.bin = event->at_ns / bin_ns};
         }
         now.bytes[event->owner] += event->delta_bytes;
@@ -191,8 +195,8 @@ add_curve(Table *data, const Picture *picture, size_t p)
         open.last = now;
     }
     if (open.bin >= 0)
-        add_bin(data, p, panel->fullest, &open);
-    add_row(data, p, "time", panel->fullest, panel->trace->makespan_ns, now.bytes);
+        add_bin(data, p, panel->shown, &open);
+    add_row(data, p, "time", panel->shown, panel->trace->makespan_ns, now.bytes);
 }
 
 static Table *
@@ -314,10 +318,13 @@ set_bytes_axis(GString *settings, const Picture *picture)
 static char *
 about_time(const Panel *panel)
 {
-    g_autofree char *bytes = units_format_bytes((double)highest(panel)->total_bytes);
-    g_autofree char *time = units_format_s(units_s_from_ns(highest(panel)->at_ns));
+    const Peak *peak = &g_array_index(panel->peaks, Peak, panel->shown);
+    g_autofree char *bytes = units_format_bytes((double)peak->total_bytes);
+    g_autofree char *time = units_format_s(units_s_from_ns(peak->at_ns));
 
-    return g_strdup_printf("rank %d, the fullest: %s at %s", panel->fullest, bytes, time);
+    return g_strdup_printf("rank %d%s: %s at %s", panel->shown,
+                           panel->shown == panel->fullest ? ", the fullest" : ", its peak", bytes,
+                           time);
 }
 
 static char *
@@ -375,7 +382,7 @@ settings_new(const Picture *picture, const PlotOptions *options)
         y += PANEL_HEADER + PANEL_HEIGHT + PANEL_FOOTER;
     }
     plot_set_double(settings, "width", WIDTH);
-    plot_set_double(settings, "height", y + LEGEND);
+    plot_set_double(settings, "height", y + LEGEND + (options->footer == NULL ? 0 : COMMAND));
     plot_set_double(settings, "panel_height", PANEL_HEIGHT);
     plot_set_double(settings, "left", LEFT);
     plot_set_double(settings, "right", RIGHT);
@@ -384,6 +391,7 @@ settings_new(const Picture *picture, const PlotOptions *options)
     plot_set_double(settings, "has_time", picture->has_time);
     plot_set_text(settings, "font_name", "sans-serif");
     plot_set_text(settings, "title", options->title == NULL ? "" : options->title);
+    plot_set_text(settings, "footer", options->footer == NULL ? "" : options->footer);
     plot_set_time_unit(settings, MAX(picture->span_ns, 1));
     set_bytes_axis(settings, picture);
     set_owners(settings, picture);
@@ -472,10 +480,18 @@ plot_memory(const PlotTrace *traces, size_t n_traces, const PlotOptions *options
     g_auto(Picture) picture = {.limit_bytes = options->limit_bytes};
 
     g_return_val_if_fail(n_traces > 0 && n_traces <= PLOT_MAX_TRACES, false);
-    for (size_t i = 0; i < n_traces; i++)
+    for (size_t i = 0; i < n_traces; i++) {
+        if (options->rank > traces[i].trace->n_ranks) {
+            g_set_error(error, CMD_ERROR, CMD_ERROR_USAGE,
+                        "--rank: %d, but the trace's are 0 to %d", options->rank - 1,
+                        traces[i].trace->n_ranks - 1);
+            return false;
+        }
         picture_add(&picture, &(Panel){.name = traces[i].name,
                                        .trace = traces[i].trace,
+                                       .shown = options->rank - 1,
                                        .peaks = peaks_of_trace(traces[i].trace)});
+    }
     return picture_draw(&picture, options, path, error);
 }
 

@@ -17,6 +17,7 @@
 #define TOP 104
 #define BOTTOM 472
 #define LEGEND 536
+#define COMMAND 18 /* the line that says what drew it */
 /* More curves cannot be told apart; more labels cover each other. */
 #define MAX_SERIES 7
 #define MAX_LABELS 12
@@ -388,7 +389,8 @@ settings_new(const Picture *picture, const PlotOptions *options)
     GString *settings = g_string_new(NULL);
 
     plot_set_double(settings, "width", WIDTH);
-    plot_set_double(settings, "height", HEIGHT);
+    plot_set_double(settings, "height", HEIGHT + (options->footer == NULL ? 0 : COMMAND));
+    plot_set_text(settings, "footer", options->footer == NULL ? "" : options->footer);
     plot_set_double(settings, "left", LEFT);
     plot_set_double(settings, "right", RIGHT);
     plot_set_double(settings, "middle", MIDDLE);

@@ -19,6 +19,7 @@ enum {
     TITLE = 34,        /* above all, if there is a title */
     CALLOUT = 215,     /* to the right of a short panel: words about it */
     FOOTER = 76,       /* below: tics, axis title, legend */
+    COMMAND = 18,      /* the line that says what drew it */
     ROWS_HEIGHT = 560, /* of all panels together, if rows of 5 to 30 pixels can do that */
     MAX_ROWS = 1024,   /* of all panels together; more ranks are thinned out */
     MAX_BOXES = 40000, /* 28 bytes each in an SVG */
@@ -389,13 +390,14 @@ settings_new(const Layout *layout, const PlotOptions *options)
     GString *settings = g_string_new(NULL);
 
     plot_set_double(settings, "width", WIDTH);
-    plot_set_double(settings, "height", layout->height);
+    plot_set_double(settings, "height", layout->height + (options->footer == NULL ? 0 : COMMAND));
     plot_set_double(settings, "left", LEFT);
     plot_set_double(settings, "right", RIGHT);
     plot_set_double(settings, "legend_y", layout->height - 16);
     plot_set_double(settings, "copy_height", COPY_HEIGHT);
     plot_set_text(settings, "font_name", FONT);
     plot_set_text(settings, "title", options->title == NULL ? "" : options->title);
+    plot_set_text(settings, "footer", options->footer == NULL ? "" : options->footer);
     plot_set_double(settings, "bubble_color", bubble_rgb);
     plot_set_double(settings, "n_panels", (double)layout->n_panels);
     const double scale = plot_set_time_unit(settings, layout->span_ns);

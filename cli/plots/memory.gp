@@ -39,6 +39,9 @@ do for [k=1:n_legend] {
     x = x + 44 + 6.4 * strlen(legend_name[k])
 }
 
+if (footer ne '') {
+    set label 97 footer at screen x_at(left),y_at(legend_y+22) font face(9) tc rgb faint
+}
 set border 0
 set tics scale 0 nomirror
 set grid ytics lt 1 lw 0.6*unit lc rgb '#dddddd' back
@@ -73,7 +76,7 @@ do for [p=1:n_panels] {
             with filledcurves y1=0 fc rgb owner_color[k] title owner_name[k]
         unset ylabel
         unset label 1
-        do for [k=100:100+n_legend] {
+        do for [k=97:100+n_legend] {
             unset label k
             unset object k
         }

@@ -54,6 +54,9 @@ if (has_effective) {
         font face(11) tc rgb ink front
 }
 
+if (footer ne '') {
+    set label 97 footer at screen x_at(left),y_at(legend_y+22) font face(9) tc rgb faint front
+}
 set border 0
 set tics scale 0 nomirror
 set grid xtics ytics lt 1 lw 0.6*unit lc rgb '#dddddd' back
@@ -83,7 +86,7 @@ plot for [k=1:n_series] 'data.tsv' using (mine(k,2)):(mine(k,8)) \
     'data.tsv' using (has_labels ? $2 : NaN):6:12 with labels left offset 0.9,-0.75 \
         font face(9.5) tc rgb faint
 
-do for [k=98:130] {
+do for [k=97:130] {
     unset label k
     unset arrow k
 }

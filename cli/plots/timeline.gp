@@ -18,6 +18,7 @@ set datafile columnheaders
 unset key
 ink = '#333333'
 faint = '#777777'
+hatch_color = '#e0e0e0'
 face(px) = sprintf('%s,%.1f', font_name, px)
 # The SVG terminal writes a font's name as it is into an attribute, and knows no weight.
 heavy = ARG1 eq 'svg' ? '" font-weight="bold' : ':Bold'
@@ -42,6 +43,9 @@ do for [k=1:n_legend] {
 }
 set label 99 legend_note at screen x_at(width-right),y_at(legend_y) right font face(11) tc rgb faint
 
+if (footer ne '') {
+    set label 97 footer at screen x_at(left),y_at(legend_y+22) font face(9) tc rgb faint
+}
 set border 0
 set tics scale 0 nomirror
 set format x '%g'
@@ -52,7 +56,7 @@ ylabel_text = 'pipeline rank'
 set ylabel ylabel_text font face(11) tc rgb faint offset 1,0
 do for [p=1:n_panels] {
     if (p == 2) {
-        do for [k=99:100+n_legend] {
+        do for [k=97:100+n_legend] {
             unset label k
             unset object k
         }
@@ -72,6 +76,8 @@ do for [p=1:n_panels] {
     set label 2 about[p] at screen x_at(left),y_at(top[p]-11) font face(11) tc rgb faint
     # What is left of this is bubble.
     set object 1 rectangle from 0,-0.5 to end[p],rows[p]-0.5 fc rgb bubble_color fs solid noborder \
+        behind
+    set object 3 rectangle from 0,-0.5 to end[p],rows[p]-0.5 fc rgb hatch_color fs transparent pattern 4 noborder \
         behind
     set arrow 1 from end[p],-0.5 to end[p],rows[p]-0.5 nohead lw 1.2*unit lc rgb ink front
     if (callout[p] ne '') {

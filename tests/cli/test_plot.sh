@@ -170,9 +170,35 @@ for text in '>activations<' ', the fullest: ' 'memory \[GiB\]' '>each rank at it
     grep -q "$text" "$W/m.svg"
     report $? "it says $text"
 done
+grep -q '>degas plot memory.trace.json --kind memory --limit 80GiB<' "$W/m.svg"
+report $? "its footer is the command, without folders and product" "$(grep 'degas plot' "$W/m.svg")"
+runs 0 "memory of another rank" plot "$W/memory.trace.json" --kind memory --rank 1 -o "$W/m1.svg"
+grep -q '>rank 1, its peak: ' "$W/m1.svg"
+report $? "it says which"
+fails 2 'rank: 4, but the trace.s are 0 to 3' "memory of no rank" \
+    plot "$W/memory.trace.json" --kind memory --rank 4 -o "$W/m4.svg"
 runs 0 "a report's memory" plot "$W/memory.report.json" -o "$W/mr.svg"
 grep -q '>limit 80.0 GiB<\|of 80.0 GiB<' "$W/mr.svg"
 report $? "it knows the limit"
+
+# Rows of the page's memory: two paths, each with one subpath for every rank.
+runs 0 "a page with memory" simulate gpt3-13b dgx-a100-80g --global-batch 8 --tp 2 --pp 4 \
+    --jitter 5%,50 --html "$W/memory.html"
+for color in e69f00 009e73; do
+    [ "$(grep -o "<path fill=\"#$color\" d=\"M[^\"]*z\"" "$W/memory.html" | tail -1 |
+        tr -cd M | wc -c)" = 4 ]
+    report $? "memory over time has a row for each rank" \
+        "$(grep -c "<path fill=\"#$color" "$W/memory.html")"
+done
+grep -q '>degas simulate gpt3-13b dgx-a100-80g --global-batch 8 --tp 2 --pp 4 --jitter 5%,50<' \
+    "$W/memory.html"
+report $? "the page ends with the command"
+grep -q 'p10 to p90 of 50 runs' "$W/memory.html"
+report $? "and shows the jitter"
+runs 0 "the same elsewhere" simulate gpt3-13b dgx-a100-80g --global-batch 8 --tp 2 --pp 4 \
+    --jitter 5%,50 --html "$W/again.html" --threads 3
+cmp -s "$W/memory.html" "$W/again.html"
+report $? "has the same bytes"
 
 # gnuplot runs what stands in back-quotes, after a newline, after a quote: nothing of this must.
 i=0

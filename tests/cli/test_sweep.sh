@@ -169,6 +169,8 @@ if command -v gnuplot >/dev/null 2>&1; then
     runs 0 "drawn by sweep itself" sweep $sweep --gpus 8,16 --global-batch 64 --plot "$W/q.svg"
     grep -q 'tokens/s' "$W/q.svg"
     report $? "the axis has its unit"
+    grep -q ">degas sweep .* --gpus 8,16 --global-batch 64<" "$W/q.svg"
+    report $? "the footer is the command as typed" "$(grep 'degas sweep' "$W/q.svg")"
 else
     skip "throughput as a picture" "gnuplot is not installed"
 fi
