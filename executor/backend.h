@@ -226,6 +226,27 @@ typedef struct {
     void (*adamw)(ExecBackend *backend, int64_t n, float *master, void *weights, const float *grad,
                   float *m, float *v, const ExecAdamw *constants);
 
+    /* --- experts: (optional) all NULL: models with experts are refused on this device --- */
+    /* The @top_k largest of every row's scores, the lower expert first of equal ones, and the
+     * softmax over them. */
+    void (*route)(ExecBackend *backend, int64_t rows, int64_t n_experts, int64_t top_k,
+                  const float *scores, int32_t *expert, float *weight);
+    /* d_scores [rows, n_experts], storage: w (dw - sum w dw) at the chosen, 0 elsewhere. */
+    void (*route_backward)(ExecBackend *backend, int64_t rows, int64_t n_experts, int64_t top_k,
+                           const int32_t *expert, const float *weight, const float *d_weight,
+                           void *d_scores);
+    /* y[i] = x[from[i]], rows of @row_bytes each. */
+    void (*gather_rows)(ExecBackend *backend, int64_t rows, int64_t row_bytes, const int32_t *from,
+                        const void *x, void *y);
+    /* y[i] += x[from[i * n]] + ... + x[from[i * n + n - 1]], in this order. */
+    void (*sum_rows)(ExecBackend *backend, int64_t rows, int64_t cols, int64_t n,
+                     const int32_t *from, const void *x, void *y);
+    void (*scale_rows)(ExecBackend *backend, int64_t rows, int64_t cols, const float *factor,
+                       void *x);
+    /* dot[i] = x[i] . y[i] */
+    void (*dot_rows)(ExecBackend *backend, int64_t rows, int64_t cols, const void *x, const void *y,
+                     float *dot);
+
     /* --- lifecycle --- */
     char *(*describe)(const ExecBackend *backend);
     /* (optional) NULL: no scratch memory */

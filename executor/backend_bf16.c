@@ -360,6 +360,49 @@ adamw(ExecBackend *backend, int64_t n, float *master, void *weights, const float
     to_storage(backend, n, master, weights);
 }
 
+/* --- experts --- */
+
+static void
+route_backward(ExecBackend *backend, int64_t rows, int64_t n_experts, int64_t top_k,
+               const int32_t *expert, const float *weight, const float *d_weight, void *d_scores)
+{
+    float *result = room(backend, 0, rows * n_experts);
+
+    exec_host_route_backward(backend, rows, n_experts, top_k, expert, weight, d_weight, result);
+    to_storage(backend, rows * n_experts, result, d_scores);
+}
+
+/* Which rows of x are read is in @from: they are added one by one, rounded once. */
+static void
+sum_rows(ExecBackend *backend, int64_t rows, int64_t cols, int64_t n, const int32_t *from,
+         const void *x, void *y)
+{
+    for (int64_t row = 0; row < rows; row++)
+        for (int64_t i = 0; i < cols; i++) {
+            Bf16 *to = (Bf16 *)y + row * cols + i;
+            float sum = widen_bf16(*to);
+            for (int64_t k = 0; k < n; k++)
+                sum += widen_bf16(((const Bf16 *)x)[from[row * n + k] * cols + i]);
+            *to = round_bf16(sum);
+        }
+}
+
+static void
+scale_rows(ExecBackend *backend, int64_t rows, int64_t cols, const float *factor, void *x)
+{
+    float *result = wide(backend, 0, x, rows * cols);
+
+    exec_host_scale_rows(backend, rows, cols, factor, result);
+    to_storage(backend, rows * cols, result, x);
+}
+
+static void
+dot_rows(ExecBackend *backend, int64_t rows, int64_t cols, const void *x, const void *y, float *dot)
+{
+    exec_host_dot_rows(backend, rows, cols, wide(backend, 0, x, rows * cols),
+                       wide(backend, 1, y, rows * cols), dot);
+}
+
 /* --- lifecycle --- */
 
 static char *
@@ -422,6 +465,12 @@ static const ExecBackendOps ops = {
     .cross_entropy_stats = cross_entropy_stats,
     .cross_entropy = cross_entropy,
     .adamw = adamw,
+    .route = exec_host_route,
+    .route_backward = route_backward,
+    .gather_rows = exec_host_gather_rows,
+    .sum_rows = sum_rows,
+    .scale_rows = scale_rows,
+    .dot_rows = dot_rows,
     .describe = describe,
     .workspace_bytes = workspace_bytes,
     .close = close_bf16,

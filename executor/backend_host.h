@@ -35,6 +35,21 @@ void exec_host_embedding_forward(ExecBackend *backend, const ExecEmbedding *embe
 void exec_host_embedding_backward(ExecBackend *backend, const ExecEmbedding *embedding,
                                   const void *dx, float *dtable, float *dpositions);
 
+/* The slots of experts: memory-bound, so that plain loops do. */
+void exec_host_route(ExecBackend *backend, int64_t rows, int64_t n_experts, int64_t top_k,
+                     const float *scores, int32_t *expert, float *weight);
+void exec_host_route_backward(ExecBackend *backend, int64_t rows, int64_t n_experts, int64_t top_k,
+                              const int32_t *expert, const float *weight, const float *d_weight,
+                              void *d_scores);
+void exec_host_gather_rows(ExecBackend *backend, int64_t rows, int64_t row_bytes,
+                           const int32_t *from, const void *x, void *y);
+void exec_host_sum_rows(ExecBackend *backend, int64_t rows, int64_t cols, int64_t n,
+                        const int32_t *from, const void *x, void *y);
+void exec_host_scale_rows(ExecBackend *backend, int64_t rows, int64_t cols, const float *factor,
+                          void *x);
+void exec_host_dot_rows(ExecBackend *backend, int64_t rows, int64_t cols, const void *x,
+                        const void *y, float *dot);
+
 /* What all parts' statistics of row @row say: the log of the softmax' sum, and the target's logit.
  */
 void exec_host_merge_stats(const ExecCrossEntropy *entropy, int64_t row, double *lse,

@@ -451,6 +451,12 @@ static const ExecBackendOps ops = {
     .cross_entropy_stats = cross_entropy_stats,
     .cross_entropy = cross_entropy,
     .adamw = adamw,
+    .route = exec_host_route,
+    .route_backward = exec_host_route_backward,
+    .gather_rows = exec_host_gather_rows,
+    .sum_rows = exec_host_sum_rows,
+    .scale_rows = exec_host_scale_rows,
+    .dot_rows = exec_host_dot_rows,
     .describe = describe,
     .close = close_reference,
 };

@@ -74,6 +74,15 @@ exec_comm_clear(ExecComm *comm)
     *comm = (ExecComm){0};
 }
 
+void
+exec_comm_fail(ExecComm *comm, GError *error)
+{
+    if (comm->error == NULL)
+        comm->error = error;
+    else
+        g_error_free(error);
+}
+
 bool
 exec_comm_check(ExecComm *comm, GError **error)
 {

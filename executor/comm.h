@@ -58,6 +58,9 @@ void exec_comm_clear(ExecComm *comm);
 /* A single rank's: every group is itself. */
 void exec_comm_init_alone(ExecComm *comm, ExecBackend *backend);
 
+/* A failure of somebody else's, taken: kept unless there is one already. */
+void exec_comm_fail(ExecComm *comm, GError *error);
+
 /* False with the first failure since the last call. */
 bool exec_comm_check(ExecComm *comm, GError **error);
 

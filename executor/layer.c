@@ -40,8 +40,15 @@ cut_norm(Cutter *cutter, const ExecWidths *w, int64_t rows, void **y, float **me
     *rstd = cut_floats(cutter, rows);
 }
 
+/* Columns of the MLP's first product, or of the shared experts'. */
+static int64_t
+up_width(const ExecWidths *w, bool moe)
+{
+    return moe ? 2 * w->shared_hidden : w->up_width;
+}
+
 static ExecLayerActivations
-cut_activations(Cutter *cutter, const ExecWidths *w, int64_t rows)
+cut_activations(Cutter *cutter, const ExecWidths *w, int64_t rows, bool moe)
 {
     const int64_t local_rows = exec_local_rows(w, rows);
     ExecLayerActivations a;
@@ -52,55 +59,55 @@ cut_activations(Cutter *cutter, const ExecWidths *w, int64_t rows)
     a.lse = cut_floats(cutter, rows * w->n_heads);
     a.x2 = cut(cutter, local_rows * w->hidden);
     cut_norm(cutter, w, local_rows, &a.norm2, &a.mean2, &a.rstd2);
-    a.up = cut(cutter, rows * w->up_width);
-    a.active = cut(cutter, rows * w->ffn_hidden);
+    a.up = cut(cutter, rows * up_width(w, moe));
+    a.active = cut(cutter, rows * (moe ? w->shared_hidden : w->ffn_hidden));
     return a;
 }
 
 int64_t
-exec_layer_activation_bytes(const ExecWidths *widths, int64_t rows)
+exec_layer_activation_bytes(const ExecWidths *widths, int64_t rows, bool moe)
 {
     Cutter cutter = {.storage = widths->storage};
 
-    cut_activations(&cutter, widths, rows);
+    cut_activations(&cutter, widths, rows, moe);
     return cutter.n_bytes;
 }
 
 ExecLayerActivations
-exec_layer_activations(const ExecWidths *widths, int64_t rows, void *block)
+exec_layer_activations(const ExecWidths *widths, int64_t rows, bool moe, void *block)
 {
     Cutter cutter = {.block = block, .storage = widths->storage};
 
-    return cut_activations(&cutter, widths, rows);
+    return cut_activations(&cutter, widths, rows, moe);
 }
 
 static ExecLayerKept
-cut_kept(Cutter *cutter, const ExecWidths *w, int64_t rows)
+cut_kept(Cutter *cutter, const ExecWidths *w, int64_t rows, bool moe)
 {
     ExecLayerKept kept;
 
     kept.d_q = cut(cutter, rows * w->q_width);
     kept.d_proj = cut(cutter, exec_local_rows(w, rows) * w->hidden);
-    kept.d_up = cut(cutter, rows * w->up_width);
+    kept.d_up = cut(cutter, rows * up_width(w, moe));
     kept.d_down = cut(cutter, exec_local_rows(w, rows) * w->hidden);
     return kept;
 }
 
 int64_t
-exec_layer_kept_bytes(const ExecWidths *widths, int64_t rows)
+exec_layer_kept_bytes(const ExecWidths *widths, int64_t rows, bool moe)
 {
     Cutter cutter = {.storage = widths->storage};
 
-    cut_kept(&cutter, widths, rows);
+    cut_kept(&cutter, widths, rows, moe);
     return cutter.n_bytes;
 }
 
 ExecLayerKept
-exec_layer_kept(const ExecWidths *widths, int64_t rows, void *block)
+exec_layer_kept(const ExecWidths *widths, int64_t rows, bool moe, void *block)
 {
     Cutter cutter = {.block = block, .storage = widths->storage};
 
-    return cut_kept(&cutter, widths, rows);
+    return cut_kept(&cutter, widths, rows, moe);
 }
 
 static ExecLayerScratch
@@ -115,9 +122,9 @@ cut_scratch(Cutter *cutter, const ExecWidths *w, int64_t rows, int64_t sequences
     scratch.kv = cut(cutter, kv);
     scratch.d_kv = cut(cutter, kv);
     scratch.ring = cut(cutter, kv);
-    scratch.d_active = cut(cutter, w->gated ? rows * w->ffn_hidden : 0);
+    scratch.d_active = cut(cutter, w->gated ? rows * MAX(w->ffn_hidden, w->shared_hidden) : 0);
     scratch.kept.d_q = cut(cutter, rows * w->q_width);
-    scratch.kept.d_up = cut(cutter, rows * w->up_width);
+    scratch.kept.d_up = cut(cutter, rows * MAX(w->up_width, 2 * w->shared_hidden));
     return scratch;
 }
 
@@ -182,7 +189,19 @@ exec_layer_forward(const ExecLayer *layer, void *y)
     layer->backend->ops->norm_forward(layer->backend, &norm1, layer->a.norm1);
     exec_attention_forward(layer);
     layer->backend->ops->norm_forward(layer->backend, &norm2, layer->a.norm2);
-    exec_mlp_forward(layer, y);
+    if (layer->moe != NULL)
+        exec_moe_forward(layer, y);
+    else
+        exec_mlp_forward(layer, y);
+}
+
+static void
+mlp_weight(const ExecLayer *layer, const void *d_up, const void *d_down)
+{
+    if (layer->moe != NULL)
+        exec_moe_weight(layer, d_up, d_down);
+    else
+        exec_mlp_weight(layer, d_up, d_down);
 }
 
 /* d changes from the gradient of y to that of x2 to that of x; each is read (B) or copied (I)
@@ -200,9 +219,10 @@ exec_layer_backward(const ExecLayer *layer, const ExecLayerKept *kept, void *d)
 
     if (kept != NULL)
         ops->copy(backend, n_bytes, d, kept->d_down);
-    const void *d_norm = exec_mlp_backward(layer, to->d_up, d);
+    const void *d_norm = layer->moe != NULL ? exec_moe_backward(layer, to->d_up, d)
+                                            : exec_mlp_backward(layer, to->d_up, d);
     if (kept == NULL)
-        exec_mlp_weight(layer, to->d_up, d);
+        mlp_weight(layer, to->d_up, d);
     ops->norm_backward(backend, &norm2, d_norm, d, t->norm2_gain.gradient, t->norm2_shift.gradient);
     if (kept != NULL)
         ops->copy(backend, n_bytes, d, kept->d_proj);
@@ -215,6 +235,6 @@ exec_layer_backward(const ExecLayer *layer, const ExecLayerKept *kept, void *d)
 void
 exec_layer_backward_weight(const ExecLayer *layer, const ExecLayerKept *kept)
 {
-    exec_mlp_weight(layer, kept->d_up, kept->d_down);
+    mlp_weight(layer, kept->d_up, kept->d_down);
     exec_attention_weight(layer, kept->d_q, kept->d_proj);
 }

@@ -5,7 +5,7 @@
  *   n1 = norm(x);  q, k, v = n1 Wq, n1 Wkv (k, q turned);  a = attention(q, k, v);  x2 = x + a
  * Wproj n2 = norm(x2); u = n2 Wup; g = gelu(u) or swiglu(u);  y = x2 + g Wdown       (and biases)
  *
- * The list of ops and of what is kept is that of
+ * or, in place of the last line, experts: moe.h.  The list of ops and of what is kept is that of
  * model_ops() in models/arch.h.
  *
  * Token slices: K and V rows of a slice go into a buffer of the whole sequence, one per
@@ -33,6 +33,7 @@
 
 #include "executor/comm.h"
 #include "executor/model.h"
+#include "executor/moe.h"
 
 G_BEGIN_DECLS
 
@@ -67,7 +68,7 @@ typedef struct {
     float *lse;
     void *x2, *norm2;
     float *mean2, *rstd2;
-    void *up, *active;
+    void *up, *active; /* of the MLP, or of the shared experts */
 } ExecLayerActivations;
 
 /* Kept from I to W. */
@@ -89,20 +90,23 @@ typedef struct {
     ExecLayerKept kept; /* where nothing is kept: d_q and d_up */
 } ExecLayerScratch;
 
-/* Bytes of the structs above for @rows rows; and the views into a block of that size. */
-int64_t exec_layer_activation_bytes(const ExecWidths *widths, int64_t rows);
-ExecLayerActivations exec_layer_activations(const ExecWidths *widths, int64_t rows, void *block);
-int64_t exec_layer_kept_bytes(const ExecWidths *widths, int64_t rows);
-ExecLayerKept exec_layer_kept(const ExecWidths *widths, int64_t rows, void *block);
+/* Bytes of the structs above for @rows rows; and the views into a block of that size. @moe: the
+ * layer has experts, whose own blocks are elsewhere. */
+int64_t exec_layer_activation_bytes(const ExecWidths *widths, int64_t rows, bool moe);
+ExecLayerActivations exec_layer_activations(const ExecWidths *widths, int64_t rows, bool moe,
+                                            void *block);
+int64_t exec_layer_kept_bytes(const ExecWidths *widths, int64_t rows, bool moe);
+ExecLayerKept exec_layer_kept(const ExecWidths *widths, int64_t rows, bool moe, void *block);
 /* @sequences of the slice. */
 int64_t exec_layer_scratch_bytes(const ExecWidths *widths, int64_t rows, int64_t sequences);
 ExecLayerScratch exec_layer_scratch(const ExecWidths *widths, int64_t rows, int64_t sequences,
                                     void *block);
 
 /* One layer's operands. */
-typedef struct {
+typedef struct ExecLayer {
     ExecBackend *backend;
     ExecComm *comm;
+    ExecPool *pool;
     const ExecWidths *widths;
     const ExecLayerTensors *tensors;
     const ExecLayerScratch *scratch;
@@ -111,8 +115,9 @@ typedef struct {
     ExecSlice slice;
     const void *x; /* input [local rows, hidden] */
     ExecLayerActivations a;
-    void *kv;   /* this rank's [seq_len / cp, sequences, 2 kv_width]: K columns, then V */
-    void *d_kv; /* backward: its gradient, rows from this slice's end on are not touched */
+    void *kv;     /* this rank's [seq_len / cp, sequences, 2 kv_width]: K columns, then V */
+    void *d_kv;   /* backward: its gradient, rows from this slice's end on are not touched */
+    ExecMoe *moe; /* NULL: dense */
 } ExecLayer;
 
 /* y [local rows, hidden] may not overlap x. */
@@ -136,7 +141,7 @@ void exec_attention_weight(const ExecLayer *layer, const void *d_q, const void *
 
 void exec_mlp_forward(const ExecLayer *layer, void *y);
 /* From the gradient of y (in @d) to that of norm2: (borrowed) [local rows, hidden]. */
-const void *exec_mlp_backward(const ExecLayer *layer, void *d_up, const void *d);
+void *exec_mlp_backward(const ExecLayer *layer, void *d_up, const void *d);
 void exec_mlp_weight(const ExecLayer *layer, const void *d_up, const void *d_down);
 
 G_END_DECLS

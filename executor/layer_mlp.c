@@ -1,5 +1,11 @@
-/* The MLP of a layer: layer.h. */
+/* The MLP of a layer, and of its shared experts: layer.h. */
 #include "executor/linear.h"
+
+static int64_t
+ffn_of(const ExecLayer *layer)
+{
+    return layer->moe != NULL ? layer->widths->shared_hidden : layer->widths->ffn_hidden;
+}
 
 static ExecLinear
 up_of(const ExecLayer *layer)
@@ -9,7 +15,7 @@ up_of(const ExecLayer *layer)
     return (ExecLinear){
         .rows = exec_slice_rows(&layer->slice),
         .inputs = w->hidden,
-        .cols = w->up_width,
+        .cols = w->gated ? 2 * ffn_of(layer) : ffn_of(layer),
         .weight = &layer->tensors->mlp_up_weight,
         .bias = &layer->tensors->mlp_up_bias,
     };
@@ -22,7 +28,7 @@ down_of(const ExecLayer *layer)
 
     return (ExecLinear){
         .rows = exec_slice_rows(&layer->slice),
-        .inputs = w->ffn_hidden,
+        .inputs = ffn_of(layer),
         .cols = w->hidden,
         .weight = &layer->tensors->mlp_down_weight,
         .bias = &layer->tensors->mlp_down_bias,
@@ -44,7 +50,7 @@ exec_mlp_forward(const ExecLayer *layer, void *y)
     exec_row_split_forward(layer, &down, a->active, a->x2, y);
 }
 
-const void *
+void *
 exec_mlp_backward(const ExecLayer *layer, void *d_up, const void *d)
 {
     const ExecLinear up = up_of(layer), down = down_of(layer);

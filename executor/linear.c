@@ -75,7 +75,7 @@ exec_gather_rows(const ExecLayer *layer, const void *x)
     return layer->scratch->rows;
 }
 
-const void *
+void *
 exec_reduce_rows(const ExecLayer *layer, void *full)
 {
     const ExecWidths *w = layer->widths;

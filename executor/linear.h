@@ -37,7 +37,7 @@ void exec_linear_weight(ExecBackend *backend, const ExecLinear *linear, const vo
 const void *exec_gather_rows(const ExecLayer *layer, const void *x);
 
 /* Sums @full [rows, hidden] over tp.  Returns: (borrowed) this rank's rows of it. */
-const void *exec_reduce_rows(const ExecLayer *layer, void *full);
+void *exec_reduce_rows(const ExecLayer *layer, void *full);
 
 /* The row-split product: y [local rows, hidden] = sum over tp of x W, + b, + residual (nullable).
  */

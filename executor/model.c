@@ -33,10 +33,10 @@ add_stages(ExecModel *model, const ExecModelOptions *o)
             .head = from->head,
             .recompute = from->recompute,
             .layers = g_new0(ExecLayerTensors, n_layers),
-            .is_moe = g_new0(bool, n_layers),
         };
-        for (int64_t l = 0; l < stage.n_layers; l++)
-            stage.is_moe[l] = model_layer_is_moe(o->arch, stage.first_layer + l);
+        while (stage.n_dense < stage.n_layers &&
+               !model_layer_is_moe(o->arch, stage.first_layer + stage.n_dense))
+            stage.n_dense++;
         g_array_append_val(model->stages, stage);
     }
 }
@@ -164,10 +164,8 @@ exec_model_free(ExecModel *model)
 {
     if (model == NULL)
         return;
-    for (guint i = 0; i < model->stages->len; i++) {
+    for (guint i = 0; i < model->stages->len; i++)
         g_free(g_array_index(model->stages, ExecStage, i).layers);
-        g_free(g_array_index(model->stages, ExecStage, i).is_moe);
-    }
     g_array_unref(model->stages);
     g_array_unref(model->parameters);
     exec_pool_give(model->pool, &model->weights);

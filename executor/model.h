@@ -127,11 +127,11 @@ typedef struct {
     int32_t stage, chain; /* position in its chain; bidir has two */
     int32_t chunk;
     int64_t first_layer, n_layers;
+    int64_t n_dense; /* leading layers without experts */
     bool embedding, head;
     PlanRecompute recompute;
     ExecEndTensors ends;
     ExecLayerTensors *layers; /* (owned) n_layers */
-    bool *is_moe;             /* (owned) n_layers */
 } ExecStage;
 
 typedef struct {

@@ -192,6 +192,11 @@ exec_run(const ExecRunOptions *options, ExecRunResult *result, GError **error)
         exec_backend_open(options->device, 0, options->plan->dtype, error);
     if (backend == NULL)
         return false;
+    if (options->arch->experts.n_experts > 0 && backend->ops->route == NULL) {
+        g_set_error(error, EXEC_ERROR, EXEC_ERROR_UNSUPPORTED,
+                    "device %s cannot run models with experts", options->device);
+        return false;
+    }
     ExecShared *shared = exec_shared_new(options, error);
     if (shared == NULL)
         return false;

@@ -8,6 +8,7 @@
 typedef struct {
     ExecBlock activations;
     ExecBlock kept; /* from I to W */
+    ExecMoe *moe;   /* (owned, nullable) [layer] where the stage has experts */
 } SliceState;
 
 /* Of one micro-batch in flight. */
@@ -143,10 +144,21 @@ exec_stage_run_new(const ExecStageOptions *options)
     run->o = *options;
     run->microbatches = g_new0(MicrobatchState, (size_t)options->n_microbatches);
     run->slices = g_new0(SliceState, (size_t)options->n_microbatches * n_slices);
+    for (size_t i = 0; options->stage->n_dense < options->stage->n_layers &&
+                       i < (size_t)options->n_microbatches * n_slices;
+         i++)
+        run->slices[i].moe = g_new0(ExecMoe, (size_t)options->stage->n_layers);
     run->context = g_new0(int64_t, n_slices);
     for (size_t i = 1; i < n_slices; i++)
         run->context[i] = run->context[i - 1] + options->slices[i - 1];
     return run;
+}
+
+static void
+clear_moe(const ExecStageRun *run, SliceState *state)
+{
+    for (int64_t l = 0; state->moe != NULL && l < run->o.stage->n_layers; l++)
+        exec_moe_clear(&state->moe[l], run->o.pool);
 }
 
 void
@@ -157,6 +169,8 @@ exec_stage_run_free(ExecStageRun *run)
     for (int32_t i = 0; i < run->o.n_microbatches * run->o.n_slices; i++) {
         exec_pool_give(run->o.pool, &run->slices[i].activations);
         exec_pool_give(run->o.pool, &run->slices[i].kept);
+        clear_moe(run, &run->slices[i]);
+        g_free(run->slices[i].moe);
     }
     for (int32_t i = 0; i < run->o.n_microbatches; i++) {
         exec_pool_give(run->o.pool, &run->microbatches[i].kv);
@@ -205,7 +219,8 @@ slice_state(ExecStageRun *run, int32_t microbatch, int32_t slice)
  * output goes to the edge unless a head follows); the head's.
  */
 typedef struct {
-    int64_t boundary, stride, total; /* bytes */
+    int64_t n_dense;                     /* leading layers without experts */
+    int64_t boundary, dense, moe, total; /* bytes; of a layer with its output */
     bool keeps_output;
 } SliceLayout;
 
@@ -216,11 +231,16 @@ layout_of(const ExecStageRun *run, int64_t rows)
     const ExecStage *stage = run->o.stage;
     SliceLayout layout = {
         .boundary = padded(boundary_bytes(w, rows)),
+        .n_dense = stage->n_dense,
+        .dense = exec_layer_activation_bytes(w, rows, false),
+        .moe = exec_layer_activation_bytes(w, rows, true),
         .keeps_output = stage->head,
     };
 
-    layout.stride = exec_layer_activation_bytes(w, rows) + layout.boundary;
-    layout.total = layout.boundary + stage->n_layers * layout.stride;
+    layout.dense += layout.boundary;
+    layout.moe += layout.boundary;
+    layout.total = layout.boundary + stage->n_dense * layout.dense +
+                   (stage->n_layers - stage->n_dense) * layout.moe;
     if (!layout.keeps_output && stage->n_layers > 0)
         layout.total -= layout.boundary;
     if (stage->head)
@@ -231,7 +251,9 @@ layout_of(const ExecStageRun *run, int64_t rows)
 static char *
 layer_input(const SliceLayout *layout, char *block, int64_t layer)
 {
-    return block + layer * layout->stride;
+    const int64_t n_dense = MIN(layer, layout->n_dense);
+
+    return block + n_dense * layout->dense + (layer - n_dense) * layout->moe;
 }
 
 /* Layer @layer of the stage at work; @layer may be n_layers, which has only what is common. */
@@ -243,11 +265,13 @@ layer_at(ExecStageRun *run, int32_t microbatch, int32_t slice, int64_t layer,
     const ExecWidths *w = run->o.widths;
     const SliceLayout layout = layout_of(run, exec_slice_rows(&s));
     const MicrobatchState *state = &run->microbatches[microbatch];
-    char *block = slice_state(run, microbatch, slice)->activations.data;
+    const SliceState *state_of = slice_state(run, microbatch, slice);
+    char *block = state_of->activations.data;
     const int64_t kv = kv_bytes(w, s.sequences);
     ExecLayer result = {
         .backend = run->o.comm->backend,
         .comm = run->o.comm,
+        .pool = run->o.pool,
         .widths = w,
         .scratch = scratch,
         .turns = run->o.scratch->turns,
@@ -259,8 +283,9 @@ layer_at(ExecStageRun *run, int32_t microbatch, int32_t slice, int64_t layer,
     if (layer >= run->o.stage->n_layers)
         return result;
     result.tensors = &run->o.stage->layers[layer];
-    result.a = exec_layer_activations(w, exec_slice_rows(&s),
-                                      block + layout.boundary + layer * layout.stride);
+    result.moe = layer < run->o.stage->n_dense ? NULL : &state_of->moe[layer];
+    result.a = exec_layer_activations(w, exec_slice_rows(&s), result.moe != NULL,
+                                      layer_input(&layout, block, layer) + layout.boundary);
     result.kv = (char *)state->kv.data + layer * kv;
     result.d_kv =
         state->d_kv.data != NULL ? (char *)state->d_kv.data + layer * kv : run->o.scratch->d_kv;
@@ -285,6 +310,16 @@ head_at(ExecStageRun *run, int32_t microbatch, int32_t slice)
     return exec_head_activations(run->o.widths, exec_slice_rows(&s), x, x + layout.boundary);
 }
 
+/* Bytes that I keeps of the first @n_layers layers. */
+static int64_t
+kept_bytes(const ExecStageRun *run, int64_t rows, int64_t n_layers)
+{
+    const int64_t n_dense = MIN(n_layers, run->o.stage->n_dense);
+
+    return n_dense * exec_layer_kept_bytes(run->o.widths, rows, false) +
+           (n_layers - n_dense) * exec_layer_kept_bytes(run->o.widths, rows, true);
+}
+
 /* What I keeps for W: a block of all layers, then the embedding's gradient. */
 static char *
 kept_data(ExecStageRun *run, int32_t microbatch, int32_t slice, int64_t layer)
@@ -292,7 +327,7 @@ kept_data(ExecStageRun *run, int32_t microbatch, int32_t slice, int64_t layer)
     const ExecSlice s = exec_stage_slice(run, microbatch, slice);
 
     return (char *)slice_state(run, microbatch, slice)->kept.data +
-           layer * exec_layer_kept_bytes(run->o.widths, exec_slice_rows(&s));
+           kept_bytes(run, exec_slice_rows(&s), layer);
 }
 
 static ExecLayerKept
@@ -300,7 +335,7 @@ kept_at(ExecStageRun *run, int32_t microbatch, int32_t slice, int64_t layer)
 {
     const ExecSlice s = exec_stage_slice(run, microbatch, slice);
 
-    return exec_layer_kept(run->o.widths, exec_slice_rows(&s),
+    return exec_layer_kept(run->o.widths, exec_slice_rows(&s), layer >= run->o.stage->n_dense,
                            kept_data(run, microbatch, slice, layer));
 }
 
@@ -374,6 +409,7 @@ finish(ExecStageRun *run, int32_t microbatch, int32_t slice)
 
     exec_pool_give(run->o.pool, &state->activations);
     exec_pool_give(run->o.pool, &state->kept);
+    clear_moe(run, state);
     if (++whole->n_done < run->o.n_slices)
         return;
     whole->n_done = 0;
@@ -392,7 +428,7 @@ begin_backward(ExecStageRun *run, int32_t microbatch, int32_t slice, GError **er
     MicrobatchState *whole = &run->microbatches[microbatch];
     const int64_t rows = exec_slice_rows(&s);
     const int64_t kv = stage->n_layers * kv_bytes(run->o.widths, s.sequences);
-    const int64_t kept = stage->n_layers * exec_layer_kept_bytes(run->o.widths, rows) +
+    const int64_t kept = kept_bytes(run, rows, stage->n_layers) +
                          (stage->embedding ? boundary_bytes(run->o.widths, rows) : 0);
 
     if ((run->o.n_slices > 1 || run->o.splits_backward) && whole->d_kv.data == NULL) {

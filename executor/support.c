@@ -18,8 +18,8 @@ refuse(GError **error, const char *what)
 static bool
 check_model(const ModelArch *arch, GError **error)
 {
-    if (arch->experts.n_experts > 0)
-        return refuse(error, "models with experts");
+    if (arch->experts.n_experts > 0 && arch->family != MODEL_FAMILY_LLAMA)
+        return refuse(error, "experts in models of family gpt");
     if (arch->mla.kv_lora_rank > 0)
         return refuse(error, "multi-head latent attention");
     if (arch->qk_norm)
@@ -27,15 +27,6 @@ check_model(const ModelArch *arch, GError **error)
     if (arch->vocab == 0)
         return refuse(error, "models without a vocabulary (there is no loss to train)");
     return true;
-}
-
-static bool
-check_degree(const char *flag, int64_t degree, GError **error)
-{
-    if (degree == 1)
-        return true;
-    g_autofree char *what = g_strdup_printf("%s %" G_GINT64_FORMAT, flag, degree);
-    return refuse(error, what);
 }
 
 /* What tp, cp and ep must divide. */
@@ -46,7 +37,9 @@ check_split(const ModelArch *arch, const Plan *plan, GError **error)
 
     for (guint i = 0; i < plan->slices->len; i++) {
         const int64_t tokens = g_array_index(plan->slices, int64_t, i);
-        const int64_t parts = d->cp * (plan->sequence_parallel ? d->tp : 1);
+        /* Rows are divided over tp with sequence parallelism, and for experts. */
+        const bool divides_rows = plan->sequence_parallel || arch->experts.n_experts > 0;
+        const int64_t parts = d->cp * (divides_rows ? d->tp : 1);
         const ModelShape shape = {
             .batch = plan->micro_batch,
             .tokens = tokens,
@@ -64,7 +57,7 @@ check_split(const ModelArch *arch, const Plan *plan, GError **error)
         g_set_error(error, EXEC_ERROR, EXEC_ERROR_UNSUPPORTED,
                     "degas run cannot execute slices[%u]: %s %" G_GINT64_FORMAT
                     " does not divide %" G_GINT64_FORMAT " tokens",
-                    i, plan->sequence_parallel && d->tp > 1 ? "cp * tp" : "cp", parts, tokens);
+                    i, divides_rows && d->tp > 1 ? "cp * tp" : "cp", parts, tokens);
         return false;
     }
     return true;
@@ -153,13 +146,10 @@ check_machine(const ModelArch *arch, const Plan *plan, GError **error)
 bool
 exec_plan_supported(const ModelArch *arch, const Plan *plan, GError **error)
 {
-    const PlanDegrees *d = &plan->degrees;
-
     g_return_val_if_fail(arch != NULL && plan != NULL, false);
-    if (!check_model(arch, error) || !check_degree("--ep", d->ep, error) ||
-        !check_numbers(plan, error) || !check_memory_saving(plan, error) ||
-        !plan_check(plan, arch->n_layers, error) || !check_machine(arch, plan, error) ||
-        !check_split(arch, plan, error))
+    if (!check_model(arch, error) || !check_numbers(plan, error) ||
+        !check_memory_saving(plan, error) || !plan_check(plan, arch->n_layers, error) ||
+        !check_machine(arch, plan, error) || !check_split(arch, plan, error))
         return false;
     if (plan->seq_len > arch->max_seq_len) {
         g_set_error(error, EXEC_ERROR, EXEC_ERROR_UNSUPPORTED,

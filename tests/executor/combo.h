@@ -14,8 +14,9 @@ G_BEGIN_DECLS
 
 typedef struct {
     ModelFamily family;
-    bool tied, moe;
+    bool tied;
     int64_t n_kv_heads;
+    int64_t n_experts, n_shared, first_dense; /* n_experts 0: none */
     int64_t dp, tp, cp, pp, vpp, ep;
     bool sequence_parallel, scatter_p2p, broadcast_p2p;
     const char *schedule;
@@ -63,9 +64,15 @@ combo_arch(const Combo *c)
         .qkv_bias = c->family == MODEL_FAMILY_GPT,
     };
 
-    if (c->moe)
+    if (c->n_experts > 0)
         arch.experts = (ModelExperts){
-            .n_experts = 4, .top_k = 2, .ffn_hidden = 12, .n_shared = 1, .first_dense_layers = 1};
+            .n_experts = c->n_experts,
+            /* In bf16 all of them: rounding would change the choice. */
+            .top_k = c->dtype == DTYPE_FP32 ? 2 : c->n_experts,
+            .ffn_hidden = 12,
+            .n_shared = c->n_shared,
+            .first_dense_layers = c->first_dense,
+        };
     return arch;
 }
 
@@ -101,14 +108,15 @@ static inline char *
 combo_text(const Combo *c)
 {
     return g_strdup_printf(
-        "%s%s%s kv %d, dp %d tp %d%s%s%s cp %d pp %d vpp %d ep %d, %s, %d x %d, slices "
+        "%s%s kv %d, experts %d + %d after %d, dp %d tp %d%s%s%s cp %d pp %d vpp %d ep %d, %s, %d "
+        "x %d, slices "
         "%d,%d,%d,%d, %s",
-        model_family_names[c->family], c->tied ? " tied" : "", c->moe ? " moe" : "",
-        (int)c->n_kv_heads, (int)c->dp, (int)c->tp, c->sequence_parallel ? " sp" : "",
-        c->scatter_p2p ? " scatter" : "", c->broadcast_p2p ? " broadcast" : "", (int)c->cp,
-        (int)c->pp, (int)c->vpp, (int)c->ep, c->schedule, (int)c->n_microbatches,
-        (int)c->micro_batch, (int)c->slices[0], (int)c->slices[1], (int)c->slices[2],
-        (int)c->slices[3], dtype_names[c->dtype]);
+        model_family_names[c->family], c->tied ? " tied" : "", (int)c->n_kv_heads,
+        (int)c->n_experts, (int)c->n_shared, (int)c->first_dense, (int)c->dp, (int)c->tp,
+        c->sequence_parallel ? " sp" : "", c->scatter_p2p ? " scatter" : "",
+        c->broadcast_p2p ? " broadcast" : "", (int)c->cp, (int)c->pp, (int)c->vpp, (int)c->ep,
+        c->schedule, (int)c->n_microbatches, (int)c->micro_batch, (int)c->slices[0],
+        (int)c->slices[1], (int)c->slices[2], (int)c->slices[3], dtype_names[c->dtype]);
 }
 
 static inline bool

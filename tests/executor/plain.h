@@ -2,7 +2,8 @@
  * tests/executor/plain.h - the models' forward pass written again from their definitions, in
  * double, one token at a time: the oracle of the layer code.
  *
- * GPT-2 [Radford et al. 2019; its released code]; Llama [Touvron et al. 2302.13971, 2307.09288].
+ * GPT-2 [Radford et al. 2019; its released code]; Llama [Touvron et al. 2302.13971, 2307.09288];
+ * Mixtral [Jiang et al. 2401.04088].
  */
 #ifndef TESTS_EXECUTOR_PLAIN_H
 #define TESTS_EXECUTOR_PLAIN_H
@@ -92,21 +93,73 @@ plain_attention(const ModelArch *arch, double q[][PLAIN_MAX], double kv[][PLAIN_
     }
 }
 
-/* gelu(x Wup) Wdown, or (silu(x Wgate) x Wup) Wdown. */
+/* gelu(x Wup) Wdown, or (silu(x Wgate) x Wup) Wdown; @f wide. */
 static inline void
-plain_mlp(const ModelArch *arch, const ExecModel *model, int64_t layer, const double *x, double *y)
+plain_mlp(const ModelArch *arch, const float *const w[4], int64_t f, const double *x, double *y)
 {
-    const int64_t f = arch->ffn_hidden;
     const bool gated = arch->family == MODEL_FAMILY_LLAMA;
     double u[2 * PLAIN_MAX];
 
-    plain_linear(x, plain_weight(model, layer, "mlp_up.weight"),
-                 plain_weight(model, layer, "mlp_up.bias"), arch->hidden, gated ? 2 * f : f, u);
+    plain_linear(x, w[0], w[1], arch->hidden, gated ? 2 * f : f, u);
     for (int64_t i = 0; i < f; i++)
         u[i] = gated ? u[i] / (1 + exp(-u[i])) * u[f + i]
                      : 0.5 * u[i] * (1 + tanh(sqrt(2 / G_PI) * (u[i] + 0.044715 * pow(u[i], 3))));
-    plain_linear(u, plain_weight(model, layer, "mlp_down.weight"),
-                 plain_weight(model, layer, "mlp_down.bias"), f, arch->hidden, y);
+    plain_linear(u, w[2], w[3], f, arch->hidden, y);
+}
+
+/* Shared experts, and the top_k best of the others weighted by the softmax over them. */
+static inline void
+plain_experts(const ModelArch *arch, const ExecModel *model, int64_t layer, const double *x,
+              double *y)
+{
+    const ModelExperts *experts = &arch->experts;
+    const int64_t f = experts->ffn_hidden, h = arch->hidden;
+    double score[PLAIN_MAX], one[PLAIN_MAX], sum = 0;
+    bool chosen[PLAIN_MAX] = {false};
+
+    plain_linear(x, plain_weight(model, layer, "router.weight"), NULL, h, experts->n_experts,
+                 score);
+    for (int64_t k = 0; k < experts->top_k; k++) {
+        int64_t best = -1;
+        for (int64_t e = 0; e < experts->n_experts; e++)
+            if (!chosen[e] && (best < 0 || score[e] > score[best]))
+                best = e;
+        chosen[best] = true;
+        sum += exp(score[best]);
+    }
+    for (int64_t i = 0; i < h; i++)
+        y[i] = 0;
+    for (int64_t e = 0; e < experts->n_experts; e++) {
+        const float *const w[4] = {
+            plain_weight(model, layer, "experts_up.weight") + e * h * 2 * f, NULL,
+            plain_weight(model, layer, "experts_down.weight") + e * f * h, NULL};
+        if (!chosen[e])
+            continue;
+        plain_mlp(arch, w, f, x, one);
+        for (int64_t i = 0; i < h; i++)
+            y[i] += exp(score[e]) / sum * one[i];
+    }
+    if (experts->n_shared == 0)
+        return;
+    const float *const shared[4] = {plain_weight(model, layer, "shared_up.weight"), NULL,
+                                    plain_weight(model, layer, "shared_down.weight"), NULL};
+    plain_mlp(arch, shared, experts->n_shared * f, x, one);
+    for (int64_t i = 0; i < h; i++)
+        y[i] += one[i];
+}
+
+static inline void
+plain_feed_forward(const ModelArch *arch, const ExecModel *model, int64_t layer, const double *x,
+                   double *y)
+{
+    const float *const w[4] = {
+        plain_weight(model, layer, "mlp_up.weight"), plain_weight(model, layer, "mlp_up.bias"),
+        plain_weight(model, layer, "mlp_down.weight"), plain_weight(model, layer, "mlp_down.bias")};
+
+    if (model_layer_is_moe(arch, layer))
+        plain_experts(arch, model, layer, x, y);
+    else
+        plain_mlp(arch, w, arch->ffn_hidden, x, y);
 }
 
 static inline void
@@ -137,7 +190,7 @@ plain_layer(const ModelArch *arch, const ExecModel *model, int64_t layer, int64_
             x[t][i] += b[i];
         plain_norm(x[t], plain_weight(model, layer, "norm2.gain"),
                    plain_weight(model, layer, "norm2.shift"), h, a);
-        plain_mlp(arch, model, layer, a, b);
+        plain_feed_forward(arch, model, layer, a, b);
         for (int64_t i = 0; i < h; i++)
             x[t][i] += b[i];
     }

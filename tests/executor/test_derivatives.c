@@ -243,6 +243,35 @@ test_cross_entropy_derivative(void)
     check_derivative(backend, entropy_loss, &r, x, dx, ROWS * COLS);
 }
 
+/* Of four scores the two largest, the lower of equal ones first; the softmax' derivative stays
+ * among the chosen. */
+static void
+test_route_chooses_and_learns(void)
+{
+    g_autoptr(ExecBackend) backend = open_or_skip("reference");
+    float scores[] = {1, 3, 3, 2, 0, 0, 0, -1};
+    const float d_weight[] = {0.5f, -1, 2, 3};
+    int32_t expert[4];
+    float weight[4], d_scores[8];
+
+    backend->ops->route(backend, 2, 4, 2, scores, expert, weight);
+    g_assert_cmpint(expert[0], ==, 1);
+    g_assert_cmpint(expert[1], ==, 2);
+    g_assert_cmpint(expert[2], ==, 0);
+    g_assert_cmpint(expert[3], ==, 1);
+    for (int i = 0; i < 4; i++)
+        g_assert_cmpfloat((double)weight[i], ==, 0.5);
+    backend->ops->route_backward(backend, 2, 4, 2, expert, weight, d_weight, d_scores);
+    /* w (dw - mean): 0.5 (0.5 + 0.25), 0.5 (-1 + 0.25); 0.5 (2 - 2.5), 0.5 (3 - 2.5). */
+    const float expected[] = {0, 0.375f, -0.375f, 0, -0.25f, 0.25f, 0, 0};
+    g_assert_cmpint(memcmp(d_scores, expected, sizeof expected), ==, 0);
+    scores[3] = 4;
+    backend->ops->route(backend, 1, 4, 2, scores, expert, weight);
+    g_assert_cmpint(expert[0], ==, 3);
+    g_assert_cmpint(expert[1], ==, 1);
+    g_assert_cmpfloat(fabs((double)weight[0] - 1 / (1 + exp(-1))), <, 1e-7);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -251,6 +280,8 @@ main(int argc, char **argv)
                     test_attention_derivatives);
     g_test_add_func("/executor/derivatives/norms-are-the-derivative", test_norm_derivatives);
     g_test_add_func("/executor/derivatives/swiglu-is-the-derivative", test_swiglu_derivative);
+    g_test_add_func("/executor/derivatives/route-chooses-and-learns",
+                    test_route_chooses_and_learns);
     g_test_add_func("/executor/derivatives/rope-turns-by-position", test_rope_turns_by_position);
     g_test_add_func("/executor/derivatives/gelu-is-the-derivative", test_gelu_derivative);
     g_test_add_func("/executor/derivatives/cross-entropy-is-the-derivative",

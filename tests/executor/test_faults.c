@@ -118,7 +118,6 @@ typedef void (*Spoil)(ModelArch *arch, Plan *plan);
     }
 SPOIL(spoil_cp, plan->degrees.cp = 3)
 SPOIL(spoil_sp, plan->sequence_parallel = (plan->degrees.tp = 4) > 1)
-SPOIL(spoil_ep, plan->degrees.ep = 2)
 SPOIL(spoil_zero, plan->zero_stage = 1)
 SPOIL(spoil_offload, plan->offload = PLAN_OFFLOAD_CPU)
 SPOIL(spoil_dtype, plan->dtype = DTYPE_FP16)
@@ -141,7 +140,6 @@ test_refuses_by_name(void)
     } cases[] = {
         {spoil_cp, "slices[1]: cp 3 does not divide 10 tokens"},
         {spoil_sp, "slices[1]: cp * tp 4 does not divide 10 tokens"},
-        {spoil_ep, "--ep 2"},
         {spoil_zero, "--zero 1"},
         {spoil_offload, "--offload cpu"},
         {spoil_dtype, "--dtype fp16"},

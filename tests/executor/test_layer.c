@@ -45,6 +45,17 @@ init_reference(ExecReference *reference, const ModelArch *arch, int64_t batch, i
     return exec_reference_init(reference, &options, NULL);
 }
 
+/* Four experts of which a row sees @top_k, a shared one, and one dense layer before. */
+static ModelArch
+small_mixture(int64_t top_k)
+{
+    ModelArch arch = small_model(MODEL_FAMILY_LLAMA, false, 2);
+
+    arch.experts = (ModelExperts){
+        .n_experts = 4, .top_k = top_k, .ffn_hidden = 10, .n_shared = 1, .first_dense_layers = 1};
+    return arch;
+}
+
 /* The loss and, when asked, the gradients of one step; weights as they are. */
 static double
 loss_of(ExecReference *reference, const ExecData *data)
@@ -80,10 +91,9 @@ spread_weights(ExecModel *model)
  * and the third derivative adds some 1e-3 relative.
  */
 static void
-check_model_derivatives(ModelFamily family, bool tied, int64_t n_kv_heads)
+check_model_derivatives(ModelArch arch)
 {
     const double h = 2e-3;
-    const ModelArch arch = small_model(family, tied, n_kv_heads);
     g_auto(ExecReference) reference = {0};
     g_autoptr(GError) error = NULL;
     g_autoptr(ExecData) data = exec_data_open(NULL, arch.vocab, 13, 1, &error);
@@ -121,11 +131,12 @@ check_model_derivatives(ModelFamily family, bool tied, int64_t n_kv_heads)
 static void
 test_whole_model_derivatives(void)
 {
-    check_model_derivatives(MODEL_FAMILY_GPT, true, 4);
-    check_model_derivatives(MODEL_FAMILY_GPT, false, 4);
-    check_model_derivatives(MODEL_FAMILY_GPT, true, 2);
-    check_model_derivatives(MODEL_FAMILY_LLAMA, false, 4);
-    check_model_derivatives(MODEL_FAMILY_LLAMA, true, 1);
+    check_model_derivatives(small_model(MODEL_FAMILY_GPT, true, 4));
+    check_model_derivatives(small_model(MODEL_FAMILY_GPT, false, 4));
+    check_model_derivatives(small_model(MODEL_FAMILY_GPT, true, 2));
+    check_model_derivatives(small_model(MODEL_FAMILY_LLAMA, false, 4));
+    check_model_derivatives(small_model(MODEL_FAMILY_LLAMA, true, 1));
+    check_model_derivatives(small_mixture(4)); /* of fewer the choice would jump */
 }
 
 /* --- against the definition --- */
@@ -138,9 +149,11 @@ test_loss_equals_definition(void)
         TOKENS = 13
     };
 
-    for (int variant = 0; variant < 6; variant++) {
-        const ModelArch arch = small_model(variant < 3 ? MODEL_FAMILY_GPT : MODEL_FAMILY_LLAMA,
-                                           variant % 3 != 1, variant % 3 == 2 ? 2 : 4);
+    for (int variant = 0; variant < 7; variant++) {
+        const ModelArch arch =
+            variant == 6 ? small_mixture(2)
+                         : small_model(variant < 3 ? MODEL_FAMILY_GPT : MODEL_FAMILY_LLAMA,
+                                       variant % 3 != 1, variant % 3 == 2 ? 2 : 4);
         g_auto(ExecReference) reference = {0};
         g_autoptr(GError) error = NULL;
         g_autoptr(ExecData) data = exec_data_open(NULL, arch.vocab, TOKENS, 1, &error);
@@ -229,7 +242,7 @@ run_stage(ExecReference *reference, const int64_t *slices, int32_t n_slices, boo
 
 /* The reference backend rounds each sum once, so only the grouping of sums over slices differs. */
 static void
-check_slices(ModelFamily family)
+check_slices(ModelArch arch)
 {
     static const struct {
         int64_t slices[4];
@@ -239,7 +252,6 @@ check_slices(ModelFamily family)
         {{13}, 1, true},        {{5, 8}, 2, false},      {{5, 8}, 2, true},
         {{1, 11, 1}, 3, false}, {{6, 1, 2, 4}, 4, true},
     };
-    const ModelArch arch = small_model(family, true, 2);
     const int64_t whole = SEQ;
     g_auto(ExecReference) reference = {0};
     g_autoptr(GError) error = NULL;
@@ -269,8 +281,9 @@ check_slices(ModelFamily family)
 static void
 test_slices_and_split_backward_change_nothing(void)
 {
-    check_slices(MODEL_FAMILY_GPT);
-    check_slices(MODEL_FAMILY_LLAMA);
+    check_slices(small_model(MODEL_FAMILY_GPT, true, 2));
+    check_slices(small_model(MODEL_FAMILY_LLAMA, true, 2));
+    check_slices(small_mixture(2));
 }
 
 int

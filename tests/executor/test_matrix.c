@@ -14,6 +14,10 @@ typedef void (*Feature)(Combo *c);
         __VA_ARGS__;                                                                               \
     }
 FEATURE(with_llama, c->family = MODEL_FAMILY_LLAMA; c->tied = false)
+FEATURE(with_experts, with_llama(c); c->n_experts = 4; c->n_shared = 1; c->first_dense = 1)
+FEATURE(with_ep, with_llama(c); c->n_experts = 4; c->ep = 2; c->dp = MAX(c->dp, 2))
+FEATURE(with_ep4, with_llama(c); c->n_experts = 4; c->n_shared = 2; c->ep = 4; c->dp = 2;
+        c->tp = MAX(c->tp, 2))
 FEATURE(with_gqa, c->n_kv_heads = 2)
 FEATURE(with_one_kv_head, c->n_kv_heads = 1)
 FEATURE(with_untied, c->tied = false)
@@ -38,10 +42,11 @@ FEATURE(with_bf16, c->dtype = DTYPE_BF16)
 #undef FEATURE
 
 static const Feature features[] = {
-    with_llama,    with_gqa,       with_one_kv_head,   with_untied,    with_dp,          with_tp,
-    with_tp4,      with_sp,        with_scatter,       with_broadcast, with_cp,          with_cp3,
-    with_pp,       with_slices,    with_uneven_slices, with_zb_h1,     with_interleaved, with_zb_v,
-    with_dualpipe, with_dualpipev, with_seq1f1b,       with_bf16,
+    with_llama,     with_experts,     with_ep,   with_ep4,      with_gqa,       with_one_kv_head,
+    with_untied,    with_dp,          with_tp,   with_tp4,      with_sp,        with_scatter,
+    with_broadcast, with_cp,          with_cp3,  with_pp,       with_slices,    with_uneven_slices,
+    with_zb_h1,     with_interleaved, with_zb_v, with_dualpipe, with_dualpipev, with_seq1f1b,
+    with_bf16,
 };
 
 static void
@@ -100,6 +105,12 @@ roll_combo(Dice *dice)
         const ScheduleFamily *family = families[roll(dice, n_families)];
         c.family = roll(dice, 2) == 0 ? MODEL_FAMILY_GPT : MODEL_FAMILY_LLAMA;
         c.tied = roll(dice, 2) == 0;
+        if (c.family == MODEL_FAMILY_LLAMA && roll(dice, 2) == 0) {
+            c.n_experts = 4;
+            c.ep = INT64_C(1) << roll(dice, 3);
+            c.n_shared = roll(dice, 3);
+            c.first_dense = roll(dice, 3);
+        }
         c.n_kv_heads = INT64_C(1) << roll(dice, 3);
         c.dp = degrees[roll(dice, 6)];
         c.tp = INT64_C(1) << roll(dice, 3);
