@@ -43,7 +43,7 @@ BENCHES := $(patsubst %.c,$(B)/%,$(wildcard tests/bench/bench_*.c))
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all demo test run-tests test-long bench loop validate check format clean packages
+.PHONY: all demo test run-tests test-long bench loop validate validation-page check format clean packages
 
 all: $(B)/degas $(PLUGINS)
 	@ln -sf $(B)/degas degas
@@ -112,6 +112,9 @@ VALIDATION ?= ../shared/validation
 validate: all
 	@if [ -d "$(VALIDATION)" ]; then ./degas validate "$(VALIDATION)" --skip-bad-rows --folds 5; \
 	else echo "validate: skipped, there is no folder $(VALIDATION)"; fi
+
+validation-page: all
+	@./degas validate "$(VALIDATION)" --skip-bad-rows --folds 5 --page docs/validation.md
 
 check: all
 	@tests/lint/check_all.sh

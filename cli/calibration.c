@@ -117,6 +117,13 @@ calibration_errors(const Calibration *calibration, const ProfilePoint *point)
 
 /* --- folds --- */
 
+void
+calibration_folds_clear(CalibrationFolds *folds)
+{
+    g_clear_pointer(&folds->cases, g_ptr_array_unref);
+    g_clear_pointer(&folds->errors, g_free);
+}
+
 static int64_t
 fold_of(const Calibration *calibration, guint i, int64_t n_folds)
 {
@@ -193,6 +200,10 @@ calibration_cross_validate(const Calibration *calibration, int64_t n_folds)
 
     g_return_val_if_fail(n_folds >= 2 && n_folds <= CALIBRATION_MAX_FOLDS, folds);
 
+    folds.cases = g_ptr_array_ref(calibration->cases);
+    folds.errors = g_new(double, MAX(1, n));
+    for (guint i = 0; i < n; i++)
+        folds.errors[i] = NAN;
     for (int64_t f = 0; f < n_folds; f++) {
         ProfileCalibration problem = problem_of(calibration, in_training);
         g_autofree double *errors = NULL;
@@ -210,6 +221,10 @@ calibration_cross_validate(const Calibration *calibration, int64_t n_folds)
         fitted = profile_calibrate(&problem);
         errors = calibration_errors(calibration, &fitted.point);
         scores[folds.n_folds++] = score_fold(calibration, errors, in_training);
+        for (guint i = 0; i < n; i++) {
+            if (!in_training[i])
+                folds.errors[i] = errors[i];
+        }
     }
     folds.median.n = n;
     folds.median.mape = median_over(scores, folds.n_folds, offsetof(ValidationScore, errors.mape));

@@ -41,7 +41,11 @@ typedef struct {
     int64_t n_folds;          /* that have rows */
     ValidationErrors median;  /* medians over the folds of each number; n: rows of all */
     double precision, recall; /* the same, for VALIDATION_OOM */
+    GPtrArray *cases;         /* (owned) the rows */
+    double *errors;           /* (owned) of each row, by the fit that has not seen it; NaN: none */
 } CalibrationFolds;
+
+void calibration_folds_clear(CalibrationFolds *folds);
 
 #define CALIBRATION_MAX_FOLDS 20
 

@@ -5,7 +5,7 @@
 #include "cli/command.h"
 #include "cli/output.h"
 #include "cli/request.h"
-#include "cli/validation_report.h"
+#include "cli/validation_page.h"
 
 #define MAX_THREADS 1024
 
@@ -13,6 +13,7 @@ static const OptionInfo options_table[] = {
     {"json", NULL, "print the degas-validation on stdout", 0},
     {"output", "FILE", "write the degas-validation to FILE", 'o'},
     {"requests", "FILE", "write each row as a line of simulate --batch", 0},
+    {"page", "FILE.md", "write docs/validation.md, pictures in pictures/ beside it", 0},
     {"skip-bad-rows", NULL, "name rows that are wrong in themselves and use the others", 0},
     {"folds", "K", "also calibrate: errors on each of K parts of a set, fitted to the others", 0},
     {"threads", "N", "threads; the result does not depend on it", 0},
@@ -121,9 +122,12 @@ write_products(const Validation *validation, const char *cluster_name, Options *
 {
     const char *path = options_string(options, "output", NULL);
     const char *requests = options_string(options, "requests", NULL);
+    const char *page = options_string(options, "page", NULL);
     const bool json = options_switch(options, "json");
 
     if (requests != NULL && !write_requests(validation, requests, error))
+        return false;
+    if (page != NULL && !validation_page_write(validation, page, error))
         return false;
     if (path != NULL || json) {
         g_autoptr(JsonWriter) writer = validation_write(validation, cluster_name);

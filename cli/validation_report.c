@@ -15,7 +15,9 @@ validation_clear(Validation *validation)
     g_clear_pointer(&validation->tables, g_ptr_array_unref);
     g_clear_pointer(&validation->bad_rows, g_ptr_array_unref);
     g_free(validation->predictions);
-    g_free(validation->folds);
+    for (size_t i = 0; validation->folds != NULL && validation_sets[i].name != NULL; i++)
+        calibration_folds_clear(&validation->folds[i]);
+    g_clear_pointer(&validation->folds, g_free);
 }
 
 void
@@ -31,9 +33,8 @@ validation_init(Validation *validation)
 
 /* --- JSON --- */
 
-/* (nullable) */
-static const CalibrationFolds *
-folds_of(const Validation *validation, const ValidationSet *set)
+const CalibrationFolds *
+validation_folds(const Validation *validation, const ValidationSet *set)
 {
     const CalibrationFolds *folds =
         validation->folds == NULL ? NULL : &validation->folds[set - validation_sets];
@@ -61,7 +62,7 @@ write_oom(JsonWriter *writer, const ValidationOom *oom)
     json_write_double(writer, "recall_fraction", oom->recall);
 }
 
-static const char *const quantity_names[] = {"time", "memory", "oom"};
+const char *const validation_quantity_names[] = {"time", "memory", "oom", NULL};
 
 static void
 write_folds(JsonWriter *writer, const ValidationSet *set, const CalibrationFolds *folds)
@@ -91,12 +92,12 @@ write_sets(JsonWriter *writer, const Validation *validation)
             continue;
         json_write_object(writer, NULL);
         json_write_string(writer, "name", set->name);
-        json_write_string(writer, "quantity", quantity_names[set->quantity]);
+        json_write_string(writer, "quantity", validation_quantity_names[set->quantity]);
         if (set->quantity == VALIDATION_OOM)
             write_oom(writer, &score.oom);
         else
             write_errors(writer, &score.errors);
-        write_folds(writer, set, folds_of(validation, set));
+        write_folds(writer, set, validation_folds(validation, set));
         json_write_object_end(writer);
     }
     json_write_array_end(writer);
@@ -222,17 +223,17 @@ add_set(OutputTable *table, const Validation *validation, const ValidationSet *s
         g_autofree char *recall = output_percent(score.oom.recall);
 
         output_table_add(table, set->name);
-        output_table_add(table, quantity_names[set->quantity]);
+        output_table_add(table, validation_quantity_names[set->quantity]);
         output_table_printf(table, "%zu", score.oom.n);
         output_table_printf(table, "precision %s", precision);
         output_table_printf(table, "recall %s", recall);
         output_table_add(table, "");
     } else {
-        add_errors(table, set->name, quantity_names[set->quantity], &score.errors);
+        add_errors(table, set->name, validation_quantity_names[set->quantity], &score.errors);
     }
     add_goal(table, set->raw_goal);
     if (validation->folds != NULL) {
-        add_calibrated(table, set, folds_of(validation, set));
+        add_calibrated(table, set, validation_folds(validation, set));
         add_goal(table, set->calibrated_goal);
     }
     output_table_add(table, set->others == NULL ? "" : set->others);

@@ -22,6 +22,11 @@ void validation_init(Validation *validation);
 void validation_clear(Validation *validation);
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(Validation, validation_clear)
 
+/* (borrowed, nullable) of a set, if it was cross-validated. */
+const CalibrationFolds *validation_folds(const Validation *validation, const ValidationSet *set);
+
+extern const char *const validation_quantity_names[];
+
 /* Returns: (owned) a finished writer.  @cluster_name (nullable) the one of all rows. */
 JsonWriter *validation_write(const Validation *validation, const char *cluster_name);
 

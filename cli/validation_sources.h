@@ -97,6 +97,7 @@ typedef struct {
      * recall; 0: none. */
     double raw_goal, calibrated_goal;
     const char *others; /* (nullable) published errors of others on the same rows */
+    const char *lacks;  /* (nullable) what the rows do not say and the errors depend on */
 } ValidationSet;
 
 /* Ends with a name of NULL. */

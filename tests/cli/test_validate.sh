@@ -122,4 +122,36 @@ assert d["model"]["vocab"] == 0 and d["slices"] == [384, 320, 320] and d["schedu
 '
 conventions terapipe_main 'token-level pipeline (uniform slices)' 'slicing scheme [(1, [256] * 4)] * 8' 0
 json "terapipe: equal slices" 'assert d["slices"] == [256] * 4, d'
+
+# The page: a set's rows, half of them (tp 2) measured twice as slow as predicted.
+if command -v gnuplot >/dev/null 2>&1 && command -v python3 >/dev/null 2>&1; then
+    mkdir -p "$W/page/pictures"
+    python3 - "$DEGAS" "$W" <<'P'
+import csv, json, subprocess, sys
+degas, work = sys.argv[1:]
+head = ('source,id,gpu,gpus,model,layers,hidden,heads,seq,global_batch,micro_batch,dp,tp,pp,'
+        'schedule,measured_iter_ms').split(',')
+rows = [['vtrain_single', f'{tp}-{micro}-{hidden}', 'A100-SXM4-80GB', 8, 'GPT', 12, hidden, 16, 1024,
+         32, micro, 8 // tp, tp, 1, 'grad-accum', 1000]
+        for tp in (1, 2) for micro in (1, 2, 4) for hidden in (1024, 2048)]
+def write():
+    csv.writer(open(work + '/s.csv', 'w', newline='')).writerows([head] + rows)
+write()
+out = subprocess.run([degas, 'validate', work + '/s.csv', '--json'], capture_output=True, text=True)
+for row, p in zip(rows, json.loads(out.stdout)['predictions']):
+    row[-1] = p['predicted_s'] * 1e3 * (2 if row[12] == 2 else 1)
+write()
+P
+    runs 0 "a page" validate "$W/s.csv" --page "$W/page/v.md"
+    cp "$W/page/v.md" "$W/out"
+    has '^| vtrain_single | iteration time | 12 | 25.0 % | -25.0 % | 50.0 % | 15.0 % |' \
+        "the table: half of the rows are off by half"
+    has '^| tp | 100 % | 1: 6, 0.0 %, -*0.0 %; 2: 6, 50.0 %, -50.0 % |$' "tp explains all of it"
+    grep -q '</svg>' "$W/page/pictures/validation-vtrain-single-time.svg"
+    report $? "with a picture"
+    fails 4 'no-folder' "a page whose folder is not there" \
+        validate "$W/s.csv" --page "$W/no-folder/v.md"
+else
+    skip "a page" "gnuplot or python3 is not installed"
+fi
 finish
