@@ -7,10 +7,11 @@
 #include "cli/export.h"
 #include "cli/output.h"
 
-static const ExportTarget *const targets[] = {&export_pytorch_csv};
+static const ExportTarget *const targets[] = {&export_megatron, &export_deepspeed,
+                                              &export_torchtitan, &export_pytorch_csv};
 
 static const OptionInfo options_table[] = {
-    {"to", "TARGET", "pytorch-csv (required)", 0},
+    {"to", "TARGET", "megatron, deepspeed, torchtitan, pytorch-csv (required)", 0},
     {"memory-limit", "SIZE", "memory of a device for zb-auto; default: the device's", 0},
     {"output", "FILE", "write to FILE instead of stdout", 'o'},
     {NULL, NULL, NULL, 0},
@@ -95,6 +96,11 @@ export_source(const ExportTarget *target, const ExportSource *source, Options *o
         output_text(text);
     else if (!file_write(path, text, n_bytes, error))
         return -1;
+    if (target->note != NULL) {
+        g_autofree char *note = target->note(source);
+
+        output_note("note: %s", note);
+    }
     return 0;
 }
 
@@ -160,9 +166,12 @@ const Command cmd_export = {
     .name = "export",
     .usage = "PLAN.json|SCHEDULE.json --to TARGET [-o FILE]",
     .summary = "write a plan as another program reads it",
-    .details = "pytorch-csv: what torch.distributed.pipelining loads as compute_only, and\n"
+    .details = "megatron: flags of pretrain_gpt.py, one on a line.  deepspeed: the JSON of\n"
+               "deepspeed.initialize.  torchtitan: the TOML of v0.2.2.\n"
+               "pytorch-csv: what torch.distributed.pipelining loads as compute_only, and\n"
                "torchtitan by --parallelism.pipeline_parallel_schedule_csv.\n"
                "\n"
+               "  python pretrain_gpt.py $(degas export plan.json --to megatron) ...\n"
                "  degas export plan.json --to pytorch-csv -o schedule.csv\n"
                "\n"
                "A plan that the target cannot run is exit status 1 and a line that names every\n"

@@ -34,9 +34,11 @@ typedef struct {
     void (*check)(const ExportSource *source, ExportViolations *violations);
     /* Only without violations.  Returns: (owned) the file's text; NULL with @error. */
     char *(*write)(const ExportSource *source, size_t *n_bytes, GError **error);
+    /* (optional) Returns: (owned) a line for stderr: what is no part of the file. */
+    char *(*note)(const ExportSource *source);
 } ExportTarget;
 
-extern const ExportTarget export_pytorch_csv;
+extern const ExportTarget export_pytorch_csv, export_megatron, export_deepspeed, export_torchtitan;
 
 /*
  * Adds a broken rule.

@@ -1,0 +1,240 @@
+#!/bin/sh
+# degas export to Megatron-LM, DeepSpeed and torchtitan: what they read says what the plan says; every
+# rule of theirs is checked, and the flags that a refusal names lead to a plan that they can run.
+. tests/cli/tap.sh
+
+# plan NAME ARGUMENT...
+plan() {
+    name=$1
+    shift
+    "$DEGAS" plan "$@" -o "$W/$name" >/dev/null 2>"$W/err"
+    report $? "a plan: $*" "$(cat "$W/err")"
+}
+
+# flag NAME [VALUE]: the exported line
+flag() {
+    grep -qx -e "--$1${2:+ $2}" "$W/out"
+    report $? "--$1 $2" "$(cat "$W/out")"
+}
+no_flag() {
+    ! grep -q -e "^--$1" "$W/out"
+    report $? "no --$1" "$(cat "$W/out")"
+}
+
+# --- Megatron-LM ---
+megatron="--framework megatron-core --slices off"
+# shellcheck disable=SC2086
+plan dense.json gpt3-13b dgx-a100-80g --gpus 16 --global-batch 32 $megatron --dp 2 --tp 4 --pp 2 \
+    --micro-batch 1 --schedule 1f1b --recompute full --zero 1 --sequence-parallel on
+runs 0 "a dense model" export "$W/dense.json" --to megatron
+flag num-layers 40
+flag hidden-size 5120
+flag ffn-hidden-size 20480
+flag num-attention-heads 40
+flag tensor-model-parallel-size 4
+flag pipeline-model-parallel-size 2
+flag context-parallel-size 1
+flag sequence-parallel
+flag micro-batch-size 1
+flag global-batch-size 32
+flag use-distributed-optimizer
+flag overlap-grad-reduce
+flag overlap-param-gather
+flag bf16
+flag recompute-granularity full
+flag recompute-method uniform
+flag recompute-num-layers 1
+no_flag swiglu
+no_flag use-megatron-fsdp
+no_flag num-virtual-stages
+no_flag group-query-attention
+grep -q 'CUDA_DEVICE_MAX_CONNECTIONS=1' "$W/err"
+report $? "stderr says what the environment needs" "$(cat "$W/err")"
+! grep -qv '^--[a-z0-9-]*\( [^ ]*\)\{0,1\}$' "$W/out"
+report $? "each line is a flag and at most one word: a shell splits it as meant" "$(cat "$W/out")"
+cp "$W/out" "$W/flags"
+runs 0 "-o" export "$W/dense.json" --to megatron -o "$W/flags.txt"
+cmp -s "$W/flags" "$W/flags.txt"
+report $? "the same bytes"
+
+# shellcheck disable=SC2086
+plan llama.json llama3-8b dgx-h100 --gpus 16 --global-batch 32 $megatron --dp 1 --tp 2 --pp 8 \
+    --vpp 2 --micro-batch 1 --schedule interleaved --recompute selective --zero 0
+runs 0 "a llama in chunks" export "$W/llama.json" --to megatron
+flag swiglu
+flag normalization RMSNorm
+flag disable-bias-linear
+flag untie-embeddings-and-output-weights
+flag position-embedding-type rope
+flag group-query-attention
+flag num-query-groups 8
+flag recompute-granularity selective
+no_flag recompute-method
+no_flag use-distributed-optimizer
+
+# The layout means the plan's stages, by the grammar of pipeline_parallel_layer_layout.py: drop
+# commas, repeat (X)*n, repeat c*n, split at bars; stage i is chunk i // P of rank i % P.
+# shellcheck disable=SC2086
+plan uneven.json gpt2-1.5b dgx-a100-80g --gpus 8 --global-batch 16 $megatron --dp 1 --tp 1 --pp 8 \
+    --vpp 4 --micro-batch 1 --schedule interleaved --zero 0 --recompute none
+runs 0 "stages that are not equal" export "$W/uneven.json" --to megatron
+layout=$(sed -n 's/^--pipeline-model-parallel-layout //p' "$W/out")
+json "its layout is the plan's stages" "
+import re
+text = '$layout'.replace(',', '')
+text = re.sub(r'\(([^)]+)\)\*(\d+)', lambda m: m[1] * int(m[2]), text)
+text = re.sub(r'(.)\*(\d+)', lambda m: m[1] * int(m[2]), text)
+stages = text.split('|')
+P = d['degrees']['pp']
+assert len(stages) == P * d['degrees']['vpp'], stages
+for i, (text, stage) in enumerate(zip(stages, d['stages'])):
+    assert (stage['chunk'], stage['rank']) == (i // P, i % P)
+    assert text == 'E' * stage['embedding'] + 't' * stage['n_layers'] + 'L' * stage['head']
+assert ''.join(stages).count('t') == 48" "$W/uneven.json"
+no_flag num-virtual-stages-per-pipeline-rank
+
+# shellcheck disable=SC2086
+plan moe.json deepseek-v3 dgx-h100 --gpus 256 --global-batch 256 --seq-len 4096 $megatron --dp 16 \
+    --tp 1 --pp 16 --ep 16 --micro-batch 1 --schedule 1f1b --zero 1 --recompute full
+runs 0 "experts and latent attention" export "$W/moe.json" --to megatron
+flag num-experts 256
+flag moe-router-topk 8
+flag moe-ffn-hidden-size 2048
+flag moe-shared-expert-intermediate-size 2048
+flag moe-layer-freq '(\[0\]\*3+\[1\]\*58)'
+flag expert-model-parallel-size 16
+flag expert-tensor-parallel-size 1
+flag multi-latent-attention
+flag q-lora-rank 1536
+flag kv-lora-rank 512
+flag qk-pos-emb-head-dim 64
+# shellcheck disable=SC2086
+plan fsdp.json llama3-8b dgx-h100 --gpus 8 --global-batch 16 $megatron --dp 8 --zero 3 \
+    --micro-batch 1 --recompute none
+runs 0 "ZeRO 3" export "$W/fsdp.json" --to megatron
+flag use-megatron-fsdp
+flag data-parallel-sharding-strategy optim_grads_params
+flag ckpt-format fsdp_dtensor
+
+# --- DeepSpeed ---
+plan ds.json gpt3-13b dgx-a100-80g --gpus 16 --global-batch 64 --framework deepspeed --dp 16 --zero 2 \
+    --micro-batch 2 --recompute none --slices off
+runs 0 "ZeRO 2" export "$W/ds.json" --to deepspeed
+json "batch, stage, formats" "
+assert d['train_batch_size'] == 64 and d['train_micro_batch_size_per_gpu'] == 2
+assert d['gradient_accumulation_steps'] * 2 * 16 == 64
+assert d['zero_optimization']['stage'] == 2 and d['bf16'] == {'enabled': True}
+assert d['fp16'] == {'enabled': False} and 'pipeline' not in d and 'tensor_parallel' not in d"
+plan dspipe.json gpt3-13b dgx-a100-80g --gpus 16 --global-batch 64 --framework deepspeed --dp 4 \
+    --tp 1 --pp 4 --vpp 1 --cp 1 --zero 1 --micro-batch 1 --schedule 1f1b --slices off \
+    --recompute full --offload cpu
+runs 0 "a pipeline" export "$W/dspipe.json" --to deepspeed
+json "stages, offload, recompute" "
+assert d['pipeline'] == {'stages': 4, 'partition': 'uniform', 'activation_checkpoint_interval': 1}
+assert d['train_batch_size'] == d['train_micro_batch_size_per_gpu'] * d['gradient_accumulation_steps'] * 4
+assert d['zero_optimization']['offload_optimizer']['device'] == 'cpu'"
+grep -q 'PipelineModule(num_stages=4' "$W/err"
+report $? "stderr has what is no key" "$(cat "$W/err")"
+
+# --- torchtitan ---
+# toml NAME PROGRAM: asserts things of d, the last output
+toml() {
+    if python3 -c 'import tomllib' 2>/dev/null; then
+        output=$(python3 -c "
+import json, sys, tomllib
+d = tomllib.load(open(sys.argv[1], 'rb'))
+$2" "$W/out" 2>&1)
+        report $? "$1" "$output"
+    else
+        skip "$1" "python3 has no tomllib"
+    fi
+}
+plan tt.json llama3-8b dgx-h100 --gpus 16 --global-batch 32 --dp 2 --tp 2 --pp 4 --vpp 2 --cp 1 \
+    --micro-batch 1 --schedule interleaved --slices off --recompute full --zero 3 \
+    --sequence-parallel on
+runs 0 "a pipeline in chunks" export "$W/tt.json" --to torchtitan
+toml "its tables" "
+plan = json.load(open('$W/tt.json'))
+assert d['model'] == {'name': 'llama3', 'flavor': '8B'}
+t, p = d['training'], d['parallelism']
+assert t['local_batch_size'] == 16 and t['global_batch_size'] == 32 and t['seq_len'] == 8192
+assert p['data_parallel_replicate_degree'] * p['data_parallel_shard_degree'] * \
+    p['tensor_parallel_degree'] * p['context_parallel_degree'] * p['pipeline_parallel_degree'] == 16
+assert p['data_parallel_shard_degree'] == 2 and p['fsdp_reshard_after_forward'] == 'always'
+assert p['pipeline_parallel_schedule'] == 'Interleaved1F1B'
+assert p['pipeline_parallel_microbatch_size'] == 1
+assert d['activation_checkpoint'] == {'mode': 'full'}
+parts = p['module_fqns_per_model_part']
+assert sum(parts, []) == ['tok_embeddings'] + ['layers.%d' % i for i in range(32)] + ['norm', 'output']
+assert [sum(x.startswith('layers.') for x in part) for part in parts] == \
+    [s['n_layers'] for s in plan['stages']]"
+plan ttcsv.json llama3-8b dgx-h100 --gpus 8 --global-batch 32 --dp 2 --tp 1 --pp 4 --cp 1 \
+    --micro-batch 1 --schedule zb-h1 --slices off --recompute none --zero 2
+runs 0 "a schedule without a class" export "$W/ttcsv.json" --to torchtitan
+toml "is a file" "
+assert d['parallelism']['pipeline_parallel_schedule_csv'] == 'schedule.csv'
+assert d['parallelism']['pipeline_parallel_schedule'] == '1F1B'
+assert d['parallelism']['fsdp_reshard_after_forward'] == 'never'"
+runs 0 "that export writes too" export "$W/ttcsv.json" --to pytorch-csv
+plan ttdp.json llama3-8b dgx-h100 --gpus 8 --global-batch 32 --dp 8 --zero 3 --micro-batch 1 \
+    --slices off --recompute full
+runs 0 "without a pipeline" export "$W/ttdp.json" --to torchtitan
+toml "the rest is gradient accumulation" "
+assert d['training']['local_batch_size'] == 1 and d['training']['global_batch_size'] == 32"
+
+# --- what they cannot run, and the plan that they can ---
+# refused TARGET PATTERN FILE JOB...: the refusal names its rule; planning JOB again with the flags
+# that it names gives a plan that is accepted
+refused() {
+    target=$1
+    pattern=$2
+    file=$3
+    shift 3
+    fails 1 "$target cannot run it: .*$pattern" "$target refuses: $pattern" \
+        export "$W/$file" --to "$target" -o "$W/none"
+    [ ! -e "$W/none" ]
+    report $? "and writes nothing"
+    flags=$(sed -n 's/.*the nearest plan that it can run: the same with //p' "$W/err")
+    # shellcheck disable=SC2086
+    "$DEGAS" plan "$@" $flags -o "$W/nearest.json" >/dev/null 2>"$W/err" &&
+        "$DEGAS" export "$W/nearest.json" --to "$target" >"$W/out" 2>"$W/err"
+    report $? "the nearest plan is accepted: $flags" "$(cat "$W/err")"
+}
+small="--global-batch 32 --micro-batch 1"
+job="llama3-8b dgx-h100 --gpus 8 $small --dp 2 --pp 4 --tp 1 --cp 1 --recompute none"
+# shellcheck disable=SC2086
+{
+    plan zb.json $job --schedule zb-h1 --slices off --zero 1
+    refused megatron 'schedules are 1f1b and interleaved, not zb-h1' zb.json $job --zero 1 --slices off
+    plan sliced.json $job --schedule seq1f1b --slices 4 --zero 0
+    refused megatron '4 token slices cannot be expressed' sliced.json $job --zero 0
+    refused torchtitan 'slices cannot be expressed.*no schedule class or file runs seq1f1b' sliced.json \
+        $job --zero 2
+    plan ddp.json $job --schedule 1f1b --slices off --zero 0
+    refused torchtitan 'DDP' ddp.json $job --schedule 1f1b --slices off
+    plan sp.json llama3-8b dgx-h100 --gpus 8 $small --dp 4 --pp 1 --tp 2 --cp 1 --zero 1 --slices off \
+        --recompute none --sequence-parallel off
+    refused torchtitan 'always with sequence parallelism.*no ZeRO 1' sp.json llama3-8b dgx-h100 \
+        --gpus 8 $small --dp 4 --pp 1 --tp 2 --cp 1 --slices off --recompute none
+    plan cp.json llama3-8b dgx-h100 --gpus 8 $small --tp 1 --pp 1 --cp 4 --zero 3 --slices off
+    refused deepspeed 'not by ring: --cp 4' cp.json llama3-8b dgx-h100 --gpus 8 $small --tp 1 --pp 1 \
+        --zero 3 --slices off
+    # Layers of 13B outweigh its vocabulary: stages stay even, as partition_method uniform has them.
+    job="gpt3-13b dgx-a100-80g --gpus 8 $small --dp 2 --pp 4 --tp 1 --cp 1 --recompute full"
+    plan z3.json $job --schedule seq1f1b --slices 4 --zero 3
+    refused deepspeed 'pipelines run 1f1b, not seq1f1b.*asserts ZeRO below 2, not 3.*slices' z3.json $job
+    plan deep.json $job --vpp 2 --schedule interleaved --slices off --zero 1
+    refused deepspeed 'a rank has one stage: --vpp 2' deep.json $job --slices off --zero 1
+    plan steep.json llama3-8b dgx-h100 --gpus 8 $small --pp 4 --schedule 1f1b --zero 1 --slices off \
+        --recompute full
+    refused deepspeed 'differ by one layer at most' steep.json llama3-8b dgx-h100 --gpus 8 $small \
+        --recompute full --zero 1 --slices off
+    plan sel.json llama3-8b dgx-h100 --gpus 8 $small --dp 8 --zero 3 --recompute selective --slices off
+    refused torchtitan 'selective policies save attention' sel.json llama3-8b dgx-h100 --gpus 8 $small \
+        --dp 8 --zero 3 --slices off
+}
+plan gpt.json gpt3-13b dgx-a100-80g --gpus 16 --global-batch 32 --dp 16 --zero 3 --micro-batch 1 \
+    --recompute none --slices off
+fails 1 'no flavour of gpt3-13b$' "a model that torchtitan has not: no plan is near" \
+    export "$W/gpt.json" --to torchtitan
+finish
