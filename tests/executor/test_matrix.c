@@ -1,5 +1,8 @@
 /* Tests of the executor's dimensions together: every pair, and random combinations (many with
  * `-m slow`: make test-long), loss and every gradient against one device. */
+#include <math.h>
+#include <string.h>
+
 #include "executor/random.h"
 #include "tests/executor/combo.h"
 
@@ -38,15 +41,24 @@ FEATURE(with_zb_v, c->schedule = "zb-v"; c->pp = 2; c->vpp = 2; c->n_microbatche
 FEATURE(with_dualpipe, c->schedule = "dualpipe"; c->pp = 2; c->vpp = 2; c->n_microbatches = 4)
 FEATURE(with_dualpipev, c->schedule = "dualpipev"; c->pp = 2; c->vpp = 2; c->n_microbatches = 4)
 FEATURE(with_seq1f1b, c->schedule = "seq1f1b"; c->pp = 2; c->slices[0] = 12; c->slices[1] = 12)
+FEATURE(with_uneven_batches, c->uneven = true; c->n_microbatches = MAX(c->n_microbatches, 3))
 FEATURE(with_bf16, c->dtype = DTYPE_BF16)
 #undef FEATURE
 
 static const Feature features[] = {
-    with_llama,     with_experts,     with_ep,   with_ep4,      with_gqa,       with_one_kv_head,
-    with_untied,    with_dp,          with_tp,   with_tp4,      with_sp,        with_scatter,
-    with_broadcast, with_cp,          with_cp3,  with_pp,       with_slices,    with_uneven_slices,
-    with_zb_h1,     with_interleaved, with_zb_v, with_dualpipe, with_dualpipev, with_seq1f1b,
-    with_bf16,
+    with_llama,     with_experts,
+    with_ep,        with_ep4,
+    with_gqa,       with_one_kv_head,
+    with_untied,    with_dp,
+    with_tp,        with_tp4,
+    with_sp,        with_scatter,
+    with_broadcast, with_cp,
+    with_cp3,       with_pp,
+    with_slices,    with_uneven_slices,
+    with_zb_h1,     with_interleaved,
+    with_zb_v,      with_dualpipe,
+    with_dualpipev, with_seq1f1b,
+    with_bf16,      with_uneven_batches,
 };
 
 static void
@@ -123,6 +135,7 @@ roll_combo(Dice *dice)
         c.schedule = family->name;
         c.n_microbatches = 1 + roll(dice, 8);
         c.micro_batch = 1 + roll(dice, 3);
+        c.uneven = roll(dice, 3) == 0;
         roll_slices(dice, &c);
         if (c.dp * c.tp * c.cp * c.pp <= 16 && c.dp * c.tp * c.cp * c.pp > 1 && combo_supported(&c))
             return c;
@@ -141,11 +154,69 @@ test_random_combinations(void)
     }
 }
 
+/* --- training --- */
+
+/* Losses of @n steps (owned). */
+static double *
+losses_of(const Combo *c, int64_t n)
+{
+    const ModelArch arch = combo_arch(c);
+    g_autoptr(Plan) plan = combo_plan(c);
+    g_autoptr(GError) error = NULL;
+    g_auto(ExecRunResult) result = {0};
+    ExecRunOptions options = combo_options(c, &arch, plan);
+
+    options.verify = false;
+    options.n_steps = n;
+    g_assert_true(exec_run(&options, &result, &error));
+    g_assert_no_error(error);
+    return g_steal_pointer(&result.losses);
+}
+
+/* Ten steps stay on one device's path: by then biases are not zero any more, norms not one, and all
+ * copies of a parameter must have made the same steps. */
+static void
+test_training_does_not_depend_on_degrees(void)
+{
+    enum {
+        N = 10
+    };
+    static const Feature dimensions[] = {
+        with_dp, with_tp,          with_tp4,   with_sp,       with_scatter,   with_cp,
+        with_pp, with_interleaved, with_zb_v,  with_dualpipe, with_dualpipev, with_uneven_slices,
+        with_ep, with_ep4,         with_zb_h1,
+    };
+
+    for (size_t i = 0; i < G_N_ELEMENTS(dimensions); i++)
+        for (int family = 0; family < 2; family++) {
+            Combo c = combo_default(), one;
+            c.family = family == 0 ? MODEL_FAMILY_GPT : MODEL_FAMILY_LLAMA;
+            dimensions[i](&c);
+            one = c;
+            one.dp = one.tp = one.cp = one.pp = one.vpp = one.ep = 1;
+            one.sequence_parallel = one.scatter_p2p = one.broadcast_p2p = false;
+            one.schedule = "1f1b";
+            one.n_microbatches = c.dp * c.n_microbatches;
+            one.n_layers = combo_arch(&c).n_layers;
+            memset(one.slices + 1, 0, sizeof one.slices - sizeof one.slices[0]);
+            one.slices[0] = 24;
+            g_autofree char *text = combo_text(&c);
+            g_autofree double *losses = losses_of(&c, N), *expected = losses_of(&one, N);
+            double worst = 0;
+            for (int64_t s = 0; s < N; s++)
+                worst = fmax(worst, fabs(losses[s] - expected[s]));
+            g_test_message("%s: %.1e", text, worst);
+            g_assert_cmpfloat(worst, <=, 1e-4);
+        }
+}
+
 int
 main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
     g_test_add_func("/executor/matrix/all-pairs", test_all_pairs);
     g_test_add_func("/executor/matrix/random-combinations", test_random_combinations);
+    g_test_add_func("/executor/matrix/training-does-not-depend-on-degrees",
+                    test_training_does_not_depend_on_degrees);
     return g_test_run();
 }
