@@ -274,13 +274,42 @@ plan_bound_ns(const Plan *plan, const Workload *workload, const ScheduleFamily *
     return best;
 }
 
-int64_t
-plan_bound_bytes(const Plan *plan, const Workload *workload, const ScheduleFamily *family,
-                 PlanFlights *flights)
+/* --- bytes --- */
+
+/* The least over (class, slice) of what an op of @stage keeps from F to B, or from I to W. */
+static int64_t
+least_kept(const Bound *bound, int32_t chain, int32_t stage, bool half)
 {
-    const Bound bound = bound_new(plan, workload, family);
-    g_autofree int64_t *counts = bound.counts;
-    g_autofree int64_t *least = g_new(int64_t, (size_t)workload->n_ranks);
+    const Workload *w = bound->workload;
+    int64_t least = INT64_MAX;
+
+    for (int32_t i = 0; i < w->n_classes * w->n_slices; i++) {
+        const WorkloadOp *op = op_at(bound, chain, stage, 0, 0) + i;
+        least = MIN(least,
+                    half ? op->weight_activation_bytes : plus(op->activation_bytes, op->kv_bytes));
+    }
+    return least;
+}
+
+/* The least workspace of ops that start at @moment. */
+static int64_t
+least_workspace(const Bound *bound, int32_t chain, int32_t stage, PlanMoment moment)
+{
+    const Workload *w = bound->workload;
+    int64_t least = INT64_MAX;
+
+    for (int32_t i = 0; i < w->n_classes * w->n_slices; i++) {
+        const int64_t *bytes = (op_at(bound, chain, stage, 0, 0) + i)->workspace_bytes;
+        least = MIN(least, moment == PLAN_MOMENT_FORWARD ? bytes[SCHEDULE_OP_FORWARD]
+                                                         : MIN(bytes[SCHEDULE_OP_BACKWARD],
+                                                               bytes[SCHEDULE_OP_BACKWARD_INPUT]));
+    }
+    return least;
+}
+
+const PlanFlight *
+plan_bound_flight(const Plan *plan, PlanFlights *flights)
+{
     const ScheduleShape shape = {
         .n_ranks = plan->degrees.pp,
         .n_chunks = plan->degrees.vpp,
@@ -288,23 +317,47 @@ plan_bound_bytes(const Plan *plan, const Workload *workload, const ScheduleFamil
         .n_slices = plan->slices->len,
         .group = plan->group,
     };
+
+    return plan_flights_get(flights, schedule_family_find(plan->schedule, NULL), &shape);
+}
+
+int64_t
+plan_bound_bytes(const Plan *plan, const Workload *workload, const PlanFlight *flight)
+{
+    const ScheduleFamily *family = schedule_family_find(plan->schedule, NULL);
+    const Bound bound = bound_new(plan, workload, family);
+    g_autofree int64_t *counts = bound.counts;
+    const size_t n_moments = (size_t)workload->n_ranks * PLAN_MOMENT_N;
+    g_autofree int64_t *held = g_new0(int64_t, n_moments);
+    g_autofree int64_t *workspace = g_new(int64_t, n_moments);
     int64_t most = 0;
 
-    /* least: of one (stage, class, slice) of the rank in flight. */
-    for (int32_t r = 0; r < workload->n_ranks; r++)
-        least[r] = INT64_MAX;
+    for (size_t i = 0; i < n_moments; i++)
+        workspace[i] = INT64_MAX;
+    /* A stage is a chunk of its rank; for bidir the chunk names the chain. */
     for (int32_t chain = 0; chain < workload->n_chains; chain++)
-        for (int32_t k = 0; k < workload->n_stages; k++)
-            for (int32_t i = 0; i < workload->n_classes * workload->n_slices; i++) {
-                const WorkloadOp *op = op_at(&bound, chain, k, 0, 0) + i;
-                const int32_t r = rank_at(&bound, chain, k);
-                least[r] = MIN(least[r], op->activation_bytes + op->kv_bytes);
+        for (int32_t k = 0; k < workload->n_stages; k++) {
+            const int32_t r = rank_at(&bound, chain, k);
+            const int32_t chunk = workload->n_chains > 1 ? chain : k / workload->n_ranks;
+            for (int moment = 0; moment < PLAN_MOMENT_N; moment++) {
+                const size_t at = (size_t)r * PLAN_MOMENT_N + (size_t)moment;
+                for (int half = 0; half < 2; half++)
+                    held[at] =
+                        plus(held[at],
+                             times(plan_flight_units(flight, r, (PlanMoment)moment, half, chunk),
+                                   least_kept(&bound, chain, k, half == 1)));
+                workspace[at] =
+                    MIN(workspace[at], least_workspace(&bound, chain, k, (PlanMoment)moment));
             }
+        }
     for (int32_t r = 0; r < workload->n_ranks; r++) {
-        int64_t bytes = times(plan_flights_least(flights, family, &shape, r), least[r]);
+        int64_t bytes = 0;
         for (int owner = 0; owner < TRACE_MEMORY_N; owner++)
             bytes = plus(bytes, workload->ranks[r].static_bytes[owner]);
-        most = MAX(most, bytes);
+        for (int moment = 0; moment < PLAN_MOMENT_N; moment++) {
+            const size_t at = (size_t)r * PLAN_MOMENT_N + (size_t)moment;
+            most = MAX(most, plus(bytes, plus(held[at], workspace[at])));
+        }
     }
     return most;
 }

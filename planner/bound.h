@@ -26,9 +26,15 @@ G_BEGIN_DECLS
 /* Cost: O(stages * classes * slices + micro-batches). */
 int64_t plan_bound_ns(const Plan *plan, const Workload *workload, const ScheduleFamily *family);
 
-/* The least memory of the fullest rank under @family, what it holds in flight included. */
-int64_t plan_bound_bytes(const Plan *plan, const Workload *workload, const ScheduleFamily *family,
-                         PlanFlights *flights);
+/*
+ * The least memory of the fullest rank under the plan's family, what it holds in flight included.
+ * @flight  of the plan's schedule; exact with one size of micro-batch, whole sequences and unsplit
+ *          backwards on single chunks.
+ */
+int64_t plan_bound_bytes(const Plan *plan, const Workload *workload, const PlanFlight *flight);
+
+/* (borrowed) the moments of the schedule that @plan names. */
+const PlanFlight *plan_bound_flight(const Plan *plan, PlanFlights *flights);
 
 G_END_DECLS
 

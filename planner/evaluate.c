@@ -1,8 +1,10 @@
 #include "planner/evaluate.h"
 
-#include "planner/bound.h"
-#include "planner/layout.h"
-#include "planner/slicing.h"
+#include <math.h>
+#include <string.h>
+
+#include "base/units.h"
+#include "planner/trial.h"
 
 /* --- outcomes --- */
 
@@ -66,31 +68,7 @@ plan_outcome_merge(PlanOutcome *outcome, PlanOutcome *more)
         outcome->error = g_steal_pointer(&more->error);
 }
 
-/* --- stages and slices --- */
-
-/* Balanced stages where the point says so.  False: they are the even ones, or too slow. */
-static bool
-set_stages(const PlanEvaluation *evaluation, const PlanPoint *point, const ScheduleFamily *family,
-           int64_t limit, Plan *plan, PlanOutcome *outcome)
-{
-    const int64_t length = plan_space_chain_length(&point->degrees, family);
-
-    if (!point->is_balanced)
-        return true;
-    const PlanLayout *layout =
-        plan_layouts_get(evaluation->layouts, evaluation->space->request, point, length);
-    if (!layout->differs)
-        return false;
-    const int64_t bound_ns = plan_layout_bound_ns(layout, point, family);
-    if (!evaluation->is_timeless && bound_ns > limit) {
-        outcome->considered++;
-        outcome->pruned++;
-        outcome->least_pruned_ns = MIN(outcome->least_pruned_ns, bound_ns);
-        return false;
-    }
-    plan_layout_apply(layout, length, plan);
-    return true;
-}
+/* --- slices of a request --- */
 
 bool
 plan_evaluate_set_uniform(Plan *plan, int64_t n)
@@ -126,173 +104,343 @@ set_slices(const PlanRequest *request, Plan *plan)
     return true;
 }
 
-/* --- one plan --- */
-
-/* What is tried at one point. */
-typedef struct {
-    const PlanEvaluation *evaluation;
-    const PlanPoint *point;
-    int64_t limit;
-    PlanOutcome *outcome;
-    int64_t order;
-} Trial;
-
-static void
-note_infeasible(Trial *trial, const Plan *plan, const Workload *workload, int64_t bytes)
-{
-    PlanOutcome *outcome = trial->outcome;
-
-    outcome->infeasible++;
-    if (bytes >= outcome->least_bytes)
-        return;
-    outcome->least_bytes = bytes;
-    outcome->limit_bytes = workload->ranks[0].memory_limit_bytes;
-    plan_free(outcome->least);
-    outcome->least = plan_copy(plan);
-}
-
-/* The most that any rank may hold; 0: no limit. */
-static int64_t
-memory_limit(const Workload *workload)
-{
-    int64_t most = 0;
-
-    for (int32_t r = 0; r < workload->n_ranks; r++) {
-        if (workload->ranks[r].memory_limit_bytes == 0)
-            return 0;
-        most = MAX(most, workload->ranks[r].memory_limit_bytes);
-    }
-    return most;
-}
-
-static void
-simulate(Trial *trial, const Plan *plan, const Workload *workload, const ScheduleFamily *family)
-{
-    const bool timeless = trial->evaluation->is_timeless;
-    PlanOutcome *outcome = trial->outcome;
-    const int64_t bound_ns = plan_bound_ns(plan, workload, family);
-    const int64_t bound_bytes =
-        plan_bound_bytes(plan, workload, family, trial->evaluation->flights);
-    const int64_t limit_bytes = memory_limit(workload);
-    const int64_t order = trial->order++;
-
-    outcome->considered++;
-    if (limit_bytes > 0 && bound_bytes > limit_bytes) {
-        note_infeasible(trial, plan, workload, bound_bytes);
-        return;
-    }
-    if ((timeless ? bound_bytes : bound_ns) > trial->limit) {
-        outcome->pruned++;
-        outcome->least_pruned_ns = MIN(outcome->least_pruned_ns, bound_ns);
-        return;
-    }
-    outcome->simulated++;
-    Report *report = NULL;
-    g_autoptr(GError) error = NULL;
-    if (!trial->evaluation->evaluate(plan, workload, &report, trial->evaluation->user_data,
-                                     &error)) {
-        if (outcome->error == NULL)
-            outcome->error = g_steal_pointer(&error);
-        return;
-    }
-    if (!report->fits) {
-        note_infeasible(trial, plan, workload, report->peak_memory_bytes);
-        report_free(report);
-        return;
-    }
-    PlanFound *found = g_new(PlanFound, 1);
-    *found = (PlanFound){
-        .plan = plan_copy(plan),
-        .first = timeless ? report->peak_memory_bytes : report->iteration_ns,
-        .second = timeless ? report->iteration_ns : report->peak_memory_bytes,
-        .index = trial->point->index,
-        .order = order,
-    };
-    found->plan->predicted = report;
-    g_ptr_array_add(outcome->found, found);
-}
-
-/* --- one point --- */
-
-/*
- * What rank 0 holds at the least, before anything is priced: the state of its layers, and of each
- * chunk in flight one micro-batch.  Even stages only; balanced ones may begin with fewer layers.
- */
-static int64_t
-quick_bytes(const PlanEvaluation *evaluation, const PlanPoint *point, const ScheduleFamily *family)
+bool
+plan_evaluate_set_layers(const PlanEvaluation *evaluation, const PlanPoint *point,
+                         const ScheduleFamily *family, Plan *plan)
 {
     const PlanRequest *request = evaluation->space->request;
-    const int64_t length = plan_space_chain_length(&point->degrees, family);
-    const int64_t n = point->is_balanced ? 1 : request->arch->n_layers / length;
+    const int64_t length = plan_space_chain_length(&plan->degrees, family);
+    g_autofree int64_t *even = plan_layout_even(request, point, family);
+    g_autofree int *ways = g_new(int, plan->stages->len);
+
+    if (!point->is_balanced)
+        return true;
+    const int64_t *counts = plan_layouts_balanced(evaluation->layouts, request, point, family);
+    for (guint k = 0; k < plan->stages->len; k++)
+        ways[k] = (int)g_array_index(plan->stages, PlanStage, k).recompute;
+    plan_layout_apply(counts, length, ways, plan);
+    return memcmp(counts, even, (size_t)length * sizeof *even) != 0;
+}
+
+/* --- one family, whole sequences --- */
+
+/* A family at a point: its sketch and what it is made of. */
+typedef struct {
+    PlanTrial *trial;
+    const ScheduleFamily *family;
+    PlanSketchInput input;
+    PlanSketch sketch;
+    int64_t length; /* stages of a chain */
+    Plan *plan;     /* (owned) whose stages are set for each try */
+} FamilyTrial;
+
+/* Tries the layers of the sketch with @ways [stage]; @large as in trial.h. */
+static PlanTried
+try_ways(FamilyTrial *f, const int *ways, Report **large)
+{
+    plan_layout_apply(f->input.counts, f->length, ways, f->plan);
+    return plan_trial_plan(f->trial, f->plan, f->family, large);
+}
+
+/*
+ * One stage per rank: each in its fastest way that fits.  More time for an op never makes an order
+ * of ops faster, and a rank's memory is its own, so no other ways are better.  Where the sketch
+ * took a rank for smaller than it is, the simulator says so, and the rank's next way is tried.
+ */
+static void
+try_own_ways(FamilyTrial *f)
+{
+    const int64_t n = f->sketch.n_stages;
+    g_autofree int *ways = g_new(int, (size_t)n);
+
+    for (int64_t k = 0; k < n; k++)
+        ways[k] = f->sketch.ways[f->sketch.stages[k].rank];
+    for (;;) {
+        Report *large = NULL;
+        if (try_ways(f, ways, &large) != PLAN_TRIED_LARGE || large == NULL)
+            return;
+        bool changed = false, hopeless = false;
+        for (int64_t k = 0; k < n; k++) {
+            const int32_t rank = f->sketch.stages[k].rank;
+            const int64_t limit = f->trial->limits_bytes[rank];
+            if (limit == 0 ||
+                g_array_index(large->ranks, ReportRank, rank).peak_memory_bytes <= limit)
+                continue;
+            ways[k] = plan_trial_next_way(f->input.request, ways[k]);
+            hopeless = hopeless || ways[k] < 0;
+            changed = true;
+        }
+        report_free(large);
+        if (!changed || hopeless)
+            return;
+    }
+}
+
+/* All stages of all ranks in the way @kind. */
+static PlanTried
+try_one_way(FamilyTrial *f, int kind)
+{
+    g_autofree int *ways = g_new(int, (size_t)f->sketch.n_stages);
+
+    for (int64_t k = 0; k < f->sketch.n_stages; k++)
+        ways[k] = kind;
+    return try_ways(f, ways, NULL);
+}
+
+/* The bytes of @rank with its stages in @ways, after the sketch. */
+static int64_t
+rank_bytes(const FamilyTrial *f, int32_t rank, const int *ways)
+{
+    const PlanSketch *sketch = &f->sketch;
+    int64_t most = 0;
+
+    for (int moment = 0; moment < PLAN_MOMENT_N; moment++) {
+        int64_t held = 0, workspace = 0;
+        for (int64_t k = 0; k < sketch->n_stages; k++) {
+            const PlanSketchStage *stage = &sketch->stages[k];
+            if (stage->rank != rank)
+                continue;
+            held += plan_sketch_held(&f->input, stage, (PlanMoment)moment, ways[k]);
+            workspace = MAX(workspace, plan_sketch_workspace(f->input.cost, stage,
+                                                             (PlanMoment)moment, ways[k]));
+        }
+        most = MAX(most, held + workspace);
+    }
+    return sketch->static_bytes[rank] + most;
+}
+
+/*
+ * Chunks: a rank recomputes no more of them than it must, those first that hold most units.  Slower
+ * ways one after the other, so that it ends with all chunks in the slowest.  Returns whether every
+ * rank fits, after the sketch.
+ */
+static bool
+choose_ways(const FamilyTrial *f, int *ways)
+{
+    const PlanSketch *sketch = &f->sketch;
+    const int32_t n_chunks = (int32_t)(sketch->n_stages / sketch->n_ranks);
+    const int first = plan_trial_next_way(f->input.request, -1);
+
+    for (int64_t k = 0; k < sketch->n_stages; k++)
+        ways[k] = first;
+    for (int32_t r = 0; r < sketch->n_ranks; r++) {
+        const int64_t limit = f->trial->limits_bytes[r];
+        for (int way = plan_trial_next_way(f->input.request, first); way >= 0;
+             way = plan_trial_next_way(f->input.request, way))
+            for (int32_t n = 0; n < n_chunks && limit > 0 && rank_bytes(f, r, ways) > limit; n++) {
+                /* Of the chunks in a faster way the one that holds most, of equal ones the first.
+                 */
+                int64_t best = -1, most = -1;
+                for (int64_t k = 0; k < sketch->n_stages; k++) {
+                    const PlanSketchStage *stage = &sketch->stages[k];
+                    if (stage->rank != r || ways[k] == way)
+                        continue;
+                    const int64_t units = plan_flight_units(f->input.flight, r,
+                                                            PLAN_MOMENT_BACKWARD, 0, stage->chunk);
+                    if (units > most) {
+                        most = units;
+                        best = k;
+                    }
+                }
+                if (best >= 0)
+                    ways[best] = way;
+            }
+        if (limit > 0 && rank_bytes(f, r, ways) > limit)
+            return false;
+    }
+    return true;
+}
+
+/*
+ * Several stages per rank: one way for all of them, the fastest that fits (slower ones take
+ * longer), and, where that is not the fastest there is, each chunk in its own.
+ */
+static void
+try_shared_ways(FamilyTrial *f)
+{
+    const PlanRequest *request = f->input.request;
+    int slowest = 0;
+
+    for (int32_t r = 0; r < f->sketch.n_ranks; r++)
+        slowest = MAX(slowest, f->sketch.ways[r]);
+    const PlanLayerShape shape = plan_space_layer_shape(f->trial->point);
+    const bool depend = plan_layer_ways_depend(request, &shape);
+    for (int kind = slowest; kind >= 0; kind = plan_trial_next_way(request, kind))
+        if (try_one_way(f, kind) != PLAN_TRIED_LARGE && !depend)
+            break;
+    if (f->sketch.fits_plain)
+        return;
+    g_autofree int *ways = g_new(int, (size_t)f->sketch.n_stages);
+    if (!choose_ways(f, ways))
+        return;
+    bool differ = false;
+    for (int64_t k = 1; k < f->sketch.n_stages; k++)
+        differ = differ || ways[k] != ways[0];
+    if (differ)
+        try_ways(f, ways, NULL);
+}
+
+/* Sketches the layers @counts. */
+static void
+sketch_layers(FamilyTrial *f, const int64_t *counts)
+{
+    plan_sketch_clear(&f->sketch);
+    f->input.counts = counts;
+    plan_sketch_init(&f->sketch, &f->input);
+}
+
+/* A division that fits, in place of one that fits only with recompute, or not at all.  False: there
+ * is none, or it is too slow.  @fitted (out, owned by the caller) holds its counts. */
+static bool
+sketch_fitted(FamilyTrial *f, int64_t **fitted)
+{
+    const int64_t m = f->trial->point->n_microbatches;
+    /* A division that is too slow need not be found; its bound is that of all. */
+    const double longest_s = plan_layout_fit_bound_s(&f->input, &f->sketch);
+    const int64_t bound_ns =
+        units_ns_from_s(fmax(0.0, longest_s) * (double)m * (1.0 - 1e-9)) - 3 * m;
+
+    if (longest_s < 0.0)
+        return false;
+    if (bound_ns > f->trial->limit) {
+        plan_trial_note_slow(f->trial, bound_ns);
+        return false;
+    }
+    *fitted = g_new(int64_t, (size_t)f->length);
+    if (!plan_layout_fit(&f->input, &f->sketch, *fitted) ||
+        memcmp(*fitted, f->input.counts, (size_t)f->length * sizeof **fitted) == 0)
+        return false;
+    sketch_layers(f, *fitted);
+    return true;
+}
+
+/* The plan of least memory: ranks in their leanest way, and all ways that one rank may need. */
+static void
+try_leanest(FamilyTrial *f)
+{
+    g_autofree int *ways = g_new(int, (size_t)f->sketch.n_stages);
+
+    for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++)
+        if (plan_layer_allows(f->input.request, kind))
+            try_one_way(f, kind);
+    if (f->sketch.shares)
+        return;
+    for (int64_t k = 0; k < f->sketch.n_stages; k++) {
+        const int64_t *bytes = &f->sketch.bytes[f->sketch.stages[k].rank * PLAN_RECOMPUTE_N];
+        ways[k] = plan_trial_next_way(f->input.request, -1);
+        for (int kind = ways[k]; kind >= 0; kind = plan_trial_next_way(f->input.request, kind))
+            if (bytes[kind] < bytes[ways[k]])
+                ways[k] = kind;
+    }
+    try_ways(f, ways, NULL);
+}
+
+/* Tries the sketched layers in their ways, unless the sketch says that it is no use. */
+static void
+try_sketched(FamilyTrial *f)
+{
+    PlanTrial *trial = f->trial;
+
+    if (!f->sketch.fits) {
+        g_autofree int *ways = g_new(int, (size_t)f->sketch.n_stages);
+        for (int64_t k = 0; k < f->sketch.n_stages; k++)
+            ways[k] = f->input.request->recompute == PLAN_AUTO ? PLAN_RECOMPUTE_FULL
+                                                               : f->input.request->recompute;
+        trial->outcome->infeasible++;
+        if (f->sketch.fullest_bytes >= trial->outcome->least_bytes)
+            return;
+        plan_layout_apply(f->input.counts, f->length, ways, f->plan);
+        plan_trial_note_large(trial, f->plan, f->sketch.fullest_bytes);
+        return;
+    }
+    if (trial->evaluation->is_timeless) {
+        if (f->sketch.fullest_bytes <= trial->limit)
+            try_leanest(f);
+    } else if (f->sketch.bound_ns > trial->limit) {
+        plan_trial_note_slow(trial, f->sketch.bound_ns);
+    } else if (f->sketch.shares) {
+        try_shared_ways(f);
+    } else {
+        const PlanLayerShape shape = plan_space_layer_shape(trial->point);
+        /* Then a slower way may be the faster plan. */
+        for (int kind = 0;
+             kind < PLAN_RECOMPUTE_N && plan_layer_ways_depend(f->input.request, &shape); kind++)
+            try_one_way(f, kind);
+        try_own_ways(f);
+    }
+}
+
+static void
+try_family(PlanTrial *trial, const ScheduleFamily *family)
+{
+    const PlanSpace *space = trial->evaluation->space;
+    const PlanPoint *point = trial->point;
     const ScheduleShape shape = {
         .n_ranks = point->degrees.pp,
         .n_chunks = point->degrees.vpp,
         .n_microbatches = point->n_microbatches,
         .n_slices = 1,
-        .group = family->groups && point->degrees.vpp > 1 ? request->group : 0,
+        .group = family->groups && point->degrees.vpp > 1 ? space->request->group : 0,
     };
-    int64_t state, kept;
+    FamilyTrial f = {
+        .trial = trial,
+        .family = family,
+        .input = {.request = space->request,
+                  .point = point,
+                  .cost = plan_space_cost(space, point),
+                  .family = family,
+                  .flight = plan_flights_get(trial->evaluation->flights, family, &shape),
+                  .limits_bytes = trial->limits_bytes,
+                  .wants_leanest = trial->evaluation->is_timeless},
+        .length = plan_space_chain_length(&point->degrees, family),
+        .plan = NULL,
+    };
+    PlanOutcome *outcome = trial->outcome;
+    const int64_t n_ways = plan_space_ways(space->request, point);
+    const int64_t before = outcome->simulated + outcome->pruned + outcome->infeasible;
+    g_autofree int64_t *even = plan_layout_even(space->request, point, family);
+    g_autofree int64_t *fitted = NULL;
+    const int64_t *counts = even;
 
-    if (__builtin_mul_overflow(point->layer_state_bytes, n * point->degrees.vpp, &state) ||
-        __builtin_mul_overflow(point->layer_kept_bytes,
-                               n * plan_flights_least(evaluation->flights, family, &shape, 0),
-                               &kept) ||
-        __builtin_add_overflow(state, kept, &state))
-        return INT64_MAX;
-    return state;
+    if (point->is_balanced)
+        counts = plan_layouts_balanced(trial->evaluation->layouts, space->request, point, family);
+    f.plan = plan_space_plan(space->request, point, family);
+    sketch_layers(&f, counts);
+    if (counts == even || memcmp(counts, even, (size_t)f.length * sizeof *even) != 0)
+        try_sketched(&f);
+    /* More layers where memory is, or where less must be computed again. */
+    if (point->is_balanced && !f.sketch.fits_plain && !f.sketch.shares &&
+        !trial->evaluation->is_timeless && sketch_fitted(&f, &fitted))
+        try_sketched(&f);
+    plan_free(f.plan);
+    plan_sketch_clear(&f.sketch);
+    /* Ways that were not looked at are slower than those that were, or their bound is too high. */
+    const int64_t seen = outcome->simulated + outcome->pruned + outcome->infeasible - before;
+    outcome->considered += MAX(n_ways, seen);
+    outcome->pruned += MAX(0, n_ways - seen);
 }
 
-/* Whether the family is known not to fit at @point; notes it. */
-static bool
-is_too_large(Trial *trial, const ScheduleFamily *family)
-{
-    const PlanEvaluation *evaluation = trial->evaluation;
-    const int64_t limit = evaluation->memory_limit_bytes;
-    const int64_t bytes = quick_bytes(evaluation, trial->point, family);
+/* --- one point --- */
 
-    if (bytes <= limit)
-        return false;
-    trial->order++;
-    trial->outcome->considered++;
-    trial->outcome->infeasible++;
-    if (bytes < trial->outcome->least_bytes) {
-        trial->outcome->least_bytes = bytes;
-        trial->outcome->limit_bytes = limit;
-        plan_free(trial->outcome->least);
-        trial->outcome->least = plan_space_plan(evaluation->space->request, trial->point, family);
-    }
-    return true;
-}
-
-/* A Workload is the same for families of one placement and way of messages. */
-typedef struct {
-    Workload *workload; /* (owned, nullable) */
-    SchedulePlacement placement;
-    bool overlap_pp;
-} Priced;
-
-static bool
-price(const PlanRequest *request, const Plan *plan, const ScheduleFamily *family, Priced *priced,
-      GError **error)
-{
-    if (priced->workload != NULL && priced->placement == family->placement &&
-        priced->overlap_pp == plan->conventions.overlap_pp)
-        return true;
-    workload_free(priced->workload);
-    priced->workload =
-        workload_new(request->arch, request->profile, plan, request->memory_limit_bytes, error);
-    priced->placement = family->placement;
-    priced->overlap_pp = plan->conventions.overlap_pp;
-    return priced->workload != NULL;
-}
-
+/* The request's slices under @family, in the fastest way that fits. */
 static void
-note_error(PlanOutcome *outcome, GError *error)
+try_given_slices(PlanTrial *trial, const ScheduleFamily *family)
 {
-    if (outcome->error == NULL)
-        outcome->error = error;
-    else
-        g_error_free(error);
+    const PlanRequest *request = trial->evaluation->space->request;
+
+    for (int kind = plan_trial_next_way(request, -1); kind >= 0;
+         kind = plan_trial_next_way(request, kind)) {
+        PlanPoint point = *trial->point;
+        point.recompute = (PlanRecompute)kind;
+        g_autoptr(Plan) plan = plan_space_plan(request, &point, family);
+        if (!set_slices(request, plan) ||
+            !plan_evaluate_set_layers(trial->evaluation, trial->point, family, plan))
+            return;
+        trial->outcome->considered++;
+        const PlanTried tried = plan_trial_plan(trial, plan, family, NULL);
+        if (tried != PLAN_TRIED_LARGE && !trial->evaluation->is_timeless)
+            return;
+    }
 }
 
 void
@@ -301,149 +449,19 @@ plan_evaluate_point(const PlanEvaluation *evaluation, const PlanPoint *point, in
 {
     const PlanSpace *space = evaluation->space;
     const PlanRequest *request = space->request;
-    Trial trial = {evaluation, point, limit, outcome, 0};
-    Priced priced = {0};
-    /* Bounds of whole sequences do not hold for slices. */
-    const int64_t stage_limit =
-        request->slices_mode == PLAN_SLICES_UNIFORM || request->slices_mode == PLAN_SLICES_GIVEN
-            ? INT64_MAX
-            : limit;
+    const bool is_sliced =
+        request->slices_mode == PLAN_SLICES_UNIFORM || request->slices_mode == PLAN_SLICES_GIVEN;
+    const int64_t n_slices = is_sliced ? request->n_slices : 1;
+    g_auto(PlanTrial) trial = {0};
 
+    plan_trial_init(&trial, evaluation, point, limit, outcome);
     for (guint i = 0; i < space->families->len; i++) {
         const ScheduleFamily *family = space->families->pdata[i];
-        const int64_t n_slices =
-            request->slices_mode == PLAN_SLICES_UNIFORM || request->slices_mode == PLAN_SLICES_GIVEN
-                ? request->n_slices
-                : 1;
-        GError *error = NULL;
-        if (!plan_space_has_family(space, point, family, n_slices) ||
-            (n_slices == 1 && is_too_large(&trial, family)))
+        if (!plan_space_has_family(space, point, family, n_slices))
             continue;
-        g_autoptr(Plan) plan = plan_space_plan(request, point, family);
-        if (!set_stages(evaluation, point, family, stage_limit, plan, outcome) ||
-            !set_slices(request, plan))
-            continue;
-        if (!price(request, plan, family, &priced, &error)) {
-            note_error(outcome, error);
-            continue;
-        }
-        simulate(&trial, plan, priced.workload, family);
-    }
-    workload_free(priced.workload);
-}
-
-/* Ops that are simulated for the slicings of one family at one point, and how many of them are
- * simulated in any case. */
-#define MAX_SLICED_OPS (INT64_C(1) << 21)
-#define LEAST_SLICINGS 4
-
-/* Tries all slicings under one family, best formula first, until much was simulated. */
-static void
-try_slicings(Trial *trial, const GPtrArray *slicings, Plan *plan, const ScheduleFamily *family)
-{
-    const PlanRequest *request = trial->evaluation->space->request;
-
-    int64_t n_ops = 0;
-
-    for (guint i = 0; i < slicings->len && !plan_evaluation_is_stopped(trial->evaluation); i++) {
-        const PlanSlicing *slicing = slicings->pdata[i];
-        GError *error = NULL;
-        if (i >= LEAST_SLICINGS && n_ops > MAX_SLICED_OPS)
-            break;
-        if (slicing->slices->len < 2 ||
-            !plan_space_has_family(trial->evaluation->space, trial->point, family,
-                                   slicing->slices->len))
-            continue;
-        n_ops += 2 * plan->n_microbatches * slicing->slices->len * plan->stages->len;
-        g_array_unref(plan->slices);
-        plan->slices = g_array_copy(slicing->slices);
-        g_autoptr(Workload) workload = workload_new(request->arch, request->profile, plan,
-                                                    request->memory_limit_bytes, &error);
-        if (workload == NULL) {
-            note_error(trial->outcome, error);
-            continue;
-        }
-        simulate(trial, plan, workload, family);
-        /* What was found bounds what follows. */
-        const GPtrArray *found = trial->outcome->found;
-        for (guint k = 0; k < found->len; k++)
-            trial->limit = MIN(trial->limit, ((PlanFound *)found->pdata[k])->first);
-    }
-}
-
-void
-plan_evaluate_slices(const PlanEvaluation *evaluation, const PlanPoint *point, int64_t limit,
-                     PlanOutcome *outcome)
-{
-    const PlanSpace *space = evaluation->space;
-    const PlanRequest *request = space->request;
-    /* After whole sequences in the order of ties. */
-    Trial trial = {evaluation, point, limit, outcome, 1000000};
-    g_autoptr(GPtrArray) slicings = NULL;
-    GError *error = NULL;
-
-    for (guint i = 0; i < space->families->len; i++) {
-        const ScheduleFamily *family = space->families->pdata[i];
-        if (!family->slices || !plan_space_has_family(space, point, family, 2))
-            continue;
-        g_autoptr(Plan) plan = plan_space_plan(request, point, family);
-        if (!set_stages(evaluation, point, family, INT64_MAX, plan, outcome))
-            continue;
-        if (slicings == NULL) {
-            g_autoptr(Workload) workload = workload_new(request->arch, request->profile, plan,
-                                                        request->memory_limit_bytes, &error);
-            int64_t bound_ns = INT64_MAX;
-            slicings = workload == NULL
-                           ? NULL
-                           : plan_slicings_new(request, plan, workload, &bound_ns, &error);
-            outcome->least_pruned_ns = MIN(outcome->least_pruned_ns, bound_ns);
-        }
-        if (slicings == NULL) {
-            note_error(outcome, error);
-            break;
-        }
-        try_slicings(&trial, slicings, plan, family);
-    }
-}
-
-/* Slices of an estimate, cheap to price: few where short ops are slow (small models, CPUs), and
- * near the optimum of large ones. */
-static const int64_t estimate_slices[] = {4, 16};
-
-/* INT64_MAX where the point cannot be cut so or does not fit. */
-static int64_t
-estimate_ns(const PlanEvaluation *evaluation, const PlanPoint *point, const ScheduleFamily *family,
-            int64_t n_slices)
-{
-    const PlanRequest *request = evaluation->space->request;
-
-    if (!plan_space_has_family(evaluation->space, point, family, n_slices))
-        return INT64_MAX;
-    g_autoptr(Plan) plan = plan_space_plan(request, point, family);
-    if (!plan_evaluate_set_uniform(plan, n_slices))
-        return INT64_MAX;
-    g_autoptr(Workload) workload =
-        workload_new(request->arch, request->profile, plan, request->memory_limit_bytes, NULL);
-    if (workload == NULL)
-        return INT64_MAX;
-    const int64_t limit_bytes = memory_limit(workload);
-    return limit_bytes == 0 ||
-                   plan_bound_bytes(plan, workload, family, evaluation->flights) <= limit_bytes
-               ? plan_bound_ns(plan, workload, family)
-               : INT64_MAX;
-}
-
-void
-plan_estimate_slices(const PlanEvaluation *evaluation, const PlanPoint *point, int64_t limit,
-                     PlanOutcome *outcome)
-{
-    const PlanSpace *space = evaluation->space;
-
-    outcome->estimate_ns = INT64_MAX;
-    for (guint i = 0; i < space->families->len; i++) {
-        const ScheduleFamily *family = space->families->pdata[i];
-        for (size_t k = 0; family->slices && k < G_N_ELEMENTS(estimate_slices); k++)
-            outcome->estimate_ns = MIN(outcome->estimate_ns,
-                                       estimate_ns(evaluation, point, family, estimate_slices[k]));
+        if (n_slices > 1)
+            try_given_slices(&trial, family);
+        else
+            try_family(&trial, family);
     }
 }

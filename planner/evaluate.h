@@ -75,6 +75,10 @@ void plan_evaluate_slices(const PlanEvaluation *evaluation, const PlanPoint *poi
 void plan_estimate_slices(const PlanEvaluation *evaluation, const PlanPoint *point, int64_t limit,
                           PlanOutcome *outcome);
 
+/* Gives @plan balanced layers if @point says so.  False: they are the even ones. */
+bool plan_evaluate_set_layers(const PlanEvaluation *evaluation, const PlanPoint *point,
+                              const ScheduleFamily *family, Plan *plan);
+
 /* Cuts the plan's sequences into @n nearly equal slices; false where the degrees forbid it. */
 bool plan_evaluate_set_uniform(Plan *plan, int64_t n);
 

@@ -7,7 +7,7 @@
 
 struct PlanFlights {
     GMutex lock;
-    GHashTable *known; /* of (owned) Key * -> (owned) int32_t[n_ranks]; looked up only */
+    GHashTable *known; /* of (owned) Key * -> (owned) PlanFlight *; looked up only */
 };
 
 typedef struct {
@@ -22,11 +22,11 @@ hash_key(gconstpointer data)
     const ScheduleShape *s = &key->shape;
     uint64_t hash = (uint64_t)(uintptr_t)key->family;
 
-    hash = hash * 31 + (uint64_t)s->n_ranks;
-    hash = hash * 31 + (uint64_t)s->n_chunks;
-    hash = hash * 31 + (uint64_t)s->n_microbatches;
-    hash = hash * 31 + (uint64_t)s->n_slices;
-    hash = hash * 31 + (uint64_t)s->group;
+    hash = hash * 1000003 + (uint64_t)s->n_ranks;
+    hash = hash * 1000003 + (uint64_t)s->n_chunks;
+    hash = hash * 1000003 + (uint64_t)s->n_microbatches;
+    hash = hash * 1000003 + (uint64_t)s->n_slices;
+    hash = hash * 1000003 + (uint64_t)s->group;
     return (guint)(hash ^ hash >> 32);
 }
 
@@ -41,13 +41,22 @@ keys_equal(gconstpointer a, gconstpointer b)
            x->shape.n_slices == y->shape.n_slices && x->shape.group == y->shape.group;
 }
 
+static void
+flight_free(gpointer data)
+{
+    PlanFlight *flight = data;
+
+    g_free(flight->counts);
+    g_free(flight);
+}
+
 PlanFlights *
 plan_flights_new(void)
 {
     PlanFlights *flights = g_new0(PlanFlights, 1);
 
     g_mutex_init(&flights->lock);
-    flights->known = g_hash_table_new_full(hash_key, keys_equal, g_free, g_free);
+    flights->known = g_hash_table_new_full(hash_key, keys_equal, g_free, flight_free);
     return flights;
 }
 
@@ -61,11 +70,38 @@ plan_flights_free(PlanFlights *flights)
     g_free(flights);
 }
 
-/* Families whose number is known without building; -1: this is none. */
+static int32_t *
+counts_at(const PlanFlight *flight, int32_t rank, PlanMoment moment)
+{
+    return &flight->counts[(int64_t)(rank * PLAN_MOMENT_N + (int)moment) * 2 * flight->n_chunks];
+}
+
+/* (owned) one unit of every chunk: when the first backward of a micro-batch begins, all stages hold
+ * it. */
+static PlanFlight *
+flight_new(int32_t n_ranks, int32_t n_chunks)
+{
+    PlanFlight *flight = g_new(PlanFlight, 1);
+
+    *flight = (PlanFlight){
+        .n_ranks = n_ranks,
+        .n_chunks = n_chunks,
+        .counts = g_new0(int32_t, (size_t)n_ranks * PLAN_MOMENT_N * 2 * (size_t)n_chunks),
+    };
+    for (int32_t r = 0; r < n_ranks; r++)
+        for (int moment = 0; moment < PLAN_MOMENT_N; moment++)
+            for (int32_t c = 0; c < n_chunks; c++)
+                counts_at(flight, r, (PlanMoment)moment)[c] = 1;
+    return flight;
+}
+
+/* --- families whose numbers are known without building --- */
+
+/* Whole units of each chunk at both moments; -1: this is none of them. */
 static int64_t
 closed_form(const ScheduleFamily *family, const ScheduleShape *shape, int32_t rank)
 {
-    const int64_t all = shape->n_microbatches * shape->n_chunks * shape->n_slices;
+    const int64_t all = shape->n_microbatches * shape->n_slices;
 
     if (strcmp(family->name, "gpipe") == 0 || strcmp(family->name, "terapipe") == 0 ||
         strcmp(family->name, "looped-bfs") == 0)
@@ -75,67 +111,122 @@ closed_form(const ScheduleFamily *family, const ScheduleShape *shape, int32_t ra
     return strcmp(family->name, "naive") == 0 ? shape->n_slices : -1;
 }
 
-/* The largest number of units between F and B or I on a rank: a W finds only part of a unit. */
-static int32_t
-whole_in_flight(const Schedule *schedule, int32_t rank)
+static bool
+fill_closed(const ScheduleFamily *family, const ScheduleShape *shape, PlanFlight *flight)
 {
-    int32_t now = 0, most = 0;
-
-    for (int64_t i = schedule->rank_begin[rank]; i < schedule->rank_begin[rank + 1]; i++) {
-        if (schedule->ops[i].kind == SCHEDULE_OP_FORWARD)
-            now++;
-        else if (schedule->ops[i].kind != SCHEDULE_OP_BACKWARD_WEIGHT)
-            now--;
-        most = MAX(most, now);
+    for (int32_t r = 0; r < flight->n_ranks; r++) {
+        const int64_t units = closed_form(family, shape, r);
+        if (units < 0)
+            return false;
+        for (int moment = 0; moment < PLAN_MOMENT_N; moment++)
+            for (int32_t c = 0; c < flight->n_chunks; c++)
+                counts_at(flight, r, (PlanMoment)moment)[c] = (int32_t)MIN(units, INT32_MAX);
     }
-    return most;
+    return true;
 }
 
-/* (owned) by rank; NULL where the schedule cannot be built. */
-static int32_t *
+/* --- the others --- */
+
+/* Where a walk over a rank's ops is. */
+typedef struct {
+    int32_t now[2 * SCHEDULE_MAX_CHUNKS]; /* whole, then half, by chunk */
+    int32_t n_whole, n_held;
+    int32_t most_whole, most_held;
+} Level;
+
+static void
+note(PlanFlight *flight, int32_t rank, PlanMoment moment, const Level *level)
+{
+    memcpy(counts_at(flight, rank, moment), level->now,
+           2 * (size_t)flight->n_chunks * sizeof *level->now);
+}
+
+static void
+walk_rank(const Schedule *schedule, int32_t rank, PlanFlight *flight)
+{
+    const int32_t v = flight->n_chunks;
+    Level level = {.most_whole = -1, .most_held = -1};
+    bool splits = false;
+
+    for (int64_t i = schedule->rank_begin[rank]; i < schedule->rank_begin[rank + 1]; i++)
+        splits = splits || schedule->ops[i].kind == SCHEDULE_OP_BACKWARD_WEIGHT;
+    for (int64_t i = schedule->rank_begin[rank]; i < schedule->rank_begin[rank + 1]; i++) {
+        const ScheduleOp op = schedule->ops[i];
+        if (op.kind == SCHEDULE_OP_FORWARD) {
+            level.now[op.chunk]++;
+            level.n_whole++;
+            level.n_held++;
+            if (level.n_held > level.most_held) {
+                level.most_held = level.n_held;
+                note(flight, rank, PLAN_MOMENT_FORWARD, &level);
+            }
+            continue;
+        }
+        if (op.kind == SCHEDULE_OP_BACKWARD_WEIGHT) {
+            level.now[v + op.chunk]--;
+            level.n_held--;
+            continue;
+        }
+        if (level.n_whole > level.most_whole) {
+            level.most_whole = level.n_whole;
+            note(flight, rank, PLAN_MOMENT_BACKWARD, &level);
+        }
+        level.now[op.chunk]--;
+        level.n_whole--;
+        /* An I without a W ends its unit; in a schedule with Ws it has one. */
+        if (op.kind == SCHEDULE_OP_BACKWARD_INPUT && splits)
+            level.now[v + op.chunk]++;
+        else
+            level.n_held--;
+    }
+}
+
+/* (owned) */
+static PlanFlight *
 count(const ScheduleFamily *family, const ScheduleShape *shape)
 {
-    g_autoptr(Schedule) schedule = schedule_new(family->name, shape, NULL);
-
-    if (schedule == NULL)
-        return NULL;
-    int32_t *counts = g_new(int32_t, (size_t)schedule->n_ranks);
-    for (int32_t r = 0; r < schedule->n_ranks; r++)
-        counts[r] = whole_in_flight(schedule, r);
-    return counts;
-}
-
-int64_t
-plan_flights_least(PlanFlights *flights, const ScheduleFamily *family, const ScheduleShape *shape,
-                   int32_t rank)
-{
-    const int64_t closed = closed_form(family, shape, rank);
-    const Key key = {family, *shape};
+    PlanFlight *flight = flight_new((int32_t)shape->n_ranks, (int32_t)shape->n_chunks);
     int64_t n_ops;
 
-    if (closed >= 0)
-        return closed;
+    if (family->searches)
+        return flight;
+    if (fill_closed(family, shape, flight)) {
+        flight->is_exact = true;
+        return flight;
+    }
     if (__builtin_mul_overflow(shape->n_microbatches * 3, shape->n_chunks * shape->n_slices,
                                &n_ops) ||
         __builtin_mul_overflow(n_ops, shape->n_ranks, &n_ops) || n_ops > MAX_OPS)
-        return 1;
+        return flight;
+    g_autoptr(Schedule) schedule = schedule_new(family->name, shape, NULL);
+    if (schedule == NULL || schedule->n_chunks != flight->n_chunks)
+        return flight;
+    for (int32_t r = 0; r < schedule->n_ranks; r++)
+        walk_rank(schedule, r, flight);
+    flight->is_exact = true;
+    return flight;
+}
+
+const PlanFlight *
+plan_flights_get(PlanFlights *flights, const ScheduleFamily *family, const ScheduleShape *shape)
+{
+    const Key key = {family, *shape};
+
     g_mutex_lock(&flights->lock);
-    const int32_t *counts = g_hash_table_lookup(flights->known, &key);
+    PlanFlight *known = g_hash_table_lookup(flights->known, &key);
     g_mutex_unlock(&flights->lock);
-    if (counts == NULL) {
-        /* Built without the lock; two threads may build the same one, equal ones. */
-        int32_t *fresh = count(family, shape);
-        if (fresh == NULL)
-            return 1;
-        g_mutex_lock(&flights->lock);
-        counts = g_hash_table_lookup(flights->known, &key);
-        if (counts == NULL) {
-            g_hash_table_insert(flights->known, g_memdup2(&key, sizeof key), fresh);
-            counts = fresh;
-        } else {
-            g_free(fresh);
-        }
-        g_mutex_unlock(&flights->lock);
+    if (known != NULL)
+        return known;
+    /* Made without the lock; two threads may make the same one, equal ones. */
+    PlanFlight *fresh = count(family, shape);
+    g_mutex_lock(&flights->lock);
+    known = g_hash_table_lookup(flights->known, &key);
+    if (known == NULL) {
+        g_hash_table_insert(flights->known, g_memdup2(&key, sizeof key), fresh);
+        known = fresh;
+    } else {
+        flight_free(fresh);
     }
-    return counts[rank];
+    g_mutex_unlock(&flights->lock);
+    return known;
 }

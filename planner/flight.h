@@ -1,8 +1,14 @@
 /*
- * planner/flight.h - how many units each rank of a schedule holds at once, remembered by shape.
+ * planner/flight.h - what each rank of a schedule holds at once, remembered by shape.
  *
- * Internal to planner/.  That number does not depend on times, so many points of the space share
- * it; schedules are built for it once per shape.
+ * Internal to planner/.  These numbers do not depend on times, so many points of the space share
+ * them; schedules are built for them once per shape.
+ *
+ * A unit is a (micro-batch, chunk, slice): whole from its F to its B or I, half from its I to its
+ * W.  Memory of a rank is fullest when an op starts; two moments matter:
+ *   at a B or I   the first one at which most units are whole
+ *   at an F       the first one at which most units are whole or half, its own included
+ * With one size of units and of workspaces the peak is at one of the two.
  *
  * Thread-safety: all functions may be called from several threads at once; answers do not depend on
  * the order of calls.
@@ -17,17 +23,39 @@ G_BEGIN_DECLS
 /* Opaque; see flight.c. */
 typedef struct PlanFlights PlanFlights;
 
+typedef enum {
+    PLAN_MOMENT_BACKWARD,
+    PLAN_MOMENT_FORWARD,
+    PLAN_MOMENT_N
+} PlanMoment;
+
+/* The moments of every rank of one schedule. */
+typedef struct {
+    int32_t n_ranks, n_chunks;
+    bool is_exact;   /* else all that is known: every chunk holds one unit at its first backward */
+    int32_t *counts; /* (owned) [((rank * PLAN_MOMENT_N + moment) * 2 + half) * n_chunks + chunk] */
+} PlanFlight;
+
 PlanFlights *plan_flights_new(void);
 void plan_flights_free(PlanFlights *flights);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(PlanFlights, plan_flights_free)
 
 /*
- * Returns: a lower bound on the (micro-batch, chunk, slice) triples that @rank holds whole at once,
- * from F to B or I; exact but for schedules too large to build for this.  @shape is one the family
- * has.
+ * Returns: (borrowed) the moments of the family's schedule of @shape, which is one it has.  Not
+ * exact for schedules too large to build for this, and for families that search: at least what any
+ * order holds.
  */
-int64_t plan_flights_least(PlanFlights *flights, const ScheduleFamily *family,
-                           const ScheduleShape *shape, int32_t rank);
+const PlanFlight *plan_flights_get(PlanFlights *flights, const ScheduleFamily *family,
+                                   const ScheduleShape *shape);
+
+/* Units of @chunk that are whole (0) or half (1). */
+static inline int32_t
+plan_flight_units(const PlanFlight *flight, int32_t rank, PlanMoment moment, int half,
+                  int32_t chunk)
+{
+    return flight
+        ->counts[((rank * PLAN_MOMENT_N + (int)moment) * 2 + half) * flight->n_chunks + chunk];
+}
 
 G_END_DECLS
 

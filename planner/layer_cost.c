@@ -4,23 +4,21 @@
 
 #include "base/units.h"
 
-/* --- time --- */
-
 static ProfileQuery
-query_at(const PlanRequest *request, const PlanPoint *point, int64_t first)
+query_at(const PlanRequest *request, const PlanLayerShape *shape, int64_t first)
 {
-    const PlanDegrees *d = &point->degrees;
+    const PlanDegrees *d = &shape->degrees;
 
     return (ProfileQuery){
         .arch = request->arch,
         .shape =
             {
-                .batch = point->micro_batch,
+                .batch = shape->micro_batch,
                 .tokens = request->seq_len,
                 .tp = d->tp,
                 .cp = d->cp,
                 .ep = d->ep,
-                .sequence_parallel = point->sequence_parallel,
+                .sequence_parallel = shape->sequence_parallel,
                 .flash_attention = request->conventions.attention == PLAN_ATTENTION_FLASH,
                 .dropout = request->conventions.dropout,
                 .dtype = request->dtype,
@@ -31,207 +29,268 @@ query_at(const PlanRequest *request, const PlanPoint *point, int64_t first)
                    [MODEL_GROUP_CP] = {first, d->tp, d->cp},
                    [MODEL_GROUP_EP] = {first, 1, d->ep}},
         .overlap_tp = request->conventions.overlap_tp,
+        .host_layer_s = workload_host_layer_s(request->conventions.framework),
     };
 }
 
-/* What a layer keeps of one micro-batch of whole sequences, by what is computed again. */
+/* --- bytes --- */
+
+/* As profiles/workload_memory.c adds them up. */
 static void
-lower_kept(const PlanRequest *request, const ProfileQuery *query, bool is_first,
-           PlanLayerCost *least)
+set_bytes(const PlanRequest *request, const ProfileQuery *query, bool is_layer, int64_t boundary,
+          PlanPartCost *part)
 {
     ModelOp ops[MODEL_MAX_OPS];
-    const size_t n = model_ops(request->arch, MODEL_PART_LAYER, query->layer, &query->shape, ops);
-    int64_t kept[PLAN_RECOMPUTE_N] = {0};
+    const size_t n = model_ops(request->arch, query->part, query->layer, &query->shape, ops);
+    const double element = (double)(request->dtype == DTYPE_FP8 ? 2 : dtype_bytes(request->dtype));
+    int64_t saved = 0, core = 0, largest = 0;
 
     for (size_t i = 0; i < n; i++) {
-        kept[PLAN_RECOMPUTE_NONE] += ops[i].saved_bytes;
-        if (!ops[i].core_attention)
-            kept[PLAN_RECOMPUTE_SELECTIVE] += ops[i].saved_bytes;
+        saved += ops[i].saved_bytes;
+        part->weight_bytes += ops[i].saved_for_weight_bytes;
+        core += ops[i].core_attention ? ops[i].saved_bytes - ops[i].saved_kv_bytes : 0;
+        if (ops[i].kind == MODEL_OP_GEMM) {
+            const double bytes =
+                (double)ops[i].count * (double)ops[i].m * (double)ops[i].n * element;
+            largest = MAX(largest, (int64_t)MIN(bytes, (double)MODEL_MAX_BYTES));
+        }
     }
-    kept[PLAN_RECOMPUTE_FULL] = model_boundary_bytes(request->arch, &query->shape);
-    for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++)
-        least->kept_bytes[kind] = is_first ? kept[kind] : MIN(least->kept_bytes[kind], kept[kind]);
+    const int64_t again[PLAN_RECOMPUTE_N] = {0, is_layer ? core : 0, is_layer ? saved : 0};
+    part->forward_workspace_bytes = largest;
+    for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++) {
+        part->kept_bytes[kind] = saved - again[kind];
+        part->backward_workspace_bytes[kind] = again[kind] + largest + (is_layer ? boundary : 0);
+    }
+    if (is_layer)
+        part->kept_bytes[PLAN_RECOMPUTE_FULL] += boundary;
 }
 
-/* Adds @n times one part; layers also lower the least layer. */
 static void
-add_part(const PlanRequest *request, ProfileQuery *query, ModelPart part, int64_t layer, double n,
-         PlanLayerCost *sum)
+set_parameters(const PlanRequest *request, const PlanDegrees *d, PlanPart part, int64_t layer,
+               PlanLayerCost *cost)
 {
-    query->part = part;
-    query->layer = layer;
+    static const ModelPart model_parts[PLAN_PART_N] = {MODEL_PART_LAYER, MODEL_PART_LAYER,
+                                                       MODEL_PART_EMBEDDING, MODEL_PART_HEAD};
+    const ModelArch *arch = request->arch;
+    PlanPartCost *p = &cost->parts[part];
+    const int64_t all = model_part_parameters(arch, model_parts[part], layer, d->tp, d->ep, false);
+
+    if (part == PLAN_PART_DENSE || part == PLAN_PART_MOE)
+        p->expert_parameters = model_expert_parameters(arch, layer, d->tp, d->ep);
+    p->dense_parameters = all - p->expert_parameters;
+    if (part == PLAN_PART_HEAD && arch->tied_embeddings)
+        cost->tied_parameters =
+            model_part_parameters(arch, MODEL_PART_HEAD, layer, d->tp, d->ep, true) - all;
+}
+
+/* --- times --- */
+
+/* What recompute adds to a layer's backward: an op takes the larger of device and host. */
+static double
+recompute_s(const PlanRequest *request, const ProfileQuery *query, const ProfileCost *backward,
+            PlanRecompute kind)
+{
+    const ProfileCost again =
+        profile_cost_recompute(request->profile, query, kind == PLAN_RECOMPUTE_FULL);
+    ProfileCost both = *backward;
+
+    for (int i = 0; i < PROFILE_PART_N; i++)
+        both.part_s[i] += again.part_s[i];
+    both.host_s += again.host_s;
+    return fmax(0.0, profile_cost_s(&both) - profile_cost_s(backward));
+}
+
+/* Backwards of an iteration so many that all gradients but one are added to others. */
+#define MANY 1e18
+
+static bool
+adds_in_product(const PlanRequest *request, const PlanLayerShape *shape)
+{
+    return workload_accumulates_in_product(&request->conventions, shape->sequence_parallel,
+                                           request->recompute == PLAN_RECOMPUTE_SELECTIVE);
+}
+
+bool
+plan_layer_ways_depend(const PlanRequest *request, const PlanLayerShape *shape)
+{
+    return request->recompute == PLAN_AUTO &&
+           workload_accumulates_in_product(&request->conventions, shape->sequence_parallel,
+                                           false) !=
+               workload_accumulates_in_product(&request->conventions, shape->sequence_parallel,
+                                               true);
+}
+
+double
+plan_layer_accumulated(const PlanRequest *request, const PlanLayerShape *shape, double n)
+{
+    const bool in_product = adds_in_product(request, shape);
+    const double all =
+        workload_accumulate_bytes(request->dtype, &request->conventions, in_product, MANY);
+
+    return all > 0.0
+               ? workload_accumulate_bytes(request->dtype, &request->conventions, in_product, n) /
+                     all
+               : 0.0;
+}
+
+static double
+device_s(const ProfileCost *cost)
+{
+    double sum = 0.0;
+
+    for (int i = 0; i < PROFILE_PART_N; i++)
+        sum += cost->part_s[i];
+    return sum;
+}
+
+/* Only where it is plainly added: neither measured rows nor overlapped collectives. */
+static void
+set_accumulation(const PlanRequest *request, const PlanLayerShape *shape, ProfileQuery query,
+                 const ProfileCost *backward, PlanPartCost *part)
+{
+    const bool is_layer = query.part == MODEL_PART_LAYER;
+
+    if (request->conventions.overlap_tp || request->profile->measurements->len > 0 ||
+        plan_layer_ways_depend(request, shape))
+        return;
+    query.accumulate_in_product = adds_in_product(request, shape);
+    query.accumulate_bytes_per_weight = workload_accumulate_bytes(
+        request->dtype, &request->conventions, query.accumulate_in_product, MANY);
+    const ProfileCost whole = profile_cost_part(request->profile, &query, PROFILE_PASS_BACKWARD);
+    part->accumulate_s = fmax(0.0, device_s(&whole) - device_s(backward));
+    for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++) {
+        ProfileCost again = {0};
+        if (is_layer && kind != PLAN_RECOMPUTE_NONE)
+            again = profile_cost_recompute(request->profile, &query, kind == PLAN_RECOMPUTE_FULL);
+        part->host_slack_s[kind] =
+            fmax(0.0, backward->host_s + again.host_s - device_s(backward) - device_s(&again));
+    }
+}
+
+static void
+set_times(const PlanRequest *request, const PlanLayerShape *shape, const ProfileQuery *query,
+          bool is_layer, PlanPartCost *part)
+{
     const ProfileCost forward = profile_cost_part(request->profile, query, PROFILE_PASS_FORWARD);
     const ProfileCost backward = profile_cost_part(request->profile, query, PROFILE_PASS_BACKWARD);
-    const double forward_s = profile_cost_s(&forward);
-    double backward_s = profile_cost_s(&backward);
-
     const ProfileCost input =
         profile_cost_part(request->profile, query, PROFILE_PASS_BACKWARD_INPUT);
-    const double input_s = MIN(profile_cost_s(&input), profile_cost_s(&backward));
+
+    set_accumulation(request, shape, *query, &backward, part);
+    part->forward_s = profile_cost_s(&forward);
+    part->backward_s = profile_cost_s(&backward);
     /* Modelled halves never take less than the whole; measured ones may. */
     if (request->profile->measurements->len > 0) {
         const ProfileCost weight =
             profile_cost_part(request->profile, query, PROFILE_PASS_BACKWARD_WEIGHT);
-        backward_s = fmin(backward_s, profile_cost_s(&input) + profile_cost_s(&weight));
+        part->backward_s = fmin(part->backward_s, profile_cost_s(&input) + profile_cost_s(&weight));
     }
-    sum->input_s += n * input_s;
-    sum->forward_s += n * forward_s;
-    sum->backward_s += n * backward_s;
-    if (part == MODEL_PART_HEAD)
-        sum->head_s = forward_s + backward_s;
-    if (part != MODEL_PART_LAYER)
-        return;
-    const bool is_first = sum->layer_forward_s == 0.0;
-    sum->layer_forward_s = is_first ? forward_s : fmin(sum->layer_forward_s, forward_s);
-    sum->layer_input_s = is_first ? input_s : fmin(sum->layer_input_s, input_s);
-    sum->layer_backward_s = is_first ? backward_s : fmin(sum->layer_backward_s, backward_s);
-    lower_kept(request, query, is_first, sum);
-    for (int kind = PLAN_RECOMPUTE_SELECTIVE; kind <= PLAN_RECOMPUTE_FULL; kind++) {
-        const ProfileCost again =
-            profile_cost_recompute(request->profile, query, kind == PLAN_RECOMPUTE_FULL);
-        ProfileCost both = backward;
-        /* The op takes the larger of device and host: what recompute adds to that. */
-        for (int i = 0; i < PROFILE_PART_N; i++)
-            both.part_s[i] += again.part_s[i];
-        both.host_s += again.host_s;
-        const double added_s = fmax(0.0, profile_cost_s(&both) - profile_cost_s(&backward));
-        sum->recompute_s[kind] += n * added_s;
-        sum->layer_recompute_s[kind] =
-            is_first ? added_s : fmin(sum->layer_recompute_s[kind], added_s);
+    part->input_s = fmin(profile_cost_s(&input), profile_cost_s(&backward));
+    for (int kind = PLAN_RECOMPUTE_SELECTIVE; is_layer && kind < PLAN_RECOMPUTE_N; kind++)
+        part->recompute_s[kind] = recompute_s(request, query, &backward, (PlanRecompute)kind);
+}
+
+static void
+lower_times(PlanPartCost *part, const PlanPartCost *other)
+{
+    part->forward_s = fmin(part->forward_s, other->forward_s);
+    part->backward_s = fmin(part->backward_s, other->backward_s);
+    part->input_s = fmin(part->input_s, other->input_s);
+    part->accumulate_s = fmin(part->accumulate_s, other->accumulate_s);
+    for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++) {
+        part->recompute_s[kind] = fmin(part->recompute_s[kind], other->recompute_s[kind]);
+        part->host_slack_s[kind] = fmax(part->host_slack_s[kind], other->host_slack_s[kind]);
     }
 }
 
-/* All parts at the device @first. */
-static PlanLayerCost
-cost_at(const PlanRequest *request, const PlanPoint *point, int64_t first)
-{
-    const ModelArch *arch = request->arch;
-    ProfileQuery query = query_at(request, point, first);
-    PlanLayerCost sum = {0};
-    int64_t n_moe = 0, moe_layer = 0, dense_layer = 0;
+/* --- all parts --- */
 
-    for (int64_t layer = 0; layer < arch->n_layers; layer++) {
-        const bool is_moe = model_layer_is_moe(arch, layer);
-        n_moe += is_moe;
-        *(is_moe ? &moe_layer : &dense_layer) = layer;
+static void
+add_up(PlanLayerCost *cost)
+{
+    const int64_t n[PLAN_PART_N] = {cost->n_dense, cost->n_moe, 1, 1};
+    bool is_first = true;
+
+    for (int i = 0; i < PLAN_PART_N; i++) {
+        const PlanPartCost *part = &cost->parts[i];
+        cost->forward_s += (double)n[i] * part->forward_s;
+        cost->backward_s += (double)n[i] * part->backward_s;
+        cost->input_s += (double)n[i] * part->input_s;
+        for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++)
+            cost->recompute_s[kind] += (double)n[i] * part->recompute_s[kind];
     }
-    if (n_moe < arch->n_layers)
-        add_part(request, &query, MODEL_PART_LAYER, dense_layer, (double)(arch->n_layers - n_moe),
-                 &sum);
-    if (n_moe > 0)
-        add_part(request, &query, MODEL_PART_LAYER, moe_layer, (double)n_moe, &sum);
-    if (arch->vocab > 0) {
-        add_part(request, &query, MODEL_PART_EMBEDDING, 0, 1.0, &sum);
-        add_part(request, &query, MODEL_PART_HEAD, 0, 1.0, &sum);
+    for (int i = PLAN_PART_DENSE; i <= PLAN_PART_MOE; i++) {
+        const PlanPartCost *part = &cost->parts[i];
+        if (n[i] == 0)
+            continue;
+        cost->layer_forward_s =
+            is_first ? part->forward_s : fmin(cost->layer_forward_s, part->forward_s);
+        cost->layer_backward_s =
+            is_first ? part->backward_s : fmin(cost->layer_backward_s, part->backward_s);
+        cost->layer_input_s = is_first ? part->input_s : fmin(cost->layer_input_s, part->input_s);
+        for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++) {
+            cost->layer_recompute_s[kind] =
+                is_first ? part->recompute_s[kind]
+                         : fmin(cost->layer_recompute_s[kind], part->recompute_s[kind]);
+            cost->layer_kept_bytes[kind] =
+                is_first ? part->kept_bytes[kind]
+                         : MIN(cost->layer_kept_bytes[kind], part->kept_bytes[kind]);
+        }
+        is_first = false;
     }
-    return sum;
+}
+
+/* Prices @part of the model at the fastest of the kinds of nodes that ranks can lie on. */
+static void
+set_part(const PlanRequest *request, const PlanLayerShape *shape, PlanPart part, int64_t layer,
+         PlanLayerCost *cost)
+{
+    static const ModelPart model_parts[PLAN_PART_N] = {MODEL_PART_LAYER, MODEL_PART_LAYER,
+                                                       MODEL_PART_EMBEDDING, MODEL_PART_HEAD};
+    const ModelCluster *cluster = request->profile->cluster;
+    const bool is_layer = model_parts[part] == MODEL_PART_LAYER;
+    int64_t first = 0;
+
+    for (guint i = 0; i < cluster->nodes->len; i++) {
+        const ModelNodes *nodes = &g_array_index(cluster->nodes, ModelNodes, i);
+        ProfileQuery query = query_at(request, shape, first);
+        PlanPartCost here = {0};
+        query.part = model_parts[part];
+        query.layer = layer;
+        set_times(request, shape, &query, is_layer, &here);
+        first += nodes->n_devices * nodes->n_nodes;
+        if (i > 0) {
+            lower_times(&cost->parts[part], &here);
+            continue;
+        }
+        set_bytes(request, &query, is_layer, cost->boundary_bytes, &here);
+        cost->parts[part] = here;
+    }
+    set_parameters(request, &shape->degrees, part, layer, cost);
 }
 
 PlanLayerCost
-plan_layer_cost(const PlanRequest *request, const PlanPoint *point)
+plan_layer_cost(const PlanRequest *request, const PlanLayerShape *shape)
 {
-    const ModelCluster *cluster = request->profile->cluster;
-    const int64_t stage = point->degrees.tp * point->degrees.cp * point->degrees.dp;
-    PlanLayerCost least = {0};
-    int64_t first = 0;
+    const ModelArch *arch = request->arch;
+    const ProfileQuery query = query_at(request, shape, 0);
+    PlanLayerCost cost = {.boundary_bytes = model_boundary_bytes(arch, &query.shape)};
 
-    /* The fastest of the kinds of nodes that ranks can lie on. */
-    for (guint i = 0; i < cluster->nodes->len; i++) {
-        const ModelNodes *nodes = &g_array_index(cluster->nodes, ModelNodes, i);
-        if (first >= stage * point->degrees.pp)
-            break;
-        const PlanLayerCost cost = cost_at(request, point, first);
-        first += nodes->n_devices * nodes->n_nodes;
-        if (i == 0) {
-            least = cost;
-            continue;
-        }
-        least.forward_s = fmin(least.forward_s, cost.forward_s);
-        least.backward_s = fmin(least.backward_s, cost.backward_s);
-        least.input_s = fmin(least.input_s, cost.input_s);
-        least.layer_input_s = fmin(least.layer_input_s, cost.layer_input_s);
-        least.layer_forward_s = fmin(least.layer_forward_s, cost.layer_forward_s);
-        least.layer_backward_s = fmin(least.layer_backward_s, cost.layer_backward_s);
-        least.head_s = fmin(least.head_s, cost.head_s);
-        for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++) {
-            least.recompute_s[kind] = fmin(least.recompute_s[kind], cost.recompute_s[kind]);
-            least.layer_recompute_s[kind] =
-                fmin(least.layer_recompute_s[kind], cost.layer_recompute_s[kind]);
-        }
+    for (int64_t layer = 0; layer < arch->n_layers; layer++)
+        *(model_layer_is_moe(arch, layer) ? &cost.n_moe : &cost.n_dense) += 1;
+    if (cost.n_dense > 0)
+        set_part(request, shape, PLAN_PART_DENSE, 0, &cost);
+    if (cost.n_moe > 0)
+        set_part(request, shape, PLAN_PART_MOE, arch->n_layers - 1, &cost);
+    if (arch->vocab > 0) {
+        set_part(request, shape, PLAN_PART_EMBEDDING, 0, &cost);
+        set_part(request, shape, PLAN_PART_HEAD, 0, &cost);
     }
-    return least;
+    add_up(&cost);
+    return cost;
 }
 
-/* Any division of the layers into single chunks: the sum of space.h. */
-static double
-geometric_bound_s(const PlanPoint *point, double whole_s, double fraction)
-{
-    const double m = (double)point->n_microbatches, q = 1.0 - fraction / m;
-    double power = 1.0;
-
-    /* Not pow(): its last bit is the library's choice. */
-    for (int64_t i = 0; i < point->degrees.pp; i++)
-        power *= q;
-    return power < 1.0 ? whole_s * fraction / (1.0 - power) : 0.0;
-}
-
-int64_t
-plan_layer_bound_ns(const PlanRequest *request, const PlanPoint *point, const PlanLayerCost *cost,
-                    bool splits_backward, bool bidirectional)
-{
-    const double m = (double)point->n_microbatches, v = (double)point->degrees.vpp;
-    const double p = (double)point->degrees.pp;
-    const double backward_s = cost->backward_s + cost->recompute_s[point->recompute];
-    const double whole_s = cost->forward_s + backward_s;
-    double bound_s = m * whole_s / p;
-
-    if (!bidirectional && point->degrees.pp > 1 && point->is_balanced && point->degrees.vpp == 1) {
-        const double fraction = splits_backward ? cost->forward_s / fmax(whole_s, 1e-30) : 1.0;
-        bound_s = fmax(bound_s, geometric_bound_s(point, whole_s, fraction));
-    } else if (!bidirectional && point->degrees.pp > 1 && !point->is_balanced) {
-        /* The last rank, after one chunk of each rank before it and, unsplit, before their
-         * backwards; even stages have at least so many layers. */
-        const double n =
-            (double)(request->arch->n_layers / (point->degrees.pp * point->degrees.vpp));
-        const double layer_s = cost->layer_forward_s + cost->layer_backward_s +
-                               cost->layer_recompute_s[point->recompute];
-        const double wait_s = n * (splits_backward ? cost->layer_forward_s : layer_s);
-        /* With V placement the head is not on the last rank. */
-        bound_s = fmax(bound_s, m * v * n * layer_s + (p - 1.0) * wait_s);
-        if (point->degrees.vpp == 1)
-            bound_s = fmax(bound_s, m * (n * layer_s + cost->head_s) + (p - 1.0) * wait_s);
-    }
-    /* One micro-batch goes through all stages and back; with even stages the others pass the last
-     * one meanwhile.  Input gradients suffice for the way back. */
-    const double again_s = cost->recompute_s[point->recompute];
-    const double layer_again_s = cost->layer_recompute_s[point->recompute];
-    const double n_last =
-        bidirectional || point->is_balanced
-            ? 0.0
-            : (double)(request->arch->n_layers / (point->degrees.pp * point->degrees.vpp));
-    const double chain_s =
-        cost->forward_s + again_s + (splits_backward ? cost->input_s : cost->backward_s);
-    const double last_s =
-        n_last * (cost->layer_forward_s + layer_again_s +
-                  (splits_backward ? cost->layer_input_s : cost->layer_backward_s));
-    bound_s = fmax(bound_s, chain_s + (m - 1.0) * last_s);
-    /* The sums above round; a Workload rounds each op to the nanosecond. */
-    const int64_t ns = units_ns_from_s(bound_s * (1.0 - 1e-9));
-    return MAX(0, ns - (int64_t)(2.0 * m * v) - 2);
-}
-
-int64_t
-plan_layer_sliced_bound_ns(const PlanRequest *request, const PlanPoint *point,
-                           const PlanLayerCost *cost)
-{
-    double whole_s = cost->forward_s + cost->backward_s + cost->recompute_s[point->recompute];
-
-    /* Backward attention takes up to twice its forward, which selective recompute repeats. */
-    if (request->conventions.attention == PLAN_ATTENTION_UNFUSED)
-        whole_s -= 0.5 * 3.0 * cost->recompute_s[PLAN_RECOMPUTE_SELECTIVE];
-    return units_ns_from_s(
-        fmax(0.0, 0.98 * whole_s * (double)point->n_microbatches / (double)point->degrees.pp));
-}
+/* --- for dividing layers --- */
 
 static int64_t
 both_passes_ns(const PlanRequest *request, ProfileQuery *query, ModelPart part, int64_t layer,
@@ -240,68 +299,26 @@ both_passes_ns(const PlanRequest *request, ProfileQuery *query, ModelPart part, 
     query->part = part;
     query->layer = layer;
     const ProfileCost forward = profile_cost_part(request->profile, query, PROFILE_PASS_FORWARD);
-    ProfileCost backward = profile_cost_part(request->profile, query, PROFILE_PASS_BACKWARD);
+    const ProfileCost backward = profile_cost_part(request->profile, query, PROFILE_PASS_BACKWARD);
+    double again_s = 0.0;
 
-    if (part == MODEL_PART_LAYER && recompute != PLAN_RECOMPUTE_NONE) {
-        const ProfileCost again =
-            profile_cost_recompute(request->profile, query, recompute == PLAN_RECOMPUTE_FULL);
-        for (int i = 0; i < PROFILE_PART_N; i++)
-            backward.part_s[i] += again.part_s[i];
-        backward.host_s += again.host_s;
-    }
-    return units_ns_from_s(profile_cost_s(&forward) + profile_cost_s(&backward));
+    if (part == MODEL_PART_LAYER && recompute != PLAN_RECOMPUTE_NONE)
+        again_s = recompute_s(request, query, &backward, recompute);
+    return units_ns_from_s(profile_cost_s(&forward) + profile_cost_s(&backward) + again_s);
 }
 
 void
-plan_layer_times(const PlanRequest *request, const PlanPoint *point, int64_t *layer_ns,
-                 int64_t *embedding_ns, int64_t *head_ns)
+plan_layer_times(const PlanRequest *request, const PlanLayerShape *shape, PlanRecompute recompute,
+                 int64_t first, int64_t *layer_ns, int64_t end_ns[2])
 {
-    ProfileQuery query = query_at(request, point, 0);
+    ProfileQuery query = query_at(request, shape, first);
 
     /* Layers of a kind are equal, and of at most two kinds, one after the other. */
     for (int64_t i = 0; i < request->arch->n_layers; i++)
         layer_ns[i] = i > 0 && model_layer_is_moe(request->arch, i) ==
                                    model_layer_is_moe(request->arch, i - 1)
                           ? layer_ns[i - 1]
-                          : both_passes_ns(request, &query, MODEL_PART_LAYER, i, point->recompute);
-    *embedding_ns = both_passes_ns(request, &query, MODEL_PART_EMBEDDING, 0, PLAN_RECOMPUTE_NONE);
-    *head_ns = both_passes_ns(request, &query, MODEL_PART_HEAD, 0, PLAN_RECOMPUTE_NONE);
-}
-
-/* --- memory --- */
-
-/* The least bytes per parameter of profiles/workload_memory.c: formats below 16 bits keep 16-bit
- * weights, Adam two fp32 moments. */
-int64_t
-plan_layer_state_bytes(const PlanRequest *request, const PlanPoint *point, int64_t *layer_bytes)
-{
-    const ModelArch *arch = request->arch;
-    const PlanDegrees *d = &point->degrees;
-    const double weight = (double)MAX(2, dtype_bytes(request->dtype));
-    const double gradient = (double)MIN(4, dtype_bytes(request->conventions.grad_dtype));
-    const double optimizer = point->offload == PLAN_OFFLOAD_NONE ? 8.0 : 0.0;
-    const double dense_ranks = (double)(d->dp * d->cp);
-    const double expert_ranks = (double)MAX(1, d->dp * d->cp * d->tp / d->ep);
-    const double per_dense = weight / (point->zero_stage >= 3 ? dense_ranks : 1.0) +
-                             gradient / (point->zero_stage >= 2 ? dense_ranks : 1.0) +
-                             optimizer / (point->zero_stage >= 1 ? dense_ranks : 1.0);
-    const double per_expert = weight / (point->zero_stage >= 3 ? expert_ranks : 1.0) +
-                              gradient / (point->zero_stage >= 2 ? expert_ranks : 1.0) +
-                              optimizer / (point->zero_stage >= 1 ? expert_ranks : 1.0);
-    double sum = 0.0, least = INFINITY, bytes = 0.0;
-
-    for (int64_t layer = 0; layer < arch->n_layers; layer++) {
-        /* Layers of one kind follow each other and are equal. */
-        if (layer == 0 || model_layer_is_moe(arch, layer) != model_layer_is_moe(arch, layer - 1)) {
-            const double experts = (double)model_expert_parameters(arch, layer, d->tp, d->ep);
-            const double all =
-                (double)model_part_parameters(arch, MODEL_PART_LAYER, layer, d->tp, d->ep, false);
-            bytes = experts * per_expert + (all - experts) * per_dense;
-            least = fmin(least, bytes);
-        }
-        sum += bytes;
-    }
-    *layer_bytes = (int64_t)(least * (1.0 - 1e-9));
-    return (int64_t)(sum / (double)d->pp * (1.0 - 1e-9) +
-                     request->profile->parameters.context_bytes);
+                          : both_passes_ns(request, &query, MODEL_PART_LAYER, i, recompute);
+    end_ns[0] = both_passes_ns(request, &query, MODEL_PART_EMBEDDING, 0, PLAN_RECOMPUTE_NONE);
+    end_ns[1] = both_passes_ns(request, &query, MODEL_PART_HEAD, 0, PLAN_RECOMPUTE_NONE);
 }

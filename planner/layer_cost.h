@@ -1,52 +1,81 @@
 /*
- * planner/layer_cost.h - the least that one layer, the embedding and the head can take and keep.
+ * planner/layer_cost.h - what one layer, the embedding and the head take and keep at the least.
  *
- * Internal to planner/.  From the same costs as profiles/workload.c but without what that adds
- * (gradient accumulation, ZeRO 3, host time of frameworks, messages), at the fastest place of the
- * cluster: never more than what a Workload says.
+ * Internal to planner/.  Times: from the same costs as profiles/workload.c but without what that
+ * adds (ZeRO 3, messages), at the fastest place of the cluster: never more than what a Workload
+ * says.  Bytes: exactly a Workload's.
  */
 #ifndef PLANNER_LAYER_COST_H
 #define PLANNER_LAYER_COST_H
 
-#include "planner/space.h"
+#include "planner/search.h"
 
 G_BEGIN_DECLS
 
-/* Seconds of one micro-batch. */
+typedef enum {
+    PLAN_PART_DENSE, /* a layer without experts */
+    PLAN_PART_MOE,   /* a layer with experts */
+    PLAN_PART_EMBEDDING,
+    PLAN_PART_HEAD,
+    PLAN_PART_N
+} PlanPart;
+
+/* One part, for one micro-batch of whole sequences; by what is computed again where that matters
+ * (embedding and head never are).  All 0 where the model has none. */
 typedef struct {
-    double forward_s, backward_s; /* all layers, embedding and head */
+    double forward_s, backward_s;
+    double input_s; /* of backward_s: until the input's gradient is there */
     double recompute_s[PLAN_RECOMPUTE_N];
-    double layer_forward_s, layer_backward_s; /* the shortest layer */
+    /* What adding up gradients takes when all of them are, and of it what hides behind the host. */
+    double accumulate_s, host_slack_s[PLAN_RECOMPUTE_N];
+    int64_t kept_bytes[PLAN_RECOMPUTE_N]; /* from forward to backward */
+    int64_t weight_bytes;                 /* of them, from the input's gradient to the weight's */
+    int64_t forward_workspace_bytes, backward_workspace_bytes[PLAN_RECOMPUTE_N];
+    int64_t dense_parameters, expert_parameters; /* of one device */
+} PlanPartCost;
+
+typedef struct {
+    PlanPartCost parts[PLAN_PART_N];
+    int64_t n_dense, n_moe;       /* layers; the dense ones come first */
+    int64_t tied_parameters;      /* of a head that needs its own copy of the table */
+    int64_t boundary_bytes;       /* of a message between stages */
+    double forward_s, backward_s; /* all layers, embedding and head */
+    double input_s;               /* of backward_s */
+    double recompute_s[PLAN_RECOMPUTE_N];
+    double layer_forward_s, layer_backward_s, layer_input_s; /* the shortest layer */
     double layer_recompute_s[PLAN_RECOMPUTE_N];
-    double head_s;                        /* both passes */
-    double input_s, layer_input_s;        /* of backward_s: until the input's gradient is there */
-    int64_t kept_bytes[PLAN_RECOMPUTE_N]; /* from forward to backward by the smallest layer */
+    int64_t layer_kept_bytes[PLAN_RECOMPUTE_N]; /* the smallest layer */
 } PlanLayerCost;
 
-/* Only degrees, micro_batch and sequence_parallel of @point are read. */
-PlanLayerCost plan_layer_cost(const PlanRequest *request, const PlanPoint *point);
+/* What is priced: degrees but dp and vpp, which do not matter. */
+typedef struct {
+    PlanDegrees degrees;
+    int64_t micro_batch;
+    bool sequence_parallel;
+} PlanLayerShape;
 
-/* The bound of space.h on @point's time with the cheapest of the space's families at its vpp. */
-int64_t plan_layer_bound_ns(const PlanRequest *request, const PlanPoint *point,
-                            const PlanLayerCost *cost, bool splits_backward, bool bidirectional);
+PlanLayerCost plan_layer_cost(const PlanRequest *request, const PlanLayerShape *shape);
+
+/* Both passes of every layer, of the embedding and of the head on the device @first, in ns, for
+ * dividing layers into stages. */
+void plan_layer_times(const PlanRequest *request, const PlanLayerShape *shape,
+                      PlanRecompute recompute, int64_t first, int64_t *layer_ns, int64_t end_ns[2]);
 
 /*
- * A bound on any slicing of @point's sequences: no bubble at all, and of scores that are computed
- * in full only the half that slices need.  Slices never make another op cheaper (cost-model.md 2),
- * but for how tiles happen to fill the device; hence 2% off.
+ * Whether what one stage recomputes changes what others take: selective recompute tells that
+ * Megatron-LM is of a release that adds gradients inside products (profiles/workload_ops.c).
  */
-int64_t plan_layer_sliced_bound_ns(const PlanRequest *request, const PlanPoint *point,
-                                   const PlanLayerCost *cost);
+bool plan_layer_ways_depend(const PlanRequest *request, const PlanLayerShape *shape);
 
-/* Both passes of every layer, of the embedding and of the head, in ns, for dividing layers into
- * stages.  @layer_ns has room for all layers. */
-void plan_layer_times(const PlanRequest *request, const PlanPoint *point, int64_t *layer_ns,
-                      int64_t *embedding_ns, int64_t *head_ns);
+/* The share of accumulate_s in each of @n backwards of an iteration. */
+double plan_layer_accumulated(const PlanRequest *request, const PlanLayerShape *shape, double n);
 
-/* Bytes of the parameters of one device per pipeline rank, on average: weights, gradients,
- * optimizer; and (out) of the smallest layer alone. */
-int64_t plan_layer_state_bytes(const PlanRequest *request, const PlanPoint *point,
-                               int64_t *layer_bytes);
+/* Whether request->recompute allows @kind. */
+static inline bool
+plan_layer_allows(const PlanRequest *request, int kind)
+{
+    return request->recompute == PLAN_AUTO || request->recompute == kind;
+}
 
 G_END_DECLS
 

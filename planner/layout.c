@@ -1,18 +1,20 @@
 #include "planner/layout.h"
 
+#include <math.h>
 #include <string.h>
 
-#include "planner/layer_cost.h"
+#include "base/units.h"
 #include "planner/partition.h"
 
 struct PlanLayouts {
     GMutex lock;
-    GHashTable *known; /* of (owned) Key * -> (owned) PlanLayout *; looked up only */
+    GHashTable *known; /* of (owned) Key * -> (owned) int64_t[length]; looked up only */
 };
 
-/* What the times of layers depend on; no padding, compared as bytes. */
+/* What the times of layers depend on; no padding, compared as bytes.  stage_devices and placement
+ * matter where devices differ. */
 typedef struct {
-    int64_t tp, cp, ep, micro_batch, sequence_parallel, recompute, length;
+    int64_t tp, cp, ep, micro_batch, sequence_parallel, pp, length, stage_devices, placement;
 } Key;
 
 static guint
@@ -32,23 +34,13 @@ keys_equal(gconstpointer a, gconstpointer b)
     return memcmp(a, b, sizeof(Key)) == 0;
 }
 
-static void
-layout_free(gpointer data)
-{
-    PlanLayout *layout = data;
-
-    g_free(layout->counts);
-    g_free(layout->stage_ns);
-    g_free(layout);
-}
-
 PlanLayouts *
 plan_layouts_new(void)
 {
     PlanLayouts *layouts = g_new0(PlanLayouts, 1);
 
     g_mutex_init(&layouts->lock);
-    layouts->known = g_hash_table_new_full(hash_key, keys_equal, g_free, layout_free);
+    layouts->known = g_hash_table_new_full(hash_key, keys_equal, g_free, g_free);
     return layouts;
 }
 
@@ -62,95 +54,294 @@ plan_layouts_free(PlanLayouts *layouts)
     g_free(layouts);
 }
 
-/* (owned) */
-static PlanLayout *
-layout_new(const PlanRequest *request, const PlanPoint *point, int64_t length)
-{
-    const int64_t n_layers = request->arch->n_layers;
-    g_autofree int64_t *layer_ns = g_new(int64_t, (size_t)n_layers);
-    PlanPartition partition = {.n_layers = n_layers, .n_stages = length, .layer_ns = layer_ns};
-    PlanLayout *layout = g_new0(PlanLayout, 1);
+/* --- where ranks lie --- */
 
-    layout->counts = g_new0(int64_t, (size_t)length);
-    layout->stage_ns = g_new0(int64_t, (size_t)length);
-    plan_layer_times(request, point, layer_ns, &partition.first_ns, &partition.last_ns);
-    if (!plan_partition(&partition, layout->counts, NULL))
-        return layout;
-    for (int64_t i = 0, layer = 0; i < length; i++) {
-        /* Even: floor, the last few one more (plan_set_even_stages()). */
-        const int64_t even = n_layers / length + (i >= length - n_layers % length ? 1 : 0);
-        layout->differs = layout->differs || layout->counts[i] != even;
-        /* A Workload rounds once per op, not per layer. */
-        for (int64_t k = 0; k < layout->counts[i]; k++, layer++)
-            layout->stage_ns[i] += MAX(0, layer_ns[layer] - 1);
-        if (i == 0)
-            layout->stage_ns[i] += MAX(0, partition.first_ns - 1);
-        if (i == length - 1)
-            layout->stage_ns[i] += MAX(0, partition.last_ns - 1);
-        layout->stage_ns[i] = MAX(0, layout->stage_ns[i] - 2);
-    }
-    return layout;
+/* Devices of one pipeline rank. */
+static int64_t
+stage_devices(const PlanDegrees *d)
+{
+    return d->dp * d->cp * d->tp;
 }
 
-const PlanLayout *
-plan_layouts_get(PlanLayouts *layouts, const PlanRequest *request, const PlanPoint *point,
-                 int64_t length)
+/* The first device of each kind of nodes; their number. */
+static int64_t *
+kind_begins(const ModelCluster *cluster)
 {
+    int64_t *begins = g_new(int64_t, (size_t)cluster->nodes->len + 1);
+
+    begins[0] = 0;
+    for (guint i = 0; i < cluster->nodes->len; i++) {
+        const ModelNodes *nodes = &g_array_index(cluster->nodes, ModelNodes, i);
+        begins[i + 1] = begins[i] + nodes->n_devices * nodes->n_nodes;
+    }
+    return begins;
+}
+
+void
+plan_layout_limits(const PlanRequest *request, const PlanPoint *point, int64_t *limits)
+{
+    const ModelCluster *cluster = request->profile->cluster;
+    const int64_t n = stage_devices(&point->degrees);
+    g_autofree int64_t *begins = kind_begins(cluster);
+
+    for (int64_t r = 0; r < point->degrees.pp; r++) {
+        limits[r] = request->memory_limit_bytes;
+        for (guint i = 0; request->memory_limit_bytes == 0 && i < cluster->nodes->len; i++) {
+            if (begins[i] >= (r + 1) * n || begins[i + 1] <= r * n)
+                continue;
+            const int64_t bytes =
+                model_cluster_device(cluster, MAX(begins[i], r * n))->memory_bytes;
+            limits[r] = limits[r] == 0 ? bytes : MIN(limits[r], bytes);
+        }
+    }
+}
+
+static int64_t
+rank_of_stage(int64_t stage, int64_t pp, SchedulePlacement placement)
+{
+    return placement == SCHEDULE_PLACEMENT_V && stage / pp % 2 == 1 ? pp - 1 - stage % pp
+                                                                    : stage % pp;
+}
+
+/* --- balanced --- */
+
+/* The slowest kind of nodes that each stage lies on, by the time of its first layer. */
+static void
+set_kinds(const PlanPoint *point, SchedulePlacement placement, const int64_t *begins,
+          int64_t n_kinds, const int64_t *layer_ns, int64_t n_layers, int64_t length,
+          int32_t *kinds)
+{
+    const int64_t n = stage_devices(&point->degrees);
+
+    for (int64_t k = 0; k < length; k++) {
+        const int64_t rank = rank_of_stage(k, point->degrees.pp, placement);
+        kinds[k] = -1;
+        for (int32_t i = 0; i < n_kinds; i++)
+            if (begins[i] < (rank + 1) * n && begins[i + 1] > rank * n &&
+                (kinds[k] < 0 || layer_ns[i * n_layers] > layer_ns[kinds[k] * n_layers]))
+                kinds[k] = i;
+        kinds[k] = MAX(0, kinds[k]);
+    }
+}
+
+/* (owned) */
+static int64_t *
+balanced_new(const PlanRequest *request, const PlanPoint *point, SchedulePlacement placement,
+             int64_t length)
+{
+    const ModelCluster *cluster = request->profile->cluster;
+    const int64_t n_layers = request->arch->n_layers, n_kinds = (int64_t)cluster->nodes->len;
+    const PlanRecompute recompute = (PlanRecompute)MAX(0, request->recompute);
+    const PlanLayerShape shape = plan_space_layer_shape(point);
+    g_autofree int64_t *begins = kind_begins(cluster);
+    g_autofree int64_t *layer_ns = g_new(int64_t, (size_t)(n_kinds * n_layers));
+    g_autofree int64_t *end_ns = g_new(int64_t, (size_t)(n_kinds * 2));
+    g_autofree int32_t *kinds = g_new0(int32_t, (size_t)length);
+    int64_t *counts = g_new0(int64_t, (size_t)length);
+    const PlanPartition partition = {.n_layers = n_layers,
+                                     .n_stages = length,
+                                     .layer_ns = layer_ns,
+                                     .end_ns = end_ns,
+                                     .stage_kind = n_kinds > 1 ? kinds : NULL};
+
+    for (int64_t i = 0; i < n_kinds; i++)
+        plan_layer_times(request, &shape, recompute, begins[i], layer_ns + i * n_layers,
+                         end_ns + i * 2);
+    set_kinds(point, placement, begins, n_kinds, layer_ns, n_layers, length, kinds);
+    const bool done = plan_partition(&partition, counts, NULL, NULL);
+    g_assert(done);
+    return counts;
+}
+
+const int64_t *
+plan_layouts_balanced(PlanLayouts *layouts, const PlanRequest *request, const PlanPoint *point,
+                      const ScheduleFamily *family)
+{
+    const bool differ = request->profile->cluster->nodes->len > 1;
+    const int64_t length = plan_space_chain_length(&point->degrees, family);
     const Key key = {
         .tp = point->degrees.tp,
         .cp = point->degrees.cp,
         .ep = point->degrees.ep,
         .micro_batch = point->micro_batch,
         .sequence_parallel = point->sequence_parallel,
-        .recompute = point->recompute,
+        .pp = differ ? point->degrees.pp : 0,
         .length = length,
+        .stage_devices = differ ? stage_devices(&point->degrees) : 0,
+        .placement = differ ? (int64_t)family->placement : 0,
     };
 
     g_mutex_lock(&layouts->lock);
-    PlanLayout *layout = g_hash_table_lookup(layouts->known, &key);
+    int64_t *counts = g_hash_table_lookup(layouts->known, &key);
     g_mutex_unlock(&layouts->lock);
-    if (layout != NULL)
-        return layout;
+    if (counts != NULL)
+        return counts;
     /* Made without the lock; two threads may make the same one, equal ones. */
-    PlanLayout *fresh = layout_new(request, point, length);
+    int64_t *fresh = balanced_new(request, point, family->placement, length);
     g_mutex_lock(&layouts->lock);
-    layout = g_hash_table_lookup(layouts->known, &key);
-    if (layout == NULL) {
+    counts = g_hash_table_lookup(layouts->known, &key);
+    if (counts == NULL) {
         g_hash_table_insert(layouts->known, g_memdup2(&key, sizeof key), fresh);
-        layout = fresh;
+        counts = fresh;
     } else {
-        layout_free(fresh);
+        g_free(fresh);
     }
     g_mutex_unlock(&layouts->lock);
-    return layout;
+    return counts;
 }
 
-int64_t
-plan_layout_bound_ns(const PlanLayout *layout, const PlanPoint *point, const ScheduleFamily *family)
+int64_t *
+plan_layout_even(const PlanRequest *request, const PlanPoint *point, const ScheduleFamily *family)
 {
-    const int64_t p = point->degrees.pp, length = plan_space_chain_length(&point->degrees, family);
-    const double m = (double)point->n_microbatches;
-    const bool waits =
-        length == p && !family->splits_backward && family->placement != SCHEDULE_PLACEMENT_BIDIR;
-    double best = 0.0, before = 0.0;
+    const int64_t length = plan_space_chain_length(&point->degrees, family);
+    const int64_t n = request->arch->n_layers;
+    int64_t *counts = g_new(int64_t, (size_t)length);
 
-    if (family->placement == SCHEDULE_PLACEMENT_V)
-        return 0;
-    /* Loop: rank r has stages r, r + p, ...; bidir: r and p - 1 - r, half of the time each. */
-    for (int64_t r = 0; r < p; r++) {
-        double work = 0.0;
-        for (int64_t k = r; k < length; k += p)
-            work += (double)layout->stage_ns[k];
-        if (family->placement == SCHEDULE_PLACEMENT_BIDIR)
-            work = ((double)layout->stage_ns[r] + (double)layout->stage_ns[p - 1 - r]) / 2.0;
-        best = MAX(best, m * work + (waits ? before : 0.0));
-        before += work;
+    /* Floor, the last few one more. */
+    for (int64_t k = 0; k < length; k++)
+        counts[k] = n / length + (k >= length - n % length ? 1 : 0);
+    return counts;
+}
+
+/* --- under memory --- */
+
+/* What the layers' ways take and keep, for plan_partition(). */
+static void
+set_layers(const PlanSketchInput *input, const PlanPartition *p, int64_t *layer_ns,
+           int64_t *layer_bytes, int64_t *kept_bytes, const int *kind_of_way)
+{
+    const PlanLayerCost *cost = input->cost;
+    const PlanSketchStage dense = {.n_dense = 1}, moe = {.n_moe = 1};
+
+    for (int64_t i = 0; i < p->n_layers; i++) {
+        const PlanSketchStage *layer = i < cost->n_dense ? &dense : &moe;
+        layer_bytes[i] = plan_sketch_state_bytes(input, layer);
+        for (int64_t way = 0; way < p->n_ways; way++) {
+            layer_ns[way * p->n_layers + i] =
+                units_ns_from_s(plan_sketch_stage_s(cost, layer, kind_of_way[way]));
+            kept_bytes[way * p->n_layers + i] =
+                plan_sketch_stage_kept(cost, layer, kind_of_way[way]);
+        }
     }
-    return (int64_t)(MIN(best, 9e18) * (1.0 - 1e-9));
+}
+
+/* The smallest and shortest layer in one way. */
+typedef struct {
+    double ns;
+    int64_t state_bytes, kept_bytes;
+} LeastLayer;
+
+/* How many layers all ranks hold if none takes longer than @longest_s. */
+static double
+capacity(const PlanSketchInput *input, const PlanSketch *sketch, const LeastLayer *ways,
+         double longest_s)
+{
+    double sum = 0.0;
+
+    for (int32_t r = 0; r < sketch->n_ranks; r++) {
+        const int64_t limit = input->limits_bytes[r], room = limit - sketch->fixed_bytes[r];
+        const int64_t units = plan_flight_units(input->flight, r, PLAN_MOMENT_BACKWARD, 0, 0);
+        double most = 0.0;
+        for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++) {
+            if (!plan_layer_allows(input->request, kind))
+                continue;
+            const double each =
+                (double)ways[kind].state_bytes + (double)units * (double)ways[kind].kept_bytes;
+            double n = floor(longest_s / fmax(ways[kind].ns, 1e-30));
+            if (limit > 0)
+                n = fmin(n, floor(fmax(0.0, (double)room) / fmax(each, 1.0)));
+            most = fmax(most, n);
+        }
+        sum += most;
+    }
+    return sum;
+}
+
+double
+plan_layout_fit_bound_s(const PlanSketchInput *input, const PlanSketch *sketch)
+{
+    const PlanLayerCost *cost = input->cost;
+    const PlanSketchStage layers[2] = {{.n_dense = 1}, {.n_moe = 1}};
+    const double n_layers = (double)input->request->arch->n_layers;
+    LeastLayer ways[PLAN_RECOMPUTE_N] = {0};
+    double low = 0.0, high = 0.0;
+
+    for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++)
+        for (int i = cost->n_dense > 0 ? 0 : 1; i < (cost->n_moe > 0 ? 2 : 1); i++) {
+            const LeastLayer one = {plan_sketch_stage_s(cost, &layers[i], kind),
+                                    plan_sketch_state_bytes(input, &layers[i]),
+                                    plan_sketch_stage_kept(cost, &layers[i], kind)};
+            const bool is_first = ways[kind].ns == 0.0;
+            ways[kind].ns = is_first ? one.ns : fmin(ways[kind].ns, one.ns);
+            ways[kind].state_bytes =
+                is_first ? one.state_bytes : MIN(ways[kind].state_bytes, one.state_bytes);
+            ways[kind].kept_bytes =
+                is_first ? one.kept_bytes : MIN(ways[kind].kept_bytes, one.kept_bytes);
+            high = fmax(high, n_layers * one.ns * (1.0 + 1e-9));
+        }
+    if (capacity(input, sketch, ways, high) < n_layers)
+        return -1.0;
+    /* All layers fit with stages of at most high, not with low. */
+    for (int i = 0; i < 24; i++) {
+        const double middle = 0.5 * (low + high);
+        *(capacity(input, sketch, ways, middle * (1.0 + 1e-9)) < n_layers ? &low : &high) = middle;
+    }
+    return low;
+}
+
+bool
+plan_layout_fit(const PlanSketchInput *input, const PlanSketch *sketch, int64_t *counts)
+{
+    const PlanSketchStage ends[2] = {{.embedding = input->request->arch->vocab > 0},
+                                     {.head = input->request->arch->vocab > 0}};
+    const int64_t n_layers = input->request->arch->n_layers, p = input->point->degrees.pp;
+    const size_t n_cells = (size_t)(PLAN_RECOMPUTE_N * n_layers);
+    g_autofree int64_t *layer_ns = g_new(int64_t, n_cells), *kept = g_new(int64_t, n_cells);
+    g_autofree int64_t *layer_bytes = g_new(int64_t, (size_t)n_layers);
+    g_autofree int64_t *units = g_new(int64_t, (size_t)p), *limits = g_new(int64_t, (size_t)p);
+    int64_t end_ns[2], end_bytes[2], end_kept[2], way_bytes[PLAN_RECOMPUTE_N];
+    int kind_of_way[PLAN_RECOMPUTE_N];
+    PlanPartition partition = {.n_layers = n_layers,
+                               .n_stages = p,
+                               .layer_ns = layer_ns,
+                               .end_ns = end_ns,
+                               .layer_bytes = layer_bytes,
+                               .kept_bytes = kept,
+                               .way_bytes = way_bytes,
+                               .end_bytes = end_bytes,
+                               .end_kept = end_kept,
+                               .stage_units = units,
+                               .stage_limit_bytes = limits};
+
+    for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++) {
+        const PlanPartCost *parts = input->cost->parts;
+        if (!plan_layer_allows(input->request, kind))
+            continue;
+        kind_of_way[partition.n_ways] = kind;
+        way_bytes[partition.n_ways++] = MAX(parts[PLAN_PART_DENSE].backward_workspace_bytes[kind],
+                                            parts[PLAN_PART_MOE].backward_workspace_bytes[kind]);
+    }
+    set_layers(input, &partition, layer_ns, layer_bytes, kept, kind_of_way);
+    for (int i = 0; i < 2; i++) {
+        end_ns[i] = units_ns_from_s(plan_sketch_stage_s(input->cost, &ends[i], 0));
+        end_bytes[i] = plan_sketch_state_bytes(input, &ends[i]);
+        end_kept[i] = plan_sketch_stage_kept(input->cost, &ends[i], 0);
+    }
+    for (int32_t r = 0; r < p; r++) {
+        units[r] = 0;
+        for (int moment = 0; moment < PLAN_MOMENT_N; moment++)
+            units[r] =
+                MAX(units[r], plan_flight_units(input->flight, r, (PlanMoment)moment, 0, 0) +
+                                  plan_flight_units(input->flight, r, (PlanMoment)moment, 1, 0));
+        limits[r] = input->limits_bytes[r];
+        if (limits[r] > 0)
+            limits[r] = MAX(1, limits[r] - sketch->fixed_bytes[r]);
+    }
+    return plan_partition(&partition, counts, NULL, NULL);
 }
 
 void
-plan_layout_apply(const PlanLayout *layout, int64_t length, Plan *plan)
+plan_layout_apply(const int64_t *counts, int64_t length, const int *ways, Plan *plan)
 {
     int64_t first = 0;
 
@@ -160,7 +351,8 @@ plan_layout_apply(const PlanLayout *layout, int64_t length, Plan *plan)
         if (i % length == 0)
             first = 0;
         stage->first_layer = first;
-        stage->n_layers = layout->counts[i % length];
+        stage->n_layers = counts[i % length];
+        stage->recompute = (PlanRecompute)ways[i];
         first += stage->n_layers;
     }
 }

@@ -1,20 +1,7 @@
 #include "planner/partition.h"
 
+#include "planner/partition_state.h"
 #include "schedule/plan.h"
-
-/* Sums of squared nanoseconds. */
-__extension__ typedef unsigned __int128 Squares;
-
-#define NEVER ((Squares)-1)
-
-typedef struct {
-    const PlanPartition *p;
-    int64_t *time_before;  /* (owned) [i]: of layers 0 .. i - 1 */
-    int64_t *bytes_before; /* (owned) likewise */
-    /* (owned) [stage * (n_layers + 1) + i]: the best of layers i .. on stages stage .. */
-    int64_t *longest;
-    Squares *squares;
-} Partition;
 
 static int64_t
 add(int64_t a, int64_t b)
@@ -34,152 +21,206 @@ multiply(int64_t a, int64_t b)
 
 /* --- one stage with layers from .. to - 1 --- */
 
-static int64_t
-stage_ns(const Partition *partition, int64_t stage, int64_t from, int64_t to)
+int64_t
+plan_partition_ns(const PlanPartitionState *state, int64_t stage, int64_t from, int64_t to,
+                  int64_t way)
 {
-    const PlanPartition *p = partition->p;
-    int64_t time = partition->time_before[to] - partition->time_before[from];
+    const PlanPartition *p = state->p;
+    const int64_t kind = p->stage_kind != NULL ? p->stage_kind[stage] : 0;
+    const int64_t *before = &state->time_before[(kind * state->n_ways + way) * (p->n_layers + 1)];
+    int64_t time = before[to] - before[from];
 
+    if (p->end_ns == NULL)
+        return time;
     if (stage == 0)
-        time = add(time, p->first_ns);
+        time = add(time, p->end_ns[kind * 2]);
     if (stage == p->n_stages - 1)
-        time = add(time, p->last_ns);
+        time = add(time, p->end_ns[kind * 2 + 1]);
     return time;
 }
 
+/* Of an end stage; nothing elsewhere. */
 static int64_t
-stage_bytes(const Partition *partition, int64_t stage, int64_t from, int64_t to)
+ends(const PlanPartition *p, int64_t stage, const int64_t *of_ends)
 {
-    const PlanPartition *p = partition->p;
-    int64_t bytes = partition->bytes_before[to] - partition->bytes_before[from];
-
-    if (p->stage_layer_bytes != NULL)
-        bytes = add(bytes, multiply(p->stage_layer_bytes[stage], to - from));
-    if (stage == 0)
-        bytes = add(bytes, p->first_bytes);
-    if (stage == p->n_stages - 1)
-        bytes = add(bytes, p->last_bytes);
-    return bytes;
+    if (of_ends == NULL)
+        return 0;
+    return add(stage == 0 ? of_ends[0] : 0, stage == p->n_stages - 1 ? of_ends[1] : 0);
 }
 
-static bool
-stage_fits(const Partition *partition, int64_t stage, int64_t from, int64_t to)
+int64_t
+plan_partition_bytes(const PlanPartitionState *state, int64_t stage, int64_t from, int64_t to,
+                     int64_t way)
 {
-    const int64_t *limits = partition->p->stage_limit_bytes;
+    const PlanPartition *p = state->p;
+    const int64_t *kept = &state->kept_before[way * (p->n_layers + 1)];
+    const int64_t units = p->stage_units != NULL ? p->stage_units[stage] : 1;
+    const int64_t unit = add(kept[to] - kept[from], ends(p, stage, p->end_kept));
+    int64_t bytes = state->bytes_before[to] - state->bytes_before[from];
 
-    return limits == NULL || limits[stage] == 0 ||
-           stage_bytes(partition, stage, from, to) <= limits[stage];
+    bytes = add(bytes, ends(p, stage, p->end_bytes));
+    bytes = add(bytes, p->way_bytes != NULL ? p->way_bytes[way] : 0);
+    return add(bytes, multiply(units, unit));
+}
+
+/* --- a stage as the programs read it --- */
+
+/* One way of a stage: time and bytes of layers from .. to - 1 are differences of rows. */
+typedef struct {
+    const int64_t *time, *kept;
+    int64_t more_ns;
+    int64_t more_bytes; /* once, with what the ends keep in flight */
+} Way;
+
+typedef struct {
+    const int64_t *bytes;
+    int64_t units, limit, n_ways;
+    Way ways[PLAN_PARTITION_MAX_WAYS];
+} StageView;
+
+static StageView
+view_of(const PlanPartitionState *state, int64_t stage)
+{
+    const PlanPartition *p = state->p;
+    const int64_t kind = p->stage_kind != NULL ? p->stage_kind[stage] : 0, n = p->n_layers + 1;
+    StageView view = {.bytes = state->bytes_before,
+                      .units = p->stage_units != NULL ? p->stage_units[stage] : 1,
+                      .limit = state->limits[stage],
+                      .n_ways = state->n_ways};
+
+    for (int64_t way = 0; way < state->n_ways; way++)
+        view.ways[way] = (Way){
+            .time = &state->time_before[(kind * state->n_ways + way) * n],
+            .kept = &state->kept_before[way * n],
+            .more_ns = plan_partition_ns(state, stage, 0, 0, way),
+            .more_bytes = plan_partition_bytes(state, stage, 0, 0, way),
+        };
+    return view;
+}
+
+/* The least time of the ways that fit, of equal ones the first; -1: none does. */
+static inline int64_t
+stage_ns(const StageView *view, int64_t from, int64_t to, int32_t *best_way)
+{
+    int64_t best = -1;
+
+    for (int64_t i = 0; i < view->n_ways; i++) {
+        const Way *way = &view->ways[i];
+        const int64_t ns = add(way->time[to] - way->time[from], way->more_ns);
+        if (best >= 0 && ns >= best)
+            continue;
+        if (view->limit > 0 &&
+            add(add(view->bytes[to] - view->bytes[from], way->more_bytes),
+                multiply(view->units, way->kept[to] - way->kept[from])) > view->limit)
+            continue;
+        best = ns;
+        if (best_way != NULL)
+            *best_way = (int32_t)i;
+    }
+    return best;
 }
 
 /* --- the two programs --- */
 
-static int64_t *
-longest_at(const Partition *partition, int64_t stage, int64_t i)
-{
-    return &partition->longest[stage * (partition->p->n_layers + 1) + i];
-}
-
-static Squares *
-squares_at(const Partition *partition, int64_t stage, int64_t i)
-{
-    return &partition->squares[stage * (partition->p->n_layers + 1) + i];
-}
-
 /* The layers that can come before @stage: each stage before and after needs its least. */
 static int64_t
-first_before(const Partition *partition, int64_t stage)
+first_before(const PlanPartition *p, int64_t stage)
 {
-    return partition->p->allow_empty ? 0 : stage;
+    return p->allow_empty ? 0 : stage;
 }
 
 static int64_t
-last_before(const Partition *partition, int64_t stage)
+last_before(const PlanPartition *p, int64_t stage)
 {
-    const PlanPartition *p = partition->p;
-
     return p->allow_empty ? p->n_layers : p->n_layers - (p->n_stages - stage);
 }
 
 /* Every state impossible but the end: all layers before stage n_stages. */
 static void
-clear_states(Partition *partition)
+clear_states(PlanPartitionState *state)
 {
-    const int64_t n_states = (partition->p->n_stages + 1) * (partition->p->n_layers + 1);
+    const PlanPartition *p = state->p;
+    const int64_t n_states = (p->n_stages + 1) * (p->n_layers + 1);
 
     for (int64_t i = 0; i < n_states; i++) {
-        partition->longest[i] = -1;
-        partition->squares[i] = NEVER;
+        state->longest[i] = -1;
+        state->squares[i] = PLAN_SQUARES_NEVER;
     }
-    *longest_at(partition, partition->p->n_stages, partition->p->n_layers) = 0;
-    *squares_at(partition, partition->p->n_stages, partition->p->n_layers) = 0;
+    *plan_partition_longest(state, p->n_stages, p->n_layers) = 0;
+    *plan_partition_squares(state, p->n_stages, p->n_layers) = 0;
 }
 
 /*
  * longest(s, i) = min over j of max(time of i .. j on s, longest(s + 1, j)); -1: nothing fits.
- * A stage only grows with j, so the first that does not fit, or takes as long as the best, ends
- * the row: in all about n_layers^2 steps, not n_layers^2 * n_stages.
+ * A stage only grows with j (fewer ways fit, each takes longer), so the first that does not fit, or
+ * takes as long as the best, ends the row: in all about n_layers^2 steps, not
+ * n_layers^2 * n_stages.
  */
 static void
-solve_longest(Partition *partition)
+solve_longest(PlanPartitionState *state)
 {
-    const int64_t least = partition->p->allow_empty ? 0 : 1;
+    const PlanPartition *p = state->p;
+    const int64_t least = p->allow_empty ? 0 : 1;
 
-    for (int64_t stage = partition->p->n_stages - 1; stage >= 0; stage--) {
-        const int64_t end = last_before(partition, stage + 1);
-        for (int64_t i = first_before(partition, stage); i <= last_before(partition, stage); i++) {
-            const int64_t begin = MAX(i + least, first_before(partition, stage + 1));
+    for (int64_t stage = p->n_stages - 1; stage >= 0; stage--) {
+        const int64_t end = last_before(p, stage + 1);
+        const StageView view = view_of(state, stage);
+        for (int64_t i = first_before(p, stage); i <= last_before(p, stage); i++) {
             int64_t best = -1;
-            for (int64_t j = begin; j <= end && stage_fits(partition, stage, i, j); j++) {
-                const int64_t own = stage_ns(partition, stage, i, j);
-                const int64_t after = *longest_at(partition, stage + 1, j);
-                if (best >= 0 && own >= best)
+            for (int64_t j = MAX(i + least, first_before(p, stage + 1)); j <= end; j++) {
+                const int64_t own = stage_ns(&view, i, j, NULL);
+                const int64_t after = *plan_partition_longest(state, stage + 1, j);
+                if (own < 0 || (best >= 0 && own >= best))
                     break;
                 if (after >= 0 && (best < 0 || MAX(own, after) < best))
                     best = MAX(own, after);
             }
-            *longest_at(partition, stage, i) = best;
+            *plan_partition_longest(state, stage, i) = best;
         }
     }
 }
 
 /* squares(s, i): the least sum of squares with no stage longer than @cap. */
 static void
-solve_squares(Partition *partition, int64_t cap)
+solve_squares(PlanPartitionState *state, int64_t cap)
 {
-    const int64_t least = partition->p->allow_empty ? 0 : 1;
+    const PlanPartition *p = state->p;
+    const int64_t least = p->allow_empty ? 0 : 1;
 
-    for (int64_t stage = partition->p->n_stages - 1; stage >= 0; stage--) {
-        const int64_t end = last_before(partition, stage + 1);
-        for (int64_t i = first_before(partition, stage); i <= last_before(partition, stage); i++) {
-            const int64_t begin = MAX(i + least, first_before(partition, stage + 1));
-            Squares best = NEVER;
-            for (int64_t j = begin; j <= end && stage_fits(partition, stage, i, j); j++) {
-                const int64_t time = stage_ns(partition, stage, i, j);
-                const Squares after = *squares_at(partition, stage + 1, j);
-                if (time > cap)
+    for (int64_t stage = p->n_stages - 1; stage >= 0; stage--) {
+        const int64_t end = last_before(p, stage + 1);
+        const StageView view = view_of(state, stage);
+        for (int64_t i = first_before(p, stage); i <= last_before(p, stage); i++) {
+            PlanSquares best = PLAN_SQUARES_NEVER;
+            for (int64_t j = MAX(i + least, first_before(p, stage + 1)); j <= end; j++) {
+                const int64_t time = stage_ns(&view, i, j, NULL);
+                const PlanSquares after = *plan_partition_squares(state, stage + 1, j);
+                if (time < 0 || time > cap)
                     break;
-                if (after != NEVER)
-                    best = MIN(best, after + (Squares)time * (Squares)time);
+                if (after != PLAN_SQUARES_NEVER)
+                    best = MIN(best, after + (PlanSquares)time * (PlanSquares)time);
             }
-            *squares_at(partition, stage, i) = best;
+            *plan_partition_squares(state, stage, i) = best;
         }
     }
 }
 
 /* Follows the squares from the first stage, most layers first. */
 static void
-read_counts(const Partition *partition, int64_t cap, int64_t *counts)
+read_counts(const PlanPartitionState *state, int64_t cap, int64_t *counts, int32_t *ways)
 {
-    int64_t i = 0;
+    const PlanPartition *p = state->p;
 
-    for (int64_t stage = 0; stage < partition->p->n_stages; stage++) {
-        for (int64_t j = partition->p->n_layers;; j--) {
-            const int64_t time = stage_ns(partition, stage, i, j);
-            const Squares after = *squares_at(partition, stage + 1, j);
+    for (int64_t stage = 0, i = 0; stage < p->n_stages; stage++) {
+        const StageView view = view_of(state, stage);
+        for (int64_t j = p->n_layers;; j--) {
             g_assert(j >= i);
-            if (time <= cap && after != NEVER && stage_fits(partition, stage, i, j) &&
-                after + (Squares)time * (Squares)time == *squares_at(partition, stage, i) &&
-                (j > i || partition->p->allow_empty)) {
+            const int64_t time = stage_ns(&view, i, j, &ways[stage]);
+            const PlanSquares after = *plan_partition_squares(state, stage + 1, j);
+            if (time >= 0 && time <= cap && after != PLAN_SQUARES_NEVER &&
+                after + (PlanSquares)time * (PlanSquares)time ==
+                    *plan_partition_squares(state, stage, i) &&
+                (j > i || p->allow_empty)) {
                 counts[stage] = j - i;
                 i = j;
                 break;
@@ -190,10 +231,21 @@ read_counts(const Partition *partition, int64_t cap, int64_t *counts)
 
 /* --- why not --- */
 
-static void
-set_infeasible(const Partition *partition, GError **error)
+/* The least bytes of all ways. */
+static int64_t
+least_bytes(const PlanPartitionState *state, int64_t stage, int64_t from, int64_t to)
 {
-    const PlanPartition *p = partition->p;
+    int64_t least = INT64_MAX;
+
+    for (int64_t way = 0; way < state->n_ways; way++)
+        least = MIN(least, plan_partition_bytes(state, stage, from, to, way));
+    return least;
+}
+
+static void
+set_infeasible(const PlanPartitionState *state, GError **error)
+{
+    const PlanPartition *p = state->p;
     const int64_t least = p->allow_empty ? 0 : 1;
     g_autofree bool *reached = g_new0(bool, (size_t)p->n_layers + 1);
 
@@ -207,11 +259,12 @@ set_infeasible(const Partition *partition, GError **error)
     reached[0] = true;
     for (int64_t stage = 0; stage < p->n_stages; stage++) {
         /* The stages before hold what is reached; descending, so that one stage is added once. */
+        const StageView view = view_of(state, stage);
         int64_t most = -1, most_before = 0;
         for (int64_t j = p->n_layers; j >= 0; j--) {
             bool can = false;
             for (int64_t i = j - least; i >= 0 && !can; i--)
-                can = reached[i] && stage_fits(partition, stage, i, j);
+                can = reached[i] && stage_ns(&view, i, j, NULL) >= 0;
             most_before = reached[j] ? MAX(most_before, j) : most_before;
             reached[j] = can;
             most = can ? MAX(most, j) : most;
@@ -225,48 +278,108 @@ set_infeasible(const Partition *partition, GError **error)
                     "%" G_GINT64_FORMAT " of %" G_GINT64_FORMAT
                     " layers; one more needs %" G_GINT64_FORMAT " of %" G_GINT64_FORMAT " bytes",
                     stage, MAX(most, most_before), p->n_layers,
-                    stage_bytes(partition, stage, MAX(from, 0), to), p->stage_limit_bytes[stage]);
+                    least_bytes(state, stage, MAX(from, 0), to), state->limits[stage]);
         return;
     }
-    g_assert_not_reached();
+    g_set_error(error, PLAN_ERROR, PLAN_ERROR_INFEASIBLE,
+                "every stage fits alone, but not together with the others of its rank");
+}
+
+/* --- public --- */
+
+static int64_t
+n_kinds(const PlanPartition *p)
+{
+    int64_t n = 1;
+
+    for (int64_t stage = 0; p->stage_kind != NULL && stage < p->n_stages; stage++)
+        n = MAX(n, (int64_t)p->stage_kind[stage] + 1);
+    return n;
+}
+
+/* The limit of a rank is that of its first stage. */
+static int64_t
+limit_of(const PlanPartition *p, int64_t stage)
+{
+    if (p->stage_limit_bytes == NULL)
+        return 0;
+    for (int64_t k = 0; p->stage_rank != NULL && k < stage; k++)
+        if (p->stage_rank[k] == p->stage_rank[stage])
+            return p->stage_limit_bytes[k];
+    return p->stage_limit_bytes[stage];
+}
+
+static void
+sum_up(PlanPartitionState *state)
+{
+    const PlanPartition *p = state->p;
+    const int64_t n = p->n_layers, kinds = n_kinds(p);
+
+    for (int64_t stage = 0; stage < p->n_stages; stage++)
+        state->limits[stage] = limit_of(p, stage);
+    for (int64_t row = 0; row < kinds * state->n_ways; row++)
+        for (int64_t i = 0; i < n; i++)
+            state->time_before[row * (n + 1) + i + 1] =
+                add(state->time_before[row * (n + 1) + i], p->layer_ns[row * n + i]);
+    for (int64_t i = 0; p->layer_bytes != NULL && i < n; i++)
+        state->bytes_before[i + 1] = add(state->bytes_before[i], p->layer_bytes[i]);
+    for (int64_t way = 0; p->kept_bytes != NULL && way < state->n_ways; way++)
+        for (int64_t i = 0; i < n; i++)
+            state->kept_before[way * (n + 1) + i + 1] =
+                add(state->kept_before[way * (n + 1) + i], p->kept_bytes[way * n + i]);
+}
+
+static bool
+solve(PlanPartitionState *state, int64_t *counts, int32_t *ways)
+{
+    clear_states(state);
+    solve_longest(state);
+    const int64_t cap = *plan_partition_longest(state, 0, 0);
+    if (cap < 0)
+        return false;
+    if (state->p->stage_rank != NULL) {
+        solve_squares(state, INT64_MAX);
+        return plan_partition_shared(state, counts, ways);
+    }
+    solve_squares(state, cap);
+    read_counts(state, cap, counts, ways);
+    return true;
 }
 
 bool
-plan_partition(const PlanPartition *partition, int64_t *counts, GError **error)
+plan_partition(const PlanPartition *partition, int64_t *counts, int32_t *ways, GError **error)
 {
     g_return_val_if_fail(partition->n_layers >= 0 && partition->n_stages >= 1, false);
     g_return_val_if_fail(partition->n_layers == 0 || partition->layer_ns != NULL, false);
+    g_return_val_if_fail(partition->n_ways <= PLAN_PARTITION_MAX_WAYS, false);
     const size_t n = (size_t)partition->n_layers + 1;
+    const int64_t n_ways = MAX(1, partition->n_ways);
+    const size_t n_rows = (size_t)(n_kinds(partition) * n_ways);
     int64_t n_states;
     if (__builtin_mul_overflow(partition->n_layers + 1, partition->n_stages + 1, &n_states)) {
         g_set_error(error, PLAN_ERROR, PLAN_ERROR_INFEASIBLE, "too many layers and stages");
         return false;
     }
-    g_autofree int64_t *time_before = g_try_malloc0_n(n, sizeof *time_before);
+    g_autofree int64_t *time_before = g_try_malloc0_n(n * n_rows, sizeof *time_before);
     g_autofree int64_t *bytes_before = g_try_malloc0_n(n, sizeof *bytes_before);
+    g_autofree int64_t *kept_before = g_try_malloc0_n(n * (size_t)n_ways, sizeof *kept_before);
     g_autofree int64_t *longest = g_try_malloc_n((size_t)n_states, sizeof *longest);
-    g_autofree Squares *squares = g_try_malloc_n((size_t)n_states, sizeof *squares);
-    Partition state = {partition, time_before, bytes_before, longest, squares};
-    if (time_before == NULL || bytes_before == NULL || longest == NULL || squares == NULL) {
+    g_autofree PlanSquares *squares = g_try_malloc_n((size_t)n_states, sizeof *squares);
+    g_autofree int32_t *own_ways = g_try_malloc0_n((size_t)partition->n_stages, sizeof *own_ways);
+    g_autofree int64_t *limits = g_try_malloc_n((size_t)partition->n_stages, sizeof *limits);
+    PlanPartitionState state = {partition,    n_ways,      limits,  time_before,
+                                bytes_before, kept_before, longest, squares};
+    if (time_before == NULL || bytes_before == NULL || kept_before == NULL || longest == NULL ||
+        squares == NULL || own_ways == NULL || limits == NULL) {
         g_set_error(error, PLAN_ERROR, PLAN_ERROR_INFEASIBLE,
                     "no memory to divide %" G_GINT64_FORMAT " layers into %" G_GINT64_FORMAT
                     " stages",
                     partition->n_layers, partition->n_stages);
         return false;
     }
-    for (size_t i = 1; i < n; i++) {
-        time_before[i] = add(time_before[i - 1], partition->layer_ns[i - 1]);
-        if (partition->layer_bytes != NULL)
-            bytes_before[i] = add(bytes_before[i - 1], partition->layer_bytes[i - 1]);
-    }
-    clear_states(&state);
-    solve_longest(&state);
-    const int64_t cap = *longest_at(&state, 0, 0);
-    if (cap < 0) {
-        set_infeasible(&state, error);
-        return false;
-    }
-    solve_squares(&state, cap);
-    read_counts(&state, cap, counts);
-    return true;
+    sum_up(&state);
+    if (solve(&state, counts, ways != NULL ? ways : own_ways))
+        return true;
+    set_infeasible(&state, error);
+    return false;
 }

@@ -53,11 +53,7 @@ usual_family(const PlanRequest *request, GError **error)
 static bool
 set_best_slices(const PlanRequest *request, Plan *plan, GError **error)
 {
-    g_autoptr(Workload) workload =
-        workload_new(request->arch, request->profile, plan, request->memory_limit_bytes, error);
-    if (workload == NULL)
-        return false;
-    g_autoptr(GPtrArray) slicings = plan_slicings_new(request, plan, workload, NULL, error);
+    g_autoptr(GPtrArray) slicings = plan_slicings_new(request, plan, NULL, NULL, error);
     if (slicings == NULL)
         return false;
     if (slicings->len > 0) {

@@ -53,8 +53,8 @@ note_least(PlanRun *run, const PlanPoint *point)
 void
 plan_run_note_large(PlanRun *run, const PlanPoint *point)
 {
-    run->total.considered += point->n_families;
-    run->total.infeasible += point->n_families;
+    run->total.considered += point->n_candidates;
+    run->total.infeasible += point->n_candidates;
     note_least(run, point);
 }
 

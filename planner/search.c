@@ -59,8 +59,8 @@ search_points(PlanRun *run, int64_t max_points)
             if (point->bound_bytes > run->evaluation.memory_limit_bytes) {
                 plan_run_note_large(run, point);
             } else if (point_bound(run, point) > plan_run_limit(run)) {
-                run->total.considered += point->n_families;
-                run->total.pruned += point->n_families;
+                run->total.considered += point->n_candidates;
+                run->total.pruned += point->n_candidates;
                 run->lower_bound_ns = MIN(run->lower_bound_ns, point->bound_ns);
             } else {
                 wave->points[wave->n++] = point;

@@ -53,7 +53,7 @@ static bool
 may_gain(const PlanRun *run, const PlanPoint *point)
 {
     return point->sliced_bound_ns != INT64_MAX &&
-           point->state_bytes <= run->evaluation.memory_limit_bytes &&
+           point->sliced_bytes <= run->evaluation.memory_limit_bytes &&
            point->sliced_bound_ns <= plan_run_least_gain(plan_run_limit(run));
 }
 
@@ -99,9 +99,8 @@ is_variant(const PlanPoint *point, const PlanPoint *like)
 
     return a->dp == b->dp && a->tp == b->tp && a->pp == b->pp && a->cp == b->cp && a->ep == b->ep &&
            a->vpp <= MAX(b->vpp, PLAN_RUN_SLICED_CHUNKS) &&
-           point->micro_batch == like->micro_batch && point->recompute == like->recompute &&
-           point->zero_stage == like->zero_stage && point->offload == like->offload &&
-           point->sequence_parallel == like->sequence_parallel;
+           point->micro_batch == like->micro_batch && point->zero_stage == like->zero_stage &&
+           point->offload == like->offload && point->sequence_parallel == like->sequence_parallel;
 }
 
 /* By estimate; the variants of one after the other. */
@@ -137,7 +136,7 @@ plan_run_slices(PlanRun *run)
     }
     for (guint i = 0; i < n; i++) {
         const PlanPoint *point = points[i];
-        if (!tried[i] && point->state_bytes <= run->evaluation.memory_limit_bytes)
+        if (!tried[i] && point->sliced_bytes <= run->evaluation.memory_limit_bytes)
             run->lower_bound_ns = MIN(run->lower_bound_ns, point->sliced_bound_ns);
     }
 }

@@ -342,16 +342,22 @@ add_best(GPtrArray *all, const PlanSliceCosts *costs, const Plan *plan, int64_t 
 }
 
 GPtrArray *
-plan_slicings_new(const PlanRequest *request, const Plan *plan, const Workload *workload,
-                  int64_t *bound_ns, GError **error)
+plan_slicings_new(const PlanRequest *request, const Plan *plan, int64_t *bound_ns, int64_t *unit,
+                  GError **error)
 {
     g_autoptr(GPtrArray) all = g_ptr_array_new_with_free_func((GDestroyNotify)plan_slicing_free);
     const int64_t granularity = choose_granularity(plan);
 
     if (bound_ns != NULL)
         *bound_ns = INT64_MAX;
+    if (unit != NULL)
+        *unit = granularity;
     if (granularity == 0)
         return g_steal_pointer(&all);
+    g_autoptr(Workload) workload =
+        workload_new(request->arch, request->profile, plan, request->memory_limit_bytes, error);
+    if (workload == NULL)
+        return NULL;
     g_autofree int64_t *cost = build_grid(request, plan, workload, granularity, error);
     if (cost == NULL)
         return NULL;

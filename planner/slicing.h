@@ -33,12 +33,14 @@ void plan_slicing_free(PlanSlicing *slicing);
 /*
  * Ways to slice @plan (of one slice and set stages), best formula first: the proven best ones at
  * pp, 2 pp and 4 pp stages (more slices need less memory), and all equal ones within a tenth of the
- * best. @workload is the plan's.  @bound_ns (out, nullable) the bound above; INT64_MAX if nothing
- * can be cut.  Returns: (owned) GPtrArray of PlanSlicing *, NULL on a
+ * best.
+ * @bound_ns  (out, nullable) the bound above; INT64_MAX if nothing can be cut
+ * @unit      (out, nullable) tokens that all slices are multiples of; 0 if nothing can be cut
+ * Returns: (owned) GPtrArray of PlanSlicing *, NULL on a
  * PLAN_ERROR; empty where the sequence cannot be cut.
  */
-GPtrArray *plan_slicings_new(const PlanRequest *request, const Plan *plan, const Workload *workload,
-                             int64_t *bound_ns, GError **error);
+GPtrArray *plan_slicings_new(const PlanRequest *request, const Plan *plan, int64_t *bound_ns,
+                             int64_t *unit, GError **error);
 
 G_END_DECLS
 

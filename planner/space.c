@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "planner/layer_cost.h"
+#include "planner/space_bound.h"
 
 #define INT "%" G_GINT64_FORMAT
 
@@ -13,7 +13,8 @@
 typedef struct {
     int64_t vpp;
     int64_t n_families;
-    bool splits, bidirectional, slices;
+    PlanSpaceFamilies families;
+    bool slices;
 } Chunks;
 
 /* Why combinations were left out, to say so if none is left. */
@@ -25,6 +26,7 @@ typedef struct {
     char *batch_refusal;  /* (owned, nullable) */
     char *family_refusal; /* (owned, nullable) */
     PlanLayerCost cost;   /* of the current tp, cp, ep, micro-batch and sp */
+    bool has_cost;        /* it is the last of space->costs */
     GArray *chunks;       /* (owned) of Chunks, at the current degrees and micro-batches */
 } Walk;
 
@@ -217,9 +219,10 @@ find_chunks(Walk *walk, PlanPoint point)
                 continue;
             chunks.n_families++;
             chunks.slices = chunks.slices || sliced;
-            chunks.splits = chunks.splits || family->splits_backward;
-            chunks.bidirectional =
-                chunks.bidirectional || family->placement == SCHEDULE_PLACEMENT_BIDIR;
+            chunks.families.splits_backward =
+                chunks.families.splits_backward || family->splits_backward;
+            chunks.families.bidirectional =
+                chunks.families.bidirectional || family->placement == SCHEDULE_PLACEMENT_BIDIR;
         }
         if (chunks.n_families > 0)
             g_array_append_val(walk->chunks, chunks);
@@ -228,19 +231,39 @@ find_chunks(Walk *walk, PlanPoint point)
         walk->family_refusal = refusal_of_family(space, &point, MAX(1, fixed));
 }
 
+int64_t
+plan_space_ways(const PlanRequest *request, const PlanPoint *point)
+{
+    if (request->recompute != PLAN_AUTO)
+        return 1;
+    return PLAN_RECOMPUTE_N + (point->degrees.pp > 1 ? 1 : 0);
+}
+
+static void
+keep_point(Walk *walk, PlanPoint point)
+{
+    PlanSpace *space = walk->space;
+
+    if (!walk->has_cost)
+        g_array_append_val(space->costs, walk->cost);
+    walk->has_cost = true;
+    point.cost = space->costs->len - 1;
+    g_array_append_val(space->points, point);
+}
+
 /* Keeps @point, or only what is to be known of it. */
 static void
 add_point(Walk *walk, const PlanPoint *point)
 {
     const PlanSpaceLimits *limits = walk->limits;
     PlanSpace *space = walk->space;
-    const bool may_slice = point->state_bytes <= limits->memory_bytes &&
+    const bool may_slice = point->sliced_bytes <= limits->memory_bytes &&
                            point->sliced_bound_ns != INT64_MAX && limits->sliced_ns >= 0;
 
     space->n_points++;
     if (may_slice && point->sliced_bound_ns <= limits->sliced_ns &&
         point->degrees.vpp <= limits->sliced_vpp) {
-        g_array_append_val(space->points, *point);
+        keep_point(walk, *point);
         return;
     }
     if (may_slice)
@@ -248,12 +271,12 @@ add_point(Walk *walk, const PlanPoint *point)
     if (point->bound_bytes > limits->memory_bytes) {
         if (space->n_large == 0 || point->bound_bytes < space->least_large.bound_bytes)
             space->least_large = *point;
-        space->n_large += point->n_families;
+        space->n_large += point->n_candidates;
     } else if (point->bound_ns > limits->time_ns) {
-        space->n_slow += point->n_families;
+        space->n_slow += point->n_candidates;
         space->least_slow_ns = MIN(space->least_slow_ns, point->bound_ns);
     } else {
-        g_array_append_val(space->points, *point);
+        keep_point(walk, *point);
     }
 }
 
@@ -262,45 +285,28 @@ static void
 add_layouts(Walk *walk, PlanPoint point)
 {
     PlanSpace *space = walk->space;
-    const ModelArch *arch = space->request->arch;
 
     for (guint i = 0; i < walk->chunks->len; i++) {
         const Chunks *chunks = &g_array_index(walk->chunks, Chunks, i);
-        const int64_t n_stages = point.degrees.pp * chunks->vpp;
-        const bool uneven =
-            point.degrees.pp > 1 &&
-            (arch->vocab > 0 || arch->n_layers % n_stages != 0 || arch->experts.n_experts > 0);
         point.degrees.vpp = chunks->vpp;
-        for (int balanced = 0; balanced <= (uneven ? 1 : 0); balanced++) {
+        point.n_candidates = chunks->n_families * plan_space_ways(space->request, &point);
+        /* More stages than layers are even ones, the first with the embedding alone. */
+        const bool divides = point.degrees.pp > 1 &&
+                             point.degrees.pp * chunks->vpp <= space->request->arch->n_layers;
+        for (int balanced = 0; balanced <= (divides ? 1 : 0); balanced++) {
             point.is_balanced = balanced == 1;
-            point.bound_ns = plan_layer_bound_ns(space->request, &point, &walk->cost,
-                                                 chunks->splits, chunks->bidirectional);
-            point.sliced_bound_ns =
-                chunks->slices ? plan_layer_sliced_bound_ns(space->request, &point, &walk->cost)
-                               : INT64_MAX;
-            point.n_families = chunks->n_families;
+            point.bound_ns =
+                plan_space_bound_ns(space->request, &walk->cost, &point, &chunks->families);
+            point.sliced_bound_ns = chunks->slices
+                                        ? plan_space_sliced_ns(space->request, &walk->cost, &point)
+                                        : INT64_MAX;
             point.index = space->n_points;
             add_point(walk, &point);
         }
     }
 }
 
-/*
- * When a micro-batch's first backward begins, all ranks hold its activations in all their layers at
- * once: the average rank's share of both.
- */
-static int64_t
-with_activations(const PlanRequest *request, const PlanPoint *point)
-{
-    int64_t kept;
-
-    if (__builtin_mul_overflow(request->arch->n_layers, point->layer_kept_bytes, &kept) ||
-        __builtin_add_overflow(point->state_bytes, kept / point->degrees.pp, &kept))
-        return INT64_MAX;
-    return kept;
-}
-
-/* Recompute, ZeRO, offload. */
+/* ZeRO, offload. */
 static void
 add_savers(Walk *walk, PlanPoint point)
 {
@@ -310,26 +316,18 @@ add_savers(Walk *walk, PlanPoint point)
     /* Experts have replicas of their own. */
     const int64_t replicas = MAX(d->dp * d->cp, has_experts ? d->dp * d->cp * d->tp / d->ep : 1);
 
-    for (int recompute = 0; recompute < PLAN_RECOMPUTE_N; recompute++) {
-        if (request->recompute != PLAN_AUTO && request->recompute != recompute)
+    for (int zero = 0; zero <= 3; zero++) {
+        /* Nothing to shard on one replica. */
+        if (request->zero_stage != PLAN_AUTO ? request->zero_stage != zero
+                                             : zero > 0 && replicas == 1)
             continue;
-        for (int zero = 0; zero <= 3; zero++) {
-            /* Nothing to shard on one replica. */
-            if (request->zero_stage != PLAN_AUTO ? request->zero_stage != zero
-                                                 : zero > 0 && replicas == 1)
+        for (int offload = 0; offload < PLAN_OFFLOAD_N; offload++) {
+            if (request->offload != PLAN_AUTO && request->offload != offload)
                 continue;
-            for (int offload = 0; offload < PLAN_OFFLOAD_N; offload++) {
-                if (request->offload != PLAN_AUTO && request->offload != offload)
-                    continue;
-                point.recompute = (PlanRecompute)recompute;
-                point.zero_stage = zero;
-                point.offload = (PlanOffload)offload;
-                point.state_bytes =
-                    plan_layer_state_bytes(request, &point, &point.layer_state_bytes);
-                point.layer_kept_bytes = walk->cost.kept_bytes[recompute];
-                point.bound_bytes = with_activations(request, &point);
-                add_layouts(walk, point);
-            }
+            point.zero_stage = zero;
+            point.offload = (PlanOffload)offload;
+            plan_space_bound_bytes(request, &walk->cost, walk->limits->memory_bytes, &point);
+            add_layouts(walk, point);
         }
     }
 }
@@ -368,7 +366,9 @@ add_batches(Walk *walk, PlanPoint point)
             if (sp == 1 && request->seq_len / point.degrees.cp % point.degrees.tp != 0)
                 continue;
             point.sequence_parallel = sp == 1;
-            walk->cost = plan_layer_cost(request, &point);
+            const PlanLayerShape shape = plan_space_layer_shape(&point);
+            walk->cost = plan_layer_cost(request, &shape);
+            walk->has_cost = false;
             add_savers(walk, point);
         }
     }
@@ -429,7 +429,10 @@ add_degrees(Walk *walk)
                     continue;
                 }
                 for (int64_t ep = 1; ep <= last_ep; ep++) {
-                    const PlanPoint point = {.degrees = {dp, tp, pp, 1, cp, ep}};
+                    const PlanPoint point = {
+                        .degrees = {dp, tp, pp, 1, cp, ep},
+                        .recompute = (PlanRecompute)MAX(0, request->recompute),
+                    };
                     if (dp * tp * cp % ep == 0 && allowed(request->ep, ep) &&
                         shape_fits(walk, &point.degrees))
                         add_batches(walk, point);
@@ -479,6 +482,7 @@ plan_space_new(const PlanRequest *request, const PlanSpaceLimits *limits, GError
     space->request = request;
     space->families = g_ptr_array_new();
     space->points = g_array_new(FALSE, FALSE, sizeof(PlanPoint));
+    space->costs = g_array_new(FALSE, FALSE, sizeof(PlanLayerCost));
     space->least_slow_ns = space->least_sliced_ns = INT64_MAX;
     if (!plan_space_check(request, error) || !add_families(space, error) ||
         !plan_space_find_devices(space, error))
@@ -499,5 +503,6 @@ plan_space_free(PlanSpace *space)
         return;
     g_ptr_array_unref(space->families);
     g_array_unref(space->points);
+    g_array_unref(space->costs);
     g_free(space);
 }

@@ -2,48 +2,32 @@
  * planner/space.h - what a request leaves open: all combinations of degrees, micro-batch and memory
  * savers that exist, each with a lower bound on its time and memory.
  *
- * Internal to planner/.  A point is everything of a plan but schedule family and slices, which are
- * the cheap choices within it (evaluate.h).  Knows costs only of single layers.
- *
- * Bounds, with T the time of one micro-batch through all layers on one rank's devices, m
- * micro-batches, p ranks, w_r the time of rank r's layers, and a share f of w that is forward:
- * however the layers are divided into p stages, all ranks r have
- *
- *   iteration >= m w_r + f (w_0 + ... + w_(r-1))   (r waits for the ranks before it)
- *
- * and with unsplit backwards f is 1 (they wait for it).  The least maximum over all divisions is
- * where all are equal, w_(r+1) = w_r (1 - f / m):
- *
- *   iteration >= T f / (1 - (1 - f / m)^p)     -> m T / p for large m
- *
- * Even stages have the sharper bound of their last rank; with chunks, n layers each at least,
- * iteration >= (m v + p - 1) n t for unsplit backwards.
- *
- * Memory: the parameters' state of an average rank, sharded as the ZeRO stage says, and
- * its share of the activations of one micro-batch of whole sequences.
+ * Internal to planner/.  A point is everything of a plan but schedule family, slices and what its
+ * stages recompute, which are chosen within it (evaluate.h).  Knows costs only of single layers
+ * (layer_cost.h); space_bound.h has the bounds.
  */
 #ifndef PLANNER_SPACE_H
 #define PLANNER_SPACE_H
 
-#include "planner/search.h"
+#include "planner/layer_cost.h"
 
 G_BEGIN_DECLS
 
 typedef struct {
     PlanDegrees degrees;
     int64_t micro_batch, n_microbatches;
-    PlanRecompute recompute;
     int32_t zero_stage;
     PlanOffload offload;
     bool sequence_parallel;
-    bool is_balanced; /* stages by plan_partition(), not even */
+    bool is_balanced;        /* stages by plan_partition(), not even */
+    PlanRecompute recompute; /* of all stages of a plan that is cut into slices */
     int64_t bound_ns, bound_bytes;
-    int64_t state_bytes;     /* of bound_bytes: without activations */
     int64_t sliced_bound_ns; /* of any slicing of the sequences; INT64_MAX: no family slices */
-    int64_t n_families;      /* to try here */
-    int64_t layer_state_bytes, layer_kept_bytes; /* at least, of one layer: parameters' state,
-                                                    activations of one micro-batch */
-    int64_t index; /* in the order of enumeration: the last tie-break */
+    int64_t sliced_bytes;    /* likewise of memory */
+    double recompute_s;      /* of one micro-batch, over all layers, at the least */
+    int64_t n_candidates;    /* families to try here, each with its ways of recompute */
+    int64_t cost;            /* index into the space's costs */
+    int64_t index;           /* in the order of enumeration: the last tie-break */
 } PlanPoint;
 
 /* What need not be enumerated, since it cannot be the answer. */
@@ -60,7 +44,8 @@ typedef struct {
     GPtrArray *families; /* of (borrowed) const ScheduleFamily *, in the order asked for */
     bool is_automatic;   /* the families are */
     GArray *points;      /* of PlanPoint */
-    /* Points left out for the limits: their families, their least bounds. */
+    GArray *costs;       /* of PlanLayerCost: one for all points of equal layers */
+    /* Points left out for the limits: their candidates, their least bounds. */
     int64_t n_slow, n_large;
     int64_t least_slow_ns, least_sliced_ns;
     PlanPoint least_large; /* of the least bound_bytes, if n_large > 0 */
@@ -92,7 +77,25 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC(PlanSpace, plan_space_free)
 bool plan_space_has_family(const PlanSpace *space, const PlanPoint *point,
                            const ScheduleFamily *family, int64_t n_slices);
 
-/* (owned) the plan at @point with one slice, nothing predicted. */
+/* The layers of @point. */
+static inline PlanLayerShape
+plan_space_layer_shape(const PlanPoint *point)
+{
+    return (PlanLayerShape){point->degrees, point->micro_batch, point->sequence_parallel};
+}
+
+static inline const PlanLayerCost *
+plan_space_cost(const PlanSpace *space, const PlanPoint *point)
+{
+    return &g_array_index(space->costs, PlanLayerCost, point->cost);
+}
+
+/* Ways of recompute that a family is tried with at @point: each of those allowed for all stages,
+ * and each stage in its own. */
+int64_t plan_space_ways(const PlanRequest *request, const PlanPoint *point);
+
+/* (owned) the plan at @point with even stages that all recompute point->recompute, one slice,
+ * nothing predicted. */
 Plan *plan_space_plan(const PlanRequest *request, const PlanPoint *point,
                       const ScheduleFamily *family);
 

@@ -111,6 +111,27 @@ workload_op(const Workload *workload, int32_t chain, int32_t stage, int32_t micr
                           slice];
 }
 
+/* Bytes of a parameter's weight, gradient and optimizer state by the framework's conventions
+ * (cost-model.md 6.1). */
+typedef struct {
+    int64_t weight, gradient, optimizer;
+} WorkloadParameterBytes;
+
+WorkloadParameterBytes workload_parameter_bytes(Dtype dtype, const PlanConventions *conventions);
+
+/* Whether the weight gradient's product adds to the sum itself; @selective: some stage recomputes
+ * so (cost-model.md 2.4). */
+bool workload_accumulates_in_product(const PlanConventions *conventions, bool sequence_parallel,
+                                     bool selective);
+
+/* Bytes moved per weight, on the mean over the @n backwards of an iteration, to add a gradient to
+ * those before it; grows with @n. */
+double workload_accumulate_bytes(Dtype dtype, const PlanConventions *conventions, bool in_product,
+                                 double n);
+
+/* Host time of the framework per layer, both passes, beyond that of its kernels (2.5). */
+double workload_host_layer_s(PlanFramework framework);
+
 /* Static bytes of the fullest rank plus one op's activations: a quick lower bound on peak memory.
  */
 int64_t workload_min_memory_bytes(const Workload *workload);

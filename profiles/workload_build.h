@@ -32,9 +32,15 @@ typedef struct {
 
 /* Bytes of a stored weight or activation: fp8 is a format of products' operands only. */
 static inline int64_t
+workload_build_bytes_of(Dtype dtype)
+{
+    return dtype == DTYPE_FP8 ? 2 : dtype_bytes(dtype);
+}
+
+static inline int64_t
 workload_build_element_bytes(const Plan *plan)
 {
-    return plan->dtype == DTYPE_FP8 ? 2 : dtype_bytes(plan->dtype);
+    return workload_build_bytes_of(plan->dtype);
 }
 
 static inline const PlanStage *
@@ -92,14 +98,6 @@ typedef struct {
 } WorkloadParameters;
 
 WorkloadParameters workload_build_parameters(const WorkloadBuild *build, int32_t rank);
-
-/* Bytes of a parameter's weight, gradient and optimizer state by the framework's conventions
- * (cost-model.md 6.1). */
-typedef struct {
-    int64_t weight, gradient, optimizer;
-} WorkloadParameterBytes;
-
-WorkloadParameterBytes workload_build_parameter_bytes(const Plan *plan);
 
 /* Fills static_bytes of @rank; ops of all stages must be there (messages). */
 void workload_build_static(const WorkloadBuild *build, const Workload *workload, int32_t rank,

@@ -40,16 +40,16 @@ workload_build_parameters(const WorkloadBuild *build, int32_t rank)
 }
 
 WorkloadParameterBytes
-workload_build_parameter_bytes(const Plan *plan)
+workload_parameter_bytes(Dtype dtype, const PlanConventions *conventions)
 {
-    int64_t weight = workload_build_element_bytes(plan);
-    int64_t gradient = dtype_bytes(plan->conventions.grad_dtype);
+    int64_t weight = workload_build_bytes_of(dtype);
+    int64_t gradient = dtype_bytes(conventions->grad_dtype);
 
     /* fp32: weight, gradient, two moments; the weight is its own master copy. */
     if (weight == 4)
         return (WorkloadParameterBytes){4, 4, 8};
     /* FSDP keeps fp32 parameters and casts what it gathers. */
-    if (plan->conventions.framework == PLAN_FRAMEWORK_FSDP)
+    if (conventions->framework == PLAN_FRAMEWORK_FSDP)
         return (WorkloadParameterBytes){4, 4, 8};
     /* fp32 master copy and two moments: 2 + 4 + 12 = 18 [Megatron], 2 + 2 + 12 = 16 [1910.02054].
      */
@@ -59,7 +59,7 @@ workload_build_parameter_bytes(const Plan *plan)
 double
 workload_checkpoint_bytes(const ModelArch *arch, const Plan *plan)
 {
-    const WorkloadParameterBytes bytes = workload_build_parameter_bytes(plan);
+    const WorkloadParameterBytes bytes = workload_parameter_bytes(plan->dtype, &plan->conventions);
 
     return (double)model_parameters(arch) * (double)(bytes.weight + bytes.optimizer);
 }
@@ -105,7 +105,7 @@ workload_build_static(const WorkloadBuild *build, const Workload *workload, int3
 {
     const Plan *plan = build->plan;
     WorkloadParameters n = workload_build_parameters(build, rank);
-    WorkloadParameterBytes bytes = workload_build_parameter_bytes(plan);
+    WorkloadParameterBytes bytes = workload_parameter_bytes(plan->dtype, &plan->conventions);
     int64_t dense_ranks = workload_build_dense_group(build, rank).n;
     int64_t expert_ranks = workload_build_expert_group(build, rank).n;
     int64_t whole = n.dense + n.expert;

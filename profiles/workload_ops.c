@@ -11,8 +11,8 @@
  * Host time per layer, forward and backward, beyond host_kernel_s per kernel: Python modules and
  * autograd of the eager frameworks (cost-model.md 2.5).
  */
-static double
-framework_host_layer_s(PlanFramework framework)
+double
+workload_host_layer_s(PlanFramework framework)
 {
     switch (framework) {
     case PLAN_FRAMEWORK_MEGATRON_LM:
@@ -37,15 +37,25 @@ framework_host_layer_s(PlanFramework framework)
  * recompute and the overlapped all-reduce of the input gradient [2205.05198], by which a plan of
  * that time is known.
  */
+bool
+workload_accumulates_in_product(const PlanConventions *conventions, bool sequence_parallel,
+                                bool selective)
+{
+    const bool is_2022 = sequence_parallel || conventions->overlap_tp || selective;
+
+    return conventions->framework == PLAN_FRAMEWORK_MEGATRON_CORE ||
+           (conventions->framework == PLAN_FRAMEWORK_MEGATRON_LM && is_2022);
+}
+
 static bool
 accumulates_in_product(const Plan *plan)
 {
-    bool is_2022 = plan->sequence_parallel || plan->conventions.overlap_tp;
+    bool selective = false;
 
     for (guint i = 0; i < plan->stages->len; i++)
-        is_2022 |= g_array_index(plan->stages, PlanStage, i).recompute == PLAN_RECOMPUTE_SELECTIVE;
-    return plan->conventions.framework == PLAN_FRAMEWORK_MEGATRON_CORE ||
-           (plan->conventions.framework == PLAN_FRAMEWORK_MEGATRON_LM && is_2022);
+        selective |=
+            g_array_index(plan->stages, PlanStage, i).recompute == PLAN_RECOMPUTE_SELECTIVE;
+    return workload_accumulates_in_product(&plan->conventions, plan->sequence_parallel, selective);
 }
 
 /*
@@ -55,16 +65,16 @@ accumulates_in_product(const Plan *plan)
  *   fused into the product (Megatron-Core): reads and writes the sum instead of writing e
  *   autograd's own: as the first, but the first gradient of an iteration is kept as it is
  */
-static double
-accumulate_bytes_per_weight(const Plan *plan)
+double
+workload_accumulate_bytes(Dtype dtype, const PlanConventions *conventions, bool in_product,
+                          double n)
 {
-    double e = (double)workload_build_element_bytes(plan);
-    double g = (double)dtype_bytes(plan->conventions.grad_dtype);
-    double n = (double)plan->n_microbatches * (double)plan->slices->len;
+    double e = (double)workload_build_bytes_of(dtype);
+    double g = (double)dtype_bytes(conventions->grad_dtype);
 
-    if (accumulates_in_product(plan))
+    if (in_product)
         return fmax(0.0, 2.0 * g - e);
-    switch (plan->conventions.framework) {
+    switch (conventions->framework) {
     case PLAN_FRAMEWORK_MEGATRON_LM:
     case PLAN_FRAMEWORK_MEGATRON_CORE:
         return e + 2.0 * g;
@@ -184,9 +194,11 @@ part_cost(const WorkloadBuild *build, const WorkloadPlace *place, int32_t rank, 
         .shape = *shape,
         .rank = place->device_rank,
         .overlap_tp = build->plan->conventions.overlap_tp,
-        .accumulate_bytes_per_weight = accumulate_bytes_per_weight(build->plan),
+        .accumulate_bytes_per_weight = workload_accumulate_bytes(
+            build->plan->dtype, &build->plan->conventions, accumulates_in_product(build->plan),
+            (double)build->plan->n_microbatches * (double)build->n_slices),
         .accumulate_in_product = accumulates_in_product(build->plan),
-        .host_layer_s = framework_host_layer_s(build->plan->conventions.framework),
+        .host_layer_s = workload_host_layer_s(build->plan->conventions.framework),
     };
     PartCost result;
 

@@ -14,11 +14,76 @@ draw(uint32_t *state)
     return *state >> 8;
 }
 
-/* --- oracle --- */
+/* --- a random instance --- */
+
+#define MAX_LAYERS 12
+#define MAX_WAYS 3
+#define MAX_KINDS 2
+
+typedef struct {
+    int64_t layer_ns[MAX_KINDS * MAX_WAYS * MAX_LAYERS], end_ns[MAX_KINDS * 2];
+    int64_t layer_bytes[MAX_LAYERS], kept_bytes[MAX_WAYS * MAX_LAYERS], way_bytes[MAX_WAYS];
+    int64_t end_bytes[2], end_kept[2], units[MAX_STAGES], limits[MAX_STAGES];
+    int32_t kinds[MAX_STAGES], ranks[MAX_STAGES];
+    PlanPartition p;
+} Instance;
+
+/* Ways are recompute: each takes a little longer than the one before and keeps less.  Layers are
+ * unequal: dense ones, then (sometimes) longer ones with experts. */
+static void
+fill_instance(Instance *in, uint32_t *state, bool shares)
+{
+    const uint32_t spread = (uint32_t[]){1, 3, 1000}[draw(state) % 3];
+    const uint32_t room = 30 + draw(state) % 200;
+    PlanPartition *p = &in->p;
+
+    *p = (PlanPartition){.n_layers = 1 + draw(state) % (shares ? 8 : MAX_LAYERS),
+                         .n_stages = 1 + draw(state) % MAX_STAGES,
+                         .n_ways = draw(state) % 2 == 0 ? 0 : 1 + draw(state) % MAX_WAYS,
+                         .layer_ns = in->layer_ns,
+                         .end_ns = draw(state) % 4 == 0 ? NULL : in->end_ns,
+                         .stage_kind = draw(state) % 2 == 0 ? NULL : in->kinds,
+                         .layer_bytes = in->layer_bytes,
+                         .kept_bytes = in->kept_bytes,
+                         .way_bytes = in->way_bytes,
+                         .end_bytes = in->end_bytes,
+                         .end_kept = in->end_kept,
+                         .stage_units = in->units,
+                         .stage_limit_bytes = in->limits,
+                         .stage_rank = shares ? in->ranks : NULL,
+                         .allow_empty = draw(state) % 2 == 0};
+    const int64_t n_ways = MAX(1, p->n_ways), n_dense = draw(state) % (MAX_LAYERS + 1);
+    for (int64_t i = 0; i < p->n_layers; i++) {
+        in->layer_bytes[i] = 1 + draw(state) % 10;
+        for (int64_t way = 0; way < n_ways; way++) {
+            in->kept_bytes[way * p->n_layers + i] = (8 + draw(state) % 4) / (1 + way);
+            for (int64_t kind = 0; kind < MAX_KINDS; kind++)
+                in->layer_ns[(kind * n_ways + way) * p->n_layers + i] =
+                    (kind + 1) * (10 + 3 * way + draw(state) % spread + (i >= n_dense ? 7 : 0));
+        }
+    }
+    for (int i = 0; i < MAX_WAYS; i++)
+        in->way_bytes[i] = draw(state) % 5;
+    for (int i = 0; i < 2; i++) {
+        in->end_bytes[i] = draw(state) % 10;
+        in->end_kept[i] = draw(state) % 3;
+        in->end_ns[i] = draw(state) % 30;
+        in->end_ns[2 + i] = draw(state) % 60;
+    }
+    for (int s = 0; s < MAX_STAGES; s++) {
+        in->units[s] = 1 + draw(state) % 5;
+        in->kinds[s] = (int32_t)(draw(state) % MAX_KINDS);
+        in->ranks[s] = (int32_t)(s % 2);
+        in->limits[s] = draw(state) % 4 == 0 ? 0 : 15 + draw(state) % room;
+    }
+}
+
+/* --- oracle: every split and every way of every stage --- */
 
 typedef struct {
     const PlanPartition *p;
     int64_t counts[MAX_STAGES], best[MAX_STAGES];
+    int32_t ways[MAX_STAGES], best_ways[MAX_STAGES];
     int64_t longest, squares;
     bool found;
 } Oracle;
@@ -27,16 +92,28 @@ static void
 judge(Oracle *oracle)
 {
     const PlanPartition *p = oracle->p;
-    int64_t longest = 0, squares = 0, layer = 0;
+    const int64_t n_ways = MAX(1, p->n_ways);
+    int64_t longest = 0, squares = 0, layer = 0, used[MAX_STAGES] = {0};
 
     for (int64_t s = 0; s < p->n_stages; s++) {
-        int64_t time = (s == 0 ? p->first_ns : 0) + (s == p->n_stages - 1 ? p->last_ns : 0);
-        int64_t bytes = (s == 0 ? p->first_bytes : 0) + (s == p->n_stages - 1 ? p->last_bytes : 0);
+        const int64_t kind = p->stage_kind != NULL ? p->stage_kind[s] : 0, way = oracle->ways[s];
+        const int64_t rank = p->stage_rank != NULL ? p->stage_rank[s] : s;
+        int64_t time = 0, kept = 0;
+        used[rank] += p->way_bytes[way];
+        for (int end = 0; end < 2; end++)
+            if (s == (end == 0 ? 0 : p->n_stages - 1)) {
+                time += p->end_ns != NULL ? p->end_ns[kind * 2 + end] : 0;
+                used[rank] += p->end_bytes[end];
+                kept += p->end_kept[end];
+            }
         for (int64_t k = 0; k < oracle->counts[s]; k++, layer++) {
-            time += p->layer_ns[layer];
-            bytes += p->layer_bytes[layer] + p->stage_layer_bytes[s];
+            time += p->layer_ns[(kind * n_ways + way) * p->n_layers + layer];
+            used[rank] += p->layer_bytes[layer];
+            kept += p->kept_bytes[way * p->n_layers + layer];
         }
-        if (p->stage_limit_bytes[s] != 0 && bytes > p->stage_limit_bytes[s])
+        used[rank] += p->stage_units[s] * kept;
+        /* The limit of a rank is that of its first stage, which has its number. */
+        if (p->stage_limit_bytes[rank] != 0 && used[rank] > p->stage_limit_bytes[rank])
             return;
         longest = MAX(longest, time);
         squares += time * time;
@@ -48,8 +125,21 @@ judge(Oracle *oracle)
     oracle->found = true;
     oracle->longest = longest;
     oracle->squares = squares;
-    for (int s = 0; s < MAX_STAGES; s++)
-        oracle->best[s] = oracle->counts[s];
+    memcpy(oracle->best, oracle->counts, sizeof oracle->best);
+    memcpy(oracle->best_ways, oracle->ways, sizeof oracle->best_ways);
+}
+
+static void
+enumerate_ways(Oracle *oracle, int64_t stage)
+{
+    if (stage == oracle->p->n_stages) {
+        judge(oracle);
+        return;
+    }
+    for (int32_t way = 0; way < MAX(1, oracle->p->n_ways); way++) {
+        oracle->ways[stage] = way;
+        enumerate_ways(oracle, stage + 1);
+    }
 }
 
 static void
@@ -58,7 +148,7 @@ enumerate(Oracle *oracle, int64_t stage, int64_t left)
     if (stage == oracle->p->n_stages - 1) {
         oracle->counts[stage] = left;
         if (left > 0 || oracle->p->allow_empty)
-            judge(oracle);
+            enumerate_ways(oracle, 0);
         return;
     }
     for (int64_t count = left; count >= (oracle->p->allow_empty ? 0 : 1); count--) {
@@ -67,44 +157,39 @@ enumerate(Oracle *oracle, int64_t stage, int64_t left)
     }
 }
 
+/* Time of the stages' ways; equal times may be different ways, of which the first is asked for. */
 static void
-test_equals_exhaustive_search(void)
+check_answer(const Oracle *oracle, const int64_t *counts, const int32_t *ways)
 {
-    uint32_t state = 3;
-    int n_feasible = 0, n_infeasible = 0;
+    Oracle answer = {.p = oracle->p};
 
-    for (int round = 0; round < 1500; round++) {
-        int64_t layer_ns[12], layer_bytes[12], stage_bytes[MAX_STAGES], limits[MAX_STAGES];
-        const uint32_t spread = (uint32_t[]){1, 3, 1000}[draw(&state) % 3];
-        const uint32_t room = 20 + draw(&state) % 100;
-        for (int i = 0; i < 12; i++) {
-            layer_ns[i] = 10 + draw(&state) % spread;
-            layer_bytes[i] = 1 + draw(&state) % 10;
-        }
-        for (int s = 0; s < MAX_STAGES; s++) {
-            stage_bytes[s] = draw(&state) % 10;
-            limits[s] = draw(&state) % 4 == 0 ? 0 : 5 + draw(&state) % room;
-        }
-        const PlanPartition partition = {
-            .n_layers = 1 + draw(&state) % 12,
-            .n_stages = 1 + draw(&state) % MAX_STAGES,
-            .layer_ns = layer_ns,
-            .layer_bytes = layer_bytes,
-            .first_ns = draw(&state) % 30,
-            .last_ns = draw(&state) % 30,
-            .first_bytes = draw(&state) % 10,
-            .last_bytes = draw(&state) % 10,
-            .stage_layer_bytes = stage_bytes,
-            .stage_limit_bytes = limits,
-            .allow_empty = draw(&state) % 2 == 0,
-        };
-        Oracle oracle = {.p = &partition};
+    memcpy(answer.counts, counts, sizeof answer.counts);
+    memcpy(answer.ways, ways, sizeof answer.ways);
+    judge(&answer);
+    g_assert_true(answer.found);
+    g_assert_cmpint(answer.longest, ==, oracle->longest);
+    g_assert_cmpint(answer.squares, ==, oracle->squares);
+    for (int64_t s = 0; s < oracle->p->n_stages; s++)
+        g_assert_cmpint(counts[s], ==, oracle->best[s]);
+}
+
+static void
+check_instances(uint32_t seed, int n_rounds, bool shares)
+{
+    uint32_t state = seed;
+    int n_feasible = 0, n_infeasible = 0, n_slower = 0;
+
+    for (int round = 0; round < n_rounds; round++) {
+        Instance in = {0};
+        fill_instance(&in, &state, shares);
+        Oracle oracle = {.p = &in.p};
         int64_t counts[MAX_STAGES] = {0};
+        int32_t ways[MAX_STAGES] = {0};
         g_autoptr(GError) error = NULL;
 
-        if (partition.n_layers >= partition.n_stages || partition.allow_empty)
-            enumerate(&oracle, 0, partition.n_layers);
-        const bool done = plan_partition(&partition, counts, &error);
+        if (in.p.n_layers >= in.p.n_stages || in.p.allow_empty)
+            enumerate(&oracle, 0, in.p.n_layers);
+        const bool done = plan_partition(&in.p, counts, ways, &error);
         g_assert_cmpint(done, ==, oracle.found);
         if (!done) {
             g_assert_error(error, PLAN_ERROR, PLAN_ERROR_INFEASIBLE);
@@ -114,11 +199,65 @@ test_equals_exhaustive_search(void)
         }
         g_assert_no_error(error);
         n_feasible++;
-        for (int64_t s = 0; s < partition.n_stages; s++)
-            g_assert_cmpint(counts[s], ==, oracle.best[s]);
+        check_answer(&oracle, counts, ways);
+        for (int64_t s = 0; s < in.p.n_stages; s++)
+            n_slower += ways[s] > 0;
     }
-    g_assert_cmpint(n_feasible, >, 300);
-    g_assert_cmpint(n_infeasible, >, 100);
+    g_assert_cmpint(n_feasible, >, n_rounds / 5);
+    g_assert_cmpint(n_infeasible, >, n_rounds / 20);
+    g_assert_cmpint(n_slower, >, n_rounds / 20);
+}
+
+static void
+test_equals_exhaustive_search(void)
+{
+    check_instances(3, 6000, false);
+}
+
+static void
+test_chunks_share_the_memory_of_their_rank(void)
+{
+    check_instances(5, 3000, true);
+}
+
+/* Twice as fast devices take twice the layers: 2 x against 4 of 12 layers. */
+static void
+test_fast_devices_take_more_layers(void)
+{
+    int64_t layer_ns[24], counts[2];
+    static const int32_t kinds[2] = {0, 1};
+
+    for (int i = 0; i < 12; i++) {
+        layer_ns[i] = 10;
+        layer_ns[12 + i] = 20;
+    }
+    const PlanPartition partition = {
+        .n_layers = 12, .n_stages = 2, .layer_ns = layer_ns, .stage_kind = kinds};
+    g_assert_true(plan_partition(&partition, counts, NULL, NULL));
+    g_assert_cmpint(counts[0], ==, 8);
+    g_assert_cmpint(counts[1], ==, 4);
+}
+
+/* 1F1B on four ranks holds 4, 3, 2, 1 micro-batches: only the ranks that must recompute do. */
+static void
+test_recompute_is_chosen_per_stage(void)
+{
+    static const int64_t layer_ns[8] = {30, 30, 30, 30, 40, 40, 40, 40};
+    static const int64_t kept[8] = {10, 10, 10, 10, 1, 1, 1, 1};
+    static const int64_t units[4] = {4, 3, 2, 1}, limits[4] = {25, 25, 25, 25};
+    const PlanPartition partition = {.n_layers = 4,
+                                     .n_stages = 4,
+                                     .n_ways = 2,
+                                     .layer_ns = layer_ns,
+                                     .kept_bytes = kept,
+                                     .stage_units = units,
+                                     .stage_limit_bytes = limits};
+    int64_t counts[4];
+    int32_t ways[4];
+
+    g_assert_true(plan_partition(&partition, counts, ways, NULL));
+    for (int s = 0; s < 4; s++)
+        g_assert_cmpint(ways[s], ==, 10 * units[s] > 25 ? 1 : 0);
 }
 
 static void
@@ -127,10 +266,10 @@ test_embedding_and_head_lighten_the_ends(void)
     /* 2+16 | 16 | 6+8 and 2+12 | 16 | 6+12 share maximum 18 and squares: more layers come first. */
     static const int64_t layer_ns[10] = {4, 4, 4, 4, 4, 4, 4, 4, 4, 4};
     const PlanPartition partition = {
-        .n_layers = 10, .n_stages = 3, .layer_ns = layer_ns, .first_ns = 2, .last_ns = 6};
+        .n_layers = 10, .n_stages = 3, .layer_ns = layer_ns, .end_ns = (const int64_t[]){2, 6}};
     int64_t counts[3];
 
-    g_assert_true(plan_partition(&partition, counts, NULL));
+    g_assert_true(plan_partition(&partition, counts, NULL, NULL));
     g_assert_cmpint(counts[0], ==, 4);
     g_assert_cmpint(counts[1], ==, 4);
     g_assert_cmpint(counts[2], ==, 2);
@@ -150,7 +289,7 @@ test_message_names_the_full_stage(void)
     int64_t counts[3];
     g_autoptr(GError) error = NULL;
 
-    g_assert_false(plan_partition(&partition, counts, &error));
+    g_assert_false(plan_partition(&partition, counts, NULL, &error));
     g_assert_error(error, PLAN_ERROR, PLAN_ERROR_INFEASIBLE);
     g_assert_cmpstr(error->message, ==,
                     "stage 2 does not fit: the stages up to it hold at most 5 of 6 layers; one "
@@ -162,6 +301,12 @@ main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
     g_test_add_func("/planner/partition/equals-exhaustive-search", test_equals_exhaustive_search);
+    g_test_add_func("/planner/partition/chunks-share-the-memory-of-their-rank",
+                    test_chunks_share_the_memory_of_their_rank);
+    g_test_add_func("/planner/partition/fast-devices-take-more-layers",
+                    test_fast_devices_take_more_layers);
+    g_test_add_func("/planner/partition/recompute-is-chosen-per-stage",
+                    test_recompute_is_chosen_per_stage);
     g_test_add_func("/planner/partition/embedding-and-head-lighten-the-ends",
                     test_embedding_and_head_lighten_the_ends);
     g_test_add_func("/planner/partition/message-names-the-full-stage",

@@ -1,0 +1,511 @@
+#include "planner/sketch.h"
+
+#include <math.h>
+
+#include "base/units.h"
+
+/* Far beyond any memory, and sums of a few do not overflow. */
+#define MOST_BYTES (INT64_MAX / 16)
+
+static int64_t
+plus(int64_t a, int64_t b)
+{
+    return MIN(MOST_BYTES, MIN(a, MOST_BYTES) + MIN(b, MOST_BYTES));
+}
+
+static int64_t
+times(int64_t n, int64_t bytes)
+{
+    int64_t product;
+
+    return __builtin_mul_overflow(n, bytes, &product) ? MOST_BYTES : MIN(product, MOST_BYTES);
+}
+
+/* --- stages --- */
+
+static void
+set_stages(PlanSketch *sketch, const PlanSketchInput *input)
+{
+    const PlanDegrees *d = &input->point->degrees;
+    const int64_t length = plan_space_chain_length(d, input->family);
+    const SchedulePlacement placement = input->family->placement;
+    const int64_t n_chains = placement == SCHEDULE_PLACEMENT_BIDIR ? 2 : 1;
+    const bool has_vocab = input->request->arch->vocab > 0;
+
+    sketch->n_ranks = (int32_t)d->pp;
+    sketch->n_stages = length * n_chains;
+    sketch->shares = sketch->n_stages > d->pp;
+    sketch->stages = g_new(PlanSketchStage, (size_t)sketch->n_stages);
+    for (int64_t chain = 0, i = 0; chain < n_chains; chain++)
+        for (int64_t k = 0, first = 0; k < length; k++, i++) {
+            const int64_t last = first + input->counts[k], place = k % d->pp;
+            const bool backwards =
+                placement == SCHEDULE_PLACEMENT_V ? k / d->pp % 2 == 1 : chain == 1;
+            const int64_t n_dense =
+                MAX(0, MIN(last, input->cost->n_dense) - MIN(first, input->cost->n_dense));
+            sketch->stages[i] = (PlanSketchStage){
+                .rank = (int32_t)(backwards ? d->pp - 1 - place : place),
+                .chunk = (int32_t)(n_chains == 2 ? chain : k / d->pp),
+                .n_dense = n_dense,
+                .n_moe = input->counts[k] - n_dense,
+                .embedding = has_vocab && k == 0,
+                .head = has_vocab && k == length - 1,
+            };
+            first = last;
+        }
+}
+
+static const PlanSketchStage *
+stage_at(const PlanSketch *sketch, int32_t rank, int64_t chunk)
+{
+    const int64_t block = chunk * sketch->n_ranks;
+
+    return sketch->stages[block + rank].rank == rank
+               ? &sketch->stages[block + rank]
+               : &sketch->stages[block + sketch->n_ranks - 1 - rank];
+}
+
+/* --- bytes --- */
+
+int64_t
+plan_sketch_stage_kept(const PlanLayerCost *cost, const PlanSketchStage *stage, int kind)
+{
+    const PlanPartCost *parts = cost->parts;
+    int64_t kept = plus(times(stage->n_dense, parts[PLAN_PART_DENSE].kept_bytes[kind]),
+                        times(stage->n_moe, parts[PLAN_PART_MOE].kept_bytes[kind]));
+
+    if (stage->embedding)
+        kept = plus(kept, parts[PLAN_PART_EMBEDDING].kept_bytes[kind]);
+    if (stage->head)
+        kept = plus(kept, parts[PLAN_PART_HEAD].kept_bytes[kind]);
+    return kept;
+}
+
+static int64_t
+stage_weight_kept(const PlanLayerCost *cost, const PlanSketchStage *stage, int kind)
+{
+    const PlanPartCost *parts = cost->parts;
+    int64_t kept = plus(times(stage->n_dense, parts[PLAN_PART_DENSE].weight_bytes),
+                        times(stage->n_moe, parts[PLAN_PART_MOE].weight_bytes));
+
+    if (stage->embedding)
+        kept = plus(kept, parts[PLAN_PART_EMBEDDING].weight_bytes);
+    if (stage->head)
+        kept = plus(kept, parts[PLAN_PART_HEAD].weight_bytes);
+    return MIN(kept, plan_sketch_stage_kept(cost, stage, kind));
+}
+
+int64_t
+plan_sketch_workspace(const PlanLayerCost *cost, const PlanSketchStage *stage, PlanMoment moment,
+                      int kind)
+{
+    const bool has[PLAN_PART_N] = {stage->n_dense > 0, stage->n_moe > 0, stage->embedding,
+                                   stage->head};
+    int64_t most = 0;
+
+    for (int i = 0; i < PLAN_PART_N; i++) {
+        const PlanPartCost *part = &cost->parts[i];
+        if (has[i])
+            most = MAX(most, moment == PLAN_MOMENT_FORWARD ? part->forward_workspace_bytes
+                                                           : part->backward_workspace_bytes[kind]);
+    }
+    return most;
+}
+
+/* Bytes of @dense and @expert parameters on one device. */
+static int64_t
+parameter_bytes(const PlanSketchInput *input, int64_t dense, int64_t expert)
+{
+    const PlanRequest *request = input->request;
+    const PlanPoint *point = input->point;
+    const PlanDegrees *d = &point->degrees;
+    const WorkloadParameterBytes bytes =
+        workload_parameter_bytes(request->dtype, &request->conventions);
+    const int64_t dense_ranks = d->dp * d->cp;
+    const int64_t expert_ranks = MAX(1, d->dp * d->cp * d->tp / d->ep);
+    const int64_t whole = dense + expert;
+    const int64_t shard =
+        (dense + dense_ranks - 1) / dense_ranks + (expert + expert_ranks - 1) / expert_ranks;
+    int64_t all = plus(times(point->zero_stage >= 3 ? shard : whole, bytes.weight),
+                       times(point->zero_stage >= 2 ? shard : whole, bytes.gradient));
+
+    if (point->offload == PLAN_OFFLOAD_NONE)
+        all = plus(all, times(point->zero_stage >= 1 ? shard : whole, bytes.optimizer));
+    return all;
+}
+
+static void
+add_parameters(const PlanSketchInput *input, const PlanSketchStage *stage, int64_t *dense,
+               int64_t *expert)
+{
+    const PlanPartCost *parts = input->cost->parts;
+
+    *dense += stage->n_dense * parts[PLAN_PART_DENSE].dense_parameters +
+              stage->n_moe * parts[PLAN_PART_MOE].dense_parameters;
+    *expert += stage->n_moe * parts[PLAN_PART_MOE].expert_parameters;
+    *dense += stage->embedding ? parts[PLAN_PART_EMBEDDING].dense_parameters : 0;
+    if (stage->head)
+        *dense += parts[PLAN_PART_HEAD].dense_parameters +
+                  (stage->embedding ? 0 : input->cost->tied_parameters);
+}
+
+static int64_t
+with_allocator(const PlanSketchInput *input, int64_t bytes)
+{
+    return plus(bytes,
+                (int64_t)(input->request->profile->parameters.allocator_fraction * (double)bytes));
+}
+
+int64_t
+plan_sketch_state_bytes(const PlanSketchInput *input, const PlanSketchStage *stage)
+{
+    int64_t dense = 0, expert = 0;
+
+    add_parameters(input, stage, &dense, &expert);
+    return with_allocator(input, parameter_bytes(input, dense, expert));
+}
+
+/* What @rank's parameters, messages and gathered layers take, as profiles/workload_memory.c says.
+ */
+static void
+set_static(PlanSketch *sketch, const PlanSketchInput *input, int32_t rank)
+{
+    const PlanRequest *request = input->request;
+    const ProfileParameters *parameters = &request->profile->parameters;
+    const int64_t length = plan_space_chain_length(&input->point->degrees, input->family);
+    int64_t dense = 0, expert = 0, buffers;
+    bool sends = false, receives = false;
+
+    for (int64_t chunk = 0; chunk < sketch->n_stages / sketch->n_ranks; chunk++) {
+        const PlanSketchStage *stage = stage_at(sketch, rank, chunk);
+        const int64_t at = (stage - sketch->stages) % length;
+        add_parameters(input, stage, &dense, &expert);
+        sends = sends || (at < length - 1 && stage[1].rank != rank);
+        receives = receives || (at > 0 && stage[-1].rank != rank);
+    }
+    buffers = times((sends ? 1 : 0) + (receives ? 1 : 0), input->cost->boundary_bytes);
+    if (input->point->zero_stage >= 3) {
+        const PlanPartCost *layer =
+            &input->cost->parts[input->cost->n_dense > 0 ? PLAN_PART_DENSE : PLAN_PART_MOE];
+        const int64_t element = request->dtype == DTYPE_FP8 ? 2 : dtype_bytes(request->dtype);
+        buffers =
+            plus(buffers, times(2 * (layer->dense_parameters + layer->expert_parameters), element));
+    }
+    const int64_t all = plus(parameter_bytes(input, dense, expert), buffers);
+    sketch->static_bytes[rank] =
+        plus(with_allocator(input, all), (int64_t)parameters->context_bytes);
+    sketch->fixed_bytes[rank] =
+        plus(with_allocator(input, buffers), (int64_t)parameters->context_bytes + 1);
+}
+
+int64_t
+plan_sketch_held(const PlanSketchInput *input, const PlanSketchStage *stage, PlanMoment moment,
+                 int kind)
+{
+    const int32_t whole = plan_flight_units(input->flight, stage->rank, moment, 0, stage->chunk);
+    const int32_t half = plan_flight_units(input->flight, stage->rank, moment, 1, stage->chunk);
+    const int64_t held = times(whole, plan_sketch_stage_kept(input->cost, stage, kind));
+
+    return half == 0 ? held : plus(held, times(half, stage_weight_kept(input->cost, stage, kind)));
+}
+
+/* Of @rank with all its layers in way @kind. */
+static int64_t
+rank_bytes(const PlanSketch *sketch, const PlanSketchInput *input, int32_t rank, int kind)
+{
+    int64_t held[PLAN_MOMENT_N] = {0}, workspace[PLAN_MOMENT_N] = {INT64_MAX, INT64_MAX}, most = 0;
+
+    for (int64_t chunk = 0; chunk < sketch->n_stages / sketch->n_ranks; chunk++) {
+        const PlanSketchStage *stage = stage_at(sketch, rank, chunk);
+        for (int moment = 0; moment < PLAN_MOMENT_N; moment++) {
+            held[moment] =
+                plus(held[moment], plan_sketch_held(input, stage, (PlanMoment)moment, kind));
+            workspace[moment] =
+                MIN(workspace[moment],
+                    plan_sketch_workspace(input->cost, stage, (PlanMoment)moment, kind));
+        }
+    }
+    for (int moment = 0; moment < PLAN_MOMENT_N; moment++)
+        most = MAX(most, plus(held[moment], workspace[moment]));
+    return plus(sketch->static_bytes[rank], most);
+}
+
+static void
+set_bytes(PlanSketch *sketch, const PlanSketchInput *input)
+{
+    sketch->fits = sketch->fits_plain = true;
+    for (int32_t r = 0; r < sketch->n_ranks; r++) {
+        int64_t *bytes = &sketch->bytes[r * PLAN_RECOMPUTE_N], leanest = INT64_MAX;
+        const int64_t limit = input->limits_bytes[r];
+        bool is_plain = true;
+        set_static(sketch, input, r);
+        sketch->ways[r] = -1;
+        for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++) {
+            bytes[kind] = INT64_MAX;
+            if (!plan_layer_allows(input->request, kind))
+                continue;
+            bytes[kind] = rank_bytes(sketch, input, r, kind);
+            leanest = MIN(leanest, bytes[kind]);
+            if (sketch->ways[r] < 0 && (limit == 0 || bytes[kind] <= limit)) {
+                sketch->ways[r] = kind;
+                sketch->fits_plain = sketch->fits_plain && is_plain;
+                if (!input->wants_leanest)
+                    break;
+            }
+            is_plain = false;
+        }
+        sketch->fits = sketch->fits && sketch->ways[r] >= 0;
+        sketch->fullest_bytes = MAX(sketch->fullest_bytes, leanest);
+    }
+    sketch->fits_plain = sketch->fits_plain && sketch->fits;
+}
+
+/* --- time --- */
+
+/* Sums over the parts of a stage. */
+typedef struct {
+    double forward_s, backward_s, gradient_s; /* both backward times with what is recomputed */
+} StageTimes;
+
+static StageTimes
+stage_times(const PlanLayerCost *cost, const PlanSketchStage *stage, int kind, double accumulated)
+{
+    const double n[PLAN_PART_N] = {(double)stage->n_dense, (double)stage->n_moe,
+                                   stage->embedding ? 1.0 : 0.0, stage->head ? 1.0 : 0.0};
+    StageTimes t = {0};
+
+    for (int i = 0; i < PLAN_PART_N; i++) {
+        const PlanPartCost *part = &cost->parts[i];
+        t.forward_s += n[i] * part->forward_s;
+        t.backward_s +=
+            n[i] * (part->backward_s + part->recompute_s[kind] +
+                    fmax(0.0, accumulated * part->accumulate_s - part->host_slack_s[kind]));
+        t.gradient_s += n[i] * (part->input_s + part->recompute_s[kind]);
+    }
+    return t;
+}
+
+double
+plan_sketch_stage_s(const PlanLayerCost *cost, const PlanSketchStage *stage, int kind)
+{
+    const StageTimes t = stage_times(cost, stage, kind, 0.0);
+
+    return t.forward_s + t.backward_s;
+}
+
+/* Whether the collectives of every rank lie like those of rank 0. */
+static bool
+ranks_are_alike(const PlanRequest *request, const PlanDegrees *d)
+{
+    const ModelCluster *cluster = request->profile->cluster;
+    const int64_t stage = d->dp * d->cp * d->tp;
+
+    if (cluster->nodes->len != 1)
+        return false;
+    int64_t group = g_array_index(cluster->nodes, ModelNodes, 0).n_devices;
+    for (guint i = 0;; i++) {
+        if (group > 0 && group % stage != 0 && stage % group != 0)
+            return false;
+        if (i == cluster->levels->len)
+            return true;
+        group = g_array_index(cluster->levels, ModelLevel, i).group_devices;
+    }
+}
+
+/* Seconds of reducing the gradients of @n parameters over @group, and of gathering the weights. */
+static double
+reduction_s(const PlanSketchInput *input, const ProfileGroup *group, int64_t n)
+{
+    const PlanRequest *request = input->request;
+    const int64_t gradients = n * dtype_bytes(request->conventions.grad_dtype);
+    const int64_t weights = n * (request->dtype == DTYPE_FP8 ? 2 : dtype_bytes(request->dtype));
+    double seconds = 0.0;
+
+    if (group->n == 1 || n == 0 || input->point->zero_stage >= 3)
+        return 0.0;
+    /* Behind the last backward it may cost nothing. */
+    if (!request->conventions.overlap_dp)
+        seconds += profile_cost_collective_s(
+            request->profile,
+            input->point->zero_stage == 0 ? MODEL_COMM_ALL_REDUCE : MODEL_COMM_REDUCE_SCATTER,
+            gradients, group);
+    if (input->point->zero_stage > 0)
+        seconds +=
+            profile_cost_collective_s(request->profile, MODEL_COMM_ALL_GATHER, weights, group);
+    return seconds;
+}
+
+/* After the last op of a rank with these layers (its other parameters left out). */
+static double
+end_s(const PlanSketchInput *input, int64_t n_dense, int64_t n_moe)
+{
+    const PlanDegrees *d = &input->point->degrees;
+    const PlanPartCost *parts = input->cost->parts;
+    const ProfileGroup dense = {0, d->tp, d->dp * d->cp};
+    const ProfileGroup expert = {0, d->ep, MAX(1, d->dp * d->cp * d->tp / d->ep)};
+
+    return reduction_s(input, &dense,
+                       n_dense * parts[PLAN_PART_DENSE].dense_parameters +
+                           n_moe * parts[PLAN_PART_MOE].dense_parameters) +
+           reduction_s(input, &expert, n_moe * parts[PLAN_PART_MOE].expert_parameters);
+}
+
+/*
+ * What a rank's chunks must recompute at the least to save what is above its limit: every byte
+ * costs at least as much as the cheapest.
+ */
+static double
+saving_s(const PlanSketch *sketch, const PlanSketchInput *input, int32_t rank, int plain)
+{
+    const int64_t excess =
+        sketch->bytes[rank * PLAN_RECOMPUTE_N + plain] - input->limits_bytes[rank];
+    double most = 0.0; /* bytes per second of a micro-batch */
+
+    if (input->limits_bytes[rank] == 0 || excess <= 0)
+        return 0.0;
+    for (int64_t chunk = 0; chunk < sketch->n_stages / sketch->n_ranks; chunk++) {
+        const PlanSketchStage *stage = stage_at(sketch, rank, chunk);
+        int32_t units = 0;
+        for (int moment = 0; moment < PLAN_MOMENT_N; moment++)
+            units = MAX(
+                units,
+                plan_flight_units(input->flight, rank, (PlanMoment)moment, 0, stage->chunk) +
+                    plan_flight_units(input->flight, rank, (PlanMoment)moment, 1, stage->chunk));
+        for (int kind = plain + 1; kind < PLAN_RECOMPUTE_N; kind++) {
+            const int64_t saved = plan_sketch_stage_kept(input->cost, stage, plain) -
+                                  plan_sketch_stage_kept(input->cost, stage, kind);
+            const double added = plan_sketch_stage_s(input->cost, stage, kind) -
+                                 plan_sketch_stage_s(input->cost, stage, plain);
+            if (saved <= 0)
+                continue;
+            if (added <= 0.0)
+                return 0.0;
+            most = fmax(most, (double)units * (double)saved / added);
+        }
+    }
+    return most > 0.0 ? (double)excess / most : 0.0;
+}
+
+/* One rank, or one stage, as in bound.c. */
+typedef struct {
+    double work_s, wait_s, drain_s;
+    int64_t n_dense, n_moe;
+} RankTimes;
+
+static int
+plain_way(const PlanRequest *request)
+{
+    return request->recompute == PLAN_AUTO ? PLAN_RECOMPUTE_NONE : request->recompute;
+}
+
+/* Adds the chain to its ranks.  Returns: the longest way through one of its stages. */
+static double
+walk_chain(const PlanSketch *sketch, const PlanSketchInput *input, const PlanSketchStage *stages,
+           int64_t length, double m, RankTimes *ranks)
+{
+    const bool splits = input->family->splits_backward;
+    const int plain = plain_way(input->request);
+    const PlanLayerShape shape = plan_space_layer_shape(input->point);
+    const double accumulated =
+        plan_layer_accumulated(input->request, &shape, (double)input->point->n_microbatches);
+    double wait_s = 0.0, drain_s = 0.0, longest_s = 0.0;
+
+    for (int64_t k = 0; k < length; k++) {
+        RankTimes *rank = &ranks[stages[k].rank];
+        const int way = sketch->shares ? plain : sketch->ways[stages[k].rank];
+        const StageTimes t = stage_times(input->cost, &stages[k], way, accumulated);
+        const double gradient_s = splits ? fmin(t.gradient_s, t.backward_s) : t.backward_s;
+        rank->work_s += m * (t.forward_s + t.backward_s);
+        rank->wait_s = fmin(rank->wait_s, wait_s);
+        rank->drain_s = fmin(rank->drain_s, drain_s);
+        rank->n_dense += stages[k].n_dense;
+        rank->n_moe += stages[k].n_moe;
+        longest_s = fmax(longest_s, wait_s + m * (t.forward_s + gradient_s) + drain_s);
+        wait_s += t.forward_s;
+        drain_s += gradient_s;
+    }
+    return longest_s;
+}
+
+int64_t
+plan_sketch_work_ns(const PlanSketch *sketch, const PlanSketchInput *input)
+{
+    const double m = (double)input->point->n_microbatches;
+    const bool alike = ranks_are_alike(input->request, &input->point->degrees);
+    double best_s = 0.0;
+
+    for (int32_t r = 0; r < sketch->n_ranks; r++) {
+        double work_s = 0.0;
+        int64_t n_dense = 0, n_moe = 0;
+        for (int64_t chunk = 0; chunk < sketch->n_stages / sketch->n_ranks; chunk++) {
+            const PlanSketchStage *stage = stage_at(sketch, r, chunk);
+            work_s += m * plan_sketch_stage_s(input->cost, stage, plain_way(input->request));
+            n_dense += stage->n_dense;
+            n_moe += stage->n_moe;
+        }
+        best_s = fmax(best_s, work_s);
+        if (alike && r == sketch->n_ranks - 1)
+            best_s = fmax(best_s, work_s + end_s(input, n_dense, n_moe));
+    }
+    return units_ns_from_s(best_s);
+}
+
+void
+plan_sketch_bound(PlanSketch *sketch, const PlanSketchInput *input)
+{
+    const PlanDegrees *d = &input->point->degrees;
+    const int64_t length = plan_space_chain_length(d, input->family);
+    const int64_t n_chains = sketch->n_stages / length;
+    const double m = (double)input->point->n_microbatches / (double)n_chains;
+    const bool alike = ranks_are_alike(input->request, d);
+    g_autofree RankTimes *ranks = g_new0(RankTimes, (size_t)sketch->n_ranks);
+    double best_s = 0.0, end = 0.0, first_end = 0.0;
+
+    for (int32_t r = 0; r < sketch->n_ranks; r++)
+        ranks[r].wait_s = ranks[r].drain_s = INFINITY;
+    for (int64_t chain = 0; chain < n_chains; chain++)
+        best_s = fmax(best_s,
+                      walk_chain(sketch, input, sketch->stages + chain * length, length, m, ranks));
+    for (int32_t r = 0; r < sketch->n_ranks; r++) {
+        const RankTimes *rank = &ranks[r];
+        if (alike && (r == 0 || rank->n_dense != rank[-1].n_dense || rank->n_moe != rank[-1].n_moe))
+            end = end_s(input, rank->n_dense, rank->n_moe);
+        first_end = r == 0 ? end : first_end;
+        const bool drains = !input->family->splits_backward && n_chains == 1;
+        const double more_s =
+            sketch->shares ? m * saving_s(sketch, input, r, plain_way(input->request)) : 0.0;
+        best_s = fmax(best_s, rank->wait_s + rank->work_s + more_s +
+                                  fmax(end, drains ? rank->drain_s + first_end : 0.0));
+    }
+    /* The sums above round; a Workload rounds each op to the nanosecond. */
+    const double n_ops = 3.0 * m * (double)sketch->n_stages / (double)sketch->n_ranks;
+    const int64_t ns = units_ns_from_s(best_s * (1.0 - 1e-9));
+    sketch->bound_ns = MAX(0, ns - (int64_t)fmin(n_ops, 1e15) - 2 * sketch->n_stages - 4);
+}
+
+/* --- lifecycle --- */
+
+void
+plan_sketch_init(PlanSketch *sketch, const PlanSketchInput *input)
+{
+    *sketch = (PlanSketch){.bound_ns = INT64_MAX};
+    set_stages(sketch, input);
+    const size_t n = (size_t)sketch->n_ranks;
+    sketch->bytes = g_new(int64_t, n * PLAN_RECOMPUTE_N);
+    sketch->static_bytes = g_new(int64_t, n);
+    sketch->fixed_bytes = g_new(int64_t, n);
+    sketch->ways = g_new(int, n);
+    set_bytes(sketch, input);
+    if (sketch->fits)
+        plan_sketch_bound(sketch, input);
+}
+
+void
+plan_sketch_clear(PlanSketch *sketch)
+{
+    g_clear_pointer(&sketch->stages, g_free);
+    g_clear_pointer(&sketch->bytes, g_free);
+    g_clear_pointer(&sketch->static_bytes, g_free);
+    g_clear_pointer(&sketch->fixed_bytes, g_free);
+    g_clear_pointer(&sketch->ways, g_free);
+}

@@ -1,0 +1,174 @@
+#include "planner/space_bound.h"
+
+#include <math.h>
+
+#include "base/units.h"
+
+/* --- memory --- */
+
+/* State of an average rank's parameters, as sketch.c counts that of each rank. */
+static double
+state_bytes(const PlanRequest *request, const PlanLayerCost *cost, const PlanPoint *point)
+{
+    const PlanDegrees *d = &point->degrees;
+    const WorkloadParameterBytes bytes =
+        workload_parameter_bytes(request->dtype, &request->conventions);
+    const double weight = (double)bytes.weight, gradient = (double)bytes.gradient;
+    const double optimizer = point->offload == PLAN_OFFLOAD_NONE ? (double)bytes.optimizer : 0.0;
+    const double ranks[2] = {(double)(d->dp * d->cp),
+                             (double)MAX(1, d->dp * d->cp * d->tp / d->ep)};
+    const double n[PLAN_PART_N] = {(double)cost->n_dense, (double)cost->n_moe, 1.0, 1.0};
+    double sum = 0.0;
+
+    for (int i = 0; i < PLAN_PART_N; i++)
+        for (int expert = 0; expert < 2; expert++) {
+            const PlanPartCost *part = &cost->parts[i];
+            sum += n[i] * (double)(expert ? part->expert_parameters : part->dense_parameters) *
+                   (weight / (point->zero_stage >= 3 ? ranks[expert] : 1.0) +
+                    gradient / (point->zero_stage >= 2 ? ranks[expert] : 1.0) +
+                    optimizer / (point->zero_stage >= 1 ? ranks[expert] : 1.0));
+        }
+    return sum / (double)d->pp * (1.0 + request->profile->parameters.allocator_fraction) *
+               (1.0 - 1e-9) +
+           request->profile->parameters.context_bytes;
+}
+
+/* Of all layers, embedding and head; from forward to backward of one micro-batch. */
+static double
+kept_bytes(const PlanLayerCost *cost, int kind)
+{
+    return (double)cost->n_dense * (double)cost->parts[PLAN_PART_DENSE].kept_bytes[kind] +
+           (double)cost->n_moe * (double)cost->parts[PLAN_PART_MOE].kept_bytes[kind] +
+           (double)cost->parts[PLAN_PART_EMBEDDING].kept_bytes[kind] +
+           (double)cost->parts[PLAN_PART_HEAD].kept_bytes[kind];
+}
+
+/* What layers of @part save at the most per second of recompute; INFINITY: for nothing. */
+static double
+saving_rate(const PlanPartCost *part, int plain)
+{
+    double most = 0.0;
+
+    for (int kind = plain + 1; kind < PLAN_RECOMPUTE_N; kind++) {
+        const int64_t saved = part->kept_bytes[plain] - part->kept_bytes[kind];
+        const double added = part->recompute_s[kind] - part->recompute_s[plain];
+        if (saved > 0)
+            most = added > 0.0 ? fmax(most, (double)saved / added) : INFINITY;
+    }
+    return most;
+}
+
+void
+plan_space_bound_bytes(const PlanRequest *request, const PlanLayerCost *cost, int64_t memory_bytes,
+                       PlanPoint *point)
+{
+    const int plain = request->recompute == PLAN_AUTO ? PLAN_RECOMPUTE_NONE : request->recompute;
+    const double p = (double)point->degrees.pp, state = state_bytes(request, cost, point);
+    double least = INFINITY;
+
+    for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++)
+        if (plan_layer_allows(request, kind))
+            least = fmin(least, kept_bytes(cost, kind));
+    /* When a micro-batch's first backward begins, all ranks hold its activations in all their
+     * layers at once: the average rank's share of both.  Slices of unfused attention keep half of
+     * the scores; selective recompute keeps none. */
+    const double bytes = fmin(state + least / p * (1.0 - 1e-9), 9e18);
+    point->bound_bytes = (int64_t)bytes;
+    point->sliced_bytes = (int64_t)fmin(
+        state + fmin(least, kept_bytes(cost, PLAN_RECOMPUTE_SELECTIVE)) / p * 0.5, 9e18);
+    point->recompute_s = cost->recompute_s[plain];
+    if (request->recompute != PLAN_AUTO || memory_bytes == INT64_MAX)
+        return;
+    const double rate = fmax(saving_rate(&cost->parts[PLAN_PART_DENSE], plain),
+                             saving_rate(&cost->parts[PLAN_PART_MOE], plain));
+    const double excess =
+        (state + kept_bytes(cost, plain) / p - (double)memory_bytes) * p * (1.0 - 1e-9);
+    if (excess > 0.0 && rate > 0.0)
+        point->recompute_s += excess / rate;
+}
+
+/* --- time --- */
+
+/* Any division of the layers into single chunks: the sum of space_bound.h. */
+static double
+geometric_bound_s(const PlanPoint *point, double whole_s, double fraction)
+{
+    const double m = (double)point->n_microbatches, q = 1.0 - fraction / m;
+    double power = 1.0;
+
+    /* Not pow(): its last bit is the library's choice. */
+    for (int64_t i = 0; i < point->degrees.pp; i++)
+        power *= q;
+    return power < 1.0 ? whole_s * fraction / (1.0 - power) : 0.0;
+}
+
+/*
+ * The last rank of even stages, after one chunk of each rank before it and, unsplit, before their
+ * backwards; each has at least so many layers, which recompute what the request fixes.
+ */
+static double
+even_bound_s(const PlanRequest *request, const PlanLayerCost *cost, const PlanPoint *point,
+             bool splits)
+{
+    const int plain = request->recompute == PLAN_AUTO ? PLAN_RECOMPUTE_NONE : request->recompute;
+    const double m = (double)point->n_microbatches, v = (double)point->degrees.vpp;
+    const double p = (double)point->degrees.pp;
+    const double n = (double)(request->arch->n_layers / (point->degrees.pp * point->degrees.vpp));
+    const double layer_s =
+        cost->layer_forward_s + cost->layer_backward_s + cost->layer_recompute_s[plain];
+    const double wait_s = n * (splits ? cost->layer_forward_s : layer_s);
+    const double head_s =
+        cost->parts[PLAN_PART_HEAD].forward_s + cost->parts[PLAN_PART_HEAD].backward_s;
+    const double bound_s = m * v * n * layer_s + (p - 1.0) * wait_s;
+
+    /* With V placement the head is not on the last rank. */
+    return point->degrees.vpp == 1 ? bound_s + m * head_s : bound_s;
+}
+
+int64_t
+plan_space_bound_ns(const PlanRequest *request, const PlanLayerCost *cost, const PlanPoint *point,
+                    const PlanSpaceFamilies *families)
+{
+    const int plain = request->recompute == PLAN_AUTO ? PLAN_RECOMPUTE_NONE : request->recompute;
+    const double m = (double)point->n_microbatches, v = (double)point->degrees.vpp;
+    const double whole_s = cost->forward_s + cost->backward_s + point->recompute_s;
+    const bool splits = families->splits_backward;
+    const bool chained = !families->bidirectional && point->degrees.pp > 1;
+    double bound_s = m * whole_s / (double)point->degrees.pp;
+
+    if (chained && point->is_balanced && point->degrees.vpp == 1) {
+        const double fraction = splits ? cost->forward_s / fmax(whole_s, 1e-30) : 1.0;
+        bound_s = fmax(bound_s, geometric_bound_s(point, whole_s, fraction));
+    } else if (chained && !point->is_balanced) {
+        bound_s = fmax(bound_s, even_bound_s(request, cost, point, splits));
+    }
+    /* One micro-batch goes through all stages and back; with even stages the others pass the last
+     * one meanwhile.  Input gradients suffice for the way back. */
+    const double again_s = cost->recompute_s[plain], layer_again_s = cost->layer_recompute_s[plain];
+    const double n_last =
+        families->bidirectional || point->is_balanced
+            ? 0.0
+            : (double)(request->arch->n_layers / (point->degrees.pp * point->degrees.vpp));
+    const double chain_s = cost->forward_s + again_s + (splits ? cost->input_s : cost->backward_s);
+    const double last_s = n_last * (cost->layer_forward_s + layer_again_s +
+                                    (splits ? cost->layer_input_s : cost->layer_backward_s));
+    bound_s = fmax(bound_s, chain_s + (m - 1.0) * last_s);
+    /* The sums above round; a Workload rounds each op to the nanosecond. */
+    const int64_t ns = units_ns_from_s(bound_s * (1.0 - 1e-9));
+    return MAX(0, ns - (int64_t)(2.0 * m * v) - 2);
+}
+
+int64_t
+plan_space_sliced_ns(const PlanRequest *request, const PlanLayerCost *cost, const PlanPoint *point)
+{
+    const int plain = request->recompute == PLAN_AUTO ? PLAN_RECOMPUTE_NONE : request->recompute;
+    double whole_s = cost->forward_s + cost->backward_s + cost->recompute_s[plain];
+
+    /* Slices never make an op cheaper (cost-model.md 2) but for how tiles happen to fill the
+     * device; of scores that are computed in full they need half.  Backward attention takes up to
+     * twice its forward, which selective recompute repeats. */
+    if (request->conventions.attention == PLAN_ATTENTION_UNFUSED)
+        whole_s -= 0.5 * 3.0 * cost->recompute_s[PLAN_RECOMPUTE_SELECTIVE];
+    return units_ns_from_s(
+        fmax(0.0, 0.98 * whole_s * (double)point->n_microbatches / (double)point->degrees.pp));
+}

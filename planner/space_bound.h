@@ -1,0 +1,48 @@
+/*
+ * planner/space_bound.h - how long a point of the space takes at the least, and what it holds.
+ *
+ * Internal to planner/.  With T the time of one micro-batch through all layers on one rank's
+ * devices, m micro-batches, p ranks, w_r the time of rank r's layers, and a share f of w that is
+ * forward: however the layers are divided into p stages, all ranks r have
+ *
+ *   iteration >= m w_r + f (w_0 + ... + w_(r-1))   (r waits for the ranks before it)
+ *
+ * and with unsplit backwards f is 1 (they wait for it).  The least maximum over all divisions is
+ * where all are equal, w_(r+1) = w_r (1 - f / m):
+ *
+ *   iteration >= T f / (1 - (1 - f / m)^p)     -> m T / p for large m
+ *
+ * Even stages have the sharper bound of their last rank; with chunks, n layers each at least,
+ * iteration >= (m v + p - 1) n t for unsplit backwards.
+ *
+ * Memory: the parameters' state of an average rank, sharded as the ZeRO stage says, and its share
+ * of the activations of one micro-batch of whole sequences.  What does not fit without recompute
+ * is saved at the least time per byte.
+ */
+#ifndef PLANNER_SPACE_BOUND_H
+#define PLANNER_SPACE_BOUND_H
+
+#include "planner/space.h"
+
+G_BEGIN_DECLS
+
+/* What the families of a point do. */
+typedef struct {
+    bool splits_backward, bidirectional; /* some of them */
+} PlanSpaceFamilies;
+
+/* Fills bound_bytes, sliced_bytes and recompute_s of @point. */
+void plan_space_bound_bytes(const PlanRequest *request, const PlanLayerCost *cost,
+                            int64_t memory_bytes, PlanPoint *point);
+
+/* A bound on @point's time with the cheapest of the space's families at its vpp. */
+int64_t plan_space_bound_ns(const PlanRequest *request, const PlanLayerCost *cost,
+                            const PlanPoint *point, const PlanSpaceFamilies *families);
+
+/* A bound on any slicing of @point's sequences: no bubble at all. */
+int64_t plan_space_sliced_ns(const PlanRequest *request, const PlanLayerCost *cost,
+                             const PlanPoint *point);
+
+G_END_DECLS
+
+#endif /* PLANNER_SPACE_BOUND_H */

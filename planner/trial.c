@@ -1,0 +1,139 @@
+#include "planner/trial.h"
+
+#include "planner/bound.h"
+
+void
+plan_trial_init(PlanTrial *trial, const PlanEvaluation *evaluation, const PlanPoint *point,
+                int64_t limit, PlanOutcome *outcome)
+{
+    *trial = (PlanTrial){
+        .evaluation = evaluation,
+        .point = point,
+        .limit = limit,
+        .outcome = outcome,
+        .limits_bytes = g_new(int64_t, (size_t)point->degrees.pp),
+    };
+    plan_layout_limits(evaluation->space->request, point, trial->limits_bytes);
+}
+
+void
+plan_trial_clear(PlanTrial *trial)
+{
+    g_clear_pointer(&trial->limits_bytes, g_free);
+}
+
+void
+plan_trial_note_large(PlanTrial *trial, const Plan *plan, int64_t bytes)
+{
+    PlanOutcome *outcome = trial->outcome;
+
+    if (bytes >= outcome->least_bytes)
+        return;
+    outcome->least_bytes = bytes;
+    outcome->limit_bytes = trial->limits_bytes[0];
+    plan_free(outcome->least);
+    outcome->least = plan_copy(plan);
+}
+
+void
+plan_trial_note_slow(PlanTrial *trial, int64_t bound_ns)
+{
+    trial->outcome->least_pruned_ns = MIN(trial->outcome->least_pruned_ns, bound_ns);
+}
+
+void
+plan_trial_note_error(PlanTrial *trial, GError *error)
+{
+    if (trial->outcome->error == NULL)
+        trial->outcome->error = error;
+    else
+        g_error_free(error);
+}
+
+int64_t
+plan_trial_memory_limit(const PlanTrial *trial)
+{
+    int64_t most = 0;
+
+    for (int64_t r = 0; r < trial->point->degrees.pp; r++) {
+        if (trial->limits_bytes[r] == 0)
+            return INT64_MAX;
+        most = MAX(most, trial->limits_bytes[r]);
+    }
+    return most;
+}
+
+PlanTried
+plan_trial_simulate(PlanTrial *trial, const Plan *plan, const Workload *workload,
+                    const ScheduleFamily *family, Report **large)
+{
+    const bool timeless = trial->evaluation->is_timeless;
+    PlanOutcome *outcome = trial->outcome;
+    const int64_t bound_ns = plan_bound_ns(plan, workload, family);
+    const int64_t bound_bytes =
+        plan_bound_bytes(plan, workload, plan_bound_flight(plan, trial->evaluation->flights));
+    const int64_t order = trial->order++;
+
+    if (bound_bytes > plan_trial_memory_limit(trial) && large == NULL) {
+        outcome->infeasible++;
+        plan_trial_note_large(trial, plan, bound_bytes);
+        return PLAN_TRIED_LARGE;
+    }
+    if ((timeless ? bound_bytes : bound_ns) > trial->limit) {
+        outcome->pruned++;
+        plan_trial_note_slow(trial, bound_ns);
+        return PLAN_TRIED_PRUNED;
+    }
+    outcome->simulated++;
+    Report *report = NULL;
+    GError *error = NULL;
+    if (!trial->evaluation->evaluate(plan, workload, &report, trial->evaluation->user_data,
+                                     &error)) {
+        plan_trial_note_error(trial, error);
+        return PLAN_TRIED_FAILED;
+    }
+    if (!report->fits) {
+        outcome->infeasible++;
+        plan_trial_note_large(trial, plan, report->peak_memory_bytes);
+        if (large != NULL)
+            *large = report;
+        else
+            report_free(report);
+        return PLAN_TRIED_LARGE;
+    }
+    PlanFound *found = g_new(PlanFound, 1);
+    *found = (PlanFound){
+        .plan = plan_copy(plan),
+        .first = timeless ? report->peak_memory_bytes : report->iteration_ns,
+        .second = timeless ? report->iteration_ns : report->peak_memory_bytes,
+        .index = trial->point->index,
+        .order = order,
+    };
+    found->plan->predicted = report;
+    g_ptr_array_add(outcome->found, found);
+    return PLAN_TRIED_FITS;
+}
+
+PlanTried
+plan_trial_plan(PlanTrial *trial, const Plan *plan, const ScheduleFamily *family, Report **large)
+{
+    const PlanRequest *request = trial->evaluation->space->request;
+    GError *error = NULL;
+    g_autoptr(Workload) workload =
+        workload_new(request->arch, request->profile, plan, request->memory_limit_bytes, &error);
+
+    if (workload == NULL) {
+        plan_trial_note_error(trial, error);
+        return PLAN_TRIED_FAILED;
+    }
+    return plan_trial_simulate(trial, plan, workload, family, large);
+}
+
+int
+plan_trial_next_way(const PlanRequest *request, int way)
+{
+    for (way++; way < PLAN_RECOMPUTE_N; way++)
+        if (plan_layer_allows(request, way))
+            return way;
+    return -1;
+}

@@ -1,0 +1,62 @@
+/*
+ * planner/trial.h - one plan at one point: bounded, then simulated; and what is known of it after.
+ *
+ * Internal to planner/.
+ */
+#ifndef PLANNER_TRIAL_H
+#define PLANNER_TRIAL_H
+
+#include "planner/evaluate.h"
+
+G_BEGIN_DECLS
+
+/* What is tried at one point. */
+typedef struct {
+    const PlanEvaluation *evaluation; /* (borrowed) */
+    const PlanPoint *point;           /* (borrowed) */
+    int64_t limit;                    /* objective values above it are pruned */
+    PlanOutcome *outcome;             /* (borrowed) */
+    int64_t order;                    /* of the next plan, for ties */
+    int64_t *limits_bytes;            /* (owned) memory of each rank; 0: no limit */
+} PlanTrial;
+
+void plan_trial_init(PlanTrial *trial, const PlanEvaluation *evaluation, const PlanPoint *point,
+                     int64_t limit, PlanOutcome *outcome);
+void plan_trial_clear(PlanTrial *trial);
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(PlanTrial, plan_trial_clear)
+
+typedef enum {
+    PLAN_TRIED_FITS,
+    PLAN_TRIED_LARGE,  /* it does not fit */
+    PLAN_TRIED_PRUNED, /* by its bound */
+    PLAN_TRIED_FAILED, /* it cannot be priced or simulated */
+} PlanTried;
+
+/*
+ * Bounds and simulates one plan; counts it as pruned, infeasible or simulated.
+ * @large  (out, nullable, owned) the report of a plan that does not fit; then it is simulated
+ *         even if its bound says so.
+ */
+PlanTried plan_trial_simulate(PlanTrial *trial, const Plan *plan, const Workload *workload,
+                              const ScheduleFamily *family, Report **large);
+
+/* Prices @plan, then as above. */
+PlanTried plan_trial_plan(PlanTrial *trial, const Plan *plan, const ScheduleFamily *family,
+                          Report **large);
+
+/* Remembers @plan if it is the one that comes nearest to fitting. */
+void plan_trial_note_large(PlanTrial *trial, const Plan *plan, int64_t bytes);
+/* Remembers a bound that pruned. */
+void plan_trial_note_slow(PlanTrial *trial, int64_t bound_ns);
+/* (taken) @error, if it is the first. */
+void plan_trial_note_error(PlanTrial *trial, GError *error);
+
+/* The most that any rank may hold; INT64_MAX: no limit. */
+int64_t plan_trial_memory_limit(const PlanTrial *trial);
+
+/* The next slower way of recompute that the request allows, from -1 on; -1: there is none. */
+int plan_trial_next_way(const PlanRequest *request, int way);
+
+G_END_DECLS
+
+#endif /* PLANNER_TRIAL_H */

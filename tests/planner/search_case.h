@@ -1,0 +1,101 @@
+/*
+ * What the tests of planner/search.h share: small problems, and the simulator as their objective.
+ */
+#ifndef TESTS_PLANNER_SEARCH_CASE_H
+#define TESTS_PLANNER_SEARCH_CASE_H
+
+#include <string.h>
+
+#include "planner/bound.h"
+#include "planner/search.h"
+#include "simulator/simulate.h"
+
+/* --- what is searched --- */
+
+G_GNUC_UNUSED static uint32_t
+draw(uint32_t *state)
+{
+    *state = *state * 1664525u + 1013904223u;
+    return *state >> 8;
+}
+
+G_GNUC_UNUSED static ModelArch *
+small_arch(int64_t n_layers, int64_t n_experts, int64_t vocab)
+{
+    ModelArch *arch = g_new0(ModelArch, 1);
+
+    *arch = (ModelArch){
+        .name = g_strdup("small"),
+        .family = MODEL_FAMILY_GPT,
+        .n_layers = n_layers,
+        .hidden = 512,
+        .n_heads = 8,
+        .n_kv_heads = 8,
+        .head_dim = 64,
+        .ffn_hidden = 2048,
+        .vocab = vocab,
+        .max_seq_len = 512,
+        .tied_embeddings = true,
+        .qkv_bias = true,
+    };
+    if (n_experts > 0)
+        arch->experts = (ModelExperts){.n_experts = n_experts, .top_k = 2, .ffn_hidden = 512};
+    return arch;
+}
+
+G_GNUC_UNUSED static Profile *
+cluster_of(const char *name, int64_t n_devices)
+{
+    g_autoptr(GError) error = NULL;
+    Profile *profile = profile_load(name, &error);
+
+    g_assert_no_error(error);
+    ModelCluster *cluster = model_cluster_resized(profile->cluster, n_devices);
+    model_cluster_free(profile->cluster);
+    profile->cluster = cluster;
+    return profile;
+}
+
+G_GNUC_UNUSED static PlanRequest
+request_of(const ModelArch *arch, const Profile *profile, int64_t global_batch)
+{
+    return (PlanRequest){
+        .arch = arch,
+        .profile = profile,
+        .global_batch = global_batch,
+        .seq_len = arch->max_seq_len,
+        .dtype = DTYPE_BF16,
+        .slices_mode = PLAN_SLICES_OFF,
+        .recompute = PLAN_AUTO,
+        .zero_stage = PLAN_AUTO,
+        .offload = PLAN_OFFLOAD_NONE,
+        .sequence_parallel = PLAN_AUTO,
+        .conventions = plan_conventions(PLAN_FRAMEWORK_DEGAS),
+        .threads = 1,
+    };
+}
+
+/* --- the simulator as objective --- */
+
+static PlanFlights *flights; /* of one test */
+
+G_GNUC_UNUSED static bool
+simulate(const Plan *plan, const Workload *workload, Report **report, void *user_data,
+         GError **error)
+{
+    const SimOptions options = {.want_memory = true};
+    g_auto(SimResult) result = {0};
+    g_autoptr(Schedule) schedule = plan_build_schedule(plan, NULL, error);
+
+    g_assert_nonnull(schedule);
+    g_assert_true(sim_run(schedule, workload, &options, &result, error));
+    *report = g_steal_pointer(&result.report);
+    /* No bound contradicts what is simulated. */
+    const ScheduleFamily *family = schedule_family_find(plan->schedule, NULL);
+    g_assert_cmpint(plan_bound_ns(plan, workload, family), <=, (*report)->iteration_ns);
+    g_assert_cmpint(plan_bound_bytes(plan, workload, plan_bound_flight(plan, flights)), <=,
+                    (*report)->peak_memory_bytes);
+    return true;
+}
+
+#endif /* TESTS_PLANNER_SEARCH_CASE_H */

@@ -1,0 +1,331 @@
+/*
+ * Tests of planner/search.h against full enumeration of small problems.
+ */
+#include "planner/layer_cost.h"
+#include "planner/partition.h"
+#include "tests/planner/search_case.h"
+
+/* --- full enumeration --- */
+
+/* Plans beyond so many are not looked at: the problem is then too large for a test. */
+#define MAX_PLANS 700
+
+/* One plan of the space. */
+typedef struct {
+    int64_t ns, bytes;
+} Point;
+
+typedef struct {
+    const PlanRequest *request;
+    GArray *points;      /* (owned) of Point */
+    int64_t least_bytes; /* of all */
+} Enumeration;
+
+static void
+try_plan(Enumeration *all, const Plan *plan)
+{
+    const PlanRequest *request = all->request;
+    g_autoptr(GError) error = NULL;
+
+    if (all->points->len > MAX_PLANS)
+        return;
+    g_autoptr(Workload) workload = workload_new(request->arch, request->profile, plan, 0, &error);
+    g_autoptr(Report) report = NULL;
+    g_assert_no_error(error);
+    g_assert_true(simulate(plan, workload, &report, NULL, &error));
+    const Point point = {report->iteration_ns, report->peak_memory_bytes};
+    g_array_append_val(all->points, point);
+    all->least_bytes = MIN(all->least_bytes, point.bytes);
+}
+
+/* The least of what fits under the request's limit or the devices'; INT64_MAX: nothing does. */
+static Point
+best_of(const Enumeration *all)
+{
+    const PlanRequest *request = all->request;
+    const int64_t limit = request->memory_limit_bytes > 0
+                              ? request->memory_limit_bytes
+                              : model_cluster_device(request->profile->cluster, 0)->memory_bytes;
+    Point best = {INT64_MAX, INT64_MAX};
+
+    for (guint i = 0; i < all->points->len; i++) {
+        const Point *point = &g_array_index(all->points, Point, i);
+        if (point->bytes > limit)
+            continue;
+        best.ns = MIN(best.ns, point->ns);
+        best.bytes = MIN(best.bytes, point->bytes);
+    }
+    return best;
+}
+
+/* All ways of recompute that the request allows: with one stage per rank each stage in each, else
+ * all stages in one. */
+static void
+try_ways(Enumeration *all, Plan *plan)
+{
+    const int fixed = all->request->recompute;
+    const guint n = plan->stages->len;
+    const PlanLayerShape shape = {plan->degrees, plan->micro_batch, plan->sequence_parallel};
+    const bool own = n == plan->degrees.pp && !plan_layer_ways_depend(all->request, &shape);
+    int64_t n_combinations = 1;
+
+    for (guint k = 0; k < (own ? n : 1); k++)
+        n_combinations *= PLAN_RECOMPUTE_N;
+    for (int64_t i = 0; i < n_combinations; i++) {
+        bool allowed = true;
+        for (guint k = 0, digits = (guint)i; k < n; k++) {
+            PlanStage *stage = &g_array_index(plan->stages, PlanStage, k);
+            stage->recompute = (PlanRecompute)(digits % PLAN_RECOMPUTE_N);
+            digits /= own ? PLAN_RECOMPUTE_N : 1;
+            allowed = allowed && (fixed == PLAN_AUTO || fixed == (int)stage->recompute);
+        }
+        if (allowed)
+            try_plan(all, plan);
+    }
+}
+
+/* The same plan with stages by plan_partition(). */
+static void
+try_balanced(Enumeration *all, Plan *plan, const ScheduleFamily *family)
+{
+    const PlanRequest *request = all->request;
+    const int64_t length = family->placement == SCHEDULE_PLACEMENT_BIDIR
+                               ? plan->degrees.pp
+                               : plan->degrees.pp * plan->degrees.vpp;
+    int64_t layer_ns[64], counts[64], end_ns[2];
+    const PlanLayerShape shape = {plan->degrees, plan->micro_batch, plan->sequence_parallel};
+    const PlanPartition partition = {.n_layers = request->arch->n_layers,
+                                     .n_stages = length,
+                                     .layer_ns = layer_ns,
+                                     .end_ns = end_ns};
+
+    /* More stages than layers are even ones, the first with the embedding alone. */
+    if (length > request->arch->n_layers)
+        return;
+    plan_layer_times(request, &shape, (PlanRecompute)MAX(0, request->recompute), 0, layer_ns,
+                     end_ns);
+    g_assert_true(plan_partition(&partition, counts, NULL, NULL));
+    for (guint i = 0, first = 0; i < plan->stages->len; i++) {
+        PlanStage *stage = &g_array_index(plan->stages, PlanStage, i);
+        first = i % length == 0 ? 0 : first;
+        stage->first_layer = first;
+        stage->n_layers = counts[i % length];
+        first += (guint)counts[i % length];
+    }
+    try_ways(all, plan);
+}
+
+/* All families at fixed degrees and savers. */
+static void
+try_families(Enumeration *all, PlanRequest fixed)
+{
+    const ScheduleFamily *const *families = schedule_families();
+
+    for (size_t i = 0; families[i] != NULL; i++) {
+        const char *names[2] = {families[i]->name, NULL};
+        if (all->request->schedules != NULL &&
+            !g_strv_contains(all->request->schedules, families[i]->name))
+            continue;
+        if (all->request->schedules == NULL && families[i]->searches)
+            continue;
+        for (fixed.vpp = 1; fixed.vpp <= fixed.arch->n_layers + 1; fixed.vpp++) {
+            g_autoptr(GError) error = NULL;
+            if (all->request->vpp > 0 ? all->request->vpp != fixed.vpp
+                                      : fixed.pp == 1 && fixed.vpp > 1)
+                continue;
+            /* Halves of a backward are rounded apart: a nanosecond less is no better plan. */
+            if (all->request->schedules == NULL && fixed.pp == 1 && fixed.vpp == 1 &&
+                families[i]->splits_backward)
+                continue;
+            fixed.schedules = names;
+            /* What does not exist, plan_check() and model_shape_check() refuse. */
+            g_autoptr(Plan) plan = plan_from_request(&fixed, &error);
+            if (plan == NULL)
+                continue;
+            g_autoptr(Workload) workload = workload_new(fixed.arch, fixed.profile, plan, 0, NULL);
+            if (workload == NULL || all->points->len > MAX_PLANS)
+                continue;
+            try_ways(all, plan);
+            if (fixed.pp > 1)
+                try_balanced(all, plan, families[i]);
+        }
+    }
+}
+
+static Enumeration
+enumerate(const PlanRequest *request, int64_t n)
+{
+    Enumeration all = {.request = request,
+                       .points = g_array_new(FALSE, FALSE, sizeof(Point)),
+                       .least_bytes = INT64_MAX};
+    PlanRequest f = *request;
+
+    for (f.tp = 1; f.tp <= n; f.tp++)
+        for (f.pp = 1; f.pp <= n; f.pp++)
+            for (f.cp = 1; f.cp <= n; f.cp++)
+                for (f.dp = 1; f.dp <= n; f.dp++) {
+                    if (f.tp * f.pp * f.cp * f.dp != n ||
+                        (request->tp > 0 && f.tp != request->tp) ||
+                        (request->pp > 0 && f.pp != request->pp) ||
+                        (request->cp > 0 && f.cp != request->cp) ||
+                        (request->dp > 0 && f.dp != request->dp) || f.global_batch % f.dp != 0)
+                        continue;
+                    for (f.micro_batch = 1; f.micro_batch <= f.global_batch; f.micro_batch++)
+                        for (f.ep = 1; f.ep <= MAX(1, f.arch->experts.n_experts); f.ep++)
+                            for (f.recompute = PLAN_RECOMPUTE_NONE;
+                                 f.recompute < PLAN_RECOMPUTE_SELECTIVE; f.recompute++)
+                                for (f.zero_stage = 0; f.zero_stage <= 3; f.zero_stage++)
+                                    for (int sp = 0;
+                                         sp <= (f.tp > 1 || request->sequence_parallel == 1);
+                                         sp++) {
+                                        if (f.global_batch / f.dp % f.micro_batch != 0 ||
+                                            (request->micro_batch > 0 &&
+                                             request->micro_batch != f.micro_batch) ||
+                                            (request->zero_stage != PLAN_AUTO &&
+                                             request->zero_stage != f.zero_stage) ||
+                                            (request->sequence_parallel != PLAN_AUTO &&
+                                             request->sequence_parallel != sp))
+                                            continue;
+                                        f.sequence_parallel = sp;
+                                        try_families(&all, f);
+                                    }
+                }
+    return all;
+}
+
+/* A random problem; most flags fixed, so that the enumeration stays small. */
+static PlanRequest
+random_request(uint32_t *state, const ModelArch *arch, const Profile *profile)
+{
+    static const char *const lists[][3] = {
+        {"1f1b", NULL}, {"gpipe", "interleaved", NULL}, {"1f1b", "zb-h1", NULL}, {"naive", NULL}};
+    PlanRequest request = request_of(arch, profile, (int64_t[]){1, 2, 4, 6, 8}[draw(state) % 5]);
+
+    if (draw(state) % 2 == 0)
+        request.schedules = lists[draw(state) % G_N_ELEMENTS(lists)];
+    if (draw(state) % 2 != 0)
+        request.recompute = (int)(draw(state) % PLAN_RECOMPUTE_N);
+    if (draw(state) % 5 != 0)
+        request.zero_stage = (int)(draw(state) % 4);
+    if (draw(state) % 3 != 0)
+        request.cp = 1;
+    if (draw(state) % 2 == 0)
+        request.pp = (int64_t[]){1, 2, 2, 4}[draw(state) % 4];
+    if (draw(state) % 4 == 0)
+        request.tp = (int64_t[]){1, 2, 3, 4}[draw(state) % 4];
+    if (draw(state) % 3 == 0)
+        request.micro_batch = 1 + draw(state) % 2;
+    if (draw(state) % 4 == 0)
+        request.sequence_parallel = (int)(draw(state) % 2);
+    if (draw(state) % 2 == 0)
+        request.vpp = (int64_t[]){1, 1, 2, 3}[draw(state) % 4];
+    request.conventions = plan_conventions((PlanFramework)(draw(state) % PLAN_FRAMEWORK_N));
+    return request;
+}
+
+typedef struct {
+    int n, n_feasible, n_limited;
+    int n_mixed;  /* answers whose stages recompute differently */
+    int n_better; /* than the enumeration */
+} Tally;
+
+/* Whether stages recompute differently. */
+static bool
+is_mixed(const Plan *plan)
+{
+    for (guint k = 1; k < plan->stages->len; k++)
+        if (g_array_index(plan->stages, PlanStage, k).recompute !=
+            g_array_index(plan->stages, PlanStage, 0).recompute)
+            return true;
+    return false;
+}
+
+static void
+check_against_enumeration(const PlanRequest *request, const Enumeration *all, Tally *tally)
+{
+    g_autoptr(GError) error = NULL;
+    g_autoptr(Plan) plan = plan_search(request, simulate, NULL, &error);
+    const Point best = best_of(all);
+
+    /* Contradictory requests are checked, but prove little. */
+    tally->n += all->points->len > 0;
+    if (best.ns == INT64_MAX) {
+        g_assert_null(plan);
+        g_assert_cmpint(error->domain, ==, PLAN_ERROR);
+        g_assert_cmpint(error->code, ==,
+                        all->points->len == 0 && error->code == PLAN_ERROR_INVALID
+                            ? PLAN_ERROR_INVALID
+                            : PLAN_ERROR_INFEASIBLE);
+        return;
+    }
+    g_assert_no_error(error);
+    tally->n_feasible++;
+    tally->n_mixed += is_mixed(plan);
+    if (request->objective == PLAN_OBJECTIVE_MEMORY) {
+        g_assert_cmpint(plan->predicted->peak_memory_bytes, ==, best.bytes);
+        return;
+    }
+    /* Better only by stages that the enumeration does not have: layers that were divided so that
+     * they fit, or chunks of one rank that recompute each in their own way. */
+    g_assert_cmpint(plan->predicted->iteration_ns, <=, best.ns);
+    if (plan->predicted->iteration_ns < best.ns)
+        tally->n_better++;
+    g_assert_cmpfloat(plan->lower_bound_s, <=, (double)best.ns * 1e-9);
+    g_assert_true(plan->predicted->fits);
+    /* What was simulated and does not fit counts as both. */
+    g_assert_cmpint(plan->search.considered, >=, plan->search.pruned + plan->search.simulated);
+    g_assert_cmpint(plan->search.considered, <=,
+                    plan->search.pruned + plan->search.simulated + plan->search.infeasible);
+}
+
+/* A limit near what the leanest plan needs, so that not everything fits. */
+static int64_t
+random_limit(uint32_t *state, const Enumeration *all)
+{
+    return all->least_bytes + (int64_t)(draw(state) % 100) * (all->least_bytes / 400) -
+           all->least_bytes / 50;
+}
+
+static void
+test_equals_full_enumeration(void)
+{
+    uint32_t state = 11;
+    Tally tally = {0};
+
+    flights = plan_flights_new();
+    while (tally.n < 510) {
+        g_autoptr(ModelArch) arch = small_arch(1 + draw(&state) % 6, draw(&state) % 8 == 0 ? 4 : 0,
+                                               draw(&state) % 3 == 0 ? 0 : 8192);
+        g_autoptr(Profile) profile =
+            cluster_of("p3.16xlarge", (int64_t[]){1, 2, 3, 4, 4, 8}[draw(&state) % 6]);
+        const int64_t n = model_cluster_n_devices(profile->cluster);
+        PlanRequest request = random_request(&state, arch, profile);
+        const Enumeration all = enumerate(&request, n);
+        g_autoptr(GArray) points = all.points;
+        if (points->len > MAX_PLANS)
+            continue;
+        /* Half of the time a limit. */
+        if (points->len > 0 && draw(&state) % 2 == 0) {
+            request.memory_limit_bytes = random_limit(&state, &all);
+            tally.n_limited++;
+        }
+        if (draw(&state) % 8 == 0)
+            request.objective = PLAN_OBJECTIVE_MEMORY;
+        check_against_enumeration(&request, &all, &tally);
+    }
+    g_clear_pointer(&flights, plan_flights_free);
+    g_test_message("%d problems, %d feasible, %d limited, %d mixed, %d better", tally.n,
+                   tally.n_feasible, tally.n_limited, tally.n_mixed, tally.n_better);
+    g_assert_cmpint(tally.n_feasible, >, 400);
+    g_assert_cmpint(tally.n_limited, >, 200);
+    g_assert_cmpint(tally.n_mixed, >, 5);
+    g_assert_cmpint(tally.n_better, <, tally.n_feasible / 10);
+}
+
+int
+main(int argc, char **argv)
+{
+    g_test_init(&argc, &argv, NULL);
+    g_test_add_func("/planner/search-space/equals-full-enumeration", test_equals_full_enumeration);
+    return g_test_run();
+}
