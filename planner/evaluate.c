@@ -142,6 +142,16 @@ try_ways(FamilyTrial *f, const int *ways, Report **large)
     return plan_trial_plan(f->trial, f->plan, f->family, large);
 }
 
+/* Whether slower ways of all stages are tried as well: as alternatives, or since there a slower way
+ * may be the faster plan. */
+static bool
+wants_all_ways(const FamilyTrial *f)
+{
+    const PlanLayerShape shape = plan_space_layer_shape(f->trial->point);
+
+    return f->input.request->top > 0 || plan_layer_ways_depend(f->input.request, &shape);
+}
+
 /*
  * One stage per rank: each in its fastest way that fits.  More time for an op never makes an order
  * of ops faster, and a rank's memory is its own, so no other ways are better.  Where the sketch
@@ -263,10 +273,8 @@ try_shared_ways(FamilyTrial *f)
 
     for (int32_t r = 0; r < f->sketch.n_ranks; r++)
         slowest = MAX(slowest, f->sketch.ways[r]);
-    const PlanLayerShape shape = plan_space_layer_shape(f->trial->point);
-    const bool depend = plan_layer_ways_depend(request, &shape);
     for (int kind = slowest; kind >= 0; kind = plan_trial_next_way(request, kind))
-        if (try_one_way(f, kind) != PLAN_TRIED_LARGE && !depend)
+        if (try_one_way(f, kind) != PLAN_TRIED_LARGE && !wants_all_ways(f))
             break;
     if (f->sketch.fits_plain)
         return;
@@ -335,6 +343,16 @@ try_leanest(FamilyTrial *f)
     try_ways(f, ways, NULL);
 }
 
+/* Whether every rank's fastest way that fits is @kind. */
+static bool
+is_own_way(const FamilyTrial *f, int kind)
+{
+    for (int32_t r = 0; r < f->sketch.n_ranks; r++)
+        if (f->sketch.ways[r] != kind)
+            return false;
+    return true;
+}
+
 /* Tries the sketched layers in their ways, unless the sketch says that it is no use. */
 static void
 try_sketched(FamilyTrial *f)
@@ -361,11 +379,9 @@ try_sketched(FamilyTrial *f)
     } else if (f->sketch.shares) {
         try_shared_ways(f);
     } else {
-        const PlanLayerShape shape = plan_space_layer_shape(trial->point);
-        /* Then a slower way may be the faster plan. */
-        for (int kind = 0;
-             kind < PLAN_RECOMPUTE_N && plan_layer_ways_depend(f->input.request, &shape); kind++)
-            try_one_way(f, kind);
+        for (int kind = 0; kind < PLAN_RECOMPUTE_N && wants_all_ways(f); kind++)
+            if (plan_layer_allows(f->input.request, kind) && !is_own_way(f, kind))
+                try_one_way(f, kind);
         try_own_ways(f);
     }
 }

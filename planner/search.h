@@ -8,13 +8,16 @@
  *   lower_bound_s <= time of every plan of the space searched;  gap = 1 - lower_bound_s / time.
  *
  * The space: all dp * tp * pp * cp = devices, ep, micro-batches (up to 4096 sequences) that divide
- * the batch, recompute, ZeRO stage, offload, sequence parallelism, all schedule families (but those
- * that search for an order themselves, unless named) with all numbers of chunks, stages even (as
- * plan_set_even_stages()) or divided so that the longest is shortest (plan_partition()).  Of these
- * the answer is the best: it equals full enumeration.  With PLAN_SLICES_AUTO also every way to
- * slice the sequences: not enumerated but found by slice.h where an estimate promises a gain, and
- * bounded, so the gap may stay open.  That one bound takes margins of 2 and 5 % for effects of
- * tiles (layer_cost.c, slicing.c); tests check it against every simulated plan, nothing proves it.
+ * the batch, ZeRO stage, offload, sequence parallelism, all schedule families (but those that search
+ * for an order themselves, unless named) with all numbers of chunks; stages even (as
+ * plan_set_even_stages()), divided so that the longest is shortest on the devices where they lie
+ * (plan_partition()), or so that they fit with least recompute; recompute of each stage: with one
+ * stage per rank every combination, with chunks one way for all and one in which each rank saves no
+ * more than it must.  Of these the answer is the best: it equals full enumeration.  With
+ * PLAN_SLICES_AUTO also every way to slice the sequences: not enumerated but found by slice.h where
+ * an estimate promises a gain, improved step by step by the simulator, and bounded, so the gap may
+ * stay open.  That one bound takes margins of 2 and 5 % for effects of tiles (space_bound.c,
+ * slicing.c); tests check it against every simulated plan, nothing proves it.
  * Left out, since they are never better: ZeRO without replicas, chunks or split backwards without a
  * pipeline, and families whose order of ops another one repeats.
  *
