@@ -8,11 +8,12 @@
 /* F, B, I, W in the order of ScheduleOpKind; then what is no op. */
 enum {
     COMM = SCHEDULE_OP_N,
+    PAIR,
     SLICES,
     N_NAMES,
 };
 
-static const char *const names[N_NAMES] = {"F", "B", "I", "W", "comm", "slices"};
+static const char *const names[N_NAMES] = {"F", "B", "I", "W", "comm", "FB", "slices"};
 
 typedef enum {
     BY_STAGE,
@@ -49,6 +50,8 @@ read_values(Options *options, const char *text, const char *label, Given *given,
         }
         g_array_append_val(given->values, value);
     }
+    if (given->values->len > 1 && strcmp(label, names[PAIR]) == 0)
+        options_fail(options, "op-times", "%s: expected one value", label);
     if (given->values->len == 0) {
         const double none = 0;
         options_fail(options, "op-times", "%s: there is no value", label);
@@ -68,9 +71,9 @@ read_word(OpTimes *times, Options *options, const char *word)
         *at = 0;
     while (i < N_NAMES && g_strcmp0(names[i], label) != 0)
         i++;
-    if (i == N_NAMES || (at != NULL && (strcmp(at + 1, "rank") != 0 || i == SLICES))) {
+    if (i == N_NAMES || (at != NULL && (strcmp(at + 1, "rank") != 0 || i >= PAIR))) {
         options_fail(options, "op-times",
-                     "expected F=, B=, I=, W= or comm=, also F@rank=, or slices=, got \"%s\"",
+                     "expected F=, B=, I=, W=, comm= or FB=, also F@rank=, or slices=, got \"%s\"",
                      word);
         return;
     }
@@ -173,6 +176,8 @@ op_times_workload(const OpTimes *times, const Schedule *schedule, GError **error
     if (!check_lengths(times, schedule, error))
         return NULL;
     Workload *workload = workload_new_plain(schedule, nothing, 1);
+    if (times->given[PAIR].values != NULL)
+        workload->pair_ns = units_ns_from_s(g_array_index(times->given[PAIR].values, double, 0));
     const int64_t n = (int64_t)workload->n_chains * workload->n_stages * workload->n_slices;
     for (int64_t i = 0; i < n; i++) {
         const int32_t slice = (int32_t)(i % workload->n_slices);

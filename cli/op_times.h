@@ -5,6 +5,8 @@
  *   F=1          of all stages
  *   F=1/2/3/4    of each stage of the chain, in its order
  *   F@rank=1/2   of each rank
+ *   FB=2         an overlapped pair of a forward and a backward (DualPipe); absent: one after the
+ *                other, as if they were no pair
  *   slices=1/1.5 factors of the token slices' ops, first slice first (messages keep theirs)
  *
  * Seconds or with a unit.  What is absent: F is 1, B is 2 F (or I + W), I and W share B (half each,

@@ -14,6 +14,7 @@ typedef struct {
     const Plan *plan;
     const Workload *workload;
     bool splits;
+    bool overlaps;   /* ops in pairs hide collectives behind computing */
     Schedule shape;  /* only where stages lie */
     int64_t *counts; /* (owned) micro-batches of each class in one chain */
 } Bound;
@@ -77,6 +78,25 @@ static int64_t
 forward_ns(const Bound *bound, const WorkloadOp *op)
 {
     return op->time_ns[SCHEDULE_OP_FORWARD] + bound->workload->op_overhead_ns;
+}
+
+static int64_t
+collectives_ns(const WorkloadOp *op, ScheduleOpKind kind)
+{
+    return op->part_ns[kind][PROFILE_PART_TP] + op->part_ns[kind][PROFILE_PART_CP] +
+           op->part_ns[kind][PROFILE_PART_EP] + op->part_ns[kind][PROFILE_PART_DP];
+}
+
+/* The most of both passes that overlapped pairs hide: a pair computes all that its ops compute. */
+static int64_t
+hidden_ns(const Bound *bound, const WorkloadOp *op)
+{
+    if (!bound->overlaps || bound->workload->blocking_messages || bound->workload->pair_ns < 0)
+        return 0;
+    return plus(collectives_ns(op, SCHEDULE_OP_FORWARD),
+                MAX(collectives_ns(op, SCHEDULE_OP_BACKWARD),
+                    plus(collectives_ns(op, SCHEDULE_OP_BACKWARD_INPUT),
+                         collectives_ns(op, SCHEDULE_OP_BACKWARD_WEIGHT))));
 }
 
 /* How long a blocking send keeps its sender: not for what the transport buffers. */
@@ -176,7 +196,8 @@ fill_chain(const Bound *bound, int32_t chain, Stage *stages)
                 const WorkloadOp *op = op_at(bound, chain, k, c, s);
                 const int64_t once = plus(plus(forward_ns(bound, op), backward_ns(bound, op)),
                                           blocked_ns(bound, chain, k, c, s));
-                stage->work_ns = plus(stage->work_ns, times(bound->counts[c], once));
+                const int64_t least = MAX(0, once - hidden_ns(bound, op));
+                stage->work_ns = plus(stage->work_ns, times(bound->counts[c], least));
                 stage->chain_ns = plus(
                     stage->chain_ns, times(bound->counts[c],
                                            plus(plus(forward_ns(bound, op), gradient_ns(bound, op)),
@@ -225,6 +246,7 @@ bound_new(const Plan *plan, const Workload *workload, const ScheduleFamily *fami
         .plan = plan,
         .workload = workload,
         .splits = family->splits_backward,
+        .overlaps = family->overlaps,
         .shape = {.n_ranks = workload->n_ranks,
                   .n_chunks = (int32_t)plan->degrees.vpp,
                   .placement = family->placement},

@@ -247,6 +247,8 @@ build_workload(const WorkloadBuild *build, int64_t memory_limit_bytes, GError **
     g_assert(places[0].device != NULL);
     workload->blocking_messages = !plan->conventions.overlap_pp;
     workload->overlap_dp = plan->conventions.overlap_dp;
+    /* Our executor runs the ops of a pair one after the other. */
+    workload->pair_ns = plan->conventions.framework == PLAN_FRAMEWORK_DEGAS ? -1 : 0;
     workload->op_overhead_ns = units_ns_from_s(profile_measured_overhead_s(build->profile));
     workload->model_flops =
         model_flops_per_iteration(build->arch, (double)plan->global_batch, plan->seq_len);
@@ -334,6 +336,7 @@ workload_new_plain(const Schedule *schedule, const int64_t time_ns[SCHEDULE_OP_N
             op->backward_message_ns = message_ns_;
     }
     workload->ranks = g_new0(WorkloadRank, workload->n_ranks);
+    workload->pair_ns = -1;
     workload->model_flops = NAN;
     workload->tokens = NAN;
     return workload;

@@ -62,6 +62,9 @@ typedef struct {
     WorkloadRank *ranks;          /* (owned) n_ranks */
     bool blocking_messages; /* the compute stream waits in sends and receives (no overlap_pp) */
     bool overlap_dp;        /* gradient reduction starts with the last backward of each stage... */
+    /* Of two ops that run overlapped (simulator/pairs.h).  0: by what they compute and what their
+     * collectives take; < 0: they do not, as plain op times say nothing of it */
+    int64_t pair_ns;
     int64_t op_overhead_ns; /* measured: per op, bookkeeping of the executor */
     /* For the report; 0 or NaN when no model is known. */
     double model_flops, tokens; /* per iteration, all replicas */
@@ -87,7 +90,7 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC(Workload, workload_free)
  */
 double workload_checkpoint_bytes(const ModelArch *arch, const Plan *plan);
 
-/* Plain op times for any schedule: the same @time_ns for all stages, messages of @message_ns. */
+/* Plain op times for any schedule, one op after the other: the same @time_ns for all stages, messages of @message_ns. */
 Workload *workload_new_plain(const Schedule *schedule, const int64_t time_ns[SCHEDULE_OP_N],
                              int64_t message_ns);
 

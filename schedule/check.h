@@ -21,6 +21,14 @@ G_BEGIN_DECLS
 bool schedule_check(const Schedule *schedule, GError **error);
 
 /*
+ * Whether what overlap_pairs pairs can run overlapped: a forward and a backward (B or I) of one
+ * rank, neither needing the other, so of different micro-batches or (bidir) chains.  Part of
+ * schedule_check(), but for whether ranks then wait for each other in a circle, which the simulator
+ * finds.  Returns false on SCHEDULE_ERROR_SHAPE naming the ops.  Cost: O(pairs).
+ */
+bool schedule_check_pairs(const Schedule *schedule, GError **error);
+
+/*
  * Whether a transport that keeps order per pair of ranks (NCCL, MPI without tags) can run it: the
  * order in which a rank sends to another equals the order in which that one receives. Returns false
  * with SCHEDULE_ERROR_DEADLOCK naming the first pair out of order.

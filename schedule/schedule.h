@@ -86,8 +86,8 @@ typedef struct {
     SchedulePlacement placement;
     ScheduleOp *ops;     /* (owned) all ranks' ops, rank after rank */
     int64_t *rank_begin; /* (owned) n_ranks + 1 indices into ops */
-    /* (owned, nullable) DualPipe: GArray of int64_t indices into ops; ops i and i+1 run overlapped.
-     */
+    /* (owned, nullable) DualPipe: GArray of int64_t indices into ops, ascending; ops i and i+1, a
+     * forward and a backward, run overlapped: simulator/pairs.h. */
     GArray *overlap_pairs;
 } Schedule;
 
@@ -138,6 +138,7 @@ typedef struct {
     const char *name;     /* "1f1b" */
     const char *summary;  /* one line with the source */
     bool splits_backward; /* has I and W apart */
+    bool overlaps;        /* has overlap_pairs */
     bool slices;          /* accepts n_slices > 1 */
     bool groups;          /* accepts a group of micro-batches */
     bool searches;        /* is made for ScheduleShape.times; costs much more than O(ops) */

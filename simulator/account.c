@@ -14,6 +14,7 @@ typedef struct {
     int64_t blocked_ns; /* in messages */
     int64_t message_ns; /* of all messages in and out */
     int64_t dp_blocked_ns, optimizer_ns;
+    int64_t hidden_ns; /* of collectives in overlapped pairs, behind computing */
     int64_t end_ns;
 } Usage;
 
@@ -49,7 +50,8 @@ account_rank(const SimProgram *program, const SimTimes *times, int32_t rank, Usa
     usage->end_ns = finish.end_ns;
     usage->dp_blocked_ns = sim_finish_blocked_ns(&finish);
     usage->optimizer_ns = work->optimizer_ns;
-    row->busy_ns = usage->op_ns + usage->blocked_ns + usage->dp_blocked_ns + usage->optimizer_ns;
+    row->busy_ns = usage->op_ns - usage->hidden_ns + usage->blocked_ns + usage->dp_blocked_ns +
+                   usage->optimizer_ns;
     row->communication_ns = usage->message_ns + usage->tp_ns + usage->cp_ns + usage->ep_ns +
                             usage->dp_ns + work->dp_reduce_ns + work->dp_gather_ns;
     row->peak_in_flight = program->in_flight[rank];
@@ -81,6 +83,15 @@ account_memory(const SimProgram *program, const SimTimes *times, const SimPeak *
     }
 }
 
+/* The share of an op's collectives that pairs do not hide. */
+static double
+shown_share(const Usage *u)
+{
+    const int64_t all_ns = u->tp_ns + u->cp_ns + u->ep_ns + u->dp_ns;
+
+    return all_ns == 0 ? 1 : 1 - (double)MIN(u->hidden_ns, all_ns) / (double)all_ns;
+}
+
 /* Means over ranks; they add up to the iteration but for rounding of doubles. */
 static void
 account_breakdown(const Usage *usages, Report *report)
@@ -90,15 +101,19 @@ account_breakdown(const Usage *usages, Report *report)
 
     for (guint rank = 0; rank < report->ranks->len; rank++) {
         const Usage *u = &usages[rank];
+        const double shown = shown_share(u);
+        const int64_t all_ns = u->tp_ns + u->cp_ns + u->ep_ns + u->dp_ns;
+        /* Given times of pairs may be shorter than what is computed. */
         const int64_t compute_ns =
-            u->op_ns - u->tp_ns - u->cp_ns - u->ep_ns - u->dp_ns - u->recompute_ns;
+            u->op_ns - all_ns - u->recompute_ns - MAX(0, u->hidden_ns - all_ns);
         report->breakdown.compute_s += units_s_from_ns(compute_ns) / n;
-        report->breakdown.tp_s += units_s_from_ns(u->tp_ns) / n;
-        report->breakdown.cp_s += units_s_from_ns(u->cp_ns) / n;
-        report->breakdown.ep_s += units_s_from_ns(u->ep_ns) / n;
+        report->breakdown.tp_s += shown * units_s_from_ns(u->tp_ns) / n;
+        report->breakdown.cp_s += shown * units_s_from_ns(u->cp_ns) / n;
+        report->breakdown.ep_s += shown * units_s_from_ns(u->ep_ns) / n;
         report->breakdown.recompute_s += units_s_from_ns(u->recompute_ns) / n;
         report->breakdown.pp_s += units_s_from_ns(u->blocked_ns) / n;
-        report->breakdown.dp_s += units_s_from_ns(u->dp_blocked_ns + u->dp_ns) / n;
+        report->breakdown.dp_s +=
+            (units_s_from_ns(u->dp_blocked_ns) + shown * units_s_from_ns(u->dp_ns)) / n;
         report->breakdown.optimizer_s += units_s_from_ns(u->optimizer_ns) / n;
         bubble_s += units_s_from_ns(g_array_index(report->ranks, ReportRank, rank).bubble_ns);
     }
@@ -159,11 +174,21 @@ account_rates(const Workload *workload, Report *report)
         report->energy_per_iteration_j = workload->power_w_per_device * n_devices * iteration_s;
 }
 
+static void
+add_hidden(const SimProgram *program, const SimTimes *times, Usage *usages)
+{
+    for (int64_t k = 0; times->saved_ns != NULL && k < program->n_pairs; k++) {
+        const uint32_t step = program->pairs[k];
+        usages[program->details[program->steps[step].cost].rank].hidden_ns +=
+            times->saved_ns[step] + times->saved_ns[step + 1];
+    }
+}
+
 /* Messages, as long as they are under way: alone what they take, on shared links longer. */
 static void
 add_messages(const SimProgram *program, const SimTimes *times, Usage *usages)
 {
-    if (times->free_of_step_ns == NULL) {
+    if (times->free_of_step_ns == NULL || times->saved_ns != NULL) {
         for (int64_t cost = 0; cost < program->n_costs; cost++) {
             const SimCostDetail *detail = &program->details[cost];
             if (program->counts[cost] > 0)
@@ -195,6 +220,7 @@ sim_account(const SimProgram *program, const SimTimes *times, const SimPeak *pea
         if (program->counts[cost] > 0)
             add_cost(program, cost, &usages[program->details[cost].rank]);
     add_messages(program, times, usages);
+    add_hidden(program, times, usages);
     for (int32_t rank = 0; rank < n_ranks; rank++) {
         ReportRank *row = &g_array_index(report->ranks, ReportRank, rank);
         const int64_t span_ns = account_rank(program, times, rank, &usages[rank], row);

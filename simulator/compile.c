@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "schedule/check.h"
 #include "schedule/graph.h"
 #include "simulator/pages.h"
 
@@ -43,6 +44,7 @@ typedef struct {
     Slot *slots;            /* (owned) [rank * n_units + unit] */
     Link *links;            /* (owned) [rank * n_chunks + chunk] */
     RankState *ranks;       /* (owned) [n_ranks + 1]; the last is nobody and never waits */
+    int64_t *next_pair;     /* (owned, nullable) [rank] index into overlap_pairs of its next pair */
     int32_t *ready;         /* (owned) stack of ranks that may go on; each at most once */
     int32_t n_ready;
     uint32_t n_steps; /* so far */
@@ -55,6 +57,7 @@ walk_clear(Walk *walk)
     g_free(walk->links);
     g_free(walk->ranks);
     g_free(walk->ready);
+    g_free(walk->next_pair);
 }
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(Walk, walk_clear)
 
@@ -205,6 +208,44 @@ run_weight(Walk *walk, int32_t rank, int64_t unit)
     return RAN;
 }
 
+/* Whether @op must wait for a message of another rank; then the rank waits for it. */
+static bool
+must_wait(Walk *walk, int32_t rank, ScheduleOp op)
+{
+    const Schedule *schedule = walk->program->schedule;
+    const Link *link = &walk->links[(int64_t)rank * schedule->n_chunks + op.chunk];
+    const bool backward = op.kind != SCHEDULE_OP_FORWARD;
+    const int32_t from = backward ? link->next_rank : link->previous_rank;
+    const int64_t slot =
+        (backward ? link->next_slot : link->previous_slot) + schedule_unit(schedule, op);
+    uint32_t producer;
+
+    return from < schedule->n_ranks && from != rank &&
+           take_message(walk, rank, from, slot, backward, &producer) == WAITS;
+}
+
+/*
+ * At op @i of @rank: whether it is the first of an overlapped pair whose second must wait; both
+ * begin together.  Where it need not, the pair is noted: both are about to become steps, unless the
+ * first must wait, after which this is asked again.
+ */
+static bool
+pair_must_wait(Walk *walk, int32_t rank, int64_t i)
+{
+    SimProgram *program = walk->program;
+    const Schedule *schedule = program->schedule;
+    const GArray *pairs = schedule->overlap_pairs;
+    const int64_t k = walk->next_pair[rank];
+
+    if (k >= pairs->len || g_array_index(pairs, int64_t, k) != i)
+        return false;
+    if (must_wait(walk, rank, schedule->ops[i]) || must_wait(walk, rank, schedule->ops[i + 1]))
+        return true;
+    program->pairs[program->n_pairs++] = walk->n_steps;
+    walk->next_pair[rank]++;
+    return false;
+}
+
 /* Runs @rank as far as it gets.  Returns false if the schedule is wrong. */
 static bool
 run_rank(Walk *walk, int32_t rank)
@@ -226,6 +267,8 @@ run_rank(Walk *walk, int32_t rank)
         Wake wake = {schedule->n_ranks, 0};
         uint32_t producer = 0, kind = op.kind, class_ = 0;
         Outcome outcome;
+        if (walk->next_pair != NULL && pair_must_wait(walk, rank, i))
+            return true;
         if (op.kind == SCHEDULE_OP_FORWARD) {
             outcome = run_forward(walk, rank, link, unit, op.slice, &producer, &wake);
         } else if (op.kind == SCHEDULE_OP_BACKWARD_WEIGHT) {
@@ -278,6 +321,29 @@ is_complete(const Walk *walk)
 /* --- all --- */
 
 static bool
+has_pairs(const SimProgram *program)
+{
+    return program->schedule->overlap_pairs != NULL && program->workload->pair_ns >= 0;
+}
+
+static bool
+allocate_pairs(Walk *walk)
+{
+    const Schedule *schedule = walk->program->schedule;
+    const GArray *pairs = schedule->overlap_pairs;
+
+    walk->program->pairs = g_try_new(uint32_t, pairs->len);
+    walk->next_pair = g_new0(int64_t, (size_t)schedule->n_ranks);
+    for (int32_t rank = 1; rank < schedule->n_ranks; rank++) {
+        int64_t k = walk->next_pair[rank - 1];
+        while (k < pairs->len && g_array_index(pairs, int64_t, k) < schedule->rank_begin[rank])
+            k++;
+        walk->next_pair[rank] = k;
+    }
+    return walk->program->pairs != NULL || pairs->len == 0;
+}
+
+static bool
 allocate(Walk *walk)
 {
     SimProgram *program = walk->program;
@@ -298,7 +364,7 @@ allocate(Walk *walk)
     walk->links = g_new(Link, n_ranks * (size_t)schedule->n_chunks);
     walk->ranks = g_new0(RankState, n_ranks + 1);
     walk->ready = g_new(int32_t, n_ranks);
-    return true;
+    return !has_pairs(program) || allocate_pairs(walk);
 }
 
 static bool
@@ -336,13 +402,19 @@ is_long_enough(const Schedule *schedule, int64_t n_units)
     return true;
 }
 
-/* Lets the judge of all schedules name what is wrong. */
+/* Lets the judge of all schedules name what is wrong.  It knows each op by itself: what it lets
+ * pass is stuck because pairs need both their messages to begin. */
 static bool
 fail(const Schedule *schedule, GError **error)
 {
     g_autoptr(ScheduleGraph) graph = schedule_graph_new(schedule, error);
 
-    g_assert(graph == NULL);
+    if (graph == NULL)
+        return false;
+    g_assert(schedule->overlap_pairs != NULL);
+    g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_DEADLOCK,
+                "overlapped pairs wait for each other: each begins when both its messages are "
+                "there");
     return false;
 }
 
@@ -360,6 +432,8 @@ sim_program_compile(SimProgram *program, GError **error)
         return fail(schedule, error);
     if (!is_long_enough(schedule, walk.n_units))
         return fail(schedule, error);
+    if (!schedule_check_pairs(schedule, error))
+        return false;
     if (!allocate(&walk)) {
         g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_LIMIT,
                     "no memory for %" G_GINT64_FORMAT " ops", program->n_ops);

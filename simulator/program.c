@@ -4,6 +4,7 @@
 
 #include "simulator/compile.h"
 #include "simulator/pages.h"
+#include "simulator/pairs.h"
 
 /* --- costs --- */
 
@@ -243,6 +244,7 @@ sim_program_free(SimProgram *program)
     g_free(program->counts);
     g_free(program->in_flight);
     g_free(program->last_backward);
+    g_free(program->pairs);
     g_free(program);
 }
 
@@ -267,6 +269,12 @@ sim_times_init(SimTimes *times, const SimProgram *program, GError **error)
 {
     times->ready_ns = sim_pages_try_malloc((size_t)program->n_ops + 1, sizeof *times->ready_ns);
     times->free_ns = g_new0(int64_t, (size_t)program->schedule->n_ranks);
+    if (program->n_pairs > 0) {
+        times->free_of_step_ns = sim_pages_try_malloc((size_t)program->n_ops, sizeof(int64_t));
+        times->saved_ns = sim_pages_try_malloc((size_t)program->n_ops, sizeof(int64_t));
+        if (times->free_of_step_ns == NULL || times->saved_ns == NULL)
+            return fail_memory(error, program->n_ops, "times");
+    }
     return times->ready_ns != NULL || fail_memory(error, program->n_ops, "times");
 }
 
@@ -276,6 +284,7 @@ sim_times_clear(SimTimes *times)
     g_clear_pointer(&times->ready_ns, g_free);
     g_clear_pointer(&times->free_ns, g_free);
     g_clear_pointer(&times->free_of_step_ns, g_free);
+    g_clear_pointer(&times->saved_ns, g_free);
 }
 
 void
@@ -287,6 +296,10 @@ sim_program_sweep(const SimProgram *program, SimTimes *times)
     int64_t *const free_ns = times->free_ns;
     const int64_t n = program->n_ops;
 
+    if (program->n_pairs > 0) {
+        sim_pairs_sweep(program, times);
+        return;
+    }
     memset(free_ns, 0, sizeof *free_ns * (size_t)program->schedule->n_ranks);
     ready[0] = 0; /* no message: ready before the rank can be */
     /* ready[1 .. i] and free_ns hold the times of the first i steps. */

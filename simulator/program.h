@@ -76,6 +76,9 @@ typedef struct {
     int64_t *counts;        /* (owned) [cost] number of ops */
     int32_t *in_flight;     /* (owned) [rank] largest number of units in flight */
     int64_t *first;         /* (owned) [rank] step of its first op, or -1 */
+    uint32_t *pairs;        /* (owned, nullable) ascending: the first step of each overlapped pair;
+                               the second is the next step  [pairs.h] */
+    int64_t n_pairs;
     int64_t *last_backward; /* (owned) [rank * n_chunks + chunk] step of its last op that is no F,
                                or -1 */
 } SimProgram;
@@ -86,6 +89,8 @@ typedef struct {
     int64_t *free_ns;  /* (owned) [rank] after its last op */
     /* (owned, nullable) [step] when the rank is free after it; NULL: ready_ns - lag_ns */
     int64_t *free_of_step_ns;
+    /* (owned, nullable) [step] by how much an op in an overlapped pair is shorter than alone */
+    int64_t *saved_ns;
 } SimTimes;
 
 /*
@@ -131,7 +136,8 @@ sim_times_step(const SimTimes *times, const SimProgram *program, uint32_t step)
     const int64_t free_ns = times->free_of_step_ns != NULL
                                 ? times->free_of_step_ns[step]
                                 : times->ready_ns[step + 1] - program->costs[cost].lag_ns;
-    const int64_t begin_ns = free_ns - program->costs[cost].busy_ns;
+    const int64_t saved_ns = times->saved_ns != NULL ? times->saved_ns[step] : 0;
+    const int64_t begin_ns = free_ns - (program->costs[cost].busy_ns - saved_ns);
 
     return (SimOpTimes){
         .begin_ns = begin_ns,

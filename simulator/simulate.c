@@ -29,7 +29,8 @@ sim_run(const Schedule *schedule, const Workload *workload, const SimOptions *op
         return false;
     if (!sim_times_init(&times, program, error))
         return false;
-    if (options->topology == NULL)
+    /* Of shared links the engine knows single ops only. */
+    if (options->topology == NULL || program->n_pairs > 0)
         sim_program_sweep(program, &times);
     else if (!sim_program_contend(program, options->topology, &times, error))
         return false;

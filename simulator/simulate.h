@@ -12,8 +12,10 @@
  * Where links are shared (SimOptions.topology), overlapped messages become flows, and the event
  * engine takes the place of the sweep: contend.h.  Where both apply they give the same trace.
  *
- * An op takes its time_ns and the workload's op_overhead_ns.  Messages exist between ranks only;
- * pairs of ops that a framework runs overlapped (Schedule.overlap_pairs) run one after the other.
+ * An op takes its time_ns and the workload's op_overhead_ns.  Messages exist between ranks only.
+ * Pairs of ops that a framework runs overlapped (Schedule.overlap_pairs) hide the collectives of one
+ * behind the computing of the other: pairs.h.  A schedule with pairs is swept, whatever links are
+ * shared.
  *
  * After its last op a rank reduces gradients over dp, steps the optimizer, gathers parameters;
  * with overlap_dp the reduction runs behind the last backward of each chunk: finish.h.

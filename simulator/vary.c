@@ -4,6 +4,7 @@
 
 #include "simulator/finish.h"
 #include "simulator/pages.h"
+#include "simulator/pairs.h"
 
 /* Factors are multiples of 2^-24: an error of 3e-8, and an hour in ns times one fits 64 bits. */
 #define FACTOR_BITS 24
@@ -172,6 +173,35 @@ vary_ranks(const Study *study, Room *room, uint64_t key)
     }
 }
 
+/* A message that lasts @lag_ns, or a sender's wait that is part of its op (< 0). */
+static inline int64_t
+varied_lag(const Factors *factors, uint64_t random, int64_t lag_ns)
+{
+    return lag_ns < 0 ? -times_factor(-lag_ns, first_factor(factors, random))
+                      : times_factor(lag_ns, second_factor(factors, random));
+}
+
+/* The pair of the steps @i and @i + 1, as sim_pairs_sweep() has it; one factor for both. */
+static void
+vary_pair(const Study *study, Room *room, uint64_t key, int64_t i)
+{
+    const SimProgram *program = study->program;
+    const SimStep *step = &program->steps[i];
+    const SimCost *costs[2] = {&room->costs[step[0].cost], &room->costs[step[1].cost]};
+    const int64_t rank = costs[0]->rank;
+    const uint64_t random[2] = {draw(key, (uint64_t)i), draw(key, (uint64_t)i + 1)};
+    int64_t *const ready = room->times.ready_ns, *const free_ns = &room->times.free_ns[rank];
+    int64_t pair_ns = sim_pair_ns(program, step[0].cost, step[1].cost);
+
+    pair_ns = times_factor(pair_ns, room->rank_factors[rank]);
+    pair_ns = times_factor(pair_ns, first_factor(study->ops, random[0]));
+    *free_ns = MAX(*free_ns, MAX(ready[step[0].producer], ready[step[1].producer])) + pair_ns;
+    for (int k = 0; k < 2; k++) {
+        room->times.free_of_step_ns[i + k] = *free_ns;
+        ready[i + k + 1] = *free_ns + varied_lag(study->ops, random[k], costs[k]->lag_ns);
+    }
+}
+
 /* sim_program_sweep() with a factor for every op and message. */
 static void
 vary_ops(const Study *study, Room *room, uint64_t key)
@@ -181,23 +211,28 @@ vary_ops(const Study *study, Room *room, uint64_t key)
     const Factors *factors = study->ops;
     int64_t *const ready = room->times.ready_ns, *const free_ns = room->times.free_ns;
     int64_t *const after = room->times.free_of_step_ns;
+    const bool links = fixed->free_of_step_ns != NULL && fixed->saved_ns == NULL;
+    int64_t next_pair = 0;
 
     memset(free_ns, 0, sizeof *free_ns * (size_t)program->schedule->n_ranks);
     ready[0] = 0;
     for (int64_t i = 0; i < program->n_ops; i++) {
+        if (next_pair < program->n_pairs && program->pairs[next_pair] == i) {
+            vary_pair(study, room, key, i++);
+            next_pair++;
+            continue;
+        }
         const SimStep step = program->steps[i];
         const SimCost cost = room->costs[step.cost];
         const uint64_t random = draw(key, (uint64_t)i);
         const int64_t factor = first_factor(factors, random);
-        const int64_t lag = fixed->free_of_step_ns == NULL
-                                ? cost.lag_ns
-                                : fixed->ready_ns[i + 1] - fixed->free_of_step_ns[i];
+        const int64_t lag =
+            links ? fixed->ready_ns[i + 1] - fixed->free_of_step_ns[i] : cost.lag_ns;
         const int64_t next =
             MAX(ready[step.producer], free_ns[cost.rank]) + times_factor(cost.busy_ns, factor);
         free_ns[cost.rank] = next;
         after[i] = next;
-        ready[i + 1] = next + (lag < 0 ? -times_factor(-lag, factor)
-                                       : times_factor(lag, second_factor(factors, random)));
+        ready[i + 1] = next + varied_lag(factors, random, lag);
     }
 }
 

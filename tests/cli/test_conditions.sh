@@ -31,6 +31,26 @@ takes 7.5 "factors of slices" F=1,slices=1/1.5
 runs 0 "two chains by stage" simulate --schedule-file "$W/s.json" --op-times F=1/2,I=1/2,W=1/2 --json
 json "each rank has both stages" "assert [r['busy_s'] for r in d['ranks']] == [18, 18], d['ranks']"
 
+# DualPipe's published bubble, (p/2 - 1) (F&B + B - 3 W) with F 1, B 2, W 1 and a pair of 2.5
+"$DEGAS" schedule dualpipe --pp 8 --microbatches 20 -o "$W/s.json"
+runs 0 "overlapped pairs" simulate --schedule-file "$W/s.json" --op-times F=1,B=2,FB=2.5 --json
+json "have the bubble of the paper" "
+assert abs(max(r['bubble_s'] for r in d['ranks']) - 3 * (2.5 + 2 - 3)) < 1e-9"
+# an expert model: the all-to-all of one op hides behind the computing of the other
+for overlap in pp none; do
+    runs 0 "deepseek-v3 with overlap $overlap" simulate deepseek-v3 dgx-h100 --global-batch 128 --pp 4 \
+        --vpp 2 --ep 8 --dp 8 --layers 8 --schedule dualpipev --overlap $overlap \
+        --framework fsdp --json
+    cp "$W/out" "$W/$overlap.json"
+done
+json "pairs hide expert-parallel communication" "
+o = json.load(open('$W/pp.json'))
+assert o['breakdown_s']['ep'] < 0.9 * d['breakdown_s']['ep'], (o['breakdown_s'], d['breakdown_s'])
+for r in (o, d):
+    assert abs(sum(r['breakdown_s'].values()) - r['iteration_s']) < 1e-6 * r['iteration_s']
+    for rank in r['ranks']:
+        assert abs(rank['busy_s'] + rank['bubble_s'] - r['iteration_s']) < 1e-9"
+
 "$DEGAS" schedule 1f1b --pp 4 --microbatches 4 -o "$W/s.json"
 S="simulate --schedule-file $W/s.json"
 # shellcheck disable=SC2086

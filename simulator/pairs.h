@@ -1,0 +1,45 @@
+/*
+ * simulator/pairs.h - ops that a framework runs overlapped in pairs (Schedule.overlap_pairs): a
+ * forward and a backward of different micro-batches, as DualPipe's  [DeepSeek-V3 2412.19437 3.2.1].
+ *
+ * A pair begins when its rank is free and the messages of both ops are there, and both its messages
+ * leave when it ends: the framework receives both, runs one interleaved sequence of kernels, sends
+ * both.  With C the computing of an op and K its collectives (tp, cp, ep, ZeRO 3), which run on a
+ * stream of their own,
+ *
+ *   time = max(C1 + C2, K1 + K2, C1 + K1, C2 + K2)
+ *
+ * at best: kernels are dealt out so that one of the two streams never waits.  So what a pair gains
+ * is communication hidden behind the other op's computing.  Plain op times have none: their pairs
+ * are taken apart unless a pair's time is given (Workload.pair_ns).  With blocking messages the compute
+ * stream waits in the collectives too: nothing is gained, but the pair is still one.
+ *
+ * In the trace the two ops share the pair's time in proportion to what each takes alone, one after
+ * the other.
+ *
+ * Internal to simulator/.
+ */
+#ifndef SIMULATOR_PAIRS_H
+#define SIMULATOR_PAIRS_H
+
+#include "simulator/program.h"
+
+G_BEGIN_DECLS
+
+/* Time of a pair of ops of these costs; at most what they take one after the other. */
+int64_t sim_pair_ns(const SimProgram *program, uint32_t first, uint32_t second);
+
+/* sim_program_sweep() for programs with pairs: also fills free_of_step_ns and saved_ns. */
+void sim_pairs_sweep(const SimProgram *program, SimTimes *times);
+
+/* How a pair's time is told apart: what each op is shorter than alone. */
+typedef struct {
+    int64_t first_ns, second_ns;
+} SimPairSaved;
+
+SimPairSaved sim_pair_saved(const SimProgram *program, uint32_t first, uint32_t second,
+                            int64_t pair_ns);
+
+G_END_DECLS
+
+#endif /* SIMULATOR_PAIRS_H */
