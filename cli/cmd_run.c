@@ -35,9 +35,10 @@ static const OptionInfo options_table[] = {
     {.name = "timeout", .value = "TIME", .help = "a rank that waits longer hangs: exit status 8"},
     {.name = "deterministic",
      .help = "mpi: sums in the order of local, equal bits run after run (local: always so)"},
-    {.name = "checkpoint", .value = "DIR", .help = "save the training state in DIR"},
-    {.name = "checkpoint-every", .value = "N", .help = "... every N steps"},
-    {.name = "resume", .help = "go on from the state in DIR"},
+    {.name = "checkpoint", .value = "DIR", .help = "save the training state in DIR at the end"},
+    {.name = "checkpoint-every", .value = "N", .help = "... and every N steps"},
+    {.name = "resume", .help = "go on from the last state in DIR until --steps are done"},
+    {.name = "resume-step", .value = "N", .help = "... from the state after step N"},
     {.name = "json", .help = "print a degas-run object"},
     {.name = "output", .value = "FILE", .help = "write the JSON to FILE", .letter = 'o'},
     {.name = NULL},
@@ -205,6 +206,7 @@ to_json(const Run *run)
     json_write_string(writer, "format", "degas-run");
     json_write_int64(writer, "version", 1);
     json_write_int64(writer, "steps", result->n_steps);
+    json_write_int64(writer, "first_step", result->first_step);
     json_write_object_inline(writer, "step_s");
     json_write_double(writer, "median", run->median_s);
     json_write_double(writer, "p10", run->p10_s);
@@ -307,24 +309,18 @@ print_for_people(const Run *run)
 
 /* --- the command --- */
 
-/* What the executor will save one day; asking for it must not be overlooked now. */
 static bool
-check_checkpoint(Options *options, GError **error)
+read_checkpoints(Options *options, ExecRunOptions *exec, GError **error)
 {
-    static const char *const flags[] = {"checkpoint", "checkpoint-every", "resume"};
-
-    options_int64(options, "checkpoint-every", 1, INT64_MAX, 1);
-    if (!options_finish(options, error))
-        return false;
-    for (size_t i = 0; i < G_N_ELEMENTS(flags); i++) {
-        if (options_has(options, flags[i])) {
-            g_set_error(error, CMD_ERROR, CMD_ERROR_NO,
-                        "run: --%s: this executor cannot save or restore the training state yet",
-                        flags[i]);
-            return false;
-        }
-    }
-    return true;
+    exec->checkpoint_dir = options_string(options, "checkpoint", NULL);
+    exec->checkpoint_every = options_int64(options, "checkpoint-every", 1, INT64_MAX, 0);
+    exec->resume = options_switch(options, "resume") || options_has(options, "resume-step");
+    exec->resume_step = options_int64(options, "resume-step", 0, INT64_MAX, -1);
+    if (exec->checkpoint_dir == NULL && (exec->resume || exec->checkpoint_every > 0))
+        options_fail(options, exec->resume ? "resume" : "checkpoint-every", "needs --checkpoint");
+    if (exec->resume && exec->verify)
+        options_fail(options, "verify", "compares the first step, which --resume leaves out");
+    return options_finish(options, error);
 }
 
 static bool
@@ -355,7 +351,7 @@ read_options(Options *options, ExecRunOptions *exec, GError **error)
         options_fail(options, "trace", "standard output is taken by --json");
     if (!isfinite(exec->learning_rate))
         options_fail(options, "lr", "is beyond a float");
-    return options_finish(options, error) && check_checkpoint(options, error);
+    return read_checkpoints(options, exec, error);
 }
 
 static bool
@@ -405,7 +401,7 @@ conclude(const Run *run)
     if (result->interrupted) {
         output_note("run: interrupted after step %" G_GINT64_FORMAT " of %" G_GINT64_FORMAT
                     "%s: what is done is written",
-                    result->n_steps, run->exec.n_steps,
+                    result->first_step + result->n_steps, run->exec.n_steps,
                     result->trace == NULL ? ", in a step that would not end" : "");
         return CMD_ERROR_INTERRUPTED;
     }

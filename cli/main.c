@@ -48,6 +48,8 @@ exec_status(int code)
         return CMD_ERROR_RANK_DIED;
     case EXEC_ERROR_RANK_HUNG:
         return CMD_ERROR_RANK_HUNG;
+    case EXEC_ERROR_IO:
+        return CMD_ERROR_IO;
     case EXEC_ERROR_INTERRUPTED:
         return CMD_ERROR_INTERRUPTED;
     default:
@@ -356,7 +358,9 @@ main(int argc, char **argv)
     setlocale(LC_NUMERIC, "C");
     g_log_writer_default_set_use_stderr(TRUE);
     g_log_set_writer_func(write_log, NULL, NULL);
+    /* Both become errors of the write: a reader that left, a file beyond the limit. */
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN);
 
     status = run(argc, argv, &error);
     if (status < 0) {

@@ -49,6 +49,7 @@ typedef enum {
     EXEC_ERROR_RANK_DIED,   /* 7 */
     EXEC_ERROR_RANK_HUNG,   /* 8 */
     EXEC_ERROR_VERIFY,      /* gradients differ: 1 */
+    EXEC_ERROR_IO,          /* a file cannot be written or read: 4 */
     EXEC_ERROR_INTERRUPTED, /* somebody asked the run to end: 9 */
     EXEC_ERROR_FAILED,
 } ExecError;

@@ -199,7 +199,7 @@ align_steps(ExecShared *shared, int32_t from)
     const ExecClock *clock = &shared->clocks[from];
 
     g_mutex_lock(&shared->mutex);
-    for (int64_t step = 0; step < exec_shared_n_whole_steps(shared); step++) {
+    for (int64_t step = shared->first_step; step < exec_shared_n_whole_steps(shared); step++) {
         int64_t *begin = &shared->begin_ns[step * shared->n_ranks + from];
         int64_t *end = &shared->end_ns[step * shared->n_ranks + from];
         *begin = on_our_clock(clock, *begin + clock->offset_ns[0]);

@@ -14,6 +14,7 @@
 
 #include <stdatomic.h>
 
+#include "executor/checkpoint.h"
 #include "executor/data.h"
 #include "executor/run.h"
 #include "executor/transport.h"
@@ -71,6 +72,11 @@ typedef struct {
     char *watch_where; /* (owned, nullable) under the mutex: where the watcher listens */
     ExecClock *clocks; /* (owned) n_ranks; of rank 0 */
 
+    char *checkpoint_dir;       /* (owned, nullable) where to save */
+    ExecCheckpoint *checkpoint; /* (owned, nullable) to go on from */
+    int64_t first_step;         /* steps done in the checkpoint, else 0 */
+    int lock;                   /* checkpoint.h's, of this process; -1: none */
+
     atomic_bool stop_wanted; /* end before the next step */
 
     /* [step * n_ranks + rank]; begin and end on the monotonic clock */
@@ -91,6 +97,11 @@ typedef struct {
 /* NULL on EXEC_ERROR_MEMORY or a SCHEDULE_ERROR. */
 ExecShared *exec_shared_new(const ExecRunOptions *options, GError **error);
 void exec_shared_unref(ExecShared *shared);
+
+/* The checkpoint that the options ask to go on from; NULL: from the beginning.  EXEC_ERROR_
+ * UNSUPPORTED where they contradict what is there. */
+bool exec_shared_find_checkpoint(const ExecRunOptions *options, ExecCheckpoint **checkpoint,
+                                 GError **error);
 
 /* A thread's function; @user_data is an ExecRankStart, taken. */
 typedef struct {

@@ -1,6 +1,7 @@
 /* A rank's life: its transport, its preparations, step after step, and what it leaves behind. */
 #include <string.h>
 
+#include "executor/checkpoint_state.h"
 #include "executor/gather.h"
 #include "executor/plugin.h"
 #include "executor/rank_state.h"
@@ -64,6 +65,50 @@ close_transport(ExecRank *rank, GError **error)
     return plugin != NULL && plugin->close(&rank->transport, error);
 }
 
+/* --- checkpoints --- */
+
+/* The folder is this run's alone: rank 0 takes it, then the processes of the others join. */
+static bool
+lock_checkpoints(ExecRank *rank, GError **error)
+{
+    ExecShared *shared = rank->shared;
+    const ExecGroup everyone = exec_rank_everyone(rank);
+    char locked = 1;
+
+    if (shared->checkpoint_dir == NULL)
+        return true;
+    if (rank->rank == 0)
+        shared->lock = exec_checkpoint_lock(shared->checkpoint_dir, true, error);
+    if (rank->rank == 0 && shared->lock < 0)
+        return false;
+    if (!rank->transport.ops->broadcast(&rank->transport, &everyone, 0, &locked, 1, error))
+        return false;
+    if (rank->rank != 0 && exec_shared_is_distributed(shared))
+        shared->lock = exec_checkpoint_lock(shared->checkpoint_dir, false, error);
+    return shared->lock >= 0 || (rank->rank != 0 && !exec_shared_is_distributed(shared));
+}
+
+static bool
+restore(ExecRank *rank, GError **error)
+{
+    return lock_checkpoints(rank, error) &&
+           (rank->shared->checkpoint == NULL || exec_checkpoint_load(rank, error));
+}
+
+/* After steps [0, n_steps), the last of this run or not. */
+static bool
+save(ExecRank *rank, int64_t n_steps, bool is_last, GError **error)
+{
+    const ExecShared *shared = rank->shared;
+    const int64_t every = shared->o.checkpoint_every;
+
+    if (shared->checkpoint_dir == NULL || n_steps == shared->first_step)
+        return true;
+    /* What is due at its time is not due again at the end. */
+    const bool due = every > 0 && n_steps % every == 0;
+    return due == is_last || exec_checkpoint_save(rank, n_steps, error);
+}
+
 /* --- steps --- */
 
 /* Whether the run is to end before this step: rank 0 decides, so that all end at the same one. */
@@ -82,16 +127,18 @@ run_steps(ExecRank *rank, GError **error)
 {
     bool stop = false;
 
-    for (rank->step = 0; rank->step < rank->shared->o.n_steps; rank->step++) {
+    for (rank->step = rank->shared->first_step; rank->step < rank->shared->o.n_steps;
+         rank->step++) {
         exec_rank_set_doing(rank, EXEC_DOING_BARRIER, 0);
         if (!is_to_stop(rank, &stop, error))
             return false;
         if (stop)
             break;
-        if (!exec_rank_run_step(rank, error) || !exec_gather_step(rank, error))
+        if (!exec_rank_run_step(rank, error) || !exec_gather_step(rank, error) ||
+            !save(rank, rank->step + 1, false, error))
             return false;
     }
-    return true;
+    return save(rank, rank->step, true, error);
 }
 
 static void
@@ -105,7 +152,7 @@ keep_peak(ExecRank *rank)
 static bool
 run_rank(ExecRank *rank, GError **error)
 {
-    if (!open_transport(rank, error) || !exec_rank_prepare(rank, error) ||
+    if (!open_transport(rank, error) || !exec_rank_prepare(rank, error) || !restore(rank, error) ||
         !exec_gather_clocks(rank, false, error) || !run_steps(rank, error))
         return false;
     exec_rank_set_doing(rank, EXEC_DOING_END, 0);

@@ -26,16 +26,17 @@ exec_run_result_clear(ExecRunResult *result)
 
 /* --- results --- */
 
-/* Of @n steps the one nearest to the median of those whose events are kept, the earliest of equals;
- * the first step, which allocates, only when there is no other. */
+/* Of this run's steps before @end the one nearest to the median of those whose events are kept, the
+ * earliest of equals; the first step, which allocates, only when there is no other. */
 static int64_t
-choose_traced_step(const ExecShared *shared, int64_t n)
+choose_traced_step(const ExecShared *shared, int64_t end)
 {
-    const int64_t first = n > 1 ? 1 : 0;
-    const int64_t median = exec_median_step_ns(shared, first, n);
-    int64_t best = n - 1;
+    const int64_t begin = shared->first_step;
+    const int64_t first = end - begin > 1 ? begin + 1 : begin;
+    const int64_t median = exec_median_step_ns(shared, first, end);
+    int64_t best = end - 1;
 
-    for (int64_t step = n - 1; step >= MAX(first, n - EXEC_TRACED_STEPS); step--)
+    for (int64_t step = end - 1; step >= MAX(first, end - EXEC_TRACED_STEPS); step--)
         if (ABS(exec_step_ns(shared, step) - median) <= ABS(exec_step_ns(shared, best) - median))
             best = step;
     return best;
@@ -84,36 +85,40 @@ assemble_trace(const ExecShared *shared, int64_t step)
 }
 
 static void
-collect_steps(const ExecShared *shared, int64_t n, ExecRunResult *result)
+collect_steps(const ExecShared *shared, int64_t end, ExecRunResult *result)
 {
+    const int64_t first = shared->first_step, n = end - first;
+
+    result->first_step = first;
     result->n_steps = n;
     result->losses = g_new(double, (size_t)n);
     result->step_s = g_new(double, (size_t)n);
-    for (int64_t step = 0; step < n; step++) {
-        result->losses[step] = exec_step_loss(shared, step);
-        result->step_s[step] = (double)exec_step_ns(shared, step) * 1e-9;
+    for (int64_t i = 0; i < n; i++) {
+        result->losses[i] = exec_step_loss(shared, first + i);
+        result->step_s[i] = (double)exec_step_ns(shared, first + i) * 1e-9;
     }
-    result->interrupted = n < shared->o.n_steps;
+    result->interrupted = end < shared->o.n_steps;
 }
 
 static void
 collect_ranks(const ExecShared *shared, ExecRunResult *result)
 {
-    const int64_t traced = choose_traced_step(shared, result->n_steps);
+    const int64_t traced = choose_traced_step(shared, result->first_step + result->n_steps);
+    const double step_s = result->step_s[traced - result->first_step];
     double idle = 0;
 
     result->traced_step = traced;
     for (int32_t r = 0; r < shared->n_ranks; r++) {
         const ExecRankRecord *record = &shared->records[r];
         const double busy = (double)busy_ns(record->events[traced % EXEC_TRACED_STEPS]) * 1e-9;
-        idle += result->step_s[traced] - busy;
+        idle += step_s - busy;
         g_array_append_val(result->busy_s, busy);
         g_array_append_val(result->peak_memory_bytes, record->peak_memory_bytes);
         if (shared->clocks != NULL)
             result->clock_error_s =
                 MAX(result->clock_error_s, (double)shared->clocks[r].error_ns * 1e-9);
     }
-    result->bubble_fraction = idle / (result->step_s[traced] * (double)shared->n_ranks);
+    result->bubble_fraction = idle / (step_s * (double)shared->n_ranks);
     if (shared->o.want_trace)
         result->trace = assemble_trace(shared, traced);
 }
@@ -123,11 +128,12 @@ static bool
 collect(ExecShared *shared, bool all_ended, ExecRunResult *result, GError **error)
 {
     g_mutex_lock(&shared->mutex);
-    const int64_t n = exec_shared_n_whole_steps(shared);
-    if (n > 0)
-        collect_steps(shared, n, result);
+    const int64_t end = exec_shared_n_whole_steps(shared);
+    const bool any = end > shared->first_step;
+    if (any)
+        collect_steps(shared, end, result);
     g_mutex_unlock(&shared->mutex);
-    if (n == 0) {
+    if (!any) {
         g_set_error(error, EXEC_ERROR, EXEC_ERROR_INTERRUPTED,
                     "interrupted before the first step had ended");
         return false;
@@ -168,7 +174,8 @@ exec_run_check(const ExecRunOptions *options, GError **error)
         return false;
     g_autoptr(ExecData) data = exec_data_open(options->data_path, options->arch->vocab,
                                               options->plan->seq_len, options->seed, error);
-    return data != NULL;
+    g_autoptr(ExecCheckpoint) checkpoint = NULL;
+    return data != NULL && exec_shared_find_checkpoint(options, &checkpoint, error);
 }
 
 /* Whether this process has the result: with transport mpi the others gave theirs to rank 0. */

@@ -34,7 +34,7 @@ typedef struct {
     const char *device;    /* "cpu", "reference", "cuda" */
     const char *transport; /* "local" */
     const char *data_path; /* (nullable) text or .bin; NULL: synthetic tokens from the seed */
-    int64_t n_steps;
+    int64_t n_steps;       /* until so many are done, those before @resume included */
     uint64_t seed;
     float init_deviation; /* of initial weights; 0: 0.02 */
     float learning_rate;  /* AdamW, constant after a short warm-up */
@@ -44,8 +44,13 @@ typedef struct {
     const int *stop;         /* (nullable) not 0: end after the step at hand */
     int32_t process_rank;    /* transport mpi: which rank this process is (launch.h) */
     const char *watch_where; /* (nullable) transport mpi: launch.h; rank 0's is enough */
-    double timeout_s;        /* of any wait; 0: 30 s or 20 times the median step */
-    bool want_trace;         /* of the median step */
+    /* checkpoint.h; after the last step, and after every @checkpoint_every steps (0: only then). */
+    const char *checkpoint_dir; /* (nullable) */
+    int64_t checkpoint_every;
+    bool resume; /* begin where the checkpoint of @resume_step ended; n_steps counts from 0 */
+    int64_t resume_step; /* -1: the last one */
+    double timeout_s;    /* of any wait; 0: 30 s or 20 times the median step */
+    bool want_trace;     /* of the median step */
     /* (nullable) told after every step, on the caller's thread */
     void (*progress)(int64_t step, double loss, double step_s, void *user_data);
     void *user_data;
@@ -57,10 +62,11 @@ typedef struct {
 } ExecRunOptions;
 
 typedef struct {
-    bool interrupted; /* n_steps are fewer than asked for */
-    bool is_mine;     /* false: rank 0's process has the result, this one has nothing */
-    bool told;        /* with an error: another process prints it */
-    int64_t n_steps;
+    bool interrupted;       /* n_steps are fewer than asked for */
+    bool is_mine;           /* false: rank 0's process has the result, this one has nothing */
+    bool told;              /* with an error: another process prints it */
+    int64_t first_step;     /* resumed: steps that had been done before */
+    int64_t n_steps;        /* of this run */
     double *losses;         /* (owned) n_steps */
     double *step_s;         /* (owned) n_steps, wall time of each step, all ranks */
     double bubble_fraction; /* of the traced step */

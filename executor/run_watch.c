@@ -77,10 +77,11 @@ limit_ns(const ExecShared *shared, int64_t n_steps_done)
 {
     if (shared->o.timeout_s > 0)
         return (int64_t)(shared->o.timeout_s * 1e9);
-    if (n_steps_done == 0)
+    if (n_steps_done == shared->first_step)
         return DEFAULT_FIRST_TIMEOUT_NS;
-    return MAX(DEFAULT_TIMEOUT_NS,
-               20 * exec_median_step_ns(shared, MAX(0, n_steps_done - 15), n_steps_done));
+    return MAX(
+        DEFAULT_TIMEOUT_NS,
+        20 * exec_median_step_ns(shared, MAX(shared->first_step, n_steps_done - 15), n_steps_done));
 }
 
 static ExecWatched
@@ -149,7 +150,8 @@ send_pulse(ExecShared *shared, Line *line, int64_t n_steps_done)
 
     if (shared->own_rank == 0) {
         record.limit_ns = limit_ns(shared, n_steps_done);
-        record.loss = n_steps_done > 0 ? exec_step_loss(shared, n_steps_done - 1) : 0.0;
+        record.loss =
+            n_steps_done > shared->first_step ? exec_step_loss(shared, n_steps_done - 1) : 0.0;
     }
     g_strlcpy(record.text, doing, sizeof record.text);
     exec_member_tell(line->member, &record);
@@ -262,7 +264,7 @@ look(ExecShared *shared, Line *line, int64_t n_steps_done, int64_t *stop_us)
 static bool
 watch(ExecShared *shared, Line *line)
 {
-    int64_t n_reported = 0, grace_end = 0, stop_us = 0;
+    int64_t n_reported = shared->first_step, grace_end = 0, stop_us = 0;
 
     g_mutex_lock(&shared->mutex);
     while (shared->n_threads > 0) {

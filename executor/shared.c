@@ -1,6 +1,9 @@
 /* What the ranks of a run share, and how the first failure among them is kept: rank.h. */
 #include "executor/rank.h"
 
+#include <unistd.h>
+
+#include "base/text.h"
 #include "executor/pool.h"
 
 static bool
@@ -21,6 +24,58 @@ alloc_steps(ExecShared *shared, GError **error)
     return false;
 }
 
+static bool
+refuse(GError **error, const char *dir, const char *why, int64_t step)
+{
+    g_autofree char *shown = text_escape(dir, 200);
+
+    g_set_error(error, EXEC_ERROR, EXEC_ERROR_UNSUPPORTED, "%s: %s (step %" G_GINT64_FORMAT ")",
+                shown, why, step);
+    return false;
+}
+
+static bool
+has_step(const GArray *steps, int64_t step)
+{
+    for (guint i = 0; i < steps->len; i++)
+        if (g_array_index(steps, int64_t, i) == step)
+            return true;
+    return false;
+}
+
+bool
+exec_shared_find_checkpoint(const ExecRunOptions *o, ExecCheckpoint **checkpoint, GError **error)
+{
+    *checkpoint = NULL;
+    if (o->checkpoint_dir == NULL)
+        return true;
+    g_autoptr(GArray) steps = exec_checkpoint_steps(o->checkpoint_dir, error);
+    if (steps == NULL)
+        return false;
+    const int64_t last = steps->len > 0 ? g_array_index(steps, int64_t, steps->len - 1) : -1;
+    if (!o->resume)
+        return last < 0 ||
+               refuse(error, o->checkpoint_dir,
+                      "holds checkpoints of an earlier run; --resume goes on from the last", last);
+    const int64_t step = o->resume_step >= 0 ? o->resume_step : last;
+    if (last < 0 || !has_step(steps, step))
+        return refuse(
+            error, o->checkpoint_dir,
+            last < 0 ? "holds no complete checkpoint" : "holds no checkpoint of that step", step);
+    g_autoptr(ExecCheckpoint) found = exec_checkpoint_open(o->checkpoint_dir, step, error);
+    if (found == NULL)
+        return false;
+    if (found->seed != o->seed)
+        return refuse(error, o->checkpoint_dir, "the checkpoint is of another --seed", step);
+    if (found->global_batch != o->plan->global_batch || found->seq_len != o->plan->seq_len)
+        return refuse(error, o->checkpoint_dir,
+                      "the checkpoint is of another global batch or sequence length", step);
+    if (step >= o->n_steps)
+        return refuse(error, o->checkpoint_dir, "all --steps are done in the checkpoint", step);
+    *checkpoint = g_steal_pointer(&found);
+    return true;
+}
+
 ExecShared *
 exec_shared_new(const ExecRunOptions *options, GError **error)
 {
@@ -29,6 +84,7 @@ exec_shared_new(const ExecRunOptions *options, GError **error)
     g_mutex_init(&shared->mutex);
     g_cond_init(&shared->changed);
     shared->n_users = 1;
+    shared->lock = -1;
     shared->o = *options;
     shared->arch = model_arch_copy(options->arch);
     shared->plan = plan_copy(options->plan);
@@ -39,10 +95,14 @@ exec_shared_new(const ExecRunOptions *options, GError **error)
     if (shared->schedule != NULL)
         shared->data = exec_data_open(options->data_path, options->arch->vocab,
                                       options->plan->seq_len, options->seed, error);
-    if (shared->data == NULL || !alloc_steps(shared, error)) {
+    if (shared->data == NULL || !alloc_steps(shared, error) ||
+        !exec_shared_find_checkpoint(options, &shared->checkpoint, error)) {
         exec_shared_unref(shared);
         return NULL;
     }
+    shared->checkpoint_dir = g_strdup(options->checkpoint_dir);
+    shared->first_step = shared->checkpoint != NULL ? shared->checkpoint->step : 0;
+    shared->n_whole_steps = shared->first_step;
     shared->records = g_new0(ExecRankRecord, (size_t)shared->n_ranks);
     for (int32_t i = 0; i < shared->n_ranks; i++)
         atomic_store(&shared->records[i].since_ns, exec_now_ns());
@@ -84,6 +144,10 @@ exec_shared_unref(ExecShared *shared)
     g_free(shared->everyone);
     g_free(shared->clocks);
     g_free(shared->watch_where);
+    g_free(shared->checkpoint_dir);
+    exec_checkpoint_free(shared->checkpoint);
+    if (shared->lock >= 0)
+        close(shared->lock);
     exec_data_free(shared->data);
     schedule_free(shared->schedule);
     plan_free(shared->plan);
@@ -166,10 +230,12 @@ exec_rank_doing(ExecShared *shared, int32_t rank)
     return g_strdup("its preparations");
 }
 
-/* What a rank's own trouble is called outside: memory and data keep their codes. */
+/* What a rank's own trouble is called outside: memory, data and files keep their codes. */
 static int
 outer_code(const GError *error)
 {
+    if (error->domain == G_FILE_ERROR)
+        return EXEC_ERROR_IO;
     if (error->domain == EXEC_ERROR && error->code != EXEC_ERROR_FAILED)
         return error->code;
     return EXEC_ERROR_RANK_DIED;

@@ -1,0 +1,214 @@
+#!/bin/sh
+# Checkpoints of degas run: killed and resumed with the same bits, resumed with other degrees, damaged,
+# on a full disk, in a folder that another run uses.
+# shellcheck source=tests/cli/tap.sh
+. tests/cli/tap.sh
+# shellcheck source=tests/cli/mpi.sh
+. tests/cli/mpi.sh
+
+plan pp2 --gpus 2 --global-batch 8 --dp 1 --pp 2 --micro-batch 1 --schedule 1f1b --slices 40,24
+plan dp2 --gpus 4 --global-batch 8 --dp 2 --pp 2 --micro-batch 1 --schedule terapipe --slices 2
+"$DEGAS" plan "$W/tiny.json" "$W/profile.json" --seq-len 64 --dtype fp32 --framework degas \
+    --recompute none --zero 0 --gpus 4 --global-batch 8 --dp 1 --tp 2 --pp 2 --micro-batch 2 \
+    --schedule 1f1b -o "$W/tp2.json" >/dev/null 2>"$W/err" || report 1 "plan tp2" "$(cat "$W/err")"
+R="--device reference --seed 5 --json"
+
+# same NAME A B: two folders hold the same files with the same bytes
+same() {
+    differences=$(diff -r "$2" "$3" 2>&1)
+    report $? "$1" "$differences"
+}
+
+# --- the same bits ---
+# shellcheck disable=SC2086
+runs 0 "a run that nobody disturbs" run "$W/dp2.json" $R --steps 12 --checkpoint "$W/whole"
+cp "$W/out" "$W/whole.run"
+json "a checkpoint at its end, by parameter" "
+assert d['format'] == 'degas-checkpoint' and d['version'] == 1 and d['step'] == 12 and d['seed'] == 5
+assert d['tokens_seen'] == 12 * 8 * 64 and d['model']['name'] == 'tiny'
+import os
+names = [p['name'] for p in d['parameters']]
+assert 'layer.3.mlp_up.weight' in names and 'embedding.token' in names and len(names) == len(set(names))
+for p in d['parameters']:
+    size = os.path.getsize('$W/whole/step-00000012/' + p['name'] + '.bin')
+    assert size == 3 * 4 * p['rows'] * p['cols'], p
+# embedding (tied) + positions + 4 layers + last norm: the parameters of the model, no more
+n = sum(p['rows'] * p['cols'] for p in d['parameters'])
+h = 32
+assert n == 256 * h + 64 * h + 4 * (12 * h * h + 13 * h) + 2 * h, n" \
+    "$W/whole/step-00000012/checkpoint.json"
+
+# Killed at some moment after the first checkpoint, then resumed; again and again.
+# shellcheck disable=SC2086
+killed_and_resumed() {
+    transport=$1
+    dir=$W/killed.$transport
+    for delay in 0.3 0.7 1.1; do
+        resume=
+        [ -e "$dir/step-00000002" ] && resume=--resume
+        "$DEGAS" run "$W/dp2.json" $R --steps 12 --checkpoint "$dir" --checkpoint-every 2 $resume \
+            --transport "$transport" --deterministic >"$W/out" 2>"$W/err" &
+        victim=$!
+        tries=0
+        while [ ! -e "$dir/step-00000002" ] && [ $tries -lt 300 ]; do
+            sleep 0.1
+            tries=$((tries + 1))
+        done
+        sleep $delay
+        kill -KILL $victim 2>/dev/null
+        wait $victim 2>/dev/null
+    done
+    ls -A "$dir" >"$W/transcript"
+    runs 0 "$transport: killed three times, resumed" run "$W/dp2.json" $R --steps 13 \
+        --checkpoint "$dir" --resume --transport "$transport" --deterministic
+    json "... to the same losses, bit by bit" "
+whole = json.load(open('$W/more.run'))['losses']
+assert d['first_step'] >= 2 and d['steps'] == 13 - d['first_step']
+assert d['losses'] == whole[d['first_step']:], (d, whole)"
+    same "... and the same state, byte by byte" "$W/more/step-00000013" "$dir/step-00000013"
+    [ "$(find "$dir" -name 'step-*' | wc -l)" = 2 ] && [ -z "$(find "$dir" -name '.step*')" ]
+    report $? "... two checkpoints are kept, nothing half written" "$(ls -A "$dir")"
+}
+# shellcheck disable=SC2086
+runs 0 "a longer run that nobody disturbs" run "$W/dp2.json" $R --steps 13 --checkpoint "$W/more"
+cp "$W/out" "$W/more.run"
+killed_and_resumed local
+reason=$(why_no_mpi)
+if [ -n "$reason" ]; then
+    skip "processes, killed and resumed" "$reason"
+else
+    killed_and_resumed mpi
+fi
+
+# --- other degrees ---
+for p in pp2 tp2; do
+    rm -rf "$W/other"
+    cp -r "$W/whole" "$W/other"
+    # shellcheck disable=SC2086
+    runs 0 "resume with the degrees of $p" run "$W/$p.json" $R --steps 15 --checkpoint "$W/other" \
+        --resume
+    cp "$W/out" "$W/other.run"
+    rm -rf "$W/back"
+    cp -r "$W/whole" "$W/back"
+    # shellcheck disable=SC2086
+    runs 0 "... and with the same ones" run "$W/dp2.json" $R --steps 15 --checkpoint "$W/back" \
+        --resume
+    json "... the losses are the same to within rounding" "
+o = json.load(open('$W/other.run'))
+assert o['first_step'] == d['first_step'] == 12 and len(o['losses']) == 3
+assert all(abs(a - b) < 1e-5 for a, b in zip(o['losses'], d['losses'])), (o['losses'], d['losses'])"
+done
+
+# --- interrupted ---
+if command -v python3 >/dev/null 2>&1; then
+    python3 -c "
+import signal, subprocess, sys, time
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+p = subprocess.Popen(sys.argv[1:])
+time.sleep(1.5)
+p.send_signal(signal.SIGINT)
+sys.exit(p.wait(timeout=15))" "$DEGAS" run "$W/pp2.json" --device reference --steps 100000 --json \
+        --checkpoint "$W/stopped" >"$W/out" 2>"$W/err"
+    [ $? = 9 ]
+    report $? "Ctrl-C" "$(cat "$W/err")"
+    json "... saves what is done" "
+import os
+assert os.listdir('$W/stopped').count('step-%08d' % d['steps']) == 1, os.listdir('$W/stopped')"
+fi
+
+# --- damage ---
+runs 0 "two checkpoints" run "$W/pp2.json" --device reference --steps 4 --checkpoint "$W/two" \
+    --checkpoint-every 2
+C="run $W/pp2.json --device reference --steps 6 --checkpoint"
+# damaged NAME PATTERN COMMAND...: after the command in a copy, the run is refused by name
+damaged() {
+    name=$1
+    pattern=$2
+    shift 2
+    rm -rf "$W/hurt"
+    cp -r "$W/two" "$W/hurt"
+    (cd "$W/hurt/step-00000004" && "$@")
+    # shellcheck disable=SC2086
+    fails 3 "$pattern" "$name" $C "$W/hurt" --resume
+}
+damaged "a file cut short" 'step-00000004/layer.1.q.weight.bin: the checkpoint is damaged: 100 bytes' \
+    truncate -s 100 layer.1.q.weight.bin
+damaged "a file that is gone" 'layer.2.q.bias.bin: the checkpoint lacks' rm layer.2.q.bias.bin
+damaged "one byte that changed" 'norm.gain.bin: the checkpoint is damaged: its contents' \
+    sh -c 'printf "\001" | dd of=norm.gain.bin bs=1 seek=7 conv=notrunc 2>/dev/null'
+damaged "a value of a moment that changed" 'proj.weight.bin: the checkpoint is damaged: its contents' \
+    sh -c 'printf "oops" | dd of=layer.0.proj.weight.bin bs=1 seek=9000 conv=notrunc 2>/dev/null'
+damaged "two values that changed places" 'token.bin: the checkpoint is damaged: its contents' \
+    sh -c 'f=embedding.token.bin; { dd if=$f bs=4 skip=1 count=1; dd if=$f bs=4 count=1
+        dd if=$f bs=4 skip=2; } >x 2>/dev/null; mv x $f'
+damaged "a manifest cut short" 'checkpoint.json' truncate -s 300 checkpoint.json
+damaged "a name that leads elsewhere" "is no parameter's name" \
+    sed -i 's/"norm.gain"/"..\/..\/x"/' checkpoint.json
+damaged "a hash that is none" 'expected 16 hexadecimal' \
+    sed -i 's/"hash": "..../"hash": "/' checkpoint.json
+# shellcheck disable=SC2086
+runs 0 "the one before it still serves, when asked for" $C "$W/hurt" --resume-step 2 --json
+json "... from its step" "assert d['first_step'] == 2 and d['steps'] == 4"
+
+# --- another model, another run ---
+sed 's/"hidden":32/"hidden":64/' "$W/tiny.json" >"$W/wide.json"
+"$DEGAS" plan "$W/wide.json" local-cpu --seq-len 64 --dtype fp32 --framework degas --gpus 1 \
+    --recompute none --zero 0 --global-batch 8 --micro-batch 1 -o "$W/wide.plan" >/dev/null 2>&1
+fails 3 'another model: .* is ' "a checkpoint of another model" run "$W/wide.plan" \
+    --device reference --steps 6 --checkpoint "$W/two" --resume
+# shellcheck disable=SC2086
+{
+    fails 1 '--resume' "a folder that has checkpoints" $C "$W/two"
+    fails 1 'another --seed' "another seed" $C "$W/two" --resume --seed 9
+    fails 1 'no complete checkpoint' "nothing to go on from" $C "$W/none" --resume
+    fails 1 'of that step' "no such step" $C "$W/two" --resume-step 3
+    fails 1 'all --steps are done' "no step left" run "$W/pp2.json" --device reference --steps 4 \
+        --checkpoint "$W/two" --resume
+    fails 2 'needs --checkpoint' "resume from nowhere" run "$W/pp2.json" --resume
+    fails 2 'needs --checkpoint' "every N steps, but where" run "$W/pp2.json" --checkpoint-every 2
+    fails 2 '--checkpoint-every' "every 0 steps" $C "$W/x" --checkpoint-every 0
+    fails 2 '--verify' "verify and resume" $C "$W/two" --resume --verify
+    : >"$W/file"
+    fails 4 'file' "a folder that is a file" $C "$W/file"
+}
+
+# --- a folder in use ---
+"$DEGAS" run "$W/pp2.json" --device reference --steps 100000 --checkpoint "$W/used" >"$W/first" 2>&1 &
+first=$!
+sleep 2
+# shellcheck disable=SC2086
+fails 4 "another run saves here (process $first on " "a folder that another run uses" $C "$W/used"
+kill -KILL $first
+wait $first 2>/dev/null
+
+# --- a full disk ---
+# full NAME DIR PREFIX...: the checkpoint of step 2 fits, that of step 4 does not
+full() {
+    name=$1
+    dir=$2
+    shift 2
+    # shellcheck disable=SC2086
+    "$@" "$DEGAS" run "$W/pp2.json" --device reference --steps 40 --seed 5 --checkpoint "$dir" \
+        --checkpoint-every 2 >"$W/out" 2>"$W/err"
+    [ $? = 4 ] && [ "$(wc -l <"$W/err")" = 1 ] &&
+        grep -q '^degas: rank [01] failed in the checkpoint after step [0-9]*: .*step-0' "$W/err"
+    report $? "$name: named, status 4" "$(cat "$W/err")"
+}
+if mkdir "$W/small" && mount -t tmpfs -o size=2m none "$W/small" 2>/dev/null; then
+    # A checkpoint is some 750 kB: two fit, the third does not.
+    full "a full disk" "$W/small/state" env
+    [ "$(find "$W/small/state" -name 'step-*' | wc -l)" = 2 ] &&
+        [ -z "$(find "$W/small/state" -name '.step-*')" ]
+    report $? "... the complete ones are intact, what was begun is removed" "$(ls -A "$W/small/state")"
+    cp -r "$W/small/state" "$W/rescued"
+    umount "$W/small"
+    runs 0 "... and serve" run "$W/pp2.json" --device reference --steps 6 --seed 5 \
+        --checkpoint "$W/rescued" --resume
+else
+    skip "a full disk" "mount is not permitted"
+fi
+# Files may have at most 8 KiB: as a disk that is full at once.
+full "files beyond the limit" "$W/limited" sh -c 'ulimit -f 16; exec "$@"' sh
+[ -z "$(find "$W/limited" -name '*step-*')" ]
+report $? "... nothing half written is left" "$(ls -A "$W/limited")"
+finish
