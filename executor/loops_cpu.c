@@ -153,27 +153,46 @@ exec_cpu_gelu_backward(int64_t n, const float *x, float *dy)
     }
 }
 
-/* y = silu(gate) up, or the gradients of both from @dy; @n <= 16 lanes count. */
+/* Of @n <= 16 lanes. */
+EXEC_INLINE void
+load_lanes(ExecVec *x, const float *from, int64_t n)
+{
+    if (n == EXEC_LANES)
+        exec_vec_load(x, from);
+    else
+        exec_vec_load_part(x, from, n, 0.0f);
+}
+
+EXEC_INLINE void
+store_lanes(const ExecVec *x, float *to, int64_t n)
+{
+    if (n == EXEC_LANES)
+        exec_vec_store(x, to);
+    else
+        exec_vec_store_part(x, to, n);
+}
+
+/* a = silu(gate) up; or with @dy the gradients of gate (a) and up (b); of @n lanes. */
 EXEC_INLINE void
 swiglu_lanes(const float *gate, const float *up, const float *dy, int64_t n, float *a, float *b)
 {
     ExecVec g, u, d, e, out;
 
-    exec_vec_load_part(&g, gate, n, 0.0f);
-    exec_vec_load_part(&u, up, n, 0.0f);
+    load_lanes(&g, gate, n);
+    load_lanes(&u, up, n);
     e = -g;
     exec_vec_exp(&e);
     const ExecVec s = 1.0f / (1.0f + e);
     if (dy == NULL) {
         out = g * s * u;
-        exec_vec_store_part(&out, a, n);
+        store_lanes(&out, a, n);
         return;
     }
-    exec_vec_load_part(&d, dy, n, 0.0f);
+    load_lanes(&d, dy, n);
     out = d * u * (s + g * s * (1.0f - s));
-    exec_vec_store_part(&out, a, n);
+    store_lanes(&out, a, n);
     out = d * g * s;
-    exec_vec_store_part(&out, b, n);
+    store_lanes(&out, b, n);
 }
 
 EXEC_CLONES void
