@@ -8,10 +8,13 @@
 #include "cli/explain.h"
 #include "cli/interrupt.h"
 #include "cli/output.h"
+#include "cli/pareto.h"
 #include "cli/request.h"
 
 static const OptionInfo options_table[] = {
     {"explain", NULL, "why this plan: other choices, limits, what more of each resource gives", 0},
+    {"pareto", "N", "up to N alternatives that take more time for less memory: the Pareto front",
+     0},
     {"json", NULL, "print the plan file on stdout", 0},
     {"output", "FILE", "write the plan to FILE (- is stdout)", 'o'},
     {NULL, NULL, NULL, 0},
@@ -116,6 +119,19 @@ explain(const Options *options, const Request *request, const Plan *plan, const 
     return explanation;
 }
 
+/* The front begins with the fastest plan, and takes the place of the next best ones. */
+static bool
+check_pareto(Options *options, const Request *request, int64_t *n, GError **error)
+{
+    *n = options_int64(options, "pareto", 1, 100, 0);
+    if (*n > 0 && request->plan.top > 0)
+        options_fail(options, "pareto", "either the front or the --top alternatives");
+    if (*n > 0 && request->plan.objective == PLAN_OBJECTIVE_MEMORY)
+        options_fail(options, "pareto",
+                     "begins with the fastest plan: not with --objective memory");
+    return options_finish(options, error);
+}
+
 static int
 run(Options *options, GError **error)
 {
@@ -126,6 +142,7 @@ run(Options *options, GError **error)
     g_autoptr(Explanation) explanation = NULL;
     g_autoptr(Job) job = NULL;
     g_autoptr(GError) interrupted = NULL;
+    int64_t n_front = 0;
 
     if (!output_folder_check(path, error))
         return -1;
@@ -134,6 +151,8 @@ run(Options *options, GError **error)
     if (request == NULL)
         return -1;
     const int64_t top = request->plan.top;
+    if (!check_pareto(options, request, &n_front, error))
+        return -1;
     request->plan.stop = interrupt_watch();
     if (options_switch(options, "explain"))
         request->plan.top = MAX(top, 1);
@@ -143,13 +162,18 @@ run(Options *options, GError **error)
         return is_interrupted ? fail_interrupted("no plan was found yet", error) : -1;
     spare = take_runner_up(plan, top);
     explanation = explain(options, request, plan, spare, &interrupted);
+    if (n_front > 0 && interrupted == NULL && !is_interrupted)
+        pareto_find(request, plan, n_front, &interrupted);
     job = job_new(model_arch_copy(request->arch), profile_copy(request->profile),
                   g_steal_pointer(&plan));
     if (!write_product(job, explanation, path, json, error))
         return -1;
     if (is_interrupted)
         return fail_interrupted("this is the best plan so far", error);
-    return interrupted != NULL ? fail_interrupted("the plan is not explained in full", error) : 0;
+    return interrupted != NULL
+               ? fail_interrupted("the plan is written, what was asked besides is not complete",
+                                  error)
+               : 0;
 }
 
 const Command cmd_plan = {

@@ -4,13 +4,16 @@
 #include "cli/command.h"
 #include "cli/output.h"
 #include "cli/plot.h"
+#include "cli/plot_pareto.h"
 #include "cli/plot_sweep.h"
 
 static const OptionInfo options_table[] = {
     {.name = "kind",
      .value = "KIND",
-     .help = "timeline or memory of traces and reports, throughput of a sweep; default: the first "
-             "that the file has"},
+     .help =
+         "timeline or memory of traces and reports, throughput or pareto of a sweep, pareto of a "
+         "plan; default: the first "
+         "that the file has"},
     {.name = "output",
      .value = "FILE",
      .help = "FILE.svg, .png, .txt or .tsv (text on stdout)",
@@ -41,7 +44,7 @@ static const char *const kind_files[] = {
     [KIND_MEMORY] = "a degas-trace with memory or a degas-report",
     [KIND_THROUGHPUT] = "a degas-sweep",
     [KIND_ROOFLINE] = "a degas-profile with measured ops",
-    [KIND_PARETO] = "a degas-plan file with alternatives",
+    [KIND_PARETO] = "a degas-plan with alternatives or a degas-sweep",
 };
 
 /* What the arguments hold. */
@@ -49,6 +52,7 @@ typedef struct {
     GPtrArray *traces;  /* of Trace; NULL where the report is */
     GPtrArray *reports; /* of Report; NULL where a trace is */
     Sweep *sweep;       /* (owned, nullable) of a file that is one */
+    Job *job;           /* (owned, nullable) of a plan file */
     char **names;       /* (owned) */
 } Inputs;
 
@@ -60,6 +64,7 @@ inputs_clear(Inputs *inputs)
     if (inputs->reports != NULL)
         g_ptr_array_unref(inputs->reports);
     sweep_free(inputs->sweep);
+    job_free(inputs->job);
     g_strfreev(inputs->names);
 }
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(Inputs, inputs_clear)
@@ -97,6 +102,11 @@ load_other(const char *path, Inputs *inputs, Report **report, GError **error)
         sweep_free(inputs->sweep);
         inputs->sweep = sweep_read(doc, json_doc_root(doc, format, 1));
         return json_doc_finish(doc, error);
+    }
+    if (g_strcmp0(format, "degas-plan") == 0) {
+        job_free(inputs->job);
+        inputs->job = job_read(doc, error);
+        return inputs->job != NULL;
     }
     return false;
 }
@@ -175,6 +185,8 @@ default_kind(const Inputs *inputs)
 {
     if (inputs->sweep != NULL)
         return KIND_THROUGHPUT;
+    if (inputs->job != NULL)
+        return KIND_PARETO;
     return inputs->traces->pdata[0] == NULL ? KIND_MEMORY : KIND_TIMELINE;
 }
 
@@ -209,12 +221,16 @@ draw(const Options *options, const Inputs *inputs, Kind kind, const PlotOptions 
 {
     const char *file = options_argument(options, 0);
 
-    if (kind <= KIND_MEMORY && inputs->sweep == NULL)
+    if (kind <= KIND_MEMORY && inputs->sweep == NULL && inputs->job == NULL)
         return draw_traces(options, inputs, kind, how, path, error);
     if (inputs->traces->len > 1)
         return refuse(file, "only traces are drawn beside each other", error);
     if (kind == KIND_THROUGHPUT && inputs->sweep != NULL)
         return plot_sweep_throughput(inputs->sweep, how, path, error);
+    if (kind == KIND_PARETO && inputs->sweep != NULL)
+        return plot_sweep_pareto(inputs->sweep, how, path, error);
+    if (kind == KIND_PARETO && inputs->job != NULL)
+        return plot_plan_pareto(inputs->job, how, path, error);
     return refuse_kind(file, kind, error);
 }
 
@@ -255,8 +271,8 @@ run(Options *options, GError **error)
 
 const Command cmd_plot = {
     .name = "plot",
-    .usage = "TRACE...|REPORT|SWEEP [--kind KIND] [-o FILE.svg|.png|.txt]",
-    .summary = "draw timelines and memory of traces and reports, scaling of sweeps",
+    .usage = "TRACE...|REPORT|SWEEP|PLAN [--kind KIND] [-o FILE.svg|.png|.txt]",
+    .summary = "draw timelines and memory of traces and reports, scaling and trade-offs",
     .details =
         "Several traces are drawn above each other on one time axis.  SVG and PNG are drawn\n"
         "by gnuplot; without it the numbers are left in FILE.tsv.\n",

@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "cli/output.h"
+#include "cli/pareto.h"
 #include "cli/timeline.h"
 
 #define MAX_TIMELINE_ROWS 32
@@ -52,16 +53,16 @@ describe_split(const PlanDegrees *degrees)
 }
 
 static void
-add_plan(OutputTable *table, const Plan *plan, size_t i)
+add_plan(OutputTable *table, const Plan *plan, size_t i, bool is_front)
 {
     const PlanDegrees *d = &plan->degrees;
     const Report *report = plan->predicted;
     const int64_t degrees[] = {d->dp, d->tp, d->pp, d->vpp, d->cp, d->ep, plan->micro_batch};
 
     if (i == 0)
-        output_table_add(table, "best");
+        output_table_printf(table, "best%s", is_front ? " *" : "");
     else
-        output_table_printf(table, "%zu", i + 1);
+        output_table_printf(table, "%zu%s", i + 1, is_front ? " *" : "");
     for (size_t k = 0; k < G_N_ELEMENTS(degrees); k++)
         output_table_printf(table, "%" G_GINT64_FORMAT, degrees[k]);
     output_table_add(table, plan->schedule);
@@ -89,8 +90,10 @@ describe_plans(const Plan *const *plans, size_t n)
     g_autoptr(OutputTable) table = output_table_new(header);
 
     for (size_t i = 0; i < n; i++)
-        add_plan(table, plans[i], i);
+        add_plan(table, plans[i], i, n > 1 && pareto_is_front(plans[i], plans, n));
     output_table_print(table, 0);
+    if (n > 1)
+        output_text("* of these none is faster and smaller\n");
 }
 
 void

@@ -1,6 +1,7 @@
 #include "cli/plot_gnuplot.h"
 
 #include <glib/gstdio.h>
+#include <math.h>
 #include <string.h>
 
 #include "base/embedded.h"
@@ -114,6 +115,50 @@ plot_set_time_unit(GString *settings, int64_t span_ns)
     plot_set_double(settings, "span", (double)span_ns / units[i].ns);
     plot_set_double(settings, "tic_step", tic_step((double)span_ns / units[i].ns, 12));
     return units[i].ns;
+}
+
+/* "50 k" */
+static char *
+tic_name(double value)
+{
+    static const char *const prefixes[] = {"", " k", " M", " G", " T"};
+    size_t i = 0;
+
+    for (; value >= 1000 && i + 1 < G_N_ELEMENTS(prefixes); i++)
+        value /= 1000;
+    g_autofree char *digits = json_format_double(value);
+    return g_strconcat(digits, prefixes[i], NULL);
+}
+
+/* More tics than this are thinned out. */
+#define MAX_LOG_TICS 14
+#define MAX_DECADES 40
+
+void
+plot_set_log_tics(GString *settings, const char *axis, double low, double high)
+{
+    static const int factors[] = {1, 2, 5};
+    const bool is_sparse = low <= 0 || log10(high / low) * 3 > MAX_LOG_TICS;
+    int decade = low > 0 ? (int)floor(log10(low)) : 0, n = 0;
+
+    g_string_append_printf(settings, "array %s_tic[%d]\narray %s_tic_name[%d]\n", axis,
+                           3 * MAX_DECADES, axis, 3 * MAX_DECADES);
+    for (int d = 0; d < MAX_DECADES; d++, decade++) {
+        for (size_t i = 0; i < (is_sparse ? 1 : G_N_ELEMENTS(factors)); i++) {
+            const double value = pow(10, decade) * factors[i];
+            g_autofree char *name = tic_name(value);
+            g_autofree char *digits = json_format_double(value);
+
+            if (value < low || value > high)
+                continue;
+            n++;
+            g_string_append_printf(settings, "%s_tic[%d] = 1.0*%s\n%s_tic_name[%d] = ", axis, n,
+                                   digits, axis, n);
+            plot_append_quoted(settings, name);
+            g_string_append_c(settings, '\n');
+        }
+    }
+    g_string_append_printf(settings, "%s_n_tics = %d\n", axis, n);
 }
 
 void

@@ -50,6 +50,10 @@ void plot_set_text(GString *settings, const char *name, const char *value);
  * unit of which it has more than one.  Returns: ns per unit. */
 double plot_set_time_unit(GString *settings, int64_t span_ns);
 
+/* Sets AXIS_n_tics, AXIS_tic and AXIS_tic_name: 1, 2 and 5 times the powers of ten from @low to
+ * @high (> 0), named "50 k"; only powers where there would be too many. */
+void plot_set_log_tics(GString *settings, const char *axis, double low, double high);
+
 /* --- pictures of text --- */
 
 /* Appends @title and an empty line; hostile text is escaped. */

@@ -287,25 +287,10 @@ set_x_axis(GString *settings, const Picture *picture)
     plot_set_text(settings, "x_title", axes[picture->x].title);
 }
 
-/* "50 k" */
-static char *
-tic_name(double value)
-{
-    static const char *const prefixes[] = {"", " k", " M", " G", " T"};
-    size_t i = 0;
-
-    for (; value >= 1000 && i + 1 < G_N_ELEMENTS(prefixes); i++)
-        value /= 1000;
-    g_autofree char *digits = json_format_double(value);
-    return g_strconcat(digits, prefixes[i], NULL);
-}
-
 static void
 set_y_axis(GString *settings, const Picture *picture)
 {
-    static const int factors[] = {1, 2, 5};
     double low = INFINITY, high = 0;
-    guint n = 0;
 
     for (guint i = 0; i < picture->sweep->points->len; i++) {
         const SweepPoint *point = point_at(picture->sweep, i);
@@ -318,21 +303,7 @@ set_y_axis(GString *settings, const Picture *picture)
     }
     low /= 1.5;
     high *= 1.25;
-    g_string_append(settings, "array ytic[64]\narray ytic_name[64]\n");
-    for (double power = pow(10, floor(log10(low))); power < high && n < 60; power *= 10) {
-        for (size_t i = 0; i < G_N_ELEMENTS(factors); i++) {
-            const double y = power * factors[i];
-            g_autofree char *name = tic_name(y);
-            g_autofree char *element = g_strdup_printf("ytic[%u]", n + 1);
-
-            if (y < low || y > high)
-                continue;
-            plot_set_double(settings, element, y);
-            set_element(settings, "ytic_name", n, name);
-            n++;
-        }
-    }
-    plot_set_double(settings, "n_ytics", n);
+    plot_set_log_tics(settings, "y", low, high);
     plot_set_double(settings, "y_low", low);
     plot_set_double(settings, "y_high", high);
 }

@@ -74,7 +74,7 @@ set label 1 'throughput' at screen x_at(left),y_at(top-16) font bold(14) tc rgb 
 set logscale y 10
 set yrange [y_low:y_high]
 set ytics () font face_11 tc rgb faint
-do for [k=1:n_ytics] { set ytics add (ytic_name[k] ytic[k]) }
+do for [k=1:y_n_tics] { set ytics add (y_tic_name[k] y_tic[k]) }
 set ylabel 'tokens/s' font face(11) tc rgb faint offset 0.5,0
 mine(k, c) = ($1 == k-1 ? column(c) : NaN)
 plot for [k=1:n_series] 'data.tsv' using (mine(k,2)):(mine(k,8)) \
