@@ -55,7 +55,8 @@ typedef struct {
 extern const Command *const commands[];
 
 extern const Command cmd_plan, cmd_simulate, cmd_slices, cmd_schedule, cmd_profile, cmd_run,
-    cmd_compare, cmd_validate, cmd_calibrate, cmd_plot, cmd_export, cmd_list, cmd_show, cmd_sweep;
+    cmd_compare, cmd_validate, cmd_calibrate, cmd_import, cmd_plot, cmd_export, cmd_list, cmd_show,
+    cmd_sweep;
 
 /* The exit status that an error means; docs/formats.md 1. */
 int cmd_exit_status(const GError *error);

@@ -19,6 +19,7 @@
 #include "executor/backend.h"
 #include "models/arch.h"
 #include "planner/slice.h"
+#include "profiles/import.h"
 #include "schedule/plan.h"
 
 #define VERSION "0.1.0"
@@ -26,9 +27,9 @@
 G_DEFINE_QUARK(cmd_error, cmd_error)
 
 const Command *const commands[] = {
-    &cmd_plan,    &cmd_sweep,    &cmd_simulate, &cmd_show,      &cmd_run,
-    &cmd_profile, &cmd_compare,  &cmd_validate, &cmd_calibrate, &cmd_plot,
-    &cmd_export,  &cmd_schedule, &cmd_slices,   &cmd_list,      NULL,
+    &cmd_plan,     &cmd_sweep,    &cmd_simulate,  &cmd_show,   &cmd_run,  &cmd_profile,
+    &cmd_compare,  &cmd_validate, &cmd_calibrate, &cmd_import, &cmd_plot, &cmd_export,
+    &cmd_schedule, &cmd_slices,   &cmd_list,      NULL,
 };
 
 /* --- errors --- */
@@ -78,6 +79,8 @@ cmd_exit_status(const GError *error)
         return error->code;
     if (error->domain == JSON_ERROR || error->domain == CSV_ERROR)
         return CMD_ERROR_INPUT;
+    if (error->domain == PROFILE_IMPORT_ERROR)
+        return error->code == PROFILE_IMPORT_ERROR_OPTION ? CMD_ERROR_USAGE : CMD_ERROR_INPUT;
     if (error->domain == G_FILE_ERROR)
         return CMD_ERROR_IO;
     if (error->domain == SCHEDULE_ERROR)

@@ -3,7 +3,7 @@
 . tests/cli/tap.sh
 
 commands=$("$DEGAS" --help | sed -n 's/^  \([a-z][a-z]*\)  .*/\1/p')
-for c in plan simulate slices schedule profile run compare validate calibrate plot export list show; do
+for c in plan simulate slices schedule profile run compare validate calibrate import plot export list show; do
     printf '%s\n' "$commands" | grep -q "^$c\$"
     report $? "--help lists $c" "$commands"
 done

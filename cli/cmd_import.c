@@ -1,0 +1,99 @@
+/* degas import: other tools' measurements as a profile. */
+#include "cli/command.h"
+#include "cli/output.h"
+#include "cli/request.h"
+#include "profiles/import.h"
+
+static const OptionInfo options_table[] = {
+    {"output", "FILE", "write the degas-profile to FILE (required; -: stdout)", 'o'},
+    {"cluster", "CLUSTER", "what was measured; system files describe their own", 0},
+    {"model", "MODEL", "whose layers were timed (TeraPipe, Sailor)", 0},
+    {"seq-len", "N", "tokens of a sequence (Sailor)", 0},
+    {"tp", "N", "tensor-parallel degree of the timed layers (TeraPipe); 1", 0},
+    {"dtype", "T", "number format of the timed layers; fp16", 0},
+    {"ranks", "N", "ranks of nccl-tests, where the file does not say", 0},
+    {"op", "NAME", "collective of nccl-tests, where the file does not say: all_reduce, ...", 0},
+    {"name", "NAME", "of the profile written", 0},
+    {NULL, NULL, NULL, 0},
+};
+
+static bool
+read_options(Options *options, ProfileImportOptions *import, ModelArch **arch, GError **error)
+{
+    static const char *const ops[] = {"all_reduce", "all_gather", "reduce_scatter",
+                                      "alltoall",   "sendrecv",   NULL};
+    const char *model = options_string(options, "model", NULL);
+    const int op = options_choice(options, "op", ops, -1);
+
+    *import = (ProfileImportOptions){
+        .seq_len = options_int64(options, "seq-len", 1, MODEL_MAX_SEQ_LEN, 0),
+        .tp = options_int64(options, "tp", 1, MODEL_MAX_HEADS, 0),
+        .n_ranks = options_int64(options, "ranks", 2, MODEL_CLUSTER_MAX_DEVICES, 0),
+        .op = op < 0 ? NULL : ops[op],
+        .dtype = (Dtype)options_choice(options, "dtype", dtype_names, DTYPE_FP16),
+    };
+    if (!options_has(options, "output"))
+        options_fail(options, "output", "is missing; it is the profile to write");
+    if (!options_finish(options, error))
+        return false;
+    if (model != NULL) {
+        *arch = request_load_model(model, error);
+        import->arch = *arch;
+    }
+    return model == NULL || *arch != NULL;
+}
+
+static int
+run(Options *options, GError **error)
+{
+    const char *cluster = options_string(options, "cluster", NULL);
+    const char *path = options_string(options, "output", NULL);
+    const char *name = options_string(options, "name", NULL);
+    g_autoptr(ModelArch) arch = NULL;
+    g_autoptr(Profile) profile = NULL;
+    g_autoptr(JsonWriter) writer = json_writer_new();
+    ProfileImportOptions import;
+
+    if (!read_options(options, &import, &arch, error) || !output_folder_check(path, error))
+        return -1;
+    if (cluster != NULL) {
+        profile = request_load_cluster(cluster, error);
+        if (profile == NULL)
+            return -1;
+    }
+    for (size_t i = 0; i < options_n_arguments(options); i++) {
+        g_autofree char *summary = NULL;
+        Profile *next =
+            profile_import(profile, options_argument(options, i), &import, &summary, error);
+
+        if (next == NULL)
+            return -1;
+        profile_free(profile);
+        profile = next;
+        output_note("%s: %s", options_argument(options, i), summary);
+    }
+    g_assert(profile != NULL); /* main() wants one argument at least */
+    if (name != NULL) {
+        g_free(profile->name);
+        profile->name = g_strdup(name);
+    }
+    profile_write(writer, NULL, profile);
+    return output_json(writer, path, error) ? 0 : -1;
+}
+
+const Command cmd_import = {
+    .name = "import",
+    .usage = "FILE... [--cluster CLUSTER] -o FILE",
+    .summary = "other tools' measurements as a profile",
+    .details = "  degas import all_reduce.txt --cluster dgx-h100 -o ours.json\n"
+               "  degas import trace.json --cluster dgx-a100-80g -o ours.json\n"
+               "  degas import a100_80g.json -o cluster.json\n"
+               "\n"
+               "Reads nccl-tests (text, JSON), PyTorch profiler traces, TeraPipe's and Sailor's\n"
+               "layer times, system files of SimuMax and Calculon; which it is, its content\n"
+               "tells.\n",
+    .options = {options_table},
+    .min_arguments = 1,
+    .max_arguments = 64,
+    .run = run,
+};

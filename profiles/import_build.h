@@ -1,0 +1,52 @@
+/*
+ * profiles/import_build.h - the readers of profiles/import.h.  Internal to profiles/.
+ */
+#ifndef PROFILES_IMPORT_BUILD_H
+#define PROFILES_IMPORT_BUILD_H
+
+#include "profiles/import.h"
+
+G_BEGIN_DECLS
+
+/* A measurement that a profile has no row for: it moves parameters instead. */
+typedef struct {
+    bool is_product; /* else a collective */
+    ModelComm comm;
+    int64_t n_ranks, bytes; /* a collective's */
+    int64_t count, m, n, k; /* a product's */
+    double seconds;
+} ImportSample;
+
+typedef struct {
+    Profile *profile; /* (owned) what is being made */
+    const ProfileImportOptions *options;
+    GArray *samples;  /* (owned) of ImportSample */
+    const char *tool; /* (static) "nccl-tests", ... */
+} Import;
+
+/* Text of nccl-tests. */
+bool import_nccl_text(Import *import, const char *name, const char *text, GError **error);
+
+/* Readers of JSON record what is wrong in @doc. */
+void import_nccl_json(Import *import, JsonDoc *doc, const JsonValue *root);
+void import_kineto(Import *import, JsonDoc *doc, const JsonValue *root);
+void import_terapipe(Import *import, JsonDoc *doc, const JsonValue *root);
+void import_terapipe_messages(Import *import, JsonDoc *doc, const JsonValue *root);
+void import_sailor(Import *import, JsonDoc *doc, const JsonValue *root);
+void import_simumax(Import *import, JsonDoc *doc, const JsonValue *root);
+void import_calculon(Import *import, JsonDoc *doc, const JsonValue *root);
+
+/* What nccl-tests and NCCL kernels measure: a row, or a sample.  @op is a name without "_perf";
+ * false where the profile can make nothing of it. */
+bool import_collective(Import *import, const char *op, int64_t n_ranks, int64_t bytes,
+                       double seconds, double low_s, double high_s);
+
+/* Whose layers: false after recording that --model is missing or another one. */
+bool import_need_arch(Import *import, JsonDoc *doc, const JsonValue *value);
+
+/* Fits the parameters that the samples know. */
+void import_fit_samples(Import *import);
+
+G_END_DECLS
+
+#endif /* PROFILES_IMPORT_BUILD_H */

@@ -1,0 +1,257 @@
+#!/bin/sh
+# degas import: small files in the formats of other tools, made by hand; what they say is in the
+# profile, what is wrong with them is one line.
+. tests/cli/tap.sh
+
+if ! command -v python3 >/dev/null 2>&1; then
+    skip "import" "python3 is not installed"
+    finish
+fi
+
+# rows OP: lines "n_ranks bytes median" of the profile $W/p.json
+rows() {
+    python3 -c "
+import json
+for r in json.load(open('$W/p.json'))['measured']:
+    if r['op'] == '$1':
+        print(r.get('n_ranks', ''), r.get('bytes', ''), r['median_s'])"
+}
+
+# --- nccl-tests, text: as all_reduce_perf -b 1M -e 2M -f 2 -g 2 prints it ---
+cat >"$W/nccl.txt" <<'T'
+# nccl-tests version 2.17.1 nccl-headers=22703 nccl-library=22703
+# Collective test starting: all_reduce_perf
+# nThread 1 nGpus 2 minBytes 1048576 maxBytes 2097152 step: 2(factor) warmup iters: 1 iters: 20
+#
+# Using devices
+#  Rank  0 Group  0 Pid  15000 on      host device  0 [0000:07:00] NVIDIA A100-SXM4-80GB
+#  Rank  1 Group  0 Pid  15000 on      host device  1 [0000:0f:00] NVIDIA A100-SXM4-80GB
+#
+#                                                              out-of-place                       in-place
+#       size         count      type   redop    root     time   algbw   busbw  #wrong     time   algbw   busbw  #wrong
+#        (B)    (elements)                               (us)  (GB/s)  (GB/s)             (us)  (GB/s)  (GB/s)
+host:15000:15000 [0] NCCL INFO Bootstrap : Using eth0
+     1048576        262144     float     sum      -1    44.21   23.72   23.72       0    43.00   24.33   24.33       0
+     2097152        524288     float     sum      -1    5.9e1   35.54   35.54     N/A    60.00   34.95   34.95     N/A
+# Out of bounds values : 0 OK
+# Avg bus bandwidth    : 29.6
+#
+T
+runs 0 "nccl-tests, text" import "$W/nccl.txt" --cluster dgx-a100-80g -o "$W/p.json"
+rows all_reduce >"$W/out"
+has '^2 1048576 4.3e-05$' "a size, in seconds, in place"
+has '^2 2097152 6e-05$' "an exponent, N/A for what was not checked"
+runs 0 "show reads it" show "$W/p.json"
+# The columns tell all-reduce from reduce-scatter where no line names it: busbw/algbw is 2(n-1)/n.
+grep -v 'Collective test' "$W/nccl.txt" >"$W/unnamed.txt"
+runs 0 "without its name" import "$W/unnamed.txt" --cluster dgx-a100-80g -o "$W/p.json"
+rows all_reduce >"$W/out"
+has '^2 1048576 4.3e-05$' "it is an all-reduce by its bandwidths"
+sed 's/ sum / none /' "$W/unnamed.txt" >"$W/unknown.txt"
+fails 3 'unknown.txt:12: which collective this is is not said; give --op' "or is not known" \
+    import "$W/unknown.txt" --cluster dgx-a100-80g -o "$W/x.json"
+runs 0 "unless it is said" import "$W/unknown.txt" --cluster dgx-a100-80g -o "$W/p.json" --op sendrecv
+rows p2p >"$W/out"
+has '^2 1048576 4.3e-05$' "send and receive are messages"
+
+# --- collectives that have no rows: T = a + 7 l + 7/8 B / (300e9 f), cost-model.md 3.1 ---
+python3 - "$W" <<'P'
+import sys
+with open(sys.argv[1] + '/gather.txt', 'w') as f:
+    print('# Collective test starting: all_gather_perf', file=f)
+    for r in range(8):
+        print(f'#  Rank  {r} Group  0 Pid  1 on host device  {r} [0x07] NVIDIA A100', file=f)
+    for p in range(20, 31):
+        t = (35e-6 + 7 * 2.2e-6 + 7 / 8 * 2**p / (300e9 * 0.65)) * 1e6
+        half = f'{t:.4f} {2**p / t / 1e3:.2f} {2**p / t / 1e3 * 7 / 8:.2f} 0'
+        print(2**p, 2**p // 4, 'float', 'none', -1, half, half, file=f)
+P
+runs 0 "nccl-tests, all_gather" import "$W/gather.txt" --cluster dgx-a100-80g -o "$W/p.json"
+cp "$W/p.json" "$W/out"
+json "moves the links' parameters" '
+c = d["cost"]
+assert abs(c["link_fraction"] - 0.65) < 0.01, c["link_fraction"]
+assert abs(c["collective_s"] - 35e-6) < 3e-6, c["collective_s"]
+assert d["cost_sources"]["link_fraction"] == "fitted to 11 times of nccl-tests", d["cost_sources"]
+assert "gemm_fraction" not in d["cost_sources"] and "measured" not in d
+'
+
+# --- nccl-tests, JSON ---
+cat >"$W/nccl.json" <<'T'
+{"version":3,"start_time":"x","args":["/opt/build/all_reduce_perf","-J","f"],"env":[],"nccl_version":"22809",
+ "config":{"nthreads":1,"ngpus":2,"minimum_bytes":1048576},
+ "devices":[{"rank":0,"group":0,"pid":1,"hostname":"h","device":0},{"rank":1,"group":0,"pid":1,"hostname":"h","device":1}],
+ "results":[{"size":1048576,"count":262144,"type":"float","redop":"sum","root":"-1",
+   "out_of_place":{"time":44.21,"alg_bw":23.72,"bus_bw":23.72,"nwrong":"0"},
+   "in_place":{"time":43.00,"alg_bw":24.33,"bus_bw":"nan","nwrong":"0"}}],
+ "out_of_bounds":{"count":0,"okay":"true"}}
+T
+runs 0 "nccl-tests, JSON" import "$W/nccl.json" --cluster dgx-a100-80g -o "$W/p.json"
+rows all_reduce >"$W/out"
+has '^2 1048576 4.3e-05$' "its row"
+
+# --- PyTorch's profiler: two ranks' waits, the shortest counts ---
+cat >"$W/kineto.json" <<'T'
+{"schemaVersion":1,"deviceProperties":[],"distributedInfo":{"backend":"nccl","rank":0,"world_size":4},
+ "displayTimeUnit":"ms","traceEvents":[
+ {"ph":"M","name":"process_name","pid":0,"args":{"name":"python"}},
+ {"ph":"X","cat":"cpu_op","name":"aten::mm","pid":0,"tid":1,"ts":1.0,"dur":9.5},
+ {"ph":"X","cat":"kernel","name":"ncclDevKernel_AllReduce_Sum_bf16_RING_LL","pid":0,"tid":7,"ts":5.125,"dur":250.5,
+  "args":{"device":0,"stream":7,"Collective name":"allreduce","In msg nelems":1048576,"Out msg nelems":1048576,"dtype":"BFloat16","Group size":4}},
+ {"ph":"X","cat":"kernel","name":"ncclDevKernel_AllReduce_Sum_bf16_RING_LL","pid":0,"tid":7,"ts":500,"dur":90,
+  "args":{"Collective name":"allreduce","In msg nelems":1048576,"Out msg nelems":1048576,"dtype":"BFloat16","Group size":4}},
+ {"ph":"X","cat":"kernel","name":"ncclDevKernel_SendRecv","pid":0,"tid":8,"ts":900,"dur":40,
+  "args":{"Collective name":"send","In msg nelems":524288,"Out msg nelems":524288,"dtype":"Half","Group size":2,"Dst Rank":1}},
+ {"ph":"X","cat":"kernel","name":"ampere_bf16_gemm","pid":0,"tid":7,"ts":990,"dur":33,"args":{"device":0}}]}
+T
+runs 0 "PyTorch's profiler" import "$W/kineto.json" --cluster dgx-a100-80g -o "$W/p.json"
+rows all_reduce >"$W/out"
+has '^4 2097152 9e-05$' "the all-reduce, bytes of bf16, without the wait"
+rows p2p >"$W/out"
+has '^2 1048576 4e-05$' "a message"
+
+# --- TeraPipe: seconds of one layer ---
+cat >"$W/tera.json" <<'T'
+{"1_128_0":{"py_forward_mean":0.0011,"forward_mean":0.001,"forward_std":0.0001,"py_backward_mean":0.0021,"backward_mean":0.002,"update_mean":0.0003},
+ "1_64_64":{"forward_mean":0.0008,"backward_mean":0.0015,"backward_std":0}}
+T
+runs 0 "TeraPipe" import "$W/tera.json" --cluster p3.16xlarge --model gpt3-1b --tp 8 -o "$W/p.json"
+cp "$W/p.json" "$W/out"
+json "its rows" '
+r = {(x["pass"], x["tokens"], x["context"]): x for x in d["measured"]}
+assert len(r) == 4 and all(x["op"] == "layer" and x["tp"] == 8 and x["batch"] == 1 for x in r.values())
+assert r["forward", 128, 0]["median_s"] == 0.001 and r["backward", 64, 64]["median_s"] == 0.0015
+assert abs(r["forward", 128, 0]["p90_s"] - (0.001 + 1.2816e-4)) < 1e-12  # a normal deviate
+assert d["measured_model"]["name"] == "gpt3-1b" and d["measured_dtype"] == "fp16"
+'
+echo '{"model_name":"x","size_gap":32,"tensor_sizes":[32,64],"mean":[1e-5,2e-5],"std":[0,0]}' >"$W/comm.json"
+runs 0 "TeraPipe's messages" import "$W/comm.json" --cluster p3.16xlarge --model gpt3-1b -o "$W/p.json"
+rows p2p >"$W/out"
+has '^2 131072 1e-05$' "32 tokens of 2048 fp16 numbers"
+fails 3 'tera.json:1:1.*--model' "TeraPipe without its model" import "$W/tera.json" --cluster p3.16xlarge -o "$W/x.json"
+
+# --- Sailor: {mbs: {tp: {layer: [forward, backward, update]}}} ---
+runs 0 "what gpt-mini has" show gpt-mini --json
+layers=$(python3 -c "import json; print(json.load(open('$W/out'))['n_layers'])")
+python3 - "$W" "$layers" <<'P'
+import json, sys
+n = int(sys.argv[2])
+layers = {0: [1e-4, 1e-6, 5e-3]}
+layers.update({i: [1e-3 * i, 2e-3 * i, 5e-3] for i in range(1, n + 1)})
+layers.update({n + 1: [1e-5, 2e-5, 5e-3], n + 2: [4e-3, 8e-3, 5e-3]})
+json.dump({'2': {'1': layers}}, open(sys.argv[1] + '/sailor.json', 'w'))
+P
+runs 0 "Sailor" import "$W/sailor.json" --cluster dgx-h100 --model gpt-mini --seq-len 64 -o "$W/p.json"
+cp "$W/p.json" "$W/out"
+json "embedding, the layers' median, and the head with its norm" '
+r = {(x["op"], x.get("pass")): x for x in d["measured"]}
+n = d["measured_model"]["n_layers"]
+assert r["layer", "forward"]["median_s"] == sorted(1e-3 * i for i in range(1, n + 1))[n // 2]
+assert r["embedding", "forward"]["median_s"] == 1e-4 and r["layer", "backward"]["batch"] == 2
+assert abs(r["head", "backward"]["median_s"] - 8.02e-3) < 1e-12
+assert r["optimizer", None]["median_s"] == 5e-3 and r["layer", "forward"]["tokens"] == 64
+'
+fails 3 'seq-len' "Sailor without its sequence" \
+    import "$W/sailor.json" --cluster dgx-h100 --model gpt-mini -o "$W/x.json"
+fails 3 'layers (as --model has)' "Sailor of another model" \
+    import "$W/sailor.json" --cluster dgx-h100 --model gpt3-1b --seq-len 64 -o "$W/x.json"
+if [ -d ../shared/validation/sailor ]; then
+    runs 0 "Sailor's own file" import ../shared/validation/sailor/LLAMA-3-8_GH-96.json \
+        --cluster dgx-h100 --model llama3-8b --seq-len 2048 -o "$W/p.json"
+else
+    skip "Sailor's own file" "there is no ../shared/validation/sailor"
+fi
+
+# --- SimuMax: measured products are fitted ---
+python3 - "$W" <<'P'
+import json, sys
+op = {'default': {'tflops': 312, 'efficient_factor': 0.75},
+      'matmul': {'tflops': 312, 'efficient_factor': 0.75, 'accurate_efficient_factor': {
+          'b=1, m=8192, k=8192, n=8192, layout=TN, accumulate=False, out_dtype=bf16': 0.70,
+          'b=1, m=4096, k=8192, n=28672, layout=TN, accumulate=False, out_dtype=bf16': 0.70}},
+      'sdp_fwd': {'tflops': 312, 'efficient_factor': 0.8}, 'sdp_bwd': {'tflops': 312, 'efficient_factor': 0.8},
+      'group_matmul': {'tflops': 312, 'efficient_factor': 0.6}}
+net = lambda gbps, share: {'processor_usage': 0.0, 'bandwidth': {'efficient_factor': share, 'gbps': gbps, 'latency_us': 10},
+                           'op': {'all_reduce': {'scale': 2, 'offset': -1}, 'p2p': {'scale': 1, 'offset': 0}}}
+json.dump({'sys_name': 'a100', 'num_per_node': 8, '_notes': 'x', 'accelerator': {
+    'backend': 'cuda', 'mem_gbs': 80, 'op': op, 'mode': 'roofline',
+    'bandwidth': {'default': {'efficient_factor': 0.91, 'gbps': 2039, 'latency_us': 40}}},
+    'networks': {'intra_with_pcie': False, 'low_intra_node': net(30, 0.5), 'high_intra_node': net(300, 0.7),
+                 'inter_node': net(25, 0.8)}}, open(sys.argv[1] + '/simumax.json', 'w'), indent=1)
+P
+runs 0 "SimuMax" import "$W/simumax.json" -o "$W/p.json"
+cp "$W/p.json" "$W/out"
+json "its cluster and shares" '
+v = d["cluster"]["devices"][0]
+assert v["flops_per_s"]["bf16"] == 312e12 and v["memory_bytes"] == 80 * 2**30 and v["memory_bytes_per_s"] == 2039e9
+l = d["cluster"]["levels"]
+assert l[0]["group_devices"] == 8 and l[0]["bytes_per_s"] == 300e9 and l[1]["bytes_per_s"] == 25e9
+c = d["cost"]
+assert c["link_fraction"] == 0.7 and c["network_fraction"] == 0.8 and c["memory_fraction"] == 0.91
+assert c["attention_forward_fraction"] == 0.4 and abs(c["grouped_fraction"] - 0.8) < 1e-12
+assert "fitted to 2 times of SimuMax" in d["cost_sources"]["gemm_fraction"], d["cost_sources"]
+'
+runs 0 "a plan on it" simulate gpt3-1b "$W/p.json" --global-batch 8 --tp 8 --json
+sed 's/b=1, m=8192/m=8192/' "$W/simumax.json" >"$W/bad.json"
+fails 3 'bad.json:[0-9]*:[0-9]*: $.accelerator.op.matmul.*expected a key "b=1' "SimuMax with another key" \
+    import "$W/bad.json" -o "$W/x.json"
+
+# --- Calculon, its two forms ---
+cat >"$W/calculon.json" <<'T'
+{"matrix":{"float16":{"tflops":312,"gflops_efficiency":[[128,0.95],[16,0.9],[0,0.1]]}},
+ "vector":{"float16":{"tflops":78,"gflops_efficiency":[[16,0.95],[0,0.1]]}},
+ "mem1":{"GiB":80,"GBps":2048,"MB_efficiency":[[100,0.9],[10,0.75],[0,0.3]]},
+ "mem2":{"GiB":512,"GBps":32,"MB_efficiency":[[100,0.5],[0,0.3]]},
+ "processing_mode":"no_overlap",
+ "networks":[{"bandwidth":300,"efficiency":0.6,"size":8,"latency":1e-6,"ops":{},"must_be_filled":true,"processor_usage":0.15},
+             {"bandwidth":25,"efficiency":0.9,"size":65536,"latency":2e-6,"ops":{},"must_be_filled":false,"processor_usage":0.02}]}
+T
+runs 0 "Calculon" import "$W/calculon.json" -o "$W/p.json" --name mine
+cp "$W/p.json" "$W/out"
+json "its cluster and shares" '
+c = d["cost"]
+assert d["name"] == "mine" and c["gemm_fraction"] == 0.95 and c["memory_fraction"] == 0.9
+assert c["offload_bytes_per_s"] == 16e9 and c["link_fraction"] == 0.6 and c["network_fraction"] == 0.9
+assert d["cluster"]["levels"][0]["latency_s"] == 1e-6 and d["cluster"]["levels"][1]["group_devices"] == 0
+assert d["cluster"]["devices"][0]["vector_flops_per_s"] == 78e12
+'
+sed 's/"matrix":{"float16":{"tflops":312,"gflops_efficiency":\(.*\)}},$/"matrix":{"tflops":312,"gflops_efficiency":{"float16":\1}},/
+s/"vector":{"float16":{"tflops":78,"gflops_efficiency":\(.*\)}},$/"vector":{"tflops":78,"gflops_efficiency":{"float16":\1}},/
+s/^{"matrix":{"float16":{"tflops":312,"gflops_efficiency":\(.*\)}},$/{"matrix":{"tflops":312,"gflops_efficiency":{"float16":\1}},/' \
+    "$W/calculon.json" >"$W/old.json"
+runs 0 "Calculon, as it was" import "$W/old.json" -o "$W/q.json" --name mine
+cmp -s "$W/p.json" "$W/q.json"
+report $? "gives the same" "$(cat "$W/old.json")"
+
+# --- hostile files: one line each ---
+hostile() { # PATTERN NAME TEXT
+    printf '%s' "$3" >"$W/bad"
+    fails 3 "$1" "$2" import "$W/bad" --cluster dgx-a100-80g --model gpt3-1b --seq-len 64 -o "$W/no.json"
+}
+hostile 'bad:1: no row of nccl-tests' "a text of something else" 'hello'
+hostile 'bad:1: no row' "an empty file" ''
+hostile 'bad:2: expected at least 13 columns' "a cut row" '#  Rank  0 x device 0
+1048576 262144 float sum -1 44.21'
+hostile 'bad:1: size: expected bytes' "a size beyond all" '99999999999999999999 1 float sum -1 1 1 1 0 1 1 1 0'
+hostile 'bad:1: the number of ranks' "ranks that nobody tells" '1048576 1 float sum -1 1 1 1 0 1 1 1 0'
+hostile 'bad:1: expected times' "a time that is none" '1048576 1 float sum -1 nan 1 1 0 1 1 1 0'
+hostile 'bad:1: not UTF-8' "bytes" "$(printf '\377\376')"
+hostile 'bad:1:14: \$: ' "JSON of a crashed run" '{"version":3,'
+hostile 'none of nccl-tests' "JSON of something else" '{"hello":1}'
+hostile 'expected an object' "an array" '[1]'
+hostile 'no NCCL kernel' "a trace without collectives" '{"traceEvents":[]}'
+hostile '"Group size"\]: missing' "a kernel without its group" \
+    '{"traceEvents":[{"cat":"kernel","name":"ncclKernel_X","dur":1,"args":{"Collective name":"allreduce","In msg nelems":1,"dtype":"Float"}}]}'
+hostile 'forward_mean' "TeraPipe without a time" '{"1_8_0":{"backward_mean":1}}'
+hostile 'above 0' "TeraPipe with time 0" '{"1_8_0":{"forward_mean":0,"backward_mean":1}}'
+hostile 'expected a key' "TeraPipe with no tokens" '{"1_0_0":{"forward_mean":1,"backward_mean":1}}'
+hostile 'expected {tp' "Sailor without tp" '{"1":{},"2":[]}'
+hostile '\[forward, backward, update\]' "Sailor with a layer of two numbers" \
+    "{\"1\":{\"1\":{$(for i in $(seq 0 30); do printf '"%s":[1,2],' "$i"; done)\"31\":[1,2]}}}"
+hostile 'mem1' "Calculon without memory" '{"matrix":{"float16":{"tflops":1,"gflops_efficiency":[]}},"vector":{"float16":{"tflops":1,"gflops_efficiency":[]}},"networks":[]}'
+fails 2 'give --cluster' "measurements without a cluster" import "$W/nccl.txt" -o "$W/no.json"
+fails 2 '--output: is missing' "no profile to write" import "$W/nccl.txt" --cluster dgx-a100-80g
+fails 4 'no-such' "a file that is not there" import no-such.txt --cluster dgx-a100-80g -o "$W/no.json"
+[ ! -e "$W/no.json" ]
+report $? "what failed wrote nothing"
+finish
