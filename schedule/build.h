@@ -71,6 +71,10 @@ typedef struct {
 Schedule *schedule_build_interleaved(const ScheduleFamily *family, const ScheduleShape *shape,
                                      const ScheduleInterleaving *how, GError **error);
 
+/* The smallest group from @least micro-batches on that leaves no last group of fewer than p - 1
+ * slices: interleaved.c. */
+int64_t schedule_group_from(int64_t least, const ScheduleShape *shape);
+
 /* Micro-batches per group: the shape's, at most all, or what frameworks take: interleaved.c. */
 int64_t schedule_group(const ScheduleShape *shape);
 

@@ -132,7 +132,8 @@ schedule_build_interleaved(const ScheduleFamily *family, const ScheduleShape *sh
 
 /*
  * Megatron-LM takes p and wants m to be a multiple of it; PyTorch (distributed/pipelining at
- * 00722e648) makes m / p rounds of equal size, which is the same where both exist.
+ * 00722e648) makes m / p rounds of equal size, which is the same where both exist.  Where neither
+ * does: the smallest group from p on whose last one does not stall all ranks (safe_warmup()).
  */
 int64_t
 schedule_group(const ScheduleShape *shape)
@@ -141,7 +142,20 @@ schedule_group(const ScheduleShape *shape)
 
     if (shape->group > 0)
         return MIN(shape->group, shape->n_microbatches);
-    return shape->n_microbatches % rounds == 0 ? shape->n_microbatches / rounds : shape->n_ranks;
+    if (shape->n_microbatches % rounds == 0)
+        return shape->n_microbatches / rounds;
+    return schedule_group_from(shape->n_ranks, shape);
+}
+
+int64_t
+schedule_group_from(int64_t least, const ScheduleShape *shape)
+{
+    const int64_t m = shape->n_microbatches;
+    int64_t group = MIN(least, m);
+
+    while (m % group != 0 && m % group * shape->n_slices < shape->n_ranks - 1)
+        group++;
+    return group;
 }
 
 static Schedule *

@@ -6,6 +6,8 @@
  * program (Seq1F1B at 6893466, core/pipeline_parallel/schedules.py) has groups of p slices, which
  * is g = p / s where s divides p.  Where it does not, g is rounded up, ours: a group must hold
  * whole micro-batches, else the first backward, of a last slice, would wait for a forward after it.
+ * And it is the smallest that leaves no last group of fewer than p-1 slices, which would stall all
+ * ranks (interleaved.c, safe_warmup).
  */
 #include "schedule/build.h"
 
@@ -29,8 +31,9 @@ static Schedule *
 build_interleaved(const ScheduleShape *shape, GError **error)
 {
     const int64_t n = shape->n_slices;
-    const int64_t by_slices = MIN((shape->n_ranks + n - 1) / n, shape->n_microbatches);
-    const int64_t group = shape->group > 0 || n == 1 ? schedule_group(shape) : by_slices;
+    const int64_t group = shape->group > 0 || n == 1
+                              ? schedule_group(shape)
+                              : schedule_group_from((shape->n_ranks + n - 1) / n, shape);
     const ScheduleInterleaving how = {
         .group = group,
         .warmup_last = (shape->n_chunks - 1) * group * n + n - 1,

@@ -175,19 +175,18 @@ test_gpipe_closed_form(void)
                 }
 }
 
-/* Same time as GPipe, min(m, p-r) in flight  [2104.04473]; with slices min(m*n, p-r + n-1)
- * [Seq1F1B 2406.03488]. */
+/* Same time as GPipe, min(m, p-r) in flight  [2104.04473]; with slices (m n + p-1)(F + B), so a
+ * bubble n times smaller, and min(m*n, p-r + n-1)  [Seq1F1B 2406.03488]. */
 static void
 test_one_f_one_b_closed_form(void)
 {
     for (int64_t p = 1; p <= 6; p++)
         for (int64_t m = 1; m <= 9; m++)
             for (int64_t n = 1; n <= 3; n++) {
-                g_autoptr(Schedule) s = build("1f1b", p, 1, m, n);
+                g_autoptr(Schedule) s = build(n == 1 ? "1f1b" : "seq1f1b", p, 1, m, n);
                 const Evaluation e = evaluate(s, unit_times);
                 g_assert_true(e.complete);
-                if (n == 1)
-                    g_assert_cmpint(e.makespan, ==, (m + p - 1) * 3);
+                g_assert_cmpint(e.makespan, ==, (m * n + p - 1) * 3);
                 for (int32_t r = 0; r < p; r++) {
                     const int64_t peak = MIN(m * n, p - r + n - 1);
                     g_assert_cmpint(schedule_peak_in_flight(s, r), ==, peak);
@@ -213,6 +212,88 @@ test_interleaved_closed_form(void)
                 for (int64_t r = 0; r < p; r++)
                     g_assert_cmpint(e.peak[r], ==, MIN(v * m, 2 * (p - 1 - r) + (v - 1) * p + 1));
             }
+}
+
+/*
+ * The same work and bubble as interleaved 1F1B, (p-1)(F + B) of stage times, but all v m chunks are
+ * in flight; any m >= p  [Lamy-Poirier 2211.05953 section 4.1].
+ */
+static void
+test_looped_bfs_closed_form(void)
+{
+    for (int64_t p = 1; p <= 6; p++)
+        for (int64_t v = 1; v <= 4; v++)
+            for (int64_t m = p; m <= 3 * p + 2; m++) {
+                g_autoptr(Schedule) s = build("looped-bfs", p, v, m, 1);
+                const Evaluation e = evaluate(s, unit_times);
+                g_assert_cmpint(e.makespan, ==, 3 * v * m + 3 * (p - 1));
+                for (int64_t r = 0; r < p; r++)
+                    g_assert_cmpint(e.peak[r], ==, v * m);
+            }
+}
+
+/*
+ * Interleaved, cut in n slices, 2p micro-batches or a multiple: v m n slices of work and, where n
+ * divides p, (p-1)(F + B) of bubble, n times smaller than without; in flight no more than the
+ * interleaved schedule has, in tokens, and less from 2 slices on  [Seq1F1B 2406.03488 section 3.3].
+ * Other n cost at most one more turn of p slices over all chunks.
+ */
+static void
+test_sliced_interleaved_closed_form(void)
+{
+    for (int64_t p = 2; p <= 5; p++)
+        for (int64_t v = 2; v <= 3; v++)
+            for (int64_t m = 2 * p; m <= 6 * p; m += 2 * p) {
+                g_autoptr(Schedule) whole = build("interleaved", p, v, m, 1);
+                for (int64_t n = 1; n <= 4; n++) {
+                    g_autoptr(Schedule) s = build("seq1f1b-interleaved", p, v, m, n);
+                    const Evaluation e = evaluate(s, unit_times);
+                    const int64_t least = 3 * v * m * n + 3 * (p - 1);
+                    if (p % n == 0)
+                        g_assert_cmpint(e.makespan, ==, least);
+                    else
+                        g_assert_cmpint(e.makespan, <=, least + 3 * v * p);
+                    for (int32_t r = 0; p % n == 0 && r < p; r++)
+                        g_assert_cmpint(e.peak[r], <=,
+                                        n * schedule_peak_in_flight(whole, r) - (n > 1));
+                }
+            }
+}
+
+/*
+ * Interleaved with W put off, m a multiple of p, F = I = W = 1: of 1F1B's 3 (p-1) a third is left,
+ * as in ZB-H1; v p chunks in flight on every rank  [torch.distributed.pipelining,
+ * ScheduleInterleavedZeroBubble, after 2401.10241].
+ */
+static void
+test_interleaved_zero_bubble_closed_form(void)
+{
+    for (int64_t p = 1; p <= 6; p++)
+        for (int64_t v = 2; v <= 4; v++)
+            for (int64_t m = p; m <= 4 * p; m += p) {
+                g_autoptr(Schedule) s = build("interleaved-zb", p, v, m, 1);
+                const Evaluation e = evaluate(s, unit_times);
+                g_assert_cmpint(e.makespan, ==, 3 * v * m + p - 1);
+                for (int64_t r = 0; r < p; r++)
+                    g_assert_cmpint(e.peak[r], ==, v * p);
+            }
+}
+
+/* Any m from p on, also those that Megatron-LM and PyTorch refuse: the default group costs at most
+ * one more turn of p micro-batches over all chunks. */
+static void
+test_default_group_does_not_stall(void)
+{
+    static const char *const names[] = {"interleaved", "interleaved-zb", "seq1f1b-interleaved"};
+
+    for (size_t f = 0; f < G_N_ELEMENTS(names); f++)
+        for (int64_t p = 2; p <= 8; p++)
+            for (int64_t m = p; m <= 4 * p; m++)
+                for (int64_t n = 1; n <= (f == 2 ? 4 : 1); n++) {
+                    g_autoptr(Schedule) s = build(names[f], p, 2, m, n);
+                    const Evaluation e = evaluate(s, unit_times);
+                    g_assert_cmpint(e.makespan, <=, 3 * 2 * m * n + 3 * (p - 1) + 3 * 2 * p);
+                }
 }
 
 /* Any group size runs, also those that Megatron-LM refuses (smaller than p, or a rest that is). */
@@ -263,10 +344,25 @@ test_zero_bubble_closed_forms(void)
         }
 }
 
-/* 1F1B holds 2p half stages; V-Half half and V-Min a third of them, plus a few  [2405.15362]. */
+/* 1F1B holds 2p half stages; V-Half half and V-Min a third of them, plus a few.  At F = I = W = 1
+ * the bubble is at most half and two thirds of 1F1B's 6 (p-1) half stages, whatever m is
+ * [2405.15362 table 1, section 3.2]. */
 static void
 test_controlled_memory(void)
 {
+    for (int64_t p = 1; p <= 10; p++) {
+        int64_t bubble[2] = {-1, -1};
+        for (int64_t m = 2 * p; m <= 4 * p; m++)
+            for (int f = 0; f < 2; f++) {
+                g_autoptr(Schedule) s = build(f == 0 ? "v-half" : "v-min", p, 2, m, 1);
+                const Evaluation e = evaluate(s, unit_times);
+                g_assert_cmpint(e.makespan - 6 * m, <=, (f == 0 ? 3 : 4) * (p - 1));
+                if (bubble[f] < 0)
+                    bubble[f] = e.makespan - 6 * m;
+                g_assert_cmpint(e.makespan - 6 * m, ==, bubble[f]);
+            }
+    }
+
     for (int64_t p = 1; p <= 24; p++)
         for (int64_t m = 1; m <= 6 * p + 30; m += 7) {
             g_autoptr(Schedule) half = build("v-half", p, 2, m, 1);
@@ -366,6 +462,13 @@ main(int argc, char **argv)
     g_test_add_func("/schedule/schedule/gpipe-closed-form", test_gpipe_closed_form);
     g_test_add_func("/schedule/schedule/1f1b-closed-form", test_one_f_one_b_closed_form);
     g_test_add_func("/schedule/schedule/interleaved-closed-form", test_interleaved_closed_form);
+    g_test_add_func("/schedule/schedule/looped-bfs-closed-form", test_looped_bfs_closed_form);
+    g_test_add_func("/schedule/schedule/sliced-interleaved-closed-form",
+                    test_sliced_interleaved_closed_form);
+    g_test_add_func("/schedule/schedule/interleaved-zero-bubble-closed-form",
+                    test_interleaved_zero_bubble_closed_form);
+    g_test_add_func("/schedule/schedule/default-group-does-not-stall",
+                    test_default_group_does_not_stall);
     g_test_add_func("/schedule/schedule/any-group-runs", test_any_group_runs);
     g_test_add_func("/schedule/schedule/zero-bubble-closed-forms", test_zero_bubble_closed_forms);
     g_test_add_func("/schedule/schedule/controlled-memory", test_controlled_memory);
