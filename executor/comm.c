@@ -135,6 +135,13 @@ exec_comm_all_to_all(ExecComm *comm, ExecDim dim, const ExecExchange *exchange)
                                  exchange->in);
 }
 
+void
+exec_comm_poll(ExecComm *comm)
+{
+    if (comm->error == NULL && comm->transport != NULL && comm->transport->ops->poll != NULL)
+        comm->transport->ops->poll(comm->transport, &comm->error);
+}
+
 int64_t
 exec_comm_chunk(const ExecComm *comm, ExecDim dim, int64_t n, int64_t *begin_at)
 {

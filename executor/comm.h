@@ -71,6 +71,9 @@ void exec_comm_all_gather(ExecComm *comm, ExecDim dim, Dtype dtype, int64_t n, v
 /* Also among one rank, as a copy. */
 void exec_comm_all_to_all(ExecComm *comm, ExecDim dim, const ExecExchange *exchange);
 
+/* Between pieces of computing: moves on messages that are under way (ExecTransportOps.poll). */
+void exec_comm_poll(ExecComm *comm);
+
 /* Of @n elements, those of this rank's chunk: [begin, begin + returned). */
 int64_t exec_comm_chunk(const ExecComm *comm, ExecDim dim, int64_t n, int64_t *begin);
 

@@ -82,6 +82,18 @@ spread(ExecRank *rank, void *to, int64_t n_bytes, GError **error)
 }
 
 bool
+exec_rank_expect(ExecRank *rank, const ExecMessage *m, GError **error)
+{
+    const int32_t peer = schedule_rank_of_stage(rank->shared->schedule, m->from_stage, m->chain);
+    int64_t at;
+    const int64_t n_bytes = own_part(rank, m->n_bytes, &at);
+
+    return rank->transport.ops->expect == NULL || n_bytes == 0 || peer == rank->place.pipeline ||
+           rank->transport.ops->expect(&rank->transport, process_rank_of(rank, m, m->from_stage),
+                                       tag_of(rank, m), n_bytes, error);
+}
+
+bool
 exec_rank_receive(ExecRank *rank, const ExecMessage *m, void *to, GError **error)
 {
     const int32_t peer = schedule_rank_of_stage(rank->shared->schedule, m->from_stage, m->chain);

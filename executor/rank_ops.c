@@ -140,6 +140,24 @@ stage_of_chunk(const ExecRank *rank, int32_t chunk)
     g_return_val_if_reached(NULL);
 }
 
+/* What op @index of the schedule will receive, if anything: its transfer may go on during the op
+ * before it. */
+static bool
+expect_input(ExecRank *rank, int64_t index, GError **error)
+{
+    const Schedule *schedule = rank->shared->schedule;
+
+    if (index >= schedule->rank_begin[rank->place.pipeline + 1])
+        return true;
+    const ScheduleOp op = schedule->ops[index];
+    const ExecStage *stage = stage_of_chunk(rank, op.chunk);
+    const bool forward = op.kind == SCHEDULE_OP_FORWARD;
+    if (op.kind == SCHEDULE_OP_BACKWARD_WEIGHT || (forward ? stage->embedding : stage->head))
+        return true;
+    const ExecMessage in = message_of(rank, op, stage, stage->stage + (forward ? -1 : 1), true);
+    return exec_rank_expect(rank, &in, error);
+}
+
 bool
 exec_rank_run_op(ExecRank *rank, int64_t index, GError **error)
 {
@@ -149,6 +167,8 @@ exec_rank_run_op(ExecRank *rank, int64_t index, GError **error)
 
     exec_rank_set_doing(rank, EXEC_DOING_OP, index);
     if (o->before_op != NULL && !o->before_op(rank->rank, rank->step, op, o->before_op_data, error))
+        return false;
+    if (!expect_input(rank, index + 1, error))
         return false;
     switch ((ScheduleOpKind)op.kind) {
     case SCHEDULE_OP_FORWARD:

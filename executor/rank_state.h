@@ -66,6 +66,8 @@ typedef struct {
 /* Recorded with the wait.  With tp ranks: each has its own copy or shard; or, by the plan's
  * conventions, they share the work: plan.h, scatter_gather_p2p and broadcast_p2p. */
 bool exec_rank_receive(ExecRank *rank, const ExecMessage *message, void *to, GError **error);
+/* Lets the transfer of what will be received begin; once for each message. */
+bool exec_rank_expect(ExecRank *rank, const ExecMessage *message, GError **error);
 bool exec_rank_send(ExecRank *rank, const ExecMessage *message, const void *data, GError **error);
 /* --- rank.c --- */
 

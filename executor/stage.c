@@ -383,6 +383,7 @@ exec_stage_forward(ExecStageRun *run, int32_t microbatch, int32_t slice, const i
         x = last && !layout.keeps_output ? run->o.scratch->edge
                                          : layer_input(&layout, block, l + 1);
         exec_layer_forward(&layer, x);
+        exec_comm_poll(run->o.comm);
     }
     if (stage->head) {
         const ExecHeadActivations head = head_at(run, microbatch, slice);
@@ -457,6 +458,7 @@ backward_layers(ExecStageRun *run, int32_t microbatch, int32_t slice,
         } else {
             exec_layer_backward(&layer, NULL, d);
         }
+        exec_comm_poll(run->o.comm);
     }
 }
 
@@ -510,6 +512,7 @@ exec_stage_backward_weight(ExecStageRun *run, int32_t microbatch, int32_t slice,
         const ExecLayer layer = layer_at(run, microbatch, slice, l, &scratch);
         const ExecLayerKept kept = kept_at(run, microbatch, slice, l);
         exec_layer_backward_weight(&layer, &kept);
+        exec_comm_poll(run->o.comm);
     }
     if (stage->embedding)
         exec_embedding_weight(&common, &stage->ends, tokens,
