@@ -5,13 +5,15 @@
 #include "cli/output.h"
 #include "cli/plot.h"
 #include "cli/plot_pareto.h"
+#include "cli/plot_roofline.h"
 #include "cli/plot_sweep.h"
 
 static const OptionInfo options_table[] = {
     {.name = "kind",
      .value = "KIND",
      .help =
-         "timeline or memory of traces and reports, throughput or pareto of a sweep, pareto of a "
+         "timeline or memory of traces and reports, throughput of a sweep, pareto or roofline of a "
+         "sweep or a "
          "plan; default: the first "
          "that the file has"},
     {.name = "output",
@@ -43,7 +45,7 @@ static const char *const kind_files[] = {
     [KIND_TIMELINE] = "a degas-trace (degas simulate --trace)",
     [KIND_MEMORY] = "a degas-trace with memory or a degas-report",
     [KIND_THROUGHPUT] = "a degas-sweep",
-    [KIND_ROOFLINE] = "a degas-profile with measured ops",
+    [KIND_ROOFLINE] = "a degas-plan or a degas-sweep",
     [KIND_PARETO] = "a degas-plan with alternatives or a degas-sweep",
 };
 
@@ -231,6 +233,10 @@ draw(const Options *options, const Inputs *inputs, Kind kind, const PlotOptions 
         return plot_sweep_pareto(inputs->sweep, how, path, error);
     if (kind == KIND_PARETO && inputs->job != NULL)
         return plot_plan_pareto(inputs->job, how, path, error);
+    if (kind == KIND_ROOFLINE && inputs->sweep != NULL)
+        return plot_sweep_roofline(inputs->sweep, how, path, error);
+    if (kind == KIND_ROOFLINE && inputs->job != NULL)
+        return plot_plan_roofline(inputs->job, how, path, error);
     return refuse_kind(file, kind, error);
 }
 

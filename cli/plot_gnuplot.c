@@ -121,7 +121,7 @@ plot_set_time_unit(GString *settings, int64_t span_ns)
 static char *
 tic_name(double value)
 {
-    static const char *const prefixes[] = {"", " k", " M", " G", " T"};
+    static const char *const prefixes[] = {"", " k", " M", " G", " T", " P"};
     size_t i = 0;
 
     for (; value >= 1000 && i + 1 < G_N_ELEMENTS(prefixes); i++)

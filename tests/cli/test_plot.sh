@@ -93,7 +93,7 @@ runs 4 "a page that cannot be written" simulate --schedule-file "$W/s.json" --op
 fails 2 'a picture.s name ends in .svg, .png, .txt or .tsv' "unknown suffix" \
     plot "$W/one.trace.json" -o "$W/x.jpeg"
 fails 2 'kind' "unknown kind" plot "$W/one.trace.json" --kind gantt
-fails 2 'roofline needs a degas-profile' "a kind that needs another file" \
+fails 2 'roofline needs a degas-plan or a degas-sweep' "a kind that needs another file" \
     plot "$W/one.trace.json" --kind roofline -o "$W/x.svg"
 fails 2 'a timeline needs a degas-trace' "timeline of a report" \
     plot "$W/memory.report.json" --kind timeline
