@@ -97,7 +97,7 @@ find_ranges(Picture *picture)
         picture->x[1] = fmax(picture->x[1], ridge * 4);
     }
     picture->x[0] /= 1.6;
-    picture->x[1] *= 2.5;
+    picture->x[1] *= 4;
     picture->y[0] /= 2;
     picture->y[1] *= 1.6;
 }
