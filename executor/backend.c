@@ -2,6 +2,7 @@
 
 #include "base/text.h"
 #include "executor/backend_host.h"
+#include "executor/clock.h"
 #include "executor/plugin.h"
 
 /* The plugin brings both number formats; the others are opened for fp32 first. */
@@ -74,6 +75,15 @@ int64_t
 exec_backend_workspace_bytes(const ExecBackend *backend)
 {
     return backend->ops->workspace_bytes != NULL ? backend->ops->workspace_bytes(backend) : 0;
+}
+
+void
+exec_backend_stamp(ExecBackend *backend, int64_t *ns)
+{
+    if (backend->ops->stamp != NULL)
+        backend->ops->stamp(backend, ns);
+    else
+        *ns = exec_now_ns();
 }
 
 void

@@ -162,6 +162,11 @@ typedef struct {
     double *loss; /* becomes the sum of the rows' losses, added in row order */
 } ExecCrossEntropy;
 
+/* A message between backends that share a device; meaningful to them only. */
+typedef struct {
+    void *memory, *ready;
+} ExecParcel;
+
 /* Constants of one AdamW step [Loshchilov and Hutter 1711.05101]. */
 typedef struct {
     float learning_rate, beta1, beta2, epsilon, weight_decay;
@@ -248,6 +253,18 @@ typedef struct {
     void (*dot_rows)(ExecBackend *backend, int64_t rows, int64_t cols, const void *x, const void *y,
                      float *dot);
 
+    /* --- asynchronous devices (optional; NULL: work is done when a slot returns) --- */
+
+    /* *ns becomes the time, on exec_now_ns()'s clock, at which all slots called so far were done;
+     * it is there after the next synchronize(), until which @ns must stay. */
+    void (*stamp)(ExecBackend *backend, int64_t *ns);
+    /* A copy of @data for another backend of the same device in this process, who takes it by
+     * fetch(), once, in the order of its own slots; neither waits on the host.  False on
+     * EXEC_ERROR_MEMORY. */
+    bool (*post)(ExecBackend *backend, const void *data, size_t n_bytes, ExecParcel *parcel,
+                 GError **error);
+    void (*fetch)(ExecBackend *backend, const ExecParcel *parcel, size_t n_bytes, void *to);
+
     /* --- lifecycle --- */
     char *(*describe)(const ExecBackend *backend);
     /* (optional) NULL: no scratch memory */
@@ -300,6 +317,9 @@ void exec_gemm(ExecBackend *backend, const ExecGemm *gemm);
 
 /* Returns: (owned) what computes, for reports: "OpenBLAS 0.3.21 SkylakeX, 1 thread per rank". */
 char *exec_backend_describe(const ExecBackend *backend);
+
+/* stamp(), or now where work is done at once. */
+void exec_backend_stamp(ExecBackend *backend, int64_t *ns);
 
 /* Bytes of scratch memory the backend holds for itself (attention's score blocks). */
 int64_t exec_backend_workspace_bytes(const ExecBackend *backend);

@@ -22,6 +22,7 @@ typedef struct {
     int64_t n_scratch;
     int64_t predicted_bytes; /* 0: unknown */
     GError *error;           /* (owned, nullable) the first failure since synchronize() */
+    ExecCudaClock *clock;    /* (owned) */
 } CudaState;
 
 static inline CudaState *
@@ -115,12 +116,57 @@ download(ExecBackend *backend, size_t n_bytes, const void *device, void *host)
           cudaMemcpyAsync(host, device, n_bytes, cudaMemcpyDeviceToHost, stream_of(backend)));
 }
 
+static void
+copy(ExecBackend *backend, size_t n_bytes, const void *x, void *y)
+{
+    QUEUE(backend, cudaMemcpyAsync(y, x, n_bytes, cudaMemcpyDeviceToDevice, stream_of(backend)));
+}
+
+static void
+stamp(ExecBackend *backend, int64_t *ns)
+{
+    CudaState *state = state_of(backend);
+    GError *error = NULL;
+
+    if (!exec_cuda_clock_stamp(state->clock, ns, &error))
+        keep_error(state, error);
+}
+
+/* --- messages on the device --- */
+
+static bool
+post(ExecBackend *backend, const void *data, size_t n_bytes, ExecParcel *parcel, GError **error)
+{
+    cudaEvent_t ready = NULL;
+
+    parcel->memory = cuda_alloc(backend, n_bytes, "a message", error);
+    if (parcel->memory == NULL)
+        return false;
+    copy(backend, n_bytes, data, parcel->memory);
+    TRY_CUDA(cudaEventCreateWithFlags(&ready, cudaEventDisableTiming), error);
+    QUEUE(backend, cudaEventRecord(ready, stream_of(backend)));
+    parcel->ready = ready;
+    return true;
+}
+
+static void
+fetch(ExecBackend *backend, const ExecParcel *parcel, size_t n_bytes, void *to)
+{
+    QUEUE(backend, cudaStreamWaitEvent(stream_of(backend), parcel->ready, 0));
+    copy(backend, n_bytes, parcel->memory, to);
+    cuda_release(backend, parcel->memory);
+    QUEUE(backend, cudaEventDestroy(parcel->ready));
+}
+
 static bool
 synchronize(ExecBackend *backend, GError **error)
 {
     CudaState *state = state_of(backend);
 
     check(state, cudaStreamSynchronize(state->share.stream), "cudaStreamSynchronize");
+    GError *unread = NULL;
+    if (!exec_cuda_clock_read(state->clock, &unread))
+        keep_error(state, unread);
     if (state->error == NULL)
         return true;
     g_propagate_error(error, g_steal_pointer(&state->error));
@@ -154,12 +200,6 @@ static void
 zero(ExecBackend *backend, size_t n_bytes, void *x)
 {
     QUEUE(backend, cudaMemsetAsync(x, 0, n_bytes, stream_of(backend)));
-}
-
-static void
-copy(ExecBackend *backend, size_t n_bytes, const void *x, void *y)
-{
-    QUEUE(backend, cudaMemcpyAsync(y, x, n_bytes, cudaMemcpyDeviceToDevice, stream_of(backend)));
 }
 
 static void
@@ -370,6 +410,7 @@ close_cuda(ExecBackend *backend)
             cudaFreeAsync(state->product_workspace, state->share.stream);
         cudaStreamSynchronize(state->share.stream);
     }
+    exec_cuda_clock_free(state->clock);
     exec_cuda_products_free(state->products);
     exec_cuda_share_close(&state->share);
     if (state->pool != NULL)
@@ -390,8 +431,9 @@ close_cuda(ExecBackend *backend)
         .swiglu_backward = swiglu_backward, .rope = rope, .attention_forward = attention_forward,  \
         .attention_backward = attention_backward, .embedding_forward = embedding_forward,          \
         .embedding_backward = embedding_backward, .cross_entropy_stats = cross_entropy_stats,      \
-        .cross_entropy = cross_entropy, .adamw = adamw, .describe = describe,                      \
-        .workspace_bytes = workspace_bytes, .close = close_cuda,                                   \
+        .cross_entropy = cross_entropy, .adamw = adamw, .stamp = stamp, .post = post,              \
+        .fetch = fetch, .describe = describe, .workspace_bytes = workspace_bytes,                  \
+        .close = close_cuda,                                                                       \
     }
 
 /* What products fuse depends on the number format. */
@@ -445,6 +487,9 @@ open_state(ExecBackend *backend, int index, int n, GError **error)
     TRY_CUDA(status, error);
     if (!exec_cuda_share_open(state->device, index, n, &state->share, error) ||
         !open_pool(state, error))
+        return false;
+    state->clock = exec_cuda_clock_new(state->share.stream, error);
+    if (state->clock == NULL)
         return false;
     state->product_workspace =
         cuda_alloc(backend, EXEC_CUDA_PRODUCT_BYTES, "workspace of products", error);

@@ -61,6 +61,23 @@ bool exec_cuda_product(ExecCudaProducts *products, const ExecGemm *gemm, GError 
 /* What a bf16 product does in one pass. */
 #define EXEC_CUDA_FUSES (EXEC_FUSES_GELU | EXEC_FUSES_GELU_INPUT)
 
+/* --- cuda_clock.c: when work on the stream was done, on exec_now_ns()'s clock --- */
+
+/*
+ * Events count from an origin whose time on the host's clock is known; the two clocks' drift over a
+ * step is far below an op.  The origin moves on with every reading, because the distance is a
+ * float: after an hour its steps would be 0.25 ms.
+ */
+typedef struct ExecCudaClock ExecCudaClock;
+
+ExecCudaClock *exec_cuda_clock_new(cudaStream_t stream, GError **error);
+void exec_cuda_clock_free(ExecCudaClock *clock);
+G_DEFINE_AUTOPTR_CLEANUP_FUNC(ExecCudaClock, exec_cuda_clock_free)
+/* *ns becomes the time of what is queued now, at the next reading. */
+bool exec_cuda_clock_stamp(ExecCudaClock *clock, int64_t *ns, GError **error);
+/* After the stream has been waited for. */
+bool exec_cuda_clock_read(ExecCudaClock *clock, GError **error);
+
 /* --- backend_cuda.c: the plugin's entry --- */
 ExecBackend *exec_backend_cuda_open(const ExecBackendOptions *options, GError **error);
 

@@ -12,7 +12,7 @@ CUDA_LIBS := -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcublasLt -lcud
 CUDA ?= $(if $(NVCC),$(shell scripts/links.sh cublasLt.h 'cublasLtGetVersion() + cudaDeviceSynchronize()' \
 	"$(CC) $(CUDA_CFLAGS)" "$(CUDA_LIBS)"),0)
 
-# In plugins only; error.c is in both.
+# In plugins only; error.c and clock.c are in both.
 CUDA_SOURCES := $(wildcard executor/backend_cuda.c executor/cuda_*.c)
 CUDA_KERNELS := $(wildcard executor/kernels_*.cu)
 PLUGIN_SOURCES := $(CUDA_SOURCES)
@@ -35,7 +35,7 @@ $(B)/plugin/%.o: %.cu | check-packages
 	@mkdir -p $(@D)
 	$(NVCC) $(NVCC_FLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
 
-CUDA_OBJECTS := $(CUDA_SOURCES:%.c=$(B)/plugin/%.o) $(B)/plugin/executor/error.o
+CUDA_OBJECTS := $(CUDA_SOURCES:%.c=$(B)/plugin/%.o) $(addprefix $(B)/plugin/executor/,error.o clock.o)
 $(B)/degas-cuda.so: $(CUDA_OBJECTS) $(CUDA_KERNELS:%.cu=$(B)/plugin/%.o)
 	$(CC) -o $@ $^ $(PLUGIN_LDFLAGS) $(CUDA_LIBS)
 

@@ -1,7 +1,5 @@
 #include "executor/pool.h"
 
-#include <time.h>
-
 /* Every block ever allocated. */
 typedef struct {
     void *data;
@@ -18,15 +16,6 @@ struct ExecPool {
     int32_t rank;
     int64_t start_ns;
 };
-
-int64_t
-exec_now_ns(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
 
 ExecPool *
 exec_pool_new(ExecBackend *backend)

@@ -12,6 +12,7 @@
 #define EXECUTOR_POOL_H
 
 #include "executor/backend.h"
+#include "executor/clock.h"
 #include "schedule/trace.h"
 
 G_BEGIN_DECLS
@@ -49,9 +50,6 @@ int64_t exec_pool_peak_bytes(const ExecPool *pool);
  * from @start_ns on the monotonic clock; what is in use now becomes events at 0.
  */
 void exec_pool_record(ExecPool *pool, GArray *events, int32_t rank, int64_t start_ns);
-
-/* The monotonic clock of every trace. */
-int64_t exec_now_ns(void);
 
 G_END_DECLS
 

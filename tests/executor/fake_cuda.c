@@ -20,6 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static int64_t used_bytes, n_copies;
@@ -144,6 +145,49 @@ cudaError_t
 cudaStreamSynchronize(cudaStream_t stream)
 {
     return n_copies >= knob("launch", INT64_MAX) ? cudaErrorLaunchFailure : cudaSuccess;
+}
+
+/* An event is the time at which it was recorded; the stream has no work left then. */
+cudaError_t
+cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
+{
+    *event = calloc(1, sizeof(struct timespec));
+    return cudaSuccess;
+}
+
+cudaError_t
+cudaEventCreate(cudaEvent_t *event)
+{
+    return cudaEventCreateWithFlags(event, 0);
+}
+
+cudaError_t
+cudaEventDestroy(cudaEvent_t event)
+{
+    free(event);
+    return cudaSuccess;
+}
+
+cudaError_t
+cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
+{
+    clock_gettime(CLOCK_MONOTONIC, (struct timespec *)event);
+    return cudaSuccess;
+}
+
+cudaError_t
+cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
+{
+    const struct timespec *a = (const struct timespec *)from, *b = (const struct timespec *)to;
+
+    *ms = (float)((double)(b->tv_sec - a->tv_sec) * 1e3 + (double)(b->tv_nsec - a->tv_nsec) * 1e-6);
+    return cudaSuccess;
+}
+
+cudaError_t
+cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags)
+{
+    return cudaSuccess;
 }
 
 /* --- memory --- */

@@ -1,0 +1,35 @@
+/*
+ * executor/transport_device.h - a transport between ranks whose tensors the host cannot read.
+ *
+ * Wraps a transport for host memory.  Messages between ranks of one process that share a device
+ * stay on it: the sender posts a copy, only its handle (ExecParcel) travels, and the receiver's
+ * stream waits for it, not the host.  Everything else is staged through host memory: download,
+ * the inner transport's call, upload; so collectives add in the inner transport's order and give
+ * its bits.
+ *
+ * Private to executor/.
+ */
+#ifndef EXECUTOR_TRANSPORT_DEVICE_H
+#define EXECUTOR_TRANSPORT_DEVICE_H
+
+#include "executor/transport.h"
+
+G_BEGIN_DECLS
+
+typedef struct ExecDeviceTransport ExecDeviceTransport;
+
+/*
+ * @inner  (borrowed) and @backend (borrowed) belong to the same rank and outlive the wrapper.
+ * @shares_device  all ranks are threads of this process on one device.
+ */
+ExecDeviceTransport *exec_device_transport_new(ExecTransport *inner, ExecBackend *backend,
+                                               bool shares_device);
+void exec_device_transport_free(ExecDeviceTransport *device);
+G_DEFINE_AUTOPTR_CLEANUP_FUNC(ExecDeviceTransport, exec_device_transport_free)
+
+/* The endpoint to use in place of @inner. */
+ExecTransport *exec_device_transport(ExecDeviceTransport *device);
+
+G_END_DECLS
+
+#endif /* EXECUTOR_TRANSPORT_DEVICE_H */

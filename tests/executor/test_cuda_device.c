@@ -1,0 +1,172 @@
+/* Tests of the cuda backend on an emulated GPU: what it says about devices that cannot be used,
+ * memory, shares, time, messages. */
+#include "executor/backend.h"
+
+#include <string.h>
+
+#include "executor/clock.h"
+#include "tests/executor/emulated.h"
+
+/* --- devices --- */
+
+static void
+test_says_why_a_device_cannot_be_used(void)
+{
+    static const struct {
+        const char *fake, *expect;
+        int device, code;
+    } cases[] = {
+        {"driver=0", "*there is no NVIDIA driver*--device cpu", 0, EXEC_ERROR_MISSING},
+        {"driver=12040", "*driver is for CUDA 12.4*needs one for CUDA 13.*", 0, EXEC_ERROR_MISSING},
+        {"devices=0", "*finds no GPU*", 0, EXEC_ERROR_MISSING},
+        {"devices=2", "*cuda:2: there are 2 GPUs*", 2, EXEC_ERROR_MISSING},
+        {"capability=75", "*capability 7.5 is too old*", 0, EXEC_ERROR_MISSING},
+        {"busy=1", "*in use by another process*", 0, EXEC_ERROR_MISSING},
+        {"memory=1000000", "*no memory for 33554432 bytes of workspace of products*1000000 bytes*",
+         0, EXEC_ERROR_MEMORY},
+    };
+
+    if (!emulated_gpu_or_skip())
+        return;
+    for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
+        g_autoptr(GError) error = NULL;
+        g_setenv("FAKE_CUDA", cases[i].fake, TRUE);
+        g_assert_null(exec_backend_open("cuda", cases[i].device, DTYPE_BF16, &error));
+        g_assert_error(error, EXEC_ERROR, cases[i].code);
+        if (!g_pattern_match_simple(cases[i].expect, error->message))
+            g_error("%s: %s", cases[i].fake, error->message);
+    }
+    g_unsetenv("FAKE_CUDA");
+}
+
+static void
+test_memory_names_what_and_the_prediction(void)
+{
+    const ExecBackendOptions options = {.storage = DTYPE_FP32, .predicted_bytes = 50000000};
+    g_autoptr(GError) error = NULL;
+
+    if (!emulated_gpu_or_skip())
+        return;
+    g_setenv("FAKE_CUDA", "memory=90000000", TRUE);
+    g_autoptr(ExecBackend) backend = exec_backend_open_with("cuda", &options, &error);
+    g_assert_no_error(error);
+    g_assert_null(backend->ops->alloc(backend, 80000000, "activations", &error));
+    g_assert_error(error, EXEC_ERROR, EXEC_ERROR_MEMORY);
+    g_assert_true(g_pattern_match_simple(
+        "*80000000 bytes of activations*predicted peak of this rank is 50000000*", error->message));
+    g_clear_error(&error);
+    g_assert_true(backend->ops->synchronize(backend, &error)); /* the device is not broken */
+    g_unsetenv("FAKE_CUDA");
+}
+
+static void
+test_keeps_a_failure_until_synchronize(void)
+{
+    g_autoptr(GError) error = NULL;
+
+    if (!emulated_gpu_or_skip())
+        return;
+    g_autoptr(ExecBackend) backend = exec_backend_open("cuda", 0, DTYPE_FP32, &error);
+    g_assert_no_error(error);
+    float *x = backend->ops->alloc(backend, 64, "test", &error);
+    g_setenv("FAKE_CUDA", "launch=0", TRUE);
+    backend->ops->copy(backend, 32, x, x + 8);
+    backend->ops->zero(backend, 64, x);
+    g_assert_false(backend->ops->synchronize(backend, &error));
+    g_assert_error(error, EXEC_ERROR, EXEC_ERROR_FAILED);
+    g_assert_true(g_pattern_match_simple("*unspecified launch failure*", error->message));
+    g_unsetenv("FAKE_CUDA");
+    backend->ops->release(backend, x);
+}
+
+/* 4 shares of 132 multiprocessors are 32 each; without green contexts all, and it says so. */
+static void
+test_ranks_share_a_device(void)
+{
+    if (!emulated_gpu_or_skip())
+        return;
+    for (int green = 0; green <= 1; green++) {
+        g_setenv("FAKE_CUDA", green ? "green=1" : "green=0", TRUE);
+        for (int i = 0; i < 4; i++) {
+            const ExecBackendOptions options = {.storage = DTYPE_BF16, .share = i, .n_shares = 4};
+            g_autoptr(GError) error = NULL;
+            g_autoptr(ExecBackend) backend = exec_backend_open_with("cuda", &options, &error);
+            g_assert_no_error(error);
+            g_autofree char *text = exec_backend_describe(backend);
+            g_assert_true(g_pattern_match_simple(
+                green ? "emulated GPU*32 of 132 multiprocessors*"
+                      : "emulated GPU*all multiprocessors for every rank*no green contexts*",
+                text));
+        }
+    }
+    g_unsetenv("FAKE_CUDA");
+}
+
+/* --- time and messages --- */
+
+static void
+test_stamps_lie_between_calls_and_synchronize(void)
+{
+    int64_t times[3] = {0};
+    g_autoptr(GError) error = NULL;
+
+    if (!emulated_gpu_or_skip())
+        return;
+    g_autoptr(ExecBackend) backend = exec_backend_open("cuda", 0, DTYPE_FP32, &error);
+    g_assert_no_error(error);
+    for (int round = 0; round < 3; round++) {
+        const int64_t before = exec_now_ns();
+        for (size_t i = 0; i < G_N_ELEMENTS(times); i++)
+            exec_backend_stamp(backend, &times[i]);
+        g_assert_true(backend->ops->synchronize(backend, &error));
+        /* A float of milliseconds has 2^-24 of the distance; the origin is at most a round old. */
+        g_assert_cmpint(times[0], >=, before - 1000000);
+        g_assert_cmpint(times[2], <=, exec_now_ns() + 1000000);
+        g_assert_cmpint(times[0], <=, times[1]);
+        g_assert_cmpint(times[1], <=, times[2]);
+    }
+}
+
+/* A message is a copy: the sender may change its tensor at once. */
+static void
+test_parcels_are_copies(void)
+{
+    g_autoptr(GError) error = NULL;
+    float sent[16], got[16] = {0};
+
+    if (!emulated_gpu_or_skip())
+        return;
+    g_autoptr(ExecBackend) from = exec_backend_open("cuda", 0, DTYPE_FP32, &error);
+    g_autoptr(ExecBackend) to = exec_backend_open("cuda", 0, DTYPE_FP32, &error);
+    float *x = from->ops->alloc(from, sizeof sent, "x", &error);
+    float *y = to->ops->alloc(to, sizeof got, "y", &error);
+    ExecParcel parcel;
+    for (int i = 0; i < 16; i++)
+        sent[i] = (float)i;
+    from->ops->upload(from, sizeof sent, sent, x);
+    g_assert_true(from->ops->post(from, x, sizeof sent, &parcel, &error));
+    from->ops->zero(from, sizeof sent, x);
+    to->ops->fetch(to, &parcel, sizeof got, y);
+    to->ops->download(to, sizeof got, y, got);
+    g_assert_true(to->ops->synchronize(to, &error));
+    g_assert_true(memcmp(got, sent, sizeof sent) == 0);
+    from->ops->release(from, x);
+    to->ops->release(to, y);
+}
+
+int
+main(int argc, char **argv)
+{
+    g_test_init(&argc, &argv, NULL);
+    g_test_add_func("/executor/cuda/says-why-a-device-cannot-be-used",
+                    test_says_why_a_device_cannot_be_used);
+    g_test_add_func("/executor/cuda/memory-names-what-and-the-prediction",
+                    test_memory_names_what_and_the_prediction);
+    g_test_add_func("/executor/cuda/keeps-a-failure-until-synchronize",
+                    test_keeps_a_failure_until_synchronize);
+    g_test_add_func("/executor/cuda/ranks-share-a-device", test_ranks_share_a_device);
+    g_test_add_func("/executor/cuda/stamps-lie-between-calls-and-synchronize",
+                    test_stamps_lie_between_calls_and_synchronize);
+    g_test_add_func("/executor/cuda/parcels-are-copies", test_parcels_are_copies);
+    return g_test_run();
+}
