@@ -92,12 +92,12 @@ exec_comm_check(ExecComm *comm, GError **error)
     return false;
 }
 
-/* Whether there is anything to do; then what was computed is there. */
+/* Whether there is anything to do.  What was computed is there: at once on the host, and a device's
+ * transport waits for its device. */
 static bool
-begin(ExecComm *comm, ExecDim dim)
+begin(const ExecComm *comm, ExecDim dim)
 {
-    return comm->groups[dim].n > 1 && comm->error == NULL &&
-           comm->backend->ops->synchronize(comm->backend, &comm->error);
+    return comm->groups[dim].n > 1 && comm->error == NULL;
 }
 
 void

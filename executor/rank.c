@@ -25,17 +25,20 @@ static bool
 optimize(ExecRank *rank, GError **error)
 {
     const ExecAdamw constants = adamw_at(rank);
-    const int64_t begin = exec_now_ns();
+    int64_t begin, end;
 
     exec_rank_set_doing(rank, EXEC_DOING_OPTIMIZER, 0);
+    exec_backend_stamp(rank->backend, &begin);
     if (rank->shared->plan->conventions.optimizer_step)
         exec_model_adamw(rank->model, &constants, EXEC_WEIGHT_DECAY);
     else
         rank->backend->ops->zero(rank->backend, (size_t)rank->model->n * sizeof(float),
                                  rank->model->gradients.data);
+    exec_backend_stamp(rank->backend, &end);
     if (!rank->backend->ops->synchronize(rank->backend, error))
         return false;
-    exec_rank_add_event(rank, TRACE_STREAM_COMPUTE, TRACE_EVENT_OPTIMIZER, begin, exec_now_ns(),
+    exec_rank_read_op_times(rank);
+    exec_rank_add_event(rank, TRACE_STREAM_COMPUTE, TRACE_EVENT_OPTIMIZER, begin, end,
                         (ScheduleOp){0}, -1, 0);
     return true;
 }

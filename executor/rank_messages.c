@@ -109,7 +109,8 @@ exec_rank_receive(ExecRank *rank, const ExecMessage *m, void *to, GError **error
     const int64_t there = begin + rank->transport.waited_ns;
     if (!spread(rank, to, m->n_bytes, error))
         return false;
-    if (there > begin)
+    /* A device waits on its own, without the host: between its ops. */
+    if (there > begin && rank->device_transport == NULL)
         exec_rank_add_event(rank, TRACE_STREAM_COMPUTE, TRACE_EVENT_WAIT, begin, there, m->op, peer,
                             0);
     if (peer != rank->place.pipeline)

@@ -59,12 +59,34 @@ message_of(const ExecRank *rank, ScheduleOp op, const ExecStage *stage, int32_t 
     };
 }
 
-/* What an op computed is there, and nothing of it failed. */
-static bool
-finish_op(ExecRank *rank, GError **error)
+/*
+ * An op's work is between these two.  Its event gets its times when the backend knows them: at once
+ * on the host, at the end of the step on a device, which is not waited for in between.
+ */
+static void
+begin_work(ExecRank *rank)
 {
-    return rank->backend->ops->synchronize(rank->backend, error) &&
-           exec_comm_check(&rank->comm, error);
+    exec_backend_stamp(rank->backend, &rank->op_times[2 * rank->n_op_times]);
+}
+
+static bool
+end_work(ExecRank *rank, TraceEventKind kind, ScheduleOp op, GError **error)
+{
+    exec_backend_stamp(rank->backend, &rank->op_times[2 * rank->n_op_times + 1]);
+    rank->op_events[rank->n_op_times++] = rank->events->len;
+    exec_rank_add_event(rank, TRACE_STREAM_COMPUTE, kind, 0, 0, op, -1, 0);
+    return exec_comm_check(&rank->comm, error);
+}
+
+void
+exec_rank_read_op_times(ExecRank *rank)
+{
+    for (int64_t i = 0; i < rank->n_op_times; i++) {
+        TraceEvent *event = &g_array_index(rank->events, TraceEvent, rank->op_events[i]);
+        event->start_ns = rank->op_times[2 * i];
+        event->end_ns = rank->op_times[2 * i + 1];
+    }
+    rank->n_op_times = 0;
 }
 
 static bool
@@ -80,14 +102,12 @@ run_forward(ExecRank *rank, ScheduleOp op, const ExecStage *stage, GError **erro
     if (!exec_stage_begin_forward(run, op.microbatch, op.slice, &x, error) ||
         (!stage->embedding && !exec_rank_receive(rank, &in, x, error)))
         return false;
-    const int64_t begin = exec_now_ns();
+    begin_work(rank);
     const void *y = exec_stage_forward(
         run, op.microbatch, op.slice, rows_of(rank, rank->tokens, op, stage),
         rows_of(rank, rank->targets, op, stage), stage->head ? rank->device_losses + at : NULL);
-    if (!finish_op(rank, error))
+    if (!end_work(rank, TRACE_EVENT_FORWARD, op, error))
         return false;
-    exec_rank_add_event(rank, TRACE_STREAM_COMPUTE, TRACE_EVENT_FORWARD, begin, exec_now_ns(), op,
-                        -1, 0);
     return stage->head || exec_rank_send(rank, &out, y, error);
 }
 
@@ -103,30 +123,23 @@ run_backward(ExecRank *rank, ScheduleOp op, const ExecStage *stage, bool with_we
 
     if (!stage->head && !exec_rank_receive(rank, &in, exec_stage_gradient(run), error))
         return false;
-    const int64_t begin = exec_now_ns();
+    begin_work(rank);
     if (!exec_stage_backward(run, op.microbatch, op.slice, tokens, &dx, error))
         return false;
     if (with_weights)
         exec_stage_backward_weight(run, op.microbatch, op.slice, tokens);
-    if (!finish_op(rank, error))
+    if (!end_work(rank, (TraceEventKind)op.kind, op, error))
         return false;
-    exec_rank_add_event(rank, TRACE_STREAM_COMPUTE, (TraceEventKind)op.kind, begin, exec_now_ns(),
-                        op, -1, 0);
     return stage->embedding || exec_rank_send(rank, &out, dx, error);
 }
 
 static bool
 run_weight(ExecRank *rank, ScheduleOp op, const ExecStage *stage, GError **error)
 {
-    const int64_t begin = exec_now_ns();
-
+    begin_work(rank);
     exec_stage_backward_weight(rank->runs[op.chunk], op.microbatch, op.slice,
                                rows_of(rank, rank->tokens, op, stage));
-    if (!finish_op(rank, error))
-        return false;
-    exec_rank_add_event(rank, TRACE_STREAM_COMPUTE, TRACE_EVENT_BACKWARD_WEIGHT, begin,
-                        exec_now_ns(), op, -1, 0);
-    return true;
+    return end_work(rank, TRACE_EVENT_BACKWARD_WEIGHT, op, error);
 }
 
 static const ExecStage *

@@ -7,9 +7,17 @@ open_rank(ExecRank *rank, GError **error)
     ExecShared *shared = rank->shared;
     const Plan *plan = shared->plan;
 
-    rank->backend = exec_backend_open(shared->device, 0, plan->dtype, error);
+    const ExecBackendOptions backend_options = {
+        .storage = plan->dtype, .share = rank->rank, .n_shares = shared->n_ranks};
+    rank->backend = exec_backend_open_with(shared->device, &backend_options, error);
     if (rank->backend == NULL)
         return false;
+    if (rank->backend->ops->stamp != NULL) {
+        rank->host_transport = rank->transport;
+        rank->device_transport =
+            exec_device_transport_new(&rank->host_transport, rank->backend, true);
+        rank->transport = *exec_device_transport(rank->device_transport);
+    }
     rank->pool = exec_pool_new(rank->backend);
     exec_comm_init(&rank->comm, shared->arch, plan, rank->backend, &rank->transport);
     const ExecModelOptions options = {
@@ -118,6 +126,10 @@ exec_rank_prepare(ExecRank *rank, GError **error)
                                  },
                                  error))
         return false;
+    const int64_t n_ops = shared->schedule->rank_begin[rank->place.pipeline + 1] -
+                          shared->schedule->rank_begin[rank->place.pipeline];
+    rank->op_times = g_new0(int64_t, 2 * (size_t)n_ops);
+    rank->op_events = g_new0(guint, (size_t)n_ops);
     rank->splits_backward = splits_backward(shared->schedule);
     make_runs(rank);
     const size_t n_losses = (size_t)plan->n_microbatches * plan->slices->len;
@@ -156,7 +168,10 @@ exec_rank_clear(ExecRank *rank)
     exec_model_free(rank->model);
     exec_comm_clear(&rank->comm);
     exec_pool_free(rank->pool);
+    exec_device_transport_free(rank->device_transport);
     exec_backend_close(rank->backend);
+    g_free(rank->op_times);
+    g_free(rank->op_events);
     g_free(rank->sequences);
     g_free(rank->microbatch_at);
     g_free(rank->slice_at);

@@ -8,6 +8,7 @@
 
 #include "executor/rank.h"
 #include "executor/stage.h"
+#include "executor/transport_device.h"
 
 G_BEGIN_DECLS
 
@@ -36,6 +37,13 @@ typedef struct {
     /* (owned by the backend, nullable: no head here) the same where they are computed */
     double *device_losses;
     GArray *events; /* (borrowed) of this step */
+    /* (owned) begin and end of this step's ops so far, and where their events are */
+    int64_t *op_times;
+    guint *op_events;
+    int64_t n_op_times;
+    /* For a device: the transport of host memory that `transport` then wraps. */
+    ExecTransport host_transport;
+    ExecDeviceTransport *device_transport; /* (owned, nullable) */
 } ExecRank;
 
 /* --- rank_prepare.c --- */
@@ -92,6 +100,9 @@ void exec_rank_add_event(ExecRank *rank, TraceStream stream, TraceEventKind kind
 
 /* The micro-batch of the data that @op works on: the second chain has the second half. */
 int64_t exec_rank_microbatch(const ExecRank *rank, ScheduleOp op, const ExecStage *stage);
+
+/* Writes the times of this step's ops into their events; after synchronize(). */
+void exec_rank_read_op_times(ExecRank *rank);
 
 /* Op @index of the schedule: its message in, its work, its message out. */
 bool exec_rank_run_op(ExecRank *rank, int64_t index, GError **error);

@@ -1,6 +1,7 @@
 /* The scheduler of gpu_on_host.hh: fibers that take turns. */
 #include "gpu_on_host.hh"
 
+#include <pthread.h>
 #include <sys/mman.h>
 
 namespace gpu_on_host
@@ -11,6 +12,7 @@ Fiber *current;
 char *dynamic_shared;
 
 static char *stacks;
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 
 static void
 fail(const char *what)
@@ -120,6 +122,7 @@ run_block(void)
 void
 run_grid(dim3 grid, dim3 threads, size_t shared_bytes, void (*body)(void *), void *arguments)
 {
+    pthread_mutex_lock(&mutex); /* one emulated device: grids of all ranks one after the other */
     if (stacks == NULL) {
         stacks = (char *)mmap(NULL, MAX_THREADS * STACK_BYTES, PROT_READ | PROT_WRITE,
                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -142,6 +145,7 @@ run_grid(dim3 grid, dim3 threads, size_t shared_bytes, void (*body)(void *), voi
                 memset(dynamic_shared, 0xa5, SHARED_BYTES);
                 run_block();
             }
+    pthread_mutex_unlock(&mutex);
 }
 
 } // namespace gpu_on_host

@@ -1,0 +1,50 @@
+#!/bin/sh
+# degas run --device cuda: without a GPU it says so; on an emulated one (tests/executor/gpu_on_host.hh)
+# whole models have the gradients of a single device.
+. tests/cli/tap.sh
+
+emulated=$(dirname "$(readlink -f "$DEGAS")")/emulated
+for family in gpt llama; do
+    printf '{"format":"degas-model","version":1,"name":"tiny","family":"%s","n_layers":2,"hidden":32,
+        "ffn_hidden":48,"n_heads":2,"vocab":64,"max_seq_len":24}' "$family" >"$W/model-$family.json"
+done
+
+# plan NAME MODEL FLAG...
+plan() {
+    name=$1
+    model=$2
+    shift 2
+    "$DEGAS" plan "$W/model-$model.json" local-cpu --seq-len 24 --framework degas --recompute none --zero 0 \
+        --micro-batch 1 --dp 1 "$@" -o "$W/$name.json" >/dev/null 2>"$W/err" ||
+        report 1 "plan $name" "$(cat "$W/err")"
+}
+
+plan gpt gpt --dtype fp32 --gpus 2 --global-batch 2 --pp 2 --tp 1 --schedule 1f1b --slices 10,14
+plan llama llama --dtype bf16 --gpus 2 --global-batch 2 --pp 1 --tp 2
+plan w gpt --dtype bf16 --gpus 2 --global-batch 2 --pp 2 --tp 1 --schedule zb-h1
+
+DEGAS_PLUGIN_DIR=$W fails 6 'cuda: the plugin degas-cuda.so is not built' \
+    "a build without the plugin" run "$W/gpt.json" --device cuda
+if [ ! -e "$emulated/degas-cuda.so" ]; then
+    skip "whole models on an emulated GPU" "it needs the CUDA toolkit's headers and g++"
+else
+    DEGAS_PLUGIN_DIR=$emulated
+    export DEGAS_PLUGIN_DIR
+    for name in gpt llama w; do
+        runs 0 "$name on an emulated GPU has the gradients of one device" run "$W/$name.json" \
+            --device cuda --steps 1 --verify
+        has 'passed$' "$name says so"
+        has '^emulated GPU' "$name says where it ran"
+    done
+    FAKE_CUDA=driver=0
+    export FAKE_CUDA
+    fails 6 'no NVIDIA driver' "a machine without a driver" run "$W/gpt.json" --device cuda
+    FAKE_CUDA=memory=40000000
+    fails 5 'no memory for [0-9]* bytes of' "a device that is too small" run "$W/gpt.json" \
+        --device cuda
+    FAKE_CUDA=launch=30
+    fails 7 'unspecified launch failure' "a kernel that fails" run "$W/gpt.json" --device cuda
+    unset FAKE_CUDA DEGAS_PLUGIN_DIR
+fi
+
+finish
