@@ -148,8 +148,6 @@ static void
 set_accumulation(const PlanRequest *request, const PlanLayerShape *shape, ProfileQuery query,
                  const ProfileCost *backward, PlanPartCost *part)
 {
-    const bool is_layer = query.part == MODEL_PART_LAYER;
-
     if (request->conventions.overlap_tp || request->profile->measurements->len > 0 ||
         plan_layer_ways_depend(request, shape))
         return;
@@ -158,10 +156,17 @@ set_accumulation(const PlanRequest *request, const PlanLayerShape *shape, Profil
         request->dtype, &request->conventions, query.accumulate_in_product, MANY);
     const ProfileCost whole = profile_cost_part(request->profile, &query, PROFILE_PASS_BACKWARD);
     part->accumulate_s = fmax(0.0, device_s(&whole) - device_s(backward));
+}
+
+static void
+set_slack(const PlanRequest *request, const ProfileQuery *query, const ProfileCost *forward,
+          const ProfileCost *backward, PlanPartCost *part)
+{
+    part->forward_slack_s = fmax(0.0, forward->host_s - device_s(forward));
     for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++) {
         ProfileCost again = {0};
-        if (is_layer && kind != PLAN_RECOMPUTE_NONE)
-            again = profile_cost_recompute(request->profile, &query, kind == PLAN_RECOMPUTE_FULL);
+        if (query->part == MODEL_PART_LAYER && kind != PLAN_RECOMPUTE_NONE)
+            again = profile_cost_recompute(request->profile, query, kind == PLAN_RECOMPUTE_FULL);
         part->host_slack_s[kind] =
             fmax(0.0, backward->host_s + again.host_s - device_s(backward) - device_s(&again));
     }
@@ -177,6 +182,7 @@ set_times(const PlanRequest *request, const PlanLayerShape *shape, const Profile
         profile_cost_part(request->profile, query, PROFILE_PASS_BACKWARD_INPUT);
 
     set_accumulation(request, shape, *query, &backward, part);
+    set_slack(request, query, &forward, &backward, part);
     part->forward_s = profile_cost_s(&forward);
     part->backward_s = profile_cost_s(&backward);
     /* Modelled halves never take less than the whole; measured ones may. */
@@ -197,6 +203,7 @@ lower_times(PlanPartCost *part, const PlanPartCost *other)
     part->backward_s = fmin(part->backward_s, other->backward_s);
     part->input_s = fmin(part->input_s, other->input_s);
     part->accumulate_s = fmin(part->accumulate_s, other->accumulate_s);
+    part->forward_slack_s = fmax(part->forward_slack_s, other->forward_slack_s);
     for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++) {
         part->recompute_s[kind] = fmin(part->recompute_s[kind], other->recompute_s[kind]);
         part->host_slack_s[kind] = fmax(part->host_slack_s[kind], other->host_slack_s[kind]);

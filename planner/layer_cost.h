@@ -26,10 +26,11 @@ typedef struct {
     double forward_s, backward_s;
     double input_s; /* of backward_s: until the input's gradient is there */
     double recompute_s[PLAN_RECOMPUTE_N];
-    /* What adding up gradients takes when all of them are, and of it what hides behind the host. */
-    double accumulate_s, host_slack_s[PLAN_RECOMPUTE_N];
-    int64_t kept_bytes[PLAN_RECOMPUTE_N]; /* from forward to backward */
-    int64_t weight_bytes;                 /* of them, from the input's gradient to the weight's */
+    double accumulate_s; /* adding up gradients, when all of them are */
+    /* What a device may do besides without the op taking longer: the host does. */
+    double forward_slack_s, host_slack_s[PLAN_RECOMPUTE_N]; /* of a backward */
+    int64_t kept_bytes[PLAN_RECOMPUTE_N];                   /* from forward to backward */
+    int64_t weight_bytes; /* of them, from the input's gradient to the weight's */
     int64_t forward_workspace_bytes, backward_workspace_bytes[PLAN_RECOMPUTE_N];
     int64_t dense_parameters, expert_parameters; /* of one device */
 } PlanPartCost;

@@ -8,8 +8,8 @@
  *   lower_bound_s <= time of every plan of the space searched;  gap = 1 - lower_bound_s / time.
  *
  * The space: all dp * tp * pp * cp = devices, ep, micro-batches (up to 4096 sequences) that divide
- * the batch, ZeRO stage, offload, sequence parallelism, all schedule families (but those that search
- * for an order themselves, unless named) with all numbers of chunks; stages even (as
+ * the batch, ZeRO stage, offload, sequence parallelism, all schedule families (but those that
+ * search for an order themselves, unless named) with all numbers of chunks; stages even (as
  * plan_set_even_stages()), divided so that the longest is shortest on the devices where they lie
  * (plan_partition()), or so that they fit with least recompute; recompute of each stage: with one
  * stage per rank every combination, with chunks one way for all and one in which each rank saves no

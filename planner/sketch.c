@@ -268,7 +268,8 @@ typedef struct {
 } StageTimes;
 
 static StageTimes
-stage_times(const PlanLayerCost *cost, const PlanSketchStage *stage, int kind, double accumulated)
+stage_times(const PlanLayerCost *cost, const PlanSketchStage *stage, int kind, double accumulated,
+            const PlanPoint *point)
 {
     const double n[PLAN_PART_N] = {(double)stage->n_dense, (double)stage->n_moe,
                                    stage->embedding ? 1.0 : 0.0, stage->head ? 1.0 : 0.0};
@@ -276,10 +277,18 @@ stage_times(const PlanLayerCost *cost, const PlanSketchStage *stage, int kind, d
 
     for (int i = 0; i < PLAN_PART_N; i++) {
         const PlanPartCost *part = &cost->parts[i];
-        t.forward_s += n[i] * part->forward_s;
-        t.backward_s +=
-            n[i] * (part->backward_s + part->recompute_s[kind] +
-                    fmax(0.0, accumulated * part->accumulate_s - part->host_slack_s[kind]));
+        if (n[i] == 0.0)
+            continue;
+        double forward_s = part->forward_s;
+        double backward_s = part->backward_s + part->recompute_s[kind] +
+                            fmax(0.0, accumulated * part->accumulate_s - part->host_slack_s[kind]);
+        /* What ZeRO 3 cannot hide: the op takes the longer of both. */
+        if (point != NULL && point->zero_stage >= 3 && i <= PLAN_PART_MOE) {
+            forward_s = fmax(forward_s, point->gather_s[i] - part->forward_slack_s);
+            backward_s = fmax(backward_s, point->gather_scatter_s[i] - part->host_slack_s[kind]);
+        }
+        t.forward_s += n[i] * forward_s;
+        t.backward_s += n[i] * backward_s;
         t.gradient_s += n[i] * (part->input_s + part->recompute_s[kind]);
     }
     return t;
@@ -288,14 +297,13 @@ stage_times(const PlanLayerCost *cost, const PlanSketchStage *stage, int kind, d
 double
 plan_sketch_stage_s(const PlanLayerCost *cost, const PlanSketchStage *stage, int kind)
 {
-    const StageTimes t = stage_times(cost, stage, kind, 0.0);
+    const StageTimes t = stage_times(cost, stage, kind, 0.0, NULL);
 
     return t.forward_s + t.backward_s;
 }
 
-/* Whether the collectives of every rank lie like those of rank 0. */
-static bool
-ranks_are_alike(const PlanRequest *request, const PlanDegrees *d)
+bool
+plan_sketch_ranks_are_alike(const PlanRequest *request, const PlanDegrees *d)
 {
     const ModelCluster *cluster = request->profile->cluster;
     const int64_t stage = d->dp * d->cp * d->tp;
@@ -314,40 +322,39 @@ ranks_are_alike(const PlanRequest *request, const PlanDegrees *d)
 
 /* Seconds of reducing the gradients of @n parameters over @group, and of gathering the weights. */
 static double
-reduction_s(const PlanSketchInput *input, const ProfileGroup *group, int64_t n)
+reduction_s(const PlanRequest *request, int32_t zero_stage, const ProfileGroup *group, int64_t n)
 {
-    const PlanRequest *request = input->request;
     const int64_t gradients = n * dtype_bytes(request->conventions.grad_dtype);
     const int64_t weights = n * (request->dtype == DTYPE_FP8 ? 2 : dtype_bytes(request->dtype));
     double seconds = 0.0;
 
-    if (group->n == 1 || n == 0 || input->point->zero_stage >= 3)
+    if (group->n == 1 || n == 0 || zero_stage >= 3)
         return 0.0;
     /* Behind the last backward it may cost nothing. */
     if (!request->conventions.overlap_dp)
         seconds += profile_cost_collective_s(
-            request->profile,
-            input->point->zero_stage == 0 ? MODEL_COMM_ALL_REDUCE : MODEL_COMM_REDUCE_SCATTER,
+            request->profile, zero_stage == 0 ? MODEL_COMM_ALL_REDUCE : MODEL_COMM_REDUCE_SCATTER,
             gradients, group);
-    if (input->point->zero_stage > 0)
+    if (zero_stage > 0)
         seconds +=
             profile_cost_collective_s(request->profile, MODEL_COMM_ALL_GATHER, weights, group);
     return seconds;
 }
 
-/* After the last op of a rank with these layers (its other parameters left out). */
-static double
-end_s(const PlanSketchInput *input, int64_t n_dense, int64_t n_moe)
+double
+plan_sketch_end_s(const PlanRequest *request, const PlanLayerCost *cost, const PlanPoint *point,
+                  int64_t n_dense, int64_t n_moe)
 {
-    const PlanDegrees *d = &input->point->degrees;
-    const PlanPartCost *parts = input->cost->parts;
+    const PlanDegrees *d = &point->degrees;
+    const PlanPartCost *parts = cost->parts;
     const ProfileGroup dense = {0, d->tp, d->dp * d->cp};
     const ProfileGroup expert = {0, d->ep, MAX(1, d->dp * d->cp * d->tp / d->ep)};
 
-    return reduction_s(input, &dense,
+    return reduction_s(request, point->zero_stage, &dense,
                        n_dense * parts[PLAN_PART_DENSE].dense_parameters +
                            n_moe * parts[PLAN_PART_MOE].dense_parameters) +
-           reduction_s(input, &expert, n_moe * parts[PLAN_PART_MOE].expert_parameters);
+           reduction_s(request, point->zero_stage, &expert,
+                       n_moe * parts[PLAN_PART_MOE].expert_parameters);
 }
 
 /*
@@ -413,7 +420,7 @@ walk_chain(const PlanSketch *sketch, const PlanSketchInput *input, const PlanSke
     for (int64_t k = 0; k < length; k++) {
         RankTimes *rank = &ranks[stages[k].rank];
         const int way = sketch->shares ? plain : sketch->ways[stages[k].rank];
-        const StageTimes t = stage_times(input->cost, &stages[k], way, accumulated);
+        const StageTimes t = stage_times(input->cost, &stages[k], way, accumulated, input->point);
         const double gradient_s = splits ? fmin(t.gradient_s, t.backward_s) : t.backward_s;
         rank->work_s += m * (t.forward_s + t.backward_s);
         rank->wait_s = fmin(rank->wait_s, wait_s);
@@ -431,7 +438,7 @@ int64_t
 plan_sketch_work_ns(const PlanSketch *sketch, const PlanSketchInput *input)
 {
     const double m = (double)input->point->n_microbatches;
-    const bool alike = ranks_are_alike(input->request, &input->point->degrees);
+    const bool alike = plan_sketch_ranks_are_alike(input->request, &input->point->degrees);
     double best_s = 0.0;
 
     for (int32_t r = 0; r < sketch->n_ranks; r++) {
@@ -445,7 +452,8 @@ plan_sketch_work_ns(const PlanSketch *sketch, const PlanSketchInput *input)
         }
         best_s = fmax(best_s, work_s);
         if (alike && r == sketch->n_ranks - 1)
-            best_s = fmax(best_s, work_s + end_s(input, n_dense, n_moe));
+            best_s = fmax(best_s, work_s + plan_sketch_end_s(input->request, input->cost,
+                                                             input->point, n_dense, n_moe));
     }
     return units_ns_from_s(best_s);
 }
@@ -457,7 +465,7 @@ plan_sketch_bound(PlanSketch *sketch, const PlanSketchInput *input)
     const int64_t length = plan_space_chain_length(d, input->family);
     const int64_t n_chains = sketch->n_stages / length;
     const double m = (double)input->point->n_microbatches / (double)n_chains;
-    const bool alike = ranks_are_alike(input->request, d);
+    const bool alike = plan_sketch_ranks_are_alike(input->request, d);
     g_autofree RankTimes *ranks = g_new0(RankTimes, (size_t)sketch->n_ranks);
     double best_s = 0.0, end = 0.0, first_end = 0.0;
 
@@ -469,7 +477,8 @@ plan_sketch_bound(PlanSketch *sketch, const PlanSketchInput *input)
     for (int32_t r = 0; r < sketch->n_ranks; r++) {
         const RankTimes *rank = &ranks[r];
         if (alike && (r == 0 || rank->n_dense != rank[-1].n_dense || rank->n_moe != rank[-1].n_moe))
-            end = end_s(input, rank->n_dense, rank->n_moe);
+            end = plan_sketch_end_s(input->request, input->cost, input->point, rank->n_dense,
+                                    rank->n_moe);
         first_end = r == 0 ? end : first_end;
         const bool drains = !input->family->splits_backward && n_chains == 1;
         const double more_s =

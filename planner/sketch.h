@@ -66,6 +66,14 @@ void plan_sketch_bound(PlanSketch *sketch, const PlanSketchInput *input);
 /* The work of the busiest rank alone, in the fastest way allowed, with its reduction: no bubble. */
 int64_t plan_sketch_work_ns(const PlanSketch *sketch, const PlanSketchInput *input);
 
+/* Whether the collectives of every rank lie like those of rank 0. */
+bool plan_sketch_ranks_are_alike(const PlanRequest *request, const PlanDegrees *degrees);
+
+/* What follows the last op of a rank with these layers and cannot be hidden: reducing their
+ * gradients, gathering their weights. */
+double plan_sketch_end_s(const PlanRequest *request, const PlanLayerCost *cost,
+                         const PlanPoint *point, int64_t n_dense, int64_t n_moe);
+
 /* State of the stage's parameters, with the allocator's share. */
 int64_t plan_sketch_state_bytes(const PlanSketchInput *input, const PlanSketchStage *stage);
 

@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "base/units.h"
+#include "planner/sketch.h"
 
 /* --- memory --- */
 
@@ -58,6 +59,38 @@ saving_rate(const PlanPartCost *part, int plain)
     return most;
 }
 
+/* All gradients of the model in one collective, over the number of ranks. */
+static double
+average_end_s(const PlanRequest *request, const PlanLayerCost *cost, const PlanPoint *point)
+{
+    if (!plan_sketch_ranks_are_alike(request, &point->degrees))
+        return 0.0;
+    return plan_sketch_end_s(request, cost, point, cost->n_dense, cost->n_moe) /
+           (double)point->degrees.pp;
+}
+
+/* The collectives of ZeRO 3 (profiles/workload_ops.c), all tensors of a layer at once. */
+static void
+set_gathering(const PlanRequest *request, const PlanLayerCost *cost, PlanPoint *point)
+{
+    const PlanDegrees *d = &point->degrees;
+    const ProfileGroup group = {0, d->tp, d->dp * d->cp};
+    const int64_t element = request->dtype == DTYPE_FP8 ? 2 : dtype_bytes(request->dtype);
+
+    for (int i = 0; i < 2; i++) {
+        const int64_t n = cost->parts[i].dense_parameters;
+        point->gather_s[i] = point->gather_scatter_s[i] = 0.0;
+        if (point->zero_stage < 3 || group.n == 1 || !plan_sketch_ranks_are_alike(request, d))
+            continue;
+        point->gather_s[i] =
+            profile_cost_collective_s(request->profile, MODEL_COMM_ALL_GATHER, n * element, &group);
+        point->gather_scatter_s[i] =
+            point->gather_s[i] +
+            profile_cost_collective_s(request->profile, MODEL_COMM_REDUCE_SCATTER,
+                                      n * dtype_bytes(request->conventions.grad_dtype), &group);
+    }
+}
+
 void
 plan_space_bound_bytes(const PlanRequest *request, const PlanLayerCost *cost, int64_t memory_bytes,
                        PlanPoint *point)
@@ -77,6 +110,8 @@ plan_space_bound_bytes(const PlanRequest *request, const PlanLayerCost *cost, in
     point->sliced_bytes = (int64_t)fmin(
         state + fmin(least, kept_bytes(cost, PLAN_RECOMPUTE_SELECTIVE)) / p * 0.5, 9e18);
     point->recompute_s = cost->recompute_s[plain];
+    point->end_s = average_end_s(request, cost, point);
+    set_gathering(request, cost, point);
     if (request->recompute != PLAN_AUTO || memory_bytes == INT64_MAX)
         return;
     const double rate = fmax(saving_rate(&cost->parts[PLAN_PART_DENSE], plain),
@@ -125,16 +160,54 @@ even_bound_s(const PlanRequest *request, const PlanLayerCost *cost, const PlanPo
     return point->degrees.vpp == 1 ? bound_s + m * head_s : bound_s;
 }
 
+/* Adding up the gradients of all layers, embedding and head, whatever they recompute. */
+static double
+accumulate_s(const PlanLayerCost *cost, double accumulated)
+{
+    const double n[PLAN_PART_N] = {(double)cost->n_dense, (double)cost->n_moe, 1.0, 1.0};
+    double sum = 0.0;
+
+    for (int i = 0; i < PLAN_PART_N; i++) {
+        const PlanPartCost *part = &cost->parts[i];
+        double slack_s = 0.0;
+        for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++)
+            slack_s = fmax(slack_s, part->host_slack_s[kind]);
+        sum += n[i] * fmax(0.0, accumulated * part->accumulate_s - slack_s);
+    }
+    return sum;
+}
+
+/* What ZeRO 3 adds to all layers' forwards and backwards. */
+static double
+gathering_s(const PlanLayerCost *cost, const PlanPoint *point)
+{
+    const double n[2] = {(double)cost->n_dense, (double)cost->n_moe};
+    double sum = 0.0;
+
+    for (int i = 0; i < 2; i++) {
+        const PlanPartCost *part = &cost->parts[i];
+        double slack_s = 0.0;
+        for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++)
+            slack_s = fmax(slack_s, part->host_slack_s[kind]);
+        sum += n[i] * (fmax(0.0, point->gather_s[i] - part->forward_slack_s - part->forward_s) +
+                       fmax(0.0, point->gather_scatter_s[i] - slack_s - part->backward_s));
+    }
+    return sum;
+}
+
 int64_t
 plan_space_bound_ns(const PlanRequest *request, const PlanLayerCost *cost, const PlanPoint *point,
                     const PlanSpaceFamilies *families)
 {
     const int plain = request->recompute == PLAN_AUTO ? PLAN_RECOMPUTE_NONE : request->recompute;
     const double m = (double)point->n_microbatches, v = (double)point->degrees.vpp;
-    const double whole_s = cost->forward_s + cost->backward_s + point->recompute_s;
+    const PlanLayerShape shape = plan_space_layer_shape(point);
+    const double whole_s = cost->forward_s + cost->backward_s + point->recompute_s +
+                           fmax(accumulate_s(cost, plan_layer_accumulated(request, &shape, m)),
+                                gathering_s(cost, point) - point->recompute_s);
     const bool splits = families->splits_backward;
     const bool chained = !families->bidirectional && point->degrees.pp > 1;
-    double bound_s = m * whole_s / (double)point->degrees.pp;
+    double bound_s = m * whole_s / (double)point->degrees.pp + point->end_s;
 
     if (chained && point->is_balanced && point->degrees.vpp == 1) {
         const double fraction = splits ? cost->forward_s / fmax(whole_s, 1e-30) : 1.0;

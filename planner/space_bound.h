@@ -31,7 +31,13 @@ typedef struct {
     bool splits_backward, bidirectional; /* some of them */
 } PlanSpaceFamilies;
 
-/* Fills bound_bytes, sliced_bytes and recompute_s of @point. */
+/*
+ * Fills bound_bytes, sliced_bytes, recompute_s and end_s of @point.
+ *
+ * A collective of b bytes takes a + b / rate, or the least of such, so the time per byte falls with
+ * b; and the ranks' gradients add up to the model's: an average rank takes at least its share of
+ * what one collective of them all would.
+ */
 void plan_space_bound_bytes(const PlanRequest *request, const PlanLayerCost *cost,
                             int64_t memory_bytes, PlanPoint *point);
 
