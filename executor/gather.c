@@ -119,11 +119,13 @@ static bool
 send_array(ExecRank *rank, const GArray *array, GError **error)
 {
     ExecTransport *t = &rank->transport;
-    const int64_t n_bytes =
-        array == NULL ? -1 : (int64_t)array->len * g_array_get_element_size((GArray *)array);
+    const int64_t none = -1;
 
+    if (array == NULL)
+        return t->ops->send(t, 0, TAG, &none, sizeof none, error);
+    const int64_t n_bytes = (int64_t)array->len * g_array_get_element_size((GArray *)array);
     return t->ops->send(t, 0, TAG, &n_bytes, sizeof n_bytes, error) &&
-           (n_bytes <= 0 || t->ops->send(t, 0, TAG, array->data, n_bytes, error));
+           (n_bytes == 0 || t->ops->send(t, 0, TAG, array->data, n_bytes, error));
 }
 
 /* @array  (out, nullable) of @element bytes each; NULL where the sender had none. */

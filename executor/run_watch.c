@@ -109,7 +109,7 @@ look_at(const ExecShared *shared, int32_t rank)
 static void
 judge(ExecShared *shared, int64_t limit)
 {
-    g_autofree ExecWatched *ranks = g_new(ExecWatched, (size_t)shared->n_ranks);
+    g_autofree ExecWatched *ranks = g_new0(ExecWatched, (size_t)shared->n_ranks);
     ExecHung hung;
 
     for (int32_t rank = 0; rank < shared->n_ranks; rank++)

@@ -307,7 +307,7 @@ static void
 judge_progress(ExecWatcher *watcher, int64_t now, GError **error)
 {
     const int32_t n = watcher->o.n_ranks;
-    g_autofree ExecWatched *ranks = g_new(ExecWatched, (size_t)n);
+    g_autofree ExecWatched *ranks = g_new0(ExecWatched, (size_t)n);
     ExecHung hung;
 
     for (int32_t r = 0; r < n; r++) {

@@ -159,6 +159,61 @@ else
     skip "Ctrl-C" "python3 is not installed"
 fi
 
+# --- data that breaks while it is read; results that do not fit ---
+# broken NAME ARGUMENT...
+broken() {
+    name=$1
+    shift
+    cat docs/*.md >"$W/text"
+    "$DEGAS" "$@" --data "$W/text" >"$W/out" 2>"$W/err" &
+    reader=$!
+    sleep 2
+    truncate -s 100 "$W/text"
+    wait $reader
+    got=$?
+    [ $got = 3 ] && [ "$(wc -l <"$W/err")" = 1 ] &&
+        grep -q "^degas: rank [0-3] failed in .*: .*text: the file became shorter" "$W/err"
+    report $? "$name: named, status 3" "status $got
+$(cat "$W/err")"
+}
+# unwritable NAME FILE ARGUMENT...: the disk has room for one page
+unwritable() {
+    name=$1
+    file=$2
+    shift 2
+    "$DEGAS" "$@" >/dev/null 2>"$W/err"
+    got=$?
+    [ $got = 4 ] && [ "$(grep -c "^degas: .*$file" "$W/err")" = 1 ] &&
+        [ -z "$(ls -A "$W/full")" ]
+    report $? "$name: one line, status 4, no file" "status $got
+$(cat "$W/err")
+$(ls -A "$W/full")"
+}
+has_full=0
+mkdir "$W/full" && mount -t tmpfs -o size=4k none "$W/full" 2>/dev/null && has_full=1
+R="run $W/dp2.json --device reference"
+for transport in local mpi; do
+    if [ $transport = mpi ] && [ -n "$reason" ]; then
+        skip "the same with processes" "$reason"
+        break
+    fi
+    # shellcheck disable=SC2086
+    {
+        broken "$transport: data cut short while it is read" $R --steps 100000 --transport $transport
+        if [ $has_full = 1 ]; then
+            unwritable "$transport: a trace that does not fit" t.json $R --steps 1 \
+                --transport $transport --trace "$W/full/t.json"
+            unwritable "$transport: a result that does not fit" r.json $R --steps 200 \
+                --transport $transport -o "$W/full/r.json"
+        else
+            skip "$transport: results that do not fit" "mount is not permitted"
+        fi
+    }
+    gone "$transport: no process is left"
+done
+
+[ $has_full = 0 ] || umount "$W/full"
+
 # --- the launcher is killed: the ranks notice ---
 if [ -z "$reason" ]; then
     "$DEGAS" run "$W/dp2.json" --device reference --steps 100000 --transport mpi >"$W/out" \
