@@ -34,12 +34,24 @@ static const OptionInfo options_table[] = {
 /* --- products --- */
 
 static char *
-ops_table(const Schedule *schedule, const Trace *trace)
+ops_table(const Schedule *schedule, const Trace *trace, const SimLevel *levels)
 {
-    static const char *const header[] = {"rank",       "stream", "kind",  "op",
-                                         "microbatch", "chunk",  "slice", "start_ns",
-                                         "end_ns",     "peer",   "bytes", NULL};
+    static const char *const header[] = {"rank",
+                                         "stream",
+                                         "kind",
+                                         "op",
+                                         "microbatch",
+                                         "chunk",
+                                         "slice",
+                                         "start_ns",
+                                         "end_ns",
+                                         "peer",
+                                         "bytes",
+                                         "memory_bytes",
+                                         "memory_after_bytes",
+                                         NULL};
     g_autoptr(Table) table = table_new(header);
+    int64_t next = 0;
 
     for (guint i = 0; i < trace->events->len; i++) {
         const TraceEvent *event = &g_array_index(trace->events, TraceEvent, i);
@@ -59,6 +71,11 @@ ops_table(const Schedule *schedule, const Trace *trace)
         table_add_int64(table, event->end_ns);
         table_add_int64(table, event->peer);
         table_add_int64(table, event->bytes);
+        /* The compute ops of the events stand in the schedule's order. */
+        const bool has_level = event->kind <= TRACE_EVENT_BACKWARD_WEIGHT && levels != NULL;
+        table_add_int64(table, has_level ? levels[next].begin_bytes : -1);
+        table_add_int64(table, has_level ? levels[next].end_bytes : -1);
+        next += event->kind <= TRACE_EVENT_BACKWARD_WEIGHT;
     }
     return g_strdup(table_text(table, NULL));
 }
@@ -78,7 +95,7 @@ write_trace(const JobSimulation *simulation, Options *options, GError **error)
             return false;
     }
     if (csv_path != NULL) {
-        g_autofree char *text = ops_table(simulation->schedule, trace);
+        g_autofree char *text = ops_table(simulation->schedule, trace, simulation->result.levels);
 
         if (!file_write(csv_path, text, strlen(text), error))
             return false;
@@ -179,6 +196,7 @@ run_job(const Job *job, int64_t memory_limit_bytes, Options *options, GError **e
     const JobOptions how = {
         .memory_limit_bytes = memory_limit_bytes,
         .want_trace = needs_trace(options),
+        .want_levels = options_has(options, "csv"),
         .conditions = &conditions,
     };
     if (!job_simulate(job, &how, &simulation, error) ||

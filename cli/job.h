@@ -65,7 +65,7 @@ G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(JobSimulation, job_simulation_clear)
 /* How a job is simulated; all zero: as it is planned, a report alone. */
 typedef struct {
     int64_t memory_limit_bytes; /* 0: the devices' */
-    bool want_trace;
+    bool want_trace, want_levels;
     const Conditions *conditions; /* (borrowed, nullable) in what the machine differs */
 } JobOptions;
 

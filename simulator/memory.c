@@ -204,6 +204,30 @@ sim_memory_peaks(const SimProgram *program, SimPeak *peaks, GError **error)
     return true;
 }
 
+/* --- levels --- */
+
+void
+sim_memory_levels(const SimProgram *program, SimLevel *levels)
+{
+    const int32_t n_ranks = program->schedule->n_ranks;
+    g_autofree Hold *holds = holds_new(program);
+    g_autofree int64_t *now = g_new0(int64_t, (size_t)n_ranks);
+    g_autofree int64_t *next =
+        g_memdup2(program->schedule->rank_begin, sizeof(int64_t) * (size_t)n_ranks);
+
+    for (int32_t rank = 0; rank < n_ranks; rank++)
+        for (int owner = 0; owner < TRACE_MEMORY_N; owner++)
+            now[rank] += program->workload->ranks[rank].static_bytes[owner];
+    for (int64_t step = 0; step < program->n_ops; step++) {
+        const uint32_t cost = program->steps[step].cost;
+        const Hold hold = holds[cost];
+        const int64_t rank = program->costs[cost].rank;
+        const int64_t level = now[rank];
+        now[rank] = level + hold.net_bytes + hold.net_kv;
+        levels[next[rank]++] = (SimLevel){level + hold.hold_bytes + hold.hold_kv, now[rank]};
+    }
+}
+
 /* --- events --- */
 
 SimMemoryChange *

@@ -36,6 +36,18 @@ typedef struct {
  */
 bool sim_memory_peaks(const SimProgram *program, SimPeak *peaks, GError **error);
 
+/* What the rank of an op holds, all owners together: from the op's start, and after its end. */
+typedef struct {
+    int64_t begin_bytes, end_bytes;
+} SimLevel;
+
+/*
+ * Fills @levels, indexed as schedule->ops: with the ops' times the whole course of every rank's
+ * memory, since levels change at no other moment.  Only after sim_memory_peaks() has found that all
+ * sums fit.  Cost: O(ops), 16 bytes each.
+ */
+void sim_memory_levels(const SimProgram *program, SimLevel *levels);
+
 /* What ops of one cost allocate and free. */
 typedef struct {
     int64_t activations, kv, workspace; /* + at the op's start */

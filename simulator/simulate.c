@@ -10,6 +10,7 @@ sim_result_clear(SimResult *result)
 {
     g_clear_pointer(&result->report, report_free);
     g_clear_pointer(&result->trace, trace_free);
+    g_clear_pointer(&result->levels, g_free);
 }
 
 bool
@@ -20,6 +21,7 @@ sim_run(const Schedule *schedule, const Workload *workload, const SimOptions *op
     g_auto(SimTimes) times = {0};
     g_autoptr(Trace) trace = NULL;
     g_autofree SimPeak *peaks = NULL;
+    g_autofree SimLevel *levels = NULL;
 
     g_return_val_if_fail(schedule != NULL && workload != NULL && result != NULL, false);
     if (options == NULL)
@@ -38,6 +40,10 @@ sim_run(const Schedule *schedule, const Workload *workload, const SimOptions *op
         peaks = g_new(SimPeak, (size_t)schedule->n_ranks);
         if (!sim_memory_peaks(program, peaks, error))
             return false;
+        if (options->want_levels) {
+            levels = g_new(SimLevel, (size_t)MAX(program->n_ops, 1));
+            sim_memory_levels(program, levels);
+        }
     }
     if (options->want_trace) {
         trace = sim_events(program, &times, options->want_memory, error);
@@ -51,6 +57,7 @@ sim_run(const Schedule *schedule, const Workload *workload, const SimOptions *op
     *result = (SimResult){
         .report = sim_account(program, &times, peaks),
         .trace = g_steal_pointer(&trace),
+        .levels = g_steal_pointer(&levels),
     };
     result->report->jitter = jitter;
     return true;

@@ -13,9 +13,9 @@
  * engine takes the place of the sweep: contend.h.  Where both apply they give the same trace.
  *
  * An op takes its time_ns and the workload's op_overhead_ns.  Messages exist between ranks only.
- * Pairs of ops that a framework runs overlapped (Schedule.overlap_pairs) hide the collectives of one
- * behind the computing of the other: pairs.h.  A schedule with pairs is swept, whatever links are
- * shared.
+ * Pairs of ops that a framework runs overlapped (Schedule.overlap_pairs) hide the collectives of
+ * one behind the computing of the other: pairs.h.  A schedule with pairs is swept, whatever links
+ * are shared.
  *
  * After its last op a rank reduces gradients over dp, steps the optimizer, gathers parameters;
  * with overlap_dp the reduction runs behind the last backward of each chunk: finish.h.
@@ -31,6 +31,7 @@
 #include "profiles/workload.h"
 #include "schedule/schedule.h"
 #include "simulator/jitter.h"
+#include "simulator/memory.h"
 #include "simulator/topology.h"
 
 G_BEGIN_DECLS
@@ -40,12 +41,14 @@ typedef struct {
     const SimTopology *topology;
     const SimJitter *jitter; /* (borrowed, nullable) also run it many times with varied times */
     bool want_trace;         /* events; the report is always made */
+    bool want_levels;        /* with want_memory: what ranks hold at and after every op */
     bool want_memory;        /* memory events and peaks; else peaks are 0 and fits is true */
 } SimOptions;
 
 typedef struct {
-    Report *report; /* (owned) */
-    Trace *trace;   /* (owned, nullable) */
+    Report *report;   /* (owned) */
+    Trace *trace;     /* (owned, nullable) */
+    SimLevel *levels; /* (owned, nullable) [index into schedule->ops] with want_levels */
 } SimResult;
 
 void sim_result_clear(SimResult *result);

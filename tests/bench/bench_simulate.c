@@ -4,6 +4,7 @@
  *   floor    a bare pass over the dependency arrays: what memory alone allows
  *   sweep    times of a compiled schedule
  *   +memory  the sweep, and peaks with their owners
+ *   timeline the sweep, and what every rank holds from each op's start and after its end
  *   trace    the sweep, all events and all memory events
  *   engine   the same times by the event engine, links that never fill
  *   shared   one message at a time through each port: most messages wait for others
@@ -44,6 +45,7 @@ enum {
     FLOOR,
     SWEEP,
     MEMORY,
+    TIMELINE,
     TRACE,
     ENGINE,
     SHARED,
@@ -54,8 +56,9 @@ enum {
     N_COLUMNS
 };
 
-static const char *const columns[N_COLUMNS] = {"floor",  "sweep",   "+memory", "trace",   "engine",
-                                               "shared", "compile", "whole",   "generate"};
+static const char *const columns[N_COLUMNS] = {"floor", "sweep",   "+memory", "timeline",
+                                               "trace", "engine",  "shared",  "compile",
+                                               "whole", "generate"};
 
 static int
 compare_doubles(const void *left, const void *right)
@@ -129,6 +132,7 @@ measure(const Case *c, double s[N_COLUMNS], int64_t *n_ops, int64_t *sink)
     s[GENERATE] = now_s() - t;
     g_autoptr(Workload) workload = workload_of(schedule);
     g_autofree SimPeak *peaks = g_new(SimPeak, (size_t)schedule->n_ranks);
+    g_autofree SimLevel *levels = g_new0(SimLevel, (size_t)schedule_n_ops(schedule));
     t = now_s();
     g_autoptr(SimProgram) program = sim_program_new(schedule, workload, NULL);
     s[COMPILE] = now_s() - t;
@@ -146,6 +150,11 @@ measure(const Case *c, double s[N_COLUMNS], int64_t *n_ops, int64_t *sink)
     if (!sim_memory_peaks(program, peaks, NULL))
         exit(1);
     s[MEMORY] = now_s() - t;
+    t = now_s();
+    sim_program_sweep(program, &times);
+    sim_memory_levels(program, levels);
+    s[TIMELINE] = now_s() - t;
+    *sink += levels[program->n_ops - 1].begin_bytes;
     t = now_s();
     sim_program_sweep(program, &times);
     g_autoptr(Trace) trace = sim_events(program, &times, true, NULL);

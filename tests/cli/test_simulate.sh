@@ -6,6 +6,7 @@
 # shellcheck disable=SC2086
 set -- gpt3-13b dgx-a100-80g --global-batch 16 --tp 2 --pp 4 --schedule 1f1b
 runs 0 "simulate with flags" simulate "$@" --json --trace "$W/trace.json" --csv "$W/ops.tsv"
+cp "$W/out" "$W/report.json"
 json "the keys of a report" "
 assert list(d)[:2] == ['format', 'version'] and d['format'] == 'degas-report'
 for k in ['iteration_s', 'span_s', 'tokens_per_s', 'model_flops_per_s_per_device',
@@ -47,12 +48,22 @@ ops = [e for e in d['traceEvents'] if e['ph'] == 'X' and e['tid'] == 0 and e['na
 assert len(ops) >= 4 * 16 * 2, len(ops)
 assert {e['pid'] for e in ops} == {0, 1, 2, 3}" "$W/trace.json"
 [ "$(head -1 "$W/ops.tsv" | tr '\t' ' ')" = \
-    "rank stream kind op microbatch chunk slice start_ns end_ns peer bytes" ]
+    "rank stream kind op microbatch chunk slice start_ns end_ns peer bytes memory_bytes \
+memory_after_bytes" ]
 report $? "--csv has a header with units" "$(head -2 "$W/ops.tsv")"
 # 16 micro-batches, each once forward and once backward on each of 4 ranks
 [ "$(awk -F'\t' '$2 == "compute" && $4 ~ /^[FB]/ && ($3 == "F" || $3 == "forward")' "$W/ops.tsv" |
     wc -l)" = 64 ]
 report $? "--csv has every forward" "$(head -4 "$W/ops.tsv")"
+json "memory at each op is the report's, and the highest its peak" "
+import csv
+rows = [r for r in csv.DictReader(open('$W/ops.tsv'), delimiter='\t') if r['op'] and r['stream'] == 'compute']
+for rank in d['ranks']:
+    mine = [r for r in rows if int(r['rank']) == rank['rank']]
+    top = max(mine, key=lambda r: int(r['memory_bytes']))
+    assert int(top['memory_bytes']) == rank['peak_memory_bytes'], (top, rank)
+    assert top['op'] == rank['peak_op'] and abs(int(top['start_ns']) / 1e9 - rank['peak_time_s']) < 1e-9
+" "$W/report.json"
 runs 0 "show the trace" show "$W/trace.json"
 has '^1f1b, 4 ranks, 16 micro-batches: iteration' "a trace tells what it is of"
 runs 0 "for people" simulate "$@"

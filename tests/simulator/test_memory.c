@@ -282,6 +282,36 @@ replay(const Trace *trace, const Workload *workload, const Report *report)
     g_assert_cmpuint(i, ==, trace->memory->len);
 }
 
+/* Levels rise by an op's workspace at least, fall at its end, have the report's peak as their
+ * highest, and end at what stays. */
+static void
+check_levels(const Schedule *schedule, const Workload *workload)
+{
+    const SimOptions options = {.want_memory = true, .want_levels = true};
+    const bool bidir = schedule->placement == SCHEDULE_PLACEMENT_BIDIR;
+    g_auto(SimResult) result = {0};
+
+    g_assert_true(sim_run(schedule, workload, &options, &result, NULL));
+    for (int32_t r = 0; r < schedule->n_ranks; r++) {
+        int64_t stays = 0, most, before;
+        for (int owner = 0; owner < TRACE_MEMORY_N; owner++)
+            stays += workload->ranks[r].static_bytes[owner];
+        most = before = stays;
+        for (int64_t i = schedule->rank_begin[r]; i < schedule->rank_begin[r + 1]; i++) {
+            const ScheduleOp op = schedule->ops[i];
+            const WorkloadOp *w =
+                workload_op(workload, bidir ? op.chunk : 0, schedule_stage(schedule, r, op.chunk),
+                            op.microbatch, op.slice);
+            g_assert_cmpint(result.levels[i].begin_bytes - before, >=, w->workspace_bytes[op.kind]);
+            before = result.levels[i].end_bytes;
+            g_assert_cmpint(before, <=, result.levels[i].begin_bytes);
+            most = MAX(most, result.levels[i].begin_bytes);
+        }
+        g_assert_cmpint(most, ==, row_of(&result, r)->peak_memory_bytes);
+        g_assert_cmpint(before, ==, stays);
+    }
+}
+
 static void
 test_events_replay_to_the_report(void)
 {
@@ -292,6 +322,7 @@ test_events_replay_to_the_report(void)
         g_auto(SimResult) result = {0};
         run(schedule, workload, &result);
         replay(result.trace, workload, result.report);
+        check_levels(schedule, workload);
     }
 }
 
