@@ -234,17 +234,32 @@ to_json(const Run *run)
     return writer;
 }
 
-/* "1f1b, dp 2 x pp 2, 4 micro-batches of 1, slices 128 x2" */
+/* "1f1b, dp 2 x pp 2 x tp 2, 4 micro-batches of 1, slices 128 x2" */
 static char *
 describe_plan(const Plan *plan)
 {
+    const PlanDegrees *d = &plan->degrees;
+    const struct {
+        const char *name;
+        int64_t degree;
+    } optional[] = {{"tp", d->tp}, {"cp", d->cp}, {"vpp", d->vpp}, {"ep", d->ep}};
     g_autofree char *slices = output_int64s(plan->slices, 6);
+    g_autoptr(GString) text = g_string_new(NULL);
 
-    return g_strdup_printf("%s, dp %" G_GINT64_FORMAT " x pp %" G_GINT64_FORMAT
+    g_string_printf(text, "%s, dp %" G_GINT64_FORMAT " x pp %" G_GINT64_FORMAT, plan->schedule,
+                    d->dp, d->pp);
+    for (size_t i = 0; i < G_N_ELEMENTS(optional); i++)
+        if (optional[i].degree > 1)
+            g_string_append_printf(text, " x %s %" G_GINT64_FORMAT, optional[i].name,
+                                   optional[i].degree);
+    if (plan->sequence_parallel && d->tp > 1)
+        g_string_append(text, ", sequence parallel");
+    g_string_append_printf(text,
                            ", %" G_GINT64_FORMAT " micro-batches of %s%" G_GINT64_FORMAT
                            " per replica, slices of %s tokens",
-                           plan->schedule, plan->degrees.dp, plan->degrees.pp, plan->n_microbatches,
-                           plan->batch_slices == NULL ? "" : "at most ", plan->micro_batch, slices);
+                           plan->n_microbatches, plan->batch_slices == NULL ? "" : "at most ",
+                           plan->micro_batch, slices);
+    return g_string_free(g_steal_pointer(&text), FALSE);
 }
 
 /* (owned) "+3.1 %" of @predicted against @measured */

@@ -82,6 +82,29 @@ test_all_pairs(void)
     g_assert_cmpint(n_run, >=, 200);
 }
 
+/* --- schedules --- */
+
+/* Every family, with two chunks where it has chunks, two slices where it slices, beside tp 2. */
+static void
+test_every_schedule(void)
+{
+    const ScheduleFamily *const *families = schedule_families();
+
+    for (size_t i = 0; families[i] != NULL; i++) {
+        Combo c = combo_default();
+        with_llama(&c);
+        c.tp = c.pp = 2;
+        c.schedule = families[i]->name;
+        c.vpp = MAX(families[i]->min_chunks, MIN(2, families[i]->max_chunks));
+        c.n_microbatches = 4;
+        if (families[i]->slices)
+            with_slices(&c);
+        g_test_message("%s", c.schedule);
+        g_assert_true(combo_supported(&c));
+        combo_check(&c);
+    }
+}
+
 /* --- random combinations --- */
 
 typedef struct {
@@ -154,6 +177,42 @@ test_random_combinations(void)
     }
 }
 
+/* --- faults inside layers --- */
+
+/* Rank 3 fails in its second backward, where its tp, cp and ep peers wait inside a layer. */
+static bool
+fail_rank_3(int32_t rank, int64_t step, ScheduleOp op, void *user_data, GError **error)
+{
+    if (rank != 3 || op.kind != SCHEDULE_OP_BACKWARD || op.microbatch != 1)
+        return true;
+    g_set_error(error, EXEC_ERROR, EXEC_ERROR_FAILED, "out of ideas");
+    return false;
+}
+
+static void
+test_failure_inside_a_layer_stops_all(void)
+{
+    static const Feature dimensions[] = {with_tp4, with_sp, with_cp, with_ep4};
+
+    for (size_t i = 0; i < G_N_ELEMENTS(dimensions); i++) {
+        Combo c = combo_default();
+        dimensions[i](&c);
+        c.dp = MAX(c.dp, 4 / (c.tp * c.cp)); /* four ranks or more */
+        const ModelArch arch = combo_arch(&c);
+        g_autoptr(Plan) plan = combo_plan(&c);
+        g_autoptr(GError) error = NULL;
+        g_auto(ExecRunResult) result = {0};
+        ExecRunOptions options = combo_options(&c, &arch, plan);
+        options.before_op = fail_rank_3;
+        const int64_t begin_us = g_get_monotonic_time();
+        g_assert_false(exec_run(&options, &result, &error));
+        g_assert_error(error, EXEC_ERROR, EXEC_ERROR_RANK_DIED);
+        g_test_message("%s", error->message);
+        g_assert_nonnull(strstr(error->message, "rank 3 failed in B1.0 of step 0: out of ideas"));
+        g_assert_cmpint(g_get_monotonic_time() - begin_us, <, 30 * G_USEC_PER_SEC);
+    }
+}
+
 /* --- training --- */
 
 /* Losses of @n steps (owned). */
@@ -215,7 +274,10 @@ main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
     g_test_add_func("/executor/matrix/all-pairs", test_all_pairs);
+    g_test_add_func("/executor/matrix/every-schedule", test_every_schedule);
     g_test_add_func("/executor/matrix/random-combinations", test_random_combinations);
+    g_test_add_func("/executor/matrix/failure-inside-a-layer-stops-all",
+                    test_failure_inside_a_layer_stops_all);
     g_test_add_func("/executor/matrix/training-does-not-depend-on-degrees",
                     test_training_does_not_depend_on_degrees);
     return g_test_run();
