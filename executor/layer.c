@@ -117,14 +117,18 @@ cut_scratch(Cutter *cutter, const ExecWidths *w, int64_t rows, int64_t sequences
     ExecLayerScratch scratch = {0};
 
     scratch.rows = cut(cutter, w->sequence_parallel ? rows * w->hidden : 0);
-    scratch.partial = cut(cutter, rows * w->hidden);
+    /* The activation's gradient is read before the input's is written. */
+    const int64_t active = w->gated ? MAX(w->ffn_hidden, w->shared_hidden) : 0;
+    scratch.partial = scratch.d_active = cut(cutter, rows * MAX(w->hidden, active));
+    /* The halves of a layer follow each other: they share what comes now. */
+    Cutter mlp = *cutter;
     scratch.d_attention = cut(cutter, rows * w->q_width);
     scratch.kv = cut(cutter, kv);
     scratch.d_kv = cut(cutter, kv);
     scratch.ring = cut(cutter, kv);
-    scratch.d_active = cut(cutter, w->gated ? rows * MAX(w->ffn_hidden, w->shared_hidden) : 0);
     scratch.kept.d_q = cut(cutter, rows * w->q_width);
-    scratch.kept.d_up = cut(cutter, rows * MAX(w->up_width, 2 * w->shared_hidden));
+    scratch.kept.d_up = cut(&mlp, rows * MAX(w->up_width, 2 * w->shared_hidden));
+    cutter->n_bytes = MAX(cutter->n_bytes, mlp.n_bytes);
     return scratch;
 }
 

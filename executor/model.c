@@ -107,15 +107,15 @@ take_buffers(ExecModel *model, bool optimizer, GError **error)
     const bool narrow = model->backend->storage != DTYPE_FP32;
     const struct {
         ExecBlock *block;
-        TraceMemoryOwner owner;
         int64_t element_bytes;
+        TraceMemoryOwner owner;
         bool wanted;
     } buffers[] = {
-        {&model->weights, TRACE_MEMORY_WEIGHTS, dtype_bytes(model->backend->storage), true},
-        {&model->gradients, TRACE_MEMORY_GRADIENTS, fp32, true},
-        {&model->master, TRACE_MEMORY_OPTIMIZER, fp32, optimizer && narrow},
-        {&model->moments1, TRACE_MEMORY_OPTIMIZER, fp32, optimizer},
-        {&model->moments2, TRACE_MEMORY_OPTIMIZER, fp32, optimizer},
+        {&model->weights, dtype_bytes(model->backend->storage), TRACE_MEMORY_WEIGHTS, true},
+        {&model->gradients, fp32, TRACE_MEMORY_GRADIENTS, true},
+        {&model->master, fp32, TRACE_MEMORY_OPTIMIZER, optimizer && narrow},
+        {&model->moments1, fp32, TRACE_MEMORY_OPTIMIZER, optimizer},
+        {&model->moments2, fp32, TRACE_MEMORY_OPTIMIZER, optimizer},
     };
 
     for (size_t i = 0; i < G_N_ELEMENTS(buffers); i++) {

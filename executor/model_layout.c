@@ -67,6 +67,7 @@ int64_t
 exec_shard_at(const ExecShard *shard, int64_t i, int64_t *n)
 {
     const int64_t cols = exec_shard_cols(shard);
+    g_assert(cols > 0); /* there is an element i */
     int64_t col = i % cols;
     int32_t run = 0;
 
@@ -385,9 +386,9 @@ exec_model_shared_parameters(const ExecModelOptions *options)
     ExecLayout own = exec_layout_new(options);
     g_autoptr(GHashTable) names = g_hash_table_new(g_str_hash, g_str_equal);
 
+    ExecParameter *parameters = &g_array_index(own.parameters, ExecParameter, 0);
     for (guint i = 0; i < own.parameters->len; i++)
-        g_hash_table_insert(names, g_array_index(own.parameters, ExecParameter, i).name,
-                            GUINT_TO_POINTER(i + 1));
+        g_hash_table_insert(names, parameters[i].name, &parameters[i]);
     for (int32_t rank = 0; rank < options->plan->degrees.pp; rank++) {
         ExecModelOptions other = *options;
         if (rank == options->pipeline_rank)
@@ -395,11 +396,12 @@ exec_model_shared_parameters(const ExecModelOptions *options)
         other.pipeline_rank = rank;
         ExecLayout layout = exec_layout_new(&other);
         for (guint i = 0; i < layout.parameters->len; i++) {
-            const guint found = GPOINTER_TO_UINT(g_hash_table_lookup(
-                names, g_array_index(layout.parameters, ExecParameter, i).name));
-            const ExecSharedParameter shared = {found - 1, rank};
-            if (found > 0)
-                g_array_append_val(result, shared);
+            const ExecParameter *found =
+                g_hash_table_lookup(names, g_array_index(layout.parameters, ExecParameter, i).name);
+            if (found == NULL)
+                continue;
+            const ExecSharedParameter shared = {(guint)(found - parameters), rank};
+            g_array_append_val(result, shared);
         }
         exec_layout_clear(&layout);
     }
