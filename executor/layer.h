@@ -86,7 +86,7 @@ typedef struct {
     void *d_attention;  /* [rows, q_width] */
     void *kv, *d_kv;    /* [seq_len, sequences, 2 kv_width] of all ranks; only with cp > 1 */
     void *ring;         /* as kv, on its way; only with cp > 1 */
-    void *d_active;     /* [rows, ffn_hidden] if gated */
+    void *d_active;     /* [rows, ffn_hidden] if gated: where partial is */
     ExecLayerKept kept; /* where nothing is kept: d_q and d_up */
 } ExecLayerScratch;
 
