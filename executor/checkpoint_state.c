@@ -268,7 +268,7 @@ merge(GArray *all)
 static bool
 gather_parameters(ExecRank *rank, GArray *all, GError **error)
 {
-    ExecTransport *t = &rank->transport;
+    ExecTransport *t = exec_rank_host_transport(rank);
     const size_t size = sizeof(ExecCheckpointParameter);
     int64_t n = all->len;
 
@@ -292,7 +292,9 @@ everybody(ExecRank *rank, GError **error)
 {
     const ExecGroup everyone = exec_rank_everyone(rank);
 
-    return rank->transport.ops->barrier(&rank->transport, &everyone, error);
+    ExecTransport *t = exec_rank_host_transport(rank);
+
+    return t->ops->barrier(t, &everyone, error);
 }
 
 /* --- saving --- */

@@ -14,7 +14,7 @@
 static bool
 ask_peer(ExecRank *rank, int32_t peer, ExecClock *clock, bool at_end, GError **error)
 {
-    ExecTransport *t = &rank->transport;
+    ExecTransport *t = exec_rank_host_transport(rank);
     int64_t best = INT64_MAX;
 
     for (int round = 0; round < ROUNDS; round++) {
@@ -41,7 +41,7 @@ ask_peer(ExecRank *rank, int32_t peer, ExecClock *clock, bool at_end, GError **e
 static bool
 answer(ExecRank *rank, GError **error)
 {
-    ExecTransport *t = &rank->transport;
+    ExecTransport *t = exec_rank_host_transport(rank);
 
     for (int round = 0; round < ROUNDS; round++) {
         int64_t now = 0;
@@ -91,7 +91,7 @@ bool
 exec_gather_step(ExecRank *rank, GError **error)
 {
     ExecShared *shared = rank->shared;
-    ExecTransport *t = &rank->transport;
+    ExecTransport *t = exec_rank_host_transport(rank);
     const int64_t first = rank->step * shared->n_ranks;
     StepReport report;
 
@@ -118,7 +118,7 @@ exec_gather_step(ExecRank *rank, GError **error)
 static bool
 send_array(ExecRank *rank, const GArray *array, GError **error)
 {
-    ExecTransport *t = &rank->transport;
+    ExecTransport *t = exec_rank_host_transport(rank);
     const int64_t none = -1;
 
     if (array == NULL)
@@ -132,7 +132,7 @@ send_array(ExecRank *rank, const GArray *array, GError **error)
 static bool
 receive_array(ExecRank *rank, int32_t from, size_t element, GArray **array, GError **error)
 {
-    ExecTransport *t = &rank->transport;
+    ExecTransport *t = exec_rank_host_transport(rank);
     int64_t n_bytes = 0;
 
     if (!t->ops->receive(t, from, TAG, &n_bytes, sizeof n_bytes, error))
@@ -149,7 +149,7 @@ static bool
 send_record(ExecRank *rank, GError **error)
 {
     const ExecRankRecord *record = rank->record;
-    ExecTransport *t = &rank->transport;
+    ExecTransport *t = exec_rank_host_transport(rank);
     const int64_t n_floats = record->gradients == NULL ? 0 : rank->model->n;
 
     for (size_t i = 0; i < EXEC_TRACED_STEPS; i++)
@@ -167,7 +167,7 @@ send_record(ExecRank *rank, GError **error)
 static bool
 receive_gradients(ExecRank *rank, int32_t from, ExecRankRecord *record, GError **error)
 {
-    ExecTransport *t = &rank->transport;
+    ExecTransport *t = exec_rank_host_transport(rank);
     int64_t n_floats = 0;
 
     if (!t->ops->receive(t, from, TAG, &n_floats, sizeof n_floats, error))
@@ -215,7 +215,7 @@ receive_record(ExecRank *rank, int32_t from, GError **error)
 {
     ExecShared *shared = rank->shared;
     ExecRankRecord *record = &shared->records[from];
-    ExecTransport *t = &rank->transport;
+    ExecTransport *t = exec_rank_host_transport(rank);
 
     for (size_t i = 0; i < EXEC_TRACED_STEPS; i++) {
         if (!receive_array(rank, from, sizeof(TraceEvent), &record->events[i], error) ||

@@ -62,7 +62,7 @@ close_transport(ExecRank *rank, GError **error)
     const ExecMpiPlugin *plugin =
         exec_plugin_symbol("mpi", EXEC_MPI_PLUGIN, "transport mpi", error);
     atomic_store(&rank->shared->is_open, false);
-    return plugin != NULL && plugin->close(&rank->transport, error);
+    return plugin != NULL && plugin->close(exec_rank_host_transport(rank), error);
 }
 
 /* --- checkpoints --- */
@@ -73,6 +73,7 @@ lock_checkpoints(ExecRank *rank, GError **error)
 {
     ExecShared *shared = rank->shared;
     const ExecGroup everyone = exec_rank_everyone(rank);
+    ExecTransport *t = exec_rank_host_transport(rank);
     char locked = 1;
 
     if (shared->checkpoint_dir == NULL)
@@ -81,7 +82,7 @@ lock_checkpoints(ExecRank *rank, GError **error)
         shared->lock = exec_checkpoint_lock(shared->checkpoint_dir, true, error);
     if (rank->rank == 0 && shared->lock < 0)
         return false;
-    if (!rank->transport.ops->broadcast(&rank->transport, &everyone, 0, &locked, 1, error))
+    if (!t->ops->broadcast(t, &everyone, 0, &locked, 1, error))
         return false;
     if (rank->rank != 0 && exec_shared_is_distributed(shared))
         shared->lock = exec_checkpoint_lock(shared->checkpoint_dir, false, error);
@@ -116,10 +117,10 @@ static bool
 is_to_stop(ExecRank *rank, bool *stop, GError **error)
 {
     const ExecGroup everyone = exec_rank_everyone(rank);
+    ExecTransport *t = exec_rank_host_transport(rank);
 
     *stop = atomic_load(&rank->shared->stop_wanted);
-    return rank->transport.ops->broadcast(&rank->transport, &everyone, 0, stop, sizeof *stop,
-                                          error);
+    return t->ops->broadcast(t, &everyone, 0, stop, sizeof *stop, error);
 }
 
 static bool
@@ -144,9 +145,11 @@ run_steps(ExecRank *rank, GError **error)
 static void
 keep_peak(ExecRank *rank)
 {
+    const ExecTransport *t = exec_rank_host_transport(rank);
+
     rank->record->peak_memory_bytes = exec_pool_peak_bytes(rank->pool) +
                                       exec_backend_workspace_bytes(rank->backend) +
-                                      rank->transport.ops->buffer_bytes(&rank->transport);
+                                      t->ops->buffer_bytes(t);
 }
 
 static bool

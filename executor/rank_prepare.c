@@ -14,8 +14,8 @@ open_rank(ExecRank *rank, GError **error)
         return false;
     if (rank->backend->ops->stamp != NULL) {
         rank->host_transport = rank->transport;
-        rank->device_transport =
-            exec_device_transport_new(&rank->host_transport, rank->backend, true);
+        rank->device_transport = exec_device_transport_new(&rank->host_transport, rank->backend,
+                                                           !exec_shared_is_distributed(shared));
         rank->transport = *exec_device_transport(rank->device_transport);
     }
     rank->pool = exec_pool_new(rank->backend);

@@ -56,6 +56,13 @@ void exec_rank_clear(ExecRank *rank);
  * of each sequence the tokens of its place in cp. */
 bool exec_rank_load_tokens(ExecRank *rank, GError **error);
 
+/* For what lies in host memory, whatever the device: results, clocks, checkpoints. */
+static inline ExecTransport *
+exec_rank_host_transport(ExecRank *rank)
+{
+    return rank->device_transport != NULL ? &rank->host_transport : &rank->transport;
+}
+
 /* --- rank_reduce.c --- */
 
 /* Sums the step's gradients over all that hold copies of a parameter. */
