@@ -8,6 +8,7 @@
 #include "cli/command.h"
 #include "cli/conditions.h"
 #include "cli/describe.h"
+#include "cli/explain_costs.h"
 #include "cli/html.h"
 #include "cli/op_times.h"
 #include "cli/output.h"
@@ -19,6 +20,7 @@
 static const OptionInfo options_table[] = {
     {"json", NULL, "print the degas-report on stdout", 0},
     {"output", "FILE", "write the degas-report to FILE", 'o'},
+    {"explain", NULL, "the largest costs with formula, parameters and their sources", 0},
     {"trace", "FILE", "write every op: a Chrome trace that ui.perfetto.dev opens", 0},
     {"plot", "FILE", "draw the timeline: .svg, .png or .txt", 0},
     {"html", "FILE", "write one page with numbers, timeline and memory", 0},
@@ -143,6 +145,30 @@ needs_trace(Options *options)
            options_string(options, "html", NULL) != NULL;
 }
 
+/* Makes "explanation" the last member of the report's object in @text. */
+static bool
+add_explanation(const Job *job, const Report *report, char **text, size_t *n_bytes, GError **error)
+{
+    g_autoptr(JsonWriter) writer = json_writer_new();
+    g_autofree char *member = NULL;
+    g_autofree char *before = *text;
+    char *end = strrchr(before, '}');
+
+    *text = NULL;
+    json_write_object(writer, NULL);
+    if (!explain_costs_write(writer, job, report, error))
+        return false;
+    json_write_object_end(writer);
+    member = json_writer_steal(writer, NULL);
+    /* Both objects end on a line of their own; the second's brace is the first's comma. */
+    while (end > before && (end[-1] == '\n' || end[-1] == ' '))
+        end--;
+    *end = 0;
+    *text = g_strdup_printf("%s,%s", before, member + 1);
+    *n_bytes = strlen(*text);
+    return true;
+}
+
 /* Files first: what is on stdout then stands for a command that succeeded.
  * @job  (nullable) none for a bare schedule. */
 static bool
@@ -150,12 +176,15 @@ write_products(const JobSimulation *simulation, const Job *job, Options *options
 {
     const char *path = options_string(options, "output", NULL);
     const bool json = options_switch(options, "json");
+    const bool explain = options_switch(options, "explain");
     g_autoptr(JsonWriter) writer = json_writer_new();
     g_autofree char *text = NULL;
     size_t n_bytes;
 
     report_write(writer, NULL, simulation->result.report);
     text = json_writer_steal(writer, &n_bytes);
+    if (explain && !add_explanation(job, simulation->result.report, &text, &n_bytes, error))
+        return false;
     if (!write_trace(simulation, options, error) ||
         !write_pictures(simulation, job, options, error) ||
         (path != NULL && !file_write(path, text, n_bytes, error)))
@@ -170,7 +199,7 @@ write_products(const JobSimulation *simulation, const Job *job, Options *options
                     8);
     output_text("\n");
     describe_timeline(simulation->result.trace, job == NULL);
-    return true;
+    return !explain || explain_costs_print(job, simulation->result.report, error);
 }
 
 /* --- what is simulated --- */
@@ -323,6 +352,11 @@ run(Options *options, GError **error)
         g_set_error_literal(error, CMD_ERROR, CMD_ERROR_USAGE,
                             "simulate: expected one of a plan file, MODEL CLUSTER with flags, "
                             "--schedule-file, --batch");
+        return -1;
+    }
+    if (options_switch(options, "explain") && n == 0) {
+        options_fail(options, "explain", "is for plans and flags");
+        options_finish(options, error);
         return -1;
     }
     if (options_has(options, "op-times") && schedule_path == NULL) {
