@@ -334,12 +334,8 @@ plan_evaluate_slices(const PlanEvaluation *evaluation, const PlanPoint *point, i
         if (!plan_evaluate_set_layers(evaluation, point, family, plan))
             continue;
         if (slicings == NULL) {
-            int64_t bound_ns = INT64_MAX;
-            slicings = plan_slicings_new(request, plan, &bound_ns, &unit, &error);
-            /* That bound holds for this way and slower ones. */
-            plan_trial_note_slow(&trial, way == plan_trial_next_way(request, -1)
-                                             ? bound_ns
-                                             : MIN(bound_ns, point->sliced_bound_ns));
+            slicings = plan_slicings_new(request, plan, &unit, &error);
+            plan_trial_note_slow(&trial, point->sliced_bound_ns);
         }
         if (slicings == NULL) {
             plan_trial_note_error(&trial, error);

@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "base/units.h"
+#include "profiles/cost_floor.h"
 
 static ProfileQuery
 query_at(const PlanRequest *request, const PlanLayerShape *shape, int64_t first)
@@ -191,6 +192,10 @@ set_times(const PlanRequest *request, const PlanLayerShape *shape, const Profile
             profile_cost_part(request->profile, query, PROFILE_PASS_BACKWARD_WEIGHT);
         part->backward_s = fmin(part->backward_s, profile_cost_s(&input) + profile_cost_s(&weight));
     }
+    part->sliced_forward_s =
+        profile_cost_sliced_floor_s(request->profile, query, PROFILE_PASS_FORWARD);
+    part->sliced_backward_s =
+        profile_cost_sliced_floor_s(request->profile, query, PROFILE_PASS_BACKWARD);
     part->input_s = fmin(profile_cost_s(&input), profile_cost_s(&backward));
     for (int kind = PLAN_RECOMPUTE_SELECTIVE; is_layer && kind < PLAN_RECOMPUTE_N; kind++)
         part->recompute_s[kind] = recompute_s(request, query, &backward, (PlanRecompute)kind);
@@ -201,6 +206,8 @@ lower_times(PlanPartCost *part, const PlanPartCost *other)
 {
     part->forward_s = fmin(part->forward_s, other->forward_s);
     part->backward_s = fmin(part->backward_s, other->backward_s);
+    part->sliced_forward_s = fmin(part->sliced_forward_s, other->sliced_forward_s);
+    part->sliced_backward_s = fmin(part->sliced_backward_s, other->sliced_backward_s);
     part->input_s = fmin(part->input_s, other->input_s);
     part->accumulate_s = fmin(part->accumulate_s, other->accumulate_s);
     part->forward_slack_s = fmax(part->forward_slack_s, other->forward_slack_s);
@@ -222,6 +229,8 @@ add_up(PlanLayerCost *cost)
         const PlanPartCost *part = &cost->parts[i];
         cost->forward_s += (double)n[i] * part->forward_s;
         cost->backward_s += (double)n[i] * part->backward_s;
+        cost->sliced_forward_s += (double)n[i] * part->sliced_forward_s;
+        cost->sliced_backward_s += (double)n[i] * part->sliced_backward_s;
         cost->input_s += (double)n[i] * part->input_s;
         for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++)
             cost->recompute_s[kind] += (double)n[i] * part->recompute_s[kind];

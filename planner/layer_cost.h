@@ -24,6 +24,7 @@ typedef enum {
  * (embedding and head never are).  All 0 where the model has none. */
 typedef struct {
     double forward_s, backward_s;
+    double sliced_forward_s, sliced_backward_s; /* all slices of any slicing, at the least */
     double input_s; /* of backward_s: until the input's gradient is there */
     double recompute_s[PLAN_RECOMPUTE_N];
     double accumulate_s; /* adding up gradients, when all of them are */
@@ -37,11 +38,12 @@ typedef struct {
 
 typedef struct {
     PlanPartCost parts[PLAN_PART_N];
-    int64_t n_dense, n_moe;       /* layers; the dense ones come first */
-    int64_t tied_parameters;      /* of a head that needs its own copy of the table */
-    int64_t boundary_bytes;       /* of a message between stages */
-    double forward_s, backward_s; /* all layers, embedding and head */
-    double input_s;               /* of backward_s */
+    int64_t n_dense, n_moe;                     /* layers; the dense ones come first */
+    int64_t tied_parameters;                    /* of a head that needs its own copy of the table */
+    int64_t boundary_bytes;                     /* of a message between stages */
+    double sliced_forward_s, sliced_backward_s; /* of them: all slices of any slicing */
+    double forward_s, backward_s;               /* all layers, embedding and head */
+    double input_s;                             /* of backward_s */
     double recompute_s[PLAN_RECOMPUTE_N];
     double layer_forward_s, layer_backward_s, layer_input_s; /* the shortest layer */
     double layer_recompute_s[PLAN_RECOMPUTE_N];

@@ -53,7 +53,7 @@ usual_family(const PlanRequest *request, GError **error)
 static bool
 set_best_slices(const PlanRequest *request, Plan *plan, GError **error)
 {
-    g_autoptr(GPtrArray) slicings = plan_slicings_new(request, plan, NULL, NULL, error);
+    g_autoptr(GPtrArray) slicings = plan_slicings_new(request, plan, NULL, error);
     if (slicings == NULL)
         return false;
     if (slicings->len > 0) {

@@ -16,8 +16,7 @@
  * more than it must.  Of these the answer is the best: it equals full enumeration.  With
  * PLAN_SLICES_AUTO also every way to slice the sequences: not enumerated but found by slice.h where
  * an estimate promises a gain, improved step by step by the simulator, and bounded, so the gap may
- * stay open.  That one bound takes margins of 2 and 5 % for effects of tiles (space_bound.c,
- * slicing.c); tests check it against every simulated plan, nothing proves it.
+ * stay open: slices may take all bubbles away, but not the work of profiles/cost_floor.h.
  * Left out, since they are never better: ZeRO without replicas, chunks or split backwards without a
  * pipeline, and families whose order of ops another one repeats.
  *

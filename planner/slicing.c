@@ -244,45 +244,6 @@ formula_ns(const int64_t *cost, int64_t n_cells, int64_t granularity, const Plan
     return sum * plan->n_microbatches * plan->degrees.vpp + (plan->degrees.pp - 1) * longest;
 }
 
-/* w of slicing.h, rounded down, at least 1. */
-static int64_t
-stages_worth(const Workload *w)
-{
-    const WorkloadOp *longest = workload_op(w, 0, longest_stage(w), 0, 0);
-    const double most =
-        (double)(longest->time_ns[SCHEDULE_OP_FORWARD] + longest->time_ns[SCHEDULE_OP_BACKWARD]);
-    double sum = 0.0;
-
-    for (int32_t k = 0; k < w->n_stages; k++) {
-        const WorkloadOp *op = workload_op(w, 0, k, 0, 0);
-        sum += (double)(op->time_ns[SCHEDULE_OP_FORWARD] + op->time_ns[SCHEDULE_OP_BACKWARD]);
-    }
-    return most > 0.0 ? MAX(1, 1 + (int64_t)(0.95 * (sum / most - 1.0))) : 1;
-}
-
-/* The first bound of slicing.h; @worth is w. */
-static int64_t
-any_slicing_ns(const int64_t *cost, int64_t n, const Plan *plan, int64_t worth)
-{
-    const int64_t side = n + 1, units = plan->n_microbatches * plan->degrees.vpp;
-    const int64_t others = MAX(1, worth / plan->degrees.vpp) - 1;
-    g_autofree int64_t *rest = g_new(int64_t, (size_t)side);
-    int64_t best = INT64_MAX;
-
-    /* rest[c]: the least sum after c cells. */
-    rest[n] = 0;
-    for (int64_t c = n - 1; c > 0; c--) {
-        rest[c] = INT64_MAX;
-        for (int64_t s = 1; s <= n - c; s++)
-            rest[c] = MIN(rest[c], cost[(side + s) * side + c] + rest[c + s]);
-    }
-    for (int64_t s = 1; s <= n; s++) {
-        const int64_t first = cost[(side + s) * side];
-        best = MIN(best, (units + others) * first + units * rest[s]);
-    }
-    return best;
-}
-
 static void
 add_slicing(GPtrArray *all, GArray *slices, int64_t ns)
 {
@@ -310,22 +271,6 @@ compare_slicings(const void *a, const void *b)
     return (x->slices->len > y->slices->len) - (x->slices->len < y->slices->len);
 }
 
-/* The larger of both bounds of slicing.h. */
-static bool
-find_bound(const PlanSliceCosts *costs, const Plan *plan, const Workload *workload,
-           int64_t *bound_ns, GError **error)
-{
-    const int64_t worth = stages_worth(workload);
-    PlanSliceCosts one = *costs;
-
-    one.batch = 1;
-    g_autoptr(PlanSliceResult) way = plan_slice_solve(&one, worth, 1, error);
-    if (way == NULL)
-        return false;
-    *bound_ns = MAX(way->latency, any_slicing_ns(costs->cost, costs->n_cells, plan, worth));
-    return true;
-}
-
 /* The proven best for @n_stages; the formula's value is for the plan's own. */
 static bool
 add_best(GPtrArray *all, const PlanSliceCosts *costs, const Plan *plan, int64_t n_stages,
@@ -342,14 +287,11 @@ add_best(GPtrArray *all, const PlanSliceCosts *costs, const Plan *plan, int64_t 
 }
 
 GPtrArray *
-plan_slicings_new(const PlanRequest *request, const Plan *plan, int64_t *bound_ns, int64_t *unit,
-                  GError **error)
+plan_slicings_new(const PlanRequest *request, const Plan *plan, int64_t *unit, GError **error)
 {
     g_autoptr(GPtrArray) all = g_ptr_array_new_with_free_func((GDestroyNotify)plan_slicing_free);
     const int64_t granularity = choose_granularity(plan);
 
-    if (bound_ns != NULL)
-        *bound_ns = INT64_MAX;
     if (unit != NULL)
         *unit = granularity;
     if (granularity == 0)
@@ -368,8 +310,6 @@ plan_slicings_new(const PlanRequest *request, const Plan *plan, int64_t *bound_n
         .granularity = granularity,
         .cost = cost,
     };
-    if (bound_ns != NULL && !find_bound(&costs, plan, workload, bound_ns, error))
-        return NULL;
     for (int64_t k = 1; k <= 4; k *= 2)
         if (!add_best(all, &costs, plan, k * plan->degrees.pp, error))
             return NULL;

@@ -5,15 +5,6 @@
  * up to three stages with the longest stage of the plan, at five contexts per length, straight
  * lines between them; messages count for both of their ends when they block.  The formula is sum
  * over micro-batches, chunks and slices of t + (pp - 1) max t, by slice.h; the simulator judges.
- *
- * Bounds on whatever slicing the grid allows, with t of the longest stage and w stages' worth of it
- * in the chain (each stage's time over the longest's, on whole sequences, less 5% because slices
- * change their ratio a little):
- *   the work of the longest stage's rank, and the first slice's way there and back,
- *     (m v + w / v - 1) t(first) + m v (the others' sum);
- *   the way of one micro-batch through its longest slice, which waits for the slices before it on
- *     the first stage, passes all stages forward, waits for the slices after it (forward and
- *     backward) on the last, and comes back: sum t + (w - 1) max t, for every order of ops.
  */
 #ifndef PLANNER_SLICING_H
 #define PLANNER_SLICING_H
@@ -34,13 +25,12 @@ void plan_slicing_free(PlanSlicing *slicing);
  * Ways to slice @plan (of one slice and set stages), best formula first: the proven best ones at
  * pp, 2 pp and 4 pp stages (more slices need less memory), and all equal ones within a tenth of the
  * best.
- * @bound_ns  (out, nullable) the bound above; INT64_MAX if nothing can be cut
- * @unit      (out, nullable) tokens that all slices are multiples of; 0 if nothing can be cut
+ * @unit  (out, nullable) tokens that all slices are multiples of; 0 if nothing can be cut
  * Returns: (owned) GPtrArray of PlanSlicing *, NULL on a
  * PLAN_ERROR; empty where the sequence cannot be cut.
  */
-GPtrArray *plan_slicings_new(const PlanRequest *request, const Plan *plan, int64_t *bound_ns,
-                             int64_t *unit, GError **error);
+GPtrArray *plan_slicings_new(const PlanRequest *request, const Plan *plan, int64_t *unit,
+                             GError **error);
 
 G_END_DECLS
 

@@ -234,14 +234,14 @@ plan_space_bound_ns(const PlanRequest *request, const PlanLayerCost *cost, const
 int64_t
 plan_space_sliced_ns(const PlanRequest *request, const PlanLayerCost *cost, const PlanPoint *point)
 {
-    const int plain = request->recompute == PLAN_AUTO ? PLAN_RECOMPUTE_NONE : request->recompute;
-    double whole_s = cost->forward_s + cost->backward_s + cost->recompute_s[plain];
+    double whole_s = cost->sliced_forward_s + cost->sliced_backward_s;
 
-    /* Slices never make an op cheaper (cost-model.md 2) but for how tiles happen to fill the
-     * device; of scores that are computed in full they need half.  Backward attention takes up to
-     * twice its forward, which selective recompute repeats. */
-    if (request->conventions.attention == PLAN_ATTENTION_UNFUSED)
-        whole_s -= 0.5 * 3.0 * cost->recompute_s[PLAN_RECOMPUTE_SELECTIVE];
-    return units_ns_from_s(
-        fmax(0.0, 0.98 * whole_s * (double)point->n_microbatches / (double)point->degrees.pp));
+    if (request->recompute == PLAN_RECOMPUTE_FULL)
+        whole_s += cost->sliced_forward_s - cost->parts[PLAN_PART_EMBEDDING].sliced_forward_s -
+                   cost->parts[PLAN_PART_HEAD].sliced_forward_s;
+    /* Rounding takes half a nanosecond off an op: less than a thousandth, as kernels take longer
+     * than half a microsecond to start. */
+    return units_ns_from_s(0.999 * fmax(0.0, whole_s) * (double)point->n_microbatches /
+                               (double)point->degrees.pp +
+                           point->end_s * (1.0 - 1e-9));
 }

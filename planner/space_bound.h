@@ -45,7 +45,8 @@ void plan_space_bound_bytes(const PlanRequest *request, const PlanLayerCost *cos
 int64_t plan_space_bound_ns(const PlanRequest *request, const PlanLayerCost *cost,
                             const PlanPoint *point, const PlanSpaceFamilies *families);
 
-/* A bound on any slicing of @point's sequences: no bubble at all. */
+/* A bound on any slicing of @point's sequences: no bubble at all, and what profiles/cost_floor.h
+ * says that slices cannot save. */
 int64_t plan_space_sliced_ns(const PlanRequest *request, const PlanLayerCost *cost,
                              const PlanPoint *point);
 

@@ -276,23 +276,54 @@ weight_share(const ProfileQuery *query)
     return all > 0.0 ? weight / all : 0.0;
 }
 
+static const ProfileOp op_of_part[] = {
+    [MODEL_PART_EMBEDDING] = PROFILE_OP_EMBEDDING,
+    [MODEL_PART_LAYER] = PROFILE_OP_LAYER,
+    [MODEL_PART_HEAD] = PROFILE_OP_HEAD,
+};
+
+/* Whether rows of this profile are of the query's kind. */
+static bool
+is_measured(const Profile *profile, const ProfileQuery *query)
+{
+    const ModelShape *s = &query->shape;
+
+    return profile->measurements->len > 0 && profile_matches(profile, query->arch) &&
+           profile->measured_dtype == s->dtype && s->cp == 1 && s->ep == 1;
+}
+
+bool
+profile_measured_sliced_floor(const Profile *profile, const ProfileQuery *query, ProfilePass pass,
+                              double *seconds)
+{
+    const Features whole = features_of(query->shape.batch, query->shape.tokens, 0);
+    double coefficients[N_FEATURES] = {0}, least = INFINITY;
+    g_auto(Rows) rows = {0};
+
+    if (!is_measured(profile, query))
+        return false;
+    collect(profile, op_of_part[query->part], pass, query->shape.tp, &rows);
+    if (rows.n == 0)
+        return false;
+    fit(rows.features, rows.times, rows.n, coefficients);
+    /* Between rows the deviation is a mean of theirs. */
+    for (size_t i = 0; i < rows.n; i++)
+        least = fmin(least, rows.times[i] / evaluate(&rows.features[i], coefficients));
+    *seconds = least * evaluate(&whole, coefficients);
+    return true;
+}
+
 void
 profile_measured_part(const Profile *profile, const ProfileQuery *query, ProfilePass pass,
                       ProfileCost *cost)
 {
-    static const ProfileOp op_of_part[] = {
-        [MODEL_PART_EMBEDDING] = PROFILE_OP_EMBEDDING,
-        [MODEL_PART_LAYER] = PROFILE_OP_LAYER,
-        [MODEL_PART_HEAD] = PROFILE_OP_HEAD,
-    };
     const ModelShape *s = &query->shape;
     const Shape shape = {s->batch, s->tokens, s->context};
     ProfileOp op = op_of_part[query->part];
     ProfileSource source;
     double seconds, share;
 
-    if (profile->measurements->len == 0 || !profile_matches(profile, query->arch) ||
-        profile->measured_dtype != s->dtype || s->cp > 1 || s->ep > 1)
+    if (!is_measured(profile, query))
         return;
     if (measured_time(profile, op, pass, s->tp, &shape, &seconds, &source)) {
         scale_to(cost, seconds, source);

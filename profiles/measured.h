@@ -24,6 +24,13 @@ G_BEGIN_DECLS
 void profile_measured_part(const Profile *profile, const ProfileQuery *query, ProfilePass pass,
                            ProfileCost *cost);
 
+/*
+ * A bound on the sum of @pass over all slices of @query's tokens (cost_floor.h); false where its
+ * time is not measured.
+ */
+bool profile_measured_sliced_floor(const Profile *profile, const ProfileQuery *query,
+                                   ProfilePass pass, double *seconds);
+
 /* Linear in elements between rows; false without rows. */
 bool profile_measured_optimizer(const Profile *profile, int64_t n_elements, double *seconds);
 

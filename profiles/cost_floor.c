@@ -1,0 +1,42 @@
+#include "profiles/cost_floor.h"
+
+#include <math.h>
+
+#include "profiles/measured.h"
+
+static double
+modelled_s(const Profile *profile, const ProfileQuery *query, ProfilePass pass)
+{
+    const ModelDevice *device = model_cluster_device(profile->cluster, query->rank);
+    const double rate =
+        profile->parameters.gemm_fraction * profile_peak_flops_per_s(device, query->shape.dtype);
+    const double n_products = pass == PROFILE_PASS_FORWARD ? 1.0 : 2.0;
+    ModelOp ops[MODEL_MAX_OPS];
+    const size_t n = model_ops(query->arch, query->part, query->layer, &query->shape, ops);
+    double flops = 0.0;
+
+    for (size_t i = 0; i < n; i++) {
+        /* Each expert's rows are rounded to whole ones. */
+        const double m = (double)ops[i].m - (ops[i].count > 1 ? 1.0 : 0.0);
+        if (ops[i].kind == MODEL_OP_GEMM && ops[i].weight_bytes > 0)
+            flops +=
+                2.0 * (double)ops[i].count * fmax(0.0, m) * (double)ops[i].n * (double)ops[i].k;
+    }
+    return n_products * flops / rate;
+}
+
+double
+profile_cost_sliced_floor_s(const Profile *profile, const ProfileQuery *query, ProfilePass pass)
+{
+    double seconds, input_s, weight_s;
+
+    g_return_val_if_fail(pass == PROFILE_PASS_FORWARD || pass == PROFILE_PASS_BACKWARD, 0.0);
+    if (!profile_measured_sliced_floor(profile, query, pass, &seconds))
+        return modelled_s(profile, query, pass);
+    /* Halves that were measured apart may take less than the whole. */
+    if (pass == PROFILE_PASS_BACKWARD &&
+        profile_measured_sliced_floor(profile, query, PROFILE_PASS_BACKWARD_INPUT, &input_s) &&
+        profile_measured_sliced_floor(profile, query, PROFILE_PASS_BACKWARD_WEIGHT, &weight_s))
+        seconds = fmin(seconds, input_s + weight_s);
+    return seconds;
+}
