@@ -149,7 +149,40 @@ assert 0 < d['steps'] < 100000 and len(d['losses']) == d['steps']
 assert len(d['ranks']) == 4 and d['breakdown_s'] is not None"
     gone "... and no process is left"
 }
+# The step at hand does not end: what is done is written all the same, but for the trace.
+interrupted_in_a_hang() {
+    name=$1
+    shift
+    rm -f "$W/time"
+    env LD_LIBRARY_PATH="$W/blas" FAULT=hang FAULT_RANK=1 FAULT_CALL=3000 FAULT_TIME="$W/time" \
+        python3 -c "
+import os, signal, subprocess, sys, time
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+p = subprocess.Popen(sys.argv[1:])
+for i in range(600):
+    time.sleep(0.1)
+    if os.path.exists('$W/time'):
+        break
+begin = time.time()
+p.send_signal(signal.SIGINT)
+status = p.wait(timeout=30)
+sys.exit(status if time.time() - begin < 8 else 99)" "$DEGAS" "$@" >"$W/out" 2>"$W/err"
+    got=$?
+    [ $got = 9 ] && [ "$(wc -l <"$W/err")" = 1 ] &&
+        grep -q 'interrupted after step [0-9]* of 100000, in a step that would not end' "$W/err"
+    report $? "$name: status 9" "status $got
+$(cat "$W/err")"
+    json "... and what is done is written" "
+assert 0 < d['steps'] < 100000 and len(d['losses']) == d['steps']
+assert d['ranks'] == [] and d['breakdown_s'] is None and d['bubble_fraction'] is None"
+    gone "... and no process is left"
+}
 if command -v python3 >/dev/null 2>&1; then
+    if [ $has_blas = 1 ]; then
+        interrupted_in_a_hang "Ctrl-C in a hang, threads" run "$W/dp2.json" --steps 100000 --json
+        [ -n "$reason" ] || interrupted_in_a_hang "Ctrl-C in a hang, processes" \
+            run "$W/dp2.json" --steps 100000 --json --transport mpi
+    fi
     R="run $W/dp2.json --device reference --steps 100000 --json"
     # shellcheck disable=SC2086
     interrupted "Ctrl-C, threads" $R
