@@ -106,6 +106,9 @@ runs 0 "run with another seed" run "$W/pp2.json" --device reference --steps 2 --
 json "another seed is another run" "
 assert d['losses'][0] != json.load(open('$W/pp2.run'))['losses'][0]"
 
+runs 0 "a run's own file can be compared" compare "$W/pp2.json" "$W/pp2.run"
+has '^iteration' "... with the plan"
+
 plan dp2 --gpus 4 --global-batch 8 --dp 2 --pp 2 --micro-batch 1 --schedule terapipe --slices 2
 runs 0 "replicas and stages, results into a file" run "$W/dp2.json" --device reference --steps 3 \
     --seed 3 --data LICENSE --verify -o "$W/dp2.run"
