@@ -172,6 +172,24 @@ fi
 R="run $W/pp2.json --device reference"
 fails 2 'argument is missing' "run without a plan" run
 fails 4 'none.json' "a plan that is not there" run "$W/none.json"
+# Experts, tensor, sequence and context parallelism from a plan to verified gradients.
+cat >"$W/mixture.json" <<'END'
+{"format":"degas-model","version":1,"name":"mixture","family":"llama","n_layers":4,"hidden":32,
+ "n_heads":4,"n_kv_heads":2,"ffn_hidden":64,"vocab":256,"max_seq_len":32,
+ "experts":{"n_experts":4,"top_k":2,"ffn_hidden":32,"n_shared":1,"first_dense_layers":1}}
+END
+runs 0 "plan a mixture of experts on eight ranks" plan "$W/mixture.json" local-cpu --gpus 8 \
+    --global-batch 4 --seq-len 32 --dtype fp32 --tp 2 --cp 2 --pp 2 --dp 1 --ep 2 --micro-batch 1 \
+    --sequence-parallel on --schedule 1f1b --slices off --recompute none --zero 0 \
+    -o "$W/mixture_plan.json"
+runs 0 "a mixture of experts with tp, sp, cp, ep and pp" run "$W/mixture_plan.json" \
+    --device reference --steps 2 --verify
+has 'dp 1 x pp 2 x tp 2 x cp 2 x ep 2, sequence parallel' "the report names all degrees"
+has 'tolerance 1e-05: passed' "its gradients are those of one device"
+sed 's/"dtype": "fp32"/"dtype": "bf16"/' "$W/pp2.json" >"$W/bf16.json"
+runs 0 "bf16 within its tolerance" run "$W/bf16.json" --device reference --steps 1 --verify
+has 'tolerance 0.02: passed' "the tolerance is bf16's"
+
 printf '{"format":"degas-plan","version":1' >"$W/broken.json"
 fails 3 'broken.json:1:' "a plan cut short" run "$W/broken.json"
 fails 3 'degas-plan' "a model instead of a plan" run "$W/tiny.json"

@@ -317,71 +317,6 @@ test_cross_entropy_of_parts_is_the_whole(void)
     }
 }
 
-/* --- bf16 storage --- */
-
-/* To nearest even: 1 + 2^-8 is half way between 1 and 1 + 2^-7; NaN with low bits only stays one.
- */
-static void
-test_bf16_rounds_to_nearest_even(void)
-{
-    static const struct {
-        uint32_t from;
-        uint16_t to;
-    } cases[] = {
-        {0x3f800000, 0x3f80}, {0x3f808000, 0x3f80}, {0x3f808001, 0x3f81}, {0x3f818000, 0x3f82},
-        {0x3f817fff, 0x3f81}, {0x7f7fffff, 0x7f80}, {0x7f800000, 0x7f80}, {0xff800000, 0xff80},
-        {0x7f800001, 0x7fc0}, {0x80000000, 0x8000}, {0x00008000, 0x0000}, {0x00018000, 0x0002},
-    };
-    g_autoptr(ExecBackend) backend = exec_backend_open("reference", 0, DTYPE_BF16, NULL);
-
-    for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
-        uint16_t to;
-        float from, back;
-        memcpy(&from, &cases[i].from, sizeof from);
-        backend->ops->to_storage(backend, 1, &from, &to);
-        g_assert_cmphex(to, ==, cases[i].to);
-        backend->ops->from_storage(backend, 1, &to, &back);
-        g_assert_true(isnan(from)
-                          ? isnan(back)
-                          : fabs((double)from) > 1e38 || back == from ||
-                                fabs((double)(back - from)) <= fabs((double)from) / 256 + 1e-40);
-    }
-}
-
-/* Products of bf16 operands are the fp32 product of the widened ones, rounded once; dW is fp32. */
-static void
-test_bf16_products_accumulate_in_fp32(void)
-{
-    enum {
-        M = 5,
-        N = 7,
-        K = 300
-    };
-    g_autoptr(ExecBackend) narrow = exec_backend_open("reference", 0, DTYPE_BF16, NULL);
-    g_autoptr(ExecBackend) reference = open_or_skip("reference");
-    g_autofree float *a = numbers("a", M * K, 1), *b = numbers("b", K * N, 1);
-    uint16_t a16[M * K], b16[K * N], c16[M * N], expected16[M * N];
-    float c[M * N] = {0}, expected[M * N] = {0};
-
-    narrow->ops->to_storage(narrow, M * K, a, a16);
-    narrow->ops->to_storage(narrow, K * N, b, b16);
-    narrow->ops->from_storage(narrow, M * K, a16, a);
-    narrow->ops->from_storage(narrow, K * N, b16, b);
-    ExecGemm gemm = {
-        .m = M, .n = N, .k = K, .a = a, .lda = K, .b = b, .ldb = N, .c = expected, .ldc = N};
-    exec_gemm(reference, &gemm);
-    narrow->ops->to_storage(narrow, M * N, expected, expected16);
-    gemm.a = a16;
-    gemm.b = b16;
-    gemm.c = c16;
-    exec_gemm(narrow, &gemm);
-    g_assert_cmpint(memcmp(c16, expected16, sizeof c16), ==, 0);
-    gemm.c = c;
-    gemm.c_fp32 = gemm.accumulate = true;
-    exec_gemm(narrow, &gemm);
-    g_assert_cmpfloat(distance(c, expected, M * N), <=, 1e-6);
-}
-
 /* What exec_gemm() does after a product is what the slots do. */
 static void
 test_gemm_epilogues(void)
@@ -538,10 +473,6 @@ main(int argc, char **argv)
                     test_cross_entropy_of_equal_logits);
     g_test_add_func("/executor/backend/cross-entropy-of-parts-is-the-whole",
                     test_cross_entropy_of_parts_is_the_whole);
-    g_test_add_func("/executor/backend/bf16-rounds-to-nearest-even",
-                    test_bf16_rounds_to_nearest_even);
-    g_test_add_func("/executor/backend/bf16-products-accumulate-in-fp32",
-                    test_bf16_products_accumulate_in_fp32);
     g_test_add_func("/executor/backend/gemm-epilogues", test_gemm_epilogues);
     g_test_add_func("/executor/backend/attention-equals-reference",
                     test_attention_equals_reference);
