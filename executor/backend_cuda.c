@@ -366,6 +366,51 @@ adamw(ExecBackend *backend, int64_t n, float *master, void *weights, const float
                                  stream_of(backend)));
 }
 
+/* --- experts --- */
+
+static void
+route(ExecBackend *backend, int64_t rows, int64_t n_experts, int64_t top_k, const float *scores,
+      int32_t *expert, float *weight)
+{
+    QUEUE(backend,
+          kernels_route(rows, n_experts, top_k, scores, expert, weight, stream_of(backend)));
+}
+
+static void
+route_backward(ExecBackend *backend, int64_t rows, int64_t n_experts, int64_t top_k,
+               const int32_t *expert, const float *weight, const float *d_weight, void *d_scores)
+{
+    QUEUE(backend, kernels_route_backward(backend->storage, rows, n_experts, top_k, expert, weight,
+                                          d_weight, d_scores, stream_of(backend)));
+}
+
+static void
+gather_rows(ExecBackend *backend, int64_t rows, int64_t row_bytes, const int32_t *from,
+            const void *x, void *y)
+{
+    QUEUE(backend, kernels_gather_rows(rows, row_bytes, from, x, y, stream_of(backend)));
+}
+
+static void
+sum_rows(ExecBackend *backend, int64_t rows, int64_t cols, int64_t n, const int32_t *from,
+         const void *x, void *y)
+{
+    QUEUE(backend,
+          kernels_sum_rows(backend->storage, rows, cols, n, from, x, y, stream_of(backend)));
+}
+
+static void
+scale_rows(ExecBackend *backend, int64_t rows, int64_t cols, const float *factor, void *x)
+{
+    QUEUE(backend, kernels_scale_rows(backend->storage, rows, cols, factor, x, stream_of(backend)));
+}
+
+static void
+dot_rows(ExecBackend *backend, int64_t rows, int64_t cols, const void *x, const void *y, float *dot)
+{
+    QUEUE(backend, kernels_dot_rows(backend->storage, rows, cols, x, y, dot, stream_of(backend)));
+}
+
 /* --- lifecycle --- */
 
 static char *
@@ -431,7 +476,9 @@ close_cuda(ExecBackend *backend)
         .swiglu_backward = swiglu_backward, .rope = rope, .attention_forward = attention_forward,  \
         .attention_backward = attention_backward, .embedding_forward = embedding_forward,          \
         .embedding_backward = embedding_backward, .cross_entropy_stats = cross_entropy_stats,      \
-        .cross_entropy = cross_entropy, .adamw = adamw, .stamp = stamp, .post = post,              \
+        .cross_entropy = cross_entropy, .adamw = adamw, .route = route,                            \
+        .route_backward = route_backward, .gather_rows = gather_rows, .sum_rows = sum_rows,        \
+        .scale_rows = scale_rows, .dot_rows = dot_rows, .stamp = stamp, .post = post,              \
         .fetch = fetch, .describe = describe, .workspace_bytes = workspace_bytes,                  \
         .close = close_cuda,                                                                       \
     }

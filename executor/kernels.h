@@ -72,6 +72,21 @@ cudaError_t kernels_cross_entropy_stats(Dtype storage, const ExecCrossEntropy *e
 cudaError_t kernels_cross_entropy(Dtype storage, const ExecCrossEntropy *entropy, float *row_losses,
                                   cudaStream_t stream);
 
+/* --- kernels_experts.cu --- */
+cudaError_t kernels_route(int64_t rows, int64_t n_experts, int64_t top_k, const float *scores,
+                          int32_t *expert, float *weight, cudaStream_t stream);
+cudaError_t kernels_route_backward(Dtype storage, int64_t rows, int64_t n_experts, int64_t top_k,
+                                   const int32_t *expert, const float *weight,
+                                   const float *d_weight, void *d_scores, cudaStream_t stream);
+cudaError_t kernels_gather_rows(int64_t rows, int64_t row_bytes, const int32_t *from, const void *x,
+                                void *y, cudaStream_t stream);
+cudaError_t kernels_sum_rows(Dtype storage, int64_t rows, int64_t cols, int64_t n,
+                             const int32_t *from, const void *x, void *y, cudaStream_t stream);
+cudaError_t kernels_scale_rows(Dtype storage, int64_t rows, int64_t cols, const float *factor,
+                               void *x, cudaStream_t stream);
+cudaError_t kernels_dot_rows(Dtype storage, int64_t rows, int64_t cols, const void *x,
+                             const void *y, float *dot, cudaStream_t stream);
+
 /* --- kernels_attention.cu: any head size up to KERNELS_MAX_HEAD_DIM, a warp per row --- */
 #define KERNELS_MAX_HEAD_DIM 256
 cudaError_t kernels_attention_forward(Dtype storage, const ExecAttention *attention,

@@ -526,6 +526,62 @@ test_embedding_and_loss_equal_reference(void)
     in_both_formats(check_ends);
 }
 
+/* --- experts --- */
+
+static void
+check_experts_of(Both *both, int64_t rows, int64_t n_experts, int64_t top_k, int64_t cols)
+{
+    const int64_t n = rows * top_k;
+    g_autofree int32_t *order = g_new(int32_t, (size_t)n);
+
+    for (int64_t i = 0; i < n; i++)
+        order[i] = (int32_t)((i * 5 + 3) % rows);
+    const Pair *from = pair_of_bytes(both, order, (size_t)n * sizeof *order);
+    const Pair *scores = pair_fp32(both, "scores", rows * n_experts, 1);
+    const Pair *expert = pair_fp32(both, "expert", n, 1), *weight = pair_fp32(both, "w", n, 1);
+    const Pair *dweight = pair_fp32(both, "dw", n, 1);
+    const Pair *dscores = pair_stored(both, "ds", rows * n_experts, 1);
+    const Pair *x = pair_stored(both, "x", rows * cols, 1);
+    const Pair *gathered = pair_stored(both, "g", n * cols, 1);
+    const Pair *sum = pair_stored(both, "sum", rows * cols, 1);
+    const Pair *dot = pair_fp32(both, "dot", rows, 1);
+
+    EACH(both, i, backend)
+    {
+        const ExecBackendOps *ops = backend->ops;
+        ops->route(backend, rows, n_experts, top_k, scores->of[i], expert->of[i], weight->of[i]);
+        ops->route_backward(backend, rows, n_experts, top_k, expert->of[i], weight->of[i],
+                            dweight->of[i], dscores->of[i]);
+        ops->gather_rows(backend, n, exec_storage_bytes(backend, cols), from->of[i], x->of[i],
+                         gathered->of[i]);
+        ops->sum_rows(backend, rows, cols, top_k, from->of[i], gathered->of[i], sum->of[i]);
+        ops->scale_rows(backend, rows, cols, weight->of[i], sum->of[i]);
+        ops->dot_rows(backend, rows, cols, x->of[i], sum->of[i], dot->of[i]);
+    }
+    g_autofree float *expected = read_back(both->of[0], expert->of[0], n, false);
+    g_autofree float *actual = read_back(both->of[1], expert->of[1], n, false);
+    g_assert_true(memcmp(expected, actual, (size_t)n * sizeof *actual) == 0); /* the same choice */
+    check_pair(both, weight, false, 1e-6);
+    check_pair(both, dscores, true, 1e-5);
+    check_pair(both, gathered, true, 0);
+    check_pair(both, sum, true, 1e-6);
+    /* Its operands differ by a rounding of bf16. */
+    check_pair(both, dot, false, both->storage == DTYPE_BF16 ? 0x1p-7 : 1e-5);
+}
+
+static void
+check_experts(Both *both)
+{
+    check_experts_of(both, 5, 4, 2, 7);
+    check_experts_of(both, 300, 8, 2, 64);
+}
+
+static void
+test_experts_equal_reference(void)
+{
+    in_both_formats(check_experts);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -536,5 +592,6 @@ main(int argc, char **argv)
     g_test_add_func("/executor/cuda/attention-equals-reference", test_attention_equals_reference);
     g_test_add_func("/executor/cuda/embedding-and-loss-equal-reference",
                     test_embedding_and_loss_equal_reference);
+    g_test_add_func("/executor/cuda/experts-equal-reference", test_experts_equal_reference);
     return g_test_run();
 }
