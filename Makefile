@@ -1,5 +1,5 @@
-# degas: make, make demo, make test, make test-long, make bench, make loop, make validate, make check;
-# prints what it found.
+# degas: make, make demo, make test, make test-long, make bench, make loop, make validate, make bundle,
+# make check; prints what it found.
 # Options: SAN=address,undefined, CUDA=0|1, MPI=0|1, CC, MPICC, CFLAGS, LDFLAGS, OPT.
 
 CC ?= gcc
@@ -43,7 +43,8 @@ BENCHES := $(patsubst %.c,$(B)/%,$(wildcard tests/bench/bench_*.c))
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all demo test run-tests test-long bench loop validate validation-page check format clean packages
+.PHONY: all demo test run-tests test-long bench loop validate validation-page bundle check format \
+	clean packages
 
 all: $(B)/degas $(PLUGINS)
 	@ln -sf $(B)/degas degas
@@ -115,6 +116,10 @@ validate: all
 
 validation-page: all
 	@./degas validate "$(VALIDATION)" --skip-bad-rows --folds 5 --page docs/validation.md
+
+# A folder for machines without our libraries: scripts/bundle.sh.
+bundle: all
+	@scripts/bundle.sh $(B) build/bundle
 
 check: all
 	@tests/lint/check_all.sh
