@@ -327,6 +327,33 @@ print_parameters(const Work *work, const Profile *profile)
 
 /* --- the command --- */
 
+/* The cases of one argument: a table, or PLAN.json=RUN.json; NULL on an error. */
+static GPtrArray *
+read_argument(Work *work, const char *name, const char *argument, GPtrArray *bad_rows,
+              GError **error)
+{
+    const char *equals = strchr(argument, '=');
+    GPtrArray *cases = NULL;
+
+    if (equals != NULL) {
+        g_autofree char *plan_path = g_strndup(argument, (gsize)(equals - argument));
+        ValidationCase *one = validation_case_of_run(plan_path, equals + 1, work->profile, error);
+
+        if (one == NULL)
+            return NULL;
+        cases = g_ptr_array_new_with_free_func(validation_case_free);
+        g_ptr_array_add(cases, one);
+    } else {
+        MeasuredTable *table = measured_load(argument, bad_rows, error);
+
+        if (table == NULL)
+            return NULL;
+        g_ptr_array_add(work->tables, table);
+        cases = validation_cases(table, work->profile, name, bad_rows, error);
+    }
+    return cases;
+}
+
 static bool
 read_rows(Work *work, Options *options, GError **error)
 {
@@ -335,13 +362,8 @@ read_rows(Work *work, Options *options, GError **error)
     bool any = false;
 
     for (size_t i = 1; i < options_n_arguments(options); i++) {
-        MeasuredTable *table = measured_load(options_argument(options, i), bad_rows, error);
-        GPtrArray *cases;
+        GPtrArray *cases = read_argument(work, name, options_argument(options, i), bad_rows, error);
 
-        if (table == NULL)
-            return false;
-        g_ptr_array_add(work->tables, table);
-        cases = validation_cases(table, work->profile, name, bad_rows, error);
         if (cases == NULL)
             return false;
         g_ptr_array_add(work->parts, cases);
@@ -406,14 +428,15 @@ run(Options *options, GError **error)
 
 const Command cmd_calibrate = {
     .name = "calibrate",
-    .usage = "CLUSTER MEASURED.csv... -o FILE [options]",
+    .usage = "CLUSTER MEASURED.csv|PLAN.json=RUN.json... -o FILE [options]",
     .summary = "fit a cluster's parameters to measured runs",
     .details = "  degas calibrate dgx-a100-80g measured.csv -o ours.json\n"
-               "  degas plan gpt3-13b ours.json --global-batch 64\n"
+               "  degas calibrate local-cpu a.json=a-run.json b.json=b-run.json -o cpu.json\n"
                "\n"
                "Fits the parameters of profiles/parameter.h that the rows say something about,\n"
                "each bounded and held near its prior.  Rows are held out by their ids; their\n"
-               "error is what to expect of rows like them.\n",
+               "error is what to expect of rows like them.  RUN.json is what degas run --json\n"
+               "said of PLAN.json.\n",
     .options = {options_table},
     .min_arguments = 2,
     .max_arguments = 64,

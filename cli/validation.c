@@ -15,14 +15,15 @@
 
 /* --- cases --- */
 
-static void
-case_free(void *data)
+void
+validation_case_free(void *data)
 {
     ValidationCase *one = data;
 
     g_free(one->request_text);
     job_free(one->job);
     g_free(one->why_not);
+    g_free(one->own_id);
     g_free(one);
 }
 
@@ -145,7 +146,7 @@ GPtrArray *
 validation_cases(const MeasuredTable *table, const Profile *cluster, const char *cluster_name,
                  GPtrArray *bad_rows, GError **error)
 {
-    g_autoptr(GPtrArray) cases = g_ptr_array_new_with_free_func(case_free);
+    g_autoptr(GPtrArray) cases = g_ptr_array_new_with_free_func(validation_case_free);
     g_autoptr(GHashTable) profiles =
         g_hash_table_new_full(g_str_hash, g_str_equal, g_free, (GDestroyNotify)profile_free);
 
@@ -175,6 +176,68 @@ validation_cases(const MeasuredTable *table, const Profile *cluster, const char 
         g_ptr_array_set_size(cases, (gint)cases->len - 1);
     }
     return g_steal_pointer(&cases);
+}
+
+/* --- our own runs --- */
+
+/* Median seconds of a step. */
+static bool
+read_step(const char *path, double *step_s, GError **error)
+{
+    g_autoptr(JsonDoc) doc = json_doc_load(path, error);
+    const JsonValue *root;
+
+    if (doc == NULL)
+        return false;
+    root = json_doc_root(doc, "degas-run", 1);
+    *step_s = json_double(doc, json_object(doc, root, "step_s"), "median", 0.0, 1e6);
+    if (!json_doc_failed(doc) && *step_s == 0.0)
+        json_fail(doc, root, "step_s: expected more than 0 seconds");
+    return json_doc_finish(doc, error);
+}
+
+ValidationCase *
+validation_case_of_run(const char *plan_path, const char *run_path, const Profile *cluster,
+                       GError **error)
+{
+    g_autoptr(Job) job = job_load(plan_path, error);
+    g_autoptr(Workload) workload = NULL;
+    ValidationCase *one;
+    double step_s;
+
+    if (job == NULL || !read_step(run_path, &step_s, error))
+        return NULL;
+    profile_free(job->profile);
+    job->profile = profile_copy(cluster);
+    if (plan_n_devices(job->plan) > model_cluster_n_devices(cluster->cluster)) {
+        model_cluster_free(job->profile->cluster);
+        job->profile->cluster = model_cluster_resized(cluster->cluster, plan_n_devices(job->plan));
+    }
+    workload = workload_new(job->arch, job->profile, job->plan, 0, error);
+    if (workload == NULL) {
+        cmd_blame_file(plan_path, error);
+        return NULL;
+    }
+    one = g_new0(ValidationCase, 1);
+    one->own_id = g_path_get_basename(run_path);
+    one->own_row = (MeasuredRow){.source = "degas run",
+                                 .id = one->own_id,
+                                 .gpu = "",
+                                 .model = job->arch->name,
+                                 .schedule = job->plan->schedule,
+                                 .recompute = "",
+                                 .dtype = dtype_names[job->plan->dtype],
+                                 .notes = "",
+                                 .vocab = -1,
+                                 .zero_stage = job->plan->zero_stage,
+                                 .node_bits_per_s = NAN,
+                                 .iteration_s = step_s,
+                                 .memory_bytes = NAN,
+                                 .status = MEASURED_STATUS_OK};
+    one->row = &one->own_row;
+    one->source = validation_source(one->row);
+    one->job = g_steal_pointer(&job);
+    return one;
 }
 
 /* --- predictions --- */

@@ -15,13 +15,24 @@
 G_BEGIN_DECLS
 
 typedef struct {
-    const MeasuredRow *row; /* (borrowed) */
+    const MeasuredRow *row; /* (borrowed) of a table, or own_row */
+    MeasuredRow own_row;    /* of a run */
+    char *own_id;           /* (owned, nullable) its name */
     const ValidationSource *source;
     char *request_text;   /* (owned, nullable) its line for simulate --batch */
     Job *job;             /* (owned, nullable) model, cluster and plan */
     char *why_not;        /* (owned, nullable) why there is none of these */
     bool is_other_device; /* why_not is that the cluster has other devices */
 } ValidationCase;
+
+/*
+ * A case of one of our own runs: a plan file and what `degas run --json` said of it.
+ * @cluster  (borrowed) takes the place of the plan's, cut or extended to its devices.
+ * Returns: (owned) free with validation_case_free().
+ */
+ValidationCase *validation_case_of_run(const char *plan_path, const char *run_path,
+                                       const Profile *cluster, GError **error);
+void validation_case_free(void *one);
 
 /* What came out of a case; NaN where nothing did. */
 typedef struct {

@@ -89,6 +89,37 @@ p = {x["name"]: x["value"] for x in d["parameters"]}
 assert abs(p["gemm_fraction"] / 0.70 - 1) < 0.05, p
 '
 
+# Our own runs: a plan, and a step that took as long as on a machine with slower products.
+for hidden in gpt3-1b gpt2-1.5b; do
+    "$DEGAS" plan "$hidden" dgx-a100-80g --gpus 1 --layers 8 --global-batch 8 --micro-batch 4 \
+        --recompute none --zero 0 -o "$W/$hidden.json" >"$W/out" 2>&1
+    python3 - "$DEGAS" "$W" "$hidden" <<'P'
+import json, subprocess, sys
+degas, work, name = sys.argv[1:]
+plan = json.load(open(f'{work}/{name}.json'))
+plan['cluster']['cost']['gemm_fraction'] = 0.70
+json.dump(plan, open(work + '/slow-plan.json', 'w'))
+out = subprocess.run([degas, 'simulate', work + '/slow-plan.json', '--json'], check=True,
+                     capture_output=True, text=True).stdout
+step = json.loads(out)['iteration_s']
+json.dump({'format': 'degas-run', 'version': 1, 'steps': 3,
+           'step_s': {'median': step, 'p10': step, 'p90': step}}, open(f'{work}/{name}-run.json', 'w'))
+P
+done
+runs 0 "our own runs" calibrate dgx-a100-80g "$W/gpt3-1b.json=$W/gpt3-1b-run.json" \
+    "$W/gpt2-1.5b.json=$W/gpt2-1.5b-run.json" -o "$W/runs.json" --holdout 0 --json
+json "are learned from" '
+t = d["time"]["training"]
+assert t["rows"] == 2 and t["before"]["bias_fraction"] < -0.05, t
+assert t["after"]["mape_fraction"] < 0.01, t
+p = {x["name"]: x for x in d["parameters"]}
+assert p["gemm_fraction"]["value"] < 0.80, p
+'
+grep -q 'fitted to 2 rows of degas run' "$W/runs.json"
+report $? "and named as the source"
+fails 3 'degas-run' "a plan in place of its run" \
+    calibrate dgx-a100-80g "$W/gpt3-1b.json=$W/gpt3-1b.json" -o "$W/no.json"
+
 fails 2 '--output: is missing' "no profile to write" calibrate dgx-a100-80g "$W/m.csv"
 fails 2 '--holdout' "all rows held out" calibrate dgx-a100-80g "$W/m.csv" -o "$W/x.json" --holdout 1
 rm -f "$W/no.json"
