@@ -41,6 +41,7 @@ add_class(const Workload *workload, int32_t stage, int32_t class_, ScheduleStage
     const int64_t overhead_ns = workload->op_overhead_ns;
     int64_t forward_ns = overhead_ns, backward_ns = overhead_ns;
 
+    g_assert(op != NULL);
     if (before != NULL) {
         forward_ns += wait_of(workload, before, true).receiver_ns;
         backward_ns += wait_of(workload, op, false).sender_ns;
@@ -66,9 +67,12 @@ largest_workspace(const Workload *workload, int32_t stage)
 {
     int64_t largest = 0;
 
-    for (int32_t c = 0; c < workload->n_classes; c++)
+    for (int32_t c = 0; c < workload->n_classes; c++) {
+        const WorkloadOp *op = op_at(workload, stage, c);
+        g_assert(op != NULL);
         for (int kind = 0; kind < SCHEDULE_OP_N; kind++)
-            raise_to(&largest, op_at(workload, stage, c)->workspace_bytes[kind]);
+            raise_to(&largest, op->workspace_bytes[kind]);
+    }
     return largest;
 }
 
