@@ -3,6 +3,8 @@
  */
 #include "planner/search.h"
 
+#include <math.h>
+
 #include "base/units.h"
 #include "planner/advice.h"
 #include "planner/run.h"
@@ -158,11 +160,12 @@ find_limit(const PlanRequest *request, PlanEvaluateFunc evaluate, void *user_dat
     return limit;
 }
 
-Plan *
-plan_search(const PlanRequest *request, PlanEvaluateFunc evaluate, void *user_data, GError **error)
+/* With the number of devices that @request says.  @advises: what would fit is looked for where
+ * nothing does. */
+static Plan *
+search_once(const PlanRequest *request, PlanEvaluateFunc evaluate, void *user_data, bool advises,
+            GError **error)
 {
-    g_return_val_if_fail(request != NULL && evaluate != NULL, NULL);
-    g_return_val_if_fail(request->threads >= 1 && request->top >= 0, NULL);
     const int64_t time_ns = find_limit(request, evaluate, user_data);
     const bool slices = request->slices_mode == PLAN_SLICES_AUTO;
     const PlanSpaceLimits limits = {
@@ -191,8 +194,82 @@ plan_search(const PlanRequest *request, PlanEvaluateFunc evaluate, void *user_da
         g_set_error(error, PLAN_ERROR, PLAN_ERROR_INFEASIBLE, "stopped before any plan was found");
     else if (run.total.error != NULL)
         g_propagate_error(error, g_steal_pointer(&run.total.error));
-    else
+    else if (advises)
         plan_advice_set_error(request, evaluate, user_data, &run.total, error);
+    else
+        g_set_error(error, PLAN_ERROR, PLAN_ERROR_INFEASIBLE, "nothing fits");
     plan_run_clear(&run);
     return plan;
+}
+
+/* --- numbers of devices --- */
+
+/* Whether fewer devices than there are may be better: what a plan takes is its time times them. */
+static bool
+chooses_devices(const PlanRequest *request)
+{
+    const bool is_fixed = request->n_devices > 0 || (request->dp > 0 && request->tp > 0 &&
+                                                     request->pp > 0 && request->cp > 0);
+
+    return !is_fixed && (request->objective == PLAN_OBJECTIVE_COST ||
+                         request->objective == PLAN_OBJECTIVE_ENERGY);
+}
+
+/* Money or energy of an iteration; device time where price or power is not known. */
+static double
+spent(const PlanRequest *request, const Plan *plan)
+{
+    const Report *report = plan->predicted;
+    const double known = request->objective == PLAN_OBJECTIVE_COST ? report->cost_per_iteration
+                                                                   : report->energy_per_iteration_j;
+
+    return isfinite(known) ? known : (double)report->iteration_ns * (double)plan_n_devices(plan);
+}
+
+static void
+add_counts(Plan *to, const Plan *from)
+{
+    to->search.considered += from->search.considered;
+    to->search.pruned += from->search.pruned;
+    to->search.simulated += from->search.simulated;
+    to->search.infeasible += from->search.infeasible;
+}
+
+/* Powers of two up to what there is, and all; the least spent wins, of equals the fewest devices.
+ * NULL without @error: no number of devices has a plan. */
+static Plan *
+search_numbers(const PlanRequest *request, PlanEvaluateFunc evaluate, void *user_data)
+{
+    const int64_t has = model_cluster_n_devices(request->profile->cluster);
+    g_autoptr(Plan) best = NULL;
+
+    for (int64_t n = 1; n <= has; n = n < has ? MIN(2 * n, has) : has + 1) {
+        PlanRequest at = *request;
+        at.n_devices = n;
+        Plan *plan = search_once(&at, evaluate, user_data, false, NULL);
+        if (plan == NULL)
+            continue;
+        if (best == NULL || spent(request, plan) < spent(request, best)) {
+            Plan *before = g_steal_pointer(&best);
+            best = plan;
+            plan = before;
+        }
+        if (plan != NULL)
+            add_counts(best, plan);
+        plan_free(plan);
+    }
+    return g_steal_pointer(&best);
+}
+
+Plan *
+plan_search(const PlanRequest *request, PlanEvaluateFunc evaluate, void *user_data, GError **error)
+{
+    g_return_val_if_fail(request != NULL && evaluate != NULL, NULL);
+    g_return_val_if_fail(request->threads >= 1 && request->top >= 0, NULL);
+    if (chooses_devices(request)) {
+        Plan *plan = search_numbers(request, evaluate, user_data);
+        if (plan != NULL)
+            return plan;
+    }
+    return search_once(request, evaluate, user_data, true, error);
 }

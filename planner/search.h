@@ -17,6 +17,8 @@
  * PLAN_SLICES_AUTO also every way to slice the sequences: not enumerated but found by slice.h where
  * an estimate promises a gain, improved step by step by the simulator, and bounded, so the gap may
  * stay open: slices may take all bubbles away, but not the work of profiles/cost_floor.h.
+ * Objectives cost and energy also choose how many devices to use, where neither n_devices nor all
+ * degrees say so: powers of two up to what the cluster has, and all of it.
  * Left out, since they are never better: ZeRO without replicas, chunks or split backwards without a
  * pipeline, and families whose order of ops another one repeats.
  *

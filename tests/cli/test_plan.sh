@@ -114,4 +114,29 @@ fails 1 'memory' "fixed degrees that do not fit" \
     plan gpt3-175b p3.16xlarge --gpus 8 --global-batch 8 --tp 8 --recompute full
 fails 1 'memory' "a limit that nothing fits" \
     plan gpt2-124m dgx-h100 --global-batch 8 --memory-limit 100MiB
+
+# what contradicts itself is wrong usage, and says by which flags
+small="gpt2-124m dgx-a100-80g --global-batch 8 --gpus 8"
+# shellcheck disable=SC2086
+{
+    fails 2 '--gpus\|--tp 3' "degrees that do not divide the devices" plan $small --tp 3
+    fails 2 '--dp 2 --tp 2 --pp 4' "degrees that multiply to more" plan $small --dp 2 --tp 2 --pp 4 --cp 1
+    fails 2 '--global-batch 6.*--dp 4' "a batch that dp does not divide" \
+        plan gpt2-124m dgx-a100-80g --global-batch 6 --gpus 8 --dp 4
+    fails 2 '--micro-batch 3' "a micro-batch that does not divide" plan $small --dp 1 --micro-batch 3
+    fails 2 '--pp 64.*12 layers\|64' "more stages than layers" \
+        plan gpt2-124m dgx-a100-80g --global-batch 8 --gpus 64 --pp 64
+    fails 2 'memory-limit' "a memory limit of zero" plan $small --memory-limit 0
+    fails 2 'global-batch' "a batch of zero" plan gpt2-124m dgx-a100-80g --global-batch 0
+    fails 2 'gpus' "a cluster of zero" plan gpt2-124m dgx-a100-80g --global-batch 8 --gpus 0
+    fails 2 'threads' "no threads" plan $small --threads 0
+    fails 2 'zero' "an unknown ZeRO stage" plan $small --zero 4
+}
+# 7 devices and 12 heads: nothing divides but dp, which does not divide the batch; pp 7 does.
+runs 0 "a prime number of devices" plan gpt2-124m dgx-a100-80g --gpus 7 --global-batch 8 --json
+json "takes what divides" "assert d['degrees']['dp'] * d['degrees']['tp'] * d['degrees']['pp'] * \
+    d['degrees']['cp'] == 7 and 8 % d['degrees']['dp'] == 0, d['degrees']"
+# shellcheck disable=SC2086
+fails 1 'fits with --' "what does not fit names the nearest change" \
+    plan gpt3-13b dgx-a100-80g --gpus 8 --global-batch 8 --dp 8 --zero 0
 finish

@@ -2,6 +2,8 @@
  * Tests of planner/search.h: certificates, threads, slices, what cannot be; test_search_space.c has
  * the full enumeration.
  */
+#include <math.h>
+
 #include "tests/planner/search_case.h"
 
 /* --- the answer --- */
@@ -61,6 +63,70 @@ test_alternatives_are_the_next_best(void)
         last_ns = other->predicted->iteration_ns;
         g_assert_true(plan_check(other, arch->n_layers, NULL));
     }
+    g_clear_pointer(&flights, plan_flights_free);
+}
+
+/* --- objectives --- */
+
+/* A model that fits one device is cheapest there: more devices save less time than they cost. */
+static void
+test_cost_chooses_the_number_of_devices(void)
+{
+    g_autoptr(ModelArch) arch = small_arch(4, 0, 8192);
+    g_autoptr(Profile) profile = cluster_of("p3.16xlarge", 8);
+    PlanRequest request = request_of(arch, profile, 8);
+    g_autoptr(GError) error = NULL;
+    double best = INFINITY;
+
+    flights = plan_flights_new();
+    request.objective = PLAN_OBJECTIVE_COST;
+    g_autoptr(Plan) plan = plan_search(&request, simulate, NULL, &error);
+    g_assert_no_error(error);
+    /* The oracle: the fastest plan for each number. */
+    request.objective = PLAN_OBJECTIVE_TIME;
+    for (request.n_devices = 1; request.n_devices <= 8; request.n_devices *= 2) {
+        g_autoptr(Plan) fastest = plan_search(&request, simulate, NULL, &error);
+        g_assert_no_error(error);
+        best = fmin(best, (double)fastest->predicted->iteration_ns * (double)request.n_devices);
+    }
+    g_assert_cmpfloat((double)plan->predicted->iteration_ns * (double)plan_n_devices(plan), ==,
+                      best);
+    g_assert_cmpint(plan_n_devices(plan), <, 8);
+    g_clear_pointer(&flights, plan_flights_free);
+}
+
+/* --- two kinds of devices --- */
+
+/* The second node has devices of half the rate: it gets fewer layers, and the plan is no slower
+ * than even stages. */
+static void
+test_slower_devices_get_fewer_layers(void)
+{
+    g_autoptr(ModelArch) arch = small_arch(12, 0, 0);
+    g_autoptr(Profile) profile = cluster_of("p3.16xlarge", 16);
+    PlanRequest request = request_of(arch, profile, 16);
+    g_autoptr(GError) error = NULL;
+    ModelCluster *cluster = profile->cluster;
+    ModelDevice slow = g_array_index(cluster->devices, ModelDevice, 0);
+
+    slow.name = g_strdup("slow");
+    for (int i = 0; i < DTYPE_N; i++)
+        slow.flops_per_s[i] /= 2.0;
+    slow.memory_bytes_per_s /= 2.0;
+    g_array_append_val(cluster->devices, slow);
+    g_array_index(cluster->nodes, ModelNodes, 0).n_nodes = 1;
+    ModelNodes second = g_array_index(cluster->nodes, ModelNodes, 0);
+    second.device = 1;
+    g_array_append_val(cluster->nodes, second);
+    g_assert_cmpint(model_cluster_n_devices(cluster), ==, 16);
+
+    flights = plan_flights_new();
+    request.pp = 2, request.tp = request.cp = 1, request.dp = 8;
+    request.schedules = (const char *const[]){"1f1b", NULL};
+    g_autoptr(Plan) plan = plan_search(&request, simulate, NULL, &error);
+    g_assert_no_error(error);
+    g_assert_cmpint(g_array_index(plan->stages, PlanStage, 0).n_layers, >,
+                    g_array_index(plan->stages, PlanStage, 1).n_layers);
     g_clear_pointer(&flights, plan_flights_free);
 }
 
@@ -242,6 +308,10 @@ main(int argc, char **argv)
                     test_threads_do_not_change_the_answer);
     g_test_add_func("/planner/search/alternatives-are-the-next-best",
                     test_alternatives_are_the_next_best);
+    g_test_add_func("/planner/search/cost-chooses-the-number-of-devices",
+                    test_cost_chooses_the_number_of_devices);
+    g_test_add_func("/planner/search/slower-devices-get-fewer-layers",
+                    test_slower_devices_get_fewer_layers);
     g_test_add_func("/planner/search/slices-beat-every-equal-cut",
                     test_slices_beat_every_equal_cut);
     g_test_add_func("/planner/search/contradictions-name-the-flags",
