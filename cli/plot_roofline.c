@@ -180,7 +180,7 @@ set_series(GString *settings, const Picture *picture)
     plot_set_double(settings, "n_series", picture->n_series);
     g_string_append_printf(settings, "array series_name[%d]\narray series_color[%d]\n", MAX_SERIES,
                            MAX_SERIES);
-    for (int k = 0; k < picture->n_series; k++) {
+    for (int k = 0; k < MIN(picture->n_series, MAX_SERIES); k++) {
         g_autofree char *name = g_strdup_printf("series_name[%d]", k + 1);
         g_autofree char *color = g_strdup_printf("series_color[%d]", k + 1);
 
