@@ -79,12 +79,12 @@ node_devices(const ModelCluster *cluster, int64_t rank)
 
 /* Level 0 is inside a node whatever its size; others are between nodes when they hold more devices
  * than one. */
-static bool
-is_network(const ModelCluster *cluster, size_t level, int64_t rank)
+bool
+profile_level_is_network(const Profile *profile, size_t level, int64_t rank)
 {
-    int64_t group = level_at(cluster, level)->group_devices;
+    int64_t group = level_at(profile->cluster, level)->group_devices;
 
-    return level > 0 && (group == 0 || group > node_devices(cluster, rank));
+    return level > 0 && (group == 0 || group > node_devices(profile->cluster, rank));
 }
 
 /* How a group lies on the topology. */
@@ -112,7 +112,7 @@ place(const Profile *profile, const ProfileGroup *group)
     size_t level = model_cluster_level_between(cluster, group->first, last);
     const ModelLink link = model_cluster_slowest_link(cluster, group->first, last, level);
     const ModelLink *outer = &link;
-    bool network = is_network(cluster, level, group->first);
+    bool network = profile_level_is_network(profile, level, group->first);
     double fraction =
         network ? profile->parameters.network_fraction : profile->parameters.link_fraction;
     Placement place = {
@@ -249,44 +249,96 @@ profile_cost_broadcast_s(const Profile *profile, int64_t bytes, const ProfileGro
            (double)bytes / where.bytes_per_s;
 }
 
-/* The slower of two devices' links to @level. */
-static ModelLink
-slower_end(const ModelCluster *cluster, size_t level, int64_t rank_a, int64_t rank_b)
+/* The slower of two devices' links to @level, of which @n devices share the first one's way out. */
+static double
+path_bytes_per_s(const ModelCluster *cluster, size_t level, int64_t rank_a, int64_t rank_b,
+                 int64_t n, bool is_outermost)
 {
     const ModelLink a = model_cluster_link(cluster, rank_a, level);
     const ModelLink b = model_cluster_link(cluster, rank_b, level);
+    double rate = is_outermost ? fmin(a.bytes_per_s, b.bytes_per_s) : INFINITY;
 
-    return (ModelLink){
-        .bytes_per_s = fmin(a.bytes_per_s, b.bytes_per_s),
-        .shared_bytes_per_s = a.shared_bytes_per_s <= 0.0 || b.shared_bytes_per_s <= 0.0
-                                  ? fmax(a.shared_bytes_per_s, b.shared_bytes_per_s)
-                                  : fmin(a.shared_bytes_per_s, b.shared_bytes_per_s),
-        .latency_s = fmax(a.latency_s, b.latency_s),
-    };
+    if (a.shared_bytes_per_s > 0.0)
+        rate = fmin(rate, a.shared_bytes_per_s / (double)n);
+    if (b.shared_bytes_per_s > 0.0)
+        rate = fmin(rate, b.shared_bytes_per_s / (double)n);
+    return rate;
 }
 
 double
 profile_cost_p2p_s(const Profile *profile, int64_t bytes, int64_t rank_a, int64_t rank_b,
-                   int64_t n_sharing)
+                   int64_t n_at_once)
 {
     const ModelCluster *cluster;
-    ModelLink link;
-    size_t i;
-    double rate, seconds;
+    size_t outermost;
+    double rate = INFINITY, latency_s, seconds;
 
-    g_return_val_if_fail(profile != NULL && bytes >= 0 && n_sharing >= 1, 0.0);
+    g_return_val_if_fail(profile != NULL && bytes >= 0 && n_at_once >= 1, 0.0);
 
     cluster = profile->cluster;
     if (rank_a == rank_b)
         return 0.0;
     if (measured_s(profile, PROFILE_OP_P2P, 2, bytes, &seconds))
         return seconds;
-    i = model_cluster_level_between(cluster, rank_a, rank_b);
-    link = slower_end(cluster, i, rank_a, rank_b);
-    rate = link.bytes_per_s;
-    if (link.shared_bytes_per_s > 0.0)
-        rate = fmin(rate, link.shared_bytes_per_s / (double)n_sharing);
-    rate *= is_network(cluster, i, rank_a) ? profile->parameters.network_p2p_fraction
-                                           : profile->parameters.p2p_fraction;
-    return profile->parameters.p2p_s + link.latency_s + (double)bytes / rate;
+    outermost = model_cluster_level_between(cluster, rank_a, rank_b);
+    /* On its way out a message leaves one group of devices after the other. */
+    for (size_t i = 0; i <= outermost; i++) {
+        int64_t first = rank_a, n = 1;
+
+        if (i > 0)
+            model_cluster_group(cluster, i - 1, rank_a, &first, &n);
+        n = CLAMP(first + n - rank_a, 1, n_at_once);
+        rate = fmin(rate, path_bytes_per_s(cluster, i, rank_a, rank_b, n, i == outermost));
+    }
+    latency_s = fmax(model_cluster_link(cluster, rank_a, outermost).latency_s,
+                     model_cluster_link(cluster, rank_b, outermost).latency_s);
+    rate *= profile_level_is_network(profile, outermost, rank_a)
+                ? profile->parameters.network_p2p_fraction
+                : profile->parameters.p2p_fraction;
+    return profile->parameters.p2p_s + latency_s + (double)bytes / rate;
+}
+
+/* --- traffic --- */
+
+/* Of @group: how many of its ranks lie in the group of the level below @level of its first. */
+static double
+members_below(const ModelCluster *cluster, const ProfileGroup *group, size_t level)
+{
+    int64_t first, n;
+
+    if (level == 0)
+        return 1.0;
+    model_cluster_group(cluster, level - 1, group->first, &first, &n);
+    n = (first + n - group->first + group->stride - 1) / group->stride;
+    return (double)CLAMP(n, 1, group->n);
+}
+
+void
+profile_collective_traffic(const Profile *profile, ModelComm comm, int64_t bytes,
+                           const ProfileGroup *group,
+                           double traffic_bytes[MODEL_CLUSTER_MAX_LEVELS])
+{
+    const double n = (double)group->n;
+    double round_bytes = (double)bytes * (n - 1.0) / n; /* that a rank of a ring sends */
+    double below = 1.0;
+    size_t outermost;
+
+    if (group->n == 1 || comm == MODEL_COMM_NONE)
+        return;
+    if (comm == MODEL_COMM_ALL_REDUCE)
+        round_bytes *= 2.0;
+    outermost = model_cluster_level_between(profile->cluster, group->first,
+                                            group->first + (group->n - 1) * group->stride);
+    /* Of the group, @below ranks lie in one group of the level inside, @here in one of level i. */
+    for (size_t i = 0; i <= outermost; i++) {
+        const double here = i == outermost ? n : members_below(profile->cluster, group, i + 1);
+
+        if (comm == MODEL_COMM_ALL_TO_ALL)
+            traffic_bytes[i] += (double)bytes / n * (here - below);
+        else if (i == outermost)
+            traffic_bytes[i] += round_bytes / below;
+        else
+            traffic_bytes[i] += round_bytes * (1.0 / below - 1.0 / here);
+        below = here;
+    }
 }

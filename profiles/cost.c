@@ -322,13 +322,15 @@ add_cost(ProfileCost *sum, const ProfileCost *cost)
 }
 
 /* K and V travel while the scores of what has arrived are computed  [ring attention, 2310.01889]:
- * only what is longer than the attention of all but the first share stays visible. */
+ * only what is longer than the attention of all but the first share stays visible, and computing
+ * slows down meanwhile. */
 static void
-hide_ring(ProfileCost *cost, double ring_s, double attention_s, int64_t cp)
+hide_ring(const Profile *profile, ProfileCost *cost, double ring_s, double attention_s, int64_t cp)
 {
     double hidden = fmin(ring_s, attention_s * ((double)cp - 1.0) / (double)cp);
 
     cost->part_s[PROFILE_PART_CP] -= hidden;
+    cost->part_s[PROFILE_PART_COMPUTE] += profile->parameters.interference_fraction * hidden;
 }
 
 /*
@@ -421,7 +423,7 @@ modelled_part(const Profile *profile, const ProfileQuery *query, ProfilePass pas
     if (pass == PROFILE_PASS_BACKWARD || pass == PROFILE_PASS_BACKWARD_WEIGHT)
         sum.part_s[PROFILE_PART_COMPUTE] += accumulate_s(profile, device, query, ops, n_ops);
     if (ring_s > 0.0)
-        hide_ring(&sum, ring_s, attention_s, query->shape.cp);
+        hide_ring(profile, &sum, ring_s, attention_s, query->shape.cp);
     if (query->overlap_tp)
         hide_tp(profile, query->shape.sequence_parallel, weight_products_s, &sum);
     sum.host_s += host_layer_s(profile, query, pass);

@@ -93,13 +93,27 @@ ProfileCost profile_cost_recompute(const Profile *profile, const ProfileQuery *q
 double profile_cost_collective_s(const Profile *profile, ModelComm comm, int64_t bytes,
                                  const ProfileGroup *group);
 
+/*
+ * Adds to @traffic_bytes[level] what one rank of @group gives to that level in it, on average, and
+ * gets from there.  A ring leaves each group of devices once, so of m ranks that lie in one, each
+ * sends 1/m of it outwards (docs/cost-model.md 3.5).
+ */
+void profile_collective_traffic(const Profile *profile, ModelComm comm, int64_t bytes,
+                                const ProfileGroup *group,
+                                double traffic_bytes[MODEL_CLUSTER_MAX_LEVELS]);
+
+/* Whether @level is between nodes, seen from device @rank: network_fraction, not link_fraction. */
+bool profile_level_is_network(const Profile *profile, size_t level, int64_t rank);
+
 /* @bytes from the first rank of @group to all others, as NCCL's pipelined ring broadcast. */
 double profile_cost_broadcast_s(const Profile *profile, int64_t bytes, const ProfileGroup *group);
 
-/* One message between two devices, uncontended except for @n_sharing equal messages that leave the
- * same node at once. */
+/*
+ * One message from device @rank_a to @rank_b, alone but for equal ones that the first @n_at_once
+ * devices from @rank_a on send at once: those of one node, or pod, share its way out.
+ */
 double profile_cost_p2p_s(const Profile *profile, int64_t bytes, int64_t rank_a, int64_t rank_b,
-                          int64_t n_sharing);
+                          int64_t n_at_once);
 
 /* Optimizer step (Adam) over @n_elements parameters held in @bytes_per_element in all. */
 double profile_cost_optimizer_s(const Profile *profile, const ModelDevice *device,

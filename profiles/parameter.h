@@ -64,8 +64,10 @@ G_BEGIN_DECLS
     X(p2p_s, 10e-6, 0.0, 1e-2, TIME, 10e-6, "launch and synchronisation of one message")           \
     X(message_buffer_bytes, 8388608.0, 0.0, 1e10, FIXED, 0.0,                                      \
       "what the transport holds of a message it sends")                                            \
-    X(interference_fraction, 0.0, 0.0, 1.0, TIME, 0.10,                                            \
-      "slowdown of compute while communication overlaps it")                                       \
+    X(interference_fraction, 0.19, 0.0, 1.0, TIME, 0.10,                                           \
+      "slowdown of compute while collectives run beside it")                                       \
+    X(message_interference_fraction, 0.0, 0.0, 1.0, FIXED, 0.0,                                    \
+      "slowdown of compute while pipeline messages run beside it")                                 \
     X(offload_bytes_per_s, 12e9, 1e6, 1e13, TIME, 0.20, "device to host memory, one direction")    \
     X(nvme_bytes_per_s, 3e9, 1e6, 1e13, TIME, 0.30, "host to NVMe, one direction, per device")     \
     X(context_bytes, 0.6e9, 0.0, 1e10, MEMORY, 0.3e9, "memory of driver context and libraries")    \

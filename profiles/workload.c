@@ -43,6 +43,54 @@ optimizer_s(const WorkloadBuild *build, const WorkloadPlace *place, int64_t n_el
             (plan->offload == PLAN_OFFLOAD_NVME ? 24.0 / p->nvme_bytes_per_s : 0.0));
 }
 
+/*
+ * Elements that the framework gathers into one collective.
+ *   Megatron-LM, Megatron-Core: max(40e6, 1e6 dp)  [its --ddp-bucket-size]
+ *   DeepSpeed: reduce_bucket_size 5e8 elements; PyTorch's DDP: 25 MiB; degas: a layer
+ */
+static double
+bucket_elements(const WorkloadBuild *build, double chunk_elements, double chunk_layers)
+{
+    const Plan *plan = build->plan;
+
+    switch (plan->conventions.framework) {
+    case PLAN_FRAMEWORK_MEGATRON_LM:
+    case PLAN_FRAMEWORK_MEGATRON_CORE:
+        return fmax(40e6, 1e6 * (double)plan->degrees.dp);
+    case PLAN_FRAMEWORK_MEGATRON_DEEPSPEED:
+    case PLAN_FRAMEWORK_DEEPSPEED:
+        return 5e8;
+    case PLAN_FRAMEWORK_TERAPIPE:
+        return 25.0 * 1024 * 1024 / (double)dtype_bytes(plan->conventions.grad_dtype);
+    default:
+        return chunk_elements / fmax(1.0, chunk_layers);
+    }
+}
+
+/* Whether the parameters of the next step are gathered behind its first forwards: Megatron-Core's
+ * --overlap-param-gather.  Others gather at the end of the step. */
+static bool
+gathers_ahead(const Plan *plan)
+{
+    return plan->conventions.framework == PLAN_FRAMEWORK_MEGATRON_CORE ||
+           plan->conventions.framework == PLAN_FRAMEWORK_DEGAS;
+}
+
+/* A chunk's collectives of gradients, or of parameters. */
+static int32_t
+n_buckets(const WorkloadBuild *build, int64_t elements)
+{
+    const double n_chunks = (double)build->plan->degrees.vpp;
+    const double of_chunk = (double)elements / n_chunks;
+    const double layers =
+        (double)build->arch->n_layers / ((double)build->plan->degrees.pp * n_chunks);
+
+    if (elements == 0)
+        return 1;
+    return (int32_t)CLAMP(ceil(of_chunk / bucket_elements(build, of_chunk, layers)), 1.0,
+                          (double)WORKLOAD_MAX_BUCKETS);
+}
+
 /* The reduction of @n gradients over @group, and the gathering of parameters after the step. */
 static void
 add_reduction(const WorkloadBuild *build, const ProfileGroup *group, int64_t n, double *reduce_s,
@@ -55,11 +103,16 @@ add_reduction(const WorkloadBuild *build, const ProfileGroup *group, int64_t n, 
     if (group->n == 1 || n == 0 || plan->zero_stage >= 3)
         return;
     rank->dp_reduce_bytes += gradient_bytes;
+    profile_collective_traffic(
+        build->profile, plan->zero_stage == 0 ? MODEL_COMM_ALL_REDUCE : MODEL_COMM_REDUCE_SCATTER,
+        gradient_bytes, group, rank->dp_reduce_traffic_bytes);
     if (plan->zero_stage == 0) {
         *reduce_s +=
             profile_cost_collective_s(build->profile, MODEL_COMM_ALL_REDUCE, gradient_bytes, group);
         return;
     }
+    profile_collective_traffic(build->profile, MODEL_COMM_ALL_GATHER, weight_bytes, group,
+                               rank->dp_gather_traffic_bytes);
     *reduce_s +=
         profile_cost_collective_s(build->profile, MODEL_COMM_REDUCE_SCATTER, gradient_bytes, group);
     *gather_s +=
@@ -88,6 +141,8 @@ set_rank(const WorkloadBuild *build, const WorkloadPlace *place, int32_t r,
                              workload_build_first_device(build, 1) * (plan->degrees.pp - 1), 2};
 
         reduce_s += profile_cost_collective_s(build->profile, MODEL_COMM_ALL_REDUCE, bytes, &ends);
+        profile_collective_traffic(build->profile, MODEL_COMM_ALL_REDUCE, bytes, &ends,
+                                   rank->dp_reduce_traffic_bytes);
         rank->dp_reduce_bytes += bytes;
     }
     if (build->n_chains == 2 && plan->degrees.pp - 1 != 2 * r) {
@@ -98,8 +153,11 @@ set_rank(const WorkloadBuild *build, const WorkloadPlace *place, int32_t r,
         ProfileGroup pair = {MIN(r, mirror) * stride, ABS(mirror - r) * stride, 2};
 
         reduce_s += profile_cost_collective_s(build->profile, MODEL_COMM_ALL_REDUCE, bytes, &pair);
+        profile_collective_traffic(build->profile, MODEL_COMM_ALL_REDUCE, bytes, &pair,
+                                   rank->dp_reduce_traffic_bytes);
         rank->dp_reduce_bytes += bytes;
     }
+    rank->n_buckets = n_buckets(build, elements);
     rank->dp_reduce_ns = units_ns_from_s(reduce_s);
     rank->dp_gather_ns = units_ns_from_s(gather_s);
     if (plan->zero_stage >= 1)
@@ -249,6 +307,11 @@ build_workload(const WorkloadBuild *build, int64_t memory_limit_bytes, GError **
     workload->overlap_dp = plan->conventions.overlap_dp;
     /* Our executor runs the ops of a pair one after the other. */
     workload->pair_ns = plan->conventions.framework == PLAN_FRAMEWORK_DEGAS ? -1 : 0;
+    workload->overlap_gather = plan->conventions.overlap_dp && gathers_ahead(plan);
+    workload->interference_fraction = build->profile->parameters.interference_fraction;
+    workload->message_interference_fraction =
+        build->profile->parameters.message_interference_fraction;
+    workload->links = workload_build_links(build);
     workload->op_overhead_ns = units_ns_from_s(profile_measured_overhead_s(build->profile));
     workload->model_flops =
         model_flops_per_iteration(build->arch, (double)plan->global_batch, plan->seq_len);
@@ -350,5 +413,6 @@ workload_free(Workload *workload)
     g_free(workload->ops);
     g_free(workload->class_of_microbatch);
     g_free(workload->ranks);
+    workload_links_free(workload->links);
     g_free(workload);
 }

@@ -29,6 +29,10 @@ typedef struct {
     int64_t part_ns[SCHEDULE_OP_N]
                    [PROFILE_PART_N]; /* sums to time_ns (host-bound excess: compute) */
     ProfileSource source;
+    /* Bytes that one device of the stage gives to each level of the network while the op runs, as
+     * much as it gets from there: the collectives of tp, cp, ep, and dp with ZeRO 3.  Float: shares
+     * of links need no more. */
+    float traffic_bytes[SCHEDULE_OP_N][MODEL_CLUSTER_MAX_LEVELS];
     int64_t forward_message_bytes; /* to the next stage; 0: none or same rank */
     int64_t forward_message_ns;
     int64_t backward_message_bytes; /* to the stage before */
@@ -36,6 +40,9 @@ typedef struct {
     /* Of blocking messages: what the sender need not wait for, because the transport holds that
      * much of the message in buffers of its own (docs/cost-model.md 3.4); 0 to ..._message_ns. */
     int64_t forward_buffered_ns, backward_buffered_ns;
+    /* Of a message: what one of the devices that send it puts on its link, and to which level. */
+    int64_t forward_sent_bytes, backward_sent_bytes;
+    int32_t forward_level, backward_level;
     int64_t activation_bytes;
     int64_t weight_activation_bytes; /* of activation_bytes: kept from I to W */
     int64_t kv_bytes;
@@ -43,15 +50,44 @@ typedef struct {
     int64_t workspace_bytes[SCHEDULE_OP_N];
 } WorkloadOp;
 
+/* Buckets of a chunk: finer ones change nothing that can be seen. */
+#define WORKLOAD_MAX_BUCKETS 64
+
 /* What a pipeline rank does besides its ops. */
 typedef struct {
     int64_t dp_reduce_ns, dp_reduce_bytes; /* gradients, after (or behind) its last backward */
     int64_t dp_gather_ns, dp_gather_bytes; /* parameters after the optimizer (ZeRO 1, 2) */
+    /* Bytes that one device gives to each level in them, as WorkloadOp.traffic_bytes. */
+    double dp_reduce_traffic_bytes[MODEL_CLUSTER_MAX_LEVELS];
+    double dp_gather_traffic_bytes[MODEL_CLUSTER_MAX_LEVELS];
+    int32_t n_buckets; /* of a chunk's gradients, or parameters: each is a collective; 0: as 1 */
     int64_t optimizer_ns;
     int64_t static_bytes[TRACE_MEMORY_N]; /* resident for the whole iteration */
     int64_t memory_limit_bytes;           /* of its device, or the user's limit; 0: none */
     double device_flops_per_s;            /* peak of the plan's dtype, for utilisation */
 } WorkloadRank;
+
+/* A link that what a rank sends to (and gets from) one level of the network crosses. */
+typedef struct {
+    int32_t link;
+    /* Of the rank that have it in common: it carries what all of them send.  0: a link of every
+     * device's own, which carries what that device sends. */
+    int32_t n_devices;
+} WorkloadCrossing;
+
+/*
+ * The links of the cluster that a pipeline's traffic crosses.  The devices of a rank do the same at
+ * the same time, so each of its devices' own links stands for all; groups of devices (nodes, pods)
+ * whose shared links carry the same ranks' traffic stand for each other too (docs/cost-model.md
+ * 3.5).
+ */
+typedef struct {
+    int32_t n_levels, n_links;
+    double *bytes_per_s;         /* (owned) [link] what it carries, each way */
+    int64_t *begin;              /* (owned) [rank * n_levels + level], and one more */
+    WorkloadCrossing *crossings; /* (owned) those of (rank, level): [begin .. next begin) */
+    double senders_fraction;     /* of a rank's devices that send a message */
+} WorkloadLinks;
 
 typedef struct {
     int32_t n_stages, n_ranks, n_classes, n_slices;
@@ -61,10 +97,14 @@ typedef struct {
     int32_t *class_of_microbatch; /* (owned, nullable: one class) */
     WorkloadRank *ranks;          /* (owned) n_ranks */
     bool blocking_messages; /* the compute stream waits in sends and receives (no overlap_pp) */
-    bool overlap_dp;        /* gradient reduction starts with the last backward of each stage... */
+    bool overlap_dp;        /* a chunk's gradients are reduced behind its last backward... */
+    bool overlap_gather;    /* ... its parameters gathered ahead of its first forward (ZeRO 1, 2) */
+    /* Slowdown of computing while a collective of dp, or a message, runs beside it. */
+    double interference_fraction, message_interference_fraction;
     /* Of two ops that run overlapped (simulator/pairs.h).  0: by what they compute and what their
      * collectives take; < 0: they do not, as plain op times say nothing of it */
     int64_t pair_ns;
+    WorkloadLinks *links;   /* (owned, nullable) NULL: messages are delays and meet nowhere */
     int64_t op_overhead_ns; /* measured: per op, bookkeeping of the executor */
     /* For the report; 0 or NaN when no model is known. */
     double model_flops, tokens; /* per iteration, all replicas */
@@ -90,7 +130,8 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC(Workload, workload_free)
  */
 double workload_checkpoint_bytes(const ModelArch *arch, const Plan *plan);
 
-/* Plain op times for any schedule, one op after the other: the same @time_ns for all stages, messages of @message_ns. */
+/* Plain op times for any schedule, one op after the other: the same @time_ns for all stages,
+ * messages of @message_ns. */
 Workload *workload_new_plain(const Schedule *schedule, const int64_t time_ns[SCHEDULE_OP_N],
                              int64_t message_ns);
 
@@ -101,6 +142,9 @@ Workload *workload_new_plain(const Schedule *schedule, const int64_t time_ns[SCH
  */
 void workload_set_rank_speed(Workload *workload, SchedulePlacement placement, int32_t rank,
                              double speed);
+
+/* (nullable) */
+void workload_links_free(WorkloadLinks *links);
 
 static inline const WorkloadOp *
 workload_op(const Workload *workload, int32_t chain, int32_t stage, int32_t microbatch,

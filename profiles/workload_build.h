@@ -83,6 +83,16 @@ void workload_build_node(const ModelCluster *cluster, int64_t rank, int64_t *fir
 bool workload_build_same_costs(const WorkloadBuild *build, const WorkloadPlace *a,
                                const WorkloadPlace *b);
 
+/* --- workload_links.c --- */
+
+/* Returns: (owned) the links of the plan's ranks. */
+WorkloadLinks *workload_build_links(const WorkloadBuild *build);
+
+/* Adds what a device gives to each level of the network in the collectives of one part's @pass. */
+void workload_build_add_traffic(const WorkloadBuild *build, const WorkloadPlace *place,
+                                const ProfileQuery *query, ProfilePass pass,
+                                double traffic_bytes[MODEL_CLUSTER_MAX_LEVELS]);
+
 /* --- workload_ops.c --- */
 
 /* Fills workload->ops; @places by pipeline rank. */

@@ -90,6 +90,7 @@ workload_accumulate_bytes(Dtype dtype, const PlanConventions *conventions, bool 
 /* By ScheduleOpKind. */
 typedef struct {
     ProfileCost cost[SCHEDULE_OP_N];
+    double traffic_bytes[SCHEDULE_OP_N][MODEL_CLUSTER_MAX_LEVELS];
 } PartCost;
 
 static const ProfilePass pass_of_op[SCHEDULE_OP_N] = {
@@ -177,9 +178,36 @@ add_zero3(const WorkloadBuild *build, const WorkloadPlace *place, int32_t rank, 
                          : kind == SCHEDULE_OP_BACKWARD       ? (1.0 + n_again) * gather + scatter
                          : kind == SCHEDULE_OP_BACKWARD_INPUT ? (1.0 + n_again) * gather
                                                               : scatter;
-        double hidden = overlaps ? profile_cost_s(&cost->cost[kind]) : 0.0;
+        double hidden = overlaps ? fmin(seconds, profile_cost_s(&cost->cost[kind])) : 0.0;
 
-        cost->cost[kind].part_s[PROFILE_PART_DP] += fmax(0.0, seconds - hidden);
+        cost->cost[kind].part_s[PROFILE_PART_DP] += seconds - hidden;
+        cost->cost[kind].part_s[PROFILE_PART_COMPUTE] +=
+            build->profile->parameters.interference_fraction * hidden;
+        if (kind != SCHEDULE_OP_BACKWARD_WEIGHT)
+            profile_collective_traffic(
+                build->profile, MODEL_COMM_ALL_GATHER,
+                kind == SCHEDULE_OP_FORWARD ? weight_bytes : (1 + (int64_t)n_again) * weight_bytes,
+                &group, cost->traffic_bytes[kind]);
+        if (kind == SCHEDULE_OP_BACKWARD || kind == SCHEDULE_OP_BACKWARD_WEIGHT)
+            profile_collective_traffic(build->profile, MODEL_COMM_REDUCE_SCATTER, gradient_bytes,
+                                       &group, cost->traffic_bytes[kind]);
+    }
+}
+
+/* What the collectives of all passes give to the network; full recompute repeats the forward's. */
+static void
+set_traffic(const WorkloadBuild *build, const WorkloadPlace *place, const ProfileQuery *query,
+            PlanRecompute recompute, PartCost *cost)
+{
+    const bool repeats = query->part == MODEL_PART_LAYER && recompute == PLAN_RECOMPUTE_FULL;
+
+    memset(cost->traffic_bytes, 0, sizeof cost->traffic_bytes);
+    for (int kind = 0; kind < SCHEDULE_OP_N; kind++) {
+        workload_build_add_traffic(build, place, query, pass_of_op[kind],
+                                   cost->traffic_bytes[kind]);
+        if (repeats && (kind == SCHEDULE_OP_BACKWARD || kind == SCHEDULE_OP_BACKWARD_INPUT))
+            workload_build_add_traffic(build, place, query, PROFILE_PASS_FORWARD,
+                                       cost->traffic_bytes[kind]);
     }
 }
 
@@ -217,6 +245,7 @@ part_cost(const WorkloadBuild *build, const WorkloadPlace *place, int32_t rank, 
             cost->host_s += again.host_s;
         }
     }
+    set_traffic(build, place, &query, recompute, &result);
     if (build->plan->zero_stage >= 3)
         add_zero3(build, place, rank, part, layer, recompute, &result);
     return result;
@@ -226,6 +255,7 @@ part_cost(const WorkloadBuild *build, const WorkloadPlace *place, int32_t rank, 
 typedef struct {
     double total_s[SCHEDULE_OP_N];
     double part_s[SCHEDULE_OP_N][PROFILE_PART_N];
+    double traffic_bytes[SCHEDULE_OP_N][MODEL_CLUSTER_MAX_LEVELS];
     ProfileSource source;
 } OpTimes;
 
@@ -236,6 +266,8 @@ add_part(OpTimes *times, const PartCost *part, double n)
         times->total_s[kind] += n * profile_cost_s(&part->cost[kind]);
         for (int i = 0; i < PROFILE_PART_N; i++)
             times->part_s[kind][i] += n * part->cost[kind].part_s[i];
+        for (int i = 0; i < MODEL_CLUSTER_MAX_LEVELS; i++)
+            times->traffic_bytes[kind][i] += n * part->traffic_bytes[kind][i];
     }
     times->source = MIN(times->source, part->cost[SCHEDULE_OP_FORWARD].source);
 }
@@ -255,11 +287,19 @@ store_times(const OpTimes *times, WorkloadOp *op)
             left -= op->part_ns[kind][i];
         }
         op->part_ns[kind][PROFILE_PART_COMPUTE] = left;
+        for (int i = 0; i < MODEL_CLUSTER_MAX_LEVELS; i++)
+            op->traffic_bytes[kind][i] = (float)times->traffic_bytes[kind][i];
     }
     op->source = times->source;
 }
 
 /* --- messages --- */
+
+typedef struct {
+    int64_t ns, buffered_ns; /* of ns, what the sender need not wait for */
+    int64_t sent_bytes;      /* by one of the devices that send */
+    int32_t level;
+} Message;
 
 /*
  * One message between neighbouring stages (cost-model.md 3.4).  All ranks of a stage that lie on
@@ -268,11 +308,9 @@ store_times(const OpTimes *times, WorkloadOp *op)
  *   broadcast: one tp rank sends everything, then broadcasts
  *   else every tp rank sends a copy (with sequence parallelism: its own part)
  * The sender's stream is free again when the rest of its copy fits the transport's buffers.
- * @buffered_ns  (out) of the time, what the sender need not wait for.
  */
-static int64_t
-message_ns(const WorkloadBuild *build, int32_t from, int32_t to, int64_t bytes,
-           int64_t *buffered_ns)
+static Message
+message_between(const WorkloadBuild *build, int32_t from, int32_t to, int64_t bytes)
 {
     const PlanDegrees *d = &build->plan->degrees;
     const PlanConventions *c = &build->plan->conventions;
@@ -280,25 +318,28 @@ message_ns(const WorkloadBuild *build, int32_t from, int32_t to, int64_t bytes,
     bool whole = d->tp == 1 || build->plan->sequence_parallel;
     int64_t rank_a = workload_build_first_device(build, from);
     int64_t rank_b = workload_build_first_device(build, to);
-    int64_t node_first, node_n, sharing, sent = bytes;
+    int64_t node_first, node_n, at_once = d->dp * d->cp * d->tp, sent = bytes;
     ProfileGroup group = {rank_b, 1, d->tp};
     double send_s, empty_s, spread_s = 0.0, buffered;
 
     workload_build_node(profile->cluster, rank_a, &node_first, &node_n);
-    sharing = MIN(d->dp * d->cp * d->tp, node_first + node_n - rank_a);
     if (c->broadcast_p2p && !whole) {
-        sharing = MAX(1, sharing / d->tp);
+        at_once = MAX(1, MIN(at_once, node_first + node_n - rank_a) / d->tp);
         spread_s = profile_cost_broadcast_s(profile, bytes, &group);
     } else if (c->scatter_gather_p2p && !whole) {
         sent = (bytes + d->tp - 1) / d->tp;
         spread_s = profile_cost_collective_s(profile, MODEL_COMM_ALL_GATHER, bytes, &group);
     }
-    send_s = profile_cost_p2p_s(profile, sent, rank_a, rank_b, sharing);
-    empty_s = profile_cost_p2p_s(profile, 0, rank_a, rank_b, sharing);
+    send_s = profile_cost_p2p_s(profile, sent, rank_a, rank_b, at_once);
+    empty_s = profile_cost_p2p_s(profile, 0, rank_a, rank_b, at_once);
     buffered = fmin(1.0, profile->parameters.message_buffer_bytes / fmax(1.0, (double)sent));
-    /* Spreading is the receiver's work alone. */
-    *buffered_ns = units_ns_from_s(buffered * fmax(0.0, send_s - empty_s) + spread_s);
-    return units_ns_from_s(send_s + spread_s);
+    return (Message){
+        .ns = units_ns_from_s(send_s + spread_s),
+        /* Spreading is the receiver's work alone. */
+        .buffered_ns = units_ns_from_s(buffered * fmax(0.0, send_s - empty_s) + spread_s),
+        .sent_bytes = sent,
+        .level = (int32_t)model_cluster_level_between(profile->cluster, rank_a, rank_b),
+    };
 }
 
 static void
@@ -313,17 +354,26 @@ set_messages(const WorkloadBuild *build, int32_t chain, int32_t stage, int32_t c
         int32_t next = workload_build_stage(build, chain, stage + 1)->rank;
 
         if (next != rank) {
+            const Message message = message_between(build, rank, next, bytes);
+
             op->forward_message_bytes = bytes;
-            op->forward_message_ns = message_ns(build, rank, next, bytes, &op->forward_buffered_ns);
+            op->forward_message_ns = message.ns;
+            op->forward_buffered_ns = message.buffered_ns;
+            op->forward_sent_bytes = message.sent_bytes;
+            op->forward_level = message.level;
         }
     }
     if (stage > 0) {
         int32_t previous = workload_build_stage(build, chain, stage - 1)->rank;
 
         if (previous != rank) {
+            const Message message = message_between(build, rank, previous, bytes);
+
             op->backward_message_bytes = bytes;
-            op->backward_message_ns =
-                message_ns(build, rank, previous, bytes, &op->backward_buffered_ns);
+            op->backward_message_ns = message.ns;
+            op->backward_buffered_ns = message.buffered_ns;
+            op->backward_sent_bytes = message.sent_bytes;
+            op->backward_level = message.level;
         }
     }
 }
@@ -407,6 +457,8 @@ copy_stage(const WorkloadBuild *build, int32_t chain, int32_t stage, int64_t n_s
         ops[i].forward_message_bytes = ops[i].forward_message_ns = ops[i].forward_buffered_ns = 0;
         ops[i].backward_message_bytes = ops[i].backward_message_ns = 0;
         ops[i].backward_buffered_ns = 0;
+        ops[i].forward_sent_bytes = ops[i].backward_sent_bytes = 0;
+        ops[i].forward_level = ops[i].backward_level = 0;
         set_messages(build, chain, stage, (int32_t)(i / build->n_slices),
                      (int32_t)(i % build->n_slices), &ops[i]);
     }

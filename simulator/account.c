@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/units.h"
-#include "simulator/finish.h"
 
 /* Where the compute stream of one rank spends its time. */
 typedef struct {
@@ -13,6 +12,7 @@ typedef struct {
     int64_t dp_ns;      /* inside ops: ZeRO 3 */
     int64_t blocked_ns; /* in messages */
     int64_t message_ns; /* of all messages in and out */
+    int64_t shared_ns;  /* of collectives inside ops, beyond what they take alone */
     int64_t dp_blocked_ns, optimizer_ns;
     int64_t hidden_ns; /* of collectives in overlapped pairs, behind computing */
     int64_t end_ns;
@@ -37,6 +37,49 @@ add_cost(const SimProgram *program, int64_t cost, Usage *usage)
     usage->blocked_ns += n * (detail->in.compute_ns + detail->out.compute_ns);
 }
 
+/* All that @rank's dp stream carries. */
+static int64_t
+pieces_ns(const SimTimes *times, int32_t rank)
+{
+    const GArray *pieces = times->pieces;
+    guint begin = 0, end = pieces->len;
+    int64_t sum_ns = 0;
+
+    /* Pieces before begin are of ranks before @rank, those from end on are not. */
+    while (begin < end) {
+        const guint middle = begin + (end - begin) / 2;
+        if (g_array_index(pieces, SimPiece, middle).rank < rank)
+            begin = middle + 1;
+        else
+            end = middle;
+    }
+    for (; begin < pieces->len; begin++) {
+        const SimPiece *piece = &g_array_index(pieces, SimPiece, begin);
+        if (piece->rank != rank)
+            break;
+        sum_ns += piece->end_ns - piece->start_ns;
+    }
+    return sum_ns;
+}
+
+/* Shares links' time out to the parts that use them, and to messages. */
+static void
+share_out(Usage *usage)
+{
+    int64_t *parts[] = {&usage->tp_ns, &usage->cp_ns, &usage->ep_ns, &usage->dp_ns};
+    double sum = 0;
+    int64_t left_ns = usage->shared_ns;
+
+    for (size_t i = 0; i < G_N_ELEMENTS(parts); i++)
+        sum += (double)*parts[i];
+    for (size_t i = 0; i < G_N_ELEMENTS(parts) && sum > 0; i++) {
+        const int64_t ns = (int64_t)((double)usage->shared_ns * ((double)*parts[i] / sum));
+        *parts[i] += MIN(ns, left_ns);
+        left_ns -= MIN(ns, left_ns);
+    }
+    /* What is left by rounding, or of hidden collectives, counts as computing. */
+}
+
 /* Fills one rank but for its bubble, which needs the makespan.  Returns the rank's span. */
 static int64_t
 account_rank(const SimProgram *program, const SimTimes *times, int32_t rank, Usage *usage,
@@ -44,20 +87,25 @@ account_rank(const SimProgram *program, const SimTimes *times, int32_t rank, Usa
 {
     const WorkloadRank *work = &program->workload->ranks[rank];
     const int64_t first = program->first[rank];
-    SimFinish finish;
+    const SimFinish *finish = &times->finish[rank];
+    const SimExtra *extra = &times->extra[rank];
 
-    sim_finish_rank(program, times, rank, &finish);
-    usage->end_ns = finish.end_ns;
-    usage->dp_blocked_ns = sim_finish_blocked_ns(&finish);
+    usage->end_ns = finish->end_ns;
+    usage->op_ns += extra->extra_ns - extra->receive_ns;
+    usage->blocked_ns += extra->receive_ns;
+    usage->dp_ns += extra->wait_ns;
+    usage->shared_ns = extra->shared_ns;
+    usage->dp_blocked_ns = sim_finish_blocked_ns(finish);
     usage->optimizer_ns = work->optimizer_ns;
     row->busy_ns = usage->op_ns - usage->hidden_ns + usage->blocked_ns + usage->dp_blocked_ns +
                    usage->optimizer_ns;
     row->communication_ns = usage->message_ns + usage->tp_ns + usage->cp_ns + usage->ep_ns +
-                            usage->dp_ns + work->dp_reduce_ns + work->dp_gather_ns;
+                            usage->dp_ns - extra->wait_ns + usage->shared_ns +
+                            pieces_ns(times, rank);
     row->peak_in_flight = program->in_flight[rank];
     if (first < 0)
-        return finish.end_ns;
-    return finish.end_ns - sim_times_step(times, program, (uint32_t)first).begin_ns;
+        return finish->end_ns;
+    return finish->end_ns - sim_times_step(times, program, (uint32_t)first).begin_ns;
 }
 
 static void
@@ -188,24 +236,13 @@ add_hidden(const SimProgram *program, const SimTimes *times, Usage *usages)
 static void
 add_messages(const SimProgram *program, const SimTimes *times, Usage *usages)
 {
-    if (times->free_of_step_ns == NULL || times->saved_ns != NULL) {
-        for (int64_t cost = 0; cost < program->n_costs; cost++) {
-            const SimCostDetail *detail = &program->details[cost];
-            if (program->counts[cost] > 0)
-                usages[detail->rank].message_ns +=
-                    program->counts[cost] * (detail->in.ns + detail->out.ns);
-        }
-        return;
-    }
-    for (int64_t step = 0; step < program->n_ops; step++) {
-        const SimCostDetail *detail = &program->details[program->steps[step].cost];
-        int64_t ns = detail->out.ns;
-        if (!program->workload->blocking_messages)
-            ns = times->ready_ns[step + 1] - times->free_of_step_ns[step];
-        if (detail->out.exists) {
-            usages[detail->rank].message_ns += ns;
-            usages[detail->out.peer].message_ns += ns;
-        }
+    for (int32_t rank = 0; times->followed != NULL && rank < program->schedule->n_ranks; rank++)
+        usages[rank].message_ns = times->extra[rank].message_ns;
+    for (int64_t cost = 0; times->followed == NULL && cost < program->n_costs; cost++) {
+        const SimCostDetail *detail = &program->details[cost];
+        if (program->counts[cost] > 0)
+            usages[detail->rank].message_ns +=
+                program->counts[cost] * (detail->in.ns + detail->out.ns);
     }
 }
 
@@ -230,6 +267,7 @@ sim_account(const SimProgram *program, const SimTimes *times, const SimPeak *pea
     for (int32_t rank = 0; rank < n_ranks; rank++) {
         ReportRank *row = &g_array_index(report->ranks, ReportRank, rank);
         row->bubble_ns = report->iteration_ns - row->busy_ns;
+        share_out(&usages[rank]);
     }
     account_memory(program, times, peaks, report);
     account_breakdown(usages, report);

@@ -3,6 +3,8 @@
  *
  * Sums need no times: how often each cost occurs is known from compiling, so O(costs + ranks).
  *
+ * Where ops took longer than their costs say (finish.h, contend.h), SimExtra says how much and why.
+ *
  *   busy  = ops + blocking messages + waiting for data-parallel communication + optimizer
  *   bubble = makespan - busy
  *   communication = messages in and out, whether they overlap or not, + collectives inside ops
@@ -10,9 +12,10 @@
  *   span = from the begin of the rank's first op to the end of everything it does
  *
  * The breakdown splits the mean iteration: pp is time that the compute stream is blocked in
- * messages, dp time that it is blocked in data-parallel communication inside or after the ops,
- * compute what is left of the ops after tp, cp, ep, dp and recompute (bookkeeping of the executor
- * included).
+ * messages, dp time that it is blocked in data-parallel communication before, inside or after the
+ * ops; what collectives take longer on shared links is shared out to tp, cp, ep and dp in
+ * proportion; compute what is left of the ops after tp, cp, ep, dp and recompute (bookkeeping of
+ * the executor included).
  *
  * memory_limit_bytes is the smallest limit of all ranks that have one; `fits` compares every rank
  * with its own.

@@ -256,6 +256,7 @@ run_rank(Walk *walk, int32_t rank)
     const Workload *workload = program->workload;
     const Link *links = &walk->links[(int64_t)rank * schedule->n_chunks];
     int64_t *last_backward = &program->last_backward[(int64_t)rank * schedule->n_chunks];
+    int64_t *first_forward = &program->first_forward[(int64_t)rank * schedule->n_chunks];
     RankState *state = &walk->ranks[rank];
     const int64_t end = schedule->rank_begin[rank + 1];
 
@@ -292,6 +293,8 @@ run_rank(Walk *walk, int32_t rank)
         state->peak = MAX(state->peak, state->in_flight);
         if (kind != SCHEDULE_OP_FORWARD)
             last_backward[op.chunk] = walk->n_steps;
+        else if (first_forward[op.chunk] < 0)
+            first_forward[op.chunk] = walk->n_steps;
         program->steps[walk->n_steps++] = (SimStep){.producer = producer, .cost = cost};
         if (i == schedule->rank_begin[rank])
             program->first[rank] = walk->n_steps - 1;
@@ -358,8 +361,10 @@ allocate(Walk *walk)
         return false;
     program->in_flight = g_new0(int32_t, n_ranks);
     program->last_backward = g_new(int64_t, n_ranks * (size_t)schedule->n_chunks);
+    program->first_forward = g_new(int64_t, n_ranks * (size_t)schedule->n_chunks);
     program->first = g_new(int64_t, n_ranks);
     memset(program->first, 0xff, n_ranks * sizeof(int64_t));
+    memset(program->first_forward, 0xff, n_ranks * (size_t)schedule->n_chunks * sizeof(int64_t));
     memset(program->last_backward, 0xff, n_ranks * (size_t)schedule->n_chunks * sizeof(int64_t));
     walk->links = g_new(Link, n_ranks * (size_t)schedule->n_chunks);
     walk->ranks = g_new0(RankState, n_ranks + 1);

@@ -19,7 +19,7 @@
 G_BEGIN_DECLS
 
 /*
- * Fills steps, counts, in_flight, first and last_backward of a priced @program.
+ * Fills steps, counts, in_flight, first, first_forward and last_backward of a priced @program.
  * Returns false on SCHEDULE_ERROR_INCOMPLETE, _DEADLOCK or _LIMIT.  Cost: O(ops).
  */
 bool sim_program_compile(SimProgram *program, GError **error);

@@ -4,133 +4,262 @@
 #include <string.h>
 
 #include "simulator/pages.h"
-#include "simulator/resource.h"
 
 /* The message has not arrived yet. */
 #define UNKNOWN INT64_C(-1)
 
 typedef struct Contest Contest;
 
-/* A rank and what it does. */
+/* What a rank's compute stream does. */
+typedef enum {
+    RUNNER_IDLE,
+    RUNNER_RECEIVES, /* a blocking message */
+    RUNNER_WAITS,    /* for parameters */
+    RUNNER_COMPUTES, /* one segment of an op */
+    RUNNER_SENDS,    /* waits for what the transport does not buffer */
+    RUNNER_FINISHES, /* no op is left */
+} RunnerState;
+
+/* A rank: its compute stream and its dp stream. */
 typedef struct {
     Contest *contest; /* (borrowed) */
     int32_t rank;
-    bool busy;
+    RunnerState state;
     uint32_t step; /* running, or run last */
     int64_t next;  /* index into schedule->ops of its next op */
+    int64_t wait_since_ns;
+    int32_t n_messages; /* overlapped ones that come or go */
+    SimFlow flow;
+    /* The op at hand: */
+    const SimSpecial *special; /* (borrowed, nullable) */
+    int64_t segment, n_segments;
+    int64_t next_special; /* index into program->beside.specials */
+    /* dp stream: pieces [n_done, n_queued) of those that dp_piece() knows by number */
+    SimFlow dp_flow;
+    int64_t n_gathers, n_reduces; /* chunks that gather ahead, and reduce behind */
+    int64_t n_queued, n_done;
+    int64_t dp_since_ns;
 } Runner;
 
-/* A message under way. */
+/* Overlapped messages from one rank to another. */
 typedef struct {
     Contest *contest; /* (borrowed) */
-    uint32_t step;    /* that sent it */
-} Letter;
+    SimFlow flow;
+    GArray *queue; /* of uint32_t: steps that have sent; (owned, nullable) made when needed */
+    guint first;   /* of the queue that is under way, or next */
+    int64_t since_ns;
+} Stream;
 
 struct Contest {
-    const SimProgram *program;   /* (borrowed) */
-    const SimTopology *topology; /* (borrowed) */
-    SimTimes *times;             /* (borrowed) */
-    SimEngine *engine;           /* (owned) */
-    SimLinks *links;             /* (owned) */
-    Runner *runners;             /* (owned) [rank] */
-    uint32_t *step_of;           /* (owned) [index into schedule->ops] */
-    GPtrArray *letters;          /* of (owned) Letter: all */
-    GPtrArray *idle;             /* of (borrowed) Letter: those that can be used again */
+    const SimProgram *program;      /* (borrowed) */
+    const SimNetwork *network;      /* (borrowed, nullable) */
+    SimTimes *times;                /* (borrowed) */
+    SimEngine *engine;              /* (owned) */
+    SimLinks *links;                /* (owned) */
+    Runner *runners;                /* (owned) [rank] */
+    Stream *streams;                /* (owned) [sim_stream()] */
+    uint32_t *step_of;              /* (owned) [index into schedule->ops] */
+    double dp_speed, message_speed; /* of computing beside them */
 };
 
 static void
 contest_clear(Contest *contest)
 {
+    const int32_t n = 1 + 2 * contest->program->schedule->n_ranks;
+
     g_clear_pointer(&contest->links, sim_links_free);
     g_clear_pointer(&contest->engine, sim_engine_free);
+    for (int32_t i = 0; contest->streams != NULL && i < n; i++)
+        g_clear_pointer(&contest->streams[i].queue, g_array_unref);
+    g_free(contest->streams);
     g_free(contest->runners);
     g_free(contest->step_of);
-    g_clear_pointer(&contest->letters, g_ptr_array_unref);
-    g_clear_pointer(&contest->idle, g_ptr_array_unref);
 }
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(Contest, contest_clear)
 
-/* --- links --- */
-
-/* Numbers of links: rank r's port out 4 r, in 4 r + 1; node k's way out 4 k + 2, in 4 k + 3. */
-static int32_t
-way_of(const Contest *contest, int32_t from, int32_t to, int32_t crossed[SIM_FLOW_MAX_LINKS])
+static inline const SimCostDetail *
+detail_of(const Contest *contest, uint32_t step)
 {
-    const int32_t *node = contest->topology->node;
+    return &contest->program->details[contest->program->steps[step].cost];
+}
 
-    crossed[0] = 4 * from;
-    crossed[1] = 4 * to + 1;
-    if (node == NULL || node[from] == node[to])
-        return 2;
-    crossed[2] = 4 * node[from] + 2;
-    crossed[3] = 4 * node[to] + 3;
-    return 4;
+static inline SimWay
+way_of(const Contest *contest, int64_t way)
+{
+    return contest->network == NULL ? (SimWay){.device_bytes_per_s = 1, .visible = 1}
+                                    : sim_network_way(contest->network, way);
+}
+
+/* --- speed of computing --- */
+
+static double
+speed_of(const Contest *contest, const Runner *runner)
+{
+    return (runner->n_done < runner->n_queued ? contest->dp_speed : 1) *
+           (runner->n_messages > 0 ? contest->message_speed : 1);
+}
+
+/* After what runs beside the rank's ops has changed. */
+static void
+change_speed(Contest *contest, Runner *runner)
+{
+    if (runner->state == RUNNER_COMPUTES)
+        sim_flow_set_limit(&runner->flow, speed_of(contest, runner));
+}
+
+/* --- the dp stream --- */
+
+static bool piece_ends(SimEngine *engine, void *user_data, GError **error);
+static void go_on_after_dp(Contest *contest, Runner *runner);
+
+/* The @number-th collective of a rank: gathered ahead first, then reduced behind, then what follows
+ * the ops. */
+static SimPiece
+dp_piece(const Contest *contest, const Runner *runner, int64_t number, int64_t *ns)
+{
+    const WorkloadRank *work = &contest->program->workload->ranks[runner->rank];
+    const int64_t n = sim_n_buckets(work);
+    const int64_t n_ahead = n * runner->n_gathers, n_behind = n * runner->n_reduces;
+    const bool reduces_at_end =
+        n_behind == 0 && (work->dp_reduce_ns > 0 || work->dp_reduce_bytes > 0);
+    SimPiece piece = {.rank = runner->rank, .number = (int32_t)number};
+    int64_t all_ns, all_bytes, n_chunks = 1, n_parts = 1;
+
+    const bool ahead = number < n_ahead;
+    const bool gathers =
+        ahead || (number >= n_ahead + n_behind && !(reduces_at_end && number == n_ahead));
+    all_ns = gathers ? work->dp_gather_ns : work->dp_reduce_ns;
+    all_bytes = gathers ? work->dp_gather_bytes : work->dp_reduce_bytes;
+    piece.kind = gathers ? TRACE_EVENT_DP_GATHER : TRACE_EVENT_DP_REDUCE;
+    number -= ahead ? 0 : n_ahead;
+    if (ahead || number < n_behind) {
+        n_chunks = ahead ? runner->n_gathers : runner->n_reduces;
+        n_parts = n;
+    } else {
+        number = 0;
+    }
+    *ns = sim_share(sim_share(all_ns, n_chunks, number / n_parts), n_parts, number % n_parts);
+    piece.bytes =
+        sim_share(sim_share(all_bytes, n_chunks, number / n_parts), n_parts, number % n_parts);
+    return piece;
+}
+
+static void
+start_piece(Contest *contest, Runner *runner)
+{
+    int64_t ns;
+    const SimPiece piece = dp_piece(contest, runner, runner->n_done, &ns);
+    const bool gathers = piece.kind == TRACE_EVENT_DP_GATHER;
+
+    runner->dp_since_ns = sim_engine_now_ns(contest->engine);
+    sim_flow_start(contest->links, &runner->dp_flow, ns,
+                   way_of(contest, sim_way_of_dp(contest->program, runner->rank, gathers)), 1,
+                   piece_ends, runner);
+}
+
+/* Queues the rank's next @n collectives. */
+static void
+queue_pieces(Contest *contest, Runner *runner, int64_t n)
+{
+    const bool was_idle = runner->n_done == runner->n_queued;
+
+    runner->n_queued += n;
+    if (!was_idle || n == 0)
+        return;
+    start_piece(contest, runner);
+    change_speed(contest, runner);
 }
 
 static bool
-check_topology(const SimProgram *program, const SimTopology *topology, GError **error)
+piece_ends(SimEngine *engine, void *user_data, GError **error)
 {
-    const int32_t n_ranks = program->schedule->n_ranks;
+    Runner *runner = user_data;
+    Contest *contest = runner->contest;
+    int64_t ns;
+    SimPiece piece = dp_piece(contest, runner, runner->n_done, &ns);
 
-    if (!(topology->port_capacity >= 0) || !(topology->node_capacity >= 0)) {
-        g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_SHAPE,
-                    "the topology's capacities are not all 0 or more");
-        return false;
-    }
-    for (int32_t rank = 0; topology->node != NULL && rank < n_ranks; rank++)
-        if (topology->node[rank] < 0 || topology->node[rank] >= n_ranks) {
-            g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_SHAPE,
-                        "rank %d is on node %d, which is not among the first %d", rank,
-                        topology->node[rank], n_ranks);
-            return false;
-        }
+    piece.start_ns = runner->dp_since_ns;
+    piece.end_ns = sim_engine_now_ns(engine);
+    g_array_append_val(contest->times->pieces, piece);
+    runner->n_done++;
+    if (runner->n_done < runner->n_queued)
+        start_piece(contest, runner);
+    else
+        change_speed(contest, runner);
+    go_on_after_dp(contest, runner);
     return true;
 }
 
-/*
- * At any time an op runs or messages get on by at least the smallest capacity together, so the
- * iteration is no longer than all ops and all messages one after the other at that capacity.
- */
+/* --- after the last op --- */
+
 static bool
-check_sum(const SimProgram *program, const SimTopology *topology, GError **error)
+optimizer_ends(SimEngine *engine, void *user_data, GError **error)
 {
-    double slowest = 1, sum_ns = 0;
+    Runner *runner = user_data;
+    Contest *contest = runner->contest;
+    const WorkloadRank *work = &contest->program->workload->ranks[runner->rank];
+    SimFinish *finish = &contest->times->finish[runner->rank];
 
-    if (topology->port_capacity > 0)
-        slowest = MIN(slowest, topology->port_capacity);
-    if (topology->node_capacity > 0)
-        slowest = MIN(slowest, topology->node_capacity);
-    for (int64_t cost = 0; cost < program->n_costs; cost++) {
-        const SimCostDetail *detail = &program->details[cost];
-        if (program->counts[cost] == 0)
-            continue;
-        sum_ns += (double)program->counts[cost] * ((double)detail->out.ns / slowest);
-        if (detail->out.ns > SIM_FLOW_MAX_NS || !(sum_ns < (double)SIM_MAX_NS / 2)) {
-            g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_LIMIT,
-                        "workload: messages could take longer than 73 years on shared links");
-            return false;
-        }
-    }
+    finish->optimizer_end_ns = finish->end_ns = sim_engine_now_ns(engine);
+    if ((work->dp_gather_ns > 0 || work->dp_gather_bytes > 0) && runner->n_gathers == 0)
+        queue_pieces(contest, runner, 1);
     return true;
 }
 
-static SimLinks *
-links_new(const Contest *contest)
+/* The rank has run all its ops: now its reduction must end, then comes the optimizer. */
+static void
+finish_rank(Contest *contest, Runner *runner)
 {
-    const int32_t n = contest->program->schedule->n_ranks;
-    const SimTopology *t = contest->topology;
-    g_autofree double *capacity = g_new(double, 4 * (size_t)n);
+    const WorkloadRank *work = &contest->program->workload->ranks[runner->rank];
 
-    for (int32_t i = 0; i < 4 * n; i++) {
-        const double own = i % 4 < 2 ? t->port_capacity : t->node_capacity;
-        capacity[i] = own > 0 ? own : (double)INFINITY;
-    }
-    return sim_links_new(contest->engine, capacity, 4 * n);
+    runner->state = RUNNER_FINISHES;
+    contest->times->finish[runner->rank] = (SimFinish){
+        .free_ns = sim_engine_now_ns(contest->engine),
+        .optimizer_start_ns = UNKNOWN,
+        .optimizer_end_ns = UNKNOWN,
+    };
+    if ((work->dp_reduce_ns > 0 || work->dp_reduce_bytes > 0) && runner->n_reduces == 0)
+        queue_pieces(contest, runner, 1);
+    go_on_after_dp(contest, runner);
 }
 
-/* --- events --- */
+static void start_segment(Contest *contest, Runner *runner);
 
-static bool op_ends(SimEngine *engine, void *user_data, GError **error);
+/* The bucket of parameters that the segment at hand needs, counted from the first of the rank. */
+static int64_t
+bucket_of(const Runner *runner)
+{
+    return runner->special->chunk * runner->n_segments + runner->segment;
+}
+
+/* Whoever waits for the dp stream goes on if it has what it waits for. */
+static void
+go_on_after_dp(Contest *contest, Runner *runner)
+{
+    SimFinish *finish = &contest->times->finish[runner->rank];
+    const int64_t now_ns = sim_engine_now_ns(contest->engine);
+
+    if (runner->state == RUNNER_WAITS && runner->n_done > bucket_of(runner)) {
+        contest->times->extra[runner->rank].wait_ns += now_ns - runner->wait_since_ns;
+        start_segment(contest, runner);
+    }
+    if (runner->state != RUNNER_FINISHES || runner->n_done < runner->n_queued)
+        return;
+    if (finish->optimizer_start_ns == UNKNOWN) {
+        finish->optimizer_start_ns = now_ns;
+        sim_flow_start(contest->links, &runner->flow,
+                       contest->program->workload->ranks[runner->rank].optimizer_ns,
+                       (SimWay){.device_bytes_per_s = 1, .visible = 1}, 1, optimizer_ends, runner);
+    } else if (finish->optimizer_end_ns != UNKNOWN) {
+        finish->end_ns = now_ns;
+    }
+}
+
+/* --- ops --- */
+
+static bool segment_ends(SimEngine *engine, void *user_data, GError **error);
+static bool message_is_received(SimEngine *engine, void *user_data, GError **error);
+static void begin_op(Contest *contest, Runner *runner);
 
 /* Starts the next op of @rank if the rank is free and the op's message is there. */
 static void
@@ -139,58 +268,82 @@ try_rank(Contest *contest, int32_t rank)
     const SimProgram *program = contest->program;
     Runner *runner = &contest->runners[rank];
 
-    if (runner->busy || runner->next == program->schedule->rank_begin[rank + 1])
+    if (runner->state != RUNNER_IDLE)
         return;
+    if (runner->next == program->schedule->rank_begin[rank + 1]) {
+        finish_rank(contest, runner);
+        return;
+    }
     const uint32_t step = contest->step_of[runner->next];
-    if (contest->times->ready_ns[program->steps[step].producer] == UNKNOWN)
+    const uint32_t producer = program->steps[step].producer;
+    if (contest->times->ready_ns[producer] == UNKNOWN)
         return;
-    const SimCostDetail *detail = &program->details[program->steps[step].cost];
-    runner->busy = true;
+    const SimCostDetail *detail = detail_of(contest, step);
     runner->step = step;
     runner->next++;
-    sim_engine_add(contest->engine,
-                   sim_engine_now_ns(contest->engine) + detail->in.compute_ns + detail->op_ns,
-                   op_ends, runner);
-}
-
-/* The message of @step is there. */
-static void
-arrive(Contest *contest, uint32_t step)
-{
-    const SimProgram *program = contest->program;
-    const int32_t peer = program->details[program->steps[step].cost].out.peer;
-
-    contest->times->ready_ns[step + 1] = sim_engine_now_ns(contest->engine);
-    if (peer >= 0)
-        try_rank(contest, peer);
+    contest->times->followed[step].begin_ns = sim_engine_now_ns(contest->engine);
+    if (detail->in.compute_ns == 0) {
+        begin_op(contest, runner);
+        return;
+    }
+    runner->state = RUNNER_RECEIVES;
+    sim_flow_start(contest->links, &runner->flow, detail->in.ns,
+                   way_of(contest, sim_way_of_message(program->steps[producer - 1].cost)), 1,
+                   message_is_received, runner);
 }
 
 static bool
-letter_arrives(SimEngine *engine, void *user_data, GError **error)
+message_is_received(SimEngine *engine, void *user_data, GError **error)
 {
-    Letter *letter = user_data;
+    Runner *runner = user_data;
+    Contest *contest = runner->contest;
+    const SimMessage *in = &detail_of(contest, runner->step)->in;
+    const int64_t ns = sim_engine_now_ns(engine) - contest->times->followed[runner->step].begin_ns;
 
-    g_ptr_array_add(letter->contest->idle, letter);
-    arrive(letter->contest, letter->step);
+    contest->times->extra[runner->rank].receive_ns += ns - in->ns;
+    contest->times->extra[runner->rank].message_ns += ns;
+    contest->times->extra[in->peer].message_ns += ns;
+    begin_op(contest, runner);
     return true;
 }
 
 static void
-send(Contest *contest, uint32_t step, const SimCostDetail *detail)
+begin_op(Contest *contest, Runner *runner)
 {
-    int32_t crossed[SIM_FLOW_MAX_LINKS];
-    Letter *letter;
+    const SimBeside *beside = &contest->program->beside;
 
-    if (contest->idle->len > 0) {
-        letter = g_ptr_array_steal_index_fast(contest->idle, contest->idle->len - 1);
-    } else {
-        letter = g_new(Letter, 1);
-        g_ptr_array_add(contest->letters, letter);
+    contest->times->followed[runner->step].start_ns = sim_engine_now_ns(contest->engine);
+    runner->special = NULL;
+    runner->segment = 0;
+    runner->n_segments = 1;
+    if (beside->begin != NULL && runner->next_special < beside->begin[runner->rank + 1] &&
+        beside->specials[runner->next_special].step == runner->step) {
+        runner->special = &beside->specials[runner->next_special++];
+        runner->n_segments = sim_n_buckets(&contest->program->workload->ranks[runner->rank]);
     }
-    *letter = (Letter){contest, step};
-    const int32_t n = way_of(contest, detail->rank, detail->out.peer, crossed);
-    sim_links_start(contest->links, detail->out.ns, crossed, n, letter_arrives, letter);
+    start_segment(contest, runner);
 }
+
+static void
+start_segment(Contest *contest, Runner *runner)
+{
+    const uint32_t cost = contest->program->steps[runner->step].cost;
+
+    if (runner->special != NULL && runner->special->gathers &&
+        runner->n_done <= bucket_of(runner)) {
+        runner->state = RUNNER_WAITS;
+        runner->wait_since_ns = sim_engine_now_ns(contest->engine);
+        return;
+    }
+    runner->state = RUNNER_COMPUTES;
+    sim_flow_start(
+        contest->links, &runner->flow,
+        sim_share(contest->program->details[cost].op_ns, runner->n_segments, runner->segment),
+        way_of(contest, sim_way_of_op(cost)), speed_of(contest, runner), segment_ends, runner);
+}
+
+static void send(Contest *contest, uint32_t step, const SimCostDetail *detail);
+static void arrive(Contest *contest, uint32_t step);
 
 static bool
 rank_is_free(SimEngine *engine, void *user_data, GError **error)
@@ -198,76 +351,217 @@ rank_is_free(SimEngine *engine, void *user_data, GError **error)
     Runner *runner = user_data;
     Contest *contest = runner->contest;
     const int64_t now_ns = sim_engine_now_ns(engine);
+    SimFollowed *at = &contest->times->followed[runner->step];
 
-    contest->times->free_of_step_ns[runner->step] = now_ns;
+    at->free_ns = now_ns;
     contest->times->free_ns[runner->rank] = now_ns;
-    runner->busy = false;
+    contest->times->extra[runner->rank].extra_ns +=
+        now_ns - at->begin_ns -
+        contest->program->costs[contest->program->steps[runner->step].cost].busy_ns;
+    runner->state = RUNNER_IDLE;
     try_rank(contest, runner->rank);
     return true;
 }
 
 static bool
-op_ends(SimEngine *engine, void *user_data, GError **error)
+segment_ends(SimEngine *engine, void *user_data, GError **error)
 {
     Runner *runner = user_data;
     Contest *contest = runner->contest;
     const uint32_t step = runner->step;
-    const SimCostDetail *detail = &contest->program->details[contest->program->steps[step].cost];
-    const bool blocking = contest->program->workload->blocking_messages;
+    const SimCostDetail *detail = detail_of(contest, step);
 
-    if (!blocking && detail->out.ns > 0)
+    contest->times->extra[runner->rank].shared_ns += (int64_t)(runner->flow.shared_ns + 0.5);
+    runner->state = RUNNER_SENDS; /* if no segment follows */
+    if (runner->special != NULL && !runner->special->gathers)
+        queue_pieces(contest, runner, 1);
+    if (++runner->segment < runner->n_segments) {
+        start_segment(contest, runner);
+        return true;
+    }
+    if (!contest->program->workload->blocking_messages && detail->out.ns > 0)
         send(contest, step, detail);
     else
         arrive(contest, step);
     if (detail->out.compute_ns == 0)
         return rank_is_free(engine, runner, error);
-    sim_engine_add(engine, sim_engine_now_ns(engine) + detail->out.compute_ns, rank_is_free,
-                   runner);
+    sim_flow_start(contest->links, &runner->flow, detail->out.compute_ns,
+                   (SimWay){.device_bytes_per_s = 1, .visible = 1}, 1, rank_is_free, runner);
     return true;
 }
 
+/* --- overlapped messages --- */
+
+/* The message of @step is there. */
+static void
+arrive(Contest *contest, uint32_t step)
+{
+    const int32_t peer = detail_of(contest, step)->out.peer;
+
+    contest->times->ready_ns[step + 1] = sim_engine_now_ns(contest->engine);
+    if (peer >= 0)
+        try_rank(contest, peer);
+}
+
+/* One message more, or less, comes to or goes from both ends. */
+static void
+count_message(Contest *contest, const SimCostDetail *detail, int32_t change)
+{
+    Runner *ends[] = {&contest->runners[detail->rank], &contest->runners[detail->out.peer]};
+
+    for (size_t i = 0; i < G_N_ELEMENTS(ends); i++) {
+        ends[i]->n_messages += change;
+        if (contest->message_speed < 1)
+            change_speed(contest, ends[i]);
+    }
+}
+
+static bool message_arrives(SimEngine *engine, void *user_data, GError **error);
+
+static void
+start_message(Contest *contest, Stream *stream)
+{
+    const uint32_t step = g_array_index(stream->queue, uint32_t, stream->first);
+    const uint32_t cost = contest->program->steps[step].cost;
+    const SimCostDetail *detail = &contest->program->details[cost];
+
+    stream->since_ns = sim_engine_now_ns(contest->engine);
+    count_message(contest, detail, 1);
+    sim_flow_start(contest->links, &stream->flow, detail->out.ns,
+                   way_of(contest, sim_way_of_message(cost)), 1, message_arrives, stream);
+}
+
+static bool
+message_arrives(SimEngine *engine, void *user_data, GError **error)
+{
+    Stream *stream = user_data;
+    Contest *contest = stream->contest;
+    const uint32_t step = g_array_index(stream->queue, uint32_t, stream->first);
+    const SimCostDetail *detail = detail_of(contest, step);
+    const int64_t ns = sim_engine_now_ns(engine) - stream->since_ns;
+
+    contest->times->extra[detail->rank].message_ns += ns;
+    contest->times->extra[detail->out.peer].message_ns += ns;
+    count_message(contest, detail, -1);
+    stream->first++;
+    if (stream->first < stream->queue->len) {
+        start_message(contest, stream);
+    } else {
+        stream->first = 0;
+        g_array_set_size(stream->queue, 0);
+    }
+    arrive(contest, step);
+    return true;
+}
+
+static void
+send(Contest *contest, uint32_t step, const SimCostDetail *detail)
+{
+    Stream *stream =
+        &contest->streams[sim_stream(contest->program, detail->rank, detail->out.peer)];
+
+    if (stream->queue == NULL)
+        stream->queue = g_array_new(FALSE, FALSE, sizeof(uint32_t));
+    g_array_append_val(stream->queue, step);
+    if (stream->queue->len == 1)
+        start_message(contest, stream);
+}
+
 /* --- all --- */
+
+static bool
+fail_limit(GError **error, const char *what)
+{
+    g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_LIMIT, "workload: %s", what);
+    return false;
+}
+
+/*
+ * At any time something gets on at full speed, or at that beside others, or several that share a
+ * link do together: so the iteration is no longer than everything one after the other at the lowest
+ * speed, which the compiler has found to be less than SIM_MAX_NS at full speed.
+ */
+static bool
+check_times(const SimProgram *program, GError **error)
+{
+    static const char *const too_long = "what takes longer than 26 days cannot share links";
+    const Workload *workload = program->workload;
+
+    if (!(workload->interference_fraction >= 0 && workload->interference_fraction <= 1) ||
+        !(workload->message_interference_fraction >= 0 &&
+          workload->message_interference_fraction <= 1))
+        return fail_limit(error, "interference is not between 0 and 1");
+    for (int64_t cost = 0; cost < program->n_costs; cost++)
+        if (program->counts[cost] > 0 && (program->details[cost].op_ns > SIM_FLOW_MAX_NS ||
+                                          program->details[cost].out.ns > SIM_FLOW_MAX_NS))
+            return fail_limit(error, too_long);
+    for (int32_t rank = 0; rank < workload->n_ranks; rank++)
+        if (workload->ranks[rank].dp_reduce_ns > SIM_FLOW_MAX_NS ||
+            workload->ranks[rank].dp_gather_ns > SIM_FLOW_MAX_NS ||
+            workload->ranks[rank].optimizer_ns > SIM_FLOW_MAX_NS)
+            return fail_limit(error, too_long);
+    return true;
+}
 
 static bool
 contest_init(Contest *contest, GError **error)
 {
     const SimProgram *program = contest->program;
     const Schedule *schedule = program->schedule;
-    const size_t n = (size_t)program->n_ops;
+    const size_t n = (size_t)program->n_ops, n_ranks = (size_t)schedule->n_ranks;
     SimTimes *times = contest->times;
 
-    times->free_of_step_ns = sim_pages_try_malloc(MAX(n, 1), sizeof *times->free_of_step_ns);
+    sim_times_reset(times);
+    times->followed = sim_pages_try_malloc(MAX(n, 1), sizeof *times->followed);
     contest->step_of = sim_program_steps_in_order(program);
-    if (times->free_of_step_ns == NULL || contest->step_of == NULL) {
+    if (times->followed == NULL || contest->step_of == NULL) {
         g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_LIMIT,
                     "no memory for the times of %" G_GINT64_FORMAT " ops", program->n_ops);
         return false;
     }
     memset(times->ready_ns, 0xff, (n + 1) * sizeof *times->ready_ns); /* UNKNOWN */
     times->ready_ns[0] = 0;
+    contest->dp_speed = sim_speed_beside_dp(program->workload);
+    contest->message_speed = 1.0 / (1.0 + program->workload->message_interference_fraction);
     contest->engine = sim_engine_new();
-    contest->links = links_new(contest);
-    contest->letters = g_ptr_array_new_with_free_func(g_free);
-    contest->idle = g_ptr_array_new();
-    contest->runners = g_new0(Runner, (size_t)schedule->n_ranks);
-    for (int32_t rank = 0; rank < schedule->n_ranks; rank++)
-        contest->runners[rank] =
-            (Runner){.contest = contest, .rank = rank, .next = schedule->rank_begin[rank]};
+    contest->links = contest->network == NULL
+                         ? sim_links_new(contest->engine, NULL, 0)
+                         : sim_links_new(contest->engine, contest->network->bytes_per_s,
+                                         contest->network->n_links);
+    contest->streams = g_new0(Stream, 1 + 2 * n_ranks);
+    for (size_t i = 0; i < 1 + 2 * n_ranks; i++)
+        contest->streams[i].contest = contest;
+    contest->runners = g_new0(Runner, n_ranks);
+    for (int32_t rank = 0; rank < schedule->n_ranks; rank++) {
+        Runner *runner = &contest->runners[rank];
+        *runner = (Runner){.contest = contest, .rank = rank, .next = schedule->rank_begin[rank]};
+        if (program->beside.begin == NULL)
+            continue;
+        runner->next_special = program->beside.begin[rank];
+        runner->n_gathers = sim_beside_n_chunks(&program->beside, rank, true);
+        runner->n_reduces = sim_beside_n_chunks(&program->beside, rank, false);
+    }
     return true;
 }
 
 bool
-sim_program_contend(const SimProgram *program, const SimTopology *topology, SimTimes *times,
+sim_program_contend(const SimProgram *program, const SimNetwork *network, SimTimes *times,
                     GError **error)
 {
-    g_auto(Contest) contest = {.program = program, .topology = topology, .times = times};
+    g_auto(Contest) contest = {.program = program, .network = network, .times = times};
 
-    if (!check_topology(program, topology, error) || !check_sum(program, topology, error) ||
-        !contest_init(&contest, error))
+    if (!check_times(program, error) || !contest_init(&contest, error))
         return false;
+    for (int32_t rank = 0; rank < program->schedule->n_ranks; rank++) {
+        Runner *runner = &contest.runners[rank];
+        queue_pieces(&contest, runner,
+                     runner->n_gathers * sim_n_buckets(&program->workload->ranks[rank]));
+    }
     for (int32_t rank = 0; rank < program->schedule->n_ranks; rank++)
         try_rank(&contest, rank);
-    /* Each op ends, is followed by a free rank, and sends a message whose flow is looked at again
-     * when it was slowed: the compiler has shown that the order of the ops is free of cycles. */
-    return sim_engine_run(contest.engine, 0, error);
+    /* The compiler has shown that the order of the ops is free of cycles, so this ends. */
+    if (!sim_engine_run(contest.engine, 0, error))
+        return false;
+    sim_times_sort_pieces(times);
+    return true;
 }

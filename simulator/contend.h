@@ -1,30 +1,38 @@
 /*
- * simulator/contend.h - times of a SimProgram where messages share links.
+ * simulator/contend.h - times of a SimProgram where links are shared.
  *
  * What the sweep of program.h does in one pass the engine does here event by event, because how
- * long a message takes depends on what else is under way: an op begins when its rank is free and
- * its message has arrived; when it ends, its message becomes a flow over the links of its way
- * (resource.h).  Where no link ever fills, every message takes its own time, and the result equals
- * that of the sweep to the ns.
+ * long something takes depends on what else is under way.  Each rank has
  *
- * Only overlapped messages share links.  Blocking ones are part of their rank's own time.
+ *   a compute stream     ops, one after the other; an op whose collectives cross links is a flow
+ *                        over them (resource.h); so is a blocking message, on its receiver's stream
+ *   a stream to each     overlapped messages, in the order in which their ops ended, one at a time
+ *   neighbour
+ *   a dp stream          what finish.h puts on it, one collective at a time
+ *
+ * and what different streams take of the links is shared, max-min fair.  While the dp stream works,
+ * or an overlapped message comes or goes, computing runs at the workload's share of its speed.
+ *
+ * Where no link is wanted too much, everything takes its own time, and the result equals that of
+ * the sweep to the ns.
  *
  * Internal to simulator/.
  */
 #ifndef SIMULATOR_CONTEND_H
 #define SIMULATOR_CONTEND_H
 
+#include "simulator/network.h"
 #include "simulator/program.h"
-#include "simulator/topology.h"
 
 G_BEGIN_DECLS
 
 /*
  * Fills @times, which sim_times_init() has prepared.
- * Returns false on SCHEDULE_ERROR_LIMIT (no memory, times) or SCHEDULE_ERROR_SHAPE (a capacity that
- * is no number or negative, a node out of range).  Cost: O(ops log ranks), and what sharing costs.
+ * @network  (nullable) of @program; NULL: nothing crosses links.
+ * Returns false on SCHEDULE_ERROR_LIMIT (no memory, times).
+ * Cost: O(ops log ranks), and what sharing costs.
  */
-bool sim_program_contend(const SimProgram *program, const SimTopology *topology, SimTimes *times,
+bool sim_program_contend(const SimProgram *program, const SimNetwork *network, SimTimes *times,
                          GError **error);
 
 G_END_DECLS

@@ -2,7 +2,6 @@
 
 #include <stdlib.h>
 
-#include "simulator/finish.h"
 #include "simulator/memory.h"
 #include "simulator/pages.h"
 
@@ -16,6 +15,7 @@ typedef struct {
     Trace *trace;
     TraceEvent *event;   /* where the next one goes */
     TraceMemory *memory; /* likewise */
+    guint piece;         /* index into times->pieces of the next one */
     TraceEvent *first;   /* of the (rank, stream) that is being filled */
     bool ties;           /* two events of a stream have equal times: trace_sort() orders them */
     /* Of the rank at hand, by position in its order: steps are scattered, so they are read once. */
@@ -82,8 +82,9 @@ message_event(const SimProgram *program, int64_t index, uint32_t step, TraceEven
 }
 
 static void
-write_compute(Writer *writer, int32_t rank, const SimFinish *finish)
+write_compute(Writer *writer, int32_t rank)
 {
+    const SimFinish *finish = &writer->times->finish[rank];
     const SimProgram *program = writer->program;
     const Schedule *schedule = program->schedule;
     const bool blocking = program->workload->blocking_messages;
@@ -201,25 +202,25 @@ write_messages(Writer *writer, int32_t rank, TraceStream stream)
 /* --- data parallelism, memory --- */
 
 static void
-write_dp(Writer *writer, int32_t rank, const SimFinish *finish)
+write_dp(Writer *writer, int32_t rank)
 {
-    const WorkloadRank *work = &writer->program->workload->ranks[rank];
-    TraceEvent event = {.rank = rank, .peer = -1, .stream = TRACE_STREAM_DP};
+    const GArray *pieces = writer->times->pieces;
 
     writer->first = writer->event;
-    event.kind = TRACE_EVENT_DP_REDUCE;
-    for (int32_t i = 0; i < finish->n_pieces; i++) {
-        event.start_ns = finish->reduce[i].start_ns;
-        event.end_ns = finish->reduce[i].end_ns;
-        event.bytes = finish->reduce[i].bytes;
-        put(writer, &event);
-    }
-    if (work->dp_gather_ns > 0 || work->dp_gather_bytes > 0) {
-        event.kind = TRACE_EVENT_DP_GATHER;
-        event.start_ns = finish->optimizer_end_ns;
-        event.end_ns = finish->end_ns;
-        event.bytes = work->dp_gather_bytes;
-        put(writer, &event);
+    /* Pieces are in the order of ranks. */
+    for (; writer->piece < pieces->len; writer->piece++) {
+        const SimPiece *piece = &g_array_index(pieces, SimPiece, writer->piece);
+        if (piece->rank != rank)
+            break;
+        put(writer, &(TraceEvent){
+                        .start_ns = piece->start_ns,
+                        .end_ns = piece->end_ns,
+                        .bytes = piece->bytes,
+                        .rank = rank,
+                        .peer = -1,
+                        .stream = TRACE_STREAM_DP,
+                        .kind = piece->kind,
+                    });
     }
 }
 
@@ -240,7 +241,7 @@ write_memory(Writer *writer, int32_t rank)
 /* --- all --- */
 
 static int64_t
-count_events(const SimProgram *program)
+count_events(const SimProgram *program, const SimTimes *times)
 {
     int64_t n = 0;
 
@@ -248,8 +249,8 @@ count_events(const SimProgram *program)
         const SimCostDetail *detail = &program->details[cost];
         n += program->counts[cost] * (1 + detail->in.exists + detail->out.exists);
     }
-    /* optimizer, gathering, pieces of the reduction */
-    return n + (int64_t)program->schedule->n_ranks * (2 + program->schedule->n_chunks);
+    /* optimizers, pieces of reductions and gatherings */
+    return n + program->schedule->n_ranks + times->pieces->len;
 }
 
 /* Gives @array @n elements of whatever content. */
@@ -287,7 +288,7 @@ writer_init(Writer *writer, GError **error)
                     "no memory for the times of %" G_GINT64_FORMAT " ops", program->n_ops);
         return false;
     }
-    if (!reserve(writer->trace->events, count_events(program), error))
+    if (!reserve(writer->trace->events, count_events(program, writer->times), error))
         return false;
     if (writer->changes != NULL &&
         !reserve(writer->trace->memory, sim_memory_n_events(program, writer->changes), error))
@@ -300,17 +301,15 @@ writer_init(Writer *writer, GError **error)
 static void
 write_rank(Writer *writer, int32_t rank)
 {
-    SimFinish finish;
-
-    sim_finish_rank(writer->program, writer->times, rank, &finish);
-    writer->trace->makespan_ns = MAX(writer->trace->makespan_ns, finish.end_ns);
+    writer->trace->makespan_ns =
+        MAX(writer->trace->makespan_ns, writer->times->finish[rank].end_ns);
     read_rank(writer, rank);
-    write_compute(writer, rank, &finish);
+    write_compute(writer, rank);
     if (!writer->program->workload->blocking_messages) {
         write_messages(writer, rank, TRACE_STREAM_SEND);
         write_messages(writer, rank, TRACE_STREAM_RECEIVE);
     }
-    write_dp(writer, rank, &finish);
+    write_dp(writer, rank);
     if (writer->changes != NULL)
         write_memory(writer, rank);
 }

@@ -1,70 +1,94 @@
 #include "simulator/finish.h"
 
-/* Fills @last with the chunks' last backward ops, in the order in which they run. */
-static int32_t
-sort_last(const SimProgram *program, int32_t rank, int64_t last[SCHEDULE_MAX_CHUNKS])
+#include "simulator/program.h"
+
+/* Appends the steps of @steps (one per chunk of a rank, -1: none), in order, as specials. */
+static void
+append_sorted(GArray *specials, const int64_t *steps, int32_t n_chunks, bool gathers)
 {
-    const int32_t n_chunks = program->schedule->n_chunks;
-    int32_t n = 0;
+    const guint first = specials->len;
 
     for (int32_t chunk = 0; chunk < n_chunks; chunk++) {
-        const int64_t step = program->last_backward[(int64_t)rank * n_chunks + chunk];
-        int32_t at = n;
-        if (step < 0)
+        const SimSpecial special = {.step = (uint32_t)steps[chunk], .gathers = gathers};
+        guint at = specials->len;
+
+        if (steps[chunk] < 0)
             continue;
-        /* last[0 .. n) ascends. */
-        for (; at > 0 && last[at - 1] > step; at--)
-            last[at] = last[at - 1];
-        last[at] = step;
-        n++;
+        /* specials[first ..] ascend. */
+        while (at > first && g_array_index(specials, SimSpecial, at - 1).step > special.step)
+            at--;
+        g_array_insert_val(specials, at, special);
     }
-    return n;
+    for (guint i = first; i < specials->len; i++)
+        g_array_index(specials, SimSpecial, i).chunk = (int32_t)(i - first);
 }
 
-/* Part @i of @total cut in @n, the larger parts first. */
-static int64_t
-share(int64_t total, int32_t n, int32_t i)
+static gint
+compare_steps(gconstpointer left, gconstpointer right)
 {
-    return total / n + (i < total % n);
+    const SimSpecial *a = left, *b = right;
+
+    return (a->step > b->step) - (a->step < b->step);
 }
 
 static void
-reduce_behind(const SimProgram *program, const SimTimes *times, int32_t rank, SimFinish *finish)
+append_rank(const SimProgram *program, int32_t rank, GArray *all, SimBeside *beside)
 {
-    const WorkloadRank *work = &program->workload->ranks[rank];
-    int64_t last[SCHEDULE_MAX_CHUNKS];
-    const int32_t n = sort_last(program, rank, last);
-    int64_t end_ns = 0;
+    const int32_t n_chunks = program->schedule->n_chunks;
+    const int64_t at = (int64_t)rank * n_chunks;
+    g_autoptr(GArray) specials = g_array_new(FALSE, FALSE, sizeof(SimSpecial));
 
-    for (int32_t i = 0; i < n; i++) {
-        const SimOpTimes op = sim_times_step(times, program, (uint32_t)last[i]);
-        const int64_t piece_ns = share(work->dp_reduce_ns, n, i);
-        const int64_t start_ns = MAX(end_ns, MAX(op.start_ns, op.end_ns - piece_ns));
-        end_ns = start_ns + piece_ns;
-        finish->reduce[i] = (SimPiece){start_ns, end_ns, share(work->dp_reduce_bytes, n, i)};
+    if (sim_gathers_ahead(program->workload, rank))
+        append_sorted(specials, &program->first_forward[at], n_chunks, true);
+    if (sim_reduces_behind(program->workload, rank))
+        append_sorted(specials, &program->last_backward[at], n_chunks, false);
+    g_array_sort(specials, compare_steps);
+    for (guint i = 0; i < specials->len; i++) {
+        const SimSpecial *special = &g_array_index(specials, SimSpecial, i);
+        if (special->gathers)
+            beside->head_end = MAX(beside->head_end, (int64_t)special->step + 1);
+        else
+            beside->tail_begin = MIN(beside->tail_begin, (int64_t)special->step);
     }
-    finish->n_pieces = n;
+    g_array_append_vals(all, specials->data, specials->len);
 }
 
 void
-sim_finish_rank(const SimProgram *program, const SimTimes *times, int32_t rank, SimFinish *finish)
+sim_beside_init(SimBeside *beside, const SimProgram *program)
 {
-    const WorkloadRank *work = &program->workload->ranks[rank];
-    int64_t reduced_ns = times->free_ns[rank];
+    const int32_t n_ranks = program->schedule->n_ranks;
+    bool any = false;
 
-    finish->free_ns = times->free_ns[rank];
-    finish->n_pieces = 0;
-    if (work->dp_reduce_ns > 0 || work->dp_reduce_bytes > 0) {
-        if (program->workload->overlap_dp)
-            reduce_behind(program, times, rank, finish);
-        if (finish->n_pieces == 0) {
-            finish->reduce[0] = (SimPiece){finish->free_ns, finish->free_ns + work->dp_reduce_ns,
-                                           work->dp_reduce_bytes};
-            finish->n_pieces = 1;
-        }
-        reduced_ns = finish->reduce[finish->n_pieces - 1].end_ns;
+    *beside = (SimBeside){.tail_begin = program->n_ops};
+    for (int32_t rank = 0; rank < n_ranks; rank++)
+        any = any || sim_gathers_ahead(program->workload, rank) ||
+              sim_reduces_behind(program->workload, rank);
+    if (!any)
+        return;
+    GArray *all = g_array_new(FALSE, FALSE, sizeof(SimSpecial));
+    beside->begin = g_new(int64_t, (size_t)n_ranks + 1);
+    for (int32_t rank = 0; rank < n_ranks; rank++) {
+        beside->begin[rank] = all->len;
+        append_rank(program, rank, all, beside);
     }
-    finish->optimizer_start_ns = MAX(finish->free_ns, reduced_ns);
-    finish->optimizer_end_ns = finish->optimizer_start_ns + work->optimizer_ns;
-    finish->end_ns = finish->optimizer_end_ns + work->dp_gather_ns;
+    beside->begin[n_ranks] = all->len;
+    beside->specials = (SimSpecial *)(void *)g_array_free(all, FALSE);
+    beside->tail_begin = MAX(beside->tail_begin, beside->head_end);
+}
+
+void
+sim_beside_clear(SimBeside *beside)
+{
+    g_clear_pointer(&beside->specials, g_free);
+    g_clear_pointer(&beside->begin, g_free);
+}
+
+int32_t
+sim_beside_n_chunks(const SimBeside *beside, int32_t rank, bool gathers)
+{
+    int32_t n = 0;
+
+    for (int64_t i = beside->begin[rank]; i < beside->begin[rank + 1]; i++)
+        n += beside->specials[i].gathers == gathers;
+    return n;
 }

@@ -11,11 +11,12 @@
  *                      their times, so this alone decides the probability to fit.
  *
  * with Z normal, of 4096 equally likely values (its quantiles at (i + 1/2) / 4096: |Z| <= 3.7).
- * Reductions, gatherings and the optimizer vary like ops of their rank.  Data-parallel replicas
+ * What a rank waits for its reduction after its last op, gathers after it, and the optimizer vary
+ * like ops of it.  Data-parallel replicas
  * vary each for itself, and the iteration ends with the slowest.
  *
- * Links that are shared: what a message takes there is taken from the run without jitter, then
- * varied; who waits for whom on a link does not change.
+ * What an op or a message takes because links are shared, or because communication runs beside it,
+ * is taken from the run without jitter, then varied; who waits for whom on a link does not change.
  *
  * Numbers come from a counter, not from a stream: run, replica, op and seed decide them, so results
  * depend neither on the number of threads nor on the machine.  Factors are 24-bit fixed point from

@@ -11,8 +11,8 @@
  *
  * at best: kernels are dealt out so that one of the two streams never waits.  So what a pair gains
  * is communication hidden behind the other op's computing.  Plain op times have none: their pairs
- * are taken apart unless a pair's time is given (Workload.pair_ns).  With blocking messages the compute
- * stream waits in the collectives too: nothing is gained, but the pair is still one.
+ * are taken apart unless a pair's time is given (Workload.pair_ns).  With blocking messages the
+ * compute stream waits in the collectives too: nothing is gained, but the pair is still one.
  *
  * In the trace the two ops share the pair's time in proportion to what each takes alone, one after
  * the other.

@@ -156,6 +156,9 @@ price_stage(SimProgram *program, int32_t chain, int32_t stage, int64_t cost)
             .busy_ns = d.in.compute_ns + d.op_ns + d.out.compute_ns,
             .rank = place.here,
             .lag_ns = workload->blocking_messages ? -d.out.compute_ns : d.out.ns,
+            .stream = workload->links != NULL && !workload->blocking_messages && d.out.ns > 0
+                          ? sim_stream(program, place.here, d.out.peer)
+                          : 0,
         };
     }
 }
@@ -229,6 +232,7 @@ sim_program_new(const Schedule *schedule, const Workload *workload, GError **err
     if (!price(program, error) || !sim_program_compile(program, error) ||
         !check_sum(program, error))
         return NULL;
+    sim_beside_init(&program->beside, program);
     return g_steal_pointer(&program);
 }
 
@@ -243,8 +247,10 @@ sim_program_free(SimProgram *program)
     g_free(program->details);
     g_free(program->counts);
     g_free(program->in_flight);
+    g_free(program->first_forward);
     g_free(program->last_backward);
     g_free(program->pairs);
+    sim_beside_clear(&program->beside);
     g_free(program);
 }
 
@@ -260,56 +266,4 @@ sim_program_steps_in_order(const SimProgram *program)
     for (int64_t step = 0; step_of != NULL && step < program->n_ops; step++)
         step_of[next[program->costs[program->steps[step].cost].rank]++] = (uint32_t)step;
     return step_of;
-}
-
-/* --- sweep --- */
-
-bool
-sim_times_init(SimTimes *times, const SimProgram *program, GError **error)
-{
-    times->ready_ns = sim_pages_try_malloc((size_t)program->n_ops + 1, sizeof *times->ready_ns);
-    times->free_ns = g_new0(int64_t, (size_t)program->schedule->n_ranks);
-    if (program->n_pairs > 0) {
-        times->free_of_step_ns = sim_pages_try_malloc((size_t)program->n_ops, sizeof(int64_t));
-        times->saved_ns = sim_pages_try_malloc((size_t)program->n_ops, sizeof(int64_t));
-        if (times->free_of_step_ns == NULL || times->saved_ns == NULL)
-            return fail_memory(error, program->n_ops, "times");
-    }
-    return times->ready_ns != NULL || fail_memory(error, program->n_ops, "times");
-}
-
-void
-sim_times_clear(SimTimes *times)
-{
-    g_clear_pointer(&times->ready_ns, g_free);
-    g_clear_pointer(&times->free_ns, g_free);
-    g_clear_pointer(&times->free_of_step_ns, g_free);
-    g_clear_pointer(&times->saved_ns, g_free);
-}
-
-void
-sim_program_sweep(const SimProgram *program, SimTimes *times)
-{
-    const SimStep *const steps = program->steps;
-    const SimCost *const costs = program->costs;
-    int64_t *const ready = times->ready_ns;
-    int64_t *const free_ns = times->free_ns;
-    const int64_t n = program->n_ops;
-
-    if (program->n_pairs > 0) {
-        sim_pairs_sweep(program, times);
-        return;
-    }
-    memset(free_ns, 0, sizeof *free_ns * (size_t)program->schedule->n_ranks);
-    ready[0] = 0; /* no message: ready before the rank can be */
-    /* ready[1 .. i] and free_ns hold the times of the first i steps. */
-    for (int64_t i = 0; i < n; i++) {
-        const SimStep step = steps[i];
-        const SimCost cost = costs[step.cost];
-        const int64_t message = ready[step.producer];
-        const int64_t free = free_ns[cost.rank];
-        const int64_t next = (message > free ? message : free) + cost.busy_ns;
-        free_ns[cost.rank] = next;
-        ready[i + 1] = next + cost.lag_ns;
-    }
 }

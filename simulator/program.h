@@ -14,6 +14,13 @@
  *   blocking:   busy = receive + op + send, lag = -send (ready when the op ends; a send lasts as
  *               long as the sender waits: without what the transport buffers)
  *
+ * Messages of one rank to another go one after the other, on a stream of their own.  Two at once
+ * would share its links: then the sweep's times do not hold, and contend.h takes over.  (Messages
+ * of a Workload without links are mere delays.)
+ *
+ * Data-parallel communication beside ops: finish.h; few ops are concerned, and the sweep goes fast
+ * over the others.
+ *
  * An op of time_ns takes time_ns + op_overhead_ns.  The message of F goes to the next stage, that
  * of B and I to the stage before, unless that stage lies on the same rank.
  *
@@ -27,6 +34,7 @@
 
 #include "profiles/workload.h"
 #include "schedule/trace.h"
+#include "simulator/finish.h"
 
 G_BEGIN_DECLS
 
@@ -47,7 +55,8 @@ typedef struct {
 
 typedef struct {
     int64_t busy_ns, lag_ns; /* see above */
-    int64_t rank;            /* where ops of this cost are */
+    int32_t rank;            /* where ops of this cost are */
+    int32_t stream;          /* of sim_stream(), that their messages leave on; 0: none */
 } SimCost;
 
 /* A message between ranks; all 0 where there is none. */
@@ -65,7 +74,7 @@ typedef struct {
     int32_t rank;       /* where ops of this cost are */
 } SimCostDetail;
 
-typedef struct {
+struct SimProgram {
     const Schedule *schedule; /* (borrowed) */
     const Workload *workload; /* (borrowed) */
     int64_t n_ops;
@@ -79,18 +88,46 @@ typedef struct {
     uint32_t *pairs;        /* (owned, nullable) ascending: the first step of each overlapped pair;
                                the second is the next step  [pairs.h] */
     int64_t n_pairs;
-    int64_t *last_backward; /* (owned) [rank * n_chunks + chunk] step of its last op that is no F,
-                               or -1 */
-} SimProgram;
+    /* (owned) [rank * n_chunks + chunk] steps of its first F and of its last op that is no F, or -1
+     */
+    int64_t *first_forward, *last_backward;
+    SimBeside beside;
+};
+
+/* An op that took longer than its cost says. */
+typedef struct {
+    uint32_t step;
+    int64_t extra_ns;
+} SimLonger;
+
+/* Compute stream of one step, if it was followed event by event. */
+typedef struct {
+    int64_t begin_ns, start_ns, free_ns; /* as SimOpTimes */
+} SimFollowed;
+
+/* Of one rank: what its ops took beyond their costs, and for what. */
+typedef struct {
+    int64_t extra_ns;   /* all of it */
+    int64_t wait_ns;    /* of it, waiting for parameters */
+    int64_t receive_ns; /* of it, because blocking messages shared links */
+    int64_t shared_ns;  /* of it, because collectives inside ops did */
+    int64_t message_ns; /* messages in and out were under way; where followed */
+} SimExtra;
 
 /* When everything happens: filled by a sweep (or by an engine that follows links). */
 typedef struct {
-    int64_t *ready_ns; /* (owned) [1 + step]; [0] is before everything */
-    int64_t *free_ns;  /* (owned) [rank] after its last op */
-    /* (owned, nullable) [step] when the rank is free after it; NULL: ready_ns - lag_ns */
-    int64_t *free_of_step_ns;
-    /* (owned, nullable) [step] by how much an op in an overlapped pair is shorter than alone */
-    int64_t *saved_ns;
+    int64_t *ready_ns;     /* (owned) [1 + step]; [0] is before everything */
+    int64_t *free_ns;      /* (owned) [rank] after its last op */
+    SimFinish *finish;     /* (owned) [rank] */
+    SimExtra *extra;       /* (owned) [rank] */
+    GArray *pieces;        /* of SimPiece, by rank and number */
+    GArray *longer;        /* of SimLonger, steps ascend; none where followed */
+    SimFollowed *followed; /* (owned, nullable) [step] */
+    /* With overlapped pairs only [pairs.h]; else NULL: */
+    int64_t *free_of_step_ns; /* (owned, nullable) [step] when the rank is free after it */
+    int64_t *saved_ns;        /* (owned, nullable) [step] by how much it is shorter than alone */
+    int32_t n_ranks;
+    bool meets; /* the sweep has seen two messages on one stream at once */
 } SimTimes;
 
 /*
@@ -108,8 +145,22 @@ bool sim_times_init(SimTimes *times, const SimProgram *program, GError **error);
 void sim_times_clear(SimTimes *times);
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(SimTimes, sim_times_clear)
 
-/* Fills @times.  Cost: O(ops), 24 bytes of memory traffic and 1 to 3 ns each. */
+/* Fills @times as if no link were shared (sweep.c).  Cost: O(ops), 24 bytes of memory traffic and 1
+ * to 3 ns each. */
 void sim_program_sweep(const SimProgram *program, SimTimes *times);
+
+/* Forgets what a sweep has found but for the room. */
+void sim_times_reset(SimTimes *times);
+
+/* Puts pieces into their order. */
+void sim_times_sort_pieces(SimTimes *times);
+
+/* Streams of messages: 1 + 2 rank to the next rank, 2 + 2 rank to the one before; 0 is none. */
+static inline int32_t
+sim_stream(const SimProgram *program, int32_t from, int32_t to)
+{
+    return 1 + 2 * from + (to != (from + 1) % program->schedule->n_ranks);
+}
 
 /* Returns: (owned, nullable without memory) the steps of schedule->ops, by their indices. */
 uint32_t *sim_program_steps_in_order(const SimProgram *program);
@@ -128,16 +179,29 @@ typedef struct {
     int64_t free_ns;          /* after the blocking send, if there is one */
 } SimOpTimes;
 
+/* What @step took beyond its cost: few steps did. */
+int64_t sim_times_extra(const SimTimes *times, uint32_t step);
+
 static inline SimOpTimes
 sim_times_step(const SimTimes *times, const SimProgram *program, uint32_t step)
 {
     const uint32_t cost = program->steps[step].cost;
     const SimCostDetail *detail = &program->details[cost];
+
+    if (times->followed != NULL)
+        return (SimOpTimes){
+            .begin_ns = times->followed[step].begin_ns,
+            .start_ns = times->followed[step].start_ns,
+            .end_ns = times->followed[step].free_ns - detail->out.compute_ns,
+            .free_ns = times->followed[step].free_ns,
+        };
+    const int64_t extra_ns = times->saved_ns != NULL   ? -times->saved_ns[step]
+                             : times->longer->len == 0 ? 0
+                                                       : sim_times_extra(times, step);
     const int64_t free_ns = times->free_of_step_ns != NULL
                                 ? times->free_of_step_ns[step]
                                 : times->ready_ns[step + 1] - program->costs[cost].lag_ns;
-    const int64_t saved_ns = times->saved_ns != NULL ? times->saved_ns[step] : 0;
-    const int64_t begin_ns = free_ns - (program->costs[cost].busy_ns - saved_ns);
+    const int64_t begin_ns = free_ns - program->costs[cost].busy_ns - extra_ns;
 
     return (SimOpTimes){
         .begin_ns = begin_ns,

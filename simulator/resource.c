@@ -1,29 +1,17 @@
 #include "simulator/resource.h"
 
-#include <string.h>
+#include <math.h>
 
-struct SimFlow {
-    SimLinks *links; /* (borrowed) */
-    double remaining_ns, rate;
-    int64_t since_ns;   /* remaining_ns was true then */
-    int64_t due_ns;     /* when it ends if rates stay */
-    int64_t pending_ns; /* of the earliest event that will look at it; INT64_MAX: none */
-    int32_t crossed[SIM_FLOW_MAX_LINKS];
-    int32_t n_crossed;
-    bool active;
-    /* While rates are found: */
-    bool frozen;
-    uint64_t visit;
-    double new_rate;
-    SimEventFunc done;
-    void *user_data; /* (borrowed) */
-};
+/* Sums of what flows take of a link may differ from it by rounding. */
+#define TOLERANCE 1e-6
 
 typedef struct {
-    double capacity;
+    double bytes_per_s;
+    double wanted;    /* by its flows at their limits */
     GPtrArray *flows; /* of (borrowed) SimFlow, in no order */
     /* While rates are found: */
-    double left; /* of capacity, after the frozen flows */
+    double left;   /* after the frozen flows */
+    double weight; /* what its other flows take per byte/s of a device */
     int32_t n_unfrozen;
     uint64_t visit;
 } Link;
@@ -32,8 +20,6 @@ struct SimLinks {
     SimEngine *engine; /* (borrowed) */
     Link *link;        /* (owned) */
     int32_t n_links, n_flows;
-    GPtrArray *all;  /* of (owned) SimFlow: every one ever made */
-    GPtrArray *idle; /* of (borrowed) SimFlow: those that can be used again */
     /* The connected part of the network at hand. */
     GPtrArray *part_flows; /* of (borrowed) SimFlow */
     GArray *part_links;    /* of int32_t */
@@ -41,7 +27,7 @@ struct SimLinks {
 };
 
 SimLinks *
-sim_links_new(SimEngine *engine, const double *capacity, int32_t n_links)
+sim_links_new(SimEngine *engine, const double *bytes_per_s, int32_t n_links)
 {
     g_return_val_if_fail(engine != NULL && n_links >= 0, NULL);
     SimLinks *links = g_new0(SimLinks, 1);
@@ -50,12 +36,10 @@ sim_links_new(SimEngine *engine, const double *capacity, int32_t n_links)
     links->n_links = n_links;
     links->link = g_new0(Link, (size_t)n_links);
     for (int32_t i = 0; i < n_links; i++) {
-        g_assert(capacity[i] > 0);
-        links->link[i].capacity = capacity[i];
+        g_assert(bytes_per_s[i] > 0);
+        links->link[i].bytes_per_s = bytes_per_s[i];
         links->link[i].flows = g_ptr_array_new();
     }
-    links->all = g_ptr_array_new_with_free_func(g_free);
-    links->idle = g_ptr_array_new();
     links->part_flows = g_ptr_array_new();
     links->part_links = g_array_new(false, false, sizeof(int32_t));
     return links;
@@ -69,17 +53,9 @@ sim_links_free(SimLinks *links)
     for (int32_t i = 0; i < links->n_links; i++)
         g_ptr_array_unref(links->link[i].flows);
     g_free(links->link);
-    g_ptr_array_unref(links->all);
-    g_ptr_array_unref(links->idle);
     g_ptr_array_unref(links->part_flows);
     g_array_unref(links->part_links);
     g_free(links);
-}
-
-double
-sim_flow_rate(const SimFlow *flow)
-{
-    return flow->rate;
 }
 
 int32_t
@@ -90,6 +66,28 @@ sim_links_n_flows(const SimLinks *links)
 
 /* --- max-min fair rates --- */
 
+/* Whether more is wanted of the link than it carries. */
+static inline bool
+is_tight(const Link *link)
+{
+    return link->wanted > link->bytes_per_s * (1 + TOLERANCE);
+}
+
+/* Of the sum of a link's flows, which is small, without what additions and subtractions leave. */
+static void
+sum_wanted(Link *link, int32_t at)
+{
+    double sum = 0;
+
+    for (guint i = 0; i < link->flows->len; i++) {
+        const SimFlow *flow = g_ptr_array_index(link->flows, i);
+        for (int32_t k = 0; k < flow->way.n_crossed; k++)
+            if (flow->way.crossed[k].link == at)
+                sum += flow->limit * flow->way.crossed[k].bytes_per_s;
+    }
+    link->wanted = sum;
+}
+
 static void
 visit_link(SimLinks *links, int32_t i)
 {
@@ -98,33 +96,40 @@ visit_link(SimLinks *links, int32_t i)
     if (link->visit == links->visit)
         return;
     link->visit = links->visit;
-    link->left = link->capacity;
-    link->n_unfrozen = (int32_t)link->flows->len;
+    link->left = link->bytes_per_s;
+    link->weight = 0;
+    link->n_unfrozen = 0;
     g_array_append_val(links->part_links, i);
 }
 
-/* Collects what is connected to @flow's links by flows. */
 static void
-walk_part(SimLinks *links, const SimFlow *flow)
+visit_flow(SimLinks *links, SimFlow *flow)
 {
-    links->visit++;
-    g_ptr_array_set_size(links->part_flows, 0);
-    g_array_set_size(links->part_links, 0);
-    for (int32_t i = 0; i < flow->n_crossed; i++)
-        visit_link(links, flow->crossed[i]);
+    if (flow->visit == links->visit)
+        return;
+    flow->visit = links->visit;
+    flow->frozen = false;
+    g_ptr_array_add(links->part_flows, flow);
+    for (int32_t k = 0; k < flow->way.n_crossed; k++) {
+        const SimCrossing *c = &flow->way.crossed[k];
+        Link *link = &links->link[c->link];
+        if (!is_tight(link))
+            continue;
+        visit_link(links, c->link);
+        link->weight += c->bytes_per_s / flow->way.device_bytes_per_s;
+        link->n_unfrozen++;
+    }
+}
+
+/* Collects what the seeds in part_flows and part_links are connected to by tight links. */
+static void
+walk_part(SimLinks *links)
+{
     /* part_links[0 .. next) have handed on their flows. */
     for (guint next = 0; next < links->part_links->len; next++) {
         const Link *link = &links->link[g_array_index(links->part_links, int32_t, next)];
-        for (guint i = 0; i < link->flows->len; i++) {
-            SimFlow *other = g_ptr_array_index(link->flows, i);
-            if (other->visit == links->visit)
-                continue;
-            other->visit = links->visit;
-            other->frozen = false;
-            g_ptr_array_add(links->part_flows, other);
-            for (int32_t k = 0; k < other->n_crossed; k++)
-                visit_link(links, other->crossed[k]);
-        }
+        for (guint i = 0; i < link->flows->len; i++)
+            visit_flow(links, g_ptr_array_index(link->flows, i));
     }
 }
 
@@ -133,59 +138,98 @@ freeze(SimLinks *links, SimFlow *flow, double rate)
 {
     flow->frozen = true;
     flow->new_rate = rate;
-    for (int32_t k = 0; k < flow->n_crossed; k++) {
-        Link *link = &links->link[flow->crossed[k]];
-        link->left -= rate;
+    for (int32_t k = 0; k < flow->way.n_crossed; k++) {
+        const SimCrossing *c = &flow->way.crossed[k];
+        Link *link = &links->link[c->link];
+        if (link->visit != links->visit)
+            continue;
+        link->left -= rate * c->bytes_per_s;
+        link->weight -= c->bytes_per_s / flow->way.device_bytes_per_s;
         link->n_unfrozen--;
     }
 }
 
-/* The link that fills first when all unfrozen flows rise together, or -1 if they reach 1 before. */
-static int32_t
-find_bottleneck(const SimLinks *links, double *rate)
+/* The link that fills first when the devices of all unfrozen flows rise together beyond @from
+ * bytes/s, and at how many; NULL: none does. */
+static const Link *
+find_bottleneck(const SimLinks *links, double from, double *level)
 {
-    int32_t best = -1;
+    const Link *best = NULL;
 
-    *rate = 1;
+    *level = INFINITY;
     for (guint i = 0; i < links->part_links->len; i++) {
-        const int32_t at = g_array_index(links->part_links, int32_t, i);
-        const Link *link = &links->link[at];
+        const Link *link = &links->link[g_array_index(links->part_links, int32_t, i)];
         if (link->n_unfrozen == 0)
             continue;
-        const double share = MAX(link->left, 0) / link->n_unfrozen;
-        if (share < *rate) {
-            *rate = share;
-            best = at;
+        const double fills = MAX(link->left / link->weight, from);
+        if (fills < *level) {
+            *level = fills;
+            best = link;
         }
     }
     return best;
+}
+
+/* Freezes the unfrozen flows that reach their limit at @level at the latest. */
+static bool
+freeze_limited(SimLinks *links, double level)
+{
+    bool any = false;
+
+    for (guint i = 0; i < links->part_flows->len; i++) {
+        SimFlow *flow = g_ptr_array_index(links->part_flows, i);
+        if (!flow->frozen && flow->limit * flow->way.device_bytes_per_s <= level) {
+            freeze(links, flow, flow->limit);
+            any = true;
+        }
+    }
+    return any;
 }
 
 /* Fills new_rate of the part's flows. */
 static void
 fill_progressively(SimLinks *links)
 {
-    double rate;
+    const Link *link;
+    double level = 0, next;
 
-    /* Frozen flows have their final rate; all others at least that of the last bottleneck. */
-    for (int32_t at; (at = find_bottleneck(links, &rate)) >= 0;) {
-        const Link *link = &links->link[at];
+    /* Frozen flows have their final rate; the devices of all others at least @level bytes/s. */
+    while ((link = find_bottleneck(links, level, &next)) != NULL) {
+        if (freeze_limited(links, next))
+            continue;
+        level = next;
         for (guint i = 0; i < link->flows->len; i++) {
             SimFlow *flow = g_ptr_array_index(link->flows, i);
             if (!flow->frozen)
-                freeze(links, flow, rate);
+                freeze(links, flow, level / flow->way.device_bytes_per_s);
         }
     }
-    for (guint i = 0; i < links->part_flows->len; i++) {
-        SimFlow *flow = g_ptr_array_index(links->part_flows, i);
-        if (!flow->frozen)
-            freeze(links, flow, 1);
-    }
+    freeze_limited(links, INFINITY);
 }
 
 /* --- time --- */
 
 static bool look_at_flow(SimEngine *engine, void *user_data, GError **error);
+
+/* How fast its work gets on. */
+static inline double
+speed_of(const SimFlow *flow)
+{
+    return flow->rate == flow->limit ? flow->limit
+                                     : flow->limit - flow->way.visible * (flow->limit - flow->rate);
+}
+
+/* Up to @now_ns at the rate that it has had. */
+static void
+run_on(SimFlow *flow, int64_t now_ns)
+{
+    const double elapsed_ns = (double)(now_ns - flow->since_ns);
+
+    flow->remaining_ns = MAX(flow->remaining_ns - elapsed_ns * speed_of(flow), 0);
+    if (flow->rate < flow->limit)
+        flow->shared_ns += elapsed_ns * (1 - speed_of(flow) / flow->limit);
+    flow->since_ns = now_ns;
+}
 
 /* Lets the flow run at @rate from now on. */
 static void
@@ -194,87 +238,138 @@ set_rate(SimFlow *flow, double rate)
     SimEngine *engine = flow->links->engine;
     const int64_t now_ns = sim_engine_now_ns(engine);
 
-    flow->remaining_ns -= (double)(now_ns - flow->since_ns) * flow->rate;
-    flow->remaining_ns = MAX(flow->remaining_ns, 0);
-    flow->since_ns = now_ns;
+    run_on(flow, now_ns);
     flow->rate = rate;
-    flow->due_ns = now_ns + (int64_t)(flow->remaining_ns / rate + 0.5);
-    if (flow->due_ns < flow->pending_ns) {
-        flow->pending_ns = flow->due_ns;
+    flow->due_ns = now_ns + (int64_t)(flow->remaining_ns / speed_of(flow) + 0.5);
+    if (flow->pending_ns == 0 || flow->due_ns < flow->pending_ns - 1) {
+        flow->pending_ns = flow->due_ns + 1;
         sim_engine_add(engine, flow->due_ns, look_at_flow, flow);
     }
 }
 
-/* Whether @flow meets others on a link that is too small for all of them. */
-static bool
-is_squeezed(const SimLinks *links, const SimFlow *flow)
-{
-    for (int32_t k = 0; k < flow->n_crossed; k++) {
-        const Link *link = &links->link[flow->crossed[k]];
-        if (link->flows->len > link->capacity)
-            return true;
-    }
-    return false;
-}
-
-/* After @flow came, or before it goes: whoever it meets gets new rates. */
+/* Rates of the part at hand, found again. */
 static void
-share_again(SimLinks *links, const SimFlow *flow)
+share_again(SimLinks *links)
 {
-    walk_part(links, flow);
+    walk_part(links);
     fill_progressively(links);
     for (guint i = 0; i < links->part_flows->len; i++) {
         SimFlow *other = g_ptr_array_index(links->part_flows, i);
-        if (other->new_rate != other->rate)
+        if (other->active && other->new_rate != other->rate)
             set_rate(other, other->new_rate);
     }
 }
 
-SimFlow *
-sim_links_start(SimLinks *links, int64_t work_ns, const int32_t *crossed, int32_t n_crossed,
-                SimEventFunc done, void *user_data)
+/* Begins a part: the links that @flow crosses and that are tight. */
+static bool
+seed_links(SimLinks *links, const SimFlow *flow)
 {
-    g_return_val_if_fail(links != NULL && work_ns >= 0 && work_ns <= SIM_FLOW_MAX_NS, NULL);
-    g_return_val_if_fail(n_crossed >= 0 && n_crossed <= SIM_FLOW_MAX_LINKS, NULL);
-    SimFlow *flow;
+    links->visit++;
+    g_ptr_array_set_size(links->part_flows, 0);
+    g_array_set_size(links->part_links, 0);
+    for (int32_t k = 0; k < flow->way.n_crossed; k++)
+        if (is_tight(&links->link[flow->way.crossed[k].link]))
+            visit_link(links, flow->way.crossed[k].link);
+    return links->part_links->len > 0;
+}
 
-    if (links->idle->len > 0) {
-        flow = g_ptr_array_steal_index_fast(links->idle, links->idle->len - 1);
-    } else {
-        flow = g_new0(SimFlow, 1);
-        flow->links = links;
-        flow->pending_ns = INT64_MAX;
-        g_ptr_array_add(links->all, flow);
-    }
+void
+sim_flow_start(SimLinks *links, SimFlow *flow, int64_t work_ns, SimWay way, double limit,
+               SimEventFunc done, void *user_data)
+{
+    g_return_if_fail(links != NULL && work_ns >= 0 && work_ns <= SIM_FLOW_MAX_NS);
+    g_return_if_fail(!flow->active && limit > 0 && limit <= 1);
+
+    flow->links = links;
+    flow->way = way;
     flow->remaining_ns = (double)work_ns;
     flow->since_ns = sim_engine_now_ns(links->engine);
-    flow->rate = 1;
-    flow->n_crossed = n_crossed;
-    memcpy(flow->crossed, crossed, sizeof *crossed * (size_t)n_crossed);
+    flow->rate = flow->limit = limit;
+    flow->shared_ns = 0;
     flow->active = true;
     flow->done = done;
     flow->user_data = user_data;
     links->n_flows++;
-    for (int32_t k = 0; k < n_crossed; k++)
-        g_ptr_array_add(links->link[crossed[k]].flows, flow);
-    set_rate(flow, 1);
-    if (is_squeezed(links, flow))
-        share_again(links, flow);
-    return flow;
+    for (int32_t k = 0; k < way.n_crossed; k++) {
+        Link *link = &links->link[way.crossed[k].link];
+        g_ptr_array_add(link->flows, flow);
+        link->wanted += limit * way.crossed[k].bytes_per_s;
+    }
+    set_rate(flow, limit);
+    if (seed_links(links, flow))
+        share_again(links);
+}
+
+/* Collects the flows that @flow meets on tight links: once they may have been slowed by it. */
+static void
+seed_flows(SimLinks *links, const SimFlow *flow)
+{
+    for (int32_t k = 0; k < flow->way.n_crossed; k++) {
+        const Link *link = &links->link[flow->way.crossed[k].link];
+        if (link->visit != links->visit)
+            continue;
+        for (guint i = 0; i < link->flows->len; i++)
+            g_ptr_array_add(links->part_flows, g_ptr_array_index(link->flows, i));
+    }
+}
+
+/* After what @flow wants has become less: those it met, collected before, get new rates. */
+static void
+share_what_is_left(SimLinks *links)
+{
+    const guint n = links->part_flows->len;
+
+    links->visit++;
+    g_array_set_size(links->part_links, 0);
+    for (guint i = 0; i < n; i++)
+        visit_flow(links, g_ptr_array_index(links->part_flows, i));
+    g_ptr_array_remove_range(links->part_flows, 0, n);
+    share_again(links);
+}
+
+void
+sim_flow_set_limit(SimFlow *flow, double limit)
+{
+    SimLinks *links = flow->links;
+
+    g_return_if_fail(flow->active && limit > 0 && limit <= 1);
+    if (limit == flow->limit)
+        return;
+    const bool was_tight = seed_links(links, flow);
+    if (was_tight)
+        seed_flows(links, flow);
+    run_on(flow, sim_engine_now_ns(links->engine));
+    flow->limit = limit;
+    for (int32_t k = 0; k < flow->way.n_crossed; k++)
+        sum_wanted(&links->link[flow->way.crossed[k].link], flow->way.crossed[k].link);
+    if (was_tight)
+        share_what_is_left(links);
+    else if (seed_links(links, flow))
+        share_again(links);
+    else
+        set_rate(flow, limit);
 }
 
 static void
 end_flow(SimLinks *links, SimFlow *flow)
 {
-    const bool squeezed = is_squeezed(links, flow);
+    const bool was_tight = seed_links(links, flow);
 
-    for (int32_t k = 0; k < flow->n_crossed; k++)
-        g_ptr_array_remove_fast(links->link[flow->crossed[k]].flows, flow);
+    run_on(flow, sim_engine_now_ns(links->engine));
+    if (was_tight)
+        seed_flows(links, flow);
+    for (int32_t k = 0; k < flow->way.n_crossed; k++) {
+        Link *link = &links->link[flow->way.crossed[k].link];
+        g_ptr_array_remove_fast(link->flows, flow);
+        sum_wanted(link, flow->way.crossed[k].link);
+    }
     flow->active = false;
     links->n_flows--;
-    if (squeezed)
-        share_again(links, flow);
-    g_ptr_array_add(links->idle, flow);
+    if (!was_tight)
+        return;
+    while (g_ptr_array_remove_fast(links->part_flows, flow))
+        continue;
+    share_what_is_left(links);
 }
 
 /* An event about a flow: its end, or too early for it, because it has become slower, or left over
@@ -285,13 +380,13 @@ look_at_flow(SimEngine *engine, void *user_data, GError **error)
     SimFlow *flow = user_data;
     const int64_t now_ns = sim_engine_now_ns(engine);
 
-    if (now_ns != flow->pending_ns)
+    if (now_ns + 1 != flow->pending_ns)
         return true;
-    flow->pending_ns = INT64_MAX;
+    flow->pending_ns = 0;
     if (!flow->active)
         return true;
     if (flow->due_ns > now_ns) {
-        flow->pending_ns = flow->due_ns;
+        flow->pending_ns = flow->due_ns + 1;
         sim_engine_add(engine, flow->due_ns, look_at_flow, flow);
         return true;
     }

@@ -1,15 +1,18 @@
 /*
- * simulator/resource.h - links that messages share, max-min fair, on the engine's clock.
+ * simulator/resource.h - links that flows share, max-min fair, on the engine's clock.
  *
- * A flow has work (ns that it takes alone) and crosses some links.  Alone it runs at rate 1.  Where
- * the flows on a link would need more than its capacity (the number of flows that it carries at
- * rate 1), rates are max-min fair: no flow can get more without one that has no more getting less.
- * They follow from progressive filling: raise all rates together; what hits a full link stays
- * [Bertsekas and Gallager, Data Networks, 2nd ed., 6.5.2].
+ * A flow has work (ns that it takes alone) and crosses some links, of each of which it takes so
+ * many bytes per second at full speed.  Its rate is the share of these that it has; alone it has
+ * its limit, at most 1.  Its work gets on at its rate; where only a part of its transfers is waited
+ * for, the rest being hidden behind other work, it falls behind its limit by that part only.  Where
+ * the flows on a link would take more than it carries, rates are max-min fair between the devices
+ * that send: no device's bytes per second can rise without those of one that has no more falling.
+ * Rates follow from progressive filling: raise all devices' bytes per second together; what reaches
+ * its limit or hits a full link stays [Bertsekas and Gallager, Data Networks, 2nd ed., 6.5.2].
  *
- * Rates change only when a flow starts or ends, and only in the part of the network that is
- * connected to it by shared links; where no link is full nothing else is touched, and a flow ends
- * exactly its work after it started.
+ * Rates change only when a flow starts or ends or gets another limit, and only in the part of the
+ * network that is connected to it by links on which more is wanted than they carry; where there are
+ * none, nothing else is touched, and a flow ends exactly its work after it started.
  *
  * Rates are doubles; ends are rounded to the nearest ns.  One run has one order of events and of
  * additions, hence one result.
@@ -23,36 +26,64 @@
 
 G_BEGIN_DECLS
 
-/* Links that one flow may cross. */
-#define SIM_FLOW_MAX_LINKS 4
-
 /* Longest work: 26 days, which a double holds to half a ns. */
 #define SIM_FLOW_MAX_NS (INT64_C(1) << 51)
 
 typedef struct SimLinks SimLinks;
-typedef struct SimFlow SimFlow;
+
+/* What a flow takes of one link at full speed. */
+typedef struct {
+    double bytes_per_s;
+    int32_t link;
+} SimCrossing;
+
+/* What a flow crosses. */
+typedef struct {
+    const SimCrossing *crossed; /* (borrowed) outlives the flow's activity; different links */
+    int32_t n_crossed;
+    double device_bytes_per_s; /* of one of its devices while it sends at full speed; > 0 */
+    double visible;            /* 0 to 1: the part of its transfers that is waited for */
+} SimWay;
+
+/* A flow's place: zeroed by its owner before first use, then this module's; one use at a time. */
+typedef struct {
+    SimWay way;
+    double remaining_ns, rate, limit;
+    double shared_ns;   /* so far: what it has lost because links were shared */
+    int64_t since_ns;   /* remaining_ns was true then */
+    int64_t due_ns;     /* when it ends if rates stay */
+    int64_t pending_ns; /* 1 + time of the earliest event that will look at it; 0: none */
+    bool active;
+    /* While rates are found: */
+    bool frozen;
+    uint64_t visit;
+    double new_rate;
+    SimLinks *links; /* (borrowed) */
+    SimEventFunc done;
+    void *user_data; /* (borrowed) */
+} SimFlow;
 
 /*
- * @engine    (borrowed) outlives the links.
- * @capacity  (borrowed, copied) > 0, INFINITY for links that never fill.
+ * @engine       (borrowed) outlives the links.
+ * @bytes_per_s  (borrowed, copied) > 0, INFINITY for links that never fill.
  */
-SimLinks *sim_links_new(SimEngine *engine, const double *capacity, int32_t n_links);
+SimLinks *sim_links_new(SimEngine *engine, const double *bytes_per_s, int32_t n_links);
 void sim_links_free(SimLinks *links);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(SimLinks, sim_links_free)
 
 /*
- * Starts a flow now.  When it ends, @done is called as an event.
+ * Starts @flow (borrowed until it ends) now.  When it ends, @done is called as an event; the flow
+ * may then be started again.
  *
  * @work_ns  >= 0, at most SIM_FLOW_MAX_NS
- * @crossed  @n_crossed different links, at most SIM_FLOW_MAX_LINKS
- * Returns: (borrowed) the flow, until it ends.
- * Cost: O(1) where no link is full, else O(flows and links connected to it).
+ * @limit    in (0, 1]
+ * Cost: O(links crossed) where none is wanted too much, else O(flows and links connected to it).
  */
-SimFlow *sim_links_start(SimLinks *links, int64_t work_ns, const int32_t *crossed,
-                         int32_t n_crossed, SimEventFunc done, void *user_data);
+void sim_flow_start(SimLinks *links, SimFlow *flow, int64_t work_ns, SimWay way, double limit,
+                    SimEventFunc done, void *user_data);
 
-/* The share of its speed alone that a flow has now, in (0, 1]. */
-double sim_flow_rate(const SimFlow *flow);
+/* Lets an active flow run at @limit, in (0, 1], at the most from now on. */
+void sim_flow_set_limit(SimFlow *flow, double limit);
 
 /* Flows under way. */
 int32_t sim_links_n_flows(const SimLinks *links);

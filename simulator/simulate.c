@@ -13,6 +13,39 @@ sim_result_clear(SimResult *result)
     g_clear_pointer(&result->levels, g_free);
 }
 
+/* Whether the sweep's @times hold: nothing meets on a link that is too small for all of it. */
+static bool
+sweep_holds(const SimProgram *program, const SimNetwork *network, const SimTimes *times)
+{
+    const Workload *workload = program->workload;
+
+    /* What messages do to computing beside them is followed only event by event. */
+    if (workload->message_interference_fraction > 0 && !workload->blocking_messages)
+        return false;
+    return !times->meets && sim_network_suffices(network, program, times);
+}
+
+static bool
+find_times(const SimProgram *program, SimBy by, SimTimes *times, GError **error)
+{
+    g_auto(SimNetwork) network = {0};
+
+    if (by != SIM_BY_EVENTS || program->n_pairs > 0)
+        sim_program_sweep(program, times);
+    /* The engine knows single ops only. */
+    if (program->n_pairs > 0)
+        return true;
+    if (by == SIM_BY_SWEEP || (by == SIM_BY_EITHER && program->workload->links == NULL))
+        return true;
+    if (program->workload->links == NULL)
+        return sim_program_contend(program, NULL, times, error);
+    if (!sim_network_init(&network, program, error))
+        return false;
+    if (by == SIM_BY_EITHER && sweep_holds(program, &network, times))
+        return true;
+    return sim_program_contend(program, &network, times, error);
+}
+
 bool
 sim_run(const Schedule *schedule, const Workload *workload, const SimOptions *options,
         SimResult *result, GError **error)
@@ -31,10 +64,7 @@ sim_run(const Schedule *schedule, const Workload *workload, const SimOptions *op
         return false;
     if (!sim_times_init(&times, program, error))
         return false;
-    /* Of shared links the engine knows single ops only. */
-    if (options->topology == NULL || program->n_pairs > 0)
-        sim_program_sweep(program, &times);
-    else if (!sim_program_contend(program, options->topology, &times, error))
+    if (!find_times(program, options->by, &times, error))
         return false;
     if (options->want_memory) {
         peaks = g_new(SimPeak, (size_t)schedule->n_ranks);

@@ -9,8 +9,9 @@
  * (docs/cost-model.md 3.4.)  One sweep in topological order, O(ops), integers only, so equal inputs
  * give equal traces.
  *
- * Where links are shared (SimOptions.topology), overlapped messages become flows, and the event
- * engine takes the place of the sweep: contend.h.  Where both apply they give the same trace.
+ * Where links are shared (Workload.links), the event engine takes the place of the sweep:
+ * contend.h. Which of both is found out: the sweep comes first, and where at its times no link has
+ * more on it than it carries, they hold, to the ns, and the engine would say the same.
  *
  * An op takes its time_ns and the workload's op_overhead_ns.  Messages exist between ranks only.
  * Pairs of ops that a framework runs overlapped (Schedule.overlap_pairs) hide the collectives of
@@ -18,7 +19,8 @@
  * are shared.
  *
  * After its last op a rank reduces gradients over dp, steps the optimizer, gathers parameters;
- * with overlap_dp the reduction runs behind the last backward of each chunk: finish.h.
+ * with overlap_dp the reduction runs behind the last backward of each chunk, with overlap_gather
+ * the gathering ahead of its first forward: finish.h.
  *
  * Memory: memory.h walks the same ops and turns them into allocations and frees with owners.
  * The report's sums: account.h.  The trace's streams: events.h.
@@ -32,13 +34,18 @@
 #include "schedule/schedule.h"
 #include "simulator/jitter.h"
 #include "simulator/memory.h"
-#include "simulator/topology.h"
 
 G_BEGIN_DECLS
 
+/* Who finds the times. */
+typedef enum {
+    SIM_BY_EITHER, /* the sweep where it applies, else the events */
+    SIM_BY_SWEEP,  /* as if no link were shared: never later than they are */
+    SIM_BY_EVENTS,
+} SimBy;
+
 typedef struct {
-    /* (borrowed, nullable) links that messages share; NULL: every message has its own */
-    const SimTopology *topology;
+    SimBy by;
     const SimJitter *jitter; /* (borrowed, nullable) also run it many times with varied times */
     bool want_trace;         /* events; the report is always made */
     bool want_levels;        /* with want_memory: what ranks hold at and after every op */
@@ -58,7 +65,7 @@ G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(SimResult, sim_result_clear)
  * Runs one iteration.  @workload must be made for the same shape as @schedule.
  * Returns false on SCHEDULE_ERROR_INCOMPLETE or _DEADLOCK (the schedule cannot run), _SHAPE (the
  * workload is for another shape) or _LIMIT (times or bytes negative or beyond int64_t, no memory);
- * @result is then untouched.  Cost: O(ops).
+ * @result is then untouched.  Cost: O(ops); followed event by event, O(ops log ranks).
  */
 bool sim_run(const Schedule *schedule, const Workload *workload, const SimOptions *options,
              SimResult *result, GError **error);

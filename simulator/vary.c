@@ -135,11 +135,16 @@ typedef struct {
     bool *fits;                 /* [run] */
 } Study;
 
+/* Of what follows a rank's ops. */
+typedef struct {
+    int64_t optimizer, reduce, gather;
+} RankFactors;
+
 /* What one thread works on. */
 typedef struct {
-    SimCost *costs;        /* [cost] of this replica */
-    WorkloadRank *ranks;   /* [rank] */
-    int64_t *rank_factors; /* [rank] */
+    SimCost *costs;           /* [cost] of this replica */
+    RankFactors *rank_finish; /* [rank] */
+    int64_t *rank_factors;    /* [rank] */
     SimTimes times;
 } Room;
 
@@ -155,11 +160,11 @@ vary_ranks(const Study *study, Room *room, uint64_t key)
             factor = times_factor(factor, study->slowdown);
         room->rank_factors[r] = factor;
         const int64_t last = times_factor(first_factor(study->ops, other), factor);
-        WorkloadRank *rank = &room->ranks[r];
-        *rank = program->workload->ranks[r];
-        rank->optimizer_ns = times_factor(rank->optimizer_ns, last);
-        rank->dp_reduce_ns = times_factor(rank->dp_reduce_ns, second_factor(study->ops, other));
-        rank->dp_gather_ns = times_factor(rank->dp_gather_ns, second_factor(study->ops, random));
+        room->rank_finish[r] = (RankFactors){
+            .optimizer = last,
+            .reduce = second_factor(study->ops, other),
+            .gather = second_factor(study->ops, random),
+        };
     }
     for (int64_t cost = 0; cost < program->n_costs; cost++) {
         const SimCost *fixed = &program->costs[cost];
@@ -210,8 +215,8 @@ vary_ops(const Study *study, Room *room, uint64_t key)
     const SimTimes *fixed = study->fixed;
     const Factors *factors = study->ops;
     int64_t *const ready = room->times.ready_ns, *const free_ns = room->times.free_ns;
-    int64_t *const after = room->times.free_of_step_ns;
-    const bool links = fixed->free_of_step_ns != NULL && fixed->saved_ns == NULL;
+    const GArray *longer = fixed->longer;
+    guint next_longer = 0;
     int64_t next_pair = 0;
 
     memset(free_ns, 0, sizeof *free_ns * (size_t)program->schedule->n_ranks);
@@ -226,12 +231,19 @@ vary_ops(const Study *study, Room *room, uint64_t key)
         const SimCost cost = room->costs[step.cost];
         const uint64_t random = draw(key, (uint64_t)i);
         const int64_t factor = first_factor(factors, random);
-        const int64_t lag =
-            links ? fixed->ready_ns[i + 1] - fixed->free_of_step_ns[i] : cost.lag_ns;
+        int64_t busy = cost.busy_ns, lag = cost.lag_ns;
+        if (fixed->followed != NULL) {
+            const SimOpTimes at = sim_times_step(fixed, program, (uint32_t)i);
+            busy = times_factor(at.free_ns - at.begin_ns, room->rank_factors[cost.rank]);
+            lag = lag < 0 ? lag : fixed->ready_ns[i + 1] - at.free_ns;
+        } else if (next_longer < longer->len &&
+                   g_array_index(longer, SimLonger, next_longer).step == i) {
+            busy += times_factor(g_array_index(longer, SimLonger, next_longer++).extra_ns,
+                                 room->rank_factors[cost.rank]);
+        }
         const int64_t next =
-            MAX(ready[step.producer], free_ns[cost.rank]) + times_factor(cost.busy_ns, factor);
+            MAX(ready[step.producer], free_ns[cost.rank]) + times_factor(busy, factor);
         free_ns[cost.rank] = next;
-        after[i] = next;
         ready[i + 1] = next + varied_lag(factors, random, lag);
     }
 }
@@ -240,17 +252,17 @@ vary_ops(const Study *study, Room *room, uint64_t key)
 static int64_t
 end_of(const Study *study, const Room *room)
 {
-    Workload workload = *study->program->workload;
-    SimProgram program = *study->program;
     int64_t end_ns = 0;
 
-    workload.ranks = room->ranks;
-    program.workload = &workload;
-    program.costs = room->costs;
-    for (int32_t r = 0; r < program.schedule->n_ranks; r++) {
-        SimFinish finish;
-        sim_finish_rank(&program, &room->times, r, &finish);
-        end_ns = MAX(end_ns, finish.end_ns);
+    for (int32_t r = 0; r < study->program->schedule->n_ranks; r++) {
+        const SimFinish *finish = &study->fixed->finish[r];
+        const RankFactors *f = &room->rank_finish[r];
+        end_ns =
+            MAX(end_ns, room->times.free_ns[r] +
+                            times_factor(finish->optimizer_start_ns - finish->free_ns, f->reduce) +
+                            times_factor(finish->optimizer_end_ns - finish->optimizer_start_ns,
+                                         f->optimizer) +
+                            times_factor(finish->end_ns - finish->optimizer_end_ns, f->gather));
     }
     return end_ns;
 }
@@ -280,14 +292,12 @@ room_init(Room *room, const SimProgram *program, GError **error)
 
     *room = (Room){
         .costs = g_try_new(SimCost, (size_t)program->n_costs),
-        .ranks = g_new(WorkloadRank, n_ranks),
+        .rank_finish = g_new(RankFactors, n_ranks),
         .rank_factors = g_new(int64_t, n_ranks),
     };
     if (!sim_times_init(&room->times, program, error))
         return false;
-    room->times.free_of_step_ns =
-        sim_pages_try_malloc((size_t)MAX(program->n_ops, 1), sizeof(int64_t));
-    if (room->costs != NULL && room->times.free_of_step_ns != NULL)
+    if (room->costs != NULL)
         return true;
     g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_LIMIT,
                 "jitter: no memory for %" G_GINT64_FORMAT " ops", program->n_ops);
@@ -298,7 +308,7 @@ static void
 room_clear(Room *room)
 {
     g_free(room->costs);
-    g_free(room->ranks);
+    g_free(room->rank_finish);
     g_free(room->rank_factors);
     sim_times_clear(&room->times);
 }

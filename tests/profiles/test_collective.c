@@ -170,6 +170,70 @@ test_messages(void)
     assert_near(profile_cost_p2p_s(profile, 0, 0, 8, 8), 1e-5, 1e-12);
 }
 
+/* Pods of 4 nodes of 2 devices: ways out of a node 20 GB/s, out of a pod 24 GB/s. */
+static const char pods[] = FIXTURE_HEAD
+    "{\"name\":\"c\",\"devices\":[" FIXTURE_DEVICE
+    "],\"nodes\":[{\"device\":\"D\",\"n_devices\":2,\"n_nodes\":8}],\"levels\":["
+    "{\"name\":\"in\",\"group_devices\":2,\"bytes_per_s\":100e9,\"latency_s\":0},"
+    "{\"name\":\"pod\",\"group_devices\":8,\"bytes_per_s\":16e9,\"shared_bytes_per_s\":20e9,"
+    "\"latency_s\":0},"
+    "{\"name\":\"spine\",\"group_devices\":0,\"bytes_per_s\":16e9,\"shared_bytes_per_s\":24e9,"
+    "\"latency_s\":0}]},\"cost\":" FIXTURE_COST "}";
+
+/* Out of a pod a message shares its node's way out with the node's, and the pod's with the pod's.
+ */
+static void
+test_messages_leave_pods(void)
+{
+    static const struct {
+        int64_t a, b, n_at_once;
+        double bytes_per_s;
+    } cases[] = {
+        {0, 1, 8, 100e9}, {0, 2, 1, 16e9}, {0, 2, 2, 10e9}, {0, 2, 8, 10e9}, {0, 8, 1, 16e9},
+        {0, 8, 2, 10e9},  {0, 8, 4, 6e9},  {0, 8, 8, 3e9},  {6, 8, 8, 10e9}, {7, 8, 8, 16e9},
+    };
+    g_autoptr(Profile) profile = fixture_parse(pods, NULL);
+
+    for (size_t i = 0; i < G_N_ELEMENTS(cases); i++)
+        assert_near(
+            profile_cost_p2p_s(profile, 100 * MB, cases[i].a, cases[i].b, cases[i].n_at_once),
+            100e6 / cases[i].bytes_per_s, 1e-12);
+}
+
+/*
+ * What a rank gives to each level, as share of the buffer.  Rings: all-reduce of 16 ranks, 2 in a
+ * node, 8 in a pod: 30/16 in all, of which 1/8 leaves the pod, 1/2 - 1/8 stays in it, 1/2 in the
+ * node; of 8 with stride 2 (one in a node, 4 in a pod) 14/8: 1/4 leaves the pod.  All-to-all: 1
+ * rank in the node, 6 in the pod, 8 outside, of 16.
+ */
+static void
+test_traffic_by_levels(void)
+{
+    static const struct {
+        ModelComm comm;
+        ProfileGroup group;
+        double share[3];
+    } cases[] = {
+        {MODEL_COMM_ALL_REDUCE, {0, 1, 16}, {30.0 / 16 / 2, 30.0 / 16 * 3 / 8, 30.0 / 16 / 8}},
+        {MODEL_COMM_ALL_GATHER, {0, 1, 16}, {15.0 / 16 / 2, 15.0 / 16 * 3 / 8, 15.0 / 16 / 8}},
+        {MODEL_COMM_REDUCE_SCATTER, {8, 1, 2}, {0.5, 0, 0}},
+        {MODEL_COMM_ALL_REDUCE, {0, 2, 8}, {0, 14.0 / 8 * 3 / 4, 14.0 / 8 / 4}},
+        {MODEL_COMM_RING_EXCHANGE, {0, 8, 2}, {0, 0, 0.5}},
+        {MODEL_COMM_ALL_TO_ALL, {0, 1, 16}, {1.0 / 16, 6.0 / 16, 8.0 / 16}},
+        {MODEL_COMM_ALL_TO_ALL, {0, 1, 8}, {1.0 / 8, 6.0 / 8, 0}},
+        {MODEL_COMM_NONE, {0, 1, 8}, {0, 0, 0}},
+        {MODEL_COMM_ALL_REDUCE, {3, 1, 1}, {0, 0, 0}},
+    };
+    g_autoptr(Profile) profile = fixture_parse(pods, NULL);
+
+    for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
+        double traffic[MODEL_CLUSTER_MAX_LEVELS] = {0};
+        profile_collective_traffic(profile, cases[i].comm, 16 * MB, &cases[i].group, traffic);
+        for (int level = 0; level < 3; level++)
+            g_assert_cmpfloat_with_epsilon(traffic[level], 16e6 * cases[i].share[level], 1e-3);
+    }
+}
+
 /* 10 us up to 1000 bytes, then 10 ns per byte. */
 static void
 test_measured_messages_win(void)
@@ -245,6 +309,8 @@ main(int argc, char **argv)
                     test_more_bytes_and_more_ranks_take_longer);
     g_test_add_func("/profiles/collective/messages", test_messages);
     g_test_add_func("/profiles/collective/measured-messages-win", test_measured_messages_win);
+    g_test_add_func("/profiles/collective/messages-leave-pods", test_messages_leave_pods);
+    g_test_add_func("/profiles/collective/traffic-by-levels", test_traffic_by_levels);
     g_test_add_func("/profiles/collective/published-nccl-times", test_published_nccl_times);
     return g_test_run();
 }

@@ -269,6 +269,89 @@ test_unlike_nodes(void)
     g_assert_cmpfloat(workload->power_w_per_device, ==, 75.0);
 }
 
+/* Crossings of (rank, level) as text: "link*devices ..." in the order of the links' first use. */
+static char *
+crossings_text(const WorkloadLinks *links)
+{
+    GString *text = g_string_new(NULL);
+
+    for (int64_t i = 0; i < links->begin[links->n_levels]; i++)
+        g_string_append_printf(text, "%s%d*%d", i > 0 ? " " : "", links->crossings[i].link,
+                               links->crossings[i].n_devices);
+    return g_string_free(text, FALSE);
+}
+
+/*
+ * Links of 2 nodes of 8; level 0: the devices' own; level 1: their own, and the way out of the
+ * node, 20 GB/s.  Which ranks have it in common depends on how many fit in a node.
+ */
+static void
+test_links(void)
+{
+    static const struct {
+        PlanDegrees degrees;
+        int64_t ways_out; /* in all */
+        int32_t rank_a, rank_b;
+        bool common; /* both go out the same way */
+        int32_t n_devices;
+    } cases[] = {
+        {{1, 2, 4, 1, 1, 1}, 1, 0, 3, true, 2},  {{1, 2, 8, 1, 1, 1}, 2, 0, 3, true, 2},
+        {{1, 2, 8, 1, 1, 1}, 2, 3, 4, false, 2}, {{2, 4, 2, 1, 1, 1}, 2, 0, 1, false, 8},
+        {{8, 2, 1, 1, 1, 1}, 2, 0, 0, true, 8}, /* one rank, both nodes */
+    };
+    g_autoptr(Profile) profile = fixture_profile();
+    ModelArch arch = gpt(8, 0);
+
+    for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
+        const PlanSpec spec = {.degrees = cases[i].degrees, .framework = PLAN_FRAMEWORK_DEGAS};
+        g_autoptr(Workload) workload = workload_of(&arch, profile, &spec);
+        const WorkloadLinks *links = workload->links;
+        const int64_t p = cases[i].degrees.pp;
+        const int64_t a = links->begin[2 * cases[i].rank_a + 1] + 1;
+        const int64_t b = links->begin[2 * cases[i].rank_b + 1] + 1;
+        g_autofree char *text = crossings_text(links);
+
+        g_test_message("%s", text);
+        g_assert_cmpint(links->n_levels, ==, 2);
+        g_assert_cmpint(links->n_links, ==, 2 * p + cases[i].ways_out);
+        g_assert_cmpint(links->crossings[links->begin[0]].n_devices, ==, 0);
+        g_assert_cmpfloat(links->bytes_per_s[links->crossings[links->begin[0]].link], ==, 100e9);
+        g_assert_cmpint(links->crossings[a].n_devices, ==, cases[i].n_devices);
+        g_assert_cmpfloat(links->bytes_per_s[links->crossings[a].link], ==, 20e9);
+        g_assert_cmpint(links->crossings[a].link == links->crossings[b].link, ==, cases[i].common);
+    }
+}
+
+/* tp 8 in a node, dp 2 between nodes: where the bytes go, and what a message puts on a link. */
+static void
+test_traffic(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+    ModelArch arch = gpt(4, 0);
+    PlanSpec spec = {.degrees = {2, 8, 1, 1, 1, 1}, .framework = PLAN_FRAMEWORK_DEGAS};
+    g_autoptr(Workload) workload = workload_of(&arch, profile, &spec);
+    const WorkloadOp *op = workload_op(workload, 0, 0, 0, 0);
+    const WorkloadRank *rank = &workload->ranks[0];
+    /* Two all-reduces of [1, 512, 1024] in fp16 per layer and pass [shoeybi2019]. */
+    const double layer = 2.0 * 2.0 * 7.0 / 8.0 * 1048576.0;
+
+    assert_near((double)op->traffic_bytes[SCHEDULE_OP_FORWARD][0], 4 * layer, 1e-6);
+    assert_near((double)op->traffic_bytes[SCHEDULE_OP_BACKWARD][0], 4 * layer, 1e-6);
+    g_assert_cmpfloat((double)op->traffic_bytes[SCHEDULE_OP_BACKWARD_WEIGHT][0], ==, 0);
+    g_assert_cmpfloat((double)op->traffic_bytes[SCHEDULE_OP_FORWARD][1], ==, 0);
+    /* A ring of two: 2 * 1/2 of the gradients, all of it between nodes. */
+    g_assert_cmpfloat(rank->dp_reduce_traffic_bytes[0], ==, 0);
+    assert_near(rank->dp_reduce_traffic_bytes[1], (double)rank->dp_reduce_bytes, 1e-12);
+    g_assert_cmpint(rank->n_buckets, ==, 4); /* degas: a layer each */
+
+    spec.degrees = (PlanDegrees){1, 8, 2, 1, 1, 1};
+    g_autoptr(Workload) piped = workload_of(&arch, profile, &spec);
+    op = workload_op(piped, 0, 0, 0, 0);
+    g_assert_cmpint(op->forward_sent_bytes, ==, 1048576 / 8); /* scatter/gather */
+    g_assert_cmpint(op->forward_level, ==, 1);
+    g_assert_cmpint(op->backward_sent_bytes, ==, 0);
+}
+
 /* The sender waits for what the transport cannot hold; all of a message that fits is free to it. */
 static void
 test_senders_wait_for_what_is_not_buffered(void)
@@ -780,6 +863,8 @@ main(int argc, char **argv)
     ADD("classes-of-micro-batches", test_classes_of_micro_batches);
     ADD("message-conventions", test_message_conventions);
     ADD("unlike-nodes", test_unlike_nodes);
+    ADD("links", test_links);
+    ADD("traffic", test_traffic);
     ADD("senders-wait-for-what-is-not-buffered", test_senders_wait_for_what_is_not_buffered);
     ADD("bytes-per-parameter", test_bytes_per_parameter);
     ADD("fp32-training-takes-16-bytes", test_fp32_training_takes_16_bytes);

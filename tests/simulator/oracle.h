@@ -29,6 +29,7 @@ typedef struct {
     int64_t *peak, *peak_time;             /* (owned) [rank] */
     int64_t (*owner)[TRACE_MEMORY_N];      /* (owned) [rank] at the peak */
     int32_t *in_flight;                    /* (owned) [rank] */
+    int64_t *dp_until, *waited;            /* (owned) [rank] */
     int64_t makespan, span;
 } Oracle;
 
@@ -88,6 +89,93 @@ oracle_buffered(const Oracle *o, const OracleOp *op, int32_t to)
                                                      : w->backward_buffered_ns;
 }
 
+/* --- beside ops (simulator/finish.h) --- */
+
+static inline bool
+oracle_is_backward(const OracleOp *a)
+{
+    return a->op.kind != SCHEDULE_OP_FORWARD;
+}
+
+/* Whether @op is the first F of its chunk on its rank, or the last that is none; and how many
+ * chunks had theirs before. */
+static inline bool
+oracle_is_edge(const Oracle *o, const OracleOp *op, bool first, int32_t *before)
+{
+    const int64_t begin = o->schedule->rank_begin[op->rank];
+    const int64_t end = o->schedule->rank_begin[op->rank + 1], at = op - o->ops;
+    bool seen[SCHEDULE_MAX_CHUNKS] = {false};
+
+    *before = 0;
+    if (oracle_is_backward(op) == first)
+        return false;
+    for (int64_t i = first ? begin : at + 1; i < (first ? at : end); i++)
+        if (oracle_is_backward(&o->ops[i]) != first && o->ops[i].op.chunk == op->op.chunk)
+            return false;
+    for (int64_t i = begin; i < at; i++) {
+        const OracleOp *a = &o->ops[i];
+        bool edge = oracle_is_backward(a) != first && !seen[a->op.chunk];
+        for (int64_t j = i + 1; !first && edge && j < end; j++)
+            edge = !oracle_is_backward(&o->ops[j]) || o->ops[j].op.chunk != a->op.chunk;
+        *before += edge;
+        seen[a->op.chunk] = seen[a->op.chunk] || edge;
+    }
+    return true;
+}
+
+/* Part @i of @n of @all. */
+static inline int64_t
+oracle_part(int64_t all, int64_t n, int64_t i)
+{
+    return (all + n - 1 - i) / n;
+}
+
+/* The end of @ns of computing from @t on, slowed while rank @r's dp stream works. */
+static inline int64_t
+oracle_compute(const Oracle *o, int32_t r, int64_t t, int64_t ns)
+{
+    const double speed = 1 / (1 + o->workload->interference_fraction);
+    const double beside = (double)MAX(0, o->dp_until[r] - t);
+
+    if (beside == 0)
+        return t + ns;
+    if ((int64_t)((double)ns / speed + 0.5) <= o->dp_until[r] - t)
+        return t + (int64_t)((double)ns / speed + 0.5);
+    return o->dp_until[r] + (int64_t)(MAX(0.0, (double)ns - beside * speed) + 0.5);
+}
+
+/* The end of @op, with what it waits for and what runs behind it. */
+static inline int64_t
+oracle_end(Oracle *o, const OracleOp *op, int64_t ns)
+{
+    const Workload *w = o->workload;
+    const WorkloadRank *work = &w->ranks[op->rank];
+    const int64_t n_chunks = o->schedule->n_chunks, n = MAX(1, work->n_buckets);
+    int64_t t = op->start, there = 0;
+    int32_t before;
+
+    if (w->overlap_gather && oracle_is_edge(o, op, true, &before)) {
+        for (int32_t i = 0; i < before; i++)
+            there += oracle_part(work->dp_gather_ns, n_chunks, i);
+        for (int64_t k = 0; k < n; k++) {
+            there += oracle_part(oracle_part(work->dp_gather_ns, n_chunks, before), n, k);
+            o->waited[op->rank] += MAX(0, there - t);
+            t = oracle_compute(o, op->rank, MAX(t, there), oracle_part(ns, n, k));
+        }
+        return t;
+    }
+    if (!w->overlap_dp || work->dp_reduce_ns + work->dp_reduce_bytes == 0 ||
+        !oracle_is_edge(o, op, false, &before))
+        return oracle_compute(o, op->rank, t, ns);
+    for (int64_t k = 0; k < n; k++) {
+        t = oracle_compute(o, op->rank, t, oracle_part(ns, n, k));
+        o->dp_until[op->rank] =
+            MAX(t, o->dp_until[op->rank]) +
+            oracle_part(oracle_part(work->dp_reduce_ns, n_chunks, before), n, k);
+    }
+    return t;
+}
+
 /* Runs @op if what it needs has run.  @free is when its rank is free. */
 static inline bool
 oracle_try(Oracle *o, OracleOp *op)
@@ -118,8 +206,9 @@ oracle_try(Oracle *o, OracleOp *op)
             begin = MAX(begin, needs[i]->end + (i == 0 && !blocking ? in : 0));
     op->begin = begin;
     op->start = begin + (blocking ? in : 0);
-    op->end = op->start + oracle_workload(o, op, op->stage)->time_ns[op->op.kind] +
-              o->workload->op_overhead_ns;
+    op->end = oracle_end(o, op,
+                         oracle_workload(o, op, op->stage)->time_ns[op->op.kind] +
+                             o->workload->op_overhead_ns);
     op->free = op->end + (blocking ? out - oracle_buffered(o, op, to) : 0);
     op->message_ns = in + out;
     op->done = true;
@@ -128,29 +217,13 @@ oracle_try(Oracle *o, OracleOp *op)
     return true;
 }
 
-/* When rank @r has reduced its gradients: pieces by chunk in the order of their last backward. */
+/* When rank @r has reduced its gradients. */
 static inline int64_t
 oracle_reduced(const Oracle *o, int32_t r)
 {
-    const WorkloadRank *work = &o->workload->ranks[r];
-    const int32_t n = o->schedule->n_chunks;
-    int64_t done = o->free[r];
-    int32_t piece = 0;
-
     if (!o->workload->overlap_dp)
-        return done + work->dp_reduce_ns;
-    done = 0;
-    for (int64_t i = o->schedule->rank_begin[r]; i < o->schedule->rank_begin[r + 1]; i++) {
-        bool last = o->ops[i].op.kind != SCHEDULE_OP_FORWARD;
-        for (int64_t j = i + 1; j < o->schedule->rank_begin[r + 1]; j++)
-            last = last && (o->ops[j].op.kind == SCHEDULE_OP_FORWARD ||
-                            o->ops[j].op.chunk != o->ops[i].op.chunk);
-        if (!last)
-            continue;
-        const int64_t ns = work->dp_reduce_ns / n + (piece++ < work->dp_reduce_ns % n);
-        done = MAX(done, MAX(o->ops[i].start, o->ops[i].end - ns)) + ns;
-    }
-    return MAX(done, o->free[r]);
+        return MAX(o->free[r], o->dp_until[r]) + o->workload->ranks[r].dp_reduce_ns;
+    return MAX(o->free[r], o->dp_until[r]);
 }
 
 static inline void
@@ -221,6 +294,8 @@ oracle_new(const Schedule *schedule, const Workload *workload)
     o->peak_time = g_new0(int64_t, p);
     o->owner = g_malloc0(p * sizeof *o->owner);
     o->in_flight = g_new0(int32_t, p);
+    o->dp_until = g_new0(int64_t, p);
+    o->waited = g_new0(int64_t, p);
     for (int32_t r = 0; r < schedule->n_ranks; r++)
         for (int64_t i = schedule->rank_begin[r]; i < schedule->rank_begin[r + 1]; i++) {
             const ScheduleOp op = schedule->ops[i];
@@ -238,6 +313,8 @@ oracle_new(const Schedule *schedule, const Workload *workload)
                 a->op.chunk == b->op.chunk && a->op.slice == b->op.slice)
                 o->ops[i].has_weight = true;
         }
+    for (int32_t r = 0; r < schedule->n_ranks; r++)
+        o->dp_until[r] = workload->overlap_gather ? workload->ranks[r].dp_gather_ns : 0;
     while (moved) {
         moved = false;
         for (int32_t r = 0; r < schedule->n_ranks; r++)
@@ -254,8 +331,9 @@ oracle_new(const Schedule *schedule, const Workload *workload)
     for (int32_t r = 0; r < schedule->n_ranks; r++) {
         const WorkloadRank *work = &workload->ranks[r];
         const int64_t reduced = oracle_reduced(o, r);
-        o->busy[r] += reduced - o->free[r] + work->optimizer_ns + work->dp_gather_ns;
-        o->finish[r] = reduced + work->optimizer_ns + work->dp_gather_ns;
+        const int64_t gather = workload->overlap_gather ? 0 : work->dp_gather_ns;
+        o->busy[r] += reduced - o->free[r] + work->optimizer_ns + gather;
+        o->finish[r] = reduced + work->optimizer_ns + gather;
         o->first[r] = o->ops[schedule->rank_begin[r]].begin;
         o->makespan = MAX(o->makespan, o->finish[r]);
         o->span = MAX(o->span, o->finish[r] - o->first[r]);
@@ -276,6 +354,8 @@ oracle_free(Oracle *o)
     g_free(o->peak_time);
     g_free(o->owner);
     g_free(o->in_flight);
+    g_free(o->dp_until);
+    g_free(o->waited);
     g_free(o);
 }
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(Oracle, oracle_free)

@@ -260,6 +260,7 @@ random_workload(uint64_t *state, const Schedule *schedule, int64_t largest)
         rank->dp_reduce_bytes = random_in(state, 0, largest);
         rank->dp_gather_ns = random_in(state, 0, largest);
         rank->dp_gather_bytes = random_in(state, 0, largest);
+        rank->n_buckets = (int32_t)random_in(state, 0, 4);
         rank->optimizer_ns = random_in(state, 0, largest);
         rank->memory_limit_bytes = random_in(state, 0, 8 * largest);
         for (int owner = 0; owner < TRACE_MEMORY_N; owner++)
@@ -267,8 +268,64 @@ random_workload(uint64_t *state, const Schedule *schedule, int64_t largest)
     }
     w->blocking_messages = random_in(state, 0, 1) != 0;
     w->overlap_dp = random_in(state, 0, 1) != 0;
+    w->overlap_gather = random_in(state, 0, 1) != 0;
+    w->interference_fraction =
+        random_in(state, 0, 1) != 0 ? 0.0 : (double)random_in(state, 1, 99) / 100;
     w->op_overhead_ns = random_in(state, 0, 3);
     return w;
+}
+
+/* --- links --- */
+
+/*
+ * Gives @workload links of two levels, and traffic on them: every rank has a port to each level, of
+ * @port_bytes_per_s, and its devices a way out to the second with those of its node (@node, by
+ * rank), of @node_bytes_per_s.  Most things take about 1 byte per ns: 1e9 bytes per second.
+ */
+static inline void
+random_links(uint64_t *state, const Schedule *schedule, Workload *w, const int32_t *node,
+             double port_bytes_per_s, double node_bytes_per_s)
+{
+    WorkloadLinks *links = g_new0(WorkloadLinks, 1);
+    const int32_t p = schedule->n_ranks;
+    int64_t n = 0;
+
+    links->n_levels = 2;
+    links->n_links = 3 * p;
+    links->senders_fraction = random_in(state, 0, 1) != 0 ? 1 : 0.5;
+    links->bytes_per_s = g_new(double, 3 * (size_t)p);
+    links->begin = g_new(int64_t, 2 * (size_t)p + 1);
+    links->crossings = g_new(WorkloadCrossing, 3 * (size_t)p);
+    for (int32_t r = 0; r < p; r++) {
+        links->bytes_per_s[r] = links->bytes_per_s[p + r] = port_bytes_per_s;
+        links->bytes_per_s[2 * p + r] = node_bytes_per_s;
+        links->begin[2 * r] = n;
+        links->crossings[n++] = (WorkloadCrossing){r, 0};
+        links->begin[2 * r + 1] = n;
+        links->crossings[n++] = (WorkloadCrossing){p + r, 0};
+        links->crossings[n++] =
+            (WorkloadCrossing){2 * p + node[r], (int32_t)random_in(state, 1, 4)};
+    }
+    links->begin[2 * p] = n;
+    for (int64_t i = 0; i < workload_n_ops(w); i++) {
+        WorkloadOp *op = &w->ops[i];
+        op->forward_sent_bytes = random_in(state, 0, 2 * op->forward_message_ns);
+        op->backward_sent_bytes = random_in(state, 0, 2 * op->backward_message_ns);
+        op->forward_level = (int32_t)random_in(state, 0, 1);
+        op->backward_level = (int32_t)random_in(state, 0, 1);
+        for (int kind = 0; kind < SCHEDULE_OP_N; kind++)
+            for (int level = 0; level < 2; level++)
+                if (random_in(state, 0, 2) == 0)
+                    op->traffic_bytes[kind][level] = (float)random_in(state, 0, op->time_ns[kind]);
+    }
+    for (int32_t r = 0; r < p; r++)
+        for (int level = 0; level < 2; level++) {
+            w->ranks[r].dp_reduce_traffic_bytes[level] =
+                (double)random_in(state, 0, w->ranks[r].dp_reduce_ns);
+            w->ranks[r].dp_gather_traffic_bytes[level] =
+                (double)random_in(state, 0, w->ranks[r].dp_gather_ns);
+        }
+    w->links = links;
 }
 
 #endif /* TESTS_SIMULATOR_RANDOM_H */

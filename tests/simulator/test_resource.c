@@ -6,15 +6,18 @@
 #include "tests/simulator/random.h"
 
 #define MAX_FLOWS 64
+#define MAX_LINKS 4
 
 /* --- by hand --- */
 
 typedef struct {
     SimLinks *links;
     int64_t start_ns, work_ns, end_ns;
-    int32_t crossed[SIM_FLOW_MAX_LINKS];
+    SimCrossing crossed[MAX_LINKS];
     int32_t n_crossed;
-    SimFlow *flow; /* while it runs */
+    double device, limit; /* bytes/s of one device; share of full speed */
+    double hidden;        /* part of its transfers that it does not wait for */
+    SimFlow flow;
 } Job;
 
 static bool
@@ -24,7 +27,6 @@ job_ends(SimEngine *engine, void *user_data, GError **error)
 
     g_assert_cmpint(job->end_ns, ==, -1);
     job->end_ns = sim_engine_now_ns(engine);
-    job->flow = NULL;
     return true;
 }
 
@@ -33,8 +35,9 @@ job_starts(SimEngine *engine, void *user_data, GError **error)
 {
     Job *job = user_data;
 
-    job->flow =
-        sim_links_start(job->links, job->work_ns, job->crossed, job->n_crossed, job_ends, job);
+    sim_flow_start(job->links, &job->flow, job->work_ns,
+                   (SimWay){job->crossed, job->n_crossed, job->device, 1 - job->hidden}, job->limit,
+                   job_ends, job);
     return true;
 }
 
@@ -98,13 +101,103 @@ test_by_hand(void)
             jobs[i].start_ns = cases[c].jobs[i].start;
             jobs[i].work_ns = cases[c].jobs[i].work;
             jobs[i].n_crossed = cases[c].jobs[i].n;
+            jobs[i].device = jobs[i].limit = 1;
             for (int k = 0; k < 2; k++)
-                jobs[i].crossed[k] = cases[c].jobs[i].crossed[k];
+                jobs[i].crossed[k] = (SimCrossing){1, cases[c].jobs[i].crossed[k]};
         }
         run_jobs(jobs, cases[c].n_jobs, cases[c].capacity, 3);
         for (int i = 0; i < cases[c].n_jobs; i++)
             g_assert_cmpint(jobs[i].end_ns, ==, cases[c].jobs[i].end);
     }
+}
+
+/*
+ * One link of 10.  A is 4 devices of 2, B one of 10, C one of 1.  All devices rise together: at 1 C
+ * has what it wants; 10 = 1 + 4 x + x: the others get 1.8 each, A runs at 0.9, B at 0.18.
+ */
+static void
+test_devices_share(void)
+{
+    static const double capacity[] = {10};
+    Job jobs[] = {
+        {.work_ns = 900, .crossed = {{8, 0}}, .n_crossed = 1, .device = 2, .limit = 1},
+        {.work_ns = 180, .crossed = {{10, 0}}, .n_crossed = 1, .device = 10, .limit = 1},
+        {.work_ns = 1000, .crossed = {{1, 0}}, .n_crossed = 1, .device = 1, .limit = 1},
+    };
+
+    run_jobs(jobs, 3, capacity, 1);
+    for (int i = 0; i < 3; i++)
+        g_assert_cmpint(jobs[i].end_ns, ==, 1000);
+    g_assert_cmpfloat_with_epsilon(jobs[0].flow.shared_ns, 100, 1e-6);
+    g_assert_cmpfloat_with_epsilon(jobs[1].flow.shared_ns, 820, 1e-6);
+    g_assert_cmpfloat(jobs[2].flow.shared_ns, ==, 0);
+}
+
+/* Two on a link of 1 that want all of it: halves.  The second waits for a half of its transfers
+ * only: it runs at 3/4, and loses a quarter of its time. */
+static void
+test_hidden_transfers_may_wait(void)
+{
+    static const double capacity[] = {1};
+    Job jobs[] = {
+        {.work_ns = 200, .crossed = {{1, 0}}, .n_crossed = 1, .device = 1, .limit = 1},
+        {.work_ns = 300,
+         .crossed = {{1, 0}},
+         .n_crossed = 1,
+         .device = 1,
+         .limit = 1,
+         .hidden = .5},
+    };
+
+    run_jobs(jobs, 2, capacity, 1);
+    g_assert_cmpint(jobs[0].end_ns, ==, 400);
+    g_assert_cmpint(jobs[1].end_ns, ==, 400);
+    g_assert_cmpfloat_with_epsilon(jobs[1].flow.shared_ns, 100, 1e-6);
+}
+
+static bool
+limit_falls(SimEngine *engine, void *user_data, GError **error)
+{
+    sim_flow_set_limit(&((Job *)user_data)->flow, 0.25);
+    return true;
+}
+
+static bool
+limit_returns(SimEngine *engine, void *user_data, GError **error)
+{
+    sim_flow_set_limit(&((Job *)user_data)->flow, 1);
+    return true;
+}
+
+/*
+ * Two on a link of 1: halves.  At 10 the first may take a quarter only: the other gets three; at 30
+ * it may take all again.  A: 5 + 5 of 20, then 10 at 1/2: 50.  B: 5 + 15 of 30, then 10 at 1/2: 50.
+ * Alone: 100 ns, a quarter from 10 on: 10 + 90 * 4.
+ */
+static void
+test_limits_change(void)
+{
+    static const double capacity[] = {1};
+    g_autoptr(SimEngine) engine = sim_engine_new();
+    g_autoptr(SimLinks) links = sim_links_new(engine, capacity, 1);
+    Job jobs[] = {
+        {.work_ns = 20, .crossed = {{1, 0}}, .n_crossed = 1, .device = 1, .limit = 1},
+        {.work_ns = 30, .crossed = {{1, 0}}, .n_crossed = 1, .device = 1, .limit = 1},
+        {.work_ns = 100, .device = 1, .limit = 1},
+    };
+
+    for (int i = 0; i < 3; i++) {
+        jobs[i].links = links;
+        jobs[i].end_ns = -1;
+        sim_engine_add(engine, 0, job_starts, &jobs[i]);
+    }
+    sim_engine_add(engine, 10, limit_falls, &jobs[0]);
+    sim_engine_add(engine, 10, limit_falls, &jobs[2]);
+    sim_engine_add(engine, 30, limit_returns, &jobs[0]);
+    g_assert_true(sim_engine_run(engine, 0, NULL));
+    g_assert_cmpint(jobs[0].end_ns, ==, 50);
+    g_assert_cmpint(jobs[1].end_ns, ==, 50);
+    g_assert_cmpint(jobs[2].end_ns, ==, 370);
 }
 
 /* --- random --- */
@@ -126,66 +219,68 @@ random_net(uint64_t *state, Net *net)
         Job *job = &net->jobs[i];
         job->start_ns = random_in(state, 0, 3) * 1000000;
         job->work_ns = random_in(state, 0, 5000000);
-        for (int k = 0; k < net->n_links && job->n_crossed < SIM_FLOW_MAX_LINKS; k++)
+        job->device = (double)random_in(state, 1, 8) / 4;
+        job->limit = random_in(state, 0, 2) == 0 ? 0.75 : 1;
+        for (int k = 0; k < net->n_links && job->n_crossed < MAX_LINKS; k++)
             if (random_in(state, 0, 2) == 0)
-                job->crossed[job->n_crossed++] = k;
+                job->crossed[job->n_crossed++] =
+                    (SimCrossing){job->device * (double)random_in(state, 1, 3), k};
     }
 }
 
-static bool
-crosses(const Job *job, int link)
+/* What @job takes of @link at full speed. */
+static double
+takes(const Job *job, int link)
 {
     for (int k = 0; k < job->n_crossed; k++)
-        if (job->crossed[k] == link)
-            return true;
-    return false;
+        if (job->crossed[k].link == link)
+            return job->crossed[k].bytes_per_s;
+    return 0;
 }
 
-/* Max-min by another road: every flow's rate is what bisection over a common water level allows,
- * one bottleneck at a time, over all flows and links. */
+/* At how many bytes/s of the devices of all unfixed flows @link is full. */
+static double
+level_of(const Net *net, const bool *active, const bool *fixed, const double *rate, int link)
+{
+    double used = 0, weight = 0;
+
+    for (int i = 0; i < net->n_jobs; i++) {
+        const double all = active[i] ? takes(&net->jobs[i], link) : 0;
+        if (fixed[i])
+            used += rate[i] * all;
+        else
+            weight += all / net->jobs[i].device;
+    }
+    return weight > 0 ? (net->capacity[link] - used) / weight : INFINITY;
+}
+
+/* Max-min by its definition, over all flows and links: the lowest level at which a flow is stopped,
+ * by its limit or by a link, fixes those that it stops. */
 static void
 oracle_rates(const Net *net, const bool *active, double *rate)
 {
     bool fixed[MAX_FLOWS] = {false};
 
     for (;;) {
-        double level = 1;
-        for (int l = 0; l < net->n_links; l++) {
-            double used = 0;
-            int n = 0;
-            for (int i = 0; i < net->n_jobs; i++)
-                if (active[i] && crosses(&net->jobs[i], l)) {
-                    used += fixed[i] ? rate[i] : 0;
-                    n += !fixed[i];
-                }
-            if (n > 0)
-                level = MIN(level, (net->capacity[l] - used) / n);
-        }
-        bool any = false;
-        bool hit[MAX_FLOWS] = {false};
+        double stop[MAX_FLOWS], lowest = INFINITY;
         for (int i = 0; i < net->n_jobs; i++) {
+            const Job *job = &net->jobs[i];
+            stop[i] = INFINITY;
             if (!active[i] || fixed[i])
                 continue;
-            hit[i] = level == 1;
-            for (int l = 0; l < net->n_links; l++) {
-                double used = 0;
-                int n = 0;
-                for (int j = 0; j < net->n_jobs; j++)
-                    if (active[j] && crosses(&net->jobs[j], l)) {
-                        used += fixed[j] ? rate[j] : 0;
-                        n += !fixed[j];
-                    }
-                if (crosses(&net->jobs[i], l) && (net->capacity[l] - used) / n <= level + 1e-12)
-                    hit[i] = true;
-            }
+            stop[i] = job->limit * job->device;
+            for (int l = 0; l < net->n_links; l++)
+                if (takes(job, l) > 0)
+                    stop[i] = MIN(stop[i], level_of(net, active, fixed, rate, l));
+            lowest = MIN(lowest, stop[i]);
         }
-        for (int i = 0; i < net->n_jobs; i++)
-            if (hit[i]) {
-                fixed[i] = any = true;
-                rate[i] = level;
-            }
-        if (!any)
+        if (lowest == INFINITY)
             return;
+        for (int i = 0; i < net->n_jobs; i++)
+            if (stop[i] <= lowest + 1e-12) {
+                fixed[i] = true;
+                rate[i] = lowest / net->jobs[i].device;
+            }
     }
 }
 
@@ -246,8 +341,8 @@ typedef struct {
     int n_looks;
 } Observer;
 
-/* The definition: no link carries more than it can; whoever runs below 1 has a full link on which
- * nobody runs faster. */
+/* The definition: no link carries more than it can; whoever runs below its limit has a full link on
+ * which no device sends faster. */
 static bool
 observe(SimEngine *engine, void *user_data, GError **error)
 {
@@ -257,20 +352,22 @@ observe(SimEngine *engine, void *user_data, GError **error)
 
     for (int i = 0; i < net->n_jobs; i++) {
         const Job *job = &net->jobs[i];
-        for (int k = 0; job->flow != NULL && k < job->n_crossed; k++) {
-            used[job->crossed[k]] += sim_flow_rate(job->flow);
-            fastest[job->crossed[k]] = MAX(fastest[job->crossed[k]], sim_flow_rate(job->flow));
+        for (int k = 0; job->flow.active && k < job->n_crossed; k++) {
+            const int32_t l = job->crossed[k].link;
+            used[l] += job->flow.rate * job->crossed[k].bytes_per_s;
+            fastest[l] = MAX(fastest[l], job->flow.rate * job->device);
         }
     }
     for (int l = 0; l < net->n_links; l++)
-        g_assert_cmpfloat(used[l], <=, net->capacity[l] + 1e-9);
+        g_assert_cmpfloat(used[l], <=, net->capacity[l] * (1 + 2e-6));
     for (int i = 0; i < net->n_jobs; i++) {
         const Job *job = &net->jobs[i];
-        bool bottleneck = job->flow == NULL || sim_flow_rate(job->flow) == 1;
-        for (int k = 0; job->flow != NULL && k < job->n_crossed; k++)
-            bottleneck =
-                bottleneck || (used[job->crossed[k]] >= net->capacity[job->crossed[k]] - 1e-9 &&
-                               fastest[job->crossed[k]] <= sim_flow_rate(job->flow) + 1e-9);
+        bool bottleneck = !job->flow.active || job->flow.rate == job->limit;
+        for (int k = 0; job->flow.active && k < job->n_crossed; k++) {
+            const int32_t l = job->crossed[k].link;
+            bottleneck = bottleneck || (used[l] >= net->capacity[l] - 1e-9 &&
+                                        fastest[l] <= job->flow.rate * job->device + 1e-9);
+        }
         g_assert_true(bottleneck);
     }
     return true;
@@ -302,6 +399,10 @@ main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
     g_test_add_func("/simulator/resource/by-hand", test_by_hand);
+    g_test_add_func("/simulator/resource/devices-share", test_devices_share);
+    g_test_add_func("/simulator/resource/hidden-transfers-may-wait",
+                    test_hidden_transfers_may_wait);
+    g_test_add_func("/simulator/resource/limits-change", test_limits_change);
     g_test_add_func("/simulator/resource/equals-oracle", test_equals_oracle);
     g_test_add_func("/simulator/resource/is-max-min-fair", test_is_max_min_fair);
     return g_test_run();

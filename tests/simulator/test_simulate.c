@@ -181,13 +181,16 @@ assert_breakdown(const Oracle *o, const Report *report)
             const int64_t *p = oracle_workload(o, op, op->stage)->part_ns[op->op.kind];
             for (int k = 0; k < PROFILE_PART_N; k++)
                 part[k] += p[k];
-            part[PROFILE_PART_COMPUTE] += o->workload->op_overhead_ns;
+            /* The op's bookkeeping, and what it was slowed by. */
+            part[PROFILE_PART_COMPUTE] +=
+                op->end - op->start - oracle_workload(o, op, op->stage)->time_ns[op->op.kind];
             blocked += (op->start - op->begin) + (op->free - op->end);
             communication += op->message_ns + p[PROFILE_PART_TP] + p[PROFILE_PART_CP] +
                              p[PROFILE_PART_EP] + p[PROFILE_PART_DP];
         }
         g_assert_cmpint(row_of(report, r)->communication_ns, ==, communication);
-        waited += o->finish[r] - o->free[r] - rank->optimizer_ns;
+        waited += o->finish[r] - o->free[r] - rank->optimizer_ns + o->waited[r];
+        part[PROFILE_PART_COMPUTE] -= o->waited[r];
     }
     const double parts[][2] = {
         {report->breakdown.compute_s, (double)part[PROFILE_PART_COMPUTE]},

@@ -12,10 +12,10 @@
 #include "tests/simulator/random.h"
 
 static ReportJitter
-vary(const Schedule *schedule, const Workload *workload, const SimTopology *topology,
-     const SimJitter *jitter, int64_t *fixed_ns, int64_t *fixed_bytes)
+vary(const Schedule *schedule, const Workload *workload, const SimJitter *jitter, int64_t *fixed_ns,
+     int64_t *fixed_bytes)
 {
-    const SimOptions options = {.topology = topology, .jitter = jitter, .want_memory = true};
+    const SimOptions options = {.jitter = jitter, .want_memory = true};
     g_autoptr(GError) error = NULL;
     g_auto(SimResult) result = {0};
 
@@ -65,7 +65,7 @@ test_quantiles_are_normal(void)
 static void
 test_sigma_zero_is_the_run_itself(void)
 {
-    static const SimTopology shared = {.port_capacity = 1, .node_capacity = 2};
+    static const int32_t node[4] = {0, 0, 0, 0};
 
     for (uint64_t seed = 0; seed < 1000; seed++) {
         uint64_t state = seed ^ 0x51;
@@ -73,8 +73,9 @@ test_sigma_zero_is_the_run_itself(void)
         g_autoptr(Workload) workload = random_workload(&state, schedule, seed % 2 ? 6 : 1000000);
         const SimJitter jitter = {.n_runs = 3, .n_replicas = 1 + (int64_t)(seed % 3), .seed = seed};
         int64_t ns, bytes;
-        const ReportJitter result =
-            vary(schedule, workload, seed % 4 == 0 ? &shared : NULL, &jitter, &ns, &bytes);
+        if (seed % 4 == 0)
+            random_links(&state, schedule, workload, node, 1e9, 2e9);
+        const ReportJitter result = vary(schedule, workload, &jitter, &ns, &bytes);
         for (int i = 0; i < 3; i++) {
             g_assert_cmpint(result.iteration_ns[i], ==, ns);
             g_assert_cmpint(result.peak_memory_bytes[i], ==, bytes);
@@ -115,14 +116,14 @@ test_percentiles_are_those_of_the_distribution(void)
 
     serial(200, &schedule, &workload);
     const SimJitter of_rank = {.rank_sigma = sigma, .n_runs = 100000, .seed = 1};
-    const ReportJitter rank = vary(schedule, workload, NULL, &of_rank, NULL, NULL);
+    const ReportJitter rank = vary(schedule, workload, &of_rank, NULL, NULL);
     assert_near(rank.iteration_ns[0], 400 * exp(-Z90 * sigma), 3e-3);
     assert_near(rank.iteration_ns[1], 400, 3e-3);
     assert_near(rank.iteration_ns[2], 400 * exp(Z90 * sigma), 3e-3);
 
     /* Mean of a log-normal: exp(s^2 / 2); variance: exp(s^2) (exp(s^2) - 1). */
     const SimJitter of_ops = {.op_sigma = sigma, .n_runs = 10000, .seed = 1};
-    const ReportJitter ops = vary(schedule, workload, NULL, &of_ops, NULL, NULL);
+    const ReportJitter ops = vary(schedule, workload, &of_ops, NULL, NULL);
     const double mean = exp(sigma * sigma / 2);
     const double spread = mean * sqrt(exp(sigma * sigma) - 1) / sqrt(400);
     assert_near(ops.iteration_ns[0], 400 * (mean - Z90 * spread), 5e-4);
@@ -141,7 +142,7 @@ test_replicas_end_with_the_slowest(void)
 
     serial(2, &schedule, &workload);
     sim_vary_quantiles(z);
-    const ReportJitter result = vary(schedule, workload, NULL, &jitter, NULL, NULL);
+    const ReportJitter result = vary(schedule, workload, &jitter, NULL, NULL);
     for (int i = 0; i < 3; i++) {
         const double p = pow((double[]){0.1, 0.5, 0.9}[i], 1.0 / 8);
         assert_near(result.iteration_ns[i], 4 * exp(0.1 * z[(int)(p * SIM_VARY_QUANTILES)]), 4e-3);
@@ -165,7 +166,7 @@ test_stragglers(void)
                                   .straggler_slowdown = 3,
                                   .n_runs = 5000,
                                   .seed = 5};
-        const ReportJitter result = vary(schedule, workload, NULL, &jitter, NULL, NULL);
+        const ReportJitter result = vary(schedule, workload, &jitter, NULL, NULL);
         g_assert_cmpint(result.iteration_ns[1], ==, cases[i].p50_s * 1000000000);
         g_assert_cmpint(result.iteration_ns[2], ==, cases[i].p90_s * 1000000000);
     }
@@ -185,7 +186,7 @@ test_probability_to_fit(void)
             workload->ranks[r].static_bytes[TRACE_MEMORY_WEIGHTS] = 1000000000;
             workload->ranks[r].memory_limit_bytes = (int64_t)(1e9 * exp(0.5 * 0.02));
         }
-        const ReportJitter result = vary(schedule, workload, NULL, &jitter, NULL, NULL);
+        const ReportJitter result = vary(schedule, workload, &jitter, NULL, NULL);
         const double expect = pow(erfc(-0.5 / sqrt(2)) / 2, p);
         g_assert_cmpfloat(fabs(result.fit_fraction - expect), <, 0.01);
         /* The largest of p. */
@@ -215,12 +216,12 @@ test_threads_do_not_matter(void)
                             .n_runs = 50,
                             .n_replicas = 2,
                             .seed = seed};
-        const ReportJitter one = vary(schedule, workload, NULL, &jitter, NULL, NULL);
+        const ReportJitter one = vary(schedule, workload, &jitter, NULL, NULL);
         jitter.n_threads = 1 + (int64_t)(seed % 7);
-        const ReportJitter many = vary(schedule, workload, NULL, &jitter, NULL, NULL);
+        const ReportJitter many = vary(schedule, workload, &jitter, NULL, NULL);
         g_assert_cmpint(memcmp(&one, &many, sizeof one), ==, 0);
         jitter.seed++;
-        const ReportJitter other = vary(schedule, workload, NULL, &jitter, NULL, NULL);
+        const ReportJitter other = vary(schedule, workload, &jitter, NULL, NULL);
         g_assert_cmpint(one.iteration_ns[0], !=, other.iteration_ns[0]);
     }
 }
@@ -235,7 +236,7 @@ test_known_answer(void)
     const SimJitter jitter = {.op_sigma = 0.05, .rank_sigma = 0.02, .n_runs = 1, .seed = 42};
 
     serial(2, &schedule, &workload);
-    const ReportJitter result = vary(schedule, workload, NULL, &jitter, NULL, NULL);
+    const ReportJitter result = vary(schedule, workload, &jitter, NULL, NULL);
     g_assert_cmpint(result.iteration_ns[1], ==, INT64_C(4050976407));
 }
 

@@ -1,0 +1,94 @@
+/*
+ * simulator/network.h - SimNetwork: which links what crosses, and how much of them it takes.
+ *
+ * Links are full duplex, so each link of the Workload is two here: 2 k out, 2 k + 1 in.
+ *
+ * A way is what one kind of transfer takes of the links that it crosses while it runs at full
+ * speed, in bytes per second: its bytes over the time that the cost model gives it alone.  That
+ * time holds the share of links that the devices of one rank leave each other, since they do the
+ * same at the same time; a way is the sum over those devices; and what different ways take of one
+ * link is for max-min fairness to share out.  So nothing is counted twice.
+ *
+ *   an op with collectives (tp, cp, ep, dp with ZeRO 3): their bytes, spread evenly over the op;
+ *   what is hidden behind computing may take longer without the op's doing so
+ *   a message: out of the sender's links, into the receiver's
+ *   the reduction, the gathering of a rank
+ *
+ * Internal to simulator/.
+ */
+#ifndef SIMULATOR_NETWORK_H
+#define SIMULATOR_NETWORK_H
+
+#include "simulator/program.h"
+#include "simulator/resource.h"
+
+G_BEGIN_DECLS
+
+typedef struct {
+    int32_t link, stream;
+} SimSuspect;
+
+typedef struct {
+    int32_t n_links;            /* each way apart */
+    double *bytes_per_s;        /* (owned) [link] capacity */
+    int64_t *begin;             /* (owned) [way], and one more */
+    GArray *crossings;          /* of SimCrossing: those of a way are [begin .. next begin) */
+    double *device_bytes_per_s; /* (owned) [way] of one device while it sends: SimWay */
+    double *visible;            /* (owned) [way] */
+    /* Pairs of a link that can fill, because its streams may want too much of it at once, and one
+     * of those streams; by link.  None: nothing is ever contended. */
+    GArray *suspects; /* of SimSuspect */
+} SimNetwork;
+
+/* Ways of a cost's op, of the message it sends, and of what a rank does besides. */
+static inline int64_t
+sim_way_of_op(int64_t cost)
+{
+    return 2 * cost;
+}
+
+static inline int64_t
+sim_way_of_message(int64_t cost)
+{
+    return 2 * cost + 1;
+}
+
+static inline int64_t
+sim_way_of_dp(const SimProgram *program, int32_t rank, bool gathers)
+{
+    return 2 * program->n_costs + 2 * (int64_t)rank + gathers;
+}
+
+/* (borrowed) */
+static inline SimWay
+sim_network_way(const SimNetwork *network, int64_t way)
+{
+    const int64_t begin = network->begin[way];
+
+    return (SimWay){
+        .crossed = &g_array_index(network->crossings, SimCrossing, begin),
+        .n_crossed = (int32_t)(network->begin[way + 1] - begin),
+        .device_bytes_per_s = network->device_bytes_per_s[way],
+        .visible = network->visible[way],
+    };
+}
+
+/*
+ * Fills @network from the links of @program's workload, which it has.
+ * Returns false on SCHEDULE_ERROR_SHAPE: links, levels or traffic out of range.
+ */
+bool sim_network_init(SimNetwork *network, const SimProgram *program, GError **error);
+void sim_network_clear(SimNetwork *network);
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(SimNetwork, sim_network_clear)
+
+/*
+ * Whether, at the times of a sweep that has seen no two messages on one stream at once, no link has
+ * more on it than it carries.  Then the sweep's times hold.  Cost: O(transfers on links that can
+ * fill, streams of a link).
+ */
+bool sim_network_suffices(const SimNetwork *network, const SimProgram *program,
+                          const SimTimes *times);
+
+G_END_DECLS
+
+#endif /* SIMULATOR_NETWORK_H */
