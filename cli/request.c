@@ -29,7 +29,9 @@ const OptionInfo request_options[] = {
     {"offload", "O", "none (default), auto, cpu, nvme: where optimizer state lives", 0},
     {"memory-limit", "SIZE", "memory of a device, e.g. 14GiB; default: the device's", 0},
     {"sequence-parallel", "on|off", "split norms and residuals over tp ranks as well", 0},
-    {"attention", "A", "auto (the framework's), unfused, flash", 0},
+    {"attention", "A", "auto (the framework's), unfused, torch (softmax too), flash, flash1", 0},
+    {"kernels", "K", "norms, rotary, SwiGLU, loss: auto (the framework's), fused, norms, eager", 0},
+    {"dropout", "on|off", "whether the model is trained with it; default: the framework's", 0},
     {"overlap", "LIST", "communication hidden behind computing: none, or of dp,pp,tp", 0},
     {"grad-dtype", "T", "fp32, bf16, fp16: gradients as kept and reduced", 0},
     {"framework", "F",
@@ -317,15 +319,20 @@ read_overlap(PlanConventions *conventions, Options *options)
 static void
 read_conventions(PlanConventions *conventions, Options *options)
 {
-    static const char *const attentions[] = {"auto", "unfused", "flash", NULL};
+    static const char *const attentions[] = {"auto", "unfused", "flash", "torch", "flash1", NULL};
     const int framework =
         options_choice(options, "framework", plan_framework_names, PLAN_FRAMEWORK_DEGAS);
-    int attention;
+    static const char *const kernels[] = {"auto", "fused", "norms", "eager", NULL};
+    int attention, kernel;
 
     *conventions = plan_conventions((PlanFramework)framework);
     attention = options_choice(options, "attention", attentions, 0);
     if (attention > 0)
         conventions->attention = (PlanAttention)(attention - 1);
+    kernel = options_choice(options, "kernels", kernels, 0);
+    if (kernel > 0)
+        conventions->kernels = (PlanKernels)(kernel - 1);
+    conventions->dropout = options_on_off(options, "dropout", conventions->dropout);
     conventions->grad_dtype =
         (Dtype)options_choice(options, "grad-dtype", dtype_names, (int)conventions->grad_dtype);
     read_overlap(conventions, options);

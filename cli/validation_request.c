@@ -385,6 +385,8 @@ write_flags(JsonWriter *writer, const MeasuredRow *row, const ValidationSource *
     json_write_string(writer, "framework", source->framework);
     write_option(writer, row, "attention", source->attention);
     write_option(writer, row, "overlap", source->overlap);
+    write_option(writer, row, "kernels", NULL);
+    write_option(writer, row, "dropout", source->dropout);
     return write_schedule(writer, row, source, error);
 }
 

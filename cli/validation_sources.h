@@ -29,6 +29,7 @@ typedef struct {
     const char *framework;  /* --framework */
     const char *attention;  /* (nullable) --attention, where the framework's preset is not meant */
     const char *overlap;    /* (nullable) --overlap */
+    const char *dropout;    /* (nullable) --dropout */
     const char *dtype;      /* of rows that do not say */
     const char *recompute;  /* of rows that do not say */
     int64_t vocab;          /* of rows that do not say; 0: those have none */

@@ -191,7 +191,11 @@ typedef struct {
     int64_t tp, cp, ep;
     bool sequence_parallel;
     bool flash_attention;    /* scores never reach memory */
+    bool first_flash;        /* by kernels of FlashAttention's first version */
     bool dropout;            /* masks are kept (frameworks of 2019 to 2022) */
+    bool eager;              /* PyTorch's operations one by one: rotary embedding, SwiGLU, loss */
+    bool eager_norms;        /* RMSNorm as well */
+    bool eager_softmax;      /* unfused attention: scale, mask, casts and softmax as well */
     Dtype dtype;             /* of weights and activations; fp8: see model_ops() */
     double expert_imbalance; /* >= 1: load of the fullest expert rank over the mean; 1 if unknown */
 } ModelShape;
@@ -238,12 +242,15 @@ typedef struct {
     ModelGroup group;
     ModelComm forward_comm, backward_comm;
     int64_t comm_bytes;
+    /* what lives only while the op runs, beyond a product's result */
+    int64_t forward_transient_bytes, backward_transient_bytes;
     /* activations kept from forward to backward when nothing is recomputed */
     int64_t saved_bytes;
     int64_t saved_kv_bytes; /* the part of saved_bytes that is K and V (one slice's rows) */
     /* the part of saved_bytes that weight gradients read: inputs of products; what stays between
      * apart input- and weight-gradient ops (gradients that reach the products stay too) */
     int64_t saved_for_weight_bytes;
+    bool first_flash;    /* attention: shape's */
     bool core_attention; /* selective recompute: saved_bytes are not kept, op runs again */
 } ModelOp;
 
@@ -271,7 +278,7 @@ bool model_shape_check(const ModelArch *arch, const ModelShape *shape, GError **
  *              shared_input_again, shared_activation, shared_down, shared_output, residual2
  *   - MLA      in place of qkv: q_down, q_norm, kv_down, kv_norm, latent, q_up, kv_up, latent_again
  *   head       final_norm, head_input, logits, head_input_again, loss_max, loss_target, loss_sum,
- *              loss
+ *              (eager: logits_gather instead of these three,) loss
  *
  * Rows: batch * tokens / cp of them reach the tensor-parallel products; norms, residuals and what
  * they keep see rows / tp with sequence parallelism.  Divisions round up: the fullest rank.
@@ -295,6 +302,12 @@ bool model_shape_check(const ModelArch *arch, const ModelShape *shape, GError **
  * its share of the rows.  Expert products are of the fullest rank: rows * top_k * expert_imbalance.
  * Probabilities are applied inside the activation (nothing kept for them).  all-to-all's comm_bytes
  * are of the fullest rank's buffer.
+ *
+ * With shape->eager, in family llama, norms, rotary embedding and SwiGLU are PyTorch's operations
+ * one by one, and in both families so is the loss: every intermediate passes through memory (counts
+ * at ops_add_norm(), add_rope(), add_activation(), add_loss()), RMSNorm keeps its input in fp32 and
+ * its result before the weight, and the loss, not split by vocabulary, gathers the logits of all tp
+ * ranks (logits_gather) and keeps them besides their logarithms.
  *
  * Kernel counts: an eager framework with fused norms, softmax, bias-GELU or SwiGLU,
  * bias-dropout-add and rotary kernels (Megatron-LM's defaults); one per collective.  Attention has

@@ -34,6 +34,26 @@ keep_qkv(const OpsList *list, ModelOp *op, double q_width, double kv_width)
         ops_bytes((double)op->saved_bytes + list->rows * (q_width + kv_width) * list->e);
 }
 
+/*
+ * Rotates queries and keys.  Fused: read once, written once, each way.  Eager, forward: negate and
+ * join the halves (2 e, 2 e), two products with tables (2 e each), their sum (3 e): 10 e an
+ * element; backward: two products (2 e each), the halves' gradients padded and added (4 e), the sum
+ * (3 e).
+ */
+static void
+add_rope(OpsList *list, const Heads *heads)
+{
+    double elements = list->rows * (heads->q_width + heads->k_width);
+    double forward = list->eager ? 10.0 : 2.0, backward = list->eager ? 11.0 : 2.0;
+    ModelOp *op = ops_add_memory(list, "rope", forward * elements * list->e,
+                                 backward * elements * list->e, list->eager ? 12 : 2);
+
+    op->n_kernels_forward = list->eager ? 10 : 2;
+    /* The rotated copies are new tensors; the values, a view, keep all of what "qkv" wrote. */
+    if (list->eager)
+        op->saved_bytes = ops_bytes(elements * list->e);
+}
+
 /* --- attention --- */
 
 static void
@@ -138,10 +158,22 @@ set_unfused(const OpsList *list, ModelOp *op, double scores)
     op->backward_bytes = ops_bytes((double)op->backward_bytes +
                                    scores * (7.0 * e + (list->masks ? 2.0 * e + 1.0 : 0.0)));
     op->saved_bytes = ops_bytes(scores * (list->masks ? 2.0 * e + 1.0 : e));
+    if (list->shape->eager_softmax) {
+        /* Forward: scale (2 e), mask (2 e), cast (e + 4), softmax (8), cast (4 + e) instead of its
+         * 2 e; backward the same way back, softmax's gradient of two inputs (12) instead of 3 e.
+         * The softmax stays in fp32 besides. */
+        op->forward_bytes = ops_bytes((double)op->forward_bytes + scores * (4.0 * e + 16.0));
+        op->backward_bytes = ops_bytes((double)op->backward_bytes + scores * (3.0 * e + 20.0));
+        op->saved_bytes = ops_bytes((double)op->saved_bytes + 4.0 * scores);
+    }
     /* Two products, softmax, [dropout], and the copy that puts heads side by side again; backward
      * twice the products, and gathers the gradients of q, k, v. */
     op->n_kernels_forward = list->masks ? 5 : 4;
     op->n_kernels_backward = list->masks ? 8 : 7;
+    if (list->shape->eager_softmax) {
+        op->n_kernels_forward += 4;
+        op->n_kernels_backward += 4;
+    }
 }
 
 static void
@@ -176,6 +208,7 @@ add_attention(OpsList *list, const Heads *heads)
         op->saved_bytes = ops_bytes(4.0 * rows + (list->operand_e < list->e ? out_bytes : 0.0));
         op->backward_bytes = ops_bytes((double)op->backward_bytes + out_bytes);
         op->n_kernels_forward = 1;
+        op->first_flash = shape->first_flash;
         /* Row sums of gradient times output, the fused kernel, conversion of dq  [2307.08691]. */
         op->n_kernels_backward = 3;
     } else {
@@ -209,11 +242,8 @@ add_layer(OpsList *list, int64_t layer)
         add_mla(list, &heads);
     else
         add_qkv(list, &heads);
-    if (arch->family == MODEL_FAMILY_LLAMA) {
-        double bytes = 2.0 * list->rows * (heads.q_width + heads.k_width) * list->e;
-
-        ops_add_memory(list, "rope", bytes, bytes, 2)->n_kernels_forward = 2;
-    }
+    if (arch->family == MODEL_FAMILY_LLAMA)
+        add_rope(list, &heads);
     add_kv_exchange(list, &heads);
     add_attention(list, &heads);
     gemm = ops_add_gemm(list, "proj", list->rows, proj_rows, arch->hidden,
@@ -260,6 +290,26 @@ add_embedding(OpsList *list)
     }
 }
 
+/*
+ * PyTorch's cross entropy of logits.float(), over the whole vocabulary on every tp rank.  Cast
+ * (e + 4), logarithms (8); backward zeroes and fills the gradient of the logarithms (4), reads it
+ * and them and writes (12), casts (4 + e).  Logits in both formats and their logarithms stay;
+ * backward has two gradients in fp32 at once.
+ */
+static void
+add_eager_loss(OpsList *list)
+{
+    double logits = list->rows * (double)list->arch->vocab;
+    ModelOp *op;
+
+    ops_add_collective(list, "logits_gather", MODEL_GROUP_TP, MODEL_COMM_ALL_GATHER,
+                       MODEL_COMM_NONE, logits * list->e);
+    op = ops_add_memory(list, "loss", logits * (list->e + 12.0), logits * (list->e + 20.0), 5);
+    op->n_kernels_forward = 4;
+    op->saved_bytes = ops_bytes(logits * (list->e + 8.0));
+    op->backward_transient_bytes = ops_bytes(8.0 * logits);
+}
+
 /* The loss over a vocabulary split by tp: three all-reduces of one number per row, in fp32. */
 static void
 add_loss(OpsList *list, int64_t columns)
@@ -293,7 +343,10 @@ add_head(OpsList *list)
     gemm = ops_add_gemm(list, "logits", list->rows, arch->hidden, columns, false);
     ops_keep_input(list, gemm, list->local_rows * (double)arch->hidden);
     ops_add_tp_input_again(list, "head_input_again", arch->hidden);
-    add_loss(list, columns);
+    if (list->eager)
+        add_eager_loss(list);
+    else
+        add_loss(list, columns);
 }
 
 /* --- public --- */

@@ -25,6 +25,8 @@ ops_list(const ModelArch *arch, const ModelShape *shape, ModelOp *ops)
         .rows = (double)shape->batch * (double)tokens,
         /* Megatron splits the sequence's tokens, not the rows. */
         .tp_rows = (double)shape->batch * (double)ops_ceil_div(tokens, shape->tp),
+        .eager = shape->eager,
+        .eager_norms = shape->eager_norms && arch->family == MODEL_FAMILY_LLAMA,
         .masks = shape->dropout && arch->family == MODEL_FAMILY_GPT,
     };
 
@@ -86,6 +88,24 @@ ops_add_memory(OpsList *list, const char *name, double forward_bytes, double bac
     return op;
 }
 
+/*
+ * RMSNorm as PyTorch's operations, in fp32 between casts; bytes per element, e of the model's
+ * format. Forward: cast (e + 4), square (8), mean (4), times the root (8), cast (4 + e), times the
+ * weight (2 e).  Backward: weight (2 e), its gradient (3 e written and summed: 4 e), cast (e + 4),
+ * times the root (8), the root's gradient (16), of the mean (4), of the square (8, 8, 12), sum of
+ * both ways (12), cast (4 + e).  The input in fp32 and the result before the weight (e) stay; the
+ * input in its own format need not.
+ */
+static void
+set_eager_norm(const OpsList *list, ModelOp *op, double elements)
+{
+    op->forward_bytes = ops_bytes(elements * (4.0 * list->e + 28.0));
+    op->backward_bytes = ops_bytes(elements * (8.0 * list->e + 76.0));
+    op->saved_bytes = ops_bytes(elements * (4.0 + list->e));
+    op->n_kernels_forward = 7;
+    op->n_kernels_backward = 13;
+}
+
 void
 ops_add_norm(OpsList *list, const char *name, double rows, int64_t width)
 {
@@ -97,6 +117,8 @@ ops_add_norm(OpsList *list, const char *name, double rows, int64_t width)
 
     op->weight_bytes = ops_bytes(n_vectors * (double)width * list->operand_e);
     op->saved_bytes = ops_bytes(bytes);
+    if (list->eager_norms)
+        set_eager_norm(list, op, rows * (double)width);
 }
 
 /* Ranks of a group at this shape. */

@@ -24,6 +24,8 @@ typedef struct {
     double local_rows; /* tokens in norms and residuals: rows / tp with sequence parallelism */
     double tp_rows;    /* rows / tp: a tp rank's share, whoever keeps it */
     bool masks;        /* dropout masks are kept */
+    bool eager;        /* rotary embedding, SwiGLU and loss as PyTorch's operations */
+    bool eager_norms;  /* RMSNorm too */
 } OpsList;
 
 OpsList ops_list(const ModelArch *arch, const ModelShape *shape, ModelOp *ops);

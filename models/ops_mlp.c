@@ -13,12 +13,22 @@ static void
 add_activation(OpsList *list, const char *name, double rows, int64_t width)
 {
     double inputs = (double)n_inputs(list->arch);
+    bool eager = list->eager && list->arch->family == MODEL_FAMILY_LLAMA;
     double bytes = rows * (double)width * list->e;
     ModelOp *op = ops_add_memory(list, name, (inputs + 1.0) * bytes,
                                  /* reads the output's gradient and the inputs, writes theirs */
                                  (2.0 * inputs + 1.0) * bytes, 1);
 
     op->saved_bytes = ops_bytes(inputs * bytes);
+    if (eager) {
+        /* SiLU (2), product (3); backward: the product's two (6), SiLU's (3).  SiLU's result stays.
+         */
+        op->forward_bytes = ops_bytes(5.0 * bytes);
+        op->backward_bytes = ops_bytes(9.0 * bytes);
+        op->saved_bytes = ops_bytes(3.0 * bytes);
+        op->n_kernels_forward = 2;
+        op->n_kernels_backward = 3;
+    }
 }
 
 void

@@ -20,7 +20,12 @@ query_at(const PlanRequest *request, const PlanLayerShape *shape, int64_t first)
                 .cp = d->cp,
                 .ep = d->ep,
                 .sequence_parallel = shape->sequence_parallel,
-                .flash_attention = request->conventions.attention == PLAN_ATTENTION_FLASH,
+                .flash_attention = request->conventions.attention == PLAN_ATTENTION_FLASH ||
+                                   request->conventions.attention == PLAN_ATTENTION_FLASH1,
+                .eager_softmax = request->conventions.attention == PLAN_ATTENTION_TORCH,
+                .first_flash = request->conventions.attention == PLAN_ATTENTION_FLASH1,
+                .eager = request->conventions.kernels != PLAN_KERNELS_FUSED,
+                .eager_norms = request->conventions.kernels == PLAN_KERNELS_EAGER,
                 .dropout = request->conventions.dropout,
                 .dtype = request->dtype,
                 .expert_imbalance = 1.0,

@@ -35,6 +35,17 @@ plan_trial_note_large(PlanTrial *trial, const Plan *plan, int64_t bytes)
     outcome->least = plan_copy(plan);
 }
 
+/* As plan_trial_note_large(), where it is known what a peak may reach. */
+static void
+note_large_of(PlanTrial *trial, const Plan *plan, const Workload *workload, int64_t bytes)
+{
+    const bool is_least = bytes < trial->outcome->least_bytes;
+
+    plan_trial_note_large(trial, plan, bytes);
+    if (is_least)
+        trial->outcome->limit_bytes = workload_usable_bytes(&workload->ranks[0]);
+}
+
 void
 plan_trial_note_slow(PlanTrial *trial, int64_t bound_ns)
 {
@@ -76,7 +87,7 @@ plan_trial_simulate(PlanTrial *trial, const Plan *plan, const Workload *workload
 
     if (bound_bytes > plan_trial_memory_limit(trial) && large == NULL) {
         outcome->infeasible++;
-        plan_trial_note_large(trial, plan, bound_bytes);
+        note_large_of(trial, plan, workload, bound_bytes);
         return PLAN_TRIED_LARGE;
     }
     if ((timeless ? bound_bytes : bound_ns) > trial->limit) {
@@ -94,7 +105,7 @@ plan_trial_simulate(PlanTrial *trial, const Plan *plan, const Workload *workload
     }
     if (!report->fits) {
         outcome->infeasible++;
-        plan_trial_note_large(trial, plan, report->peak_memory_bytes);
+        note_large_of(trial, plan, workload, report->peak_memory_bytes);
         if (large != NULL)
             *large = report;
         else

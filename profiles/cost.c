@@ -157,7 +157,9 @@ fused_attention_s(const Profile *profile, const ModelDevice *device, const Model
                   bool backward, Dtype dtype)
 {
     const ProfileParameters *p = &profile->parameters;
-    double fraction = backward ? p->attention_backward_fraction : p->attention_forward_fraction;
+    double version = op->first_flash ? p->flash1_fraction : 1.0;
+    double fraction =
+        version * (backward ? p->attention_backward_fraction : p->attention_forward_fraction);
     double flops =
         op->forward_flops * op->causal_fraction * (backward ? FUSED_BACKWARD_PRODUCTS : 1.0);
     /* Backward is split over keys, forward over queries. */

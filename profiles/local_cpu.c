@@ -119,6 +119,10 @@ profile_describe_local_cpu(void)
     json_write_double(writer, "collective_s", 5e-6);
     json_write_double(writer, "p2p_s", 2e-6);
     json_write_double(writer, "context_bytes", 2e7);
+    json_write_double(writer, "workspace_bytes", 0.0);
+    json_write_double(writer, "driver_bytes", 0.0);
+    json_write_double(writer, "communicator_bytes", 0.0);
+    json_write_double(writer, "allocator_fraction", 0.0);
     json_write_object_end(writer);
     json_write_object_end(writer);
     return json_writer_steal(writer, NULL);

@@ -37,6 +37,8 @@ G_BEGIN_DECLS
       "share of peak, fused attention, forward")                                                   \
     X(attention_backward_fraction, 0.45, 0.01, 1.0, TIME, 0.20,                                    \
       "share of peak, fused attention, backward")                                                  \
+    X(flash1_fraction, 0.5, 0.05, 1.0, TIME, 0.20,                                                 \
+      "rate of FlashAttention's first version against attention_..._fraction")                     \
     X(gemm_memory_fraction, 0.85, 0.05, 1.0, FIXED, 0.0,                                           \
       "share of memory bandwidth that products reach")                                             \
     X(memory_fraction, 0.70, 0.05, 1.0, TIME, 0.15,                                                \
@@ -71,8 +73,12 @@ G_BEGIN_DECLS
     X(offload_bytes_per_s, 12e9, 1e6, 1e13, TIME, 0.20, "device to host memory, one direction")    \
     X(nvme_bytes_per_s, 3e9, 1e6, 1e13, TIME, 0.30, "host to NVMe, one direction, per device")     \
     X(context_bytes, 0.6e9, 0.0, 1e10, MEMORY, 0.3e9, "memory of driver context and libraries")    \
-    X(allocator_fraction, 0.02, 0.0, 0.5, MEMORY, 0.02,                                            \
-      "memory lost to fragmentation, of what is allocated")
+    X(workspace_bytes, 64e6, 0.0, 1e10, MEMORY, 32e6,                                              \
+      "memory that libraries ask the framework's allocator for")                                   \
+    X(driver_bytes, 0.8e9, 0.0, 1e10, FIXED, 0.0, "memory of a device that no program sees")       \
+    X(communicator_bytes, 0.25e9, 0.0, 1e10, FIXED, 0.0, "memory of one communicator's buffers")   \
+    X(allocator_fraction, 0.15, 0.0, 0.5, MEMORY, 0.02,                                            \
+      "lost to fragmentation, of what comes and goes")
 
 /* All members are doubles, in the order of the table. */
 typedef struct {

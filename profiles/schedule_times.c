@@ -88,7 +88,7 @@ limits_of(const Workload *workload, SchedulePlacement placement, const ScheduleS
 
     for (int32_t r = 0; r < workload->n_ranks; r++) {
         const WorkloadRank *rank = &workload->ranks[r];
-        int64_t left = rank->memory_limit_bytes, workspace = 0, one = 0;
+        int64_t left = workload_usable_bytes(rank), workspace = 0, one = 0;
         for (int owner = 0; owner < TRACE_MEMORY_N; owner++)
             left -= MIN(left, rank->static_bytes[owner]);
         for (int32_t c = 0; c < placed.n_chunks; c++) {

@@ -64,6 +64,7 @@ typedef struct {
     int64_t optimizer_ns;
     int64_t static_bytes[TRACE_MEMORY_N]; /* resident for the whole iteration */
     int64_t memory_limit_bytes;           /* of its device, or the user's limit; 0: none */
+    int64_t memory_usable_bytes;          /* what a peak may reach of it; 0: all */
     double device_flops_per_s;            /* peak of the plan's dtype, for utilisation */
 } WorkloadRank;
 
@@ -145,6 +146,13 @@ void workload_set_rank_speed(Workload *workload, SchedulePlacement placement, in
 
 /* (nullable) */
 void workload_links_free(WorkloadLinks *links);
+
+/* What a peak of @rank may reach; 0: no limit. */
+static inline int64_t
+workload_usable_bytes(const WorkloadRank *rank)
+{
+    return rank->memory_usable_bytes > 0 ? rank->memory_usable_bytes : rank->memory_limit_bytes;
+}
 
 static inline const WorkloadOp *
 workload_op(const Workload *workload, int32_t chain, int32_t stage, int32_t microbatch,

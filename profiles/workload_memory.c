@@ -1,5 +1,7 @@
 #include "profiles/workload_build.h"
 
+#include <math.h>
+
 /* --- parameters --- */
 
 static void
@@ -99,18 +101,75 @@ message_bytes(const WorkloadBuild *build, const Workload *workload, int32_t rank
     return forward + backward;
 }
 
+/* Of a device: one for each group that it communicates in. */
+static double
+n_communicators(const Plan *plan)
+{
+    const PlanDegrees *d = &plan->degrees;
+
+    return (double)((d->tp > 1) + (d->cp > 1) + (d->dp > 1) + (d->ep > 1) + (d->pp > 1));
+}
+
+/*
+ * Transformer Engine returns a placeholder where a product has added its weight's gradient to the
+ * sum itself, and keeps one for every shape of weight: one layer's, an expert's once.
+ */
+static int64_t
+placeholder_bytes(const WorkloadBuild *build, int32_t rank)
+{
+    const Plan *plan = build->plan;
+    int64_t largest = 0;
+
+    if (plan->conventions.framework != PLAN_FRAMEWORK_MEGATRON_CORE)
+        return 0;
+    for (guint i = 0; i < plan->stages->len; i++) {
+        const PlanStage *stage = &g_array_index(plan->stages, PlanStage, i);
+        ModelShape shape = workload_build_shape(build, 0, 0);
+        ModelOp ops[MODEL_MAX_OPS];
+        int64_t sum = 0;
+        size_t n_ops;
+
+        if (stage->rank != rank || stage->n_layers == 0)
+            continue;
+        n_ops = model_ops(build->arch, MODEL_PART_LAYER, stage->first_layer + stage->n_layers - 1,
+                          &shape, ops);
+        for (size_t j = 0; j < n_ops; j++) {
+            if (ops[j].kind == MODEL_OP_GEMM)
+                sum += ops[j].weight_bytes / MAX(1, ops[j].count);
+        }
+        largest = MAX(largest, sum);
+    }
+    return largest;
+}
+
+int64_t
+workload_build_usable_bytes(const WorkloadBuild *build, int64_t device_bytes,
+                            const int64_t static_bytes[TRACE_MEMORY_N])
+{
+    const ProfileParameters *p = &build->profile->parameters;
+    double left = (double)device_bytes - p->driver_bytes -
+                  n_communicators(build->plan) * p->communicator_bytes;
+    double always = 0.0;
+
+    for (int i = 0; i < TRACE_MEMORY_N; i++)
+        always += (double)static_bytes[i];
+    if (left <= always)
+        return (int64_t)fmax(1.0, left);
+    return (int64_t)(always + (left - always) / (1.0 + p->allocator_fraction));
+}
+
 void
 workload_build_static(const WorkloadBuild *build, const Workload *workload, int32_t rank,
                       int64_t static_bytes[TRACE_MEMORY_N])
 {
     const Plan *plan = build->plan;
+    const ProfileParameters *p = &build->profile->parameters;
     WorkloadParameters n = workload_build_parameters(build, rank);
     WorkloadParameterBytes bytes = workload_parameter_bytes(plan->dtype, &plan->conventions);
     int64_t dense_ranks = workload_build_dense_group(build, rank).n;
     int64_t expert_ranks = workload_build_expert_group(build, rank).n;
     int64_t whole = n.dense + n.expert;
     int64_t shard = share(n.dense, dense_ranks) + share(n.expert, expert_ranks);
-    double allocated;
 
     static_bytes[TRACE_MEMORY_WEIGHTS] =
         saturating_mul(plan->zero_stage >= 3 ? shard : whole, bytes.weight);
@@ -130,12 +189,8 @@ workload_build_static(const WorkloadBuild *build, const Workload *workload, int3
         static_bytes[TRACE_MEMORY_BUFFERS] +=
             saturating_mul(2 * layer, workload_build_element_bytes(plan));
     }
-    allocated = 0.0;
-    for (int i = 0; i < TRACE_MEMORY_N; i++)
-        allocated += (double)static_bytes[i];
     static_bytes[TRACE_MEMORY_BUFFERS] +=
-        (int64_t)(build->profile->parameters.context_bytes +
-                  build->profile->parameters.allocator_fraction * allocated);
+        placeholder_bytes(build, rank) + (int64_t)(p->workspace_bytes + p->context_bytes);
 }
 
 /* --- activations --- */
@@ -143,7 +198,7 @@ workload_build_static(const WorkloadBuild *build, const Workload *workload, int3
 /* Sums over the ops of one part. */
 typedef struct {
     int64_t saved, saved_kv, saved_for_weight, core_attention;
-    int64_t largest_output; /* of a product */
+    int64_t forward_transient, backward_transient; /* the largest */
 } PartBytes;
 
 static PartBytes
@@ -154,6 +209,8 @@ part_bytes(const WorkloadBuild *build, ModelPart part, int64_t layer, const Mode
     PartBytes sum = {0};
 
     for (size_t i = 0; i < n_ops; i++) {
+        int64_t output = 0; /* of a product */
+
         sum.saved += ops[i].saved_bytes;
         sum.saved_kv += ops[i].saved_kv_bytes;
         sum.saved_for_weight += ops[i].saved_for_weight_bytes;
@@ -163,9 +220,11 @@ part_bytes(const WorkloadBuild *build, ModelPart part, int64_t layer, const Mode
             double bytes = (double)ops[i].count * (double)ops[i].m * (double)ops[i].n *
                            (double)workload_build_element_bytes(build->plan);
 
-            sum.largest_output =
-                MAX(sum.largest_output, (int64_t)MIN(bytes, (double)MODEL_MAX_BYTES));
+            output = (int64_t)MIN(bytes, (double)MODEL_MAX_BYTES);
         }
+        sum.forward_transient = MAX(sum.forward_transient, output + ops[i].forward_transient_bytes);
+        sum.backward_transient =
+            MAX(sum.backward_transient, output + ops[i].backward_transient_bytes);
     }
     return sum;
 }
@@ -198,10 +257,10 @@ add_layer(const WorkloadBuild *build, PlanRecompute recompute, const PartBytes *
         add_bytes(&op->activation_bytes, boundary);
     add_bytes(&op->weight_activation_bytes, layer->saved_for_weight);
     op->workspace_bytes[SCHEDULE_OP_FORWARD] =
-        MAX(op->workspace_bytes[SCHEDULE_OP_FORWARD], layer->largest_output);
+        MAX(op->workspace_bytes[SCHEDULE_OP_FORWARD], layer->forward_transient);
     /* One layer at a time: what is computed again, the gradients of a product's two sides. */
-    op->workspace_bytes[SCHEDULE_OP_BACKWARD] =
-        MAX(op->workspace_bytes[SCHEDULE_OP_BACKWARD], again + layer->largest_output + boundary);
+    op->workspace_bytes[SCHEDULE_OP_BACKWARD] = MAX(op->workspace_bytes[SCHEDULE_OP_BACKWARD],
+                                                    again + layer->backward_transient + boundary);
 }
 
 void
@@ -233,9 +292,9 @@ workload_build_op_memory(const WorkloadBuild *build, const PlanStage *stage, int
         add_bytes(&op->activation_bytes, end.saved);
         add_bytes(&op->weight_activation_bytes, end.saved_for_weight);
         op->workspace_bytes[SCHEDULE_OP_FORWARD] =
-            MAX(op->workspace_bytes[SCHEDULE_OP_FORWARD], end.largest_output);
+            MAX(op->workspace_bytes[SCHEDULE_OP_FORWARD], end.forward_transient);
         op->workspace_bytes[SCHEDULE_OP_BACKWARD] =
-            MAX(op->workspace_bytes[SCHEDULE_OP_BACKWARD], end.largest_output);
+            MAX(op->workspace_bytes[SCHEDULE_OP_BACKWARD], end.backward_transient);
     }
     op->kv_gradient_bytes = op->kv_bytes; /* in the same number format */
     op->weight_activation_bytes = MIN(op->weight_activation_bytes, op->activation_bytes);

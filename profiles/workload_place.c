@@ -33,7 +33,12 @@ workload_build_shape(const WorkloadBuild *build, int32_t class_, int32_t slice)
         .cp = plan->degrees.cp,
         .ep = plan->degrees.ep,
         .sequence_parallel = plan->sequence_parallel,
-        .flash_attention = plan->conventions.attention == PLAN_ATTENTION_FLASH,
+        .flash_attention = plan->conventions.attention == PLAN_ATTENTION_FLASH ||
+                           plan->conventions.attention == PLAN_ATTENTION_FLASH1,
+        .eager_softmax = plan->conventions.attention == PLAN_ATTENTION_TORCH,
+        .first_flash = plan->conventions.attention == PLAN_ATTENTION_FLASH1,
+        .eager = plan->conventions.kernels != PLAN_KERNELS_FUSED,
+        .eager_norms = plan->conventions.kernels == PLAN_KERNELS_EAGER,
         .dropout = plan->conventions.dropout,
         .dtype = plan->dtype,
         .expert_imbalance = 1.0,

@@ -7,7 +7,9 @@ G_DEFINE_QUARK(plan_error, plan_error)
 
 const char *const plan_recompute_names[PLAN_RECOMPUTE_N + 1] = {"none", "selective", "full", NULL};
 const char *const plan_offload_names[PLAN_OFFLOAD_N + 1] = {"none", "cpu", "nvme", NULL};
-const char *const plan_attention_names[PLAN_ATTENTION_N + 1] = {"unfused", "flash", NULL};
+const char *const plan_attention_names[PLAN_ATTENTION_N + 1] = {"unfused", "flash", "torch",
+                                                                "flash1", NULL};
+const char *const plan_kernels_names[PLAN_KERNELS_N + 1] = {"fused", "norms", "eager", NULL};
 const char *const plan_framework_names[PLAN_FRAMEWORK_N + 1] = {
     "degas",     "megatron-lm", "megatron-core", "megatron-deepspeed",
     "deepspeed", "fsdp",        "terapipe",      NULL,
@@ -60,20 +62,23 @@ static const PlanConventions conventions[PLAN_FRAMEWORK_N] = {
             .scatter_gather_p2p = true,
             .optimizer_step = true,
         },
-    /* The same engine with today's models; "overlap_comm" defaults to true for ZeRO 3 only. */
+    /* The same engine with today's models, written in PyTorch's operations (transformers' modules);
+     * "overlap_comm" defaults to true for ZeRO 3 only. */
     [PLAN_FRAMEWORK_DEEPSPEED] =
         {
             .attention = PLAN_ATTENTION_FLASH,
             .grad_dtype = DTYPE_BF16,
+            .kernels = PLAN_KERNELS_EAGER,
             .scatter_gather_p2p = true,
             .optimizer_step = true,
         },
     /* PyTorch FSDP2 as torchtitan runs it: mixed_precision_reduce float32, reduce-scatter under the
-     * backward, pipeline messages on streams of their own (batch_isend_irecv). */
+     * backward, pipeline messages on streams of their own (batch_isend_irecv); not compiled. */
     [PLAN_FRAMEWORK_FSDP] =
         {
             .attention = PLAN_ATTENTION_FLASH,
             .grad_dtype = DTYPE_FP32,
+            .kernels = PLAN_KERNELS_EAGER,
             .overlap_dp = true,
             .overlap_pp = true,
             .optimizer_step = true,

@@ -40,10 +40,19 @@ typedef enum {
     PLAN_OFFLOAD_N
 } PlanOffload;
 typedef enum {
-    PLAN_ATTENTION_UNFUSED,
+    PLAN_ATTENTION_UNFUSED, /* scores pass through memory; one kernel for scale, mask and softmax */
     PLAN_ATTENTION_FLASH,
+    PLAN_ATTENTION_TORCH,  /* unfused, softmax in fp32 as PyTorch's operations one by one */
+    PLAN_ATTENTION_FLASH1, /* FlashAttention's first version and its Triton twin [2205.14135] */
     PLAN_ATTENTION_N
 } PlanAttention;
+/* Norms, rotary embedding, SwiGLU and loss. */
+typedef enum {
+    PLAN_KERNELS_FUSED, /* a kernel each */
+    PLAN_KERNELS_NORMS, /* norms only; the rest as below */
+    PLAN_KERNELS_EAGER, /* PyTorch's operations one by one */
+    PLAN_KERNELS_N
+} PlanKernels;
 typedef enum {
     PLAN_FRAMEWORK_DEGAS,
     PLAN_FRAMEWORK_MEGATRON_LM,
@@ -58,7 +67,9 @@ typedef enum {
 extern const char
     *const plan_recompute_names[PLAN_RECOMPUTE_N + 1];           /* "none", "selective", "full" */
 extern const char *const plan_offload_names[PLAN_OFFLOAD_N + 1]; /* "none", "cpu", "nvme" */
-extern const char *const plan_attention_names[PLAN_ATTENTION_N + 1]; /* "unfused", "flash" */
+extern const char
+    *const plan_attention_names[PLAN_ATTENTION_N + 1]; /* "unfused", "flash", "torch", "flash1" */
+extern const char *const plan_kernels_names[PLAN_KERNELS_N + 1]; /* "fused", "norms", "eager" */
 extern const char *const plan_framework_names[PLAN_FRAMEWORK_N + 1];
 
 typedef struct {
@@ -73,7 +84,8 @@ typedef struct {
     bool overlap_dp; /* gradient reduction behind the last backward */
     bool overlap_pp; /* messages on streams of their own; else the compute stream waits in them */
     bool overlap_tp;
-    bool dropout;            /* dropout masks are kept as activations */
+    bool dropout; /* dropout masks are kept as activations */
+    PlanKernels kernels;
     bool scatter_gather_p2p; /* tp ranks each send their share [2104.04473 section 4.1]; else one
                                 copy per tp rank travels */
     bool broadcast_p2p;      /* one tp rank sends, then broadcasts inside the tp group (TeraPipe) */

@@ -52,6 +52,7 @@ write_conventions(JsonWriter *writer, const PlanConventions *c)
     json_write_bool(writer, "overlap_pp", c->overlap_pp);
     json_write_bool(writer, "overlap_tp", c->overlap_tp);
     json_write_bool(writer, "dropout", c->dropout);
+    json_write_string(writer, "kernels", plan_kernels_names[c->kernels]);
     json_write_bool(writer, "scatter_gather_p2p", c->scatter_gather_p2p);
     json_write_bool(writer, "broadcast_p2p", c->broadcast_p2p);
     json_write_bool(writer, "optimizer_step", c->optimizer_step);
@@ -181,6 +182,7 @@ read_conventions(JsonDoc *doc, const JsonValue *object)
     c.overlap_pp = json_bool_or(doc, v, "overlap_pp", c.overlap_pp);
     c.overlap_tp = json_bool_or(doc, v, "overlap_tp", c.overlap_tp);
     c.dropout = json_bool_or(doc, v, "dropout", c.dropout);
+    c.kernels = (PlanKernels)json_enum_or(doc, v, "kernels", plan_kernels_names, (int)c.kernels);
     c.scatter_gather_p2p = json_bool_or(doc, v, "scatter_gather_p2p", c.scatter_gather_p2p);
     c.broadcast_p2p = json_bool_or(doc, v, "broadcast_p2p", c.broadcast_p2p);
     c.optimizer_step = json_bool_or(doc, v, "optimizer_step", c.optimizer_step);

@@ -18,7 +18,7 @@
  * the executor included).
  *
  * memory_limit_bytes is the smallest limit of all ranks that have one; `fits` compares every rank
- * with its own.
+ * with what it may reach of its own (workload_usable_bytes()).
  *
  * Internal to simulator/.
  */

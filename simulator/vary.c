@@ -276,7 +276,7 @@ vary_memory(const Study *study, int64_t run, uint64_t key)
         const int64_t factor = first_factor(study->memory, draw(~key, (uint64_t)r));
         /* No factor passes 2^11. */
         const int64_t bytes = times_factor(MIN(study->peaks[r].bytes, INT64_MAX >> 11), factor);
-        const int64_t limit = ranks[r].memory_limit_bytes;
+        const int64_t limit = workload_usable_bytes(&ranks[r]);
         study->peak_memory_bytes[run] = MAX(study->peak_memory_bytes[run], bytes);
         if (limit > 0 && bytes > limit)
             study->fits[run] = false;

@@ -100,9 +100,9 @@ conventions() { # SOURCE SCHEDULE NOTES ZERO
     cp "$W/out2" "$W/out"
 }
 conventions zero_bubble ZB-1p '' ''
-json "zero_bubble: first and last stage have one layer less; the vocabulary of GPT-2, padded to 128" '
+json "zero_bubble: first and last stage have one layer less; 32000 tokens, as its parameter counts say" '
 assert d["stage_layers"] == [2, 3, 3, 3, 3, 3, 3, 2] and d["schedule"] == "zb-h1", d
-assert d["model"]["vocab"] == 50304 and d["dtype"] == "fp16" and d["recompute"] == "none"
+assert d["model"]["vocab"] == 32000 and d["dtype"] == "fp16" and d["recompute"] == "none"
 '
 conventions megatron_sc21_table1 1f1b 'DDP-impl=torch (overlapped); more' 0
 json "SC21: full recompute, 51200 tokens, overlap where the notes say so" '
@@ -110,11 +110,13 @@ assert d["framework"] == "megatron-lm" and d["recompute"] == "full", d
 assert d["model"]["vocab"] == 51200 and d["overlap"] == "dp"
 '
 conventions megatron_sc21_table2 1f1b '' 3
-json "its rows with ZeRO 3 are of DeepSpeed" 'assert d["framework"] == "deepspeed" and d["zero"] == 3, d'
+json "its rows with ZeRO 3 are of DeepSpeed of its time" 'assert d["framework"] == "megatron-deepspeed" and d["zero"] == 3, d'
 conventions hagemann_a100 1f1b 'kernel=flash_attention2; x' 1
 json "hagemann: the kernel in the notes" 'assert d["attention"] == "flash", d'
 conventions hagemann_a100 1f1b 'kernel=torch; x' 1
-json "hagemann: another one" 'assert d["attention"] == "unfused", d'
+json "hagemann: another one" 'assert d["attention"] == "torch" and "kernels" not in d, d'
+conventions hagemann_a100 1f1b "kernel=flash_attention2 + RMS kernel; x" 1
+json "hagemann: norms of their own" 'assert d["attention"] == "flash" and d["kernels"] == "norms", d'
 conventions terapipe_main 'token-level pipeline (TeraPipe)' \
     'slicing scheme [(1, [384, 320, 320])] * 8 (per replica)' 0
 json "terapipe: no vocabulary, its slices" '

@@ -212,6 +212,86 @@ test_llama_activations(void)
     }
 }
 
+/*
+ * PyTorch's operations one by one, bf16, tp 4, per element (docs/cost-model.md 2.2, 2.3): RMSNorm
+ * 36 bytes forward and 92 backward, keeps 6; rotary 20 and 22 of q and k, keeps 2; SwiGLU 10 and 18
+ * of its result, keeps 6.  Fused norms leave the other two.
+ */
+static void
+test_eager_modules_move_every_intermediate(void)
+{
+    g_autoptr(ModelArch) arch = load("llama3-8b");
+    ModelShape shape = plain_shape(2, 512);
+    int64_t rows = 1024, h = 4096, f = 14336 / 4, qk = (4096 + 1024) / 4;
+    ModelOp ops[MODEL_MAX_OPS];
+    const ModelOp *op;
+
+    shape.dtype = DTYPE_BF16;
+    shape.tp = 4;
+    shape.eager = shape.eager_norms = true;
+    op = find_in_layer(arch, 0, &shape, "norm1", ops);
+    g_assert_cmpint(op->forward_bytes, ==, 36 * rows * h);
+    g_assert_cmpint(op->backward_bytes, ==, 92 * rows * h);
+    g_assert_cmpint(op->saved_bytes, ==, 6 * rows * h);
+    op = find_in_layer(arch, 0, &shape, "rope", ops);
+    g_assert_cmpint(op->forward_bytes, ==, 20 * rows * qk);
+    g_assert_cmpint(op->backward_bytes, ==, 22 * rows * qk);
+    g_assert_cmpint(op->saved_bytes, ==, 2 * rows * qk);
+    op = find_in_layer(arch, 0, &shape, "mlp_activation", ops);
+    g_assert_cmpint(op->forward_bytes, ==, 10 * rows * f);
+    g_assert_cmpint(op->backward_bytes, ==, 18 * rows * f);
+    g_assert_cmpint(op->saved_bytes, ==, 6 * rows * f);
+    shape.eager_norms = false;
+    op = find_in_layer(arch, 0, &shape, "norm1", ops);
+    g_assert_cmpint(op->forward_bytes, ==, 4 * rows * h);
+    g_assert_cmpint(op->saved_bytes, ==, 2 * rows * h);
+    op = find_in_layer(arch, 0, &shape, "rope", ops);
+    g_assert_cmpint(op->forward_bytes, ==, 20 * rows * qk);
+}
+
+/* The loss of the whole vocabulary on every tp rank: 14 bytes per logit forward, 22 backward, 10
+ * kept, two gradients in fp32; the logits of all ranks are gathered. */
+static void
+test_eager_loss_is_not_split(void)
+{
+    g_autoptr(ModelArch) arch = load("llama3-8b");
+    ModelShape shape = plain_shape(1, 512);
+    int64_t logits = 512 * arch->vocab;
+    ModelOp ops[MODEL_MAX_OPS] = {{0}};
+    const ModelOp *op;
+
+    shape.dtype = DTYPE_BF16;
+    shape.tp = 4;
+    shape.eager = true;
+    model_ops(arch, MODEL_PART_HEAD, 0, &shape, ops);
+    op = find(ops, MODEL_MAX_OPS, "loss");
+    g_assert_cmpint(op->forward_bytes, ==, 14 * logits);
+    g_assert_cmpint(op->backward_bytes, ==, 22 * logits);
+    g_assert_cmpint(op->saved_bytes, ==, 10 * logits);
+    g_assert_cmpint(op->backward_transient_bytes, ==, 8 * logits);
+    op = find(ops, MODEL_MAX_OPS, "logits_gather");
+    g_assert_cmpint(op->forward_comm, ==, MODEL_COMM_ALL_GATHER);
+    g_assert_cmpint(op->comm_bytes, ==, 2 * logits);
+    g_assert_null(find(ops, MODEL_MAX_OPS, "loss_sum"));
+}
+
+/* Softmax between casts to fp32 and back: 24 bytes per score more forward, 26 backward, 4 kept. */
+static void
+test_eager_softmax(void)
+{
+    g_autoptr(ModelArch) arch = load("llama3-8b");
+    ModelShape shape = plain_shape(1, 1024), eager = shape;
+    int64_t scores = INT64_C(32) * 1024 * 1024;
+    ModelOp fused_ops[MODEL_MAX_OPS], ops[MODEL_MAX_OPS];
+    const ModelOp *fused = find_in_layer(arch, 0, &shape, "attention", fused_ops), *op;
+
+    eager.eager_softmax = true;
+    op = find_in_layer(arch, 0, &eager, "attention", ops);
+    g_assert_cmpint(op->forward_bytes - fused->forward_bytes, ==, 24 * scores);
+    g_assert_cmpint(op->backward_bytes - fused->backward_bytes, ==, 26 * scores);
+    g_assert_cmpint(op->saved_bytes - fused->saved_bytes, ==, 4 * scores);
+}
+
 /* 2205.05198 section 4.3: the last norm's input 2 s b h, the projection's 2 s b h, logits 4 s b
  * v/t; the embedding's dropout mask s b h.  (Token numbers, 8 bytes, are ours.) */
 static void
@@ -656,6 +736,9 @@ main(int argc, char **argv)
     ADD("fp8-is-for-products-only", test_fp8_is_for_products_only);
     ADD("flash-attention-keeps-no-scores", test_flash_attention_keeps_no_scores);
     ADD("llama-activations", test_llama_activations);
+    ADD("eager-modules-move-every-intermediate", test_eager_modules_move_every_intermediate);
+    ADD("eager-loss-is-not-split", test_eager_loss_is_not_split);
+    ADD("eager-softmax", test_eager_softmax);
     ADD("embedding-and-head-activations", test_embedding_and_head_activations);
     ADD("weight-gradients-need-the-products-inputs",
         test_weight_gradients_need_the_products_inputs);

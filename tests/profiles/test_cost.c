@@ -349,6 +349,12 @@ test_fused_attention_formula(void)
     assert_near(op_s(profile, &op, PROFILE_PASS_FORWARD), op.forward_flops / FIXTURE_FLOPS, 1e-12);
     assert_near(op_s(profile, &op, PROFILE_PASS_BACKWARD), 5.0 * op.forward_flops / FIXTURE_FLOPS,
                 1e-12);
+    /* The first version's kernels: half the rate. */
+    op.first_flash = true;
+    profile->parameters.flash1_fraction = 0.5;
+    assert_near(op_s(profile, &op, PROFILE_PASS_FORWARD), 2.0 * op.forward_flops / FIXTURE_FLOPS,
+                1e-12);
+    op.first_flash = false;
     /* One head more: a second wave. */
     op.count = 101;
     assert_near(op_s(profile, &op, PROFILE_PASS_FORWARD),

@@ -533,6 +533,46 @@ test_least_memory_is_a_bound(void)
     g_assert_cmpint(workload_min_memory_bytes(workload), >, owned(workload, 1, 0));
 }
 
+/* The driver and two communicators (dp, tp) take theirs, and of what is left beyond static bytes
+ * the allocator loses a fourth of what it hands out; a user's limit is the limit. */
+static void
+test_what_a_peak_may_reach(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+    ModelArch arch = gpt(4, 0);
+    PlanSpec spec = {.degrees = {2, 2, 1, 1, 1, 1}, .framework = PLAN_FRAMEWORK_MEGATRON_LM};
+    g_autoptr(Workload) workload = NULL;
+    int64_t always = 0;
+
+    profile->parameters.driver_bytes = 5e9;
+    profile->parameters.communicator_bytes = 1e9;
+    profile->parameters.allocator_fraction = 0.25;
+    workload = workload_of(&arch, profile, &spec);
+    for (int i = 0; i < TRACE_MEMORY_N; i++)
+        always += workload->ranks[0].static_bytes[i];
+    g_assert_cmpint(workload->ranks[0].memory_limit_bytes, ==, 80000000000);
+    assert_near((double)workload_usable_bytes(&workload->ranks[0]),
+                (double)always + (73e9 - (double)always) * 0.8, 1e-9);
+}
+
+/* Megatron-Core keeps a placeholder for each weight of a layer: 12 h^2 + 9 h of 2 bytes / tp
+ * (biases of row-split products whole). */
+static void
+test_placeholders_of_fused_sums(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+    ModelArch arch = gpt(4, 0);
+    PlanSpec spec = {.degrees = {1, 1, 1, 1, 1, 1}, .framework = PLAN_FRAMEWORK_MEGATRON_CORE};
+    g_autoptr(Workload) core = workload_of(&arch, profile, &spec);
+    g_autoptr(Workload) older = NULL;
+
+    g_assert_cmpint(owned(core, 0, TRACE_MEMORY_BUFFERS), ==,
+                    2 * (12 * 1024 * 1024 + 3 * 1024 + 1024 + 4096 + 1024));
+    spec.framework = PLAN_FRAMEWORK_MEGATRON_LM;
+    older = workload_of(&arch, profile, &spec);
+    g_assert_cmpint(owned(older, 0, TRACE_MEMORY_BUFFERS), ==, 0);
+}
+
 /* --- after the last op --- */
 
 /* Gradients in fp32 over 4 copies inside a node: all-reduce 2 * 3/4 B; ZeRO 1 scatters them and
@@ -872,6 +912,8 @@ main(int argc, char **argv)
     ADD("slices-keep-keys-and-values", test_slices_keep_keys_and_values);
     ADD("memory-limit", test_memory_limit);
     ADD("least-memory-is-a-bound", test_least_memory_is_a_bound);
+    ADD("what-a-peak-may-reach", test_what_a_peak_may_reach);
+    ADD("placeholders-of-fused-sums", test_placeholders_of_fused_sums);
     ADD("gradient-reduction", test_gradient_reduction);
     ADD("zero3-waits-for-every-gather", test_zero3_waits_for_every_gather);
     ADD("tied-tables-are-reduced", test_tied_tables_are_reduced);
