@@ -120,6 +120,8 @@ plan_trial_simulate(PlanTrial *trial, const Plan *plan, const Workload *workload
         .index = trial->point->index,
         .order = order,
     };
+    /* @plan may be a copy of one that was predicted. */
+    g_clear_pointer(&found->plan->predicted, report_free);
     found->plan->predicted = report;
     g_ptr_array_add(outcome->found, found);
     return PLAN_TRIED_FITS;
