@@ -108,6 +108,9 @@ run_processes_fail(const ExecRunOptions *exec, bool told, const GError *error)
     const bool is_everybodys = status <= CMD_ERROR_INPUT && exec->process_rank > 0 &&
                                exec_job_place().role == EXEC_ROLE_JOINED;
 
+    /* mpirun ends all ranks after the first that ends badly: the one that says it goes first. */
+    if (is_everybodys)
+        g_usleep(500000);
     if (told || is_everybodys)
         _exit(status);
 }

@@ -454,7 +454,6 @@ exec_fork_watcher(int32_t n_ranks, double timeout_s, void (*tell)(const GError *
         .n_ranks = n_ranks,
         .timeout_s = timeout_s,
         .other_hosts = true,
-        .owns_start = true,
     };
     g_autoptr(ExecWatcher) watcher = exec_watcher_new(&options, error);
 

@@ -20,6 +20,9 @@
 #define SILENCE_NS (INT64_C(3) * 1000000000)
 /* Until rank 0 knows how long a step takes. */
 #define FIRST_LIMIT_NS (INT64_C(600) * 1000000000)
+/* From the start of the run until a rank says hello; a launcher may hang on a host that is not
+ * there. */
+#define START_NS (INT64_C(120) * 1000000000)
 /* A rank that says it has failed may be the victim of one whose death shows a moment later. */
 #define FAILURE_SETTLES_NS 200000000
 /* After which the watcher itself was stopped, not all ranks at once. */
@@ -325,7 +328,7 @@ judge_progress(ExecWatcher *watcher, int64_t now, GError **error)
                                    ranks[hung.culprit].idle_ns);
 }
 
-/* Where the ranks are started one by one, somebody must notice one that never comes. */
+/* Somebody must notice a rank that never comes. */
 static void
 judge_start(ExecWatcher *watcher, int64_t now, GError **error)
 {
@@ -335,7 +338,7 @@ judge_start(ExecWatcher *watcher, int64_t now, GError **error)
         n_there += watcher->lines[r].said_hello;
         missing = watcher->lines[r].said_hello ? missing : r;
     }
-    if (missing >= 0 && now - watcher->begin_ns > limit_ns(watcher) + SILENCE_NS)
+    if (missing >= 0 && now - watcher->begin_ns > START_NS)
         *error = g_error_new(EXEC_ERROR, EXEC_ERROR_RANK_HUNG,
                              "rank %d has not started within %.0f s (%d of %d have)", missing,
                              (double)(now - watcher->begin_ns) * 1e-9, n_there, watcher->o.n_ranks);
@@ -392,7 +395,7 @@ exec_watcher_look(ExecWatcher *watcher, GError **error)
         judge_silence(watcher, now, &found);
     if (found == NULL && watcher->failure_ns == 0)
         judge_progress(watcher, now, &found);
-    if (found == NULL && watcher->o.owns_start)
+    if (found == NULL)
         judge_start(watcher, now, &found);
     if (found == NULL)
         return EXEC_WATCHER_GOING;

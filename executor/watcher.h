@@ -7,6 +7,7 @@
  *
  *   the connection closes        the rank died, at once
  *   silence for SILENCE_S        the process is stopped (SIGSTOP), whatever it was doing
+ *   no word for 120 s            a rank that was never started
  *   no progress for the limit    it hangs; who is to blame: watch.h
  *
  * Whatever happens first becomes the error; all other ranks are told to end, and those of this
@@ -27,7 +28,6 @@ typedef struct {
     int32_t n_ranks;
     double timeout_s; /* a rank hangs that does not move for so long; 0: rank 0's opinion */
     bool other_hosts; /* listen on all interfaces, not on the loopback only */
-    bool owns_start;  /* ranks that never say hello within the start's limit are an error */
 } ExecWatcherOptions;
 
 /* Listens from now on.  NULL on EXEC_ERROR_FAILED. */
