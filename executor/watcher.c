@@ -309,7 +309,7 @@ limit_ns(const ExecWatcher *watcher)
 static void
 judge_progress(ExecWatcher *watcher, int64_t now, GError **error)
 {
-    const int32_t n = watcher->o.n_ranks;
+    const int32_t n = MAX(watcher->o.n_ranks, 1);
     g_autofree ExecWatched *ranks = g_new0(ExecWatched, (size_t)n);
     ExecHung hung;
 
