@@ -55,6 +55,7 @@ struct Contest {
     const SimNetwork *network;      /* (borrowed, nullable) */
     SimTimes *times;                /* (borrowed) */
     SimEngine *engine;              /* (owned) */
+    const int64_t *now_ns;          /* (borrowed) its clock */
     SimLinks *links;                /* (owned) */
     Runner *runners;                /* (owned) [rank] */
     Stream *streams;                /* (owned) [sim_stream()] */
@@ -151,7 +152,7 @@ start_piece(Contest *contest, Runner *runner)
     const SimPiece piece = dp_piece(contest, runner, runner->n_done, &ns);
     const bool gathers = piece.kind == TRACE_EVENT_DP_GATHER;
 
-    runner->dp_since_ns = sim_engine_now_ns(contest->engine);
+    runner->dp_since_ns = *contest->now_ns;
     sim_flow_start(contest->links, &runner->dp_flow, ns,
                    way_of(contest, sim_way_of_dp(contest->program, runner->rank, gathers)), 1,
                    piece_ends, runner);
@@ -179,7 +180,7 @@ piece_ends(SimEngine *engine, void *user_data, GError **error)
     SimPiece piece = dp_piece(contest, runner, runner->n_done, &ns);
 
     piece.start_ns = runner->dp_since_ns;
-    piece.end_ns = sim_engine_now_ns(engine);
+    piece.end_ns = *contest->now_ns;
     g_array_append_val(contest->times->pieces, piece);
     runner->n_done++;
     if (runner->n_done < runner->n_queued)
@@ -200,7 +201,7 @@ optimizer_ends(SimEngine *engine, void *user_data, GError **error)
     const WorkloadRank *work = &contest->program->workload->ranks[runner->rank];
     SimFinish *finish = &contest->times->finish[runner->rank];
 
-    finish->optimizer_end_ns = finish->end_ns = sim_engine_now_ns(engine);
+    finish->optimizer_end_ns = finish->end_ns = *contest->now_ns;
     if ((work->dp_gather_ns > 0 || work->dp_gather_bytes > 0) && runner->n_gathers == 0)
         queue_pieces(contest, runner, 1);
     return true;
@@ -214,7 +215,7 @@ finish_rank(Contest *contest, Runner *runner)
 
     runner->state = RUNNER_FINISHES;
     contest->times->finish[runner->rank] = (SimFinish){
-        .free_ns = sim_engine_now_ns(contest->engine),
+        .free_ns = *contest->now_ns,
         .optimizer_start_ns = UNKNOWN,
         .optimizer_end_ns = UNKNOWN,
     };
@@ -237,7 +238,7 @@ static void
 go_on_after_dp(Contest *contest, Runner *runner)
 {
     SimFinish *finish = &contest->times->finish[runner->rank];
-    const int64_t now_ns = sim_engine_now_ns(contest->engine);
+    const int64_t now_ns = *contest->now_ns;
 
     if (runner->state == RUNNER_WAITS && runner->n_done > bucket_of(runner)) {
         contest->times->extra[runner->rank].wait_ns += now_ns - runner->wait_since_ns;
@@ -281,7 +282,7 @@ try_rank(Contest *contest, int32_t rank)
     const SimCostDetail *detail = detail_of(contest, step);
     runner->step = step;
     runner->next++;
-    contest->times->followed[step].begin_ns = sim_engine_now_ns(contest->engine);
+    contest->times->followed[step].begin_ns = *contest->now_ns;
     if (detail->in.compute_ns == 0) {
         begin_op(contest, runner);
         return;
@@ -298,7 +299,7 @@ message_is_received(SimEngine *engine, void *user_data, GError **error)
     Runner *runner = user_data;
     Contest *contest = runner->contest;
     const SimMessage *in = &detail_of(contest, runner->step)->in;
-    const int64_t ns = sim_engine_now_ns(engine) - contest->times->followed[runner->step].begin_ns;
+    const int64_t ns = *contest->now_ns - contest->times->followed[runner->step].begin_ns;
 
     contest->times->extra[runner->rank].receive_ns += ns - in->ns;
     contest->times->extra[runner->rank].message_ns += ns;
@@ -312,7 +313,7 @@ begin_op(Contest *contest, Runner *runner)
 {
     const SimBeside *beside = &contest->program->beside;
 
-    contest->times->followed[runner->step].start_ns = sim_engine_now_ns(contest->engine);
+    contest->times->followed[runner->step].start_ns = *contest->now_ns;
     runner->special = NULL;
     runner->segment = 0;
     runner->n_segments = 1;
@@ -332,7 +333,7 @@ start_segment(Contest *contest, Runner *runner)
     if (runner->special != NULL && runner->special->gathers &&
         runner->n_done <= bucket_of(runner)) {
         runner->state = RUNNER_WAITS;
-        runner->wait_since_ns = sim_engine_now_ns(contest->engine);
+        runner->wait_since_ns = *contest->now_ns;
         return;
     }
     runner->state = RUNNER_COMPUTES;
@@ -350,7 +351,7 @@ rank_is_free(SimEngine *engine, void *user_data, GError **error)
 {
     Runner *runner = user_data;
     Contest *contest = runner->contest;
-    const int64_t now_ns = sim_engine_now_ns(engine);
+    const int64_t now_ns = *contest->now_ns;
     SimFollowed *at = &contest->times->followed[runner->step];
 
     at->free_ns = now_ns;
@@ -398,7 +399,7 @@ arrive(Contest *contest, uint32_t step)
 {
     const int32_t peer = detail_of(contest, step)->out.peer;
 
-    contest->times->ready_ns[step + 1] = sim_engine_now_ns(contest->engine);
+    contest->times->ready_ns[step + 1] = *contest->now_ns;
     if (peer >= 0)
         try_rank(contest, peer);
 }
@@ -425,7 +426,7 @@ start_message(Contest *contest, Stream *stream)
     const uint32_t cost = contest->program->steps[step].cost;
     const SimCostDetail *detail = &contest->program->details[cost];
 
-    stream->since_ns = sim_engine_now_ns(contest->engine);
+    stream->since_ns = *contest->now_ns;
     count_message(contest, detail, 1);
     sim_flow_start(contest->links, &stream->flow, detail->out.ns,
                    way_of(contest, sim_way_of_message(cost)), 1, message_arrives, stream);
@@ -438,7 +439,7 @@ message_arrives(SimEngine *engine, void *user_data, GError **error)
     Contest *contest = stream->contest;
     const uint32_t step = g_array_index(stream->queue, uint32_t, stream->first);
     const SimCostDetail *detail = detail_of(contest, step);
-    const int64_t ns = sim_engine_now_ns(engine) - stream->since_ns;
+    const int64_t ns = *contest->now_ns - stream->since_ns;
 
     contest->times->extra[detail->rank].message_ns += ns;
     contest->times->extra[detail->out.peer].message_ns += ns;
@@ -524,6 +525,7 @@ contest_init(Contest *contest, GError **error)
     contest->dp_speed = sim_speed_beside_dp(program->workload);
     contest->message_speed = 1.0 / (1.0 + program->workload->message_interference_fraction);
     contest->engine = sim_engine_new();
+    contest->now_ns = sim_engine_clock(contest->engine);
     contest->links = contest->network == NULL
                          ? sim_links_new(contest->engine, NULL, 0)
                          : sim_links_new(contest->engine, contest->network->bytes_per_s,

@@ -16,6 +16,10 @@ struct SimEngine {
      * cache lines.  No child is before its parent. */
     Event *heap;
     size_t n, room;
+    /* heap[0] has fired: the next event added takes its place, or the last one before the next
+     * fires.  Most events add one, which then sinks from the top instead of rising after another
+     * has sunk. */
+    bool hole;
 };
 
 SimEngine *
@@ -40,11 +44,18 @@ sim_engine_now_ns(const SimEngine *engine)
     return engine->now_ns;
 }
 
+const int64_t *
+sim_engine_clock(const SimEngine *engine)
+{
+    g_return_val_if_fail(engine != NULL, NULL);
+    return &engine->now_ns;
+}
+
 size_t
 sim_engine_n_pending(const SimEngine *engine)
 {
     g_return_val_if_fail(engine != NULL, 0);
-    return engine->n;
+    return engine->n - engine->hole;
 }
 
 /* --- heap --- */
@@ -92,15 +103,13 @@ sift_down(Event *heap, size_t n, Event event)
     heap[at] = event;
 }
 
-static Event
-take_first(SimEngine *engine)
+static void
+fill_hole(SimEngine *engine)
 {
-    const Event first = engine->heap[0];
-
+    engine->hole = false;
     engine->n--;
     if (engine->n > 0)
         sift_down(engine->heap, engine->n, engine->heap[engine->n]);
-    return first;
 }
 
 void
@@ -108,21 +117,28 @@ sim_engine_add(SimEngine *engine, int64_t at_ns, SimEventFunc fire, void *user_d
 {
     g_return_if_fail(engine != NULL && fire != NULL);
     g_return_if_fail(at_ns >= engine->now_ns);
+    const Event event = {
+        .at_ns = at_ns, .number = engine->n_added++, .fire = fire, .user_data = user_data};
+    if (engine->hole) {
+        engine->hole = false;
+        sift_down(engine->heap, engine->n, event);
+        return;
+    }
     if (engine->n == engine->room) {
         engine->room = MAX(64, 2 * engine->room);
         engine->heap = g_renew(Event, engine->heap, engine->room);
     }
     engine->n++;
-    sift_up(
-        engine->heap, engine->n - 1,
-        (Event){.at_ns = at_ns, .number = engine->n_added++, .fire = fire, .user_data = user_data});
+    sift_up(engine->heap, engine->n - 1, event);
 }
 
 bool
 sim_engine_run(SimEngine *engine, uint64_t max_events, GError **error)
 {
     g_return_val_if_fail(engine != NULL, false);
-    for (uint64_t n_fired = 0; engine->n > 0; n_fired++) {
+    for (uint64_t n_fired = 0; sim_engine_n_pending(engine) > 0; n_fired++) {
+        if (engine->hole)
+            fill_hole(engine);
         if (max_events > 0 && n_fired == max_events) {
             g_set_error(error, SIM_ENGINE_ERROR, SIM_ENGINE_ERROR_EVENT_LIMIT,
                         "%" G_GUINT64_FORMAT
@@ -130,7 +146,8 @@ sim_engine_run(SimEngine *engine, uint64_t max_events, GError **error)
                         n_fired, engine->n, engine->now_ns);
             return false;
         }
-        const Event event = take_first(engine);
+        const Event event = engine->heap[0];
+        engine->hole = true;
         engine->now_ns = event.at_ns;
         if (!event.fire(engine, event.user_data, error))
             return false;

@@ -53,6 +53,9 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC(SimEngine, sim_engine_free)
 /* Simulated nanoseconds since sim_engine_new(). */
 int64_t sim_engine_now_ns(const SimEngine *engine);
 
+/* Where sim_engine_now_ns() reads: (borrowed) for who asks at every event. */
+const int64_t *sim_engine_clock(const SimEngine *engine);
+
 size_t sim_engine_n_pending(const SimEngine *engine);
 
 /*

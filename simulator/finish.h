@@ -69,7 +69,7 @@ typedef struct {
 static inline int64_t
 sim_share(int64_t total, int64_t n, int64_t i)
 {
-    return total / n + (i < total % n);
+    return n == 1 ? total : total / n + (i < total % n);
 }
 
 /* Parts 0 to @i - 1 together. */

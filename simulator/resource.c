@@ -5,10 +5,16 @@
 /* Sums of what flows take of a link may differ from it by rounding. */
 #define TOLERANCE 1e-6
 
+/* Rates are found again at every start and end, so lists are bare arrays: no calls, no clearing. */
+typedef struct {
+    SimFlow **flow; /* (owned) of (borrowed) SimFlow */
+    int32_t n, room;
+} FlowList;
+
 typedef struct {
     double bytes_per_s;
-    double wanted;    /* by its flows at their limits */
-    GPtrArray *flows; /* of (borrowed) SimFlow, in no order */
+    double wanted;  /* by its flows at their limits */
+    FlowList flows; /* in no order */
     /* While rates are found: */
     double left;   /* after the frozen flows */
     double weight; /* what its other flows take per byte/s of a device */
@@ -17,14 +23,43 @@ typedef struct {
 } Link;
 
 struct SimLinks {
-    SimEngine *engine; /* (borrowed) */
-    Link *link;        /* (owned) */
+    SimEngine *engine;     /* (borrowed) */
+    const int64_t *now_ns; /* (borrowed) the engine's clock */
+    Link *link;            /* (owned) */
     int32_t n_links, n_flows;
+    FlowList seeds; /* flows that a part is begun with; may hold one twice */
     /* The connected part of the network at hand. */
-    GPtrArray *part_flows; /* of (borrowed) SimFlow */
-    GArray *part_links;    /* of int32_t */
-    uint64_t visit;        /* number of parts walked */
+    FlowList part_flows;
+    int32_t *part_links; /* (owned) room for all */
+    int32_t n_part_links;
+    uint64_t visit; /* number of parts walked */
 };
+
+static void
+list_grow(FlowList *list)
+{
+    list->room = MAX(8, 2 * list->room);
+    list->flow = g_renew(SimFlow *, list->flow, (size_t)list->room);
+}
+
+static inline void
+list_add(FlowList *list, SimFlow *flow)
+{
+    if (list->n == list->room)
+        list_grow(list);
+    list->flow[list->n++] = flow;
+}
+
+/* Removes @flow wherever it is; the last ones take its places. */
+static inline void
+list_remove(FlowList *list, const SimFlow *flow)
+{
+    for (int32_t i = 0; i < list->n;)
+        if (list->flow[i] == flow)
+            list->flow[i] = list->flow[--list->n];
+        else
+            i++;
+}
 
 SimLinks *
 sim_links_new(SimEngine *engine, const double *bytes_per_s, int32_t n_links)
@@ -33,15 +68,14 @@ sim_links_new(SimEngine *engine, const double *bytes_per_s, int32_t n_links)
     SimLinks *links = g_new0(SimLinks, 1);
 
     links->engine = engine;
+    links->now_ns = sim_engine_clock(engine);
     links->n_links = n_links;
     links->link = g_new0(Link, (size_t)n_links);
+    links->part_links = g_new(int32_t, (size_t)n_links);
     for (int32_t i = 0; i < n_links; i++) {
         g_assert(bytes_per_s[i] > 0);
         links->link[i].bytes_per_s = bytes_per_s[i];
-        links->link[i].flows = g_ptr_array_new();
     }
-    links->part_flows = g_ptr_array_new();
-    links->part_links = g_array_new(false, false, sizeof(int32_t));
     return links;
 }
 
@@ -51,10 +85,11 @@ sim_links_free(SimLinks *links)
     if (links == NULL)
         return;
     for (int32_t i = 0; i < links->n_links; i++)
-        g_ptr_array_unref(links->link[i].flows);
+        g_free(links->link[i].flows.flow);
     g_free(links->link);
-    g_ptr_array_unref(links->part_flows);
-    g_array_unref(links->part_links);
+    g_free(links->seeds.flow);
+    g_free(links->part_flows.flow);
+    g_free(links->part_links);
     g_free(links);
 }
 
@@ -79,8 +114,8 @@ sum_wanted(Link *link, int32_t at)
 {
     double sum = 0;
 
-    for (guint i = 0; i < link->flows->len; i++) {
-        const SimFlow *flow = g_ptr_array_index(link->flows, i);
+    for (int32_t i = 0; i < link->flows.n; i++) {
+        const SimFlow *flow = link->flows.flow[i];
         for (int32_t k = 0; k < flow->way.n_crossed; k++)
             if (flow->way.crossed[k].link == at)
                 sum += flow->limit * flow->way.crossed[k].bytes_per_s;
@@ -99,7 +134,7 @@ visit_link(SimLinks *links, int32_t i)
     link->left = link->bytes_per_s;
     link->weight = 0;
     link->n_unfrozen = 0;
-    g_array_append_val(links->part_links, i);
+    links->part_links[links->n_part_links++] = i;
 }
 
 static void
@@ -109,7 +144,7 @@ visit_flow(SimLinks *links, SimFlow *flow)
         return;
     flow->visit = links->visit;
     flow->frozen = false;
-    g_ptr_array_add(links->part_flows, flow);
+    list_add(&links->part_flows, flow);
     for (int32_t k = 0; k < flow->way.n_crossed; k++) {
         const SimCrossing *c = &flow->way.crossed[k];
         Link *link = &links->link[c->link];
@@ -126,10 +161,10 @@ static void
 walk_part(SimLinks *links)
 {
     /* part_links[0 .. next) have handed on their flows. */
-    for (guint next = 0; next < links->part_links->len; next++) {
-        const Link *link = &links->link[g_array_index(links->part_links, int32_t, next)];
-        for (guint i = 0; i < link->flows->len; i++)
-            visit_flow(links, g_ptr_array_index(link->flows, i));
+    for (int32_t next = 0; next < links->n_part_links; next++) {
+        const Link *link = &links->link[links->part_links[next]];
+        for (int32_t i = 0; i < link->flows.n; i++)
+            visit_flow(links, link->flows.flow[i]);
     }
 }
 
@@ -157,8 +192,8 @@ find_bottleneck(const SimLinks *links, double from, double *level)
     const Link *best = NULL;
 
     *level = INFINITY;
-    for (guint i = 0; i < links->part_links->len; i++) {
-        const Link *link = &links->link[g_array_index(links->part_links, int32_t, i)];
+    for (int32_t i = 0; i < links->n_part_links; i++) {
+        const Link *link = &links->link[links->part_links[i]];
         if (link->n_unfrozen == 0)
             continue;
         const double fills = MAX(link->left / link->weight, from);
@@ -176,8 +211,8 @@ freeze_limited(SimLinks *links, double level)
 {
     bool any = false;
 
-    for (guint i = 0; i < links->part_flows->len; i++) {
-        SimFlow *flow = g_ptr_array_index(links->part_flows, i);
+    for (int32_t i = 0; i < links->part_flows.n; i++) {
+        SimFlow *flow = links->part_flows.flow[i];
         if (!flow->frozen && flow->limit * flow->way.device_bytes_per_s <= level) {
             freeze(links, flow, flow->limit);
             any = true;
@@ -198,8 +233,8 @@ fill_progressively(SimLinks *links)
         if (freeze_limited(links, next))
             continue;
         level = next;
-        for (guint i = 0; i < link->flows->len; i++) {
-            SimFlow *flow = g_ptr_array_index(link->flows, i);
+        for (int32_t i = 0; i < link->flows.n; i++) {
+            SimFlow *flow = link->flows.flow[i];
             if (!flow->frozen)
                 freeze(links, flow, level / flow->way.device_bytes_per_s);
         }
@@ -225,6 +260,8 @@ run_on(SimFlow *flow, int64_t now_ns)
 {
     const double elapsed_ns = (double)(now_ns - flow->since_ns);
 
+    if (elapsed_ns == 0)
+        return;
     flow->remaining_ns = MAX(flow->remaining_ns - elapsed_ns * speed_of(flow), 0);
     if (flow->rate < flow->limit)
         flow->shared_ns += elapsed_ns * (1 - speed_of(flow) / flow->limit);
@@ -235,15 +272,14 @@ run_on(SimFlow *flow, int64_t now_ns)
 static void
 set_rate(SimFlow *flow, double rate)
 {
-    SimEngine *engine = flow->links->engine;
-    const int64_t now_ns = sim_engine_now_ns(engine);
+    const int64_t now_ns = *flow->links->now_ns;
 
     run_on(flow, now_ns);
     flow->rate = rate;
     flow->due_ns = now_ns + (int64_t)(flow->remaining_ns / speed_of(flow) + 0.5);
     if (flow->pending_ns == 0 || flow->due_ns < flow->pending_ns - 1) {
         flow->pending_ns = flow->due_ns + 1;
-        sim_engine_add(engine, flow->due_ns, look_at_flow, flow);
+        sim_engine_add(flow->links->engine, flow->due_ns, look_at_flow, flow);
     }
 }
 
@@ -253,8 +289,8 @@ share_again(SimLinks *links)
 {
     walk_part(links);
     fill_progressively(links);
-    for (guint i = 0; i < links->part_flows->len; i++) {
-        SimFlow *other = g_ptr_array_index(links->part_flows, i);
+    for (int32_t i = 0; i < links->part_flows.n; i++) {
+        SimFlow *other = links->part_flows.flow[i];
         if (other->active && other->new_rate != other->rate)
             set_rate(other, other->new_rate);
     }
@@ -265,12 +301,12 @@ static bool
 seed_links(SimLinks *links, const SimFlow *flow)
 {
     links->visit++;
-    g_ptr_array_set_size(links->part_flows, 0);
-    g_array_set_size(links->part_links, 0);
+    links->part_flows.n = 0;
+    links->n_part_links = 0;
     for (int32_t k = 0; k < flow->way.n_crossed; k++)
         if (is_tight(&links->link[flow->way.crossed[k].link]))
             visit_link(links, flow->way.crossed[k].link);
-    return links->part_links->len > 0;
+    return links->n_part_links > 0;
 }
 
 void
@@ -283,7 +319,7 @@ sim_flow_start(SimLinks *links, SimFlow *flow, int64_t work_ns, SimWay way, doub
     flow->links = links;
     flow->way = way;
     flow->remaining_ns = (double)work_ns;
-    flow->since_ns = sim_engine_now_ns(links->engine);
+    flow->since_ns = *links->now_ns;
     flow->rate = flow->limit = limit;
     flow->shared_ns = 0;
     flow->active = true;
@@ -292,7 +328,7 @@ sim_flow_start(SimLinks *links, SimFlow *flow, int64_t work_ns, SimWay way, doub
     links->n_flows++;
     for (int32_t k = 0; k < way.n_crossed; k++) {
         Link *link = &links->link[way.crossed[k].link];
-        g_ptr_array_add(link->flows, flow);
+        list_add(&link->flows, flow);
         link->wanted += limit * way.crossed[k].bytes_per_s;
     }
     set_rate(flow, limit);
@@ -304,12 +340,13 @@ sim_flow_start(SimLinks *links, SimFlow *flow, int64_t work_ns, SimWay way, doub
 static void
 seed_flows(SimLinks *links, const SimFlow *flow)
 {
+    links->seeds.n = 0;
     for (int32_t k = 0; k < flow->way.n_crossed; k++) {
         const Link *link = &links->link[flow->way.crossed[k].link];
         if (link->visit != links->visit)
             continue;
-        for (guint i = 0; i < link->flows->len; i++)
-            g_ptr_array_add(links->part_flows, g_ptr_array_index(link->flows, i));
+        for (int32_t i = 0; i < link->flows.n; i++)
+            list_add(&links->seeds, link->flows.flow[i]);
     }
 }
 
@@ -317,13 +354,11 @@ seed_flows(SimLinks *links, const SimFlow *flow)
 static void
 share_what_is_left(SimLinks *links)
 {
-    const guint n = links->part_flows->len;
-
     links->visit++;
-    g_array_set_size(links->part_links, 0);
-    for (guint i = 0; i < n; i++)
-        visit_flow(links, g_ptr_array_index(links->part_flows, i));
-    g_ptr_array_remove_range(links->part_flows, 0, n);
+    links->part_flows.n = 0;
+    links->n_part_links = 0;
+    for (int32_t i = 0; i < links->seeds.n; i++)
+        visit_flow(links, links->seeds.flow[i]);
     share_again(links);
 }
 
@@ -338,7 +373,7 @@ sim_flow_set_limit(SimFlow *flow, double limit)
     const bool was_tight = seed_links(links, flow);
     if (was_tight)
         seed_flows(links, flow);
-    run_on(flow, sim_engine_now_ns(links->engine));
+    run_on(flow, *links->now_ns);
     flow->limit = limit;
     for (int32_t k = 0; k < flow->way.n_crossed; k++)
         sum_wanted(&links->link[flow->way.crossed[k].link], flow->way.crossed[k].link);
@@ -355,20 +390,19 @@ end_flow(SimLinks *links, SimFlow *flow)
 {
     const bool was_tight = seed_links(links, flow);
 
-    run_on(flow, sim_engine_now_ns(links->engine));
+    run_on(flow, *links->now_ns);
     if (was_tight)
         seed_flows(links, flow);
     for (int32_t k = 0; k < flow->way.n_crossed; k++) {
         Link *link = &links->link[flow->way.crossed[k].link];
-        g_ptr_array_remove_fast(link->flows, flow);
+        list_remove(&link->flows, flow);
         sum_wanted(link, flow->way.crossed[k].link);
     }
     flow->active = false;
     links->n_flows--;
     if (!was_tight)
         return;
-    while (g_ptr_array_remove_fast(links->part_flows, flow))
-        continue;
+    list_remove(&links->seeds, flow);
     share_what_is_left(links);
 }
 
@@ -378,7 +412,7 @@ static bool
 look_at_flow(SimEngine *engine, void *user_data, GError **error)
 {
     SimFlow *flow = user_data;
-    const int64_t now_ns = sim_engine_now_ns(engine);
+    const int64_t now_ns = *flow->links->now_ns;
 
     if (now_ns + 1 != flow->pending_ns)
         return true;
