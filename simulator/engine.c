@@ -60,10 +60,27 @@ sim_engine_n_pending(const SimEngine *engine)
 
 /* --- heap --- */
 
+/* Which of two comes first is a toss-up to the branch predictor, so there is no branch. */
 static inline bool
 is_before(const Event *a, const Event *b)
 {
-    return a->at_ns < b->at_ns || (a->at_ns == b->at_ns && a->number < b->number);
+    return (a->at_ns < b->at_ns) | ((a->at_ns == b->at_ns) & (a->number < b->number));
+}
+
+/* The first of the children [first .. end) of a node. */
+static inline size_t
+first_child(const Event *heap, size_t first, size_t end)
+{
+    if (end - first == 4) {
+        const size_t left = first + is_before(&heap[first + 1], &heap[first]);
+        const size_t right = first + 2 + is_before(&heap[first + 3], &heap[first + 2]);
+        return left + (right - left) * is_before(&heap[right], &heap[left]);
+    }
+    size_t best = first;
+    for (size_t child = first + 1; child < end; child++)
+        if (is_before(&heap[child], &heap[best]))
+            best = child;
+    return best;
 }
 
 /* Puts @event where the hole at @at has risen to. */
@@ -89,12 +106,9 @@ sift_down(Event *heap, size_t n, Event event)
     for (;;) {
         const size_t first = 4 * at + 1;
         const size_t end = MIN(first + 4, n);
-        size_t best = first;
         if (first >= n)
             break;
-        for (size_t child = first + 1; child < end; child++)
-            if (is_before(&heap[child], &heap[best]))
-                best = child;
+        const size_t best = first_child(heap, first, end);
         if (!is_before(&heap[best], &event))
             break;
         heap[at] = heap[best];
