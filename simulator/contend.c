@@ -282,6 +282,12 @@ try_rank(Contest *contest, int32_t rank)
     const SimCostDetail *detail = detail_of(contest, step);
     runner->step = step;
     runner->next++;
+    /* Steps of one rank are far apart: the next one's are on their way while this op runs. */
+    if (runner->next < program->schedule->rank_begin[rank + 1]) {
+        const uint32_t ahead = contest->step_of[runner->next];
+        __builtin_prefetch(&program->steps[ahead]);
+        __builtin_prefetch(&contest->times->followed[ahead], 1);
+    }
     contest->times->followed[step].begin_ns = *contest->now_ns;
     if (detail->in.compute_ns == 0) {
         begin_op(contest, runner);

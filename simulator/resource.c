@@ -30,6 +30,7 @@ struct SimLinks {
     FlowList seeds; /* flows that a part is begun with; may hold one twice */
     /* The connected part of the network at hand. */
     FlowList part_flows;
+    FlowList rising; /* while rates are found: those of part_flows without one, in their order */
     int32_t *part_links; /* (owned) room for all */
     int32_t n_part_links;
     uint64_t visit; /* number of parts walked */
@@ -89,6 +90,7 @@ sim_links_free(SimLinks *links)
     g_free(links->link);
     g_free(links->seeds.flow);
     g_free(links->part_flows.flow);
+    g_free(links->rising.flow);
     g_free(links->part_links);
     g_free(links);
 }
@@ -187,21 +189,25 @@ freeze(SimLinks *links, SimFlow *flow, double rate)
 /* The link that fills first when the devices of all unfrozen flows rise together beyond @from
  * bytes/s, and at how many; NULL: none does. */
 static const Link *
-find_bottleneck(const SimLinks *links, double from, double *level)
+find_bottleneck(SimLinks *links, double from, double *level)
 {
     const Link *best = NULL;
+    int32_t n = 0;
 
     *level = INFINITY;
     for (int32_t i = 0; i < links->n_part_links; i++) {
-        const Link *link = &links->link[links->part_links[i]];
+        const int32_t at = links->part_links[i];
+        const Link *link = &links->link[at];
         if (link->n_unfrozen == 0)
             continue;
+        links->part_links[n++] = at; /* the others need no second look */
         const double fills = MAX(link->left / link->weight, from);
         if (fills < *level) {
             *level = fills;
             best = link;
         }
     }
+    links->n_part_links = n;
     return best;
 }
 
@@ -209,15 +215,22 @@ find_bottleneck(const SimLinks *links, double from, double *level)
 static bool
 freeze_limited(SimLinks *links, double level)
 {
+    FlowList *rising = &links->rising;
     bool any = false;
+    int32_t n = 0;
 
-    for (int32_t i = 0; i < links->part_flows.n; i++) {
-        SimFlow *flow = links->part_flows.flow[i];
-        if (!flow->frozen && flow->limit * flow->way.device_bytes_per_s <= level) {
+    for (int32_t i = 0; i < rising->n; i++) {
+        SimFlow *flow = rising->flow[i];
+        if (flow->frozen)
+            continue;
+        if (flow->limit * flow->way.device_bytes_per_s <= level) {
             freeze(links, flow, flow->limit);
             any = true;
+        } else {
+            rising->flow[n++] = flow;
         }
     }
+    rising->n = n;
     return any;
 }
 
@@ -228,6 +241,9 @@ fill_progressively(SimLinks *links)
     const Link *link;
     double level = 0, next;
 
+    links->rising.n = 0;
+    for (int32_t i = 0; i < links->part_flows.n; i++)
+        list_add(&links->rising, links->part_flows.flow[i]);
     /* Frozen flows have their final rate; the devices of all others at least @level bytes/s. */
     while ((link = find_bottleneck(links, level, &next)) != NULL) {
         if (freeze_limited(links, next))

@@ -48,17 +48,18 @@ typedef struct {
 /* A flow's place: zeroed by its owner before first use, then this module's; one use at a time. */
 typedef struct {
     SimWay way;
-    double remaining_ns, rate, limit;
-    double shared_ns;   /* so far: what it has lost because links were shared */
+    double limit, rate;
+    /* While rates are found: */
+    double new_rate;
+    uint64_t visit; /* all before this and it: one cache line, for every flow of a part is read */
+    bool frozen;
+    bool active;
+    double remaining_ns;
     int64_t since_ns;   /* remaining_ns was true then */
     int64_t due_ns;     /* when it ends if rates stay */
     int64_t pending_ns; /* 1 + time of the earliest event that will look at it; 0: none */
-    bool active;
-    /* While rates are found: */
-    bool frozen;
-    uint64_t visit;
-    double new_rate;
-    SimLinks *links; /* (borrowed) */
+    double shared_ns;   /* so far: what it has lost because links were shared */
+    SimLinks *links;    /* (borrowed) */
     SimEventFunc done;
     void *user_data; /* (borrowed) */
 } SimFlow;
