@@ -195,10 +195,11 @@ job_simulate(const Job *job, const JobOptions *options, JobSimulation *simulatio
 }
 
 bool
-job_evaluate(const Plan *plan, const Workload *workload, Report **report, void *user_data,
-             GError **error)
+job_evaluate(const Plan *plan, const Workload *workload, int64_t limit_ns, Report **report,
+             void *user_data, GError **error)
 {
-    const SimOptions options = {.want_memory = true};
+    const SimOptions options = {.limit_ns = limit_ns == INT64_MAX ? 0 : limit_ns,
+                                .want_memory = true};
     g_autoptr(Schedule) schedule = job_build_schedule(plan, workload, error);
     g_auto(SimResult) result = {0};
 

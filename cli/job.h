@@ -78,8 +78,8 @@ bool job_simulate(const Job *job, const JobOptions *options, JobSimulation *simu
                   GError **error);
 
 /* The PlanEvaluateFunc of the planner: the simulator. */
-bool job_evaluate(const Plan *plan, const Workload *workload, Report **report, void *user_data,
-                  GError **error);
+bool job_evaluate(const Plan *plan, const Workload *workload, int64_t limit_ns, Report **report,
+                  void *user_data, GError **error);
 
 G_END_DECLS
 

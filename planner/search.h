@@ -84,9 +84,12 @@ typedef struct {
 /*
  * Simulates one plan.  @workload is the plan's; fills @report (owned by the caller).  May be called
  * from several threads at once.
+ * @limit_ns  a plan that takes longer is of no use: once that is certain its exact time need not be
+ *            found, any above the limit will do (what it holds in memory is still exact).
+ *            INT64_MAX: none.
  */
-typedef bool (*PlanEvaluateFunc)(const Plan *plan, const Workload *workload, Report **report,
-                                 void *user_data, GError **error);
+typedef bool (*PlanEvaluateFunc)(const Plan *plan, const Workload *workload, int64_t limit_ns,
+                                 Report **report, void *user_data, GError **error);
 
 /*
  * Returns: (owned) the best plan with predicted, lower_bound_s, gap, search counts and

@@ -98,8 +98,8 @@ plan_trial_simulate(PlanTrial *trial, const Plan *plan, const Workload *workload
     outcome->simulated++;
     Report *report = NULL;
     GError *error = NULL;
-    if (!trial->evaluation->evaluate(plan, workload, &report, trial->evaluation->user_data,
-                                     &error)) {
+    if (!trial->evaluation->evaluate(plan, workload, timeless ? INT64_MAX : trial->limit, &report,
+                                     trial->evaluation->user_data, &error)) {
         plan_trial_note_error(trial, error);
         return PLAN_TRIED_FAILED;
     }
@@ -111,6 +111,11 @@ plan_trial_simulate(PlanTrial *trial, const Plan *plan, const Workload *workload
         else
             report_free(report);
         return PLAN_TRIED_LARGE;
+    }
+    if (!timeless && report->iteration_ns > trial->limit) {
+        plan_trial_note_slow(trial, report->iteration_ns);
+        report_free(report);
+        return PLAN_TRIED_PRUNED;
     }
     PlanFound *found = g_new(PlanFound, 1);
     *found = (PlanFound){

@@ -28,7 +28,7 @@ G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(PlanTrial, plan_trial_clear)
 typedef enum {
     PLAN_TRIED_FITS,
     PLAN_TRIED_LARGE,  /* it does not fit */
-    PLAN_TRIED_PRUNED, /* by its bound */
+    PLAN_TRIED_PRUNED, /* by its bound, or its simulated time */
     PLAN_TRIED_FAILED, /* it cannot be priced or simulated */
 } PlanTried;
 

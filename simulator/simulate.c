@@ -25,8 +25,19 @@ sweep_holds(const SimProgram *program, const SimNetwork *network, const SimTimes
     return !times->meets && sim_network_suffices(network, program, times);
 }
 
+/* Sharing links only delays, so a sweep that ends too late is enough to know. */
 static bool
-find_times(const SimProgram *program, SimBy by, SimTimes *times, GError **error)
+ends_after(const SimTimes *times, int64_t limit_ns)
+{
+    int64_t end_ns = 0;
+
+    for (int32_t rank = 0; rank < times->n_ranks; rank++)
+        end_ns = MAX(end_ns, times->free_ns[rank]);
+    return limit_ns > 0 && end_ns > limit_ns;
+}
+
+static bool
+find_times(const SimProgram *program, SimBy by, int64_t limit_ns, SimTimes *times, GError **error)
 {
     g_auto(SimNetwork) network = {0};
 
@@ -39,6 +50,8 @@ find_times(const SimProgram *program, SimBy by, SimTimes *times, GError **error)
         return true;
     if (program->workload->links == NULL)
         return sim_program_contend(program, NULL, times, error);
+    if (by == SIM_BY_EITHER && ends_after(times, limit_ns))
+        return true;
     if (!sim_network_init(&network, program, error))
         return false;
     if (by == SIM_BY_EITHER && sweep_holds(program, &network, times))
@@ -64,7 +77,7 @@ sim_run(const Schedule *schedule, const Workload *workload, const SimOptions *op
         return false;
     if (!sim_times_init(&times, program, error))
         return false;
-    if (!find_times(program, options->by, &times, error))
+    if (!find_times(program, options->by, options->limit_ns, &times, error))
         return false;
     if (options->want_memory) {
         peaks = g_new(SimPeak, (size_t)schedule->n_ranks);

@@ -46,6 +46,9 @@ typedef enum {
 
 typedef struct {
     SimBy by;
+    /* Not 0: where the sweep already ends later than this, links are not followed, and the report
+     * is the sweep's: a time above the limit, but perhaps not late enough.  For searches. */
+    int64_t limit_ns;
     const SimJitter *jitter; /* (borrowed, nullable) also run it many times with varied times */
     bool want_trace;         /* events; the report is always made */
     bool want_levels;        /* with want_memory: what ranks hold at and after every op */

@@ -80,8 +80,8 @@ request_of(const ModelArch *arch, const Profile *profile, int64_t global_batch)
 static PlanFlights *flights; /* of one test */
 
 G_GNUC_UNUSED static bool
-simulate(const Plan *plan, const Workload *workload, Report **report, void *user_data,
-         GError **error)
+simulate(const Plan *plan, const Workload *workload, int64_t limit_ns, Report **report,
+         void *user_data, GError **error)
 {
     const SimOptions options = {.want_memory = true};
     g_auto(SimResult) result = {0};

@@ -32,7 +32,7 @@ try_plan(Enumeration *all, const Plan *plan)
     g_autoptr(Workload) workload = workload_new(request->arch, request->profile, plan, 0, &error);
     g_autoptr(Report) report = NULL;
     g_assert_no_error(error);
-    g_assert_true(simulate(plan, workload, &report, NULL, &error));
+    g_assert_true(simulate(plan, workload, INT64_MAX, &report, NULL, &error));
     const Point point = {report->iteration_ns, report->peak_memory_bytes};
     g_array_append_val(all->points, point);
     all->least_bytes = MIN(all->least_bytes, point.bytes);
