@@ -163,7 +163,7 @@ test_slices_beat_every_equal_cut(void)
         g_assert_no_error(error);
         g_autoptr(Workload) workload = workload_new(arch, profile, equal, 0, &error);
         g_autoptr(Report) report = NULL;
-        g_assert_true(simulate(equal, workload, &report, NULL, &error));
+        g_assert_true(simulate(equal, workload, INT64_MAX, &report, NULL, &error));
         g_assert_cmpint(plan->predicted->iteration_ns, <=, report->iteration_ns);
         g_assert_cmpfloat(plan->lower_bound_s * 1e9, <=, (double)report->iteration_ns);
     }
