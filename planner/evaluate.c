@@ -172,7 +172,7 @@ try_own_ways(FamilyTrial *f)
         bool changed = false, hopeless = false;
         for (int64_t k = 0; k < n; k++) {
             const int32_t rank = f->sketch.stages[k].rank;
-            const int64_t limit = f->trial->limits_bytes[rank];
+            const int64_t limit = f->sketch.usable_bytes[rank];
             if (limit == 0 ||
                 g_array_index(large->ranks, ReportRank, rank).peak_memory_bytes <= limit)
                 continue;
@@ -234,7 +234,7 @@ choose_ways(const FamilyTrial *f, int *ways)
     for (int64_t k = 0; k < sketch->n_stages; k++)
         ways[k] = first;
     for (int32_t r = 0; r < sketch->n_ranks; r++) {
-        const int64_t limit = f->trial->limits_bytes[r];
+        const int64_t limit = sketch->usable_bytes[r];
         for (int way = plan_trial_next_way(f->input.request, first); way >= 0;
              way = plan_trial_next_way(f->input.request, way))
             for (int32_t n = 0; n < n_chunks && limit > 0 && rank_bytes(f, r, ways) > limit; n++) {

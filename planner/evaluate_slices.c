@@ -195,7 +195,7 @@ may_fit(const PlanTrial *trial, const PlanSketch *sketch, const ScheduleFamily *
 
     for (int64_t k = 0; k < sketch->n_stages; k++) {
         const PlanSketchStage *stage = &sketch->stages[k];
-        const int64_t limit = trial->limits_bytes[stage->rank];
+        const int64_t limit = sketch->usable_bytes[stage->rank];
         const double kept =
             fmin((double)plan_sketch_stage_kept(cost, stage, way),
                  0.5 * ((double)plan_sketch_stage_kept(cost, stage, way) +
@@ -248,7 +248,7 @@ estimate_ns(const Estimate *estimate, int64_t n_slices)
         overlap_pp = plan->conventions.overlap_pp;
         if (workload != NULL &&
             plan_bound_bytes(plan, workload, plan_bound_flight(plan, evaluation->flights)) <=
-                plan_trial_memory_limit(estimate->trial))
+                plan_trial_most_usable(workload))
             best = MIN(best, plan_bound_ns(plan, workload, family));
     }
     return best;

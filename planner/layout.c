@@ -333,7 +333,7 @@ plan_layout_fit(const PlanSketchInput *input, const PlanSketch *sketch, int64_t 
             units[r] =
                 MAX(units[r], plan_flight_units(input->flight, r, (PlanMoment)moment, 0, 0) +
                                   plan_flight_units(input->flight, r, (PlanMoment)moment, 1, 0));
-        limits[r] = input->limits_bytes[r];
+        limits[r] = sketch->usable_bytes[r];
         if (limits[r] > 0)
             limits[r] = MAX(1, limits[r] - sketch->fixed_bytes[r]);
     }

@@ -230,15 +230,28 @@ rank_bytes(const PlanSketch *sketch, const PlanSketchInput *input, int32_t rank,
     return plus(sketch->static_bytes[rank], most);
 }
 
+/* A limit that the user gives is meant as it stands. */
+static int64_t
+usable_bytes(const PlanSketch *sketch, const PlanSketchInput *input, int32_t rank)
+{
+    const int64_t limit = input->limits_bytes[rank];
+
+    return input->request->memory_limit_bytes > 0 || limit == 0
+               ? limit
+               : workload_usable_of(&input->request->profile->parameters, &input->point->degrees,
+                                    limit, sketch->static_bytes[rank]);
+}
+
 static void
 set_bytes(PlanSketch *sketch, const PlanSketchInput *input)
 {
     sketch->fits = sketch->fits_plain = true;
     for (int32_t r = 0; r < sketch->n_ranks; r++) {
         int64_t *bytes = &sketch->bytes[r * PLAN_RECOMPUTE_N], leanest = INT64_MAX;
-        const int64_t limit = input->limits_bytes[r];
         bool is_plain = true;
         set_static(sketch, input, r);
+        const int64_t limit = usable_bytes(sketch, input, r);
+        sketch->usable_bytes[r] = limit;
         sketch->ways[r] = -1;
         for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++) {
             bytes[kind] = INT64_MAX;
@@ -365,10 +378,10 @@ static double
 saving_s(const PlanSketch *sketch, const PlanSketchInput *input, int32_t rank, int plain)
 {
     const int64_t excess =
-        sketch->bytes[rank * PLAN_RECOMPUTE_N + plain] - input->limits_bytes[rank];
+        sketch->bytes[rank * PLAN_RECOMPUTE_N + plain] - sketch->usable_bytes[rank];
     double most = 0.0; /* bytes per second of a micro-batch */
 
-    if (input->limits_bytes[rank] == 0 || excess <= 0)
+    if (sketch->usable_bytes[rank] == 0 || excess <= 0)
         return 0.0;
     for (int64_t chunk = 0; chunk < sketch->n_stages / sketch->n_ranks; chunk++) {
         const PlanSketchStage *stage = stage_at(sketch, rank, chunk);
@@ -503,6 +516,7 @@ plan_sketch_init(PlanSketch *sketch, const PlanSketchInput *input)
     sketch->bytes = g_new(int64_t, n * PLAN_RECOMPUTE_N);
     sketch->static_bytes = g_new(int64_t, n);
     sketch->fixed_bytes = g_new(int64_t, n);
+    sketch->usable_bytes = g_new0(int64_t, n);
     sketch->ways = g_new(int, n);
     set_bytes(sketch, input);
     if (sketch->fits)
@@ -516,5 +530,6 @@ plan_sketch_clear(PlanSketch *sketch)
     g_clear_pointer(&sketch->bytes, g_free);
     g_clear_pointer(&sketch->static_bytes, g_free);
     g_clear_pointer(&sketch->fixed_bytes, g_free);
+    g_clear_pointer(&sketch->usable_bytes, g_free);
     g_clear_pointer(&sketch->ways, g_free);
 }

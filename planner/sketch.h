@@ -49,6 +49,7 @@ typedef struct {
     int64_t *bytes;
     int64_t *static_bytes; /* (owned) [rank] */
     int64_t *fixed_bytes;  /* (owned) [rank] of static_bytes: what is there without layers */
+    int64_t *usable_bytes; /* (owned) [rank] what its peak may reach; 0: no limit */
     int *ways;             /* (owned) [rank] fastest that fits; -1: none does */
     int64_t fullest_bytes; /* of the fullest rank in its leanest way */
     bool fits;             /* every rank in some way */

@@ -62,14 +62,15 @@ plan_trial_note_error(PlanTrial *trial, GError *error)
 }
 
 int64_t
-plan_trial_memory_limit(const PlanTrial *trial)
+plan_trial_most_usable(const Workload *workload)
 {
     int64_t most = 0;
 
-    for (int64_t r = 0; r < trial->point->degrees.pp; r++) {
-        if (trial->limits_bytes[r] == 0)
+    for (int32_t r = 0; r < workload->n_ranks; r++) {
+        const int64_t usable = workload_usable_bytes(&workload->ranks[r]);
+        if (usable == 0)
             return INT64_MAX;
-        most = MAX(most, trial->limits_bytes[r]);
+        most = MAX(most, usable);
     }
     return most;
 }
@@ -85,7 +86,7 @@ plan_trial_simulate(PlanTrial *trial, const Plan *plan, const Workload *workload
         plan_bound_bytes(plan, workload, plan_bound_flight(plan, trial->evaluation->flights));
     const int64_t order = trial->order++;
 
-    if (bound_bytes > plan_trial_memory_limit(trial) && large == NULL) {
+    if (bound_bytes > plan_trial_most_usable(workload) && large == NULL) {
         outcome->infeasible++;
         note_large_of(trial, plan, workload, bound_bytes);
         return PLAN_TRIED_LARGE;

@@ -51,8 +51,8 @@ void plan_trial_note_slow(PlanTrial *trial, int64_t bound_ns);
 /* (taken) @error, if it is the first. */
 void plan_trial_note_error(PlanTrial *trial, GError *error);
 
-/* The most that any rank may hold; INT64_MAX: no limit. */
-int64_t plan_trial_memory_limit(const PlanTrial *trial);
+/* What a peak may reach on the rank where it may reach most; INT64_MAX: no limit. */
+int64_t plan_trial_most_usable(const Workload *workload);
 
 /* The next slower way of recompute that the request allows, from -1 on; -1: there is none. */
 int plan_trial_next_way(const PlanRequest *request, int way);

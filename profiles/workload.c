@@ -166,9 +166,13 @@ set_rank(const WorkloadBuild *build, const WorkloadPlace *place, int32_t r,
         rank->optimizer_ns = units_ns_from_s(optimizer_s(build, place, elements));
     workload_build_static(build, workload, r, rank->static_bytes);
     rank->memory_limit_bytes = memory_limit_bytes > 0 ? memory_limit_bytes : place->memory_bytes;
-    if (memory_limit_bytes == 0)
-        rank->memory_usable_bytes =
-            workload_build_usable_bytes(build, place->memory_bytes, rank->static_bytes);
+    if (memory_limit_bytes == 0) {
+        int64_t always = 0;
+        for (int i = 0; i < TRACE_MEMORY_N; i++)
+            always += rank->static_bytes[i];
+        rank->memory_usable_bytes = workload_usable_of(
+            &build->profile->parameters, &build->plan->degrees, place->memory_bytes, always);
+    }
     rank->device_flops_per_s = profile_peak_flops_per_s(place->device, plan->dtype);
 }
 

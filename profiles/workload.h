@@ -147,6 +147,14 @@ void workload_set_rank_speed(Workload *workload, SchedulePlacement placement, in
 /* (nullable) */
 void workload_links_free(WorkloadLinks *links);
 
+/*
+ * What a rank's peak may reach on a device of @device_bytes: less what the driver and communicators
+ * take, and so that the share that the allocator loses of all that comes and goes, beyond
+ * @static_bytes, fits too (cost-model.md 6.4).  At least 1; grows with @static_bytes, by less.
+ */
+int64_t workload_usable_of(const ProfileParameters *parameters, const PlanDegrees *degrees,
+                           int64_t device_bytes, int64_t static_bytes);
+
 /* What a peak of @rank may reach; 0: no limit. */
 static inline int64_t
 workload_usable_bytes(const WorkloadRank *rank)

@@ -113,14 +113,6 @@ WorkloadParameters workload_build_parameters(const WorkloadBuild *build, int32_t
 void workload_build_static(const WorkloadBuild *build, const Workload *workload, int32_t rank,
                            int64_t static_bytes[TRACE_MEMORY_N]);
 
-/*
- * What a rank's peak may reach on a device of @device_bytes: less what the driver and communicators
- * take, and so that the share that the allocator loses of all that comes and goes, beyond
- * @static_bytes, fits too (cost-model.md 6.4).  At least 1.
- */
-int64_t workload_build_usable_bytes(const WorkloadBuild *build, int64_t device_bytes,
-                                    const int64_t static_bytes[TRACE_MEMORY_N]);
-
 /* Fills activation, kv and workspace bytes of one op. */
 void workload_build_op_memory(const WorkloadBuild *build, const PlanStage *stage, int32_t class_,
                               int32_t slice, WorkloadOp *op);

@@ -103,10 +103,8 @@ message_bytes(const WorkloadBuild *build, const Workload *workload, int32_t rank
 
 /* Of a device: one for each group that it communicates in. */
 static double
-n_communicators(const Plan *plan)
+n_communicators(const PlanDegrees *d)
 {
-    const PlanDegrees *d = &plan->degrees;
-
     return (double)((d->tp > 1) + (d->cp > 1) + (d->dp > 1) + (d->ep > 1) + (d->pp > 1));
 }
 
@@ -143,16 +141,13 @@ placeholder_bytes(const WorkloadBuild *build, int32_t rank)
 }
 
 int64_t
-workload_build_usable_bytes(const WorkloadBuild *build, int64_t device_bytes,
-                            const int64_t static_bytes[TRACE_MEMORY_N])
+workload_usable_of(const ProfileParameters *p, const PlanDegrees *degrees, int64_t device_bytes,
+                   int64_t static_bytes)
 {
-    const ProfileParameters *p = &build->profile->parameters;
-    double left = (double)device_bytes - p->driver_bytes -
-                  n_communicators(build->plan) * p->communicator_bytes;
-    double always = 0.0;
+    const double left =
+        (double)device_bytes - p->driver_bytes - n_communicators(degrees) * p->communicator_bytes;
+    const double always = (double)static_bytes;
 
-    for (int i = 0; i < TRACE_MEMORY_N; i++)
-        always += (double)static_bytes[i];
     if (left <= always)
         return (int64_t)fmax(1.0, left);
     return (int64_t)(always + (left - always) / (1.0 + p->allocator_fraction));
