@@ -1,67 +1,9 @@
 #include "simulator/contend.h"
 
-#include <math.h>
 #include <string.h>
 
+#include "simulator/contest.h"
 #include "simulator/pages.h"
-
-/* The message has not arrived yet. */
-#define UNKNOWN INT64_C(-1)
-
-typedef struct Contest Contest;
-
-/* What a rank's compute stream does. */
-typedef enum {
-    RUNNER_IDLE,
-    RUNNER_RECEIVES, /* a blocking message */
-    RUNNER_WAITS,    /* for parameters */
-    RUNNER_COMPUTES, /* one segment of an op */
-    RUNNER_SENDS,    /* waits for what the transport does not buffer */
-    RUNNER_FINISHES, /* no op is left */
-} RunnerState;
-
-/* A rank: its compute stream and its dp stream. */
-typedef struct {
-    Contest *contest; /* (borrowed) */
-    int32_t rank;
-    RunnerState state;
-    uint32_t step; /* running, or run last */
-    int64_t next;  /* index into schedule->ops of its next op */
-    int64_t wait_since_ns;
-    int32_t n_messages; /* overlapped ones that come or go */
-    SimFlow flow;
-    /* The op at hand: */
-    const SimSpecial *special; /* (borrowed, nullable) */
-    int64_t segment, n_segments;
-    int64_t next_special; /* index into program->beside.specials */
-    /* dp stream: pieces [n_done, n_queued) of those that dp_piece() knows by number */
-    SimFlow dp_flow;
-    int64_t n_gathers, n_reduces; /* chunks that gather ahead, and reduce behind */
-    int64_t n_queued, n_done;
-    int64_t dp_since_ns;
-} Runner;
-
-/* Overlapped messages from one rank to another. */
-typedef struct {
-    Contest *contest; /* (borrowed) */
-    SimFlow flow;
-    GArray *queue; /* of uint32_t: steps that have sent; (owned, nullable) made when needed */
-    guint first;   /* of the queue that is under way, or next */
-    int64_t since_ns;
-} Stream;
-
-struct Contest {
-    const SimProgram *program;      /* (borrowed) */
-    const SimNetwork *network;      /* (borrowed, nullable) */
-    SimTimes *times;                /* (borrowed) */
-    SimEngine *engine;              /* (owned) */
-    const int64_t *now_ns;          /* (borrowed) its clock */
-    SimLinks *links;                /* (owned) */
-    Runner *runners;                /* (owned) [rank] */
-    Stream *streams;                /* (owned) [sim_stream()] */
-    uint32_t *step_of;              /* (owned) [index into schedule->ops] */
-    double dp_speed, message_speed; /* of computing beside them */
-};
 
 static void
 contest_clear(Contest *contest)
@@ -77,184 +19,6 @@ contest_clear(Contest *contest)
     g_free(contest->step_of);
 }
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(Contest, contest_clear)
-
-static inline const SimCostDetail *
-detail_of(const Contest *contest, uint32_t step)
-{
-    return &contest->program->details[contest->program->steps[step].cost];
-}
-
-static inline SimWay
-way_of(const Contest *contest, int64_t way)
-{
-    return contest->network == NULL ? (SimWay){.device_bytes_per_s = 1, .visible = 1}
-                                    : sim_network_way(contest->network, way);
-}
-
-/* --- speed of computing --- */
-
-static double
-speed_of(const Contest *contest, const Runner *runner)
-{
-    return (runner->n_done < runner->n_queued ? contest->dp_speed : 1) *
-           (runner->n_messages > 0 ? contest->message_speed : 1);
-}
-
-/* After what runs beside the rank's ops has changed. */
-static void
-change_speed(Contest *contest, Runner *runner)
-{
-    if (runner->state == RUNNER_COMPUTES)
-        sim_flow_set_limit(&runner->flow, speed_of(contest, runner));
-}
-
-/* --- the dp stream --- */
-
-static bool piece_ends(SimEngine *engine, void *user_data, GError **error);
-static void go_on_after_dp(Contest *contest, Runner *runner);
-
-/* The @number-th collective of a rank: gathered ahead first, then reduced behind, then what follows
- * the ops. */
-static SimPiece
-dp_piece(const Contest *contest, const Runner *runner, int64_t number, int64_t *ns)
-{
-    const WorkloadRank *work = &contest->program->workload->ranks[runner->rank];
-    const int64_t n = sim_n_buckets(work);
-    const int64_t n_ahead = n * runner->n_gathers, n_behind = n * runner->n_reduces;
-    const bool reduces_at_end =
-        n_behind == 0 && (work->dp_reduce_ns > 0 || work->dp_reduce_bytes > 0);
-    SimPiece piece = {.rank = runner->rank, .number = (int32_t)number};
-    int64_t all_ns, all_bytes, n_chunks = 1, n_parts = 1;
-
-    const bool ahead = number < n_ahead;
-    const bool gathers =
-        ahead || (number >= n_ahead + n_behind && !(reduces_at_end && number == n_ahead));
-    all_ns = gathers ? work->dp_gather_ns : work->dp_reduce_ns;
-    all_bytes = gathers ? work->dp_gather_bytes : work->dp_reduce_bytes;
-    piece.kind = gathers ? TRACE_EVENT_DP_GATHER : TRACE_EVENT_DP_REDUCE;
-    number -= ahead ? 0 : n_ahead;
-    if (ahead || number < n_behind) {
-        n_chunks = ahead ? runner->n_gathers : runner->n_reduces;
-        n_parts = n;
-    } else {
-        number = 0;
-    }
-    *ns = sim_share(sim_share(all_ns, n_chunks, number / n_parts), n_parts, number % n_parts);
-    piece.bytes =
-        sim_share(sim_share(all_bytes, n_chunks, number / n_parts), n_parts, number % n_parts);
-    return piece;
-}
-
-static void
-start_piece(Contest *contest, Runner *runner)
-{
-    int64_t ns;
-    const SimPiece piece = dp_piece(contest, runner, runner->n_done, &ns);
-    const bool gathers = piece.kind == TRACE_EVENT_DP_GATHER;
-
-    runner->dp_since_ns = *contest->now_ns;
-    sim_flow_start(contest->links, &runner->dp_flow, ns,
-                   way_of(contest, sim_way_of_dp(contest->program, runner->rank, gathers)), 1,
-                   piece_ends, runner);
-}
-
-/* Queues the rank's next @n collectives. */
-static void
-queue_pieces(Contest *contest, Runner *runner, int64_t n)
-{
-    const bool was_idle = runner->n_done == runner->n_queued;
-
-    runner->n_queued += n;
-    if (!was_idle || n == 0)
-        return;
-    start_piece(contest, runner);
-    change_speed(contest, runner);
-}
-
-static bool
-piece_ends(SimEngine *engine, void *user_data, GError **error)
-{
-    Runner *runner = user_data;
-    Contest *contest = runner->contest;
-    int64_t ns;
-    SimPiece piece = dp_piece(contest, runner, runner->n_done, &ns);
-
-    piece.start_ns = runner->dp_since_ns;
-    piece.end_ns = *contest->now_ns;
-    g_array_append_val(contest->times->pieces, piece);
-    runner->n_done++;
-    if (runner->n_done < runner->n_queued)
-        start_piece(contest, runner);
-    else
-        change_speed(contest, runner);
-    go_on_after_dp(contest, runner);
-    return true;
-}
-
-/* --- after the last op --- */
-
-static bool
-optimizer_ends(SimEngine *engine, void *user_data, GError **error)
-{
-    Runner *runner = user_data;
-    Contest *contest = runner->contest;
-    const WorkloadRank *work = &contest->program->workload->ranks[runner->rank];
-    SimFinish *finish = &contest->times->finish[runner->rank];
-
-    finish->optimizer_end_ns = finish->end_ns = *contest->now_ns;
-    if ((work->dp_gather_ns > 0 || work->dp_gather_bytes > 0) && runner->n_gathers == 0)
-        queue_pieces(contest, runner, 1);
-    return true;
-}
-
-/* The rank has run all its ops: now its reduction must end, then comes the optimizer. */
-static void
-finish_rank(Contest *contest, Runner *runner)
-{
-    const WorkloadRank *work = &contest->program->workload->ranks[runner->rank];
-
-    runner->state = RUNNER_FINISHES;
-    contest->times->finish[runner->rank] = (SimFinish){
-        .free_ns = *contest->now_ns,
-        .optimizer_start_ns = UNKNOWN,
-        .optimizer_end_ns = UNKNOWN,
-    };
-    if ((work->dp_reduce_ns > 0 || work->dp_reduce_bytes > 0) && runner->n_reduces == 0)
-        queue_pieces(contest, runner, 1);
-    go_on_after_dp(contest, runner);
-}
-
-static void start_segment(Contest *contest, Runner *runner);
-
-/* The bucket of parameters that the segment at hand needs, counted from the first of the rank. */
-static int64_t
-bucket_of(const Runner *runner)
-{
-    return runner->special->chunk * runner->n_segments + runner->segment;
-}
-
-/* Whoever waits for the dp stream goes on if it has what it waits for. */
-static void
-go_on_after_dp(Contest *contest, Runner *runner)
-{
-    SimFinish *finish = &contest->times->finish[runner->rank];
-    const int64_t now_ns = *contest->now_ns;
-
-    if (runner->state == RUNNER_WAITS && runner->n_done > bucket_of(runner)) {
-        contest->times->extra[runner->rank].wait_ns += now_ns - runner->wait_since_ns;
-        start_segment(contest, runner);
-    }
-    if (runner->state != RUNNER_FINISHES || runner->n_done < runner->n_queued)
-        return;
-    if (finish->optimizer_start_ns == UNKNOWN) {
-        finish->optimizer_start_ns = now_ns;
-        sim_flow_start(contest->links, &runner->flow,
-                       contest->program->workload->ranks[runner->rank].optimizer_ns,
-                       (SimWay){.device_bytes_per_s = 1, .visible = 1}, 1, optimizer_ends, runner);
-    } else if (finish->optimizer_end_ns != UNKNOWN) {
-        finish->end_ns = now_ns;
-    }
-}
 
 /* --- ops --- */
 
@@ -272,14 +36,14 @@ try_rank(Contest *contest, int32_t rank)
     if (runner->state != RUNNER_IDLE)
         return;
     if (runner->next == program->schedule->rank_begin[rank + 1]) {
-        finish_rank(contest, runner);
+        contest_finish_rank(contest, runner);
         return;
     }
     const uint32_t step = contest->step_of[runner->next];
     const uint32_t producer = program->steps[step].producer;
     if (contest->times->ready_ns[producer] == UNKNOWN)
         return;
-    const SimCostDetail *detail = detail_of(contest, step);
+    const SimCostDetail *detail = contest_detail(contest, step);
     runner->step = step;
     runner->next++;
     /* Steps of one rank are far apart: the next one's are on their way while this op runs. */
@@ -295,7 +59,7 @@ try_rank(Contest *contest, int32_t rank)
     }
     runner->state = RUNNER_RECEIVES;
     sim_flow_start(contest->links, &runner->flow, detail->in.ns,
-                   way_of(contest, sim_way_of_message(program->steps[producer - 1].cost)), 1,
+                   contest_way(contest, sim_way_of_message(program->steps[producer - 1].cost)), 1,
                    message_is_received, runner);
 }
 
@@ -304,7 +68,7 @@ message_is_received(SimEngine *engine, void *user_data, GError **error)
 {
     Runner *runner = user_data;
     Contest *contest = runner->contest;
-    const SimMessage *in = &detail_of(contest, runner->step)->in;
+    const SimMessage *in = &contest_detail(contest, runner->step)->in;
     const int64_t ns = *contest->now_ns - contest->times->followed[runner->step].begin_ns;
 
     contest->times->extra[runner->rank].receive_ns += ns - in->ns;
@@ -328,16 +92,16 @@ begin_op(Contest *contest, Runner *runner)
         runner->special = &beside->specials[runner->next_special++];
         runner->n_segments = sim_n_buckets(&contest->program->workload->ranks[runner->rank]);
     }
-    start_segment(contest, runner);
+    contest_start_segment(contest, runner);
 }
 
-static void
-start_segment(Contest *contest, Runner *runner)
+void
+contest_start_segment(Contest *contest, Runner *runner)
 {
     const uint32_t cost = contest->program->steps[runner->step].cost;
 
     if (runner->special != NULL && runner->special->gathers &&
-        runner->n_done <= bucket_of(runner)) {
+        runner->n_done <= contest_bucket(runner)) {
         runner->state = RUNNER_WAITS;
         runner->wait_since_ns = *contest->now_ns;
         return;
@@ -346,7 +110,8 @@ start_segment(Contest *contest, Runner *runner)
     sim_flow_start(
         contest->links, &runner->flow,
         sim_share(contest->program->details[cost].op_ns, runner->n_segments, runner->segment),
-        way_of(contest, sim_way_of_op(cost)), speed_of(contest, runner), segment_ends, runner);
+        contest_way(contest, sim_way_of_op(cost)), contest_speed(contest, runner), segment_ends,
+        runner);
 }
 
 static void send(Contest *contest, uint32_t step, const SimCostDetail *detail);
@@ -376,14 +141,14 @@ segment_ends(SimEngine *engine, void *user_data, GError **error)
     Runner *runner = user_data;
     Contest *contest = runner->contest;
     const uint32_t step = runner->step;
-    const SimCostDetail *detail = detail_of(contest, step);
+    const SimCostDetail *detail = contest_detail(contest, step);
 
     contest->times->extra[runner->rank].shared_ns += (int64_t)(runner->flow.shared_ns + 0.5);
     runner->state = RUNNER_SENDS; /* if no segment follows */
     if (runner->special != NULL && !runner->special->gathers)
-        queue_pieces(contest, runner, 1);
+        contest_queue_dp(contest, runner, 1);
     if (++runner->segment < runner->n_segments) {
-        start_segment(contest, runner);
+        contest_start_segment(contest, runner);
         return true;
     }
     if (!contest->program->workload->blocking_messages && detail->out.ns > 0)
@@ -403,7 +168,7 @@ segment_ends(SimEngine *engine, void *user_data, GError **error)
 static void
 arrive(Contest *contest, uint32_t step)
 {
-    const int32_t peer = detail_of(contest, step)->out.peer;
+    const int32_t peer = contest_detail(contest, step)->out.peer;
 
     contest->times->ready_ns[step + 1] = *contest->now_ns;
     if (peer >= 0)
@@ -419,7 +184,7 @@ count_message(Contest *contest, const SimCostDetail *detail, int32_t change)
     for (size_t i = 0; i < G_N_ELEMENTS(ends); i++) {
         ends[i]->n_messages += change;
         if (contest->message_speed < 1)
-            change_speed(contest, ends[i]);
+            contest_change_speed(contest, ends[i]);
     }
 }
 
@@ -435,7 +200,7 @@ start_message(Contest *contest, Stream *stream)
     stream->since_ns = *contest->now_ns;
     count_message(contest, detail, 1);
     sim_flow_start(contest->links, &stream->flow, detail->out.ns,
-                   way_of(contest, sim_way_of_message(cost)), 1, message_arrives, stream);
+                   contest_way(contest, sim_way_of_message(cost)), 1, message_arrives, stream);
 }
 
 static bool
@@ -444,7 +209,7 @@ message_arrives(SimEngine *engine, void *user_data, GError **error)
     Stream *stream = user_data;
     Contest *contest = stream->contest;
     const uint32_t step = g_array_index(stream->queue, uint32_t, stream->first);
-    const SimCostDetail *detail = detail_of(contest, step);
+    const SimCostDetail *detail = contest_detail(contest, step);
     const int64_t ns = *contest->now_ns - stream->since_ns;
 
     contest->times->extra[detail->rank].message_ns += ns;
@@ -562,8 +327,8 @@ sim_program_contend(const SimProgram *program, const SimNetwork *network, SimTim
         return false;
     for (int32_t rank = 0; rank < program->schedule->n_ranks; rank++) {
         Runner *runner = &contest.runners[rank];
-        queue_pieces(&contest, runner,
-                     runner->n_gathers * sim_n_buckets(&program->workload->ranks[rank]));
+        contest_queue_dp(&contest, runner,
+                         runner->n_gathers * sim_n_buckets(&program->workload->ranks[rank]));
     }
     for (int32_t rank = 0; rank < program->schedule->n_ranks; rank++)
         try_rank(&contest, rank);
