@@ -149,24 +149,17 @@ add_parameters(const PlanSketchInput *input, const PlanSketchStage *stage, int64
                   (stage->embedding ? 0 : input->cost->tied_parameters);
 }
 
-static int64_t
-with_allocator(const PlanSketchInput *input, int64_t bytes)
-{
-    return plus(bytes,
-                (int64_t)(input->request->profile->parameters.allocator_fraction * (double)bytes));
-}
-
 int64_t
 plan_sketch_state_bytes(const PlanSketchInput *input, const PlanSketchStage *stage)
 {
     int64_t dense = 0, expert = 0;
 
     add_parameters(input, stage, &dense, &expert);
-    return with_allocator(input, parameter_bytes(input, dense, expert));
+    return parameter_bytes(input, dense, expert);
 }
 
-/* What @rank's parameters, messages and gathered layers take, as profiles/workload_memory.c says.
- */
+/* What @rank's parameters, messages and gathered layers take, as profiles/workload_memory.c says
+ * but for a framework's placeholders: never more. */
 static void
 set_static(PlanSketch *sketch, const PlanSketchInput *input, int32_t rank)
 {
@@ -191,11 +184,9 @@ set_static(PlanSketch *sketch, const PlanSketchInput *input, int32_t rank)
         buffers =
             plus(buffers, times(2 * (layer->dense_parameters + layer->expert_parameters), element));
     }
-    const int64_t all = plus(parameter_bytes(input, dense, expert), buffers);
-    sketch->static_bytes[rank] =
-        plus(with_allocator(input, all), (int64_t)parameters->context_bytes);
-    sketch->fixed_bytes[rank] =
-        plus(with_allocator(input, buffers), (int64_t)parameters->context_bytes + 1);
+    buffers = plus(buffers, (int64_t)(parameters->workspace_bytes + parameters->context_bytes));
+    sketch->static_bytes[rank] = plus(parameter_bytes(input, dense, expert), buffers);
+    sketch->fixed_bytes[rank] = buffers;
 }
 
 int64_t

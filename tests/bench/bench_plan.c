@@ -22,8 +22,8 @@ static const Job jobs[] = {
 static const Job tiny[] = {{"gpt2-124m", "dgx-a100-80g", 2, 4, 256}};
 
 static bool
-simulate(const Plan *plan, const Workload *workload, Report **report, void *user_data,
-         GError **error)
+simulate(const Plan *plan, const Workload *workload, int64_t limit_ns, Report **report,
+         void *user_data, GError **error)
 {
     const SimOptions options = {.want_memory = true};
     g_auto(SimResult) result = {0};
