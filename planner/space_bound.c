@@ -29,9 +29,7 @@ state_bytes(const PlanRequest *request, const PlanLayerCost *cost, const PlanPoi
                     gradient / (point->zero_stage >= 2 ? ranks[expert] : 1.0) +
                     optimizer / (point->zero_stage >= 1 ? ranks[expert] : 1.0));
         }
-    return sum / (double)d->pp * (1.0 + request->profile->parameters.allocator_fraction) *
-               (1.0 - 1e-9) +
-           request->profile->parameters.context_bytes;
+    return sum / (double)d->pp * (1.0 - 1e-9) + request->profile->parameters.context_bytes;
 }
 
 /* Of all layers, embedding and head; from forward to backward of one micro-batch. */
