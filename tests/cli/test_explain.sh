@@ -30,7 +30,8 @@ for o in found:
         assert o['reason']
         continue
     n += 1
-    assert o['iteration_s'] >= t
+    # A backward in two ops is rounded to ns twice: a few ns less is the same time.
+    assert o['iteration_s'] >= t - 2e-8
     assert abs(o['objective_change_fraction'] - (o['iteration_s'] / t - 1)) < 1e-12
     difference = sum(o['breakdown_difference_s'].values())
     assert abs(difference - (o['iteration_s'] - t)) < 1e-8, o # rounded once per class
