@@ -30,8 +30,9 @@ for o in found:
         assert o['reason']
         continue
     n += 1
-    # A backward in two ops is rounded to ns twice: a few ns less is the same time.
-    assert o['iteration_s'] >= t - 2e-8
+    # A backward in two ops is rounded to ns twice: on one stage a few ns less is the same time.
+    splits = 'zb' in o['schedule'] and o['degrees']['pp'] == 1
+    assert o['iteration_s'] >= t - (2e-8 if splits else 0), o
     assert abs(o['objective_change_fraction'] - (o['iteration_s'] / t - 1)) < 1e-12
     difference = sum(o['breakdown_difference_s'].values())
     assert abs(difference - (o['iteration_s'] - t)) < 1e-8, o # rounded once per class
