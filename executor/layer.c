@@ -48,7 +48,8 @@ up_width(const ExecWidths *w, bool moe)
 }
 
 static ExecLayerActivations
-cut_activations(Cutter *cutter, const ExecWidths *w, int64_t rows, bool moe)
+cut_activations(Cutter *cutter, const ExecWidths *w, int64_t rows, bool moe,
+                PlanRecompute recompute)
 {
     const int64_t local_rows = exec_local_rows(w, rows);
     ExecLayerActivations a;
@@ -56,7 +57,7 @@ cut_activations(Cutter *cutter, const ExecWidths *w, int64_t rows, bool moe)
     cut_norm(cutter, w, local_rows, &a.norm1, &a.mean1, &a.rstd1);
     a.q = cut(cutter, rows * w->q_width);
     a.attention = cut(cutter, rows * w->q_width);
-    a.lse = cut_floats(cutter, rows * w->n_heads);
+    a.lse = recompute == PLAN_RECOMPUTE_SELECTIVE ? NULL : cut_floats(cutter, rows * w->n_heads);
     a.x2 = cut(cutter, local_rows * w->hidden);
     cut_norm(cutter, w, local_rows, &a.norm2, &a.mean2, &a.rstd2);
     a.up = cut(cutter, rows * up_width(w, moe));
@@ -65,20 +66,22 @@ cut_activations(Cutter *cutter, const ExecWidths *w, int64_t rows, bool moe)
 }
 
 int64_t
-exec_layer_activation_bytes(const ExecWidths *widths, int64_t rows, bool moe)
+exec_layer_activation_bytes(const ExecWidths *widths, int64_t rows, bool moe,
+                            PlanRecompute recompute)
 {
     Cutter cutter = {.storage = widths->storage};
 
-    cut_activations(&cutter, widths, rows, moe);
+    cut_activations(&cutter, widths, rows, moe, recompute);
     return cutter.n_bytes;
 }
 
 ExecLayerActivations
-exec_layer_activations(const ExecWidths *widths, int64_t rows, bool moe, void *block)
+exec_layer_activations(const ExecWidths *widths, int64_t rows, bool moe, PlanRecompute recompute,
+                       void *block)
 {
     Cutter cutter = {.block = block, .storage = widths->storage};
 
-    return cut_activations(&cutter, widths, rows, moe);
+    return cut_activations(&cutter, widths, rows, moe, recompute);
 }
 
 static ExecLayerKept

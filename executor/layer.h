@@ -18,6 +18,10 @@
  * [Qi et al. 2401.10241]: then the gradients of the products' outputs are kept in between.
  * The norms' parameters get their gradients with the input's, in both cases.
  *
+ * Selective recompute [Korthikanti et al. 2205.05198 section 5]: what lies between q, k, v and
+ * attention's output is computed again by backward.  Since no scores are kept in any case, all it
+ * saves here is lse.  Full recompute is the caller's: exec_layer_forward() once more.
+ *
  * Tensor parallelism (linear.h): columns of Wq, Wkv, Wup and rows of Wproj, Wdown are divided.
  * With sequence parallelism x, x2, y and the norms hold this rank's part of the rows
  * (exec_local_rows), which are gathered before and reduced after the products  [Korthikanti et al.
@@ -91,10 +95,11 @@ typedef struct {
 } ExecLayerScratch;
 
 /* Bytes of the structs above for @rows rows; and the views into a block of that size. @moe: the
- * layer has experts, whose own blocks are elsewhere. */
-int64_t exec_layer_activation_bytes(const ExecWidths *widths, int64_t rows, bool moe);
+ * layer has experts, whose own blocks are elsewhere.  @recompute: selective leaves out lse. */
+int64_t exec_layer_activation_bytes(const ExecWidths *widths, int64_t rows, bool moe,
+                                    PlanRecompute recompute);
 ExecLayerActivations exec_layer_activations(const ExecWidths *widths, int64_t rows, bool moe,
-                                            void *block);
+                                            PlanRecompute recompute, void *block);
 int64_t exec_layer_kept_bytes(const ExecWidths *widths, int64_t rows, bool moe);
 ExecLayerKept exec_layer_kept(const ExecWidths *widths, int64_t rows, bool moe, void *block);
 /* @sequences of the slice. */
@@ -115,9 +120,10 @@ typedef struct ExecLayer {
     ExecSlice slice;
     const void *x; /* input [local rows, hidden] */
     ExecLayerActivations a;
-    void *kv;     /* this rank's [seq_len / cp, sequences, 2 kv_width]: K columns, then V */
-    void *d_kv;   /* backward: its gradient, rows from this slice's end on are not touched */
-    ExecMoe *moe; /* NULL: dense */
+    bool core_again; /* backward runs the attention once more: a.lse was not kept */
+    void *kv;        /* this rank's [seq_len / cp, sequences, 2 kv_width]: K columns, then V */
+    void *d_kv;      /* backward: its gradient, rows from this slice's end on are not touched */
+    ExecMoe *moe;    /* NULL: dense */
 } ExecLayer;
 
 /* y [local rows, hidden] may not overlap x. */

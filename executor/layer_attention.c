@@ -97,26 +97,33 @@ attention_of(const ExecLayer *layer, const ExecChunk *chunk, int64_t row, const 
     };
 }
 
+/* Scores, softmax and its product with V, of all chunks. */
+static void
+core_forward(const ExecLayer *layer, const void *all_kv)
+{
+    ExecChunk chunks[2];
+    int64_t row = 0;
+    const int n = exec_slice_chunks(layer->slice.tokens, layer->widths->cp,
+                                    layer->comm->groups[EXEC_DIM_CP].index, chunks);
+
+    for (int i = 0; i < n; i++) {
+        const ExecAttention attention = attention_of(layer, &chunks[i], row, all_kv);
+        layer->backend->ops->attention_forward(layer->backend, &attention);
+        row += chunks[i].n * layer->slice.sequences;
+    }
+}
+
 void
 exec_attention_forward(const ExecLayer *layer)
 {
     const ExecLinear q = q_of(layer), kv = kv_of(layer), proj = proj_of(layer);
     const void *x = exec_gather_rows(layer, layer->a.norm1);
     void *own_kv = own_rows(layer, layer->kv);
-    ExecChunk chunks[2];
-    int64_t row = 0;
 
     exec_linear_forward(layer->backend, &q, x, NULL, layer->a.q);
     exec_linear_forward(layer->backend, &kv, x, NULL, own_kv);
     rotate(layer, layer->a.q, own_kv, false);
-    const void *all_kv = exec_kv_gather(layer);
-    const int n = exec_slice_chunks(layer->slice.tokens, layer->widths->cp,
-                                    layer->comm->groups[EXEC_DIM_CP].index, chunks);
-    for (int i = 0; i < n; i++) {
-        const ExecAttention attention = attention_of(layer, &chunks[i], row, all_kv);
-        layer->backend->ops->attention_forward(layer->backend, &attention);
-        row += chunks[i].n * layer->slice.sequences;
-    }
+    core_forward(layer, exec_kv_gather(layer));
     exec_row_split_forward(layer, &proj, layer->a.attention, layer->x, layer->a.x2);
 }
 
@@ -134,6 +141,8 @@ core_backward(const ExecLayer *layer, void *d_q)
     ExecChunk chunks[2];
     int64_t row = 0;
 
+    if (layer->core_again)
+        core_forward(layer, kv);
     if (gathers)
         backend->ops->zero(backend, (size_t)exec_storage_bytes(backend, n_kv), d_kv);
     const int n = exec_slice_chunks(layer->slice.tokens, w->cp,

@@ -95,6 +95,15 @@ make_runs(ExecRank *rank)
 }
 
 static bool
+has_selective(const ExecRank *rank)
+{
+    for (guint i = 0; i < rank->model->stages->len; i++)
+        if (g_array_index(rank->model->stages, ExecStage, i).recompute == PLAN_RECOMPUTE_SELECTIVE)
+            return true;
+    return false;
+}
+
+static bool
 holds_edge(const ExecRank *rank)
 {
     for (guint i = 0; i < rank->model->stages->len; i++) {
@@ -123,6 +132,7 @@ exec_rank_prepare(ExecRank *rank, GError **error)
                                      .sequences = max_sequences,
                                      .lengths = &g_array_index(plan->slices, int64_t, 0),
                                      .n_slices = (int32_t)plan->slices->len,
+                                     .core_again = has_selective(rank),
                                  },
                                  error))
         return false;

@@ -8,6 +8,7 @@
  * Memory: F of a slice takes one block for all that backward needs; B, or W after I, gives it back.
  * K and V of a micro-batch are one block for the whole sequence, from its first F to its last B
  * (W); their gradients likewise from the first B, or, where nothing is sliced, one layer's scratch.
+ * What a stage that recomputes keeps instead, and for how long: stage_state.h.
  */
 #ifndef EXECUTOR_STAGE_H
 #define EXECUTOR_STAGE_H
@@ -24,6 +25,7 @@ typedef struct {
     void *d_kv;         /* [seq_len / cp, sequences, 2 kv_width], one layer */
     void *layer;        /* for exec_layer_scratch() */
     float *stats;       /* [tp, 3, rows] of the loss */
+    float *lse;         /* [rows, n_heads] of attention that runs again; NULL: none does */
     int32_t *positions; /* [seq_len / cp] of this rank's tokens, slice after slice */
     float *turns;       /* [seq_len, head_dim] for ExecRope; NULL unless rotary */
 } ExecStageScratch;
@@ -36,6 +38,7 @@ typedef struct {
     int64_t sequences;
     const int64_t *lengths;
     int32_t n_slices;
+    bool core_again; /* a stage recomputes attention's core */
 } ExecScratchOptions;
 
 bool exec_stage_scratch_init(ExecStageScratch *scratch, const ExecScratchOptions *options,

@@ -66,14 +66,6 @@ check_split(const ModelArch *arch, const Plan *plan, GError **error)
 static bool
 check_memory_saving(const Plan *plan, GError **error)
 {
-    for (guint i = 0; i < plan->stages->len; i++) {
-        const PlanStage *stage = &g_array_index(plan->stages, PlanStage, i);
-        if (stage->recompute != PLAN_RECOMPUTE_NONE) {
-            g_autofree char *what = g_strdup_printf("--recompute %s (stage %u)",
-                                                    plan_recompute_names[stage->recompute], i);
-            return refuse(error, what);
-        }
-    }
     if (plan->zero_stage != 0) {
         g_autofree char *what = g_strdup_printf("--zero %d", plan->zero_stage);
         return refuse(error, what);

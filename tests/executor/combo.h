@@ -25,6 +25,8 @@ typedef struct {
     bool uneven;       /* every second micro-batch has one sequence more */
     int64_t slices[4]; /* tokens; those after the last are 0 */
     Dtype dtype;
+    PlanRecompute recompute;
+    bool recompute_varies; /* of stage i: the i-th after @recompute */
 } Combo;
 
 /* What every combination varies. */
@@ -110,7 +112,10 @@ combo_plan(const Combo *c)
         g_array_append_val(plan->slices, c->slices[i]);
         plan->seq_len += c->slices[i];
     }
-    plan_set_even_stages(plan, arch.n_layers, true, family->placement, PLAN_RECOMPUTE_NONE);
+    plan_set_even_stages(plan, arch.n_layers, true, family->placement, c->recompute);
+    for (guint i = 0; c->recompute_varies && i < plan->stages->len; i++)
+        g_array_index(plan->stages, PlanStage, i).recompute =
+            (PlanRecompute)((c->recompute + i) % PLAN_RECOMPUTE_N);
     return plan;
 }
 
@@ -120,14 +125,15 @@ combo_text(const Combo *c)
 {
     return g_strdup_printf(
         "%s%s kv %d, experts %d + %d after %d, dp %d tp %d%s%s%s cp %d pp %d vpp %d ep %d, %s, "
-        "%d x %d%s, slices %d,%d,%d,%d, %s",
+        "%d x %d%s, slices %d,%d,%d,%d, %s, recompute %s%s",
         model_family_names[c->family], c->tied ? " tied" : "", (int)c->n_kv_heads,
         (int)c->n_experts, (int)c->n_shared, (int)c->first_dense, (int)c->dp, (int)c->tp,
         c->sequence_parallel ? " sp" : "", c->scatter_p2p ? " scatter" : "",
         c->broadcast_p2p ? " broadcast" : "", (int)c->cp, (int)c->pp, (int)c->vpp, (int)c->ep,
         c->schedule, (int)c->n_microbatches, (int)c->micro_batch, c->uneven ? " uneven" : "",
         (int)c->slices[0], (int)c->slices[1], (int)c->slices[2], (int)c->slices[3],
-        dtype_names[c->dtype]);
+        dtype_names[c->dtype], plan_recompute_names[c->recompute],
+        c->recompute_varies ? " and others" : "");
 }
 
 static inline bool

@@ -178,9 +178,10 @@ enum {
 };
 
 /* Forward and backward of a micro-batch on a stage with everything, cut as asked; gradients are
- * left in the model. */
+ * left in the model.  @held_bytes  (out, nullable) between forward and backward, K and V too. */
 static double
-run_stage(ExecReference *reference, const int64_t *slices, int32_t n_slices, bool split)
+run_stage(ExecReference *reference, const int64_t *slices, int32_t n_slices, bool split,
+          int64_t *held_bytes)
 {
     ExecModel *model = reference->model;
     ExecBackend *backend = reference->backend;
@@ -203,6 +204,7 @@ run_stage(ExecReference *reference, const int64_t *slices, int32_t n_slices, boo
                                               .sequences = sequences,
                                               .lengths = slices,
                                               .n_slices = n_slices,
+                                              .core_again = true,
                                           },
                                           &error));
     g_autoptr(ExecStageRun) run = exec_stage_run_new(&(ExecStageOptions){
@@ -227,6 +229,9 @@ run_stage(ExecReference *reference, const int64_t *slices, int32_t n_slices, boo
         total += loss;
         at += slices[s];
     }
+    if (held_bytes != NULL)
+        *held_bytes = exec_pool_used_bytes(reference->pool, TRACE_MEMORY_ACTIVATIONS) +
+                      exec_pool_used_bytes(reference->pool, TRACE_MEMORY_KV);
     for (int32_t s = n_slices - 1; s >= 0; s--) {
         const void *dx;
         at -= slices[s];
@@ -259,11 +264,12 @@ check_slices(ModelArch arch)
     g_assert_true(init_reference(&reference, &arch, 1, SEQ));
     ExecModel *model = reference.model;
     spread_weights(model);
-    const double expected_loss = run_stage(&reference, &whole, 1, false);
+    const double expected_loss = run_stage(&reference, &whole, 1, false, NULL);
     g_autofree float *expected =
         g_memdup2(exec_model_gradients(model), (size_t)model->n * sizeof(float));
     for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
-        const double loss = run_stage(&reference, cases[i].slices, cases[i].n, cases[i].split);
+        const double loss =
+            run_stage(&reference, cases[i].slices, cases[i].n, cases[i].split, NULL);
         g_assert_cmpfloat(fabs(loss - expected_loss), <=, 1e-5 * expected_loss);
         for (guint j = 0; j < model->parameters->len; j++) {
             const ExecParameter *p = &g_array_index(model->parameters, ExecParameter, j);
@@ -286,6 +292,63 @@ test_slices_and_split_backward_change_nothing(void)
     check_slices(small_mixture(2));
 }
 
+/* Rounded up to a cache line. */
+static int64_t
+padded(int64_t n_bytes)
+{
+    return (n_bytes + 63) / 64 * 64;
+}
+
+/* A stage that recomputes computes the same bits, and holds in between:
+ *   selective  the log-sum-exps less: 4 bytes for every row and head of every layer
+ *   full       the layers' inputs, K and V where later slices read them, and what the head keeps */
+static void
+test_recompute_changes_memory_only(void)
+{
+    static const struct {
+        int64_t slices[2];
+        int32_t n;
+        bool split;
+    } cases[] = {{{13}, 1, false}, {{13}, 1, true}, {{5, 8}, 2, false}, {{5, 8}, 2, true}};
+    const ModelArch archs[] = {small_model(MODEL_FAMILY_GPT, true, 2),
+                               small_model(MODEL_FAMILY_LLAMA, true, 2), small_mixture(2)};
+
+    for (size_t i = 0; i < G_N_ELEMENTS(archs) * G_N_ELEMENTS(cases); i++) {
+        const ModelArch *arch = &archs[i / G_N_ELEMENTS(cases)];
+        const size_t c = i % G_N_ELEMENTS(cases);
+        g_auto(ExecReference) reference = {0};
+        int64_t held[PLAN_RECOMPUTE_N], saved = 0, kept = 0;
+        g_assert_true(init_reference(&reference, arch, 1, SEQ));
+        ExecModel *model = reference.model;
+        spread_weights(model);
+        const size_t n_bytes = (size_t)model->n * sizeof(float);
+        ExecStage *stage = &g_array_index(model->stages, ExecStage, 0);
+        const double expected =
+            run_stage(&reference, cases[c].slices, cases[c].n, cases[c].split, &held[0]);
+        g_autofree float *gradients = g_memdup2(exec_model_gradients(model), n_bytes);
+        for (int r = PLAN_RECOMPUTE_SELECTIVE; r <= PLAN_RECOMPUTE_FULL; r++) {
+            stage->recompute = (PlanRecompute)r;
+            g_assert_cmpfloat(
+                run_stage(&reference, cases[c].slices, cases[c].n, cases[c].split, &held[r]), ==,
+                expected);
+            g_assert_cmpint(memcmp(gradients, exec_model_gradients(model), n_bytes), ==, 0);
+        }
+        for (int32_t s = 0; s < cases[c].n; s++) {
+            const int64_t rows = cases[c].slices[s] * SEQUENCES;
+            saved += arch->n_layers * padded(rows * arch->n_heads * 4);
+            kept += (arch->n_layers + 1) * padded(rows * arch->hidden * 4) +
+                    exec_head_bytes(&model->widths, rows);
+        }
+        if (cases[c].n > 1)
+            kept += arch->n_layers * padded(SEQ * SEQUENCES * 2 * model->widths.kv_width * 4);
+        g_assert_cmpint(held[PLAN_RECOMPUTE_NONE] - held[PLAN_RECOMPUTE_SELECTIVE], ==, saved);
+        g_assert_cmpint(held[PLAN_RECOMPUTE_FULL], ==, kept);
+        g_assert_cmpint(exec_pool_used_bytes(reference.pool, TRACE_MEMORY_ACTIVATIONS), ==, 0);
+        g_assert_cmpint(exec_pool_used_bytes(reference.pool, TRACE_MEMORY_KV), ==, 0);
+        g_assert_cmpint(exec_pool_used_bytes(reference.pool, TRACE_MEMORY_WORKSPACE), ==, 0);
+    }
+}
+
 int
 main(int argc, char **argv)
 {
@@ -294,5 +357,7 @@ main(int argc, char **argv)
     g_test_add_func("/executor/layer/loss-equals-definition", test_loss_equals_definition);
     g_test_add_func("/executor/layer/slices-and-split-backward-change-nothing",
                     test_slices_and_split_backward_change_nothing);
+    g_test_add_func("/executor/layer/recompute-changes-memory-only",
+                    test_recompute_changes_memory_only);
     return g_test_run();
 }

@@ -43,22 +43,41 @@ FEATURE(with_dualpipev, c->schedule = "dualpipev"; c->pp = 2; c->vpp = 2; c->n_m
 FEATURE(with_seq1f1b, c->schedule = "seq1f1b"; c->pp = 2; c->slices[0] = 12; c->slices[1] = 12)
 FEATURE(with_uneven_batches, c->uneven = true; c->n_microbatches = MAX(c->n_microbatches, 3))
 FEATURE(with_bf16, c->dtype = DTYPE_BF16)
+FEATURE(with_selective, c->recompute = PLAN_RECOMPUTE_SELECTIVE)
+FEATURE(with_full, c->recompute = PLAN_RECOMPUTE_FULL)
+FEATURE(with_mixed_recompute, c->recompute_varies = true; c->pp = MAX(c->pp, 3); c->n_layers = 5)
 #undef FEATURE
 
 static const Feature features[] = {
-    with_llama,     with_experts,
-    with_ep,        with_ep4,
-    with_gqa,       with_one_kv_head,
-    with_untied,    with_dp,
-    with_tp,        with_tp4,
-    with_sp,        with_scatter,
-    with_broadcast, with_cp,
-    with_cp3,       with_pp,
-    with_slices,    with_uneven_slices,
-    with_zb_h1,     with_interleaved,
-    with_zb_v,      with_dualpipe,
-    with_dualpipev, with_seq1f1b,
-    with_bf16,      with_uneven_batches,
+    with_llama,
+    with_experts,
+    with_ep,
+    with_ep4,
+    with_gqa,
+    with_one_kv_head,
+    with_untied,
+    with_dp,
+    with_tp,
+    with_tp4,
+    with_sp,
+    with_scatter,
+    with_broadcast,
+    with_cp,
+    with_cp3,
+    with_pp,
+    with_slices,
+    with_uneven_slices,
+    with_zb_h1,
+    with_interleaved,
+    with_zb_v,
+    with_dualpipe,
+    with_dualpipev,
+    with_seq1f1b,
+    with_bf16,
+    with_uneven_batches,
+    with_selective,
+    with_full,
+    with_mixed_recompute,
 };
 
 static void
@@ -84,25 +103,28 @@ test_all_pairs(void)
 
 /* --- schedules --- */
 
-/* Every family, with two chunks where it has chunks, two slices where it slices, beside tp 2. */
+/* Every family, with two chunks where it has chunks, two slices where it slices, beside tp 2; with
+ * every way to recompute. */
 static void
 test_every_schedule(void)
 {
     const ScheduleFamily *const *families = schedule_families();
 
-    for (size_t i = 0; families[i] != NULL; i++) {
-        Combo c = combo_default();
-        with_llama(&c);
-        c.tp = c.pp = 2;
-        c.schedule = families[i]->name;
-        c.vpp = MAX(families[i]->min_chunks, MIN(2, families[i]->max_chunks));
-        c.n_microbatches = 4;
-        if (families[i]->slices)
-            with_slices(&c);
-        g_test_message("%s", c.schedule);
-        g_assert_true(combo_supported(&c));
-        combo_check(&c);
-    }
+    for (size_t i = 0; families[i] != NULL; i++)
+        for (int recompute = 0; recompute < PLAN_RECOMPUTE_N; recompute++) {
+            Combo c = combo_default();
+            c.recompute = (PlanRecompute)recompute;
+            with_llama(&c);
+            c.tp = c.pp = 2;
+            c.schedule = families[i]->name;
+            c.vpp = MAX(families[i]->min_chunks, MIN(2, families[i]->max_chunks));
+            c.n_microbatches = 4;
+            if (families[i]->slices)
+                with_slices(&c);
+            g_test_message("%s, recompute %s", c.schedule, plan_recompute_names[recompute]);
+            g_assert_true(combo_supported(&c));
+            combo_check(&c);
+        }
 }
 
 /* --- random combinations --- */
@@ -160,6 +182,8 @@ roll_combo(Dice *dice)
         c.micro_batch = 1 + roll(dice, 3);
         c.uneven = roll(dice, 3) == 0;
         roll_slices(dice, &c);
+        c.recompute = (PlanRecompute)roll(dice, PLAN_RECOMPUTE_N);
+        c.recompute_varies = roll(dice, 3) == 0;
         if (c.dp * c.tp * c.cp * c.pp <= 16 && c.dp * c.tp * c.cp * c.pp > 1 && combo_supported(&c))
             return c;
     }
