@@ -48,7 +48,11 @@ static const OptionInfo options_table[] = {
 
 typedef struct {
     Job *job;
-    Schedule *schedule; /* (nullable) as it is simulated; NULL: the plan's profile prices nothing */
+    /* The same plan in the simulator, with the plan file's own profile.  Its report is NULL, and
+     * @unpredicted says why, where that prices nothing. */
+    JobSimulation simulation;
+    GError *unpredicted;      /* (owned, nullable) */
+    int64_t *predicted_bytes; /* (owned, nullable) [pp] */
     ExecRunOptions exec;
     ExecRunResult result;
     char *where;         /* (owned, nullable) of the watcher */
@@ -64,7 +68,9 @@ static void
 run_clear(Run *run)
 {
     job_free(run->job);
-    schedule_free(run->schedule);
+    job_simulation_clear(&run->simulation);
+    g_clear_error(&run->unpredicted);
+    g_free(run->predicted_bytes);
     exec_run_result_clear(&run->result);
     g_free(run->where);
 }
@@ -114,20 +120,18 @@ summarize_steps(Run *run)
     run->p90_s = sorted[(n - 1) - (n - 1) / 10];
 }
 
-/* The same plan in the simulator, with the plan file's own profile. */
+/* What the simulation says, beside what was measured. */
 static void
 predict(Run *run)
 {
-    g_auto(JobSimulation) simulation = {0};
-    g_autoptr(GError) reason = NULL;
+    const Report *report = run->simulation.result.report;
 
     run->predicted_s = run->predicted_bubble_fraction = (double)NAN;
-    if (!job_simulate(run->job, NULL, &simulation, &reason)) {
-        output_note("run: no prediction to compare with: %s", reason->message);
+    if (run->unpredicted != NULL) {
+        output_note("run: no prediction to compare with: %s", run->unpredicted->message);
         return;
     }
     const int64_t concurrency = run->job->profile->measured_concurrency;
-    const Report *report = simulation.result.report;
     if (concurrency > 0 && run->result.busy_s->len > concurrency)
         output_note("run: the plan has %u ranks, its profile was measured with %" G_GINT64_FORMAT
                     " busy at once: the prediction is of a machine with more cores (degas profile "
@@ -392,6 +396,18 @@ write_products(const Run *run, Options *options, GError **error)
     return true;
 }
 
+/* Its schedule is what is run; the peaks are what the ranks take. */
+static void
+simulate(Run *run)
+{
+    if (!job_simulate(run->job, NULL, &run->simulation, &run->unpredicted))
+        return;
+    const GArray *ranks = run->simulation.result.report->ranks;
+    run->predicted_bytes = g_new(int64_t, ranks->len);
+    for (guint i = 0; i < ranks->len; i++)
+        run->predicted_bytes[i] = g_array_index(ranks, ReportRank, i).peak_memory_bytes;
+}
+
 /* The plan and what goes with it. */
 static bool
 load(Run *run, const char *path, GError **error)
@@ -402,8 +418,9 @@ load(Run *run, const char *path, GError **error)
     run->exec.arch = run->job->arch;
     run->exec.plan = run->job->plan;
     run->exec.verify_tolerance = exec_verify_tolerance(run->job->plan->dtype);
-    run->schedule = job_schedule(run->job, 0, NULL);
-    run->exec.schedule = run->schedule;
+    simulate(run);
+    run->exec.schedule = run->simulation.schedule;
+    run->exec.predicted_bytes = run->predicted_bytes;
     return true;
 }
 

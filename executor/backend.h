@@ -260,10 +260,12 @@ typedef struct {
     void (*stamp)(ExecBackend *backend, int64_t *ns);
     /* A copy of @data for another backend of the same device in this process, who takes it by
      * fetch(), once, in the order of its own slots; neither waits on the host.  False on
-     * EXEC_ERROR_MEMORY. */
+     * EXEC_ERROR_MEMORY.  @add: DTYPE_N copies the parcel to @to, another type adds its elements,
+     * bf16 sums rounded. */
     bool (*post)(ExecBackend *backend, const void *data, size_t n_bytes, ExecParcel *parcel,
                  GError **error);
-    void (*fetch)(ExecBackend *backend, const ExecParcel *parcel, size_t n_bytes, void *to);
+    void (*fetch)(ExecBackend *backend, const ExecParcel *parcel, size_t n_bytes, Dtype add,
+                  void *to);
 
     /* --- lifecycle --- */
     char *(*describe)(const ExecBackend *backend);
@@ -271,6 +273,15 @@ typedef struct {
     int64_t (*workspace_bytes)(const ExecBackend *backend);
     void (*close)(ExecBackend *backend);
 } ExecBackendOps;
+
+/* In a table: the slots that every backend has functions of its own for, called as the slots. */
+#define EXEC_OWN_SLOTS                                                                             \
+    .add = add, .scale = scale, .gemm = gemm, .bias_backward = bias_backward,                      \
+    .norm_forward = norm_forward, .norm_backward = norm_backward, .gelu_forward = gelu_forward,    \
+    .gelu_backward = gelu_backward, .swiglu_forward = swiglu_forward,                              \
+    .swiglu_backward = swiglu_backward, .attention_forward = attention_forward,                    \
+    .attention_backward = attention_backward, .cross_entropy_stats = cross_entropy_stats,          \
+    .cross_entropy = cross_entropy, .adamw = adamw
 
 struct ExecBackend {
     const ExecBackendOps *ops;

@@ -24,6 +24,12 @@ void exec_host_move(ExecBackend *backend, size_t n_bytes, const void *from, void
 bool exec_host_synchronize(ExecBackend *backend, GError **error);
 void exec_host_zero(ExecBackend *backend, size_t n_bytes, void *x);
 
+/* In a table: the memory slots above. */
+#define EXEC_HOST_MEMORY_SLOTS                                                                     \
+    .alloc = exec_host_alloc, .release = exec_host_release, .upload = exec_host_move,              \
+    .download = exec_host_move, .synchronize = exec_host_synchronize, .zero = exec_host_zero,      \
+    .copy = exec_host_move
+
 /* to_storage and from_storage of fp32. */
 void exec_host_to_storage(ExecBackend *backend, int64_t n, const float *x, void *y);
 void exec_host_from_storage(ExecBackend *backend, int64_t n, const void *x, float *y);
@@ -49,6 +55,15 @@ void exec_host_scale_rows(ExecBackend *backend, int64_t rows, int64_t cols, cons
                           void *x);
 void exec_host_dot_rows(ExecBackend *backend, int64_t rows, int64_t cols, const void *x,
                         const void *y, float *dot);
+
+/* In a table of fp32 storage: what is above but memory. */
+#define EXEC_HOST_FP32_SLOTS                                                                       \
+    .to_storage = exec_host_to_storage, .from_storage = exec_host_from_storage,                    \
+    .rope = exec_host_rope, .embedding_forward = exec_host_embedding_forward,                      \
+    .embedding_backward = exec_host_embedding_backward, .route = exec_host_route,                  \
+    .route_backward = exec_host_route_backward, .gather_rows = exec_host_gather_rows,              \
+    .sum_rows = exec_host_sum_rows, .scale_rows = exec_host_scale_rows,                            \
+    .dot_rows = exec_host_dot_rows
 
 /* What all parts' statistics of row @row say: the log of the softmax' sum, and the target's logit.
  */

@@ -129,6 +129,16 @@ piece_at(const int64_t *n_bytes, int32_t member)
     return at;
 }
 
+static void
+give_oneself(const ExecWire *wire, ExecTransport *transport, const void *from, void *to,
+             int64_t n_bytes)
+{
+    if (wire->copy != NULL)
+        wire->copy(transport, from, to, n_bytes);
+    else if (n_bytes > 0)
+        memcpy(to, from, (size_t)n_bytes);
+}
+
 /* Round d: to the member d places on, from the one d places back; so nobody is sent to by all at
  * once. */
 bool
@@ -140,9 +150,8 @@ exec_wire_all_to_all(const ExecWire *wire, ExecTransport *transport, const ExecG
     const int32_t own = group->index;
 
     g_return_val_if_fail(exchange->out_bytes[own] == exchange->in_bytes[own], false);
-    if (exchange->out_bytes[own] > 0)
-        memcpy(in + piece_at(exchange->in_bytes, own), out + piece_at(exchange->out_bytes, own),
-               (size_t)exchange->out_bytes[own]);
+    give_oneself(wire, transport, out + piece_at(exchange->out_bytes, own),
+                 in + piece_at(exchange->in_bytes, own), exchange->out_bytes[own]);
     for (int32_t d = 1; d < group->n; d++) {
         const int32_t to = (own + d) % group->n;
         if (!wire->post(transport, group->ranks[to], TAG_ALL_TO_ALL,

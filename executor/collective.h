@@ -1,8 +1,9 @@
 /*
  * executor/collective.h - collectives out of messages, each with a fixed order of additions.
  *
- * `local` has no other collectives; `mpi` uses these instead of MPI's own where equal runs must
- * give equal bits: MPI chooses its algorithm, and so the order, by size and machine.
+ * `local` has no other collectives, in host memory or on a device that its ranks share; `mpi` uses
+ * these instead of MPI's own where equal runs must give equal bits: MPI chooses its algorithm, and
+ * so the order, by size and machine.
  *
  * Private to executor/transport_*.c.
  */
@@ -23,6 +24,8 @@ typedef struct {
                  int64_t n_bytes, GError **error);
     bool (*take)(ExecTransport *transport, int32_t from, int64_t tag, Dtype add, void *data,
                  int64_t n_bytes, GError **error);
+    /* (nullable) for what a member gives itself; NULL: memcpy() */
+    void (*copy)(ExecTransport *transport, const void *from, void *to, int64_t n_bytes);
 } ExecWire;
 
 /* to[i] += from[i]; bf16 sums are rounded to nearest, ties to even. */

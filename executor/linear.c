@@ -1,22 +1,37 @@
 #include "executor/linear.h"
 
+/* y = x W, without what follows. */
+static ExecGemm
+forward_product(const ExecLinear *linear, const void *x, void *y)
+{
+    return (ExecGemm){
+        .m = linear->rows,
+        .n = linear->cols,
+        .k = linear->inputs,
+        .a = x,
+        .lda = linear->inputs,
+        .b = linear->weight->weight,
+        .ldb = linear->cols,
+        .c = y,
+        .ldc = linear->cols,
+    };
+}
+
+static const void *
+bias_of(const ExecLinear *linear)
+{
+    return linear->bias != NULL ? linear->bias->weight : NULL;
+}
+
 void
 exec_linear_forward(ExecBackend *backend, const ExecLinear *linear, const void *x, void *gelu,
                     void *y)
 {
-    exec_gemm(backend, &(ExecGemm){
-                           .m = linear->rows,
-                           .n = linear->cols,
-                           .k = linear->inputs,
-                           .a = x,
-                           .lda = linear->inputs,
-                           .b = linear->weight->weight,
-                           .ldb = linear->cols,
-                           .c = y,
-                           .ldc = linear->cols,
-                           .bias = linear->bias != NULL ? linear->bias->weight : NULL,
-                           .gelu = gelu,
-                       });
+    ExecGemm product = forward_product(linear, x, y);
+
+    product.bias = bias_of(linear);
+    product.gelu = gelu;
+    exec_gemm(backend, &product);
 }
 
 void
@@ -103,19 +118,10 @@ exec_row_split_forward(const ExecLayer *layer, const ExecLinear *linear, const v
     const int64_t n_local = exec_local_rows(w, linear->rows) * linear->cols;
     void *sum = w->sequence_parallel ? layer->scratch->partial : y;
 
-    exec_gemm(backend, &(ExecGemm){
-                           .m = linear->rows,
-                           .n = linear->cols,
-                           .k = linear->inputs,
-                           .a = x,
-                           .lda = linear->inputs,
-                           .b = linear->weight->weight,
-                           .ldb = linear->cols,
-                           .c = sum,
-                           .ldc = linear->cols,
-                           .bias = linear->bias != NULL && first ? linear->bias->weight : NULL,
-                           .residual = alone ? residual : NULL,
-                       });
+    ExecGemm product = forward_product(linear, x, sum);
+    product.bias = first ? bias_of(linear) : NULL;
+    product.residual = alone ? residual : NULL;
+    exec_gemm(backend, &product);
     if (alone)
         return;
     const void *own = exec_reduce_rows(layer, sum);

@@ -55,13 +55,14 @@ typedef struct {
 } ExecClock;
 
 typedef struct {
-    ModelArch *arch;    /* (owned) */
-    Plan *plan;         /* (owned) */
-    Schedule *schedule; /* (owned) */
-    ExecData *data;     /* (owned) */
-    ExecLocalHub *hub;  /* (owned, nullable) transport local */
-    char *device;       /* (owned) */
-    ExecRunOptions o;   /* pointers to the caller's things are not to be used by ranks */
+    ModelArch *arch;          /* (owned) */
+    Plan *plan;               /* (owned) */
+    Schedule *schedule;       /* (owned) */
+    ExecData *data;           /* (owned) */
+    ExecLocalHub *hub;        /* (owned, nullable) transport local */
+    char *device;             /* (owned) */
+    int64_t *predicted_bytes; /* (owned, nullable) [pp] */
+    ExecRunOptions o;         /* pointers to the caller's things are not to be used by ranks */
     int32_t n_ranks;
     int32_t *everyone; /* (owned) 0, 1, ... n_ranks - 1 */
 

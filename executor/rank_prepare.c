@@ -8,7 +8,12 @@ open_rank(ExecRank *rank, GError **error)
     const Plan *plan = shared->plan;
 
     const ExecBackendOptions backend_options = {
-        .storage = plan->dtype, .share = rank->rank, .n_shares = shared->n_ranks};
+        .storage = plan->dtype,
+        .share = rank->rank,
+        .n_shares = shared->n_ranks,
+        .predicted_bytes =
+            shared->predicted_bytes == NULL ? 0 : shared->predicted_bytes[rank->place.pipeline],
+    };
     rank->backend = exec_backend_open_with(shared->device, &backend_options, error);
     if (rank->backend == NULL)
         return false;

@@ -31,6 +31,9 @@ typedef struct {
     /* (borrowed, nullable) the plan's, where who calls has built it for the plan's own times; NULL:
      * plan_build_schedule() without times */
     const Schedule *schedule;
+    /* (nullable) [pp] the simulator's peak of each pipeline rank: a device takes that much memory
+     * at once, before the first step, and names it when it runs out. */
+    const int64_t *predicted_bytes;
     const char *device;    /* "cpu", "reference", "cuda" */
     const char *transport; /* "local" */
     const char *data_path; /* (nullable) text or .bin; NULL: synthetic tokens from the seed */

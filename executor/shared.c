@@ -89,6 +89,8 @@ exec_shared_new(const ExecRunOptions *options, GError **error)
     shared->arch = model_arch_copy(options->arch);
     shared->plan = plan_copy(options->plan);
     shared->device = g_strdup(options->device);
+    shared->predicted_bytes =
+        g_memdup2(options->predicted_bytes, (size_t)options->plan->degrees.pp * sizeof(int64_t));
     shared->n_ranks = (int32_t)plan_n_devices(options->plan);
     shared->schedule = options->schedule != NULL ? schedule_copy(options->schedule)
                                                  : plan_build_schedule(options->plan, NULL, error);
@@ -153,6 +155,7 @@ exec_shared_unref(ExecShared *shared)
     plan_free(shared->plan);
     model_arch_free(shared->arch);
     g_free(shared->device);
+    g_free(shared->predicted_bytes);
     g_free(shared->losses);
     g_free(shared->begin_ns);
     g_free(shared->end_ns);

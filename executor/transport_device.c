@@ -2,6 +2,11 @@
 
 #include <stdlib.h>
 
+#include "executor/collective.h"
+
+/* Of the messages of collectives, whose tags are negative: beyond those of any schedule. */
+#define WIRE_TAG (INT64_C(1) << 62)
+
 struct ExecDeviceTransport {
     ExecTransport outer;
     ExecTransport *inner;
@@ -57,20 +62,45 @@ counted(ExecTransport *transport, bool ok)
     return ok;
 }
 
+/* --- messages on the device --- */
+
+static bool
+post(ExecTransport *transport, int32_t to, int64_t tag, const void *data, int64_t n_bytes,
+     GError **error)
+{
+    ExecDeviceTransport *d = device_of(transport);
+    ExecParcel parcel;
+
+    if (!d->backend->ops->post(d->backend, data, (size_t)n_bytes, &parcel, error) ||
+        !d->inner->ops->send(d->inner, to, tag, &parcel, sizeof parcel, error))
+        return false;
+    d->inner->bytes_sent += n_bytes - (int64_t)sizeof parcel;
+    return counted(transport, true);
+}
+
+static bool
+fetch(ExecTransport *transport, int32_t from, int64_t tag, Dtype add, void *data, int64_t n_bytes,
+      GError **error)
+{
+    ExecDeviceTransport *d = device_of(transport);
+    ExecParcel parcel;
+
+    if (!d->inner->ops->receive(d->inner, from, tag, &parcel, sizeof parcel, error))
+        return false;
+    d->backend->ops->fetch(d->backend, &parcel, (size_t)n_bytes, add, data);
+    return counted(transport, true);
+}
+
+/* --- messages --- */
+
 static bool
 send_message(ExecTransport *transport, int32_t to, int64_t tag, const void *data, int64_t n_bytes,
              GError **error)
 {
     ExecDeviceTransport *d = device_of(transport);
-    ExecParcel parcel;
 
-    if (d->posts) {
-        if (!d->backend->ops->post(d->backend, data, (size_t)n_bytes, &parcel, error) ||
-            !d->inner->ops->send(d->inner, to, tag, &parcel, sizeof parcel, error))
-            return false;
-        d->inner->bytes_sent += n_bytes - (int64_t)sizeof parcel;
-        return counted(transport, true);
-    }
+    if (d->posts)
+        return post(transport, to, tag, data, n_bytes, error);
     const char *host = bring_to_host(d, data, (size_t)n_bytes, error);
     return host != NULL &&
            counted(transport, d->inner->ops->send(d->inner, to, tag, host, n_bytes, error));
@@ -81,14 +111,9 @@ receive_message(ExecTransport *transport, int32_t from, int64_t tag, void *data,
                 GError **error)
 {
     ExecDeviceTransport *d = device_of(transport);
-    ExecParcel parcel;
 
-    if (d->posts) {
-        if (!d->inner->ops->receive(d->inner, from, tag, &parcel, sizeof parcel, error))
-            return false;
-        d->backend->ops->fetch(d->backend, &parcel, (size_t)n_bytes, data);
-        return counted(transport, true);
-    }
+    if (d->posts)
+        return fetch(transport, from, tag, EXEC_TAKE_COPY, data, n_bytes, error);
     char *host = staging_for(d, (size_t)n_bytes, error);
     if (host == NULL || !d->inner->ops->receive(d->inner, from, tag, host, n_bytes, error))
         return false;
@@ -96,7 +121,34 @@ receive_message(ExecTransport *transport, int32_t from, int64_t tag, void *data,
     return counted(transport, true);
 }
 
-/* --- collectives: staged --- */
+/* --- collectives on the device: out of messages --- */
+
+static bool
+wire_post(ExecTransport *transport, int32_t to, int64_t tag, const void *data, int64_t n_bytes,
+          GError **error)
+{
+    return post(transport, to, WIRE_TAG - tag, data, n_bytes, error);
+}
+
+static bool
+wire_take(ExecTransport *transport, int32_t from, int64_t tag, Dtype add, void *data,
+          int64_t n_bytes, GError **error)
+{
+    return fetch(transport, from, WIRE_TAG - tag, add, data, n_bytes, error);
+}
+
+static void
+wire_copy(ExecTransport *transport, const void *from, void *to, int64_t n_bytes)
+{
+    const ExecDeviceTransport *d = device_of(transport);
+
+    if (n_bytes > 0)
+        d->backend->ops->copy(d->backend, (size_t)n_bytes, from, to);
+}
+
+static const ExecWire wire = {.post = wire_post, .take = wire_take, .copy = wire_copy};
+
+/* --- collectives: on the device or staged --- */
 
 typedef bool (*InPlace)(ExecTransport *, const ExecGroup *, Dtype, void *, int64_t, GError **);
 
@@ -115,27 +167,35 @@ staged(ExecTransport *transport, InPlace collective, const ExecGroup *group, Dty
 }
 
 static bool
-all_reduce(ExecTransport *transport, const ExecGroup *group, Dtype dtype, void *data, int64_t n,
-           GError **error)
-{
-    return staged(transport, device_of(transport)->inner->ops->all_reduce, group, dtype, data, n,
-                  error);
-}
-
-static bool
 reduce_scatter(ExecTransport *transport, const ExecGroup *group, Dtype dtype, void *data, int64_t n,
                GError **error)
 {
-    return staged(transport, device_of(transport)->inner->ops->reduce_scatter, group, dtype, data,
-                  n, error);
+    const ExecDeviceTransport *d = device_of(transport);
+
+    return d->posts
+               ? exec_wire_reduce_scatter(&wire, transport, group, dtype, data, n, error)
+               : staged(transport, d->inner->ops->reduce_scatter, group, dtype, data, n, error);
 }
 
 static bool
 all_gather(ExecTransport *transport, const ExecGroup *group, Dtype dtype, void *data, int64_t n,
            GError **error)
 {
-    return staged(transport, device_of(transport)->inner->ops->all_gather, group, dtype, data, n,
-                  error);
+    const ExecDeviceTransport *d = device_of(transport);
+
+    return d->posts ? exec_wire_all_gather(&wire, transport, group, dtype, data, n, error)
+                    : staged(transport, d->inner->ops->all_gather, group, dtype, data, n, error);
+}
+
+static bool
+all_reduce(ExecTransport *transport, const ExecGroup *group, Dtype dtype, void *data, int64_t n,
+           GError **error)
+{
+    const ExecDeviceTransport *d = device_of(transport);
+
+    return d->posts ? reduce_scatter(transport, group, dtype, data, n, error) &&
+                          all_gather(transport, group, dtype, data, n, error)
+                    : staged(transport, d->inner->ops->all_reduce, group, dtype, data, n, error);
 }
 
 static size_t
@@ -158,6 +218,8 @@ all_to_all(ExecTransport *transport, const ExecGroup *group, const ExecExchange 
     const size_t at_in = (n_out + 63) & ~(size_t)63;
     ExecExchange staged_exchange = *exchange;
 
+    if (d->posts)
+        return exec_wire_all_to_all(&wire, transport, group, exchange, error);
     /* Sized for both before the first download: growing would lose it. */
     if (staging_for(d, at_in + n_in, error) == NULL)
         return false;
@@ -177,8 +239,10 @@ broadcast(ExecTransport *transport, const ExecGroup *group, int32_t root, void *
           int64_t n_bytes, GError **error)
 {
     ExecDeviceTransport *d = device_of(transport);
-    char *host = bring_to_host(d, data, (size_t)n_bytes, error);
 
+    if (d->posts)
+        return exec_wire_broadcast(&wire, transport, group, root, data, n_bytes, error);
+    char *host = bring_to_host(d, data, (size_t)n_bytes, error);
     if (host == NULL || !d->inner->ops->broadcast(d->inner, group, root, host, n_bytes, error))
         return false;
     d->backend->ops->upload(d->backend, (size_t)n_bytes, host, data);

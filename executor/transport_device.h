@@ -3,9 +3,9 @@
  *
  * Wraps a transport for host memory.  Messages between ranks of one process that share a device
  * stay on it: the sender posts a copy, only its handle (ExecParcel) travels, and the receiver's
- * stream waits for it, not the host.  Everything else is staged through host memory: download,
- * the inner transport's call, upload; so collectives add in the inner transport's order and give
- * its bits.
+ * stream waits for it, not the host.  Their collectives are those of collective.h out of such
+ * messages, with additions by a kernel: the order, and so the bits, of `local`.  Between other
+ * ranks everything is staged through host memory: download, the inner transport's call, upload.
  *
  * Private to executor/.
  */

@@ -40,7 +40,8 @@ else
     export FAKE_CUDA
     fails 6 'no NVIDIA driver' "a machine without a driver" run "$W/gpt.json" --device cuda
     FAKE_CUDA=memory=40000000
-    fails 5 'no memory for [0-9]* bytes of' "a device that is too small" run "$W/gpt.json" \
+    fails 5 'rank [01] failed in its preparations: .*no memory for [0-9]* bytes of .*the predicted peak of this rank is [0-9]* bytes' \
+        "a device that is too small: for what, and what was predicted" run "$W/gpt.json" \
         --device cuda
     FAKE_CUDA=launch=30
     fails 7 'unspecified launch failure' "a kernel that fails" run "$W/gpt.json" --device cuda

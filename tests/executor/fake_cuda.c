@@ -9,6 +9,7 @@
  *   capability=N  (90)                                memory=N    bytes on the device
  *   busy=1     another process has it                 green=0     a driver without green contexts
  *   launch=N   the N-th copy and every later one fails
+ *   downloads=0  copies to the host fail
  */
 #include <cublasLt.h>
 #include <cuda.h>
@@ -261,6 +262,8 @@ cudaMemcpyAsync(void *to, const void *from, size_t n_bytes, enum cudaMemcpyKind 
     pthread_mutex_lock(&mutex);
     n_copies++;
     pthread_mutex_unlock(&mutex);
+    if (kind == cudaMemcpyDeviceToHost && knob("downloads", 1) == 0)
+        return cudaErrorLaunchFailure;
     memmove(to, from, n_bytes);
     return cudaSuccess;
 }

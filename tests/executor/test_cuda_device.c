@@ -56,6 +56,11 @@ test_memory_names_what_and_the_prediction(void)
         "*80000000 bytes of activations*predicted peak of this rank is 50000000*", error->message));
     g_clear_error(&error);
     g_assert_true(backend->ops->synchronize(backend, &error)); /* the device is not broken */
+    g_setenv("FAKE_CUDA", "memory=40000000", TRUE); /* all of it is asked for at once */
+    g_assert_null(exec_backend_open_with("cuda", &options, &error));
+    g_assert_error(error, EXEC_ERROR, EXEC_ERROR_MEMORY);
+    g_assert_true(g_pattern_match_simple("*no memory for 50000000 bytes of arena of the predicted*",
+                                         error->message));
     g_unsetenv("FAKE_CUDA");
 }
 
@@ -146,10 +151,17 @@ test_parcels_are_copies(void)
     from->ops->upload(from, sizeof sent, sent, x);
     g_assert_true(from->ops->post(from, x, sizeof sent, &parcel, &error));
     from->ops->zero(from, sizeof sent, x);
-    to->ops->fetch(to, &parcel, sizeof got, y);
+    to->ops->fetch(to, &parcel, sizeof got, DTYPE_N, y);
     to->ops->download(to, sizeof got, y, got);
     g_assert_true(to->ops->synchronize(to, &error));
     g_assert_true(memcmp(got, sent, sizeof sent) == 0);
+    from->ops->upload(from, sizeof sent, sent, x);
+    g_assert_true(from->ops->post(from, x, sizeof sent, &parcel, &error));
+    to->ops->fetch(to, &parcel, sizeof got, DTYPE_FP32, y); /* adds */
+    to->ops->download(to, sizeof got, y, got);
+    g_assert_true(to->ops->synchronize(to, &error));
+    for (int i = 0; i < 16; i++)
+        g_assert_cmpfloat((double)got[i], ==, 2.0 * i);
     from->ops->release(from, x);
     to->ops->release(to, y);
 }

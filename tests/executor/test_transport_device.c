@@ -143,6 +143,86 @@ test_messages_stay_on_the_device(void)
         run_on("cuda");
 }
 
+/* --- the bits of transport local, without a copy to the host --- */
+
+#define N_SUM 1001 /* not divisible by the ranks */
+
+typedef struct {
+    ExecLocalHub *hub;
+    Dtype dtype;
+    int32_t rank;
+    uint32_t host[N_SUM], device[N_SUM]; /* sums, in host memory and on the device */
+} Sum;
+
+/* Magnitudes differ, so that another order of additions has other bits. */
+static void
+fill_unequal(int32_t rank, Dtype dtype, uint32_t *x)
+{
+    for (int32_t i = 0; i < N_SUM; i++) {
+        const float value = (float)((i * 37 + rank * 101) % 97 - 48) *
+                            (1.0f + (float)((i + rank) % 7) * 1e3f) / 3.0f;
+        uint32_t bits;
+        memcpy(&bits, &value, sizeof bits);
+        if (dtype == DTYPE_FP32)
+            x[i] = bits;
+        else
+            ((uint16_t *)x)[i] = (uint16_t)(bits >> 16);
+    }
+}
+
+static gpointer
+sum_main(gpointer user_data)
+{
+    Sum *sum = user_data;
+    const ExecGroup group = everyone(sum->rank);
+    ExecTransport inner = exec_local_transport(sum->hub, sum->rank);
+    g_autoptr(GError) error = NULL;
+    g_autoptr(ExecBackend) backend = exec_backend_open("cuda", 0, sum->dtype, &error);
+
+    g_assert_no_error(error);
+    g_autoptr(ExecDeviceTransport) device = exec_device_transport_new(&inner, backend, true);
+    ExecTransport *t = exec_device_transport(device);
+    fill_unequal(sum->rank, sum->dtype, sum->host);
+    void *x = backend->ops->alloc(backend, sizeof sum->host, "x", &error);
+    backend->ops->upload(backend, sizeof sum->host, sum->host, x);
+    g_assert_true(t->ops->all_reduce(t, &group, sum->dtype, x, N_SUM, &error));
+    g_assert_no_error(error);
+    g_assert_true(inner.ops->all_reduce(&inner, &group, sum->dtype, sum->host, N_SUM, &error));
+    g_assert_true(inner.ops->barrier(&inner, &group, &error)); /* all ranks have summed */
+    if (sum->rank == 0)
+        g_setenv("FAKE_CUDA", "", TRUE); /* the emulated device downloads again */
+    g_assert_true(inner.ops->barrier(&inner, &group, &error));
+    backend->ops->download(backend, sizeof sum->device, x, sum->device);
+    g_assert_true(backend->ops->synchronize(backend, &error));
+    backend->ops->release(backend, x);
+    return NULL;
+}
+
+static void
+test_collectives_stay_on_the_device(void)
+{
+    static const Dtype dtypes[] = {DTYPE_FP32, DTYPE_BF16};
+
+    if (!emulated_gpu_or_skip())
+        return;
+    for (size_t d = 0; d < G_N_ELEMENTS(dtypes); d++) {
+        const size_t n_bytes = N_SUM * (size_t)dtype_bytes(dtypes[d]);
+        g_autoptr(ExecLocalHub) hub = exec_local_hub_new(N_RANKS, 10);
+        GThread *threads[N_RANKS];
+        Sum sums[N_RANKS];
+        g_setenv("FAKE_CUDA", "downloads=0", TRUE);
+        for (int32_t r = 0; r < N_RANKS; r++) {
+            sums[r] = (Sum){.hub = hub, .dtype = dtypes[d], .rank = r};
+            threads[r] = g_thread_new("rank", sum_main, &sums[r]);
+        }
+        for (int32_t r = 0; r < N_RANKS; r++)
+            g_thread_join(threads[r]);
+        for (int32_t r = 0; r < N_RANKS; r++)
+            g_assert_true(memcmp(sums[r].host, sums[r].device, n_bytes) == 0);
+    }
+    g_unsetenv("FAKE_CUDA");
+}
+
 int
 main(int argc, char **argv)
 {
@@ -151,5 +231,7 @@ main(int argc, char **argv)
                     test_staged_through_the_host);
     g_test_add_func("/executor/transport-device/messages-stay-on-the-device",
                     test_messages_stay_on_the_device);
+    g_test_add_func("/executor/transport-device/collectives-stay-on-the-device",
+                    test_collectives_stay_on_the_device);
     return g_test_run();
 }

@@ -1,0 +1,85 @@
+/*
+ * executor/cuda_state.h - a rank's CUDA backend: its state, and its parts in cuda_*.c.
+ *
+ * Private to the CUDA plugin.
+ */
+#ifndef EXECUTOR_CUDA_STATE_H
+#define EXECUTOR_CUDA_STATE_H
+
+#include "executor/cuda.h"
+
+G_BEGIN_DECLS
+
+typedef struct {
+    int device;
+    ExecCudaShare share;
+    cudaMemPool_t pool;
+    ExecCudaProducts *products; /* (owned) */
+    void *product_workspace;    /* (owned) */
+    float *scratch;             /* (owned) of reductions and attention */
+    int64_t n_scratch;
+    int64_t predicted_bytes; /* 0: unknown */
+    GError *error;           /* (owned, nullable) the first failure since synchronize() */
+    ExecCudaClock *clock;    /* (owned) */
+} ExecCudaState;
+
+static inline ExecCudaState *
+exec_cuda_state(const ExecBackend *backend)
+{
+    return backend->state;
+}
+
+static inline cudaStream_t
+exec_cuda_stream(const ExecBackend *backend)
+{
+    return exec_cuda_state(backend)->share.stream;
+}
+
+/* --- failures inside slots, which return nothing: the first is kept for synchronize() --- */
+
+/* @error is taken. */
+void exec_cuda_keep_error(ExecCudaState *state, GError *error);
+void exec_cuda_check(ExecCudaState *state, cudaError_t status, const char *call, const char *file,
+                     int line);
+
+/* In a slot: queues and keeps what went wrong. */
+#define QUEUE(backend, call)                                                                       \
+    exec_cuda_check(exec_cuda_state(backend), (call), #call, __FILE__, __LINE__)
+
+/* --- cuda_memory.c --- */
+
+/* The rank's pool, and in it the predicted peak and the workspace of products; false on
+ * EXEC_ERROR_MEMORY. */
+bool exec_cuda_memory_open(ExecBackend *backend, GError **error);
+/* Waits for the stream. */
+void exec_cuda_memory_close(ExecCudaState *state);
+
+/* Memory for @n floats of one op; NULL, and the failure is kept, when there is none. */
+float *exec_cuda_scratch(ExecBackend *backend, int64_t n);
+
+/* Slots of backend.h. */
+void *exec_cuda_alloc(ExecBackend *backend, size_t n_bytes, const char *what, GError **error);
+void exec_cuda_release(ExecBackend *backend, void *memory);
+void exec_cuda_upload(ExecBackend *backend, size_t n_bytes, const void *host, void *device);
+void exec_cuda_download(ExecBackend *backend, size_t n_bytes, const void *device, void *host);
+void exec_cuda_copy(ExecBackend *backend, size_t n_bytes, const void *x, void *y);
+bool exec_cuda_post(ExecBackend *backend, const void *data, size_t n_bytes, ExecParcel *parcel,
+                    GError **error);
+void exec_cuda_fetch(ExecBackend *backend, const ExecParcel *parcel, size_t n_bytes, Dtype add,
+                     void *to);
+
+/* --- backend_cuda.c --- */
+
+bool exec_cuda_synchronize(ExecBackend *backend, GError **error);
+void exec_cuda_stamp(ExecBackend *backend, int64_t *ns);
+char *exec_cuda_describe(const ExecBackend *backend);
+int64_t exec_cuda_workspace_bytes(const ExecBackend *backend);
+void exec_cuda_close(ExecBackend *backend);
+
+/* --- cuda_slots.c: the tables; what products fuse depends on the number format --- */
+
+extern const ExecBackendOps exec_cuda_fp32_ops, exec_cuda_bf16_ops;
+
+G_END_DECLS
+
+#endif /* EXECUTOR_CUDA_STATE_H */
