@@ -19,6 +19,7 @@
 static const OptionInfo options_table[] = {
     {.name = "steps", .value = "N", .help = "optimizer steps (10)"},
     {.name = "device", .value = "NAME", .help = "cpu (default), reference or cuda"},
+    {.name = "threads", .value = "N", .help = "threads of a rank on device reference (1)"},
     {.name = "transport",
      .value = "NAME",
      .help = "local (default: ranks are threads), mpi (processes; starts mpirun), nccl"},
@@ -351,6 +352,7 @@ read_options(Options *options, ExecRunOptions *exec, GError **error)
     *exec = (ExecRunOptions){
         .n_steps = options_int64(options, "steps", 1, 1000000, 10),
         .device = devices[options_choice(options, "device", devices, 0)],
+        .n_threads = (int)options_int64(options, "threads", 1, 1024, 1),
         .transport = transports[options_choice(options, "transport", transports, 0)],
         .data_path = options_string(options, "data", NULL),
         .seed = (uint64_t)options_int64(options, "seed", 0, INT64_MAX, 0),
@@ -360,6 +362,8 @@ read_options(Options *options, ExecRunOptions *exec, GError **error)
         .deterministic = options_switch(options, "deterministic"),
         .want_trace = true,
     };
+    if (exec->n_threads > 1 && !g_str_equal(exec->device, "reference"))
+        options_fail(options, "threads", "needs --device reference; on others ranks compute apart");
     if (options_has(options, "hosts") && !g_str_equal(exec->transport, "mpi"))
         options_fail(options, "hosts", "needs --transport mpi");
     if (options_has(options, "timeout") && exec->timeout_s <= 0.0)

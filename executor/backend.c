@@ -17,12 +17,12 @@ open_cuda(const ExecBackendOptions *options, GError **error)
 
 /* The fp32 backend in host memory of that name. */
 static ExecBackend *
-open_fp32(const char *name, GError **error)
+open_fp32(const char *name, int n_threads, GError **error)
 {
     static const char *const names[] = {"reference", "cpu", "cuda", NULL};
 
     if (g_str_equal(name, "reference"))
-        return exec_backend_reference_open(error);
+        return exec_backend_reference_open(n_threads, error);
     if (g_str_equal(name, "cpu"))
         return exec_backend_cpu_open(error);
     g_autofree char *shown = text_escape(name, 64);
@@ -40,7 +40,7 @@ exec_backend_open_with(const char *name, const ExecBackendOptions *options, GErr
     g_return_val_if_fail(name != NULL, NULL);
     if (has_storage && g_str_equal(name, "cuda"))
         return open_cuda(options, error);
-    g_autoptr(ExecBackend) backend = open_fp32(name, error);
+    g_autoptr(ExecBackend) backend = open_fp32(name, options->n_threads, error);
     if (backend == NULL || options->storage == DTYPE_FP32)
         return g_steal_pointer(&backend);
     if (options->storage == DTYPE_BF16)

@@ -298,6 +298,8 @@ typedef struct {
     /* The simulator's peak of this rank: device backends take that much at once, and name it when
      * memory runs out.  0: unknown. */
     int64_t predicted_bytes;
+    /* Of this rank, for "reference"; 0 or 1: one.  Elsewhere ranks are the parallelism. */
+    int n_threads;
 } ExecBackendOptions;
 
 /* @name "reference", "cpu" or "cuda".  NULL on EXEC_ERROR_MISSING (or EXEC_ERROR_UNSUPPORTED: no

@@ -11,7 +11,7 @@
 G_BEGIN_DECLS
 
 /* In fp32 storage. */
-ExecBackend *exec_backend_reference_open(GError **error);
+ExecBackend *exec_backend_reference_open(int n_threads, GError **error);
 ExecBackend *exec_backend_cpu_open(GError **error);
 
 /* The same in bf16 storage: @inner (taken) computes on fp32 copies of the operands. */

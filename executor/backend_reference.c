@@ -3,12 +3,30 @@
  *
  * The oracle of every other backend, so every sum is taken in double and rounded once; what another
  * backend differs by is its own rounding.
+ *
+ * With threads it is what a straightforward trainer with parallel loops does, and the baseline of
+ * the speed bench: rows, columns or heads are shared out, every number is computed by one thread in
+ * the same order, so the bits do not depend on how many there are.
  */
 #include "executor/backend_host.h"
 
 #include <math.h>
+#include <string.h>
 
+#include "executor/reference_attention.h"
+#include "executor/share_out.h"
 #include "executor/vector.h"
+
+/* ExecBackend.state. */
+typedef struct {
+    int n_threads;
+} ReferenceState;
+
+static int
+n_threads(const ExecBackend *backend)
+{
+    return ((const ReferenceState *)backend->state)->n_threads;
+}
 
 static inline float
 at(const float *x, bool transposed, int64_t row, int64_t col, int64_t stride)
@@ -16,40 +34,76 @@ at(const float *x, bool transposed, int64_t row, int64_t col, int64_t stride)
     return transposed ? x[col * stride + row] : x[row * stride + col];
 }
 
-/* Columns of C at a time. */
-#define BLOCK 64
+/* Rows and columns of C at a time. */
+#define ROWS 4
+#define BLOCK 32
 
-/* sum[j] += a[p] b[p][j] for all p in order; @a's elements are @stride apart. */
+/* sum[r][j] += a[r][p] b[p][j] for all p in order; element p of row r is
+ * a[r * row_stride + p * stride]. */
 EXEC_CLONES EXEC_VECTORIZE static void
-add_products(int64_t k, const float *a, int64_t stride, const double (*restrict b)[BLOCK],
-             double *restrict sum)
+add_products(int64_t k, const float *a, int64_t row_stride, int64_t stride,
+             const double (*restrict b)[BLOCK], double (*restrict sum)[BLOCK])
 {
-    for (int64_t p = 0; p < k; p++) {
-        const double factor = (double)a[p * stride];
-        for (int64_t j = 0; j < BLOCK; j++)
-            sum[j] += factor * b[p][j];
-    }
+    double kept[ROWS][BLOCK]; /* in registers */
+
+    memcpy(kept, sum, sizeof kept);
+    for (int64_t p = 0; p < k; p++)
+        for (int64_t r = 0; r < ROWS; r++) {
+            const double factor = (double)a[r * row_stride + p * stride];
+            for (int64_t j = 0; j < BLOCK; j++)
+                kept[r][j] += factor * b[p][j];
+        }
+    memcpy(sum, kept, sizeof kept);
+}
+
+/* What element (@row, @col) of C begins with. */
+static double
+initial(const ExecGemm *g, int64_t row, int64_t col)
+{
+    const float *bias = g->bias, *residual = g->residual;
+    double sum = g->accumulate ? (double)((const float *)g->c)[row * g->ldc + col] : 0.0;
+
+    if (bias != NULL)
+        sum += (double)bias[col];
+    if (residual != NULL)
+        sum += (double)residual[row * g->ldc + col];
+    return sum;
 }
 
 /* Columns [begin, begin + n) of C; @b holds those of B as doubles, zero beyond n. */
 static void
 gemm_columns(const ExecGemm *g, const double (*b)[BLOCK], int64_t begin, int64_t n)
 {
-    const float *a = g->a, *bias = g->bias, *residual = g->residual;
+    const int64_t row_stride = g->trans_a ? 1 : g->lda, stride = g->trans_a ? g->lda : 1;
 
-    for (int64_t i = 0; i < g->m; i++) {
-        float *c = (float *)g->c + i * g->ldc + begin;
-        double sum[BLOCK] = {0};
-        for (int64_t j = 0; j < n; j++) {
-            sum[j] = g->accumulate ? (double)c[j] : 0.0;
-            if (bias != NULL)
-                sum[j] += (double)bias[begin + j];
-            if (residual != NULL)
-                sum[j] += (double)residual[i * g->ldc + begin + j];
-        }
-        add_products(g->k, g->trans_a ? a + i : a + i * g->lda, g->trans_a ? g->lda : 1, b, sum);
-        for (int64_t j = 0; j < n; j++)
-            c[j] = (float)sum[j];
+    for (int64_t i = 0, rows; i < g->m; i += rows) {
+        rows = g->m - i >= ROWS ? ROWS : 1;
+        double sum[ROWS][BLOCK] = {0};
+        for (int64_t r = 0; r < rows; r++)
+            for (int64_t j = 0; j < n; j++)
+                sum[r][j] = initial(g, i + r, begin + j);
+        /* A row without enough neighbours stands for them too. */
+        add_products(g->k, (const float *)g->a + i * row_stride, rows == ROWS ? row_stride : 0,
+                     stride, b, sum);
+        for (int64_t r = 0; r < rows; r++)
+            for (int64_t j = 0; j < n; j++)
+                ((float *)g->c)[(i + r) * g->ldc + begin + j] = (float)sum[r][j];
+    }
+}
+
+/* Blocks [first, end) of C's columns. */
+static void
+gemm_blocks(int64_t first, int64_t end, void *user_data)
+{
+    const ExecGemm *g = user_data;
+    g_autofree double(*b)[BLOCK] = g_malloc0_n((size_t)MAX(g->k, 1), sizeof *b);
+
+    for (int64_t begin = first * BLOCK; begin < MIN(end * BLOCK, g->n); begin += BLOCK) {
+        const int64_t n = MIN(BLOCK, g->n - begin);
+        for (int64_t p = 0; p < g->k; p++)
+            for (int64_t j = 0; j < BLOCK; j++)
+                b[p][j] = j < n ? (double)at(g->b, g->trans_b, p, begin + j, g->ldb) : 0.0;
+        gemm_columns(g, (const double(*)[BLOCK])b, begin, n);
     }
 }
 
@@ -57,15 +111,9 @@ gemm_columns(const ExecGemm *g, const double (*b)[BLOCK], int64_t begin, int64_t
 static void
 gemm(ExecBackend *backend, const ExecGemm *g)
 {
-    g_autofree double(*b)[BLOCK] = g_malloc0_n((size_t)MAX(g->k, 1), sizeof *b);
+    ExecGemm shared = *g;
 
-    for (int64_t begin = 0; begin < g->n; begin += BLOCK) {
-        const int64_t n = MIN(BLOCK, g->n - begin);
-        for (int64_t p = 0; p < g->k; p++)
-            for (int64_t j = 0; j < BLOCK; j++)
-                b[p][j] = j < n ? (double)at(g->b, g->trans_b, p, begin + j, g->ldb) : 0.0;
-        gemm_columns(g, (const double(*)[BLOCK])b, begin, n);
-    }
+    exec_share_out(n_threads(backend), (g->n + BLOCK - 1) / BLOCK, gemm_blocks, &shared);
 }
 
 static void
@@ -172,26 +220,46 @@ norm_backward(ExecBackend *backend, const ExecNorm *norm, const void *dy_storage
 /* sqrt(2/pi) of GELU's tanh form [Hendrycks and Gimpel 1606.08415]. */
 static const double gelu_c = 0.79788456080286535588;
 
+typedef struct {
+    const float *x;
+    float *y;
+} Elements;
+
+static void
+gelu_elements(int64_t begin, int64_t end, void *user_data)
+{
+    const Elements *e = user_data;
+
+    for (int64_t i = begin; i < end; i++) {
+        const double v = (double)e->x[i];
+        e->y[i] = (float)(0.5 * v * (1.0 + tanh(gelu_c * (v + 0.044715 * v * v * v))));
+    }
+}
+
 static void
 gelu_forward(ExecBackend *backend, int64_t n, const void *x, void *y)
 {
-    for (int64_t i = 0; i < n; i++) {
-        const double v = (double)((const float *)x)[i];
-        ((float *)y)[i] = (float)(0.5 * v * (1.0 + tanh(gelu_c * (v + 0.044715 * v * v * v))));
+    exec_share_out(n_threads(backend), n, gelu_elements, &(Elements){.x = x, .y = y});
+}
+
+static void
+gelu_backward_elements(int64_t begin, int64_t end, void *user_data)
+{
+    const Elements *e = user_data;
+    float *d = e->y;
+
+    for (int64_t i = begin; i < end; i++) {
+        const double v = (double)e->x[i];
+        const double t = tanh(gelu_c * (v + 0.044715 * v * v * v));
+        const double slope = gelu_c * (1.0 + 3.0 * 0.044715 * v * v);
+        d[i] = (float)((double)d[i] * (0.5 * (1.0 + t) + 0.5 * v * (1.0 - t * t) * slope));
     }
 }
 
 static void
 gelu_backward(ExecBackend *backend, int64_t n, const void *x, void *dy)
 {
-    float *d = dy;
-
-    for (int64_t i = 0; i < n; i++) {
-        const double v = (double)((const float *)x)[i];
-        const double t = tanh(gelu_c * (v + 0.044715 * v * v * v));
-        const double slope = gelu_c * (1.0 + 3.0 * 0.044715 * v * v);
-        d[i] = (float)((double)d[i] * (0.5 * (1.0 + t) + 0.5 * v * (1.0 - t * t) * slope));
-    }
+    exec_share_out(n_threads(backend), n, gelu_backward_elements, &(Elements){.x = x, .y = dy});
 }
 
 static void
@@ -220,122 +288,6 @@ swiglu_backward(ExecBackend *backend, int64_t rows, int64_t width, const void *x
             to[j] = (float)(d * up * (s + gate * s * (1.0 - s)));
             to[width + j] = (float)(d * gate * s);
         }
-}
-
-/* Where head @h of row @t of sequence @b begins in q, out and their gradients. */
-static inline int64_t
-query_at(const ExecAttention *a, int64_t t, int64_t b, int64_t h)
-{
-    return ((t * a->sequences + b) * a->n_heads + h) * a->head_dim;
-}
-
-static inline int64_t
-key_at(const ExecAttention *a, int64_t t, int64_t b, int64_t h)
-{
-    return (t * a->sequences + b) * a->kv_stride + h / (a->n_heads / a->n_kv_heads) * a->head_dim;
-}
-
-/* score[j] = scale * q . k_j for the keys that row @t sees; returns how many. */
-static int64_t
-scores(const ExecAttention *a, int64_t t, int64_t b, int64_t h, double *score)
-{
-    const float *q = (const float *)a->q + query_at(a, t, b, h);
-    const int64_t n = a->context + t + 1;
-
-    for (int64_t j = 0; j < n; j++) {
-        const float *k = (const float *)a->k + key_at(a, j, b, h);
-        double sum = 0;
-        for (int64_t i = 0; i < a->head_dim; i++)
-            sum += (double)q[i] * (double)k[i];
-        score[j] = sum * (double)a->scale;
-    }
-    return n;
-}
-
-static void
-attention_row(const ExecAttention *a, int64_t t, int64_t b, int64_t h, double *score)
-{
-    const int64_t n = scores(a, t, b, h, score);
-    float *out = (float *)a->out + query_at(a, t, b, h);
-    double largest = -INFINITY, sum = 0;
-
-    for (int64_t j = 0; j < n; j++)
-        largest = fmax(largest, score[j]);
-    for (int64_t j = 0; j < n; j++)
-        sum += exp(score[j] - largest);
-    const double lse = largest + log(sum);
-    for (int64_t j = 0; j < n; j++)
-        score[j] = exp(score[j] - lse);
-    for (int64_t i = 0; i < a->head_dim; i++) {
-        double value = 0;
-        for (int64_t j = 0; j < n; j++)
-            value += score[j] * (double)((const float *)a->v)[key_at(a, j, b, h) + i];
-        out[i] = (float)value;
-    }
-    a->lse[(t * a->sequences + b) * a->n_heads + h] = (float)lse;
-}
-
-static void
-attention_forward(ExecBackend *backend, const ExecAttention *a)
-{
-    g_autofree double *score = g_new(double, (size_t)(a->context + a->tokens));
-
-    for (int64_t t = 0; t < a->tokens; t++)
-        for (int64_t b = 0; b < a->sequences; b++)
-            for (int64_t h = 0; h < a->n_heads; h++)
-                attention_row(a, t, b, h, score);
-}
-
-/*
- * With p the row's probabilities: dp_j = dout . v_j, ds_j = p_j (dp_j - sum_i p_i dp_i),
- * dq = scale sum_j ds_j k_j, dk_j += scale ds_j q, dv_j += p_j dout.
- */
-static void
-attention_row_backward(const ExecAttention *a, const ExecAttentionGradients *g, int64_t t,
-                       int64_t b, int64_t h, double *score, double *dp)
-{
-    const int64_t n = scores(a, t, b, h, score);
-    const float *q = (const float *)a->q + query_at(a, t, b, h);
-    const float *dout = (const float *)g->dout + query_at(a, t, b, h);
-    float *to = (float *)g->dq + query_at(a, t, b, h), *dk = g->dk, *dv = g->dv;
-    double largest = -INFINITY, sum = 0, weighted = 0;
-
-    for (int64_t j = 0; j < n; j++)
-        largest = fmax(largest, score[j]);
-    for (int64_t j = 0; j < n; j++)
-        sum += exp(score[j] - largest);
-    for (int64_t j = 0; j < n; j++) {
-        const float *v = (const float *)a->v + key_at(a, j, b, h);
-        score[j] = exp(score[j] - largest) / sum;
-        dp[j] = 0;
-        for (int64_t i = 0; i < a->head_dim; i++)
-            dp[j] += (double)dout[i] * (double)v[i];
-        weighted += score[j] * dp[j];
-    }
-    for (int64_t i = 0; i < a->head_dim; i++) {
-        double dq = 0;
-        for (int64_t j = 0; j < n; j++) {
-            const int64_t at_k = key_at(a, j, b, h) + i;
-            const double ds = score[j] * (dp[j] - weighted) * (double)a->scale;
-            dq += ds * (double)((const float *)a->k)[at_k];
-            dk[at_k] = (float)((double)dk[at_k] + ds * (double)q[i]);
-            dv[at_k] = (float)((double)dv[at_k] + score[j] * (double)dout[i]);
-        }
-        to[i] = (float)dq;
-    }
-}
-
-static void
-attention_backward(ExecBackend *backend, const ExecAttention *a, const ExecAttentionGradients *g)
-{
-    const size_t n = (size_t)(a->context + a->tokens);
-    g_autofree double *score = g_new(double, n);
-    g_autofree double *dp = g_new(double, n);
-
-    for (int64_t t = 0; t < a->tokens; t++)
-        for (int64_t b = 0; b < a->sequences; b++)
-            for (int64_t h = 0; h < a->n_heads; h++)
-                attention_row_backward(a, g, t, b, h, score, dp);
 }
 
 static void
@@ -370,36 +322,61 @@ row_stats(const ExecCrossEntropy *e, int64_t i, double *lse, double *target)
     *target = (double)row[e->target[i] - e->first];
 }
 
-static void
-cross_entropy(ExecBackend *backend, const ExecCrossEntropy *e)
-{
-    double loss = 0;
+typedef struct {
+    const ExecCrossEntropy *entropy;
+    double *row_loss;
+} Loss;
 
-    for (int64_t i = 0; i < e->rows; i++) {
+static void
+cross_entropy_rows(int64_t begin, int64_t end, void *user_data)
+{
+    const Loss *loss = user_data;
+    const ExecCrossEntropy *e = loss->entropy;
+
+    for (int64_t i = begin; i < end; i++) {
         float *row = (float *)e->logits + i * e->vocab;
         double lse, target;
         if (e->stats != NULL)
             exec_host_merge_stats(e, i, &lse, &target);
         else
             row_stats(e, i, &lse, &target);
-        loss += lse - target;
+        loss->row_loss[i] = lse - target;
         for (int64_t j = 0; j < e->vocab; j++)
             row[j] = (float)((double)e->factor * (exp((double)row[j] - lse) -
                                                   (e->first + j == e->target[i] ? 1.0 : 0.0)));
     }
-    *e->loss = loss;
 }
 
 static void
-adamw(ExecBackend *backend, int64_t n, float *master, void *weights, const float *grad, float *m,
-      float *v, const ExecAdamw *c)
+cross_entropy(ExecBackend *backend, const ExecCrossEntropy *e)
 {
+    g_autofree double *row_loss = g_new(double, (size_t)e->rows);
+
+    exec_share_out(n_threads(backend), e->rows, cross_entropy_rows,
+                   &(Loss){.entropy = e, .row_loss = row_loss});
+    *e->loss = 0;
+    for (int64_t i = 0; i < e->rows; i++)
+        *e->loss += row_loss[i];
+}
+
+typedef struct {
+    float *master, *m, *v;
+    const float *grad;
+    const ExecAdamw *constants;
+} Update;
+
+static void
+adamw_elements(int64_t begin, int64_t end, void *user_data)
+{
+    const Update *u = user_data;
+    const ExecAdamw *c = u->constants;
+    float *master = u->master, *m = u->m, *v = u->v;
     const double correct1 = 1.0 - pow((double)c->beta1, (double)c->step);
     const double correct2 = 1.0 - pow((double)c->beta2, (double)c->step);
     const double rate = (double)c->learning_rate;
 
-    for (int64_t i = 0; i < n; i++) {
-        const double g = (double)grad[i];
+    for (int64_t i = begin; i < end; i++) {
+        const double g = (double)u->grad[i];
         const double m_new = (double)c->beta1 * (double)m[i] + (1.0 - (double)c->beta1) * g;
         const double v_new = (double)c->beta2 * (double)v[i] + (1.0 - (double)c->beta2) * g * g;
         const double step = m_new / correct1 / (sqrt(v_new / correct2) + (double)c->epsilon);
@@ -410,15 +387,45 @@ adamw(ExecBackend *backend, int64_t n, float *master, void *weights, const float
     }
 }
 
+static void
+adamw(ExecBackend *backend, int64_t n, float *master, void *weights, const float *grad, float *m,
+      float *v, const ExecAdamw *constants)
+{
+    exec_share_out(n_threads(backend), n, adamw_elements,
+                   &(Update){
+                       .master = master,
+                       .m = m,
+                       .v = v,
+                       .grad = grad,
+                       .constants = constants,
+                   });
+}
+
+static void
+attention_forward(ExecBackend *backend, const ExecAttention *attention)
+{
+    exec_reference_attention_forward(n_threads(backend), attention);
+}
+
+static void
+attention_backward(ExecBackend *backend, const ExecAttention *attention,
+                   const ExecAttentionGradients *gradients)
+{
+    exec_reference_attention_backward(n_threads(backend), attention, gradients);
+}
+
 static char *
 describe(const ExecBackend *backend)
 {
-    return g_strdup("reference loops, 1 thread per rank");
+    const int n = n_threads(backend);
+
+    return g_strdup_printf("reference loops, %d thread%s per rank", n, n > 1 ? "s" : "");
 }
 
 static void
 close_reference(ExecBackend *backend)
 {
+    g_free(backend->state);
     g_free(backend);
 }
 
@@ -432,10 +439,13 @@ static const ExecBackendOps ops = {
 };
 
 ExecBackend *
-exec_backend_reference_open(GError **error)
+exec_backend_reference_open(int threads, GError **error)
 {
     ExecBackend *backend = g_new0(ExecBackend, 1);
+    ReferenceState *state = g_new0(ReferenceState, 1);
 
+    state->n_threads = MAX(threads, 1);
+    backend->state = state;
     backend->ops = &ops;
     return backend;
 }

@@ -13,6 +13,7 @@ open_rank(ExecRank *rank, GError **error)
         .n_shares = shared->n_ranks,
         .predicted_bytes =
             shared->predicted_bytes == NULL ? 0 : shared->predicted_bytes[rank->place.pipeline],
+        .n_threads = shared->o.n_threads,
     };
     rank->backend = exec_backend_open_with(shared->device, &backend_options, error);
     if (rank->backend == NULL)

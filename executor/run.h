@@ -35,6 +35,7 @@ typedef struct {
      * at once, before the first step, and names it when it runs out. */
     const int64_t *predicted_bytes;
     const char *device;    /* "cpu", "reference", "cuda" */
+    int n_threads;         /* of a rank on "reference"; 0: 1 */
     const char *transport; /* "local" */
     const char *data_path; /* (nullable) text or .bin; NULL: synthetic tokens from the seed */
     int64_t n_steps;       /* until so many are done, those before @resume included */

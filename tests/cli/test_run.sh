@@ -102,6 +102,12 @@ runs 0 "run it again" run "$W/pp2.json" --device reference --steps 12 --seed 3 -
 json "equal runs have equal bits" "
 assert d['losses'] == json.load(open('$W/pp2.run'))['losses']
 assert d['verify'] is None"
+runs 0 "ranks with two threads" run "$W/pp2.json" --device reference --threads 2 --steps 12 --seed 3 --json
+json "threads change no bit" "
+assert d['losses'] == json.load(open('$W/pp2.run'))['losses']"
+"$DEGAS" run "$W/pp2.json" --threads 2 >"$W/out" 2>"$W/err"
+[ $? -eq 2 ] && grep -q -- '--threads.*needs --device reference' "$W/err"
+report $? "threads are the reference's" "$(cat "$W/err")"
 runs 0 "run with another seed" run "$W/pp2.json" --device reference --steps 2 --seed 4 --json
 json "another seed is another run" "
 assert d['losses'][0] != json.load(open('$W/pp2.run'))['losses'][0]"
