@@ -85,7 +85,10 @@ show_plan(JsonDoc *doc, Options *options, GError **error)
 
         return output_json(writer, NULL, error) ? 0 : -1;
     }
-    if (!job_simulate(job, &(JobOptions){.want_trace = true}, &simulation, error)) {
+    SimGlimpse glimpse;
+    g_autofree bool *is_shown = describe_glimpse((int32_t)job->plan->degrees.pp, &glimpse);
+    const JobOptions how = {.want_trace = true, .glimpse = &glimpse};
+    if (!job_simulate(job, &how, &simulation, error)) {
         cmd_blame_file(json_doc_name(doc), error);
         return -1;
     }

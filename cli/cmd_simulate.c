@@ -1,5 +1,8 @@
 /* degas simulate: what one iteration of a plan, of flags, or of any schedule will be. */
+#include <malloc.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/file.h"
 #include "base/table.h"
@@ -132,17 +135,22 @@ check_paths(Options *options, GError **error)
            (plot_path == NULL || plot_path_check(plot_path, error));
 }
 
-/* Whether anything asked for shows single ops: a report alone costs a tenth without them. */
+/* Whether anything asked for shows single ops. */
 static bool
-needs_trace(Options *options)
+needs_all_events(Options *options)
 {
-    const bool report_only = options_switch(options, "json") ||
-                             g_strcmp0(options_string(options, "output", NULL), "-") == 0;
-
-    return !report_only || options_string(options, "trace", NULL) != NULL ||
+    return options_string(options, "trace", NULL) != NULL ||
            options_string(options, "csv", NULL) != NULL ||
            options_string(options, "plot", NULL) != NULL ||
            options_string(options, "html", NULL) != NULL;
+}
+
+/* Whether the report is for a program: else a timeline stands below it. */
+static bool
+is_report_only(Options *options)
+{
+    return options_switch(options, "json") ||
+           g_strcmp0(options_string(options, "output", NULL), "-") == 0;
 }
 
 /* Makes "explanation" the last member of the report's object in @text. */
@@ -169,6 +177,21 @@ add_explanation(const Job *job, const Report *report, char **text, size_t *n_byt
     return true;
 }
 
+/* (owned, nullable: an error) the degas-report. */
+static char *
+report_text(const JobSimulation *simulation, const Job *job, bool explain, size_t *n_bytes,
+            GError **error)
+{
+    g_autoptr(JsonWriter) writer = json_writer_new();
+    g_autofree char *text = NULL;
+
+    report_write(writer, NULL, simulation->result.report);
+    text = json_writer_steal(writer, n_bytes);
+    if (explain && !add_explanation(job, simulation->result.report, &text, n_bytes, error))
+        return NULL;
+    return g_steal_pointer(&text);
+}
+
 /* Files first: what is on stdout then stands for a command that succeeded.
  * @job  (nullable) none for a bare schedule. */
 static bool
@@ -177,14 +200,14 @@ write_products(const JobSimulation *simulation, const Job *job, Options *options
     const char *path = options_string(options, "output", NULL);
     const bool json = options_switch(options, "json");
     const bool explain = options_switch(options, "explain");
-    g_autoptr(JsonWriter) writer = json_writer_new();
     g_autofree char *text = NULL;
-    size_t n_bytes;
+    size_t n_bytes = 0;
 
-    report_write(writer, NULL, simulation->result.report);
-    text = json_writer_steal(writer, &n_bytes);
-    if (explain && !add_explanation(job, simulation->result.report, &text, &n_bytes, error))
-        return false;
+    if (json || path != NULL) {
+        text = report_text(simulation, job, explain, &n_bytes, error);
+        if (text == NULL)
+            return false;
+    }
     if (!write_trace(simulation, options, error) ||
         !write_pictures(simulation, job, options, error) ||
         (path != NULL && !file_write(path, text, n_bytes, error)))
@@ -213,6 +236,35 @@ read_conditions(Conditions *conditions, Options *options)
         options_int64(options, "threads", 1, MAX_THREADS, g_get_num_processors());
 }
 
+/* Bytes per op of schedule, program and times, and below how many all that is not worth it. */
+#define BYTES_PER_OP 48
+#define MIN_EXPECTED_BYTES (4 << 20)
+
+/*
+ * Keeps a part of the heap in large pages for what the simulation of @plan needs, if that is much:
+ * a page fault per 4 KiB costs as much as simulating the ops that these hold.  Frees stay with the
+ * process for what comes next.
+ */
+static void
+expect_ops(const Plan *plan)
+{
+    const double n_ops = 2.0 * (double)plan->degrees.pp * (double)plan->degrees.vpp *
+                         (double)plan->n_microbatches * plan->slices->len;
+    const double bytes = n_ops * BYTES_PER_OP;
+    const uintptr_t page = 2 << 20;
+
+    /* Larger arrays are mapped apart, and ask for large pages themselves. */
+    if (bytes < MIN_EXPECTED_BYTES || bytes > 256 << 20)
+        return;
+    mallopt(M_MMAP_THRESHOLD, 32 << 20);
+    mallopt(M_TRIM_THRESHOLD, 512 << 20);
+    void *block = malloc((size_t)bytes + page);
+    const uintptr_t begin = ((uintptr_t)block + page - 1) / page * page;
+    (void)madvise((void *)begin, ((uintptr_t)block + (size_t)bytes + page - begin) / page * page,
+                  MADV_HUGEPAGE);
+    free(block);
+}
+
 static int
 run_job(const Job *job, int64_t memory_limit_bytes, Options *options, GError **error)
 {
@@ -222,9 +274,13 @@ run_job(const Job *job, int64_t memory_limit_bytes, Options *options, GError **e
     read_conditions(&conditions, options);
     if (!options_finish(options, error))
         return -1;
+    SimGlimpse glimpse;
+    expect_ops(job->plan);
+    g_autofree bool *is_shown = describe_glimpse((int32_t)job->plan->degrees.pp, &glimpse);
     const JobOptions how = {
         .memory_limit_bytes = memory_limit_bytes,
-        .want_trace = needs_trace(options),
+        .want_trace = needs_all_events(options) || !is_report_only(options),
+        .glimpse = needs_all_events(options) ? NULL : &glimpse,
         .want_levels = options_has(options, "csv"),
         .conditions = &conditions,
     };
@@ -295,7 +351,7 @@ run_schedule(const char *path, Options *options, GError **error)
 
     read_conditions(&conditions, options);
     const SimOptions sim_options = {
-        .want_trace = needs_trace(options),
+        .want_trace = needs_all_events(options) || !is_report_only(options),
         .jitter = conditions.jitter.n_runs > 0 ? &conditions.jitter : NULL,
     };
 

@@ -339,16 +339,34 @@ describe_report(const Report *report, const char *currency, guint max_rows)
     print_ranks(report, max_rows);
 }
 
-void
-describe_timeline(const Trace *trace, bool is_unitless)
+static TimelineText
+timeline_style(bool is_unitless)
 {
-    const TimelineText how = {
+    return (TimelineText){
         .columns = output_columns(),
         .color = output_has_color(NULL),
         .utf8 = output_is_utf8(),
         .max_rows = MAX_TIMELINE_ROWS,
         .is_unitless = is_unitless,
     };
+}
+
+bool *
+describe_glimpse(int32_t n_ranks, SimGlimpse *glimpse)
+{
+    const TimelineText how = timeline_style(false);
+    bool *is_shown = g_new(bool, (size_t)n_ranks);
+
+    for (int32_t rank = 0; rank < n_ranks; rank++)
+        is_shown[rank] = timeline_is_shown(rank, n_ranks, how.max_rows);
+    *glimpse = (SimGlimpse){timeline_n_cells(&how, n_ranks), is_shown};
+    return is_shown;
+}
+
+void
+describe_timeline(const Trace *trace, bool is_unitless)
+{
+    const TimelineText how = timeline_style(is_unitless);
     g_autoptr(GString) text = g_string_new(NULL);
 
     timeline_append_text(text, trace, &how);

@@ -35,6 +35,10 @@ void describe_report(const Report *report, const char *currency, guint max_rows)
 /* Prints the timeline of @trace as text, with its legend. */
 void describe_timeline(const Trace *trace, bool is_unitless);
 
+/* What describe_timeline() shows of @n_ranks ranks, times having units.  Returns: (owned) what
+ * @glimpse borrows. */
+bool *describe_glimpse(int32_t n_ranks, SimGlimpse *glimpse);
+
 G_END_DECLS
 
 #endif /* CLI_DESCRIBE_H */

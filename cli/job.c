@@ -189,6 +189,7 @@ job_simulate(const Job *job, const JobOptions *options, JobSimulation *simulatio
     }
     simulation->schedule = job_build_schedule(job->plan, simulation->workload, error);
     how.want_trace = options->want_trace;
+    how.glimpse = options->glimpse;
     how.want_levels = options->want_levels;
     return simulation->schedule != NULL &&
            sim_run(simulation->schedule, simulation->workload, &how, &simulation->result, error);

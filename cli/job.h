@@ -66,6 +66,7 @@ G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(JobSimulation, job_simulation_clear)
 typedef struct {
     int64_t memory_limit_bytes; /* 0: the devices' */
     bool want_trace, want_levels;
+    const SimGlimpse *glimpse;    /* (borrowed, nullable) with want_trace: a part of it */
     const Conditions *conditions; /* (borrowed, nullable) in what the machine differs */
 } JobOptions;
 

@@ -75,6 +75,12 @@ typedef struct {
     bool is_unitless; /* times are counts of 1 s (plain op times): the axis has no unit */
 } TimelineText;
 
+/* Columns between the margins of a picture of @n_ranks ranks, if its times have units. */
+int timeline_n_cells(const TimelineText *how, int32_t n_ranks);
+
+/* Whether @rank is one of @max_rows shown of @n_ranks; the first and the last are. */
+bool timeline_is_shown(int32_t rank, int32_t n_ranks, int32_t max_rows);
+
 /* Appends the picture: rows, axis with units; the legend is apart, see below. */
 void timeline_append_text(GString *text, const Trace *trace, const TimelineText *how);
 

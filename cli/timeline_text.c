@@ -183,9 +183,8 @@ whole_cells(const Canvas *canvas)
     return canvas->n_cells - (int)(canvas->n_cells % n_units);
 }
 
-/* Whether @rank is one of @max_rows shown of @n_ranks; the first and the last are. */
-static bool
-is_shown(int32_t rank, int32_t n_ranks, int32_t max_rows)
+bool
+timeline_is_shown(int32_t rank, int32_t n_ranks, int32_t max_rows)
 {
     if (max_rows <= 1 || n_ranks <= max_rows)
         return true;
@@ -194,18 +193,31 @@ is_shown(int32_t rank, int32_t n_ranks, int32_t max_rows)
     return k * (n_ranks - 1) / (max_rows - 1) == rank;
 }
 
+/* Columns before the first cell. */
+static int
+margin_of(int32_t n_ranks)
+{
+    char text[16];
+
+    return g_snprintf(text, sizeof text, "%d", n_ranks - 1) + 2;
+}
+
+int
+timeline_n_cells(const TimelineText *how, int32_t n_ranks)
+{
+    return MAX(how->columns - margin_of(n_ranks) - 1, 10);
+}
+
 void
 timeline_append_text(GString *text, const Trace *trace, const TimelineText *how)
 {
     g_autoptr(Timeline) timeline = timeline_new(trace, 0);
-    char margin[16];
     Canvas canvas = {.trace = trace, .how = how};
     guint next = 0;
     int32_t n_shown = 0;
 
-    g_snprintf(margin, sizeof margin, "%d", trace->n_ranks - 1);
-    canvas.margin = (int)strlen(margin) + 2;
-    canvas.n_cells = MAX(how->columns - canvas.margin - 1, 10);
+    canvas.margin = margin_of(trace->n_ranks);
+    canvas.n_cells = timeline_n_cells(how, trace->n_ranks);
     canvas.span_ns = MAX(how->span_ns > 0 ? how->span_ns : trace->makespan_ns, 1);
     if (how->is_unitless)
         canvas.n_cells = whole_cells(&canvas);
@@ -221,7 +233,7 @@ timeline_append_text(GString *text, const Trace *trace, const TimelineText *how)
                 break;
             put_box(&canvas, cells, box);
         }
-        if (is_shown(rank, trace->n_ranks, how->max_rows)) {
+        if (timeline_is_shown(rank, trace->n_ranks, how->max_rows)) {
             append_row(text, &canvas, rank, cells);
             n_shown++;
         }

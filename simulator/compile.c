@@ -6,13 +6,13 @@
 #include "schedule/graph.h"
 #include "simulator/pages.h"
 
-/* What is known of one (rank, unit). */
+/* What is known of one (rank, unit), by direction: 0 forward, 1 backward.  1 + the step of its F,
+ * and of its B or I; 0: not run yet. */
 typedef struct {
-    uint32_t forward;  /* 1 + step of its F; 0: not run yet */
-    uint32_t backward; /* 1 + step of its B or I; 0: not run yet */
+    uint32_t done[2];
 } Slot;
 
-/* Marks in Slot.backward beside the step, which is below 2^29. */
+/* Marks in done[1] beside the step, which is below 2^29. */
 #define SLOT_STEP UINT32_C(0x1fffffff)
 #define SLOT_HAS_WEIGHT UINT32_C(0x20000000) /* the rank has a W of it */
 #define SLOT_WEIGHT_DONE UINT32_C(0x40000000)
@@ -23,29 +23,43 @@ G_STATIC_ASSERT(SCHEDULE_MAX_OPS < SLOT_STEP);
 /* Waits for nothing. */
 #define NOTHING INT64_C(-1)
 
-/* The neighbours of one (rank, chunk) in its chain. */
+/* The neighbours of one (rank, chunk) in its chain, by direction: whose message an op needs, and
+ * who needs its own. */
 typedef struct {
-    int32_t previous_rank, next_rank; /* n_ranks: there is none */
-    /* Slot of the same micro-batch and slice there, less the unit here. */
-    int64_t previous_slot, next_slot;
+    int32_t from, to; /* ranks; n_ranks: nobody */
+    /* Slot of the same micro-batch and slice at @from, less the unit here. */
+    int64_t from_slot;
+} Neighbour;
+
+typedef struct {
+    Neighbour neighbour[2];
     uint32_t cost; /* of class 0, slice 0, F */
 } Link;
 
 typedef struct {
-    int64_t next;    /* its first op that did not run */
-    int64_t waiting; /* 2 * slot (+ 1: backward) that must be filled before, or NOTHING */
+    int64_t next;    /* its first op that did not run, */
+    int64_t end;     /* of these */
+    int64_t waiting; /* 2 * slot + direction that must be done before, or NOTHING */
     int32_t in_flight, peak;
 } RankState;
 
 typedef struct {
-    SimProgram *program;
-    int64_t n_units;
+    SimProgram *program; /* (borrowed) */
+    /* Of program and schedule, again: who walks has them at hand, since what it writes cannot be
+     * they. */
+    const ScheduleOp *ops;              /* (borrowed) */
+    const int32_t *class_of_microbatch; /* (borrowed, nullable) */
+    SimStep *steps;                     /* (borrowed) */
+    int64_t *counts;                    /* (borrowed) */
+    int32_t n_ranks, n_chunks, n_slices;
     int32_t n_microbatches; /* of a chain */
-    Slot *slots;            /* (owned) [rank * n_units + unit] */
-    Link *links;            /* (owned) [rank * n_chunks + chunk] */
-    RankState *ranks;       /* (owned) [n_ranks + 1]; the last is nobody and never waits */
-    int64_t *next_pair;     /* (owned, nullable) [rank] index into overlap_pairs of its next pair */
-    int32_t *ready;         /* (owned) stack of ranks that may go on; each at most once */
+    int64_t n_units;
+    bool weights_are_marked;
+    Slot *slots;        /* (owned) [rank * n_units + unit] */
+    Link *links;        /* (owned) [rank * n_chunks + chunk] */
+    RankState *ranks;   /* (owned) [n_ranks + 1]; the last is nobody and never waits */
+    int64_t *next_pair; /* (owned, nullable) [rank] index into overlap_pairs of its next pair */
+    int32_t *ready;     /* (owned) stack of ranks that may go on; each at most once */
     int32_t n_ready;
     uint32_t n_steps; /* so far */
 } Walk;
@@ -63,6 +77,22 @@ G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(Walk, walk_clear)
 
 /* --- before the walk --- */
 
+/* What the op at @stage of @chain, on another slot, is to @chunk of @rank. */
+static Neighbour
+neighbour_of(const Walk *walk, int32_t chunk, int32_t stage, int32_t chain)
+{
+    const Schedule *schedule = walk->program->schedule;
+    Neighbour neighbour = {.from = schedule->n_ranks, .to = schedule->n_ranks};
+
+    if (stage < 0 || stage >= walk->program->workload->n_stages)
+        return neighbour;
+    const int32_t other = schedule_chunk_of_stage(schedule, stage, chain);
+    neighbour.from = schedule_rank_of_stage(schedule, stage, chain);
+    neighbour.from_slot =
+        neighbour.from * walk->n_units + (int64_t)(other - chunk) * schedule->n_slices;
+    return neighbour;
+}
+
 static Link
 link_of(const Walk *walk, int32_t rank, int32_t chunk)
 {
@@ -72,53 +102,44 @@ link_of(const Walk *walk, int32_t rank, int32_t chunk)
     const int32_t stage = schedule_stage(schedule, rank, chunk);
     const int64_t place = (int64_t)chain * workload->n_stages + stage;
     Link link = {
-        .previous_rank = schedule->n_ranks,
-        .next_rank = schedule->n_ranks,
+        .neighbour = {neighbour_of(walk, chunk, stage - 1, chain),
+                      neighbour_of(walk, chunk, stage + 1, chain)},
         .cost = (uint32_t)(place * workload->n_classes * workload->n_slices * SIM_KIND_N),
     };
 
-    if (stage > 0) {
-        const int32_t other = schedule_chunk_of_stage(schedule, stage - 1, chain);
-        link.previous_rank = schedule_rank_of_stage(schedule, stage - 1, chain);
-        link.previous_slot =
-            link.previous_rank * walk->n_units + (int64_t)(other - chunk) * schedule->n_slices;
-    }
-    if (stage + 1 < workload->n_stages) {
-        const int32_t other = schedule_chunk_of_stage(schedule, stage + 1, chain);
-        link.next_rank = schedule_rank_of_stage(schedule, stage + 1, chain);
-        link.next_slot =
-            link.next_rank * walk->n_units + (int64_t)(other - chunk) * schedule->n_slices;
-    }
+    link.neighbour[0].to = link.neighbour[1].from;
+    link.neighbour[1].to = link.neighbour[0].from;
     return link;
 }
 
-static bool
+static inline bool
 is_in_shape(const Walk *walk, ScheduleOp op)
 {
-    const Schedule *schedule = walk->program->schedule;
-
     return op.microbatch >= 0 && op.microbatch < walk->n_microbatches &&
-           op.chunk < schedule->n_chunks && op.slice < schedule->n_slices &&
-           op.kind < SCHEDULE_OP_N;
+           op.chunk < walk->n_chunks && op.slice < walk->n_slices && op.kind < SCHEDULE_OP_N;
 }
 
-/* Marks the units that have a W.  Returns false on an op outside of the schedule's shape. */
-static bool
-mark_weights(Walk *walk)
+static inline int64_t
+unit_of(const Walk *walk, ScheduleOp op)
 {
-    const Schedule *schedule = walk->program->schedule;
+    return ((int64_t)op.microbatch * walk->n_chunks + op.chunk) * walk->n_slices + op.slice;
+}
+
+/* Marks the units that have a W.  Most schedules have no I, for which alone that matters. */
+static void
+mark_weights(const Schedule *schedule, Slot *all)
+{
+    const int64_t n_units = schedule_n_units(schedule);
 
     for (int32_t rank = 0; rank < schedule->n_ranks; rank++) {
-        Slot *slots = walk->slots + rank * walk->n_units;
+        Slot *slots = all + rank * n_units;
         for (int64_t i = schedule->rank_begin[rank]; i < schedule->rank_begin[rank + 1]; i++) {
             const ScheduleOp op = schedule->ops[i];
-            if (!is_in_shape(walk, op))
-                return false;
-            if (op.kind == SCHEDULE_OP_BACKWARD_WEIGHT)
-                slots[schedule_unit(schedule, op)].backward |= SLOT_HAS_WEIGHT;
+            const int64_t unit = schedule_unit(schedule, op);
+            if (op.kind == SCHEDULE_OP_BACKWARD_WEIGHT && unit >= 0 && unit < n_units)
+                slots[unit].done[1] |= SLOT_HAS_WEIGHT;
         }
     }
-    return true;
 }
 
 /* --- the walk --- */
@@ -129,82 +150,38 @@ typedef enum {
     FAILED, /* the schedule is wrong */
 } Outcome;
 
-/* The message of the op in @slot of rank @from, needed on @rank.  @producer: 0 if both are one. */
-static inline Outcome
-take_message(Walk *walk, int32_t rank, int32_t from, int64_t slot, bool backward,
-             uint32_t *producer)
+/* An F (@direction 0), B or I (1) of @rank at @unit; @at_end: of the first slice, or the last.
+ * @producer: 1 + the step that sends it a message, or 0. */
+static inline __attribute__((always_inline)) Outcome
+run_op(Walk *walk, int32_t rank, const Neighbour *neighbour, int64_t unit, bool direction,
+       bool at_end, uint32_t *producer)
 {
-    const Slot *s = &walk->slots[slot];
+    Slot *slot = &walk->slots[rank * walk->n_units + unit];
+    const Slot *beside = at_end ? slot : slot - 1 + 2 * direction;
 
-    *producer = backward ? s->backward & SLOT_STEP : s->forward;
+    if ((slot->done[direction] & SLOT_STEP) != 0 || (direction && slot->done[0] == 0) ||
+        (!at_end && (beside->done[direction] & SLOT_STEP) == 0))
+        return FAILED;
+    if (neighbour->from == walk->n_ranks)
+        return RAN;
+    const int64_t from_slot = neighbour->from_slot + unit;
+    *producer = walk->slots[from_slot].done[direction] & SLOT_STEP;
     if (*producer == 0) {
-        if (from == rank)
-            return FAILED;
-        walk->ranks[rank].waiting = 2 * slot + backward;
-        return WAITS;
+        walk->ranks[rank].waiting = 2 * from_slot + direction;
+        return neighbour->from == rank ? FAILED : WAITS;
     }
-    if (from == rank)
-        *producer = 0;
+    *producer = neighbour->from == rank ? 0 : *producer;
     return RAN;
 }
 
-/* Whom a finished op may wake, and what that rank then waits for. */
-typedef struct {
-    int32_t rank;
-    int64_t key;
-} Wake;
-
-static inline Outcome
-run_forward(Walk *walk, int32_t rank, const Link *link, int64_t unit, int32_t slice,
-            uint32_t *producer, Wake *wake)
-{
-    const int64_t here = rank * walk->n_units + unit;
-    Slot *slot = &walk->slots[here];
-
-    *producer = 0;
-    if (slot->forward != 0 || (slice > 0 && slot[-1].forward == 0))
-        return FAILED;
-    if (link->previous_rank < walk->program->schedule->n_ranks) {
-        const Outcome outcome = take_message(walk, rank, link->previous_rank,
-                                             link->previous_slot + unit, false, producer);
-        if (outcome != RAN)
-            return outcome;
-    }
-    slot->forward = walk->n_steps + 1;
-    *wake = (Wake){link->next_rank, 2 * here};
-    return RAN;
-}
-
-static inline Outcome
-run_backward(Walk *walk, int32_t rank, const Link *link, int64_t unit, bool last_slice,
-             bool is_input, uint32_t *producer, Wake *wake)
-{
-    const int64_t here = rank * walk->n_units + unit;
-    Slot *slot = &walk->slots[here];
-
-    *producer = 0;
-    if ((slot->backward & SLOT_STEP) != 0 || slot->forward == 0 ||
-        (!last_slice && (slot[1].backward & SLOT_STEP) == 0))
-        return FAILED;
-    if (link->next_rank < walk->program->schedule->n_ranks) {
-        const Outcome outcome =
-            take_message(walk, rank, link->next_rank, link->next_slot + unit, true, producer);
-        if (outcome != RAN)
-            return outcome;
-    }
-    slot->backward |= (walk->n_steps + 1) | (is_input ? SLOT_IS_INPUT : 0);
-    *wake = (Wake){link->previous_rank, 2 * here + 1};
-    return RAN;
-}
-
-static inline Outcome
+static inline __attribute__((always_inline)) Outcome
 run_weight(Walk *walk, int32_t rank, int64_t unit)
 {
     Slot *slot = &walk->slots[rank * walk->n_units + unit];
 
-    if ((slot->backward & SLOT_IS_INPUT) == 0 || (slot->backward & SLOT_WEIGHT_DONE) != 0)
+    if ((slot->done[1] & SLOT_IS_INPUT) == 0 || (slot->done[1] & SLOT_WEIGHT_DONE) != 0)
         return FAILED;
-    slot->backward |= SLOT_WEIGHT_DONE;
+    slot->done[1] |= SLOT_WEIGHT_DONE;
     return RAN;
 }
 
@@ -212,16 +189,18 @@ run_weight(Walk *walk, int32_t rank, int64_t unit)
 static bool
 must_wait(Walk *walk, int32_t rank, ScheduleOp op)
 {
-    const Schedule *schedule = walk->program->schedule;
-    const Link *link = &walk->links[(int64_t)rank * schedule->n_chunks + op.chunk];
-    const bool backward = op.kind != SCHEDULE_OP_FORWARD;
-    const int32_t from = backward ? link->next_rank : link->previous_rank;
-    const int64_t slot =
-        (backward ? link->next_slot : link->previous_slot) + schedule_unit(schedule, op);
-    uint32_t producer;
+    if (!is_in_shape(walk, op))
+        return false; /* run_next() finds it wrong */
+    const bool direction = op.kind != SCHEDULE_OP_FORWARD;
+    const Neighbour *neighbour =
+        &walk->links[(int64_t)rank * walk->n_chunks + op.chunk].neighbour[direction];
+    const int64_t slot = neighbour->from_slot + unit_of(walk, op);
 
-    return from < schedule->n_ranks && from != rank &&
-           take_message(walk, rank, from, slot, backward, &producer) == WAITS;
+    if (neighbour->from == walk->n_ranks || neighbour->from == rank ||
+        (walk->slots[slot].done[direction] & SLOT_STEP) != 0)
+        return false;
+    walk->ranks[rank].waiting = 2 * slot + direction;
+    return true;
 }
 
 /*
@@ -246,64 +225,120 @@ pair_must_wait(Walk *walk, int32_t rank, int64_t i)
     return false;
 }
 
-/* Runs @rank as far as it gets.  Returns false if the schedule is wrong. */
-static bool
-run_rank(Walk *walk, int32_t rank)
+/* Notes the step of a unit, whose neighbour may have waited for it. */
+static inline __attribute__((always_inline)) void
+finish_op(Walk *walk, int32_t rank, int32_t to, int64_t unit, bool direction, uint32_t marks)
+{
+    const int64_t here = rank * walk->n_units + unit;
+    RankState *woken = &walk->ranks[to];
+
+    walk->slots[here].done[direction] |= (walk->n_steps + 1) | marks;
+    if (woken->waiting != 2 * here + direction)
+        return;
+    woken->waiting = NOTHING;
+    /* It is next, as soon as this rank waits. */
+    __builtin_prefetch(&walk->ops[woken->next]);
+    __builtin_prefetch(&walk->links[(int64_t)to * walk->n_chunks]);
+    __builtin_prefetch(&walk->slots[to * walk->n_units + unit], 1);
+    walk->ready[walk->n_ready++] = to;
+}
+
+/* Counts the unit in or out of flight; remembers the chunk's first F and last backward. */
+static inline __attribute__((always_inline)) void
+note_op(Walk *walk, int32_t rank, ScheduleOp op, uint32_t kind)
 {
     static const int8_t in_flight_change[SIM_KIND_N] = {1, -1, 0, -1, -1};
-    SimProgram *program = walk->program;
-    const Schedule *schedule = program->schedule;
-    const Workload *workload = program->workload;
-    const Link *links = &walk->links[(int64_t)rank * schedule->n_chunks];
-    int64_t *last_backward = &program->last_backward[(int64_t)rank * schedule->n_chunks];
-    int64_t *first_forward = &program->first_forward[(int64_t)rank * schedule->n_chunks];
     RankState *state = &walk->ranks[rank];
-    const int64_t end = schedule->rank_begin[rank + 1];
+    const int64_t place = (int64_t)rank * walk->n_chunks + op.chunk;
 
-    for (; state->next < end; state->next++) {
-        const int64_t i = state->next;
-        const ScheduleOp op = schedule->ops[i];
-        const int64_t unit = schedule_unit(schedule, op);
-        const Link *link = &links[op.chunk];
-        Wake wake = {schedule->n_ranks, 0};
-        uint32_t producer = 0, kind = op.kind, class_ = 0;
-        Outcome outcome;
-        if (walk->next_pair != NULL && pair_must_wait(walk, rank, i))
-            return true;
-        if (op.kind == SCHEDULE_OP_FORWARD) {
-            outcome = run_forward(walk, rank, link, unit, op.slice, &producer, &wake);
-        } else if (op.kind == SCHEDULE_OP_BACKWARD_WEIGHT) {
-            outcome = run_weight(walk, rank, unit);
-        } else {
-            const bool is_input = op.kind == SCHEDULE_OP_BACKWARD_INPUT;
-            const uint32_t marks = walk->slots[rank * walk->n_units + unit].backward;
-            outcome = run_backward(walk, rank, link, unit, op.slice == schedule->n_slices - 1,
-                                   is_input, &producer, &wake);
-            if (is_input && (marks & SLOT_HAS_WEIGHT) == 0)
+    state->in_flight += in_flight_change[kind];
+    state->peak = MAX(state->peak, state->in_flight);
+    if (kind != SCHEDULE_OP_FORWARD)
+        walk->program->last_backward[place] = walk->n_steps;
+    else if (walk->program->first_forward[place] < 0)
+        walk->program->first_forward[place] = walk->n_steps;
+}
+
+/* The op at @i of @rank. */
+static inline __attribute__((always_inline)) Outcome
+run_next(Walk *walk, int32_t rank, int64_t i)
+{
+    const ScheduleOp op = walk->ops[i];
+    const int64_t unit = unit_of(walk, op);
+    const bool direction = op.kind != SCHEDULE_OP_FORWARD;
+    uint32_t producer = 0, kind = op.kind, class_ = 0, marks = 0;
+    Outcome outcome;
+
+    if (!is_in_shape(walk, op))
+        return FAILED;
+    const Link *link = &walk->links[(int64_t)rank * walk->n_chunks + op.chunk];
+    const Neighbour *neighbour = &link->neighbour[direction];
+    if (kind == SCHEDULE_OP_BACKWARD_WEIGHT) {
+        outcome = run_weight(walk, rank, unit);
+    } else {
+        outcome = run_op(walk, rank, neighbour, unit, direction,
+                         op.slice == (direction ? walk->n_slices - 1 : 0), &producer);
+        if (kind == SCHEDULE_OP_BACKWARD_INPUT) {
+            if (!walk->weights_are_marked)
+                mark_weights(walk->program->schedule, walk->slots);
+            walk->weights_are_marked = true;
+            marks = SLOT_IS_INPUT;
+            if ((walk->slots[rank * walk->n_units + unit].done[1] & SLOT_HAS_WEIGHT) == 0)
                 kind = SIM_KIND_LONE_INPUT;
         }
-        if (outcome != RAN)
-            return outcome == WAITS;
-        if (workload->class_of_microbatch != NULL)
-            class_ = (uint32_t)workload->class_of_microbatch[op.microbatch];
-        const uint32_t cost =
-            link->cost + (class_ * (uint32_t)workload->n_slices + op.slice) * SIM_KIND_N + kind;
-        program->counts[cost]++;
-        state->in_flight += in_flight_change[kind];
-        state->peak = MAX(state->peak, state->in_flight);
-        if (kind != SCHEDULE_OP_FORWARD)
-            last_backward[op.chunk] = walk->n_steps;
-        else if (first_forward[op.chunk] < 0)
-            first_forward[op.chunk] = walk->n_steps;
-        program->steps[walk->n_steps++] = (SimStep){.producer = producer, .cost = cost};
-        if (i == schedule->rank_begin[rank])
-            program->first[rank] = walk->n_steps - 1;
-        if (walk->ranks[wake.rank].waiting == wake.key) {
-            walk->ranks[wake.rank].waiting = NOTHING;
-            walk->ready[walk->n_ready++] = wake.rank;
-        }
     }
-    return true;
+    if (outcome != RAN)
+        return outcome;
+    if (walk->class_of_microbatch != NULL)
+        class_ = (uint32_t)walk->class_of_microbatch[op.microbatch];
+    const uint32_t cost =
+        link->cost + (class_ * (uint32_t)walk->n_slices + op.slice) * SIM_KIND_N + kind;
+    walk->counts[cost]++;
+    note_op(walk, rank, op, kind);
+    walk->steps[walk->n_steps] = (SimStep){.producer = producer, .cost = cost};
+    if (kind != SCHEDULE_OP_BACKWARD_WEIGHT)
+        finish_op(walk, rank, neighbour->to, unit, direction, marks);
+    walk->n_steps++;
+    return RAN;
+}
+
+/* Runs @rank as far as it gets.  Returns false if the schedule is wrong. */
+static inline __attribute__((always_inline)) bool
+run_rank(Walk *walk, int32_t rank, bool has_pairs)
+{
+    RankState *state = &walk->ranks[rank];
+    int64_t i = state->next;
+    Outcome outcome = RAN;
+
+    if (i < state->end && i == walk->program->schedule->rank_begin[rank])
+        walk->program->first[rank] = walk->n_steps; /* if it runs; else this is set again */
+    for (; i < state->end && outcome == RAN; i += outcome == RAN) {
+        if (has_pairs && pair_must_wait(walk, rank, i))
+            outcome = WAITS;
+        else
+            outcome = run_next(walk, rank, i);
+    }
+    state->next = i;
+    return outcome != FAILED;
+}
+
+/* Runs all ranks.  Returns false if the schedule is wrong. */
+static bool
+run_all(Walk *all)
+{
+    bool ok = true;
+
+    if (all->next_pair != NULL) {
+        while (ok && all->n_ready > 0)
+            ok = run_rank(all, all->ready[--all->n_ready], true);
+        return ok;
+    }
+    /* No pointer to this one leaves the function, so it need not be read again after writes. */
+    Walk walk = *all;
+    while (ok && walk.n_ready > 0)
+        ok = run_rank(&walk, walk.ready[--walk.n_ready], false);
+    all->n_steps = walk.n_steps;
+    return ok;
 }
 
 /* Whether every op has run, and every unit has its F and its B or I. */
@@ -316,7 +351,7 @@ is_complete(const Walk *walk)
     if (walk->n_steps != walk->program->n_ops)
         return false;
     for (int64_t slot = 0; slot < n; slot++)
-        if (walk->slots[slot].forward == 0 || (walk->slots[slot].backward & SLOT_STEP) == 0)
+        if (walk->slots[slot].done[0] == 0 || (walk->slots[slot].done[1] & SLOT_STEP) == 0)
             return false;
     return true;
 }
@@ -353,7 +388,7 @@ allocate(Walk *walk)
     const Schedule *schedule = program->schedule;
     const size_t n = (size_t)program->n_ops, n_ranks = (size_t)schedule->n_ranks;
 
-    program->steps = sim_pages_try_malloc(MAX(n, 1), sizeof *program->steps);
+    program->steps = walk->steps = sim_pages_try_malloc(MAX(n, 1), sizeof *program->steps);
     /* At least 2 ops per unit: at most half as many slots as ops. */
     walk->slots =
         sim_pages_try_malloc0(MAX((size_t)walk->n_units * n_ranks, 1), sizeof *walk->slots);
@@ -377,8 +412,6 @@ walk_all(Walk *walk)
 {
     const Schedule *schedule = walk->program->schedule;
 
-    if (!mark_weights(walk))
-        return false;
     for (int32_t rank = 0; rank < schedule->n_ranks; rank++)
         for (int32_t chunk = 0; chunk < schedule->n_chunks; chunk++)
             walk->links[(int64_t)rank * schedule->n_chunks + chunk] = link_of(walk, rank, chunk);
@@ -387,11 +420,11 @@ walk_all(Walk *walk)
         if (rank == schedule->n_ranks)
             continue;
         walk->ranks[rank].next = schedule->rank_begin[rank];
+        walk->ranks[rank].end = schedule->rank_begin[rank + 1];
         walk->ready[walk->n_ready++] = rank;
     }
-    while (walk->n_ready > 0)
-        if (!run_rank(walk, walk->ready[--walk->n_ready]))
-            return false;
+    if (!run_all(walk))
+        return false;
     for (int32_t rank = 0; rank < schedule->n_ranks; rank++)
         walk->program->in_flight[rank] = walk->ranks[rank].peak;
     return is_complete(walk);
@@ -427,11 +460,16 @@ bool
 sim_program_compile(SimProgram *program, GError **error)
 {
     const Schedule *schedule = program->schedule;
-    const int32_t n_microbatches = schedule_chain_microbatches(schedule);
     const bool is_bidir = schedule->placement == SCHEDULE_PLACEMENT_BIDIR;
     g_auto(Walk) walk = {.program = program,
-                         .n_units = schedule_n_units(schedule),
-                         .n_microbatches = n_microbatches};
+                         .ops = schedule->ops,
+                         .class_of_microbatch = program->workload->class_of_microbatch,
+                         .counts = program->counts,
+                         .n_ranks = schedule->n_ranks,
+                         .n_chunks = schedule->n_chunks,
+                         .n_slices = schedule->n_slices,
+                         .n_microbatches = schedule_chain_microbatches(schedule),
+                         .n_units = schedule_n_units(schedule)};
 
     if (is_bidir && (schedule->n_chunks != 2 || schedule->n_microbatches % 2 != 0))
         return fail(schedule, error);

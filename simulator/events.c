@@ -13,6 +13,7 @@ typedef struct {
     const SimTimes *times;
     const SimMemoryChange *changes; /* (nullable) */
     Trace *trace;
+    TraceEvent *events;  /* (borrowed) the trace's, while it grows */
     TraceEvent *event;   /* where the next one goes */
     TraceMemory *memory; /* likewise */
     guint piece;         /* index into times->pieces of the next one */
@@ -81,42 +82,44 @@ message_event(const SimProgram *program, int64_t index, uint32_t step, TraceEven
     };
 }
 
+/* The op at @index of the schedule's order on its rank's compute stream: at most 3 events. */
 static void
-write_compute(Writer *writer, int32_t rank)
+write_op(Writer *writer, int32_t rank, int64_t index, const SimOpTimes *at)
+{
+    const SimProgram *program = writer->program;
+    const bool blocking = program->workload->blocking_messages;
+    const uint32_t step = writer->step_of[index];
+    const SimCostDetail *detail = &program->details[program->steps[step].cost];
+    const ScheduleOp op = program->schedule->ops[index];
+
+    if (blocking && detail->in.exists) {
+        TraceEvent receive = message_event(program, index, step, TRACE_EVENT_RECEIVE);
+        receive.start_ns = at->begin_ns;
+        receive.end_ns = at->start_ns;
+        put(writer, &receive);
+    }
+    put(writer, &(TraceEvent){
+                    .start_ns = at->start_ns,
+                    .end_ns = at->end_ns,
+                    .op = op,
+                    .rank = rank,
+                    .peer = -1,
+                    .stream = TRACE_STREAM_COMPUTE,
+                    .kind = op.kind,
+                });
+    if (blocking && detail->out.exists) {
+        TraceEvent send = message_event(program, index, step, TRACE_EVENT_SEND);
+        send.start_ns = at->end_ns;
+        send.end_ns = at->free_ns;
+        put(writer, &send);
+    }
+}
+
+static void
+write_optimizer(Writer *writer, int32_t rank)
 {
     const SimFinish *finish = &writer->times->finish[rank];
-    const SimProgram *program = writer->program;
-    const Schedule *schedule = program->schedule;
-    const bool blocking = program->workload->blocking_messages;
-    const int64_t begin = schedule->rank_begin[rank];
 
-    writer->first = writer->event;
-    for (int64_t i = begin; i < schedule->rank_begin[rank + 1]; i++) {
-        const SimOpTimes *at = &writer->at[i - begin];
-        const uint32_t step = writer->step_of[i];
-        const SimCostDetail *detail = &program->details[program->steps[step].cost];
-        if (blocking && detail->in.exists) {
-            TraceEvent receive = message_event(program, i, step, TRACE_EVENT_RECEIVE);
-            receive.start_ns = at->begin_ns;
-            receive.end_ns = at->start_ns;
-            put(writer, &receive);
-        }
-        put(writer, &(TraceEvent){
-                        .start_ns = at->start_ns,
-                        .end_ns = at->end_ns,
-                        .op = schedule->ops[i],
-                        .rank = rank,
-                        .peer = -1,
-                        .stream = TRACE_STREAM_COMPUTE,
-                        .kind = schedule->ops[i].kind,
-                    });
-        if (blocking && detail->out.exists) {
-            TraceEvent send = message_event(program, i, step, TRACE_EVENT_SEND);
-            send.start_ns = at->end_ns;
-            send.end_ns = at->free_ns;
-            put(writer, &send);
-        }
-    }
     if (finish->optimizer_end_ns > finish->optimizer_start_ns)
         put(writer, &(TraceEvent){
                         .start_ns = finish->optimizer_start_ns,
@@ -126,6 +129,17 @@ write_compute(Writer *writer, int32_t rank)
                         .stream = TRACE_STREAM_COMPUTE,
                         .kind = TRACE_EVENT_OPTIMIZER,
                     });
+}
+
+static void
+write_compute(Writer *writer, int32_t rank)
+{
+    const int64_t *rank_begin = writer->program->schedule->rank_begin;
+
+    writer->first = writer->event;
+    for (int64_t i = rank_begin[rank]; i < rank_begin[rank + 1]; i++)
+        write_op(writer, rank, i, &writer->at[i - rank_begin[rank]]);
+    write_optimizer(writer, rank);
 }
 
 /* --- messages on streams of their own --- */
@@ -207,7 +221,10 @@ write_dp(Writer *writer, int32_t rank)
     const GArray *pieces = writer->times->pieces;
 
     writer->first = writer->event;
-    /* Pieces are in the order of ranks. */
+    /* Pieces are in the order of ranks; a glimpse leaves out some. */
+    while (writer->piece < pieces->len &&
+           g_array_index(pieces, SimPiece, writer->piece).rank < rank)
+        writer->piece++;
     for (; writer->piece < pieces->len; writer->piece++) {
         const SimPiece *piece = &g_array_index(pieces, SimPiece, writer->piece);
         if (piece->rank != rank)
@@ -253,6 +270,14 @@ count_events(const SimProgram *program, const SimTimes *times)
     return n + program->schedule->n_ranks + times->pieces->len;
 }
 
+static bool
+fail_memory(const SimProgram *program, GError **error)
+{
+    g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_LIMIT,
+                "no memory for the times of %" G_GINT64_FORMAT " ops", program->n_ops);
+    return false;
+}
+
 /* Gives @array @n elements of whatever content. */
 static bool
 reserve(GArray *array, int64_t n, GError **error)
@@ -283,11 +308,8 @@ writer_init(Writer *writer, GError **error)
                                    program->schedule->rank_begin[rank]);
     writer->at = g_try_new(SimOpTimes, (size_t)MAX(longest, 1));
     writer->step_of = sim_program_steps_in_order(program);
-    if (writer->at == NULL || writer->step_of == NULL) {
-        g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_LIMIT,
-                    "no memory for the times of %" G_GINT64_FORMAT " ops", program->n_ops);
-        return false;
-    }
+    if (writer->at == NULL || writer->step_of == NULL)
+        return fail_memory(program, error);
     if (!reserve(writer->trace->events, count_events(program, writer->times), error))
         return false;
     if (writer->changes != NULL &&
@@ -334,5 +356,102 @@ sim_events(const SimProgram *program, const SimTimes *times, bool want_memory, G
         return NULL;
     if (writer.ties)
         trace_sort(trace);
+    return g_steal_pointer(&trace);
+}
+
+/* --- a glimpse --- */
+
+/* Makes room for @n events more. */
+static void
+make_room(Writer *writer, size_t n)
+{
+    GArray *events = writer->trace->events;
+    const size_t used = (size_t)(writer->event - writer->events);
+
+    if (used + n <= events->len)
+        return;
+    g_array_set_size(events, (guint)(2 * used + n));
+    writer->events = (TraceEvent *)(void *)events->data;
+    writer->first = writer->event = writer->events + used;
+}
+
+static int64_t
+free_ns_at(const Writer *writer, int64_t index)
+{
+    return sim_times_step(writer->times, writer->program, writer->step_of[index]).free_ns;
+}
+
+/* The first op of [@begin, @end), all of one rank, after which the rank is free at @at_ns or later;
+ * near @begin. */
+static int64_t
+op_until(const Writer *writer, int64_t begin, int64_t end, int64_t at_ns)
+{
+    int64_t stride = 1, limit;
+
+    /* Ops before begin end before at_ns. */
+    while (begin + stride < end && free_ns_at(writer, begin + stride - 1) < at_ns) {
+        begin += stride;
+        stride *= 2;
+    }
+    limit = MIN(begin + stride, end);
+    /* Those from limit on, if any, do not. */
+    while (begin < limit) {
+        const int64_t middle = begin + (limit - begin) / 2;
+        if (free_ns_at(writer, middle) < at_ns)
+            begin = middle + 1;
+        else
+            limit = middle;
+    }
+    return begin;
+}
+
+/* The ops of @rank that are under way at one of @n_instants. */
+static void
+glimpse_ops(Writer *writer, int32_t rank, int32_t n_instants)
+{
+    const SimProgram *program = writer->program;
+    const int64_t end = program->schedule->rank_begin[rank + 1];
+    const int64_t makespan_ns = writer->trace->makespan_ns;
+    /* What who draws may round a time by. */
+    const int64_t margin_ns = 1 + (makespan_ns >> 40);
+    int64_t next = program->schedule->rank_begin[rank];
+
+    for (int32_t k = 0; k < n_instants; k++) {
+        const int64_t at_ns = (int64_t)((k + 0.5) / n_instants * (double)makespan_ns);
+        next = op_until(writer, next, end, at_ns - margin_ns);
+        for (; next < end; next++) {
+            const SimOpTimes at = sim_times_step(writer->times, program, writer->step_of[next]);
+            if (at.begin_ns > at_ns + margin_ns)
+                break;
+            make_room(writer, 3);
+            write_op(writer, rank, next, &at);
+        }
+    }
+}
+
+Trace *
+sim_glimpse(const SimProgram *program, const SimTimes *times, const SimGlimpse *glimpse,
+            GError **error)
+{
+    g_autoptr(Trace) trace = trace_new(program->schedule, false);
+    g_autofree uint32_t *step_of = sim_program_steps_in_order(program);
+    const int32_t n_ranks = program->schedule->n_ranks;
+    Writer writer = {.program = program, .times = times, .trace = trace, .step_of = step_of};
+
+    if (step_of == NULL) {
+        fail_memory(program, error);
+        return NULL;
+    }
+    for (int32_t rank = 0; rank < n_ranks; rank++)
+        trace->makespan_ns = MAX(trace->makespan_ns, times->finish[rank].end_ns);
+    for (int32_t rank = 0; rank < n_ranks; rank++) {
+        if (glimpse->is_shown != NULL && !glimpse->is_shown[rank])
+            continue;
+        glimpse_ops(&writer, rank, glimpse->n_instants);
+        make_room(&writer, 1 + (size_t)times->pieces->len);
+        write_optimizer(&writer, rank);
+        write_dp(&writer, rank);
+    }
+    g_array_set_size(trace->events, (guint)(writer.event - writer.events));
     return g_steal_pointer(&trace);
 }

@@ -18,6 +18,7 @@
 #define SIMULATOR_EVENTS_H
 
 #include "simulator/program.h"
+#include "simulator/simulate.h"
 
 G_BEGIN_DECLS
 
@@ -27,6 +28,14 @@ G_BEGIN_DECLS
  */
 Trace *sim_events(const SimProgram *program, const SimTimes *times, bool want_memory,
                   GError **error);
+
+/*
+ * A part of sim_events(), for pictures: of the compute streams of the ranks that are shown what is
+ * under way at one of the instants, their optimizers, their dp streams.  No messages on streams of
+ * their own, no memory.  Cost: O(ops) reads, and O(instants log ops) per rank.
+ */
+Trace *sim_glimpse(const SimProgram *program, const SimTimes *times, const SimGlimpse *glimpse,
+                   GError **error);
 
 G_END_DECLS
 

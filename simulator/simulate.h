@@ -44,6 +44,12 @@ typedef enum {
     SIM_BY_EVENTS,
 } SimBy;
 
+/* What a picture of computing shows that has room for little. */
+typedef struct {
+    int32_t n_instants;   /* the middles of as many equal parts of the makespan: its columns */
+    const bool *is_shown; /* (borrowed, nullable: all) [rank] its rows */
+} SimGlimpse;
+
 typedef struct {
     SimBy by;
     /* Not 0: where the sweep already ends later than this, links are not followed, and the report
@@ -51,8 +57,11 @@ typedef struct {
     int64_t limit_ns;
     const SimJitter *jitter; /* (borrowed, nullable) also run it many times with varied times */
     bool want_trace;         /* events; the report is always made */
-    bool want_levels;        /* with want_memory: what ranks hold at and after every op */
-    bool want_memory;        /* memory events and peaks; else peaks are 0 and fits is true */
+    /* (borrowed, nullable) With want_trace: of the events only what such a picture shows of the
+     * compute and dp streams, and no memory; writing all costs ten times as much as simulating. */
+    const SimGlimpse *glimpse;
+    bool want_levels; /* with want_memory: what ranks hold at and after every op */
+    bool want_memory; /* memory events and peaks; else peaks are 0 and fits is true */
 } SimOptions;
 
 typedef struct {

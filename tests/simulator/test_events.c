@@ -235,6 +235,76 @@ test_no_time_at_all(void)
     g_assert_cmpuint(result.trace->events->len, ==, 3 * 5 * 2 + 2 * 5 * 2);
 }
 
+/* --- glimpses --- */
+
+static bool
+same_event(const TraceEvent *a, const TraceEvent *b)
+{
+    return a->rank == b->rank && a->stream == b->stream && a->kind == b->kind &&
+           a->start_ns == b->start_ns && a->end_ns == b->end_ns && same_op(a->op, b->op);
+}
+
+/* Whether a picture must show @event: a stream that is shown, and under way at the middle of one
+ * of @n equal parts of @makespan_ns. */
+static bool
+is_seen(const TraceEvent *event, int64_t makespan_ns, int32_t n)
+{
+    if (event->stream == TRACE_STREAM_DP || event->kind == TRACE_EVENT_OPTIMIZER)
+        return true;
+    if (event->stream != TRACE_STREAM_COMPUTE || event->start_ns == event->end_ns)
+        return false;
+    for (int32_t k = 0; k < n; k++) {
+        const double at_ns = (k + 0.5) / n * (double)makespan_ns;
+        if ((double)event->start_ns <= at_ns && at_ns <= (double)event->end_ns)
+            return true;
+    }
+    return false;
+}
+
+static bool
+has_event(const Trace *trace, const TraceEvent *event)
+{
+    for (guint i = 0; i < trace->events->len; i++)
+        if (same_event(event_at(trace, i), event))
+            return true;
+    return false;
+}
+
+/* A glimpse has every event that is seen, and none that the trace has not. */
+static void
+test_glimpses_are_parts(void)
+{
+    int64_t n_all = 0, n_seen = 0;
+
+    for (uint64_t seed = 0; seed < 500; seed++) {
+        uint64_t state = seed ^ 0x911;
+        g_autoptr(Schedule) schedule = random_schedule(&state);
+        g_autoptr(Workload) workload = random_workload(&state, schedule, seed % 2 ? 6 : 1000000);
+        g_auto(SimResult) all = {0}, part = {0};
+        const bool is_shown[4] = {true, seed % 3 > 0, seed % 5 > 0, true};
+        const SimGlimpse glimpse = {(int32_t)random_in(&state, 1, 12), is_shown};
+        const SimOptions options = {.want_trace = true, .glimpse = &glimpse};
+
+        run(schedule, workload, &all);
+        g_assert_true(sim_run(schedule, workload, &options, &part, NULL));
+        g_assert_cmpint(part.trace->makespan_ns, ==, all.trace->makespan_ns);
+        g_assert_cmpuint(part.trace->memory->len, ==, 0);
+        for (guint i = 0; i < all.trace->events->len; i++) {
+            const TraceEvent *event = event_at(all.trace, i);
+            if (is_shown[event->rank] && is_seen(event, all.trace->makespan_ns, glimpse.n_instants))
+                g_assert_true(has_event(part.trace, event));
+        }
+        for (guint i = 0; i < part.trace->events->len; i++) {
+            const TraceEvent *event = event_at(part.trace, i);
+            g_assert_true(is_shown[event->rank]);
+            g_assert_true(has_event(all.trace, event));
+        }
+        n_all += all.trace->events->len;
+        n_seen += part.trace->events->len;
+    }
+    g_assert_cmpint(2 * n_seen, <, n_all);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -243,5 +313,6 @@ main(int argc, char **argv)
     g_test_add_func("/simulator/events/streams-show-one-message-at-a-time",
                     test_streams_show_one_message_at_a_time);
     g_test_add_func("/simulator/events/no-time-at-all", test_no_time_at_all);
+    g_test_add_func("/simulator/events/glimpses-are-parts", test_glimpses_are_parts);
     return g_test_run();
 }
