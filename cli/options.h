@@ -70,7 +70,12 @@ size_t options_n_arguments(const Options *options);
 /* (borrowed) NULL beyond the last. */
 const char *options_argument(const Options *options, size_t i);
 
-/* --- getters: the fallback when absent --- */
+/* (borrowed, nullable) the text of its value as given; NULL: absent. */
+const char *options_value(const Options *options, const char *name);
+/* Returns: (owned) what the option is called where it was given: "--name", or the key "name". */
+char *options_label(const Options *options, const char *name);
+
+/* --- getters: the fallback when absent (options_values.c) --- */
 
 bool options_has(const Options *options, const char *name);
 /* A switch. */
