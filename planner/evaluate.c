@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/units.h"
-#include "planner/trial.h"
+#include "planner/ways.h"
 
 /* --- outcomes --- */
 
@@ -124,173 +124,9 @@ plan_evaluate_set_layers(const PlanEvaluation *evaluation, const PlanPoint *poin
 
 /* --- one family, whole sequences --- */
 
-/* A family at a point: its sketch and what it is made of. */
-typedef struct {
-    PlanTrial *trial;
-    const ScheduleFamily *family;
-    PlanSketchInput input;
-    PlanSketch sketch;
-    int64_t length; /* stages of a chain */
-    Plan *plan;     /* (owned) whose stages are set for each try */
-} FamilyTrial;
-
-/* Tries the layers of the sketch with @ways [stage]; @large as in trial.h. */
-static PlanTried
-try_ways(FamilyTrial *f, const int *ways, Report **large)
-{
-    plan_layout_apply(f->input.counts, f->length, ways, f->plan);
-    return plan_trial_plan(f->trial, f->plan, f->family, large);
-}
-
-/* Whether slower ways of all stages are tried as well: as alternatives, or since there a slower way
- * may be the faster plan. */
-static bool
-wants_all_ways(const FamilyTrial *f)
-{
-    const PlanLayerShape shape = plan_space_layer_shape(f->trial->point);
-
-    return f->input.request->top > 0 || plan_layer_ways_depend(f->input.request, &shape);
-}
-
-/*
- * One stage per rank: each in its fastest way that fits.  More time for an op never makes an order
- * of ops faster, and a rank's memory is its own, so no other ways are better.  Where the sketch
- * took a rank for smaller than it is, the simulator says so, and the rank's next way is tried.
- */
-static void
-try_own_ways(FamilyTrial *f)
-{
-    const int64_t n = f->sketch.n_stages;
-    g_autofree int *ways = g_new(int, (size_t)n);
-
-    for (int64_t k = 0; k < n; k++)
-        ways[k] = f->sketch.ways[f->sketch.stages[k].rank];
-    for (;;) {
-        Report *large = NULL;
-        if (try_ways(f, ways, &large) != PLAN_TRIED_LARGE || large == NULL)
-            return;
-        bool changed = false, hopeless = false;
-        for (int64_t k = 0; k < n; k++) {
-            const int32_t rank = f->sketch.stages[k].rank;
-            const int64_t limit = f->sketch.usable_bytes[rank];
-            if (limit == 0 ||
-                g_array_index(large->ranks, ReportRank, rank).peak_memory_bytes <= limit)
-                continue;
-            ways[k] = plan_trial_next_way(f->input.request, ways[k]);
-            hopeless = hopeless || ways[k] < 0;
-            changed = true;
-        }
-        report_free(large);
-        if (!changed || hopeless)
-            return;
-    }
-}
-
-/* All stages of all ranks in the way @kind. */
-static PlanTried
-try_one_way(FamilyTrial *f, int kind)
-{
-    g_autofree int *ways = g_new(int, (size_t)f->sketch.n_stages);
-
-    for (int64_t k = 0; k < f->sketch.n_stages; k++)
-        ways[k] = kind;
-    return try_ways(f, ways, NULL);
-}
-
-/* The bytes of @rank with its stages in @ways, after the sketch. */
-static int64_t
-rank_bytes(const FamilyTrial *f, int32_t rank, const int *ways)
-{
-    const PlanSketch *sketch = &f->sketch;
-    int64_t most = 0;
-
-    for (int moment = 0; moment < PLAN_MOMENT_N; moment++) {
-        int64_t held = 0, workspace = 0;
-        for (int64_t k = 0; k < sketch->n_stages; k++) {
-            const PlanSketchStage *stage = &sketch->stages[k];
-            if (stage->rank != rank)
-                continue;
-            held += plan_sketch_held(&f->input, stage, (PlanMoment)moment, ways[k]);
-            workspace = MAX(workspace, plan_sketch_workspace(f->input.cost, stage,
-                                                             (PlanMoment)moment, ways[k]));
-        }
-        most = MAX(most, held + workspace);
-    }
-    return sketch->static_bytes[rank] + most;
-}
-
-/*
- * Chunks: a rank recomputes no more of them than it must, those first that hold most units.  Slower
- * ways one after the other, so that it ends with all chunks in the slowest.  Returns whether every
- * rank fits, after the sketch.
- */
-static bool
-choose_ways(const FamilyTrial *f, int *ways)
-{
-    const PlanSketch *sketch = &f->sketch;
-    const int32_t n_chunks = (int32_t)(sketch->n_stages / sketch->n_ranks);
-    const int first = plan_trial_next_way(f->input.request, -1);
-
-    for (int64_t k = 0; k < sketch->n_stages; k++)
-        ways[k] = first;
-    for (int32_t r = 0; r < sketch->n_ranks; r++) {
-        const int64_t limit = sketch->usable_bytes[r];
-        for (int way = plan_trial_next_way(f->input.request, first); way >= 0;
-             way = plan_trial_next_way(f->input.request, way))
-            for (int32_t n = 0; n < n_chunks && limit > 0 && rank_bytes(f, r, ways) > limit; n++) {
-                /* Of the chunks in a faster way the one that holds most, of equal ones the first.
-                 */
-                int64_t best = -1, most = -1;
-                for (int64_t k = 0; k < sketch->n_stages; k++) {
-                    const PlanSketchStage *stage = &sketch->stages[k];
-                    if (stage->rank != r || ways[k] == way)
-                        continue;
-                    const int64_t units = plan_flight_units(f->input.flight, r,
-                                                            PLAN_MOMENT_BACKWARD, 0, stage->chunk);
-                    if (units > most) {
-                        most = units;
-                        best = k;
-                    }
-                }
-                if (best >= 0)
-                    ways[best] = way;
-            }
-        if (limit > 0 && rank_bytes(f, r, ways) > limit)
-            return false;
-    }
-    return true;
-}
-
-/*
- * Several stages per rank: one way for all of them, the fastest that fits (slower ones take
- * longer), and, where that is not the fastest there is, each chunk in its own.
- */
-static void
-try_shared_ways(FamilyTrial *f)
-{
-    const PlanRequest *request = f->input.request;
-    int slowest = 0;
-
-    for (int32_t r = 0; r < f->sketch.n_ranks; r++)
-        slowest = MAX(slowest, f->sketch.ways[r]);
-    for (int kind = slowest; kind >= 0; kind = plan_trial_next_way(request, kind))
-        if (try_one_way(f, kind) != PLAN_TRIED_LARGE && !wants_all_ways(f))
-            break;
-    if (f->sketch.fits_plain)
-        return;
-    g_autofree int *ways = g_new(int, (size_t)f->sketch.n_stages);
-    if (!choose_ways(f, ways))
-        return;
-    bool differ = false;
-    for (int64_t k = 1; k < f->sketch.n_stages; k++)
-        differ = differ || ways[k] != ways[0];
-    if (differ)
-        try_ways(f, ways, NULL);
-}
-
 /* Sketches the layers @counts. */
 static void
-sketch_layers(FamilyTrial *f, const int64_t *counts)
+sketch_layers(PlanFamilyTrial *f, const int64_t *counts)
 {
     plan_sketch_clear(&f->sketch);
     f->input.counts = counts;
@@ -300,7 +136,7 @@ sketch_layers(FamilyTrial *f, const int64_t *counts)
 /* A division that fits, in place of one that fits only with recompute, or not at all.  False: there
  * is none, or it is too slow.  @fitted (out, owned by the caller) holds its counts. */
 static bool
-sketch_fitted(FamilyTrial *f, int64_t **fitted)
+sketch_fitted(PlanFamilyTrial *f, int64_t **fitted)
 {
     const int64_t m = f->trial->point->n_microbatches;
     /* A division that is too slow need not be found; its bound is that of all. */
@@ -322,70 +158,6 @@ sketch_fitted(FamilyTrial *f, int64_t **fitted)
     return true;
 }
 
-/* The plan of least memory: ranks in their leanest way, and all ways that one rank may need. */
-static void
-try_leanest(FamilyTrial *f)
-{
-    g_autofree int *ways = g_new(int, (size_t)f->sketch.n_stages);
-
-    for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++)
-        if (plan_layer_allows(f->input.request, kind))
-            try_one_way(f, kind);
-    if (f->sketch.shares)
-        return;
-    for (int64_t k = 0; k < f->sketch.n_stages; k++) {
-        const int64_t *bytes = &f->sketch.bytes[f->sketch.stages[k].rank * PLAN_RECOMPUTE_N];
-        ways[k] = plan_trial_next_way(f->input.request, -1);
-        for (int kind = ways[k]; kind >= 0; kind = plan_trial_next_way(f->input.request, kind))
-            if (bytes[kind] < bytes[ways[k]])
-                ways[k] = kind;
-    }
-    try_ways(f, ways, NULL);
-}
-
-/* Whether every rank's fastest way that fits is @kind. */
-static bool
-is_own_way(const FamilyTrial *f, int kind)
-{
-    for (int32_t r = 0; r < f->sketch.n_ranks; r++)
-        if (f->sketch.ways[r] != kind)
-            return false;
-    return true;
-}
-
-/* Tries the sketched layers in their ways, unless the sketch says that it is no use. */
-static void
-try_sketched(FamilyTrial *f)
-{
-    PlanTrial *trial = f->trial;
-
-    if (!f->sketch.fits) {
-        g_autofree int *ways = g_new(int, (size_t)f->sketch.n_stages);
-        for (int64_t k = 0; k < f->sketch.n_stages; k++)
-            ways[k] = f->input.request->recompute == PLAN_AUTO ? PLAN_RECOMPUTE_FULL
-                                                               : f->input.request->recompute;
-        trial->outcome->infeasible++;
-        if (f->sketch.fullest_bytes >= trial->outcome->least_bytes)
-            return;
-        plan_layout_apply(f->input.counts, f->length, ways, f->plan);
-        plan_trial_note_large(trial, f->plan, f->sketch.fullest_bytes);
-        return;
-    }
-    if (trial->evaluation->is_timeless) {
-        if (f->sketch.fullest_bytes <= trial->limit)
-            try_leanest(f);
-    } else if (f->sketch.bound_ns > trial->limit) {
-        plan_trial_note_slow(trial, f->sketch.bound_ns);
-    } else if (f->sketch.shares) {
-        try_shared_ways(f);
-    } else {
-        for (int kind = 0; kind < PLAN_RECOMPUTE_N && wants_all_ways(f); kind++)
-            if (plan_layer_allows(f->input.request, kind) && !is_own_way(f, kind))
-                try_one_way(f, kind);
-        try_own_ways(f);
-    }
-}
-
 static void
 try_family(PlanTrial *trial, const ScheduleFamily *family)
 {
@@ -398,7 +170,7 @@ try_family(PlanTrial *trial, const ScheduleFamily *family)
         .n_slices = 1,
         .group = family->groups && point->degrees.vpp > 1 ? space->request->group : 0,
     };
-    FamilyTrial f = {
+    PlanFamilyTrial f = {
         .trial = trial,
         .family = family,
         .input = {.request = space->request,
@@ -423,11 +195,11 @@ try_family(PlanTrial *trial, const ScheduleFamily *family)
     f.plan = plan_space_plan(space->request, point, family);
     sketch_layers(&f, counts);
     if (counts == even || memcmp(counts, even, (size_t)f.length * sizeof *even) != 0)
-        try_sketched(&f);
+        plan_ways_try(&f);
     /* More layers where memory is, or where less must be computed again. */
     if (point->is_balanced && !f.sketch.fits_plain && !f.sketch.shares &&
         !trial->evaluation->is_timeless && sketch_fitted(&f, &fitted))
-        try_sketched(&f);
+        plan_ways_try(&f);
     plan_free(f.plan);
     plan_sketch_clear(&f.sketch);
     /* Ways that were not looked at are slower than those that were, or their bound is too high. */

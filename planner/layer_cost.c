@@ -91,18 +91,15 @@ set_parameters(const PlanRequest *request, const PlanDegrees *d, PlanPart part, 
 
 /* --- times --- */
 
-/* What recompute adds to a layer's backward: an op takes the larger of device and host. */
+/* What computing @again adds to a layer's backward: an op takes the larger of device and host. */
 static double
-recompute_s(const PlanRequest *request, const ProfileQuery *query, const ProfileCost *backward,
-            PlanRecompute kind)
+recompute_s(const ProfileCost *backward, const ProfileCost *again)
 {
-    const ProfileCost again =
-        profile_cost_recompute(request->profile, query, kind == PLAN_RECOMPUTE_FULL);
     ProfileCost both = *backward;
 
     for (int i = 0; i < PROFILE_PART_N; i++)
-        both.part_s[i] += again.part_s[i];
-    both.host_s += again.host_s;
+        both.part_s[i] += again->part_s[i];
+    both.host_s += again->host_s;
     return fmax(0.0, profile_cost_s(&both) - profile_cost_s(backward));
 }
 
@@ -164,17 +161,29 @@ set_accumulation(const PlanRequest *request, const PlanLayerShape *shape, Profil
     part->accumulate_s = fmax(0.0, device_s(&whole) - device_s(backward));
 }
 
-static void
-set_slack(const PlanRequest *request, const ProfileQuery *query, const ProfileCost *forward,
-          const ProfileCost *backward, PlanPartCost *part)
+/* By what is done besides @cost. */
+static double
+slack_s(const ProfileCost *cost, const ProfileCost *again)
 {
-    part->forward_slack_s = fmax(0.0, forward->host_s - device_s(forward));
+    return fmax(0.0, cost->host_s + again->host_s - device_s(cost) - device_s(again));
+}
+
+/* What a part costs by pass. */
+typedef struct {
+    ProfileCost forward, backward, input, weight;
+    ProfileCost again[PLAN_RECOMPUTE_N]; /* what is recomputed */
+} PassCosts;
+
+static void
+set_slack(const PassCosts *costs, PlanPartCost *part)
+{
+    const ProfileCost *none = &costs->again[PLAN_RECOMPUTE_NONE];
+
+    part->forward_slack_s = slack_s(&costs->forward, none);
+    part->weight_slack_s = slack_s(&costs->weight, none);
     for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++) {
-        ProfileCost again = {0};
-        if (query->part == MODEL_PART_LAYER && kind != PLAN_RECOMPUTE_NONE)
-            again = profile_cost_recompute(request->profile, query, kind == PLAN_RECOMPUTE_FULL);
-        part->host_slack_s[kind] =
-            fmax(0.0, backward->host_s + again.host_s - device_s(backward) - device_s(&again));
+        part->host_slack_s[kind] = slack_s(&costs->backward, &costs->again[kind]);
+        part->input_slack_s[kind] = slack_s(&costs->input, &costs->again[kind]);
     }
 }
 
@@ -182,28 +191,31 @@ static void
 set_times(const PlanRequest *request, const PlanLayerShape *shape, const ProfileQuery *query,
           bool is_layer, PlanPartCost *part)
 {
-    const ProfileCost forward = profile_cost_part(request->profile, query, PROFILE_PASS_FORWARD);
-    const ProfileCost backward = profile_cost_part(request->profile, query, PROFILE_PASS_BACKWARD);
-    const ProfileCost input =
-        profile_cost_part(request->profile, query, PROFILE_PASS_BACKWARD_INPUT);
+    const Profile *profile = request->profile;
+    PassCosts costs = {
+        .forward = profile_cost_part(profile, query, PROFILE_PASS_FORWARD),
+        .backward = profile_cost_part(profile, query, PROFILE_PASS_BACKWARD),
+        .input = profile_cost_part(profile, query, PROFILE_PASS_BACKWARD_INPUT),
+        .weight = profile_cost_part(profile, query, PROFILE_PASS_BACKWARD_WEIGHT),
+    };
 
-    set_accumulation(request, shape, *query, &backward, part);
-    set_slack(request, query, &forward, &backward, part);
-    part->forward_s = profile_cost_s(&forward);
-    part->backward_s = profile_cost_s(&backward);
+    for (int kind = PLAN_RECOMPUTE_SELECTIVE; is_layer && kind < PLAN_RECOMPUTE_N; kind++)
+        costs.again[kind] = profile_cost_recompute(profile, query, kind == PLAN_RECOMPUTE_FULL);
+    set_accumulation(request, shape, *query, &costs.backward, part);
+    set_slack(&costs, part);
+    part->forward_s = profile_cost_s(&costs.forward);
+    part->backward_s = profile_cost_s(&costs.backward);
+    part->weight_s = profile_cost_s(&costs.weight);
     /* Modelled halves never take less than the whole; measured ones may. */
-    if (request->profile->measurements->len > 0) {
-        const ProfileCost weight =
-            profile_cost_part(request->profile, query, PROFILE_PASS_BACKWARD_WEIGHT);
-        part->backward_s = fmin(part->backward_s, profile_cost_s(&input) + profile_cost_s(&weight));
-    }
+    if (profile->measurements->len > 0)
+        part->backward_s = fmin(part->backward_s, profile_cost_s(&costs.input) + part->weight_s);
     part->sliced_forward_s =
         profile_cost_sliced_floor_s(request->profile, query, PROFILE_PASS_FORWARD);
     part->sliced_backward_s =
         profile_cost_sliced_floor_s(request->profile, query, PROFILE_PASS_BACKWARD);
-    part->input_s = fmin(profile_cost_s(&input), profile_cost_s(&backward));
+    part->input_s = fmin(profile_cost_s(&costs.input), profile_cost_s(&costs.backward));
     for (int kind = PLAN_RECOMPUTE_SELECTIVE; is_layer && kind < PLAN_RECOMPUTE_N; kind++)
-        part->recompute_s[kind] = recompute_s(request, query, &backward, (PlanRecompute)kind);
+        part->recompute_s[kind] = recompute_s(&costs.backward, &costs.again[kind]);
 }
 
 static void
@@ -214,11 +226,14 @@ lower_times(PlanPartCost *part, const PlanPartCost *other)
     part->sliced_forward_s = fmin(part->sliced_forward_s, other->sliced_forward_s);
     part->sliced_backward_s = fmin(part->sliced_backward_s, other->sliced_backward_s);
     part->input_s = fmin(part->input_s, other->input_s);
+    part->weight_s = fmin(part->weight_s, other->weight_s);
     part->accumulate_s = fmin(part->accumulate_s, other->accumulate_s);
     part->forward_slack_s = fmax(part->forward_slack_s, other->forward_slack_s);
+    part->weight_slack_s = fmax(part->weight_slack_s, other->weight_slack_s);
     for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++) {
         part->recompute_s[kind] = fmin(part->recompute_s[kind], other->recompute_s[kind]);
         part->host_slack_s[kind] = fmax(part->host_slack_s[kind], other->host_slack_s[kind]);
+        part->input_slack_s[kind] = fmax(part->input_slack_s[kind], other->input_slack_s[kind]);
     }
 }
 
@@ -323,8 +338,11 @@ both_passes_ns(const PlanRequest *request, ProfileQuery *query, ModelPart part, 
     const ProfileCost backward = profile_cost_part(request->profile, query, PROFILE_PASS_BACKWARD);
     double again_s = 0.0;
 
-    if (part == MODEL_PART_LAYER && recompute != PLAN_RECOMPUTE_NONE)
-        again_s = recompute_s(request, query, &backward, recompute);
+    if (part == MODEL_PART_LAYER && recompute != PLAN_RECOMPUTE_NONE) {
+        const ProfileCost again =
+            profile_cost_recompute(request->profile, query, recompute == PLAN_RECOMPUTE_FULL);
+        again_s = recompute_s(&backward, &again);
+    }
     return units_ns_from_s(profile_cost_s(&forward) + profile_cost_s(&backward) + again_s);
 }
 

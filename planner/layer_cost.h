@@ -25,11 +25,14 @@ typedef enum {
 typedef struct {
     double forward_s, backward_s;
     double sliced_forward_s, sliced_backward_s; /* all slices of any slicing, at the least */
-    double input_s; /* of backward_s: until the input's gradient is there */
+    /* Of an unsplit backward until the input's gradient is there, at most all of it; the halves of
+     * a split one. */
+    double input_s, weight_s;
     double recompute_s[PLAN_RECOMPUTE_N];
     double accumulate_s; /* adding up gradients, when all of them are */
     /* What a device may do besides without the op taking longer: the host does. */
     double forward_slack_s, host_slack_s[PLAN_RECOMPUTE_N]; /* of a backward */
+    double input_slack_s[PLAN_RECOMPUTE_N], weight_slack_s; /* of its halves */
     int64_t kept_bytes[PLAN_RECOMPUTE_N];                   /* from forward to backward */
     int64_t weight_bytes; /* of them, from the input's gradient to the weight's */
     int64_t forward_workspace_bytes, backward_workspace_bytes[PLAN_RECOMPUTE_N];

@@ -8,8 +8,8 @@ plan_run_limit(const PlanRun *run)
     const GPtrArray *found = run->total.found;
 
     return found->len > (guint)run->request->top
-               ? ((PlanFound *)found->pdata[run->request->top])->first
-               : INT64_MAX;
+               ? MIN(run->known_limit, ((PlanFound *)found->pdata[run->request->top])->first)
+               : run->known_limit;
 }
 
 int64_t
@@ -75,6 +75,7 @@ plan_run_init(PlanRun *run, const PlanRequest *request, PlanSpace *space, PlanEv
                        .stop = request->stop},
         .request = request,
         .space = space,
+        .known_limit = INT64_MAX,
         .lower_bound_ns = INT64_MAX,
     };
     plan_outcome_init(&run->total);

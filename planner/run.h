@@ -12,14 +12,17 @@
 
 G_BEGIN_DECLS
 
-/* Points of a wave: enough for many threads, few enough to lose little before the first answer. */
+/* Points of a wave: enough for many threads; the first ones are smaller, to lose little before good
+ * plans are known. */
 #define PLAN_WAVE 16
+#define PLAN_FIRST_WAVE 2
 
 typedef struct {
     PlanEvaluation evaluation;
     const PlanRequest *request; /* (borrowed) */
     PlanSpace *space;           /* (borrowed) */
     PlanOutcome total;          /* found: the best top + 1, in order */
+    int64_t known_limit;        /* objective values above it are of no interest: better is known */
     int64_t lower_bound_ns;     /* of what was not simulated */
 } PlanRun;
 
@@ -41,7 +44,7 @@ void plan_run_init(PlanRun *run, const PlanRequest *request, PlanSpace *space,
                    PlanEvaluateFunc evaluate, void *user_data);
 void plan_run_clear(PlanRun *run);
 
-/* Objective values above it are of no interest; INT64_MAX before top + 1 plans are found. */
+/* Objective values above it are of no interest: known_limit before top + 1 plans are found. */
 int64_t plan_run_limit(const PlanRun *run);
 
 /* The most memory that any device may use. */

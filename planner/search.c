@@ -52,11 +52,12 @@ search_points(PlanRun *run, int64_t max_points)
     g_autofree const PlanPoint **points =
         plan_run_sort(run, run->evaluation.is_timeless ? compare_by_memory : compare_by_time);
     g_autofree PlanWave *wave = g_new0(PlanWave, 1);
+    int size = PLAN_FIRST_WAVE;
 
     wave->evaluate = plan_evaluate_point;
     for (guint i = 0; i < n && max_points > 0 && !plan_evaluation_is_stopped(&run->evaluation);) {
         wave->n = 0;
-        for (; i < n && wave->n < PLAN_WAVE; i++) {
+        for (; i < n && wave->n < size; i++) {
             const PlanPoint *point = points[i];
             if (point->bound_bytes > run->evaluation.memory_limit_bytes) {
                 plan_run_note_large(run, point);
@@ -69,6 +70,7 @@ search_points(PlanRun *run, int64_t max_points)
             }
         }
         max_points -= wave->n;
+        size = MIN(PLAN_WAVE, 2 * size);
         plan_run_wave(run, wave);
     }
 }
@@ -181,6 +183,7 @@ search_once(const PlanRequest *request, PlanEvaluateFunc evaluate, void *user_da
         return NULL;
     PlanRun run;
     plan_run_init(&run, request, space, evaluate, user_data);
+    run.known_limit = time_ns;
     search_points(&run, INT64_MAX);
     if (slices)
         plan_run_slices(&run);

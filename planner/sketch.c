@@ -1,9 +1,5 @@
 #include "planner/sketch.h"
 
-#include <math.h>
-
-#include "base/units.h"
-
 /* Far beyond any memory, and sums of a few do not overflow. */
 #define MOST_BYTES (INT64_MAX / 16)
 
@@ -53,16 +49,6 @@ set_stages(PlanSketch *sketch, const PlanSketchInput *input)
             };
             first = last;
         }
-}
-
-static const PlanSketchStage *
-stage_at(const PlanSketch *sketch, int32_t rank, int64_t chunk)
-{
-    const int64_t block = chunk * sketch->n_ranks;
-
-    return sketch->stages[block + rank].rank == rank
-               ? &sketch->stages[block + rank]
-               : &sketch->stages[block + sketch->n_ranks - 1 - rank];
 }
 
 /* --- bytes --- */
@@ -170,7 +156,7 @@ set_static(PlanSketch *sketch, const PlanSketchInput *input, int32_t rank)
     bool sends = false, receives = false;
 
     for (int64_t chunk = 0; chunk < sketch->n_stages / sketch->n_ranks; chunk++) {
-        const PlanSketchStage *stage = stage_at(sketch, rank, chunk);
+        const PlanSketchStage *stage = plan_sketch_stage_at(sketch, rank, chunk);
         const int64_t at = (stage - sketch->stages) % length;
         add_parameters(input, stage, &dense, &expert);
         sends = sends || (at < length - 1 && stage[1].rank != rank);
@@ -207,7 +193,7 @@ rank_bytes(const PlanSketch *sketch, const PlanSketchInput *input, int32_t rank,
     int64_t held[PLAN_MOMENT_N] = {0}, workspace[PLAN_MOMENT_N] = {INT64_MAX, INT64_MAX}, most = 0;
 
     for (int64_t chunk = 0; chunk < sketch->n_stages / sketch->n_ranks; chunk++) {
-        const PlanSketchStage *stage = stage_at(sketch, rank, chunk);
+        const PlanSketchStage *stage = plan_sketch_stage_at(sketch, rank, chunk);
         for (int moment = 0; moment < PLAN_MOMENT_N; moment++) {
             held[moment] =
                 plus(held[moment], plan_sketch_held(input, stage, (PlanMoment)moment, kind));
@@ -262,238 +248,6 @@ set_bytes(PlanSketch *sketch, const PlanSketchInput *input)
         sketch->fullest_bytes = MAX(sketch->fullest_bytes, leanest);
     }
     sketch->fits_plain = sketch->fits_plain && sketch->fits;
-}
-
-/* --- time --- */
-
-/* Sums over the parts of a stage. */
-typedef struct {
-    double forward_s, backward_s, gradient_s; /* both backward times with what is recomputed */
-} StageTimes;
-
-static StageTimes
-stage_times(const PlanLayerCost *cost, const PlanSketchStage *stage, int kind, double accumulated,
-            const PlanPoint *point)
-{
-    const double n[PLAN_PART_N] = {(double)stage->n_dense, (double)stage->n_moe,
-                                   stage->embedding ? 1.0 : 0.0, stage->head ? 1.0 : 0.0};
-    StageTimes t = {0};
-
-    for (int i = 0; i < PLAN_PART_N; i++) {
-        const PlanPartCost *part = &cost->parts[i];
-        if (n[i] == 0.0)
-            continue;
-        double forward_s = part->forward_s;
-        double backward_s = part->backward_s + part->recompute_s[kind] +
-                            fmax(0.0, accumulated * part->accumulate_s - part->host_slack_s[kind]);
-        /* What ZeRO 3 cannot hide: the op takes the longer of both. */
-        if (point != NULL && point->zero_stage >= 3 && i <= PLAN_PART_MOE) {
-            forward_s = fmax(forward_s, point->gather_s[i] - part->forward_slack_s);
-            backward_s = fmax(backward_s, point->gather_scatter_s[i] - part->host_slack_s[kind]);
-        }
-        t.forward_s += n[i] * forward_s;
-        t.backward_s += n[i] * backward_s;
-        t.gradient_s += n[i] * (part->input_s + part->recompute_s[kind]);
-    }
-    return t;
-}
-
-double
-plan_sketch_stage_s(const PlanLayerCost *cost, const PlanSketchStage *stage, int kind)
-{
-    const StageTimes t = stage_times(cost, stage, kind, 0.0, NULL);
-
-    return t.forward_s + t.backward_s;
-}
-
-bool
-plan_sketch_ranks_are_alike(const PlanRequest *request, const PlanDegrees *d)
-{
-    const ModelCluster *cluster = request->profile->cluster;
-    const int64_t stage = d->dp * d->cp * d->tp;
-
-    if (cluster->nodes->len != 1)
-        return false;
-    int64_t group = g_array_index(cluster->nodes, ModelNodes, 0).n_devices;
-    for (guint i = 0;; i++) {
-        if (group > 0 && group % stage != 0 && stage % group != 0)
-            return false;
-        if (i == cluster->levels->len)
-            return true;
-        group = g_array_index(cluster->levels, ModelLevel, i).group_devices;
-    }
-}
-
-/* Seconds of reducing the gradients of @n parameters over @group, and of gathering the weights. */
-static double
-reduction_s(const PlanRequest *request, int32_t zero_stage, const ProfileGroup *group, int64_t n)
-{
-    const int64_t gradients = n * dtype_bytes(request->conventions.grad_dtype);
-    const int64_t weights = n * (request->dtype == DTYPE_FP8 ? 2 : dtype_bytes(request->dtype));
-    double seconds = 0.0;
-
-    if (group->n == 1 || n == 0 || zero_stage >= 3)
-        return 0.0;
-    /* Behind the last backward it may cost nothing. */
-    if (!request->conventions.overlap_dp)
-        seconds += profile_cost_collective_s(
-            request->profile, zero_stage == 0 ? MODEL_COMM_ALL_REDUCE : MODEL_COMM_REDUCE_SCATTER,
-            gradients, group);
-    if (zero_stage > 0)
-        seconds +=
-            profile_cost_collective_s(request->profile, MODEL_COMM_ALL_GATHER, weights, group);
-    return seconds;
-}
-
-double
-plan_sketch_end_s(const PlanRequest *request, const PlanLayerCost *cost, const PlanPoint *point,
-                  int64_t n_dense, int64_t n_moe)
-{
-    const PlanDegrees *d = &point->degrees;
-    const PlanPartCost *parts = cost->parts;
-    const ProfileGroup dense = {0, d->tp, d->dp * d->cp};
-    const ProfileGroup expert = {0, d->ep, MAX(1, d->dp * d->cp * d->tp / d->ep)};
-
-    return reduction_s(request, point->zero_stage, &dense,
-                       n_dense * parts[PLAN_PART_DENSE].dense_parameters +
-                           n_moe * parts[PLAN_PART_MOE].dense_parameters) +
-           reduction_s(request, point->zero_stage, &expert,
-                       n_moe * parts[PLAN_PART_MOE].expert_parameters);
-}
-
-/*
- * What a rank's chunks must recompute at the least to save what is above its limit: every byte
- * costs at least as much as the cheapest.
- */
-static double
-saving_s(const PlanSketch *sketch, const PlanSketchInput *input, int32_t rank, int plain)
-{
-    const int64_t excess =
-        sketch->bytes[rank * PLAN_RECOMPUTE_N + plain] - sketch->usable_bytes[rank];
-    double most = 0.0; /* bytes per second of a micro-batch */
-
-    if (sketch->usable_bytes[rank] == 0 || excess <= 0)
-        return 0.0;
-    for (int64_t chunk = 0; chunk < sketch->n_stages / sketch->n_ranks; chunk++) {
-        const PlanSketchStage *stage = stage_at(sketch, rank, chunk);
-        int32_t units = 0;
-        for (int moment = 0; moment < PLAN_MOMENT_N; moment++)
-            units = MAX(
-                units,
-                plan_flight_units(input->flight, rank, (PlanMoment)moment, 0, stage->chunk) +
-                    plan_flight_units(input->flight, rank, (PlanMoment)moment, 1, stage->chunk));
-        for (int kind = plain + 1; kind < PLAN_RECOMPUTE_N; kind++) {
-            const int64_t saved = plan_sketch_stage_kept(input->cost, stage, plain) -
-                                  plan_sketch_stage_kept(input->cost, stage, kind);
-            const double added = plan_sketch_stage_s(input->cost, stage, kind) -
-                                 plan_sketch_stage_s(input->cost, stage, plain);
-            if (saved <= 0)
-                continue;
-            if (added <= 0.0)
-                return 0.0;
-            most = fmax(most, (double)units * (double)saved / added);
-        }
-    }
-    return most > 0.0 ? (double)excess / most : 0.0;
-}
-
-/* One rank, or one stage, as in bound.c. */
-typedef struct {
-    double work_s, wait_s, drain_s;
-    int64_t n_dense, n_moe;
-} RankTimes;
-
-static int
-plain_way(const PlanRequest *request)
-{
-    return request->recompute == PLAN_AUTO ? PLAN_RECOMPUTE_NONE : request->recompute;
-}
-
-/* Adds the chain to its ranks.  Returns: the longest way through one of its stages. */
-static double
-walk_chain(const PlanSketch *sketch, const PlanSketchInput *input, const PlanSketchStage *stages,
-           int64_t length, double m, RankTimes *ranks)
-{
-    const bool splits = input->family->splits_backward;
-    const int plain = plain_way(input->request);
-    const PlanLayerShape shape = plan_space_layer_shape(input->point);
-    const double accumulated =
-        plan_layer_accumulated(input->request, &shape, (double)input->point->n_microbatches);
-    double wait_s = 0.0, drain_s = 0.0, longest_s = 0.0;
-
-    for (int64_t k = 0; k < length; k++) {
-        RankTimes *rank = &ranks[stages[k].rank];
-        const int way = sketch->shares ? plain : sketch->ways[stages[k].rank];
-        const StageTimes t = stage_times(input->cost, &stages[k], way, accumulated, input->point);
-        const double gradient_s = splits ? fmin(t.gradient_s, t.backward_s) : t.backward_s;
-        rank->work_s += m * (t.forward_s + t.backward_s);
-        rank->wait_s = fmin(rank->wait_s, wait_s);
-        rank->drain_s = fmin(rank->drain_s, drain_s);
-        rank->n_dense += stages[k].n_dense;
-        rank->n_moe += stages[k].n_moe;
-        longest_s = fmax(longest_s, wait_s + m * (t.forward_s + gradient_s) + drain_s);
-        wait_s += t.forward_s;
-        drain_s += gradient_s;
-    }
-    return longest_s;
-}
-
-int64_t
-plan_sketch_work_ns(const PlanSketch *sketch, const PlanSketchInput *input)
-{
-    const double m = (double)input->point->n_microbatches;
-    const bool alike = plan_sketch_ranks_are_alike(input->request, &input->point->degrees);
-    double best_s = 0.0;
-
-    for (int32_t r = 0; r < sketch->n_ranks; r++) {
-        double work_s = 0.0;
-        int64_t n_dense = 0, n_moe = 0;
-        for (int64_t chunk = 0; chunk < sketch->n_stages / sketch->n_ranks; chunk++) {
-            const PlanSketchStage *stage = stage_at(sketch, r, chunk);
-            work_s += m * plan_sketch_stage_s(input->cost, stage, plain_way(input->request));
-            n_dense += stage->n_dense;
-            n_moe += stage->n_moe;
-        }
-        best_s = fmax(best_s, work_s);
-        if (alike && r == sketch->n_ranks - 1)
-            best_s = fmax(best_s, work_s + plan_sketch_end_s(input->request, input->cost,
-                                                             input->point, n_dense, n_moe));
-    }
-    return units_ns_from_s(best_s);
-}
-
-void
-plan_sketch_bound(PlanSketch *sketch, const PlanSketchInput *input)
-{
-    const PlanDegrees *d = &input->point->degrees;
-    const int64_t length = plan_space_chain_length(d, input->family);
-    const int64_t n_chains = sketch->n_stages / length;
-    const double m = (double)input->point->n_microbatches / (double)n_chains;
-    const bool alike = plan_sketch_ranks_are_alike(input->request, d);
-    g_autofree RankTimes *ranks = g_new0(RankTimes, (size_t)sketch->n_ranks);
-    double best_s = 0.0, end = 0.0, first_end = 0.0;
-
-    for (int32_t r = 0; r < sketch->n_ranks; r++)
-        ranks[r].wait_s = ranks[r].drain_s = INFINITY;
-    for (int64_t chain = 0; chain < n_chains; chain++)
-        best_s = fmax(best_s,
-                      walk_chain(sketch, input, sketch->stages + chain * length, length, m, ranks));
-    for (int32_t r = 0; r < sketch->n_ranks; r++) {
-        const RankTimes *rank = &ranks[r];
-        if (alike && (r == 0 || rank->n_dense != rank[-1].n_dense || rank->n_moe != rank[-1].n_moe))
-            end = plan_sketch_end_s(input->request, input->cost, input->point, rank->n_dense,
-                                    rank->n_moe);
-        first_end = r == 0 ? end : first_end;
-        const bool drains = !input->family->splits_backward && n_chains == 1;
-        const double more_s =
-            sketch->shares ? m * saving_s(sketch, input, r, plain_way(input->request)) : 0.0;
-        best_s = fmax(best_s, rank->wait_s + rank->work_s + more_s +
-                                  fmax(end, drains ? rank->drain_s + first_end : 0.0));
-    }
-    /* The sums above round; a Workload rounds each op to the nanosecond. */
-    const double n_ops = 3.0 * m * (double)sketch->n_stages / (double)sketch->n_ranks;
-    const int64_t ns = units_ns_from_s(best_s * (1.0 - 1e-9));
-    sketch->bound_ns = MAX(0, ns - (int64_t)fmin(n_ops, 1e15) - 2 * sketch->n_stages - 4);
 }
 
 /* --- lifecycle --- */

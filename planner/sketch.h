@@ -57,12 +57,25 @@ typedef struct {
     int64_t bound_ns;      /* INT64_MAX unless fits */
 } PlanSketch;
 
+/* The stage of @rank's @chunk (of bidir: of that chain). */
+static inline const PlanSketchStage *
+plan_sketch_stage_at(const PlanSketch *sketch, int32_t rank, int64_t chunk)
+{
+    const PlanSketchStage *block = &sketch->stages[chunk * sketch->n_ranks];
+
+    return block[rank].rank == rank ? &block[rank] : &block[sketch->n_ranks - 1 - rank];
+}
+
 void plan_sketch_init(PlanSketch *sketch, const PlanSketchInput *input);
 void plan_sketch_clear(PlanSketch *sketch);
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(PlanSketch, plan_sketch_clear)
 
-/* Sets bound_ns anew for the ways of ranks as they are now. */
+/* Sets bound_ns. */
 void plan_sketch_bound(PlanSketch *sketch, const PlanSketchInput *input);
+
+/* The bound with stages in @ways [stage of all chains]. */
+int64_t plan_sketch_ways_ns(const PlanSketch *sketch, const PlanSketchInput *input,
+                            const int *ways);
 
 /* The work of the busiest rank alone, in the fastest way allowed, with its reduction: no bubble. */
 int64_t plan_sketch_work_ns(const PlanSketch *sketch, const PlanSketchInput *input);

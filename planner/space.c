@@ -17,6 +17,14 @@ typedef struct {
     bool slices;
 } Chunks;
 
+/* Layers at the current tp and cp; pp and dp do not matter. */
+typedef struct {
+    int64_t ep, micro_batch;
+    bool sequence_parallel;
+    PlanLayerCost cost;
+    int64_t index; /* in space->costs; -1: not yet */
+} KnownCost;
+
 /* Why combinations were left out, to say so if none is left. */
 typedef struct {
     PlanSpace *space;
@@ -25,8 +33,8 @@ typedef struct {
     char *shape_refusal;  /* (owned, nullable) the model's reason against the first degrees */
     char *batch_refusal;  /* (owned, nullable) */
     char *family_refusal; /* (owned, nullable) */
-    PlanLayerCost cost;   /* of the current tp, cp, ep, micro-batch and sp */
-    bool has_cost;        /* it is the last of space->costs */
+    GPtrArray *known;     /* (owned) of (owned) KnownCost * */
+    KnownCost *cost;      /* (borrowed) of the current ep, micro-batch and sp */
     GArray *chunks;       /* (owned) of Chunks, at the current degrees and micro-batches */
 } Walk;
 
@@ -244,10 +252,11 @@ keep_point(Walk *walk, PlanPoint point)
 {
     PlanSpace *space = walk->space;
 
-    if (!walk->has_cost)
-        g_array_append_val(space->costs, walk->cost);
-    walk->has_cost = true;
-    point.cost = space->costs->len - 1;
+    if (walk->cost->index < 0) {
+        walk->cost->index = space->costs->len;
+        g_array_append_val(space->costs, walk->cost->cost);
+    }
+    point.cost = walk->cost->index;
     g_array_append_val(space->points, point);
 }
 
@@ -285,6 +294,7 @@ static void
 add_layouts(Walk *walk, PlanPoint point)
 {
     PlanSpace *space = walk->space;
+    const PlanLayerCost *cost = &walk->cost->cost;
 
     for (guint i = 0; i < walk->chunks->len; i++) {
         const Chunks *chunks = &g_array_index(walk->chunks, Chunks, i);
@@ -295,11 +305,9 @@ add_layouts(Walk *walk, PlanPoint point)
                              point.degrees.pp * chunks->vpp <= space->request->arch->n_layers;
         for (int balanced = 0; balanced <= (divides ? 1 : 0); balanced++) {
             point.is_balanced = balanced == 1;
-            point.bound_ns =
-                plan_space_bound_ns(space->request, &walk->cost, &point, &chunks->families);
-            point.sliced_bound_ns = chunks->slices
-                                        ? plan_space_sliced_ns(space->request, &walk->cost, &point)
-                                        : INT64_MAX;
+            point.bound_ns = plan_space_bound_ns(space->request, cost, &point, &chunks->families);
+            point.sliced_bound_ns =
+                chunks->slices ? plan_space_sliced_ns(space->request, cost, &point) : INT64_MAX;
             point.index = space->n_points;
             add_point(walk, &point);
         }
@@ -326,10 +334,28 @@ add_savers(Walk *walk, PlanPoint point)
                 continue;
             point.zero_stage = zero;
             point.offload = (PlanOffload)offload;
-            plan_space_bound_bytes(request, &walk->cost, walk->limits->memory_bytes, &point);
+            plan_space_bound_bytes(request, &walk->cost->cost, walk->limits->memory_bytes, &point);
             add_layouts(walk, point);
         }
     }
+}
+
+/* Sets walk->cost to that of @point's layers. */
+static void
+find_cost(Walk *walk, const PlanPoint *point)
+{
+    const PlanLayerShape shape = plan_space_layer_shape(point);
+
+    for (guint i = 0; i < walk->known->len; i++) {
+        walk->cost = walk->known->pdata[i];
+        if (walk->cost->ep == shape.degrees.ep && walk->cost->micro_batch == shape.micro_batch &&
+            walk->cost->sequence_parallel == shape.sequence_parallel)
+            return;
+    }
+    walk->cost = g_new(KnownCost, 1);
+    *walk->cost = (KnownCost){shape.degrees.ep, shape.micro_batch, shape.sequence_parallel,
+                              plan_layer_cost(walk->space->request, &shape), -1};
+    g_ptr_array_add(walk->known, walk->cost);
 }
 
 /* Micro-batches of @point's degrees, with and without sequence parallelism. */
@@ -366,9 +392,7 @@ add_batches(Walk *walk, PlanPoint point)
             if (sp == 1 && request->seq_len / point.degrees.cp % point.degrees.tp != 0)
                 continue;
             point.sequence_parallel = sp == 1;
-            const PlanLayerShape shape = plan_space_layer_shape(&point);
-            walk->cost = plan_layer_cost(request, &shape);
-            walk->has_cost = false;
+            find_cost(walk, &point);
             add_savers(walk, point);
         }
     }
@@ -416,6 +440,7 @@ add_degrees(Walk *walk)
         for (int64_t cp = 1; cp <= n / tp; cp++) {
             if (n / tp % cp != 0 || !allowed(request->cp, cp))
                 continue;
+            g_ptr_array_set_size(walk->known, 0);
             for (int64_t pp = 1; pp <= n / tp / cp; pp++) {
                 const int64_t dp = n / tp / cp / pp;
                 if (n / tp / cp % pp != 0 || !allowed(request->pp, pp) || !allowed(request->dp, dp))
@@ -477,7 +502,8 @@ plan_space_new(const PlanRequest *request, const PlanSpaceLimits *limits, GError
 {
     g_autoptr(PlanSpace) space = g_new0(PlanSpace, 1);
     g_autoptr(GArray) chunks = g_array_new(FALSE, FALSE, sizeof(Chunks));
-    Walk walk = {.space = space, .limits = limits, .chunks = chunks};
+    g_autoptr(GPtrArray) known = g_ptr_array_new_with_free_func(g_free);
+    Walk walk = {.space = space, .limits = limits, .known = known, .chunks = chunks};
 
     space->request = request;
     space->families = g_ptr_array_new();

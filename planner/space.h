@@ -25,9 +25,9 @@ typedef struct {
     int64_t sliced_bound_ns; /* of any slicing of the sequences; INT64_MAX: no family slices */
     int64_t sliced_bytes;    /* likewise of memory */
     double recompute_s;      /* of one micro-batch, over all layers, at the least */
-    /* Of ZeRO 3, by dense layer and layer with experts: what its gathering takes in a forward, with
-     * its scattering in a backward; 0 elsewhere */
-    double gather_s[2], gather_scatter_s[2];
+    /* Of ZeRO 3, by dense layer and layer with experts: what gathering its parameters takes, and
+     * scattering their gradients; 0 elsewhere */
+    double gather_s[2], scatter_s[2];
     double end_s;         /* reduction of an average rank after its last op, at the least */
     int64_t n_candidates; /* families to try here, each with its ways of recompute */
     int64_t cost;         /* index into the space's costs */

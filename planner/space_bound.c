@@ -77,13 +77,12 @@ set_gathering(const PlanRequest *request, const PlanLayerCost *cost, PlanPoint *
 
     for (int i = 0; i < 2; i++) {
         const int64_t n = cost->parts[i].dense_parameters;
-        point->gather_s[i] = point->gather_scatter_s[i] = 0.0;
+        point->gather_s[i] = point->scatter_s[i] = 0.0;
         if (point->zero_stage < 3 || group.n == 1 || !plan_sketch_ranks_are_alike(request, d))
             continue;
         point->gather_s[i] =
             profile_cost_collective_s(request->profile, MODEL_COMM_ALL_GATHER, n * element, &group);
-        point->gather_scatter_s[i] =
-            point->gather_s[i] +
+        point->scatter_s[i] =
             profile_cost_collective_s(request->profile, MODEL_COMM_REDUCE_SCATTER,
                                       n * dtype_bytes(request->conventions.grad_dtype), &group);
     }
@@ -158,19 +157,36 @@ even_bound_s(const PlanRequest *request, const PlanLayerCost *cost, const PlanPo
     return point->degrees.vpp == 1 ? bound_s + m * head_s : bound_s;
 }
 
-/* Adding up the gradients of all layers, embedding and head, whatever they recompute. */
+/* A device may do so much besides a part's backward, whatever the part recomputes. */
 static double
-accumulate_s(const PlanLayerCost *cost, double accumulated)
+most_slack_s(const PlanPartCost *part)
+{
+    double slack_s = 0.0;
+
+    for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++)
+        slack_s = fmax(slack_s, part->host_slack_s[kind]);
+    return slack_s;
+}
+
+/* Adding up the gradients of all layers, embedding and head, and what ZeRO 3's hidden collectives
+ * slow computing down, whatever is recomputed. */
+static double
+beside_s(const PlanRequest *request, const PlanLayerCost *cost, const PlanPoint *point,
+         double accumulated)
 {
     const double n[PLAN_PART_N] = {(double)cost->n_dense, (double)cost->n_moe, 1.0, 1.0};
+    const double interference = request->profile->parameters.interference_fraction;
     double sum = 0.0;
 
     for (int i = 0; i < PLAN_PART_N; i++) {
         const PlanPartCost *part = &cost->parts[i];
-        double slack_s = 0.0;
-        for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++)
-            slack_s = fmax(slack_s, part->host_slack_s[kind]);
-        sum += n[i] * fmax(0.0, accumulated * part->accumulate_s - slack_s);
+        double forward_s = 0.0, backward_s = accumulated * part->accumulate_s;
+        if (i <= PLAN_PART_MOE) {
+            forward_s = interference * point->gather_s[i];
+            backward_s += interference * (point->gather_s[i] + point->scatter_s[i]);
+        }
+        sum += n[i] * (fmax(0.0, forward_s - part->forward_slack_s) +
+                       fmax(0.0, backward_s - most_slack_s(part)));
     }
     return sum;
 }
@@ -184,11 +200,9 @@ gathering_s(const PlanLayerCost *cost, const PlanPoint *point)
 
     for (int i = 0; i < 2; i++) {
         const PlanPartCost *part = &cost->parts[i];
-        double slack_s = 0.0;
-        for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++)
-            slack_s = fmax(slack_s, part->host_slack_s[kind]);
         sum += n[i] * (fmax(0.0, point->gather_s[i] - part->forward_slack_s - part->forward_s) +
-                       fmax(0.0, point->gather_scatter_s[i] - slack_s - part->backward_s));
+                       fmax(0.0, point->gather_s[i] + point->scatter_s[i] - most_slack_s(part) -
+                                     part->backward_s));
     }
     return sum;
 }
@@ -200,9 +214,10 @@ plan_space_bound_ns(const PlanRequest *request, const PlanLayerCost *cost, const
     const int plain = request->recompute == PLAN_AUTO ? PLAN_RECOMPUTE_NONE : request->recompute;
     const double m = (double)point->n_microbatches, v = (double)point->degrees.vpp;
     const PlanLayerShape shape = plan_space_layer_shape(point);
-    const double whole_s = cost->forward_s + cost->backward_s + point->recompute_s +
-                           fmax(accumulate_s(cost, plan_layer_accumulated(request, &shape, m)),
-                                gathering_s(cost, point) - point->recompute_s);
+    const double whole_s =
+        cost->forward_s + cost->backward_s + point->recompute_s +
+        fmax(beside_s(request, cost, point, plan_layer_accumulated(request, &shape, m)),
+             gathering_s(cost, point) - point->recompute_s);
     const bool splits = families->splits_backward;
     const bool chained = !families->bidirectional && point->degrees.pp > 1;
     double bound_s = m * whole_s / (double)point->degrees.pp + point->end_s;

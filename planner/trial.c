@@ -1,5 +1,7 @@
 #include "planner/trial.h"
 
+#include <stdlib.h>
+
 #include "planner/bound.h"
 
 void
@@ -75,6 +77,30 @@ plan_trial_most_usable(const Workload *workload)
     return most;
 }
 
+static int
+compare_values(const void *a, const void *b)
+{
+    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* What is worse than top + 1 plans of this point is of no interest. */
+static void
+lower_limit(PlanTrial *trial)
+{
+    const GPtrArray *found = trial->outcome->found;
+    const guint top = (guint)trial->evaluation->space->request->top;
+
+    if (found->len <= top)
+        return;
+    g_autofree int64_t *values = g_new(int64_t, found->len);
+    for (guint i = 0; i < found->len; i++)
+        values[i] = ((PlanFound *)found->pdata[i])->first;
+    qsort(values, found->len, sizeof *values, compare_values);
+    trial->limit = MIN(trial->limit, values[top]);
+}
+
 PlanTried
 plan_trial_simulate(PlanTrial *trial, const Plan *plan, const Workload *workload,
                     const ScheduleFamily *family, Report **large)
@@ -130,6 +156,7 @@ plan_trial_simulate(PlanTrial *trial, const Plan *plan, const Workload *workload
     g_clear_pointer(&found->plan->predicted, report_free);
     found->plan->predicted = report;
     g_ptr_array_add(outcome->found, found);
+    lower_limit(trial);
     return PLAN_TRIED_FITS;
 }
 

@@ -1,0 +1,348 @@
+/*
+ * What the ranks of a sketch take at the least; sketch.c has what they hold.
+ */
+#include "planner/sketch.h"
+
+#include <math.h>
+
+#include "base/units.h"
+
+static int
+plain_way(const PlanRequest *request)
+{
+    return request->recompute == PLAN_AUTO ? PLAN_RECOMPUTE_NONE : request->recompute;
+}
+
+/* --- stages --- */
+
+/* Sums over the parts of a stage. */
+typedef struct {
+    double forward_s, backward_s, gradient_s; /* both backward times with what is recomputed */
+} StageTimes;
+
+/* What ZeRO 3 does in a layer's ops. */
+typedef struct {
+    double gather_s, scatter_s;
+    double interference; /* of a hidden second */
+} Gathering;
+
+/*
+ * An op of @op_s, of which the host leaves the device @slack_s, with @seconds of ZeRO 3's
+ * collectives behind it: what is longer than the op stays visible, what is hidden slows it down
+ * (profiles/workload_ops.c).  Grows with @op_s and falls with @slack_s.
+ */
+static double
+gathered_s(const Gathering *g, double op_s, double slack_s, double seconds)
+{
+    const double hidden_s = fmin(seconds, op_s);
+
+    return fmax(op_s, op_s - slack_s + seconds - (1.0 - g->interference) * hidden_s);
+}
+
+/* One part in @kind, its gradients added up for @accumulate_s. */
+static StageTimes
+part_times(const PlanPartCost *part, int kind, double accumulate_s)
+{
+    return (StageTimes){
+        .forward_s = part->forward_s,
+        .backward_s = part->backward_s + part->recompute_s[kind] +
+                      fmax(0.0, accumulate_s - part->host_slack_s[kind]),
+        .gradient_s = part->input_s + part->recompute_s[kind],
+    };
+}
+
+/* As part_times(), with ZeRO 3; of the halves of a backward, where @splits, the lesser of both. */
+static StageTimes
+gathered_times(const PlanPartCost *part, int kind, double accumulate_s, const Gathering *g,
+               bool splits)
+{
+    const double slack_s = part->host_slack_s[kind];
+    const double gather_s = g->gather_s * (kind == PLAN_RECOMPUTE_FULL ? 2.0 : 1.0);
+    const StageTimes plain = part_times(part, kind, accumulate_s);
+    const double halves_s = gathered_s(g, plain.gradient_s, part->input_slack_s[kind], gather_s) +
+                            gathered_s(g, part->weight_s, part->weight_slack_s, g->scatter_s);
+    const double whole_s =
+        gathered_s(g, plain.backward_s, fmax(0.0, slack_s - accumulate_s), gather_s + g->scatter_s);
+    /* Halves take no less than the whole, were nothing hidden. */
+    const double least_s =
+        fmax(plain.backward_s, plain.backward_s - fmax(0.0, slack_s - accumulate_s) +
+                                   g->interference * (gather_s + g->scatter_s));
+
+    return (StageTimes){
+        .forward_s = gathered_s(g, plain.forward_s, part->forward_slack_s, g->gather_s),
+        .backward_s = splits ? fmin(whole_s, fmax(least_s, halves_s)) : whole_s,
+        .gradient_s = gathered_s(g, plain.gradient_s, part->input_slack_s[kind], gather_s),
+    };
+}
+
+static StageTimes
+stage_times(const PlanSketchInput *input, const PlanSketchStage *stage, int kind,
+            double accumulated)
+{
+    const PlanPoint *point = input->point;
+    const double n[PLAN_PART_N] = {(double)stage->n_dense, (double)stage->n_moe,
+                                   stage->embedding ? 1.0 : 0.0, stage->head ? 1.0 : 0.0};
+    StageTimes t = {0};
+
+    for (int i = 0; i < PLAN_PART_N; i++) {
+        const PlanPartCost *part = &input->cost->parts[i];
+        const double accumulate_s = accumulated * part->accumulate_s;
+        StageTimes one;
+        if (n[i] == 0.0)
+            continue;
+        if (point->zero_stage >= 3 && i <= PLAN_PART_MOE) {
+            const Gathering g = {point->gather_s[i], point->scatter_s[i],
+                                 input->request->profile->parameters.interference_fraction};
+            one = gathered_times(part, kind, accumulate_s, &g, input->family->splits_backward);
+        } else {
+            one = part_times(part, kind, accumulate_s);
+        }
+        t.forward_s += n[i] * one.forward_s;
+        t.backward_s += n[i] * one.backward_s;
+        t.gradient_s += n[i] * one.gradient_s;
+    }
+    return t;
+}
+
+double
+plan_sketch_stage_s(const PlanLayerCost *cost, const PlanSketchStage *stage, int kind)
+{
+    const double n[PLAN_PART_N] = {(double)stage->n_dense, (double)stage->n_moe,
+                                   stage->embedding ? 1.0 : 0.0, stage->head ? 1.0 : 0.0};
+    double sum = 0.0;
+
+    for (int i = 0; i < PLAN_PART_N; i++) {
+        const StageTimes one = part_times(&cost->parts[i], kind, 0.0);
+        sum += n[i] * (one.forward_s + one.backward_s);
+    }
+    return sum;
+}
+
+static bool
+same_contents(const PlanSketchStage *a, const PlanSketchStage *b)
+{
+    return a->n_dense == b->n_dense && a->n_moe == b->n_moe && a->embedding == b->embedding &&
+           a->head == b->head;
+}
+
+/* --- what follows the last op --- */
+
+bool
+plan_sketch_ranks_are_alike(const PlanRequest *request, const PlanDegrees *d)
+{
+    const ModelCluster *cluster = request->profile->cluster;
+    const int64_t stage = d->dp * d->cp * d->tp;
+
+    if (cluster->nodes->len != 1)
+        return false;
+    int64_t group = g_array_index(cluster->nodes, ModelNodes, 0).n_devices;
+    for (guint i = 0;; i++) {
+        if (group > 0 && group % stage != 0 && stage % group != 0)
+            return false;
+        if (i == cluster->levels->len)
+            return true;
+        group = g_array_index(cluster->levels, ModelLevel, i).group_devices;
+    }
+}
+
+/* Seconds of reducing the gradients of @n parameters over @group, and of gathering the weights. */
+static double
+reduction_s(const PlanRequest *request, int32_t zero_stage, const ProfileGroup *group, int64_t n)
+{
+    const int64_t gradients = n * dtype_bytes(request->conventions.grad_dtype);
+    const int64_t weights = n * (request->dtype == DTYPE_FP8 ? 2 : dtype_bytes(request->dtype));
+    double seconds = 0.0;
+
+    if (group->n == 1 || n == 0 || zero_stage >= 3)
+        return 0.0;
+    /* Behind the last backward it may cost nothing. */
+    if (!request->conventions.overlap_dp)
+        seconds += profile_cost_collective_s(
+            request->profile, zero_stage == 0 ? MODEL_COMM_ALL_REDUCE : MODEL_COMM_REDUCE_SCATTER,
+            gradients, group);
+    if (zero_stage > 0)
+        seconds +=
+            profile_cost_collective_s(request->profile, MODEL_COMM_ALL_GATHER, weights, group);
+    return seconds;
+}
+
+double
+plan_sketch_end_s(const PlanRequest *request, const PlanLayerCost *cost, const PlanPoint *point,
+                  int64_t n_dense, int64_t n_moe)
+{
+    const PlanDegrees *d = &point->degrees;
+    const PlanPartCost *parts = cost->parts;
+    const ProfileGroup dense = {0, d->tp, d->dp * d->cp};
+    const ProfileGroup expert = {0, d->ep, MAX(1, d->dp * d->cp * d->tp / d->ep)};
+
+    return reduction_s(request, point->zero_stage, &dense,
+                       n_dense * parts[PLAN_PART_DENSE].dense_parameters +
+                           n_moe * parts[PLAN_PART_MOE].dense_parameters) +
+           reduction_s(request, point->zero_stage, &expert,
+                       n_moe * parts[PLAN_PART_MOE].expert_parameters);
+}
+
+/* --- bounds --- */
+
+/* What @stage in ways slower than @plain saves of one micro-batch at the most, by second that it
+ * takes longer; INFINITY: for nothing. */
+static double
+saving_rate(const PlanSketchInput *input, const PlanSketchStage *stage, int plain,
+            double accumulated)
+{
+    const StageTimes fast = stage_times(input, stage, plain, accumulated);
+    double most = 0.0;
+
+    for (int kind = plain + 1; kind < PLAN_RECOMPUTE_N; kind++) {
+        const StageTimes slow = stage_times(input, stage, kind, accumulated);
+        const int64_t saved = plan_sketch_stage_kept(input->cost, stage, plain) -
+                              plan_sketch_stage_kept(input->cost, stage, kind);
+        const double added = slow.forward_s + slow.backward_s - fast.forward_s - fast.backward_s;
+        if (saved > 0)
+            most = added > 0.0 ? fmax(most, (double)saved / added) : INFINITY;
+    }
+    return most;
+}
+
+/*
+ * What a rank's chunks must recompute at the least to save what is above its limit: every byte
+ * costs at least as much as the cheapest.
+ */
+static double
+saving_s(const PlanSketch *sketch, const PlanSketchInput *input, int32_t rank, double accumulated)
+{
+    const int plain = plain_way(input->request);
+    const int64_t excess =
+        sketch->bytes[rank * PLAN_RECOMPUTE_N + plain] - sketch->usable_bytes[rank];
+    const PlanSketchStage *before = NULL;
+    double most = 0.0, rate = 0.0; /* bytes per second of a micro-batch: of all, of a stage */
+
+    if (sketch->usable_bytes[rank] == 0 || excess <= 0)
+        return 0.0;
+    for (int64_t chunk = 0; chunk < sketch->n_stages / sketch->n_ranks; chunk++) {
+        const PlanSketchStage *stage = plan_sketch_stage_at(sketch, rank, chunk);
+        int32_t units = 0;
+        if (before == NULL || !same_contents(stage, before))
+            rate = saving_rate(input, stage, plain, accumulated);
+        before = stage;
+        for (int moment = 0; moment < PLAN_MOMENT_N; moment++)
+            units = MAX(
+                units,
+                plan_flight_units(input->flight, rank, (PlanMoment)moment, 0, stage->chunk) +
+                    plan_flight_units(input->flight, rank, (PlanMoment)moment, 1, stage->chunk));
+        most = fmax(most, (double)units * rate);
+    }
+    return most > 0.0 ? (double)excess / most : 0.0;
+}
+
+/* One rank, or one stage, as in bound.c. */
+typedef struct {
+    double work_s, wait_s, drain_s;
+    int64_t n_dense, n_moe;
+} RankTimes;
+
+/* Adds the chain that begins at stage @first to its ranks; @ways as in ways_ns().  Returns: the
+ * longest way through one of its stages. */
+static double
+walk_chain(const PlanSketch *sketch, const PlanSketchInput *input, int64_t first, int64_t length,
+           const int *ways, double accumulated, double m, RankTimes *ranks)
+{
+    const bool splits = input->family->splits_backward;
+    const PlanSketchStage *stages = sketch->stages + first;
+    double wait_s = 0.0, drain_s = 0.0, longest_s = 0.0;
+    StageTimes t = {0};
+    int last_way = -1;
+
+    for (int64_t k = 0; k < length; k++) {
+        RankTimes *rank = &ranks[stages[k].rank];
+        const int way = ways != NULL ? ways[first + k] : plain_way(input->request);
+        if (way != last_way || !same_contents(&stages[k], &stages[k - 1]))
+            t = stage_times(input, &stages[k], way, accumulated);
+        last_way = way;
+        const double gradient_s = splits ? fmin(t.gradient_s, t.backward_s) : t.backward_s;
+        rank->work_s += m * (t.forward_s + t.backward_s);
+        rank->wait_s = fmin(rank->wait_s, wait_s);
+        rank->drain_s = fmin(rank->drain_s, drain_s);
+        rank->n_dense += stages[k].n_dense;
+        rank->n_moe += stages[k].n_moe;
+        longest_s = fmax(longest_s, wait_s + m * (t.forward_s + gradient_s) + drain_s);
+        wait_s += t.forward_s;
+        drain_s += gradient_s;
+    }
+    return longest_s;
+}
+
+int64_t
+plan_sketch_work_ns(const PlanSketch *sketch, const PlanSketchInput *input)
+{
+    const double m = (double)input->point->n_microbatches;
+    const bool alike = plan_sketch_ranks_are_alike(input->request, &input->point->degrees);
+    double best_s = 0.0;
+
+    for (int32_t r = 0; r < sketch->n_ranks; r++) {
+        double work_s = 0.0;
+        int64_t n_dense = 0, n_moe = 0;
+        for (int64_t chunk = 0; chunk < sketch->n_stages / sketch->n_ranks; chunk++) {
+            const PlanSketchStage *stage = plan_sketch_stage_at(sketch, r, chunk);
+            work_s += m * plan_sketch_stage_s(input->cost, stage, plain_way(input->request));
+            n_dense += stage->n_dense;
+            n_moe += stage->n_moe;
+        }
+        best_s = fmax(best_s, work_s);
+        if (alike && r == sketch->n_ranks - 1)
+            best_s = fmax(best_s, work_s + plan_sketch_end_s(input->request, input->cost,
+                                                             input->point, n_dense, n_moe));
+    }
+    return units_ns_from_s(best_s);
+}
+
+/* The bound with @ways [stage]; NULL: all in the fastest that is allowed.  @saves: with what each
+ * rank must recompute at the least. */
+static int64_t
+ways_ns(const PlanSketch *sketch, const PlanSketchInput *input, const int *ways, bool saves)
+{
+    const PlanDegrees *d = &input->point->degrees;
+    const int64_t length = plan_space_chain_length(d, input->family);
+    const int64_t n_chains = sketch->n_stages / length;
+    const double m = (double)input->point->n_microbatches / (double)n_chains;
+    const bool alike = plan_sketch_ranks_are_alike(input->request, d);
+    const PlanLayerShape shape = plan_space_layer_shape(input->point);
+    const double accumulated =
+        plan_layer_accumulated(input->request, &shape, (double)input->point->n_microbatches);
+    g_autofree RankTimes *ranks = g_new0(RankTimes, (size_t)sketch->n_ranks);
+    double best_s = 0.0, end = 0.0, first_end = 0.0;
+
+    for (int32_t r = 0; r < sketch->n_ranks; r++)
+        ranks[r].wait_s = ranks[r].drain_s = INFINITY;
+    for (int64_t chain = 0; chain < n_chains; chain++)
+        best_s = fmax(
+            best_s, walk_chain(sketch, input, chain * length, length, ways, accumulated, m, ranks));
+    for (int32_t r = 0; r < sketch->n_ranks; r++) {
+        const RankTimes *rank = &ranks[r];
+        if (alike && (r == 0 || rank->n_dense != rank[-1].n_dense || rank->n_moe != rank[-1].n_moe))
+            end = plan_sketch_end_s(input->request, input->cost, input->point, rank->n_dense,
+                                    rank->n_moe);
+        first_end = r == 0 ? end : first_end;
+        const bool drains = !input->family->splits_backward && n_chains == 1;
+        const double more_s = saves ? m * saving_s(sketch, input, r, accumulated) : 0.0;
+        best_s = fmax(best_s, rank->wait_s + rank->work_s + more_s +
+                                  fmax(end, drains ? rank->drain_s + first_end : 0.0));
+    }
+    /* The sums above round; a Workload rounds each op to the nanosecond. */
+    const double n_ops = 3.0 * m * (double)sketch->n_stages / (double)sketch->n_ranks;
+    const int64_t ns = units_ns_from_s(best_s * (1.0 - 1e-9));
+    return MAX(0, ns - (int64_t)fmin(n_ops, 1e15) - 2 * sketch->n_stages - 4);
+}
+
+int64_t
+plan_sketch_ways_ns(const PlanSketch *sketch, const PlanSketchInput *input, const int *ways)
+{
+    return ways_ns(sketch, input, ways, false);
+}
+
+void
+plan_sketch_bound(PlanSketch *sketch, const PlanSketchInput *input)
+{
+    /* With one stage per rank, stage k lies on rank k. */
+    sketch->bound_ns = ways_ns(sketch, input, sketch->shares ? NULL : sketch->ways, sketch->shares);
+}

@@ -1,0 +1,227 @@
+#include "planner/ways.h"
+
+/* Tries the layers of the sketch with @ways [stage]; @large as in trial.h. */
+static PlanTried
+try_ways(PlanFamilyTrial *f, const int *ways, Report **large)
+{
+    const int64_t bound_ns = plan_sketch_ways_ns(&f->sketch, &f->input, ways);
+
+    if (!f->trial->evaluation->is_timeless && bound_ns > f->trial->limit) {
+        f->trial->order++;
+        f->trial->outcome->pruned++;
+        plan_trial_note_slow(f->trial, bound_ns);
+        return PLAN_TRIED_PRUNED;
+    }
+    plan_layout_apply(f->input.counts, f->length, ways, f->plan);
+    return plan_trial_plan(f->trial, f->plan, f->family, large);
+}
+
+/* Whether slower ways of all stages are tried as well: as alternatives, or since there a slower way
+ * may be the faster plan. */
+static bool
+wants_all_ways(const PlanFamilyTrial *f)
+{
+    const PlanLayerShape shape = plan_space_layer_shape(f->trial->point);
+
+    return f->input.request->top > 0 || plan_layer_ways_depend(f->input.request, &shape);
+}
+
+/*
+ * One stage per rank: each in its fastest way that fits.  More time for an op never makes an order
+ * of ops faster, and a rank's memory is its own, so no other ways are better.  Where the sketch
+ * took a rank for smaller than it is, the simulator says so, and the rank's next way is tried.
+ */
+static void
+try_own_ways(PlanFamilyTrial *f)
+{
+    const int64_t n = f->sketch.n_stages;
+    g_autofree int *ways = g_new(int, (size_t)n);
+
+    for (int64_t k = 0; k < n; k++)
+        ways[k] = f->sketch.ways[f->sketch.stages[k].rank];
+    for (;;) {
+        Report *large = NULL;
+        if (try_ways(f, ways, &large) != PLAN_TRIED_LARGE || large == NULL)
+            return;
+        bool changed = false, hopeless = false;
+        for (int64_t k = 0; k < n; k++) {
+            const int32_t rank = f->sketch.stages[k].rank;
+            const int64_t limit = f->sketch.usable_bytes[rank];
+            if (limit == 0 ||
+                g_array_index(large->ranks, ReportRank, rank).peak_memory_bytes <= limit)
+                continue;
+            ways[k] = plan_trial_next_way(f->input.request, ways[k]);
+            hopeless = hopeless || ways[k] < 0;
+            changed = true;
+        }
+        report_free(large);
+        if (!changed || hopeless)
+            return;
+    }
+}
+
+/* All stages of all ranks in the way @kind. */
+static PlanTried
+try_one_way(PlanFamilyTrial *f, int kind)
+{
+    g_autofree int *ways = g_new(int, (size_t)f->sketch.n_stages);
+
+    for (int64_t k = 0; k < f->sketch.n_stages; k++)
+        ways[k] = kind;
+    return try_ways(f, ways, NULL);
+}
+
+/* The bytes of @rank with its stages in @ways, after the sketch. */
+static int64_t
+rank_bytes(const PlanFamilyTrial *f, int32_t rank, const int *ways)
+{
+    const PlanSketch *sketch = &f->sketch;
+    int64_t most = 0;
+
+    for (int moment = 0; moment < PLAN_MOMENT_N; moment++) {
+        int64_t held = 0, workspace = 0;
+        for (int64_t chunk = 0; chunk < sketch->n_stages / sketch->n_ranks; chunk++) {
+            const PlanSketchStage *stage = plan_sketch_stage_at(sketch, rank, chunk);
+            const int way = ways[stage - sketch->stages];
+            held += plan_sketch_held(&f->input, stage, (PlanMoment)moment, way);
+            workspace = MAX(workspace,
+                            plan_sketch_workspace(f->input.cost, stage, (PlanMoment)moment, way));
+        }
+        most = MAX(most, held + workspace);
+    }
+    return sketch->static_bytes[rank] + most;
+}
+
+/*
+ * Chunks: a rank recomputes no more of them than it must, those first that hold most units.  Slower
+ * ways one after the other, so that it ends with all chunks in the slowest.  Returns whether every
+ * rank fits, after the sketch.
+ */
+static bool
+choose_ways(const PlanFamilyTrial *f, int *ways)
+{
+    const PlanSketch *sketch = &f->sketch;
+    const int32_t n_chunks = (int32_t)(sketch->n_stages / sketch->n_ranks);
+    const int first = plan_trial_next_way(f->input.request, -1);
+
+    for (int64_t k = 0; k < sketch->n_stages; k++)
+        ways[k] = first;
+    for (int32_t r = 0; r < sketch->n_ranks; r++) {
+        const int64_t limit = sketch->usable_bytes[r];
+        for (int way = plan_trial_next_way(f->input.request, first); way >= 0;
+             way = plan_trial_next_way(f->input.request, way))
+            for (int32_t n = 0; n < n_chunks && limit > 0 && rank_bytes(f, r, ways) > limit; n++) {
+                /* Of the chunks in a faster way the one that holds most, of equal ones the first.
+                 */
+                int64_t best = -1, most = -1;
+                for (int32_t chunk = 0; chunk < n_chunks; chunk++) {
+                    const PlanSketchStage *stage = plan_sketch_stage_at(sketch, r, chunk);
+                    const int64_t k = stage - sketch->stages;
+                    if (ways[k] == way)
+                        continue;
+                    const int64_t units = plan_flight_units(f->input.flight, r,
+                                                            PLAN_MOMENT_BACKWARD, 0, stage->chunk);
+                    if (units > most) {
+                        most = units;
+                        best = k;
+                    }
+                }
+                if (best >= 0)
+                    ways[best] = way;
+            }
+        if (limit > 0 && rank_bytes(f, r, ways) > limit)
+            return false;
+    }
+    return true;
+}
+
+/*
+ * Several stages per rank: one way for all of them, the fastest that fits (slower ones take
+ * longer), and, where that is not the fastest there is, each chunk in its own.
+ */
+static void
+try_shared_ways(PlanFamilyTrial *f)
+{
+    const PlanRequest *request = f->input.request;
+    int slowest = 0;
+
+    for (int32_t r = 0; r < f->sketch.n_ranks; r++)
+        slowest = MAX(slowest, f->sketch.ways[r]);
+    for (int kind = slowest; kind >= 0; kind = plan_trial_next_way(request, kind))
+        if (try_one_way(f, kind) != PLAN_TRIED_LARGE && !wants_all_ways(f))
+            break;
+    if (f->sketch.fits_plain)
+        return;
+    g_autofree int *ways = g_new(int, (size_t)f->sketch.n_stages);
+    if (!choose_ways(f, ways))
+        return;
+    bool differ = false;
+    for (int64_t k = 1; k < f->sketch.n_stages; k++)
+        differ = differ || ways[k] != ways[0];
+    if (differ)
+        try_ways(f, ways, NULL);
+}
+
+/* The plan of least memory: ranks in their leanest way, and all ways that one rank may need. */
+static void
+try_leanest(PlanFamilyTrial *f)
+{
+    g_autofree int *ways = g_new(int, (size_t)f->sketch.n_stages);
+
+    for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++)
+        if (plan_layer_allows(f->input.request, kind))
+            try_one_way(f, kind);
+    if (f->sketch.shares)
+        return;
+    for (int64_t k = 0; k < f->sketch.n_stages; k++) {
+        const int64_t *bytes = &f->sketch.bytes[f->sketch.stages[k].rank * PLAN_RECOMPUTE_N];
+        ways[k] = plan_trial_next_way(f->input.request, -1);
+        for (int kind = ways[k]; kind >= 0; kind = plan_trial_next_way(f->input.request, kind))
+            if (bytes[kind] < bytes[ways[k]])
+                ways[k] = kind;
+    }
+    try_ways(f, ways, NULL);
+}
+
+/* Whether every rank's fastest way that fits is @kind. */
+static bool
+is_own_way(const PlanFamilyTrial *f, int kind)
+{
+    for (int32_t r = 0; r < f->sketch.n_ranks; r++)
+        if (f->sketch.ways[r] != kind)
+            return false;
+    return true;
+}
+
+/* Tries the sketched layers in their ways, unless the sketch says that it is no use. */
+void
+plan_ways_try(PlanFamilyTrial *f)
+{
+    PlanTrial *trial = f->trial;
+
+    if (!f->sketch.fits) {
+        g_autofree int *ways = g_new(int, (size_t)f->sketch.n_stages);
+        for (int64_t k = 0; k < f->sketch.n_stages; k++)
+            ways[k] = f->input.request->recompute == PLAN_AUTO ? PLAN_RECOMPUTE_FULL
+                                                               : f->input.request->recompute;
+        trial->outcome->infeasible++;
+        if (f->sketch.fullest_bytes >= trial->outcome->least_bytes)
+            return;
+        plan_layout_apply(f->input.counts, f->length, ways, f->plan);
+        plan_trial_note_large(trial, f->plan, f->sketch.fullest_bytes);
+        return;
+    }
+    if (trial->evaluation->is_timeless) {
+        if (f->sketch.fullest_bytes <= trial->limit)
+            try_leanest(f);
+    } else if (f->sketch.bound_ns > trial->limit) {
+        plan_trial_note_slow(trial, f->sketch.bound_ns);
+    } else if (f->sketch.shares) {
+        try_shared_ways(f);
+    } else {
+        for (int kind = 0; kind < PLAN_RECOMPUTE_N && wants_all_ways(f); kind++)
+            if (plan_layer_allows(f->input.request, kind) && !is_own_way(f, kind))
+                try_one_way(f, kind);
+        try_own_ways(f);
+    }
+}
