@@ -244,10 +244,19 @@ measured_time(const Profile *profile, ProfileOp op, ProfilePass pass, int64_t tp
 
 /* --- parts --- */
 
+/* What was measured is all that the op does; of context-parallel ranks, which are not measured
+ * together, it is their computing alone. */
 static void
-scale_to(ProfileCost *cost, double seconds, ProfileSource source)
+scale_to(ProfileCost *cost, double seconds, bool is_computing_alone, ProfileSource source)
 {
     double device_s = 0.0;
+
+    cost->host_s = 0.0;
+    cost->source = source;
+    if (is_computing_alone) {
+        cost->part_s[PROFILE_PART_COMPUTE] = seconds;
+        return;
+    }
 
     for (int i = 0; i < PROFILE_PART_N; i++)
         device_s += cost->part_s[i];
@@ -255,8 +264,6 @@ scale_to(ProfileCost *cost, double seconds, ProfileSource source)
         cost->part_s[i] = device_s > 0.0 ? cost->part_s[i] * (seconds / device_s) : 0.0;
     if (device_s <= 0.0)
         cost->part_s[PROFILE_PART_COMPUTE] = seconds;
-    cost->host_s = 0.0;
-    cost->source = source;
 }
 
 /* Products' FLOPs of the weight gradient over those of the whole backward: half of the products',
@@ -289,14 +296,29 @@ is_measured(const Profile *profile, const ProfileQuery *query)
     const ModelShape *s = &query->shape;
 
     return profile->measurements->len > 0 && profile_matches(profile, query->arch) &&
-           profile->measured_dtype == s->dtype && s->cp == 1 && s->ep == 1;
+           profile->measured_dtype == s->dtype && s->ep == 1;
+}
+
+/*
+ * The slice of one device with the work of a context-parallel rank: its share of the tokens and of
+ * the pairs of query and key, which the zigzag divides evenly, so
+ * own (2 context' + own) = tokens (2 context + tokens) / cp.
+ */
+static Shape
+own_shape(const ModelShape *s)
+{
+    const int64_t own = (s->tokens + s->cp - 1) / s->cp;
+
+    return (Shape){s->batch, own, (2 * s->context + s->tokens - own + 1) / 2};
 }
 
 bool
 profile_measured_sliced_floor(const Profile *profile, const ProfileQuery *query, ProfilePass pass,
                               double *seconds)
 {
-    const Features whole = features_of(query->shape.batch, query->shape.tokens, 0);
+    const ModelShape *s = &query->shape;
+    const double tokens = (double)s->batch * (double)s->tokens / (double)s->cp;
+    const Features whole = {{1.0, tokens, tokens * (double)s->tokens}};
     double coefficients[N_FEATURES] = {0}, least = INFINITY;
     g_auto(Rows) rows = {0};
 
@@ -318,7 +340,7 @@ profile_measured_part(const Profile *profile, const ProfileQuery *query, Profile
                       ProfileCost *cost)
 {
     const ModelShape *s = &query->shape;
-    const Shape shape = {s->batch, s->tokens, s->context};
+    const Shape shape = own_shape(s);
     ProfileOp op = op_of_part[query->part];
     ProfileSource source;
     double seconds, share;
@@ -326,7 +348,7 @@ profile_measured_part(const Profile *profile, const ProfileQuery *query, Profile
     if (!is_measured(profile, query))
         return;
     if (measured_time(profile, op, pass, s->tp, &shape, &seconds, &source)) {
-        scale_to(cost, seconds, source);
+        scale_to(cost, seconds, s->cp > 1, source);
         return;
     }
     if ((pass != PROFILE_PASS_BACKWARD_INPUT && pass != PROFILE_PASS_BACKWARD_WEIGHT) ||
@@ -335,7 +357,7 @@ profile_measured_part(const Profile *profile, const ProfileQuery *query, Profile
     share = weight_share(query);
     if (pass == PROFILE_PASS_BACKWARD_INPUT)
         share = 1.0 - share;
-    scale_to(cost, share * seconds, PROFILE_SOURCE_INTERPOLATED);
+    scale_to(cost, share * seconds, s->cp > 1, PROFILE_SOURCE_INTERPOLATED);
 }
 
 /* --- optimizer, overhead --- */

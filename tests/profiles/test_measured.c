@@ -1,0 +1,177 @@
+/* Tests of profiles/measured.h through profiles/cost.h: rows win, and between them a law holds. */
+#include "tests/profiles/layer.h"
+
+/* What a machine with these three coefficients would take. */
+static double
+law(int64_t batch, int64_t tokens, int64_t context)
+{
+    double n = (double)batch * (double)tokens;
+
+    return 50e-6 + 2e-6 * n + 1e-9 * n * (2.0 * (double)context + (double)tokens);
+}
+
+static Profile *
+lawful_profile(void)
+{
+    Profile *profile = fixture_profile();
+
+    profile->measured_arch = model_arch_copy(&arch);
+    profile->measured_dtype = DTYPE_FP16;
+    for (int64_t batch = 1; batch <= 4; batch *= 2)
+        for (int64_t tokens = 64; tokens <= 256; tokens *= 2)
+            for (int64_t context = 0; context <= 256; context += 128) {
+                ProfileMeasurement row = {.op = PROFILE_OP_LAYER,
+                                          .pass = PROFILE_PASS_FORWARD,
+                                          .batch = batch,
+                                          .tokens = tokens,
+                                          .context = context,
+                                          .tp = 1,
+                                          .median_s = law(batch, tokens, context)};
+
+                profile_add(profile, &row);
+                row.pass = PROFILE_PASS_BACKWARD;
+                row.median_s *= 2.0;
+                profile_add(profile, &row);
+            }
+    return profile;
+}
+
+static void
+test_measured_rows_win(void)
+{
+    g_autoptr(Profile) profile = lawful_profile();
+    ProfileQuery query = query_of(2, 128, 128, 1);
+    ProfileCost cost = profile_cost_part(profile, &query, PROFILE_PASS_FORWARD);
+
+    g_assert_cmpint(cost.source, ==, PROFILE_SOURCE_MEASURED);
+    assert_near(profile_cost_s(&cost), law(2, 128, 128), 1e-12);
+    /* Other formats, degrees and models were not measured. */
+    query.shape.dtype = DTYPE_FP32;
+    cost = profile_cost_part(profile, &query, PROFILE_PASS_FORWARD);
+    g_assert_cmpint(cost.source, ==, PROFILE_SOURCE_MODELLED);
+    query = query_of(2, 128, 128, 2);
+    cost = profile_cost_part(profile, &query, PROFILE_PASS_FORWARD);
+    g_assert_cmpint(cost.source, ==, PROFILE_SOURCE_MODELLED);
+}
+
+/* The law is found again, between the rows and a little beyond them. */
+static void
+test_between_rows_the_law_holds(void)
+{
+    static const int64_t shapes[][3] = {{1, 96, 0}, {3, 200, 40}, {2, 64, 192}, {1, 512, 0}};
+    g_autoptr(Profile) profile = lawful_profile();
+
+    for (size_t i = 0; i < G_N_ELEMENTS(shapes); i++) {
+        ProfileQuery query = query_of(shapes[i][0], shapes[i][1], shapes[i][2], 1);
+        ProfileCost cost = profile_cost_part(profile, &query, PROFILE_PASS_BACKWARD);
+
+        g_assert_cmpint(cost.source, ==, PROFILE_SOURCE_INTERPOLATED);
+        assert_near(profile_cost_s(&cost), 2.0 * law(shapes[i][0], shapes[i][1], shapes[i][2]),
+                    1e-6);
+    }
+}
+
+/* A row off the law pulls its neighbours, not the far end. */
+static void
+test_deviations_stay_local(void)
+{
+    g_autoptr(Profile) profile = lawful_profile();
+    ProfileMeasurement row = {.op = PROFILE_OP_LAYER,
+                              .pass = PROFILE_PASS_FORWARD,
+                              .batch = 4,
+                              .tokens = 256,
+                              .context = 256,
+                              .tp = 1,
+                              .median_s = 1.1 * law(4, 256, 256)};
+    ProfileQuery near_it = query_of(4, 250, 250, 1), far = query_of(1, 66, 0, 1);
+
+    profile_add(profile, &row);
+    g_assert_cmpfloat(part_s(profile, &near_it, PROFILE_PASS_FORWARD), >, 1.05 * law(4, 250, 250));
+    assert_near(part_s(profile, &far, PROFILE_PASS_FORWARD), law(1, 66, 0), 0.02);
+}
+
+static void
+test_one_row_scales_with_tokens(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+    ProfileMeasurement row = {.op = PROFILE_OP_LAYER,
+                              .pass = PROFILE_PASS_FORWARD,
+                              .batch = 1,
+                              .tokens = 100,
+                              .tp = 1,
+                              .median_s = 1e-3};
+    ProfileQuery query = query_of(1, 300, 0, 1);
+
+    profile->measured_arch = model_arch_copy(&arch);
+    profile->measured_dtype = DTYPE_FP16;
+    profile_add(profile, &row);
+    assert_near(part_s(profile, &query, PROFILE_PASS_FORWARD), 3e-3, 1e-9);
+}
+
+/* The slice of one device that has a context-parallel rank's tokens and pairs; the exchange stays
+ * modelled. */
+static void
+test_context_parallel_ranks_compute_as_one_device(void)
+{
+    g_autoptr(Profile) profile = lawful_profile();
+    g_autoptr(Profile) modelled = fixture_profile();
+    ProfileQuery query = query_of(2, 256, 64, 1);
+
+    query.shape.cp = 2;
+    query.groups[1] = (ProfileGroup){0, 1, 2};
+    const ProfileCost cost = profile_cost_part(profile, &query, PROFILE_PASS_FORWARD);
+    const ProfileCost model = profile_cost_part(modelled, &query, PROFILE_PASS_FORWARD);
+    /* 128 tokens of each of 2 sequences, and half of 256 (2 * 64 + 256) pairs. */
+    const double expected = 50e-6 + 2e-6 * 256 + 1e-9 * 256 * (2.0 * 64 + 256);
+
+    g_assert_cmpint(cost.source, ==, PROFILE_SOURCE_MEASURED);
+    assert_near(cost.part_s[PROFILE_PART_COMPUTE], expected, 1e-9);
+    g_assert_cmpfloat(model.part_s[PROFILE_PART_CP], >, 0.0);
+    g_assert_cmpfloat(cost.part_s[PROFILE_PART_CP], ==, model.part_s[PROFILE_PART_CP]);
+}
+
+static void
+test_measured_backward_is_split_by_flops(void)
+{
+    g_autoptr(Profile) profile = lawful_profile();
+    ProfileQuery query = query_of(2, 128, 0, 1);
+    double input = part_s(profile, &query, PROFILE_PASS_BACKWARD_INPUT);
+    double weight = part_s(profile, &query, PROFILE_PASS_BACKWARD_WEIGHT);
+
+    assert_near(input + weight, 2.0 * law(2, 128, 0), 1e-9);
+    g_assert_cmpfloat(weight, <, input); /* attention has no weights */
+    g_assert_cmpfloat(weight, >, 0.45 * (input + weight));
+}
+
+static void
+test_optimizer(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+    ProfileMeasurement row = {.op = PROFILE_OP_OPTIMIZER, .n_elements = 1000, .median_s = 1e-3};
+
+    assert_near(profile_cost_optimizer_s(profile, device_of(profile), 1000000, 28.0), 28e-6, 1e-12);
+    g_assert_cmpfloat(profile_cost_optimizer_s(profile, device_of(profile), 0, 28.0), ==, 0.0);
+    profile_add(profile, &row);
+    row.n_elements = 3000;
+    row.median_s = 2e-3;
+    profile_add(profile, &row);
+    assert_near(profile_cost_optimizer_s(profile, device_of(profile), 2000, 28.0), 1.5e-3, 1e-12);
+    assert_near(profile_cost_optimizer_s(profile, device_of(profile), 500, 28.0), 0.5e-3, 1e-12);
+    assert_near(profile_cost_optimizer_s(profile, device_of(profile), 6000, 28.0), 4e-3, 1e-12);
+}
+
+int
+main(int argc, char **argv)
+{
+    g_test_init(&argc, &argv, NULL);
+#define ADD(path, function) g_test_add_func("/profiles/measured/" path, function)
+    ADD("measured-rows-win", test_measured_rows_win);
+    ADD("between-rows-the-law-holds", test_between_rows_the_law_holds);
+    ADD("deviations-stay-local", test_deviations_stay_local);
+    ADD("one-row-scales-with-tokens", test_one_row_scales_with_tokens);
+    ADD("context-parallel-ranks-compute-as-one-device",
+        test_context_parallel_ranks_compute_as_one_device);
+    ADD("measured-backward-is-split-by-flops", test_measured_backward_is_split_by_flops);
+    ADD("optimizer", test_optimizer);
+    return g_test_run();
+}
