@@ -131,17 +131,65 @@ plan_search_least(const PlanRequest *request, PlanEvaluateFunc evaluate, void *u
     return plan;
 }
 
+static void
+drop_single_stages(PlanSpace *space)
+{
+    guint n = 0;
+
+    for (guint i = 0; i < space->points->len; i++) {
+        const PlanPoint *point = &g_array_index(space->points, PlanPoint, i);
+        if (point->degrees.pp > 1)
+            g_array_index(space->points, PlanPoint, n++) = *point;
+    }
+    g_array_set_size(space->points, n);
+}
+
 /*
- * The objective of the last plan that a narrower request would keep: what is slower need not even
- * be enumerated.  1F1B without context parallelism is always near; INT64_MAX if the request rules
- * it out or it fits nowhere.
+ * Searches @narrow, which allows less than the request, on whole sequences.
+ * @limit      objective values above it are of no interest.
+ * @pipelines  plans of one stage are of no interest.
+ * Returns: (owned) GPtrArray of PlanFound *, the best narrow->top + 1, in order.
+ */
+static GPtrArray *
+search_narrow(const PlanRequest *narrow, int64_t limit, bool pipelines, PlanEvaluateFunc evaluate,
+              void *user_data)
+{
+    const PlanSpaceLimits limits = {plan_run_largest_memory(narrow), limit, -1, 0};
+    g_autoptr(PlanSpace) space = plan_space_new(narrow, &limits, NULL);
+    PlanRun run;
+
+    if (space == NULL)
+        return g_ptr_array_new();
+    if (pipelines)
+        drop_single_stages(space);
+    plan_run_init(&run, narrow, space, evaluate, user_data);
+    run.known_limit = limit;
+    search_points(&run, INT64_MAX);
+    GPtrArray *found = g_steal_pointer(&run.total.found);
+    plan_run_clear(&run);
+    return found;
+}
+
+/* The objective of the last of @found that @request keeps, or @limit if that is less. */
+static int64_t
+limit_of(const PlanRequest *request, const GPtrArray *found, int64_t limit)
+{
+    return found->len > (guint)request->top
+               ? MIN(limit, ((PlanFound *)found->pdata[request->top])->first)
+               : limit;
+}
+
+/*
+ * The objective of the last plan that narrower requests would keep: what is slower need not even
+ * be enumerated.  1F1B without context parallelism is always near, and other schedules at the
+ * degrees of its best pipeline are nearer; INT64_MAX if the request rules it out or it fits
+ * nowhere.
  */
 static int64_t
 find_limit(const PlanRequest *request, PlanEvaluateFunc evaluate, void *user_data)
 {
     static const char *const schedules[] = {"1f1b", NULL};
     PlanRequest narrow = *request;
-    int64_t limit = INT64_MAX;
 
     if (request->schedules != NULL || request->vpp > 1 || request->cp > 1 ||
         request->objective == PLAN_OBJECTIVE_MEMORY ||
@@ -150,16 +198,25 @@ find_limit(const PlanRequest *request, PlanEvaluateFunc evaluate, void *user_dat
     narrow.schedules = schedules;
     narrow.vpp = narrow.cp = 1;
     narrow.slices_mode = PLAN_SLICES_OFF;
-    const PlanSpaceLimits limits = {plan_run_largest_memory(request), INT64_MAX, -1, 0};
-    g_autoptr(PlanSpace) space = plan_space_new(&narrow, &limits, NULL);
-    if (space == NULL)
-        return INT64_MAX;
-    PlanRun run;
-    plan_run_init(&run, &narrow, space, evaluate, user_data);
-    search_points(&run, INT64_MAX);
-    limit = plan_run_limit(&run);
-    plan_run_clear(&run);
-    return limit;
+    g_autoptr(GPtrArray) first = search_narrow(&narrow, INT64_MAX, false, evaluate, user_data);
+    const int64_t limit = limit_of(request, first, INT64_MAX);
+    if (first->len == 0)
+        return limit;
+    g_autoptr(GPtrArray) second = NULL;
+    const Plan *seed = ((PlanFound *)first->pdata[0])->plan;
+    if (seed->degrees.pp == 1) {
+        const int64_t most = limit < NO_LIMIT ? limit + limit / 2 : INT64_MAX;
+        second = search_narrow(&narrow, most, true, evaluate, user_data);
+        if (second->len == 0)
+            return limit;
+        seed = ((PlanFound *)second->pdata[0])->plan;
+    }
+    const PlanDegrees *d = &seed->degrees;
+    narrow.dp = d->dp, narrow.tp = d->tp, narrow.pp = d->pp, narrow.ep = d->ep;
+    narrow.schedules = request->schedules;
+    narrow.vpp = request->vpp;
+    g_autoptr(GPtrArray) third = search_narrow(&narrow, limit, false, evaluate, user_data);
+    return limit_of(request, third, limit);
 }
 
 /* With the number of devices that @request says.  @advises: what would fit is looked for where

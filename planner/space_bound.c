@@ -136,7 +136,8 @@ geometric_bound_s(const PlanPoint *point, double whole_s, double fraction)
 
 /*
  * The last rank of even stages, after one chunk of each rank before it and, unsplit, before their
- * backwards; each has at least so many layers, which recompute what the request fixes.
+ * backwards; its layers recompute what the request fixes.  The last stages are the longer ones: of
+ * several chunks some rank has its share of them, in a V the first one, which waits for nothing.
  */
 static double
 even_bound_s(const PlanRequest *request, const PlanLayerCost *cost, const PlanPoint *point,
@@ -145,16 +146,21 @@ even_bound_s(const PlanRequest *request, const PlanLayerCost *cost, const PlanPo
     const int plain = request->recompute == PLAN_AUTO ? PLAN_RECOMPUTE_NONE : request->recompute;
     const double m = (double)point->n_microbatches, v = (double)point->degrees.vpp;
     const double p = (double)point->degrees.pp;
-    const double n = (double)(request->arch->n_layers / (point->degrees.pp * point->degrees.vpp));
+    const int64_t n_stages = point->degrees.pp * point->degrees.vpp;
+    const int64_t longer = request->arch->n_layers % n_stages;
+    const double n = (double)(request->arch->n_layers / n_stages);
     const double layer_s =
         cost->layer_forward_s + cost->layer_backward_s + cost->layer_recompute_s[plain];
-    const double wait_s = n * (splits ? cost->layer_forward_s : layer_s);
+    const double layer_wait_s = splits ? cost->layer_forward_s : layer_s;
     const double head_s =
         cost->parts[PLAN_PART_HEAD].forward_s + cost->parts[PLAN_PART_HEAD].backward_s;
-    const double bound_s = m * v * n * layer_s + (p - 1.0) * wait_s;
 
-    /* With V placement the head is not on the last rank. */
-    return point->degrees.vpp == 1 ? bound_s + m * head_s : bound_s;
+    if (point->degrees.vpp > 1) {
+        const double most = v * n + (double)((longer + point->degrees.pp - 1) / point->degrees.pp);
+        return fmax(m * v * n * layer_s + (p - 1.0) * n * layer_wait_s, m * most * layer_s);
+    }
+    const double last = n + (longer > 0 ? 1.0 : 0.0);
+    return m * (last * layer_s + head_s) + ((double)request->arch->n_layers - last) * layer_wait_s;
 }
 
 /* A device may do so much besides a part's backward, whatever the part recomputes. */
