@@ -186,6 +186,26 @@ add_op(const Explainer *e, ModelPart part, const ModelOp *op, ProfilePass pass, 
     add_line(e->explanation, &line);
 }
 
+/* A pass over a whole part that the profile has measured: one line.  False where it is modelled,
+ * op by op. */
+static bool
+add_measured(const Explainer *e, const ProfileQuery *query, ProfilePass pass, const char *when,
+             int64_t n)
+{
+    const ProfileCost cost = profile_cost_part(e->build->profile, query, pass);
+    ProfileCostLine line = {.n = n, .total_s = profile_cost_s(&cost) * (double)n};
+
+    if (cost.source == PROFILE_SOURCE_MODELLED)
+        return false;
+    line.formula = cost.source == PROFILE_SOURCE_MEASURED ? "measured: the profile's row  [7]"
+                                                          : "between the profile's rows  [7]";
+    line.what = g_strdup_printf("%s, %s", part_names[query->part], when);
+    line.inputs = g_strdup_printf(INT " x " INT " tokens after " INT, query->shape.batch,
+                                  query->shape.tokens, query->shape.context);
+    add_line(e->explanation, &line);
+    return true;
+}
+
 static void
 add_memory(ProfileExplanation *explanation, ModelPart part, const ModelOp *op, int64_t bytes)
 {
@@ -212,18 +232,25 @@ add_part(const Explainer *e, const PlanStage *stage, ModelPart part, int64_t lay
     const PlanRecompute recompute =
         part == MODEL_PART_LAYER ? stage->recompute : PLAN_RECOMPUTE_NONE;
     const int64_t n = n_parts * e->build->plan->n_microbatches;
+    const ProfileQuery query = workload_build_query(e->build, e->place, part, layer, &shape);
     ModelOp ops[MODEL_MAX_OPS];
     const size_t n_ops = model_ops(e->build->arch, part, layer, &shape, ops);
+    const bool has_forward = add_measured(e, &query, PROFILE_PASS_FORWARD, "forward", n);
+    const bool has_backward = add_measured(e, &query, PROFILE_PASS_BACKWARD, "backward", n);
+    const bool has_again = recompute == PLAN_RECOMPUTE_FULL &&
+                           add_measured(e, &query, PROFILE_PASS_FORWARD, "again", n);
 
     for (size_t i = 0; i < n_ops; i++) {
         const bool again = recompute == PLAN_RECOMPUTE_FULL ||
                            (recompute == PLAN_RECOMPUTE_SELECTIVE && ops[i].core_attention);
 
-        add_op(e, part, &ops[i], PROFILE_PASS_FORWARD, "forward", n);
-        add_op(e, part, &ops[i], PROFILE_PASS_BACKWARD, "backward", n);
-        if (again)
+        if (!has_forward)
+            add_op(e, part, &ops[i], PROFILE_PASS_FORWARD, "forward", n);
+        if (!has_backward)
+            add_op(e, part, &ops[i], PROFILE_PASS_BACKWARD, "backward", n);
+        if (again && !has_again)
             add_op(e, part, &ops[i], PROFILE_PASS_FORWARD, "again", n);
-        else if (ops[i].saved_bytes > 0)
+        else if (!again && ops[i].saved_bytes > 0)
             add_memory(e->explanation, part, &ops[i], ops[i].saved_bytes * n_parts);
     }
 }
@@ -351,7 +378,7 @@ add_rest(const Explainer *e, int32_t rank)
         } else {
             set_influences(&line, e->build->profile, rest_time, &query);
         }
-        if (line.total_s == 0.0)
+        if (fabs(line.total_s) < 1e-9) /* rounding to nanoseconds */
             continue;
         line.what = g_strdup(lines[i].what);
         line.inputs = g_strdup("");

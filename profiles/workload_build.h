@@ -95,6 +95,10 @@ void workload_build_add_traffic(const WorkloadBuild *build, const WorkloadPlace 
 
 /* --- workload_ops.c --- */
 
+/* What a pass of a layer, the embedding or the head asks of cost.h. */
+ProfileQuery workload_build_query(const WorkloadBuild *build, const WorkloadPlace *place,
+                                  ModelPart part, int64_t layer, const ModelShape *shape);
+
 /* Fills workload->ops; @places by pipeline rank. */
 void workload_build_set_ops(const WorkloadBuild *build, const WorkloadPlace *places,
                             Workload *workload);

@@ -211,9 +211,9 @@ set_traffic(const WorkloadBuild *build, const WorkloadPlace *place, const Profil
     }
 }
 
-static PartCost
-part_cost(const WorkloadBuild *build, const WorkloadPlace *place, int32_t rank, ModelPart part,
-          int64_t layer, const ModelShape *shape, PlanRecompute recompute)
+ProfileQuery
+workload_build_query(const WorkloadBuild *build, const WorkloadPlace *place, ModelPart part,
+                     int64_t layer, const ModelShape *shape)
 {
     ProfileQuery query = {
         .arch = build->arch,
@@ -228,9 +228,18 @@ part_cost(const WorkloadBuild *build, const WorkloadPlace *place, int32_t rank, 
         .accumulate_in_product = accumulates_in_product(build->plan),
         .host_layer_s = workload_host_layer_s(build->plan->conventions.framework),
     };
-    PartCost result;
 
     memcpy(query.groups, place->groups, sizeof query.groups);
+    return query;
+}
+
+static PartCost
+part_cost(const WorkloadBuild *build, const WorkloadPlace *place, int32_t rank, ModelPart part,
+          int64_t layer, const ModelShape *shape, PlanRecompute recompute)
+{
+    const ProfileQuery query = workload_build_query(build, place, part, layer, shape);
+    PartCost result;
+
     for (int kind = 0; kind < SCHEDULE_OP_N; kind++)
         result.cost[kind] = profile_cost_part(build->profile, &query, pass_of_op[kind]);
     if (part == MODEL_PART_LAYER && recompute != PLAN_RECOMPUTE_NONE) {

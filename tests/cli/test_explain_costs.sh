@@ -64,6 +64,25 @@ runs 0 "for people" simulate gpt2-1.5b dgx-a100-80g --layers 12 --global-batch 8
 has 'rests on (elasticity)' "a table"
 has '^  gemm_fraction  *0[.]' "parameters with values"
 has 'NVIDIA A100 data sheet' "the data sheet"
+cat >"$W/measured.py" <<'P'
+import json, sys
+machine = json.load(sys.stdin)
+machine.update(measured_model=json.load(open(sys.argv[1])), measured_dtype='fp16', measured=[
+    {'op': 'layer', 'pass': p, 'batch': 4, 'tokens': 1024, 'context': 0, 'tp': 1, 'median_s': s}
+    for p, s in (('forward', 3e-3), ('backward', 7e-3))])
+json.dump(machine, sys.stdout)
+P
+"$DEGAS" show gpt2-124m --json >"$W/model.json"
+"$DEGAS" show dgx-a100-80g --json | python3 "$W/measured.py" "$W/model.json" >"$W/measured.json"
+runs 0 "layers that were measured" simulate gpt2-124m "$W/measured.json" --gpus 1 --dtype fp16 \
+    --global-batch 8 --micro-batch 4 --recompute none --explain --json
+json "are one line each, and the lines add up with little left" '
+e = {c["what"]: c for c in d["explanation"]["costs"]}
+assert abs(e["layer, forward"]["total_s"] - 24 * 3e-3) < 1e-9, e["layer, forward"]
+assert abs(e["layer, backward"]["total_s"] - 24 * 7e-3) < 1e-9
+assert "row" in e["layer, forward"]["formula"] and "layer qkv, forward" not in e
+assert abs(sum(c["total_s"] for c in e.values()) / d["iteration_s"] - 1) < 1e-6
+'
 runs 0 "without it the report is as it was" simulate gpt2-1.5b dgx-a100-80g --layers 12 \
     --global-batch 8 --micro-batch 4 --recompute full --json
 json "no explanation" 'assert "explanation" not in d'
