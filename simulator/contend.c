@@ -17,66 +17,119 @@ contest_clear(Contest *contest)
     g_free(contest->streams);
     g_free(contest->runners);
     g_free(contest->step_of);
+    g_free(contest->ready);
 }
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(Contest, contest_clear)
 
-/* --- ops --- */
+/* --- messages --- */
 
-static bool segment_ends(SimEngine *engine, void *user_data, GError **error);
-static bool message_is_received(SimEngine *engine, void *user_data, GError **error);
-static void begin_op(Contest *contest, Runner *runner);
-
-/* Starts the next op of @rank if the rank is free and the op's message is there. */
+/* The message of @step, which needs @detail, is there at @at_ns. */
 static void
-try_rank(Contest *contest, int32_t rank)
+arrive(Contest *contest, uint32_t step, const SimCostDetail *detail, int64_t at_ns)
 {
-    const SimProgram *program = contest->program;
-    Runner *runner = &contest->runners[rank];
-
-    if (runner->state != RUNNER_IDLE)
+    contest->times->ready_ns[step + 1] = at_ns;
+    if (detail->out.peer < 0)
         return;
-    if (runner->next == program->schedule->rank_begin[rank + 1]) {
-        contest_finish_rank(contest, runner);
+    Runner *peer = &contest->runners[detail->out.peer];
+    if (peer->is_ready || peer->state != RUNNER_IDLE)
         return;
-    }
-    const uint32_t step = contest->step_of[runner->next];
-    const uint32_t producer = program->steps[step].producer;
-    if (contest->times->ready_ns[producer] == UNKNOWN)
-        return;
-    const SimCostDetail *detail = contest_detail(contest, step);
-    runner->step = step;
-    runner->next++;
-    /* Steps of one rank are far apart: the next one's are on their way while this op runs. */
-    if (runner->next < program->schedule->rank_begin[rank + 1]) {
-        const uint32_t ahead = contest->step_of[runner->next];
-        __builtin_prefetch(&program->steps[ahead]);
-        __builtin_prefetch(&contest->times->followed[ahead], 1);
-    }
-    contest->times->followed[step].begin_ns = *contest->now_ns;
-    if (detail->in.compute_ns == 0) {
-        begin_op(contest, runner);
-        return;
-    }
-    runner->state = RUNNER_RECEIVES;
-    sim_flow_start(contest->links, &runner->flow, detail->in.ns,
-                   contest_way(contest, sim_way_of_message(program->steps[producer - 1].cost)), 1,
-                   message_is_received, runner);
+    peer->is_ready = true;
+    contest->ready[contest->n_ready++] = detail->out.peer;
 }
 
-static bool
-message_is_received(SimEngine *engine, void *user_data, GError **error)
+static inline void
+add_message_time(Contest *contest, int32_t from, int32_t to, int64_t ns)
 {
-    Runner *runner = user_data;
-    Contest *contest = runner->contest;
-    const SimMessage *in = &contest_detail(contest, runner->step)->in;
-    const int64_t ns = *contest->now_ns - contest->times->followed[runner->step].begin_ns;
-
-    contest->times->extra[runner->rank].receive_ns += ns - in->ns;
-    contest->times->extra[runner->rank].message_ns += ns;
-    contest->times->extra[in->peer].message_ns += ns;
-    begin_op(contest, runner);
-    return true;
+    contest->times->extra[from].message_ns += ns;
+    contest->times->extra[to].message_ns += ns;
 }
+
+/* One message more, or less, comes to or goes from both ends. */
+static void
+count_message(Contest *contest, const SimCostDetail *detail, int32_t change)
+{
+    Runner *ends[] = {&contest->runners[detail->rank], &contest->runners[detail->out.peer]};
+
+    for (size_t i = 0; contest->message_speed < 1 && i < G_N_ELEMENTS(ends); i++) {
+        ends[i]->n_messages += change;
+        contest_change_speed(contest, ends[i]);
+    }
+}
+
+static inline Posted
+first_posted(const Stream *stream)
+{
+    return g_array_index(stream->queue, Posted, stream->first);
+}
+
+/* Sends the first message of @stream's queue when it may. */
+static void
+send_first(Contest *contest, Stream *stream)
+{
+    const int32_t timer = contest_stream_timer(contest, (int32_t)(stream - contest->streams));
+    const Posted posted = first_posted(stream);
+    const uint32_t cost = contest->program->steps[posted.step].cost;
+    const SimCostDetail *detail = &contest->program->details[cost];
+
+    if (posted.at_ns > *contest->now_ns) {
+        sim_engine_set(contest->engine, timer, posted.at_ns);
+        return;
+    }
+    stream->is_sending = true;
+    stream->since_ns = *contest->now_ns;
+    count_message(contest, detail, 1);
+    sim_flow_start(contest->links, timer, detail->out.ns,
+                   contest_way(contest, sim_way_of_message(cost)), 1);
+}
+
+/* The timer of @stream has gone off. */
+static void
+stream_fires(Contest *contest, Stream *stream)
+{
+    const Posted posted = first_posted(stream);
+    const SimCostDetail *detail = contest_detail(contest, posted.step);
+
+    if (!stream->is_sending) {
+        send_first(contest, stream);
+        return;
+    }
+    stream->is_sending = false;
+    sim_flow_end(contest->links,
+                 contest_stream_timer(contest, (int32_t)(stream - contest->streams)));
+    add_message_time(contest, detail->rank, detail->out.peer, *contest->now_ns - stream->since_ns);
+    count_message(contest, detail, -1);
+    if (++stream->first < stream->queue->len) {
+        send_first(contest, stream);
+    } else {
+        stream->first = 0;
+        g_array_set_size(stream->queue, 0);
+    }
+    arrive(contest, posted.step, detail, *contest->now_ns);
+}
+
+/* The op of @step ends at @at_ns, now or later: its message leaves, or what needs it may begin. */
+static void
+op_ends(Contest *contest, uint32_t step, const SimCostDetail *detail, int64_t at_ns)
+{
+    if (contest->program->workload->blocking_messages || detail->out.ns == 0) {
+        arrive(contest, step, detail, at_ns);
+        return;
+    }
+    Stream *stream =
+        &contest->streams[sim_stream(contest->program, detail->rank, detail->out.peer)];
+    if (!stream->is_followed) {
+        stream->free_ns = MAX(stream->free_ns, at_ns) + detail->out.ns;
+        add_message_time(contest, detail->rank, detail->out.peer, detail->out.ns);
+        arrive(contest, step, detail, stream->free_ns);
+        return;
+    }
+    const Posted posted = {at_ns, step};
+    g_array_append_val(stream->queue, posted);
+    if (stream->queue->len == 1)
+        send_first(contest, stream);
+}
+
+/* --- ops that the engine follows --- */
 
 static void
 begin_op(Contest *contest, Runner *runner)
@@ -108,135 +161,215 @@ contest_start_segment(Contest *contest, Runner *runner)
     }
     runner->state = RUNNER_COMPUTES;
     sim_flow_start(
-        contest->links, &runner->flow,
+        contest->links, contest_compute_timer(runner->rank),
         sim_share(contest->program->details[cost].op_ns, runner->n_segments, runner->segment),
-        contest_way(contest, sim_way_of_op(cost)), contest_speed(contest, runner), segment_ends,
-        runner);
+        contest_way(contest, sim_way_of_op(cost)), contest_speed(contest, runner));
 }
 
-static void send(Contest *contest, uint32_t step, const SimCostDetail *detail);
-static void arrive(Contest *contest, uint32_t step);
-
-static bool
-rank_is_free(SimEngine *engine, void *user_data, GError **error)
+/* The runner's op, whose message is there, begins now: with the receiving of a blocking one. */
+static void
+begin_followed(Contest *contest, Runner *runner)
 {
-    Runner *runner = user_data;
-    Contest *contest = runner->contest;
-    const int64_t now_ns = *contest->now_ns;
+    const SimProgram *program = contest->program;
+    const SimStep step = program->steps[runner->step];
+    const SimMessage *in = &program->details[step.cost].in;
+
+    contest->times->followed[runner->step].begin_ns = *contest->now_ns;
+    if (in->compute_ns == 0) {
+        begin_op(contest, runner);
+        return;
+    }
+    runner->state = RUNNER_RECEIVES;
+    sim_flow_start(contest->links, contest_compute_timer(runner->rank), in->ns,
+                   contest_way(contest, sim_way_of_message(program->steps[step.producer - 1].cost)),
+                   1);
+}
+
+static void
+message_is_received(Contest *contest, Runner *runner)
+{
+    const SimMessage *in = &contest_detail(contest, runner->step)->in;
+    const int64_t ns = *contest->now_ns - contest->times->followed[runner->step].begin_ns;
+
+    sim_flow_end(contest->links, contest_compute_timer(runner->rank));
+    contest->times->extra[runner->rank].receive_ns += ns - in->ns;
+    add_message_time(contest, runner->rank, in->peer, ns);
+    begin_op(contest, runner);
+}
+
+/* The rank may go on to its next op. */
+static void
+become_idle(Contest *contest, Runner *runner)
+{
+    runner->state = RUNNER_IDLE;
+    runner->is_ready = true;
+    contest->ready[contest->n_ready++] = runner->rank;
+}
+
+static void
+rank_is_free(Contest *contest, Runner *runner)
+{
+    const uint32_t cost = contest->program->steps[runner->step].cost;
     SimFollowed *at = &contest->times->followed[runner->step];
 
-    at->free_ns = now_ns;
-    contest->times->free_ns[runner->rank] = now_ns;
+    at->free_ns = runner->free_ns = *contest->now_ns;
     contest->times->extra[runner->rank].extra_ns +=
-        now_ns - at->begin_ns -
-        contest->program->costs[contest->program->steps[runner->step].cost].busy_ns;
-    runner->state = RUNNER_IDLE;
-    try_rank(contest, runner->rank);
-    return true;
+        at->free_ns - at->begin_ns - contest->program->costs[cost].busy_ns;
+    become_idle(contest, runner);
 }
 
-static bool
-segment_ends(SimEngine *engine, void *user_data, GError **error)
+static void
+segment_ends(Contest *contest, Runner *runner)
 {
-    Runner *runner = user_data;
-    Contest *contest = runner->contest;
-    const uint32_t step = runner->step;
-    const SimCostDetail *detail = contest_detail(contest, step);
+    const SimCostDetail *detail = contest_detail(contest, runner->step);
+    const int32_t timer = contest_compute_timer(runner->rank);
 
-    contest->times->extra[runner->rank].shared_ns += (int64_t)(runner->flow.shared_ns + 0.5);
+    contest->times->extra[runner->rank].shared_ns +=
+        (int64_t)(sim_flow_end(contest->links, timer) + 0.5);
     runner->state = RUNNER_SENDS; /* if no segment follows */
     if (runner->special != NULL && !runner->special->gathers)
         contest_queue_dp(contest, runner, 1);
     if (++runner->segment < runner->n_segments) {
         contest_start_segment(contest, runner);
-        return true;
+        return;
     }
-    if (!contest->program->workload->blocking_messages && detail->out.ns > 0)
-        send(contest, step, detail);
-    else
-        arrive(contest, step);
+    op_ends(contest, runner->step, detail, *contest->now_ns);
     if (detail->out.compute_ns == 0)
-        return rank_is_free(engine, runner, error);
-    sim_flow_start(contest->links, &runner->flow, detail->out.compute_ns,
-                   (SimWay){.device_bytes_per_s = 1, .visible = 1}, 1, rank_is_free, runner);
-    return true;
+        rank_is_free(contest, runner);
+    else
+        sim_engine_set(contest->engine, timer, *contest->now_ns + detail->out.compute_ns);
 }
 
-/* --- overlapped messages --- */
-
-/* The message of @step is there. */
+/* The timer of the rank's compute stream has gone off. */
 static void
-arrive(Contest *contest, uint32_t step)
+runner_fires(Contest *contest, Runner *runner)
 {
-    const int32_t peer = contest_detail(contest, step)->out.peer;
-
-    contest->times->ready_ns[step + 1] = *contest->now_ns;
-    if (peer >= 0)
-        try_rank(contest, peer);
-}
-
-/* One message more, or less, comes to or goes from both ends. */
-static void
-count_message(Contest *contest, const SimCostDetail *detail, int32_t change)
-{
-    Runner *ends[] = {&contest->runners[detail->rank], &contest->runners[detail->out.peer]};
-
-    for (size_t i = 0; i < G_N_ELEMENTS(ends); i++) {
-        ends[i]->n_messages += change;
-        if (contest->message_speed < 1)
-            contest_change_speed(contest, ends[i]);
+    switch (runner->state) {
+    case RUNNER_BEGINS:
+        begin_followed(contest, runner);
+        break;
+    case RUNNER_RECEIVES:
+        message_is_received(contest, runner);
+        break;
+    case RUNNER_COMPUTES:
+        segment_ends(contest, runner);
+        break;
+    case RUNNER_SENDS:
+        rank_is_free(contest, runner);
+        break;
+    case RUNNER_ENDS:
+        contest_finish_rank(contest, runner);
+        break;
+    case RUNNER_FINISHES:
+        contest_end_optimizer(contest, runner);
+        break;
+    default:
+        g_assert_not_reached();
     }
 }
 
-static bool message_arrives(SimEngine *engine, void *user_data, GError **error);
+/* --- ops that need no following --- */
 
-static void
-start_message(Contest *contest, Stream *stream)
+static inline bool
+crosses(const Contest *contest, int64_t way)
 {
-    const uint32_t step = g_array_index(stream->queue, uint32_t, stream->first);
-    const uint32_t cost = contest->program->steps[step].cost;
-    const SimCostDetail *detail = &contest->program->details[cost];
-
-    stream->since_ns = *contest->now_ns;
-    count_message(contest, detail, 1);
-    sim_flow_start(contest->links, &stream->flow, detail->out.ns,
-                   contest_way(contest, sim_way_of_message(cost)), 1, message_arrives, stream);
+    return contest->network != NULL &&
+           contest->network->begin[way] < contest->network->begin[way + 1];
 }
 
-static bool
-message_arrives(SimEngine *engine, void *user_data, GError **error)
+/* Whether nothing that happens elsewhere can change how long the op of @step takes, from its
+ * blocking message on. */
+static inline bool
+is_alone(const Contest *contest, const Runner *runner, uint32_t step)
 {
-    Stream *stream = user_data;
-    Contest *contest = stream->contest;
-    const uint32_t step = g_array_index(stream->queue, uint32_t, stream->first);
+    const SimProgram *program = contest->program;
+    const SimBeside *beside = &program->beside;
+    const SimStep s = program->steps[step];
+
+    return contest->message_speed == 1 && (contest->dp_speed == 1 || !contest_dp_works(runner)) &&
+           !crosses(contest, sim_way_of_op(s.cost)) &&
+           !(beside->begin != NULL && runner->next_special < beside->begin[runner->rank + 1] &&
+             beside->specials[runner->next_special].step == step) &&
+           !(program->details[s.cost].in.compute_ns > 0 &&
+             crosses(contest, sim_way_of_message(program->steps[s.producer - 1].cost)));
+}
+
+/* Runs an op that is alone, from @begin_ns on, which may lie ahead of the clock. */
+static void
+run_alone(Contest *contest, Runner *runner, uint32_t step, int64_t begin_ns)
+{
     const SimCostDetail *detail = contest_detail(contest, step);
-    const int64_t ns = *contest->now_ns - stream->since_ns;
+    const int64_t start_ns = begin_ns + detail->in.compute_ns;
+    const int64_t end_ns = start_ns + detail->op_ns;
 
-    contest->times->extra[detail->rank].message_ns += ns;
-    contest->times->extra[detail->out.peer].message_ns += ns;
-    count_message(contest, detail, -1);
-    stream->first++;
-    if (stream->first < stream->queue->len) {
-        start_message(contest, stream);
-    } else {
-        stream->first = 0;
-        g_array_set_size(stream->queue, 0);
-    }
-    arrive(contest, step);
-    return true;
+    runner->free_ns = end_ns + detail->out.compute_ns;
+    contest->times->followed[step] = (SimFollowed){begin_ns, start_ns, runner->free_ns};
+    if (detail->in.compute_ns > 0)
+        add_message_time(contest, runner->rank, detail->in.peer, detail->in.ns);
+    op_ends(contest, step, detail, end_ns);
 }
 
+/* Ends the rank's ops, or waits for the clock to do so. */
 static void
-send(Contest *contest, uint32_t step, const SimCostDetail *detail)
+end_ops(Contest *contest, Runner *runner)
 {
-    Stream *stream =
-        &contest->streams[sim_stream(contest->program, detail->rank, detail->out.peer)];
+    contest->times->free_ns[runner->rank] = runner->free_ns;
+    if (runner->free_ns <= *contest->now_ns) {
+        contest_finish_rank(contest, runner);
+        return;
+    }
+    runner->state = RUNNER_ENDS;
+    sim_engine_set(contest->engine, contest_compute_timer(runner->rank), runner->free_ns);
+}
 
-    if (stream->queue == NULL)
-        stream->queue = g_array_new(FALSE, FALSE, sizeof(uint32_t));
-    g_array_append_val(stream->queue, step);
-    if (stream->queue->len == 1)
-        start_message(contest, stream);
+/*
+ * Lets the rank go on as far as it can without the clock.  What it does there concerns nobody who
+ * shares a link: those things begin in the order of the clock, and all that can begin before the
+ * next timer goes off is known before it does, since what is unknown depends on a timer.
+ */
+static void
+go_on(Contest *contest, Runner *runner)
+{
+    const SimProgram *program = contest->program;
+    const int64_t end = program->schedule->rank_begin[runner->rank + 1];
+
+    while (runner->state == RUNNER_IDLE && runner->next < end) {
+        const uint32_t step = contest->step_of[runner->next];
+        const int64_t ready_ns = contest->times->ready_ns[program->steps[step].producer];
+        if (ready_ns == UNKNOWN)
+            return;
+        const int64_t begin_ns = MAX(runner->free_ns, ready_ns);
+        runner->next++;
+        /* Steps of one rank are far apart: the next one's are on their way while this op runs. */
+        if (runner->next < end) {
+            const uint32_t ahead = contest->step_of[runner->next];
+            __builtin_prefetch(&program->steps[ahead]);
+            __builtin_prefetch(&contest->times->followed[ahead], 1);
+        }
+        if (is_alone(contest, runner, step)) {
+            run_alone(contest, runner, step, begin_ns);
+            continue;
+        }
+        runner->step = step;
+        runner->state = RUNNER_BEGINS;
+        if (begin_ns > *contest->now_ns)
+            sim_engine_set(contest->engine, contest_compute_timer(runner->rank), begin_ns);
+        else
+            begin_followed(contest, runner);
+    }
+    if (runner->state == RUNNER_IDLE)
+        end_ops(contest, runner);
+}
+
+/* All ranks that may go on do. */
+static void
+go_on_all(Contest *contest)
+{
+    while (contest->n_ready > 0) {
+        Runner *runner = &contest->runners[contest->ready[--contest->n_ready]];
+        runner->is_ready = false;
+        go_on(contest, runner);
+    }
 }
 
 /* --- all --- */
@@ -275,6 +408,28 @@ check_times(const SimProgram *program, GError **error)
     return true;
 }
 
+/* Which streams the engine must follow. */
+static void
+init_streams(Contest *contest)
+{
+    const SimProgram *program = contest->program;
+
+    contest->streams = g_new0(Stream, 1 + 2 * (size_t)program->schedule->n_ranks);
+    if (program->workload->blocking_messages)
+        return;
+    for (int64_t cost = 0; cost < program->n_costs; cost++) {
+        const SimCostDetail *detail = &program->details[cost];
+        if (program->counts[cost] == 0 || detail->out.ns == 0)
+            continue;
+        Stream *stream = &contest->streams[sim_stream(program, detail->rank, detail->out.peer)];
+        if (contest->message_speed == 1 && !crosses(contest, sim_way_of_message(cost)))
+            continue;
+        stream->is_followed = true;
+        if (stream->queue == NULL)
+            stream->queue = g_array_new(FALSE, FALSE, sizeof(Posted));
+    }
+}
+
 static bool
 contest_init(Contest *contest, GError **error)
 {
@@ -295,25 +450,44 @@ contest_init(Contest *contest, GError **error)
     times->ready_ns[0] = 0;
     contest->dp_speed = sim_speed_beside_dp(program->workload);
     contest->message_speed = 1.0 / (1.0 + program->workload->message_interference_fraction);
-    contest->engine = sim_engine_new();
+    contest->engine = sim_engine_new(contest_n_timers(contest));
     contest->now_ns = sim_engine_clock(contest->engine);
-    contest->links = contest->network == NULL
-                         ? sim_links_new(contest->engine, NULL, 0)
-                         : sim_links_new(contest->engine, contest->network->bytes_per_s,
-                                         contest->network->n_links);
-    contest->streams = g_new0(Stream, 1 + 2 * n_ranks);
-    for (size_t i = 0; i < 1 + 2 * n_ranks; i++)
-        contest->streams[i].contest = contest;
+    contest->links = sim_links_new(contest->engine, contest_n_timers(contest),
+                                   contest->network == NULL ? NULL : contest->network->bytes_per_s,
+                                   contest->network == NULL ? 0 : contest->network->n_links);
+    contest->ready = g_new(int32_t, n_ranks);
+    init_streams(contest);
     contest->runners = g_new0(Runner, n_ranks);
     for (int32_t rank = 0; rank < schedule->n_ranks; rank++) {
         Runner *runner = &contest->runners[rank];
-        *runner = (Runner){.contest = contest, .rank = rank, .next = schedule->rank_begin[rank]};
+        *runner = (Runner){.rank = rank, .next = schedule->rank_begin[rank]};
         if (program->beside.begin == NULL)
             continue;
         runner->next_special = program->beside.begin[rank];
         runner->n_gathers = sim_beside_n_chunks(&program->beside, rank, true);
         runner->n_reduces = sim_beside_n_chunks(&program->beside, rank, false);
     }
+    return true;
+}
+
+/* Everything that happens at the next instant.  Returns false when nothing is left. */
+static bool
+advance(Contest *contest)
+{
+    const int32_t n_ranks = contest->program->schedule->n_ranks;
+    const int32_t timer = sim_engine_next(contest->engine);
+
+    if (timer < 0)
+        return false;
+    if (timer < n_ranks)
+        runner_fires(contest, &contest->runners[timer]);
+    else if (timer < contest_dp_timer(contest, 0))
+        stream_fires(contest, &contest->streams[timer - contest_stream_timer(contest, 0)]);
+    else
+        contest_end_dp(contest, &contest->runners[timer - contest_dp_timer(contest, 0)]);
+    go_on_all(contest);
+    if (sim_engine_next_ns(contest->engine) > *contest->now_ns)
+        sim_links_share(contest->links);
     return true;
 }
 
@@ -329,12 +503,13 @@ sim_program_contend(const SimProgram *program, const SimNetwork *network, SimTim
         Runner *runner = &contest.runners[rank];
         contest_queue_dp(&contest, runner,
                          runner->n_gathers * sim_n_buckets(&program->workload->ranks[rank]));
+        become_idle(&contest, runner);
     }
-    for (int32_t rank = 0; rank < program->schedule->n_ranks; rank++)
-        try_rank(&contest, rank);
+    go_on_all(&contest);
+    sim_links_share(contest.links);
     /* The compiler has shown that the order of the ops is free of cycles, so this ends. */
-    if (!sim_engine_run(contest.engine, 0, error))
-        return false;
+    while (advance(&contest))
+        ;
     sim_times_sort_pieces(times);
     return true;
 }

@@ -13,6 +13,12 @@
  * and what different streams take of the links is shared, max-min fair.  While the dp stream works,
  * or an overlapped message comes or goes, computing runs at the workload's share of its speed.
  *
+ * Only what can meet something else has events: transfers over links that can fill (network.h),
+ * computing beside the dp stream.  A rank runs everything else ahead of the clock, at once, as soon
+ * as it knows what it needs.  What begins and ends at one instant does so in the order of the
+ * timers, compute streams before messages before dp streams, ranks ascending; rates follow once,
+ * when all of it has happened.
+ *
  * Where no link is wanted too much, everything takes its own time, and the result equals that of
  * the sweep to the ns.
  *
@@ -30,7 +36,7 @@ G_BEGIN_DECLS
  * Fills @times, which sim_times_init() has prepared.
  * @network  (nullable) of @program; NULL: nothing crosses links.
  * Returns false on SCHEDULE_ERROR_LIMIT (no memory, times).
- * Cost: O(ops log ranks), and what sharing costs.
+ * Cost: O(ops) and, for those that have events, O(log ranks) each, and what sharing costs.
  */
 bool sim_program_contend(const SimProgram *program, const SimNetwork *network, SimTimes *times,
                          GError **error);

@@ -2,7 +2,6 @@
 
 /* --- the dp stream --- */
 
-static bool piece_ends(SimEngine *engine, void *user_data, GError **error);
 static void go_on_after_dp(Contest *contest, Runner *runner);
 
 /* The @number-th collective of a rank: gathered ahead first, then reduced behind, then what follows
@@ -45,9 +44,8 @@ start_piece(Contest *contest, Runner *runner)
     const bool gathers = piece.kind == TRACE_EVENT_DP_GATHER;
 
     runner->dp_since_ns = *contest->now_ns;
-    sim_flow_start(contest->links, &runner->dp_flow, ns,
-                   contest_way(contest, sim_way_of_dp(contest->program, runner->rank, gathers)), 1,
-                   piece_ends, runner);
+    sim_flow_start(contest->links, contest_dp_timer(contest, runner->rank), ns,
+                   contest_way(contest, sim_way_of_dp(contest->program, runner->rank, gathers)), 1);
 }
 
 void
@@ -62,14 +60,13 @@ contest_queue_dp(Contest *contest, Runner *runner, int64_t n)
     contest_change_speed(contest, runner);
 }
 
-static bool
-piece_ends(SimEngine *engine, void *user_data, GError **error)
+void
+contest_end_dp(Contest *contest, Runner *runner)
 {
-    Runner *runner = user_data;
-    Contest *contest = runner->contest;
     int64_t ns;
     SimPiece piece = dp_piece(contest, runner, runner->n_done, &ns);
 
+    sim_flow_end(contest->links, contest_dp_timer(contest, runner->rank));
     piece.start_ns = runner->dp_since_ns;
     piece.end_ns = *contest->now_ns;
     g_array_append_val(contest->times->pieces, piece);
@@ -79,23 +76,19 @@ piece_ends(SimEngine *engine, void *user_data, GError **error)
     else
         contest_change_speed(contest, runner);
     go_on_after_dp(contest, runner);
-    return true;
 }
 
 /* --- after the last op --- */
 
-static bool
-optimizer_ends(SimEngine *engine, void *user_data, GError **error)
+void
+contest_end_optimizer(Contest *contest, Runner *runner)
 {
-    Runner *runner = user_data;
-    Contest *contest = runner->contest;
     const WorkloadRank *work = &contest->program->workload->ranks[runner->rank];
     SimFinish *finish = &contest->times->finish[runner->rank];
 
     finish->optimizer_end_ns = finish->end_ns = *contest->now_ns;
     if ((work->dp_gather_ns > 0 || work->dp_gather_bytes > 0) && runner->n_gathers == 0)
         contest_queue_dp(contest, runner, 1);
-    return true;
 }
 
 void
@@ -129,9 +122,8 @@ go_on_after_dp(Contest *contest, Runner *runner)
         return;
     if (finish->optimizer_start_ns == UNKNOWN) {
         finish->optimizer_start_ns = now_ns;
-        sim_flow_start(contest->links, &runner->flow,
-                       contest->program->workload->ranks[runner->rank].optimizer_ns,
-                       (SimWay){.device_bytes_per_s = 1, .visible = 1}, 1, optimizer_ends, runner);
+        sim_engine_set(contest->engine, contest_compute_timer(runner->rank),
+                       now_ns + contest->program->workload->ranks[runner->rank].optimizer_ns);
     } else if (finish->optimizer_end_ns != UNKNOWN) {
         finish->end_ns = now_ns;
     }

@@ -16,56 +16,92 @@ typedef struct Contest Contest;
 
 /* What a rank's compute stream does. */
 typedef enum {
-    RUNNER_IDLE,
+    RUNNER_IDLE,     /* waits for a message, or has gone on as far as it could */
+    RUNNER_BEGINS,   /* its next op, when the clock has come to it */
     RUNNER_RECEIVES, /* a blocking message */
     RUNNER_WAITS,    /* for parameters */
     RUNNER_COMPUTES, /* one segment of an op */
     RUNNER_SENDS,    /* waits for what the transport does not buffer */
+    RUNNER_ENDS,     /* has run all its ops, when the clock has come to their end */
     RUNNER_FINISHES, /* no op is left */
 } RunnerState;
 
 /* A rank: its compute stream and its dp stream. */
 typedef struct {
-    Contest *contest; /* (borrowed) */
     int32_t rank;
     RunnerState state;
-    uint32_t step; /* running, or run last */
-    int64_t next;  /* index into schedule->ops of its next op */
+    bool is_ready;   /* stands in Contest.ready */
+    uint32_t step;   /* the op that the engine follows, or followed last */
+    int64_t next;    /* index into schedule->ops of its next op */
+    int64_t free_ns; /* after the op before that; may lie ahead of the clock */
     int64_t wait_since_ns;
-    int32_t n_messages; /* overlapped ones that come or go */
-    SimFlow flow;
+    int32_t n_messages; /* overlapped ones that come or go, where that slows computing */
     /* The op at hand: */
     const SimSpecial *special; /* (borrowed, nullable) */
     int64_t segment, n_segments;
     int64_t next_special; /* index into program->beside.specials */
     /* dp stream: pieces [n_done, n_queued) of those that dp_piece() knows by number */
-    SimFlow dp_flow;
     int64_t n_gathers, n_reduces; /* chunks that gather ahead, and reduce behind */
     int64_t n_queued, n_done;
     int64_t dp_since_ns;
 } Runner;
 
+/* A message that waits for its stream, from @at_ns on. */
+typedef struct {
+    int64_t at_ns;
+    uint32_t step;
+} Posted;
+
 /* Overlapped messages from one rank to another. */
 typedef struct {
-    Contest *contest; /* (borrowed) */
-    SimFlow flow;
-    GArray *queue; /* of uint32_t: steps that have sent; (owned, nullable) made when needed */
-    guint first;   /* of the queue that is under way, or next */
+    bool is_followed; /* some of its messages share links, or slow computing */
+    bool is_sending;  /* followed: the first of the queue is under way */
+    int64_t free_ns;  /* not followed: after the last message */
+    GArray *queue;    /* of Posted; (owned, nullable) made when needed */
+    guint first;      /* of the queue that is under way, or next */
     int64_t since_ns;
 } Stream;
 
 struct Contest {
-    const SimProgram *program;      /* (borrowed) */
-    const SimNetwork *network;      /* (borrowed, nullable) */
-    SimTimes *times;                /* (borrowed) */
-    SimEngine *engine;              /* (owned) */
-    const int64_t *now_ns;          /* (borrowed) its clock */
-    SimLinks *links;                /* (owned) */
-    Runner *runners;                /* (owned) [rank] */
-    Stream *streams;                /* (owned) [sim_stream()] */
-    uint32_t *step_of;              /* (owned) [index into schedule->ops] */
+    const SimProgram *program; /* (borrowed) */
+    const SimNetwork *network; /* (borrowed, nullable) */
+    SimTimes *times;           /* (borrowed) */
+    SimEngine *engine;         /* (owned) */
+    const int64_t *now_ns;     /* (borrowed) its clock */
+    SimLinks *links;           /* (owned) */
+    Runner *runners;           /* (owned) [rank] */
+    Stream *streams;           /* (owned) [sim_stream()] */
+    uint32_t *step_of;         /* (owned) [index into schedule->ops] */
+    int32_t *ready;            /* (owned) stack of ranks that may go on */
+    int32_t n_ready;
     double dp_speed, message_speed; /* of computing beside them */
 };
+
+/* Numbers of timers and flows: of a rank's compute stream, of a stream of messages, of a rank's dp
+ * stream. */
+static inline int32_t
+contest_compute_timer(int32_t rank)
+{
+    return rank;
+}
+
+static inline int32_t
+contest_stream_timer(const Contest *contest, int32_t stream)
+{
+    return contest->program->schedule->n_ranks + stream;
+}
+
+static inline int32_t
+contest_dp_timer(const Contest *contest, int32_t rank)
+{
+    return 3 * contest->program->schedule->n_ranks + 1 + rank;
+}
+
+static inline int32_t
+contest_n_timers(const Contest *contest)
+{
+    return 4 * contest->program->schedule->n_ranks + 1;
+}
 
 static inline const SimCostDetail *
 contest_detail(const Contest *contest, uint32_t step)
@@ -82,10 +118,16 @@ contest_way(const Contest *contest, int64_t way)
 
 /* --- speed of computing --- */
 
+static inline bool
+contest_dp_works(const Runner *runner)
+{
+    return runner->n_done < runner->n_queued;
+}
+
 static inline double
 contest_speed(const Contest *contest, const Runner *runner)
 {
-    return (runner->n_done < runner->n_queued ? contest->dp_speed : 1) *
+    return (contest_dp_works(runner) ? contest->dp_speed : 1) *
            (runner->n_messages > 0 ? contest->message_speed : 1);
 }
 
@@ -94,7 +136,8 @@ static inline void
 contest_change_speed(Contest *contest, Runner *runner)
 {
     if (runner->state == RUNNER_COMPUTES)
-        sim_flow_set_limit(&runner->flow, contest_speed(contest, runner));
+        sim_flow_set_limit(contest->links, contest_compute_timer(runner->rank),
+                           contest_speed(contest, runner));
 }
 
 /* contend.c: starts the segment at hand of the rank's op, or waits for its parameters. */
@@ -103,9 +146,15 @@ void contest_start_segment(Contest *contest, Runner *runner);
 /* contend_dp.c: queues the rank's next @n collectives. */
 void contest_queue_dp(Contest *contest, Runner *runner, int64_t n);
 
+/* contend_dp.c: the timer of the rank's dp stream has gone off: one of its collectives ends. */
+void contest_end_dp(Contest *contest, Runner *runner);
+
 /* contend_dp.c: the rank has run all its ops: now its reduction must end, then comes the optimizer.
  */
 void contest_finish_rank(Contest *contest, Runner *runner);
+
+/* contend_dp.c: the optimizer of a rank that finishes ends. */
+void contest_end_optimizer(Contest *contest, Runner *runner);
 
 /* The bucket of parameters that the segment at hand needs, counted from the first of the rank. */
 static inline int64_t

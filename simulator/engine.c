@@ -1,31 +1,29 @@
 #include "simulator/engine.h"
 
-G_DEFINE_QUARK(sim_engine_error, sim_engine_error)
-
-typedef struct {
-    int64_t at_ns;
-    uint64_t number; /* how many were added before */
-    SimEventFunc fire;
-    void *user_data; /* (borrowed) */
-} Event;
-
 struct SimEngine {
     int64_t now_ns;
-    uint64_t n_added;
-    /* (owned) Heap of four children per node: half as deep as a binary one, and the four lie in two
-     * cache lines.  No child is before its parent. */
-    Event *heap;
-    size_t n, room;
-    /* heap[0] has fired: the next event added takes its place, or the last one before the next
-     * fires.  Most events add one, which then sinks from the top instead of rising after another
-     * has sunk. */
-    bool hole;
+    int32_t n_timers;
+    int32_t n_leaves; /* a power of two */
+    /* (owned) [1 .. 2 n_leaves): node i is the earlier of 2 i and 2 i + 1; timer t is n_leaves + t
+     */
+    int64_t *first_ns;
+    int32_t fired; /* went off and was not set since: still in the tree; -1: none */
 };
 
 SimEngine *
-sim_engine_new(void)
+sim_engine_new(int32_t n_timers)
 {
-    return g_new0(SimEngine, 1);
+    g_return_val_if_fail(n_timers > 0 && n_timers <= 1 << 29, NULL);
+    SimEngine *engine = g_new0(SimEngine, 1);
+
+    engine->n_timers = n_timers;
+    for (engine->n_leaves = 1; engine->n_leaves < n_timers;)
+        engine->n_leaves *= 2;
+    engine->first_ns = g_new(int64_t, 2 * (size_t)engine->n_leaves);
+    for (int32_t i = 0; i < 2 * engine->n_leaves; i++)
+        engine->first_ns[i] = SIM_ENGINE_NEVER;
+    engine->fired = -1;
+    return engine;
 }
 
 void
@@ -33,7 +31,7 @@ sim_engine_free(SimEngine *engine)
 {
     if (engine == NULL)
         return;
-    g_free(engine->heap);
+    g_free(engine->first_ns);
     g_free(engine);
 }
 
@@ -51,120 +49,65 @@ sim_engine_clock(const SimEngine *engine)
     return &engine->now_ns;
 }
 
-size_t
-sim_engine_n_pending(const SimEngine *engine)
-{
-    g_return_val_if_fail(engine != NULL, 0);
-    return engine->n - engine->hole;
-}
-
-/* --- heap --- */
-
-/* Which of two comes first is a toss-up to the branch predictor, so there is no branch. */
-static inline bool
-is_before(const Event *a, const Event *b)
-{
-    return (a->at_ns < b->at_ns) | ((a->at_ns == b->at_ns) & (a->number < b->number));
-}
-
-/* The first of the children [first .. end) of a node. */
-static inline size_t
-first_child(const Event *heap, size_t first, size_t end)
-{
-    if (end - first == 4) {
-        const size_t left = first + is_before(&heap[first + 1], &heap[first]);
-        const size_t right = first + 2 + is_before(&heap[first + 3], &heap[first + 2]);
-        return left + (right - left) * is_before(&heap[right], &heap[left]);
-    }
-    size_t best = first;
-    for (size_t child = first + 1; child < end; child++)
-        if (is_before(&heap[child], &heap[best]))
-            best = child;
-    return best;
-}
-
-/* Puts @event where the hole at @at has risen to. */
 static void
-sift_up(Event *heap, size_t at, Event event)
+put(SimEngine *engine, int32_t timer, int64_t at_ns)
 {
-    while (at > 0) {
-        const size_t parent = (at - 1) / 4;
-        if (!is_before(&event, &heap[parent]))
+    int64_t *first_ns = engine->first_ns;
+    int32_t i = engine->n_leaves + timer;
+
+    first_ns[i] = at_ns;
+    /* All nodes but the ancestors of i hold the earlier of their children. */
+    for (i /= 2; i > 0; i /= 2) {
+        const int64_t a = first_ns[2 * i], b = first_ns[2 * i + 1];
+        const int64_t earlier = a < b ? a : b;
+        if (first_ns[i] == earlier)
             break;
-        heap[at] = heap[parent];
-        at = parent;
+        first_ns[i] = earlier;
     }
-    heap[at] = event;
-}
-
-/* Puts @event where the hole at the top of a heap of @n has sunk to. */
-static void
-sift_down(Event *heap, size_t n, Event event)
-{
-    size_t at = 0;
-
-    for (;;) {
-        const size_t first = 4 * at + 1;
-        const size_t end = MIN(first + 4, n);
-        if (first >= n)
-            break;
-        const size_t best = first_child(heap, first, end);
-        if (!is_before(&heap[best], &event))
-            break;
-        heap[at] = heap[best];
-        at = best;
-    }
-    heap[at] = event;
-}
-
-static void
-fill_hole(SimEngine *engine)
-{
-    engine->hole = false;
-    engine->n--;
-    if (engine->n > 0)
-        sift_down(engine->heap, engine->n, engine->heap[engine->n]);
 }
 
 void
-sim_engine_add(SimEngine *engine, int64_t at_ns, SimEventFunc fire, void *user_data)
+sim_engine_set(SimEngine *engine, int32_t timer, int64_t at_ns)
 {
-    g_return_if_fail(engine != NULL && fire != NULL);
+    g_return_if_fail(engine != NULL && timer >= 0 && timer < engine->n_timers);
     g_return_if_fail(at_ns >= engine->now_ns);
-    const Event event = {
-        .at_ns = at_ns, .number = engine->n_added++, .fire = fire, .user_data = user_data};
-    if (engine->hole) {
-        engine->hole = false;
-        sift_down(engine->heap, engine->n, event);
-        return;
-    }
-    if (engine->n == engine->room) {
-        engine->room = MAX(64, 2 * engine->room);
-        engine->heap = g_renew(Event, engine->heap, engine->room);
-    }
-    engine->n++;
-    sift_up(engine->heap, engine->n - 1, event);
+    if (timer == engine->fired)
+        engine->fired = -1;
+    put(engine, timer, at_ns);
 }
 
-bool
-sim_engine_run(SimEngine *engine, uint64_t max_events, GError **error)
+/* Most timers that go off are set again at once: only those that were not leave the tree here. */
+static void
+drop_fired(SimEngine *engine)
 {
-    g_return_val_if_fail(engine != NULL, false);
-    for (uint64_t n_fired = 0; sim_engine_n_pending(engine) > 0; n_fired++) {
-        if (engine->hole)
-            fill_hole(engine);
-        if (max_events > 0 && n_fired == max_events) {
-            g_set_error(error, SIM_ENGINE_ERROR, SIM_ENGINE_ERROR_EVENT_LIMIT,
-                        "%" G_GUINT64_FORMAT
-                        " events fired and %zu are pending at %" G_GINT64_FORMAT " ns: a livelock",
-                        n_fired, engine->n, engine->now_ns);
-            return false;
-        }
-        const Event event = engine->heap[0];
-        engine->hole = true;
-        engine->now_ns = event.at_ns;
-        if (!event.fire(engine, event.user_data, error))
-            return false;
-    }
-    return true;
+    if (engine->fired < 0)
+        return;
+    put(engine, engine->fired, SIM_ENGINE_NEVER);
+    engine->fired = -1;
+}
+
+int64_t
+sim_engine_next_ns(SimEngine *engine)
+{
+    g_return_val_if_fail(engine != NULL, SIM_ENGINE_NEVER);
+    drop_fired(engine);
+    return engine->first_ns[1];
+}
+
+int32_t
+sim_engine_next(SimEngine *engine)
+{
+    g_return_val_if_fail(engine != NULL, -1);
+    drop_fired(engine);
+    const int64_t at_ns = engine->first_ns[1];
+    int32_t i = 1;
+
+    if (at_ns == SIM_ENGINE_NEVER)
+        return -1;
+    /* The first leaf of those below i that is at at_ns. */
+    while (i < engine->n_leaves)
+        i = 2 * i + (engine->first_ns[2 * i] != at_ns);
+    engine->now_ns = at_ns;
+    engine->fired = i - engine->n_leaves;
+    return engine->fired;
 }

@@ -1,21 +1,20 @@
 /*
- * simulator/engine.h - the simulated clock and its queue of future events.
+ * simulator/engine.h - the simulated clock and its timers.
  *
- * The engine fires events in time order and knows nothing else: no stages, no
- * links, no memory.  Resource models (resource.h) turn "this op needs 3.2 ms
- * of stage 4" into events; the engine only decides who is next.
+ * The engine says which timer is next and knows nothing else: no ranks, no links, no ops.  Who can
+ * wait for one thing at a time has one timer: a rank's compute stream, a stream of messages.  To
+ * set it again replaces what it was set to, so nothing is ever pending that no longer holds.
  *
- * Why integers: a makespan is a long sum of durations.  In doubles the sum
- * depends on its order, so two events that should tie may not, and the trace
- * changes with an unrelated refactoring.  int64_t nanoseconds add exactly and
- * reach 292 years.
+ * Why integers: a makespan is a long sum of durations.  In doubles the sum depends on its order, so
+ * two events that should tie may not, and the trace changes with an unrelated refactoring.  int64_t
+ * nanoseconds add exactly and reach 292 years.
  *
- * Why a sequence number: equal-time events fire in the order they were added,
+ * Ties: of timers of one instant the one with the lower number is first, whenever they were set;
  * hence one schedule has exactly one trace, on every machine.
  *
- * Queue: binary heap, O(log n) per event, n = events pending.  See Jones, "An
- * Empirical Comparison of Priority-Queue and Event-Set Implementations",
- * CACM 29(4), 1986, for when a heap stops being enough.
+ * Timers are the leaves of a tree of minima (a tournament: Knuth, TAOCP 3, 5.4.1).  A heap of
+ * events needs twice the time: its entries are four times as large and move, and what is set again
+ * leaves dead ones behind.
  *
  * Thread-safety: none; one engine belongs to one thread.
  */
@@ -24,29 +23,18 @@
 
 #include <glib.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 G_BEGIN_DECLS
 
-#define SIM_ENGINE_ERROR (sim_engine_error_quark())
-GQuark sim_engine_error_quark(void);
+/* The time of a timer that is not set. */
+#define SIM_ENGINE_NEVER INT64_MAX
 
-typedef enum {
-    SIM_ENGINE_ERROR_EVENT_LIMIT, /* more than max_events fired: a livelock */
-} SimEngineError;
-
-/* Opaque; see engine.c.  Invariant: now_ns <= time of every pending event. */
+/* Opaque; see engine.c.  Invariant: now_ns <= the time of every timer that is set. */
 typedef struct SimEngine SimEngine;
 
-/*
- * What happens at an event.  May add events; must not free the engine.
- * Returns false and sets @error to stop the simulation.
- */
-typedef bool (*SimEventFunc)(SimEngine *engine, void *user_data, GError **error);
-
-/* Returns: (owned) an engine at time 0 with nothing pending; never NULL. */
-SimEngine *sim_engine_new(void);
+/* Returns: (owned) an engine at time 0 with @n_timers timers, none of them set; never NULL. */
+SimEngine *sim_engine_new(int32_t n_timers);
 void sim_engine_free(SimEngine *engine);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(SimEngine, sim_engine_free)
 
@@ -56,27 +44,21 @@ int64_t sim_engine_now_ns(const SimEngine *engine);
 /* Where sim_engine_now_ns() reads: (borrowed) for who asks at every event. */
 const int64_t *sim_engine_clock(const SimEngine *engine);
 
-size_t sim_engine_n_pending(const SimEngine *engine);
-
 /*
- * Adds an event: @fire is called with @user_data when the clock reads @at_ns.
+ * Lets @timer go off when the clock reads @at_ns, and not when it was set to before.
  *
- * @at_ns      absolute, >= now.  The past is a bug in the caller, not a
- *             runtime error: it is rejected with a critical warning.
- * @user_data  (borrowed, nullable) must outlive the event.
+ * @at_ns  absolute, >= now; SIM_ENGINE_NEVER: not at all.  The past is a bug in the caller, not a
+ *         runtime error: it is rejected with a critical warning.
+ * Cost: O(log timers), less where another timer near it is earlier.
  */
-void sim_engine_add(SimEngine *engine, int64_t at_ns, SimEventFunc fire, void *user_data);
+void sim_engine_set(SimEngine *engine, int32_t timer, int64_t at_ns);
 
-/*
- * Fires events until none is pending.  Afterwards now_ns is the time of the
- * last one, i.e. the makespan of whatever was simulated.
- *
- * @max_events  stop a livelock after this many; 0 means no limit.
- *
- * Errors: SIM_ENGINE_ERROR_EVENT_LIMIT, or whatever an event reported.  The
- * engine then stays where it stopped, so that a caller can show the state.
- */
-bool sim_engine_run(SimEngine *engine, uint64_t max_events, GError **error);
+/* When the next timer goes off, or SIM_ENGINE_NEVER. */
+int64_t sim_engine_next_ns(SimEngine *engine);
+
+/* Moves the clock to the next timer, which is then no longer set.  Returns: its number; -1: none is
+ * set, and the clock stays. */
+int32_t sim_engine_next(SimEngine *engine);
 
 G_END_DECLS
 

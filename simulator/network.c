@@ -261,6 +261,29 @@ find_suspects(SimNetwork *network, const SimProgram *program, int64_t n_ways)
     g_array_unref(most.touched);
 }
 
+/* Forgets the crossings of links that never fill: nobody need look at them. */
+static void
+keep_suspects(SimNetwork *network, int64_t n_ways)
+{
+    g_autofree bool *can_fill = g_new0(bool, (size_t)network->n_links + 1);
+    int64_t begin = 0, n = 0;
+
+    for (guint i = 0; i < network->suspects->len; i++)
+        can_fill[g_array_index(network->suspects, SimSuspect, i).link] = true;
+    /* Ways before @way have their crossings in [0 .. n); those of @way begin at @begin. */
+    for (int64_t way = 0; way < n_ways; way++) {
+        const int64_t end = network->begin[way + 1];
+        for (int64_t k = begin; k < end; k++) {
+            const SimCrossing c = g_array_index(network->crossings, SimCrossing, k);
+            if (can_fill[c.link])
+                g_array_index(network->crossings, SimCrossing, n++) = c;
+        }
+        begin = end;
+        network->begin[way + 1] = n;
+    }
+    g_array_set_size(network->crossings, (guint)n);
+}
+
 bool
 sim_network_init(SimNetwork *network, const SimProgram *program, GError **error)
 {
@@ -292,6 +315,7 @@ sim_network_init(SimNetwork *network, const SimProgram *program, GError **error)
                         work->dp_gather_traffic_bytes, work->dp_gather_ns, work->dp_gather_ns);
     }
     find_suspects(network, program, n_ways);
+    keep_suspects(network, n_ways);
     return true;
 }
 

@@ -32,7 +32,8 @@ typedef struct {
     int32_t n_links;            /* each way apart */
     double *bytes_per_s;        /* (owned) [link] capacity */
     int64_t *begin;             /* (owned) [way], and one more */
-    GArray *crossings;          /* of SimCrossing: those of a way are [begin .. next begin) */
+    GArray *crossings;          /* of SimCrossing: those of a way are [begin .. next begin); only
+                                   of links that can fill */
     double *device_bytes_per_s; /* (owned) [way] of one device while it sends: SimWay */
     double *visible;            /* (owned) [way] */
     /* Pairs of a link that can fill, because its streams may want too much of it at once, and one

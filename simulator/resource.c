@@ -5,9 +5,23 @@
 /* Sums of what flows take of a link may differ from it by rounding. */
 #define TOLERANCE 1e-6
 
-/* Rates are found again at every start and end, so lists are bare arrays: no calls, no clearing. */
+/* A flow, under way or not. */
 typedef struct {
-    SimFlow **flow; /* (owned) of (borrowed) SimFlow */
+    SimWay way;
+    double limit, rate;
+    /* While rates are found: */
+    double new_rate;
+    uint64_t visit; /* all before this and it: one cache line, for every flow of a part is read */
+    bool frozen;
+    bool active;
+    double remaining_ns;
+    int64_t since_ns; /* remaining_ns was true then */
+    double shared_ns; /* so far: what it has lost because links were shared */
+} Flow;
+
+/* Rates are found again at every instant, so lists are bare arrays: no calls, no clearing. */
+typedef struct {
+    Flow **flow; /* (owned) of (borrowed) Flow */
     int32_t n, room;
 } FlowList;
 
@@ -19,6 +33,7 @@ typedef struct {
     double left;   /* after the frozen flows */
     double weight; /* what its other flows take per byte/s of a device */
     int32_t n_unfrozen;
+    bool changed; /* is one of those in SimLinks.changed */
     uint64_t visit;
 } Link;
 
@@ -26,8 +41,11 @@ struct SimLinks {
     SimEngine *engine;     /* (borrowed) */
     const int64_t *now_ns; /* (borrowed) the engine's clock */
     Link *link;            /* (owned) */
-    int32_t n_links, n_flows;
-    FlowList seeds; /* flows that a part is begun with; may hold one twice */
+    Flow *flow;            /* (owned) */
+    int32_t n_links, n_flows, n_active;
+    /* Links of which too much was or is wanted, and whose flows have changed at this instant. */
+    int32_t *changed; /* (owned) room for all */
+    int32_t n_changed;
     /* The connected part of the network at hand. */
     FlowList part_flows;
     FlowList rising; /* while rates are found: those of part_flows without one, in their order */
@@ -40,39 +58,42 @@ static void
 list_grow(FlowList *list)
 {
     list->room = MAX(8, 2 * list->room);
-    list->flow = g_renew(SimFlow *, list->flow, (size_t)list->room);
+    list->flow = g_renew(Flow *, list->flow, (size_t)list->room);
 }
 
 static inline void
-list_add(FlowList *list, SimFlow *flow)
+list_add(FlowList *list, Flow *flow)
 {
     if (list->n == list->room)
         list_grow(list);
     list->flow[list->n++] = flow;
 }
 
-/* Removes @flow wherever it is; the last ones take its places. */
+/* Removes @flow, which is there once; the last one takes its place. */
 static inline void
-list_remove(FlowList *list, const SimFlow *flow)
+list_remove(FlowList *list, const Flow *flow)
 {
-    for (int32_t i = 0; i < list->n;)
-        if (list->flow[i] == flow)
-            list->flow[i] = list->flow[--list->n];
-        else
-            i++;
+    int32_t i = 0;
+
+    while (list->flow[i] != flow)
+        i++;
+    list->flow[i] = list->flow[--list->n];
 }
 
 SimLinks *
-sim_links_new(SimEngine *engine, const double *bytes_per_s, int32_t n_links)
+sim_links_new(SimEngine *engine, int32_t n_flows, const double *bytes_per_s, int32_t n_links)
 {
-    g_return_val_if_fail(engine != NULL && n_links >= 0, NULL);
+    g_return_val_if_fail(engine != NULL && n_links >= 0 && n_flows >= 0, NULL);
     SimLinks *links = g_new0(SimLinks, 1);
 
     links->engine = engine;
     links->now_ns = sim_engine_clock(engine);
     links->n_links = n_links;
+    links->n_flows = n_flows;
     links->link = g_new0(Link, (size_t)n_links);
+    links->flow = g_new0(Flow, (size_t)n_flows);
     links->part_links = g_new(int32_t, (size_t)n_links);
+    links->changed = g_new(int32_t, (size_t)n_links);
     for (int32_t i = 0; i < n_links; i++) {
         g_assert(bytes_per_s[i] > 0);
         links->link[i].bytes_per_s = bytes_per_s[i];
@@ -88,7 +109,8 @@ sim_links_free(SimLinks *links)
     for (int32_t i = 0; i < links->n_links; i++)
         g_free(links->link[i].flows.flow);
     g_free(links->link);
-    g_free(links->seeds.flow);
+    g_free(links->flow);
+    g_free(links->changed);
     g_free(links->part_flows.flow);
     g_free(links->rising.flow);
     g_free(links->part_links);
@@ -98,7 +120,19 @@ sim_links_free(SimLinks *links)
 int32_t
 sim_links_n_flows(const SimLinks *links)
 {
-    return links->n_flows;
+    return links->n_active;
+}
+
+bool
+sim_flow_is_active(const SimLinks *links, int32_t flow)
+{
+    return links->flow[flow].active;
+}
+
+double
+sim_flow_rate(const SimLinks *links, int32_t flow)
+{
+    return links->flow[flow].rate;
 }
 
 /* --- max-min fair rates --- */
@@ -117,7 +151,7 @@ sum_wanted(Link *link, int32_t at)
     double sum = 0;
 
     for (int32_t i = 0; i < link->flows.n; i++) {
-        const SimFlow *flow = link->flows.flow[i];
+        const Flow *flow = link->flows.flow[i];
         for (int32_t k = 0; k < flow->way.n_crossed; k++)
             if (flow->way.crossed[k].link == at)
                 sum += flow->limit * flow->way.crossed[k].bytes_per_s;
@@ -140,7 +174,7 @@ visit_link(SimLinks *links, int32_t i)
 }
 
 static void
-visit_flow(SimLinks *links, SimFlow *flow)
+visit_flow(SimLinks *links, Flow *flow)
 {
     if (flow->visit == links->visit)
         return;
@@ -171,7 +205,7 @@ walk_part(SimLinks *links)
 }
 
 static void
-freeze(SimLinks *links, SimFlow *flow, double rate)
+freeze(SimLinks *links, Flow *flow, double rate)
 {
     flow->frozen = true;
     flow->new_rate = rate;
@@ -220,7 +254,7 @@ freeze_limited(SimLinks *links, double level)
     int32_t n = 0;
 
     for (int32_t i = 0; i < rising->n; i++) {
-        SimFlow *flow = rising->flow[i];
+        Flow *flow = rising->flow[i];
         if (flow->frozen)
             continue;
         if (flow->limit * flow->way.device_bytes_per_s <= level) {
@@ -250,7 +284,7 @@ fill_progressively(SimLinks *links)
             continue;
         level = next;
         for (int32_t i = 0; i < link->flows.n; i++) {
-            SimFlow *flow = link->flows.flow[i];
+            Flow *flow = link->flows.flow[i];
             if (!flow->frozen)
                 freeze(links, flow, level / flow->way.device_bytes_per_s);
         }
@@ -260,11 +294,9 @@ fill_progressively(SimLinks *links)
 
 /* --- time --- */
 
-static bool look_at_flow(SimEngine *engine, void *user_data, GError **error);
-
 /* How fast its work gets on. */
 static inline double
-speed_of(const SimFlow *flow)
+speed_of(const Flow *flow)
 {
     return flow->rate == flow->limit ? flow->limit
                                      : flow->limit - flow->way.visible * (flow->limit - flow->rate);
@@ -272,7 +304,7 @@ speed_of(const SimFlow *flow)
 
 /* Up to @now_ns at the rate that it has had. */
 static void
-run_on(SimFlow *flow, int64_t now_ns)
+run_on(Flow *flow, int64_t now_ns)
 {
     const double elapsed_ns = (double)(now_ns - flow->since_ns);
 
@@ -286,160 +318,125 @@ run_on(SimFlow *flow, int64_t now_ns)
 
 /* Lets the flow run at @rate from now on. */
 static void
-set_rate(SimFlow *flow, double rate)
+set_rate(SimLinks *links, Flow *flow, double rate)
 {
-    const int64_t now_ns = *flow->links->now_ns;
+    const int64_t now_ns = *links->now_ns;
 
     run_on(flow, now_ns);
     flow->rate = rate;
-    flow->due_ns = now_ns + (int64_t)(flow->remaining_ns / speed_of(flow) + 0.5);
-    if (flow->pending_ns == 0 || flow->due_ns < flow->pending_ns - 1) {
-        flow->pending_ns = flow->due_ns + 1;
-        sim_engine_add(flow->links->engine, flow->due_ns, look_at_flow, flow);
-    }
+    sim_engine_set(links->engine, (int32_t)(flow - links->flow),
+                   now_ns + (int64_t)(flow->remaining_ns / speed_of(flow) + 0.5));
 }
 
-/* Rates of the part at hand, found again. */
-static void
-share_again(SimLinks *links)
-{
-    walk_part(links);
-    fill_progressively(links);
-    for (int32_t i = 0; i < links->part_flows.n; i++) {
-        SimFlow *other = links->part_flows.flow[i];
-        if (other->active && other->new_rate != other->rate)
-            set_rate(other, other->new_rate);
-    }
-}
+/* --- changes --- */
 
-/* Begins a part: the links that @flow crosses and that are tight. */
+/* Notes those of the links that @flow crosses of which too much is wanted.  Returns whether there
+ * is one. */
 static bool
-seed_links(SimLinks *links, const SimFlow *flow)
+note_tight(SimLinks *links, const Flow *flow)
 {
-    links->visit++;
-    links->part_flows.n = 0;
-    links->n_part_links = 0;
-    for (int32_t k = 0; k < flow->way.n_crossed; k++)
-        if (is_tight(&links->link[flow->way.crossed[k].link]))
-            visit_link(links, flow->way.crossed[k].link);
-    return links->n_part_links > 0;
+    bool any = false;
+
+    for (int32_t k = 0; k < flow->way.n_crossed; k++) {
+        const int32_t at = flow->way.crossed[k].link;
+        Link *link = &links->link[at];
+        if (!is_tight(link))
+            continue;
+        any = true;
+        if (link->changed)
+            continue;
+        link->changed = true;
+        links->changed[links->n_changed++] = at;
+    }
+    return any;
 }
 
 void
-sim_flow_start(SimLinks *links, SimFlow *flow, int64_t work_ns, SimWay way, double limit,
-               SimEventFunc done, void *user_data)
+sim_flow_start(SimLinks *links, int32_t number, int64_t work_ns, SimWay way, double limit)
 {
     g_return_if_fail(links != NULL && work_ns >= 0 && work_ns <= SIM_FLOW_MAX_NS);
-    g_return_if_fail(!flow->active && limit > 0 && limit <= 1);
+    g_return_if_fail(number >= 0 && number < links->n_flows && !links->flow[number].active);
+    g_return_if_fail(limit > 0 && limit <= 1);
+    Flow *flow = &links->flow[number];
 
-    flow->links = links;
     flow->way = way;
     flow->remaining_ns = (double)work_ns;
     flow->since_ns = *links->now_ns;
-    flow->rate = flow->limit = limit;
+    flow->limit = limit;
     flow->shared_ns = 0;
     flow->active = true;
-    flow->done = done;
-    flow->user_data = user_data;
-    links->n_flows++;
-    for (int32_t k = 0; k < way.n_crossed; k++) {
+    links->n_active++;
+    if (work_ns == 0)
+        flow->way.n_crossed = 0; /* it ends before it takes anything */
+    for (int32_t k = 0; k < flow->way.n_crossed; k++) {
         Link *link = &links->link[way.crossed[k].link];
         list_add(&link->flows, flow);
         link->wanted += limit * way.crossed[k].bytes_per_s;
     }
-    set_rate(flow, limit);
-    if (seed_links(links, flow))
-        share_again(links);
-}
-
-/* Collects the flows that @flow meets on tight links: once they may have been slowed by it. */
-static void
-seed_flows(SimLinks *links, const SimFlow *flow)
-{
-    links->seeds.n = 0;
-    for (int32_t k = 0; k < flow->way.n_crossed; k++) {
-        const Link *link = &links->link[flow->way.crossed[k].link];
-        if (link->visit != links->visit)
-            continue;
-        for (int32_t i = 0; i < link->flows.n; i++)
-            list_add(&links->seeds, link->flows.flow[i]);
-    }
-}
-
-/* After what @flow wants has become less: those it met, collected before, get new rates. */
-static void
-share_what_is_left(SimLinks *links)
-{
-    links->visit++;
-    links->part_flows.n = 0;
-    links->n_part_links = 0;
-    for (int32_t i = 0; i < links->seeds.n; i++)
-        visit_flow(links, links->seeds.flow[i]);
-    share_again(links);
+    if (note_tight(links, flow))
+        flow->rate = -1; /* none yet */
+    else
+        set_rate(links, flow, limit);
 }
 
 void
-sim_flow_set_limit(SimFlow *flow, double limit)
+sim_flow_set_limit(SimLinks *links, int32_t number, double limit)
 {
-    SimLinks *links = flow->links;
+    Flow *flow = &links->flow[number];
 
     g_return_if_fail(flow->active && limit > 0 && limit <= 1);
     if (limit == flow->limit)
         return;
-    const bool was_tight = seed_links(links, flow);
-    if (was_tight)
-        seed_flows(links, flow);
-    run_on(flow, *links->now_ns);
+    if (flow->rate >= 0)
+        run_on(flow, *links->now_ns);
+    const bool was_tight = note_tight(links, flow);
     flow->limit = limit;
     for (int32_t k = 0; k < flow->way.n_crossed; k++)
         sum_wanted(&links->link[flow->way.crossed[k].link], flow->way.crossed[k].link);
-    if (was_tight)
-        share_what_is_left(links);
-    else if (seed_links(links, flow))
-        share_again(links);
+    if (note_tight(links, flow) || was_tight)
+        flow->rate = -1;
     else
-        set_rate(flow, limit);
+        set_rate(links, flow, limit);
 }
 
-static void
-end_flow(SimLinks *links, SimFlow *flow)
+double
+sim_flow_end(SimLinks *links, int32_t number)
 {
-    const bool was_tight = seed_links(links, flow);
+    Flow *flow = &links->flow[number];
 
+    g_return_val_if_fail(flow->active, 0);
     run_on(flow, *links->now_ns);
-    if (was_tight)
-        seed_flows(links, flow);
+    note_tight(links, flow);
     for (int32_t k = 0; k < flow->way.n_crossed; k++) {
         Link *link = &links->link[flow->way.crossed[k].link];
         list_remove(&link->flows, flow);
         sum_wanted(link, flow->way.crossed[k].link);
     }
     flow->active = false;
-    links->n_flows--;
-    if (!was_tight)
-        return;
-    list_remove(&links->seeds, flow);
-    share_what_is_left(links);
+    links->n_active--;
+    return flow->shared_ns;
 }
 
-/* An event about a flow: its end, or too early for it, because it has become slower, or left over
- * from an end that was expected and came earlier. */
-static bool
-look_at_flow(SimEngine *engine, void *user_data, GError **error)
+void
+sim_links_share(SimLinks *links)
 {
-    SimFlow *flow = user_data;
-    const int64_t now_ns = *flow->links->now_ns;
-
-    if (now_ns + 1 != flow->pending_ns)
-        return true;
-    flow->pending_ns = 0;
-    if (!flow->active)
-        return true;
-    if (flow->due_ns > now_ns) {
-        flow->pending_ns = flow->due_ns + 1;
-        sim_engine_add(engine, flow->due_ns, look_at_flow, flow);
-        return true;
+    if (links->n_changed == 0)
+        return;
+    links->visit++;
+    links->part_flows.n = 0;
+    links->n_part_links = 0;
+    for (int32_t i = 0; i < links->n_changed; i++) {
+        Link *link = &links->link[links->changed[i]];
+        link->changed = false;
+        for (int32_t k = 0; k < link->flows.n; k++)
+            visit_flow(links, link->flows.flow[k]);
     }
-    end_flow(flow->links, flow);
-    return flow->done(engine, flow->user_data, error);
+    links->n_changed = 0;
+    walk_part(links);
+    fill_progressively(links);
+    for (int32_t i = 0; i < links->part_flows.n; i++) {
+        Flow *flow = links->part_flows.flow[i];
+        if (flow->new_rate != flow->rate)
+            set_rate(links, flow, flow->new_rate);
+    }
 }

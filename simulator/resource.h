@@ -10,9 +10,12 @@
  * Rates follow from progressive filling: raise all devices' bytes per second together; what reaches
  * its limit or hits a full link stays [Bertsekas and Gallager, Data Networks, 2nd ed., 6.5.2].
  *
- * Rates change only when a flow starts or ends or gets another limit, and only in the part of the
- * network that is connected to it by links on which more is wanted than they carry; where there are
- * none, nothing else is touched, and a flow ends exactly its work after it started.
+ * Flows have numbers: flow f ends when timer f of the engine goes off.  Rates change only when
+ * flows start or end or get other limits.  What does so at one instant is collected, and
+ * sim_links_share() finds all new rates once, when nothing more happens at that instant; and only
+ * in the part of the network that is connected to a change by links on which more is wanted than
+ * they carry.  Where there are none, nothing else is touched, and a flow ends exactly its work
+ * after it started.
  *
  * Rates are doubles; ends are rounded to the nearest ns.  One run has one order of events and of
  * additions, hence one result.
@@ -45,49 +48,41 @@ typedef struct {
     double visible;            /* 0 to 1: the part of its transfers that is waited for */
 } SimWay;
 
-/* A flow's place: zeroed by its owner before first use, then this module's; one use at a time. */
-typedef struct {
-    SimWay way;
-    double limit, rate;
-    /* While rates are found: */
-    double new_rate;
-    uint64_t visit; /* all before this and it: one cache line, for every flow of a part is read */
-    bool frozen;
-    bool active;
-    double remaining_ns;
-    int64_t since_ns;   /* remaining_ns was true then */
-    int64_t due_ns;     /* when it ends if rates stay */
-    int64_t pending_ns; /* 1 + time of the earliest event that will look at it; 0: none */
-    double shared_ns;   /* so far: what it has lost because links were shared */
-    SimLinks *links;    /* (borrowed) */
-    SimEventFunc done;
-    void *user_data; /* (borrowed) */
-} SimFlow;
-
 /*
- * @engine       (borrowed) outlives the links.
+ * @engine       (borrowed) outlives the links; its timers [0, @n_flows) are the flows'.
  * @bytes_per_s  (borrowed, copied) > 0, INFINITY for links that never fill.
  */
-SimLinks *sim_links_new(SimEngine *engine, const double *bytes_per_s, int32_t n_links);
+SimLinks *sim_links_new(SimEngine *engine, int32_t n_flows, const double *bytes_per_s,
+                        int32_t n_links);
 void sim_links_free(SimLinks *links);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(SimLinks, sim_links_free)
 
 /*
- * Starts @flow (borrowed until it ends) now.  When it ends, @done is called as an event; the flow
- * may then be started again.
+ * Starts @flow now.  When its timer goes off, sim_flow_end() must be called; then it may be started
+ * again.
  *
  * @work_ns  >= 0, at most SIM_FLOW_MAX_NS
  * @limit    in (0, 1]
- * Cost: O(links crossed) where none is wanted too much, else O(flows and links connected to it).
+ * Cost: O(links crossed and flows on them), and what sharing costs if more is wanted of one.
  */
-void sim_flow_start(SimLinks *links, SimFlow *flow, int64_t work_ns, SimWay way, double limit,
-                    SimEventFunc done, void *user_data);
+void sim_flow_start(SimLinks *links, int32_t flow, int64_t work_ns, SimWay way, double limit);
 
 /* Lets an active flow run at @limit, in (0, 1], at the most from now on. */
-void sim_flow_set_limit(SimFlow *flow, double limit);
+void sim_flow_set_limit(SimLinks *links, int32_t flow, double limit);
 
-/* Flows under way. */
+/* Ends @flow, whose timer has gone off.  Returns: what it has lost because links were shared, ns.
+ */
+double sim_flow_end(SimLinks *links, int32_t flow);
+
+/* Finds the rates that have changed.  To be called before the clock moves on; may set timers to
+ * now.  Cost: O(1) where no link was wanted too much, else O(flows and links connected to it) per
+ * level of rates. */
+void sim_links_share(SimLinks *links);
+
+/* Flows under way, and the rate of one, 0 to its limit, since the last sim_links_share(). */
 int32_t sim_links_n_flows(const SimLinks *links);
+bool sim_flow_is_active(const SimLinks *links, int32_t flow);
+double sim_flow_rate(const SimLinks *links, int32_t flow);
 
 G_END_DECLS
 

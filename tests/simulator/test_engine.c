@@ -1,182 +1,133 @@
-/* Tests of simulator/engine.h: order, ties, the clock, and stopping. */
+/* Tests of simulator/engine.h: order, ties, the clock, timers set again, and a slow oracle. */
 #include "simulator/engine.h"
+
+#include <string.h>
 
 #include "tests/simulator/random.h"
 
-typedef struct {
-    GString *log;
-    char name;
-} Probe;
-
-static bool
-log_name(SimEngine *engine, void *user_data, GError **error)
-{
-    Probe *probe = user_data;
-
-    g_string_append_c(probe->log, probe->name);
-    return true;
-}
-
-static bool
-again_in_1_ns(SimEngine *engine, void *user_data, GError **error)
-{
-    sim_engine_add(engine, sim_engine_now_ns(engine) + 1, again_in_1_ns, user_data);
-    return true;
-}
-
+/* Timer i is set to at_ns[i], a digit; '-': not at all. */
 static void
-test_fires_in_time_order(void)
+test_goes_off_in_time_order(void)
 {
     static const struct {
-        const char *at_ns; /* one digit per event: event 'a' is added first, at at_ns[0] */
-        const char *expect;
+        const char *at_ns, *expect;
     } cases[] = {
-        {"", ""},
+        {"-", ""},
         {"321", "cba"},
-        {"111", "abc"},       /* a tie keeps insertion order */
-        {"212121", "bdface"}, /* ... also when ties are interleaved */
+        {"111", "abc"}, /* a tie is settled by number */
+        {"212121", "bdface"},
+        {"5-0-5", "cae"},
     };
 
     for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
-        g_autoptr(SimEngine) engine = sim_engine_new();
+        const int32_t n = (int32_t)strlen(cases[i].at_ns);
+        g_autoptr(SimEngine) engine = sim_engine_new(n);
         g_autoptr(GString) log = g_string_new(NULL);
-        g_autoptr(GError) error = NULL;
-        Probe probes[8];
 
-        for (size_t j = 0; cases[i].at_ns[j]; j++) {
-            probes[j] = (Probe){.log = log, .name = (char)('a' + j)};
-            sim_engine_add(engine, cases[i].at_ns[j] - '0', log_name, &probes[j]);
+        /* The order in which they are set says nothing. */
+        for (int32_t t = n - 1; t >= 0; t--)
+            if (cases[i].at_ns[t] != '-')
+                sim_engine_set(engine, t, cases[i].at_ns[t] - '0');
+        for (int32_t t; (t = sim_engine_next(engine)) >= 0;) {
+            g_assert_cmpint(sim_engine_now_ns(engine), ==, cases[i].at_ns[t] - '0');
+            g_string_append_c(log, (char)('a' + t));
         }
-        g_assert_true(sim_engine_run(engine, 0, &error));
-        g_assert_no_error(error);
         g_assert_cmpstr(log->str, ==, cases[i].expect);
     }
 }
 
 static void
-test_livelock_is_an_error(void)
+test_the_clock_stays_when_nothing_is_set(void)
 {
-    g_autoptr(SimEngine) engine = sim_engine_new();
-    g_autoptr(GError) error = NULL;
+    g_autoptr(SimEngine) engine = sim_engine_new(3);
 
-    sim_engine_add(engine, 0, again_in_1_ns, NULL);
-    g_assert_false(sim_engine_run(engine, 100, &error));
-    g_assert_error(error, SIM_ENGINE_ERROR, SIM_ENGINE_ERROR_EVENT_LIMIT);
-    g_assert_cmpint(sim_engine_now_ns(engine), ==, 99); /* stays where it stopped */
-}
-
-static bool
-fail_now(SimEngine *engine, void *user_data, GError **error)
-{
-    g_set_error_literal(error, G_FILE_ERROR, G_FILE_ERROR_FAILED, "enough");
-    return false;
+    g_assert_cmpint(sim_engine_next_ns(engine), ==, SIM_ENGINE_NEVER);
+    g_assert_cmpint(sim_engine_next(engine), ==, -1);
+    sim_engine_set(engine, 1, 7);
+    g_assert_cmpint(sim_engine_next_ns(engine), ==, 7);
+    g_assert_cmpint(sim_engine_now_ns(engine), ==, 0);
+    g_assert_cmpint(sim_engine_next(engine), ==, 1);
+    g_assert_cmpint(*sim_engine_clock(engine), ==, 7);
+    g_assert_cmpint(sim_engine_next(engine), ==, -1);
+    g_assert_cmpint(sim_engine_now_ns(engine), ==, 7);
 }
 
 static void
-test_an_event_can_stop_it(void)
+test_set_again_replaces(void)
 {
-    g_autoptr(SimEngine) engine = sim_engine_new();
-    g_autoptr(GString) log = g_string_new(NULL);
-    g_autoptr(GError) error = NULL;
-    Probe probes[2] = {{log, 'a'}, {log, 'b'}};
+    g_autoptr(SimEngine) engine = sim_engine_new(2);
 
-    sim_engine_add(engine, 3, log_name, &probes[0]);
-    sim_engine_add(engine, 5, fail_now, NULL);
-    sim_engine_add(engine, 7, log_name, &probes[1]);
-    g_assert_false(sim_engine_run(engine, 0, &error));
-    g_assert_error(error, G_FILE_ERROR, G_FILE_ERROR_FAILED);
-    g_assert_cmpstr(log->str, ==, "a");
-    g_assert_cmpint(sim_engine_now_ns(engine), ==, 5);
-    g_assert_cmpuint(sim_engine_n_pending(engine), ==, 1);
-    g_assert_true(sim_engine_run(engine, 0, NULL)); /* and go on */
-    g_assert_cmpstr(log->str, ==, "ab");
+    sim_engine_set(engine, 0, 5);
+    sim_engine_set(engine, 1, 6);
+    sim_engine_set(engine, 0, 9); /* later */
+    g_assert_cmpint(sim_engine_next(engine), ==, 1);
+    sim_engine_set(engine, 1, 6); /* now, again */
+    g_assert_cmpint(sim_engine_next(engine), ==, 1);
+    sim_engine_set(engine, 0, 7); /* earlier */
+    g_assert_cmpint(sim_engine_next(engine), ==, 0);
+    g_assert_cmpint(sim_engine_now_ns(engine), ==, 7);
+    sim_engine_set(engine, 0, 8);
+    sim_engine_set(engine, 0, SIM_ENGINE_NEVER);
+    g_assert_cmpint(sim_engine_next(engine), ==, -1);
 }
 
 static void
-test_the_past_is_rejected(void)
+test_rejects_the_past(void)
 {
-    g_autoptr(SimEngine) engine = sim_engine_new();
-    g_autoptr(GString) log = g_string_new(NULL);
-    Probe probe = {log, 'a'};
+    g_autoptr(SimEngine) engine = sim_engine_new(1);
 
-    sim_engine_add(engine, 3, log_name, &probe);
-    g_assert_true(sim_engine_run(engine, 0, NULL));
+    sim_engine_set(engine, 0, 5);
+    g_assert_cmpint(sim_engine_next(engine), ==, 0);
     g_test_expect_message(NULL, G_LOG_LEVEL_CRITICAL, "*at_ns >= engine->now_ns*");
-    sim_engine_add(engine, 2, log_name, &probe);
+    sim_engine_set(engine, 0, 4);
     g_test_assert_expected_messages();
-    g_assert_cmpuint(sim_engine_n_pending(engine), ==, 0);
+    g_assert_cmpint(sim_engine_next(engine), ==, -1);
 }
 
-/* --- many --- */
-
-typedef struct {
-    uint64_t *state;
-    int64_t last_ns, n_fired, n_left;
-    int64_t last_number; /* of the event fired last */
-    int64_t n_added;
-} Crowd;
-
-typedef struct {
-    Crowd *crowd;
-    int64_t at_ns, number;
-} Member;
-
-static bool member_fires(SimEngine *engine, void *user_data, GError **error);
-
+/* Any number of timers, set, set again and stopped at random, against the least of an array. */
 static void
-add_member(SimEngine *engine, Crowd *crowd)
+test_equals_the_least_of_an_array(void)
 {
-    Member *member = g_new(Member, 1);
+    for (uint64_t seed = 0; seed < 300; seed++) {
+        uint64_t state = seed ^ 0xe9;
+        const int32_t n = (int32_t)random_in(&state, 1, 40);
+        g_autoptr(SimEngine) engine = sim_engine_new(n);
+        int64_t at_ns[40], now_ns = 0;
 
-    *member = (Member){crowd, sim_engine_now_ns(engine) + random_in(crowd->state, 0, 9),
-                       crowd->n_added++};
-    sim_engine_add(engine, member->at_ns, member_fires, member);
-}
-
-/* Time never goes back; of two at one time, the one that was added first came first. */
-static bool
-member_fires(SimEngine *engine, void *user_data, GError **error)
-{
-    Member *member = user_data;
-    Crowd *crowd = member->crowd;
-
-    g_assert_cmpint(sim_engine_now_ns(engine), ==, member->at_ns);
-    g_assert_cmpint(member->at_ns, >=, crowd->last_ns);
-    if (member->at_ns == crowd->last_ns && crowd->n_fired > 0)
-        g_assert_cmpint(member->number, >, crowd->last_number);
-    crowd->last_ns = member->at_ns;
-    crowd->last_number = member->number;
-    crowd->n_fired++;
-    g_free(member);
-    for (int64_t n = random_in(crowd->state, 0, 2); n > 0 && crowd->n_left > 0; n--) {
-        crowd->n_left--;
-        add_member(engine, crowd);
+        for (int32_t t = 0; t < n; t++)
+            at_ns[t] = SIM_ENGINE_NEVER;
+        for (int i = 0; i < 400; i++) {
+            for (int64_t k = random_in(&state, 0, 3); k > 0; k--) {
+                const int32_t t = (int32_t)random_in(&state, 0, n - 1);
+                at_ns[t] = random_in(&state, 0, 5) == 0 ? SIM_ENGINE_NEVER
+                                                        : now_ns + random_in(&state, 0, 9);
+                sim_engine_set(engine, t, at_ns[t]);
+            }
+            int32_t first = 0;
+            for (int32_t t = 1; t < n; t++)
+                first = at_ns[t] < at_ns[first] ? t : first;
+            if (random_in(&state, 0, 1) == 0)
+                g_assert_cmpint(sim_engine_next_ns(engine), ==, at_ns[first]);
+            const bool any = at_ns[first] != SIM_ENGINE_NEVER;
+            g_assert_cmpint(sim_engine_next(engine), ==, any ? first : -1);
+            now_ns = any ? at_ns[first] : now_ns;
+            g_assert_cmpint(sim_engine_now_ns(engine), ==, now_ns);
+            if (any)
+                at_ns[first] = SIM_ENGINE_NEVER;
+        }
     }
-    return true;
-}
-
-static void
-test_order_of_a_crowd(void)
-{
-    uint64_t state = 5;
-    Crowd crowd = {.state = &state, .n_left = 100000};
-    g_autoptr(SimEngine) engine = sim_engine_new();
-
-    for (int i = 0; i < 1000; i++)
-        add_member(engine, &crowd);
-    g_assert_true(sim_engine_run(engine, 0, NULL));
-    g_assert_cmpint(crowd.n_fired, ==, crowd.n_added);
-    g_assert_cmpint(crowd.n_fired, >, 1000);
 }
 
 int
 main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
-    g_test_add_func("/simulator/engine/fires-in-time-order", test_fires_in_time_order);
-    g_test_add_func("/simulator/engine/livelock-is-an-error", test_livelock_is_an_error);
-    g_test_add_func("/simulator/engine/an-event-can-stop-it", test_an_event_can_stop_it);
-    g_test_add_func("/simulator/engine/the-past-is-rejected", test_the_past_is_rejected);
-    g_test_add_func("/simulator/engine/order-of-a-crowd", test_order_of_a_crowd);
+    g_test_add_func("/simulator/engine/goes-off-in-time-order", test_goes_off_in_time_order);
+    g_test_add_func("/simulator/engine/the-clock-stays-when-nothing-is-set",
+                    test_the_clock_stays_when_nothing_is_set);
+    g_test_add_func("/simulator/engine/set-again-replaces", test_set_again_replaces);
+    g_test_add_func("/simulator/engine/rejects-the-past", test_rejects_the_past);
+    g_test_add_func("/simulator/engine/equals-the-least-of-an-array",
+                    test_equals_the_least_of_an_array);
     return g_test_run();
 }

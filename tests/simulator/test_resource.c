@@ -11,49 +11,59 @@
 /* --- by hand --- */
 
 typedef struct {
-    SimLinks *links;
     int64_t start_ns, work_ns, end_ns;
     SimCrossing crossed[MAX_LINKS];
     int32_t n_crossed;
     double device, limit; /* bytes/s of one device; share of full speed */
     double hidden;        /* part of its transfers that it does not wait for */
-    SimFlow flow;
+    double shared_ns;     /* what it has lost */
 } Job;
 
-static bool
-job_ends(SimEngine *engine, void *user_data, GError **error)
+/* What is done to or asked of the links at given times. */
+typedef struct {
+    int64_t at_ns;
+    void (*act)(SimLinks *links, void *user_data);
+    void *user_data;
+} Act;
+
+/* Timers: a flow for each job, then the starts of jobs, then acts. */
+static void
+run_jobs_and_acts(Job *jobs, int32_t n_jobs, const double *capacity, int32_t n_links,
+                  const Act *acts, int32_t n_acts)
 {
-    Job *job = user_data;
+    g_autoptr(SimEngine) engine = sim_engine_new(2 * n_jobs + n_acts);
+    g_autoptr(SimLinks) links = sim_links_new(engine, n_jobs, capacity, n_links);
 
-    g_assert_cmpint(job->end_ns, ==, -1);
-    job->end_ns = sim_engine_now_ns(engine);
-    return true;
-}
-
-static bool
-job_starts(SimEngine *engine, void *user_data, GError **error)
-{
-    Job *job = user_data;
-
-    sim_flow_start(job->links, &job->flow, job->work_ns,
-                   (SimWay){job->crossed, job->n_crossed, job->device, 1 - job->hidden}, job->limit,
-                   job_ends, job);
-    return true;
+    for (int32_t i = 0; i < n_jobs; i++) {
+        jobs[i].end_ns = -1;
+        sim_engine_set(engine, n_jobs + i, jobs[i].start_ns);
+    }
+    for (int32_t i = 0; i < n_acts; i++)
+        sim_engine_set(engine, 2 * n_jobs + i, acts[i].at_ns);
+    for (int32_t timer; (timer = sim_engine_next(engine)) >= 0;) {
+        Job *job = &jobs[timer % n_jobs];
+        if (timer < n_jobs) {
+            g_assert_cmpint(job->end_ns, ==, -1);
+            job->end_ns = sim_engine_now_ns(engine);
+            job->shared_ns = sim_flow_end(links, timer);
+        } else if (timer < 2 * n_jobs) {
+            sim_flow_start(links, timer - n_jobs, job->work_ns,
+                           (SimWay){job->crossed, job->n_crossed, job->device, 1 - job->hidden},
+                           job->limit);
+        } else {
+            const Act *act = &acts[timer - 2 * n_jobs];
+            act->act(links, act->user_data);
+        }
+        if (sim_engine_next_ns(engine) > sim_engine_now_ns(engine))
+            sim_links_share(links);
+    }
+    g_assert_cmpint(sim_links_n_flows(links), ==, 0);
 }
 
 static void
 run_jobs(Job *jobs, int n_jobs, const double *capacity, int32_t n_links)
 {
-    g_autoptr(SimEngine) engine = sim_engine_new();
-    g_autoptr(SimLinks) links = sim_links_new(engine, capacity, n_links);
-
-    for (int i = 0; i < n_jobs; i++) {
-        jobs[i].links = links;
-        jobs[i].end_ns = -1;
-        sim_engine_add(engine, jobs[i].start_ns, job_starts, &jobs[i]);
-    }
-    g_assert_true(sim_engine_run(engine, 0, NULL));
-    g_assert_cmpint(sim_links_n_flows(links), ==, 0);
+    run_jobs_and_acts(jobs, n_jobs, capacity, n_links, NULL, 0);
 }
 
 static void
@@ -128,9 +138,9 @@ test_devices_share(void)
     run_jobs(jobs, 3, capacity, 1);
     for (int i = 0; i < 3; i++)
         g_assert_cmpint(jobs[i].end_ns, ==, 1000);
-    g_assert_cmpfloat_with_epsilon(jobs[0].flow.shared_ns, 100, 1e-6);
-    g_assert_cmpfloat_with_epsilon(jobs[1].flow.shared_ns, 820, 1e-6);
-    g_assert_cmpfloat(jobs[2].flow.shared_ns, ==, 0);
+    g_assert_cmpfloat_with_epsilon(jobs[0].shared_ns, 100, 1e-6);
+    g_assert_cmpfloat_with_epsilon(jobs[1].shared_ns, 820, 1e-6);
+    g_assert_cmpfloat(jobs[2].shared_ns, ==, 0);
 }
 
 /* Two on a link of 1 that want all of it: halves.  The second waits for a half of its transfers
@@ -152,21 +162,20 @@ test_hidden_transfers_may_wait(void)
     run_jobs(jobs, 2, capacity, 1);
     g_assert_cmpint(jobs[0].end_ns, ==, 400);
     g_assert_cmpint(jobs[1].end_ns, ==, 400);
-    g_assert_cmpfloat_with_epsilon(jobs[1].flow.shared_ns, 100, 1e-6);
+    g_assert_cmpfloat_with_epsilon(jobs[1].shared_ns, 100, 1e-6);
 }
 
-static bool
-limit_falls(SimEngine *engine, void *user_data, GError **error)
+/* @user_data: the number of a flow. */
+static void
+limit_falls(SimLinks *links, void *user_data)
 {
-    sim_flow_set_limit(&((Job *)user_data)->flow, 0.25);
-    return true;
+    sim_flow_set_limit(links, GPOINTER_TO_INT(user_data), 0.25);
 }
 
-static bool
-limit_returns(SimEngine *engine, void *user_data, GError **error)
+static void
+limit_returns(SimLinks *links, void *user_data)
 {
-    sim_flow_set_limit(&((Job *)user_data)->flow, 1);
-    return true;
+    sim_flow_set_limit(links, GPOINTER_TO_INT(user_data), 1);
 }
 
 /*
@@ -178,23 +187,18 @@ static void
 test_limits_change(void)
 {
     static const double capacity[] = {1};
-    g_autoptr(SimEngine) engine = sim_engine_new();
-    g_autoptr(SimLinks) links = sim_links_new(engine, capacity, 1);
     Job jobs[] = {
         {.work_ns = 20, .crossed = {{1, 0}}, .n_crossed = 1, .device = 1, .limit = 1},
         {.work_ns = 30, .crossed = {{1, 0}}, .n_crossed = 1, .device = 1, .limit = 1},
         {.work_ns = 100, .device = 1, .limit = 1},
     };
+    const Act acts[] = {
+        {10, limit_falls, GINT_TO_POINTER(0)},
+        {10, limit_falls, GINT_TO_POINTER(2)},
+        {30, limit_returns, GINT_TO_POINTER(0)},
+    };
 
-    for (int i = 0; i < 3; i++) {
-        jobs[i].links = links;
-        jobs[i].end_ns = -1;
-        sim_engine_add(engine, 0, job_starts, &jobs[i]);
-    }
-    sim_engine_add(engine, 10, limit_falls, &jobs[0]);
-    sim_engine_add(engine, 10, limit_falls, &jobs[2]);
-    sim_engine_add(engine, 30, limit_returns, &jobs[0]);
-    g_assert_true(sim_engine_run(engine, 0, NULL));
+    run_jobs_and_acts(jobs, 3, capacity, 1, acts, G_N_ELEMENTS(acts));
     g_assert_cmpint(jobs[0].end_ns, ==, 50);
     g_assert_cmpint(jobs[1].end_ns, ==, 50);
     g_assert_cmpint(jobs[2].end_ns, ==, 370);
@@ -336,41 +340,38 @@ test_equals_oracle(void)
     }
 }
 
-typedef struct {
-    Net *net;
-    int n_looks;
-} Observer;
-
 /* The definition: no link carries more than it can; whoever runs below its limit has a full link on
- * which no device sends faster. */
-static bool
-observe(SimEngine *engine, void *user_data, GError **error)
+ * which no device sends faster.  @user_data: the Net. */
+static void
+observe(SimLinks *links, void *user_data)
 {
-    const Observer *observer = user_data;
-    const Net *net = observer->net;
+    const Net *net = user_data;
     double used[6] = {0}, fastest[6] = {0};
 
+    sim_links_share(links);
     for (int i = 0; i < net->n_jobs; i++) {
         const Job *job = &net->jobs[i];
-        for (int k = 0; job->flow.active && k < job->n_crossed; k++) {
+        for (int k = 0; sim_flow_is_active(links, i) && k < job->n_crossed; k++) {
             const int32_t l = job->crossed[k].link;
-            used[l] += job->flow.rate * job->crossed[k].bytes_per_s;
-            fastest[l] = MAX(fastest[l], job->flow.rate * job->device);
+            used[l] += sim_flow_rate(links, i) * job->crossed[k].bytes_per_s;
+            fastest[l] = MAX(fastest[l], sim_flow_rate(links, i) * job->device);
         }
     }
     for (int l = 0; l < net->n_links; l++)
         g_assert_cmpfloat(used[l], <=, net->capacity[l] * (1 + 2e-6));
     for (int i = 0; i < net->n_jobs; i++) {
         const Job *job = &net->jobs[i];
-        bool bottleneck = !job->flow.active || job->flow.rate == job->limit;
-        for (int k = 0; job->flow.active && k < job->n_crossed; k++) {
+        if (!sim_flow_is_active(links, i))
+            continue;
+        const double rate = sim_flow_rate(links, i);
+        bool bottleneck = rate == job->limit;
+        for (int k = 0; k < job->n_crossed; k++) {
             const int32_t l = job->crossed[k].link;
             bottleneck = bottleneck || (used[l] >= net->capacity[l] - 1e-9 &&
-                                        fastest[l] <= job->flow.rate * job->device + 1e-9);
+                                        fastest[l] <= rate * job->device + 1e-9);
         }
         g_assert_true(bottleneck);
     }
-    return true;
 }
 
 static void
@@ -378,19 +379,12 @@ test_is_max_min_fair(void)
 {
     for (uint64_t seed = 0; seed < 1000; seed++) {
         uint64_t state = seed ^ 0xfa1;
+        Act acts[40];
         Net net;
-        Observer observer = {.net = &net};
         random_net(&state, &net);
-        g_autoptr(SimEngine) engine = sim_engine_new();
-        g_autoptr(SimLinks) links = sim_links_new(engine, net.capacity, net.n_links);
-        for (int i = 0; i < net.n_jobs; i++) {
-            net.jobs[i].links = links;
-            net.jobs[i].end_ns = -1;
-            sim_engine_add(engine, net.jobs[i].start_ns, job_starts, &net.jobs[i]);
-        }
         for (int i = 0; i < 40; i++)
-            sim_engine_add(engine, i * 200001, observe, &observer);
-        g_assert_true(sim_engine_run(engine, 0, NULL));
+            acts[i] = (Act){i * 200001, observe, &net};
+        run_jobs_and_acts(net.jobs, net.n_jobs, net.capacity, net.n_links, acts, 40);
     }
 }
 
