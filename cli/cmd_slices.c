@@ -1,20 +1,10 @@
-/* degas slices: the token and batch slicing alone, from a file of slice times. */
+/* degas slices: the token and batch slicing alone, from files of slice times. */
 #include "cli/command.h"
 #include "cli/output.h"
 #include "cli/slice_costs.h"
-
-static const OptionInfo options_table[] = {
-    {.name = "costs",
-     .value = "FILE",
-     .help = "times of slices: TeraPipe's JSON, or .npy (seconds)"},
-    {.name = "stages", .value = "K", .help = "pipeline stages"},
-    {.name = "batch", .value = "B", .help = "sequences to group"},
-    {.name = "seq-len", .value = "L", .help = "tokens of a sequence"},
-    {.name = "granularity", .value = "G", .help = "slices are multiples of G tokens (8)"},
-    {.name = "json", .help = "print a degas-slices object"},
-    {.name = "output", .value = "FILE", .help = "write the JSON to FILE", .letter = 'o'},
-    {.name = NULL},
-};
+#include "cli/slice_inputs.h"
+#include "planner/slice_orders.h"
+#include "simulator/simulate.h"
 
 static double
 seconds(int64_t ps)
@@ -22,16 +12,9 @@ seconds(int64_t ps)
     return (double)ps / SLICE_COSTS_PER_S;
 }
 
-static JsonWriter *
-to_json(const PlanSliceResult *result)
+static void
+write_groups(JsonWriter *writer, const PlanSliceResult *result, bool rounds)
 {
-    g_autoptr(JsonWriter) writer = json_writer_new();
-
-    json_write_object(writer, NULL);
-    json_write_string(writer, "format", "degas-slices");
-    json_write_int64(writer, "version", 1);
-    json_write_double(writer, "latency_s", seconds(result->latency));
-    json_write_double(writer, "max_slice_s", seconds(result->max_slice));
     json_write_array(writer, "groups");
     for (guint i = 0; i < result->groups->len; i++) {
         const PlanSliceGroup *group = g_ptr_array_index(result->groups, i);
@@ -42,22 +25,55 @@ to_json(const PlanSliceResult *result)
         for (guint j = 0; j < group->slices->len; j++)
             json_write_int64(writer, NULL, g_array_index(group->slices, int64_t, j));
         json_write_array_end(writer);
+        if (rounds)
+            json_write_int64(writer, "round", group->round);
         json_write_object_end(writer);
     }
     json_write_array_end(writer);
-    json_write_bool(writer, "optimal", true);
+}
+
+static double
+gap(const PlanSliceResult *result)
+{
+    return result->latency == 0 ? 0.0 : 1.0 - (double)result->lower_bound / (double)result->latency;
+}
+
+static JsonWriter *
+to_json(const PlanSliceResult *result, const SliceInputs *inputs)
+{
+    g_autoptr(JsonWriter) writer = json_writer_new();
+    const bool rounds = slice_inputs_is_fill_drain(inputs) && inputs->problem.limit_bytes > 0;
+
+    json_write_object(writer, NULL);
+    json_write_string(writer, "format", "degas-slices");
+    json_write_int64(writer, "version", 1);
+    json_write_double(writer, "latency_s", seconds(result->latency));
+    json_write_double(writer, "max_slice_s", seconds(result->max_slice));
+    if (inputs->problem.backward != NULL)
+        json_write_double(writer, "max_backward_slice_s", seconds(result->max_backward));
+    if (!slice_inputs_is_fill_drain(inputs))
+        json_write_string(writer, "schedule", inputs->schedule);
+    if (rounds)
+        json_write_int64(writer, "rounds", result->n_rounds);
+    write_groups(writer, result, rounds);
+    json_write_bool(writer, "optimal", result->lower_bound == result->latency);
+    json_write_double(writer, "lower_bound_s", seconds(result->lower_bound));
+    json_write_double(writer, "optimality_gap_fraction", gap(result));
     json_write_int64(writer, "dp_solves", result->n_solves);
     json_write_object_end(writer);
     return g_steal_pointer(&writer);
 }
 
 static void
-print_for_people(const PlanSliceResult *result, int64_t n_approximated)
+print_for_people(const PlanSliceResult *result, const SliceInputs *inputs)
 {
     static const char *const header[] = {"sequences", "slices", "<tokens of each", NULL};
     g_autoptr(OutputTable) table = output_table_new(header);
     g_autofree char *latency = output_seconds(seconds(result->latency));
     g_autofree char *longest = output_seconds(seconds(result->max_slice));
+    g_autofree char *backward = output_seconds(seconds(result->max_backward));
+    g_autofree char *gap_text = output_percent(gap(result));
+    const char *what = slice_inputs_is_fill_drain(inputs) ? "solves" : "simulations";
 
     for (guint i = 0; i < result->groups->len; i++) {
         const PlanSliceGroup *group = g_ptr_array_index(result->groups, i);
@@ -66,60 +82,72 @@ print_for_people(const PlanSliceResult *result, int64_t n_approximated)
         output_table_printf(table, "%u", group->slices->len);
         output_table_take(table, output_int64s(group->slices, 16));
     }
-    output_printf("latency %s, longest slice %s: proven optimal in %" G_GINT64_FORMAT " solves\n",
-                  latency, longest, result->n_solves);
-    if (n_approximated > 0)
+    output_printf("latency %s, longest slice %s", latency, longest);
+    if (inputs->problem.backward != NULL)
+        output_printf(" forward, %s backward", backward);
+    if (result->n_rounds > 1)
+        output_printf(", %" G_GINT64_FORMAT " rounds", result->n_rounds);
+    if (result->lower_bound == result->latency)
+        output_printf(": proven optimal in %" G_GINT64_FORMAT " %s\n", result->n_solves, what);
+    else
+        output_printf(": at most %s above the optimum, %" G_GINT64_FORMAT " %s\n", gap_text,
+                      result->n_solves, what);
+    if (inputs->n_approximated > 0)
         output_printf("%" G_GINT64_FORMAT " times were interpolated between measured ones\n",
-                      n_approximated);
+                      inputs->n_approximated);
     output_table_print(table, 0);
+}
+
+/* PlanSliceSimulateFunc */
+static bool
+simulate(const Schedule *schedule, const Workload *workload, bool want_memory, Report **report,
+         void *user_data)
+{
+    const SimOptions options = {.want_memory = want_memory};
+    g_auto(SimResult) result = {0};
+
+    if (!sim_run(schedule, workload, &options, &result, NULL))
+        return false;
+    *report = g_steal_pointer(&result.report);
+    return true;
+}
+
+static PlanSliceResult *
+solve(const SliceInputs *inputs, GError **error)
+{
+    const PlanSliceOrder order = {
+        .problem = &inputs->problem,
+        .stages = inputs->stages,
+        .n_ranks = inputs->n_ranks,
+        .schedule = inputs->schedule,
+        .simulate = simulate,
+    };
+
+    if (!slice_inputs_is_fill_drain(inputs))
+        return plan_slice_solve_order(&order, error);
+    if (inputs->stages_differ)
+        return plan_slice_solve_stages(&inputs->problem, inputs->stages, error);
+    return plan_slice_solve_problem(&inputs->problem, error);
 }
 
 static int
 run(Options *options, GError **error)
 {
-    const char *costs = options_string(options, "costs", NULL);
-    int64_t n_stages = options_int64(options, "stages", 1, 1000000, 0);
-    int64_t batch = options_int64(options, "batch", 1, 1000000, 0);
-    int64_t seq_len = options_int64(options, "seq-len", 1, 1 << 30, 0);
-    int64_t granularity = options_int64(options, "granularity", 1, 1 << 30, 8);
-    static const char *const required[] = {"costs", "stages", "batch", "seq-len"};
-    g_autofree int64_t *grid = NULL;
-    g_autoptr(PlanSliceResult) result = NULL;
-    int64_t n_approximated;
+    g_autoptr(SliceInputs) inputs = slice_inputs_load(options, error);
 
-    for (size_t i = 0; i < G_N_ELEMENTS(required); i++) {
-        if (!options_has(options, required[i]))
-            options_fail(options, required[i], "is needed");
-    }
-    if (!options_finish(options, error))
+    if (inputs == NULL)
         return -1;
-    if (seq_len % granularity != 0) {
-        options_fail(options, "seq-len",
-                     "expected a multiple of --granularity %" G_GINT64_FORMAT
-                     ", got %" G_GINT64_FORMAT,
-                     granularity, seq_len);
-        options_finish(options, error);
-        return -1;
-    }
-    grid =
-        slice_costs_load(costs, batch, seq_len / granularity, granularity, &n_approximated, error);
-    if (grid == NULL)
-        return -1;
-    result = plan_slice_solve(&(PlanSliceCosts){.batch = batch,
-                                                .n_cells = seq_len / granularity,
-                                                .granularity = granularity,
-                                                .cost = grid},
-                              n_stages, 0, error);
+    g_autoptr(PlanSliceResult) result = solve(inputs, error);
     if (result == NULL) {
-        g_prefix_error(error, "%s: ", costs);
+        g_prefix_error(error, "%s: ", options_string(options, "costs", NULL));
         return -1;
     }
     if (options_switch(options, "json") || options_has(options, "output")) {
-        g_autoptr(JsonWriter) writer = to_json(result);
+        g_autoptr(JsonWriter) writer = to_json(result, inputs);
 
         return output_json(writer, options_string(options, "output", NULL), error) ? 0 : -1;
     }
-    print_for_people(result, n_approximated);
+    print_for_people(result, inputs);
     return 0;
 }
 
@@ -128,7 +156,12 @@ const Command cmd_slices = {
     .usage = "--costs FILE --stages K --batch B --seq-len L [--granularity 8] [--json]",
     .summary = "cut a batch into groups and sequences into slices, optimally",
     .details = "Minimises sum t + (K-1) max t over every way to cut B sequences into groups\n"
-               "and each group's L tokens into slices (TeraPipe, arXiv:2102.07988).\n",
-    .options = {options_table},
+               "and each group's L tokens into slices (TeraPipe, arXiv:2102.07988).\n"
+               "\n"
+               "With the directions apart it is the sum of both, each with its own maximum;\n"
+               "with a memory limit that of rounds that fit; with stages that differ, or\n"
+               "another schedule, the time of the pipeline itself, with a lower bound.\n",
+    .options = {slice_inputs_options, slice_inputs_variants},
+    .headings = {"Options", "Variants"},
     .run = run,
 };

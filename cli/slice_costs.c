@@ -179,7 +179,7 @@ parse_key(const char *key, Point *point)
 
 /* Returns: (owned) GArray of Point, sorted by batch, then without context first, then tokens. */
 static GArray *
-read_points(const char *path, const char *text, size_t n_bytes, GError **error)
+read_points(const char *path, const char *text, size_t n_bytes, SliceCostsPart part, GError **error)
 {
     g_autoptr(JsonDoc) doc = json_doc_parse(path, text, n_bytes, error);
     g_autoptr(GArray) points = g_array_new(FALSE, FALSE, sizeof(Point));
@@ -196,8 +196,13 @@ read_points(const char *path, const char *text, size_t n_bytes, GError **error)
                       "expected a member \"b_s_c\" (batch, tokens, context) with an object");
             break;
         }
-        point.seconds = json_double(doc, v, "forward_mean", 0.0, MAX_S) +
-                        json_double(doc, v, "backward_mean", 0.0, MAX_S);
+        const double forward = json_double(doc, v, "forward_mean", 0.0, MAX_S);
+        const double backward = json_double(doc, v, "backward_mean", 0.0, MAX_S);
+        point.seconds = part == SLICE_COSTS_FORWARD    ? forward
+                        : part == SLICE_COSTS_BACKWARD ? backward
+                        : part == SLICE_COSTS_MESSAGE
+                            ? json_double_or(doc, v, "communication_mean", 0.0, MAX_S, 0.0)
+                            : forward + backward;
         g_array_append_val(points, point);
     }
     if (points->len == 0 && !json_doc_failed(doc))
@@ -363,8 +368,21 @@ grid_from_points(const char *path, const GArray *points, int64_t batch, int64_t 
     return g_steal_pointer(&grid);
 }
 
+/* A .npy holds one time of each slice: @part must be that. */
+static int64_t *
+read_npy_part(const char *path, SliceCostsPart part, const char *bytes, size_t n_bytes,
+              const PlanSliceCosts *shape, GError **error)
+{
+    if (part == SLICE_COSTS_BOTH)
+        return read_npy(path, bytes, n_bytes, shape->batch, shape->n_cells, error);
+    if (part != SLICE_COSTS_MESSAGE)
+        npy_fail(path, error,
+                 "a .npy holds one direction: the other is needed as --backward-costs");
+    return NULL;
+}
+
 int64_t *
-slice_costs_load(const char *path, int64_t batch, int64_t n_cells, int64_t granularity,
+slice_costs_load(const char *path, SliceCostsPart part, const PlanSliceCosts *shape,
                  int64_t *n_approximated, GError **error)
 {
     g_autofree char *contents = NULL;
@@ -373,7 +391,7 @@ slice_costs_load(const char *path, int64_t batch, int64_t n_cells, int64_t granu
     const char *bytes;
     size_t n_bytes;
 
-    g_return_val_if_fail(path != NULL && batch >= 1 && n_cells >= 1 && granularity >= 1, NULL);
+    g_return_val_if_fail(path != NULL && shape->batch >= 1 && shape->n_cells >= 1, NULL);
 
     *n_approximated = 0;
     /* A grid can be larger than what is read at once; a mapping costs no copy. */
@@ -388,9 +406,10 @@ slice_costs_load(const char *path, int64_t batch, int64_t n_cells, int64_t granu
         bytes = contents;
     }
     if (n_bytes >= NPY_MAGIC_BYTES && memcmp(bytes, NPY_MAGIC, NPY_MAGIC_BYTES) == 0)
-        return read_npy(path, bytes, n_bytes, batch, n_cells, error);
-    points = read_points(path, bytes, n_bytes, error);
+        return read_npy_part(path, part, bytes, n_bytes, shape, error);
+    points = read_points(path, bytes, n_bytes, part, error);
     if (points == NULL)
         return NULL;
-    return grid_from_points(path, points, batch, n_cells, granularity, n_approximated, error);
+    return grid_from_points(path, points, shape->batch, shape->n_cells, shape->granularity,
+                            n_approximated, error);
 }

@@ -33,6 +33,7 @@ G_DEFINE_QUARK(plan_slice_error, plan_slice_error)
 
 typedef struct {
     const PlanSliceCosts *costs;
+    const PlanSliceMetric *metric; /* (nullable) NULL: the cost is the key */
     PlanSliceGrid *grid;
     int64_t others;   /* n_stages - 1 */
     int64_t n_groups; /* the largest group */
@@ -77,16 +78,21 @@ compare_int64(const void *a, const void *b)
 
 /* Sum and longest of group @b cut every @s cells; false if a cost is infinite. */
 static bool
-uniform_group(const PlanSliceCosts *costs, int64_t b, int64_t s, int64_t *sum, int64_t *longest)
+uniform_group(const Search *search, int64_t b, int64_t s, int64_t *sum, int64_t *longest)
 {
-    const int64_t n = costs->n_cells, side = n + 1;
+    const int64_t n = search->costs->n_cells, side = n + 1;
 
     for (int64_t c = 0; c < n; c += s) {
-        const int64_t t = costs->cost[(b * side + MIN(s, n - c)) * side + c];
+        const int64_t length = MIN(s, n - c), at = (b * side + length) * side + c;
+        int64_t t = 0, key;
+        if (search->metric == NULL)
+            t = key = search->costs->cost[at];
+        else if (!plan_slice_metric_cell(search->metric, at, side, b, length, &t, &key))
+            return false;
         if (t > PLAN_SLICE_MAX_SUM || __builtin_add_overflow(*sum, t, sum) ||
             *sum > PLAN_SLICE_MAX_SUM)
             return false;
-        *longest = MAX(*longest, t);
+        *longest = MAX(*longest, key);
     }
     return true;
 }
@@ -99,8 +105,8 @@ try_uniform(Search *search)
         const int64_t full = search->costs->batch / b, left = search->costs->batch % b;
         for (int64_t s = 1, step = 0; s <= search->costs->n_cells; step++) {
             int64_t sum = 0, longest = 0, left_sum = 0;
-            if (uniform_group(search->costs, b, s, &sum, &longest) &&
-                (left == 0 || uniform_group(search->costs, left, s, &left_sum, &longest)) &&
+            if (uniform_group(search, b, s, &sum, &longest) &&
+                (left == 0 || uniform_group(search, left, s, &left_sum, &longest)) &&
                 !__builtin_mul_overflow(sum, full, &sum) && sum <= PLAN_SLICE_MAX_SUM)
                 search->best = MIN(search->best, latency(search, sum + left_sum, longest));
             s = step % 2 == 0 && s > 1 ? s / 2 * 3 : step % 2 == 0 ? 2 : (s * 4 + 2) / 3;
@@ -133,7 +139,7 @@ solve(Search *search, int64_t cap, int64_t *longest)
 
 /* The bound of a cell from the last solve in both directions; PLAN_SLICE_NEVER: useless. */
 static inline int64_t
-cell_bound(const Search *search, int64_t b, int64_t c, int64_t s, int64_t cost)
+cell_bound(const Search *search, int64_t b, int64_t c, int64_t s, int64_t cost, int64_t key)
 {
     const PlanSliceGrid *grid = search->grid;
 
@@ -145,12 +151,12 @@ cell_bound(const Search *search, int64_t b, int64_t c, int64_t s, int64_t cost)
 
     if (before > PLAN_SLICE_MAX_SUM || rest > PLAN_SLICE_MAX_SUM || cover > PLAN_SLICE_MAX_SUM)
         return PLAN_SLICE_NEVER;
-    /* The cost is at most cap_for(): its product is at most PLAN_SLICE_MAX_SUM. */
-    return before + cost + rest + cover + search->others * cost;
+    /* The key is at most cap_for(): its product is at most PLAN_SLICE_MAX_SUM. */
+    return before + cost + rest + cover + search->others * key;
 }
 
 /*
- * The median cost of the cells of cost in (low, high] that survive the last solve; -1: none does.
+ * The median key of the cells of a key in (low, high] that survive the last solve; -1: none does.
  * Exact up to N_SAMPLES cells, then of every second, fourth, ... one.
  */
 static int64_t
@@ -164,10 +170,11 @@ median_candidate(Search *search, int64_t low, int64_t high)
             const int64_t at = (b - 1) * grid->n_cells + c;
             const int64_t n = grid->windows[at].end;
             const int64_t *cells = grid->cells + grid->row[at];
+            const int64_t *keys = grid->keys + grid->row[at];
             int64_t i = grid->windows[at].first;
-            for (i = plan_slice_grid_find(cells, i, n, low, high); i < n;
-                 i = plan_slice_grid_find(cells, i + 1, n, low, high)) {
-                if (cell_bound(search, b, c, i + 1, cells[i]) > search->best)
+            for (i = plan_slice_grid_find(keys, i, n, low, high); i < n;
+                 i = plan_slice_grid_find(keys, i + 1, n, low, high)) {
+                if (cell_bound(search, b, c, i + 1, cells[i], keys[i]) > search->best)
                     continue;
                 if (n_seen++ % stride != 0)
                     continue;
@@ -178,7 +185,7 @@ median_candidate(Search *search, int64_t low, int64_t high)
                     if ((n_seen - 1) % stride != 0)
                         continue;
                 }
-                search->samples[n_kept++] = cells[i];
+                search->samples[n_kept++] = keys[i];
             }
         }
     }
@@ -289,26 +296,6 @@ descend(Search *search)
 
 /* --- 4: ties --- */
 
-/* < 0: @a is better.  Both have the same latency. */
-static int
-compare_answers(const PlanSliceResult *a, const PlanSliceResult *b)
-{
-    int64_t difference = 0;
-
-    for (guint i = 0; i < a->groups->len; i++)
-        difference += ((PlanSliceGroup *)a->groups->pdata[i])->slices->len;
-    for (guint i = 0; i < b->groups->len; i++)
-        difference -= ((PlanSliceGroup *)b->groups->pdata[i])->slices->len;
-    for (guint i = 0; difference == 0 && i < MIN(a->groups->len, b->groups->len); i++) {
-        const PlanSliceGroup *x = a->groups->pdata[i], *y = b->groups->pdata[i];
-        difference = y->batch - x->batch;
-        for (guint k = 0; difference == 0 && k < MIN(x->slices->len, y->slices->len); k++)
-            difference =
-                g_array_index(y->slices, int64_t, k) - g_array_index(x->slices, int64_t, k);
-    }
-    return (difference > 0) - (difference < 0);
-}
-
 /* (owned) the best of the answers that reach the minimum. */
 static PlanSliceResult *
 choose(Search *search, const PlanSliceWindow *all)
@@ -330,12 +317,13 @@ choose(Search *search, const PlanSliceWindow *all)
         narrow(search, search->others == 0 ? 0 : longest, cap);
         g_autoptr(PlanSliceResult) answer =
             plan_slice_grid_answer(search->grid, cap, search->costs->granularity);
-        if (best == NULL || compare_answers(answer, best) < 0) {
+        if (best == NULL || plan_slice_result_compare(answer, best) < 0) {
             plan_slice_result_free(best);
             best = g_steal_pointer(&answer);
         }
     }
-    best->latency = search->best;
+    best->latency = best->lower_bound = search->best;
+    best->n_rounds = 1;
     best->n_solves = search->n_solves;
     return g_steal_pointer(&best);
 }
@@ -380,50 +368,82 @@ set_no_answer(const PlanSliceCosts *costs, int64_t n_groups, GError **error)
                     costs->batch, costs->n_cells * costs->granularity);
 }
 
-PlanSliceResult *
-plan_slice_solve(const PlanSliceCosts *costs, int64_t n_stages, int64_t max_group, GError **error)
+bool
+plan_slice_check_sizes(const PlanSliceCosts *costs, GError **error)
 {
-    g_return_val_if_fail(costs != NULL && costs->cost != NULL, NULL);
-    g_return_val_if_fail(costs->batch >= 1 && costs->n_cells >= 1 && costs->granularity >= 1, NULL);
-    g_return_val_if_fail(n_stages >= 1 && max_group >= 0, NULL);
     int64_t n_values;
-    if (costs->n_cells >= INT32_MAX || costs->batch >= INT32_MAX ||
-        __builtin_mul_overflow(costs->n_cells + 1, costs->n_cells + 1, &n_values) ||
-        __builtin_mul_overflow(n_values, costs->batch + 1, &n_values) ||
-        __builtin_mul_overflow(costs->n_cells, costs->granularity, &n_values)) {
-        g_set_error(error, PLAN_SLICE_ERROR, PLAN_SLICE_ERROR_LIMIT,
-                    "too many costs: %" G_GINT64_FORMAT " sequences, %" G_GINT64_FORMAT " cells",
-                    costs->batch, costs->n_cells);
-        return NULL;
-    }
+
+    if (costs->n_cells < INT32_MAX && costs->batch < INT32_MAX &&
+        !__builtin_mul_overflow(costs->n_cells + 1, costs->n_cells + 1, &n_values) &&
+        !__builtin_mul_overflow(n_values, costs->batch + 1, &n_values) &&
+        !__builtin_mul_overflow(costs->n_cells, costs->granularity, &n_values))
+        return true;
+    g_set_error(error, PLAN_SLICE_ERROR, PLAN_SLICE_ERROR_LIMIT,
+                "too many costs: %" G_GINT64_FORMAT " sequences, %" G_GINT64_FORMAT " cells",
+                costs->batch, costs->n_cells);
+    return false;
+}
+
+/* The answer of @search, whose costs, metric, others, n_groups and best (answers above it are of no
+ * interest) are set; NULL without an error if there is none. */
+static PlanSliceResult *
+run(Search *search, GError **error)
+{
     g_autoptr(GArray) longest = g_array_new(FALSE, FALSE, sizeof(int64_t));
-    g_autofree Search *search = g_new0(Search, 1);
-    search->costs = costs;
-    search->others = n_stages - 1;
-    search->n_groups = max_group == 0 ? costs->batch : MIN(max_group, costs->batch);
-    search->best = PLAN_SLICE_NEVER;
+
     search->longest = longest;
     if (search->others > 0)
         try_uniform(search);
-    g_autoptr(PlanSliceGrid) grid =
-        plan_slice_grid_new(costs, search->n_groups, cap_for(search, 0), error);
+    g_autoptr(PlanSliceGrid) grid = plan_slice_grid_new(
+        search->costs, search->metric, search->n_groups, cap_for(search, 0), error);
     if (grid == NULL)
         return NULL;
     search->grid = grid;
     g_autofree PlanSliceWindow *all = plan_slice_grid_save(grid);
     descend(search);
-    if (longest->len == 0) {
-        set_no_answer(costs, search->n_groups, error);
-        return NULL;
-    }
-    return choose(search, all);
+    return longest->len == 0 ? NULL : choose(search, all);
 }
 
-void
-plan_slice_result_free(PlanSliceResult *result)
+static int64_t
+largest_group(const PlanSliceCosts *costs, int64_t max_group)
 {
-    if (result == NULL)
-        return;
-    g_clear_pointer(&result->groups, g_ptr_array_unref);
-    g_free(result);
+    return max_group == 0 ? costs->batch : MIN(max_group, costs->batch);
+}
+
+PlanSliceResult *
+plan_slice_solve_metric(const PlanSliceCosts *costs, const PlanSliceMetric *metric,
+                        int64_t max_group, int64_t most, GError **error)
+{
+    g_autofree Search *search = g_new0(Search, 1);
+
+    g_return_val_if_fail(most <= PLAN_SLICE_MAX_SUM, NULL);
+    search->costs = costs;
+    search->metric = metric;
+    search->others = 1;
+    search->n_groups = largest_group(costs, max_group);
+    search->best = most;
+    return run(search, error);
+}
+
+PlanSliceResult *
+plan_slice_solve(const PlanSliceCosts *costs, int64_t n_stages, int64_t max_group, GError **error)
+{
+    g_autofree Search *search = g_new0(Search, 1);
+    GError *no_memory = NULL;
+
+    g_return_val_if_fail(costs != NULL && costs->cost != NULL, NULL);
+    g_return_val_if_fail(costs->batch >= 1 && costs->n_cells >= 1 && costs->granularity >= 1, NULL);
+    g_return_val_if_fail(n_stages >= 1 && max_group >= 0, NULL);
+    if (!plan_slice_check_sizes(costs, error))
+        return NULL;
+    search->costs = costs;
+    search->others = n_stages - 1;
+    search->n_groups = largest_group(costs, max_group);
+    search->best = PLAN_SLICE_NEVER;
+    PlanSliceResult *result = run(search, &no_memory);
+    if (no_memory != NULL)
+        g_propagate_error(error, no_memory);
+    else if (result == NULL)
+        set_no_answer(costs, search->n_groups, error);
+    return result;
 }

@@ -44,14 +44,18 @@ typedef struct {
 
 typedef struct {
     int64_t batch;  /* sequences of the group */
+    int64_t round;  /* which fill of the pipeline it is in (slice_problem.h); 0 */
     GArray *slices; /* (owned) of int64_t tokens */
 } PlanSliceGroup;
 
 typedef struct {
-    int64_t latency;   /* the minimum, in the costs' unit */
-    int64_t max_slice; /* max t of the answer */
-    GPtrArray *groups; /* (owned) of PlanSliceGroup *, largest batch first */
-    int64_t n_solves;  /* dynamic programs run */
+    int64_t latency;      /* the minimum, in the costs' unit */
+    int64_t lower_bound;  /* of every answer; the latency where it is proven optimal */
+    int64_t max_slice;    /* max t of the answer */
+    int64_t max_backward; /* where the directions are apart (slice_problem.h) */
+    GPtrArray *groups;    /* (owned) of PlanSliceGroup *, largest batch first */
+    int64_t n_rounds;     /* fills of the pipeline (slice_problem.h): 1 */
+    int64_t n_solves;     /* dynamic programs run */
 } PlanSliceResult;
 
 void plan_slice_result_free(PlanSliceResult *result);

@@ -12,6 +12,8 @@
  * so cover(batch) is the least sum at that cap, and before_b(c) + cost + rest_b(c + s) +
  * cover(batch - b) the least sum of all answers that use the cell.
  *
+ * What is capped is the key of a cell.  Plainly that is its cost; else PlanSliceMetric says.
+ *
  * Layout: the caller's grid has contexts side by side, the programs need lengths side by side, so
  * the cells at or below the largest cap of interest are copied once, transposed, rows padded to
  * whole vectors.  What lies above is PLAN_SLICE_NEVER, large enough to lose and small enough to add
@@ -29,6 +31,17 @@ G_BEGIN_DECLS
 /* An impossible sum. */
 #define PLAN_SLICE_NEVER (INT64_C(1) << 61)
 
+/*
+ * What a cell adds to the sum, and its key: sum over r of weight[r] max(low[r], key[r][cell] +
+ * delay); without cells of a key[r] + delay above high[r].
+ */
+typedef struct {
+    const int64_t *cost[2]; /* (borrowed) added up; the second is nullable */
+    const int64_t *key[2];  /* (borrowed) the second is nullable */
+    const int64_t *delay;   /* (borrowed, nullable) [b * (n_cells + 1) + s] */
+    int64_t weight[2], low[2], high[2];
+} PlanSliceMetric;
+
 /* The lengths of a row that are looked at: first < s <= end; whole vectors. */
 typedef struct {
     int32_t first, end;
@@ -37,7 +50,8 @@ typedef struct {
 typedef struct {
     int64_t batch, n_groups, n_cells; /* n_groups: the largest b */
     int64_t stride;                   /* between groups in rest, before and count */
-    int64_t *cells;                   /* (owned) rows, each padded to whole vectors */
+    int64_t *cells;                   /* (owned) costs in rows, each padded to whole vectors */
+    int64_t *keys;                    /* (owned; or cells, where the cost is the key) likewise */
     size_t *row;                      /* (owned) [(b - 1) * n_cells + c]: where s = 1 is in cells */
     PlanSliceWindow *windows;         /* (owned) likewise */
     int64_t *rest, *before;           /* (owned) [(b - 1) * stride + c] */
@@ -45,18 +59,23 @@ typedef struct {
     int32_t *count;                   /* (owned) slices of rest_b(c), see _answer */
 } PlanSliceGrid;
 
+/* The cost and key of cell @at of group size @b and length @s; false: no answer has it. */
+bool plan_slice_metric_cell(const PlanSliceMetric *metric, int64_t at, int64_t side, int64_t b,
+                            int64_t s, int64_t *cost, int64_t *key);
+
 /*
- * Copies the cells of at most @cap <= PLAN_SLICE_MAX_SUM.  Costs of at least 0 are the caller's
- * duty.  NULL with PLAN_SLICE_ERROR_LIMIT.  Cost: one pass over the caller's grid.
+ * Copies the cells of a key of at most @cap <= PLAN_SLICE_MAX_SUM.  Costs of at least 0 are the
+ * caller's duty.  NULL with PLAN_SLICE_ERROR_LIMIT.  Cost: one pass over the caller's grid.
+ * @metric  (borrowed, nullable) NULL: costs->cost, which is the key too.
  */
-PlanSliceGrid *plan_slice_grid_new(const PlanSliceCosts *costs, int64_t n_groups, int64_t cap,
-                                   GError **error);
+PlanSliceGrid *plan_slice_grid_new(const PlanSliceCosts *costs, const PlanSliceMetric *metric,
+                                   int64_t n_groups, int64_t cap, GError **error);
 void plan_slice_grid_free(PlanSliceGrid *grid);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(PlanSliceGrid, plan_slice_grid_free)
 
 /* Which answers are still of interest. */
 typedef struct {
-    int64_t low, high; /* their longest slice */
+    int64_t low, high; /* their largest key */
     int64_t others;    /* n_stages - 1 */
     int64_t best;      /* at most this latency */
 } PlanSliceInterest;
@@ -91,7 +110,7 @@ int64_t plan_slice_grid_solve(PlanSliceGrid *grid, int64_t cap);
 /* before, too; after plan_slice_grid_solve() at the same cap. */
 void plan_slice_grid_solve_before(PlanSliceGrid *grid, int64_t cap);
 
-/* The longest slice of one answer of the last solve, which was at @cap and has an answer. */
+/* The largest key of one answer of the last solve, which was at @cap and has an answer. */
 int64_t plan_slice_grid_longest(const PlanSliceGrid *grid, int64_t cap);
 
 /*
@@ -99,6 +118,27 @@ int64_t plan_slice_grid_longest(const PlanSliceGrid *grid, int64_t cap);
  * largest groups, then of the longest first slices.  Returns: (owned) with latency 0.
  */
 PlanSliceResult *plan_slice_grid_answer(PlanSliceGrid *grid, int64_t cap, int64_t granularity);
+
+/* (owned) a group without slices; and its end, for GPtrArrays. */
+PlanSliceGroup *plan_slice_group_new(int64_t batch);
+void plan_slice_group_free(void *group);
+
+/* Slices of all groups. */
+int64_t plan_slice_count(const PlanSliceResult *result);
+
+/* The order of ties.  < 0: @a is better; both have the same latency. */
+int plan_slice_result_compare(const PlanSliceResult *a, const PlanSliceResult *b);
+
+/*
+ * As plan_slice_solve() with the costs and keys of @metric (weights included: the latency is the
+ * sum + the largest key), answers of at most @most <= PLAN_SLICE_MAX_SUM only.
+ * Returns: (owned) NULL without an error where there is none; NULL with PLAN_SLICE_ERROR_LIMIT.
+ */
+PlanSliceResult *plan_slice_solve_metric(const PlanSliceCosts *costs, const PlanSliceMetric *metric,
+                                         int64_t max_group, int64_t most, GError **error);
+
+/* PLAN_SLICE_ERROR_LIMIT where the sizes cannot be held. */
+bool plan_slice_check_sizes(const PlanSliceCosts *costs, GError **error);
 
 /* The first of @n values that is in (low, high], from @from on; @n if none. */
 int64_t plan_slice_grid_find(const int64_t *cells, int64_t from, int64_t n, int64_t low,

@@ -1,0 +1,49 @@
+/*
+ * planner/slice_judge.h - groups and slices for what no formula says: a function judges each
+ * answer.
+ *
+ * Some pipelines have no closed form (stages that differ, 1F1B and interleaved orders).  Then exact
+ * programs for formulas that are near propose answers, the judge (the simulator) takes the best of
+ * them, and it is improved step by step: tokens move between neighbouring slices, slices are cut
+ * and joined, sequences move between groups, groups change places.  Where all answers are few, all
+ * whose sums leave a chance are judged, and the answer is the proven best.  Else it comes with the
+ * lower bound that the caller has.
+ *
+ * Thread-safety: pure, if the judge is.
+ */
+#ifndef PLANNER_SLICE_JUDGE_H
+#define PLANNER_SLICE_JUDGE_H
+
+#include "planner/slice.h"
+
+G_BEGIN_DECLS
+
+/* The time of @groups (of PlanSliceGroup *, in the order they run); INT64_MAX: it cannot be. */
+typedef int64_t (*PlanSliceJudgeFunc)(const GPtrArray *groups, void *user_data);
+
+typedef struct {
+    const PlanSliceCosts *costs; /* (borrowed) of one stage: no answer takes less than its sum */
+    int64_t max_group;           /* 0: no limit */
+    bool is_common; /* all groups are cut alike: what a plan file and a Schedule can say */
+    PlanSliceJudgeFunc judge;
+    void *user_data;     /* (borrowed) */
+    int64_t most_judged; /* answers judged while improving, and at most so many of an enumeration */
+    int64_t lower_bound; /* of every answer */
+} PlanSliceSearch;
+
+/* (owned) a copy of @groups, GPtrArray of PlanSliceGroup *. */
+GPtrArray *plan_slice_groups_copy(const GPtrArray *groups);
+
+/*
+ * @candidates  (borrowed) of GPtrArray * of PlanSliceGroup *: where to begin; may be empty where
+ *              all answers are few.
+ * Among equal times judged the fewest slices win, then the order of slice.h.
+ * Returns: (owned) n_solves counts judged answers; max_slice is 0, lower_bound the latency if that
+ * is proven.  NULL with PLAN_SLICE_ERROR_INFEASIBLE where no answer is possible.
+ */
+PlanSliceResult *plan_slice_search(const PlanSliceSearch *search, const GPtrArray *candidates,
+                                   GError **error);
+
+G_END_DECLS
+
+#endif /* PLANNER_SLICE_JUDGE_H */
