@@ -14,36 +14,8 @@
 #include "cli/job.h"
 #include "cli/interrupt.h"
 #include "cli/output.h"
+#include "cli/run_options.h"
 #include "cli/run_processes.h"
-
-static const OptionInfo options_table[] = {
-    {.name = "steps", .value = "N", .help = "optimizer steps (10)"},
-    {.name = "device", .value = "NAME", .help = "cpu (default), reference or cuda"},
-    {.name = "threads", .value = "N", .help = "threads of a rank on device reference (1)"},
-    {.name = "transport",
-     .value = "NAME",
-     .help = "local (default: ranks are threads), mpi (processes; starts mpirun), nccl"},
-    {.name = "hosts", .value = "LIST", .help = "where mpirun starts the ranks: node1,node2"},
-    {.name = "data",
-     .value = "FILE",
-     .help = "train on a text (its bytes are the tokens) or a .bin of tokens; else synthetic"},
-    {.name = "seed", .value = "N", .help = "of initial weights and data (0)"},
-    {.name = "lr",
-     .value = "X",
-     .help = "learning rate of AdamW (0.001), after 10 steps of warm-up"},
-    {.name = "trace", .value = "FILE", .help = "write the measured trace of the median step"},
-    {.name = "verify", .help = "compare loss and all gradients with one device; exit status 1"},
-    {.name = "timeout", .value = "TIME", .help = "a rank that waits longer hangs: exit status 8"},
-    {.name = "deterministic",
-     .help = "mpi: sums in the order of local, equal bits run after run (local: always so)"},
-    {.name = "checkpoint", .value = "DIR", .help = "save the training state in DIR at the end"},
-    {.name = "checkpoint-every", .value = "N", .help = "... and every N steps"},
-    {.name = "resume", .help = "go on from the last state in DIR until --steps are done"},
-    {.name = "resume-step", .value = "N", .help = "... from the state after step N"},
-    {.name = "json", .help = "print a degas-run object"},
-    {.name = "output", .value = "FILE", .help = "write the JSON to FILE", .letter = 'o'},
-    {.name = NULL},
-};
 
 /* --- one run --- */
 
@@ -330,54 +302,6 @@ print_for_people(const Run *run)
 /* --- the command --- */
 
 static bool
-read_checkpoints(Options *options, ExecRunOptions *exec, GError **error)
-{
-    exec->checkpoint_dir = options_string(options, "checkpoint", NULL);
-    exec->checkpoint_every = options_int64(options, "checkpoint-every", 1, INT64_MAX, 0);
-    exec->resume = options_switch(options, "resume") || options_has(options, "resume-step");
-    exec->resume_step = options_int64(options, "resume-step", 0, INT64_MAX, -1);
-    if (exec->checkpoint_dir == NULL && (exec->resume || exec->checkpoint_every > 0))
-        options_fail(options, exec->resume ? "resume" : "checkpoint-every", "needs --checkpoint");
-    if (exec->resume && exec->verify)
-        options_fail(options, "verify", "compares the first step, which --resume leaves out");
-    return options_finish(options, error);
-}
-
-static bool
-read_options(Options *options, ExecRunOptions *exec, GError **error)
-{
-    static const char *const devices[] = {"cpu", "reference", "cuda", NULL};
-    static const char *const transports[] = {"local", "mpi", "nccl", NULL};
-
-    *exec = (ExecRunOptions){
-        .n_steps = options_int64(options, "steps", 1, 1000000, 10),
-        .device = devices[options_choice(options, "device", devices, 0)],
-        .n_threads = (int)options_int64(options, "threads", 1, 1024, 1),
-        .transport = transports[options_choice(options, "transport", transports, 0)],
-        .data_path = options_string(options, "data", NULL),
-        .seed = (uint64_t)options_int64(options, "seed", 0, INT64_MAX, 0),
-        .learning_rate = (float)options_quantity(options, "lr", UNITS_KIND_NUMBER, 1e-3),
-        .verify = options_switch(options, "verify"),
-        .timeout_s = options_quantity(options, "timeout", UNITS_KIND_S, 0.0),
-        .deterministic = options_switch(options, "deterministic"),
-        .want_trace = true,
-    };
-    if (exec->n_threads > 1 && !g_str_equal(exec->device, "reference"))
-        options_fail(options, "threads", "needs --device reference; on others ranks compute apart");
-    if (options_has(options, "hosts") && !g_str_equal(exec->transport, "mpi"))
-        options_fail(options, "hosts", "needs --transport mpi");
-    if (options_has(options, "timeout") && exec->timeout_s <= 0.0)
-        options_fail(options, "timeout", "expected more than no time");
-    if (g_strcmp0(options_string(options, "trace", NULL), "-") == 0 &&
-        (g_strcmp0(options_string(options, "output", NULL), "-") == 0 ||
-         (options_switch(options, "json") && !options_has(options, "output"))))
-        options_fail(options, "trace", "standard output is taken by --json");
-    if (!isfinite(exec->learning_rate))
-        options_fail(options, "lr", "is beyond a float");
-    return read_checkpoints(options, exec, error);
-}
-
-static bool
 write_products(const Run *run, Options *options, GError **error)
 {
     const char *output = options_string(options, "output", NULL);
@@ -489,7 +413,7 @@ run(Options *options, GError **error)
     g_auto(Run) one = {0};
     Progress progress = {0};
 
-    if (!read_options(options, &one.exec, error))
+    if (!run_options_read(options, &one.exec, error))
         return -1;
     if (g_str_equal(one.exec.transport, "mpi") && g_str_equal(path, "-")) {
         g_set_error_literal(error, CMD_ERROR, CMD_ERROR_USAGE,
@@ -521,7 +445,7 @@ const Command cmd_run = {
         "simulator's. Ctrl-C ends it after the step at hand and writes what is done. The\n"
         "predicted trace of the same plan:\n"
         "degas simulate PLAN.json --trace p.json; then: degas compare p.json t.json\n",
-    .options = {options_table},
+    .options = {run_options_table},
     .min_arguments = 1,
     .max_arguments = 1,
     .run = run,

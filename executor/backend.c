@@ -86,6 +86,30 @@ exec_backend_stamp(ExecBackend *backend, int64_t *ns)
         *ns = exec_now_ns();
 }
 
+/* Values at a time through host memory. */
+#define PIECE 65536
+
+bool
+exec_sum_squares(ExecBackend *backend, int64_t n, const float *x, double *sum, GError **error)
+{
+    g_autofree float *piece = NULL;
+
+    if (backend->ops->sum_squares != NULL)
+        return backend->ops->sum_squares(backend, n, x, sum, error);
+    piece = g_new(float, PIECE);
+    *sum = 0;
+    for (int64_t i = 0; i < n; i += PIECE) {
+        const int64_t n_piece = MIN(PIECE, n - i);
+        double squares;
+        backend->ops->download(backend, (size_t)n_piece * sizeof *x, x + i, piece);
+        if (!backend->ops->synchronize(backend, error) ||
+            !exec_host_sum_squares(backend, n_piece, piece, &squares, error))
+            return false;
+        *sum += squares;
+    }
+    return true;
+}
+
 void
 exec_gemm(ExecBackend *backend, const ExecGemm *gemm)
 {

@@ -232,6 +232,10 @@ typedef struct {
     void (*adamw)(ExecBackend *backend, int64_t n, float *master, void *weights, const float *grad,
                   float *m, float *v, const ExecAdamw *constants);
 
+    /* (optional; NULL: values are downloaded) Sum of squares, in fp32 or better; waits for it. */
+    bool (*sum_squares)(ExecBackend *backend, int64_t n, const float *x, double *sum,
+                        GError **error);
+
     /* --- experts: (optional) all NULL: models with experts are refused on this device --- */
     /* The @top_k largest of every row's scores, the lower expert first of equal ones, and the
      * softmax over them. */
@@ -327,6 +331,9 @@ exec_at(const ExecBackend *backend, const void *x, int64_t n)
 
 /* The product and all that follows it; see ExecGemm. */
 void exec_gemm(ExecBackend *backend, const ExecGemm *gemm);
+
+/* Sum of squares of @n values in the backend's memory: there when this returns. */
+bool exec_sum_squares(ExecBackend *backend, int64_t n, const float *x, double *sum, GError **error);
 
 /* Returns: (owned) what computes, for reports: "OpenBLAS 0.3.21 SkylakeX, 1 thread per rank". */
 char *exec_backend_describe(const ExecBackend *backend);

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "executor/vector.h"
+
 void *
 exec_host_alloc(ExecBackend *backend, size_t n_bytes, const char *what, GError **error)
 {
@@ -135,4 +137,28 @@ exec_host_merge_stats(const ExecCrossEntropy *e, int64_t row, double *lse, doubl
         *target += (double)e->stats[p * part + 2 * e->rows + row];
     }
     *lse = largest + log(sum);
+}
+
+/* Eight sums, so that additions need not wait for one another. */
+EXEC_CLONES EXEC_VECTORIZE static double
+sum_squares(int64_t n, const float *x)
+{
+    double lanes[8] = {0}, sum = 0;
+    const int64_t whole = n / 8 * 8;
+
+    for (int64_t i = 0; i < whole; i += 8)
+        for (int j = 0; j < 8; j++)
+            lanes[j] += (double)x[i + j] * (double)x[i + j];
+    for (int j = 0; j < 8; j++)
+        sum += lanes[j];
+    for (int64_t i = whole; i < n; i++)
+        sum += (double)x[i] * (double)x[i];
+    return sum;
+}
+
+bool
+exec_host_sum_squares(ExecBackend *backend, int64_t n, const float *x, double *sum, GError **error)
+{
+    *sum = sum_squares(n, x);
+    return true;
 }

@@ -28,7 +28,7 @@ void exec_host_zero(ExecBackend *backend, size_t n_bytes, void *x);
 #define EXEC_HOST_MEMORY_SLOTS                                                                     \
     .alloc = exec_host_alloc, .release = exec_host_release, .upload = exec_host_move,              \
     .download = exec_host_move, .synchronize = exec_host_synchronize, .zero = exec_host_zero,      \
-    .copy = exec_host_move
+    .copy = exec_host_move, .sum_squares = exec_host_sum_squares
 
 /* to_storage and from_storage of fp32. */
 void exec_host_to_storage(ExecBackend *backend, int64_t n, const float *x, void *y);
@@ -69,6 +69,8 @@ void exec_host_dot_rows(ExecBackend *backend, int64_t rows, int64_t cols, const 
  */
 void exec_host_merge_stats(const ExecCrossEntropy *entropy, int64_t row, double *lse,
                            double *target);
+bool exec_host_sum_squares(ExecBackend *backend, int64_t n, const float *x, double *sum,
+                           GError **error);
 
 G_END_DECLS
 

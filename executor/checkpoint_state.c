@@ -22,35 +22,6 @@ file_failed(GError **error, const char *path, const char *what, int code)
 
 /* --- what a rank holds --- */
 
-static bool
-is_whole(const ExecShard *shard)
-{
-    return shard->n_rows == shard->rows && exec_shard_cols(shard) == shard->cols;
-}
-
-/* Of all ranks with copies of the shard, the first one speaks for it. */
-static bool
-speaks_for(const ExecRank *rank, guint parameter)
-{
-    const ExecParameter *p = &g_array_index(rank->model->parameters, ExecParameter, parameter);
-    const ExecGroup *groups = rank->comm.groups;
-
-    if (p->share == EXEC_SHARE_EXPERT ? groups[EXEC_DIM_EXPERT].index != 0
-                                      : groups[EXEC_DIM_DENSE].index != 0)
-        return false;
-    if (p->share != EXEC_SHARE_EXPERT && is_whole(&p->shard) && rank->place.tp != 0)
-        return false;
-    if (p->share == EXEC_SHARE_KV && groups[EXEC_DIM_KV].index != 0)
-        return false;
-    for (guint i = 0; i < rank->shared_parameters->len; i++) {
-        const ExecSharedParameter *shared =
-            &g_array_index(rank->shared_parameters, ExecSharedParameter, i);
-        if (shared->parameter == parameter && shared->other < rank->place.pipeline)
-            return false;
-    }
-    return true;
-}
-
 /* Elements of the shard from @i on that are together in the whole matrix, and where. */
 static int64_t
 span_at(const ExecShard *shard, int64_t i, int64_t *n)
@@ -76,16 +47,19 @@ hash_span(const float *values, int64_t n, int64_t place)
     return sum;
 }
 
-/* Part @part of all of the rank's parameters. */
+/* Part @part of parameter @p from its element @i on, which is an own one. */
 static float *
-part_of(const ExecRank *rank, int64_t part)
+part_at(const ExecRank *rank, int64_t part, const ExecParameter *p, int64_t i)
 {
     const ExecModel *model = rank->model;
+    const int64_t state = exec_model_parameter_at(model, EXEC_CONTENT_OPTIMIZER, p, i);
 
-    return part == 1                              ? model->moments1.data
-           : part == 2                            ? model->moments2.data
-           : rank->backend->storage == DTYPE_FP32 ? model->weights.data
-                                                  : model->master.data;
+    return part == 1   ? (float *)model->moments1.data + state
+           : part == 2 ? (float *)model->moments2.data + state
+           : rank->backend->storage != DTYPE_FP32
+               ? (float *)model->master.data + state
+               : (float *)model->weights.data +
+                     exec_model_parameter_at(model, EXEC_CONTENT_WEIGHTS, p, i);
 }
 
 static int64_t
@@ -157,11 +131,13 @@ static bool
 write_part(Transfer *t, GError **error)
 {
     ExecBackend *backend = t->rank->backend;
-    const float *from = part_of(t->rank, t->part) + t->p->offset;
+    int64_t i;
+    const int64_t end = exec_model_own_elements(t->rank->model, t->p, &i) + i;
 
-    for (int64_t i = 0; i < t->p->n; i += PIECE) {
-        const int64_t n = MIN(PIECE, t->p->n - i);
-        backend->ops->download(backend, (size_t)n * sizeof *from, from + i, t->piece);
+    for (; i < end; i += PIECE) {
+        const int64_t n = MIN(PIECE, end - i);
+        backend->ops->download(backend, (size_t)n * sizeof *t->piece,
+                               part_at(t->rank, t->part, t->p, i), t->piece);
         if (!backend->ops->synchronize(backend, error) || !move_piece(t, true, i, n, error))
             return false;
     }
@@ -171,18 +147,22 @@ write_part(Transfer *t, GError **error)
 static bool
 read_part(Transfer *t, GError **error)
 {
+    const ExecModel *model = t->rank->model;
     ExecBackend *backend = t->rank->backend;
-    float *to = part_of(t->rank, t->part) + t->p->offset;
+    int64_t i;
+    const int64_t end = exec_model_own_elements(model, t->p, &i) + i;
 
-    for (int64_t i = 0; i < t->p->n; i += PIECE) {
-        const int64_t n = MIN(PIECE, t->p->n - i);
+    for (; i < end; i += PIECE) {
+        const int64_t n = MIN(PIECE, end - i);
+        float *to = part_at(t->rank, t->part, t->p, i);
         if (!move_piece(t, false, i, n, error))
             return false;
-        backend->ops->upload(backend, (size_t)n * sizeof *to, t->piece, to + i);
+        backend->ops->upload(backend, (size_t)n * sizeof *to, t->piece, to);
         if (t->part == 0 && backend->storage != DTYPE_FP32)
             backend->ops->to_storage(
-                backend, n, to + i,
-                exec_at(backend, t->rank->model->weights.data, t->p->offset + i));
+                backend, n, to,
+                exec_at(backend, model->weights.data,
+                        exec_model_parameter_at(model, EXEC_CONTENT_WEIGHTS, t->p, i)));
     }
     return true;
 }
@@ -308,7 +288,7 @@ write_own(ExecRank *rank, const char *folder, GArray *own, GError **error)
         const ExecParameter *p = &g_array_index(rank->model->parameters, ExecParameter, i);
         g_autofree char *path = exec_checkpoint_file(folder, p->name);
         uint64_t hash;
-        if (!speaks_for(rank, i))
+        if (!exec_rank_speaks_for(rank, i))
             continue;
         exec_rank_set_doing(rank, EXEC_DOING_CHECKPOINT, 0); /* it moves, however slow the disk */
         if (!write_parameter(rank, p, path, piece, &hash, error))
@@ -392,7 +372,7 @@ read_own(ExecRank *rank, GArray *own, GError **error)
         exec_rank_set_doing(rank, EXEC_DOING_START, 0);
         if (!check_shape(rank, p, error) || !read_parameter(rank, p, path, piece, &hash, error))
             return false;
-        if (speaks_for(rank, i))
+        if (exec_rank_speaks_for(rank, i))
             add_own(own, p, hash);
     }
     return rank->backend->ops->synchronize(rank->backend, error);
@@ -435,5 +415,5 @@ exec_checkpoint_load(ExecRank *rank, GError **error)
     }
     return read_own(rank, parameters, error) && gather_parameters(rank, parameters, error) &&
            (rank->rank != 0 || check_hashes(checkpoint, parameters, error)) &&
-           everybody(rank, error);
+           everybody(rank, error) && exec_rank_gather_weights(rank, error);
 }

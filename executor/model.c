@@ -1,5 +1,9 @@
 #include "executor/model.h"
 
+#include <math.h>
+#include <stddef.h>
+#include <string.h>
+
 #include "executor/random.h"
 
 /* --- views --- */
@@ -41,18 +45,41 @@ add_stages(ExecModel *model, const ExecModelOptions *o)
     }
 }
 
+/* Which unit of the stage's tensors a parameter is in. */
 static void
-bind(ExecModel *model, const ExecBinding *binding)
+note_unit(const ExecModel *model, const ExecBinding *binding, int32_t unit)
 {
-    const ExecParameter *p = &g_array_index(model->parameters, ExecParameter, binding->parameter);
     ExecStage *stage = &g_array_index(model->stages, ExecStage, binding->stage);
-    char *tensors =
-        binding->layer < 0 ? (char *)&stage->ends : (char *)&stage->layers[binding->layer];
+    const ExecRegionKind region = g_array_index(model->units, ExecUnit, unit).region;
 
-    *(ExecTensor *)(void *)(tensors + binding->member) = (ExecTensor){
-        .weight = exec_at(model->backend, model->weights.data, p->offset),
-        .gradient = exec_model_gradients(model) + p->offset,
-    };
+    if (region == EXEC_REGION_NORMS)
+        return;
+    if (binding->layer >= 0 && region == EXEC_REGION_EXPERTS)
+        stage->layers[binding->layer].experts_unit = unit;
+    else if (binding->layer >= 0)
+        stage->layers[binding->layer].dense_unit = unit;
+    else if (binding->member == offsetof(ExecEndTensors, token_table))
+        stage->ends.token_unit = unit;
+    else if (binding->member == offsetof(ExecEndTensors, position_table))
+        stage->ends.position_unit = unit;
+    else
+        stage->ends.head_unit = unit;
+}
+
+static void
+note_units(ExecModel *model)
+{
+    for (guint i = 0; i < model->stages->len; i++) {
+        ExecStage *stage = &g_array_index(model->stages, ExecStage, i);
+        stage->ends.token_unit = stage->ends.position_unit = stage->ends.head_unit = -1;
+        for (int64_t l = 0; l < stage->n_layers; l++)
+            stage->layers[l].dense_unit = stage->layers[l].experts_unit = -1;
+    }
+    for (guint i = 0; i < model->bindings->len; i++) {
+        const ExecBinding *binding = &g_array_index(model->bindings, ExecBinding, i);
+        note_unit(model, binding,
+                  g_array_index(model->parameters, ExecParameter, binding->parameter).unit);
+    }
 }
 
 /* --- lifecycle --- */
@@ -75,29 +102,55 @@ initial_values(const ExecParameter *p, uint64_t key, int64_t at, int64_t n, floa
     }
 }
 
-/* Fills in host memory, a piece at a time, and uploads: device memory is not addressable. */
+/* @n initial values of @p from @at on, to the weights and the master weights that are here. */
 static void
-initialize(ExecModel *model, uint64_t seed)
+store_initial(ExecModel *model, const ExecParameter *p, int64_t at, int64_t n, const float *values,
+              float *staging)
 {
-    const ExecBackendOps *ops = model->backend->ops;
-    g_autofree float *piece = g_new(float, PIECE);
-    float *master = model->master.data != NULL ? model->master.data : NULL;
+    const ExecBackend *backend = model->backend;
+    const ExecUnit *unit = &g_array_index(model->units, ExecUnit, p->unit);
+    const bool part = model->regions[unit->region].sharded[EXEC_CONTENT_WEIGHTS];
+    int64_t own, n_own = exec_model_own_elements(model, p, &own);
+    const int64_t begin = MAX(at, own), end = MIN(at + n, own + n_own);
 
+    if (!part || begin < end) {
+        const int64_t from = part ? begin : at, count = part ? end - begin : n;
+        void *to = exec_at(backend, model->weights.data,
+                           exec_model_parameter_at(model, EXEC_CONTENT_WEIGHTS, p, from));
+        backend->ops->upload(model->backend, (size_t)count * sizeof *values, values + (from - at),
+                             staging == NULL ? to : staging);
+        if (staging != NULL)
+            backend->ops->to_storage(model->backend, count, staging, to);
+    }
+    if (model->master.data != NULL && begin < end)
+        backend->ops->upload(model->backend, (size_t)(end - begin) * sizeof *values,
+                             values + (begin - at),
+                             (float *)model->master.data +
+                                 exec_model_parameter_at(model, EXEC_CONTENT_OPTIMIZER, p, begin));
+}
+
+/* Fills in host memory, a piece at a time, and uploads: device memory is not addressable. */
+static bool
+initialize(ExecModel *model, uint64_t seed, GError **error)
+{
+    const bool narrow = model->backend->storage != DTYPE_FP32;
+    g_autofree float *piece = g_new(float, PIECE);
+    ExecBlock staging = {0};
+
+    if (narrow && !exec_pool_take(model->pool, TRACE_MEMORY_WORKSPACE,
+                                  PIECE * (int64_t)sizeof *piece, &staging, error))
+        return false;
     for (guint i = 0; i < model->parameters->len; i++) {
         const ExecParameter *p = &g_array_index(model->parameters, ExecParameter, i);
         const uint64_t key = exec_random_key(seed, p->name);
         for (int64_t at = 0; at < p->n; at += PIECE) {
             const int64_t n = MIN(PIECE, p->n - at);
-            float *to = (float *)model->weights.data + p->offset + at;
             initial_values(p, key, at, n, piece);
-            if (model->backend->storage != DTYPE_FP32)
-                to = master != NULL ? master + p->offset + at : exec_model_gradients(model);
-            ops->upload(model->backend, (size_t)n * sizeof *piece, piece, to);
-            if (model->backend->storage != DTYPE_FP32)
-                ops->to_storage(model->backend, n, to,
-                                exec_at(model->backend, model->weights.data, p->offset + at));
+            store_initial(model, p, at, n, piece, staging.data);
         }
     }
+    exec_pool_give(model->pool, &staging);
+    return true;
 }
 
 static bool
@@ -107,19 +160,22 @@ take_buffers(ExecModel *model, bool optimizer, GError **error)
     const bool narrow = model->backend->storage != DTYPE_FP32;
     const struct {
         ExecBlock *block;
+        ExecContent content;
         int64_t element_bytes;
         TraceMemoryOwner owner;
         bool wanted;
     } buffers[] = {
-        {&model->weights, dtype_bytes(model->backend->storage), TRACE_MEMORY_WEIGHTS, true},
-        {&model->gradients, fp32, TRACE_MEMORY_GRADIENTS, true},
-        {&model->master, fp32, TRACE_MEMORY_OPTIMIZER, optimizer && narrow},
-        {&model->moments1, fp32, TRACE_MEMORY_OPTIMIZER, optimizer},
-        {&model->moments2, fp32, TRACE_MEMORY_OPTIMIZER, optimizer},
+        {&model->weights, EXEC_CONTENT_WEIGHTS, dtype_bytes(model->backend->storage),
+         TRACE_MEMORY_WEIGHTS, true},
+        {&model->gradients, EXEC_CONTENT_GRADIENTS, fp32, TRACE_MEMORY_GRADIENTS, true},
+        {&model->master, EXEC_CONTENT_OPTIMIZER, fp32, TRACE_MEMORY_OPTIMIZER, optimizer && narrow},
+        {&model->moments1, EXEC_CONTENT_OPTIMIZER, fp32, TRACE_MEMORY_OPTIMIZER, optimizer},
+        {&model->moments2, EXEC_CONTENT_OPTIMIZER, fp32, TRACE_MEMORY_OPTIMIZER, optimizer},
     };
 
     for (size_t i = 0; i < G_N_ELEMENTS(buffers); i++) {
-        const int64_t n_bytes = model->n * buffers[i].element_bytes;
+        const int64_t n_bytes =
+            exec_regions_elements(model->regions, buffers[i].content) * buffers[i].element_bytes;
         if (!buffers[i].wanted)
             continue;
         if (!exec_pool_take(model->pool, buffers[i].owner, n_bytes, buffers[i].block, error))
@@ -127,6 +183,17 @@ take_buffers(ExecModel *model, bool optimizer, GError **error)
         model->backend->ops->zero(model->backend, (size_t)n_bytes, buffers[i].block->data);
     }
     return true;
+}
+
+/* What is not sharded is always there. */
+static void
+bind_what_stays(ExecModel *model)
+{
+    for (guint i = 0; i < model->units->len; i++) {
+        const ExecUnit *unit = &g_array_index(model->units, ExecUnit, i);
+        exec_model_bind(model, unit, exec_model_kept_weights(model, unit),
+                        exec_model_kept_gradients(model, unit));
+    }
 }
 
 ExecModel *
@@ -138,6 +205,9 @@ exec_model_new(const ExecModelOptions *options, ExecBackend *backend, ExecPool *
 
     model->widths = exec_widths(options, backend->storage);
     model->parameters = g_array_ref(layout.parameters);
+    model->bindings = g_array_ref(layout.bindings);
+    model->units = g_array_ref(layout.units);
+    memcpy(model->regions, layout.regions, sizeof model->regions);
     model->stages = g_array_new(false, true, sizeof(ExecStage));
     model->n = layout.n;
     model->n_dense = layout.n_dense;
@@ -147,13 +217,12 @@ exec_model_new(const ExecModelOptions *options, ExecBackend *backend, ExecPool *
         g_set_error(error, EXEC_ERROR, EXEC_ERROR_MEMORY,
                     "the parameters of pipeline rank %d are more than memory can hold",
                     options->pipeline_rank);
-    const bool ok = !layout.overflow && take_buffers(model, options->optimizer, error);
+    bool ok = !layout.overflow && take_buffers(model, options->optimizer, error);
     if (ok) {
         add_stages(model, options);
-        for (guint i = 0; i < layout.bindings->len; i++)
-            bind(model, &g_array_index(layout.bindings, ExecBinding, i));
-        initialize(model, options->seed);
-        backend->ops->zero(backend, (size_t)model->gradients.n_bytes, model->gradients.data);
+        note_units(model);
+        bind_what_stays(model);
+        ok = initialize(model, options->seed, error);
     }
     exec_layout_clear(&layout);
     return ok ? g_steal_pointer(&model) : NULL;
@@ -168,6 +237,8 @@ exec_model_free(ExecModel *model)
         g_free(g_array_index(model->stages, ExecStage, i).layers);
     g_array_unref(model->stages);
     g_array_unref(model->parameters);
+    g_array_unref(model->bindings);
+    g_array_unref(model->units);
     exec_pool_give(model->pool, &model->weights);
     exec_pool_give(model->pool, &model->gradients);
     exec_pool_give(model->pool, &model->master);
@@ -197,22 +268,47 @@ exec_model_elements(const ExecModelOptions *options)
     return n;
 }
 
+double
+exec_model_bytes(const ExecModelOptions *options)
+{
+    static const double moments = 8;
+    ExecLayout layout = exec_layout_new(options);
+    const Dtype dtype = options->plan->dtype;
+    const double of_element[EXEC_CONTENT_N] = {
+        [EXEC_CONTENT_WEIGHTS] = (double)dtype_bytes(dtype),
+        [EXEC_CONTENT_GRADIENTS] = 4,
+        [EXEC_CONTENT_OPTIMIZER] = dtype == DTYPE_FP32 ? moments : moments + 4,
+    };
+    double sum = layout.overflow ? (double)INFINITY : 0;
+
+    for (int content = 0; content < EXEC_CONTENT_N && !layout.overflow; content++)
+        if (content != EXEC_CONTENT_OPTIMIZER || options->optimizer)
+            sum += of_element[content] *
+                   (double)exec_regions_elements(layout.regions, (ExecContent)content);
+    exec_layout_clear(&layout);
+    return sum;
+}
+
 void
 exec_model_adamw(ExecModel *model, const ExecAdamw *constants, float weight_decay)
 {
     ExecBackend *backend = model->backend;
     const bool narrow = backend->storage != DTYPE_FP32;
-    float *master = narrow ? model->master.data : model->weights.data;
     float *moments1 = model->moments1.data, *moments2 = model->moments2.data;
 
     for (guint i = 0; i < model->parameters->len; i++) {
         const ExecParameter *p = &g_array_index(model->parameters, ExecParameter, i);
-        float *gradients = exec_model_gradients(model) + p->offset;
         ExecAdamw c = *constants;
+        int64_t begin;
+        const int64_t n = exec_model_own_elements(model, p, &begin);
+        const int64_t state = exec_model_parameter_at(model, EXEC_CONTENT_OPTIMIZER, p, begin);
+        void *weights = exec_at(backend, model->weights.data,
+                                exec_model_parameter_at(model, EXEC_CONTENT_WEIGHTS, p, begin));
         c.weight_decay = p->decays ? weight_decay : 0.0f;
-        backend->ops->adamw(backend, p->n, master + p->offset,
-                            narrow ? exec_at(backend, model->weights.data, p->offset) : NULL,
-                            gradients, moments1 + p->offset, moments2 + p->offset, &c);
-        backend->ops->zero(backend, (size_t)p->n * sizeof *gradients, gradients);
+        if (n > 0)
+            backend->ops->adamw(backend, n, narrow ? (float *)model->master.data + state : weights,
+                                narrow ? weights : NULL, exec_model_own_gradients(model, p, begin),
+                                moments1 + state, moments2 + state, &c);
+        exec_model_zero_gradients(model, p);
     }
 }

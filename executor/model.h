@@ -2,9 +2,19 @@
  * executor/model.h - the parameters of the stages that one rank holds: names, shapes, initial
  * values, and where they lie.
  *
- * All parameters of a rank lie in one flat buffer, gradients, master weights and the optimizer's
- * moments in others of the same layout, so that reductions and the optimizer are few calls: dense
- * ones first, then the experts', because those have other copies.  Names do not depend on the split
+ * All parameters of a rank lie in one flat layout; weights, gradients, master weights and the
+ * optimizer's moments are blocks of that layout, so that reductions and the optimizer are few
+ * calls.  It has three regions: norms, the other dense parameters, and the experts', which have
+ * other copies.  A region is cut into units, of which the parameters are reduced, gathered and
+ * freed together: a layer's norms, the rest of a layer, a table, a layer's experts.
+ *
+ * ZeRO [Rajbhandari et al. 1910.02054]: of every unit, copy i of n holds the i-th of n equal parts
+ * of what is sharded - the optimizer's state, from stage 2 on gradients too, with stage 3 weights
+ * too - and no more; those blocks hold the parts, in the layout's order.  Whole gradients and
+ * weights of a unit then are there inside an op only (shard.h).  Norms, whose gradients come in
+ * other ops than those of the products, keep whole weights and gradients.
+ *
+ * Names do not depend on the split
  * ("layer.3.mlp_up.weight"), and neither do initial values: element i of the whole parameter is a
  * function of seed, name and i (GPT-2's: normal, deviation 0.02, the projections that end in the
  * residual stream 0.02 / sqrt(2 n_layers); biases 0, norms 1 and 0).  What a rank holds of a
@@ -49,6 +59,7 @@ typedef struct {
     const ModelArch *arch; /* (borrowed) */
     const Plan *plan;      /* (borrowed) */
     int32_t pipeline_rank, tp_index, ep_index;
+    int32_t dense_index, expert_index; /* among the copies of dense and of experts' parameters */
     uint64_t seed;
     float init_deviation; /* of normal initial values; 0: 0.02 */
     bool optimizer;       /* moments, and master weights unless the storage is fp32 */
@@ -94,7 +105,39 @@ typedef struct {
     float deviation;
     bool decays; /* weight decay applies: matrices, not biases and norms */
     ExecShare share;
+    int32_t unit;
 } ExecParameter;
+
+typedef enum {
+    EXEC_REGION_NORMS,
+    EXEC_REGION_DENSE,
+    EXEC_REGION_EXPERTS,
+    EXEC_REGION_N
+} ExecRegionKind;
+
+/* What there is of every parameter. */
+typedef enum {
+    EXEC_CONTENT_WEIGHTS,
+    EXEC_CONTENT_GRADIENTS,
+    EXEC_CONTENT_OPTIMIZER, /* moments, and master weights beside narrower ones */
+    EXEC_CONTENT_N
+} ExecContent;
+
+typedef struct {
+    int64_t begin, n;        /* elements of the layout */
+    int32_t n_copies, index; /* ranks with the same parameters, and which of them this one is */
+    /* Of each content: whether this rank has a part of every unit only, and where the region begins
+     * in its blocks. */
+    bool sharded[EXEC_CONTENT_N];
+    int64_t at[EXEC_CONTENT_N];
+} ExecRegion;
+
+/* Where something is sharded, n is a multiple of 32 n_copies. */
+typedef struct {
+    int64_t begin, n; /* elements of the layout */
+    ExecRegionKind region;
+    guint first_binding, n_bindings; /* of the model's, which are sorted by parameter */
+} ExecUnit;
 
 /* One parameter at work; both NULL where the architecture has none. */
 typedef struct {
@@ -113,6 +156,7 @@ typedef struct {
     ExecTensor router_weight;                  /* [hidden, n_experts] */
     ExecTensor experts_up_weight;              /* [n_local_experts * hidden, 2 expert_hidden] */
     ExecTensor experts_down_weight;            /* [n_local_experts * expert_hidden, hidden] */
+    int32_t dense_unit, experts_unit;          /* -1: none */
 } ExecLayerTensors;
 
 typedef struct {
@@ -120,6 +164,7 @@ typedef struct {
     ExecTensor position_table;        /* [max_seq_len, hidden]; with the embedding of gpt */
     ExecTensor norm_gain, norm_shift; /* with the head */
     ExecTensor head_table;            /* [vocab, hidden]; token_table when tied */
+    int32_t token_unit, position_unit, head_unit; /* -1: none */
 } ExecEndTensors;
 
 /* One stage on this rank. */
@@ -138,8 +183,11 @@ typedef struct {
     ExecWidths widths;
     GArray *parameters; /* of ExecParameter, by offset */
     GArray *stages;     /* of ExecStage, by chunk */
-    int64_t n;          /* elements of each flat buffer */
-    int64_t n_dense;    /* of them before the experts' */
+    GArray *bindings;   /* of ExecBinding, by parameter */
+    GArray *units;      /* of ExecUnit, by offset */
+    ExecRegion regions[EXEC_REGION_N];
+    int64_t n;       /* elements of the layout */
+    int64_t n_dense; /* of them before the experts' */
     /* Blocks of the pool: weights in storage, the others fp32.  Master weights are absent in fp32
      * storage, they and the moments without optimizer. */
     ExecBlock weights, gradients, master, moments1, moments2;
@@ -153,11 +201,36 @@ ExecModel *exec_model_new(const ExecModelOptions *options, ExecBackend *backend,
 void exec_model_free(ExecModel *model);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(ExecModel, exec_model_free)
 
+/* Where nothing is sharded: gradients lie as in the layout. */
 static inline float *
 exec_model_gradients(const ExecModel *model)
 {
     return model->gradients.data;
 }
+
+/* The part of unit @unit that this rank's optimizer steps: [begin, begin + returned) of the layout.
+ */
+int64_t exec_model_own_part(const ExecModel *model, const ExecUnit *unit, int64_t *begin);
+
+/* Those of parameter @p: elements [begin, begin + returned) of its shard; may be none. */
+int64_t exec_model_own_elements(const ExecModel *model, const ExecParameter *p, int64_t *begin);
+
+/* Where element @i of the layout, of unit @unit, lies in a content's blocks. */
+int64_t exec_model_at(const ExecModel *model, ExecContent content, const ExecUnit *unit, int64_t i);
+
+/* The same of element @i of @p. */
+int64_t exec_model_parameter_at(const ExecModel *model, ExecContent content, const ExecParameter *p,
+                                int64_t i);
+
+/* Gradients of @p from element @i on, an own one or where all are kept. */
+float *exec_model_own_gradients(const ExecModel *model, const ExecParameter *p, int64_t i);
+
+/* The unit's whole weights or gradients where this rank keeps them; NULL: it has a part. */
+void *exec_model_kept_weights(const ExecModel *model, const ExecUnit *unit);
+float *exec_model_kept_gradients(const ExecModel *model, const ExecUnit *unit);
+
+/* Makes a unit's tensors point to whole weights and gradients; NULL: to where nothing is. */
+void exec_model_bind(ExecModel *model, const ExecUnit *unit, void *weights, float *gradients);
 
 /* (nullable) */
 const ExecParameter *exec_model_find(const ExecModel *model, const char *name);
@@ -174,14 +247,28 @@ GArray *exec_model_shared_parameters(const ExecModelOptions *options);
 /* GPT-3's [Brown et al. 2005.14165 appendix B]. */
 #define EXEC_WEIGHT_DECAY 0.1f
 
-/* One AdamW step of all parameters, and zero gradients for the next.  @constants' decay is
+/* One AdamW step of all own parts, and zero gradients for the next.  @constants' decay is
  * replaced: @weight_decay for those that decay, 0 for the rest. */
 void exec_model_adamw(ExecModel *model, const ExecAdamw *constants, float weight_decay);
 
-/* Elements of each flat buffer of @options' rank; -1 on overflow. */
+/* All that this rank has of the gradients of @p. */
+void exec_model_zero_gradients(ExecModel *model, const ExecParameter *p);
+
+/* Elements of the layout of @options' rank; -1 on overflow. */
 int64_t exec_model_elements(const ExecModelOptions *options);
 
+/* Bytes of all its blocks; infinite on overflow. */
+double exec_model_bytes(const ExecModelOptions *options);
+
 ExecWidths exec_widths(const ExecModelOptions *options, Dtype storage);
+
+/* --- model_parts.c, for model*.c --- */
+
+void exec_regions_set_copies(ExecRegion *regions, const ExecModelOptions *options);
+/* What is sharded, and where the regions then begin in their blocks; their lengths are known. */
+void exec_regions_set_sharded(ExecRegion *regions, int32_t zero_stage);
+/* Elements that a content's blocks have. */
+int64_t exec_regions_elements(const ExecRegion *regions, ExecContent content);
 
 /* --- model_layout.c, for model.c --- */
 
@@ -195,7 +282,9 @@ typedef struct {
 
 typedef struct {
     GArray *parameters; /* of ExecParameter */
-    GArray *bindings;   /* of ExecBinding */
+    GArray *bindings;   /* of ExecBinding, by parameter */
+    GArray *units;      /* of ExecUnit */
+    ExecRegion regions[EXEC_REGION_N];
     int64_t n, n_dense;
     bool overflow;
 } ExecLayout;

@@ -117,11 +117,37 @@ typedef struct {
     ExecWidths w;
     double deviation, projection; /* of initial values; projection: into the residual stream */
     ExecLayout *layout;
-    guint stage;    /* of the rank */
-    int64_t layer;  /* in the stage; -1: its ends */
-    int64_t number; /* of the layer in the model */
-    bool experts;   /* this pass lays out the experts', else the others */
+    guint stage;           /* of the rank */
+    int64_t layer;         /* in the stage; -1: its ends */
+    int64_t number;        /* of the layer in the model */
+    ExecRegionKind region; /* that this pass lays out */
+    /* Of the unit that grows: */
+    int64_t unit_begin;
+    guint first_parameter;
 } Builder;
+
+/* Units' lengths are multiples of this, so that parts begin at cache lines in either storage. */
+static int64_t
+unit_multiple(const Builder *b)
+{
+    return b->o->plan->zero_stage > 0 ? 32 * b->layout->regions[b->region].n_copies : 32;
+}
+
+/* All parameters added since the last one's end are a unit. */
+static void
+end_unit(Builder *b)
+{
+    ExecLayout *layout = b->layout;
+    const int64_t multiple = unit_multiple(b);
+    ExecUnit unit = {.begin = b->unit_begin, .region = b->region};
+
+    if (layout->overflow || layout->parameters->len == b->first_parameter)
+        return;
+    unit.n = (layout->n - unit.begin + multiple - 1) / multiple * multiple;
+    layout->n = b->unit_begin = unit.begin + unit.n;
+    b->first_parameter = layout->parameters->len;
+    g_array_append_val(layout->units, unit);
+}
 
 static const ExecParameter *
 find(const GArray *parameters, const char *name, guint *at)
@@ -136,8 +162,8 @@ find(const GArray *parameters, const char *name, guint *at)
 
 /* A parameter that the rank already holds (a tied table, with head and embedding) is only bound. */
 static void
-add(Builder *b, const char *name, size_t member, ExecShard shard, ExecShare share, ExecInit init,
-    double deviation)
+add_to(Builder *b, ExecRegionKind region, const char *name, size_t member, ExecShard shard,
+       ExecShare share, ExecInit init, double deviation)
 {
     ExecLayout *layout = b->layout;
     ExecBinding binding = {.stage = b->stage, .layer = b->layer, .member = member};
@@ -148,9 +174,10 @@ add(Builder *b, const char *name, size_t member, ExecShard shard, ExecShare shar
         .deviation = (float)deviation,
         .decays = shard.rows > 1,
         .share = share,
+        .unit = (int32_t)layout->units->len,
     };
 
-    if ((share == EXEC_SHARE_EXPERT) != b->experts)
+    if (region != b->region)
         return;
     if (b->layer < 0)
         g_strlcpy(parameter.name, name, sizeof parameter.name);
@@ -172,6 +199,14 @@ add(Builder *b, const char *name, size_t member, ExecShard shard, ExecShare shar
     g_array_append_val(layout->bindings, binding);
 }
 
+static void
+add(Builder *b, const char *name, size_t member, ExecShard shard, ExecShare share, ExecInit init,
+    double deviation)
+{
+    add_to(b, share == EXEC_SHARE_EXPERT ? EXEC_REGION_EXPERTS : EXEC_REGION_DENSE, name, member,
+           shard, share, init, deviation);
+}
+
 #define LAYER(tensor) offsetof(ExecLayerTensors, tensor)
 #define END(tensor) offsetof(ExecEndTensors, tensor)
 
@@ -187,9 +222,9 @@ add_norm(Builder *b, const char *gain, size_t gain_member, const char *shift, si
 {
     const ExecShard shard = whole(1, b->w.hidden);
 
-    add(b, gain, gain_member, shard, norm_share(b), EXEC_INIT_ONE, 0);
+    add_to(b, EXEC_REGION_NORMS, gain, gain_member, shard, norm_share(b), EXEC_INIT_ONE, 0);
     if (!b->w.rms_norm)
-        add(b, shift, shift_member, shard, norm_share(b), EXEC_INIT_ZERO, 0);
+        add_to(b, EXEC_REGION_NORMS, shift, shift_member, shard, norm_share(b), EXEC_INIT_ZERO, 0);
 }
 
 /* K/V heads are divided like q's, or copied where there are fewer than tp. */
@@ -293,6 +328,7 @@ add_layer(Builder *b)
         add_experts(b);
     else
         add_mlp(b, dense, arch->ffn_hidden);
+    end_unit(b);
 }
 
 /* Positions are added to all rows of the embedding, before they are divided. */
@@ -304,9 +340,12 @@ add_embedding(Builder *b)
     add(b, "embedding.token", END(token_table),
         rows_of(arch->vocab, arch->hidden, b->w.first_token, b->w.vocab), EXEC_SHARE_OWN,
         EXEC_INIT_NORMAL, b->deviation);
+    /* A unit of its own: the head's rank has the tied table without the positions. */
+    end_unit(b);
     if (!b->w.rotary)
         add(b, "embedding.position", END(position_table), whole(arch->max_seq_len, arch->hidden),
             EXEC_SHARE_OWN, EXEC_INIT_NORMAL, b->deviation);
+    end_unit(b);
 }
 
 static void
@@ -318,6 +357,7 @@ add_head(Builder *b)
     add(b, arch->tied_embeddings ? "embedding.token" : "head.weight", END(head_table),
         rows_of(arch->vocab, arch->hidden, b->w.first_token, b->w.vocab), EXEC_SHARE_OWN,
         EXEC_INIT_NORMAL, b->deviation);
+    end_unit(b);
 }
 
 static void
@@ -344,22 +384,53 @@ add_stages(Builder *b)
     }
 }
 
+static int
+compare_bindings(const void *a, const void *b)
+{
+    const ExecBinding *x = a, *y = b;
+
+    return (x->parameter > y->parameter) - (x->parameter < y->parameter);
+}
+
+/* Sorts the bindings, and tells the units which are theirs. */
+static void
+index_bindings(ExecLayout *layout)
+{
+    g_array_sort(layout->bindings, compare_bindings);
+    for (guint i = 0; i < layout->bindings->len; i++) {
+        const guint parameter = g_array_index(layout->bindings, ExecBinding, i).parameter;
+        ExecUnit *unit =
+            &g_array_index(layout->units, ExecUnit,
+                           g_array_index(layout->parameters, ExecParameter, parameter).unit);
+        if (unit->n_bindings++ == 0)
+            unit->first_binding = i;
+    }
+}
+
 ExecLayout
 exec_layout_new(const ExecModelOptions *options)
 {
     ExecLayout layout = {
         .parameters = g_array_new(false, true, sizeof(ExecParameter)),
         .bindings = g_array_new(false, true, sizeof(ExecBinding)),
+        .units = g_array_new(false, true, sizeof(ExecUnit)),
     };
     Builder b = {.o = options, .w = exec_widths(options, DTYPE_FP32), .layout = &layout};
 
     b.deviation = options->init_deviation > 0 ? (double)options->init_deviation : 0.02;
     b.projection = b.deviation / sqrt(2.0 * (double)options->arch->n_layers);
 
-    add_stages(&b);
-    layout.n_dense = layout.n;
-    b.experts = true;
-    add_stages(&b);
+    exec_regions_set_copies(layout.regions, options);
+    for (b.region = 0; b.region < EXEC_REGION_N; b.region++) {
+        ExecRegion *region = &layout.regions[b.region];
+        region->begin = layout.n;
+        add_stages(&b);
+        region->n = layout.n - region->begin;
+    }
+    layout.n_dense = layout.regions[EXEC_REGION_EXPERTS].begin;
+    exec_regions_set_sharded(layout.regions, options->plan->zero_stage);
+    if (!layout.overflow)
+        index_bindings(&layout);
     return layout;
 }
 
@@ -368,6 +439,7 @@ exec_layout_clear(ExecLayout *layout)
 {
     g_array_unref(layout->parameters);
     g_array_unref(layout->bindings);
+    g_array_unref(layout->units);
 }
 
 static int

@@ -3,44 +3,38 @@
 #include <math.h>
 
 #include "executor/rank_state.h"
+#include "executor/units.h"
 
-/* --- after the last op --- */
+/* --- what verification compares --- */
 
-/* GPT-3's constants [Brown et al. 2005.14165 appendix B]; ten steps of warm-up. */
-static ExecAdamw
-adamw_at(const ExecRank *rank)
-{
-    const float warm = MIN(1.0f, (float)(rank->step + 1) / 10.0f);
-
-    return (ExecAdamw){
-        .learning_rate = rank->shared->o.learning_rate * warm,
-        .beta1 = 0.9f,
-        .beta2 = 0.95f,
-        .epsilon = 1e-8f,
-        .step = rank->step + 1,
-    };
-}
-
+/* A unit's gradients, from the parts that its copies have where they are sharded. */
 static bool
-optimize(ExecRank *rank, GError **error)
+download_unit(ExecRank *rank, const ExecUnit *unit, float *to, GError **error)
 {
-    const ExecAdamw constants = adamw_at(rank);
-    int64_t begin, end;
+    const ExecModel *model = rank->model;
+    ExecBackend *backend = rank->backend;
+    const ExecRegion *region = &model->regions[unit->region];
+    ExecBlock whole = {0};
+    int64_t begin;
+    const int64_t n = exec_model_own_part(model, unit, &begin);
+    const float *part = (const float *)model->gradients.data +
+                        exec_model_at(model, EXEC_CONTENT_GRADIENTS, unit, begin);
 
-    exec_rank_set_doing(rank, EXEC_DOING_OPTIMIZER, 0);
-    exec_backend_stamp(rank->backend, &begin);
-    if (rank->shared->plan->conventions.optimizer_step)
-        exec_model_adamw(rank->model, &constants, EXEC_WEIGHT_DECAY);
-    else
-        rank->backend->ops->zero(rank->backend, (size_t)rank->model->n * sizeof(float),
-                                 rank->model->gradients.data);
-    exec_backend_stamp(rank->backend, &end);
-    if (!rank->backend->ops->synchronize(rank->backend, error))
+    if (!region->sharded[EXEC_CONTENT_OPTIMIZER]) {
+        backend->ops->download(backend, (size_t)n * sizeof *to, part, to);
+        return backend->ops->synchronize(backend, error);
+    }
+    if (!exec_pool_take(rank->pool, TRACE_MEMORY_BUFFERS, unit->n * (int64_t)sizeof *to, &whole,
+                        error))
         return false;
-    exec_rank_read_op_times(rank);
-    exec_rank_add_event(rank, TRACE_STREAM_COMPUTE, TRACE_EVENT_OPTIMIZER, begin, end,
-                        (ScheduleOp){0}, -1, 0);
-    return true;
+    backend->ops->copy(backend, (size_t)n * sizeof *to, part,
+                       (float *)whole.data + (begin - unit->begin));
+    exec_comm_all_gather(&rank->comm, exec_region_dim(unit->region), DTYPE_FP32, unit->n,
+                         whole.data);
+    backend->ops->download(backend, (size_t)unit->n * sizeof *to, whole.data, to);
+    const bool ok = backend->ops->synchronize(backend, error);
+    exec_pool_give(rank->pool, &whole);
+    return ok && exec_comm_check(&rank->comm, error);
 }
 
 static bool
@@ -54,10 +48,13 @@ keep_gradients(ExecRank *rank, GError **error)
                     "no memory for a copy of the gradients to verify");
         return false;
     }
-    rank->backend->ops->download(rank->backend, (size_t)rank->model->n * sizeof(float),
-                                 rank->model->gradients.data, record->gradients);
     record->parameters = g_array_ref(rank->model->parameters);
-    return rank->backend->ops->synchronize(rank->backend, error);
+    for (guint i = 0; i < rank->model->units->len; i++) {
+        const ExecUnit *unit = &g_array_index(rank->model->units, ExecUnit, i);
+        if (unit->n > 0 && !download_unit(rank, unit, record->gradients + unit->begin, error))
+            return false;
+    }
+    return true;
 }
 
 /* --- steps --- */
@@ -130,7 +127,7 @@ exec_rank_run_step(ExecRank *rank, GError **error)
     }
     if (rank->shared->o.verify && rank->step == 0 && !keep_gradients(rank, error))
         return false;
-    if (!optimize(rank, error))
+    if (!exec_rank_optimize(rank, error))
         return false;
     exec_shared_step_done(rank->shared, rank->step, rank->rank, loss, begin, exec_now_ns());
     exec_pool_record(rank->pool, NULL, 0, 0);

@@ -24,7 +24,8 @@ exec_rank_add_event(ExecRank *rank, TraceStream stream, TraceEventKind kind, int
         .kind = (uint8_t)kind,
     };
 
-    g_array_append_val(rank->events, event);
+    if (rank->events != NULL)
+        g_array_append_val(rank->events, event);
 }
 
 int64_t

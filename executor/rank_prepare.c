@@ -32,6 +32,8 @@ open_rank(ExecRank *rank, GError **error)
         .pipeline_rank = rank->place.pipeline,
         .tp_index = rank->place.tp,
         .ep_index = rank->comm.groups[EXEC_DIM_EP].index,
+        .dense_index = rank->comm.groups[EXEC_DIM_DENSE].index,
+        .expert_index = rank->comm.groups[EXEC_DIM_EXPERT].index,
         .seed = shared->o.seed,
         .init_deviation = shared->o.init_deviation,
         .optimizer = plan->conventions.optimizer_step,
@@ -87,6 +89,7 @@ make_runs(ExecRank *rank)
         rank->runs[stage->chunk] = exec_stage_run_new(&(ExecStageOptions){
             .widths = &rank->model->widths,
             .stage = stage,
+            .model = rank->model,
             .comm = &rank->comm,
             .pool = rank->pool,
             .scratch = &rank->scratch,

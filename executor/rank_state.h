@@ -36,7 +36,7 @@ typedef struct {
     double *losses; /* (owned) [micro-batch of the data][slice] of this step, for reading */
     /* (owned by the backend, nullable: no head here) the same where they are computed */
     double *device_losses;
-    GArray *events; /* (borrowed) of this step */
+    GArray *events; /* (borrowed, nullable: before the first one) of this step */
     /* (owned) begin and end of this step's ops so far, and where their events are */
     int64_t *op_times;
     guint *op_events;
@@ -65,8 +65,18 @@ exec_rank_host_transport(ExecRank *rank)
 
 /* --- rank_reduce.c --- */
 
-/* Sums the step's gradients over all that hold copies of a parameter. */
+/* Sums the step's gradients over all that hold copies of a parameter: afterwards the own part of
+ * every unit is whole. */
 bool exec_rank_reduce_gradients(ExecRank *rank, GError **error);
+/* Where every copy has a part of the optimizer: gives the others its part of the weights. */
+bool exec_rank_gather_weights(ExecRank *rank, GError **error);
+/* Of all ranks with copies of the parameter, exactly one speaks for each own element. */
+bool exec_rank_speaks_for(const ExecRank *rank, guint parameter);
+
+/* --- rank_optimize.c --- */
+
+/* Clips the reduced gradients, steps, and gathers the weights. */
+bool exec_rank_optimize(ExecRank *rank, GError **error);
 
 /* --- rank_messages.c --- */
 

@@ -41,7 +41,9 @@ typedef struct {
     int64_t n_steps;       /* until so many are done, those before @resume included */
     uint64_t seed;
     float init_deviation; /* of initial weights; 0: 0.02 */
-    float learning_rate;  /* AdamW, constant after a short warm-up */
+    float learning_rate;  /* AdamW, after a short warm-up: optimize.h */
+    int64_t decay_steps;  /* ... falls to a tenth by this step; 0: constant */
+    float clip_norm;      /* gradients with a larger global norm are scaled to it; 0: never */
     bool verify; /* compare loss and every gradient with one device on the reference backend */
     double verify_tolerance; /* exec_verify_tolerance() */
     bool deterministic;      /* transport mpi: additions in the order of transport local */

@@ -1,4 +1,7 @@
+#include "executor/stage.h"
+
 #include "executor/stage_state.h"
+#include "executor/units.h"
 
 /* --- lifecycle --- */
 
@@ -75,6 +78,40 @@ exec_stage_boundary_bytes(const ExecStageRun *run, int32_t microbatch, int32_t s
     return exec_stage_boundary_of(run->o.widths, exec_slice_rows(&s));
 }
 
+/* --- sharded parameters --- */
+
+/* As exec_units_open(): a layer's; the embedding's; the head's. */
+static bool
+open_layer(const ExecStageRun *run, int64_t layer, unsigned what, ExecOpenUnits *open)
+{
+    const ExecLayerTensors *tensors = &run->o.stage->layers[layer];
+
+    return exec_units_open(open, run->o.model, run->o.comm, what, tensors->dense_unit,
+                           tensors->experts_unit);
+}
+
+static bool
+open_embedding(const ExecStageRun *run, unsigned what, ExecOpenUnits *open)
+{
+    const ExecEndTensors *ends = &run->o.stage->ends;
+
+    return exec_units_open(open, run->o.model, run->o.comm, what, ends->token_unit,
+                           ends->position_unit);
+}
+
+static bool
+open_head(const ExecStageRun *run, unsigned what, ExecOpenUnits *open)
+{
+    return exec_units_open(open, run->o.model, run->o.comm, what, run->o.stage->ends.head_unit, -1);
+}
+
+/* What the backward of products needs, or only I's part of it. */
+static unsigned
+backward_needs(const ExecStageRun *run)
+{
+    return run->o.splits_backward ? EXEC_OPEN_WEIGHTS : EXEC_OPEN_WEIGHTS | EXEC_OPEN_GRADIENTS;
+}
+
 /* --- forward --- */
 
 static bool
@@ -128,22 +165,29 @@ exec_stage_forward(ExecStageRun *run, int32_t microbatch, int32_t slice, const i
     const ExecLayerScratch scratch = exec_stage_scratch_at(run, &s);
     const ExecLayer common = exec_stage_layer_at(run, microbatch, slice, stage->n_layers, &scratch);
     void *x = state->activations.data;
+    ExecOpenUnits open;
 
-    if (stage->embedding)
+    if (stage->embedding && open_embedding(run, EXEC_OPEN_WEIGHTS, &open)) {
         exec_embedding_forward(&common, &stage->ends, tokens, x);
+        exec_units_close(&open);
+    }
     for (int64_t l = 0; l < stage->n_layers; l++) {
         const ExecLayer layer = exec_stage_layer_at(run, microbatch, slice, l, &scratch);
         x = exec_stage_output_at(run, microbatch, slice, l);
+        if (!open_layer(run, l, EXEC_OPEN_WEIGHTS, &open))
+            break;
         exec_layer_forward(&layer, x);
+        exec_units_close(&open);
         if (recomputes_all(run))
             clear_moe(run, state, l);
         exec_comm_poll(run->o.comm);
     }
     give_again(run);
-    if (stage->head) {
+    if (stage->head && open_head(run, EXEC_OPEN_WEIGHTS, &open)) {
         const ExecHeadActivations head = exec_stage_head_at(run, microbatch, slice);
         exec_head_forward(&common, &stage->ends, &head, targets, run->o.loss_factor,
                           run->o.scratch->stats, loss);
+        exec_units_close(&open);
     }
     return x;
 }
@@ -202,9 +246,12 @@ backward_layers(ExecStageRun *run, int32_t microbatch, int32_t slice,
 {
     ExecBackend *backend = run->o.comm->backend;
     const ExecSliceState *state = exec_stage_slice_state(run, microbatch, slice);
+    ExecOpenUnits open;
 
     for (int64_t l = run->o.stage->n_layers - 1; l >= 0; l--) {
         const ExecLayer layer = exec_stage_layer_at(run, microbatch, slice, l, scratch);
+        if (!open_layer(run, l, backward_needs(run), &open))
+            return;
         /* The output was kept or sent away: the second one goes nowhere. */
         if (recomputes_all(run))
             exec_layer_forward(&layer, run->o.scratch->edge);
@@ -219,6 +266,7 @@ backward_layers(ExecStageRun *run, int32_t microbatch, int32_t slice,
             exec_layer_backward(&layer, NULL, d);
             clear_moe(run, state, l);
         }
+        exec_units_close(&open);
         exec_comm_poll(run->o.comm);
     }
 }
@@ -233,15 +281,17 @@ exec_stage_backward(ExecStageRun *run, int32_t microbatch, int32_t slice, const 
     const ExecLayerScratch scratch = exec_stage_scratch_at(run, &s);
     const ExecLayer common = exec_stage_layer_at(run, microbatch, slice, stage->n_layers, &scratch);
     void *d = run->o.scratch->d;
+    ExecOpenUnits open;
 
     g_assert(exec_stage_slice_state(run, microbatch, slice)->activations.data != NULL);
     if (!begin_backward(run, microbatch, slice, error))
         return false;
-    if (stage->head) {
+    if (stage->head && open_head(run, backward_needs(run), &open)) {
         const ExecHeadActivations head = exec_stage_head_at(run, microbatch, slice);
         exec_head_backward(&common, &stage->ends, &head, d);
         if (!run->o.splits_backward)
             exec_head_weight(&common, &stage->ends, &head);
+        exec_units_close(&open);
     }
     backward_layers(run, microbatch, slice, &scratch, d);
     give_again(run);
@@ -249,8 +299,10 @@ exec_stage_backward(ExecStageRun *run, int32_t microbatch, int32_t slice, const 
         backend->ops->copy(backend, (size_t)exec_stage_boundary_bytes(run, microbatch, slice), d,
                            exec_stage_kept_embedding(run, microbatch, slice));
     if (!run->o.splits_backward) {
-        if (stage->embedding)
+        if (stage->embedding && open_embedding(run, EXEC_OPEN_GRADIENTS, &open)) {
             exec_embedding_weight(&common, &stage->ends, tokens, d);
+            exec_units_close(&open);
+        }
         finish(run, microbatch, slice);
     }
     *dx = d;
@@ -265,19 +317,26 @@ exec_stage_backward_weight(ExecStageRun *run, int32_t microbatch, int32_t slice,
     const ExecSlice s = exec_stage_slice(run, microbatch, slice);
     const ExecLayerScratch scratch = exec_stage_scratch_at(run, &s);
     const ExecLayer common = exec_stage_layer_at(run, microbatch, slice, stage->n_layers, &scratch);
+    ExecOpenUnits open;
 
-    if (stage->head) {
+    if (stage->head && open_head(run, EXEC_OPEN_GRADIENTS, &open)) {
         const ExecHeadActivations head = exec_stage_head_at(run, microbatch, slice);
         exec_head_weight(&common, &stage->ends, &head);
+        exec_units_close(&open);
     }
     for (int64_t l = stage->n_layers - 1; l >= 0; l--) {
         const ExecLayer layer = exec_stage_layer_at(run, microbatch, slice, l, &scratch);
         const ExecLayerKept kept = exec_stage_kept_at(run, microbatch, slice, l);
+        if (!open_layer(run, l, EXEC_OPEN_GRADIENTS, &open))
+            break;
         exec_layer_backward_weight(&layer, &kept);
+        exec_units_close(&open);
         exec_comm_poll(run->o.comm);
     }
-    if (stage->embedding)
+    if (stage->embedding && open_embedding(run, EXEC_OPEN_GRADIENTS, &open)) {
         exec_embedding_weight(&common, &stage->ends, tokens,
                               exec_stage_kept_embedding(run, microbatch, slice));
+        exec_units_close(&open);
+    }
     finish(run, microbatch, slice);
 }

@@ -48,6 +48,7 @@ void exec_stage_scratch_clear(ExecStageScratch *scratch, ExecPool *pool);
 typedef struct {
     const ExecWidths *widths; /* (borrowed) like all that follows */
     const ExecStage *stage;
+    ExecModel *model; /* (nullable) whose stage it is, where parameters are sharded: units.h */
     ExecComm *comm;
     ExecPool *pool;
     const ExecStageScratch *scratch;

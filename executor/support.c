@@ -66,10 +66,6 @@ check_split(const ModelArch *arch, const Plan *plan, GError **error)
 static bool
 check_memory_saving(const Plan *plan, GError **error)
 {
-    if (plan->zero_stage != 0) {
-        g_autofree char *what = g_strdup_printf("--zero %d", plan->zero_stage);
-        return refuse(error, what);
-    }
     if (plan->offload != PLAN_OFFLOAD_NONE) {
         g_autofree char *what = g_strdup_printf("--offload %s", plan_offload_names[plan->offload]);
         return refuse(error, what);
@@ -116,16 +112,13 @@ static bool
 check_machine(const ModelArch *arch, const Plan *plan, GError **error)
 {
     const double machine = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
-    /* Weights, gradients, two moments, and master weights beside narrower ones. */
-    const double element_bytes = plan->dtype == DTYPE_FP32 ? 16 : 18;
     const double n_copies = (double)plan_n_devices(plan) / (double)plan->degrees.pp;
     double total = 0;
 
-    for (int32_t rank = 0; rank < plan->degrees.pp; rank++) {
-        const int64_t n = exec_model_elements(
-            &(ExecModelOptions){.arch = arch, .plan = plan, .pipeline_rank = rank});
-        total += n < 0 ? 1e30 : element_bytes * (double)n * n_copies;
-    }
+    for (int32_t rank = 0; rank < plan->degrees.pp; rank++)
+        total +=
+            n_copies * exec_model_bytes(&(ExecModelOptions){
+                           .arch = arch, .plan = plan, .pipeline_rank = rank, .optimizer = true});
     if (total <= machine)
         return true;
     g_set_error(error, EXEC_ERROR, EXEC_ERROR_MEMORY,

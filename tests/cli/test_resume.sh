@@ -99,6 +99,55 @@ assert o['first_step'] == d['first_step'] == 12 and len(o['losses']) == 3
 assert all(abs(a - b) < 1e-5 for a, b in zip(o['losses'], d['losses'])), (o['losses'], d['losses'])"
 done
 
+# --- sharded ---
+# zero NAME STAGE FLAG...: a plan of four ranks with parameters, gradients or the optimizer sharded
+zero() {
+    name=$1
+    stage=$2
+    shift 2
+    "$DEGAS" plan "$W/tiny.json" "$W/profile.json" --seq-len 64 --dtype fp32 --framework degas \
+        --zero "$stage" --gpus 4 --global-batch 8 --micro-batch 1 "$@" -o "$W/$name.json" \
+        >/dev/null 2>"$W/err" || report 1 "plan $name" "$(cat "$W/err")"
+}
+zero zero1 1 --recompute none --dp 2 --tp 1 --pp 2 --schedule 1f1b
+zero zero2 2 --recompute selective --dp 4 --tp 1 --pp 1 --schedule 1f1b
+zero zero3 3 --recompute full --dp 2 --tp 2 --pp 1 --schedule 1f1b
+for p in zero1 zero2 zero3; do
+    rm -rf "$W/other" "$W/straight"
+    cp -r "$W/whole" "$W/other"
+    # shellcheck disable=SC2086
+    runs 0 "resume a run without ZeRO as $p" run "$W/$p.json" $R --steps 15 \
+        --checkpoint "$W/other" --resume
+    json "... the losses are the same to within rounding" "
+o = json.load(open('$W/more.run'))
+assert d['first_step'] == 12 and abs(d['losses'][0] - o['losses'][12]) < 1e-5, (d, o)"
+    # shellcheck disable=SC2086
+    runs 0 "$p from the beginning" run "$W/$p.json" $R --steps 6 --verify \
+        --checkpoint "$W/straight" --checkpoint-every 3
+    cp "$W/out" "$W/straight.run"
+    json "... verified, on the path of the others" "
+o = json.load(open('$W/more.run'))
+assert d['verify']['passed'], d['verify']
+assert all(abs(a - b) < 1e-5 for a, b in zip(d['losses'], o['losses'])), (d, o)"
+    rm -rf "$W/again"
+    mkdir "$W/again"
+    cp -r "$W/straight/step-00000003" "$W/again"
+    # shellcheck disable=SC2086
+    runs 0 "$p resumed from its middle" run "$W/$p.json" $R --steps 6 --checkpoint "$W/again" \
+        --resume
+    json "... to the same losses, bit by bit" "
+o = json.load(open('$W/straight.run'))
+assert d['first_step'] == 3 and d['losses'] == o['losses'][3:], (d, o)"
+    same "... and the same state, byte by byte" "$W/straight/step-00000006" \
+        "$W/again/step-00000006"
+    # shellcheck disable=SC2086
+    runs 0 "resume $p without ZeRO" run "$W/dp2.json" $R --steps 12 --checkpoint "$W/again" \
+        --resume
+    json "... the losses are the same to within rounding" "
+o = json.load(open('$W/more.run'))
+assert all(abs(a - b) < 1e-5 for a, b in zip(d['losses'], o['losses'][6:])), (d, o)"
+done
+
 # --- interrupted ---
 if command -v python3 >/dev/null 2>&1; then
     python3 -c "

@@ -225,6 +225,38 @@ test_adamw_first_step_is_the_sign(void)
     }
 }
 
+/* Small integers: sums of squares are exact.  On every backend, and on one without the slot, where
+ * values come through host memory in pieces. */
+static void
+test_sum_of_squares(void)
+{
+    static const int64_t lengths[] = {0, 1, 7, 8, 1003, 65536, 140000};
+    static const char *const names[] = {"reference", "cpu", "reference"};
+
+    for (size_t b = 0; b < G_N_ELEMENTS(names); b++) {
+        g_autoptr(ExecBackend) backend = open_or_skip(names[b]);
+        if (backend == NULL)
+            return;
+        const ExecBackendOps *ops = backend->ops;
+        ExecBackendOps without = *ops;
+        without.sum_squares = NULL;
+        if (b == 2)
+            backend->ops = &without;
+        for (size_t i = 0; i < G_N_ELEMENTS(lengths); i++) {
+            const int64_t n = lengths[i];
+            g_autofree float *x = g_new(float, (size_t)n + 1);
+            double sum = -1, expected = 0;
+            for (int64_t j = 0; j < n; j++) {
+                x[j] = (float)(j * 31 % 17 - 8);
+                expected += (double)x[j] * (double)x[j];
+            }
+            g_assert_true(exec_sum_squares(backend, n, x, &sum, NULL));
+            g_assert_cmpfloat(sum, ==, expected);
+        }
+        backend->ops = ops;
+    }
+}
+
 static void
 test_cross_entropy_equals_reference(void)
 {
@@ -554,6 +586,7 @@ main(int argc, char **argv)
                     test_elementwise_equals_reference);
     g_test_add_func("/executor/backend/gelu-holds-at-the-ends", test_gelu_holds_at_the_ends);
     g_test_add_func("/executor/backend/adamw-equals-reference", test_adamw_equals_reference);
+    g_test_add_func("/executor/backend/sum-of-squares", test_sum_of_squares);
     g_test_add_func("/executor/backend/adamw-first-step-is-the-sign",
                     test_adamw_first_step_is_the_sign);
     g_test_add_func("/executor/backend/cross-entropy-equals-reference",

@@ -118,13 +118,10 @@ typedef void (*Spoil)(ModelArch *arch, Plan *plan);
     }
 SPOIL(spoil_cp, plan->degrees.cp = 3)
 SPOIL(spoil_sp, plan->sequence_parallel = (plan->degrees.tp = 4) > 1)
-SPOIL(spoil_zero, plan->zero_stage = 1)
 SPOIL(spoil_offload, plan->offload = PLAN_OFFLOAD_CPU)
 SPOIL(spoil_dtype, plan->dtype = DTYPE_FP16)
 SPOIL(spoil_grad_dtype, plan->conventions.grad_dtype = DTYPE_FP16)
 SPOIL(spoil_dropout, plan->conventions.dropout = true)
-SPOIL(spoil_recompute,
-      g_array_index(plan->stages, PlanStage, 1).recompute = PLAN_RECOMPUTE_SELECTIVE)
 SPOIL(spoil_experts, arch->experts.n_experts = 8)
 SPOIL(spoil_vocab, arch->vocab = 0)
 SPOIL(spoil_positions, arch->max_seq_len = 20)
@@ -140,12 +137,10 @@ test_refuses_by_name(void)
     } cases[] = {
         {spoil_cp, "slices[1]: cp 3 does not divide 10 tokens"},
         {spoil_sp, "slices[1]: cp * tp 4 does not divide 10 tokens"},
-        {spoil_zero, "--zero 1"},
         {spoil_offload, "--offload cpu"},
         {spoil_dtype, "--dtype fp16"},
         {spoil_grad_dtype, "--grad-dtype fp16"},
         {spoil_dropout, "dropout"},
-        {spoil_recompute, "--recompute selective (stage 1)"},
         {spoil_experts, "experts"},
         {spoil_vocab, "without a vocabulary"},
         {spoil_positions, "seq_len 30"},

@@ -46,6 +46,9 @@ FEATURE(with_bf16, c->dtype = DTYPE_BF16)
 FEATURE(with_selective, c->recompute = PLAN_RECOMPUTE_SELECTIVE)
 FEATURE(with_full, c->recompute = PLAN_RECOMPUTE_FULL)
 FEATURE(with_mixed_recompute, c->recompute_varies = true; c->pp = MAX(c->pp, 3); c->n_layers = 5)
+FEATURE(with_zero1, c->zero_stage = 1; c->dp = MAX(c->dp, 2))
+FEATURE(with_zero2, c->zero_stage = 2; c->dp = MAX(c->dp, 2))
+FEATURE(with_zero3, c->zero_stage = 3; c->dp = MAX(c->dp, 3))
 #undef FEATURE
 
 static const Feature features[] = {
@@ -78,6 +81,9 @@ static const Feature features[] = {
     with_selective,
     with_full,
     with_mixed_recompute,
+    with_zero1,
+    with_zero2,
+    with_zero3,
 };
 
 static void
@@ -184,6 +190,7 @@ roll_combo(Dice *dice)
         roll_slices(dice, &c);
         c.recompute = (PlanRecompute)roll(dice, PLAN_RECOMPUTE_N);
         c.recompute_varies = roll(dice, 3) == 0;
+        c.zero_stage = (int32_t)roll(dice, 4);
         if (c.dp * c.tp * c.cp * c.pp <= 16 && c.dp * c.tp * c.cp * c.pp > 1 && combo_supported(&c))
             return c;
     }
@@ -216,7 +223,8 @@ fail_rank_3(int32_t rank, int64_t step, ScheduleOp op, void *user_data, GError *
 static void
 test_failure_inside_a_layer_stops_all(void)
 {
-    static const Feature dimensions[] = {with_tp4, with_sp, with_cp, with_ep4};
+    static const Feature dimensions[] = {with_tp4, with_sp,    with_cp,
+                                         with_ep4, with_zero2, with_zero3};
 
     for (size_t i = 0; i < G_N_ELEMENTS(dimensions); i++) {
         Combo c = combo_default();
@@ -239,6 +247,9 @@ test_failure_inside_a_layer_stops_all(void)
 
 /* --- training --- */
 
+/* Less than the gradient's norm in most steps. */
+#define CLIP_NORM 0.5f
+
 /* Losses of @n steps (owned). */
 static double *
 losses_of(const Combo *c, int64_t n)
@@ -251,13 +262,16 @@ losses_of(const Combo *c, int64_t n)
 
     options.verify = false;
     options.n_steps = n;
+    options.learning_rate = 1e-2f;
+    options.clip_norm = CLIP_NORM;
     g_assert_true(exec_run(&options, &result, &error));
     g_assert_no_error(error);
     return g_steal_pointer(&result.losses);
 }
 
 /* Ten steps stay on one device's path: by then biases are not zero any more, norms not one, and all
- * copies of a parameter must have made the same steps. */
+ * copies of a parameter must have made the same steps, with gradients clipped by the same norm.
+ * Every dimension for both families, and with every stage of ZeRO. */
 static void
 test_training_does_not_depend_on_degrees(void)
 {
@@ -267,20 +281,25 @@ test_training_does_not_depend_on_degrees(void)
     static const Feature dimensions[] = {
         with_dp, with_tp,          with_tp4,   with_sp,       with_scatter,   with_cp,
         with_pp, with_interleaved, with_zb_v,  with_dualpipe, with_dualpipev, with_uneven_slices,
-        with_ep, with_ep4,         with_zb_h1,
+        with_ep, with_ep4,         with_zb_h1, with_full,
     };
 
     for (size_t i = 0; i < G_N_ELEMENTS(dimensions); i++)
-        for (int family = 0; family < 2; family++) {
+        for (int variant = 0; variant < 5; variant++) {
             Combo c = combo_default(), one;
-            c.family = family == 0 ? MODEL_FAMILY_GPT : MODEL_FAMILY_LLAMA;
+            c.family = variant % 2 == 0 ? MODEL_FAMILY_GPT : MODEL_FAMILY_LLAMA;
             dimensions[i](&c);
+            c.zero_stage = MAX(variant - 1, 0);
+            if (c.zero_stage > 0)
+                c.dp = MAX(c.dp, 2);
             one = c;
             one.dp = one.tp = one.cp = one.pp = one.vpp = one.ep = 1;
             one.sequence_parallel = one.scatter_p2p = one.broadcast_p2p = false;
             one.schedule = "1f1b";
             one.n_microbatches = c.dp * c.n_microbatches;
             one.n_layers = combo_arch(&c).n_layers;
+            one.recompute = PLAN_RECOMPUTE_NONE;
+            one.zero_stage = 0;
             memset(one.slices + 1, 0, sizeof one.slices - sizeof one.slices[0]);
             one.slices[0] = 24;
             g_autofree char *text = combo_text(&c);

@@ -1,0 +1,171 @@
+/* Tests of the end of a step: the learning rate, clipping by the global norm and AdamW against a
+ * trainer written here, on one rank and on shards. */
+#include "executor/optimize.h"
+
+#include <math.h>
+
+#include "executor/verify.h"
+#include "tests/executor/combo.h"
+
+/* --- the learning rate --- */
+
+/* (s + 1) / 10 of the peak up to step 9; then constant, or with a decay over n steps
+ * 0.1 + 0.9 (1 + cos(pi (s - 9) / (n - 10))) / 2 of it until step n - 1, a tenth from there on. */
+static void
+test_learning_rate(void)
+{
+    static const struct {
+        int64_t decay_steps, step;
+        double rate;
+    } cases[] = {
+        {0, 0, 0.1},     {0, 4, 0.5},     {0, 9, 1},
+        {0, 10, 1},      {0, 100000, 1},  {110, 0, 0.1},
+        {110, 9, 1},     {110, 59, 0.55}, /* half way: cos = 0 */
+        {110, 109, 0.1}, {110, 500, 0.1}, {110, 34, 0.1 + 0.9 * 0.8535533905932737}, /* cos pi/4 */
+    };
+
+    for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
+        const ExecRunOptions options = {.learning_rate = 1, .decay_steps = cases[i].decay_steps};
+        g_assert_cmpfloat(fabs(exec_learning_rate(&options, cases[i].step) - cases[i].rate), <=,
+                          1e-12);
+    }
+}
+
+/* --- training --- */
+
+enum {
+    N_STEPS = 12
+};
+
+#define CLIP_NORM 1.0
+#define PEAK 2e-2
+#define DECAY_STEPS 16
+
+typedef struct {
+    double losses[N_STEPS];
+    int n_clipped;
+} Training;
+
+/* One AdamW step in double [Loshchilov and Hutter 1711.05101 algorithm 2], gradients scaled. */
+static void
+step_plainly(const ExecReference *reference, double scale, int64_t step, double *m, double *v)
+{
+    const ExecRunOptions options = {.learning_rate = (float)PEAK, .decay_steps = DECAY_STEPS};
+    const double rate = exec_learning_rate(&options, step);
+    const ExecModel *model = reference->model;
+
+    for (guint i = 0; i < model->parameters->len; i++) {
+        const ExecParameter *p = &g_array_index(model->parameters, ExecParameter, i);
+        for (int64_t j = p->offset; j < p->offset + p->n; j++) {
+            float *weight = (float *)model->weights.data + j;
+            const double g = scale * (double)exec_model_gradients(model)[j];
+            m[j] = 0.9 * m[j] + 0.1 * g;
+            v[j] = 0.95 * v[j] + 0.05 * g * g;
+            const double m_hat = m[j] / (1 - pow(0.9, (double)step + 1));
+            const double v_hat = v[j] / (1 - pow(0.95, (double)step + 1));
+            const double decay = p->shard.rows > 1 ? 0.1 * (double)*weight : 0;
+            *weight = (float)((double)*weight - rate * (m_hat / (sqrt(v_hat) + 1e-8) + decay));
+        }
+    }
+}
+
+static Training
+train_plainly(const Combo *c)
+{
+    const ModelArch arch = combo_arch(c);
+    g_autoptr(Plan) plan = combo_plan(c);
+    const ExecRunOptions like = combo_options(c, &arch, plan);
+    g_auto(ExecReference) reference = {0};
+    g_autoptr(ExecData) data = exec_data_open(NULL, arch.vocab, plan->seq_len, like.seed, NULL);
+    Training training = {0};
+
+    g_assert_true(exec_reference_init(&reference,
+                                      &(ExecReferenceOptions){
+                                          .arch = &arch,
+                                          .global_batch = plan->global_batch,
+                                          .seq_len = plan->seq_len,
+                                          .device = "reference",
+                                          .seed = like.seed,
+                                          .init_deviation = like.init_deviation,
+                                      },
+                                      NULL));
+    const ExecModel *model = reference.model;
+    g_autofree double *m = g_new0(double, (size_t)model->n), *v = g_new0(double, (size_t)model->n);
+    for (int64_t step = 0; step < N_STEPS; step++) {
+        double norm = 0;
+        memset(model->gradients.data, 0, (size_t)model->gradients.n_bytes);
+        g_assert_true(exec_reference_step(&reference, data, step, NULL));
+        for (int64_t i = 0; i < model->n; i++)
+            norm += pow((double)exec_model_gradients(model)[i], 2);
+        norm = sqrt(norm);
+        training.losses[step] = reference.loss;
+        training.n_clipped += norm > CLIP_NORM;
+        step_plainly(&reference, norm > CLIP_NORM ? CLIP_NORM / norm : 1, step, m, v);
+    }
+    return training;
+}
+
+/* Losses of @c's run with everything that the plain trainer does.  Returns: steps clipped. */
+static int
+check_training(const Combo *c)
+{
+    const ModelArch arch = combo_arch(c);
+    g_autoptr(Plan) plan = combo_plan(c);
+    g_autoptr(GError) error = NULL;
+    g_auto(ExecRunResult) result = {0};
+    g_autofree char *text = combo_text(c);
+    ExecRunOptions options = combo_options(c, &arch, plan);
+    const Training expected = train_plainly(c);
+    double worst = 0;
+
+    options.n_steps = N_STEPS;
+    options.verify = false;
+    options.learning_rate = (float)PEAK;
+    options.decay_steps = DECAY_STEPS;
+    options.clip_norm = (float)CLIP_NORM;
+    g_assert_true(exec_run(&options, &result, &error));
+    g_assert_no_error(error);
+    for (int i = 0; i < N_STEPS; i++)
+        worst = fmax(worst, fabs(result.losses[i] - expected.losses[i]));
+    g_test_message("%s: %.1e, %d of %d steps clipped", text, worst, expected.n_clipped, N_STEPS);
+    g_assert_cmpfloat(worst, <=, 1e-4);
+    return expected.n_clipped;
+}
+
+static void
+test_training_equals_plain_trainer(void)
+{
+    int n_clipped = 0, n = 0;
+
+    for (int32_t zero_stage = 0; zero_stage <= 3; zero_stage++)
+        for (int variant = 0; variant < 4; variant++) {
+            Combo c = combo_default();
+            c.zero_stage = zero_stage;
+            c.family = variant % 2 == 0 ? MODEL_FAMILY_GPT : MODEL_FAMILY_LLAMA;
+            c.dp = variant == 0 ? 1 : 2;
+            c.n_microbatches = 4 / c.dp;
+            c.tp = variant == 2 ? 2 : 1;
+            c.sequence_parallel = variant == 2;
+            c.cp = variant == 3 ? 2 : 1;
+            c.pp = variant == 1 ? 2 : 1;
+            if (variant == 3) {
+                c.n_experts = 4;
+                c.ep = 2;
+            }
+            n_clipped += check_training(&c);
+            n += N_STEPS;
+        }
+    /* Many steps of each kind, or one of them would not be tested. */
+    g_assert_cmpint(n_clipped, >=, n / 4);
+    g_assert_cmpint(n_clipped, <=, n - n / 10);
+}
+
+int
+main(int argc, char **argv)
+{
+    g_test_init(&argc, &argv, NULL);
+    g_test_add_func("/executor/optimize/learning-rate", test_learning_rate);
+    g_test_add_func("/executor/optimize/training-equals-plain-trainer",
+                    test_training_equals_plain_trainer);
+    return g_test_run();
+}
