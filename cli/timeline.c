@@ -1,5 +1,6 @@
 #include "cli/timeline.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/units.h"
@@ -119,7 +120,6 @@ timeline_new(const Trace *trace, int64_t min_ns)
 
     timeline->n_rows = trace->n_ranks;
     timeline->end_ns = trace->makespan_ns;
-    timeline->bubble_fraction = timeline_bubble_fraction(trace);
     timeline->boxes = g_array_new(FALSE, FALSE, sizeof(TimelineBox));
     for (guint i = 0; i < trace->events->len; i++) {
         const TraceEvent *event = &g_array_index(trace->events, TraceEvent, i);
@@ -155,21 +155,6 @@ timeline_free(Timeline *timeline)
     g_free(timeline);
 }
 
-double
-timeline_bubble_fraction(const Trace *trace)
-{
-    const double all = (double)trace->n_ranks * (double)trace->makespan_ns;
-    double busy = 0;
-
-    for (guint i = 0; i < trace->events->len; i++) {
-        const TraceEvent *event = &g_array_index(trace->events, TraceEvent, i);
-
-        if (event->stream == TRACE_STREAM_COMPUTE && event->kind != TRACE_EVENT_WAIT)
-            busy += (double)(event->end_ns - event->start_ns);
-    }
-    return all > 0 ? 1 - busy / all : 0;
-}
-
 static void
 append_count(GString *text, int32_t n, const char *one)
 {
@@ -181,7 +166,6 @@ timeline_title(const Trace *trace)
 {
     GString *title = g_string_new(trace->schedule);
     g_autofree char *time = units_format_s(units_s_from_ns(trace->makespan_ns));
-    g_autofree char *bubble = output_percent(timeline_bubble_fraction(trace));
 
     append_count(title, trace->n_ranks, "rank");
     if (trace->n_chunks > 1)
@@ -191,8 +175,12 @@ timeline_title(const Trace *trace)
         g_string_insert(title, (gssize)title->len - 1, "e"); /* micro-batches */
     if (trace->n_slices > 1)
         append_count(title, trace->n_slices, "slice");
-    g_string_append_printf(title, ": %s %s, bubble %s", trace->measured ? "measured" : "iteration",
-                           time, bubble);
+    g_string_append_printf(title, ": %s %s", trace->measured ? "measured" : "iteration", time);
+    if (!isnan(trace->bubble_fraction)) {
+        g_autofree char *bubble = output_percent(trace->bubble_fraction);
+
+        g_string_append_printf(title, ", bubble %s", bubble);
+    }
     return g_string_free(title, FALSE);
 }
 

@@ -50,7 +50,6 @@ typedef struct {
 typedef struct {
     int32_t n_rows;
     int64_t end_ns; /* makespan */
-    double bubble_fraction;
     GArray *boxes; /* of TimelineBox, by (row, aside, begin) */
 } Timeline;
 
@@ -61,9 +60,6 @@ typedef struct {
 Timeline *timeline_new(const Trace *trace, int64_t min_ns);
 void timeline_free(Timeline *timeline);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(Timeline, timeline_free)
-
-/* Share of n_ranks x makespan in which the compute stream does nothing (waits included). */
-double timeline_bubble_fraction(const Trace *trace);
 
 /* How a text picture is drawn. */
 typedef struct {
@@ -88,7 +84,8 @@ void timeline_append_text(GString *text, const Trace *trace, const TimelineText 
 void timeline_append_legend(GString *text, const Trace *const *traces, size_t n_traces,
                             const TimelineText *how);
 
-/* Returns: (owned) "1f1b, 4 ranks, 8 micro-batches, 4 slices: 1.16 s, bubble 12.3 %". */
+/* Returns: (owned) "1f1b, 4 ranks, 8 micro-batches, 4 slices: 1.16 s, bubble 12.3 %", the bubble
+ * where the trace knows it. */
 char *timeline_title(const Trace *trace);
 
 /* Writes "3" or "3.1" (micro-batch and slice) into @text. */

@@ -121,6 +121,8 @@ collect_ranks(const ExecShared *shared, ExecRunResult *result)
     result->bubble_fraction = idle / (step_s * (double)shared->n_ranks);
     if (shared->o.want_trace)
         result->trace = assemble_trace(shared, traced);
+    if (result->trace != NULL)
+        result->trace->bubble_fraction = result->bubble_fraction;
 }
 
 /* After threads that did not come back: what they have told, not what they hold. */

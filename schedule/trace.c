@@ -1,5 +1,6 @@
 #include "schedule/trace.h"
 
+#include <math.h>
 #include <string.h>
 
 const char *const trace_stream_names[TRACE_STREAM_N + 1] = {"compute", "send", "receive", "dp",
@@ -24,6 +25,7 @@ trace_new(const Schedule *schedule, bool measured)
     trace->n_chunks = schedule->n_chunks;
     trace->n_microbatches = schedule->n_microbatches;
     trace->n_slices = schedule->n_slices;
+    trace->bubble_fraction = (double)NAN;
     trace->events = g_array_new(false, false, sizeof(TraceEvent));
     trace->memory = g_array_new(false, false, sizeof(TraceMemory));
     return trace;

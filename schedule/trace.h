@@ -83,6 +83,9 @@ typedef struct {
     char *schedule; /* (owned) family name */
     int32_t n_ranks, n_chunks, n_microbatches, n_slices;
     int64_t makespan_ns;
+    /* The Report's: idle share of ranks x makespan.  Events alone do not say what a rank that does
+     * nothing waits for.  NaN: a file of before it was written. */
+    double bubble_fraction;
     GArray *events; /* of TraceEvent */
     GArray *memory; /* of TraceMemory, sorted by (rank, at_ns); empty when not simulated */
 } Trace;

@@ -258,6 +258,8 @@ trace_to_json(const Trace *trace, size_t *n_bytes)
     json_write_int64(writer, "microbatches", trace->n_microbatches);
     json_write_int64(writer, "slices", trace->n_slices);
     json_write_int64(writer, "makespan_ns", trace->makespan_ns);
+    if (!isnan(trace->bubble_fraction))
+        json_write_double(writer, "bubble_fraction", trace->bubble_fraction);
     json_write_string(writer, "displayTimeUnit", "ms");
     json_write_array(writer, "traceEvents");
     write_all_metadata(writer, trace);
@@ -371,6 +373,7 @@ trace_read(JsonDoc *doc, GError **error)
     trace->n_microbatches = (int32_t)json_int64(doc, root, "microbatches", 1, INT32_MAX);
     trace->n_slices = (int32_t)json_int64(doc, root, "slices", 1, SCHEDULE_MAX_SLICES);
     trace->makespan_ns = json_int64(doc, root, "makespan_ns", 0, TIME_MAX_NS);
+    trace->bubble_fraction = json_double_or(doc, root, "bubble_fraction", 0, 1, (double)NAN);
     json_ignore(doc, root, "displayTimeUnit");
     read_events(doc, root, trace);
     json_object_end(doc, root);

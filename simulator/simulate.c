@@ -104,5 +104,7 @@ sim_run(const Schedule *schedule, const Workload *workload, const SimOptions *op
         .levels = g_steal_pointer(&levels),
     };
     result->report->jitter = jitter;
+    if (result->trace != NULL)
+        result->trace->bubble_fraction = result->report->bubble_fraction;
     return true;
 }

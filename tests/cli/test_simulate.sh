@@ -47,6 +47,14 @@ assert d['format'] == 'degas-trace'
 ops = [e for e in d['traceEvents'] if e['ph'] == 'X' and e['tid'] == 0 and e['name'][0] in 'FB']
 assert len(ops) >= 4 * 16 * 2, len(ops)
 assert {e['pid'] for e in ops} == {0, 1, 2, 3}" "$W/trace.json"
+# Waiting for the reduction is data-parallel communication, no bubble: one number in all places.
+runs 0 "two replicas" simulate "$@" --gpus 16 --plot "$W/bubble.txt" --trace "$W/bubble.json"
+bubble=$(grep -o 'bubble [0-9.]* %' "$W/out" | head -1)
+[ -n "$bubble" ] && grep -q "8 micro-batches: .*, $bubble\$" "$W/bubble.txt"
+report $? "the picture says the report's bubble" "$bubble; $(sed -n 1,3p "$W/bubble.txt")"
+"$DEGAS" show "$W/bubble.json" >"$W/out" 2>&1
+grep -q ", $bubble\$" "$W/out"
+report $? "and so does the trace" "$bubble; $(head -1 "$W/out")"
 # 3 200 ops on 100 columns: the events that the picture shows are a part of all.
 runs 0 "a timeline without all events" simulate "$@" --schedule seq1f1b --slices 25
 cp "$W/out" "$W/part.txt"

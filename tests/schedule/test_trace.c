@@ -1,6 +1,7 @@
 /* Tests of schedule/trace.h: order, invariants, and the file that Perfetto opens. */
 #include "schedule/trace.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/json.h"
@@ -61,6 +62,7 @@ example(int64_t n_slices)
     add_memory(trace, 0, TRACE_MEMORY_ACTIVATIONS, 5, -999);
     add_memory(trace, 0, TRACE_MEMORY_ACTIVATIONS, 5, 1);
     trace->makespan_ns = 123456790;
+    trace->bubble_fraction = 2.0 / 3;
     trace_sort(trace);
     return trace;
 }
@@ -85,6 +87,8 @@ assert_equal(const Trace *a, const Trace *b)
     g_assert_cmpint(a->n_microbatches, ==, b->n_microbatches);
     g_assert_cmpint(a->n_slices, ==, b->n_slices);
     g_assert_cmpint(a->makespan_ns, ==, b->makespan_ns);
+    g_assert_true(a->bubble_fraction == b->bubble_fraction ||
+                  (isnan(a->bubble_fraction) && isnan(b->bubble_fraction)));
     g_assert_cmpuint(a->events->len, ==, b->events->len);
     g_assert_cmpuint(a->memory->len, ==, b->memory->len);
     for (guint i = 0; i < a->events->len; i++) {
