@@ -12,6 +12,7 @@ const TimelineStyle timeline_styles[TIMELINE_KIND_N] = {
     [TIMELINE_BACKWARD] = {"backward", 0xe69f00, 0x000000, "▒", '='},
     [TIMELINE_BACKWARD_INPUT] = {"input gradient", 0xd55e00, 0xffffff, "▓", '+'},
     [TIMELINE_BACKWARD_WEIGHT] = {"weight gradient", 0x009e73, 0xffffff, "░", '-'},
+    [TIMELINE_RECOMPUTE] = {"recompute", 0x7f4a00, 0xffffff, "▚", ':'},
     [TIMELINE_MESSAGE] = {"message", 0xcc79a7, 0x000000, "╌", '~'},
     [TIMELINE_WAIT] = {"waiting", 0xdddddd, 0x000000, "·", '.'},
     [TIMELINE_DP] = {"data parallel", 0x56b4e9, 0x000000, "≈", '%'},
@@ -112,6 +113,25 @@ merge_add(Merge *merge, GArray *boxes, const TimelineBox *box, int64_t min_ns)
     merge->kind_ns[box->kind] += box->end_ns - box->begin_ns;
 }
 
+/* The box of an event: two where a part of it recomputes. */
+static void
+add_event(Merge *merge, GArray *boxes, TimelineBox box, float recompute_fraction, int64_t min_ns)
+{
+    TimelineBox recompute = box;
+
+    if (recompute_fraction > 0) {
+        recompute.end_ns =
+            box.begin_ns +
+            (int64_t)((double)recompute_fraction * (double)(box.end_ns - box.begin_ns) + 0.5);
+        recompute.kind = TIMELINE_RECOMPUTE;
+        recompute.rgb = timeline_styles[TIMELINE_RECOMPUTE].rgb;
+        merge_add(merge, boxes, &recompute, min_ns);
+        box.begin_ns = recompute.end_ns;
+    }
+    if (box.end_ns > box.begin_ns)
+        merge_add(merge, boxes, &box, min_ns);
+}
+
 Timeline *
 timeline_new(const Trace *trace, int64_t min_ns)
 {
@@ -140,7 +160,7 @@ timeline_new(const Trace *trace, int64_t min_ns)
             .kind = (uint8_t)kind_of(event->kind),
             .is_aside = event->stream == TRACE_STREAM_DP,
         };
-        merge_add(&merge, timeline->boxes, &box, min_ns);
+        add_event(&merge, timeline->boxes, box, event->recompute_fraction, min_ns);
     }
     merge_flush(&merge, timeline->boxes);
     return timeline;
@@ -187,7 +207,7 @@ timeline_title(const Trace *trace)
 void
 timeline_label(const Trace *trace, const TimelineBox *box, char text[32])
 {
-    if (box->microbatch < 0)
+    if (box->microbatch < 0 || box->kind == TIMELINE_RECOMPUTE)
         *text = 0;
     else if (trace->n_slices > 1 && trace->n_microbatches > 1)
         g_snprintf(text, 32, "%d.%d", box->microbatch, box->slice);

@@ -18,6 +18,7 @@ typedef enum {
     TIMELINE_BACKWARD,
     TIMELINE_BACKWARD_INPUT,
     TIMELINE_BACKWARD_WEIGHT,
+    TIMELINE_RECOMPUTE, /* the part of a backward in which the forward is done again; drawn first */
     TIMELINE_MESSAGE, /* a blocking send or receive on the compute stream */
     TIMELINE_WAIT,
     TIMELINE_DP, /* gradients and parameters over data-parallel ranks */

@@ -54,6 +54,7 @@ typedef struct {
     int64_t bytes;  /* messages and collectives; else 0 */
     uint8_t stream; /* TraceStream */
     uint8_t kind;   /* TraceEventKind */
+    float recompute_fraction; /* predicted backwards: of their time, what the forward takes again */
 } TraceEvent;
 
 /* Who holds memory. */

@@ -126,6 +126,8 @@ write_event(JsonWriter *writer, const Schedule *shape, const TraceEvent *event)
         json_write_int64(writer, "peer", event->peer);
     if (event->bytes != 0)
         json_write_int64(writer, "bytes", event->bytes);
+    if (event->recompute_fraction != 0)
+        json_write_double(writer, "recompute_fraction", (double)event->recompute_fraction);
     json_write_object_end(writer);
     json_write_object_end(writer);
 }
@@ -293,6 +295,7 @@ read_event(JsonDoc *doc, const JsonValue *v, Trace *trace)
         .kind = (uint8_t)json_enum(doc, v, "cat", trace_event_names),
         .peer = (int32_t)json_int64_or(doc, args, "peer", 0, RANK_MAX, -1),
         .bytes = json_int64_or(doc, args, "bytes", 0, JSON_MAX_INT, 0),
+        .recompute_fraction = (float)json_double_or(doc, args, "recompute_fraction", 0, 1, 0),
     };
     event.end_ns += event.start_ns;
     if (has_op(event.kind)) {

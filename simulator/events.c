@@ -82,6 +82,22 @@ message_event(const SimProgram *program, int64_t index, uint32_t step, TraceEven
     };
 }
 
+/* What of the op at @step does the forward again. */
+static float
+recompute_fraction(const SimProgram *program, uint32_t step)
+{
+    const uint32_t cost = program->steps[step].cost;
+    const uint32_t kind = cost % SIM_KIND_N;
+    const int64_t part_ns =
+        kind == SCHEDULE_OP_FORWARD
+            ? 0
+            : sim_program_workload_op(program, cost)
+                  ->part_ns[kind == SIM_KIND_LONE_INPUT ? SCHEDULE_OP_BACKWARD_INPUT : kind]
+                           [PROFILE_PART_RECOMPUTE];
+
+    return part_ns == 0 ? 0 : (float)((double)part_ns / (double)program->details[cost].op_ns);
+}
+
 /* The op at @index of the schedule's order on its rank's compute stream: at most 3 events. */
 static void
 write_op(Writer *writer, int32_t rank, int64_t index, const SimOpTimes *at)
@@ -101,6 +117,7 @@ write_op(Writer *writer, int32_t rank, int64_t index, const SimOpTimes *at)
     put(writer, &(TraceEvent){
                     .start_ns = at->start_ns,
                     .end_ns = at->end_ns,
+                    .recompute_fraction = recompute_fraction(program, step),
                     .op = op,
                     .rank = rank,
                     .peer = -1,

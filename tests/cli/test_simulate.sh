@@ -47,6 +47,19 @@ assert d['format'] == 'degas-trace'
 ops = [e for e in d['traceEvents'] if e['ph'] == 'X' and e['tid'] == 0 and e['name'][0] in 'FB']
 assert len(ops) >= 4 * 16 * 2, len(ops)
 assert {e['pid'] for e in ops} == {0, 1, 2, 3}" "$W/trace.json"
+# What recomputes is seen: a share of its backward, that of the report.
+runs 0 "recompute" simulate "$@" --recompute full --trace "$W/again.json" --plot "$W/again.txt" -o "$W/again"
+grep -q 'recompute' "$W/again.txt" && grep -q '▚0▒' "$W/again.txt"
+report $? "a picture shows it" "$(head -4 "$W/again.txt")"
+json "the trace says how much" "
+report = json.load(open('$W/again'))
+ns = sum(e['dur'] * e['args'].get('recompute_fraction', 0) for e in d['traceEvents'] if e['ph'] == 'X')
+want = report['breakdown_s']['recompute']
+assert want > 0 and abs(ns * 1e-6 / 4 - want) < 1e-5 * want, (ns, want)
+assert all(e['name'][0] == 'B' for e in d['traceEvents'] if 'recompute_fraction' in e.get('args', {}))" "$W/again.json"
+runs 0 "none" simulate "$@" --recompute none --plot "$W/again.txt"
+grep -q 'recompute' "$W/again.txt"
+report $((1 - $?)) "no picture shows what is not" "$(tail -2 "$W/again.txt")"
 # Waiting for the reduction is data-parallel communication, no bubble: one number in all places.
 runs 0 "two replicas" simulate "$@" --gpus 16 --plot "$W/bubble.txt" --trace "$W/bubble.json"
 bubble=$(grep -o 'bubble [0-9.]* %' "$W/out" | head -1)

@@ -63,6 +63,7 @@ example(int64_t n_slices)
     add_memory(trace, 0, TRACE_MEMORY_ACTIVATIONS, 5, 1);
     trace->makespan_ns = 123456790;
     trace->bubble_fraction = 2.0 / 3;
+    g_array_index(trace->events, TraceEvent, 0).recompute_fraction = 0.3f;
     trace_sort(trace);
     return trace;
 }
@@ -102,6 +103,7 @@ assert_equal(const Trace *a, const Trace *b)
         g_assert_cmpint(x->bytes, ==, y->bytes);
         g_assert_cmpint(x->stream, ==, y->stream);
         g_assert_cmpint(x->kind, ==, y->kind);
+        g_assert_true(x->recompute_fraction == y->recompute_fraction);
     }
     for (guint i = 0; i < a->memory->len; i++) {
         const TraceMemory *x = &g_array_index(a->memory, TraceMemory, i);
