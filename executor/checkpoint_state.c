@@ -47,25 +47,10 @@ hash_span(const float *values, int64_t n, int64_t place)
     return sum;
 }
 
-/* Part @part of parameter @p from its element @i on, which is an own one. */
-static float *
-part_at(const ExecRank *rank, int64_t part, const ExecParameter *p, int64_t i)
-{
-    const ExecModel *model = rank->model;
-    const int64_t state = exec_model_parameter_at(model, EXEC_CONTENT_OPTIMIZER, p, i);
-
-    return part == 1   ? (float *)model->moments1.data + state
-           : part == 2 ? (float *)model->moments2.data + state
-           : rank->backend->storage != DTYPE_FP32
-               ? (float *)model->master.data + state
-               : (float *)model->weights.data +
-                     exec_model_parameter_at(model, EXEC_CONTENT_WEIGHTS, p, i);
-}
-
 static int64_t
 n_parts_of(const ExecRank *rank)
 {
-    return rank->model->moments1.data != NULL ? EXEC_CHECKPOINT_PARTS : 1;
+    return rank->shared->plan->conventions.optimizer_step ? EXEC_CHECKPOINT_PARTS : 1;
 }
 
 /* --- a shard and its file --- */
@@ -130,39 +115,54 @@ move_piece(Transfer *t, bool writes, int64_t i, int64_t n, GError **error)
 static bool
 write_part(Transfer *t, GError **error)
 {
-    ExecBackend *backend = t->rank->backend;
+    ExecModel *model = t->rank->model;
     int64_t i;
-    const int64_t end = exec_model_own_elements(t->rank->model, t->p, &i) + i;
+    const int64_t end = exec_model_own_elements(model, t->p, &i) + i;
 
     for (; i < end; i += PIECE) {
         const int64_t n = MIN(PIECE, end - i);
-        backend->ops->download(backend, (size_t)n * sizeof *t->piece,
-                               part_at(t->rank, t->part, t->p, i), t->piece);
-        if (!backend->ops->synchronize(backend, error) || !move_piece(t, true, i, n, error))
+        if (!exec_model_read_state(model, (ExecState)t->part, t->p, i, n, t->piece, error) ||
+            !move_piece(t, true, i, n, error))
             return false;
     }
+    return true;
+}
+
+/* Master weights beside narrower ones are rounded on the device. */
+static bool
+store_weights(Transfer *t, int64_t i, int64_t n, GError **error)
+{
+    const ExecModel *model = t->rank->model;
+    ExecBackend *backend = t->rank->backend;
+    ExecBlock staging = {0};
+
+    if (t->part != 0 || backend->storage == DTYPE_FP32)
+        return true;
+    if (!exec_pool_take(model->pool, TRACE_MEMORY_WORKSPACE, PIECE * (int64_t)sizeof *t->piece,
+                        &staging, error))
+        return false;
+    backend->ops->upload(backend, (size_t)n * sizeof *t->piece, t->piece, staging.data);
+    backend->ops->to_storage(
+        backend, n, staging.data,
+        exec_at(backend, model->weights.data,
+                exec_model_parameter_at(model, EXEC_CONTENT_WEIGHTS, t->p, i)));
+    exec_pool_give(model->pool, &staging);
     return true;
 }
 
 static bool
 read_part(Transfer *t, GError **error)
 {
-    const ExecModel *model = t->rank->model;
-    ExecBackend *backend = t->rank->backend;
+    ExecModel *model = t->rank->model;
     int64_t i;
     const int64_t end = exec_model_own_elements(model, t->p, &i) + i;
 
     for (; i < end; i += PIECE) {
         const int64_t n = MIN(PIECE, end - i);
-        float *to = part_at(t->rank, t->part, t->p, i);
-        if (!move_piece(t, false, i, n, error))
+        if (!move_piece(t, false, i, n, error) ||
+            !exec_model_write_state(model, (ExecState)t->part, t->p, i, n, t->piece, error) ||
+            !store_weights(t, i, n, error))
             return false;
-        backend->ops->upload(backend, (size_t)n * sizeof *to, t->piece, to);
-        if (t->part == 0 && backend->storage != DTYPE_FP32)
-            backend->ops->to_storage(
-                backend, n, to,
-                exec_at(backend, model->weights.data,
-                        exec_model_parameter_at(model, EXEC_CONTENT_WEIGHTS, t->p, i)));
     }
     return true;
 }

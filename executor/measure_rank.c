@@ -219,8 +219,8 @@ time_optimizer(Rank *rank, GError **error)
         if (!start_clock(rank, error))
             return false;
         rank->model->parameters = some;
-        exec_model_adamw(rank->model, &constants, EXEC_WEIGHT_DECAY);
-        const bool ok = rank->backend->ops->synchronize(rank->backend, error);
+        const bool ok = exec_model_adamw(rank->model, &constants, EXEC_WEIGHT_DECAY, error) &&
+                        rank->backend->ops->synchronize(rank->backend, error);
         rank->model->parameters = all;
         if (!ok || !stop_clock(rank, &key, 1, error))
             return false;

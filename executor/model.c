@@ -103,9 +103,9 @@ initial_values(const ExecParameter *p, uint64_t key, int64_t at, int64_t n, floa
 }
 
 /* @n initial values of @p from @at on, to the weights and the master weights that are here. */
-static void
+static bool
 store_initial(ExecModel *model, const ExecParameter *p, int64_t at, int64_t n, const float *values,
-              float *staging)
+              float *staging, GError **error)
 {
     const ExecBackend *backend = model->backend;
     const ExecUnit *unit = &g_array_index(model->units, ExecUnit, p->unit);
@@ -122,11 +122,10 @@ store_initial(ExecModel *model, const ExecParameter *p, int64_t at, int64_t n, c
         if (staging != NULL)
             backend->ops->to_storage(model->backend, count, staging, to);
     }
-    if (model->master.data != NULL && begin < end)
-        backend->ops->upload(model->backend, (size_t)(end - begin) * sizeof *values,
-                             values + (begin - at),
-                             (float *)model->master.data +
-                                 exec_model_parameter_at(model, EXEC_CONTENT_OPTIMIZER, p, begin));
+    return begin >= end || staging == NULL ||
+           (model->master.data == NULL && model->offload == NULL) ||
+           exec_model_write_state(model, EXEC_STATE_MASTER, p, begin, end - begin,
+                                  values + (begin - at), error);
 }
 
 /* Fills in host memory, a piece at a time, and uploads: device memory is not addressable. */
@@ -146,7 +145,8 @@ initialize(ExecModel *model, uint64_t seed, GError **error)
         for (int64_t at = 0; at < p->n; at += PIECE) {
             const int64_t n = MIN(PIECE, p->n - at);
             initial_values(p, key, at, n, piece);
-            store_initial(model, p, at, n, piece, staging.data);
+            if (!store_initial(model, p, at, n, piece, staging.data, error))
+                return false;
         }
     }
     exec_pool_give(model->pool, &staging);
@@ -154,10 +154,11 @@ initialize(ExecModel *model, uint64_t seed, GError **error)
 }
 
 static bool
-take_buffers(ExecModel *model, bool optimizer, GError **error)
+take_buffers(ExecModel *model, const ExecModelOptions *o, GError **error)
 {
     const int64_t fp32 = (int64_t)sizeof(float);
     const bool narrow = model->backend->storage != DTYPE_FP32;
+    const bool optimizer = o->optimizer && o->offload == NULL;
     const struct {
         ExecBlock *block;
         ExecContent content;
@@ -182,7 +183,12 @@ take_buffers(ExecModel *model, bool optimizer, GError **error)
             return false;
         model->backend->ops->zero(model->backend, (size_t)n_bytes, buffers[i].block->data);
     }
-    return true;
+    if (!o->optimizer || o->offload == NULL)
+        return true;
+    model->offload =
+        exec_offload_new(o->offload, exec_regions_elements(model->regions, EXEC_CONTENT_OPTIMIZER),
+                         narrow ? 3 : 2, error);
+    return model->offload != NULL;
 }
 
 /* What is not sharded is always there. */
@@ -217,7 +223,7 @@ exec_model_new(const ExecModelOptions *options, ExecBackend *backend, ExecPool *
         g_set_error(error, EXEC_ERROR, EXEC_ERROR_MEMORY,
                     "the parameters of pipeline rank %d are more than memory can hold",
                     options->pipeline_rank);
-    bool ok = !layout.overflow && take_buffers(model, options->optimizer, error);
+    bool ok = !layout.overflow && take_buffers(model, options, error);
     if (ok) {
         add_stages(model, options);
         note_units(model);
@@ -244,6 +250,7 @@ exec_model_free(ExecModel *model)
     exec_pool_give(model->pool, &model->master);
     exec_pool_give(model->pool, &model->moments1);
     exec_pool_give(model->pool, &model->moments2);
+    exec_offload_free(model->offload);
     g_free(model);
 }
 
@@ -287,28 +294,4 @@ exec_model_bytes(const ExecModelOptions *options)
                    (double)exec_regions_elements(layout.regions, (ExecContent)content);
     exec_layout_clear(&layout);
     return sum;
-}
-
-void
-exec_model_adamw(ExecModel *model, const ExecAdamw *constants, float weight_decay)
-{
-    ExecBackend *backend = model->backend;
-    const bool narrow = backend->storage != DTYPE_FP32;
-    float *moments1 = model->moments1.data, *moments2 = model->moments2.data;
-
-    for (guint i = 0; i < model->parameters->len; i++) {
-        const ExecParameter *p = &g_array_index(model->parameters, ExecParameter, i);
-        ExecAdamw c = *constants;
-        int64_t begin;
-        const int64_t n = exec_model_own_elements(model, p, &begin);
-        const int64_t state = exec_model_parameter_at(model, EXEC_CONTENT_OPTIMIZER, p, begin);
-        void *weights = exec_at(backend, model->weights.data,
-                                exec_model_parameter_at(model, EXEC_CONTENT_WEIGHTS, p, begin));
-        c.weight_decay = p->decays ? weight_decay : 0.0f;
-        if (n > 0)
-            backend->ops->adamw(backend, n, narrow ? (float *)model->master.data + state : weights,
-                                narrow ? weights : NULL, exec_model_own_gradients(model, p, begin),
-                                moments1 + state, moments2 + state, &c);
-        exec_model_zero_gradients(model, p);
-    }
 }

@@ -31,6 +31,7 @@
 #define EXECUTOR_MODEL_H
 
 #include "executor/backend.h"
+#include "executor/offload.h"
 #include "executor/pool.h"
 #include "models/arch.h"
 #include "schedule/plan.h"
@@ -61,8 +62,9 @@ typedef struct {
     int32_t pipeline_rank, tp_index, ep_index;
     int32_t dense_index, expert_index; /* among the copies of dense and of experts' parameters */
     uint64_t seed;
-    float init_deviation; /* of normal initial values; 0: 0.02 */
-    bool optimizer;       /* moments, and master weights unless the storage is fp32 */
+    float init_deviation;              /* of normal initial values; 0: 0.02 */
+    bool optimizer;                    /* moments, and master weights unless the storage is fp32 */
+    const ExecOffloadOptions *offload; /* (nullable) where these are instead of on the device */
 } ExecModelOptions;
 
 typedef enum {
@@ -191,6 +193,7 @@ typedef struct {
     /* Blocks of the pool: weights in storage, the others fp32.  Master weights are absent in fp32
      * storage, they and the moments without optimizer. */
     ExecBlock weights, gradients, master, moments1, moments2;
+    ExecOffload *offload; /* (owned, nullable) in place of the last three */
     ExecBackend *backend; /* (borrowed) */
     ExecPool *pool;       /* (borrowed) */
 } ExecModel;
@@ -247,9 +250,25 @@ GArray *exec_model_shared_parameters(const ExecModelOptions *options);
 /* GPT-3's [Brown et al. 2005.14165 appendix B]. */
 #define EXEC_WEIGHT_DECAY 0.1f
 
-/* One AdamW step of all own parts, and zero gradients for the next.  @constants' decay is
- * replaced: @weight_decay for those that decay, 0 for the rest. */
-void exec_model_adamw(ExecModel *model, const ExecAdamw *constants, float weight_decay);
+/* --- model_state.c --- */
+
+/* One AdamW step of all own parts, and zero gradients for the next.  False on what offload.h says.
+ * @constants' decay is replaced: @weight_decay for those that decay, 0 for the rest. */
+bool exec_model_adamw(ExecModel *model, const ExecAdamw *constants, float weight_decay,
+                      GError **error);
+
+/* What a checkpoint keeps of every parameter. */
+typedef enum {
+    EXEC_STATE_MASTER, /* the weights themselves in fp32 storage */
+    EXEC_STATE_MOMENT1,
+    EXEC_STATE_MOMENT2,
+} ExecState;
+
+/* Own elements [i, i + n) of @p, wherever they are. */
+bool exec_model_read_state(ExecModel *model, ExecState state, const ExecParameter *p, int64_t i,
+                           int64_t n, float *values, GError **error);
+bool exec_model_write_state(ExecModel *model, ExecState state, const ExecParameter *p, int64_t i,
+                            int64_t n, const float *values, GError **error);
 
 /* All that this rank has of the gradients of @p. */
 void exec_model_zero_gradients(ExecModel *model, const ExecParameter *p);

@@ -73,6 +73,7 @@ typedef struct {
     char *watch_where; /* (owned, nullable) under the mutex: where the watcher listens */
     ExecClock *clocks; /* (owned) n_ranks; of rank 0 */
 
+    char *offload_dir;          /* (owned, nullable) */
     char *checkpoint_dir;       /* (owned, nullable) where to save */
     ExecCheckpoint *checkpoint; /* (owned, nullable) to go on from */
     int64_t first_step;         /* steps done in the checkpoint, else 0 */

@@ -124,10 +124,10 @@ exec_rank_optimize(ExecRank *rank, GError **error)
     exec_backend_stamp(rank->backend, &begin);
     if (steps && !clip(rank, error))
         return false;
-    if (steps)
-        exec_model_adamw(rank->model, &constants, EXEC_WEIGHT_DECAY);
-    else
+    if (!steps)
         zero_gradients(rank);
+    else if (!exec_model_adamw(rank->model, &constants, EXEC_WEIGHT_DECAY, error))
+        return false;
     exec_backend_stamp(rank->backend, &end);
     if (!rank->backend->ops->synchronize(rank->backend, error))
         return false;

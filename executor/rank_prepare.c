@@ -26,6 +26,12 @@ open_rank(ExecRank *rank, GError **error)
     }
     rank->pool = exec_pool_new(rank->backend);
     exec_comm_init(&rank->comm, shared->arch, plan, rank->backend, &rank->transport);
+    const ExecOffloadOptions offload = {
+        .to = plan->offload,
+        .rank = rank->rank,
+        .dir = shared->offload_dir,
+        .device = shared->device,
+    };
     const ExecModelOptions options = {
         .arch = shared->arch,
         .plan = plan,
@@ -37,6 +43,7 @@ open_rank(ExecRank *rank, GError **error)
         .seed = shared->o.seed,
         .init_deviation = shared->o.init_deviation,
         .optimizer = plan->conventions.optimizer_step,
+        .offload = plan->offload == PLAN_OFFLOAD_NONE ? NULL : &offload,
     };
     rank->shared_parameters = exec_model_shared_parameters(&options);
     rank->model = exec_model_new(&options, rank->backend, rank->pool, error);

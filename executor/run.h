@@ -54,9 +54,10 @@ typedef struct {
     const char *checkpoint_dir; /* (nullable) */
     int64_t checkpoint_every;
     bool resume; /* begin where the checkpoint of @resume_step ended; n_steps counts from 0 */
-    int64_t resume_step; /* -1: the last one */
-    double timeout_s;    /* of any wait; 0: 30 s or 20 times the median step */
-    bool want_trace;     /* of the median step */
+    int64_t resume_step;     /* -1: the last one */
+    const char *offload_dir; /* (nullable) folder of the files of offload.h; NULL: temporary */
+    double timeout_s;        /* of any wait; 0: 30 s or 20 times the median step */
+    bool want_trace;         /* of the median step */
     /* (nullable) told after every step, on the caller's thread */
     void (*progress)(int64_t step, double loss, double step_s, void *user_data);
     void *user_data;

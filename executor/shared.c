@@ -103,6 +103,7 @@ exec_shared_new(const ExecRunOptions *options, GError **error)
         return NULL;
     }
     shared->checkpoint_dir = g_strdup(options->checkpoint_dir);
+    shared->offload_dir = g_strdup(options->offload_dir);
     shared->first_step = shared->checkpoint != NULL ? shared->checkpoint->step : 0;
     shared->n_whole_steps = shared->first_step;
     shared->records = g_new0(ExecRankRecord, (size_t)shared->n_ranks);
@@ -147,6 +148,7 @@ exec_shared_unref(ExecShared *shared)
     g_free(shared->clocks);
     g_free(shared->watch_where);
     g_free(shared->checkpoint_dir);
+    g_free(shared->offload_dir);
     exec_checkpoint_free(shared->checkpoint);
     if (shared->lock >= 0)
         close(shared->lock);

@@ -64,16 +64,6 @@ check_split(const ModelArch *arch, const Plan *plan, GError **error)
 }
 
 static bool
-check_memory_saving(const Plan *plan, GError **error)
-{
-    if (plan->offload != PLAN_OFFLOAD_NONE) {
-        g_autofree char *what = g_strdup_printf("--offload %s", plan_offload_names[plan->offload]);
-        return refuse(error, what);
-    }
-    return true;
-}
-
-static bool
 check_numbers(const Plan *plan, GError **error)
 {
     g_autofree char *what = NULL;
@@ -113,12 +103,13 @@ check_machine(const ModelArch *arch, const Plan *plan, GError **error)
 {
     const double machine = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
     const double n_copies = (double)plan_n_devices(plan) / (double)plan->degrees.pp;
+    const bool in_memory = plan->offload != PLAN_OFFLOAD_NVME;
     double total = 0;
 
     for (int32_t rank = 0; rank < plan->degrees.pp; rank++)
         total +=
             n_copies * exec_model_bytes(&(ExecModelOptions){
-                           .arch = arch, .plan = plan, .pipeline_rank = rank, .optimizer = true});
+                           .arch = arch, .plan = plan, .pipeline_rank = rank, .optimizer = in_memory});
     if (total <= machine)
         return true;
     g_set_error(error, EXEC_ERROR, EXEC_ERROR_MEMORY,
@@ -133,8 +124,8 @@ exec_plan_supported(const ModelArch *arch, const Plan *plan, GError **error)
 {
     g_return_val_if_fail(arch != NULL && plan != NULL, false);
     if (!check_model(arch, error) || !check_numbers(plan, error) ||
-        !check_memory_saving(plan, error) || !plan_check(plan, arch->n_layers, error) ||
-        !check_machine(arch, plan, error) || !check_split(arch, plan, error))
+        !plan_check(plan, arch->n_layers, error) || !check_machine(arch, plan, error) ||
+        !check_split(arch, plan, error))
         return false;
     if (plan->seq_len > arch->max_seq_len) {
         g_set_error(error, EXEC_ERROR, EXEC_ERROR_UNSUPPORTED,

@@ -112,7 +112,8 @@ zero() {
 zero zero1 1 --recompute none --dp 2 --tp 1 --pp 2 --schedule 1f1b
 zero zero2 2 --recompute selective --dp 4 --tp 1 --pp 1 --schedule 1f1b
 zero zero3 3 --recompute full --dp 2 --tp 2 --pp 1 --schedule 1f1b
-for p in zero1 zero2 zero3; do
+zero nvme 1 --recompute none --dp 4 --tp 1 --pp 1 --schedule 1f1b --offload nvme
+for p in zero1 zero2 zero3 nvme; do
     rm -rf "$W/other" "$W/straight"
     cp -r "$W/whole" "$W/other"
     # shellcheck disable=SC2086
@@ -229,6 +230,25 @@ sleep 2
 fails 4 "another run saves here (process $first on " "a folder that another run uses" $C "$W/used"
 kill -KILL $first
 wait $first 2>/dev/null
+
+# --- a full disk for what is off the device ---
+O="run $W/nvme.json --device reference --steps 3"
+# shellcheck disable=SC2086
+fails 4 "rank [0-3] failed in its preparations: $W/nowhere/degas-offload-rank[0-3]-.*: cannot make" \
+    "a folder for the optimizer's state that is not there" $O --offload-dir "$W/nowhere"
+mkdir "$W/off"
+# shellcheck disable=SC2086
+runs 0 "a folder for the optimizer's state" $O --offload-dir "$W/off"
+[ -z "$(ls -A "$W/off")" ]
+report $? "... in which nothing is left" "$(ls -A "$W/off")"
+if mkdir "$W/narrow" && mount -t tmpfs -o size=200k none "$W/narrow" 2>/dev/null; then
+    # shellcheck disable=SC2086
+    fails 4 "rank [0-3] failed in .*narrow/degas-offload-rank[0-3]-.*: No space left" \
+        "a disk too small for the optimizer's state" $O --offload-dir "$W/narrow"
+    umount "$W/narrow"
+else
+    skip "a disk too small for the optimizer's state" "cannot mount a tmpfs here"
+fi
 
 # --- a full disk ---
 # full NAME DIR PREFIX...: the checkpoint of step 2 fits, that of step 4 does not

@@ -28,6 +28,7 @@ typedef struct {
     PlanRecompute recompute;
     bool recompute_varies; /* of stage i: the i-th after @recompute */
     int32_t zero_stage;
+    PlanOffload offload;
 } Combo;
 
 /* What every combination varies. */
@@ -93,6 +94,7 @@ combo_plan(const Combo *c)
         .dp = c->dp, .tp = c->tp, .pp = c->pp, .vpp = c->vpp, .cp = c->cp, .ep = c->ep};
     plan->sequence_parallel = c->sequence_parallel;
     plan->zero_stage = c->zero_stage;
+    plan->offload = c->offload;
     plan->conventions.scatter_gather_p2p = c->scatter_p2p;
     plan->conventions.broadcast_p2p = c->broadcast_p2p;
     plan->n_microbatches = c->n_microbatches;
@@ -127,7 +129,7 @@ combo_text(const Combo *c)
 {
     return g_strdup_printf(
         "%s%s kv %d, experts %d + %d after %d, dp %d tp %d%s%s%s cp %d pp %d vpp %d ep %d, %s, "
-        "%d x %d%s, slices %d,%d,%d,%d, %s, recompute %s%s, zero %d",
+        "%d x %d%s, slices %d,%d,%d,%d, %s, recompute %s%s, zero %d, offload %s",
         model_family_names[c->family], c->tied ? " tied" : "", (int)c->n_kv_heads,
         (int)c->n_experts, (int)c->n_shared, (int)c->first_dense, (int)c->dp, (int)c->tp,
         c->sequence_parallel ? " sp" : "", c->scatter_p2p ? " scatter" : "",
@@ -135,7 +137,7 @@ combo_text(const Combo *c)
         c->schedule, (int)c->n_microbatches, (int)c->micro_batch, c->uneven ? " uneven" : "",
         (int)c->slices[0], (int)c->slices[1], (int)c->slices[2], (int)c->slices[3],
         dtype_names[c->dtype], plan_recompute_names[c->recompute],
-        c->recompute_varies ? " and others" : "", c->zero_stage);
+        c->recompute_varies ? " and others" : "", c->zero_stage, plan_offload_names[c->offload]);
 }
 
 static inline bool

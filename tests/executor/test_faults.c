@@ -118,7 +118,7 @@ typedef void (*Spoil)(ModelArch *arch, Plan *plan);
     }
 SPOIL(spoil_cp, plan->degrees.cp = 3)
 SPOIL(spoil_sp, plan->sequence_parallel = (plan->degrees.tp = 4) > 1)
-SPOIL(spoil_offload, plan->offload = PLAN_OFFLOAD_CPU)
+
 SPOIL(spoil_dtype, plan->dtype = DTYPE_FP16)
 SPOIL(spoil_grad_dtype, plan->conventions.grad_dtype = DTYPE_FP16)
 SPOIL(spoil_dropout, plan->conventions.dropout = true)
@@ -137,7 +137,7 @@ test_refuses_by_name(void)
     } cases[] = {
         {spoil_cp, "slices[1]: cp 3 does not divide 10 tokens"},
         {spoil_sp, "slices[1]: cp * tp 4 does not divide 10 tokens"},
-        {spoil_offload, "--offload cpu"},
+
         {spoil_dtype, "--dtype fp16"},
         {spoil_grad_dtype, "--grad-dtype fp16"},
         {spoil_dropout, "dropout"},

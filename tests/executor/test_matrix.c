@@ -49,6 +49,8 @@ FEATURE(with_mixed_recompute, c->recompute_varies = true; c->pp = MAX(c->pp, 3);
 FEATURE(with_zero1, c->zero_stage = 1; c->dp = MAX(c->dp, 2))
 FEATURE(with_zero2, c->zero_stage = 2; c->dp = MAX(c->dp, 2))
 FEATURE(with_zero3, c->zero_stage = 3; c->dp = MAX(c->dp, 3))
+FEATURE(with_cpu_offload, c->offload = PLAN_OFFLOAD_CPU)
+FEATURE(with_nvme_offload, c->offload = PLAN_OFFLOAD_NVME)
 #undef FEATURE
 
 static const Feature features[] = {
@@ -84,6 +86,8 @@ static const Feature features[] = {
     with_zero1,
     with_zero2,
     with_zero3,
+    with_cpu_offload,
+    with_nvme_offload,
 };
 
 static void
@@ -191,6 +195,7 @@ roll_combo(Dice *dice)
         c.recompute = (PlanRecompute)roll(dice, PLAN_RECOMPUTE_N);
         c.recompute_varies = roll(dice, 3) == 0;
         c.zero_stage = (int32_t)roll(dice, 4);
+        c.offload = (PlanOffload)roll(dice, PLAN_OFFLOAD_N);
         if (c.dp * c.tp * c.cp * c.pp <= 16 && c.dp * c.tp * c.cp * c.pp > 1 && combo_supported(&c))
             return c;
     }
@@ -279,9 +284,9 @@ test_training_does_not_depend_on_degrees(void)
         N = 10
     };
     static const Feature dimensions[] = {
-        with_dp, with_tp,          with_tp4,   with_sp,       with_scatter,   with_cp,
-        with_pp, with_interleaved, with_zb_v,  with_dualpipe, with_dualpipev, with_uneven_slices,
-        with_ep, with_ep4,         with_zb_h1, with_full,
+        with_dp, with_tp,          with_tp4,   with_sp,       with_scatter,     with_cp,
+        with_pp, with_interleaved, with_zb_v,  with_dualpipe, with_dualpipev,   with_uneven_slices,
+        with_ep, with_ep4,         with_zb_h1, with_full,     with_cpu_offload, with_nvme_offload,
     };
 
     for (size_t i = 0; i < G_N_ELEMENTS(dimensions); i++)

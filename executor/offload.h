@@ -1,0 +1,62 @@
+/*
+ * executor/offload.h - the optimizer's state outside of the device's memory: in host memory, or in
+ * a file (the NVMe path) [Rajbhandari et al. 2104.07857 section 5].
+ *
+ * The state of a rank's own elements is cut into pieces of EXEC_OFFLOAD_PIECE elements; a piece has
+ * its parts (master weights beside narrower ones, two moments) one after the other.  A step takes
+ * piece after piece: gradients come down, AdamW runs on the host, weights go up.  With a file three
+ * buffers of a piece are all that is in memory; a thread of its own reads the next piece and writes
+ * the last one meanwhile.
+ *
+ * A file is made in a folder that the user names, with all its blocks, so that a full disk shows
+ * before the first step; it has no name from the start, so that nothing is left of it whatever
+ * becomes of the process.
+ *
+ * What the host holds is not the device's memory: the pool does not count it.
+ *
+ * Errors: EXEC_ERROR_IO names the file.  Thread-safety: none; one belongs to one rank.
+ *
+ * Private to executor/.
+ */
+#ifndef EXECUTOR_OFFLOAD_H
+#define EXECUTOR_OFFLOAD_H
+
+#include "executor/backend.h"
+#include "schedule/plan.h"
+
+G_BEGIN_DECLS
+
+#define EXEC_OFFLOAD_PIECE 65536
+
+typedef struct ExecOffload ExecOffload;
+
+typedef struct {
+    PlanOffload to;     /* cpu or nvme */
+    int32_t rank;       /* for the file's name */
+    const char *dir;    /* (nullable) nvme: where; NULL: the folder for temporary files */
+    const char *device; /* whose weights: "reference" steps in the same loops, others in cpu's */
+} ExecOffloadOptions;
+
+/* @n_parts parts of @n elements, zeros. */
+ExecOffload *exec_offload_new(const ExecOffloadOptions *options, int64_t n, int32_t n_parts,
+                              GError **error);
+void exec_offload_free(ExecOffload *offload);
+G_DEFINE_AUTOPTR_CLEANUP_FUNC(ExecOffload, exec_offload_free)
+
+/* Elements [at, at + n) of part @part. */
+bool exec_offload_read(ExecOffload *offload, int32_t part, int64_t at, int64_t n, float *values,
+                       GError **error);
+bool exec_offload_write(ExecOffload *offload, int32_t part, int64_t at, int64_t n,
+                        const float *values, GError **error);
+
+/* What a step does to elements [at, at + n) of the state: @parts[i] is part i of them, in host
+ * memory.  False ends the step. */
+typedef bool (*ExecOffloadFunc)(ExecBackend *host, int64_t at, int64_t n, float *const *parts,
+                                void *user_data, GError **error);
+
+/* Calls @step for every piece in order, and keeps what it leaves. */
+bool exec_offload_each(ExecOffload *offload, ExecOffloadFunc step, void *user_data, GError **error);
+
+G_END_DECLS
+
+#endif /* EXECUTOR_OFFLOAD_H */
