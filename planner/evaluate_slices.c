@@ -1,11 +1,13 @@
 /*
  * Slices AUTO at one point: what the fill-drain formula proposes (slicing.h), judged by the
- * simulator under every family that slices, and then improved step by step by the simulator alone,
- * since 1F1B and interleaved orders do not follow the formula.
+ * simulator under every family that slices, and then improved step by step by the simulator alone
+ * (slice_judge.h), since 1F1B and interleaved orders do not follow the formula.
  */
 #include <math.h>
 
 #include "planner/bound.h"
+#include "planner/slice_grid.h"
+#include "planner/slice_judge.h"
 #include "planner/slicing.h"
 #include "planner/trial.h"
 
@@ -13,6 +15,9 @@
  * simulated in any case. */
 #define MAX_SLICED_OPS (INT64_C(1) << 21)
 #define LEAST_SLICINGS 4
+/* Sequences of a replica whose micro-batches may differ in size: of more, differences do not show.
+ */
+#define MAX_SEQUENCES 16
 
 static int64_t
 n_ops(const Plan *plan)
@@ -63,69 +68,8 @@ try_slicings(PlanTrial *trial, const GPtrArray *slicings, Plan *plan, const Sche
 
 /* --- step by step --- */
 
-/* One change of slices: tokens of slice @at that go to the next one; or a slice that is cut at
- * @tokens; or, with 0 tokens, joined with the next one. */
-typedef struct {
-    enum {
-        MOVE_SHIFT,
-        MOVE_CUT,
-        MOVE_JOIN,
-    } kind;
-    guint at;
-    int64_t tokens;
-} Move;
-
-/* (owned, nullable) @slices after @move; NULL if a slice would be empty. */
-static GArray *
-moved(const GArray *slices, const Move *move)
-{
-    g_autoptr(GArray) after = g_array_copy((GArray *)slices);
-    int64_t *tokens = &g_array_index(after, int64_t, move->at);
-
-    switch (move->kind) {
-    case MOVE_SHIFT:
-        tokens[0] -= move->tokens;
-        tokens[1] += move->tokens;
-        return tokens[0] > 0 && tokens[1] > 0 ? g_steal_pointer(&after) : NULL;
-    case MOVE_CUT: {
-        const int64_t rest = tokens[0] - move->tokens;
-        if (rest <= 0 || move->tokens <= 0)
-            return NULL;
-        tokens[0] = move->tokens;
-        g_array_insert_val(after, move->at + 1, rest);
-        return g_steal_pointer(&after);
-    }
-    case MOVE_JOIN:
-        tokens[0] += tokens[1];
-        g_array_remove_index(after, move->at + 1);
-        return after->len > 1 ? g_steal_pointer(&after) : NULL;
-    }
-    g_return_val_if_reached(NULL);
-}
-
-/* (owned) GArray of Move: all that are tried from @slices on multiples of @unit tokens. */
-static GArray *
-moves_of(const GArray *slices, int64_t unit)
-{
-    GArray *moves = g_array_new(FALSE, FALSE, sizeof(Move));
-
-    for (guint i = 0; i < slices->len; i++) {
-        const int64_t tokens = g_array_index(slices, int64_t, i);
-        const Move cut = {MOVE_CUT, i, (tokens / 2 + unit - 1) / unit * unit};
-        const Move join = {MOVE_JOIN, i, 0};
-        for (int64_t step = 4 * unit; i + 1 < slices->len && step >= unit; step /= 2) {
-            const Move shifts[] = {{MOVE_SHIFT, i, step}, {MOVE_SHIFT, i, -step}};
-            g_array_append_vals(moves, shifts, 2);
-        }
-        g_array_append_val(moves, cut);
-        if (i + 1 < slices->len)
-            g_array_append_val(moves, join);
-    }
-    return moves;
-}
-
-/* The best sliced plan found at this point; (owned, nullable) a copy. */
-static Plan *
+/* The best sliced plan found at this point; (borrowed, nullable). */
+static const PlanFound *
 best_found(const PlanTrial *trial)
 {
     const GPtrArray *found = trial->outcome->found;
@@ -136,36 +80,182 @@ best_found(const PlanTrial *trial)
         if (one->plan->slices->len > 1 && (best == NULL || plan_found_compare(&one, &best) < 0))
             best = one;
     }
-    return best != NULL ? plan_copy(best->plan) : NULL;
+    return best;
 }
 
-/* Takes the first move that gains, again and again, until none does or much was simulated. */
+/* What judges slices and micro-batches in slice_judge.h. */
+typedef struct {
+    PlanTrial *trial;
+    Plan *plan; /* (owned) everything else */
+    const ScheduleFamily *family;
+    int64_t known;   /* of the first that is judged; -1 if it is not */
+    int64_t sum_ops; /* simulated so far */
+} Judge;
+
+/* Gives @plan the micro-batches @groups, all cut alike. */
+static void
+set_groups(Plan *plan, const GPtrArray *groups)
+{
+    const PlanSliceGroup *first = groups->pdata[0];
+    bool differ = false;
+
+    g_array_unref(plan->slices);
+    plan->slices = g_array_copy(first->slices);
+    g_clear_pointer(&plan->batch_slices, g_array_unref);
+    plan->batch_slices = g_array_sized_new(FALSE, FALSE, sizeof(int64_t), groups->len);
+    plan->n_microbatches = groups->len;
+    plan->micro_batch = 0;
+    for (guint i = 0; i < groups->len; i++) {
+        const int64_t batch = ((PlanSliceGroup *)groups->pdata[i])->batch;
+        g_array_append_val(plan->batch_slices, batch);
+        plan->micro_batch = MAX(plan->micro_batch, batch);
+        differ = differ || batch != first->batch;
+    }
+    if (!differ)
+        g_clear_pointer(&plan->batch_slices, g_array_unref);
+}
+
+/* Whether the plan's family exists at its shape, with the slices that this file looks for. */
+static bool
+has_shape(const Judge *judge)
+{
+    const Plan *plan = judge->plan;
+    const ScheduleShape shape = {
+        .n_ranks = plan->degrees.pp,
+        .n_chunks = plan->degrees.vpp,
+        .n_microbatches = plan->n_microbatches,
+        .n_slices = plan->slices->len,
+        .group = plan->group,
+    };
+
+    return plan->slices->len > 1 &&
+           plan_space_has_family(judge->trial->evaluation->space, judge->trial->point,
+                                 judge->family, plan->slices->len) &&
+           schedule_shape_check(judge->family, &shape, NULL);
+}
+
+/* PlanSliceJudgeFunc: the objective of a plan that fits. */
+static int64_t
+judge_groups(const GPtrArray *groups, void *user_data)
+{
+    Judge *judge = user_data;
+    const int64_t known = judge->known;
+    const GPtrArray *found = judge->trial->outcome->found;
+
+    judge->known = -1;
+    if (known >= 0)
+        return known;
+    if (judge->sum_ops > MAX_SLICED_OPS || plan_evaluation_is_stopped(judge->trial->evaluation))
+        return INT64_MAX;
+    set_groups(judge->plan, groups);
+    if (!has_shape(judge))
+        return INT64_MAX;
+    judge->sum_ops += n_ops(judge->plan);
+    if (try_slices(judge->trial, judge->plan, judge->family) != PLAN_TRIED_FITS)
+        return INT64_MAX;
+    return ((PlanFound *)found->pdata[found->len - 1])->first;
+}
+
+/* (owned) the micro-batches of @plan, each with its slices. */
+static GPtrArray *
+groups_of(const Plan *plan)
+{
+    GPtrArray *groups = g_ptr_array_new_with_free_func(plan_slice_group_free);
+
+    for (int64_t i = 0; i < plan->n_microbatches; i++) {
+        PlanSliceGroup *group = plan_slice_group_new(plan_microbatch_sequences(plan, i));
+        g_array_append_vals(group->slices, plan->slices->data, plan->slices->len);
+        g_ptr_array_add(groups, group);
+    }
+    return groups;
+}
+
+/* Whether micro-batches may differ in size: they are few, and their size is not asked for. */
+static bool
+may_regroup(const PlanTrial *trial)
+{
+    return trial->evaluation->space->request->micro_batch == 0 && trial->point->micro_batch > 1 &&
+           trial->point->n_microbatches * trial->point->micro_batch <= MAX_SEQUENCES;
+}
+
+/*
+ * Takes each change that gains, again and again, until none does or much was simulated: of slices,
+ * and of micro-batches.  These stay at most as large as the point's: its bound of any slicing
+ * holds.
+ */
 static void
 improve_slices(PlanTrial *trial, int64_t unit)
 {
-    g_autoptr(Plan) plan = best_found(trial);
-    int64_t sum_ops = 0;
-    bool gains = plan != NULL;
+    const PlanFound *best = best_found(trial);
+    g_autoptr(GPtrArray) candidates =
+        g_ptr_array_new_with_free_func((GDestroyNotify)g_ptr_array_unref);
 
-    while (gains && sum_ops <= MAX_SLICED_OPS && !plan_evaluation_is_stopped(trial->evaluation)) {
-        const ScheduleFamily *family = schedule_family_find(plan->schedule, NULL);
-        g_autoptr(GArray) moves = moves_of(plan->slices, unit);
-        gains = false;
-        for (guint i = 0; i < moves->len && !gains && sum_ops <= MAX_SLICED_OPS; i++) {
-            GArray *slices = moved(plan->slices, &g_array_index(moves, Move, i));
-            if (slices == NULL)
-                continue;
-            GArray *before = plan->slices;
-            const int64_t limit = trial->limit;
-            plan->slices = slices;
-            if (plan_space_has_family(trial->evaluation->space, trial->point, family, slices->len))
-                try_slices(trial, plan, family);
-            sum_ops += n_ops(plan);
-            gains = trial->limit < limit;
-            if (!gains)
-                plan->slices = before;
-            g_array_unref(gains ? before : slices);
-        }
+    if (best == NULL)
+        return;
+    g_autoptr(Plan) plan = plan_copy(best->plan);
+    Judge judge = {trial, plan, schedule_family_find(plan->schedule, NULL), best->first, 0};
+    const PlanSliceCosts costs = {
+        .batch = trial->point->n_microbatches * trial->point->micro_batch,
+        .n_cells = plan->seq_len / unit,
+        .granularity = unit,
+    };
+    const PlanSliceSearch search = {
+        .costs = &costs,
+        .max_group = trial->point->micro_batch,
+        .is_common = true,
+        .keeps_groups = !may_regroup(trial),
+        .judge = judge_groups,
+        .user_data = &judge,
+        .most_judged = MAX_SLICED_OPS / n_ops(plan) + 1,
+    };
+    g_ptr_array_add(candidates, groups_of(plan));
+    plan_slice_result_free(plan_slice_search(&search, candidates, NULL));
+}
+
+/* --- micro-batches of different sizes --- */
+
+/* (owned) @slices with every @n neighbours joined. */
+static GArray *
+joined(const GArray *slices, guint n)
+{
+    GArray *fewer = g_array_new(FALSE, FALSE, sizeof(int64_t));
+
+    for (guint i = 0; i < slices->len; i++) {
+        const int64_t tokens = g_array_index(slices, int64_t, i);
+        if (i % n == 0)
+            g_array_append_val(fewer, tokens);
+        else
+            g_array_index(fewer, int64_t, fewer->len - 1) += tokens;
+    }
+    return fewer;
+}
+
+/* Tries more micro-batches than the point's, nearly equal in size, cut as the formula proposes for
+ * its own, and, as these are smaller, into fewer slices. */
+static void
+try_smaller(PlanTrial *trial, const GPtrArray *slicings, const Plan *like,
+            const ScheduleFamily *family)
+{
+    const int64_t m = trial->point->n_microbatches, sequences = m * trial->point->micro_batch;
+    g_autoptr(Plan) plan = plan_copy(like);
+    Judge judge = {trial, plan, family, -1, 0};
+    int64_t last = trial->point->micro_batch;
+
+    for (int64_t n = m + 1; may_regroup(trial) && n < sequences; n++) {
+        const int64_t largest = (sequences + n - 1) / n;
+        if (largest == last)
+            continue;
+        last = largest;
+        for (guint i = 0; i < MIN(slicings->len, LEAST_SLICINGS); i++)
+            for (guint k = 1; k <= 4; k *= 2) {
+                const PlanSlicing *slicing = slicings->pdata[i];
+                g_autoptr(GArray) slices = joined(slicing->slices, k);
+                g_autoptr(GPtrArray) groups = plan_slice_groups_even(sequences, n, slices);
+                g_autoptr(GPtrArray) small_first = plan_slice_groups_reversed(groups);
+                judge_groups(groups, &judge);
+                if (sequences % n != 0)
+                    judge_groups(small_first, &judge);
+            }
     }
 }
 
@@ -342,6 +432,7 @@ plan_evaluate_slices(const PlanEvaluation *evaluation, const PlanPoint *point, i
             return;
         }
         try_slicings(&trial, slicings, plan, family);
+        try_smaller(&trial, slicings, plan, family);
     }
     if (unit > 0 && !evaluation->is_timeless)
         improve_slices(&trial, unit);

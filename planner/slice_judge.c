@@ -27,6 +27,32 @@ plan_slice_groups_copy(const GPtrArray *groups)
     return copy;
 }
 
+GPtrArray *
+plan_slice_groups_even(int64_t batch, int64_t n, const GArray *slices)
+{
+    GPtrArray *groups = g_ptr_array_new_with_free_func(plan_slice_group_free);
+
+    for (int64_t i = 0; i < n; i++) {
+        PlanSliceGroup *group = plan_slice_group_new(batch / n + (i < batch % n));
+        g_array_append_vals(group->slices, slices->data, slices->len);
+        g_ptr_array_add(groups, group);
+    }
+    return groups;
+}
+
+GPtrArray *
+plan_slice_groups_reversed(const GPtrArray *groups)
+{
+    GPtrArray *copy = plan_slice_groups_copy(groups);
+
+    for (guint i = 0; i < copy->len / 2; i++) {
+        gpointer one = copy->pdata[i];
+        copy->pdata[i] = copy->pdata[copy->len - 1 - i];
+        copy->pdata[copy->len - 1 - i] = one;
+    }
+    return copy;
+}
+
 /* Whether @groups are the best so far; keeps a copy then. */
 static bool
 try_groups(Search *search, const GPtrArray *groups)
@@ -140,7 +166,7 @@ add_slice_moves(const Search *search, GArray *moves, const GArray *slices, guint
         const int64_t tokens = g_array_index(slices, int64_t, i);
         const Move cut = {MOVE_CUT, group, 0, i, (tokens / 2 + unit - 1) / unit * unit};
         const Move join = {MOVE_JOIN, group, 0, i, 0};
-        for (int64_t step = 8 * unit; i + 1 < slices->len && step >= unit; step /= 2) {
+        for (int64_t step = 4 * unit; i + 1 < slices->len && step >= unit; step /= 2) {
             const Move shifts[] = {{MOVE_SHIFT, group, 0, i, step},
                                    {MOVE_SHIFT, group, 0, i, -step}};
             g_array_append_vals(moves, shifts, 2);
@@ -185,7 +211,8 @@ moves_of(const Search *search, const GPtrArray *groups)
 
     for (guint i = 0; i < (search->asked->is_common ? 1 : groups->len); i++)
         add_slice_moves(search, moves, ((PlanSliceGroup *)groups->pdata[i])->slices, i);
-    add_group_moves(search, moves, groups);
+    if (!search->asked->keeps_groups)
+        add_group_moves(search, moves, groups);
     return moves;
 }
 
@@ -319,8 +346,8 @@ enumerate(Search *search)
     const int64_t log2_answers =
         costs->n_cells * (search->asked->is_common ? 1 : costs->batch) + costs->batch;
 
-    if (costs->n_cells > MAX_LOG2_ANSWERS || costs->batch > MAX_LOG2_ANSWERS ||
-        log2_answers > MAX_LOG2_ANSWERS)
+    if (costs->cost == NULL || costs->n_cells > MAX_LOG2_ANSWERS ||
+        costs->batch > MAX_LOG2_ANSWERS || log2_answers > MAX_LOG2_ANSWERS)
         return false;
     set_rests(&walk);
     rest = walk.rest;

@@ -22,9 +22,12 @@ G_BEGIN_DECLS
 typedef int64_t (*PlanSliceJudgeFunc)(const GPtrArray *groups, void *user_data);
 
 typedef struct {
-    const PlanSliceCosts *costs; /* (borrowed) of one stage: no answer takes less than its sum */
-    int64_t max_group;           /* 0: no limit */
-    bool is_common; /* all groups are cut alike: what a plan file and a Schedule can say */
+    /* (borrowed) of one stage: no answer takes less than its sum; cost NULL: not known, and answers
+     * are not enumerated */
+    const PlanSliceCosts *costs;
+    int64_t max_group; /* 0: no limit */
+    bool is_common;    /* all groups are cut alike: what a plan file and a Schedule can say */
+    bool keeps_groups; /* only slices change while improving */
     PlanSliceJudgeFunc judge;
     void *user_data;     /* (borrowed) */
     int64_t most_judged; /* answers judged while improving, and at most so many of an enumeration */
@@ -33,6 +36,12 @@ typedef struct {
 
 /* (owned) a copy of @groups, GPtrArray of PlanSliceGroup *. */
 GPtrArray *plan_slice_groups_copy(const GPtrArray *groups);
+
+/* (owned) a copy of @groups, last first. */
+GPtrArray *plan_slice_groups_reversed(const GPtrArray *groups);
+
+/* (owned) @batch as @n groups of nearly the same size, larger ones first, all cut as @slices. */
+GPtrArray *plan_slice_groups_even(int64_t batch, int64_t n, const GArray *slices);
 
 /*
  * @candidates  (borrowed) of GPtrArray * of PlanSliceGroup *: where to begin; may be empty where

@@ -117,18 +117,17 @@ rank_bound(const PlanSliceOrder *order, int64_t rank, const int64_t *grid)
 
 /* --- candidates --- */
 
-/* (owned) @batch as @n groups of nearly the same size, larger ones first, all cut as @slices. */
-static GPtrArray *
-even_groups(int64_t batch, int64_t n, const GArray *slices)
+/* @n_groups cut as @slices, also small ones first. */
+static void
+add_groups(const PlanSliceOrder *order, int64_t n_groups, const GArray *slices,
+           GPtrArray *candidates)
 {
-    GPtrArray *groups = g_ptr_array_new_with_free_func(plan_slice_group_free);
+    const int64_t batch = order->problem->costs.batch;
+    GPtrArray *groups = plan_slice_groups_even(batch, n_groups, slices);
 
-    for (int64_t i = 0; i < n; i++) {
-        PlanSliceGroup *group = plan_slice_group_new(batch / n + (i < batch % n));
-        g_array_append_vals(group->slices, slices->data, slices->len);
-        g_ptr_array_add(groups, group);
-    }
-    return groups;
+    g_ptr_array_add(candidates, groups);
+    if (batch % n_groups != 0)
+        g_ptr_array_add(candidates, plan_slice_groups_reversed(groups));
 }
 
 static void
@@ -144,7 +143,7 @@ add_equal_slices(const PlanSliceOrder *order, int64_t n_groups, GPtrArray *candi
                 (costs->n_cells / n + (i < costs->n_cells % n)) * costs->granularity;
             g_array_append_val(slices, tokens);
         }
-        g_ptr_array_add(candidates, even_groups(costs->batch, n_groups, slices));
+        add_groups(order, n_groups, slices, candidates);
     }
 }
 
@@ -173,7 +172,7 @@ add_formula_slices(const PlanSliceOrder *order, int64_t n_groups, const int64_t 
             return false;
         }
         const PlanSliceGroup *group = result->groups->pdata[0];
-        g_ptr_array_add(candidates, even_groups(batch, n_groups, group->slices));
+        add_groups(order, n_groups, group->slices, candidates);
     }
     return true;
 }

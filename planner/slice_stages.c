@@ -227,20 +227,6 @@ typedef struct {
     int64_t n_solves;
 } Proposals;
 
-/* (owned) @groups, last first. */
-static GPtrArray *
-reversed(const GPtrArray *groups)
-{
-    GPtrArray *copy = plan_slice_groups_copy(groups);
-
-    for (guint i = 0; i < copy->len / 2; i++) {
-        gpointer one = copy->pdata[i];
-        copy->pdata[i] = copy->pdata[copy->len - 1 - i];
-        copy->pdata[copy->len - 1 - i] = one;
-    }
-    return copy;
-}
-
 /* The answer of least sum + weight max of @bound; *lower: its lower bound (PLAN_SLICE_NEVER: there
  * is no answer). */
 static bool
@@ -267,7 +253,7 @@ propose(Proposals *proposals, const Bound *bound, int64_t weight, int64_t *lower
     *lower = result->lower_bound;
     proposals->n_solves += result->n_solves;
     g_ptr_array_add(proposals->candidates, plan_slice_groups_copy(result->groups));
-    g_ptr_array_add(proposals->candidates, reversed(result->groups));
+    g_ptr_array_add(proposals->candidates, plan_slice_groups_reversed(result->groups));
     return true;
 }
 

@@ -1,0 +1,125 @@
+/* Tests of planner/search.h with slices and micro-batches of any size: against all coarse ones. */
+#include "tests/planner/search_case.h"
+
+#define CELLS 8
+
+/* The least time of all groupings and of all slicings into multiples of an eighth of the sequence,
+ * that fit. */
+static int64_t
+all_coarse(const PlanRequest *request, const Plan *like)
+{
+    const int64_t batch = request->global_batch, cell = request->seq_len / CELLS;
+    int64_t least = INT64_MAX;
+
+    for (int breaks = 0; breaks < 1 << (batch - 1); breaks++)
+        for (int cuts = 1; cuts < 1 << (CELLS - 1); cuts++) {
+            g_autoptr(Plan) plan = plan_copy(like);
+            g_autoptr(GError) error = NULL;
+            g_autoptr(Report) report = NULL;
+            g_clear_pointer(&plan->batch_slices, g_array_unref);
+            plan->batch_slices = g_array_new(FALSE, FALSE, sizeof(int64_t));
+            plan->micro_batch = 0;
+            for (int64_t x = 0, b = 1; x < batch; x++, b++)
+                if (x + 1 == batch || breaks >> x & 1) {
+                    g_array_append_val(plan->batch_slices, b);
+                    plan->micro_batch = MAX(plan->micro_batch, b);
+                    b = 0;
+                }
+            plan->n_microbatches = plan->batch_slices->len;
+            g_array_set_size(plan->slices, 0);
+            for (int64_t c = 0, tokens = cell; c < CELLS; c++, tokens += cell)
+                if (c + 1 == CELLS || cuts >> c & 1) {
+                    g_array_append_val(plan->slices, tokens);
+                    tokens = 0;
+                }
+            g_autoptr(Workload) workload = workload_new(request->arch, request->profile, plan,
+                                                        request->memory_limit_bytes, &error);
+            g_assert_no_error(error);
+            g_assert_true(simulate(plan, workload, INT64_MAX, &report, NULL, &error));
+            if (report->fits)
+                least = MIN(least, report->iteration_ns);
+        }
+    return least;
+}
+
+static void
+test_no_coarse_groups_and_slices_are_better(void)
+{
+    static const struct {
+        const char *const families[2];
+        int64_t n_stages, batch, seq_len;
+    } cases[] = {
+        {{"terapipe"}, 8, 2, 512}, {{"seq1f1b"}, 8, 3, 512},  {{"terapipe"}, 8, 4, 512},
+        {{"seq1f1b"}, 4, 5, 512},  {{"terapipe"}, 4, 5, 512}, {{"seq1f1b"}, 4, 5, 2048},
+    };
+    g_autoptr(ModelArch) arch = small_arch(40, 0, 51200);
+    int n_uneven = 0;
+
+    arch->hidden = 5120;
+    arch->n_heads = arch->n_kv_heads = 40;
+    arch->head_dim = 128;
+    arch->ffn_hidden = 20480;
+    flights = plan_flights_new();
+    for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
+        g_autoptr(Profile) profile = cluster_of("p3.16xlarge", cases[i].n_stages);
+        PlanRequest request = request_of(arch, profile, cases[i].batch);
+        g_autoptr(GError) error = NULL;
+        arch->max_seq_len = request.seq_len = cases[i].seq_len;
+        request.dtype = DTYPE_FP16;
+        request.pp = cases[i].n_stages;
+        request.vpp = request.tp = request.dp = request.cp = 1;
+        request.recompute = PLAN_RECOMPUTE_NONE;
+        request.zero_stage = 0;
+        request.sequence_parallel = 0;
+        request.schedules = cases[i].families;
+        request.slices_mode = PLAN_SLICES_AUTO;
+        request.memory_limit_bytes = INT64_C(200) << 30;
+        g_autoptr(Plan) plan = plan_search(&request, simulate, NULL, &error);
+        g_assert_no_error(error);
+        const int64_t least = all_coarse(&request, plan);
+        g_assert_cmpint(plan->predicted->iteration_ns, <=, least);
+        g_assert_cmpfloat(plan->lower_bound_s * 1e9, <=, (double)least);
+        /* It is what the file says. */
+        g_autoptr(Workload) workload =
+            workload_new(arch, profile, plan, request.memory_limit_bytes, &error);
+        g_autoptr(Report) report = NULL;
+        g_assert_no_error(error);
+        simulate(plan, workload, INT64_MAX, &report, NULL, &error);
+        g_assert_cmpint(report->iteration_ns, ==, plan->predicted->iteration_ns);
+        n_uneven += plan->batch_slices != NULL;
+    }
+    g_assert_cmpint(n_uneven, >, 0);
+    g_clear_pointer(&flights, plan_flights_free);
+}
+
+static void
+test_micro_batches_stay_as_asked(void)
+{
+    g_autoptr(ModelArch) arch = small_arch(8, 0, 0);
+    g_autoptr(Profile) profile = cluster_of("p3.16xlarge", 4);
+    PlanRequest request = request_of(arch, profile, 5);
+    g_autoptr(GError) error = NULL;
+
+    flights = plan_flights_new();
+    request.pp = 4;
+    request.tp = request.dp = request.cp = 1;
+    request.schedules = (const char *const[]){"seq1f1b", NULL};
+    request.slices_mode = PLAN_SLICES_AUTO;
+    request.micro_batch = 5;
+    g_autoptr(Plan) plan = plan_search(&request, simulate, NULL, &error);
+    g_assert_no_error(error);
+    g_assert_null(plan->batch_slices);
+    g_assert_cmpint(plan->micro_batch, ==, 5);
+    g_clear_pointer(&flights, plan_flights_free);
+}
+
+int
+main(int argc, char **argv)
+{
+    g_test_init(&argc, &argv, NULL);
+    g_test_add_func("/planner/search-slices/no-coarse-groups-and-slices-are-better",
+                    test_no_coarse_groups_and_slices_are_better);
+    g_test_add_func("/planner/search-slices/micro-batches-stay-as-asked",
+                    test_micro_batches_stay_as_asked);
+    return g_test_run();
+}
