@@ -4,6 +4,7 @@
 
 #include "simulator/contest.h"
 #include "simulator/pages.h"
+#include "simulator/pairs.h"
 
 static void
 contest_clear(Contest *contest)
@@ -35,13 +36,6 @@ arrive(Contest *contest, uint32_t step, const SimCostDetail *detail, int64_t at_
         return;
     peer->is_ready = true;
     contest->ready[contest->n_ready++] = detail->out.peer;
-}
-
-static inline void
-add_message_time(Contest *contest, int32_t from, int32_t to, int64_t ns)
-{
-    contest->times->extra[from].message_ns += ns;
-    contest->times->extra[to].message_ns += ns;
 }
 
 /* One message more, or less, comes to or goes from both ends. */
@@ -96,7 +90,8 @@ stream_fires(Contest *contest, Stream *stream)
     stream->is_sending = false;
     sim_flow_end(contest->links,
                  contest_stream_timer(contest, (int32_t)(stream - contest->streams)));
-    add_message_time(contest, detail->rank, detail->out.peer, *contest->now_ns - stream->since_ns);
+    contest_add_message_time(contest, detail->rank, detail->out.peer,
+                             *contest->now_ns - stream->since_ns);
     count_message(contest, detail, -1);
     if (++stream->first < stream->queue->len) {
         send_first(contest, stream);
@@ -108,8 +103,8 @@ stream_fires(Contest *contest, Stream *stream)
 }
 
 /* The op of @step ends at @at_ns, now or later: its message leaves, or what needs it may begin. */
-static void
-op_ends(Contest *contest, uint32_t step, const SimCostDetail *detail, int64_t at_ns)
+void
+contest_op_ends(Contest *contest, uint32_t step, const SimCostDetail *detail, int64_t at_ns)
 {
     if (contest->program->workload->blocking_messages || detail->out.ns == 0) {
         arrive(contest, step, detail, at_ns);
@@ -119,7 +114,7 @@ op_ends(Contest *contest, uint32_t step, const SimCostDetail *detail, int64_t at
         &contest->streams[sim_stream(contest->program, detail->rank, detail->out.peer)];
     if (!stream->is_followed) {
         stream->free_ns = MAX(stream->free_ns, at_ns) + detail->out.ns;
-        add_message_time(contest, detail->rank, detail->out.peer, detail->out.ns);
+        contest_add_message_time(contest, detail->rank, detail->out.peer, detail->out.ns);
         arrive(contest, step, detail, stream->free_ns);
         return;
     }
@@ -134,25 +129,29 @@ op_ends(Contest *contest, uint32_t step, const SimCostDetail *detail, int64_t at
 static void
 begin_op(Contest *contest, Runner *runner)
 {
-    const SimBeside *beside = &contest->program->beside;
-
     contest->times->followed[runner->step].start_ns = *contest->now_ns;
-    runner->special = NULL;
+    runner->special = contest_special(contest, runner, runner->step);
     runner->segment = 0;
-    runner->n_segments = 1;
-    if (beside->begin != NULL && runner->next_special < beside->begin[runner->rank + 1] &&
-        beside->specials[runner->next_special].step == runner->step) {
-        runner->special = &beside->specials[runner->next_special++];
-        runner->n_segments = sim_n_buckets(&contest->program->workload->ranks[runner->rank]);
-    }
+    runner->n_segments = runner->special == NULL
+                             ? 1
+                             : sim_n_buckets(&contest->program->workload->ranks[runner->rank]);
     contest_start_segment(contest, runner);
+}
+
+/* How long the op at hand computes by itself; of a pair, its share. */
+static int64_t
+work_ns(const Contest *contest, const Runner *runner)
+{
+    const int64_t op_ns = contest_detail(contest, runner->step)->op_ns;
+
+    return runner->pair == NULL ? op_ns
+           : runner->is_second  ? op_ns - runner->pair->second_saved_ns
+                                : op_ns - runner->pair->first_saved_ns;
 }
 
 void
 contest_start_segment(Contest *contest, Runner *runner)
 {
-    const uint32_t cost = contest->program->steps[runner->step].cost;
-
     if (runner->special != NULL && runner->special->gathers &&
         runner->n_done <= contest_bucket(runner)) {
         runner->state = RUNNER_WAITS;
@@ -160,15 +159,14 @@ contest_start_segment(Contest *contest, Runner *runner)
         return;
     }
     runner->state = RUNNER_COMPUTES;
-    sim_flow_start(
-        contest->links, contest_compute_timer(runner->rank),
-        sim_share(contest->program->details[cost].op_ns, runner->n_segments, runner->segment),
-        contest_way(contest, sim_way_of_op(cost)), contest_speed(contest, runner));
+    sim_flow_start(contest->links, contest_compute_timer(runner->rank),
+                   sim_share(work_ns(contest, runner), runner->n_segments, runner->segment),
+                   contest_op_way(contest, runner), contest_speed(contest, runner));
 }
 
 /* The runner's op, whose message is there, begins now: with the receiving of a blocking one. */
-static void
-begin_followed(Contest *contest, Runner *runner)
+void
+contest_begin_op(Contest *contest, Runner *runner)
 {
     const SimProgram *program = contest->program;
     const SimStep step = program->steps[runner->step];
@@ -193,29 +191,48 @@ message_is_received(Contest *contest, Runner *runner)
 
     sim_flow_end(contest->links, contest_compute_timer(runner->rank));
     contest->times->extra[runner->rank].receive_ns += ns - in->ns;
-    add_message_time(contest, runner->rank, in->peer, ns);
+    contest_add_message_time(contest, runner->rank, in->peer, ns);
     begin_op(contest, runner);
 }
 
 /* The rank may go on to its next op. */
-static void
-become_idle(Contest *contest, Runner *runner)
+void
+contest_become_idle(Contest *contest, Runner *runner)
 {
     runner->state = RUNNER_IDLE;
     runner->is_ready = true;
     contest->ready[contest->n_ready++] = runner->rank;
 }
 
+/* The op at hand leaves the rank's stream. */
 static void
-rank_is_free(Contest *contest, Runner *runner)
+leave_stream(Contest *contest, Runner *runner)
 {
-    const uint32_t cost = contest->program->steps[runner->step].cost;
+    const SimCostDetail *detail = contest_detail(contest, runner->step);
     SimFollowed *at = &contest->times->followed[runner->step];
 
     at->free_ns = runner->free_ns = *contest->now_ns;
     contest->times->extra[runner->rank].extra_ns +=
-        at->free_ns - at->begin_ns - contest->program->costs[cost].busy_ns;
-    become_idle(contest, runner);
+        at->free_ns - at->begin_ns -
+        (detail->in.compute_ns + work_ns(contest, runner) + detail->out.compute_ns);
+}
+
+static void
+rank_is_free(Contest *contest, Runner *runner)
+{
+    leave_stream(contest, runner);
+    contest_become_idle(contest, runner);
+}
+
+/* After the first op of a pair the second begins at once. */
+static void
+begin_second(Contest *contest, Runner *runner)
+{
+    leave_stream(contest, runner);
+    runner->step++;
+    runner->is_second = true;
+    contest->times->followed[runner->step].begin_ns = *contest->now_ns;
+    begin_op(contest, runner);
 }
 
 static void
@@ -233,7 +250,14 @@ segment_ends(Contest *contest, Runner *runner)
         contest_start_segment(contest, runner);
         return;
     }
-    op_ends(contest, runner->step, detail, *contest->now_ns);
+    if (runner->pair != NULL && !runner->is_second) {
+        begin_second(contest, runner);
+        return;
+    }
+    if (runner->pair != NULL)
+        contest_op_ends(contest, runner->step - 1, contest_detail(contest, runner->step - 1),
+                        *contest->now_ns);
+    contest_op_ends(contest, runner->step, detail, *contest->now_ns);
     if (detail->out.compute_ns == 0)
         rank_is_free(contest, runner);
     else
@@ -246,7 +270,7 @@ runner_fires(Contest *contest, Runner *runner)
 {
     switch (runner->state) {
     case RUNNER_BEGINS:
-        begin_followed(contest, runner);
+        contest_begin_op(contest, runner);
         break;
     case RUNNER_RECEIVES:
         message_is_received(contest, runner);
@@ -265,110 +289,6 @@ runner_fires(Contest *contest, Runner *runner)
         break;
     default:
         g_assert_not_reached();
-    }
-}
-
-/* --- ops that need no following --- */
-
-static inline bool
-crosses(const Contest *contest, int64_t way)
-{
-    return contest->network != NULL &&
-           contest->network->begin[way] < contest->network->begin[way + 1];
-}
-
-/* Whether nothing that happens elsewhere can change how long the op of @step takes, from its
- * blocking message on. */
-static inline bool
-is_alone(const Contest *contest, const Runner *runner, uint32_t step)
-{
-    const SimProgram *program = contest->program;
-    const SimBeside *beside = &program->beside;
-    const SimStep s = program->steps[step];
-
-    return contest->message_speed == 1 && (contest->dp_speed == 1 || !contest_dp_works(runner)) &&
-           !crosses(contest, sim_way_of_op(s.cost)) &&
-           !(beside->begin != NULL && runner->next_special < beside->begin[runner->rank + 1] &&
-             beside->specials[runner->next_special].step == step) &&
-           !(program->details[s.cost].in.compute_ns > 0 &&
-             crosses(contest, sim_way_of_message(program->steps[s.producer - 1].cost)));
-}
-
-/* Runs an op that is alone, from @begin_ns on, which may lie ahead of the clock. */
-static void
-run_alone(Contest *contest, Runner *runner, uint32_t step, int64_t begin_ns)
-{
-    const SimCostDetail *detail = contest_detail(contest, step);
-    const int64_t start_ns = begin_ns + detail->in.compute_ns;
-    const int64_t end_ns = start_ns + detail->op_ns;
-
-    runner->free_ns = end_ns + detail->out.compute_ns;
-    contest->times->followed[step] = (SimFollowed){begin_ns, start_ns, runner->free_ns};
-    if (detail->in.compute_ns > 0)
-        add_message_time(contest, runner->rank, detail->in.peer, detail->in.ns);
-    op_ends(contest, step, detail, end_ns);
-}
-
-/* Ends the rank's ops, or waits for the clock to do so. */
-static void
-end_ops(Contest *contest, Runner *runner)
-{
-    contest->times->free_ns[runner->rank] = runner->free_ns;
-    if (runner->free_ns <= *contest->now_ns) {
-        contest_finish_rank(contest, runner);
-        return;
-    }
-    runner->state = RUNNER_ENDS;
-    sim_engine_set(contest->engine, contest_compute_timer(runner->rank), runner->free_ns);
-}
-
-/*
- * Lets the rank go on as far as it can without the clock.  What it does there concerns nobody who
- * shares a link: those things begin in the order of the clock, and all that can begin before the
- * next timer goes off is known before it does, since what is unknown depends on a timer.
- */
-static void
-go_on(Contest *contest, Runner *runner)
-{
-    const SimProgram *program = contest->program;
-    const int64_t end = program->schedule->rank_begin[runner->rank + 1];
-
-    while (runner->state == RUNNER_IDLE && runner->next < end) {
-        const uint32_t step = contest->step_of[runner->next];
-        const int64_t ready_ns = contest->times->ready_ns[program->steps[step].producer];
-        if (ready_ns == UNKNOWN)
-            return;
-        const int64_t begin_ns = MAX(runner->free_ns, ready_ns);
-        runner->next++;
-        /* Steps of one rank are far apart: the next one's are on their way while this op runs. */
-        if (runner->next < end) {
-            const uint32_t ahead = contest->step_of[runner->next];
-            __builtin_prefetch(&program->steps[ahead]);
-            __builtin_prefetch(&contest->times->followed[ahead], 1);
-        }
-        if (is_alone(contest, runner, step)) {
-            run_alone(contest, runner, step, begin_ns);
-            continue;
-        }
-        runner->step = step;
-        runner->state = RUNNER_BEGINS;
-        if (begin_ns > *contest->now_ns)
-            sim_engine_set(contest->engine, contest_compute_timer(runner->rank), begin_ns);
-        else
-            begin_followed(contest, runner);
-    }
-    if (runner->state == RUNNER_IDLE)
-        end_ops(contest, runner);
-}
-
-/* All ranks that may go on do. */
-static void
-go_on_all(Contest *contest)
-{
-    while (contest->n_ready > 0) {
-        Runner *runner = &contest->runners[contest->ready[--contest->n_ready]];
-        runner->is_ready = false;
-        go_on(contest, runner);
     }
 }
 
@@ -422,7 +342,7 @@ init_streams(Contest *contest)
         if (program->counts[cost] == 0 || detail->out.ns == 0)
             continue;
         Stream *stream = &contest->streams[sim_stream(program, detail->rank, detail->out.peer)];
-        if (contest->message_speed == 1 && !crosses(contest, sim_way_of_message(cost)))
+        if (contest->message_speed == 1 && !contest_crosses(contest, sim_way_of_message(cost)))
             continue;
         stream->is_followed = true;
         if (stream->queue == NULL)
@@ -448,7 +368,8 @@ contest_init(Contest *contest, GError **error)
     }
     memset(times->ready_ns, 0xff, (n + 1) * sizeof *times->ready_ns); /* UNKNOWN */
     times->ready_ns[0] = 0;
-    contest->dp_speed = sim_speed_beside_dp(program->workload);
+    contest->dp_speed = program->n_pairs > 0 ? 1 : sim_speed_beside_dp(program->workload);
+    sim_pairs_note_saved(program, times);
     contest->message_speed = 1.0 / (1.0 + program->workload->message_interference_fraction);
     contest->engine = sim_engine_new(contest_n_timers(contest));
     contest->now_ns = sim_engine_clock(contest->engine);
@@ -464,7 +385,8 @@ contest_init(Contest *contest, GError **error)
         if (program->beside.begin == NULL)
             continue;
         runner->next_special = program->beside.begin[rank];
-        runner->n_gathers = sim_beside_n_chunks(&program->beside, rank, true);
+        if (program->n_pairs == 0)
+            runner->n_gathers = sim_beside_n_chunks(&program->beside, rank, true);
         runner->n_reduces = sim_beside_n_chunks(&program->beside, rank, false);
     }
     return true;
@@ -485,7 +407,7 @@ advance(Contest *contest)
         stream_fires(contest, &contest->streams[timer - contest_stream_timer(contest, 0)]);
     else
         contest_end_dp(contest, &contest->runners[timer - contest_dp_timer(contest, 0)]);
-    go_on_all(contest);
+    contest_go_on(contest);
     if (sim_engine_next_ns(contest->engine) > *contest->now_ns)
         sim_links_share(contest->links);
     return true;
@@ -503,9 +425,9 @@ sim_program_contend(const SimProgram *program, const SimNetwork *network, SimTim
         Runner *runner = &contest.runners[rank];
         contest_queue_dp(&contest, runner,
                          runner->n_gathers * sim_n_buckets(&program->workload->ranks[rank]));
-        become_idle(&contest, runner);
+        contest_become_idle(&contest, runner);
     }
-    go_on_all(&contest);
+    contest_go_on(&contest);
     sim_links_share(contest.links);
     /* The compiler has shown that the order of the ops is free of cycles, so this ends. */
     while (advance(&contest))

@@ -1,6 +1,6 @@
 /*
- * simulator/contest.h - what contend.c and contend_dp.c share: the state of one run of the engine
- * over a SimProgram.  Internal to those two.
+ * simulator/contest.h - what contend.c, contend_ahead.c and contend_dp.c share: the state of one
+ * run of the engine over a SimProgram.  Internal to those.
  */
 #ifndef SIMULATOR_CONTEST_H
 #define SIMULATOR_CONTEST_H
@@ -37,6 +37,8 @@ typedef struct {
     int64_t wait_since_ns;
     int32_t n_messages; /* overlapped ones that come or go, where that slows computing */
     /* The op at hand: */
+    const SimPairKind *pair; /* (borrowed, nullable) it is the first or, then, the second of one */
+    bool is_second;
     const SimSpecial *special; /* (borrowed, nullable) */
     int64_t segment, n_segments;
     int64_t next_special; /* index into program->beside.specials */
@@ -116,6 +118,31 @@ contest_way(const Contest *contest, int64_t way)
                                     : sim_network_way(contest->network, way);
 }
 
+/* Whether what goes @way meets others. */
+static inline bool
+contest_crosses(const Contest *contest, int64_t way)
+{
+    return contest->network != NULL &&
+           contest->network->begin[way] < contest->network->begin[way + 1];
+}
+
+/* What the op at hand takes beside others' flows. */
+static inline SimWay
+contest_op_way(const Contest *contest, const Runner *runner)
+{
+    return contest_way(contest, runner->pair != NULL
+                                    ? sim_way_of_pair(contest->program, runner->pair)
+                                    : sim_way_of_op(contest->program->steps[runner->step].cost));
+}
+
+/* A message between two ranks was under way for @ns. */
+static inline void
+contest_add_message_time(Contest *contest, int32_t from, int32_t to, int64_t ns)
+{
+    contest->times->extra[from].message_ns += ns;
+    contest->times->extra[to].message_ns += ns;
+}
+
 /* --- speed of computing --- */
 
 static inline bool
@@ -139,6 +166,24 @@ contest_change_speed(Contest *contest, Runner *runner)
         sim_flow_set_limit(contest->links, contest_compute_timer(runner->rank),
                            contest_speed(contest, runner));
 }
+
+/* contend.c: the op of @step ends at @at_ns, now or later: its message leaves, or what needs it may
+ * begin. */
+void contest_op_ends(Contest *contest, uint32_t step, const SimCostDetail *detail, int64_t at_ns);
+
+/* contend.c: the runner's op, whose message is there, begins now: with the receiving of a blocking
+ * one. */
+void contest_begin_op(Contest *contest, Runner *runner);
+
+/* contend.c: the rank may go on to its next op. */
+void contest_become_idle(Contest *contest, Runner *runner);
+
+/* contend_ahead.c: all ranks that may go on do, as far as they can without the clock. */
+void contest_go_on(Contest *contest);
+
+/* contend_ahead.c: what the op of @step, none before the rank's next one, has beside it; NULL:
+ * nothing. */
+const SimSpecial *contest_special(const Contest *contest, Runner *runner, uint32_t step);
 
 /* contend.c: starts the segment at hand of the rank's op, or waits for its parameters. */
 void contest_start_segment(Contest *contest, Runner *runner);

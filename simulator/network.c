@@ -3,8 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Sums of what transfers take of a link may differ from it by rounding. */
-#define TOLERANCE 1e-6
+#include "simulator/pairs.h"
 
 void
 sim_network_clear(SimNetwork *network)
@@ -42,6 +41,14 @@ check_links(const SimProgram *program, GError **error)
             links->crossings[i].n_devices < 0)
             return fail(error, "a crossing of a link that does not exist");
     return true;
+}
+
+int64_t
+sim_way_of_step(const SimProgram *program, uint32_t step)
+{
+    const SimPairKind *pair = program->n_pairs == 0 ? NULL : sim_pair_at(program, step);
+
+    return pair != NULL ? sim_way_of_pair(program, pair) : sim_way_of_op(program->steps[step].cost);
 }
 
 /* Adds @bytes_per_s of each device of @rank that go to @level (@out) or come from there to the way
@@ -115,23 +122,53 @@ add_collectives(SimNetwork *network, const SimProgram *program, int64_t way, int
         network->visible[way] = fmin(1.0, 1e-9 * (double)seen_ns / sent_s);
 }
 
+static int
+op_kind_of(int64_t cost)
+{
+    const int kind = (int)(cost % SIM_KIND_N);
+
+    return kind == SIM_KIND_LONE_INPUT ? SCHEDULE_OP_BACKWARD_INPUT : kind;
+}
+
+static int64_t
+collectives_ns(const WorkloadOp *op, int kind)
+{
+    return op->part_ns[kind][PROFILE_PART_TP] + op->part_ns[kind][PROFILE_PART_CP] +
+           op->part_ns[kind][PROFILE_PART_EP] + op->part_ns[kind][PROFILE_PART_DP];
+}
+
 static void
 add_op(SimNetwork *network, const SimProgram *program, int64_t cost)
 {
     const SimCostDetail *detail = &program->details[cost];
     const WorkloadOp *op = sim_program_workload_op(program, cost);
-    int kind = (int)(cost % SIM_KIND_N);
+    const int kind = op_kind_of(cost);
     double traffic_bytes[MODEL_CLUSTER_MAX_LEVELS];
-    int64_t seen_ns;
 
-    if (kind == SIM_KIND_LONE_INPUT)
-        kind = SCHEDULE_OP_BACKWARD_INPUT;
-    seen_ns = op->part_ns[kind][PROFILE_PART_TP] + op->part_ns[kind][PROFILE_PART_CP] +
-              op->part_ns[kind][PROFILE_PART_EP] + op->part_ns[kind][PROFILE_PART_DP];
     for (int i = 0; i < MODEL_CLUSTER_MAX_LEVELS; i++)
         traffic_bytes[i] = (double)op->traffic_bytes[kind][i];
     add_collectives(network, program, sim_way_of_op(cost), detail->rank, traffic_bytes,
-                    program->counts[cost] > 0 ? detail->op_ns : 0, seen_ns);
+                    program->counts[cost] > 0 ? detail->op_ns : 0, collectives_ns(op, kind));
+}
+
+/* Two overlapped ops: what their collectives take longer than their computing is waited for. */
+static void
+add_pair(SimNetwork *network, const SimProgram *program, const SimPairKind *kind)
+{
+    const uint32_t costs[2] = {kind->first, kind->second};
+    double traffic_bytes[MODEL_CLUSTER_MAX_LEVELS] = {0};
+    int64_t computing_ns = 0;
+
+    for (int i = 0; i < 2; i++) {
+        const WorkloadOp *op = sim_program_workload_op(program, costs[i]);
+        const int op_kind = op_kind_of(costs[i]);
+        computing_ns += program->details[costs[i]].op_ns - collectives_ns(op, op_kind);
+        for (int level = 0; level < MODEL_CLUSTER_MAX_LEVELS; level++)
+            traffic_bytes[level] += (double)op->traffic_bytes[op_kind][level];
+    }
+    add_collectives(network, program, sim_way_of_pair(program, kind),
+                    program->details[kind->first].rank, traffic_bytes, kind->ns,
+                    MAX(kind->ns - computing_ns, 0));
 }
 
 static bool
@@ -169,8 +206,10 @@ static int32_t
 stream_of(const SimProgram *program, int64_t way)
 {
     const int32_t n_ranks = program->schedule->n_ranks;
-    const int64_t cost = way / 2;
+    const int64_t cost = way / 2, pair = way - 2 * program->n_costs - 2 * (int64_t)n_ranks;
 
+    if (pair >= 0)
+        return program->details[program->pair_kinds[pair].first].rank;
     if (cost >= program->n_costs)
         return 3 * n_ranks + (int32_t)(cost - program->n_costs);
     const SimCostDetail *detail = &program->details[cost];
@@ -253,7 +292,7 @@ find_suspects(SimNetwork *network, const SimProgram *program, int64_t n_ways)
     }
     for (guint i = 0; i < network->suspects->len; i++) {
         const SimSuspect suspect = g_array_index(network->suspects, SimSuspect, i);
-        if (sum[suspect.link] > network->bytes_per_s[suspect.link] * (1 + TOLERANCE))
+        if (sum[suspect.link] > network->bytes_per_s[suspect.link] * (1 + SIM_LINK_TOLERANCE))
             g_array_index(network->suspects, SimSuspect, n++) = suspect;
     }
     g_array_set_size(network->suspects, n);
@@ -289,7 +328,8 @@ sim_network_init(SimNetwork *network, const SimProgram *program, GError **error)
 {
     const Workload *workload = program->workload;
     const WorkloadLinks *links = workload->links;
-    const int64_t n_ways = 2 * program->n_costs + 2 * (int64_t)program->schedule->n_ranks;
+    const int64_t n_ways =
+        2 * program->n_costs + 2 * (int64_t)program->schedule->n_ranks + program->n_pair_kinds;
 
     if (!check_links(program, error))
         return false;
@@ -314,162 +354,9 @@ sim_network_init(SimNetwork *network, const SimProgram *program, GError **error)
         add_collectives(network, program, sim_way_of_dp(program, rank, true), rank,
                         work->dp_gather_traffic_bytes, work->dp_gather_ns, work->dp_gather_ns);
     }
+    for (int32_t i = 0; i < program->n_pair_kinds; i++)
+        add_pair(network, program, &program->pair_kinds[i]);
     find_suspects(network, program, n_ways);
     keep_suspects(network, n_ways);
-    return true;
-}
-
-/* --- what was on a link at once --- */
-
-/* Goes through the transfers of one stream that cross a link, in the order of time. */
-typedef struct {
-    int32_t stream, link;
-    int64_t next, end; /* indices: of ops, or of pieces */
-    bool active;       /* the transfer at hand: */
-    int64_t start_ns, end_ns;
-    double bytes_per_s;
-} Cursor;
-
-typedef struct {
-    const SimNetwork *network; /* (borrowed) */
-    const SimProgram *program; /* (borrowed) */
-    const SimTimes *times;     /* (borrowed) */
-    const uint32_t *step_of;   /* (borrowed) */
-} Look;
-
-/* What @way takes of the cursor's link. */
-static double
-taken_of_link(const Look *look, const Cursor *cursor, int64_t number)
-{
-    const SimWay way = sim_network_way(look->network, number);
-
-    for (int32_t k = 0; k < way.n_crossed; k++)
-        if (way.crossed[k].link == cursor->link)
-            return way.crossed[k].bytes_per_s;
-    return 0;
-}
-
-/* What the op at @index of its rank's order puts on the cursor's stream; false: nothing. */
-static bool
-read_op(const Look *look, Cursor *cursor, int64_t index)
-{
-    const int32_t n_ranks = look->program->schedule->n_ranks;
-    const uint32_t step = look->step_of[index];
-    const SimStep s = look->program->steps[step];
-    const SimCostDetail *detail = &look->program->details[s.cost];
-
-    if (cursor->stream >= n_ranks) { /* an overlapped message */
-        if (look->program->costs[s.cost].stream != cursor->stream - n_ranks + 1)
-            return false;
-        cursor->end_ns = look->times->ready_ns[step + 1];
-        cursor->start_ns = cursor->end_ns - detail->out.ns;
-        cursor->bytes_per_s = taken_of_link(look, cursor, sim_way_of_message(s.cost));
-        return true;
-    }
-    /* The compute stream: a blocking message and the op, as if both took what takes more. */
-    const SimOpTimes at = sim_times_step(look->times, look->program, step);
-    cursor->start_ns = at.begin_ns;
-    cursor->end_ns = at.end_ns;
-    cursor->bytes_per_s = taken_of_link(look, cursor, sim_way_of_op(s.cost));
-    if (detail->in.compute_ns > 0)
-        cursor->bytes_per_s =
-            fmax(cursor->bytes_per_s,
-                 taken_of_link(look, cursor,
-                               sim_way_of_message(look->program->steps[s.producer - 1].cost)));
-    return true;
-}
-
-static void
-advance(const Look *look, Cursor *cursor)
-{
-    const int32_t n_ranks = look->program->schedule->n_ranks;
-
-    cursor->active = false;
-    while (!cursor->active && cursor->next < cursor->end) {
-        const int64_t i = cursor->next++;
-        if (cursor->stream < 3 * n_ranks) {
-            cursor->active = read_op(look, cursor, i);
-            continue;
-        }
-        const SimPiece *piece = &g_array_index(look->times->pieces, SimPiece, (guint)i);
-        const bool gathers = piece->kind == TRACE_EVENT_DP_GATHER;
-        cursor->active = piece->rank == cursor->stream - 3 * n_ranks;
-        cursor->start_ns = piece->start_ns;
-        cursor->end_ns = piece->end_ns;
-        cursor->bytes_per_s =
-            taken_of_link(look, cursor, sim_way_of_dp(look->program, piece->rank, gathers));
-    }
-}
-
-static Cursor
-cursor_at(const Look *look, const SimSuspect *suspect)
-{
-    const Schedule *schedule = look->program->schedule;
-    const int32_t n_ranks = schedule->n_ranks;
-    Cursor cursor = {.stream = suspect->stream, .link = suspect->link};
-
-    if (suspect->stream >= 3 * n_ranks) {
-        cursor.end = look->times->pieces->len;
-    } else {
-        const int32_t rank =
-            suspect->stream < n_ranks ? suspect->stream : (suspect->stream - n_ranks) / 2;
-        cursor.next = schedule->rank_begin[rank];
-        cursor.end = schedule->rank_begin[rank + 1];
-    }
-    advance(look, &cursor);
-    return cursor;
-}
-
-/* Whether the transfers of @cursors, streams on one link, never take more than it carries. */
-static bool
-link_suffices(const Look *look, Cursor *cursors, guint n)
-{
-    const double most = look->network->bytes_per_s[cursors[0].link] * (1 + TOLERANCE);
-
-    for (;;) {
-        Cursor *first = NULL;
-        double taken = 0;
-        for (guint i = 0; i < n; i++)
-            if (cursors[i].active && (first == NULL || cursors[i].end_ns < first->end_ns))
-                first = &cursors[i];
-        if (first == NULL)
-            return true;
-        /* What has begun before the first ends is there with it, in the last instant before. */
-        for (guint i = 0; i < n; i++)
-            if (cursors[i].active && cursors[i].start_ns < first->end_ns)
-                taken += cursors[i].bytes_per_s;
-        if (taken > most && first->start_ns < first->end_ns)
-            return false;
-        advance(look, first);
-    }
-}
-
-bool
-sim_network_suffices(const SimNetwork *network, const SimProgram *program, const SimTimes *times)
-{
-    const GArray *suspects = network->suspects;
-    g_autoptr(GArray) cursors = g_array_new(FALSE, FALSE, sizeof(Cursor));
-    g_autofree uint32_t *step_of = NULL;
-
-    if (suspects->len == 0)
-        return true;
-    step_of = sim_program_steps_in_order(program);
-    if (step_of == NULL)
-        return false;
-    const Look look = {network, program, times, step_of};
-    /* suspects[begin .. end) are the streams of one link. */
-    for (guint begin = 0, end = 0; begin < suspects->len; begin = end) {
-        const int32_t link = g_array_index(suspects, SimSuspect, begin).link;
-        g_array_set_size(cursors, 0);
-        for (; end < suspects->len; end++) {
-            const SimSuspect *suspect = &g_array_index(suspects, SimSuspect, end);
-            if (suspect->link != link)
-                break;
-            const Cursor cursor = cursor_at(&look, suspect);
-            g_array_append_val(cursors, cursor);
-        }
-        if (!link_suffices(&look, (Cursor *)(void *)cursors->data, cursors->len))
-            return false;
-    }
     return true;
 }

@@ -11,6 +11,7 @@
  *
  *   an op with collectives (tp, cp, ep, dp with ZeRO 3): their bytes, spread evenly over the op;
  *   what is hidden behind computing may take longer without the op's doing so
+ *   a pair of overlapped ops: what both send, spread evenly over the pair
  *   a message: out of the sender's links, into the receiver's
  *   the reduction, the gathering of a rank
  *
@@ -23,6 +24,9 @@
 #include "simulator/resource.h"
 
 G_BEGIN_DECLS
+
+/* Sums of what transfers take of a link may differ from it by rounding. */
+#define SIM_LINK_TOLERANCE 1e-6
 
 typedef struct {
     int32_t link, stream;
@@ -59,6 +63,17 @@ sim_way_of_dp(const SimProgram *program, int32_t rank, bool gathers)
 {
     return 2 * program->n_costs + 2 * (int64_t)rank + gathers;
 }
+
+/* Of a pair of program->pair_kinds. */
+static inline int64_t
+sim_way_of_pair(const SimProgram *program, const SimPairKind *kind)
+{
+    return 2 * program->n_costs + 2 * (int64_t)program->schedule->n_ranks +
+           (kind - program->pair_kinds);
+}
+
+/* Of what a step does on its compute stream. */
+int64_t sim_way_of_step(const SimProgram *program, uint32_t step);
 
 /* (borrowed) */
 static inline SimWay

@@ -54,39 +54,113 @@ sim_pair_saved(const SimProgram *program, uint32_t first, uint32_t second, int64
 }
 
 void
-sim_pairs_sweep(const SimProgram *program, SimTimes *times)
+sim_pairs_init(SimProgram *program)
+{
+    g_autoptr(GHashTable) known = NULL;
+    g_autoptr(GArray) kinds = NULL;
+
+    if (program->n_pairs == 0)
+        return;
+    known = g_hash_table_new(NULL, NULL);
+    kinds = g_array_new(FALSE, FALSE, sizeof(SimPairKind));
+    program->kind_of_pair = g_new(int32_t, (size_t)program->n_pairs);
+    for (int64_t k = 0; k < program->n_pairs; k++) {
+        const SimStep *step = &program->steps[program->pairs[k]];
+        const uint32_t first = step[0].cost, second = step[1].cost;
+        const gpointer key = (gpointer)(uintptr_t)((uint64_t)first << 32 | second);
+        const gpointer at = g_hash_table_lookup(known, key); /* 1 + its kind */
+        if (at != NULL) {
+            program->kind_of_pair[k] = GPOINTER_TO_INT(at) - 1;
+            continue;
+        }
+        const int64_t ns = sim_pair_ns(program, first, second);
+        const SimPairSaved saved = sim_pair_saved(program, first, second, ns);
+        const SimPairKind kind = {first, second, ns, saved.first_ns, saved.second_ns};
+        g_array_append_val(kinds, kind);
+        g_hash_table_insert(known, key, GINT_TO_POINTER((gint)kinds->len));
+        program->kind_of_pair[k] = (int32_t)kinds->len - 1;
+    }
+    program->n_pair_kinds = (int32_t)kinds->len;
+    program->pair_kinds = (SimPairKind *)(void *)g_array_free(g_steal_pointer(&kinds), FALSE);
+}
+
+const SimPairKind *
+sim_pair_at(const SimProgram *program, uint32_t step)
+{
+    int64_t begin = 0, end = program->n_pairs;
+
+    /* Pairs before begin are before step, those from end on after it. */
+    while (begin < end) {
+        const int64_t middle = begin + (end - begin) / 2;
+        if (program->pairs[middle] + 1 < step)
+            begin = middle + 1;
+        else if (program->pairs[middle] > step)
+            end = middle;
+        else
+            return &program->pair_kinds[program->kind_of_pair[middle]];
+    }
+    return NULL;
+}
+
+void
+sim_pairs_note_saved(const SimProgram *program, SimTimes *times)
+{
+    if (times->saved_ns == NULL)
+        return;
+    memset(times->saved_ns, 0, sizeof *times->saved_ns * (size_t)program->n_ops);
+    for (int64_t k = 0; k < program->n_pairs; k++) {
+        const SimPairKind *kind = &program->pair_kinds[program->kind_of_pair[k]];
+        times->saved_ns[program->pairs[k]] = kind->first_saved_ns;
+        times->saved_ns[program->pairs[k] + 1] = kind->second_saved_ns;
+    }
+}
+
+/* Notes a message that leaves at @at_ns; returns whether the one before it is still under way. */
+static inline bool
+send_meets(const SimCost *cost, int64_t *sent_ns, int64_t at_ns)
+{
+    if (sent_ns == NULL || cost->stream == 0)
+        return false;
+    const bool meets = sent_ns[cost->stream] > at_ns;
+    sent_ns[cost->stream] = at_ns + cost->lag_ns;
+    return meets;
+}
+
+bool
+sim_pairs_sweep(const SimProgram *program, SimTimes *times, int64_t *sent_ns)
 {
     int64_t *const ready = times->ready_ns, *const free_ns = times->free_ns;
     int64_t next_pair = 0;
+    bool meets = false;
 
     memset(free_ns, 0, sizeof *free_ns * (size_t)program->schedule->n_ranks);
     ready[0] = 0;
+    sim_pairs_note_saved(program, times);
     /* As in sim_program_sweep(); the two steps of a pair are neighbours. */
     for (int64_t i = 0; i < program->n_ops; i++) {
         const SimStep step = program->steps[i];
-        const SimCost cost = program->costs[step.cost];
-        int64_t *free = &free_ns[cost.rank];
+        const SimCost *cost = &program->costs[step.cost];
+        int64_t *free = &free_ns[cost->rank];
         int64_t begin = MAX(ready[step.producer], *free);
 
         if (next_pair == program->n_pairs || program->pairs[next_pair] != i) {
-            *free = begin + cost.busy_ns;
+            *free = begin + cost->busy_ns;
             times->free_of_step_ns[i] = *free;
-            times->saved_ns[i] = 0;
-            ready[i + 1] = *free + cost.lag_ns;
+            ready[i + 1] = *free + cost->lag_ns;
+            meets |= send_meets(cost, sent_ns, *free);
             continue;
         }
-        next_pair++;
-        const SimStep other = program->steps[i + 1];
-        const int64_t pair_ns = sim_pair_ns(program, step.cost, other.cost);
-        const SimPairSaved saved = sim_pair_saved(program, step.cost, other.cost, pair_ns);
-        begin = MAX(begin, ready[other.producer]);
-        *free = begin + pair_ns;
-        times->saved_ns[i] = saved.first_ns;
-        times->saved_ns[i + 1] = saved.second_ns;
-        times->free_of_step_ns[i] = begin + cost.busy_ns - saved.first_ns;
+        const SimPairKind *kind = &program->pair_kinds[program->kind_of_pair[next_pair++]];
+        const SimCost *other = &program->costs[kind->second];
+        begin = MAX(begin, ready[program->steps[i + 1].producer]);
+        *free = begin + kind->ns;
+        times->free_of_step_ns[i] = begin + cost->busy_ns - kind->first_saved_ns;
         times->free_of_step_ns[i + 1] = *free;
-        ready[i + 1] = *free + cost.lag_ns;
-        ready[i + 2] = *free + program->costs[other.cost].lag_ns;
+        ready[i + 1] = *free + cost->lag_ns;
+        ready[i + 2] = *free + other->lag_ns;
+        meets |= send_meets(cost, sent_ns, *free);
+        meets |= send_meets(other, sent_ns, *free);
         i++;
     }
+    return meets;
 }

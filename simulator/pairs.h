@@ -14,6 +14,11 @@
  * are taken apart unless a pair's time is given (Workload.pair_ns).  With blocking messages the
  * compute stream waits in the collectives too: nothing is gained, but the pair is still one.
  *
+ * On shared links (contend.h) a pair takes of them what both ops send, spread over its time; it
+ * waits for the collectives only as far as they are longer than the computing.  The dp stream does
+ * not slow pairs, nor what stands beside them in such a schedule, and parameters are gathered at
+ * the end.  With blocking messages pairs are not followed on links.
+ *
  * In the trace the two ops share the pair's time in proportion to what each takes alone, one after
  * the other.
  *
@@ -29,9 +34,6 @@ G_BEGIN_DECLS
 /* Time of a pair of ops of these costs; at most what they take one after the other. */
 int64_t sim_pair_ns(const SimProgram *program, uint32_t first, uint32_t second);
 
-/* sim_program_sweep() for programs with pairs: also fills free_of_step_ns and saved_ns. */
-void sim_pairs_sweep(const SimProgram *program, SimTimes *times);
-
 /* How a pair's time is told apart: what each op is shorter than alone. */
 typedef struct {
     int64_t first_ns, second_ns;
@@ -39,6 +41,23 @@ typedef struct {
 
 SimPairSaved sim_pair_saved(const SimProgram *program, uint32_t first, uint32_t second,
                             int64_t pair_ns);
+
+/* Fills the kinds of a compiled @program's pairs. */
+void sim_pairs_init(SimProgram *program);
+
+/* The kind of the pair that @step is the first or second of; NULL: it is of none.  Cost: O(log
+ * pairs). */
+const SimPairKind *sim_pair_at(const SimProgram *program, uint32_t step);
+
+/* Fills saved_ns, where @times has it: it does not depend on when pairs run. */
+void sim_pairs_note_saved(const SimProgram *program, SimTimes *times);
+
+/*
+ * sim_program_sweep() for programs with pairs: also fills free_of_step_ns and saved_ns.
+ * @sent_ns  (nullable) [sim_stream()] all 0; with it, returns whether two messages were on one
+ *           stream at once.
+ */
+bool sim_pairs_sweep(const SimProgram *program, SimTimes *times, int64_t *sent_ns);
 
 G_END_DECLS
 

@@ -232,6 +232,7 @@ sim_program_new(const Schedule *schedule, const Workload *workload, GError **err
     if (!price(program, error) || !sim_program_compile(program, error) ||
         !check_sum(program, error))
         return NULL;
+    sim_pairs_init(program);
     sim_beside_init(&program->beside, program);
     return g_steal_pointer(&program);
 }
@@ -250,6 +251,8 @@ sim_program_free(SimProgram *program)
     g_free(program->first_forward);
     g_free(program->last_backward);
     g_free(program->pairs);
+    g_free(program->pair_kinds);
+    g_free(program->kind_of_pair);
     sim_beside_clear(&program->beside);
     g_free(program);
 }

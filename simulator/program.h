@@ -74,6 +74,13 @@ typedef struct {
     int32_t rank;       /* where ops of this cost are */
 } SimCostDetail;
 
+/* Two costs whose ops run overlapped: what the pair takes, and by how much each is shorter in it
+ * than alone. */
+typedef struct {
+    uint32_t first, second;
+    int64_t ns, first_saved_ns, second_saved_ns;
+} SimPairKind;
+
 struct SimProgram {
     const Schedule *schedule; /* (borrowed) */
     const Workload *workload; /* (borrowed) */
@@ -88,6 +95,10 @@ struct SimProgram {
     uint32_t *pairs;        /* (owned, nullable) ascending: the first step of each overlapped pair;
                                the second is the next step  [pairs.h] */
     int64_t n_pairs;
+    /* Distinct pairs of costs, and of which kind each pair is [pairs.h]. */
+    SimPairKind *pair_kinds; /* (owned, nullable) [n_pair_kinds] */
+    int32_t *kind_of_pair;   /* (owned, nullable) [n_pairs] */
+    int32_t n_pair_kinds;
     /* (owned) [rank * n_chunks + chunk] steps of its first F and of its last op that is no F, or -1
      */
     int64_t *first_forward, *last_backward;

@@ -41,12 +41,12 @@ find_times(const SimProgram *program, SimBy by, int64_t limit_ns, SimTimes *time
 {
     g_auto(SimNetwork) network = {0};
 
-    if (by != SIM_BY_EVENTS || program->n_pairs > 0)
+    const bool pairs_block = program->n_pairs > 0 && program->workload->blocking_messages;
+
+    if (by != SIM_BY_EVENTS || pairs_block)
         sim_program_sweep(program, times);
-    /* The engine knows single ops only. */
-    if (program->n_pairs > 0)
-        return true;
-    if (by == SIM_BY_SWEEP || (by == SIM_BY_EITHER && program->workload->links == NULL))
+    if (by == SIM_BY_SWEEP || pairs_block ||
+        (by == SIM_BY_EITHER && program->workload->links == NULL))
         return true;
     if (program->workload->links == NULL)
         return sim_program_contend(program, NULL, times, error);

@@ -15,8 +15,7 @@
  *
  * An op takes its time_ns and the workload's op_overhead_ns.  Messages exist between ranks only.
  * Pairs of ops that a framework runs overlapped (Schedule.overlap_pairs) hide the collectives of
- * one behind the computing of the other: pairs.h.  A schedule with pairs is swept, whatever links
- * are shared.
+ * one behind the computing of the other: pairs.h.
  *
  * After its last op a rank reduces gradients over dp, steps the optimizer, gathers parameters;
  * with overlap_dp the reduction runs behind the last backward of each chunk, with overlap_gather

@@ -266,10 +266,12 @@ reduce_behind(const SimProgram *program, SimTimes *times, Beside *beside, int32_
 
     for (int64_t i = all->begin[rank]; i < all->begin[rank + 1]; i++) {
         const SimSpecial *special = &all->specials[i];
+        if (special->gathers)
+            continue;
         const SimOpTimes op = sim_times_step(times, program, special->step);
         const int64_t ns = sim_share(work->dp_reduce_ns, n_chunks, special->chunk);
         const int64_t bytes = sim_share(work->dp_reduce_bytes, n_chunks, special->chunk);
-        for (int64_t k = 0; !special->gathers && k < n; k++)
+        for (int64_t k = 0; k < n; k++)
             put_piece(times, beside, rank,
                       op.start_ns + sim_shares_before(op.end_ns - op.start_ns, n, k + 1),
                       sim_share(ns, n, k), sim_share(bytes, n, k), TRACE_EVENT_DP_REDUCE);
@@ -277,16 +279,17 @@ reduce_behind(const SimProgram *program, SimTimes *times, Beside *beside, int32_
 }
 
 /* Overlapped pairs, and what follows them. */
-static void
-sweep_pairs(const SimProgram *program, SimTimes *times, Beside *besides)
+static bool
+sweep_pairs(const SimProgram *program, SimTimes *times, int64_t *sent_ns, Beside *besides)
 {
     const SimBeside *all = &program->beside;
 
-    sim_pairs_sweep(program, times);
+    const bool meets = sim_pairs_sweep(program, times, sent_ns);
     for (int32_t rank = 0; all->begin != NULL && rank < program->schedule->n_ranks; rank++) {
         besides[rank].n_reduces = sim_beside_n_chunks(all, rank, false);
         reduce_behind(program, times, &besides[rank], rank);
     }
+    return meets;
 }
 
 /* Whether nothing runs beside the ops that are still to come, nor slows them. */
@@ -312,7 +315,7 @@ sim_program_sweep(const SimProgram *program, SimTimes *times)
 
     sim_times_reset(times);
     if (program->n_pairs > 0) {
-        sweep_pairs(program, times, besides);
+        times->meets = sweep_pairs(program, times, sent_ns, besides);
     } else if (all->begin == NULL) {
         times->meets = sent_ns == NULL ? sweep_plain(program, times, NULL, 0, program->n_ops)
                                        : sweep_plain(program, times, sent_ns, 0, program->n_ops);

@@ -8,6 +8,7 @@
 #define TESTS_SIMULATOR_RANDOM_H
 
 #include "profiles/workload.h"
+#include "schedule/check.h"
 
 /* splitmix64 [Steele, Lea, Flood 2014]. */
 static inline uint64_t
@@ -169,6 +170,22 @@ random_schedule(uint64_t *state)
         s->rank_begin[r + 1] = at;
     }
     return s;
+}
+
+/* Makes pairs of some neighbours that may be one; they may wait for each other. */
+static inline void
+random_pairs(uint64_t *state, Schedule *schedule)
+{
+    g_clear_pointer(&schedule->overlap_pairs, g_array_unref);
+    schedule->overlap_pairs = g_array_new(FALSE, FALSE, sizeof(int64_t));
+    for (int32_t r = 0; r < schedule->n_ranks; r++)
+        for (int64_t i = schedule->rank_begin[r]; i + 1 < schedule->rank_begin[r + 1]; i++) {
+            g_array_append_val(schedule->overlap_pairs, i);
+            if (random_in(state, 0, 1) == 0 || !schedule_check_pairs(schedule, NULL))
+                g_array_set_size(schedule->overlap_pairs, schedule->overlap_pairs->len - 1);
+            else
+                i++;
+        }
 }
 
 /* --- workloads --- */

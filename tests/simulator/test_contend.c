@@ -116,6 +116,45 @@ test_equals_the_sweep(void)
     g_assert_cmpint(n_longer, >, 1000);
 }
 
+/* Likewise with overlapped pairs, whose messages do not block. */
+static void
+test_pairs_equal_the_sweep(void)
+{
+    int n_equal = 0, n_contended = 0, n_longer = 0, n_pairs = 0;
+
+    for (uint64_t seed = 0; n_equal < 2000; seed++) {
+        uint64_t state = seed ^ 0xd0a1;
+        g_autoptr(Schedule) schedule = random_schedule(&state);
+        g_autoptr(Workload) workload = random_workload(&state, schedule, seed % 2 ? 6 : 1000000);
+        g_auto(SimResult) swept = {0}, driven = {0}, either = {0};
+        random_pairs(&state, schedule);
+        workload->blocking_messages = false;
+        workload->pair_ns = seed % 3 == 0 ? random_in(&state, 1, 8) : 0;
+        links_for(&state, schedule, workload);
+        if (!sim_run(schedule, workload, &(SimOptions){.by = SIM_BY_SWEEP}, &swept, NULL))
+            continue; /* pairs that wait for each other */
+        sim_result_clear(&swept);
+        const bool contended = !holds(schedule, workload);
+        n_contended += contended;
+        n_equal += !contended;
+        n_pairs += (int)schedule->overlap_pairs->len;
+        run(schedule, workload, SIM_BY_EVENTS, &driven);
+        run(schedule, workload, SIM_BY_EITHER, &either);
+        run(schedule, workload, SIM_BY_SWEEP, &swept);
+        if (!contended)
+            assert_same(&swept, &driven);
+        assert_same(contended ? &driven : &swept, &either);
+        n_longer += driven.report->iteration_ns > swept.report->iteration_ns;
+        for (guint r = 0; r < driven.report->ranks->len; r++) {
+            const ReportRank *row = &g_array_index(driven.report->ranks, ReportRank, r);
+            g_assert_cmpint(row->busy_ns + row->bubble_ns, ==, driven.report->iteration_ns);
+        }
+    }
+    g_assert_cmpint(n_pairs, >, 4000);
+    g_assert_cmpint(n_contended, >, 500);
+    g_assert_cmpint(n_longer, >, 300);
+}
+
 /* --- by hand --- */
 
 /* @n_ranks ranks with one link each, of 1 byte per ns, that all traffic crosses. */
@@ -256,6 +295,44 @@ test_ops_and_messages_share(void)
     run(schedule, workload, SIM_BY_EITHER, &result);
     g_assert_cmpfloat_with_epsilon(result.report->breakdown.tp_s, (12 + 3) * 1e-9 / 2, 1e-15);
     g_assert_cmpint(g_array_index(result.report->ranks, ReportRank, 0).busy_ns, ==, 24 + 3 + 8);
+}
+
+/*
+ * Rank 0: f = 2, messages of 5: at 2, 7, 12.  Rank 1: F of 6 computes, B of 9 is all collectives at
+ * the link's full rate; F0 from 7 to 13; then F1 and B0 as a pair: max(6, 9) = 9, of which F1 has
+ * 6 / 15, in whole ns 3, B0 6.  It waits for its collectives for 9 - 6 = 3, a third of them. Beside
+ * the message of F2, which has 4 left, both have half of the link, so the pair runs at 1 - 1/3 / 2
+ * = 5/6: F1 until 13 + 3.6; the message until 13 + 8 = 21; B0 has done 4 * 5/6 then and needs 2.67
+ * more.
+ */
+static void
+test_pairs_and_messages_share(void)
+{
+    static const int64_t times[SCHEDULE_OP_N] = {2, 9, 0, 0};
+    static const Expect expect[] = {
+        {TRACE_EVENT_SEND, 0, 3, {2, 7, 12}, {7, 12, 21}},
+        {TRACE_EVENT_FORWARD, 1, 3, {7, 13, 24}, {13, 17, 30}},
+        {TRACE_EVENT_BACKWARD, 1, 3, {17, 30, 39}, {24, 39, 48}},
+    };
+    g_autoptr(Schedule) schedule = new_schedule("gpipe", 2, 1, 3, 1);
+    g_autoptr(Workload) workload = plain_workload(schedule, times, 5);
+    WorkloadOp *op = &workload->ops[1];
+    const ScheduleOp f2 = schedule->ops[8];
+    const int64_t pair = 7;
+
+    /* Rank 1: F0 F1 B0 F2 B1 B2. */
+    g_assert_cmpint(schedule->ops[9].microbatch, ==, 0);
+    schedule->ops[8] = schedule->ops[9];
+    schedule->ops[9] = f2;
+    schedule->overlap_pairs = g_array_new(FALSE, FALSE, sizeof(int64_t));
+    g_array_append_val(schedule->overlap_pairs, pair);
+    op->backward_message_ns = 0;
+    give_ports(workload, 2);
+    op->time_ns[SCHEDULE_OP_FORWARD] = op->part_ns[SCHEDULE_OP_FORWARD][PROFILE_PART_COMPUTE] = 6;
+    op->part_ns[SCHEDULE_OP_BACKWARD][PROFILE_PART_COMPUTE] = 0;
+    op->part_ns[SCHEDULE_OP_BACKWARD][PROFILE_PART_TP] = 9;
+    op->traffic_bytes[SCHEDULE_OP_BACKWARD][0] = 9;
+    run_by_hand(schedule, workload, expect, G_N_ELEMENTS(expect));
 }
 
 /*
@@ -498,5 +575,7 @@ main(int argc, char **argv)
     ADD("sharing-makes-nothing-earlier", test_sharing_makes_nothing_earlier);
     ADD("invariants", test_invariants);
     ADD("refuses", test_refuses);
+    g_test_add_func("/simulator/contend/pairs-and-messages-share", test_pairs_and_messages_share);
+    g_test_add_func("/simulator/contend/pairs-equal-the-sweep", test_pairs_equal_the_sweep);
     return g_test_run();
 }

@@ -184,21 +184,6 @@ slow_makespan(const Schedule *schedule, const int64_t time_ns[SCHEDULE_OP_N], in
     return makespan;
 }
 
-/* Makes pairs of some neighbours that may be one. */
-static void
-add_pairs(Schedule *schedule, uint64_t *state)
-{
-    schedule->overlap_pairs = g_array_new(FALSE, FALSE, sizeof(int64_t));
-    for (int32_t r = 0; r < schedule->n_ranks; r++)
-        for (int64_t i = schedule->rank_begin[r]; i + 1 < schedule->rank_begin[r + 1]; i++) {
-            g_array_append_val(schedule->overlap_pairs, i);
-            if (random_in(state, 0, 1) == 0 || !schedule_check_pairs(schedule, NULL))
-                g_array_set_size(schedule->overlap_pairs, schedule->overlap_pairs->len - 1);
-            else
-                i++;
-        }
-}
-
 static void
 test_random_pairs(void)
 {
@@ -210,8 +195,7 @@ test_random_pairs(void)
         const int64_t time_ns[SCHEDULE_OP_N] = {random_in(&state, 1, 9), random_in(&state, 1, 9),
                                                 random_in(&state, 1, 9), random_in(&state, 1, 9)};
         const int64_t message_ns = random_in(&state, 0, 5);
-        g_clear_pointer(&schedule->overlap_pairs, g_array_unref);
-        add_pairs(schedule, &state);
+        random_pairs(&state, schedule);
         g_autoptr(Workload) workload = plain_workload(schedule, time_ns, message_ns);
         /* No longer than any pair of these may take. */
         workload->pair_ns = random_in(&state, 1, time_ns[0] + MIN(time_ns[1], time_ns[2]));
