@@ -379,7 +379,7 @@ static int
 execute(Run *run, Options *options, Progress *progress, GError **error)
 {
     const char *path = options_argument(options, 0);
-    const bool in_processes = g_str_equal(run->exec.transport, "mpi");
+    const bool in_processes = !g_str_equal(run->exec.transport, "local");
 
     run->exec.stop = interrupt_watch();
     if (isatty(STDERR_FILENO)) {
@@ -415,9 +415,10 @@ run(Options *options, GError **error)
 
     if (!run_options_read(options, &one.exec, error))
         return -1;
-    if (g_str_equal(one.exec.transport, "mpi") && g_str_equal(path, "-")) {
-        g_set_error_literal(error, CMD_ERROR, CMD_ERROR_USAGE,
-                            "run: --transport mpi: every rank reads the plan: give a file, not -");
+    if (!g_str_equal(one.exec.transport, "local") && g_str_equal(path, "-")) {
+        g_set_error(error, CMD_ERROR, CMD_ERROR_USAGE,
+                    "run: --transport %s: every rank reads the plan: give a file, not -",
+                    one.exec.transport);
         return -1;
     }
     if (!load(&one, path, error))
@@ -441,7 +442,7 @@ const Command cmd_run = {
     .summary = "execute a plan; measured beside predicted",
     .details =
         "Trains the plan's model for some steps, every rank a thread on this machine (--transport\n"
-        "mpi: a process, here or on other hosts), and prints the step time beside the\n"
+        "mpi or nccl: a process, here or on other hosts), and prints the step time beside the\n"
         "simulator's. Ctrl-C ends it after the step at hand and writes what is done. The\n"
         "predicted trace of the same plan:\n"
         "degas simulate PLAN.json --trace p.json; then: degas compare p.json t.json\n",

@@ -8,7 +8,8 @@ const OptionInfo run_options_table[] = {
     {.name = "threads", .value = "N", .help = "threads of a rank on device reference (1)"},
     {.name = "transport",
      .value = "NAME",
-     .help = "local (default: ranks are threads), mpi (processes; starts mpirun), nccl"},
+     .help =
+         "local (default: ranks are threads), mpi (processes; starts mpirun), nccl (one GPU each)"},
     {.name = "hosts", .value = "LIST", .help = "where mpirun starts the ranks: node1,node2"},
     {.name = "data",
      .value = "FILE",
@@ -28,7 +29,8 @@ const OptionInfo run_options_table[] = {
     {.name = "verify", .help = "compare loss and all gradients with one device; exit status 1"},
     {.name = "timeout", .value = "TIME", .help = "a rank that waits longer hangs: exit status 8"},
     {.name = "deterministic",
-     .help = "mpi: sums in the order of local, equal bits run after run (local: always so)"},
+     .help = "mpi: sums in the order of local, equal bits run after run (local: always so); "
+             "nccl: one algorithm for all sizes"},
     {.name = "checkpoint", .value = "DIR", .help = "save the training state in DIR at the end"},
     {.name = "checkpoint-every", .value = "N", .help = "... and every N steps"},
     {.name = "resume", .help = "go on from the last state in DIR until --steps are done"},
@@ -76,8 +78,10 @@ run_options_read(Options *options, ExecRunOptions *exec, GError **error)
     };
     if (exec->n_threads > 1 && !g_str_equal(exec->device, "reference"))
         options_fail(options, "threads", "needs --device reference; on others ranks compute apart");
-    if (options_has(options, "hosts") && !g_str_equal(exec->transport, "mpi"))
-        options_fail(options, "hosts", "needs --transport mpi");
+    if (options_has(options, "hosts") && g_str_equal(exec->transport, "local"))
+        options_fail(options, "hosts", "needs --transport mpi or nccl");
+    if (g_str_equal(exec->transport, "nccl") && !g_str_equal(exec->device, "cuda"))
+        options_fail(options, "transport", "nccl needs --device cuda");
     if (options_has(options, "timeout") && exec->timeout_s <= 0.0)
         options_fail(options, "timeout", "expected more than no time");
     if (g_strcmp0(options_string(options, "trace", NULL), "-") == 0 &&

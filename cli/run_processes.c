@@ -44,6 +44,8 @@ launch(const ExecRunOptions *exec, const RunProcessesOptions *options, GError **
     if (arguments == NULL)
         return -1;
     const ExecLaunchOptions launch_options = {
+        .transport = exec->transport,
+        .without_mpi = exec->without_mpi,
         .n_ranks = (int32_t)plan_n_devices(exec->plan),
         .timeout_s = exec->timeout_s,
         .hosts = options->hosts,
@@ -75,15 +77,44 @@ tell(const GError *error)
     output_note("%s", error->message);
 }
 
+static int
+start_ranks(GError **error)
+{
+    g_autoptr(GPtrArray) arguments = own_arguments(error);
+
+    return arguments == NULL ? -1 : exec_start_ranks((char **)arguments->pdata);
+}
+
+/* NCCL refuses two ranks of one host on one device.  Whoever says by NCCL_HOSTID that hosts are not
+ * what they seem gets a host of its own for every rank that we have started: a proof of function
+ * on one device (docs/gpu.md). */
+static void
+set_host_id(const ExecRunOptions *exec, int32_t rank)
+{
+    const char *id = g_getenv("NCCL_HOSTID");
+
+    if (!exec->without_mpi || id == NULL)
+        return;
+    g_autofree char *own = g_strdup_printf("%s-%d", id, rank);
+    g_setenv("NCCL_HOSTID", own, TRUE);
+}
+
 int
 run_processes_begin(ExecRunOptions *exec, const RunProcessesOptions *options, char **where,
                     GError **error)
 {
     const ExecJobPlace place = exec_job_place();
+    g_autofree char *secret = exec_job_secret();
     bool in_child = false;
 
+    if (place.role == EXEC_ROLE_STARTER)
+        return start_ranks(error);
+    /* On one machine NCCL needs nobody to start its ranks but us. */
+    exec->without_mpi = g_str_equal(exec->transport, "nccl") && options->hosts == NULL &&
+                        (place.role == EXEC_ROLE_ALONE || secret != NULL);
     if (place.role == EXEC_ROLE_ALONE)
         return launch(exec, options, error);
+    set_host_id(exec, place.rank);
     exec->process_rank = place.rank;
     if (place.role == EXEC_ROLE_LAUNCHED) {
         *where = g_strdup(g_getenv(EXEC_WATCH_VARIABLE));

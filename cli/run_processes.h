@@ -1,5 +1,6 @@
 /*
- * cli/run_processes.h - degas run --transport mpi: which of the run's processes this one is.
+ * cli/run_processes.h - degas run --transport mpi or nccl: which of the run's processes this one
+ * is.
  *
  * Errors of ranks are printed once, by the process that watches over them: the one that the user
  * started, or where somebody's mpirun or srun started the ranks, a child of rank 0's.
@@ -22,8 +23,9 @@ typedef struct {
 #define RUN_PROCESSES_RANK (-2)
 
 /*
- * Returns RUN_PROCESSES_RANK after it has set @exec's process_rank and watch_where (@where, out,
- * owned); otherwise the run is over, and this is the exit status, or -1 with @error.
+ * Returns RUN_PROCESSES_RANK after it has set @exec's process_rank, watch_where (@where, out,
+ * owned) and without_mpi; otherwise the run is over, and this is the exit status, or -1 with
+ * @error.
  */
 int run_processes_begin(ExecRunOptions *exec, const RunProcessesOptions *options, char **where,
                         GError **error);

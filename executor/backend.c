@@ -51,6 +51,18 @@ exec_backend_open_with(const char *name, const ExecBackendOptions *options, GErr
     return NULL;
 }
 
+int32_t
+exec_backend_n_devices(const char *name, GError **error)
+{
+    int32_t (*n_devices)(GError **) = NULL;
+
+    if (!g_str_equal(name, "cuda"))
+        return 1;
+    *(void **)&n_devices =
+        exec_plugin_symbol("cuda", "exec_backend_cuda_n_devices", "device cuda", error);
+    return n_devices == NULL ? -1 : n_devices(error);
+}
+
 ExecBackend *
 exec_backend_open(const char *name, int device, Dtype storage, GError **error)
 {

@@ -311,6 +311,10 @@ typedef struct {
 ExecBackend *exec_backend_open_with(const char *name, const ExecBackendOptions *options,
                                     GError **error);
 
+/* How many devices of that kind there are: of processes on one machine each takes another.  -1 on
+ * EXEC_ERROR_MISSING.  Host backends: 1. */
+int32_t exec_backend_n_devices(const char *name, GError **error);
+
 /* A whole device. */
 ExecBackend *exec_backend_open(const char *name, int device, Dtype storage, GError **error);
 void exec_backend_close(ExecBackend *backend);

@@ -6,6 +6,9 @@
  */
 #include "executor/cuda_state.h"
 
+#include <time.h>
+
+#include "executor/clock.h"
 #include "executor/plugin.h"
 
 EXEC_PLUGIN_DEFINE_ABI
@@ -43,14 +46,44 @@ exec_cuda_stamp(ExecBackend *backend, int64_t *ns)
         exec_cuda_keep_error(state, error);
 }
 
+/* A long wait costs little of the core, a short one little time. */
+#define SPIN_NS 50000
+#define SLEEP_NS 20000
+
+/* With somebody who looks after something else in the meantime. */
+static bool
+wait_with(const ExecCudaState *state, GError **error)
+{
+    const ExecCudaWatch *watch = &state->watch;
+    const struct timespec pause = {.tv_nsec = SLEEP_NS};
+    const int64_t begin = exec_now_ns();
+    cudaError_t status = cudaStreamQuery(state->share.stream);
+    bool ok = true;
+
+    for (; ok && status == cudaErrorNotReady; status = cudaStreamQuery(state->share.stream)) {
+        ok = watch->look(watch->user_data, true, error);
+        if (exec_now_ns() - begin > SPIN_NS)
+            nanosleep(&pause, NULL);
+    }
+    watch->look(watch->user_data, false, NULL);
+    if (ok)
+        TRY_CUDA(status, error);
+    return ok;
+}
+
 bool
 exec_cuda_synchronize(ExecBackend *backend, GError **error)
 {
     ExecCudaState *state = exec_cuda_state(backend);
+    GError *interrupted = NULL, *unread = NULL;
 
-    QUEUE(backend, cudaStreamSynchronize(state->share.stream));
-    GError *unread = NULL;
-    if (!exec_cuda_clock_read(state->clock, &unread))
+    if (state->watch.look == NULL)
+        QUEUE(backend, cudaStreamSynchronize(state->share.stream));
+    else if (!wait_with(state, &interrupted)) {
+        g_clear_error(&state->error); /* a consequence */
+        state->error = interrupted;
+    }
+    if (interrupted == NULL && !exec_cuda_clock_read(state->clock, &unread))
         exec_cuda_keep_error(state, unread);
     if (state->error == NULL)
         return true;
@@ -129,6 +162,14 @@ open_state(ExecBackend *backend, int index, int n, GError **error)
                                              whole ? 0 : state->share.n_multiprocessors,
                                              state->share.stream, error);
     return state->products != NULL;
+}
+
+int32_t
+exec_backend_cuda_n_devices(GError **error)
+{
+    int n = 0;
+
+    return exec_cuda_check_device(0, error) && cudaGetDeviceCount(&n) == cudaSuccess ? n : -1;
 }
 
 ExecBackend *

@@ -78,7 +78,9 @@ bool exec_cuda_clock_stamp(ExecCudaClock *clock, int64_t *ns, GError **error);
 /* After the stream has been waited for. */
 bool exec_cuda_clock_read(ExecCudaClock *clock, GError **error);
 
-/* --- backend_cuda.c: the plugin's entry --- */
+/* --- backend_cuda.c: the plugin's entries --- */
+/* -1 on EXEC_ERROR_MISSING: none that can be used. */
+int32_t exec_backend_cuda_n_devices(GError **error);
 ExecBackend *exec_backend_cuda_open(const ExecBackendOptions *options, GError **error);
 
 G_END_DECLS

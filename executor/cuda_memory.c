@@ -22,18 +22,25 @@ describe_memory_failure(const ExecCudaState *state, size_t n_bytes, const char *
 }
 
 void *
-exec_cuda_alloc(ExecBackend *backend, size_t n_bytes, const char *what, GError **error)
+exec_cuda_alloc_on(ExecBackend *backend, cudaStream_t stream, size_t n_bytes, const char *what,
+                   GError **error)
 {
     ExecCudaState *state = exec_cuda_state(backend);
     void *memory = NULL;
     const cudaError_t status =
-        cudaMallocFromPoolAsync(&memory, MAX(n_bytes, 1), state->pool, state->share.stream);
+        cudaMallocFromPoolAsync(&memory, MAX(n_bytes, 1), state->pool, stream);
 
     if (status == cudaErrorMemoryAllocation)
         describe_memory_failure(state, n_bytes, what, error);
     else if (status != cudaSuccess)
         exec_cuda_ok(status, "cudaMallocFromPoolAsync", __FILE__, __LINE__, error);
     return status == cudaSuccess ? memory : NULL;
+}
+
+void *
+exec_cuda_alloc(ExecBackend *backend, size_t n_bytes, const char *what, GError **error)
+{
+    return exec_cuda_alloc_on(backend, exec_cuda_stream(backend), n_bytes, what, error);
 }
 
 void

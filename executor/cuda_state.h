@@ -10,8 +10,17 @@
 
 G_BEGIN_DECLS
 
+/* Who looks after something else while the host waits for the device. */
+typedef struct {
+    /* Called about every 50 us with @waits, and once without when the wait is over; false ends the
+     * wait, with an error. */
+    bool (*look)(void *user_data, bool waits, GError **error);
+    void *user_data; /* (borrowed) */
+} ExecCudaWatch;
+
 typedef struct {
     int device;
+    ExecCudaWatch watch; /* look == NULL: nobody */
     ExecCudaShare share;
     cudaMemPool_t pool;
     ExecCudaProducts *products; /* (owned) */
@@ -59,6 +68,9 @@ float *exec_cuda_scratch(ExecBackend *backend, int64_t n);
 
 /* Slots of backend.h. */
 void *exec_cuda_alloc(ExecBackend *backend, size_t n_bytes, const char *what, GError **error);
+/* In the order of another stream than the backend's; to be freed in any. */
+void *exec_cuda_alloc_on(ExecBackend *backend, cudaStream_t stream, size_t n_bytes,
+                         const char *what, GError **error);
 void exec_cuda_release(ExecBackend *backend, void *memory);
 void exec_cuda_upload(ExecBackend *backend, size_t n_bytes, const void *host, void *device);
 void exec_cuda_download(ExecBackend *backend, size_t n_bytes, const void *device, void *host);

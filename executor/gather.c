@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "executor/pool.h"
+#include "executor/watch_wire.h"
 
 /* Every message of a step has been received when these are sent, so any tag is free. */
 #define TAG 0
@@ -78,6 +79,29 @@ on_our_clock(const ExecClock *clock, int64_t time_ns)
     const double part = span > 0 ? (double)(time_ns - clock->at_ns[0]) / (double)span : 0.0;
 
     return time_ns - clock->offset_ns[0] - (int64_t)((double)drift * part);
+}
+
+/* --- machines --- */
+
+/* Longer than exec_watch_machine()'s. */
+#define MACHINE_BYTES 256
+
+bool
+exec_gather_local_rank(ExecRank *rank, int32_t *local_rank, GError **error)
+{
+    ExecTransport *t = exec_rank_host_transport(rank);
+    const ExecGroup everyone = exec_rank_everyone(rank);
+    const size_t n_bytes = (size_t)everyone.n * MACHINE_BYTES;
+    g_autofree char *own = exec_watch_machine();
+    g_autofree char *machines = g_new0(char, n_bytes);
+
+    g_strlcpy(machines + (size_t)rank->rank * MACHINE_BYTES, own, MACHINE_BYTES);
+    if (!t->ops->all_gather(t, &everyone, DTYPE_FP8, machines, (int64_t)n_bytes, error))
+        return false;
+    *local_rank = 0;
+    for (int32_t r = 0; r < rank->rank; r++)
+        *local_rank += strcmp(machines + (size_t)r * MACHINE_BYTES, own) == 0;
+    return true;
 }
 
 /* --- steps --- */

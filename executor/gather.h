@@ -16,6 +16,9 @@
 
 G_BEGIN_DECLS
 
+/* Which of the ranks on its machine this one is: the lower ones come first. */
+bool exec_gather_local_rank(ExecRank *rank, int32_t *local_rank, GError **error);
+
 /* Every rank, at the same two places: before the first step, and after the last (@at_end). */
 bool exec_gather_clocks(ExecRank *rank, bool at_end, GError **error);
 

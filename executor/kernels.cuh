@@ -284,7 +284,7 @@ launch(void (*kernel)(P...), dim3 grid, unsigned threads, size_t shared_bytes, c
     kernel<<<grid, threads, shared_bytes, stream>>>(arguments...);
     return cudaGetLastError();
 #else
-    return gpu_on_host::launch(kernel, grid, threads, shared_bytes, arguments...);
+    return gpu_on_host::launch(kernel, grid, threads, shared_bytes, stream, arguments...);
 #endif
 }
 

@@ -25,47 +25,6 @@
 #define KEPT_NOISE 4000
 #define LOOK_MS 20
 
-/* --- who am I --- */
-
-static int64_t
-number_of(const char *variable, int64_t otherwise)
-{
-    const char *text = g_getenv(variable);
-    int64_t value;
-
-    return text != NULL && g_ascii_string_to_signed(text, 10, 0, INT32_MAX, &value, NULL)
-               ? value
-               : otherwise;
-}
-
-ExecJobPlace
-exec_job_place(void)
-{
-    static const struct {
-        const char *rank, *n_ranks;
-    } names[] = {
-        {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
-        {"PMI_RANK", "PMI_SIZE"},
-        {"PMIX_RANK", "SLURM_NTASKS"},
-        {"SLURM_PROCID", "SLURM_NTASKS"},
-    };
-    ExecJobPlace place = {.role = EXEC_ROLE_ALONE, .n_ranks = 1};
-
-    for (size_t i = 0; i < G_N_ELEMENTS(names); i++) {
-        const int64_t rank = number_of(names[i].rank, -1);
-        if (rank < 0)
-            continue;
-        place.rank = (int32_t)rank;
-        place.n_ranks = (int32_t)number_of(names[i].n_ranks, 1);
-        break;
-    }
-    if (g_getenv(EXEC_WATCH_VARIABLE) != NULL)
-        place.role = EXEC_ROLE_LAUNCHED;
-    else if (place.n_ranks > 1)
-        place.role = EXEC_ROLE_JOINED;
-    return place;
-}
-
 /* --- mpirun --- */
 
 /* Returns: (owned, nullable) the first line of its --version. */
@@ -102,6 +61,18 @@ find_mpirun(const char *library, GError **error)
     return NULL;
 }
 
+/* This program with the arguments of the ranks, and the end. */
+static void
+add_program(const ExecLaunchOptions *o, GPtrArray *argv)
+{
+    char *program = g_file_read_link("/proc/self/exe", NULL);
+
+    g_ptr_array_add(argv, program != NULL ? program : g_strdup(o->arguments[0]));
+    for (size_t i = 1; o->arguments[i] != NULL; i++)
+        g_ptr_array_add(argv, g_strdup(o->arguments[i]));
+    g_ptr_array_add(argv, NULL);
+}
+
 /* Returns: (owned) the arguments of mpirun and, behind them, the program's. */
 static GPtrArray *
 mpirun_arguments(const ExecLaunchOptions *o, const char *mpirun, const char *library)
@@ -125,11 +96,7 @@ mpirun_arguments(const ExecLaunchOptions *o, const char *mpirun, const char *lib
         g_ptr_array_add(argv, g_strdup("-x"));
         g_ptr_array_add(argv, g_strdup(EXEC_WATCH_VARIABLE));
     }
-    char *program = g_file_read_link("/proc/self/exe", NULL);
-    g_ptr_array_add(argv, program != NULL ? program : g_strdup(o->arguments[0]));
-    for (size_t i = 1; o->arguments[i] != NULL; i++)
-        g_ptr_array_add(argv, g_strdup(o->arguments[i]));
-    g_ptr_array_add(argv, NULL);
+    add_program(o, argv);
     return argv;
 }
 
@@ -142,7 +109,9 @@ prepare_child(gpointer user_data)
     prctl(PR_SET_PDEATHSIG, SIGTERM);
 }
 
+/* mpirun, or the starter in its place. */
 typedef struct {
+    const char *transport, *name; /* (borrowed) for messages */
     GPid pid;
     int out, err; /* -1: closed */
     bool ended;
@@ -166,17 +135,36 @@ mpirun_clear(Mpirun *mpirun)
 }
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(Mpirun, mpirun_clear)
 
-static bool
-start(const ExecLaunchOptions *o, const char *where, const char *library, Mpirun *mpirun,
-      GError **error)
+/* Returns: (owned, nullable) what to start: mpirun with the ranks' program, or that as starter. */
+static GPtrArray *
+program_to_start(const ExecLaunchOptions *o, GError **error)
 {
-    g_autofree char *program = find_mpirun(library, error);
+    GPtrArray *argv;
+
+    if (!o->without_mpi) {
+        const ExecMpiPlugin *plugin =
+            exec_plugin_symbol("mpi", EXEC_MPI_PLUGIN, "transport mpi", error);
+        g_autofree char *mpirun = plugin == NULL ? NULL : find_mpirun(plugin->library, error);
+        return mpirun == NULL ? NULL : mpirun_arguments(o, mpirun, plugin->library);
+    }
+    argv = g_ptr_array_new_with_free_func(g_free);
+    add_program(o, argv);
+    return argv;
+}
+
+static bool
+start(const ExecLaunchOptions *o, const char *where, Mpirun *mpirun, GError **error)
+{
+    g_autoptr(GPtrArray) argv = program_to_start(o, error);
     g_auto(GStrv) environment = g_get_environ();
     GError *reason = NULL;
 
-    if (program == NULL)
+    if (argv == NULL)
         return false;
-    g_autoptr(GPtrArray) argv = mpirun_arguments(o, program, library);
+    if (o->without_mpi) {
+        g_autofree char *n_ranks = g_strdup_printf("%d", o->n_ranks);
+        environment = g_environ_setenv(environment, EXEC_START_VARIABLE, n_ranks, TRUE);
+    }
     environment = g_environ_setenv(environment, EXEC_WATCH_VARIABLE, where, TRUE);
     /* It asks root to say so twice. */
     environment = g_environ_setenv(environment, "OMPI_ALLOW_RUN_AS_ROOT", "1", TRUE);
@@ -185,8 +173,8 @@ start(const ExecLaunchOptions *o, const char *where, const char *library, Mpirun
                                  G_SPAWN_SEARCH_PATH | G_SPAWN_DO_NOT_REAP_CHILD, prepare_child,
                                  NULL, &mpirun->pid, NULL, &mpirun->out, &mpirun->err, &reason))
         return true;
-    g_set_error(error, EXEC_ERROR, EXEC_ERROR_MISSING, "transport mpi: cannot start %s: %s",
-                program, reason->message);
+    g_set_error(error, EXEC_ERROR, EXEC_ERROR_MISSING, "transport %s: cannot start %s: %s",
+                o->transport, (const char *)argv->pdata[0], reason->message);
     g_error_free(reason);
     mpirun->out = mpirun->err = -1;
     return false;
@@ -318,8 +306,8 @@ explain_early_end(const Mpirun *mpirun, bool has_started, int *status, GError **
     }
     *status = 0;
     g_set_error(error, EXEC_ERROR, has_started ? EXEC_ERROR_RANK_DIED : EXEC_ERROR_MISSING,
-                "transport mpi: mpirun ended with status %d%s: %s", exit_status(mpirun),
-                has_started ? "" : " before any rank began", words);
+                "transport %s: %s ended with status %d%s: %s", mpirun->transport, mpirun->name,
+                exit_status(mpirun), has_started ? "" : " before any rank began", words);
     return false;
 }
 
@@ -398,8 +386,6 @@ watch_ranks(Watch *watch, Mpirun *mpirun, int *status, GError **error)
 bool
 exec_launch(const ExecLaunchOptions *options, GString *output, int *status, GError **error)
 {
-    const ExecMpiPlugin *plugin =
-        exec_plugin_symbol("mpi", EXEC_MPI_PLUGIN, "transport mpi", error);
     const ExecWatcherOptions watcher_options = {
         .n_ranks = options->n_ranks,
         .timeout_s = options->timeout_s,
@@ -407,12 +393,12 @@ exec_launch(const ExecLaunchOptions *options, GString *output, int *status, GErr
     };
 
     *status = 0;
-    if (plugin == NULL)
-        return false;
     g_autoptr(ExecWatcher) watcher = exec_watcher_new(&watcher_options, error);
     if (watcher == NULL)
         return false;
     g_auto(Mpirun) mpirun = {
+        .transport = options->transport,
+        .name = options->without_mpi ? "the starter of the ranks" : "mpirun",
         .out = -1,
         .err = -1,
         .output = output,
@@ -420,7 +406,7 @@ exec_launch(const ExecLaunchOptions *options, GString *output, int *status, GErr
         .line = g_string_new(NULL),
         .notes = g_ptr_array_new_with_free_func(g_free),
     };
-    if (!start(options, exec_watcher_where(watcher), plugin->library, &mpirun, error))
+    if (!start(options, exec_watcher_where(watcher), &mpirun, error))
         return false;
     GError *found = NULL;
     Watch watch = {.o = options, .watcher = watcher, .shown_ns = exec_now_ns()};

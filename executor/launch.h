@@ -1,10 +1,11 @@
 /*
  * executor/launch.h - runs whose ranks are processes: who am I, and starting them with mpirun.
  *
- * Three ways into a run with transport mpi:
+ * Ways into a run with transport mpi or nccl:
  *   alone      `degas run --transport mpi`: starts mpirun on itself, watches, passes on the product
  *   launched   a rank of such a run: it finds EXEC_WATCH_VARIABLE in its environment
  *   joined     a rank that somebody's mpirun or srun started: rank 0 forks the watcher
+ *   starter    on one machine transport nccl needs no MPI: this process takes mpirun's place
  */
 #ifndef EXECUTOR_LAUNCH_H
 #define EXECUTOR_LAUNCH_H
@@ -17,6 +18,7 @@ typedef enum {
     EXEC_ROLE_ALONE,
     EXEC_ROLE_LAUNCHED,
     EXEC_ROLE_JOINED,
+    EXEC_ROLE_STARTER,
 } ExecRole;
 
 typedef struct {
@@ -24,10 +26,26 @@ typedef struct {
     int32_t rank, n_ranks; /* as the environment says; alone: 0 of 1 */
 } ExecJobPlace;
 
-/* From the variables that Open MPI, MPICH (PMI), PMIx and Slurm set. */
+/* From the variables that Open MPI, MPICH (PMI), PMIx and Slurm set, and our own starter. */
 ExecJobPlace exec_job_place(void);
 
+/* Set for the ranks that our own starter has started: which of how many. */
+#define EXEC_RANK_VARIABLE "DEGAS_RANK"
+#define EXEC_RANKS_VARIABLE "DEGAS_RANKS"
+/* Set for the starter: how many. */
+#define EXEC_START_VARIABLE "DEGAS_START"
+
+/* What all ranks of a run that our own starter has started know, and nobody else: a name for
+ * transport_peers.h.  Returns: (owned, nullable) NULL: another has started this process. */
+char *exec_job_secret(void);
+
+/* The starter's work: a process for every rank, this program with these @arguments.  They end with
+ * it, and it ends them when one ends badly.  Returns that one's exit status, else 0. */
+int exec_start_ranks(char **arguments);
+
 typedef struct {
+    const char *transport; /* for messages: "mpi" */
+    bool without_mpi;      /* by the starter, on this machine */
     int32_t n_ranks;
     double timeout_s;  /* ExecRunOptions */
     const char *hosts; /* (nullable) "node1,node2": where; else here */
@@ -41,7 +59,7 @@ typedef struct {
 } ExecLaunchOptions;
 
 /*
- * Starts @n_ranks processes under mpirun and watches them until all have gone.
+ * Starts @n_ranks processes, under mpirun or the starter, and watches them until all have gone.
  *
  * @output  (out, owned) what the ranks wrote to standard output, complete
  * @status  (out) the exit status of the ranks: of the first that ended badly

@@ -1,9 +1,9 @@
 /*
  * executor/plugin.h - parts of degas that need a large library of their own, opened on demand.
  *
- * degas-cuda.so (CUDA, cuBLAS, NCCL) and degas-mpi.so are never linked into the program: loading
- * them costs 130 ms and 2 ms at every start, and where a driver or a library is missing the program
- * would not start at all.
+ * degas-cuda.so (CUDA, cuBLAS, and NCCL where a run wants it) and degas-mpi.so are never linked
+ * into the program: loading them costs 130 ms and 2 ms at every start, and where a driver or a
+ * library is missing the program would not start at all.
  *
  * A plugin lies beside the program or, installed, in ../lib/degas from it; DEGAS_PLUGIN_DIR names
  * another folder.  It exports `degas_plugin_abi`, which must equal EXEC_PLUGIN_ABI: a plugin of

@@ -56,7 +56,7 @@ PLUGINS := $(if $(filter 1,$(CUDA)),$(B)/degas-cuda.so) $(if $(filter 1,$(MPI)),
 # The same backend on an emulated GPU (tests/executor/gpu_on_host.hh): kernels as C++, and the CUDA
 # functions it calls by tests/executor/fake_cuda.c.  Needs the toolkit's headers only.
 CXX ?= g++
-EMULATED := $(if $(filter 1,$(CUDA)),$(if $(shell command -v $(CXX) 2>/dev/null),$(B)/emulated/degas-cuda.so))
+EMULATED := $(if $(filter 1,$(CUDA)),$(if $(shell command -v $(CXX) 2>/dev/null),$(B)/emulated/libnccl.so.2))
 EMULATED_FLAGS = -std=c++17 -O2 -g -Wall -Wextra -Wno-unused-parameter -Wno-unknown-pragmas -fPIC -I. \
 	-fno-exceptions -fno-rtti -ffp-contract=off $(if $(SAN),-fsanitize=$(SAN)) \
 	$(shell pkg-config --cflags glib-2.0)
@@ -69,10 +69,21 @@ $(B)/emulated/gpu_on_host.o: tests/executor/gpu_on_host.cc tests/executor/gpu_on
 	@mkdir -p $(@D)
 	$(CXX) $(EMULATED_FLAGS) -c -o $@ $<
 
-$(B)/emulated/fake_cuda.o: tests/executor/fake_cuda.c
+$(B)/emulated/fake_%.o: tests/executor/fake_%.c
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS_ALL) $(CUDA_CFLAGS) -Wno-missing-prototypes -fPIC -c -o $@ $<
+	$(CC) $(CFLAGS_ALL) $(CUDA_CFLAGS) -Wno-missing-prototypes -fPIC -MMD -MP -c -o $@ $<
+
+# Never linked: that it compiles is the test.
+$(B)/emulated/nccl_interface.o: tests/executor/nccl_interface.c
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS_ALL) $(CUDA_CFLAGS) -Wno-missing-prototypes -fPIC -MMD -MP -c -o $@ $<
 
 $(B)/emulated/degas-cuda.so: $(CUDA_OBJECTS) $(CUDA_KERNELS:%.cu=$(B)/emulated/%.o) \
-		$(B)/emulated/gpu_on_host.o $(B)/emulated/fake_cuda.o
-	$(CXX) -o $@ $^ $(PLUGIN_LDFLAGS)
+		$(B)/emulated/gpu_on_host.o $(B)/emulated/fake_cuda.o $(B)/emulated/fake_streams.o
+	$(CXX) -o $@ $^ $(PLUGIN_LDFLAGS) -Wl,-rpath,'$$ORIGIN'
+
+# The NCCL beside it, which the plugin opens by name; its streams are that plugin's.
+$(B)/emulated/libnccl.so.2: $(B)/emulated/fake_nccl.o $(B)/emulated/nccl_interface.o \
+		$(B)/emulated/degas-cuda.so
+	$(CC) -shared -o $@ $< -L$(B)/emulated -l:degas-cuda.so -Wl,-rpath,'$$ORIGIN' -pthread \
+		$(if $(SAN),-fsanitize=$(SAN))

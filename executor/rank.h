@@ -70,6 +70,10 @@ typedef struct {
     int32_t own_rank;       /* -1: the ranks are threads */
     ExecTransport endpoint; /* when is_open */
     atomic_bool is_open;
+    bool nccl;                     /* the transport */
+    ExecTransport device_endpoint; /* when has_device_endpoint: wraps the other */
+    atomic_bool has_device_endpoint;
+    char *backend;     /* (owned, nullable) under the mutex: what the first rank computes with */
     char *watch_where; /* (owned, nullable) under the mutex: where the watcher listens */
     ExecClock *clocks; /* (owned) n_ranks; of rank 0 */
 

@@ -3,9 +3,11 @@
 
 #include "executor/checkpoint_state.h"
 #include "executor/gather.h"
+#include "executor/launch.h"
 #include "executor/plugin.h"
 #include "executor/rank_state.h"
 #include "executor/transport_mpi.h"
+#include "executor/transport_peers.h"
 
 /* --- the transport --- */
 
@@ -29,6 +31,21 @@ spread_watcher(ExecRank *rank, GError **error)
     return true;
 }
 
+/* Of host memory, also of ranks whose tensors go by NCCL. */
+static bool
+open_between_processes(ExecRank *rank, GError **error)
+{
+    const ExecShared *shared = rank->shared;
+    g_autofree char *secret = exec_job_secret();
+
+    if (shared->o.without_mpi && secret != NULL)
+        return exec_peers_open(secret, rank->rank, shared->n_ranks, &rank->transport, error);
+    const ExecMpiPlugin *plugin =
+        exec_plugin_symbol("mpi", EXEC_MPI_PLUGIN, "ranks that are processes", error);
+    return plugin != NULL &&
+           plugin->open(shared->n_ranks, shared->o.deterministic, &rank->transport, error);
+}
+
 static bool
 open_transport(ExecRank *rank, GError **error)
 {
@@ -38,10 +55,7 @@ open_transport(ExecRank *rank, GError **error)
         rank->transport = exec_local_transport(shared->hub, rank->rank);
         return true;
     }
-    const ExecMpiPlugin *plugin =
-        exec_plugin_symbol("mpi", EXEC_MPI_PLUGIN, "transport mpi", error);
-    if (plugin == NULL ||
-        !plugin->open(shared->n_ranks, shared->o.deterministic, &rank->transport, error))
+    if (!open_between_processes(rank, error))
         return false;
     if (rank->transport.rank != rank->rank) {
         g_set_error(error, EXEC_ERROR, EXEC_ERROR_FAILED,
@@ -59,9 +73,14 @@ close_transport(ExecRank *rank, GError **error)
 {
     if (!exec_shared_is_distributed(rank->shared))
         return true;
-    const ExecMpiPlugin *plugin =
-        exec_plugin_symbol("mpi", EXEC_MPI_PLUGIN, "transport mpi", error);
+    if (rank->nccl != NULL && !rank->nccl->close(&rank->transport, error))
+        return false;
+    atomic_store(&rank->shared->has_device_endpoint, false);
     atomic_store(&rank->shared->is_open, false);
+    if (rank->shared->o.without_mpi)
+        return exec_peers_close(exec_rank_host_transport(rank), error);
+    const ExecMpiPlugin *plugin =
+        exec_plugin_symbol("mpi", EXEC_MPI_PLUGIN, "ranks that are processes", error);
     return plugin != NULL && plugin->close(exec_rank_host_transport(rank), error);
 }
 

@@ -110,7 +110,7 @@ exec_rank_receive(ExecRank *rank, const ExecMessage *m, void *to, GError **error
     if (!spread(rank, to, m->n_bytes, error))
         return false;
     /* A device waits on its own, without the host: between its ops. */
-    if (there > begin && rank->device_transport == NULL)
+    if (there > begin && !rank->on_device)
         exec_rank_add_event(rank, TRACE_STREAM_COMPUTE, TRACE_EVENT_WAIT, begin, there, m->op, peer,
                             0);
     if (peer != rank->place.pipeline)
@@ -134,5 +134,67 @@ exec_rank_send(ExecRank *rank, const ExecMessage *m, const void *data, GError **
     if (peer != rank->place.pipeline)
         exec_rank_add_event(rank, TRACE_STREAM_SEND, TRACE_EVENT_SEND, begin, exec_now_ns(), m->op,
                             peer, n_bytes);
+    return true;
+}
+
+/* --- meeting --- */
+
+/* The ranks that share a parameter with another stage (rank_reduce.c). */
+static bool
+meet_sharers(ExecRank *rank, GError **error)
+{
+    ExecTransport *t = &rank->transport;
+
+    for (guint i = 0; i < rank->shared_parameters->len; i++) {
+        ExecPlace other = rank->place;
+        other.pipeline = g_array_index(rank->shared_parameters, ExecSharedParameter, i).other;
+        const int32_t peer = exec_rank_at(rank->shared->plan, other);
+        const int32_t members[] = {MIN(rank->rank, peer), MAX(rank->rank, peer)};
+        const ExecGroup pair = {.ranks = members, .n = 2, .index = rank->rank > peer};
+        if (!t->ops->meet(t, &pair, false, error))
+            return false;
+    }
+    return true;
+}
+
+/* For messages from one pipeline rank to another. */
+static bool
+meet_neighbour(ExecRank *rank, int32_t from, int32_t to, GError **error)
+{
+    const Plan *plan = rank->shared->plan;
+    ExecTransport *t = &rank->transport;
+    ExecPlace first = rank->place, second = rank->place;
+
+    first.pipeline = from;
+    second.pipeline = to;
+    const int32_t members[] = {exec_rank_at(plan, first), exec_rank_at(plan, second)};
+    const ExecGroup pair = {.ranks = members, .n = 2, .index = rank->place.pipeline == to};
+    if (from == to || (rank->place.pipeline != from && rank->place.pipeline != to))
+        return true;
+    return t->ops->meet(t, &pair, true, error);
+}
+
+/* All ranks go through the same list, so that nobody waits in a circle. */
+bool
+exec_rank_meet(ExecRank *rank, GError **error)
+{
+    const Schedule *schedule = rank->shared->schedule;
+    ExecTransport *t = &rank->transport;
+
+    if (t->ops->meet == NULL)
+        return true;
+    for (int dim = 0; dim < EXEC_DIM_N; dim++)
+        if (rank->comm.groups[dim].n > 1 && !t->ops->meet(t, &rank->comm.groups[dim], false, error))
+            return false;
+    if (!meet_sharers(rank, error))
+        return false;
+    const int32_t n_chains = schedule->placement == SCHEDULE_PLACEMENT_BIDIR ? 2 : 1;
+    for (int32_t chain = 0; chain < n_chains; chain++)
+        for (int32_t stage = 0; stage + 1 < schedule_n_stages(schedule); stage++) {
+            const int32_t a = schedule_rank_of_stage(schedule, stage, chain);
+            const int32_t b = schedule_rank_of_stage(schedule, stage + 1, chain);
+            if (!meet_neighbour(rank, a, b, error) || !meet_neighbour(rank, b, a, error))
+                return false;
+        }
     return true;
 }

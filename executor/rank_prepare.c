@@ -1,5 +1,59 @@
 #include "executor/context_parallel.h"
+#include "executor/gather.h"
+#include "executor/plugin.h"
 #include "executor/rank_state.h"
+#include "executor/watch_wire.h"
+
+/* Threads share one device; of the processes on a machine each takes the next. */
+static bool
+choose_device(ExecRank *rank, ExecBackendOptions *options, GError **error)
+{
+    const ExecShared *shared = rank->shared;
+    int32_t local_rank = 0;
+
+    if (!exec_shared_is_distributed(shared)) {
+        options->share = rank->rank;
+        options->n_shares = shared->n_ranks;
+        return true;
+    }
+    const int32_t n_devices = exec_backend_n_devices(shared->device, error);
+    if (n_devices < 0 || !exec_gather_local_rank(rank, &local_rank, error))
+        return false;
+    options->device = local_rank % n_devices;
+    return true;
+}
+
+/* From here on `transport` is for tensors where the backend has them. */
+static bool
+wrap_transport(ExecRank *rank, GError **error)
+{
+    ExecShared *shared = rank->shared;
+
+    if (rank->backend->ops->stamp == NULL)
+        return true;
+    rank->host_transport = rank->transport;
+    rank->on_device = true;
+    if (!shared->nccl) {
+        rank->device_transport = exec_device_transport_new(&rank->host_transport, rank->backend,
+                                                           !exec_shared_is_distributed(shared));
+        rank->transport = *exec_device_transport(rank->device_transport);
+        return true;
+    }
+    g_autofree char *machine = exec_watch_machine();
+    const ExecNcclOptions options = {
+        .machine = machine,
+        .timeout_s = shared->o.timeout_s,
+        .deterministic = shared->o.deterministic,
+    };
+    rank->nccl = exec_plugin_symbol("cuda", EXEC_NCCL_PLUGIN, "transport nccl", error);
+    if (rank->nccl == NULL)
+        return false;
+    if (!rank->nccl->open(&rank->host_transport, rank->backend, &options, &rank->transport, error))
+        return false;
+    shared->device_endpoint = rank->transport;
+    atomic_store(&shared->has_device_endpoint, true);
+    return true;
+}
 
 static bool
 open_rank(ExecRank *rank, GError **error)
@@ -7,22 +61,21 @@ open_rank(ExecRank *rank, GError **error)
     ExecShared *shared = rank->shared;
     const Plan *plan = shared->plan;
 
-    const ExecBackendOptions backend_options = {
+    ExecBackendOptions backend_options = {
         .storage = plan->dtype,
-        .share = rank->rank,
-        .n_shares = shared->n_ranks,
         .predicted_bytes =
             shared->predicted_bytes == NULL ? 0 : shared->predicted_bytes[rank->place.pipeline],
         .n_threads = shared->o.n_threads,
     };
-    rank->backend = exec_backend_open_with(shared->device, &backend_options, error);
-    if (rank->backend == NULL)
+    if (!choose_device(rank, &backend_options, error))
         return false;
-    if (rank->backend->ops->stamp != NULL) {
-        rank->host_transport = rank->transport;
-        rank->device_transport = exec_device_transport_new(&rank->host_transport, rank->backend,
-                                                           !exec_shared_is_distributed(shared));
-        rank->transport = *exec_device_transport(rank->device_transport);
+    rank->backend = exec_backend_open_with(shared->device, &backend_options, error);
+    if (rank->backend == NULL || !wrap_transport(rank, error))
+        return false;
+    if (rank->rank == 0) {
+        g_mutex_lock(&shared->mutex);
+        shared->backend = exec_backend_describe(rank->backend);
+        g_mutex_unlock(&shared->mutex);
     }
     rank->pool = exec_pool_new(rank->backend);
     exec_comm_init(&rank->comm, shared->arch, plan, rank->backend, &rank->transport);
@@ -46,6 +99,8 @@ open_rank(ExecRank *rank, GError **error)
         .offload = plan->offload == PLAN_OFFLOAD_NONE ? NULL : &offload,
     };
     rank->shared_parameters = exec_model_shared_parameters(&options);
+    if (!exec_rank_meet(rank, error))
+        return false;
     rank->model = exec_model_new(&options, rank->backend, rank->pool, error);
     return rank->model != NULL;
 }
@@ -195,6 +250,10 @@ exec_rank_clear(ExecRank *rank)
     exec_comm_clear(&rank->comm);
     exec_pool_free(rank->pool);
     exec_device_transport_free(rank->device_transport);
+    if (rank->nccl != NULL) {
+        atomic_store(&rank->shared->has_device_endpoint, false);
+        rank->nccl->free(&rank->transport);
+    }
     exec_backend_close(rank->backend);
     g_free(rank->op_times);
     g_free(rank->op_events);

@@ -9,6 +9,7 @@
 #include "executor/rank.h"
 #include "executor/stage.h"
 #include "executor/transport_device.h"
+#include "executor/transport_nccl.h"
 
 G_BEGIN_DECLS
 
@@ -42,8 +43,10 @@ typedef struct {
     guint *op_events;
     int64_t n_op_times;
     /* For a device: the transport of host memory that `transport` then wraps. */
+    bool on_device;
     ExecTransport host_transport;
     ExecDeviceTransport *device_transport; /* (owned, nullable) */
+    const ExecNcclPlugin *nccl;            /* (nullable) whose `transport` is */
 } ExecRank;
 
 /* --- rank_prepare.c --- */
@@ -60,7 +63,7 @@ bool exec_rank_load_tokens(ExecRank *rank, GError **error);
 static inline ExecTransport *
 exec_rank_host_transport(ExecRank *rank)
 {
-    return rank->device_transport != NULL ? &rank->host_transport : &rank->transport;
+    return rank->on_device ? &rank->host_transport : &rank->transport;
 }
 
 /* --- rank_reduce.c --- */
@@ -94,6 +97,10 @@ bool exec_rank_receive(ExecRank *rank, const ExecMessage *message, void *to, GEr
 /* Lets the transfer of what will be received begin; once for each message. */
 bool exec_rank_expect(ExecRank *rank, const ExecMessage *message, GError **error);
 bool exec_rank_send(ExecRank *rank, const ExecMessage *message, const void *data, GError **error);
+/* Before the first step: all groups and neighbours of the run meet, where the transport wants it.
+ */
+bool exec_rank_meet(ExecRank *rank, GError **error);
+
 /* --- rank.c --- */
 
 /* One step: barrier, ops, reductions, optimizer; its events go to the record. */

@@ -9,6 +9,7 @@
 #include "executor/rank.h"
 #include "executor/run_watch.h"
 #include "executor/transport_mpi.h"
+#include "executor/transport_nccl.h"
 #include "executor/verify.h"
 
 void
@@ -148,25 +149,48 @@ collect(ExecShared *shared, bool all_ended, ExecRunResult *result, GError **erro
     return true;
 }
 
+/* NCCL moves tensors of GPUs; the ranks meet by MPI, or on one machine without. */
 static bool
-check_options(const ExecRunOptions *options, GError **error)
+check_nccl(const ExecRunOptions *options, GError **error)
+{
+    if (!g_str_equal(options->device, "cuda")) {
+        g_autofree char *shown = text_escape(options->device, 64);
+        g_set_error(error, EXEC_ERROR, EXEC_ERROR_UNSUPPORTED,
+                    "transport nccl: device %s: NCCL is for --device cuda", shown);
+        return false;
+    }
+    const ExecNcclPlugin *plugin =
+        exec_plugin_symbol("cuda", EXEC_NCCL_PLUGIN, "transport nccl", error);
+    if (plugin == NULL || !plugin->check(error))
+        return false;
+    return options->without_mpi
+               ? exec_backend_n_devices("cuda", error) >= 0
+               : exec_plugin_symbol("mpi", EXEC_MPI_PLUGIN, "transport nccl", error) != NULL;
+}
+
+static bool
+check_transport(const ExecRunOptions *options, GError **error)
 {
     static const char *const transports[] = {"local", "mpi", "nccl", NULL};
 
+    if (g_str_equal(options->transport, "local"))
+        return true;
     if (g_str_equal(options->transport, "mpi"))
-        return exec_plugin_symbol("mpi", EXEC_MPI_PLUGIN, "transport mpi", error) != NULL &&
-               exec_plan_supported(options->arch, options->plan, error);
-    if (!g_str_equal(options->transport, "local")) {
-        g_autofree char *shown = text_escape(options->transport, 64);
-        g_autofree char *suggestion = text_suggestion(options->transport, transports);
-        const bool known = g_strv_contains(transports, options->transport);
-        g_set_error(error, EXEC_ERROR, known ? EXEC_ERROR_MISSING : EXEC_ERROR_UNSUPPORTED,
-                    known ? "transport %s is not built%s; use --transport local"
-                          : "transport \"%s\" is unknown%s (expected local, mpi or nccl)",
-                    shown, known ? "" : suggestion);
-        return false;
-    }
-    return exec_plan_supported(options->arch, options->plan, error);
+        return exec_plugin_symbol("mpi", EXEC_MPI_PLUGIN, "transport mpi", error) != NULL;
+    if (g_str_equal(options->transport, "nccl"))
+        return check_nccl(options, error);
+    g_autofree char *shown = text_escape(options->transport, 64);
+    g_autofree char *suggestion = text_suggestion(options->transport, transports);
+    g_set_error(error, EXEC_ERROR, EXEC_ERROR_UNSUPPORTED,
+                "transport \"%s\" is unknown%s (expected local, mpi or nccl)", shown, suggestion);
+    return false;
+}
+
+static bool
+check_options(const ExecRunOptions *options, GError **error)
+{
+    return check_transport(options, error) &&
+           exec_plan_supported(options->arch, options->plan, error);
 }
 
 bool
@@ -187,6 +211,24 @@ has_result(const ExecShared *shared)
     return shared->own_rank <= 0;
 }
 
+/* On this thread, before there are others: blas.h says why.  NULL, too, where every process takes
+ * a GPU of its own, which only its rank knows. */
+static bool
+open_backend(const ExecRunOptions *options, ExecBackend **backend, GError **error)
+{
+    if (g_str_equal(options->device, "cuda") && !g_str_equal(options->transport, "local"))
+        return true;
+    *backend = exec_backend_open(options->device, 0, options->plan->dtype, error);
+    if (*backend == NULL)
+        return false;
+    if (options->arch->experts.n_experts > 0 && (*backend)->ops->route == NULL) {
+        g_set_error(error, EXEC_ERROR, EXEC_ERROR_UNSUPPORTED,
+                    "device %s cannot run models with experts", options->device);
+        return false;
+    }
+    return true;
+}
+
 bool
 exec_run(const ExecRunOptions *options, ExecRunResult *result, GError **error)
 {
@@ -196,16 +238,9 @@ exec_run(const ExecRunOptions *options, ExecRunResult *result, GError **error)
     *result = (ExecRunResult){0};
     if (!check_options(options, error))
         return false;
-    /* On this thread, before there are others: blas.h says why. */
-    g_autoptr(ExecBackend) backend =
-        exec_backend_open(options->device, 0, options->plan->dtype, error);
-    if (backend == NULL)
+    g_autoptr(ExecBackend) backend = NULL;
+    if (!open_backend(options, &backend, error))
         return false;
-    if (options->arch->experts.n_experts > 0 && backend->ops->route == NULL) {
-        g_set_error(error, EXEC_ERROR, EXEC_ERROR_UNSUPPORTED,
-                    "device %s cannot run models with experts", options->device);
-        return false;
-    }
     ExecShared *shared = exec_shared_new(options, error);
     if (shared == NULL)
         return false;
@@ -222,11 +257,12 @@ exec_run(const ExecRunOptions *options, ExecRunResult *result, GError **error)
         g_propagate_error(error, reason);
     }
     const bool mine = has_result(shared);
+    if (ok)
+        result->backend =
+            backend != NULL ? exec_backend_describe(backend) : g_steal_pointer(&shared->backend);
     exec_shared_unref(shared);
     if (!ok)
         exec_run_result_clear(result);
-    else
-        result->backend = exec_backend_describe(backend);
     result->told = told;
     result->is_mine = mine;
     return ok;

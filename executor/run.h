@@ -1,12 +1,12 @@
 /*
  * executor/run.h - executes a Plan's Schedule on ranks and records a measured Trace.
  *
- * Ranks are tp x cp x dp x pp threads of one process (transport `local`), or a process each (`mpi`:
- * launch.h starts them, and each calls exec_run()); each has its own backend, parameters,
- * activations and clock on the common monotonic time, or one aligned to rank 0's.  A rank runs the
- * ops of its pipeline rank in the schedule's order; messages go from stage to stage, as in the
- * simulator. After the last op gradients are summed over all copies of a parameter, AdamW steps.
- * Process ranks are numbered tp fastest, then cp, dp, pipeline rank slowest.
+ * Ranks are tp x cp x dp x pp threads of one process (transport `local`), or a process each (`mpi`
+ * and `nccl`: launch.h starts them, and each calls exec_run()); each has its own backend,
+ * parameters, activations and clock on the common monotonic time, or one aligned to rank 0's.  A
+ * rank runs the ops of its pipeline rank in the schedule's order; messages go from stage to stage,
+ * as in the simulator. After the last op gradients are summed over all copies of a parameter, AdamW
+ * steps. Process ranks are numbered tp fastest, then cp, dp, pipeline rank slowest.
  *
  * Faults: every wait has a time limit; a rank that fails or hangs stops all others, and the error
  * names it and what it was doing.  A rank that never comes back is left behind: its thread and what
@@ -36,7 +36,7 @@ typedef struct {
     const int64_t *predicted_bytes;
     const char *device;    /* "cpu", "reference", "cuda" */
     int n_threads;         /* of a rank on "reference"; 0: 1 */
-    const char *transport; /* "local" */
+    const char *transport; /* "local", "mpi", "nccl" */
     const char *data_path; /* (nullable) text or .bin; NULL: synthetic tokens from the seed */
     int64_t n_steps;       /* until so many are done, those before @resume included */
     uint64_t seed;
@@ -48,8 +48,11 @@ typedef struct {
     double verify_tolerance; /* exec_verify_tolerance() */
     bool deterministic;      /* transport mpi: additions in the order of transport local */
     const int *stop;         /* (nullable) not 0: end after the step at hand */
-    int32_t process_rank;    /* transport mpi: which rank this process is (launch.h) */
-    const char *watch_where; /* (nullable) transport mpi: launch.h; rank 0's is enough */
+    /* Transports mpi and nccl: which rank this process is (launch.h), where the watcher listens
+     * (rank 0's is enough), and whether the ranks meet by transport_peers.h instead of MPI. */
+    int32_t process_rank;
+    const char *watch_where; /* (nullable) */
+    bool without_mpi;
     /* checkpoint.h; after the last step, and after every @checkpoint_every steps (0: only then). */
     const char *checkpoint_dir; /* (nullable) */
     int64_t checkpoint_every;

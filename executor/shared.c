@@ -113,6 +113,7 @@ exec_shared_new(const ExecRunOptions *options, GError **error)
     for (int32_t i = 0; i < shared->n_ranks; i++)
         shared->everyone[i] = i;
     shared->own_rank = g_str_equal(options->transport, "local") ? -1 : options->process_rank;
+    shared->nccl = g_str_equal(options->transport, "nccl");
     shared->watch_where = g_strdup(options->watch_where);
     if (exec_shared_is_distributed(shared))
         shared->clocks = g_new0(ExecClock, (size_t)shared->n_ranks);
@@ -157,6 +158,7 @@ exec_shared_unref(ExecShared *shared)
     plan_free(shared->plan);
     model_arch_free(shared->arch);
     g_free(shared->device);
+    g_free(shared->backend);
     g_free(shared->predicted_bytes);
     g_free(shared->losses);
     g_free(shared->begin_ns);
@@ -172,6 +174,8 @@ exec_shared_endpoint(const ExecShared *shared, int32_t rank)
 {
     if (shared->hub != NULL)
         return exec_local_transport(shared->hub, rank);
+    if (atomic_load(&shared->has_device_endpoint))
+        return shared->device_endpoint;
     return atomic_load(&shared->is_open) ? shared->endpoint : (ExecTransport){.rank = rank};
 }
 

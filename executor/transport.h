@@ -83,6 +83,10 @@ typedef struct {
     /* (optional) Moves on what is under way; called between pieces of computing.  NULL: messages
      * move by themselves. */
     bool (*poll)(ExecTransport *transport, GError **error);
+    /* (optional) Makes ready for collectives of the group, or, for two ranks, for messages of the
+     * first to the second (@messages); all members call it, all ranks in one order, before the
+     * first step.  NULL: nothing to make ready. */
+    bool (*meet)(ExecTransport *transport, const ExecGroup *group, bool messages, GError **error);
     /* Three that any thread may ask. */
     /* The rank it is blocked on just now, EXEC_WAITING_FOR_GROUP or EXEC_NOT_WAITING. */
     int32_t (*waiting_for)(const ExecTransport *transport);
@@ -114,6 +118,22 @@ ExecLocalHub *exec_local_hub_new(int32_t n_ranks, double timeout_s);
 void exec_local_hub_free(ExecLocalHub *hub);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(ExecLocalHub, exec_local_hub_free)
 ExecTransport exec_local_transport(ExecLocalHub *hub, int32_t rank);
+
+/* For ranks that are processes of one machine (transport_peers.h): this one's part of a hub.  What
+ * others send comes by exec_local_hub_deliver() from any thread; what is for others goes to @send.
+ */
+typedef struct {
+    int32_t rank; /* here */
+    bool (*send)(void *user_data, int32_t to, int64_t tag, const void *data, int64_t n_bytes,
+                 GError **error);
+    void *user_data; /* (borrowed) */
+} ExecHubRemote;
+void exec_local_hub_set_remote(ExecLocalHub *hub, const ExecHubRemote *remote);
+const ExecHubRemote *exec_local_hub_remote(const ExecLocalHub *hub);
+bool exec_local_hub_deliver(ExecLocalHub *hub, int32_t from, int64_t tag, const void *data,
+                            int64_t n_bytes, GError **error);
+/* False with EXEC_ERROR_RANK_DIED after exec_transport_abort(). */
+bool exec_local_hub_check(ExecLocalHub *hub, GError **error);
 
 /* Cores this process may use. */
 int32_t exec_n_cores(void);

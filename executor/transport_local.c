@@ -42,7 +42,8 @@ struct ExecLocalHub {
     Mailbox *boxes; /* (owned) n_ranks */
     atomic_bool aborted;
     GMutex reason_mutex;
-    char *reason; /* (owned) set before aborted */
+    char *reason;         /* (owned) set before aborted */
+    ExecHubRemote remote; /* send == NULL: all ranks are here */
 };
 
 static int64_t
@@ -116,8 +117,8 @@ exec_local_hub_free(ExecLocalHub *hub)
 
 /* --- messages --- */
 
-static bool
-check_aborted(ExecLocalHub *hub, GError **error)
+bool
+exec_local_hub_check(ExecLocalHub *hub, GError **error)
 {
     if (!atomic_load(&hub->aborted))
         return true;
@@ -164,22 +165,19 @@ message_give_back(Mailbox *box, Message *message)
     g_mutex_unlock(&box->mutex);
 }
 
+/* A copy of @data at the end of the queue of @to. */
 static bool
-post(ExecTransport *transport, int32_t to, int64_t tag, const void *data, int64_t n_bytes,
-     GError **error)
+put(ExecLocalHub *hub, int32_t from, int32_t to, int64_t tag, const void *data, int64_t n_bytes,
+    GError **error)
 {
-    ExecLocalHub *hub = transport->state;
-
-    g_return_val_if_fail(to >= 0 && to < hub->n_ranks && n_bytes >= 0, false);
-    if (!check_aborted(hub, error))
-        return false;
     Mailbox *box = &hub->boxes[to];
     Message *message = message_new(box, n_bytes, error);
+
     if (message == NULL)
         return false;
     message->next = NULL;
     message->tag = tag;
-    message->from = transport->rank;
+    message->from = from;
     if (n_bytes > 0)
         memcpy(message->data, data, (size_t)n_bytes);
     g_mutex_lock(&box->mutex);
@@ -188,8 +186,43 @@ post(ExecTransport *transport, int32_t to, int64_t tag, const void *data, int64_
     atomic_fetch_add(&box->n_arrived, 1);
     g_cond_signal(&box->arrived);
     g_mutex_unlock(&box->mutex);
-    transport->bytes_sent += n_bytes;
     return true;
+}
+
+void
+exec_local_hub_set_remote(ExecLocalHub *hub, const ExecHubRemote *remote)
+{
+    hub->remote = *remote;
+}
+
+const ExecHubRemote *
+exec_local_hub_remote(const ExecLocalHub *hub)
+{
+    return &hub->remote;
+}
+
+bool
+exec_local_hub_deliver(ExecLocalHub *hub, int32_t from, int64_t tag, const void *data,
+                       int64_t n_bytes, GError **error)
+{
+    return put(hub, from, hub->remote.rank, tag, data, n_bytes, error);
+}
+
+static bool
+post(ExecTransport *transport, int32_t to, int64_t tag, const void *data, int64_t n_bytes,
+     GError **error)
+{
+    ExecLocalHub *hub = transport->state;
+    const ExecHubRemote *remote = &hub->remote;
+
+    g_return_val_if_fail(to >= 0 && to < hub->n_ranks && n_bytes >= 0, false);
+    if (!exec_local_hub_check(hub, error))
+        return false;
+    const bool sent = remote->send != NULL && to != remote->rank
+                          ? remote->send(remote->user_data, to, tag, data, n_bytes, error)
+                          : put(hub, transport->rank, to, tag, data, n_bytes, error);
+    transport->bytes_sent += sent ? n_bytes : 0;
+    return sent;
 }
 
 /* Takes the first message that matches out of the queue; the mutex is held. */
@@ -266,7 +299,7 @@ wait_for(ExecTransport *transport, int32_t from, int64_t tag, GError **error)
     transport->waited_ns = now_ns() - begin;
     atomic_store(&box->waited_until_ns, begin + transport->waited_ns);
     atomic_store(&box->waiting_for, EXEC_NOT_WAITING);
-    if (message == NULL && check_aborted(hub, error))
+    if (message == NULL && exec_local_hub_check(hub, error))
         g_set_error(error, EXEC_ERROR, EXEC_ERROR_RANK_HUNG,
                     "rank %d has waited %.1f s for a message of rank %d", transport->rank,
                     (double)transport->waited_ns * 1e-9, from);

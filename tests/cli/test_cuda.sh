@@ -36,8 +36,13 @@ else
         has 'passed$' "$name says so"
         has '^emulated GPU' "$name says where it ran"
     done
-    FAKE_CUDA=driver=0
+    FAKE_CUDA=async=1
     export FAKE_CUDA
+    for name in gpt llama; do
+        runs 0 "$name on a device whose streams lag behind: nothing is read too early" run \
+            "$W/$name.json" --device cuda --steps 2 --verify
+    done
+    FAKE_CUDA=driver=0
     fails 6 'no NVIDIA driver' "a machine without a driver" run "$W/gpt.json" --device cuda
     FAKE_CUDA=memory=40000000
     fails 5 'rank [01] failed in its preparations: .*no memory for [0-9]* bytes of .*the predicted peak of this rank is [0-9]* bytes' \

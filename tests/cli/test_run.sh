@@ -219,7 +219,7 @@ fails 1 'fp16' "a number format the executor does not have" run "$W/fp16.json" -
     fails 2 'stdout\|standard output' "two products on standard output" $R --json --trace -
     fails 2 'steps' "an unknown option, with the nearest" $R --stepps 3
     fails 6 'cuda' "a device that is not built" $R --device cuda
-    fails 6 'nccl' "a transport that is not built" $R --transport nccl
+    fails 2 'nccl needs --device cuda' "a transport for other devices" $R --transport nccl
     fails 4 'no/text' "data that is not there" $R --data "$W/no/text"
     : >"$W/empty"
     fails 3 'empty' "empty data" $R --data "$W/empty"

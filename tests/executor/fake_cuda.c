@@ -3,13 +3,14 @@
  * backend calls, on the CPU: with gpu_on_host.cc it makes a degas-cuda.so that needs no GPU, so
  * that everything but the speed of the backend is tested.
  *
- * Streams do their work at once.  Device memory is host memory, filled with NaN, and counted.
- * FAKE_CUDA, a list like "driver=0,memory=1000000", makes the device answer as broken ones do:
- *   driver=N   version of the driver (0: none)       devices=N   how many there are
+ * Streams, events and graphs are in fake_streams.c.  Device memory is host memory, filled with NaN,
+ * and counted. FAKE_CUDA, a list like "driver=0,memory=1000000", makes the device answer as broken
+ * ones do: driver=N   version of the driver (0: none)       devices=N   how many there are
  *   capability=N  (90)                                memory=N    bytes on the device
  *   busy=1     another process has it                 green=0     a driver without green contexts
  *   launch=N   the N-th copy and every later one fails
- *   downloads=0  copies to the host fail
+ *   downloads=0  copies to the host fail              async=1   fake_streams.h
+ *   graphs=0   streams cannot be captured
  */
 #include <cublasLt.h>
 #include <cuda.h>
@@ -21,32 +22,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+
+#include "tests/executor/fake_streams.h"
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static int64_t used_bytes, n_copies;
-
-static int64_t
-knob(const char *name, int64_t standard)
-{
-    const char *list = getenv("FAKE_CUDA");
-    const size_t n = strlen(name);
-
-    for (const char *at = list; at != NULL && *at != '\0';) {
-        if (strncmp(at, name, n) == 0 && at[n] == '=')
-            return strtoll(at + n + 1, NULL, 10);
-        at = strchr(at, ',');
-        at = at == NULL ? NULL : at + 1;
-    }
-    return standard;
-}
 
 /* --- devices --- */
 
 cudaError_t
 cudaDriverGetVersion(int *version)
 {
-    *version = (int)knob("driver", 13000);
+    *version = (int)fake_knob("driver", 13000);
     return cudaSuccess;
 }
 
@@ -60,16 +47,26 @@ cudaRuntimeGetVersion(int *version)
 cudaError_t
 cudaGetDeviceCount(int *count)
 {
-    if (knob("driver", 13000) < CUDART_VERSION)
+    if (fake_knob("driver", 13000) < CUDART_VERSION)
         return cudaErrorInsufficientDriver;
-    *count = (int)knob("devices", 1);
+    *count = (int)fake_knob("devices", 1);
     return *count == 0 ? cudaErrorNoDevice : cudaSuccess;
+}
+
+static _Thread_local int current_device;
+
+cudaError_t
+cudaGetDevice(int *device)
+{
+    *device = current_device;
+    return cudaSuccess;
 }
 
 cudaError_t
 cudaSetDevice(int device)
 {
-    return knob("busy", 0) ? cudaErrorDevicesUnavailable : cudaSuccess;
+    current_device = device;
+    return fake_knob("busy", 0) ? cudaErrorDevicesUnavailable : cudaSuccess;
 }
 
 #define N_MULTIPROCESSORS 132
@@ -77,7 +74,7 @@ cudaSetDevice(int device)
 cudaError_t
 cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device)
 {
-    const int capability = (int)knob("capability", 90);
+    const int capability = (int)fake_knob("capability", 90);
 
     switch ((int)attribute) {
     case cudaDevAttrComputeCapabilityMajor:
@@ -126,69 +123,20 @@ cudaFuncSetAttribute(const void *function, enum cudaFuncAttribute attribute, int
     return cudaSuccess;
 }
 
-/* --- streams and events --- */
-
 cudaError_t
-cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
+cudaDeviceGetPCIBusId(char *bus, int n, int device)
 {
-    *stream = malloc(1);
+    snprintf(bus, (size_t)n, "0000:%02x:00.0", device + 1);
     return cudaSuccess;
 }
 
-cudaError_t
-cudaStreamDestroy(cudaStream_t stream)
-{
-    free(stream);
-    return cudaSuccess;
-}
+/* What a stream's work came to. */
+cudaError_t fake_stream_status(void);
 
 cudaError_t
-cudaStreamSynchronize(cudaStream_t stream)
+fake_stream_status(void)
 {
-    return n_copies >= knob("launch", INT64_MAX) ? cudaErrorLaunchFailure : cudaSuccess;
-}
-
-/* An event is the time at which it was recorded; the stream has no work left then. */
-cudaError_t
-cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
-{
-    *event = calloc(1, sizeof(struct timespec));
-    return cudaSuccess;
-}
-
-cudaError_t
-cudaEventCreate(cudaEvent_t *event)
-{
-    return cudaEventCreateWithFlags(event, 0);
-}
-
-cudaError_t
-cudaEventDestroy(cudaEvent_t event)
-{
-    free(event);
-    return cudaSuccess;
-}
-
-cudaError_t
-cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
-{
-    clock_gettime(CLOCK_MONOTONIC, (struct timespec *)event);
-    return cudaSuccess;
-}
-
-cudaError_t
-cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
-{
-    const struct timespec *a = (const struct timespec *)from, *b = (const struct timespec *)to;
-
-    *ms = (float)((double)(b->tv_sec - a->tv_sec) * 1e3 + (double)(b->tv_nsec - a->tv_nsec) * 1e-6);
-    return cudaSuccess;
-}
-
-cudaError_t
-cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags)
-{
-    return cudaSuccess;
+    return n_copies >= fake_knob("launch", INT64_MAX) ? cudaErrorLaunchFailure : cudaSuccess;
 }
 
 /* --- memory --- */
@@ -221,7 +169,7 @@ cudaMemPoolSetAttribute(cudaMemPool_t pool, enum cudaMemPoolAttr attribute, void
 cudaError_t
 cudaMemGetInfo(size_t *n_free, size_t *n_total)
 {
-    *n_total = (size_t)knob("memory", INT64_C(1) << 36);
+    *n_total = (size_t)fake_knob("memory", INT64_C(1) << 36);
     *n_free = *n_total - (size_t)used_bytes;
     return cudaSuccess;
 }
@@ -229,8 +177,10 @@ cudaMemGetInfo(size_t *n_free, size_t *n_total)
 cudaError_t
 cudaMallocFromPoolAsync(void **memory, size_t n_bytes, cudaMemPool_t pool, cudaStream_t stream)
 {
+    if (fake_stream_is_captured(stream)) /* a node of the graph, whose memory is the graph's */
+        return cudaErrorStreamCaptureUnsupported;
     pthread_mutex_lock(&mutex);
-    const bool fits = used_bytes + (int64_t)n_bytes <= knob("memory", INT64_C(1) << 36);
+    const bool fits = used_bytes + (int64_t)n_bytes <= fake_knob("memory", INT64_C(1) << 36);
     if (fits)
         used_bytes += (int64_t)n_bytes;
     pthread_mutex_unlock(&mutex);
@@ -243,35 +193,88 @@ cudaMallocFromPoolAsync(void **memory, size_t n_bytes, cudaMemPool_t pool, cudaS
     return cudaSuccess;
 }
 
-cudaError_t
-cudaFreeAsync(void *memory, cudaStream_t stream)
+static void
+free_memory(void *data)
 {
-    Header *header = (Header *)memory - 1;
+    Header *header = *(Header **)data - 1;
 
     pthread_mutex_lock(&mutex);
     used_bytes -= header->n_bytes;
     pthread_mutex_unlock(&mutex);
     free(header);
+}
+
+cudaError_t
+cudaFreeAsync(void *memory, cudaStream_t stream)
+{
+    fake_submit(stream, free_memory, &memory, sizeof memory);
     return cudaSuccess;
+}
+
+typedef struct {
+    void *to;
+    const void *from; /* NULL: what follows */
+    size_t n_bytes;
+} Copy;
+
+static void
+run_copy(void *data)
+{
+    const Copy *c = data;
+
+    memmove(c->to, c->from != NULL ? c->from : c + 1, c->n_bytes);
+}
+
+/* From the host, which may change its memory at once: with the bytes themselves. */
+static void
+submit_upload(void *to, const void *from, size_t n_bytes, cudaStream_t stream)
+{
+    Copy *c = malloc(sizeof *c + n_bytes);
+
+    *c = (Copy){to, NULL, n_bytes};
+    memcpy(c + 1, from, n_bytes);
+    fake_submit(stream, run_copy, c, sizeof *c + n_bytes);
+    free(c);
 }
 
 cudaError_t
 cudaMemcpyAsync(void *to, const void *from, size_t n_bytes, enum cudaMemcpyKind kind,
                 cudaStream_t stream)
 {
+    const Copy copy = {to, from, n_bytes};
+
     pthread_mutex_lock(&mutex);
     n_copies++;
     pthread_mutex_unlock(&mutex);
-    if (kind == cudaMemcpyDeviceToHost && knob("downloads", 1) == 0)
+    if (kind == cudaMemcpyDeviceToHost && fake_knob("downloads", 1) == 0)
         return cudaErrorLaunchFailure;
-    memmove(to, from, n_bytes);
+    if (kind == cudaMemcpyHostToDevice)
+        submit_upload(to, from, n_bytes, stream);
+    else
+        fake_submit(stream, run_copy, &copy, sizeof copy);
     return cudaSuccess;
+}
+
+typedef struct {
+    void *memory;
+    int value;
+    size_t n_bytes;
+} Fill;
+
+static void
+run_fill(void *data)
+{
+    const Fill *f = data;
+
+    memset(f->memory, f->value, f->n_bytes);
 }
 
 cudaError_t
 cudaMemsetAsync(void *memory, int value, size_t n_bytes, cudaStream_t stream)
 {
-    memset(memory, value, n_bytes);
+    const Fill fill = {memory, value, n_bytes};
+
+    fake_submit(stream, run_fill, &fill, sizeof fill);
     return cudaSuccess;
 }
 
@@ -319,7 +322,7 @@ create_context(CUgreenCtx *context, CUdevResourceDesc description, CUdevice devi
 static CUresult
 create_stream(CUstream *stream, CUgreenCtx context, unsigned flags, int priority)
 {
-    *stream = malloc(1);
+    *stream = fake_stream_new();
     return CUDA_SUCCESS;
 }
 
@@ -340,7 +343,7 @@ cudaGetDriverEntryPointByVersion(const char *name, void **function, unsigned ver
     };
 
     *found = cudaDriverEntryPointSymbolNotFound;
-    for (size_t i = 0; i < sizeof functions / sizeof functions[0] && knob("green", 1); i++)
+    for (size_t i = 0; i < sizeof functions / sizeof functions[0] && fake_knob("green", 1); i++)
         if (strcmp(functions[i].name, name) == 0) {
             memcpy(function, &functions[i].function, sizeof *function);
             *found = cudaDriverEntryPointSuccess;
@@ -532,17 +535,20 @@ gelu_slope(double x)
            0.5 * x * (1.0 - t * t) * 0.79788456080286535588 * (1.0 + 3.0 * 0.044715 * x * x);
 }
 
-cublasStatus_t
-cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t operation, const void *alpha,
-               const void *a, cublasLtMatrixLayout_t a_layout, const void *b,
-               cublasLtMatrixLayout_t b_layout, const void *beta, const void *c,
-               cublasLtMatrixLayout_t c_layout, void *d, cublasLtMatrixLayout_t d_layout,
-               const cublasLtMatmulAlgo_t *algorithm, void *workspace, size_t n_workspace,
-               cudaStream_t stream)
+typedef struct {
+    Operation operation;
+    Layout a_layout, b_layout, c_layout, d_layout;
+    const void *a, *b, *c;
+    void *d;
+    float alpha, beta;
+} Product;
+
+static void
+run_product(void *data)
 {
-    const Operation *o = (const Operation *)operation;
-    const Layout *la = (const Layout *)a_layout, *lb = (const Layout *)b_layout;
-    const Layout *lc = (const Layout *)c_layout, *ld = (const Layout *)d_layout;
+    const Product *p = data;
+    const Operation *o = &p->operation;
+    const Layout *la = &p->a_layout, *lb = &p->b_layout, *lc = &p->c_layout, *ld = &p->d_layout;
     const Layout aux = {ld->type, ld->rows, ld->cols, o->aux_ld};
     const Layout bias = {ld->type, ld->rows, 1, (int64_t)ld->rows};
     const bool has_bias =
@@ -555,11 +561,11 @@ cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t operation, const vo
         for (int64_t row = 0; row < (int64_t)ld->rows; row++) {
             double sum = 0;
             for (int64_t i = 0; i < n_inner; i++)
-                sum += (double)(o->trans_a ? load(la, a, i, row) : load(la, a, row, i)) *
-                       (double)(o->trans_b ? load(lb, b, col, i) : load(lb, b, i, col));
-            sum *= (double)*(const float *)alpha;
-            if (*(const float *)beta != 0.0f)
-                sum += (double)(*(const float *)beta * load(lc, c, row, col));
+                sum += (double)(o->trans_a ? load(la, p->a, i, row) : load(la, p->a, row, i)) *
+                       (double)(o->trans_b ? load(lb, p->b, col, i) : load(lb, p->b, i, col));
+            sum *= (double)p->alpha;
+            if (p->beta != 0.0f)
+                sum += (double)(p->beta * load(lc, p->c, row, col));
             if (has_bias)
                 sum += (double)load(&bias, o->bias, row, 0);
             if (o->epilogue == CUBLASLT_EPILOGUE_DGELU)
@@ -568,7 +574,32 @@ cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t operation, const vo
                 store(&aux, o->aux, row, col, (float)sum);
                 sum = gelu(sum);
             }
-            store(ld, d, row, col, (float)sum);
+            store(ld, p->d, row, col, (float)sum);
         }
+}
+
+cublasStatus_t
+cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t operation, const void *alpha,
+               const void *a, cublasLtMatrixLayout_t a_layout, const void *b,
+               cublasLtMatrixLayout_t b_layout, const void *beta, const void *c,
+               cublasLtMatrixLayout_t c_layout, void *d, cublasLtMatrixLayout_t d_layout,
+               const cublasLtMatmulAlgo_t *algorithm, void *workspace, size_t n_workspace,
+               cudaStream_t stream)
+{
+    const Product product = {
+        .operation = *(const Operation *)operation,
+        .a_layout = *(const Layout *)a_layout,
+        .b_layout = *(const Layout *)b_layout,
+        .c_layout = *(const Layout *)c_layout,
+        .d_layout = *(const Layout *)d_layout,
+        .a = a,
+        .b = b,
+        .c = c,
+        .d = d,
+        .alpha = *(const float *)alpha,
+        .beta = *(const float *)beta,
+    };
+
+    fake_submit(stream, run_product, &product, sizeof product);
     return CUBLAS_STATUS_SUCCESS;
 }

@@ -23,7 +23,9 @@
 #include <ucontext.h>
 
 #include <tuple>
-#include <utility>
+#include <type_traits>
+
+#include "tests/executor/fake_streams.h"
 
 #define __global__
 #define __device__
@@ -197,23 +199,42 @@ load_matrices(uint32_t (&d)[4], const Element *row)
     look_away();
 }
 
-template <typename Kernel, typename Arguments>
+/* A launch; its bytes may be copied, as those of every kernel's arguments. */
+template <typename... P> struct Job {
+    void (*kernel)(P...);
+    dim3 grid;
+    unsigned threads;
+    size_t shared_bytes;
+    std::tuple<P...> arguments;
+};
+
+template <typename... P>
 inline void
 call(void *user_data)
 {
-    const auto *job = static_cast<std::pair<Kernel, Arguments> *>(user_data);
+    const auto *job = static_cast<Job<P...> *>(user_data);
 
-    std::apply(job->first, job->second);
+    std::apply(job->kernel, job->arguments);
+}
+
+template <typename... P>
+inline void
+run_job(void *user_data)
+{
+    const auto *job = static_cast<Job<P...> *>(user_data);
+
+    run_grid(job->grid, dim3(job->threads), job->shared_bytes, call<P...>, user_data);
 }
 
 template <typename... P, typename... A>
 inline cudaError_t
-launch(void (*kernel)(P...), dim3 grid, unsigned threads, size_t shared_bytes, A... arguments)
+launch(void (*kernel)(P...), dim3 grid, unsigned threads, size_t shared_bytes, cudaStream_t stream,
+       A... arguments)
 {
-    using Arguments = std::tuple<P...>;
-    std::pair<void (*)(P...), Arguments> job(kernel, Arguments(arguments...));
+    static_assert((std::is_trivially_copyable_v<P> && ...), "arguments are copied as bytes");
+    const Job<P...> job{kernel, grid, threads, shared_bytes, std::tuple<P...>(arguments...)};
 
-    run_grid(grid, dim3(threads), shared_bytes, call<void (*)(P...), Arguments>, &job);
+    fake_submit(stream, run_job<P...>, &job, sizeof job);
     return cudaSuccess;
 }
 

@@ -172,7 +172,8 @@ test_refuses_other_transports_and_devices(void)
         int code;
     } cases[] = {
         {"mpi", "reference", EXEC_ERROR_MISSING},
-        {"nccl", "reference", EXEC_ERROR_MISSING},
+        {"nccl", "reference", EXEC_ERROR_UNSUPPORTED}, /* NCCL is for GPUs */
+        {"nccl", "cuda", EXEC_ERROR_MISSING},
         {"lokal", "reference", EXEC_ERROR_UNSUPPORTED},
         {"local", "cuda", EXEC_ERROR_MISSING},
     };

@@ -139,8 +139,12 @@ test_staged_through_the_host(void)
 static void
 test_messages_stay_on_the_device(void)
 {
-    if (emulated_gpu_or_skip())
-        run_on("cuda");
+    if (!emulated_gpu_or_skip())
+        return;
+    run_on("cuda");
+    g_setenv("FAKE_CUDA", "async=1", TRUE); /* what is not waited for comes too late */
+    run_on("cuda");
+    g_unsetenv("FAKE_CUDA");
 }
 
 /* --- the bits of transport local, without a copy to the host --- */
@@ -210,7 +214,7 @@ test_collectives_stay_on_the_device(void)
         g_autoptr(ExecLocalHub) hub = exec_local_hub_new(N_RANKS, 10);
         GThread *threads[N_RANKS];
         Sum sums[N_RANKS];
-        g_setenv("FAKE_CUDA", "downloads=0", TRUE);
+        g_setenv("FAKE_CUDA", "downloads=0,async=1", TRUE);
         for (int32_t r = 0; r < N_RANKS; r++) {
             sums[r] = (Sum){.hub = hub, .dtype = dtypes[d], .rank = r};
             threads[r] = g_thread_new("rank", sum_main, &sums[r]);

@@ -1,0 +1,37 @@
+/*
+ * tests/executor/fake_streams.h - what the emulated GPU's streams do: fake_streams.c has the
+ * functions of the CUDA runtime for streams, events and graphs.
+ *
+ * A stream does its work at once, on the caller's thread, unless something in it has to wait: an
+ * event that has not happened yet, or a function of cudaLaunchHostFunc() (fake_nccl.c).  Then it
+ * gets a thread, and what follows is queued behind.  FAKE_CUDA's async=1 queues everything, and
+ * every task sleeps a little first, so that what was not waited for is seen too early.
+ */
+#ifndef TESTS_EXECUTOR_FAKE_STREAMS_H
+#define TESTS_EXECUTOR_FAKE_STREAMS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A number of the list FAKE_CUDA. */
+int64_t fake_knob(const char *name, int64_t standard);
+
+/* @run(copy of the @n_bytes of @data) in the order of the stream; into its graph while it is
+ * captured. */
+void fake_submit(void *stream, void (*run)(void *data), const void *data, size_t n_bytes);
+
+/* A stream of a green context. */
+void *fake_stream_new(void);
+
+/* Whether the stream is captured: functions that CUDA refuses then. */
+int fake_stream_is_captured(void *stream);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* TESTS_EXECUTOR_FAKE_STREAMS_H */

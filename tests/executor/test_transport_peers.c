@@ -1,0 +1,154 @@
+/* Tests of executor/transport_peers.h: ranks that meet by sockets exchange what they should, large
+ * messages in both directions too, and an abort ends their waits. */
+#include "executor/transport_peers.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#define N_RANKS 4
+
+typedef struct {
+    char secret[64];
+    int32_t rank;
+    /* False: without a common end, or with an error. */
+    bool (*body)(ExecTransport *transport, GError **error);
+} Start;
+
+static ExecGroup
+everyone(const ExecTransport *t)
+{
+    static const int32_t ranks[N_RANKS] = {0, 1, 2, 3};
+
+    return (ExecGroup){.ranks = ranks, .n = N_RANKS, .index = t->rank};
+}
+
+static gpointer
+rank_main(gpointer user_data)
+{
+    const Start *start = user_data;
+    g_autoptr(GError) error = NULL;
+    ExecTransport t;
+
+    exec_peers_open(start->secret, start->rank, N_RANKS, &t, &error);
+    g_assert_no_error(error);
+    g_assert_cmpint(t.rank, ==, start->rank);
+    const bool whole = start->body(&t, &error);
+    g_assert_no_error(error);
+    if (whole)
+        exec_peers_close(&t, &error);
+    g_assert_no_error(error);
+    return NULL;
+}
+
+static void
+run(bool (*body)(ExecTransport *, GError **))
+{
+    static int n_runs;
+    GThread *threads[N_RANKS];
+    Start starts[N_RANKS];
+
+    n_runs++;
+    for (int32_t r = 0; r < N_RANKS; r++) {
+        starts[r] = (Start){.rank = r, .body = body};
+        g_snprintf(starts[r].secret, sizeof starts[r].secret, "test%d%d", (int)getpid(), n_runs);
+        threads[r] = g_thread_new("rank", rank_main, &starts[r]);
+    }
+    for (int32_t r = 0; r < N_RANKS; r++)
+        g_thread_join(threads[r]);
+}
+
+/* Far more than a socket holds, to all before anybody receives. */
+static bool
+exchange(ExecTransport *t, GError **error)
+{
+    const int64_t n = INT64_C(1) << 20;
+    g_autofree char *data = g_malloc((size_t)n);
+
+    for (int32_t r = 0; r < N_RANKS; r++) {
+        memset(data, 'a' + t->rank, (size_t)n);
+        if (!t->ops->send(t, r, 7, data, n, error))
+            return false;
+    }
+    for (int32_t r = 0; r < N_RANKS; r++) {
+        if (!t->ops->receive(t, r, 7, data, n, error))
+            return false;
+        g_assert_cmpint(data[0], ==, 'a' + r);
+        g_assert_cmpint(data[n - 1], ==, 'a' + r);
+    }
+    g_assert_cmpint(t->bytes_sent, ==, N_RANKS * n);
+    return true;
+}
+
+static void
+test_large_messages_cross(void)
+{
+    run(exchange);
+}
+
+/* Sum of r + 1 over ranks is 10; the k-th element adds k each. */
+static bool
+collect(ExecTransport *t, GError **error)
+{
+    const ExecGroup group = everyone(t);
+    char letters[N_RANKS] = {0};
+    float x[10];
+
+    for (int k = 0; k < 10; k++)
+        x[k] = (float)(t->rank + 1 + k);
+    letters[t->rank] = (char)('a' + t->rank);
+    if (!t->ops->all_reduce(t, &group, DTYPE_FP32, x, 10, error) ||
+        !t->ops->all_gather(t, &group, DTYPE_FP8, letters, N_RANKS, error) ||
+        !t->ops->barrier(t, &group, error))
+        return false;
+    for (int k = 0; k < 10; k++)
+        g_assert_cmpfloat((double)x[k], ==, 10.0 + 4.0 * k);
+    g_assert_true(memcmp(letters, "abcd", N_RANKS) == 0);
+    return true;
+}
+
+static void
+test_collectives(void)
+{
+    run(collect);
+}
+
+/* Rank 1 waits for what never comes; the thread of its process that watches aborts. */
+static gpointer
+abort_soon(gpointer transport)
+{
+    g_usleep(50000);
+    exec_transport_abort(transport, "rank 0 is gone");
+    return NULL;
+}
+
+static bool
+wait_in_vain(ExecTransport *t, GError **error)
+{
+    g_autoptr(GError) reason = NULL;
+    char byte;
+
+    if (t->rank != 1)
+        return false;
+    GThread *watch = g_thread_new("watch", abort_soon, t);
+    g_assert_false(t->ops->receive(t, 0, 1, &byte, 1, &reason));
+    g_assert_error(reason, EXEC_ERROR, EXEC_ERROR_RANK_DIED);
+    g_assert_cmpstr(reason->message, ==, "rank 0 is gone");
+    g_thread_join(watch);
+    return false;
+}
+
+static void
+test_abort_ends_waits(void)
+{
+    run(wait_in_vain);
+}
+
+int
+main(int argc, char **argv)
+{
+    g_test_init(&argc, &argv, NULL);
+    g_test_add_func("/executor/transport-peers/large-messages-cross", test_large_messages_cross);
+    g_test_add_func("/executor/transport-peers/collectives", test_collectives);
+    g_test_add_func("/executor/transport-peers/abort-ends-waits", test_abort_ends_waits);
+    return g_test_run();
+}
