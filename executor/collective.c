@@ -78,6 +78,27 @@ neighbour(const ExecGroup *group, int32_t distance)
     return group->ranks[((group->index + distance) % group->n + group->n) % group->n];
 }
 
+/* Rings pass chunks on in segments, so that a message is small however long the data, and so are
+ * the buffers of those under way: nobody is ahead by more than a segment for every member. */
+#define SEGMENT_BYTES (256 * 1024)
+
+static bool
+pass_on(const ExecWire *wire, ExecTransport *transport, const ExecGroup *group, int64_t tag,
+        Dtype add, Chunk out, Chunk in, GError **error)
+{
+    for (int64_t at = 0; at < MAX(out.n_bytes, in.n_bytes); at += SEGMENT_BYTES) {
+        const int64_t n_out = MIN(SEGMENT_BYTES, out.n_bytes - at);
+        const int64_t n_in = MIN(SEGMENT_BYTES, in.n_bytes - at);
+        if (n_out > 0 &&
+            !wire->post(transport, neighbour(group, 1), tag, out.data + at, n_out, error))
+            return false;
+        if (n_in > 0 &&
+            !wire->take(transport, neighbour(group, -1), tag, add, in.data + at, n_in, error))
+            return false;
+    }
+    return true;
+}
+
 /*
  * n-1 steps; in step s member i sends chunk i-1-s onwards and adds chunk i-2-s from behind (all
  * modulo n), so that after the last one chunk i is complete: the sum begins at member i+1 and goes
@@ -87,15 +108,11 @@ bool
 exec_wire_reduce_scatter(const ExecWire *wire, ExecTransport *transport, const ExecGroup *group,
                          Dtype dtype, void *data, int64_t n, GError **error)
 {
-    for (int32_t s = 0; s < group->n - 1; s++) {
-        const Chunk out = chunk_at(group, dtype, data, n, group->index - 1 - s);
-        const Chunk in = chunk_at(group, dtype, data, n, group->index - 2 - s);
-        if (!wire->post(transport, neighbour(group, 1), TAG_REDUCE_SCATTER, out.data, out.n_bytes,
-                        error) ||
-            !wire->take(transport, neighbour(group, -1), TAG_REDUCE_SCATTER, dtype, in.data,
-                        in.n_bytes, error))
+    for (int32_t s = 0; s < group->n - 1; s++)
+        if (!pass_on(wire, transport, group, TAG_REDUCE_SCATTER, dtype,
+                     chunk_at(group, dtype, data, n, group->index - 1 - s),
+                     chunk_at(group, dtype, data, n, group->index - 2 - s), error))
             return false;
-    }
     return true;
 }
 
@@ -104,15 +121,11 @@ bool
 exec_wire_all_gather(const ExecWire *wire, ExecTransport *transport, const ExecGroup *group,
                      Dtype dtype, void *data, int64_t n, GError **error)
 {
-    for (int32_t s = 0; s < group->n - 1; s++) {
-        const Chunk out = chunk_at(group, dtype, data, n, group->index - s);
-        const Chunk in = chunk_at(group, dtype, data, n, group->index - 1 - s);
-        if (!wire->post(transport, neighbour(group, 1), TAG_ALL_GATHER, out.data, out.n_bytes,
-                        error) ||
-            !wire->take(transport, neighbour(group, -1), TAG_ALL_GATHER, EXEC_TAKE_COPY, in.data,
-                        in.n_bytes, error))
+    for (int32_t s = 0; s < group->n - 1; s++)
+        if (!pass_on(wire, transport, group, TAG_ALL_GATHER, EXEC_TAKE_COPY,
+                     chunk_at(group, dtype, data, n, group->index - s),
+                     chunk_at(group, dtype, data, n, group->index - 1 - s), error))
             return false;
-    }
     return true;
 }
 

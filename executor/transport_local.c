@@ -2,7 +2,7 @@
  * executor/transport_local.c - ranks as threads of one process; see transport.h.
  *
  * A mailbox belongs to its receiver: a mutex, a condition, the queue of messages in the order of
- * sending, and the buffers that were received and wait for the next message of their size.
+ * sending, and the buffers that were received and wait for the next message that fits.
  */
 #include <sched.h>
 #include <stdatomic.h>
@@ -20,6 +20,7 @@ typedef struct Message Message;
 struct Message {
     Message *next;
     int64_t tag, n_bytes;
+    int64_t room_bytes;
     int32_t from;
     _Alignas(64) char data[];
 };
@@ -128,31 +129,36 @@ exec_local_hub_check(ExecLocalHub *hub, GError **error)
     return false;
 }
 
-/* A spare of exactly this size, else new; called without the mutex. */
+/* The smallest spare that has room, not more than four times as much, else new; called without the
+ * mutex. */
 static Message *
 message_new(Mailbox *box, int64_t n_bytes, GError **error)
 {
+    Message **best = NULL;
+
     g_mutex_lock(&box->mutex);
-    for (Message **at = &box->spare; *at != NULL; at = &(*at)->next) {
-        Message *message = *at;
-        if (message->n_bytes != n_bytes)
-            continue;
-        *at = message->next;
-        g_mutex_unlock(&box->mutex);
-        return message;
-    }
+    for (Message **at = &box->spare; *at != NULL; at = &(*at)->next)
+        if ((*at)->room_bytes >= n_bytes && (*at)->room_bytes <= 4 * n_bytes &&
+            (best == NULL || (*at)->room_bytes < (*best)->room_bytes))
+            best = at;
+    Message *message = best == NULL ? NULL : *best;
+    if (message != NULL)
+        *best = message->next;
     g_mutex_unlock(&box->mutex);
-    const size_t size = (sizeof(Message) + (size_t)n_bytes + 63) / 64 * 64;
-    Message *message = aligned_alloc(64, size);
     if (message == NULL) {
-        g_set_error(error, EXEC_ERROR, EXEC_ERROR_MEMORY,
-                    "no memory for a message of %" G_GINT64_FORMAT " bytes", n_bytes);
-        return NULL;
+        const size_t size = (sizeof(Message) + (size_t)n_bytes + 63) / 64 * 64;
+        message = aligned_alloc(64, size);
+        if (message == NULL) {
+            g_set_error(error, EXEC_ERROR, EXEC_ERROR_MEMORY,
+                        "no memory for a message of %" G_GINT64_FORMAT " bytes", n_bytes);
+            return NULL;
+        }
+        message->room_bytes = n_bytes;
+        g_mutex_lock(&box->mutex);
+        box->buffer_bytes += n_bytes;
+        g_mutex_unlock(&box->mutex);
     }
     message->n_bytes = n_bytes;
-    g_mutex_lock(&box->mutex);
-    box->buffer_bytes += n_bytes;
-    g_mutex_unlock(&box->mutex);
     return message;
 }
 

@@ -97,6 +97,32 @@ test_all_reduce_sums_with_ring_traffic(void)
         }
 }
 
+/* However long the data, no more than a segment of 256 KiB for every member waits at one of them,
+ * and their buffers are used again. */
+static void
+test_rings_need_bounded_buffers(void)
+{
+    enum {
+        N = 1000003,
+        SEGMENT_BYTES = 256 * 1024
+    };
+
+    for (int32_t g = 2; g <= 4; g++) {
+        g_autoptr(ExecLocalHub) hub = exec_local_hub_new(g, 10);
+        Peer peers[16];
+        run_peers(hub, peers, g, N, all_reduce);
+        for (int32_t r = 0; r < g; r++) {
+            ExecTransport *t = &peers[r].transport;
+            g_assert_no_error(peers[r].error);
+            for (int64_t k = 0; k < N; k++)
+                g_assert_cmpfloat((double)peers[r].data[k], ==,
+                                  (double)(100 * g * (g + 1) / 2 + g * (k % 50)));
+            g_assert_cmpint(t->ops->buffer_bytes(t), <=, (g + 1) * SEGMENT_BYTES);
+        }
+        clear_peers(peers, g);
+    }
+}
+
 static bool
 reduce_scatter_only(ExecTransport *transport, float *data, int64_t n, GError **error)
 {
@@ -472,6 +498,8 @@ int
 main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
+    g_test_add_func("/executor/transport/rings-need-bounded-buffers",
+                    test_rings_need_bounded_buffers);
     g_test_add_func("/executor/transport/all-reduce-sums-with-ring-traffic",
                     test_all_reduce_sums_with_ring_traffic);
     g_test_add_func("/executor/transport/halves-own-chunks", test_halves_own_chunks);
