@@ -299,6 +299,7 @@ add_choices(Explanation *explanation, ExplainDimension dimension)
         }
         Request *request = request_copy(explanation->request);
         request->plan.top = 0;
+        request->plan.is_terse = true;
         fix(request, dimension, n);
         choice.search = searches_add(explanation->searches, request, 1);
         g_array_append_val(explanation->choices, choice);
@@ -324,6 +325,7 @@ add_resource(Explanation *explanation, Request *request, char *resource, const c
     ExplainResource added = {.resource = resource, .change = g_strdup(change), .after = after};
 
     request->plan.top = 0;
+    request->plan.is_terse = true;
     added.search = searches_add(explanation->searches, request, 2);
     g_array_append_val(explanation->resources, added);
 }

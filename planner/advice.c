@@ -1,5 +1,7 @@
 #include "planner/advice.h"
 
+#include <string.h>
+
 #include "base/units.h"
 
 #define INT "%" G_GINT64_FORMAT
@@ -207,7 +209,8 @@ plan_advice_set_error(const PlanRequest *request, PlanEvaluateFunc evaluate, voi
                       const PlanOutcome *outcome, GError **error)
 {
     g_autoptr(GString) text = g_string_new(NULL);
-    g_autoptr(Plan) simulated = plan_search_least(request, evaluate, user_data);
+    g_autoptr(Plan) simulated =
+        request->is_terse ? NULL : plan_search_least(request, evaluate, user_data);
     const Plan *least = simulated != NULL ? simulated : outcome->least;
     const int64_t needed =
         simulated != NULL ? simulated->predicted->peak_memory_bytes : outcome->least_bytes;
@@ -221,10 +224,10 @@ plan_advice_set_error(const PlanRequest *request, PlanEvaluateFunc evaluate, voi
     g_autofree char *has = units_format_bytes((double)outcome->limit_bytes);
     g_string_append_printf(text, "memory: a device needs %s of %s at the least (", needs, has);
     append_plan(text, least);
-    g_string_append(text, "); ");
-    const gsize before = text->len;
-    g_string_append(text, "fits with ");
-    if (!append_change(text, request, evaluate, user_data)) {
+    g_string_append_c(text, ')');
+    const gsize before = text->len + strlen("; ");
+    g_string_append(text, request->is_terse ? "" : "; fits with ");
+    if (!request->is_terse && !append_change(text, request, evaluate, user_data)) {
         g_string_truncate(text, before);
         g_string_append_printf(text, "no single change found that fits, up to %d times the devices",
                                MAX_FACTOR);

@@ -222,7 +222,18 @@ end_ns(const Workload *w, int32_t rank, int32_t n_pieces, int64_t longest_backwa
     const int64_t reduce =
         w->overlap_dp ? MAX(0, r->dp_reduce_ns / n_pieces - longest_backward_ns) : r->dp_reduce_ns;
 
-    return plus(reduce, plus(r->optimizer_ns, r->dp_gather_ns));
+    /* What is gathered ahead of the first forwards hides behind them, but for the first bucket. */
+    return plus(reduce, plus(r->optimizer_ns, w->overlap_gather ? 0 : r->dp_gather_ns));
+}
+
+/* How long a rank's first op waits at the least. */
+static int64_t
+begin_ns(const Workload *w, int32_t rank, int32_t n_pieces, int64_t wait_ns)
+{
+    const WorkloadRank *r = &w->ranks[rank];
+
+    return w->overlap_gather ? MAX(wait_ns, r->dp_gather_ns / n_pieces / MAX(1, r->n_buckets))
+                             : wait_ns;
 }
 
 /* Micro-batches of one chain by class. */
@@ -285,7 +296,8 @@ plan_bound_ns(const Plan *plan, const Workload *workload, const ScheduleFamily *
             end_ns(workload, r, (int32_t)plan->degrees.vpp, ranks[r].longest_backward_ns);
         const int64_t drain =
             bound.splits || workload->n_chains > 1 ? 0 : plus(ranks[r].drain_ns, first_end_ns);
-        best = MAX(best, plus(plus(ranks[r].wait_ns, ranks[r].work_ns), MAX(end, drain)));
+        const int64_t begin = begin_ns(workload, r, (int32_t)plan->degrees.vpp, ranks[r].wait_ns);
+        best = MAX(best, plus(plus(begin, ranks[r].work_ns), MAX(end, drain)));
     }
     for (int32_t i = 0; i < n * workload->n_chains; i++) {
         const int64_t after =

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/units.h"
+#include "planner/given_slices.h"
 #include "planner/ways.h"
 
 /* --- outcomes --- */
@@ -68,40 +69,14 @@ plan_outcome_merge(PlanOutcome *outcome, PlanOutcome *more)
         outcome->error = g_steal_pointer(&more->error);
 }
 
-/* --- slices of a request --- */
+/* --- slices and layers --- */
 
 bool
 plan_evaluate_set_uniform(Plan *plan, int64_t n)
 {
     const int64_t unit = plan->degrees.cp * (plan->sequence_parallel ? plan->degrees.tp : 1);
-    const int64_t cells = plan->seq_len / unit;
 
-    if (plan->seq_len % unit != 0 || n > cells || n > SCHEDULE_MAX_SLICES)
-        return false;
-    g_array_set_size(plan->slices, 0);
-    /* What does not divide goes to the first slices, which have the least context. */
-    for (int64_t i = 0; i < n; i++) {
-        const int64_t tokens = (cells / n + (i < cells % n ? 1 : 0)) * unit;
-        g_array_append_val(plan->slices, tokens);
-    }
-    return true;
-}
-
-/* The request's slices; false where the degrees forbid them. */
-static bool
-set_slices(const PlanRequest *request, Plan *plan)
-{
-    if (request->slices_mode == PLAN_SLICES_UNIFORM)
-        return plan_evaluate_set_uniform(plan, request->n_slices);
-    if (request->slices_mode != PLAN_SLICES_GIVEN)
-        return true;
-    g_array_set_size(plan->slices, 0);
-    g_array_append_vals(plan->slices, request->slices, (guint)request->n_slices);
-    const int64_t unit = plan->degrees.cp * (plan->sequence_parallel ? plan->degrees.tp : 1);
-    for (int64_t i = 0; i < request->n_slices; i++)
-        if (request->slices[i] % unit != 0)
-            return false;
-    return true;
+    return plan_given_uniform(plan->seq_len, unit, n, plan->slices);
 }
 
 bool
@@ -210,23 +185,27 @@ try_family(PlanTrial *trial, const ScheduleFamily *family)
 
 /* --- one point --- */
 
-/* The request's slices under @family, in the fastest way that fits. */
+/* The request's slices under @family, in the fastest way that fits; in all where that need not be
+ * the best. */
 static void
 try_given_slices(PlanTrial *trial, const ScheduleFamily *family)
 {
     const PlanRequest *request = trial->evaluation->space->request;
+    const PlanLayerShape shape = plan_space_layer_shape(trial->point);
+    const bool wants_all =
+        trial->evaluation->is_timeless || plan_ways_all_matter(request, trial->point);
 
     for (int kind = plan_trial_next_way(request, -1); kind >= 0;
          kind = plan_trial_next_way(request, kind)) {
         PlanPoint point = *trial->point;
         point.recompute = (PlanRecompute)kind;
         g_autoptr(Plan) plan = plan_space_plan(request, &point, family);
-        if (!set_slices(request, plan) ||
+        if (!plan_given_slices(request, &shape, plan->slices) ||
             !plan_evaluate_set_layers(trial->evaluation, trial->point, family, plan))
             return;
         trial->outcome->considered++;
         const PlanTried tried = plan_trial_plan(trial, plan, family, NULL);
-        if (tried != PLAN_TRIED_LARGE && !trial->evaluation->is_timeless)
+        if (tried != PLAN_TRIED_LARGE && !wants_all)
             return;
     }
 }
@@ -236,10 +215,7 @@ plan_evaluate_point(const PlanEvaluation *evaluation, const PlanPoint *point, in
                     PlanOutcome *outcome)
 {
     const PlanSpace *space = evaluation->space;
-    const PlanRequest *request = space->request;
-    const bool is_sliced =
-        request->slices_mode == PLAN_SLICES_UNIFORM || request->slices_mode == PLAN_SLICES_GIVEN;
-    const int64_t n_slices = is_sliced ? request->n_slices : 1;
+    const int64_t n_slices = plan_given_n_slices(space->request);
     g_auto(PlanTrial) trial = {0};
 
     plan_trial_init(&trial, evaluation, point, limit, outcome);

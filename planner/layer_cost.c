@@ -5,8 +5,8 @@
 #include "base/units.h"
 #include "profiles/cost_floor.h"
 
-static ProfileQuery
-query_at(const PlanRequest *request, const PlanLayerShape *shape, int64_t first)
+ProfileQuery
+plan_layer_query(const PlanRequest *request, const PlanLayerShape *shape, int64_t first)
 {
     const PlanDegrees *d = &shape->degrees;
 
@@ -289,7 +289,7 @@ set_part(const PlanRequest *request, const PlanLayerShape *shape, PlanPart part,
 
     for (guint i = 0; i < cluster->nodes->len; i++) {
         const ModelNodes *nodes = &g_array_index(cluster->nodes, ModelNodes, i);
-        ProfileQuery query = query_at(request, shape, first);
+        ProfileQuery query = plan_layer_query(request, shape, first);
         PlanPartCost here = {0};
         query.part = model_parts[part];
         query.layer = layer;
@@ -309,7 +309,7 @@ PlanLayerCost
 plan_layer_cost(const PlanRequest *request, const PlanLayerShape *shape)
 {
     const ModelArch *arch = request->arch;
-    const ProfileQuery query = query_at(request, shape, 0);
+    const ProfileQuery query = plan_layer_query(request, shape, 0);
     PlanLayerCost cost = {.boundary_bytes = model_boundary_bytes(arch, &query.shape)};
 
     for (int64_t layer = 0; layer < arch->n_layers; layer++)
@@ -350,7 +350,7 @@ void
 plan_layer_times(const PlanRequest *request, const PlanLayerShape *shape, PlanRecompute recompute,
                  int64_t first, int64_t *layer_ns, int64_t end_ns[2])
 {
-    ProfileQuery query = query_at(request, shape, first);
+    ProfileQuery query = plan_layer_query(request, shape, first);
 
     /* Layers of a kind are equal, and of at most two kinds, one after the other. */
     for (int64_t i = 0; i < request->arch->n_layers; i++)

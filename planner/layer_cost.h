@@ -60,6 +60,10 @@ typedef struct {
     bool sequence_parallel;
 } PlanLayerShape;
 
+/* What is asked of the profile for parts of @shape on whole sequences at device @first. */
+ProfileQuery plan_layer_query(const PlanRequest *request, const PlanLayerShape *shape,
+                              int64_t first);
+
 PlanLayerCost plan_layer_cost(const PlanRequest *request, const PlanLayerShape *shape);
 
 /* Both passes of every layer, of the embedding and of the head on the device @first, in ns, for

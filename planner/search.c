@@ -145,7 +145,7 @@ drop_single_stages(PlanSpace *space)
 }
 
 /*
- * Searches @narrow, which allows less than the request, on whole sequences.
+ * Searches @narrow, which allows less than the request and does not choose slices.
  * @limit      objective values above it are of no interest.
  * @pipelines  plans of one stage are of no interest.
  * Returns: (owned) GPtrArray of PlanFound *, the best narrow->top + 1, in order.
@@ -192,12 +192,12 @@ find_limit(const PlanRequest *request, PlanEvaluateFunc evaluate, void *user_dat
     PlanRequest narrow = *request;
 
     if (request->schedules != NULL || request->vpp > 1 || request->cp > 1 ||
-        request->objective == PLAN_OBJECTIVE_MEMORY ||
-        request->slices_mode == PLAN_SLICES_UNIFORM || request->slices_mode == PLAN_SLICES_GIVEN)
+        request->objective == PLAN_OBJECTIVE_MEMORY)
         return INT64_MAX;
     narrow.schedules = schedules;
     narrow.vpp = narrow.cp = 1;
-    narrow.slices_mode = PLAN_SLICES_OFF;
+    if (request->slices_mode == PLAN_SLICES_AUTO)
+        narrow.slices_mode = PLAN_SLICES_OFF;
     g_autoptr(GPtrArray) first = search_narrow(&narrow, INT64_MAX, false, evaluate, user_data);
     const int64_t limit = limit_of(request, first, INT64_MAX);
     if (first->len == 0)

@@ -77,6 +77,7 @@ typedef struct {
     PlanObjective objective;
     int64_t top;     /* alternatives to keep besides the best */
     int64_t threads; /* >= 1 */
+    bool is_terse;   /* where nothing fits, the nearest change that would is not looked for */
     /* (borrowed, nullable) read atomically: once it is not 0 the search ends with the best so far,
      * whose lower bound then covers all that was not looked at */
     const int *stop;
@@ -95,8 +96,8 @@ typedef bool (*PlanEvaluateFunc)(const Plan *plan, const Workload *workload, int
 /*
  * Returns: (owned) the best plan with predicted, lower_bound_s, gap, search counts and
  * alternatives, or NULL on PLAN_ERROR_INVALID (contradictory request: names the flags) or
- * PLAN_ERROR_INFEASIBLE (names the tightest constraint and the nearest change that would fit; or
- * that the search was stopped before it found a plan).
+ * PLAN_ERROR_INFEASIBLE (names the tightest constraint and, unless is_terse, the nearest change
+ * that would fit; or that the search was stopped before it found a plan).
  */
 Plan *plan_search(const PlanRequest *request, PlanEvaluateFunc evaluate, void *user_data,
                   GError **error);

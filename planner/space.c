@@ -22,7 +22,8 @@ typedef struct {
     int64_t ep, micro_batch;
     bool sequence_parallel;
     PlanLayerCost cost;
-    int64_t index; /* in space->costs; -1: not yet */
+    PlanGivenTimes given; /* with several slices given */
+    int64_t index;        /* in space->costs; -1: not yet */
 } KnownCost;
 
 /* Why combinations were left out, to say so if none is left. */
@@ -295,7 +296,10 @@ add_layouts(Walk *walk, PlanPoint point)
 {
     PlanSpace *space = walk->space;
     const PlanLayerCost *cost = &walk->cost->cost;
+    const bool is_given = plan_given_n_slices(space->request) > 1;
 
+    if (is_given)
+        point.bound_bytes = point.sliced_bytes;
     for (guint i = 0; i < walk->chunks->len; i++) {
         const Chunks *chunks = &g_array_index(walk->chunks, Chunks, i);
         point.degrees.vpp = chunks->vpp;
@@ -305,7 +309,9 @@ add_layouts(Walk *walk, PlanPoint point)
                              point.degrees.pp * chunks->vpp <= space->request->arch->n_layers;
         for (int balanced = 0; balanced <= (divides ? 1 : 0); balanced++) {
             point.is_balanced = balanced == 1;
-            point.bound_ns = plan_space_bound_ns(space->request, cost, &point, &chunks->families);
+            point.bound_ns =
+                is_given ? plan_space_given_ns(&walk->cost->given, &point, &chunks->families)
+                         : plan_space_bound_ns(space->request, cost, &point, &chunks->families);
             point.sliced_bound_ns =
                 chunks->slices ? plan_space_sliced_ns(space->request, cost, &point) : INT64_MAX;
             point.index = space->n_points;
@@ -344,6 +350,7 @@ add_savers(Walk *walk, PlanPoint point)
 static void
 find_cost(Walk *walk, const PlanPoint *point)
 {
+    const PlanRequest *request = walk->space->request;
     const PlanLayerShape shape = plan_space_layer_shape(point);
 
     for (guint i = 0; i < walk->known->len; i++) {
@@ -353,8 +360,15 @@ find_cost(Walk *walk, const PlanPoint *point)
             return;
     }
     walk->cost = g_new(KnownCost, 1);
-    *walk->cost = (KnownCost){shape.degrees.ep, shape.micro_batch, shape.sequence_parallel,
-                              plan_layer_cost(walk->space->request, &shape), -1};
+    *walk->cost = (KnownCost){
+        .ep = shape.degrees.ep,
+        .micro_batch = shape.micro_batch,
+        .sequence_parallel = shape.sequence_parallel,
+        .cost = plan_layer_cost(request, &shape),
+        .index = -1,
+    };
+    if (plan_given_n_slices(request) > 1)
+        walk->cost->given = plan_given_times(request, &shape);
     g_ptr_array_add(walk->known, walk->cost);
 }
 

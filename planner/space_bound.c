@@ -251,6 +251,22 @@ plan_space_bound_ns(const PlanRequest *request, const PlanLayerCost *cost, const
 }
 
 int64_t
+plan_space_given_ns(const PlanGivenTimes *given, const PlanPoint *point,
+                    const PlanSpaceFamilies *families)
+{
+    const double m = (double)point->n_microbatches, p = (double)point->degrees.pp;
+    double bound_s = m * given->whole_s / p + point->end_s;
+
+    if (!families->bidirectional && point->degrees.pp > 1 && point->degrees.vpp == 1)
+        bound_s = fmax(bound_s,
+                       geometric_bound_s(point, given->whole_s,
+                                         families->splits_backward ? given->first_forward_fraction
+                                                                   : given->first_fraction));
+    /* Rounding: as below. */
+    return units_ns_from_s(0.999 * bound_s);
+}
+
+int64_t
 plan_space_sliced_ns(const PlanRequest *request, const PlanLayerCost *cost, const PlanPoint *point)
 {
     double whole_s = cost->sliced_forward_s + cost->sliced_backward_s;

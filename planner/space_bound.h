@@ -22,6 +22,7 @@
 #ifndef PLANNER_SPACE_BOUND_H
 #define PLANNER_SPACE_BOUND_H
 
+#include "planner/given_slices.h"
 #include "planner/space.h"
 
 G_BEGIN_DECLS
@@ -44,6 +45,11 @@ void plan_space_bound_bytes(const PlanRequest *request, const PlanLayerCost *cos
 /* A bound on @point's time with the cheapest of the space's families at its vpp. */
 int64_t plan_space_bound_ns(const PlanRequest *request, const PlanLayerCost *cost,
                             const PlanPoint *point, const PlanSpaceFamilies *families);
+
+/* As plan_space_bound_ns(), with the slices that the request gives: ranks wait for the first slice
+ * alone. */
+int64_t plan_space_given_ns(const PlanGivenTimes *given, const PlanPoint *point,
+                            const PlanSpaceFamilies *families);
 
 /* A bound on any slicing of @point's sequences: no bubble at all, and what profiles/cost_floor.h
  * says that slices cannot save. */

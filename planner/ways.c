@@ -16,14 +16,18 @@ try_ways(PlanFamilyTrial *f, const int *ways, Report **large)
     return plan_trial_plan(f->trial, f->plan, f->family, large);
 }
 
-/* Whether slower ways of all stages are tried as well: as alternatives, or since there a slower way
- * may be the faster plan. */
+bool
+plan_ways_all_matter(const PlanRequest *request, const PlanPoint *point)
+{
+    const PlanLayerShape shape = plan_space_layer_shape(point);
+
+    return request->top > 0 || plan_layer_ways_depend(request, &shape);
+}
+
 static bool
 wants_all_ways(const PlanFamilyTrial *f)
 {
-    const PlanLayerShape shape = plan_space_layer_shape(f->trial->point);
-
-    return f->input.request->top > 0 || plan_layer_ways_depend(f->input.request, &shape);
+    return plan_ways_all_matter(f->input.request, f->trial->point);
 }
 
 /*

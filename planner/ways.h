@@ -22,6 +22,10 @@ typedef struct {
     Plan *plan;     /* (owned by the caller) whose stages are set for each try */
 } PlanFamilyTrial;
 
+/* Whether slower ways of all stages are tried as well: as alternatives, or since there a slower way
+ * may be the faster plan. */
+bool plan_ways_all_matter(const PlanRequest *request, const PlanPoint *point);
+
 /* Tries the sketched layers in their ways, unless the sketch says that it is no use. */
 void plan_ways_try(PlanFamilyTrial *f);
 

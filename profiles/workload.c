@@ -67,13 +67,11 @@ bucket_elements(const WorkloadBuild *build, double chunk_elements, double chunk_
     }
 }
 
-/* Whether the parameters of the next step are gathered behind its first forwards: Megatron-Core's
- * --overlap-param-gather.  Others gather at the end of the step. */
-static bool
-gathers_ahead(const Plan *plan)
+bool
+workload_gathers_ahead(const PlanConventions *conventions)
 {
-    return plan->conventions.framework == PLAN_FRAMEWORK_MEGATRON_CORE ||
-           plan->conventions.framework == PLAN_FRAMEWORK_DEGAS;
+    return conventions->overlap_dp && (conventions->framework == PLAN_FRAMEWORK_MEGATRON_CORE ||
+                                       conventions->framework == PLAN_FRAMEWORK_DEGAS);
 }
 
 /* A chunk's collectives of gradients, or of parameters. */
@@ -314,7 +312,7 @@ build_workload(const WorkloadBuild *build, int64_t memory_limit_bytes, GError **
     workload->overlap_dp = plan->conventions.overlap_dp;
     /* Our executor runs the ops of a pair one after the other. */
     workload->pair_ns = plan->conventions.framework == PLAN_FRAMEWORK_DEGAS ? -1 : 0;
-    workload->overlap_gather = plan->conventions.overlap_dp && gathers_ahead(plan);
+    workload->overlap_gather = workload_gathers_ahead(&plan->conventions);
     workload->interference_fraction = build->profile->parameters.interference_fraction;
     workload->message_interference_fraction =
         build->profile->parameters.message_interference_fraction;

@@ -192,6 +192,10 @@ bool workload_accumulates_in_product(const PlanConventions *conventions, bool se
 double workload_accumulate_bytes(Dtype dtype, const PlanConventions *conventions, bool in_product,
                                  double n);
 
+/* Whether the parameters of the next step are gathered behind its first forwards: Megatron-Core's
+ * --overlap-param-gather.  Others gather at the end of the step. */
+bool workload_gathers_ahead(const PlanConventions *conventions);
+
 /* Host time of the framework per layer, both passes, beyond that of its kernels (2.5). */
 double workload_host_layer_s(PlanFramework framework);
 
