@@ -6,9 +6,7 @@
  * best slicings of the fill-drain formula at an eighth to four times the stages (fewer and more
  * slices) and equal ones; the simulator judges them, and slice_judge.h goes on from the best.
  *
- * Lower bound, of every order: a rank does all of its work, its first op waits for the first slice
- * of some group on the stages before its first chunk, and its last op, the backward of such a
- * slice, is followed by the same stages' backwards.  The least of this is found exactly.
+ * The answer's lower bound is that of slice_order_bound.h.
  *
  * Thread-safety: pure, if the judge is.
  */

@@ -42,38 +42,60 @@ all_coarse(const PlanRequest *request, const Plan *like)
     return least;
 }
 
-static void
-test_no_coarse_groups_and_slices_are_better(void)
+static const char *const families[][2] = {{"terapipe"}, {"seq1f1b"}};
+
+/* (owned) long ops, so that slices and micro-batches count. */
+static ModelArch *
+wide_arch(int64_t seq_len)
 {
-    static const struct {
-        const char *const families[2];
-        int64_t n_stages, batch, seq_len;
-    } cases[] = {
-        {{"terapipe"}, 8, 2, 512}, {{"seq1f1b"}, 8, 3, 512},  {{"terapipe"}, 8, 4, 512},
-        {{"seq1f1b"}, 4, 5, 512},  {{"terapipe"}, 4, 5, 512}, {{"seq1f1b"}, 4, 5, 2048},
-    };
-    g_autoptr(ModelArch) arch = small_arch(40, 0, 51200);
-    int n_uneven = 0;
+    ModelArch *arch = small_arch(40, 0, 51200);
 
     arch->hidden = 5120;
     arch->n_heads = arch->n_kv_heads = 40;
     arch->head_dim = 128;
     arch->ffn_hidden = 20480;
+    arch->max_seq_len = seq_len;
+    return arch;
+}
+
+/* One stage on each device. */
+static PlanRequest
+pipeline_of(const ModelArch *arch, const Profile *profile, int64_t batch,
+            const char *const *schedules)
+{
+    PlanRequest request = request_of(arch, profile, batch);
+
+    request.dtype = DTYPE_FP16;
+    request.pp = model_cluster_n_devices(profile->cluster);
+    request.vpp = request.tp = request.dp = request.cp = 1;
+    request.recompute = PLAN_RECOMPUTE_NONE;
+    request.zero_stage = 0;
+    request.sequence_parallel = 0;
+    request.schedules = schedules;
+    request.slices_mode = PLAN_SLICES_AUTO;
+    request.memory_limit_bytes = INT64_C(200) << 30;
+    return request;
+}
+
+static void
+test_no_coarse_groups_and_slices_are_better(void)
+{
+    static const struct {
+        int family;
+        int64_t n_stages, batch, seq_len;
+    } cases[] = {
+        {0, 8, 2, 512}, {1, 8, 3, 512}, {0, 8, 4, 512},
+        {1, 4, 5, 512}, {0, 4, 5, 512}, {1, 4, 5, 2048},
+    };
+    int n_uneven = 0;
+
     flights = plan_flights_new();
     for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
+        g_autoptr(ModelArch) arch = wide_arch(cases[i].seq_len);
         g_autoptr(Profile) profile = cluster_of("p3.16xlarge", cases[i].n_stages);
-        PlanRequest request = request_of(arch, profile, cases[i].batch);
+        const PlanRequest request =
+            pipeline_of(arch, profile, cases[i].batch, families[cases[i].family]);
         g_autoptr(GError) error = NULL;
-        arch->max_seq_len = request.seq_len = cases[i].seq_len;
-        request.dtype = DTYPE_FP16;
-        request.pp = cases[i].n_stages;
-        request.vpp = request.tp = request.dp = request.cp = 1;
-        request.recompute = PLAN_RECOMPUTE_NONE;
-        request.zero_stage = 0;
-        request.sequence_parallel = 0;
-        request.schedules = cases[i].families;
-        request.slices_mode = PLAN_SLICES_AUTO;
-        request.memory_limit_bytes = INT64_C(200) << 30;
         g_autoptr(Plan) plan = plan_search(&request, simulate, NULL, &error);
         g_assert_no_error(error);
         const int64_t least = all_coarse(&request, plan);
@@ -92,19 +114,16 @@ test_no_coarse_groups_and_slices_are_better(void)
     g_clear_pointer(&flights, plan_flights_free);
 }
 
+/* The case of above whose micro-batches differ. */
 static void
 test_micro_batches_stay_as_asked(void)
 {
-    g_autoptr(ModelArch) arch = small_arch(8, 0, 0);
+    g_autoptr(ModelArch) arch = wide_arch(512);
     g_autoptr(Profile) profile = cluster_of("p3.16xlarge", 4);
-    PlanRequest request = request_of(arch, profile, 5);
+    PlanRequest request = pipeline_of(arch, profile, 5, families[1]);
     g_autoptr(GError) error = NULL;
 
     flights = plan_flights_new();
-    request.pp = 4;
-    request.tp = request.dp = request.cp = 1;
-    request.schedules = (const char *const[]){"seq1f1b", NULL};
-    request.slices_mode = PLAN_SLICES_AUTO;
     request.micro_batch = 5;
     g_autoptr(Plan) plan = plan_search(&request, simulate, NULL, &error);
     g_assert_no_error(error);
