@@ -50,6 +50,7 @@ typedef struct {
     const ScheduleOp *ops;              /* (borrowed) */
     const int32_t *class_of_microbatch; /* (borrowed, nullable) */
     SimStep *steps;                     /* (borrowed) */
+    uint32_t *step_of;                  /* (borrowed) */
     int64_t *counts;                    /* (borrowed) */
     int32_t n_ranks, n_chunks, n_slices;
     int32_t n_microbatches; /* of a chain */
@@ -295,6 +296,7 @@ run_next(Walk *walk, int32_t rank, int64_t i)
         link->cost + (class_ * (uint32_t)walk->n_slices + op.slice) * SIM_KIND_N + kind;
     walk->counts[cost]++;
     note_op(walk, rank, op, kind);
+    walk->step_of[i] = walk->n_steps;
     walk->steps[walk->n_steps] = (SimStep){.producer = producer, .cost = cost};
     if (kind != SCHEDULE_OP_BACKWARD_WEIGHT)
         finish_op(walk, rank, neighbour->to, unit, direction, marks);
@@ -392,7 +394,8 @@ allocate(Walk *walk)
     /* At least 2 ops per unit: at most half as many slots as ops. */
     walk->slots =
         sim_pages_try_malloc0(MAX((size_t)walk->n_units * n_ranks, 1), sizeof *walk->slots);
-    if (program->steps == NULL || walk->slots == NULL)
+    program->step_of = walk->step_of = sim_pages_try_malloc(MAX(n, 1), sizeof *program->step_of);
+    if (program->steps == NULL || program->step_of == NULL || walk->slots == NULL)
         return false;
     program->in_flight = g_new0(int32_t, n_ranks);
     program->last_backward = g_new(int64_t, n_ranks * (size_t)schedule->n_chunks);

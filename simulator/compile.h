@@ -19,8 +19,8 @@
 G_BEGIN_DECLS
 
 /*
- * Fills steps, counts, in_flight, first, first_forward and last_backward of a priced @program.
- * Returns false on SCHEDULE_ERROR_INCOMPLETE, _DEADLOCK or _LIMIT.  Cost: O(ops).
+ * Fills steps, step_of, counts, in_flight, first, first_forward and last_backward of a priced
+ * @program. Returns false on SCHEDULE_ERROR_INCOMPLETE, _DEADLOCK or _LIMIT.  Cost: O(ops).
  */
 bool sim_program_compile(SimProgram *program, GError **error);
 

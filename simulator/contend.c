@@ -17,25 +17,24 @@ contest_clear(Contest *contest)
         g_clear_pointer(&contest->streams[i].queue, g_array_unref);
     g_free(contest->streams);
     g_free(contest->runners);
-    g_free(contest->step_of);
     g_free(contest->ready);
 }
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(Contest, contest_clear)
 
 /* --- messages --- */
 
-/* The message of @step, which needs @detail, is there at @at_ns. */
-static void
-arrive(Contest *contest, uint32_t step, const SimCostDetail *detail, int64_t at_ns)
+/* The message of @step to rank @to (or to none: -1) is there at @at_ns. */
+static inline void
+arrive(Contest *contest, uint32_t step, int32_t to, int64_t at_ns)
 {
     contest->times->ready_ns[step + 1] = at_ns;
-    if (detail->out.peer < 0)
+    if (to < 0)
         return;
-    Runner *peer = &contest->runners[detail->out.peer];
+    Runner *peer = &contest->runners[to];
     if (peer->is_ready || peer->state != RUNNER_IDLE)
         return;
     peer->is_ready = true;
-    contest->ready[contest->n_ready++] = detail->out.peer;
+    contest->ready[contest->n_ready++] = to;
 }
 
 /* One message more, or less, comes to or goes from both ends. */
@@ -99,29 +98,35 @@ stream_fires(Contest *contest, Stream *stream)
         stream->first = 0;
         g_array_set_size(stream->queue, 0);
     }
-    arrive(contest, posted.step, detail, *contest->now_ns);
+    arrive(contest, posted.step, detail->out.peer, *contest->now_ns);
 }
 
-/* The op of @step ends at @at_ns, now or later: its message leaves, or what needs it may begin. */
 void
-contest_op_ends(Contest *contest, uint32_t step, const SimCostDetail *detail, int64_t at_ns)
+contest_post(Contest *contest, Stream *stream, uint32_t step, int64_t ns, int64_t at_ns)
 {
-    if (contest->program->workload->blocking_messages || detail->out.ns == 0) {
-        arrive(contest, step, detail, at_ns);
-        return;
-    }
-    Stream *stream =
-        &contest->streams[sim_stream(contest->program, detail->rank, detail->out.peer)];
     if (!stream->is_followed) {
-        stream->free_ns = MAX(stream->free_ns, at_ns) + detail->out.ns;
-        contest_add_message_time(contest, detail->rank, detail->out.peer, detail->out.ns);
-        arrive(contest, step, detail, stream->free_ns);
+        stream->free_ns = MAX(stream->free_ns, at_ns) + ns;
+        contest_add_message_time(contest, stream->from, stream->to, ns);
+        arrive(contest, step, stream->to, stream->free_ns);
         return;
     }
     const Posted posted = {at_ns, step};
     g_array_append_val(stream->queue, posted);
     if (stream->queue->len == 1)
         send_first(contest, stream);
+}
+
+void
+contest_op_ends(Contest *contest, uint32_t step, const SimCostDetail *detail, int64_t at_ns)
+{
+    const SimProgram *program = contest->program;
+
+    if (program->workload->blocking_messages || detail->out.ns == 0)
+        arrive(contest, step, detail->out.peer, at_ns);
+    else
+        contest_post(contest,
+                     &contest->streams[sim_stream(program, detail->rank, detail->out.peer)], step,
+                     detail->out.ns, at_ns);
 }
 
 /* --- ops that the engine follows --- */
@@ -342,6 +347,8 @@ init_streams(Contest *contest)
         if (program->counts[cost] == 0 || detail->out.ns == 0)
             continue;
         Stream *stream = &contest->streams[sim_stream(program, detail->rank, detail->out.peer)];
+        stream->from = detail->rank;
+        stream->to = detail->out.peer;
         if (contest->message_speed == 1 && !contest_crosses(contest, sim_way_of_message(cost)))
             continue;
         stream->is_followed = true;
@@ -360,8 +367,7 @@ contest_init(Contest *contest, GError **error)
 
     sim_times_reset(times);
     times->followed = sim_pages_try_malloc(MAX(n, 1), sizeof *times->followed);
-    contest->step_of = sim_program_steps_in_order(program);
-    if (times->followed == NULL || contest->step_of == NULL) {
+    if (times->followed == NULL) {
         g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_LIMIT,
                     "no memory for the times of %" G_GINT64_FORMAT " ops", program->n_ops);
         return false;

@@ -34,7 +34,7 @@ is_alone(const Contest *contest, Runner *runner, uint32_t step, const SimPairKin
         return !contest_crosses(contest, sim_way_of_pair(program, pair)) &&
                contest_special(contest, runner, step + 1) == NULL;
     return !contest_crosses(contest, sim_way_of_op(s.cost)) &&
-           !(program->details[s.cost].in.compute_ns > 0 &&
+           !(program->workload->blocking_messages && program->details[s.cost].in.compute_ns > 0 &&
              contest_crosses(contest, sim_way_of_message(program->steps[s.producer - 1].cost)));
 }
 
@@ -42,7 +42,16 @@ is_alone(const Contest *contest, Runner *runner, uint32_t step, const SimPairKin
 static void
 run_alone(Contest *contest, Runner *runner, uint32_t step, int64_t begin_ns)
 {
+    const SimCost *cost = &contest->program->costs[contest->program->steps[step].cost];
     const SimCostDetail *detail = contest_detail(contest, step);
+
+    /* Most ops: nothing blocks, and what is sent goes on a stream. */
+    if (cost->stream != 0) {
+        runner->free_ns = begin_ns + cost->busy_ns;
+        contest->times->followed[step] = (SimFollowed){begin_ns, begin_ns, runner->free_ns};
+        contest_post(contest, &contest->streams[cost->stream], step, cost->lag_ns, runner->free_ns);
+        return;
+    }
     const int64_t start_ns = begin_ns + detail->in.compute_ns;
     const int64_t end_ns = start_ns + detail->op_ns;
 
@@ -108,7 +117,7 @@ go_on(Contest *contest, Runner *runner)
     const int64_t end = program->schedule->rank_begin[runner->rank + 1];
 
     while (runner->state == RUNNER_IDLE && runner->next < end) {
-        const uint32_t step = contest->step_of[runner->next];
+        const uint32_t step = program->step_of[runner->next];
         const SimPairKind *pair = program->n_pairs == 0 ? NULL : sim_pair_at(program, step);
         const int64_t ready_ns = ready_at(contest, step, pair);
         if (ready_ns == UNKNOWN)
@@ -117,7 +126,7 @@ go_on(Contest *contest, Runner *runner)
         runner->next += pair == NULL ? 1 : 2;
         /* Steps of one rank are far apart: the next one's are on their way while this op runs. */
         if (runner->next < end) {
-            const uint32_t ahead = contest->step_of[runner->next];
+            const uint32_t ahead = program->step_of[runner->next];
             __builtin_prefetch(&program->steps[ahead]);
             __builtin_prefetch(&contest->times->followed[ahead], 1);
         }

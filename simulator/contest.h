@@ -59,6 +59,7 @@ typedef struct {
     bool is_followed; /* some of its messages share links, or slow computing */
     bool is_sending;  /* followed: the first of the queue is under way */
     int64_t free_ns;  /* not followed: after the last message */
+    int32_t from, to; /* ranks */
     GArray *queue;    /* of Posted; (owned, nullable) made when needed */
     guint first;      /* of the queue that is under way, or next */
     int64_t since_ns;
@@ -73,7 +74,6 @@ struct Contest {
     SimLinks *links;           /* (owned) */
     Runner *runners;           /* (owned) [rank] */
     Stream *streams;           /* (owned) [sim_stream()] */
-    uint32_t *step_of;         /* (owned) [index into schedule->ops] */
     int32_t *ready;            /* (owned) stack of ranks that may go on */
     int32_t n_ready;
     double dp_speed, message_speed; /* of computing beside them */
@@ -166,6 +166,9 @@ contest_change_speed(Contest *contest, Runner *runner)
         sim_flow_set_limit(contest->links, contest_compute_timer(runner->rank),
                            contest_speed(contest, runner));
 }
+
+/* contend.c: the op of @step ends at @at_ns, now or later, and sends a message of @ns. */
+void contest_post(Contest *contest, Stream *stream, uint32_t step, int64_t ns, int64_t at_ns);
 
 /* contend.c: the op of @step ends at @at_ns, now or later: its message leaves, or what needs it may
  * begin. */

@@ -20,8 +20,7 @@ typedef struct {
     TraceEvent *first;   /* of the (rank, stream) that is being filled */
     bool ties;           /* two events of a stream have equal times: trace_sort() orders them */
     /* Of the rank at hand, by position in its order: steps are scattered, so they are read once. */
-    SimOpTimes *at;    /* (owned) */
-    uint32_t *step_of; /* (owned) [index into schedule->ops] */
+    SimOpTimes *at; /* (owned) */
 } Writer;
 
 static inline void
@@ -40,7 +39,7 @@ read_rank(Writer *writer, int32_t rank)
     const int64_t begin = program->schedule->rank_begin[rank];
 
     for (int64_t i = begin; i < program->schedule->rank_begin[rank + 1]; i++)
-        writer->at[i - begin] = sim_times_step(writer->times, program, writer->step_of[i]);
+        writer->at[i - begin] = sim_times_step(writer->times, program, writer->program->step_of[i]);
 }
 
 /* --- compute --- */
@@ -104,7 +103,7 @@ write_op(Writer *writer, int32_t rank, int64_t index, const SimOpTimes *at)
 {
     const SimProgram *program = writer->program;
     const bool blocking = program->workload->blocking_messages;
-    const uint32_t step = writer->step_of[index];
+    const uint32_t step = writer->program->step_of[index];
     const SimCostDetail *detail = &program->details[program->steps[step].cost];
     const ScheduleOp op = program->schedule->ops[index];
 
@@ -193,7 +192,7 @@ collect_messages(Writer *writer, int32_t rank, TraceStream stream)
 
     writer->first = writer->event;
     for (int64_t i = begin; i < schedule->rank_begin[rank + 1]; i++) {
-        const uint32_t step = writer->step_of[i];
+        const uint32_t step = writer->program->step_of[i];
         const SimCostDetail *detail = &program->details[program->steps[step].cost];
         const SimMessage *message = receives ? &detail->in : &detail->out;
         if (!message->exists)
@@ -266,7 +265,7 @@ write_memory(Writer *writer, int32_t rank)
 
     writer->memory = sim_memory_write_static(program, rank, writer->memory);
     for (int64_t i = begin; i < program->schedule->rank_begin[rank + 1]; i++) {
-        const uint32_t cost = program->steps[writer->step_of[i]].cost;
+        const uint32_t cost = program->steps[writer->program->step_of[i]].cost;
         writer->memory = sim_memory_write_op(&writer->changes[cost], &writer->at[i - begin], rank,
                                              writer->memory);
     }
@@ -324,8 +323,7 @@ writer_init(Writer *writer, GError **error)
         longest = MAX(longest, program->schedule->rank_begin[rank + 1] -
                                    program->schedule->rank_begin[rank]);
     writer->at = g_try_new(SimOpTimes, (size_t)MAX(longest, 1));
-    writer->step_of = sim_program_steps_in_order(program);
-    if (writer->at == NULL || writer->step_of == NULL)
+    if (writer->at == NULL)
         return fail_memory(program, error);
     if (!reserve(writer->trace->events, count_events(program, writer->times), error))
         return false;
@@ -368,7 +366,6 @@ sim_events(const SimProgram *program, const SimTimes *times, bool want_memory, G
         g_array_set_size(trace->events, (guint)(writer.event - events));
     }
     g_free(writer.at);
-    g_free(writer.step_of);
     if (!ok)
         return NULL;
     if (writer.ties)
@@ -395,7 +392,7 @@ make_room(Writer *writer, size_t n)
 static int64_t
 free_ns_at(const Writer *writer, int64_t index)
 {
-    return sim_times_step(writer->times, writer->program, writer->step_of[index]).free_ns;
+    return sim_times_step(writer->times, writer->program, writer->program->step_of[index]).free_ns;
 }
 
 /* The first op of [@begin, @end), all of one rank, after which the rank is free at @at_ns or later;
@@ -437,7 +434,8 @@ glimpse_ops(Writer *writer, int32_t rank, int32_t n_instants)
         const int64_t at_ns = (int64_t)((k + 0.5) / n_instants * (double)makespan_ns);
         next = op_until(writer, next, end, at_ns - margin_ns);
         for (; next < end; next++) {
-            const SimOpTimes at = sim_times_step(writer->times, program, writer->step_of[next]);
+            const SimOpTimes at =
+                sim_times_step(writer->times, program, writer->program->step_of[next]);
             if (at.begin_ns > at_ns + margin_ns)
                 break;
             make_room(writer, 3);
@@ -447,18 +445,12 @@ glimpse_ops(Writer *writer, int32_t rank, int32_t n_instants)
 }
 
 Trace *
-sim_glimpse(const SimProgram *program, const SimTimes *times, const SimGlimpse *glimpse,
-            GError **error)
+sim_glimpse(const SimProgram *program, const SimTimes *times, const SimGlimpse *glimpse)
 {
     g_autoptr(Trace) trace = trace_new(program->schedule, false);
-    g_autofree uint32_t *step_of = sim_program_steps_in_order(program);
     const int32_t n_ranks = program->schedule->n_ranks;
-    Writer writer = {.program = program, .times = times, .trace = trace, .step_of = step_of};
+    Writer writer = {.program = program, .times = times, .trace = trace};
 
-    if (step_of == NULL) {
-        fail_memory(program, error);
-        return NULL;
-    }
     for (int32_t rank = 0; rank < n_ranks; rank++)
         trace->makespan_ns = MAX(trace->makespan_ns, times->finish[rank].end_ns);
     for (int32_t rank = 0; rank < n_ranks; rank++) {

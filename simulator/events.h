@@ -34,8 +34,7 @@ Trace *sim_events(const SimProgram *program, const SimTimes *times, bool want_me
  * under way at one of the instants, their optimizers, their dp streams.  No messages on streams of
  * their own, no memory.  Cost: O(ops) reads, and O(instants log ops) per rank.
  */
-Trace *sim_glimpse(const SimProgram *program, const SimTimes *times, const SimGlimpse *glimpse,
-                   GError **error);
+Trace *sim_glimpse(const SimProgram *program, const SimTimes *times, const SimGlimpse *glimpse);
 
 G_END_DECLS
 

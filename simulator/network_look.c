@@ -16,7 +16,6 @@ typedef struct {
     const SimNetwork *network; /* (borrowed) */
     const SimProgram *program; /* (borrowed) */
     const SimTimes *times;     /* (borrowed) */
-    const uint32_t *step_of;   /* (borrowed) */
 } Look;
 
 /* What @way takes of the cursor's link. */
@@ -36,7 +35,7 @@ static bool
 read_op(const Look *look, Cursor *cursor, int64_t index)
 {
     const int32_t n_ranks = look->program->schedule->n_ranks;
-    const uint32_t step = look->step_of[index];
+    const uint32_t step = look->program->step_of[index];
     const SimStep s = look->program->steps[step];
     const SimCostDetail *detail = &look->program->details[s.cost];
 
@@ -131,14 +130,10 @@ sim_network_suffices(const SimNetwork *network, const SimProgram *program, const
 {
     const GArray *suspects = network->suspects;
     g_autoptr(GArray) cursors = g_array_new(FALSE, FALSE, sizeof(Cursor));
-    g_autofree uint32_t *step_of = NULL;
 
     if (suspects->len == 0)
         return true;
-    step_of = sim_program_steps_in_order(program);
-    if (step_of == NULL)
-        return false;
-    const Look look = {network, program, times, step_of};
+    const Look look = {network, program, times};
     /* suspects[begin .. end) are the streams of one link. */
     for (guint begin = 0, end = 0; begin < suspects->len; begin = end) {
         const int32_t link = g_array_index(suspects, SimSuspect, begin).link;

@@ -243,6 +243,7 @@ sim_program_free(SimProgram *program)
     if (program == NULL)
         return;
     g_free(program->steps);
+    g_free(program->step_of);
     g_free(program->first);
     g_free(program->costs);
     g_free(program->details);
@@ -255,18 +256,4 @@ sim_program_free(SimProgram *program)
     g_free(program->kind_of_pair);
     sim_beside_clear(&program->beside);
     g_free(program);
-}
-
-uint32_t *
-sim_program_steps_in_order(const SimProgram *program)
-{
-    const Schedule *schedule = program->schedule;
-    uint32_t *step_of = sim_pages_try_malloc((size_t)MAX(program->n_ops, 1), sizeof *step_of);
-    g_autofree int64_t *next =
-        g_memdup2(schedule->rank_begin, sizeof(int64_t) * (size_t)schedule->n_ranks);
-
-    /* The steps of a rank are its ops in their order; next[rank] is the first that is not there. */
-    for (int64_t step = 0; step_of != NULL && step < program->n_ops; step++)
-        step_of[next[program->costs[program->steps[step].cost].rank]++] = (uint32_t)step;
-    return step_of;
 }

@@ -86,6 +86,7 @@ struct SimProgram {
     const Workload *workload; /* (borrowed) */
     int64_t n_ops;
     SimStep *steps;         /* (owned) [step] */
+    uint32_t *step_of;      /* (owned) [index into schedule->ops] */
     int64_t n_costs;        /* chains * stages * classes * slices * SIM_KIND_N */
     SimCost *costs;         /* (owned) [cost] */
     SimCostDetail *details; /* (owned) [cost] */
@@ -172,9 +173,6 @@ sim_stream(const SimProgram *program, int32_t from, int32_t to)
 {
     return 1 + 2 * from + (to != (from + 1) % program->schedule->n_ranks);
 }
-
-/* Returns: (owned, nullable without memory) the steps of schedule->ops, by their indices. */
-uint32_t *sim_program_steps_in_order(const SimProgram *program);
 
 /* The WorkloadOp that ops of @cost are priced by. */
 static inline const WorkloadOp *

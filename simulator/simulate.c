@@ -89,7 +89,7 @@ sim_run(const Schedule *schedule, const Workload *workload, const SimOptions *op
         }
     }
     if (options->want_trace) {
-        trace = options->glimpse != NULL ? sim_glimpse(program, &times, options->glimpse, error)
+        trace = options->glimpse != NULL ? sim_glimpse(program, &times, options->glimpse)
                                          : sim_events(program, &times, options->want_memory, error);
         if (trace == NULL)
             return false;
