@@ -2,9 +2,9 @@
 
 #include <string.h>
 
+#include "base/pages.h"
 #include "schedule/check.h"
 #include "schedule/graph.h"
-#include "simulator/pages.h"
 
 /* What is known of one (rank, unit), by direction: 0 forward, 1 backward.  1 + the step of its F,
  * and of its B or I; 0: not run yet. */
@@ -390,11 +390,11 @@ allocate(Walk *walk)
     const Schedule *schedule = program->schedule;
     const size_t n = (size_t)program->n_ops, n_ranks = (size_t)schedule->n_ranks;
 
-    program->steps = walk->steps = sim_pages_try_malloc(MAX(n, 1), sizeof *program->steps);
+    program->steps = walk->steps = pages_try_malloc(MAX(n, 1), sizeof *program->steps);
     /* At least 2 ops per unit: at most half as many slots as ops. */
     walk->slots =
-        sim_pages_try_malloc0(MAX((size_t)walk->n_units * n_ranks, 1), sizeof *walk->slots);
-    program->step_of = walk->step_of = sim_pages_try_malloc(MAX(n, 1), sizeof *program->step_of);
+        pages_try_malloc0(MAX((size_t)walk->n_units * n_ranks, 1), sizeof *walk->slots);
+    program->step_of = walk->step_of = pages_try_malloc(MAX(n, 1), sizeof *program->step_of);
     if (program->steps == NULL || program->step_of == NULL || walk->slots == NULL)
         return false;
     program->in_flight = g_new0(int32_t, n_ranks);

@@ -2,8 +2,8 @@
 
 #include <string.h>
 
+#include "base/pages.h"
 #include "simulator/contest.h"
-#include "simulator/pages.h"
 #include "simulator/pairs.h"
 
 static void
@@ -366,7 +366,7 @@ contest_init(Contest *contest, GError **error)
     SimTimes *times = contest->times;
 
     sim_times_reset(times);
-    times->followed = sim_pages_try_malloc(MAX(n, 1), sizeof *times->followed);
+    times->followed = pages_try_malloc(MAX(n, 1), sizeof *times->followed);
     if (times->followed == NULL) {
         g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_LIMIT,
                     "no memory for the times of %" G_GINT64_FORMAT " ops", program->n_ops);

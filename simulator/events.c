@@ -2,8 +2,8 @@
 
 #include <stdlib.h>
 
+#include "base/pages.h"
 #include "simulator/memory.h"
-#include "simulator/pages.h"
 
 /* GArray counts in 32 bits. */
 #define MAX_EVENTS (INT64_C(1) << 31)
@@ -309,7 +309,7 @@ reserve(GArray *array, int64_t n, GError **error)
     }
     g_free(probe);
     g_array_set_size(array, (guint)n);
-    sim_pages_prepare(array->data, bytes);
+    pages_prepare(array->data, bytes);
     return true;
 }
 

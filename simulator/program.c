@@ -2,8 +2,8 @@
 
 #include <string.h>
 
+#include "base/pages.h"
 #include "simulator/compile.h"
-#include "simulator/pages.h"
 #include "simulator/pairs.h"
 
 /* --- costs --- */
@@ -172,8 +172,8 @@ price(SimProgram *program, GError **error)
 
     program->n_costs = n_ops * SIM_KIND_N;
     if (program->n_costs <= UINT32_MAX) {
-        program->costs = sim_pages_try_malloc((size_t)program->n_costs, sizeof(SimCost));
-        program->details = sim_pages_try_malloc((size_t)program->n_costs, sizeof(SimCostDetail));
+        program->costs = pages_try_malloc((size_t)program->n_costs, sizeof(SimCost));
+        program->details = pages_try_malloc((size_t)program->n_costs, sizeof(SimCostDetail));
         program->counts = g_try_new0(int64_t, (size_t)program->n_costs);
     }
     if (program->costs == NULL || program->details == NULL || program->counts == NULL)

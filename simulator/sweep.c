@@ -1,6 +1,6 @@
 #include <string.h>
 
-#include "simulator/pages.h"
+#include "base/pages.h"
 #include "simulator/pairs.h"
 #include "simulator/program.h"
 
@@ -11,7 +11,7 @@ sim_times_init(SimTimes *times, const SimProgram *program, GError **error)
 {
     const size_t n_ranks = (size_t)program->schedule->n_ranks;
 
-    times->ready_ns = sim_pages_try_malloc((size_t)program->n_ops + 1, sizeof *times->ready_ns);
+    times->ready_ns = pages_try_malloc((size_t)program->n_ops + 1, sizeof *times->ready_ns);
     times->free_ns = g_new0(int64_t, n_ranks);
     times->finish = g_new0(SimFinish, n_ranks);
     times->extra = g_new0(SimExtra, n_ranks);
@@ -19,8 +19,8 @@ sim_times_init(SimTimes *times, const SimProgram *program, GError **error)
     times->pieces = g_array_new(FALSE, FALSE, sizeof(SimPiece));
     times->longer = g_array_new(FALSE, FALSE, sizeof(SimLonger));
     if (program->n_pairs > 0) {
-        times->free_of_step_ns = sim_pages_try_malloc((size_t)program->n_ops, sizeof(int64_t));
-        times->saved_ns = sim_pages_try_malloc((size_t)program->n_ops, sizeof(int64_t));
+        times->free_of_step_ns = pages_try_malloc((size_t)program->n_ops, sizeof(int64_t));
+        times->saved_ns = pages_try_malloc((size_t)program->n_ops, sizeof(int64_t));
     }
     if (times->ready_ns != NULL &&
         (program->n_pairs == 0 || (times->free_of_step_ns != NULL && times->saved_ns != NULL)))

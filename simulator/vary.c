@@ -2,8 +2,8 @@
 
 #include <string.h>
 
+#include "base/pages.h"
 #include "simulator/finish.h"
-#include "simulator/pages.h"
 #include "simulator/pairs.h"
 
 /* Factors are multiples of 2^-24: an error of 3e-8, and an hour in ns times one fits 64 bits. */
