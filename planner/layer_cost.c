@@ -5,10 +5,18 @@
 #include "base/units.h"
 #include "profiles/cost_floor.h"
 
+/* A group of @n from @first on, or the last one that there is: none lies in fewer devices alone. */
+static ProfileGroup
+group_at(int64_t n_devices, int64_t first, int64_t stride, int64_t n)
+{
+    return (ProfileGroup){MAX(0, MIN(first, n_devices - stride * n)), stride, n};
+}
+
 ProfileQuery
 plan_layer_query(const PlanRequest *request, const PlanLayerShape *shape, int64_t first)
 {
     const PlanDegrees *d = &shape->degrees;
+    const int64_t n = model_cluster_n_devices(request->profile->cluster);
 
     return (ProfileQuery){
         .arch = request->arch,
@@ -31,9 +39,9 @@ plan_layer_query(const PlanRequest *request, const PlanLayerShape *shape, int64_
                 .expert_imbalance = 1.0,
             },
         .rank = first,
-        .groups = {[MODEL_GROUP_TP] = {first, 1, d->tp},
-                   [MODEL_GROUP_CP] = {first, d->tp, d->cp},
-                   [MODEL_GROUP_EP] = {first, 1, d->ep}},
+        .groups = {[MODEL_GROUP_TP] = group_at(n, first, 1, d->tp),
+                   [MODEL_GROUP_CP] = group_at(n, first, d->tp, d->cp),
+                   [MODEL_GROUP_EP] = group_at(n, first, 1, d->ep)},
         .overlap_tp = request->conventions.overlap_tp,
         .host_layer_s = workload_host_layer_s(request->conventions.framework),
     };

@@ -134,8 +134,11 @@ plan_space_has_family(const PlanSpace *space, const PlanPoint *point, const Sche
 
     if (space->is_automatic && same != NULL && has_name(space, same))
         return false;
-    return plan_space_chain_length(&point->degrees, family) <=
-               plan_space_most_stages(space->request) &&
+    /* Every balanced stage has a layer. */
+    const int64_t most = point->is_balanced ? space->request->arch->n_layers
+                                            : plan_space_most_stages(space->request);
+
+    return plan_space_chain_length(&point->degrees, family) <= most &&
            schedule_shape_check(family, &shape, NULL);
 }
 
@@ -305,8 +308,9 @@ add_layouts(Walk *walk, PlanPoint point)
         point.degrees.vpp = chunks->vpp;
         point.n_candidates = chunks->n_families * plan_space_ways(space->request, &point);
         /* More stages than layers are even ones, the first with the embedding alone. */
-        const bool divides = point.degrees.pp > 1 &&
-                             point.degrees.pp * chunks->vpp <= space->request->arch->n_layers;
+        const int64_t length =
+            chunks->families.bidirectional ? point.degrees.pp : point.degrees.pp * chunks->vpp;
+        const bool divides = point.degrees.pp > 1 && length <= space->request->arch->n_layers;
         for (int balanced = 0; balanced <= (divides ? 1 : 0); balanced++) {
             point.is_balanced = balanced == 1;
             point.bound_ns =

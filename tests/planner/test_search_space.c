@@ -92,18 +92,30 @@ try_balanced(Enumeration *all, Plan *plan, const ScheduleFamily *family)
     const int64_t length = family->placement == SCHEDULE_PLACEMENT_BIDIR
                                ? plan->degrees.pp
                                : plan->degrees.pp * plan->degrees.vpp;
-    int64_t layer_ns[64], counts[64], end_ns[2];
+    const ModelCluster *cluster = request->profile->cluster;
+    const int64_t n_layers = request->arch->n_layers, n_kinds = (int64_t)cluster->nodes->len;
+    const int64_t n_each = plan->degrees.dp * plan->degrees.cp * plan->degrees.tp;
+    int64_t layer_ns[64], counts[64], end_ns[4];
+    int32_t kinds[64];
     const PlanLayerShape shape = {plan->degrees, plan->micro_batch, plan->sequence_parallel};
-    const PlanPartition partition = {.n_layers = request->arch->n_layers,
+    const PlanPartition partition = {.n_layers = n_layers,
                                      .n_stages = length,
                                      .layer_ns = layer_ns,
-                                     .end_ns = end_ns};
+                                     .end_ns = end_ns,
+                                     .stage_kind = n_kinds > 1 ? kinds : NULL};
 
     /* More stages than layers are even ones, the first with the embedding alone. */
-    if (length > request->arch->n_layers)
+    if (length > n_layers)
         return;
-    plan_layer_times(request, &shape, (PlanRecompute)MAX(0, request->recompute), 0, layer_ns,
-                     end_ns);
+    /* Of two kinds of nodes the second is the slower one. */
+    for (int64_t i = 0, first = 0; i < n_kinds; i++) {
+        const ModelNodes *nodes = &g_array_index(cluster->nodes, ModelNodes, i);
+        plan_layer_times(request, &shape, (PlanRecompute)MAX(0, request->recompute), first,
+                         layer_ns + i * n_layers, end_ns + i * 2);
+        first += nodes->n_devices * nodes->n_nodes;
+        for (int64_t k = 0; i == 0 && k < length; k++)
+            kinds[k] = (g_array_index(plan->stages, PlanStage, (guint)k).rank + 1) * n_each > first;
+    }
     g_assert_true(plan_partition(&partition, counts, NULL, NULL));
     for (guint i = 0, first = 0; i < plan->stages->len; i++) {
         PlanStage *stage = &g_array_index(plan->stages, PlanStage, i);
@@ -331,6 +343,74 @@ test_equals_full_enumeration(void)
     g_assert_cmpint(tally.n_better, <, tally.n_feasible / 10);
 }
 
+/* @n devices, half of them in a second node of slower ones, with less memory and links of its own.
+ */
+static Profile *
+mixed_cluster(uint32_t *state, int64_t n)
+{
+    Profile *profile = cluster_of("p3.16xlarge", n);
+    ModelCluster *cluster = profile->cluster;
+    const double share = 0.25 + 0.25 * (double)(draw(state) % 3);
+    ModelDevice slow = g_array_index(cluster->devices, ModelDevice, 0);
+    ModelNodes nodes = g_array_index(cluster->nodes, ModelNodes, 0);
+
+    slow.name = g_strdup("slow");
+    for (int i = 0; i < DTYPE_N; i++)
+        slow.flops_per_s[i] *= share;
+    slow.vector_flops_per_s *= share;
+    slow.memory_bytes_per_s *= share;
+    slow.memory_bytes -= (int64_t)(draw(state) % 2) * (slow.memory_bytes / 2);
+    g_array_append_val(cluster->devices, slow);
+    nodes.n_devices = n / 2;
+    g_array_set_size(cluster->nodes, 0);
+    g_array_append_val(cluster->nodes, nodes);
+    nodes.device = 1;
+    for (size_t level = 0; level < cluster->levels->len; level++) {
+        ModelLink link = model_cluster_link(cluster, 0, level);
+        link.bytes_per_s *= share;
+        link.latency_s *= 2.0;
+        nodes.has_link[level] = draw(state) % 2 == 0;
+        nodes.links[level] = link;
+    }
+    g_array_append_val(cluster->nodes, nodes);
+    g_assert_cmpint(model_cluster_n_devices(cluster), ==, n);
+    return profile;
+}
+
+static void
+test_two_kinds_of_devices_equal_full_enumeration(void)
+{
+    uint32_t state = 23;
+    Tally tally = {0};
+    int n_pipelines = 0;
+
+    flights = plan_flights_new();
+    while (tally.n < 80) {
+        g_autoptr(ModelArch) arch = small_arch(2 + draw(&state) % 5, draw(&state) % 8 == 0 ? 4 : 0,
+                                               draw(&state) % 3 == 0 ? 0 : 8192);
+        const int64_t n = (int64_t[]){2, 4, 4, 8}[draw(&state) % 4];
+        g_autoptr(Profile) profile = mixed_cluster(&state, n);
+        PlanRequest request = random_request(&state, arch, profile);
+        if (draw(&state) % 2 == 0)
+            request.pp = 2;
+        const Enumeration all = enumerate(&request, n);
+        g_autoptr(GArray) points = all.points;
+        if (points->len > MAX_PLANS)
+            continue;
+        if (points->len > 0 && draw(&state) % 3 == 0)
+            request.memory_limit_bytes = random_limit(&state, &all);
+        const int n_before = tally.n;
+        check_against_enumeration(&request, &all, &tally);
+        n_pipelines += tally.n > n_before && request.pp > 1;
+    }
+    g_clear_pointer(&flights, plan_flights_free);
+    g_test_message("%d problems, %d feasible, %d of several stages, %d better", tally.n,
+                   tally.n_feasible, n_pipelines, tally.n_better);
+    g_assert_cmpint(tally.n_feasible, >, 60);
+    g_assert_cmpint(n_pipelines, >, 20);
+    g_assert_cmpint(tally.n_better, <, 8);
+}
+
 /* Layers long enough that equal slices gain: with few micro-batches a bound that holds of whole
  * sequences does not hold of them. */
 static void
@@ -374,5 +454,7 @@ main(int argc, char **argv)
     g_test_add_func("/planner/search-space/equals-full-enumeration", test_equals_full_enumeration);
     g_test_add_func("/planner/search-space/slices-equal-full-enumeration",
                     test_slices_equal_full_enumeration);
+    g_test_add_func("/planner/search-space/two-kinds-of-devices-equal-full-enumeration",
+                    test_two_kinds_of_devices_equal_full_enumeration);
     return g_test_run();
 }
