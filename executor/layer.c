@@ -31,15 +31,6 @@ cut_floats(Cutter *cutter, int64_t n)
     return cut_bytes(cutter, n * (int64_t)sizeof(float));
 }
 
-/* A norm's output, and mean (of LayerNorm) and rstd of its rows. */
-static void
-cut_norm(Cutter *cutter, const ExecWidths *w, int64_t rows, void **y, float **mean, float **rstd)
-{
-    *y = cut(cutter, rows * w->hidden);
-    *mean = w->rms_norm ? NULL : cut_floats(cutter, rows);
-    *rstd = cut_floats(cutter, rows);
-}
-
 /* Columns of the MLP's first product, or of the shared experts'. */
 static int64_t
 up_width(const ExecWidths *w, bool moe)
@@ -47,41 +38,49 @@ up_width(const ExecWidths *w, bool moe)
     return moe ? 2 * w->shared_hidden : w->up_width;
 }
 
+/* From two blocks; either may be asked for alone. */
 static ExecLayerActivations
-cut_activations(Cutter *cutter, const ExecWidths *w, int64_t rows, bool moe,
+cut_activations(Cutter *inputs, Cutter *products, const ExecWidths *w, int64_t rows, bool moe,
                 PlanRecompute recompute)
 {
     const int64_t local_rows = exec_local_rows(w, rows);
-    ExecLayerActivations a;
+    ExecLayerActivations a = {
+        .norm1 = cut(products, local_rows * w->hidden),
+        .attention = cut(products, rows * w->q_width),
+        .norm2 = cut(products, local_rows * w->hidden),
+        .active = cut(products, rows * (moe ? w->shared_hidden : w->ffn_hidden)),
+        .q = cut(inputs, rows * w->q_width),
+        .x2 = cut(inputs, local_rows * w->hidden),
+        .up = cut(inputs, rows * up_width(w, moe)),
+        .mean1 = w->rms_norm ? NULL : cut_floats(inputs, local_rows),
+        .rstd1 = cut_floats(inputs, local_rows),
+        .mean2 = w->rms_norm ? NULL : cut_floats(inputs, local_rows),
+        .rstd2 = cut_floats(inputs, local_rows),
+    };
 
-    cut_norm(cutter, w, local_rows, &a.norm1, &a.mean1, &a.rstd1);
-    a.q = cut(cutter, rows * w->q_width);
-    a.attention = cut(cutter, rows * w->q_width);
-    a.lse = recompute == PLAN_RECOMPUTE_SELECTIVE ? NULL : cut_floats(cutter, rows * w->n_heads);
-    a.x2 = cut(cutter, local_rows * w->hidden);
-    cut_norm(cutter, w, local_rows, &a.norm2, &a.mean2, &a.rstd2);
-    a.up = cut(cutter, rows * up_width(w, moe));
-    a.active = cut(cutter, rows * (moe ? w->shared_hidden : w->ffn_hidden));
+    if (recompute != PLAN_RECOMPUTE_SELECTIVE)
+        a.lse = cut_floats(inputs, rows * w->n_heads);
     return a;
 }
 
-int64_t
+ExecLayerBytes
 exec_layer_activation_bytes(const ExecWidths *widths, int64_t rows, bool moe,
                             PlanRecompute recompute)
 {
-    Cutter cutter = {.storage = widths->storage};
+    Cutter inputs = {.storage = widths->storage}, products = inputs;
 
-    cut_activations(&cutter, widths, rows, moe, recompute);
-    return cutter.n_bytes;
+    cut_activations(&inputs, &products, widths, rows, moe, recompute);
+    return (ExecLayerBytes){inputs.n_bytes, products.n_bytes};
 }
 
 ExecLayerActivations
 exec_layer_activations(const ExecWidths *widths, int64_t rows, bool moe, PlanRecompute recompute,
-                       void *block)
+                       void *inputs_block, void *products_block)
 {
-    Cutter cutter = {.block = block, .storage = widths->storage};
+    Cutter inputs = {.block = inputs_block, .storage = widths->storage};
+    Cutter products = {.block = products_block, .storage = widths->storage};
 
-    return cut_activations(&cutter, widths, rows, moe, recompute);
+    return cut_activations(&inputs, &products, widths, rows, moe, recompute);
 }
 
 static ExecLayerKept

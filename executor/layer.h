@@ -64,7 +64,12 @@ exec_local_rows(const ExecWidths *widths, int64_t rows)
     return widths->sequence_parallel ? rows / widths->tp : rows;
 }
 
-/* Kept from forward to backward. */
+/* Kept from forward to backward: what only input gradients need, until B or I; the products' own
+ * inputs (norm1, attention, norm2, active), which weight gradients need, until B or W. */
+typedef struct {
+    int64_t inputs, products;
+} ExecLayerBytes;
+
 typedef struct {
     void *norm1;
     float *mean1, *rstd1;
@@ -96,10 +101,10 @@ typedef struct {
 
 /* Bytes of the structs above for @rows rows; and the views into a block of that size. @moe: the
  * layer has experts, whose own blocks are elsewhere.  @recompute: selective leaves out lse. */
-int64_t exec_layer_activation_bytes(const ExecWidths *widths, int64_t rows, bool moe,
-                                    PlanRecompute recompute);
+ExecLayerBytes exec_layer_activation_bytes(const ExecWidths *widths, int64_t rows, bool moe,
+                                           PlanRecompute recompute);
 ExecLayerActivations exec_layer_activations(const ExecWidths *widths, int64_t rows, bool moe,
-                                            PlanRecompute recompute, void *block);
+                                            PlanRecompute recompute, void *inputs, void *products);
 int64_t exec_layer_kept_bytes(const ExecWidths *widths, int64_t rows, bool moe);
 ExecLayerKept exec_layer_kept(const ExecWidths *widths, int64_t rows, bool moe, void *block);
 /* @sequences of the slice. */

@@ -38,6 +38,7 @@ exec_stage_run_free(ExecStageRun *run)
         return;
     for (int32_t i = 0; i < run->o.n_microbatches * run->o.n_slices; i++) {
         exec_pool_give(run->o.pool, &run->slices[i].activations);
+        exec_pool_give(run->o.pool, &run->slices[i].products);
         exec_pool_give(run->o.pool, &run->slices[i].kept);
         for (int64_t l = 0; l < run->o.stage->n_layers; l++)
             clear_moe(run, &run->slices[i], l);
@@ -143,10 +144,14 @@ exec_stage_begin_forward(ExecStageRun *run, int32_t microbatch, int32_t slice, v
     ExecMicrobatchState *whole = &run->microbatches[microbatch];
     const ExecSlice s = exec_stage_slice(run, microbatch, slice);
     const int64_t kv = exec_stage_kv_bytes_kept(run, &s);
+    const int64_t products = exec_stage_product_bytes(run, &s);
 
     g_assert(state->activations.data == NULL);
     if (!exec_pool_take(run->o.pool, TRACE_MEMORY_ACTIVATIONS, exec_stage_activation_bytes(run, &s),
                         &state->activations, error))
+        return false;
+    if (products > 0 &&
+        !exec_pool_take(run->o.pool, TRACE_MEMORY_ACTIVATIONS, products, &state->products, error))
         return false;
     if (kv > 0 && whole->kv.data == NULL &&
         !exec_pool_take(run->o.pool, TRACE_MEMORY_KV, kv, &whole->kv, error))
@@ -200,21 +205,33 @@ exec_stage_gradient(ExecStageRun *run)
     return run->o.scratch->d;
 }
 
-/* Gives back what this slice, and with the last one the micro-batch, held. */
+/* After B or I: gives back what only they read. */
+static void
+finish_inputs(ExecStageRun *run, int32_t microbatch, int32_t slice)
+{
+    ExecMicrobatchState *whole = &run->microbatches[microbatch];
+
+    exec_pool_give(run->o.pool, &exec_stage_slice_state(run, microbatch, slice)->activations);
+    if (++whole->n_backward < run->o.n_slices)
+        return;
+    whole->n_backward = 0;
+    exec_pool_give(run->o.pool, &whole->kv);
+}
+
+/* After B or W: gives back all that is left. */
 static void
 finish(ExecStageRun *run, int32_t microbatch, int32_t slice)
 {
     ExecSliceState *state = exec_stage_slice_state(run, microbatch, slice);
     ExecMicrobatchState *whole = &run->microbatches[microbatch];
 
-    exec_pool_give(run->o.pool, &state->activations);
+    exec_pool_give(run->o.pool, &state->products);
     exec_pool_give(run->o.pool, &state->kept);
     for (int64_t l = 0; l < run->o.stage->n_layers; l++)
         clear_moe(run, state, l);
     if (++whole->n_done < run->o.n_slices)
         return;
     whole->n_done = 0;
-    exec_pool_give(run->o.pool, &whole->kv);
     exec_pool_give(run->o.pool, &whole->d_kv);
 }
 
@@ -305,6 +322,7 @@ exec_stage_backward(ExecStageRun *run, int32_t microbatch, int32_t slice, const 
         }
         finish(run, microbatch, slice);
     }
+    finish_inputs(run, microbatch, slice);
     *dx = d;
     return true;
 }

@@ -36,42 +36,66 @@ sum_layers(const ExecStageRun *run, int64_t n_layers, int64_t dense, int64_t moe
     return n_dense * dense + (n_layers - n_dense) * moe;
 }
 
-/* One layer's activations where they are kept, or computed again. */
-static int64_t
+static ExecLayerBytes
 layer_bytes(const ExecStageRun *run, int64_t rows, bool moe)
 {
     return exec_layer_activation_bytes(run->o.widths, rows, moe, run->o.stage->recompute);
 }
 
-/* Where layer @layer's input lies in a slice's block. */
+static int64_t
+boundary_bytes(const ExecStageRun *run, int64_t rows)
+{
+    return exec_stage_padded(exec_stage_boundary_of(run->o.widths, rows));
+}
+
+/* Where layer @layer's input lies in a slice's activations. */
 static int64_t
 input_at(const ExecStageRun *run, int64_t rows, int64_t layer)
 {
-    const int64_t boundary = exec_stage_padded(exec_stage_boundary_of(run->o.widths, rows));
+    const int64_t boundary = boundary_bytes(run, rows);
 
     if (recomputes_all(run))
         return layer * boundary;
-    return sum_layers(run, layer, boundary + layer_bytes(run, rows, false),
-                      boundary + layer_bytes(run, rows, true));
+    return sum_layers(run, layer, boundary + layer_bytes(run, rows, false).inputs,
+                      boundary + layer_bytes(run, rows, true).inputs);
+}
+
+/* Where the inputs of layer @layer's products lie in a slice's products; n_layers: the head's. */
+static int64_t
+products_at(const ExecStageRun *run, int64_t rows, int64_t layer)
+{
+    if (recomputes_all(run))
+        return 0;
+    return sum_layers(run, layer, layer_bytes(run, rows, false).products,
+                      layer_bytes(run, rows, true).products);
 }
 
 int64_t
 exec_stage_activation_bytes(const ExecStageRun *run, const ExecSlice *s)
 {
     const int64_t rows = exec_slice_rows(s), n_layers = run->o.stage->n_layers;
-    const int64_t boundary = exec_stage_padded(exec_stage_boundary_of(run->o.widths, rows));
+    const int64_t boundary = boundary_bytes(run, rows);
 
     if (run->o.stage->head)
-        return input_at(run, rows, n_layers) + boundary + exec_head_bytes(run->o.widths, rows);
+        return input_at(run, rows, n_layers) + boundary;
     /* The last output goes to the edge; a stage without layers still has its input. */
     return MAX(boundary, input_at(run, rows, n_layers));
+}
+
+int64_t
+exec_stage_product_bytes(const ExecStageRun *run, const ExecSlice *s)
+{
+    const int64_t rows = exec_slice_rows(s);
+
+    return products_at(run, rows, run->o.stage->n_layers) +
+           (run->o.stage->head ? exec_head_bytes(run->o.widths, rows) : 0);
 }
 
 static int64_t
 kept_layer_bytes(const ExecStageRun *run, int64_t rows, bool moe)
 {
     return exec_layer_kept_bytes(run->o.widths, rows, moe) +
-           (recomputes_all(run) ? layer_bytes(run, rows, moe) : 0);
+           (recomputes_all(run) ? layer_bytes(run, rows, moe).products : 0);
 }
 
 static int64_t
@@ -104,18 +128,24 @@ exec_stage_kv_bytes_kept(const ExecStageRun *run, const ExecSlice *s)
                          : 0;
 }
 
-/* Activations first: they may lie in kept. */
+/* A layer's activations, the inputs of its products, K and V: where each begins in again. */
+static int64_t
+again_products_at(const ExecStageRun *run, int64_t rows)
+{
+    const ExecStage *stage = run->o.stage;
+
+    return MAX(stage->n_dense > 0 ? layer_bytes(run, rows, false).inputs : 0,
+               stage->n_dense < stage->n_layers ? layer_bytes(run, rows, true).inputs : 0);
+}
+
 static int64_t
 again_kv_at(const ExecStageRun *run, int64_t rows)
 {
     const ExecStage *stage = run->o.stage;
-    int64_t n_bytes = 0;
 
-    if (stage->n_dense > 0)
-        n_bytes = layer_bytes(run, rows, false);
-    if (stage->n_dense < stage->n_layers)
-        n_bytes = MAX(n_bytes, layer_bytes(run, rows, true));
-    return n_bytes;
+    return again_products_at(run, rows) +
+           MAX(stage->n_dense > 0 ? layer_bytes(run, rows, false).products : 0,
+               stage->n_dense < stage->n_layers ? layer_bytes(run, rows, true).products : 0);
 }
 
 int64_t
@@ -127,10 +157,21 @@ exec_stage_again_bytes(const ExecStageRun *run, const ExecSlice *s)
 
 /* --- views --- */
 
-static char *
-block_of(const ExecStageRun *run, int32_t microbatch, int32_t slice)
+/* Nothing is anywhere in a block that was given back: W has no activations. */
+static void *
+at(const ExecBlock *block, int64_t offset)
 {
-    return exec_stage_slice_state(run, microbatch, slice)->activations.data;
+    return block->data == NULL ? NULL : (char *)block->data + offset;
+}
+
+/* Where layer @layer's input lies. */
+static void *
+input_of(const ExecStageRun *run, int32_t microbatch, int32_t slice, int64_t layer)
+{
+    const ExecSlice s = exec_stage_slice(run, microbatch, slice);
+
+    return at(&exec_stage_slice_state(run, microbatch, slice)->activations,
+              input_at(run, exec_slice_rows(&s), layer));
 }
 
 /* The kept block's part of @layer; n_layers: the embedding's. */
@@ -143,20 +184,26 @@ kept_data(const ExecStageRun *run, int32_t microbatch, int32_t slice, int64_t la
            kept_layer_at(run, exec_slice_rows(&s), layer);
 }
 
-/* The block of @layer's activations. */
-static char *
+static ExecLayerActivations
 activations_at(const ExecStageRun *run, int32_t microbatch, int32_t slice, int64_t layer)
 {
     const ExecSlice s = exec_stage_slice(run, microbatch, slice);
+    const ExecSliceState *state = exec_stage_slice_state(run, microbatch, slice);
     const int64_t rows = exec_slice_rows(&s);
+    const bool moe = is_moe(run, layer);
+    void *inputs = run->again.data, *products;
 
-    if (!recomputes_all(run))
-        return block_of(run, microbatch, slice) + input_at(run, rows, layer) +
-               exec_stage_padded(exec_stage_boundary_of(run->o.widths, rows));
-    if (exec_stage_slice_state(run, microbatch, slice)->kept.data == NULL)
-        return run->again.data;
-    return kept_data(run, microbatch, slice, layer) +
-           exec_layer_kept_bytes(run->o.widths, rows, is_moe(run, layer));
+    if (!recomputes_all(run)) {
+        inputs = at(&state->activations, input_at(run, rows, layer) + boundary_bytes(run, rows));
+        products = at(&state->products, products_at(run, rows, layer));
+    } else if (state->kept.data == NULL) {
+        products = at(&run->again, again_products_at(run, rows));
+    } else {
+        products = kept_data(run, microbatch, slice, layer) +
+                   exec_layer_kept_bytes(run->o.widths, rows, moe);
+    }
+    return exec_layer_activations(run->o.widths, rows, moe, run->o.stage->recompute, inputs,
+                                  products);
 }
 
 ExecLayer
@@ -176,7 +223,7 @@ exec_stage_layer_at(const ExecStageRun *run, int32_t microbatch, int32_t slice, 
         .turns = run->o.scratch->turns,
         .positions = run->o.scratch->positions + s.own_context,
         .slice = s,
-        .x = block_of(run, microbatch, slice) + input_at(run, rows, layer),
+        .x = input_of(run, microbatch, slice, layer),
     };
 
     if (layer >= stage->n_layers)
@@ -184,14 +231,13 @@ exec_stage_layer_at(const ExecStageRun *run, int32_t microbatch, int32_t slice, 
     result.tensors = &stage->layers[layer];
     if (is_moe(run, layer))
         result.moe = &exec_stage_slice_state(run, microbatch, slice)->moe[layer];
-    result.a = exec_layer_activations(run->o.widths, rows, is_moe(run, layer), stage->recompute,
-                                      activations_at(run, microbatch, slice, layer));
+    result.a = activations_at(run, microbatch, slice, layer);
     if (stage->recompute == PLAN_RECOMPUTE_SELECTIVE) {
         result.core_again = true;
         result.a.lse = run->o.scratch->lse;
     }
-    result.kv = whole->kv.data != NULL ? (char *)whole->kv.data + layer * kv
-                                       : (char *)run->again.data + again_kv_at(run, rows);
+    result.kv = whole->kv.data != NULL ? at(&whole->kv, layer * kv)
+                                       : at(&run->again, again_kv_at(run, rows));
     result.d_kv =
         whole->d_kv.data != NULL ? (char *)whole->d_kv.data + layer * kv : run->o.scratch->d_kv;
     return result;
@@ -208,21 +254,19 @@ ExecHeadActivations
 exec_stage_head_at(const ExecStageRun *run, int32_t microbatch, int32_t slice)
 {
     const ExecSlice s = exec_stage_slice(run, microbatch, slice);
-    const int64_t rows = exec_slice_rows(&s);
-    char *x = block_of(run, microbatch, slice) + input_at(run, rows, run->o.stage->n_layers);
+    const int64_t rows = exec_slice_rows(&s), n_layers = run->o.stage->n_layers;
+    const ExecBlock *products = &exec_stage_slice_state(run, microbatch, slice)->products;
 
-    return exec_head_activations(
-        run->o.widths, rows, x, x + exec_stage_padded(exec_stage_boundary_of(run->o.widths, rows)));
+    return exec_head_activations(run->o.widths, rows, input_of(run, microbatch, slice, n_layers),
+                                 at(products, products_at(run, rows, n_layers)));
 }
 
 void *
 exec_stage_output_at(const ExecStageRun *run, int32_t microbatch, int32_t slice, int64_t layer)
 {
-    const ExecSlice s = exec_stage_slice(run, microbatch, slice);
-
     if (layer + 1 == run->o.stage->n_layers && !run->o.stage->head)
         return run->o.scratch->edge;
-    return block_of(run, microbatch, slice) + input_at(run, exec_slice_rows(&s), layer + 1);
+    return input_of(run, microbatch, slice, layer + 1);
 }
 
 ExecLayerKept

@@ -1,14 +1,15 @@
 /*
  * executor/stage_state.h - what a stage holds between its ops, and where in it everything lies.
  *
- *   recompute none       a slice's block: its input; of every layer its activations and its output
- *                        (the next one's input; the last output goes to the edge unless a head
- *                        follows); the head's
+ *   recompute none       two blocks of a slice.  Activations: its input; of every layer its own and
+ *                        its output (the next one's input; the last output goes to the edge unless
+ *                        a head follows).  Products: of every layer the inputs of its products, and
+ *                        what the head keeps.  I gives the first one back, W the second
  *   recompute selective  the same without what attention's core would keep (lse): it runs again
  *                        before its backward, into scratch
  *   recompute full       only the layers' inputs; one layer's activations live in `again`, inside
  *                        an op.  K and V stay where later slices read them, else they are again's.
- *                        I needs the layers' activations until W: they are kept's then.
+ *                        W needs the inputs of the products: I computes them into kept.
  *
  * Private to executor/stage*.c.
  */
@@ -21,15 +22,16 @@ G_BEGIN_DECLS
 
 /* Of one (micro-batch, slice) in flight. */
 typedef struct {
-    ExecBlock activations;
-    ExecBlock kept; /* from I to W */
-    ExecMoe *moe;   /* (owned, nullable) [layer] where the stage has experts */
+    ExecBlock activations; /* until B or I */
+    ExecBlock products;    /* what weight gradients read: until B or W */
+    ExecBlock kept;        /* from I to W */
+    ExecMoe *moe;          /* (owned, nullable) [layer] where the stage has experts */
 } ExecSliceState;
 
 /* Of one micro-batch in flight. */
 typedef struct {
     ExecBlock kv, d_kv;
-    int32_t n_done; /* slices whose B or W has ended */
+    int32_t n_backward, n_done; /* slices whose B or I, and whose B or W, has ended */
 } ExecMicrobatchState;
 
 struct ExecStageRun {
@@ -59,6 +61,7 @@ exec_stage_slice_state(const ExecStageRun *run, int32_t microbatch, int32_t slic
 
 /* Bytes of the blocks of a slice or micro-batch @s. */
 int64_t exec_stage_activation_bytes(const ExecStageRun *run, const ExecSlice *s);
+int64_t exec_stage_product_bytes(const ExecStageRun *run, const ExecSlice *s);
 int64_t exec_stage_kept_bytes(const ExecStageRun *run, const ExecSlice *s);
 int64_t exec_stage_again_bytes(const ExecStageRun *run, const ExecSlice *s);
 /* Of all layers; 0 where each layer's are again's. */

@@ -177,8 +177,15 @@ enum {
     SEQUENCES = 3
 };
 
+static int64_t
+held_by(const ExecReference *reference)
+{
+    return exec_pool_used_bytes(reference->pool, TRACE_MEMORY_ACTIVATIONS) +
+           exec_pool_used_bytes(reference->pool, TRACE_MEMORY_KV);
+}
+
 /* Forward and backward of a micro-batch on a stage with everything, cut as asked; gradients are
- * left in the model.  @held_bytes  (out, nullable) between forward and backward, K and V too. */
+ * left in the model.  @held_bytes  (out, nullable) [2] after F and, split, after I; K and V too. */
 static double
 run_stage(ExecReference *reference, const int64_t *slices, int32_t n_slices, bool split,
           int64_t *held_bytes)
@@ -230,13 +237,14 @@ run_stage(ExecReference *reference, const int64_t *slices, int32_t n_slices, boo
         at += slices[s];
     }
     if (held_bytes != NULL)
-        *held_bytes = exec_pool_used_bytes(reference->pool, TRACE_MEMORY_ACTIVATIONS) +
-                      exec_pool_used_bytes(reference->pool, TRACE_MEMORY_KV);
+        held_bytes[0] = held_by(reference);
     for (int32_t s = n_slices - 1; s >= 0; s--) {
         const void *dx;
         at -= slices[s];
         g_assert_true(exec_stage_backward(run, 0, s, tokens + at * sequences, &dx, &error));
     }
+    if (held_bytes != NULL)
+        held_bytes[1] = held_by(reference);
     for (int32_t s = 0; split && s < n_slices; s++) {
         exec_stage_backward_weight(run, 0, s, tokens + at * sequences);
         at += slices[s];
@@ -299,9 +307,20 @@ padded(int64_t n_bytes)
     return (n_bytes + 63) / 64 * 64;
 }
 
+/* Of a layer's products: two norms' outputs, attention's and the MLP's; the gradients of q, proj,
+ * up and down (those of K and V are of the whole sequence). */
+static int64_t
+both_sides_bytes(const ModelArch *arch, const ExecWidths *w, int64_t rows)
+{
+    return 4 * padded(rows * arch->hidden * 4) + 2 * padded(rows * w->q_width * 4) +
+           padded(rows * w->ffn_hidden * 4) + padded(rows * w->up_width * 4);
+}
+
 /* A stage that recomputes computes the same bits, and holds in between:
  *   selective  the log-sum-exps less: 4 bytes for every row and head of every layer
- *   full       the layers' inputs, K and V where later slices read them, and what the head keeps */
+ *   full       the layers' inputs, K and V where later slices read them, and what the head keeps
+ * Between I and W every way holds the same: of every product its input and its output's gradient,
+ * the embedding's gradient, and what the head keeps. */
 static void
 test_recompute_changes_memory_only(void)
 {
@@ -317,19 +336,19 @@ test_recompute_changes_memory_only(void)
         const ModelArch *arch = &archs[i / G_N_ELEMENTS(cases)];
         const size_t c = i % G_N_ELEMENTS(cases);
         g_auto(ExecReference) reference = {0};
-        int64_t held[PLAN_RECOMPUTE_N], saved = 0, kept = 0;
+        int64_t held[PLAN_RECOMPUTE_N][2], saved = 0, kept = 0, for_weight = 0;
         g_assert_true(init_reference(&reference, arch, 1, SEQ));
         ExecModel *model = reference.model;
         spread_weights(model);
         const size_t n_bytes = (size_t)model->n * sizeof(float);
         ExecStage *stage = &g_array_index(model->stages, ExecStage, 0);
         const double expected =
-            run_stage(&reference, cases[c].slices, cases[c].n, cases[c].split, &held[0]);
+            run_stage(&reference, cases[c].slices, cases[c].n, cases[c].split, held[0]);
         g_autofree float *gradients = g_memdup2(exec_model_gradients(model), n_bytes);
         for (int r = PLAN_RECOMPUTE_SELECTIVE; r <= PLAN_RECOMPUTE_FULL; r++) {
             stage->recompute = (PlanRecompute)r;
             g_assert_cmpfloat(
-                run_stage(&reference, cases[c].slices, cases[c].n, cases[c].split, &held[r]), ==,
+                run_stage(&reference, cases[c].slices, cases[c].n, cases[c].split, held[r]), ==,
                 expected);
             g_assert_cmpint(memcmp(gradients, exec_model_gradients(model), n_bytes), ==, 0);
         }
@@ -338,11 +357,17 @@ test_recompute_changes_memory_only(void)
             saved += arch->n_layers * padded(rows * arch->n_heads * 4);
             kept += (arch->n_layers + 1) * padded(rows * arch->hidden * 4) +
                     exec_head_bytes(&model->widths, rows);
+            for_weight += exec_head_bytes(&model->widths, rows) + rows * arch->hidden * 4 +
+                          arch->n_layers * both_sides_bytes(arch, &model->widths, rows);
         }
         if (cases[c].n > 1)
             kept += arch->n_layers * padded(SEQ * SEQUENCES * 2 * model->widths.kv_width * 4);
-        g_assert_cmpint(held[PLAN_RECOMPUTE_NONE] - held[PLAN_RECOMPUTE_SELECTIVE], ==, saved);
-        g_assert_cmpint(held[PLAN_RECOMPUTE_FULL], ==, kept);
+        g_assert_cmpint(held[PLAN_RECOMPUTE_NONE][0] - held[PLAN_RECOMPUTE_SELECTIVE][0], ==,
+                        saved);
+        g_assert_cmpint(held[PLAN_RECOMPUTE_FULL][0], ==, kept);
+        for_weight += arch->n_layers * padded(SEQ * SEQUENCES * 2 * model->widths.kv_width * 4);
+        for (int r = 0; r < PLAN_RECOMPUTE_N && arch->experts.n_experts == 0; r++)
+            g_assert_cmpint(held[r][1], ==, cases[c].split ? for_weight : 0);
         g_assert_cmpint(exec_pool_used_bytes(reference.pool, TRACE_MEMORY_ACTIVATIONS), ==, 0);
         g_assert_cmpint(exec_pool_used_bytes(reference.pool, TRACE_MEMORY_KV), ==, 0);
         g_assert_cmpint(exec_pool_used_bytes(reference.pool, TRACE_MEMORY_WORKSPACE), ==, 0);
