@@ -24,19 +24,26 @@ both(const PlanSliceStage *stage, int64_t at)
     return f > PLAN_SLICE_MAX_SUM || g > PLAN_SLICE_MAX_SUM ? PLAN_SLICE_INFINITE : f + g;
 }
 
-/* Both directions of cell @at on all chunks of @rank; INFINITE where one is, on any rank. */
+/* Chunks of @rank among the first @n stages of the chain. */
 static int64_t
-rank_time(const PlanSliceOrder *order, int64_t rank, int64_t at)
+chunks_before(const PlanSliceOrder *order, int64_t rank, int64_t n)
 {
-    const PlanSliceStage *stages = order->stages;
-    int64_t sum = 0, t = 0;
+    return n <= rank ? 0 : (n - 1 - rank) / order->n_ranks + 1;
+}
 
-    for (int64_t k = 0; k < order->problem->n_stages; k++) {
-        if (k == 0 || !plan_slice_stage_is_same(&stages[k], &stages[k - 1]))
-            t = both(&stages[k], at);
-        if (t > PLAN_SLICE_MAX_SUM)
-            return PLAN_SLICE_INFINITE;
-        if (k % order->n_ranks == rank && (sum += t) > PLAN_SLICE_MAX_SUM)
+/* Both directions of cell @at on all chunks of @rank; INFINITE where one is, on any rank. @runs of
+ * the stages. */
+static int64_t
+rank_time(const PlanSliceOrder *order, const int64_t *runs, int64_t rank, int64_t at)
+{
+    int64_t sum = 0;
+
+    for (int64_t k = 0; k < order->problem->n_stages; k = runs[k]) {
+        const int64_t t = both(&order->stages[k], at);
+        const int64_t n = chunks_before(order, rank, runs[k]) - chunks_before(order, rank, k);
+        int64_t product;
+        if (t > PLAN_SLICE_MAX_SUM || __builtin_mul_overflow(t, n, &product) ||
+            product > PLAN_SLICE_MAX_SUM || (sum += product) > PLAN_SLICE_MAX_SUM)
             return PLAN_SLICE_INFINITE;
     }
     return sum;
@@ -44,7 +51,7 @@ rank_time(const PlanSliceOrder *order, int64_t rank, int64_t at)
 
 /* (owned) rank_time() of all cells; NULL: no memory. */
 static int64_t *
-rank_grid(const PlanSliceOrder *order, int64_t rank)
+rank_grid(const PlanSliceOrder *order, const int64_t *runs, int64_t rank)
 {
     const PlanSliceCosts *costs = &order->problem->costs;
     const int64_t n = costs->n_cells, side = n + 1;
@@ -54,7 +61,7 @@ rank_grid(const PlanSliceOrder *order, int64_t rank)
         for (int64_t s = 1; s <= n; s++)
             for (int64_t c = 0; c <= n - s; c++) {
                 const int64_t at = (b * side + s) * side + c;
-                grid[at] = rank_time(order, rank, at);
+                grid[at] = rank_time(order, runs, rank, at);
             }
     return grid;
 }
@@ -128,15 +135,6 @@ rank_bound(const PlanSliceOrder *order, int64_t rank, const int64_t *grid)
 }
 
 /* --- stages that are alike --- */
-
-static bool
-is_uniform(const PlanSliceOrder *order)
-{
-    for (int64_t k = 1; k < order->problem->n_stages; k++)
-        if (!plan_slice_stage_is_same(&order->stages[0], &order->stages[k]))
-            return false;
-    return true;
-}
 
 /* What the bound of two groups needs: [x] planes of all slices of x sequences, in the best groups.
  */
@@ -268,10 +266,12 @@ plan_slice_order_bound(const PlanSliceOrder *order, int64_t **grid, int64_t *bou
 {
     const int64_t side = order->problem->costs.n_cells + 1;
     const int64_t whole = (side + side - 1) * side; /* one sequence in one slice */
+    g_autofree int64_t *runs = plan_slice_stages_runs(order->stages, order->problem->n_stages);
+    const bool is_uniform = runs[0] == order->problem->n_stages;
     int64_t longest = -1, which = 0;
 
-    for (int64_t r = 0; r < order->n_ranks; r++) {
-        const int64_t t = rank_time(order, r, whole);
+    for (int64_t r = 0; r < order->n_ranks && !is_uniform; r++) {
+        const int64_t t = rank_time(order, runs, r, whole);
         if (t <= PLAN_SLICE_MAX_SUM && t > longest) {
             longest = t;
             which = r;
@@ -280,12 +280,12 @@ plan_slice_order_bound(const PlanSliceOrder *order, int64_t **grid, int64_t *bou
     *bound = 0;
     for (int64_t i = 0; i < 3; i++) {
         const int64_t rank = (int64_t[]){0, order->n_ranks - 1, which}[i];
-        g_autofree int64_t *one = rank_grid(order, rank);
+        g_autofree int64_t *one = rank_grid(order, runs, rank);
         if (one == NULL)
             return fail_memory(error);
         *bound = MAX(*bound, rank_bound(order, rank, one));
         if (i == 2)
             *grid = g_steal_pointer(&one);
     }
-    return !is_uniform(order) || bound_uniform(order, *grid, bound, error);
+    return !is_uniform || bound_uniform(order, *grid, bound, error);
 }

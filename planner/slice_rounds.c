@@ -209,8 +209,8 @@ plan_slice_solve_rounds(const PlanSliceProblem *problem, PlanSliceRoundFunc solv
     if (ways[batch].latency >= PLAN_SLICE_NEVER) {
         g_set_error(error, PLAN_SLICE_ERROR, PLAN_SLICE_ERROR_INFEASIBLE,
                     "no slicing of %" G_GINT64_FORMAT " sequences of %" G_GINT64_FORMAT
-                    " tokens has only finite costs%s",
-                    batch, problem->costs.n_cells * problem->costs.granularity,
+                    " tokens has finite costs, takes less than %" G_GINT64_FORMAT " units%s",
+                    batch, problem->costs.n_cells * problem->costs.granularity, PLAN_SLICE_MAX_SUM,
                     problem->limit_bytes > 0 ? " and fits in memory" : "");
         return NULL;
     }

@@ -13,8 +13,21 @@
 typedef struct {
     const PlanSliceProblem *problem;
     const PlanSliceStage *stages;
-    int64_t *free_at; /* (owned) [stage] */
+    int64_t *free_at;    /* (borrowed) [stage] */
+    const int64_t *runs; /* (borrowed, nullable) plan_slice_stages_runs() */
 } Shop;
+
+int64_t *
+plan_slice_stages_runs(const PlanSliceStage *stages, int64_t n_stages)
+{
+    int64_t *runs = g_new(int64_t, (size_t)n_stages);
+
+    for (int64_t k = n_stages - 1; k >= 0; k--)
+        runs[k] = k + 1 < n_stages && plan_slice_stage_is_same(&stages[k], &stages[k + 1])
+                      ? runs[k + 1]
+                      : k + 1;
+    return runs;
+}
 
 int64_t
 plan_slice_stage_time(const PlanSliceStage *stage, int r, int64_t at)
@@ -95,7 +108,7 @@ plan_slice_stages_time(const PlanSliceProblem *problem, const PlanSliceStage *st
                        const GPtrArray *groups)
 {
     g_autofree int64_t *free_at = g_new(int64_t, (size_t)problem->n_stages);
-    Shop shop = {problem, stages, free_at};
+    Shop shop = {.problem = problem, .stages = stages, .free_at = free_at};
     int64_t sum = 0;
 
     for (guint i = 0, end; i < groups->len; i = end) {
@@ -131,8 +144,7 @@ range_time(const Shop *shop, int r, int64_t first, int64_t end, int64_t at)
     for (int64_t k = first, next; k < end; k = next) {
         const int64_t t = plan_slice_stage_time(&stages[k], r, at);
         int64_t product;
-        for (next = k + 1; next < end && plan_slice_stage_is_same(&stages[k], &stages[next]);)
-            next++;
+        next = MIN(shop->runs[k], end);
         if (t > PLAN_SLICE_MAX_SUM || __builtin_mul_overflow(t, next - k, &product) ||
             (sum += product) > PLAN_SLICE_MAX_SUM)
             return PLAN_SLICE_INFINITE;
@@ -344,7 +356,8 @@ solve_round(const PlanSliceProblem *problem, void *user_data, GError **error)
     g_autofree int64_t *free_at = g_new(int64_t, (size_t)problem->n_stages);
     g_autoptr(GPtrArray) candidates =
         g_ptr_array_new_with_free_func((GDestroyNotify)g_ptr_array_unref);
-    Proposals proposals = {.shop = {problem, user_data, free_at}, .candidates = candidates};
+    g_autofree int64_t *runs = plan_slice_stages_runs(user_data, problem->n_stages);
+    Proposals proposals = {.shop = {problem, user_data, free_at, runs}, .candidates = candidates};
     const int64_t longest = bottleneck(&proposals.shop);
     g_autofree int64_t *sums = stage_sums(&proposals.shop, longest);
 

@@ -42,6 +42,9 @@ plan_slice_stage_is_same(const PlanSliceStage *a, const PlanSliceStage *b)
     return a->forward == b->forward && a->backward == b->backward && a->factor == b->factor;
 }
 
+/* (owned) [stage] the first one behind it that takes other times; @n_stages: none. */
+int64_t *plan_slice_stages_runs(const PlanSliceStage *stages, int64_t n_stages);
+
 /* One stage's time of cell @at in direction @r (0, or 1: backward); PLAN_SLICE_INFINITE: none. */
 int64_t plan_slice_stage_time(const PlanSliceStage *stage, int r, int64_t at);
 
