@@ -31,6 +31,7 @@ const OptionInfo run_options_table[] = {
     {.name = "deterministic",
      .help = "mpi: sums in the order of local, equal bits run after run (local: always so); "
              "nccl: one algorithm for all sizes"},
+    {.name = "graphs", .help = "cuda: every op as one CUDA graph, where it has no collectives"},
     {.name = "checkpoint", .value = "DIR", .help = "save the training state in DIR at the end"},
     {.name = "checkpoint-every", .value = "N", .help = "... and every N steps"},
     {.name = "resume", .help = "go on from the last state in DIR until --steps are done"},
@@ -74,12 +75,15 @@ run_options_read(Options *options, ExecRunOptions *exec, GError **error)
         .verify = options_switch(options, "verify"),
         .timeout_s = options_quantity(options, "timeout", UNITS_KIND_S, 0.0),
         .deterministic = options_switch(options, "deterministic"),
+        .graphs = options_switch(options, "graphs"),
         .want_trace = true,
     };
     if (exec->n_threads > 1 && !g_str_equal(exec->device, "reference"))
         options_fail(options, "threads", "needs --device reference; on others ranks compute apart");
     if (options_has(options, "hosts") && g_str_equal(exec->transport, "local"))
         options_fail(options, "hosts", "needs --transport mpi or nccl");
+    if (exec->graphs && !g_str_equal(exec->device, "cuda"))
+        options_fail(options, "graphs", "needs --device cuda");
     if (g_str_equal(exec->transport, "nccl") && !g_str_equal(exec->device, "cuda"))
         options_fail(options, "transport", "nccl needs --device cuda");
     if (options_has(options, "timeout") && exec->timeout_s <= 0.0)

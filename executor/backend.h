@@ -259,6 +259,12 @@ typedef struct {
 
     /* --- asynchronous devices (optional; NULL: work is done when a slot returns) --- */
 
+    /* (optional) What the compute slots between them queue is given to the device at once, at the
+     * end.  @key: equal for work of the same slots and shapes.  No other slots but alloc and
+     * release in between. */
+    void (*begin_graph)(ExecBackend *backend, int64_t key);
+    void (*end_graph)(ExecBackend *backend);
+
     /* *ns becomes the time, on exec_now_ns()'s clock, at which all slots called so far were done;
      * it is there after the next synchronize(), until which @ns must stay. */
     void (*stamp)(ExecBackend *backend, int64_t *ns);

@@ -127,6 +127,7 @@ exec_cuda_close(ExecBackend *backend)
 {
     ExecCudaState *state = backend->state;
 
+    exec_cuda_graphs_clear(&state->graphs);
     if (state->share.stream != NULL)
         exec_cuda_memory_close(state);
     exec_cuda_clock_free(state->clock);

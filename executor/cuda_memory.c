@@ -40,13 +40,24 @@ exec_cuda_alloc_on(ExecBackend *backend, cudaStream_t stream, size_t n_bytes, co
 void *
 exec_cuda_alloc(ExecBackend *backend, size_t n_bytes, const char *what, GError **error)
 {
-    return exec_cuda_alloc_on(backend, exec_cuda_stream(backend), n_bytes, what, error);
+    const ExecCudaGraphs *graphs = &exec_cuda_state(backend)->graphs;
+
+    if (!graphs->captures)
+        return exec_cuda_alloc_on(backend, exec_cuda_stream(backend), n_bytes, what, error);
+    /* Not as a part of the graph, which would own it. */
+    void *memory = exec_cuda_alloc_on(backend, graphs->side, n_bytes, what, error);
+    QUEUE(backend, cudaStreamSynchronize(graphs->side));
+    return memory;
 }
 
 void
 exec_cuda_release(ExecBackend *backend, void *memory)
 {
-    if (memory != NULL)
+    const ExecCudaGraphs *graphs = &exec_cuda_state(backend)->graphs;
+
+    if (graphs->captures)
+        g_ptr_array_add(graphs->to_release, memory);
+    else if (memory != NULL)
         QUEUE(backend, cudaFreeAsync(memory, exec_cuda_stream(backend)));
 }
 

@@ -126,8 +126,6 @@ open_nccl(ExecTransport *host, ExecBackend *backend, const ExecNcclOptions *opti
 
     if (nccl == NULL)
         return false;
-    if (options->deterministic)
-        g_setenv("NCCL_ALGO", "Ring", FALSE);
     ExecNcclState *state = g_new0(ExecNcclState, 1);
     state->nccl = nccl;
     state->host = host;

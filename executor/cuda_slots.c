@@ -236,6 +236,7 @@ dot_rows(ExecBackend *backend, int64_t rows, int64_t cols, const void *x, const 
         .embedding_forward = embedding_forward, .embedding_backward = embedding_backward,          \
         .route = route, .route_backward = route_backward, .gather_rows = gather_rows,              \
         .sum_rows = sum_rows, .scale_rows = scale_rows, .dot_rows = dot_rows,                      \
+        .begin_graph = exec_cuda_begin_graph, .end_graph = exec_cuda_end_graph,                    \
         .stamp = exec_cuda_stamp, .post = exec_cuda_post, .fetch = exec_cuda_fetch,                \
         .describe = exec_cuda_describe, .workspace_bytes = exec_cuda_workspace_bytes,              \
         .close = exec_cuda_close,                                                                  \

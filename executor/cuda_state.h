@@ -18,9 +18,19 @@ typedef struct {
     void *user_data; /* (borrowed) */
 } ExecCudaWatch;
 
+/* Of cuda_graph.c. */
+typedef struct {
+    GHashTable *execs; /* (owned, nullable) key -> cudaGraphExec_t */
+    bool captures;     /* now, with: */
+    int64_t key;
+    GPtrArray *to_release; /* (owned) memory that was released meanwhile */
+    cudaStream_t side;     /* (owned) for memory that is taken meanwhile */
+} ExecCudaGraphs;
+
 typedef struct {
     int device;
     ExecCudaWatch watch; /* look == NULL: nobody */
+    ExecCudaGraphs graphs;
     ExecCudaShare share;
     cudaMemPool_t pool;
     ExecCudaProducts *products; /* (owned) */
@@ -79,6 +89,12 @@ bool exec_cuda_post(ExecBackend *backend, const void *data, size_t n_bytes, Exec
                     GError **error);
 void exec_cuda_fetch(ExecBackend *backend, const ExecParcel *parcel, size_t n_bytes, Dtype add,
                      void *to);
+
+/* --- cuda_graph.c --- */
+
+void exec_cuda_begin_graph(ExecBackend *backend, int64_t key);
+void exec_cuda_end_graph(ExecBackend *backend);
+void exec_cuda_graphs_clear(ExecCudaGraphs *graphs);
 
 /* --- backend_cuda.c --- */
 

@@ -65,14 +65,26 @@ message_of(const ExecRank *rank, ScheduleOp op, const ExecStage *stage, int32_t 
  * on the host, at the end of the step on a device, which is not waited for in between.
  */
 static void
-begin_work(ExecRank *rank)
+begin_work(ExecRank *rank, ScheduleOp op, const ExecStage *stage)
 {
+    const Schedule *schedule = rank->shared->schedule;
+    const int64_t sequences = rank->sequences[exec_rank_microbatch(rank, op, stage)];
+
     exec_backend_stamp(rank->backend, &rank->op_times[2 * rank->n_op_times]);
+    /* The first step allocates. */
+    if (rank->graphs && rank->step > rank->shared->first_step)
+        rank->backend->ops->begin_graph(
+            rank->backend,
+            ((sequences * SCHEDULE_OP_N + op.kind) * (int64_t)rank->model->stages->len + op.chunk) *
+                    schedule->n_slices +
+                op.slice);
 }
 
 static bool
 end_work(ExecRank *rank, TraceEventKind kind, ScheduleOp op, GError **error)
 {
+    if (rank->graphs && rank->step > rank->shared->first_step)
+        rank->backend->ops->end_graph(rank->backend);
     exec_backend_stamp(rank->backend, &rank->op_times[2 * rank->n_op_times + 1]);
     rank->op_events[rank->n_op_times++] = rank->events->len;
     exec_rank_add_event(rank, TRACE_STREAM_COMPUTE, kind, 0, 0, op, -1, 0);
@@ -103,7 +115,7 @@ run_forward(ExecRank *rank, ScheduleOp op, const ExecStage *stage, GError **erro
     if (!exec_stage_begin_forward(run, op.microbatch, op.slice, &x, error) ||
         (!stage->embedding && !exec_rank_receive(rank, &in, x, error)))
         return false;
-    begin_work(rank);
+    begin_work(rank, op, stage);
     const void *y = exec_stage_forward(
         run, op.microbatch, op.slice, rows_of(rank, rank->tokens, op, stage),
         rows_of(rank, rank->targets, op, stage), stage->head ? rank->device_losses + at : NULL);
@@ -124,7 +136,7 @@ run_backward(ExecRank *rank, ScheduleOp op, const ExecStage *stage, bool with_we
 
     if (!stage->head && !exec_rank_receive(rank, &in, exec_stage_gradient(run), error))
         return false;
-    begin_work(rank);
+    begin_work(rank, op, stage);
     if (!exec_stage_backward(run, op.microbatch, op.slice, tokens, &dx, error))
         return false;
     if (with_weights)
@@ -137,7 +149,7 @@ run_backward(ExecRank *rank, ScheduleOp op, const ExecStage *stage, bool with_we
 static bool
 run_weight(ExecRank *rank, ScheduleOp op, const ExecStage *stage, GError **error)
 {
-    begin_work(rank);
+    begin_work(rank, op, stage);
     exec_stage_backward_weight(rank->runs[op.chunk], op.microbatch, op.slice,
                                rows_of(rank, rank->tokens, op, stage));
     return end_work(rank, TRACE_EVENT_BACKWARD_WEIGHT, op, error);

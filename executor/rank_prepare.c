@@ -43,7 +43,6 @@ wrap_transport(ExecRank *rank, GError **error)
     const ExecNcclOptions options = {
         .machine = machine,
         .timeout_s = shared->o.timeout_s,
-        .deterministic = shared->o.deterministic,
     };
     rank->nccl = exec_plugin_symbol("cuda", EXEC_NCCL_PLUGIN, "transport nccl", error);
     if (rank->nccl == NULL)
@@ -138,6 +137,19 @@ splits_backward(const Schedule *schedule)
     return false;
 }
 
+/* Whether an op is compute slots alone. */
+static bool
+can_capture(const ExecRank *rank)
+{
+    const ExecGroup *groups = rank->comm.groups;
+    const Plan *plan = rank->shared->plan;
+
+    return rank->backend->ops->begin_graph != NULL && groups[EXEC_DIM_TP].n == 1 &&
+           groups[EXEC_DIM_CP].n == 1 && groups[EXEC_DIM_EP].n == 1 &&
+           rank->shared->arch->experts.n_experts == 0 && plan->zero_stage < 2 &&
+           plan->offload == PLAN_OFFLOAD_NONE;
+}
+
 static void
 make_runs(ExecRank *rank)
 {
@@ -212,6 +224,7 @@ exec_rank_prepare(ExecRank *rank, GError **error)
     rank->op_times = g_new0(int64_t, 2 * (size_t)n_ops);
     rank->op_events = g_new0(guint, (size_t)n_ops);
     rank->splits_backward = splits_backward(shared->schedule);
+    rank->graphs = shared->o.graphs && can_capture(rank);
     make_runs(rank);
     const size_t n_losses = (size_t)plan->n_microbatches * plan->slices->len;
     rank->losses = g_new0(double, n_losses);

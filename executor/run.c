@@ -211,11 +211,26 @@ has_result(const ExecShared *shared)
     return shared->own_rank <= 0;
 }
 
+/* What CUDA and NCCL read when they begin; where it is set already, that counts. */
+static void
+set_environment(const ExecRunOptions *options)
+{
+    if (!g_str_equal(options->device, "cuda"))
+        return;
+    /* Streams that share one of CUDA's 8 queues wait for each other: a message that waits for its
+     * sender would hold up the layers. */
+    g_setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", FALSE);
+    /* NCCL chooses by size, and with the algorithm the order of additions. */
+    if (options->deterministic)
+        g_setenv("NCCL_ALGO", "Ring", FALSE);
+}
+
 /* On this thread, before there are others: blas.h says why.  NULL, too, where every process takes
  * a GPU of its own, which only its rank knows. */
 static bool
 open_backend(const ExecRunOptions *options, ExecBackend **backend, GError **error)
 {
+    set_environment(options);
     if (g_str_equal(options->device, "cuda") && !g_str_equal(options->transport, "local"))
         return true;
     *backend = exec_backend_open(options->device, 0, options->plan->dtype, error);

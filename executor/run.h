@@ -47,7 +47,10 @@ typedef struct {
     bool verify; /* compare loss and every gradient with one device on the reference backend */
     double verify_tolerance; /* exec_verify_tolerance() */
     bool deterministic;      /* transport mpi: additions in the order of transport local */
-    const int *stop;         /* (nullable) not 0: end after the step at hand */
+    /* Device cuda: from the second step on, every op is launched as one CUDA graph.  Not where ops
+     * have collectives or experts in them: then it does nothing. */
+    bool graphs;
+    const int *stop; /* (nullable) not 0: end after the step at hand */
     /* Transports mpi and nccl: which rank this process is (launch.h), where the watcher listens
      * (rank 0's is enough), and whether the ranks meet by transport_peers.h instead of MPI. */
     int32_t process_rank;

@@ -39,8 +39,6 @@ typedef struct {
     /* Equal for ranks of one machine: exec_watch_machine(). */
     const char *machine;
     double timeout_s; /* for all members of a group to meet; 0: 60 s */
-    /* NCCL chooses its algorithm by size: keep it to one.  By NCCL_ALGO, unless that is set. */
-    bool deterministic;
 } ExecNcclOptions;
 
 typedef struct {

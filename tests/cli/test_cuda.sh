@@ -23,6 +23,7 @@ plan gpt gpt --dtype fp32 --gpus 2 --global-batch 2 --pp 2 --tp 1 --schedule 1f1
 plan llama llama --dtype bf16 --gpus 2 --global-batch 2 --pp 1 --tp 2
 plan w gpt --dtype bf16 --gpus 2 --global-batch 2 --pp 2 --tp 1 --schedule zb-h1
 
+fails 2 'graphs: needs --device cuda' "graphs of a CPU" run "$W/gpt.json" --graphs
 DEGAS_PLUGIN_DIR=$W fails 6 'cuda: the plugin degas-cuda.so is not built' \
     "a build without the plugin" run "$W/gpt.json" --device cuda
 if [ ! -e "$emulated/degas-cuda.so" ]; then
@@ -36,8 +37,16 @@ else
         has 'passed$' "$name says so"
         has '^emulated GPU' "$name says where it ran"
     done
-    FAKE_CUDA=async=1
+    runs 0 "three steps, op by op" run "$W/w.json" --device cuda --steps 3 --json -o "$W/plain"
+    runs 0 "... and every op as one graph" run "$W/w.json" --device cuda --steps 3 --graphs --json \
+        -o "$W/graphs"
+    json "... have the same losses to the bit" "
+assert d['losses'] == json.load(open('$W/plain'))['losses'] and d['losses'][2] < d['losses'][0]" "$W/graphs"
+    FAKE_CUDA=graphs=0
     export FAKE_CUDA
+    fails 7 'step 1: .*from cudaStreamBeginCapture' "a driver that does not capture" run "$W/w.json" \
+        --device cuda --steps 3 --graphs
+    FAKE_CUDA=async=1
     for name in gpt llama; do
         runs 0 "$name on a device whose streams lag behind: nothing is read too early" run \
             "$W/$name.json" --device cuda --steps 2 --verify

@@ -56,7 +56,7 @@ test_memory_names_what_and_the_prediction(void)
         "*80000000 bytes of activations*predicted peak of this rank is 50000000*", error->message));
     g_clear_error(&error);
     g_assert_true(backend->ops->synchronize(backend, &error)); /* the device is not broken */
-    g_setenv("FAKE_CUDA", "memory=40000000", TRUE); /* all of it is asked for at once */
+    g_setenv("FAKE_CUDA", "memory=40000000", TRUE);            /* all of it is asked for at once */
     g_assert_null(exec_backend_open_with("cuda", &options, &error));
     g_assert_error(error, EXEC_ERROR, EXEC_ERROR_MEMORY);
     g_assert_true(g_pattern_match_simple("*no memory for 50000000 bytes of arena of the predicted*",
@@ -104,6 +104,57 @@ test_ranks_share_a_device(void)
                 text));
         }
     }
+    g_unsetenv("FAKE_CUDA");
+}
+
+/* --- graphs --- */
+
+/* x becomes factor x, and, in a block that is taken and given back meanwhile, something else. */
+static void
+scale_in_graph(ExecBackend *backend, int64_t key, float factor, float *x, bool twice)
+{
+    g_autoptr(GError) error = NULL;
+    const float before = *x; /* the emulated device's memory is the host's */
+
+    backend->ops->begin_graph(backend, key);
+    backend->ops->scale(backend, 8, factor, x);
+    if (twice)
+        backend->ops->scale(backend, 8, factor, x);
+    float *block = backend->ops->alloc(backend, 32, "block", &error);
+    g_assert_no_error(error);
+    backend->ops->zero(backend, 32, block);
+    backend->ops->release(backend, block);
+    g_assert_cmpfloat((double)*x, ==, (double)before); /* nothing has been done yet */
+    backend->ops->end_graph(backend);
+    g_assert_true(backend->ops->synchronize(backend, &error));
+}
+
+static void
+test_graphs_run_at_their_end(void)
+{
+    g_autoptr(GError) error = NULL;
+    const float ones[8] = {1, 1, 1, 1, 1, 1, 1, 1};
+
+    if (!emulated_gpu_or_skip())
+        return;
+    g_autoptr(ExecBackend) backend = exec_backend_open("cuda", 0, DTYPE_FP32, &error);
+    float *x = backend->ops->alloc(backend, sizeof ones, "x", &error);
+    float *y = backend->ops->alloc(backend, sizeof ones, "y", &error);
+    backend->ops->upload(backend, sizeof ones, ones, x);
+    backend->ops->upload(backend, sizeof ones, ones, y);
+    scale_in_graph(backend, 1, 2, x, false);
+    scale_in_graph(backend, 1, 3, y, false); /* the same graph with other arguments */
+    scale_in_graph(backend, 1, 5, y, true);  /* another one: the key was not the whole shape */
+    scale_in_graph(backend, 2, 7, x, false);
+    g_assert_cmpfloat((double)x[7], ==, 2 * 7);
+    g_assert_cmpfloat((double)y[7], ==, 3 * 5 * 5);
+    backend->ops->release(backend, x);
+    backend->ops->release(backend, y);
+    g_setenv("FAKE_CUDA", "graphs=0", TRUE);
+    backend->ops->begin_graph(backend, 1);
+    backend->ops->end_graph(backend);
+    g_assert_false(backend->ops->synchronize(backend, &error));
+    g_assert_true(g_pattern_match_simple("*from cudaStreamBeginCapture*", error->message));
     g_unsetenv("FAKE_CUDA");
 }
 
@@ -179,6 +230,7 @@ main(int argc, char **argv)
     g_test_add_func("/executor/cuda/ranks-share-a-device", test_ranks_share_a_device);
     g_test_add_func("/executor/cuda/stamps-lie-between-calls-and-synchronize",
                     test_stamps_lie_between_calls_and_synchronize);
+    g_test_add_func("/executor/cuda/graphs-run-at-their-end", test_graphs_run_at_their_end);
     g_test_add_func("/executor/cuda/parcels-are-copies", test_parcels_are_copies);
     return g_test_run();
 }
