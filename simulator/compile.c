@@ -392,8 +392,7 @@ allocate(Walk *walk)
 
     program->steps = walk->steps = pages_try_malloc(MAX(n, 1), sizeof *program->steps);
     /* At least 2 ops per unit: at most half as many slots as ops. */
-    walk->slots =
-        pages_try_malloc0(MAX((size_t)walk->n_units * n_ranks, 1), sizeof *walk->slots);
+    walk->slots = pages_try_malloc0(MAX((size_t)walk->n_units * n_ranks, 1), sizeof *walk->slots);
     program->step_of = walk->step_of = pages_try_malloc(MAX(n, 1), sizeof *program->step_of);
     if (program->steps == NULL || program->step_of == NULL || walk->slots == NULL)
         return false;

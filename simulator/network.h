@@ -25,9 +25,6 @@
 
 G_BEGIN_DECLS
 
-/* Sums of what transfers take of a link may differ from it by rounding. */
-#define SIM_LINK_TOLERANCE 1e-6
-
 typedef struct {
     int32_t link, stream;
 } SimSuspect;

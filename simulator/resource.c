@@ -1,83 +1,26 @@
 #include "simulator/resource.h"
 
-#include <math.h>
-
-/* Sums of what flows take of a link may differ from it by rounding. */
-#define TOLERANCE 1e-6
-
-/* A flow, under way or not. */
-typedef struct {
-    SimWay way;
-    double limit, rate;
-    /* While rates are found: */
-    double new_rate;
-    uint64_t visit; /* all before this and it: one cache line, for every flow of a part is read */
-    bool frozen;
-    bool active;
-    double remaining_ns;
-    int64_t since_ns; /* remaining_ns was true then */
-    double shared_ns; /* so far: what it has lost because links were shared */
-} Flow;
-
-/* Rates are found again at every instant, so lists are bare arrays: no calls, no clearing. */
-typedef struct {
-    Flow **flow; /* (owned) of (borrowed) Flow */
-    int32_t n, room;
-} FlowList;
-
-typedef struct {
-    double bytes_per_s;
-    double wanted;  /* by its flows at their limits */
-    FlowList flows; /* in no order */
-    /* While rates are found: */
-    double left;   /* after the frozen flows */
-    double weight; /* what its other flows take per byte/s of a device */
-    int32_t n_unfrozen;
-    bool changed; /* is one of those in SimLinks.changed */
-    uint64_t visit;
-} Link;
-
-struct SimLinks {
-    SimEngine *engine;     /* (borrowed) */
-    const int64_t *now_ns; /* (borrowed) the engine's clock */
-    Link *link;            /* (owned) */
-    Flow *flow;            /* (owned) */
-    int32_t n_links, n_flows, n_active;
-    /* Links of which too much was or is wanted, and whose flows have changed at this instant. */
-    int32_t *changed; /* (owned) room for all */
-    int32_t n_changed;
-    /* The connected part of the network at hand. */
-    FlowList part_flows;
-    FlowList rising; /* while rates are found: those of part_flows without one, in their order */
-    int32_t *part_links; /* (owned) room for all */
-    int32_t n_part_links;
-    uint64_t visit; /* number of parts walked */
-};
-
-static void
-list_grow(FlowList *list)
-{
-    list->room = MAX(8, 2 * list->room);
-    list->flow = g_renew(Flow *, list->flow, (size_t)list->room);
-}
+#include "simulator/share.h"
 
 static inline void
-list_add(FlowList *list, Flow *flow)
+passing_add(PassingList *list, Flow *flow, double bytes_per_s)
 {
-    if (list->n == list->room)
-        list_grow(list);
-    list->flow[list->n++] = flow;
+    if (list->n == list->room) {
+        list->room = MAX(8, 2 * list->room);
+        list->passing = g_renew(Passing, list->passing, (size_t)list->room);
+    }
+    list->passing[list->n++] = (Passing){flow, bytes_per_s};
 }
 
 /* Removes @flow, which is there once; the last one takes its place. */
 static inline void
-list_remove(FlowList *list, const Flow *flow)
+passing_remove(PassingList *list, const Flow *flow)
 {
     int32_t i = 0;
 
-    while (list->flow[i] != flow)
+    while (list->passing[i].flow != flow)
         i++;
-    list->flow[i] = list->flow[--list->n];
+    list->passing[i] = list->passing[--list->n];
 }
 
 SimLinks *
@@ -93,6 +36,7 @@ sim_links_new(SimEngine *engine, int32_t n_flows, const double *bytes_per_s, int
     links->link = g_new0(Link, (size_t)n_links);
     links->flow = g_new0(Flow, (size_t)n_flows);
     links->part_links = g_new(int32_t, (size_t)n_links);
+    links->open_links = g_new(int32_t, (size_t)n_links);
     links->changed = g_new(int32_t, (size_t)n_links);
     for (int32_t i = 0; i < n_links; i++) {
         g_assert(bytes_per_s[i] > 0);
@@ -107,13 +51,14 @@ sim_links_free(SimLinks *links)
     if (links == NULL)
         return;
     for (int32_t i = 0; i < links->n_links; i++)
-        g_free(links->link[i].flows.flow);
+        g_free(links->link[i].flows.passing);
     g_free(links->link);
     g_free(links->flow);
     g_free(links->changed);
     g_free(links->part_flows.flow);
     g_free(links->rising.flow);
     g_free(links->part_links);
+    g_free(links->open_links);
     g_free(links);
 }
 
@@ -135,161 +80,15 @@ sim_flow_rate(const SimLinks *links, int32_t flow)
     return links->flow[flow].rate;
 }
 
-/* --- max-min fair rates --- */
-
-/* Whether more is wanted of the link than it carries. */
-static inline bool
-is_tight(const Link *link)
-{
-    return link->wanted > link->bytes_per_s * (1 + TOLERANCE);
-}
-
 /* Of the sum of a link's flows, which is small, without what additions and subtractions leave. */
 static void
-sum_wanted(Link *link, int32_t at)
+sum_wanted(Link *link)
 {
     double sum = 0;
 
-    for (int32_t i = 0; i < link->flows.n; i++) {
-        const Flow *flow = link->flows.flow[i];
-        for (int32_t k = 0; k < flow->way.n_crossed; k++)
-            if (flow->way.crossed[k].link == at)
-                sum += flow->limit * flow->way.crossed[k].bytes_per_s;
-    }
+    for (int32_t i = 0; i < link->flows.n; i++)
+        sum += link->flows.passing[i].flow->limit * link->flows.passing[i].bytes_per_s;
     link->wanted = sum;
-}
-
-static void
-visit_link(SimLinks *links, int32_t i)
-{
-    Link *link = &links->link[i];
-
-    if (link->visit == links->visit)
-        return;
-    link->visit = links->visit;
-    link->left = link->bytes_per_s;
-    link->weight = 0;
-    link->n_unfrozen = 0;
-    links->part_links[links->n_part_links++] = i;
-}
-
-static void
-visit_flow(SimLinks *links, Flow *flow)
-{
-    if (flow->visit == links->visit)
-        return;
-    flow->visit = links->visit;
-    flow->frozen = false;
-    list_add(&links->part_flows, flow);
-    for (int32_t k = 0; k < flow->way.n_crossed; k++) {
-        const SimCrossing *c = &flow->way.crossed[k];
-        Link *link = &links->link[c->link];
-        if (!is_tight(link))
-            continue;
-        visit_link(links, c->link);
-        link->weight += c->bytes_per_s / flow->way.device_bytes_per_s;
-        link->n_unfrozen++;
-    }
-}
-
-/* Collects what the seeds in part_flows and part_links are connected to by tight links. */
-static void
-walk_part(SimLinks *links)
-{
-    /* part_links[0 .. next) have handed on their flows. */
-    for (int32_t next = 0; next < links->n_part_links; next++) {
-        const Link *link = &links->link[links->part_links[next]];
-        for (int32_t i = 0; i < link->flows.n; i++)
-            visit_flow(links, link->flows.flow[i]);
-    }
-}
-
-static void
-freeze(SimLinks *links, Flow *flow, double rate)
-{
-    flow->frozen = true;
-    flow->new_rate = rate;
-    for (int32_t k = 0; k < flow->way.n_crossed; k++) {
-        const SimCrossing *c = &flow->way.crossed[k];
-        Link *link = &links->link[c->link];
-        if (link->visit != links->visit)
-            continue;
-        link->left -= rate * c->bytes_per_s;
-        link->weight -= c->bytes_per_s / flow->way.device_bytes_per_s;
-        link->n_unfrozen--;
-    }
-}
-
-/* The link that fills first when the devices of all unfrozen flows rise together beyond @from
- * bytes/s, and at how many; NULL: none does. */
-static const Link *
-find_bottleneck(SimLinks *links, double from, double *level)
-{
-    const Link *best = NULL;
-    int32_t n = 0;
-
-    *level = INFINITY;
-    for (int32_t i = 0; i < links->n_part_links; i++) {
-        const int32_t at = links->part_links[i];
-        const Link *link = &links->link[at];
-        if (link->n_unfrozen == 0)
-            continue;
-        links->part_links[n++] = at; /* the others need no second look */
-        const double fills = MAX(link->left / link->weight, from);
-        if (fills < *level) {
-            *level = fills;
-            best = link;
-        }
-    }
-    links->n_part_links = n;
-    return best;
-}
-
-/* Freezes the unfrozen flows that reach their limit at @level at the latest. */
-static bool
-freeze_limited(SimLinks *links, double level)
-{
-    FlowList *rising = &links->rising;
-    bool any = false;
-    int32_t n = 0;
-
-    for (int32_t i = 0; i < rising->n; i++) {
-        Flow *flow = rising->flow[i];
-        if (flow->frozen)
-            continue;
-        if (flow->limit * flow->way.device_bytes_per_s <= level) {
-            freeze(links, flow, flow->limit);
-            any = true;
-        } else {
-            rising->flow[n++] = flow;
-        }
-    }
-    rising->n = n;
-    return any;
-}
-
-/* Fills new_rate of the part's flows. */
-static void
-fill_progressively(SimLinks *links)
-{
-    const Link *link;
-    double level = 0, next;
-
-    links->rising.n = 0;
-    for (int32_t i = 0; i < links->part_flows.n; i++)
-        list_add(&links->rising, links->part_flows.flow[i]);
-    /* Frozen flows have their final rate; the devices of all others at least @level bytes/s. */
-    while ((link = find_bottleneck(links, level, &next)) != NULL) {
-        if (freeze_limited(links, next))
-            continue;
-        level = next;
-        for (int32_t i = 0; i < link->flows.n; i++) {
-            Flow *flow = link->flows.flow[i];
-            if (!flow->frozen)
-                freeze(links, flow, level / flow->way.device_bytes_per_s);
-        }
-    }
-    freeze_limited(links, INFINITY);
 }
 
 /* --- time --- */
@@ -363,6 +162,7 @@ sim_flow_start(SimLinks *links, int32_t number, int64_t work_ns, SimWay way, dou
     flow->remaining_ns = (double)work_ns;
     flow->since_ns = *links->now_ns;
     flow->limit = limit;
+    flow->bottleneck = -1;
     flow->shared_ns = 0;
     flow->active = true;
     links->n_active++;
@@ -370,7 +170,7 @@ sim_flow_start(SimLinks *links, int32_t number, int64_t work_ns, SimWay way, dou
         flow->way.n_crossed = 0; /* it ends before it takes anything */
     for (int32_t k = 0; k < flow->way.n_crossed; k++) {
         Link *link = &links->link[way.crossed[k].link];
-        list_add(&link->flows, flow);
+        passing_add(&link->flows, flow, way.crossed[k].bytes_per_s);
         link->wanted += limit * way.crossed[k].bytes_per_s;
     }
     if (note_tight(links, flow))
@@ -392,7 +192,7 @@ sim_flow_set_limit(SimLinks *links, int32_t number, double limit)
     const bool was_tight = note_tight(links, flow);
     flow->limit = limit;
     for (int32_t k = 0; k < flow->way.n_crossed; k++)
-        sum_wanted(&links->link[flow->way.crossed[k].link], flow->way.crossed[k].link);
+        sum_wanted(&links->link[flow->way.crossed[k].link]);
     if (note_tight(links, flow) || was_tight)
         flow->rate = -1;
     else
@@ -409,8 +209,8 @@ sim_flow_end(SimLinks *links, int32_t number)
     note_tight(links, flow);
     for (int32_t k = 0; k < flow->way.n_crossed; k++) {
         Link *link = &links->link[flow->way.crossed[k].link];
-        list_remove(&link->flows, flow);
-        sum_wanted(link, flow->way.crossed[k].link);
+        passing_remove(&link->flows, flow);
+        sum_wanted(link);
     }
     flow->active = false;
     links->n_active--;
@@ -422,20 +222,18 @@ sim_links_share(SimLinks *links)
 {
     if (links->n_changed == 0)
         return;
-    links->visit++;
-    links->part_flows.n = 0;
-    links->n_part_links = 0;
+    share_begin(links);
     for (int32_t i = 0; i < links->n_changed; i++) {
         Link *link = &links->link[links->changed[i]];
         link->changed = false;
         for (int32_t k = 0; k < link->flows.n; k++)
-            visit_flow(links, link->flows.flow[k]);
+            share_join(links, link->flows.passing[k].flow);
     }
     links->n_changed = 0;
-    walk_part(links);
-    fill_progressively(links);
+    share_part(links);
     for (int32_t i = 0; i < links->part_flows.n; i++) {
         Flow *flow = links->part_flows.flow[i];
+        flow->bottleneck = flow->new_bottleneck;
         if (flow->new_rate != flow->rate)
             set_rate(links, flow, flow->new_rate);
     }

@@ -13,9 +13,9 @@
  * Flows have numbers: flow f ends when timer f of the engine goes off.  Rates change only when
  * flows start or end or get other limits.  What does so at one instant is collected, and
  * sim_links_share() finds all new rates once, when nothing more happens at that instant; and only
- * in the part of the network that is connected to a change by links on which more is wanted than
- * they carry.  Where there are none, nothing else is touched, and a flow ends exactly its work
- * after it started.
+ * on links on which more is wanted than they carry, beginning with those of what has changed, as
+ * far as rates do change (share.c).  Where there are none, nothing else is touched, and a flow ends
+ * exactly its work after it started.
  *
  * Rates are doubles; ends are rounded to the nearest ns.  One run has one order of events and of
  * additions, hence one result.
@@ -31,6 +31,9 @@ G_BEGIN_DECLS
 
 /* Longest work: 26 days, which a double holds to half a ns. */
 #define SIM_FLOW_MAX_NS (INT64_C(1) << 51)
+
+/* Sums of what flows take of a link may differ from it by rounding. */
+#define SIM_LINK_TOLERANCE 1e-6
 
 typedef struct SimLinks SimLinks;
 
@@ -75,8 +78,8 @@ void sim_flow_set_limit(SimLinks *links, int32_t flow, double limit);
 double sim_flow_end(SimLinks *links, int32_t flow);
 
 /* Finds the rates that have changed.  To be called before the clock moves on; may set timers to
- * now.  Cost: O(1) where no link was wanted too much, else O(flows and links connected to it) per
- * level of rates. */
+ * now.  Cost: O(1) where no link was wanted too much, else O(flows and links whose rates change,
+ * and their neighbours) per level of rates. */
 void sim_links_share(SimLinks *links);
 
 /* Flows under way, and the rate of one, 0 to its limit, since the last sim_links_share(). */
