@@ -49,6 +49,24 @@ else
     skip "the plan's prediction is the simulator's report" "python3 is not installed"
 fi
 
+# micro-batches that differ in size, where slices are searched and no size is asked for
+few="gpt3-13b p3.16xlarge --gpus 4 --global-batch 5 --seq-len 512 --dp 1 --tp 1 --pp 4 --vpp 1 --cp 1
+    --schedule seq1f1b --recompute none --zero 0 --memory-limit 200GB"
+# shellcheck disable=SC2086
+runs 0 "plan five sequences on four stages" plan $few -o "$W/few.json"
+json "in micro-batches of different sizes" "
+b = d['batch_slices']
+assert sum(b) == 5 and len(b) == d['n_microbatches'] and max(b) == d['micro_batch'] and min(b) < max(b)
+assert sum(d['slices']) == 512 and len(d['slices']) > 1" "$W/few.json"
+runs 0 "simulate them" simulate "$W/few.json" --json
+json "they take what the plan says; its memory limit was not the devices'" "
+p = json.load(open('$W/few.json'))['predicted']
+assert p.pop('memory_limit_bytes') == 200e9 and d.pop('memory_limit_bytes') == 2 ** 34
+assert p.pop('fits') and not d.pop('fits') and d == p"
+# shellcheck disable=SC2086
+runs 0 "or of the size asked for" plan $few --micro-batch 1 --json
+json "which stays" "assert 'batch_slices' not in d and d['micro_batch'] == 1"
+
 # same bytes, whatever the threads, the locale, the way out
 # shellcheck disable=SC2086
 for threads in 1 2 7; do
