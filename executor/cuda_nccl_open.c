@@ -84,6 +84,14 @@ check_library(GError **error)
     return exec_nccl_library(error) != NULL;
 }
 
+static char *
+describe_library(void)
+{
+    g_autofree char *version = exec_nccl_version_text(exec_nccl_library(NULL)->version);
+
+    return g_strconcat("NCCL ", version, NULL);
+}
+
 static void
 stop_polling(ExecNcclState *state)
 {
@@ -154,6 +162,7 @@ extern const ExecNcclPlugin exec_nccl_plugin;
 const ExecNcclPlugin exec_nccl_plugin = {
     .check = check_library,
     .open = open_nccl,
+    .describe = describe_library,
     .close = close_nccl,
     .free = free_nccl,
 };

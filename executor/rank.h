@@ -125,6 +125,9 @@ exec_shared_is_distributed(const ExecShared *shared)
 /* What any thread may ask of a rank's endpoint; ops are NULL before it is open. */
 ExecTransport exec_shared_endpoint(const ExecShared *shared, int32_t rank);
 
+/* From now on nobody asks the endpoint that wraps another: it may go. */
+void exec_shared_withdraw_device(ExecShared *shared);
+
 /* Notes that @rank has ended @step, on this process's clock. */
 void exec_shared_step_done(ExecShared *shared, int64_t step, int32_t rank, double loss,
                            int64_t begin_ns, int64_t end_ns);

@@ -75,7 +75,7 @@ close_transport(ExecRank *rank, GError **error)
         return true;
     if (rank->nccl != NULL && !rank->nccl->close(&rank->transport, error))
         return false;
-    atomic_store(&rank->shared->has_device_endpoint, false);
+    exec_shared_withdraw_device(rank->shared);
     atomic_store(&rank->shared->is_open, false);
     if (rank->shared->o.without_mpi)
         return exec_peers_close(exec_rank_host_transport(rank), error);

@@ -54,6 +54,19 @@ wrap_transport(ExecRank *rank, GError **error)
     return true;
 }
 
+/* What computes, and by what it talks, for reports. */
+static void
+tell_device(ExecRank *rank)
+{
+    ExecShared *shared = rank->shared;
+    g_autofree char *backend = exec_backend_describe(rank->backend);
+    g_autofree char *nccl = rank->nccl != NULL ? rank->nccl->describe() : NULL;
+
+    g_mutex_lock(&shared->mutex);
+    shared->backend = g_strjoin(", ", backend, nccl, NULL);
+    g_mutex_unlock(&shared->mutex);
+}
+
 static bool
 open_rank(ExecRank *rank, GError **error)
 {
@@ -71,11 +84,8 @@ open_rank(ExecRank *rank, GError **error)
     rank->backend = exec_backend_open_with(shared->device, &backend_options, error);
     if (rank->backend == NULL || !wrap_transport(rank, error))
         return false;
-    if (rank->rank == 0) {
-        g_mutex_lock(&shared->mutex);
-        shared->backend = exec_backend_describe(rank->backend);
-        g_mutex_unlock(&shared->mutex);
-    }
+    if (rank->rank == 0)
+        tell_device(rank);
     rank->pool = exec_pool_new(rank->backend);
     exec_comm_init(&rank->comm, shared->arch, plan, rank->backend, &rank->transport);
     const ExecOffloadOptions offload = {
@@ -263,10 +273,9 @@ exec_rank_clear(ExecRank *rank)
     exec_comm_clear(&rank->comm);
     exec_pool_free(rank->pool);
     exec_device_transport_free(rank->device_transport);
-    if (rank->nccl != NULL) {
-        atomic_store(&rank->shared->has_device_endpoint, false);
+    exec_shared_withdraw_device(rank->shared);
+    if (rank->nccl != NULL)
         rank->nccl->free(&rank->transport);
-    }
     exec_backend_close(rank->backend);
     g_free(rank->op_times);
     g_free(rank->op_events);

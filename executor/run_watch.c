@@ -252,11 +252,10 @@ look(ExecShared *shared, Line *line, int64_t n_steps_done, int64_t *stop_us)
         watch_stop(shared, stop_us);
     if (shared->error == NULL)
         return;
+    /* With the mutex: a rank that ends takes it before its endpoint goes. */
     ExecTransport endpoint = exec_shared_endpoint(shared, MAX(shared->own_rank, 0));
-    g_mutex_unlock(&shared->mutex);
     if (endpoint.ops != NULL)
         exec_transport_abort(&endpoint, shared->error->message);
-    g_mutex_lock(&shared->mutex);
 }
 
 /* Until all threads have ended, or some have not within the grace after a failure.  Returns whether

@@ -180,6 +180,14 @@ exec_shared_endpoint(const ExecShared *shared, int32_t rank)
 }
 
 void
+exec_shared_withdraw_device(ExecShared *shared)
+{
+    g_mutex_lock(&shared->mutex);
+    atomic_store(&shared->has_device_endpoint, false);
+    g_mutex_unlock(&shared->mutex);
+}
+
+void
 exec_shared_step_done(ExecShared *shared, int64_t step, int32_t rank, double loss, int64_t begin_ns,
                       int64_t end_ns)
 {

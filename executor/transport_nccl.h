@@ -51,6 +51,8 @@ typedef struct {
      */
     bool (*open)(ExecTransport *host, ExecBackend *backend, const ExecNcclOptions *options,
                  ExecTransport *transport, GError **error);
+    /* Returns: (owned) "NCCL 2.28.9"; after check(). */
+    char *(*describe)(void);
     /* Ends what is under way, together with all other ranks. */
     bool (*close)(ExecTransport *transport, GError **error);
     /* After close(), or instead of it when something has failed: aborts. */

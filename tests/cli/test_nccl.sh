@@ -42,7 +42,8 @@ gone() {
     report $? "$1" "$left"
 }
 
-R="run $W/pp-plan.json --device cuda --transport nccl --steps 1"
+N="run $W/pp-plan.json --device cuda --transport nccl"
+R="$N --steps 1"
 fails 2 'transport: nccl needs --device cuda' "NCCL without GPUs" run "$W/pp-plan.json" \
     --transport nccl
 # shellcheck disable=SC2086
@@ -65,7 +66,7 @@ for name in pp tp-pp dualpipe ep cp; do
         --transport nccl --steps 1 --verify
     has 'passed$' "$name says so"
 done
-has '^emulated GPU' "it says where it ran"
+has '^emulated GPU.*, NCCL 2.28.9$' "it says where it ran, and with what"
 FAKE_CUDA=devices=4,async=1
 for name in pp tp-pp; do
     runs 0 "$name: nothing is read before NCCL has written it" run "$W/$name-plan.json" --device \
@@ -141,6 +142,23 @@ mkdir "$W/broken"
 echo "no library" >"$W/broken/libnccl.so.2"
 # shellcheck disable=SC2086
 LD_LIBRARY_PATH=$W/broken fails 6 'transport nccl: NCCL is not here (.*libnccl.so.2' "no NCCL" $R
+
+# --- an interruption ---
+if command -v python3 >/dev/null 2>&1; then
+    # An asynchronous command of a shell ignores SIGINT: python3 does not.
+    # shellcheck disable=SC2086
+    python3 -c "
+import signal, subprocess, sys, time
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+p = subprocess.Popen(sys.argv[1:])
+time.sleep(4)
+p.send_signal(signal.SIGINT)
+sys.exit(p.wait(timeout=20))" "$DEGAS" $N --steps 100000 >"$W/out" 2>"$W/err"
+    [ $? = 9 ] && grep -q '^degas: .*interrupted' "$W/err"
+    report $? "Ctrl-C ends all ranks" "$(cat "$W/err")"
+else
+    skip "Ctrl-C ends all ranks" "python3 is not installed"
+fi
 gone "no process is left"
 
 finish
