@@ -171,7 +171,7 @@ schedule_alloc(const char *name, const ScheduleShape *shape, SchedulePlacement p
     g_return_val_if_fail(shape->n_slices >= 1 && shape->n_slices <= SCHEDULE_MAX_SLICES, NULL);
     ScheduleOp *ops = NULL;
     if (n_ops >= 0 && n_ops <= SCHEDULE_MAX_OPS)
-        ops = pages_try_malloc((size_t)MAX(n_ops, 1), sizeof(ScheduleOp));
+        ops = pages_try_malloc_again((size_t)MAX(n_ops, 1), sizeof(ScheduleOp));
     if (ops == NULL) {
         g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_LIMIT,
                     "schedule %s: no memory for %" G_GINT64_FORMAT " ops", name, n_ops);
