@@ -1,5 +1,5 @@
 # degas: make, make demo, make test, make test-long, make bench, make loop, make validate, make bundle,
-# make check; prints what it found.
+# make gpu-check, make check; prints what it found.
 # Options: SAN=address,undefined, CUDA=0|1, MPI=0|1, CC, MPICC, CFLAGS, LDFLAGS, OPT.
 
 CC ?= gcc
@@ -43,7 +43,7 @@ BENCHES := $(patsubst %.c,$(B)/%,$(wildcard tests/bench/bench_*.c))
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all demo test run-tests test-long bench loop validate validation-page bundle check format \
+.PHONY: all demo test run-tests test-long bench loop validate validation-page bundle gpu-check check format \
 	clean packages
 
 all: $(B)/degas $(PLUGINS)
@@ -118,8 +118,13 @@ validation-page: all
 	@./degas validate "$(VALIDATION)" --skip-bad-rows --folds 5 --page docs/validation.md
 
 # A folder for machines without our libraries: scripts/bundle.sh.
-bundle: all
+bundle: all $(B)/tests/executor/test_cuda
 	@scripts/bundle.sh $(B) build/bundle
+
+# On a machine with a GPU: correctness, speed and predictions into OUT; status 6 where there is none.
+# BUNDLE=folder takes that bundle and builds nothing.
+gpu-check: $(if $(BUNDLE),,all $(B)/tests/executor/test_cuda)
+	@scripts/gpu_check.sh "$(or $(BUNDLE),$(B))" "$(OUT)"
 
 check: all
 	@tests/lint/check_all.sh

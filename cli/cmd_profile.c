@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "cli/command.h"
+#include "cli/interrupt.h"
 #include "cli/output.h"
 #include "cli/request.h"
 #include "executor/measure.h"
@@ -13,9 +14,16 @@ static const OptionInfo options_table[] = {
     {.name = "seq-len", .value = "N", .help = "tokens of a sequence (the model's)"},
     {.name = "batches", .value = "LIST", .help = "sequences of a micro-batch (1,2,4)"},
     {.name = "slices", .value = "LIST", .help = "tokens of slices (halves of the sequence)"},
-    {.name = "concurrency", .value = "N", .help = "ranks that are busy at once (the cores)"},
+    {.name = "dtype", .value = "NAME", .help = "fp32 (on the CPU) or bf16 (on a GPU)"},
+    {.name = "concurrency",
+     .value = "N",
+     .help = "ranks that are busy at once (the cores; 1 on a GPU, else each has a share of it)"},
     {.name = "tp", .value = "LIST", .help = "tensor-parallel degrees (1)"},
-    {.name = "quick", .help = "fewer repetitions"},
+    {.name = "quick", .help = "fewer repetitions and shapes: under two minutes"},
+    {.name = "budget",
+     .value = "S",
+     .help = "seconds for layers and messages (60; 12 with --quick)"},
+    {.name = "resume", .help = "go on from FILE.partial, which -o FILE keeps until it is done"},
     {.name = "json", .help = "print the degas-profile object"},
     {.name = "output", .value = "FILE", .help = "write the profile to FILE", .letter = 'o'},
     {.name = NULL},
@@ -24,6 +32,7 @@ static const OptionInfo options_table[] = {
 /* --- progress --- */
 
 #define PROGRESS_INTERVAL_US (G_USEC_PER_SEC / 10)
+#define PROGRESS_WIDTH 70
 
 typedef struct {
     int64_t begin_us, last_us;
@@ -32,7 +41,7 @@ typedef struct {
 
 /* One line, rewritten; nothing in the first half second. */
 static void
-show_progress(double fraction, const char *what, void *user_data)
+show_progress(double fraction, double left_s, const char *what, void *user_data)
 {
     Progress *progress = user_data;
     const int64_t now_us = g_get_monotonic_time();
@@ -42,14 +51,18 @@ show_progress(double fraction, const char *what, void *user_data)
         return;
     progress->last_us = now_us;
     progress->shown = true;
-    fprintf(stderr, "\r%3d %%  %-60.60s", (int)(fraction * 100), what);
+    g_autofree char *left =
+        isfinite(left_s) ? g_strdup_printf("%.0f s left  ", ceil(left_s)) : g_strdup("");
+    g_autofree char *line = g_strconcat(left, what, NULL);
+    fprintf(stderr, "\r%3d %%  %-*.*s", (int)(fraction * 100), PROGRESS_WIDTH, PROGRESS_WIDTH,
+            line);
 }
 
 static void
 end_progress(const Progress *progress)
 {
     if (progress->shown)
-        fprintf(stderr, "\r%-68s\r", "");
+        fprintf(stderr, "\r%-*s\r", PROGRESS_WIDTH + 8, "");
 }
 
 /* --- the table --- */
@@ -60,33 +73,42 @@ describe_shape(const ProfileMeasurement *row)
 {
     g_autofree char *count = NULL;
 
-    switch (row->op) {
-    case PROFILE_OP_LAYER:
-    case PROFILE_OP_EMBEDDING:
-    case PROFILE_OP_HEAD:
-        return g_strdup_printf("%" G_GINT64_FORMAT " x %" G_GINT64_FORMAT, row->batch, row->tokens);
-    case PROFILE_OP_OPTIMIZER:
+    if (profile_op_has_shape(row->op)) {
+        if (row->tp == 1)
+            return g_strdup_printf("%" G_GINT64_FORMAT " x %" G_GINT64_FORMAT, row->batch,
+                                   row->tokens);
+        return g_strdup_printf("%" G_GINT64_FORMAT " x %" G_GINT64_FORMAT ", tp %" G_GINT64_FORMAT,
+                               row->batch, row->tokens, row->tp);
+    }
+    if (row->op == PROFILE_OP_OPTIMIZER) {
         count = units_format_count((double)row->n_elements);
         return g_strdup_printf("%s elements", count);
-    case PROFILE_OP_P2P:
-        return units_format_bytes((double)row->bytes);
-    case PROFILE_OP_ALL_REDUCE:
-        count = units_format_bytes((double)row->bytes);
-        return g_strdup_printf("%s, %" G_GINT64_FORMAT " ranks", count, row->n_ranks);
-    default:
-        return g_strdup("per op");
     }
+    if (row->op == PROFILE_OP_OVERHEAD || row->op == PROFILE_OP_LAUNCH)
+        return g_strdup(row->op == PROFILE_OP_LAUNCH ? "per kernel" : "per op");
+    if (row->op == PROFILE_OP_P2P || row->n_ranks == 0)
+        return units_format_bytes((double)row->bytes);
+    count = units_format_bytes((double)row->bytes);
+    return g_strdup_printf("%s, %" G_GINT64_FORMAT " ranks", count, row->n_ranks);
 }
 
-/* FLOPs of a timed part in its pass, as the model counts them; 0: not a part. */
+/* Whether a row of @op is of what the model counts as an op of @kind; else of whole parts. */
+static bool
+counts_in(ProfileOp op, ModelOpKind kind)
+{
+    if (op == PROFILE_OP_LAYER_ATTENTION)
+        return kind == MODEL_OP_ATTENTION;
+    return op <= PROFILE_OP_HEAD || (op == PROFILE_OP_LAYER_GEMM && kind == MODEL_OP_GEMM);
+}
+
+/* FLOPs of a timed part, or of one kind of its ops, in its pass, as the model counts them; 0: not a
+ * part. */
 static double
 flops_of(const Profile *profile, const ProfileMeasurement *row)
 {
-    static const ModelPart parts[] = {
-        [PROFILE_OP_LAYER] = MODEL_PART_LAYER,
-        [PROFILE_OP_EMBEDDING] = MODEL_PART_EMBEDDING,
-        [PROFILE_OP_HEAD] = MODEL_PART_HEAD,
-    };
+    const ModelPart part = row->op == PROFILE_OP_EMBEDDING ? MODEL_PART_EMBEDDING
+                           : row->op == PROFILE_OP_HEAD    ? MODEL_PART_HEAD
+                                                           : MODEL_PART_LAYER;
     const ModelShape shape = {
         .batch = row->batch,
         .tokens = row->tokens,
@@ -100,11 +122,13 @@ flops_of(const Profile *profile, const ProfileMeasurement *row)
     ModelOp ops[MODEL_MAX_OPS];
     double flops = 0.0;
 
-    if (row->op > PROFILE_OP_HEAD || !model_shape_check(profile->measured_arch, &shape, NULL))
+    if (!profile_op_has_shape(row->op) || !model_shape_check(profile->measured_arch, &shape, NULL))
         return 0.0;
-    const size_t n_ops = model_ops(profile->measured_arch, parts[row->op], 0, &shape, ops);
+    const size_t n_ops = model_ops(profile->measured_arch, part, 0, &shape, ops);
     for (size_t i = 0; i < n_ops; i++)
-        flops += row->pass == PROFILE_PASS_FORWARD ? ops[i].forward_flops : ops[i].backward_flops;
+        if (counts_in(row->op, ops[i].kind))
+            flops +=
+                row->pass == PROFILE_PASS_FORWARD ? ops[i].forward_flops : ops[i].backward_flops;
     /* Halves of the backward: no count of their own. */
     return row->pass <= PROFILE_PASS_BACKWARD ? flops : 0.0;
 }
@@ -127,18 +151,25 @@ describe_rate(const Profile *profile, const ProfileMeasurement *row)
     return g_strdup("");
 }
 
+/* Of its op and number of ranks. */
 static bool
-is_part(ProfileOp op)
+is_largest(const Profile *profile, const ProfileMeasurement *row)
 {
-    return op == PROFILE_OP_LAYER || op == PROFILE_OP_EMBEDDING || op == PROFILE_OP_HEAD;
+    for (guint i = 0; i < profile->measurements->len; i++) {
+        const ProfileMeasurement *other =
+            &g_array_index(profile->measurements, ProfileMeasurement, i);
+        if (other->op == row->op && other->n_ranks == row->n_ranks && other->bytes > row->bytes)
+            return false;
+    }
+    return true;
 }
 
-/* What a screen holds: slices without context; of embedding and head one shape. */
+/* What a screen holds: whole passes of slices without context; of all but layers one shape. */
 static bool
 is_shown(const Profile *profile, const ProfileMeasurement *row)
 {
-    if (!is_part(row->op))
-        return true;
+    if (!profile_op_has_shape(row->op))
+        return row->op <= PROFILE_OP_OVERHEAD || is_largest(profile, row);
     for (guint i = 0; row->op != PROFILE_OP_LAYER && i < profile->measurements->len; i++) {
         const ProfileMeasurement *other =
             &g_array_index(profile->measurements, ProfileMeasurement, i);
@@ -146,7 +177,7 @@ is_shown(const Profile *profile, const ProfileMeasurement *row)
                                      (other->batch == row->batch && other->tokens > row->tokens)))
             return false;
     }
-    return row->context == 0;
+    return row->context == 0 && row->pass <= PROFILE_PASS_BACKWARD;
 }
 
 /* Half of what 80 % of the repetitions span, against the median. */
@@ -177,6 +208,36 @@ warn_if_disturbed(const Profile *profile)
                     n_disturbed, n);
 }
 
+/* Of layers only. */
+static void
+print_fit_errors(const Profile *profile)
+{
+    for (guint i = 0; i < profile->fit_errors->len; i++) {
+        const ProfileFitError *error = &g_array_index(profile->fit_errors, ProfileFitError, i);
+        if (error->op != PROFILE_OP_LAYER)
+            continue;
+        g_autofree char *median = output_percent(error->median_fraction);
+        g_autofree char *worst = output_percent(error->worst_fraction);
+        output_printf("between shapes, layer %s, tp %" G_GINT64_FORMAT ": off by %s (median), %s "
+                      "(worst) at %" G_GINT64_FORMAT " shapes left out\n",
+                      profile_pass_names[error->pass], error->tp, median, worst, error->n_left_out);
+    }
+}
+
+static void
+print_interference(const Profile *profile)
+{
+    for (guint i = 0; i < profile->interference->len; i++) {
+        const ProfileInterference *row =
+            &g_array_index(profile->interference, ProfileInterference, i);
+        g_autofree char *ranks =
+            row->n_ranks == 1 ? g_strdup("")
+                              : g_strdup_printf(", %" G_GINT64_FORMAT " ranks", row->n_ranks);
+        output_printf("beside %s%s: a layer takes %.2f of its time alone\n",
+                      profile_beside_names[row->beside], ranks, row->factor);
+    }
+}
+
 static void
 print_for_people(const Profile *profile)
 {
@@ -197,7 +258,7 @@ print_for_people(const Profile *profile)
         g_autofree char *rate = describe_rate(profile, row);
 
         output_table_add(table, profile_op_names[row->op]);
-        output_table_add(table, is_part(row->op) ? profile_pass_names[row->pass] : "");
+        output_table_add(table, profile_op_has_shape(row->op) ? profile_pass_names[row->pass] : "");
         output_table_take(table, describe_shape(row));
         output_table_take(table, output_seconds(row->median_s));
         output_table_take(table, output_percent(spread(row)));
@@ -205,56 +266,71 @@ print_for_people(const Profile *profile)
     }
     output_table_print(table, 0);
     if (n_hidden > 0)
-        output_printf("and %u more rows: slices with context, embedding and head\n", n_hidden);
+        output_printf("and %u more rows: slices with context, halves of backward, other shapes\n",
+                      n_hidden);
+    print_fit_errors(profile);
+    print_interference(profile);
 }
 
 /* --- the command --- */
 
-static bool
-check_tp(Options *options, GError **error)
+/* (owned, nullable) beside the product, if that is a file */
+static char *
+partial_path(const char *output)
 {
-    g_autoptr(GArray) degrees = options_int64s(options, "tp", 1, 1 << 20);
+    return output == NULL || g_str_equal(output, "-") ? NULL
+                                                      : g_strconcat(output, ".partial", NULL);
+}
 
-    if (!options_finish(options, error))
-        return false;
-    for (guint i = 0; degrees != NULL && i < degrees->len; i++) {
-        const int64_t tp = g_array_index(degrees, int64_t, i);
-        if (tp == 1)
-            continue;
-        g_set_error(error, CMD_ERROR, CMD_ERROR_NO,
-                    "profile: --tp %" G_GINT64_FORMAT
-                    ": this executor cannot run tensor parallelism yet",
-                    tp);
-        return false;
-    }
-    return true;
+static void
+take_list(const GArray *list, const int64_t **values, size_t *n)
+{
+    if (list == NULL)
+        return;
+    *values = (const int64_t *)(const void *)list->data;
+    *n = list->len;
+}
+
+static bool
+check_resume(const ExecMeasureOptions *exec, GError **error)
+{
+    if (!exec->resume || exec->partial_path != NULL)
+        return true;
+    g_set_error(error, CMD_ERROR, CMD_ERROR_USAGE,
+                "profile: --resume needs -o FILE: it goes on from FILE.partial");
+    return false;
 }
 
 static Profile *
 measure(const ModelArch *arch, Options *options, GError **error)
 {
     static const char *const devices[] = {"cpu", "reference", "cuda", NULL};
+    static const char *const dtypes[] = {"fp32", "bf16", NULL};
+    static const Dtype dtype_of[] = {DTYPE_FP32, DTYPE_BF16};
     Progress progress = {.begin_us = g_get_monotonic_time()};
+    g_autofree char *partial = partial_path(options_string(options, "output", NULL));
     g_autoptr(GArray) batches = options_int64s(options, "batches", 1, 65536);
     g_autoptr(GArray) slices = options_int64s(options, "slices", 1, MODEL_MAX_SEQ_LEN);
+    g_autoptr(GArray) tps = options_int64s(options, "tp", 1, 1024);
+    const int device = options_choice(options, "device", devices, 0);
     ExecMeasureOptions exec = {
         .arch = arch,
-        .device = devices[options_choice(options, "device", devices, 0)],
+        .device = devices[device],
+        .dtype = dtype_of[options_choice(options, "dtype", dtypes, device == 2 ? 1 : 0)],
         .seq_len = options_int64(options, "seq-len", 1, MODEL_MAX_SEQ_LEN, 0),
         .concurrency = options_int64(options, "concurrency", 1, 1024, 0),
         .quick = options_switch(options, "quick"),
+        .budget_s = (double)options_int64(options, "budget", 1, 1000000, 0),
+        .partial_path = partial,
+        .resume = options_switch(options, "resume"),
+        .stop = interrupt_watch(),
     };
 
-    if (!check_tp(options, error) || !options_finish(options, error))
+    if (!options_finish(options, error) || !check_resume(&exec, error))
         return NULL;
-    if (batches != NULL) {
-        exec.batches = (const int64_t *)(const void *)batches->data;
-        exec.n_batches = batches->len;
-    }
-    if (slices != NULL) {
-        exec.slices = (const int64_t *)(const void *)slices->data;
-        exec.n_slices = slices->len;
-    }
+    take_list(batches, &exec.batches, &exec.n_batches);
+    take_list(slices, &exec.slices, &exec.n_slices);
+    take_list(tps, &exec.tps, &exec.n_tps);
     if (isatty(STDERR_FILENO)) {
         exec.progress = show_progress;
         exec.user_data = &progress;
@@ -293,11 +369,13 @@ run(Options *options, GError **error)
 
 const Command cmd_profile = {
     .name = "profile",
-    .usage = "MODEL [--device cpu|cuda] [--slices LIST] [--quick] -o profile.json",
+    .usage = "MODEL [--device cpu|cuda] [--tp LIST] [--slices LIST] [--quick] -o profile.json",
     .summary = "measure what a model's layers cost on this machine",
     .details =
-        "Times the executor's own code with as many ranks busy at once as there are cores. The\n"
-        "file is a cluster for degas plan and degas simulate.\n",
+        "Times the executor's own code with as many ranks busy at once as there are cores, at as\n"
+        "many shapes as interpolation needs; how far off it is at shapes left out is in the file,\n"
+        "which is a cluster for degas plan and degas simulate.\n"
+        "After an interruption (status 9) --resume goes on from FILE.partial.\n",
     .options = {options_table},
     .min_arguments = 1,
     .max_arguments = 1,

@@ -35,8 +35,8 @@ typedef struct {
 
 /*
  * Share @index of @n of @device: a green context's stream, or, for n = 1 or where the driver has no
- * green contexts, a plain stream (then @note says so).  All shares of a device are made at the
- * first call; equal @n for all.
+ * green contexts, a plain stream (then @note says so).  All @n shares of a device are made at the
+ * first call with this @n; other ways to cut the device share its multiprocessors with them.
  */
 bool exec_cuda_share_open(int device, int index, int n, ExecCudaShare *share, GError **error);
 void exec_cuda_share_close(ExecCudaShare *share);

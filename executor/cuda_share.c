@@ -20,9 +20,9 @@ typedef struct {
 /* Hopper's smallest share is 8 multiprocessors of 132. */
 #define MAX_SHARES 16
 
-/* The contexts of one device, made once and kept until the process ends. */
+/* One way to cut a device, made once and kept until the process ends. */
 typedef struct {
-    int n; /* 0: not made yet */
+    bool is_made;
     CUgreenCtx contexts[MAX_SHARES];
     int n_multiprocessors[MAX_SHARES];
     char *note; /* why there are none */
@@ -87,7 +87,7 @@ static bool
 open_green_stream(int device, int index, int n, ExecCudaShare *share)
 {
     static GMutex mutex;
-    static Shares all[MAX_DEVICES];
+    static Shares all[MAX_DEVICES][MAX_SHARES + 1];
     g_autoptr(GMutexLocker) locker = g_mutex_locker_new(&mutex);
     Driver driver = {0};
 
@@ -95,19 +95,17 @@ open_green_stream(int device, int index, int n, ExecCudaShare *share)
         share->note = g_strdup_printf("at most %d shares are made", MAX_SHARES);
         return false;
     }
-    Shares *shares = &all[device];
+    Shares *shares = &all[device][n];
     if (!open_driver(&driver)) {
         share->note = g_strdup("this driver has no green contexts (they came with CUDA 12.4)");
         return false;
     }
-    if (shares->n == 0) {
-        shares->n = n;
+    if (!shares->is_made) {
+        shares->is_made = true;
         make_shares(&driver, device, n, shares);
     }
-    if (shares->note != NULL || shares->n != n) {
-        share->note = shares->note != NULL
-                          ? g_strdup(shares->note)
-                          : g_strdup_printf("the device is cut into %d shares already", shares->n);
+    if (shares->note != NULL) {
+        share->note = g_strdup(shares->note);
         return false;
     }
     if (driver.stream((CUstream *)&share->stream, shares->contexts[index], CU_STREAM_NON_BLOCKING,

@@ -1,10 +1,12 @@
 /*
- * executor/measure.h - the profiler: times layers, embedding, head, optimizer, messages and
+ * executor/measure.h - the profiler: times layers, embedding, head, optimizer, copies, messages and
  * collectives on this machine with the executor's own code, and writes them into a Profile.
  *
  * Times with as many ranks busy at once as the plan will have, so that shared caches, memory and
- * clocks are in the numbers.  Warmed up; medians with 10th and 90th percentile; the grid of (batch,
- * slice, context) is as small as interpolation allows.
+ * clocks are in the numbers.  Warmed up; on the device's own clock; medians with 10th and 90th
+ * percentile; on GPUs with cold caches.  The grid of (batch, slice, context) grows only where
+ * interpolation is not good enough (measure_grid.h), and how good it is is measured too: points are
+ * left out in turn and predicted by the others (Profile.fit_errors).
  */
 #ifndef EXECUTOR_MEASURE_H
 #define EXECUTOR_MEASURE_H
@@ -16,19 +18,32 @@ G_BEGIN_DECLS
 
 typedef struct {
     const ModelArch *arch;  /* (borrowed) */
-    const char *device;     /* "cpu" */
+    const char *device;     /* "cpu", "reference", "cuda" */
+    Dtype dtype;            /* that activations and weights are stored in: fp32 or bf16 */
     int64_t seq_len;        /* 0: the model's */
-    const int64_t *batches; /* (borrowed, nullable) micro-batch sizes; NULL: 1, 2, 4 */
+    const int64_t *batches; /* (borrowed, nullable) micro-batch sizes; NULL: 1, 2, 4 as needed */
     size_t n_batches;
-    const int64_t *slices; /* (borrowed, nullable) slice lengths; NULL: chosen from seq_len */
+    const int64_t *slices; /* (borrowed, nullable) slice lengths; NULL: from seq_len, as needed */
     size_t n_slices;
-    int64_t concurrency; /* ranks busy at once; 0: the cores */
+    const int64_t *tps; /* (borrowed, nullable) tensor-parallel degrees; NULL: 1 */
+    size_t n_tps;
+    int64_t concurrency; /* ranks busy at once; 0: the cores, or 1 on a GPU */
     bool quick;          /* fewer repetitions and points */
-    void (*progress)(double fraction, const char *what, void *user_data); /* (nullable) */
+    double budget_s;     /* what layers and links may take; 0: 60 s, 12 s when quick */
+    /* (nullable) what is there so far is kept in this file, every few seconds, until all is done;
+     * @resume: begins with what it holds. */
+    const char *partial_path;
+    bool resume;
+    const int *stop; /* (nullable) not 0: end with EXEC_ERROR_INTERRUPTED at the next point */
+    /* (nullable) on the caller's thread; @left_s is an estimate, infinite at first */
+    void (*progress)(double fraction, double left_s, const char *what, void *user_data);
     void *user_data;
 } ExecMeasureOptions;
 
-/* Returns: (owned) a profile of this machine with measured rows; NULL on an EXEC_ERROR. */
+/*
+ * Returns: (owned) a profile of this machine with measured rows; NULL on an EXEC_ERROR, or, of the
+ * partial file, JSON_ERROR_INVALID, G_FILE_ERROR or EXEC_ERROR_DATA (it is of another profile).
+ */
 Profile *exec_measure(const ExecMeasureOptions *options, GError **error);
 
 G_END_DECLS

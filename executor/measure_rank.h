@@ -1,5 +1,6 @@
 /*
- * executor/measure_rank.h - what one thread of the profiler does, in lockstep with the others.
+ * executor/measure_rank.h - what one thread of the profiler is, and what it does in lockstep with
+ * the others.
  *
  * Private to executor/measure*.c.
  */
@@ -9,11 +10,16 @@
 #include <stdatomic.h>
 
 #include "executor/measure.h"
+#include "executor/measure_grid.h"
+#include "executor/measure_kinds.h"
 #include "executor/samples.h"
-#include "executor/transport.h"
+#include "executor/stage.h"
+#include "executor/transport_device.h"
 #include "schedule/plan.h"
 
 G_BEGIN_DECLS
+
+typedef struct ExecMeasureRank ExecMeasureRank;
 
 /* Shared by all threads. */
 typedef struct {
@@ -23,16 +29,59 @@ typedef struct {
     ExecSamples *samples;        /* (borrowed) */
     int32_t n_threads;           /* >= 2: messages need a pair */
     int32_t n_busy;              /* of which compute: the concurrency */
+    int64_t flush_bytes;         /* written before every op, to empty the cache; 0: none */
+    bool has_optimizer;          /* state for it is wanted */
     /* More busy threads than cores: an op takes as long as all of them need for one each. */
     bool shares_cores;
     int64_t *arrived_ns, *finished_ns; /* (borrowed) by thread, between barriers */
-    int64_t begin_ns, budget_ns;       /* repetitions end when the budget is spent */
-    int32_t min_repetitions, max_repetitions;
-    atomic_int n_repetitions; /* finished */
-    atomic_bool stop;         /* set by thread 0 between two barriers */
+    bool (*job)(ExecMeasureRank *rank, GError **error);
+    void *job_data; /* (borrowed) of the job's file */
+    atomic_bool stop;
+    atomic_bool is_started, is_done; /* of what runs beside: measure_beside.c */
     GMutex mutex;
     GError *error; /* (owned, nullable) the first, under the mutex */
 } ExecMeasureShared;
+
+/* The stages of the plan, by chunk. */
+enum {
+    EXEC_MEASURE_EMBEDDING,
+    EXEC_MEASURE_LAYERS,
+    EXEC_MEASURE_HEAD,
+    EXEC_MEASURE_STAGES,
+};
+
+/* An op whose stamps are not read yet. */
+typedef struct {
+    ProfileMeasurement key;
+    double share;
+    int64_t begin_ns, end_ns;
+} ExecMeasureTiming;
+
+#define EXEC_MEASURE_MAX_TIMINGS 1024
+
+struct ExecMeasureRank {
+    ExecMeasureShared *shared;
+    ExecTransport transport, host_transport;
+    ExecDeviceTransport *device_transport; /* (owned, nullable) */
+    ExecBackend *backend;                  /* (owned) */
+    ExecPool *pool;                        /* (owned) */
+    ExecComm comm;
+    ExecModel *model; /* (owned) */
+    ExecStageScratch scratch;
+    ExecKinds *kinds;                /* (owned) */
+    bool by_kind;                    /* ops are timed by kind, not whole */
+    ExecBlock message, x, dx, flush; /* x, dx: what stages get */
+    int32_t *tokens;                 /* (owned by the backend) */
+    double *loss;                    /* (owned by the backend) */
+    int32_t *members;                /* (owned) all threads */
+    bool busy;                       /* computes; else only keeps pace */
+    bool record;                     /* not in warming repetitions */
+    ExecMeasureTiming *timings;      /* (owned) EXEC_MEASURE_MAX_TIMINGS */
+    int n_timings;
+    GArray *slices, *sequences; /* (owned) of int64_t, of the stage run */
+};
+
+/* --- measure_rank.c --- */
 
 typedef struct {
     ExecMeasureShared *shared;
@@ -41,6 +90,80 @@ typedef struct {
 
 /* A thread's function; @user_data is an ExecMeasureStart (borrowed until the thread ends). */
 gpointer exec_measure_rank_main(gpointer user_data);
+
+/* All threads meet; before it the rank's work is done. */
+bool exec_measure_meet(ExecMeasureRank *rank, GError **error);
+
+/*
+ * Times what is queued between the two, on the device's own clock; the row of @key gets @share of
+ * it at the next exec_measure_collect().  With cold caches, where the device can say so
+ * (shared->flush_bytes); in step with all other busy threads where cores are shared, so all of them
+ * call it.
+ */
+bool exec_measure_begin(ExecMeasureRank *rank, GError **error);
+bool exec_measure_end(ExecMeasureRank *rank, const ProfileMeasurement *key, double share,
+                      GError **error);
+
+/* The same as it comes: caches as they are, nobody waited for. */
+bool exec_measure_begin_plain(ExecMeasureRank *rank, GError **error);
+void exec_measure_end_plain(ExecMeasureRank *rank, const ProfileMeasurement *key, double share);
+
+/* Waits for the work and adds the samples. */
+bool exec_measure_collect(ExecMeasureRank *rank, GError **error);
+
+/* --- measure_stage.c --- */
+
+/* A run of @stage: @n_microbatches of the point's batch in slices of its length (the last one
+ * shorter), which cover the sequence.  One at a time: the next call changes what this one reads. */
+ExecStageRun *exec_measure_stage_run(ExecMeasureRank *rank, int32_t stage,
+                                     const ExecGridPoint *point, int32_t n_microbatches,
+                                     bool splits_backward);
+
+/* One op of @run, timed. */
+bool exec_measure_op(ExecMeasureRank *rank, ExecStageRun *run, int32_t stage, ProfilePass pass,
+                     int32_t microbatch, int32_t slice, GError **error);
+
+/* Embedding, layers and head at @point: every context, pass and, with @by_kind, kind of op. */
+bool exec_measure_point(ExecMeasureRank *rank, const ExecGridPoint *point, bool by_kind,
+                        GError **error);
+
+/* --- measure_links.c: what needs no grid --- */
+
+bool exec_measure_optimizer(ExecMeasureRank *rank, GError **error);
+bool exec_measure_communication(ExecMeasureRank *rank, GError **error);
+bool exec_measure_copies(ExecMeasureRank *rank, GError **error);
+bool exec_measure_launch(ExecMeasureRank *rank, GError **error);
+
+/* --- measure_layers.c --- */
+
+/* The state of the job that times layers; thread 0's between barriers. */
+typedef struct {
+    ExecGrid *grid;   /* (borrowed) */
+    Profile *profile; /* (borrowed) what is known, for predictions between points */
+    int64_t tp;
+    int64_t begin_ns, budget_ns; /* begin_ns: before now by what a resumed profile took */
+    int32_t min_repetitions, max_repetitions;
+    atomic_int n_repetitions; /* finished, those of a resumed profile included */
+    atomic_int n_timed;       /* points of the grid */
+    bool with_links;          /* also what does not depend on tp */
+    bool (*keep)(void *user_data, bool now, GError **error); /* writes what is there to a file */
+    void *user_data;
+    int next; /* between barriers: the point for all to time */
+} ExecMeasureLayers;
+
+bool exec_measure_layers(ExecMeasureRank *rank, GError **error);
+
+/* --- measure_beside.c --- */
+
+/* A layer's time on a share of the device, alone and beside what its job_data, an
+ * ExecMeasureBeside, gets samples of. */
+typedef struct {
+    GArray *seconds[PROFILE_BESIDE_N]; /* (owned) of double; thread 0's */
+    int64_t deadline_ns;               /* no more repetitions after it */
+    bool more;                         /* between barriers */
+} ExecMeasureBeside;
+
+bool exec_measure_beside(ExecMeasureRank *rank, GError **error);
 
 G_END_DECLS
 

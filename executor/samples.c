@@ -42,20 +42,41 @@ same_key(const ProfileMeasurement *a, const ProfileMeasurement *b)
            a->bytes == b->bytes && a->n_ranks == b->n_ranks;
 }
 
+/* Under the mutex.  (nullable) */
+static Row *
+find(ExecSamples *samples, const ProfileMeasurement *key)
+{
+    for (guint i = 0; i < samples->rows->len; i++) {
+        Row *row = &g_array_index(samples->rows, Row, i);
+
+        if (same_key(&row->key, key))
+            return row;
+    }
+    return NULL;
+}
+
 void
 exec_samples_add(ExecSamples *samples, const ProfileMeasurement *key, double seconds)
 {
-    guint i = 0;
-
     g_mutex_lock(&samples->mutex);
-    while (i < samples->rows->len && !same_key(&g_array_index(samples->rows, Row, i).key, key))
-        i++;
-    if (i == samples->rows->len) {
-        const Row row = {.key = *key, .seconds = g_array_new(false, false, sizeof(double))};
-        g_array_append_val(samples->rows, row);
+    Row *row = find(samples, key);
+    if (row == NULL) {
+        const Row added = {.key = *key, .seconds = g_array_new(false, false, sizeof(double))};
+        g_array_append_val(samples->rows, added);
+        row = &g_array_index(samples->rows, Row, samples->rows->len - 1);
     }
-    g_array_append_val(g_array_index(samples->rows, Row, i).seconds, seconds);
+    g_array_append_val(row->seconds, seconds);
     g_mutex_unlock(&samples->mutex);
+}
+
+guint
+exec_samples_count(ExecSamples *samples, const ProfileMeasurement *key)
+{
+    g_mutex_lock(&samples->mutex);
+    const Row *row = find(samples, key);
+    const guint n = row == NULL ? 0 : row->seconds->len;
+    g_mutex_unlock(&samples->mutex);
+    return n;
 }
 
 static int
@@ -72,16 +93,68 @@ percentile(const GArray *sorted, guint hundredths)
     return g_array_index(sorted, double, (sorted->len - 1) * hundredths / 100);
 }
 
-void
-exec_samples_write(const ExecSamples *samples, Profile *profile)
+/* The row with its percentiles; sorts its timings. */
+static ProfileMeasurement
+summary(const Row *row)
 {
+    ProfileMeasurement measurement = row->key;
+
+    qsort(row->seconds->data, row->seconds->len, sizeof(double), compare_doubles);
+    measurement.median_s = percentile(row->seconds, 50);
+    measurement.p10_s = percentile(row->seconds, 10);
+    measurement.p90_s = percentile(row->seconds, 90);
+    return measurement;
+}
+
+void
+exec_samples_write(ExecSamples *samples, Profile *profile)
+{
+    g_mutex_lock(&samples->mutex);
+    for (guint i = 0; i < samples->rows->len; i++) {
+        const ProfileMeasurement measurement = summary(&g_array_index(samples->rows, Row, i));
+
+        profile_add(profile, &measurement);
+    }
+    g_mutex_unlock(&samples->mutex);
+}
+
+/* --- a file of them --- */
+
+void
+exec_samples_keep(ExecSamples *samples, JsonWriter *writer, const char *key)
+{
+    g_mutex_lock(&samples->mutex);
+    json_write_array(writer, key);
     for (guint i = 0; i < samples->rows->len; i++) {
         const Row *row = &g_array_index(samples->rows, Row, i);
-        ProfileMeasurement measurement = row->key;
-        qsort(row->seconds->data, row->seconds->len, sizeof(double), compare_doubles);
-        measurement.median_s = percentile(row->seconds, 50);
-        measurement.p10_s = percentile(row->seconds, 10);
-        measurement.p90_s = percentile(row->seconds, 90);
-        profile_add(profile, &measurement);
+        const ProfileMeasurement measurement = summary(row);
+
+        json_write_object_inline(writer, NULL);
+        profile_measurement_write(writer, "row", &measurement);
+        json_write_array_inline(writer, "seconds");
+        for (guint j = 0; j < row->seconds->len; j++)
+            json_write_double(writer, NULL, g_array_index(row->seconds, double, j));
+        json_write_array_end(writer);
+        json_write_object_end(writer);
+    }
+    json_write_array_end(writer);
+    g_mutex_unlock(&samples->mutex);
+}
+
+/* As a profile's. */
+#define MAX_TIME_S 1e6
+
+void
+exec_samples_read(ExecSamples *samples, JsonDoc *doc, const JsonValue *array)
+{
+    for (const JsonValue *v = json_first(array); v != NULL && !json_doc_failed(doc);
+         v = json_next(v)) {
+        ProfileMeasurement key = profile_measurement_read(doc, json_object(doc, v, "row"));
+        const JsonValue *seconds = json_array(doc, v, "seconds");
+
+        key.median_s = key.p10_s = key.p90_s = 0;
+        for (const JsonValue *s = json_first(seconds); s != NULL; s = json_next(s))
+            exec_samples_add(samples, &key, json_value_double(doc, s, 0.0, MAX_TIME_S));
+        json_object_end(doc, v);
     }
 }

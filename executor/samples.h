@@ -19,8 +19,16 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC(ExecSamples, exec_samples_free)
 /* Adds a timing to the row with the keys of @key (its times are ignored). */
 void exec_samples_add(ExecSamples *samples, const ProfileMeasurement *key, double seconds);
 
+/* Timings of the row with the keys of @key. */
+guint exec_samples_count(ExecSamples *samples, const ProfileMeasurement *key);
+
+/* An array of {"row": a row of a profile, "seconds": every timing}, and back; errors are recorded
+ * in @doc. */
+void exec_samples_keep(ExecSamples *samples, JsonWriter *writer, const char *key);
+void exec_samples_read(ExecSamples *samples, JsonDoc *doc, const JsonValue *array);
+
 /* Adds every row with its median, 10th and 90th percentile. */
-void exec_samples_write(const ExecSamples *samples, Profile *profile);
+void exec_samples_write(ExecSamples *samples, Profile *profile);
 
 G_END_DECLS
 

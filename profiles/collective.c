@@ -198,20 +198,31 @@ all_to_all_s(const Placement *place, double bytes)
     return place->latency_s + fmax(leaving, staying);
 }
 
+/* The rows of @comm; false: none are measured. */
+static bool
+measured_op(ModelComm comm, ProfileOp *op)
+{
+    *op = comm == MODEL_COMM_ALL_REDUCE   ? PROFILE_OP_ALL_REDUCE
+          : comm == MODEL_COMM_ALL_GATHER ? PROFILE_OP_ALL_GATHER
+                                          : PROFILE_OP_REDUCE_SCATTER;
+    return comm == MODEL_COMM_ALL_REDUCE || comm == MODEL_COMM_ALL_GATHER ||
+           comm == MODEL_COMM_REDUCE_SCATTER;
+}
+
 double
 profile_cost_collective_s(const Profile *profile, ModelComm comm, int64_t bytes,
                           const ProfileGroup *group)
 {
     Placement where;
     double share, ring_s, tree_s;
+    ProfileOp op;
 
     g_return_val_if_fail(profile != NULL && group != NULL && group->n >= 1, 0.0);
     g_return_val_if_fail(bytes >= 0 && group->stride >= 1 && group->first >= 0, 0.0);
 
     if (group->n == 1 || comm == MODEL_COMM_NONE)
         return 0.0;
-    if (comm == MODEL_COMM_ALL_REDUCE &&
-        measured_s(profile, PROFILE_OP_ALL_REDUCE, group->n, bytes, &ring_s))
+    if (measured_op(comm, &op) && measured_s(profile, op, group->n, bytes, &ring_s))
         return ring_s;
     where = place(profile, group);
     /* The part of the buffer that a rank sends in one half of a ring all-reduce
@@ -239,11 +250,14 @@ double
 profile_cost_broadcast_s(const Profile *profile, int64_t bytes, const ProfileGroup *group)
 {
     Placement where;
+    double seconds;
 
     g_return_val_if_fail(profile != NULL && group != NULL && group->n >= 1 && bytes >= 0, 0.0);
 
     if (group->n == 1)
         return 0.0;
+    if (measured_s(profile, PROFILE_OP_BROADCAST, group->n, bytes, &seconds))
+        return seconds;
     where = place(profile, group);
     return profile->parameters.collective_s + ring_latency_s(&where) +
            (double)bytes / where.bytes_per_s;

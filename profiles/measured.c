@@ -1,6 +1,7 @@
 #include "profiles/measured.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 /* --- the fit --- */
 
@@ -358,6 +359,135 @@ profile_measured_part(const Profile *profile, const ProfileQuery *query, Profile
     if (pass == PROFILE_PASS_BACKWARD_INPUT)
         share = 1.0 - share;
     scale_to(cost, share * seconds, s->cp > 1, PROFILE_SOURCE_INTERPOLATED);
+}
+
+/* --- how good the fit is --- */
+
+static bool
+is_at(const Shape *shape, int64_t batch, int64_t tokens)
+{
+    return shape->batch == batch && shape->tokens == tokens;
+}
+
+/* Whether (@batch, @tokens) has rows on both sides that are not its own. */
+static bool
+is_inside(const Rows *rows, int64_t batch, int64_t tokens)
+{
+    bool below[2] = {false, false}, above[2] = {false, false};
+
+    for (size_t i = 0; i < rows->n; i++) {
+        const Shape *s = &rows->shapes[i];
+
+        if (is_at(s, batch, tokens))
+            continue;
+        below[0] |= s->batch <= batch;
+        above[0] |= s->batch >= batch;
+        below[1] |= s->tokens <= tokens;
+        above[1] |= s->tokens >= tokens;
+    }
+    return below[0] && above[0] && below[1] && above[1];
+}
+
+/* Moves the rows of (@batch, @tokens) behind the others; returns how many others there are. */
+static size_t
+set_aside(Rows *rows, int64_t batch, int64_t tokens)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < rows->n; i++) {
+        if (is_at(&rows->shapes[i], batch, tokens))
+            continue;
+        const Shape shape = rows->shapes[n];
+        const Features features = rows->features[n];
+        const double time = rows->times[n];
+
+        rows->shapes[n] = rows->shapes[i];
+        rows->features[n] = rows->features[i];
+        rows->times[n] = rows->times[i];
+        rows->shapes[i] = shape;
+        rows->features[i] = features;
+        rows->times[i] = time;
+        n++;
+    }
+    return n;
+}
+
+void
+profile_measured_left_out(const Profile *profile, const ProfileRows *which, int64_t batch,
+                          int64_t tokens, GArray *errors)
+{
+    g_auto(Rows) rows = {0};
+
+    collect(profile, which->op, which->pass, which->tp, &rows);
+    if (!is_inside(&rows, batch, tokens))
+        return;
+    const size_t n_all = rows.n;
+    rows.n = set_aside(&rows, batch, tokens);
+    for (size_t i = rows.n; i < n_all; i++) {
+        const double error = fabs(between_rows(&rows, &rows.shapes[i]) / rows.times[i] - 1.0);
+
+        g_array_append_val(errors, error);
+    }
+}
+
+static int
+compare_doubles(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* Every (batch, tokens) of these rows is left out once. */
+static void
+add_fit_error(Profile *profile, const ProfileRows *rows)
+{
+    g_autoptr(GArray) errors = g_array_new(FALSE, FALSE, sizeof(double));
+    const ProfileMeasurement *before = NULL;
+
+    /* Sorted by batch, then tokens, then context. */
+    for (guint i = 0; i < profile->measurements->len; i++) {
+        const ProfileMeasurement *row =
+            &g_array_index(profile->measurements, ProfileMeasurement, i);
+
+        if (!row_fits(row, rows->op, rows->pass, rows->tp))
+            continue;
+        if (before == NULL || before->batch != row->batch || before->tokens != row->tokens)
+            profile_measured_left_out(profile, rows, row->batch, row->tokens, errors);
+        before = row;
+    }
+    if (errors->len == 0)
+        return;
+    qsort(errors->data, errors->len, sizeof(double), compare_doubles);
+    const ProfileFitError error = {
+        .op = rows->op,
+        .pass = rows->pass,
+        .tp = rows->tp,
+        .n_left_out = errors->len,
+        .median_fraction = g_array_index(errors, double, (errors->len - 1) / 2),
+        .worst_fraction = g_array_index(errors, double, errors->len - 1),
+    };
+    g_array_append_val(profile->fit_errors, error);
+}
+
+void
+profile_measured_fit_errors(Profile *profile)
+{
+    const ProfileMeasurement *before = NULL;
+
+    g_array_set_size(profile->fit_errors, 0);
+    /* Sorted by op, then pass, then tp. */
+    for (guint i = 0; i < profile->measurements->len; i++) {
+        const ProfileMeasurement *row =
+            &g_array_index(profile->measurements, ProfileMeasurement, i);
+
+        if (row->op > PROFILE_OP_HEAD)
+            break;
+        if (before == NULL || before->op != row->op || before->pass != row->pass ||
+            before->tp != row->tp)
+            add_fit_error(profile, &(ProfileRows){row->op, row->pass, row->tp});
+        before = row;
+    }
 }
 
 /* --- optimizer, overhead --- */

@@ -1,5 +1,5 @@
 /*
- * profiles/measured.h - times between measured rows.  Internal to profiles/.
+ * profiles/measured.h - times between measured rows, and how good they are.
  *
  * A layer's time is a + b * batch * tokens + c * batch * tokens * (2 context + tokens): a constant,
  * work per token, and scores of causal attention (cost-model.md 7).  The three coefficients, none
@@ -31,6 +31,25 @@ void profile_measured_part(const Profile *profile, const ProfileQuery *query, Pr
  */
 bool profile_measured_sliced_floor(const Profile *profile, const ProfileQuery *query,
                                    ProfilePass pass, double *seconds);
+
+/* Rows of one op, pass and tp. */
+typedef struct {
+    ProfileOp op;
+    ProfilePass pass;
+    int64_t tp;
+} ProfileRows;
+
+/*
+ * Leaves out what was measured at (@batch, @tokens), every context, predicts it from the other rows
+ * and appends |predicted / measured - 1| of each row to @errors (GArray of double).  Nothing is
+ * appended where the others do not lie on both sides of it, in batch and in tokens: that would be
+ * extrapolating, which predictions within the grid never do.
+ */
+void profile_measured_left_out(const Profile *profile, const ProfileRows *rows, int64_t batch,
+                               int64_t tokens, GArray *errors);
+
+/* Replaces the profile's fit_errors by those of all its layers, embeddings and heads. */
+void profile_measured_fit_errors(Profile *profile);
 
 /* Linear in elements between rows; false without rows. */
 bool profile_measured_optimizer(const Profile *profile, int64_t n_elements, double *seconds);

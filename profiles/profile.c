@@ -6,7 +6,29 @@
 #include <string.h>
 
 const char *const profile_op_names[PROFILE_OP_N + 1] = {
-    "layer", "embedding", "head", "optimizer", "p2p", "all_reduce", "overhead", NULL,
+    "layer",
+    "embedding",
+    "head",
+    "optimizer",
+    "p2p",
+    "all_reduce",
+    "overhead",
+    "layer_gemm",
+    "layer_attention",
+    "layer_norm",
+    "layer_other",
+    "all_gather",
+    "reduce_scatter",
+    "broadcast",
+    "copy_h2d",
+    "copy_d2h",
+    "copy_d2d",
+    "launch",
+    NULL,
+};
+
+const char *const profile_beside_names[PROFILE_BESIDE_N + 1] = {
+    "nothing", "compute", "copy_h2d", "copy_d2d", "all_reduce", NULL,
 };
 
 const char *const profile_pass_names[PROFILE_PASS_N + 1] = {
@@ -32,6 +54,8 @@ profile_new(const char *name, ModelCluster *cluster)
     profile->measured_dtype = DTYPE_FP32;
     profile->measured_concurrency = 1;
     profile->measurements = g_array_new(FALSE, TRUE, sizeof(ProfileMeasurement));
+    profile->interference = g_array_new(FALSE, TRUE, sizeof(ProfileInterference));
+    profile->fit_errors = g_array_new(FALSE, TRUE, sizeof(ProfileFitError));
     return profile;
 }
 
@@ -45,6 +69,8 @@ profile_free(Profile *profile)
     model_arch_free(profile->measured_arch);
     g_free(profile->measured_on);
     g_array_unref(profile->measurements);
+    g_array_unref(profile->interference);
+    g_array_unref(profile->fit_errors);
     for (int i = 0; i < PROFILE_PARAMETERS_N; i++)
         g_free(profile->parameter_sources[i]);
     g_free(profile);
@@ -65,6 +91,8 @@ profile_copy(const Profile *profile)
         profile->measured_arch != NULL ? model_arch_copy(profile->measured_arch) : NULL;
     copy->measured_on = g_strdup(profile->measured_on);
     copy->measurements = g_array_copy(profile->measurements);
+    copy->interference = g_array_copy(profile->interference);
+    copy->fit_errors = g_array_copy(profile->fit_errors);
     for (int i = 0; i < PROFILE_PARAMETERS_N; i++)
         copy->parameter_sources[i] = g_strdup(profile->parameter_sources[i]);
     return copy;

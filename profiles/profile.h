@@ -6,8 +6,10 @@
  * "cost"?:{the parameters of parameter.h, all optional}, "cost_sources"?:{parameter: text,...},
  * "measured_model"?:{...models/arch.h...},"measured_on"?,"measured_dtype"?,"measured_concurrency"?,
  * "measured"?:[{"op","pass"?,"batch"?,"tokens"?,"context"?,"tp"?,"n_elements"?,"bytes"?,"n_ranks"?,
- * "median_s","p10_s"?,"p90_s"?},...]}.  A built-in cluster is a profile without
- * measurements; `degas profile` writes one with them; `degas calibrate` changes its parameters.
+ * "median_s","p10_s"?,"p90_s"?},...],"measured_interference"?:[{"beside","n_ranks","factor",
+ * "p10"?,"p90"?},...],"measured_fit"?:[{"op","pass","tp","n_left_out","median_fraction",
+ * "worst_fraction"},...]}.  A built-in cluster is a profile without measurements; `degas profile`
+ * writes one with them; `degas calibrate` changes its parameters.
  *
  * Measurements win where they have the shape; the model of cost.h fills the rest.
  *
@@ -31,6 +33,18 @@ typedef enum {
     PROFILE_OP_P2P,        /* bytes from one rank to a neighbour */
     PROFILE_OP_ALL_REDUCE, /* bytes over n_ranks */
     PROFILE_OP_OVERHEAD,   /* per schedule op: dispatch, bookkeeping */
+    /* Of one layer, the ops of a kind; what is between them is in the layer's row only. */
+    PROFILE_OP_LAYER_GEMM,
+    PROFILE_OP_LAYER_ATTENTION,
+    PROFILE_OP_LAYER_NORM,
+    PROFILE_OP_LAYER_OTHER,    /* activations, rotary positions, sums, experts' routing */
+    PROFILE_OP_ALL_GATHER,     /* bytes over n_ranks, as nccl-tests counts them */
+    PROFILE_OP_REDUCE_SCATTER, /* likewise */
+    PROFILE_OP_BROADCAST,      /* likewise */
+    PROFILE_OP_COPY_H2D,       /* bytes */
+    PROFILE_OP_COPY_D2H,
+    PROFILE_OP_COPY_D2D,
+    PROFILE_OP_LAUNCH, /* host time to queue one kernel, or to call one slot */
     PROFILE_OP_N,
 } ProfileOp;
 
@@ -46,6 +60,13 @@ typedef enum {
 
 extern const char *const profile_pass_names[PROFILE_PASS_N + 1];
 
+/* Whether rows of @op have pass, batch, tokens, context and tp. */
+static inline bool
+profile_op_has_shape(ProfileOp op)
+{
+    return op <= PROFILE_OP_HEAD || (op >= PROFILE_OP_LAYER_GEMM && op <= PROFILE_OP_LAYER_OTHER);
+}
+
 /* One row of "measured".  Fields that do not apply are 0. */
 typedef struct {
     ProfileOp op;
@@ -55,6 +76,35 @@ typedef struct {
     int64_t bytes, n_ranks;             /* p2p, all_reduce */
     double median_s, p10_s, p90_s;
 } ProfileMeasurement;
+
+/* What ran beside a layer while it was timed once more. */
+typedef enum {
+    PROFILE_BESIDE_NOTHING, /* its share of the device is smaller, the other shares are idle */
+    PROFILE_BESIDE_COMPUTE, /* the other ranks run the same layer */
+    PROFILE_BESIDE_COPY_H2D,
+    PROFILE_BESIDE_COPY_D2D,
+    PROFILE_BESIDE_ALL_REDUCE,
+    PROFILE_BESIDE_N,
+} ProfileBeside;
+
+extern const char *const profile_beside_names[PROFILE_BESIDE_N + 1];
+
+/* The layer's time beside @beside on a device shared by @n_ranks, over the time of a rank that has
+ * the device for itself. */
+typedef struct {
+    ProfileBeside beside;
+    int64_t n_ranks;
+    double factor, p10, p90;
+} ProfileInterference;
+
+/* How far rows are from what the others predict for them (measured.h), left out in turn. */
+typedef struct {
+    ProfileOp op;
+    ProfilePass pass;
+    int64_t tp;
+    int64_t n_left_out;
+    double median_fraction, worst_fraction;
+} ProfileFitError;
 
 typedef struct {
     char *name; /* (owned) */
@@ -70,6 +120,8 @@ typedef struct {
     Dtype measured_dtype;
     int64_t measured_concurrency; /* ranks that were busy at once while timing */
     GArray *measurements;         /* of ProfileMeasurement, sorted by all keys */
+    GArray *interference;         /* of ProfileInterference */
+    GArray *fit_errors;           /* of ProfileFitError */
 } Profile;
 
 /* Returns: (owned) GPtrArray of (owned) names of the built-in clusters, sorted. */
@@ -92,6 +144,10 @@ char *profile_describe_local_cpu(void);
 /* Never NULL; errors are recorded in @doc. */
 Profile *profile_read(JsonDoc *doc, const JsonValue *object);
 void profile_write(JsonWriter *writer, const char *key, const Profile *profile);
+
+/* One row of "measured"; errors are recorded in @doc. */
+ProfileMeasurement profile_measurement_read(JsonDoc *doc, const JsonValue *object);
+void profile_measurement_write(JsonWriter *writer, const char *key, const ProfileMeasurement *row);
 
 /* Adds a row (keeps order); replaces one with equal keys. */
 void profile_add(Profile *profile, const ProfileMeasurement *measurement);

@@ -30,21 +30,29 @@ read_sources(JsonDoc *doc, const JsonValue *object, Profile *profile)
     json_object_end(doc, object);
 }
 
+/* Rows without a size. */
 static bool
-has_pass(ProfileOp op)
+is_per_op(ProfileOp op)
 {
-    return op == PROFILE_OP_LAYER || op == PROFILE_OP_EMBEDDING || op == PROFILE_OP_HEAD;
+    return op == PROFILE_OP_OVERHEAD || op == PROFILE_OP_LAUNCH;
+}
+
+/* Copies are not between ranks. */
+static bool
+is_copy(ProfileOp op)
+{
+    return op >= PROFILE_OP_COPY_H2D && op <= PROFILE_OP_COPY_D2D;
 }
 
 /* Reads the keys that belong to the row's op; others are unknown keys. */
-static ProfileMeasurement
-read_row(JsonDoc *doc, const JsonValue *object)
+ProfileMeasurement
+profile_measurement_read(JsonDoc *doc, const JsonValue *object)
 {
     ProfileMeasurement row = {
         .op = (ProfileOp)json_enum(doc, object, "op", profile_op_names),
     };
 
-    if (has_pass(row.op)) {
+    if (profile_op_has_shape(row.op)) {
         row.pass = (ProfilePass)json_enum(doc, object, "pass", profile_pass_names);
         row.batch = json_int64(doc, object, "batch", 1, MODEL_MAX_SEQ_LEN);
         row.tokens = json_int64(doc, object, "tokens", 1, MODEL_MAX_SEQ_LEN);
@@ -52,9 +60,10 @@ read_row(JsonDoc *doc, const JsonValue *object)
         row.tp = json_int64_or(doc, object, "tp", 1, MODEL_MAX_HEADS, 1);
     } else if (row.op == PROFILE_OP_OPTIMIZER) {
         row.n_elements = json_int64(doc, object, "n_elements", 1, JSON_MAX_INT);
-    } else if (row.op != PROFILE_OP_OVERHEAD) {
+    } else if (!is_per_op(row.op)) {
         row.bytes = json_int64(doc, object, "bytes", 0, JSON_MAX_INT);
-        row.n_ranks = json_int64_or(doc, object, "n_ranks", 2, MODEL_CLUSTER_MAX_DEVICES, 2);
+        if (!is_copy(row.op))
+            row.n_ranks = json_int64_or(doc, object, "n_ranks", 2, MODEL_CLUSTER_MAX_DEVICES, 2);
     }
     row.median_s = json_double(doc, object, "median_s", 0.0, MAX_TIME_S);
     row.p10_s = json_double_or(doc, object, "p10_s", 0.0, MAX_TIME_S, row.median_s);
@@ -65,11 +74,53 @@ read_row(JsonDoc *doc, const JsonValue *object)
     return row;
 }
 
+/* Beyond, nothing runs side by side: a typing error. */
+#define MAX_FACTOR 1e6
+
+static void
+read_interference(JsonDoc *doc, const JsonValue *rows, Profile *profile)
+{
+    for (const JsonValue *v = json_first(rows); v != NULL && !json_doc_failed(doc);
+         v = json_next(v)) {
+        ProfileInterference row = {
+            .beside = (ProfileBeside)json_enum(doc, v, "beside", profile_beside_names),
+            .n_ranks = json_int64(doc, v, "n_ranks", 1, MODEL_CLUSTER_MAX_DEVICES),
+            .factor = json_double(doc, v, "factor", 0.0, MAX_FACTOR),
+        };
+        row.p10 = json_double_or(doc, v, "p10", 0.0, MAX_FACTOR, row.factor);
+        row.p90 = json_double_or(doc, v, "p90", 0.0, MAX_FACTOR, row.factor);
+        json_object_end(doc, v);
+        if (!(row.p10 <= row.factor && row.factor <= row.p90))
+            json_fail(doc, v, "expected p10 <= factor <= p90");
+        g_array_append_val(profile->interference, row);
+    }
+}
+
+static void
+read_fit_errors(JsonDoc *doc, const JsonValue *rows, Profile *profile)
+{
+    for (const JsonValue *v = json_first(rows); v != NULL && !json_doc_failed(doc);
+         v = json_next(v)) {
+        const ProfileFitError row = {
+            .op = (ProfileOp)json_enum(doc, v, "op", profile_op_names),
+            .pass = (ProfilePass)json_enum(doc, v, "pass", profile_pass_names),
+            .tp = json_int64(doc, v, "tp", 1, MODEL_MAX_HEADS),
+            .n_left_out = json_int64(doc, v, "n_left_out", 1, MAX_ROWS),
+            .median_fraction = json_double(doc, v, "median_fraction", 0.0, MAX_FACTOR),
+            .worst_fraction = json_double(doc, v, "worst_fraction", 0.0, MAX_FACTOR),
+        };
+        json_object_end(doc, v);
+        g_array_append_val(profile->fit_errors, row);
+    }
+}
+
 static void
 read_measured(JsonDoc *doc, const JsonValue *object, Profile *profile)
 {
     const JsonValue *arch = json_object_or_null(doc, object, "measured_model");
     const JsonValue *rows = json_array_or_null(doc, object, "measured");
+    const JsonValue *beside = json_array_or_null(doc, object, "measured_interference");
+    const JsonValue *fit = json_array_or_null(doc, object, "measured_fit");
 
     if (arch != NULL)
         profile->measured_arch = model_arch_read(doc, arch);
@@ -79,6 +130,10 @@ read_measured(JsonDoc *doc, const JsonValue *object, Profile *profile)
         (Dtype)json_enum_or(doc, object, "measured_dtype", dtype_names, DTYPE_FP32);
     profile->measured_concurrency =
         json_int64_or(doc, object, "measured_concurrency", 1, MODEL_CLUSTER_MAX_DEVICES, 1);
+    if (beside != NULL)
+        read_interference(doc, beside, profile);
+    if (fit != NULL)
+        read_fit_errors(doc, fit, profile);
     if (rows == NULL)
         return;
     if (json_length(rows) > MAX_ROWS) {
@@ -86,12 +141,12 @@ read_measured(JsonDoc *doc, const JsonValue *object, Profile *profile)
         return;
     }
     for (const JsonValue *v = json_first(rows); v != NULL; v = json_next(v)) {
-        ProfileMeasurement row = read_row(doc, v);
+        ProfileMeasurement row = profile_measurement_read(doc, v);
         guint n_before = profile->measurements->len;
 
         if (json_doc_failed(doc))
             return;
-        if (has_pass(row.op) && profile->measured_arch == NULL)
+        if (profile_op_has_shape(row.op) && profile->measured_arch == NULL)
             json_fail(doc, v, "measured rows of layers need $.measured_model");
         profile_add(profile, &row);
         if (profile->measurements->len == n_before)
@@ -145,12 +200,12 @@ profile_read(JsonDoc *doc, const JsonValue *object)
 
 /* --- writing --- */
 
-static void
-write_row(JsonWriter *writer, const ProfileMeasurement *row)
+void
+profile_measurement_write(JsonWriter *writer, const char *key, const ProfileMeasurement *row)
 {
-    json_write_object_inline(writer, NULL);
+    json_write_object_inline(writer, key);
     json_write_string(writer, "op", profile_op_names[row->op]);
-    if (has_pass(row->op)) {
+    if (profile_op_has_shape(row->op)) {
         json_write_string(writer, "pass", profile_pass_names[row->pass]);
         json_write_int64(writer, "batch", row->batch);
         json_write_int64(writer, "tokens", row->tokens);
@@ -158,9 +213,10 @@ write_row(JsonWriter *writer, const ProfileMeasurement *row)
         json_write_int64(writer, "tp", row->tp);
     } else if (row->op == PROFILE_OP_OPTIMIZER) {
         json_write_int64(writer, "n_elements", row->n_elements);
-    } else if (row->op != PROFILE_OP_OVERHEAD) {
+    } else if (!is_per_op(row->op)) {
         json_write_int64(writer, "bytes", row->bytes);
-        json_write_int64(writer, "n_ranks", row->n_ranks);
+        if (!is_copy(row->op))
+            json_write_int64(writer, "n_ranks", row->n_ranks);
     }
     json_write_double(writer, "median_s", row->median_s);
     json_write_double(writer, "p10_s", row->p10_s);
@@ -188,6 +244,41 @@ write_sources(JsonWriter *writer, const Profile *profile)
 }
 
 static void
+write_interference(JsonWriter *writer, const GArray *rows)
+{
+    json_write_array(writer, "measured_interference");
+    for (guint i = 0; i < rows->len; i++) {
+        const ProfileInterference *row = &g_array_index(rows, ProfileInterference, i);
+        json_write_object_inline(writer, NULL);
+        json_write_string(writer, "beside", profile_beside_names[row->beside]);
+        json_write_int64(writer, "n_ranks", row->n_ranks);
+        json_write_double(writer, "factor", row->factor);
+        json_write_double(writer, "p10", row->p10);
+        json_write_double(writer, "p90", row->p90);
+        json_write_object_end(writer);
+    }
+    json_write_array_end(writer);
+}
+
+static void
+write_fit_errors(JsonWriter *writer, const GArray *rows)
+{
+    json_write_array(writer, "measured_fit");
+    for (guint i = 0; i < rows->len; i++) {
+        const ProfileFitError *row = &g_array_index(rows, ProfileFitError, i);
+        json_write_object_inline(writer, NULL);
+        json_write_string(writer, "op", profile_op_names[row->op]);
+        json_write_string(writer, "pass", profile_pass_names[row->pass]);
+        json_write_int64(writer, "tp", row->tp);
+        json_write_int64(writer, "n_left_out", row->n_left_out);
+        json_write_double(writer, "median_fraction", row->median_fraction);
+        json_write_double(writer, "worst_fraction", row->worst_fraction);
+        json_write_object_end(writer);
+    }
+    json_write_array_end(writer);
+}
+
+static void
 write_measured(JsonWriter *writer, const Profile *profile)
 {
     if (profile->measured_arch != NULL)
@@ -198,8 +289,13 @@ write_measured(JsonWriter *writer, const Profile *profile)
     json_write_int64(writer, "measured_concurrency", profile->measured_concurrency);
     json_write_array(writer, "measured");
     for (guint i = 0; i < profile->measurements->len; i++)
-        write_row(writer, &g_array_index(profile->measurements, ProfileMeasurement, i));
+        profile_measurement_write(writer, NULL,
+                                  &g_array_index(profile->measurements, ProfileMeasurement, i));
     json_write_array_end(writer);
+    if (profile->interference->len > 0)
+        write_interference(writer, profile->interference);
+    if (profile->fit_errors->len > 0)
+        write_fit_errors(writer, profile->fit_errors);
 }
 
 void

@@ -1,7 +1,7 @@
 #!/bin/sh
 # make bundle: a folder that runs on any Linux with glibc >= 2.36, for machines without our libraries
-# or a network.  It holds the program, its plugins, GLib, cJSON and OpenBLAS; CUDA, NCCL and the
-# driver are the target's.  gnuplot is not in it (60 MiB of libraries): plots are made as HTML or text
+# or a network.  It holds the program, its plugins, GLib, cJSON and OpenBLAS, and gpu-check with the
+# test of the CUDA backend; CUDA, NCCL and the driver are the target's.  gnuplot is not in it (60 MiB of libraries): plots are made as HTML or text
 # there, or from the data elsewhere.
 # usage: bundle.sh BUILD_FOLDER TO
 set -eu
@@ -32,6 +32,13 @@ libraries() {
 
 cp "$build/degas" "$to/lib/degas"
 libraries "$build/degas"
+# For gpu-check: every op of the CUDA backend against the reference.
+if [ -e "$build/tests/executor/test_cuda" ]; then
+    cp "$build/tests/executor/test_cuda" "$to/lib/test_cuda"
+else
+    echo "bundle: tests/executor/test_cuda is not built; gpu-check will not test ops" >&2
+fi
+cp scripts/gpu_check.sh "$to/gpu-check"
 blas=$(ldconfig -p 2>/dev/null | awk '/libopenblas\.so\.0 / { print $NF; exit }')
 if [ -n "$blas" ]; then
     cp -L "$blas" "$to/lib/libopenblas.so.0"
@@ -61,9 +68,10 @@ for folder in "${CUDA_HOME:-/usr/local/cuda}/lib64" /usr/local/cuda-*/lib64 \
 done
 LD_LIBRARY_PATH=$paths${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 export LD_LIBRARY_PATH
-exec "$here/lib/degas" "$@"
+exec "$here/lib/$(basename "$(readlink -f "$0")")" "$@"
 END
 chmod +x "$to/degas"
+cp "$to/degas" "$to/test_cuda"
 
 size_mib=$(du -sm "$to" | cut -f1)
 echo "bundle: $to, $size_mib MiB"

@@ -62,8 +62,8 @@ echo
 echo "2. A small GPT on this machine: $(nproc) cores, bytes of $TEXT"
 echo
 # Times with as many ranks busy at once as the plan has, so that shared cores are in the numbers.
-"$D" profile gpt-mini --quick --batches 1 --concurrency 2 -o "$O/cpu-2-ranks.json" >"$O/cpu.txt"
-"$D" profile gpt-mini --quick --batches 1 --concurrency 4 -o "$O/cpu-4-ranks.json" >>"$O/cpu.txt"
+"$D" profile gpt-mini --quick --batches 1 --slices 256,128,64,32 --concurrency 2 -o "$O/cpu-2-ranks.json" >"$O/cpu.txt"
+"$D" profile gpt-mini --quick --batches 1 --slices 256,128,64,32 --concurrency 4 -o "$O/cpu-4-ranks.json" >>"$O/cpu.txt"
 sed -n '1s/^\(.*\); .*/   \1/p' "$O/cpu.txt"
 sed -n 's/^layer  *\([a-z]*\)  *1 x 128  *\([0-9.]* [mu]s\) .*  \([0-9.]* GFLOP.s\)/   a layer \1, 128 tokens: \2, \3/p' \
     "$O/cpu.txt" | head -2

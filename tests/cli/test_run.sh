@@ -31,7 +31,7 @@ assert d['measured_concurrency'] == 2 and d['measured_dtype'] == 'fp32'
 rows = [r for r in d['measured'] if r['op'] == 'layer']
 assert {(r['batch'], r['tokens'], r['context']) for r in rows} == {
     (b, n, c) for b in (1, 2) for n, c in ((64, 0), (32, 0), (32, 32))}
-assert {r['pass'] for r in rows} == {'forward', 'backward'}
+assert {r['pass'] for r in rows} == {'forward', 'backward', 'backward_input', 'backward_weight'}
 assert all(0 < r['p10_s'] <= r['median_s'] <= r['p90_s'] for r in d['measured'] if r['op'] != 'overhead')
 assert {r['op'] for r in d['measured']} >= {'layer', 'embedding', 'head', 'optimizer', 'p2p'}" \
     "$W/profile.json"
@@ -47,7 +47,7 @@ fails 2 '--batches' "profile with words for numbers" profile "$W/tiny.json" --ba
 fails 2 '--concurrency' "profile with no rank" profile "$W/tiny.json" --concurrency 0
 fails 2 'cpu' "profile on a device that does not exist" profile "$W/tiny.json" --device cpuu
 fails 6 'cuda' "profile on a device that is not built" profile "$W/tiny.json" --device cuda
-fails 1 '--tp 2' "profile of tensor parallelism" profile "$W/tiny.json" --tp 1,2
+fails 2 'tp 3 does not divide the 2 heads' "profile of tensor parallelism that there is not" profile "$W/tiny.json" --tp 1,3
 fails 1 'qk_norm' "profile of a model that cannot be run" profile qwen3-32b --seq-len 64
 fails 1 '65' "profile beyond the model's positions" profile "$W/tiny.json" --seq-len 65
 fails 4 'no/such' "profile into a folder that is not there" profile "$W/tiny.json" \

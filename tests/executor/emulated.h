@@ -6,11 +6,13 @@
 
 #include "executor/backend.h"
 
-/* From now on device cuda is the emulated one; false, and the test is skipped, where it was not
- * built. */
+/* From now on device cuda is the emulated one, or, where DEGAS_TEST_GPU is set (gpu_check.sh), the
+ * real one; false, and the test is skipped, where the emulated one was not built. */
 static inline bool
 emulated_gpu_or_skip(void)
 {
+    if (g_getenv("DEGAS_TEST_GPU") != NULL)
+        return true;
     g_autofree char *program = g_file_read_link("/proc/self/exe", NULL);
     g_autofree char *folder = g_path_get_dirname(program);
     g_autofree char *plugins = g_build_filename(folder, "..", "..", "emulated", NULL);

@@ -8,7 +8,7 @@
  * ones do: driver=N   version of the driver (0: none)       devices=N   how many there are
  *   capability=N  (90)                                memory=N    bytes on the device
  *   busy=1     another process has it                 green=0     a driver without green contexts
- *   launch=N   the N-th copy and every later one fails
+ *   launch=N   the N-th copy and every later one fails       name=N      it is an "NVIDIA HN"
  *   downloads=0  copies to the host fail              async=1   fake_streams.h
  *   graphs=0   streams cannot be captured
  */
@@ -86,6 +86,18 @@ cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device)
     case cudaDevAttrMultiProcessorCount:
         *value = N_MULTIPROCESSORS;
         return cudaSuccess;
+    case cudaDevAttrL2CacheSize:
+        *value = 1 << 16;
+        return cudaSuccess;
+    case cudaDevAttrClockRate:
+        *value = 1500000; /* kHz */
+        return cudaSuccess;
+    case cudaDevAttrMemoryClockRate:
+        *value = 2000000;
+        return cudaSuccess;
+    case cudaDevAttrGlobalMemoryBusWidth:
+        *value = 4096;
+        return cudaSuccess;
     default:
         return cudaErrorInvalidValue;
     }
@@ -95,7 +107,11 @@ cudaError_t
 cudaGetDeviceProperties(struct cudaDeviceProp *properties, int device)
 {
     memset(properties, 0, sizeof *properties);
-    snprintf(properties->name, sizeof properties->name, "emulated GPU");
+    if (fake_knob("name", 0) > 0)
+        snprintf(properties->name, sizeof properties->name, "NVIDIA H%d",
+                 (int)fake_knob("name", 0));
+    else
+        snprintf(properties->name, sizeof properties->name, "emulated GPU");
     return cudaSuccess;
 }
 
@@ -365,6 +381,12 @@ typedef struct {
     uint64_t rows, cols;
     int64_t ld;
 } Layout;
+
+size_t
+cublasLtGetVersion(void)
+{
+    return 130000;
+}
 
 cublasStatus_t
 cublasLtCreate(cublasLtHandle_t *handle)

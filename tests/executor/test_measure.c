@@ -4,6 +4,7 @@
 #include "executor/transport.h"
 
 #include <math.h>
+#include <glib/gstdio.h>
 #include <string.h>
 
 #include "executor/samples.h"
@@ -60,13 +61,14 @@ count(const Profile *profile, ProfileOp op)
 }
 
 static void
-note_progress(double fraction, const char *what, void *user_data)
+note_progress(double fraction, double left_s, const char *what, void *user_data)
 {
     double *last = user_data;
 
     g_assert_cmpfloat(fraction, >=, 0);
     g_assert_cmpfloat(fraction, <=, 1);
     g_assert_nonnull(what);
+    g_assert_cmpfloat(left_s, >=, 0);
     *last = fraction;
 }
 
@@ -104,7 +106,7 @@ test_ranks_share_cores(void)
     g_assert_cmpfloat(layer_s(&arch, 3 * exec_n_cores()), >, 1.5 * layer_s(&arch, 1));
 }
 
-/* Every (batch, slice, context) that slices of the asked lengths meet, both directions, of layers,
+/* Every (batch, slice, context) that slices of the asked lengths meet, every pass, of layers,
  * embedding and head; messages of each size; and the file can be written and read. */
 static void
 test_grid_is_complete(void)
@@ -139,7 +141,7 @@ test_grid_is_complete(void)
     for (size_t p = 0; p < G_N_ELEMENTS(parts); p++)
         for (size_t b = 0; b < G_N_ELEMENTS(batches); b++)
             for (size_t s = 0; s < G_N_ELEMENTS(shapes); s++)
-                for (int pass = PROFILE_PASS_FORWARD; pass <= PROFILE_PASS_BACKWARD; pass++) {
+                for (int pass = PROFILE_PASS_FORWARD; pass < PROFILE_PASS_N; pass++) {
                     const ProfileMeasurement *row =
                         find(profile, parts[p], (ProfilePass)pass, batches[b], shapes[s].tokens,
                              shapes[s].context);
@@ -147,7 +149,7 @@ test_grid_is_complete(void)
                     g_assert_true(row->median_s > 0 && row->median_s < 1);
                     g_assert_true(row->p10_s <= row->median_s && row->median_s <= row->p90_s);
                 }
-    g_assert_cmpint(count(profile, PROFILE_OP_LAYER), ==, 2 * 2 * 4);
+    g_assert_cmpint(count(profile, PROFILE_OP_LAYER), ==, 4 * 2 * 4);
     /* 1 x 64, 1 x 24, 3 x 64, 3 x 24 tokens. */
     g_assert_cmpint(count(profile, PROFILE_OP_P2P), ==, 4);
     g_assert_cmpint(count(profile, PROFILE_OP_OPTIMIZER), ==, 2);
@@ -166,6 +168,214 @@ test_grid_is_complete(void)
     g_assert_true(json_doc_finish(doc, &error));
     g_assert_no_error(error);
     g_assert_cmpint(again->measurements->len, ==, profile->measurements->len);
+}
+
+/* --- the adaptive grid --- */
+
+/* A list that was not given is chosen from, within the budget: at least one shape, and what is
+ * there says how well the others predict it. */
+static void
+test_budget_bounds_the_grid(void)
+{
+    const ModelArch arch = model();
+    g_autoptr(GError) error = NULL;
+    const int64_t begin = g_get_monotonic_time();
+    g_autoptr(Profile) profile = exec_measure(
+        &(ExecMeasureOptions){
+            .arch = &arch, .device = fast_device(), .concurrency = 1, .quick = true, .budget_s = 2},
+        &error);
+
+    g_assert_no_error(error);
+    /* 12 s is the budget of --quick; twice this one is the end of repetitions. */
+    g_assert_cmpfloat((double)(g_get_monotonic_time() - begin) * 1e-6, <, 10);
+    g_assert_nonnull(find(profile, PROFILE_OP_LAYER, PROFILE_PASS_FORWARD, 1, 64, 0));
+    g_assert_nonnull(find(profile, PROFILE_OP_HEAD, PROFILE_PASS_BACKWARD_WEIGHT, 1, 64, 0));
+}
+
+/* Four corners lie in each other's box: each can be left out, in every pass of every part. */
+static void
+test_left_out_shapes_are_in_the_profile(void)
+{
+    static const int64_t batches[] = {1, 2}, slices[] = {64, 32};
+    const ModelArch arch = model();
+    g_autoptr(GError) error = NULL;
+    g_autoptr(Profile) profile = exec_measure(&(ExecMeasureOptions){.arch = &arch,
+                                                                    .device = fast_device(),
+                                                                    .batches = batches,
+                                                                    .n_batches = 2,
+                                                                    .slices = slices,
+                                                                    .n_slices = 2,
+                                                                    .concurrency = 1,
+                                                                    .quick = true,
+                                                                    .budget_s = 1},
+                                              &error);
+
+    g_assert_no_error(error);
+    g_assert_cmpuint(profile->fit_errors->len, ==, 3 * PROFILE_PASS_N);
+    for (guint i = 0; i < profile->fit_errors->len; i++) {
+        const ProfileFitError *fit = &g_array_index(profile->fit_errors, ProfileFitError, i);
+        g_assert_cmpint(fit->n_left_out, ==, 2 * (1 + 2)); /* one slice, or two, of two batches */
+        g_assert_cmpfloat(fit->median_fraction, <=, fit->worst_fraction);
+        g_assert_cmpfloat(fit->worst_fraction, >, 0);
+    }
+}
+
+/* Of one rank's layer the kinds are there in every pass that has them, and take no more than a
+ * few times the layer (stamps cost, other programs disturb). */
+static void
+test_kinds_of_ops_are_timed(void)
+{
+    static const int64_t batch = 1, slice = 64;
+    const ModelArch arch = model();
+    g_autoptr(GError) error = NULL;
+    g_autoptr(Profile) profile = exec_measure(&(ExecMeasureOptions){.arch = &arch,
+                                                                    .device = "reference",
+                                                                    .batches = &batch,
+                                                                    .n_batches = 1,
+                                                                    .slices = &slice,
+                                                                    .n_slices = 1,
+                                                                    .concurrency = 1,
+                                                                    .quick = true,
+                                                                    .budget_s = 1},
+                                              &error);
+    g_assert_no_error(error);
+    for (int pass = PROFILE_PASS_FORWARD; pass < PROFILE_PASS_N; pass++) {
+        const ProfileMeasurement *layer =
+            find(profile, PROFILE_OP_LAYER, (ProfilePass)pass, 1, 64, 0);
+        double sum = 0;
+
+        for (int op = PROFILE_OP_LAYER_GEMM; op <= PROFILE_OP_LAYER_OTHER; op++) {
+            const ProfileMeasurement *row =
+                find(profile, (ProfileOp)op, (ProfilePass)pass, 1, 64, 0);
+            sum += row == NULL ? 0 : row->median_s;
+        }
+        g_assert_nonnull(find(profile, PROFILE_OP_LAYER_GEMM, (ProfilePass)pass, 1, 64, 0));
+        /* Gradients of weights have no attention in them. */
+        g_assert_true(
+            (pass == PROFILE_PASS_BACKWARD_WEIGHT) ==
+            (find(profile, PROFILE_OP_LAYER_ATTENTION, (ProfilePass)pass, 1, 64, 0) == NULL));
+        g_assert_cmpfloat(sum, >, 0.3 * layer->median_s);
+        g_assert_cmpfloat(sum, <, 3 * layer->median_s);
+    }
+}
+
+/* Two ranks with half of a layer each; the whole layer too. */
+static void
+test_tensor_parallel_rows(void)
+{
+    static const int64_t batch = 1, slice = 64, tps[] = {1, 2};
+    const ModelArch arch = model();
+    g_autoptr(GError) error = NULL;
+    g_autoptr(Profile) profile = exec_measure(&(ExecMeasureOptions){.arch = &arch,
+                                                                    .device = fast_device(),
+                                                                    .batches = &batch,
+                                                                    .n_batches = 1,
+                                                                    .slices = &slice,
+                                                                    .n_slices = 1,
+                                                                    .tps = tps,
+                                                                    .n_tps = 2,
+                                                                    .concurrency = 1,
+                                                                    .quick = true,
+                                                                    .budget_s = 2},
+                                              &error);
+    int64_t n[3] = {0};
+
+    g_assert_no_error(error);
+    for (guint i = 0; i < profile->measurements->len; i++) {
+        const ProfileMeasurement *row =
+            &g_array_index(profile->measurements, ProfileMeasurement, i);
+        if (row->op == PROFILE_OP_LAYER)
+            n[row->tp]++;
+    }
+    g_assert_cmpint(n[1], ==, PROFILE_PASS_N);
+    g_assert_cmpint(n[2], ==, PROFILE_PASS_N);
+}
+
+/* --- going on --- */
+
+typedef struct {
+    int stop;
+    double at; /* interrupts when so much is done */
+} Interruption;
+
+static void
+interrupt_at(double fraction, double left_s, const char *what, void *user_data)
+{
+    Interruption *interruption = user_data;
+
+    if (fraction > 0 && fraction >= interruption->at)
+        g_atomic_int_set(&interruption->stop, 1);
+}
+
+/* What had been timed before the interruption is in the second profile, and is not timed again;
+ * what was kept for another profile is refused. */
+static void
+test_an_interrupted_profile_goes_on(void)
+{
+    static const int64_t batch = 1, slice = 64;
+    const ModelArch arch = model();
+    g_autoptr(GError) error = NULL;
+    g_autofree char *folder = g_dir_make_tmp("degas-test-XXXXXX", &error);
+    g_autofree char *path = g_build_filename(folder, "p.json.partial", NULL);
+    Interruption interruption = {.at = 0.5};
+    ExecMeasureOptions options = {
+        .arch = &arch,
+        .device = fast_device(),
+        .batches = &batch,
+        .n_batches = 1,
+        .slices = &slice,
+        .n_slices = 1,
+        .concurrency = 1,
+        .quick = true,
+        .budget_s = 600, /* so that 15 repetitions end it, not time */
+        .partial_path = path,
+        .stop = &interruption.stop,
+        .progress = interrupt_at,
+        .user_data = &interruption,
+    };
+
+    g_assert_null(exec_measure(&options, &error));
+    g_assert_error(error, EXEC_ERROR, EXEC_ERROR_INTERRUPTED);
+    g_assert_nonnull(strstr(error->message, "--resume goes on from"));
+    g_clear_error(&error);
+    g_assert_true(g_file_test(path, G_FILE_TEST_EXISTS));
+
+    /* Of other options: refused. */
+    options.resume = true;
+    options.stop = NULL;
+    options.progress = NULL;
+    options.seq_len = 48;
+    static const int64_t shorter = 48;
+    options.slices = &shorter;
+    g_assert_null(exec_measure(&options, &error));
+    g_assert_error(error, EXEC_ERROR, EXEC_ERROR_DATA);
+    g_assert_nonnull(strstr(error->message, "$.of: this was"));
+    g_clear_error(&error);
+
+    /* A timing that no clock would give, to know it again. */
+    g_autofree char *text = NULL;
+    g_assert_true(g_file_get_contents(path, &text, NULL, &error));
+    char *overhead = strstr(text, "\"op\": \"overhead\"");
+    g_assert_nonnull(overhead);
+    char *seconds = strstr(overhead, "\"seconds\": [");
+    g_assert_nonnull(seconds);
+    seconds += strlen("\"seconds\": [");
+    const size_t n_old = strcspn(seconds, "]");
+    g_assert_cmpuint(n_old, >, 4);
+    memset(seconds, ' ', n_old);
+    memcpy(seconds, "1234", 4);
+    g_assert_true(g_file_set_contents(path, text, -1, &error));
+
+    options.seq_len = 0;
+    options.slices = &slice;
+    g_autoptr(Profile) profile = exec_measure(&options, &error);
+    g_assert_no_error(error);
+    g_assert_nonnull(find(profile, PROFILE_OP_LAYER, PROFILE_PASS_FORWARD, 1, 64, 0));
+    const ProfileMeasurement *row = find(profile, PROFILE_OP_OVERHEAD, 0, 0, 0, 0);
+    g_assert_nonnull(row);
+    g_assert_cmpfloat(row->median_s, ==, 1234);
+    g_assert_false(g_file_test(path, G_FILE_TEST_EXISTS));
+    g_assert_cmpint(g_rmdir(folder), ==, 0);
 }
 
 /* Percentiles by definition: of 1..11 the median is 6, the 10th percentile 2, the 90th 10. */
@@ -235,6 +445,13 @@ main(int argc, char **argv)
     g_test_init(&argc, &argv, NULL);
     g_test_add_func("/executor/measure/ranks-share-cores", test_ranks_share_cores);
     g_test_add_func("/executor/measure/grid-is-complete", test_grid_is_complete);
+    g_test_add_func("/executor/measure/budget-bounds-the-grid", test_budget_bounds_the_grid);
+    g_test_add_func("/executor/measure/left-out-shapes-are-in-the-profile",
+                    test_left_out_shapes_are_in_the_profile);
+    g_test_add_func("/executor/measure/kinds-of-ops-are-timed", test_kinds_of_ops_are_timed);
+    g_test_add_func("/executor/measure/tensor-parallel-rows", test_tensor_parallel_rows);
+    g_test_add_func("/executor/measure/an-interrupted-profile-goes-on",
+                    test_an_interrupted_profile_goes_on);
     g_test_add_func("/executor/measure/samples-become-percentiles",
                     test_samples_become_percentiles);
     g_test_add_func("/executor/measure/impossible-grids-are-refused",

@@ -1,0 +1,218 @@
+#include "executor/measure_rank.h"
+
+/* --- the optimizer --- */
+
+/* The first half of the parameters, and all of them: two points of a line. */
+bool
+exec_measure_optimizer(ExecMeasureRank *rank, GError **error)
+{
+    const ExecAdamw constants = {1e-5f, 0.9f, 0.95f, 1e-8f, 0, 1};
+    const guint n_parameters = rank->model->parameters->len;
+
+    for (int half = 1; half <= 2; half++) {
+        ProfileMeasurement key = {.op = PROFILE_OP_OPTIMIZER};
+        GArray *all = rank->model->parameters;
+        g_autoptr(GArray) some = g_array_new(false, false, sizeof(ExecParameter));
+
+        g_array_append_vals(some, all->data, half == 1 ? n_parameters / 2 : n_parameters);
+        for (guint i = 0; i < some->len; i++)
+            key.n_elements += g_array_index(some, ExecParameter, i).n;
+        if (!exec_measure_meet(rank, error))
+            return false;
+        if (!rank->busy)
+            continue;
+        if (!exec_measure_begin(rank, error))
+            return false;
+        rank->model->parameters = some;
+        const bool ok = exec_model_adamw(rank->model, &constants, EXEC_WEIGHT_DECAY, error);
+        rank->model->parameters = all;
+        if (!ok || !exec_measure_end(rank, &key, 1, error) || !exec_measure_collect(rank, error))
+            return false;
+    }
+    return true;
+}
+
+/* --- messages --- */
+
+/* Round trips between neighbours 0-1, 2-3, ... all at once; one way is half. */
+static bool
+time_message(ExecMeasureRank *rank, int64_t n, GError **error)
+{
+    enum {
+        ROUNDS = 8
+    };
+    const ProfileMeasurement key = {
+        .op = PROFILE_OP_P2P,
+        .bytes = exec_storage_bytes(rank->backend, n),
+        .n_ranks = 2,
+    };
+    ExecTransport *t = &rank->transport;
+    const int32_t peer = t->rank ^ 1;
+    const bool first = t->rank < peer, record = rank->record;
+
+    if (!exec_measure_meet(rank, error))
+        return false;
+    if (peer >= rank->shared->n_threads)
+        return true;
+    for (int round = 0; round < ROUNDS; round++) {
+        if (first && (!exec_measure_begin_plain(rank, error) ||
+                      !t->ops->send(t, peer, 0, rank->message.data, key.bytes, error)))
+            return false;
+        if (!t->ops->receive(t, peer, 0, rank->message.data, key.bytes, error) ||
+            (!first && !t->ops->send(t, peer, 0, rank->message.data, key.bytes, error)))
+            return false;
+        if (first)
+            exec_measure_end_plain(rank, &key, 0.5);
+        rank->record = record && round > 0;
+        if (!exec_measure_collect(rank, error))
+            return false;
+    }
+    rank->record = record;
+    return true;
+}
+
+/* --- collectives --- */
+
+static bool
+call_collective(ExecMeasureRank *rank, ProfileOp op, const ExecGroup *group, int64_t n,
+                GError **error)
+{
+    const ExecTransportOps *ops = rank->transport.ops;
+    void *data = rank->model->gradients.data;
+
+    switch (op) {
+    case PROFILE_OP_ALL_GATHER:
+        return ops->all_gather(&rank->transport, group, DTYPE_FP32, data, n, error);
+    case PROFILE_OP_REDUCE_SCATTER:
+        return ops->reduce_scatter(&rank->transport, group, DTYPE_FP32, data, n, error);
+    case PROFILE_OP_BROADCAST:
+        return ops->broadcast(&rank->transport, group, 0, data, n * (int64_t)sizeof(float), error);
+    default:
+        return ops->all_reduce(&rank->transport, group, DTYPE_FP32, data, n, error);
+    }
+}
+
+/* Over the first @n_members threads. */
+static bool
+time_collective(ExecMeasureRank *rank, ProfileOp op, int32_t n_members, int64_t n, GError **error)
+{
+    const ProfileMeasurement key = {
+        .op = op,
+        .bytes = n * (int64_t)sizeof(float),
+        .n_ranks = n_members,
+    };
+    const ExecGroup group = {
+        .ranks = rank->members,
+        .n = n_members,
+        .index = rank->transport.rank,
+    };
+
+    if (n == 0)
+        return true;
+    if (!exec_measure_meet(rank, error))
+        return false;
+    if (rank->transport.rank >= n_members)
+        return true;
+    rank->backend->ops->zero(rank->backend, (size_t)key.bytes, rank->model->gradients.data);
+    if (!exec_measure_begin_plain(rank, error) || !call_collective(rank, op, &group, n, error))
+        return false;
+    exec_measure_end_plain(rank, &key, 1);
+    return exec_measure_collect(rank, error);
+}
+
+/* Messages of the sizes that the grid's corners send: between sizes time is linear. */
+static bool
+time_messages(ExecMeasureRank *rank, GError **error)
+{
+    const ExecMeasureOptions *o = rank->shared->o;
+
+    for (size_t b = 0; b < o->n_batches; b++)
+        for (size_t s = 0; s < o->n_slices; s++)
+            if (!time_message(rank, o->batches[b] * o->slices[s] * o->arch->hidden, error))
+                return false;
+    return true;
+}
+
+bool
+exec_measure_communication(ExecMeasureRank *rank, GError **error)
+{
+    static const ProfileOp ops[] = {PROFILE_OP_ALL_REDUCE, PROFILE_OP_ALL_GATHER,
+                                    PROFILE_OP_REDUCE_SCATTER, PROFILE_OP_BROADCAST};
+
+    if (!time_messages(rank, error))
+        return false;
+    for (size_t i = 0; i < G_N_ELEMENTS(ops); i++)
+        for (int32_t n = 2; n <= rank->shared->n_threads; n *= 2)
+            for (int64_t divisor = 256; divisor >= 1; divisor /= 4)
+                if (!time_collective(rank, ops[i], n, rank->model->n / divisor, error))
+                    return false;
+    return true;
+}
+
+/* --- copies --- */
+
+/* Latency, the knee, and what a large copy reaches. */
+static const int64_t copy_bytes[] = {INT64_C(1) << 12, INT64_C(1) << 18, INT64_C(1) << 24};
+
+/* Rank 0's, while the others rest. */
+bool
+exec_measure_copies(ExecMeasureRank *rank, GError **error)
+{
+    const ExecBackendOps *ops = rank->backend->ops;
+
+    if (!exec_measure_meet(rank, error))
+        return false;
+    if (rank->transport.rank != 0)
+        return true;
+    for (size_t i = 0; i < G_N_ELEMENTS(copy_bytes); i++) {
+        const size_t n = (size_t)copy_bytes[i];
+        ProfileMeasurement key = {.op = PROFILE_OP_COPY_H2D, .bytes = copy_bytes[i]};
+        g_autofree char *host = g_malloc0(n);
+        ExecBlock block = {0};
+
+        if (!exec_pool_take(rank->pool, TRACE_MEMORY_BUFFERS, 2 * key.bytes, &block, error))
+            return false;
+        char *device = block.data;
+        bool ok = exec_measure_begin_plain(rank, error);
+        ops->upload(rank->backend, n, host, device);
+        exec_measure_end_plain(rank, &key, 1);
+        key.op = PROFILE_OP_COPY_D2D;
+        ok = ok && exec_measure_begin_plain(rank, error);
+        ops->copy(rank->backend, n, device, device + n);
+        exec_measure_end_plain(rank, &key, 1);
+        key.op = PROFILE_OP_COPY_D2H;
+        ok = ok && exec_measure_begin_plain(rank, error);
+        ops->download(rank->backend, n, device, host);
+        exec_measure_end_plain(rank, &key, 1);
+        ok = ok && exec_measure_collect(rank, error);
+        exec_pool_give(rank->pool, &block);
+        if (!ok)
+            return false;
+    }
+    return true;
+}
+
+/* --- launches --- */
+
+/* Host time to queue the smallest kernel, many in a row so that the clock's own cost vanishes. */
+bool
+exec_measure_launch(ExecMeasureRank *rank, GError **error)
+{
+    enum {
+        N_LAUNCHES = 128
+    };
+    const ProfileMeasurement key = {.op = PROFILE_OP_LAUNCH};
+    const ExecBackendOps *ops = rank->backend->ops;
+
+    if (!exec_measure_meet(rank, error))
+        return false;
+    if (rank->transport.rank != 0)
+        return true;
+    const int64_t begin_ns = exec_now_ns();
+    for (int i = 0; i < N_LAUNCHES; i++)
+        ops->scale(rank->backend, 1, 1.0f, rank->message.data);
+    const int64_t spent_ns = exec_now_ns() - begin_ns;
+    if (rank->record)
+        exec_samples_add(rank->shared->samples, &key, (double)spent_ns * 1e-9 / N_LAUNCHES);
+    return ops->synchronize(rank->backend, error);
+}

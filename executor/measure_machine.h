@@ -1,0 +1,31 @@
+/*
+ * executor/measure_machine.h - the machine that a profile describes, before anything is timed.
+ *
+ * The host: local-cpu.  A GPU: its data sheet, from the built-in cluster that has it, else what its
+ * multiprocessors and clock give; ranks that share it are devices with equal parts of it.
+ *
+ * Private to executor/measure*.c.
+ */
+#ifndef EXECUTOR_MEASURE_MACHINE_H
+#define EXECUTOR_MEASURE_MACHINE_H
+
+#include "executor/backend.h"
+#include "profiles/profile.h"
+
+G_BEGIN_DECLS
+
+typedef struct {
+    Profile *profile;    /* (owned) without measurements */
+    int64_t flush_bytes; /* to write before an op that shall find cold caches; 0: nothing */
+} ExecMachine;
+
+/* @n_ranks  that share the device. */
+bool exec_machine_init(ExecMachine *machine, const char *device, int64_t n_ranks, GError **error);
+
+/* Returns: (owned) "AMD EPYC 9B14, OpenBLAS 0.3.21 Haswell, 1 thread per rank", or the GPU with its
+ * driver, libraries and clocks as they are at the call. */
+char *exec_machine_describe(const char *device, const ExecBackend *backend);
+
+G_END_DECLS
+
+#endif /* EXECUTOR_MEASURE_MACHINE_H */

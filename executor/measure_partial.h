@@ -1,0 +1,41 @@
+/*
+ * executor/measure_partial.h - an unfinished profile in a file: every timing so far, to go on from.
+ *
+ * File "degas-profile-partial": {"format","version","of": what is measured, in words,
+ * "rounds": [{"spent_s","repetitions"}, one per tensor-parallel degree], "samples": [...]}.
+ *
+ * Private to executor/measure*.c.
+ */
+#ifndef EXECUTOR_MEASURE_PARTIAL_H
+#define EXECUTOR_MEASURE_PARTIAL_H
+
+#include "executor/measure.h"
+#include "executor/samples.h"
+
+G_BEGIN_DECLS
+
+typedef struct {
+    double spent_s;
+    int32_t n_repetitions;
+} ExecMeasureRound;
+
+typedef struct {
+    char *of;       /* (owned) from exec_partial_of() */
+    GArray *rounds; /* (owned) of ExecMeasureRound */
+    ExecSamples *samples;
+} ExecPartial;
+
+/* Returns: (owned) everything that a timing depends on, on one line; @options with defaults filled
+ * in. */
+char *exec_partial_of(const ExecMeasureOptions *options, const char *device);
+
+/* False on a G_FILE_ERROR. */
+bool exec_partial_write(const ExecPartial *partial, const char *path, GError **error);
+
+/* Adds what the file holds.  False on G_FILE_ERROR, JSON_ERROR_INVALID, or EXEC_ERROR_DATA: it is
+ * of something else. */
+bool exec_partial_read(ExecPartial *partial, const char *path, GError **error);
+
+G_END_DECLS
+
+#endif /* EXECUTOR_MEASURE_PARTIAL_H */
