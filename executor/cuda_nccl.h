@@ -120,7 +120,7 @@ typedef struct {
     GArray *letters;     /* of ExecNcclLetter */
     cudaEvent_t written; /* (owned) a copy to send is complete; used again at once */
     bool broken;         /* communicators are aborted */
-    atomic_bool waits;   /* for the device */
+    atomic_bool waits;   /* for the device or NCCL */
     atomic_int_fast64_t waited_until_ns;
     GThread *poller; /* asks for asynchronous errors, whatever the host is doing */
     GMutex mutex;    /* of the list of communicators and of their handles, and: */
@@ -149,7 +149,7 @@ bool exec_nccl_is_going(ExecNcclState *state, GError **error);
 /* The poller's thread. */
 gpointer exec_nccl_poll_main(gpointer state);
 
-/* ExecCudaWatch's look. */
+/* ExecCudaWatch's look: that the host waits, or no longer; and exec_nccl_is_going(). */
 bool exec_nccl_look(void *state, bool waits, GError **error);
 
 /* Ends the communicators with all other members. */

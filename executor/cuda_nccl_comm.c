@@ -130,6 +130,17 @@ result_now(const ExecNcclState *state, const ExecNcclComm *comm)
     return asked != EXEC_NCCL_SUCCESS ? asked : now;
 }
 
+bool
+exec_nccl_look(void *user_data, bool waits, GError **error)
+{
+    ExecNcclState *state = user_data;
+
+    atomic_store(&state->waits, waits);
+    if (!waits)
+        atomic_store(&state->waited_until_ns, exec_now_ns());
+    return !waits || exec_nccl_is_going(state, error);
+}
+
 /* @until_ns  0: as long as nobody aborts. */
 static bool
 follow(ExecNcclState *state, const ExecNcclComm *comm, int result, const char *call,
@@ -138,7 +149,7 @@ follow(ExecNcclState *state, const ExecNcclComm *comm, int result, const char *c
     const int64_t begin = exec_now_ns();
 
     for (; result == EXEC_NCCL_IN_PROGRESS; result = result_now(state, comm)) {
-        if (!exec_nccl_is_going(state, error))
+        if (!exec_nccl_look(state, true, error))
             return false;
         if (until_ns != 0 && exec_now_ns() > until_ns) {
             g_autofree char *members = members_of(comm);
@@ -150,6 +161,7 @@ follow(ExecNcclState *state, const ExecNcclComm *comm, int result, const char *c
         }
         pause_since(begin);
     }
+    exec_nccl_look(state, false, NULL);
     return result == EXEC_NCCL_SUCCESS || fail(state, comm, result, call, error);
 }
 
@@ -158,17 +170,6 @@ exec_nccl_follow(ExecNcclState *state, const ExecNcclComm *comm, int result, con
                  GError **error)
 {
     return follow(state, comm, result, call, 0, error);
-}
-
-bool
-exec_nccl_look(void *user_data, bool waits, GError **error)
-{
-    ExecNcclState *state = user_data;
-
-    atomic_store(&state->waits, waits);
-    if (!waits)
-        atomic_store(&state->waited_until_ns, exec_now_ns());
-    return !waits || exec_nccl_is_going(state, error);
 }
 
 /* --- asynchronous errors --- */
@@ -334,10 +335,11 @@ drain(ExecNcclState *state, cudaStream_t stream, GError **error)
     cudaError_t status = cudaStreamQuery(stream);
 
     for (; status == cudaErrorNotReady; status = cudaStreamQuery(stream)) {
-        if (!exec_nccl_is_going(state, error))
+        if (!exec_nccl_look(state, true, error))
             return false;
         pause_since(begin);
     }
+    exec_nccl_look(state, false, NULL);
     TRY_CUDA(status, error);
     return true;
 }

@@ -138,6 +138,22 @@ FAKE_CUDA=launch=30,devices=2
 wrong "" 7 'rank [01] failed in .* step 0: device cuda: unspecified launch failure' \
     "a kernel that fails"
 FAKE_CUDA=devices=2
+# The real library, where it is: its functions are found, its version is new enough, an identifier is
+# passed on; without a driver it gets no further.
+real=
+for folder in "${CUDA_HOME:-/usr/local/cuda}/lib64" /usr/lib/x86_64-linux-gnu /usr/lib64; do
+    [ -z "$real" ] && [ -e "$folder/libnccl.so.2" ] && real=$folder
+done
+if [ -z "$real" ] || [ -e /dev/nvidiactl ]; then
+    skip "the real NCCL is asked for a communicator" "it is not here, or there is a GPU"
+else
+    mkdir "$W/real"
+    cp "$built"/emulated/degas-cuda.so "$W/real"
+    # shellcheck disable=SC2086
+    LD_LIBRARY_PATH=$real DEGAS_PLUGIN_DIR=$W/real fails 7 \
+        'transport nccl: ncclCommInitRankConfig (ranks 0, 1): unhandled cuda error' \
+        "the real NCCL is asked for a communicator" $R
+fi
 mkdir "$W/broken"
 echo "no library" >"$W/broken/libnccl.so.2"
 # shellcheck disable=SC2086

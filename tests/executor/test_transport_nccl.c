@@ -267,6 +267,32 @@ wait_in_vain(Rank *rank)
     return false;
 }
 
+/* NCCL connects a group at its first call, which does not end before all have come. */
+static bool
+wait_for_the_first_call(Rank *rank)
+{
+    const ExecGroup group = everyone(rank->t->rank);
+    g_autoptr(GError) error = NULL;
+    ExecTransport *t = rank->t;
+
+    g_assert_true(t->ops->meet(t, &group, false, &error));
+    if (t->rank == 2)
+        return false;
+    GThread *watch = g_thread_new("watch", abort_soon, t);
+    g_assert_false(t->ops->all_reduce(t, &group, DTYPE_FP32, rank->y, N, &error));
+    g_assert_error(error, EXEC_ERROR, EXEC_ERROR_RANK_DIED);
+    g_assert_cmpstr(error->message, ==, "rank 2 is gone");
+    g_thread_join(watch);
+    return false;
+}
+
+static void
+test_abort_ends_the_wait_for_others(void)
+{
+    if (emulated_gpu_or_skip())
+        run("devices=3", false, wait_for_the_first_call, NULL);
+}
+
 static void
 test_abort_ends_the_wait_for_the_device(void)
 {
@@ -283,6 +309,8 @@ main(int argc, char **argv)
                     test_messages_cross_in_any_order);
     g_test_add_func("/executor/transport-nccl/refuses-two-ranks-on-a-device",
                     test_refuses_two_ranks_on_a_device);
+    g_test_add_func("/executor/transport-nccl/abort-ends-the-wait-for-others",
+                    test_abort_ends_the_wait_for_others);
     g_test_add_func("/executor/transport-nccl/abort-ends-the-wait-for-the-device",
                     test_abort_ends_the_wait_for_the_device);
     return g_test_run();
