@@ -128,8 +128,9 @@ cut_scratch(Cutter *cutter, const ExecWidths *w, int64_t rows, int64_t sequences
     scratch.kv = cut(cutter, kv);
     scratch.d_kv = cut(cutter, kv);
     scratch.ring = cut(cutter, kv);
+    scratch.own_d_kv = cut(cutter, w->seq_len / w->cp * sequences * 2 * w->kv_width);
     scratch.kept.d_q = cut(cutter, rows * w->q_width);
-    scratch.kept.d_up = cut(&mlp, rows * MAX(w->up_width, 2 * w->shared_hidden));
+    scratch.kept.d_up = cut(&mlp, rows * MAX(w->hidden, MAX(w->up_width, 2 * w->shared_hidden)));
     cutter->n_bytes = MAX(cutter->n_bytes, mlp.n_bytes);
     return scratch;
 }

@@ -90,13 +90,15 @@ typedef struct {
 
 /* Lives inside one op. */
 typedef struct {
-    void *rows;         /* [rows, hidden]: gathered; only with sequence parallelism */
-    void *partial;      /* [rows, hidden]: to be reduced; the gradient of a norm's output */
-    void *d_attention;  /* [rows, q_width] */
-    void *kv, *d_kv;    /* [seq_len, sequences, 2 kv_width] of all ranks; only with cp > 1 */
-    void *ring;         /* as kv, on its way; only with cp > 1 */
-    void *d_active;     /* [rows, ffn_hidden] if gated: where partial is */
-    ExecLayerKept kept; /* where nothing is kept: d_q and d_up */
+    void *rows;        /* [rows, hidden]: gathered; only with sequence parallelism */
+    void *partial;     /* [rows, hidden]: to be reduced; the gradient of a norm's output */
+    void *d_attention; /* [rows, q_width] */
+    void *kv, *d_kv;   /* [seq_len, sequences, 2 kv_width] of all ranks; only with cp > 1 */
+    void *ring;        /* as kv, on its way; only with cp > 1 */
+    void *own_d_kv;    /* as the layer's kv */
+    void *d_active;    /* [rows, ffn_hidden] if gated: where partial is */
+    /* Where nothing is kept: d_q and d_up, which has room for [local rows, hidden] too. */
+    ExecLayerKept kept;
 } ExecLayerScratch;
 
 /* Bytes of the structs above for @rows rows; and the views into a block of that size. @moe: the
@@ -125,10 +127,11 @@ typedef struct ExecLayer {
     ExecSlice slice;
     const void *x; /* input [local rows, hidden] */
     ExecLayerActivations a;
-    bool core_again; /* backward runs the attention once more: a.lse was not kept */
-    void *kv;        /* this rank's [seq_len / cp, sequences, 2 kv_width]: K columns, then V */
-    void *d_kv;      /* backward: its gradient, rows from this slice's end on are not touched */
-    ExecMoe *moe;    /* NULL: dense */
+    bool core_again;  /* backward runs the attention once more: a.lse was not kept */
+    void *kv;         /* this rank's [seq_len / cp, sequences, 2 kv_width]: K columns, then V */
+    void *d_kv;       /* backward: its gradient, rows from this slice's end on are not touched */
+    bool d_kv_begins; /* this slice is the only one: d_kv is scratch, zeroed by backward */
+    ExecMoe *moe;     /* NULL: dense */
 } ExecLayer;
 
 /* y [local rows, hidden] may not overlap x. */

@@ -168,7 +168,12 @@ exec_attention_backward(const ExecLayer *layer, void *d_q, const void *d)
     const ExecLinear q = q_of(layer), kv = kv_of(layer), proj = proj_of(layer);
     const ExecLayerScratch *scratch = layer->scratch;
     void *d_own_kv = own_rows(layer, layer->d_kv);
+    const int64_t n_kv =
+        layer->widths->seq_len / layer->widths->cp * layer->slice.sequences * kv.cols;
 
+    if (layer->d_kv_begins)
+        layer->backend->ops->zero(layer->backend, (size_t)exec_storage_bytes(layer->backend, n_kv),
+                                  layer->d_kv);
     exec_linear_backward(layer->backend, &proj, exec_gather_rows(layer, d), false, NULL,
                          scratch->d_attention);
     core_backward(layer, d_q);

@@ -261,7 +261,6 @@ static void
 backward_layers(ExecStageRun *run, int32_t microbatch, int32_t slice,
                 const ExecLayerScratch *scratch, void *d)
 {
-    ExecBackend *backend = run->o.comm->backend;
     const ExecSliceState *state = exec_stage_slice_state(run, microbatch, slice);
     ExecOpenUnits open;
 
@@ -271,11 +270,7 @@ backward_layers(ExecStageRun *run, int32_t microbatch, int32_t slice,
             return;
         /* The output was kept or sent away: the second one goes nowhere. */
         if (recomputes_all(run))
-            exec_layer_forward(&layer, run->o.scratch->edge);
-        if (layer.d_kv == run->o.scratch->d_kv)
-            backend->ops->zero(backend,
-                               (size_t)exec_stage_kv_bytes(run->o.widths, layer.slice.sequences),
-                               layer.d_kv);
+            exec_layer_forward(&layer, scratch->kept.d_up);
         if (run->o.splits_backward) {
             const ExecLayerKept kept = exec_stage_kept_at(run, microbatch, slice, l);
             exec_layer_backward(&layer, &kept, d);

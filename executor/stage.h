@@ -20,9 +20,7 @@ G_BEGIN_DECLS
 /* Scratch and tables that all stages of a rank share: one op runs at a time. */
 typedef struct {
     ExecBlock block;
-    void *d;            /* [local rows, hidden] the gradient on its way down */
-    void *edge;         /* [local rows, hidden] a stage's output on its way out */
-    void *d_kv;         /* [seq_len / cp, sequences, 2 kv_width], one layer */
+    void *d;            /* [local rows, hidden] a gradient on its way down, or an output out */
     void *layer;        /* for exec_layer_scratch() */
     float *stats;       /* [tp, 3, rows] of the loss */
     float *lse;         /* [rows, n_heads] of attention that runs again; NULL: none does */

@@ -78,7 +78,7 @@ exec_stage_activation_bytes(const ExecStageRun *run, const ExecSlice *s)
 
     if (run->o.stage->head)
         return input_at(run, rows, n_layers) + boundary;
-    /* The last output goes to the edge; a stage without layers still has its input. */
+    /* The last output goes out; a stage without layers still has its input. */
     return MAX(boundary, input_at(run, rows, n_layers));
 }
 
@@ -238,8 +238,8 @@ exec_stage_layer_at(const ExecStageRun *run, int32_t microbatch, int32_t slice, 
     }
     result.kv = whole->kv.data != NULL ? at(&whole->kv, layer * kv)
                                        : at(&run->again, again_kv_at(run, rows));
-    result.d_kv =
-        whole->d_kv.data != NULL ? (char *)whole->d_kv.data + layer * kv : run->o.scratch->d_kv;
+    result.d_kv_begins = whole->d_kv.data == NULL;
+    result.d_kv = result.d_kv_begins ? scratch->own_d_kv : at(&whole->d_kv, layer * kv);
     return result;
 }
 
@@ -265,7 +265,7 @@ void *
 exec_stage_output_at(const ExecStageRun *run, int32_t microbatch, int32_t slice, int64_t layer)
 {
     if (layer + 1 == run->o.stage->n_layers && !run->o.stage->head)
-        return run->o.scratch->edge;
+        return run->o.scratch->d;
     return input_of(run, microbatch, slice, layer + 1);
 }
 

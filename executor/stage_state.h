@@ -2,7 +2,7 @@
  * executor/stage_state.h - what a stage holds between its ops, and where in it everything lies.
  *
  *   recompute none       two blocks of a slice.  Activations: its input; of every layer its own and
- *                        its output (the next one's input; the last output goes to the edge unless
+ *                        its output (the next one's input; the last output goes out unless
  *                        a head follows).  Products: of every layer the inputs of its products, and
  *                        what the head keeps.  I gives the first one back, W the second
  *   recompute selective  the same without what attention's core would keep (lse): it runs again
