@@ -49,34 +49,36 @@ plan_layer_query(const PlanRequest *request, const PlanLayerShape *shape, int64_
 
 /* --- bytes --- */
 
-/* As profiles/workload_memory.c adds them up. */
 static void
 set_bytes(const PlanRequest *request, const ProfileQuery *query, bool is_layer, int64_t boundary,
           PlanPartCost *part)
 {
-    ModelOp ops[MODEL_MAX_OPS];
-    const size_t n = model_ops(request->arch, query->part, query->layer, &query->shape, ops);
-    const double element = (double)(request->dtype == DTYPE_FP8 ? 2 : dtype_bytes(request->dtype));
-    int64_t saved = 0, core = 0, largest = 0;
+    const WorkloadPartBytes bytes =
+        workload_part_bytes(request->arch, query->part, query->layer, &query->shape);
+    const int64_t again[PLAN_RECOMPUTE_N] = {0, is_layer ? bytes.core_attention : 0,
+                                             is_layer ? bytes.saved : 0};
 
-    for (size_t i = 0; i < n; i++) {
-        saved += ops[i].saved_bytes;
-        part->weight_bytes += ops[i].saved_for_weight_bytes;
-        core += ops[i].core_attention ? ops[i].saved_bytes - ops[i].saved_kv_bytes : 0;
-        if (ops[i].kind == MODEL_OP_GEMM) {
-            const double bytes =
-                (double)ops[i].count * (double)ops[i].m * (double)ops[i].n * element;
-            largest = MAX(largest, (int64_t)MIN(bytes, (double)MODEL_MAX_BYTES));
-        }
-    }
-    const int64_t again[PLAN_RECOMPUTE_N] = {0, is_layer ? core : 0, is_layer ? saved : 0};
-    part->forward_workspace_bytes = largest;
+    part->weight_bytes = bytes.saved_for_weight;
+    part->forward_workspace_bytes = bytes.forward_transient;
     for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++) {
-        part->kept_bytes[kind] = saved - again[kind];
-        part->backward_workspace_bytes[kind] = again[kind] + largest + (is_layer ? boundary : 0);
+        part->kept_bytes[kind] = bytes.saved - again[kind];
+        part->backward_workspace_bytes[kind] =
+            again[kind] + bytes.backward_transient + (is_layer ? boundary : 0);
     }
     if (is_layer)
         part->kept_bytes[PLAN_RECOMPUTE_FULL] += boundary;
+}
+
+int64_t
+plan_layer_state_bytes(const PlanRequest *request, const PlanDegrees *degrees, int32_t zero_stage,
+                       PlanOffload offload, int64_t dense, int64_t expert)
+{
+    const WorkloadParameterBytes bytes =
+        workload_parameter_bytes(request->dtype, &request->conventions);
+    const WorkloadStateBytes state =
+        workload_state_bytes(degrees, zero_stage, offload, &bytes, dense, expert);
+
+    return state.weights + state.gradients + state.optimizer;
 }
 
 static void

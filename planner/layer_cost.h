@@ -66,6 +66,11 @@ ProfileQuery plan_layer_query(const PlanRequest *request, const PlanLayerShape *
 
 PlanLayerCost plan_layer_cost(const PlanRequest *request, const PlanLayerShape *shape);
 
+/* State of so many parameters of a device (profiles/workload.h). */
+int64_t plan_layer_state_bytes(const PlanRequest *request, const PlanDegrees *degrees,
+                               int32_t zero_stage, PlanOffload offload, int64_t dense,
+                               int64_t expert);
+
 /* Both passes of every layer, of the embedding and of the head on the device @first, in ns, for
  * dividing layers into stages. */
 void plan_layer_times(const PlanRequest *request, const PlanLayerShape *shape,

@@ -102,22 +102,8 @@ plan_sketch_workspace(const PlanLayerCost *cost, const PlanSketchStage *stage, P
 static int64_t
 parameter_bytes(const PlanSketchInput *input, int64_t dense, int64_t expert)
 {
-    const PlanRequest *request = input->request;
-    const PlanPoint *point = input->point;
-    const PlanDegrees *d = &point->degrees;
-    const WorkloadParameterBytes bytes =
-        workload_parameter_bytes(request->dtype, &request->conventions);
-    const int64_t dense_ranks = d->dp * d->cp;
-    const int64_t expert_ranks = MAX(1, d->dp * d->cp * d->tp / d->ep);
-    const int64_t whole = dense + expert;
-    const int64_t shard =
-        (dense + dense_ranks - 1) / dense_ranks + (expert + expert_ranks - 1) / expert_ranks;
-    int64_t all = plus(times(point->zero_stage >= 3 ? shard : whole, bytes.weight),
-                       times(point->zero_stage >= 2 ? shard : whole, bytes.gradient));
-
-    if (point->offload == PLAN_OFFLOAD_NONE)
-        all = plus(all, times(point->zero_stage >= 1 ? shard : whole, bytes.optimizer));
-    return all;
+    return plan_layer_state_bytes(input->request, &input->point->degrees, input->point->zero_stage,
+                                  input->point->offload, dense, expert);
 }
 
 static void

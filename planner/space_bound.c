@@ -7,29 +7,22 @@
 
 /* --- memory --- */
 
-/* State of an average rank's parameters, as sketch.c counts that of each rank. */
+/* State of an average rank's parameters: of all of them on one, over the ranks, since shares that
+ * are rounded up one by one are no less. */
 static double
 state_bytes(const PlanRequest *request, const PlanLayerCost *cost, const PlanPoint *point)
 {
-    const PlanDegrees *d = &point->degrees;
-    const WorkloadParameterBytes bytes =
-        workload_parameter_bytes(request->dtype, &request->conventions);
-    const double weight = (double)bytes.weight, gradient = (double)bytes.gradient;
-    const double optimizer = point->offload == PLAN_OFFLOAD_NONE ? (double)bytes.optimizer : 0.0;
-    const double ranks[2] = {(double)(d->dp * d->cp),
-                             (double)MAX(1, d->dp * d->cp * d->tp / d->ep)};
-    const double n[PLAN_PART_N] = {(double)cost->n_dense, (double)cost->n_moe, 1.0, 1.0};
-    double sum = 0.0;
+    const int64_t n[PLAN_PART_N] = {cost->n_dense, cost->n_moe, 1, 1};
+    int64_t dense = 0, expert = 0;
 
-    for (int i = 0; i < PLAN_PART_N; i++)
-        for (int expert = 0; expert < 2; expert++) {
-            const PlanPartCost *part = &cost->parts[i];
-            sum += n[i] * (double)(expert ? part->expert_parameters : part->dense_parameters) *
-                   (weight / (point->zero_stage >= 3 ? ranks[expert] : 1.0) +
-                    gradient / (point->zero_stage >= 2 ? ranks[expert] : 1.0) +
-                    optimizer / (point->zero_stage >= 1 ? ranks[expert] : 1.0));
-        }
-    return sum / (double)d->pp * (1.0 - 1e-9) + request->profile->parameters.context_bytes;
+    for (int i = 0; i < PLAN_PART_N; i++) {
+        dense += n[i] * cost->parts[i].dense_parameters;
+        expert += n[i] * cost->parts[i].expert_parameters;
+    }
+    return (double)plan_layer_state_bytes(request, &point->degrees, point->zero_stage,
+                                          point->offload, dense, expert) /
+               (double)point->degrees.pp * (1.0 - 1e-9) +
+           request->profile->parameters.context_bytes;
 }
 
 /* Of all layers, embedding and head; from forward to backward of one micro-batch. */

@@ -182,6 +182,25 @@ typedef struct {
 
 WorkloadParameterBytes workload_parameter_bytes(Dtype dtype, const PlanConventions *conventions);
 
+/* State of @dense and @expert parameters of a device's stages, as its ZeRO stage shards it over the
+ * ranks that hold the same; the largest share. */
+typedef struct {
+    int64_t weights, gradients, optimizer;
+} WorkloadStateBytes;
+
+WorkloadStateBytes workload_state_bytes(const PlanDegrees *degrees, int32_t zero_stage,
+                                        PlanOffload offload, const WorkloadParameterBytes *bytes,
+                                        int64_t dense, int64_t expert);
+
+/* What the ops of one part keep and need, in bytes of a device. */
+typedef struct {
+    int64_t saved, saved_kv, saved_for_weight, core_attention; /* from forward to backward; of it */
+    int64_t forward_transient, backward_transient;             /* the largest of an op */
+} WorkloadPartBytes;
+
+WorkloadPartBytes workload_part_bytes(const ModelArch *arch, ModelPart part, int64_t layer,
+                                      const ModelShape *shape);
+
 /* Whether the weight gradient's product adds to the sum itself; @selective: some stage recomputes
  * so (cost-model.md 2.4). */
 bool workload_accumulates_in_product(const PlanConventions *conventions, bool sequence_parallel,

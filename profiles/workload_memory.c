@@ -81,6 +81,23 @@ saturating_mul(int64_t a, int64_t b)
     return __builtin_mul_overflow(a, b, &product) ? INT64_MAX / 16 : MIN(product, INT64_MAX / 16);
 }
 
+WorkloadStateBytes
+workload_state_bytes(const PlanDegrees *d, int32_t zero_stage, PlanOffload offload,
+                     const WorkloadParameterBytes *bytes, int64_t dense, int64_t expert)
+{
+    const int64_t whole = dense + expert;
+    const int64_t shard =
+        share(dense, d->dp * d->cp) + share(expert, MAX(1, d->dp * d->cp * d->tp / d->ep));
+
+    return (WorkloadStateBytes){
+        .weights = saturating_mul(zero_stage >= 3 ? shard : whole, bytes->weight),
+        .gradients = saturating_mul(zero_stage >= 2 ? shard : whole, bytes->gradient),
+        .optimizer = offload != PLAN_OFFLOAD_NONE
+                         ? 0
+                         : saturating_mul(zero_stage >= 1 ? shard : whole, bytes->optimizer),
+    };
+}
+
 /* The largest message of the rank's stages, each way. */
 static int64_t
 message_bytes(const WorkloadBuild *build, const Workload *workload, int32_t rank)
@@ -161,19 +178,12 @@ workload_build_static(const WorkloadBuild *build, const Workload *workload, int3
     const ProfileParameters *p = &build->profile->parameters;
     WorkloadParameters n = workload_build_parameters(build, rank);
     WorkloadParameterBytes bytes = workload_parameter_bytes(plan->dtype, &plan->conventions);
-    int64_t dense_ranks = workload_build_dense_group(build, rank).n;
-    int64_t expert_ranks = workload_build_expert_group(build, rank).n;
-    int64_t whole = n.dense + n.expert;
-    int64_t shard = share(n.dense, dense_ranks) + share(n.expert, expert_ranks);
+    WorkloadStateBytes state = workload_state_bytes(&plan->degrees, plan->zero_stage, plan->offload,
+                                                    &bytes, n.dense, n.expert);
 
-    static_bytes[TRACE_MEMORY_WEIGHTS] =
-        saturating_mul(plan->zero_stage >= 3 ? shard : whole, bytes.weight);
-    static_bytes[TRACE_MEMORY_GRADIENTS] =
-        saturating_mul(plan->zero_stage >= 2 ? shard : whole, bytes.gradient);
-    static_bytes[TRACE_MEMORY_OPTIMIZER] =
-        plan->offload != PLAN_OFFLOAD_NONE
-            ? 0
-            : saturating_mul(plan->zero_stage >= 1 ? shard : whole, bytes.optimizer);
+    static_bytes[TRACE_MEMORY_WEIGHTS] = state.weights;
+    static_bytes[TRACE_MEMORY_GRADIENTS] = state.gradients;
+    static_bytes[TRACE_MEMORY_OPTIMIZER] = state.optimizer;
     static_bytes[TRACE_MEMORY_BUFFERS] = message_bytes(build, workload, rank);
     /* ZeRO 3 gathers one layer ahead of the one it computes. */
     if (plan->zero_stage >= 3) {
@@ -190,18 +200,13 @@ workload_build_static(const WorkloadBuild *build, const Workload *workload, int3
 
 /* --- activations --- */
 
-/* Sums over the ops of one part. */
-typedef struct {
-    int64_t saved, saved_kv, saved_for_weight, core_attention;
-    int64_t forward_transient, backward_transient; /* the largest */
-} PartBytes;
-
-static PartBytes
-part_bytes(const WorkloadBuild *build, ModelPart part, int64_t layer, const ModelShape *shape)
+WorkloadPartBytes
+workload_part_bytes(const ModelArch *arch, ModelPart part, int64_t layer, const ModelShape *shape)
 {
+    const double element = (double)workload_build_bytes_of(shape->dtype);
     ModelOp ops[MODEL_MAX_OPS];
-    size_t n_ops = model_ops(build->arch, part, layer, shape, ops);
-    PartBytes sum = {0};
+    size_t n_ops = model_ops(arch, part, layer, shape, ops);
+    WorkloadPartBytes sum = {0};
 
     for (size_t i = 0; i < n_ops; i++) {
         int64_t output = 0; /* of a product */
@@ -212,8 +217,7 @@ part_bytes(const WorkloadBuild *build, ModelPart part, int64_t layer, const Mode
         if (ops[i].core_attention)
             sum.core_attention += ops[i].saved_bytes - ops[i].saved_kv_bytes;
         if (ops[i].kind == MODEL_OP_GEMM) {
-            double bytes = (double)ops[i].count * (double)ops[i].m * (double)ops[i].n *
-                           (double)workload_build_element_bytes(build->plan);
+            double bytes = (double)ops[i].count * (double)ops[i].m * (double)ops[i].n * element;
 
             output = (int64_t)MIN(bytes, (double)MODEL_MAX_BYTES);
         }
@@ -234,7 +238,7 @@ add_bytes(int64_t *sum, int64_t bytes)
 
 /* A layer's share of the op, by what is kept. */
 static void
-add_layer(const WorkloadBuild *build, PlanRecompute recompute, const PartBytes *layer,
+add_layer(const WorkloadBuild *build, PlanRecompute recompute, const WorkloadPartBytes *layer,
           int64_t boundary, WorkloadOp *op)
 {
     bool sliced = build->n_slices > 1;
@@ -264,7 +268,7 @@ workload_build_op_memory(const WorkloadBuild *build, const PlanStage *stage, int
 {
     ModelShape shape = workload_build_shape(build, class_, slice);
     int64_t boundary = model_boundary_bytes(build->arch, &shape);
-    PartBytes kinds[WORKLOAD_LAYER_KINDS];
+    WorkloadPartBytes kinds[WORKLOAD_LAYER_KINDS];
     bool known[WORKLOAD_LAYER_KINDS] = {false};
     static const ModelPart ends[] = {MODEL_PART_EMBEDDING, MODEL_PART_HEAD};
 
@@ -273,17 +277,17 @@ workload_build_op_memory(const WorkloadBuild *build, const PlanStage *stage, int
         int kind = workload_build_layer_kind(build, layer);
 
         if (!known[kind])
-            kinds[kind] = part_bytes(build, MODEL_PART_LAYER, layer, &shape);
+            kinds[kind] = workload_part_bytes(build->arch, MODEL_PART_LAYER, layer, &shape);
         known[kind] = true;
         add_layer(build, stage->recompute, &kinds[kind], boundary, op);
     }
     /* Embedding and head are not recomputed. */
     for (size_t i = 0; i < G_N_ELEMENTS(ends); i++) {
-        PartBytes end;
+        WorkloadPartBytes end;
 
         if (ends[i] == MODEL_PART_EMBEDDING ? !stage->embedding : !stage->head)
             continue;
-        end = part_bytes(build, ends[i], 0, &shape);
+        end = workload_part_bytes(build->arch, ends[i], 0, &shape);
         add_bytes(&op->activation_bytes, end.saved);
         add_bytes(&op->weight_activation_bytes, end.saved_for_weight);
         op->workspace_bytes[SCHEDULE_OP_FORWARD] =
