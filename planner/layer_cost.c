@@ -197,6 +197,24 @@ set_slack(const PassCosts *costs, PlanPartCost *part)
     }
 }
 
+static double
+collectives_s(const ProfileCost *cost)
+{
+    return cost->part_s[PROFILE_PART_TP] + cost->part_s[PROFILE_PART_CP] +
+           cost->part_s[PROFILE_PART_EP] + cost->part_s[PROFILE_PART_DP];
+}
+
+/* Our executor runs the ops of a pair one after the other. */
+static double
+hidden_s(const PlanRequest *request, const PassCosts *costs)
+{
+    if (request->conventions.framework == PLAN_FRAMEWORK_DEGAS)
+        return 0.0;
+    return collectives_s(&costs->forward) +
+           fmax(collectives_s(&costs->backward),
+                collectives_s(&costs->input) + collectives_s(&costs->weight));
+}
+
 static void
 set_times(const PlanRequest *request, const PlanLayerShape *shape, const ProfileQuery *query,
           bool is_layer, PlanPartCost *part)
@@ -213,6 +231,7 @@ set_times(const PlanRequest *request, const PlanLayerShape *shape, const Profile
         costs.again[kind] = profile_cost_recompute(profile, query, kind == PLAN_RECOMPUTE_FULL);
     set_accumulation(request, shape, *query, &costs.backward, part);
     set_slack(&costs, part);
+    part->hidden_s = hidden_s(request, &costs);
     part->forward_s = profile_cost_s(&costs.forward);
     part->backward_s = profile_cost_s(&costs.backward);
     part->weight_s = profile_cost_s(&costs.weight);
@@ -239,6 +258,7 @@ lower_times(PlanPartCost *part, const PlanPartCost *other)
     part->weight_s = fmin(part->weight_s, other->weight_s);
     part->accumulate_s = fmin(part->accumulate_s, other->accumulate_s);
     part->forward_slack_s = fmax(part->forward_slack_s, other->forward_slack_s);
+    part->hidden_s = fmax(part->hidden_s, other->hidden_s);
     part->weight_slack_s = fmax(part->weight_slack_s, other->weight_slack_s);
     for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++) {
         part->recompute_s[kind] = fmin(part->recompute_s[kind], other->recompute_s[kind]);

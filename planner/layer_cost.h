@@ -30,6 +30,7 @@ typedef struct {
     double input_s, weight_s;
     double recompute_s[PLAN_RECOMPUTE_N];
     double accumulate_s; /* adding up gradients, when all of them are */
+    double hidden_s; /* of both passes, what overlapped pairs of ops hide at the most (bound.c) */
     /* What a device may do besides without the op taking longer: the host does. */
     double forward_slack_s, host_slack_s[PLAN_RECOMPUTE_N]; /* of a backward */
     double input_slack_s[PLAN_RECOMPUTE_N], weight_slack_s; /* of its halves */

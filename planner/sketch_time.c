@@ -18,6 +18,7 @@ plain_way(const PlanRequest *request)
 /* Sums over the parts of a stage. */
 typedef struct {
     double forward_s, backward_s, gradient_s; /* both backward times with what is recomputed */
+    double hidden_s; /* of forward_s and backward_s, by overlapped pairs at the most */
 } StageTimes;
 
 /* What ZeRO 3 does in a layer's ops. */
@@ -90,7 +91,8 @@ stage_times(const PlanSketchInput *input, const PlanSketchStage *stage, int kind
         StageTimes one;
         if (n[i] == 0.0)
             continue;
-        if (point->zero_stage >= 3 && i <= PLAN_PART_MOE) {
+        /* Overlapped pairs hide what is gathered too. */
+        if (point->zero_stage >= 3 && i <= PLAN_PART_MOE && !input->family->overlaps) {
             const Gathering g = {point->gather_s[i], point->scatter_s[i],
                                  input->request->profile->parameters.interference_fraction};
             one = gathered_times(part, kind, accumulate_s, &g, input->family->splits_backward);
@@ -100,6 +102,7 @@ stage_times(const PlanSketchInput *input, const PlanSketchStage *stage, int kind
         t.forward_s += n[i] * one.forward_s;
         t.backward_s += n[i] * one.backward_s;
         t.gradient_s += n[i] * one.gradient_s;
+        t.hidden_s += input->family->overlaps ? n[i] * part->hidden_s : 0.0;
     }
     return t;
 }
@@ -260,7 +263,7 @@ walk_chain(const PlanSketch *sketch, const PlanSketchInput *input, int64_t first
             t = stage_times(input, &stages[k], way, accumulated);
         last_way = way;
         const double gradient_s = splits ? fmin(t.gradient_s, t.backward_s) : t.backward_s;
-        rank->work_s += m * (t.forward_s + t.backward_s);
+        rank->work_s += m * (t.forward_s + t.backward_s - t.hidden_s);
         rank->wait_s = fmin(rank->wait_s, wait_s);
         rank->drain_s = fmin(rank->drain_s, drain_s);
         rank->n_dense += stages[k].n_dense;

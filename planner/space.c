@@ -233,6 +233,7 @@ find_chunks(Walk *walk, PlanPoint point)
             chunks.slices = chunks.slices || sliced;
             chunks.families.splits_backward =
                 chunks.families.splits_backward || family->splits_backward;
+            chunks.families.overlaps = chunks.families.overlaps || family->overlaps;
             chunks.families.bidirectional =
                 chunks.families.bidirectional || family->placement == SCHEDULE_PLACEMENT_BIDIR;
         }

@@ -127,6 +127,21 @@ geometric_bound_s(const PlanPoint *point, double whole_s, double fraction)
     return power < 1.0 ? whole_s * fraction / (1.0 - power) : 0.0;
 }
 
+/* What overlapped pairs hide of a layer at the most; of all parts. */
+static double
+most_hidden_s(const PlanLayerCost *cost)
+{
+    return fmax(cost->parts[PLAN_PART_DENSE].hidden_s, cost->parts[PLAN_PART_MOE].hidden_s);
+}
+
+static double
+all_hidden_s(const PlanLayerCost *cost)
+{
+    return (double)cost->n_dense * cost->parts[PLAN_PART_DENSE].hidden_s +
+           (double)cost->n_moe * cost->parts[PLAN_PART_MOE].hidden_s +
+           cost->parts[PLAN_PART_EMBEDDING].hidden_s + cost->parts[PLAN_PART_HEAD].hidden_s;
+}
+
 /*
  * The last rank of even stages, after one chunk of each rank before it and, unsplit, before their
  * backwards; its layers recompute what the request fixes.  The last stages are the longer ones: of
@@ -134,7 +149,7 @@ geometric_bound_s(const PlanPoint *point, double whole_s, double fraction)
  */
 static double
 even_bound_s(const PlanRequest *request, const PlanLayerCost *cost, const PlanPoint *point,
-             bool splits)
+             const PlanSpaceFamilies *families)
 {
     const int plain = request->recompute == PLAN_AUTO ? PLAN_RECOMPUTE_NONE : request->recompute;
     const double m = (double)point->n_microbatches, v = (double)point->degrees.vpp;
@@ -144,16 +159,19 @@ even_bound_s(const PlanRequest *request, const PlanLayerCost *cost, const PlanPo
     const double n = (double)(request->arch->n_layers / n_stages);
     const double layer_s =
         cost->layer_forward_s + cost->layer_backward_s + cost->layer_recompute_s[plain];
-    const double layer_wait_s = splits ? cost->layer_forward_s : layer_s;
+    const double layer_wait_s = families->splits_backward ? cost->layer_forward_s : layer_s;
+    const double layer_work_s = layer_s - (families->overlaps ? most_hidden_s(cost) : 0.0);
     const double head_s =
         cost->parts[PLAN_PART_HEAD].forward_s + cost->parts[PLAN_PART_HEAD].backward_s;
 
     if (point->degrees.vpp > 1) {
         const double most = v * n + (double)((longer + point->degrees.pp - 1) / point->degrees.pp);
-        return fmax(m * v * n * layer_s + (p - 1.0) * n * layer_wait_s, m * most * layer_s);
+        return fmax(m * v * n * layer_work_s + (p - 1.0) * n * layer_wait_s,
+                    m * most * layer_work_s);
     }
     const double last = n + (longer > 0 ? 1.0 : 0.0);
-    return m * (last * layer_s + head_s) + ((double)request->arch->n_layers - last) * layer_wait_s;
+    return m * (last * layer_work_s + head_s) +
+           ((double)request->arch->n_layers - last) * layer_wait_s;
 }
 
 /* A device may do so much besides a part's backward, whatever the part recomputes. */
@@ -219,13 +237,17 @@ plan_space_bound_ns(const PlanRequest *request, const PlanLayerCost *cost, const
              gathering_s(cost, point) - point->recompute_s);
     const bool splits = families->splits_backward;
     const bool chained = !families->bidirectional && point->degrees.pp > 1;
-    double bound_s = m * whole_s / (double)point->degrees.pp + point->end_s;
+    /* Overlapped pairs hide collectives, ZeRO 3's too. */
+    const double work_s = families->overlaps ? cost->forward_s + cost->backward_s +
+                                                   point->recompute_s - all_hidden_s(cost)
+                                             : whole_s;
+    double bound_s = m * work_s / (double)point->degrees.pp + point->end_s;
 
     if (chained && point->is_balanced && point->degrees.vpp == 1) {
         const double fraction = splits ? cost->forward_s / fmax(whole_s, 1e-30) : 1.0;
         bound_s = fmax(bound_s, geometric_bound_s(point, whole_s, fraction));
     } else if (chained && !point->is_balanced) {
-        bound_s = fmax(bound_s, even_bound_s(request, cost, point, splits));
+        bound_s = fmax(bound_s, even_bound_s(request, cost, point, families));
     }
     /* One micro-batch goes through all stages and back; with even stages the others pass the last
      * one meanwhile.  Input gradients suffice for the way back. */

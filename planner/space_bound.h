@@ -29,7 +29,7 @@ G_BEGIN_DECLS
 
 /* What the families of a point do. */
 typedef struct {
-    bool splits_backward, bidirectional; /* some of them */
+    bool splits_backward, bidirectional, overlaps; /* some of them */
 } PlanSpaceFamilies;
 
 /*

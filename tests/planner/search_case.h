@@ -43,6 +43,20 @@ small_arch(int64_t n_layers, int64_t n_experts, int64_t vocab)
     return arch;
 }
 
+/* Layers long enough that slices gain. */
+G_GNUC_UNUSED static ModelArch *
+long_arch(int64_t n_layers, int64_t vocab)
+{
+    ModelArch *arch = small_arch(n_layers, 0, vocab);
+
+    arch->hidden = 4096;
+    arch->n_heads = arch->n_kv_heads = 32;
+    arch->head_dim = 128;
+    arch->ffn_hidden = 16384;
+    arch->max_seq_len = 2048;
+    return arch;
+}
+
 G_GNUC_UNUSED static Profile *
 cluster_of(const char *name, int64_t n_devices)
 {

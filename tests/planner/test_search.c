@@ -135,17 +135,12 @@ test_slower_devices_get_fewer_layers(void)
 static void
 test_slices_beat_every_equal_cut(void)
 {
-    g_autoptr(ModelArch) arch = small_arch(8, 0, 0);
+    g_autoptr(ModelArch) arch = long_arch(8, 0);
     g_autoptr(Profile) profile = cluster_of("p3.16xlarge", 8);
     PlanRequest request = request_of(arch, profile, 2);
     g_autoptr(GError) error = NULL;
 
     flights = plan_flights_new();
-    arch->hidden = 4096;
-    arch->n_heads = arch->n_kv_heads = 32;
-    arch->head_dim = 128;
-    arch->ffn_hidden = 16384;
-    arch->max_seq_len = request.seq_len = 2048;
     request.dtype = DTYPE_FP16;
     request.pp = 8;
     request.tp = request.dp = request.cp = request.micro_batch = 1;

@@ -3,6 +3,7 @@
  */
 #include "planner/layer_cost.h"
 #include "planner/partition.h"
+#include "planner/space_bound.h"
 #include "tests/planner/search_case.h"
 
 /* --- full enumeration --- */
@@ -22,6 +23,39 @@ typedef struct {
     int64_t least_bytes; /* of all */
 } Enumeration;
 
+/* The bounds of the plan's point hold of it, however it is sliced; the given slices' too. */
+static void
+check_point_bounds(const PlanRequest *request, const Plan *plan, const Report *report)
+{
+    const ScheduleFamily *family = schedule_family_find(plan->schedule, NULL);
+    const PlanSpaceFamilies families = {family->splits_backward,
+                                        family->placement == SCHEDULE_PLACEMENT_BIDIR,
+                                        family->overlaps};
+    PlanPoint point = {
+        .degrees = plan->degrees,
+        .micro_batch = plan->micro_batch,
+        .n_microbatches = plan->n_microbatches,
+        .zero_stage = plan->zero_stage,
+        .offload = plan->offload,
+        .sequence_parallel = plan->sequence_parallel,
+        .is_balanced = true,
+    };
+    const PlanLayerShape shape = plan_space_layer_shape(&point);
+    const PlanLayerCost cost = plan_layer_cost(request, &shape);
+
+    plan_space_bound_bytes(request, &cost, INT64_MAX, &point);
+    g_assert_cmpint(plan_space_sliced_ns(request, &cost, &point), <=, report->iteration_ns);
+    g_assert_cmpint(point.sliced_bytes, <=, report->peak_memory_bytes);
+    if (plan_given_n_slices(request) > 1) {
+        const PlanGivenTimes given = plan_given_times(request, &shape);
+        g_assert_cmpint(plan_space_given_ns(&given, &point, &families), <=, report->iteration_ns);
+    } else {
+        g_assert_cmpint(plan_space_bound_ns(request, &cost, &point, &families), <=,
+                        report->iteration_ns);
+        g_assert_cmpint(point.bound_bytes, <=, report->peak_memory_bytes);
+    }
+}
+
 static void
 try_plan(Enumeration *all, const Plan *plan)
 {
@@ -34,6 +68,7 @@ try_plan(Enumeration *all, const Plan *plan)
     g_autoptr(Report) report = NULL;
     g_assert_no_error(error);
     g_assert_true(simulate(plan, workload, INT64_MAX, &report, NULL, &error));
+    check_point_bounds(request, plan, report);
     const Point point = {report->iteration_ns, report->peak_memory_bytes, report->fits};
     g_array_append_val(all->points, point);
     all->least_bytes = MIN(all->least_bytes, point.bytes);
@@ -411,8 +446,7 @@ test_two_kinds_of_devices_equal_full_enumeration(void)
     g_assert_cmpint(tally.n_better, <, 8);
 }
 
-/* Layers long enough that equal slices gain: with few micro-batches a bound that holds of whole
- * sequences does not hold of them. */
+/* With few micro-batches a bound that holds of whole sequences does not hold of slices. */
 static void
 test_slices_equal_full_enumeration(void)
 {
@@ -422,14 +456,9 @@ test_slices_equal_full_enumeration(void)
     flights = plan_flights_new();
     while (tally.n < 60) {
         g_autoptr(ModelArch) arch =
-            small_arch((int64_t[]){4, 4, 5, 8}[draw(&state) % 4], 0, draw(&state) % 2 * 8192);
+            long_arch((int64_t[]){4, 4, 5, 8}[draw(&state) % 4], draw(&state) % 2 * 8192);
         g_autoptr(Profile) profile = cluster_of("p3.16xlarge", 2 << draw(&state) % 3);
         const int64_t n = model_cluster_n_devices(profile->cluster);
-        arch->hidden = 4096;
-        arch->n_heads = arch->n_kv_heads = 32;
-        arch->head_dim = 128;
-        arch->ffn_hidden = 16384;
-        arch->max_seq_len = 2048;
         PlanRequest request = random_request(&state, arch, profile);
         request.schedules = NULL;
         request.dtype = DTYPE_FP16;
@@ -447,6 +476,50 @@ test_slices_equal_full_enumeration(void)
     g_assert_cmpint(tally.n_sliced, >, 20);
 }
 
+/* A search that may slice: no plan of its space is faster than its bound, in whole sequences or in
+ * equal slices, and none of whole sequences is faster than its plan. */
+static void
+test_certificates_hold_of_every_plan(void)
+{
+    static const int64_t n_slices[] = {1, 2, 3, 4, 8};
+    uint32_t state = 41;
+    int n = 0, n_sliced = 0;
+    int64_t n_plans = 0;
+
+    flights = plan_flights_new();
+    while (n < 25) {
+        g_autoptr(ModelArch) arch =
+            long_arch((int64_t[]){4, 4, 5, 8}[draw(&state) % 4], draw(&state) % 2 * 8192);
+        g_autoptr(Profile) profile = cluster_of("p3.16xlarge", 2 << draw(&state) % 3);
+        PlanRequest request = random_request(&state, arch, profile);
+        request.schedules = NULL;
+        request.dtype = DTYPE_FP16;
+        request.global_batch = 1 << draw(&state) % 2;
+        request.slices_mode = PLAN_SLICES_AUTO;
+        g_autoptr(Plan) plan = plan_search(&request, simulate, NULL, NULL);
+        if (plan == NULL)
+            continue;
+        n++;
+        n_sliced += plan->slices->len > 1;
+        for (size_t i = 0; i < G_N_ELEMENTS(n_slices); i++) {
+            request.slices_mode = n_slices[i] > 1 ? PLAN_SLICES_UNIFORM : PLAN_SLICES_OFF;
+            request.n_slices = n_slices[i];
+            const Enumeration all = enumerate(&request, model_cluster_n_devices(profile->cluster));
+            g_autoptr(GArray) points = all.points;
+            const Point best = best_of(&all);
+            n_plans += points->len;
+            if (best.ns < INT64_MAX)
+                g_assert_cmpfloat(plan->lower_bound_s, <=, (double)best.ns * 1e-9);
+            if (n_slices[i] == 1)
+                g_assert_cmpint(plan->predicted->iteration_ns, <=, best.ns);
+        }
+    }
+    g_clear_pointer(&flights, plan_flights_free);
+    g_test_message("%d searches, %d sliced, %" G_GINT64_FORMAT " plans", n, n_sliced, n_plans);
+    g_assert_cmpint(n_sliced, >, 5);
+    g_assert_cmpint(n_plans, >, 2000);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -456,5 +529,7 @@ main(int argc, char **argv)
                     test_slices_equal_full_enumeration);
     g_test_add_func("/planner/search-space/two-kinds-of-devices-equal-full-enumeration",
                     test_two_kinds_of_devices_equal_full_enumeration);
+    g_test_add_func("/planner/search-space/certificates-hold-of-every-plan",
+                    test_certificates_hold_of_every_plan);
     return g_test_run();
 }
