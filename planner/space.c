@@ -1,7 +1,5 @@
 #include "planner/space.h"
 
-#include <string.h>
-
 #include "planner/space_bound.h"
 
 #define INT "%" G_GINT64_FORMAT
@@ -38,148 +36,6 @@ typedef struct {
     KnownCost *cost;      /* (borrowed) of the current ep, micro-batch and sp */
     GArray *chunks;       /* (owned) of Chunks, at the current degrees and micro-batches */
 } Walk;
-
-G_GNUC_PRINTF(2, 3)
-static bool
-invalid(GError **error, const char *format, ...)
-{
-    va_list args;
-
-    va_start(args, format);
-    g_autofree char *message = g_strdup_vprintf(format, args);
-    va_end(args);
-    g_set_error_literal(error, PLAN_ERROR, PLAN_ERROR_INVALID, message);
-    return false;
-}
-
-/* --- families --- */
-
-static bool
-add_families(PlanSpace *space, GError **error)
-{
-    const PlanRequest *request = space->request;
-    const ScheduleFamily *const *all = schedule_families();
-
-    space->is_automatic = request->schedules == NULL || request->schedules[0] == NULL ||
-                          strcmp(request->schedules[0], "auto") == 0;
-    /* A family that searches costs too much to try everywhere; it is there for who names it. */
-    for (size_t i = 0; space->is_automatic && all[i] != NULL; i++)
-        if (!all[i]->searches)
-            g_ptr_array_add(space->families, (gpointer)all[i]);
-    for (size_t i = 0; !space->is_automatic && request->schedules[i] != NULL; i++) {
-        g_autoptr(GError) local = NULL;
-        const ScheduleFamily *family = schedule_family_find(request->schedules[i], &local);
-        if (family == NULL)
-            return invalid(error, "--schedule: %s", local->message);
-        if (!g_ptr_array_find(space->families, family, NULL))
-            g_ptr_array_add(space->families, (gpointer)family);
-    }
-    return true;
-}
-
-static bool
-has_name(const PlanSpace *space, const char *name)
-{
-    for (guint i = 0; i < space->families->len; i++) {
-        const ScheduleFamily *family = space->families->pdata[i];
-        if (strcmp(family->name, name) == 0)
-            return true;
-    }
-    return false;
-}
-
-/* A family of the space whose order @name repeats at this shape, or NULL. */
-static const char *
-same_order_as(const char *name, const PlanPoint *point, int64_t n_slices)
-{
-    static const struct {
-        const char *name, *same;
-        bool whole, sliced; /* with one slice, with several */
-    } pairs[] = {
-        {"terapipe", "gpipe", true, false},
-        {"gpipe", "terapipe", false, true},
-        {"seq1f1b", "1f1b", true, false},
-        {"1f1b", "seq1f1b", false, true},
-        {"seq1f1b-interleaved", "interleaved", true, false},
-    };
-
-    for (size_t i = 0; i < G_N_ELEMENTS(pairs); i++)
-        if (strcmp(name, pairs[i].name) == 0 && (n_slices == 1 ? pairs[i].whole : pairs[i].sliced))
-            return pairs[i].same;
-    /* On one rank every order takes the same time; 1F1B holds the fewest activations. */
-    if (point->degrees.pp == 1 && point->degrees.vpp == 1 && n_slices == 1 &&
-        strcmp(name, "1f1b") != 0)
-        return "1f1b";
-    return NULL;
-}
-
-int64_t
-plan_space_chain_length(const PlanDegrees *degrees, const ScheduleFamily *family)
-{
-    return family->placement == SCHEDULE_PLACEMENT_BIDIR ? degrees->pp : degrees->pp * degrees->vpp;
-}
-
-bool
-plan_space_has_family(const PlanSpace *space, const PlanPoint *point, const ScheduleFamily *family,
-                      int64_t n_slices)
-{
-    const ScheduleShape shape = {
-        .n_ranks = point->degrees.pp,
-        .n_chunks = point->degrees.vpp,
-        .n_microbatches = point->n_microbatches,
-        .n_slices = n_slices,
-        .group = family->groups && point->degrees.vpp > 1 ? space->request->group : 0,
-    };
-    const char *same = same_order_as(family->name, point, n_slices);
-
-    if (space->is_automatic && same != NULL && has_name(space, same))
-        return false;
-    /* Every balanced stage has a layer. */
-    const int64_t most = point->is_balanced ? space->request->arch->n_layers
-                                            : plan_space_most_stages(space->request);
-
-    return plan_space_chain_length(&point->degrees, family) <= most &&
-           schedule_shape_check(family, &shape, NULL);
-}
-
-/* --- plans --- */
-
-void
-plan_space_set_family(const PlanRequest *request, Plan *plan, const ScheduleFamily *family)
-{
-    const PlanConventions preset = plan_conventions(request->conventions.framework);
-
-    g_free(plan->schedule);
-    plan->schedule = g_strdup(family->name);
-    plan->group = family->groups && plan->degrees.vpp > 1 ? request->group : 0;
-    plan->conventions = request->conventions;
-    /* What the user did not change follows the framework. */
-    if (!request->overlap_pp_given && request->conventions.overlap_pp == preset.overlap_pp)
-        plan->conventions.overlap_pp = plan_framework_overlaps_pp(request->conventions.framework,
-                                                                  family->name, plan->degrees.vpp);
-}
-
-Plan *
-plan_space_plan(const PlanRequest *request, const PlanPoint *point, const ScheduleFamily *family)
-{
-    Plan *plan = plan_new();
-
-    plan->global_batch = request->global_batch;
-    plan->seq_len = request->seq_len;
-    plan->dtype = request->dtype;
-    plan->degrees = point->degrees;
-    plan->micro_batch = point->micro_batch;
-    plan->n_microbatches = point->n_microbatches;
-    plan->zero_stage = point->zero_stage;
-    plan->offload = point->offload;
-    plan->sequence_parallel = point->sequence_parallel;
-    plan_space_set_family(request, plan, family);
-    g_array_set_size(plan->slices, 0);
-    g_array_append_val(plan->slices, request->seq_len);
-    plan_set_even_stages(plan, request->arch->n_layers, request->arch->vocab > 0, family->placement,
-                         point->recompute);
-    return plan;
-}
 
 /* --- the walk over all combinations --- */
 
@@ -529,7 +385,7 @@ plan_space_new(const PlanRequest *request, const PlanSpaceLimits *limits, GError
     space->points = g_array_new(FALSE, FALSE, sizeof(PlanPoint));
     space->costs = g_array_new(FALSE, FALSE, sizeof(PlanLayerCost));
     space->least_slow_ns = space->least_sliced_ns = INT64_MAX;
-    if (!plan_space_check(request, error) || !add_families(space, error) ||
+    if (!plan_space_check(request, error) || !plan_space_add_families(space, error) ||
         !plan_space_find_devices(space, error))
         return NULL;
     add_degrees(&walk);

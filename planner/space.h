@@ -66,6 +66,9 @@ PlanSpace *plan_space_new(const PlanRequest *request, const PlanSpaceLimits *lim
 /* Sets n_devices; false if the fixed degrees do not multiply to a number that there is. */
 bool plan_space_find_devices(PlanSpace *space, GError **error);
 
+/* Fills families as the request names them; false if it names one that is not. */
+bool plan_space_add_families(PlanSpace *space, GError **error);
+
 /* Stages that the model's layers, and its embedding alone, can fill. */
 int64_t plan_space_most_stages(const PlanRequest *request);
 
