@@ -145,7 +145,7 @@ grep -q '^models  *gpt fp32 .* pass' "$W/check/table.txt"
 report $? "the table has a line for each" "$(cat "$W/check/table.txt")"
 
 # Two ranks do not fit: that fails the check, the others go on, and the report says where.
-FAKE_CUDA=memory=90000000 check 1 "a device for one rank only" --small --sections models "$build" "$W/check2"
+FAKE_CUDA=memory=90000000 check 1 "a device for one rank only" --small --budget 4000 --sections models "$build" "$W/check2"
 grep -q '2 slices", .*"status": "fail", "reason": "status [57]: .*no memory for [0-9]* bytes' "$W/check2/gpu-check.json"
 report $? "the reason is in the report" "$(cat "$W/check2/gpu-check.json")"
 grep -q '"passed": 4' "$W/check2/gpu-check.json"
