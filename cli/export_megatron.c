@@ -183,7 +183,8 @@ add_experts(GString *text, const ModelArch *arch, const Plan *plan)
     add_flag(text, "moe-grouped-gemm");
     add_word(text, "moe-token-dispatcher-type", "alltoall");
     add_int(text, "expert-model-parallel-size", plan->degrees.ep);
-    add_int(text, "expert-tensor-parallel-size", 1);
+    add_int(text, "expert-tensor-parallel-size",
+            plan_expert_tp(&plan->degrees, &plan->conventions));
 }
 
 static void
@@ -253,6 +254,8 @@ add_split(GString *text, const Plan *plan)
     add_int(text, "tensor-model-parallel-size", d->tp);
     add_int(text, "pipeline-model-parallel-size", d->pp);
     add_int(text, "context-parallel-size", d->cp);
+    if (d->cp > 1)
+        add_word(text, "cp-comm-type", plan_cp_comm_names[plan->conventions.cp_comm]);
     if (d->cp > 1)
         add_word(text, "cp-comm-type", "p2p");
     if (plan->sequence_parallel)

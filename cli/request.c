@@ -31,6 +31,12 @@ const OptionInfo request_options[] = {
     {"sequence-parallel", "on|off", "split norms and residuals over tp ranks as well", 0},
     {"attention", "A", "auto (the framework's), unfused, torch (softmax too), flash, flash1", 0},
     {"kernels", "K", "norms, rotary, SwiGLU, loss: auto (the framework's), fused, norms, eager", 0},
+    {"loss", "L", "the split vocabulary's: plain (default), compiled, fused", 0},
+    {"cp-comm-type", "C", "context parallel: p2p (a ring, default) or a2a (shares of heads)", 0},
+    {"expert-tp", "N", "ranks of tp that share each expert; default: 1", 0},
+    {"expert-imbalance", "X", "fullest expert rank's load over the mean; default: the profile's",
+     0},
+    {"deterministic-kernels", "on|off", "libraries' deterministic mode; default: off", 0},
     {"dropout", "on|off", "whether the model is trained with it; default: the framework's", 0},
     {"overlap", "LIST", "communication hidden behind computing: none, or of dp,pp,tp", 0},
     {"grad-dtype", "T", "fp32, bf16, fp16: gradients as kept and reduced", 0},
@@ -333,6 +339,19 @@ read_conventions(PlanConventions *conventions, Options *options)
     if (kernel > 0)
         conventions->kernels = (PlanKernels)(kernel - 1);
     conventions->dropout = options_on_off(options, "dropout", conventions->dropout);
+    conventions->loss =
+        (PlanLoss)options_choice(options, "loss", plan_loss_names, (int)conventions->loss);
+    conventions->cp_comm = (PlanCpComm)options_choice(options, "cp-comm-type", plan_cp_comm_names,
+                                                      (int)conventions->cp_comm);
+    conventions->expert_tp = options_int64(options, "expert-tp", 1, SCHEDULE_MAX_RANKS, 1);
+    conventions->expert_imbalance =
+        options_quantity(options, "expert-imbalance", UNITS_KIND_NUMBER, 0.0);
+    if (options_has(options, "expert-imbalance") &&
+        !(conventions->expert_imbalance >= 1.0 &&
+          conventions->expert_imbalance <= PLAN_MAX_IMBALANCE))
+        options_fail(options, "expert-imbalance", "expected a factor from 1 to 1e6");
+    conventions->deterministic =
+        options_on_off(options, "deterministic-kernels", conventions->deterministic);
     conventions->grad_dtype =
         (Dtype)options_choice(options, "grad-dtype", dtype_names, (int)conventions->grad_dtype);
     read_overlap(conventions, options);

@@ -242,9 +242,23 @@ validation_case_of_run(const char *plan_path, const char *run_path, const Profil
 
 /* --- predictions --- */
 
-/* (owned, nullable) */
+/* By what share of what a peak may reach the fullest rank is above it (> 0), or below. */
+static double
+memory_margin(const Report *report, const Workload *workload)
+{
+    double margin = -1.0;
+
+    for (guint r = 0; r < report->ranks->len; r++) {
+        const double peak = (double)g_array_index(report->ranks, ReportRank, r).peak_memory_bytes;
+
+        margin = fmax(margin, peak / (double)workload_usable_bytes(&workload->ranks[r]) - 1.0);
+    }
+    return margin;
+}
+
+/* (owned, nullable) @margin  (out, nullable) memory_margin() */
 static Report *
-simulate(const ValidationCase *one, const Profile *profile, bool want_memory)
+simulate(const ValidationCase *one, const Profile *profile, bool want_memory, double *margin)
 {
     const SimOptions options = {.want_memory = want_memory};
     g_autoptr(Workload) workload = workload_new(one->job->arch, profile, one->job->plan, 0, NULL);
@@ -255,6 +269,8 @@ simulate(const ValidationCase *one, const Profile *profile, bool want_memory)
         schedule = job_build_schedule(one->job->plan, workload, NULL);
     if (schedule == NULL || !sim_run(schedule, workload, &options, &result, NULL))
         return NULL;
+    if (margin != NULL)
+        *margin = memory_margin(result.report, workload);
     return g_steal_pointer(&result.report);
 }
 
@@ -270,8 +286,13 @@ counted_memory(const ValidationCase *one, const Profile *profile)
     bare.parameters.context_bytes = 0.0;
     if (one->source->memory == VALIDATION_MEMORY_ALLOCATED)
         bare.parameters.allocator_fraction = 0.0;
-    counted = simulate(one, &bare, true);
-    return counted == NULL ? NAN : (double)counted->peak_memory_bytes;
+    counted = simulate(one, &bare, true, NULL);
+    if (counted == NULL)
+        return NAN;
+    if (one->source->memory_of_last_rank)
+        return (double)g_array_index(counted->ranks, ReportRank, counted->ranks->len - 1)
+            .peak_memory_bytes;
+    return (double)counted->peak_memory_bytes;
 }
 
 /* Borrows from the case's: only the parameters may differ. */
@@ -301,7 +322,7 @@ validation_predict(const ValidationCase *one, const ProfileParameters *parameter
     if (one->job == NULL)
         return prediction;
     profile = profile_with(one, parameters);
-    report = simulate(one, &profile, true);
+    report = simulate(one, &profile, true, NULL);
     if (report == NULL)
         return prediction;
     prediction.iteration_s = counted_time(one, report);
@@ -318,19 +339,19 @@ validation_residual(const ValidationCase *one, ValidationQuantity quantity,
     const MeasuredRow *row = one->row;
     g_autoptr(Report) report = NULL;
     Profile profile;
-    double margin;
+    double margin = 0.0;
 
     if (one->job == NULL)
         return NAN;
     profile = profile_with(one, parameters);
     if (quantity == VALIDATION_MEMORY)
         return (counted_memory(one, &profile) - row->memory_bytes) / row->memory_bytes;
-    report = simulate(one, &profile, quantity == VALIDATION_OOM);
+    report = simulate(one, &profile, quantity == VALIDATION_OOM,
+                      quantity == VALIDATION_OOM ? &margin : NULL);
     if (report == NULL)
         return NAN;
     if (quantity == VALIDATION_TIME)
         return (counted_time(one, report) - row->iteration_s) / row->iteration_s;
-    margin = (double)report->peak_memory_bytes / (double)report->memory_limit_bytes - 1.0;
     return row->status == MEASURED_STATUS_OOM ? fmin(0.0, margin) : fmax(0.0, margin);
 }
 

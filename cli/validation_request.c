@@ -209,7 +209,7 @@ option_of_notes(const MeasuredRow *row, const char *option, const char *fallback
         if (strcmp(note->option, option) != 0)
             continue;
         if (note->prefix == NULL) {
-            found = strstr(row->notes, note->key) != NULL;
+            found = strstr(row->notes, note->key) != NULL || strstr(row->id, note->key) != NULL;
         } else {
             value = measured_note(row->notes, note->key);
             found = value != NULL && g_str_has_prefix(value, note->prefix);
@@ -380,13 +380,21 @@ write_flags(JsonWriter *writer, const MeasuredRow *row, const ValidationSource *
     json_write_string(writer, "recompute", recompute);
     if (row->zero_stage > 0)
         json_write_int64(writer, "zero", row->zero_stage);
-    if (row->sequence_parallel == 1)
+    if (row->sequence_parallel == 1 ||
+        (row->sequence_parallel < 0 && source->sequence_parallel && row->tp > 1))
         json_write_bool(writer, "sequence_parallel", true);
     json_write_string(writer, "framework", source->framework);
     write_option(writer, row, "attention", source->attention);
     write_option(writer, row, "overlap", source->overlap);
     write_option(writer, row, "kernels", NULL);
     write_option(writer, row, "dropout", source->dropout);
+    write_option(writer, row, "loss", source->loss);
+    write_option(writer, row, "cp_comm_type", NULL);
+    if (note_count(row, "num-experts", 0) > 0)
+        json_write_int64(
+            writer, "expert_tp",
+            note_count(row, "expert-tensor-parallel-size", source->expert_tp ? row->tp : 1));
+    write_option(writer, row, "deterministic_kernels", NULL);
     return write_schedule(writer, row, source, error);
 }
 

@@ -30,6 +30,9 @@ typedef struct {
     const char *attention;  /* (nullable) --attention, where the framework's preset is not meant */
     const char *overlap;    /* (nullable) --overlap */
     const char *dropout;    /* (nullable) --dropout */
+    const char *loss;       /* (nullable) --loss */
+    bool sequence_parallel; /* with tp, of rows that do not say */
+    bool expert_tp;         /* tp ranks share experts, of rows that do not say */
     const char *dtype;      /* of rows that do not say */
     const char *recompute;  /* of rows that do not say */
     int64_t vocab;          /* of rows that do not say; 0: those have none */
@@ -37,6 +40,7 @@ typedef struct {
     bool ends_short;        /* first and last stage have one layer less than the others */
     bool no_barrier;        /* iterations follow without one: the time is the span */
     ValidationMemory memory;
+    bool memory_of_last_rank; /* and not the largest of all ranks */
     const char *why;
 } ValidationSource;
 
@@ -45,7 +49,8 @@ const ValidationSource *validation_source(const MeasuredRow *row);
 
 /* A note of a row that says how it was run: with it, --@option is @value. */
 typedef struct {
-    const char *key, *prefix; /* "kernel=flash..."; NULL: the note is free text, found anywhere */
+    const char *key, *prefix; /* "kernel=flash..."; NULL: free text, found anywhere in the
+                                notes or in the id (of a test: what it tests) */
     const char *option, *value;
 } ValidationNote;
 

@@ -29,6 +29,16 @@ check_model(const ModelArch *arch, GError **error)
     return true;
 }
 
+static bool
+check_splits_we_know(const Plan *plan, GError **error)
+{
+    if (plan->degrees.cp > 1 && plan->conventions.cp_comm != PLAN_CP_P2P)
+        return refuse(error, "context parallelism by all-to-all (conventions.cp_comm)");
+    if (plan_expert_tp(&plan->degrees, &plan->conventions) > 1)
+        return refuse(error, "experts that tp ranks share (conventions.expert_tp)");
+    return true;
+}
+
 /* What tp, cp and ep must divide. */
 static bool
 check_split(const ModelArch *arch, const Plan *plan, GError **error)
@@ -107,9 +117,9 @@ check_machine(const ModelArch *arch, const Plan *plan, GError **error)
     double total = 0;
 
     for (int32_t rank = 0; rank < plan->degrees.pp; rank++)
-        total +=
-            n_copies * exec_model_bytes(&(ExecModelOptions){
-                           .arch = arch, .plan = plan, .pipeline_rank = rank, .optimizer = in_memory});
+        total += n_copies *
+                 exec_model_bytes(&(ExecModelOptions){
+                     .arch = arch, .plan = plan, .pipeline_rank = rank, .optimizer = in_memory});
     if (total <= machine)
         return true;
     g_set_error(error, EXEC_ERROR, EXEC_ERROR_MEMORY,
@@ -123,9 +133,9 @@ bool
 exec_plan_supported(const ModelArch *arch, const Plan *plan, GError **error)
 {
     g_return_val_if_fail(arch != NULL && plan != NULL, false);
-    if (!check_model(arch, error) || !check_numbers(plan, error) ||
-        !plan_check(plan, arch->n_layers, error) || !check_machine(arch, plan, error) ||
-        !check_split(arch, plan, error))
+    if (!check_model(arch, error) || !check_splits_we_know(plan, error) ||
+        !check_numbers(plan, error) || !plan_check(plan, arch->n_layers, error) ||
+        !check_machine(arch, plan, error) || !check_split(arch, plan, error))
         return false;
     if (plan->seq_len > arch->max_seq_len) {
         g_set_error(error, EXEC_ERROR, EXEC_ERROR_UNSUPPORTED,

@@ -98,17 +98,18 @@ mlp_parameters(const ModelArch *arch, int64_t width)
 }
 
 int64_t
-model_expert_parameters(const ModelArch *arch, int64_t layer, int64_t tp, int64_t ep)
+model_expert_parameters(const ModelArch *arch, int64_t layer, int64_t ep, int64_t etp)
 {
-    g_return_val_if_fail(arch != NULL && tp >= 1 && ep >= 1, 0);
+    g_return_val_if_fail(arch != NULL && ep >= 1 && etp >= 1, 0);
 
     if (!model_layer_is_moe(arch, layer))
         return 0;
-    return ceil_div(arch->experts.n_experts, ep) * mlp_parameters(arch, arch->experts.ffn_hidden);
+    return ceil_div(arch->experts.n_experts, ep) *
+           mlp_parameters(arch, ceil_div(arch->experts.ffn_hidden, etp));
 }
 
 static int64_t
-layer_parameters(const ModelArch *arch, int64_t layer, int64_t tp, int64_t ep)
+layer_parameters(const ModelArch *arch, int64_t layer, int64_t tp, int64_t ep, int64_t etp)
 {
     const ModelExperts *experts = &arch->experts;
     int64_t n = 2 * norm_parameters(arch) + attention_parameters(arch, tp);
@@ -118,16 +119,16 @@ layer_parameters(const ModelArch *arch, int64_t layer, int64_t tp, int64_t ep)
     n += arch->hidden * experts->n_experts; /* router */
     if (experts->n_shared > 0)
         n += mlp_parameters(arch, ceil_div(experts->n_shared * experts->ffn_hidden, tp));
-    return n + model_expert_parameters(arch, layer, tp, ep);
+    return n + model_expert_parameters(arch, layer, ep, etp);
 }
 
 int64_t
 model_part_parameters(const ModelArch *arch, ModelPart part, int64_t layer, int64_t tp, int64_t ep,
-                      bool tied_copy)
+                      int64_t etp, bool tied_copy)
 {
     int64_t table;
 
-    g_return_val_if_fail(arch != NULL && tp >= 1 && ep >= 1, 0);
+    g_return_val_if_fail(arch != NULL && tp >= 1 && ep >= 1 && etp >= 1, 0);
 
     table = ceil_div(arch->vocab, tp) * arch->hidden;
     switch (part) {
@@ -136,7 +137,7 @@ model_part_parameters(const ModelArch *arch, ModelPart part, int64_t layer, int6
             table += arch->max_seq_len * arch->hidden;
         return table;
     case MODEL_PART_LAYER:
-        return layer_parameters(arch, layer, tp, ep);
+        return layer_parameters(arch, layer, tp, ep, etp);
     case MODEL_PART_HEAD:
         if (arch->vocab == 0)
             return 0;
@@ -160,12 +161,12 @@ model_parameters(const ModelArch *arch)
     g_return_val_if_fail(arch != NULL, 0);
 
     n_moe = n_moe_layers(arch);
-    n = model_part_parameters(arch, MODEL_PART_EMBEDDING, 0, 1, 1, false) +
-        model_part_parameters(arch, MODEL_PART_HEAD, 0, 1, 1, false);
+    n = model_part_parameters(arch, MODEL_PART_EMBEDDING, 0, 1, 1, 1, false) +
+        model_part_parameters(arch, MODEL_PART_HEAD, 0, 1, 1, 1, false);
     if (n_moe < arch->n_layers)
-        n += (arch->n_layers - n_moe) * layer_parameters(arch, 0, 1, 1);
+        n += (arch->n_layers - n_moe) * layer_parameters(arch, 0, 1, 1, 1);
     if (n_moe > 0)
-        n += n_moe * layer_parameters(arch, arch->n_layers - 1, 1, 1);
+        n += n_moe * layer_parameters(arch, arch->n_layers - 1, 1, 1, 1);
     return n;
 }
 
@@ -306,6 +307,36 @@ ep_check(const ModelArch *arch, int64_t ep, GError **error)
     return false;
 }
 
+/* Shares of tokens become shares of heads. */
+static bool
+cp_check(const ModelArch *arch, const ModelShape *shape, GError **error)
+{
+    if (!shape->all_to_all || (arch->n_heads % (shape->tp * shape->cp) == 0 &&
+                               arch->n_kv_heads % (shape->tp * shape->cp) == 0))
+        return true;
+    g_set_error(error, MODEL_ARCH_ERROR, MODEL_ARCH_ERROR_SHAPE,
+                "cp %" G_GINT64_FORMAT " by all-to-all: tp * cp = %" G_GINT64_FORMAT
+                " must divide the %" G_GINT64_FORMAT " heads and %" G_GINT64_FORMAT
+                " key/value heads of %s",
+                shape->cp, shape->tp * shape->cp, arch->n_heads, arch->n_kv_heads, arch->name);
+    return false;
+}
+
+static bool
+expert_tp_check(const ModelArch *arch, const ModelShape *shape, GError **error)
+{
+    const int64_t etp = MAX(1, shape->etp);
+
+    if (shape->tp % etp == 0 &&
+        (arch->experts.n_experts == 0 || arch->experts.ffn_hidden % etp == 0))
+        return true;
+    g_set_error(error, MODEL_ARCH_ERROR, MODEL_ARCH_ERROR_SHAPE,
+                "expert tp %" G_GINT64_FORMAT " does not divide tp %" G_GINT64_FORMAT
+                " and the %" G_GINT64_FORMAT " columns of an expert of %s",
+                etp, shape->tp, arch->experts.ffn_hidden, arch->name);
+    return false;
+}
+
 static bool
 size_check(const char *what, int64_t value, int64_t min, int64_t max, GError **error)
 {
@@ -369,5 +400,6 @@ model_shape_check(const ModelArch *arch, const ModelShape *shape, GError **error
         return false;
     }
     return tp_check(arch, shape->tp, error) && ep_check(arch, shape->ep, error) &&
+           cp_check(arch, shape, error) && expert_tp_check(arch, shape, error) &&
            bytes_check(arch, shape, error);
 }

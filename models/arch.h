@@ -162,14 +162,15 @@ bool model_layer_is_moe(const ModelArch *arch, int64_t layer);
  * Parameters that one rank holds of @part (of layer @layer if a layer).  tp divides attention, MLP,
  * shared experts and vocabulary (padded up to a multiple of tp); norms, biases of row-split
  * matrices, routers, learned positions and MLA's down-projections are replicated; K/V heads are
- * copied where there are fewer than tp; ep divides experts, tp does not.  A tied head holds the
+ * copied where there are fewer than tp; ep divides the number of experts, etp each
+ * one.  A tied head holds the
  * table again when it is not on the embedding's stage: pass that by asking with @tied_copy.
  */
 int64_t model_part_parameters(const ModelArch *arch, ModelPart part, int64_t layer, int64_t tp,
-                              int64_t ep, bool tied_copy);
+                              int64_t ep, int64_t etp, bool tied_copy);
 
-/* Of which belong to experts (they are replicated over dp*cp*tp/ep ranks instead of dp*cp). */
-int64_t model_expert_parameters(const ModelArch *arch, int64_t layer, int64_t tp, int64_t ep);
+/* Of which belong to experts (replicated over dp*cp*tp/(ep*etp) ranks instead of dp*cp). */
+int64_t model_expert_parameters(const ModelArch *arch, int64_t layer, int64_t ep, int64_t etp);
 
 int64_t model_parameters(const ModelArch *arch);        /* all, once */
 int64_t model_active_parameters(const ModelArch *arch); /* seen by one token */
@@ -189,6 +190,7 @@ typedef struct {
     int64_t tokens;  /* new tokens of the slice, before cp and sp divide them */
     int64_t context; /* tokens of the same sequences before the slice */
     int64_t tp, cp, ep;
+    int64_t etp; /* ranks that share each expert: divides tp; 0 is 1 */
     bool sequence_parallel;
     bool flash_attention;    /* scores never reach memory */
     bool first_flash;        /* by kernels of FlashAttention's first version */
@@ -197,6 +199,9 @@ typedef struct {
     bool eager_norms;        /* RMSNorm as well */
     bool eager_softmax;      /* unfused attention: scale, mask, casts and softmax as well */
     Dtype dtype;             /* of weights and activations; fp8: see model_ops() */
+    bool all_to_all;         /* cp: attention's heads are split, not its queries */
+    bool compiled_loss;      /* one buffer more: not in place */
+    bool fused_loss;         /* one kernel, no copy in fp32 */
     double expert_imbalance; /* >= 1: load of the fullest expert rank over the mean; 1 if unknown */
 } ModelShape;
 
@@ -219,15 +224,25 @@ typedef enum {
 typedef enum {
     MODEL_GROUP_TP,
     MODEL_GROUP_CP,
-    MODEL_GROUP_EP
+    MODEL_GROUP_EP,
+    MODEL_GROUP_ETP, /* ranks that share each expert */
+    MODEL_GROUP_N,
 } ModelGroup;
+
+/* Kernels bound by memory that reach other shares of its bandwidth. */
+typedef enum {
+    MODEL_MEMORY_STREAM,  /* norms, activations, residuals: read and written in order */
+    MODEL_MEMORY_LOSS,    /* reductions over the vocabulary */
+    MODEL_MEMORY_PERMUTE, /* rows that are picked one by one: to experts and back */
+} ModelMemoryKind;
 
 /* One op.  Bytes and FLOPs are of one rank; backward of a GEMM is two products of the same FLOPs.
  */
 typedef struct {
     const char *name; /* static: "norm1", "qkv", "attention", "proj", "mlp_up", ... */
     ModelOpKind kind;
-    int64_t count, m, n, k; /* GEMM: shapes of the forward product; attention: see below */
+    ModelMemoryKind memory_kind; /* of MODEL_OP_MEMORY */
+    int64_t count, m, n, k;      /* GEMM: shapes of the forward product; attention: see below */
     /* attention: m query tokens, n key tokens (context + tokens), k head size, count = batch*heads,
      * causal_fraction of the m*n scores needed; kernels that cannot skip pay for all. */
     double causal_fraction;

@@ -165,6 +165,10 @@ set_unfused(const OpsList *list, ModelOp *op, double scores)
         op->forward_bytes = ops_bytes((double)op->forward_bytes + scores * (4.0 * e + 16.0));
         op->backward_bytes = ops_bytes((double)op->backward_bytes + scores * (3.0 * e + 20.0));
         op->saved_bytes = ops_bytes((double)op->saved_bytes + 4.0 * scores);
+        /* At the softmax its input is there in both formats, its result not yet in the model's; at
+         * its gradient, that of the result in both formats, and its own in fp32. */
+        op->forward_transient_bytes = ops_bytes(4.0 * scores);
+        op->backward_transient_bytes = ops_bytes((e + 8.0) * scores);
     }
     /* Two products, softmax, [dropout], and the copy that puts heads side by side again; backward
      * twice the products, and gathers the gradients of q, k, v. */
@@ -176,17 +180,30 @@ set_unfused(const OpsList *list, ModelOp *op, double scores)
     }
 }
 
+/* Rows of all tokens of some heads instead of all heads of some tokens: the way there, of @width
+ * elements per row  [DeepSpeed-Ulysses, 2309.14509]. */
+static void
+add_head_exchange(OpsList *list, const char *name, double width)
+{
+    if (list->shape->all_to_all)
+        ops_add_collective(list, name, MODEL_GROUP_CP, MODEL_COMM_ALL_TO_ALL, MODEL_COMM_ALL_TO_ALL,
+                           list->rows * width * list->e);
+}
+
 static void
 add_attention(OpsList *list, const Heads *heads)
 {
     const ModelShape *shape = list->shape;
+    /* Ways in which the queries, and the heads, are cut. */
+    int64_t query_parts = shape->all_to_all ? 1 : shape->cp;
+    double head_parts = shape->all_to_all ? (double)shape->cp : 1.0;
     double tokens = (double)shape->tokens, context = (double)shape->context;
     double keys = context + tokens;
     ModelOp *op = ops_add(list, "attention", MODEL_OP_ATTENTION);
     double scores, q_bytes, kv_bytes, out_bytes;
 
-    op->count = ops_bytes((double)shape->batch * (double)heads->heads);
-    op->m = ops_ceil_div(shape->tokens, shape->cp);
+    op->count = ops_bytes((double)shape->batch * (double)heads->heads / head_parts);
+    op->m = ops_ceil_div(shape->tokens, query_parts);
     op->n = shape->context + shape->tokens;
     op->k = heads->qk_dim;
     op->causal_fraction = (context + (tokens + 1.0) / 2.0) / keys;
@@ -197,7 +214,8 @@ add_attention(OpsList *list, const Heads *heads)
 
     q_bytes = list->rows * heads->q_width * list->e;
     out_bytes = list->rows * (double)heads->heads * (double)heads->v_dim * list->e;
-    kv_bytes = (double)shape->batch * keys * (heads->k_width + heads->v_width) * list->e;
+    kv_bytes =
+        (double)shape->batch * keys * (heads->k_width + heads->v_width) / head_parts * list->e;
     op->forward_bytes = ops_bytes(q_bytes + kv_bytes + out_bytes);
     /* Reads q, k, v, the output's gradient; writes three gradients. */
     op->backward_bytes = ops_bytes(2.0 * (q_bytes + kv_bytes) + out_bytes);
@@ -244,8 +262,11 @@ add_layer(OpsList *list, int64_t layer)
         add_qkv(list, &heads);
     if (arch->family == MODEL_FAMILY_LLAMA)
         add_rope(list, &heads);
-    add_kv_exchange(list, &heads);
+    if (!list->shape->all_to_all)
+        add_kv_exchange(list, &heads);
+    add_head_exchange(list, "heads_split", heads.q_width + heads.k_width + heads.v_width);
     add_attention(list, &heads);
+    add_head_exchange(list, "heads_merge", (double)proj_rows);
     gemm = ops_add_gemm(list, "proj", list->rows, proj_rows, arch->hidden,
                         arch->family == MODEL_FAMILY_GPT);
     ops_keep_input(list, gemm, list->rows * (double)proj_rows);
@@ -305,9 +326,34 @@ add_eager_loss(OpsList *list)
     ops_add_collective(list, "logits_gather", MODEL_GROUP_TP, MODEL_COMM_ALL_GATHER,
                        MODEL_COMM_NONE, logits * list->e);
     op = ops_add_memory(list, "loss", logits * (list->e + 12.0), logits * (list->e + 20.0), 5);
+    op->memory_kind = MODEL_MEMORY_LOSS;
     op->n_kernels_forward = 4;
     op->saved_bytes = ops_bytes(logits * (list->e + 8.0));
     op->backward_transient_bytes = ops_bytes(8.0 * logits);
+}
+
+/* Compiled: cast and maximum (e + 4), subtraction, exponential and sum (8), division (8), out of
+ * place: logits in fp32 are there beside their exponentials.  Backward scales and casts (4 + e). */
+static void
+set_compiled_loss(const OpsList *list, ModelOp *op, double logits)
+{
+    op->forward_bytes = ops_bytes(logits * (list->e + 20.0));
+    op->backward_bytes = ops_bytes(logits * (list->e + 4.0));
+    op->forward_transient_bytes = ops_bytes((list->e + 4.0) * logits);
+    op->n_kernels_forward = 5;
+    op->n_kernels_backward = 1;
+}
+
+/* One kernel reads the logits for maximum and sum, again for the gradient, and writes that;
+ * backward scales it. */
+static void
+set_fused_loss(const OpsList *list, ModelOp *op, double logits)
+{
+    op->forward_bytes = ops_bytes(logits * 3.0 * list->e);
+    op->backward_bytes = ops_bytes(logits * 2.0 * list->e);
+    op->saved_bytes = ops_bytes(logits * list->e);
+    op->n_kernels_forward = 2;
+    op->n_kernels_backward = 1;
 }
 
 /* The loss over a vocabulary split by tp: three all-reduces of one number per row, in fp32. */
@@ -327,8 +373,13 @@ add_loss(OpsList *list, int64_t columns)
     /* Passes of Megatron-LM's vocab-parallel cross entropy: cast to fp32 (e + 4), maximum (4),
      * subtract (8), exponential (8), sum (4), divide (8); backward scale (8), cast (4 + e). */
     op = ops_add_memory(list, "loss", logits * (list->e + 36.0), logits * (list->e + 12.0), 5);
+    op->memory_kind = MODEL_MEMORY_LOSS;
     op->n_kernels_forward = 14;
     op->saved_bytes = ops_bytes(4.0 * logits);
+    if (list->shape->compiled_loss)
+        set_compiled_loss(list, op, logits);
+    else if (list->shape->fused_loss)
+        set_fused_loss(list, op, logits);
 }
 
 static void

@@ -93,15 +93,15 @@ ops_add_memory(OpsList *list, const char *name, double forward_bytes, double bac
  * format. Forward: cast (e + 4), square (8), mean (4), times the root (8), cast (4 + e), times the
  * weight (2 e).  Backward: weight (2 e), its gradient (3 e written and summed: 4 e), cast (e + 4),
  * times the root (8), the root's gradient (16), of the mean (4), of the square (8, 8, 12), sum of
- * both ways (12), cast (4 + e).  The input in fp32 and the result before the weight (e) stay; the
- * input in its own format need not.
+ * both ways (12), cast (4 + e).  Three stay: the input in fp32 (squared), as it came (times the
+ * root), and the result before the weight.
  */
 static void
 set_eager_norm(const OpsList *list, ModelOp *op, double elements)
 {
     op->forward_bytes = ops_bytes(elements * (4.0 * list->e + 28.0));
     op->backward_bytes = ops_bytes(elements * (8.0 * list->e + 76.0));
-    op->saved_bytes = ops_bytes(elements * (4.0 + list->e));
+    op->saved_bytes = ops_bytes(elements * (4.0 + 2.0 * list->e));
     op->n_kernels_forward = 7;
     op->n_kernels_backward = 13;
 }
@@ -132,6 +132,10 @@ group_ranks(const ModelShape *shape, ModelGroup group)
         return shape->cp;
     case MODEL_GROUP_EP:
         return shape->ep;
+    case MODEL_GROUP_ETP:
+        return MAX(1, shape->etp);
+    case MODEL_GROUP_N:
+        break;
     }
     g_return_val_if_reached(1);
 }

@@ -9,7 +9,7 @@ n_inputs(const ModelArch *arch)
     return arch->family == MODEL_FAMILY_GPT ? 1 : 2;
 }
 
-static void
+static ModelOp *
 add_activation(OpsList *list, const char *name, double rows, int64_t width)
 {
     double inputs = (double)n_inputs(list->arch);
@@ -29,6 +29,7 @@ add_activation(OpsList *list, const char *name, double rows, int64_t width)
         op->n_kernels_forward = 2;
         op->n_kernels_backward = 3;
     }
+    return op;
 }
 
 void
@@ -119,6 +120,10 @@ ops_add_experts(OpsList *list)
     double received = sent * list->shape->expert_imbalance;
     double permute_bytes = (rows + sent) * h * list->e;
     bool sp = list->shape->sequence_parallel;
+    int64_t etp = MAX(1, list->shape->etp);
+    double gathered = received * (double)etp;
+    int64_t width = ops_ceil_div(experts->ffn_hidden, etp);
+    ModelOp *activation;
 
     add_router(list, rows);
     /* Without sequence parallelism the tp ranks hold the same rows: each dispatches its share, and
@@ -126,16 +131,26 @@ ops_add_experts(OpsList *list)
     if (!sp)
         ops_add_collective(list, "experts_split", MODEL_GROUP_TP, MODEL_COMM_NONE,
                            MODEL_COMM_ALL_GATHER, list->rows * h * list->e);
-    ops_add_memory(list, "permute", permute_bytes, permute_bytes, 1);
+    ops_add_memory(list, "permute", permute_bytes, permute_bytes, 1)->memory_kind =
+        MODEL_MEMORY_PERMUTE;
     ops_add_collective(list, "dispatch", MODEL_GROUP_EP, MODEL_COMM_ALL_TO_ALL,
                        MODEL_COMM_ALL_TO_ALL, received * h * list->e);
-    add_expert_gemm(list, "experts_up", received, arch->hidden,
-                    n_inputs(arch) * experts->ffn_hidden);
-    add_activation(list, "experts_activation", received, experts->ffn_hidden);
-    add_expert_gemm(list, "experts_down", received, experts->ffn_hidden, arch->hidden);
+    /* Ranks that share experts gather the rows of all of them, and add up their results. */
+    ops_add_collective(list, "experts_gather", MODEL_GROUP_ETP, MODEL_COMM_ALL_GATHER,
+                       MODEL_COMM_REDUCE_SCATTER, gathered * h * list->e);
+    add_expert_gemm(list, "experts_up", gathered, arch->hidden, n_inputs(arch) * width);
+    activation = add_activation(list, "experts_activation", gathered, width);
+    /* GELU's result is multiplied with the router's probabilities, whose gradient needs it. */
+    if (arch->family == MODEL_FAMILY_GPT)
+        activation->saved_bytes =
+            ops_bytes((double)activation->saved_bytes + gathered * (double)width * list->e);
+    add_expert_gemm(list, "experts_down", gathered, width, arch->hidden);
+    ops_add_collective(list, "experts_scatter", MODEL_GROUP_ETP, MODEL_COMM_REDUCE_SCATTER,
+                       MODEL_COMM_ALL_GATHER, gathered * h * list->e);
     ops_add_collective(list, "combine", MODEL_GROUP_EP, MODEL_COMM_ALL_TO_ALL,
                        MODEL_COMM_ALL_TO_ALL, received * h * list->e);
-    ops_add_memory(list, "unpermute", permute_bytes, permute_bytes, 1);
+    ops_add_memory(list, "unpermute", permute_bytes, permute_bytes, 1)->memory_kind =
+        MODEL_MEMORY_PERMUTE;
     if (!sp)
         ops_add_collective(list, "experts_merge", MODEL_GROUP_TP, MODEL_COMM_ALL_GATHER,
                            MODEL_COMM_NONE, list->rows * h * list->e);

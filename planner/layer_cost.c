@@ -17,8 +17,7 @@ plan_layer_query(const PlanRequest *request, const PlanLayerShape *shape, int64_
 {
     const PlanDegrees *d = &shape->degrees;
     const int64_t n = model_cluster_n_devices(request->profile->cluster);
-
-    return (ProfileQuery){
+    ProfileQuery query = {
         .arch = request->arch,
         .shape =
             {
@@ -28,23 +27,21 @@ plan_layer_query(const PlanRequest *request, const PlanLayerShape *shape, int64_
                 .cp = d->cp,
                 .ep = d->ep,
                 .sequence_parallel = shape->sequence_parallel,
-                .flash_attention = request->conventions.attention == PLAN_ATTENTION_FLASH ||
-                                   request->conventions.attention == PLAN_ATTENTION_FLASH1,
-                .eager_softmax = request->conventions.attention == PLAN_ATTENTION_TORCH,
-                .first_flash = request->conventions.attention == PLAN_ATTENTION_FLASH1,
-                .eager = request->conventions.kernels != PLAN_KERNELS_FUSED,
-                .eager_norms = request->conventions.kernels == PLAN_KERNELS_EAGER,
-                .dropout = request->conventions.dropout,
                 .dtype = request->dtype,
-                .expert_imbalance = 1.0,
             },
         .rank = first,
         .groups = {[MODEL_GROUP_TP] = group_at(n, first, 1, d->tp),
                    [MODEL_GROUP_CP] = group_at(n, first, d->tp, d->cp),
-                   [MODEL_GROUP_EP] = group_at(n, first, 1, d->ep)},
+                   [MODEL_GROUP_EP] =
+                       group_at(n, first, plan_expert_tp(d, &request->conventions), d->ep),
+                   [MODEL_GROUP_ETP] =
+                       group_at(n, first, 1, plan_expert_tp(d, &request->conventions))},
         .overlap_tp = request->conventions.overlap_tp,
         .host_layer_s = workload_host_layer_s(request->conventions.framework),
     };
+
+    workload_set_conventions(&request->conventions, &request->profile->parameters, &query.shape);
+    return query;
 }
 
 /* --- bytes --- */
@@ -75,8 +72,8 @@ plan_layer_state_bytes(const PlanRequest *request, const PlanDegrees *degrees, i
 {
     const WorkloadParameterBytes bytes =
         workload_parameter_bytes(request->dtype, &request->conventions);
-    const WorkloadStateBytes state =
-        workload_state_bytes(degrees, zero_stage, offload, &bytes, dense, expert);
+    const WorkloadStateBytes state = workload_state_bytes(
+        degrees, zero_stage, offload, &request->conventions, &bytes, dense, expert);
 
     return state.weights + state.gradients + state.optimizer;
 }
@@ -89,14 +86,16 @@ set_parameters(const PlanRequest *request, const PlanDegrees *d, PlanPart part, 
                                                        MODEL_PART_EMBEDDING, MODEL_PART_HEAD};
     const ModelArch *arch = request->arch;
     PlanPartCost *p = &cost->parts[part];
-    const int64_t all = model_part_parameters(arch, model_parts[part], layer, d->tp, d->ep, false);
+    const int64_t etp = plan_expert_tp(d, &request->conventions);
+    const int64_t all =
+        model_part_parameters(arch, model_parts[part], layer, d->tp, d->ep, etp, false);
 
     if (part == PLAN_PART_DENSE || part == PLAN_PART_MOE)
-        p->expert_parameters = model_expert_parameters(arch, layer, d->tp, d->ep);
+        p->expert_parameters = model_expert_parameters(arch, layer, d->ep, etp);
     p->dense_parameters = all - p->expert_parameters;
     if (part == PLAN_PART_HEAD && arch->tied_embeddings)
         cost->tied_parameters =
-            model_part_parameters(arch, MODEL_PART_HEAD, layer, d->tp, d->ep, true) - all;
+            model_part_parameters(arch, MODEL_PART_HEAD, layer, d->tp, d->ep, etp, true) - all;
 }
 
 /* --- times --- */

@@ -156,7 +156,7 @@ set_static(PlanSketch *sketch, const PlanSketchInput *input, int32_t rank)
         buffers =
             plus(buffers, times(2 * (layer->dense_parameters + layer->expert_parameters), element));
     }
-    buffers = plus(buffers, (int64_t)(parameters->workspace_bytes + parameters->context_bytes));
+    buffers = plus(buffers, workload_library_bytes(parameters, &request->conventions));
     sketch->static_bytes[rank] = plus(parameter_bytes(input, dense, expert), buffers);
     sketch->fixed_bytes[rank] = buffers;
 }

@@ -176,7 +176,8 @@ plan_sketch_end_s(const PlanRequest *request, const PlanLayerCost *cost, const P
     const PlanDegrees *d = &point->degrees;
     const PlanPartCost *parts = cost->parts;
     const ProfileGroup dense = {0, d->tp, d->dp * d->cp};
-    const ProfileGroup expert = {0, d->ep, MAX(1, d->dp * d->cp * d->tp / d->ep)};
+    const ProfileGroup expert = {0, d->ep * plan_expert_tp(d, &request->conventions),
+                                 plan_expert_replicas(d, &request->conventions)};
 
     return reduction_s(request, point->zero_stage, &dense,
                        n_dense * parts[PLAN_PART_DENSE].dense_parameters +

@@ -189,7 +189,8 @@ add_savers(Walk *walk, PlanPoint point)
     const PlanDegrees *d = &point.degrees;
     const bool has_experts = request->arch->experts.n_experts > 0;
     /* Experts have replicas of their own. */
-    const int64_t replicas = MAX(d->dp * d->cp, has_experts ? d->dp * d->cp * d->tp / d->ep : 1);
+    const int64_t replicas =
+        MAX(d->dp * d->cp, has_experts ? plan_expert_replicas(d, &request->conventions) : 1);
 
     for (int zero = 0; zero <= 3; zero++) {
         /* Nothing to shard on one replica. */
@@ -277,16 +278,17 @@ static bool
 shape_fits(Walk *walk, const PlanDegrees *degrees)
 {
     const PlanRequest *request = walk->space->request;
-    const ModelShape shape = {
+    ModelShape shape = {
         .batch = 1,
         .tokens = request->seq_len,
         .tp = degrees->tp,
         .cp = degrees->cp,
         .ep = degrees->ep,
         .dtype = request->dtype,
-        .expert_imbalance = 1.0,
     };
     g_autoptr(GError) local = NULL;
+
+    workload_set_conventions(&request->conventions, &request->profile->parameters, &shape);
 
     if (degrees->cp > 1 && request->seq_len % (2 * degrees->cp) != 0) {
         if (walk->shape_refusal == NULL)
@@ -333,8 +335,9 @@ add_degrees(Walk *walk)
                         .degrees = {dp, tp, pp, 1, cp, ep},
                         .recompute = (PlanRecompute)MAX(0, request->recompute),
                     };
-                    if (dp * tp * cp % ep == 0 && allowed(request->ep, ep) &&
-                        shape_fits(walk, &point.degrees))
+                    if (dp * tp * cp / plan_expert_tp(&point.degrees, &request->conventions) % ep ==
+                            0 &&
+                        allowed(request->ep, ep) && shape_fits(walk, &point.degrees))
                         add_batches(walk, point);
                 }
             }

@@ -38,6 +38,21 @@ memory_s(const Profile *profile, const ModelDevice *device, double bytes)
     return bytes / (profile->parameters.memory_fraction * device->memory_bytes_per_s);
 }
 
+/* The share of memory bandwidth that the kernels of a memory-bound op reach. */
+static double
+fraction_of(const ProfileParameters *p, ModelMemoryKind kind)
+{
+    switch (kind) {
+    case MODEL_MEMORY_STREAM:
+        return p->memory_fraction;
+    case MODEL_MEMORY_LOSS:
+        return p->loss_fraction;
+    case MODEL_MEMORY_PERMUTE:
+        return p->permute_fraction;
+    }
+    g_return_val_if_reached(p->memory_fraction);
+}
+
 static double
 n_multiprocessors(const ModelDevice *device)
 {
@@ -50,6 +65,7 @@ n_multiprocessors(const ModelDevice *device)
 typedef struct {
     double count, m, n, k;
     bool is_grouped; /* products of experts: one launch, uneven sizes */
+    bool adds;       /* to a sum in memory: a tile's end reads it besides writing */
 } Product;
 
 /* Smaller tiles fill the device better and load each operand more often: fewer operations per byte
@@ -87,8 +103,9 @@ product_s(const Profile *profile, const ModelDevice *device, Dtype dtype, const 
 
         for (size_t j = 0; j < G_N_ELEMENTS(splits); j++) {
             double split = splits[j];
-            double waves = ceil(n_tiles * split / n_sm);
-            double k = product->k / split + p->gemm_k_half;
+            double filled = n_tiles * split / n_sm;
+            double waves = fmax(1.0, filled + p->gemm_tail_fraction * (ceil(filled) - filled));
+            double k = product->k / split + (product->adds ? 2.0 : 1.0) * p->gemm_k_half;
             double seconds = waves * (2.0 * m * n * k / (rate * tiles[i].fraction));
 
             /* Partial results in fp32 are written and read again. */
@@ -115,8 +132,12 @@ static double
 weight_product_s(const Profile *profile, const ModelDevice *device, const ModelOp *op, Dtype dtype,
                  double more_bytes)
 {
-    const Product product = {(double)op->count, (double)op->k, (double)op->n, (double)op->m,
-                             op->count > 1};
+    const Product product = {.count = (double)op->count,
+                             .m = (double)op->k,
+                             .n = (double)op->n,
+                             .k = (double)op->m,
+                             .is_grouped = op->count > 1,
+                             .adds = more_bytes > 0.0};
 
     return gemm_s(profile, device, dtype, &product,
                   (double)op->backward_bytes / 2.0 + (double)op->weight_bytes + more_bytes);
@@ -130,8 +151,8 @@ gemm_pass_s(const Profile *profile, const ModelDevice *device, const ModelOp *op
 {
     double count = (double)op->count, m = (double)op->m, n = (double)op->n, k = (double)op->k;
     bool grouped = op->count > 1;
-    const Product forward = {count, m, n, k, grouped};
-    const Product input = {count, m, k, n, grouped};
+    const Product forward = {count, m, n, k, grouped, false};
+    const Product input = {count, m, k, n, grouped, false};
     double weight_bytes = (double)op->weight_bytes;
     double half_bytes = (double)op->backward_bytes / 2.0 + weight_bytes;
     double seconds = 0.0;
@@ -185,8 +206,9 @@ unfused_attention_s(const Profile *profile, const ModelDevice *device, const Mod
 {
     double count = (double)op->count, m = (double)op->m, n = (double)op->n, k = (double)op->k;
     double scores_bytes = count * m * n * (double)dtype_bytes(dtype);
-    const Product to_scores = {count, m, n, k, false}, from_scores = {count, m, k, n, false};
-    const Product from_scores_transposed = {count, n, k, m, false};
+    const Product to_scores = {count, m, n, k, false, false};
+    const Product from_scores = {count, m, k, n, false, false};
+    const Product from_scores_transposed = {count, n, k, m, false, false};
     double products, passes, bytes;
 
     if (backward) {
@@ -217,7 +239,10 @@ part_of_group(ModelGroup group)
     case MODEL_GROUP_CP:
         return PROFILE_PART_CP;
     case MODEL_GROUP_EP:
+    case MODEL_GROUP_ETP:
         return PROFILE_PART_EP;
+    case MODEL_GROUP_N:
+        break;
     }
     g_return_val_if_reached(PROFILE_PART_TP);
 }
@@ -279,6 +304,9 @@ profile_cost_op(const Profile *profile, const ModelDevice *device, const ModelOp
         ModelComm comm = backward ? op->backward_comm : op->forward_comm;
 
         cost.host_s = kernels * profile->parameters.host_collective_s;
+        if (groups != NULL)
+            cost.host_s +=
+                kernels * profile->parameters.host_skew_s * (double)(groups[op->group].n - 1);
         if (comm != MODEL_COMM_NONE && groups != NULL)
             cost.part_s[part_of_group(op->group)] =
                 profile_cost_collective_s(profile, comm, op->comm_bytes, &groups[op->group]);
@@ -297,8 +325,8 @@ profile_cost_op(const Profile *profile, const ModelDevice *device, const ModelOp
                       : unfused_attention_s(profile, device, op, backward, dtype);
         break;
     case MODEL_OP_MEMORY:
-        seconds =
-            memory_s(profile, device, (double)(backward ? op->backward_bytes : op->forward_bytes));
+        seconds = (double)(backward ? op->backward_bytes : op->forward_bytes) /
+                  (fraction_of(&profile->parameters, op->memory_kind) * device->memory_bytes_per_s);
         break;
     case MODEL_OP_COLLECTIVE:
         break;
@@ -424,7 +452,8 @@ modelled_part(const Profile *profile, const ProfileQuery *query, ProfilePass pas
     }
     if (pass == PROFILE_PASS_BACKWARD || pass == PROFILE_PASS_BACKWARD_WEIGHT)
         sum.part_s[PROFILE_PART_COMPUTE] += accumulate_s(profile, device, query, ops, n_ops);
-    if (ring_s > 0.0)
+    /* An all-to-all is needed whole before attention begins. */
+    if (ring_s > 0.0 && !query->shape.all_to_all)
         hide_ring(profile, &sum, ring_s, attention_s, query->shape.cp);
     if (query->overlap_tp)
         hide_tp(profile, query->shape.sequence_parallel, weight_products_s, &sum);

@@ -69,8 +69,8 @@ typedef struct {
     ModelPart part;
     int64_t layer;
     ModelShape shape;
-    int64_t rank;           /* device number: which kind, where in the topology */
-    ProfileGroup groups[3]; /* by ModelGroup */
+    int64_t rank;                       /* device number: which kind, where in the topology */
+    ProfileGroup groups[MODEL_GROUP_N]; /* by ModelGroup */
     bool overlap_tp;
     /* Memory traffic per weight, in bytes, of adding its gradient to what earlier micro-batches
      * left (beyond the product's own write); 0: nothing to add to. */

@@ -110,7 +110,7 @@ formula_of(const ModelOp *op)
                    ? "max(causal FLOPs / (fraction filled peak), bytes / memory rate)  [2.2]"
                    : "batched products and the traffic of the scores between them  [2.2]";
     case MODEL_OP_MEMORY:
-        return "bytes / (memory_fraction memory rate) + launch  [2.3]";
+        return "bytes / (fraction memory rate) + launch  [2.3]";
     case MODEL_OP_COLLECTIVE:
         return "launch + steps latency + bytes' share / rate of the slowest link  [3.1, 3.2]";
     }

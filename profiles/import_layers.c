@@ -158,7 +158,7 @@ add_update(Import *import, int64_t tp, double seconds)
     const ProfileMeasurement row = {
         .op = PROFILE_OP_OPTIMIZER,
         .n_elements =
-            model_part_parameters(import->options->arch, MODEL_PART_LAYER, 0, tp, 1, false),
+            model_part_parameters(import->options->arch, MODEL_PART_LAYER, 0, tp, 1, 1, false),
         .median_s = seconds,
         .p10_s = seconds,
         .p90_s = seconds,

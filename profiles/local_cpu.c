@@ -119,6 +119,7 @@ profile_describe_local_cpu(void)
     json_write_double(writer, "collective_s", 5e-6);
     json_write_double(writer, "p2p_s", 2e-6);
     json_write_double(writer, "context_bytes", 2e7);
+    json_write_double(writer, "blas_workspace_bytes", 0.0);
     json_write_double(writer, "workspace_bytes", 0.0);
     json_write_double(writer, "driver_bytes", 0.0);
     json_write_double(writer, "communicator_bytes", 0.0);

@@ -31,6 +31,8 @@ G_BEGIN_DECLS
       "inner dimension at which a product loses half its rate")                                    \
     X(gemm_tile_m, 128.0, 8.0, 512.0, FIXED, 0.0, "rows of an output tile")                        \
     X(gemm_tile_n, 128.0, 8.0, 512.0, FIXED, 0.0, "columns of an output tile")                     \
+    X(gemm_tail_fraction, 1.0, 0.0, 1.0, FIXED, 0.0,                                               \
+      "of what a product's last wave leaves idle, the share that is paid")                         \
     X(grouped_fraction, 0.90, 0.05, 1.0, TIME, 0.15,                                               \
       "rate of grouped products (experts) against plain ones")                                     \
     X(attention_forward_fraction, 0.55, 0.01, 1.0, TIME, 0.20,                                     \
@@ -43,11 +45,17 @@ G_BEGIN_DECLS
       "share of memory bandwidth that products reach")                                             \
     X(memory_fraction, 0.70, 0.05, 1.0, TIME, 0.15,                                                \
       "share of memory bandwidth that other kernels reach")                                        \
+    X(loss_fraction, 0.70, 0.05, 1.0, TIME, 0.15,                                                  \
+      "share of memory bandwidth that the loss's kernels reach")                                   \
+    X(permute_fraction, 0.30, 0.02, 1.0, TIME, 0.25,                                               \
+      "share of memory bandwidth that sorting rows by expert reaches")                             \
     X(kernel_s, 3e-6, 0.0, 1e-3, TIME, 1.5e-6, "ramp-up and drain of one kernel on the device")    \
     X(memory_kernel_s, 10e-6, 0.0, 1e-3, TIME, 10e-6,                                              \
       "the same of a kernel bound by memory, with the gap before it")                              \
     X(host_kernel_s, 8e-6, 0.0, 1e-2, TIME, 4e-6, "host time to issue one kernel")                 \
     X(host_collective_s, 80e-6, 0.0, 1e-2, TIME, 40e-6, "host time to issue one collective")       \
+    X(host_skew_s, 0.0, 0.0, 1e-2, TIME, 20e-6,                                                    \
+      "host time that a collective waits for the slowest of its ranks, per rank")                  \
     X(host_layer_s, 0.0, 0.0, 1e-1, TIME, 1e-3,                                                    \
       "host time per layer, both passes, beyond the framework's")                                  \
     X(link_fraction, 0.80, 0.05, 1.0, TIME, 0.10,                                                  \
@@ -70,11 +78,15 @@ G_BEGIN_DECLS
       "slowdown of compute while collectives run beside it")                                       \
     X(message_interference_fraction, 0.0, 0.0, 1.0, FIXED, 0.0,                                    \
       "slowdown of compute while pipeline messages run beside it")                                 \
+    X(expert_imbalance, 1.0, 1.0, 1e6, FIXED, 0.0,                                                 \
+      "load of the fullest expert rank over the mean")                                             \
     X(offload_bytes_per_s, 12e9, 1e6, 1e13, TIME, 0.20, "device to host memory, one direction")    \
     X(nvme_bytes_per_s, 3e9, 1e6, 1e13, TIME, 0.30, "host to NVMe, one direction, per device")     \
     X(context_bytes, 0.6e9, 0.0, 1e10, MEMORY, 0.3e9, "memory of driver context and libraries")    \
-    X(workspace_bytes, 64e6, 0.0, 1e10, MEMORY, 32e6,                                              \
-      "memory that libraries ask the framework's allocator for")                                   \
+    X(blas_workspace_bytes, 33.6e6, 0.0, 1e10, MEMORY, 16e6,                                       \
+      "workspace of cuBLAS, of each of the two threads that call it")                              \
+    X(workspace_bytes, 33.6e6, 0.0, 1e10, MEMORY, 16e6,                                            \
+      "what other libraries ask the framework's allocator for")                                    \
     X(driver_bytes, 0.8e9, 0.0, 1e10, FIXED, 0.0, "memory of a device that no program sees")       \
     X(communicator_bytes, 0.25e9, 0.0, 1e10, FIXED, 0.0, "memory of one communicator's buffers")   \
     X(allocator_fraction, 0.15, 0.0, 0.5, MEMORY, 0.02,                                            \

@@ -174,6 +174,15 @@ workload_op(const Workload *workload, int32_t chain, int32_t stage, int32_t micr
                           slice];
 }
 
+/* What driver and libraries keep of a device's memory for themselves (cost-model.md 6.3). */
+int64_t workload_library_bytes(const ProfileParameters *parameters,
+                               const PlanConventions *conventions);
+
+/* What of @shape a plan's conventions decide: kernels, dropout, how experts and attention are
+ * split. */
+void workload_set_conventions(const PlanConventions *conventions,
+                              const ProfileParameters *parameters, ModelShape *shape);
+
 /* Bytes of a parameter's weight, gradient and optimizer state by the framework's conventions
  * (cost-model.md 6.1). */
 typedef struct {
@@ -189,8 +198,9 @@ typedef struct {
 } WorkloadStateBytes;
 
 WorkloadStateBytes workload_state_bytes(const PlanDegrees *degrees, int32_t zero_stage,
-                                        PlanOffload offload, const WorkloadParameterBytes *bytes,
-                                        int64_t dense, int64_t expert);
+                                        PlanOffload offload, const PlanConventions *conventions,
+                                        const WorkloadParameterBytes *bytes, int64_t dense,
+                                        int64_t expert);
 
 /* What the ops of one part keep and need, in bytes of a device. */
 typedef struct {

@@ -26,7 +26,7 @@ typedef struct {
 typedef struct {
     int64_t device_rank; /* the slowest of its devices */
     const ModelDevice *device;
-    ProfileGroup groups[3];
+    ProfileGroup groups[MODEL_GROUP_N];
     int64_t memory_bytes; /* the least */
 } WorkloadPlace;
 

@@ -9,21 +9,24 @@ add_stage_parameters(const WorkloadBuild *build, const PlanStage *stage, Workloa
 {
     const ModelArch *arch = build->arch;
     const PlanDegrees *d = &build->plan->degrees;
+    const int64_t etp = plan_expert_tp(d, &build->plan->conventions);
     bool tied_apart = arch->tied_embeddings && stage->head && !stage->embedding;
 
     if (stage->embedding)
-        sum->dense += model_part_parameters(arch, MODEL_PART_EMBEDDING, 0, d->tp, d->ep, false);
+        sum->dense +=
+            model_part_parameters(arch, MODEL_PART_EMBEDDING, 0, d->tp, d->ep, etp, false);
     if (stage->head)
-        sum->dense += model_part_parameters(arch, MODEL_PART_HEAD, 0, d->tp, d->ep, tied_apart);
+        sum->dense +=
+            model_part_parameters(arch, MODEL_PART_HEAD, 0, d->tp, d->ep, etp, tied_apart);
     if (arch->tied_embeddings && stage->embedding != stage->head)
         sum->tied += (arch->vocab + d->tp - 1) / d->tp * arch->hidden;
     for (int64_t i = 0; i < stage->n_layers; i++) {
         int64_t layer = stage->first_layer + i;
-        int64_t expert = model_expert_parameters(arch, layer, d->tp, d->ep);
+        int64_t expert = model_expert_parameters(arch, layer, d->ep, etp);
 
         sum->expert += expert;
         sum->dense +=
-            model_part_parameters(arch, MODEL_PART_LAYER, layer, d->tp, d->ep, false) - expert;
+            model_part_parameters(arch, MODEL_PART_LAYER, layer, d->tp, d->ep, etp, false) - expert;
     }
 }
 
@@ -83,11 +86,12 @@ saturating_mul(int64_t a, int64_t b)
 
 WorkloadStateBytes
 workload_state_bytes(const PlanDegrees *d, int32_t zero_stage, PlanOffload offload,
-                     const WorkloadParameterBytes *bytes, int64_t dense, int64_t expert)
+                     const PlanConventions *conventions, const WorkloadParameterBytes *bytes,
+                     int64_t dense, int64_t expert)
 {
     const int64_t whole = dense + expert;
     const int64_t shard =
-        share(dense, d->dp * d->cp) + share(expert, MAX(1, d->dp * d->cp * d->tp / d->ep));
+        share(dense, d->dp * d->cp) + share(expert, plan_expert_replicas(d, conventions));
 
     return (WorkloadStateBytes){
         .weights = saturating_mul(zero_stage >= 3 ? shard : whole, bytes->weight),
@@ -157,6 +161,22 @@ placeholder_bytes(const WorkloadBuild *build, int32_t rank)
     return largest;
 }
 
+/* PyTorch takes a workspace of cuBLAS for each of its threads that call it: the one of forward and
+ * autograd's. */
+#define BLAS_THREADS 2.0
+/* CUBLAS_WORKSPACE_CONFIG=:4096:8, without which cuBLAS does not promise to repeat itself. */
+#define DETERMINISTIC_BLAS_BYTES (8.0 * 4096.0 * 1024.0)
+
+int64_t
+workload_library_bytes(const ProfileParameters *p, const PlanConventions *conventions)
+{
+    const double blas = conventions->deterministic
+                            ? fmax(p->blas_workspace_bytes, DETERMINISTIC_BLAS_BYTES)
+                            : p->blas_workspace_bytes;
+
+    return (int64_t)(BLAS_THREADS * blas + p->workspace_bytes + p->context_bytes);
+}
+
 int64_t
 workload_usable_of(const ProfileParameters *p, const PlanDegrees *degrees, int64_t device_bytes,
                    int64_t static_bytes)
@@ -179,7 +199,7 @@ workload_build_static(const WorkloadBuild *build, const Workload *workload, int3
     WorkloadParameters n = workload_build_parameters(build, rank);
     WorkloadParameterBytes bytes = workload_parameter_bytes(plan->dtype, &plan->conventions);
     WorkloadStateBytes state = workload_state_bytes(&plan->degrees, plan->zero_stage, plan->offload,
-                                                    &bytes, n.dense, n.expert);
+                                                    &plan->conventions, &bytes, n.dense, n.expert);
 
     static_bytes[TRACE_MEMORY_WEIGHTS] = state.weights;
     static_bytes[TRACE_MEMORY_GRADIENTS] = state.gradients;
@@ -188,17 +208,43 @@ workload_build_static(const WorkloadBuild *build, const Workload *workload, int3
     /* ZeRO 3 gathers one layer ahead of the one it computes. */
     if (plan->zero_stage >= 3) {
         const PlanStage *stage = workload_build_stage(build, 0, 0);
-        int64_t layer = model_part_parameters(build->arch, MODEL_PART_LAYER, stage->first_layer,
-                                              plan->degrees.tp, plan->degrees.ep, false);
+        int64_t layer = model_part_parameters(
+            build->arch, MODEL_PART_LAYER, stage->first_layer, plan->degrees.tp, plan->degrees.ep,
+            plan_expert_tp(&plan->degrees, &plan->conventions), false);
 
         static_bytes[TRACE_MEMORY_BUFFERS] +=
             saturating_mul(2 * layer, workload_build_element_bytes(plan));
     }
     static_bytes[TRACE_MEMORY_BUFFERS] +=
-        placeholder_bytes(build, rank) + (int64_t)(p->workspace_bytes + p->context_bytes);
+        placeholder_bytes(build, rank) + workload_library_bytes(p, &plan->conventions);
 }
 
 /* --- activations --- */
+
+/*
+ * What the head's backward has at once beyond its saved bytes while the weight gradient of the
+ * logits is made: their gradient, and where the product adds to the sum itself the placeholder that
+ * autograd gets instead.  What only the loss kept is free by then, but for the gradient that a
+ * fused loss has left.
+ */
+static int64_t
+head_transient_bytes(const WorkloadBuild *build, const ModelShape *shape)
+{
+    ModelOp ops[MODEL_MAX_OPS];
+    const size_t n_ops = model_ops(build->arch, MODEL_PART_HEAD, 0, shape, ops);
+    int64_t bytes = 0;
+
+    if (build->plan->conventions.framework != PLAN_FRAMEWORK_MEGATRON_CORE)
+        return 0;
+    for (size_t i = 0; i < n_ops; i++) {
+        if (ops[i].kind == MODEL_OP_GEMM)
+            bytes += ops[i].weight_bytes +
+                     ops[i].m * ops[i].n * workload_build_element_bytes(build->plan);
+        else if (ops[i].kind == MODEL_OP_MEMORY && !shape->fused_loss && i + 1 == n_ops)
+            bytes -= ops[i].saved_bytes;
+    }
+    return MAX(0, bytes);
+}
 
 WorkloadPartBytes
 workload_part_bytes(const ModelArch *arch, ModelPart part, int64_t layer, const ModelShape *shape)
@@ -288,6 +334,9 @@ workload_build_op_memory(const WorkloadBuild *build, const PlanStage *stage, int
         if (ends[i] == MODEL_PART_EMBEDDING ? !stage->embedding : !stage->head)
             continue;
         end = workload_part_bytes(build->arch, ends[i], 0, &shape);
+        if (ends[i] == MODEL_PART_HEAD)
+            end.backward_transient =
+                MAX(end.backward_transient, head_transient_bytes(build, &shape));
         add_bytes(&op->activation_bytes, end.saved);
         add_bytes(&op->weight_activation_bytes, end.saved_for_weight);
         op->workspace_bytes[SCHEDULE_OP_FORWARD] =

@@ -125,10 +125,14 @@ zero3_overlaps(const Plan *plan)
            plan->conventions.framework != PLAN_FRAMEWORK_MEGATRON_DEEPSPEED;
 }
 
+/* Of a part: its view is made, its copy is launched. */
+#define HOST_STEPS_PER_PART 2.0
+
 /*
  * What a gather (or scatter) of @bytes costs beyond the collective where it is blocking: the tensor
  * is zeroed, and its parts are copied one by one between it and the list that torch's collective
- * takes, one launch for each of the group's ranks (cost-model.md 5.3).
+ * takes: for each of the group's ranks Python cuts a part off, and torch launches a copy of it
+ * (cost-model.md 5.3).
  */
 static double
 zero3_copies_s(const WorkloadBuild *build, const WorkloadPlace *place, int64_t bytes, double n,
@@ -137,7 +141,7 @@ zero3_copies_s(const WorkloadBuild *build, const WorkloadPlace *place, int64_t b
     const ProfileParameters *p = &build->profile->parameters;
 
     return 3.0 * (double)bytes / (p->memory_fraction * place->device->memory_bytes_per_s) +
-           n * (double)n_ranks * p->host_kernel_s;
+           n * (double)n_ranks * HOST_STEPS_PER_PART * p->host_kernel_s;
 }
 
 /*
@@ -151,7 +155,8 @@ add_zero3(const WorkloadBuild *build, const WorkloadPlace *place, int32_t rank, 
 {
     const PlanDegrees *d = &build->plan->degrees;
     ProfileGroup group = workload_build_dense_group(build, rank);
-    int64_t n = model_part_parameters(build->arch, part, layer, d->tp, d->ep, false);
+    const int64_t etp = plan_expert_tp(d, &build->plan->conventions);
+    int64_t n = model_part_parameters(build->arch, part, layer, d->tp, d->ep, etp, false);
     bool overlaps = zero3_overlaps(build->plan);
     double n_tensors = part == MODEL_PART_LAYER ? n_gathers_per_layer(build) : 1.0;
     double n_again = part == MODEL_PART_LAYER && recompute == PLAN_RECOMPUTE_FULL ? 1.0 : 0.0;
@@ -159,7 +164,7 @@ add_zero3(const WorkloadBuild *build, const WorkloadPlace *place, int32_t rank, 
     double gather, scatter;
 
     if (part == MODEL_PART_LAYER)
-        n -= model_expert_parameters(build->arch, layer, d->tp, d->ep);
+        n -= model_expert_parameters(build->arch, layer, d->ep, etp);
     weight_bytes = n * workload_build_element_bytes(build->plan);
     gradient_bytes = n * dtype_bytes(build->plan->conventions.grad_dtype);
     gather = profile_cost_collective_s(build->profile, MODEL_COMM_ALL_GATHER, weight_bytes, &group);

@@ -10,14 +10,35 @@ workload_build_dense_group(const WorkloadBuild *build, int32_t rank)
     return (ProfileGroup){workload_build_first_device(build, rank), d->tp, d->cp * d->dp};
 }
 
-/* Experts are spread over ep consecutive devices of the stage, whatever their tp, cp and dp. */
+/* Experts are spread over ep devices of the stage, consecutive ones, whatever their tp, cp and dp;
+ * where tp ranks share experts, over such groups of them. */
 ProfileGroup
 workload_build_expert_group(const WorkloadBuild *build, int32_t rank)
 {
     const PlanDegrees *d = &build->plan->degrees;
 
-    return (ProfileGroup){workload_build_first_device(build, rank), d->ep,
-                          MAX(1, d->tp * d->cp * d->dp / d->ep)};
+    return (ProfileGroup){workload_build_first_device(build, rank),
+                          d->ep * plan_expert_tp(d, &build->plan->conventions),
+                          plan_expert_replicas(d, &build->plan->conventions)};
+}
+
+void
+workload_set_conventions(const PlanConventions *conventions, const ProfileParameters *parameters,
+                         ModelShape *shape)
+{
+    shape->flash_attention = conventions->attention == PLAN_ATTENTION_FLASH ||
+                             conventions->attention == PLAN_ATTENTION_FLASH1;
+    shape->eager_softmax = conventions->attention == PLAN_ATTENTION_TORCH;
+    shape->first_flash = conventions->attention == PLAN_ATTENTION_FLASH1;
+    shape->eager = conventions->kernels != PLAN_KERNELS_FUSED;
+    shape->eager_norms = conventions->kernels == PLAN_KERNELS_EAGER;
+    shape->dropout = conventions->dropout;
+    shape->all_to_all = conventions->cp_comm == PLAN_CP_A2A;
+    shape->etp = conventions->expert_tp;
+    shape->compiled_loss = conventions->loss == PLAN_LOSS_COMPILED;
+    shape->fused_loss = conventions->loss == PLAN_LOSS_FUSED;
+    shape->expert_imbalance = conventions->expert_imbalance > 0.0 ? conventions->expert_imbalance
+                                                                  : parameters->expert_imbalance;
 }
 
 ModelShape
@@ -25,7 +46,7 @@ workload_build_shape(const WorkloadBuild *build, int32_t class_, int32_t slice)
 {
     const Plan *plan = build->plan;
 
-    return (ModelShape){
+    ModelShape shape = {
         .batch = build->class_sequences[class_],
         .tokens = g_array_index(plan->slices, int64_t, (guint)slice),
         .context = build->contexts[slice],
@@ -33,16 +54,11 @@ workload_build_shape(const WorkloadBuild *build, int32_t class_, int32_t slice)
         .cp = plan->degrees.cp,
         .ep = plan->degrees.ep,
         .sequence_parallel = plan->sequence_parallel,
-        .flash_attention = plan->conventions.attention == PLAN_ATTENTION_FLASH ||
-                           plan->conventions.attention == PLAN_ATTENTION_FLASH1,
-        .eager_softmax = plan->conventions.attention == PLAN_ATTENTION_TORCH,
-        .first_flash = plan->conventions.attention == PLAN_ATTENTION_FLASH1,
-        .eager = plan->conventions.kernels != PLAN_KERNELS_FUSED,
-        .eager_norms = plan->conventions.kernels == PLAN_KERNELS_EAGER,
-        .dropout = plan->conventions.dropout,
         .dtype = plan->dtype,
-        .expert_imbalance = 1.0,
     };
+
+    workload_set_conventions(&plan->conventions, &build->profile->parameters, &shape);
+    return shape;
 }
 
 int
@@ -86,7 +102,8 @@ workload_build_place(const WorkloadBuild *build, int32_t rank)
             {
                 [MODEL_GROUP_TP] = {first, 1, d->tp},
                 [MODEL_GROUP_CP] = {first, d->tp, d->cp},
-                [MODEL_GROUP_EP] = {first, 1, d->ep},
+                [MODEL_GROUP_EP] = {first, plan_expert_tp(d, &build->plan->conventions), d->ep},
+                [MODEL_GROUP_ETP] = {first, 1, plan_expert_tp(d, &build->plan->conventions)},
             },
     };
 

@@ -15,6 +15,9 @@ const char *const plan_framework_names[PLAN_FRAMEWORK_N + 1] = {
     "deepspeed", "fsdp",        "terapipe",      NULL,
 };
 
+const char *const plan_cp_comm_names[PLAN_CP_N + 1] = {"p2p", "a2a", NULL};
+const char *const plan_loss_names[PLAN_LOSS_N + 1] = {"plain", "compiled", "fused", NULL};
+
 /* --- conventions --- */
 
 static const PlanConventions conventions[PLAN_FRAMEWORK_N] = {
@@ -301,6 +304,12 @@ check_degrees(const Plan *plan, GError **error)
     if (d->dp * d->tp * d->cp % d->ep != 0)
         return fail(error, "degrees.ep: " INT " does not divide dp * tp * cp = " INT, d->ep,
                     d->dp * d->tp * d->cp);
+    if (plan->conventions.expert_tp > 1 && d->tp % plan->conventions.expert_tp != 0)
+        return fail(error, "conventions.expert_tp: " INT " does not divide tp = " INT,
+                    plan->conventions.expert_tp, d->tp);
+    if (d->dp * d->tp * d->cp / plan_expert_tp(d, &plan->conventions) % d->ep != 0)
+        return fail(error, "degrees.ep: " INT " does not divide dp * tp * cp / expert_tp = " INT,
+                    d->ep, d->dp * d->tp * d->cp / plan_expert_tp(d, &plan->conventions));
     return true;
 }
 

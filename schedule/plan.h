@@ -64,6 +64,21 @@ typedef enum {
     PLAN_FRAMEWORK_N,
 } PlanFramework;
 
+/* How context-parallel ranks share attention. */
+typedef enum {
+    PLAN_CP_P2P, /* K and V pass round a ring */
+    PLAN_CP_A2A, /* an all-to-all turns shares of tokens into shares of heads, and back */
+    PLAN_CP_N,
+} PlanCpComm;
+
+/* The loss over a vocabulary that tp splits. */
+typedef enum {
+    PLAN_LOSS_PLAIN,    /* PyTorch's operations, in place where they can be */
+    PLAN_LOSS_COMPILED, /* the same, compiled: fewer passes, not in place */
+    PLAN_LOSS_FUSED, /* one kernel [Transformer Engine]: the gradient in the model's format stays */
+    PLAN_LOSS_N,
+} PlanLoss;
+
 extern const char
     *const plan_recompute_names[PLAN_RECOMPUTE_N + 1];           /* "none", "selective", "full" */
 extern const char *const plan_offload_names[PLAN_OFFLOAD_N + 1]; /* "none", "cpu", "nvme" */
@@ -71,10 +86,14 @@ extern const char
     *const plan_attention_names[PLAN_ATTENTION_N + 1]; /* "unfused", "flash", "torch", "flash1" */
 extern const char *const plan_kernels_names[PLAN_KERNELS_N + 1]; /* "fused", "norms", "eager" */
 extern const char *const plan_framework_names[PLAN_FRAMEWORK_N + 1];
+extern const char *const plan_cp_comm_names[PLAN_CP_N + 1]; /* "p2p", "a2a" */
+extern const char *const plan_loss_names[PLAN_LOSS_N + 1];  /* "plain", "compiled", "fused" */
 
 typedef struct {
     int64_t dp, tp, pp, vpp, cp, ep;
 } PlanDegrees;
+
+#define PLAN_MAX_IMBALANCE 1e6
 
 /* What the software that runs the plan does. */
 typedef struct {
@@ -90,7 +109,32 @@ typedef struct {
                                 copy per tp rank travels */
     bool broadcast_p2p;      /* one tp rank sends, then broadcasts inside the tp group (TeraPipe) */
     bool optimizer_step;     /* the iteration includes it */
+    PlanCpComm cp_comm;
+    PlanLoss loss;
+    int64_t expert_tp;       /* ranks of tp that share each expert; 0 is 1: it is whole */
+    double expert_imbalance; /* >= 1: load of the fullest expert rank over the mean; 0: as the
+                                profile has it */
+    bool deterministic;      /* libraries are told to repeat themselves bit by bit */
 } PlanConventions;
+
+/* Ranks that share one expert. */
+static inline int64_t
+plan_expert_tp(const PlanDegrees *degrees, const PlanConventions *conventions)
+{
+    return conventions->expert_tp > 1 && degrees->tp % conventions->expert_tp == 0
+               ? conventions->expert_tp
+               : 1;
+}
+
+/* Ranks that hold the same expert parameters. */
+static inline int64_t
+plan_expert_replicas(const PlanDegrees *degrees, const PlanConventions *conventions)
+{
+    const int64_t n = degrees->dp * degrees->cp * degrees->tp /
+                      (degrees->ep * plan_expert_tp(degrees, conventions));
+
+    return n < 1 ? 1 : n;
+}
 
 /* The conventions of a framework's usual runs; sources at the table in plan.c.  overlap_pp is that
  * of schedules without chunks; see below. */

@@ -56,6 +56,17 @@ write_conventions(JsonWriter *writer, const PlanConventions *c)
     json_write_bool(writer, "scatter_gather_p2p", c->scatter_gather_p2p);
     json_write_bool(writer, "broadcast_p2p", c->broadcast_p2p);
     json_write_bool(writer, "optimizer_step", c->optimizer_step);
+    /* What few plans say is written where it is said. */
+    if (c->cp_comm != PLAN_CP_P2P)
+        json_write_string(writer, "cp_comm", plan_cp_comm_names[c->cp_comm]);
+    if (c->loss != PLAN_LOSS_PLAIN)
+        json_write_string(writer, "loss", plan_loss_names[c->loss]);
+    if (c->expert_tp > 1)
+        json_write_int64(writer, "expert_tp", c->expert_tp);
+    if (c->expert_imbalance > 0.0)
+        json_write_double(writer, "expert_imbalance", c->expert_imbalance);
+    if (c->deterministic)
+        json_write_bool(writer, "deterministic", true);
     json_write_object_end(writer);
 }
 
@@ -186,6 +197,12 @@ read_conventions(JsonDoc *doc, const JsonValue *object)
     c.scatter_gather_p2p = json_bool_or(doc, v, "scatter_gather_p2p", c.scatter_gather_p2p);
     c.broadcast_p2p = json_bool_or(doc, v, "broadcast_p2p", c.broadcast_p2p);
     c.optimizer_step = json_bool_or(doc, v, "optimizer_step", c.optimizer_step);
+    c.cp_comm = (PlanCpComm)json_enum_or(doc, v, "cp_comm", plan_cp_comm_names, (int)c.cp_comm);
+    c.loss = (PlanLoss)json_enum_or(doc, v, "loss", plan_loss_names, (int)c.loss);
+    c.expert_tp = json_int64_or(doc, v, "expert_tp", 1, SCHEDULE_MAX_RANKS, 1);
+    c.expert_imbalance =
+        json_double_or(doc, v, "expert_imbalance", 1.0, PLAN_MAX_IMBALANCE, c.expert_imbalance);
+    c.deterministic = json_bool_or(doc, v, "deterministic", c.deterministic);
     json_object_end(doc, v);
     return c;
 }

@@ -197,4 +197,21 @@ assert one == row" "$W/out" "$W/batch.1" 2>"$W/err"
 else
     skip "a line says what the command says" "python3 is not installed"
 fi
+# What few plans say: heads exchanged for tokens, experts that tp ranks share, uneven routing.
+runs 0 "context parallelism by all-to-all" simulate llama3-8b dgx-h100 --global-batch 8 --dp 2 \
+    --cp 4 --cp-comm-type a2a --framework megatron-core --json
+json "is waited for" 'assert d["breakdown_s"]["cp"] > 0'
+fails 2 'tp \* cp = 16 must divide' "more ranks than key/value heads" simulate llama3-8b dgx-h100 \
+    --global-batch 8 --cp 16 --cp-comm-type a2a
+runs 0 "even routing" simulate mixtral-8x7b dgx-h100 --global-batch 8 --dp 8 --ep 8 --json
+cp "$W/out" "$W/even"
+runs 0 "uneven routing" simulate mixtral-8x7b dgx-h100 --global-batch 8 --dp 8 --ep 8 \
+    --expert-imbalance 2 --json
+json "costs experts about twice" "
+even = json.load(open('$W/even'))['breakdown_s']['ep']
+assert 1.8 * even < d['breakdown_s']['ep'] <= 2 * even, (even, d['breakdown_s']['ep'])"
+fails 2 'expert-imbalance: expected a factor from 1' "less than even" simulate mixtral-8x7b dgx-h100 \
+    --global-batch 8 --dp 8 --ep 8 --expert-imbalance 0.5
+fails 2 'expert_tp: 3 does not divide tp = 2' "experts shared by other than a part of tp" \
+    simulate mixtral-8x7b dgx-h100 --global-batch 8 --dp 4 --tp 2 --expert-tp 3
 finish

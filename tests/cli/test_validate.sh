@@ -156,4 +156,33 @@ P
 else
     skip "a page" "gnuplot or python3 is not installed"
 fi
+# Megatron's CI writes the last rank's peak, and its tests' names and arguments say how they ran.
+mcore='mcore_ci_golden,%s,H100-SXM5-80GB,8,gpt,12,512,8,,1024,32,4,2,2,2,1f1b,none,bf16,300,1,ok,"%s"\n'
+{
+    echo "$head"
+    # shellcheck disable=SC2059
+    printf "$mcore" plain 'env=dev'
+    # shellcheck disable=SC2059
+    printf "$mcore" cross_entropy_loss_fusion 'deterministic-mode=True; num-experts=4; moe-router-topk=1'
+} >"$W/mcore.csv"
+runs 0 "rows of Megatron's CI" validate "$W/mcore.csv" --json --requests "$W/mcore.jsonl"
+cp "$W/out" "$W/mcore.json"
+grep -q '"loss":"compiled".*"expert_tp":2.*"deterministic_kernels":"on"' "$W/mcore.jsonl"
+report $? "their names and notes become conventions"
+runs 0 "their requests" simulate --batch "$W/mcore.jsonl"
+if command -v python3 >/dev/null 2>&1; then
+    output=$(python3 - "$W/mcore.json" "$W/out" 2>&1 <<'P'
+import json, sys
+v = {x["id"]: x for x in json.load(open(sys.argv[1]))["predictions"]}
+for line in open(sys.argv[2]):
+    r = json.loads(line)
+    # 0.6e9: the context, which the figure does not count
+    assert v[r["id"]]["predicted_bytes"] == r["ranks"][-1]["peak_memory_bytes"] - 600000000, r["id"]
+    assert r["ranks"][0]["peak_memory_bytes"] != r["ranks"][-1]["peak_memory_bytes"]
+P
+    )
+    report $? "memory is the last rank's, without the context" "$output"
+else
+    skip "memory is the last rank's, without the context" "python3 is not installed"
+fi
 finish

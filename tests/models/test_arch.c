@@ -117,23 +117,23 @@ test_shares_add_up(void)
 
     for (int64_t t = 1; t <= 8; t *= 2) {
         /* Replicated: two norms (4 h) and the biases of the two row-split products (2 h). */
-        g_assert_cmpint(t * model_part_parameters(gpt, MODEL_PART_LAYER, 0, t, 1, false), ==,
-                        model_part_parameters(gpt, MODEL_PART_LAYER, 0, 1, 1, false) +
+        g_assert_cmpint(t * model_part_parameters(gpt, MODEL_PART_LAYER, 0, t, 1, 1, false), ==,
+                        model_part_parameters(gpt, MODEL_PART_LAYER, 0, 1, 1, 1, false) +
                             (t - 1) * 6 * h);
-        g_assert_cmpint(t * model_part_parameters(llama, MODEL_PART_LAYER, 0, t, 1, false), ==,
-                        model_part_parameters(llama, MODEL_PART_LAYER, 0, 1, 1, false) +
+        g_assert_cmpint(t * model_part_parameters(llama, MODEL_PART_LAYER, 0, t, 1, 1, false), ==,
+                        model_part_parameters(llama, MODEL_PART_LAYER, 0, 1, 1, 1, false) +
                             (t - 1) * 2 * llama->hidden);
-        g_assert_cmpint(t * model_part_parameters(llama, MODEL_PART_EMBEDDING, 0, t, 1, false), ==,
-                        llama->vocab * llama->hidden);
-        g_assert_cmpint(t * model_expert_parameters(mixtral, 0, 1, t), ==,
+        g_assert_cmpint(t * model_part_parameters(llama, MODEL_PART_EMBEDDING, 0, t, 1, 1, false),
+                        ==, llama->vocab * llama->hidden);
+        g_assert_cmpint(t * model_expert_parameters(mixtral, 0, t, 1), ==,
                         8 * 3 * mixtral->hidden * 14336);
     }
     /* 16 ranks share 8 key/value heads: each holds one of 128 columns, not half of one. */
-    g_assert_cmpint(model_part_parameters(llama, MODEL_PART_LAYER, 0, 16, 1, false), ==,
+    g_assert_cmpint(model_part_parameters(llama, MODEL_PART_LAYER, 0, 16, 1, 1, false), ==,
                     2 * 8192 + 8192 * (4 + 2 * 1) * 128 + 4 * 128 * 8192 + 3 * 8192 * 28672 / 16);
     /* tp does not divide experts. */
-    g_assert_cmpint(model_expert_parameters(mixtral, 0, 8, 4), ==,
-                    model_expert_parameters(mixtral, 0, 1, 4));
+    g_assert_cmpint(8 * model_expert_parameters(mixtral, 0, 4, 8), ==,
+                    model_expert_parameters(mixtral, 0, 4, 1));
 }
 
 static void
@@ -142,10 +142,10 @@ test_vocabulary_is_padded_to_tp(void)
     g_autoptr(ModelArch) arch = load("gpt2-124m");
 
     /* 50257 = 8 * 6282 + 1 */
-    g_assert_cmpint(model_part_parameters(arch, MODEL_PART_EMBEDDING, 0, 8, 1, false), ==,
+    g_assert_cmpint(model_part_parameters(arch, MODEL_PART_EMBEDDING, 0, 8, 1, 1, false), ==,
                     (6283 + 1024) * 768);
-    g_assert_cmpint(model_part_parameters(arch, MODEL_PART_HEAD, 0, 8, 1, false), ==, 2 * 768);
-    g_assert_cmpint(model_part_parameters(arch, MODEL_PART_HEAD, 0, 8, 1, true), ==,
+    g_assert_cmpint(model_part_parameters(arch, MODEL_PART_HEAD, 0, 8, 1, 1, false), ==, 2 * 768);
+    g_assert_cmpint(model_part_parameters(arch, MODEL_PART_HEAD, 0, 8, 1, 1, true), ==,
                     2 * 768 + 6283 * 768);
 }
 

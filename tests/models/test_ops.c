@@ -232,7 +232,7 @@ test_eager_modules_move_every_intermediate(void)
     op = find_in_layer(arch, 0, &shape, "norm1", ops);
     g_assert_cmpint(op->forward_bytes, ==, 36 * rows * h);
     g_assert_cmpint(op->backward_bytes, ==, 92 * rows * h);
-    g_assert_cmpint(op->saved_bytes, ==, 6 * rows * h);
+    g_assert_cmpint(op->saved_bytes, ==, 8 * rows * h);
     op = find_in_layer(arch, 0, &shape, "rope", ops);
     g_assert_cmpint(op->forward_bytes, ==, 20 * rows * qk);
     g_assert_cmpint(op->backward_bytes, ==, 22 * rows * qk);
@@ -392,10 +392,10 @@ test_weights_are_the_parameters(void)
 
                 g_assert_cmpint(
                     sum(arch, parts[k], last, &shape, WEIGHT), ==,
-                    2 * model_part_parameters(arch, parts[k], last, shape.tp, shape.ep, true));
+                    2 * model_part_parameters(arch, parts[k], last, shape.tp, shape.ep, 1, true));
                 g_assert_cmpint(
                     sum(arch, parts[k], 0, &shape, WEIGHT), ==,
-                    2 * model_part_parameters(arch, parts[k], 0, shape.tp, shape.ep, true));
+                    2 * model_part_parameters(arch, parts[k], 0, shape.tp, shape.ep, 1, true));
             }
             n_checked++;
         }
@@ -515,7 +515,139 @@ test_context_parallelism_divides_tokens(void)
     g_assert_cmpint(model_boundary_bytes(arch, &shape), ==, 2 * 2 * 1024 * 4096);
 }
 
+/* All tokens of a quarter of the heads: q (h), k and v (2 . 1024 of 8 heads) go there, the result
+ * (h) comes back, each way; nothing passes a ring, and the FLOPs are the ring's. */
+static void
+test_heads_are_exchanged_for_tokens(void)
+{
+    g_autoptr(ModelArch) arch = load("llama3-8b");
+    g_autoptr(GError) error = NULL;
+    ModelShape shape = plain_shape(2, 4096);
+    ModelOp ops[MODEL_MAX_OPS];
+    const ModelOp *op;
+    double ring_flops;
+
+    shape.flash_attention = true;
+    shape.cp = 4;
+    ring_flops = find_in_layer(arch, 0, &shape, "attention", ops)->forward_flops;
+    g_assert_null(find(ops, MODEL_MAX_OPS, "heads_split"));
+    shape.all_to_all = true;
+    op = find_in_layer(arch, 0, &shape, "attention", ops);
+    g_assert_cmpint(op->m, ==, 4096);
+    g_assert_cmpint(op->count, ==, 2 * 32 / 4);
+    g_assert_cmpfloat(op->forward_flops, ==, ring_flops);
+    /* q and result 1024 rows each of 4096, k and v of all 4096 tokens, 2 of the 8 heads. */
+    g_assert_cmpint(op->forward_bytes, ==,
+                    2 * 2 * (1024 * 4096 + 1024 * 4096 + 4096 * 2 * 2 * 128));
+    g_assert_null(find(ops, MODEL_MAX_OPS, "kv_exchange"));
+    op = find(ops, MODEL_MAX_OPS, "heads_split");
+    g_assert_cmpint(op->group, ==, MODEL_GROUP_CP);
+    g_assert_cmpint(op->forward_comm, ==, MODEL_COMM_ALL_TO_ALL);
+    g_assert_cmpint(op->backward_comm, ==, MODEL_COMM_ALL_TO_ALL);
+    g_assert_cmpint(op->comm_bytes, ==, 2 * 1024 * (4096 + 2 * 1024) * 2);
+    op = find(ops, MODEL_MAX_OPS, "heads_merge");
+    g_assert_cmpint(op->comm_bytes, ==, 2 * 1024 * 4096 * 2);
+    g_assert_true(model_shape_check(arch, &shape, &error));
+    shape.cp = 16;
+    g_assert_false(model_shape_check(arch, &shape, &error));
+    g_assert_nonnull(strstr(error->message, "8 key/value heads"));
+}
+
+/* The loss over n logits of 2 bytes.  Plain: kept in fp32.  Compiled: a copy in fp32 and one in 2
+ * bytes besides while forward runs.  Fused: the gradient in 2 bytes alone. */
+static void
+test_losses_keep_what_they_keep(void)
+{
+    g_autoptr(ModelArch) arch = load("llama3-8b");
+    ModelShape shape = plain_shape(1, 1024);
+    const int64_t n = INT64_C(1024) * 128256;
+    ModelOp ops[MODEL_MAX_OPS];
+    size_t last;
+
+    last = model_ops(arch, MODEL_PART_HEAD, 0, &shape, ops) - 1;
+    g_assert_cmpint(ops[last].memory_kind, ==, MODEL_MEMORY_LOSS);
+    g_assert_cmpint(ops[last].saved_bytes, ==, 4 * n);
+    g_assert_cmpint(ops[last].forward_transient_bytes, ==, 0);
+    shape.compiled_loss = true;
+    model_ops(arch, MODEL_PART_HEAD, 0, &shape, ops);
+    g_assert_cmpint(ops[last].saved_bytes, ==, 4 * n);
+    g_assert_cmpint(ops[last].forward_transient_bytes, ==, 6 * n);
+    g_assert_cmpint(ops[last].forward_bytes, ==, 22 * n);
+    shape.compiled_loss = false;
+    shape.fused_loss = true;
+    model_ops(arch, MODEL_PART_HEAD, 0, &shape, ops);
+    g_assert_cmpint(ops[last].saved_bytes, ==, 2 * n);
+    g_assert_cmpint(ops[last].forward_bytes, ==, 6 * n);
+    g_assert_cmpint(ops[last].backward_bytes, ==, 4 * n);
+}
+
 /* --- splits and experts --- */
+
+/* Two tp ranks share each expert: half its columns, the rows of both, gathered and added up. */
+static void
+test_tp_ranks_share_experts(void)
+{
+    g_autoptr(ModelArch) arch = load("mixtral-8x7b");
+    g_autoptr(GError) error = NULL;
+    ModelShape shape = plain_shape(1, 4096);
+    const int64_t rows = 4096 / 2 * 2; /* of a tp rank, to two experts each */
+    ModelOp ops[MODEL_MAX_OPS];
+    const ModelOp *op;
+
+    shape.tp = 2;
+    shape.ep = 4;
+    shape.sequence_parallel = true;
+    op = find_in_layer(arch, 0, &shape, "experts_up", ops);
+    g_assert_cmpint(op->n, ==, 2 * 14336);
+    g_assert_cmpint(op->count * op->m, ==, rows);
+    g_assert_null(find(ops, MODEL_MAX_OPS, "experts_gather"));
+    shape.etp = 2;
+    op = find_in_layer(arch, 0, &shape, "experts_up", ops);
+    g_assert_cmpint(op->n, ==, 14336);
+    g_assert_cmpint(op->count * op->m, ==, 2 * rows);
+    op = find(ops, MODEL_MAX_OPS, "experts_gather");
+    g_assert_cmpint(op->group, ==, MODEL_GROUP_ETP);
+    g_assert_cmpint(op->forward_comm, ==, MODEL_COMM_ALL_GATHER);
+    g_assert_cmpint(op->backward_comm, ==, MODEL_COMM_REDUCE_SCATTER);
+    g_assert_cmpint(op->comm_bytes, ==, 2 * rows * 4096 * 2);
+    op = find(ops, MODEL_MAX_OPS, "experts_scatter");
+    g_assert_cmpint(op->forward_comm, ==, MODEL_COMM_REDUCE_SCATTER);
+    g_assert_true(model_shape_check(arch, &shape, &error));
+    shape.etp = 4;
+    g_assert_false(model_shape_check(arch, &shape, &error));
+    g_assert_nonnull(strstr(error->message, "expert tp 4 does not divide tp 2"));
+}
+
+/* GELU's result is kept besides its input: the gradient of the router's probabilities reads it. */
+static void
+test_probabilities_keep_the_activation(void)
+{
+    g_autoptr(ModelArch) arch = load("gpt2-124m");
+    ModelShape shape = plain_shape(1, 1024);
+    ModelOp ops[MODEL_MAX_OPS];
+
+    arch->experts = (ModelExperts){.n_experts = 4, .top_k = 2, .ffn_hidden = 3072};
+    g_assert_cmpint(find_in_layer(arch, 0, &shape, "experts_activation", ops)->saved_bytes, ==,
+                    2 * (2 * 1024) * 3072 * 2);
+    g_assert_cmpint(find(ops, MODEL_MAX_OPS, "permute")->memory_kind, ==, MODEL_MEMORY_PERMUTE);
+}
+
+/* Beyond what torch's softmax keeps: its input in fp32; at its gradient (2 + 8) bytes a score. */
+static void
+test_torch_softmax_has_more_while_it_runs(void)
+{
+    g_autoptr(ModelArch) arch = load("llama3-8b");
+    ModelShape shape = plain_shape(1, 1024);
+    const int64_t scores = INT64_C(32) * 1024 * 1024;
+    ModelOp ops[MODEL_MAX_OPS];
+    const ModelOp *op;
+
+    shape.eager_softmax = true;
+    op = find_in_layer(arch, 0, &shape, "attention", ops);
+    g_assert_cmpint(op->saved_bytes, ==, 6 * scores);
+    g_assert_cmpint(op->forward_transient_bytes, ==, 4 * scores);
+    g_assert_cmpint(op->backward_transient_bytes, ==, 10 * scores);
+}
 
 /* The FLOPs of all tp ranks are those of one device. */
 static void
@@ -747,6 +879,11 @@ main(int argc, char **argv)
     ADD("collectives-are-megatrons", test_collectives_are_megatrons);
     ADD("collectives-carry-whole-activations", test_collectives_carry_whole_activations);
     ADD("context-parallelism-divides-tokens", test_context_parallelism_divides_tokens);
+    ADD("heads-are-exchanged-for-tokens", test_heads_are_exchanged_for_tokens);
+    ADD("losses-keep-what-they-keep", test_losses_keep_what_they_keep);
+    ADD("tp-ranks-share-experts", test_tp_ranks_share_experts);
+    ADD("probabilities-keep-the-activation", test_probabilities_keep_the_activation);
+    ADD("torch-softmax-has-more-while-it-runs", test_torch_softmax_has_more_while_it_runs);
     ADD("tensor-parallelism-divides-flops", test_tensor_parallelism_divides_flops);
     ADD("experts-get-top-k-rows-per-token", test_experts_get_top_k_rows_per_token);
     ADD("tp-ranks-dispatch-their-share", test_tp_ranks_dispatch_their_share);

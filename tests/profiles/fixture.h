@@ -31,7 +31,9 @@
     "\"host_collective_s\":0,\"link_fraction\":1,\"network_fraction\":1,\"p2p_fraction\":1,"       \
     "\"network_p2p_fraction\":1,\"collective_s\":0,\"network_step_s\":0,\"p2p_s\":0,\"message_"    \
     "buffer_bytes\":0,"                                                                            \
-    "\"context_bytes\":0,\"communicator_bytes\":0,\"workspace_bytes\":0,\"driver_bytes\":0,"       \
+    "\"loss_fraction\":1,\"permute_fraction\":1,"                                                  \
+    "\"context_bytes\":0,\"communicator_bytes\":0,\"workspace_bytes\":0,"                          \
+    "\"blas_workspace_bytes\":0,\"driver_bytes\":0,"                                               \
     "\"allocator_fraction\":0}"
 #define FIXTURE_HEAD "{\"format\":\"degas-profile\",\"version\":1,\"name\":\"fixture\",\"cluster\":"
 #define FIXTURE_TEXT FIXTURE_HEAD FIXTURE_CLUSTER ",\"cost\":" FIXTURE_COST "}"

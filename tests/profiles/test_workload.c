@@ -401,7 +401,7 @@ test_bytes_per_parameter(void)
     };
     g_autoptr(Profile) profile = fixture_profile();
     ModelArch arch = gpt(8, 0);
-    double n = 4.0 * (double)model_part_parameters(&arch, MODEL_PART_LAYER, 0, 2, 1, false);
+    double n = 4.0 * (double)model_part_parameters(&arch, MODEL_PART_LAYER, 0, 2, 1, 1, false);
 
     for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
         PlanSpec spec = {.degrees = {4, 2, 2, 1, 1, 1},
@@ -428,7 +428,7 @@ test_fp32_training_takes_16_bytes(void)
     PlanSpec spec = {.degrees = {1, 1, 1, 1, 1, 1}};
     g_autoptr(Plan) plan = plan_of(&arch, &spec);
     g_autoptr(Workload) workload = NULL;
-    int64_t n = 2 * model_part_parameters(&arch, MODEL_PART_LAYER, 0, 1, 1, false);
+    int64_t n = 2 * model_part_parameters(&arch, MODEL_PART_LAYER, 0, 1, 1, 1, false);
 
     plan->dtype = DTYPE_FP32;
     workload = workload_new(&arch, profile, plan, 0, NULL);
@@ -573,6 +573,45 @@ test_placeholders_of_fused_sums(void)
     g_assert_cmpint(owned(older, 0, TRACE_MEMORY_BUFFERS), ==, 0);
 }
 
+/* Two threads call cuBLAS; deterministic, it has 32 MiB for each at least. */
+static void
+test_libraries_keep_workspaces(void)
+{
+    ProfileParameters parameters = {
+        .blas_workspace_bytes = 8e6, .workspace_bytes = 4e6, .context_bytes = 1e6};
+    PlanConventions conventions = plan_conventions(PLAN_FRAMEWORK_MEGATRON_CORE);
+
+    g_assert_cmpint(workload_library_bytes(&parameters, &conventions), ==, 21000000);
+    conventions.deterministic = true;
+    g_assert_cmpint(workload_library_bytes(&parameters, &conventions), ==, 5000000 + (64 << 20));
+    parameters.blas_workspace_bytes = 40e6;
+    g_assert_cmpint(workload_library_bytes(&parameters, &conventions), ==, 85000000);
+}
+
+/*
+ * While the head's weight gradient is made, Megatron-Core has a placeholder of the table (2 V h)
+ * beside the logits' gradient (2 V per token); a fused loss still holds its own, a plain one has
+ * given back 4 V per token.
+ */
+static void
+test_placeholder_of_the_table(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+    ModelArch arch = gpt(2, 51200);
+    PlanSpec spec = {.degrees = {1, 1, 1, 1, 1, 1}, .framework = PLAN_FRAMEWORK_MEGATRON_CORE};
+    g_autoptr(Plan) plan = plan_of(&arch, &spec);
+    const int64_t logits = INT64_C(51200) * 512, table = INT64_C(51200) * 1024;
+
+    for (int fused = 0; fused < 2; fused++) {
+        g_autoptr(Workload) workload = NULL;
+
+        plan->conventions.loss = fused ? PLAN_LOSS_FUSED : PLAN_LOSS_PLAIN;
+        workload = workload_new(&arch, profile, plan, 0, NULL);
+        g_assert_cmpint(workload_op(workload, 0, 0, 0, 0)->workspace_bytes[SCHEDULE_OP_BACKWARD], ==
+                        , fused ? 2 * logits + 2 * table : MAX(2 * logits, 2 * table - 2 * logits));
+    }
+}
+
 /* --- after the last op --- */
 
 /* Gradients in fp32 over 4 copies inside a node: all-reduce 2 * 3/4 B; ZeRO 1 scatters them and
@@ -583,7 +622,7 @@ test_gradient_reduction(void)
     g_autoptr(Profile) profile = fixture_profile();
     ModelArch arch = gpt(4, 0);
     PlanSpec spec = {.degrees = {4, 1, 1, 1, 1, 1}, .framework = PLAN_FRAMEWORK_MEGATRON_LM};
-    int64_t n = 4 * model_part_parameters(&arch, MODEL_PART_LAYER, 0, 1, 1, false);
+    int64_t n = 4 * model_part_parameters(&arch, MODEL_PART_LAYER, 0, 1, 1, 1, false);
     g_autoptr(Workload) plain = workload_of(&arch, profile, &spec);
     g_autoptr(Workload) zero = NULL;
 
@@ -621,7 +660,7 @@ test_zero3_waits_for_every_gather(void)
                      .micro_batch = 8,
                      .framework = PLAN_FRAMEWORK_MEGATRON_DEEPSPEED,
                      .zero_stage = 3};
-    double n = (double)model_part_parameters(&arch, MODEL_PART_LAYER, 0, 1, 1, false);
+    double n = (double)model_part_parameters(&arch, MODEL_PART_LAYER, 0, 1, 1, 1, false);
     double gather = 0.75 * 2.0 * n / 100e9 + 4.0 * 3e-6 + 3.0 * 2.0 * n / 1e12;
     g_autoptr(Workload) none = workload_of(&arch, profile, &spec);
     g_autoptr(Workload) full = NULL, prefetched = NULL;
@@ -680,8 +719,8 @@ test_experts_are_spread_and_reduced_apart(void)
     int64_t expert, dense;
 
     arch.experts = (ModelExperts){.n_experts = 8, .top_k = 2, .ffn_hidden = 4096};
-    expert = 2 * model_expert_parameters(&arch, 0, 1, 2);
-    dense = 2 * model_part_parameters(&arch, MODEL_PART_LAYER, 0, 1, 2, false) - expert;
+    expert = 2 * model_expert_parameters(&arch, 0, 2, 1);
+    dense = 2 * model_part_parameters(&arch, MODEL_PART_LAYER, 0, 1, 2, 1, false) - expert;
     spec.zero_stage = 1;
     workload = workload_of(&arch, profile, &spec);
     g_assert_cmpint(owned(workload, 0, TRACE_MEMORY_WEIGHTS), ==, 2 * (dense + expert));
@@ -690,6 +729,47 @@ test_experts_are_spread_and_reduced_apart(void)
                 12.0 * ((double)dense / 4.0 + (double)expert / 2.0), 1e-6);
     g_assert_cmpint(
         workload_op(workload, 0, 0, 0, 0)->part_ns[SCHEDULE_OP_FORWARD][PROFILE_PART_EP], >, 0);
+}
+
+/* tp ranks that share experts hold half of each, of which there are half as many copies; the load
+ * of the fullest rank is the plan's, else the profile's. */
+static void
+test_experts_shared_and_loaded_unevenly(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+    ModelArch arch = gpt(2, 0);
+    PlanSpec spec = {.degrees = {4, 2, 1, 1, 1, 2},
+                     .framework = PLAN_FRAMEWORK_MEGATRON_CORE,
+                     .zero_stage = 1,
+                     .sequence_parallel = true};
+    g_autoptr(Plan) plan = NULL;
+    g_autoptr(Workload) whole = NULL, shared = NULL, uneven = NULL, profiled = NULL;
+    int64_t expert, dense, ep_ns;
+
+    arch.experts = (ModelExperts){.n_experts = 8, .top_k = 2, .ffn_hidden = 4096};
+    plan = plan_of(&arch, &spec);
+    g_assert_cmpint(plan_expert_replicas(&plan->degrees, &plan->conventions), ==, 4);
+    whole = workload_new(&arch, profile, plan, 0, NULL);
+    plan->conventions.expert_tp = 2;
+    g_assert_cmpint(plan_expert_replicas(&plan->degrees, &plan->conventions), ==, 2);
+    shared = workload_new(&arch, profile, plan, 0, NULL);
+    expert = 2 * model_expert_parameters(&arch, 0, 2, 2);
+    dense = 2 * model_part_parameters(&arch, MODEL_PART_LAYER, 0, 2, 2, 2, false) - expert;
+    g_assert_cmpint(owned(shared, 0, TRACE_MEMORY_WEIGHTS), ==, 2 * (dense + expert));
+    g_assert_cmpint(owned(shared, 0, TRACE_MEMORY_OPTIMIZER), ==, 12 * (dense / 4 + expert / 2));
+    plan->conventions.expert_tp = 0;
+    plan->conventions.expert_imbalance = 2.0;
+    uneven = workload_new(&arch, profile, plan, 0, NULL);
+    plan->conventions.expert_imbalance = 0.0;
+    profile->parameters.expert_imbalance = 2.0;
+    profiled = workload_new(&arch, profile, plan, 0, NULL);
+    ep_ns = workload_op(whole, 0, 0, 0, 0)->part_ns[SCHEDULE_OP_FORWARD][PROFILE_PART_EP];
+    /* Bytes twice; the fixture's latency is 0 but for rounding and a link's. */
+    g_assert_cmpint(workload_op(uneven, 0, 0, 0, 0)->part_ns[SCHEDULE_OP_FORWARD][PROFILE_PART_EP],
+                    >, 3 * ep_ns / 2);
+    g_assert_cmpint(
+        workload_op(uneven, 0, 0, 0, 0)->part_ns[SCHEDULE_OP_FORWARD][PROFILE_PART_EP], ==,
+        workload_op(profiled, 0, 0, 0, 0)->part_ns[SCHEDULE_OP_FORWARD][PROFILE_PART_EP]);
 }
 
 /* --- two directions --- */
@@ -707,7 +787,7 @@ test_both_directions_hold_parameters(void)
     g_autoptr(Plan) plan = plan_of(&arch, &spec);
     g_autoptr(GError) error = NULL;
     g_autoptr(Workload) workload = NULL;
-    int64_t n = 4 * model_part_parameters(&arch, MODEL_PART_LAYER, 0, 1, 1, false);
+    int64_t n = 4 * model_part_parameters(&arch, MODEL_PART_LAYER, 0, 1, 1, 1, false);
 
     plan_set_even_stages(plan, arch.n_layers, false, SCHEDULE_PLACEMENT_BIDIR, PLAN_RECOMPUTE_NONE);
     workload = workload_new(&arch, profile, plan, 0, &error);
@@ -914,6 +994,9 @@ main(int argc, char **argv)
     ADD("least-memory-is-a-bound", test_least_memory_is_a_bound);
     ADD("what-a-peak-may-reach", test_what_a_peak_may_reach);
     ADD("placeholders-of-fused-sums", test_placeholders_of_fused_sums);
+    ADD("libraries-keep-workspaces", test_libraries_keep_workspaces);
+    ADD("placeholder-of-the-table", test_placeholder_of_the_table);
+    ADD("experts-shared-and-loaded-unevenly", test_experts_shared_and_loaded_unevenly);
     ADD("gradient-reduction", test_gradient_reduction);
     ADD("zero3-waits-for-every-gather", test_zero3_waits_for_every_gather);
     ADD("tied-tables-are-reduced", test_tied_tables_are_reduced);

@@ -360,6 +360,36 @@ test_defaults(void)
     g_assert_null(plan->predicted);
 }
 
+/* What few plans say is written only there, and read again. */
+static void
+test_rare_conventions(void)
+{
+    static const char text[] =
+        "{\"format\":\"degas-plan\",\"version\":1,\"model\":{},\"cluster\":{},\"global_batch\":4,"
+        "\"seq_len\":128,\"dtype\":\"bf16\",\"degrees\":{\"dp\":2,\"tp\":2,\"ep\":%d},"
+        "\"micro_batch\":1,\"n_microbatches\":2,\"schedule\":\"1f1b\",\"stages\":[{\"rank\":0,"
+        "\"first_layer\":0,\"n_layers\":2}],\"conventions\":{\"framework\":\"megatron-core\","
+        "\"cp_comm\":\"a2a\",\"loss\":\"fused\",\"expert_tp\":2,\"expert_imbalance\":1.5,"
+        "\"deterministic\":true}}";
+
+    for (int ep = 2; ep <= 4; ep += 2) {
+        g_autofree char *filled = g_strdup_printf(text, ep);
+        g_autoptr(GError) error = NULL;
+        g_autoptr(Plan) plan = plan_of(filled, &error);
+
+        g_assert_no_error(error);
+        g_assert_cmpint(plan->conventions.cp_comm, ==, PLAN_CP_A2A);
+        g_assert_cmpint(plan->conventions.loss, ==, PLAN_LOSS_FUSED);
+        g_assert_cmpint(plan_expert_tp(&plan->degrees, &plan->conventions), ==, 2);
+        g_assert_cmpfloat(plan->conventions.expert_imbalance, ==, 1.5);
+        g_assert_true(plan->conventions.deterministic);
+        /* Of 4 devices two share an expert: 2 places for experts. */
+        g_assert_true(plan_check(plan, 2, &error) == (ep == 2));
+        if (ep == 4)
+            g_assert_nonnull(strstr(error->message, "dp * tp * cp / expert_tp = 2"));
+    }
+}
+
 static void
 test_refuses(void)
 {
@@ -422,6 +452,7 @@ main(int argc, char **argv)
     g_test_add_func("/schedule/plan/check-names-the-key", test_check_names_the_key);
     g_test_add_func("/schedule/plan/round-trip", test_round_trip);
     g_test_add_func("/schedule/plan/defaults", test_defaults);
+    g_test_add_func("/schedule/plan/rare-conventions", test_rare_conventions);
     g_test_add_func("/schedule/plan/refuses", test_refuses);
     g_test_add_func("/schedule/plan/conventions", test_conventions);
     return g_test_run();
