@@ -91,7 +91,12 @@ const Command cmd_import = {
                "\n"
                "Reads nccl-tests (text, JSON), PyTorch profiler traces, TeraPipe's and Sailor's\n"
                "layer times, system files of SimuMax and Calculon; which it is, its content\n"
-               "tells.\n",
+               "tells.\n"
+               "\n"
+               "Of a PyTorch trace: NCCL kernels; mm and addmm in bf16 and fp16 and large elementwise\n"
+               "kernels (add, mul, gelu, silu, relu) where record_shapes was on, which fit the cost\n"
+               "parameters. Skipped and counted: other operators, attention and batched products\n"
+               "among them, and calls that a collective ran beside.\n",
     .options = {options_table},
     .min_arguments = 1,
     .max_arguments = 64,

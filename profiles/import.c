@@ -84,19 +84,23 @@ import_need_arch(Import *import, JsonDoc *doc, const JsonValue *value)
 static double
 predict(const Profile *profile, const ImportSample *sample)
 {
-    if (sample->is_product) {
-        const ModelOp op = {.name = "product",
-                            .kind = MODEL_OP_GEMM,
-                            .count = sample->count,
-                            .m = sample->m,
-                            .n = sample->n,
-                            .k = sample->k,
-                            .n_kernels_forward = 1};
-        const ProfileCost cost = profile_cost_op(profile, model_cluster_device(profile->cluster, 0),
-                                                 &op, PROFILE_PASS_FORWARD, DTYPE_BF16, NULL);
+    ModelOp op = {.name = "imported",
+                  .kind = MODEL_OP_GEMM,
+                  .count = sample->count,
+                  .m = sample->m,
+                  .n = sample->n,
+                  .k = sample->k,
+                  .forward_bytes = sample->bytes,
+                  .n_kernels_forward = 1};
 
-        return cost.part_s[PROFILE_PART_COMPUTE];
+    if (sample->kind == IMPORT_STREAM) {
+        op.kind = MODEL_OP_MEMORY;
+        op.n_kernels_forward = 0;
     }
+    if (sample->kind != IMPORT_COLLECTIVE)
+        return profile_cost_op(profile, model_cluster_device(profile->cluster, 0), &op,
+                               PROFILE_PASS_FORWARD, sample->dtype, NULL)
+            .part_s[PROFILE_PART_COMPUTE];
     return profile_cost_collective_s(profile, sample->comm, sample->bytes,
                                      &(ProfileGroup){0, 1, sample->n_ranks});
 }
@@ -129,7 +133,7 @@ drop_large_groups(Import *import)
     for (guint i = import->samples->len; i > 0; i--) {
         const ImportSample *sample = &g_array_index(import->samples, ImportSample, i - 1);
 
-        if (!sample->is_product && sample->n_ranks > n_devices)
+        if (sample->kind == IMPORT_COLLECTIVE && sample->n_ranks > n_devices)
             g_array_remove_index(import->samples, i - 1);
     }
 }
@@ -293,12 +297,16 @@ profile_import(const Profile *profile, const char *path, const ProfileImportOpti
     done = *first == '{' || *first == '[' ? read_json(&import, path, text, n_bytes, error)
                                           : read_text(&import, path, text, error);
     if (!done) {
+        g_free(import.note);
         profile_free(import.profile);
         return NULL;
     }
     import_fit_samples(&import);
     set_measured_on(&import, n_before);
-    *summary = g_strdup_printf("%s: %u rows, %u times fitted", import.tool,
-                               import.profile->measurements->len - n_before, samples->len);
+    *summary =
+        g_strdup_printf("%s: %u rows, %u times fitted%s%s", import.tool,
+                        import.profile->measurements->len - n_before, samples->len,
+                        import.note == NULL ? "" : "; ", import.note == NULL ? "" : import.note);
+    g_free(import.note);
     return import.profile;
 }

@@ -8,12 +8,24 @@
 
 G_BEGIN_DECLS
 
+#define IMPORT_US_PER_S 1e6
+/* 11 days: beyond are wrong units. */
+#define IMPORT_MAX_US 1e12
+
+typedef enum {
+    IMPORT_COLLECTIVE,
+    IMPORT_PRODUCT,
+    IMPORT_STREAM, /* an elementwise kernel: its time without ramp-up and gaps */
+} ImportKind;
+
 /* A measurement that a profile has no row for: it moves parameters instead. */
 typedef struct {
-    bool is_product; /* else a collective */
+    ImportKind kind;
     ModelComm comm;
-    int64_t n_ranks, bytes; /* a collective's */
+    int64_t n_ranks;        /* a collective's */
+    int64_t bytes;          /* sent, or read and written; of a product, 0 where not known */
     int64_t count, m, n, k; /* a product's */
+    Dtype dtype;            /* a product's */
     double seconds;
 } ImportSample;
 
@@ -22,6 +34,7 @@ typedef struct {
     const ProfileImportOptions *options;
     GArray *samples;  /* (owned) of ImportSample */
     const char *tool; /* (static) "nccl-tests", ... */
+    char *note;       /* (owned, nullable) what else to say of the file: what was skipped */
 } Import;
 
 /* Text of nccl-tests. */
@@ -35,6 +48,10 @@ void import_terapipe_messages(Import *import, JsonDoc *doc, const JsonValue *roo
 void import_sailor(Import *import, JsonDoc *doc, const JsonValue *root);
 void import_simumax(Import *import, JsonDoc *doc, const JsonValue *root);
 void import_calculon(Import *import, JsonDoc *doc, const JsonValue *root);
+
+/* Compute kernels of a trace's @events become samples; says in the note what became of each.
+ * Returns: whether any was taken. */
+bool import_kineto_compute(Import *import, JsonDoc *doc, const JsonValue *events);
 
 /* What nccl-tests and NCCL kernels measure: a row, or a sample.  @op is a name without "_perf";
  * false where the profile can make nothing of it. */

@@ -7,9 +7,6 @@
 #include <string.h>
 
 #define MAX_RANKS MODEL_CLUSTER_MAX_DEVICES
-/* 11 days: beyond are wrong units. */
-#define MAX_US 1e12
-#define US_PER_S 1e6
 
 /* --- what was measured --- */
 
@@ -95,7 +92,7 @@ read_us(const char *text, double *value)
     if (!g_ascii_isdigit(*text))
         return false;
     *value = g_ascii_strtod(text, &end);
-    return *end == 0 && *value >= 0.0 && *value < MAX_US;
+    return *end == 0 && *value >= 0.0 && *value < IMPORT_MAX_US;
 }
 
 /* size count type redop root | time algbw busbw #wrong [...] | time algbw busbw #wrong [...] */
@@ -126,8 +123,9 @@ read_row(TextReader *reader, char **words, guint n_words, GError **error)
     if (bytes == 0 || in_us == 0.0)
         return true;
     /* Frameworks reduce and gather in place. */
-    if (!import_collective(reader->import, op, n_ranks, bytes, in_us / US_PER_S,
-                           fmin(in_us, out_us) / US_PER_S, fmax(in_us, out_us) / US_PER_S)) {
+    if (!import_collective(reader->import, op, n_ranks, bytes, in_us / IMPORT_US_PER_S,
+                           fmin(in_us, out_us) / IMPORT_US_PER_S,
+                           fmax(in_us, out_us) / IMPORT_US_PER_S)) {
         g_autofree char *shown = text_escape(op, 40);
 
         return fail(error, reader,
@@ -191,7 +189,7 @@ read_time_us(JsonDoc *doc, const JsonValue *object)
 {
     const char *key = json_has(doc, object, "cpu_time") ? "cpu_time" : "time";
 
-    return json_double(doc, object, key, 0.0, MAX_US);
+    return json_double(doc, object, key, 0.0, IMPORT_MAX_US);
 }
 
 void
@@ -224,8 +222,9 @@ import_nccl_json(Import *import, JsonDoc *doc, const JsonValue *root)
 
         if (json_doc_failed(doc) || bytes == 0 || in_us == 0.0)
             continue;
-        if (!import_collective(import, op, n_ranks, bytes, in_us / US_PER_S,
-                               fmin(in_us, out_us) / US_PER_S, fmax(in_us, out_us) / US_PER_S))
+        if (!import_collective(import, op, n_ranks, bytes, in_us / IMPORT_US_PER_S,
+                               fmin(in_us, out_us) / IMPORT_US_PER_S,
+                               fmax(in_us, out_us) / IMPORT_US_PER_S))
             json_fail(doc, v,
                       "this collective has no place in a profile: all_reduce, sendrecv, "
                       "all_gather, reduce_scatter, alltoall have");
@@ -286,7 +285,7 @@ read_kernel(JsonDoc *doc, const JsonValue *event, Kernel *kernel)
     const int64_t bytes = element_bytes(json_string(doc, args, "dtype"));
     const int64_t group = json_int64(doc, args, "Group size", 1, MAX_RANKS);
 
-    *kernel = (Kernel){.n_ranks = group, .us = json_double(doc, event, "dur", 0.0, MAX_US)};
+    *kernel = (Kernel){.n_ranks = group, .us = json_double(doc, event, "dur", 0.0, IMPORT_MAX_US)};
     for (size_t i = 0; i < G_N_ELEMENTS(kinds); i++) {
         if (strcmp(kinds[i].collective, collective) != 0)
             continue;
@@ -313,6 +312,7 @@ import_kineto(Import *import, JsonDoc *doc, const JsonValue *root)
 {
     const JsonValue *events = json_array(doc, root, "traceEvents");
     g_autoptr(GArray) kernels = g_array_new(FALSE, TRUE, sizeof(Kernel));
+    bool computes;
 
     for (const JsonValue *v = json_first(events); v != NULL && !json_doc_failed(doc);
          v = json_next(v)) {
@@ -333,11 +333,15 @@ import_kineto(Import *import, JsonDoc *doc, const JsonValue *root)
         if (i == kernels->len)
             g_array_append_val(kernels, kernel);
     }
-    if (!json_doc_failed(doc) && kernels->len == 0)
-        json_fail(doc, events, "no NCCL kernel with its message in it");
+    computes = !json_doc_failed(doc) && import_kineto_compute(import, doc, events);
+    if (!json_doc_failed(doc) && kernels->len == 0 && !computes)
+        json_fail(doc, events,
+                  "no NCCL kernel with its message in it, no compute kernel that is "
+                  "taken: %s",
+                  import->note);
     for (guint i = 0; i < kernels->len && !json_doc_failed(doc); i++) {
         const Kernel *kernel = &g_array_index(kernels, Kernel, i);
-        const double seconds = kernel->us / US_PER_S;
+        const double seconds = kernel->us / IMPORT_US_PER_S;
 
         import_collective(import, kernel->op, kernel->n_ranks, kernel->bytes, seconds, seconds,
                           seconds);

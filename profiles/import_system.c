@@ -154,7 +154,8 @@ add_products(Import *import, JsonDoc *doc, const JsonValue *op, double flops_per
             json_fail(doc, v, "expected a key \"b=1, m=4096, k=5120, n=1536, ...\"");
             return;
         }
-        sample = (ImportSample){.is_product = true, .count = b, .m = m, .n = n, .k = k};
+        sample = (ImportSample){
+            .kind = IMPORT_PRODUCT, .dtype = DTYPE_BF16, .count = b, .m = m, .n = n, .k = k};
         sample.seconds =
             2.0 * (double)b * (double)m * (double)n * (double)k / (share * flops_per_s);
         if (share > 0.0)

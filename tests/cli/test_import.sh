@@ -110,6 +110,73 @@ has '^4 2097152 9e-05$' "the all-reduce, bytes of bf16, without the wait"
 rows p2p >"$W/out"
 has '^2 1048576 4e-05$' "a message"
 
+# Its compute.  A product of 128x256 tiles on 108 multiprocessors, of whose last wave's idle part 0.75
+# is paid: T = waves 2 128 256 (k + 128) / (0.70 312e12 / 108) + 3 us, cost-model.md 2.1; a kernel bound
+# by memory: T = bytes / (0.80 2039e9).
+python3 - "$W" <<'P'
+import json, math, sys
+events, ids = [], [0]
+def op(name, dims, types, us, ts=None, via=None, kernel='gemm'):
+    ids[0] += 1
+    i, ts = ids[0], 1e6 * ids[0] if ts is None else ts
+    args = {'External id': i}
+    if dims is not None:
+        args.update({'Input Dims': dims, 'Input type': types})
+    events.append({'ph': 'X', 'cat': 'cpu_op', 'name': name, 'ts': ts - 9, 'dur': 5, 'args': args})
+    link = {'External id': i, 'correlation': i} if via is None else {'correlation': 7000 + i}
+    if via is not None:
+        events.append({'ph': 'X', 'cat': 'cuda_runtime', 'name': 'cudaLaunchKernel', 'ts': ts - 8, 'dur': 3,
+                       'args': {'External id': i, 'correlation': 7000 + i}})
+    for part in us if isinstance(us, list) else [us]:
+        events.append({'ph': 'X', 'cat': 'kernel', 'name': kernel, 'ts': ts, 'dur': part, 'args': link})
+        ts += part
+def product_us(m, n, k):
+    filled = math.ceil(m / 128) * math.ceil(n / 256) / 108
+    waves = filled + 0.75 * (math.ceil(filled) - filled)
+    return (waves * 2 * 128 * 256 * (k + 128) / (0.70 * 312e12 / 108) + 3e-6) * 1e6
+B = 'c10::BFloat16'
+for k in (2048, 4096, 8192):
+    t = product_us(8192, 8192, k)
+    op('aten::mm', [[8192, k], [k, 8192]], [B, B], t)
+    op('aten::mm', [[8192, k], [k, 8192]], [B, B], 1.5 * t)  # of two and of three the median is t
+    op('aten::mm', [[8192, k], [k, 8192]], [B, B], [t / 4, 3 * t / 4], via='runtime')
+t = product_us(8192, 16384, 4096)
+op('aten::addmm', [[16384], [8192, 4096], [4096, 16384]], [B, B, B], t)
+us = lambda n, e, tensors: n * e * tensors / (0.80 * 2039e9) * 1e6
+op('aten::add', [[8192, 8192], [8192, 8192], []], [B, B, 'Scalar'], us(8192**2, 2, 3))
+op('aten::gelu', [[8192, 8192], []], ['float', ''], us(8192**2, 4, 2))
+# None of these says anything that is taken.
+op('aten::bmm', [[8, 64, 64], [8, 64, 64]], [B, B], 50)
+op('aten::mm', None, None, 70)
+op('aten::mm', [[64, 32], [16, 64]], [B, B], 70)
+op('aten::mm', [[[64, 32]], 'x'], [B, B], 70)
+op('aten::mm', [[64, 64], [64, 64]], ['float', 'float'], 70)
+op('aten::mm', [[64, 64], [64, 64]], ['c10::Strange', 'c10::Strange'], 70)
+op('aten::add', [[64, 64], [64, 64], []], [B, B, 'Scalar'], 9)
+op('aten::mm', [[64, 64], [64, 64]], [B, B], 0)
+op('aten::mm', [[8192, 8192], [8192, 8192]], [B, B], 100)
+op('aten::mm', [[8192, 4096], [4096, 4096]], [B, B], 9000, ts=5000.0)
+events.append({'ph': 'X', 'cat': 'kernel', 'name': 'ncclDevKernel_AllReduce', 'ts': 6000, 'dur': 10})
+json.dump({'traceEvents': events}, open(sys.argv[1] + '/compute.json', 'w'))
+P
+runs 0 "PyTorch's profiler, compute" import "$W/compute.json" --cluster dgx-a100-80g -o "$W/p.json"
+cat "$W/err" >>"$W/out"
+has '0 rows, 6 times fitted; 15 compute kernels taken, 1 skipped: of other operators, 3 skipped: without usable Input Dims, 2 skipped: of other number formats, 1 skipped: elementwise below 128 MiB, 1 skipped: without a time, 1 skipped: faster than the device, 1 skipped: beside a collective' \
+    "what was taken and what was not"
+cp "$W/p.json" "$W/out"
+json "moves the shares of peak and of bandwidth" '
+c = d["cost"]
+assert abs(c["gemm_fraction"] - 0.70) < 0.01, c["gemm_fraction"]
+assert abs(c["memory_fraction"] - 0.80) < 0.01, c["memory_fraction"]
+assert d["cost_sources"]["gemm_fraction"] == "fitted to 6 times of PyTorch\x27s profiler", d["cost_sources"]
+assert "link_fraction" not in d["cost_sources"] or "fitted" not in d["cost_sources"]["link_fraction"]
+assert c["memory_kernel_s"] == 2e-5 and "measured" not in d
+'
+sed 's/"dur": 100,/"dur": NaN,/' "$W/compute.json" >"$W/nan.json"
+fails 3 'nan.json:1:' "a time that is not a number" import "$W/nan.json" --cluster dgx-a100-80g -o "$W/x.json"
+sed 's/"dur": 100,/"dur": -100,/' "$W/compute.json" >"$W/negative.json"
+fails 3 'negative.json:1:.*dur' "a negative time" import "$W/negative.json" --cluster dgx-a100-80g -o "$W/x.json"
+
 # --- TeraPipe: seconds of one layer ---
 cat >"$W/tera.json" <<'T'
 {"1_128_0":{"py_forward_mean":0.0011,"forward_mean":0.001,"forward_std":0.0001,"py_backward_mean":0.0021,"backward_mean":0.002,"update_mean":0.0003},
