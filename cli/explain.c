@@ -16,11 +16,12 @@ const char *const explain_dimension_names[EXPLAIN_N_DIMENSIONS + 1] = {
     "micro_batch", "schedule", "slices", "recompute", "zero_stage", "sequence_parallel",
     NULL};
 
-/* Micro-batches and chunks are tried up to so many times what was chosen, since larger ones only
- * lose more; and slices up to so many. */
+/* Micro-batches and slices are tried up to so many times what was chosen, since larger ones only
+ * lose more; chunks up to so many.  A search with 8 or 16 slices takes minutes: each plan has that
+ * many times the ops, and nothing but its simulation tells its time. */
 #define MOST_TIMES 8
+#define MOST_TIMES_SLICES 4
 #define MOST_CHUNKS 8
-#define MOST_SLICES 16
 
 /* --- what a plan is like --- */
 
@@ -265,7 +266,8 @@ values_of(const Explanation *explanation, ExplainDimension dimension)
                 g_array_append_val(values, i);
         break;
     case EXPLAIN_SLICES:
-        for (int64_t n = 1; n <= MOST_SLICES && plan->degrees.pp > 1; n *= 2)
+        for (int64_t n = 1; n <= MOST_TIMES_SLICES * plan->slices->len && plan->degrees.pp > 1;
+             n *= 2)
             g_array_append_val(values, n);
         break;
     case EXPLAIN_RECOMPUTE:

@@ -114,7 +114,7 @@ while read -r dimension n schedule slices micro flags; do
 done <"$W/plans"
 echo
 awk -F'|' '{
-    e = $10; gsub(/[ %+]/, "", e); e = e < 0 ? -e : e
+    e = $10; gsub(/[ %+]/, "", e); e += 0; e = e < 0 ? -e : e
     sum += e; if (e > worst) worst = e
     predicted[NR] = $7 + 0; measured[NR] = $8 + 0
 } END {
