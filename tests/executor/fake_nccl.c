@@ -30,6 +30,8 @@
 
 #include "executor/cuda_nccl.h"
 
+#include "tests/executor/fake_knob.h"
+
 #define MAX_RANKS 16
 #define CHANNEL_BYTES 4096 /* far less than a message */
 
@@ -66,16 +68,7 @@ enum {
 static int64_t
 knob(const char *name, int64_t standard)
 {
-    const char *list = getenv("FAKE_NCCL");
-    const size_t n = strlen(name);
-
-    for (const char *at = list; at != NULL && *at != '\0';) {
-        if (strncmp(at, name, n) == 0 && at[n] == '=')
-            return strtoll(at + n + 1, NULL, 10);
-        at = strchr(at, ',');
-        at = at == NULL ? NULL : at + 1;
-    }
-    return standard;
+    return fake_knob_of("FAKE_NCCL", name, standard);
 }
 
 /* Of faults, which are one rank's where FAKE_NCCL says so. */

@@ -9,6 +9,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "tests/executor/fake_knob.h"
+
 typedef struct Task Task;
 struct Task {
     Task *next;
@@ -45,16 +47,7 @@ static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 int64_t
 fake_knob(const char *name, int64_t standard)
 {
-    const char *list = getenv("FAKE_CUDA");
-    const size_t n = strlen(name);
-
-    for (const char *at = list; at != NULL && *at != '\0';) {
-        if (strncmp(at, name, n) == 0 && at[n] == '=')
-            return strtoll(at + n + 1, NULL, 10);
-        at = strchr(at, ',');
-        at = at == NULL ? NULL : at + 1;
-    }
-    return standard;
+    return fake_knob_of("FAKE_CUDA", name, standard);
 }
 
 /* --- tasks --- */

@@ -1,0 +1,400 @@
+/* Tests of models/arch.h, model_ops() on several ranks: collectives, divided layers, experts. */
+#include "tests/models/ops_case.h"
+
+/* --- collectives --- */
+
+/* "AR", "AG", "RS", "A2A", "ring" of the direction, in the order of execution. */
+static char *
+collectives(const ModelArch *arch, ModelPart part, int64_t layer, const ModelShape *shape,
+            bool backward, ModelGroup group)
+{
+    static const char *const names[] = {"", "AR", "AG", "RS", "A2A", "ring"};
+    g_autoptr(GString) text = g_string_new(NULL);
+    ModelOp ops[MODEL_MAX_OPS];
+    size_t n = model_ops(arch, part, layer, shape, ops);
+
+    for (size_t i = 0; i < n; i++) {
+        const ModelOp *op = &ops[backward ? n - 1 - i : i];
+        ModelComm comm = backward ? op->backward_comm : op->forward_comm;
+
+        if (op->kind == MODEL_OP_COLLECTIVE && op->group == group && comm != MODEL_COMM_NONE)
+            g_string_append_printf(text, "%s%s", text->len > 0 ? " " : "", names[comm]);
+    }
+    return g_string_free(g_steal_pointer(&text), FALSE);
+}
+
+static void
+test_collectives_are_megatrons(void)
+{
+    static const struct {
+        const char *model;
+        ModelPart part;
+        int64_t tp, cp, ep;
+        bool sequence_parallel;
+        ModelGroup group;
+        const char *forward, *backward;
+    } cases[] = {
+        {"gpt3-1b", MODEL_PART_LAYER, 1, 1, 1, true, MODEL_GROUP_TP, "", ""},
+        /* 1909.08053: g after each half in forward, f before each half in backward. */
+        {"gpt3-1b", MODEL_PART_LAYER, 4, 1, 1, false, MODEL_GROUP_TP, "AR AR", "AR AR"},
+        /* 2205.05198 figure 5; in backward the output's gradient is gathered, the input gathered
+         * again, the input's gradient scattered. */
+        {"gpt3-1b", MODEL_PART_LAYER, 4, 1, 1, true, MODEL_GROUP_TP, "AG RS AG RS",
+         "AG AG RS AG AG RS"},
+        {"llama3-8b", MODEL_PART_LAYER, 8, 1, 1, true, MODEL_GROUP_TP, "AG RS AG RS",
+         "AG AG RS AG AG RS"},
+        {"llama3-8b", MODEL_PART_LAYER, 1, 4, 1, false, MODEL_GROUP_CP, "ring", "ring ring"},
+        {"llama3-8b", MODEL_PART_LAYER, 1, 1, 1, false, MODEL_GROUP_CP, "", ""},
+        {"mixtral-8x7b", MODEL_PART_LAYER, 1, 1, 8, false, MODEL_GROUP_EP, "A2A A2A", "A2A A2A"},
+        {"mixtral-8x7b", MODEL_PART_LAYER, 1, 1, 1, false, MODEL_GROUP_EP, "", ""},
+        {"mixtral-8x7b", MODEL_PART_LAYER, 2, 1, 1, false, MODEL_GROUP_TP, "AR AG", "AG AR"},
+        {"gpt3-1b", MODEL_PART_EMBEDDING, 4, 1, 1, false, MODEL_GROUP_TP, "AR", ""},
+        {"gpt3-1b", MODEL_PART_EMBEDDING, 4, 1, 1, true, MODEL_GROUP_TP, "RS", "AG"},
+        {"gpt3-1b", MODEL_PART_HEAD, 4, 1, 1, false, MODEL_GROUP_TP, "AR AR AR", "AR"},
+        {"gpt3-1b", MODEL_PART_HEAD, 4, 1, 1, true, MODEL_GROUP_TP, "AG AR AR AR", "AG RS"},
+    };
+
+    for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
+        g_autoptr(ModelArch) arch = load(cases[i].model);
+        ModelShape shape = plain_shape(1, 1024);
+        g_autofree char *forward = NULL, *backward = NULL;
+
+        shape.tp = cases[i].tp;
+        shape.cp = cases[i].cp;
+        shape.ep = cases[i].ep;
+        shape.sequence_parallel = cases[i].sequence_parallel;
+        forward = collectives(arch, cases[i].part, 0, &shape, false, cases[i].group);
+        backward = collectives(arch, cases[i].part, 0, &shape, true, cases[i].group);
+        g_test_message("case %zu", i);
+        g_assert_cmpstr(forward, ==, cases[i].forward);
+        g_assert_cmpstr(backward, ==, cases[i].backward);
+    }
+}
+
+/* Each tensor-parallel collective of a dense layer moves s b h elements: the whole buffer. */
+static void
+test_collectives_carry_whole_activations(void)
+{
+    g_autoptr(ModelArch) arch = load("gpt3-1b");
+    ModelShape shape = plain_shape(3, 512);
+    ModelOp ops[MODEL_MAX_OPS];
+    size_t n;
+
+    shape.tp = 8;
+    shape.sequence_parallel = true;
+    n = model_ops(arch, MODEL_PART_LAYER, 0, &shape, ops);
+    for (size_t i = 0; i < n; i++) {
+        if (ops[i].kind == MODEL_OP_COLLECTIVE)
+            g_assert_cmpint(ops[i].comm_bytes, ==, 2 * 3 * 512 * 2048);
+    }
+    /* The loss exchanges one fp32 per row. */
+    n = model_ops(arch, MODEL_PART_HEAD, 0, &shape, ops);
+    g_assert_cmpint(find(ops, n, "loss_sum")->comm_bytes, ==, 4 * 3 * 512);
+}
+
+/* Context parallelism divides tokens; K and V of all tokens pass the ring. */
+static void
+test_context_parallelism_divides_tokens(void)
+{
+    g_autoptr(ModelArch) arch = load("llama3-8b");
+    ModelShape shape = plain_shape(2, 4096);
+    ModelOp ops[MODEL_MAX_OPS];
+    const ModelOp *op;
+
+    shape.context = 4096;
+    shape.cp = 4;
+    op = find_in_layer(arch, 0, &shape, "attention", ops);
+    g_assert_cmpint(op->m, ==, 1024);
+    g_assert_cmpint(op->n, ==, 8192);
+    op = find(ops, MODEL_MAX_OPS, "mlp_up");
+    g_assert_cmpint(op->m, ==, 2 * 1024);
+    op = find(ops, MODEL_MAX_OPS, "kv_exchange");
+    g_assert_cmpint(op->comm_bytes, ==, 2 * 2 * (4096 + 4096) * 2 * 8 * 128);
+    g_assert_cmpint(model_boundary_bytes(arch, &shape), ==, 2 * 2 * 1024 * 4096);
+}
+
+/* All tokens of a quarter of the heads: q (h), k and v (2 . 1024 of 8 heads) go there, the result
+ * (h) comes back, each way; nothing passes a ring, and the FLOPs are the ring's. */
+static void
+test_heads_are_exchanged_for_tokens(void)
+{
+    g_autoptr(ModelArch) arch = load("llama3-8b");
+    g_autoptr(GError) error = NULL;
+    ModelShape shape = plain_shape(2, 4096);
+    ModelOp ops[MODEL_MAX_OPS];
+    const ModelOp *op;
+    double ring_flops;
+
+    shape.flash_attention = true;
+    shape.cp = 4;
+    ring_flops = find_in_layer(arch, 0, &shape, "attention", ops)->forward_flops;
+    g_assert_null(find(ops, MODEL_MAX_OPS, "heads_split"));
+    shape.all_to_all = true;
+    op = find_in_layer(arch, 0, &shape, "attention", ops);
+    g_assert_cmpint(op->m, ==, 4096);
+    g_assert_cmpint(op->count, ==, 2 * 32 / 4);
+    g_assert_cmpfloat(op->forward_flops, ==, ring_flops);
+    /* q and result 1024 rows each of 4096, k and v of all 4096 tokens, 2 of the 8 heads. */
+    g_assert_cmpint(op->forward_bytes, ==,
+                    2 * 2 * (1024 * 4096 + 1024 * 4096 + 4096 * 2 * 2 * 128));
+    g_assert_null(find(ops, MODEL_MAX_OPS, "kv_exchange"));
+    op = find(ops, MODEL_MAX_OPS, "heads_split");
+    g_assert_cmpint(op->group, ==, MODEL_GROUP_CP);
+    g_assert_cmpint(op->forward_comm, ==, MODEL_COMM_ALL_TO_ALL);
+    g_assert_cmpint(op->backward_comm, ==, MODEL_COMM_ALL_TO_ALL);
+    g_assert_cmpint(op->comm_bytes, ==, 2 * 1024 * (4096 + 2 * 1024) * 2);
+    op = find(ops, MODEL_MAX_OPS, "heads_merge");
+    g_assert_cmpint(op->comm_bytes, ==, 2 * 1024 * 4096 * 2);
+    g_assert_true(model_shape_check(arch, &shape, &error));
+    shape.cp = 16;
+    g_assert_false(model_shape_check(arch, &shape, &error));
+    g_assert_nonnull(strstr(error->message, "8 key/value heads"));
+}
+
+/* The loss over n logits of 2 bytes.  Plain: kept in fp32.  Compiled: a copy in fp32 and one in 2
+ * bytes besides while forward runs.  Fused: the gradient in 2 bytes alone. */
+static void
+test_losses_keep_what_they_keep(void)
+{
+    g_autoptr(ModelArch) arch = load("llama3-8b");
+    ModelShape shape = plain_shape(1, 1024);
+    const int64_t n = INT64_C(1024) * 128256;
+    ModelOp ops[MODEL_MAX_OPS];
+    size_t last;
+
+    last = model_ops(arch, MODEL_PART_HEAD, 0, &shape, ops) - 1;
+    g_assert_cmpint(ops[last].memory_kind, ==, MODEL_MEMORY_LOSS);
+    g_assert_cmpint(ops[last].saved_bytes, ==, 4 * n);
+    g_assert_cmpint(ops[last].forward_transient_bytes, ==, 0);
+    shape.compiled_loss = true;
+    model_ops(arch, MODEL_PART_HEAD, 0, &shape, ops);
+    g_assert_cmpint(ops[last].saved_bytes, ==, 4 * n);
+    g_assert_cmpint(ops[last].forward_transient_bytes, ==, 6 * n);
+    g_assert_cmpint(ops[last].forward_bytes, ==, 22 * n);
+    shape.compiled_loss = false;
+    shape.fused_loss = true;
+    model_ops(arch, MODEL_PART_HEAD, 0, &shape, ops);
+    g_assert_cmpint(ops[last].saved_bytes, ==, 2 * n);
+    g_assert_cmpint(ops[last].forward_bytes, ==, 6 * n);
+    g_assert_cmpint(ops[last].backward_bytes, ==, 4 * n);
+}
+
+/* --- splits and experts --- */
+
+/* Two tp ranks share each expert: half its columns, the rows of both, gathered and added up. */
+static void
+test_tp_ranks_share_experts(void)
+{
+    g_autoptr(ModelArch) arch = load("mixtral-8x7b");
+    g_autoptr(GError) error = NULL;
+    ModelShape shape = plain_shape(1, 4096);
+    const int64_t rows = 4096 / 2 * 2; /* of a tp rank, to two experts each */
+    ModelOp ops[MODEL_MAX_OPS];
+    const ModelOp *op;
+
+    shape.tp = 2;
+    shape.ep = 4;
+    shape.sequence_parallel = true;
+    op = find_in_layer(arch, 0, &shape, "experts_up", ops);
+    g_assert_cmpint(op->n, ==, 2 * 14336);
+    g_assert_cmpint(op->count * op->m, ==, rows);
+    g_assert_null(find(ops, MODEL_MAX_OPS, "experts_gather"));
+    shape.etp = 2;
+    op = find_in_layer(arch, 0, &shape, "experts_up", ops);
+    g_assert_cmpint(op->n, ==, 14336);
+    g_assert_cmpint(op->count * op->m, ==, 2 * rows);
+    op = find(ops, MODEL_MAX_OPS, "experts_gather");
+    g_assert_cmpint(op->group, ==, MODEL_GROUP_ETP);
+    g_assert_cmpint(op->forward_comm, ==, MODEL_COMM_ALL_GATHER);
+    g_assert_cmpint(op->backward_comm, ==, MODEL_COMM_REDUCE_SCATTER);
+    g_assert_cmpint(op->comm_bytes, ==, 2 * rows * 4096 * 2);
+    op = find(ops, MODEL_MAX_OPS, "experts_scatter");
+    g_assert_cmpint(op->forward_comm, ==, MODEL_COMM_REDUCE_SCATTER);
+    g_assert_true(model_shape_check(arch, &shape, &error));
+    shape.etp = 4;
+    g_assert_false(model_shape_check(arch, &shape, &error));
+    g_assert_nonnull(strstr(error->message, "expert tp 4 does not divide tp 2"));
+}
+
+/* GELU's result is kept besides its input: the gradient of the router's probabilities reads it. */
+static void
+test_probabilities_keep_the_activation(void)
+{
+    g_autoptr(ModelArch) arch = load("gpt2-124m");
+    ModelShape shape = plain_shape(1, 1024);
+    ModelOp ops[MODEL_MAX_OPS];
+
+    arch->experts = (ModelExperts){.n_experts = 4, .top_k = 2, .ffn_hidden = 3072};
+    g_assert_cmpint(find_in_layer(arch, 0, &shape, "experts_activation", ops)->saved_bytes, ==,
+                    2 * (2 * 1024) * 3072 * 2);
+    g_assert_cmpint(find(ops, MODEL_MAX_OPS, "permute")->memory_kind, ==, MODEL_MEMORY_PERMUTE);
+}
+
+/* Beyond what torch's softmax keeps: its input in fp32; at its gradient (2 + 8) bytes a score. */
+static void
+test_torch_softmax_has_more_while_it_runs(void)
+{
+    g_autoptr(ModelArch) arch = load("llama3-8b");
+    ModelShape shape = plain_shape(1, 1024);
+    const int64_t scores = INT64_C(32) * 1024 * 1024;
+    ModelOp ops[MODEL_MAX_OPS];
+    const ModelOp *op;
+
+    shape.eager_softmax = true;
+    op = find_in_layer(arch, 0, &shape, "attention", ops);
+    g_assert_cmpint(op->saved_bytes, ==, 6 * scores);
+    g_assert_cmpint(op->forward_transient_bytes, ==, 4 * scores);
+    g_assert_cmpint(op->backward_transient_bytes, ==, 10 * scores);
+}
+
+/* The FLOPs of all tp ranks are those of one device. */
+static void
+test_tensor_parallelism_divides_flops(void)
+{
+    static const char *const names[] = {"gpt3-175b", "llama3-70b"};
+
+    for (size_t i = 0; i < G_N_ELEMENTS(names); i++) {
+        g_autoptr(ModelArch) arch = load(names[i]);
+        ModelShape one = plain_shape(2, 2048), split = one;
+        ModelOp ops[MODEL_MAX_OPS];
+        double flops[2] = {0.0, 0.0};
+        size_t n;
+
+        split.tp = 8;
+        n = model_ops(arch, MODEL_PART_LAYER, 0, &one, ops);
+        for (size_t j = 0; j < n; j++) {
+            flops[0] += ops[j].forward_flops;
+            g_assert_cmpfloat(ops[j].backward_flops, ==, 2.0 * ops[j].forward_flops);
+        }
+        n = model_ops(arch, MODEL_PART_LAYER, 0, &split, ops);
+        for (size_t j = 0; j < n; j++)
+            flops[1] += ops[j].forward_flops;
+        g_assert_cmpfloat_with_epsilon(8.0 * flops[1], flops[0], 1e-9 * flops[0]);
+    }
+}
+
+/* Each row goes to top_k experts: the products' rows are tokens * top_k whatever ep is, and the
+ * fullest rank has expert_imbalance times the mean. */
+static void
+test_experts_get_top_k_rows_per_token(void)
+{
+    static const int64_t eps[] = {1, 2, 8};
+    g_autoptr(ModelArch) arch = load("mixtral-8x7b");
+
+    for (size_t i = 0; i < G_N_ELEMENTS(eps); i++) {
+        ModelShape shape = plain_shape(2, 1024);
+        ModelOp ops[MODEL_MAX_OPS];
+        const ModelOp *op;
+
+        shape.ep = eps[i];
+        op = find_in_layer(arch, 0, &shape, "experts_up", ops);
+        g_assert_cmpint(op->count, ==, 8 / eps[i]);
+        g_assert_cmpint(op->m * op->count, ==, 2048 * 2);
+        g_assert_cmpint(op->n, ==, 2 * 14336);
+        g_assert_cmpfloat(op->forward_flops, ==, 2.0 * 4096.0 * 4096.0 * 2.0 * 14336.0);
+        shape.expert_imbalance = 1.25;
+        op = find_in_layer(arch, 0, &shape, "experts_up", ops);
+        g_assert_cmpfloat(op->forward_flops, ==, 1.25 * 2.0 * 4096.0 * 4096.0 * 2.0 * 14336.0);
+        if (eps[i] > 1)
+            g_assert_cmpint(find(ops, MODEL_MAX_OPS, "dispatch")->comm_bytes, ==,
+                            5 * (2 * 2048 * 2 * 4096) / 4);
+    }
+}
+
+/* tp ranks share the rows, not the experts, with sequence parallelism or without. */
+static void
+test_tp_ranks_dispatch_their_share(void)
+{
+    g_autoptr(ModelArch) arch = load("mixtral-8x7b");
+
+    for (int sp = 0; sp <= 1; sp++) {
+        ModelShape shape = plain_shape(1, 4096);
+        ModelOp ops[MODEL_MAX_OPS];
+
+        shape.tp = 4;
+        shape.ep = 4;
+        shape.sequence_parallel = sp;
+        g_assert_cmpint(find_in_layer(arch, 0, &shape, "experts_down", ops)->m, ==,
+                        4096 / 4 * 2 / 2);
+        g_assert_cmpint(find(ops, MODEL_MAX_OPS, "dispatch")->comm_bytes, ==,
+                        2 * (4096 / 4) * 2 * 4096);
+    }
+}
+
+/* One token of one expert model: no more experts work than rows arrive. */
+static void
+test_few_rows_reach_few_experts(void)
+{
+    g_autoptr(ModelArch) arch = load("deepseek-v3");
+    ModelShape shape = plain_shape(1, 1);
+    ModelOp ops[MODEL_MAX_OPS];
+    const ModelOp *op = find_in_layer(arch, 60, &shape, "experts_up", ops);
+
+    g_assert_cmpint(op->count, ==, 8);
+    g_assert_cmpint(op->m, ==, 1);
+}
+
+static void
+test_dense_layers_come_first(void)
+{
+    g_autoptr(ModelArch) arch = load("deepseek-v3");
+    ModelShape shape = plain_shape(1, 128);
+    ModelOp ops[MODEL_MAX_OPS];
+    size_t n = model_ops(arch, MODEL_PART_LAYER, 2, &shape, ops);
+
+    g_assert_nonnull(find(ops, n, "mlp_up"));
+    g_assert_null(find(ops, n, "router"));
+    n = model_ops(arch, MODEL_PART_LAYER, 3, &shape, ops);
+    g_assert_null(find(ops, n, "mlp_up"));
+    g_assert_nonnull(find(ops, n, "router"));
+    g_assert_nonnull(find(ops, n, "shared_up"));
+}
+
+/*
+ * DeepSeek-V3's attention, per head: queries and keys of 128 + 64, values of 128; the tp ranks
+ * exchange the latents, 1536 + 512 + 64, not the hidden state.
+ */
+static void
+test_mla_has_two_head_sizes(void)
+{
+    g_autoptr(ModelArch) arch = load("deepseek-v3");
+    ModelShape shape = plain_shape(1, 1024);
+    ModelOp ops[MODEL_MAX_OPS];
+    const ModelOp *op;
+    double scores = 32.0 * 1024.0 * 1024.0;
+
+    shape.tp = 4;
+    shape.sequence_parallel = true;
+    op = find_in_layer(arch, 0, &shape, "attention", ops);
+    g_assert_cmpint(op->count, ==, 32);
+    g_assert_cmpint(op->k, ==, 192);
+    g_assert_cmpfloat(op->forward_flops, ==, 2.0 * scores * (192.0 + 128.0));
+    g_assert_cmpint(sum(arch, MODEL_PART_LAYER, 0, &shape, SAVED_KV), ==,
+                    2 * 1024 * 32 * (192 + 128));
+    g_assert_cmpint(find(ops, MODEL_MAX_OPS, "latent")->comm_bytes, ==,
+                    2 * 1024 * (1536 + 512 + 64));
+    g_assert_cmpint(find(ops, MODEL_MAX_OPS, "proj")->k, ==, 32 * 128);
+}
+
+int
+main(int argc, char **argv)
+{
+    g_test_init(&argc, &argv, NULL);
+#define ADD(path, function) g_test_add_func("/models/ops_split/" path, function)
+    ADD("collectives-are-megatrons", test_collectives_are_megatrons);
+    ADD("collectives-carry-whole-activations", test_collectives_carry_whole_activations);
+    ADD("context-parallelism-divides-tokens", test_context_parallelism_divides_tokens);
+    ADD("heads-are-exchanged-for-tokens", test_heads_are_exchanged_for_tokens);
+    ADD("losses-keep-what-they-keep", test_losses_keep_what_they_keep);
+    ADD("tp-ranks-share-experts", test_tp_ranks_share_experts);
+    ADD("probabilities-keep-the-activation", test_probabilities_keep_the_activation);
+    ADD("torch-softmax-has-more-while-it-runs", test_torch_softmax_has_more_while_it_runs);
+    ADD("tensor-parallelism-divides-flops", test_tensor_parallelism_divides_flops);
+    ADD("experts-get-top-k-rows-per-token", test_experts_get_top_k_rows_per_token);
+    ADD("tp-ranks-dispatch-their-share", test_tp_ranks_dispatch_their_share);
+    ADD("few-rows-reach-few-experts", test_few_rows_reach_few_experts);
+    ADD("dense-layers-come-first", test_dense_layers_come_first);
+    ADD("mla-has-two-head-sizes", test_mla_has_two_head_sizes);
+#undef ADD
+    return g_test_run();
+}

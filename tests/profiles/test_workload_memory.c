@@ -1,0 +1,254 @@
+/* Tests of profiles/workload.h: what a rank holds, by owner. */
+#include "tests/profiles/workload_case.h"
+
+/* --- memory --- */
+
+/* Bytes per parameter: weight, gradient, optimizer  [2205.05198; 1910.02054 section 3.1]. */
+static void
+test_bytes_per_parameter(void)
+{
+    static const struct {
+        PlanFramework framework;
+        int32_t zero_stage;
+        double weight, gradient, optimizer; /* with d = 4 copies */
+    } cases[] = {
+        {PLAN_FRAMEWORK_MEGATRON_LM, 0, 2, 4, 12},        /* 18 */
+        {PLAN_FRAMEWORK_MEGATRON_CORE, 1, 2, 4, 3},       /* 6 + 12/d */
+        {PLAN_FRAMEWORK_MEGATRON_DEEPSPEED, 0, 2, 2, 12}, /* 16 */
+        {PLAN_FRAMEWORK_MEGATRON_DEEPSPEED, 1, 2, 2, 3},
+        {PLAN_FRAMEWORK_MEGATRON_DEEPSPEED, 2, 2, 0.5, 3},
+        {PLAN_FRAMEWORK_MEGATRON_DEEPSPEED, 3, 0.5, 0.5, 3},
+        {PLAN_FRAMEWORK_FSDP, 3, 1, 1, 2},
+        {PLAN_FRAMEWORK_TERAPIPE, 0, 2, 2, 12},
+    };
+    g_autoptr(Profile) profile = fixture_profile();
+    ModelArch arch = gpt(8, 0);
+    double n = 4.0 * (double)model_part_parameters(&arch, MODEL_PART_LAYER, 0, 2, 1, 1, false);
+
+    for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
+        PlanSpec spec = {.degrees = {4, 2, 2, 1, 1, 1},
+                         .framework = cases[i].framework,
+                         .zero_stage = cases[i].zero_stage};
+        g_autoptr(Workload) workload = workload_of(&arch, profile, &spec);
+
+        for (int32_t rank = 0; rank < 2; rank++) {
+            assert_near((double)owned(workload, rank, TRACE_MEMORY_WEIGHTS), cases[i].weight * n,
+                        1e-6);
+            assert_near((double)owned(workload, rank, TRACE_MEMORY_GRADIENTS),
+                        cases[i].gradient * n, 1e-6);
+            assert_near((double)owned(workload, rank, TRACE_MEMORY_OPTIMIZER),
+                        cases[i].optimizer * n, 1e-6);
+        }
+    }
+}
+
+static void
+test_fp32_training_takes_16_bytes(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+    ModelArch arch = gpt(2, 0);
+    PlanSpec spec = {.degrees = {1, 1, 1, 1, 1, 1}};
+    g_autoptr(Plan) plan = plan_of(&arch, &spec);
+    g_autoptr(Workload) workload = NULL;
+    int64_t n = 2 * model_part_parameters(&arch, MODEL_PART_LAYER, 0, 1, 1, 1, false);
+
+    plan->dtype = DTYPE_FP32;
+    workload = workload_new(&arch, profile, plan, 0, NULL);
+    g_assert_cmpint(owned(workload, 0, TRACE_MEMORY_WEIGHTS), ==, 4 * n);
+    g_assert_cmpint(owned(workload, 0, TRACE_MEMORY_GRADIENTS), ==, 4 * n);
+    g_assert_cmpint(owned(workload, 0, TRACE_MEMORY_OPTIMIZER), ==, 8 * n);
+}
+
+/* Korthikanti et al. 2205.05198 table 2, per layer: s b h (10 + 24/t + 5 a s / (h t)),
+ * (s b h / t)(34 + 5 a s / h), selective 34 s b h / t, full 2 s b h. */
+static void
+test_activation_bytes_are_korthikantis(void)
+{
+    static const struct {
+        PlanRecompute recompute;
+        bool sequence_parallel;
+        double per_token_and_width; /* s 512, h 1024, a 16, t 4 */
+    } cases[] = {
+        {PLAN_RECOMPUTE_NONE, false, 10.0 + 24.0 / 4 + 5.0 * 16 * 512 / (1024 * 4)},
+        {PLAN_RECOMPUTE_NONE, true, (34.0 + 5.0 * 16 * 512 / 1024) / 4},
+        {PLAN_RECOMPUTE_SELECTIVE, false, 10.0 + 24.0 / 4},
+        {PLAN_RECOMPUTE_SELECTIVE, true, 34.0 / 4},
+        {PLAN_RECOMPUTE_FULL, false, 2.0},
+    };
+    g_autoptr(Profile) profile = fixture_profile();
+    ModelArch arch = gpt(6, 0);
+
+    for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
+        PlanSpec spec = {.degrees = {1, 4, 2, 1, 1, 1},
+                         .micro_batch = 2,
+                         .framework = PLAN_FRAMEWORK_MEGATRON_LM,
+                         .recompute = cases[i].recompute,
+                         .sequence_parallel = cases[i].sequence_parallel};
+        g_autoptr(Workload) workload = workload_of(&arch, profile, &spec);
+        double sbh = 512.0 * 2.0 * 1024.0, layers = 3.0;
+        const WorkloadOp *op = workload_op(workload, 0, 1, 0, 0);
+
+        assert_near((double)op->activation_bytes, layers * sbh * cases[i].per_token_and_width,
+                    1e-9);
+        g_assert_cmpint(op->kv_bytes, ==, 0);
+        g_assert_cmpint(op->weight_activation_bytes, <=, op->activation_bytes);
+        if (cases[i].recompute == PLAN_RECOMPUTE_FULL)
+            g_assert_cmpint(op->workspace_bytes[SCHEDULE_OP_BACKWARD], >,
+                            (int64_t)(16.0 * sbh)); /* one layer at a time */
+    }
+}
+
+/* K and V of a slice: 2 * tokens * h / t * 2 bytes per layer; their gradients grow with context. */
+static void
+test_slices_keep_keys_and_values(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+    ModelArch arch = gpt(4, 0);
+    PlanSpec spec = {.degrees = {1, 2, 2, 1, 1, 1},
+                     .n_slices = 4,
+                     .schedule = "terapipe",
+                     .framework = PLAN_FRAMEWORK_TERAPIPE,
+                     .recompute = PLAN_RECOMPUTE_FULL};
+    g_autoptr(Workload) workload = workload_of(&arch, profile, &spec);
+    int64_t kv = 2 * 128 * 1024 / 2 * 2 * 2; /* two layers */
+
+    for (int32_t s = 0; s < 4; s++) {
+        const WorkloadOp *op = workload_op(workload, 0, 0, 0, s);
+
+        g_assert_cmpint(op->kv_bytes, ==, kv);
+        g_assert_cmpint(op->activation_bytes, ==, 2 * 128 * 1024 * 2);
+        g_assert_cmpint(op->kv_gradient_bytes, ==, kv);
+    }
+}
+
+static void
+test_memory_limit(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+    ModelArch arch = gpt(4, 0);
+    PlanSpec spec = {.degrees = {1, 1, 2, 1, 1, 1}};
+    g_autoptr(Plan) plan = plan_of(&arch, &spec);
+    g_autoptr(Workload) device = workload_new(&arch, profile, plan, 0, NULL);
+    g_autoptr(Workload) user = workload_new(&arch, profile, plan, 12345, NULL);
+
+    g_assert_cmpint(device->ranks[1].memory_limit_bytes, ==, 80000000000);
+    g_assert_cmpint(user->ranks[1].memory_limit_bytes, ==, 12345);
+}
+
+static void
+test_least_memory_is_a_bound(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+    ModelArch arch = gpt(4, 51200);
+    PlanSpec spec = {.degrees = {1, 1, 2, 1, 1, 1}};
+    g_autoptr(Workload) workload = workload_of(&arch, profile, &spec);
+    int64_t fullest = 0;
+
+    for (int32_t rank = 0; rank < 2; rank++) {
+        int64_t sum = workload_op(workload, 0, rank, 0, 0)->activation_bytes;
+
+        for (int i = 0; i < TRACE_MEMORY_N; i++)
+            sum += workload->ranks[rank].static_bytes[i];
+        fullest = MAX(fullest, sum);
+    }
+    g_assert_cmpint(workload_min_memory_bytes(workload), <=, fullest);
+    g_assert_cmpint(workload_min_memory_bytes(workload), >, owned(workload, 1, 0));
+}
+
+/* The driver and two communicators (dp, tp) take theirs, and of what is left beyond static bytes
+ * the allocator loses a fourth of what it hands out; a user's limit is the limit. */
+static void
+test_what_a_peak_may_reach(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+    ModelArch arch = gpt(4, 0);
+    PlanSpec spec = {.degrees = {2, 2, 1, 1, 1, 1}, .framework = PLAN_FRAMEWORK_MEGATRON_LM};
+    g_autoptr(Workload) workload = NULL;
+    int64_t always = 0;
+
+    profile->parameters.driver_bytes = 5e9;
+    profile->parameters.communicator_bytes = 1e9;
+    profile->parameters.allocator_fraction = 0.25;
+    workload = workload_of(&arch, profile, &spec);
+    for (int i = 0; i < TRACE_MEMORY_N; i++)
+        always += workload->ranks[0].static_bytes[i];
+    g_assert_cmpint(workload->ranks[0].memory_limit_bytes, ==, 80000000000);
+    assert_near((double)workload_usable_bytes(&workload->ranks[0]),
+                (double)always + (73e9 - (double)always) * 0.8, 1e-9);
+}
+
+/* Megatron-Core keeps a placeholder for each weight of a layer: 12 h^2 + 9 h of 2 bytes / tp
+ * (biases of row-split products whole). */
+static void
+test_placeholders_of_fused_sums(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+    ModelArch arch = gpt(4, 0);
+    PlanSpec spec = {.degrees = {1, 1, 1, 1, 1, 1}, .framework = PLAN_FRAMEWORK_MEGATRON_CORE};
+    g_autoptr(Workload) core = workload_of(&arch, profile, &spec);
+    g_autoptr(Workload) older = NULL;
+
+    g_assert_cmpint(owned(core, 0, TRACE_MEMORY_BUFFERS), ==,
+                    2 * (12 * 1024 * 1024 + 3 * 1024 + 1024 + 4096 + 1024));
+    spec.framework = PLAN_FRAMEWORK_MEGATRON_LM;
+    older = workload_of(&arch, profile, &spec);
+    g_assert_cmpint(owned(older, 0, TRACE_MEMORY_BUFFERS), ==, 0);
+}
+
+/* Two threads call cuBLAS; deterministic, it has 32 MiB for each at least. */
+static void
+test_libraries_keep_workspaces(void)
+{
+    ProfileParameters parameters = {
+        .blas_workspace_bytes = 8e6, .workspace_bytes = 4e6, .context_bytes = 1e6};
+    PlanConventions conventions = plan_conventions(PLAN_FRAMEWORK_MEGATRON_CORE);
+
+    g_assert_cmpint(workload_library_bytes(&parameters, &conventions), ==, 21000000);
+    conventions.deterministic = true;
+    g_assert_cmpint(workload_library_bytes(&parameters, &conventions), ==, 5000000 + (64 << 20));
+    parameters.blas_workspace_bytes = 40e6;
+    g_assert_cmpint(workload_library_bytes(&parameters, &conventions), ==, 85000000);
+}
+
+/*
+ * While the head's weight gradient is made, Megatron-Core has a placeholder of the table (2 V h)
+ * beside the logits' gradient (2 V per token); a fused loss still holds its own, a plain one has
+ * given back 4 V per token.
+ */
+static void
+test_placeholder_of_the_table(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+    ModelArch arch = gpt(2, 51200);
+    PlanSpec spec = {.degrees = {1, 1, 1, 1, 1, 1}, .framework = PLAN_FRAMEWORK_MEGATRON_CORE};
+    g_autoptr(Plan) plan = plan_of(&arch, &spec);
+    const int64_t logits = INT64_C(51200) * 512, table = INT64_C(51200) * 1024;
+
+    for (int fused = 0; fused < 2; fused++) {
+        g_autoptr(Workload) workload = NULL;
+
+        plan->conventions.loss = fused ? PLAN_LOSS_FUSED : PLAN_LOSS_PLAIN;
+        workload = workload_new(&arch, profile, plan, 0, NULL);
+        g_assert_cmpint(workload_op(workload, 0, 0, 0, 0)->workspace_bytes[SCHEDULE_OP_BACKWARD], ==
+                        , fused ? 2 * logits + 2 * table : MAX(2 * logits, 2 * table - 2 * logits));
+    }
+}
+
+int
+main(int argc, char **argv)
+{
+    g_test_init(&argc, &argv, NULL);
+#define ADD(path, function) g_test_add_func("/profiles/workload_memory/" path, function)
+    ADD("bytes-per-parameter", test_bytes_per_parameter);
+    ADD("fp32-training-takes-16-bytes", test_fp32_training_takes_16_bytes);
+    ADD("activation-bytes-are-korthikantis", test_activation_bytes_are_korthikantis);
+    ADD("slices-keep-keys-and-values", test_slices_keep_keys_and_values);
+    ADD("memory-limit", test_memory_limit);
+    ADD("least-memory-is-a-bound", test_least_memory_is_a_bound);
+    ADD("what-a-peak-may-reach", test_what_a_peak_may_reach);
+    ADD("placeholders-of-fused-sums", test_placeholders_of_fused_sums);
+    ADD("libraries-keep-workspaces", test_libraries_keep_workspaces);
+    ADD("placeholder-of-the-table", test_placeholder_of_the_table);
+#undef ADD
+    return g_test_run();
+}
