@@ -14,131 +14,9 @@ G_DEFINE_QUARK(json_error, json_error)
 
 /* Keys asked for in vain that one object remembers for suggestions. */
 #define MAX_ABSENT 256
-#define MAX_MESSAGE_BYTES 2000
 
 /* cJSON stores where it failed in a variable of the process. */
 G_LOCK_DEFINE_STATIC(cjson);
-
-/* --- positions and errors --- */
-
-static bool
-is_inside(const JsonDoc *doc, const JsonValue *value)
-{
-    uintptr_t at = (uintptr_t)value;
-
-    return at >= (uintptr_t)doc->values && at < (uintptr_t)(doc->values + doc->n_values);
-}
-
-/* Returns: (owned) $.path.to[3].value */
-static GString *
-path_of(const JsonValue *value)
-{
-    const JsonValue *chain[JSON_MAX_DEPTH + 1];
-    size_t n = 0;
-    GString *path = g_string_new("$");
-
-    for (const JsonValue *v = value; v->up != 0; v -= v->up)
-        chain[n++] = v;
-    while (n > 0) {
-        const JsonValue *v = chain[--n];
-
-        if (v->key_offset != JSON_SCAN_NO_KEY) {
-            json_path_append_key(path, v->item->string, strlen(v->item->string));
-        } else {
-            size_t index = 0;
-
-            for (const JsonValue *w = v - v->up + 1; w < v; w += w->n_nodes)
-                index++;
-            g_string_append_printf(path, "[%zu]", index);
-        }
-    }
-    return path;
-}
-
-static void
-set_error(JsonDoc *doc, size_t offset, const char *path, const char *message)
-{
-    g_clear_error(&doc->error);
-    doc->missing_in = NULL;
-    doc->error = json_path_error(doc->name, doc->text, offset, path, message);
-}
-
-void
-json_fail(JsonDoc *doc, const JsonValue *value, const char *format, ...)
-{
-    g_autofree char *message = NULL;
-    va_list args;
-
-    g_return_if_fail(doc != NULL && format != NULL);
-
-    if (doc->error != NULL)
-        return;
-    va_start(args, format);
-    message = g_strdup_vprintf(format, args);
-    va_end(args);
-    if (value != NULL && is_inside(doc, value)) {
-        g_autoptr(GString) path = path_of(value);
-
-        set_error(doc, value->offset, path->str, message);
-    } else {
-        g_autofree char *shown_name = text_escape(doc->name, MAX_MESSAGE_BYTES);
-        g_autofree char *shown = text_escape(message, MAX_MESSAGE_BYTES);
-
-        doc->error = g_error_new(JSON_ERROR, JSON_ERROR_INVALID, "%s: %s", shown_name, shown);
-    }
-}
-
-/* Returns: (owned) the value in few words. */
-static char *
-describe(const JsonDoc *doc, const JsonValue *value)
-{
-    const char *literal = doc->text + value->offset;
-    size_t n = json_scan_number_length(literal);
-    g_autofree char *shown = NULL;
-
-    switch (value->item->type & 0xff) {
-    case cJSON_Object:
-        return g_strdup("an object");
-    case cJSON_Array:
-        return g_strdup("an array");
-    case cJSON_String:
-        shown = text_escape(value->item->valuestring, 48);
-        return g_strdup_printf("\"%s\"", shown);
-    case cJSON_Number:
-        return g_strdup_printf("%.*s%s", (int)MIN(n, 40), literal, n > 40 ? "..." : "");
-    case cJSON_True:
-        return g_strdup("true");
-    case cJSON_False:
-        return g_strdup("false");
-    default:
-        return g_strdup("null");
-    }
-}
-
-void
-json_doc_fail_expected(JsonDoc *doc, const JsonValue *value, const char *what)
-{
-    g_autofree char *got = NULL;
-
-    if (doc->error != NULL)
-        return;
-    got = describe(doc, value);
-    json_fail(doc, value, "expected %s, got %s", what, got);
-}
-
-void
-json_doc_fail_missing(JsonDoc *doc, const JsonValue *object, const char *key)
-{
-    g_autoptr(GString) path = NULL;
-
-    if (doc->error != NULL || !is_inside(doc, object) || !json_is_object(object))
-        return;
-    path = path_of(object);
-    json_path_append_key(path, key, strlen(key));
-    set_error(doc, object->offset, path->str, "missing key");
-    doc->missing_in = object;
-    doc->missing_key = g_string_chunk_insert_const(doc->keys, key);
-}
 
 /* --- building --- */
 
@@ -234,14 +112,14 @@ compare_members(const void *a, const void *b, void *user_data)
 static void
 fail_duplicate(JsonDoc *doc, const JsonValue *first, const JsonValue *second)
 {
-    g_autoptr(GString) path = path_of(second);
+    g_autoptr(GString) path = json_doc_path(second);
     g_autofree char *message = NULL;
     size_t line;
     size_t column;
 
     json_path_locate(doc->text, first->key_offset, &line, &column);
     message = g_strdup_printf("duplicate key; first at line %zu, column %zu", line, column);
-    set_error(doc, second->key_offset, path->str, message);
+    json_doc_set_error(doc, second->key_offset, path->str, message);
 }
 
 /* Two members of the same key are an error. */
@@ -360,7 +238,7 @@ json_doc_parse(const char *name, const char *text, size_t n_bytes, GError **erro
     if (n_bytes <= JSON_MAX_BYTES)
         copy = g_try_malloc(n_bytes + 1);
     if (copy == NULL) {
-        shown = text_escape(name, MAX_MESSAGE_BYTES);
+        shown = text_escape(name, JSON_MAX_MESSAGE_BYTES);
         g_set_error(error, JSON_ERROR, JSON_ERROR_INVALID,
                     "%s: larger than the limit of %u bytes, or than memory", shown, JSON_MAX_BYTES);
         return NULL;
@@ -445,7 +323,7 @@ json_doc_ask(JsonDoc *doc, const JsonValue *object, const char *key)
     member = json_doc_lookup(doc, object, key);
     if (member != NULL)
         doc->values[member - doc->values].asked = true;
-    else if (is_inside(doc, object))
+    else if (json_doc_holds(doc, object))
         note_absent(doc, object, key);
     return member;
 }
@@ -488,10 +366,10 @@ fail_unknown(JsonDoc *doc, const JsonValue *object, const char *only)
         nearest = text_nearest(v->item->string, (const char *const *)keys->pdata);
         if (only != NULL && g_strcmp0(nearest, only) != 0)
             continue;
-        path = path_of(v);
+        path = json_doc_path(v);
         message = nearest == NULL ? g_strdup("unknown key")
                                   : g_strdup_printf("unknown key; did you mean \"%s\"?", nearest);
-        set_error(doc, v->key_offset, path->str, message);
+        json_doc_set_error(doc, v->key_offset, path->str, message);
         return;
     }
 }

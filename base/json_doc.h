@@ -19,6 +19,8 @@ G_BEGIN_DECLS
 
 /* Objects with more members are searched by bisection, others in order. */
 #define JSON_SMALL_OBJECT 16
+/* Of what an error shows of a name or a message. */
+#define JSON_MAX_MESSAGE_BYTES 2000
 
 struct JsonDoc {
     char *name;
@@ -45,11 +47,23 @@ const JsonValue *json_doc_lookup(const JsonDoc *doc, const JsonValue *object, co
  */
 const JsonValue *json_doc_ask(JsonDoc *doc, const JsonValue *object, const char *key);
 
+/* Whether @value is of this document: getters return others after an error. */
+bool json_doc_holds(const JsonDoc *doc, const JsonValue *value);
+
+/* Returns: (owned) $.path.to[3].value */
+GString *json_doc_path(const JsonValue *value);
+
+/* Records @message at @path, @offset bytes into the text, in place of an earlier error. */
+void json_doc_set_error(JsonDoc *doc, size_t offset, const char *path, const char *message);
+
 /* Records that @key must be in @object. */
 void json_doc_fail_missing(JsonDoc *doc, const JsonValue *object, const char *key);
 
 /* Records "expected WHAT, got ..." at @value. */
 void json_doc_fail_expected(JsonDoc *doc, const JsonValue *value, const char *what);
+
+/* What a failed getter returns: finite and in range. */
+double json_doc_harmless(double min, double max);
 
 G_END_DECLS
 
