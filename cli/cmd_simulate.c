@@ -259,8 +259,8 @@ expect_ops(const Plan *plan)
     mallopt(M_MMAP_THRESHOLD, 32 << 20);
     mallopt(M_TRIM_THRESHOLD, 512 << 20);
     void *block = malloc((size_t)bytes + page);
-    const uintptr_t begin = ((uintptr_t)block + page - 1) / page * page;
-    (void)madvise((void *)begin, ((uintptr_t)block + (size_t)bytes + page - begin) / page * page,
+    const size_t to_page = (page - (uintptr_t)block % page) % page;
+    (void)madvise((char *)block + to_page, ((size_t)bytes + page - to_page) / page * page,
                   MADV_HUGEPAGE);
     free(block);
 }

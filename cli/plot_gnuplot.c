@@ -90,7 +90,8 @@ tic_step(double span, int max)
 {
     static const int factors[] = {1, 2, 5};
 
-    for (double power = 1e-9; power < 1e18; power *= 10) {
+    for (int exponent = -9; exponent < 18; exponent++) {
+        const double power = pow(10, exponent);
         for (size_t i = 0; i < G_N_ELEMENTS(factors); i++) {
             if (span <= max * power * factors[i])
                 return power * factors[i];

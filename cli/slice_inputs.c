@@ -291,9 +291,9 @@ load_delay(Loader *loader, const Flags *flags, GError **error)
         return true;
     inputs->delay = g_new0(int64_t, n);
     for (int64_t i = side; i < n; i++) {
-        const double tokens = (double)(i / side * (i % side) * costs->granularity);
+        const int64_t n_tokens = i / side * (i % side) * costs->granularity;
         const double ps =
-            rint((flags->latency_s + tokens * flags->token_bytes / flags->bytes_per_s) *
+            rint((flags->latency_s + (double)n_tokens * flags->token_bytes / flags->bytes_per_s) *
                  SLICE_COSTS_PER_S);
         if (i % side == 0)
             continue;

@@ -19,7 +19,7 @@ typedef enum {
     TIMELINE_BACKWARD_INPUT,
     TIMELINE_BACKWARD_WEIGHT,
     TIMELINE_RECOMPUTE, /* the part of a backward in which the forward is done again; drawn first */
-    TIMELINE_MESSAGE, /* a blocking send or receive on the compute stream */
+    TIMELINE_MESSAGE,   /* a blocking send or receive on the compute stream */
     TIMELINE_WAIT,
     TIMELINE_DP, /* gradients and parameters over data-parallel ranks */
     TIMELINE_OPTIMIZER,
@@ -51,7 +51,7 @@ typedef struct {
 typedef struct {
     int32_t n_rows;
     int64_t end_ns; /* makespan */
-    GArray *boxes; /* of TimelineBox, by (row, aside, begin) */
+    GArray *boxes;  /* of TimelineBox, by (row, aside, begin) */
 } Timeline;
 
 /*

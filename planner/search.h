@@ -14,14 +14,14 @@
  * (plan_partition()), or so that they fit with least recompute; recompute of each stage: with one
  * stage per rank every combination, with chunks one way for all and one in which each rank saves no
  * more than it must.  Of these the answer is the best: it equals full enumeration.  With
- * PLAN_SLICES_AUTO also every way to slice the sequences, and where replicas have few of them and no
- * micro-batch is asked for, micro-batches that differ in size: not enumerated but found by slice.h
- * where an estimate promises a gain, improved step by step by the simulator, and bounded, so the gap
- * may stay open: slices may take all bubbles away, but not the work of profiles/cost_floor.h.
- * Objectives cost and energy also choose how many devices to use, where neither n_devices nor all
- * degrees say so: powers of two up to what the cluster has, and all of it.
- * Left out, since they are never better: ZeRO without replicas, chunks or split backwards without a
- * pipeline, and families whose order of ops another one repeats.
+ * PLAN_SLICES_AUTO also every way to slice the sequences, and where replicas have few of them and
+ * no micro-batch is asked for, micro-batches that differ in size: not enumerated but found by
+ * slice.h where an estimate promises a gain, improved step by step by the simulator, and bounded,
+ * so the gap may stay open: slices may take all bubbles away, but not the work of
+ * profiles/cost_floor.h. Objectives cost and energy also choose how many devices to use, where
+ * neither n_devices nor all degrees say so: powers of two up to what the cluster has, and all of
+ * it. Left out, since they are never better: ZeRO without replicas, chunks or split backwards
+ * without a pipeline, and families whose order of ops another one repeats.
  *
  * Counts of the search: considered candidates (a point of the space and a family), pruned by their
  * bound, simulated, infeasible for memory (some of them only once simulated).

@@ -28,9 +28,8 @@ static void
 check_point_bounds(const PlanRequest *request, const Plan *plan, const Report *report)
 {
     const ScheduleFamily *family = schedule_family_find(plan->schedule, NULL);
-    const PlanSpaceFamilies families = {family->splits_backward,
-                                        family->placement == SCHEDULE_PLACEMENT_BIDIR,
-                                        family->overlaps};
+    const PlanSpaceFamilies families = {
+        family->splits_backward, family->placement == SCHEDULE_PLACEMENT_BIDIR, family->overlaps};
     PlanPoint point = {
         .degrees = plan->degrees,
         .micro_batch = plan->micro_batch,
