@@ -83,11 +83,9 @@ check(const ExportSource *source, ExportViolations *violations)
 /* --- keys --- */
 
 static void
-write_offload(JsonWriter *writer, const Plan *plan)
+write_offload(JsonWriter *writer, const char *key, const Plan *plan)
 {
-    if (plan->offload == PLAN_OFFLOAD_NONE)
-        return;
-    json_write_object(writer, "offload_optimizer");
+    json_write_object(writer, key);
     json_write_string(writer, "device", plan_offload_names[plan->offload]);
     if (plan->offload == PLAN_OFFLOAD_NVME)
         json_write_string(writer, "nvme_path", "/local_nvme");
@@ -96,14 +94,21 @@ write_offload(JsonWriter *writer, const Plan *plan)
 }
 
 static void
-write_zero(JsonWriter *writer, const Plan *plan)
+write_zero(JsonWriter *writer, const ModelArch *arch, const Plan *plan)
 {
+    const int64_t layer = model_part_parameters(arch, MODEL_PART_LAYER, 0, 1, 1, 1, false);
+
     json_write_object(writer, "zero_optimization");
     json_write_int64(writer, "stage", plan->zero_stage);
     json_write_bool(writer, "overlap_comm", plan->conventions.overlap_dp);
     json_write_bool(writer, "contiguous_gradients", true);
     json_write_bool(writer, "reduce_scatter", true);
-    write_offload(writer, plan);
+    if (plan->zero_stage == 3 && plan->prefetch_layers != PLAN_PREFETCH_AUTO)
+        json_write_int64(writer, "stage3_prefetch_bucket_size", plan->prefetch_layers * layer);
+    if (plan->offload != PLAN_OFFLOAD_NONE)
+        write_offload(writer, "offload_optimizer", plan);
+    if (plan->offload_parameters)
+        write_offload(writer, "offload_param", plan);
     json_write_object_end(writer);
 }
 
@@ -138,7 +143,7 @@ write_config(const ExportSource *source, size_t *n_bytes, GError **error)
     json_write_int64(writer, "train_batch_size", plan->global_batch);
     json_write_int64(writer, "train_micro_batch_size_per_gpu", plan->micro_batch);
     json_write_int64(writer, "gradient_accumulation_steps", plan->n_microbatches);
-    write_zero(writer, plan);
+    write_zero(writer, source->job->arch, plan);
     write_switch(writer, "bf16", plan->dtype == DTYPE_BF16);
     write_switch(writer, "fp16", plan->dtype == DTYPE_FP16);
     json_write_object(writer, "data_types");

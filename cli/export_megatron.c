@@ -105,6 +105,8 @@ check_memory(const Plan *plan, ExportViolations *violations)
         export_breaks(violations, "--zero 1",
                       "offloading needs the distributed optimizer, not ZeRO %d of Megatron-FSDP",
                       plan->zero_stage);
+    if (plan->offload_parameters)
+        export_breaks(violations, "--offload-parameters off", "parameters are not offloaded");
     if (plan->dtype == DTYPE_TF32)
         export_breaks(violations, "--dtype bf16", "number formats are fp32, fp16, bf16, fp8");
     if (plan->dtype != DTYPE_FP32 && plan->conventions.grad_dtype == DTYPE_FP16)

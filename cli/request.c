@@ -27,6 +27,8 @@ const OptionInfo request_options[] = {
     {"recompute", "R", "activations computed again: auto, none, selective, full", 0},
     {"zero", "N", "ZeRO stage: auto, 0, 1, 2, 3", 0},
     {"offload", "O", "none (default), auto, cpu, nvme: where optimizer state lives", 0},
+    {"offload-parameters", "on|off", "with --zero 3: weights live there too; default: off", 0},
+    {"prefetch-layers", "N", "ZeRO 3: layers gathered ahead of use; default: the framework's", 0},
     {"memory-limit", "SIZE", "memory of a device, e.g. 14GiB; default: the device's", 0},
     {"sequence-parallel", "on|off", "split norms and residuals over tp ranks as well", 0},
     {"attention", "A", "auto (the framework's), unfused, torch (softmax too), flash, flash1", 0},
@@ -420,6 +422,9 @@ read_plan(Request *request, Options *options, RequestKind kind)
                                      fixed ? PLAN_RECOMPUTE_NONE : PLAN_AUTO);
     plan->zero_stage = choice_or_auto(options, "zero", zero_stages, fixed ? 0 : PLAN_AUTO);
     plan->offload = choice_or_auto(options, "offload", plan_offload_names, PLAN_OFFLOAD_NONE);
+    plan->offload_parameters = options_choice(options, "offload-parameters", off_on, 0) == 1;
+    plan->prefetch_layers = (int32_t)options_int64(options, "prefetch-layers", 0, PLAN_MAX_PREFETCH,
+                                                   PLAN_PREFETCH_AUTO);
     plan->sequence_parallel =
         choice_or_auto(options, "sequence-parallel", off_on, fixed ? 0 : PLAN_AUTO);
     read_conventions(&plan->conventions, options);

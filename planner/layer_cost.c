@@ -72,8 +72,9 @@ plan_layer_state_bytes(const PlanRequest *request, const PlanDegrees *degrees, i
 {
     const WorkloadParameterBytes bytes =
         workload_parameter_bytes(request->dtype, &request->conventions);
-    const WorkloadStateBytes state = workload_state_bytes(
-        degrees, zero_stage, offload, &request->conventions, &bytes, dense, expert);
+    const WorkloadSharding sharding = {zero_stage, offload, request->offload_parameters};
+    const WorkloadStateBytes state =
+        workload_state_bytes(degrees, &sharding, &request->conventions, &bytes, dense, expert);
 
     return state.weights + state.gradients + state.optimizer;
 }

@@ -65,12 +65,14 @@ typedef struct {
     const char *const *schedules; /* (borrowed, nullable) NULL-terminated; NULL: automatic choice */
     int64_t group;                /* interleaved; 0: default */
     PlanSlicesMode slices_mode;
-    int64_t n_slices;      /* UNIFORM */
-    const int64_t *slices; /* GIVEN: n_slices lengths, (borrowed) */
-    int recompute;         /* PlanRecompute or PLAN_AUTO */
-    int zero_stage;        /* or PLAN_AUTO */
-    int offload;           /* PlanOffload or PLAN_AUTO */
-    int sequence_parallel; /* 0, 1 or PLAN_AUTO */
+    int64_t n_slices;        /* UNIFORM */
+    const int64_t *slices;   /* GIVEN: n_slices lengths, (borrowed) */
+    int recompute;           /* PlanRecompute or PLAN_AUTO */
+    int zero_stage;          /* or PLAN_AUTO */
+    int offload;             /* PlanOffload or PLAN_AUTO */
+    bool offload_parameters; /* plans with ZeRO 3 and offloading only */
+    int32_t prefetch_layers; /* of ZeRO 3, or PLAN_PREFETCH_AUTO */
+    int sequence_parallel;   /* 0, 1 or PLAN_AUTO */
     PlanConventions conventions;
     bool overlap_pp_given;      /* conventions.overlap_pp is asked for; else the framework's rule */
     int64_t memory_limit_bytes; /* 0: the devices' */

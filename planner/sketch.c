@@ -130,6 +130,22 @@ plan_sketch_state_bytes(const PlanSketchInput *input, const PlanSketchStage *sta
     return parameter_bytes(input, dense, expert);
 }
 
+/* The model's first. */
+static int64_t
+first_layer_elements(const PlanLayerCost *cost)
+{
+    const PlanPartCost *layer = &cost->parts[cost->n_dense > 0 ? PLAN_PART_DENSE : PLAN_PART_MOE];
+
+    return layer->dense_parameters + layer->expert_parameters;
+}
+
+int32_t
+plan_sketch_prefetch(const PlanRequest *request, const PlanLayerCost *cost)
+{
+    return workload_prefetch_layers(request->prefetch_layers, &request->conventions,
+                                    first_layer_elements(cost));
+}
+
 /* What @rank's parameters, messages and gathered layers take, as profiles/workload_memory.c says
  * but for a framework's placeholders: never more. */
 static void
@@ -150,11 +166,9 @@ set_static(PlanSketch *sketch, const PlanSketchInput *input, int32_t rank)
     }
     buffers = times((sends ? 1 : 0) + (receives ? 1 : 0), input->cost->boundary_bytes);
     if (input->point->zero_stage >= 3) {
-        const PlanPartCost *layer =
-            &input->cost->parts[input->cost->n_dense > 0 ? PLAN_PART_DENSE : PLAN_PART_MOE];
         const int64_t element = request->dtype == DTYPE_FP8 ? 2 : dtype_bytes(request->dtype);
-        buffers =
-            plus(buffers, times(2 * (layer->dense_parameters + layer->expert_parameters), element));
+        const int32_t n_layers = 1 + plan_sketch_prefetch(request, input->cost);
+        buffers = plus(buffers, times(n_layers * first_layer_elements(input->cost), element));
     }
     buffers = plus(buffers, workload_library_bytes(parameters, &request->conventions));
     sketch->static_bytes[rank] = plus(parameter_bytes(input, dense, expert), buffers);

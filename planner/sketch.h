@@ -83,6 +83,9 @@ int64_t plan_sketch_work_ns(const PlanSketch *sketch, const PlanSketchInput *inp
 /* Whether the collectives of every rank lie like those of rank 0. */
 bool plan_sketch_ranks_are_alike(const PlanRequest *request, const PlanDegrees *degrees);
 
+/* Layers that ZeRO 3 gathers ahead: workload_plan_prefetch() of plans with such layers. */
+int32_t plan_sketch_prefetch(const PlanRequest *request, const PlanLayerCost *cost);
+
 /* What follows the last op of a rank with these layers and cannot be hidden: reducing their
  * gradients, gathering their weights. */
 double plan_sketch_end_s(const PlanRequest *request, const PlanLayerCost *cost,

@@ -24,6 +24,7 @@ typedef struct {
 /* What ZeRO 3 does in a layer's ops. */
 typedef struct {
     double gather_s, scatter_s;
+    int64_t n_backward;  /* gathers of a backward */
     double interference; /* of a hidden second */
 } Gathering;
 
@@ -58,7 +59,7 @@ gathered_times(const PlanPartCost *part, int kind, double accumulate_s, const Ga
                bool splits)
 {
     const double slack_s = part->host_slack_s[kind];
-    const double gather_s = g->gather_s * (kind == PLAN_RECOMPUTE_FULL ? 2.0 : 1.0);
+    const double gather_s = g->gather_s * (double)g->n_backward;
     const StageTimes plain = part_times(part, kind, accumulate_s);
     const double halves_s = gathered_s(g, plain.gradient_s, part->input_slack_s[kind], gather_s) +
                             gathered_s(g, part->weight_s, part->weight_slack_s, g->scatter_s);
@@ -91,10 +92,13 @@ stage_times(const PlanSketchInput *input, const PlanSketchStage *stage, int kind
         StageTimes one;
         if (n[i] == 0.0)
             continue;
-        /* Overlapped pairs hide what is gathered too. */
-        if (point->zero_stage >= 3 && i <= PLAN_PART_MOE && !input->family->overlaps) {
+        /* Overlapped pairs hide what is gathered too, and gathers far ahead hide behind others. */
+        if (point->zero_stage >= 3 && i <= PLAN_PART_MOE && !input->family->overlaps &&
+            plan_sketch_prefetch(input->request, input->cost) <= 1) {
+            const PlanRequest *request = input->request;
             const Gathering g = {point->gather_s[i], point->scatter_s[i],
-                                 input->request->profile->parameters.interference_fraction};
+                                 workload_zero3_gathers(&request->conventions, (PlanRecompute)kind),
+                                 request->profile->parameters.interference_fraction};
             one = gathered_times(part, kind, accumulate_s, &g, input->family->splits_backward);
         } else {
             one = part_times(part, kind, accumulate_s);

@@ -200,6 +200,8 @@ add_savers(Walk *walk, PlanPoint point)
         for (int offload = 0; offload < PLAN_OFFLOAD_N; offload++) {
             if (request->offload != PLAN_AUTO && request->offload != offload)
                 continue;
+            if (request->offload_parameters && (zero < 3 || offload == PLAN_OFFLOAD_NONE))
+                continue;
             point.zero_stage = zero;
             point.offload = (PlanOffload)offload;
             plan_space_bound_bytes(request, &walk->cost->cost, walk->limits->memory_bytes, &point);

@@ -208,14 +208,15 @@ beside_s(const PlanRequest *request, const PlanLayerCost *cost, const PlanPoint 
     return sum;
 }
 
-/* What ZeRO 3 adds to all layers' forwards and backwards. */
+/* What ZeRO 3 adds to all layers' forwards and backwards, unless gathers far ahead hide behind the
+ * ends. */
 static double
-gathering_s(const PlanLayerCost *cost, const PlanPoint *point)
+gathering_s(const PlanRequest *request, const PlanLayerCost *cost, const PlanPoint *point)
 {
     const double n[2] = {(double)cost->n_dense, (double)cost->n_moe};
     double sum = 0.0;
 
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 2 && plan_sketch_prefetch(request, cost) <= 1; i++) {
         const PlanPartCost *part = &cost->parts[i];
         sum += n[i] * (fmax(0.0, point->gather_s[i] - part->forward_slack_s - part->forward_s) +
                        fmax(0.0, point->gather_s[i] + point->scatter_s[i] - most_slack_s(part) -
@@ -234,7 +235,7 @@ plan_space_bound_ns(const PlanRequest *request, const PlanLayerCost *cost, const
     const double whole_s =
         cost->forward_s + cost->backward_s + point->recompute_s +
         fmax(beside_s(request, cost, point, plan_layer_accumulated(request, &shape, m)),
-             gathering_s(cost, point) - point->recompute_s);
+             gathering_s(request, cost, point) - point->recompute_s);
     const bool splits = families->splits_backward;
     const bool chained = !families->bidirectional && point->degrees.pp > 1;
     /* Overlapped pairs hide collectives, ZeRO 3's too. */

@@ -106,6 +106,10 @@ plan_space_check(const PlanRequest *request, GError **error)
                        MAX(1, request->pp), MAX(1, request->vpp), request->arch->n_layers);
     if (request->zero_stage > 3)
         return invalid(error, "--zero: must be from 0 to 3, got %d", request->zero_stage);
+    if (request->offload_parameters && request->zero_stage != PLAN_AUTO && request->zero_stage != 3)
+        return invalid(error, "--offload-parameters: needs --zero 3, got %d", request->zero_stage);
+    if (request->offload_parameters && request->offload == PLAN_OFFLOAD_NONE)
+        return invalid(error, "--offload-parameters: needs --offload cpu or nvme");
     if (request->slices_mode == PLAN_SLICES_UNIFORM &&
         (request->n_slices < 1 || request->n_slices > request->seq_len))
         return invalid(error, "--slices: from 1 to --seq-len " INT ", got " INT, request->seq_len,

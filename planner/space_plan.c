@@ -127,6 +127,8 @@ plan_space_plan(const PlanRequest *request, const PlanPoint *point, const Schedu
     plan->n_microbatches = point->n_microbatches;
     plan->zero_stage = point->zero_stage;
     plan->offload = point->offload;
+    plan->offload_parameters = request->offload_parameters;
+    plan->prefetch_layers = request->prefetch_layers;
     plan->sequence_parallel = point->sequence_parallel;
     plan_space_set_family(request, plan, family);
     g_array_set_size(plan->slices, 0);

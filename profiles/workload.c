@@ -37,10 +37,13 @@ optimizer_s(const WorkloadBuild *build, const WorkloadPlace *place, int64_t n_el
 
     if (plan->offload == PLAN_OFFLOAD_NONE)
         return profile_cost_optimizer_s(build->profile, place->device, n_elements, bytes);
-    /* Gradients to the host, the step there, weights back; with NVMe the state comes and goes. */
+    /* Gradients to the host, the step there, weights back, unless they are offloaded too; with NVMe
+     * the state comes and goes, and weights that are not their own master copy go. */
+    const double back = plan->offload_parameters ? 0.0 : e;
+    const double weights = plan->offload_parameters && e < 4.0 ? e : 0.0;
     return (double)n_elements *
-           ((g + e) / p->offload_bytes_per_s +
-            (plan->offload == PLAN_OFFLOAD_NVME ? 24.0 / p->nvme_bytes_per_s : 0.0));
+           ((g + back) / p->offload_bytes_per_s +
+            (plan->offload == PLAN_OFFLOAD_NVME ? (24.0 + weights) / p->nvme_bytes_per_s : 0.0));
 }
 
 /*

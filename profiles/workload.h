@@ -197,10 +197,31 @@ typedef struct {
     int64_t weights, gradients, optimizer;
 } WorkloadStateBytes;
 
-WorkloadStateBytes workload_state_bytes(const PlanDegrees *degrees, int32_t zero_stage,
-                                        PlanOffload offload, const PlanConventions *conventions,
+/* What of it lies elsewhere. */
+typedef struct {
+    int32_t zero_stage;
+    PlanOffload offload;
+    bool offload_parameters;
+} WorkloadSharding;
+
+WorkloadStateBytes workload_state_bytes(const PlanDegrees *degrees,
+                                        const WorkloadSharding *sharding,
+                                        const PlanConventions *conventions,
                                         const WorkloadParameterBytes *bytes, int64_t dense,
                                         int64_t expert);
+
+/*
+ * Layers whose weights ZeRO 3 gathers ahead of the one that computes, each of @layer_elements on a
+ * device: @given unless PLAN_PREFETCH_AUTO, else what the framework does (cost-model.md 5.3).
+ */
+int32_t workload_prefetch_layers(int32_t given, const PlanConventions *conventions,
+                                 int64_t layer_elements);
+
+/* The same of a plan, by the elements of its first layer. */
+int32_t workload_plan_prefetch(const ModelArch *arch, const Plan *plan);
+
+/* How often ZeRO 3 gathers a layer for its backward: once more for what is computed again. */
+int64_t workload_zero3_gathers(const PlanConventions *conventions, PlanRecompute recompute);
 
 /* What the ops of one part keep and need, in bytes of a device. */
 typedef struct {

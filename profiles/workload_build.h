@@ -103,6 +103,32 @@ ProfileQuery workload_build_query(const WorkloadBuild *build, const WorkloadPlac
 void workload_build_set_ops(const WorkloadBuild *build, const WorkloadPlace *places,
                             Workload *workload);
 
+/* --- workload_zero3.c --- */
+
+/* What one part costs, by ScheduleOpKind. */
+typedef struct {
+    ProfileCost cost[SCHEDULE_OP_N];
+    double
+        zero3_s[SCHEDULE_OP_N]; /* collectives of ZeRO 3, in cost from workload_build_hide() on */
+    double traffic_bytes[SCHEDULE_OP_N][MODEL_CLUSTER_MAX_LEVELS];
+} WorkloadPartCost;
+
+/* Sets zero3_s and adds its traffic: parameters are gathered for forward, for what is computed
+ * again and for backward, and gradients scattered after it. */
+void workload_build_zero3(const WorkloadBuild *build, const WorkloadPlace *place, int32_t rank,
+                          ModelPart part, int64_t layer, PlanRecompute recompute,
+                          WorkloadPartCost *cost);
+
+/* Adds to the costs of an op's parts, in the order of its forward, what computing does not hide of
+ * zero3_s, and what it is slowed down by the rest. */
+void workload_build_hide(const WorkloadBuild *build, int64_t n, WorkloadPartCost *const *parts);
+
+/* Whether a part's collectives run behind other parts than it; else each can be priced alone. */
+bool workload_build_parts_meet(const WorkloadBuild *build);
+
+/* Elements of the model's first layer on a device. */
+int64_t workload_build_first_layer(const ModelArch *arch, const Plan *plan);
+
 /* --- workload_memory.c --- */
 
 /* Parameters one device holds of a pipeline rank's stages. */

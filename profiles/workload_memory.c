@@ -85,18 +85,21 @@ saturating_mul(int64_t a, int64_t b)
 }
 
 WorkloadStateBytes
-workload_state_bytes(const PlanDegrees *d, int32_t zero_stage, PlanOffload offload,
+workload_state_bytes(const PlanDegrees *d, const WorkloadSharding *sharding,
                      const PlanConventions *conventions, const WorkloadParameterBytes *bytes,
                      int64_t dense, int64_t expert)
 {
+    const int32_t zero_stage = sharding->zero_stage;
     const int64_t whole = dense + expert;
     const int64_t shard =
         share(dense, d->dp * d->cp) + share(expert, plan_expert_replicas(d, conventions));
 
     return (WorkloadStateBytes){
-        .weights = saturating_mul(zero_stage >= 3 ? shard : whole, bytes->weight),
+        .weights = sharding->offload_parameters
+                       ? 0
+                       : saturating_mul(zero_stage >= 3 ? shard : whole, bytes->weight),
         .gradients = saturating_mul(zero_stage >= 2 ? shard : whole, bytes->gradient),
-        .optimizer = offload != PLAN_OFFLOAD_NONE
+        .optimizer = sharding->offload != PLAN_OFFLOAD_NONE
                          ? 0
                          : saturating_mul(zero_stage >= 1 ? shard : whole, bytes->optimizer),
     };
@@ -198,23 +201,20 @@ workload_build_static(const WorkloadBuild *build, const Workload *workload, int3
     const ProfileParameters *p = &build->profile->parameters;
     WorkloadParameters n = workload_build_parameters(build, rank);
     WorkloadParameterBytes bytes = workload_parameter_bytes(plan->dtype, &plan->conventions);
-    WorkloadStateBytes state = workload_state_bytes(&plan->degrees, plan->zero_stage, plan->offload,
-                                                    &plan->conventions, &bytes, n.dense, n.expert);
+    const WorkloadSharding sharding = {plan->zero_stage, plan->offload, plan->offload_parameters};
+    WorkloadStateBytes state = workload_state_bytes(&plan->degrees, &sharding, &plan->conventions,
+                                                    &bytes, n.dense, n.expert);
 
     static_bytes[TRACE_MEMORY_WEIGHTS] = state.weights;
     static_bytes[TRACE_MEMORY_GRADIENTS] = state.gradients;
     static_bytes[TRACE_MEMORY_OPTIMIZER] = state.optimizer;
     static_bytes[TRACE_MEMORY_BUFFERS] = message_bytes(build, workload, rank);
-    /* ZeRO 3 gathers one layer ahead of the one it computes. */
-    if (plan->zero_stage >= 3) {
-        const PlanStage *stage = workload_build_stage(build, 0, 0);
-        int64_t layer = model_part_parameters(
-            build->arch, MODEL_PART_LAYER, stage->first_layer, plan->degrees.tp, plan->degrees.ep,
-            plan_expert_tp(&plan->degrees, &plan->conventions), false);
-
+    /* The layer that computes, and those gathered ahead of it. */
+    if (plan->zero_stage >= 3)
         static_bytes[TRACE_MEMORY_BUFFERS] +=
-            saturating_mul(2 * layer, workload_build_element_bytes(plan));
-    }
+            saturating_mul((1 + workload_plan_prefetch(build->arch, plan)) *
+                               workload_build_first_layer(build->arch, plan),
+                           workload_build_element_bytes(plan));
     static_bytes[TRACE_MEMORY_BUFFERS] +=
         placeholder_bytes(build, rank) + workload_library_bytes(p, &plan->conventions);
 }

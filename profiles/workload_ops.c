@@ -87,12 +87,6 @@ workload_accumulate_bytes(Dtype dtype, const PlanConventions *conventions, bool 
 
 /* --- times of one part --- */
 
-/* By ScheduleOpKind. */
-typedef struct {
-    ProfileCost cost[SCHEDULE_OP_N];
-    double traffic_bytes[SCHEDULE_OP_N][MODEL_CLUSTER_MAX_LEVELS];
-} PartCost;
-
 static const ProfilePass pass_of_op[SCHEDULE_OP_N] = {
     [SCHEDULE_OP_FORWARD] = PROFILE_PASS_FORWARD,
     [SCHEDULE_OP_BACKWARD] = PROFILE_PASS_BACKWARD,
@@ -100,109 +94,10 @@ static const ProfilePass pass_of_op[SCHEDULE_OP_N] = {
     [SCHEDULE_OP_BACKWARD_WEIGHT] = PROFILE_PASS_BACKWARD_WEIGHT,
 };
 
-/* Collectives that gather one layer: FSDP and Megatron-Core flatten its parameters, DeepSpeed
- * gathers matrix by matrix (GPT: 4, Llama: 7) and keeps what is below its persistence threshold. */
-static double
-n_gathers_per_layer(const WorkloadBuild *build)
-{
-    switch (build->plan->conventions.framework) {
-    case PLAN_FRAMEWORK_DEEPSPEED:
-    case PLAN_FRAMEWORK_MEGATRON_DEEPSPEED:
-        return build->arch->family == MODEL_FAMILY_GPT ? 4.0 : 7.0;
-    default:
-        return 1.0;
-    }
-}
-
-/*
- * Whether ZeRO 3's collectives run behind computing.  DeepSpeed of 2021 synchronises the device
- * before every gather (partition_parameters.py), so that nothing does unless the plan says so.
- */
-static bool
-zero3_overlaps(const Plan *plan)
-{
-    return plan->conventions.overlap_dp ||
-           plan->conventions.framework != PLAN_FRAMEWORK_MEGATRON_DEEPSPEED;
-}
-
-/* Of a part: its view is made, its copy is launched. */
-#define HOST_STEPS_PER_PART 2.0
-
-/*
- * What a gather (or scatter) of @bytes costs beyond the collective where it is blocking: the tensor
- * is zeroed, and its parts are copied one by one between it and the list that torch's collective
- * takes: for each of the group's ranks Python cuts a part off, and torch launches a copy of it
- * (cost-model.md 5.3).
- */
-static double
-zero3_copies_s(const WorkloadBuild *build, const WorkloadPlace *place, int64_t bytes, double n,
-               int64_t n_ranks)
-{
-    const ProfileParameters *p = &build->profile->parameters;
-
-    return 3.0 * (double)bytes / (p->memory_fraction * place->device->memory_bytes_per_s) +
-           n * (double)n_ranks * HOST_STEPS_PER_PART * p->host_kernel_s;
-}
-
-/*
- * ZeRO 3: parameters are gathered for forward, for what is computed again and for backward, and
- * gradients scattered after it, behind the computing of the layer before; what is longer stays
- * visible.
- */
-static void
-add_zero3(const WorkloadBuild *build, const WorkloadPlace *place, int32_t rank, ModelPart part,
-          int64_t layer, PlanRecompute recompute, PartCost *cost)
-{
-    const PlanDegrees *d = &build->plan->degrees;
-    ProfileGroup group = workload_build_dense_group(build, rank);
-    const int64_t etp = plan_expert_tp(d, &build->plan->conventions);
-    int64_t n = model_part_parameters(build->arch, part, layer, d->tp, d->ep, etp, false);
-    bool overlaps = zero3_overlaps(build->plan);
-    double n_tensors = part == MODEL_PART_LAYER ? n_gathers_per_layer(build) : 1.0;
-    double n_again = part == MODEL_PART_LAYER && recompute == PLAN_RECOMPUTE_FULL ? 1.0 : 0.0;
-    int64_t weight_bytes, gradient_bytes;
-    double gather, scatter;
-
-    if (part == MODEL_PART_LAYER)
-        n -= model_expert_parameters(build->arch, layer, d->ep, etp);
-    weight_bytes = n * workload_build_element_bytes(build->plan);
-    gradient_bytes = n * dtype_bytes(build->plan->conventions.grad_dtype);
-    gather = profile_cost_collective_s(build->profile, MODEL_COMM_ALL_GATHER, weight_bytes, &group);
-    scatter = profile_cost_collective_s(build->profile, MODEL_COMM_REDUCE_SCATTER, gradient_bytes,
-                                        &group);
-    gather += (n_tensors - 1.0) *
-              profile_cost_collective_s(build->profile, MODEL_COMM_ALL_GATHER, 0, &group);
-    scatter += (n_tensors - 1.0) *
-               profile_cost_collective_s(build->profile, MODEL_COMM_REDUCE_SCATTER, 0, &group);
-    if (!overlaps && group.n > 1) {
-        gather += zero3_copies_s(build, place, weight_bytes, n_tensors, group.n);
-        scatter += zero3_copies_s(build, place, gradient_bytes, n_tensors, group.n);
-    }
-    for (int kind = 0; kind < SCHEDULE_OP_N; kind++) {
-        double seconds = kind == SCHEDULE_OP_FORWARD          ? gather
-                         : kind == SCHEDULE_OP_BACKWARD       ? (1.0 + n_again) * gather + scatter
-                         : kind == SCHEDULE_OP_BACKWARD_INPUT ? (1.0 + n_again) * gather
-                                                              : scatter;
-        double hidden = overlaps ? fmin(seconds, profile_cost_s(&cost->cost[kind])) : 0.0;
-
-        cost->cost[kind].part_s[PROFILE_PART_DP] += seconds - hidden;
-        cost->cost[kind].part_s[PROFILE_PART_COMPUTE] +=
-            build->profile->parameters.interference_fraction * hidden;
-        if (kind != SCHEDULE_OP_BACKWARD_WEIGHT)
-            profile_collective_traffic(
-                build->profile, MODEL_COMM_ALL_GATHER,
-                kind == SCHEDULE_OP_FORWARD ? weight_bytes : (1 + (int64_t)n_again) * weight_bytes,
-                &group, cost->traffic_bytes[kind]);
-        if (kind == SCHEDULE_OP_BACKWARD || kind == SCHEDULE_OP_BACKWARD_WEIGHT)
-            profile_collective_traffic(build->profile, MODEL_COMM_REDUCE_SCATTER, gradient_bytes,
-                                       &group, cost->traffic_bytes[kind]);
-    }
-}
-
 /* What the collectives of all passes give to the network; full recompute repeats the forward's. */
 static void
 set_traffic(const WorkloadBuild *build, const WorkloadPlace *place, const ProfileQuery *query,
-            PlanRecompute recompute, PartCost *cost)
+            PlanRecompute recompute, WorkloadPartCost *cost)
 {
     const bool repeats = query->part == MODEL_PART_LAYER && recompute == PLAN_RECOMPUTE_FULL;
 
@@ -238,12 +133,12 @@ workload_build_query(const WorkloadBuild *build, const WorkloadPlace *place, Mod
     return query;
 }
 
-static PartCost
+static WorkloadPartCost
 part_cost(const WorkloadBuild *build, const WorkloadPlace *place, int32_t rank, ModelPart part,
           int64_t layer, const ModelShape *shape, PlanRecompute recompute)
 {
     const ProfileQuery query = workload_build_query(build, place, part, layer, shape);
-    PartCost result;
+    WorkloadPartCost result;
 
     for (int kind = 0; kind < SCHEDULE_OP_N; kind++)
         result.cost[kind] = profile_cost_part(build->profile, &query, pass_of_op[kind]);
@@ -260,8 +155,12 @@ part_cost(const WorkloadBuild *build, const WorkloadPlace *place, int32_t rank, 
         }
     }
     set_traffic(build, place, &query, recompute, &result);
-    if (build->plan->zero_stage >= 3)
-        add_zero3(build, place, rank, part, layer, recompute, &result);
+    memset(result.zero3_s, 0, sizeof result.zero3_s);
+    if (build->plan->zero_stage < 3)
+        return result;
+    workload_build_zero3(build, place, rank, part, layer, recompute, &result);
+    if (!workload_build_parts_meet(build))
+        workload_build_hide(build, 1, &(WorkloadPartCost *){&result});
     return result;
 }
 
@@ -274,7 +173,7 @@ typedef struct {
 } OpTimes;
 
 static void
-add_part(OpTimes *times, const PartCost *part, double n)
+add_part(OpTimes *times, const WorkloadPartCost *part, double n)
 {
     for (int kind = 0; kind < SCHEDULE_OP_N; kind++) {
         times->total_s[kind] += n * profile_cost_s(&part->cost[kind]);
@@ -396,22 +295,61 @@ set_messages(const WorkloadBuild *build, int32_t chain, int32_t stage, int32_t c
 
 /* Costs of both kinds of layer and of the ends, at one place, for one (class, slice). */
 typedef struct {
-    PartCost layers[WORKLOAD_LAYER_KINDS][PLAN_RECOMPUTE_N];
+    WorkloadPartCost layers[WORKLOAD_LAYER_KINDS][PLAN_RECOMPUTE_N];
     bool known[WORKLOAD_LAYER_KINDS][PLAN_RECOMPUTE_N];
 } LayerCosts;
 
-static const PartCost *
+static WorkloadPartCost *
 layer_cost(const WorkloadBuild *build, const WorkloadPlace *place, int32_t rank,
            const ModelShape *shape, int64_t layer, PlanRecompute recompute, LayerCosts *costs)
 {
     int kind = workload_build_layer_kind(build, layer);
-    PartCost *cost = &costs->layers[kind][recompute];
+    WorkloadPartCost *cost = &costs->layers[kind][recompute];
 
     if (!costs->known[kind][recompute]) {
         *cost = part_cost(build, place, rank, MODEL_PART_LAYER, layer, shape, recompute);
         costs->known[kind][recompute] = true;
     }
     return cost;
+}
+
+/* Embedding, layers and head of a stage. */
+static void
+add_parts(const WorkloadBuild *build, const WorkloadPlace *place, const PlanStage *stage,
+          const ModelShape *shape, LayerCosts *costs, OpTimes *times)
+{
+    const size_t n = (size_t)stage->n_layers + 2;
+    const bool meet = workload_build_parts_meet(build);
+    g_autofree WorkloadPartCost *own = meet ? g_new(WorkloadPartCost, n) : NULL;
+    g_autofree WorkloadPartCost **parts = g_new(WorkloadPartCost *, n);
+    WorkloadPartCost embedding, head;
+    int64_t n_parts = 0;
+
+    if (stage->embedding) {
+        embedding = part_cost(build, place, stage->rank, MODEL_PART_EMBEDDING, 0, shape,
+                              PLAN_RECOMPUTE_NONE);
+        parts[n_parts++] = &embedding;
+    }
+    for (int64_t i = 0; i < stage->n_layers; i++)
+        parts[n_parts++] = layer_cost(build, place, stage->rank, shape, stage->first_layer + i,
+                                      stage->recompute, costs);
+    if (stage->head) {
+        head = part_cost(build, place, stage->rank, MODEL_PART_HEAD, 0, shape, PLAN_RECOMPUTE_NONE);
+        parts[n_parts++] = &head;
+    }
+    for (int64_t i = 0; meet && i < n_parts; i++) {
+        own[i] = *parts[i];
+        parts[i] = &own[i];
+    }
+    if (meet)
+        workload_build_hide(build, n_parts, parts);
+    /* Ends last: the order of additions. */
+    for (int64_t i = 0; i < stage->n_layers; i++)
+        add_part(times, parts[i + stage->embedding], 1.0);
+    if (stage->embedding)
+        add_part(times, parts[0], 1.0);
+    if (stage->head)
+        add_part(times, parts[n_parts - 1], 1.0);
 }
 
 static void
@@ -422,23 +360,7 @@ set_op(const WorkloadBuild *build, const WorkloadPlace *place, int32_t chain, in
     ModelShape shape = workload_build_shape(build, class_, slice);
     OpTimes times = {.source = PROFILE_SOURCE_MEASURED};
 
-    for (int64_t i = 0; i < part->n_layers; i++)
-        add_part(&times,
-                 layer_cost(build, place, part->rank, &shape, part->first_layer + i,
-                            part->recompute, costs),
-                 1.0);
-    if (part->embedding) {
-        PartCost cost = part_cost(build, place, part->rank, MODEL_PART_EMBEDDING, 0, &shape,
-                                  PLAN_RECOMPUTE_NONE);
-
-        add_part(&times, &cost, 1.0);
-    }
-    if (part->head) {
-        PartCost cost =
-            part_cost(build, place, part->rank, MODEL_PART_HEAD, 0, &shape, PLAN_RECOMPUTE_NONE);
-
-        add_part(&times, &cost, 1.0);
-    }
+    add_parts(build, place, part, &shape, costs, &times);
     store_times(&times, op);
     set_messages(build, chain, stage, class_, slice, op);
     workload_build_op_memory(build, part, class_, slice, op);

@@ -131,6 +131,7 @@ plan_new(void)
     plan->schedule = g_strdup("1f1b");
     plan->stages = g_array_new(false, true, sizeof(PlanStage));
     plan->slices = g_array_new(false, true, sizeof(int64_t));
+    plan->prefetch_layers = PLAN_PREFETCH_AUTO;
     plan->conventions = plan_conventions(PLAN_FRAMEWORK_DEGAS);
     plan->lower_bound_s = NAN;
     plan->optimality_gap_fraction = NAN;
@@ -462,6 +463,10 @@ plan_check(const Plan *plan, int64_t n_layers, GError **error)
         return false;
     if (plan->zero_stage < 0 || plan->zero_stage > 3)
         return fail(error, "zero_stage: must be from 0 to 3, got %d", plan->zero_stage);
+    if (plan->offload_parameters && plan->zero_stage != 3)
+        return fail(error, "offload_parameters: needs zero_stage 3, got %d", plan->zero_stage);
+    if (plan->offload_parameters && plan->offload == PLAN_OFFLOAD_NONE)
+        return fail(error, "offload_parameters: needs offload cpu or nvme, got none");
     g_autoptr(GError) refused = NULL;
     const ScheduleFamily *family = schedule_family_find(plan->schedule, &refused);
     const ScheduleShape shape = schedule_shape(plan);

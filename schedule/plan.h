@@ -94,6 +94,8 @@ typedef struct {
 } PlanDegrees;
 
 #define PLAN_MAX_IMBALANCE 1e6
+#define PLAN_MAX_PREFETCH 64
+#define PLAN_PREFETCH_AUTO (-1) /* as the framework does: workload_prefetch_layers() */
 
 /* What the software that runs the plan does. */
 typedef struct {
@@ -169,7 +171,10 @@ typedef struct Plan {
     GArray
         *batch_slices; /* (nullable) of int64_t: sequences of each micro-batch when they differ */
     int32_t zero_stage;
-    PlanOffload offload;
+    PlanOffload offload;     /* where the optimizer's state is */
+    bool offload_parameters; /* weights too; needs ZeRO 3 [2104.07857] */
+    int32_t prefetch_layers; /* ZeRO 3: whose weights are gathered ahead of use; or
+                                PLAN_PREFETCH_AUTO */
     bool sequence_parallel;
     PlanConventions conventions;
 

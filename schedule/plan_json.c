@@ -120,6 +120,10 @@ plan_write_members(JsonWriter *writer, const Plan *plan)
         write_int64s(writer, "batch_slices", plan->batch_slices);
     json_write_int64(writer, "zero_stage", plan->zero_stage);
     json_write_string(writer, "offload", plan_offload_names[plan->offload]);
+    if (plan->offload_parameters)
+        json_write_bool(writer, "offload_parameters", true);
+    if (plan->prefetch_layers != PLAN_PREFETCH_AUTO)
+        json_write_int64(writer, "prefetch_layers", plan->prefetch_layers);
     json_write_bool(writer, "sequence_parallel", plan->sequence_parallel);
     write_conventions(writer, &plan->conventions);
     write_results(writer, plan);
@@ -277,6 +281,9 @@ read_plan(JsonDoc *doc, const JsonValue *object, bool outermost)
     plan->zero_stage = (int32_t)json_int64_or(doc, object, "zero_stage", 0, 3, 0);
     plan->offload =
         (PlanOffload)json_enum_or(doc, object, "offload", plan_offload_names, PLAN_OFFLOAD_NONE);
+    plan->offload_parameters = json_bool_or(doc, object, "offload_parameters", false);
+    plan->prefetch_layers = (int32_t)json_int64_or(doc, object, "prefetch_layers", 0,
+                                                   PLAN_MAX_PREFETCH, PLAN_PREFETCH_AUTO);
     plan->sequence_parallel = json_bool_or(doc, object, "sequence_parallel", false);
     plan->conventions = read_conventions(doc, object);
     read_results(doc, object, outermost, plan);

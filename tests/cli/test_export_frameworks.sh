@@ -125,6 +125,13 @@ assert d['train_batch_size'] == 64 and d['train_micro_batch_size_per_gpu'] == 2
 assert d['gradient_accumulation_steps'] * 2 * 16 == 64
 assert d['zero_optimization']['stage'] == 2 and d['bf16'] == {'enabled': True}
 assert d['fp16'] == {'enabled': False} and 'pipeline' not in d and 'tensor_parallel' not in d"
+plan dsoff.json gpt3-13b dgx-a100-80g --gpus 16 --global-batch 64 --framework deepspeed --dp 16 --zero 3 \
+    --micro-batch 2 --recompute none --slices off --offload nvme --offload-parameters on --prefetch-layers 2
+runs 0 "ZeRO 3 with parameters on NVMe" export "$W/dsoff.json" --to deepspeed
+json "parameters, layers ahead as elements of 12 h^2 + 13 h" "
+z = d['zero_optimization']
+assert z['stage3_prefetch_bucket_size'] == 2 * (12 * 5120 ** 2 + 13 * 5120), z
+assert z['offload_param'] == z['offload_optimizer'] and z['offload_param']['device'] == 'nvme', z"
 plan dspipe.json gpt3-13b dgx-a100-80g --gpus 16 --global-batch 64 --framework deepspeed --dp 4 \
     --tp 1 --pp 4 --vpp 1 --cp 1 --zero 1 --micro-batch 1 --schedule 1f1b --slices off \
     --recompute full --offload cpu

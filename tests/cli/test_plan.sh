@@ -149,6 +149,11 @@ small="gpt2-124m dgx-a100-80g --global-batch 8 --gpus 8"
     fails 2 'gpus' "a cluster of zero" plan gpt2-124m dgx-a100-80g --global-batch 8 --gpus 0
     fails 2 'threads' "no threads" plan $small --threads 0
     fails 2 'zero' "an unknown ZeRO stage" plan $small --zero 4
+    fails 2 'offload-parameters: needs --zero 3, got 1' "offloaded parameters that are not sharded" \
+        plan $small --zero 1 --offload cpu --offload-parameters on
+    fails 2 'offload-parameters: needs --offload cpu or nvme' "parameters offloaded to nowhere" \
+        plan $small --zero 3 --offload-parameters on
+    fails 2 'prefetch-layers' "too far ahead" plan $small --zero 3 --prefetch-layers 65
 }
 # 7 devices and 12 heads: nothing divides but dp, which does not divide the batch; pp 7 does.
 runs 0 "a prime number of devices" plan gpt2-124m dgx-a100-80g --gpus 7 --global-batch 8 --json
@@ -157,4 +162,11 @@ json "takes what divides" "assert d['degrees']['dp'] * d['degrees']['tp'] * d['d
 # shellcheck disable=SC2086
 fails 1 'fits with --' "what does not fit names the nearest change" \
     plan gpt3-13b dgx-a100-80g --gpus 8 --global-batch 8 --dp 8 --zero 0
+# Parameters on the host leave no weights on the device: two gathered layers of 12 h^2 + 13 h are what is there.
+runs 0 "offloaded parameters" plan gpt3-1b dgx-a100-80g --gpus 8 --global-batch 8 --dp 8 --zero auto \
+    --offload auto --offload-parameters on --micro-batch 1 --recompute none --slices off --json
+json "with ZeRO 3, offloaded, no weights on a device" "
+m = d['predicted']['ranks'][0]['memory_bytes']
+assert d['zero_stage'] == 3 and d['offload'] != 'none' and d['offload_parameters'] is True, d
+assert 'prefetch_layers' not in d and m['weights'] == 0 and m['optimizer'] == 0, d"
 finish

@@ -84,6 +84,7 @@ request_of(const ModelArch *arch, const Profile *profile, int64_t global_batch)
         .zero_stage = PLAN_AUTO,
         .offload = PLAN_OFFLOAD_NONE,
         .sequence_parallel = PLAN_AUTO,
+        .prefetch_layers = PLAN_PREFETCH_AUTO,
         .conventions = plan_conventions(PLAN_FRAMEWORK_DEGAS),
         .threads = 1,
     };

@@ -266,6 +266,12 @@ random_request(uint32_t *state, const ModelArch *arch, const Profile *profile)
     if (draw(state) % 2 == 0)
         request.vpp = (int64_t[]){1, 1, 2, 3}[draw(state) % 4];
     request.conventions = plan_conventions((PlanFramework)(draw(state) % PLAN_FRAMEWORK_N));
+    if (draw(state) % 3 == 0)
+        request.prefetch_layers = (int32_t)(draw(state) % 4);
+    if (request.zero_stage == 3 && draw(state) % 2 == 0) {
+        request.offload = PLAN_OFFLOAD_CPU;
+        request.offload_parameters = true;
+    }
     return request;
 }
 

@@ -35,6 +35,9 @@ typedef struct {
     PlanFramework framework;
     PlanRecompute recompute;
     int32_t zero_stage;
+    PlanOffload offload;
+    bool offload_parameters;
+    int32_t n_ahead; /* prefetch_layers plus one; 0: the framework's */
     bool sequence_parallel;
     Dtype dtype;
 } PlanSpec;
@@ -53,6 +56,9 @@ plan_of(const ModelArch *arch, const PlanSpec *spec)
     plan->seq_len = spec->seq_len > 0 ? spec->seq_len : 512;
     plan->dtype = spec->dtype == DTYPE_FP32 ? DTYPE_FP16 : spec->dtype;
     plan->zero_stage = spec->zero_stage;
+    plan->offload = spec->offload;
+    plan->offload_parameters = spec->offload_parameters;
+    plan->prefetch_layers = spec->n_ahead > 0 ? spec->n_ahead - 1 : PLAN_PREFETCH_AUTO;
     plan->sequence_parallel = spec->sequence_parallel;
     plan->conventions = plan_conventions(spec->framework);
     g_free(plan->schedule);

@@ -190,6 +190,8 @@ test_check_names_the_key(void)
         "schedule: schedule terapipe: more than",
         "stages[0].n_layers: 9223372036854775807 of a model",
         "stages[3].head: ",
+        "offload_parameters: needs zero_stage 3, got 2",
+        "offload_parameters: needs offload cpu or nvme, got none",
     };
 
     for (int i = 0; i < (int)G_N_ELEMENTS(says); i++) {
@@ -276,6 +278,14 @@ test_check_names_the_key(void)
         case 24:
             stage_of(plan, 3)->head = false;
             break;
+        case 25:
+            plan->offload_parameters = true;
+            plan->zero_stage = 2;
+            break;
+        case 26:
+            plan->offload_parameters = true;
+            plan->zero_stage = 3;
+            break;
         }
         g_assert_false(plan_check(plan, n_layers, &error));
         g_assert_error(error, PLAN_ERROR, PLAN_ERROR_INVALID);
@@ -302,6 +312,8 @@ test_round_trip(void)
             plan->group = 6;
             plan->zero_stage = 3;
             plan->offload = PLAN_OFFLOAD_NVME;
+            plan->offload_parameters = true;
+            plan->prefetch_layers = 2 * (i - 1);
             plan->sequence_parallel = true;
             plan->dtype = DTYPE_FP16;
             plan->batch_slices = g_array_new(false, true, sizeof(int64_t));
@@ -329,6 +341,8 @@ test_round_trip(void)
         g_assert_cmpint(isnan(back->lower_bound_s) != 0, ==, i == 0);
         g_assert_cmpint(back->zero_stage, ==, plan->zero_stage);
         g_assert_cmpint(back->offload, ==, plan->offload);
+        g_assert_cmpint(back->offload_parameters, ==, plan->offload_parameters);
+        g_assert_cmpint(back->prefetch_layers, ==, plan->prefetch_layers);
         g_assert_cmpint(back->group, ==, plan->group);
         g_assert_cmpint(back->dtype, ==, plan->dtype);
         g_assert_cmpint(back->sequence_parallel, ==, plan->sequence_parallel);
@@ -404,6 +418,9 @@ test_refuses(void)
         {"256", "256.5", "$.slices[0]"},
         {"\"attention\": \"unfused\"", "\"attention\": 1", "$.conventions.attention"},
         {"\"zero_stage\": 0", "\"zero_stage\": 4", "$.zero_stage"},
+        {"\"zero_stage\": 0", "\"zero_stage\": 0, \"prefetch_layers\": 65", "$.prefetch_layers"},
+        {"\"zero_stage\": 0", "\"zero_stage\": 0, \"offload_parameters\": 1",
+         "$.offload_parameters"},
         {"\"zero_stage\"", "\"zero_stag\"", "$.zero_stag"},
         {"\"n_microbatches\": 8", "\"n_microbatches\": 1e10", "$.n_microbatches"},
     };

@@ -1,0 +1,252 @@
+/* Tests of profiles/workload.h: ZeRO 3 - how far ahead weights are gathered, and from where. */
+#include "tests/profiles/workload_case.h"
+
+/* --- how far ahead --- */
+
+static int32_t
+ahead(PlanFramework framework, bool overlap_dp, int64_t layer_elements)
+{
+    PlanConventions c = plan_conventions(framework);
+
+    c.overlap_dp = overlap_dp;
+    return workload_prefetch_layers(PLAN_PREFETCH_AUTO, &c, layer_elements);
+}
+
+/* FSDP's next block; DeepSpeed's bucket of 5e7 elements, below 1e9 alive; nothing in 2021. */
+static void
+test_frameworks_gather_ahead(void)
+{
+    const PlanConventions c = plan_conventions(PLAN_FRAMEWORK_FSDP);
+
+    g_assert_cmpint(ahead(PLAN_FRAMEWORK_FSDP, true, 1000), ==, 1);
+    g_assert_cmpint(ahead(PLAN_FRAMEWORK_DEGAS, false, 1000), ==, 1);
+    g_assert_cmpint(ahead(PLAN_FRAMEWORK_MEGATRON_DEEPSPEED, false, 1000), ==, 0);
+    g_assert_cmpint(ahead(PLAN_FRAMEWORK_MEGATRON_DEEPSPEED, true, 1000), ==, 1);
+    g_assert_cmpint(ahead(PLAN_FRAMEWORK_DEEPSPEED, false, 12500000), ==, 4);
+    g_assert_cmpint(ahead(PLAN_FRAMEWORK_DEEPSPEED, false, 12500001), ==, 4);
+    g_assert_cmpint(ahead(PLAN_FRAMEWORK_DEEPSPEED, false, 12499999), ==, 5);
+    g_assert_cmpint(ahead(PLAN_FRAMEWORK_DEEPSPEED, false, 200000000), ==, 1);
+    g_assert_cmpint(ahead(PLAN_FRAMEWORK_DEEPSPEED, false, 1000), ==, PLAN_MAX_PREFETCH);
+    g_assert_cmpint(workload_prefetch_layers(3, &c, 1000), ==, 3);
+    g_assert_cmpint(workload_prefetch_layers(0, &c, 1000), ==, 0);
+}
+
+/* --- time --- */
+
+static double
+forward_ns(const Workload *workload)
+{
+    return (double)workload->ops[0].time_ns[SCHEDULE_OP_FORWARD];
+}
+
+/* Of embedding (with @layers of them on the first of three stages) and head: what is beside the
+ * layers. */
+typedef struct {
+    double embedding, layer, head;
+} Times;
+
+static Times
+compute_times(const Profile *profile, int64_t vocab, PlanSpec spec)
+{
+    ModelArch arch = gpt(3, vocab);
+
+    spec.zero_stage = 0;
+    spec.degrees.pp = 3;
+    g_autoptr(Workload) workload = workload_of(&arch, profile, &spec);
+    const double of[] = {(double)workload->ops[0].time_ns[SCHEDULE_OP_FORWARD],
+                         (double)workload->ops[1].time_ns[SCHEDULE_OP_FORWARD],
+                         (double)workload->ops[2].time_ns[SCHEDULE_OP_FORWARD]};
+    return (Times){of[0] - of[1], of[1], of[2] - of[1]};
+}
+
+/* Over 4 copies: 3/4 of 2 bytes per parameter at 100 GB/s, and 3 steps of 1 us. */
+static double
+gather_ns(const ModelArch *arch, ModelPart part)
+{
+    const double n = (double)model_part_parameters(arch, part, 0, 1, 1, 1, false);
+
+    return 1e9 * (0.75 * 2.0 * n / 100e9 + 3e-6);
+}
+
+/*
+ * Two layers C that compute longer than their gathers G, an embedding that takes next to nothing
+ * (E) beside its gather X, and a head H whose gather Y is shorter.  In a forward after many others:
+ *   none ahead    every gather is waited for         E + X + 2 (C + G) + H + Y
+ *   one ahead     behind the part before             X + 2 C + H
+ *   two ahead     X begins with the head before it, after Y, which began with the layer before that
+ *                 and has ended: of X is left what the head does not hide    2 C + H + max(E, X -
+ * H)
+ */
+static void
+test_gathers_hide_behind_computing(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+    ModelArch arch = gpt(2, 8192);
+    PlanSpec spec = {.degrees = {4, 1, 1, 1, 1, 1}, .micro_batch = 4, .zero_stage = 3};
+
+    profile->parameters.interference_fraction = 0;
+    const Times t = compute_times(profile, 8192, spec);
+    const double c = t.layer, e = t.embedding, h = t.head;
+    const double g = gather_ns(&arch, MODEL_PART_LAYER);
+    const double x = gather_ns(&arch, MODEL_PART_EMBEDDING);
+    const double y = gather_ns(&arch, MODEL_PART_HEAD);
+    g_test_message("C %.0f G %.0f, E %.0f X %.0f, H %.0f Y %.0f", c, g, e, x, h, y);
+    g_assert_true(c > g && x > e && h > y && c > y && y > 0);
+    const double expected[] = {e + x + 2 * (c + g) + h + y, x + 2 * c + h,
+                               2 * c + h + MAX(e, x - h)};
+    for (int32_t depth = 0; depth < 3; depth++) {
+        spec.n_ahead = 1 + depth;
+        g_autoptr(Workload) workload = workload_of(&arch, profile, &spec);
+        assert_near(forward_ns(workload), expected[depth], 1e-5);
+    }
+    /* What is hidden slows computing down: all of G and Y, E's worth of X. */
+    profile->parameters.interference_fraction = 0.5;
+    spec.n_ahead = 2;
+    g_autoptr(Workload) slowed = workload_of(&arch, profile, &spec);
+    assert_near(forward_ns(slowed), expected[1] + 0.5 * (2 * g + y + e), 1e-5);
+}
+
+/* However far ahead, the stream of the collectives is full: layers that compute less than their
+ * gathers take those. */
+static void
+test_a_full_stream_hides_nothing(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+    ModelArch arch = gpt(4, 0);
+    PlanSpec spec = {
+        .degrees = {4, 1, 1, 1, 1, 1}, .seq_len = 64, .micro_batch = 1, .zero_stage = 3};
+
+    profile->parameters.interference_fraction = 0;
+    for (int32_t depth = 1; depth <= PLAN_MAX_PREFETCH; depth += 7) {
+        spec.n_ahead = 1 + depth;
+        g_autoptr(Workload) workload = workload_of(&arch, profile, &spec);
+        assert_near(forward_ns(workload), 4 * gather_ns(&arch, MODEL_PART_LAYER), 1e-5);
+    }
+}
+
+/* Our executor keeps a layer's weights for what it computes again; others gather once more. */
+static void
+test_recompute_gathers_again(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+    ModelArch arch = gpt(4, 0);
+    PlanSpec spec = {.degrees = {4, 1, 1, 1, 1, 1}, .zero_stage = 3, .n_ahead = 1};
+    double dp_ns[2][2];
+
+    for (int fsdp = 0; fsdp < 2; fsdp++)
+        for (int full = 0; full < 2; full++) {
+            spec.framework = fsdp ? PLAN_FRAMEWORK_FSDP : PLAN_FRAMEWORK_DEGAS;
+            spec.recompute = full ? PLAN_RECOMPUTE_FULL : PLAN_RECOMPUTE_NONE;
+            g_autoptr(Workload) workload = workload_of(&arch, profile, &spec);
+            dp_ns[fsdp][full] =
+                (double)workload->ops[0].part_ns[SCHEDULE_OP_BACKWARD_INPUT][PROFILE_PART_DP];
+        }
+    const double gather = 4 * gather_ns(&arch, MODEL_PART_LAYER);
+    assert_near(dp_ns[0][0], gather, 1e-5);
+    assert_near(dp_ns[0][1], gather, 1e-5);
+    assert_near(dp_ns[1][1], 2 * gather, 1e-5);
+}
+
+/* --- offloaded parameters --- */
+
+/*
+ * A device's own quarter of a layer comes over PCIe at 12 GB/s before every gather; from NVMe at
+ * 3 GB/s before that, unless something is ahead of use: then reading is as well.
+ */
+static void
+test_offloaded_parameters_are_fetched(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+    ModelArch arch = gpt(4, 0);
+    PlanSpec spec = {.degrees = {4, 1, 1, 1, 1, 1},
+                     .zero_stage = 3,
+                     .offload_parameters = true,
+                     .offload = PLAN_OFFLOAD_CPU,
+                     .n_ahead = 1};
+    const double share =
+        2.0 * (double)model_part_parameters(&arch, MODEL_PART_LAYER, 0, 1, 1, 1, false) / 4.0;
+    const double gather = gather_ns(&arch, MODEL_PART_LAYER);
+    const double copy = 1e9 * share / 12e9, read = 1e9 * share / 3e9;
+
+    profile->parameters.interference_fraction = 0;
+    profile->parameters.offload_bytes_per_s = 12e9;
+    profile->parameters.nvme_bytes_per_s = 3e9;
+    g_autoptr(Workload) cpu = workload_of(&arch, profile, &spec);
+    spec.offload = PLAN_OFFLOAD_NVME;
+    g_autoptr(Workload) nvme = workload_of(&arch, profile, &spec);
+    spec.n_ahead = 2;
+    spec.seq_len = 64; /* next to nothing to hide behind */
+    g_autoptr(Workload) ahead_of_use = workload_of(&arch, profile, &spec);
+    assert_near((double)cpu->ops[0].part_ns[SCHEDULE_OP_FORWARD][PROFILE_PART_DP],
+                4 * (gather + copy), 1e-5);
+    assert_near((double)nvme->ops[0].part_ns[SCHEDULE_OP_FORWARD][PROFILE_PART_DP],
+                4 * (gather + copy + read), 1e-5);
+    g_assert_cmpfloat(read, >, gather + copy);
+    assert_near(forward_ns(ahead_of_use), 4 * read, 1e-5);
+    /* A backward's weight half gathers nothing. */
+    g_assert_cmpint(cpu->ops[0].part_ns[SCHEDULE_OP_BACKWARD_WEIGHT][PROFILE_PART_DP], <,
+                    (int64_t)(4 * (gather + copy)));
+}
+
+/* fp16 with 4 copies, gradients in fp32: 4 bytes of gradient go to the host; weights come back, or
+ * stay and are written to NVMe beside 24 bytes of state. */
+static void
+test_the_optimizer_of_offloaded_parameters(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+    ModelArch arch = gpt(4, 0);
+    PlanSpec spec = {.degrees = {4, 1, 1, 1, 1, 1}, .zero_stage = 3, .offload = PLAN_OFFLOAD_NVME};
+    const double n = (double)model_part_parameters(&arch, MODEL_PART_LAYER, 0, 1, 1, 1, false);
+
+    profile->parameters.offload_bytes_per_s = 12e9;
+    profile->parameters.nvme_bytes_per_s = 3e9;
+    g_autoptr(Workload) back = workload_of(&arch, profile, &spec);
+    spec.offload_parameters = true;
+    g_autoptr(Workload) stay = workload_of(&arch, profile, &spec);
+    assert_near((double)back->ranks[0].optimizer_ns, 1e9 * n * (6 / 12e9 + 24 / 3e9), 1e-5);
+    assert_near((double)stay->ranks[0].optimizer_ns, 1e9 * n * (4 / 12e9 + 26 / 3e9), 1e-5);
+}
+
+/* --- memory --- */
+
+/* The layer at work and those ahead of it, 2 bytes a parameter; of offloaded parameters no more. */
+static void
+test_gathered_layers_take_memory(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+    ModelArch arch = gpt(4, 0);
+    PlanSpec spec = {.degrees = {4, 1, 1, 1, 1, 1}, .zero_stage = 3};
+    const int64_t layer = 2 * model_part_parameters(&arch, MODEL_PART_LAYER, 0, 1, 1, 1, false);
+
+    for (int32_t depth = 0; depth < 4; depth++) {
+        spec.n_ahead = 1 + depth;
+        g_autoptr(Workload) workload = workload_of(&arch, profile, &spec);
+        g_assert_cmpint(owned(workload, 0, TRACE_MEMORY_BUFFERS), ==, (1 + depth) * layer);
+        g_assert_cmpint(owned(workload, 0, TRACE_MEMORY_WEIGHTS), ==, layer);
+    }
+    spec.n_ahead = 0;
+    g_autoptr(Workload) usual = workload_of(&arch, profile, &spec);
+    g_assert_cmpint(owned(usual, 0, TRACE_MEMORY_BUFFERS), ==, 2 * layer);
+    spec.offload = PLAN_OFFLOAD_CPU;
+    spec.offload_parameters = true;
+    g_autoptr(Workload) off = workload_of(&arch, profile, &spec);
+    g_assert_cmpint(owned(off, 0, TRACE_MEMORY_BUFFERS), ==, 2 * layer);
+    g_assert_cmpint(owned(off, 0, TRACE_MEMORY_WEIGHTS), ==, 0);
+    g_assert_cmpint(owned(off, 0, TRACE_MEMORY_OPTIMIZER), ==, 0);
+}
+
+int
+main(int argc, char **argv)
+{
+    g_test_init(&argc, &argv, NULL);
+#define ADD(name, test) g_test_add_func("/profiles/workload-zero3/" name, test)
+    ADD("frameworks-gather-ahead", test_frameworks_gather_ahead);
+    ADD("gathers-hide-behind-computing", test_gathers_hide_behind_computing);
+    ADD("a-full-stream-hides-nothing", test_a_full_stream_hides_nothing);
+    ADD("recompute-gathers-again", test_recompute_gathers_again);
+    ADD("offloaded-parameters-are-fetched", test_offloaded_parameters_are_fetched);
+    ADD("the-optimizer-of-offloaded-parameters", test_the_optimizer_of_offloaded_parameters);
+    ADD("gathered-layers-take-memory", test_gathered_layers_take_memory);
+#undef ADD
+    return g_test_run();
+}
