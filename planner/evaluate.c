@@ -5,6 +5,7 @@
 
 #include "base/units.h"
 #include "planner/given_slices.h"
+#include "planner/space_bound.h"
 #include "planner/ways.h"
 
 /* --- outcomes --- */
@@ -97,7 +98,7 @@ plan_evaluate_set_layers(const PlanEvaluation *evaluation, const PlanPoint *poin
     return memcmp(counts, even, (size_t)length * sizeof *even) != 0;
 }
 
-/* --- one family, whole sequences --- */
+/* --- one family --- */
 
 /* Sketches the layers @counts. */
 static void
@@ -106,6 +107,47 @@ sketch_layers(PlanFamilyTrial *f, const int64_t *counts)
     plan_sketch_clear(&f->sketch);
     f->input.counts = counts;
     plan_sketch_init(&f->sketch, &f->input);
+    plan_sketch_weigh(&f->sketch, &f->input);
+}
+
+/* Whether nothing of @family can be fast enough at the point; noted if so.  This is known sooner
+ * than what ranks hold, and at less cost. */
+static bool
+is_slow_family(PlanTrial *trial, const ScheduleFamily *family)
+{
+    const PlanSpace *space = trial->evaluation->space;
+    const PlanSpaceFamilies alone = plan_space_family(family);
+
+    if (trial->evaluation->is_timeless)
+        return false;
+    const int64_t bound_ns =
+        plan_space_bound_ns(space->request, plan_space_cost(space, trial->point),
+                            plan_space_unit_cost(space, trial->point), trial->point, &alone);
+    if (bound_ns <= trial->limit)
+        return false;
+    plan_trial_note_slow(trial, bound_ns);
+    return true;
+}
+
+/* Whether single stages of whole sequences may be divided so that they fit. */
+static bool
+may_divide_otherwise(const PlanFamilyTrial *f)
+{
+    return f->trial->point->is_balanced && !f->sketch.shares && f->input.n_slices == 1 &&
+           !f->trial->evaluation->is_timeless;
+}
+
+/* Whether the sketched layers are too slow in any way; noted if so. */
+static bool
+is_slow_layout(PlanFamilyTrial *f)
+{
+    if (f->trial->evaluation->is_timeless || may_divide_otherwise(f))
+        return false;
+    const int64_t bound_ns = plan_sketch_plain_ns(&f->sketch, &f->input);
+    if (bound_ns <= f->trial->limit)
+        return false;
+    plan_trial_note_slow(f->trial, bound_ns);
+    return true;
 }
 
 /* A division that fits, in place of one that fits only with recompute, or not at all.  False: there
@@ -133,50 +175,69 @@ sketch_fitted(PlanFamilyTrial *f, int64_t **fitted)
     return true;
 }
 
+/* Tries the sketched layers, weighed for the first time. */
+static void
+try_layout(PlanFamilyTrial *f, bool is_new)
+{
+    const PlanSpace *space = f->trial->evaluation->space;
+    const PlanPoint *point = f->trial->point;
+    const ScheduleShape shape = {
+        .n_ranks = point->degrees.pp,
+        .n_chunks = point->degrees.vpp,
+        .n_microbatches = point->n_microbatches,
+        .n_slices = space->n_slices,
+        .group = f->family->groups && point->degrees.vpp > 1 ? space->request->group : 0,
+    };
+    const PlanLayerShape layer_shape = plan_space_layer_shape(point);
+    g_autofree int64_t *fitted = NULL;
+
+    f->input.flight = plan_flights_get(f->trial->evaluation->flights, f->family, &shape);
+    f->plan = plan_space_plan(space->request, point, f->family);
+    if (!plan_given_slices(space->request, &layer_shape, f->plan->slices))
+        g_assert_not_reached(); /* such a point is none of the space */
+    plan_sketch_weigh(&f->sketch, &f->input);
+    if (is_new)
+        plan_ways_try(f);
+    /* More layers where memory is, or where less must be computed again. */
+    if (may_divide_otherwise(f) && !f->sketch.fits_plain && sketch_fitted(f, &fitted))
+        plan_ways_try(f);
+    plan_free(f->plan);
+}
+
 static void
 try_family(PlanTrial *trial, const ScheduleFamily *family)
 {
     const PlanSpace *space = trial->evaluation->space;
     const PlanPoint *point = trial->point;
-    const ScheduleShape shape = {
-        .n_ranks = point->degrees.pp,
-        .n_chunks = point->degrees.vpp,
-        .n_microbatches = point->n_microbatches,
-        .n_slices = 1,
-        .group = family->groups && point->degrees.vpp > 1 ? space->request->group : 0,
-    };
     PlanFamilyTrial f = {
         .trial = trial,
         .family = family,
         .input = {.request = space->request,
                   .point = point,
                   .cost = plan_space_cost(space, point),
+                  .unit = plan_space_unit_cost(space, point),
+                  .n_slices = space->n_slices,
                   .family = family,
-                  .flight = plan_flights_get(trial->evaluation->flights, family, &shape),
                   .limits_bytes = trial->limits_bytes,
                   .wants_leanest = trial->evaluation->is_timeless},
         .length = plan_space_chain_length(&point->degrees, family),
-        .plan = NULL,
     };
     PlanOutcome *outcome = trial->outcome;
     const int64_t n_ways = plan_space_ways(space->request, point);
     const int64_t before = outcome->simulated + outcome->pruned + outcome->infeasible;
-    g_autofree int64_t *even = plan_layout_even(space->request, point, family);
-    g_autofree int64_t *fitted = NULL;
-    const int64_t *counts = even;
 
-    if (point->is_balanced)
-        counts = plan_layouts_balanced(trial->evaluation->layouts, space->request, point, family);
-    f.plan = plan_space_plan(space->request, point, family);
-    sketch_layers(&f, counts);
-    if (counts == even || memcmp(counts, even, (size_t)f.length * sizeof *even) != 0)
-        plan_ways_try(&f);
-    /* More layers where memory is, or where less must be computed again. */
-    if (point->is_balanced && !f.sketch.fits_plain && !f.sketch.shares &&
-        !trial->evaluation->is_timeless && sketch_fitted(&f, &fitted))
-        plan_ways_try(&f);
-    plan_free(f.plan);
-    plan_sketch_clear(&f.sketch);
+    if (!is_slow_family(trial, family)) {
+        g_autofree int64_t *even = plan_layout_even(space->request, point, family);
+        f.input.counts = point->is_balanced ? plan_layouts_balanced(trial->evaluation->layouts,
+                                                                    space->request, point, family)
+                                            : even;
+        const bool is_new = f.input.counts == even ||
+                            memcmp(f.input.counts, even, (size_t)f.length * sizeof *even) != 0;
+        plan_sketch_init(&f.sketch, &f.input);
+        if (!is_slow_layout(&f))
+            try_layout(&f, is_new);
+        plan_sketch_clear(&f.sketch);
+    }
     /* Ways that were not looked at are slower than those that were, or their bound is too high. */
     const int64_t seen = outcome->simulated + outcome->pruned + outcome->infeasible - before;
     outcome->considered += MAX(n_ways, seen);
@@ -185,47 +246,17 @@ try_family(PlanTrial *trial, const ScheduleFamily *family)
 
 /* --- one point --- */
 
-/* The request's slices under @family, in the fastest way that fits; in all where that need not be
- * the best. */
-static void
-try_given_slices(PlanTrial *trial, const ScheduleFamily *family)
-{
-    const PlanRequest *request = trial->evaluation->space->request;
-    const PlanLayerShape shape = plan_space_layer_shape(trial->point);
-    const bool wants_all =
-        trial->evaluation->is_timeless || plan_ways_all_matter(request, trial->point);
-
-    for (int kind = plan_trial_next_way(request, -1); kind >= 0;
-         kind = plan_trial_next_way(request, kind)) {
-        PlanPoint point = *trial->point;
-        point.recompute = (PlanRecompute)kind;
-        g_autoptr(Plan) plan = plan_space_plan(request, &point, family);
-        if (!plan_given_slices(request, &shape, plan->slices) ||
-            !plan_evaluate_set_layers(trial->evaluation, trial->point, family, plan))
-            return;
-        trial->outcome->considered++;
-        const PlanTried tried = plan_trial_plan(trial, plan, family, NULL);
-        if (tried != PLAN_TRIED_LARGE && !wants_all)
-            return;
-    }
-}
-
 void
 plan_evaluate_point(const PlanEvaluation *evaluation, const PlanPoint *point, int64_t limit,
                     PlanOutcome *outcome)
 {
     const PlanSpace *space = evaluation->space;
-    const int64_t n_slices = plan_given_n_slices(space->request);
     g_auto(PlanTrial) trial = {0};
 
     plan_trial_init(&trial, evaluation, point, limit, outcome);
     for (guint i = 0; i < space->families->len; i++) {
         const ScheduleFamily *family = space->families->pdata[i];
-        if (!plan_space_has_family(space, point, family, n_slices))
-            continue;
-        if (n_slices > 1)
-            try_given_slices(&trial, family);
-        else
+        if (plan_space_has_family(space, point, family, space->n_slices))
             try_family(&trial, family);
     }
 }

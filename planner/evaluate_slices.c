@@ -360,6 +360,8 @@ estimate_point(PlanTrial *trial, int *way)
         .request = space->request,
         .point = trial->point,
         .cost = plan_space_cost(space, trial->point),
+        .unit = plan_space_cost(space, trial->point),
+        .n_slices = 1,
         .family = family,
         .flight = plan_flights_get(trial->evaluation->flights, family, &shape),
         .counts = even,
@@ -369,6 +371,7 @@ estimate_point(PlanTrial *trial, int *way)
     int64_t best = INT64_MAX;
 
     plan_sketch_init(&sketch, &input);
+    plan_sketch_weigh(&sketch, &input);
     *way = plan_trial_next_way(space->request, -1);
     if (!trial->evaluation->is_timeless &&
         plan_sketch_work_ns(&sketch, &input) / 50 * 49 > trial->limit)

@@ -1,5 +1,5 @@
 /*
- * planner/given_slices.h - the slices that a request gives, and what they take at the least.
+ * planner/given_slices.h - the slices that a request gives.
  *
  * Internal to planner/.
  */
@@ -21,18 +21,6 @@ bool plan_given_uniform(int64_t seq_len, int64_t unit, int64_t n, GArray *slices
 
 /* Fills @slices with those that @request gives; false where the degrees forbid them. */
 bool plan_given_slices(const PlanRequest *request, const PlanLayerShape *shape, GArray *slices);
-
-/* Of one micro-batch in all its slices, through all layers, embedding and head. */
-typedef struct {
-    double whole_s; /* both passes */
-    /* Of a part's time in them, at the least of all parts: its first slice's forward; and that with
-     * its backward. */
-    double first_forward_fraction, first_fraction;
-} PlanGivenTimes;
-
-/* What the request's slices take at the fastest place of the cluster, nothing recomputed but what
- * the request fixes.  All 0 where the degrees forbid them. */
-PlanGivenTimes plan_given_times(const PlanRequest *request, const PlanLayerShape *shape);
 
 G_END_DECLS
 

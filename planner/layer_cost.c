@@ -1,6 +1,7 @@
 #include "planner/layer_cost.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "base/units.h"
 #include "profiles/cost_floor.h"
@@ -44,6 +45,13 @@ plan_layer_query(const PlanRequest *request, const PlanLayerShape *shape, int64_
     return query;
 }
 
+/* Whether @query is about a part of its sequences. */
+static bool
+is_slice(const PlanRequest *request, const ProfileQuery *query)
+{
+    return query->shape.tokens < request->seq_len;
+}
+
 /* --- bytes --- */
 
 static void
@@ -52,8 +60,10 @@ set_bytes(const PlanRequest *request, const ProfileQuery *query, bool is_layer, 
 {
     const WorkloadPartBytes bytes =
         workload_part_bytes(request->arch, query->part, query->layer, &query->shape);
+    /* Later slices read the keys and values of a slice: no recompute frees them. */
+    const int64_t kv = is_slice(request, query) ? bytes.saved_kv : 0;
     const int64_t again[PLAN_RECOMPUTE_N] = {0, is_layer ? bytes.core_attention : 0,
-                                             is_layer ? bytes.saved : 0};
+                                             is_layer ? bytes.saved - kv : 0};
 
     part->weight_bytes = bytes.saved_for_weight;
     part->forward_workspace_bytes = bytes.forward_transient;
@@ -238,10 +248,12 @@ set_times(const PlanRequest *request, const PlanLayerShape *shape, const Profile
     /* Modelled halves never take less than the whole; measured ones may. */
     if (profile->measurements->len > 0)
         part->backward_s = fmin(part->backward_s, profile_cost_s(&costs.input) + part->weight_s);
-    part->sliced_forward_s =
-        profile_cost_sliced_floor_s(request->profile, query, PROFILE_PASS_FORWARD);
-    part->sliced_backward_s =
-        profile_cost_sliced_floor_s(request->profile, query, PROFILE_PASS_BACKWARD);
+    if (!is_slice(request, query)) {
+        part->sliced_forward_s =
+            profile_cost_sliced_floor_s(request->profile, query, PROFILE_PASS_FORWARD);
+        part->sliced_backward_s =
+            profile_cost_sliced_floor_s(request->profile, query, PROFILE_PASS_BACKWARD);
+    }
     part->input_s = fmin(profile_cost_s(&costs.input), profile_cost_s(&costs.backward));
     for (int kind = PLAN_RECOMPUTE_SELECTIVE; is_layer && kind < PLAN_RECOMPUTE_N; kind++)
         part->recompute_s[kind] = recompute_s(&costs.backward, &costs.again[kind]);
@@ -275,6 +287,9 @@ add_up(PlanLayerCost *cost)
     const int64_t n[PLAN_PART_N] = {cost->n_dense, cost->n_moe, 1, 1};
     bool is_first = true;
 
+    cost->forward_s = cost->backward_s = cost->input_s = 0.0;
+    cost->sliced_forward_s = cost->sliced_backward_s = 0.0;
+    memset(cost->recompute_s, 0, sizeof cost->recompute_s);
     for (int i = 0; i < PLAN_PART_N; i++) {
         const PlanPartCost *part = &cost->parts[i];
         cost->forward_s += (double)n[i] * part->forward_s;
@@ -306,10 +321,15 @@ add_up(PlanLayerCost *cost)
     }
 }
 
+/* @tokens of a sequence after @context others. */
+typedef struct {
+    int64_t tokens, context;
+} Slice;
+
 /* Prices @part of the model at the fastest of the kinds of nodes that ranks can lie on. */
 static void
-set_part(const PlanRequest *request, const PlanLayerShape *shape, PlanPart part, int64_t layer,
-         PlanLayerCost *cost)
+set_part(const PlanRequest *request, const PlanLayerShape *shape, Slice slice, PlanPart part,
+         int64_t layer, PlanLayerCost *cost)
 {
     static const ModelPart model_parts[PLAN_PART_N] = {MODEL_PART_LAYER, MODEL_PART_LAYER,
                                                        MODEL_PART_EMBEDDING, MODEL_PART_HEAD};
@@ -323,6 +343,8 @@ set_part(const PlanRequest *request, const PlanLayerShape *shape, PlanPart part,
         PlanPartCost here = {0};
         query.part = model_parts[part];
         query.layer = layer;
+        query.shape.tokens = slice.tokens;
+        query.shape.context = slice.context;
         set_times(request, shape, &query, is_layer, &here);
         first += nodes->n_devices * nodes->n_nodes;
         if (i > 0) {
@@ -335,24 +357,101 @@ set_part(const PlanRequest *request, const PlanLayerShape *shape, PlanPart part,
     set_parameters(request, &shape->degrees, part, layer, cost);
 }
 
-PlanLayerCost
-plan_layer_cost(const PlanRequest *request, const PlanLayerShape *shape)
+static PlanLayerCost
+slice_cost(const PlanRequest *request, const PlanLayerShape *shape, Slice slice)
 {
     const ModelArch *arch = request->arch;
-    const ProfileQuery query = plan_layer_query(request, shape, 0);
+    ProfileQuery query = plan_layer_query(request, shape, 0);
+    query.shape.tokens = slice.tokens;
+    query.shape.context = slice.context;
     PlanLayerCost cost = {.boundary_bytes = model_boundary_bytes(arch, &query.shape)};
 
     for (int64_t layer = 0; layer < arch->n_layers; layer++)
         *(model_layer_is_moe(arch, layer) ? &cost.n_moe : &cost.n_dense) += 1;
     if (cost.n_dense > 0)
-        set_part(request, shape, PLAN_PART_DENSE, 0, &cost);
+        set_part(request, shape, slice, PLAN_PART_DENSE, 0, &cost);
     if (cost.n_moe > 0)
-        set_part(request, shape, PLAN_PART_MOE, arch->n_layers - 1, &cost);
+        set_part(request, shape, slice, PLAN_PART_MOE, arch->n_layers - 1, &cost);
     if (arch->vocab > 0) {
-        set_part(request, shape, PLAN_PART_EMBEDDING, 0, &cost);
-        set_part(request, shape, PLAN_PART_HEAD, 0, &cost);
+        set_part(request, shape, slice, PLAN_PART_EMBEDDING, 0, &cost);
+        set_part(request, shape, slice, PLAN_PART_HEAD, 0, &cost);
     }
     add_up(&cost);
+    return cost;
+}
+
+PlanLayerCost
+plan_layer_cost(const PlanRequest *request, const PlanLayerShape *shape)
+{
+    return slice_cost(request, shape, (Slice){request->seq_len, 0});
+}
+
+/* --- slices --- */
+
+/* Adds one more slice's ops to @sum; the least of workspaces. */
+static void
+add_part(PlanPartCost *sum, const PlanPartCost *more)
+{
+    sum->forward_s += more->forward_s;
+    sum->backward_s += more->backward_s;
+    sum->input_s += more->input_s;
+    sum->weight_s += more->weight_s;
+    sum->accumulate_s += more->accumulate_s;
+    sum->hidden_s += more->hidden_s;
+    sum->forward_slack_s += more->forward_slack_s;
+    sum->weight_slack_s += more->weight_slack_s;
+    sum->weight_bytes += more->weight_bytes;
+    sum->forward_workspace_bytes = MIN(sum->forward_workspace_bytes, more->forward_workspace_bytes);
+    for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++) {
+        sum->recompute_s[kind] += more->recompute_s[kind];
+        sum->host_slack_s[kind] += more->host_slack_s[kind];
+        sum->input_slack_s[kind] += more->input_slack_s[kind];
+        sum->kept_bytes[kind] += more->kept_bytes[kind];
+        sum->backward_workspace_bytes[kind] =
+            MIN(sum->backward_workspace_bytes[kind], more->backward_workspace_bytes[kind]);
+    }
+}
+
+static void
+lower_bytes(PlanPartCost *part, const PlanPartCost *other)
+{
+    part->weight_bytes = MIN(part->weight_bytes, other->weight_bytes);
+    part->forward_workspace_bytes =
+        MIN(part->forward_workspace_bytes, other->forward_workspace_bytes);
+    for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++) {
+        part->kept_bytes[kind] = MIN(part->kept_bytes[kind], other->kept_bytes[kind]);
+        part->backward_workspace_bytes[kind] =
+            MIN(part->backward_workspace_bytes[kind], other->backward_workspace_bytes[kind]);
+    }
+}
+
+PlanSlicedCost
+plan_layer_sliced_cost(const PlanRequest *request, const PlanLayerShape *shape,
+                       const GArray *slices)
+{
+    Slice slice = {.context = 0};
+    PlanSlicedCost cost = {0};
+
+    for (guint i = 0; i < slices->len; i++) {
+        slice.tokens = g_array_index(slices, int64_t, i);
+        const PlanLayerCost one = slice_cost(request, shape, slice);
+        slice.context += slice.tokens;
+        if (i == 0) {
+            cost = (PlanSlicedCost){one, one};
+            continue;
+        }
+        for (int k = 0; k < PLAN_PART_N; k++) {
+            add_part(&cost.whole.parts[k], &one.parts[k]);
+            lower_bytes(&cost.unit.parts[k], &one.parts[k]);
+        }
+        /* Buffers are as large as the largest message. */
+        cost.whole.boundary_bytes = MAX(cost.whole.boundary_bytes, one.boundary_bytes);
+    }
+    cost.unit.boundary_bytes = cost.whole.boundary_bytes;
+    if (slices->len > 1) {
+        add_up(&cost.whole);
+        add_up(&cost.unit);
+    }
     return cost;
 }
 

@@ -20,8 +20,8 @@ typedef enum {
     PLAN_PART_N
 } PlanPart;
 
-/* One part, for one micro-batch of whole sequences; by what is computed again where that matters
- * (embedding and head never are).  All 0 where the model has none. */
+/* One part, for one micro-batch of whole sequences or one slice of it; by what is computed again
+ * where that matters (embedding and head never are).  All 0 where the model has none. */
 typedef struct {
     double forward_s, backward_s;
     double sliced_forward_s, sliced_backward_s; /* all slices of any slicing, at the least */
@@ -67,6 +67,20 @@ ProfileQuery plan_layer_query(const PlanRequest *request, const PlanLayerShape *
 
 PlanLayerCost plan_layer_cost(const PlanRequest *request, const PlanLayerShape *shape);
 
+/* Of sequences in the slices that the request gives, or whole. */
+typedef struct {
+    PlanLayerCost whole; /* all slices of a micro-batch together, workspaces of the least */
+    PlanLayerCost unit; /* times of the first slice, the least bytes of any; equal if it is whole */
+} PlanSlicedCost;
+
+/*
+ * @slices  of int64_t tokens, in order.  Sums of many ops may be less than their ops' sum: what the
+ *          host leaves the device to do besides is theirs together.  sliced_forward_s and
+ *          sliced_backward_s are set for one slice only.
+ */
+PlanSlicedCost plan_layer_sliced_cost(const PlanRequest *request, const PlanLayerShape *shape,
+                                      const GArray *slices);
+
 /* State of so many parameters of a device (profiles/workload.h). */
 int64_t plan_layer_state_bytes(const PlanRequest *request, const PlanDegrees *degrees,
                                int32_t zero_stage, PlanOffload offload, int64_t dense,
@@ -85,6 +99,13 @@ bool plan_layer_ways_depend(const PlanRequest *request, const PlanLayerShape *sh
 
 /* The share of accumulate_s in each of @n backwards of an iteration. */
 double plan_layer_accumulated(const PlanRequest *request, const PlanLayerShape *shape, double n);
+
+/* The fastest way that @request allows. */
+static inline int
+plan_layer_plain_way(const PlanRequest *request)
+{
+    return request->recompute == PLAN_AUTO ? PLAN_RECOMPUTE_NONE : request->recompute;
+}
 
 /* Whether request->recompute allows @kind. */
 static inline bool

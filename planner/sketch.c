@@ -181,9 +181,9 @@ plan_sketch_held(const PlanSketchInput *input, const PlanSketchStage *stage, Pla
 {
     const int32_t whole = plan_flight_units(input->flight, stage->rank, moment, 0, stage->chunk);
     const int32_t half = plan_flight_units(input->flight, stage->rank, moment, 1, stage->chunk);
-    const int64_t held = times(whole, plan_sketch_stage_kept(input->cost, stage, kind));
+    const int64_t held = times(whole, plan_sketch_stage_kept(input->unit, stage, kind));
 
-    return half == 0 ? held : plus(held, times(half, stage_weight_kept(input->cost, stage, kind)));
+    return half == 0 ? held : plus(held, times(half, stage_weight_kept(input->unit, stage, kind)));
 }
 
 /* Of @rank with all its layers in way @kind. */
@@ -199,7 +199,7 @@ rank_bytes(const PlanSketch *sketch, const PlanSketchInput *input, int32_t rank,
                 plus(held[moment], plan_sketch_held(input, stage, (PlanMoment)moment, kind));
             workspace[moment] =
                 MIN(workspace[moment],
-                    plan_sketch_workspace(input->cost, stage, (PlanMoment)moment, kind));
+                    plan_sketch_workspace(input->unit, stage, (PlanMoment)moment, kind));
         }
     }
     for (int moment = 0; moment < PLAN_MOMENT_N; moment++)
@@ -257,7 +257,13 @@ plan_sketch_init(PlanSketch *sketch, const PlanSketchInput *input)
 {
     *sketch = (PlanSketch){.bound_ns = INT64_MAX};
     set_stages(sketch, input);
+}
+
+void
+plan_sketch_weigh(PlanSketch *sketch, const PlanSketchInput *input)
+{
     const size_t n = (size_t)sketch->n_ranks;
+
     sketch->bytes = g_new(int64_t, n * PLAN_RECOMPUTE_N);
     sketch->static_bytes = g_new(int64_t, n);
     sketch->fixed_bytes = g_new(int64_t, n);

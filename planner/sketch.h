@@ -7,11 +7,12 @@
  * gradients.
  *
  * Memory, per rank and way (what its layers recompute): the static bytes of a Workload, and at both
- * moments of flight.h the units held there and the least workspace.  Exact for one chunk per rank,
- * whole sequences and whole backwards.
+ * moments of flight.h the units held there, each as small as the smallest slice, and the least
+ * workspace.  Exact for one chunk per rank, whole sequences and whole backwards.
  *
- * Time: as bound.h, each rank in the fastest way that fits.  With several chunks on a rank each may
- * have its own way; then what must be saved, S, costs at least S times the least time per byte.
+ * Time: as bound.h but for messages, each rank in the fastest way that fits.  With several chunks
+ * on a rank each may have its own way; then what must be saved, S, costs at least S times the least
+ * time per byte.
  */
 #ifndef PLANNER_SKETCH_H
 #define PLANNER_SKETCH_H
@@ -32,7 +33,9 @@ typedef struct {
 typedef struct {
     const PlanRequest *request;
     const PlanPoint *point;
-    const PlanLayerCost *cost;
+    const PlanLayerCost *cost; /* of a micro-batch */
+    const PlanLayerCost *unit; /* of one slice of it (layer_cost.h); whole: the same */
+    int64_t n_slices;
     const ScheduleFamily *family;
     const PlanFlight *flight;
     const int64_t *counts;       /* layers of each stage of a chain */
@@ -66,12 +69,19 @@ plan_sketch_stage_at(const PlanSketch *sketch, int32_t rank, int64_t chunk)
     return block[rank].rank == rank ? &block[rank] : &block[sketch->n_ranks - 1 - rank];
 }
 
+/* The stages alone; of @input, flight and limits_bytes need not be set yet. */
 void plan_sketch_init(PlanSketch *sketch, const PlanSketchInput *input);
+/* Everything else of the sketch. */
+void plan_sketch_weigh(PlanSketch *sketch, const PlanSketchInput *input);
 void plan_sketch_clear(PlanSketch *sketch);
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(PlanSketch, plan_sketch_clear)
 
 /* Sets bound_ns. */
 void plan_sketch_bound(PlanSketch *sketch, const PlanSketchInput *input);
+
+/* The bound with all stages in the fastest way that is allowed, whether that fits or not; of a
+ * sketch that is not weighed. */
+int64_t plan_sketch_plain_ns(const PlanSketch *sketch, const PlanSketchInput *input);
 
 /* The bound with stages in @ways [stage of all chains]. */
 int64_t plan_sketch_ways_ns(const PlanSketch *sketch, const PlanSketchInput *input,

@@ -7,12 +7,6 @@
 
 #include "base/units.h"
 
-static int
-plain_way(const PlanRequest *request)
-{
-    return request->recompute == PLAN_AUTO ? PLAN_RECOMPUTE_NONE : request->recompute;
-}
-
 /* --- stages --- */
 
 /* Sums over the parts of a stage. */
@@ -31,7 +25,8 @@ typedef struct {
 /*
  * An op of @op_s, of which the host leaves the device @slack_s, with @seconds of ZeRO 3's
  * collectives behind it: what is longer than the op stays visible, what is hidden slows it down
- * (profiles/workload_ops.c).  Grows with @op_s and falls with @slack_s.
+ * (profiles/workload_ops.c).  Grows with @op_s and falls with @slack_s; of the sums over several
+ * ops it is at most the sum over them.
  */
 static double
 gathered_s(const Gathering *g, double op_s, double slack_s, double seconds)
@@ -77,9 +72,10 @@ gathered_times(const PlanPartCost *part, int kind, double accumulate_s, const Ga
     };
 }
 
+/* Of so many of the micro-batch's slices as @fraction says, which @cost is the sum of. */
 static StageTimes
-stage_times(const PlanSketchInput *input, const PlanSketchStage *stage, int kind,
-            double accumulated)
+times_of(const PlanSketchInput *input, const PlanLayerCost *cost, double fraction,
+         const PlanSketchStage *stage, int kind, double accumulated)
 {
     const PlanPoint *point = input->point;
     const double n[PLAN_PART_N] = {(double)stage->n_dense, (double)stage->n_moe,
@@ -87,7 +83,7 @@ stage_times(const PlanSketchInput *input, const PlanSketchStage *stage, int kind
     StageTimes t = {0};
 
     for (int i = 0; i < PLAN_PART_N; i++) {
-        const PlanPartCost *part = &input->cost->parts[i];
+        const PlanPartCost *part = &cost->parts[i];
         const double accumulate_s = accumulated * part->accumulate_s;
         StageTimes one;
         if (n[i] == 0.0)
@@ -96,7 +92,7 @@ stage_times(const PlanSketchInput *input, const PlanSketchStage *stage, int kind
         if (point->zero_stage >= 3 && i <= PLAN_PART_MOE && !input->family->overlaps &&
             plan_sketch_prefetch(input->request, input->cost) <= 1) {
             const PlanRequest *request = input->request;
-            const Gathering g = {point->gather_s[i], point->scatter_s[i],
+            const Gathering g = {fraction * point->gather_s[i], fraction * point->scatter_s[i],
                                  workload_zero3_gathers(&request->conventions, (PlanRecompute)kind),
                                  request->profile->parameters.interference_fraction};
             one = gathered_times(part, kind, accumulate_s, &g, input->family->splits_backward);
@@ -109,6 +105,24 @@ stage_times(const PlanSketchInput *input, const PlanSketchStage *stage, int kind
         t.hidden_s += input->family->overlaps ? n[i] * part->hidden_s : 0.0;
     }
     return t;
+}
+
+/* Of one micro-batch. */
+static StageTimes
+stage_times(const PlanSketchInput *input, const PlanSketchStage *stage, int kind,
+            double accumulated)
+{
+    return times_of(input, input->cost, 1.0, stage, kind, accumulated);
+}
+
+/* Of its first slice, @whole is all of it. */
+static StageTimes
+first_times(const PlanSketchInput *input, const PlanSketchStage *stage, int kind,
+            double accumulated, const StageTimes *whole)
+{
+    return input->unit == input->cost ? *whole
+                                      : times_of(input, input->unit, 1.0 / (double)input->n_slices,
+                                                 stage, kind, accumulated);
 }
 
 double
@@ -192,7 +206,7 @@ plan_sketch_end_s(const PlanRequest *request, const PlanLayerCost *cost, const P
 
 /* --- bounds --- */
 
-/* What @stage in ways slower than @plain saves of one micro-batch at the most, by second that it
+/* What @stage in ways slower than @plain saves of one unit at the most, by second that it
  * takes longer; INFINITY: for nothing. */
 static double
 saving_rate(const PlanSketchInput *input, const PlanSketchStage *stage, int plain,
@@ -203,8 +217,8 @@ saving_rate(const PlanSketchInput *input, const PlanSketchStage *stage, int plai
 
     for (int kind = plain + 1; kind < PLAN_RECOMPUTE_N; kind++) {
         const StageTimes slow = stage_times(input, stage, kind, accumulated);
-        const int64_t saved = plan_sketch_stage_kept(input->cost, stage, plain) -
-                              plan_sketch_stage_kept(input->cost, stage, kind);
+        const int64_t saved = plan_sketch_stage_kept(input->unit, stage, plain) -
+                              plan_sketch_stage_kept(input->unit, stage, kind);
         const double added = slow.forward_s + slow.backward_s - fast.forward_s - fast.backward_s;
         if (saved > 0)
             most = added > 0.0 ? fmax(most, (double)saved / added) : INFINITY;
@@ -219,7 +233,7 @@ saving_rate(const PlanSketchInput *input, const PlanSketchStage *stage, int plai
 static double
 saving_s(const PlanSketch *sketch, const PlanSketchInput *input, int32_t rank, double accumulated)
 {
-    const int plain = plain_way(input->request);
+    const int plain = plan_layer_plain_way(input->request);
     const int64_t excess =
         sketch->bytes[rank * PLAN_RECOMPUTE_N + plain] - sketch->usable_bytes[rank];
     const PlanSketchStage *before = NULL;
@@ -249,6 +263,13 @@ typedef struct {
     int64_t n_dense, n_moe;
 } RankTimes;
 
+/* Of a backward, what the stage before waits for. */
+static double
+chain_s(const StageTimes *t, bool splits)
+{
+    return splits ? fmin(t->gradient_s, t->backward_s) : t->backward_s;
+}
+
 /* Adds the chain that begins at stage @first to its ranks; @ways as in ways_ns().  Returns: the
  * longest way through one of its stages. */
 static double
@@ -258,24 +279,26 @@ walk_chain(const PlanSketch *sketch, const PlanSketchInput *input, int64_t first
     const bool splits = input->family->splits_backward;
     const PlanSketchStage *stages = sketch->stages + first;
     double wait_s = 0.0, drain_s = 0.0, longest_s = 0.0;
-    StageTimes t = {0};
+    StageTimes t = {0}, first_t = {0};
     int last_way = -1;
 
     for (int64_t k = 0; k < length; k++) {
         RankTimes *rank = &ranks[stages[k].rank];
-        const int way = ways != NULL ? ways[first + k] : plain_way(input->request);
-        if (way != last_way || !same_contents(&stages[k], &stages[k - 1]))
+        const int way = ways != NULL ? ways[first + k] : plan_layer_plain_way(input->request);
+        if (way != last_way || !same_contents(&stages[k], &stages[k - 1])) {
             t = stage_times(input, &stages[k], way, accumulated);
+            first_t = first_times(input, &stages[k], way, accumulated, &t);
+        }
         last_way = way;
-        const double gradient_s = splits ? fmin(t.gradient_s, t.backward_s) : t.backward_s;
+        const double gradient_s = chain_s(&t, splits), first_gradient_s = chain_s(&first_t, splits);
         rank->work_s += m * (t.forward_s + t.backward_s - t.hidden_s);
         rank->wait_s = fmin(rank->wait_s, wait_s);
         rank->drain_s = fmin(rank->drain_s, drain_s);
         rank->n_dense += stages[k].n_dense;
         rank->n_moe += stages[k].n_moe;
         longest_s = fmax(longest_s, wait_s + m * (t.forward_s + gradient_s) + drain_s);
-        wait_s += t.forward_s;
-        drain_s += gradient_s;
+        wait_s += first_t.forward_s;
+        drain_s += first_gradient_s;
     }
     return longest_s;
 }
@@ -292,7 +315,8 @@ plan_sketch_work_ns(const PlanSketch *sketch, const PlanSketchInput *input)
         int64_t n_dense = 0, n_moe = 0;
         for (int64_t chunk = 0; chunk < sketch->n_stages / sketch->n_ranks; chunk++) {
             const PlanSketchStage *stage = plan_sketch_stage_at(sketch, r, chunk);
-            work_s += m * plan_sketch_stage_s(input->cost, stage, plain_way(input->request));
+            work_s +=
+                m * plan_sketch_stage_s(input->cost, stage, plan_layer_plain_way(input->request));
             n_dense += stage->n_dense;
             n_moe += stage->n_moe;
         }
@@ -315,8 +339,8 @@ ways_ns(const PlanSketch *sketch, const PlanSketchInput *input, const int *ways,
     const double m = (double)input->point->n_microbatches / (double)n_chains;
     const bool alike = plan_sketch_ranks_are_alike(input->request, d);
     const PlanLayerShape shape = plan_space_layer_shape(input->point);
-    const double accumulated =
-        plan_layer_accumulated(input->request, &shape, (double)input->point->n_microbatches);
+    const double n_units = (double)input->point->n_microbatches * (double)input->n_slices;
+    const double accumulated = plan_layer_accumulated(input->request, &shape, n_units);
     g_autofree RankTimes *ranks = g_new0(RankTimes, (size_t)sketch->n_ranks);
     double best_s = 0.0, end = 0.0, first_end = 0.0;
 
@@ -337,9 +361,16 @@ ways_ns(const PlanSketch *sketch, const PlanSketchInput *input, const int *ways,
                                   fmax(end, drains ? rank->drain_s + first_end : 0.0));
     }
     /* The sums above round; a Workload rounds each op to the nanosecond. */
-    const double n_ops = 3.0 * m * (double)sketch->n_stages / (double)sketch->n_ranks;
+    const double n_ops =
+        3.0 * n_units / (double)n_chains * (double)sketch->n_stages / (double)sketch->n_ranks;
     const int64_t ns = units_ns_from_s(best_s * (1.0 - 1e-9));
     return MAX(0, ns - (int64_t)fmin(n_ops, 1e15) - 2 * sketch->n_stages - 4);
+}
+
+int64_t
+plan_sketch_plain_ns(const PlanSketch *sketch, const PlanSketchInput *input)
+{
+    return ways_ns(sketch, input, NULL, false);
 }
 
 int64_t

@@ -1,5 +1,6 @@
 #include "planner/space.h"
 
+#include "planner/given_slices.h"
 #include "planner/space_bound.h"
 
 #define INT "%" G_GINT64_FORMAT
@@ -19,9 +20,8 @@ typedef struct {
 typedef struct {
     int64_t ep, micro_batch;
     bool sequence_parallel;
-    PlanLayerCost cost;
-    PlanGivenTimes given; /* with several slices given */
-    int64_t index;        /* in space->costs; -1: not yet */
+    PlanSlicedCost cost;
+    int64_t index; /* in space->costs; -1: not yet */
 } KnownCost;
 
 /* Why combinations were left out, to say so if none is left. */
@@ -35,6 +35,7 @@ typedef struct {
     GPtrArray *known;     /* (owned) of (owned) KnownCost * */
     KnownCost *cost;      /* (borrowed) of the current ep, micro-batch and sp */
     GArray *chunks;       /* (owned) of Chunks, at the current degrees and micro-batches */
+    GArray *slices;       /* (owned) of int64_t, likewise */
 } Walk;
 
 /* --- the walk over all combinations --- */
@@ -87,11 +88,10 @@ find_chunks(Walk *walk, PlanPoint point)
                 continue;
             chunks.n_families++;
             chunks.slices = chunks.slices || sliced;
-            chunks.families.splits_backward =
-                chunks.families.splits_backward || family->splits_backward;
-            chunks.families.overlaps = chunks.families.overlaps || family->overlaps;
-            chunks.families.bidirectional =
-                chunks.families.bidirectional || family->placement == SCHEDULE_PLACEMENT_BIDIR;
+            const PlanSpaceFamilies one = plan_space_family(family);
+            chunks.families.splits_backward |= one.splits_backward;
+            chunks.families.overlaps |= one.overlaps;
+            chunks.families.bidirectional |= one.bidirectional;
         }
         if (chunks.n_families > 0)
             g_array_append_val(walk->chunks, chunks);
@@ -155,11 +155,9 @@ static void
 add_layouts(Walk *walk, PlanPoint point)
 {
     PlanSpace *space = walk->space;
-    const PlanLayerCost *cost = &walk->cost->cost;
-    const bool is_given = plan_given_n_slices(space->request) > 1;
+    const PlanLayerCost *cost = &walk->cost->cost.whole;
+    const PlanLayerCost *unit = space->n_slices > 1 ? &walk->cost->cost.unit : cost;
 
-    if (is_given)
-        point.bound_bytes = point.sliced_bytes;
     for (guint i = 0; i < walk->chunks->len; i++) {
         const Chunks *chunks = &g_array_index(walk->chunks, Chunks, i);
         point.degrees.vpp = chunks->vpp;
@@ -171,8 +169,7 @@ add_layouts(Walk *walk, PlanPoint point)
         for (int balanced = 0; balanced <= (divides ? 1 : 0); balanced++) {
             point.is_balanced = balanced == 1;
             point.bound_ns =
-                is_given ? plan_space_given_ns(&walk->cost->given, &point, &chunks->families)
-                         : plan_space_bound_ns(space->request, cost, &point, &chunks->families);
+                plan_space_bound_ns(space->request, cost, unit, &point, &chunks->families);
             point.sliced_bound_ns =
                 chunks->slices ? plan_space_sliced_ns(space->request, cost, &point) : INT64_MAX;
             point.index = space->n_points;
@@ -204,36 +201,43 @@ add_savers(Walk *walk, PlanPoint point)
                 continue;
             point.zero_stage = zero;
             point.offload = (PlanOffload)offload;
-            plan_space_bound_bytes(request, &walk->cost->cost, walk->limits->memory_bytes, &point);
+            plan_space_bound_bytes(request, &walk->cost->cost.whole, walk->limits->memory_bytes,
+                                   &point);
             add_layouts(walk, point);
         }
     }
 }
 
-/* Sets walk->cost to that of @point's layers. */
-static void
+/* Sets walk->cost to that of @point's layers.  False: the degrees forbid the request's slices. */
+static bool
 find_cost(Walk *walk, const PlanPoint *point)
 {
     const PlanRequest *request = walk->space->request;
     const PlanLayerShape shape = plan_space_layer_shape(point);
 
+    if (!plan_given_slices(request, &shape, walk->slices)) {
+        if (walk->shape_refusal == NULL)
+            walk->shape_refusal = g_strdup_printf(
+                "--slices: lengths are not multiples of --cp " INT "%s", shape.degrees.cp,
+                shape.sequence_parallel ? " * --tp (sequence parallelism)" : "");
+        return false;
+    }
     for (guint i = 0; i < walk->known->len; i++) {
         walk->cost = walk->known->pdata[i];
         if (walk->cost->ep == shape.degrees.ep && walk->cost->micro_batch == shape.micro_batch &&
             walk->cost->sequence_parallel == shape.sequence_parallel)
-            return;
+            return true;
     }
     walk->cost = g_new(KnownCost, 1);
     *walk->cost = (KnownCost){
         .ep = shape.degrees.ep,
         .micro_batch = shape.micro_batch,
         .sequence_parallel = shape.sequence_parallel,
-        .cost = plan_layer_cost(request, &shape),
+        .cost = plan_layer_sliced_cost(request, &shape, walk->slices),
         .index = -1,
     };
-    if (plan_given_n_slices(request) > 1)
-        walk->cost->given = plan_given_times(request, &shape);
     g_ptr_array_add(walk->known, walk->cost);
+    return true;
 }
 
 /* Micro-batches of @point's degrees, with and without sequence parallelism. */
@@ -270,8 +274,8 @@ add_batches(Walk *walk, PlanPoint point)
             if (sp == 1 && request->seq_len / point.degrees.cp % point.degrees.tp != 0)
                 continue;
             point.sequence_parallel = sp == 1;
-            find_cost(walk, &point);
-            add_savers(walk, point);
+            if (find_cost(walk, &point))
+                add_savers(walk, point);
         }
     }
 }
@@ -383,12 +387,15 @@ plan_space_new(const PlanRequest *request, const PlanSpaceLimits *limits, GError
     g_autoptr(PlanSpace) space = g_new0(PlanSpace, 1);
     g_autoptr(GArray) chunks = g_array_new(FALSE, FALSE, sizeof(Chunks));
     g_autoptr(GPtrArray) known = g_ptr_array_new_with_free_func(g_free);
-    Walk walk = {.space = space, .limits = limits, .known = known, .chunks = chunks};
+    g_autoptr(GArray) slices = g_array_new(FALSE, FALSE, sizeof(int64_t));
+    Walk walk = {
+        .space = space, .limits = limits, .known = known, .chunks = chunks, .slices = slices};
 
     space->request = request;
+    space->n_slices = plan_given_n_slices(request);
     space->families = g_ptr_array_new();
     space->points = g_array_new(FALSE, FALSE, sizeof(PlanPoint));
-    space->costs = g_array_new(FALSE, FALSE, sizeof(PlanLayerCost));
+    space->costs = g_array_new(FALSE, FALSE, sizeof(PlanSlicedCost));
     space->least_slow_ns = space->least_sliced_ns = INT64_MAX;
     if (!plan_space_check(request, error) || !plan_space_add_families(space, error) ||
         !plan_space_find_devices(space, error))

@@ -26,7 +26,7 @@ typedef struct {
     int64_t sliced_bytes;    /* likewise of memory */
     double recompute_s;      /* of one micro-batch, over all layers, at the least */
     /* Of ZeRO 3, by dense layer and layer with experts: what gathering its parameters takes, and
-     * scattering their gradients; 0 elsewhere */
+     * scattering their gradients, in all slices of a micro-batch; 0 elsewhere */
     double gather_s[2], scatter_s[2];
     double end_s;         /* reduction of an average rank after its last op, at the least */
     int64_t n_candidates; /* families to try here, each with its ways of recompute */
@@ -48,7 +48,8 @@ typedef struct {
     GPtrArray *families; /* of (borrowed) const ScheduleFamily *, in the order asked for */
     bool is_automatic;   /* the families are */
     GArray *points;      /* of PlanPoint */
-    GArray *costs;       /* of PlanLayerCost: one for all points of equal layers */
+    GArray *costs;       /* of PlanSlicedCost: one for all points of equal layers */
+    int64_t n_slices;    /* that the request gives; 1: whole sequences */
     /* Points left out for the limits: their candidates, their least bounds. */
     int64_t n_slow, n_large;
     int64_t least_slow_ns, least_sliced_ns;
@@ -94,7 +95,16 @@ plan_space_layer_shape(const PlanPoint *point)
 static inline const PlanLayerCost *
 plan_space_cost(const PlanSpace *space, const PlanPoint *point)
 {
-    return &g_array_index(space->costs, PlanLayerCost, point->cost);
+    return &g_array_index(space->costs, PlanSlicedCost, point->cost).whole;
+}
+
+/* The same pointer where sequences are whole. */
+static inline const PlanLayerCost *
+plan_space_unit_cost(const PlanSpace *space, const PlanPoint *point)
+{
+    const PlanSlicedCost *cost = &g_array_index(space->costs, PlanSlicedCost, point->cost);
+
+    return space->n_slices > 1 ? &cost->unit : &cost->whole;
 }
 
 /* Ways of recompute that a family is tried with at @point: each of those allowed for all stages,

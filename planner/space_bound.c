@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "base/units.h"
+#include "planner/given_slices.h"
 #include "planner/sketch.h"
 
 /* --- memory --- */
@@ -67,6 +68,7 @@ set_gathering(const PlanRequest *request, const PlanLayerCost *cost, PlanPoint *
     const PlanDegrees *d = &point->degrees;
     const ProfileGroup group = {0, d->tp, d->dp * d->cp};
     const int64_t element = request->dtype == DTYPE_FP8 ? 2 : dtype_bytes(request->dtype);
+    const double n_slices = (double)plan_given_n_slices(request);
 
     for (int i = 0; i < 2; i++) {
         const int64_t n = cost->parts[i].dense_parameters;
@@ -74,10 +76,12 @@ set_gathering(const PlanRequest *request, const PlanLayerCost *cost, PlanPoint *
         if (point->zero_stage < 3 || group.n == 1 || !plan_sketch_ranks_are_alike(request, d))
             continue;
         point->gather_s[i] =
+            n_slices *
             profile_cost_collective_s(request->profile, MODEL_COMM_ALL_GATHER, n * element, &group);
         point->scatter_s[i] =
-            profile_cost_collective_s(request->profile, MODEL_COMM_REDUCE_SCATTER,
-                                      n * dtype_bytes(request->conventions.grad_dtype), &group);
+            n_slices * profile_cost_collective_s(request->profile, MODEL_COMM_REDUCE_SCATTER,
+                                                 n * dtype_bytes(request->conventions.grad_dtype),
+                                                 &group);
     }
 }
 
@@ -85,7 +89,7 @@ void
 plan_space_bound_bytes(const PlanRequest *request, const PlanLayerCost *cost, int64_t memory_bytes,
                        PlanPoint *point)
 {
-    const int plain = request->recompute == PLAN_AUTO ? PLAN_RECOMPUTE_NONE : request->recompute;
+    const int plain = plan_layer_plain_way(request);
     const double p = (double)point->degrees.pp, state = state_bytes(request, cost, point);
     double least = INFINITY;
 
@@ -113,6 +117,28 @@ plan_space_bound_bytes(const PlanRequest *request, const PlanLayerCost *cost, in
 }
 
 /* --- time --- */
+
+/* The least share of a part's time, of both passes in ways from @first on, @beside_s added, that
+ * the ranks after it wait for. */
+static double
+least_fraction(const PlanRequest *request, const PlanLayerCost *cost, const PlanLayerCost *unit,
+               int first, int last, const double *beside_s, bool splits)
+{
+    const int64_t n[PLAN_PART_N] = {cost->n_dense, cost->n_moe, 1, 1};
+    double least = 1.0;
+
+    for (int i = 0; i < PLAN_PART_N; i++)
+        for (int kind = first; kind <= last; kind++) {
+            const PlanPartCost *all = &cost->parts[i], *one = &unit->parts[i];
+            const double all_s =
+                all->forward_s + all->backward_s + all->recompute_s[kind] + beside_s[i];
+            const double one_s =
+                one->forward_s + (splits ? 0.0 : one->backward_s + one->recompute_s[kind]);
+            if (n[i] > 0 && all_s > 0.0 && plan_layer_allows(request, kind))
+                least = fmin(least, one_s / all_s);
+        }
+    return least;
+}
 
 /* Any division of the layers into single chunks: the sum of space_bound.h. */
 static double
@@ -148,10 +174,10 @@ all_hidden_s(const PlanLayerCost *cost)
  * several chunks some rank has its share of them, in a V the first one, which waits for nothing.
  */
 static double
-even_bound_s(const PlanRequest *request, const PlanLayerCost *cost, const PlanPoint *point,
-             const PlanSpaceFamilies *families)
+even_bound_s(const PlanRequest *request, const PlanLayerCost *cost, const PlanLayerCost *unit,
+             const PlanPoint *point, const PlanSpaceFamilies *families)
 {
-    const int plain = request->recompute == PLAN_AUTO ? PLAN_RECOMPUTE_NONE : request->recompute;
+    const int plain = plan_layer_plain_way(request);
     const double m = (double)point->n_microbatches, v = (double)point->degrees.vpp;
     const double p = (double)point->degrees.pp;
     const int64_t n_stages = point->degrees.pp * point->degrees.vpp;
@@ -159,7 +185,9 @@ even_bound_s(const PlanRequest *request, const PlanLayerCost *cost, const PlanPo
     const double n = (double)(request->arch->n_layers / n_stages);
     const double layer_s =
         cost->layer_forward_s + cost->layer_backward_s + cost->layer_recompute_s[plain];
-    const double layer_wait_s = families->splits_backward ? cost->layer_forward_s : layer_s;
+    const double layer_wait_s =
+        unit->layer_forward_s +
+        (families->splits_backward ? 0.0 : unit->layer_backward_s + unit->layer_recompute_s[plain]);
     const double layer_work_s = layer_s - (families->overlaps ? most_hidden_s(cost) : 0.0);
     const double head_s =
         cost->parts[PLAN_PART_HEAD].forward_s + cost->parts[PLAN_PART_HEAD].backward_s;
@@ -185,27 +213,22 @@ most_slack_s(const PlanPartCost *part)
     return slack_s;
 }
 
-/* Adding up the gradients of all layers, embedding and head, and what ZeRO 3's hidden collectives
- * slow computing down, whatever is recomputed. */
+/* Adding up the gradients of a part, and what ZeRO 3's hidden collectives slow computing down,
+ * whatever is recomputed. */
 static double
-beside_s(const PlanRequest *request, const PlanLayerCost *cost, const PlanPoint *point,
-         double accumulated)
+part_beside_s(const PlanRequest *request, const PlanLayerCost *cost, const PlanPoint *point,
+              double accumulated, int i)
 {
-    const double n[PLAN_PART_N] = {(double)cost->n_dense, (double)cost->n_moe, 1.0, 1.0};
+    const PlanPartCost *part = &cost->parts[i];
     const double interference = request->profile->parameters.interference_fraction;
-    double sum = 0.0;
+    double forward_s = 0.0, backward_s = accumulated * part->accumulate_s;
 
-    for (int i = 0; i < PLAN_PART_N; i++) {
-        const PlanPartCost *part = &cost->parts[i];
-        double forward_s = 0.0, backward_s = accumulated * part->accumulate_s;
-        if (i <= PLAN_PART_MOE) {
-            forward_s = interference * point->gather_s[i];
-            backward_s += interference * (point->gather_s[i] + point->scatter_s[i]);
-        }
-        sum += n[i] * (fmax(0.0, forward_s - part->forward_slack_s) +
-                       fmax(0.0, backward_s - most_slack_s(part)));
+    if (i <= PLAN_PART_MOE) {
+        forward_s = interference * point->gather_s[i];
+        backward_s += interference * (point->gather_s[i] + point->scatter_s[i]);
     }
-    return sum;
+    return fmax(0.0, forward_s - part->forward_slack_s) +
+           fmax(0.0, backward_s - most_slack_s(part));
 }
 
 /* What ZeRO 3 adds to all layers' forwards and backwards, unless gathers far ahead hide behind the
@@ -225,61 +248,85 @@ gathering_s(const PlanRequest *request, const PlanLayerCost *cost, const PlanPoi
     return sum;
 }
 
-int64_t
-plan_space_bound_ns(const PlanRequest *request, const PlanLayerCost *cost, const PlanPoint *point,
-                    const PlanSpaceFamilies *families)
+/* Of single chunks, however the layers are divided; @whole_s with @beside_s of each part. */
+static double
+chained_bound_s(const PlanRequest *request, const PlanLayerCost *cost, const PlanLayerCost *unit,
+                const PlanPoint *point, double whole_s, const double *beside_s, bool splits)
 {
-    const int plain = request->recompute == PLAN_AUTO ? PLAN_RECOMPUTE_NONE : request->recompute;
-    const double m = (double)point->n_microbatches, v = (double)point->degrees.vpp;
-    const PlanLayerShape shape = plan_space_layer_shape(point);
-    const double whole_s =
-        cost->forward_s + cost->backward_s + point->recompute_s +
-        fmax(beside_s(request, cost, point, plan_layer_accumulated(request, &shape, m)),
-             gathering_s(request, cost, point) - point->recompute_s);
-    const bool splits = families->splits_backward;
-    const bool chained = !families->bidirectional && point->degrees.pp > 1;
-    /* Overlapped pairs hide collectives, ZeRO 3's too. */
-    const double work_s = families->overlaps ? cost->forward_s + cost->backward_s +
-                                                   point->recompute_s - all_hidden_s(cost)
-                                             : whole_s;
-    double bound_s = m * work_s / (double)point->degrees.pp + point->end_s;
+    static const double nothing[PLAN_PART_N];
+    const int plain = plan_layer_plain_way(request);
 
-    if (chained && point->is_balanced && point->degrees.vpp == 1) {
-        const double fraction = splits ? cost->forward_s / fmax(whole_s, 1e-30) : 1.0;
-        bound_s = fmax(bound_s, geometric_bound_s(point, whole_s, fraction));
-    } else if (chained && !point->is_balanced) {
-        bound_s = fmax(bound_s, even_bound_s(request, cost, point, families));
-    }
-    /* One micro-batch goes through all stages and back; with even stages the others pass the last
-     * one meanwhile.  Input gradients suffice for the way back. */
-    const double again_s = cost->recompute_s[plain], layer_again_s = cost->layer_recompute_s[plain];
+    if (unit == cost && !splits)
+        return geometric_bound_s(point, whole_s, 1.0);
+    /* With what must be recomputed, and without. */
+    return fmax(
+        geometric_bound_s(
+            point, whole_s,
+            least_fraction(request, cost, unit, plain, PLAN_RECOMPUTE_N - 1, beside_s, splits)),
+        geometric_bound_s(point, cost->forward_s + cost->backward_s + cost->recompute_s[plain],
+                          least_fraction(request, cost, unit, plain, plain, nothing, splits)));
+}
+
+/*
+ * The first slice of one micro-batch goes through all stages, and its gradient back; with even
+ * stages all other slices pass the last stage meanwhile.  Input gradients suffice for the way back.
+ */
+static double
+way_bound_s(const PlanRequest *request, const PlanLayerCost *cost, const PlanLayerCost *unit,
+            const PlanPoint *point, const PlanSpaceFamilies *families)
+{
+    const int plain = plan_layer_plain_way(request);
+    const bool splits = families->splits_backward;
     const double n_last =
         families->bidirectional || point->is_balanced
             ? 0.0
             : (double)(request->arch->n_layers / (point->degrees.pp * point->degrees.vpp));
-    const double chain_s = cost->forward_s + again_s + (splits ? cost->input_s : cost->backward_s);
-    const double last_s = n_last * (cost->layer_forward_s + layer_again_s +
-                                    (splits ? cost->layer_input_s : cost->layer_backward_s));
-    bound_s = fmax(bound_s, chain_s + (m - 1.0) * last_s);
-    /* The sums above round; a Workload rounds each op to the nanosecond. */
-    const int64_t ns = units_ns_from_s(bound_s * (1.0 - 1e-9));
-    return MAX(0, ns - (int64_t)(2.0 * m * v) - 2);
+    const double way_s =
+        unit->forward_s + unit->recompute_s[plain] + (splits ? unit->input_s : unit->backward_s);
+    const double last_s = cost->layer_forward_s + cost->layer_recompute_s[plain] +
+                          (splits ? cost->layer_input_s : cost->layer_backward_s);
+    const double first_s = unit->layer_forward_s + unit->layer_recompute_s[plain] +
+                           (splits ? unit->layer_input_s : unit->layer_backward_s);
+
+    return way_s + n_last * ((double)point->n_microbatches * last_s - first_s);
 }
 
 int64_t
-plan_space_given_ns(const PlanGivenTimes *given, const PlanPoint *point,
+plan_space_bound_ns(const PlanRequest *request, const PlanLayerCost *cost,
+                    const PlanLayerCost *unit, const PlanPoint *point,
                     const PlanSpaceFamilies *families)
 {
-    const double m = (double)point->n_microbatches, p = (double)point->degrees.pp;
-    double bound_s = m * given->whole_s / p + point->end_s;
+    const int64_t n[PLAN_PART_N] = {cost->n_dense, cost->n_moe, 1, 1};
+    const double m = (double)point->n_microbatches, v = (double)point->degrees.vpp;
+    const double n_units = m * (double)plan_given_n_slices(request);
+    const PlanLayerShape shape = plan_space_layer_shape(point);
+    const double accumulated = plan_layer_accumulated(request, &shape, n_units);
+    const double least_s = cost->forward_s + cost->backward_s + point->recompute_s;
+    const bool chained = !families->bidirectional && point->degrees.pp > 1;
+    double beside_s[PLAN_PART_N], whole_s = least_s;
 
-    if (!families->bidirectional && point->degrees.pp > 1 && point->degrees.vpp == 1)
-        bound_s = fmax(bound_s,
-                       geometric_bound_s(point, given->whole_s,
-                                         families->splits_backward ? given->first_forward_fraction
-                                                                   : given->first_fraction));
-    /* Rounding: as below. */
-    return units_ns_from_s(0.999 * bound_s);
+    for (int i = 0; i < PLAN_PART_N; i++) {
+        beside_s[i] = part_beside_s(request, cost, point, accumulated, i);
+        whole_s += (double)n[i] * beside_s[i];
+    }
+    const double gathered_s =
+        fmax(whole_s, least_s - point->recompute_s + gathering_s(request, cost, point));
+    /* Overlapped pairs hide collectives, ZeRO 3's too. */
+    const double work_s = families->overlaps ? least_s - all_hidden_s(cost) : gathered_s;
+    double bound_s = m * work_s / (double)point->degrees.pp + point->end_s;
+
+    if (chained && point->is_balanced && point->degrees.vpp == 1)
+        bound_s =
+            fmax(bound_s,
+                 chained_bound_s(request, cost, unit, point,
+                                 unit == cost && !families->splits_backward ? gathered_s : whole_s,
+                                 beside_s, families->splits_backward));
+    else if (chained && !point->is_balanced)
+        bound_s = fmax(bound_s, even_bound_s(request, cost, unit, point, families));
+    bound_s = fmax(bound_s, way_bound_s(request, cost, unit, point, families));
+    /* The sums above round; a Workload rounds each op to the nanosecond. */
+    const int64_t ns = units_ns_from_s(bound_s * (1.0 - 1e-9));
+    return MAX(0, ns - (int64_t)(2.0 * n_units * v) - 2);
 }
 
 int64_t

@@ -2,12 +2,14 @@
  * planner/space_bound.h - how long a point of the space takes at the least, and what it holds.
  *
  * Internal to planner/.  With T the time of one micro-batch through all layers on one rank's
- * devices, m micro-batches, p ranks, w_r the time of rank r's layers, and a share f of w that is
- * forward: however the layers are divided into p stages, all ranks r have
+ * devices, m micro-batches, p ranks, w_r the time of rank r's layers, and a share of w of at least
+ * f that is its first slice's forward: however the layers are divided into p stages, all ranks r
+ * have
  *
  *   iteration >= m w_r + f (w_0 + ... + w_(r-1))   (r waits for the ranks before it)
  *
- * and with unsplit backwards f is 1 (they wait for it).  The least maximum over all divisions is
+ * and with unsplit backwards the first slice's backward counts too (they wait for it): of whole
+ * sequences f is 1.  The least maximum over all divisions is
  * where all are equal, w_(r+1) = w_r (1 - f / m):
  *
  *   iteration >= T f / (1 - (1 - f / m)^p)     -> m T / p for large m
@@ -16,13 +18,12 @@
  * iteration >= (m v + p - 1) n t for unsplit backwards.
  *
  * Memory: the parameters' state of an average rank, sharded as the ZeRO stage says, and its share
- * of the activations of one micro-batch of whole sequences.  What does not fit without recompute
+ * of the activations of one micro-batch.  What does not fit without recompute
  * is saved at the least time per byte.
  */
 #ifndef PLANNER_SPACE_BOUND_H
 #define PLANNER_SPACE_BOUND_H
 
-#include "planner/given_slices.h"
 #include "planner/space.h"
 
 G_BEGIN_DECLS
@@ -31,6 +32,14 @@ G_BEGIN_DECLS
 typedef struct {
     bool splits_backward, bidirectional, overlaps; /* some of them */
 } PlanSpaceFamilies;
+
+/* What @family alone does. */
+static inline PlanSpaceFamilies
+plan_space_family(const ScheduleFamily *family)
+{
+    return (PlanSpaceFamilies){family->splits_backward,
+                               family->placement == SCHEDULE_PLACEMENT_BIDIR, family->overlaps};
+}
 
 /*
  * Fills bound_bytes, sliced_bytes, recompute_s and end_s of @point.
@@ -42,13 +51,13 @@ typedef struct {
 void plan_space_bound_bytes(const PlanRequest *request, const PlanLayerCost *cost,
                             int64_t memory_bytes, PlanPoint *point);
 
-/* A bound on @point's time with the cheapest of the space's families at its vpp. */
+/*
+ * A bound on @point's time with the cheapest of the space's families at its vpp.
+ * @unit  of the first slice (layer_cost.h), which alone other ranks wait for; whole sequences:
+ * @cost
+ */
 int64_t plan_space_bound_ns(const PlanRequest *request, const PlanLayerCost *cost,
-                            const PlanPoint *point, const PlanSpaceFamilies *families);
-
-/* As plan_space_bound_ns(), with the slices that the request gives: ranks wait for the first slice
- * alone. */
-int64_t plan_space_given_ns(const PlanGivenTimes *given, const PlanPoint *point,
+                            const PlanLayerCost *unit, const PlanPoint *point,
                             const PlanSpaceFamilies *families);
 
 /* A bound on any slicing of @point's sequences: no bubble at all, and what profiles/cost_floor.h

@@ -16,18 +16,14 @@ try_ways(PlanFamilyTrial *f, const int *ways, Report **large)
     return plan_trial_plan(f->trial, f->plan, f->family, large);
 }
 
-bool
-plan_ways_all_matter(const PlanRequest *request, const PlanPoint *point)
-{
-    const PlanLayerShape shape = plan_space_layer_shape(point);
-
-    return request->top > 0 || plan_layer_ways_depend(request, &shape);
-}
-
+/* Whether slower ways of all stages are tried as well: as alternatives, or since there a slower way
+ * may be the faster plan. */
 static bool
 wants_all_ways(const PlanFamilyTrial *f)
 {
-    return plan_ways_all_matter(f->input.request, f->trial->point);
+    const PlanLayerShape shape = plan_space_layer_shape(f->trial->point);
+
+    return f->input.request->top > 0 || plan_layer_ways_depend(f->input.request, &shape);
 }
 
 /*
@@ -89,7 +85,7 @@ rank_bytes(const PlanFamilyTrial *f, int32_t rank, const int *ways)
             const int way = ways[stage - sketch->stages];
             held += plan_sketch_held(&f->input, stage, (PlanMoment)moment, way);
             workspace = MAX(workspace,
-                            plan_sketch_workspace(f->input.cost, stage, (PlanMoment)moment, way));
+                            plan_sketch_workspace(f->input.unit, stage, (PlanMoment)moment, way));
         }
         most = MAX(most, held + workspace);
     }
@@ -139,21 +135,27 @@ choose_ways(const PlanFamilyTrial *f, int *ways)
     return true;
 }
 
-/*
- * Several stages per rank: one way for all of them, the fastest that fits (slower ones take
- * longer), and, where that is not the fastest there is, each chunk in its own.
- */
+/* One way for all stages: the fastest that fits (slower ones take longer), or all that do. */
 static void
-try_shared_ways(PlanFamilyTrial *f)
+try_alike(PlanFamilyTrial *f, bool wants_all)
 {
-    const PlanRequest *request = f->input.request;
     int slowest = 0;
 
     for (int32_t r = 0; r < f->sketch.n_ranks; r++)
         slowest = MAX(slowest, f->sketch.ways[r]);
-    for (int kind = slowest; kind >= 0; kind = plan_trial_next_way(request, kind))
-        if (try_one_way(f, kind) != PLAN_TRIED_LARGE && !wants_all_ways(f))
+    for (int kind = slowest; kind >= 0; kind = plan_trial_next_way(f->input.request, kind))
+        if (try_one_way(f, kind) != PLAN_TRIED_LARGE && !wants_all)
             break;
+}
+
+/*
+ * Several stages per rank: one way for all of them, and, where that is not the fastest there is,
+ * each chunk in its own.
+ */
+static void
+try_shared_ways(PlanFamilyTrial *f)
+{
+    try_alike(f, wants_all_ways(f));
     if (f->sketch.fits_plain)
         return;
     g_autofree int *ways = g_new(int, (size_t)f->sketch.n_stages);
@@ -215,11 +217,18 @@ plan_ways_try(PlanFamilyTrial *f)
         plan_trial_note_large(trial, f->plan, f->sketch.fullest_bytes);
         return;
     }
+    const bool is_sliced = f->input.n_slices > 1;
     if (trial->evaluation->is_timeless) {
-        if (f->sketch.fullest_bytes <= trial->limit)
+        if (f->sketch.fullest_bytes > trial->limit)
+            return;
+        if (is_sliced)
+            try_alike(f, true);
+        else
             try_leanest(f);
     } else if (f->sketch.bound_ns > trial->limit) {
         plan_trial_note_slow(trial, f->sketch.bound_ns);
+    } else if (is_sliced) {
+        try_alike(f, wants_all_ways(f));
     } else if (f->sketch.shares) {
         try_shared_ways(f);
     } else {

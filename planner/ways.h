@@ -2,8 +2,8 @@
  * planner/ways.h - what the stages of one family's plan recompute.
  *
  * Internal to planner/.  One stage per rank: each rank in its fastest way that fits.  Chunks: all
- * stages in one way, and each rank saving no more than it must.  What the sketch of given ways
- * (sketch.h) says is too slow is not priced.
+ * stages in one way, and each rank saving no more than it must; given slices: one way alone.  What
+ * the sketch of given ways (sketch.h) says is too slow is not priced.
  */
 #ifndef PLANNER_WAYS_H
 #define PLANNER_WAYS_H
@@ -21,10 +21,6 @@ typedef struct {
     int64_t length; /* stages of a chain */
     Plan *plan;     /* (owned by the caller) whose stages are set for each try */
 } PlanFamilyTrial;
-
-/* Whether slower ways of all stages are tried as well: as alternatives, or since there a slower way
- * may be the faster plan. */
-bool plan_ways_all_matter(const PlanRequest *request, const PlanPoint *point);
 
 /* Tries the sketched layers in their ways, unless the sketch says that it is no use. */
 void plan_ways_try(PlanFamilyTrial *f);

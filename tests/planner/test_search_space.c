@@ -1,8 +1,9 @@
 /*
  * Tests of planner/search.h against full enumeration of small problems.
  */
-#include "planner/layer_cost.h"
+#include "planner/bound.h"
 #include "planner/partition.h"
+#include "planner/sketch.h"
 #include "planner/space_bound.h"
 #include "tests/planner/search_case.h"
 
@@ -23,13 +24,53 @@ typedef struct {
     int64_t least_bytes; /* of all */
 } Enumeration;
 
+/* The bounds of its sketch hold of the plan, of each rank's memory too. */
+static void
+check_sketch(const PlanRequest *request, const PlanPoint *point, const PlanLayerCost *cost,
+             const PlanLayerCost *unit, const Plan *plan, const Report *report)
+{
+    const ScheduleFamily *family = schedule_family_find(plan->schedule, NULL);
+    const guint n = plan->stages->len;
+    int64_t counts[64], limits[64] = {0};
+    int ways[64];
+    const PlanSketchInput input = {
+        .request = request,
+        .point = point,
+        .cost = cost,
+        .unit = unit,
+        .n_slices = plan->slices->len,
+        .family = family,
+        .flight = plan_bound_flight(plan, flights),
+        .counts = counts,
+        .limits_bytes = limits,
+        .wants_leanest = true,
+    };
+    g_auto(PlanSketch) sketch = {0};
+
+    g_assert_cmpuint(n, <=, G_N_ELEMENTS(counts));
+    for (guint k = 0; k < n; k++) {
+        const PlanStage *stage = &g_array_index(plan->stages, PlanStage, k);
+        counts[k] = stage->n_layers;
+        ways[k] = (int)stage->recompute;
+    }
+    plan_sketch_init(&sketch, &input);
+    g_assert_cmpint(plan_sketch_plain_ns(&sketch, &input), <=, report->iteration_ns);
+    g_assert_cmpint(plan_sketch_ways_ns(&sketch, &input, ways), <=, report->iteration_ns);
+    plan_sketch_weigh(&sketch, &input);
+    for (guint k = 1; k < n; k++)
+        if (ways[k] != ways[0])
+            return;
+    for (int32_t r = 0; r < sketch.n_ranks; r++)
+        g_assert_cmpint(sketch.bytes[r * PLAN_RECOMPUTE_N + ways[0]], <=,
+                        g_array_index(report->ranks, ReportRank, r).peak_memory_bytes);
+}
+
 /* The bounds of the plan's point hold of it, however it is sliced; the given slices' too. */
 static void
 check_point_bounds(const PlanRequest *request, const Plan *plan, const Report *report)
 {
     const ScheduleFamily *family = schedule_family_find(plan->schedule, NULL);
-    const PlanSpaceFamilies families = {
-        family->splits_backward, family->placement == SCHEDULE_PLACEMENT_BIDIR, family->overlaps};
+    const PlanSpaceFamilies families = plan_space_family(family);
     PlanPoint point = {
         .degrees = plan->degrees,
         .micro_batch = plan->micro_batch,
@@ -41,18 +82,17 @@ check_point_bounds(const PlanRequest *request, const Plan *plan, const Report *r
     };
     const PlanLayerShape shape = plan_space_layer_shape(&point);
     const PlanLayerCost cost = plan_layer_cost(request, &shape);
+    const PlanSlicedCost given = plan_layer_sliced_cost(request, &shape, plan->slices);
+    const PlanLayerCost *unit = plan->slices->len > 1 ? &given.unit : &given.whole;
 
     plan_space_bound_bytes(request, &cost, INT64_MAX, &point);
     g_assert_cmpint(plan_space_sliced_ns(request, &cost, &point), <=, report->iteration_ns);
     g_assert_cmpint(point.sliced_bytes, <=, report->peak_memory_bytes);
-    if (plan_given_n_slices(request) > 1) {
-        const PlanGivenTimes given = plan_given_times(request, &shape);
-        g_assert_cmpint(plan_space_given_ns(&given, &point, &families), <=, report->iteration_ns);
-    } else {
-        g_assert_cmpint(plan_space_bound_ns(request, &cost, &point, &families), <=,
-                        report->iteration_ns);
-        g_assert_cmpint(point.bound_bytes, <=, report->peak_memory_bytes);
-    }
+    plan_space_bound_bytes(request, &given.whole, INT64_MAX, &point);
+    g_assert_cmpint(plan_space_bound_ns(request, &given.whole, unit, &point, &families), <=,
+                    report->iteration_ns);
+    g_assert_cmpint(point.bound_bytes, <=, report->peak_memory_bytes);
+    check_sketch(request, &point, &given.whole, unit, plan, report);
 }
 
 static void
