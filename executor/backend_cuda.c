@@ -113,6 +113,8 @@ exec_cuda_describe(const ExecBackend *backend)
     else if (state->share.note != NULL)
         g_string_append_printf(text, ", all multiprocessors for every rank (%s)",
                                state->share.note);
+    if (state->has_wgmma)
+        g_string_append(text, ", attention by wgmma");
     return g_string_free(g_steal_pointer(&text), FALSE);
 }
 
@@ -140,6 +142,35 @@ exec_cuda_close(ExecBackend *backend)
 
 /* --- opening --- */
 
+#define ATTENTION_VARIABLE "DEGAS_CUDA_ATTENTION"
+
+/* "mma", also where it is not set, or "wgmma"; docs/gpu.md says why that order. */
+static bool
+choose_attention(ExecCudaState *state, GError **error)
+{
+    const char *text = g_getenv(ATTENTION_VARIABLE);
+    int major = 0, minor = 0;
+
+    if (text == NULL || g_str_equal(text, "mma"))
+        return true;
+    if (!g_str_equal(text, "wgmma")) {
+        g_set_error(error, EXEC_ERROR, EXEC_ERROR_FAILED,
+                    ATTENTION_VARIABLE ": expected mma or wgmma, got \"%s\"", text);
+        return false;
+    }
+    TRY_CUDA(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, state->device),
+             error);
+    TRY_CUDA(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, state->device),
+             error);
+    state->has_wgmma = major == 9 && minor == 0;
+    if (!state->has_wgmma)
+        g_set_error(error, EXEC_ERROR, EXEC_ERROR_MISSING,
+                    ATTENTION_VARIABLE
+                    "=wgmma: device cuda:%d has compute capability %d.%d; wgmma is of 9.0 only",
+                    state->device, major, minor);
+    return state->has_wgmma;
+}
+
 static bool
 open_state(ExecBackend *backend, int index, int n, GError **error)
 {
@@ -152,7 +183,8 @@ open_state(ExecBackend *backend, int index, int n, GError **error)
         return false;
     }
     TRY_CUDA(status, error);
-    if (!exec_cuda_share_open(state->device, index, n, &state->share, error) ||
+    if (!choose_attention(state, error) ||
+        !exec_cuda_share_open(state->device, index, n, &state->share, error) ||
         !exec_cuda_memory_open(backend, error))
         return false;
     state->clock = exec_cuda_clock_new(state->share.stream, error);

@@ -114,10 +114,19 @@ on_tensor_cores(const ExecBackend *backend, const ExecAttention *a)
     return backend->storage == DTYPE_BF16 && kernels_flash_has(a);
 }
 
+static bool
+by_wgmma(const ExecBackend *backend, const ExecAttention *a)
+{
+    return backend->storage == DTYPE_BF16 && exec_cuda_state(backend)->has_wgmma &&
+           kernels_hopper_has(a);
+}
+
 static void
 attention_forward(ExecBackend *backend, const ExecAttention *a)
 {
-    if (on_tensor_cores(backend, a))
+    if (by_wgmma(backend, a))
+        QUEUE(backend, kernels_hopper_forward(a, exec_cuda_stream(backend)));
+    else if (on_tensor_cores(backend, a))
         QUEUE(backend, kernels_flash_forward(a, exec_cuda_stream(backend)));
     else
         QUEUE(backend, kernels_attention_forward(backend->storage, a, exec_cuda_stream(backend)));
@@ -130,7 +139,9 @@ attention_backward(ExecBackend *backend, const ExecAttention *a, const ExecAtten
 
     if (delta == NULL)
         return;
-    if (on_tensor_cores(backend, a))
+    if (by_wgmma(backend, a))
+        QUEUE(backend, kernels_hopper_backward(a, g, delta, exec_cuda_stream(backend)));
+    else if (on_tensor_cores(backend, a))
         QUEUE(backend, kernels_flash_backward(a, g, delta, exec_cuda_stream(backend)));
     else
         QUEUE(backend,

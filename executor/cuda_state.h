@@ -29,6 +29,7 @@ typedef struct {
 
 typedef struct {
     int device;
+    bool has_wgmma;      /* and may use it: attention by kernels_flash_hopper_*.cu */
     ExecCudaWatch watch; /* look == NULL: nobody */
     ExecCudaGraphs graphs;
     ExecCudaShare share;

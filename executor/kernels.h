@@ -104,6 +104,20 @@ cudaError_t kernels_flash_backward(const ExecAttention *attention,
                                    const ExecAttentionGradients *gradients, float *delta,
                                    cudaStream_t stream);
 
+/* delta alone: for every row of a head the sum of dO times O. */
+cudaError_t kernels_flash_delta(const ExecAttention *attention,
+                                const ExecAttentionGradients *gradients, float *delta,
+                                cudaStream_t stream);
+
+/* --- kernels_flash_hopper_*.cu: the same for compute capability 9.0 only --- */
+bool kernels_hopper_has(const ExecAttention *attention);
+/* cudaErrorNotSupported, and nothing is queued: the driver cannot encode tensors; here and below.
+ */
+cudaError_t kernels_hopper_forward(const ExecAttention *attention, cudaStream_t stream);
+cudaError_t kernels_hopper_backward(const ExecAttention *attention,
+                                    const ExecAttentionGradients *gradients, float *delta,
+                                    cudaStream_t stream);
+
 G_END_DECLS
 
 #endif /* EXECUTOR_KERNELS_H */

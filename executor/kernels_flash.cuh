@@ -148,4 +148,143 @@ clear(float (&c)[N][4])
             c[n][i] = 0.0f;
 }
 
+/* --- forward: the running softmax of a fragment's rows; [half] is rows g and g + 8 --- */
+
+struct Softmax {
+    float largest[2], sum[2]; /* of raw scores; of this lane's columns */
+};
+
+__device__ __forceinline__ Softmax
+softmax_begin(void)
+{
+    return Softmax{{-INFINITY, -INFINITY}, {0.0f, 0.0f}};
+}
+
+/* Scores become probabilities relative to the largest so far; @factor is what earlier sums of
+ * probabilities have to be multiplied with.  A row's first tile must have a score that is not
+ * masked. */
+template <int N>
+__device__ __forceinline__ void
+softmax_step(Softmax &state, float (&s)[N][4], float (&factor)[2], float scale_log2)
+{
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        float largest = state.largest[half];
+#pragma unroll
+        for (int n = 0; n < N; n++)
+            largest = fmaxf(largest, fmaxf(s[n][2 * half], s[n][2 * half + 1]));
+        largest = row_max(largest);
+        factor[half] = exp2_fast((state.largest[half] - largest) * scale_log2);
+        const float shift = largest * scale_log2; /* so that each score costs one multiply-add */
+        float sum = state.sum[half] * factor[half];
+#pragma unroll
+        for (int n = 0; n < N; n++)
+#pragma unroll
+            for (int i = 2 * half; i < 2 * half + 2; i++) {
+                s[n][i] = exp2_fast(s[n][i] * scale_log2 - shift);
+                sum += s[n][i];
+            }
+        state.largest[half] = largest;
+        state.sum[half] = sum;
+    }
+}
+
+template <int N>
+__device__ __forceinline__ void
+rescale(float (&o)[N][4], const float (&factor)[2])
+{
+#pragma unroll
+    for (int n = 0; n < N; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            o[n][i] *= factor[i / 2];
+}
+
+/* Row r of the fragment sees columns [0, last + r]. */
+template <int N>
+__device__ __forceinline__ void
+mask_scores(float (&s)[N][4], int last)
+{
+    const int lane = (int)threadIdx.x % WARP;
+
+#pragma unroll
+    for (int n = 0; n < N; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const int row = lane / 4 + 8 * (i / 2), col = 8 * n + 2 * (lane % 4) + i % 2;
+            if (col > last + row)
+                s[n][i] = -INFINITY;
+        }
+}
+
+/* Rows [row_0, row_0 + 16) of the output, all D columns, and their statistics. */
+template <int D>
+__device__ __forceinline__ void
+store_forward(const ExecAttention &a, const Head &h, const Softmax &state,
+              const float (&o)[D / 8][4], int64_t row_0)
+{
+    const int lane = (int)threadIdx.x % WARP;
+    Bf16 *out = (Bf16 *)a.out + (h.q - (const Bf16 *)a.q);
+
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        const int64_t row = row_0 + lane / 4 + 8 * half;
+        const float sum = row_sum(state.sum[half]);
+        if (row >= a.tokens)
+            continue;
+        const float inverse = 1.0f / sum;
+#pragma unroll
+        for (int n = 0; n < D / 8; n++)
+            *(uint32_t *)(out + row * h.q_row + 8 * n + 2 * (lane % 4)) =
+                pack_bf16(o[n][2 * half] * inverse, o[n][2 * half + 1] * inverse);
+        if (lane % 4 == 0)
+            a.lse[row * h.stat_row + h.stat] = state.largest[half] * a.scale + logf(sum);
+    }
+}
+
+/* --- backward: a fragment's 16 rows of results, all D columns --- */
+
+/* factor * c into rows [row_0, ...) of a matrix that ends at row @n. */
+template <int D>
+__device__ __forceinline__ void
+store_rows(Bf16 *to, int64_t row_stride, const float (&c)[D / 8][4], float factor, int64_t row_0,
+           int64_t n)
+{
+    const int lane = (int)threadIdx.x % WARP;
+
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        const int64_t row = row_0 + lane / 4 + 8 * half;
+        if (row >= n)
+            continue;
+#pragma unroll
+        for (int col = 0; col < D / 8; col++)
+            *(uint32_t *)(to + row * row_stride + 8 * col + 2 * (lane % 4)) =
+                pack_bf16(factor * c[col][2 * half], factor * c[col][2 * half + 1]);
+    }
+}
+
+/* Adds factor * c to rows [row_0, ...) of an accumulator that ends at row @n. */
+template <int D>
+__device__ __forceinline__ void
+add_rows(Bf16 *to, int64_t row_stride, const float (&c)[D / 8][4], float factor, int64_t row_0,
+         int64_t n)
+{
+    const int lane = (int)threadIdx.x % WARP;
+
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        const int64_t row = row_0 + lane / 4 + 8 * half;
+        if (row >= n)
+            continue;
+#pragma unroll
+        for (int col = 0; col < D / 8; col++) {
+            uint32_t *at = (uint32_t *)(to + row * row_stride + 8 * col + 2 * (lane % 4));
+            const uint32_t old = *at;
+            *at = pack_bf16(bits_float(old << 16) + factor * c[col][2 * half],
+                            bits_float(old & 0xffff0000u) + factor * c[col][2 * half + 1]);
+        }
+    }
+}
+
 #endif /* EXECUTOR_KERNELS_FLASH_CUH */

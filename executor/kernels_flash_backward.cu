@@ -21,29 +21,6 @@ flash_delta(ExecAttention a, ExecAttentionGradients g, float *delta)
         delta[i] = sum;
 }
 
-/* Adds factor * c to rows [row_0, ...) of an accumulator that ends at row @n. */
-template <int D>
-__device__ __forceinline__ void
-add_rows(Bf16 *to, int64_t row_stride, const float (&c)[D / 8][4], float factor, int64_t row_0,
-         int64_t n)
-{
-    const int lane = (int)threadIdx.x % WARP;
-
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-        const int64_t row = row_0 + lane / 4 + 8 * half;
-        if (row >= n)
-            continue;
-#pragma unroll
-        for (int col = 0; col < D / 8; col++) {
-            uint32_t *at = (uint32_t *)(to + row * row_stride + 8 * col + 2 * (lane % 4));
-            const uint32_t old = *at;
-            *at = pack_bf16(bits_float(old << 16) + factor * c[col][2 * half],
-                            bits_float(old & 0xffff0000u) + factor * c[col][2 * half + 1]);
-        }
-    }
-}
-
 /* What a tile of queries brings to the key side. */
 template <int D> struct QueryTile {
     Bf16 q[TILE * (D + 8)], dout[TILE * (D + 8)];
@@ -195,7 +172,7 @@ __launch_bounds__(THREADS)
     const int64_t end = first + TILE < a.tokens ? first + TILE : a.tokens;
     const int64_t n_keys = a.context + end;
     const int n_tiles = (int)((n_keys + TILE - 1) / TILE);
-    const int warp_row = (int)threadIdx.x / WARP * FRAGMENT, lane = (int)threadIdx.x % WARP;
+    const int warp_row = (int)threadIdx.x / WARP * FRAGMENT;
     const int64_t at = h.q - (const Bf16 *)a.q;
     float dq[D / 8][4];
 
@@ -236,16 +213,15 @@ __launch_bounds__(THREADS)
         }
         __syncthreads();
     }
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-        const int64_t row = first + warp_row + lane / 4 + 8 * half;
-        if (row >= a.tokens)
-            continue;
-#pragma unroll
-        for (int n = 0; n < D / 8; n++)
-            *(uint32_t *)((Bf16 *)g.dq + at + row * h.q_row + 8 * n + 2 * (lane % 4)) =
-                pack_bf16(a.scale * dq[n][2 * half], a.scale * dq[n][2 * half + 1]);
-    }
+    store_rows<D>((Bf16 *)g.dq + at, h.q_row, dq, a.scale, first + warp_row, a.tokens);
+}
+
+cudaError_t
+kernels_flash_delta(const ExecAttention *a, const ExecAttentionGradients *g, float *delta,
+                    cudaStream_t stream)
+{
+    return launch(flash_delta, blocks_for(a->tokens * a->sequences * a->n_heads, N_WARPS), THREADS,
+                  0, stream, *a, *g, delta);
 }
 
 template <int D>
@@ -256,8 +232,7 @@ backward(const ExecAttention &a, const ExecAttentionGradients &g, float *delta, 
     const unsigned sequences = (unsigned)a.sequences;
     cudaError_t status;
 
-    status = launch(flash_delta, blocks_for(a.tokens * a.sequences * a.n_heads, N_WARPS), THREADS,
-                    0, stream, a, g, delta);
+    status = kernels_flash_delta(&a, &g, delta, stream);
     if (status != cudaSuccess)
         return status;
     status = launch(flash_backward_keys<D>,

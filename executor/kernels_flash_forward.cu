@@ -6,82 +6,6 @@
 #define FORWARD_FRAGMENTS 2
 #define FORWARD_ROWS (N_WARPS * FORWARD_FRAGMENTS * FRAGMENT)
 
-/* Running softmax of the rows of one fragment: [half] is rows g and g + 8. */
-struct Softmax {
-    float largest[2], sum[2]; /* of raw scores; of this lane's columns */
-};
-
-/* Scores become probabilities relative to the largest so far; @o is rescaled to it. */
-template <int D>
-__device__ __forceinline__ void
-softmax_step(Softmax &state, float (&s)[TILE / 8][4], float (&o)[D / 8][4], float scale_log2)
-{
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-        float largest = state.largest[half];
-#pragma unroll
-        for (int n = 0; n < TILE / 8; n++)
-            largest = fmaxf(largest, fmaxf(s[n][2 * half], s[n][2 * half + 1]));
-        largest = row_max(largest);
-        const float factor = exp2_fast((state.largest[half] - largest) * scale_log2);
-        float sum = state.sum[half] * factor;
-#pragma unroll
-        for (int n = 0; n < TILE / 8; n++)
-#pragma unroll
-            for (int i = 2 * half; i < 2 * half + 2; i++) {
-                s[n][i] = exp2_fast((s[n][i] - largest) * scale_log2);
-                sum += s[n][i];
-            }
-#pragma unroll
-        for (int n = 0; n < D / 8; n++) {
-            o[n][2 * half] *= factor;
-            o[n][2 * half + 1] *= factor;
-        }
-        state.largest[half] = largest;
-        state.sum[half] = sum;
-    }
-}
-
-/* Row @row of the slice sees keys [0, context + row]; @key is that of column 0. */
-__device__ __forceinline__ void
-mask_scores(float (&s)[TILE / 8][4], int64_t last_key_of_row_0, int64_t key)
-{
-    const int lane = (int)threadIdx.x % WARP;
-
-#pragma unroll
-    for (int n = 0; n < TILE / 8; n++)
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const int row = lane / 4 + 8 * (i / 2), col = 8 * n + 2 * (lane % 4) + i % 2;
-            if (key + col > last_key_of_row_0 + row)
-                s[n][i] = -INFINITY;
-        }
-}
-
-template <int D>
-__device__ __forceinline__ void
-store_forward(const ExecAttention &a, const Head &h, const Softmax &state,
-              const float (&o)[D / 8][4], int64_t row_0)
-{
-    const int lane = (int)threadIdx.x % WARP;
-    Bf16 *out = (Bf16 *)a.out + (h.q - (const Bf16 *)a.q);
-
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-        const int64_t row = row_0 + lane / 4 + 8 * half;
-        const float sum = row_sum(state.sum[half]);
-        if (row >= a.tokens)
-            continue;
-        const float inverse = 1.0f / sum;
-#pragma unroll
-        for (int n = 0; n < D / 8; n++)
-            *(uint32_t *)(out + row * h.q_row + 8 * n + 2 * (lane % 4)) =
-                pack_bf16(o[n][2 * half] * inverse, o[n][2 * half + 1] * inverse);
-        if (lane % 4 == 0)
-            a.lse[row * h.stat_row + h.stat] = state.largest[half] * a.scale + logf(sum);
-    }
-}
-
 /* grid (query tiles, heads, sequences); late tiles, which see most keys, begin first. */
 template <int D>
 __global__ void
@@ -103,10 +27,7 @@ __launch_bounds__(THREADS) flash_forward(ExecAttention a)
 #pragma unroll
     for (int f = 0; f < FORWARD_FRAGMENTS; f++) {
         clear(o[f]);
-        for (int half = 0; half < 2; half++) {
-            state[f].largest[half] = -INFINITY;
-            state[f].sum[half] = 0.0f;
-        }
+        state[f] = softmax_begin();
     }
     load_tile<D, FORWARD_ROWS>(q_tile, h.q, h.q_row, first, a.tokens);
     load_tile<D, TILE>(kv_tiles, h.k, h.kv_row, 0, n_keys);
@@ -141,8 +62,10 @@ __launch_bounds__(THREADS) flash_forward(ExecAttention a)
         for (int f = 0; f < FORWARD_FRAGMENTS; f++) {
             const int64_t last_key = a.context + first + warp_row + f * FRAGMENT;
             if (key + TILE - 1 > last_key)
-                mask_scores(s[f], last_key, key);
-            softmax_step<D>(state[f], s[f], o[f], scale_log2);
+                mask_scores(s[f], (int)(last_key - key));
+            float factor[2];
+            softmax_step(state[f], s[f], factor, scale_log2);
+            rescale(o[f], factor);
         }
 #pragma unroll
         for (int row = 0; row < TILE; row += FRAGMENT)

@@ -23,9 +23,9 @@ PLUGIN_LDFLAGS = -shared -Wl,-Bsymbolic -Wl,--no-undefined $(if $(SAN),-fsanitiz
 
 NVCC_FLAGS = -std=c++17 -O3 -I. -isystem /usr/include/glib-2.0 \
 	$(patsubst -I%,-isystem %,$(shell pkg-config --cflags-only-I glib-2.0)) \
-	$(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
-	-gencode arch=compute_$(lastword $(CUDA_ARCHS)),code=compute_$(lastword $(CUDA_ARCHS)) \
 	-Xcompiler -fPIC,-fno-threadsafe-statics,-fno-exceptions,-fno-rtti -diag-suppress 1217
+NVCC_TARGETS = $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
+	-gencode arch=compute_$(lastword $(CUDA_ARCHS)),code=compute_$(lastword $(CUDA_ARCHS))
 
 $(B)/plugin/%.o: %.c | check-packages
 	@mkdir -p $(@D)
@@ -33,7 +33,10 @@ $(B)/plugin/%.o: %.c | check-packages
 
 $(B)/plugin/%.o: %.cu | check-packages
 	@mkdir -p $(@D)
-	$(NVCC) $(NVCC_FLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
+	$(NVCC) $(NVCC_FLAGS) $(NVCC_TARGETS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
+
+# Instructions of one compute capability: for no other device, not even as PTX.
+$(B)/plugin/executor/kernels_flash_hopper_%.o: NVCC_TARGETS = -gencode arch=compute_90a,code=sm_90a
 
 CUDA_OBJECTS := $(CUDA_SOURCES:%.c=$(B)/plugin/%.o) $(addprefix $(B)/plugin/executor/,error.o clock.o)
 $(B)/degas-cuda.so: $(CUDA_OBJECTS) $(CUDA_KERNELS:%.cu=$(B)/plugin/%.o)
@@ -61,11 +64,12 @@ EMULATED_FLAGS = -std=c++17 -O2 -g -Wall -Wextra -Wno-unused-parameter -Wno-unkn
 	-fno-exceptions -fno-rtti -ffp-contract=off $(if $(SAN),-fsanitize=$(SAN)) \
 	$(shell pkg-config --cflags glib-2.0)
 
-$(B)/emulated/%.o: %.cu tests/executor/gpu_on_host.hh | check-packages
+$(B)/emulated/%.o: %.cu tests/executor/gpu_on_host.hh tests/executor/hopper_on_host.hh | check-packages
 	@mkdir -p $(@D)
 	$(CXX) $(EMULATED_FLAGS) -include tests/executor/gpu_on_host.hh -MMD -MP -x c++ -c -o $@ $<
 
-$(B)/emulated/gpu_on_host.o: tests/executor/gpu_on_host.cc tests/executor/gpu_on_host.hh
+$(B)/emulated/%_on_host.o: tests/executor/%_on_host.cc tests/executor/gpu_on_host.hh \
+		tests/executor/hopper_on_host.hh
 	@mkdir -p $(@D)
 	$(CXX) $(EMULATED_FLAGS) -c -o $@ $<
 
@@ -79,7 +83,7 @@ $(B)/emulated/nccl_interface.o: tests/executor/nccl_interface.c
 	$(CC) $(CFLAGS_ALL) $(CUDA_CFLAGS) -Wno-missing-prototypes -fPIC -MMD -MP -c -o $@ $<
 
 $(B)/emulated/degas-cuda.so: $(CUDA_OBJECTS) $(CUDA_KERNELS:%.cu=$(B)/emulated/%.o) \
-		$(B)/emulated/gpu_on_host.o $(B)/emulated/fake_cuda.o $(B)/emulated/fake_streams.o
+		$(addprefix $(B)/emulated/,gpu_on_host.o hopper_on_host.o fake_cuda.o fake_streams.o fake_tensor_map.o)
 	$(CXX) -o $@ $^ $(PLUGIN_LDFLAGS) -Wl,-rpath,'$$ORIGIN'
 
 # The NCCL beside it, which the plugin opens by name; its streams are that plugin's.

@@ -71,6 +71,8 @@ in_report '"name": "attention forward, head 128, context 8192", "value": 0.27487
     "attention below its target"
 in_report '"name": "attention backward, head 128, context 8192", "value": 0.343597, .*"target": null' \
     "its backward, 5 products of 0.002 s"
+in_report '"name": "attention forward by wgmma, head 128, context 8192", "value": 0.274878, .*"target": null' \
+    "the other kernel beside it, not judged"
 in_report '"name": "gpt bf16", "value": 0.03, .*"target": 0.02, "status": "fail"' "gradients beyond their tolerance"
 in_report '"name": "4 stages, zb-h1", "value": 0.03, .*"target": 0.07, "status": "pass"' "pipelines within theirs"
 in_report '"name": "the planner.s slices against the best uniform", "value": 1, .*"status": "pass"' "slices within theirs"
@@ -119,6 +121,11 @@ esac
 # In two runs: the second goes on behind what the first has done.
 check 0 "the ops" --small --sections ops "$folder" "$W/check"
 in_report '"section": "ops", .* "value": 1, .* "status": "pass"' "an op's test has passed"
+in_report '"name": "attention-by-wgmma-equals-reference", "value": 1, .* "status": "pass"' "that of wgmma too"
+FAKE_CUDA=capability=80 check 0 "the ops of an older device" --small --sections ops "$folder" "$W/older"
+grep -q '"name": "attention-by-wgmma-.*"status": "skip", "reason": ".*capability 8.0; wgmma is of 9.0 only"' \
+    "$W/older/gpu-check.json"
+report $? "wgmma is left out there, with the reason" "$(cat "$W/older/gpu-check.json")"
 check 0 "all sections" --small --budget 480 "$folder" "$W/check"
 grep -q 'ops: complete before; kept' "$W/err"
 report $? "what is complete is kept" "$(cat "$W/err")"
@@ -133,6 +140,8 @@ else
     in_report '"name": "llama bf16, 2 ranks a layer", .* "status": "pass"' "tensor parallelism"
     in_report '"name": "device: a layer beside copy_d2d, 1 ranks", "value": [0-9]' "the profile of the device"
     in_report '"name": "attention forward, head 16, context 16", "value": [0-9]' "attention's rate"
+    in_report '"name": "attention forward by mma, head 16, context 16", "value": [0-9]' \
+        "the other kernel's, as wgmma's has passed"
     in_report '"name": "GPT-3 1.3B", "value": [0-9].* "target": 0.5' "utilization"
     in_report '"name": "2 x 16", "value": [0-9].* "target": 0.03' "a step beside its prediction"
     for schedule in gpipe 1f1b terapipe zb-h1; do

@@ -294,7 +294,14 @@ cudaMemsetAsync(void *memory, int value, size_t n_bytes, cudaStream_t stream)
     return cudaSuccess;
 }
 
-/* --- green contexts --- */
+/* --- driver functions --- */
+
+/* Of fake_tensor_map.c. */
+CUresult fake_tensor_map_encode(CUtensorMap *map, CUtensorMapDataType type, cuuint32_t rank,
+                                void *memory, const cuuint64_t *size, const cuuint64_t *stride,
+                                const cuuint32_t *box, const cuuint32_t *every,
+                                CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle,
+                                CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill);
 
 static CUresult
 device_resource(CUdevice device, CUdevResource *resource, CUdevResourceType type)
@@ -356,11 +363,13 @@ cudaGetDriverEntryPointByVersion(const char *name, void **function, unsigned ver
         {"cuDevResourceGenerateDesc", (void (*)(void))describe_resource},
         {"cuGreenCtxCreate", (void (*)(void))create_context},
         {"cuGreenCtxStreamCreate", (void (*)(void))create_stream},
+        {"cuTensorMapEncodeTiled", (void (*)(void))fake_tensor_map_encode},
     };
+    const bool is_green = strcmp(name, "cuTensorMapEncodeTiled") != 0;
 
     *found = cudaDriverEntryPointSymbolNotFound;
-    for (size_t i = 0; i < sizeof functions / sizeof functions[0] && fake_knob("green", 1); i++)
-        if (strcmp(functions[i].name, name) == 0) {
+    for (size_t i = 0; i < sizeof functions / sizeof functions[0]; i++)
+        if (strcmp(functions[i].name, name) == 0 && (!is_green || fake_knob("green", 1))) {
             memcpy(function, &functions[i].function, sizeof *function);
             *found = cudaDriverEntryPointSuccess;
         }

@@ -14,7 +14,7 @@ char *dynamic_shared;
 static char *stacks;
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 
-static void
+void
 fail(const char *what)
 {
     fprintf(stderr, "gpu_on_host: block (%u,%u,%u): %s\n", block.index.x, block.index.y,
@@ -58,17 +58,24 @@ yield(void)
 }
 #endif
 
+bool
+arrive(Barrier *barrier)
+{
+    block.n_switches_without_progress = 0;
+    if (++barrier->arrived < barrier->n)
+        return false;
+    barrier->arrived = 0;
+    barrier->generation++;
+    return true;
+}
+
 void
 wait(Barrier *barrier)
 {
     const unsigned generation = barrier->generation;
 
-    block.n_switches_without_progress = 0;
-    if (++barrier->arrived == barrier->n) {
-        barrier->arrived = 0;
-        barrier->generation++;
+    if (arrive(barrier))
         return;
-    }
     while (barrier->generation == generation) {
         block.n_switches_without_progress++;
         yield();
@@ -89,6 +96,7 @@ run_block(void)
 {
     volatile unsigned n_done = 0; /* lives across jumps */
 
+    hopper_begin_block();
     block.n_switches_without_progress = 0;
     block.barrier = Barrier{block.n_threads, 0, 0};
     for (unsigned i = 0; i < block.n_threads; i += 32)
@@ -114,9 +122,11 @@ run_block(void)
             resume(current);
             n_done = n_done + current->done;
         }
-        if (block.n_switches_without_progress > 2 * (uint64_t)block.n_threads)
+        const bool stuck = block.n_switches_without_progress > 2 * (uint64_t)block.n_threads;
+        if (!hopper_land(stuck) && stuck)
             fail("threads wait at a barrier that others never reach");
     }
+    hopper_end_block();
 }
 
 void

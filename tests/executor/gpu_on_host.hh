@@ -9,7 +9,8 @@
  * outside an array (with the address sanitizer) do.
  *
  * Tensor-core instructions are computed from the fragments of all 32 lanes, by the layouts of the
- * PTX ISA 8.5 manual, 9.7.14.5.8 (mma.m16n8k16) and 9.7.14.5.15 (ldmatrix).
+ * PTX ISA 8.5 manual, 9.7.14.5.8 (mma.m16n8k16) and 9.7.14.5.15 (ldmatrix).  Hopper's are in
+ * hopper_on_host.hh.
  */
 #ifndef TESTS_EXECUTOR_GPU_ON_HOST_HH
 #define TESTS_EXECUTOR_GPU_ON_HOST_HH
@@ -95,7 +96,11 @@ extern Block block;
 extern Fiber *current;
 extern char *dynamic_shared; /* SHARED_BYTES, filled with garbage before each block */
 
+/* Ends the program. */
+void fail(const char *what);
 void yield(void);
+/* True for the last one, who lets the others go on. */
+bool arrive(Barrier *barrier);
 void wait(Barrier *barrier);
 void run_grid(dim3 grid, dim3 threads, size_t shared_bytes, void (*body)(void *), void *arguments);
 
@@ -282,5 +287,7 @@ atomicAdd(float *to, float value)
 }
 
 #define cudaGetLastError() cudaSuccess
+
+#include "tests/executor/hopper_on_host.hh"
 
 #endif /* TESTS_EXECUTOR_GPU_ON_HOST_HH */

@@ -425,10 +425,57 @@ check_attentions(Both *both)
         check_attention(both, on_tensor_cores[i]);
 }
 
+#define ATTENTION_VARIABLE "DEGAS_CUDA_ATTENTION"
+
 static void
 test_attention_equals_reference(void)
 {
+    g_setenv(ATTENTION_VARIABLE, "mma", TRUE);
     in_both_formats(check_attentions);
+    g_unsetenv(ATTENTION_VARIABLE);
+}
+
+/*
+ * By wgmma, compute capability 9.0's own instructions; with tiles of 128 queries and keys, of which
+ * two are on the way or in use.
+ */
+static void
+check_attentions_by_wgmma(Both *both)
+{
+    static const int64_t shapes[][6] = {
+        /* sequences, heads, kv heads, head size, tokens, context */
+        {1, 1, 1, 64, 1, 0},     {1, 1, 1, 128, 128, 0}, /* one tile */
+        {1, 2, 1, 64, 130, 0},   {2, 1, 1, 64, 257, 300},
+        {2, 4, 2, 128, 200, 77}, {1, 1, 1, 128, 100, 700}, /* every buffer three times */
+    };
+    g_autofree char *name = both->of[1]->ops->describe(both->of[1]);
+
+    g_assert_nonnull(strstr(name, "attention by wgmma"));
+    for (size_t i = 0; i < G_N_ELEMENTS(shapes); i++)
+        check_attention(both, shapes[i]);
+}
+
+static void
+test_attention_by_wgmma_equals_reference(void)
+{
+    Both both = {0};
+
+    if (!emulated_gpu_or_skip())
+        return;
+    g_setenv(ATTENTION_VARIABLE, "wgmma", TRUE);
+    g_autoptr(GError) error = NULL;
+    ExecBackend *backend = exec_backend_open("cuda", 0, DTYPE_BF16, &error);
+    if (backend == NULL && g_getenv("DEGAS_TEST_GPU") != NULL &&
+        strstr(error->message, "wgmma is of 9.0 only") != NULL) {
+        g_test_skip(error->message);
+    } else {
+        g_assert_no_error(error);
+        exec_backend_close(backend);
+        both_open(&both, DTYPE_BF16);
+        check_attentions_by_wgmma(&both);
+        both_close(&both);
+    }
+    g_unsetenv(ATTENTION_VARIABLE);
 }
 
 /* --- embedding and loss --- */
@@ -590,6 +637,8 @@ main(int argc, char **argv)
     g_test_add_func("/executor/cuda/rows-equal-reference", test_rows_equal_reference);
     g_test_add_func("/executor/cuda/elements-equal-reference", test_elements_equal_reference);
     g_test_add_func("/executor/cuda/attention-equals-reference", test_attention_equals_reference);
+    g_test_add_func("/executor/cuda/attention-by-wgmma-equals-reference",
+                    test_attention_by_wgmma_equals_reference);
     g_test_add_func("/executor/cuda/embedding-and-loss-equal-reference",
                     test_embedding_and_loss_equal_reference);
     g_test_add_func("/executor/cuda/experts-equal-reference", test_experts_equal_reference);

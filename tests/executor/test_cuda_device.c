@@ -40,6 +40,41 @@ test_says_why_a_device_cannot_be_used(void)
 }
 
 static void
+test_attention_variable(void)
+{
+    static const struct {
+        const char *fake, *value, *expect;
+        int code;
+    } cases[] = {
+        {"capability=90", "fast", "*expected mma or wgmma, got \"fast\"*", EXEC_ERROR_FAILED},
+        {"capability=80", "wgmma", "*cuda:0 has compute capability 8.0; wgmma is of 9.0 only*",
+         EXEC_ERROR_MISSING},
+        {"capability=100", "wgmma", "*cuda:0 has compute capability 10.0; wgmma is of 9.0 only*",
+         EXEC_ERROR_MISSING},
+        {"capability=80", "mma", NULL, 0},
+    };
+
+    if (!emulated_gpu_or_skip())
+        return;
+    for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
+        g_autoptr(GError) error = NULL;
+        g_setenv("FAKE_CUDA", cases[i].fake, TRUE);
+        g_setenv("DEGAS_CUDA_ATTENTION", cases[i].value, TRUE);
+        g_autoptr(ExecBackend) backend = exec_backend_open("cuda", 0, DTYPE_BF16, &error);
+        if (cases[i].expect == NULL) {
+            g_assert_no_error(error);
+            continue;
+        }
+        g_assert_null(backend);
+        g_assert_error(error, EXEC_ERROR, cases[i].code);
+        if (!g_pattern_match_simple(cases[i].expect, error->message))
+            g_error("%s", error->message);
+    }
+    g_unsetenv("FAKE_CUDA");
+    g_unsetenv("DEGAS_CUDA_ATTENTION");
+}
+
+static void
 test_memory_names_what_and_the_prediction(void)
 {
     const ExecBackendOptions options = {.storage = DTYPE_FP32, .predicted_bytes = 50000000};
@@ -223,6 +258,7 @@ main(int argc, char **argv)
     g_test_init(&argc, &argv, NULL);
     g_test_add_func("/executor/cuda/says-why-a-device-cannot-be-used",
                     test_says_why_a_device_cannot_be_used);
+    g_test_add_func("/executor/cuda/attention-variable", test_attention_variable);
     g_test_add_func("/executor/cuda/memory-names-what-and-the-prediction",
                     test_memory_names_what_and_the_prediction);
     g_test_add_func("/executor/cuda/keeps-a-failure-until-synchronize",
