@@ -6,6 +6,7 @@
 #include "cli/command.h"
 #include "cli/export.h"
 #include "cli/output.h"
+#include "schedule/rank_order.h"
 
 static const ExportTarget *const targets[] = {&export_megatron, &export_deepspeed,
                                               &export_torchtitan, &export_pytorch_csv};
@@ -28,6 +29,16 @@ export_breaks(ExportViolations *violations, const char *change, const char *form
     if (change != NULL &&
         !g_ptr_array_find_with_equal_func(violations->changes, change, g_str_equal, NULL))
         g_ptr_array_add(violations->changes, g_strdup(change));
+}
+
+void
+export_check_rank_order(const Plan *plan, ExportViolations *violations)
+{
+    if (plan_rank_order_plain(&plan->degrees) != PLAN_RANK_ORDER_DEFAULT)
+        export_breaks(violations, "--rank-order tp-cp-dp-pp",
+                      "ranks are laid out with pp slowest, then dp: --rank-order %s cannot be "
+                      "expressed",
+                      plan_rank_order_names[plan->degrees.rank_order]);
 }
 
 static const ExportTarget *

@@ -8,6 +8,7 @@
 #include "cli/output.h"
 #include "cli/pareto.h"
 #include "cli/timeline.h"
+#include "schedule/rank_order.h"
 
 #define MAX_TIMELINE_ROWS 32
 
@@ -49,11 +50,20 @@ describe_split(const PlanDegrees *degrees)
         g_string_append_printf(text, " x %" G_GINT64_FORMAT, degrees->vpp);
     if (text->len == 0)
         g_string_append(text, "one device");
+    if (plan_rank_order_plain(degrees) != PLAN_RANK_ORDER_DEFAULT)
+        g_string_append_printf(text, " in %s", plan_rank_order_names[degrees->rank_order]);
     return g_string_free(text, FALSE);
 }
 
+static bool
+has_other_order(const Plan *plan)
+{
+    return plan_rank_order_plain(&plan->degrees) != PLAN_RANK_ORDER_DEFAULT;
+}
+
+/* @orders: with a column of the order of ranks. */
 static void
-add_plan(OutputTable *table, const Plan *plan, size_t i, bool is_front)
+add_plan(OutputTable *table, const Plan *plan, size_t i, bool is_front, bool orders)
 {
     const PlanDegrees *d = &plan->degrees;
     const Report *report = plan->predicted;
@@ -65,6 +75,8 @@ add_plan(OutputTable *table, const Plan *plan, size_t i, bool is_front)
         output_table_printf(table, "%zu%s", i + 1, is_front ? " *" : "");
     for (size_t k = 0; k < G_N_ELEMENTS(degrees); k++)
         output_table_printf(table, "%" G_GINT64_FORMAT, degrees[k]);
+    if (orders)
+        output_table_add(table, plan_rank_order_names[d->rank_order]);
     output_table_add(table, plan->schedule);
     output_table_printf(table, "%u", plan->slices->len);
     output_table_add(table, plan_recompute_name(plan));
@@ -83,14 +95,22 @@ add_plan(OutputTable *table, const Plan *plan, size_t i, bool is_front)
 void
 describe_plans(const Plan *const *plans, size_t n)
 {
-    static const char *const header[] = {"<",          "dp",   "tp",          "pp",        "vpp",
-                                         "cp",         "ep",   "micro-batch", "<schedule", "slices",
-                                         "<recompute", "zero", "iteration",   "MFU",       "bubble",
-                                         "memory",     NULL};
-    g_autoptr(OutputTable) table = output_table_new(header);
+    static const char *const first[] = {"<", "dp", "tp", "pp", "vpp", "cp", "ep", "micro-batch"};
+    static const char *const last[] = {"<schedule", "slices", "<recompute", "zero", "iteration",
+                                       "MFU",       "bubble", "memory",     NULL};
+    const char *header[G_N_ELEMENTS(first) + 1 + G_N_ELEMENTS(last)];
+    size_t n_columns = G_N_ELEMENTS(first);
+    bool orders = false;
 
     for (size_t i = 0; i < n; i++)
-        add_plan(table, plans[i], i, n > 1 && pareto_is_front(plans[i], plans, n));
+        orders = orders || has_other_order(plans[i]);
+    memcpy(header, first, sizeof first);
+    if (orders)
+        header[n_columns++] = "<rank order";
+    memcpy(header + n_columns, last, sizeof last);
+    g_autoptr(OutputTable) table = output_table_new(header);
+    for (size_t i = 0; i < n; i++)
+        add_plan(table, plans[i], i, n > 1 && pareto_is_front(plans[i], plans, n), orders);
     output_table_print(table, 0);
     if (n > 1)
         output_text("* of these none is faster and smaller\n");
@@ -119,6 +139,9 @@ describe_stages(const Plan *plan)
     output_text("\n");
     if (plan->slices->len > 1)
         output_printf("%u slices of %s tokens\n", plan->slices->len, slices);
+    if (has_other_order(plan))
+        output_printf("ranks in the order %s, the fastest dimension first\n",
+                      plan_rank_order_names[plan->degrees.rank_order]);
 }
 
 /* --- reports --- */

@@ -47,6 +47,9 @@ extern const ExportTarget export_pytorch_csv, export_megatron, export_deepspeed,
 void export_breaks(ExportViolations *violations, const char *change, const char *format, ...)
     G_GNUC_PRINTF(3, 4);
 
+/* Breaks the rule of a program that lays dimensions over ranks in one order only, the default. */
+void export_check_rank_order(const Plan *plan, ExportViolations *violations);
+
 G_END_DECLS
 
 #endif /* CLI_EXPORT_H */

@@ -51,6 +51,7 @@ check(const ExportSource *source, ExportViolations *violations)
     const char *recompute = plan_recompute_name(plan);
 
     check_pipeline(plan, violations);
+    export_check_rank_order(plan, violations);
     if (plan->slices->len > 1 || plan->batch_slices != NULL)
         export_breaks(violations, "--slices off", "slices cannot be expressed");
     if (plan->degrees.tp > 1 && plan->zero_stage == 3)

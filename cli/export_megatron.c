@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "cli/export.h"
+#include "schedule/rank_order.h"
 
 #define INT "%" G_GINT64_FORMAT
 
@@ -93,6 +94,29 @@ check_shape(const ModelArch *arch, const Plan *plan, ExportViolations *violation
         export_breaks(violations, NULL, "biases are in all matrices or in none, or in QKV alone");
 }
 
+/* Its ranks of experts are numbered apart, in the same order: --use-tp-pp-dp-mapping asks that both
+ * have the same data parallel size, so that pipelines are the same. */
+static void
+check_order(const Plan *plan, ExportViolations *violations)
+{
+    const PlanDegrees *d = &plan->degrees;
+    const int64_t order = plan_rank_order_plain(d);
+    const int64_t etp = plan_expert_tp(d, &plan->conventions);
+
+    if (order == PLAN_RANK_ORDER_DEFAULT)
+        return;
+    if (order != PLAN_RANK_ORDER_PP_BEFORE_DP)
+        export_breaks(violations, "--rank-order tp-cp-dp-pp",
+                      "ranks are laid out as tp-cp-dp-pp or tp-cp-pp-dp: --rank-order %s cannot be "
+                      "expressed",
+                      plan_rank_order_names[plan->degrees.rank_order]);
+    else if (d->ep > 1 && d->ep * etp != d->tp * d->cp)
+        export_breaks(violations, "--rank-order tp-cp-dp-pp",
+                      "with pp before dp, --ep " INT " times --expert-tp " INT " is --tp " INT
+                      " times --cp " INT,
+                      d->ep, etp, d->tp, d->cp);
+}
+
 static void
 check_memory(const Plan *plan, ExportViolations *violations)
 {
@@ -121,6 +145,7 @@ check(const ExportSource *source, ExportViolations *violations)
 {
     check_schedule(source->job->plan, violations);
     check_shape(source->job->arch, source->job->plan, violations);
+    check_order(source->job->plan, violations);
     check_memory(source->job->plan, violations);
 }
 
@@ -258,8 +283,8 @@ add_split(GString *text, const Plan *plan)
     add_int(text, "context-parallel-size", d->cp);
     if (d->cp > 1)
         add_word(text, "cp-comm-type", plan_cp_comm_names[plan->conventions.cp_comm]);
-    if (d->cp > 1)
-        add_word(text, "cp-comm-type", "p2p");
+    if (plan_rank_order_plain(d) == PLAN_RANK_ORDER_PP_BEFORE_DP)
+        add_flag(text, "use-tp-pp-dp-mapping");
     if (plan->sequence_parallel)
         add_flag(text, "sequence-parallel");
     if (d->pp > 1 && !is_even(plan))

@@ -100,6 +100,7 @@ check_shape(const ExportSource *source, ExportViolations *violations)
     const PlanDegrees *d = &plan->degrees;
     const int64_t divisor = d->tp * (d->cp > 1 ? 2 * d->cp : 1);
 
+    export_check_rank_order(plan, violations);
     if (find_model(arch->name) < 0)
         export_breaks(violations, NULL, "it has no flavour of %s", arch->name);
     if (arch->n_kv_heads % d->tp != 0)

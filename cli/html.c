@@ -10,6 +10,7 @@
 #include "cli/html_page.h"
 #include "cli/output.h"
 #include "cli/plot.h"
+#include "schedule/rank_order.h"
 
 /* Of a bar of memory, in pixels. */
 #define BAR_WIDTH 420
@@ -75,6 +76,9 @@ append_about(GString *html, const HtmlPage *page)
                 g_string_append_printf(html, ", %s %" G_GINT64_FORMAT, degrees[i].name,
                                        degrees[i].degree);
         }
+        if (plan_rank_order_plain(d) != PLAN_RANK_ORDER_DEFAULT)
+            g_string_append_printf(html, ", ranks in the order %s",
+                                   plan_rank_order_names[d->rank_order]);
         g_string_append_printf(html, ", micro-batches of %" G_GINT64_FORMAT "<br>",
                                plan->micro_batch);
     }

@@ -74,7 +74,8 @@ table_with_header(const Columns *columns, const char *currency)
 static void
 add_plan(OutputTable *table, const SweepPoint *point, const Columns *columns)
 {
-    const PlanDegrees degrees = {point->dp, point->tp, point->pp, point->vpp, point->cp, point->ep};
+    const PlanDegrees degrees = {point->dp, point->tp, point->pp, point->vpp,
+                                 point->cp, point->ep, 0};
 
     output_table_take(table, describe_split(&degrees));
     output_table_printf(table, "%" G_GINT64_FORMAT, point->micro_batch);

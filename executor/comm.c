@@ -1,68 +1,110 @@
 #include "executor/comm.h"
 
+#include "schedule/rank_order.h"
+
 ExecPlace
 exec_place(const Plan *plan, int32_t rank)
 {
-    const int32_t tp = (int32_t)plan->degrees.tp, cp = (int32_t)plan->degrees.cp;
-    const int32_t dp = (int32_t)plan->degrees.dp;
+    const PlanCoordinates c = plan_coordinates_of(&plan->degrees, rank);
 
     return (ExecPlace){
-        .pipeline = rank / (tp * cp * dp),
-        .dp = rank / (tp * cp) % dp,
-        .cp = rank / tp % cp,
-        .tp = rank % tp,
+        .pipeline = (int32_t)c.at[PLAN_DIM_PP],
+        .dp = (int32_t)c.at[PLAN_DIM_DP],
+        .cp = (int32_t)c.at[PLAN_DIM_CP],
+        .tp = (int32_t)c.at[PLAN_DIM_TP],
     };
 }
 
 int32_t
 exec_rank_at(const Plan *plan, ExecPlace place)
 {
-    const int32_t tp = (int32_t)plan->degrees.tp, cp = (int32_t)plan->degrees.cp;
-    const int32_t dp = (int32_t)plan->degrees.dp;
+    const PlanCoordinates c = {{[PLAN_DIM_TP] = place.tp,
+                                [PLAN_DIM_CP] = place.cp,
+                                [PLAN_DIM_DP] = place.dp,
+                                [PLAN_DIM_PP] = place.pipeline}};
 
-    return ((place.pipeline * dp + place.dp) * cp + place.cp) * tp + place.tp;
+    return (int32_t)plan_device_at(&plan->degrees, &c);
 }
 
-/* @n ranks @stride apart, beginning at @first. */
-static void
-set_group(ExecComm *comm, ExecDim dim, int32_t rank, int32_t first, int32_t stride, int64_t n)
+/* A rank of a stage. */
+typedef struct {
+    ExecPlace place;
+    int64_t index; /* in its stage */
+} StageRank;
+
+static StageRank
+stage_rank(const Plan *plan, int32_t rank)
 {
-    comm->members[dim] = g_new(int32_t, (size_t)n);
-    comm->groups[dim] = (ExecGroup){.ranks = comm->members[dim], .n = (int32_t)n};
-    for (int32_t i = 0; i < n; i++) {
-        comm->members[dim][i] = first + i * stride;
-        if (comm->members[dim][i] == rank)
-            comm->groups[dim].index = i;
+    return (StageRank){exec_place(plan, rank), plan_stage_index(&plan->degrees, rank)};
+}
+
+/* Whether two ranks of a stage are in one group of @dim; K/V heads have @copies. */
+static bool
+share_group(ExecDim dim, const Plan *plan, int32_t copies, const StageRank *a, const StageRank *b)
+{
+    const int64_t ep = plan->degrees.ep;
+    const bool same_replica = a->place.dp == b->place.dp;
+
+    switch (dim) {
+    case EXEC_DIM_TP:
+        return same_replica && a->place.cp == b->place.cp;
+    case EXEC_DIM_CP:
+        return same_replica && a->place.tp == b->place.tp;
+    case EXEC_DIM_EP:
+        return a->index / ep == b->index / ep;
+    case EXEC_DIM_DENSE:
+        return a->place.tp == b->place.tp;
+    case EXEC_DIM_EXPERT:
+        return a->index % ep == b->index % ep;
+    case EXEC_DIM_KV:
+        return same_replica && a->place.cp == b->place.cp &&
+               a->place.tp / copies == b->place.tp / copies;
+    case EXEC_DIM_N:
+        break;
     }
+    g_return_val_if_reached(false);
+}
+
+/* The ranks of @mine's stage that share a group of @dim with it, in ascending order. */
+static void
+set_group(ExecComm *comm, ExecDim dim, const Plan *plan, int32_t copies, const StageRank *mine)
+{
+    GArray *members = g_array_new(FALSE, FALSE, sizeof(int32_t));
+
+    for (int64_t i = 0; i < plan_stage_devices(&plan->degrees); i++) {
+        const int32_t rank = (int32_t)plan_stage_device(&plan->degrees, mine->place.pipeline, i);
+        const StageRank other = stage_rank(plan, rank);
+        if (!share_group(dim, plan, copies, mine, &other))
+            continue;
+        if (i == mine->index)
+            comm->groups[dim].index = (int32_t)members->len;
+        g_array_append_val(members, rank);
+    }
+    comm->groups[dim].n = (int32_t)members->len;
+    comm->members[dim] = (int32_t *)(void *)g_array_free(members, FALSE);
+    comm->groups[dim].ranks = comm->members[dim];
 }
 
 void
 exec_comm_init(ExecComm *comm, const ModelArch *arch, const Plan *plan, ExecBackend *backend,
                ExecTransport *transport)
 {
-    const PlanDegrees *d = &plan->degrees;
-    const int32_t rank = transport->rank, tp = (int32_t)d->tp, ep = (int32_t)d->ep;
-    const int32_t n_stage_ranks = (int32_t)(d->dp * d->cp * d->tp);
-    const int32_t stage = rank / n_stage_ranks * n_stage_ranks;
-    const int32_t copies = (int32_t)MAX(1, d->tp / arch->n_kv_heads);
-    const ExecPlace place = exec_place(plan, rank);
-    const int32_t replica = stage + place.dp * (int32_t)d->cp * tp;
+    const int32_t copies = (int32_t)MAX(1, plan->degrees.tp / arch->n_kv_heads);
+    const StageRank mine = stage_rank(plan, transport->rank);
 
     *comm = (ExecComm){.backend = backend, .transport = transport};
-    set_group(comm, EXEC_DIM_TP, rank, rank - place.tp, 1, d->tp);
-    set_group(comm, EXEC_DIM_CP, rank, replica + place.tp, tp, d->cp);
-    set_group(comm, EXEC_DIM_EP, rank, stage + (rank - stage) / ep * ep, 1, d->ep);
-    set_group(comm, EXEC_DIM_DENSE, rank, stage + place.tp, tp, d->dp * d->cp);
-    set_group(comm, EXEC_DIM_EXPERT, rank, stage + (rank - stage) % ep, ep, n_stage_ranks / ep);
-    set_group(comm, EXEC_DIM_KV, rank, rank - place.tp % copies, 1, copies);
+    for (int dim = 0; dim < EXEC_DIM_N; dim++)
+        set_group(comm, (ExecDim)dim, plan, copies, &mine);
 }
 
 void
 exec_comm_init_alone(ExecComm *comm, ExecBackend *backend)
 {
     *comm = (ExecComm){.backend = backend};
-    for (int dim = 0; dim < EXEC_DIM_N; dim++)
-        set_group(comm, (ExecDim)dim, 0, 0, 1, 1);
+    for (int dim = 0; dim < EXEC_DIM_N; dim++) {
+        comm->members[dim] = g_new0(int32_t, 1);
+        comm->groups[dim] = (ExecGroup){.ranks = comm->members[dim], .n = 1};
+    }
 }
 
 void

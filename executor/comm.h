@@ -1,14 +1,15 @@
 /*
  * executor/comm.h - ExecComm: the groups a rank belongs to, and collectives over them for layers.
  *
- * Process ranks are numbered as plan.h says: tp fastest, then cp, dp, pipeline rank slowest.
+ * Process ranks are numbered in the plan's order of dimensions (schedule/rank_order.h).  The ranks
+ * of a group are in ascending order.
  *
- *   TP      the tp consecutive ranks that share a layer
- *   CP      the cp ranks (stride tp) that share a sequence
+ *   TP      the tp ranks that share a layer
+ *   CP      the cp ranks that share a sequence
  *   EP      ep consecutive ranks of the pipeline rank, whatever their tp, cp and dp, that share
  *           the experts (cost-model.md 5.3)
- *   DENSE   the dp * cp ranks (stride tp) with copies of a dense parameter
- *   EXPERT  the dp * cp * tp / ep ranks (stride ep) with copies of an expert
+ *   DENSE   the dp * cp ranks with copies of a dense parameter
+ *   EXPERT  the dp * cp * tp / ep ranks, every ep-th of the pipeline rank, with copies of an expert
  *   KV      the tp ranks with copies of one K/V head, where there are fewer of them than tp
  *
  * Collectives return nothing, like compute slots: the first failure is kept, what follows does

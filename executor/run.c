@@ -11,6 +11,7 @@
 #include "executor/transport_mpi.h"
 #include "executor/transport_nccl.h"
 #include "executor/verify.h"
+#include "schedule/rank_order.h"
 
 void
 exec_run_result_clear(ExecRunResult *result)
@@ -65,8 +66,9 @@ assemble_trace(const ExecShared *shared, int64_t step)
     Trace *trace = trace_new(shared->schedule, true);
 
     trace->makespan_ns = exec_step_ns(shared, step);
-    const int32_t stride = shared->n_ranks / (int32_t)shared->plan->degrees.pp;
-    for (int32_t r = 0; r < shared->n_ranks; r += stride) {
+    const PlanDegrees *degrees = &shared->plan->degrees;
+    for (int64_t p = 0; p < degrees->pp; p++) {
+        const int64_t r = plan_stage_device(degrees, p, 0);
         const ExecRankRecord *record = &shared->records[r];
         const int64_t late = shared->begin_ns[step * shared->n_ranks + r] - begin;
         for (guint i = 0; i < record->events[at]->len; i++) {

@@ -6,11 +6,16 @@
 #include "base/units.h"
 #include "profiles/cost_floor.h"
 
-/* A group of @n from @first on, or the last one that there is: none lies in fewer devices alone. */
+/* A group from @first on, or the last one that there is: none lies in fewer devices alone. */
 static ProfileGroup
-group_at(int64_t n_devices, int64_t first, int64_t stride, int64_t n)
+group_at(const ProfilePlacement *placement, ProfilePlaced kind, int64_t n_devices, int64_t first)
 {
-    return (ProfileGroup){MAX(0, MIN(first, n_devices - stride * n)), stride, n};
+    ProfileGroup group = profile_placed_at(placement, kind, first);
+    const int64_t extent =
+        group.per_run > 0 ? group.n / group.per_run * group.run_stride : group.n * group.stride;
+
+    group.first = MAX(0, MIN(first, n_devices - extent));
+    return group;
 }
 
 ProfileQuery
@@ -18,6 +23,7 @@ plan_layer_query(const PlanRequest *request, const PlanLayerShape *shape, int64_
 {
     const PlanDegrees *d = &shape->degrees;
     const int64_t n = model_cluster_n_devices(request->profile->cluster);
+    const ProfilePlacement placement = plan_layer_placement(request, d);
     ProfileQuery query = {
         .arch = request->arch,
         .shape =
@@ -31,16 +37,12 @@ plan_layer_query(const PlanRequest *request, const PlanLayerShape *shape, int64_
                 .dtype = request->dtype,
             },
         .rank = first,
-        .groups = {[MODEL_GROUP_TP] = group_at(n, first, 1, d->tp),
-                   [MODEL_GROUP_CP] = group_at(n, first, d->tp, d->cp),
-                   [MODEL_GROUP_EP] =
-                       group_at(n, first, plan_expert_tp(d, &request->conventions), d->ep),
-                   [MODEL_GROUP_ETP] =
-                       group_at(n, first, 1, plan_expert_tp(d, &request->conventions))},
         .overlap_tp = request->conventions.overlap_tp,
         .host_layer_s = workload_host_layer_s(request->conventions.framework),
     };
 
+    for (int i = 0; i < MODEL_GROUP_N; i++)
+        query.groups[i] = group_at(&placement, (ProfilePlaced)i, n, first);
     workload_set_conventions(&request->conventions, &request->profile->parameters, &query.shape);
     return query;
 }

@@ -9,6 +9,7 @@
 #define PLANNER_LAYER_COST_H
 
 #include "planner/search.h"
+#include "profiles/placement.h"
 
 G_BEGIN_DECLS
 
@@ -54,7 +55,14 @@ typedef struct {
     int64_t layer_kept_bytes[PLAN_RECOMPUTE_N]; /* the smallest layer */
 } PlanLayerCost;
 
-/* What is priced: degrees but dp and vpp, which do not matter. */
+/* Where groups of @degrees lie on the request's cluster. */
+static inline ProfilePlacement
+plan_layer_placement(const PlanRequest *request, const PlanDegrees *degrees)
+{
+    return (ProfilePlacement){request->profile->cluster, degrees, &request->conventions};
+}
+
+/* What is priced: degrees but vpp, which does not matter, nor, in the default order, dp and pp. */
 typedef struct {
     PlanDegrees degrees;
     int64_t micro_batch;

@@ -11,10 +11,10 @@ struct PlanLayouts {
     GHashTable *known; /* of (owned) Key * -> (owned) int64_t[length]; looked up only */
 };
 
-/* What the times of layers depend on; no padding, compared as bytes.  stage_devices and placement
- * matter where devices differ. */
+/* What the times of layers depend on; no padding, compared as bytes.  dp and placement matter where
+ * devices differ, or groups lie in another order than the default. */
 typedef struct {
-    int64_t tp, cp, ep, micro_batch, sequence_parallel, pp, length, stage_devices, placement;
+    int64_t tp, cp, ep, micro_batch, sequence_parallel, pp, length, dp, placement, rank_order;
 } Key;
 
 static guint
@@ -56,13 +56,6 @@ plan_layouts_free(PlanLayouts *layouts)
 
 /* --- where ranks lie --- */
 
-/* Devices of one pipeline rank. */
-static int64_t
-stage_devices(const PlanDegrees *d)
-{
-    return d->dp * d->cp * d->tp;
-}
-
 /* The first device of each kind of nodes; their number. */
 static int64_t *
 kind_begins(const ModelCluster *cluster)
@@ -81,16 +74,16 @@ void
 plan_layout_limits(const PlanRequest *request, const PlanPoint *point, int64_t *limits)
 {
     const ModelCluster *cluster = request->profile->cluster;
-    const int64_t n = stage_devices(&point->degrees);
+    const ProfilePlacement placement = plan_layer_placement(request, &point->degrees);
     g_autofree int64_t *begins = kind_begins(cluster);
 
     for (int64_t r = 0; r < point->degrees.pp; r++) {
+        const ProfileGroup stage = profile_placed(&placement, PROFILE_PLACED_STAGE, r);
         limits[r] = request->memory_limit_bytes;
         for (guint i = 0; request->memory_limit_bytes == 0 && i < cluster->nodes->len; i++) {
-            if (begins[i] >= (r + 1) * n || begins[i + 1] <= r * n)
+            if (profile_group_count(&stage, begins[i], begins[i + 1]) == 0)
                 continue;
-            const int64_t bytes =
-                model_cluster_device(cluster, MAX(begins[i], r * n))->memory_bytes;
+            const int64_t bytes = model_cluster_device(cluster, begins[i])->memory_bytes;
             limits[r] = limits[r] == 0 ? bytes : MIN(limits[r], bytes);
         }
     }
@@ -107,17 +100,16 @@ rank_of_stage(int64_t stage, int64_t pp, SchedulePlacement placement)
 
 /* The slowest kind of nodes that each stage lies on, by the time of its first layer. */
 static void
-set_kinds(const PlanPoint *point, SchedulePlacement placement, const int64_t *begins,
+set_kinds(const ProfilePlacement *where, SchedulePlacement placement, const int64_t *begins,
           int64_t n_kinds, const int64_t *layer_ns, int64_t n_layers, int64_t length,
           int32_t *kinds)
 {
-    const int64_t n = stage_devices(&point->degrees);
-
     for (int64_t k = 0; k < length; k++) {
-        const int64_t rank = rank_of_stage(k, point->degrees.pp, placement);
+        const ProfileGroup stage = profile_placed(where, PROFILE_PLACED_STAGE,
+                                                  rank_of_stage(k, where->degrees->pp, placement));
         kinds[k] = -1;
         for (int32_t i = 0; i < n_kinds; i++)
-            if (begins[i] < (rank + 1) * n && begins[i + 1] > rank * n &&
+            if (profile_group_count(&stage, begins[i], begins[i + 1]) > 0 &&
                 (kinds[k] < 0 || layer_ns[i * n_layers] > layer_ns[kinds[k] * n_layers]))
                 kinds[k] = i;
         kinds[k] = MAX(0, kinds[k]);
@@ -133,6 +125,7 @@ balanced_new(const PlanRequest *request, const PlanPoint *point, SchedulePlaceme
     const int64_t n_layers = request->arch->n_layers, n_kinds = (int64_t)cluster->nodes->len;
     const PlanRecompute recompute = (PlanRecompute)MAX(0, request->recompute);
     const PlanLayerShape shape = plan_space_layer_shape(point);
+    const ProfilePlacement where = plan_layer_placement(request, &point->degrees);
     g_autofree int64_t *begins = kind_begins(cluster);
     g_autofree int64_t *layer_ns = g_new(int64_t, (size_t)(n_kinds * n_layers));
     g_autofree int64_t *end_ns = g_new(int64_t, (size_t)(n_kinds * 2));
@@ -147,7 +140,7 @@ balanced_new(const PlanRequest *request, const PlanPoint *point, SchedulePlaceme
     for (int64_t i = 0; i < n_kinds; i++)
         plan_layer_times(request, &shape, recompute, begins[i], layer_ns + i * n_layers,
                          end_ns + i * 2);
-    set_kinds(point, placement, begins, n_kinds, layer_ns, n_layers, length, kinds);
+    set_kinds(&where, placement, begins, n_kinds, layer_ns, n_layers, length, kinds);
     const bool done = plan_partition(&partition, counts, NULL, NULL);
     g_assert(done);
     return counts;
@@ -157,7 +150,7 @@ const int64_t *
 plan_layouts_balanced(PlanLayouts *layouts, const PlanRequest *request, const PlanPoint *point,
                       const ScheduleFamily *family)
 {
-    const bool differ = request->profile->cluster->nodes->len > 1;
+    const bool differ = request->profile->cluster->nodes->len > 1 || point->degrees.rank_order > 0;
     const int64_t length = plan_space_chain_length(&point->degrees, family);
     const Key key = {
         .tp = point->degrees.tp,
@@ -167,8 +160,9 @@ plan_layouts_balanced(PlanLayouts *layouts, const PlanRequest *request, const Pl
         .sequence_parallel = point->sequence_parallel,
         .pp = differ ? point->degrees.pp : 0,
         .length = length,
-        .stage_devices = differ ? stage_devices(&point->degrees) : 0,
+        .dp = differ ? point->degrees.dp : 0,
         .placement = differ ? (int64_t)family->placement : 0,
+        .rank_order = point->degrees.rank_order,
     };
 
     g_mutex_lock(&layouts->lock);

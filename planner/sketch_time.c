@@ -151,19 +151,9 @@ same_contents(const PlanSketchStage *a, const PlanSketchStage *b)
 bool
 plan_sketch_ranks_are_alike(const PlanRequest *request, const PlanDegrees *d)
 {
-    const ModelCluster *cluster = request->profile->cluster;
-    const int64_t stage = d->dp * d->cp * d->tp;
+    const ProfilePlacement placement = plan_layer_placement(request, d);
 
-    if (cluster->nodes->len != 1)
-        return false;
-    int64_t group = g_array_index(cluster->nodes, ModelNodes, 0).n_devices;
-    for (guint i = 0;; i++) {
-        if (group > 0 && group % stage != 0 && stage % group != 0)
-            return false;
-        if (i == cluster->levels->len)
-            return true;
-        group = g_array_index(cluster->levels, ModelLevel, i).group_devices;
-    }
+    return profile_placement_is_aligned(&placement);
 }
 
 /* Seconds of reducing the gradients of @n parameters over @group, and of gathering the weights. */
@@ -193,9 +183,9 @@ plan_sketch_end_s(const PlanRequest *request, const PlanLayerCost *cost, const P
 {
     const PlanDegrees *d = &point->degrees;
     const PlanPartCost *parts = cost->parts;
-    const ProfileGroup dense = {0, d->tp, d->dp * d->cp};
-    const ProfileGroup expert = {0, d->ep * plan_expert_tp(d, &request->conventions),
-                                 plan_expert_replicas(d, &request->conventions)};
+    const ProfilePlacement placement = plan_layer_placement(request, d);
+    const ProfileGroup dense = profile_placed_at(&placement, PROFILE_PLACED_DENSE, 0);
+    const ProfileGroup expert = profile_placed_at(&placement, PROFILE_PLACED_EXPERT, 0);
 
     return reduction_s(request, point->zero_stage, &dense,
                        n_dense * parts[PLAN_PART_DENSE].dense_parameters +

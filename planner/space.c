@@ -2,6 +2,7 @@
 
 #include "planner/given_slices.h"
 #include "planner/space_bound.h"
+#include "schedule/rank_order.h"
 
 #define INT "%" G_GINT64_FORMAT
 
@@ -310,6 +311,18 @@ shape_fits(Walk *walk, const PlanDegrees *degrees)
     return false;
 }
 
+static bool
+order_fits(Walk *walk, const PlanDegrees *degrees)
+{
+    g_autoptr(GError) local = NULL;
+
+    if (plan_rank_order_check(degrees, &walk->space->request->conventions, &local))
+        return true;
+    if (walk->shape_refusal == NULL)
+        walk->shape_refusal = g_strdup(local->message);
+    return false;
+}
+
 static void
 add_degrees(Walk *walk)
 {
@@ -338,12 +351,13 @@ add_degrees(Walk *walk)
                 }
                 for (int64_t ep = 1; ep <= last_ep; ep++) {
                     const PlanPoint point = {
-                        .degrees = {dp, tp, pp, 1, cp, ep},
+                        .degrees = {dp, tp, pp, 1, cp, ep, request->rank_order},
                         .recompute = (PlanRecompute)MAX(0, request->recompute),
                     };
                     if (dp * tp * cp / plan_expert_tp(&point.degrees, &request->conventions) % ep ==
                             0 &&
-                        allowed(request->ep, ep) && shape_fits(walk, &point.degrees))
+                        allowed(request->ep, ep) && order_fits(walk, &point.degrees) &&
+                        shape_fits(walk, &point.degrees))
                         add_batches(walk, point);
                 }
             }

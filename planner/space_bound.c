@@ -66,7 +66,8 @@ static void
 set_gathering(const PlanRequest *request, const PlanLayerCost *cost, PlanPoint *point)
 {
     const PlanDegrees *d = &point->degrees;
-    const ProfileGroup group = {0, d->tp, d->dp * d->cp};
+    const ProfilePlacement placement = plan_layer_placement(request, d);
+    const ProfileGroup group = profile_placed_at(&placement, PROFILE_PLACED_DENSE, 0);
     const int64_t element = request->dtype == DTYPE_FP8 ? 2 : dtype_bytes(request->dtype);
     const double n_slices = (double)plan_given_n_slices(request);
 

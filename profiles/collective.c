@@ -52,6 +52,64 @@ measured_s(const Profile *profile, ProfileOp op, int64_t n_ranks, int64_t bytes,
     return true;
 }
 
+/* --- groups --- */
+
+int64_t
+profile_group_member(const ProfileGroup *group, int64_t i)
+{
+    if (group->per_run == 0)
+        return group->first + i * group->stride;
+    return group->first + i / group->per_run * group->run_stride +
+           i % group->per_run * group->stride;
+}
+
+int64_t
+profile_group_last(const ProfileGroup *group)
+{
+    return profile_group_member(group, group->n - 1);
+}
+
+/* How many of its ranks are devices before @end. */
+static int64_t
+count_before(const ProfileGroup *group, int64_t end)
+{
+    const int64_t n = end - group->first;
+
+    if (n <= 0)
+        return 0;
+    if (group->per_run == 0)
+        return MIN(group->n, (n + group->stride - 1) / group->stride);
+    const int64_t runs = n / group->run_stride, rest = n % group->run_stride;
+    return MIN(group->n, runs * group->per_run +
+                             MIN(group->per_run, (rest + group->stride - 1) / group->stride));
+}
+
+int64_t
+profile_group_count(const ProfileGroup *group, int64_t begin, int64_t end)
+{
+    return count_before(group, end) - count_before(group, begin);
+}
+
+/* Of @n devices one after the other, the first of which is one of them: how many are in the group,
+ * the most; how many in groups that do the same at the same time. */
+static int64_t
+members_among(const ProfileGroup *group, int64_t n)
+{
+    if (group->per_run == 0)
+        return CLAMP(n / group->stride, 1, group->n);
+    if (n < group->run_stride)
+        return CLAMP(n / group->stride, 1, group->per_run);
+    return MIN(n / group->run_stride * group->per_run, group->n);
+}
+
+static int64_t
+busy_among(const ProfileGroup *group, int64_t n)
+{
+    if (group->period == 0)
+        return n;
+    return n / group->period * group->busy + MIN(n % group->period, group->busy);
+}
+
 /* --- topology --- */
 
 static const ModelLevel *
@@ -100,15 +158,15 @@ typedef struct {
 } Placement;
 
 /*
- * All groups of one kind communicate at once, since all ranks run the same program: a node's
- * adapters, shared_bytes_per_s, serve its D devices, and a ring with g ranks in the node gets the
- * share g / D of them (cost-model.md 3.2).
+ * All groups of one kind of a pipeline rank communicate at once, since its devices run the same
+ * program: a node's adapters, shared_bytes_per_s, serve its D devices, and a ring with g ranks in
+ * the node gets the share g / D of them (cost-model.md 3.2).
  */
 static Placement
 place(const Profile *profile, const ProfileGroup *group)
 {
     const ModelCluster *cluster = profile->cluster;
-    int64_t last = group->first + (group->n - 1) * group->stride;
+    int64_t last = profile_group_last(group);
     size_t level = model_cluster_level_between(cluster, group->first, last);
     const ModelLink link = model_cluster_slowest_link(cluster, group->first, last, level);
     const ModelLink *outer = &link;
@@ -136,7 +194,7 @@ place(const Profile *profile, const ProfileGroup *group)
         if (network && (devices == 0 || devices > node_devices(cluster, group->first)))
             devices = node_devices(cluster, group->first);
         devices = MAX(devices, 1);
-        place.n_inner = CLAMP(devices / group->stride, 1, group->n);
+        place.n_inner = members_among(group, devices);
         place.inner_latency_s = inner.latency_s;
         place.inner_step_s = network
                                  ? fmax(inner.latency_s, profile->parameters.network_inner_step_s)
@@ -146,7 +204,8 @@ place(const Profile *profile, const ProfileGroup *group)
             double per_device = outer->bytes_per_s;
 
             if (outer->shared_bytes_per_s > 0.0)
-                per_device = fmin(per_device, outer->shared_bytes_per_s / (double)devices);
+                per_device = fmin(per_device,
+                                  outer->shared_bytes_per_s / (double)busy_among(group, devices));
             place.leave_bytes_per_s = fraction * per_device;
             place.bytes_per_s = place.leave_bytes_per_s * (double)place.n_inner;
             if (outer->shared_bytes_per_s > 0.0)
@@ -281,13 +340,13 @@ path_bytes_per_s(const ModelCluster *cluster, size_t level, int64_t rank_a, int6
 
 double
 profile_cost_p2p_s(const Profile *profile, int64_t bytes, int64_t rank_a, int64_t rank_b,
-                   int64_t n_at_once)
+                   const ProfileGroup *senders)
 {
     const ModelCluster *cluster;
     size_t outermost;
     double rate = INFINITY, latency_s, seconds;
 
-    g_return_val_if_fail(profile != NULL && bytes >= 0 && n_at_once >= 1, 0.0);
+    g_return_val_if_fail(profile != NULL && bytes >= 0 && senders->n >= 1, 0.0);
 
     cluster = profile->cluster;
     if (rank_a == rank_b)
@@ -301,7 +360,7 @@ profile_cost_p2p_s(const Profile *profile, int64_t bytes, int64_t rank_a, int64_
 
         if (i > 0)
             model_cluster_group(cluster, i - 1, rank_a, &first, &n);
-        n = CLAMP(first + n - rank_a, 1, n_at_once);
+        n = MAX(1, profile_group_count(senders, first, first + n));
         rate = fmin(rate, path_bytes_per_s(cluster, i, rank_a, rank_b, n, i == outermost));
     }
     latency_s = fmax(model_cluster_link(cluster, rank_a, outermost).latency_s,
@@ -323,8 +382,7 @@ members_below(const ModelCluster *cluster, const ProfileGroup *group, size_t lev
     if (level == 0)
         return 1.0;
     model_cluster_group(cluster, level - 1, group->first, &first, &n);
-    n = (first + n - group->first + group->stride - 1) / group->stride;
-    return (double)CLAMP(n, 1, group->n);
+    return (double)profile_group_count(group, first, first + n);
 }
 
 void
@@ -341,8 +399,8 @@ profile_collective_traffic(const Profile *profile, ModelComm comm, int64_t bytes
         return;
     if (comm == MODEL_COMM_ALL_REDUCE)
         round_bytes *= 2.0;
-    outermost = model_cluster_level_between(profile->cluster, group->first,
-                                            group->first + (group->n - 1) * group->stride);
+    outermost =
+        model_cluster_level_between(profile->cluster, group->first, profile_group_last(group));
     /* Of the group, @below ranks lie in one group of the level inside, @here in one of level i. */
     for (size_t i = 0; i <= outermost; i++) {
         const double here = i == outermost ? n : members_below(profile->cluster, group, i + 1);

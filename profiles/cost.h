@@ -52,10 +52,22 @@ double profile_peak_flops_per_s(const ModelDevice *device, Dtype dtype);
 /* The time of an op: the larger of device and host. */
 double profile_cost_s(const ProfileCost *cost);
 
-/* A communicator: @n ranks, @first and every @stride-th after it. */
+/*
+ * A communicator: @n ranks, @first and every @stride-th after it; or in runs of @per_run such ranks
+ * that begin @run_stride apart.  @run_stride >= per_run * stride.
+ */
 typedef struct {
     int64_t first, stride, n;
+    int64_t per_run, run_stride; /* 0: one run */
+    /* Of every @period devices the first @busy, from a multiple of period on, are in groups that do
+     * the same at the same time; 0: all are. */
+    int64_t busy, period;
 } ProfileGroup;
+
+/* The last of its ranks; how many of them are devices @begin to @end - 1; number @i of them. */
+int64_t profile_group_last(const ProfileGroup *group);
+int64_t profile_group_count(const ProfileGroup *group, int64_t begin, int64_t end);
+int64_t profile_group_member(const ProfileGroup *group, int64_t i);
 
 /* Time of one modelled op on @device. @pass BACKWARD of a GEMM is its two products.  Collectives
  * use
@@ -109,11 +121,11 @@ bool profile_level_is_network(const Profile *profile, size_t level, int64_t rank
 double profile_cost_broadcast_s(const Profile *profile, int64_t bytes, const ProfileGroup *group);
 
 /*
- * One message from device @rank_a to @rank_b, alone but for equal ones that the first @n_at_once
- * devices from @rank_a on send at once: those of one node, or pod, share its way out.
+ * One message from device @rank_a to @rank_b, alone but for equal ones that all @senders, rank_a
+ * among them, send at once: those of one node, or pod, share its way out.
  */
 double profile_cost_p2p_s(const Profile *profile, int64_t bytes, int64_t rank_a, int64_t rank_b,
-                          int64_t n_at_once);
+                          const ProfileGroup *senders);
 
 /* Optimizer step (Adam) over @n_elements parameters held in @bytes_per_element in all. */
 double profile_cost_optimizer_s(const Profile *profile, const ModelDevice *device,

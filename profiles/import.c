@@ -102,7 +102,7 @@ predict(const Profile *profile, const ImportSample *sample)
                                PROFILE_PASS_FORWARD, sample->dtype, NULL)
             .part_s[PROFILE_PART_COMPUTE];
     return profile_cost_collective_s(profile, sample->comm, sample->bytes,
-                                     &(ProfileGroup){0, 1, sample->n_ranks});
+                                     &(ProfileGroup){.stride = 1, .n = sample->n_ranks});
 }
 
 /* A ProfileResidualFunc. */

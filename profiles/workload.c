@@ -128,8 +128,9 @@ set_rank(const WorkloadBuild *build, const WorkloadPlace *place, int32_t r,
     const Plan *plan = build->plan;
     WorkloadRank *rank = &workload->ranks[r];
     WorkloadParameters n = workload_build_parameters(build, r);
-    ProfileGroup dense = workload_build_dense_group(build, r);
-    ProfileGroup expert = workload_build_expert_group(build, r);
+    ProfileGroup dense = workload_build_group(build, PROFILE_PLACED_DENSE, r);
+    ProfileGroup expert = workload_build_group(build, PROFILE_PLACED_EXPERT, r);
+    const ProfilePlacement placement = workload_build_placement(build);
     double reduce_s = 0.0, gather_s = 0.0;
     int64_t elements = n.dense + n.expert;
 
@@ -138,8 +139,7 @@ set_rank(const WorkloadBuild *build, const WorkloadPlace *place, int32_t r,
     if (n.tied > 0 && plan->degrees.pp > 1) {
         /* The two copies of the table add their gradients. */
         int64_t bytes = n.tied * dtype_bytes(plan->conventions.grad_dtype);
-        ProfileGroup ends = {workload_build_first_device(build, 0),
-                             workload_build_first_device(build, 1) * (plan->degrees.pp - 1), 2};
+        const ProfileGroup ends = profile_placed_pair(&placement, 0, plan->degrees.pp - 1);
 
         reduce_s += profile_cost_collective_s(build->profile, MODEL_COMM_ALL_REDUCE, bytes, &ends);
         profile_collective_traffic(build->profile, MODEL_COMM_ALL_REDUCE, bytes, &ends,
@@ -149,9 +149,8 @@ set_rank(const WorkloadBuild *build, const WorkloadPlace *place, int32_t r,
     if (build->n_chains == 2 && plan->degrees.pp - 1 != 2 * r) {
         /* Rank r and its mirror image hold the same stages, one for each direction. */
         int64_t mirror = plan->degrees.pp - 1 - r;
-        int64_t stride = workload_build_first_device(build, 1);
         int64_t bytes = elements * dtype_bytes(plan->conventions.grad_dtype);
-        ProfileGroup pair = {MIN(r, mirror) * stride, ABS(mirror - r) * stride, 2};
+        const ProfileGroup pair = profile_placed_pair(&placement, r, mirror);
 
         reduce_s += profile_cost_collective_s(build->profile, MODEL_COMM_ALL_REDUCE, bytes, &pair);
         profile_collective_traffic(build->profile, MODEL_COMM_ALL_REDUCE, bytes, &pair,

@@ -5,6 +5,7 @@
 #ifndef PROFILES_WORKLOAD_BUILD_H
 #define PROFILES_WORKLOAD_BUILD_H
 
+#include "profiles/placement.h"
 #include "profiles/workload.h"
 
 G_BEGIN_DECLS
@@ -49,18 +50,16 @@ workload_build_stage(const WorkloadBuild *build, int32_t chain, int32_t stage)
     return &g_array_index(build->plan->stages, PlanStage, chain * build->n_stages + stage);
 }
 
-/* The first device of pipeline rank @rank; it has dp * cp * tp of them. */
-static inline int64_t
-workload_build_first_device(const WorkloadBuild *build, int32_t rank)
+/* Where the plan's groups lie. */
+static inline ProfilePlacement
+workload_build_placement(const WorkloadBuild *build)
 {
-    const PlanDegrees *d = &build->plan->degrees;
-
-    return (int64_t)rank * d->dp * d->cp * d->tp;
+    return (ProfilePlacement){build->profile->cluster, &build->plan->degrees,
+                              &build->plan->conventions};
 }
 
-/* Ranks that hold the same dense parameters, and the same expert parameters. */
-ProfileGroup workload_build_dense_group(const WorkloadBuild *build, int32_t rank);
-ProfileGroup workload_build_expert_group(const WorkloadBuild *build, int32_t rank);
+/* The group of @kind that stands for those of pipeline rank @rank. */
+ProfileGroup workload_build_group(const WorkloadBuild *build, ProfilePlaced kind, int32_t rank);
 
 /* Shape of (class, slice). */
 ModelShape workload_build_shape(const WorkloadBuild *build, int32_t class_, int32_t slice);

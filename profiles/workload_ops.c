@@ -229,22 +229,26 @@ message_between(const WorkloadBuild *build, int32_t from, int32_t to, int64_t by
     const PlanConventions *c = &build->plan->conventions;
     const Profile *profile = build->profile;
     bool whole = d->tp == 1 || build->plan->sequence_parallel;
-    int64_t rank_a = workload_build_first_device(build, from);
-    int64_t rank_b = workload_build_first_device(build, to);
-    int64_t node_first, node_n, at_once = d->dp * d->cp * d->tp, sent = bytes;
-    ProfileGroup group = {rank_b, 1, d->tp};
+    const ProfilePlacement placement = workload_build_placement(build);
+    const ProfileGroup pair = profile_placed_pair(&placement, from, to);
+    const int64_t rank_a = from < to ? pair.first : profile_group_last(&pair);
+    const int64_t rank_b = from < to ? profile_group_last(&pair) : pair.first;
+    const ProfileGroup group = profile_placed(&placement, PROFILE_PLACED_TP, to);
+    ProfileGroup senders = profile_placed(&placement, PROFILE_PLACED_STAGE, from);
+    int64_t node_first, node_n, sent = bytes;
     double send_s, empty_s, spread_s = 0.0, buffered;
 
     workload_build_node(profile->cluster, rank_a, &node_first, &node_n);
     if (c->broadcast_p2p && !whole) {
-        at_once = MAX(1, MIN(at_once, node_first + node_n - rank_a) / d->tp);
+        const int64_t on_node = profile_group_count(&senders, node_first, node_first + node_n);
+        senders = (ProfileGroup){.first = rank_a, .stride = 1, .n = MAX(1, on_node / d->tp)};
         spread_s = profile_cost_broadcast_s(profile, bytes, &group);
     } else if (c->scatter_gather_p2p && !whole) {
         sent = (bytes + d->tp - 1) / d->tp;
         spread_s = profile_cost_collective_s(profile, MODEL_COMM_ALL_GATHER, bytes, &group);
     }
-    send_s = profile_cost_p2p_s(profile, sent, rank_a, rank_b, at_once);
-    empty_s = profile_cost_p2p_s(profile, 0, rank_a, rank_b, at_once);
+    send_s = profile_cost_p2p_s(profile, sent, rank_a, rank_b, &senders);
+    empty_s = profile_cost_p2p_s(profile, 0, rank_a, rank_b, &senders);
     buffered = fmin(1.0, profile->parameters.message_buffer_bytes / fmax(1.0, (double)sent));
     return (Message){
         .ns = units_ns_from_s(send_s + spread_s),

@@ -3,23 +3,11 @@
 /* --- groups and shapes --- */
 
 ProfileGroup
-workload_build_dense_group(const WorkloadBuild *build, int32_t rank)
+workload_build_group(const WorkloadBuild *build, ProfilePlaced kind, int32_t rank)
 {
-    const PlanDegrees *d = &build->plan->degrees;
+    const ProfilePlacement placement = workload_build_placement(build);
 
-    return (ProfileGroup){workload_build_first_device(build, rank), d->tp, d->cp * d->dp};
-}
-
-/* Experts are spread over ep devices of the stage, consecutive ones, whatever their tp, cp and dp;
- * where tp ranks share experts, over such groups of them. */
-ProfileGroup
-workload_build_expert_group(const WorkloadBuild *build, int32_t rank)
-{
-    const PlanDegrees *d = &build->plan->degrees;
-
-    return (ProfileGroup){workload_build_first_device(build, rank),
-                          d->ep * plan_expert_tp(d, &build->plan->conventions),
-                          plan_expert_replicas(d, &build->plan->conventions)};
+    return profile_placed(&placement, kind, rank);
 }
 
 void
@@ -92,28 +80,22 @@ WorkloadPlace
 workload_build_place(const WorkloadBuild *build, int32_t rank)
 {
     const ModelCluster *cluster = build->profile->cluster;
-    const PlanDegrees *d = &build->plan->degrees;
-    int64_t first = workload_build_first_device(build, rank);
-    int64_t end = first + d->dp * d->cp * d->tp, begin = 0;
+    const ProfileGroup stage = workload_build_group(build, PROFILE_PLACED_STAGE, rank);
+    int64_t begin = 0;
     WorkloadPlace place = {
-        .device_rank = first,
-        .device = model_cluster_device(cluster, first),
-        .groups =
-            {
-                [MODEL_GROUP_TP] = {first, 1, d->tp},
-                [MODEL_GROUP_CP] = {first, d->tp, d->cp},
-                [MODEL_GROUP_EP] = {first, plan_expert_tp(d, &build->plan->conventions), d->ep},
-                [MODEL_GROUP_ETP] = {first, 1, plan_expert_tp(d, &build->plan->conventions)},
-            },
+        .device_rank = stage.first,
+        .device = model_cluster_device(cluster, stage.first),
     };
 
+    for (int i = 0; i < MODEL_GROUP_N; i++)
+        place.groups[i] = workload_build_group(build, (ProfilePlaced)i, rank);
     place.memory_bytes = place.device->memory_bytes;
-    for (guint i = 0; i < cluster->nodes->len && begin < end; i++) {
+    for (guint i = 0; i < cluster->nodes->len; i++) {
         const ModelNodes *nodes = &g_array_index(cluster->nodes, ModelNodes, i);
         int64_t next = begin + nodes->n_devices * nodes->n_nodes;
 
-        if (next > first) {
-            int64_t at = MAX(begin, first);
+        if (profile_group_count(&stage, begin, next) > 0) {
+            int64_t at = profile_group_member(&stage, profile_group_count(&stage, 0, begin));
             const ModelDevice *device = model_cluster_device(cluster, at);
 
             if (is_slower(device, place.device, build->plan->dtype)) {
@@ -152,8 +134,7 @@ workload_build_node(const ModelCluster *cluster, int64_t rank, int64_t *first, i
 static bool
 same_group_costs(const ModelCluster *cluster, const ProfileGroup *a, const ProfileGroup *b)
 {
-    const int64_t last_a = a->first + (a->n - 1) * a->stride;
-    const int64_t last_b = b->first + (b->n - 1) * b->stride;
+    const int64_t last_a = profile_group_last(a), last_b = profile_group_last(b);
     const size_t level = model_cluster_level_between(cluster, a->first, last_a);
     int64_t first_a, n_a, first_b, n_b;
 

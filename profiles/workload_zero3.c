@@ -145,7 +145,7 @@ workload_build_zero3(const WorkloadBuild *build, const WorkloadPlace *place, int
 {
     const Plan *plan = build->plan;
     const PartParameters of = part_parameters(build, part, layer);
-    ProfileGroup group = workload_build_dense_group(build, rank);
+    ProfileGroup group = workload_build_group(build, PROFILE_PLACED_DENSE, rank);
     double n_tensors = part == MODEL_PART_LAYER ? n_gathers_per_layer(build) : 1.0;
     const int64_t n_backward =
         part == MODEL_PART_LAYER ? workload_zero3_gathers(&plan->conventions, recompute) : 1;

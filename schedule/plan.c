@@ -3,6 +3,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "schedule/rank_order.h"
+
 G_DEFINE_QUARK(plan_error, plan_error)
 
 const char *const plan_recompute_names[PLAN_RECOMPUTE_N + 1] = {"none", "selective", "full", NULL};
@@ -125,7 +127,7 @@ plan_new(void)
     plan->global_batch = 1;
     plan->seq_len = 1;
     plan->dtype = DTYPE_BF16;
-    plan->degrees = (PlanDegrees){1, 1, 1, 1, 1, 1};
+    plan->degrees = (PlanDegrees){1, 1, 1, 1, 1, 1, 0};
     plan->micro_batch = 1;
     plan->n_microbatches = 1;
     plan->schedule = g_strdup("1f1b");
@@ -311,7 +313,9 @@ check_degrees(const Plan *plan, GError **error)
     if (d->dp * d->tp * d->cp / plan_expert_tp(d, &plan->conventions) % d->ep != 0)
         return fail(error, "degrees.ep: " INT " does not divide dp * tp * cp / expert_tp = " INT,
                     d->ep, d->dp * d->tp * d->cp / plan_expert_tp(d, &plan->conventions));
-    return true;
+    if (d->rank_order < 0 || d->rank_order >= PLAN_RANK_ORDER_N)
+        return fail(error, "rank_order: no such order");
+    return plan_rank_order_check(d, &plan->conventions, error);
 }
 
 static bool

@@ -6,8 +6,9 @@
  * complete model and cluster; those belong to other folders, so this module reads and writes only
  * its own keys and cli/ puts the file together.
  *
- * Ranks of the cluster are numbered tp fastest, then cp, (ep inside dp,) dp, pp slowest, as
- * Megatron-LM's default order tp-cp-ep-dp-pp  [Narayanan et al. 2104.04473].
+ * Ranks of the cluster are numbered by the plan's order of dimensions (rank_order.h): unless it
+ * says otherwise tp fastest, then cp, (ep inside dp,) dp, pp slowest, as Megatron-LM's default
+ * order tp-cp-ep-dp-pp  [Narayanan et al. 2104.04473].
  */
 #ifndef SCHEDULE_PLAN_H
 #define SCHEDULE_PLAN_H
@@ -91,6 +92,7 @@ extern const char *const plan_loss_names[PLAN_LOSS_N + 1];  /* "plain", "compile
 
 typedef struct {
     int64_t dp, tp, pp, vpp, cp, ep;
+    int64_t rank_order; /* of plan_rank_order_names, in which they are laid over the devices */
 } PlanDegrees;
 
 #define PLAN_MAX_IMBALANCE 1e6

@@ -3,6 +3,8 @@
 
 #include <math.h>
 
+#include "schedule/rank_order.h"
+
 /* --- writing --- */
 
 static void
@@ -106,6 +108,8 @@ plan_write_members(JsonWriter *writer, const Plan *plan)
     json_write_int64(writer, "seq_len", plan->seq_len);
     json_write_string(writer, "dtype", dtype_names[plan->dtype]);
     write_degrees(writer, &plan->degrees);
+    if (plan->degrees.rank_order != PLAN_RANK_ORDER_DEFAULT)
+        json_write_string(writer, "rank_order", plan_rank_order_names[plan->degrees.rank_order]);
     json_write_int64(writer, "micro_batch", plan->micro_batch);
     json_write_int64(writer, "n_microbatches", plan->n_microbatches);
     json_write_string(writer, "schedule", plan->schedule);
@@ -262,6 +266,8 @@ read_plan(JsonDoc *doc, const JsonValue *object, bool outermost)
     plan->seq_len = json_int64(doc, object, "seq_len", 1, JSON_MAX_INT);
     plan->dtype = (Dtype)json_enum(doc, object, "dtype", dtype_names);
     read_degrees(doc, object, &plan->degrees);
+    plan->degrees.rank_order =
+        json_enum_or(doc, object, "rank_order", plan_rank_order_names, PLAN_RANK_ORDER_DEFAULT);
     plan->micro_batch = json_int64(doc, object, "micro_batch", 1, JSON_MAX_INT);
     plan->n_microbatches = json_int64(doc, object, "n_microbatches", 1, INT32_MAX);
     g_free(plan->schedule);

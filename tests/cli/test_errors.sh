@@ -36,6 +36,10 @@ done <<'TABLE'
 2|--slices|gpt3-13b dgx-a100-80g --global-batch 8 --slices 1024,,1024
 2|--slices|gpt3-13b dgx-a100-80g --global-batch 8 --slices some
 2|--recompute|gpt3-13b dgx-a100-80g --global-batch 8 --recompute some
+2|--rank-order: expected .*tp, cp, dp and pp, each once.*got "tp-dp-pp"|gpt3-13b dgx-a100-80g --global-batch 8 --rank-order tp-dp-pp
+2|--rank-order|gpt3-13b dgx-a100-80g --global-batch 8 --rank-order tp-cp-dp-dp
+2|--rank-order|gpt3-13b dgx-a100-80g --global-batch 8 --rank-order TP-CP-DP-PP
+2|tp must come before cp|mixtral-8x7b dgx-h100 --global-batch 8 --gpus 16 --tp 2 --dp 2 --pp 4 --ep 4 --rank-order dp-tp-cp-pp
 2|--zero|gpt3-13b dgx-a100-80g --global-batch 8 --zero 4
 2|--overlap|gpt3-13b dgx-a100-80g --global-batch 8 --overlap dp,cp
 2|did you mean "megatron-lm"|gpt3-13b dgx-a100-80g --global-batch 8 --framework megatron-ml

@@ -52,6 +52,7 @@ grep -q 'CUDA_DEVICE_MAX_CONNECTIONS=1' "$W/err"
 report $? "stderr says what the environment needs" "$(cat "$W/err")"
 ! grep -qv '^--[a-z0-9-]*\( [^ ]*\)\{0,1\}$' "$W/out"
 report $? "each line is a flag and at most one word: a shell splits it as meant" "$(cat "$W/out")"
+no_flag use-tp-pp-dp-mapping
 cp "$W/out" "$W/flags"
 runs 0 "-o" export "$W/dense.json" --to megatron -o "$W/flags.txt"
 cmp -s "$W/flags" "$W/flags.txt"
@@ -71,6 +72,26 @@ flag num-query-groups 8
 flag recompute-granularity selective
 no_flag recompute-method
 no_flag use-distributed-optimizer
+
+# Orders of ranks: one flag of Megatron-LM's, which asks as many replicas of experts as of the rest
+order="--global-batch 32 --micro-batch 1 --schedule 1f1b --recompute none --zero 1"
+# shellcheck disable=SC2086
+plan pp-first.json gpt3-1b dgx-a100-80g --gpus 16 $megatron $order --dp 2 --tp 2 --pp 4 \
+    --rank-order tp-cp-pp-dp
+runs 0 "pp before dp" export "$W/pp-first.json" --to megatron
+flag use-tp-pp-dp-mapping
+fails 1 'tp-cp-pp-dp cannot be expressed.*--rank-order tp-cp-dp-pp' "DeepSpeed has no such order" \
+    export "$W/pp-first.json" --to deepspeed
+# shellcheck disable=SC2086
+plan dp-first.json gpt3-1b dgx-a100-80g --gpus 16 $megatron $order --dp 2 --tp 2 --pp 4 \
+    --rank-order dp-tp-cp-pp
+fails 1 'dp-tp-cp-pp cannot be expressed.*--rank-order tp-cp-dp-pp' "nor Megatron-LM dp before tp" \
+    export "$W/dp-first.json" --to megatron
+# shellcheck disable=SC2086
+plan moe-order.json mixtral-8x7b dgx-h100 --gpus 32 $megatron $order --dp 4 --tp 2 --pp 4 --ep 4 \
+    --sequence-parallel on --recompute full --rank-order tp-cp-pp-dp
+fails 1 'with pp before dp, --ep 4 times --expert-tp 1 is --tp 2 times --cp 1' \
+    "experts' replicas differ" export "$W/moe-order.json" --to megatron
 
 # The layout means the plan's stages, by the grammar of pipeline_parallel_layer_layout.py: drop
 # commas, repeat (X)*n, repeat c*n, split at bars; stage i is chunk i // P of rank i % P.

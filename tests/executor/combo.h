@@ -9,6 +9,7 @@
 #define TESTS_EXECUTOR_COMBO_H
 
 #include "executor/run.h"
+#include "schedule/rank_order.h"
 
 G_BEGIN_DECLS
 
@@ -18,7 +19,7 @@ typedef struct {
     int64_t n_layers; /* at least; 0: two, or one for every stage */
     int64_t n_kv_heads;
     int64_t n_experts, n_shared, first_dense; /* n_experts 0: none */
-    int64_t dp, tp, cp, pp, vpp, ep;
+    int64_t dp, tp, cp, pp, vpp, ep, rank_order;
     bool sequence_parallel, scatter_p2p, broadcast_p2p;
     const char *schedule;
     int64_t n_microbatches, micro_batch;
@@ -91,7 +92,14 @@ combo_plan(const Combo *c)
 
     plan->dtype = c->dtype;
     plan->degrees = (PlanDegrees){
-        .dp = c->dp, .tp = c->tp, .pp = c->pp, .vpp = c->vpp, .cp = c->cp, .ep = c->ep};
+        .dp = c->dp,
+        .tp = c->tp,
+        .pp = c->pp,
+        .vpp = c->vpp,
+        .cp = c->cp,
+        .ep = c->ep,
+        .rank_order = c->rank_order,
+    };
     plan->sequence_parallel = c->sequence_parallel;
     plan->zero_stage = c->zero_stage;
     plan->offload = c->offload;
@@ -128,13 +136,13 @@ static inline char *
 combo_text(const Combo *c)
 {
     return g_strdup_printf(
-        "%s%s kv %d, experts %d + %d after %d, dp %d tp %d%s%s%s cp %d pp %d vpp %d ep %d, %s, "
+        "%s%s kv %d, experts %d + %d after %d, dp %d tp %d%s%s%s cp %d pp %d vpp %d ep %d in %s, %s, "
         "%d x %d%s, slices %d,%d,%d,%d, %s, recompute %s%s, zero %d, offload %s",
         model_family_names[c->family], c->tied ? " tied" : "", (int)c->n_kv_heads,
         (int)c->n_experts, (int)c->n_shared, (int)c->first_dense, (int)c->dp, (int)c->tp,
         c->sequence_parallel ? " sp" : "", c->scatter_p2p ? " scatter" : "",
         c->broadcast_p2p ? " broadcast" : "", (int)c->cp, (int)c->pp, (int)c->vpp, (int)c->ep,
-        c->schedule, (int)c->n_microbatches, (int)c->micro_batch, c->uneven ? " uneven" : "",
+        plan_rank_order_names[c->rank_order], c->schedule, (int)c->n_microbatches, (int)c->micro_batch, c->uneven ? " uneven" : "",
         (int)c->slices[0], (int)c->slices[1], (int)c->slices[2], (int)c->slices[3],
         dtype_names[c->dtype], plan_recompute_names[c->recompute],
         c->recompute_varies ? " and others" : "", c->zero_stage, plan_offload_names[c->offload]);

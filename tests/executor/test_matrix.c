@@ -137,6 +137,34 @@ test_every_schedule(void)
         }
 }
 
+/* --- orders of dimensions --- */
+
+/* All four dimensions, in every order; with ZeRO 3, whose parts follow the copies' order; with
+ * experts, spread over tp and dp ranks, where the order keeps their groups whole. */
+static void
+test_every_rank_order(void)
+{
+    int n_experts = 0;
+
+    for (int order = 0; order < PLAN_RANK_ORDER_N; order++) {
+        Combo c = combo_default();
+        with_llama(&c);
+        c.dp = c.tp = c.cp = c.pp = 2;
+        c.rank_order = order;
+        c.n_microbatches = 4;
+        c.zero_stage = order % 2 == 0 ? 3 : 0;
+        g_assert_true(combo_supported(&c));
+        combo_check(&c);
+        c.n_experts = c.ep = 4;
+        if (!combo_supported(&c))
+            continue;
+        n_experts++;
+        combo_check(&c);
+    }
+    /* tp, cp, dp in their order, pp anywhere. */
+    g_assert_cmpint(n_experts, ==, 4);
+}
+
 /* --- random combinations --- */
 
 typedef struct {
@@ -196,6 +224,7 @@ roll_combo(Dice *dice)
         c.recompute_varies = roll(dice, 3) == 0;
         c.zero_stage = (int32_t)roll(dice, 4);
         c.offload = (PlanOffload)roll(dice, PLAN_OFFLOAD_N);
+        c.rank_order = roll(dice, 2) * roll(dice, PLAN_RANK_ORDER_N);
         if (c.dp * c.tp * c.cp * c.pp <= 16 && c.dp * c.tp * c.cp * c.pp > 1 && combo_supported(&c))
             return c;
     }
@@ -323,6 +352,7 @@ main(int argc, char **argv)
     g_test_init(&argc, &argv, NULL);
     g_test_add_func("/executor/matrix/all-pairs", test_all_pairs);
     g_test_add_func("/executor/matrix/every-schedule", test_every_schedule);
+    g_test_add_func("/executor/matrix/every-rank-order", test_every_rank_order);
     g_test_add_func("/executor/matrix/random-combinations", test_random_combinations);
     g_test_add_func("/executor/matrix/failure-inside-a-layer-stops-all",
                     test_failure_inside_a_layer_stops_all);

@@ -6,7 +6,7 @@
 #define MB 1000000
 
 /* Fixture: 100 GB/s and 1 us inside, 10 GB/s per device, 20 GB/s per node and 10 us outside. */
-static const ProfileGroup node_group = {0, 1, 8};
+static const ProfileGroup node_group = {.stride = 1, .n = 8};
 
 /* 2 (n-1)/n B / b + 2 (n-1) a  [Patarasuk and Yuan 2009] */
 static void
@@ -15,7 +15,7 @@ test_ring_all_reduce(void)
     g_autoptr(Profile) profile = fixture_profile();
 
     for (int64_t n = 2; n <= 8; n++) {
-        ProfileGroup group = {0, 1, n};
+        ProfileGroup group = {.stride = 1, .n = n};
         double dn = (double)n;
         double expect = 2.0 * (dn - 1.0) / dn * 800e6 / 100e9 + 2.0 * (dn - 1.0) * 1e-6;
 
@@ -56,12 +56,14 @@ test_one_rank_needs_no_communication(void)
         MODEL_COMM_RING_EXCHANGE, MODEL_COMM_ALL_TO_ALL,
     };
     g_autoptr(Profile) profile = fixture_profile();
-    ProfileGroup one = {3, 1, 1};
+    ProfileGroup one = {.first = 3, .stride = 1, .n = 1};
 
     for (size_t i = 0; i < G_N_ELEMENTS(comms); i++)
         g_assert_cmpfloat(profile_cost_collective_s(profile, comms[i], MB, &one), ==, 0.0);
     g_assert_cmpfloat(profile_cost_broadcast_s(profile, MB, &one), ==, 0.0);
-    g_assert_cmpfloat(profile_cost_p2p_s(profile, MB, 3, 3, 1), ==, 0.0);
+    g_assert_cmpfloat(
+        profile_cost_p2p_s(profile, MB, 3, 3, &(ProfileGroup){.first = 3, .stride = 1, .n = 1}), ==,
+        0.0);
     g_assert_cmpfloat(profile_cost_collective_s(profile, MODEL_COMM_NONE, MB, &node_group), ==,
                       0.0);
 }
@@ -77,9 +79,9 @@ test_rings_share_the_adapters_of_a_node(void)
         ProfileGroup group;
         double bytes_per_s, ring_latency_s;
     } cases[] = {
-        {{0, 8, 2}, 2.5e9, 1e-5},         /* tp 8: one rank per node */
-        {{0, 4, 4}, 5e9, 2e-6 + 2e-5},    /* two */
-        {{0, 1, 16}, 20e9, 14e-6 + 2e-5}, /* all */
+        {{.stride = 8, .n = 2}, 2.5e9, 1e-5},         /* tp 8: one rank per node */
+        {{.stride = 4, .n = 4}, 5e9, 2e-6 + 2e-5},    /* two */
+        {{.stride = 1, .n = 16}, 20e9, 14e-6 + 2e-5}, /* all */
     };
     g_autoptr(Profile) profile = fixture_profile();
 
@@ -98,7 +100,7 @@ static void
 test_steps_inside_a_node_wait_for_the_network(void)
 {
     g_autoptr(Profile) profile = fixture_profile();
-    ProfileGroup all = {0, 1, 16};
+    ProfileGroup all = {.stride = 1, .n = 16};
 
     profile->parameters.network_inner_step_s = 6e-6;
     assert_near(profile_cost_collective_s(profile, MODEL_COMM_ALL_GATHER, 0, &all),
@@ -112,7 +114,7 @@ static void
 test_all_to_all_is_bound_by_what_leaves(void)
 {
     g_autoptr(Profile) profile = fixture_profile();
-    ProfileGroup all = {0, 1, 16};
+    ProfileGroup all = {.stride = 1, .n = 16};
 
     assert_near(profile_cost_collective_s(profile, MODEL_COMM_ALL_TO_ALL, 160 * MB, &all),
                 80e6 / 2.5e9 + 1e-5, 1e-12);
@@ -125,7 +127,7 @@ static void
 test_small_all_reduces_take_the_tree(void)
 {
     g_autoptr(Profile) profile = fixture_profile();
-    ProfileGroup group = {0, 8, 16};
+    ProfileGroup group = {.stride = 8, .n = 16};
     ModelCluster *large = model_cluster_resized(profile->cluster, 128);
 
     model_cluster_free(profile->cluster);
@@ -143,7 +145,7 @@ test_more_bytes_and_more_ranks_take_longer(void)
         double last_n = 0.0;
 
         for (int64_t n = 2; n <= 16; n++) {
-            ProfileGroup group = {0, 1, n};
+            ProfileGroup group = {.stride = 1, .n = n};
             double last = 0.0;
 
             for (int64_t bytes = 1; bytes < (INT64_C(1) << 40); bytes *= 3) {
@@ -164,10 +166,14 @@ test_messages(void)
     g_autoptr(Profile) profile = fixture_profile();
 
     /* Inside; outside alone at the device's rate; 8 at once share 20 GB/s. */
-    assert_near(profile_cost_p2p_s(profile, 100 * MB, 0, 1, 8), 100e6 / 100e9 + 1e-6, 1e-12);
-    assert_near(profile_cost_p2p_s(profile, 100 * MB, 0, 8, 1), 100e6 / 10e9 + 1e-5, 1e-12);
-    assert_near(profile_cost_p2p_s(profile, 100 * MB, 0, 8, 8), 100e6 / 2.5e9 + 1e-5, 1e-12);
-    assert_near(profile_cost_p2p_s(profile, 0, 0, 8, 8), 1e-5, 1e-12);
+    assert_near(profile_cost_p2p_s(profile, 100 * MB, 0, 1, &(ProfileGroup){.stride = 1, .n = 8}),
+                100e6 / 100e9 + 1e-6, 1e-12);
+    assert_near(profile_cost_p2p_s(profile, 100 * MB, 0, 8, &(ProfileGroup){.stride = 1, .n = 1}),
+                100e6 / 10e9 + 1e-5, 1e-12);
+    assert_near(profile_cost_p2p_s(profile, 100 * MB, 0, 8, &(ProfileGroup){.stride = 1, .n = 8}),
+                100e6 / 2.5e9 + 1e-5, 1e-12);
+    assert_near(profile_cost_p2p_s(profile, 0, 0, 8, &(ProfileGroup){.stride = 1, .n = 8}), 1e-5,
+                1e-12);
 }
 
 /* Pods of 4 nodes of 2 devices: ways out of a node 20 GB/s, out of a pod 24 GB/s. */
@@ -195,9 +201,10 @@ test_messages_leave_pods(void)
     g_autoptr(Profile) profile = fixture_parse(pods, NULL);
 
     for (size_t i = 0; i < G_N_ELEMENTS(cases); i++)
-        assert_near(
-            profile_cost_p2p_s(profile, 100 * MB, cases[i].a, cases[i].b, cases[i].n_at_once),
-            100e6 / cases[i].bytes_per_s, 1e-12);
+        assert_near(profile_cost_p2p_s(
+                        profile, 100 * MB, cases[i].a, cases[i].b,
+                        &(ProfileGroup){.first = cases[i].a, .stride = 1, .n = cases[i].n_at_once}),
+                    100e6 / cases[i].bytes_per_s, 1e-12);
 }
 
 /*
@@ -214,15 +221,19 @@ test_traffic_by_levels(void)
         ProfileGroup group;
         double share[3];
     } cases[] = {
-        {MODEL_COMM_ALL_REDUCE, {0, 1, 16}, {30.0 / 16 / 2, 30.0 / 16 * 3 / 8, 30.0 / 16 / 8}},
-        {MODEL_COMM_ALL_GATHER, {0, 1, 16}, {15.0 / 16 / 2, 15.0 / 16 * 3 / 8, 15.0 / 16 / 8}},
-        {MODEL_COMM_REDUCE_SCATTER, {8, 1, 2}, {0.5, 0, 0}},
-        {MODEL_COMM_ALL_REDUCE, {0, 2, 8}, {0, 14.0 / 8 * 3 / 4, 14.0 / 8 / 4}},
-        {MODEL_COMM_RING_EXCHANGE, {0, 8, 2}, {0, 0, 0.5}},
-        {MODEL_COMM_ALL_TO_ALL, {0, 1, 16}, {1.0 / 16, 6.0 / 16, 8.0 / 16}},
-        {MODEL_COMM_ALL_TO_ALL, {0, 1, 8}, {1.0 / 8, 6.0 / 8, 0}},
-        {MODEL_COMM_NONE, {0, 1, 8}, {0, 0, 0}},
-        {MODEL_COMM_ALL_REDUCE, {3, 1, 1}, {0, 0, 0}},
+        {MODEL_COMM_ALL_REDUCE,
+         {.stride = 1, .n = 16},
+         {30.0 / 16 / 2, 30.0 / 16 * 3 / 8, 30.0 / 16 / 8}},
+        {MODEL_COMM_ALL_GATHER,
+         {.stride = 1, .n = 16},
+         {15.0 / 16 / 2, 15.0 / 16 * 3 / 8, 15.0 / 16 / 8}},
+        {MODEL_COMM_REDUCE_SCATTER, {.first = 8, .stride = 1, .n = 2}, {0.5, 0, 0}},
+        {MODEL_COMM_ALL_REDUCE, {.stride = 2, .n = 8}, {0, 14.0 / 8 * 3 / 4, 14.0 / 8 / 4}},
+        {MODEL_COMM_RING_EXCHANGE, {.stride = 8, .n = 2}, {0, 0, 0.5}},
+        {MODEL_COMM_ALL_TO_ALL, {.stride = 1, .n = 16}, {1.0 / 16, 6.0 / 16, 8.0 / 16}},
+        {MODEL_COMM_ALL_TO_ALL, {.stride = 1, .n = 8}, {1.0 / 8, 6.0 / 8, 0}},
+        {MODEL_COMM_NONE, {.stride = 1, .n = 8}, {0, 0, 0}},
+        {MODEL_COMM_ALL_REDUCE, {.first = 3, .stride = 1, .n = 1}, {0, 0, 0}},
     };
     g_autoptr(Profile) profile = fixture_parse(pods, NULL);
 
@@ -240,7 +251,7 @@ test_measured_messages_win(void)
 {
     g_autoptr(Profile) profile = fixture_profile();
     ProfileMeasurement row = {.op = PROFILE_OP_P2P, .n_ranks = 2};
-    ProfileGroup pair = {0, 1, 2}, four = {0, 1, 4};
+    ProfileGroup pair = {.stride = 1, .n = 2}, four = {.stride = 1, .n = 4};
 
     for (int64_t bytes = 1000; bytes <= 3000; bytes += 1000) {
         row.bytes = bytes;
@@ -250,10 +261,14 @@ test_measured_messages_win(void)
         row.op = PROFILE_OP_ALL_REDUCE;
         profile_add(profile, &row);
     }
-    assert_near(profile_cost_p2p_s(profile, 10, 0, 1, 1), 10e-6, 1e-12);
-    assert_near(profile_cost_p2p_s(profile, 2000, 0, 1, 1), 20e-6, 1e-12);
-    assert_near(profile_cost_p2p_s(profile, 2500, 0, 1, 1), 25e-6, 1e-12);
-    assert_near(profile_cost_p2p_s(profile, 5000, 0, 1, 1), 50e-6, 1e-12);
+    assert_near(profile_cost_p2p_s(profile, 10, 0, 1, &(ProfileGroup){.stride = 1, .n = 1}), 10e-6,
+                1e-12);
+    assert_near(profile_cost_p2p_s(profile, 2000, 0, 1, &(ProfileGroup){.stride = 1, .n = 1}),
+                20e-6, 1e-12);
+    assert_near(profile_cost_p2p_s(profile, 2500, 0, 1, &(ProfileGroup){.stride = 1, .n = 1}),
+                25e-6, 1e-12);
+    assert_near(profile_cost_p2p_s(profile, 5000, 0, 1, &(ProfileGroup){.stride = 1, .n = 1}),
+                50e-6, 1e-12);
     assert_near(profile_cost_collective_s(profile, MODEL_COMM_ALL_REDUCE, 1500, &pair), 15e-6,
                 1e-12);
     /* Not measured over four: modelled. */
@@ -279,7 +294,7 @@ test_published_nccl_times(void)
 
     for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
         g_autoptr(Profile) profile = profile_load(cases[i].cluster, NULL);
-        ProfileGroup group = {0, 1, cases[i].n};
+        ProfileGroup group = {.stride = 1, .n = cases[i].n};
 
         assert_near(1e6 * profile_cost_collective_s(profile, MODEL_COMM_ALL_REDUCE,
                                                     cases[i].mib << 20, &group),

@@ -107,7 +107,7 @@ test_exchanged_heads_are_waited_for(void)
 {
     g_autoptr(Profile) profile = fixture_profile();
     ProfileQuery query = query_of(1, 4096, 0, 1);
-    ProfileGroup group = {0, 1, 4};
+    ProfileGroup group = {.stride = 1, .n = 4};
     double expected;
 
     query.shape.flash_attention = query.shape.all_to_all = true;
@@ -135,7 +135,7 @@ test_collectives_wait_for_the_slowest_host(void)
                         .forward_comm = MODEL_COMM_ALL_REDUCE,
                         .comm_bytes = 1024,
                         .n_kernels_forward = 1};
-    const ProfileGroup groups[MODEL_GROUP_N] = {{0, 1, 8}};
+    const ProfileGroup groups[MODEL_GROUP_N] = {{.stride = 1, .n = 8}};
     ProfileCost cost;
 
     profile->parameters.host_collective_s = 1e-4;

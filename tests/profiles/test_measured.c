@@ -118,7 +118,7 @@ test_context_parallel_ranks_compute_as_one_device(void)
     ProfileQuery query = query_of(2, 256, 64, 1);
 
     query.shape.cp = 2;
-    query.groups[1] = (ProfileGroup){0, 1, 2};
+    query.groups[1] = (ProfileGroup){.stride = 1, .n = 2};
     const ProfileCost cost = profile_cost_part(profile, &query, PROFILE_PASS_FORWARD);
     const ProfileCost model = profile_cost_part(modelled, &query, PROFILE_PASS_FORWARD);
     /* 128 tokens of each of 2 sequences, and half of 256 (2 * 64 + 256) pairs. */

@@ -8,7 +8,7 @@ test_parts_sum_to_the_time(void)
 {
     g_autoptr(Profile) profile = profile_load("dgx-a100-80g", NULL);
     ModelArch arch = gpt(8, 51200);
-    PlanSpec spec = {.degrees = {1, 2, 4, 1, 1, 1},
+    PlanSpec spec = {.degrees = {1, 2, 4, 1, 1, 1, 0},
                      .n_microbatches = 4,
                      .framework = PLAN_FRAMEWORK_MEGATRON_LM,
                      .recompute = PLAN_RECOMPUTE_FULL};
@@ -41,7 +41,7 @@ test_stages(void)
 {
     g_autoptr(Profile) profile = fixture_profile();
     ModelArch small = gpt(4, 51200), large = gpt(8, 51200);
-    PlanSpec spec = {.degrees = {1, 1, 4, 1, 1, 1}};
+    PlanSpec spec = {.degrees = {1, 1, 4, 1, 1, 1, 0}};
     g_autoptr(Workload) a = workload_of(&small, profile, &spec);
     g_autoptr(Workload) b = workload_of(&large, profile, &spec);
     const int64_t *one = workload_op(a, 0, 1, 0, 0)->time_ns;
@@ -59,7 +59,7 @@ test_slices_grow_with_context(void)
 {
     g_autoptr(Profile) profile = profile_load("p3.16xlarge", NULL);
     ModelArch arch = gpt(4, 0);
-    PlanSpec spec = {.degrees = {1, 1, 4, 1, 1, 1},
+    PlanSpec spec = {.degrees = {1, 1, 4, 1, 1, 1, 0},
                      .seq_len = 2048,
                      .schedule = "terapipe",
                      .framework = PLAN_FRAMEWORK_TERAPIPE};
@@ -85,7 +85,7 @@ test_classes_of_micro_batches(void)
 {
     g_autoptr(Profile) profile = fixture_profile();
     ModelArch arch = gpt(4, 0);
-    PlanSpec spec = {.degrees = {1, 1, 2, 1, 1, 1}, .n_microbatches = 3};
+    PlanSpec spec = {.degrees = {1, 1, 2, 1, 1, 1, 0}, .n_microbatches = 3};
     g_autoptr(Plan) plan = plan_of(&arch, &spec);
     static const int64_t sizes[] = {2, 1, 2};
     g_autoptr(Workload) workload = NULL;
@@ -131,7 +131,7 @@ test_message_conventions(void)
     ModelArch arch = gpt(4, 0);
 
     for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
-        PlanSpec spec = {.degrees = {1, 8, 2, 1, 1, 1},
+        PlanSpec spec = {.degrees = {1, 8, 2, 1, 1, 1, 0},
                          .framework = cases[i].framework,
                          .sequence_parallel = cases[i].sequence_parallel};
         g_autoptr(Workload) workload = workload_of(&arch, profile, &spec);
@@ -168,7 +168,7 @@ test_unlike_nodes(void)
     g_autoptr(GError) error = NULL;
     g_autoptr(Profile) profile = fixture_parse(text, &error);
     ModelArch arch = gpt(4, 0);
-    PlanSpec spec = {.degrees = {1, 8, 2, 1, 1, 1}, .framework = PLAN_FRAMEWORK_DEGAS};
+    PlanSpec spec = {.degrees = {1, 8, 2, 1, 1, 1, 0}, .framework = PLAN_FRAMEWORK_DEGAS};
 
     g_assert_no_error(error);
     g_autoptr(Workload) workload = workload_of(&arch, profile, &spec);
@@ -217,9 +217,17 @@ test_links(void)
         bool common; /* both go out the same way */
         int32_t n_devices;
     } cases[] = {
-        {{1, 2, 4, 1, 1, 1}, 1, 0, 3, true, 2},  {{1, 2, 8, 1, 1, 1}, 2, 0, 3, true, 2},
-        {{1, 2, 8, 1, 1, 1}, 2, 3, 4, false, 2}, {{2, 4, 2, 1, 1, 1}, 2, 0, 1, false, 8},
-        {{8, 2, 1, 1, 1, 1}, 2, 0, 0, true, 8}, /* one rank, both nodes */
+        {{1, 2, 4, 1, 1, 1, 0}, 1, 0, 3, true, 2},
+        {{1, 2, 8, 1, 1, 1, 0}, 2, 0, 3, true, 2},
+        {{1, 2, 8, 1, 1, 1, 0}, 2, 3, 4, false, 2},
+        {{2, 4, 2, 1, 1, 1, 0}, 2, 0, 1, false, 8},
+        {{8, 2, 1, 1, 1, 1, 0}, 2, 0, 0, true, 8}, /* one rank, both nodes */
+        /* pp before dp: both nodes have devices of all ranks, and carry the same; pp first, too */
+        {{8, 1, 2, 1, 1, 1, 1}, 1, 0, 1, true, 4},
+        {{4, 2, 2, 1, 1, 1, 1}, 1, 0, 1, true, 4},
+        {{1, 2, 8, 1, 1, 1, 18}, 1, 0, 7, true, 1},
+        {{2, 4, 2, 1, 1, 1, 1}, 1, 0, 1, true, 4},
+        {{2, 8, 1, 1, 1, 1, 12}, 2, 0, 0, true, 8}, /* dp, then tp over both nodes */
     };
     g_autoptr(Profile) profile = fixture_profile();
     ModelArch arch = gpt(8, 0);
@@ -250,7 +258,7 @@ test_traffic(void)
 {
     g_autoptr(Profile) profile = fixture_profile();
     ModelArch arch = gpt(4, 0);
-    PlanSpec spec = {.degrees = {2, 8, 1, 1, 1, 1}, .framework = PLAN_FRAMEWORK_DEGAS};
+    PlanSpec spec = {.degrees = {2, 8, 1, 1, 1, 1, 0}, .framework = PLAN_FRAMEWORK_DEGAS};
     g_autoptr(Workload) workload = workload_of(&arch, profile, &spec);
     const WorkloadOp *op = workload_op(workload, 0, 0, 0, 0);
     const WorkloadRank *rank = &workload->ranks[0];
@@ -266,7 +274,7 @@ test_traffic(void)
     assert_near(rank->dp_reduce_traffic_bytes[1], (double)rank->dp_reduce_bytes, 1e-12);
     g_assert_cmpint(rank->n_buckets, ==, 4); /* degas: a layer each */
 
-    spec.degrees = (PlanDegrees){1, 8, 2, 1, 1, 1};
+    spec.degrees = (PlanDegrees){1, 8, 2, 1, 1, 1, 0};
     g_autoptr(Workload) piped = workload_of(&arch, profile, &spec);
     op = workload_op(piped, 0, 0, 0, 0);
     g_assert_cmpint(op->forward_sent_bytes, ==, 1048576 / 8); /* scatter/gather */
@@ -287,7 +295,7 @@ test_senders_wait_for_what_is_not_buffered(void)
     };
     g_autoptr(Profile) profile = fixture_profile();
     ModelArch arch = gpt(4, 0);
-    PlanSpec spec = {.degrees = {1, 8, 2, 1, 1, 1}, .framework = PLAN_FRAMEWORK_TERAPIPE};
+    PlanSpec spec = {.degrees = {1, 8, 2, 1, 1, 1, 0}, .framework = PLAN_FRAMEWORK_TERAPIPE};
 
     for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
         const WorkloadOp *op;
@@ -310,7 +318,7 @@ test_gradient_reduction(void)
 {
     g_autoptr(Profile) profile = fixture_profile();
     ModelArch arch = gpt(4, 0);
-    PlanSpec spec = {.degrees = {4, 1, 1, 1, 1, 1}, .framework = PLAN_FRAMEWORK_MEGATRON_LM};
+    PlanSpec spec = {.degrees = {4, 1, 1, 1, 1, 1, 0}, .framework = PLAN_FRAMEWORK_MEGATRON_LM};
     int64_t n = 4 * model_part_parameters(&arch, MODEL_PART_LAYER, 0, 1, 1, 1, false);
     g_autoptr(Workload) plain = workload_of(&arch, profile, &spec);
     g_autoptr(Workload) zero = NULL;
@@ -345,7 +353,7 @@ test_zero3_waits_for_every_gather(void)
 {
     g_autoptr(Profile) profile = fixture_profile();
     ModelArch arch = gpt(4, 0);
-    PlanSpec spec = {.degrees = {4, 1, 1, 1, 1, 1},
+    PlanSpec spec = {.degrees = {4, 1, 1, 1, 1, 1, 0},
                      .micro_batch = 8,
                      .framework = PLAN_FRAMEWORK_MEGATRON_DEEPSPEED,
                      .zero_stage = 3};
@@ -373,7 +381,7 @@ test_tied_tables_are_reduced(void)
 {
     g_autoptr(Profile) profile = fixture_profile();
     ModelArch arch = gpt(3, 1000);
-    PlanSpec spec = {.degrees = {1, 1, 3, 1, 1, 1}, .framework = PLAN_FRAMEWORK_MEGATRON_LM};
+    PlanSpec spec = {.degrees = {1, 1, 3, 1, 1, 1, 0}, .framework = PLAN_FRAMEWORK_MEGATRON_LM};
     g_autoptr(Workload) workload = workload_of(&arch, profile, &spec);
 
     g_assert_cmpint(workload->ranks[0].dp_reduce_bytes, ==, 1000 * 1024 * 4);
@@ -386,7 +394,7 @@ test_optimizer_step_is_a_convention(void)
 {
     g_autoptr(Profile) profile = fixture_profile();
     ModelArch arch = gpt(2, 0);
-    PlanSpec spec = {.degrees = {1, 1, 1, 1, 1, 1}};
+    PlanSpec spec = {.degrees = {1, 1, 1, 1, 1, 1, 0}};
     g_autoptr(Plan) plan = plan_of(&arch, &spec);
     g_autoptr(Workload) with = workload_new(&arch, profile, plan, 0, NULL), without = NULL;
 
@@ -403,7 +411,7 @@ test_experts_are_spread_and_reduced_apart(void)
 {
     g_autoptr(Profile) profile = fixture_profile();
     ModelArch arch = gpt(2, 0);
-    PlanSpec spec = {.degrees = {4, 1, 1, 1, 1, 2}, .framework = PLAN_FRAMEWORK_MEGATRON_CORE};
+    PlanSpec spec = {.degrees = {4, 1, 1, 1, 1, 2, 0}, .framework = PLAN_FRAMEWORK_MEGATRON_CORE};
     g_autoptr(Workload) workload = NULL;
     int64_t expert, dense;
 
@@ -427,7 +435,7 @@ test_experts_shared_and_loaded_unevenly(void)
 {
     g_autoptr(Profile) profile = fixture_profile();
     ModelArch arch = gpt(2, 0);
-    PlanSpec spec = {.degrees = {4, 2, 1, 1, 1, 2},
+    PlanSpec spec = {.degrees = {4, 2, 1, 1, 1, 2, 0},
                      .framework = PLAN_FRAMEWORK_MEGATRON_CORE,
                      .zero_stage = 1,
                      .sequence_parallel = true};
@@ -469,7 +477,7 @@ test_both_directions_hold_parameters(void)
 {
     g_autoptr(Profile) profile = fixture_profile();
     ModelArch arch = gpt(8, 0);
-    PlanSpec spec = {.degrees = {1, 1, 4, 2, 1, 1},
+    PlanSpec spec = {.degrees = {1, 1, 4, 2, 1, 1, 0},
                      .n_microbatches = 8,
                      .schedule = "dualpipe",
                      .framework = PLAN_FRAMEWORK_MEGATRON_LM};
@@ -497,7 +505,7 @@ test_huge_models_saturate(void)
 {
     g_autoptr(Profile) profile = fixture_profile();
     ModelArch arch = gpt(MODEL_MAX_LAYERS, 0);
-    PlanSpec spec = {.degrees = {1, 1, 1, 1, 1, 1}, .seq_len = 1 << 20, .micro_batch = 64};
+    PlanSpec spec = {.degrees = {1, 1, 1, 1, 1, 1, 0}, .seq_len = 1 << 20, .micro_batch = 64};
     g_autoptr(Plan) plan = plan_of(&arch, &spec);
     g_autoptr(GError) error = NULL;
     g_autoptr(Workload) workload = workload_new(&arch, profile, plan, 0, &error);
@@ -523,13 +531,18 @@ test_impossible_degrees_are_refused(void)
         PlanError code;
         const char *expect;
     } cases[] = {
-        {{1, 3, 1, 1, 1, 1}, 512, 1, false, PLAN_ERROR_INVALID, "legal: 1, 2, 4, 8, 16"},
-        {{2, 1, 1, 1, 1, 2}, 512, 1, false, PLAN_ERROR_INVALID, "ep 2"},
-        {{1, 1, 1, 1, 4, 1}, 516, 1, false, PLAN_ERROR_INVALID, "2 * cp must divide seq_len 516"},
-        {{1, 1, 1, 1, 4, 1}, 24, 4, false, PLAN_ERROR_INVALID, "cp 4 does not divide 6 tokens"},
-        {{1, 8, 1, 1, 1, 1}, 516, 1, true, PLAN_ERROR_INVALID, "sequence parallelism tp 8"},
-        {{4, 2, 4, 1, 1, 1}, 512, 1, false, PLAN_ERROR_INFEASIBLE, "needs 32 devices"},
-        {{1, 1, 5, 1, 1, 1}, 512, 1, false, PLAN_ERROR_INVALID, "stages"},
+        {{1, 3, 1, 1, 1, 1, 0}, 512, 1, false, PLAN_ERROR_INVALID, "legal: 1, 2, 4, 8, 16"},
+        {{2, 1, 1, 1, 1, 2, 0}, 512, 1, false, PLAN_ERROR_INVALID, "ep 2"},
+        {{1, 1, 1, 1, 4, 1, 0},
+         516,
+         1,
+         false,
+         PLAN_ERROR_INVALID,
+         "2 * cp must divide seq_len 516"},
+        {{1, 1, 1, 1, 4, 1, 0}, 24, 4, false, PLAN_ERROR_INVALID, "cp 4 does not divide 6 tokens"},
+        {{1, 8, 1, 1, 1, 1, 0}, 516, 1, true, PLAN_ERROR_INVALID, "sequence parallelism tp 8"},
+        {{4, 2, 4, 1, 1, 1, 0}, 512, 1, false, PLAN_ERROR_INFEASIBLE, "needs 32 devices"},
+        {{1, 1, 5, 1, 1, 1, 0}, 512, 1, false, PLAN_ERROR_INVALID, "stages"},
     };
     g_autoptr(Profile) profile = fixture_profile();
     ModelArch arch = gpt(4, 0);
@@ -555,7 +568,7 @@ test_ends_must_match_the_vocabulary(void)
 {
     g_autoptr(Profile) profile = fixture_profile();
     ModelArch with = gpt(4, 1000), without = gpt(4, 0);
-    PlanSpec spec = {.degrees = {1, 1, 2, 1, 1, 1}};
+    PlanSpec spec = {.degrees = {1, 1, 2, 1, 1, 1, 0}};
     g_autoptr(Plan) plan = plan_of(&with, &spec);
     g_autoptr(GError) error = NULL;
 

@@ -1,0 +1,166 @@
+#include "schedule/rank_order.h"
+
+#define INT "%" G_GINT64_FORMAT
+
+const char *const plan_rank_order_names[PLAN_RANK_ORDER_N + 1] = {
+    "tp-cp-dp-pp", "tp-cp-pp-dp", "tp-dp-cp-pp", "tp-dp-pp-cp", "tp-pp-cp-dp",
+    "tp-pp-dp-cp", "cp-tp-dp-pp", "cp-tp-pp-dp", "cp-dp-tp-pp", "cp-dp-pp-tp",
+    "cp-pp-tp-dp", "cp-pp-dp-tp", "dp-tp-cp-pp", "dp-tp-pp-cp", "dp-cp-tp-pp",
+    "dp-cp-pp-tp", "dp-pp-tp-cp", "dp-pp-cp-tp", "pp-tp-cp-dp", "pp-tp-dp-cp",
+    "pp-cp-tp-dp", "pp-cp-dp-tp", "pp-dp-tp-cp", "pp-dp-cp-tp", NULL,
+};
+
+#define TP PLAN_DIM_TP
+#define CP PLAN_DIM_CP
+#define DP PLAN_DIM_DP
+#define PP PLAN_DIM_PP
+/* As the names. */
+static const uint8_t dims_of[PLAN_RANK_ORDER_N][PLAN_DIM_N] = {
+    {TP, CP, DP, PP}, {TP, CP, PP, DP}, {TP, DP, CP, PP}, {TP, DP, PP, CP}, {TP, PP, CP, DP},
+    {TP, PP, DP, CP}, {CP, TP, DP, PP}, {CP, TP, PP, DP}, {CP, DP, TP, PP}, {CP, DP, PP, TP},
+    {CP, PP, TP, DP}, {CP, PP, DP, TP}, {DP, TP, CP, PP}, {DP, TP, PP, CP}, {DP, CP, TP, PP},
+    {DP, CP, PP, TP}, {DP, PP, TP, CP}, {DP, PP, CP, TP}, {PP, TP, CP, DP}, {PP, TP, DP, CP},
+    {PP, CP, TP, DP}, {PP, CP, DP, TP}, {PP, DP, TP, CP}, {PP, DP, CP, TP},
+};
+#undef TP
+#undef CP
+#undef DP
+#undef PP
+
+void
+plan_rank_order_dims(int64_t order, PlanDim dims[PLAN_DIM_N])
+{
+    g_return_if_fail(order >= 0 && order < PLAN_RANK_ORDER_N);
+
+    for (int i = 0; i < PLAN_DIM_N; i++)
+        dims[i] = (PlanDim)dims_of[order][i];
+}
+
+int64_t
+plan_degree(const PlanDegrees *d, PlanDim dim)
+{
+    const int64_t degrees[PLAN_DIM_N] = {d->tp, d->cp, d->dp, d->pp};
+
+    return degrees[dim];
+}
+
+void
+plan_strides(const PlanDegrees *d, int64_t strides[PLAN_DIM_N])
+{
+    const int64_t degrees[PLAN_DIM_N] = {d->tp, d->cp, d->dp, d->pp};
+    const uint8_t *dims = dims_of[d->rank_order];
+    int64_t stride = 1;
+
+    for (int i = 0; i < PLAN_DIM_N; i++) {
+        strides[dims[i]] = stride;
+        stride *= degrees[dims[i]];
+    }
+}
+
+int64_t
+plan_device_at(const PlanDegrees *d, const PlanCoordinates *coordinates)
+{
+    int64_t strides[PLAN_DIM_N], device = 0;
+
+    plan_strides(d, strides);
+    for (int dim = 0; dim < PLAN_DIM_N; dim++)
+        device += coordinates->at[dim] * strides[dim];
+    return device;
+}
+
+PlanCoordinates
+plan_coordinates_of(const PlanDegrees *d, int64_t device)
+{
+    int64_t strides[PLAN_DIM_N];
+    PlanCoordinates coordinates;
+
+    plan_strides(d, strides);
+    for (int dim = 0; dim < PLAN_DIM_N; dim++)
+        coordinates.at[dim] = device / strides[dim] % plan_degree(d, (PlanDim)dim);
+    return coordinates;
+}
+
+int64_t
+plan_stage_devices(const PlanDegrees *d)
+{
+    return d->dp * d->cp * d->tp;
+}
+
+int64_t
+plan_stage_run(const PlanDegrees *d)
+{
+    int64_t strides[PLAN_DIM_N];
+
+    if (d->rank_order == PLAN_RANK_ORDER_DEFAULT)
+        return plan_stage_devices(d);
+    plan_strides(d, strides);
+    return strides[PLAN_DIM_PP];
+}
+
+int64_t
+plan_stage_device(const PlanDegrees *d, int64_t rank, int64_t index)
+{
+    const int64_t run = plan_stage_run(d);
+
+    return (index / run * d->pp + rank) * run + index % run;
+}
+
+int64_t
+plan_stage_index(const PlanDegrees *d, int64_t device)
+{
+    const int64_t run = plan_stage_run(d);
+
+    return device / run / d->pp * run + device % run;
+}
+
+bool
+plan_stages_are_runs(const PlanDegrees *d)
+{
+    return d->pp == 1 || plan_stage_run(d) == plan_stage_devices(d);
+}
+
+int64_t
+plan_rank_order_plain(const PlanDegrees *d)
+{
+    PlanDegrees other = *d;
+    int64_t mine[PLAN_DIM_N], strides[PLAN_DIM_N];
+
+    plan_strides(d, mine);
+    for (other.rank_order = 0; other.rank_order < d->rank_order; other.rank_order++) {
+        bool same = true;
+        plan_strides(&other, strides);
+        for (int dim = 0; dim < PLAN_DIM_N; dim++)
+            same = same && (plan_degree(d, (PlanDim)dim) == 1 || strides[dim] == mine[dim]);
+        if (same)
+            break;
+    }
+    return other.rank_order;
+}
+
+bool
+plan_rank_order_check(const PlanDegrees *d, const PlanConventions *conventions, GError **error)
+{
+    const int64_t group = d->ep * plan_expert_tp(d, conventions), run = plan_stage_run(d);
+    int64_t strides[PLAN_DIM_N];
+
+    if (group == 1 || plan_rank_order_plain(d) == PLAN_RANK_ORDER_DEFAULT)
+        return true;
+    plan_strides(d, strides);
+    const bool keeps =
+        (d->tp == 1 || ((d->cp == 1 || strides[PLAN_DIM_TP] < strides[PLAN_DIM_CP]) &&
+                        (d->dp == 1 || strides[PLAN_DIM_TP] < strides[PLAN_DIM_DP]))) &&
+        (d->cp == 1 || d->dp == 1 || strides[PLAN_DIM_CP] < strides[PLAN_DIM_DP]);
+    if (!keeps) {
+        g_set_error(error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                    "rank_order %s: with ep above 1, tp must come before cp and cp before dp",
+                    plan_rank_order_names[d->rank_order]);
+        return false;
+    }
+    if (run % group == 0 || group % run == 0)
+        return true;
+    g_set_error(error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                "rank_order %s: groups of ep * expert_tp = " INT " ranks must divide the " INT
+                " ranks before pp, or be a multiple of them",
+                plan_rank_order_names[d->rank_order], group, run);
+    return false;
+}
