@@ -150,7 +150,7 @@ if [ "$small" = 1 ]; then
     model one gpt 1 16 1 16 16 16
     model four gpt 4 16 1 16 16 16
     gpt2=$OUT/one.json gpt3=$OUT/one.json pipe_model=$OUT/four.json
-    check_seq=16 gpt2_seq=16 gpt3_seq=16 pipe_seq=16 long_seq=16 steps=1 profile_s=1 pipe_n=4
+    check_seq=16 gpt2_seq=16 gpt3_seq=16 pipe_seq=16 long_seq=16 steps=1 profile_s=1 kernel_s=1 pipe_n=4
     gpt2_batch=1 gpt3_batch=1 pipe_batch=1 shape_batches="1 2" shape_seqs="8 16" slicings="off 2"
     grid="--slices 16 --batches 1"
 else
@@ -158,7 +158,7 @@ else
     model check-llama llama 4 128 2 384 512 128
     model long gpt 1 2048 16 8192 1024 8192
     gpt2=gpt2-124m gpt3=gpt3-1b pipe_model=gpt2-124m
-    check_seq=128 gpt2_seq=1024 gpt3_seq=2048 pipe_seq=1024 long_seq=8192 steps=8 profile_s=30 pipe_n=8
+    check_seq=128 gpt2_seq=1024 gpt3_seq=2048 pipe_seq=1024 long_seq=8192 steps=8 profile_s=30 kernel_s=15 pipe_n=8
     gpt2_batch=16 gpt3_batch=4 pipe_batch=4 shape_batches="1 2 4 8" shape_seqs="256 384 512 768 1024"
     slicings="off 2 4 8" grid=
 fi
@@ -280,7 +280,7 @@ peak() { value "$OUT/device.json" bf16; }
 time_attention() {
     # shellcheck disable=SC2086
     if ! degas profile "$OUT/long.json" --device cuda --dtype bf16 --quick \
-        --budget "$profile_s" --batches 1 --slices "$long_seq" -o "$OUT/t.profile"; then
+        --budget "$kernel_s" --batches 1 --slices "$long_seq" -o "$OUT/t.profile"; then
         case "$reason" in
         *"wgmma is of 9.0 only"*) skip "attention$1" "${reason#status * }" ;;
         *) not_done "attention$1" ;;
