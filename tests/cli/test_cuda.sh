@@ -9,6 +9,9 @@ for family in gpt llama; do
         "ffn_hidden":48,"n_heads":2,"vocab":64,"max_seq_len":24}' "$family" >"$W/model-$family.json"
 done
 
+printf '{"format":"degas-model","version":1,"name":"tiny","family":"llama","n_layers":2,"hidden":64,
+    "ffn_hidden":48,"n_heads":1,"vocab":64,"max_seq_len":24}' >"$W/model-head64.json"
+
 # plan NAME MODEL FLAG...
 plan() {
     name=$1
@@ -22,6 +25,7 @@ plan() {
 plan gpt gpt --dtype fp32 --gpus 2 --global-batch 2 --pp 2 --tp 1 --schedule 1f1b --slices 10,14
 plan llama llama --dtype bf16 --gpus 2 --global-batch 2 --pp 1 --tp 2
 plan w gpt --dtype bf16 --gpus 2 --global-batch 2 --pp 2 --tp 1 --schedule zb-h1
+plan head64 head64 --dtype bf16 --gpus 2 --global-batch 2 --pp 2 --tp 1 --schedule 1f1b --slices 10,14
 
 fails 2 'graphs: needs --device cuda' "graphs of a CPU" run "$W/gpt.json" --graphs
 DEGAS_PLUGIN_DIR=$W fails 6 'cuda: the plugin degas-cuda.so is not built' \
@@ -51,6 +55,20 @@ assert d['losses'] == json.load(open('$W/plain'))['losses'] and d['losses'][2] <
         runs 0 "$name on a device whose streams lag behind: nothing is read too early" run \
             "$W/$name.json" --device cuda --steps 2 --verify
     done
+    DEGAS_CUDA_ATTENTION=wgmma
+    export DEGAS_CUDA_ATTENTION
+    runs 0 "attention by wgmma in a pipeline of slices" run "$W/head64.json" --device cuda --steps 1 --verify
+    has '^emulated GPU.*, attention by wgmma' "... says so"
+    unset FAKE_CUDA
+    runs 0 "... op by op" run "$W/head64.json" --device cuda --steps 3 --json -o "$W/plain"
+    runs 0 "... and every op as one graph" run "$W/head64.json" --device cuda --steps 3 --graphs --json \
+        -o "$W/graphs"
+    json "... has the same losses to the bit" "
+assert d['losses'] == json.load(open('$W/plain'))['losses'] and d['losses'][2] < d['losses'][0]" "$W/graphs"
+    FAKE_CUDA=capability=80
+    export FAKE_CUDA
+    fails 6 'capability 8.0; wgmma is of 9.0 only' "a device without wgmma" run "$W/head64.json" --device cuda
+    unset DEGAS_CUDA_ATTENTION
     FAKE_CUDA=driver=0
     fails 6 'no NVIDIA driver' "a machine without a driver" run "$W/gpt.json" --device cuda
     FAKE_CUDA=memory=40000000
