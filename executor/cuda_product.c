@@ -250,7 +250,7 @@ multiply(ExecCudaProducts *p, const ExecGemm *g, int32_t epilogue, bool *done, G
         epilogue == CUBLASLT_EPILOGUE_GELU_AUX || epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
     const void *added = g->residual != NULL ? g->residual : g->c;
     void *result = gelu ? g->gelu : g->c;
-    void *aux = gelu ? g->c : (void *)(uintptr_t)g->gelu_input;
+    void *aux = gelu ? g->c : (void *)g->gelu_input;
     const float one = 1.0f, beta = g->accumulate || g->residual != NULL ? 1.0f : 0.0f;
     Key key;
 

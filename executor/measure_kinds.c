@@ -158,7 +158,7 @@ exec_kinds_free(ExecKinds *kinds)
 {
     if (kinds == NULL)
         return;
-    g_free((void *)(uintptr_t)kinds->backend.ops);
+    g_free((void *)kinds->backend.ops);
     g_array_unref(kinds->groups);
     g_free(kinds->spans);
     g_free(kinds);

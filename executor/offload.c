@@ -266,7 +266,7 @@ bool
 exec_offload_write(ExecOffload *offload, int32_t part, int64_t at, int64_t n, const float *values,
                    GError **error)
 {
-    return move_values(offload, true, part, at, n, (float *)(uintptr_t)values, error);
+    return move_values(offload, true, part, at, n, (float *)values, error);
 }
 
 /* --- pieces --- */

@@ -273,7 +273,7 @@ plan_bound_ns(const Plan *plan, const Workload *workload, const ScheduleFamily *
     Bound bound = bound_new(plan, workload, family);
     const int32_t n = workload->n_stages;
     g_autofree int64_t *counts = bound.counts;
-    g_autofree Stage *stages = g_new(Stage, (size_t)(n * workload->n_chains));
+    g_autofree Stage *stages = g_new0(Stage, (size_t)(n * workload->n_chains));
     int64_t best = 0;
 
     for (int32_t chain = 0; chain < workload->n_chains; chain++)

@@ -31,7 +31,7 @@ set_stages(PlanSketch *sketch, const PlanSketchInput *input)
     sketch->n_ranks = (int32_t)d->pp;
     sketch->n_stages = length * n_chains;
     sketch->shares = sketch->n_stages > d->pp;
-    sketch->stages = g_new(PlanSketchStage, (size_t)sketch->n_stages);
+    sketch->stages = g_new0(PlanSketchStage, (size_t)sketch->n_stages);
     for (int64_t chain = 0, i = 0; chain < n_chains; chain++)
         for (int64_t k = 0, first = 0; k < length; k++, i++) {
             const int64_t last = first + input->counts[k], place = k % d->pp;

@@ -322,6 +322,7 @@ choose(Search *search, const PlanSliceWindow *all)
             best = g_steal_pointer(&answer);
         }
     }
+    g_assert(best != NULL);
     best->latency = best->lower_bound = search->best;
     best->n_rounds = 1;
     best->n_solves = search->n_solves;

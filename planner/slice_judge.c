@@ -262,7 +262,7 @@ set_rests(Walk *walk)
     const int64_t max_group = walk->search->asked->max_group;
     const int64_t most = max_group == 0 ? costs->batch : MIN(max_group, costs->batch);
 
-    walk->rest = g_new(int64_t, (size_t)((costs->batch + 1) * side));
+    walk->rest = g_new0(int64_t, (size_t)((costs->batch + 1) * side));
     walk->cover = g_new(int64_t, (size_t)costs->batch + 1);
     for (int64_t b = 1; b <= costs->batch; b++) {
         int64_t *rest = walk->rest + b * side;

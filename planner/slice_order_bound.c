@@ -55,7 +55,7 @@ rank_grid(const PlanSliceOrder *order, const int64_t *runs, int64_t rank)
 {
     const PlanSliceCosts *costs = &order->problem->costs;
     const int64_t n = costs->n_cells, side = n + 1;
-    int64_t *grid = g_try_malloc_n((size_t)((costs->batch + 1) * side * side), sizeof *grid);
+    int64_t *grid = g_try_malloc0_n((size_t)((costs->batch + 1) * side * side), sizeof *grid);
 
     for (int64_t b = 1; grid != NULL && b <= costs->batch; b++)
         for (int64_t s = 1; s <= n; s++)

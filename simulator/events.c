@@ -26,6 +26,7 @@ typedef struct {
 static inline void
 put(Writer *writer, const TraceEvent *event)
 {
+    g_assert(writer->event != NULL);
     if (writer->event > writer->first)
         writer->ties = writer->ties || (writer->event[-1].start_ns == event->start_ns &&
                                         writer->event[-1].end_ns == event->end_ns);

@@ -69,6 +69,7 @@ typedef struct {
 static inline int64_t
 sim_share(int64_t total, int64_t n, int64_t i)
 {
+    g_assert(n > 0);
     return n == 1 ? total : total / n + (i < total % n);
 }
 

@@ -53,6 +53,12 @@ sim_pair_saved(const SimProgram *program, uint32_t first, uint32_t second, int64
     return (SimPairSaved){a - share, b - (pair_ns - share)};
 }
 
+/* A kind and what it is known by. */
+typedef struct {
+    int64_t costs; /* of the first and the second op, in one number: a key of the table */
+    int32_t kind;
+} KnownKind;
+
 void
 sim_pairs_init(SimProgram *program)
 {
@@ -61,24 +67,26 @@ sim_pairs_init(SimProgram *program)
 
     if (program->n_pairs == 0)
         return;
-    known = g_hash_table_new(NULL, NULL);
+    known = g_hash_table_new_full(g_int64_hash, g_int64_equal, NULL, g_free);
     kinds = g_array_new(FALSE, FALSE, sizeof(SimPairKind));
     program->kind_of_pair = g_new(int32_t, (size_t)program->n_pairs);
     for (int64_t k = 0; k < program->n_pairs; k++) {
         const SimStep *step = &program->steps[program->pairs[k]];
         const uint32_t first = step[0].cost, second = step[1].cost;
-        const gpointer key = (gpointer)(uintptr_t)((uint64_t)first << 32 | second);
-        const gpointer at = g_hash_table_lookup(known, key); /* 1 + its kind */
+        const int64_t costs = (int64_t)((uint64_t)first << 32 | second);
+        const KnownKind *at = g_hash_table_lookup(known, &costs);
         if (at != NULL) {
-            program->kind_of_pair[k] = GPOINTER_TO_INT(at) - 1;
+            program->kind_of_pair[k] = at->kind;
             continue;
         }
         const int64_t ns = sim_pair_ns(program, first, second);
         const SimPairSaved saved = sim_pair_saved(program, first, second, ns);
         const SimPairKind kind = {first, second, ns, saved.first_ns, saved.second_ns};
         g_array_append_val(kinds, kind);
-        g_hash_table_insert(known, key, GINT_TO_POINTER((gint)kinds->len));
         program->kind_of_pair[k] = (int32_t)kinds->len - 1;
+        KnownKind *new = g_new(KnownKind, 1);
+        *new = (KnownKind){costs, program->kind_of_pair[k]};
+        g_hash_table_insert(known, &new->costs, new);
     }
     program->n_pair_kinds = (int32_t)kinds->len;
     program->pair_kinds = (SimPairKind *)(void *)g_array_free(g_steal_pointer(&kinds), FALSE);
