@@ -302,6 +302,7 @@ add_choices(Explanation *explanation, ExplainDimension dimension)
         Request *request = request_copy(explanation->request);
         request->plan.top = 0;
         request->plan.is_terse = true;
+        request->plan.memo = explanation->memo;
         fix(request, dimension, n);
         choice.search = searches_add(explanation->searches, request, 1);
         g_array_append_val(explanation->choices, choice);
@@ -359,6 +360,7 @@ add_memory(Explanation *explanation, double factor, int64_t more_bytes, const ch
     ModelCluster *cluster = request->profile->cluster;
     int64_t after = request->plan.memory_limit_bytes;
 
+    request->plan.memo = explanation->memo;
     if (after > 0) {
         after = (int64_t)((double)after * factor) + more_bytes;
         request->plan.memory_limit_bytes = after;
@@ -417,6 +419,7 @@ add_batch(Explanation *explanation)
     Request *request = request_copy(explanation->request);
 
     request->plan.global_batch *= 2;
+    request->plan.memo = explanation->memo;
     add_resource(explanation, request, g_strdup("batch"), "x2",
                  g_strdup_printf(INT, request->plan.global_batch));
 }
@@ -474,6 +477,7 @@ explanation_new(const Request *request, const Plan *plan, const Plan *runner_up)
     explanation->plan = plan;
     explanation->runner_up = runner_up;
     explanation->searches = searches_new();
+    explanation->memo = plan_memo_new();
     explanation->choices = g_array_new(FALSE, FALSE, sizeof(ExplainChoice));
     explanation->resources = g_array_new(FALSE, FALSE, sizeof(ExplainResource));
     explanation->limits = g_array_new(FALSE, FALSE, sizeof(ExplainLimit));
@@ -492,6 +496,7 @@ explanation_free(Explanation *explanation)
     if (explanation == NULL)
         return;
     g_ptr_array_unref(explanation->searches);
+    plan_memo_free(explanation->memo);
     g_array_unref(explanation->choices);
     g_array_unref(explanation->resources);
     g_array_unref(explanation->limits);

@@ -68,6 +68,7 @@ typedef struct {
     const Request *request;       /* (borrowed) */
     const Plan *plan, *runner_up; /* (borrowed; nullable) */
     GPtrArray *searches;          /* of Search * */
+    PlanMemo *memo;               /* (owned) of the searches that change neither speeds nor links */
     GArray *choices;              /* of ExplainChoice, by dimension, values ascending */
     GArray *resources;            /* of ExplainResource */
     GArray *limits;               /* of ExplainLimit, the largest first */

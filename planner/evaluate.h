@@ -9,6 +9,7 @@
 
 #include "planner/flight.h"
 #include "planner/layout.h"
+#include "planner/sliced_cost.h"
 #include "planner/space.h"
 
 G_BEGIN_DECLS
@@ -19,8 +20,10 @@ typedef struct {
     void *user_data;
     PlanFlights *flights;       /* (borrowed) */
     PlanLayouts *layouts;       /* (borrowed) */
+    PlanSlicedCosts *sliced;    /* (borrowed) */
     int64_t memory_limit_bytes; /* of the largest device, or the user's */
     bool is_timeless;           /* the objective is memory: nothing is pruned by its time */
+    int64_t most_estimate_ns;   /* points that are estimated to take longer are not sliced */
     const int *stop;            /* (borrowed, nullable) of the request */
 } PlanEvaluation;
 
@@ -70,7 +73,8 @@ void plan_evaluate_slices(const PlanEvaluation *evaluation, const PlanPoint *poi
 
 /*
  * How long @point may take with slices: the bound of 16 equal ones under 1F1B's or TeraPipe's
- * order, INT64_MAX if that does not fit.  Only outcome->estimate_ns is set.
+ * order, INT64_MAX if that does not fit; or less than that, but more than is worth a look
+ * (most_estimate_ns).  Only outcome->estimate_ns is set.
  */
 void plan_estimate_slices(const PlanEvaluation *evaluation, const PlanPoint *point, int64_t limit,
                           PlanOutcome *outcome);

@@ -388,6 +388,40 @@ estimate_point(PlanTrial *trial, int *way)
     }
 }
 
+/* A bound on the estimate, which prices no plan; INT64_MAX: no family has such slices here. */
+static int64_t
+estimate_bound_ns(const PlanEvaluation *evaluation, const PlanPoint *point)
+{
+    const PlanSpace *space = evaluation->space;
+    const PlanLayerShape shape = plan_space_layer_shape(point);
+    int64_t best = INT64_MAX;
+
+    for (size_t k = 0; k < G_N_ELEMENTS(estimate_slices); k++) {
+        const int64_t n = estimate_slices[k];
+        const PlanSlicedCost *cost =
+            plan_sliced_costs_get(evaluation->sliced, space->request, &shape, n);
+        for (guint i = 0; i < space->families->len && cost != NULL; i++) {
+            const ScheduleFamily *family = space->families->pdata[i];
+            if (!family->slices || !plan_space_has_family(space, point, family, n))
+                continue;
+            g_autofree int64_t *even = plan_layout_even(space->request, point, family);
+            const PlanSketchInput input = {
+                .request = space->request,
+                .point = point,
+                .cost = &cost->whole,
+                .unit = &cost->unit,
+                .n_slices = n,
+                .family = family,
+                .counts = even,
+            };
+            g_auto(PlanSketch) sketch = {0};
+            plan_sketch_init(&sketch, &input);
+            best = MIN(best, plan_sketch_plain_ns(&sketch, &input));
+        }
+    }
+    return best;
+}
+
 void
 plan_estimate_slices(const PlanEvaluation *evaluation, const PlanPoint *point, int64_t limit,
                      PlanOutcome *outcome)
@@ -395,6 +429,9 @@ plan_estimate_slices(const PlanEvaluation *evaluation, const PlanPoint *point, i
     g_auto(PlanTrial) trial = {0};
     int way;
 
+    outcome->estimate_ns = evaluation->is_timeless ? 0 : estimate_bound_ns(evaluation, point);
+    if (outcome->estimate_ns > evaluation->most_estimate_ns)
+        return;
     plan_trial_init(&trial, evaluation, point, limit, outcome);
     outcome->estimate_ns = estimate_point(&trial, &way);
 }

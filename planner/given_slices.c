@@ -27,8 +27,7 @@ plan_given_uniform(int64_t seq_len, int64_t unit, int64_t n, GArray *slices)
 bool
 plan_given_slices(const PlanRequest *request, const PlanLayerShape *shape, GArray *slices)
 {
-    const PlanDegrees *d = &shape->degrees;
-    const int64_t unit = d->cp * (shape->sequence_parallel ? d->tp : 1);
+    const int64_t unit = plan_given_unit(shape);
 
     if (request->slices_mode == PLAN_SLICES_UNIFORM)
         return plan_given_uniform(request->seq_len, unit, request->n_slices, slices);

@@ -13,6 +13,13 @@ G_BEGIN_DECLS
 /* How many: 1 unless slices are UNIFORM or GIVEN. */
 int64_t plan_given_n_slices(const PlanRequest *request);
 
+/* Tokens that every slice of @shape is a multiple of. */
+static inline int64_t
+plan_given_unit(const PlanLayerShape *shape)
+{
+    return shape->degrees.cp * (shape->sequence_parallel ? shape->degrees.tp : 1);
+}
+
 /*
  * Fills @slices (of int64_t) with @n nearly equal ones of @seq_len tokens.
  * @unit  what every slice must be a multiple of; false where it forbids so many.

@@ -14,7 +14,8 @@ struct PlanLayouts {
 /* What the times of layers depend on; no padding, compared as bytes.  dp and placement matter where
  * devices differ, or groups lie in another order than the default. */
 typedef struct {
-    int64_t tp, cp, ep, micro_batch, sequence_parallel, pp, length, dp, placement, rank_order;
+    int64_t tp, cp, ep, micro_batch, sequence_parallel, recompute, pp, length, dp, placement,
+        rank_order;
 } Key;
 
 static guint
@@ -123,7 +124,7 @@ balanced_new(const PlanRequest *request, const PlanPoint *point, SchedulePlaceme
 {
     const ModelCluster *cluster = request->profile->cluster;
     const int64_t n_layers = request->arch->n_layers, n_kinds = (int64_t)cluster->nodes->len;
-    const PlanRecompute recompute = (PlanRecompute)MAX(0, request->recompute);
+    const PlanRecompute recompute = (PlanRecompute)plan_layer_plain_way(request);
     const PlanLayerShape shape = plan_space_layer_shape(point);
     const ProfilePlacement where = plan_layer_placement(request, &point->degrees);
     g_autofree int64_t *begins = kind_begins(cluster);
@@ -158,6 +159,7 @@ plan_layouts_balanced(PlanLayouts *layouts, const PlanRequest *request, const Pl
         .ep = point->degrees.ep,
         .micro_batch = point->micro_batch,
         .sequence_parallel = point->sequence_parallel,
+        .recompute = plan_layer_plain_way(request),
         .pp = differ ? point->degrees.pp : 0,
         .length = length,
         .dp = differ ? point->degrees.dp : 0,

@@ -60,16 +60,46 @@ plan_run_note_large(PlanRun *run, const PlanPoint *point)
 
 /* --- lifecycle --- */
 
+struct PlanMemo {
+    PlanFlights *flights;
+    PlanLayouts *layouts;
+    PlanSlicedCosts *sliced;
+};
+
+PlanMemo *
+plan_memo_new(void)
+{
+    PlanMemo *memo = g_new(PlanMemo, 1);
+
+    *memo = (PlanMemo){plan_flights_new(), plan_layouts_new(), plan_sliced_costs_new()};
+    return memo;
+}
+
+void
+plan_memo_free(PlanMemo *memo)
+{
+    if (memo == NULL)
+        return;
+    plan_flights_free(memo->flights);
+    plan_layouts_free(memo->layouts);
+    plan_sliced_costs_free(memo->sliced);
+    g_free(memo);
+}
+
 void
 plan_run_init(PlanRun *run, const PlanRequest *request, PlanSpace *space, PlanEvaluateFunc evaluate,
               void *user_data)
 {
+    PlanMemo *own = request->memo == NULL ? plan_memo_new() : NULL;
+    const PlanMemo *memo = own != NULL ? own : request->memo;
+
     *run = (PlanRun){
         .evaluation = {.space = space,
                        .evaluate = evaluate,
                        .user_data = user_data,
-                       .flights = plan_flights_new(),
-                       .layouts = plan_layouts_new(),
+                       .flights = memo->flights,
+                       .layouts = memo->layouts,
+                       .sliced = memo->sliced,
                        .memory_limit_bytes = plan_run_largest_memory(request),
                        .is_timeless = request->objective == PLAN_OBJECTIVE_MEMORY,
                        .stop = request->stop},
@@ -77,6 +107,7 @@ plan_run_init(PlanRun *run, const PlanRequest *request, PlanSpace *space, PlanEv
         .space = space,
         .known_limit = INT64_MAX,
         .lower_bound_ns = INT64_MAX,
+        .memo = own,
     };
     plan_outcome_init(&run->total);
     run->total.considered = space->n_slow + space->n_large;
@@ -91,8 +122,7 @@ void
 plan_run_clear(PlanRun *run)
 {
     plan_outcome_clear(&run->total);
-    plan_flights_free(run->evaluation.flights);
-    plan_layouts_free(run->evaluation.layouts);
+    g_clear_pointer(&run->memo, plan_memo_free);
 }
 
 /* --- waves --- */

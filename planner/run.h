@@ -24,6 +24,7 @@ typedef struct {
     PlanOutcome total;          /* found: the best top + 1, in order */
     int64_t known_limit;        /* objective values above it are of no interest: better is known */
     int64_t lower_bound_ns;     /* of what was not simulated */
+    PlanMemo *memo;             /* (owned, nullable) if the request has none */
 } PlanRun;
 
 typedef void (*PlanRunFunc)(const PlanEvaluation *evaluation, const PlanPoint *point, int64_t limit,

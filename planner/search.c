@@ -117,6 +117,7 @@ plan_search_least(const PlanRequest *request, PlanEvaluateFunc evaluate, void *u
     unlimited.objective = PLAN_OBJECTIVE_MEMORY;
     unlimited.memory_limit_bytes = NO_LIMIT;
     unlimited.top = 0;
+    unlimited.memo = NULL; /* advice changes devices too */
     const PlanSpaceLimits limits = {NO_LIMIT, INT64_MAX, -1, 0};
     g_autoptr(PlanSpace) space = plan_space_new(&unlimited, &limits, NULL);
     PlanRun run;
@@ -322,14 +323,19 @@ search_numbers(const PlanRequest *request, PlanEvaluateFunc evaluate, void *user
 }
 
 Plan *
-plan_search(const PlanRequest *request, PlanEvaluateFunc evaluate, void *user_data, GError **error)
+plan_search(const PlanRequest *asked, PlanEvaluateFunc evaluate, void *user_data, GError **error)
 {
-    g_return_val_if_fail(request != NULL && evaluate != NULL, NULL);
-    g_return_val_if_fail(request->threads >= 1 && request->top >= 0, NULL);
-    if (chooses_devices(request)) {
-        Plan *plan = search_numbers(request, evaluate, user_data);
+    g_return_val_if_fail(asked != NULL && evaluate != NULL, NULL);
+    g_return_val_if_fail(asked->threads >= 1 && asked->top >= 0, NULL);
+    g_autoptr(PlanMemo) own = asked->memo == NULL ? plan_memo_new() : NULL;
+    PlanRequest request = *asked;
+
+    if (own != NULL)
+        request.memo = own;
+    if (chooses_devices(&request)) {
+        Plan *plan = search_numbers(&request, evaluate, user_data);
         if (plan != NULL)
             return plan;
     }
-    return search_once(request, evaluate, user_data, true, error);
+    return search_once(&request, evaluate, user_data, true, error);
 }

@@ -32,6 +32,7 @@
 #ifndef PLANNER_SEARCH_H
 #define PLANNER_SEARCH_H
 
+#include "planner/memo.h"
 #include "profiles/workload.h"
 
 G_BEGIN_DECLS
@@ -84,6 +85,7 @@ typedef struct {
     /* (borrowed, nullable) read atomically: once it is not 0 the search ends with the best so far,
      * whose lower bound then covers all that was not looked at */
     const int *stop;
+    PlanMemo *memo; /* (borrowed, nullable) shared with other searches; NULL: its own */
 } PlanRequest;
 
 /*

@@ -57,28 +57,44 @@ may_gain(const PlanRun *run, const PlanPoint *point)
            point->sliced_bound_ns <= plan_run_least_gain(plan_run_limit(run));
 }
 
-/* (owned) GArray of Sliced, best estimate first: points of even stages with the fewest chunks. */
+/* Whether @point is estimated: even stages with the fewest chunks. */
+static bool
+is_estimated(const PlanRun *run, const PlanPoint *point)
+{
+    return point->degrees.vpp == MAX(1, run->request->vpp) && !point->is_balanced &&
+           may_gain(run, point);
+}
+
+/* Better slices than equal ones gain little: what is estimated to take longer than this stays
+ * behind the best.  Of few points, the best slices may take a fifth less. */
+static int64_t
+most_estimate_ns(const PlanRun *run, guint n_estimated)
+{
+    const int64_t least = plan_run_least_gain(plan_run_limit(run));
+
+    return n_estimated < SMALL_SPACE && least < INT64_MAX / 2 ? least / 4 * 5 : least;
+}
+
+/* (owned) GArray of Sliced, best estimate first. */
 static GArray *
 estimate_points(PlanRun *run, const PlanPoint *const *points)
 {
     const guint n = run->space->points->len;
     GArray *all = g_array_new(FALSE, FALSE, sizeof(Sliced));
     g_autofree PlanWave *wave = g_new0(PlanWave, 1);
-    const int64_t vpp = MAX(1, run->request->vpp);
 
-    wave->evaluate = plan_estimate_slices;
-    for (guint i = 0;
-         i < n && all->len < MAX_ESTIMATED && !plan_evaluation_is_stopped(&run->evaluation);) {
-        const guint first = all->len;
-        wave->n = 0;
-        for (; i < n && wave->n < PLAN_WAVE; i++) {
-            const Sliced sliced = {.point = *points[i]};
-            if (sliced.point.degrees.vpp != vpp || sliced.point.is_balanced ||
-                !may_gain(run, &sliced.point))
-                continue;
-            wave->points[wave->n++] = points[i];
+    for (guint i = 0; i < n && all->len < MAX_ESTIMATED; i++)
+        if (is_estimated(run, points[i])) {
+            const Sliced sliced = {.point = *points[i], .estimate_ns = INT64_MAX};
             g_array_append_val(all, sliced);
         }
+    run->evaluation.most_estimate_ns = most_estimate_ns(run, all->len);
+    wave->evaluate = plan_estimate_slices;
+    for (guint first = 0; first < all->len && !plan_evaluation_is_stopped(&run->evaluation);
+         first += PLAN_WAVE) {
+        wave->n = (int)MIN(PLAN_WAVE, all->len - first);
+        for (int k = 0; k < wave->n; k++)
+            wave->points[k] = &g_array_index(all, Sliced, first + (guint)k).point;
         plan_run_threads(run, wave);
         for (int k = 0; k < wave->n; k++) {
             g_array_index(all, Sliced, first + (guint)k).estimate_ns =
@@ -119,11 +135,7 @@ plan_run_slices(PlanRun *run)
         if (plan_evaluation_is_stopped(&run->evaluation))
             break;
         const Sliced *sliced = &g_array_index(all, Sliced, k);
-        /* Better slices than equal ones gain little: what is behind stays there.  A small space is
-         * looked at more closely. */
-        const int64_t limit = plan_run_limit(run);
-        const int64_t least = sliced->estimate_ns / 5 * (all->len < SMALL_SPACE ? 4 : 5);
-        if (sliced->estimate_ns == INT64_MAX || least > plan_run_least_gain(limit))
+        if (sliced->estimate_ns > most_estimate_ns(run, all->len))
             break;
         wave->n = 0;
         for (guint i = 0; i < n && wave->n < PLAN_WAVE; i++)

@@ -1,0 +1,95 @@
+#include "planner/sliced_cost.h"
+
+#include <string.h>
+
+#include "planner/given_slices.h"
+
+struct PlanSlicedCosts {
+    GMutex lock;
+    GHashTable *known; /* of (owned) Key * -> (owned) PlanSlicedCost *; looked up only */
+};
+
+/* What the costs depend on; no padding, compared as bytes.  dp and pp matter where groups lie in
+ * another order than the default. */
+typedef struct {
+    int64_t tp, cp, ep, micro_batch, sequence_parallel, recompute, n_slices, rank_order, dp, pp;
+} Key;
+
+static guint
+hash_key(gconstpointer data)
+{
+    const int64_t *words = data;
+    uint64_t hash = 0;
+
+    for (size_t i = 0; i < sizeof(Key) / sizeof *words; i++)
+        hash = hash * 1000003 + (uint64_t)words[i];
+    return (guint)(hash ^ hash >> 32);
+}
+
+static gboolean
+keys_equal(gconstpointer a, gconstpointer b)
+{
+    return memcmp(a, b, sizeof(Key)) == 0;
+}
+
+PlanSlicedCosts *
+plan_sliced_costs_new(void)
+{
+    PlanSlicedCosts *costs = g_new0(PlanSlicedCosts, 1);
+
+    g_mutex_init(&costs->lock);
+    costs->known = g_hash_table_new_full(hash_key, keys_equal, g_free, g_free);
+    return costs;
+}
+
+void
+plan_sliced_costs_free(PlanSlicedCosts *costs)
+{
+    if (costs == NULL)
+        return;
+    g_hash_table_unref(costs->known);
+    g_mutex_clear(&costs->lock);
+    g_free(costs);
+}
+
+const PlanSlicedCost *
+plan_sliced_costs_get(PlanSlicedCosts *costs, const PlanRequest *request,
+                      const PlanLayerShape *shape, int64_t n_slices)
+{
+    const PlanDegrees *d = &shape->degrees;
+    const bool is_default = d->rank_order == 0;
+    const Key key = {
+        .tp = d->tp,
+        .cp = d->cp,
+        .ep = d->ep,
+        .micro_batch = shape->micro_batch,
+        .sequence_parallel = shape->sequence_parallel,
+        .recompute = request->recompute,
+        .n_slices = n_slices,
+        .rank_order = d->rank_order,
+        .dp = is_default ? 0 : d->dp,
+        .pp = is_default ? 0 : d->pp,
+    };
+
+    g_mutex_lock(&costs->lock);
+    PlanSlicedCost *known = g_hash_table_lookup(costs->known, &key);
+    g_mutex_unlock(&costs->lock);
+    if (known != NULL)
+        return known;
+    g_autoptr(GArray) slices = g_array_new(FALSE, FALSE, sizeof(int64_t));
+    if (!plan_given_uniform(request->seq_len, plan_given_unit(shape), n_slices, slices))
+        return NULL;
+    /* Made without the lock; two threads may make the same one, equal ones. */
+    PlanSlicedCost *fresh = g_new(PlanSlicedCost, 1);
+    *fresh = plan_layer_sliced_cost(request, shape, slices);
+    g_mutex_lock(&costs->lock);
+    known = g_hash_table_lookup(costs->known, &key);
+    if (known == NULL) {
+        g_hash_table_insert(costs->known, g_memdup2(&key, sizeof key), fresh);
+        known = fresh;
+    } else {
+        g_free(fresh);
+    }
+    g_mutex_unlock(&costs->lock);
+    return known;
+}
