@@ -14,7 +14,7 @@ contest_clear(Contest *contest)
     g_clear_pointer(&contest->links, sim_links_free);
     g_clear_pointer(&contest->engine, sim_engine_free);
     for (int32_t i = 0; contest->streams != NULL && i < n; i++)
-        g_clear_pointer(&contest->streams[i].queue, g_array_unref);
+        g_free(contest->streams[i].queue);
     g_free(contest->streams);
     g_free(contest->runners);
     g_free(contest->ready);
@@ -43,7 +43,7 @@ count_message(Contest *contest, const SimCostDetail *detail, int32_t change)
 {
     Runner *ends[] = {&contest->runners[detail->rank], &contest->runners[detail->out.peer]};
 
-    for (size_t i = 0; contest->message_speed < 1 && i < G_N_ELEMENTS(ends); i++) {
+    for (size_t i = 0; i < G_N_ELEMENTS(ends); i++) {
         ends[i]->n_messages += change;
         contest_change_speed(contest, ends[i]);
     }
@@ -52,7 +52,23 @@ count_message(Contest *contest, const SimCostDetail *detail, int32_t change)
 static inline Posted
 first_posted(const Stream *stream)
 {
-    return g_array_index(stream->queue, Posted, stream->first);
+    return stream->queue[stream->first];
+}
+
+/* Makes room for one message more behind the last of the queue. */
+static void
+grow_queue(Stream *stream)
+{
+    if (stream->first > 0) {
+        stream->n -= stream->first;
+        memmove(stream->queue, stream->queue + stream->first,
+                sizeof *stream->queue * (size_t)stream->n);
+        stream->first = 0;
+    }
+    if (2 * stream->n < stream->room)
+        return;
+    stream->room = MAX(8, 2 * stream->room);
+    stream->queue = g_renew(Posted, stream->queue, (size_t)stream->room);
 }
 
 /* Sends the first message of @stream's queue when it may. */
@@ -70,7 +86,8 @@ send_first(Contest *contest, Stream *stream)
     }
     stream->is_sending = true;
     stream->since_ns = *contest->now_ns;
-    count_message(contest, detail, 1);
+    if (contest->message_speed < 1)
+        count_message(contest, detail, 1);
     sim_flow_start(contest->links, timer, detail->out.ns,
                    contest_way(contest, sim_way_of_message(cost)), 1);
 }
@@ -91,13 +108,12 @@ stream_fires(Contest *contest, Stream *stream)
                  contest_stream_timer(contest, (int32_t)(stream - contest->streams)));
     contest_add_message_time(contest, detail->rank, detail->out.peer,
                              *contest->now_ns - stream->since_ns);
-    count_message(contest, detail, -1);
-    if (++stream->first < stream->queue->len) {
+    if (contest->message_speed < 1)
+        count_message(contest, detail, -1);
+    if (++stream->first < stream->n)
         send_first(contest, stream);
-    } else {
-        stream->first = 0;
-        g_array_set_size(stream->queue, 0);
-    }
+    else
+        stream->first = stream->n = 0;
     arrive(contest, posted.step, detail->out.peer, *contest->now_ns);
 }
 
@@ -110,9 +126,10 @@ contest_post(Contest *contest, Stream *stream, uint32_t step, int64_t ns, int64_
         arrive(contest, step, stream->to, stream->free_ns);
         return;
     }
-    const Posted posted = {at_ns, step};
-    g_array_append_val(stream->queue, posted);
-    if (stream->queue->len == 1)
+    if (stream->n == stream->room)
+        grow_queue(stream);
+    stream->queue[stream->n++] = (Posted){at_ns, step};
+    if (stream->n == stream->first + 1)
         send_first(contest, stream);
 }
 
@@ -352,8 +369,6 @@ init_streams(Contest *contest)
         if (contest->message_speed == 1 && !contest_crosses(contest, sim_way_of_message(cost)))
             continue;
         stream->is_followed = true;
-        if (stream->queue == NULL)
-            stream->queue = g_array_new(FALSE, FALSE, sizeof(Posted));
     }
 }
 

@@ -60,8 +60,9 @@ typedef struct {
     bool is_sending;  /* followed: the first of the queue is under way */
     int64_t free_ns;  /* not followed: after the last message */
     int32_t from, to; /* ranks */
-    GArray *queue;    /* of Posted; (owned, nullable) made when needed */
-    guint first;      /* of the queue that is under way, or next */
+    Posted *queue;    /* (owned, nullable) */
+    int64_t first;    /* of the queue that is under way, or next */
+    int64_t n, room;  /* all before n have been posted */
     int64_t since_ns;
 } Stream;
 
@@ -111,23 +112,23 @@ contest_detail(const Contest *contest, uint32_t step)
     return &contest->program->details[contest->program->steps[step].cost];
 }
 
-static inline SimWay
+static inline const SimWay *
 contest_way(const Contest *contest, int64_t way)
 {
-    return contest->network == NULL ? (SimWay){.device_bytes_per_s = 1, .visible = 1}
-                                    : sim_network_way(contest->network, way);
+    static const SimWay alone = {.device_bytes_per_s = 1, .visible = 1};
+
+    return contest->network == NULL ? &alone : &contest->network->ways[way];
 }
 
 /* Whether what goes @way meets others. */
 static inline bool
 contest_crosses(const Contest *contest, int64_t way)
 {
-    return contest->network != NULL &&
-           contest->network->begin[way] < contest->network->begin[way + 1];
+    return contest->network != NULL && contest->network->ways[way].n_crossed > 0;
 }
 
 /* What the op at hand takes beside others' flows. */
-static inline SimWay
+static inline const SimWay *
 contest_op_way(const Contest *contest, const Runner *runner)
 {
     return contest_way(contest, runner->pair != NULL

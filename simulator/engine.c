@@ -1,13 +1,18 @@
 #include "simulator/engine.h"
 
+/* Children of a node: 64 bytes. */
+#define FANOUT 8
+#define FANOUT_BITS 3
+/* 8^10 timers are more than there can be. */
+#define MAX_LEVELS 11
+
 struct SimEngine {
     int64_t now_ns;
     int32_t n_timers;
-    int32_t n_leaves; /* a power of two */
-    /* (owned) [1 .. 2 n_leaves): node i is the earlier of 2 i and 2 i + 1; timer t is n_leaves + t
-     */
-    int64_t *first_ns;
-    int32_t fired; /* went off and was not set since: still in the tree; -1: none */
+    int32_t n_levels;
+    /* (owned) level[0] are the timers, NEVER behind the last, level[k][i] is the earliest of
+     * level[k - 1] [8 i .. 8 i + 8), the last level is one node */
+    int64_t *level[MAX_LEVELS];
 };
 
 SimEngine *
@@ -15,14 +20,18 @@ sim_engine_new(int32_t n_timers)
 {
     g_return_val_if_fail(n_timers > 0 && n_timers <= 1 << 29, NULL);
     SimEngine *engine = g_new0(SimEngine, 1);
+    size_t n = (size_t)n_timers;
 
     engine->n_timers = n_timers;
-    for (engine->n_leaves = 1; engine->n_leaves < n_timers;)
-        engine->n_leaves *= 2;
-    engine->first_ns = g_new(int64_t, 2 * (size_t)engine->n_leaves);
-    for (int32_t i = 0; i < 2 * engine->n_leaves; i++)
-        engine->first_ns[i] = SIM_ENGINE_NEVER;
-    engine->fired = -1;
+    /* The levels below n_levels are there; the next one has n nodes. */
+    for (bool is_last = false; !is_last; n = (n + FANOUT - 1) / FANOUT) {
+        const size_t room = (n + FANOUT - 1) / FANOUT * FANOUT;
+        int64_t *level = g_new(int64_t, room);
+        for (size_t i = 0; i < room; i++)
+            level[i] = SIM_ENGINE_NEVER;
+        engine->level[engine->n_levels++] = level;
+        is_last = n == 1;
+    }
     return engine;
 }
 
@@ -31,7 +40,8 @@ sim_engine_free(SimEngine *engine)
 {
     if (engine == NULL)
         return;
-    g_free(engine->first_ns);
+    for (int32_t k = 0; k < engine->n_levels; k++)
+        g_free(engine->level[k]);
     g_free(engine);
 }
 
@@ -49,20 +59,43 @@ sim_engine_clock(const SimEngine *engine)
     return &engine->now_ns;
 }
 
-static void
-put(SimEngine *engine, int32_t timer, int64_t at_ns)
+/* Of a node's children.  No branches: which one it is cannot be guessed. */
+static inline int64_t
+earliest(const int64_t *children)
 {
-    int64_t *first_ns = engine->first_ns;
-    int32_t i = engine->n_leaves + timer;
+    int64_t ns = children[0];
 
-    first_ns[i] = at_ns;
-    /* All nodes but the ancestors of i hold the earlier of their children. */
-    for (i /= 2; i > 0; i /= 2) {
-        const int64_t a = first_ns[2 * i], b = first_ns[2 * i + 1];
-        const int64_t earlier = a < b ? a : b;
-        if (first_ns[i] == earlier)
-            break;
-        first_ns[i] = earlier;
+#pragma GCC unroll 8
+    for (int k = 1; k < FANOUT; k++)
+        ns = MIN(ns, children[k]);
+    return ns;
+}
+
+/* The first of a node's children that is at @at_ns, as one is. */
+static inline size_t
+first_at(const int64_t *children, int64_t at_ns)
+{
+    size_t first = FANOUT - 1;
+
+#pragma GCC unroll 8
+    for (int k = FANOUT - 2; k >= 0; k--)
+        first = children[k] == at_ns ? (size_t)k : first;
+    return first;
+}
+
+static inline void
+put(SimEngine *engine, size_t timer, int64_t at_ns)
+{
+    size_t i = timer;
+
+    engine->level[0][i] = at_ns;
+    /* All nodes but the ancestors of the timer hold the earliest of their children. */
+    for (int32_t k = 1; k < engine->n_levels; k++) {
+        i >>= FANOUT_BITS;
+        const int64_t ns = earliest(&engine->level[k - 1][i << FANOUT_BITS]);
+        if (engine->level[k][i] == ns)
+            return;
+        engine->level[k][i] = ns;
     }
 }
 
@@ -71,43 +104,29 @@ sim_engine_set(SimEngine *engine, int32_t timer, int64_t at_ns)
 {
     g_return_if_fail(engine != NULL && timer >= 0 && timer < engine->n_timers);
     g_return_if_fail(at_ns >= engine->now_ns);
-    if (timer == engine->fired)
-        engine->fired = -1;
-    put(engine, timer, at_ns);
-}
-
-/* Most timers that go off are set again at once: only those that were not leave the tree here. */
-static void
-drop_fired(SimEngine *engine)
-{
-    if (engine->fired < 0)
-        return;
-    put(engine, engine->fired, SIM_ENGINE_NEVER);
-    engine->fired = -1;
+    put(engine, (size_t)timer, at_ns);
 }
 
 int64_t
-sim_engine_next_ns(SimEngine *engine)
+sim_engine_next_ns(const SimEngine *engine)
 {
     g_return_val_if_fail(engine != NULL, SIM_ENGINE_NEVER);
-    drop_fired(engine);
-    return engine->first_ns[1];
+    return engine->level[engine->n_levels - 1][0];
 }
 
 int32_t
 sim_engine_next(SimEngine *engine)
 {
-    g_return_val_if_fail(engine != NULL, -1);
-    drop_fired(engine);
-    const int64_t at_ns = engine->first_ns[1];
-    int32_t i = 1;
+    const int64_t at_ns = sim_engine_next_ns(engine);
+    size_t i = 0;
 
     if (at_ns == SIM_ENGINE_NEVER)
         return -1;
-    /* The first leaf of those below i that is at at_ns. */
-    while (i < engine->n_leaves)
-        i = 2 * i + (engine->first_ns[2 * i] != at_ns);
+    for (int32_t k = engine->n_levels - 2; k >= 0; k--) {
+        i <<= FANOUT_BITS;
+        i += first_at(&engine->level[k][i], at_ns);
+    }
+    put(engine, i, SIM_ENGINE_NEVER);
     engine->now_ns = at_ns;
-    engine->fired = i - engine->n_leaves;
-    return engine->fired;
+    return (int32_t)i;
 }

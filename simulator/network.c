@@ -9,9 +9,7 @@ void
 sim_network_clear(SimNetwork *network)
 {
     g_clear_pointer(&network->bytes_per_s, g_free);
-    g_clear_pointer(&network->begin, g_free);
-    g_clear_pointer(&network->device_bytes_per_s, g_free);
-    g_clear_pointer(&network->visible, g_free);
+    g_clear_pointer(&network->ways, g_free);
     g_clear_pointer(&network->suspects, g_array_unref);
     g_clear_pointer(&network->crossings, g_array_unref);
 }
@@ -87,9 +85,9 @@ end_way(SimNetwork *network, int64_t way, guint first, double device_bytes_per_s
     }
     for (guint k = first; k < network->crossings->len; k++)
         g_array_index(network->crossings, SimCrossing, k).bytes_per_s /= most;
-    network->device_bytes_per_s[way] = device_bytes_per_s;
-    network->visible[way] = 1.0;
-    network->begin[way + 1] = network->crossings->len;
+    network->ways[way] = (SimWay){.n_crossed = (int32_t)(network->crossings->len - first),
+                                  .device_bytes_per_s = device_bytes_per_s,
+                                  .visible = 1.0};
 }
 
 /*
@@ -119,7 +117,7 @@ add_collectives(SimNetwork *network, const SimProgram *program, int64_t way, int
     sent_s = fmin(fmax(sent_s, 1e-9 * (double)seen_ns), 1e-9 * (double)MAX(ns, 1));
     end_way(network, way, first, most_bytes / fmax(sent_s, 1e-9));
     if (sent_s > 0)
-        network->visible[way] = fmin(1.0, 1e-9 * (double)seen_ns / sent_s);
+        network->ways[way].visible = fmin(1.0, 1e-9 * (double)seen_ns / sent_s);
 }
 
 static int
@@ -248,9 +246,9 @@ static void
 take_most(const SimNetwork *network, const int64_t *ways, int64_t n, Most *most)
 {
     for (int64_t i = 0; i < n; i++) {
-        const SimWay way = sim_network_way(network, ways[i]);
-        for (int32_t k = 0; k < way.n_crossed; k++) {
-            const SimCrossing *c = &way.crossed[k];
+        const SimWay *way = &network->ways[ways[i]];
+        for (int32_t k = 0; k < way->n_crossed; k++) {
+            const SimCrossing *c = &way->crossed[k];
             if (most->most[c->link] == 0)
                 g_array_append_val(most->touched, c->link);
             most->most[c->link] = fmax(most->most[c->link], c->bytes_per_s);
@@ -300,27 +298,37 @@ find_suspects(SimNetwork *network, const SimProgram *program, int64_t n_ways)
     g_array_unref(most.touched);
 }
 
+/* Lets the ways know where their crossings are, now that these have all been found. */
+static void
+point_ways(SimNetwork *network, int64_t n_ways)
+{
+    const SimCrossing *crossed = (const SimCrossing *)(const void *)network->crossings->data;
+
+    for (int64_t way = 0; way < n_ways; way++) {
+        network->ways[way].crossed = crossed;
+        crossed += network->ways[way].n_crossed;
+    }
+}
+
 /* Forgets the crossings of links that never fill: nobody need look at them. */
 static void
 keep_suspects(SimNetwork *network, int64_t n_ways)
 {
     g_autofree bool *can_fill = g_new0(bool, (size_t)network->n_links + 1);
-    int64_t begin = 0, n = 0;
+    SimCrossing *kept = (SimCrossing *)(void *)network->crossings->data;
+    const SimCrossing *crossing = kept;
 
     for (guint i = 0; i < network->suspects->len; i++)
         can_fill[g_array_index(network->suspects, SimSuspect, i).link] = true;
-    /* Ways before @way have their crossings in [0 .. n); those of @way begin at @begin. */
+    /* Ways before @way have their crossings before kept; those of @way begin at crossing. */
     for (int64_t way = 0; way < n_ways; way++) {
-        const int64_t end = network->begin[way + 1];
-        for (int64_t k = begin; k < end; k++) {
-            const SimCrossing c = g_array_index(network->crossings, SimCrossing, k);
-            if (can_fill[c.link])
-                g_array_index(network->crossings, SimCrossing, n++) = c;
-        }
-        begin = end;
-        network->begin[way + 1] = n;
+        const SimCrossing *end = crossing + network->ways[way].n_crossed;
+        network->ways[way].crossed = kept;
+        for (; crossing < end; crossing++)
+            if (can_fill[crossing->link])
+                *kept++ = *crossing;
+        network->ways[way].n_crossed = (int32_t)(kept - network->ways[way].crossed);
     }
-    g_array_set_size(network->crossings, (guint)n);
 }
 
 bool
@@ -338,9 +346,7 @@ sim_network_init(SimNetwork *network, const SimProgram *program, GError **error)
     network->suspects = g_array_new(FALSE, FALSE, sizeof(SimSuspect));
     for (int32_t i = 0; i < network->n_links; i++)
         network->bytes_per_s[i] = links->bytes_per_s[i / 2];
-    network->begin = g_new0(int64_t, (size_t)n_ways + 1);
-    network->device_bytes_per_s = g_new0(double, (size_t)n_ways);
-    network->visible = g_new(double, (size_t)n_ways);
+    network->ways = g_new(SimWay, (size_t)MAX(n_ways, 1));
     network->crossings = g_array_new(FALSE, FALSE, sizeof(SimCrossing));
     for (int64_t cost = 0; cost < program->n_costs; cost++) {
         add_op(network, program, cost);
@@ -356,6 +362,7 @@ sim_network_init(SimNetwork *network, const SimProgram *program, GError **error)
     }
     for (int32_t i = 0; i < program->n_pair_kinds; i++)
         add_pair(network, program, &program->pair_kinds[i]);
+    point_ways(network, n_ways);
     find_suspects(network, program, n_ways);
     keep_suspects(network, n_ways);
     return true;

@@ -30,13 +30,10 @@ typedef struct {
 } SimSuspect;
 
 typedef struct {
-    int32_t n_links;            /* each way apart */
-    double *bytes_per_s;        /* (owned) [link] capacity */
-    int64_t *begin;             /* (owned) [way], and one more */
-    GArray *crossings;          /* of SimCrossing: those of a way are [begin .. next begin); only
-                                   of links that can fill */
-    double *device_bytes_per_s; /* (owned) [way] of one device while it sends: SimWay */
-    double *visible;            /* (owned) [way] */
+    int32_t n_links;     /* each way apart */
+    double *bytes_per_s; /* (owned) [link] capacity */
+    SimWay *ways;        /* (owned) [way] whose crossings are only those of links that can fill */
+    GArray *crossings;   /* of SimCrossing: those of the ways, in their order */
     /* Pairs of a link that can fill, because its streams may want too much of it at once, and one
      * of those streams; by link.  None: nothing is ever contended. */
     GArray *suspects; /* of SimSuspect */
@@ -71,20 +68,6 @@ sim_way_of_pair(const SimProgram *program, const SimPairKind *kind)
 
 /* Of what a step does on its compute stream. */
 int64_t sim_way_of_step(const SimProgram *program, uint32_t step);
-
-/* (borrowed) */
-static inline SimWay
-sim_network_way(const SimNetwork *network, int64_t way)
-{
-    const int64_t begin = network->begin[way];
-
-    return (SimWay){
-        .crossed = &g_array_index(network->crossings, SimCrossing, begin),
-        .n_crossed = (int32_t)(network->begin[way + 1] - begin),
-        .device_bytes_per_s = network->device_bytes_per_s[way],
-        .visible = network->visible[way],
-    };
-}
 
 /*
  * Fills @network from the links of @program's workload, which it has.

@@ -22,11 +22,11 @@ typedef struct {
 static double
 taken_of_link(const Look *look, const Cursor *cursor, int64_t number)
 {
-    const SimWay way = sim_network_way(look->network, number);
+    const SimWay *way = &look->network->ways[number];
 
-    for (int32_t k = 0; k < way.n_crossed; k++)
-        if (way.crossed[k].link == cursor->link)
-            return way.crossed[k].bytes_per_s;
+    for (int32_t k = 0; k < way->n_crossed; k++)
+        if (way->crossed[k].link == cursor->link)
+            return way->crossed[k].bytes_per_s;
     return 0;
 }
 

@@ -1,27 +1,11 @@
 #include "simulator/resource.h"
 
+#include <string.h>
+
 #include "simulator/share.h"
 
-static inline void
-passing_add(PassingList *list, Flow *flow, double bytes_per_s)
-{
-    if (list->n == list->room) {
-        list->room = MAX(8, 2 * list->room);
-        list->passing = g_renew(Passing, list->passing, (size_t)list->room);
-    }
-    list->passing[list->n++] = (Passing){flow, bytes_per_s};
-}
-
-/* Removes @flow, which is there once; the last one takes its place. */
-static inline void
-passing_remove(PassingList *list, const Flow *flow)
-{
-    int32_t i = 0;
-
-    while (list->passing[i].flow != flow)
-        i++;
-    list->passing[i] = list->passing[--list->n];
-}
+/* Flows on most links at one time; more have an array of their own. */
+#define FEW 4
 
 SimLinks *
 sim_links_new(SimEngine *engine, int32_t n_flows, const double *bytes_per_s, int32_t n_links)
@@ -33,14 +17,20 @@ sim_links_new(SimEngine *engine, int32_t n_flows, const double *bytes_per_s, int
     links->now_ns = sim_engine_clock(engine);
     links->n_links = n_links;
     links->n_flows = n_flows;
-    links->link = g_new0(Link, (size_t)n_links);
-    links->flow = g_new0(Flow, (size_t)n_flows);
+    links->link = g_aligned_alloc0((size_t)n_links, sizeof(Link), CACHE_LINE);
+    links->passing = g_aligned_alloc0((size_t)n_links, FEW * sizeof(Passing), CACHE_LINE);
+    links->flow = g_aligned_alloc0((size_t)n_flows, sizeof(Flow), CACHE_LINE);
+    links->part_flows = g_new(Flow *, (size_t)n_flows);
+    links->rising = g_new(Flow *, (size_t)n_flows);
+    links->concerned = g_ptr_array_new();
     links->part_links = g_new(int32_t, (size_t)n_links);
     links->open_links = g_new(int32_t, (size_t)n_links);
     links->changed = g_new(int32_t, (size_t)n_links);
     for (int32_t i = 0; i < n_links; i++) {
         g_assert(bytes_per_s[i] > 0);
         links->link[i].bytes_per_s = bytes_per_s[i];
+        links->link[i].passing = &links->passing[FEW * (size_t)i];
+        links->link[i].room = FEW;
     }
     return links;
 }
@@ -51,12 +41,15 @@ sim_links_free(SimLinks *links)
     if (links == NULL)
         return;
     for (int32_t i = 0; i < links->n_links; i++)
-        g_free(links->link[i].flows.passing);
-    g_free(links->link);
-    g_free(links->flow);
+        if (links->link[i].room > FEW)
+            g_free(links->link[i].passing);
+    g_aligned_free(links->link);
+    g_aligned_free(links->passing);
+    g_aligned_free(links->flow);
     g_free(links->changed);
-    g_free(links->part_flows.flow);
-    g_free(links->rising.flow);
+    g_free(links->part_flows);
+    g_free(links->rising);
+    g_ptr_array_unref(links->concerned);
     g_free(links->part_links);
     g_free(links->open_links);
     g_free(links);
@@ -80,85 +73,78 @@ sim_flow_rate(const SimLinks *links, int32_t flow)
     return links->flow[flow].rate;
 }
 
-/* Of the sum of a link's flows, which is small, without what additions and subtractions leave. */
+/* --- what passes a link --- */
+
 static void
+grow_link(Link *link)
+{
+    Passing *more = g_new(Passing, 2 * (size_t)link->room);
+
+    memcpy(more, link->passing, sizeof *more * (size_t)link->n);
+    if (link->room > FEW)
+        g_free(link->passing);
+    link->passing = more;
+    link->room *= 2;
+}
+
+static inline void
+add_passing(Link *link, Flow *flow, double bytes_per_s)
+{
+    const double wanted = flow->limit * bytes_per_s;
+
+    if (link->n == link->room)
+        grow_link(link);
+    link->passing[link->n++] =
+        (Passing){flow, bytes_per_s, bytes_per_s / flow->device_bytes_per_s, wanted};
+    link->wanted += wanted;
+}
+
+/* The sum, which is short, without what additions and subtractions leave. */
+static inline void
 sum_wanted(Link *link)
 {
     double sum = 0;
 
-    for (int32_t i = 0; i < link->flows.n; i++)
-        sum += link->flows.passing[i].flow->limit * link->flows.passing[i].bytes_per_s;
+    for (int32_t i = 0; i < link->n; i++)
+        sum += link->passing[i].wanted;
     link->wanted = sum;
 }
 
-/* --- time --- */
-
-/* How fast its work gets on. */
-static inline double
-speed_of(const Flow *flow)
+/* Where @flow, which passes the link, stands on it. */
+static inline Passing *
+find_passing(const Link *link, const Flow *flow)
 {
-    return flow->rate == flow->limit ? flow->limit
-                                     : flow->limit - flow->way.visible * (flow->limit - flow->rate);
+    Passing *passing = link->passing;
+
+    while (passing->flow != flow)
+        passing++;
+    return passing;
 }
 
-/* Up to @now_ns at the rate that it has had. */
-static void
-run_on(Flow *flow, int64_t now_ns)
+/* The last one takes its place. */
+static inline void
+remove_passing(Link *link, const Flow *flow)
 {
-    const double elapsed_ns = (double)(now_ns - flow->since_ns);
-
-    if (elapsed_ns == 0)
-        return;
-    flow->remaining_ns = MAX(flow->remaining_ns - elapsed_ns * speed_of(flow), 0);
-    if (flow->rate < flow->limit)
-        flow->shared_ns += elapsed_ns * (1 - speed_of(flow) / flow->limit);
-    flow->since_ns = now_ns;
-}
-
-/* Lets the flow run at @rate from now on. */
-static void
-set_rate(SimLinks *links, Flow *flow, double rate)
-{
-    const int64_t now_ns = *links->now_ns;
-
-    run_on(flow, now_ns);
-    flow->rate = rate;
-    sim_engine_set(links->engine, (int32_t)(flow - links->flow),
-                   now_ns + (int64_t)(flow->remaining_ns / speed_of(flow) + 0.5));
+    *find_passing(link, flow) = link->passing[link->n - 1];
+    link->n--;
+    sum_wanted(link);
 }
 
 /* --- changes --- */
 
-/* Notes those of the links that @flow crosses of which too much is wanted.  Returns whether there
- * is one. */
-static bool
-note_tight(SimLinks *links, const Flow *flow)
-{
-    bool any = false;
-
-    for (int32_t k = 0; k < flow->way.n_crossed; k++) {
-        const int32_t at = flow->way.crossed[k].link;
-        Link *link = &links->link[at];
-        if (!is_tight(link))
-            continue;
-        any = true;
-        if (link->changed)
-            continue;
-        link->changed = true;
-        links->changed[links->n_changed++] = at;
-    }
-    return any;
-}
-
 void
-sim_flow_start(SimLinks *links, int32_t number, int64_t work_ns, SimWay way, double limit)
+sim_flow_start(SimLinks *links, int32_t number, int64_t work_ns, const SimWay *way, double limit)
 {
     g_return_if_fail(links != NULL && work_ns >= 0 && work_ns <= SIM_FLOW_MAX_NS);
     g_return_if_fail(number >= 0 && number < links->n_flows && !links->flow[number].active);
     g_return_if_fail(limit > 0 && limit <= 1);
     Flow *flow = &links->flow[number];
+    bool any_tight = false;
 
-    flow->way = way;
+    flow->crossed = way->crossed;
+    flow->n_crossed = work_ns == 0 ? 0 : way->n_crossed; /* it ends before it takes anything */
+    flow->device_bytes_per_s = way->device_bytes_per_s;
+    flow->visible = way->visible;
     flow->remaining_ns = (double)work_ns;
     flow->since_ns = *links->now_ns;
     flow->limit = limit;
@@ -166,14 +152,15 @@ sim_flow_start(SimLinks *links, int32_t number, int64_t work_ns, SimWay way, dou
     flow->shared_ns = 0;
     flow->active = true;
     links->n_active++;
-    if (work_ns == 0)
-        flow->way.n_crossed = 0; /* it ends before it takes anything */
-    for (int32_t k = 0; k < flow->way.n_crossed; k++) {
-        Link *link = &links->link[way.crossed[k].link];
-        passing_add(&link->flows, flow, way.crossed[k].bytes_per_s);
-        link->wanted += limit * way.crossed[k].bytes_per_s;
+    for (int32_t k = 0; k < flow->n_crossed; k++) {
+        Link *link = &links->link[way->crossed[k].link];
+        add_passing(link, flow, way->crossed[k].bytes_per_s);
+        if (!is_tight(link))
+            continue;
+        note_changed(links, link);
+        any_tight = true;
     }
-    if (note_tight(links, flow))
+    if (any_tight)
         flow->rate = -1; /* none yet */
     else
         set_rate(links, flow, limit);
@@ -183,17 +170,25 @@ void
 sim_flow_set_limit(SimLinks *links, int32_t number, double limit)
 {
     Flow *flow = &links->flow[number];
+    bool any_tight = false;
 
     g_return_if_fail(flow->active && limit > 0 && limit <= 1);
     if (limit == flow->limit)
         return;
     if (flow->rate >= 0)
         run_on(flow, *links->now_ns);
-    const bool was_tight = note_tight(links, flow);
     flow->limit = limit;
-    for (int32_t k = 0; k < flow->way.n_crossed; k++)
-        sum_wanted(&links->link[flow->way.crossed[k].link]);
-    if (note_tight(links, flow) || was_tight)
+    for (int32_t k = 0; k < flow->n_crossed; k++) {
+        Link *link = &links->link[flow->crossed[k].link];
+        const bool was_tight = is_tight(link);
+        find_passing(link, flow)->wanted = limit * flow->crossed[k].bytes_per_s;
+        sum_wanted(link);
+        if (!was_tight && !is_tight(link))
+            continue;
+        note_changed(links, link);
+        any_tight = true;
+    }
+    if (any_tight)
         flow->rate = -1;
     else
         set_rate(links, flow, limit);
@@ -206,35 +201,13 @@ sim_flow_end(SimLinks *links, int32_t number)
 
     g_return_val_if_fail(flow->active, 0);
     run_on(flow, *links->now_ns);
-    note_tight(links, flow);
-    for (int32_t k = 0; k < flow->way.n_crossed; k++) {
-        Link *link = &links->link[flow->way.crossed[k].link];
-        passing_remove(&link->flows, flow);
-        sum_wanted(link);
+    for (int32_t k = 0; k < flow->n_crossed; k++) {
+        Link *link = &links->link[flow->crossed[k].link];
+        if (is_tight(link))
+            note_changed(links, link);
+        remove_passing(link, flow);
     }
     flow->active = false;
     links->n_active--;
     return flow->shared_ns;
-}
-
-void
-sim_links_share(SimLinks *links)
-{
-    if (links->n_changed == 0)
-        return;
-    share_begin(links);
-    for (int32_t i = 0; i < links->n_changed; i++) {
-        Link *link = &links->link[links->changed[i]];
-        link->changed = false;
-        for (int32_t k = 0; k < link->flows.n; k++)
-            share_join(links, link->flows.passing[k].flow);
-    }
-    links->n_changed = 0;
-    share_part(links);
-    for (int32_t i = 0; i < links->part_flows.n; i++) {
-        Flow *flow = links->part_flows.flow[i];
-        flow->bottleneck = flow->new_bottleneck;
-        if (flow->new_rate != flow->rate)
-            set_rate(links, flow, flow->new_rate);
-    }
 }

@@ -65,10 +65,12 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC(SimLinks, sim_links_free)
  * again.
  *
  * @work_ns  >= 0, at most SIM_FLOW_MAX_NS
+ * @way      read now; what its `crossed` points to, as long as the flow is active
  * @limit    in (0, 1]
  * Cost: O(links crossed and flows on them), and what sharing costs if more is wanted of one.
  */
-void sim_flow_start(SimLinks *links, int32_t flow, int64_t work_ns, SimWay way, double limit);
+void sim_flow_start(SimLinks *links, int32_t flow, int64_t work_ns, const SimWay *way,
+                    double limit);
 
 /* Lets an active flow run at @limit, in (0, 1], at the most from now on. */
 void sim_flow_set_limit(SimLinks *links, int32_t flow, double limit);

@@ -7,8 +7,10 @@
  *   timeline the sweep, and what every rank holds from each op's start and after its end
  *   trace    the sweep, all events and all memory events
  *   look     the sweep, and a look at links that could fill and do not
- *   shared   the sweep, the look, and the event engine: each rank's messages and the collectives of
- *            its ops share one link, and most wait for others
+ *   p2p      the sweep, the look, and the event engine: a rank's messages, to and from both
+ *            neighbours, share one link, which one of them can fill
+ *   shared   likewise, with the collectives of the rank's ops on that link too: every op is a flow
+ *            besides its message, and most wait for others
  *   compile  from schedule and workload to steps
  *   whole    sim_run() from schedule and workload to report with memory
  *   generate the schedule itself
@@ -49,6 +51,7 @@ enum {
     TIMELINE,
     TRACE,
     LOOK,
+    P2P,
     SHARED,
     COMPILE,
     WHOLE,
@@ -56,9 +59,9 @@ enum {
     N_COLUMNS
 };
 
-static const char *const columns[N_COLUMNS] = {"floor", "sweep",   "+memory", "timeline",
-                                               "trace", "look",    "shared",  "compile",
-                                               "whole", "generate"};
+static const char *const columns[N_COLUMNS] = {"floor",   "sweep", "+memory", "timeline",
+                                               "trace",   "look",  "p2p",     "shared",
+                                               "compile", "whole", "generate"};
 
 static int
 compare_doubles(const void *left, const void *right)
@@ -103,14 +106,21 @@ workload_of(const Schedule *schedule)
         workload->ops[i].kv_bytes = 100;
         workload->ops[i].workspace_bytes[SCHEDULE_OP_BACKWARD] = 500;
         workload->ops[i].forward_sent_bytes = workload->ops[i].backward_sent_bytes = 411;
-        workload->ops[i].traffic_bytes[SCHEDULE_OP_FORWARD][0] = 40;
-        workload->ops[i].traffic_bytes[SCHEDULE_OP_BACKWARD][0] = 80;
     }
     return workload;
 }
 
-/* Every rank has one link, which carries @bytes_per_s; a message takes all of 1e9 bytes/s of it,
- * an op as much in collectives for an eighth of its time, the reduction all of it. */
+/* Collectives inside ops, for an eighth of their time. */
+static void
+give_collectives(Workload *workload)
+{
+    for (int64_t i = 0; i < (int64_t)workload->n_stages * workload->n_slices; i++) {
+        workload->ops[i].traffic_bytes[SCHEDULE_OP_FORWARD][0] = 40;
+        workload->ops[i].traffic_bytes[SCHEDULE_OP_BACKWARD][0] = 80;
+    }
+}
+
+/* Every rank has one link, which carries @bytes_per_s; a message takes 1e9 bytes/s of it. */
 static void
 give_links(Workload *workload, double bytes_per_s)
 {
@@ -201,6 +211,8 @@ measure(const Case *c, double s[N_COLUMNS], int64_t *n_ops, int64_t *sink)
     *sink += trace->makespan_ns + peaks[0].bytes;
     g_clear_pointer(&trace, trace_free);
     g_clear_pointer(&program, sim_program_free);
+    s[P2P] = contend_s(schedule, workload, 1e9);
+    give_collectives(workload);
     s[LOOK] = contend_s(schedule, workload, 2.2e9);
     s[SHARED] = contend_s(schedule, workload, 1e9);
     t = now_s();
