@@ -253,7 +253,7 @@ expect_ops(const Plan *plan)
     const double bytes = n_ops * BYTES_PER_OP;
     const uintptr_t page = 2 << 20;
 
-    /* Larger arrays are mapped apart, and ask for large pages themselves. */
+    /* Larger arrays are mapped apart. */
     if (bytes < MIN_EXPECTED_BYTES || bytes > 256 << 20)
         return;
     mallopt(M_MMAP_THRESHOLD, 32 << 20);

@@ -310,7 +310,7 @@ reserve(GArray *array, int64_t n, GError **error)
     }
     g_free(probe);
     g_array_set_size(array, (guint)n);
-    pages_populate(array->data, bytes);
+    pages_prepare(array->data, bytes);
     return true;
 }
 
