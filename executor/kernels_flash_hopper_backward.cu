@@ -183,7 +183,7 @@ multiply_keys(Shared<D> *shared, const ExecAttention &a, const ExecAttentionGrad
         begin_rows<D>(s, shared->own[0], own, other.tile[0]);
         begin_rows<D>(dp, shared->own[1], own, other.tile[1]);
         product_wait<1>();
-        arrived(s);
+        settle(s);
         const int first = key - (int)a.context - query; /* column that sees this warp's first key */
         if (first + FRAGMENT - 1 > 0)
             mask_transposed(s, first);
@@ -191,15 +191,15 @@ multiply_keys(Shared<D> *shared, const ExecAttention &a, const ExecAttentionGrad
         pack_left(p, s);
         begin_columns<D>(dv, p, other.tile[1]);
         product_wait<1>();
-        arrived(dp);
+        settle(dp);
         transposed_score_gradients(dp, s, shared->delta[i]);
         pack_left(ds, dp);
         begin_columns<D>(dk, ds, other.tile[0]);
         product_wait<0>();
-        arrived(dv);
-        arrived(dk);
-        arrived(p);
-        arrived(ds);
+        settle(dv);
+        settle(dk);
+        settle(p);
+        settle(ds);
         release(&shared->state[i]);
     }
     const Head h = head_at(a, place.sequence, place.head_0);
@@ -278,16 +278,16 @@ multiply_queries(Shared<D> *shared, const ExecAttention &a, const ExecAttentionG
         begin_rows<D>(s, shared->own[0], own, other.tile[0]);
         begin_rows<D>(dp, shared->own[1], own, other.tile[1]);
         product_wait<0>();
-        arrived(s);
-        arrived(dp);
+        settle(s);
+        settle(dp);
         if (key + OTHER_ROWS - 1 > last_key)
             mask_scores(s, last_key - key);
         score_gradients(dp, s, lse_log2, sum, a.scale * LOG2E);
         pack_left(ds, dp);
         begin_columns<D>(dq, ds, other.tile[0]);
         product_wait<0>();
-        arrived(dq);
-        arrived(ds);
+        settle(dq);
+        settle(ds);
         release(&shared->state[i]);
     }
     store_rows<D>((Bf16 *)g.dq + (h.q - (const Bf16 *)a.q), h.q_row, dq, a.scale, query, a.tokens);

@@ -96,7 +96,7 @@ attend(Shared<D> *shared, const ExecAttention &a, const Place &place, int consum
     wait_full(&shared->k_state[0], 0);
     begin_rows<D>(s, shared->q, own, shared->k[0]);
     product_wait<0>();
-    arrived(s);
+    settle(s);
     release(&shared->k_state[0]);
     if (KEYS - 1 > last_key)
         mask_scores(s, last_key);
@@ -113,14 +113,15 @@ attend(Shared<D> *shared, const ExecAttention &a, const Place &place, int consum
         if (consumer == 0 || tile + 1 < place.n_tiles)
             pass_turn(consumer);
         product_wait<1>();
-        arrived(s);
+        settle(s);
         release(&shared->k_state[i]);
         if (tile * KEYS + KEYS - 1 > last_key)
             mask_scores(s, last_key - tile * KEYS);
         softmax_step(state, s, factor, scale_log2);
+        compute_first(state.sum[0] + state.sum[1]);
         product_wait<0>();
-        arrived(o);
-        arrived(p);
+        settle(o);
+        settle(p);
         release(&shared->v_state[before]);
         rescale(o, factor);
         pack_left(p, s);
@@ -129,7 +130,7 @@ attend(Shared<D> *shared, const ExecAttention &a, const Place &place, int consum
     wait_full(&shared->v_state[i], use);
     begin_columns<D>(o, p, shared->v[i]);
     product_wait<0>();
-    arrived(o);
+    settle(o);
     store_forward<D>(a, head_at(a, place.sequence, place.head), state, o, first_row);
 }
 

@@ -223,10 +223,10 @@ product_wait(void)
 #endif
 }
 
-/* After the wait for them: what follows may not move in front of it. */
+/* After the wait for them: what uses accumulators and left operands stays behind it. */
 template <int N>
 __device__ __forceinline__ void
-arrived(float (&x)[N][4])
+settle(float (&x)[N][4])
 {
 #ifdef __CUDA_ARCH__
 #pragma unroll
@@ -237,12 +237,32 @@ arrived(float (&x)[N][4])
 
 template <int N>
 __device__ __forceinline__ void
-arrived(uint32_t (&x)[N][4])
+settle(uint32_t (&x)[N][4])
 {
 #ifdef __CUDA_ARCH__
 #pragma unroll
     for (int i = 0; i < 4 * N; i++)
         asm volatile("" : "+r"(x[i / 4][i % 4])::"memory");
+#endif
+}
+
+/*
+ * Before a wait for products beside which @x, >= 0 or NaN, is to be computed.  ptxas (13.0) moves
+ * such a wait up to the one before, over all arithmetic that does not need it: the softmax then
+ * began when the products had ended.  Over a barrier of the warp that depends on @x it does not.
+ */
+__device__ __forceinline__ void
+compute_first(float x)
+{
+#ifdef __CUDA_ARCH__
+    asm volatile("{\n"
+                 ".reg .pred not_negative;\n"
+                 ".reg .b32 lanes;\n"
+                 "setp.geu.f32 not_negative, %0, 0f00000000;\n"
+                 "vote.sync.ballot.b32 lanes, not_negative, 0xffffffff;\n"
+                 "bar.warp.sync lanes;\n"
+                 "}" ::"f"(x)
+                 : "memory");
 #endif
 }
 
