@@ -24,7 +24,7 @@ const OptionInfo run_options_table[] = {
     {.name = "clip", .value = "X", .help = "largest global norm of the gradient (1; 0: any)"},
     {.name = "offload-dir",
      .value = "DIR",
-     .help = "where a plan with offload nvme keeps the optimizer's state (TMPDIR, /tmp)"},
+     .help = "where a plan with offload nvme keeps its files (TMPDIR, /tmp)"},
     {.name = "trace", .value = "FILE", .help = "write the measured trace of the median step"},
     {.name = "verify", .help = "compare loss and all gradients with one device; exit status 1"},
     {.name = "timeout", .value = "TIME", .help = "a rank that waits longer hangs: exit status 8"},

@@ -132,22 +132,17 @@ write_part(Transfer *t, GError **error)
 static bool
 store_weights(Transfer *t, int64_t i, int64_t n, GError **error)
 {
-    const ExecModel *model = t->rank->model;
-    ExecBackend *backend = t->rank->backend;
+    ExecModel *model = t->rank->model;
     ExecBlock staging = {0};
 
-    if (t->part != 0 || backend->storage == DTYPE_FP32)
+    if (t->part != 0 || model->backend->storage == DTYPE_FP32)
         return true;
     if (!exec_pool_take(model->pool, TRACE_MEMORY_WORKSPACE, PIECE * (int64_t)sizeof *t->piece,
                         &staging, error))
         return false;
-    backend->ops->upload(backend, (size_t)n * sizeof *t->piece, t->piece, staging.data);
-    backend->ops->to_storage(
-        backend, n, staging.data,
-        exec_at(backend, model->weights.data,
-                exec_model_parameter_at(model, EXEC_CONTENT_WEIGHTS, t->p, i)));
+    const bool ok = exec_model_write_weights(model, t->p, i, n, t->piece, staging.data, error);
     exec_pool_give(model->pool, &staging);
-    return true;
+    return ok;
 }
 
 static bool

@@ -78,17 +78,13 @@ neighbour(const ExecGroup *group, int32_t distance)
     return group->ranks[((group->index + distance) % group->n + group->n) % group->n];
 }
 
-/* Rings pass chunks on in segments, so that a message is small however long the data, and so are
- * the buffers of those under way: nobody is ahead by more than a segment for every member. */
-#define SEGMENT_BYTES (256 * 1024)
-
 static bool
 pass_on(const ExecWire *wire, ExecTransport *transport, const ExecGroup *group, int64_t tag,
         Dtype add, Chunk out, Chunk in, GError **error)
 {
-    for (int64_t at = 0; at < MAX(out.n_bytes, in.n_bytes); at += SEGMENT_BYTES) {
-        const int64_t n_out = MIN(SEGMENT_BYTES, out.n_bytes - at);
-        const int64_t n_in = MIN(SEGMENT_BYTES, in.n_bytes - at);
+    for (int64_t at = 0; at < MAX(out.n_bytes, in.n_bytes); at += EXEC_SEGMENT_BYTES) {
+        const int64_t n_out = MIN(EXEC_SEGMENT_BYTES, out.n_bytes - at);
+        const int64_t n_in = MIN(EXEC_SEGMENT_BYTES, in.n_bytes - at);
         if (n_out > 0 &&
             !wire->post(transport, neighbour(group, 1), tag, out.data + at, n_out, error))
             return false;

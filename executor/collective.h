@@ -14,6 +14,10 @@
 
 G_BEGIN_DECLS
 
+/* Rings pass chunks on in segments, so that a message is small however long the data, and so are
+ * the buffers of those under way: nobody is ahead by more than a segment for every member. */
+#define EXEC_SEGMENT_BYTES (256 * 1024)
+
 /* What to do with a message that has arrived: DTYPE_N copies it, another type adds it. */
 #define EXEC_TAKE_COPY DTYPE_N
 

@@ -107,23 +107,20 @@ static bool
 store_initial(ExecModel *model, const ExecParameter *p, int64_t at, int64_t n, const float *values,
               float *staging, GError **error)
 {
-    const ExecBackend *backend = model->backend;
     const ExecUnit *unit = &g_array_index(model->units, ExecUnit, p->unit);
-    const bool part = model->regions[unit->region].sharded[EXEC_CONTENT_WEIGHTS];
+    const bool apart = exec_model_weights_apart(model, unit);
+    const bool has_master = model->master.data != NULL || model->offload != NULL;
     int64_t own, n_own = exec_model_own_elements(model, p, &own);
     const int64_t begin = MAX(at, own), end = MIN(at + n, own + n_own);
 
-    if (!part || begin < end) {
-        const int64_t from = part ? begin : at, count = part ? end - begin : n;
-        void *to = exec_at(backend, model->weights.data,
-                           exec_model_parameter_at(model, EXEC_CONTENT_WEIGHTS, p, from));
-        backend->ops->upload(model->backend, (size_t)count * sizeof *values, values + (from - at),
-                             staging == NULL ? to : staging);
-        if (staging != NULL)
-            backend->ops->to_storage(model->backend, count, staging, to);
-    }
-    return begin >= end || staging == NULL ||
-           (model->master.data == NULL && model->offload == NULL) ||
+    if (!apart && !exec_model_write_weights(model, p, at, n, values, staging, error))
+        return false;
+    if (begin >= end)
+        return true;
+    if (apart && !exec_model_write_weights(model, p, begin, end - begin, values + (begin - at),
+                                           staging, error))
+        return false;
+    return staging == NULL || !has_master ||
            exec_model_write_state(model, EXEC_STATE_MASTER, p, begin, end - begin,
                                   values + (begin - at), error);
 }
@@ -185,9 +182,13 @@ take_buffers(ExecModel *model, const ExecModelOptions *o, GError **error)
     }
     if (!o->optimizer || o->offload == NULL)
         return true;
+    ExecOffloadOptions offload = *o->offload;
+    offload.parameters = o->plan->offload_parameters;
+    offload.narrow = offload.parameters && narrow;
+    offload.storage = model->backend->storage;
     model->offload =
-        exec_offload_new(o->offload, exec_regions_elements(model->regions, EXEC_CONTENT_OPTIMIZER),
-                         narrow ? 3 : 2, error);
+        exec_offload_new(&offload, exec_regions_elements(model->regions, EXEC_CONTENT_OPTIMIZER),
+                         narrow || offload.parameters ? 3 : 2, error);
     return model->offload != NULL;
 }
 
@@ -288,6 +289,10 @@ exec_model_bytes(const ExecModelOptions *options)
     };
     double sum = layout.overflow ? (double)INFINITY : 0;
 
+    /* In the host's memory, with what else is there. */
+    if (!layout.overflow && options->optimizer && options->plan->offload_parameters)
+        sum += of_element[EXEC_CONTENT_WEIGHTS] *
+               (double)exec_regions_elements(layout.regions, EXEC_CONTENT_OPTIMIZER);
     for (int content = 0; content < EXEC_CONTENT_N && !layout.overflow; content++)
         if (content != EXEC_CONTENT_OPTIMIZER || options->optimizer)
             sum += of_element[content] *

@@ -11,8 +11,11 @@
  * ZeRO [Rajbhandari et al. 1910.02054]: of every unit, copy i of n holds the i-th of n equal parts
  * of what is sharded - the optimizer's state, from stage 2 on gradients too, with stage 3 weights
  * too - and no more; those blocks hold the parts, in the layout's order.  Whole gradients and
- * weights of a unit then are there inside an op only (shard.h).  Norms, whose gradients come in
+ * weights of a unit then are there inside an op only (units.h).  Norms, whose gradients come in
  * other ops than those of the products, keep whole weights and gradients.
+ *
+ * Offloaded parameters: weights of all units but norms are in host memory or a file, as much of
+ * them as this copy has (offload.h), and on the device inside an op only.
  *
  * Names do not depend on the split
  * ("layer.3.mlp_up.weight"), and neither do initial values: element i of the whole parameter is a
@@ -64,7 +67,8 @@ typedef struct {
     uint64_t seed;
     float init_deviation;              /* of normal initial values; 0: 0.02 */
     bool optimizer;                    /* moments, and master weights unless the storage is fp32 */
-    const ExecOffloadOptions *offload; /* (nullable) where these are instead of on the device */
+    const ExecOffloadOptions *offload; /* (nullable) where these are instead of on the device, and
+                                          weights where the plan says so */
 } ExecModelOptions;
 
 typedef enum {
@@ -132,6 +136,7 @@ typedef struct {
      * in its blocks. */
     bool sharded[EXEC_CONTENT_N];
     int64_t at[EXEC_CONTENT_N];
+    bool weights_off; /* the device: what this rank has of them is in model->offload */
 } ExecRegion;
 
 /* Where something is sharded, n is a multiple of 32 n_copies. */
@@ -193,7 +198,7 @@ typedef struct {
     /* Blocks of the pool: weights in storage, the others fp32.  Master weights are absent in fp32
      * storage, they and the moments without optimizer. */
     ExecBlock weights, gradients, master, moments1, moments2;
-    ExecOffload *offload; /* (owned, nullable) in place of the last three */
+    ExecOffload *offload; /* (owned, nullable) in place of the last three, and weights_off */
     ExecBackend *backend; /* (borrowed) */
     ExecPool *pool;       /* (borrowed) */
 } ExecModel;
@@ -228,7 +233,11 @@ int64_t exec_model_parameter_at(const ExecModel *model, ExecContent content, con
 /* Gradients of @p from element @i on, an own one or where all are kept. */
 float *exec_model_own_gradients(const ExecModel *model, const ExecParameter *p, int64_t i);
 
-/* The unit's whole weights or gradients where this rank keeps them; NULL: it has a part. */
+/* Whether the unit's whole weights have to be fetched or gathered for an op. */
+bool exec_model_weights_apart(const ExecModel *model, const ExecUnit *unit);
+
+/* The unit's whole weights or gradients where this rank keeps them; NULL: it has a part, or they
+ * are off the device. */
 void *exec_model_kept_weights(const ExecModel *model, const ExecUnit *unit);
 float *exec_model_kept_gradients(const ExecModel *model, const ExecUnit *unit);
 
@@ -270,6 +279,14 @@ bool exec_model_read_state(ExecModel *model, ExecState state, const ExecParamete
 bool exec_model_write_state(ExecModel *model, ExecState state, const ExecParameter *p, int64_t i,
                             int64_t n, const float *values, GError **error);
 
+/* Weights of own elements [i, i + n) of @p, from fp32, wherever they are.  @staging  on the device,
+ * for n fp32 values; NULL in fp32 storage. */
+bool exec_model_write_weights(ExecModel *model, const ExecParameter *p, int64_t i, int64_t n,
+                              const float *values, float *staging, GError **error);
+
+/* Which part of model->offload has weights that are off the device. */
+int32_t exec_model_weights_part(const ExecModel *model);
+
 /* All that this rank has of the gradients of @p. */
 void exec_model_zero_gradients(ExecModel *model, const ExecParameter *p);
 
@@ -284,8 +301,9 @@ ExecWidths exec_widths(const ExecModelOptions *options, Dtype storage);
 /* --- model_parts.c, for model*.c --- */
 
 void exec_regions_set_copies(ExecRegion *regions, const ExecModelOptions *options);
-/* What is sharded, and where the regions then begin in their blocks; their lengths are known. */
-void exec_regions_set_sharded(ExecRegion *regions, int32_t zero_stage);
+/* What is sharded or off the device, and where the regions then begin in their blocks; their
+ * lengths are known. */
+void exec_regions_set_sharded(ExecRegion *regions, const Plan *plan);
 /* Elements that a content's blocks have. */
 int64_t exec_regions_elements(const ExecRegion *regions, ExecContent content);
 

@@ -428,7 +428,7 @@ exec_layout_new(const ExecModelOptions *options)
         region->n = layout.n - region->begin;
     }
     layout.n_dense = layout.regions[EXEC_REGION_EXPERTS].begin;
-    exec_regions_set_sharded(layout.regions, options->plan->zero_stage);
+    exec_regions_set_sharded(layout.regions, options->plan);
     if (!layout.overflow)
         index_bindings(&layout);
     return layout;

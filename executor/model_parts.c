@@ -14,34 +14,43 @@ exec_regions_set_copies(ExecRegion *regions, const ExecModelOptions *o)
         .n_copies = (int32_t)(d->dp * d->cp * d->tp / d->ep), .index = o->expert_index};
 }
 
+/* Of a region, on the device. */
+static int64_t
+region_elements(const ExecRegion *region, ExecContent content)
+{
+    if (content == EXEC_CONTENT_WEIGHTS && region->weights_off)
+        return 0;
+    return region->sharded[content] ? region->n / region->n_copies : region->n;
+}
+
 int64_t
 exec_regions_elements(const ExecRegion *regions, ExecContent content)
 {
     int64_t n = 0;
 
     for (int r = 0; r < EXEC_REGION_N; r++)
-        n += regions[r].sharded[content] ? regions[r].n / regions[r].n_copies : regions[r].n;
+        n += region_elements(&regions[r], content);
     return n;
 }
 
 void
-exec_regions_set_sharded(ExecRegion *regions, int32_t zero_stage)
+exec_regions_set_sharded(ExecRegion *regions, const Plan *plan)
 {
     static const int32_t from_stage[EXEC_CONTENT_N] = {
         [EXEC_CONTENT_WEIGHTS] = 3, [EXEC_CONTENT_GRADIENTS] = 2, [EXEC_CONTENT_OPTIMIZER] = 1};
 
-    for (int r = 0; r < EXEC_REGION_N; r++)
+    for (int r = 0; r < EXEC_REGION_N; r++) {
+        ExecRegion *region = &regions[r];
+        region->weights_off = plan->offload_parameters && r != EXEC_REGION_NORMS;
         for (int content = 0; content < EXEC_CONTENT_N; content++) {
-            ExecRegion *region = &regions[r];
             region->sharded[content] =
-                region->n_copies > 1 && zero_stage >= from_stage[content] &&
+                region->n_copies > 1 && plan->zero_stage >= from_stage[content] &&
                 (r != EXEC_REGION_NORMS || content == EXEC_CONTENT_OPTIMIZER);
             if (r > 0)
                 region->at[content] =
-                    region[-1].at[content] + (region[-1].sharded[content]
-                                                  ? region[-1].n / region[-1].n_copies
-                                                  : region[-1].n);
+                    region[-1].at[content] + region_elements(&region[-1], (ExecContent)content);
         }
+    }
 }
 
 /* --- parts --- */
@@ -89,10 +98,18 @@ exec_model_parameter_at(const ExecModel *model, ExecContent content, const ExecP
                          p->offset + i);
 }
 
+bool
+exec_model_weights_apart(const ExecModel *model, const ExecUnit *unit)
+{
+    const ExecRegion *region = &model->regions[unit->region];
+
+    return region->sharded[EXEC_CONTENT_WEIGHTS] || region->weights_off;
+}
+
 void *
 exec_model_kept_weights(const ExecModel *model, const ExecUnit *unit)
 {
-    if (model->regions[unit->region].sharded[EXEC_CONTENT_WEIGHTS])
+    if (exec_model_weights_apart(model, unit))
         return NULL;
     return exec_at(model->backend, model->weights.data,
                    exec_model_at(model, EXEC_CONTENT_WEIGHTS, unit, unit->begin));

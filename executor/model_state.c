@@ -23,14 +23,34 @@ state_at(const ExecModel *model, ExecState state, const ExecParameter *p, int64_
            exec_model_parameter_at(model, EXEC_CONTENT_WEIGHTS, p, i);
 }
 
-/* Weights in fp32 are their own masters and stay; what is off the device has the rest, in order. */
-static bool
-is_off(const ExecModel *model, ExecState state, int32_t *part)
+static const ExecRegion *
+region_of(const ExecModel *model, const ExecParameter *p)
 {
-    const bool narrow = model->backend->storage != DTYPE_FP32;
+    return &model->regions[g_array_index(model->units, ExecUnit, p->unit).region];
+}
 
-    *part = (int32_t)state - (narrow ? 0 : 1);
-    return model->offload != NULL && *part >= 0;
+/* Whether masters are among the parts that are off the device: those of fp32 only where they are
+ * offloaded as weights. */
+static bool
+has_master_part(const ExecModel *model)
+{
+    return model->backend->storage != DTYPE_FP32 || model->regions[EXEC_REGION_DENSE].weights_off;
+}
+
+int32_t
+exec_model_weights_part(const ExecModel *model)
+{
+    return model->backend->storage == DTYPE_FP32 ? 0 : 3;
+}
+
+/* Weights in fp32 are their own masters; what is off the device has the rest, in order. */
+static bool
+is_off(const ExecModel *model, ExecState state, const ExecParameter *p, int32_t *part)
+{
+    const bool is_weight = state == EXEC_STATE_MASTER && model->backend->storage == DTYPE_FP32;
+
+    *part = (int32_t)state - (has_master_part(model) ? 0 : 1);
+    return model->offload != NULL && (!is_weight || region_of(model, p)->weights_off);
 }
 
 bool
@@ -40,7 +60,7 @@ exec_model_read_state(ExecModel *model, ExecState state, const ExecParameter *p,
     ExecBackend *backend = model->backend;
     int32_t part;
 
-    if (is_off(model, state, &part))
+    if (is_off(model, state, p, &part))
         return exec_offload_read(model->offload, part,
                                  exec_model_parameter_at(model, EXEC_CONTENT_OPTIMIZER, p, i), n,
                                  values, error);
@@ -56,11 +76,43 @@ exec_model_write_state(ExecModel *model, ExecState state, const ExecParameter *p
     ExecBackend *backend = model->backend;
     int32_t part;
 
-    if (is_off(model, state, &part))
+    if (is_off(model, state, p, &part))
         return exec_offload_write(model->offload, part,
                                   exec_model_parameter_at(model, EXEC_CONTENT_OPTIMIZER, p, i), n,
                                   values, error);
     backend->ops->upload(backend, (size_t)n * sizeof *values, values, state_at(model, state, p, i));
+    return true;
+}
+
+/* Narrower than fp32 they are rounded where they are. */
+static bool
+write_weights_off(ExecModel *model, int64_t at, int64_t n, const float *values, GError **error)
+{
+    ExecBackend *host = exec_offload_host(model->offload);
+    const int32_t part = exec_model_weights_part(model);
+
+    if (host->storage == DTYPE_FP32)
+        return exec_offload_write(model->offload, part, at, n, values, error);
+    g_autofree void *narrow = g_malloc((size_t)exec_storage_bytes(host, n));
+    host->ops->to_storage(host, n, values, narrow);
+    return exec_offload_write(model->offload, part, at, n, narrow, error);
+}
+
+bool
+exec_model_write_weights(ExecModel *model, const ExecParameter *p, int64_t i, int64_t n,
+                         const float *values, float *staging, GError **error)
+{
+    ExecBackend *backend = model->backend;
+
+    if (region_of(model, p)->weights_off)
+        return write_weights_off(
+            model, exec_model_parameter_at(model, EXEC_CONTENT_OPTIMIZER, p, i), n, values, error);
+    void *to = exec_at(backend, model->weights.data,
+                       exec_model_parameter_at(model, EXEC_CONTENT_WEIGHTS, p, i));
+    backend->ops->upload(backend, (size_t)n * sizeof *values, values,
+                         staging == NULL ? to : staging);
+    if (staging != NULL)
+        backend->ops->to_storage(backend, n, staging, to);
     return true;
 }
 
@@ -112,25 +164,33 @@ typedef struct {
 /* Elements [begin, end) of @p, whose state is @at on in the piece. */
 static bool
 step_elements(OffloadStep *s, ExecBackend *host, const ExecParameter *p, int64_t begin, int64_t n,
-              int64_t at, float *const *parts, GError **error)
+              int64_t at, void *const *parts, GError **error)
 {
     ExecModel *model = s->model;
     ExecBackend *backend = model->backend;
-    const bool narrow = backend->storage != DTYPE_FP32;
+    const bool narrow = backend->storage != DTYPE_FP32, off = region_of(model, p)->weights_off;
+    const bool has_master = has_master_part(model);
     const size_t n_bytes = (size_t)n * sizeof(float);
     const ExecAdamw c = constants_of(p, s->constants, s->weight_decay);
-    void *weights = exec_at(backend, model->weights.data,
-                            exec_model_parameter_at(model, EXEC_CONTENT_WEIGHTS, p, begin));
-    float *master = narrow ? parts[0] + at : s->weights;
+    void *weights = off ? NULL
+                        : exec_at(backend, model->weights.data,
+                                  exec_model_parameter_at(model, EXEC_CONTENT_WEIGHTS, p, begin));
+    float *master = narrow || off ? (float *)parts[0] + at : s->weights;
+    /* Norms, too, have room there. */
+    void *rounded = host->storage == DTYPE_FP32
+                        ? NULL
+                        : exec_at(host, parts[exec_model_weights_part(model)], at);
 
     backend->ops->download(backend, n_bytes, exec_model_own_gradients(model, p, begin),
                            s->gradients);
-    if (!narrow)
+    if (!narrow && !off)
         backend->ops->download(backend, n_bytes, weights, s->weights);
     if (!backend->ops->synchronize(backend, error))
         return false;
-    host->ops->adamw(host, n, master, NULL, s->gradients, parts[narrow ? 1 : 0] + at,
-                     parts[narrow ? 2 : 1] + at, &c);
+    host->ops->adamw(host, n, master, rounded, s->gradients, (float *)parts[has_master] + at,
+                     (float *)parts[has_master + 1] + at, &c);
+    if (off)
+        return true;
     backend->ops->upload(backend, n_bytes, master, narrow ? s->staging.data : weights);
     if (narrow)
         backend->ops->to_storage(backend, n, s->staging.data, weights);
@@ -138,7 +198,7 @@ step_elements(OffloadStep *s, ExecBackend *host, const ExecParameter *p, int64_t
 }
 
 static bool
-step_piece(ExecBackend *host, int64_t at, int64_t n, float *const *parts, void *user_data,
+step_piece(ExecBackend *host, int64_t at, int64_t n, void *const *parts, void *user_data,
            GError **error)
 {
     OffloadStep *s = user_data;

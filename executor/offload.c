@@ -7,40 +7,67 @@
 #include <unistd.h>
 
 enum {
-    MAX_PARTS = 3,
+    MAX_PARTS = 4,
     N_BUFFERS = 3, /* one read into, one stepped, one written from */
 };
 
-/* Moves of pieces between file and buffers, done in the order they were asked for. */
+/* Of pieces between file and buffers, and of what is fetched; done in the order they were asked
+ * for. */
 typedef struct {
     bool writes;
-    int64_t piece;
+    int64_t piece; /* or */
+    int slot;      /* what is fetched; -1: a piece */
 } Move;
+
+/* What is read ahead of use. */
+typedef struct {
+    int32_t part;
+    int64_t at, n;
+    void *buffer;   /* (owned) */
+    size_t n_bytes; /* of the buffer */
+    int64_t number; /* of the move */
+} Fetch;
 
 struct ExecOffload {
     int64_t n, n_pieces;
     int32_t n_parts;
+    int64_t element_bytes[MAX_PARTS];
+    bool parameters;
     ExecBackend *host; /* (owned) */
-    float *memory;     /* (owned, nullable) all pieces: cpu */
+    char *memory;      /* (owned, nullable) all pieces: cpu */
 
-    int fd;                    /* -1: cpu */
-    char *path;                /* (owned) for messages */
-    float *buffers[N_BUFFERS]; /* (owned) piece i's is i modulo N_BUFFERS */
+    int fd;                   /* -1: cpu */
+    char *path;               /* (owned) for messages */
+    char *buffers[N_BUFFERS]; /* (owned) piece i's is i modulo N_BUFFERS */
+    Fetch *fetches;           /* (owned) n_fetches */
+    int n_fetches;
     GThread *mover;
     GMutex mutex;
     GCond changed;
     /* Under the mutex: */
-    Move moves[2 * N_BUFFERS]; /* move i is at i modulo their number */
+    Move *moves; /* (owned) n_moves: move i is at i modulo that */
+    int64_t n_moves;
     int64_t n_asked, n_done;
     bool quits;
     int failed; /* errno of the first move that failed, or 0 */
     bool failed_writing;
 };
 
+/* Where a part begins in a piece; of the part after the last: a piece's bytes. */
 static int64_t
-piece_elements(const ExecOffload *offload)
+part_at(const ExecOffload *offload, int32_t part)
 {
-    return (int64_t)EXEC_OFFLOAD_PIECE * offload->n_parts;
+    int64_t at = 0;
+
+    for (int32_t i = 0; i < part; i++)
+        at += EXEC_OFFLOAD_PIECE * offload->element_bytes[i];
+    return at;
+}
+
+static int64_t
+piece_bytes(const ExecOffload *offload)
+{
+    return part_at(offload, offload->n_parts);
 }
 
 static int64_t
@@ -54,8 +81,8 @@ piece_length(const ExecOffload *offload, int64_t piece)
 static bool
 file_failed(const ExecOffload *offload, const char *what, int code, GError **error)
 {
-    g_set_error(error, EXEC_ERROR, EXEC_ERROR_IO, "%s: cannot %s the optimizer's state: %s",
-                offload->path, what, g_strerror(code));
+    g_set_error(error, EXEC_ERROR, EXEC_ERROR_IO, "%s: cannot %s the %s: %s", offload->path, what,
+                offload->parameters ? "offloaded state" : "optimizer's state", g_strerror(code));
     return false;
 }
 
@@ -80,7 +107,7 @@ move_bytes(int fd, bool writes, char *bytes, size_t n_bytes, off_t at)
 static bool
 open_file(ExecOffload *offload, const ExecOffloadOptions *options, GError **error)
 {
-    const int64_t n_bytes = offload->n_pieces * piece_elements(offload) * (int64_t)sizeof(float);
+    const int64_t n_bytes = offload->n_pieces * piece_bytes(offload);
     g_autofree char *name = g_strdup_printf("degas-offload-rank%d-XXXXXX", options->rank);
 
     offload->path =
@@ -94,14 +121,51 @@ open_file(ExecOffload *offload, const ExecOffloadOptions *options, GError **erro
     return code == 0 || file_failed(offload, "make room for", code, error);
 }
 
+/* 0, or errno. */
+static int
+move_values(ExecOffload *offload, bool writes, int32_t part, int64_t at, int64_t n, char *values)
+{
+    const int64_t e = offload->element_bytes[part];
+
+    for (int64_t done = 0; done < n;) {
+        const int64_t piece = (at + done) / EXEC_OFFLOAD_PIECE;
+        const int64_t in_piece = (at + done) % EXEC_OFFLOAD_PIECE;
+        const int64_t together = MIN(n - done, EXEC_OFFLOAD_PIECE - in_piece);
+        const size_t n_bytes = (size_t)(together * e);
+        const int64_t place = piece * piece_bytes(offload) + part_at(offload, part) + in_piece * e;
+        if (offload->fd < 0) {
+            memcpy(writes ? offload->memory + place : values + done * e,
+                   writes ? values + done * e : offload->memory + place, n_bytes);
+        } else {
+            const int code =
+                move_bytes(offload->fd, writes, values + done * e, n_bytes, (off_t)place);
+            if (code != 0)
+                return code;
+        }
+        done += together;
+    }
+    return 0;
+}
+
 /* --- the mover --- */
+
+static int
+do_move(ExecOffload *offload, const Move *move)
+{
+    const int64_t n_bytes = piece_bytes(offload);
+
+    if (move->slot >= 0) {
+        const Fetch *fetch = &offload->fetches[move->slot];
+        return move_values(offload, false, fetch->part, fetch->at, fetch->n, fetch->buffer);
+    }
+    return move_bytes(offload->fd, move->writes, offload->buffers[move->piece % N_BUFFERS],
+                      (size_t)n_bytes, (off_t)(move->piece * n_bytes));
+}
 
 static gpointer
 move_in_background(gpointer user_data)
 {
     ExecOffload *offload = user_data;
-    const int64_t n = piece_elements(offload);
-    const size_t n_bytes = (size_t)n * sizeof(float);
 
     g_mutex_lock(&offload->mutex);
     for (;;) {
@@ -109,11 +173,9 @@ move_in_background(gpointer user_data)
             g_cond_wait(&offload->changed, &offload->mutex);
         if (offload->n_done == offload->n_asked)
             break;
-        const Move move = offload->moves[offload->n_done % (2 * N_BUFFERS)];
+        const Move move = offload->moves[offload->n_done % offload->n_moves];
         g_mutex_unlock(&offload->mutex);
-        const int code =
-            move_bytes(offload->fd, move.writes, (char *)offload->buffers[move.piece % N_BUFFERS],
-                       n_bytes, (off_t)((size_t)move.piece * n_bytes));
+        const int code = do_move(offload, &move);
         g_mutex_lock(&offload->mutex);
         if (code != 0 && offload->failed == 0) {
             offload->failed = code;
@@ -126,13 +188,14 @@ move_in_background(gpointer user_data)
     return NULL;
 }
 
-/* Returns: the move's number.  No more than N_BUFFERS are ever under way. */
+/* Returns: the move's number.  No more than N_BUFFERS of pieces are ever under way, and a fetch for
+ * each slot. */
 static int64_t
-ask(ExecOffload *offload, bool writes, int64_t piece)
+ask(ExecOffload *offload, Move move)
 {
     g_mutex_lock(&offload->mutex);
     const int64_t number = offload->n_asked++;
-    offload->moves[number % (2 * N_BUFFERS)] = (Move){writes, piece};
+    offload->moves[number % offload->n_moves] = move;
     g_cond_broadcast(&offload->changed);
     g_mutex_unlock(&offload->mutex);
     return number;
@@ -153,47 +216,62 @@ wait_for(ExecOffload *offload, int64_t number, GError **error)
 /* --- lifecycle --- */
 
 static bool
-open_host(ExecOffload *offload, const char *device, GError **error)
+open_host(ExecOffload *offload, const ExecOffloadOptions *options, GError **error)
 {
-    offload->host =
-        g_str_equal(device, "reference") ? NULL : exec_backend_open("cpu", 0, DTYPE_FP32, NULL);
+    const Dtype storage = options->narrow ? options->storage : DTYPE_FP32;
+
+    offload->host = g_str_equal(options->device, "reference")
+                        ? NULL
+                        : exec_backend_open("cpu", 0, storage, NULL);
     if (offload->host == NULL)
-        offload->host = exec_backend_open("reference", 0, DTYPE_FP32, error);
+        offload->host = exec_backend_open("reference", 0, storage, error);
     return offload->host != NULL;
+}
+
+static bool
+no_memory(GError **error)
+{
+    g_set_error(error, EXEC_ERROR, EXEC_ERROR_MEMORY, "no host memory for what is offloaded");
+    return false;
 }
 
 static bool
 take_memory(ExecOffload *offload, PlanOffload to, GError **error)
 {
-    const int64_t n = piece_elements(offload);
+    const size_t n = (size_t)piece_bytes(offload);
     bool ok = true;
 
     if (to == PLAN_OFFLOAD_CPU) {
-        offload->memory = g_try_new0(float, (size_t)(offload->n_pieces * n));
+        offload->memory = g_try_malloc0_n((size_t)offload->n_pieces, n);
         ok = offload->memory != NULL || offload->n == 0;
     } else {
         for (int i = 0; i < N_BUFFERS && ok; i++)
-            ok = (offload->buffers[i] = g_try_new0(float, (size_t)n)) != NULL;
+            ok = (offload->buffers[i] = g_try_malloc0(n)) != NULL;
     }
-    if (!ok)
-        g_set_error(error, EXEC_ERROR, EXEC_ERROR_MEMORY,
-                    "no host memory for the optimizer's state");
-    return ok;
+    return ok || no_memory(error);
 }
 
 ExecOffload *
 exec_offload_new(const ExecOffloadOptions *options, int64_t n, int32_t n_parts, GError **error)
 {
-    g_return_val_if_fail(options->to != PLAN_OFFLOAD_NONE && n_parts <= MAX_PARTS, NULL);
+    g_return_val_if_fail(options->to != PLAN_OFFLOAD_NONE && n_parts < MAX_PARTS, NULL);
     g_autoptr(ExecOffload) offload = g_new0(ExecOffload, 1);
 
     offload->n = n;
-    offload->n_parts = n_parts;
+    offload->n_parts = n_parts + options->narrow;
+    for (int32_t i = 0; i < n_parts; i++)
+        offload->element_bytes[i] = sizeof(float);
+    offload->element_bytes[n_parts] = dtype_bytes(options->storage);
+    offload->parameters = options->parameters;
+    offload->n_fetches = options->n_fetches;
+    offload->fetches = g_new0(Fetch, (size_t)options->n_fetches + 1);
+    offload->n_moves = 2 * N_BUFFERS + options->n_fetches;
+    offload->moves = g_new0(Move, (size_t)offload->n_moves);
     offload->n_pieces = (n + EXEC_OFFLOAD_PIECE - 1) / EXEC_OFFLOAD_PIECE;
     offload->fd = -1;
     g_mutex_init(&offload->mutex);
     g_cond_init(&offload->changed);
-    if (!open_host(offload, options->device, error) || !take_memory(offload, options->to, error))
+    if (!open_host(offload, options, error) || !take_memory(offload, options->to, error))
         return NULL;
     if (options->to == PLAN_OFFLOAD_CPU)
         return g_steal_pointer(&offload);
@@ -221,6 +299,10 @@ exec_offload_free(ExecOffload *offload)
     g_cond_clear(&offload->changed);
     for (int i = 0; i < N_BUFFERS; i++)
         g_free(offload->buffers[i]);
+    for (int i = 0; i < offload->n_fetches; i++)
+        g_free(offload->fetches[i].buffer);
+    g_free(offload->fetches);
+    g_free(offload->moves);
     exec_backend_close(offload->host);
     g_free(offload->memory);
     g_free(offload->path);
@@ -230,55 +312,82 @@ exec_offload_free(ExecOffload *offload)
 /* --- single values --- */
 
 static bool
-move_values(ExecOffload *offload, bool writes, int32_t part, int64_t at, int64_t n, float *values,
-            GError **error)
+move_now(ExecOffload *offload, bool writes, int32_t part, int64_t at, int64_t n, char *values,
+         GError **error)
 {
     g_return_val_if_fail(part >= 0 && part < offload->n_parts && at + n <= offload->n, false);
-    for (int64_t done = 0; done < n;) {
-        const int64_t piece = (at + done) / EXEC_OFFLOAD_PIECE;
-        const int64_t in_piece = (at + done) % EXEC_OFFLOAD_PIECE;
-        const int64_t together = MIN(n - done, EXEC_OFFLOAD_PIECE - in_piece);
-        const size_t n_bytes = (size_t)together * sizeof *values;
-        const int64_t place =
-            piece * piece_elements(offload) + part * (int64_t)EXEC_OFFLOAD_PIECE + in_piece;
-        if (offload->fd < 0) {
-            memcpy(writes ? offload->memory + place : values + done,
-                   writes ? values + done : offload->memory + place, n_bytes);
-        } else {
-            const int code = move_bytes(offload->fd, writes, (char *)(values + done), n_bytes,
-                                        (off_t)(place * (int64_t)sizeof *values));
-            if (code != 0)
-                return file_failed(offload, writes ? "write" : "read", code, error);
-        }
-        done += together;
+    const int code = move_values(offload, writes, part, at, n, values);
+
+    return code == 0 || file_failed(offload, writes ? "write" : "read", code, error);
+}
+
+bool
+exec_offload_read(ExecOffload *offload, int32_t part, int64_t at, int64_t n, void *values,
+                  GError **error)
+{
+    return move_now(offload, false, part, at, n, values, error);
+}
+
+bool
+exec_offload_write(ExecOffload *offload, int32_t part, int64_t at, int64_t n, const void *values,
+                   GError **error)
+{
+    return move_now(offload, true, part, at, n, (char *)values, error);
+}
+
+/* --- ahead of use --- */
+
+bool
+exec_offload_fetch(ExecOffload *offload, int slot, int32_t part, int64_t at, int64_t n,
+                   GError **error)
+{
+    g_return_val_if_fail(part >= 0 && part < offload->n_parts && at + n <= offload->n, false);
+    g_return_val_if_fail(slot >= 0 && slot < offload->n_fetches, false);
+    Fetch *fetch = &offload->fetches[slot];
+    const size_t n_bytes = (size_t)(n * offload->element_bytes[part]);
+
+    if (n_bytes > fetch->n_bytes) {
+        g_free(fetch->buffer);
+        fetch->buffer = g_try_malloc(n_bytes);
+        fetch->n_bytes = fetch->buffer == NULL ? 0 : n_bytes;
+        if (fetch->buffer == NULL)
+            return no_memory(error);
     }
+    fetch->part = part;
+    fetch->at = at;
+    fetch->n = n;
+    /* Host memory has nothing to wait for. */
+    if (offload->fd >= 0)
+        fetch->number = ask(offload, (Move){.slot = slot});
+    else
+        move_values(offload, false, part, at, n, fetch->buffer);
     return true;
 }
 
-bool
-exec_offload_read(ExecOffload *offload, int32_t part, int64_t at, int64_t n, float *values,
-                  GError **error)
+const void *
+exec_offload_fetched(ExecOffload *offload, int slot, GError **error)
 {
-    return move_values(offload, false, part, at, n, values, error);
+    const Fetch *fetch = &offload->fetches[slot];
+
+    return offload->fd < 0 || wait_for(offload, fetch->number, error) ? fetch->buffer : NULL;
 }
 
-bool
-exec_offload_write(ExecOffload *offload, int32_t part, int64_t at, int64_t n, const float *values,
-                   GError **error)
+ExecBackend *
+exec_offload_host(ExecOffload *offload)
 {
-    return move_values(offload, true, part, at, n, (float *)values, error);
+    return offload->host;
 }
 
 /* --- pieces --- */
 
 static bool
-step_piece(ExecOffload *offload, int64_t piece, float *data, ExecOffloadFunc step, void *user_data,
+step_piece(ExecOffload *offload, int64_t piece, char *data, ExecOffloadFunc step, void *user_data,
            GError **error)
 {
-    float *parts[MAX_PARTS];
+    void *parts[MAX_PARTS];
 
     for (int32_t i = 0; i < offload->n_parts; i++)
-        parts[i] = data + i * EXEC_OFFLOAD_PIECE;
+        parts[i] = data + part_at(offload, i);
     return step(offload->host, piece * EXEC_OFFLOAD_PIECE, piece_length(offload, piece), parts,
                 user_data, error);
 }
@@ -288,17 +397,18 @@ step_piece(ExecOffload *offload, int64_t piece, float *data, ExecOffloadFunc ste
 static bool
 step_file(ExecOffload *offload, ExecOffloadFunc step, void *user_data, GError **error)
 {
-    int64_t last = offload->n_pieces > 0 ? ask(offload, false, 0) : -1;
+    int64_t last = offload->n_pieces > 0 ? ask(offload, (Move){.piece = 0, .slot = -1}) : -1;
     bool ok = true;
 
     for (int64_t piece = 0; piece < offload->n_pieces && ok; piece++) {
         ok = wait_for(offload, last, error);
         if (ok && piece + 1 < offload->n_pieces)
-            last = ask(offload, false, piece + 1);
+            last = ask(offload, (Move){.piece = piece + 1, .slot = -1});
         ok = ok && step_piece(offload, piece, offload->buffers[piece % N_BUFFERS], step, user_data,
                               error);
         if (ok) {
-            const int64_t written = ask(offload, true, piece);
+            const int64_t written =
+                ask(offload, (Move){.writes = true, .piece = piece, .slot = -1});
             last = piece + 1 < offload->n_pieces ? last : written;
         }
     }
@@ -311,7 +421,7 @@ exec_offload_each(ExecOffload *offload, ExecOffloadFunc step, void *user_data, G
     if (offload->fd >= 0)
         return step_file(offload, step, user_data, error);
     for (int64_t piece = 0; piece < offload->n_pieces; piece++)
-        if (!step_piece(offload, piece, offload->memory + piece * piece_elements(offload), step,
+        if (!step_piece(offload, piece, offload->memory + piece * piece_bytes(offload), step,
                         user_data, error))
             return false;
     return true;

@@ -114,6 +114,8 @@ exec_rank_run_step(ExecRank *rank, GError **error)
     const int64_t begin = exec_now_ns();
     exec_pool_record(rank->pool, rank->record->memory[rank->step % EXEC_TRACED_STEPS],
                      rank->place.pipeline, begin);
+    if (rank->units != NULL)
+        exec_units_begin_step(rank->units);
     for (int64_t i = schedule->rank_begin[rank->place.pipeline];
          i < schedule->rank_begin[rank->place.pipeline + 1]; i++)
         if (!exec_rank_run_op(rank, i, error))

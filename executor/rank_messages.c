@@ -14,6 +14,15 @@ tag_of(const ExecRank *rank, const ExecMessage *m)
            (m->to_stage < m->from_stage);
 }
 
+int64_t
+exec_rank_free_tag(const ExecRank *rank)
+{
+    const Schedule *schedule = rank->shared->schedule;
+
+    return rank->shared->plan->n_microbatches * schedule_n_stages(schedule) * schedule->n_slices *
+           2;
+}
+
 /* The process rank of @stage with this rank's place in dp, cp and tp. */
 static int32_t
 process_rank_of(const ExecRank *rank, const ExecMessage *m, int32_t stage)

@@ -3,6 +3,7 @@
 #include "executor/plugin.h"
 #include "executor/rank_state.h"
 #include "executor/watch_wire.h"
+#include "profiles/workload.h"
 
 /* Threads share one device; of the processes on a machine each takes the next. */
 static bool
@@ -93,6 +94,7 @@ open_rank(ExecRank *rank, GError **error)
         .rank = rank->rank,
         .dir = shared->offload_dir,
         .device = shared->device,
+        .n_fetches = exec_units_n_fetches(workload_plan_prefetch(shared->arch, plan)),
     };
     const ExecModelOptions options = {
         .arch = shared->arch,
@@ -160,6 +162,47 @@ can_capture(const ExecRank *rank)
            plan->offload == PLAN_OFFLOAD_NONE;
 }
 
+/* In the trace of the step; but for devices, whose transport knows no messages of ours. */
+static void
+note_gathered(void *user_data, int64_t begin_ns, int64_t end_ns, int64_t n_bytes)
+{
+    exec_rank_add_event(user_data, TRACE_STREAM_DP, TRACE_EVENT_DP_GATHER, begin_ns, end_ns,
+                        (ScheduleOp){0}, -1, n_bytes);
+}
+
+/* Whole weights and gradients, where the rank keeps parts: in the order of its ops. */
+static void
+make_units(ExecRank *rank)
+{
+    const ExecShared *shared = rank->shared;
+    const Schedule *schedule = shared->schedule;
+    GArray *openings;
+
+    if (shared->plan->zero_stage < 2)
+        return;
+    openings = g_array_new(false, false, sizeof(ExecOpening));
+    for (int64_t i = schedule->rank_begin[rank->place.pipeline];
+         i < schedule->rank_begin[rank->place.pipeline + 1]; i++) {
+        const ScheduleOp op = schedule->ops[i];
+        for (guint s = 0; s < rank->model->stages->len; s++) {
+            const ExecStage *stage = &g_array_index(rank->model->stages, ExecStage, s);
+            if (stage->chunk == op.chunk)
+                exec_stage_add_openings(rank->model, stage, (ScheduleOpKind)op.kind, openings);
+        }
+    }
+    const int32_t depth = workload_plan_prefetch(shared->arch, shared->plan);
+    rank->units = exec_units_new(&(ExecUnitsOptions){
+        .model = rank->model,
+        .comm = &rank->comm,
+        .openings = openings,
+        .depth = depth,
+        .by_messages = depth > 0 && !rank->on_device,
+        .tag = exec_rank_free_tag(rank),
+        .gathered = note_gathered,
+        .user_data = rank,
+    });
+}
+
 static void
 make_runs(ExecRank *rank)
 {
@@ -173,7 +216,7 @@ make_runs(ExecRank *rank)
         rank->runs[stage->chunk] = exec_stage_run_new(&(ExecStageOptions){
             .widths = &rank->model->widths,
             .stage = stage,
-            .model = rank->model,
+            .units = rank->units,
             .comm = &rank->comm,
             .pool = rank->pool,
             .scratch = &rank->scratch,
@@ -235,6 +278,7 @@ exec_rank_prepare(ExecRank *rank, GError **error)
     rank->op_events = g_new0(guint, (size_t)n_ops);
     rank->splits_backward = splits_backward(shared->schedule);
     rank->graphs = shared->o.graphs && can_capture(rank);
+    make_units(rank);
     make_runs(rank);
     const size_t n_losses = (size_t)plan->n_microbatches * plan->slices->len;
     rank->losses = g_new0(double, n_losses);
@@ -269,6 +313,7 @@ exec_rank_clear(ExecRank *rank)
     }
     if (rank->pool != NULL)
         exec_stage_scratch_clear(&rank->scratch, rank->pool);
+    exec_units_free(rank->units);
     exec_model_free(rank->model);
     exec_comm_clear(&rank->comm);
     exec_pool_free(rank->pool);

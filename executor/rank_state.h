@@ -23,6 +23,7 @@ typedef struct {
     ExecBackend *backend; /* (owned) */
     ExecPool *pool;       /* (owned) */
     ExecModel *model;     /* (owned) */
+    ExecUnits *units;     /* (owned, nullable) where parameters are apart */
     ExecStageRun **runs;  /* (owned) by chunk */
     ExecStageScratch scratch;
     ExecTransport transport;
@@ -101,6 +102,9 @@ bool exec_rank_send(ExecRank *rank, const ExecMessage *message, const void *data
 /* Before the first step: all groups and neighbours of the run meet, where the transport wants it.
  */
 bool exec_rank_meet(ExecRank *rank, GError **error);
+
+/* The tag after those of all messages of a step. */
+int64_t exec_rank_free_tag(const ExecRank *rank);
 
 /* --- rank.c --- */
 

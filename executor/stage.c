@@ -1,7 +1,6 @@
 #include "executor/stage.h"
 
 #include "executor/stage_state.h"
-#include "executor/units.h"
 
 /* --- lifecycle --- */
 
@@ -87,7 +86,7 @@ open_layer(const ExecStageRun *run, int64_t layer, unsigned what, ExecOpenUnits 
 {
     const ExecLayerTensors *tensors = &run->o.stage->layers[layer];
 
-    return exec_units_open(open, run->o.model, run->o.comm, what, tensors->dense_unit,
+    return exec_units_open(open, run->o.units, run->o.comm, what, tensors->dense_unit,
                            tensors->experts_unit);
 }
 
@@ -96,14 +95,48 @@ open_embedding(const ExecStageRun *run, unsigned what, ExecOpenUnits *open)
 {
     const ExecEndTensors *ends = &run->o.stage->ends;
 
-    return exec_units_open(open, run->o.model, run->o.comm, what, ends->token_unit,
+    return exec_units_open(open, run->o.units, run->o.comm, what, ends->token_unit,
                            ends->position_unit);
 }
 
 static bool
 open_head(const ExecStageRun *run, unsigned what, ExecOpenUnits *open)
 {
-    return exec_units_open(open, run->o.model, run->o.comm, what, run->o.stage->ends.head_unit, -1);
+    return exec_units_open(open, run->o.units, run->o.comm, what, run->o.stage->ends.head_unit, -1);
+}
+
+static void
+add_opening(const ExecModel *model, int32_t a, int32_t b, GArray *openings)
+{
+    const ExecOpening opening = {{a, b}};
+    bool apart = false;
+
+    for (int i = 0; i < 2; i++)
+        apart = apart || (opening.units[i] >= 0 &&
+                          exec_model_weights_apart(
+                              model, &g_array_index(model->units, ExecUnit, opening.units[i])));
+    if (apart)
+        g_array_append_val(openings, opening);
+}
+
+void
+exec_stage_add_openings(const ExecModel *model, const ExecStage *stage, ScheduleOpKind kind,
+                        GArray *openings)
+{
+    const bool forward = kind == SCHEDULE_OP_FORWARD;
+
+    if (kind == SCHEDULE_OP_BACKWARD_WEIGHT)
+        return;
+    if (forward && stage->embedding)
+        add_opening(model, stage->ends.token_unit, stage->ends.position_unit, openings);
+    if (!forward && stage->head)
+        add_opening(model, stage->ends.head_unit, -1, openings);
+    for (int64_t i = 0; i < stage->n_layers; i++) {
+        const ExecLayerTensors *layer = &stage->layers[forward ? i : stage->n_layers - 1 - i];
+        add_opening(model, layer->dense_unit, layer->experts_unit, openings);
+    }
+    if (forward && stage->head)
+        add_opening(model, stage->ends.head_unit, -1, openings);
 }
 
 /* What the backward of products needs, or only I's part of it. */

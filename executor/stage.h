@@ -14,6 +14,7 @@
 #define EXECUTOR_STAGE_H
 
 #include "executor/layer.h"
+#include "executor/units.h"
 
 G_BEGIN_DECLS
 
@@ -46,7 +47,7 @@ void exec_stage_scratch_clear(ExecStageScratch *scratch, ExecPool *pool);
 typedef struct {
     const ExecWidths *widths; /* (borrowed) like all that follows */
     const ExecStage *stage;
-    ExecModel *model; /* (nullable) whose stage it is, where parameters are sharded: units.h */
+    ExecUnits *units; /* (nullable) of the stage's model, where parameters are apart */
     ExecComm *comm;
     ExecPool *pool;
     const ExecStageScratch *scratch;
@@ -93,6 +94,11 @@ bool exec_stage_backward(ExecStageRun *run, int32_t microbatch, int32_t slice,
                          const int32_t *tokens, const void **dx, GError **error);
 void exec_stage_backward_weight(ExecStageRun *run, int32_t microbatch, int32_t slice,
                                 const int32_t *tokens);
+
+/* Appends the units whose weights an op of @kind opens, in order, to @openings (of ExecOpening),
+ * but for those of which none are apart. */
+void exec_stage_add_openings(const ExecModel *model, const ExecStage *stage, ScheduleOpKind kind,
+                             GArray *openings);
 
 /* --- stage_ends.c: embedding and head --- */
 

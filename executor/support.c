@@ -83,8 +83,8 @@ check_numbers(const Plan *plan, GError **error)
     else if (plan->conventions.grad_dtype != DTYPE_FP32)
         what = g_strdup_printf("--grad-dtype %s (only fp32)",
                                dtype_names[plan->conventions.grad_dtype]);
-    else if (plan->offload_parameters)
-        what = g_strdup("offload_parameters");
+    else if (plan->offload_parameters && !plan->conventions.optimizer_step)
+        what = g_strdup("offload_parameters without --optimizer-step");
     else if (plan->conventions.dropout)
         what = g_strdup("dropout");
     return what == NULL || refuse(error, what);

@@ -1,115 +1,393 @@
 #include "executor/units.h"
 
+#include "executor/clock.h"
+#include "executor/collective.h"
+
+struct ExecUnits {
+    ExecUnitsOptions o;
+    /* Of the step's openings: the first that is not open yet, not under way, not asked to be
+     * fetched. */
+    guint next, n_begun, n_asked;
+    int64_t *begins_ns; /* (owned) opening i's is i modulo depth + 1 */
+    int64_t end_ns;     /* of the last one gathered */
+};
+
 ExecDim
 exec_region_dim(ExecRegionKind region)
 {
     return region == EXEC_REGION_EXPERTS ? EXEC_DIM_EXPERT : EXEC_DIM_DENSE;
 }
 
+/* --- parts --- */
+
 static const ExecUnit *
-unit_of(const ExecOpenUnits *open, int i)
+unit_at(const ExecUnits *units, int32_t unit)
 {
-    return &g_array_index(open->model->units, ExecUnit, open->units[i]);
+    return &g_array_index(units->o.model->units, ExecUnit, unit);
+}
+
+static const ExecRegion *
+region_of(const ExecUnits *units, int32_t unit)
+{
+    return &units->o.model->regions[unit_at(units, unit)->region];
+}
+
+static const ExecGroup *
+group_of(const ExecUnits *units, int32_t unit)
+{
+    return &units->o.comm->groups[exec_region_dim(unit_at(units, unit)->region)];
+}
+
+static bool
+is_apart(const ExecUnits *units, int32_t unit)
+{
+    return unit >= 0 && exec_model_weights_apart(units->o.model, unit_at(units, unit));
 }
 
 /* Where this rank's part is in the whole unit. */
 static int64_t
-part_at(const ExecOpenUnits *open, int i, int64_t *n)
+part_at(const ExecUnits *units, int32_t unit, int64_t *n)
 {
     int64_t begin;
 
-    *n = exec_model_own_part(open->model, unit_of(open, i), &begin);
-    return begin - unit_of(open, i)->begin;
+    *n = exec_model_own_part(units->o.model, unit_at(units, unit), &begin);
+    return begin - unit_at(units, unit)->begin;
 }
 
+/* Where its content is on the device. */
 static void *
-part_of(const ExecOpenUnits *open, int i, ExecContent content)
+part_of(const ExecUnits *units, int32_t unit, ExecContent content)
 {
-    const ExecModel *model = open->model;
-    const ExecUnit *unit = unit_of(open, i);
+    const ExecModel *model = units->o.model;
     int64_t begin;
 
-    exec_model_own_part(model, unit, &begin);
-    const int64_t at = exec_model_at(model, content, unit, begin);
+    exec_model_own_part(model, unit_at(units, unit), &begin);
+    const int64_t at = exec_model_at(model, content, unit_at(units, unit), begin);
     return content == EXEC_CONTENT_WEIGHTS ? exec_at(model->backend, model->weights.data, at)
                                            : (float *)model->gradients.data + at;
 }
 
 static bool
-take(const ExecOpenUnits *open, int64_t n_bytes, ExecBlock *block)
+take(const ExecUnits *units, int64_t n_bytes, ExecBlock *block)
 {
     GError *error = NULL;
 
-    if (exec_pool_take(open->model->pool, TRACE_MEMORY_BUFFERS, n_bytes, block, &error))
+    if (exec_pool_take(units->o.model->pool, TRACE_MEMORY_BUFFERS, n_bytes, block, &error))
         return true;
-    exec_comm_fail(open->comm, error);
+    exec_comm_fail(units->o.comm, error);
     return false;
 }
 
-static bool
-open_weights(ExecOpenUnits *open, int i)
-{
-    ExecBackend *backend = open->model->backend;
-    const ExecUnit *unit = unit_of(open, i);
-    int64_t n;
-    const int64_t at = part_at(open, i, &n);
+/* --- lifecycle --- */
 
-    if (!take(open, exec_storage_bytes(backend, unit->n), &open->weights[i]))
-        return false;
-    backend->ops->copy(backend, (size_t)exec_storage_bytes(backend, n),
-                       part_of(open, i, EXEC_CONTENT_WEIGHTS),
-                       exec_at(backend, open->weights[i].data, at));
-    exec_comm_all_gather(open->comm, exec_region_dim(unit->region), backend->storage, unit->n,
-                         open->weights[i].data);
-    return open->comm->error == NULL;
+ExecUnits *
+exec_units_new(const ExecUnitsOptions *options)
+{
+    ExecUnits *units = g_new0(ExecUnits, 1);
+
+    units->o = *options;
+    units->begins_ns = g_new0(int64_t, (size_t)options->depth + 1);
+    return units;
 }
+
+void
+exec_units_free(ExecUnits *units)
+{
+    if (units == NULL)
+        return;
+    g_array_unref(units->o.openings);
+    g_free(units->begins_ns);
+    g_free(units);
+}
+
+/* --- offloaded weights --- */
+
+/* Where the own part of unit @k of opening @i is fetched to. */
+static int
+slot_of(const ExecUnits *units, guint i, int k)
+{
+    return 2 * (int)(i % (guint)(units->o.depth + 2)) + k;
+}
+
+/* Lets the reading of opening @i's own parts begin. */
+static bool
+ask_for(ExecUnits *units, guint i)
+{
+    const ExecOpening *opening = &g_array_index(units->o.openings, ExecOpening, i);
+    const ExecModel *model = units->o.model;
+    GError *error = NULL;
+
+    units->n_asked = i + 1;
+    for (int k = 0; k < 2; k++) {
+        const int32_t unit = opening->units[k];
+        int64_t begin;
+        if (unit < 0 || !region_of(units, unit)->weights_off)
+            continue;
+        const int64_t n = exec_model_own_part(model, unit_at(units, unit), &begin);
+        if (!exec_offload_fetch(
+                model->offload, slot_of(units, i, k), exec_model_weights_part(model),
+                exec_model_at(model, EXEC_CONTENT_OPTIMIZER, unit_at(units, unit), begin), n,
+                &error)) {
+            exec_comm_fail(units->o.comm, error);
+            return false;
+        }
+    }
+    return true;
+}
+
+/* This rank's part of unit @k of opening @i: on the device, or fetched; NULL: it could not be. */
+static const void *
+own_part(ExecUnits *units, guint i, int k)
+{
+    const int32_t unit = g_array_index(units->o.openings, ExecOpening, i).units[k];
+    GError *error = NULL;
+
+    if (!region_of(units, unit)->weights_off)
+        return part_of(units, unit, EXEC_CONTENT_WEIGHTS);
+    const void *fetched =
+        exec_offload_fetched(units->o.model->offload, slot_of(units, i, k), &error);
+    if (fetched == NULL)
+        exec_comm_fail(units->o.comm, error);
+    return fetched;
+}
+
+/* --- ahead of use --- */
+
+/* As collectives cut theirs: all messages fit each other's buffers. */
+static bool
+send_pieces(ExecTransport *t, int32_t to, int64_t tag, const char *data, int64_t n_bytes,
+            GError **error)
+{
+    for (int64_t at = 0; at < n_bytes; at += EXEC_SEGMENT_BYTES)
+        if (!t->ops->send(t, to, tag, data + at, MIN(EXEC_SEGMENT_BYTES, n_bytes - at), error))
+            return false;
+    return true;
+}
+
+static bool
+expect_pieces(ExecTransport *t, int32_t from, int64_t tag, int64_t n_bytes, GError **error)
+{
+    for (int64_t at = 0; t->ops->expect != NULL && at < n_bytes; at += EXEC_SEGMENT_BYTES)
+        if (!t->ops->expect(t, from, tag, MIN(EXEC_SEGMENT_BYTES, n_bytes - at), error))
+            return false;
+    return true;
+}
+
+static bool
+receive_pieces(ExecTransport *t, int32_t from, int64_t tag, char *data, int64_t n_bytes,
+               GError **error)
+{
+    for (int64_t at = 0; at < n_bytes; at += EXEC_SEGMENT_BYTES)
+        if (!t->ops->receive(t, from, tag, data + at, MIN(EXEC_SEGMENT_BYTES, n_bytes - at), error))
+            return false;
+    return true;
+}
+
+/* Gives this rank's part of @unit to all other copies. */
+static bool
+send_part(ExecUnits *units, int32_t unit, const void *part)
+{
+    const ExecGroup *group = group_of(units, unit);
+    ExecTransport *t = units->o.comm->transport;
+    GError *error = NULL;
+    bool ok = true;
+    int64_t n;
+
+    part_at(units, unit, &n);
+    const int64_t n_bytes = exec_storage_bytes(units->o.model->backend, n);
+    /* From the next one on round the ring: not all to the same one first. */
+    for (int32_t step = 1; step < group->n && ok; step++) {
+        const int32_t to = group->ranks[(group->index + step) % group->n];
+        const int32_t from = group->ranks[(group->index + group->n - step) % group->n];
+        ok = expect_pieces(t, from, units->o.tag, n_bytes, &error) &&
+             send_pieces(t, to, units->o.tag, part, n_bytes, &error);
+    }
+    if (!ok)
+        exec_comm_fail(units->o.comm, error);
+    return ok;
+}
+
+/* Opening @i gets under way, and what the next one needs of the host is read meanwhile. */
+static bool
+begin_opening(ExecUnits *units, guint i)
+{
+    const ExecOpening *opening = &g_array_index(units->o.openings, ExecOpening, i);
+
+    units->n_begun = i + 1;
+    units->begins_ns[i % (guint)(units->o.depth + 1)] = exec_now_ns();
+    if (units->n_asked <= i && !ask_for(units, i))
+        return false;
+    if (!units->o.by_messages)
+        return true;
+    /* Host memory: what was fetched can be sent as it is. */
+    for (int k = 0; k < 2; k++) {
+        const void *own = is_apart(units, opening->units[k]) ? own_part(units, i, k) : NULL;
+        if (units->o.comm->error != NULL ||
+            (own != NULL && !send_part(units, opening->units[k], own)))
+            return false;
+    }
+    return units->o.depth == 0 || i + 1 >= units->o.openings->len || ask_for(units, i + 1);
+}
+
+/* Without messages an opening begins when it is needed. */
+static guint
+n_ahead(const ExecUnits *units)
+{
+    return units->o.by_messages ? (guint)units->o.depth : 0;
+}
+
+static void
+begin_up_to(ExecUnits *units, guint end)
+{
+    while (units->n_begun < MIN(end, units->o.openings->len) && units->o.comm->error == NULL)
+        if (!begin_opening(units, units->n_begun))
+            return;
+}
+
+void
+exec_units_begin_step(ExecUnits *units)
+{
+    units->next = units->n_begun = units->n_asked = 0;
+    begin_up_to(units, n_ahead(units));
+}
+
+/* --- whole weights --- */
+
+/* The parts of the other copies, as they sent them. */
+static bool
+receive_parts(ExecUnits *units, int32_t unit, void *whole)
+{
+    const ExecGroup *group = group_of(units, unit);
+    const ExecBackend *backend = units->o.model->backend;
+    ExecTransport *t = units->o.comm->transport;
+    GError *error = NULL;
+    int64_t n;
+
+    part_at(units, unit, &n);
+    for (int32_t step = 1; step < group->n; step++) {
+        const int32_t i = (group->index + group->n - step) % group->n;
+        if (receive_pieces(t, group->ranks[i], units->o.tag, exec_at(backend, whole, i * n),
+                           exec_storage_bytes(backend, n), &error))
+            continue;
+        exec_comm_fail(units->o.comm, error);
+        return false;
+    }
+    return true;
+}
+
+/* Unit @k of opening @i. */
+static bool
+make_whole(ExecUnits *units, guint i, int k, ExecBlock *whole)
+{
+    ExecBackend *backend = units->o.model->backend;
+    const int32_t unit = g_array_index(units->o.openings, ExecOpening, i).units[k];
+    const void *own = own_part(units, i, k);
+    int64_t n;
+    const int64_t at = part_at(units, unit, &n);
+    const size_t n_bytes = (size_t)exec_storage_bytes(backend, n);
+
+    if (own == NULL || !take(units, exec_storage_bytes(backend, unit_at(units, unit)->n), whole))
+        return false;
+    if (region_of(units, unit)->weights_off)
+        backend->ops->upload(backend, n_bytes, own, exec_at(backend, whole->data, at));
+    else
+        backend->ops->copy(backend, n_bytes, own, exec_at(backend, whole->data, at));
+    if (units->o.by_messages)
+        return receive_parts(units, unit, whole->data);
+    exec_comm_all_gather(units->o.comm, exec_region_dim(unit_at(units, unit)->region),
+                         backend->storage, unit_at(units, unit)->n, whole->data);
+    return units->o.comm->error == NULL;
+}
+
+/* Tells of an opening's weights that were under way behind computing: one after the other. */
+static void
+tell(ExecUnits *units, guint i, int64_t n_bytes)
+{
+    const int64_t begin_ns = MAX(units->begins_ns[i % (guint)(units->o.depth + 1)], units->end_ns);
+
+    units->end_ns = exec_now_ns();
+    if (units->o.gathered != NULL && units->o.by_messages)
+        units->o.gathered(units->o.user_data, begin_ns, units->end_ns, n_bytes);
+}
+
+static bool
+open_weights(ExecOpenUnits *open)
+{
+    ExecUnits *units = open->owner;
+    const guint i = units->next;
+    int64_t n_bytes = 0;
+
+    g_assert(i < units->o.openings->len);
+    const ExecOpening *opening = &g_array_index(units->o.openings, ExecOpening, i);
+    g_assert(opening->units[0] == open->units[0] && opening->units[1] == open->units[1]);
+    begin_up_to(units, i + 1);
+    for (int k = 0; k < 2 && units->o.comm->error == NULL; k++) {
+        if (!is_apart(units, opening->units[k]))
+            continue;
+        if (!make_whole(units, i, k, &open->weights[k]))
+            return false;
+        n_bytes += open->weights[k].n_bytes;
+    }
+    tell(units, i, n_bytes);
+    units->next = i + 1;
+    /* Without messages nothing is sent yet, but the host may read. */
+    if (!units->o.by_messages && units->o.depth > 0 && i + 1 < units->o.openings->len)
+        ask_for(units, i + 1);
+    begin_up_to(units, i + 1 + n_ahead(units));
+    return units->o.comm->error == NULL;
+}
+
+/* --- gradients --- */
 
 static bool
 open_gradients(ExecOpenUnits *open, int i)
 {
-    ExecBackend *backend = open->model->backend;
+    const ExecUnits *units = open->owner;
+    ExecBackend *backend = units->o.model->backend;
+    const int32_t unit = open->units[i];
     int64_t n;
-    const int64_t at = part_at(open, i, &n);
+    const int64_t at = part_at(units, unit, &n);
 
-    if (!take(open, unit_of(open, i)->n * (int64_t)sizeof(float), &open->gradients[i]))
+    if (!take(units, unit_at(units, unit)->n * (int64_t)sizeof(float), &open->gradients[i]))
         return false;
     float *gradients = open->gradients[i].data;
     backend->ops->zero(backend, (size_t)open->gradients[i].n_bytes, gradients);
     backend->ops->copy(backend, (size_t)n * sizeof *gradients,
-                       part_of(open, i, EXEC_CONTENT_GRADIENTS), gradients + at);
+                       part_of(units, unit, EXEC_CONTENT_GRADIENTS), gradients + at);
     return true;
 }
+
+/* --- opening and closing --- */
 
 static bool
 open_unit(ExecOpenUnits *open, int i, unsigned what)
 {
-    ExecModel *model = open->model;
-    const ExecUnit *unit = unit_of(open, i);
-    const bool *sharded = model->regions[unit->region].sharded;
-    void *weights = exec_model_kept_weights(model, unit);
-    float *gradients = exec_model_kept_gradients(model, unit);
+    ExecModel *model = open->owner->o.model;
+    const ExecUnit *unit = unit_at(open->owner, open->units[i]);
+    const bool sharded = model->regions[unit->region].sharded[EXEC_CONTENT_GRADIENTS];
 
-    if (what & EXEC_OPEN_WEIGHTS && sharded[EXEC_CONTENT_WEIGHTS]) {
-        if (!open_weights(open, i))
-            return false;
-        weights = open->weights[i].data;
-    }
-    if (what & EXEC_OPEN_GRADIENTS && sharded[EXEC_CONTENT_GRADIENTS]) {
-        if (!open_gradients(open, i))
-            return false;
-        gradients = open->gradients[i].data;
-    }
-    if (sharded[EXEC_CONTENT_WEIGHTS] || sharded[EXEC_CONTENT_GRADIENTS])
-        exec_model_bind(model, unit, weights, gradients);
+    if (what & EXEC_OPEN_GRADIENTS && sharded && !open_gradients(open, i))
+        return false;
+    const ExecBlock *weights = &open->weights[i], *gradients = &open->gradients[i];
+    if (sharded || exec_model_weights_apart(model, unit))
+        exec_model_bind(
+            model, unit,
+            weights->data != NULL ? weights->data : exec_model_kept_weights(model, unit),
+            gradients->data != NULL ? gradients->data : exec_model_kept_gradients(model, unit));
     return true;
 }
 
 bool
-exec_units_open(ExecOpenUnits *open, ExecModel *model, ExecComm *comm, unsigned what, int32_t a,
+exec_units_open(ExecOpenUnits *open, ExecUnits *units, ExecComm *comm, unsigned what, int32_t a,
                 int32_t b)
 {
-    *open = (ExecOpenUnits){.model = model, .comm = comm, .units = {a, b}};
-    for (int i = 0; model != NULL && i < 2; i++)
+    *open = (ExecOpenUnits){.owner = units, .units = {a, b}};
+    if (units == NULL || comm->error != NULL)
+        return comm->error == NULL;
+    if (what & EXEC_OPEN_WEIGHTS && (is_apart(units, a) || is_apart(units, b)) &&
+        !open_weights(open))
+        return false;
+    for (int i = 0; i < 2; i++)
         if (open->units[i] >= 0 && !open_unit(open, i, what))
             return false;
     return comm->error == NULL;
@@ -118,18 +396,19 @@ exec_units_open(ExecOpenUnits *open, ExecModel *model, ExecComm *comm, unsigned 
 static void
 close_unit(ExecOpenUnits *open, int i)
 {
-    ExecModel *model = open->model;
+    ExecUnits *units = open->owner;
+    ExecModel *model = units->o.model;
     ExecBackend *backend = model->backend;
-    const ExecUnit *unit = unit_of(open, i);
+    const ExecUnit *unit = unit_at(units, open->units[i]);
     int64_t n;
-    const int64_t at = part_at(open, i, &n);
+    const int64_t at = part_at(units, open->units[i], &n);
 
     if (open->gradients[i].data != NULL) {
         float *gradients = open->gradients[i].data;
-        exec_comm_reduce_scatter(open->comm, exec_region_dim(unit->region), DTYPE_FP32, unit->n,
+        exec_comm_reduce_scatter(units->o.comm, exec_region_dim(unit->region), DTYPE_FP32, unit->n,
                                  gradients);
         backend->ops->copy(backend, (size_t)n * sizeof *gradients, gradients + at,
-                           part_of(open, i, EXEC_CONTENT_GRADIENTS));
+                           part_of(units, open->units[i], EXEC_CONTENT_GRADIENTS));
     }
     if (open->weights[i].data != NULL || open->gradients[i].data != NULL)
         exec_model_bind(model, unit, exec_model_kept_weights(model, unit),
@@ -141,7 +420,7 @@ close_unit(ExecOpenUnits *open, int i)
 void
 exec_units_close(ExecOpenUnits *open)
 {
-    for (int i = 0; open->model != NULL && i < 2; i++)
+    for (int i = 0; open->owner != NULL && i < 2; i++)
         if (open->units[i] >= 0)
             close_unit(open, i);
 }

@@ -1,12 +1,22 @@
 /*
- * executor/units.h - whole weights and gradients of units (model.h) for the time of an op, where
- * the rank keeps parts of them only: ZeRO 2 and 3.
+ * executor/units.h - ExecUnits: whole weights and gradients of units (model.h) for the time of an
+ * op, where the rank keeps parts of them only, or has its weights off the device: ZeRO 2 and 3.
  *
- * Opening gathers the weights over the unit's copies, and gives the gradients room: zeros, with
- * what this rank's part has summed up so far in its place.  Closing reduces the gradients over the
- * copies into the part, and gives the room back.  So a part holds the sum over all ops so far and
- * all copies, in an order that the schedule fixes.  All copies run the same ops in the same order:
- * collectives inside an op always meet.
+ * Opening makes the weights whole, and gives the gradients room: zeros, with what this rank's part
+ * has summed up so far in its place.  Closing reduces the gradients over the copies into the part,
+ * and gives the room back.  So a part holds the sum over all ops so far and all copies, in an order
+ * that the schedule fixes.  All copies run the same ops in the same order: collectives inside an op
+ * always meet.
+ *
+ * Ahead of use: which units will be opened, in which order, is known before a step.  With a depth
+ * of D, when one opening is at work the next D are under way: every copy has sent its part to the
+ * others as messages, which wait for nobody, and offloaded weights are read for one more by then.
+ * Opening takes in what has arrived.  Messages, not collectives of another thread: ranks may be as
+ * many as cores, MPI is called by one thread.  Without them (a device's transport) the weights are
+ * gathered when they are needed.
+ *
+ * Memory: the opening's whole weights, and of the D others what has arrived, in the transport's
+ * buffers; of the host, what was fetched, in those of offload.h.
  *
  * Private to executor/.
  */
@@ -24,19 +34,51 @@ enum {
     EXEC_OPEN_GRADIENTS = 2,
 };
 
+/* Units whose weights are opened together; -1: none. */
+typedef struct {
+    int32_t units[2];
+} ExecOpening;
+
+typedef struct ExecUnits ExecUnits;
+
+typedef struct {
+    ExecModel *model; /* (borrowed) */
+    ExecComm *comm;   /* (borrowed) */
+    GArray *openings; /* (taken) of ExecOpening: those with weights of a step, in order */
+    int32_t depth;
+    bool by_messages;
+    int64_t tag; /* of the messages: nobody else's */
+    /* (nullable) Called when weights of @n_bytes are whole; what began at @begin_ns. */
+    void (*gathered)(void *user_data, int64_t begin_ns, int64_t end_ns, int64_t n_bytes);
+    void *user_data;
+} ExecUnitsOptions;
+
+ExecUnits *exec_units_new(const ExecUnitsOptions *options);
+void exec_units_free(ExecUnits *units);
+
+/* Buffers of what is fetched (offload.h) that a depth takes: of two units each, the opening at
+ * work, those under way and the one that is read. */
+static inline int
+exec_units_n_fetches(int32_t depth)
+{
+    return 2 * (depth + 2);
+}
+
+/* Before the first op of a step: its first openings get under way.  Failures: as comm.h. */
+void exec_units_begin_step(ExecUnits *units);
+
 /* Units at work; those that keep what is needed are left alone. */
 typedef struct {
-    ExecModel *model;
-    ExecComm *comm;
+    ExecUnits *owner;
     int32_t units[2];
     ExecBlock weights[2], gradients[2];
 } ExecOpenUnits;
 
 /*
- * Units @a and @b (-1: none).  @model  (nullable) nothing is sharded.
+ * Units @a and @b (-1: none).  @units  (nullable) nothing is apart.
  * False once anything of the rank's op has failed, kept in @comm: then there may be no weights.
  */
-bool exec_units_open(ExecOpenUnits *open, ExecModel *model, ExecComm *comm, unsigned what,
+bool exec_units_open(ExecOpenUnits *open, ExecUnits *units, ExecComm *comm, unsigned what,
                      int32_t a, int32_t b);
 void exec_units_close(ExecOpenUnits *open);
 

@@ -44,12 +44,21 @@ D="--dp 2 --tp 1 --pp 1 --schedule 1f1b --slices off"
     done
     peaks "slices" 0 --dp 1 --tp 1 --pp 2 --schedule terapipe --slices 2 --zero 0 --recompute full
     peaks "tp 2" 0 --dp 1 --tp 2 --pp 1 --schedule 1f1b --slices off --zero 0 --recompute none
-    for zero in 0 1 3; do
+    for zero in 0 1; do
         peaks "dp 2, zero $zero" 0 $D --zero $zero --recompute none
     done
-    peaks "dp 2, zero 3, recompute full" 0 $D --zero 3 --recompute full
     # A layer's whole gradients are there until they are reduced: 12 h^2 + 9 h of them, without norms.
-    peaks "dp 2, zero 2" $((4 * (12 * 192 * 192 + 9 * 192))) $D --zero 2 --recompute none
+    G=$((4 * (12 * 192 * 192 + 9 * 192)))
+    peaks "dp 2, zero 2" $G $D --zero 2 --recompute none
+    peaks "dp 2, zero 3" $G $D --zero 3 --recompute none
+    peaks "dp 2, zero 3, recompute full" $G $D --zero 3 --recompute full
+    for ahead in 0 2; do
+        peaks "dp 2, zero 3, $ahead ahead" $G $D --zero 3 --recompute none --prefetch-layers $ahead
+    done
+    for offload in cpu nvme; do
+        peaks "dp 2, parameters offloaded to $offload" $G $D --zero 3 --recompute none \
+            --offload $offload --offload-parameters on
+    done
     for offload in cpu nvme; do
         peaks "pp 2, offload $offload" 0 $P --zero 0 --recompute none --offload $offload
     done

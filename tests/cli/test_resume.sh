@@ -113,7 +113,8 @@ zero zero1 1 --recompute none --dp 2 --tp 1 --pp 2 --schedule 1f1b
 zero zero2 2 --recompute selective --dp 4 --tp 1 --pp 1 --schedule 1f1b
 zero zero3 3 --recompute full --dp 2 --tp 2 --pp 1 --schedule 1f1b
 zero nvme 1 --recompute none --dp 4 --tp 1 --pp 1 --schedule 1f1b --offload nvme
-for p in zero1 zero2 zero3 nvme; do
+zero parameters 3 --recompute none --dp 2 --tp 1 --pp 2 --schedule 1f1b --offload nvme --offload-parameters on
+for p in zero1 zero2 zero3 nvme parameters; do
     rm -rf "$W/other" "$W/straight"
     cp -r "$W/whole" "$W/other"
     # shellcheck disable=SC2086
@@ -248,6 +249,20 @@ if mkdir "$W/narrow" && mount -t tmpfs -o size=200k none "$W/narrow" 2>/dev/null
     umount "$W/narrow"
 else
     skip "a disk too small for the optimizer's state" "cannot mount a tmpfs here"
+fi
+
+O="run $W/parameters.json --device reference --steps 3"
+# shellcheck disable=SC2086
+fails 4 "rank [0-3] failed in its preparations: $W/nowhere/degas-offload-rank[0-3]-.*: cannot make" \
+    "a folder for parameters that is not there" $O --offload-dir "$W/nowhere"
+mkdir -p "$W/narrow"
+if mount -t tmpfs -o size=200k none "$W/narrow" 2>/dev/null; then
+    # shellcheck disable=SC2086
+    fails 4 "rank [0-3] failed in .*narrow/degas-offload-rank[0-3]-.*offloaded state: No space left" \
+        "a disk too small for parameters" $O --offload-dir "$W/narrow"
+    umount "$W/narrow"
+else
+    skip "a disk too small for parameters" "cannot mount a tmpfs here"
 fi
 
 # --- a full disk ---

@@ -30,6 +30,8 @@ typedef struct {
     bool recompute_varies; /* of stage i: the i-th after @recompute */
     int32_t zero_stage;
     PlanOffload offload;
+    bool offload_parameters;
+    int32_t prefetch_layers;
 } Combo;
 
 /* What every combination varies. */
@@ -50,6 +52,7 @@ combo_default(void)
         .micro_batch = 1,
         .slices = {24},
         .dtype = DTYPE_FP32,
+        .prefetch_layers = PLAN_PREFETCH_AUTO,
     };
 }
 
@@ -103,6 +106,8 @@ combo_plan(const Combo *c)
     plan->sequence_parallel = c->sequence_parallel;
     plan->zero_stage = c->zero_stage;
     plan->offload = c->offload;
+    plan->offload_parameters = c->offload_parameters;
+    plan->prefetch_layers = c->prefetch_layers;
     plan->conventions.scatter_gather_p2p = c->scatter_p2p;
     plan->conventions.broadcast_p2p = c->broadcast_p2p;
     plan->n_microbatches = c->n_microbatches;
@@ -136,16 +141,19 @@ static inline char *
 combo_text(const Combo *c)
 {
     return g_strdup_printf(
-        "%s%s kv %d, experts %d + %d after %d, dp %d tp %d%s%s%s cp %d pp %d vpp %d ep %d in %s, %s, "
-        "%d x %d%s, slices %d,%d,%d,%d, %s, recompute %s%s, zero %d, offload %s",
+        "%s%s kv %d, experts %d + %d after %d, dp %d tp %d%s%s%s cp %d pp %d vpp %d ep %d in %s, "
+        "%s, "
+        "%d x %d%s, slices %d,%d,%d,%d, %s, recompute %s%s, zero %d, %d ahead, offload %s%s",
         model_family_names[c->family], c->tied ? " tied" : "", (int)c->n_kv_heads,
         (int)c->n_experts, (int)c->n_shared, (int)c->first_dense, (int)c->dp, (int)c->tp,
         c->sequence_parallel ? " sp" : "", c->scatter_p2p ? " scatter" : "",
         c->broadcast_p2p ? " broadcast" : "", (int)c->cp, (int)c->pp, (int)c->vpp, (int)c->ep,
-        plan_rank_order_names[c->rank_order], c->schedule, (int)c->n_microbatches, (int)c->micro_batch, c->uneven ? " uneven" : "",
-        (int)c->slices[0], (int)c->slices[1], (int)c->slices[2], (int)c->slices[3],
-        dtype_names[c->dtype], plan_recompute_names[c->recompute],
-        c->recompute_varies ? " and others" : "", c->zero_stage, plan_offload_names[c->offload]);
+        plan_rank_order_names[c->rank_order], c->schedule, (int)c->n_microbatches,
+        (int)c->micro_batch, c->uneven ? " uneven" : "", (int)c->slices[0], (int)c->slices[1],
+        (int)c->slices[2], (int)c->slices[3], dtype_names[c->dtype],
+        plan_recompute_names[c->recompute], c->recompute_varies ? " and others" : "", c->zero_stage,
+        (int)c->prefetch_layers, plan_offload_names[c->offload],
+        c->offload_parameters ? " with parameters" : "");
 }
 
 static inline bool

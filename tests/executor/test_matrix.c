@@ -51,6 +51,12 @@ FEATURE(with_zero2, c->zero_stage = 2; c->dp = MAX(c->dp, 2))
 FEATURE(with_zero3, c->zero_stage = 3; c->dp = MAX(c->dp, 3))
 FEATURE(with_cpu_offload, c->offload = PLAN_OFFLOAD_CPU)
 FEATURE(with_nvme_offload, c->offload = PLAN_OFFLOAD_NVME)
+FEATURE(with_cpu_parameters, c->offload = PLAN_OFFLOAD_CPU; c->offload_parameters = true;
+        c->zero_stage = 3)
+FEATURE(with_nvme_parameters, c->offload = PLAN_OFFLOAD_NVME; c->offload_parameters = true;
+        c->zero_stage = 3; c->dp = MAX(c->dp, 2))
+FEATURE(with_none_ahead, c->zero_stage = 3; c->dp = MAX(c->dp, 2); c->prefetch_layers = 0)
+FEATURE(with_three_ahead, c->zero_stage = 3; c->dp = MAX(c->dp, 2); c->prefetch_layers = 3)
 #undef FEATURE
 
 static const Feature features[] = {
@@ -88,6 +94,10 @@ static const Feature features[] = {
     with_zero3,
     with_cpu_offload,
     with_nvme_offload,
+    with_cpu_parameters,
+    with_nvme_parameters,
+    with_none_ahead,
+    with_three_ahead,
 };
 
 static void
@@ -225,6 +235,9 @@ roll_combo(Dice *dice)
         c.zero_stage = (int32_t)roll(dice, 4);
         c.offload = (PlanOffload)roll(dice, PLAN_OFFLOAD_N);
         c.rank_order = roll(dice, 2) * roll(dice, PLAN_RANK_ORDER_N);
+        c.offload_parameters =
+            c.zero_stage == 3 && c.offload != PLAN_OFFLOAD_NONE && roll(dice, 2) == 0;
+        c.prefetch_layers = (int32_t)roll(dice, 5) - 1;
         if (c.dp * c.tp * c.cp * c.pp <= 16 && c.dp * c.tp * c.cp * c.pp > 1 && combo_supported(&c))
             return c;
     }
@@ -313,9 +326,26 @@ test_training_does_not_depend_on_degrees(void)
         N = 10
     };
     static const Feature dimensions[] = {
-        with_dp, with_tp,          with_tp4,   with_sp,       with_scatter,     with_cp,
-        with_pp, with_interleaved, with_zb_v,  with_dualpipe, with_dualpipev,   with_uneven_slices,
-        with_ep, with_ep4,         with_zb_h1, with_full,     with_cpu_offload, with_nvme_offload,
+        with_dp,
+        with_tp,
+        with_tp4,
+        with_sp,
+        with_scatter,
+        with_cp,
+        with_pp,
+        with_interleaved,
+        with_zb_v,
+        with_dualpipe,
+        with_dualpipev,
+        with_uneven_slices,
+        with_ep,
+        with_ep4,
+        with_zb_h1,
+        with_full,
+        with_cpu_offload,
+        with_nvme_offload,
+        with_cpu_parameters,
+        with_nvme_parameters,
     };
 
     for (size_t i = 0; i < G_N_ELEMENTS(dimensions); i++)
@@ -323,7 +353,7 @@ test_training_does_not_depend_on_degrees(void)
             Combo c = combo_default(), one;
             c.family = variant % 2 == 0 ? MODEL_FAMILY_GPT : MODEL_FAMILY_LLAMA;
             dimensions[i](&c);
-            c.zero_stage = MAX(variant - 1, 0);
+            c.zero_stage = c.offload_parameters ? 3 : MAX(variant - 1, 0);
             if (c.zero_stage > 0)
                 c.dp = MAX(c.dp, 2);
             one = c;
@@ -334,6 +364,7 @@ test_training_does_not_depend_on_degrees(void)
             one.n_layers = combo_arch(&c).n_layers;
             one.recompute = PLAN_RECOMPUTE_NONE;
             one.zero_stage = 0;
+            one.offload_parameters = false;
             memset(one.slices + 1, 0, sizeof one.slices - sizeof one.slices[0]);
             one.slices[0] = 24;
             g_autofree char *text = combo_text(&c);
