@@ -1,5 +1,9 @@
 /*
- * Rates of the simulator in ops per second of one core, medians; --tiny: small inputs, as a test.
+ * Rates of the simulator in ops per second of one core; --tiny: small inputs, as a test.
+ *
+ * First, that time and memory are linear in ops: the schedule, and whole as below, of 1f1b on 96
+ * ranks with ever more micro-batches, the least of a few rounds; the most memory of the process so
+ * far.  Then medians of
  *
  *   floor    a bare pass over the dependency arrays: what memory alone allows
  *   sweep    times of a compiled schedule
@@ -19,6 +23,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 
 #include "simulator/account.h"
@@ -221,6 +226,45 @@ measure(const Case *c, double s[N_COLUMNS], int64_t *n_ops, int64_t *sink)
     s[WHOLE] = now_s() - t;
 }
 
+static void
+measure_size(int64_t n_microbatches, int n_rounds)
+{
+    const ScheduleShape shape = {96, 1, n_microbatches, 1, 0, NULL};
+    double generate_s = INFINITY, whole_s = INFINITY;
+    int64_t n_ops = 0;
+    struct rusage usage;
+
+    for (int round = 0; round < n_rounds; round++) {
+        g_auto(SimResult) result = {0};
+        double t = now_s();
+        g_autoptr(Schedule) schedule = schedule_new("1f1b", &shape, NULL);
+        generate_s = fmin(generate_s, now_s() - t);
+        g_autoptr(Workload) workload = workload_of(schedule);
+        t = now_s();
+        if (!sim_run(schedule, workload, &(SimOptions){.want_memory = true}, &result, NULL))
+            exit(1);
+        whole_s = fmin(whole_s, now_s() - t);
+        n_ops = schedule_n_ops(schedule);
+    }
+    getrusage(RUSAGE_SELF, &usage);
+    printf("%" G_GINT64_FORMAT "\t%.3f\t%.3f\t%.1f\t%ld\n", n_ops, 1e3 * generate_s, 1e3 * whole_s,
+           1e9 * whole_s / (double)n_ops, usage.ru_maxrss / 1024);
+    fflush(stdout);
+}
+
+static void
+measure_sizes(bool is_tiny)
+{
+    static const struct {
+        int64_t n_microbatches;
+        int n_rounds;
+    } sizes[] = {{52, 31}, {521, 15}, {5208, 5}, {52083, 3}, {520833, 1}};
+
+    printf("# linear in ops\nops\tgenerate_ms\twhole_ms\tns_per_op\tpeak_mib\n");
+    for (size_t i = 0; i < (is_tiny ? 1 : G_N_ELEMENTS(sizes)); i++)
+        measure_size(sizes[i].n_microbatches, sizes[i].n_rounds);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -229,7 +273,8 @@ main(int argc, char **argv)
     const size_t n = is_tiny ? G_N_ELEMENTS(tiny) : G_N_ELEMENTS(cases);
     int64_t sink = 0;
 
-    printf("# simulator, million ops/s\nschedule\tops");
+    measure_sizes(is_tiny); /* first: only then is the most memory so far its own */
+    printf("\n# simulator, million ops/s\nschedule\tops");
     for (int k = 0; k < N_COLUMNS; k++)
         printf("\t%s", columns[k]);
     printf("\n");
