@@ -8,6 +8,8 @@
 
 /* Larger micro-batches are taken only when asked for. */
 #define MAX_MICRO_BATCH 4096
+/* No batch as large as this is worth naming. */
+#define MAX_BATCH (INT64_C(1) << 31)
 
 /* One number of chunks that some family of the space has. */
 typedef struct {
@@ -32,6 +34,7 @@ typedef struct {
     bool fits_devices;    /* some degrees multiply to the number of devices */
     char *shape_refusal;  /* (owned, nullable) the model's reason against the first degrees */
     char *batch_refusal;  /* (owned, nullable) */
+    int64_t batch;        /* the nearest one that would not be refused so; 0: absurd */
     char *family_refusal; /* (owned, nullable) */
     GPtrArray *known;     /* (owned) of (owned) KnownCost * */
     KnownCost *cost;      /* (borrowed) of the current ep, micro-batch and sp */
@@ -241,6 +244,18 @@ find_cost(Walk *walk, const PlanPoint *point)
     return true;
 }
 
+/* The multiple of @dp * @micro_batch next to @n, of two the larger one; 0: it is too large. */
+static int64_t
+nearest_multiple(int64_t n, int64_t dp, int64_t micro_batch)
+{
+    int64_t unit, down;
+
+    if (__builtin_mul_overflow(dp, MAX(1, micro_batch), &unit) || unit > MAX_BATCH)
+        return 0;
+    down = n / unit * unit;
+    return down > 0 && n - down < unit - (n - down) ? down : down + unit;
+}
+
 /* Micro-batches of @point's degrees, with and without sequence parallelism. */
 static void
 add_batches(Walk *walk, PlanPoint point)
@@ -250,6 +265,8 @@ add_batches(Walk *walk, PlanPoint point)
 
     if (request->global_batch % dp != 0 ||
         (request->micro_batch > 0 && request->global_batch / dp % request->micro_batch != 0)) {
+        if (walk->batch_refusal == NULL)
+            walk->batch = nearest_multiple(request->global_batch, dp, request->micro_batch);
         if (walk->batch_refusal == NULL && request->micro_batch > 0)
             walk->batch_refusal = g_strdup_printf(
                 "--global-batch " INT " is not a multiple of --dp " INT " * --micro-batch " INT,
@@ -367,6 +384,31 @@ add_degrees(Walk *walk)
 
 /* --- what cannot be --- */
 
+/* Numbers of devices that are tried for one that divides. */
+#define MAX_NEAREST 64
+
+/* (owned) what would do instead of so many devices. */
+static char *
+nearest_devices(const PlanSpace *space)
+{
+    const PlanSpaceLimits limits = {.memory_bytes = INT64_MAX, .time_ns = -1, .sliced_ns = -1};
+    const int64_t has = model_cluster_n_devices(space->request->profile->cluster);
+
+    for (int64_t i = 1; i <= MAX_NEAREST && !space->request->is_terse; i++) {
+        PlanRequest other = *space->request;
+        const int64_t n[2] = {space->n_devices - i, space->n_devices + i};
+        other.is_terse = true;
+        for (int k = 0; k < 2; k++) {
+            other.n_devices = n[k];
+            g_autoptr(PlanSpace) divides =
+                n[k] >= 1 && n[k] <= has ? plan_space_new(&other, &limits, NULL) : NULL;
+            if (divides != NULL)
+                return g_strdup_printf("--gpus " INT " would do", n[k]);
+        }
+    }
+    return g_strdup("nearest: --gpus with a divisor of --global-batch times tp and pp");
+}
+
 /* Nothing is left: @walk knows why. */
 static void
 set_empty(const Walk *walk, GError **error)
@@ -383,14 +425,14 @@ set_empty(const Walk *walk, GError **error)
     if (walk->family_refusal != NULL)
         g_set_error(error, PLAN_ERROR, code, "--schedule: %s", walk->family_refusal);
     else if (walk->batch_refusal != NULL && (walk->shape_refusal == NULL || request->tp > 0))
-        g_set_error(error, PLAN_ERROR, code, "%s", walk->batch_refusal);
-    else if (walk->shape_refusal != NULL)
-        g_set_error(error, PLAN_ERROR, code,
-                    "no degrees multiply to " INT " devices: %s%s%s; nearest: --gpus with a "
-                    "divisor of --global-batch times tp and pp",
+        g_set_error(error, PLAN_ERROR, code, walk->batch > 0 ? "%s; " INT " would do" : "%s",
+                    walk->batch_refusal, walk->batch);
+    else if (walk->shape_refusal != NULL) {
+        g_autofree char *nearest = nearest_devices(space);
+        g_set_error(error, PLAN_ERROR, code, "no degrees multiply to " INT " devices: %s%s%s; %s",
                     space->n_devices, walk->shape_refusal, walk->batch_refusal != NULL ? "; " : "",
-                    walk->batch_refusal != NULL ? walk->batch_refusal : "");
-    else
+                    walk->batch_refusal != NULL ? walk->batch_refusal : "", nearest);
+    } else
         g_set_error(error, PLAN_ERROR, code,
                     "--sequence-parallel on: no --tp divides the tokens of each rank");
 }

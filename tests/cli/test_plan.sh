@@ -162,6 +162,28 @@ json "takes what divides" "assert d['degrees']['dp'] * d['degrees']['tp'] * d['d
 # shellcheck disable=SC2086
 fails 1 'fits with --' "what does not fit names the nearest change" \
     plan gpt3-13b dgx-a100-80g --gpus 8 --global-batch 8 --dp 8 --zero 0
+# The tightest constraint and the nearest change: memory above, divisibility, batch.  1009 is prime, and larger than
+# the batch and the layers; 1008 = 7 * 144 is not.  16 replicas of micro-batches of 3 take multiples of 48.
+fails 1 'memory: a device needs .* of 1.00 GiB at the least .*; fits with --gpus ' "memory" \
+    plan gpt2-1.5b dgx-a100-80g --gpus 8 --global-batch 32 --memory-limit 1GiB
+fails 1 'no degrees multiply to 1009 devices: .*; --gpus 1008 would do' "divisibility" \
+    plan gpt2-1.5b dgx-a100-80g --gpus 1009 --global-batch 7
+fails 2 'global-batch 1 is not a multiple of --dp 16; 16 would do' "batch" \
+    plan gpt2-1.5b dgx-a100-80g --gpus 16 --global-batch 1 --dp 16
+fails 2 'global-batch 100 is not a multiple of --dp 16 \* --micro-batch 3; 96 would do' "micro-batch" \
+    plan gpt2-1.5b dgx-a100-80g --gpus 16 --global-batch 100 --dp 16 --micro-batch 3
+fails 2 'slices: lengths are not multiples of' "slices that no degrees allow" \
+    plan gpt2-1.5b dgx-a100-80g --gpus 8 --global-batch 8 --tp 1 --cp 8 --slices 100,924
+# Nothing of anything is no job.
+for flag in gpus global-batch seq-len dp tp pp vpp cp ep micro-batch group slices threads pareto \
+    memory-limit price; do
+    fails 2 "degas: --$flag: expected" "--$flag 0" \
+        plan gpt2-124m dgx-a100-80g --gpus 8 --global-batch 8 "--$flag" 0
+done
+for flag in mtbf tokens; do
+    fails 2 "degas: --$flag: expected more than nothing" "--$flag 0" \
+        sweep gpt2-124m dgx-a100-80g --gpus 8 --global-batch 8 "--$flag" 0
+done
 # Parameters on the host leave no weights on the device: two gathered layers of 12 h^2 + 13 h are what is there.
 runs 0 "offloaded parameters" plan gpt3-1b dgx-a100-80g --gpus 8 --global-batch 8 --dp 8 --zero auto \
     --offload auto --offload-parameters on --micro-batch 1 --recompute none --slices off --json
