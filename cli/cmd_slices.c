@@ -159,8 +159,9 @@ const Command cmd_slices = {
                "and each group's L tokens into slices (TeraPipe, arXiv:2102.07988).\n"
                "\n"
                "With the directions apart it is the sum of both, each with its own maximum;\n"
-               "with a memory limit that of rounds that fit; with stages that differ, or\n"
-               "another schedule, the time of the pipeline itself, with a lower bound.\n",
+               "with a memory limit that of rounds that fit.  Stages that differ, 1F1B and\n"
+               "interleaved orders follow no formula: there simulations decide, and the answer\n"
+               "comes with a lower bound.\n",
     .options = {slice_inputs_options, slice_inputs_variants},
     .headings = {"Options", "Variants"},
     .run = run,
