@@ -146,7 +146,7 @@ add_op(SimNetwork *network, const SimProgram *program, int64_t cost)
     for (int i = 0; i < MODEL_CLUSTER_MAX_LEVELS; i++)
         traffic_bytes[i] = (double)op->traffic_bytes[kind][i];
     add_collectives(network, program, sim_way_of_op(cost), detail->rank, traffic_bytes,
-                    program->counts[cost] > 0 ? detail->op_ns : 0, collectives_ns(op, kind));
+                    detail->op_ns, collectives_ns(op, kind));
 }
 
 /* Two overlapped ops: what their collectives take longer than their computing is waited for. */
@@ -180,7 +180,7 @@ add_message(SimNetwork *network, const SimProgram *program, int64_t cost, GError
     const guint first = network->crossings->len;
     double bytes_per_s = 0.0;
 
-    if (program->counts[cost] > 0 && detail->out.exists && detail->out.ns > 0) {
+    if (detail->out.exists && detail->out.ns > 0) {
         const int64_t sent = forward ? op->forward_sent_bytes : op->backward_sent_bytes;
         bytes_per_s = (double)sent / (1e-9 * (double)detail->out.ns);
         if (level < 0 || level >= links->n_levels || sent < 0)
@@ -349,6 +349,11 @@ sim_network_init(SimNetwork *network, const SimProgram *program, GError **error)
     network->ways = g_new(SimWay, (size_t)MAX(n_ways, 1));
     network->crossings = g_array_new(FALSE, FALSE, sizeof(SimCrossing));
     for (int64_t cost = 0; cost < program->n_costs; cost++) {
+        if (program->counts[cost] == 0) { /* nothing goes there */
+            network->ways[sim_way_of_op(cost)] = (SimWay){.visible = 1.0};
+            network->ways[sim_way_of_message(cost)] = (SimWay){.visible = 1.0};
+            continue;
+        }
         add_op(network, program, cost);
         if (!add_message(network, program, cost, error))
             return false;
