@@ -315,9 +315,6 @@ add_up(PlanLayerCost *cost)
             cost->layer_recompute_s[kind] =
                 is_first ? part->recompute_s[kind]
                          : fmin(cost->layer_recompute_s[kind], part->recompute_s[kind]);
-            cost->layer_kept_bytes[kind] =
-                is_first ? part->kept_bytes[kind]
-                         : MIN(cost->layer_kept_bytes[kind], part->kept_bytes[kind]);
         }
         is_first = false;
     }

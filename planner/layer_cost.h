@@ -52,7 +52,6 @@ typedef struct {
     double recompute_s[PLAN_RECOMPUTE_N];
     double layer_forward_s, layer_backward_s, layer_input_s; /* the shortest layer */
     double layer_recompute_s[PLAN_RECOMPUTE_N];
-    int64_t layer_kept_bytes[PLAN_RECOMPUTE_N]; /* the smallest layer */
 } PlanLayerCost;
 
 /* Where groups of @degrees lie on the request's cluster. */

@@ -26,14 +26,14 @@ state_bytes(const PlanRequest *request, const PlanLayerCost *cost, const PlanPoi
            request->profile->parameters.context_bytes;
 }
 
-/* Of all layers, embedding and head; from forward to backward of one micro-batch. */
+/* Of all layers, embedding and head, as one stage; from forward to backward of one micro-batch. */
 static double
 kept_bytes(const PlanLayerCost *cost, int kind)
 {
-    return (double)cost->n_dense * (double)cost->parts[PLAN_PART_DENSE].kept_bytes[kind] +
-           (double)cost->n_moe * (double)cost->parts[PLAN_PART_MOE].kept_bytes[kind] +
-           (double)cost->parts[PLAN_PART_EMBEDDING].kept_bytes[kind] +
-           (double)cost->parts[PLAN_PART_HEAD].kept_bytes[kind];
+    const PlanSketchStage all = {
+        .n_dense = cost->n_dense, .n_moe = cost->n_moe, .embedding = true, .head = true};
+
+    return (double)plan_sketch_stage_kept(cost, &all, kind);
 }
 
 /* What layers of @part save at the most per second of recompute; INFINITY: for nothing. */
