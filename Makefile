@@ -97,9 +97,11 @@ test: packages
 run-tests: all $(TEST_PROGRAMS) $(EMULATED)
 	@scripts/run_tests.sh $(TEST_PROGRAMS) $(sort $(wildcard tests/lint/test_*.sh tests/cli/test_*.sh))
 
-# The executor's dimensions in 2000 random combinations; `make test` has 240 of them.
+# The executor's dimensions in 2000 random combinations; `make test` has 240 of them.  Then peaks of
+# memory of every family, recompute and stage of ZeRO beside the simulator's.
 test-long: all $(B)/tests/executor/test_matrix
 	$(B)/tests/executor/test_matrix -m slow
+	LONG=1 tests/cli/test_memory.sh
 
 bench: all $(BENCHES)
 	@scripts/bench.sh $(BENCHES)

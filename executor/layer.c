@@ -1,5 +1,7 @@
 #include "executor/layer.h"
 
+#include "executor/linear.h"
+
 /* --- views into blocks --- */
 
 /* Cuts pieces off a block; every piece begins at a multiple of 64 bytes. */
@@ -36,6 +38,13 @@ static int64_t
 up_width(const ExecWidths *w, bool moe)
 {
     return moe ? 2 * w->shared_hidden : w->up_width;
+}
+
+/* Experts alone have none. */
+static bool
+has_mlp(const ExecWidths *w, bool moe)
+{
+    return !moe || w->shared_hidden > 0;
 }
 
 /* From two blocks; either may be asked for alone. */
@@ -83,15 +92,55 @@ exec_layer_activations(const ExecWidths *widths, int64_t rows, bool moe, PlanRec
     return cut_activations(&inputs, &products, widths, rows, moe, recompute);
 }
 
+/* The halves of a layer follow each other: they share what comes after the sum between them. */
+static ExecLayerActivations
+cut_passing(Cutter *cutter, const ExecWidths *w, int64_t rows, bool moe)
+{
+    const int64_t local_rows = exec_local_rows(w, rows);
+    ExecLayerActivations a = {.x2 = cut(cutter, local_rows * w->hidden)};
+    Cutter mlp = *cutter;
+
+    a.norm1 = cut(cutter, local_rows * w->hidden);
+    a.q = cut(cutter, rows * w->q_width);
+    a.attention = cut(cutter, rows * w->q_width);
+    a.lse = cut_floats(cutter, rows * w->n_heads);
+    a.mean1 = w->rms_norm ? NULL : cut_floats(cutter, local_rows);
+    a.rstd1 = cut_floats(cutter, local_rows);
+    a.norm2 = cut(&mlp, local_rows * w->hidden);
+    a.up = cut(&mlp, rows * up_width(w, moe));
+    a.active = cut(&mlp, rows * (moe ? w->shared_hidden : w->ffn_hidden));
+    a.mean2 = w->rms_norm ? NULL : cut_floats(&mlp, local_rows);
+    a.rstd2 = cut_floats(&mlp, local_rows);
+    cutter->n_bytes = MAX(cutter->n_bytes, mlp.n_bytes);
+    return a;
+}
+
+int64_t
+exec_layer_passing_bytes(const ExecWidths *widths, int64_t rows, bool moe)
+{
+    Cutter cutter = {.storage = widths->storage};
+
+    cut_passing(&cutter, widths, rows, moe);
+    return cutter.n_bytes;
+}
+
+ExecLayerActivations
+exec_layer_passing(const ExecWidths *widths, int64_t rows, bool moe, void *block)
+{
+    Cutter cutter = {.block = block, .storage = widths->storage};
+
+    return cut_passing(&cutter, widths, rows, moe);
+}
+
 static ExecLayerKept
 cut_kept(Cutter *cutter, const ExecWidths *w, int64_t rows, bool moe)
 {
     ExecLayerKept kept;
 
     kept.d_q = cut(cutter, rows * w->q_width);
-    kept.d_proj = cut(cutter, exec_local_rows(w, rows) * w->hidden);
+    kept.d_proj = cut(cutter, rows * w->hidden);
     kept.d_up = cut(cutter, rows * up_width(w, moe));
-    kept.d_down = cut(cutter, exec_local_rows(w, rows) * w->hidden);
+    kept.d_down = cut(cutter, has_mlp(w, moe) ? rows * w->hidden : 0);
     return kept;
 }
 
@@ -112,44 +161,55 @@ exec_layer_kept(const ExecWidths *widths, int64_t rows, bool moe, void *block)
     return cut_kept(&cutter, widths, rows, moe);
 }
 
+/* F needs what collectives need; I keeps what B lets go; W reads what is kept. */
 static ExecLayerScratch
-cut_scratch(Cutter *cutter, const ExecWidths *w, int64_t rows, int64_t sequences)
+cut_scratch(Cutter *cutter, const ExecWidths *w, int64_t rows, int64_t sequences,
+            ScheduleOpKind kind)
 {
+    const bool forward = kind == SCHEDULE_OP_FORWARD, whole = kind == SCHEDULE_OP_BACKWARD;
+    const bool backward = whole || kind == SCHEDULE_OP_BACKWARD_INPUT;
     const int64_t kv = w->cp == 1 ? 0 : w->seq_len * sequences * 2 * w->kv_width;
+    /* The activation's gradient is read before the input's is written. */
+    const int64_t active = w->gated ? MAX(w->ffn_hidden, w->shared_hidden) : 0;
+    const int64_t up = MAX(w->up_width, 2 * w->shared_hidden);
     ExecLayerScratch scratch = {0};
 
     scratch.rows = cut(cutter, w->sequence_parallel ? rows * w->hidden : 0);
-    /* The activation's gradient is read before the input's is written. */
-    const int64_t active = w->gated ? MAX(w->ffn_hidden, w->shared_hidden) : 0;
-    scratch.partial = scratch.d_active = cut(cutter, rows * MAX(w->hidden, active));
+    if (backward)
+        scratch.partial = scratch.d_active = cut(cutter, rows * MAX(w->hidden, active));
+    else if (forward)
+        scratch.partial = cut(cutter, w->sequence_parallel ? rows * w->hidden : 0);
     /* The halves of a layer follow each other: they share what comes now. */
     Cutter mlp = *cutter;
-    scratch.d_attention = cut(cutter, rows * w->q_width);
-    scratch.kv = cut(cutter, kv);
-    scratch.d_kv = cut(cutter, kv);
-    scratch.ring = cut(cutter, kv);
-    scratch.own_d_kv = cut(cutter, w->seq_len / w->cp * sequences * 2 * w->kv_width);
-    scratch.kept.d_q = cut(cutter, rows * w->q_width);
-    scratch.kept.d_up = cut(&mlp, rows * MAX(w->hidden, MAX(w->up_width, 2 * w->shared_hidden)));
+    scratch.d_attention = cut(cutter, backward ? rows * w->q_width : 0);
+    scratch.kv = cut(cutter, forward || backward ? kv : 0);
+    scratch.d_kv = cut(cutter, backward ? kv : 0);
+    scratch.ring = cut(cutter, forward || backward ? kv : 0);
+    scratch.own_d_kv = cut(cutter, whole ? w->seq_len / w->cp * sequences * 2 * w->kv_width : 0);
+    scratch.kept.d_q = cut(cutter, whole ? rows * w->q_width : 0);
+    if (backward)
+        scratch.kept.d_up = cut(&mlp, rows * (whole ? MAX(w->hidden, up) : w->hidden));
     cutter->n_bytes = MAX(cutter->n_bytes, mlp.n_bytes);
     return scratch;
 }
 
 int64_t
-exec_layer_scratch_bytes(const ExecWidths *widths, int64_t rows, int64_t sequences)
+exec_layer_scratch_bytes(const ExecWidths *widths, int64_t rows, int64_t sequences,
+                         ScheduleOpKind kind)
 {
     Cutter cutter = {.storage = widths->storage};
 
-    cut_scratch(&cutter, widths, rows, sequences);
+    cut_scratch(&cutter, widths, rows, sequences, kind);
     return cutter.n_bytes;
 }
 
 ExecLayerScratch
-exec_layer_scratch(const ExecWidths *widths, int64_t rows, int64_t sequences, void *block)
+exec_layer_scratch(const ExecWidths *widths, int64_t rows, int64_t sequences, ScheduleOpKind kind,
+                   void *block)
 {
     Cutter cutter = {.block = block, .storage = widths->storage};
 
-    return cut_scratch(&cutter, widths, rows, sequences);
+    return cut_scratch(&cutter, widths, rows, sequences, kind);
 }
 
 /* --- the layer --- */
@@ -211,6 +271,19 @@ mlp_weight(const ExecLayer *layer, const void *d_up, const void *d_down)
         exec_mlp_weight(layer, d_up, d_down);
 }
 
+/* All rows of gradient @d, and for W (@kept) a copy: d changes. */
+static const void *
+gather_gradient(const ExecLayer *layer, const void *d, void *kept)
+{
+    const void *rows = exec_gather_rows(layer, d);
+    const int64_t n = exec_slice_rows(&layer->slice) * layer->widths->hidden;
+
+    if (kept != NULL)
+        layer->backend->ops->copy(layer->backend, (size_t)exec_storage_bytes(layer->backend, n),
+                                  rows, kept);
+    return rows;
+}
+
 /* d changes from the gradient of y to that of x2 to that of x; each is read (B) or copied (I)
  * before the next norm adds to it. */
 void
@@ -221,21 +294,19 @@ exec_layer_backward(const ExecLayer *layer, const ExecLayerKept *kept, void *d)
     const ExecLayerTensors *t = layer->tensors;
     const ExecNorm norm1 = norm1_of(layer), norm2 = norm2_of(layer);
     const ExecLayerKept *to = kept != NULL ? kept : &layer->scratch->kept;
-    const size_t n_bytes =
-        (size_t)exec_storage_bytes(backend, local_rows(layer) * layer->widths->hidden);
+    const void *dy = NULL;
 
-    if (kept != NULL)
-        ops->copy(backend, n_bytes, d, kept->d_down);
-    const void *d_norm = layer->moe != NULL ? exec_moe_backward(layer, to->d_up, d)
-                                            : exec_mlp_backward(layer, to->d_up, d);
+    if (has_mlp(layer->widths, layer->moe != NULL))
+        dy = gather_gradient(layer, d, kept != NULL ? kept->d_down : NULL);
+    const void *d_norm = layer->moe != NULL ? exec_moe_backward(layer, to->d_up, d, dy)
+                                            : exec_mlp_backward(layer, to->d_up, dy);
     if (kept == NULL)
-        mlp_weight(layer, to->d_up, d);
+        mlp_weight(layer, to->d_up, dy);
     ops->norm_backward(backend, &norm2, d_norm, d, t->norm2_gain.gradient, t->norm2_shift.gradient);
-    if (kept != NULL)
-        ops->copy(backend, n_bytes, d, kept->d_proj);
-    d_norm = exec_attention_backward(layer, to->d_q, d);
+    dy = gather_gradient(layer, d, kept != NULL ? kept->d_proj : NULL);
+    d_norm = exec_attention_backward(layer, to->d_q, dy);
     if (kept == NULL)
-        exec_attention_weight(layer, to->d_q, d);
+        exec_attention_weight(layer, to->d_q, dy);
     ops->norm_backward(backend, &norm1, d_norm, d, t->norm1_gain.gradient, t->norm1_shift.gradient);
 }
 

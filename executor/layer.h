@@ -38,6 +38,7 @@
 #include "executor/comm.h"
 #include "executor/model.h"
 #include "executor/moe.h"
+#include "schedule/schedule.h"
 
 G_BEGIN_DECLS
 
@@ -80,15 +81,15 @@ typedef struct {
     void *up, *active; /* of the MLP, or of the shared experts */
 } ExecLayerActivations;
 
-/* Kept from I to W. */
+/* Kept from I to W: gradients of the products' outputs, as the products read them. */
 typedef struct {
     void *d_q;    /* [rows, q_width] */
-    void *d_proj; /* [local rows, hidden] gradient of proj's output */
+    void *d_proj; /* [rows, hidden] */
     void *d_up;   /* [rows, up_width] */
-    void *d_down; /* [local rows, hidden] */
+    void *d_down; /* [rows, hidden]; NULL of experts alone */
 } ExecLayerKept;
 
-/* Lives inside one op. */
+/* Lives inside one op, as far as ops of its kind need it. */
 typedef struct {
     void *rows;        /* [rows, hidden]: gathered; only with sequence parallelism */
     void *partial;     /* [rows, hidden]: to be reduced; the gradient of a norm's output */
@@ -97,7 +98,7 @@ typedef struct {
     void *ring;        /* as kv, on its way; only with cp > 1 */
     void *own_d_kv;    /* as the layer's kv */
     void *d_active;    /* [rows, ffn_hidden] if gated: where partial is */
-    /* Where nothing is kept: d_q and d_up, which has room for [local rows, hidden] too. */
+    /* B: d_q and d_up; I: room for [local rows, hidden] as d_up, the output of a second forward. */
     ExecLayerKept kept;
 } ExecLayerScratch;
 
@@ -107,12 +108,17 @@ ExecLayerBytes exec_layer_activation_bytes(const ExecWidths *widths, int64_t row
                                            PlanRecompute recompute);
 ExecLayerActivations exec_layer_activations(const ExecWidths *widths, int64_t rows, bool moe,
                                             PlanRecompute recompute, void *inputs, void *products);
+/* Of a forward of which nothing is kept. */
+int64_t exec_layer_passing_bytes(const ExecWidths *widths, int64_t rows, bool moe);
+ExecLayerActivations exec_layer_passing(const ExecWidths *widths, int64_t rows, bool moe,
+                                        void *block);
 int64_t exec_layer_kept_bytes(const ExecWidths *widths, int64_t rows, bool moe);
 ExecLayerKept exec_layer_kept(const ExecWidths *widths, int64_t rows, bool moe, void *block);
 /* @sequences of the slice. */
-int64_t exec_layer_scratch_bytes(const ExecWidths *widths, int64_t rows, int64_t sequences);
+int64_t exec_layer_scratch_bytes(const ExecWidths *widths, int64_t rows, int64_t sequences,
+                                 ScheduleOpKind kind);
 ExecLayerScratch exec_layer_scratch(const ExecWidths *widths, int64_t rows, int64_t sequences,
-                                    void *block);
+                                    ScheduleOpKind kind, void *block);
 
 /* One layer's operands. */
 typedef struct ExecLayer {
@@ -130,7 +136,7 @@ typedef struct ExecLayer {
     bool core_again;  /* backward runs the attention once more: a.lse was not kept */
     void *kv;         /* this rank's [seq_len / cp, sequences, 2 kv_width]: K columns, then V */
     void *d_kv;       /* backward: its gradient, rows from this slice's end on are not touched */
-    bool d_kv_begins; /* this slice is the only one: d_kv is scratch, zeroed by backward */
+    bool d_kv_begins; /* this slice is the only one: backward zeroes d_kv */
     ExecMoe *moe;     /* NULL: dense */
 } ExecLayer;
 
@@ -149,13 +155,15 @@ void exec_layer_backward_weight(const ExecLayer *layer, const ExecLayerKept *kep
 /* --- halves: layer_attention.c and layer_mlp.c --- */
 
 void exec_attention_forward(const ExecLayer *layer);
-/* From the gradient of x2 (in @d) to that of norm1: (borrowed) [local rows, hidden]. */
-const void *exec_attention_backward(const ExecLayer *layer, void *d_q, const void *d);
+/* From the gradient of x2 (all rows, @dy) to that of norm1: (borrowed) [local rows, hidden]. */
+const void *exec_attention_backward(const ExecLayer *layer, void *d_q, const void *dy);
+/* @d_proj  all rows; may be scratch->rows. */
 void exec_attention_weight(const ExecLayer *layer, const void *d_q, const void *d_proj);
 
 void exec_mlp_forward(const ExecLayer *layer, void *y);
-/* From the gradient of y (in @d) to that of norm2: (borrowed) [local rows, hidden]. */
-void *exec_mlp_backward(const ExecLayer *layer, void *d_up, const void *d);
+/* From the gradient of y (all rows, @dy) to that of norm2: (borrowed) [local rows, hidden]. */
+void *exec_mlp_backward(const ExecLayer *layer, void *d_up, const void *dy);
+/* @d_down  all rows; may be scratch->rows. */
 void exec_mlp_weight(const ExecLayer *layer, const void *d_up, const void *d_down);
 
 G_END_DECLS

@@ -163,7 +163,7 @@ core_backward(const ExecLayer *layer, void *d_q)
 }
 
 const void *
-exec_attention_backward(const ExecLayer *layer, void *d_q, const void *d)
+exec_attention_backward(const ExecLayer *layer, void *d_q, const void *dy)
 {
     const ExecLinear q = q_of(layer), kv = kv_of(layer), proj = proj_of(layer);
     const ExecLayerScratch *scratch = layer->scratch;
@@ -174,8 +174,7 @@ exec_attention_backward(const ExecLayer *layer, void *d_q, const void *d)
     if (layer->d_kv_begins)
         layer->backend->ops->zero(layer->backend, (size_t)exec_storage_bytes(layer->backend, n_kv),
                                   layer->d_kv);
-    exec_linear_backward(layer->backend, &proj, exec_gather_rows(layer, d), false, NULL,
-                         scratch->d_attention);
+    exec_linear_backward(layer->backend, &proj, dy, false, NULL, scratch->d_attention);
     core_backward(layer, d_q);
     rotate(layer, d_q, d_own_kv, true);
     exec_linear_backward(layer->backend, &q, d_q, false, NULL, scratch->partial);
@@ -188,7 +187,7 @@ exec_attention_weight(const ExecLayer *layer, const void *d_q, const void *d_pro
 {
     const ExecLinear q = q_of(layer), kv = kv_of(layer), proj = proj_of(layer);
 
-    exec_linear_weight(layer->backend, &proj, layer->a.attention, exec_gather_rows(layer, d_proj));
+    exec_linear_weight(layer->backend, &proj, layer->a.attention, d_proj);
     const void *x = exec_gather_rows(layer, layer->a.norm1);
     exec_linear_weight(layer->backend, &q, x, d_q);
     exec_linear_weight(layer->backend, &kv, x, own_rows(layer, layer->d_kv));

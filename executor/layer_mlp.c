@@ -51,11 +51,10 @@ exec_mlp_forward(const ExecLayer *layer, void *y)
 }
 
 void *
-exec_mlp_backward(const ExecLayer *layer, void *d_up, const void *d)
+exec_mlp_backward(const ExecLayer *layer, void *d_up, const void *dy)
 {
     const ExecLinear up = up_of(layer), down = down_of(layer);
     const ExecLayerScratch *scratch = layer->scratch;
-    const void *dy = exec_gather_rows(layer, d);
 
     if (layer->widths->gated) {
         exec_linear_backward(layer->backend, &down, dy, false, NULL, scratch->d_active);
@@ -73,6 +72,6 @@ exec_mlp_weight(const ExecLayer *layer, const void *d_up, const void *d_down)
 {
     const ExecLinear up = up_of(layer), down = down_of(layer);
 
-    exec_linear_weight(layer->backend, &down, layer->a.active, exec_gather_rows(layer, d_down));
+    exec_linear_weight(layer->backend, &down, layer->a.active, d_down);
     exec_linear_weight(layer->backend, &up, exec_gather_rows(layer, layer->a.norm2), d_up);
 }

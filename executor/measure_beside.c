@@ -17,7 +17,7 @@ run_layers(ExecMeasureRank *rank, ProfileBeside beside, GError **error)
     ExecMeasureBeside *job = rank->shared->job_data;
     const ExecGridPoint point = {rank->shared->o->batches[0], rank->shared->plan->seq_len};
     g_autoptr(ExecStageRun) run =
-        exec_measure_stage_run(rank, EXEC_MEASURE_LAYERS, &point, N_FORWARDS, false);
+        exec_measure_stage_run(rank, EXEC_MEASURE_LAYERS, &point, N_FORWARDS);
 
     for (int32_t m = 0; m < N_FORWARDS; m++)
         if (!exec_measure_op(rank, run, EXEC_MEASURE_LAYERS, PROFILE_PASS_FORWARD, m, 0, error))

@@ -116,8 +116,7 @@ bool exec_measure_collect(ExecMeasureRank *rank, GError **error);
 /* A run of @stage: @n_microbatches of the point's batch in slices of its length (the last one
  * shorter), which cover the sequence.  One at a time: the next call changes what this one reads. */
 ExecStageRun *exec_measure_stage_run(ExecMeasureRank *rank, int32_t stage,
-                                     const ExecGridPoint *point, int32_t n_microbatches,
-                                     bool splits_backward);
+                                     const ExecGridPoint *point, int32_t n_microbatches);
 
 /* One op of @run, timed. */
 bool exec_measure_op(ExecMeasureRank *rank, ExecStageRun *run, int32_t stage, ProfilePass pass,

@@ -12,7 +12,7 @@ n_slices(int64_t seq_len, int64_t tokens)
 
 ExecStageRun *
 exec_measure_stage_run(ExecMeasureRank *rank, int32_t stage, const ExecGridPoint *point,
-                       int32_t n_microbatches, bool splits_backward)
+                       int32_t n_microbatches)
 {
     const int64_t seq_len = rank->shared->plan->seq_len;
     const int32_t n = n_slices(seq_len, point->tokens);
@@ -36,7 +36,6 @@ exec_measure_stage_run(ExecMeasureRank *rank, int32_t stage, const ExecGridPoint
         .sequences = &g_array_index(rank->sequences, int64_t, 0),
         .slices = &g_array_index(rank->slices, int64_t, 0),
         .loss_factor = 1.0f / (float)(point->batch * seq_len),
-        .splits_backward = splits_backward,
     });
 }
 
@@ -52,12 +51,13 @@ run_op(ExecMeasureRank *rank, ExecStageRun *run, ProfilePass pass, int32_t micro
         exec_stage_forward(run, microbatch, slice, rank->tokens, rank->tokens, rank->loss);
         break;
     case PROFILE_PASS_BACKWARD_WEIGHT:
-        exec_stage_backward_weight(run, microbatch, slice, rank->tokens);
+        exec_stage_backward_weight(run, microbatch, slice);
         break;
     case PROFILE_PASS_BACKWARD:
     case PROFILE_PASS_BACKWARD_INPUT:
     case PROFILE_PASS_N:
-        if (!exec_stage_backward(run, microbatch, slice, rank->tokens, &dx, error))
+        if (!exec_stage_backward(run, microbatch, slice, rank->tokens,
+                                 pass == PROFILE_PASS_BACKWARD_INPUT, &dx, error))
             return false;
     }
     return exec_comm_check(&rank->comm, error);
@@ -138,8 +138,7 @@ time_stage(ExecMeasureRank *rank, int32_t stage, const ExecGridPoint *point, boo
         splits_backward ? PROFILE_PASS_BACKWARD_INPUT : PROFILE_PASS_BACKWARD,
     };
     const int32_t n = n_slices(rank->shared->plan->seq_len, point->tokens);
-    g_autoptr(ExecStageRun) run =
-        exec_measure_stage_run(rank, stage, point, N_MICROBATCHES, splits_backward);
+    g_autoptr(ExecStageRun) run = exec_measure_stage_run(rank, stage, point, N_MICROBATCHES);
 
     for (size_t pass = 0; pass < G_N_ELEMENTS(passes); pass++)
         for (int32_t m = 0; m < N_MICROBATCHES; m++)

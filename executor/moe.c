@@ -265,7 +265,7 @@ backward_into(const ExecLayer *layer, const Scratch *s, const void *d, void *tot
 }
 
 const void *
-exec_moe_backward(const ExecLayer *layer, void *d_up, const void *d)
+exec_moe_backward(const ExecLayer *layer, void *d_up, const void *d, const void *dy)
 {
     const ExecWidths *w = layer->widths;
     ExecBackend *backend = layer->backend;
@@ -274,7 +274,7 @@ exec_moe_backward(const ExecLayer *layer, void *d_up, const void *d)
     Scratch s = {0};
 
     if (w->shared_hidden > 0)
-        total = exec_mlp_backward(layer, d_up, d);
+        total = exec_mlp_backward(layer, d_up, dy);
     else
         backend->ops->zero(backend, (size_t)exec_storage_bytes(backend, n_local), total);
     if (exec_moe_take(layer, TRACE_MEMORY_ACTIVATIONS, kept_bytes(w, layer->moe),

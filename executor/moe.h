@@ -29,9 +29,10 @@ struct ExecLayer;
 
 /* Kept by one (micro-batch, slice, layer) from F to B, or W.  Zero: nothing taken. */
 typedef struct {
-    ExecBlock routing; /* of the rows that this rank routes */
-    ExecBlock experts; /* of the rows that came to its experts */
-    ExecBlock kept;    /* from I to W */
+    ExecBlock routing;  /* of the rows that this rank routes: until B or I */
+    ExecBlock experts;  /* of the rows that came to its experts: until B or I */
+    ExecBlock products; /* what weight gradients read of these: until B or W */
+    ExecBlock kept;     /* from I to W */
     int64_t n_rows, n_sent, n_received;
     /* (owned) bounds of what goes to and comes from each rank, of @n_ranks + 1; and of the rows
      * of each expert here */
@@ -39,11 +40,15 @@ typedef struct {
 } ExecMoe;
 
 void exec_moe_clear(ExecMoe *moe, ExecPool *pool);
+/* What is left is enough for W. */
+void exec_moe_clear_inputs(ExecMoe *moe, ExecPool *pool);
 
 /* As the halves of layer.h; shared experts use their @d_up. */
 void exec_moe_forward(const struct ExecLayer *layer, void *y);
-/* Leaves what the experts' weight gradients need in layer->moe->kept. */
-const void *exec_moe_backward(const struct ExecLayer *layer, void *d_up, const void *d);
+/* Leaves what the experts' weight gradients need in layer->moe->kept.  @d  this rank's rows; @dy
+ * (nullable without shared experts) all. */
+const void *exec_moe_backward(const struct ExecLayer *layer, void *d_up, const void *d,
+                              const void *dy);
 void exec_moe_weight(const struct ExecLayer *layer, const void *d_up, const void *d_down);
 
 G_END_DECLS

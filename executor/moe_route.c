@@ -29,31 +29,47 @@ experts_bytes(const ExecWidths *w, int64_t n)
 {
     const int64_t e = dtype_bytes(w->storage);
 
-    return 3 * exec_moe_padded(n, 4) + exec_moe_padded(n * w->hidden, e) +
-           exec_moe_padded(2 * n * w->expert_hidden, e) + exec_moe_padded(n * w->expert_hidden, e);
+    return 3 * exec_moe_padded(n, 4) + exec_moe_padded(2 * n * w->expert_hidden, e);
+}
+
+static int64_t
+products_bytes(const ExecWidths *w, int64_t n)
+{
+    const int64_t e = dtype_bytes(w->storage);
+
+    return exec_moe_padded(n * w->hidden, e) + exec_moe_padded(n * w->expert_hidden, e);
 }
 
 ExecMoeExperts
 exec_moe_experts(const ExecWidths *w, const ExecMoe *moe)
 {
     const int64_t n = moe->n_received, e = dtype_bytes(w->storage);
-    char *at = moe->experts.data;
-    ExecMoeExperts x;
+    char *at = moe->experts.data, *products = moe->products.data;
+    ExecMoeExperts x = {0};
 
+    x.x = exec_moe_cut(&products, n * w->hidden, e);
+    x.active = exec_moe_cut(&products, n * w->expert_hidden, e);
+    if (at == NULL)
+        return x;
     x.arrived = exec_moe_cut(&at, n, 4);
     x.place = exec_moe_cut(&at, n, 4);
     x.weight = exec_moe_cut(&at, n, 4);
-    x.x = exec_moe_cut(&at, n * w->hidden, e);
     x.up = exec_moe_cut(&at, 2 * n * w->expert_hidden, e);
-    x.active = exec_moe_cut(&at, n * w->expert_hidden, e);
     return x;
+}
+
+void
+exec_moe_clear_inputs(ExecMoe *moe, ExecPool *pool)
+{
+    exec_pool_give(pool, &moe->routing);
+    exec_pool_give(pool, &moe->experts);
 }
 
 void
 exec_moe_clear(ExecMoe *moe, ExecPool *pool)
 {
-    exec_pool_give(pool, &moe->routing);
-    exec_pool_give(pool, &moe->experts);
+    exec_moe_clear_inputs(moe, pool);
+    exec_pool_give(pool, &moe->products);
     exec_pool_give(pool, &moe->kept);
     g_free(moe->sent);
     g_free(moe->received);
@@ -246,7 +262,9 @@ exec_moe_plan_routes(const ExecLayer *layer)
         moe->expert_begin[e + 1] += moe->expert_begin[e];
     moe->n_received = moe->received[ep];
     if (!exec_moe_take(layer, TRACE_MEMORY_ACTIVATIONS, experts_bytes(w, moe->n_received),
-                       &moe->experts))
+                       &moe->experts) ||
+        !exec_moe_take(layer, TRACE_MEMORY_ACTIVATIONS, products_bytes(w, moe->n_received),
+                       &moe->products))
         return false;
     sort_arrivals(layer, counts);
     return true;

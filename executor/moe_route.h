@@ -19,7 +19,7 @@ typedef struct {
     int32_t *choice; /* [n_sent] and which choice: row * top_k + k */
 } ExecMoeRouting;
 
-/* Of the experts' block. */
+/* Of the experts' block and that of their products (x, active). */
 typedef struct {
     int32_t *arrived; /* [n_received] where the i-th by expert lies among what arrived */
     int32_t *place;   /* [n_received] the inverse */

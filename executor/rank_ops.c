@@ -125,8 +125,7 @@ run_forward(ExecRank *rank, ScheduleOp op, const ExecStage *stage, GError **erro
 }
 
 static bool
-run_backward(ExecRank *rank, ScheduleOp op, const ExecStage *stage, bool with_weights,
-             GError **error)
+run_backward(ExecRank *rank, ScheduleOp op, const ExecStage *stage, bool split, GError **error)
 {
     ExecStageRun *run = rank->runs[op.chunk];
     const ExecMessage in = message_of(rank, op, stage, stage->stage + 1, true);
@@ -137,10 +136,8 @@ run_backward(ExecRank *rank, ScheduleOp op, const ExecStage *stage, bool with_we
     if (!stage->head && !exec_rank_receive(rank, &in, exec_stage_gradient(run), error))
         return false;
     begin_work(rank, op, stage);
-    if (!exec_stage_backward(run, op.microbatch, op.slice, tokens, &dx, error))
+    if (!exec_stage_backward(run, op.microbatch, op.slice, tokens, split, &dx, error))
         return false;
-    if (with_weights)
-        exec_stage_backward_weight(run, op.microbatch, op.slice, tokens);
     if (!end_work(rank, (TraceEventKind)op.kind, op, error))
         return false;
     return stage->embedding || exec_rank_send(rank, &out, dx, error);
@@ -150,8 +147,7 @@ static bool
 run_weight(ExecRank *rank, ScheduleOp op, const ExecStage *stage, GError **error)
 {
     begin_work(rank, op, stage);
-    exec_stage_backward_weight(rank->runs[op.chunk], op.microbatch, op.slice,
-                               rows_of(rank, rank->tokens, op, stage));
+    exec_stage_backward_weight(rank->runs[op.chunk], op.microbatch, op.slice);
     return end_work(rank, TRACE_EVENT_BACKWARD_WEIGHT, op, error);
 }
 
@@ -200,9 +196,9 @@ exec_rank_run_op(ExecRank *rank, int64_t index, GError **error)
     case SCHEDULE_OP_FORWARD:
         return run_forward(rank, op, stage, error);
     case SCHEDULE_OP_BACKWARD:
-        return run_backward(rank, op, stage, rank->splits_backward, error);
-    case SCHEDULE_OP_BACKWARD_INPUT:
         return run_backward(rank, op, stage, false, error);
+    case SCHEDULE_OP_BACKWARD_INPUT:
+        return run_backward(rank, op, stage, rank->splits_backward, error);
     case SCHEDULE_OP_BACKWARD_WEIGHT:
         return run_weight(rank, op, stage, error);
     case SCHEDULE_OP_N:

@@ -225,7 +225,6 @@ make_runs(ExecRank *rank)
             .sequences = rank->sequences + stage->chain * n_microbatches,
             .slices = &g_array_index(plan->slices, int64_t, 0),
             .loss_factor = 1.0f / (float)(plan->global_batch * plan->seq_len),
-            .splits_backward = rank->splits_backward,
         });
     }
 }

@@ -34,7 +34,7 @@ typedef struct {
     /* (owned by the backend, nullable) [micro-batch][token, sequence], this rank's tokens */
     int32_t *tokens, *targets;
     GArray *shared_parameters; /* (owned) of ExecSharedParameter */
-    bool splits_backward;      /* the schedule has W apart: B is I and W */
+    bool splits_backward;      /* the schedule has W apart; else an I is a B */
     bool graphs;               /* ops are given to the device as one: ExecRunOptions.graphs */
     double *losses; /* (owned) [micro-batch of the data][slice] of this step, for reading */
     /* (owned by the backend, nullable: no head here) the same where they are computed */

@@ -13,21 +13,59 @@ exec_stage_run_new(const ExecStageOptions *options)
     run->o = *options;
     run->microbatches = g_new0(ExecMicrobatchState, (size_t)options->n_microbatches);
     run->slices = g_new0(ExecSliceState, (size_t)options->n_microbatches * n_slices);
-    for (size_t i = 0; options->stage->n_dense < options->stage->n_layers &&
-                       i < (size_t)options->n_microbatches * n_slices;
-         i++)
-        run->slices[i].moe = g_new0(ExecMoe, (size_t)options->stage->n_layers);
+    for (size_t i = 0; i < (size_t)options->n_microbatches * n_slices; i++) {
+        run->slices[i].parts = g_new0(ExecPartBlocks, (size_t)options->stage->n_layers + 1);
+        if (options->stage->n_dense < options->stage->n_layers)
+            run->slices[i].moe = g_new0(ExecMoe, (size_t)options->stage->n_layers);
+    }
     run->context = g_new0(int64_t, n_slices);
     for (size_t i = 1; i < n_slices; i++)
         run->context[i] = run->context[i - 1] + options->slices[i - 1];
     return run;
 }
 
+/* Of layer @layer, or the head: what only B or I reads; what W reads. */
 static void
-clear_moe(const ExecStageRun *run, const ExecSliceState *state, int64_t layer)
+give_inputs(const ExecStageRun *run, ExecSliceState *state, int64_t layer)
 {
-    if (state->moe != NULL)
+    exec_pool_give(run->o.pool, &state->parts[layer].inputs);
+    if (state->moe != NULL && layer < run->o.stage->n_layers)
+        exec_moe_clear_inputs(&state->moe[layer], run->o.pool);
+}
+
+static void
+give_products(const ExecStageRun *run, ExecSliceState *state, int64_t layer)
+{
+    exec_pool_give(run->o.pool, &state->parts[layer].products);
+    exec_pool_give(run->o.pool, &state->parts[layer].gradients);
+    if (state->moe != NULL && layer < run->o.stage->n_layers)
         exec_moe_clear(&state->moe[layer], run->o.pool);
+}
+
+/* A block of @n_bytes; of none nothing. */
+static bool
+take(ExecStageRun *run, TraceMemoryOwner owner, int64_t n_bytes, ExecBlock *block, GError **error)
+{
+    return n_bytes == 0 || exec_pool_take(run->o.pool, owner, n_bytes, block, error);
+}
+
+/* What lives inside an op only; end_op() ends it. */
+static bool
+begin_op(ExecStageRun *run, const ExecSlice *s, ScheduleOpKind kind, GError **error)
+{
+    const int64_t layer =
+        exec_layer_scratch_bytes(run->o.widths, exec_slice_rows(s), s->sequences, kind);
+
+    run->kind = kind;
+    return take(run, TRACE_MEMORY_WORKSPACE, layer, &run->layer, error) &&
+           take(run, TRACE_MEMORY_WORKSPACE, exec_stage_again_bytes(run, s), &run->again, error);
+}
+
+static void
+end_op(ExecStageRun *run)
+{
+    exec_pool_give(run->o.pool, &run->again);
+    exec_pool_give(run->o.pool, &run->layer);
 }
 
 void
@@ -36,18 +74,18 @@ exec_stage_run_free(ExecStageRun *run)
     if (run == NULL)
         return;
     for (int32_t i = 0; i < run->o.n_microbatches * run->o.n_slices; i++) {
-        exec_pool_give(run->o.pool, &run->slices[i].activations);
-        exec_pool_give(run->o.pool, &run->slices[i].products);
-        exec_pool_give(run->o.pool, &run->slices[i].kept);
-        for (int64_t l = 0; l < run->o.stage->n_layers; l++)
-            clear_moe(run, &run->slices[i], l);
+        for (int64_t l = 0; l <= run->o.stage->n_layers; l++) {
+            give_inputs(run, &run->slices[i], l);
+            give_products(run, &run->slices[i], l);
+        }
+        g_free(run->slices[i].parts);
         g_free(run->slices[i].moe);
     }
     for (int32_t i = 0; i < run->o.n_microbatches; i++) {
         exec_pool_give(run->o.pool, &run->microbatches[i].kv);
         exec_pool_give(run->o.pool, &run->microbatches[i].d_kv);
     }
-    exec_pool_give(run->o.pool, &run->again);
+    end_op(run);
     g_free(run->microbatches);
     g_free(run->slices);
     g_free(run->context);
@@ -141,56 +179,36 @@ exec_stage_add_openings(const ExecModel *model, const ExecStage *stage, Schedule
 
 /* What the backward of products needs, or only I's part of it. */
 static unsigned
-backward_needs(const ExecStageRun *run)
+backward_needs(bool split)
 {
-    return run->o.splits_backward ? EXEC_OPEN_WEIGHTS : EXEC_OPEN_WEIGHTS | EXEC_OPEN_GRADIENTS;
+    return split ? EXEC_OPEN_WEIGHTS : EXEC_OPEN_WEIGHTS | EXEC_OPEN_GRADIENTS;
 }
 
 /* --- forward --- */
-
-static bool
-recomputes_all(const ExecStageRun *run)
-{
-    return run->o.stage->recompute == PLAN_RECOMPUTE_FULL;
-}
-
-/* What lives inside an op only; give_again() ends it. */
-static bool
-take_again(ExecStageRun *run, const ExecSlice *s, GError **error)
-{
-    return !recomputes_all(run) ||
-           exec_pool_take(run->o.pool, TRACE_MEMORY_WORKSPACE, exec_stage_again_bytes(run, s),
-                          &run->again, error);
-}
-
-static void
-give_again(ExecStageRun *run)
-{
-    exec_pool_give(run->o.pool, &run->again);
-}
 
 bool
 exec_stage_begin_forward(ExecStageRun *run, int32_t microbatch, int32_t slice, void **x,
                          GError **error)
 {
-    ExecSliceState *state = exec_stage_slice_state(run, microbatch, slice);
+    const int64_t n_layers = run->o.stage->n_layers;
+    ExecPartBlocks *parts = exec_stage_slice_state(run, microbatch, slice)->parts;
     ExecMicrobatchState *whole = &run->microbatches[microbatch];
     const ExecSlice s = exec_stage_slice(run, microbatch, slice);
     const int64_t kv = exec_stage_kv_bytes_kept(run, &s);
-    const int64_t products = exec_stage_product_bytes(run, &s);
 
-    g_assert(state->activations.data == NULL);
-    if (!exec_pool_take(run->o.pool, TRACE_MEMORY_ACTIVATIONS, exec_stage_activation_bytes(run, &s),
-                        &state->activations, error))
+    g_assert(parts[0].inputs.data == NULL);
+    for (int64_t l = 0; l <= n_layers; l++) {
+        const bool again = l < n_layers && exec_stage_recomputes_all(run);
+        if (!take(run, TRACE_MEMORY_ACTIVATIONS, exec_stage_input_bytes(run, &s, l),
+                  &parts[l].inputs, error) ||
+            (!again && !take(run, TRACE_MEMORY_ACTIVATIONS, exec_stage_product_bytes(run, &s, l),
+                             &parts[l].products, error)))
+            return false;
+    }
+    if (whole->kv.data == NULL && !take(run, TRACE_MEMORY_KV, kv, &whole->kv, error))
         return false;
-    if (products > 0 &&
-        !exec_pool_take(run->o.pool, TRACE_MEMORY_ACTIVATIONS, products, &state->products, error))
-        return false;
-    if (kv > 0 && whole->kv.data == NULL &&
-        !exec_pool_take(run->o.pool, TRACE_MEMORY_KV, kv, &whole->kv, error))
-        return false;
-    *x = state->activations.data;
-    return take_again(run, &s, error);
+    *x = parts[0].inputs.data;
+    return begin_op(run, &s, SCHEDULE_OP_FORWARD, error);
 }
 
 const void *
@@ -199,10 +217,10 @@ exec_stage_forward(ExecStageRun *run, int32_t microbatch, int32_t slice, const i
 {
     const ExecStage *stage = run->o.stage;
     const ExecSlice s = exec_stage_slice(run, microbatch, slice);
-    const ExecSliceState *state = exec_stage_slice_state(run, microbatch, slice);
+    ExecSliceState *state = exec_stage_slice_state(run, microbatch, slice);
     const ExecLayerScratch scratch = exec_stage_scratch_at(run, &s);
     const ExecLayer common = exec_stage_layer_at(run, microbatch, slice, stage->n_layers, &scratch);
-    void *x = state->activations.data;
+    void *x = state->parts[0].inputs.data;
     ExecOpenUnits open;
 
     if (stage->embedding && open_embedding(run, EXEC_OPEN_WEIGHTS, &open)) {
@@ -216,17 +234,17 @@ exec_stage_forward(ExecStageRun *run, int32_t microbatch, int32_t slice, const i
             break;
         exec_layer_forward(&layer, x);
         exec_units_close(&open);
-        if (recomputes_all(run))
-            clear_moe(run, state, l);
+        if (exec_stage_recomputes_all(run) && state->moe != NULL)
+            exec_moe_clear(&state->moe[l], run->o.pool);
         exec_comm_poll(run->o.comm);
     }
-    give_again(run);
     if (stage->head && open_head(run, EXEC_OPEN_WEIGHTS, &open)) {
         const ExecHeadActivations head = exec_stage_head_at(run, microbatch, slice);
         exec_head_forward(&common, &stage->ends, &head, targets, run->o.loss_factor,
                           run->o.scratch->stats, loss);
         exec_units_close(&open);
     }
+    end_op(run);
     return x;
 }
 
@@ -238,30 +256,24 @@ exec_stage_gradient(ExecStageRun *run)
     return run->o.scratch->d;
 }
 
-/* After B or I: gives back what only they read. */
+/* After B or I: gives back K and V that no slice reads any more. */
 static void
-finish_inputs(ExecStageRun *run, int32_t microbatch, int32_t slice)
+finish_inputs(ExecStageRun *run, int32_t microbatch)
 {
     ExecMicrobatchState *whole = &run->microbatches[microbatch];
 
-    exec_pool_give(run->o.pool, &exec_stage_slice_state(run, microbatch, slice)->activations);
     if (++whole->n_backward < run->o.n_slices)
         return;
     whole->n_backward = 0;
     exec_pool_give(run->o.pool, &whole->kv);
 }
 
-/* After B or W: gives back all that is left. */
+/* After B or W: their gradients. */
 static void
-finish(ExecStageRun *run, int32_t microbatch, int32_t slice)
+finish(ExecStageRun *run, int32_t microbatch)
 {
-    ExecSliceState *state = exec_stage_slice_state(run, microbatch, slice);
     ExecMicrobatchState *whole = &run->microbatches[microbatch];
 
-    exec_pool_give(run->o.pool, &state->products);
-    exec_pool_give(run->o.pool, &state->kept);
-    for (int64_t l = 0; l < run->o.stage->n_layers; l++)
-        clear_moe(run, state, l);
     if (++whole->n_done < run->o.n_slices)
         return;
     whole->n_done = 0;
@@ -270,105 +282,139 @@ finish(ExecStageRun *run, int32_t microbatch, int32_t slice)
 
 /* The accumulator of K's and V's gradients begins at zero with the micro-batch's first backward. */
 static bool
-begin_backward(ExecStageRun *run, int32_t microbatch, int32_t slice, GError **error)
+begin_backward(ExecStageRun *run, int32_t microbatch, int32_t slice, bool split, GError **error)
 {
     ExecBackend *backend = run->o.comm->backend;
     const ExecSlice s = exec_stage_slice(run, microbatch, slice);
-    ExecSliceState *state = exec_stage_slice_state(run, microbatch, slice);
     ExecMicrobatchState *whole = &run->microbatches[microbatch];
-    const int64_t kv = run->o.stage->n_layers * exec_stage_kv_bytes(run->o.widths, s.sequences);
+    const int64_t kv = exec_stage_kv_bytes_kept(run, &s);
 
-    if ((run->o.n_slices > 1 || run->o.splits_backward) && whole->d_kv.data == NULL) {
+    if (kv > 0 && whole->d_kv.data == NULL) {
         if (!exec_pool_take(run->o.pool, TRACE_MEMORY_KV, kv, &whole->d_kv, error))
             return false;
         backend->ops->zero(backend, (size_t)kv, whole->d_kv.data);
     }
-    if (run->o.splits_backward &&
-        !exec_pool_take(run->o.pool, TRACE_MEMORY_ACTIVATIONS, exec_stage_kept_bytes(run, &s),
-                        &state->kept, error))
-        return false;
-    return take_again(run, &s, error);
+    return begin_op(run, &s, split ? SCHEDULE_OP_BACKWARD_INPUT : SCHEDULE_OP_BACKWARD, error);
 }
 
 static void
-backward_layers(ExecStageRun *run, int32_t microbatch, int32_t slice,
-                const ExecLayerScratch *scratch, void *d)
+head_backward(ExecStageRun *run, int32_t microbatch, int32_t slice, bool split,
+              const ExecLayer *common)
 {
-    const ExecSliceState *state = exec_stage_slice_state(run, microbatch, slice);
+    const ExecEndTensors *ends = &run->o.stage->ends;
+    const ExecHeadActivations head = exec_stage_head_at(run, microbatch, slice);
+    ExecSliceState *state = exec_stage_slice_state(run, microbatch, slice);
     ExecOpenUnits open;
 
-    for (int64_t l = run->o.stage->n_layers - 1; l >= 0; l--) {
-        const ExecLayer layer = exec_stage_layer_at(run, microbatch, slice, l, scratch);
-        if (!open_layer(run, l, backward_needs(run), &open))
-            return;
-        /* The output was kept or sent away: the second one goes nowhere. */
-        if (recomputes_all(run))
-            exec_layer_forward(&layer, scratch->kept.d_up);
-        if (run->o.splits_backward) {
-            const ExecLayerKept kept = exec_stage_kept_at(run, microbatch, slice, l);
-            exec_layer_backward(&layer, &kept, d);
-        } else {
-            exec_layer_backward(&layer, NULL, d);
-            clear_moe(run, state, l);
-        }
-        exec_units_close(&open);
-        exec_comm_poll(run->o.comm);
+    if (!open_head(run, backward_needs(split), &open))
+        return;
+    exec_head_backward(common, ends, &head, run->o.scratch->d);
+    if (!split)
+        exec_head_weight(common, ends, &head);
+    exec_units_close(&open);
+    give_inputs(run, state, run->o.stage->n_layers);
+    if (!split)
+        give_products(run, state, run->o.stage->n_layers);
+}
+
+/* Room for what I leaves to W of a layer. */
+static bool
+take_kept(ExecStageRun *run, const ExecSlice *s, int64_t layer, ExecPartBlocks *part)
+{
+    GError *error = NULL;
+    const bool ok = (!exec_stage_recomputes_all(run) ||
+                     take(run, TRACE_MEMORY_ACTIVATIONS, exec_stage_product_bytes(run, s, layer),
+                          &part->products, &error)) &&
+                    take(run, TRACE_MEMORY_ACTIVATIONS, exec_stage_gradient_bytes(run, s, layer),
+                         &part->gradients, &error);
+
+    if (!ok)
+        exec_comm_fail(run->o.comm, error);
+    return ok;
+}
+
+static void
+layer_backward(ExecStageRun *run, int32_t microbatch, int32_t slice, int64_t l, bool split,
+               const ExecLayerScratch *scratch)
+{
+    const ExecSlice s = exec_stage_slice(run, microbatch, slice);
+    ExecSliceState *state = exec_stage_slice_state(run, microbatch, slice);
+    ExecOpenUnits open;
+
+    if (split && !take_kept(run, &s, l, &state->parts[l]))
+        return;
+    const ExecLayer layer = exec_stage_layer_at(run, microbatch, slice, l, scratch);
+    if (!open_layer(run, l, backward_needs(split), &open))
+        return;
+    /* The output was kept or sent away: the second one goes nowhere. */
+    if (exec_stage_recomputes_all(run))
+        exec_layer_forward(&layer, scratch->kept.d_up);
+    if (split) {
+        const ExecLayerKept kept = exec_stage_kept_at(run, microbatch, slice, l);
+        exec_layer_backward(&layer, &kept, run->o.scratch->d);
+    } else {
+        exec_layer_backward(&layer, NULL, run->o.scratch->d);
     }
+    exec_units_close(&open);
+    give_inputs(run, state, l);
+    if (!split)
+        give_products(run, state, l);
+    exec_comm_poll(run->o.comm);
 }
 
 bool
 exec_stage_backward(ExecStageRun *run, int32_t microbatch, int32_t slice, const int32_t *tokens,
-                    const void **dx, GError **error)
+                    bool split, const void **dx, GError **error)
 {
     const ExecStage *stage = run->o.stage;
-    ExecBackend *backend = run->o.comm->backend;
     const ExecSlice s = exec_stage_slice(run, microbatch, slice);
-    const ExecLayerScratch scratch = exec_stage_scratch_at(run, &s);
-    const ExecLayer common = exec_stage_layer_at(run, microbatch, slice, stage->n_layers, &scratch);
+    ExecSliceState *state = exec_stage_slice_state(run, microbatch, slice);
     void *d = run->o.scratch->d;
     ExecOpenUnits open;
 
-    g_assert(exec_stage_slice_state(run, microbatch, slice)->activations.data != NULL);
-    if (!begin_backward(run, microbatch, slice, error))
+    g_assert(state->parts[0].inputs.data != NULL);
+    if (!begin_backward(run, microbatch, slice, split, error))
         return false;
-    if (stage->head && open_head(run, backward_needs(run), &open)) {
-        const ExecHeadActivations head = exec_stage_head_at(run, microbatch, slice);
-        exec_head_backward(&common, &stage->ends, &head, d);
-        if (!run->o.splits_backward)
-            exec_head_weight(&common, &stage->ends, &head);
+    const ExecLayerScratch scratch = exec_stage_scratch_at(run, &s);
+    const ExecLayer common = exec_stage_layer_at(run, microbatch, slice, stage->n_layers, &scratch);
+    if (stage->head)
+        head_backward(run, microbatch, slice, split, &common);
+    for (int64_t l = stage->n_layers - 1; l >= 0 && run->o.comm->error == NULL; l--)
+        layer_backward(run, microbatch, slice, l, split, &scratch);
+    exec_pool_give(run->o.pool, &run->again);
+    if (stage->embedding && open_embedding(run, EXEC_OPEN_GRADIENTS, &open)) {
+        exec_embedding_weight(&common, &stage->ends, tokens, d);
         exec_units_close(&open);
     }
-    backward_layers(run, microbatch, slice, &scratch, d);
-    give_again(run);
-    if (run->o.splits_backward && stage->embedding)
-        backend->ops->copy(backend, (size_t)exec_stage_boundary_bytes(run, microbatch, slice), d,
-                           exec_stage_kept_embedding(run, microbatch, slice));
-    if (!run->o.splits_backward) {
-        if (stage->embedding && open_embedding(run, EXEC_OPEN_GRADIENTS, &open)) {
-            exec_embedding_weight(&common, &stage->ends, tokens, d);
-            exec_units_close(&open);
-        }
-        finish(run, microbatch, slice);
-    }
-    finish_inputs(run, microbatch, slice);
+    end_op(run);
+    give_inputs(run, state, stage->n_layers); /* of a stage without layers */
+    if (!split)
+        finish(run, microbatch);
+    finish_inputs(run, microbatch);
     *dx = d;
     return true;
 }
 
 void
-exec_stage_backward_weight(ExecStageRun *run, int32_t microbatch, int32_t slice,
-                           const int32_t *tokens)
+exec_stage_backward_weight(ExecStageRun *run, int32_t microbatch, int32_t slice)
 {
     const ExecStage *stage = run->o.stage;
     const ExecSlice s = exec_stage_slice(run, microbatch, slice);
+    ExecSliceState *state = exec_stage_slice_state(run, microbatch, slice);
+    ExecOpenUnits open;
+    GError *error = NULL;
+
+    if (!begin_op(run, &s, SCHEDULE_OP_BACKWARD_WEIGHT, &error)) {
+        exec_comm_fail(run->o.comm, error);
+        return;
+    }
     const ExecLayerScratch scratch = exec_stage_scratch_at(run, &s);
     const ExecLayer common = exec_stage_layer_at(run, microbatch, slice, stage->n_layers, &scratch);
-    ExecOpenUnits open;
-
     if (stage->head && open_head(run, EXEC_OPEN_GRADIENTS, &open)) {
         const ExecHeadActivations head = exec_stage_head_at(run, microbatch, slice);
         exec_head_weight(&common, &stage->ends, &head);
         exec_units_close(&open);
+        give_products(run, state, stage->n_layers);
     }
     for (int64_t l = stage->n_layers - 1; l >= 0; l--) {
         const ExecLayer layer = exec_stage_layer_at(run, microbatch, slice, l, &scratch);
@@ -377,12 +423,9 @@ exec_stage_backward_weight(ExecStageRun *run, int32_t microbatch, int32_t slice,
             break;
         exec_layer_backward_weight(&layer, &kept);
         exec_units_close(&open);
+        give_products(run, state, l);
         exec_comm_poll(run->o.comm);
     }
-    if (stage->embedding && open_embedding(run, EXEC_OPEN_GRADIENTS, &open)) {
-        exec_embedding_weight(&common, &stage->ends, tokens,
-                              exec_stage_kept_embedding(run, microbatch, slice));
-        exec_units_close(&open);
-    }
-    finish(run, microbatch, slice);
+    end_op(run);
+    finish(run, microbatch);
 }

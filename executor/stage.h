@@ -5,10 +5,10 @@
  * order that the schedule promised (schedule.h: dependencies).  Collectives inside a stage (tp, cp)
  * go through the ExecComm, whose errors the caller checks after each op.
  *
- * Memory: F of a slice takes one block for all that backward needs; B, or W after I, gives it back.
- * K and V of a micro-batch are one block for the whole sequence, from its first F to its last B
- * (W); their gradients likewise from the first B, or, where nothing is sliced, one layer's scratch.
- * What a stage that recomputes keeps instead, and for how long: stage_state.h.
+ * Memory: F takes blocks for all that backward needs; B, or I and W, give them back layer by layer.
+ * K and V of a sliced micro-batch are one block for the whole sequence, from its first F to its
+ * last B or I; their gradients likewise from the first B or I to the last B or W.  What else is
+ * kept, and for how long: stage_state.h.
  */
 #ifndef EXECUTOR_STAGE_H
 #define EXECUTOR_STAGE_H
@@ -22,7 +22,6 @@ G_BEGIN_DECLS
 typedef struct {
     ExecBlock block;
     void *d;            /* [local rows, hidden] a gradient on its way down, or an output out */
-    void *layer;        /* for exec_layer_scratch() */
     float *stats;       /* [tp, 3, rows] of the loss */
     float *lse;         /* [rows, n_heads] of attention that runs again; NULL: none does */
     int32_t *positions; /* [seq_len / cp] of this rank's tokens, slice after slice */
@@ -55,7 +54,6 @@ typedef struct {
     const int64_t *sequences; /* of each micro-batch */
     const int64_t *slices;    /* tokens of each */
     float loss_factor;        /* 1 / tokens of the global batch */
-    bool splits_backward;     /* I and W will come, not B */
 } ExecStageOptions;
 
 typedef struct ExecStageRun ExecStageRun;
@@ -88,12 +86,12 @@ const void *exec_stage_forward(ExecStageRun *run, int32_t microbatch, int32_t sl
 /* Where the gradient of the stage's output goes before B or I (not of the head's stage). */
 void *exec_stage_gradient(ExecStageRun *run);
 
-/* B, or I when the stage splits.  @dx  (out, borrowed) gradient of the input, valid until the next
- * op.  False on EXEC_ERROR_MEMORY. */
+/* B, or I where W will come (@split); both add the embedding's gradient.  @dx  (out, borrowed)
+ * gradient of the input, valid until the next op.  False on EXEC_ERROR_MEMORY. */
 bool exec_stage_backward(ExecStageRun *run, int32_t microbatch, int32_t slice,
-                         const int32_t *tokens, const void **dx, GError **error);
-void exec_stage_backward_weight(ExecStageRun *run, int32_t microbatch, int32_t slice,
-                                const int32_t *tokens);
+                         const int32_t *tokens, bool split, const void **dx, GError **error);
+/* W: of products. */
+void exec_stage_backward_weight(ExecStageRun *run, int32_t microbatch, int32_t slice);
 
 /* Appends the units whose weights an op of @kind opens, in order, to @openings (of ExecOpening),
  * but for those of which none are apart. */

@@ -55,7 +55,6 @@ exec_stage_scratch_init(ExecStageScratch *scratch, const ExecScratchOptions *o, 
     const int64_t boundary = exec_stage_padded(exec_stage_boundary_of(w, rows));
     const int64_t sizes[] = {
         boundary,
-        exec_layer_scratch_bytes(w, rows, o->sequences),
         w->tp > 1 ? exec_stage_padded(w->tp * 3 * rows * (int64_t)sizeof(float)) : 0,
         o->core_again ? exec_stage_padded(rows * w->n_heads * (int64_t)sizeof(float)) : 0,
         exec_stage_padded(w->seq_len / w->cp * (int64_t)sizeof(int32_t)),
@@ -72,11 +71,10 @@ exec_stage_scratch_init(ExecStageScratch *scratch, const ExecScratchOptions *o, 
     for (size_t i = 1; i < G_N_ELEMENTS(sizes); i++)
         at[i] = at[i - 1] + sizes[i - 1];
     scratch->d = at[0];
-    scratch->layer = at[1];
-    scratch->stats = (float *)(void *)at[2];
-    scratch->lse = o->core_again ? (float *)(void *)at[3] : NULL;
-    scratch->positions = (int32_t *)(void *)at[4];
-    scratch->turns = w->rotary ? (float *)(void *)at[5] : NULL;
+    scratch->stats = (float *)(void *)at[1];
+    scratch->lse = o->core_again ? (float *)(void *)at[2] : NULL;
+    scratch->positions = (int32_t *)(void *)at[3];
+    scratch->turns = w->rotary ? (float *)(void *)at[4] : NULL;
     upload_positions(scratch, o);
     if (w->rotary)
         upload_turns(scratch, o);

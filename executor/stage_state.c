@@ -16,24 +16,9 @@ exec_stage_boundary_of(const ExecWidths *w, int64_t rows)
 }
 
 static bool
-recomputes_all(const ExecStageRun *run)
-{
-    return run->o.stage->recompute == PLAN_RECOMPUTE_FULL;
-}
-
-static bool
 is_moe(const ExecStageRun *run, int64_t layer)
 {
     return layer >= run->o.stage->n_dense;
-}
-
-/* Sums over the first @n_layers layers of a dense one's and a MoE one's bytes. */
-static int64_t
-sum_layers(const ExecStageRun *run, int64_t n_layers, int64_t dense, int64_t moe)
-{
-    const int64_t n_dense = MIN(n_layers, run->o.stage->n_dense);
-
-    return n_dense * dense + (n_layers - n_dense) * moe;
 }
 
 static ExecLayerBytes
@@ -48,162 +33,152 @@ boundary_bytes(const ExecStageRun *run, int64_t rows)
     return exec_stage_padded(exec_stage_boundary_of(run->o.widths, rows));
 }
 
-/* Where layer @layer's input lies in a slice's activations. */
+/* A layer's K and V, or their gradients, in a block of its own slice. */
 static int64_t
-input_at(const ExecStageRun *run, int64_t rows, int64_t layer)
+own_kv_bytes(const ExecStageRun *run, const ExecSlice *s)
 {
-    const int64_t boundary = boundary_bytes(run, rows);
-
-    if (recomputes_all(run))
-        return layer * boundary;
-    return sum_layers(run, layer, boundary + layer_bytes(run, rows, false).inputs,
-                      boundary + layer_bytes(run, rows, true).inputs);
+    return run->o.n_slices > 1 ? 0 : exec_stage_kv_bytes(run->o.widths, s->sequences);
 }
 
-/* Where the inputs of layer @layer's products lie in a slice's products; n_layers: the head's. */
-static int64_t
-products_at(const ExecStageRun *run, int64_t rows, int64_t layer)
+int64_t
+exec_stage_input_bytes(const ExecStageRun *run, const ExecSlice *s, int64_t layer)
 {
-    if (recomputes_all(run))
+    const ExecStage *stage = run->o.stage;
+    const int64_t rows = exec_slice_rows(s), boundary = boundary_bytes(run, rows);
+
+    /* A stage without layers still has its input. */
+    if (layer == stage->n_layers)
+        return stage->head || layer == 0 ? boundary : 0;
+    if (exec_stage_recomputes_all(run))
+        return boundary;
+    return boundary + layer_bytes(run, rows, is_moe(run, layer)).inputs + own_kv_bytes(run, s);
+}
+
+int64_t
+exec_stage_product_bytes(const ExecStageRun *run, const ExecSlice *s, int64_t layer)
+{
+    const int64_t rows = exec_slice_rows(s);
+
+    if (layer == run->o.stage->n_layers)
+        return run->o.stage->head ? exec_head_bytes(run->o.widths, rows) : 0;
+    return layer_bytes(run, rows, is_moe(run, layer)).products;
+}
+
+int64_t
+exec_stage_gradient_bytes(const ExecStageRun *run, const ExecSlice *s, int64_t layer)
+{
+    if (layer == run->o.stage->n_layers)
         return 0;
-    return sum_layers(run, layer, layer_bytes(run, rows, false).products,
-                      layer_bytes(run, rows, true).products);
-}
-
-int64_t
-exec_stage_activation_bytes(const ExecStageRun *run, const ExecSlice *s)
-{
-    const int64_t rows = exec_slice_rows(s), n_layers = run->o.stage->n_layers;
-    const int64_t boundary = boundary_bytes(run, rows);
-
-    if (run->o.stage->head)
-        return input_at(run, rows, n_layers) + boundary;
-    /* The last output goes out; a stage without layers still has its input. */
-    return MAX(boundary, input_at(run, rows, n_layers));
-}
-
-int64_t
-exec_stage_product_bytes(const ExecStageRun *run, const ExecSlice *s)
-{
-    const int64_t rows = exec_slice_rows(s);
-
-    return products_at(run, rows, run->o.stage->n_layers) +
-           (run->o.stage->head ? exec_head_bytes(run->o.widths, rows) : 0);
-}
-
-static int64_t
-kept_layer_bytes(const ExecStageRun *run, int64_t rows, bool moe)
-{
-    return exec_layer_kept_bytes(run->o.widths, rows, moe) +
-           (recomputes_all(run) ? layer_bytes(run, rows, moe).products : 0);
-}
-
-static int64_t
-kept_layer_at(const ExecStageRun *run, int64_t rows, int64_t layer)
-{
-    return sum_layers(run, layer, kept_layer_bytes(run, rows, false),
-                      kept_layer_bytes(run, rows, true));
-}
-
-int64_t
-exec_stage_kept_bytes(const ExecStageRun *run, const ExecSlice *s)
-{
-    const int64_t rows = exec_slice_rows(s);
-
-    return kept_layer_at(run, rows, run->o.stage->n_layers) +
-           (run->o.stage->embedding ? exec_stage_boundary_of(run->o.widths, rows) : 0);
-}
-
-/* Whether later slices read a slice's K and V, or its own backward does. */
-static bool
-keeps_kv(const ExecStageRun *run)
-{
-    return !recomputes_all(run) || run->o.n_slices > 1;
+    return exec_layer_kept_bytes(run->o.widths, exec_slice_rows(s), is_moe(run, layer)) +
+           own_kv_bytes(run, s);
 }
 
 int64_t
 exec_stage_kv_bytes_kept(const ExecStageRun *run, const ExecSlice *s)
 {
-    return keeps_kv(run) ? run->o.stage->n_layers * exec_stage_kv_bytes(run->o.widths, s->sequences)
-                         : 0;
+    return run->o.n_slices > 1
+               ? run->o.stage->n_layers * exec_stage_kv_bytes(run->o.widths, s->sequences)
+               : 0;
 }
 
-/* A layer's activations, the inputs of its products, K and V: where each begins in again. */
+/* The larger of both kinds of layers that the stage has. */
+typedef int64_t (*LayerBytes)(const ExecStageRun *run, int64_t rows, bool moe);
+
 static int64_t
-again_products_at(const ExecStageRun *run, int64_t rows)
+larger(const ExecStageRun *run, int64_t rows, LayerBytes bytes)
 {
     const ExecStage *stage = run->o.stage;
 
-    return MAX(stage->n_dense > 0 ? layer_bytes(run, rows, false).inputs : 0,
-               stage->n_dense < stage->n_layers ? layer_bytes(run, rows, true).inputs : 0);
+    return MAX(stage->n_dense > 0 ? bytes(run, rows, false) : 0,
+               stage->n_dense < stage->n_layers ? bytes(run, rows, true) : 0);
 }
 
+static int64_t
+inputs_of(const ExecStageRun *run, int64_t rows, bool moe)
+{
+    return run->kind == SCHEDULE_OP_FORWARD ? exec_layer_passing_bytes(run->o.widths, rows, moe)
+                                            : layer_bytes(run, rows, moe).inputs;
+}
+
+/* F passes; an I's layers have their products in a block of their own. */
+static int64_t
+products_of(const ExecStageRun *run, int64_t rows, bool moe)
+{
+    return run->kind == SCHEDULE_OP_BACKWARD ? layer_bytes(run, rows, moe).products : 0;
+}
+
+/* A layer's activations, its K and V, the inputs of its products: where each begins in again. */
 static int64_t
 again_kv_at(const ExecStageRun *run, int64_t rows)
 {
-    const ExecStage *stage = run->o.stage;
-
-    return again_products_at(run, rows) +
-           MAX(stage->n_dense > 0 ? layer_bytes(run, rows, false).products : 0,
-               stage->n_dense < stage->n_layers ? layer_bytes(run, rows, true).products : 0);
+    return larger(run, rows, inputs_of);
 }
 
 int64_t
 exec_stage_again_bytes(const ExecStageRun *run, const ExecSlice *s)
 {
-    return again_kv_at(run, exec_slice_rows(s)) +
-           (keeps_kv(run) ? 0 : exec_stage_kv_bytes(run->o.widths, s->sequences));
+    const int64_t rows = exec_slice_rows(s);
+
+    if (!exec_stage_recomputes_all(run) || run->kind == SCHEDULE_OP_BACKWARD_WEIGHT)
+        return 0;
+    return again_kv_at(run, rows) + own_kv_bytes(run, s) + larger(run, rows, products_of);
 }
 
 /* --- views --- */
 
-/* Nothing is anywhere in a block that was given back: W has no activations. */
+/* Nothing is anywhere in a block that was given back: W has no inputs. */
 static void *
 at(const ExecBlock *block, int64_t offset)
 {
     return block->data == NULL ? NULL : (char *)block->data + offset;
 }
 
-/* Where layer @layer's input lies. */
-static void *
-input_of(const ExecStageRun *run, int32_t microbatch, int32_t slice, int64_t layer)
+static const ExecPartBlocks *
+part_at(const ExecStageRun *run, int32_t microbatch, int32_t slice, int64_t layer)
 {
-    const ExecSlice s = exec_stage_slice(run, microbatch, slice);
-
-    return at(&exec_stage_slice_state(run, microbatch, slice)->activations,
-              input_at(run, exec_slice_rows(&s), layer));
-}
-
-/* The kept block's part of @layer; n_layers: the embedding's. */
-static char *
-kept_data(const ExecStageRun *run, int32_t microbatch, int32_t slice, int64_t layer)
-{
-    const ExecSlice s = exec_stage_slice(run, microbatch, slice);
-
-    return (char *)exec_stage_slice_state(run, microbatch, slice)->kept.data +
-           kept_layer_at(run, exec_slice_rows(&s), layer);
+    return &exec_stage_slice_state(run, microbatch, slice)->parts[layer];
 }
 
 static ExecLayerActivations
-activations_at(const ExecStageRun *run, int32_t microbatch, int32_t slice, int64_t layer)
+activations_at(const ExecStageRun *run, const ExecPartBlocks *part, const ExecSlice *s, bool moe)
 {
-    const ExecSlice s = exec_stage_slice(run, microbatch, slice);
-    const ExecSliceState *state = exec_stage_slice_state(run, microbatch, slice);
-    const int64_t rows = exec_slice_rows(&s);
-    const bool moe = is_moe(run, layer);
-    void *inputs = run->again.data, *products;
+    const int64_t rows = exec_slice_rows(s);
+    const bool again = exec_stage_recomputes_all(run);
 
-    if (!recomputes_all(run)) {
-        inputs = at(&state->activations, input_at(run, rows, layer) + boundary_bytes(run, rows));
-        products = at(&state->products, products_at(run, rows, layer));
-    } else if (state->kept.data == NULL) {
-        products = at(&run->again, again_products_at(run, rows));
-    } else {
-        products = kept_data(run, microbatch, slice, layer) +
-                   exec_layer_kept_bytes(run->o.widths, rows, moe);
-    }
+    if (again && run->kind == SCHEDULE_OP_FORWARD)
+        return exec_layer_passing(run->o.widths, rows, moe, run->again.data);
+    void *inputs = again ? run->again.data : at(&part->inputs, boundary_bytes(run, rows));
+    void *products = part->products.data != NULL
+                         ? part->products.data
+                         : at(&run->again, again_kv_at(run, rows) + own_kv_bytes(run, s));
+
     return exec_layer_activations(run->o.widths, rows, moe, run->o.stage->recompute, inputs,
                                   products);
+}
+
+/* K and V of @layer; their gradient. */
+static void
+set_kv(const ExecStageRun *run, int32_t microbatch, const ExecPartBlocks *part, int64_t layer,
+       ExecLayer *result)
+{
+    const ExecMicrobatchState *whole = &run->microbatches[microbatch];
+    const ExecSlice *s = &result->slice;
+    const int64_t rows = exec_slice_rows(s), kv = exec_stage_kv_bytes(run->o.widths, s->sequences);
+    const bool moe = is_moe(run, layer);
+
+    result->d_kv_begins = run->o.n_slices == 1;
+    if (run->o.n_slices > 1) {
+        result->kv = at(&whole->kv, layer * kv);
+        result->d_kv = at(&whole->d_kv, layer * kv);
+        return;
+    }
+    result->kv =
+        exec_stage_recomputes_all(run)
+            ? at(&run->again, again_kv_at(run, rows))
+            : at(&part->inputs, boundary_bytes(run, rows) + layer_bytes(run, rows, moe).inputs);
+    result->d_kv = part->gradients.data != NULL
+                       ? at(&part->gradients, exec_layer_kept_bytes(run->o.widths, rows, moe))
+                       : result->scratch->own_d_kv;
 }
 
 ExecLayer
@@ -212,8 +187,7 @@ exec_stage_layer_at(const ExecStageRun *run, int32_t microbatch, int32_t slice, 
 {
     const ExecSlice s = exec_stage_slice(run, microbatch, slice);
     const ExecStage *stage = run->o.stage;
-    const ExecMicrobatchState *whole = &run->microbatches[microbatch];
-    const int64_t rows = exec_slice_rows(&s), kv = exec_stage_kv_bytes(run->o.widths, s.sequences);
+    const ExecPartBlocks *part = part_at(run, microbatch, slice, layer);
     ExecLayer result = {
         .backend = run->o.comm->backend,
         .comm = run->o.comm,
@@ -223,7 +197,7 @@ exec_stage_layer_at(const ExecStageRun *run, int32_t microbatch, int32_t slice, 
         .turns = run->o.scratch->turns,
         .positions = run->o.scratch->positions + s.own_context,
         .slice = s,
-        .x = input_of(run, microbatch, slice, layer),
+        .x = part->inputs.data,
     };
 
     if (layer >= stage->n_layers)
@@ -231,34 +205,30 @@ exec_stage_layer_at(const ExecStageRun *run, int32_t microbatch, int32_t slice, 
     result.tensors = &stage->layers[layer];
     if (is_moe(run, layer))
         result.moe = &exec_stage_slice_state(run, microbatch, slice)->moe[layer];
-    result.a = activations_at(run, microbatch, slice, layer);
+    result.a = activations_at(run, part, &s, is_moe(run, layer));
     if (stage->recompute == PLAN_RECOMPUTE_SELECTIVE) {
         result.core_again = true;
         result.a.lse = run->o.scratch->lse;
     }
-    result.kv = whole->kv.data != NULL ? at(&whole->kv, layer * kv)
-                                       : at(&run->again, again_kv_at(run, rows));
-    result.d_kv_begins = whole->d_kv.data == NULL;
-    result.d_kv = result.d_kv_begins ? scratch->own_d_kv : at(&whole->d_kv, layer * kv);
+    set_kv(run, microbatch, part, layer, &result);
     return result;
 }
 
 ExecLayerScratch
 exec_stage_scratch_at(const ExecStageRun *run, const ExecSlice *s)
 {
-    return exec_layer_scratch(run->o.widths, exec_slice_rows(s), s->sequences,
-                              run->o.scratch->layer);
+    return exec_layer_scratch(run->o.widths, exec_slice_rows(s), s->sequences, run->kind,
+                              run->layer.data);
 }
 
 ExecHeadActivations
 exec_stage_head_at(const ExecStageRun *run, int32_t microbatch, int32_t slice)
 {
     const ExecSlice s = exec_stage_slice(run, microbatch, slice);
-    const int64_t rows = exec_slice_rows(&s), n_layers = run->o.stage->n_layers;
-    const ExecBlock *products = &exec_stage_slice_state(run, microbatch, slice)->products;
+    const ExecPartBlocks *part = part_at(run, microbatch, slice, run->o.stage->n_layers);
 
-    return exec_head_activations(run->o.widths, rows, input_of(run, microbatch, slice, n_layers),
-                                 at(products, products_at(run, rows, n_layers)));
+    return exec_head_activations(run->o.widths, exec_slice_rows(&s), part->inputs.data,
+                                 part->products.data);
 }
 
 void *
@@ -266,7 +236,7 @@ exec_stage_output_at(const ExecStageRun *run, int32_t microbatch, int32_t slice,
 {
     if (layer + 1 == run->o.stage->n_layers && !run->o.stage->head)
         return run->o.scratch->d;
-    return input_of(run, microbatch, slice, layer + 1);
+    return part_at(run, microbatch, slice, layer + 1)->inputs.data;
 }
 
 ExecLayerKept
@@ -275,11 +245,5 @@ exec_stage_kept_at(const ExecStageRun *run, int32_t microbatch, int32_t slice, i
     const ExecSlice s = exec_stage_slice(run, microbatch, slice);
 
     return exec_layer_kept(run->o.widths, exec_slice_rows(&s), is_moe(run, layer),
-                           kept_data(run, microbatch, slice, layer));
-}
-
-void *
-exec_stage_kept_embedding(const ExecStageRun *run, int32_t microbatch, int32_t slice)
-{
-    return kept_data(run, microbatch, slice, run->o.stage->n_layers);
+                           part_at(run, microbatch, slice, layer)->gradients.data);
 }

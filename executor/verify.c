@@ -61,7 +61,7 @@ run_sequence(ExecStageRun *run, const int32_t *rows, double *loss, GError **erro
     if (!exec_stage_begin_forward(run, 0, 0, &x, error))
         return false;
     exec_stage_forward(run, 0, 0, rows, rows + 1, loss);
-    return exec_stage_backward(run, 0, 0, rows, &dx, error);
+    return exec_stage_backward(run, 0, 0, rows, false, &dx, error);
 }
 
 bool

@@ -202,6 +202,7 @@ typedef struct {
     bool all_to_all;         /* cp: attention's heads are split, not its queries */
     bool compiled_loss;      /* one buffer more: not in place */
     bool fused_loss;         /* one kernel, no copy in fp32 */
+    bool loss_in_place;      /* the logits' gradient takes their place, in one pass */
     double expert_imbalance; /* >= 1: load of the fullest expert rank over the mean; 1 if unknown */
 } ModelShape;
 
@@ -262,10 +263,12 @@ typedef struct {
     /* activations kept from forward to backward when nothing is recomputed */
     int64_t saved_bytes;
     int64_t saved_kv_bytes; /* the part of saved_bytes that is K and V (one slice's rows) */
-    /* the part of saved_bytes that weight gradients read: inputs of products; what stays between
-     * apart input- and weight-gradient ops (gradients that reach the products stay too) */
-    int64_t saved_for_weight_bytes;
+    /* the part of saved_bytes that weight gradients read: inputs of products; and what they read
+     * besides, the gradient of a product's output.  Both stay where input and weight gradients are
+     * ops apart  [2401.10241 table 1: 14 and 18 of 32 s b h] */
+    int64_t saved_for_weight_bytes, output_gradient_bytes;
     bool first_flash;    /* attention: shape's */
+    bool output_stays;   /* a product's: the next op saves it, so that it is not besides */
     bool core_attention; /* selective recompute: saved_bytes are not kept, op runs again */
 } ModelOp;
 

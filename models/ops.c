@@ -380,6 +380,8 @@ add_loss(OpsList *list, int64_t columns)
         set_compiled_loss(list, op, logits);
     else if (list->shape->fused_loss)
         set_fused_loss(list, op, logits);
+    if (list->shape->loss_in_place)
+        op->saved_bytes = ops_bytes(logits * list->e);
 }
 
 static void
@@ -393,6 +395,7 @@ add_head(OpsList *list)
     ops_add_tp_input(list, "head_input", arch->hidden);
     gemm = ops_add_gemm(list, "logits", list->rows, arch->hidden, columns, false);
     ops_keep_input(list, gemm, list->local_rows * (double)arch->hidden);
+    gemm->output_stays = list->shape->loss_in_place;
     ops_add_tp_input_again(list, "head_input_again", arch->hidden);
     if (list->eager)
         add_eager_loss(list);

@@ -59,6 +59,7 @@ ops_add_gemm(OpsList *list, const char *name, double rows, int64_t k, int64_t n,
     op->forward_flops = 2.0 * rows * (double)k * (double)n;
     op->backward_flops = 2.0 * op->forward_flops;
     op->weight_bytes = ops_bytes(weight * list->operand_e);
+    op->output_gradient_bytes = ops_bytes(output * list->operand_e);
     op->forward_bytes = ops_bytes(input * list->operand_e + output * list->e);
     /* dA = dC B^T reads dC, writes dA; dB = A^T dC reads A and dC. */
     op->backward_bytes = ops_bytes((2.0 * output + input) * list->operand_e + input * list->e);

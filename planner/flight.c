@@ -97,7 +97,7 @@ flight_new(int32_t n_ranks, int32_t n_chunks)
 
 /* --- families whose numbers are known without building --- */
 
-/* Whole units of each chunk at both moments; -1: this is none of them. */
+/* Whole units of each chunk at all moments; -1: this is none of them. */
 static int64_t
 closed_form(const ScheduleFamily *family, const ScheduleShape *shape, int32_t rank)
 {
@@ -132,6 +132,7 @@ typedef struct {
     int32_t now[2 * SCHEDULE_MAX_CHUNKS]; /* whole, then half, by chunk */
     int32_t n_whole, n_held;
     int32_t most_whole, most_held;
+    int32_t most_half, whole_at_most_half;
 } Level;
 
 static void
@@ -142,42 +143,65 @@ note(PlanFlight *flight, int32_t rank, PlanMoment moment, const Level *level)
 }
 
 static void
+begin_unit(Level *level, int32_t rank, int32_t chunk, PlanFlight *flight)
+{
+    level->now[chunk]++;
+    level->n_whole++;
+    level->n_held++;
+    if (level->n_held > level->most_held) {
+        level->most_held = level->n_held;
+        note(flight, rank, PLAN_MOMENT_FORWARD, level);
+    }
+}
+
+/* A B or I; @halves: the unit waits for its W. */
+static void
+end_whole(Level *level, int32_t rank, int32_t chunk, bool halves, PlanFlight *flight)
+{
+    if (level->n_whole > level->most_whole) {
+        level->most_whole = level->n_whole;
+        note(flight, rank, PLAN_MOMENT_BACKWARD, level);
+    }
+    level->now[chunk]--;
+    level->n_whole--;
+    if (!halves) {
+        level->n_held--;
+        return;
+    }
+    level->now[flight->n_chunks + chunk]++;
+    const int32_t n_half = level->n_held - level->n_whole;
+    if (n_half > level->most_half ||
+        (n_half == level->most_half && level->n_whole > level->whole_at_most_half)) {
+        level->most_half = n_half;
+        level->whole_at_most_half = level->n_whole;
+        note(flight, rank, PLAN_MOMENT_INPUT, level);
+    }
+}
+
+static void
 walk_rank(const Schedule *schedule, int32_t rank, PlanFlight *flight)
 {
-    const int32_t v = flight->n_chunks;
-    Level level = {.most_whole = -1, .most_held = -1};
+    Level level = {.most_whole = -1, .most_held = -1, .most_half = -1};
     bool splits = false;
 
     for (int64_t i = schedule->rank_begin[rank]; i < schedule->rank_begin[rank + 1]; i++)
         splits = splits || schedule->ops[i].kind == SCHEDULE_OP_BACKWARD_WEIGHT;
     for (int64_t i = schedule->rank_begin[rank]; i < schedule->rank_begin[rank + 1]; i++) {
         const ScheduleOp op = schedule->ops[i];
-        if (op.kind == SCHEDULE_OP_FORWARD) {
-            level.now[op.chunk]++;
-            level.n_whole++;
-            level.n_held++;
-            if (level.n_held > level.most_held) {
-                level.most_held = level.n_held;
-                note(flight, rank, PLAN_MOMENT_FORWARD, &level);
-            }
-            continue;
-        }
-        if (op.kind == SCHEDULE_OP_BACKWARD_WEIGHT) {
-            level.now[v + op.chunk]--;
+        switch ((ScheduleOpKind)op.kind) {
+        case SCHEDULE_OP_FORWARD:
+            begin_unit(&level, rank, op.chunk, flight);
+            break;
+        case SCHEDULE_OP_BACKWARD_WEIGHT:
+            level.now[flight->n_chunks + op.chunk]--;
             level.n_held--;
-            continue;
+            break;
+        default:
+            /* An I without a W ends its unit; in a schedule with Ws it has one. */
+            end_whole(&level, rank, op.chunk, op.kind == SCHEDULE_OP_BACKWARD_INPUT && splits,
+                      flight);
+            break;
         }
-        if (level.n_whole > level.most_whole) {
-            level.most_whole = level.n_whole;
-            note(flight, rank, PLAN_MOMENT_BACKWARD, &level);
-        }
-        level.now[op.chunk]--;
-        level.n_whole--;
-        /* An I without a W ends its unit; in a schedule with Ws it has one. */
-        if (op.kind == SCHEDULE_OP_BACKWARD_INPUT && splits)
-            level.now[v + op.chunk]++;
-        else
-            level.n_held--;
     }
 }
 

@@ -5,10 +5,12 @@
  * them; schedules are built for them once per shape.
  *
  * A unit is a (micro-batch, chunk, slice): whole from its F to its B or I, half from its I to its
- * W.  Memory of a rank is fullest when an op starts; two moments matter:
+ * W.  Memory of a rank is fullest when an op starts; three moments matter:
  *   at a B or I   the first one at which most units are whole
  *   at an F       the first one at which most units are whole or half, its own included
- * With one size of units and of workspaces the peak is at one of the two.
+ *   at an I       the first one at which most units are half, its own included, of those the one at
+ *                 which most are whole: halves may be the larger ones
+ * With one size of units and of workspaces the peak is at one of the three.
  *
  * Thread-safety: all functions may be called from several threads at once; answers do not depend on
  * the order of calls.
@@ -26,6 +28,7 @@ typedef struct PlanFlights PlanFlights;
 typedef enum {
     PLAN_MOMENT_BACKWARD,
     PLAN_MOMENT_FORWARD,
+    PLAN_MOMENT_INPUT,
     PLAN_MOMENT_N
 } PlanMoment;
 

@@ -63,19 +63,18 @@ set_bytes(const PlanRequest *request, const ProfileQuery *query, bool is_layer, 
     const WorkloadPartBytes bytes =
         workload_part_bytes(request->arch, query->part, query->layer, &query->shape);
     /* Later slices read the keys and values of a slice: no recompute frees them. */
-    const int64_t kv = is_slice(request, query) ? bytes.saved_kv : 0;
-    const int64_t again[PLAN_RECOMPUTE_N] = {0, is_layer ? bytes.core_attention : 0,
-                                             is_layer ? bytes.saved - kv : 0};
+    const bool sliced = is_slice(request, query);
 
-    part->weight_bytes = bytes.saved_for_weight;
-    part->forward_workspace_bytes = bytes.forward_transient;
     for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++) {
-        part->kept_bytes[kind] = bytes.saved - again[kind];
-        part->backward_workspace_bytes[kind] =
-            again[kind] + bytes.backward_transient + (is_layer ? boundary : 0);
+        const PlanRecompute recompute = is_layer ? (PlanRecompute)kind : PLAN_RECOMPUTE_NONE;
+        const WorkloadHeldBytes held =
+            workload_held_bytes(&bytes, recompute, sliced, is_layer ? boundary : 0);
+        part->kept_bytes[kind] = held.kept + held.kv;
+        part->weight_bytes = held.weight_kept;
+        part->forward_workspace_bytes[kind] = held.forward_workspace;
+        part->backward_workspace_bytes[kind] = held.backward_workspace;
+        part->input_workspace_bytes[kind] = held.input_workspace;
     }
-    if (is_layer)
-        part->kept_bytes[PLAN_RECOMPUTE_FULL] += boundary;
 }
 
 int64_t
@@ -387,6 +386,17 @@ plan_layer_cost(const PlanRequest *request, const PlanLayerShape *shape)
 
 /* --- slices --- */
 
+static void
+lower_workspace(PlanPartCost *part, const PlanPartCost *other, int kind)
+{
+    part->forward_workspace_bytes[kind] =
+        MIN(part->forward_workspace_bytes[kind], other->forward_workspace_bytes[kind]);
+    part->backward_workspace_bytes[kind] =
+        MIN(part->backward_workspace_bytes[kind], other->backward_workspace_bytes[kind]);
+    part->input_workspace_bytes[kind] =
+        MIN(part->input_workspace_bytes[kind], other->input_workspace_bytes[kind]);
+}
+
 /* Adds one more slice's ops to @sum; the least of workspaces. */
 static void
 add_part(PlanPartCost *sum, const PlanPartCost *more)
@@ -400,14 +410,12 @@ add_part(PlanPartCost *sum, const PlanPartCost *more)
     sum->forward_slack_s += more->forward_slack_s;
     sum->weight_slack_s += more->weight_slack_s;
     sum->weight_bytes += more->weight_bytes;
-    sum->forward_workspace_bytes = MIN(sum->forward_workspace_bytes, more->forward_workspace_bytes);
     for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++) {
         sum->recompute_s[kind] += more->recompute_s[kind];
         sum->host_slack_s[kind] += more->host_slack_s[kind];
         sum->input_slack_s[kind] += more->input_slack_s[kind];
         sum->kept_bytes[kind] += more->kept_bytes[kind];
-        sum->backward_workspace_bytes[kind] =
-            MIN(sum->backward_workspace_bytes[kind], more->backward_workspace_bytes[kind]);
+        lower_workspace(sum, more, kind);
     }
 }
 
@@ -415,12 +423,9 @@ static void
 lower_bytes(PlanPartCost *part, const PlanPartCost *other)
 {
     part->weight_bytes = MIN(part->weight_bytes, other->weight_bytes);
-    part->forward_workspace_bytes =
-        MIN(part->forward_workspace_bytes, other->forward_workspace_bytes);
     for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++) {
         part->kept_bytes[kind] = MIN(part->kept_bytes[kind], other->kept_bytes[kind]);
-        part->backward_workspace_bytes[kind] =
-            MIN(part->backward_workspace_bytes[kind], other->backward_workspace_bytes[kind]);
+        lower_workspace(part, other, kind);
     }
 }
 

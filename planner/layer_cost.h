@@ -36,8 +36,10 @@ typedef struct {
     double forward_slack_s, host_slack_s[PLAN_RECOMPUTE_N]; /* of a backward */
     double input_slack_s[PLAN_RECOMPUTE_N], weight_slack_s; /* of its halves */
     int64_t kept_bytes[PLAN_RECOMPUTE_N];                   /* from forward to backward */
-    int64_t weight_bytes; /* of them, from the input's gradient to the weight's */
-    int64_t forward_workspace_bytes, backward_workspace_bytes[PLAN_RECOMPUTE_N];
+    int64_t weight_bytes; /* from the input's gradient to the weight's */
+    /* While an op runs; input_: of an I, on top of both kept_bytes and weight_bytes. */
+    int64_t forward_workspace_bytes[PLAN_RECOMPUTE_N], backward_workspace_bytes[PLAN_RECOMPUTE_N];
+    int64_t input_workspace_bytes[PLAN_RECOMPUTE_N];
     int64_t dense_parameters, expert_parameters; /* of one device */
 } PlanPartCost;
 

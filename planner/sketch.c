@@ -68,7 +68,7 @@ plan_sketch_stage_kept(const PlanLayerCost *cost, const PlanSketchStage *stage, 
 }
 
 static int64_t
-stage_weight_kept(const PlanLayerCost *cost, const PlanSketchStage *stage, int kind)
+stage_weight_kept(const PlanLayerCost *cost, const PlanSketchStage *stage)
 {
     const PlanPartCost *parts = cost->parts;
     int64_t kept = plus(times(stage->n_dense, parts[PLAN_PART_DENSE].weight_bytes),
@@ -78,23 +78,31 @@ stage_weight_kept(const PlanLayerCost *cost, const PlanSketchStage *stage, int k
         kept = plus(kept, parts[PLAN_PART_EMBEDDING].weight_bytes);
     if (stage->head)
         kept = plus(kept, parts[PLAN_PART_HEAD].weight_bytes);
-    return MIN(kept, plan_sketch_stage_kept(cost, stage, kind));
+    return kept;
+}
+
+static int64_t
+part_workspace(const PlanSketchInput *input, const PlanPartCost *part, PlanMoment moment, int kind)
+{
+    if (moment == PLAN_MOMENT_FORWARD)
+        return part->forward_workspace_bytes[kind];
+    /* A schedule of halves may have whole backwards too. */
+    return input->family->splits_backward
+               ? MIN(part->input_workspace_bytes[kind], part->backward_workspace_bytes[kind])
+               : part->backward_workspace_bytes[kind];
 }
 
 int64_t
-plan_sketch_workspace(const PlanLayerCost *cost, const PlanSketchStage *stage, PlanMoment moment,
+plan_sketch_workspace(const PlanSketchInput *input, const PlanSketchStage *stage, PlanMoment moment,
                       int kind)
 {
     const bool has[PLAN_PART_N] = {stage->n_dense > 0, stage->n_moe > 0, stage->embedding,
                                    stage->head};
     int64_t most = 0;
 
-    for (int i = 0; i < PLAN_PART_N; i++) {
-        const PlanPartCost *part = &cost->parts[i];
+    for (int i = 0; i < PLAN_PART_N; i++)
         if (has[i])
-            most = MAX(most, moment == PLAN_MOMENT_FORWARD ? part->forward_workspace_bytes
-                                                           : part->backward_workspace_bytes[kind]);
-    }
+            most = MAX(most, part_workspace(input, &input->unit->parts[i], moment, kind));
     return most;
 }
 
@@ -155,15 +163,20 @@ set_static(PlanSketch *sketch, const PlanSketchInput *input, int32_t rank)
     const ProfileParameters *parameters = &request->profile->parameters;
     const int64_t length = plan_space_chain_length(&input->point->degrees, input->family);
     int64_t dense = 0, expert = 0, buffers;
-    bool sends = false, receives = false;
+    bool sends = false, receives = false, embeds = false, heads_apart = false;
 
     for (int64_t chunk = 0; chunk < sketch->n_stages / sketch->n_ranks; chunk++) {
         const PlanSketchStage *stage = plan_sketch_stage_at(sketch, rank, chunk);
         const int64_t at = (stage - sketch->stages) % length;
         add_parameters(input, stage, &dense, &expert);
+        embeds = embeds || stage->embedding;
+        heads_apart = heads_apart || (stage->head && !stage->embedding);
         sends = sends || (at < length - 1 && stage[1].rank != rank);
         receives = receives || (at > 0 && stage[-1].rank != rank);
     }
+    /* A tied table is there once. */
+    if (embeds && heads_apart)
+        dense -= input->cost->tied_parameters;
     buffers = times((sends ? 1 : 0) + (receives ? 1 : 0), input->cost->boundary_bytes);
     if (input->point->zero_stage >= 3) {
         const int64_t element = request->dtype == DTYPE_FP8 ? 2 : dtype_bytes(request->dtype);
@@ -183,23 +196,24 @@ plan_sketch_held(const PlanSketchInput *input, const PlanSketchStage *stage, Pla
     const int32_t half = plan_flight_units(input->flight, stage->rank, moment, 1, stage->chunk);
     const int64_t held = times(whole, plan_sketch_stage_kept(input->unit, stage, kind));
 
-    return half == 0 ? held : plus(held, times(half, stage_weight_kept(input->unit, stage, kind)));
+    return half == 0 ? held : plus(held, times(half, stage_weight_kept(input->unit, stage)));
 }
 
 /* Of @rank with all its layers in way @kind. */
 static int64_t
 rank_bytes(const PlanSketch *sketch, const PlanSketchInput *input, int32_t rank, int kind)
 {
-    int64_t held[PLAN_MOMENT_N] = {0}, workspace[PLAN_MOMENT_N] = {INT64_MAX, INT64_MAX}, most = 0;
+    int64_t held[PLAN_MOMENT_N] = {0}, workspace[PLAN_MOMENT_N], most = 0;
 
+    for (int moment = 0; moment < PLAN_MOMENT_N; moment++)
+        workspace[moment] = INT64_MAX;
     for (int64_t chunk = 0; chunk < sketch->n_stages / sketch->n_ranks; chunk++) {
         const PlanSketchStage *stage = plan_sketch_stage_at(sketch, rank, chunk);
         for (int moment = 0; moment < PLAN_MOMENT_N; moment++) {
             held[moment] =
                 plus(held[moment], plan_sketch_held(input, stage, (PlanMoment)moment, kind));
-            workspace[moment] =
-                MIN(workspace[moment],
-                    plan_sketch_workspace(input->unit, stage, (PlanMoment)moment, kind));
+            workspace[moment] = MIN(workspace[moment],
+                                    plan_sketch_workspace(input, stage, (PlanMoment)moment, kind));
         }
     }
     for (int moment = 0; moment < PLAN_MOMENT_N; moment++)

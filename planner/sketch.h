@@ -6,7 +6,7 @@
  * stage times the costs of layer_cost.h, the family's units in flight, and the reduction of
  * gradients.
  *
- * Memory, per rank and way (what its layers recompute): the static bytes of a Workload, and at both
+ * Memory, per rank and way (what its layers recompute): the static bytes of a Workload, and at the
  * moments of flight.h the units held there, each as small as the smallest slice, and the least
  * workspace.  Exact for one chunk per rank, whole sequences and whole backwards.
  *
@@ -110,7 +110,7 @@ int64_t plan_sketch_stage_kept(const PlanLayerCost *cost, const PlanSketchStage 
 /* What the stage's units hold at @moment; and the workspace of its ops there. */
 int64_t plan_sketch_held(const PlanSketchInput *input, const PlanSketchStage *stage,
                          PlanMoment moment, int kind);
-int64_t plan_sketch_workspace(const PlanLayerCost *cost, const PlanSketchStage *stage,
+int64_t plan_sketch_workspace(const PlanSketchInput *input, const PlanSketchStage *stage,
                               PlanMoment moment, int kind);
 
 /* The time per micro-batch of @stage, both passes, if its layers recompute @kind. */

@@ -84,8 +84,8 @@ rank_bytes(const PlanFamilyTrial *f, int32_t rank, const int *ways)
             const PlanSketchStage *stage = plan_sketch_stage_at(sketch, rank, chunk);
             const int way = ways[stage - sketch->stages];
             held += plan_sketch_held(&f->input, stage, (PlanMoment)moment, way);
-            workspace = MAX(workspace,
-                            plan_sketch_workspace(f->input.unit, stage, (PlanMoment)moment, way));
+            workspace =
+                MAX(workspace, plan_sketch_workspace(&f->input, stage, (PlanMoment)moment, way));
         }
         most = MAX(most, held + workspace);
     }

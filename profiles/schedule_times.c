@@ -94,7 +94,7 @@ limits_of(const Workload *workload, SchedulePlacement placement, const ScheduleS
         for (int32_t c = 0; c < placed.n_chunks; c++) {
             const int32_t stage = schedule_stage(&placed, r, c);
             raise_to(&workspace, largest_workspace(workload, stage));
-            one += stages[stage].activation_bytes;
+            one += MAX(stages[stage].activation_bytes, stages[stage].weight_activation_bytes);
         }
         limits[r] = MAX(one, left - MIN(left, workspace));
     }

@@ -10,7 +10,8 @@
  *
  * Memory conventions (docs/cost-model.md 6): F of (stage, micro-batch, slice) allocates
  * `activation_bytes` and `kv_bytes` when it starts; B frees both when it ends (kv with the
- * micro-batch's slice); I frees `activation_bytes - weight_activation_bytes`, W the rest.  The
+ * micro-batch's slice); I turns `activation_bytes` into `weight_activation_bytes`, which W frees:
+ * what is less is freed when I ends, what is more allocated when it starts.  The
  * gradients of K and V are summed over slices: the backward of the last slice, which is the first,
  * allocates `kv_gradient_bytes` of all slices, and each backward frees its own slice's.
  * `workspace` lives from an op's start to its end.
@@ -44,7 +45,7 @@ typedef struct {
     int64_t forward_sent_bytes, backward_sent_bytes;
     int32_t forward_level, backward_level;
     int64_t activation_bytes;
-    int64_t weight_activation_bytes; /* of activation_bytes: kept from I to W */
+    int64_t weight_activation_bytes; /* kept from I to W; more than before with full recompute */
     int64_t kv_bytes;
     int64_t kv_gradient_bytes; /* of this slice's K and V */
     int64_t workspace_bytes[SCHEDULE_OP_N];
@@ -225,12 +226,29 @@ int64_t workload_zero3_gathers(const PlanConventions *conventions, PlanRecompute
 
 /* What the ops of one part keep and need, in bytes of a device. */
 typedef struct {
-    int64_t saved, saved_kv, saved_for_weight, core_attention; /* from forward to backward; of it */
-    int64_t forward_transient, backward_transient;             /* the largest of an op */
+    int64_t saved, saved_kv, core_attention;       /* from forward to backward; of it */
+    int64_t weight_saved;                          /* from I to W: inputs, gradients of outputs */
+    int64_t forward_transient, backward_transient; /* the largest of an op */
+    int64_t passing_transient, input_transient;    /* of an F that keeps nothing, of an I */
 } WorkloadPartBytes;
 
 WorkloadPartBytes workload_part_bytes(const ModelArch *arch, ModelPart part, int64_t layer,
                                       const ModelShape *shape);
+
+/* What a part holds from forward to backward (K and V of slices apart) and from I to W; and while
+ * an op runs, on top of what the op finds and, where an I leaves more than it finds, of that. */
+typedef struct {
+    int64_t kept, kv, weight_kept;
+    int64_t forward_workspace, backward_workspace, input_workspace;
+} WorkloadHeldBytes;
+
+/*
+ * @recompute  of a layer; ends are not computed again: none.
+ * @sliced     K and V are kept apart.
+ * @boundary   bytes of a layer's input; 0: the part is none.
+ */
+WorkloadHeldBytes workload_held_bytes(const WorkloadPartBytes *part, PlanRecompute recompute,
+                                      bool sliced, int64_t boundary);
 
 /* Whether the weight gradient's product adds to the sum itself; @selective: some stage recomputes
  * so (cost-model.md 2.4). */

@@ -146,6 +146,10 @@ void workload_build_static(const WorkloadBuild *build, const Workload *workload,
 void workload_build_op_memory(const WorkloadBuild *build, const PlanStage *stage, int32_t class_,
                               int32_t slice, WorkloadOp *op);
 
+/* The executor's attention has K and V, and their gradients, of a micro-batch in one block: the
+ * first slice's from then on, as its forward is the first and its backward the last. */
+void workload_build_join_kv(const WorkloadBuild *build, Workload *workload);
+
 G_END_DECLS
 
 #endif /* PROFILES_WORKLOAD_BUILD_H */

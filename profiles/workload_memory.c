@@ -4,13 +4,26 @@
 
 /* --- parameters --- */
 
+static bool
+rank_embeds(const WorkloadBuild *build, int32_t rank)
+{
+    for (guint i = 0; i < build->plan->stages->len; i++) {
+        const PlanStage *stage = &g_array_index(build->plan->stages, PlanStage, i);
+
+        if (stage->rank == rank && stage->embedding)
+            return true;
+    }
+    return false;
+}
+
+/* A tied table is there once on a rank that has both ends, be it in two stages. */
 static void
 add_stage_parameters(const WorkloadBuild *build, const PlanStage *stage, WorkloadParameters *sum)
 {
     const ModelArch *arch = build->arch;
     const PlanDegrees *d = &build->plan->degrees;
     const int64_t etp = plan_expert_tp(d, &build->plan->conventions);
-    bool tied_apart = arch->tied_embeddings && stage->head && !stage->embedding;
+    bool tied_apart = arch->tied_embeddings && stage->head && !rank_embeds(build, stage->rank);
 
     if (stage->embedding)
         sum->dense +=
@@ -18,8 +31,6 @@ add_stage_parameters(const WorkloadBuild *build, const PlanStage *stage, Workloa
     if (stage->head)
         sum->dense +=
             model_part_parameters(arch, MODEL_PART_HEAD, 0, d->tp, d->ep, etp, tied_apart);
-    if (arch->tied_embeddings && stage->embedding != stage->head)
-        sum->tied += (arch->vocab + d->tp - 1) / d->tp * arch->hidden;
     for (int64_t i = 0; i < stage->n_layers; i++) {
         int64_t layer = stage->first_layer + i;
         int64_t expert = model_expert_parameters(arch, layer, d->ep, etp);
@@ -33,14 +44,21 @@ add_stage_parameters(const WorkloadBuild *build, const PlanStage *stage, Workloa
 WorkloadParameters
 workload_build_parameters(const WorkloadBuild *build, int32_t rank)
 {
+    const int64_t tp = build->plan->degrees.tp;
     WorkloadParameters sum = {0};
+    bool embeds = false, heads = false;
 
     for (guint i = 0; i < build->plan->stages->len; i++) {
         const PlanStage *stage = &g_array_index(build->plan->stages, PlanStage, i);
 
-        if (stage->rank == rank)
-            add_stage_parameters(build, stage, &sum);
+        if (stage->rank != rank)
+            continue;
+        add_stage_parameters(build, stage, &sum);
+        embeds = embeds || stage->embedding;
+        heads = heads || stage->head;
     }
+    if (build->arch->tied_embeddings && embeds != heads)
+        sum.tied = (build->arch->vocab + tp - 1) / tp * build->arch->hidden;
     return sum;
 }
 
@@ -246,6 +264,19 @@ head_transient_bytes(const WorkloadBuild *build, const ModelShape *shape)
     return MAX(0, bytes);
 }
 
+/* What the product after product @i reads: it is there beside @i's output in F.  B has given it
+ * back when the gradient of that output is made, I keeps it. */
+static int64_t
+next_input_bytes(const ModelOp *ops, size_t n_ops, size_t i)
+{
+    if (ops[i].kind != MODEL_OP_GEMM)
+        return 0;
+    for (size_t j = i + 1; j < n_ops; j++)
+        if (ops[j].kind == MODEL_OP_GEMM)
+            return ops[j].saved_for_weight_bytes;
+    return 0;
+}
+
 WorkloadPartBytes
 workload_part_bytes(const ModelArch *arch, ModelPart part, int64_t layer, const ModelShape *shape)
 {
@@ -259,10 +290,10 @@ workload_part_bytes(const ModelArch *arch, ModelPart part, int64_t layer, const 
 
         sum.saved += ops[i].saved_bytes;
         sum.saved_kv += ops[i].saved_kv_bytes;
-        sum.saved_for_weight += ops[i].saved_for_weight_bytes;
+        sum.weight_saved += ops[i].saved_for_weight_bytes + ops[i].output_gradient_bytes;
         if (ops[i].core_attention)
             sum.core_attention += ops[i].saved_bytes - ops[i].saved_kv_bytes;
-        if (ops[i].kind == MODEL_OP_GEMM) {
+        if (ops[i].kind == MODEL_OP_GEMM && !ops[i].output_stays) {
             double bytes = (double)ops[i].count * (double)ops[i].m * (double)ops[i].n * element;
 
             output = (int64_t)MIN(bytes, (double)MODEL_MAX_BYTES);
@@ -270,6 +301,11 @@ workload_part_bytes(const ModelArch *arch, ModelPart part, int64_t layer, const 
         sum.forward_transient = MAX(sum.forward_transient, output + ops[i].forward_transient_bytes);
         sum.backward_transient =
             MAX(sum.backward_transient, output + ops[i].backward_transient_bytes);
+        output += next_input_bytes(ops, n_ops, i);
+        sum.input_transient = MAX(sum.input_transient, output + ops[i].backward_transient_bytes);
+        sum.passing_transient =
+            MAX(sum.passing_transient, output + ops[i].forward_transient_bytes +
+                                           (ops[i].core_attention ? ops[i].saved_bytes : 0));
     }
     return sum;
 }
@@ -282,30 +318,77 @@ add_bytes(int64_t *sum, int64_t bytes)
         *sum = INT64_MAX / 64;
 }
 
-/* A layer's share of the op, by what is kept. */
-static void
-add_layer(const WorkloadBuild *build, PlanRecompute recompute, const WorkloadPartBytes *layer,
-          int64_t boundary, WorkloadOp *op)
+/*
+ * One layer at a time: what is computed again, the gradients of a product's two sides.  What an I
+ * leaves beyond what it finds is allocated when it starts, for all layers (cost-model.md 6.2): the
+ * layer at work has its share of that already.
+ */
+WorkloadHeldBytes
+workload_held_bytes(const WorkloadPartBytes *part, PlanRecompute recompute, bool sliced,
+                    int64_t boundary)
 {
-    bool sliced = build->n_slices > 1;
-    int64_t kv = sliced ? layer->saved_kv : 0;
-    int64_t kept = layer->saved - kv;
-    int64_t again = 0;
+    const int64_t kv = sliced ? part->saved_kv : 0;
+    const int64_t all = part->saved - kv;
+    const int64_t again = recompute == PLAN_RECOMPUTE_SELECTIVE ? part->core_attention
+                          : recompute == PLAN_RECOMPUTE_FULL    ? all
+                                                                : 0;
+    const int64_t kept = all - again + (recompute == PLAN_RECOMPUTE_FULL ? boundary : 0);
+    const int64_t input = again + part->input_transient + boundary;
 
-    if (recompute == PLAN_RECOMPUTE_SELECTIVE)
-        again = layer->core_attention;
-    else if (recompute == PLAN_RECOMPUTE_FULL)
-        again = kept;
-    add_bytes(&op->kv_bytes, kv);
-    add_bytes(&op->activation_bytes, kept - again);
-    if (recompute == PLAN_RECOMPUTE_FULL)
-        add_bytes(&op->activation_bytes, boundary);
-    add_bytes(&op->weight_activation_bytes, layer->saved_for_weight);
-    op->workspace_bytes[SCHEDULE_OP_FORWARD] =
-        MAX(op->workspace_bytes[SCHEDULE_OP_FORWARD], layer->forward_transient);
-    /* One layer at a time: what is computed again, the gradients of a product's two sides. */
-    op->workspace_bytes[SCHEDULE_OP_BACKWARD] = MAX(op->workspace_bytes[SCHEDULE_OP_BACKWARD],
-                                                    again + layer->backward_transient + boundary);
+    return (WorkloadHeldBytes){
+        .kept = kept,
+        .kv = kv,
+        .weight_kept = part->weight_saved,
+        .forward_workspace = recompute == PLAN_RECOMPUTE_FULL
+                                 ? MAX(part->forward_transient, part->passing_transient + boundary)
+                                 : part->forward_transient,
+        .backward_workspace = again + part->backward_transient + boundary,
+        .input_workspace = input - CLAMP(part->weight_saved - kept, 0, input),
+    };
+}
+
+/* A part's gradients where the executor keeps a share of them (ZeRO 2, 3): whole until they are
+ * reduced.  Other frameworks' buckets are not counted (cost-model.md 6.3). */
+static int64_t
+whole_gradient_bytes(const WorkloadBuild *build, ModelPart part, int64_t layer)
+{
+    const Plan *plan = build->plan;
+    const PlanDegrees *d = &plan->degrees;
+    const int64_t bytes = workload_parameter_bytes(plan->dtype, &plan->conventions).gradient;
+    const int64_t etp = plan_expert_tp(d, &plan->conventions);
+    int64_t n = model_part_parameters(build->arch, part, layer, d->tp, d->ep, etp, false);
+
+    if (plan->zero_stage < 2 || plan->conventions.framework != PLAN_FRAMEWORK_DEGAS)
+        return 0;
+    /* A tied head adds to the table's, wherever that lies. */
+    if (part == MODEL_PART_HEAD && build->arch->tied_embeddings)
+        n = model_part_parameters(build->arch, part, layer, d->tp, d->ep, etp, true);
+    int64_t expert =
+        part == MODEL_PART_LAYER ? model_expert_parameters(build->arch, layer, d->ep, etp) : 0;
+    n -= expert;
+    if (d->dp * d->cp == 1)
+        n = 0;
+    if (plan_expert_replicas(d, &plan->conventions) == 1)
+        expert = 0;
+    return saturating_mul(n + expert, bytes);
+}
+
+/* A layer's or an end's share of the op.  @gradients  whole_gradient_bytes(); made by I or by W. */
+static void
+add_part(const WorkloadHeldBytes *part, int64_t gradients, bool made_by_input, WorkloadOp *op)
+{
+    const int64_t workspace[SCHEDULE_OP_N] = {
+        [SCHEDULE_OP_FORWARD] = part->forward_workspace,
+        [SCHEDULE_OP_BACKWARD] = part->backward_workspace + gradients,
+        [SCHEDULE_OP_BACKWARD_INPUT] = part->input_workspace + (made_by_input ? gradients : 0),
+        [SCHEDULE_OP_BACKWARD_WEIGHT] = made_by_input ? 0 : gradients,
+    };
+
+    add_bytes(&op->activation_bytes, part->kept);
+    add_bytes(&op->weight_activation_bytes, part->weight_kept);
+    add_bytes(&op->kv_bytes, part->kv);
+    for (int kind = 0; kind < SCHEDULE_OP_N; kind++)
+        op->workspace_bytes[kind] = MAX(op->workspace_bytes[kind], workspace[kind]);
 }
 
 void
@@ -314,7 +397,8 @@ workload_build_op_memory(const WorkloadBuild *build, const PlanStage *stage, int
 {
     ModelShape shape = workload_build_shape(build, class_, slice);
     int64_t boundary = model_boundary_bytes(build->arch, &shape);
-    WorkloadPartBytes kinds[WORKLOAD_LAYER_KINDS];
+    WorkloadHeldBytes kinds[WORKLOAD_LAYER_KINDS];
+    int64_t gradients[WORKLOAD_LAYER_KINDS];
     bool known[WORKLOAD_LAYER_KINDS] = {false};
     static const ModelPart ends[] = {MODEL_PART_EMBEDDING, MODEL_PART_HEAD};
 
@@ -322,32 +406,49 @@ workload_build_op_memory(const WorkloadBuild *build, const PlanStage *stage, int
         int64_t layer = stage->first_layer + i;
         int kind = workload_build_layer_kind(build, layer);
 
-        if (!known[kind])
-            kinds[kind] = workload_part_bytes(build->arch, MODEL_PART_LAYER, layer, &shape);
+        if (!known[kind]) {
+            const WorkloadPartBytes bytes =
+                workload_part_bytes(build->arch, MODEL_PART_LAYER, layer, &shape);
+            kinds[kind] =
+                workload_held_bytes(&bytes, stage->recompute, build->n_slices > 1, boundary);
+            gradients[kind] = whole_gradient_bytes(build, MODEL_PART_LAYER, layer);
+        }
         known[kind] = true;
-        add_layer(build, stage->recompute, &kinds[kind], boundary, op);
+        add_part(&kinds[kind], gradients[kind], false, op);
     }
-    /* Embedding and head are not recomputed. */
     for (size_t i = 0; i < G_N_ELEMENTS(ends); i++) {
-        WorkloadPartBytes end;
-
         if (ends[i] == MODEL_PART_EMBEDDING ? !stage->embedding : !stage->head)
             continue;
-        end = workload_part_bytes(build->arch, ends[i], 0, &shape);
-        if (ends[i] == MODEL_PART_HEAD)
-            end.backward_transient =
-                MAX(end.backward_transient, head_transient_bytes(build, &shape));
-        add_bytes(&op->activation_bytes, end.saved);
-        add_bytes(&op->weight_activation_bytes, end.saved_for_weight);
-        op->workspace_bytes[SCHEDULE_OP_FORWARD] =
-            MAX(op->workspace_bytes[SCHEDULE_OP_FORWARD], end.forward_transient);
-        op->workspace_bytes[SCHEDULE_OP_BACKWARD] =
-            MAX(op->workspace_bytes[SCHEDULE_OP_BACKWARD], end.backward_transient);
+        WorkloadPartBytes bytes = workload_part_bytes(build->arch, ends[i], 0, &shape);
+        const int64_t least = ends[i] == MODEL_PART_HEAD ? head_transient_bytes(build, &shape) : 0;
+        bytes.backward_transient = MAX(bytes.backward_transient, least);
+        bytes.input_transient = MAX(bytes.input_transient, least);
+        const WorkloadHeldBytes end =
+            workload_held_bytes(&bytes, PLAN_RECOMPUTE_NONE, build->n_slices > 1, 0);
+        add_part(&end, whole_gradient_bytes(build, ends[i], 0), ends[i] == MODEL_PART_EMBEDDING,
+                 op);
     }
     op->kv_gradient_bytes = op->kv_bytes; /* in the same number format */
-    op->weight_activation_bytes = MIN(op->weight_activation_bytes, op->activation_bytes);
-    op->workspace_bytes[SCHEDULE_OP_BACKWARD_INPUT] = op->workspace_bytes[SCHEDULE_OP_BACKWARD];
-    op->workspace_bytes[SCHEDULE_OP_BACKWARD_WEIGHT] = 0;
+}
+
+void
+workload_build_join_kv(const WorkloadBuild *build, Workload *workload)
+{
+    const int64_t n_ops =
+        (int64_t)build->n_chains * build->n_stages * build->n_classes * build->n_slices;
+
+    if (build->plan->conventions.framework != PLAN_FRAMEWORK_DEGAS)
+        return;
+    for (int64_t i = 0; i < n_ops; i++) {
+        WorkloadOp *first = &workload->ops[i / build->n_slices * build->n_slices];
+        WorkloadOp *op = &workload->ops[i];
+
+        if (op == first)
+            continue;
+        add_bytes(&first->kv_bytes, op->kv_bytes);
+        op->kv_bytes = op->kv_gradient_bytes = 0;
+        first->kv_gradient_bytes = first->kv_bytes;
+    }
 }
 
 int64_t

@@ -432,4 +432,5 @@ workload_build_set_ops(const WorkloadBuild *build, const WorkloadPlace *places, 
                        (int32_t)(i % build->n_slices), &costs[i], &ops[i]);
         }
     }
+    workload_build_join_kv(build, workload);
 }

@@ -35,11 +35,12 @@ change_of(const SimProgram *program, int64_t cost)
                                  .free_activations = op->activation_bytes,
                                  .free_kv = op->kv_bytes + op->kv_gradient_bytes};
     case SCHEDULE_OP_BACKWARD_INPUT:
-        return (SimMemoryChange){.kv = kv_gradients(program, op),
-                                 .workspace = op->workspace_bytes[SCHEDULE_OP_BACKWARD_INPUT],
-                                 .free_activations =
-                                     op->activation_bytes - op->weight_activation_bytes,
-                                 .free_kv = op->kv_bytes + op->kv_gradient_bytes};
+        return (SimMemoryChange){
+            .activations = MAX(0, op->weight_activation_bytes - op->activation_bytes),
+            .kv = kv_gradients(program, op),
+            .workspace = op->workspace_bytes[SCHEDULE_OP_BACKWARD_INPUT],
+            .free_activations = MAX(0, op->activation_bytes - op->weight_activation_bytes),
+            .free_kv = op->kv_bytes + op->kv_gradient_bytes};
     case SCHEDULE_OP_BACKWARD_WEIGHT:
         return (SimMemoryChange){.workspace = op->workspace_bytes[SCHEDULE_OP_BACKWARD_WEIGHT],
                                  .free_activations = op->weight_activation_bytes};
@@ -70,8 +71,6 @@ check_op(const WorkloadOp *op, GError **error)
         lowest = MIN(lowest, op->workspace_bytes[kind]);
     if (lowest < 0)
         return fail_bytes(error, "an op's bytes are negative");
-    if (op->weight_activation_bytes > op->activation_bytes)
-        return fail_bytes(error, "an op keeps more for its W than it holds at all");
     if (op->kv_bytes > INT64_MAX - op->kv_gradient_bytes)
         return fail_bytes(error, "an op frees more bytes than 64 bits count");
     return true;

@@ -4,9 +4,10 @@
  * On one rank, with the numbers of profiles/workload.h:
  *   time 0    static_bytes of every owner; they stay
  *   op start  F: + activation, + kv; B and I of the last slice: + kv gradients of all slices;
+ *             I: + what weight_activation is more than activation;
  *             every op: + workspace of its kind
  *   op end    - workspace; B: - activation, - kv and its gradient;
- *             I: - (activation - weight_activation), - kv and its gradient;
+ *             I: - what weight_activation is less than activation, - kv and its gradient;
  *             W: - weight_activation; an I whose unit has no W: as B
  * So after the last op a rank holds its static bytes again.
  *

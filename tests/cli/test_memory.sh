@@ -1,5 +1,6 @@
 #!/bin/sh
 # Peaks of memory: what every rank of degas run held at most, beside what the simulator predicts for it.
+# With LONG=1 (make test-long): every family, what it recomputes and each stage of ZeRO.
 # shellcheck source=tests/cli/tap.sh
 . tests/cli/tap.sh
 
@@ -17,52 +18,78 @@ DEVICE=cpu
         report 1 "profile" "$(cat "$W/err")"
 }
 
-# peaks NAME EXTRA FLAG...: measured within 3 % of predicted + EXTRA bytes, on every rank
+# peaks NAME FLAG...: measured within 3 % of predicted, on every rank
 peaks() {
     name=$1
-    extra=$2
-    shift 2
+    shift
     "$DEGAS" plan "$W/model.json" "$W/profile.json" --seq-len 192 --dtype fp32 --framework degas \
-        --global-batch 8 --micro-batch 1 --gpus 2 "$@" -o "$W/plan.json" >/dev/null 2>"$W/err" ||
+        --global-batch 8 --micro-batch 1 "$@" -o "$W/plan.json" >/dev/null 2>"$W/err" ||
         report 1 "plan $name" "$(cat "$W/err")"
     "$DEGAS" simulate "$W/plan.json" --json >"$W/simulated" 2>"$W/err" ||
         report 1 "simulate $name" "$(cat "$W/err")"
     runs 0 "$name: run" run "$W/plan.json" --device $DEVICE --steps 2 --json
     json "$name: peaks within 3 % of the prediction" "
-s = [r['peak_memory_bytes'] + $extra for r in json.load(open('$W/simulated'))['ranks']]
+s = [r['peak_memory_bytes'] for r in json.load(open('$W/simulated'))['ranks']]
 m = [r['peak_memory_bytes'] for r in d['ranks']]
 off = [a / s[i * len(s) // len(m)] - 1 for i, a in enumerate(m)]
 assert all(abs(x) <= 0.03 for x in off), (off, m, s)"
 }
 
-P="--dp 1 --tp 1 --pp 2 --schedule 1f1b --slices off"
-D="--dp 2 --tp 1 --pp 1 --schedule 1f1b --slices off"
+P="--gpus 2 --dp 1 --tp 1 --pp 2 --slices off"
+T="--gpus 2 --dp 1 --tp 2 --pp 1 --schedule 1f1b --slices off"
+D="--gpus 2 --dp 2 --tp 1 --pp 1 --schedule 1f1b --slices off"
+S="--gpus 2 --dp 1 --tp 1 --pp 2"
 # shellcheck disable=SC2086
-{
+if [ -z "$LONG" ]; then
     for recompute in none selective full; do
-        peaks "pp 2, recompute $recompute" 0 $P --zero 0 --recompute $recompute
+        peaks "1f1b, recompute $recompute" $P --schedule 1f1b --zero 0 --recompute $recompute
     done
-    peaks "slices" 0 --dp 1 --tp 1 --pp 2 --schedule terapipe --slices 2 --zero 0 --recompute full
-    peaks "tp 2" 0 --dp 1 --tp 2 --pp 1 --schedule 1f1b --slices off --zero 0 --recompute none
-    for zero in 0 1; do
-        peaks "dp 2, zero $zero" 0 $D --zero $zero --recompute none
+    for schedule in zb-h1 "zb-v --vpp 2" "v-min --vpp 2" dualpipe; do
+        for recompute in none full; do
+            peaks "$schedule, recompute $recompute" $P --schedule $schedule --zero 0 \
+                --recompute $recompute
+        done
     done
-    # A layer's whole gradients are there until they are reduced: 12 h^2 + 9 h of them, without norms.
-    G=$((4 * (12 * 192 * 192 + 9 * 192)))
-    peaks "dp 2, zero 2" $G $D --zero 2 --recompute none
-    peaks "dp 2, zero 3" $G $D --zero 3 --recompute none
-    peaks "dp 2, zero 3, recompute full" $G $D --zero 3 --recompute full
+    peaks "slices" $S --schedule terapipe --slices 2 --zero 0 --recompute full
+    peaks "many slices" $S --schedule seq1f1b --slices 16 --zero 0 --recompute none
+    for recompute in none full; do
+        peaks "tp 2, recompute $recompute" $T --zero 0 --recompute $recompute
+    done
+    for zero in 0 1 2 3; do
+        peaks "dp 2, zero $zero" $D --zero $zero --recompute none
+    done
+    peaks "dp 2, zero 3, recompute full" $D --zero 3 --recompute full
     for ahead in 0 2; do
-        peaks "dp 2, zero 3, $ahead ahead" $G $D --zero 3 --recompute none --prefetch-layers $ahead
+        peaks "dp 2, zero 3, $ahead ahead" $D --zero 3 --recompute none --prefetch-layers $ahead
     done
     for offload in cpu nvme; do
-        peaks "dp 2, parameters offloaded to $offload" $G $D --zero 3 --recompute none \
+        peaks "dp 2, parameters offloaded to $offload" $D --zero 3 --recompute none \
             --offload $offload --offload-parameters on
     done
     for offload in cpu nvme; do
-        peaks "pp 2, offload $offload" 0 $P --zero 0 --recompute none --offload $offload
+        peaks "offload of the optimizer: $offload" $P --schedule 1f1b --zero 0 --recompute none \
+            --offload $offload
     done
-    peaks "dp 2, zero 1, recompute full, offload nvme" 0 $D --zero 1 --recompute full --offload nvme
-}
+    peaks "dp 2, zero 1, recompute full, offload nvme" $D --zero 1 --recompute full --offload nvme
+else
+    for schedule in naive gpipe 1f1b zb-h1 zb-h2 dualpipe zb-auto "interleaved --vpp 2" \
+        "looped-bfs --vpp 2" "zb-v --vpp 2" "v-half --vpp 2" "v-min --vpp 2" "dualpipev --vpp 2" \
+        "interleaved-zb --vpp 2"; do
+        for recompute in none selective full; do
+            peaks "$schedule, recompute $recompute" $P --schedule $schedule --zero 0 \
+                --recompute $recompute
+            for zero in 1 2 3; do
+                peaks "dp 2, $schedule, recompute $recompute, zero $zero" --gpus 4 --dp 2 --tp 1 \
+                    --pp 2 --slices off --schedule $schedule --zero $zero --recompute $recompute
+            done
+        done
+    done
+    for schedule in terapipe seq1f1b "seq1f1b-interleaved --vpp 2"; do
+        for recompute in none full; do
+            peaks "$schedule, recompute $recompute" $S --slices 8 --schedule $schedule --zero 0 \
+                --recompute $recompute
+        done
+    done
+fi
 
 finish

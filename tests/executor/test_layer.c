@@ -225,7 +225,6 @@ run_stage(ExecReference *reference, const int64_t *slices, int32_t n_slices, boo
         .sequences = &sequences,
         .slices = slices,
         .loss_factor = 1.0f / (SEQ * SEQUENCES),
-        .splits_backward = split,
     });
     int64_t at = 0;
     for (int32_t s = 0; s < n_slices; s++) {
@@ -241,12 +240,12 @@ run_stage(ExecReference *reference, const int64_t *slices, int32_t n_slices, boo
     for (int32_t s = n_slices - 1; s >= 0; s--) {
         const void *dx;
         at -= slices[s];
-        g_assert_true(exec_stage_backward(run, 0, s, tokens + at * sequences, &dx, &error));
+        g_assert_true(exec_stage_backward(run, 0, s, tokens + at * sequences, split, &dx, &error));
     }
     if (held_bytes != NULL)
         held_bytes[1] = held_by(reference);
     for (int32_t s = 0; split && s < n_slices; s++) {
-        exec_stage_backward_weight(run, 0, s, tokens + at * sequences);
+        exec_stage_backward_weight(run, 0, s);
         at += slices[s];
     }
     exec_stage_scratch_clear(&scratch, reference->pool);
@@ -320,7 +319,7 @@ both_sides_bytes(const ModelArch *arch, const ExecWidths *w, int64_t rows)
  *   selective  the log-sum-exps less: 4 bytes for every row and head of every layer
  *   full       the layers' inputs, K and V where later slices read them, and what the head keeps
  * Between I and W every way holds the same: of every product its input and its output's gradient,
- * the embedding's gradient, and what the head keeps. */
+ * and what the head keeps. */
 static void
 test_recompute_changes_memory_only(void)
 {
@@ -357,7 +356,7 @@ test_recompute_changes_memory_only(void)
             saved += arch->n_layers * padded(rows * arch->n_heads * 4);
             kept += (arch->n_layers + 1) * padded(rows * arch->hidden * 4) +
                     exec_head_bytes(&model->widths, rows);
-            for_weight += exec_head_bytes(&model->widths, rows) + rows * arch->hidden * 4 +
+            for_weight += exec_head_bytes(&model->widths, rows) +
                           arch->n_layers * both_sides_bytes(arch, &model->widths, rows);
         }
         if (cases[c].n > 1)

@@ -40,6 +40,7 @@ typedef enum {
     SAVED_BUT_CORE, /* what selective recompute keeps */
     SAVED_KV,
     SAVED_FOR_WEIGHT,
+    OUTPUT_GRADIENT,
     WEIGHT,
 } What;
 
@@ -63,6 +64,9 @@ sum(const ModelArch *arch, ModelPart part, int64_t layer, const ModelShape *shap
             break;
         case SAVED_FOR_WEIGHT:
             total += ops[i].saved_for_weight_bytes;
+            break;
+        case OUTPUT_GRADIENT:
+            total += ops[i].output_gradient_bytes;
             break;
         case WEIGHT:
             total += ops[i].weight_bytes;

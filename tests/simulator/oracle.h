@@ -244,6 +244,9 @@ oracle_memory(Oracle *o, int32_t r)
                 now[TRACE_MEMORY_KV] += w->kv_bytes;
                 in_flight++;
             }
+            if (op->op.kind == SCHEDULE_OP_BACKWARD_INPUT && op->has_weight)
+                now[TRACE_MEMORY_ACTIVATIONS] +=
+                    MAX(0, w->weight_activation_bytes - w->activation_bytes);
             /* The first backward of a micro-batch, that of its last slice. */
             if (oracle_is_input_gradient(op) && op->op.slice == o->schedule->n_slices - 1)
                 for (int32_t s = 0; s < o->schedule->n_slices; s++)
@@ -264,9 +267,9 @@ oracle_memory(Oracle *o, int32_t r)
         now[TRACE_MEMORY_WORKSPACE] -= w->workspace_bytes[op->op.kind];
         if (oracle_is_input_gradient(op)) {
             now[TRACE_MEMORY_KV] -= w->kv_bytes + w->kv_gradient_bytes;
-            now[TRACE_MEMORY_ACTIVATIONS] -= w->activation_bytes;
-            if (op->has_weight)
-                now[TRACE_MEMORY_ACTIVATIONS] += w->weight_activation_bytes;
+            now[TRACE_MEMORY_ACTIVATIONS] -=
+                op->has_weight ? MAX(0, w->activation_bytes - w->weight_activation_bytes)
+                               : w->activation_bytes;
         } else if (op->op.kind == SCHEDULE_OP_BACKWARD_WEIGHT) {
             now[TRACE_MEMORY_ACTIVATIONS] -= w->weight_activation_bytes;
         }

@@ -267,7 +267,7 @@ random_workload(uint64_t *state, const Schedule *schedule, int64_t largest)
         op->backward_buffered_ns = random_in(state, 0, op->backward_message_ns);
         op->backward_message_bytes = random_in(state, 0, largest);
         op->activation_bytes = random_in(state, 0, largest);
-        op->weight_activation_bytes = random_in(state, 0, op->activation_bytes);
+        op->weight_activation_bytes = random_in(state, 0, 2 * op->activation_bytes);
         op->kv_bytes = random_in(state, 0, largest);
         op->kv_gradient_bytes = random_in(state, 0, largest);
     }

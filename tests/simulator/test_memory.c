@@ -148,6 +148,52 @@ test_split_backward(void)
     g_assert_cmpint(row->peak_in_flight, ==, 2);
 }
 
+/* With all of it computed again an I leaves more than it finds: 40 for 10, which is there from its
+ * start on. */
+static void
+test_input_gradient_that_allocates(void)
+{
+    static const char *const ranks[] = {"F0.0 I0.0 F1.0 W0.0 I1.0 W1.0"};
+    static const Step steps[] = {
+        {0, TRACE_MEMORY_GRADIENTS, 50},
+        {0, TRACE_MEMORY_ACTIVATIONS, 10},
+        {0, TRACE_MEMORY_KV, 8},
+        {0, TRACE_MEMORY_WORKSPACE, 1},
+        {10, TRACE_MEMORY_WORKSPACE, -1},
+        {10, TRACE_MEMORY_ACTIVATIONS, 30}, /* I0 starts */
+        {10, TRACE_MEMORY_WORKSPACE, 3},
+        {30, TRACE_MEMORY_WORKSPACE, -3},
+        {30, TRACE_MEMORY_KV, -8},
+        {30, TRACE_MEMORY_ACTIVATIONS, 10}, /* F1 */
+        {30, TRACE_MEMORY_KV, 8},
+        {30, TRACE_MEMORY_WORKSPACE, 1},
+        {40, TRACE_MEMORY_WORKSPACE, -1},
+        {40, TRACE_MEMORY_WORKSPACE, 4},
+        {55, TRACE_MEMORY_WORKSPACE, -4},
+        {55, TRACE_MEMORY_ACTIVATIONS, -40}, /* W0 ends */
+        {55, TRACE_MEMORY_ACTIVATIONS, 30},
+        {55, TRACE_MEMORY_WORKSPACE, 3},
+        {75, TRACE_MEMORY_WORKSPACE, -3},
+        {75, TRACE_MEMORY_KV, -8},
+        {75, TRACE_MEMORY_WORKSPACE, 4},
+        {90, TRACE_MEMORY_WORKSPACE, -4},
+        {90, TRACE_MEMORY_ACTIVATIONS, -40},
+    };
+    static const ScheduleShape shape = {1, 1, 2, 1, 0, NULL};
+    g_autoptr(Schedule) schedule = schedule_from_text(&shape, SCHEDULE_PLACEMENT_LOOP, ranks);
+    g_autoptr(Workload) workload = plain_workload(schedule, unit_times, 0);
+    g_auto(SimResult) result = {0};
+
+    fill_one(workload);
+    workload->ops[0].activation_bytes = 10;
+    run(schedule, workload, &result);
+    assert_steps(result.trace, steps, G_N_ELEMENTS(steps));
+    /* At the start of W0: 50 + (40 + 10) + 8 + 4. */
+    g_assert_cmpint(row_of(&result, 0)->peak_memory_bytes, ==, 112);
+    g_assert_cmpstr(row_of(&result, 0)->peak_op, ==, "W0.0");
+    g_assert_cmpint(row_of(&result, 0)->memory_bytes[TRACE_MEMORY_ACTIVATIONS], ==, 50);
+}
+
 /* Two slices: the first backward holds the gradients of both slices' K and V; those of the first
  * slice stay while the forwards of the next micro-batch run. */
 static void
@@ -340,7 +386,7 @@ test_refuses(void)
         if (i == 0)
             workload->ops[1].activation_bytes = -1;
         else if (i == 1)
-            workload->ops[1].weight_activation_bytes = 1;
+            workload->ops[1].weight_activation_bytes = -1;
         else if (i == 2)
             workload->ops[0].workspace_bytes[SCHEDULE_OP_BACKWARD_WEIGHT] = -1;
         else if (i == 3)
@@ -368,6 +414,8 @@ main(int argc, char **argv)
     g_test_init(&argc, &argv, NULL);
     g_test_add_func("/simulator/memory/families", test_families);
     g_test_add_func("/simulator/memory/split-backward", test_split_backward);
+    g_test_add_func("/simulator/memory/input-gradient-that-allocates",
+                    test_input_gradient_that_allocates);
     g_test_add_func("/simulator/memory/gradients-of-kv", test_gradients_of_kv);
     g_test_add_func("/simulator/memory/lone-input-gradient", test_lone_input_gradient);
     g_test_add_func("/simulator/memory/blocking-receive-holds-nothing",
