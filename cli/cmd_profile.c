@@ -6,6 +6,7 @@
 #include "cli/command.h"
 #include "cli/interrupt.h"
 #include "cli/output.h"
+#include "cli/profile_gpus.h"
 #include "cli/request.h"
 #include "executor/measure.h"
 
@@ -18,6 +19,9 @@ static const OptionInfo options_table[] = {
     {.name = "concurrency",
      .value = "N",
      .help = "ranks that are busy at once (the cores; 1 on a GPU, else each has a share of it)"},
+    {.name = "gpus",
+     .value = "N",
+     .help = "GPUs between which messages and collectives are timed, by NCCL (all; 1: none)"},
     {.name = "tp", .value = "LIST", .help = "tensor-parallel degrees (1)"},
     {.name = "quick", .help = "fewer repetitions and shapes: under two minutes"},
     {.name = "budget",
@@ -283,6 +287,12 @@ partial_path(const char *output)
 }
 
 static void
+tell_note(const char *text, void *user_data)
+{
+    output_note("profile: %s", text);
+}
+
+static void
 take_list(const GArray *list, const int64_t **values, size_t *n)
 {
     if (list == NULL)
@@ -301,19 +311,43 @@ check_resume(const ExecMeasureOptions *exec, GError **error)
     return false;
 }
 
-static Profile *
-measure(const ModelArch *arch, Options *options, GError **error)
+/* Everything that was asked for. */
+typedef struct {
+    ExecMeasureOptions exec;
+    int64_t n_gpus;
+    char *partial;                  /* (owned, nullable) */
+    GArray *batches, *slices, *tps; /* (owned, nullable) */
+    char *collectives, *why_not;    /* (owned, nullable) */
+} Asked;
+
+static void
+asked_clear(Asked *asked)
+{
+    g_free(asked->partial);
+    g_clear_pointer(&asked->batches, g_array_unref);
+    g_clear_pointer(&asked->slices, g_array_unref);
+    g_clear_pointer(&asked->tps, g_array_unref);
+    g_free(asked->collectives);
+    g_free(asked->why_not);
+}
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(Asked, asked_clear)
+
+static bool
+read_asked(Options *options, const ModelArch *arch, Asked *asked, GError **error)
 {
     static const char *const devices[] = {"cpu", "reference", "cuda", NULL};
     static const char *const dtypes[] = {"fp32", "bf16", NULL};
     static const Dtype dtype_of[] = {DTYPE_FP32, DTYPE_BF16};
-    Progress progress = {.begin_us = g_get_monotonic_time()};
-    g_autofree char *partial = partial_path(options_string(options, "output", NULL));
-    g_autoptr(GArray) batches = options_int64s(options, "batches", 1, 65536);
-    g_autoptr(GArray) slices = options_int64s(options, "slices", 1, MODEL_MAX_SEQ_LEN);
-    g_autoptr(GArray) tps = options_int64s(options, "tp", 1, 1024);
     const int device = options_choice(options, "device", devices, 0);
-    ExecMeasureOptions exec = {
+
+    *asked = (Asked){
+        .n_gpus = options_int64(options, "gpus", 1, MODEL_CLUSTER_MAX_DEVICES, 0),
+        .partial = partial_path(options_string(options, "output", NULL)),
+        .batches = options_int64s(options, "batches", 1, 65536),
+        .slices = options_int64s(options, "slices", 1, MODEL_MAX_SEQ_LEN),
+        .tps = options_int64s(options, "tp", 1, 1024),
+    };
+    asked->exec = (ExecMeasureOptions){
         .arch = arch,
         .device = devices[device],
         .dtype = dtype_of[options_choice(options, "dtype", dtypes, device == 2 ? 1 : 0)],
@@ -321,21 +355,45 @@ measure(const ModelArch *arch, Options *options, GError **error)
         .concurrency = options_int64(options, "concurrency", 1, 1024, 0),
         .quick = options_switch(options, "quick"),
         .budget_s = (double)options_int64(options, "budget", 1, 1000000, 0),
-        .partial_path = partial,
+        .partial_path = asked->partial,
         .resume = options_switch(options, "resume"),
-        .stop = interrupt_watch(),
+        .note = tell_note,
     };
+    take_list(asked->batches, &asked->exec.batches, &asked->exec.n_batches);
+    take_list(asked->slices, &asked->exec.slices, &asked->exec.n_slices);
+    take_list(asked->tps, &asked->exec.tps, &asked->exec.n_tps);
+    return options_finish(options, error) && check_resume(&asked->exec, error) &&
+           exec_measure_supported(&asked->exec, error);
+}
 
-    if (!options_finish(options, error) || !check_resume(&exec, error))
-        return NULL;
-    take_list(batches, &exec.batches, &exec.n_batches);
-    take_list(slices, &exec.slices, &exec.n_slices);
-    take_list(tps, &exec.tps, &exec.n_tps);
+/* Between GPUs, unless that is done already. */
+static bool
+time_collectives(Asked *asked, GError **error)
+{
+    const ExecMeasureOptions *exec = &asked->exec;
+
+    if (!g_str_equal(exec->device, "cuda") ||
+        (exec->resume && exec_measure_has_collectives(exec->partial_path)))
+        return true;
+    if (!profile_gpus_time(&(ProfileGpusOptions){exec, asked->n_gpus}, &asked->collectives,
+                           &asked->why_not, error))
+        return false;
+    asked->exec.collectives = asked->collectives;
+    return true;
+}
+
+static Profile *
+measure(Asked *asked, GError **error)
+{
+    Progress progress = {.begin_us = g_get_monotonic_time()};
+
     if (isatty(STDERR_FILENO)) {
-        exec.progress = show_progress;
-        exec.user_data = &progress;
+        asked->exec.progress = show_progress;
+        asked->exec.user_data = &progress;
     }
-    Profile *profile = exec_measure(&exec, error);
+    if (!time_collectives(asked, error))
+        return NULL;
+    Profile *profile = exec_measure(&asked->exec, error);
     end_progress(&progress);
     return profile;
 }
@@ -346,10 +404,14 @@ run(Options *options, GError **error)
     const char *output = options_string(options, "output", NULL);
     g_autoptr(ModelArch) arch = request_load_model(options_argument(options, 0), error);
     g_autoptr(Profile) profile = NULL;
+    g_auto(Asked) asked = {0};
 
-    if (arch == NULL)
+    if (arch == NULL || !read_asked(options, arch, &asked, error))
         return -1;
-    profile = measure(arch, options, error);
+    asked.exec.stop = interrupt_watch();
+    if (profile_gpus_is_rank())
+        return profile_gpus_run_rank(&(ProfileGpusOptions){&asked.exec, asked.n_gpus}, error);
+    profile = measure(&asked, error);
     if (profile == NULL)
         return -1;
     const bool json = options_switch(options, "json");
@@ -362,6 +424,9 @@ run(Options *options, GError **error)
     if (!json && g_strcmp0(output, "-") != 0)
         print_for_people(profile);
     warn_if_disturbed(profile);
+    if (asked.why_not != NULL)
+        output_note("profile: messages and collectives between GPUs were not timed: %s",
+                    asked.why_not);
     if (!json && output == NULL)
         output_note("profile: not kept; write it with -o FILE");
     return 0;

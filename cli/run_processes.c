@@ -34,7 +34,8 @@ own_arguments(GError **error)
 static int
 launch(const ExecRunOptions *exec, const RunProcessesOptions *options, GError **error)
 {
-    g_autoptr(GString) output = g_string_new(NULL);
+    g_autoptr(GString) own = g_string_new(NULL);
+    GString *output = options->output != NULL ? options->output : own;
     GError *reason = NULL;
     int status = 0;
 
@@ -52,13 +53,13 @@ launch(const ExecRunOptions *exec, const RunProcessesOptions *options, GError **
         .arguments = (char **)arguments->pdata,
         .stop = options->stop,
         .progress = options->progress,
-        .note = pass_on_note,
+        .note = options->output == NULL ? pass_on_note : NULL,
         .user_data = options->user_data,
     };
     const bool ok = exec_launch(&launch_options, output, &status, &reason);
     /* The product is whole, or rank 0 had nothing to say; after a failure only an interrupted run
      * has one. */
-    if (ok || g_error_matches(reason, EXEC_ERROR, EXEC_ERROR_INTERRUPTED))
+    if (output == own && (ok || g_error_matches(reason, EXEC_ERROR, EXEC_ERROR_INTERRUPTED)))
         output_text(output->str);
     if (ok)
         return status;

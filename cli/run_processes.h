@@ -15,6 +15,7 @@ G_BEGIN_DECLS
 typedef struct {
     const char *hosts; /* (nullable) --hosts */
     const int *stop;   /* interrupt.h's */
+    GString *output;   /* (borrowed, nullable) gets the product instead of standard output */
     void (*progress)(int64_t step, double loss, double step_s, void *user_data); /* (nullable) */
     void *user_data;
 } RunProcessesOptions;

@@ -1,145 +1,31 @@
 #include "executor/measure.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <unistd.h>
 
+#include "executor/measure_collectives.h"
+#include "executor/measure_interference.h"
 #include "executor/measure_machine.h"
 #include "executor/measure_options.h"
 #include "executor/measure_partial.h"
 #include "executor/measure_rank.h"
-#include "executor/run.h"
+#include "executor/measure_tiny.h"
 #include "profiles/measured.h"
-
-/* Of the budget, for what runs beside a layer on so many ranks. */
-#define BESIDE_SHARE 0.05
 
 /* What is there is written at most so often. */
 #define KEEP_EVERY_NS INT64_C(3000000000)
-
-/* --- overhead --- */
-
-/* Time of the traced step that a rank neither computes nor waits, per op. */
-static double
-overhead_of(const Trace *trace, int32_t rank, int64_t *n_ops)
-{
-    int64_t first = INT64_MAX, last = 0, accounted = 0;
-
-    *n_ops = 0;
-    for (guint i = 0; i < trace->events->len; i++) {
-        const TraceEvent *event = &g_array_index(trace->events, TraceEvent, i);
-        if (event->rank != rank || event->stream != TRACE_STREAM_COMPUTE ||
-            event->kind == TRACE_EVENT_OPTIMIZER)
-            continue;
-        first = MIN(first, event->start_ns);
-        last = MAX(last, event->end_ns);
-        accounted += event->end_ns - event->start_ns;
-        *n_ops += event->kind != TRACE_EVENT_WAIT;
-    }
-    return (double)(last - first - accounted) * 1e-9;
-}
-
-/* A real run of a model so small that its ops are nearly nothing: what is left over per op is the
- * executor's bookkeeping and its (tiny) messages. */
-static bool
-time_overhead(const ExecMeasureOptions *o, ExecSamples *samples, GError **error)
-{
-    const ModelArch tiny = {
-        .name = (char *)"tiny",
-        .family = MODEL_FAMILY_GPT,
-        .n_layers = 2,
-        .hidden = 16,
-        .n_heads = 1,
-        .n_kv_heads = 1,
-        .head_dim = 16,
-        .ffn_hidden = 16,
-        .vocab = 16,
-        .max_seq_len = 16,
-        .tied_embeddings = true,
-        .qkv_bias = true,
-    };
-    const ProfileMeasurement key = {.op = PROFILE_OP_OVERHEAD};
-    g_autoptr(Plan) plan = plan_new();
-    g_auto(ExecRunResult) result = {0};
-
-    plan->dtype = o->dtype;
-    plan->seq_len = 16;
-    plan->degrees.pp = MIN(o->concurrency, 2);
-    plan->n_microbatches = plan->global_batch = o->quick ? 16 : 64;
-    g_array_append_val(plan->slices, plan->seq_len);
-    plan_set_even_stages(plan, tiny.n_layers, true, SCHEDULE_PLACEMENT_LOOP, PLAN_RECOMPUTE_NONE);
-    if (!exec_run(
-            &(ExecRunOptions){
-                .arch = &tiny,
-                .plan = plan,
-                .device = o->device,
-                .transport = "local",
-                .n_steps = o->quick ? 3 : 8,
-                .seed = 1,
-                .want_trace = true,
-            },
-            &result, error))
-        return false;
-    for (int32_t rank = 0; rank < plan->degrees.pp; rank++) {
-        int64_t n_ops;
-        const double seconds = overhead_of(result.trace, rank, &n_ops);
-        exec_samples_add(samples, &key, MAX(seconds, 0) / (double)MAX(n_ops, 1));
-    }
-    return true;
-}
-
-/* --- threads --- */
 
 /* One profile in the making. */
 typedef struct {
     ExecMeasureOptions o;
     ExecMachine machine;
     ExecPartial partial;
+    int64_t *batches; /* (owned) o.batches: those that fit */
     bool is_explicit; /* slices were asked for: the whole grid */
     int64_t kept_ns;  /* when it was last written */
     guint round;      /* index into tps */
     ExecMeasureLayers layers;
 } Measure;
-
-/* Threads of one job, and what they share. */
-typedef struct {
-    ExecMeasureShared shared;
-    ExecMeasureStart *starts; /* (owned) */
-    GThread **threads;        /* (owned) */
-    int64_t *clocks;          /* (owned) */
-} Threads;
-
-static void
-start_threads(Threads *t)
-{
-    const int32_t n = t->shared.n_threads;
-
-    t->starts = g_new0(ExecMeasureStart, (size_t)n);
-    t->threads = g_new0(GThread *, (size_t)n);
-    t->clocks = g_new0(int64_t, 2 * (size_t)n);
-    t->shared.arrived_ns = t->clocks;
-    t->shared.finished_ns = t->clocks + n;
-    g_mutex_init(&t->shared.mutex);
-    for (int32_t i = 0; i < n; i++) {
-        t->starts[i] = (ExecMeasureStart){.shared = &t->shared, .rank = i};
-        t->threads[i] = g_thread_new("profiler", exec_measure_rank_main, &t->starts[i]);
-    }
-}
-
-static bool
-join_threads(Threads *t, GError **error)
-{
-    for (int32_t i = 0; i < t->shared.n_threads; i++)
-        g_thread_join(t->threads[i]);
-    g_mutex_clear(&t->shared.mutex);
-    g_free(t->starts);
-    g_free(t->threads);
-    g_free(t->clocks);
-    if (t->shared.error == NULL)
-        return true;
-    g_propagate_error(error, t->shared.error);
-    return false;
-}
 
 static void
 report(const ExecMeasureOptions *o, double fraction, double left_s, const char *what)
@@ -202,14 +88,14 @@ keep(void *user_data, bool now, GError **error)
     Measure *m = user_data;
     const int64_t now_ns = exec_now_ns();
 
-    if (m->o.partial_path == NULL || (!now && now_ns - m->kept_ns < KEEP_EVERY_NS))
+    if (!now && now_ns - m->kept_ns < KEEP_EVERY_NS)
         return true;
     m->kept_ns = now_ns;
     g_array_index(m->partial.rounds, ExecMeasureRound, m->round) = (ExecMeasureRound){
         .spent_s = (double)(now_ns - m->layers.begin_ns) * 1e-9,
         .n_repetitions = atomic_load(&m->layers.n_repetitions),
     };
-    return exec_partial_write(&m->partial, m->o.partial_path, error);
+    return m->o.partial_path == NULL || exec_partial_write(&m->partial, m->o.partial_path, error);
 }
 
 static void
@@ -234,6 +120,16 @@ init_layers(Measure *m, ExecGrid *grid)
         exec_grid_want_all(grid);
 }
 
+static int64_t
+largest_batch(const ExecMeasureOptions *o)
+{
+    int64_t largest = 0;
+
+    for (size_t b = 0; b < o->n_batches; b++)
+        largest = MAX(largest, o->batches[b]);
+    return largest;
+}
+
 /* All layers at one tensor-parallel degree, and, once, what does not depend on it. */
 static bool
 time_round(Measure *m, GError **error)
@@ -244,169 +140,107 @@ time_round(Measure *m, GError **error)
     g_autoptr(ExecGrid) grid = exec_grid_new(o->batches, o->n_batches, o->slices, o->n_slices);
     g_autoptr(ExecLocalHub) hub = exec_local_hub_new(MAX(busy, 2), 600);
     const int64_t begin_ns = exec_now_ns();
-    Threads threads = {
+    ExecMeasureThreads threads = {
         .shared = {.o = o,
                    .plan = plan,
                    .hub = hub,
                    .samples = m->partial.samples,
                    .n_threads = MAX(busy, 2),
                    .n_busy = busy,
+                   .largest_batch = largest_batch(o),
                    .flush_bytes = m->machine.flush_bytes,
                    .has_optimizer = true,
+                   .has_collectives = m->partial.between != NULL,
                    .shares_cores = !exec_measure_is_gpu(o) && busy > exec_n_cores(),
                    .job = exec_measure_layers,
                    .job_data = &m->layers},
     };
 
     init_layers(m, grid);
-    start_threads(&threads);
+    exec_measure_start(&threads);
     while (o->progress != NULL && !atomic_load(&threads.shared.stop)) {
         report_round(m, begin_ns);
         g_usleep(100000);
     }
-    return join_threads(&threads, error) && keep(m, true, error);
+    return exec_measure_join(&threads, error) && keep(m, true, error);
 }
 
-/* --- interference --- */
-
-static int
-compare_doubles(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
-static double
-percentile(const GArray *sorted, guint hundredths)
-{
-    return g_array_index(sorted, double, (sorted->len - 1) * hundredths / 100);
-}
+/* --- what does not fit --- */
 
 static void
-add_factors(Profile *profile, int64_t n_ranks, const ExecMeasureBeside *beside, double alone_s)
+note(const ExecMeasureOptions *o, const char *text)
 {
-    for (int i = 0; i < PROFILE_BESIDE_N; i++) {
-        const GArray *seconds = beside->seconds[i];
-        if (seconds->len == 0 || (n_ranks == 1 && i == PROFILE_BESIDE_NOTHING))
-            continue;
-        const ProfileInterference row = {
-            .beside = (ProfileBeside)i,
-            .n_ranks = n_ranks,
-            .factor = percentile(seconds, 50) / alone_s,
-            .p10 = percentile(seconds, 10) / alone_s,
-            .p90 = percentile(seconds, 90) / alone_s,
-        };
-        g_array_append_val(profile->interference, row);
-    }
+    if (o->note != NULL)
+        o->note(text, o->user_data);
 }
 
-/* @alone_s  of a rank that has the device for itself; set by the first call, with one rank. */
+/* The device has no memory for it; false: there is no other. */
 static bool
-time_beside(Measure *m, int32_t n_ranks, double *alone_s, GError **error)
+drop_largest_batch(Measure *m, const GError *why)
 {
-    const ExecMeasureOptions *o = &m->o;
-    /* One to copy, two to reduce, where nobody waits for a core. */
-    const int32_t n_threads = MAX(n_ranks, exec_measure_is_gpu(o) || exec_n_cores() >= 3 ? 3 : 2);
-    g_autoptr(Plan) plan = exec_measure_plan(o, 1);
-    g_autoptr(ExecLocalHub) hub = exec_local_hub_new(n_threads, 600);
-    ExecMeasureBeside beside = {
-        .deadline_ns = exec_now_ns() + (int64_t)(BESIDE_SHARE * o->budget_s * 1e9),
-    };
-    Threads threads = {
-        .shared = {.o = o,
-                   .plan = plan,
-                   .hub = hub,
-                   .samples = m->partial.samples,
-                   .n_threads = n_threads,
-                   .n_busy = n_ranks,
-                   .job = exec_measure_beside,
-                   .job_data = &beside},
-    };
+    const int64_t largest = largest_batch(&m->o);
+    size_t n = 0;
 
-    for (int i = 0; i < PROFILE_BESIDE_N; i++)
-        beside.seconds[i] = g_array_new(FALSE, FALSE, sizeof(double));
-    start_threads(&threads);
-    const bool ok = join_threads(&threads, error);
-    for (int i = 0; i < PROFILE_BESIDE_N; i++)
-        qsort(beside.seconds[i]->data, beside.seconds[i]->len, sizeof(double), compare_doubles);
-    if (ok && n_ranks == 1)
-        *alone_s = percentile(beside.seconds[PROFILE_BESIDE_NOTHING], 50);
-    if (ok)
-        add_factors(m->machine.profile, n_ranks, &beside, *alone_s);
-    for (int i = 0; i < PROFILE_BESIDE_N; i++)
-        g_array_unref(beside.seconds[i]);
-    return ok;
-}
-
-/* A GPU is cut into as many shares as pipelines on it have stages; cores are there or not. */
-static bool
-time_interference(Measure *m, GError **error)
-{
-    const int64_t most = exec_measure_is_gpu(&m->o) ? MAX(m->o.concurrency, 4)
-                                                    : MIN(m->o.concurrency, exec_n_cores());
-    double alone_s = 1;
-
-    for (int32_t n = 1; n <= most; n *= 2)
-        if (!check_interrupted(m, error) || !time_beside(m, n, &alone_s, error))
-            return false;
+    for (size_t i = 0; i < m->o.n_batches; i++)
+        if (m->batches[i] != largest)
+            m->batches[n++] = m->batches[i];
+    if (n == 0)
+        return false;
+    g_autofree char *text = g_strdup_printf(
+        "micro-batches of %" G_GINT64_FORMAT " are left out: %s", largest, why->message);
+    m->o.n_batches = n;
+    note(&m->o, text);
     return true;
 }
 
-/* --- parameters that were measured --- */
-
-static const ProfileMeasurement *
-largest_row(const Profile *profile, ProfileOp op)
+/* Without the batches that are too large for the device. */
+static bool
+time_round_that_fits(Measure *m, GError **error)
 {
-    const ProfileMeasurement *found = NULL;
+    for (;;) {
+        GError *why = NULL;
 
-    for (guint i = 0; i < profile->measurements->len; i++) {
-        const ProfileMeasurement *row =
-            &g_array_index(profile->measurements, ProfileMeasurement, i);
-        if (row->op == op)
-            found = row;
+        if (time_round(m, &why))
+            return true;
+        if (!g_error_matches(why, EXEC_ERROR, EXEC_ERROR_MEMORY) || !drop_largest_batch(m, why)) {
+            g_propagate_error(error, why);
+            return false;
+        }
+        g_error_free(why);
     }
-    return found;
 }
 
-static void
-set_parameter(Profile *profile, const char *name, double value, const char *source)
+/* Several ranks may be too many for the device. */
+static bool
+time_interference(Measure *m, GError **error)
 {
-    for (int i = 0; i < PROFILE_PARAMETERS_N; i++) {
-        const ProfileParameterInfo *info = &profile_parameter_info[i];
-        if (!g_str_equal(info->name, name))
+    const int64_t most = exec_interference_most_ranks(&m->o);
+    ExecInterference in = {
+        .o = &m->o,
+        .samples = m->partial.samples,
+        .profile = m->machine.profile,
+        .largest_batch = largest_batch(&m->o),
+    };
+
+    exec_samples_write(m->partial.samples, m->machine.profile);
+    for (int32_t n = 1; n <= most; n *= 2) {
+        GError *why = NULL;
+
+        if (!check_interrupted(m, error))
+            return false;
+        if (exec_interference_time(&in, n, &why))
             continue;
-        profile_parameter_set(&profile->parameters, i, CLAMP(value, info->min, info->max));
-        g_free(profile->parameter_sources[i]);
-        profile->parameter_sources[i] = g_strdup(source);
+        if (!g_error_matches(why, EXEC_ERROR, EXEC_ERROR_MEMORY)) {
+            g_propagate_error(error, why);
+            return false;
+        }
+        g_autofree char *text =
+            g_strdup_printf("a layer beside others, on %d ranks, is left out: %s", n, why->message);
+        note(&m->o, text);
+        g_error_free(why);
+        break;
     }
-}
-
-/* Host ranks compute, copy and communicate in turn, and pay for calls inside their ops: nothing of
- * this is theirs. */
-static void
-set_device_parameters(Profile *profile, const ExecBackend *backend)
-{
-    const ProfileMeasurement *launch = largest_row(profile, PROFILE_OP_LAUNCH);
-    const ProfileMeasurement *out = largest_row(profile, PROFILE_OP_COPY_D2H);
-
-    set_parameter(profile, "workspace_bytes", (double)exec_backend_workspace_bytes(backend),
-                  "what the backend holds for itself");
-    if (launch != NULL)
-        set_parameter(profile, "host_kernel_s", launch->median_s, "measured: launch");
-    if (out != NULL && out->median_s > 0)
-        set_parameter(profile, "offload_bytes_per_s", (double)out->bytes / out->median_s,
-                      "measured: copy_d2h, pageable memory");
-    for (guint i = 0; i < profile->interference->len; i++) {
-        const ProfileInterference *row =
-            &g_array_index(profile->interference, ProfileInterference, i);
-        if (row->beside == PROFILE_BESIDE_ALL_REDUCE)
-            set_parameter(profile, "interference_fraction", row->factor - 1.0,
-                          "measured: a layer beside all_reduce");
-        if (row->beside == PROFILE_BESIDE_COPY_D2D)
-            set_parameter(profile, "message_interference_fraction", row->factor - 1.0,
-                          "measured: a layer beside copy_d2d");
-    }
+    return true;
 }
 
 /* --- the profile --- */
@@ -424,8 +258,10 @@ finish(Measure *m, const ExecBackend *backend)
     profile->measured_on = exec_machine_describe(m->o.device, backend);
     profile->measured_dtype = m->o.dtype;
     profile->measured_concurrency = m->o.concurrency;
+    if (m->partial.between != NULL)
+        exec_machine_add_gpus(profile, m->partial.between);
     if (exec_measure_is_gpu(&m->o))
-        set_device_parameters(profile, backend);
+        exec_machine_set_parameters(profile, backend);
     profile_measured_fit_errors(profile);
     if (m->o.partial_path != NULL)
         unlink(m->o.partial_path);
@@ -440,15 +276,14 @@ time_all(Measure *m, GError **error)
 
     report(&m->o, 0, (double)INFINITY, "timing the executor's overhead");
     if (exec_samples_count(m->partial.samples, &overhead) == 0 &&
-        !time_overhead(&m->o, m->partial.samples, error))
-        return false;
-    report(&m->o, 0, (double)INFINITY, "timing layers beside copies and each other");
-    if (!time_interference(m, error))
+        !exec_measure_overhead(&m->o, m->partial.samples, error))
         return false;
     for (m->round = 0; m->round < m->o.n_tps; m->round++)
-        if (!check_interrupted(m, error) || !time_round(m, error) || !check_interrupted(m, error))
+        if (!check_interrupted(m, error) || !time_round_that_fits(m, error) ||
+            !check_interrupted(m, error))
             return false;
-    return true;
+    report(&m->o, 1, 0, "timing layers beside copies and each other");
+    return time_interference(m, error);
 }
 
 static void
@@ -457,7 +292,9 @@ measure_clear(Measure *m)
     profile_free(m->machine.profile);
     exec_samples_free(m->partial.samples);
     g_array_unref(m->partial.rounds);
+    g_free(m->batches);
     g_free(m->partial.of);
+    g_free(m->partial.between);
 }
 
 static Profile *
@@ -473,6 +310,10 @@ measure(Measure *m, GError **error)
     m->partial.of = exec_partial_of(&m->o, name);
     if (m->o.resume && m->o.partial_path != NULL &&
         !exec_partial_read(&m->partial, m->o.partial_path, error))
+        return NULL;
+    if (m->partial.between == NULL && m->o.collectives != NULL &&
+        !exec_collectives_from_text(m->o.collectives, m->partial.samples, &m->partial.between,
+                                    error))
         return NULL;
     if (!time_all(m, error))
         return NULL;
@@ -492,6 +333,8 @@ exec_measure(const ExecMeasureOptions *options, GError **error)
     };
 
     exec_measure_fill_defaults(&m.o, &defaults);
+    m.batches = g_memdup2(m.o.batches, m.o.n_batches * sizeof *m.batches);
+    m.o.batches = m.batches;
     g_array_set_size(m.partial.rounds, (guint)m.o.n_tps);
     Profile *profile = measure(&m, error);
     measure_clear(&m);

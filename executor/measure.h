@@ -13,6 +13,7 @@
 
 #include "executor/backend.h"
 #include "profiles/profile.h"
+#include "schedule/plan.h"
 
 G_BEGIN_DECLS
 
@@ -34,9 +35,15 @@ typedef struct {
      * @resume: begins with what it holds. */
     const char *partial_path;
     bool resume;
+    /* (nullable) ExecRunResult.collectives of a run with a GPU for every rank: then the profile is
+     * of that machine, and messages and collectives are those.  NULL: they go between ranks of
+     * one device. */
+    const char *collectives;
     const int *stop; /* (nullable) not 0: end with EXEC_ERROR_INTERRUPTED at the next point */
     /* (nullable) on the caller's thread; @left_s is an estimate, infinite at first */
     void (*progress)(double fraction, double left_s, const char *what, void *user_data);
+    /* (nullable) what was left out, and why; on the caller's thread */
+    void (*note)(const char *text, void *user_data);
     void *user_data;
 } ExecMeasureOptions;
 
@@ -45,6 +52,19 @@ typedef struct {
  * partial file, JSON_ERROR_INVALID, G_FILE_ERROR or EXEC_ERROR_DATA (it is of another profile).
  */
 Profile *exec_measure(const ExecMeasureOptions *options, GError **error);
+
+/* Lists in their bounds, and the model one that this executor runs: else EXEC_ERROR_UNSUPPORTED,
+ * before anything is timed. */
+bool exec_measure_supported(const ExecMeasureOptions *options, GError **error);
+
+/* Whether the unfinished profile in @path has collectives between GPUs already. */
+bool exec_measure_has_collectives(const char *path);
+
+/* A model so small that its ops are nearly nothing, and a plan for it: for runs in which something
+ * else is timed. */
+extern const ModelArch exec_measure_tiny_arch;
+Plan *exec_measure_tiny_plan(Dtype dtype, int64_t n_stages, int64_t n_copies,
+                             int64_t n_microbatches);
 
 G_END_DECLS
 

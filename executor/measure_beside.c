@@ -1,7 +1,5 @@
 #include "executor/measure_rank.h"
 
-/* Forwards in a row: what runs beside them lasts longer than one. */
-#define N_FORWARDS 4
 #define N_REPETITIONS 5 /* at most; at least one */
 #define COPY_BYTES (INT64_C(1) << 24)
 
@@ -10,16 +8,16 @@
 
 /* --- what is timed --- */
 
-/* Layers' forwards of whole sequences, one after the other; thread 0 keeps how long each took. */
+/* Layers' forwards of slices without context, one after the other; thread 0 keeps how long each
+ * took. */
 static bool
 run_layers(ExecMeasureRank *rank, ProfileBeside beside, GError **error)
 {
     ExecMeasureBeside *job = rank->shared->job_data;
-    const ExecGridPoint point = {rank->shared->o->batches[0], rank->shared->plan->seq_len};
     g_autoptr(ExecStageRun) run =
-        exec_measure_stage_run(rank, EXEC_MEASURE_LAYERS, &point, N_FORWARDS);
+        exec_measure_stage_run(rank, EXEC_MEASURE_LAYERS, &job->point, EXEC_MEASURE_FORWARDS);
 
-    for (int32_t m = 0; m < N_FORWARDS; m++)
+    for (int32_t m = 0; m < EXEC_MEASURE_FORWARDS; m++)
         if (!exec_measure_op(rank, run, EXEC_MEASURE_LAYERS, PROFILE_PASS_FORWARD, m, 0, error))
             return false;
     if (!rank->backend->ops->synchronize(rank->backend, error))

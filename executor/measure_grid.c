@@ -5,7 +5,7 @@
 typedef struct {
     ExecGridPoint point;
     bool is_timed, is_corner;
-    double error;
+    double error, seconds;
 } Candidate;
 
 struct ExecGrid {
@@ -68,12 +68,6 @@ exec_grid_want_all(ExecGrid *grid)
 
 /* --- readers --- */
 
-bool
-exec_grid_wants_all(const ExecGrid *grid)
-{
-    return grid->want_all;
-}
-
 size_t
 exec_grid_n_candidates(const ExecGrid *grid)
 {
@@ -102,15 +96,6 @@ bool
 exec_grid_is_timed(const ExecGrid *grid, size_t candidate)
 {
     return grid->candidates[candidate].is_timed;
-}
-
-bool
-exec_grid_has_corners(const ExecGrid *grid)
-{
-    for (size_t i = 0; i < grid->n; i++)
-        if (grid->candidates[i].is_corner && !grid->candidates[i].is_timed)
-            return false;
-    return true;
 }
 
 /* --- the next one --- */
@@ -142,22 +127,79 @@ worth(const ExecGrid *grid, const Candidate *candidate)
     return nearest * error;
 }
 
-int
-exec_grid_next(const ExecGrid *grid)
+/* Of the nearest timed point, for as many sequences. */
+static double
+expected_s(const ExecGrid *grid, const Candidate *candidate)
 {
-    double best = 0.0;
+    double nearest = INFINITY, seconds = 0.0;
+
+    for (size_t i = 0; i < grid->timed->len; i++) {
+        const Candidate *timed = &grid->candidates[exec_grid_timed(grid, i)];
+        const double d = distance(&candidate->point, &timed->point);
+
+        if (d >= nearest)
+            continue;
+        nearest = d;
+        seconds = timed->seconds * (double)candidate->point.batch / (double)timed->point.batch;
+    }
+    return seconds;
+}
+
+static bool
+is_possible(const ExecGrid *grid, const Candidate *candidate, double most_s)
+{
+    return !candidate->is_timed &&
+           (grid->want_all || grid->timed->len == 0 || expected_s(grid, candidate) <= most_s);
+}
+
+/* Whether @a is less work than @b: fewer sequences, then fewer slices. */
+static bool
+is_cheaper(const ExecGridPoint *a, const ExecGridPoint *b)
+{
+    return a->batch != b->batch ? a->batch < b->batch : a->tokens > b->tokens;
+}
+
+static int
+next_corner(const ExecGrid *grid, double most_s)
+{
     int next = -1;
 
-    for (size_t i = 0; i < grid->n; i++)
-        if (grid->candidates[i].is_corner && !grid->candidates[i].is_timed)
-            return (int)i;
-    if (grid->n_good >= EXEC_GRID_N_GOOD && !grid->want_all)
-        return -1;
     for (size_t i = 0; i < grid->n; i++) {
         const Candidate *candidate = &grid->candidates[i];
-        const double value = candidate->is_timed ? 0.0 : worth(grid, candidate);
 
-        if (!candidate->is_timed && (next < 0 || value > best)) {
+        if (candidate->is_corner && is_possible(grid, candidate, most_s) &&
+            (next < 0 || is_cheaper(&candidate->point, &grid->candidates[next].point)))
+            next = (int)i;
+    }
+    return next;
+}
+
+static bool
+has_corners(const ExecGrid *grid)
+{
+    for (size_t i = 0; i < grid->n; i++)
+        if (grid->candidates[i].is_corner && !grid->candidates[i].is_timed)
+            return false;
+    return true;
+}
+
+int
+exec_grid_next(const ExecGrid *grid, double corners_s, double others_s)
+{
+    double best = 0.0;
+    int next = next_corner(grid, corners_s);
+    /* Without corners that are too large the others are what there is. */
+    const double most_s = has_corners(grid) ? others_s : corners_s;
+
+    if (next >= 0 || (grid->n_good >= EXEC_GRID_N_GOOD && !grid->want_all))
+        return next;
+    for (size_t i = 0; i < grid->n; i++) {
+        const Candidate *candidate = &grid->candidates[i];
+
+        if (candidate->is_corner || !is_possible(grid, candidate, most_s))
+            continue;
+        const double value = worth(grid, candidate);
+        if (next < 0 || value > best) {
             best = value;
             next = (int)i;
         }
@@ -166,13 +208,14 @@ exec_grid_next(const ExecGrid *grid)
 }
 
 void
-exec_grid_note(ExecGrid *grid, size_t candidate, double error)
+exec_grid_note(ExecGrid *grid, size_t candidate, double error, double seconds)
 {
     g_return_if_fail(candidate < grid->n);
     if (grid->candidates[candidate].is_timed)
         return;
     grid->candidates[candidate].is_timed = true;
     grid->candidates[candidate].error = error;
+    grid->candidates[candidate].seconds = seconds;
     g_array_append_val(grid->timed, candidate);
     if (!isnan(error))
         grid->n_good = error < EXEC_GRID_TARGET ? grid->n_good + 1 : 0;

@@ -6,6 +6,10 @@
  * distances count more around points that the others predicted badly; the grid ends when the last
  * few points were predicted within EXEC_GRID_TARGET before they were timed.
  *
+ * A point is begun only if there is time for it: it takes as long as the nearest one that is timed,
+ * in proportion to the batch.  Before there is one, the cheapest corner: it is timed whatever it
+ * takes.
+ *
  * Distances are Euclidean in (log2 batch, log2 tokens).  Deterministic: ties go to the earlier
  * candidate.  Private to executor/measure*.c.
  */
@@ -36,22 +40,20 @@ ExecGrid *exec_grid_new(const int64_t *batches, size_t n_batches, const int64_t 
 void exec_grid_free(ExecGrid *grid);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(ExecGrid, exec_grid_free)
 
-/* From now on the grid ends only when all candidates are timed: somebody asked for these. */
+/* From now on the grid ends only when all candidates are timed, however long they take: somebody
+ * asked for these. */
 void exec_grid_want_all(ExecGrid *grid);
-bool exec_grid_wants_all(const ExecGrid *grid);
 
 size_t exec_grid_n_candidates(const ExecGrid *grid);
 ExecGridPoint exec_grid_point(const ExecGrid *grid, size_t candidate);
 
-/* Whether the corners are timed: all other candidates are then between timed ones. */
-bool exec_grid_has_corners(const ExecGrid *grid);
+/* The candidate to time next, -1: the grid is good enough, or there is no time for any.
+ * @corners_s, @others_s  how long a corner may take, and any other point when corners are timed. */
+int exec_grid_next(const ExecGrid *grid, double corners_s, double others_s);
 
-/* The candidate to time next, -1: the grid is good enough. */
-int exec_grid_next(const ExecGrid *grid);
-
-/* Candidate @candidate is timed; @error is how far off the others predicted it, NaN where they
- * could not (it lies outside them). */
-void exec_grid_note(ExecGrid *grid, size_t candidate, double error);
+/* Candidate @candidate is timed, in @seconds; @error is how far off the others predicted it, NaN
+ * where they could not (it lies outside them). */
+void exec_grid_note(ExecGrid *grid, size_t candidate, double error, double seconds);
 
 /* Those timed, in the order in which they were. */
 size_t exec_grid_n_timed(const ExecGrid *grid);

@@ -1,3 +1,4 @@
+#include "executor/measure_collectives.h"
 #include "executor/measure_rank.h"
 
 /* --- the optimizer --- */
@@ -73,25 +74,6 @@ time_message(ExecMeasureRank *rank, int64_t n, GError **error)
 
 /* --- collectives --- */
 
-static bool
-call_collective(ExecMeasureRank *rank, ProfileOp op, const ExecGroup *group, int64_t n,
-                GError **error)
-{
-    const ExecTransportOps *ops = rank->transport.ops;
-    void *data = rank->model->gradients.data;
-
-    switch (op) {
-    case PROFILE_OP_ALL_GATHER:
-        return ops->all_gather(&rank->transport, group, DTYPE_FP32, data, n, error);
-    case PROFILE_OP_REDUCE_SCATTER:
-        return ops->reduce_scatter(&rank->transport, group, DTYPE_FP32, data, n, error);
-    case PROFILE_OP_BROADCAST:
-        return ops->broadcast(&rank->transport, group, 0, data, n * (int64_t)sizeof(float), error);
-    default:
-        return ops->all_reduce(&rank->transport, group, DTYPE_FP32, data, n, error);
-    }
-}
-
 /* Over the first @n_members threads. */
 static bool
 time_collective(ExecMeasureRank *rank, ProfileOp op, int32_t n_members, int64_t n, GError **error)
@@ -114,7 +96,8 @@ time_collective(ExecMeasureRank *rank, ProfileOp op, int32_t n_members, int64_t 
     if (rank->transport.rank >= n_members)
         return true;
     rank->backend->ops->zero(rank->backend, (size_t)key.bytes, rank->model->gradients.data);
-    if (!exec_measure_begin_plain(rank, error) || !call_collective(rank, op, &group, n, error))
+    if (!exec_measure_begin_plain(rank, error) ||
+        !exec_measure_call(&rank->transport, op, &group, rank->model->gradients.data, n, error))
         return false;
     exec_measure_end_plain(rank, &key, 1);
     return exec_measure_collect(rank, error);

@@ -231,3 +231,57 @@ exec_machine_describe(const char *device, const ExecBackend *backend)
     append_clock(text, "memory clock", info.memory_clock_hz, info.memory_clock_now_hz);
     return g_string_free(g_steal_pointer(&text), FALSE);
 }
+
+/* --- parameters that were measured --- */
+
+static const ProfileMeasurement *
+largest_row(const Profile *profile, ProfileOp op)
+{
+    const ProfileMeasurement *found = NULL;
+
+    for (guint i = 0; i < profile->measurements->len; i++) {
+        const ProfileMeasurement *row =
+            &g_array_index(profile->measurements, ProfileMeasurement, i);
+        if (row->op == op)
+            found = row;
+    }
+    return found;
+}
+
+static void
+set_parameter(Profile *profile, const char *name, double value, const char *source)
+{
+    for (int i = 0; i < PROFILE_PARAMETERS_N; i++) {
+        const ProfileParameterInfo *info = &profile_parameter_info[i];
+        if (!g_str_equal(info->name, name))
+            continue;
+        profile_parameter_set(&profile->parameters, i, CLAMP(value, info->min, info->max));
+        g_free(profile->parameter_sources[i]);
+        profile->parameter_sources[i] = g_strdup(source);
+    }
+}
+
+void
+exec_machine_set_parameters(Profile *profile, const ExecBackend *backend)
+{
+    const ProfileMeasurement *launch = largest_row(profile, PROFILE_OP_LAUNCH);
+    const ProfileMeasurement *out = largest_row(profile, PROFILE_OP_COPY_D2H);
+
+    set_parameter(profile, "workspace_bytes", (double)exec_backend_workspace_bytes(backend),
+                  "what the backend holds for itself");
+    if (launch != NULL)
+        set_parameter(profile, "host_kernel_s", launch->median_s, "measured: launch");
+    if (out != NULL && out->median_s > 0)
+        set_parameter(profile, "offload_bytes_per_s", (double)out->bytes / out->median_s,
+                      "measured: copy_d2h, pageable memory");
+    for (guint i = 0; i < profile->interference->len; i++) {
+        const ProfileInterference *row =
+            &g_array_index(profile->interference, ProfileInterference, i);
+        if (row->beside == PROFILE_BESIDE_ALL_REDUCE)
+            set_parameter(profile, "interference_fraction", row->factor - 1.0,
+                          "measured: a layer beside all_reduce");
+        if (row->beside == PROFILE_BESIDE_COPY_D2D)
+            set_parameter(profile, "message_interference_fraction", row->factor - 1.0,
+                          "measured: a layer beside copy_d2d");
+    }
+}

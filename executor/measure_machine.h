@@ -22,6 +22,14 @@ typedef struct {
 /* @n_ranks  that share the device. */
 bool exec_machine_init(ExecMachine *machine, const char *device, int64_t n_ranks, GError **error);
 
+/* What becomes a parameter of the cost model: launches, copies, interference, the backend's memory.
+ * Of GPUs only: host ranks compute, copy and communicate in turn, and pay for calls inside their
+ * ops. */
+void exec_machine_set_parameters(Profile *profile, const ExecBackend *backend);
+
+/* Makes @profile, of one GPU and with collectives timed @between several (in words), one of all. */
+void exec_machine_add_gpus(Profile *profile, const char *between);
+
 /* Returns: (owned) "AMD EPYC 9B14, OpenBLAS 0.3.21 Haswell, 1 thread per rank", or the GPU with its
  * driver, libraries and clocks as they are at the call. */
 char *exec_machine_describe(const char *device, const ExecBackend *backend);

@@ -135,3 +135,13 @@ exec_measure_check(const ExecMeasureOptions *o, GError **error)
             return false;
     return true;
 }
+
+bool
+exec_measure_supported(const ExecMeasureOptions *options, GError **error)
+{
+    ExecMeasureOptions o = *options;
+    ExecMeasureDefaults defaults;
+
+    exec_measure_fill_defaults(&o, &defaults);
+    return exec_measure_check(&o, error);
+}

@@ -21,7 +21,7 @@ typedef struct {
 
 void exec_measure_fill_defaults(ExecMeasureOptions *o, ExecMeasureDefaults *defaults);
 
-/* Lists in their bounds, and the model one that this executor runs: else EXEC_ERROR_UNSUPPORTED. */
+/* As exec_measure_supported(), of completed options. */
 bool exec_measure_check(const ExecMeasureOptions *o, GError **error);
 
 bool exec_measure_is_gpu(const ExecMeasureOptions *o);

@@ -46,6 +46,8 @@ exec_partial_write(const ExecPartial *partial, const char *path, GError **error)
     json_write_string(writer, "format", FORMAT);
     json_write_int64(writer, "version", 1);
     json_write_string(writer, "of", partial->of);
+    if (partial->between != NULL)
+        json_write_string(writer, "between", partial->between);
     json_write_array_inline(writer, "rounds");
     for (guint i = 0; i < partial->rounds->len; i++) {
         const ExecMeasureRound *round = &g_array_index(partial->rounds, ExecMeasureRound, i);
@@ -89,6 +91,7 @@ exec_partial_read(ExecPartial *partial, const char *path, GError **error)
     json_ignore(doc, root, "format");
     json_ignore(doc, root, "version");
     g_autofree char *of = g_strdup(json_string(doc, root, "of"));
+    partial->between = g_strdup(json_string_or(doc, root, "between", NULL));
     const JsonValue *rounds = json_array(doc, root, "rounds");
     const JsonValue *samples = json_array(doc, root, "samples");
     json_object_end(doc, root);
@@ -102,4 +105,17 @@ exec_partial_read(ExecPartial *partial, const char *path, GError **error)
     read_rounds(doc, rounds, partial->rounds);
     exec_samples_read(partial->samples, doc, samples);
     return json_doc_finish(doc, error);
+}
+
+bool
+exec_measure_has_collectives(const char *path)
+{
+    g_autoptr(JsonDoc) doc = json_doc_load(path, NULL);
+
+    if (doc == NULL)
+        return false;
+    const JsonValue *root = json_doc_root(doc, FORMAT, 1);
+    const bool has = json_is_object(root) && json_has(doc, root, "between");
+    json_doc_finish(doc, NULL);
+    return has;
 }

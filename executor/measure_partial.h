@@ -2,6 +2,7 @@
  * executor/measure_partial.h - an unfinished profile in a file: every timing so far, to go on from.
  *
  * File "degas-profile-partial": {"format","version","of": what is measured, in words,
+ * "between"?: the GPUs between which messages and collectives were timed,
  * "rounds": [{"spent_s","repetitions"}, one per tensor-parallel degree], "samples": [...]}.
  *
  * Private to executor/measure*.c.
@@ -21,6 +22,7 @@ typedef struct {
 
 typedef struct {
     char *of;       /* (owned) from exec_partial_of() */
+    char *between;  /* (owned, nullable) */
     GArray *rounds; /* (owned) of ExecMeasureRound */
     ExecSamples *samples;
 } ExecPartial;

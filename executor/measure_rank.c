@@ -180,11 +180,8 @@ prepare(ExecMeasureRank *rank, GError **error)
 {
     const ExecMeasureShared *shared = rank->shared;
     const ExecMeasureOptions *o = shared->o;
-    const int64_t seq_len = shared->plan->seq_len;
-    int64_t largest = 0;
+    const int64_t seq_len = shared->plan->seq_len, largest = shared->largest_batch;
 
-    for (size_t b = 0; b < o->n_batches; b++)
-        largest = MAX(largest, o->batches[b]);
     if (!open_backend(rank, error))
         return false;
     const int32_t tp = (int32_t)shared->plan->degrees.tp;

@@ -29,8 +29,10 @@ typedef struct {
     ExecSamples *samples;        /* (borrowed) */
     int32_t n_threads;           /* >= 2: messages need a pair */
     int32_t n_busy;              /* of which compute: the concurrency */
+    int64_t largest_batch;       /* that the job runs */
     int64_t flush_bytes;         /* written before every op, to empty the cache; 0: none */
     bool has_optimizer;          /* state for it is wanted */
+    bool has_collectives;        /* between GPUs: none between ranks of one */
     /* More busy threads than cores: an op takes as long as all of them need for one each. */
     bool shares_cores;
     int64_t *arrived_ns, *finished_ns; /* (borrowed) by thread, between barriers */
@@ -91,6 +93,22 @@ typedef struct {
 /* A thread's function; @user_data is an ExecMeasureStart (borrowed until the thread ends). */
 gpointer exec_measure_rank_main(gpointer user_data);
 
+/* --- measure_threads.c --- */
+
+/* Threads of one job, and what they share. */
+typedef struct {
+    ExecMeasureShared shared; /* the caller's to fill, but for clocks, mutex and error */
+    ExecMeasureStart *starts; /* (owned) */
+    GThread **threads;        /* (owned) */
+    int64_t *clocks;          /* (owned) */
+} ExecMeasureThreads;
+
+void exec_measure_start(ExecMeasureThreads *threads);
+/* Waits for them all; false with the error of the first that failed. */
+bool exec_measure_join(ExecMeasureThreads *threads, GError **error);
+
+/* --- measure_rank.c --- */
+
 /* All threads meet; before it the rank's work is done. */
 bool exec_measure_meet(ExecMeasureRank *rank, GError **error);
 
@@ -147,16 +165,22 @@ typedef struct {
     bool with_links;          /* also what does not depend on tp */
     bool (*keep)(void *user_data, bool now, GError **error); /* writes what is there to a file */
     void *user_data;
-    int next; /* between barriers: the point for all to time */
+    int next;          /* between barriers: the point for all to time */
+    bool more;         /* between barriers: whether it, or all of them, are timed once more */
+    double last_spent; /* of the budget, at the end of the last repetition */
 } ExecMeasureLayers;
 
 bool exec_measure_layers(ExecMeasureRank *rank, GError **error);
 
 /* --- measure_beside.c --- */
 
+/* Forwards in a row: what runs beside them lasts longer than one. */
+#define EXEC_MEASURE_FORWARDS 4
+
 /* A layer's time on a share of the device, alone and beside what its job_data, an
  * ExecMeasureBeside, gets samples of. */
 typedef struct {
+    ExecGridPoint point;               /* one slice of it */
     GArray *seconds[PROFILE_BESIDE_N]; /* (owned) of double; thread 0's */
     int64_t deadline_ns;               /* no more repetitions after it */
     bool more;                         /* between barriers */

@@ -29,8 +29,9 @@ typedef enum {
     EXEC_DOING_OPTIMIZER,
     EXEC_DOING_BARRIER,
     EXEC_DOING_CHECKPOINT,
-    EXEC_DOING_END,     /* gathers results */
-    EXEC_DOING_NOTHING, /* has ended */
+    EXEC_DOING_COLLECTIVES, /* times them, for a profile */
+    EXEC_DOING_END,         /* gathers results */
+    EXEC_DOING_NOTHING,     /* has ended */
 } ExecDoing;
 
 /* What one rank leaves behind; written by its thread, read by others after it ended, but for the
@@ -77,6 +78,7 @@ typedef struct {
     char *watch_where; /* (owned, nullable) under the mutex: where the watcher listens */
     ExecClock *clocks; /* (owned) n_ranks; of rank 0 */
 
+    char *collectives;          /* (owned, nullable) rank 0's, once it has ended */
     char *offload_dir;          /* (owned, nullable) */
     char *checkpoint_dir;       /* (owned, nullable) where to save */
     ExecCheckpoint *checkpoint; /* (owned, nullable) to go on from */

@@ -4,6 +4,7 @@
 #include "executor/checkpoint_state.h"
 #include "executor/gather.h"
 #include "executor/launch.h"
+#include "executor/measure_collectives.h"
 #include "executor/plugin.h"
 #include "executor/rank_state.h"
 #include "executor/transport_mpi.h"
@@ -161,6 +162,59 @@ run_steps(ExecRank *rank, GError **error)
     return save(rank, rank->step, true, error);
 }
 
+/* --- collectives for a profile --- */
+
+static void
+moves(void *user_data)
+{
+    exec_rank_set_doing(user_data, EXEC_DOING_COLLECTIVES, 0);
+}
+
+/* Returns: (owned) "NCCL 2.28.9 between 4 GPUs"; NULL on EXEC_ERROR_MISSING. */
+static char *
+describe_ranks(const ExecRank *rank, GError **error)
+{
+    const int32_t n_ranks = rank->shared->n_ranks;
+    const int32_t n_devices = exec_backend_n_devices(rank->shared->device, error);
+    g_autofree char *by =
+        rank->nccl != NULL ? rank->nccl->describe() : g_strdup(rank->transport.ops->name);
+
+    if (n_devices < 0)
+        return NULL;
+    return n_devices >= n_ranks
+               ? g_strdup_printf("%s between %d GPUs", by, n_ranks)
+               : g_strdup_printf("%s between %d ranks on %d GPU%s: a proof of function, no speed",
+                                 by, n_ranks, n_devices, n_devices == 1 ? "" : "s");
+}
+
+static bool
+time_collectives(ExecRank *rank, GError **error)
+{
+    ExecShared *shared = rank->shared;
+    g_autoptr(ExecSamples) samples = exec_samples_new();
+    const ExecCollectives collectives = {
+        .transport = &rank->transport,
+        .host = exec_rank_host_transport(rank),
+        .backend = rank->backend,
+        .max_bytes = shared->o.collectives_bytes,
+        .budget_s = shared->o.collectives_s,
+        .moves = moves,
+        .user_data = rank,
+    };
+
+    if (shared->o.collectives_s <= 0)
+        return true;
+    if (!exec_measure_collectives(&collectives, samples, error))
+        return false;
+    if (rank->rank != 0)
+        return true;
+    g_autofree char *between = describe_ranks(rank, error);
+    if (between == NULL)
+        return false;
+    shared->collectives = exec_collectives_to_text(samples, between);
+    return true;
+}
+
 static void
 keep_peak(ExecRank *rank)
 {
@@ -175,7 +229,8 @@ static bool
 run_rank(ExecRank *rank, GError **error)
 {
     if (!open_transport(rank, error) || !exec_rank_prepare(rank, error) || !restore(rank, error) ||
-        !exec_gather_clocks(rank, false, error) || !run_steps(rank, error))
+        !exec_gather_clocks(rank, false, error) || !run_steps(rank, error) ||
+        !time_collectives(rank, error))
         return false;
     exec_rank_set_doing(rank, EXEC_DOING_END, 0);
     keep_peak(rank);

@@ -23,6 +23,7 @@ exec_run_result_clear(ExecRunResult *result)
     g_clear_pointer(&result->trace, trace_free);
     g_free(result->worst_tensor);
     g_free(result->backend);
+    g_free(result->collectives);
     *result = (ExecRunResult){0};
 }
 
@@ -274,6 +275,7 @@ exec_run(const ExecRunOptions *options, ExecRunResult *result, GError **error)
         g_propagate_error(error, reason);
     }
     const bool mine = has_result(shared);
+    result->collectives = g_steal_pointer(&shared->collectives);
     if (ok)
         result->backend =
             backend != NULL ? exec_backend_describe(backend) : g_steal_pointer(&shared->backend);

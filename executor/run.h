@@ -72,6 +72,10 @@ typedef struct {
     bool (*before_op)(int32_t process_rank, int64_t step, ScheduleOp op, void *user_data,
                       GError **error);
     void *before_op_data;
+    /* After the last step collectives and messages between the ranks are timed for so long
+     * (measure_collectives.h), up to so many bytes; 0: not.  Of @transport nccl. */
+    double collectives_s;
+    int64_t collectives_bytes;
 } ExecRunOptions;
 
 typedef struct {
@@ -94,6 +98,7 @@ typedef struct {
     char *worst_tensor;        /* (owned, nullable) "layer.0.qkv.weight on rank 1" */
     double reference_loss;     /* of step 0 on one device */
     char *backend;             /* (owned) exec_backend_describe() */
+    char *collectives;         /* (owned, nullable) their timings, for exec_measure() */
 } ExecRunResult;
 
 /* Steps whose events are kept until the median is known. */

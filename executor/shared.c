@@ -159,6 +159,7 @@ exec_shared_unref(ExecShared *shared)
     model_arch_free(shared->arch);
     g_free(shared->device);
     g_free(shared->backend);
+    g_free(shared->collectives);
     g_free(shared->predicted_bytes);
     g_free(shared->losses);
     g_free(shared->begin_ns);
@@ -237,6 +238,8 @@ exec_rank_doing(ExecShared *shared, int32_t rank)
         return g_strdup_printf("the barrier before step %" G_GINT64_FORMAT, step);
     case EXEC_DOING_CHECKPOINT:
         return g_strdup_printf("the checkpoint after step %" G_GINT64_FORMAT, step);
+    case EXEC_DOING_COLLECTIVES:
+        return g_strdup("the timing of collectives");
     case EXEC_DOING_END:
         return g_strdup("gathering the results");
     case EXEC_DOING_NOTHING:

@@ -261,11 +261,24 @@ all_to_all_s(const Placement *place, double bytes)
 static bool
 measured_op(ModelComm comm, ProfileOp *op)
 {
-    *op = comm == MODEL_COMM_ALL_REDUCE   ? PROFILE_OP_ALL_REDUCE
-          : comm == MODEL_COMM_ALL_GATHER ? PROFILE_OP_ALL_GATHER
-                                          : PROFILE_OP_REDUCE_SCATTER;
-    return comm == MODEL_COMM_ALL_REDUCE || comm == MODEL_COMM_ALL_GATHER ||
-           comm == MODEL_COMM_REDUCE_SCATTER;
+    switch (comm) {
+    case MODEL_COMM_ALL_REDUCE:
+        *op = PROFILE_OP_ALL_REDUCE;
+        return true;
+    case MODEL_COMM_ALL_GATHER:
+        *op = PROFILE_OP_ALL_GATHER;
+        return true;
+    case MODEL_COMM_REDUCE_SCATTER:
+        *op = PROFILE_OP_REDUCE_SCATTER;
+        return true;
+    case MODEL_COMM_ALL_TO_ALL:
+        *op = PROFILE_OP_ALL_TO_ALL;
+        return true;
+    case MODEL_COMM_RING_EXCHANGE:
+    case MODEL_COMM_NONE:
+        break;
+    }
+    return false;
 }
 
 double

@@ -24,6 +24,7 @@ const char *const profile_op_names[PROFILE_OP_N + 1] = {
     "copy_d2h",
     "copy_d2d",
     "launch",
+    "all_to_all",
     NULL,
 };
 

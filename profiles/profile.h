@@ -44,7 +44,8 @@ typedef enum {
     PROFILE_OP_COPY_H2D,       /* bytes */
     PROFILE_OP_COPY_D2H,
     PROFILE_OP_COPY_D2D,
-    PROFILE_OP_LAUNCH, /* host time to queue one kernel, or to call one slot */
+    PROFILE_OP_LAUNCH,     /* host time to queue one kernel, or to call one slot */
+    PROFILE_OP_ALL_TO_ALL, /* bytes over n_ranks, as nccl-tests counts them */
     PROFILE_OP_N,
 } ProfileOp;
 
@@ -73,7 +74,7 @@ typedef struct {
     ProfilePass pass;
     int64_t batch, tokens, context, tp; /* layer, embedding, head */
     int64_t n_elements;                 /* optimizer */
-    int64_t bytes, n_ranks;             /* p2p, all_reduce */
+    int64_t bytes, n_ranks;             /* p2p and collectives; of copies bytes */
     double median_s, p10_s, p90_s;
 } ProfileMeasurement;
 

@@ -252,14 +252,27 @@ test_measured_messages_win(void)
     g_autoptr(Profile) profile = fixture_profile();
     ProfileMeasurement row = {.op = PROFILE_OP_P2P, .n_ranks = 2};
     ProfileGroup pair = {.stride = 1, .n = 2}, four = {.stride = 1, .n = 4};
+    static const struct {
+        ProfileOp op;
+        ModelComm comm;
+    } ops[] = {
+        {PROFILE_OP_ALL_REDUCE, MODEL_COMM_ALL_REDUCE},
+        {PROFILE_OP_ALL_GATHER, MODEL_COMM_ALL_GATHER},
+        {PROFILE_OP_REDUCE_SCATTER, MODEL_COMM_REDUCE_SCATTER},
+        {PROFILE_OP_ALL_TO_ALL, MODEL_COMM_ALL_TO_ALL},
+    };
 
     for (int64_t bytes = 1000; bytes <= 3000; bytes += 1000) {
         row.bytes = bytes;
         row.median_s = 10e-6 + (double)(bytes - 1000) * 10e-9;
         row.op = PROFILE_OP_P2P;
         profile_add(profile, &row);
-        row.op = PROFILE_OP_ALL_REDUCE;
-        profile_add(profile, &row);
+        for (size_t i = 0; i < G_N_ELEMENTS(ops); i++) {
+            /* One microsecond apart, so that none is taken for another. */
+            row.op = ops[i].op;
+            row.median_s += 1e-6;
+            profile_add(profile, &row);
+        }
     }
     assert_near(profile_cost_p2p_s(profile, 10, 0, 1, &(ProfileGroup){.stride = 1, .n = 1}), 10e-6,
                 1e-12);
@@ -269,8 +282,9 @@ test_measured_messages_win(void)
                 25e-6, 1e-12);
     assert_near(profile_cost_p2p_s(profile, 5000, 0, 1, &(ProfileGroup){.stride = 1, .n = 1}),
                 50e-6, 1e-12);
-    assert_near(profile_cost_collective_s(profile, MODEL_COMM_ALL_REDUCE, 1500, &pair), 15e-6,
-                1e-12);
+    for (size_t i = 0; i < G_N_ELEMENTS(ops); i++)
+        assert_near(profile_cost_collective_s(profile, ops[i].comm, 1500, &pair),
+                    15e-6 + (double)(i + 1) * 1e-6, 1e-12);
     /* Not measured over four: modelled. */
     assert_near(profile_cost_collective_s(profile, MODEL_COMM_ALL_REDUCE, 4000, &four),
                 2.0 * (3e-6 + 3000 / 100e9), 1e-12);
