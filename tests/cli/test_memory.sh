@@ -9,6 +9,8 @@ cat >"$W/model.json" <<'END'
 {"format":"degas-model","version":1,"name":"middling","family":"gpt","n_layers":6,"hidden":192,
  "n_heads":6,"vocab":1024,"max_seq_len":192}
 END
+# The matrix goes to smaller shares of it.
+[ -z "$LONG" ] || sed -i 's/"hidden":192/"hidden":384/' "$W/model.json"
 DEVICE=cpu
 "$DEGAS" profile "$W/model.json" --device cpu --quick --batches 1 --slices 192 --concurrency 2 \
     -o "$W/profile.json" >/dev/null 2>"$W/err" || {
