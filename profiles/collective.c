@@ -173,6 +173,7 @@ place(const Profile *profile, const ProfileGroup *group)
     bool network = profile_level_is_network(profile, level, group->first);
     double fraction =
         network ? profile->parameters.network_fraction : profile->parameters.link_fraction;
+    double inside_s = profile->parameters.link_step_s; /* beyond a link's latency, in a node */
     Placement place = {
         .network = network,
         .n = group->n,
@@ -181,10 +182,10 @@ place(const Profile *profile, const ProfileGroup *group)
         .leave_bytes_per_s = fraction * outer->bytes_per_s,
         .inner_bytes_per_s = fraction * outer->bytes_per_s,
         .latency_s = outer->latency_s,
-        .step_s =
-            network ? fmax(outer->latency_s, profile->parameters.network_step_s) : outer->latency_s,
+        .step_s = network ? fmax(outer->latency_s, profile->parameters.network_step_s)
+                          : outer->latency_s + inside_s,
         .inner_latency_s = outer->latency_s,
-        .inner_step_s = outer->latency_s,
+        .inner_step_s = outer->latency_s + (network ? 0.0 : inside_s),
     };
 
     if (level > 0) {
@@ -198,7 +199,7 @@ place(const Profile *profile, const ProfileGroup *group)
         place.inner_latency_s = inner.latency_s;
         place.inner_step_s = network
                                  ? fmax(inner.latency_s, profile->parameters.network_inner_step_s)
-                                 : inner.latency_s;
+                                 : inner.latency_s + inside_s;
         place.inner_bytes_per_s = profile->parameters.link_fraction * inner.bytes_per_s;
         if (network || outer->shared_bytes_per_s > 0.0) {
             double per_device = outer->bytes_per_s;

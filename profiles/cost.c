@@ -143,6 +143,17 @@ cost_weight_product_s(const Profile *profile, const ModelDevice *device, const M
                   (double)op->backward_bytes / 2.0 + (double)op->weight_bytes + more_bytes);
 }
 
+double
+cost_batched_product_s(const Profile *profile, const ModelDevice *device, const ModelOp *op,
+                       Dtype dtype)
+{
+    const Product product = {(double)op->count, (double)op->m, (double)op->n,
+                             (double)op->k,     false,         false};
+
+    return gemm_s(profile, device, dtype, &product, (double)op->forward_bytes) +
+           profile->parameters.kernel_s;
+}
+
 /* The forward product, the input gradient's dA = dC B' and the weight gradient's dB = A' dC.
  * Activations' traffic is halved between the two backward products. */
 static double

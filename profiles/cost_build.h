@@ -15,6 +15,11 @@ double cost_memory_s(const Profile *profile, const ModelDevice *device, double b
 double cost_weight_product_s(const Profile *profile, const ModelDevice *device, const ModelOp *op,
                              Dtype dtype, double more_bytes);
 
+/* @op->count products of one shape that one kernel computes, @op->forward_bytes in all: scores of
+ * attention, not products of experts. */
+double cost_batched_product_s(const Profile *profile, const ModelDevice *device, const ModelOp *op,
+                              Dtype dtype);
+
 G_END_DECLS
 
 #endif /* PROFILES_COST_BUILD_H */

@@ -2,6 +2,7 @@
 
 #include "base/file.h"
 #include "profiles/calibrate.h"
+#include "profiles/cost_build.h"
 #include "profiles/import_build.h"
 
 #include <math.h>
@@ -81,8 +82,9 @@ import_need_arch(Import *import, JsonDoc *doc, const JsonValue *value)
 
 /* --- samples --- */
 
-static double
-predict(const Profile *profile, const ImportSample *sample)
+/* The op that a kernel executed. */
+static ModelOp
+op_of(const ImportSample *sample)
 {
     ModelOp op = {.name = "imported",
                   .kind = MODEL_OP_GEMM,
@@ -91,18 +93,40 @@ predict(const Profile *profile, const ImportSample *sample)
                   .n = sample->n,
                   .k = sample->k,
                   .forward_bytes = sample->bytes,
+                  .backward_bytes = sample->bytes,
+                  .memory_kind = sample->memory_kind,
                   .n_kernels_forward = 1};
 
     if (sample->kind == IMPORT_STREAM) {
         op.kind = MODEL_OP_MEMORY;
         op.n_kernels_forward = 0;
+    } else if (sample->kind == IMPORT_ATTENTION) {
+        op.kind = MODEL_OP_ATTENTION;
+        op.forward_flops =
+            4.0 * (double)sample->count * (double)sample->m * (double)sample->n * (double)sample->k;
+        op.causal_fraction = sample->causal_fraction;
+        op.n_kernels_backward = 3; /* as model_ops() has them */
     }
-    if (sample->kind != IMPORT_COLLECTIVE)
-        return profile_cost_op(profile, model_cluster_device(profile->cluster, 0), &op,
-                               PROFILE_PASS_FORWARD, sample->dtype, NULL)
-            .part_s[PROFILE_PART_COMPUTE];
-    return profile_cost_collective_s(profile, sample->comm, sample->bytes,
-                                     &(ProfileGroup){.stride = 1, .n = sample->n_ranks});
+    return op;
+}
+
+static double
+predict(const Profile *profile, const ImportSample *sample)
+{
+    const ModelDevice *device = model_cluster_device(profile->cluster, 0);
+    const ModelOp op = op_of(sample);
+
+    if (sample->kind == IMPORT_COLLECTIVE)
+        return profile_cost_collective_s(profile, sample->comm, sample->bytes,
+                                         &(ProfileGroup){.stride = 1, .n = sample->n_ranks});
+    if (sample->kind == IMPORT_BATCH) /* of one shape: not experts' */
+        return cost_batched_product_s(profile, device, &op, sample->dtype);
+    return profile_cost_op(profile, device, &op,
+                           sample->backward && sample->kind == IMPORT_ATTENTION
+                               ? PROFILE_PASS_BACKWARD
+                               : PROFILE_PASS_FORWARD,
+                           sample->dtype, NULL)
+        .part_s[PROFILE_PART_COMPUTE];
 }
 
 /* A ProfileResidualFunc. */
@@ -230,6 +254,14 @@ reader_of(JsonDoc *doc, const JsonValue *root, const char **tool)
 }
 
 static bool
+is_list_of_events(JsonDoc *doc, const JsonValue *root)
+{
+    const JsonValue *first = json_is_array(root) ? json_first(root) : NULL;
+
+    return first != NULL && json_is_object(first) && json_has(doc, first, "ph");
+}
+
+static bool
 read_json(Import *import, const char *path, const char *text, size_t n_bytes, GError **error)
 {
     g_autoptr(JsonDoc) doc = json_doc_parse(path, text, n_bytes, error);
@@ -239,7 +271,12 @@ read_json(Import *import, const char *path, const char *text, size_t n_bytes, GE
     if (doc == NULL)
         return false;
     root = json_doc_root(doc, NULL, 0);
-    if (!json_is_object(root))
+    if (is_list_of_events(doc, root))
+        json_fail(
+            doc, root,
+            "expected an object; a list of events is a trace of PyTorch without kineto, which "
+            "has no kernels");
+    else if (!json_is_object(root))
         json_fail(doc, root, "expected an object");
     else
         reader = reader_of(doc, root, &import->tool);

@@ -6,8 +6,8 @@
  *                    collectives, which a profile has no rows for, are fitted by the parameters of
  *                    its links (profiles/calibrate.h)
  *   kineto           PyTorch profiler traces: NCCL kernels, the shortest of each kind and size,
- *                    since a kernel spans the wait for its peers; 16-bit products and large
- *                    elementwise kernels, fitted (docs/formats.md, import)
+ *                    since a kernel spans the wait for its peers; 16-bit products, fused
+ *                    attention and large memory-bound ops, fitted (docs/formats.md, import)
  *   TeraPipe         latency_model.*.json {"b_s_c": {"forward_mean", ...}} of one layer, and
  *                    *.communication_latency.json
  *   Sailor           {micro-batch: {tp: {layer: [forward, backward, update]}}}

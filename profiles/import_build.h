@@ -15,7 +15,9 @@ G_BEGIN_DECLS
 typedef enum {
     IMPORT_COLLECTIVE,
     IMPORT_PRODUCT,
-    IMPORT_STREAM, /* an elementwise kernel: its time without ramp-up and gaps */
+    IMPORT_BATCH,     /* @count products of one shape */
+    IMPORT_ATTENTION, /* fused, of @count heads: m queries, n keys, head size k */
+    IMPORT_STREAM,    /* bound by memory: its time without ramp-up and gaps */
 } ImportKind;
 
 /* A measurement that a profile has no row for: it moves parameters instead. */
@@ -24,8 +26,11 @@ typedef struct {
     ModelComm comm;
     int64_t n_ranks;        /* a collective's */
     int64_t bytes;          /* sent, or read and written; of a product, 0 where not known */
-    int64_t count, m, n, k; /* a product's */
-    Dtype dtype;            /* a product's */
+    int64_t count, m, n, k; /* a product's, attention's */
+    Dtype dtype;            /* of what is not a collective */
+    ModelMemoryKind memory_kind;
+    bool backward;
+    double causal_fraction; /* attention: the share of the scores that is needed */
     double seconds;
 } ImportSample;
 

@@ -1,61 +1,26 @@
-/* Compute kernels in PyTorch's traces: products and large elementwise kernels become samples. */
-#include "profiles/import_build.h"
+/* Compute kernels in PyTorch's traces: joined to the operators that launched them. */
+#include "profiles/import_kineto.h"
 
 #include <math.h>
 #include <string.h>
 
-/* Smaller tensors stay in caches, and a kernel's ramp-up is a share of their time. */
-#define MIN_STREAM_BYTES (INT64_C(128) << 20)
-#define MAX_DIM (INT64_C(1) << 31)
-#define MAX_DIMS 8
 #define MAX_TS_US 1e18
 
-typedef enum {
-    SKIP_OPERATOR,
-    SKIP_SHAPE,
-    SKIP_FORMAT,
-    SKIP_SMALL,
-    SKIP_ZERO,
-    SKIP_PEAK,
-    SKIP_COLLECTIVE,
-    SKIP_N,
-    TAKEN = SKIP_N,
-} Outcome;
-
-static const char *const skip_names[SKIP_N] = {
-    [SKIP_OPERATOR] = "of other operators",
-    [SKIP_SHAPE] = "without usable Input Dims",
-    [SKIP_FORMAT] = "of other number formats",
-    [SKIP_SMALL] = "elementwise below 128 MiB",
-    [SKIP_ZERO] = "without a time",
-    [SKIP_PEAK] = "faster than the device",
-    [SKIP_COLLECTIVE] = "beside a collective",
-};
-
-/* The operators that are taken: tensor inputs @first to @first + @n_inputs - 1 are read. */
-typedef struct {
-    const char *name;
-    bool is_product;
-    size_t first, n_inputs;
-} Operator;
-
-static const Operator operators[] = {
-    {"aten::mm", true, 0, 2},
-    {"aten::addmm", true, 1, 2},
-    {"aten::add", false, 0, 2},
-    {"aten::add_", false, 0, 2},
-    {"aten::mul", false, 0, 2},
-    {"aten::mul_", false, 0, 2},
-    {"aten::gelu", false, 0, 1},
-    {"aten::silu", false, 0, 1},
-    {"aten::relu", false, 0, 1},
-    {"aten::gelu_backward", false, 0, 2},
-    {"aten::silu_backward", false, 0, 2},
+static const char *const skip_names[IMPORT_SKIP_N] = {
+    [IMPORT_SKIP_OPERATOR] = "of other operators",
+    [IMPORT_SKIP_SHAPE] = "without usable Input Dims",
+    [IMPORT_SKIP_UNSAID] = "without Concrete Inputs",
+    [IMPORT_SKIP_FORMAT] = "of other number formats",
+    [IMPORT_SKIP_STRIDES] = "of tensors with gaps or another order",
+    [IMPORT_SKIP_SMALL] = "bound by memory, below 128 MiB",
+    [IMPORT_SKIP_ZERO] = "without a time",
+    [IMPORT_SKIP_PEAK] = "faster than the device",
+    [IMPORT_SKIP_COLLECTIVE] = "beside a collective",
 };
 
 /* One call of an operator and the kernels that it launched. */
 typedef struct {
-    const Operator *op;
+    const ImportOperator *op;
     const JsonValue *event;
     double us, start_us, end_us;
     int64_t n_kernels;
@@ -72,7 +37,7 @@ typedef struct {
     GHashTable *calls;    /* (owned) External id -> Call (owned) */
     GHashTable *launches; /* (owned) correlation of a launch -> its External id */
     GArray *spans;        /* (owned) of Span */
-    int64_t n_kernels[SKIP_N + 1];
+    int64_t n_kernels[IMPORT_SKIP_N + 1];
 } Compute;
 
 /* --- what is in an event --- */
@@ -102,14 +67,21 @@ read_id(JsonDoc *doc, const JsonValue *args, const char *key)
     return g_memdup2(&id, sizeof id);
 }
 
-static const Operator *
+/* Of what a kernel or a launch belongs to; with PyTorch before 2.0 the key is in lower case. */
+static gint64 *
+read_external_id(JsonDoc *doc, const JsonValue *args)
+{
+    gint64 *id = read_id(doc, args, "External id");
+
+    return id != NULL ? id : read_id(doc, args, "external id");
+}
+
+static const ImportOperator *
 operator_of(JsonDoc *doc, const JsonValue *event)
 {
-    for (size_t i = 0; i < G_N_ELEMENTS(operators); i++) {
-        if (has_text(doc, event, "name", operators[i].name))
-            return &operators[i];
-    }
-    return NULL;
+    return json_has(doc, event, "name") && json_is_string(json_member(doc, event, "name"))
+               ? import_operator(json_string(doc, event, "name"))
+               : NULL;
 }
 
 static bool
@@ -128,7 +100,7 @@ note_event(Compute *compute, const JsonValue *event)
     const JsonValue *args = args_of(doc, event);
 
     if (has_text(doc, event, "cat", "cpu_op")) {
-        const Operator *op = operator_of(doc, event);
+        const ImportOperator *op = operator_of(doc, event);
         gint64 *id = op == NULL ? NULL : read_id(doc, args, "External id");
 
         if (id != NULL) {
@@ -139,7 +111,7 @@ note_event(Compute *compute, const JsonValue *event)
     } else if (has_text(doc, event, "cat", "cuda_runtime") ||
                has_text(doc, event, "cat", "cuda_driver")) {
         gint64 *correlation = read_id(doc, args, "correlation");
-        gint64 *id = read_id(doc, args, "External id");
+        gint64 *id = read_external_id(doc, args);
 
         if (correlation != NULL && id != NULL)
             g_hash_table_insert(compute->launches, g_steal_pointer(&correlation),
@@ -197,7 +169,7 @@ add_kernel(Compute *compute, const JsonValue *event)
 {
     JsonDoc *doc = compute->doc;
     const JsonValue *args = args_of(doc, event);
-    g_autofree gint64 *id = read_id(doc, args, "External id");
+    g_autofree gint64 *id = read_external_id(doc, args);
     g_autofree gint64 *correlation = read_id(doc, args, "correlation");
     const gint64 *launch =
         correlation == NULL ? NULL : g_hash_table_lookup(compute->launches, correlation);
@@ -207,7 +179,7 @@ add_kernel(Compute *compute, const JsonValue *event)
     double us, start;
 
     if (call == NULL) {
-        compute->n_kernels[SKIP_OPERATOR]++;
+        compute->n_kernels[IMPORT_SKIP_OPERATOR]++;
         return;
     }
     us = json_double(doc, event, "dur", 0.0, IMPORT_MAX_US);
@@ -220,115 +192,35 @@ add_kernel(Compute *compute, const JsonValue *event)
 
 /* --- calls to samples --- */
 
-typedef struct {
-    int64_t dims[MAX_DIMS];
-    size_t n_dims;
-    double n_elements;
-    const char *type;
-} Tensor;
-
-static const JsonValue *
-element(const JsonValue *array, size_t i)
+/* What a call says; why nothing where it is not taken. */
+static ImportOutcome
+sample_of(Compute *compute, const Call *call, ImportSample *sample)
 {
-    const JsonValue *v = json_first(array);
+    const ImportOutcome outcome =
+        import_call_sample(compute->doc, args_of(compute->doc, call->event), call->op,
+                           compute->device, call->us / IMPORT_US_PER_S, sample);
 
-    while (v != NULL && i-- > 0)
-        v = json_next(v);
-    return v;
-}
-
-/* false where the trace does not say the shape. */
-static bool
-read_tensor(JsonDoc *doc, const JsonValue *args, size_t i, Tensor *tensor)
-{
-    const bool has = json_has(doc, args, "Input Dims") && json_has(doc, args, "Input type");
-    const JsonValue *dims = has ? json_member(doc, args, "Input Dims") : NULL;
-    const JsonValue *types = has ? json_member(doc, args, "Input type") : NULL;
-    const JsonValue *shape, *type;
-
-    if (!has || !json_is_array(dims) || !json_is_array(types))
-        return false;
-    shape = element(dims, i);
-    type = element(types, i);
-    if (shape == NULL || type == NULL || !json_is_array(shape) || !json_is_string(type))
-        return false;
-    *tensor = (Tensor){.n_elements = 1.0, .type = json_value_string(doc, type)};
-    for (const JsonValue *v = json_first(shape); v != NULL; v = json_next(v)) {
-        if (tensor->n_dims == MAX_DIMS || !json_is_number(v))
-            return false;
-        tensor->dims[tensor->n_dims] = json_value_int64(doc, v, 0, MAX_DIM);
-        tensor->n_elements *= (double)tensor->dims[tensor->n_dims++];
-    }
-    return !json_doc_failed(doc) && tensor->n_dims > 0 && tensor->n_elements > 0.0;
-}
-
-/* fp32 products are none: whether they are computed in TF32 the trace does not say. */
-static bool
-format_of(const char *type, bool is_product, Dtype *dtype)
-{
-    const bool is_float = strcmp(type, "float") == 0;
-
-    *dtype = is_float ? DTYPE_FP32 : strcmp(type, "c10::Half") == 0 ? DTYPE_FP16 : DTYPE_BF16;
-    return is_float ? !is_product : *dtype == DTYPE_FP16 || strcmp(type, "c10::BFloat16") == 0;
-}
-
-static bool
-is_same_shape(const Tensor *a, const Tensor *b)
-{
-    return a->n_dims == b->n_dims && memcmp(a->dims, b->dims, a->n_dims * sizeof *a->dims) == 0;
-}
-
-/* What a call says; SKIP_... where nothing.  None is faster than the peak of what it ran on. */
-static Outcome
-make_sample(Compute *compute, const Call *call, ImportSample *sample)
-{
-    const Operator *op = call->op;
-    const JsonValue *args = args_of(compute->doc, call->event);
-    Tensor a, b;
-    double bytes, least_s;
-
-    *sample = (ImportSample){.kind = op->is_product ? IMPORT_PRODUCT : IMPORT_STREAM,
-                             .count = 1,
-                             .seconds = call->us / IMPORT_US_PER_S};
-    if (!read_tensor(compute->doc, args, op->first, &a) ||
-        !read_tensor(compute->doc, args, op->first + op->n_inputs - 1, &b))
-        return SKIP_SHAPE;
-    if (strcmp(a.type, b.type) != 0 || !format_of(a.type, op->is_product, &sample->dtype))
-        return SKIP_FORMAT;
-    if (op->is_product) {
-        if (a.n_dims != 2 || b.n_dims != 2 || a.dims[1] != b.dims[0])
-            return SKIP_SHAPE;
-        sample->m = a.dims[0];
-        sample->k = a.dims[1];
-        sample->n = b.dims[1];
-        bytes = a.n_elements + b.n_elements + (double)sample->m * (double)sample->n;
-        least_s = 2.0 * a.n_elements * (double)sample->n /
-                  profile_peak_flops_per_s(compute->device, sample->dtype);
-    } else {
-        if (!is_same_shape(&a, &b))
-            return SKIP_SHAPE;
-        bytes = (double)(op->n_inputs + 1) * a.n_elements;
-        least_s = bytes * (double)dtype_bytes(sample->dtype) / compute->device->memory_bytes_per_s;
-    }
-    bytes *= (double)dtype_bytes(sample->dtype);
-    if (bytes > (double)MODEL_MAX_BYTES)
-        return SKIP_SHAPE;
-    sample->bytes = (int64_t)bytes;
-    if (!op->is_product && sample->bytes < MIN_STREAM_BYTES)
-        return SKIP_SMALL;
-    if (call->us <= 0.0)
-        return SKIP_ZERO;
-    if (sample->seconds < least_s)
-        return SKIP_PEAK;
-    return is_beside_collective(compute->spans, call) ? SKIP_COLLECTIVE : TAKEN;
+    return outcome == IMPORT_TAKEN && is_beside_collective(compute->spans, call)
+               ? IMPORT_SKIP_COLLECTIVE
+               : outcome;
 }
 
 static int
 by_shape(const void *a, const void *b)
 {
     const ImportSample *x = a, *y = b;
-    const int64_t keys[][2] = {{x->kind, y->kind}, {x->dtype, y->dtype}, {x->m, y->m},
-                               {x->n, y->n},       {x->k, y->k},         {x->bytes, y->bytes}};
+    const int64_t keys[][2] = {
+        {x->kind, y->kind},
+        {x->memory_kind, y->memory_kind},
+        {x->backward, y->backward},
+        {x->dtype, y->dtype},
+        {x->count, y->count},
+        {x->m, y->m},
+        {x->n, y->n},
+        {x->k, y->k},
+        {x->bytes, y->bytes},
+        {x->causal_fraction < 1.0, y->causal_fraction < 1.0},
+    };
 
     for (size_t i = 0; i < G_N_ELEMENTS(keys); i++) {
         if (keys[i][0] != keys[i][1])
@@ -369,8 +261,8 @@ write_note(Compute *compute)
     g_autoptr(GString) text = g_string_new(NULL);
 
     g_string_append_printf(text, "%" G_GINT64_FORMAT " compute kernels taken",
-                           compute->n_kernels[TAKEN]);
-    for (int i = 0; i < SKIP_N; i++) {
+                           compute->n_kernels[IMPORT_TAKEN]);
+    for (int i = 0; i < IMPORT_SKIP_N; i++) {
         if (compute->n_kernels[i] > 0)
             g_string_append_printf(text, ", %" G_GINT64_FORMAT " skipped: %s",
                                    compute->n_kernels[i], skip_names[i]);
@@ -389,13 +281,13 @@ take_calls(Compute *compute)
     while (!json_doc_failed(compute->doc) && g_hash_table_iter_next(&iter, NULL, &value)) {
         const Call *call = value;
         ImportSample sample;
-        Outcome outcome;
+        ImportOutcome outcome;
 
         if (call->n_kernels == 0)
             continue;
-        outcome = make_sample(compute, call, &sample);
+        outcome = sample_of(compute, call, &sample);
         compute->n_kernels[outcome] += call->n_kernels;
-        if (outcome == TAKEN)
+        if (outcome == IMPORT_TAKEN)
             g_array_append_val(taken, sample);
     }
     add_medians(compute->import, taken);
@@ -427,5 +319,5 @@ import_kineto_compute(Import *import, JsonDoc *doc, const JsonValue *events)
     }
     take_calls(&compute);
     write_note(&compute);
-    return compute.n_kernels[TAKEN] > 0;
+    return compute.n_kernels[IMPORT_TAKEN] > 0;
 }

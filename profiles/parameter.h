@@ -60,6 +60,8 @@ G_BEGIN_DECLS
       "host time per layer, both passes, beyond the framework's")                                  \
     X(link_fraction, 0.80, 0.05, 1.0, TIME, 0.10,                                                  \
       "share of a link's rate in a node that collectives reach")                                   \
+    X(link_step_s, 0.0, 0.0, 1e-2, TIME, 10e-6,                                                    \
+      "time of a step of a ring in a node beyond the link's latency")                              \
     X(network_fraction, 0.85, 0.05, 1.0, TIME, 0.15,                                               \
       "share of the rate between nodes, collectives")                                              \
     X(p2p_fraction, 0.80, 0.05, 1.0, TIME, 0.15,                                                   \

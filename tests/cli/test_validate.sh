@@ -156,6 +156,54 @@ P
 else
     skip "a page" "gnuplot or python3 is not installed"
 fi
+# Whether a row ran out is judged, and fitted, against what a peak may reach (cost-model.md 6.4): rows
+# that ended as predicted leave nothing to fit, also those between that and the data sheet's 80 GiB.
+if command -v python3 >/dev/null 2>&1; then
+    oom() { # STATUS of 'layers N'
+        echo "$head"
+        for layers in $(seq 30 50); do
+            printf 'hagemann_a100,l%s,A100-SXM4-80GB,1,llama,%s,2048,16,51200,1024,16,8,1,1,1,1f1b,none,bf16,,,%s,kernel=flash_attention2\n' \
+                "$layers" "$layers" "$("$1" "$layers")"
+        done
+    }
+    ran() { echo oom; }
+    oom ran >"$W/oom.csv"
+    runs 0 "rows that ran out" validate "$W/oom.csv" --json --requests "$W/oom.jsonl"
+    runs 0 "their requests, simulated" simulate --batch "$W/oom.jsonl"
+    python3 - "$W/out" >"$W/fit" <<'P'
+import json, sys
+rows = [json.loads(line) for line in open(sys.argv[1])]
+assert any(not r['fits'] and r['peak_memory_bytes'] < 80 * 2**30 for r in rows), 'no row in between'
+print(''.join(f" {r['id'][1:]} " for r in rows if r['fits']))
+P
+    report $? "some peaks are below the device's bytes and yet too large"
+    as_predicted() { if grep -q " $1 " "$W/fit"; then echo ok; else echo oom; fi; }
+    oom as_predicted >"$W/oom.csv"
+    runs 0 "rows that ended as predicted" validate "$W/oom.csv" --folds 5 --json
+    json "are right, and held out still are" '
+s, = [s for s in d["sets"] if s["quantity"] == "oom"]
+assert s["rows"] == 21 and s["oom_rows"] > 5 and s["precision_fraction"] == s["recall_fraction"] == 1, s
+assert s["calibrated"]["precision_fraction"] == s["calibrated"]["recall_fraction"] == 1, s
+'
+    fine() { echo ok; }
+    oom fine >"$W/oom.csv"
+    runs 0 "rows that all ran" validate "$W/oom.csv" --folds 5 --json
+    json "half of which are said not to, and held out some still are" '
+s, = [s for s in d["sets"] if s["quantity"] == "oom"]
+assert s["precision_fraction"] == 0 and s["calibrated"]["precision_fraction"] == 0, s
+'
+    # The last to fit ran out.
+    last=$(awk '{ print $NF }' "$W/fit")
+    but_one() { if [ "$1" = "$last" ]; then echo oom; else as_predicted "$1"; fi; }
+    oom but_one >"$W/oom.csv"
+    runs 0 "one that did not" validate "$W/oom.csv" --json
+    json "is missed" '
+s, = [s for s in d["sets"] if s["quantity"] == "oom"]
+assert s["precision_fraction"] == 1 and abs(s["recall_fraction"] - (s["oom_rows"] - 1) / s["oom_rows"]) < 1e-12, s
+'
+else
+    skip "rows that ran out of memory" "python3 is not installed"
+fi
 # Megatron's CI writes the last rank's peak, and its tests' names and arguments say how they ran.
 mcore='mcore_ci_golden,%s,H100-SXM5-80GB,8,gpt,12,512,8,,1024,32,4,2,2,2,1f1b,none,bf16,300,1,ok,"%s"\n'
 {

@@ -109,6 +109,45 @@ test_steps_inside_a_node_wait_for_the_network(void)
                 1e-12);
 }
 
+/* In a node each of a ring's steps costs as much more: 7 of a gather over 8, 14 of an all-reduce;
+ * between nodes none does, and an all-to-all has no ring. */
+static void
+test_steps_of_a_ring_in_a_node(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+    ProfileGroup all = {.stride = 1, .n = 16};
+    double gather = profile_cost_collective_s(profile, MODEL_COMM_ALL_GATHER, MB, &node_group);
+    double reduce = profile_cost_collective_s(profile, MODEL_COMM_ALL_REDUCE, MB, &node_group);
+    double spread = profile_cost_collective_s(profile, MODEL_COMM_ALL_TO_ALL, MB, &node_group);
+    double network = profile_cost_collective_s(profile, MODEL_COMM_ALL_REDUCE, 800 * MB, &all);
+    ProfileGroup pair = {.first = 2, .stride = 1, .n = 2};
+    double two = profile_cost_collective_s(profile, MODEL_COMM_ALL_REDUCE, MB, &pair);
+
+    profile->parameters.link_step_s = 20e-6;
+    assert_near(profile_cost_collective_s(profile, MODEL_COMM_ALL_GATHER, MB, &node_group),
+                gather + 7.0 * 20e-6, 1e-12);
+    assert_near(profile_cost_collective_s(profile, MODEL_COMM_ALL_REDUCE, MB, &node_group),
+                reduce + 14.0 * 20e-6, 1e-12);
+    assert_near(profile_cost_collective_s(profile, MODEL_COMM_ALL_REDUCE, MB, &pair),
+                two + 2.0 * 20e-6, 1e-12);
+    assert_near(profile_cost_collective_s(profile, MODEL_COMM_ALL_TO_ALL, MB, &node_group), spread,
+                1e-12);
+    assert_near(profile_cost_collective_s(profile, MODEL_COMM_ALL_REDUCE, 800 * MB, &all), network,
+                1e-12);
+}
+
+/* On the hybrid cube mesh of 8 V100 a ring has steps on two levels of the node: all pay alike. */
+static void
+test_steps_on_levels_of_a_node(void)
+{
+    g_autoptr(Profile) profile = profile_load("p3.16xlarge", NULL);
+    double before = profile_cost_collective_s(profile, MODEL_COMM_ALL_GATHER, MB, &node_group);
+
+    profile->parameters.link_step_s = 20e-6;
+    assert_near(profile_cost_collective_s(profile, MODEL_COMM_ALL_GATHER, MB, &node_group),
+                before + 8.0 * 20e-6, 1e-12);
+}
+
 /* 16 ranks: half of each buffer leaves the node at 2.5 GB/s, 7/16 stay at 100. */
 static void
 test_all_to_all_is_bound_by_what_leaves(void)
@@ -330,6 +369,10 @@ main(int argc, char **argv)
                     test_rings_share_the_adapters_of_a_node);
     g_test_add_func("/profiles/collective/steps-inside-wait-for-the-network",
                     test_steps_inside_a_node_wait_for_the_network);
+    g_test_add_func("/profiles/collective/steps-of-a-ring-in-a-node",
+                    test_steps_of_a_ring_in_a_node);
+    g_test_add_func("/profiles/collective/steps-on-levels-of-a-node",
+                    test_steps_on_levels_of_a_node);
     g_test_add_func("/profiles/collective/all-to-all-is-bound-by-what-leaves",
                     test_all_to_all_is_bound_by_what_leaves);
     g_test_add_func("/profiles/collective/small-all-reduces-take-the-tree",

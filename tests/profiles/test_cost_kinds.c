@@ -1,0 +1,209 @@
+/* Tests of profiles/cost.h: kinds of costs, worked out by hand on the fixture. */
+#include "profiles/cost.h"
+
+#include "tests/profiles/layer.h"
+
+static double
+cost_s(const Profile *profile, const ModelOp *op, ProfilePass pass, Dtype dtype)
+{
+    ProfileCost cost = profile_cost_op(profile, device_of(profile), op, pass, dtype, NULL);
+
+    return profile_cost_s(&cost);
+}
+
+/* --- one device --- */
+
+/*
+ * 100 heads of 1280 x 1280 scores, head size 128: a product is 2 100 1280^2 128 operations in whole
+ * waves of whole tiles, P = 0.419 ms; the scores are S = 328 MB, 0.328 ms at 1 TB/s.  Forward two
+ * products, of 4 passes two beside them; backward four, of 7 passes four.
+ */
+static void
+test_unfused_attention(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+    const double scores = 100.0 * 1280.0 * 1280.0;
+    const double product_s = 2.0 * scores * 128.0 / FIXTURE_FLOPS;
+    const double pass_s = 2.0 * scores / FIXTURE_MEMORY;
+    const ModelOp op = {
+        .kind = MODEL_OP_ATTENTION,
+        .count = 100,
+        .m = 1280,
+        .n = 1280,
+        .k = 128,
+        .causal_fraction = 0.5, /* not skipped */
+        .forward_flops = 4.0 * scores * 128.0,
+        .forward_bytes = INT64_C(4) * 2 * 163840000,
+        .backward_bytes = INT64_C(7) * 2 * 163840000,
+        .n_kernels_forward = 4,
+        .n_kernels_backward = 7,
+    };
+
+    g_assert_cmpfloat(product_s, >, pass_s);
+    assert_near(cost_s(profile, &op, PROFILE_PASS_FORWARD, DTYPE_FP16),
+                2.0 * product_s + 2.0 * pass_s, 1e-12);
+    assert_near(cost_s(profile, &op, PROFILE_PASS_BACKWARD, DTYPE_FP16),
+                4.0 * product_s + 3.0 * pass_s, 1e-12);
+    /* A quarter of the bandwidth: passes beside the products take longer than these. */
+    profile->parameters.memory_fraction = 0.25;
+    assert_near(cost_s(profile, &op, PROFILE_PASS_FORWARD, DTYPE_FP16), 16.0 * pass_s, 1e-12);
+    assert_near(cost_s(profile, &op, PROFILE_PASS_BACKWARD, DTYPE_FP16), 28.0 * pass_s, 1e-12);
+}
+
+/*
+ * One tile of 128 x 128, k = 102400: four tiles of 64 x 64 in 16 parts occupy 64 of 100
+ * multiprocessors, each 2 64^2 6400 operations at 0.75 of 1e12 per second; the parts are written
+ * and read in fp32.
+ */
+static void
+test_long_products_are_cut_in_k(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+    const ModelOp op = {
+        .kind = MODEL_OP_GEMM, .count = 1, .m = 128, .n = 128, .k = 102400, .n_kernels_forward = 1};
+
+    assert_near(cost_s(profile, &op, PROFILE_PASS_FORWARD, DTYPE_FP16),
+                2.0 * 64.0 * 64.0 * 6400.0 / 0.75e12 + 8.0 * 16.0 * 128.0 * 128.0 / FIXTURE_MEMORY,
+                1e-12);
+}
+
+/* Formats without a rate of their own compute in the next wider one that has one. */
+static void
+test_formats(void)
+{
+    static const struct {
+        Dtype dtype;
+        double fixture_flops, h100_flops;
+    } cases[] = {
+        {DTYPE_FP8, 100e12, 1978.9e12}, {DTYPE_BF16, 100e12, 989.4e12},
+        {DTYPE_FP16, 100e12, 989.4e12}, {DTYPE_TF32, 10e12, 494.7e12},
+        {DTYPE_FP32, 10e12, 66.9e12},
+    };
+    g_autoptr(Profile) fixture = fixture_profile(), h100 = profile_load("dgx-h100", NULL);
+    const ModelOp product = {
+        .kind = MODEL_OP_GEMM, .count = 1, .m = 1280, .n = 1280, .k = 8192, .n_kernels_forward = 1};
+    const ModelOp attention = {.kind = MODEL_OP_ATTENTION,
+                               .count = 128,
+                               .m = 8192,
+                               .n = 8192,
+                               .k = 128,
+                               .causal_fraction = 0.5,
+                               .forward_flops = 4.0 * 128 * 8192 * 8192 * 128.0,
+                               .n_kernels_forward = 1};
+
+    for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
+        assert_near(profile_peak_flops_per_s(device_of(h100), cases[i].dtype), cases[i].h100_flops,
+                    2e-3);
+        assert_near(cost_s(fixture, &product, PROFILE_PASS_FORWARD, cases[i].dtype),
+                    2.0 * 1280.0 * 1280.0 * 8192.0 / cases[i].fixture_flops, 1e-12);
+    }
+    /* Scores of fp8 training are computed in bf16. */
+    g_assert_cmpfloat(cost_s(h100, &attention, PROFILE_PASS_FORWARD, DTYPE_FP8), ==,
+                      cost_s(h100, &attention, PROFILE_PASS_FORWARD, DTYPE_BF16));
+    g_assert_cmpfloat(cost_s(h100, &product, PROFILE_PASS_FORWARD, DTYPE_FP8), <,
+                      0.6 * cost_s(h100, &product, PROFILE_PASS_FORWARD, DTYPE_BF16));
+}
+
+/*
+ * The head over 3200 tokens of 2048, 51200 words: 2 3200 2048 51200 operations (whole waves) each
+ * for logits and, backward, two gradients; the loss moves 2 + 36 and 2 + 12 bytes per logit; the
+ * final norm less than half a percent.  The embedding: three passes over its result at most (the
+ * words' rows, the positions', the sum).
+ */
+static void
+test_ends(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+    ProfileQuery query = query_of(1, 3200, 0, 1);
+    const double logits = 3200.0 * 51200.0, product_s = 2.0 * logits * 2048.0 / FIXTURE_FLOPS;
+    double forward, backward;
+
+    query.part = MODEL_PART_HEAD;
+    forward = part_s(profile, &query, PROFILE_PASS_FORWARD);
+    backward = part_s(profile, &query, PROFILE_PASS_BACKWARD);
+    assert_near(forward, product_s + 38.0 * logits / FIXTURE_MEMORY, 5e-3);
+    assert_near(backward, 2.0 * product_s + 14.0 * logits / FIXTURE_MEMORY, 5e-3);
+    profile->parameters.loss_fraction = 0.5;
+    assert_near(part_s(profile, &query, PROFILE_PASS_FORWARD) - forward,
+                38.0 * logits / FIXTURE_MEMORY, 1e-9);
+    assert_near(part_s(profile, &query, PROFILE_PASS_BACKWARD) - backward,
+                14.0 * logits / FIXTURE_MEMORY, 1e-9);
+    query.part = MODEL_PART_EMBEDDING;
+    g_assert_cmpfloat(part_s(profile, &query, PROFILE_PASS_FORWARD), >=,
+                      2.0 * 2.0 * 3200.0 * 2048.0 / FIXTURE_MEMORY);
+    g_assert_cmpfloat(part_s(profile, &query, PROFILE_PASS_FORWARD), <=,
+                      8.0 * 2.0 * 3200.0 * 2048.0 / FIXTURE_MEMORY);
+}
+
+/* --- what is split --- */
+
+/* Gathers and scatters of sequence parallelism are the halves of the all-reduces. */
+static void
+test_sequence_parallelism_moves_the_same(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+    ProfileQuery without = query_of(2, 1024, 0, 8), with = without;
+
+    with.shape.sequence_parallel = true;
+    for (int pass = PROFILE_PASS_FORWARD; pass <= PROFILE_PASS_BACKWARD; pass++) {
+        ProfileCost a = profile_cost_part(profile, &without, (ProfilePass)pass);
+        ProfileCost b = profile_cost_part(profile, &with, (ProfilePass)pass);
+        const double all_reduces = 2.0 * (2.0 * 7.0 / 8.0 * 8388608.0 / 100e9 + 14e-6);
+        /* Backward gathers the column-parallel products' inputs again for their weights. */
+        const double gathers = pass == PROFILE_PASS_FORWARD ? 0.0 : 0.5 * all_reduces;
+
+        assert_near(a.part_s[PROFILE_PART_TP], all_reduces, 1e-12);
+        assert_near(b.part_s[PROFILE_PART_TP], all_reduces + gathers, 1e-12);
+    }
+}
+
+/* K and V go round behind the attention of the three shares of four that arrive meanwhile. */
+static void
+test_ring_hides_behind_attention(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+
+    profile->parameters.interference_fraction = 0.25;
+    for (int64_t tokens = 256; tokens <= 65536; tokens *= 16) {
+        ProfileQuery query = query_of(1, tokens, 0, 1);
+        ModelOp ops[MODEL_MAX_OPS];
+        double ring = 0.0, attention = 0.0, compute = 0.0, hidden;
+        ProfileCost cost;
+        size_t n;
+
+        query.shape.flash_attention = true;
+        query.shape.cp = 4;
+        query.groups[MODEL_GROUP_CP] = (ProfileGroup){.stride = 1, .n = 4};
+        n = model_ops(&arch, MODEL_PART_LAYER, 0, &query.shape, ops);
+        for (size_t i = 0; i < n; i++) {
+            ProfileCost one = profile_cost_op(profile, device_of(profile), &ops[i],
+                                              PROFILE_PASS_FORWARD, DTYPE_FP16, query.groups);
+
+            compute += one.part_s[PROFILE_PART_COMPUTE];
+            ring += one.part_s[PROFILE_PART_CP];
+            attention += ops[i].kind == MODEL_OP_ATTENTION ? one.part_s[PROFILE_PART_COMPUTE] : 0.0;
+        }
+        hidden = MIN(ring, 0.75 * attention);
+        cost = profile_cost_part(profile, &query, PROFILE_PASS_FORWARD);
+        g_assert_cmpfloat(ring, >, 0.0);
+        g_assert_cmpfloat_with_epsilon(cost.part_s[PROFILE_PART_CP], ring - hidden, 1e-12 * ring);
+        assert_near(cost.part_s[PROFILE_PART_COMPUTE], compute + 0.25 * hidden, 1e-12);
+        /* K and V, 2 [tokens, 2048] of 2 bytes: 3 steps of a quarter at 100 GB/s. */
+        assert_near(ring, 0.75 * 8192.0 * (double)tokens / 100e9 + 3e-6, 1e-9);
+    }
+}
+
+int
+main(int argc, char **argv)
+{
+    g_test_init(&argc, &argv, NULL);
+#define ADD(path, function) g_test_add_func("/profiles/cost_kinds/" path, function)
+    ADD("unfused-attention", test_unfused_attention);
+    ADD("long-products-are-cut-in-k", test_long_products_are_cut_in_k);
+    ADD("formats", test_formats);
+    ADD("ends", test_ends);
+    ADD("sequence-parallelism-moves-the-same", test_sequence_parallelism_moves_the_same);
+    ADD("ring-hides-behind-attention", test_ring_hides_behind_attention);
+#undef ADD
+    return g_test_run();
+}
