@@ -85,18 +85,19 @@ const Command cmd_import = {
     .name = "import",
     .usage = "FILE... [--cluster CLUSTER] -o FILE",
     .summary = "other tools' measurements as a profile",
-    .details = "  degas import all_reduce.txt --cluster dgx-h100 -o ours.json\n"
-               "  degas import trace.json --cluster dgx-a100-80g -o ours.json\n"
-               "  degas import a100_80g.json -o cluster.json\n"
-               "\n"
-               "Reads nccl-tests (text, JSON), PyTorch profiler traces, TeraPipe's and Sailor's\n"
-               "layer times, system files of SimuMax and Calculon; which it is, its content\n"
-               "tells.\n"
-               "\n"
-               "Of a PyTorch trace: NCCL kernels; mm and addmm in bf16 and fp16 and large elementwise\n"
-               "kernels (add, mul, gelu, silu, relu) where record_shapes was on, which fit the cost\n"
-               "parameters. Skipped and counted: other operators, attention and batched products\n"
-               "among them, and calls that a collective ran beside.\n",
+    .details =
+        "  degas import all_reduce.txt --cluster dgx-h100 -o ours.json\n"
+        "  degas import trace.json --cluster dgx-a100-80g -o ours.json\n"
+        "  degas import a100_80g.json -o cluster.json\n"
+        "\n"
+        "Reads nccl-tests (text, JSON), PyTorch profiler traces, TeraPipe's and Sailor's\n"
+        "layer times, system files of SimuMax and Calculon; which it is, its content\n"
+        "tells.\n"
+        "\n"
+        "Of a PyTorch trace: NCCL kernels; mm and addmm in bf16 and fp16 and large elementwise\n"
+        "kernels (add, mul, gelu, silu, relu) where record_shapes was on, which fit the cost\n"
+        "parameters. Skipped and counted: other operators, attention and batched products\n"
+        "among them, and calls that a collective ran beside.\n",
     .options = {options_table},
     .min_arguments = 1,
     .max_arguments = 64,

@@ -62,7 +62,7 @@ typedef struct {
     int64_t global_batch, seq_len;
     Dtype dtype;
     int64_t dp, tp, pp, vpp, cp, ep, micro_batch; /* 0: searched */
-    int rank_order;               /* of plan_rank_order_names */
+    int rank_order;                               /* of plan_rank_order_names */
     int64_t n_devices;            /* 0: all of the cluster (or dp*tp*pp*cp when fixed) */
     const char *const *schedules; /* (borrowed, nullable) NULL-terminated; NULL: automatic choice */
     int64_t group;                /* interleaved; 0: default */

@@ -183,7 +183,9 @@ even_bound_s(const PlanRequest *request, const PlanLayerCost *cost, const PlanLa
     const double p = (double)point->degrees.pp;
     const int64_t n_stages = point->degrees.pp * point->degrees.vpp;
     const int64_t longer = request->arch->n_layers % n_stages;
-    const double n = (double)(request->arch->n_layers / n_stages);
+    const int64_t n_layers = request->arch->n_layers / n_stages;
+    const int64_t n_longer = (longer + point->degrees.pp - 1) / point->degrees.pp; /* of a rank */
+    const double n = (double)n_layers;
     const double layer_s =
         cost->layer_forward_s + cost->layer_backward_s + cost->layer_recompute_s[plain];
     const double layer_wait_s =
@@ -194,7 +196,7 @@ even_bound_s(const PlanRequest *request, const PlanLayerCost *cost, const PlanLa
         cost->parts[PLAN_PART_HEAD].forward_s + cost->parts[PLAN_PART_HEAD].backward_s;
 
     if (point->degrees.vpp > 1) {
-        const double most = v * n + (double)((longer + point->degrees.pp - 1) / point->degrees.pp);
+        const double most = v * n + (double)n_longer;
         return fmax(m * v * n * layer_work_s + (p - 1.0) * n * layer_wait_s,
                     m * most * layer_work_s);
     }
@@ -278,10 +280,8 @@ way_bound_s(const PlanRequest *request, const PlanLayerCost *cost, const PlanLay
 {
     const int plain = plan_layer_plain_way(request);
     const bool splits = families->splits_backward;
-    const double n_last =
-        families->bidirectional || point->is_balanced
-            ? 0.0
-            : (double)(request->arch->n_layers / (point->degrees.pp * point->degrees.vpp));
+    const int64_t n_layers = request->arch->n_layers / (point->degrees.pp * point->degrees.vpp);
+    const double n_last = families->bidirectional || point->is_balanced ? 0.0 : (double)n_layers;
     const double way_s =
         unit->forward_s + unit->recompute_s[plain] + (splits ? unit->input_s : unit->backward_s);
     const double last_s = cost->layer_forward_s + cost->layer_recompute_s[plain] +

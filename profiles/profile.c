@@ -6,26 +6,10 @@
 #include <string.h>
 
 const char *const profile_op_names[PROFILE_OP_N + 1] = {
-    "layer",
-    "embedding",
-    "head",
-    "optimizer",
-    "p2p",
-    "all_reduce",
-    "overhead",
-    "layer_gemm",
-    "layer_attention",
-    "layer_norm",
-    "layer_other",
-    "all_gather",
-    "reduce_scatter",
-    "broadcast",
-    "copy_h2d",
-    "copy_d2h",
-    "copy_d2d",
-    "launch",
-    "all_to_all",
-    NULL,
+    "layer",       "embedding",  "head",           "optimizer",       "p2p",
+    "all_reduce",  "overhead",   "layer_gemm",     "layer_attention", "layer_norm",
+    "layer_other", "all_gather", "reduce_scatter", "broadcast",       "copy_h2d",
+    "copy_d2h",    "copy_d2d",   "launch",         "all_to_all",      NULL,
 };
 
 const char *const profile_beside_names[PROFILE_BESIDE_N + 1] = {
