@@ -21,7 +21,7 @@ const OptionInfo request_options[] = {
     {"micro-batch", "N", "sequences of a micro-batch", 0},
     {"schedule", "NAME", "auto, one of degas list schedules, or several with commas", 0},
     {"rank-order", "ORDER",
-     "dimensions over ranks, fastest first; default: tp-cp-dp-pp, as Megatron's", 0},
+     "dimensions over ranks, fastest first: auto, or as tp-cp-dp-pp, which is Megatron's", 0},
     {"group", "N", "interleaved schedules: micro-batches of a group; default: pp", 0},
     {"slices", "S", "cut sequences: auto, off, N equal slices, or lengths A,B,C", 0},
     {"recompute", "R", "activations computed again: auto, none, selective, full", 0},

@@ -174,22 +174,27 @@ remaining_dp(const PlanRequest *plan, Options *options)
     return gpus / used;
 }
 
-/* The index of --rank-order. */
+/* The index of --rank-order.  What a framework presets is its default order. */
 static int
-read_rank_order(Options *options)
+read_rank_order(const PlanConventions *conventions, Options *options, RequestKind kind)
 {
     const char *text = options_string(options, "rank-order", NULL);
+    const bool is_auto = text != NULL && strcmp(text, "auto") == 0;
 
     if (text == NULL)
-        return PLAN_RANK_ORDER_DEFAULT;
-    for (int i = 0; i < PLAN_RANK_ORDER_N; i++)
-        if (strcmp(text, plan_rank_order_names[i]) == 0)
-            return i;
+        return kind == REQUEST_SEARCHED && conventions->framework == PLAN_FRAMEWORK_DEGAS
+                   ? PLAN_AUTO
+                   : PLAN_RANK_ORDER_DEFAULT;
+    if (is_auto && kind == REQUEST_SEARCHED)
+        return PLAN_AUTO;
+    const int order = plan_rank_order_find(text);
+    if (order >= 0)
+        return order;
     g_autofree char *shown = text_escape(text, 64);
     options_fail(options, "rank-order",
-                 "expected tp, cp, dp and pp, each once, from the fastest to the slowest, as "
+                 "expected %stp, cp, dp and pp, each once, from the fastest to the slowest, as "
                  "tp-cp-dp-pp, got \"%s\"",
-                 shown);
+                 kind == REQUEST_SEARCHED ? "auto or " : "", shown);
     return PLAN_RANK_ORDER_DEFAULT;
 }
 
@@ -241,7 +246,7 @@ request_read_plan(Request *request, Options *options, RequestKind kind)
     plan->sequence_parallel =
         choice_or_auto(options, "sequence-parallel", off_on, fixed ? 0 : PLAN_AUTO);
     read_conventions(&plan->conventions, options);
-    plan->rank_order = read_rank_order(options);
+    plan->rank_order = read_rank_order(&plan->conventions, options, kind);
     plan->overlap_pp_given = options_has(options, "overlap");
     plan->memory_limit_bytes = options_bytes(options, "memory-limit", 0);
     if (options_has(options, "memory-limit") && plan->memory_limit_bytes == 0)

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/units.h"
+#include "schedule/rank_order.h"
 
 #define DAY_S 86400.0
 
@@ -38,6 +39,7 @@ const SweepColumn sweep_columns[] = {
     INT(zero_stage),
     TEXT(offload),
     COLUMN(SWEEP_BOOL, NULL, sequence_parallel),
+    TEXT(rank_order),
     DOUBLE(iteration_s),
     DOUBLE(tokens_per_s),
     DOUBLE(tokens_per_s_per_device),
@@ -141,6 +143,7 @@ set_plan(SweepPoint *point, const Plan *plan)
     point->zero_stage = plan->zero_stage;
     point->offload = g_strdup(plan_offload_names[plan->offload]);
     point->sequence_parallel = plan->sequence_parallel;
+    point->rank_order = g_strdup(plan_rank_order_names[d->rank_order]);
     point->lower_bound_s = plan->lower_bound_s;
     point->optimality_gap_fraction = plan->optimality_gap_fraction;
 }

@@ -22,7 +22,7 @@ typedef struct {
     bool is_feasible;
     char *reason; /* (owned, nullable) why there is no plan */
     int64_t dp, tp, pp, vpp, cp, ep, micro_batch, n_microbatches, n_slices, zero_stage;
-    char *schedule, *recompute, *offload; /* (owned, nullable) */
+    char *schedule, *recompute, *offload, *rank_order; /* (owned, nullable) */
     bool sequence_parallel;
     double iteration_s, tokens_per_s, tokens_per_s_per_device;
     double model_flops_per_s_per_device, model_flops_utilization_fraction, bubble_fraction;

@@ -7,6 +7,7 @@
 #include "cli/describe.h"
 #include "cli/output.h"
 #include "cli/sweep.h"
+#include "schedule/rank_order.h"
 
 /* What is the same in all rows, or known in none, has no column. */
 typedef struct {
@@ -74,8 +75,10 @@ table_with_header(const Columns *columns, const char *currency)
 static void
 add_plan(OutputTable *table, const SweepPoint *point, const Columns *columns)
 {
-    const PlanDegrees degrees = {point->dp, point->tp, point->pp, point->vpp,
-                                 point->cp, point->ep, 0};
+    /* Files from before there were orders say nothing. */
+    const int order = point->rank_order == NULL ? 0 : plan_rank_order_find(point->rank_order);
+    const PlanDegrees degrees = {point->dp, point->tp, point->pp,    point->vpp,
+                                 point->cp, point->ep, MAX(0, order)};
 
     output_table_take(table, describe_split(&degrees));
     output_table_printf(table, "%" G_GINT64_FORMAT, point->micro_batch);

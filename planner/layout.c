@@ -151,7 +151,11 @@ const int64_t *
 plan_layouts_balanced(PlanLayouts *layouts, const PlanRequest *request, const PlanPoint *point,
                       const ScheduleFamily *family)
 {
-    const bool differ = request->profile->cluster->nodes->len > 1 || point->degrees.rank_order > 0;
+    const ProfilePlacement placement = plan_layer_placement(request, &point->degrees);
+    const ProfileGroup tp = profile_placed_at(&placement, PROFILE_PLACED_TP, 0);
+    const bool differ =
+        request->profile->cluster->nodes->len > 1 || tp.stride > 1 ||
+        (point->degrees.rank_order != 0 && (point->degrees.cp > 1 || point->degrees.ep > 1));
     const int64_t length = plan_space_chain_length(&point->degrees, family);
     const Key key = {
         .tp = point->degrees.tp,
@@ -164,7 +168,7 @@ plan_layouts_balanced(PlanLayouts *layouts, const PlanRequest *request, const Pl
         .length = length,
         .dp = differ ? point->degrees.dp : 0,
         .placement = differ ? (int64_t)family->placement : 0,
-        .rank_order = point->degrees.rank_order,
+        .rank_order = differ ? point->degrees.rank_order : 0,
     };
 
     g_mutex_lock(&layouts->lock);

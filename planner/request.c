@@ -85,7 +85,7 @@ plan_from_request(const PlanRequest *request, GError **error)
     }
     PlanPoint point = {
         .degrees = {closed.dp, closed.tp, closed.pp, closed.vpp, closed.cp, closed.ep,
-                    closed.rank_order},
+                    MAX(0, closed.rank_order)},
         .micro_batch = closed.micro_batch,
         .n_microbatches = closed.global_batch / closed.dp / closed.micro_batch,
         .recompute = (PlanRecompute)closed.recompute,

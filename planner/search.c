@@ -8,6 +8,7 @@
 #include "base/units.h"
 #include "planner/advice.h"
 #include "planner/run.h"
+#include "schedule/rank_order.h"
 
 const char *const plan_objective_names[PLAN_OBJECTIVE_N + 1] = {"time", "cost", "energy", "memory",
                                                                 NULL};
@@ -197,6 +198,7 @@ find_limit(const PlanRequest *request, PlanEvaluateFunc evaluate, void *user_dat
         return INT64_MAX;
     narrow.schedules = schedules;
     narrow.vpp = narrow.cp = 1;
+    narrow.rank_order = MAX(PLAN_RANK_ORDER_DEFAULT, request->rank_order);
     if (request->slices_mode == PLAN_SLICES_AUTO)
         narrow.slices_mode = PLAN_SLICES_OFF;
     g_autoptr(GPtrArray) first = search_narrow(&narrow, INT64_MAX, false, evaluate, user_data);

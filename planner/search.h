@@ -18,10 +18,13 @@
  * no micro-batch is asked for, micro-batches that differ in size: not enumerated but found by
  * slice.h where an estimate promises a gain, improved step by step by the simulator, and bounded,
  * so the gap may stay open: slices may take all bubbles away, but not the work of
- * profiles/cost_floor.h. Objectives cost and energy also choose how many devices to use, where
- * neither n_devices nor all degrees say so: powers of two up to what the cluster has, and all of
- * it. Left out, since they are never better: ZeRO without replicas, chunks or split backwards
- * without a pipeline, and families whose order of ops another one repeats.
+ * profiles/cost_floor.h.  The order of dimensions over ranks, where it is searched: of all 24 one
+ * of those in which groups lie alike on the cluster, the first; sequences that are not given in
+ * slices are sliced in the default alone, and least memory, which no order changes, is looked for
+ * there. Objectives cost and energy also choose how many devices to use, where neither n_devices
+ * nor all degrees say so: powers of two up to what the cluster has, and all of it. Left out, since
+ * they are never better: ZeRO without replicas, chunks or split backwards without a pipeline, and
+ * families whose order of ops another one repeats.
  *
  * Counts of the search: considered candidates (a point of the space and a family), pruned by their
  * bound, simulated, infeasible for memory (some of them only once simulated).
@@ -62,7 +65,7 @@ typedef struct {
     int64_t global_batch, seq_len;
     Dtype dtype;
     int64_t dp, tp, pp, vpp, cp, ep, micro_batch; /* 0: searched */
-    int rank_order;                               /* of plan_rank_order_names */
+    int rank_order;                               /* of plan_rank_order_names, or PLAN_AUTO */
     int64_t n_devices;            /* 0: all of the cluster (or dp*tp*pp*cp when fixed) */
     const char *const *schedules; /* (borrowed, nullable) NULL-terminated; NULL: automatic choice */
     int64_t group;                /* interleaved; 0: default */

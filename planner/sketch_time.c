@@ -177,21 +177,35 @@ reduction_s(const PlanRequest *request, int32_t zero_stage, const ProfileGroup *
     return seconds;
 }
 
-double
-plan_sketch_end_s(const PlanRequest *request, const PlanLayerCost *cost, const PlanPoint *point,
-                  int64_t n_dense, int64_t n_moe)
+/* In the order that @d says. */
+static double
+order_end_s(const PlanRequest *request, const PlanDegrees *d, int32_t zero_stage, int64_t n_dense,
+            int64_t n_expert)
 {
-    const PlanDegrees *d = &point->degrees;
-    const PlanPartCost *parts = cost->parts;
     const ProfilePlacement placement = plan_layer_placement(request, d);
     const ProfileGroup dense = profile_placed_at(&placement, PROFILE_PLACED_DENSE, 0);
     const ProfileGroup expert = profile_placed_at(&placement, PROFILE_PLACED_EXPERT, 0);
 
-    return reduction_s(request, point->zero_stage, &dense,
-                       n_dense * parts[PLAN_PART_DENSE].dense_parameters +
-                           n_moe * parts[PLAN_PART_MOE].dense_parameters) +
-           reduction_s(request, point->zero_stage, &expert,
-                       n_moe * parts[PLAN_PART_MOE].expert_parameters);
+    return reduction_s(request, zero_stage, &dense, n_dense) +
+           reduction_s(request, zero_stage, &expert, n_expert);
+}
+
+double
+plan_sketch_end_s(const PlanRequest *request, const PlanLayerCost *cost, const PlanPoint *point,
+                  int64_t n_dense, int64_t n_moe)
+{
+    const PlanPartCost *parts = cost->parts;
+    const int64_t dense = n_dense * parts[PLAN_PART_DENSE].dense_parameters +
+                          n_moe * parts[PLAN_PART_MOE].dense_parameters;
+    const int64_t expert = n_moe * parts[PLAN_PART_MOE].expert_parameters;
+    PlanDegrees d = point->degrees;
+    double least_s = INFINITY;
+
+    for (uint32_t orders = plan_space_point_orders(point); orders != 0; orders &= orders - 1) {
+        d.rank_order = g_bit_nth_lsf(orders, -1);
+        least_s = fmin(least_s, order_end_s(request, &d, point->zero_stage, dense, expert));
+    }
+    return least_s;
 }
 
 /* --- bounds --- */

@@ -114,7 +114,7 @@ is_variant(const PlanPoint *point, const PlanPoint *like)
     const PlanDegrees *a = &point->degrees, *b = &like->degrees;
 
     return a->dp == b->dp && a->tp == b->tp && a->pp == b->pp && a->cp == b->cp && a->ep == b->ep &&
-           a->vpp <= MAX(b->vpp, PLAN_RUN_SLICED_CHUNKS) &&
+           a->rank_order == b->rank_order && a->vpp <= MAX(b->vpp, PLAN_RUN_SLICED_CHUNKS) &&
            point->micro_batch == like->micro_batch && point->zero_stage == like->zero_stage &&
            point->offload == like->offload && point->sequence_parallel == like->sequence_parallel;
 }

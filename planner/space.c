@@ -2,7 +2,9 @@
 
 #include "planner/given_slices.h"
 #include "planner/space_bound.h"
-#include "schedule/rank_order.h"
+#include "planner/space_orders.h"
+
+#include <string.h>
 
 #define INT "%" G_GINT64_FORMAT
 
@@ -19,10 +21,11 @@ typedef struct {
     bool slices;
 } Chunks;
 
-/* Layers at the current tp and cp; pp and dp do not matter. */
+/* Layers at the current tp and cp; of pp, dp and the order only where groups lie matters. */
 typedef struct {
     int64_t ep, micro_batch;
     bool sequence_parallel;
+    ProfileGroup groups[MODEL_GROUP_N]; /* of the first devices */
     PlanSlicedCost cost;
     int64_t index; /* in space->costs; -1: not yet */
 } KnownCost;
@@ -40,6 +43,9 @@ typedef struct {
     KnownCost *cost;      /* (borrowed) of the current ep, micro-batch and sp */
     GArray *chunks;       /* (owned) of Chunks, at the current degrees and micro-batches */
     GArray *slices;       /* (owned) of int64_t, likewise */
+    uint32_t orders[PLAN_RANK_ORDER_N]; /* sets worth a look at the current degrees */
+    int n_orders;
+    int64_t n_candidates; /* of all points so far */
 } Walk;
 
 /* --- the walk over all combinations --- */
@@ -135,6 +141,7 @@ add_point(Walk *walk, const PlanPoint *point)
                            point->sliced_bound_ns != INT64_MAX && limits->sliced_ns >= 0;
 
     space->n_points++;
+    walk->n_candidates += point->n_candidates;
     if (may_slice && point->sliced_bound_ns <= limits->sliced_ns &&
         point->degrees.vpp <= limits->sliced_vpp) {
         keep_point(walk, *point);
@@ -165,7 +172,8 @@ add_layouts(Walk *walk, PlanPoint point)
     for (guint i = 0; i < walk->chunks->len; i++) {
         const Chunks *chunks = &g_array_index(walk->chunks, Chunks, i);
         point.degrees.vpp = chunks->vpp;
-        point.n_candidates = chunks->n_families * plan_space_ways(space->request, &point);
+        point.n_candidates = chunks->n_families * plan_space_ways(space->request, &point) *
+                             __builtin_popcount(point.orders);
         /* More stages than layers are even ones, the first with the embedding alone. */
         const int64_t length =
             chunks->families.bidirectional ? point.degrees.pp : point.degrees.pp * chunks->vpp;
@@ -174,8 +182,10 @@ add_layouts(Walk *walk, PlanPoint point)
             point.is_balanced = balanced == 1;
             point.bound_ns =
                 plan_space_bound_ns(space->request, cost, unit, &point, &chunks->families);
-            point.sliced_bound_ns =
-                chunks->slices ? plan_space_sliced_ns(space->request, cost, &point) : INT64_MAX;
+            /* Slices are looked for in the first order only. */
+            point.sliced_bound_ns = chunks->slices && point.orders == walk->orders[0]
+                                        ? plan_space_sliced_ns(space->request, cost, &point)
+                                        : INT64_MAX;
             point.index = space->n_points;
             add_point(walk, &point);
         }
@@ -218,6 +228,8 @@ find_cost(Walk *walk, const PlanPoint *point)
 {
     const PlanRequest *request = walk->space->request;
     const PlanLayerShape shape = plan_space_layer_shape(point);
+    const ProfilePlacement placement = plan_layer_placement(request, &point->degrees);
+    ProfileGroup groups[MODEL_GROUP_N];
 
     if (!plan_given_slices(request, &shape, walk->slices)) {
         if (walk->shape_refusal == NULL)
@@ -226,10 +238,13 @@ find_cost(Walk *walk, const PlanPoint *point)
                 shape.sequence_parallel ? " * --tp (sequence parallelism)" : "");
         return false;
     }
+    for (int i = 0; i < MODEL_GROUP_N; i++)
+        groups[i] = profile_placed_at(&placement, (ProfilePlaced)i, 0);
     for (guint i = 0; i < walk->known->len; i++) {
         walk->cost = walk->known->pdata[i];
         if (walk->cost->ep == shape.degrees.ep && walk->cost->micro_batch == shape.micro_batch &&
-            walk->cost->sequence_parallel == shape.sequence_parallel)
+            walk->cost->sequence_parallel == shape.sequence_parallel &&
+            memcmp(walk->cost->groups, groups, sizeof groups) == 0)
             return true;
     }
     walk->cost = g_new(KnownCost, 1);
@@ -240,6 +255,7 @@ find_cost(Walk *walk, const PlanPoint *point)
         .cost = plan_layer_sliced_cost(request, &shape, walk->slices),
         .index = -1,
     };
+    memcpy(walk->cost->groups, groups, sizeof groups);
     g_ptr_array_add(walk->known, walk->cost);
     return true;
 }
@@ -254,6 +270,42 @@ nearest_multiple(int64_t n, int64_t dp, int64_t micro_batch)
         return 0;
     down = n / unit * unit;
     return down > 0 && n - down < unit - (n - down) ? down : down + unit;
+}
+
+static void
+set_orders(const Walk *walk, int set, PlanPoint *point)
+{
+    point->orders = walk->orders[set];
+    point->degrees.rank_order = g_bit_nth_lsf(point->orders, -1);
+}
+
+/* Adds @point, whose cost in the first set of orders is walk->cost, there, and in those other sets
+ * that may be of use; the rest counts as slow. */
+static void
+add_orders(Walk *walk, PlanPoint point)
+{
+    PlanSpace *space = walk->space;
+    const int64_t n_points = space->n_points, n_candidates = walk->n_candidates;
+    const PlanLayerCost cost = walk->cost->cost.whole;
+    bool overlaps = false;
+
+    add_savers(walk, point);
+    const int64_t points_each = space->n_points - n_points;
+    const int64_t candidates_each =
+        (walk->n_candidates - n_candidates) / __builtin_popcount(walk->orders[0]);
+    for (guint i = 0; i < walk->chunks->len; i++)
+        overlaps = overlaps || g_array_index(walk->chunks, Chunks, i).families.overlaps;
+    for (int i = 1; i < walk->n_orders; i++) {
+        set_orders(walk, i, &point);
+        const int64_t bound_ns = plan_space_order_ns(space->request, &cost, &point, overlaps);
+        if (bound_ns > walk->limits->time_ns) {
+            space->n_slow += candidates_each * __builtin_popcount(point.orders);
+            space->n_points += points_each;
+            space->least_slow_ns = MIN(space->least_slow_ns, bound_ns);
+        } else if (find_cost(walk, &point)) {
+            add_savers(walk, point);
+        }
+    }
 }
 
 /* Micro-batches of @point's degrees, with and without sequence parallelism. */
@@ -292,8 +344,9 @@ add_batches(Walk *walk, PlanPoint point)
             if (sp == 1 && request->seq_len / point.degrees.cp % point.degrees.tp != 0)
                 continue;
             point.sequence_parallel = sp == 1;
+            set_orders(walk, 0, &point);
             if (find_cost(walk, &point))
-                add_savers(walk, point);
+                add_orders(walk, point);
         }
     }
 }
@@ -328,12 +381,14 @@ shape_fits(Walk *walk, const PlanDegrees *degrees)
     return false;
 }
 
+/* Fills walk->orders; false if the request's is none. */
 static bool
-order_fits(Walk *walk, const PlanDegrees *degrees)
+find_orders(Walk *walk, const PlanDegrees *degrees)
 {
     g_autoptr(GError) local = NULL;
 
-    if (plan_rank_order_check(degrees, &walk->space->request->conventions, &local))
+    walk->n_orders = plan_space_orders(walk->space->request, degrees, walk->orders, &local);
+    if (walk->n_orders > 0)
         return true;
     if (walk->shape_refusal == NULL)
         walk->shape_refusal = g_strdup(local->message);
@@ -368,12 +423,12 @@ add_degrees(Walk *walk)
                 }
                 for (int64_t ep = 1; ep <= last_ep; ep++) {
                     const PlanPoint point = {
-                        .degrees = {dp, tp, pp, 1, cp, ep, request->rank_order},
+                        .degrees = {dp, tp, pp, 1, cp, ep, PLAN_RANK_ORDER_DEFAULT},
                         .recompute = (PlanRecompute)MAX(0, request->recompute),
                     };
                     if (dp * tp * cp / plan_expert_tp(&point.degrees, &request->conventions) % ep ==
                             0 &&
-                        allowed(request->ep, ep) && order_fits(walk, &point.degrees) &&
+                        allowed(request->ep, ep) && find_orders(walk, &point.degrees) &&
                         shape_fits(walk, &point.degrees))
                         add_batches(walk, point);
                 }

@@ -15,6 +15,7 @@ G_BEGIN_DECLS
 
 typedef struct {
     PlanDegrees degrees;
+    uint32_t orders; /* of ranks, as bits: those in which layers cost the same; 0: the degrees' */
     int64_t micro_batch, n_microbatches;
     int32_t zero_stage;
     PlanOffload offload;
@@ -84,6 +85,13 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC(PlanSpace, plan_space_free)
  */
 bool plan_space_has_family(const PlanSpace *space, const PlanPoint *point,
                            const ScheduleFamily *family, int64_t n_slices);
+
+/* The orders of ranks to try at @point. */
+static inline uint32_t
+plan_space_point_orders(const PlanPoint *point)
+{
+    return point->orders != 0 ? point->orders : UINT32_C(1) << point->degrees.rank_order;
+}
 
 /* The layers of @point. */
 static inline PlanLayerShape

@@ -61,28 +61,36 @@ average_end_s(const PlanRequest *request, const PlanLayerCost *cost, const PlanP
            (double)point->degrees.pp;
 }
 
-/* The collectives of ZeRO 3 (profiles/workload_ops.c), all tensors of a layer at once. */
+/* The collectives of ZeRO 3 (profiles/workload_zero3.c), all tensors of a layer at once, in the
+ * order that has them nearest. */
 static void
 set_gathering(const PlanRequest *request, const PlanLayerCost *cost, PlanPoint *point)
 {
-    const PlanDegrees *d = &point->degrees;
-    const ProfilePlacement placement = plan_layer_placement(request, d);
-    const ProfileGroup group = profile_placed_at(&placement, PROFILE_PLACED_DENSE, 0);
     const int64_t element = request->dtype == DTYPE_FP8 ? 2 : dtype_bytes(request->dtype);
+    const int64_t gradient = dtype_bytes(request->conventions.grad_dtype);
     const double n_slices = (double)plan_given_n_slices(request);
+    const bool gathers = point->zero_stage >= 3 && point->degrees.dp * point->degrees.cp > 1 &&
+                         plan_sketch_ranks_are_alike(request, &point->degrees);
+    PlanDegrees d = point->degrees;
 
-    for (int i = 0; i < 2; i++) {
-        const int64_t n = cost->parts[i].dense_parameters;
-        point->gather_s[i] = point->scatter_s[i] = 0.0;
-        if (point->zero_stage < 3 || group.n == 1 || !plan_sketch_ranks_are_alike(request, d))
-            continue;
-        point->gather_s[i] =
-            n_slices *
-            profile_cost_collective_s(request->profile, MODEL_COMM_ALL_GATHER, n * element, &group);
-        point->scatter_s[i] =
-            n_slices * profile_cost_collective_s(request->profile, MODEL_COMM_REDUCE_SCATTER,
-                                                 n * dtype_bytes(request->conventions.grad_dtype),
-                                                 &group);
+    for (int i = 0; i < 2; i++)
+        point->gather_s[i] = point->scatter_s[i] = gathers ? INFINITY : 0.0;
+    for (uint32_t orders = gathers ? plan_space_point_orders(point) : 0; orders != 0;
+         orders &= orders - 1) {
+        d.rank_order = g_bit_nth_lsf(orders, -1);
+        const ProfilePlacement placement = plan_layer_placement(request, &d);
+        const ProfileGroup group = profile_placed_at(&placement, PROFILE_PLACED_DENSE, 0);
+        for (int i = 0; i < 2; i++) {
+            const int64_t n = cost->parts[i].dense_parameters;
+            point->gather_s[i] =
+                fmin(point->gather_s[i],
+                     n_slices * profile_cost_collective_s(request->profile, MODEL_COMM_ALL_GATHER,
+                                                          n * element, &group));
+            point->scatter_s[i] = fmin(
+                point->scatter_s[i],
+                n_slices * profile_cost_collective_s(request->profile, MODEL_COMM_REDUCE_SCATTER,
+                                                     n * gradient, &group));
+        }
     }
 }
 

@@ -175,6 +175,26 @@ plan_trial_plan(PlanTrial *trial, const Plan *plan, const ScheduleFamily *family
     return plan_trial_simulate(trial, plan, workload, family, large);
 }
 
+PlanTried
+plan_trial_orders(PlanTrial *trial, const Plan *plan, const ScheduleFamily *family, Report **large)
+{
+    const uint32_t orders = plan_space_point_orders(trial->point);
+    PlanTried first = PLAN_TRIED_LARGE;
+    Plan other = *plan; /* borrows all that is the plan's */
+
+    for (uint32_t left = orders; left != 0; left &= left - 1) {
+        other.degrees.rank_order = g_bit_nth_lsf(left, -1);
+        const PlanTried tried =
+            plan_trial_plan(trial, &other, family, left == orders ? large : NULL);
+        if (left == orders)
+            first = tried;
+        /* What a rank holds does not depend on the order. */
+        if (first == PLAN_TRIED_LARGE)
+            break;
+    }
+    return first;
+}
+
 int
 plan_trial_next_way(const PlanRequest *request, int way)
 {

@@ -44,6 +44,11 @@ PlanTried plan_trial_simulate(PlanTrial *trial, const Plan *plan, const Workload
 PlanTried plan_trial_plan(PlanTrial *trial, const Plan *plan, const ScheduleFamily *family,
                           Report **large);
 
+/* The same in every order of ranks of the trial's point, the first of which says what is returned
+ * and what is @large. */
+PlanTried plan_trial_orders(PlanTrial *trial, const Plan *plan, const ScheduleFamily *family,
+                            Report **large);
+
 /* Remembers @plan if it is the one that comes nearest to fitting. */
 void plan_trial_note_large(PlanTrial *trial, const Plan *plan, int64_t bytes);
 /* Remembers a bound that pruned. */

@@ -13,7 +13,7 @@ try_ways(PlanFamilyTrial *f, const int *ways, Report **large)
         return PLAN_TRIED_PRUNED;
     }
     plan_layout_apply(f->input.counts, f->length, ways, f->plan);
-    return plan_trial_plan(f->trial, f->plan, f->family, large);
+    return plan_trial_orders(f->trial, f->plan, f->family, large);
 }
 
 /* Whether slower ways of all stages are tried as well: as alternatives, or since there a slower way

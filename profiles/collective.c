@@ -218,6 +218,19 @@ place(const Profile *profile, const ProfileGroup *group)
     return place;
 }
 
+bool
+profile_groups_cost_alike(const Profile *profile, const ProfileGroup *a, const ProfileGroup *b)
+{
+    if (a->n == 1 || b->n == 1)
+        return a->n == b->n;
+    const Placement x = place(profile, a), y = place(profile, b);
+    return x.network == y.network && x.n == y.n && x.n_inner == y.n_inner &&
+           x.bytes_per_s == y.bytes_per_s && x.leave_bytes_per_s == y.leave_bytes_per_s &&
+           x.inner_bytes_per_s == y.inner_bytes_per_s && x.latency_s == y.latency_s &&
+           x.inner_latency_s == y.inner_latency_s && x.step_s == y.step_s &&
+           x.inner_step_s == y.inner_step_s;
+}
+
 /* --- algorithms --- */
 
 /* Messages that follow one another round a ring of all ranks: one per rank and step, most of them

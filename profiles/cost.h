@@ -114,6 +114,10 @@ void profile_collective_traffic(const Profile *profile, ModelComm comm, int64_t 
                                 const ProfileGroup *group,
                                 double traffic_bytes[MODEL_CLUSTER_MAX_LEVELS]);
 
+/* Whether collectives over both take as long. */
+bool profile_groups_cost_alike(const Profile *profile, const ProfileGroup *a,
+                               const ProfileGroup *b);
+
 /* Whether @level is between nodes, seen from device @rank: network_fraction, not link_fraction. */
 bool profile_level_is_network(const Profile *profile, size_t level, int64_t rank);
 

@@ -17,7 +17,9 @@ along(const PlanDegrees *d, int64_t first, PlanDim a, PlanDim b)
     const int64_t n_near = plan_degree(d, near), n_far = near == far ? 1 : plan_degree(d, far);
     ProfileGroup group = {.first = first, .stride = strides[near], .n = n_near * n_far};
 
-    if (n_near == 1 && n_far > 1)
+    if (group.n == 1)
+        group.stride = 1;
+    else if (n_near == 1)
         group.stride = strides[far];
     else if (n_far > 1 && strides[far] != strides[near] * n_near)
         group.per_run = n_near, group.run_stride = strides[far];
@@ -31,7 +33,9 @@ of_stage(const PlanDegrees *d, int64_t first, int64_t stride, int64_t n)
     const int64_t run = plan_stage_run(d);
     ProfileGroup group = {.first = first, .stride = stride, .n = n};
 
-    if (plan_stages_are_runs(d))
+    if (n == 1)
+        group.stride = 1;
+    if (plan_stages_are_runs(d) || n == 1)
         return group;
     if (stride >= run)
         group.stride = stride * d->pp;
@@ -72,7 +76,8 @@ profile_placed_at(const ProfilePlacement *placement, ProfilePlaced kind, int64_t
     case PROFILE_PLACED_N:
         g_return_val_if_reached(group);
     }
-    if (!plan_stages_are_runs(d))
+    /* Of one that lies in one run, all that is near does the same. */
+    if (!plan_stages_are_runs(d) && profile_group_last(&group) - first >= plan_stage_run(d))
         group.busy = plan_stage_run(d), group.period = group.busy * d->pp;
     return group;
 }

@@ -13,7 +13,8 @@ typedef struct {
     GArray *shared;             /* of WorkloadCrossing: of the rank at hand, level by level */
     /* Groups of devices after which the ranks repeat are one.  0: none do. */
     int64_t period;
-    GHashTable *links; /* of (owned) SharedGroup * -> link + 1, or 0 for none; looked up only */
+    GHashTable
+        *links; /* of (owned) SharedGroup * -> (owned) int32_t: link, or -1; looked up only */
 } Maker;
 
 /* A group of devices of the level inside, on its way out into @level; no padding. */
@@ -81,13 +82,14 @@ link_of_group(Maker *maker, const SharedGroup *group, int64_t device)
     gpointer known;
 
     if (g_hash_table_lookup_extended(maker->links, group, NULL, &known))
-        return (int32_t)GPOINTER_TO_INT(known) - 1;
+        return *(const int32_t *)known;
     const ModelLink link = model_cluster_slowest_link(profile->cluster, device, device, level);
     const int32_t made =
         link.shared_bytes_per_s > 0.0
             ? new_link(maker, fraction_of(profile, level, device) * link.shared_bytes_per_s)
             : -1;
-    g_hash_table_insert(maker->links, g_memdup2(group, sizeof *group), GINT_TO_POINTER(made + 1));
+    g_hash_table_insert(maker->links, g_memdup2(group, sizeof *group),
+                        g_memdup2(&made, sizeof made));
     return made;
 }
 
@@ -207,7 +209,7 @@ workload_build_links(const WorkloadBuild *build)
         .shared = g_array_new(FALSE, FALSE, sizeof(WorkloadCrossing)),
         .period =
             n_runs < plan_stage_devices(d) / plan_stage_run(d) ? plan_stage_run(d) * d->pp : 0,
-        .links = g_hash_table_new_full(hash_group, groups_equal, g_free, NULL),
+        .links = g_hash_table_new_full(hash_group, groups_equal, g_free, g_free),
     };
 
     links->n_levels = (int32_t)n_levels;

@@ -1,5 +1,7 @@
 #include "schedule/rank_order.h"
 
+#include <string.h>
+
 #define INT "%" G_GINT64_FORMAT
 
 const char *const plan_rank_order_names[PLAN_RANK_ORDER_N + 1] = {
@@ -26,6 +28,16 @@ static const uint8_t dims_of[PLAN_RANK_ORDER_N][PLAN_DIM_N] = {
 #undef CP
 #undef DP
 #undef PP
+
+int
+plan_rank_order_find(const char *name)
+{
+    int order = 0;
+
+    while (order < PLAN_RANK_ORDER_N && strcmp(name, plan_rank_order_names[order]) != 0)
+        order++;
+    return order < PLAN_RANK_ORDER_N ? order : -1;
+}
 
 void
 plan_rank_order_dims(int64_t order, PlanDim dims[PLAN_DIM_N])

@@ -33,6 +33,9 @@ typedef enum {
 #define PLAN_RANK_ORDER_PP_BEFORE_DP 1
 extern const char *const plan_rank_order_names[PLAN_RANK_ORDER_N + 1];
 
+/* The order of that name; -1: there is none. */
+int plan_rank_order_find(const char *name);
+
 /* The dimensions of @order, fastest first. */
 void plan_rank_order_dims(int64_t order, PlanDim dims[PLAN_DIM_N]);
 

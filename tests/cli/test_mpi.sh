@@ -38,6 +38,8 @@ report $? "no mpirun" "$(cat "$W/err")"
 
 # --- the same bits ---
 plan dp2 --gpus 4 --global-batch 8 --dp 2 --pp 2 --micro-batch 1 --schedule terapipe --slices 2
+# Neighbours in the pipeline are neighbours among processes, replicas two apart.
+plan order --gpus 4 --global-batch 8 --dp 2 --pp 2 --micro-batch 1 --schedule 1f1b --rank-order tp-cp-pp-dp
 plan dp4 --gpus 4 --global-batch 8 --dp 4 --pp 1 --micro-batch 1
 plan zb --gpus 2 --global-batch 6 --dp 1 --pp 2 --micro-batch 1 --schedule zb-h1
 # Sharded, and with forwards computed again.
@@ -47,7 +49,7 @@ for stage in 1 2 3; do
         --micro-batch 1 --schedule 1f1b -o "$W/zero$stage.json" >/dev/null 2>"$W/err" ||
         report 1 "plan zero$stage" "$(cat "$W/err")"
 done
-for p in pp2 dp2 dp4 zb zero1 zero2 zero3; do
+for p in pp2 dp2 order dp4 zb zero1 zero2 zero3; do
     runs 0 "$p with threads" run "$W/$p.json" --device reference --steps 3 --verify --json
     cp "$W/out" "$W/$p.local"
     for again in 1 2; do
