@@ -3,6 +3,7 @@
 #include "planner/given_slices.h"
 #include "planner/space_bound.h"
 #include "planner/space_orders.h"
+#include "planner/space_refusal.h"
 
 #include <string.h>
 
@@ -10,8 +11,6 @@
 
 /* Larger micro-batches are taken only when asked for. */
 #define MAX_MICRO_BATCH 4096
-/* No batch as large as this is worth naming. */
-#define MAX_BATCH (INT64_C(1) << 31)
 
 /* One number of chunks that some family of the space has. */
 typedef struct {
@@ -34,15 +33,12 @@ typedef struct {
 typedef struct {
     PlanSpace *space;
     const PlanSpaceLimits *limits;
-    bool fits_devices;    /* some degrees multiply to the number of devices */
-    char *shape_refusal;  /* (owned, nullable) the model's reason against the first degrees */
-    char *batch_refusal;  /* (owned, nullable) */
-    int64_t batch;        /* the nearest one that would not be refused so; 0: absurd */
-    char *family_refusal; /* (owned, nullable) */
-    GPtrArray *known;     /* (owned) of (owned) KnownCost * */
-    KnownCost *cost;      /* (borrowed) of the current ep, micro-batch and sp */
-    GArray *chunks;       /* (owned) of Chunks, at the current degrees and micro-batches */
-    GArray *slices;       /* (owned) of int64_t, likewise */
+    bool fits_devices; /* some degrees multiply to the number of devices */
+    PlanSpaceRefusals refusals;
+    GPtrArray *known; /* (owned) of (owned) KnownCost * */
+    KnownCost *cost;  /* (borrowed) of the current ep, micro-batch and sp */
+    GArray *chunks;   /* (owned) of Chunks, at the current degrees and micro-batches */
+    GArray *slices;   /* (owned) of int64_t, likewise */
     uint32_t orders[PLAN_RANK_ORDER_N]; /* sets worth a look at the current degrees */
     int n_orders;
     int64_t n_candidates; /* of all points so far */
@@ -55,25 +51,6 @@ static inline bool
 allowed(int64_t fixed, int64_t value)
 {
     return fixed == 0 || fixed == value;
-}
-
-/* (owned) why the first family does not exist at @point. */
-static char *
-refusal_of_family(const PlanSpace *space, const PlanPoint *point, int64_t vpp)
-{
-    const ScheduleFamily *family = space->families->pdata[0];
-    const ScheduleShape shape = {
-        .n_ranks = point->degrees.pp,
-        .n_chunks = MAX(vpp, family->min_chunks),
-        .n_microbatches = point->n_microbatches,
-        .n_slices = 1,
-    };
-    g_autoptr(GError) local = NULL;
-
-    if (!schedule_shape_check(family, &shape, &local))
-        return g_strdup(local->message);
-    return g_strdup_printf("--pp " INT " * --vpp " INT " is more than the model's " INT " layers",
-                           point->degrees.pp, shape.n_chunks, space->request->arch->n_layers);
 }
 
 /* Fills chunks for @point's degrees and number of micro-batches.  Chunks without a pipeline, which
@@ -106,8 +83,8 @@ find_chunks(Walk *walk, PlanPoint point)
         if (chunks.n_families > 0)
             g_array_append_val(walk->chunks, chunks);
     }
-    if (walk->chunks->len == 0 && walk->family_refusal == NULL)
-        walk->family_refusal = refusal_of_family(space, &point, MAX(1, fixed));
+    if (walk->chunks->len == 0 && walk->refusals.family == NULL)
+        walk->refusals.family = plan_space_refusal_of_family(space, &point, MAX(1, fixed));
 }
 
 int64_t
@@ -232,8 +209,8 @@ find_cost(Walk *walk, const PlanPoint *point)
     ProfileGroup groups[MODEL_GROUP_N];
 
     if (!plan_given_slices(request, &shape, walk->slices)) {
-        if (walk->shape_refusal == NULL)
-            walk->shape_refusal = g_strdup_printf(
+        if (walk->refusals.shape == NULL)
+            walk->refusals.shape = g_strdup_printf(
                 "--slices: lengths are not multiples of --cp " INT "%s", shape.degrees.cp,
                 shape.sequence_parallel ? " * --tp (sequence parallelism)" : "");
         return false;
@@ -258,18 +235,6 @@ find_cost(Walk *walk, const PlanPoint *point)
     memcpy(walk->cost->groups, groups, sizeof groups);
     g_ptr_array_add(walk->known, walk->cost);
     return true;
-}
-
-/* The multiple of @dp * @micro_batch next to @n, of two the larger one; 0: it is too large. */
-static int64_t
-nearest_multiple(int64_t n, int64_t dp, int64_t micro_batch)
-{
-    int64_t unit, down;
-
-    if (__builtin_mul_overflow(dp, MAX(1, micro_batch), &unit) || unit > MAX_BATCH)
-        return 0;
-    down = n / unit * unit;
-    return down > 0 && n - down < unit - (n - down) ? down : down + unit;
 }
 
 static void
@@ -317,15 +282,7 @@ add_batches(Walk *walk, PlanPoint point)
 
     if (request->global_batch % dp != 0 ||
         (request->micro_batch > 0 && request->global_batch / dp % request->micro_batch != 0)) {
-        if (walk->batch_refusal == NULL)
-            walk->batch = nearest_multiple(request->global_batch, dp, request->micro_batch);
-        if (walk->batch_refusal == NULL && request->micro_batch > 0)
-            walk->batch_refusal = g_strdup_printf(
-                "--global-batch " INT " is not a multiple of --dp " INT " * --micro-batch " INT,
-                request->global_batch, dp, request->micro_batch);
-        else if (walk->batch_refusal == NULL)
-            walk->batch_refusal = g_strdup_printf(
-                "--global-batch " INT " is not a multiple of --dp " INT, request->global_batch, dp);
+        plan_space_refuse_batch(&walk->refusals, request, dp);
         return;
     }
     const int64_t sequences = request->global_batch / dp, fixed = request->micro_batch;
@@ -368,16 +325,16 @@ shape_fits(Walk *walk, const PlanDegrees *degrees)
     workload_set_conventions(&request->conventions, &request->profile->parameters, &shape);
 
     if (degrees->cp > 1 && request->seq_len % (2 * degrees->cp) != 0) {
-        if (walk->shape_refusal == NULL)
-            walk->shape_refusal =
+        if (walk->refusals.shape == NULL)
+            walk->refusals.shape =
                 g_strdup_printf("--seq-len " INT " is not a multiple of 2 * --cp " INT,
                                 request->seq_len, degrees->cp);
         return false;
     }
     if (model_shape_check(request->arch, &shape, &local))
         return true;
-    if (walk->shape_refusal == NULL)
-        walk->shape_refusal = g_strdup(local->message);
+    if (walk->refusals.shape == NULL)
+        walk->refusals.shape = g_strdup(local->message);
     return false;
 }
 
@@ -390,8 +347,8 @@ find_orders(Walk *walk, const PlanDegrees *degrees)
     walk->n_orders = plan_space_orders(walk->space->request, degrees, walk->orders, &local);
     if (walk->n_orders > 0)
         return true;
-    if (walk->shape_refusal == NULL)
-        walk->shape_refusal = g_strdup(local->message);
+    if (walk->refusals.shape == NULL)
+        walk->refusals.shape = g_strdup(local->message);
     return false;
 }
 
@@ -415,8 +372,8 @@ add_degrees(Walk *walk)
                     continue;
                 walk->fits_devices = true;
                 if (pp > plan_space_most_stages(request)) {
-                    if (walk->shape_refusal == NULL)
-                        walk->shape_refusal =
+                    if (walk->refusals.shape == NULL)
+                        walk->refusals.shape =
                             g_strdup_printf("--pp " INT " is more than the model's " INT " layers",
                                             pp, request->arch->n_layers);
                     continue;
@@ -435,61 +392,6 @@ add_degrees(Walk *walk)
             }
         }
     }
-}
-
-/* --- what cannot be --- */
-
-/* Numbers of devices that are tried for one that divides. */
-#define MAX_NEAREST 64
-
-/* (owned) what would do instead of so many devices. */
-static char *
-nearest_devices(const PlanSpace *space)
-{
-    const PlanSpaceLimits limits = {.memory_bytes = INT64_MAX, .time_ns = -1, .sliced_ns = -1};
-    const int64_t has = model_cluster_n_devices(space->request->profile->cluster);
-
-    for (int64_t i = 1; i <= MAX_NEAREST && !space->request->is_terse; i++) {
-        PlanRequest other = *space->request;
-        const int64_t n[2] = {space->n_devices - i, space->n_devices + i};
-        other.is_terse = true;
-        for (int k = 0; k < 2; k++) {
-            other.n_devices = n[k];
-            g_autoptr(PlanSpace) divides =
-                n[k] >= 1 && n[k] <= has ? plan_space_new(&other, &limits, NULL) : NULL;
-            if (divides != NULL)
-                return g_strdup_printf("--gpus " INT " would do", n[k]);
-        }
-    }
-    return g_strdup("nearest: --gpus with a divisor of --global-batch times tp and pp");
-}
-
-/* Nothing is left: @walk knows why. */
-static void
-set_empty(const Walk *walk, GError **error)
-{
-    const PlanSpace *space = walk->space;
-    const PlanRequest *request = space->request;
-    const bool is_fixed = request->dp > 0 || request->tp > 0 || request->pp > 0 ||
-                          request->cp > 0 || request->ep > 0 || request->micro_batch > 0 ||
-                          request->vpp > 0 || !space->is_automatic ||
-                          request->sequence_parallel == 1;
-    const PlanError code = is_fixed ? PLAN_ERROR_INVALID : PLAN_ERROR_INFEASIBLE;
-
-    /* What came furthest says most. */
-    if (walk->family_refusal != NULL)
-        g_set_error(error, PLAN_ERROR, code, "--schedule: %s", walk->family_refusal);
-    else if (walk->batch_refusal != NULL && (walk->shape_refusal == NULL || request->tp > 0))
-        g_set_error(error, PLAN_ERROR, code, walk->batch > 0 ? "%s; " INT " would do" : "%s",
-                    walk->batch_refusal, walk->batch);
-    else if (walk->shape_refusal != NULL) {
-        g_autofree char *nearest = nearest_devices(space);
-        g_set_error(error, PLAN_ERROR, code, "no degrees multiply to " INT " devices: %s%s%s; %s",
-                    space->n_devices, walk->shape_refusal, walk->batch_refusal != NULL ? "; " : "",
-                    walk->batch_refusal != NULL ? walk->batch_refusal : "", nearest);
-    } else
-        g_set_error(error, PLAN_ERROR, code,
-                    "--sequence-parallel on: no --tp divides the tokens of each rank");
 }
 
 PlanSpace *
@@ -513,10 +415,8 @@ plan_space_new(const PlanRequest *request, const PlanSpaceLimits *limits, GError
         return NULL;
     add_degrees(&walk);
     if (space->n_points == 0)
-        set_empty(&walk, error);
-    g_free(walk.shape_refusal);
-    g_free(walk.batch_refusal);
-    g_free(walk.family_refusal);
+        plan_space_set_empty(space, &walk.refusals, error);
+    plan_space_refusals_clear(&walk.refusals);
     return space->n_points == 0 ? NULL : g_steal_pointer(&space);
 }
 

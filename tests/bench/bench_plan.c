@@ -60,7 +60,6 @@ run(const Job *job, int64_t threads)
         .recompute = PLAN_AUTO,
         .zero_stage = PLAN_AUTO,
         .sequence_parallel = PLAN_AUTO,
-        .rank_order = PLAN_AUTO,
         .prefetch_layers = PLAN_PREFETCH_AUTO,
         .conventions = plan_conventions(PLAN_FRAMEWORK_DEGAS),
         .threads = threads,
