@@ -10,23 +10,29 @@ typedef CUresult (*EncodeFunc)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, v
 
 #define TENSOR_MAP_VERSION 12000
 
+/* A GThreadFunc: (nullable) the driver's function; NULL where it has none. */
+static gpointer
+find_encode(gpointer unused)
+{
+    enum cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+    void *function = NULL;
+
+    if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, TENSOR_MAP_VERSION,
+                                         cudaEnableDefault, &found) != cudaSuccess ||
+        found != cudaDriverEntryPointSuccess)
+        return NULL;
+    return function;
+}
+
 /* NULL where the driver has none. */
 static EncodeFunc
 encode_function(void)
 {
-    static gsize is_known;
-    static EncodeFunc encode;
+    static GOnce once = G_ONCE_INIT;
+    const gpointer function = g_once(&once, find_encode, NULL);
+    EncodeFunc encode;
 
-    if (g_once_init_enter(&is_known)) {
-        enum cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
-        void *function = NULL;
-        if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function,
-                                             TENSOR_MAP_VERSION, cudaEnableDefault,
-                                             &found) == cudaSuccess &&
-            found == cudaDriverEntryPointSuccess)
-            memcpy(&encode, &function, sizeof encode);
-        g_once_init_leave(&is_known, 1);
-    }
+    memcpy(&encode, &function, sizeof encode);
     return encode;
 }
 
@@ -45,9 +51,9 @@ exec_cuda_tensor_map(const ExecCudaTensor *tensor, ExecCudaTensorMap *map)
     G_STATIC_ASSERT(sizeof encoded == sizeof *map);
     if (encode == NULL)
         return cudaErrorNotSupported;
-    if (encode(&encoded, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, (void *)(uintptr_t)tensor->memory,
-               size, stride_bytes, box, every, CU_TENSOR_MAP_INTERLEAVE_NONE,
-               CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+    if (encode(&encoded, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, (void *)tensor->memory, size,
+               stride_bytes, box, every, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+               CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
                CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) != CUDA_SUCCESS)
         return cudaErrorInvalidValue;
     memcpy(map, &encoded, sizeof *map);

@@ -346,7 +346,7 @@ sim_network_init(SimNetwork *network, const SimProgram *program, GError **error)
     network->suspects = g_array_new(FALSE, FALSE, sizeof(SimSuspect));
     for (int32_t i = 0; i < network->n_links; i++)
         network->bytes_per_s[i] = links->bytes_per_s[i / 2];
-    network->ways = g_new(SimWay, (size_t)MAX(n_ways, 1));
+    network->ways = g_new0(SimWay, (size_t)MAX(n_ways, 1));
     network->crossings = g_array_new(FALSE, FALSE, sizeof(SimCrossing));
     for (int64_t cost = 0; cost < program->n_costs; cost++) {
         if (program->counts[cost] == 0) { /* nothing goes there */
