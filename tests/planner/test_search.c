@@ -68,9 +68,12 @@ test_alternatives_are_the_next_best(void)
 
 /* --- objectives --- */
 
-/* A model that fits one device is cheapest there: more devices save less time than they cost. */
+/*
+ * A model that fits one device is cheapest there, and needs least energy: more devices of the same
+ * price and power save less time than they add.
+ */
 static void
-test_cost_chooses_the_number_of_devices(void)
+check_number_of_devices(PlanObjective objective)
 {
     g_autoptr(ModelArch) arch = small_arch(4, 0, 8192);
     g_autoptr(Profile) profile = cluster_of("p3.16xlarge", 8);
@@ -79,7 +82,7 @@ test_cost_chooses_the_number_of_devices(void)
     double best = INFINITY;
 
     flights = plan_flights_new();
-    request.objective = PLAN_OBJECTIVE_COST;
+    request.objective = objective;
     g_autoptr(Plan) plan = plan_search(&request, simulate, NULL, &error);
     g_assert_no_error(error);
     /* The oracle: the fastest plan for each number. */
@@ -93,6 +96,18 @@ test_cost_chooses_the_number_of_devices(void)
                       best);
     g_assert_cmpint(plan_n_devices(plan), <, 8);
     g_clear_pointer(&flights, plan_flights_free);
+}
+
+static void
+test_cost_chooses_the_number_of_devices(void)
+{
+    check_number_of_devices(PLAN_OBJECTIVE_COST);
+}
+
+static void
+test_energy_chooses_the_number_of_devices(void)
+{
+    check_number_of_devices(PLAN_OBJECTIVE_ENERGY);
 }
 
 /* --- two kinds of devices --- */
@@ -305,6 +320,8 @@ main(int argc, char **argv)
                     test_alternatives_are_the_next_best);
     g_test_add_func("/planner/search/cost-chooses-the-number-of-devices",
                     test_cost_chooses_the_number_of_devices);
+    g_test_add_func("/planner/search/energy-chooses-the-number-of-devices",
+                    test_energy_chooses_the_number_of_devices);
     g_test_add_func("/planner/search/slower-devices-get-fewer-layers",
                     test_slower_devices_get_fewer_layers);
     g_test_add_func("/planner/search/slices-beat-every-equal-cut",
