@@ -21,6 +21,12 @@
 /* Points whose labels would cover each other, as shares of the axes. */
 #define LABEL_WIDTH 0.22
 #define LABEL_HEIGHT 0.045
+/* Of a label's characters, with what lies before them. */
+#define CHARACTER 5.4
+#define LABEL_GAP 12
+/* Shares of the data's range that an axis has before and, at the least, behind it. */
+#define BEFORE 0.06
+#define BEHIND 0.4
 /* An axis over more than such a ratio is logarithmic. */
 #define WIDE 8
 
@@ -109,6 +115,14 @@ is_wide(const double range[2])
     return range[0] > 0 && range[1] / range[0] > WIDE;
 }
 
+/* Where @value lies on an axis of this range, from 0 to 1. */
+static double
+place(double value, const double range[2])
+{
+    return is_wide(range) ? log(value / range[0]) / log(range[1] / range[0])
+                          : (value - range[0]) / (range[1] - range[0]);
+}
+
 /* Adds shares of its length at both ends of a range. */
 static void
 widen(double range[2], double before, double after)
@@ -125,6 +139,28 @@ widen(double range[2], double before, double after)
     range[1] += after * length;
 }
 
+/*
+ * The share of the data's range @x that the axis needs behind it, so that the label of each point
+ * ends in the picture: where @at is the point's share of the range, (BEFORE + @at) / (BEFORE + 1 +
+ * room) of the axis and the label's width are at most all of it.
+ */
+static double
+room_for_labels(const Picture *picture, const double x[2])
+{
+    double room = BEHIND;
+
+    for (guint i = 0; i < picture->points->len; i++) {
+        const Point *point = point_at(picture, i);
+        const double width =
+            (LABEL_GAP + CHARACTER * (double)g_utf8_strlen(point->label, -1)) / (WIDTH - LEFT);
+        const double at = x[1] > x[0] ? place(point->x, x) : 0.0;
+
+        if ((point->is_front || picture->has_all_labels) && width < 0.8)
+            room = fmax(room, (BEFORE + at) / (1.0 - width) - 1.0 - BEFORE);
+    }
+    return room;
+}
+
 /* The least and the most of both axes, with room for labels on the right. */
 static void
 find_ranges(const Picture *picture, double x[2], double y[2])
@@ -137,16 +173,8 @@ find_ranges(const Picture *picture, double x[2], double y[2])
         y[0] = fmin(y[0], point_at(picture, i)->y);
         y[1] = fmax(y[1], point_at(picture, i)->y);
     }
-    widen(x, 0.06, 0.4);
+    widen(x, BEFORE, room_for_labels(picture, x));
     widen(y, 0.1, 0.12);
-}
-
-/* Where @value lies on an axis of this range, from 0 to 1. */
-static double
-place(double value, const double range[2])
-{
-    return is_wide(range) ? log(value / range[0]) / log(range[1] / range[0])
-                          : (value - range[0]) / (range[1] - range[0]);
 }
 
 static void

@@ -71,6 +71,28 @@ if command -v gnuplot >/dev/null 2>&1; then
     grep -q 'memory of the fullest device \[GiB\]' "$W/front.svg" &&
         grep -q 'gpt2-1.5b on dgx-a100-80g: time against memory' "$W/front.svg"
     report $? "with title and units"
+    # A long label far to the right: characters of this font are at least 4.8 wide.
+    python3 - "$W/front.json" "$W/far.json" <<'END'
+import json, sys
+d = json.load(open(sys.argv[1]))
+last = max([d] + d['alternatives'], key=lambda p: p['predicted']['iteration_s'])
+last['predicted']['iteration_s'] *= 20
+last['degrees'].update(dp=2, tp=2, cp=2)
+last['n_microbatches'] *= 4
+last['rank_order'] = 'cp-tp-dp-pp'
+for stage in last['stages']:
+    stage['recompute'] = 'full'
+json.dump(d, open(sys.argv[2], 'w'))
+END
+    runs 0 "a long label" plot "$W/far.json" --kind pareto -o "$W/far.svg"
+    python3 - "$W/far.svg" <<'END'
+import re, sys
+text = open(sys.argv[1]).read()
+labels = re.findall(r'translate\(([\d.]+),[\d.]+\)[^>]*text-anchor="start">\s*<text>([^<]*micro-batch[^<]*)<', text)
+assert any('cp-tp-dp-pp' in label for _, label in labels), labels
+assert all(float(x) + 4.8 * len(label) < 980 for x, label in labels), labels
+END
+    report $? "ends in the picture"
 else
     skip "as a picture" "gnuplot is not installed"
 fi
