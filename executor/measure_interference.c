@@ -1,4 +1,5 @@
 #include "executor/measure_interference.h"
+#include "executor/samples.h"
 
 #include <stdlib.h>
 
@@ -46,20 +47,6 @@ choose_point(const ExecInterference *in, int64_t n_layers)
                         : (ExecGridPoint){best->batch, best->tokens};
 }
 
-static int
-compare_doubles(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
-static double
-percentile(const GArray *sorted, guint hundredths)
-{
-    return g_array_index(sorted, double, (sorted->len - 1) * hundredths / 100);
-}
-
 static void
 add_factors(Profile *profile, int64_t n_ranks, const ExecMeasureBeside *beside, double alone_s)
 {
@@ -70,9 +57,9 @@ add_factors(Profile *profile, int64_t n_ranks, const ExecMeasureBeside *beside, 
         const ProfileInterference row = {
             .beside = (ProfileBeside)i,
             .n_ranks = n_ranks,
-            .factor = percentile(seconds, 50) / alone_s,
-            .p10 = percentile(seconds, 10) / alone_s,
-            .p90 = percentile(seconds, 90) / alone_s,
+            .factor = exec_samples_percentile(seconds, 50) / alone_s,
+            .p10 = exec_samples_percentile(seconds, 10) / alone_s,
+            .p90 = exec_samples_percentile(seconds, 90) / alone_s,
         };
         g_array_append_val(profile->interference, row);
     }
@@ -108,9 +95,9 @@ exec_interference_time(ExecInterference *in, int32_t n_ranks, GError **error)
     exec_measure_start(&threads);
     const bool ok = exec_measure_join(&threads, error);
     for (int i = 0; i < PROFILE_BESIDE_N; i++)
-        qsort(beside.seconds[i]->data, beside.seconds[i]->len, sizeof(double), compare_doubles);
+        exec_samples_sort(beside.seconds[i]);
     if (ok && n_ranks == 1)
-        in->alone_s = percentile(beside.seconds[PROFILE_BESIDE_NOTHING], 50);
+        in->alone_s = exec_samples_percentile(beside.seconds[PROFILE_BESIDE_NOTHING], 50);
     if (ok)
         add_factors(in->profile, n_ranks, &beside, in->alone_s);
     for (int i = 0; i < PROFILE_BESIDE_N; i++)

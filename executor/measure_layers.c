@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "executor/measure_rank.h"
+#include "executor/samples.h"
 #include "profiles/measured.h"
 
 /* Timings of a point before the next one is chosen, after one to warm up; one, where time is short.
@@ -32,14 +33,6 @@ spent_share(const ExecMeasureLayers *job)
 
 /* --- growing the grid --- */
 
-static int
-compare_doubles(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 /* How far off the other points predict layers at @point: the worst pass's median. */
 static double
 left_out_error(const ExecMeasureShared *shared, const ExecMeasureLayers *job,
@@ -55,7 +48,7 @@ left_out_error(const ExecMeasureShared *shared, const ExecMeasureLayers *job,
         profile_measured_left_out(job->profile, &rows, point->batch, point->tokens, errors);
         if (errors->len == 0)
             continue;
-        qsort(errors->data, errors->len, sizeof(double), compare_doubles);
+        exec_samples_sort(errors);
         worst = fmax(worst, g_array_index(errors, double, (errors->len - 1) / 2));
     }
     return worst;

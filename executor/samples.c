@@ -87,8 +87,15 @@ compare_doubles(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static double
-percentile(const GArray *sorted, guint hundredths)
+void
+exec_samples_sort(GArray *values)
+{
+    if (values->len > 1)
+        qsort(values->data, values->len, sizeof(double), compare_doubles);
+}
+
+double
+exec_samples_percentile(const GArray *sorted, guint hundredths)
 {
     return g_array_index(sorted, double, (sorted->len - 1) * hundredths / 100);
 }
@@ -99,10 +106,10 @@ summary(const Row *row)
 {
     ProfileMeasurement measurement = row->key;
 
-    qsort(row->seconds->data, row->seconds->len, sizeof(double), compare_doubles);
-    measurement.median_s = percentile(row->seconds, 50);
-    measurement.p10_s = percentile(row->seconds, 10);
-    measurement.p90_s = percentile(row->seconds, 90);
+    exec_samples_sort(row->seconds);
+    measurement.median_s = exec_samples_percentile(row->seconds, 50);
+    measurement.p10_s = exec_samples_percentile(row->seconds, 10);
+    measurement.p90_s = exec_samples_percentile(row->seconds, 90);
     return measurement;
 }
 

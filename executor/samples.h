@@ -27,6 +27,10 @@ guint exec_samples_count(ExecSamples *samples, const ProfileMeasurement *key);
 void exec_samples_keep(ExecSamples *samples, JsonWriter *writer, const char *key);
 void exec_samples_read(ExecSamples *samples, JsonDoc *doc, const JsonValue *array);
 
+/* Puts doubles in order, and of doubles in order, one at the least, the one at @hundredths. */
+void exec_samples_sort(GArray *values);
+double exec_samples_percentile(const GArray *sorted, guint hundredths);
+
 /* Adds every row with its median, 10th and 90th percentile. */
 void exec_samples_write(ExecSamples *samples, Profile *profile);
 

@@ -5,6 +5,7 @@
 
 #include "base/units.h"
 #include "planner/partition.h"
+#include "planner/words_key.h"
 
 struct PlanLayouts {
     GMutex lock;
@@ -18,22 +19,7 @@ typedef struct {
         rank_order;
 } Key;
 
-static guint
-hash_key(gconstpointer data)
-{
-    const int64_t *words = data;
-    uint64_t hash = 0;
-
-    for (size_t i = 0; i < sizeof(Key) / sizeof *words; i++)
-        hash = hash * 1000003 + (uint64_t)words[i];
-    return (guint)(hash ^ hash >> 32);
-}
-
-static gboolean
-keys_equal(gconstpointer a, gconstpointer b)
-{
-    return memcmp(a, b, sizeof(Key)) == 0;
-}
+PLAN_DEFINE_WORDS_KEY(Key)
 
 PlanLayouts *
 plan_layouts_new(void)

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "planner/given_slices.h"
+#include "planner/words_key.h"
 
 struct PlanSlicedCosts {
     GMutex lock;
@@ -15,22 +16,7 @@ typedef struct {
     int64_t tp, cp, ep, micro_batch, sequence_parallel, recompute, n_slices, rank_order, dp, pp;
 } Key;
 
-static guint
-hash_key(gconstpointer data)
-{
-    const int64_t *words = data;
-    uint64_t hash = 0;
-
-    for (size_t i = 0; i < sizeof(Key) / sizeof *words; i++)
-        hash = hash * 1000003 + (uint64_t)words[i];
-    return (guint)(hash ^ hash >> 32);
-}
-
-static gboolean
-keys_equal(gconstpointer a, gconstpointer b)
-{
-    return memcmp(a, b, sizeof(Key)) == 0;
-}
+PLAN_DEFINE_WORDS_KEY(Key)
 
 PlanSlicedCosts *
 plan_sliced_costs_new(void)
