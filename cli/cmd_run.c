@@ -352,12 +352,25 @@ load(Run *run, const char *path, GError **error)
     return true;
 }
 
+/* What was measured and what was run are not the same thing then. */
+static void
+warn_of_other_attention(const Run *run)
+{
+    const char *profiled = run->job->profile->measured_attention, *used = run->result.attention;
+
+    if (profiled != NULL && used != NULL && !g_str_equal(profiled, used))
+        output_note("run: attention was by %s, in the plan's profile by %s: the prediction is not "
+                    "of this run; DEGAS_CUDA_ATTENTION=%s uses the profile's",
+                    used, profiled, profiled);
+}
+
 /* Tells how it went, when all is written.  Returns the exit status. */
 static int
 conclude(const Run *run)
 {
     const ExecRunResult *result = &run->result;
 
+    warn_of_other_attention(run);
     if (result->interrupted) {
         output_note("run: interrupted after step %" G_GINT64_FORMAT " of %" G_GINT64_FORMAT
                     "%s: what is done is written",

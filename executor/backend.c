@@ -83,6 +83,12 @@ exec_backend_describe(const ExecBackend *backend)
     return backend->ops->describe(backend);
 }
 
+const char *
+exec_backend_attention_kernel(const ExecBackend *backend)
+{
+    return backend->ops->attention_kernel != NULL ? backend->ops->attention_kernel(backend) : NULL;
+}
+
 int64_t
 exec_backend_workspace_bytes(const ExecBackend *backend)
 {

@@ -279,6 +279,8 @@ typedef struct {
 
     /* --- lifecycle --- */
     char *(*describe)(const ExecBackend *backend);
+    /* (optional) Which of its attention kernels it uses: "mma"; NULL: it has one. */
+    const char *(*attention_kernel)(const ExecBackend *backend);
     /* (optional) NULL: no scratch memory */
     int64_t (*workspace_bytes)(const ExecBackend *backend);
     void (*close)(ExecBackend *backend);
@@ -347,6 +349,9 @@ bool exec_sum_squares(ExecBackend *backend, int64_t n, const float *x, double *s
 
 /* Returns: (owned) what computes, for reports: "OpenBLAS 0.3.21 SkylakeX, 1 thread per rank". */
 char *exec_backend_describe(const ExecBackend *backend);
+
+/* Returns: (nullable) which of several attention kernels it uses, by the name that chooses it. */
+const char *exec_backend_attention_kernel(const ExecBackend *backend);
 
 /* stamp(), or now where work is done at once. */
 void exec_backend_stamp(ExecBackend *backend, int64_t *ns);

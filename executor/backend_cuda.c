@@ -118,6 +118,12 @@ exec_cuda_describe(const ExecBackend *backend)
     return g_string_free(g_steal_pointer(&text), FALSE);
 }
 
+const char *
+exec_cuda_attention_kernel(const ExecBackend *backend)
+{
+    return exec_cuda_state(backend)->has_wgmma ? "wgmma" : "mma";
+}
+
 int64_t
 exec_cuda_workspace_bytes(const ExecBackend *backend)
 {

@@ -249,8 +249,8 @@ dot_rows(ExecBackend *backend, int64_t rows, int64_t cols, const void *x, const 
         .sum_rows = sum_rows, .scale_rows = scale_rows, .dot_rows = dot_rows,                      \
         .begin_graph = exec_cuda_begin_graph, .end_graph = exec_cuda_end_graph,                    \
         .stamp = exec_cuda_stamp, .post = exec_cuda_post, .fetch = exec_cuda_fetch,                \
-        .describe = exec_cuda_describe, .workspace_bytes = exec_cuda_workspace_bytes,              \
-        .close = exec_cuda_close,                                                                  \
+        .describe = exec_cuda_describe, .attention_kernel = exec_cuda_attention_kernel,            \
+        .workspace_bytes = exec_cuda_workspace_bytes, .close = exec_cuda_close,                    \
     }
 
 const ExecBackendOps exec_cuda_fp32_ops = OPS(0);

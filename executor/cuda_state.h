@@ -102,6 +102,7 @@ void exec_cuda_graphs_clear(ExecCudaGraphs *graphs);
 bool exec_cuda_synchronize(ExecBackend *backend, GError **error);
 void exec_cuda_stamp(ExecBackend *backend, int64_t *ns);
 char *exec_cuda_describe(const ExecBackend *backend);
+const char *exec_cuda_attention_kernel(const ExecBackend *backend);
 int64_t exec_cuda_workspace_bytes(const ExecBackend *backend);
 void exec_cuda_close(ExecBackend *backend);
 

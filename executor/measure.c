@@ -256,6 +256,7 @@ finish(Measure *m, const ExecBackend *backend)
     profile->parameters.allocator_fraction = 0;
     profile->measured_arch = model_arch_copy(m->o.arch);
     profile->measured_on = exec_machine_describe(m->o.device, backend);
+    profile->measured_attention = g_strdup(exec_backend_attention_kernel(backend));
     profile->measured_dtype = m->o.dtype;
     profile->measured_concurrency = m->o.concurrency;
     if (m->partial.between != NULL)

@@ -74,7 +74,8 @@ typedef struct {
     bool nccl;                     /* the transport */
     ExecTransport device_endpoint; /* when has_device_endpoint: wraps the other */
     atomic_bool has_device_endpoint;
-    char *backend;     /* (owned, nullable) under the mutex: what the first rank computes with */
+    /* (owned, nullable) under the mutex: what the first rank computes with */
+    char *backend, *attention;
     char *watch_where; /* (owned, nullable) under the mutex: where the watcher listens */
     ExecClock *clocks; /* (owned) n_ranks; of rank 0 */
 

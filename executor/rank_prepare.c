@@ -65,6 +65,7 @@ tell_device(ExecRank *rank)
 
     g_mutex_lock(&shared->mutex);
     shared->backend = g_strjoin(", ", backend, nccl, NULL);
+    shared->attention = g_strdup(exec_backend_attention_kernel(rank->backend));
     g_mutex_unlock(&shared->mutex);
 }
 

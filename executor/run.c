@@ -23,6 +23,7 @@ exec_run_result_clear(ExecRunResult *result)
     g_clear_pointer(&result->trace, trace_free);
     g_free(result->worst_tensor);
     g_free(result->backend);
+    g_free(result->attention);
     g_free(result->collectives);
     *result = (ExecRunResult){0};
 }
@@ -276,9 +277,11 @@ exec_run(const ExecRunOptions *options, ExecRunResult *result, GError **error)
     }
     const bool mine = has_result(shared);
     result->collectives = g_steal_pointer(&shared->collectives);
-    if (ok)
+    if (ok) {
         result->backend =
             backend != NULL ? exec_backend_describe(backend) : g_steal_pointer(&shared->backend);
+        result->attention = g_steal_pointer(&shared->attention);
+    }
     exec_shared_unref(shared);
     if (!ok)
         exec_run_result_clear(result);

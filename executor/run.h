@@ -98,6 +98,7 @@ typedef struct {
     char *worst_tensor;        /* (owned, nullable) "layer.0.qkv.weight on rank 1" */
     double reference_loss;     /* of step 0 on one device */
     char *backend;             /* (owned) exec_backend_describe() */
+    char *attention;           /* (owned, nullable) exec_backend_attention_kernel() */
     char *collectives;         /* (owned, nullable) their timings, for exec_measure() */
 } ExecRunResult;
 

@@ -159,6 +159,7 @@ exec_shared_unref(ExecShared *shared)
     model_arch_free(shared->arch);
     g_free(shared->device);
     g_free(shared->backend);
+    g_free(shared->attention);
     g_free(shared->collectives);
     g_free(shared->predicted_bytes);
     g_free(shared->losses);

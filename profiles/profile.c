@@ -53,6 +53,7 @@ profile_free(Profile *profile)
     model_cluster_free(profile->cluster);
     model_arch_free(profile->measured_arch);
     g_free(profile->measured_on);
+    g_free(profile->measured_attention);
     g_array_unref(profile->measurements);
     g_array_unref(profile->interference);
     g_array_unref(profile->fit_errors);
@@ -75,6 +76,7 @@ profile_copy(const Profile *profile)
     copy->measured_arch =
         profile->measured_arch != NULL ? model_arch_copy(profile->measured_arch) : NULL;
     copy->measured_on = g_strdup(profile->measured_on);
+    copy->measured_attention = g_strdup(profile->measured_attention);
     copy->measurements = g_array_copy(profile->measurements);
     copy->interference = g_array_copy(profile->interference);
     copy->fit_errors = g_array_copy(profile->fit_errors);

@@ -4,7 +4,8 @@
  *
  * File "degas-profile": {"format","version","name","cluster":{...models/cluster.h...},
  * "cost"?:{the parameters of parameter.h, all optional}, "cost_sources"?:{parameter: text,...},
- * "measured_model"?:{...models/arch.h...},"measured_on"?,"measured_dtype"?,"measured_concurrency"?,
+ * "measured_model"?:{...models/arch.h...},"measured_on"?,"measured_attention"?,"measured_dtype"?,
+ * "measured_concurrency"?,
  * "measured"?:[{"op","pass"?,"batch"?,"tokens"?,"context"?,"tp"?,"n_elements"?,"bytes"?,"n_ranks"?,
  * "median_s","p10_s"?,"p90_s"?},...],"measured_interference"?:[{"beside","n_ranks","factor",
  * "p10"?,"p90"?},...],"measured_fit"?:[{"op","pass","tp","n_left_out","median_fraction",
@@ -118,6 +119,8 @@ typedef struct {
     ModelArch *measured_arch;
     char *measured_on; /* (owned, nullable) device and library, e.g. "AMD EPYC, OpenBLAS 0.3.21 Zen"
                         */
+    /* (owned, nullable) which of a device's attention kernels was timed: "mma", "wgmma" */
+    char *measured_attention;
     Dtype measured_dtype;
     int64_t measured_concurrency; /* ranks that were busy at once while timing */
     GArray *measurements;         /* of ProfileMeasurement, sorted by all keys */

@@ -126,6 +126,7 @@ read_measured(JsonDoc *doc, const JsonValue *object, Profile *profile)
         profile->measured_arch = model_arch_read(doc, arch);
     if (json_has(doc, object, "measured_on"))
         profile->measured_on = g_strdup(json_string(doc, object, "measured_on"));
+    profile->measured_attention = g_strdup(json_string_or(doc, object, "measured_attention", NULL));
     profile->measured_dtype =
         (Dtype)json_enum_or(doc, object, "measured_dtype", dtype_names, DTYPE_FP32);
     profile->measured_concurrency =
@@ -285,6 +286,8 @@ write_measured(JsonWriter *writer, const Profile *profile)
         model_arch_write(writer, "measured_model", profile->measured_arch);
     if (profile->measured_on != NULL)
         json_write_string(writer, "measured_on", profile->measured_on);
+    if (profile->measured_attention != NULL)
+        json_write_string(writer, "measured_attention", profile->measured_attention);
     json_write_string(writer, "measured_dtype", dtype_names[profile->measured_dtype]);
     json_write_int64(writer, "measured_concurrency", profile->measured_concurrency);
     json_write_array(writer, "measured");

@@ -60,6 +60,17 @@ assert d['losses'] == json.load(open('$W/plain'))['losses'] and d['losses'][2] <
     runs 0 "attention by wgmma in a pipeline of slices" run "$W/head64.json" --device cuda --steps 1 --verify
     has '^emulated GPU.*, attention by wgmma' "... says so"
     unset FAKE_CUDA
+    # As of a profile that was measured on such a device.
+    for kernel in mma wgmma; do
+        awk -v kernel=$kernel '!done { done = sub(/"cluster": {/, "&\n    \"measured_attention\": \"" kernel "\",") } 1' \
+            "$W/head64.json" >"$W/by-$kernel.json"
+        runs 0 "the profile's attention was by $kernel" run "$W/by-$kernel.json" --device cuda --steps 1
+    done
+    ! grep -q DEGAS_CUDA_ATTENTION "$W/err"
+    report $? "the same kernel as the profile's: nothing is said" "$(cat "$W/err")"
+    runs 0 "another kernel than the profile's" run "$W/by-mma.json" --device cuda --steps 1
+    grep -q '^degas: run: attention was by wgmma, in the plan.s profile by mma: .*DEGAS_CUDA_ATTENTION=mma uses' "$W/err"
+    report $? "another kernel than the profile's is told" "$(cat "$W/err")"
     runs 0 "... op by op" run "$W/head64.json" --device cuda --steps 3 --json -o "$W/plain"
     runs 0 "... and every op as one graph" run "$W/head64.json" --device cuda --steps 3 --graphs --json \
         -o "$W/graphs"

@@ -110,6 +110,7 @@ in_file "\"measured_on\": \"emulated GPU, CUDA 13.0, $expect\"" "it names device
 grep -q '^degas: profile: messages and collectives between GPUs were not timed: there is one GPU' "$W/err"
 report $? "it says why there are no collectives between GPUs" "$(cat "$W/err")"
 in_file '"measured_dtype": "bf16"' "its numbers are bf16"
+in_file '"measured_attention": "mma"' "so is its attention's kernel named"
 in_file '"name": "emulated GPU"' "its cluster is the device"
 # 132 multiprocessors of 1.5 GHz, 4096 operations each a cycle
 in_file '"bf16": 811008000000000' "whose peak is computed where there is no data sheet"

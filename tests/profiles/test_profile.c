@@ -189,6 +189,7 @@ measured_profile(void)
 
     profile->measured_arch = model_arch_load("gpt-mini", NULL, NULL);
     profile->measured_on = g_strdup("a machine, a \"library\"");
+    profile->measured_attention = g_strdup("wgmma");
     profile->measured_concurrency = 2;
     profile->parameter_sources[0] = g_strdup("fitted to \"a.csv\"");
     for (size_t i = 0; i < G_N_ELEMENTS(rows); i++)
@@ -216,6 +217,7 @@ test_round_trip_keeps_every_byte(void)
     g_assert_cmpfloat(read->parameters.gemm_k_half, ==, 0.1);
     g_assert_cmpint(read->measured_concurrency, ==, 2);
     g_assert_cmpstr(read->measured_on, ==, profile->measured_on);
+    g_assert_cmpstr(read->measured_attention, ==, "wgmma");
     g_assert_cmpstr(read->parameter_sources[0], ==, profile->parameter_sources[0]);
     g_assert_null(read->parameter_sources[1]);
 }
