@@ -1,5 +1,8 @@
 #include "planner/bound.h"
 
+#include "planner/bound_flow.h"
+#include "planner/bound_sum.h"
+
 /* One stage of one chain. */
 typedef struct {
     int32_t rank;
@@ -18,23 +21,6 @@ typedef struct {
     Schedule shape;  /* only where stages lie */
     int64_t *counts; /* (owned) micro-batches of each class in one chain */
 } Bound;
-
-/* Sums saturate far from overflow: hostile rates make absurd times. */
-#define MOST_NS (INT64_MAX / 8)
-
-static int64_t
-plus(int64_t a, int64_t b)
-{
-    return MIN(MOST_NS, MIN(a, MOST_NS) + MIN(b, MOST_NS));
-}
-
-static int64_t
-times(int64_t n, int64_t ns)
-{
-    int64_t product;
-
-    return __builtin_mul_overflow(n, ns, &product) ? MOST_NS : MIN(product, MOST_NS);
-}
 
 /* The stage's op of (class, slice). */
 static const WorkloadOp *
@@ -93,10 +79,10 @@ hidden_ns(const Bound *bound, const WorkloadOp *op)
 {
     if (!bound->overlaps || bound->workload->blocking_messages || bound->workload->pair_ns < 0)
         return 0;
-    return plus(collectives_ns(op, SCHEDULE_OP_FORWARD),
-                MAX(collectives_ns(op, SCHEDULE_OP_BACKWARD),
-                    plus(collectives_ns(op, SCHEDULE_OP_BACKWARD_INPUT),
-                         collectives_ns(op, SCHEDULE_OP_BACKWARD_WEIGHT))));
+    return plan_sum_ns(collectives_ns(op, SCHEDULE_OP_FORWARD),
+                       MAX(collectives_ns(op, SCHEDULE_OP_BACKWARD),
+                           plan_sum_ns(collectives_ns(op, SCHEDULE_OP_BACKWARD_INPUT),
+                                       collectives_ns(op, SCHEDULE_OP_BACKWARD_WEIGHT))));
 }
 
 /* How long a blocking send keeps its sender: not for what the transport buffers. */
@@ -188,20 +174,26 @@ fill_chain(const Bound *bound, int32_t chain, Stage *stages)
         Stage *stage = &stages[k];
         *stage = (Stage){.rank = rank_at(bound, chain, k)};
         if (k > 0) {
-            stage->wait_ns = plus(stages[k - 1].wait_ns, forward_step_ns(bound, chain, k - 1));
-            stage->drain_ns = plus(stages[k - 1].drain_ns, backward_step_ns(bound, chain, k));
+            stage->wait_ns =
+                plan_sum_ns(stages[k - 1].wait_ns, forward_step_ns(bound, chain, k - 1));
+            stage->drain_ns =
+                plan_sum_ns(stages[k - 1].drain_ns, backward_step_ns(bound, chain, k));
         }
         for (int32_t c = 0; c < w->n_classes; c++)
             for (int32_t s = 0; s < w->n_slices; s++) {
                 const WorkloadOp *op = op_at(bound, chain, k, c, s);
-                const int64_t once = plus(plus(forward_ns(bound, op), backward_ns(bound, op)),
-                                          blocked_ns(bound, chain, k, c, s));
+                const int64_t once =
+                    plan_sum_ns(plan_sum_ns(forward_ns(bound, op), backward_ns(bound, op)),
+                                blocked_ns(bound, chain, k, c, s));
                 const int64_t least = MAX(0, once - hidden_ns(bound, op));
-                stage->work_ns = plus(stage->work_ns, times(bound->counts[c], least));
-                stage->chain_ns = plus(
-                    stage->chain_ns, times(bound->counts[c],
-                                           plus(plus(forward_ns(bound, op), gradient_ns(bound, op)),
-                                                blocked_ns(bound, chain, k, c, s))));
+                stage->work_ns =
+                    plan_sum_ns(stage->work_ns, plan_product_ns(bound->counts[c], least));
+                stage->chain_ns =
+                    plan_sum_ns(stage->chain_ns,
+                                plan_product_ns(bound->counts[c],
+                                                plan_sum_ns(plan_sum_ns(forward_ns(bound, op),
+                                                                        gradient_ns(bound, op)),
+                                                            blocked_ns(bound, chain, k, c, s))));
                 stage->longest_backward_ns =
                     MAX(stage->longest_backward_ns,
                         op->time_ns[SCHEDULE_OP_BACKWARD] + w->op_overhead_ns);
@@ -223,7 +215,8 @@ end_ns(const Workload *w, int32_t rank, int32_t n_pieces, int64_t longest_backwa
         w->overlap_dp ? MAX(0, r->dp_reduce_ns / n_pieces - longest_backward_ns) : r->dp_reduce_ns;
 
     /* What is gathered ahead of the first forwards hides behind them, but for the first bucket. */
-    return plus(reduce, plus(r->optimizer_ns, w->overlap_gather ? 0 : r->dp_gather_ns));
+    return plan_sum_ns(reduce,
+                       plan_sum_ns(r->optimizer_ns, w->overlap_gather ? 0 : r->dp_gather_ns));
 }
 
 /* How long a rank's first op waits at the least. */
@@ -286,7 +279,7 @@ plan_bound_ns(const Plan *plan, const Workload *workload, const ScheduleFamily *
         ranks[r].wait_ns = ranks[r].drain_ns = INT64_MAX;
     for (int32_t i = 0; i < n * workload->n_chains; i++) {
         Stage *rank = &ranks[stages[i].rank];
-        rank->work_ns = plus(rank->work_ns, stages[i].work_ns);
+        rank->work_ns = plan_sum_ns(rank->work_ns, stages[i].work_ns);
         rank->wait_ns = MIN(rank->wait_ns, stages[i].wait_ns);
         rank->drain_ns = MIN(rank->drain_ns, stages[i].drain_ns);
         rank->longest_backward_ns = MAX(rank->longest_backward_ns, stages[i].longest_backward_ns);
@@ -294,17 +287,21 @@ plan_bound_ns(const Plan *plan, const Workload *workload, const ScheduleFamily *
     for (int32_t r = 0; r < workload->n_ranks; r++) {
         const int64_t end =
             end_ns(workload, r, (int32_t)plan->degrees.vpp, ranks[r].longest_backward_ns);
-        const int64_t drain =
-            bound.splits || workload->n_chains > 1 ? 0 : plus(ranks[r].drain_ns, first_end_ns);
+        const int64_t drain = bound.splits || workload->n_chains > 1
+                                  ? 0
+                                  : plan_sum_ns(ranks[r].drain_ns, first_end_ns);
         const int64_t begin = begin_ns(workload, r, (int32_t)plan->degrees.vpp, ranks[r].wait_ns);
-        best = MAX(best, plus(plus(begin, ranks[r].work_ns), MAX(end, drain)));
+        best = MAX(best, plan_sum_ns(plan_sum_ns(begin, ranks[r].work_ns), MAX(end, drain)));
     }
     for (int32_t i = 0; i < n * workload->n_chains; i++) {
         const int64_t after =
             end_ns(workload, stages[i / n * n].rank, (int32_t)plan->degrees.vpp, INT64_MAX / 2);
-        best = MAX(best, plus(plus(stages[i].wait_ns, stages[i].chain_ns),
-                              plus(stages[i].drain_ns, after)));
+        best = MAX(best, plan_sum_ns(plan_sum_ns(stages[i].wait_ns, stages[i].chain_ns),
+                                     plan_sum_ns(stages[i].drain_ns, after)));
     }
+    if (family->slices && workload->n_ranks > 1)
+        best = MAX(best,
+                   plan_sum_ns(plan_bound_flow_ns(workload, plan->n_microbatches), first_end_ns));
     return best;
 }
 
@@ -319,8 +316,8 @@ least_kept(const Bound *bound, int32_t chain, int32_t stage, bool half)
 
     for (int32_t i = 0; i < w->n_classes * w->n_slices; i++) {
         const WorkloadOp *op = op_at(bound, chain, stage, 0, 0) + i;
-        least = MIN(least,
-                    half ? op->weight_activation_bytes : plus(op->activation_bytes, op->kv_bytes));
+        least = MIN(least, half ? op->weight_activation_bytes
+                                : plan_sum_ns(op->activation_bytes, op->kv_bytes));
     }
     return least;
 }
@@ -376,10 +373,10 @@ plan_bound_bytes(const Plan *plan, const Workload *workload, const PlanFlight *f
             for (int moment = 0; moment < PLAN_MOMENT_N; moment++) {
                 const size_t at = (size_t)r * PLAN_MOMENT_N + (size_t)moment;
                 for (int half = 0; half < 2; half++)
-                    held[at] =
-                        plus(held[at],
-                             times(plan_flight_units(flight, r, (PlanMoment)moment, half, chunk),
-                                   least_kept(&bound, chain, k, half == 1)));
+                    held[at] = plan_sum_ns(
+                        held[at], plan_product_ns(
+                                      plan_flight_units(flight, r, (PlanMoment)moment, half, chunk),
+                                      least_kept(&bound, chain, k, half == 1)));
                 workspace[at] =
                     MIN(workspace[at], least_workspace(&bound, chain, k, (PlanMoment)moment));
             }
@@ -387,10 +384,10 @@ plan_bound_bytes(const Plan *plan, const Workload *workload, const PlanFlight *f
     for (int32_t r = 0; r < workload->n_ranks; r++) {
         int64_t bytes = 0;
         for (int owner = 0; owner < TRACE_MEMORY_N; owner++)
-            bytes = plus(bytes, workload->ranks[r].static_bytes[owner]);
+            bytes = plan_sum_ns(bytes, workload->ranks[r].static_bytes[owner]);
         for (int moment = 0; moment < PLAN_MOMENT_N; moment++) {
             const size_t at = (size_t)r * PLAN_MOMENT_N + (size_t)moment;
-            most = MAX(most, plus(bytes, plus(held[at], workspace[at])));
+            most = MAX(most, plan_sum_ns(bytes, plan_sum_ns(held[at], workspace[at])));
         }
     }
     return most;

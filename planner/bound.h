@@ -14,6 +14,9 @@
  * And for each stage alone, which with few micro-batches in many chunks says more: its wait, its
  * forwards and backwards (input gradients, where backwards are split), and the way of the last
  * gradient from there to stage 0.
+ *
+ * And for families that slice, what the last rank idles while the first micro-batch's slices and
+ * the last one's gradients are on their way: bound_flow.h.
  */
 #ifndef PLANNER_BOUND_H
 #define PLANNER_BOUND_H
