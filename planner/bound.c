@@ -305,6 +305,61 @@ plan_bound_ns(const Plan *plan, const Workload *workload, const ScheduleFamily *
     return best;
 }
 
+/* The least over (class, slice) of the time of @stage's op of @kind. */
+static int64_t
+least_ns(const Bound *bound, int32_t chain, int32_t stage, int kind)
+{
+    const Workload *w = bound->workload;
+    int64_t least = INT64_MAX;
+
+    for (int32_t i = 0; i < w->n_classes * w->n_slices; i++)
+        least = MIN(least, (op_at(bound, chain, stage, 0, 0) + i)->time_ns[kind]);
+    return plan_sum_ns(least, w->op_overhead_ns);
+}
+
+/* Likewise of its message to the next stage (0), or to the one before. */
+static int64_t
+least_message_ns(const Bound *bound, int32_t chain, int32_t stage, int direction)
+{
+    const Workload *w = bound->workload;
+    int64_t least = INT64_MAX;
+
+    for (int32_t i = 0; i < w->n_classes * w->n_slices; i++) {
+        const WorkloadOp *op = op_at(bound, chain, stage, 0, 0) + i;
+        least = MIN(least, direction == 0 ? op->forward_message_ns : op->backward_message_ns);
+    }
+    return least;
+}
+
+int64_t
+plan_bound_path_ns(const Plan *plan, const Workload *workload, const PlanFlight *flight)
+{
+    const ScheduleFamily *family = schedule_family_find(plan->schedule, NULL);
+    const Bound bound = bound_new(plan, workload, family);
+    g_autofree int64_t *counts = bound.counts;
+    int64_t best = 0;
+
+    for (int way = 0; way < PLAN_PATH_N && flight->path != NULL; way++) {
+        int64_t ns = end_ns(workload, flight->path->last_rank[way], (int32_t)plan->degrees.vpp,
+                            INT64_MAX / 2);
+        for (int32_t i = 0; i < flight->path->n_stages; i++) {
+            const PlanPathStage *on = plan_order_path_stage(flight->path, way, i);
+            const int32_t chain = i / workload->n_stages, stage = i % workload->n_stages;
+            for (int kind = 0; kind < SCHEDULE_OP_N; kind++)
+                if (on->ops[kind] > 0)
+                    ns = plan_sum_ns(
+                        ns, plan_product_ns(on->ops[kind], least_ns(&bound, chain, stage, kind)));
+            for (int direction = 0; direction < 2; direction++)
+                if (on->messages[direction] > 0)
+                    ns = plan_sum_ns(
+                        ns, plan_product_ns(on->messages[direction],
+                                            least_message_ns(&bound, chain, stage, direction)));
+        }
+        best = MAX(best, ns);
+    }
+    return best;
+}
+
 /* --- bytes --- */
 
 /* The least over (class, slice) of what an op of @stage keeps from F to B, or from I to W. */

@@ -30,6 +30,13 @@ G_BEGIN_DECLS
 int64_t plan_bound_ns(const Plan *plan, const Workload *workload, const ScheduleFamily *family);
 
 /*
+ * The same by the long ways through the plan's order of ops (order_path.h), messages included; 0:
+ * none is known.
+ * @flight  of the plan's schedule
+ */
+int64_t plan_bound_path_ns(const Plan *plan, const Workload *workload, const PlanFlight *flight);
+
+/*
  * The least memory of the fullest rank under the plan's family, what it holds in flight included.
  * @flight  of the plan's schedule; exact with one size of micro-batch, whole sequences and unsplit
  *          backwards on single chunks.

@@ -47,6 +47,7 @@ flight_free(gpointer data)
     PlanFlight *flight = data;
 
     g_free(flight->counts);
+    plan_order_path_free(flight->path);
     g_free(flight);
 }
 
@@ -227,6 +228,7 @@ count(const ScheduleFamily *family, const ScheduleShape *shape)
         return flight;
     for (int32_t r = 0; r < schedule->n_ranks; r++)
         walk_rank(schedule, r, flight);
+    flight->path = plan_order_path_new(schedule);
     flight->is_exact = true;
     return flight;
 }

@@ -1,5 +1,6 @@
 /*
- * planner/flight.h - what each rank of a schedule holds at once, remembered by shape.
+ * planner/flight.h - what each rank of a schedule holds at once, and its long ways, remembered by
+ * shape.
  *
  * Internal to planner/.  These numbers do not depend on times, so many points of the space share
  * them; schedules are built for them once per shape.
@@ -18,7 +19,7 @@
 #ifndef PLANNER_FLIGHT_H
 #define PLANNER_FLIGHT_H
 
-#include "schedule/schedule.h"
+#include "planner/order_path.h"
 
 G_BEGIN_DECLS
 
@@ -37,6 +38,7 @@ typedef struct {
     int32_t n_ranks, n_chunks;
     bool is_exact;   /* else all that is known: every chunk holds one unit at its first backward */
     int32_t *counts; /* (owned) [((rank * PLAN_MOMENT_N + moment) * 2 + half) * n_chunks + chunk] */
+    PlanOrderPath *path; /* (owned, nullable) of orders that are built */
 } PlanFlight;
 
 PlanFlights *plan_flights_new(void);

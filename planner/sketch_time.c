@@ -12,6 +12,7 @@
 /* Sums over the parts of a stage. */
 typedef struct {
     double forward_s, backward_s, gradient_s; /* both backward times with what is recomputed */
+    double weight_s;                          /* of a split backward, at the least */
     double hidden_s; /* of forward_s and backward_s, by overlapped pairs at the most */
 } StageTimes;
 
@@ -45,6 +46,7 @@ part_times(const PlanPartCost *part, int kind, double accumulate_s)
         .backward_s = part->backward_s + part->recompute_s[kind] +
                       fmax(0.0, accumulate_s - part->host_slack_s[kind]),
         .gradient_s = part->input_s + part->recompute_s[kind],
+        .weight_s = part->weight_s,
     };
 }
 
@@ -69,6 +71,7 @@ gathered_times(const PlanPartCost *part, int kind, double accumulate_s, const Ga
         .forward_s = gathered_s(g, plain.forward_s, part->forward_slack_s, g->gather_s),
         .backward_s = splits ? fmin(whole_s, fmax(least_s, halves_s)) : whole_s,
         .gradient_s = gathered_s(g, plain.gradient_s, part->input_slack_s[kind], gather_s),
+        .weight_s = gathered_s(g, part->weight_s, part->weight_slack_s, g->scatter_s),
     };
 }
 
@@ -102,6 +105,7 @@ times_of(const PlanSketchInput *input, const PlanLayerCost *cost, double fractio
         t.forward_s += n[i] * one.forward_s;
         t.backward_s += n[i] * one.backward_s;
         t.gradient_s += n[i] * one.gradient_s;
+        t.weight_s += n[i] * one.weight_s;
         t.hidden_s += input->family->overlaps ? n[i] * part->hidden_s : 0.0;
     }
     return t;
@@ -274,14 +278,38 @@ chain_s(const StageTimes *t, bool splits)
     return splits ? fmin(t->gradient_s, t->backward_s) : t->backward_s;
 }
 
-/* Adds the chain that begins at stage @first to its ranks; @ways as in ways_ns().  Returns: the
- * longest way through one of its stages. */
+/* The long ways through the order of ops whose times are summed; NULL: none.  Of slices only the
+ * first one's time is known. */
+static const PlanOrderPath *
+path_of(const PlanSketchInput *input)
+{
+    return input->flight != NULL && input->unit == input->cost ? input->flight->path : NULL;
+}
+
+/* Adds what of a stage lies on each long way. */
+static void
+add_to_paths(const PlanOrderPath *path, int64_t stage, const StageTimes *t,
+             double path_s[PLAN_PATH_N])
+{
+    for (int way = 0; way < PLAN_PATH_N; way++) {
+        const int32_t *ops = plan_order_path_stage(path, way, (int32_t)stage)->ops;
+        path_s[way] += ops[SCHEDULE_OP_FORWARD] * t->forward_s +
+                       ops[SCHEDULE_OP_BACKWARD] * t->backward_s +
+                       ops[SCHEDULE_OP_BACKWARD_INPUT] * t->gradient_s +
+                       ops[SCHEDULE_OP_BACKWARD_WEIGHT] * t->weight_s;
+    }
+}
+
+/* Adds the chain that begins at stage @first to its ranks and to the long ways; @ways as in
+ * ways_ns().  Returns: the longest way through one of its stages. */
 static double
 walk_chain(const PlanSketch *sketch, const PlanSketchInput *input, int64_t first, int64_t length,
-           const int *ways, double accumulated, double m, RankTimes *ranks)
+           const int *ways, double accumulated, double m, RankTimes *ranks,
+           double path_s[PLAN_PATH_N])
 {
     const bool splits = input->family->splits_backward;
     const PlanSketchStage *stages = sketch->stages + first;
+    const PlanOrderPath *path = path_of(input);
     double wait_s = 0.0, drain_s = 0.0, longest_s = 0.0;
     StageTimes t = {0}, first_t = {0};
     int last_way = -1;
@@ -294,6 +322,8 @@ walk_chain(const PlanSketch *sketch, const PlanSketchInput *input, int64_t first
             first_t = first_times(input, &stages[k], way, accumulated, &t);
         }
         last_way = way;
+        if (path != NULL)
+            add_to_paths(path, first + k, &t, path_s);
         const double gradient_s = chain_s(&t, splits), first_gradient_s = chain_s(&first_t, splits);
         rank->work_s += m * (t.forward_s + t.backward_s - t.hidden_s);
         rank->wait_s = fmin(rank->wait_s, wait_s);
@@ -346,13 +376,15 @@ ways_ns(const PlanSketch *sketch, const PlanSketchInput *input, const int *ways,
     const double n_units = (double)input->point->n_microbatches * (double)input->n_slices;
     const double accumulated = plan_layer_accumulated(input->request, &shape, n_units);
     g_autofree RankTimes *ranks = g_new0(RankTimes, (size_t)sketch->n_ranks);
+    const PlanOrderPath *path = path_of(input);
+    double path_s[PLAN_PATH_N] = {0.0};
     double best_s = 0.0, end = 0.0, first_end = 0.0;
 
     for (int32_t r = 0; r < sketch->n_ranks; r++)
         ranks[r].wait_s = ranks[r].drain_s = INFINITY;
     for (int64_t chain = 0; chain < n_chains; chain++)
-        best_s = fmax(
-            best_s, walk_chain(sketch, input, chain * length, length, ways, accumulated, m, ranks));
+        best_s = fmax(best_s, walk_chain(sketch, input, chain * length, length, ways, accumulated,
+                                         m, ranks, path_s));
     for (int32_t r = 0; r < sketch->n_ranks; r++) {
         const RankTimes *rank = &ranks[r];
         if (alike && (r == 0 || rank->n_dense != rank[-1].n_dense || rank->n_moe != rank[-1].n_moe))
@@ -363,6 +395,9 @@ ways_ns(const PlanSketch *sketch, const PlanSketchInput *input, const int *ways,
         const double more_s = saves ? m * saving_s(sketch, input, r, accumulated) : 0.0;
         best_s = fmax(best_s, rank->wait_s + rank->work_s + more_s +
                                   fmax(end, drains ? rank->drain_s + first_end : 0.0));
+        for (int way = 0; way < PLAN_PATH_N && path != NULL; way++)
+            if (path->last_rank[way] == r)
+                best_s = fmax(best_s, path_s[way] - 1e-9 * path->n_ops[way] + end);
     }
     /* The sums above round; a Workload rounds each op to the nanosecond. */
     const double n_ops =

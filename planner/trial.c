@@ -107,9 +107,10 @@ plan_trial_simulate(PlanTrial *trial, const Plan *plan, const Workload *workload
 {
     const bool timeless = trial->evaluation->is_timeless;
     PlanOutcome *outcome = trial->outcome;
-    const int64_t bound_ns = plan_bound_ns(plan, workload, family);
-    const int64_t bound_bytes =
-        plan_bound_bytes(plan, workload, plan_bound_flight(plan, trial->evaluation->flights));
+    const PlanFlight *flight = plan_bound_flight(plan, trial->evaluation->flights);
+    const int64_t bound_ns =
+        MAX(plan_bound_ns(plan, workload, family), plan_bound_path_ns(plan, workload, flight));
+    const int64_t bound_bytes = plan_bound_bytes(plan, workload, flight);
     const int64_t order = trial->order++;
 
     if (bound_bytes > plan_trial_most_usable(workload) && large == NULL) {

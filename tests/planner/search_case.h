@@ -108,6 +108,8 @@ simulate(const Plan *plan, const Workload *workload, int64_t limit_ns, Report **
     /* No bound contradicts what is simulated. */
     const ScheduleFamily *family = schedule_family_find(plan->schedule, NULL);
     g_assert_cmpint(plan_bound_ns(plan, workload, family), <=, (*report)->iteration_ns);
+    g_assert_cmpint(plan_bound_path_ns(plan, workload, plan_bound_flight(plan, flights)), <=,
+                    (*report)->iteration_ns);
     g_assert_cmpint(plan_bound_bytes(plan, workload, plan_bound_flight(plan, flights)), <=,
                     (*report)->peak_memory_bytes);
     return true;
