@@ -129,7 +129,8 @@ exec_rank_run_step(ExecRank *rank, GError **error)
     }
     if (rank->shared->o.verify && rank->step == 0 && !keep_gradients(rank, error))
         return false;
-    if (!exec_rank_optimize(rank, error))
+    if ((rank->units != NULL && !exec_units_end_step(rank->units, error)) ||
+        !exec_rank_optimize(rank, error))
         return false;
     exec_shared_step_done(rank->shared, rank->step, rank->rank, loss, begin, exec_now_ns());
     exec_pool_record(rank->pool, NULL, 0, 0);

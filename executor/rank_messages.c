@@ -99,7 +99,7 @@ exec_rank_expect(ExecRank *rank, const ExecMessage *m, GError **error)
 
     return rank->transport.ops->expect == NULL || n_bytes == 0 || peer == rank->place.pipeline ||
            rank->transport.ops->expect(&rank->transport, process_rank_of(rank, m, m->from_stage),
-                                       tag_of(rank, m), n_bytes, error);
+                                       tag_of(rank, m), NULL, n_bytes, error);
 }
 
 bool

@@ -3,11 +3,11 @@
  *
  * `local`: ranks are threads of one process.  Point-to-point messages are matched by (sender, tag),
  * equal ones in the order they were sent; they are bytes, collectives' elements have a type.  Sends
- * never wait for the receiver: the message is copied into the receiver's mailbox, which holds no
- * more than the schedule keeps in flight; its buffers are used again.  Collectives are rings whose
- * order of additions depends on the ranks only: reduce-scatter then all-gather, (n-1)/n of the
- * bytes per rank each [Patarasuk and Yuan 2009]. Waiting spins briefly if every rank has a core of
- * its own, then sleeps, so that ranks may outnumber cores.
+ * never wait for the receiver: the message is copied into the receiver's mailbox (mailbox.h), which
+ * holds no more than the schedule keeps in flight; its buffers are used again.  Collectives are
+ * rings whose order of additions depends on the ranks only: reduce-scatter then all-gather, (n-1)/n
+ * of the bytes per rank each [Patarasuk and Yuan 2009]. Waiting spins briefly if every rank has a
+ * core of its own, then sleeps, so that ranks may outnumber cores.
  *
  * Data lies in host memory.
  *
@@ -76,10 +76,21 @@ typedef struct {
     bool (*broadcast)(ExecTransport *transport, const ExecGroup *group, int32_t root, void *data,
                       int64_t n_bytes, GError **error);
     bool (*barrier)(ExecTransport *transport, const ExecGroup *group, GError **error);
-    /* (optional) A receive of exactly this message will follow: its transfer may begin.  NULL:
-     * sends need no receiver to arrive. */
-    bool (*expect)(ExecTransport *transport, int32_t from, int64_t tag, int64_t n_bytes,
+    /* (optional) A receive of exactly this message will follow, into the same @data: its transfer
+     * may begin.  @data  (nullable) NULL: where it goes is not known yet.  NULL: sends need no
+     * receiver to arrive. */
+    bool (*expect)(ExecTransport *transport, int32_t from, int64_t tag, void *data, int64_t n_bytes,
                    GError **error);
+    /* (optional) send() without a copy: @data stays as it is until regain() has said so.  NULL:
+     * send() does. */
+    bool (*lend)(ExecTransport *transport, int32_t to, int64_t tag, const void *data,
+                 int64_t n_bytes, GError **error);
+    /* (with lend) Waits until nobody needs what was lent of these bytes (NULL: of all): as long as
+     * their receivers take to expect them. */
+    bool (*regain)(ExecTransport *transport, const void *data, int64_t n_bytes, GError **error);
+    /* (optional) Before memory that was lent, or that messages are expected in, is released, also
+     * after a failure: nobody touches it any more.  NULL: nobody does after an abort. */
+    void (*withdraw)(ExecTransport *transport);
     /* (optional) Moves on what is under way; called between pieces of computing.  NULL: messages
      * move by themselves. */
     bool (*poll)(ExecTransport *transport, GError **error);

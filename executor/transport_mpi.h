@@ -2,8 +2,9 @@
  * executor/transport_mpi.h - ExecTransportOps over MPI: the ranks are processes.  The plugin
  * degas-mpi.so: exec_plugin_symbol("mpi", EXEC_MPI_PLUGIN) is an ExecMpiPlugin.
  *
- * Point-to-point: MPI_Isend from a copy, MPI_Irecv; expect() posts the receive early and poll()
- * tests what is under way, because MPI moves large messages inside its own calls only.
+ * Point-to-point: MPI_Isend from a copy (lend(): from where the bytes lie), MPI_Irecv; expect()
+ * posts the receive early, in its place where that is known, and poll() tests what is under way,
+ * because MPI moves large messages inside its own calls only.
  * Collectives are MPI's own (non-blocking ones, on a communicator per group, made when the group
  * first meets), unless the run is deterministic: then those of collective.h, whose order of
  * additions is that of `local`.

@@ -3,13 +3,22 @@
 #include "executor/clock.h"
 #include "executor/collective.h"
 
+/* What was fetched and lent. */
+typedef struct {
+    const void *data;
+    int64_t n_bytes;
+} Loan;
+
 struct ExecUnits {
     ExecUnitsOptions o;
     /* Of the step's openings: the first that is not open yet, not under way, not asked to be
      * fetched. */
     guint next, n_begun, n_asked;
-    int64_t *begins_ns; /* (owned) opening i's is i modulo depth + 1 */
-    int64_t end_ns;     /* of the last one gathered */
+    /* (owned) opening i's is i modulo depth + 1 */
+    int64_t *begins_ns;
+    ExecBlock (*wholes)[2]; /* of openings under way */
+    Loan *loans;            /* (owned) by slot of what is fetched */
+    int64_t end_ns;         /* of the last one gathered */
 };
 
 ExecDim
@@ -87,6 +96,8 @@ exec_units_new(const ExecUnitsOptions *options)
 
     units->o = *options;
     units->begins_ns = g_new0(int64_t, (size_t)options->depth + 1);
+    units->wholes = g_malloc0_n((size_t)options->depth + 1, sizeof *units->wholes);
+    units->loans = g_new0(Loan, (size_t)exec_units_n_fetches(options->depth));
     return units;
 }
 
@@ -95,8 +106,12 @@ exec_units_free(ExecUnits *units)
 {
     if (units == NULL)
         return;
+    if (units->o.by_messages && units->o.comm->transport->ops->withdraw != NULL)
+        units->o.comm->transport->ops->withdraw(units->o.comm->transport);
     g_array_unref(units->o.openings);
     g_free(units->begins_ns);
+    g_free(units->wholes);
+    g_free(units->loans);
     g_free(units);
 }
 
@@ -107,6 +122,18 @@ static int
 slot_of(const ExecUnits *units, guint i, int k)
 {
     return 2 * (int)(i % (guint)(units->o.depth + 2)) + k;
+}
+
+/* A slot is read into again when nobody needs what it has lent. */
+static bool
+regain_slot(ExecUnits *units, int slot, GError **error)
+{
+    ExecTransport *t = units->o.comm->transport;
+    const Loan loan = units->loans[slot];
+
+    units->loans[slot] = (Loan){0};
+    return loan.data == NULL || t->ops->lend == NULL ||
+           t->ops->regain(t, loan.data, loan.n_bytes, error);
 }
 
 /* Lets the reading of opening @i's own parts begin. */
@@ -124,10 +151,11 @@ ask_for(ExecUnits *units, guint i)
         if (unit < 0 || !region_of(units, unit)->weights_off)
             continue;
         const int64_t n = exec_model_own_part(model, unit_at(units, unit), &begin);
-        if (!exec_offload_fetch(
-                model->offload, slot_of(units, i, k), exec_model_weights_part(model),
-                exec_model_at(model, EXEC_CONTENT_OPTIMIZER, unit_at(units, unit), begin), n,
-                &error)) {
+        const int64_t at =
+            exec_model_at(model, EXEC_CONTENT_OPTIMIZER, unit_at(units, unit), begin);
+        if (!regain_slot(units, slot_of(units, i, k), &error) ||
+            !exec_offload_fetch(model->offload, slot_of(units, i, k),
+                                exec_model_weights_part(model), at, n, &error)) {
             exec_comm_fail(units->o.comm, error);
             return false;
         }
@@ -153,22 +181,24 @@ own_part(ExecUnits *units, guint i, int k)
 
 /* --- ahead of use --- */
 
-/* As collectives cut theirs: all messages fit each other's buffers. */
+/* Parts go in pieces as those of collectives do: MPI's lengths are limited. */
 static bool
-send_pieces(ExecTransport *t, int32_t to, int64_t tag, const char *data, int64_t n_bytes,
+lend_pieces(ExecTransport *t, int32_t to, int64_t tag, const char *data, int64_t n_bytes,
             GError **error)
 {
     for (int64_t at = 0; at < n_bytes; at += EXEC_SEGMENT_BYTES)
-        if (!t->ops->send(t, to, tag, data + at, MIN(EXEC_SEGMENT_BYTES, n_bytes - at), error))
+        if (!(t->ops->lend != NULL ? t->ops->lend : t->ops->send)(
+                t, to, tag, data + at, MIN(EXEC_SEGMENT_BYTES, n_bytes - at), error))
             return false;
     return true;
 }
 
 static bool
-expect_pieces(ExecTransport *t, int32_t from, int64_t tag, int64_t n_bytes, GError **error)
+expect_pieces(ExecTransport *t, int32_t from, int64_t tag, char *data, int64_t n_bytes,
+              GError **error)
 {
     for (int64_t at = 0; t->ops->expect != NULL && at < n_bytes; at += EXEC_SEGMENT_BYTES)
-        if (!t->ops->expect(t, from, tag, MIN(EXEC_SEGMENT_BYTES, n_bytes - at), error))
+        if (!t->ops->expect(t, from, tag, data + at, MIN(EXEC_SEGMENT_BYTES, n_bytes - at), error))
             return false;
     return true;
 }
@@ -183,49 +213,83 @@ receive_pieces(ExecTransport *t, int32_t from, int64_t tag, char *data, int64_t 
     return true;
 }
 
-/* Gives this rank's part of @unit to all other copies. */
+/* Lends this rank's part of @unit to all other copies, and awaits theirs in @whole. */
 static bool
-send_part(ExecUnits *units, int32_t unit, const void *part)
+exchange_parts(ExecUnits *units, int32_t unit, const void *part, void *whole)
 {
     const ExecGroup *group = group_of(units, unit);
+    const ExecBackend *backend = units->o.model->backend;
     ExecTransport *t = units->o.comm->transport;
     GError *error = NULL;
     bool ok = true;
     int64_t n;
 
     part_at(units, unit, &n);
-    const int64_t n_bytes = exec_storage_bytes(units->o.model->backend, n);
+    const int64_t n_bytes = exec_storage_bytes(backend, n);
     /* From the next one on round the ring: not all to the same one first. */
     for (int32_t step = 1; step < group->n && ok; step++) {
         const int32_t to = group->ranks[(group->index + step) % group->n];
-        const int32_t from = group->ranks[(group->index + group->n - step) % group->n];
-        ok = expect_pieces(t, from, units->o.tag, n_bytes, &error) &&
-             send_pieces(t, to, units->o.tag, part, n_bytes, &error);
+        const int32_t i = (group->index + group->n - step) % group->n;
+        ok = expect_pieces(t, group->ranks[i], units->o.tag, exec_at(backend, whole, i * n),
+                           n_bytes, &error) &&
+             lend_pieces(t, to, units->o.tag, part, n_bytes, &error);
     }
     if (!ok)
         exec_comm_fail(units->o.comm, error);
     return ok;
 }
 
+/* Room for the whole of unit @k of opening @i, with this rank's own part in its place. */
+static bool
+begin_whole(ExecUnits *units, guint i, int k, const void *own, ExecBlock *whole)
+{
+    ExecBackend *backend = units->o.model->backend;
+    const int32_t unit = g_array_index(units->o.openings, ExecOpening, i).units[k];
+    int64_t n;
+    const int64_t at = part_at(units, unit, &n);
+    const size_t n_bytes = (size_t)exec_storage_bytes(backend, n);
+
+    if (own == NULL || !take(units, exec_storage_bytes(backend, unit_at(units, unit)->n), whole))
+        return false;
+    if (region_of(units, unit)->weights_off)
+        backend->ops->upload(backend, n_bytes, own, exec_at(backend, whole->data, at));
+    else
+        backend->ops->copy(backend, n_bytes, own, exec_at(backend, whole->data, at));
+    return true;
+}
+
+/* Unit @k of opening @i gets under way by messages. */
+static bool
+begin_unit(ExecUnits *units, guint i, int k)
+{
+    const int32_t unit = g_array_index(units->o.openings, ExecOpening, i).units[k];
+    ExecBlock *whole = &units->wholes[i % (guint)(units->o.depth + 1)][k];
+    int64_t n;
+
+    if (!is_apart(units, unit))
+        return true;
+    const void *own = own_part(units, i, k);
+    part_at(units, unit, &n);
+    /* Host memory: what was fetched can be lent as it is. */
+    if (region_of(units, unit)->weights_off)
+        units->loans[slot_of(units, i, k)] =
+            (Loan){own, exec_storage_bytes(units->o.model->backend, n)};
+    return begin_whole(units, i, k, own, whole) && exchange_parts(units, unit, own, whole->data);
+}
+
 /* Opening @i gets under way, and what the next one needs of the host is read meanwhile. */
 static bool
 begin_opening(ExecUnits *units, guint i)
 {
-    const ExecOpening *opening = &g_array_index(units->o.openings, ExecOpening, i);
-
     units->n_begun = i + 1;
     units->begins_ns[i % (guint)(units->o.depth + 1)] = exec_now_ns();
     if (units->n_asked <= i && !ask_for(units, i))
         return false;
     if (!units->o.by_messages)
         return true;
-    /* Host memory: what was fetched can be sent as it is. */
-    for (int k = 0; k < 2; k++) {
-        const void *own = is_apart(units, opening->units[k]) ? own_part(units, i, k) : NULL;
-        if (units->o.comm->error != NULL ||
-            (own != NULL && !send_part(units, opening->units[k], own)))
+    for (int k = 0; k < 2; k++)
+        if (!begin_unit(units, i, k))
             return false;
-    }
     return units->o.depth == 0 || i + 1 >= units->o.openings->len || ask_for(units, i + 1);
 }
 
@@ -249,6 +313,14 @@ exec_units_begin_step(ExecUnits *units)
 {
     units->next = units->n_begun = units->n_asked = 0;
     begin_up_to(units, n_ahead(units));
+}
+
+bool
+exec_units_end_step(ExecUnits *units, GError **error)
+{
+    ExecTransport *t = units->o.comm->transport;
+
+    return !units->o.by_messages || t->ops->lend == NULL || t->ops->regain(t, NULL, 0, error);
 }
 
 /* --- whole weights --- */
@@ -279,23 +351,18 @@ receive_parts(ExecUnits *units, int32_t unit, void *whole)
 static bool
 make_whole(ExecUnits *units, guint i, int k, ExecBlock *whole)
 {
-    ExecBackend *backend = units->o.model->backend;
     const int32_t unit = g_array_index(units->o.openings, ExecOpening, i).units[k];
-    const void *own = own_part(units, i, k);
-    int64_t n;
-    const int64_t at = part_at(units, unit, &n);
-    const size_t n_bytes = (size_t)exec_storage_bytes(backend, n);
 
-    if (own == NULL || !take(units, exec_storage_bytes(backend, unit_at(units, unit)->n), whole))
-        return false;
-    if (region_of(units, unit)->weights_off)
-        backend->ops->upload(backend, n_bytes, own, exec_at(backend, whole->data, at));
-    else
-        backend->ops->copy(backend, n_bytes, own, exec_at(backend, whole->data, at));
-    if (units->o.by_messages)
+    if (units->o.by_messages) {
+        ExecBlock *begun = &units->wholes[i % (guint)(units->o.depth + 1)][k];
+        *whole = *begun;
+        *begun = (ExecBlock){0};
         return receive_parts(units, unit, whole->data);
+    }
+    if (!begin_whole(units, i, k, own_part(units, i, k), whole))
+        return false;
     exec_comm_all_gather(units->o.comm, exec_region_dim(unit_at(units, unit)->region),
-                         backend->storage, unit_at(units, unit)->n, whole->data);
+                         units->o.model->backend->storage, unit_at(units, unit)->n, whole->data);
     return units->o.comm->error == NULL;
 }
 

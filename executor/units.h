@@ -9,14 +9,14 @@
  * always meet.
  *
  * Ahead of use: which units will be opened, in which order, is known before a step.  With a depth
- * of D, when one opening is at work the next D are under way: every copy has sent its part to the
- * others as messages, which wait for nobody, and offloaded weights are read for one more by then.
- * Opening takes in what has arrived.  Messages, not collectives of another thread: ranks may be as
- * many as cores, MPI is called by one thread.  Without them (a device's transport) the weights are
- * gathered when they are needed.
+ * of D, when one opening is at work the next D are under way: their whole weights have their place,
+ * every copy has lent its part to the others as messages, which wait for nobody, and offloaded
+ * weights are read for one more by then.  Opening waits for what has not arrived.  Messages, not
+ * collectives of another thread: ranks may be as many as cores, MPI is called by one thread.
+ * Without them (a device's transport) the weights are gathered when they are needed.
  *
- * Memory: the opening's whole weights, and of the D others what has arrived, in the transport's
- * buffers; of the host, what was fetched, in those of offload.h.
+ * Memory: whole weights of 1 + D openings, on every run, however far the copies are apart; of the
+ * host, what was fetched, in the buffers of offload.h.
  *
  * Private to executor/.
  */
@@ -66,6 +66,8 @@ exec_units_n_fetches(int32_t depth)
 
 /* Before the first op of a step: its first openings get under way.  Failures: as comm.h. */
 void exec_units_begin_step(ExecUnits *units);
+/* Before weights change: no copy needs this rank's parts any more. */
+bool exec_units_end_step(ExecUnits *units, GError **error);
 
 /* Units at work; those that keep what is needed are left alone. */
 typedef struct {

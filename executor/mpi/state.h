@@ -19,7 +19,10 @@ struct Piece {
     Piece *next;
     MPI_Request request;
     int64_t tag, n_bytes;
-    int32_t from; /* expected messages */
+    int32_t peer;     /* of a send, of an expected message */
+    const void *lent; /* (borrowed, nullable) what is sent; NULL: data[] */
+    void *place;      /* (borrowed, nullable) where it is expected; NULL: data[] */
+    int64_t room_bytes;
     _Alignas(64) char data[];
 };
 

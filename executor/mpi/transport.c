@@ -42,25 +42,30 @@ now_ns(void)
 
 /* --- pieces --- */
 
+/* Of a message of @n_bytes with room for it, or, where it lies elsewhere, without. */
 static Piece *
-piece_new(State *state, int64_t n_bytes, GError **error)
+piece_new(State *state, int64_t n_bytes, bool elsewhere, GError **error)
 {
+    const int64_t room_bytes = elsewhere ? 0 : n_bytes;
+
     for (Piece **at = &state->spare; *at != NULL; at = &(*at)->next) {
         Piece *piece = *at;
-        if (piece->n_bytes != n_bytes)
+        if (piece->room_bytes != room_bytes)
             continue;
         *at = piece->next;
+        piece->n_bytes = n_bytes;
+        piece->lent = NULL;
+        piece->place = NULL;
         return piece;
     }
-    Piece *piece = aligned_alloc(64, (sizeof(Piece) + (size_t)n_bytes + 63) / 64 * 64);
+    Piece *piece = aligned_alloc(64, (sizeof(Piece) + (size_t)room_bytes + 63) / 64 * 64);
     if (piece == NULL) {
         g_set_error(error, EXEC_ERROR, EXEC_ERROR_MEMORY,
                     "no memory for a message of %" G_GINT64_FORMAT " bytes", n_bytes);
         return NULL;
     }
-    piece->n_bytes = n_bytes;
-    piece->request = MPI_REQUEST_NULL;
-    atomic_fetch_add(&state->buffer_bytes, n_bytes);
+    *piece = (Piece){.n_bytes = n_bytes, .room_bytes = room_bytes, .request = MPI_REQUEST_NULL};
+    atomic_fetch_add(&state->buffer_bytes, room_bytes);
     return piece;
 }
 
@@ -172,22 +177,25 @@ mpi_check_length(int64_t n_bytes, GError **error)
     return false;
 }
 
+/* @lend  from where it lies, without a copy. */
 static bool
-post_on(ExecTransport *transport, MPI_Comm comm, int32_t to, int64_t tag, const void *data,
-        int64_t n_bytes, GError **error)
+give_on(ExecTransport *transport, MPI_Comm comm, int32_t to, int64_t tag, const void *data,
+        int64_t n_bytes, bool lend, GError **error)
 {
     State *state = transport->state;
 
     if (!mpi_check_length(n_bytes, error) || !check_tag(state, tag, error) ||
         !check_aborted(state, error) || !poll_transfers(transport, error))
         return false;
-    Piece *piece = piece_new(state, n_bytes, error);
+    Piece *piece = piece_new(state, n_bytes, lend, error);
     if (piece == NULL)
         return false;
-    if (n_bytes > 0)
+    piece->peer = to;
+    piece->lent = lend ? data : NULL;
+    if (!lend && n_bytes > 0)
         memcpy(piece->data, data, (size_t)n_bytes);
-    const int code =
-        MPI_Isend(piece->data, (int)n_bytes, MPI_BYTE, to, (int)tag, comm, &piece->request);
+    const int code = MPI_Isend(lend ? data : piece->data, (int)n_bytes, MPI_BYTE, to, (int)tag,
+                               comm, &piece->request);
     if (code != MPI_SUCCESS) {
         piece_give_back(state, piece);
         return mpi_failed("MPI_Isend", code, error);
@@ -203,7 +211,33 @@ send_message(ExecTransport *transport, int32_t to, int64_t tag, const void *data
              GError **error)
 {
     g_return_val_if_fail(tag >= 0, false);
-    return post_on(transport, ((State *)transport->state)->messages, to, tag, data, n_bytes, error);
+    return give_on(transport, ((State *)transport->state)->messages, to, tag, data, n_bytes, false,
+                   error);
+}
+
+static bool
+lend(ExecTransport *transport, int32_t to, int64_t tag, const void *data, int64_t n_bytes,
+     GError **error)
+{
+    g_return_val_if_fail(tag >= 0, false);
+    return give_on(transport, ((State *)transport->state)->messages, to, tag, data, n_bytes, true,
+                   error);
+}
+
+static bool
+regain(ExecTransport *transport, const void *data, int64_t n_bytes, GError **error)
+{
+    const char *begin = data;
+
+    for (Piece *piece = ((State *)transport->state)->sends; piece != NULL; piece = piece->next) {
+        const char *lent = piece->lent;
+        const bool meant =
+            data == NULL || (lent < begin + n_bytes && begin < lent + piece->n_bytes);
+        if (lent != NULL && meant &&
+            !mpi_wait(transport, &piece->request, piece->peer, MPI_STATUS_IGNORE, error))
+            return false;
+    }
+    return poll_transfers(transport, error);
 }
 
 static bool
@@ -237,20 +271,22 @@ receive_on(ExecTransport *transport, MPI_Comm comm, int32_t from, int64_t tag, v
 }
 
 static bool
-expect(ExecTransport *transport, int32_t from, int64_t tag, int64_t n_bytes, GError **error)
+expect(ExecTransport *transport, int32_t from, int64_t tag, void *data, int64_t n_bytes,
+       GError **error)
 {
     State *state = transport->state;
 
     if (!mpi_check_length(n_bytes, error) || !check_tag(state, tag, error))
         return false;
-    Piece *piece = piece_new(state, n_bytes, error);
+    Piece *piece = piece_new(state, n_bytes, data != NULL, error);
     if (piece == NULL)
         return false;
-    piece->from = from;
+    piece->peer = from;
     piece->tag = tag;
+    piece->place = data;
     piece->next = NULL;
-    TRY_MPI(MPI_Irecv(piece->data, (int)n_bytes, MPI_BYTE, from, (int)tag, state->messages,
-                      &piece->request));
+    TRY_MPI(MPI_Irecv(data != NULL ? data : piece->data, (int)n_bytes, MPI_BYTE, from, (int)tag,
+                      state->messages, &piece->request));
     Piece **at = &state->expected;
     while (*at != NULL)
         at = &(*at)->next;
@@ -268,7 +304,8 @@ receive_message(ExecTransport *transport, int32_t from, int64_t tag, void *data,
     g_return_val_if_fail(tag >= 0 && from >= 0 && from < transport->n_ranks, false);
     for (Piece **at = &state->expected; *at != NULL; at = &(*at)->next) {
         Piece *piece = *at;
-        if (piece->from != from || piece->tag != tag || piece->n_bytes != n_bytes)
+        if (piece->peer != from || piece->tag != tag || piece->n_bytes != n_bytes ||
+            (piece->place != NULL && piece->place != data))
             continue;
         /* poll() may have completed it already: then the status is gone, MPI checked the length. */
         const bool was_done = piece->request == MPI_REQUEST_NULL;
@@ -276,7 +313,8 @@ receive_message(ExecTransport *transport, int32_t from, int64_t tag, void *data,
         if (!was_done && (!mpi_wait(transport, &piece->request, from, &status, error) ||
                           !check_received(transport, &status, from, n_bytes, error)))
             return false;
-        memcpy(data, piece->data, (size_t)n_bytes);
+        if (piece->place == NULL)
+            memcpy(data, piece->data, (size_t)n_bytes);
         *at = piece->next;
         piece_give_back(state, piece);
         return true;
@@ -290,7 +328,8 @@ static bool
 wire_post(ExecTransport *transport, int32_t to, int64_t tag, const void *data, int64_t n_bytes,
           GError **error)
 {
-    return post_on(transport, ((State *)transport->state)->wire, to, -tag, data, n_bytes, error);
+    return give_on(transport, ((State *)transport->state)->wire, to, -tag, data, n_bytes, false,
+                   error);
 }
 
 static bool
@@ -301,7 +340,7 @@ wire_take(ExecTransport *transport, int32_t from, int64_t tag, Dtype add, void *
 
     if (add == EXEC_TAKE_COPY)
         return receive_on(transport, state->wire, from, -tag, data, n_bytes, error);
-    Piece *piece = piece_new(state, n_bytes, error);
+    Piece *piece = piece_new(state, n_bytes, false, error);
     if (piece == NULL)
         return false;
     const bool ok = receive_on(transport, state->wire, from, -tag, piece->data, n_bytes, error);
@@ -358,6 +397,8 @@ static const ExecTransportOps ops = {
     .broadcast = mpi_broadcast,
     .barrier = mpi_barrier,
     .expect = expect,
+    .lend = lend,
+    .regain = regain,
     .poll = poll_transfers,
     .waiting_for = waiting_for,
     .waited_until_ns = waited_until_ns,

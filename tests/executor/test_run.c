@@ -294,6 +294,56 @@ test_runs_are_equal_bit_by_bit(void)
     g_assert_cmpint(memcmp(a, b, 12 * sizeof *a), ==, 0);
 }
 
+/* --- memory --- */
+
+/* This one is late at every op. */
+static bool
+be_late(int32_t rank, int64_t step, ScheduleOp op, void *user_data, GError **error)
+{
+    if (rank == *(const int32_t *)user_data)
+        g_usleep(3000);
+    return true;
+}
+
+/* Weights gathered ahead of use: what a rank holds is the schedule's matter, not that of who is
+ * ahead.  A part of a layer is 1.5 MiB of fp32, and what copies of a message may lie at a rank is a
+ * segment of the rings for each of two ranks and one more. */
+static void
+test_memory_does_not_depend_on_who_is_late(void)
+{
+    const Job job = {"1f1b", 2, 1, 1, 3, 1, "30", SCHEDULE_PLACEMENT_LOOP};
+    static const PlanOffload offloads[] = {PLAN_OFFLOAD_NONE, PLAN_OFFLOAD_CPU, PLAN_OFFLOAD_NVME};
+    ModelArch arch = model(true);
+
+    arch.hidden = 256;
+    arch.head_dim = 64;
+    arch.ffn_hidden = 1024;
+    for (size_t i = 0; i < G_N_ELEMENTS(offloads); i++) {
+        int64_t least = INT64_MAX, most = 0;
+        g_autoptr(Plan) plan = plan_of(&job, arch.n_layers);
+        plan->zero_stage = 3;
+        plan->prefetch_layers = 2;
+        plan->offload = offloads[i];
+        plan->offload_parameters = offloads[i] != PLAN_OFFLOAD_NONE;
+        for (int32_t late = -1; late < 2; late++) {
+            g_autoptr(GError) error = NULL;
+            g_auto(ExecRunResult) result = {0};
+            ExecRunOptions options = options_of(&arch, plan, fast_device());
+            options.before_op = be_late;
+            options.before_op_data = &late;
+            g_assert_true(exec_run(&options, &result, &error));
+            g_assert_no_error(error);
+            for (guint r = 0; r < result.peak_memory_bytes->len; r++) {
+                const int64_t peak = g_array_index(result.peak_memory_bytes, int64_t, r);
+                least = MIN(least, peak);
+                most = MAX(most, peak);
+            }
+        }
+        g_test_message("offload %d: from %d to %d bytes", (int)i, (int)least, (int)most);
+        g_assert_cmpint(most - least, <=, 3 * 256 * 1024);
+    }
+}
+
 int
 main(int argc, char **argv)
 {
@@ -308,5 +358,7 @@ main(int argc, char **argv)
     g_test_add_func("/executor/run/training-does-not-depend-on-degrees",
                     test_training_does_not_depend_on_degrees);
     g_test_add_func("/executor/run/runs-are-equal-bit-by-bit", test_runs_are_equal_bit_by_bit);
+    g_test_add_func("/executor/run/memory-does-not-depend-on-who-is-late",
+                    test_memory_does_not_depend_on_who_is_late);
     return g_test_run();
 }
