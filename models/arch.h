@@ -200,6 +200,7 @@ typedef struct {
     bool eager_softmax;      /* unfused attention: scale, mask, casts and softmax as well */
     Dtype dtype;             /* of weights and activations; fp8: see model_ops() */
     bool all_to_all;         /* cp: attention's heads are split, not its queries */
+    bool gathered_kv;        /* cp: K and V are gathered before attention, no ring beside it */
     bool compiled_loss;      /* one buffer more: not in place */
     bool fused_loss;         /* one kernel, no copy in fp32 */
     bool loss_in_place;      /* the logits' gradient takes their place, in one pass */
@@ -235,6 +236,7 @@ typedef enum {
     MODEL_MEMORY_STREAM,  /* norms, activations, residuals: read and written in order */
     MODEL_MEMORY_LOSS,    /* reductions over the vocabulary */
     MODEL_MEMORY_PERMUTE, /* rows that are picked one by one: to experts and back */
+    MODEL_MEMORY_COPY,    /* into the order of a collective of the op's group, and back */
 } ModelMemoryKind;
 
 /* One op.  Bytes and FLOPs are of one rank; backward of a GEMM is two products of the same FLOPs.
@@ -289,7 +291,8 @@ bool model_shape_check(const ModelArch *arch, const ModelShape *shape, GError **
  *
  *   embedding  embedding, embedding_output; gpt: positions
  *   layer      norm1, attention_input, qkv, attention_input_again, qk_norm, rope, kv_exchange,
- *              kv_gradient_exchange, attention, proj, attention_output, residual1, norm2, and
+ *              kv_gradient_exchange, kv_order, attention, proj, attention_output, residual1, norm2,
+ * and
  *   - dense    mlp_input, mlp_up, mlp_input_again, mlp_activation, mlp_down, mlp_output, residual2
  *   - experts  router, route, experts_split, permute, dispatch, experts_up, experts_activation,
  *              experts_down, combine, unpermute, experts_merge, shared_input, shared_up,

@@ -129,19 +129,42 @@ add_mla(OpsList *list, const Heads *heads)
     ops_add_tp_input_again(list, "latent_again", latent);
 }
 
+/*
+ * What gathering K and V, @bytes of all ranks, copies besides: forward a rank's own to their place
+ * among the others' and then all, which came rank after rank, into the order of the sequence.
+ * Backward does the same again, zeroes the gradients of all, copies them back to the order of the
+ * ranks and adds its own part of their sum.
+ */
+static void
+add_kv_order(OpsList *list, double bytes)
+{
+    double own = bytes / (double)list->shape->cp;
+    double gather = 2.0 * (own + bytes);
+    ModelOp *op =
+        ops_add_memory(list, "kv_order", gather, gather + bytes + 2.0 * bytes + 3.0 * own, 5);
+
+    op->n_kernels_forward = 2;
+    op->memory_kind = MODEL_MEMORY_COPY;
+    op->group = MODEL_GROUP_CP;
+}
+
 /* Keys and values of the whole context pass round the ring of cp ranks; in backward again, and
- * their gradients with them  [ring attention, 2310.01889]. */
+ * their gradients with them  [ring attention, 2310.01889].  Or they are gathered, and the gradients
+ * scattered  [Llama 3's, 2407.21783 3.3.2]. */
 static void
 add_kv_exchange(OpsList *list, const Heads *heads)
 {
     const ModelShape *shape = list->shape;
+    const bool gathers = shape->gathered_kv;
+    const ModelComm there = gathers ? MODEL_COMM_ALL_GATHER : MODEL_COMM_RING_EXCHANGE;
+    const ModelComm back = gathers ? MODEL_COMM_REDUCE_SCATTER : MODEL_COMM_RING_EXCHANGE;
     double bytes = (double)shape->batch * ((double)shape->context + (double)shape->tokens) *
                    (heads->k_width + heads->v_width) * list->e;
 
-    ops_add_collective(list, "kv_exchange", MODEL_GROUP_CP, MODEL_COMM_RING_EXCHANGE,
-                       MODEL_COMM_RING_EXCHANGE, bytes);
-    ops_add_collective(list, "kv_gradient_exchange", MODEL_GROUP_CP, MODEL_COMM_NONE,
-                       MODEL_COMM_RING_EXCHANGE, bytes);
+    ops_add_collective(list, "kv_exchange", MODEL_GROUP_CP, there, there, bytes);
+    ops_add_collective(list, "kv_gradient_exchange", MODEL_GROUP_CP, MODEL_COMM_NONE, back, bytes);
+    if (gathers && shape->cp > 1)
+        add_kv_order(list, bytes);
 }
 
 /* What the unfused form adds: the m x n scores pass through memory between its kernels. */

@@ -1,15 +1,12 @@
-#include "profiles/cost.h"
+#include "profiles/cost_build.h"
 
 #include <math.h>
 
 /* --- measured rows --- */
 
-/*
- * Rows of @op over @n_ranks, piecewise linear in bytes: constant below the first (latency), along
- * the last segment, or proportional after a single row, above the last.  False without rows.
- */
-static bool
-measured_s(const Profile *profile, ProfileOp op, int64_t n_ranks, int64_t bytes, double *seconds)
+bool
+cost_measured_bytes_s(const Profile *profile, ProfileOp op, int64_t n_ranks, int64_t bytes,
+                      double *seconds)
 {
     const ProfileMeasurement *below = NULL, *above = NULL, *before = NULL;
 
@@ -308,7 +305,7 @@ profile_cost_collective_s(const Profile *profile, ModelComm comm, int64_t bytes,
 
     if (group->n == 1 || comm == MODEL_COMM_NONE)
         return 0.0;
-    if (measured_op(comm, &op) && measured_s(profile, op, group->n, bytes, &ring_s))
+    if (measured_op(comm, &op) && cost_measured_bytes_s(profile, op, group->n, bytes, &ring_s))
         return ring_s;
     where = place(profile, group);
     /* The part of the buffer that a rank sends in one half of a ring all-reduce
@@ -342,7 +339,7 @@ profile_cost_broadcast_s(const Profile *profile, int64_t bytes, const ProfileGro
 
     if (group->n == 1)
         return 0.0;
-    if (measured_s(profile, PROFILE_OP_BROADCAST, group->n, bytes, &seconds))
+    if (cost_measured_bytes_s(profile, PROFILE_OP_BROADCAST, group->n, bytes, &seconds))
         return seconds;
     where = place(profile, group);
     return profile->parameters.collective_s + ring_latency_s(&where) +
@@ -378,7 +375,7 @@ profile_cost_p2p_s(const Profile *profile, int64_t bytes, int64_t rank_a, int64_
     cluster = profile->cluster;
     if (rank_a == rank_b)
         return 0.0;
-    if (measured_s(profile, PROFILE_OP_P2P, 2, bytes, &seconds))
+    if (cost_measured_bytes_s(profile, PROFILE_OP_P2P, 2, bytes, &seconds))
         return seconds;
     outermost = model_cluster_level_between(cluster, rank_a, rank_b);
     /* On its way out a message leaves one group of devices after the other. */

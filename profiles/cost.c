@@ -45,6 +45,7 @@ fraction_of(const ProfileParameters *p, ModelMemoryKind kind)
 {
     switch (kind) {
     case MODEL_MEMORY_STREAM:
+    case MODEL_MEMORY_COPY:
         return p->memory_fraction;
     case MODEL_MEMORY_LOSS:
         return p->loss_fraction;
@@ -296,6 +297,29 @@ launches_s(const Profile *profile, const ModelOp *op, bool backward, double kern
     return products * p->kernel_s + (kernels - products) * p->memory_kernel_s;
 }
 
+/* Copies as they were measured, where they were: each byte is read and written. */
+static double
+memory_op_s(const Profile *profile, const ModelDevice *device, const ModelOp *op, bool backward)
+{
+    const int64_t bytes = backward ? op->backward_bytes : op->forward_bytes;
+    double seconds;
+
+    if (op->memory_kind == MODEL_MEMORY_COPY &&
+        cost_measured_bytes_s(profile, PROFILE_OP_COPY_D2D, 0, bytes / 2, &seconds))
+        return seconds;
+    return (double)bytes /
+           (fraction_of(&profile->parameters, op->memory_kind) * device->memory_bytes_per_s);
+}
+
+/* What a collective needs beside it is not there without it. */
+static ProfilePart
+part_of(const ModelOp *op)
+{
+    const bool is_copy = op->kind == MODEL_OP_MEMORY && op->memory_kind == MODEL_MEMORY_COPY;
+
+    return is_copy ? part_of_group(op->group) : PROFILE_PART_COMPUTE;
+}
+
 ProfileCost
 profile_cost_op(const Profile *profile, const ModelDevice *device, const ModelOp *op,
                 ProfilePass pass, Dtype dtype, const ProfileGroup *groups)
@@ -336,13 +360,12 @@ profile_cost_op(const Profile *profile, const ModelDevice *device, const ModelOp
                       : unfused_attention_s(profile, device, op, backward, dtype);
         break;
     case MODEL_OP_MEMORY:
-        seconds = (double)(backward ? op->backward_bytes : op->forward_bytes) /
-                  (fraction_of(&profile->parameters, op->memory_kind) * device->memory_bytes_per_s);
+        seconds = memory_op_s(profile, device, op, backward);
         break;
     case MODEL_OP_COLLECTIVE:
         break;
     }
-    cost.part_s[PROFILE_PART_COMPUTE] = seconds + launches_s(profile, op, backward, kernels);
+    cost.part_s[part_of(op)] = seconds + launches_s(profile, op, backward, kernels);
     return cost;
 }
 

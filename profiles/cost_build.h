@@ -8,6 +8,14 @@
 
 G_BEGIN_DECLS
 
+/*
+ * Rows of @op over @n_ranks (0: of no group), piecewise linear in bytes: constant below the first
+ * (latency), along the last segment, or proportional after a single row, above the last.  False
+ * without rows.
+ */
+bool cost_measured_bytes_s(const Profile *profile, ProfileOp op, int64_t n_ranks, int64_t bytes,
+                           double *seconds);
+
 /* @bytes through memory, by kernels that memory_fraction stands for. */
 double cost_memory_s(const Profile *profile, const ModelDevice *device, double bytes);
 

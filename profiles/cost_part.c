@@ -119,8 +119,8 @@ modelled_part(const Profile *profile, const ProfileQuery *query, ProfilePass pas
     }
     if (pass == PROFILE_PASS_BACKWARD || pass == PROFILE_PASS_BACKWARD_WEIGHT)
         sum.part_s[PROFILE_PART_COMPUTE] += accumulate_s(profile, device, query, ops, n_ops);
-    /* An all-to-all is needed whole before attention begins. */
-    if (ring_s > 0.0 && !query->shape.all_to_all)
+    /* An all-to-all, or a gathering, is needed whole before attention begins. */
+    if (ring_s > 0.0 && !query->shape.all_to_all && !query->shape.gathered_kv)
         hide_ring(profile, &sum, ring_s, attention_s, query->shape.cp);
     if (query->overlap_tp)
         hide_tp(profile, query->shape.sequence_parallel, weight_products_s, &sum);

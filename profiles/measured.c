@@ -121,26 +121,23 @@ measured_time(const Profile *profile, ProfileOp op, ProfilePass pass, int64_t tp
 
 /* --- parts --- */
 
-/* What was measured is all that the op does; of context-parallel ranks, which are not measured
- * together, it is their computing alone. */
+/* What was measured is all that the op does but the exchange of context-parallel ranks, which are
+ * not measured together: it comes on top, as modelled. */
 static void
-scale_to(ProfileCost *cost, double seconds, bool is_computing_alone, ProfileSource source)
+scale_to(ProfileCost *cost, double seconds, ProfileSource source)
 {
-    double device_s = 0.0;
+    const double exchange_s = cost->part_s[PROFILE_PART_CP];
+    double device_s = -exchange_s;
 
     cost->host_s = 0.0;
     cost->source = source;
-    if (is_computing_alone) {
-        cost->part_s[PROFILE_PART_COMPUTE] = seconds;
-        return;
-    }
-
     for (int i = 0; i < PROFILE_PART_N; i++)
         device_s += cost->part_s[i];
     for (int i = 0; i < PROFILE_PART_N; i++)
         cost->part_s[i] = device_s > 0.0 ? cost->part_s[i] * (seconds / device_s) : 0.0;
     if (device_s <= 0.0)
         cost->part_s[PROFILE_PART_COMPUTE] = seconds;
+    cost->part_s[PROFILE_PART_CP] = exchange_s;
 }
 
 /* Products' FLOPs of the weight gradient over those of the whole backward: half of the products',
@@ -225,7 +222,7 @@ profile_measured_part(const Profile *profile, const ProfileQuery *query, Profile
     if (!is_measured(profile, query))
         return;
     if (measured_time(profile, op, pass, s->tp, &shape, &seconds, &source)) {
-        scale_to(cost, seconds, s->cp > 1, source);
+        scale_to(cost, seconds, source);
         return;
     }
     if ((pass != PROFILE_PASS_BACKWARD_INPUT && pass != PROFILE_PASS_BACKWARD_WEIGHT) ||
@@ -234,7 +231,7 @@ profile_measured_part(const Profile *profile, const ProfileQuery *query, Profile
     share = weight_share(query);
     if (pass == PROFILE_PASS_BACKWARD_INPUT)
         share = 1.0 - share;
-    scale_to(cost, share * seconds, s->cp > 1, PROFILE_SOURCE_INTERPOLATED);
+    scale_to(cost, share * seconds, PROFILE_SOURCE_INTERPOLATED);
 }
 
 /* --- how good the fit is --- */

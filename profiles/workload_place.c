@@ -22,6 +22,7 @@ workload_set_conventions(const PlanConventions *conventions, const ProfileParame
     shape->eager_norms = conventions->kernels == PLAN_KERNELS_EAGER;
     shape->dropout = conventions->dropout;
     shape->all_to_all = conventions->cp_comm == PLAN_CP_A2A;
+    shape->gathered_kv = !shape->all_to_all && conventions->framework == PLAN_FRAMEWORK_DEGAS;
     shape->etp = conventions->expert_tp;
     shape->compiled_loss = conventions->loss == PLAN_LOSS_COMPILED;
     shape->fused_loss = conventions->loss == PLAN_LOSS_FUSED;

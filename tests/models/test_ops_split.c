@@ -113,6 +113,37 @@ test_context_parallelism_divides_tokens(void)
     g_assert_cmpint(model_boundary_bytes(arch, &shape), ==, 2 * 2 * 1024 * 4096);
 }
 
+/* Gathered instead: the same bytes in one collective each way, none of a ring, and copies: forward
+ * own and all, each read and written; backward the same, zeroes, all back, own added. */
+static void
+test_gathered_keys_are_put_in_order(void)
+{
+    const int64_t all = 2 * 2 * (4096 + 4096) * 2 * 8 * 128, own = all / 4;
+    g_autoptr(ModelArch) arch = load("llama3-8b");
+    ModelShape shape = plain_shape(2, 4096);
+    ModelOp ops[MODEL_MAX_OPS];
+    const ModelOp *op;
+
+    shape.context = 4096;
+    shape.gathered_kv = true;
+    find_in_layer(arch, 0, &shape, "attention", ops);
+    g_assert_null(find(ops, MODEL_MAX_OPS, "kv_order")); /* cp 1 */
+    shape.cp = 4;
+    op = find_in_layer(arch, 0, &shape, "kv_exchange", ops);
+    g_assert_cmpint(op->forward_comm, ==, MODEL_COMM_ALL_GATHER);
+    g_assert_cmpint(op->backward_comm, ==, MODEL_COMM_ALL_GATHER);
+    g_assert_cmpint(op->comm_bytes, ==, all);
+    op = find(ops, MODEL_MAX_OPS, "kv_gradient_exchange");
+    g_assert_cmpint(op->forward_comm, ==, MODEL_COMM_NONE);
+    g_assert_cmpint(op->backward_comm, ==, MODEL_COMM_REDUCE_SCATTER);
+    g_assert_cmpint(op->comm_bytes, ==, all);
+    op = find(ops, MODEL_MAX_OPS, "kv_order");
+    g_assert_cmpint(op->memory_kind, ==, MODEL_MEMORY_COPY);
+    g_assert_cmpint(op->group, ==, MODEL_GROUP_CP);
+    g_assert_cmpint(op->forward_bytes, ==, 2 * own + 2 * all);
+    g_assert_cmpint(op->backward_bytes, ==, 2 * own + 2 * all + all + 2 * all + 3 * own);
+}
+
 /* All tokens of a quarter of the heads: q (h), k and v (2 . 1024 of 8 heads) go there, the result
  * (h) comes back, each way; nothing passes a ring, and the FLOPs are the ring's. */
 static void
@@ -384,6 +415,7 @@ main(int argc, char **argv)
     ADD("collectives-are-megatrons", test_collectives_are_megatrons);
     ADD("collectives-carry-whole-activations", test_collectives_carry_whole_activations);
     ADD("context-parallelism-divides-tokens", test_context_parallelism_divides_tokens);
+    ADD("gathered-keys-are-put-in-order", test_gathered_keys_are_put_in_order);
     ADD("heads-are-exchanged-for-tokens", test_heads_are_exchanged_for_tokens);
     ADD("losses-keep-what-they-keep", test_losses_keep_what_they_keep);
     ADD("tp-ranks-share-experts", test_tp_ranks_share_experts);

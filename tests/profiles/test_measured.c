@@ -130,6 +130,27 @@ test_context_parallel_ranks_compute_as_one_device(void)
     g_assert_cmpfloat(cost.part_s[PROFILE_PART_CP], ==, model.part_s[PROFILE_PART_CP]);
 }
 
+/* Rows of tp ranks hold their collectives: only the exchange over cp comes on top. */
+static void
+test_tensor_parallel_rows_are_whole(void)
+{
+    g_autoptr(Profile) profile = lawful_profile();
+    g_autoptr(Profile) modelled = fixture_profile();
+    ProfileQuery query = query_of(2, 256, 64, 2);
+
+    for (guint i = 0; i < profile->measurements->len; i++)
+        g_array_index(profile->measurements, ProfileMeasurement, i).tp = 2;
+    query.shape.cp = 2;
+    query.groups[MODEL_GROUP_CP] = (ProfileGroup){.stride = 2, .n = 2};
+    const ProfileCost model = profile_cost_part(modelled, &query, PROFILE_PASS_FORWARD);
+    const double expected = 50e-6 + 2e-6 * 256 + 1e-9 * 256 * (2.0 * 64 + 256);
+
+    g_assert_cmpfloat(model.part_s[PROFILE_PART_TP], >, 0.0);
+    g_assert_cmpfloat(model.part_s[PROFILE_PART_CP], >, 0.0);
+    assert_near(part_s(profile, &query, PROFILE_PASS_FORWARD),
+                expected + model.part_s[PROFILE_PART_CP], 1e-9);
+}
+
 static void
 test_measured_backward_is_split_by_flops(void)
 {
@@ -171,6 +192,7 @@ main(int argc, char **argv)
     ADD("one-row-scales-with-tokens", test_one_row_scales_with_tokens);
     ADD("context-parallel-ranks-compute-as-one-device",
         test_context_parallel_ranks_compute_as_one_device);
+    ADD("tensor-parallel-rows-are-whole", test_tensor_parallel_rows_are_whole);
     ADD("measured-backward-is-split-by-flops", test_measured_backward_is_split_by_flops);
     ADD("optimizer", test_optimizer);
     return g_test_run();

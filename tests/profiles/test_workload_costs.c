@@ -72,6 +72,24 @@ test_optimizer_step(void)
     }
 }
 
+/* degas waits for K and V of all cp ranks and copies them; others' rings hide behind attention. */
+static void
+test_own_executor_gathers_keys(void)
+{
+    static const PlanFramework frameworks[] = {PLAN_FRAMEWORK_DEGAS, PLAN_FRAMEWORK_MEGATRON_CORE};
+    const ModelArch four = gpt(4, 0);
+    g_autoptr(Profile) profile = fixture_profile();
+    int64_t exchange_ns[2];
+
+    for (size_t i = 0; i < 2; i++) {
+        PlanSpec spec = {.degrees = {1, 1, 1, 1, 2, 1}, .framework = frameworks[i]};
+        g_autoptr(Workload) workload = workload_of(&four, profile, &spec);
+
+        exchange_ns[i] = workload->ops[0].part_ns[SCHEDULE_OP_FORWARD][PROFILE_PART_CP];
+    }
+    g_assert_cmpint(exchange_ns[0], >, exchange_ns[1]);
+}
+
 /* 8 layers of 12.6e6 parameters, 100.8e6 in all, in buckets of max(40e6, 1e6 dp) elements
  * (Megatron), 5e8 (DeepSpeed), 25 MiB (DDP, gradients of 2 bytes), a layer (degas). */
 static void
@@ -114,6 +132,7 @@ main(int argc, char **argv)
     ADD("experts-exchange-rows", test_experts_exchange_rows);
     ADD("optimizer-step", test_optimizer_step);
     ADD("buckets", test_buckets);
+    ADD("own-executor-gathers-keys", test_own_executor_gathers_keys);
 #undef ADD
     return g_test_run();
 }
