@@ -213,32 +213,59 @@ set_layers(const PlanSketchInput *input, const PlanPartition *p, int64_t *layer_
 
 /* The smallest and shortest layer in one way. */
 typedef struct {
-    double ns;
+    double s;
     int64_t state_bytes, kept_bytes;
 } LeastLayer;
 
-/* How many layers all ranks hold if none takes longer than @longest_s. */
-static double
-capacity(const PlanSketchInput *input, const PlanSketch *sketch, const LeastLayer *ways,
-         double longest_s)
+/* Fills @ways [kind]. */
+static void
+set_least_layers(const PlanSketchInput *input, LeastLayer *ways)
 {
-    double sum = 0.0;
+    const PlanLayerCost *cost = input->cost;
+    const PlanSketchStage layers[2] = {{.n_dense = 1}, {.n_moe = 1}};
 
-    for (int32_t r = 0; r < sketch->n_ranks; r++) {
-        const int64_t limit = input->limits_bytes[r], room = limit - sketch->fixed_bytes[r];
-        const int64_t units = plan_flight_units(input->flight, r, PLAN_MOMENT_BACKWARD, 0, 0);
-        double most = 0.0;
-        for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++) {
-            if (!plan_layer_allows(input->request, kind))
-                continue;
-            const double each =
-                (double)ways[kind].state_bytes + (double)units * (double)ways[kind].kept_bytes;
-            double n = floor(longest_s / fmax(ways[kind].ns, 1e-30));
-            if (limit > 0)
-                n = fmin(n, floor(fmax(0.0, (double)room) / fmax(each, 1.0)));
-            most = fmax(most, n);
+    for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++) {
+        LeastLayer *least = &ways[kind];
+        *least = (LeastLayer){INFINITY, INT64_MAX, INT64_MAX};
+        for (int i = cost->n_dense > 0 ? 0 : 1; i < (cost->n_moe > 0 ? 2 : 1); i++) {
+            least->s = fmin(least->s, plan_sketch_stage_s(cost, &layers[i], kind));
+            least->state_bytes =
+                MIN(least->state_bytes, plan_sketch_state_bytes(input, &layers[i]));
+            least->kept_bytes =
+                MIN(least->kept_bytes, plan_sketch_stage_kept(cost, &layers[i], kind));
         }
-        sum += most;
+    }
+}
+
+/* The most layers that fit on @rank in a way of @least; INFINITY: memory is no limit. */
+static double
+most_layers(const PlanSketchInput *input, const PlanSketch *sketch, int32_t rank,
+            const LeastLayer *least)
+{
+    const int64_t limit = input->limits_bytes[rank], room = limit - sketch->fixed_bytes[rank];
+    const int64_t units = plan_flight_units(input->flight, rank, PLAN_MOMENT_BACKWARD, 0, 0);
+    const double each = (double)least->state_bytes + (double)units * (double)least->kept_bytes;
+
+    return limit > 0 ? floor(fmax(0.0, (double)room) / fmax(each, 1.0)) : INFINITY;
+}
+
+/* How many layers all ranks hold if none takes longer than @longest_s. @most [rank * n_ways + way]
+ * fit by memory in ways of @way_s. */
+static double
+capacity(const double *most, const double *way_s, int n_ways, int32_t n_ranks, double longest_s)
+{
+    double sum = 0.0, in_time[PLAN_RECOMPUTE_N];
+
+    for (int way = 0; way < n_ways; way++)
+        in_time[way] = floor(longest_s / fmax(way_s[way], 1e-30));
+    for (int32_t r = 0; r < n_ranks; r++) {
+        double best = 0.0;
+        for (int way = 0; way < n_ways; way++) {
+            const double fits = most[r * n_ways + way];
+            const double n = in_time[way] < fits ? in_time[way] : fits;
+            best = n > best ? n : best;
+        }
+        sum += best;
     }
     return sum;
 }
@@ -246,31 +273,30 @@ capacity(const PlanSketchInput *input, const PlanSketch *sketch, const LeastLaye
 double
 plan_layout_fit_bound_s(const PlanSketchInput *input, const PlanSketch *sketch)
 {
-    const PlanLayerCost *cost = input->cost;
-    const PlanSketchStage layers[2] = {{.n_dense = 1}, {.n_moe = 1}};
     const double n_layers = (double)input->request->arch->n_layers;
-    LeastLayer ways[PLAN_RECOMPUTE_N] = {0};
-    double low = 0.0, high = 0.0;
+    g_autofree double *most = g_new(double, (size_t)sketch->n_ranks *PLAN_RECOMPUTE_N);
+    LeastLayer least[PLAN_RECOMPUTE_N];
+    double way_s[PLAN_RECOMPUTE_N], low = 0.0, high = 0.0;
+    int n_ways = 0;
 
+    set_least_layers(input, least);
     for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++)
-        for (int i = cost->n_dense > 0 ? 0 : 1; i < (cost->n_moe > 0 ? 2 : 1); i++) {
-            const LeastLayer one = {plan_sketch_stage_s(cost, &layers[i], kind),
-                                    plan_sketch_state_bytes(input, &layers[i]),
-                                    plan_sketch_stage_kept(cost, &layers[i], kind)};
-            const bool is_first = ways[kind].ns == 0.0;
-            ways[kind].ns = is_first ? one.ns : fmin(ways[kind].ns, one.ns);
-            ways[kind].state_bytes =
-                is_first ? one.state_bytes : MIN(ways[kind].state_bytes, one.state_bytes);
-            ways[kind].kept_bytes =
-                is_first ? one.kept_bytes : MIN(ways[kind].kept_bytes, one.kept_bytes);
-            high = fmax(high, n_layers * one.ns * (1.0 + 1e-9));
-        }
-    if (capacity(input, sketch, ways, high) < n_layers)
+        n_ways += plan_layer_allows(input->request, kind) ? 1 : 0;
+    for (int kind = 0, way = 0; kind < PLAN_RECOMPUTE_N; kind++) {
+        if (!plan_layer_allows(input->request, kind))
+            continue;
+        for (int32_t r = 0; r < sketch->n_ranks; r++)
+            most[r * n_ways + way] = most_layers(input, sketch, r, &least[kind]);
+        way_s[way++] = least[kind].s;
+        high = fmax(high, n_layers * least[kind].s * (1.0 + 1e-9));
+    }
+    if (capacity(most, way_s, n_ways, sketch->n_ranks, high) < n_layers)
         return -1.0;
     /* All layers fit with stages of at most high, not with low. */
     for (int i = 0; i < 24; i++) {
         const double middle = 0.5 * (low + high);
-        *(capacity(input, sketch, ways, middle * (1.0 + 1e-9)) < n_layers ? &low : &high) = middle;
+        const double n = capacity(most, way_s, n_ways, sketch->n_ranks, middle * (1.0 + 1e-9));
+        *(n < n_layers ? &low : &high) = middle;
     }
     return low;
 }

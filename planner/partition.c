@@ -63,6 +63,16 @@ plan_partition_bytes(const PlanPartitionState *state, int64_t stage, int64_t fro
     return add(bytes, multiply(units, unit));
 }
 
+static int64_t
+n_kinds(const PlanPartition *p)
+{
+    int64_t n = 1;
+
+    for (int64_t stage = 0; p->stage_kind != NULL && stage < p->n_stages; stage++)
+        n = MAX(n, (int64_t)p->stage_kind[stage] + 1);
+    return n;
+}
+
 /* --- a stage as the programs read it --- */
 
 /* One way of a stage: time and bytes of layers from .. to - 1 are differences of rows. */
@@ -142,6 +152,10 @@ clear_states(PlanPartitionState *state)
     const PlanPartition *p = state->p;
     const int64_t n_states = (p->n_stages + 1) * (p->n_layers + 1);
 
+    for (int64_t stage = 0; stage <= p->n_stages; stage++) {
+        state->least_before[stage] = first_before(p, stage);
+        state->most_before[stage] = last_before(p, stage);
+    }
     for (int64_t i = 0; i < n_states; i++) {
         state->longest[i] = -1;
         state->squares[i] = PLAN_SQUARES_NEVER;
@@ -180,7 +194,8 @@ solve_longest(PlanPartitionState *state)
     }
 }
 
-/* squares(s, i): the least sum of squares with no stage longer than @cap. */
+/* squares(s, i): the least sum of squares with no stage longer than @cap, for i from
+ * least_before(s) to most_before(s); nothing else is read. */
 static void
 solve_squares(PlanPartitionState *state, int64_t cap)
 {
@@ -188,11 +203,11 @@ solve_squares(PlanPartitionState *state, int64_t cap)
     const int64_t least = p->allow_empty ? 0 : 1;
 
     for (int64_t stage = p->n_stages - 1; stage >= 0; stage--) {
-        const int64_t end = last_before(p, stage + 1);
+        const int64_t begin = state->least_before[stage + 1], end = state->most_before[stage + 1];
         const StageView view = view_of(state, stage);
-        for (int64_t i = first_before(p, stage); i <= last_before(p, stage); i++) {
+        for (int64_t i = state->least_before[stage]; i <= state->most_before[stage]; i++) {
             PlanSquares best = PLAN_SQUARES_NEVER;
-            for (int64_t j = MAX(i + least, first_before(p, stage + 1)); j <= end; j++) {
+            for (int64_t j = MAX(i + least, begin); j <= end; j++) {
                 const int64_t time = stage_ns(&view, i, j, NULL);
                 const PlanSquares after = *plan_partition_squares(state, stage + 1, j);
                 if (time < 0 || time > cap)
@@ -213,8 +228,8 @@ read_counts(const PlanPartitionState *state, int64_t cap, int64_t *counts, int32
 
     for (int64_t stage = 0, i = 0; stage < p->n_stages; stage++) {
         const StageView view = view_of(state, stage);
-        for (int64_t j = p->n_layers;; j--) {
-            g_assert(j >= i);
+        for (int64_t j = state->most_before[stage + 1];; j--) {
+            g_assert(j >= MAX(i, state->least_before[stage + 1]));
             const int64_t time = stage_ns(&view, i, j, &ways[stage]);
             const PlanSquares after = *plan_partition_squares(state, stage + 1, j);
             if (time >= 0 && time <= cap && after != PLAN_SQUARES_NEVER &&
@@ -226,6 +241,137 @@ read_counts(const PlanPartitionState *state, int64_t cap, int64_t *counts, int32
                 break;
             }
         }
+    }
+}
+
+/* --- the shortest longest stage by bisection, where that is exact --- */
+
+typedef enum {
+    REACHED,  /* all layers */
+    TOO_SLOW, /* not with so short stages */
+    UNKNOWN,  /* a stage cannot begin with the layer it gets; one that begins sooner may */
+} Reached;
+
+/*
+ * Every stage takes as many layers as it can within @cap; no other way gets further, as a part of
+ * what a stage runs takes no longer and fits.  Sets most_before.
+ * @longest  (out) the longest stage
+ * @over     (out) the least that a stage would take with one layer more, if that is more than @cap:
+ *           up to there nothing changes
+ */
+static Reached
+reach_far(PlanPartitionState *state, int64_t cap, int64_t *longest, int64_t *over)
+{
+    const PlanPartition *p = state->p;
+    const int64_t least = p->allow_empty ? 0 : 1;
+    int64_t i = 0;
+
+    *longest = 0;
+    *over = INT64_MAX;
+    for (int64_t stage = 0; stage < p->n_stages; stage++) {
+        const StageView view = view_of(state, stage);
+        const int64_t end = last_before(p, stage + 1);
+        int64_t own = -1, j = i + least;
+        state->most_before[stage] = i;
+        for (; j <= end; j++) {
+            const int64_t ns = stage_ns(&view, i, j, NULL);
+            if (ns > cap)
+                *over = MIN(*over, ns);
+            if (ns < 0 || ns > cap)
+                break;
+            own = ns;
+        }
+        if (own < 0)
+            return UNKNOWN;
+        *longest = MAX(*longest, own);
+        i = j - 1;
+    }
+    state->most_before[p->n_stages] = i;
+    return i == p->n_layers ? REACHED : TOO_SLOW;
+}
+
+/* Whether sums of times stay far from overflow. */
+static bool
+sums_are_small(const PlanPartitionState *state)
+{
+    const PlanPartition *p = state->p;
+    int64_t most = 0;
+
+    for (int64_t row = 0; row < n_kinds(p) * state->n_ways; row++)
+        most = MAX(most, state->time_before[row * (p->n_layers + 1) + p->n_layers]);
+    for (int64_t kind = 0; p->end_ns != NULL && kind < n_kinds(p); kind++)
+        most = MAX(most, MAX(p->end_ns[kind * 2], p->end_ns[kind * 2 + 1]));
+    return most < INT64_MAX / 8;
+}
+
+/* No division has a shorter longest stage: the mean were each layer where it is fastest, and each
+ * stage with one layer. */
+static int64_t
+least_longest_ns(const PlanPartitionState *state)
+{
+    const PlanPartition *p = state->p;
+    const int64_t n_rows = n_kinds(p) * state->n_ways, n = p->n_layers;
+    int64_t sum = 0, fastest_of_all = INT64_MAX;
+
+    for (int64_t i = 0; i < n; i++) {
+        int64_t fastest = INT64_MAX;
+        for (int64_t row = 0; row < n_rows; row++)
+            fastest = MIN(fastest, p->layer_ns[row * n + i]);
+        fastest_of_all = MIN(fastest_of_all, fastest);
+        sum += fastest;
+    }
+    int64_t least = sum / p->n_stages;
+    for (int64_t stage = 0; stage < p->n_stages && !p->allow_empty; stage++)
+        least = MAX(least, fastest_of_all + plan_partition_ns(state, stage, 0, 0, 0));
+    return least;
+}
+
+/*
+ * The shortest longest stage to @cap, between what none is below and what was reached.  TOO_SLOW:
+ * nothing fits.  UNKNOWN: the program has to say.
+ */
+static Reached
+bisect_longest(PlanPartitionState *state, int64_t *cap)
+{
+    int64_t low, high = INT64_MAX, longest, over;
+
+    if (!sums_are_small(state))
+        return UNKNOWN;
+    low = least_longest_ns(state);
+    for (bool is_lowest = true; low < high; is_lowest = !is_lowest) {
+        /* Layers are mostly equal, and then the lowest is the answer soon. */
+        const int64_t middle = high < INT64_MAX ? low + (high - low) / 2 : 2 * low + 1;
+        const Reached reached = reach_far(state, is_lowest ? low : middle, &longest, &over);
+        if (reached == UNKNOWN || (reached == TOO_SLOW && over == INT64_MAX))
+            return reached; /* it is memory that ends each stage */
+        if (reached == REACHED)
+            high = longest;
+        else
+            low = over;
+    }
+    *cap = high;
+    return reach_far(state, high, &longest, &over);
+}
+
+/* Sets least_before, given most_before: the fewest layers before each stage with which all after
+ * are reached within @cap; too few are no harm. */
+static void
+reach_back(PlanPartitionState *state, int64_t cap)
+{
+    const PlanPartition *p = state->p;
+    int64_t j = p->n_layers;
+
+    state->least_before[p->n_stages] = j;
+    *plan_partition_squares(state, p->n_stages, j) = 0;
+    for (int64_t stage = p->n_stages - 1; stage >= 0; stage--) {
+        const StageView view = view_of(state, stage);
+        int64_t i = j - (p->allow_empty ? 0 : 1);
+        for (; i > first_before(p, stage); i--) {
+            const int64_t ns = stage_ns(&view, i - 1, j, NULL);
+            if (ns < 0 || ns > cap)
+                break;
+        }
+        j = state->least_before[stage] = MAX(i, first_before(p, stage));
     }
 }
 
@@ -287,16 +433,6 @@ set_infeasible(const PlanPartitionState *state, GError **error)
 
 /* --- public --- */
 
-static int64_t
-n_kinds(const PlanPartition *p)
-{
-    int64_t n = 1;
-
-    for (int64_t stage = 0; p->stage_kind != NULL && stage < p->n_stages; stage++)
-        n = MAX(n, (int64_t)p->stage_kind[stage] + 1);
-    return n;
-}
-
 /* The limit of a rank is that of its first stage. */
 static int64_t
 limit_of(const PlanPartition *p, int64_t stage)
@@ -332,16 +468,23 @@ sum_up(PlanPartitionState *state)
 static bool
 solve(PlanPartitionState *state, int64_t *counts, int32_t *ways)
 {
-    clear_states(state);
-    solve_longest(state);
-    const int64_t cap = *plan_partition_longest(state, 0, 0);
+    const bool shares = state->p->stage_rank != NULL;
+    int64_t cap = -1;
+    const Reached reached =
+        shares || state->p->n_stages > state->p->n_layers ? UNKNOWN : bisect_longest(state, &cap);
+
+    if (reached == REACHED) {
+        reach_back(state, cap);
+    } else if (reached == UNKNOWN) {
+        clear_states(state);
+        solve_longest(state);
+        cap = *plan_partition_longest(state, 0, 0);
+    }
     if (cap < 0)
         return false;
-    if (state->p->stage_rank != NULL) {
-        solve_squares(state, INT64_MAX);
+    solve_squares(state, shares ? INT64_MAX : cap);
+    if (shares)
         return plan_partition_shared(state, counts, ways);
-    }
-    solve_squares(state, cap);
     read_counts(state, cap, counts, ways);
     return true;
 }
@@ -367,10 +510,13 @@ plan_partition(const PlanPartition *partition, int64_t *counts, int32_t *ways, G
     g_autofree PlanSquares *squares = g_try_malloc_n((size_t)n_states, sizeof *squares);
     g_autofree int32_t *own_ways = g_try_malloc0_n((size_t)partition->n_stages, sizeof *own_ways);
     g_autofree int64_t *limits = g_try_malloc_n((size_t)partition->n_stages, sizeof *limits);
-    PlanPartitionState state = {partition,    n_ways,      limits,  time_before,
-                                bytes_before, kept_before, longest, squares};
+    g_autofree int64_t *before =
+        g_try_malloc_n((size_t)partition->n_stages + 1, 2 * sizeof *before);
+    PlanPartitionState state = {
+        partition,   n_ways,  limits,  time_before, bytes_before,
+        kept_before, longest, squares, before,      before + partition->n_stages + 1};
     if (time_before == NULL || bytes_before == NULL || kept_before == NULL || longest == NULL ||
-        squares == NULL || own_ways == NULL || limits == NULL) {
+        squares == NULL || own_ways == NULL || limits == NULL || before == NULL) {
         g_set_error(error, PLAN_ERROR, PLAN_ERROR_INFEASIBLE,
                     "no memory to divide %" G_GINT64_FORMAT " layers into %" G_GINT64_FORMAT
                     " stages",

@@ -25,6 +25,8 @@ typedef struct {
     /* (owned) [stage * (n_layers + 1) + i]: the best of layers i .. on stages stage .. */
     int64_t *longest;
     PlanSquares *squares;
+    /* (owned) [stage, and one more] the least and most layers before it that squares are set for */
+    int64_t *least_before, *most_before;
 } PlanPartitionState;
 
 /* Time and bytes of @stage with layers @from .. @to - 1, run in @way. */

@@ -14,8 +14,10 @@ G_BEGIN_DECLS
 
 /* Points of a wave: enough for many threads; the first ones are smaller, to lose little before good
  * plans are known. */
-#define PLAN_WAVE 16
+#define PLAN_WAVE 64
 #define PLAN_FIRST_WAVE 2
+/* Points that are sliced at once: each takes as long as hundreds of others. */
+#define PLAN_SLICED_WAVE 16
 
 typedef struct {
     PlanEvaluation evaluation;

@@ -1,5 +1,7 @@
 #include "planner/sketch.h"
 
+#include <string.h>
+
 /* Far beyond any memory, and sums of a few do not overflow. */
 #define MOST_BYTES (INT64_MAX / 16)
 
@@ -188,36 +190,78 @@ set_static(PlanSketch *sketch, const PlanSketchInput *input, int32_t rank)
     sketch->fixed_bytes[rank] = buffers;
 }
 
+/* What one unit of a stage keeps with its layers in one way, and the workspace of its ops. */
+typedef struct {
+    int64_t kept, weight_kept;
+    int64_t workspace[PLAN_MOMENT_N];
+} UnitBytes;
+
+/* (owned) [stage * PLAN_RECOMPUTE_N + kind], for the ways that are allowed; most stages are as the
+ * one before. */
+static UnitBytes *
+unit_bytes_new(const PlanSketch *sketch, const PlanSketchInput *input)
+{
+    UnitBytes *units = g_new(UnitBytes, (size_t)sketch->n_stages * PLAN_RECOMPUTE_N);
+
+    for (int64_t k = 0; k < sketch->n_stages; k++) {
+        const PlanSketchStage *stage = &sketch->stages[k];
+        UnitBytes *of_stage = &units[k * PLAN_RECOMPUTE_N];
+        if (k > 0 && plan_sketch_same_contents(stage, stage - 1)) {
+            memcpy(of_stage, of_stage - PLAN_RECOMPUTE_N, PLAN_RECOMPUTE_N * sizeof *of_stage);
+            continue;
+        }
+        for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++) {
+            if (!plan_layer_allows(input->request, kind))
+                continue;
+            of_stage[kind].kept = plan_sketch_stage_kept(input->unit, stage, kind);
+            of_stage[kind].weight_kept = stage_weight_kept(input->unit, stage);
+            for (int moment = 0; moment < PLAN_MOMENT_N; moment++)
+                of_stage[kind].workspace[moment] =
+                    plan_sketch_workspace(input, stage, (PlanMoment)moment, kind);
+        }
+    }
+    return units;
+}
+
+static int64_t
+held_bytes(const PlanFlight *flight, const PlanSketchStage *stage, PlanMoment moment, int64_t kept,
+           int64_t weight_kept)
+{
+    const int32_t whole = plan_flight_units(flight, stage->rank, moment, 0, stage->chunk);
+    const int32_t half = plan_flight_units(flight, stage->rank, moment, 1, stage->chunk);
+    const int64_t held = times(whole, kept);
+
+    return half == 0 ? held : plus(held, times(half, weight_kept));
+}
+
 int64_t
 plan_sketch_held(const PlanSketchInput *input, const PlanSketchStage *stage, PlanMoment moment,
                  int kind)
 {
-    const int32_t whole = plan_flight_units(input->flight, stage->rank, moment, 0, stage->chunk);
-    const int32_t half = plan_flight_units(input->flight, stage->rank, moment, 1, stage->chunk);
-    const int64_t held = times(whole, plan_sketch_stage_kept(input->unit, stage, kind));
-
-    return half == 0 ? held : plus(held, times(half, stage_weight_kept(input->unit, stage)));
+    return held_bytes(input->flight, stage, moment,
+                      plan_sketch_stage_kept(input->unit, stage, kind),
+                      stage_weight_kept(input->unit, stage));
 }
 
 /* Of @rank with all its layers in way @kind. */
 static int64_t
-rank_bytes(const PlanSketch *sketch, const PlanSketchInput *input, int32_t rank, int kind)
+rank_bytes(const PlanSketch *sketch, const PlanSketchInput *input, const UnitBytes *units,
+           int32_t rank, int kind)
 {
-    int64_t held[PLAN_MOMENT_N] = {0}, workspace[PLAN_MOMENT_N], most = 0;
+    const int64_t n_chunks = sketch->n_stages / sketch->n_ranks;
+    int64_t most = 0;
 
-    for (int moment = 0; moment < PLAN_MOMENT_N; moment++)
-        workspace[moment] = INT64_MAX;
-    for (int64_t chunk = 0; chunk < sketch->n_stages / sketch->n_ranks; chunk++) {
-        const PlanSketchStage *stage = plan_sketch_stage_at(sketch, rank, chunk);
-        for (int moment = 0; moment < PLAN_MOMENT_N; moment++) {
-            held[moment] =
-                plus(held[moment], plan_sketch_held(input, stage, (PlanMoment)moment, kind));
-            workspace[moment] = MIN(workspace[moment],
-                                    plan_sketch_workspace(input, stage, (PlanMoment)moment, kind));
+    for (int moment = 0; moment < PLAN_MOMENT_N; moment++) {
+        int64_t held = 0, workspace = INT64_MAX;
+        for (int64_t chunk = 0; chunk < n_chunks; chunk++) {
+            const PlanSketchStage *stage = plan_sketch_stage_at(sketch, rank, chunk);
+            const UnitBytes *unit = &units[(stage - sketch->stages) * PLAN_RECOMPUTE_N + kind];
+            held = plus(held, held_bytes(input->flight, stage, (PlanMoment)moment, unit->kept,
+                                         unit->weight_kept));
+            workspace = MIN(workspace, unit->workspace[moment]);
         }
+        most = MAX(most, plus(held, workspace));
     }
-    for (int moment = 0; moment < PLAN_MOMENT_N; moment++)
-        most = MAX(most, plus(held[moment], workspace[moment]));
     return plus(sketch->static_bytes[rank], most);
 }
 
@@ -236,6 +280,8 @@ usable_bytes(const PlanSketch *sketch, const PlanSketchInput *input, int32_t ran
 static void
 set_bytes(PlanSketch *sketch, const PlanSketchInput *input)
 {
+    g_autofree UnitBytes *units = unit_bytes_new(sketch, input);
+
     sketch->fits = sketch->fits_plain = true;
     for (int32_t r = 0; r < sketch->n_ranks; r++) {
         int64_t *bytes = &sketch->bytes[r * PLAN_RECOMPUTE_N], leanest = INT64_MAX;
@@ -248,7 +294,7 @@ set_bytes(PlanSketch *sketch, const PlanSketchInput *input)
             bytes[kind] = INT64_MAX;
             if (!plan_layer_allows(input->request, kind))
                 continue;
-            bytes[kind] = rank_bytes(sketch, input, r, kind);
+            bytes[kind] = rank_bytes(sketch, input, units, r, kind);
             leanest = MIN(leanest, bytes[kind]);
             if (sketch->ways[r] < 0 && (limit == 0 || bytes[kind] <= limit)) {
                 sketch->ways[r] = kind;

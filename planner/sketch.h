@@ -60,6 +60,13 @@ typedef struct {
     int64_t bound_ns;      /* INT64_MAX unless fits */
 } PlanSketch;
 
+static inline bool
+plan_sketch_same_contents(const PlanSketchStage *a, const PlanSketchStage *b)
+{
+    return a->n_dense == b->n_dense && a->n_moe == b->n_moe && a->embedding == b->embedding &&
+           a->head == b->head;
+}
+
 /* The stage of @rank's @chunk (of bidir: of that chain). */
 static inline const PlanSketchStage *
 plan_sketch_stage_at(const PlanSketch *sketch, int32_t rank, int64_t chunk)

@@ -143,13 +143,6 @@ plan_sketch_stage_s(const PlanLayerCost *cost, const PlanSketchStage *stage, int
     return sum;
 }
 
-static bool
-same_contents(const PlanSketchStage *a, const PlanSketchStage *b)
-{
-    return a->n_dense == b->n_dense && a->n_moe == b->n_moe && a->embedding == b->embedding &&
-           a->head == b->head;
-}
-
 /* --- what follows the last op --- */
 
 bool
@@ -252,7 +245,7 @@ saving_s(const PlanSketch *sketch, const PlanSketchInput *input, int32_t rank, d
     for (int64_t chunk = 0; chunk < sketch->n_stages / sketch->n_ranks; chunk++) {
         const PlanSketchStage *stage = plan_sketch_stage_at(sketch, rank, chunk);
         int32_t units = 0;
-        if (before == NULL || !same_contents(stage, before))
+        if (before == NULL || !plan_sketch_same_contents(stage, before))
             rate = saving_rate(input, stage, plain, accumulated);
         before = stage;
         for (int moment = 0; moment < PLAN_MOMENT_N; moment++)
@@ -317,7 +310,7 @@ walk_chain(const PlanSketch *sketch, const PlanSketchInput *input, int64_t first
     for (int64_t k = 0; k < length; k++) {
         RankTimes *rank = &ranks[stages[k].rank];
         const int way = ways != NULL ? ways[first + k] : plan_layer_plain_way(input->request);
-        if (way != last_way || !same_contents(&stages[k], &stages[k - 1])) {
+        if (way != last_way || !plan_sketch_same_contents(&stages[k], &stages[k - 1])) {
             t = stage_times(input, &stages[k], way, accumulated);
             first_t = first_times(input, &stages[k], way, accumulated, &t);
         }

@@ -138,7 +138,7 @@ plan_run_slices(PlanRun *run)
         if (sliced->estimate_ns > most_estimate_ns(run, all->len))
             break;
         wave->n = 0;
-        for (guint i = 0; i < n && wave->n < PLAN_WAVE; i++)
+        for (guint i = 0; i < n && wave->n < PLAN_SLICED_WAVE; i++)
             if (!tried[i] && is_variant(points[i], &sliced->point) && may_gain(run, points[i])) {
                 wave->points[wave->n++] = points[i];
                 tried[i] = true;

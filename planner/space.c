@@ -20,6 +20,12 @@ typedef struct {
     bool slices;
 } Chunks;
 
+/* Of one number of ranks and of micro-batches. */
+typedef struct {
+    int64_t pp, n_microbatches;
+    GArray *chunks; /* (owned) of Chunks */
+} KnownChunks;
+
 /* Layers at the current tp and cp; of pp, dp and the order only where groups lie matters. */
 typedef struct {
     int64_t ep, micro_batch;
@@ -35,10 +41,11 @@ typedef struct {
     const PlanSpaceLimits *limits;
     bool fits_devices; /* some degrees multiply to the number of devices */
     PlanSpaceRefusals refusals;
-    GPtrArray *known; /* (owned) of (owned) KnownCost * */
-    KnownCost *cost;  /* (borrowed) of the current ep, micro-batch and sp */
-    GArray *chunks;   /* (owned) of Chunks, at the current degrees and micro-batches */
-    GArray *slices;   /* (owned) of int64_t, likewise */
+    GPtrArray *known;        /* (owned) of (owned) KnownCost * */
+    KnownCost *cost;         /* (borrowed) of the current ep, micro-batch and sp */
+    GPtrArray *known_chunks; /* (owned) of (owned) KnownChunks * */
+    const GArray *chunks;    /* (borrowed) of Chunks, at the current degrees and micro-batches */
+    GArray *slices;          /* (owned) of int64_t, likewise */
     uint32_t orders[PLAN_RANK_ORDER_N]; /* sets worth a look at the current degrees */
     int n_orders;
     int64_t n_candidates; /* of all points so far */
@@ -53,8 +60,39 @@ allowed(int64_t fixed, int64_t value)
     return fixed == 0 || fixed == value;
 }
 
-/* Fills chunks for @point's degrees and number of micro-batches.  Chunks without a pipeline, which
- * frameworks refuse, only when asked for. */
+static void
+known_chunks_free(gpointer data)
+{
+    KnownChunks *known = data;
+
+    g_array_unref(known->chunks);
+    g_free(known);
+}
+
+/* The families that have so many chunks. */
+static Chunks
+chunks_of(const PlanSpace *space, const PlanPoint *point)
+{
+    Chunks chunks = {.vpp = point->degrees.vpp};
+
+    for (guint i = 0; i < space->families->len; i++) {
+        const ScheduleFamily *family = space->families->pdata[i];
+        const bool sliced = point->degrees.pp > 1 && family->slices &&
+                            plan_space_has_family(space, point, family, 2);
+        if (!sliced && !plan_space_has_family(space, point, family, 1))
+            continue;
+        chunks.n_families++;
+        chunks.slices = chunks.slices || sliced;
+        const PlanSpaceFamilies one = plan_space_family(family);
+        chunks.families.splits_backward |= one.splits_backward;
+        chunks.families.overlaps |= one.overlaps;
+        chunks.families.bidirectional |= one.bidirectional;
+    }
+    return chunks;
+}
+
+/* Sets walk->chunks to those of @point's pp and number of micro-batches.  Chunks without a
+ * pipeline, which frameworks refuse, only when asked for. */
 static void
 find_chunks(Walk *walk, PlanPoint point)
 {
@@ -64,26 +102,22 @@ find_chunks(Walk *walk, PlanPoint point)
         MAX(2, MIN(SCHEDULE_MAX_CHUNKS, plan_space_most_stages(space->request) / pp));
     const int64_t last = fixed > 0 ? fixed : pp == 1 ? 1 : most;
 
-    g_array_set_size(walk->chunks, 0);
-    for (point.degrees.vpp = MAX(1, fixed); point.degrees.vpp <= last; point.degrees.vpp++) {
-        Chunks chunks = {.vpp = point.degrees.vpp};
-        for (guint i = 0; i < space->families->len; i++) {
-            const ScheduleFamily *family = space->families->pdata[i];
-            const bool sliced =
-                pp > 1 && family->slices && plan_space_has_family(space, &point, family, 2);
-            if (!sliced && !plan_space_has_family(space, &point, family, 1))
-                continue;
-            chunks.n_families++;
-            chunks.slices = chunks.slices || sliced;
-            const PlanSpaceFamilies one = plan_space_family(family);
-            chunks.families.splits_backward |= one.splits_backward;
-            chunks.families.overlaps |= one.overlaps;
-            chunks.families.bidirectional |= one.bidirectional;
-        }
-        if (chunks.n_families > 0)
-            g_array_append_val(walk->chunks, chunks);
+    for (guint i = 0; i < walk->known_chunks->len; i++) {
+        const KnownChunks *known = walk->known_chunks->pdata[i];
+        walk->chunks = known->chunks;
+        if (known->pp == pp && known->n_microbatches == point.n_microbatches)
+            return;
     }
-    if (walk->chunks->len == 0 && walk->refusals.family == NULL)
+    KnownChunks *known = g_new(KnownChunks, 1);
+    *known = (KnownChunks){pp, point.n_microbatches, g_array_new(FALSE, FALSE, sizeof(Chunks))};
+    g_ptr_array_add(walk->known_chunks, known);
+    walk->chunks = known->chunks;
+    for (point.degrees.vpp = MAX(1, fixed); point.degrees.vpp <= last; point.degrees.vpp++) {
+        const Chunks chunks = chunks_of(space, &point);
+        if (chunks.n_families > 0)
+            g_array_append_val(known->chunks, chunks);
+    }
+    if (known->chunks->len == 0 && walk->refusals.family == NULL)
         walk->refusals.family = plan_space_refusal_of_family(space, &point, MAX(1, fixed));
 }
 
@@ -106,6 +140,18 @@ keep_point(Walk *walk, PlanPoint point)
     }
     point.cost = walk->cost->index;
     g_array_append_val(space->points, point);
+}
+
+/* Points that are not looked at. */
+static void
+count_slow(Walk *walk, int64_t n_points, int64_t n_candidates, int64_t bound_ns)
+{
+    PlanSpace *space = walk->space;
+
+    space->n_points += n_points;
+    walk->n_candidates += n_candidates;
+    space->n_slow += n_candidates;
+    space->least_slow_ns = MIN(space->least_slow_ns, bound_ns);
 }
 
 /* Keeps @point, or only what is to be known of it. */
@@ -138,9 +184,10 @@ add_point(Walk *walk, const PlanPoint *point)
     }
 }
 
-/* Adds @point with all chunks, even and balanced. */
+/* Adds @point with all chunks, even and balanced.  Where all of them are too slow, which @slow_ns
+ * bounds, they are only counted; 0: they are not. */
 static void
-add_layouts(Walk *walk, PlanPoint point)
+add_layouts(Walk *walk, PlanPoint point, int64_t slow_ns)
 {
     PlanSpace *space = walk->space;
     const PlanLayerCost *cost = &walk->cost->cost.whole;
@@ -156,6 +203,10 @@ add_layouts(Walk *walk, PlanPoint point)
             chunks->families.bidirectional ? point.degrees.pp : point.degrees.pp * chunks->vpp;
         const bool divides = point.degrees.pp > 1 && length <= space->request->arch->n_layers;
         for (int balanced = 0; balanced <= (divides ? 1 : 0); balanced++) {
+            if (slow_ns > 0) {
+                count_slow(walk, 1, point.n_candidates, slow_ns);
+                continue;
+            }
             point.is_balanced = balanced == 1;
             point.bound_ns =
                 plan_space_bound_ns(space->request, cost, unit, &point, &chunks->families);
@@ -169,6 +220,32 @@ add_layouts(Walk *walk, PlanPoint point)
     }
 }
 
+/* A bound of @point with any chunks, savers and stages that is above the limit; 0: it may be within
+ * it, as it is or in slices. */
+static int64_t
+slow_ns(const Walk *walk, const PlanPoint *point)
+{
+    const PlanLayerCost *cost = &walk->cost->cost.whole;
+    PlanSpaceFamilies all = {0};
+    int64_t most_chunks = 1;
+    bool slices = false;
+
+    for (guint i = 0; i < walk->chunks->len; i++) {
+        const Chunks *chunks = &g_array_index(walk->chunks, Chunks, i);
+        all.overlaps |= chunks->families.overlaps;
+        slices |= chunks->slices;
+        most_chunks = MAX(most_chunks, chunks->vpp);
+    }
+    const int64_t ns =
+        plan_space_least_ns(walk->space->request, cost, point, most_chunks, all.overlaps);
+    if (ns <= walk->limits->time_ns)
+        return 0;
+    return slices && walk->limits->sliced_ns >= 0 &&
+                   plan_space_sliced_ns(walk->space->request, cost, point) <= walk->limits->time_ns
+               ? 0
+               : ns;
+}
+
 /* ZeRO, offload. */
 static void
 add_savers(Walk *walk, PlanPoint point)
@@ -179,6 +256,7 @@ add_savers(Walk *walk, PlanPoint point)
     /* Experts have replicas of their own. */
     const int64_t replicas =
         MAX(d->dp * d->cp, has_experts ? plan_expert_replicas(d, &request->conventions) : 1);
+    const int64_t all_slow_ns = slow_ns(walk, &point);
 
     for (int zero = 0; zero <= 3; zero++) {
         /* Nothing to shard on one replica. */
@@ -192,9 +270,10 @@ add_savers(Walk *walk, PlanPoint point)
                 continue;
             point.zero_stage = zero;
             point.offload = (PlanOffload)offload;
-            plan_space_bound_bytes(request, &walk->cost->cost.whole, walk->limits->memory_bytes,
-                                   &point);
-            add_layouts(walk, point);
+            if (all_slow_ns == 0)
+                plan_space_bound_bytes(request, &walk->cost->cost.whole, walk->limits->memory_bytes,
+                                       &point);
+            add_layouts(walk, point, all_slow_ns);
         }
     }
 }
@@ -249,7 +328,7 @@ set_orders(const Walk *walk, int set, PlanPoint *point)
 static void
 add_orders(Walk *walk, PlanPoint point)
 {
-    PlanSpace *space = walk->space;
+    const PlanSpace *space = walk->space;
     const int64_t n_points = space->n_points, n_candidates = walk->n_candidates;
     const PlanLayerCost cost = walk->cost->cost.whole;
     bool overlaps = false;
@@ -264,9 +343,8 @@ add_orders(Walk *walk, PlanPoint point)
         set_orders(walk, i, &point);
         const int64_t bound_ns = plan_space_order_ns(space->request, &cost, &point, overlaps);
         if (bound_ns > walk->limits->time_ns) {
-            space->n_slow += candidates_each * __builtin_popcount(point.orders);
-            space->n_points += points_each;
-            space->least_slow_ns = MIN(space->least_slow_ns, bound_ns);
+            count_slow(walk, points_each, candidates_each * __builtin_popcount(point.orders),
+                       bound_ns);
         } else if (find_cost(walk, &point)) {
             add_savers(walk, point);
         }
@@ -398,11 +476,14 @@ PlanSpace *
 plan_space_new(const PlanRequest *request, const PlanSpaceLimits *limits, GError **error)
 {
     g_autoptr(PlanSpace) space = g_new0(PlanSpace, 1);
-    g_autoptr(GArray) chunks = g_array_new(FALSE, FALSE, sizeof(Chunks));
+    g_autoptr(GPtrArray) known_chunks = g_ptr_array_new_with_free_func(known_chunks_free);
     g_autoptr(GPtrArray) known = g_ptr_array_new_with_free_func(g_free);
     g_autoptr(GArray) slices = g_array_new(FALSE, FALSE, sizeof(int64_t));
-    Walk walk = {
-        .space = space, .limits = limits, .known = known, .chunks = chunks, .slices = slices};
+    Walk walk = {.space = space,
+                 .limits = limits,
+                 .known = known,
+                 .known_chunks = known_chunks,
+                 .slices = slices};
 
     space->request = request;
     space->n_slices = plan_given_n_slices(request);

@@ -300,6 +300,15 @@ way_bound_s(const PlanRequest *request, const PlanLayerCost *cost, const PlanLay
     return way_s + n_last * ((double)point->n_microbatches * last_s - first_s);
 }
 
+/* The sums of a bound round; a Workload rounds each op of a rank's @n_units to the nanosecond. */
+static int64_t
+rounded_ns(double bound_s, double n_units)
+{
+    const int64_t ns = units_ns_from_s(bound_s * (1.0 - 1e-9));
+
+    return MAX(0, ns - (int64_t)(2.0 * n_units) - 2);
+}
+
 int64_t
 plan_space_bound_ns(const PlanRequest *request, const PlanLayerCost *cost,
                     const PlanLayerCost *unit, const PlanPoint *point,
@@ -333,9 +342,20 @@ plan_space_bound_ns(const PlanRequest *request, const PlanLayerCost *cost,
     else if (chained && !point->is_balanced)
         bound_s = fmax(bound_s, even_bound_s(request, cost, unit, point, families));
     bound_s = fmax(bound_s, way_bound_s(request, cost, unit, point, families));
-    /* The sums above round; a Workload rounds each op to the nanosecond. */
-    const int64_t ns = units_ns_from_s(bound_s * (1.0 - 1e-9));
-    return MAX(0, ns - (int64_t)(2.0 * n_units * v) - 2);
+    return rounded_ns(bound_s, n_units * v);
+}
+
+int64_t
+plan_space_least_ns(const PlanRequest *request, const PlanLayerCost *cost, const PlanPoint *point,
+                    int64_t most_chunks, bool overlaps)
+{
+    const double m = (double)point->n_microbatches;
+    const double work_s = cost->forward_s + cost->backward_s +
+                          cost->recompute_s[plan_layer_plain_way(request)] -
+                          (overlaps ? all_hidden_s(cost) : 0.0);
+
+    return rounded_ns(m * work_s / (double)point->degrees.pp,
+                      m * (double)plan_given_n_slices(request) * (double)most_chunks);
 }
 
 int64_t

@@ -60,6 +60,15 @@ int64_t plan_space_bound_ns(const PlanRequest *request, const PlanLayerCost *cos
                             const PlanLayerCost *unit, const PlanPoint *point,
                             const PlanSpaceFamilies *families);
 
+/*
+ * A bound on @point's time whatever its savers, families and stages: the work
+ * of all layers on an average rank.  Less than plan_space_bound_ns(), at less cost.
+ * @most_chunks  that a rank may have.
+ * @overlaps     some family overlaps pairs of ops.
+ */
+int64_t plan_space_least_ns(const PlanRequest *request, const PlanLayerCost *cost,
+                            const PlanPoint *point, int64_t most_chunks, bool overlaps);
+
 /* A bound on any slicing of @point's sequences: no bubble at all, and what profiles/cost_floor.h
  * says that slices cannot save. */
 int64_t plan_space_sliced_ns(const PlanRequest *request, const PlanLayerCost *cost,
