@@ -167,6 +167,9 @@ typedef struct {
     void *memory, *ready;
 } ExecParcel;
 
+/* A point in a backend's queue; opaque. */
+typedef struct ExecMark ExecMark;
+
 /* Constants of one AdamW step [Loshchilov and Hutter 1711.05101]. */
 typedef struct {
     float learning_rate, beta1, beta2, epsilon, weight_decay;
@@ -276,6 +279,24 @@ typedef struct {
                  GError **error);
     void (*fetch)(ExecBackend *backend, const ExecParcel *parcel, size_t n_bytes, Dtype add,
                   void *to);
+
+    /* --- a queue beside that of the compute slots (optional; all NULL: there is none) --- */
+
+    /* What upload, copy, post, fetch, stamp and a transport's collectives queue between the two
+     * goes to a queue of its own, in order; it goes on when all that the compute slots have queued
+     * by now is done.  *mark, NULL at first, comes to stand for its end, and is used again; the
+     * caller's until forget(). */
+    void (*begin_aside)(ExecBackend *backend);
+    void (*end_aside)(ExecBackend *backend, ExecMark **mark);
+    /* Compute slots called from now on wait for what the mark stands for; the host does not. */
+    void (*join)(ExecBackend *backend, const ExecMark *mark);
+    /* The host does. */
+    bool (*await)(ExecBackend *backend, const ExecMark *mark, GError **error);
+    void (*forget)(ExecBackend *backend, ExecMark *mark);
+    /* Host memory that upload reads in its queue's order, so that it must not change before.  NULL:
+     * there is none to be had. */
+    void *(*alloc_host)(ExecBackend *backend, size_t n_bytes);
+    void (*release_host)(ExecBackend *backend, void *memory);
 
     /* --- lifecycle --- */
     char *(*describe)(const ExecBackend *backend);

@@ -42,7 +42,7 @@ exec_cuda_stamp(ExecBackend *backend, int64_t *ns)
     ExecCudaState *state = exec_cuda_state(backend);
     GError *error = NULL;
 
-    if (!exec_cuda_clock_stamp(state->clock, ns, &error))
+    if (!exec_cuda_clock_stamp(state->clock, exec_cuda_stream(backend), ns, &error))
         exec_cuda_keep_error(state, error);
 }
 
@@ -50,17 +50,24 @@ exec_cuda_stamp(ExecBackend *backend, int64_t *ns)
 #define SPIN_NS 50000
 #define SLEEP_NS 20000
 
+/* NULL: of the compute slots' queue. */
+static cudaError_t
+query(const ExecCudaState *state, cudaEvent_t event)
+{
+    return event != NULL ? cudaEventQuery(event) : cudaStreamQuery(state->share.stream);
+}
+
 /* With somebody who looks after something else in the meantime. */
 static bool
-wait_with(const ExecCudaState *state, GError **error)
+wait_with(const ExecCudaState *state, cudaEvent_t event, GError **error)
 {
     const ExecCudaWatch *watch = &state->watch;
     const struct timespec pause = {.tv_nsec = SLEEP_NS};
     const int64_t begin = exec_now_ns();
-    cudaError_t status = cudaStreamQuery(state->share.stream);
+    cudaError_t status = query(state, event);
     bool ok = true;
 
-    for (; ok && status == cudaErrorNotReady; status = cudaStreamQuery(state->share.stream)) {
+    for (; ok && status == cudaErrorNotReady; status = query(state, event)) {
         ok = watch->look(watch->user_data, true, error);
         if (exec_now_ns() - begin > SPIN_NS)
             nanosleep(&pause, NULL);
@@ -72,6 +79,15 @@ wait_with(const ExecCudaState *state, GError **error)
 }
 
 bool
+exec_cuda_wait_event(const ExecCudaState *state, cudaEvent_t event, GError **error)
+{
+    if (state->watch.look != NULL)
+        return wait_with(state, event, error);
+    TRY_CUDA(cudaEventSynchronize(event), error);
+    return true;
+}
+
+bool
 exec_cuda_synchronize(ExecBackend *backend, GError **error)
 {
     ExecCudaState *state = exec_cuda_state(backend);
@@ -79,7 +95,7 @@ exec_cuda_synchronize(ExecBackend *backend, GError **error)
 
     if (state->watch.look == NULL)
         QUEUE(backend, cudaStreamSynchronize(state->share.stream));
-    else if (!wait_with(state, &interrupted)) {
+    else if (!wait_with(state, NULL, &interrupted)) {
         g_clear_error(&state->error); /* a consequence */
         state->error = interrupted;
     }
@@ -136,6 +152,7 @@ exec_cuda_close(ExecBackend *backend)
     ExecCudaState *state = backend->state;
 
     exec_cuda_graphs_clear(&state->graphs);
+    exec_cuda_aside_close(&state->aside);
     if (state->share.stream != NULL)
         exec_cuda_memory_close(state);
     exec_cuda_clock_free(state->clock);
@@ -191,7 +208,7 @@ open_state(ExecBackend *backend, int index, int n, GError **error)
     TRY_CUDA(status, error);
     if (!choose_attention(state, error) ||
         !exec_cuda_share_open(state->device, index, n, &state->share, error) ||
-        !exec_cuda_memory_open(backend, error))
+        !exec_cuda_aside_open(&state->aside, error) || !exec_cuda_memory_open(backend, error))
         return false;
     state->clock = exec_cuda_clock_new(state->share.stream, error);
     if (state->clock == NULL)

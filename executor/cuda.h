@@ -70,12 +70,13 @@ bool exec_cuda_product(ExecCudaProducts *products, const ExecGemm *gemm, GError 
  */
 typedef struct ExecCudaClock ExecCudaClock;
 
+/* @stream  of the origin. */
 ExecCudaClock *exec_cuda_clock_new(cudaStream_t stream, GError **error);
 void exec_cuda_clock_free(ExecCudaClock *clock);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(ExecCudaClock, exec_cuda_clock_free)
-/* *ns becomes the time of what is queued now, at the next reading. */
-bool exec_cuda_clock_stamp(ExecCudaClock *clock, int64_t *ns, GError **error);
-/* After the stream has been waited for. */
+/* *ns becomes the time of what @stream has queued by now, at the next reading after it. */
+bool exec_cuda_clock_stamp(ExecCudaClock *clock, cudaStream_t stream, int64_t *ns, GError **error);
+/* After one stream has been waited for; of another, stamps may remain. */
 bool exec_cuda_clock_read(ExecCudaClock *clock, GError **error);
 
 /* --- backend_cuda.c: the plugin's entries --- */

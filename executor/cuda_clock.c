@@ -7,7 +7,6 @@ typedef struct {
 } Stamp;
 
 struct ExecCudaClock {
-    cudaStream_t stream;
     GArray *stamps;     /* (owned) of Stamp, not read yet */
     GPtrArray *spare;   /* (owned) of cudaEvent_t */
     cudaEvent_t origin; /* (owned) happened at origin_ns */
@@ -15,11 +14,11 @@ struct ExecCudaClock {
 };
 
 static bool
-set_origin(ExecCudaClock *clock, GError **error)
+set_origin(ExecCudaClock *clock, cudaStream_t stream, GError **error)
 {
     TRY_CUDA(cudaEventCreate(&clock->origin), error);
-    TRY_CUDA(cudaEventRecord(clock->origin, clock->stream), error);
-    TRY_CUDA(cudaStreamSynchronize(clock->stream), error);
+    TRY_CUDA(cudaEventRecord(clock->origin, stream), error);
+    TRY_CUDA(cudaStreamSynchronize(stream), error);
     clock->origin_ns = exec_now_ns();
     return true;
 }
@@ -29,10 +28,9 @@ exec_cuda_clock_new(cudaStream_t stream, GError **error)
 {
     g_autoptr(ExecCudaClock) clock = g_new0(ExecCudaClock, 1);
 
-    clock->stream = stream;
     clock->stamps = g_array_new(false, false, sizeof(Stamp));
     clock->spare = g_ptr_array_new();
-    return set_origin(clock, error) ? g_steal_pointer(&clock) : NULL;
+    return set_origin(clock, stream, error) ? g_steal_pointer(&clock) : NULL;
 }
 
 void
@@ -52,7 +50,7 @@ exec_cuda_clock_free(ExecCudaClock *clock)
 }
 
 bool
-exec_cuda_clock_stamp(ExecCudaClock *clock, int64_t *ns, GError **error)
+exec_cuda_clock_stamp(ExecCudaClock *clock, cudaStream_t stream, int64_t *ns, GError **error)
 {
     Stamp stamp = {.ns = ns};
 
@@ -62,29 +60,42 @@ exec_cuda_clock_stamp(ExecCudaClock *clock, int64_t *ns, GError **error)
     else
         TRY_CUDA(cudaEventCreate(&stamp.event), error);
     g_array_append_val(clock->stamps, stamp);
-    TRY_CUDA(cudaEventRecord(stamp.event, clock->stream), error);
+    TRY_CUDA(cudaEventRecord(stamp.event, stream), error);
     return true;
+}
+
+/* The origin moves on to what @last is. */
+static void
+move_origin(ExecCudaClock *clock, const Stamp *last)
+{
+    g_ptr_array_add(clock->spare, clock->origin);
+    clock->origin = last->event;
+    clock->origin_ns = *last->ns;
 }
 
 bool
 exec_cuda_clock_read(ExecCudaClock *clock, GError **error)
 {
-    const guint n = clock->stamps->len;
+    Stamp last = {0};
+    guint n_left = 0;
 
-    for (guint i = 0; i < n; i++) {
-        const Stamp *stamp = &g_array_index(clock->stamps, Stamp, i);
+    for (guint i = 0; i < clock->stamps->len; i++) {
+        const Stamp stamp = g_array_index(clock->stamps, Stamp, i);
+        const cudaError_t status = cudaEventQuery(stamp.event);
         float ms = 0;
-        TRY_CUDA(cudaEventElapsedTime(&ms, clock->origin, stamp->event), error);
-        *stamp->ns = clock->origin_ns + (int64_t)((double)ms * 1e6);
+        if (status == cudaErrorNotReady) {
+            g_array_index(clock->stamps, Stamp, n_left++) = stamp;
+            continue;
+        }
+        TRY_CUDA(status, error);
+        TRY_CUDA(cudaEventElapsedTime(&ms, clock->origin, stamp.event), error);
+        *stamp.ns = clock->origin_ns + (int64_t)((double)ms * 1e6);
+        if (last.event != NULL)
+            g_ptr_array_add(clock->spare, last.event);
+        last = stamp;
     }
-    for (guint i = 0; i + 1 < n; i++)
-        g_ptr_array_add(clock->spare, g_array_index(clock->stamps, Stamp, i).event);
-    if (n > 0) {
-        const Stamp *last = &g_array_index(clock->stamps, Stamp, n - 1);
-        g_ptr_array_add(clock->spare, clock->origin);
-        clock->origin = last->event;
-        clock->origin_ns = *last->ns;
-    }
-    g_array_set_size(clock->stamps, 0);
+    g_array_set_size(clock->stamps, n_left);
+    if (last.event != NULL)
+        move_origin(clock, &last);
     return true;
 }

@@ -98,8 +98,8 @@ typedef struct {
     ExecNcclHandle handle;
     int32_t *ranks; /* (owned) */
     int32_t n, index;
-    bool messages;       /* from ranks[0] to ranks[1] */
-    cudaStream_t stream; /* of messages (owned); else the backend's */
+    ExecMeeting what;    /* one for each: what is queued apart must not wait for each other */
+    cudaStream_t stream; /* of messages (owned); else the backend's, or its one aside */
 } ExecNcclComm;
 
 /* A message that is here or on its way. */
@@ -132,7 +132,7 @@ typedef struct {
 
 /* The communicator of these ranks, made at their first meeting: all members must come. NULL with an
  * error. */
-ExecNcclComm *exec_nccl_comm(ExecNcclState *state, const ExecGroup *group, bool messages,
+ExecNcclComm *exec_nccl_comm(ExecNcclState *state, const ExecGroup *group, ExecMeeting what,
                              GError **error);
 
 /* After a call that returned @result: until NCCL has done it.  @call names it in errors.  Its work

@@ -14,17 +14,23 @@
 
 /* --- errors --- */
 
+static bool
+is_of_messages(const ExecNcclComm *comm)
+{
+    return comm->what == EXEC_MEET_MESSAGES;
+}
+
 /* Returns: (owned) "ranks 0, 1" */
 static char *
 members_of(const ExecNcclComm *comm)
 {
-    g_autoptr(GString) text = g_string_new(comm->messages ? "messages of rank" : "ranks");
+    g_autoptr(GString) text = g_string_new(is_of_messages(comm) ? "messages of rank" : "ranks");
 
     for (int32_t i = 0; i < comm->n; i++)
         g_string_append_printf(text, "%s %d",
-                               i == 0           ? ""
-                               : comm->messages ? " to"
-                                                : ",",
+                               i == 0                 ? ""
+                               : is_of_messages(comm) ? " to"
+                                                      : ",",
                                comm->ranks[i]);
     return g_string_free(g_steal_pointer(&text), FALSE);
 }
@@ -212,11 +218,11 @@ exec_nccl_poll_main(gpointer user_data)
 /* --- making --- */
 
 static ExecNcclComm *
-find(const ExecNcclState *state, const ExecGroup *group, bool messages)
+find(const ExecNcclState *state, const ExecGroup *group, ExecMeeting what)
 {
     for (guint i = 0; i < state->comms->len; i++) {
         ExecNcclComm *known = state->comms->pdata[i];
-        if (known->n == group->n && known->messages == messages &&
+        if (known->n == group->n && known->what == what &&
             memcmp(known->ranks, group->ranks, (size_t)group->n * sizeof *group->ranks) == 0)
             return known;
     }
@@ -282,13 +288,14 @@ make(ExecNcclState *state, ExecNcclComm *comm, const ExecGroup *group, GError **
         .split_share = EXEC_NCCL_UNDEFINED,
     };
 
-    if (!agree_on_id(state, group, &id, error) || (comm->messages && !open_stream(comm, error)))
+    if (!agree_on_id(state, group, &id, error) ||
+        (is_of_messages(comm) && !open_stream(comm, error)))
         return false;
     const int result =
         state->nccl->CommInitRankConfig(&comm->handle, comm->n, id, comm->index, &config);
     return follow(state, comm, result, "ncclCommInitRankConfig", exec_now_ns() + state->meet_ns,
                   error) &&
-           (!comm->messages || connect_pair(state, comm, error));
+           (!is_of_messages(comm) || connect_pair(state, comm, error));
 }
 
 static void
@@ -296,16 +303,16 @@ comm_free(ExecNcclState *state, ExecNcclComm *comm)
 {
     if (comm->handle != NULL)
         state->nccl->CommAbort(comm->handle);
-    if (comm->messages && comm->stream != NULL)
+    if (is_of_messages(comm) && comm->stream != NULL)
         cudaStreamDestroy(comm->stream);
     g_free(comm->ranks);
     g_free(comm);
 }
 
 ExecNcclComm *
-exec_nccl_comm(ExecNcclState *state, const ExecGroup *group, bool messages, GError **error)
+exec_nccl_comm(ExecNcclState *state, const ExecGroup *group, ExecMeeting what, GError **error)
 {
-    ExecNcclComm *comm = find(state, group, messages);
+    ExecNcclComm *comm = find(state, group, what);
 
     if (comm != NULL || !exec_nccl_is_going(state, error))
         return comm;
@@ -313,8 +320,11 @@ exec_nccl_comm(ExecNcclState *state, const ExecGroup *group, bool messages, GErr
     comm->ranks = g_memdup2(group->ranks, (size_t)group->n * sizeof *group->ranks);
     comm->n = group->n;
     comm->index = group->index;
-    comm->messages = messages;
-    comm->stream = messages ? NULL : exec_cuda_stream(state->backend);
+    comm->what = what;
+    if (what == EXEC_MEET_COLLECTIVES)
+        comm->stream = exec_cuda_state(state->backend)->share.stream;
+    else if (what == EXEC_MEET_ASIDE)
+        comm->stream = exec_cuda_state(state->backend)->aside.stream;
     if (!make(state, comm, group, error)) {
         comm_free(state, comm);
         return NULL;

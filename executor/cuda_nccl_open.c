@@ -144,8 +144,11 @@ open_nccl(ExecTransport *host, ExecBackend *backend, const ExecNcclOptions *opti
     state->letters = g_array_new(false, false, sizeof(ExecNcclLetter));
     g_mutex_init(&state->mutex);
     g_cond_init(&state->ends);
-    *transport = (ExecTransport){
-        .ops = &exec_nccl_ops, .rank = host->rank, .n_ranks = host->n_ranks, .state = state};
+    *transport = (ExecTransport){.ops = &exec_nccl_ops,
+                                 .rank = host->rank,
+                                 .n_ranks = host->n_ranks,
+                                 .queues = true,
+                                 .state = state};
     TRY_CUDA(cudaEventCreateWithFlags(&state->written, cudaEventDisableTiming), error);
     exec_cuda_state(backend)->watch = (ExecCudaWatch){.look = exec_nccl_look, .user_data = state};
     state->poller = g_thread_new("nccl", exec_nccl_poll_main, state);

@@ -28,7 +28,7 @@ direction(ExecNcclState *state, int32_t from, int32_t to, GError **error)
     const int32_t ranks[] = {from, to};
     const ExecGroup pair = {.ranks = ranks, .n = 2, .index = state->rank == to};
 
-    return exec_nccl_comm(state, &pair, true, error);
+    return exec_nccl_comm(state, &pair, EXEC_MEET_MESSAGES, error);
 }
 
 /* @stream goes on when what the other has been given so far is done. */
@@ -181,12 +181,14 @@ nccl_type(Dtype dtype)
                                  : EXEC_NCCL_UINT8;
 }
 
-/* The group's communicator, when there is something to do with it. */
+/* The group's communicator of the queue at hand, when there is something to do with it. */
 static const ExecNcclComm *
 comm_for(ExecTransport *transport, const ExecGroup *group, GError **error)
 {
     ExecNcclState *state = state_of(transport);
-    const ExecNcclComm *comm = exec_nccl_comm(state, group, false, error);
+    const bool aside = exec_cuda_state(state->backend)->aside.is_in;
+    const ExecNcclComm *comm =
+        exec_nccl_comm(state, group, aside ? EXEC_MEET_ASIDE : EXEC_MEET_COLLECTIVES, error);
 
     return comm != NULL && exec_nccl_is_going(state, error) ? comm : NULL;
 }
@@ -364,9 +366,9 @@ barrier(ExecTransport *transport, const ExecGroup *group, GError **error)
 }
 
 static bool
-meet(ExecTransport *transport, const ExecGroup *group, bool messages, GError **error)
+meet(ExecTransport *transport, const ExecGroup *group, ExecMeeting what, GError **error)
 {
-    return exec_nccl_comm(state_of(transport), group, messages, error) != NULL;
+    return exec_nccl_comm(state_of(transport), group, what, error) != NULL;
 }
 
 /* --- what others ask --- */

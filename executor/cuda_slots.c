@@ -249,6 +249,9 @@ dot_rows(ExecBackend *backend, int64_t rows, int64_t cols, const void *x, const 
         .sum_rows = sum_rows, .scale_rows = scale_rows, .dot_rows = dot_rows,                      \
         .begin_graph = exec_cuda_begin_graph, .end_graph = exec_cuda_end_graph,                    \
         .stamp = exec_cuda_stamp, .post = exec_cuda_post, .fetch = exec_cuda_fetch,                \
+        .begin_aside = exec_cuda_begin_aside, .end_aside = exec_cuda_end_aside,                    \
+        .join = exec_cuda_join, .await = exec_cuda_await, .forget = exec_cuda_forget,              \
+        .alloc_host = exec_cuda_alloc_host, .release_host = exec_cuda_release_host,                \
         .describe = exec_cuda_describe, .attention_kernel = exec_cuda_attention_kernel,            \
         .workspace_bytes = exec_cuda_workspace_bytes, .close = exec_cuda_close,                    \
     }

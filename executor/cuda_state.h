@@ -27,12 +27,20 @@ typedef struct {
     cudaStream_t side;     /* (owned) for memory that is taken meanwhile */
 } ExecCudaGraphs;
 
+/* Of cuda_aside.c. */
+typedef struct {
+    cudaStream_t stream; /* (owned) */
+    cudaEvent_t begin;   /* (owned) what the compute slots had queued; used again at once */
+    bool is_in;          /* between begin_aside() and end_aside() */
+} ExecCudaAside;
+
 typedef struct {
     int device;
     bool has_wgmma;      /* and may use it: attention by kernels_flash_hopper_*.cu */
     ExecCudaWatch watch; /* look == NULL: nobody */
     ExecCudaGraphs graphs;
     ExecCudaShare share;
+    ExecCudaAside aside;
     cudaMemPool_t pool;
     ExecCudaProducts *products; /* (owned) */
     void *product_workspace;    /* (owned) */
@@ -49,10 +57,13 @@ exec_cuda_state(const ExecBackend *backend)
     return backend->state;
 }
 
+/* That slots queue in now. */
 static inline cudaStream_t
 exec_cuda_stream(const ExecBackend *backend)
 {
-    return exec_cuda_state(backend)->share.stream;
+    const ExecCudaState *state = exec_cuda_state(backend);
+
+    return state->aside.is_in ? state->aside.stream : state->share.stream;
 }
 
 /* --- failures inside slots, which return nothing: the first is kept for synchronize() --- */
@@ -97,7 +108,25 @@ void exec_cuda_begin_graph(ExecBackend *backend, int64_t key);
 void exec_cuda_end_graph(ExecBackend *backend);
 void exec_cuda_graphs_clear(ExecCudaGraphs *graphs);
 
+/* --- cuda_aside.c --- */
+
+bool exec_cuda_aside_open(ExecCudaAside *aside, GError **error);
+/* Waits for the stream. */
+void exec_cuda_aside_close(ExecCudaAside *aside);
+
+/* Slots of backend.h. */
+void exec_cuda_begin_aside(ExecBackend *backend);
+void exec_cuda_end_aside(ExecBackend *backend, ExecMark **mark);
+void exec_cuda_join(ExecBackend *backend, const ExecMark *mark);
+bool exec_cuda_await(ExecBackend *backend, const ExecMark *mark, GError **error);
+void exec_cuda_forget(ExecBackend *backend, ExecMark *mark);
+void *exec_cuda_alloc_host(ExecBackend *backend, size_t n_bytes);
+void exec_cuda_release_host(ExecBackend *backend, void *memory);
+
 /* --- backend_cuda.c --- */
+
+/* The host waits until @event has happened, or the watch ends the wait. */
+bool exec_cuda_wait_event(const ExecCudaState *state, cudaEvent_t event, GError **error);
 
 bool exec_cuda_synchronize(ExecBackend *backend, GError **error);
 void exec_cuda_stamp(ExecBackend *backend, int64_t *ns);

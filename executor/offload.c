@@ -11,6 +11,13 @@ enum {
     N_BUFFERS = 3, /* one read into, one stepped, one written from */
 };
 
+/* Of the host. */
+typedef struct {
+    char *bytes; /* (owned, nullable) */
+    size_t n_bytes;
+    bool is_of_device; /* its alloc_host() */
+} Memory;
+
 /* Of pieces between file and buffers, and of what is fetched; done in the order they were asked
  * for. */
 typedef struct {
@@ -23,9 +30,9 @@ typedef struct {
 typedef struct {
     int32_t part;
     int64_t at, n;
-    void *buffer;   /* (owned) */
-    size_t n_bytes; /* of the buffer */
-    int64_t number; /* of the move */
+    Memory buffer;
+    int64_t number; /* of the move; or */
+    bool is_here;   /* from memory */
 } Fetch;
 
 struct ExecOffload {
@@ -33,8 +40,9 @@ struct ExecOffload {
     int32_t n_parts;
     int64_t element_bytes[MAX_PARTS];
     bool parameters;
-    ExecBackend *host; /* (owned) */
-    char *memory;      /* (owned, nullable) all pieces: cpu */
+    ExecBackend *host;       /* (owned) */
+    ExecBackend *uploads_to; /* (borrowed, nullable) */
+    Memory memory;           /* all pieces: cpu */
 
     int fd;                   /* -1: cpu */
     char *path;               /* (owned) for messages */
@@ -121,28 +129,43 @@ open_file(ExecOffload *offload, const ExecOffloadOptions *options, GError **erro
     return code == 0 || file_failed(offload, "make room for", code, error);
 }
 
+/* Elements that lie together: those of one piece. */
+typedef struct {
+    int64_t n, place; /* in memory or the file */
+    size_t n_bytes;
+} Run;
+
+/* From element @at of a part on, @n at most. */
+static Run
+run_at(const ExecOffload *offload, int32_t part, int64_t at, int64_t n)
+{
+    const int64_t e = offload->element_bytes[part];
+    const int64_t piece = at / EXEC_OFFLOAD_PIECE, in_piece = at % EXEC_OFFLOAD_PIECE;
+    const int64_t together = MIN(n, EXEC_OFFLOAD_PIECE - in_piece);
+
+    return (Run){
+        .n = together,
+        .place = piece * piece_bytes(offload) + part_at(offload, part) + in_piece * e,
+        .n_bytes = (size_t)(together * e),
+    };
+}
+
 /* 0, or errno. */
 static int
 move_values(ExecOffload *offload, bool writes, int32_t part, int64_t at, int64_t n, char *values)
 {
-    const int64_t e = offload->element_bytes[part];
-
     for (int64_t done = 0; done < n;) {
-        const int64_t piece = (at + done) / EXEC_OFFLOAD_PIECE;
-        const int64_t in_piece = (at + done) % EXEC_OFFLOAD_PIECE;
-        const int64_t together = MIN(n - done, EXEC_OFFLOAD_PIECE - in_piece);
-        const size_t n_bytes = (size_t)(together * e);
-        const int64_t place = piece * piece_bytes(offload) + part_at(offload, part) + in_piece * e;
+        const Run run = run_at(offload, part, at + done, n - done);
+        char *own = values + done * offload->element_bytes[part];
         if (offload->fd < 0) {
-            memcpy(writes ? offload->memory + place : values + done * e,
-                   writes ? values + done * e : offload->memory + place, n_bytes);
+            char *kept = offload->memory.bytes + run.place;
+            memcpy(writes ? kept : own, writes ? own : kept, run.n_bytes);
         } else {
-            const int code =
-                move_bytes(offload->fd, writes, values + done * e, n_bytes, (off_t)place);
+            const int code = move_bytes(offload->fd, writes, own, run.n_bytes, (off_t)run.place);
             if (code != 0)
                 return code;
         }
-        done += together;
+        done += run.n;
     }
     return 0;
 }
@@ -156,7 +179,7 @@ do_move(ExecOffload *offload, const Move *move)
 
     if (move->slot >= 0) {
         const Fetch *fetch = &offload->fetches[move->slot];
-        return move_values(offload, false, fetch->part, fetch->at, fetch->n, fetch->buffer);
+        return move_values(offload, false, fetch->part, fetch->at, fetch->n, fetch->buffer.bytes);
     }
     return move_bytes(offload->fd, move->writes, offload->buffers[move->piece % N_BUFFERS],
                       (size_t)n_bytes, (off_t)(move->piece * n_bytes));
@@ -235,15 +258,45 @@ no_memory(GError **error)
     return false;
 }
 
+/* Unspecified contents; false: there is none. */
+static bool
+memory_take(const ExecOffload *offload, size_t n_bytes, Memory *memory)
+{
+    ExecBackend *device = offload->uploads_to;
+
+    *memory = (Memory){.n_bytes = n_bytes};
+    if (device != NULL && device->ops->alloc_host != NULL)
+        memory->bytes = device->ops->alloc_host(device, n_bytes);
+    memory->is_of_device = memory->bytes != NULL;
+    if (memory->bytes == NULL)
+        memory->bytes = g_try_malloc(n_bytes);
+    if (memory->bytes == NULL)
+        memory->n_bytes = 0;
+    return memory->bytes != NULL || n_bytes == 0;
+}
+
+static void
+memory_give(const ExecOffload *offload, Memory *memory)
+{
+    if (memory->is_of_device)
+        offload->uploads_to->ops->release_host(offload->uploads_to, memory->bytes);
+    else
+        g_free(memory->bytes);
+    *memory = (Memory){0};
+}
+
 static bool
 take_memory(ExecOffload *offload, PlanOffload to, GError **error)
 {
     const size_t n = (size_t)piece_bytes(offload);
+    size_t all;
     bool ok = true;
 
     if (to == PLAN_OFFLOAD_CPU) {
-        offload->memory = g_try_malloc0_n((size_t)offload->n_pieces, n);
-        ok = offload->memory != NULL || offload->n == 0;
+        ok = !__builtin_mul_overflow((size_t)offload->n_pieces, n, &all) &&
+             memory_take(offload, all, &offload->memory);
+        if (ok && all > 0)
+            memset(offload->memory.bytes, 0, all);
     } else {
         for (int i = 0; i < N_BUFFERS && ok; i++)
             ok = (offload->buffers[i] = g_try_malloc0(n)) != NULL;
@@ -263,6 +316,7 @@ exec_offload_new(const ExecOffloadOptions *options, int64_t n, int32_t n_parts, 
         offload->element_bytes[i] = sizeof(float);
     offload->element_bytes[n_parts] = dtype_bytes(options->storage);
     offload->parameters = options->parameters;
+    offload->uploads_to = options->uploads_to;
     offload->n_fetches = options->n_fetches;
     offload->fetches = g_new0(Fetch, (size_t)options->n_fetches + 1);
     offload->n_moves = 2 * N_BUFFERS + options->n_fetches;
@@ -300,11 +354,11 @@ exec_offload_free(ExecOffload *offload)
     for (int i = 0; i < N_BUFFERS; i++)
         g_free(offload->buffers[i]);
     for (int i = 0; i < offload->n_fetches; i++)
-        g_free(offload->fetches[i].buffer);
+        memory_give(offload, &offload->fetches[i].buffer);
     g_free(offload->fetches);
     g_free(offload->moves);
     exec_backend_close(offload->host);
-    g_free(offload->memory);
+    memory_give(offload, &offload->memory);
     g_free(offload->path);
     g_free(offload);
 }
@@ -337,6 +391,17 @@ exec_offload_write(ExecOffload *offload, int32_t part, int64_t at, int64_t n, co
 
 /* --- ahead of use --- */
 
+static bool
+make_room(const ExecOffload *offload, Fetch *fetch, GError **error)
+{
+    const size_t n_bytes = (size_t)(fetch->n * offload->element_bytes[fetch->part]);
+
+    if (n_bytes <= fetch->buffer.n_bytes)
+        return true;
+    memory_give(offload, &fetch->buffer);
+    return memory_take(offload, n_bytes, &fetch->buffer) || no_memory(error);
+}
+
 bool
 exec_offload_fetch(ExecOffload *offload, int slot, int32_t part, int64_t at, int64_t n,
                    GError **error)
@@ -344,32 +409,61 @@ exec_offload_fetch(ExecOffload *offload, int slot, int32_t part, int64_t at, int
     g_return_val_if_fail(part >= 0 && part < offload->n_parts && at + n <= offload->n, false);
     g_return_val_if_fail(slot >= 0 && slot < offload->n_fetches, false);
     Fetch *fetch = &offload->fetches[slot];
-    const size_t n_bytes = (size_t)(n * offload->element_bytes[part]);
 
-    if (n_bytes > fetch->n_bytes) {
-        g_free(fetch->buffer);
-        fetch->buffer = g_try_malloc(n_bytes);
-        fetch->n_bytes = fetch->buffer == NULL ? 0 : n_bytes;
-        if (fetch->buffer == NULL)
-            return no_memory(error);
-    }
     fetch->part = part;
     fetch->at = at;
     fetch->n = n;
-    /* Host memory has nothing to wait for. */
-    if (offload->fd >= 0)
-        fetch->number = ask(offload, (Move){.slot = slot});
-    else
-        move_values(offload, false, part, at, n, fetch->buffer);
+    fetch->is_here = false;
+    /* In host memory it lies already. */
+    if (offload->fd < 0)
+        return true;
+    if (!make_room(offload, fetch, error))
+        return false;
+    fetch->number = ask(offload, (Move){.slot = slot});
     return true;
 }
 
 const void *
 exec_offload_fetched(ExecOffload *offload, int slot, GError **error)
 {
-    const Fetch *fetch = &offload->fetches[slot];
+    Fetch *fetch = &offload->fetches[slot];
 
-    return offload->fd < 0 || wait_for(offload, fetch->number, error) ? fetch->buffer : NULL;
+    if (offload->fd >= 0)
+        return wait_for(offload, fetch->number, error) ? fetch->buffer.bytes : NULL;
+    if (fetch->is_here)
+        return fetch->buffer.bytes;
+    if (!make_room(offload, fetch, error))
+        return NULL;
+    move_values(offload, false, fetch->part, fetch->at, fetch->n, fetch->buffer.bytes);
+    fetch->is_here = true;
+    return fetch->buffer.bytes;
+}
+
+bool
+exec_offload_upload(ExecOffload *offload, int slot, ExecBackend *backend, void *to, GError **error)
+{
+    const Fetch *fetch = &offload->fetches[slot];
+    const int64_t e = offload->element_bytes[fetch->part];
+
+    if (offload->fd >= 0) {
+        if (!wait_for(offload, fetch->number, error))
+            return false;
+        backend->ops->upload(backend, (size_t)(fetch->n * e), fetch->buffer.bytes, to);
+        return true;
+    }
+    for (int64_t done = 0; done < fetch->n;) {
+        const Run run = run_at(offload, fetch->part, fetch->at + done, fetch->n - done);
+        backend->ops->upload(backend, run.n_bytes, offload->memory.bytes + run.place,
+                             (char *)to + done * e);
+        done += run.n;
+    }
+    return true;
+}
+
+bool
+exec_offload_has_buffers(const ExecOffload *offload)
+{
+    return offload->fd >= 0;
 }
 
 ExecBackend *
@@ -421,7 +515,7 @@ exec_offload_each(ExecOffload *offload, ExecOffloadFunc step, void *user_data, G
     if (offload->fd >= 0)
         return step_file(offload, step, user_data, error);
     for (int64_t piece = 0; piece < offload->n_pieces; piece++)
-        if (!step_piece(offload, piece, offload->memory + piece * piece_bytes(offload), step,
+        if (!step_piece(offload, piece, offload->memory.bytes + piece * piece_bytes(offload), step,
                         user_data, error))
             return false;
     return true;

@@ -41,6 +41,9 @@ typedef struct {
     Dtype storage;      /* of the last part where it is narrow */
     bool narrow;        /* one part of storage behind the parts of fp32 */
     int n_fetches;      /* buffers of exec_offload_fetch() */
+    /* (borrowed, nullable) Memory and buffers are its alloc_host(), where there is such memory:
+     * exec_offload_upload() then goes beside the host's work. */
+    ExecBackend *uploads_to;
 } ExecOffloadOptions;
 
 /* @n_parts parts of @n fp32 elements, and a narrow one behind them; zeros. */
@@ -61,6 +64,12 @@ bool exec_offload_fetch(ExecOffload *offload, int slot, int32_t part, int64_t at
                         GError **error);
 /* Returns: (borrowed) the elements, until the slot's next fetch; NULL on an error. */
 const void *exec_offload_fetched(ExecOffload *offload, int slot, GError **error);
+/* The elements to @to, in @backend's memory and in the order of its queue.  Until that is done
+ * nobody fetches into the slot, if exec_offload_has_buffers(), nor steps. */
+bool exec_offload_upload(ExecOffload *offload, int slot, ExecBackend *backend, void *to,
+                         GError **error);
+/* Whether what is fetched lies in buffers of its own: with a file. */
+bool exec_offload_has_buffers(const ExecOffload *offload);
 
 /* The host's backend, in the storage of the options. */
 ExecBackend *exec_offload_host(ExecOffload *offload);

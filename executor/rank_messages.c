@@ -160,7 +160,7 @@ meet_sharers(ExecRank *rank, GError **error)
         const int32_t peer = exec_rank_at(rank->shared->plan, other);
         const int32_t members[] = {MIN(rank->rank, peer), MAX(rank->rank, peer)};
         const ExecGroup pair = {.ranks = members, .n = 2, .index = rank->rank > peer};
-        if (!t->ops->meet(t, &pair, false, error))
+        if (!t->ops->meet(t, &pair, EXEC_MEET_COLLECTIVES, error))
             return false;
     }
     return true;
@@ -180,7 +180,20 @@ meet_neighbour(ExecRank *rank, int32_t from, int32_t to, GError **error)
     const ExecGroup pair = {.ranks = members, .n = 2, .index = rank->place.pipeline == to};
     if (from == to || (rank->place.pipeline != from && rank->place.pipeline != to))
         return true;
-    return t->ops->meet(t, &pair, true, error);
+    return t->ops->meet(t, &pair, EXEC_MEET_MESSAGES, error);
+}
+
+/* Also for what is gathered ahead, if that is in a queue of its own. */
+static bool
+meet_group(ExecRank *rank, ExecDim dim, GError **error)
+{
+    ExecTransport *t = &rank->transport;
+    const ExecGroup *group = &rank->comm.groups[dim];
+    const bool aside =
+        exec_rank_gathers_aside(rank) && (dim == EXEC_DIM_DENSE || dim == EXEC_DIM_EXPERT);
+
+    return group->n == 1 || (t->ops->meet(t, group, EXEC_MEET_COLLECTIVES, error) &&
+                             (!aside || t->ops->meet(t, group, EXEC_MEET_ASIDE, error)));
 }
 
 /* All ranks go through the same list, so that nobody waits in a circle. */
@@ -193,7 +206,7 @@ exec_rank_meet(ExecRank *rank, GError **error)
     if (t->ops->meet == NULL)
         return true;
     for (int dim = 0; dim < EXEC_DIM_N; dim++)
-        if (rank->comm.groups[dim].n > 1 && !t->ops->meet(t, &rank->comm.groups[dim], false, error))
+        if (!meet_group(rank, (ExecDim)dim, error))
             return false;
     if (!meet_sharers(rank, error))
         return false;

@@ -132,6 +132,8 @@ exec_rank_optimize(ExecRank *rank, GError **error)
     if (!rank->backend->ops->synchronize(rank->backend, error))
         return false;
     exec_rank_read_op_times(rank);
+    if (rank->units != NULL)
+        exec_units_tell_step(rank->units);
     exec_rank_add_event(rank, TRACE_STREAM_COMPUTE, TRACE_EVENT_OPTIMIZER, begin, end,
                         (ScheduleOp){0}, -1, 0);
     return !steps || exec_rank_gather_weights(rank, error);

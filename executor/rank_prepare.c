@@ -69,6 +69,16 @@ tell_device(ExecRank *rank)
     g_mutex_unlock(&shared->mutex);
 }
 
+bool
+exec_rank_gathers_aside(const ExecRank *rank)
+{
+    const Plan *plan = rank->shared->plan;
+
+    return plan->zero_stage == 3 && rank->transport.queues &&
+           rank->backend->ops->begin_aside != NULL &&
+           (plan->offload_parameters || workload_plan_prefetch(rank->shared->arch, plan) > 0);
+}
+
 static bool
 open_rank(ExecRank *rank, GError **error)
 {
@@ -96,6 +106,7 @@ open_rank(ExecRank *rank, GError **error)
         .dir = shared->offload_dir,
         .device = shared->device,
         .n_fetches = exec_units_n_fetches(workload_plan_prefetch(shared->arch, plan)),
+        .uploads_to = exec_rank_gathers_aside(rank) ? rank->backend : NULL,
     };
     const ExecModelOptions options = {
         .arch = shared->arch,
@@ -163,7 +174,7 @@ can_capture(const ExecRank *rank)
            plan->offload == PLAN_OFFLOAD_NONE;
 }
 
-/* In the trace of the step; but for devices, whose transport knows no messages of ours. */
+/* In the trace of the step. */
 static void
 note_gathered(void *user_data, int64_t begin_ns, int64_t end_ns, int64_t n_bytes)
 {
@@ -197,7 +208,9 @@ make_units(ExecRank *rank)
         .comm = &rank->comm,
         .openings = openings,
         .depth = depth,
-        .by_messages = depth > 0 && !rank->on_device,
+        .by = exec_rank_gathers_aside(rank)   ? EXEC_GATHER_ASIDE
+              : depth > 0 && !rank->on_device ? EXEC_GATHER_MESSAGES
+                                              : EXEC_GATHER_NOW,
         .tag = exec_rank_free_tag(rank),
         .gathered = note_gathered,
         .user_data = rank,

@@ -57,6 +57,10 @@ typedef struct {
 bool exec_rank_prepare(ExecRank *rank, GError **error);
 void exec_rank_clear(ExecRank *rank);
 
+/* Whether ZeRO 3's weights become whole in the device's second queue: ahead of use, or because they
+ * come from the host.  From when the backend and its transport are open. */
+bool exec_rank_gathers_aside(const ExecRank *rank);
+
 /* Reads this replica's sequences of the step: replica r has the r-th share of the global batch, and
  * of each sequence the tokens of its place in cp. */
 bool exec_rank_load_tokens(ExecRank *rank, GError **error);

@@ -37,6 +37,13 @@ exec_group_chunk_begin(const ExecGroup *group, int64_t n, int64_t chunk)
     return n / group->n * chunk + n % group->n * chunk / group->n;
 }
 
+/* What ranks make ready for when they meet. */
+typedef enum {
+    EXEC_MEET_COLLECTIVES,
+    EXEC_MEET_MESSAGES, /* two ranks: of the first to the second */
+    EXEC_MEET_ASIDE,    /* collectives in the queue of begin_aside() */
+} ExecMeeting;
+
 #define EXEC_NOT_WAITING (-1)
 #define EXEC_WAITING_FOR_GROUP (-2) /* in a collective that does not say for whom */
 
@@ -94,10 +101,10 @@ typedef struct {
     /* (optional) Moves on what is under way; called between pieces of computing.  NULL: messages
      * move by themselves. */
     bool (*poll)(ExecTransport *transport, GError **error);
-    /* (optional) Makes ready for collectives of the group, or, for two ranks, for messages of the
-     * first to the second (@messages); all members call it, all ranks in one order, before the
-     * first step.  NULL: nothing to make ready. */
-    bool (*meet)(ExecTransport *transport, const ExecGroup *group, bool messages, GError **error);
+    /* (optional) All members call it, all ranks in one order, before the first step.  NULL: nothing
+     * to make ready. */
+    bool (*meet)(ExecTransport *transport, const ExecGroup *group, ExecMeeting what,
+                 GError **error);
     /* Three that any thread may ask. */
     /* The rank it is blocked on just now, EXEC_WAITING_FOR_GROUP or EXEC_NOT_WAITING. */
     int32_t (*waiting_for)(const ExecTransport *transport);
@@ -115,6 +122,7 @@ struct ExecTransport {
     int32_t rank, n_ranks;
     int64_t bytes_sent; /* by this rank, all messages and collectives */
     int64_t waited_ns;  /* of the last receive: blocked before the message was there */
+    bool queues;        /* collectives are work in the backend's queue: also aside (backend.h) */
     void *state;        /* (borrowed) shared by all ranks */
 };
 

@@ -285,8 +285,11 @@ exec_device_transport_new(ExecTransport *inner, ExecBackend *backend, bool share
     d->inner = inner;
     d->backend = backend;
     d->posts = shares_device && backend->ops->post != NULL;
-    d->outer =
-        (ExecTransport){.ops = &ops, .rank = inner->rank, .n_ranks = inner->n_ranks, .state = d};
+    d->outer = (ExecTransport){.ops = &ops,
+                               .rank = inner->rank,
+                               .n_ranks = inner->n_ranks,
+                               .queues = d->posts,
+                               .state = d};
     return d;
 }
 

@@ -12,11 +12,14 @@
  * of D, when one opening is at work the next D are under way: their whole weights have their place,
  * every copy has lent its part to the others as messages, which wait for nobody, and offloaded
  * weights are read for one more by then.  Opening waits for what has not arrived.  Messages, not
- * collectives of another thread: ranks may be as many as cores, MPI is called by one thread.
- * Without them (a device's transport) the weights are gathered when they are needed.
+ * collectives of another thread: ranks may be as many as cores, MPI is called by one thread.  On a
+ * device the D openings are gathered in a queue beside that of the compute slots (backend.h), and
+ * opening makes these wait for it, not the host; but where tensors are staged through host memory,
+ * they are gathered when they are needed.
  *
  * Memory: whole weights of 1 + D openings, on every run, however far the copies are apart; of the
- * host, what was fetched, in the buffers of offload.h.
+ * host, what was fetched, in the buffers of offload.h.  With a file the host is never further ahead
+ * of the device than these buffers last.
  *
  * Private to executor/.
  */
@@ -39,6 +42,13 @@ typedef struct {
     int32_t units[2];
 } ExecOpening;
 
+/* How weights become whole. */
+typedef enum {
+    EXEC_GATHER_NOW, /* when they are needed */
+    EXEC_GATHER_MESSAGES,
+    EXEC_GATHER_ASIDE, /* in the backend's second queue */
+} ExecGatherBy;
+
 typedef struct ExecUnits ExecUnits;
 
 typedef struct {
@@ -46,9 +56,9 @@ typedef struct {
     ExecComm *comm;   /* (borrowed) */
     GArray *openings; /* (taken) of ExecOpening: those with weights of a step, in order */
     int32_t depth;
-    bool by_messages;
+    ExecGatherBy by;
     int64_t tag; /* of the messages: nobody else's */
-    /* (nullable) Called when weights of @n_bytes are whole; what began at @begin_ns. */
+    /* (nullable) What was gathered ahead: weights of @n_bytes were whole at @end_ns. */
     void (*gathered)(void *user_data, int64_t begin_ns, int64_t end_ns, int64_t n_bytes);
     void *user_data;
 } ExecUnitsOptions;
@@ -68,6 +78,8 @@ exec_units_n_fetches(int32_t depth)
 void exec_units_begin_step(ExecUnits *units);
 /* Before weights change: no copy needs this rank's parts any more. */
 bool exec_units_end_step(ExecUnits *units, GError **error);
+/* After the step's synchronize(): tells what was gathered ahead, opening after opening. */
+void exec_units_tell_step(ExecUnits *units);
 
 /* Units at work; those that keep what is needed are left alone. */
 typedef struct {

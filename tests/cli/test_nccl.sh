@@ -33,6 +33,10 @@ plan tp-pp gpt --dtype bf16 --gpus 4 --global-batch 2 --dp 1 --pp 2 --tp 2 --seq
     --schedule zb-v
 plan dualpipe gpt --dtype fp32 --gpus 2 --global-batch 4 --dp 1 --pp 2 --tp 1 --schedule dualpipe
 plan ep moe --dtype fp32 --gpus 2 --global-batch 2 --dp 2 --pp 1 --tp 1 --ep 2
+for ahead in 0 2; do
+    plan zero3-$ahead gpt --dtype bf16 --gpus 4 --global-batch 4 --dp 2 --pp 2 --tp 1 --schedule 1f1b --zero 3 \
+        --prefetch-layers $ahead
+done
 plan cp moe --dtype fp32 --gpus 2 --global-batch 2 --dp 1 --pp 1 --tp 1 --cp 2
 
 # gone NAME: no process of this test is left
@@ -72,6 +76,13 @@ for name in pp tp-pp; do
     runs 0 "$name: nothing is read before NCCL has written it" run "$W/$name-plan.json" --device \
         cuda --transport nccl --steps 2 --verify
 done
+for ahead in 0 2; do
+    runs 0 "ZeRO 3 over NCCL, $ahead layers ahead" run "$W/zero3-$ahead-plan.json" --device cuda --transport nccl \
+        --steps 2 --json -o "$W/zero3-$ahead.json"
+done
+json "... has the same losses to the bit" "
+assert d['losses'] == json.load(open('$W/zero3-0.json'))['losses'] and d['losses'][1] != d['losses'][0]" \
+    "$W/zero3-2.json"
 FAKE_CUDA=devices=4
 
 if [ ! -e "$W/plugins/degas-mpi.so" ] || ! command -v mpirun >/dev/null 2>&1; then

@@ -10,7 +10,7 @@
  *   busy=1     another process has it                 green=0     a driver without green contexts
  *   launch=N   the N-th copy and every later one fails       name=N      it is an "NVIDIA HN"
  *   downloads=0  copies to the host fail              async=1   fake_streams.h
- *   graphs=0   streams cannot be captured
+ *   graphs=0   streams cannot be captured             pinned=0    no host memory that it reads
  */
 #include <cublasLt.h>
 #include <cuda.h>
@@ -241,7 +241,60 @@ run_copy(void *data)
     memmove(c->to, c->from != NULL ? c->from : c + 1, c->n_bytes);
 }
 
-/* From the host, which may change its memory at once: with the bytes themselves. */
+/* --- host memory that the device reads by itself --- */
+
+typedef struct Pinned Pinned;
+struct Pinned {
+    Pinned *next;
+    size_t n_bytes;
+    _Alignas(64) char bytes[];
+};
+
+static Pinned *pinned; /* under the mutex */
+
+cudaError_t
+cudaHostAlloc(void **memory, size_t n_bytes, unsigned flags)
+{
+    if (fake_knob("pinned", 1) == 0)
+        return cudaErrorMemoryAllocation;
+    Pinned *new = aligned_alloc(64, (sizeof *new + n_bytes + 63) / 64 * 64);
+    new->n_bytes = n_bytes;
+    memset(new->bytes, 0xff, n_bytes);
+    pthread_mutex_lock(&mutex);
+    new->next = pinned;
+    pinned = new;
+    pthread_mutex_unlock(&mutex);
+    *memory = new->bytes;
+    return cudaSuccess;
+}
+
+cudaError_t
+cudaFreeHost(void *memory)
+{
+    pthread_mutex_lock(&mutex);
+    Pinned **at = &pinned;
+    while (*at != NULL && (*at)->bytes != memory)
+        at = &(*at)->next;
+    Pinned *found = *at;
+    if (found != NULL)
+        *at = found->next;
+    pthread_mutex_unlock(&mutex);
+    free(found);
+    return found != NULL ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+static bool
+is_pinned(const char *memory)
+{
+    pthread_mutex_lock(&mutex);
+    const Pinned *p = pinned;
+    while (p != NULL && (memory < p->bytes || memory >= p->bytes + p->n_bytes))
+        p = p->next;
+    pthread_mutex_unlock(&mutex);
+    return p != NULL;
+}
+
+/* From pageable memory, which may change at once: with the bytes themselves. */
 static void
 submit_upload(void *to, const void *from, size_t n_bytes, cudaStream_t stream)
 {
@@ -264,7 +317,7 @@ cudaMemcpyAsync(void *to, const void *from, size_t n_bytes, enum cudaMemcpyKind 
     pthread_mutex_unlock(&mutex);
     if (kind == cudaMemcpyDeviceToHost && fake_knob("downloads", 1) == 0)
         return cudaErrorLaunchFailure;
-    if (kind == cudaMemcpyHostToDevice)
+    if (kind == cudaMemcpyHostToDevice && !is_pinned(from))
         submit_upload(to, from, n_bytes, stream);
     else
         fake_submit(stream, run_copy, &copy, sizeof copy);

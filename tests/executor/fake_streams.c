@@ -43,6 +43,7 @@ typedef struct {
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static int64_t n_waits; /* under the mutex */
 
 int64_t
 fake_knob(const char *name, int64_t standard)
@@ -212,6 +213,7 @@ cudaStreamSynchronize(cudaStream_t handle)
     if (fake_stream_is_captured(stream))
         return cudaErrorStreamCaptureUnsupported;
     pthread_mutex_lock(&mutex);
+    n_waits++;
     while (stream->busy)
         pthread_cond_wait(&changed, &mutex);
     pthread_mutex_unlock(&mutex);
@@ -227,6 +229,18 @@ cudaStreamQuery(cudaStream_t handle)
     const bool busy = stream->busy;
     pthread_mutex_unlock(&mutex);
     return busy ? cudaErrorNotReady : fake_stream_status();
+}
+
+int64_t fake_n_waits(void);
+
+/* How often the host has waited for a stream or an event so far. */
+int64_t
+fake_n_waits(void)
+{
+    pthread_mutex_lock(&mutex);
+    const int64_t n = n_waits;
+    pthread_mutex_unlock(&mutex);
+    return n;
 }
 
 typedef struct {
@@ -352,6 +366,19 @@ cudaEventQuery(cudaEvent_t handle)
     const bool happened = event->n_done >= event->n_asked;
     pthread_mutex_unlock(&mutex);
     return happened ? cudaSuccess : cudaErrorNotReady;
+}
+
+cudaError_t
+cudaEventSynchronize(cudaEvent_t handle)
+{
+    const Event *event = (const Event *)handle;
+
+    pthread_mutex_lock(&mutex);
+    n_waits++;
+    while (event->n_done < event->n_asked)
+        pthread_cond_wait(&changed, &mutex);
+    pthread_mutex_unlock(&mutex);
+    return fake_stream_status();
 }
 
 cudaError_t

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "tests/executor/combo.h"
+#include "tests/executor/ahead.h"
 
 /* --- pieces --- */
 
@@ -124,25 +124,12 @@ test_files_have_no_name(void)
 
 /* --- training --- */
 
-/* Several pieces of state: 200 thousand parameters on a rank that has all of them. */
-static ModelArch
-wide_arch(const Combo *c)
-{
-    ModelArch arch = combo_arch(c);
-
-    arch.hidden = 64;
-    arch.head_dim = 16;
-    arch.ffn_hidden = 256;
-    arch.vocab = 1500;
-    return arch;
-}
-
 /* Losses of four steps (owned), and what the first rank's device holds of the optimizer and of
  * weights before the first op. */
 static double *
 losses_of(const Combo *c, int64_t *state_bytes, int64_t *weight_bytes)
 {
-    const ModelArch arch = wide_arch(c);
+    const ModelArch arch = ahead_arch(c);
     g_autoptr(Plan) plan = combo_plan(c);
     g_autoptr(GError) error = NULL;
     g_auto(ExecRunResult) result = {0};
@@ -180,7 +167,7 @@ test_training_has_the_same_bits(void)
             c.zero_stage = zero_stage;
             c.dp = zero_stage > 0 ? 2 : 1;
             g_autofree double *expected = losses_of(&c, &held, &weights);
-            const ModelArch arch = wide_arch(&c);
+            const ModelArch arch = ahead_arch(&c);
             const double state =
                 (double)model_parameters(&arch) / (double)c.dp * (c.dtype == DTYPE_FP32 ? 8 : 12);
             /* Units are rounded up to a cache line for every copy. */
@@ -209,7 +196,7 @@ test_offloaded_parameters_have_the_same_bits(void)
         c.dp = i / 2 % 2 == 0 ? 2 : 1;
         c.pp = i / 4 == 0 ? 1 : 2;
         c.n_layers = 4;
-        const ModelArch arch = wide_arch(&c);
+        const ModelArch arch = ahead_arch(&c);
         g_autofree double *expected = losses_of(&c, &held, &weights);
         for (int to = PLAN_OFFLOAD_CPU; to <= PLAN_OFFLOAD_NVME; to++)
             for (int32_t depth = 0; depth < 4; depth++) {
@@ -293,7 +280,7 @@ test_a_short_file_is_named(void)
     c.n_layers = 4;
     c.offload = PLAN_OFFLOAD_NVME;
     c.offload_parameters = true;
-    const ModelArch arch = wide_arch(&c);
+    const ModelArch arch = ahead_arch(&c);
     g_autoptr(Plan) plan = combo_plan(&c);
     g_auto(ExecRunResult) result = {0};
     ExecRunOptions options = combo_options(&c, &arch, plan);
@@ -313,42 +300,6 @@ test_a_short_file_is_named(void)
 
 /* --- ahead of use --- */
 
-/* The step's trace of ZeRO 3 over two copies with @depth layers ahead. */
-static Trace *
-trace_of(int32_t depth)
-{
-    Combo c = combo_default();
-    c.zero_stage = 3;
-    c.dp = 2;
-    c.n_layers = 4;
-    c.prefetch_layers = depth;
-    const ModelArch arch = wide_arch(&c);
-    g_autoptr(Plan) plan = combo_plan(&c);
-    g_autoptr(GError) error = NULL;
-    g_auto(ExecRunResult) result = {0};
-    ExecRunOptions options = combo_options(&c, &arch, plan);
-
-    options.verify = false;
-    options.want_trace = true;
-    g_assert_true(exec_run(&options, &result, &error));
-    g_assert_no_error(error);
-    return g_steal_pointer(&result.trace);
-}
-
-/* How many ops of rank 0 the event was under way in. */
-static int64_t
-n_ops_beside(const Trace *trace, const TraceEvent *event)
-{
-    int64_t n = 0;
-
-    for (guint i = 0; i < trace->events->len; i++) {
-        const TraceEvent *op = &g_array_index(trace->events, TraceEvent, i);
-        n += op->kind <= TRACE_EVENT_BACKWARD_WEIGHT && op->stream == TRACE_STREAM_COMPUTE &&
-             op->rank == 0 && event->start_ns < op->end_ns && event->end_ns > op->start_ns;
-    }
-    return n;
-}
-
 /*
  * Gathers are under way while ops compute: one that ends in an op for which it is the first began
  * in the op before, whatever that waited for, and they follow each other on their stream.  Of 2
@@ -359,26 +310,16 @@ static void
 test_gathers_overlap_computing(void)
 {
     for (int32_t depth = 0; depth < 3; depth++) {
-        g_autoptr(Trace) trace = trace_of(depth);
-        int64_t n_gathers = 0, n_beside = 0, n_across = 0, last_ns = INT64_MIN;
-        for (guint i = 0; i < trace->events->len; i++) {
-            const TraceEvent *gather = &g_array_index(trace->events, TraceEvent, i);
-            if (gather->stream != TRACE_STREAM_DP || gather->kind != TRACE_EVENT_DP_GATHER ||
-                gather->rank != 0)
-                continue;
-            n_gathers++;
-            g_assert_cmpint(gather->start_ns, >=, last_ns);
-            g_assert_cmpint(gather->end_ns, >=, gather->start_ns);
-            last_ns = gather->end_ns;
-            const int64_t n = n_ops_beside(trace, gather);
-            n_beside += n > 0;
-            n_across += n > 1;
-        }
+        const Combo c = ahead_combo(depth);
+        const ModelArch arch = ahead_arch(&c);
+        g_autoptr(Trace) trace = ahead_trace("cpu", &c, &arch);
+        const AheadGathers gathers = ahead_gathers(trace);
         g_test_message("%d ahead: %d gathers, %d beside ops, %d in two of them", depth,
-                       (int)n_gathers, (int)n_beside, (int)n_across);
-        g_assert_cmpint(n_gathers, ==, depth == 0 ? 1 : 2 * 6 + 2 * 5 + 1);
-        g_assert_cmpint(n_beside, ==, depth == 0 ? 0 : 2 * 6 + 2 * 5);
-        g_assert_cmpint(n_across, ==, depth == 0 ? 0 : 3);
+                       (int)gathers.n, (int)gathers.n_beside, (int)gathers.n_across);
+        g_assert_cmpint(gathers.n, ==, depth == 0 ? 1 : 2 * 6 + 2 * 5 + 1);
+        g_assert_cmpint(gathers.n_beside, ==, depth == 0 ? 0 : 2 * 6 + 2 * 5);
+        g_assert_cmpint(gathers.n_across, ==, depth == 0 ? 0 : 3);
+        g_assert_cmpint(gathers.n_before, ==, depth == 0 ? 0 : 4);
     }
 }
 
