@@ -200,6 +200,7 @@ job_evaluate(const Plan *plan, const Workload *workload, int64_t limit_ns, Repor
              void *user_data, GError **error)
 {
     const SimOptions options = {.limit_ns = limit_ns == INT64_MAX ? 0 : limit_ns,
+                                .only_if_fits = true,
                                 .want_memory = true};
     g_autoptr(Schedule) schedule = job_build_schedule(plan, workload, error);
     g_auto(SimResult) result = {0};

@@ -22,11 +22,12 @@ pareto_is_front(const Plan *plan, const Plan *const *plans, size_t n)
 
 /* As @request, but the fastest within @limit_bytes; 0: the smallest. */
 static void
-add_search(GPtrArray *searches, const Request *request, int64_t limit_bytes)
+add_search(GPtrArray *searches, const Request *request, int64_t limit_bytes, PlanMemo *memo)
 {
     Request *changed = request_copy(request);
 
     changed->plan.top = 0;
+    changed->plan.memo = memo;
     if (limit_bytes == 0)
         changed->plan.objective = PLAN_OBJECTIVE_MEMORY;
     else
@@ -77,11 +78,12 @@ pareto_find(const Request *request, Plan *plan, int64_t n, GError **error)
 {
     g_autoptr(GPtrArray) searches = searches_new();
     g_autoptr(GPtrArray) found = g_ptr_array_new();
+    g_autoptr(PlanMemo) memo = plan_memo_new();
     const double most = (double)plan->predicted->peak_memory_bytes;
     const int64_t threads = request->plan.threads;
     bool is_done;
 
-    add_search(searches, request, 0);
+    add_search(searches, request, 0, memo);
     if (!searches_run(searches, threads, "searches for the least memory", error))
         return false;
     const Plan *smallest = searches_at(searches, 0)->plan;
@@ -92,7 +94,8 @@ pareto_find(const Request *request, Plan *plan, int64_t n, GError **error)
     for (int64_t i = 1; i <= n; i++)
         add_search(searches, request,
                    i == n ? (int64_t)least
-                          : (int64_t)(most * pow(least / most, (double)i / (double)n)));
+                          : (int64_t)(most * pow(least / most, (double)i / (double)n)),
+                   memo);
     is_done = searches_run(searches, threads, "points of the front", error);
     for (guint i = 1; i < searches->len; i++)
         if (searches_at(searches, i)->plan != NULL)

@@ -1,8 +1,9 @@
 /*
  * planner/memo.h - what searches that differ in little need not find twice.
  *
- * What schedules hold at once depends on their shape alone, how layers are divided evenly by time
- * on model and devices; a search asks for both thousands of times.  Remembering changes no answer.
+ * What schedules hold at once depends on their shape alone, what layers cost and how they are
+ * divided evenly by time on model and devices; a search asks for each thousands of times.
+ * Remembering changes no answer.
  *
  * Thread-safety: searches on several threads may share one.
  */

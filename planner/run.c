@@ -86,6 +86,12 @@ plan_memo_free(PlanMemo *memo)
     g_free(memo);
 }
 
+PlanSlicedCosts *
+plan_memo_sliced(const PlanMemo *memo)
+{
+    return memo->sliced;
+}
+
 void
 plan_run_init(PlanRun *run, const PlanRequest *request, PlanSpace *space, PlanEvaluateFunc evaluate,
               void *user_data)

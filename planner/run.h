@@ -42,6 +42,9 @@ typedef struct {
     int next; /* atomic */
 } PlanWave;
 
+/* (borrowed) of @memo (memo.h). */
+PlanSlicedCosts *plan_memo_sliced(const PlanMemo *memo);
+
 /* What is in @space but for what it left out is still to be walked. */
 void plan_run_init(PlanRun *run, const PlanRequest *request, PlanSpace *space,
                    PlanEvaluateFunc evaluate, void *user_data);

@@ -96,7 +96,7 @@ typedef struct {
  * from several threads at once.
  * @limit_ns  a plan that takes longer is of no use: once that is certain its exact time need not be
  *            found, any above the limit will do (what it holds in memory is still exact).
- *            INT64_MAX: none.
+ *            INT64_MAX: none.  The same holds of a plan that does not fit.
  */
 typedef bool (*PlanEvaluateFunc)(const Plan *plan, const Workload *workload, int64_t limit_ns,
                                  Report **report, void *user_data, GError **error);

@@ -1,6 +1,7 @@
 #include "planner/space.h"
 
 #include "planner/given_slices.h"
+#include "planner/run.h"
 #include "planner/space_bound.h"
 #include "planner/space_orders.h"
 #include "planner/space_refusal.h"
@@ -278,6 +279,19 @@ add_savers(Walk *walk, PlanPoint point)
     }
 }
 
+/* Of whole sequences searches that differ in little have the same. */
+static PlanSlicedCost
+cost_of(const Walk *walk, const PlanLayerShape *shape)
+{
+    const PlanRequest *request = walk->space->request;
+    const PlanSlicedCost *known =
+        request->memo != NULL && walk->space->n_slices == 1
+            ? plan_sliced_costs_get(plan_memo_sliced(request->memo), request, shape, 1)
+            : NULL;
+
+    return known != NULL ? *known : plan_layer_sliced_cost(request, shape, walk->slices);
+}
+
 /* Sets walk->cost to that of @point's layers.  False: the degrees forbid the request's slices. */
 static bool
 find_cost(Walk *walk, const PlanPoint *point)
@@ -308,7 +322,7 @@ find_cost(Walk *walk, const PlanPoint *point)
         .ep = shape.degrees.ep,
         .micro_batch = shape.micro_batch,
         .sequence_parallel = shape.sequence_parallel,
-        .cost = plan_layer_sliced_cost(request, &shape, walk->slices),
+        .cost = cost_of(walk, &shape),
         .index = -1,
     };
     memcpy(walk->cost->groups, groups, sizeof groups);

@@ -114,7 +114,6 @@ account_memory(const SimProgram *program, const SimTimes *times, const SimPeak *
 {
     for (int32_t rank = 0; rank < program->schedule->n_ranks; rank++) {
         const int64_t limit = program->workload->ranks[rank].memory_limit_bytes;
-        const int64_t usable = workload_usable_bytes(&program->workload->ranks[rank]);
         if (limit > 0 && (report->memory_limit_bytes == 0 || limit < report->memory_limit_bytes))
             report->memory_limit_bytes = limit;
         if (peaks == NULL)
@@ -128,7 +127,7 @@ account_memory(const SimProgram *program, const SimTimes *times, const SimPeak *
         }
         memcpy(row->memory_bytes, peak->owner, sizeof row->memory_bytes);
         report->peak_memory_bytes = MAX(report->peak_memory_bytes, peak->bytes);
-        report->fits = report->fits && (usable <= 0 || peak->bytes <= usable);
+        report->fits = report->fits && sim_peak_fits(&program->workload->ranks[rank], peak);
     }
 }
 

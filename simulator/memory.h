@@ -31,6 +31,15 @@ typedef struct {
     int64_t owner[TRACE_MEMORY_N]; /* sums to bytes */
 } SimPeak;
 
+/* Whether it is within what a peak of @rank may reach. */
+static inline bool
+sim_peak_fits(const WorkloadRank *rank, const SimPeak *peak)
+{
+    const int64_t usable = workload_usable_bytes(rank);
+
+    return usable <= 0 || peak->bytes <= usable;
+}
+
 /*
  * Fills @peaks (one per rank).  Returns false on SCHEDULE_ERROR_LIMIT: bytes negative or beyond
  * int64_t.  Cost: O(ops).

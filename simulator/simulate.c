@@ -59,6 +59,15 @@ find_times(const SimProgram *program, SimBy by, int64_t limit_ns, SimTimes *time
     return sim_program_contend(program, &network, times, error);
 }
 
+static bool
+all_fit(const Workload *workload, const SimPeak *peaks)
+{
+    for (int32_t rank = 0; rank < workload->n_ranks; rank++)
+        if (!sim_peak_fits(&workload->ranks[rank], &peaks[rank]))
+            return false;
+    return true;
+}
+
 bool
 sim_run(const Schedule *schedule, const Workload *workload, const SimOptions *options,
         SimResult *result, GError **error)
@@ -77,8 +86,6 @@ sim_run(const Schedule *schedule, const Workload *workload, const SimOptions *op
         return false;
     if (!sim_times_init(&times, program, error))
         return false;
-    if (!find_times(program, options->by, options->limit_ns, &times, error))
-        return false;
     if (options->want_memory) {
         peaks = g_new(SimPeak, (size_t)schedule->n_ranks);
         if (!sim_memory_peaks(program, peaks, error))
@@ -88,6 +95,10 @@ sim_run(const Schedule *schedule, const Workload *workload, const SimOptions *op
             sim_memory_levels(program, levels);
         }
     }
+    const bool is_useless = options->only_if_fits && peaks != NULL && !all_fit(workload, peaks);
+    if (!find_times(program, is_useless ? SIM_BY_SWEEP : options->by, options->limit_ns, &times,
+                    error))
+        return false;
     if (options->want_trace) {
         trace = options->glimpse != NULL ? sim_glimpse(program, &times, options->glimpse)
                                          : sim_events(program, &times, options->want_memory, error);

@@ -54,6 +54,8 @@ typedef struct {
     /* Not 0: where the sweep already ends later than this, links are not followed, and the report
      * is the sweep's: a time above the limit, but perhaps not late enough.  For searches. */
     int64_t limit_ns;
+    /* With want_memory: likewise where a rank holds more than it may, which no time changes. */
+    bool only_if_fits;
     const SimJitter *jitter; /* (borrowed, nullable) also run it many times with varied times */
     bool want_trace;         /* events; the report is always made */
     /* (borrowed, nullable) With want_trace: of the events only what such a picture shows of the

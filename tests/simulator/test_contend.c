@@ -89,6 +89,43 @@ test_messages_queue(void)
 }
 
 /*
+ * The same, in which messages end at 36 if they do not meet, and at 48 as they do.  Every unit
+ * holds a byte: rank 0 holds 3.
+ */
+static void
+test_links_are_followed_where_it_matters(void)
+{
+    static const int64_t times[SCHEDULE_OP_N] = {2, 4, 0, 0};
+    static const struct {
+        int64_t limit_ns, limit_bytes;
+        bool only_if_fits;
+        int64_t end_ns;
+    } cases[] = {
+        {0, 0, false, 48}, {0, 0, true, 48},  {0, 2, false, 48},  {0, 2, true, 36},
+        {0, 3, true, 48},  {36, 0, true, 48}, {35, 0, false, 36}, {36, 2, true, 36},
+    };
+
+    for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
+        const SimOptions options = {.limit_ns = cases[i].limit_ns,
+                                    .only_if_fits = cases[i].only_if_fits,
+                                    .want_memory = true};
+        g_autoptr(Schedule) schedule = new_schedule("gpipe", 2, 1, 3, 1);
+        g_autoptr(Workload) workload = plain_workload(schedule, times, 6);
+        g_autoptr(GError) error = NULL;
+        g_auto(SimResult) result = {0};
+        give_ports(workload, 2);
+        for (int64_t k = 0; k < workload_n_ops(workload); k++)
+            workload->ops[k].activation_bytes = 1;
+        for (int32_t r = 0; r < 2; r++)
+            workload->ranks[r].memory_limit_bytes = cases[i].limit_bytes;
+        g_assert_true(sim_run(schedule, workload, &options, &result, &error));
+        g_assert_cmpint(result.report->iteration_ns, ==, cases[i].end_ns);
+        g_assert_cmpint(result.report->peak_memory_bytes, ==, 3);
+        g_assert_cmpint(result.report->fits, ==, cases[i].limit_bytes != 2);
+    }
+}
+
+/*
  * Rank 1 ends its B at 14; then its message back (6) and its reduction (6) share its link: both end
  * at 26.  With the reduction in two buckets behind B (10 to 14: at 12 and 14), the first (3) is
  * alone till 14, then shares for its last 1 till 16; the second (3) and the message (5 left) share
@@ -288,6 +325,7 @@ main(int argc, char **argv)
     g_test_init(&argc, &argv, NULL);
 #define ADD(path, function) g_test_add_func("/simulator/contend/" path, function)
     ADD("messages-queue", test_messages_queue);
+    ADD("links-are-followed-where-it-matters", test_links_are_followed_where_it_matters);
     ADD("messages-and-reduction-share", test_messages_and_reduction_share);
     ADD("ops-and-messages-share", test_ops_and_messages_share);
     ADD("pairs-and-messages-share", test_pairs_and_messages_share);
