@@ -18,6 +18,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/host_memory.h"
+
 G_BEGIN_DECLS
 
 /* Below this malloc() hands out memory that was used before. */
@@ -40,11 +42,19 @@ pages_prepare(void *array, size_t n_bytes)
     return array;
 }
 
-/* (owned, nullable) room for @n elements of @size bytes. */
+/* (owned, nullable) memory without pages, where the system has as much. */
+static inline void *
+pages_try_room(size_t n, size_t size)
+{
+    return n > SIZE_MAX / size || !host_memory_has(n * size) ? NULL : g_try_malloc_n(n, size);
+}
+
+/* (owned, nullable) room for @n elements of @size bytes, which are not 0; NULL also where the
+ * system would have to kill somebody for it [host_memory.h]. */
 static inline void *
 pages_try_malloc(size_t n, size_t size)
 {
-    return pages_prepare(g_try_malloc_n(n, size), n * size);
+    return pages_prepare(pages_try_room(n, size), n * size);
 }
 
 /* (owned, nullable) likewise for what is made and freed again and again: a medium array then mostly
@@ -52,7 +62,7 @@ pages_try_malloc(size_t n, size_t size)
 static inline void *
 pages_try_malloc_again(size_t n, size_t size)
 {
-    void *array = g_try_malloc_n(n, size);
+    void *array = pages_try_room(n, size);
 
     return n * size < PAGES_LARGE_BYTES ? array : pages_prepare(array, n * size);
 }
@@ -61,6 +71,8 @@ pages_try_malloc_again(size_t n, size_t size)
 static inline void *
 pages_try_malloc0(size_t n, size_t size)
 {
+    if (n > SIZE_MAX / size || !host_memory_has(n * size))
+        return NULL;
     return pages_prepare(g_try_malloc0_n(n, size), n * size);
 }
 

@@ -173,8 +173,10 @@ schedule_alloc(const char *name, const ScheduleShape *shape, SchedulePlacement p
     if (n_ops >= 0 && n_ops <= SCHEDULE_MAX_OPS)
         ops = pages_try_malloc_again((size_t)MAX(n_ops, 1), sizeof(ScheduleOp));
     if (ops == NULL) {
+        g_autofree char *available = host_memory_text();
         g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_LIMIT,
-                    "schedule %s: no memory for %" G_GINT64_FORMAT " ops", name, n_ops);
+                    "schedule %s: no memory for %" G_GINT64_FORMAT " ops%s", name, n_ops,
+                    available);
         return NULL;
     }
     Schedule *schedule = g_new0(Schedule, 1);

@@ -479,10 +479,7 @@ sim_program_compile(SimProgram *program, GError **error)
         return fail(schedule, error);
     if (!schedule_check_pairs(schedule, error))
         return false;
-    if (!allocate(&walk)) {
-        g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_LIMIT,
-                    "no memory for %" G_GINT64_FORMAT " ops", program->n_ops);
-        return false;
-    }
+    if (!allocate(&walk))
+        return sim_fail_memory(error, program->n_ops, "ops");
     return walk_all(&walk) || fail(schedule, error);
 }

@@ -382,11 +382,8 @@ contest_init(Contest *contest, GError **error)
 
     sim_times_reset(times);
     times->followed = pages_try_malloc(MAX(n, 1), sizeof *times->followed);
-    if (times->followed == NULL) {
-        g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_LIMIT,
-                    "no memory for the times of %" G_GINT64_FORMAT " ops", program->n_ops);
-        return false;
-    }
+    if (times->followed == NULL)
+        return sim_fail_memory(error, program->n_ops, "times");
     memset(times->ready_ns, 0xff, (n + 1) * sizeof *times->ready_ns); /* UNKNOWN */
     times->ready_ns[0] = 0;
     contest->dp_speed = program->n_pairs > 0 ? 1 : sim_speed_beside_dp(program->workload);

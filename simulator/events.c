@@ -287,27 +287,16 @@ count_events(const SimProgram *program, const SimTimes *times)
     return n + program->schedule->n_ranks + times->pieces->len;
 }
 
-static bool
-fail_memory(const SimProgram *program, GError **error)
-{
-    g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_LIMIT,
-                "no memory for the times of %" G_GINT64_FORMAT " ops", program->n_ops);
-    return false;
-}
-
 /* Gives @array @n elements of whatever content. */
 static bool
 reserve(GArray *array, int64_t n, GError **error)
 {
     /* GArray rounds up to a power of two and aborts without memory: so try before. */
     const size_t bytes = (size_t)n * g_array_get_element_size(array);
-    void *probe = n < MAX_EVENTS ? g_try_malloc_n(bytes, 2) : NULL;
+    void *probe = n < MAX_EVENTS && host_memory_has(bytes) ? g_try_malloc_n(bytes, 2) : NULL;
 
-    if (probe == NULL && n > 0) {
-        g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_LIMIT,
-                    "no memory for a trace of %" G_GINT64_FORMAT " events", n);
-        return false;
-    }
+    if (probe == NULL && n > 0)
+        return sim_fail_memory(error, n, "events of a trace");
     g_free(probe);
     g_array_set_size(array, (guint)n);
     pages_prepare(array->data, bytes);
@@ -325,7 +314,7 @@ writer_init(Writer *writer, GError **error)
                                    program->schedule->rank_begin[rank]);
     writer->at = g_try_new(SimOpTimes, (size_t)MAX(longest, 1));
     if (writer->at == NULL)
-        return fail_memory(program, error);
+        return sim_fail_memory(error, longest, "times");
     if (!reserve(writer->trace->events, count_events(program, writer->times), error))
         return false;
     if (writer->changes != NULL &&

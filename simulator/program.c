@@ -126,11 +126,13 @@ check_shape(const Schedule *schedule, const Workload *workload, GError **error)
     return true;
 }
 
-static bool
-fail_memory(GError **error, int64_t n, const char *what)
+bool
+sim_fail_memory(GError **error, int64_t n, const char *what)
 {
+    g_autofree char *available = host_memory_text();
+
     g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_LIMIT,
-                "no memory for %" G_GINT64_FORMAT " %s", n, what);
+                "no memory for %" G_GINT64_FORMAT " %s%s", n, what, available);
     return false;
 }
 
@@ -177,7 +179,7 @@ price(SimProgram *program, GError **error)
         program->counts = g_try_new0(int64_t, (size_t)program->n_costs);
     }
     if (program->costs == NULL || program->details == NULL || program->counts == NULL)
-        return fail_memory(error, program->n_costs, "different ops");
+        return sim_fail_memory(error, program->n_costs, "different ops");
     for (int64_t i = 0; i < n_ops; i++)
         if (!check_op(&w->ops[i], error))
             return false;

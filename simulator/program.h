@@ -152,6 +152,10 @@ SimProgram *sim_program_new(const Schedule *schedule, const Workload *workload, 
 void sim_program_free(SimProgram *program);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(SimProgram, sim_program_free)
 
+/* Sets SCHEDULE_ERROR_LIMIT: there is no memory for @n of @what, and how much there is.  Returns:
+ * false. */
+bool sim_fail_memory(GError **error, int64_t n, const char *what);
+
 /* Room for the times of @program.  Returns false on SCHEDULE_ERROR_LIMIT. */
 bool sim_times_init(SimTimes *times, const SimProgram *program, GError **error);
 void sim_times_clear(SimTimes *times);

@@ -1,5 +1,6 @@
 #include "simulator/simulate.h"
 
+#include "base/pages.h"
 #include "simulator/account.h"
 #include "simulator/contend.h"
 #include "simulator/events.h"
@@ -91,7 +92,9 @@ sim_run(const Schedule *schedule, const Workload *workload, const SimOptions *op
         if (!sim_memory_peaks(program, peaks, error))
             return false;
         if (options->want_levels) {
-            levels = g_new(SimLevel, (size_t)MAX(program->n_ops, 1));
+            levels = pages_try_malloc((size_t)MAX(program->n_ops, 1), sizeof *levels);
+            if (levels == NULL)
+                return sim_fail_memory(error, program->n_ops, "levels of memory");
             sim_memory_levels(program, levels);
         }
     }

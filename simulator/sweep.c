@@ -25,9 +25,7 @@ sim_times_init(SimTimes *times, const SimProgram *program, GError **error)
     if (times->ready_ns != NULL &&
         (program->n_pairs == 0 || (times->free_of_step_ns != NULL && times->saved_ns != NULL)))
         return true;
-    g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_LIMIT,
-                "no memory for %" G_GINT64_FORMAT " times", program->n_ops);
-    return false;
+    return sim_fail_memory(error, program->n_ops, "times");
 }
 
 void

@@ -299,9 +299,7 @@ room_init(Room *room, const SimProgram *program, GError **error)
         return false;
     if (room->costs != NULL)
         return true;
-    g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_LIMIT,
-                "jitter: no memory for %" G_GINT64_FORMAT " ops", program->n_ops);
-    return false;
+    return sim_fail_memory(error, program->n_costs, "different ops");
 }
 
 static void

@@ -1,0 +1,119 @@
+#include "base/host_memory.h"
+
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/units.h"
+
+/* The first number of the line of @root/@path that begins with @key, or -1: there is none. */
+static int64_t
+read_number(const char *root, const char *path, const char *key)
+{
+    g_autofree char *file = g_strconcat(root, path, NULL);
+    g_autofree char *text = NULL;
+    char *end;
+
+    if (!g_file_get_contents(file, &text, NULL, NULL))
+        return -1;
+    for (const char *line = text; line != NULL; line = strchr(line, '\n')) {
+        line += *line == '\n';
+        if (!g_str_has_prefix(line, key))
+            continue;
+        const uint64_t number = g_ascii_strtoull(line + strlen(key), &end, 10);
+        return end == line + strlen(key) ? -1 : (int64_t)MIN(number, (uint64_t)INT64_MAX);
+    }
+    return -1;
+}
+
+/* What a version of control groups calls its files. */
+typedef struct {
+    const char *prefix; /* of its line in /proc/self/cgroup, behind the number */
+    const char *directory, *limit, *used, *inactive;
+} Version;
+
+/* What the group at @path leaves. */
+static int64_t
+group_bytes(const char *root, const Version *version, const char *path)
+{
+    g_autofree char *limit = g_strconcat(version->directory, path, version->limit, NULL);
+    g_autofree char *used = g_strconcat(version->directory, path, version->used, NULL);
+    g_autofree char *stat = g_strconcat(version->directory, path, "/memory.stat", NULL);
+    const int64_t limit_bytes = read_number(root, limit, "");
+    const int64_t used_bytes = read_number(root, used, "");
+
+    if (limit_bytes < 0 || used_bytes < 0)
+        return INT64_MAX;
+    /* Of what is used, as much can be dropped. */
+    const int64_t inactive_bytes = MIN(read_number(root, stat, version->inactive), used_bytes);
+    return MAX(limit_bytes - (used_bytes - MAX(inactive_bytes, 0)), 0);
+}
+
+/* The least that the process's group and those above it leave. */
+static int64_t
+groups_bytes(const char *root, const Version *version, const char *groups)
+{
+    int64_t least = INT64_MAX;
+    const char *line = strstr(groups, version->prefix);
+
+    if (line == NULL)
+        return least;
+    line += strlen(version->prefix);
+    g_autofree char *path = g_strndup(line, strcspn(line, "\n"));
+    for (char *end = path + strlen(path); end != NULL; end = strrchr(path, '/')) {
+        *end = '\0';
+        least = MIN(least, group_bytes(root, version, path));
+    }
+    return least;
+}
+
+/* What is left of the address space. */
+static int64_t
+address_bytes(void)
+{
+    struct rlimit limit;
+    const int64_t n_pages = read_number("", "/proc/self/statm", "");
+
+    if (n_pages < 0 || getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
+        return INT64_MAX;
+    return MAX((int64_t)MIN(limit.rlim_cur, (rlim_t)INT64_MAX) - n_pages * sysconf(_SC_PAGESIZE),
+               0);
+}
+
+int64_t
+host_memory_available_bytes(const char *root)
+{
+    static const Version versions[] = {
+        {":memory:", "/sys/fs/cgroup/memory", "/memory.limit_in_bytes", "/memory.usage_in_bytes",
+         "total_inactive_file"},
+        {"0::", "/sys/fs/cgroup", "/memory.max", "/memory.current", "inactive_file"},
+    };
+    g_autofree char *file = g_strconcat(root, "/proc/self/cgroup", NULL);
+    g_autofree char *groups = NULL;
+    int64_t least = read_number(root, "/proc/meminfo", "MemAvailable:");
+
+    least = least < 0 ? INT64_MAX : least * 1024; /* it counts in KiB */
+    least = MIN(least, address_bytes());
+    if (!g_file_get_contents(file, &groups, NULL, NULL))
+        return least;
+    for (size_t i = 0; i < G_N_ELEMENTS(versions); i++)
+        least = MIN(least, groups_bytes(root, &versions[i], groups));
+    return least;
+}
+
+bool
+host_memory_has(size_t n_bytes)
+{
+    return n_bytes < HOST_MEMORY_ASK_BYTES || n_bytes <= (uint64_t)host_memory_available_bytes("");
+}
+
+char *
+host_memory_text(void)
+{
+    const int64_t available_bytes = host_memory_available_bytes("");
+
+    if (available_bytes == INT64_MAX)
+        return g_strdup("");
+    g_autofree char *bytes = units_format_bytes((double)available_bytes);
+    return g_strdup_printf(": %s of memory are available", bytes);
+}
