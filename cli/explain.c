@@ -5,6 +5,8 @@
 
 #include "base/units.h"
 #include "cli/output.h"
+#include "profiles/placement.h"
+#include "schedule/rank_order.h"
 
 #define INT "%" G_GINT64_FORMAT
 
@@ -14,7 +16,7 @@ const char *const explain_class_names[EXPLAIN_N_CLASSES + 1] = {
 const char *const explain_dimension_names[EXPLAIN_N_DIMENSIONS + 1] = {
     "dp",          "tp",       "pp",     "vpp",       "cp",         "ep",
     "micro_batch", "schedule", "slices", "recompute", "zero_stage", "sequence_parallel",
-    NULL};
+    "rank_order",  NULL};
 
 /* Micro-batches and slices are tried up to so many times what was chosen, since larger ones only
  * lose more; chunks up to so many.  A search with 8 or 16 slices takes minutes: each plan has that
@@ -48,6 +50,8 @@ explain_value(ExplainDimension dimension, const Plan *plan)
         return g_strdup(plan_recompute_name(plan));
     case EXPLAIN_SEQUENCE_PARALLEL:
         return g_strdup(plan->sequence_parallel ? "on" : "off");
+    case EXPLAIN_RANK_ORDER:
+        return g_strdup(plan_rank_order_names[d->rank_order]);
     default:
         return g_strdup_printf(INT, numbers[dimension]);
     }
@@ -156,6 +160,8 @@ is_open(const PlanRequest *request, ExplainDimension dimension)
         return request->recompute == PLAN_AUTO;
     case EXPLAIN_ZERO:
         return request->zero_stage == PLAN_AUTO;
+    case EXPLAIN_RANK_ORDER:
+        return request->rank_order == PLAN_AUTO;
     default:
         return request->sequence_parallel == PLAN_AUTO;
     }
@@ -202,6 +208,9 @@ fix(Request *request, ExplainDimension dimension, int64_t n)
     case EXPLAIN_SEQUENCE_PARALLEL:
         plan->sequence_parallel = (int)n;
         return;
+    case EXPLAIN_RANK_ORDER:
+        plan->rank_order = (int)n;
+        return;
     default:
         *numbers[dimension] = n;
     }
@@ -218,6 +227,8 @@ value_text(ExplainDimension dimension, int64_t n)
         return g_strdup(plan_recompute_names[n]);
     case EXPLAIN_SEQUENCE_PARALLEL:
         return g_strdup(n == 1 ? "on" : "off");
+    case EXPLAIN_RANK_ORDER:
+        return g_strdup(plan_rank_order_names[n]);
     default:
         return g_strdup_printf(INT, n);
     }
@@ -236,6 +247,32 @@ add_range(GArray *values, int64_t first, int64_t last)
 {
     for (int64_t n = first; n <= last; n++)
         g_array_append_val(values, n);
+}
+
+/* Orders in which the winner's groups lie otherwise on the cluster. */
+static void
+add_orders(GArray *values, const PlanRequest *request, const Plan *plan)
+{
+    const ModelCluster *cluster = request->profile->cluster;
+    const ProfilePlacement here = {cluster, &plan->degrees, &request->conventions};
+    const bool is_aligned = profile_placement_is_aligned(&here);
+    PlanDegrees other = plan->degrees;
+    const ProfilePlacement there = {cluster, &other, &request->conventions};
+    ProfilePlacementCounts chosen, counts;
+
+    if (is_aligned)
+        profile_placement_counts(&here, &chosen);
+    for (other.rank_order = 0; other.rank_order < PLAN_RANK_ORDER_N; other.rank_order++) {
+        if (plan_rank_order_plain(&other) != other.rank_order ||
+            !plan_rank_order_check(&other, &request->conventions, NULL))
+            continue;
+        if (is_aligned && profile_placement_is_aligned(&there)) {
+            profile_placement_counts(&there, &counts);
+            if (memcmp(&counts, &chosen, sizeof counts) == 0)
+                continue;
+        }
+        g_array_append_val(values, other.rank_order);
+    }
 }
 
 /* All values that are worth a look. */
@@ -279,6 +316,9 @@ values_of(const Explanation *explanation, ExplainDimension dimension)
     case EXPLAIN_SEQUENCE_PARALLEL:
         add_range(values, 0, plan->degrees.tp > 1 ? 1 : -1);
         break;
+    case EXPLAIN_RANK_ORDER:
+        add_orders(values, request, plan);
+        break;
     default:
         add_divisors(values, n_devices, n_devices);
     }
@@ -307,141 +347,6 @@ add_choices(Explanation *explanation, ExplainDimension dimension)
         choice.search = searches_add(explanation->searches, request, 1);
         g_array_append_val(explanation->choices, choice);
     }
-}
-
-/* --- more of everything --- */
-
-/* (owned) "450 GB/s" */
-static char *
-rate_text(double bytes_per_s)
-{
-    g_autofree char *number = output_number(bytes_per_s / 1e9);
-
-    return g_strdup_printf("%s GB/s", number);
-}
-
-/* @after (taken) */
-static void
-add_resource(Explanation *explanation, Request *request, char *resource, const char *change,
-             char *after)
-{
-    ExplainResource added = {.resource = resource, .change = g_strdup(change), .after = after};
-
-    request->plan.top = 0;
-    request->plan.is_terse = true;
-    added.search = searches_add(explanation->searches, request, 2);
-    g_array_append_val(explanation->resources, added);
-}
-
-static void
-add_links(Explanation *explanation, guint level, double factor, const char *change)
-{
-    Request *request = request_copy(explanation->request);
-    ModelCluster *cluster = request->profile->cluster;
-    ModelLevel *link = &g_array_index(cluster->levels, ModelLevel, level);
-
-    link->bytes_per_s *= factor;
-    link->shared_bytes_per_s *= factor;
-    for (guint i = 0; i < cluster->nodes->len; i++) {
-        ModelLink *own = &g_array_index(cluster->nodes, ModelNodes, i).links[level];
-
-        own->bytes_per_s *= factor;
-        own->shared_bytes_per_s *= factor;
-    }
-    add_resource(explanation, request, g_strdup_printf("link %s", link->name), change,
-                 rate_text(link->bytes_per_s));
-}
-
-/* @factor and then @more bytes, of the devices or of the limit that was asked for. */
-static void
-add_memory(Explanation *explanation, double factor, int64_t more_bytes, const char *change)
-{
-    Request *request = request_copy(explanation->request);
-    ModelCluster *cluster = request->profile->cluster;
-    int64_t after = request->plan.memory_limit_bytes;
-
-    request->plan.memo = explanation->memo;
-    if (after > 0) {
-        after = (int64_t)((double)after * factor) + more_bytes;
-        request->plan.memory_limit_bytes = after;
-    } else {
-        for (guint i = 0; i < cluster->devices->len; i++) {
-            ModelDevice *device = &g_array_index(cluster->devices, ModelDevice, i);
-
-            device->memory_bytes = (int64_t)((double)device->memory_bytes * factor) + more_bytes;
-            after = i == 0 ? device->memory_bytes : MIN(after, device->memory_bytes);
-        }
-    }
-    add_resource(explanation, request, g_strdup("memory"), change,
-                 units_format_bytes((double)after));
-}
-
-static void
-add_compute(Explanation *explanation, double factor, const char *change)
-{
-    Request *request = request_copy(explanation->request);
-    ModelCluster *cluster = request->profile->cluster;
-
-    for (guint i = 0; i < cluster->devices->len; i++) {
-        ModelDevice *device = &g_array_index(cluster->devices, ModelDevice, i);
-
-        for (int dtype = 0; dtype < DTYPE_N; dtype++)
-            device->flops_per_s[dtype] *= factor;
-        device->vector_flops_per_s *= factor;
-    }
-    const ModelDevice *first = model_cluster_device(cluster, 0);
-    add_resource(
-        explanation, request, g_strdup("compute"), change,
-        units_format_flops(profile_peak_flops_per_s(first, explanation->request->plan.dtype)));
-}
-
-static void
-add_devices(Explanation *explanation)
-{
-    Request *request = request_copy(explanation->request);
-    const int64_t n = 2 * model_cluster_n_devices(request->profile->cluster);
-
-    if (n > MODEL_CLUSTER_MAX_DEVICES) {
-        request_free(request);
-        return;
-    }
-    ModelCluster *doubled = model_cluster_resized(request->profile->cluster, n);
-    model_cluster_free(request->profile->cluster);
-    request->profile->cluster = doubled;
-    request->plan.n_devices *= 2;
-    request->plan.dp *= 2; /* where it is fixed, that is what grows */
-    add_resource(explanation, request, g_strdup("devices"), "x2", g_strdup_printf(INT, n));
-}
-
-static void
-add_batch(Explanation *explanation)
-{
-    Request *request = request_copy(explanation->request);
-
-    request->plan.global_batch *= 2;
-    request->plan.memo = explanation->memo;
-    add_resource(explanation, request, g_strdup("batch"), "x2",
-                 g_strdup_printf(INT, request->plan.global_batch));
-}
-
-static void
-add_resources(Explanation *explanation)
-{
-    const GArray *levels = explanation->request->profile->cluster->levels;
-
-    for (guint i = 0; i < levels->len; i++) {
-        /* A level above all devices that are used carries nothing. */
-        const int64_t inner = i == 0 ? 1 : g_array_index(levels, ModelLevel, i - 1).group_devices;
-        if (plan_n_devices(explanation->plan) <= inner)
-            continue;
-        add_links(explanation, i, 1.1, "+10 %");
-        add_links(explanation, i, 2, "x2");
-    }
-    add_memory(explanation, 1, UNITS_GIB, "+1 GiB");
-    add_memory(explanation, 1.25, 0, "+25 %");
-    add_compute(explanation, 1.1, "+10 %");
-    add_devices(explanation);
-    add_batch(explanation);
 }
 
 /* --- the whole --- */
@@ -486,7 +391,7 @@ explanation_new(const Request *request, const Plan *plan, const Plan *runner_up)
     g_array_set_clear_func(explanation->limits, limit_clear);
     for (int dimension = 0; dimension < EXPLAIN_N_DIMENSIONS; dimension++)
         add_choices(explanation, (ExplainDimension)dimension);
-    add_resources(explanation);
+    explain_add_resources(explanation);
     return explanation;
 }
 

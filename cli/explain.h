@@ -38,6 +38,7 @@ typedef enum {
     EXPLAIN_RECOMPUTE,
     EXPLAIN_ZERO,
     EXPLAIN_SEQUENCE_PARALLEL,
+    EXPLAIN_RANK_ORDER,
     EXPLAIN_N_DIMENSIONS
 } ExplainDimension;
 extern const char *const explain_dimension_names[EXPLAIN_N_DIMENSIONS + 1];
@@ -81,6 +82,9 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC(Explanation, explanation_free)
 
 /* Searches, then fills limits. */
 bool explanation_run(Explanation *explanation, int64_t threads, GError **error);
+
+/* Of explanation_new(): adds the searches with more of each resource. */
+void explain_add_resources(Explanation *explanation);
 
 /* Of explanation_run(). */
 void explain_find_limits(Explanation *explanation);

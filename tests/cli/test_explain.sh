@@ -159,6 +159,37 @@ for threads in 1 3; do
 done
 cmp -s "$W/threads.1" "$W/threads.3" && [ -s "$W/threads.1" ]
 report $? "threads do not change it" "$(cat "$W/err")"
+# --- the order of dimensions: four nodes of two ---
+if command -v python3 >/dev/null 2>&1; then
+    python3 - "$W/cluster.json" "$W" <<'END'
+import json, sys
+d = json.load(open(sys.argv[1]))
+c = d["cluster"]
+c["nodes"][0].update(n_devices=2, n_nodes=4)
+c["levels"][0]["group_devices"] = 2
+c["levels"] = [c["levels"][0], dict(c["levels"][-1], bytes_per_s=2e8)]
+c["levels"][1].pop("shared_bytes_per_s", None)
+json.dump(d, open(sys.argv[2] + "/slow.json", "w"))
+END
+    set -- gpt2-124m "$W/slow.json" --global-batch 8 --seq-len 1024 --slices off --schedule 1f1b \
+        --tp 1 --pp 2 --cp 1 --vpp 1 --recompute none --zero 0 --sequence-parallel off
+    runs 0 "orders of ranks" plan "$@" --explain --json -o "$W/explain.json"
+    json "each other order is a what-if" "
+x = [x for x in d['explain']['dimensions'] if x['dimension'] == 'rank_order'][0]
+assert x['chosen'] == d.get('rank_order', 'tp-cp-dp-pp'), x['chosen']
+assert len(x['others']) == 1 and x['others'][0]['value'] != x['chosen']
+assert x['others'][0]['iteration_s'] > d['predicted']['iteration_s']" "$W/explain.json"
+    what_if "pipelines inside nodes" "$(other rank_order tp-cp-pp-dp)" "$@" \
+        --rank-order tp-cp-pp-dp
+    runs 0 "on a screen" plan "$@" --explain
+    has '^  rank-order  *tp-cp-' "the best other order and why"
+    runs 0 "an order that is asked for" plan "$@" --rank-order tp-cp-pp-dp --explain --json
+    json "has no other" "
+x = [x for x in d['explain']['dimensions'] if x['dimension'] == 'rank_order'][0]
+assert x['chosen'] == 'tp-cp-pp-dp' and x['others'] == []"
+else
+    skip "orders of ranks" "python3 is not installed"
+fi
 runs 0 "everything fixed" plan gpt2-124m dgx-a100-80g --gpus 2 --global-batch 8 --dp 1 --tp 1 \
     --pp 2 --vpp 1 --cp 1 --ep 1 --micro-batch 1 --schedule 1f1b --slices off --recompute none \
     --zero 0 --sequence-parallel off --explain

@@ -47,6 +47,34 @@ random_cluster(uint32_t *state)
                        device * (1 + (int)(draw(state) % n_devices)), 2 + (int)(draw(state) % 20));
 }
 
+/* Nodes of one kind, then of another that is @slower times slower. */
+static Profile *
+mixed_cluster(uint32_t *state)
+{
+    const int64_t n_devices = draw(state) % 2 == 0 ? 2 : 4;
+    const int slower = 1 + (int)(draw(state) % 3), n_first = 1 + (int)(draw(state) % 3);
+    const int n_nodes = (int)(N_DEVICES / n_devices);
+    const int device = 1 + (int)(draw(state) % 40);
+    g_autofree char *text = g_strdup_printf(
+        FIXTURE_HEAD
+        "{\"name\":\"c\",\"devices\":[" FIXTURE_DEVICE ",{\"name\":\"E\",\"flops_per_s\":{\"fp16\":"
+        "%de12,\"fp32\":10e12},\"vector_flops_per_s\":10e12,\"memory_bytes\":80000000000,"
+        "\"memory_bytes_per_s\":%de11,\"n_multiprocessors\":100,\"power_w\":100}],"
+        "\"nodes\":[{\"device\":\"D\",\"n_devices\":%d,\"n_nodes\":%d},"
+        "{\"device\":\"E\",\"n_devices\":%d,\"n_nodes\":%d}],\"levels\":["
+        "{\"name\":\"in\",\"group_devices\":%d,\"bytes_per_s\":%de9,\"latency_s\":2e-6},"
+        "{\"name\":\"out\",\"group_devices\":0,\"bytes_per_s\":%de8,\"shared_bytes_per_s\":%de8,"
+        "\"latency_s\":1e-5}]},\"cost\":" FIXTURE_COST "}",
+        100 / slower, 10 / slower, (int)n_devices, MIN(n_first, n_nodes - 1), (int)n_devices,
+        MAX(1, n_nodes - n_first), (int)n_devices, 10 + (int)(draw(state) % 90), device,
+        device * (int)n_devices);
+    g_autoptr(GError) error = NULL;
+    Profile *profile = fixture_parse(text, &error);
+
+    g_assert_no_error(error);
+    return profile;
+}
+
 /* Layers all alike, so that even stages are balanced ones. */
 static ModelArch *
 random_arch(uint32_t *state)
@@ -152,37 +180,72 @@ enumerate(const PlanRequest *request)
     return best;
 }
 
+/* How many problems had another order than the default, which must then be better. */
+typedef struct {
+    int n_better, n_orders;
+} Tally;
+
+static void
+check_problem(const PlanRequest *request, int problem, Tally *tally)
+{
+    g_autoptr(GError) error = NULL;
+
+    flights = plan_flights_new();
+    const Best best = enumerate(request);
+    g_autoptr(Plan) plan = best.n == 0 ? NULL : plan_search(request, simulate, NULL, &error);
+    plan_flights_free(flights);
+    if (best.n == 0)
+        return;
+    g_assert_no_error(error);
+    g_test_message("problem %d: %d plans, %s, %" G_GINT64_FORMAT " ns, default %" G_GINT64_FORMAT,
+                   problem, best.n, plan_rank_order_names[plan->degrees.rank_order], best.ns,
+                   best.default_ns);
+    g_assert_cmpint(plan->predicted->iteration_ns, ==, best.ns);
+    g_assert_cmpfloat(plan->lower_bound_s, <=, (double)best.ns * 1e-9);
+    tally->n_better += best.ns < best.default_ns;
+    tally->n_orders += plan->degrees.rank_order != PLAN_RANK_ORDER_DEFAULT;
+    g_assert_cmpint(plan->degrees.rank_order != PLAN_RANK_ORDER_DEFAULT, ==,
+                    best.ns < best.default_ns);
+}
+
 static void
 test_equals_full_enumeration(void)
 {
     uint32_t state = 2026;
-    int n_better = 0, n_orders = 0;
+    Tally tally = {0};
 
     for (int i = 0; i < 150; i++) {
         g_autoptr(Profile) profile = random_cluster(&state);
         g_autoptr(ModelArch) arch = random_arch(&state);
         const PlanRequest request = random_request(&state, arch, profile);
-        g_autoptr(GError) error = NULL;
-        flights = plan_flights_new();
-        const Best best = enumerate(&request);
-        g_autoptr(Plan) plan = best.n == 0 ? NULL : plan_search(&request, simulate, NULL, &error);
-        plan_flights_free(flights);
-        if (best.n == 0)
-            continue;
-        g_assert_no_error(error);
-        g_test_message(
-            "problem %d: %d plans, %s, %" G_GINT64_FORMAT " ns, default %" G_GINT64_FORMAT, i,
-            best.n, plan_rank_order_names[plan->degrees.rank_order], best.ns, best.default_ns);
-        g_assert_cmpint(plan->predicted->iteration_ns, ==, best.ns);
-        g_assert_cmpfloat(plan->lower_bound_s, <=, (double)best.ns * 1e-9);
-        n_better += best.ns < best.default_ns;
-        n_orders += plan->degrees.rank_order != PLAN_RANK_ORDER_DEFAULT;
-        g_assert_cmpint(plan->degrees.rank_order != PLAN_RANK_ORDER_DEFAULT, ==,
-                        best.ns < best.default_ns);
+        check_problem(&request, i, &tally);
     }
-    g_test_message("%d problems with a better order than the default", n_better);
-    g_assert_cmpint(n_better, ==, n_orders);
-    g_assert_cmpint(n_better, >=, 15);
+    g_test_message("%d problems with a better order than the default", tally.n_better);
+    g_assert_cmpint(tally.n_better, ==, tally.n_orders);
+    g_assert_cmpint(tally.n_better, >=, 15);
+}
+
+/* Two kinds of devices: as many layers as stages, so that balanced stages are even ones here too.
+ */
+static void
+test_mixed_clusters_equal_full_enumeration(void)
+{
+    uint32_t state = 1122;
+    Tally tally = {0};
+
+    for (int i = 0; i < 100; i++) {
+        g_autoptr(Profile) profile = mixed_cluster(&state);
+        g_autoptr(ModelArch) arch = random_arch(&state);
+        PlanRequest request = random_request(&state, arch, profile);
+        request.pp = request.pp > 0 ? request.pp : 2;
+        request.tp = request.tp > 0 ? request.tp : 1;
+        arch->n_layers = request.pp;
+        g_assert_cmpint(model_cluster_n_devices(profile->cluster), ==, N_DEVICES);
+        check_problem(&request, i, &tally);
+    }
+    g_test_message("%d problems with a better order than the default", tally.n_better);
+    g_assert_cmpint(tally.n_better, ==, tally.n_orders);
+    g_assert_cmpint(tally.n_better, >=, 10);
 }
 
 /*
@@ -229,6 +292,8 @@ main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
     g_test_add_func("/planner/search-orders/equals-full-enumeration", test_equals_full_enumeration);
+    g_test_add_func("/planner/search-orders/mixed-clusters-equal-full-enumeration",
+                    test_mixed_clusters_equal_full_enumeration);
     g_test_add_func("/planner/search-orders/slow-network-wants-pipelines-inside-nodes",
                     test_slow_network_wants_pipelines_inside_nodes);
     return g_test_run();
