@@ -261,6 +261,12 @@ bound_new(const Plan *plan, const Workload *workload, const ScheduleFamily *fami
 }
 
 int64_t
+plan_bound_end_ns(const Plan *plan, const Workload *workload)
+{
+    return end_ns(workload, 0, (int32_t)plan->degrees.vpp, INT64_MAX / 2);
+}
+
+int64_t
 plan_bound_ns(const Plan *plan, const Workload *workload, const ScheduleFamily *family)
 {
     Bound bound = bound_new(plan, workload, family);
@@ -271,8 +277,7 @@ plan_bound_ns(const Plan *plan, const Workload *workload, const ScheduleFamily *
 
     for (int32_t chain = 0; chain < workload->n_chains; chain++)
         fill_chain(&bound, chain, stages + chain * n);
-    const int64_t first_end_ns =
-        end_ns(workload, stages[0].rank, (int32_t)plan->degrees.vpp, INT64_MAX / 2);
+    const int64_t first_end_ns = plan_bound_end_ns(plan, workload);
     /* Stages of a rank are found by walking all: p * (p v) small steps would be more. */
     g_autofree Stage *ranks = g_new0(Stage, (size_t)workload->n_ranks);
     for (int32_t r = 0; r < workload->n_ranks; r++)
@@ -300,8 +305,9 @@ plan_bound_ns(const Plan *plan, const Workload *workload, const ScheduleFamily *
                                      plan_sum_ns(stages[i].drain_ns, after)));
     }
     if (family->slices && workload->n_ranks > 1)
-        best = MAX(best,
-                   plan_sum_ns(plan_bound_flow_ns(workload, plan->n_microbatches), first_end_ns));
+        best = MAX(best, plan_sum_ns(plan_bound_flow_ns(workload, plan->n_microbatches,
+                                                        family->forwards_first),
+                                     first_end_ns));
     return best;
 }
 

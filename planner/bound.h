@@ -29,6 +29,9 @@ G_BEGIN_DECLS
 /* Cost: O(stages * classes * slices + micro-batches). */
 int64_t plan_bound_ns(const Plan *plan, const Workload *workload, const ScheduleFamily *family);
 
+/* What rank 0, which has stage 0, does after its last op and nothing can hide. */
+int64_t plan_bound_end_ns(const Plan *plan, const Workload *workload);
+
 /*
  * The same by the long ways through the plan's order of ops (order_path.h), messages included; 0:
  * none is known.

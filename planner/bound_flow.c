@@ -58,14 +58,21 @@ busy_ns(const PlanFlowShop *shop, int32_t stage, int32_t slice, ScheduleOpKind k
 
 /* --- the shops --- */
 
-/* When all slices have passed the ranks in the direction of @kind, less what the last rank is busy
- * with them; @free_ns of each rank, zeroed. */
-static int64_t
-idle_ns(const PlanFlowShop *shop, ScheduleOpKind kind, int64_t *free_ns)
+/* One shop on its way: when each rank is free, when the last one is done, and what of that it was
+ * busy. */
+typedef struct {
+    ScheduleOpKind kind; /* FORWARD, or BACKWARD: from the last rank to rank 0, last slice first */
+    int64_t *free_ns;    /* (borrowed) [rank] */
+    int64_t end_ns, busy_ns;
+} Passing;
+
+/* All slices of one more micro-batch pass. */
+static void
+pass(Passing *passing, const PlanFlowShop *shop)
 {
-    const bool forward = kind == SCHEDULE_OP_FORWARD;
+    const ScheduleOpKind kind = passing->kind;
+    const bool forward = kind == SCHEDULE_OP_FORWARD, blocks = shop->workload->blocking_messages;
     const int32_t p = shop->workload->n_ranks, n = shop->n_slices;
-    int64_t busy = 0, end = 0;
 
     for (int32_t i = 0; i < n; i++) {
         const int32_t slice = forward ? i : n - 1 - i;
@@ -73,16 +80,22 @@ idle_ns(const PlanFlowShop *shop, ScheduleOpKind kind, int64_t *free_ns)
         for (int32_t k = 0; k < p; k++) {
             const int32_t rank = forward ? k : p - 1 - k;
             const int64_t received = k == 0 ? 0 : receive_ns(shop, rank, slice, kind);
-            const int64_t begin = shop->workload->blocking_messages
-                                      ? plan_sum_ns(MAX(free_ns[rank], before), received)
-                                      : MAX(free_ns[rank], plan_sum_ns(before, received));
+            int64_t *free_ns = &passing->free_ns[rank];
+            const int64_t begin = blocks ? plan_sum_ns(MAX(*free_ns, before), received)
+                                         : MAX(*free_ns, plan_sum_ns(before, received));
             before = plan_sum_ns(begin, op_ns(shop, rank, slice, kind));
-            free_ns[rank] = plan_sum_ns(before, message_of(shop, rank, slice, kind).send_ns);
+            *free_ns = plan_sum_ns(before, message_of(shop, rank, slice, kind).send_ns);
         }
-        end = before;
-        busy = plan_sum_ns(busy, busy_ns(shop, p - 1, slice, kind));
+        passing->end_ns = before;
+        passing->busy_ns = plan_sum_ns(passing->busy_ns, busy_ns(shop, p - 1, slice, kind));
     }
-    return MAX(0, end - busy);
+}
+
+/* What the last rank idles. */
+static int64_t
+idle_ns(const Passing *passing)
+{
+    return MAX(0, passing->end_ns - passing->busy_ns);
 }
 
 PlanFlowTimes
@@ -90,11 +103,14 @@ plan_flow_times(const PlanFlowShop *shop)
 {
     const int32_t p = shop->workload->n_ranks;
     g_autofree int64_t *free_ns = g_new0(int64_t, 2 * (size_t)p);
-    PlanFlowTimes times = {
-        .fill_ns = idle_ns(shop, SCHEDULE_OP_FORWARD, free_ns),
-        .drain_ns = idle_ns(shop, SCHEDULE_OP_BACKWARD, free_ns + p),
-    };
+    Passing forward = {.kind = SCHEDULE_OP_FORWARD, .free_ns = free_ns};
+    Passing backward = {.kind = SCHEDULE_OP_BACKWARD, .free_ns = free_ns + p};
+    PlanFlowTimes times = {0};
 
+    pass(&forward, shop);
+    pass(&backward, shop);
+    times.fill_ns = idle_ns(&forward);
+    times.drain_ns = idle_ns(&backward);
     for (int32_t stage = p - 1; stage < shop->workload->n_stages; stage += p)
         for (int32_t slice = 0; slice < shop->n_slices; slice++)
             times.work_ns = plan_sum_ns(
@@ -105,26 +121,66 @@ plan_flow_times(const PlanFlowShop *shop)
 
 /* --- a plan --- */
 
+static int32_t
+class_at(const PlanFlow *flow, int64_t microbatch)
+{
+    return flow->classes == NULL ? 0 : flow->classes[microbatch];
+}
+
+/* What the last rank idles in both shops of all micro-batches. */
+static int64_t
+idle_of_all_ns(const PlanFlow *flow)
+{
+    const int32_t p = flow->shops[0].workload->n_ranks;
+    g_autofree int64_t *free_ns = g_new0(int64_t, 2 * (size_t)p);
+    Passing forward = {.kind = SCHEDULE_OP_FORWARD, .free_ns = free_ns};
+    Passing backward = {.kind = SCHEDULE_OP_BACKWARD, .free_ns = free_ns + p};
+
+    for (int64_t i = 0; i < flow->n_microbatches; i++) {
+        pass(&forward, &flow->shops[class_at(flow, i)]);
+        pass(&backward, &flow->shops[class_at(flow, i)]);
+    }
+    return plan_sum_ns(idle_ns(&forward), idle_ns(&backward));
+}
+
 int64_t
-plan_bound_flow_ns(const Workload *workload, int64_t n_microbatches)
+plan_flow_bound_ns(const PlanFlow *flow)
+{
+    g_autofree PlanFlowTimes *times = g_new(PlanFlowTimes, (size_t)flow->n_classes);
+    int64_t ns = 0;
+
+    for (int32_t c = 0; c < flow->n_classes; c++)
+        times[c] = plan_flow_times(&flow->shops[c]);
+    if (flow->classes == NULL)
+        ns = plan_product_ns(flow->n_microbatches, times[0].work_ns);
+    for (int64_t i = 0; flow->classes != NULL && i < flow->n_microbatches; i++)
+        ns = plan_sum_ns(ns, times[flow->classes[i]].work_ns);
+    /* Of one class the first and the last say as much, but where stages differ. */
+    const int64_t idle = plan_sum_ns(times[class_at(flow, 0)].fill_ns,
+                                     times[class_at(flow, flow->n_microbatches - 1)].drain_ns);
+    return plan_sum_ns(
+        ns, flow->forwards_first && flow->classes != NULL ? MAX(idle, idle_of_all_ns(flow)) : idle);
+}
+
+int64_t
+plan_bound_flow_ns(const Workload *workload, int64_t n_microbatches, bool forwards_first)
 {
     const int32_t n_slices = workload->n_slices, n_classes = workload->n_classes;
     const int64_t n_ops = (int64_t)workload->n_stages * n_slices;
-    const int32_t *classes = workload->class_of_microbatch;
-    g_autofree const WorkloadOp **ops = g_new(const WorkloadOp *, (size_t)n_ops);
-    g_autofree PlanFlowTimes *times = g_new(PlanFlowTimes, (size_t)n_classes);
-    int64_t ns = 0;
+    g_autofree const WorkloadOp **ops = g_new(const WorkloadOp *, (size_t)(n_classes * n_ops));
+    g_autofree PlanFlowShop *shops = g_new(PlanFlowShop, (size_t)n_classes);
 
     for (int32_t c = 0; c < n_classes; c++) {
         for (int64_t i = 0; i < n_ops; i++)
-            ops[i] = &workload->ops[(i / n_slices * n_classes + c) * n_slices + i % n_slices];
-        times[c] = plan_flow_times(&(PlanFlowShop){workload, n_slices, ops});
+            ops[c * n_ops + i] =
+                &workload->ops[(i / n_slices * n_classes + c) * n_slices + i % n_slices];
+        shops[c] = (PlanFlowShop){workload, n_slices, &ops[c * n_ops]};
     }
-    if (classes == NULL)
-        ns = plan_product_ns(n_microbatches, times[0].work_ns);
-    for (int64_t i = 0; classes != NULL && i < n_microbatches; i++)
-        ns = plan_sum_ns(ns, times[classes[i]].work_ns);
-    const PlanFlowTimes *first = &times[classes == NULL ? 0 : classes[0]];
-    const PlanFlowTimes *last = &times[classes == NULL ? 0 : classes[n_microbatches - 1]];
-    return plan_sum_ns(plan_sum_ns(first->fill_ns, ns), last->drain_ns);
+    return plan_flow_bound_ns(&(PlanFlow){
+        .shops = shops,
+        .n_classes = n_classes,
+        .classes = workload->class_of_microbatch,
+        .n_microbatches = n_microbatches,
+        .forwards_first = forwards_first,
+    });
 }

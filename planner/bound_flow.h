@@ -12,6 +12,7 @@
  *
  * plus what rank 0 does after its last op.  For equal stages fill is (p - 1) times the longest
  * forward of a slice, drain that of a backward: the fill-drain formula, which no order beats.
+ * Where all forwards come first the shops are those of all micro-batches, and this is the time.
  *
  * A blocking message takes its receiver's time after the sender's op and the receiver's one before
  * it, and its sender's but for what the transport buffers.
@@ -25,7 +26,7 @@
 
 G_BEGIN_DECLS
 
-/* One micro-batch. */
+/* One size of micro-batch. */
 typedef struct {
     const Workload *workload; /* (borrowed) its ranks, stages and messages; not its ops */
     int32_t n_slices;
@@ -40,9 +41,21 @@ typedef struct {
 /* More than one rank.  Cost: O(stages * slices). */
 PlanFlowTimes plan_flow_times(const PlanFlowShop *shop);
 
-/* The bound of @workload's micro-batches but for rank 0's end.  Cost: O(stages * classes * slices +
- * micro-batches). */
-int64_t plan_bound_flow_ns(const Workload *workload, int64_t n_microbatches);
+/* Micro-batches in their order. */
+typedef struct {
+    const PlanFlowShop *shops; /* (borrowed) [class] of the same ranks and numbers of slices */
+    int32_t n_classes;
+    const int32_t *classes; /* (borrowed, nullable: all 0) of the micro-batches */
+    int64_t n_microbatches;
+    bool forwards_first; /* the family's */
+} PlanFlow;
+
+/* The bound but for rank 0's end.  Cost: O(stages * classes * slices + micro-batches); with
+ * forwards_first O(ranks * slices * micro-batches) if there are several classes. */
+int64_t plan_flow_bound_ns(const PlanFlow *flow);
+
+/* The bound of @workload's micro-batches but for rank 0's end. */
+int64_t plan_bound_flow_ns(const Workload *workload, int64_t n_microbatches, bool forwards_first);
 
 G_END_DECLS
 

@@ -75,9 +75,7 @@ plan_outcome_merge(PlanOutcome *outcome, PlanOutcome *more)
 bool
 plan_evaluate_set_uniform(Plan *plan, int64_t n)
 {
-    const int64_t unit = plan->degrees.cp * (plan->sequence_parallel ? plan->degrees.tp : 1);
-
-    return plan_given_uniform(plan->seq_len, unit, n, plan->slices);
+    return plan_given_uniform(plan->seq_len, plan_given_plan_unit(plan), n, plan->slices);
 }
 
 bool

@@ -1,11 +1,11 @@
 /*
  * Slices AUTO at one point: what the fill-drain formula proposes (slicing.h), judged by the
- * simulator under every family that slices, and then improved step by step by the simulator alone
- * (slice_judge.h), since 1F1B and interleaved orders do not follow the formula.
+ * simulator under every family that slices; all groupings and slicings of a coarse grid that their
+ * bounds do not rule out (slice_coarse.h); and then the best of them improved step by step by the
+ * simulator alone (slice_judge.h), since 1F1B and interleaved orders do not follow the formula.
  */
-#include <math.h>
-
-#include "planner/bound.h"
+#include "planner/estimate_slices.h"
+#include "planner/slice_coarse.h"
 #include "planner/slice_grid.h"
 #include "planner/slice_judge.h"
 #include "planner/slicing.h"
@@ -15,10 +15,6 @@
  * simulated in any case. */
 #define MAX_SLICED_OPS (INT64_C(1) << 21)
 #define LEAST_SLICINGS 4
-/* Sequences of a replica whose micro-batches may differ in size: of more, differences do not show.
- */
-#define MAX_SEQUENCES 16
-
 static int64_t
 n_ops(const Plan *plan)
 {
@@ -170,12 +166,13 @@ groups_of(const Plan *plan)
     return groups;
 }
 
-/* Whether micro-batches may differ in size: they are few, and their size is not asked for. */
+/* Whether micro-batches may differ in size: they are few (of more, differences do not show), and
+ * their size is not asked for. */
 static bool
 may_regroup(const PlanTrial *trial)
 {
     return trial->evaluation->space->request->micro_batch == 0 && trial->point->micro_batch > 1 &&
-           trial->point->n_microbatches * trial->point->micro_batch <= MAX_SEQUENCES;
+           trial->point->n_microbatches * trial->point->micro_batch <= PLAN_COARSE_MAX_SEQUENCES;
 }
 
 /*
@@ -212,228 +209,39 @@ improve_slices(PlanTrial *trial, int64_t unit)
     plan_slice_result_free(plan_slice_search(&search, candidates, NULL));
 }
 
-/* --- micro-batches of different sizes --- */
+/* --- a coarse grid --- */
 
-/* (owned) @slices with every @n neighbours joined. */
-static GArray *
-joined(const GArray *slices, guint n)
-{
-    GArray *fewer = g_array_new(FALSE, FALSE, sizeof(int64_t));
+/* Ops that are simulated on it at one point under one family. */
+#define MAX_COARSE_OPS (INT64_C(1) << 19)
 
-    for (guint i = 0; i < slices->len; i++) {
-        const int64_t tokens = g_array_index(slices, int64_t, i);
-        if (i % n == 0)
-            g_array_append_val(fewer, tokens);
-        else
-            g_array_index(fewer, int64_t, fewer->len - 1) += tokens;
-    }
-    return fewer;
-}
-
-/* Tries more micro-batches than the point's, nearly equal in size, cut as the formula proposes for
- * its own, and, as these are smaller, into fewer slices. */
+/* Tries all groupings and slicings on the grid of slice_coarse.h that may be better than what is
+ * known, until much was simulated.  @grid (out, owned) of the point, if there is one. */
 static void
-try_smaller(PlanTrial *trial, const GPtrArray *slicings, const Plan *like,
-            const ScheduleFamily *family)
+try_coarse(PlanTrial *trial, PlanCoarseGrid **grid, const Plan *plan, const ScheduleFamily *family)
 {
-    const int64_t m = trial->point->n_microbatches, sequences = m * trial->point->micro_batch;
-    g_autoptr(Plan) plan = plan_copy(like);
-    Judge judge = {trial, plan, family, -1, 0};
-    int64_t last = trial->point->micro_batch;
-
-    for (int64_t n = m + 1; may_regroup(trial) && n < sequences; n++) {
-        const int64_t largest = (sequences + n - 1) / n;
-        if (largest == last)
-            continue;
-        last = largest;
-        for (guint i = 0; i < MIN(slicings->len, LEAST_SLICINGS); i++)
-            for (guint k = 1; k <= 4; k *= 2) {
-                const PlanSlicing *slicing = slicings->pdata[i];
-                g_autoptr(GArray) slices = joined(slicing->slices, k);
-                g_autoptr(GPtrArray) groups = plan_slice_groups_even(sequences, n, slices);
-                g_autoptr(GPtrArray) small_first = plan_slice_groups_reversed(groups);
-                judge_groups(groups, &judge);
-                if (sequences % n != 0)
-                    judge_groups(small_first, &judge);
-            }
-    }
-}
-
-/* --- estimates --- */
-
-/* Slices of an estimate, cheap to price: few where short ops are slow (small models, CPUs), and
- * near the optimum of large ones. */
-static const int64_t estimate_slices[] = {4, 16};
-
-/* Whether @n_slices equal ones may fit under @family: what its units keep, at least half of their
- * share of the whole (a slice keeps fewer scores), and what is static. */
-static bool
-may_fit(const PlanTrial *trial, const PlanSketch *sketch, const ScheduleFamily *family,
-        int64_t n_slices, int way)
-{
-    const PlanPoint *point = trial->point;
-    const ScheduleShape shape = {
-        .n_ranks = point->degrees.pp,
-        .n_chunks = point->degrees.vpp,
-        .n_microbatches = point->n_microbatches,
-        .n_slices = n_slices,
-        .group =
-            family->groups && point->degrees.vpp > 1 ? trial->evaluation->space->request->group : 0,
+    g_autoptr(Plan) tried = plan_copy(plan);
+    Judge judge = {trial, tried, family, -1, 0};
+    const PlanCoarseAsked asked = {
+        .request = trial->evaluation->space->request,
+        .plan = plan,
+        .regroups = may_regroup(trial),
+        .limit_ns = trial->limit,
     };
-    const PlanFlight *flight = plan_flights_get(trial->evaluation->flights, family, &shape);
-    const PlanLayerCost *cost = plan_space_cost(trial->evaluation->space, point);
 
-    for (int64_t k = 0; k < sketch->n_stages; k++) {
-        const PlanSketchStage *stage = &sketch->stages[k];
-        const int64_t limit = sketch->usable_bytes[stage->rank];
-        const double kept =
-            fmin((double)plan_sketch_stage_kept(cost, stage, way),
-                 0.5 * ((double)plan_sketch_stage_kept(cost, stage, way) +
-                        (double)plan_sketch_stage_kept(cost, stage, PLAN_RECOMPUTE_SELECTIVE)));
-        const double units =
-            (double)plan_flight_units(flight, stage->rank, PLAN_MOMENT_BACKWARD, 0, stage->chunk) /
-            (double)n_slices;
-        /* Slices differ by one unit of tokens: a tenth. */
-        if (limit > 0 &&
-            (double)sketch->static_bytes[stage->rank] + 0.9 * units * kept > (double)limit)
-            return false;
+    if (*grid == NULL || !plan_coarse_grid_is_of(*grid, plan)) {
+        plan_coarse_grid_free(*grid);
+        *grid = plan_coarse_grid_new(&asked);
     }
-    return true;
-}
-
-/* What is known of one way of recompute. */
-typedef struct {
-    PlanTrial *trial;
-    const PlanSketch *sketch;
-    PlanPoint point; /* in that way */
-} Estimate;
-
-/* The least bound of @n_slices equal slices under all families that they fit in; INT64_MAX: none.
- */
-static int64_t
-estimate_ns(const Estimate *estimate, int64_t n_slices)
-{
-    const PlanEvaluation *evaluation = estimate->trial->evaluation;
-    const PlanRequest *request = evaluation->space->request;
-    g_autoptr(Workload) workload = NULL;
-    bool overlap_pp = false;
-    int64_t best = INT64_MAX;
-
-    for (guint i = 0; i < evaluation->space->families->len; i++) {
-        const ScheduleFamily *family = evaluation->space->families->pdata[i];
-        if (!family->slices ||
-            !plan_space_has_family(evaluation->space, &estimate->point, family, n_slices) ||
-            !may_fit(estimate->trial, estimate->sketch, family, n_slices,
-                     (int)estimate->point.recompute))
+    g_autoptr(GArray) all = plan_coarse_grid_all(*grid, family->forwards_first, trial->limit);
+    for (guint i = 0; i < all->len && judge.sum_ops <= MAX_COARSE_OPS; i++) {
+        const PlanCoarse *one = &g_array_index(all, PlanCoarse, i);
+        if (one->bound_ns >= trial->limit || plan_evaluation_is_stopped(trial->evaluation))
+            break;
+        if (plan_coarse_grid_bound_ns(*grid, one, family->forwards_first) >= trial->limit)
             continue;
-        g_autoptr(Plan) plan = plan_space_plan(request, &estimate->point, family);
-        if (!plan_evaluate_set_uniform(plan, n_slices))
-            continue;
-        /* Families that slice lie in a loop: their ops cost the same. */
-        if (workload == NULL || overlap_pp != plan->conventions.overlap_pp) {
-            g_clear_pointer(&workload, workload_free);
-            workload = workload_new(request->arch, request->profile, plan,
-                                    request->memory_limit_bytes, NULL);
-        }
-        overlap_pp = plan->conventions.overlap_pp;
-        if (workload != NULL &&
-            plan_bound_bytes(plan, workload, plan_bound_flight(plan, evaluation->flights)) <=
-                plan_trial_most_usable(workload))
-            best = MIN(best, plan_bound_ns(plan, workload, family));
+        g_autoptr(GPtrArray) groups = plan_coarse_grid_groups(*grid, one);
+        judge_groups(groups, &judge);
     }
-    return best;
-}
-
-/* In the fastest way of recompute in which some equal slices fit, *@way.  INT64_MAX if none does,
- * or if slices without any bubble gain nothing. */
-static int64_t
-estimate_point(PlanTrial *trial, int *way)
-{
-    const PlanSpace *space = trial->evaluation->space;
-    const ScheduleFamily *family = schedule_family_find("1f1b", NULL);
-    const ScheduleShape shape = {.n_ranks = trial->point->degrees.pp,
-                                 .n_chunks = trial->point->degrees.vpp,
-                                 .n_microbatches = trial->point->n_microbatches,
-                                 .n_slices = 1};
-    g_autofree int64_t *even = plan_layout_even(space->request, trial->point, family);
-    const PlanSketchInput input = {
-        .request = space->request,
-        .point = trial->point,
-        .cost = plan_space_cost(space, trial->point),
-        .unit = plan_space_cost(space, trial->point),
-        .n_slices = 1,
-        .family = family,
-        .flight = plan_flights_get(trial->evaluation->flights, family, &shape),
-        .counts = even,
-        .limits_bytes = trial->limits_bytes,
-    };
-    g_auto(PlanSketch) sketch = {0};
-    int64_t best = INT64_MAX;
-
-    plan_sketch_init(&sketch, &input);
-    plan_sketch_weigh(&sketch, &input);
-    *way = plan_trial_next_way(space->request, -1);
-    if (!trial->evaluation->is_timeless &&
-        plan_sketch_work_ns(&sketch, &input) / 50 * 49 > trial->limit)
-        return INT64_MAX;
-    for (;;) {
-        Estimate estimate = {trial, &sketch, *trial->point};
-        estimate.point.recompute = (PlanRecompute)*way;
-        for (size_t k = 0; k < G_N_ELEMENTS(estimate_slices); k++)
-            best = MIN(best, estimate_ns(&estimate, estimate_slices[k]));
-        const int next = plan_trial_next_way(space->request, *way);
-        if (best < INT64_MAX || next < 0)
-            return best;
-        *way = next;
-    }
-}
-
-/* A bound on the estimate, which prices no plan; INT64_MAX: no family has such slices here. */
-static int64_t
-estimate_bound_ns(const PlanEvaluation *evaluation, const PlanPoint *point)
-{
-    const PlanSpace *space = evaluation->space;
-    const PlanLayerShape shape = plan_space_layer_shape(point);
-    int64_t best = INT64_MAX;
-
-    for (size_t k = 0; k < G_N_ELEMENTS(estimate_slices); k++) {
-        const int64_t n = estimate_slices[k];
-        const PlanSlicedCost *cost =
-            plan_sliced_costs_get(evaluation->sliced, space->request, &shape, n);
-        for (guint i = 0; i < space->families->len && cost != NULL; i++) {
-            const ScheduleFamily *family = space->families->pdata[i];
-            if (!family->slices || !plan_space_has_family(space, point, family, n))
-                continue;
-            g_autofree int64_t *even = plan_layout_even(space->request, point, family);
-            const PlanSketchInput input = {
-                .request = space->request,
-                .point = point,
-                .cost = &cost->whole,
-                .unit = &cost->unit,
-                .n_slices = n,
-                .family = family,
-                .counts = even,
-            };
-            g_auto(PlanSketch) sketch = {0};
-            plan_sketch_init(&sketch, &input);
-            best = MIN(best, plan_sketch_plain_ns(&sketch, &input));
-        }
-    }
-    return best;
-}
-
-void
-plan_estimate_slices(const PlanEvaluation *evaluation, const PlanPoint *point, int64_t limit,
-                     PlanOutcome *outcome)
-{
-    g_auto(PlanTrial) trial = {0};
-    int way;
-
-    outcome->estimate_ns = evaluation->is_timeless ? 0 : estimate_bound_ns(evaluation, point);
-    if (outcome->estimate_ns > evaluation->most_estimate_ns)
-        return;
-    plan_trial_init(&trial, evaluation, point, limit, outcome);
-    outcome->estimate_ns = estimate_point(&trial, &way);
 }
 
 /* --- public --- */
@@ -446,6 +254,7 @@ plan_evaluate_slices(const PlanEvaluation *evaluation, const PlanPoint *point, i
     const PlanRequest *request = space->request;
     g_auto(PlanTrial) trial = {0};
     g_autoptr(GPtrArray) slicings = NULL;
+    g_autoptr(PlanCoarseGrid) coarse = NULL;
     PlanPoint chosen = *point;
     int64_t unit = 0;
     int way;
@@ -453,7 +262,7 @@ plan_evaluate_slices(const PlanEvaluation *evaluation, const PlanPoint *point, i
     plan_trial_init(&trial, evaluation, point, limit, outcome);
     /* After whole sequences in the order of ties. */
     trial.order = 1000000;
-    estimate_point(&trial, &way);
+    plan_estimate_trial(&trial, &way);
     chosen.recompute = (PlanRecompute)way;
     for (guint i = 0; i < space->families->len; i++) {
         const ScheduleFamily *family = space->families->pdata[i];
@@ -472,7 +281,8 @@ plan_evaluate_slices(const PlanEvaluation *evaluation, const PlanPoint *point, i
             return;
         }
         try_slicings(&trial, slicings, plan, family);
-        try_smaller(&trial, slicings, plan, family);
+        if (point->degrees.pp > 1 && !evaluation->is_timeless)
+            try_coarse(&trial, &coarse, plan, family);
     }
     if (unit > 0 && !evaluation->is_timeless)
         improve_slices(&trial, unit);

@@ -104,8 +104,7 @@ closed_form(const ScheduleFamily *family, const ScheduleShape *shape, int32_t ra
 {
     const int64_t all = shape->n_microbatches * shape->n_slices;
 
-    if (strcmp(family->name, "gpipe") == 0 || strcmp(family->name, "terapipe") == 0 ||
-        strcmp(family->name, "looped-bfs") == 0)
+    if (family->forwards_first)
         return all;
     if (strcmp(family->name, "1f1b") == 0 || strcmp(family->name, "seq1f1b") == 0)
         return MIN(all, shape->n_ranks - rank + shape->n_slices - 1);

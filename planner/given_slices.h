@@ -20,6 +20,13 @@ plan_given_unit(const PlanLayerShape *shape)
     return shape->degrees.cp * (shape->sequence_parallel ? shape->degrees.tp : 1);
 }
 
+/* Likewise of @plan. */
+static inline int64_t
+plan_given_plan_unit(const Plan *plan)
+{
+    return plan->degrees.cp * (plan->sequence_parallel ? plan->degrees.tp : 1);
+}
+
 /*
  * Fills @slices (of int64_t) with @n nearly equal ones of @seq_len tokens.
  * @unit  what every slice must be a multiple of; false where it forbids so many.

@@ -15,16 +15,17 @@
  * stage per rank every combination, with chunks one way for all and one in which each rank saves no
  * more than it must.  Of these the answer is the best: it equals full enumeration.  With
  * PLAN_SLICES_AUTO also every way to slice the sequences, and where replicas have few of them and
- * no micro-batch is asked for, micro-batches that differ in size: not enumerated but found by
- * slice.h where an estimate promises a gain, improved step by step by the simulator, and bounded,
- * so the gap may stay open: slices may take all bubbles away, but not the work of
- * profiles/cost_floor.h.  The order of dimensions over ranks, where it is searched: of all 24 one
- * of those in which groups lie alike on the cluster, the first; sequences that are not given in
- * slices are sliced in the default alone, and least memory, which no order changes, is looked for
- * there. Objectives cost and energy also choose how many devices to use, where neither n_devices
- * nor all degrees say so: powers of two up to what the cluster has, and all of it. Left out, since
- * they are never better: ZeRO without replicas, chunks or split backwards without a pipeline, and
- * families whose order of ops another one repeats.
+ * no micro-batch is asked for, micro-batches that differ in size: where an estimate promises a
+ * gain, all that lie on eighths of the sequence and may be better (until 2^19 ops were simulated at
+ * a point under a family), and what slice.h finds, improved step by step by the simulator; finer
+ * ones are not enumerated but bounded, so the gap may stay open: slices may take all bubbles away,
+ * but not the work of profiles/cost_floor.h.  The order of dimensions over ranks, where it is
+ * searched: of all 24 one of those in which groups lie alike on the cluster, the first; sequences
+ * that are not given in slices are sliced in the default alone, and least memory, which no order
+ * changes, is looked for there. Objectives cost and energy also choose how many devices to use,
+ * where neither n_devices nor all degrees say so: powers of two up to what the cluster has, and all
+ * of it. Left out, since they are never better: ZeRO without replicas, chunks or split backwards
+ * without a pipeline, and families whose order of ops another one repeats.
  *
  * Counts of the search: considered candidates (a point of the space and a family), pruned by their
  * bound, simulated, infeasible for memory (some of them only once simulated).

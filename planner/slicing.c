@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "planner/evaluate.h"
+#include "planner/given_slices.h"
 #include "planner/slice.h"
 
 /* The finest grid; more cells find less than the cost model knows. */
@@ -21,18 +22,11 @@ plan_slicing_free(PlanSlicing *slicing)
 
 /* --- the grid --- */
 
-/* Tokens that every slice is a multiple of. */
-static int64_t
-token_unit(const Plan *plan)
-{
-    return plan->degrees.cp * (plan->sequence_parallel ? plan->degrees.tp : 1);
-}
-
 /* The finest granularity of at most MAX_CELLS cells; 0: there is none but the whole. */
 static int64_t
 choose_granularity(const Plan *plan)
 {
-    const int64_t unit = token_unit(plan), cells = plan->seq_len / unit;
+    const int64_t unit = plan_given_plan_unit(plan), cells = plan->seq_len / unit;
 
     if (plan->seq_len % unit != 0)
         return 0;

@@ -39,6 +39,7 @@ const ScheduleFamily schedule_family_gpipe = {
     .name = "gpipe",
     .summary = "all forwards, then all backwards (GPipe, 1811.06965)",
     .slices = true,
+    .forwards_first = true,
     .min_chunks = 1,
     .max_chunks = 1,
     .placement = SCHEDULE_PLACEMENT_LOOP,

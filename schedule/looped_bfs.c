@@ -31,6 +31,7 @@ build(const ScheduleShape *shape, GError **error)
 const ScheduleFamily schedule_family_looped_bfs = {
     .name = "looped-bfs",
     .summary = "every chunk runs all micro-batches before the next (breadth first, 2211.05953)",
+    .forwards_first = true,
     .min_chunks = 1,
     .max_chunks = SCHEDULE_MAX_CHUNKS,
     .placement = SCHEDULE_PLACEMENT_LOOP,

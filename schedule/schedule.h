@@ -140,6 +140,7 @@ typedef struct {
     bool splits_backward; /* has I and W apart */
     bool overlaps;        /* has overlap_pairs */
     bool slices;          /* accepts n_slices > 1 */
+    bool forwards_first;  /* every rank runs all forwards, then all backwards */
     bool groups;          /* accepts a group of micro-batches */
     bool searches;        /* is made for ScheduleShape.times; costs much more than O(ops) */
     int32_t min_chunks, max_chunks;

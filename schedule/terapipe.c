@@ -17,6 +17,7 @@ const ScheduleFamily schedule_family_terapipe = {
     .name = "terapipe",
     .summary = "all forwards, then all backwards, over token slices (TeraPipe, 2102.07988)",
     .slices = true,
+    .forwards_first = true,
     .min_chunks = 1,
     .max_chunks = 1,
     .placement = SCHEDULE_PLACEMENT_LOOP,

@@ -1,4 +1,6 @@
 /* Tests of planner/search.h with slices and micro-batches of any size: against all coarse ones. */
+#include "planner/slice_coarse.h"
+#include "planner/slice_grid.h"
 #include "tests/planner/search_case.h"
 
 #define CELLS 8
@@ -77,24 +79,34 @@ pipeline_of(const ModelArch *arch, const Profile *profile, int64_t batch,
     return request;
 }
 
+/* What is left of a last wave costs all of it, or three quarters: slices of fractions of a tile
+ * gain in the second only. */
+static const double tails[] = {1.0, 0.75};
+
 static void
 test_no_coarse_groups_and_slices_are_better(void)
 {
     static const struct {
+        const char *cluster;
         int family;
         int64_t n_stages, batch, seq_len;
     } cases[] = {
-        {0, 8, 2, 512}, {1, 8, 3, 512}, {0, 8, 4, 512},
-        {1, 4, 5, 512}, {0, 4, 5, 512}, {1, 4, 5, 2048},
+        {"p3.16xlarge", 0, 8, 2, 512},  {"p3.16xlarge", 1, 8, 3, 512},
+        {"p3.16xlarge", 0, 8, 4, 512},  {"p3.16xlarge", 1, 4, 5, 512},
+        {"p3.16xlarge", 0, 4, 5, 512},  {"p3.16xlarge", 1, 4, 5, 2048},
+        {"p3.16xlarge", 1, 2, 4, 1024}, {"dgx-h100", 0, 8, 4, 512},
+        {"dgx-h100", 1, 8, 2, 1024},    {"dgx-h100", 1, 4, 4, 2048},
     };
     int n_uneven = 0;
 
     flights = plan_flights_new();
-    for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
-        g_autoptr(ModelArch) arch = wide_arch(cases[i].seq_len);
-        g_autoptr(Profile) profile = cluster_of("p3.16xlarge", cases[i].n_stages);
+    for (size_t i = 0; i < 2 * G_N_ELEMENTS(cases); i++) {
+        const size_t k = i / 2;
+        g_autoptr(ModelArch) arch = wide_arch(cases[k].seq_len);
+        g_autoptr(Profile) profile = cluster_of(cases[k].cluster, cases[k].n_stages);
+        profile->parameters.gemm_tail_fraction = tails[i % 2];
         const PlanRequest request =
-            pipeline_of(arch, profile, cases[i].batch, families[cases[i].family]);
+            pipeline_of(arch, profile, cases[k].batch, families[cases[k].family]);
         g_autoptr(GError) error = NULL;
         g_autoptr(Plan) plan = plan_search(&request, simulate, NULL, &error);
         g_assert_no_error(error);
@@ -112,6 +124,71 @@ test_no_coarse_groups_and_slices_are_better(void)
     }
     g_assert_cmpint(n_uneven, >, 0);
     g_clear_pointer(&flights, plan_flights_free);
+}
+
+/* --- the grid itself --- */
+
+/* The simulated time of @groups. */
+static int64_t
+time_of(const PlanRequest *request, const Plan *like, const GPtrArray *groups)
+{
+    g_autoptr(Plan) plan = plan_copy(like);
+    g_autoptr(Report) report = NULL;
+    g_autoptr(GError) error = NULL;
+
+    g_array_unref(plan->slices);
+    plan->slices = ((PlanSliceGroup *)groups->pdata[0])->slices;
+    g_array_ref(plan->slices);
+    plan->batch_slices = g_array_new(FALSE, FALSE, sizeof(int64_t));
+    plan->n_microbatches = groups->len;
+    plan->micro_batch = 0;
+    for (guint i = 0; i < groups->len; i++) {
+        const int64_t batch = ((PlanSliceGroup *)groups->pdata[i])->batch;
+        g_array_append_val(plan->batch_slices, batch);
+        plan->micro_batch = MAX(plan->micro_batch, batch);
+    }
+    g_autoptr(Workload) workload =
+        workload_new(request->arch, request->profile, plan, request->memory_limit_bytes, &error);
+    g_assert_no_error(error);
+    simulate(plan, workload, INT64_MAX, &report, NULL, &error);
+    return report->iteration_ns;
+}
+
+/* Without a limit all are there, and none takes less than its bounds, of which the sharper one is
+ * TeraPipe's time. */
+static void
+test_grids_are_whole_and_bounded(void)
+{
+    for (int i = 0; i < 4; i++) {
+        g_autoptr(ModelArch) arch = wide_arch(512);
+        g_autoptr(Profile) profile = cluster_of(i < 2 ? "p3.16xlarge" : "dgx-h100", 4);
+        PlanRequest request = pipeline_of(arch, profile, 3, families[i % 2]);
+        g_autoptr(GError) error = NULL;
+        const ScheduleFamily *family = schedule_family_find(families[i % 2][0], NULL);
+        int n_exact = 0;
+
+        flights = plan_flights_new();
+        request.micro_batch = 3;
+        g_autoptr(Plan) plan = plan_from_request(&request, &error);
+        g_assert_no_error(error);
+        const PlanCoarseAsked asked = {&request, plan, true, INT64_MAX};
+        g_autoptr(PlanCoarseGrid) grid = plan_coarse_grid_new(&asked);
+        g_autoptr(GArray) all = plan_coarse_grid_all(grid, family->forwards_first, INT64_MAX);
+        g_assert_cmpuint(all->len, ==, 127 * 4);
+        for (guint k = 0; k < all->len; k++) {
+            const PlanCoarse *one = &g_array_index(all, PlanCoarse, k);
+            const int64_t sharp_ns = plan_coarse_grid_bound_ns(grid, one, family->forwards_first);
+            g_autoptr(GPtrArray) groups = plan_coarse_grid_groups(grid, one);
+            const int64_t time_ns = time_of(&request, plan, groups);
+            g_assert_cmpint(one->bound_ns, <=, sharp_ns);
+            g_assert_cmpint(sharp_ns, <=, time_ns);
+            g_assert_true(k == 0 || one[-1].bound_ns <= one->bound_ns);
+            n_exact += sharp_ns == time_ns;
+        }
+        if (family->forwards_first)
+            g_assert_cmpint(n_exact, >, (int)all->len / 2);
+        g_clear_pointer(&flights, plan_flights_free);
+    }
 }
 
 /* The case of above whose micro-batches differ. */
@@ -138,6 +215,8 @@ main(int argc, char **argv)
     g_test_init(&argc, &argv, NULL);
     g_test_add_func("/planner/search-slices/no-coarse-groups-and-slices-are-better",
                     test_no_coarse_groups_and_slices_are_better);
+    g_test_add_func("/planner/search-slices/grids-are-whole-and-bounded",
+                    test_grids_are_whole_and_bounded);
     g_test_add_func("/planner/search-slices/micro-batches-stay-as-asked",
                     test_micro_batches_stay_as_asked);
     return g_test_run();
