@@ -130,6 +130,24 @@ largest_batch(const ExecMeasureOptions *o)
     return largest;
 }
 
+static void
+note(const ExecMeasureOptions *o, const char *text)
+{
+    if (o->note != NULL)
+        o->note(text, o->user_data);
+}
+
+static void
+note_copies(const ExecMeasureOptions *o, const ExecMeasureShared *shared)
+{
+    if (shared->too_large_copy_bytes == 0)
+        return;
+    g_autofree char *text =
+        g_strdup_printf("copies of %" G_GINT64_FORMAT " bytes and more are left out: %s",
+                        shared->too_large_copy_bytes, shared->too_large_why);
+    note(o, text);
+}
+
 /* All layers at one tensor-parallel degree, and, once, what does not depend on it. */
 static bool
 time_round(Measure *m, GError **error)
@@ -162,17 +180,14 @@ time_round(Measure *m, GError **error)
         report_round(m, begin_ns);
         g_usleep(100000);
     }
-    return exec_measure_join(&threads, error) && keep(m, true, error);
+    const bool ok = exec_measure_join(&threads, error) && keep(m, true, error);
+    if (ok)
+        note_copies(o, &threads.shared);
+    g_free(threads.shared.too_large_why);
+    return ok;
 }
 
 /* --- what does not fit --- */
-
-static void
-note(const ExecMeasureOptions *o, const char *text)
-{
-    if (o->note != NULL)
-        o->note(text, o->user_data);
-}
 
 /* The device has no memory for it; false: there is no other. */
 static bool
@@ -271,7 +286,7 @@ finish(Measure *m, const ExecBackend *backend)
 }
 
 static bool
-time_all(Measure *m, GError **error)
+time_rounds(Measure *m, GError **error)
 {
     const ProfileMeasurement overhead = {.op = PROFILE_OP_OVERHEAD};
 
@@ -280,11 +295,26 @@ time_all(Measure *m, GError **error)
         !exec_measure_overhead(&m->o, m->partial.samples, error))
         return false;
     for (m->round = 0; m->round < m->o.n_tps; m->round++)
-        if (!check_interrupted(m, error) || !time_round_that_fits(m, error) ||
-            !check_interrupted(m, error))
+        if (!check_interrupted(m, error) || !time_round_that_fits(m, error))
             return false;
     report(&m->o, 1, 0, "timing layers beside copies and each other");
     return time_interference(m, error);
+}
+
+/* What is there is kept, also of a point that was being timed. */
+static bool
+time_all(Measure *m, GError **error)
+{
+    GError *why = NULL;
+
+    if (time_rounds(m, &why))
+        return check_interrupted(m, error);
+    if (!g_error_matches(why, EXEC_ERROR, EXEC_ERROR_INTERRUPTED)) {
+        g_propagate_error(error, why);
+        return false;
+    }
+    g_error_free(why);
+    return check_interrupted(m, error);
 }
 
 static void

@@ -39,7 +39,7 @@ typedef struct {
      * of that machine, and messages and collectives are those.  NULL: they go between ranks of
      * one device. */
     const char *collectives;
-    const int *stop; /* (nullable) not 0: end with EXEC_ERROR_INTERRUPTED at the next point */
+    const int *stop; /* (nullable) not 0: end with EXEC_ERROR_INTERRUPTED at the next op */
     /* (nullable) on the caller's thread; @left_s is an estimate, infinite at first */
     void (*progress)(double fraction, double left_s, const char *what, void *user_data);
     /* (nullable) what was left out, and why; on the caller's thread */

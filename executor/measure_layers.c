@@ -19,12 +19,6 @@
 /* Layers are timed op by op in every such repetition: it takes as long as whole ones. */
 #define KINDS_EVERY 4
 
-static bool
-is_interrupted(const ExecMeasureShared *shared)
-{
-    return shared->o->stop != NULL && g_atomic_int_get(shared->o->stop) != 0;
-}
-
 static double
 spent_share(const ExecMeasureLayers *job)
 {
@@ -82,14 +76,12 @@ note_kept_points(const ExecMeasureShared *shared, ExecMeasureLayers *job)
 }
 
 static int
-next_point(const ExecMeasureShared *shared, const ExecMeasureLayers *job)
+next_point(const ExecMeasureLayers *job)
 {
     const double budget_s = (double)job->budget_ns * 1e-9;
     const double spent_s = spent_share(job) * budget_s;
 
-    return is_interrupted(shared)
-               ? -1
-               : exec_grid_next(job->grid, budget_s - spent_s, GRID_SHARE * budget_s - spent_s);
+    return exec_grid_next(job->grid, budget_s - spent_s, GRID_SHARE * budget_s - spent_s);
 }
 
 /* Thread 0 decides between two barriers. */
@@ -99,7 +91,7 @@ choose(ExecMeasureRank *rank, ExecMeasureLayers *job, GError **error)
     if (!exec_measure_meet(rank, error))
         return false;
     if (rank->transport.rank == 0)
-        job->next = next_point(rank->shared, job);
+        job->next = next_point(job);
     return exec_measure_meet(rank, error);
 }
 
@@ -111,8 +103,7 @@ goes_on(ExecMeasureRank *rank, ExecMeasureLayers *job, int n, bool *more, GError
     if (!exec_measure_meet(rank, error))
         return false;
     if (rank->transport.rank == 0)
-        job->more = !is_interrupted(rank->shared) &&
-                    (n < 1 || (n < FIRST_REPETITIONS && spent_share(job) < GRID_SHARE));
+        job->more = (n < 1 || (n < FIRST_REPETITIONS && spent_share(job) < GRID_SHARE));
     if (!exec_measure_meet(rank, error))
         return false;
     *more = job->more;
@@ -150,7 +141,7 @@ grow_grid(ExecMeasureRank *rank, ExecMeasureLayers *job, GError **error)
         const int64_t begin_ns = exec_now_ns();
         if (!time_point(rank, job, &point, error) || !exec_measure_meet(rank, error))
             return false;
-        if (rank->transport.rank == 0 && !is_interrupted(rank->shared)) {
+        if (rank->transport.rank == 0) {
             note_point(rank->shared, job, candidate, (double)(exec_now_ns() - begin_ns) * 1e-9);
             if (!job->keep(job->user_data, false, error))
                 return false;
@@ -211,7 +202,7 @@ repeat(ExecMeasureRank *rank, ExecMeasureLayers *job, GError **error)
             if (!job->keep(job->user_data, false, error))
                 return false;
             job->more = has_time(job, repetition);
-            atomic_store(&shared->stop, is_interrupted(shared) || (repetition > 0 && !job->more));
+            atomic_store(&shared->stop, repetition > 0 && !job->more);
         }
         if (!exec_measure_meet(rank, error))
             return false;

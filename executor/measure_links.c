@@ -137,37 +137,61 @@ exec_measure_communication(ExecMeasureRank *rank, GError **error)
 /* Latency, the knee, and what a large copy reaches. */
 static const int64_t copy_bytes[] = {INT64_C(1) << 12, INT64_C(1) << 18, INT64_C(1) << 24};
 
+/* @n bytes up, within the device and down again. */
+static bool
+time_copies(ExecMeasureRank *rank, int64_t n, char *host, char *device, GError **error)
+{
+    const ExecBackendOps *ops = rank->backend->ops;
+    ProfileMeasurement key = {.op = PROFILE_OP_COPY_H2D, .bytes = n};
+
+    bool ok = exec_measure_begin_plain(rank, error);
+    ops->upload(rank->backend, (size_t)n, host, device);
+    exec_measure_end_plain(rank, &key, 1);
+    key.op = PROFILE_OP_COPY_D2D;
+    ok = ok && exec_measure_begin_plain(rank, error);
+    ops->copy(rank->backend, (size_t)n, device, device + n);
+    exec_measure_end_plain(rank, &key, 1);
+    key.op = PROFILE_OP_COPY_D2H;
+    ok = ok && exec_measure_begin_plain(rank, error);
+    ops->download(rank->backend, (size_t)n, device, host);
+    exec_measure_end_plain(rank, &key, 1);
+    return ok && exec_measure_collect(rank, error);
+}
+
+/* Whether @why is that the device has no memory for copies of @n bytes, which is then told. */
+static bool
+leave_out_copies(ExecMeasureShared *shared, int64_t n, const GError *why)
+{
+    if (!g_error_matches(why, EXEC_ERROR, EXEC_ERROR_MEMORY))
+        return false;
+    shared->too_large_copy_bytes = n;
+    shared->too_large_why = g_strdup(why->message);
+    return true;
+}
+
 /* Rank 0's, while the others rest. */
 bool
 exec_measure_copies(ExecMeasureRank *rank, GError **error)
 {
-    const ExecBackendOps *ops = rank->backend->ops;
+    ExecMeasureShared *shared = rank->shared;
 
     if (!exec_measure_meet(rank, error))
         return false;
-    if (rank->transport.rank != 0)
-        return true;
-    for (size_t i = 0; i < G_N_ELEMENTS(copy_bytes); i++) {
-        const size_t n = (size_t)copy_bytes[i];
-        ProfileMeasurement key = {.op = PROFILE_OP_COPY_H2D, .bytes = copy_bytes[i]};
-        g_autofree char *host = g_malloc0(n);
+    for (size_t i = 0; rank->transport.rank == 0 && i < G_N_ELEMENTS(copy_bytes); i++) {
+        const int64_t n = copy_bytes[i];
+        g_autofree char *host = g_malloc0((size_t)n);
+        g_autoptr(GError) why = NULL;
         ExecBlock block = {0};
 
-        if (!exec_pool_take(rank->pool, TRACE_MEMORY_BUFFERS, 2 * key.bytes, &block, error))
+        if (n == shared->too_large_copy_bytes)
+            return true;
+        if (!exec_pool_take(rank->pool, TRACE_MEMORY_BUFFERS, 2 * n, &block, &why)) {
+            if (leave_out_copies(shared, n, why))
+                return true;
+            g_propagate_error(error, g_steal_pointer(&why));
             return false;
-        char *device = block.data;
-        bool ok = exec_measure_begin_plain(rank, error);
-        ops->upload(rank->backend, n, host, device);
-        exec_measure_end_plain(rank, &key, 1);
-        key.op = PROFILE_OP_COPY_D2D;
-        ok = ok && exec_measure_begin_plain(rank, error);
-        ops->copy(rank->backend, n, device, device + n);
-        exec_measure_end_plain(rank, &key, 1);
-        key.op = PROFILE_OP_COPY_D2H;
-        ok = ok && exec_measure_begin_plain(rank, error);
-        ops->download(rank->backend, n, device, host);
-        exec_measure_end_plain(rank, &key, 1);
-        ok = ok && exec_measure_collect(rank, error);
+        }
+        const bool ok = time_copies(rank, n, host, block.data, error);
         exec_pool_give(rank->pool, &block);
         if (!ok)
             return false;

@@ -1,6 +1,15 @@
 #include "executor/measure_rank.h"
 
 bool
+exec_measure_goes_on(const ExecMeasureRank *rank, GError **error)
+{
+    if (!exec_measure_is_interrupted(rank->shared))
+        return true;
+    g_set_error_literal(error, EXEC_ERROR, EXEC_ERROR_INTERRUPTED, "profile: interrupted");
+    return false;
+}
+
+bool
 exec_measure_meet(ExecMeasureRank *rank, GError **error)
 {
     const ExecGroup everyone = {
@@ -9,7 +18,8 @@ exec_measure_meet(ExecMeasureRank *rank, GError **error)
         .index = rank->transport.rank,
     };
 
-    return rank->transport.ops->barrier(&rank->transport, &everyone, error);
+    return exec_measure_goes_on(rank, error) &&
+           rank->transport.ops->barrier(&rank->transport, &everyone, error);
 }
 
 /* --- the clock --- */

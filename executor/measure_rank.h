@@ -40,9 +40,18 @@ typedef struct {
     void *job_data; /* (borrowed) of the job's file */
     atomic_bool stop;
     atomic_bool is_started, is_done; /* of what runs beside: measure_beside.c */
+    /* Thread 0's: copies of so many bytes and more are left out, and why; 0: none. */
+    int64_t too_large_copy_bytes;
+    char *too_large_why; /* (owned, nullable) */
     GMutex mutex;
     GError *error; /* (owned, nullable) the first, under the mutex */
 } ExecMeasureShared;
+
+static inline bool
+exec_measure_is_interrupted(const ExecMeasureShared *shared)
+{
+    return shared->o->stop != NULL && g_atomic_int_get(shared->o->stop) != 0;
+}
 
 /* The stages of the plan, by chunk. */
 enum {
@@ -108,6 +117,10 @@ void exec_measure_start(ExecMeasureThreads *threads);
 bool exec_measure_join(ExecMeasureThreads *threads, GError **error);
 
 /* --- measure_rank.c --- */
+
+/* Before every meeting and every op: EXEC_ERROR_INTERRUPTED once somebody has asked for an end.
+ * The thread that sees it first ends the others. */
+bool exec_measure_goes_on(const ExecMeasureRank *rank, GError **error);
 
 /* All threads meet; before it the rank's work is done. */
 bool exec_measure_meet(ExecMeasureRank *rank, GError **error);

@@ -99,7 +99,8 @@ exec_measure_op(ExecMeasureRank *rank, ExecStageRun *run, int32_t stage, Profile
         .tp = rank->shared->plan->degrees.tp,
     };
 
-    if (!bring_input(rank, run, stage, pass, microbatch, slice, error))
+    if (!exec_measure_goes_on(rank, error) ||
+        !bring_input(rank, run, stage, pass, microbatch, slice, error))
         return false;
     if (rank->by_kind)
         return exec_kinds_begin(rank->kinds, &key, error) &&

@@ -1,3 +1,5 @@
+#include "executor/units.h"
+
 #include "executor/units_state.h"
 
 ExecDim

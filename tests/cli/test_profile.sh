@@ -54,6 +54,19 @@ else
     [ -s "$W/long.json" ] && [ ! -e "$W/long.json.partial" ]
     report $? "then the product is whole" "$(ls "$W")"
 fi
+# Its one shape is 2 TFLOP a repetition: a minute of a core, in some thousand ops.
+printf '{"format":"degas-model","version":1,"name":"slow","family":"gpt","n_layers":1,"hidden":512,"ffn_hidden":2048,
+    "n_heads":8,"vocab":16384,"max_seq_len":2048}' >"$W/slow.json"
+"$DEGAS" profile "$W/slow.json" --slices 64 --batches 4 --budget 600 --concurrency 1 -o "$W/slow-p.json" >"$W/out" 2>"$W/err" &
+pid=$!
+sleep 3
+asked=$(date +%s)
+kill -INT "$pid" 2>/dev/null
+wait "$pid"
+got=$?
+took=$(($(date +%s) - asked))
+[ "$got" = 9 ] && [ "$took" -le 5 ] && [ -s "$W/slow-p.json.partial" ]
+report $? "an interruption in a shape ends within 5 s and keeps what is there" "status $got after $took s: $(cat "$W/err")"
 printf '{"format":"degas-profile-partial","version":1,"of":7}' >"$W/bad.json.partial"
 fails 3 '\$.of: expected a string' "a partial profile that is none" profile "$W/tiny.json" --resume -o "$W/bad.json"
 fails 4 'none.json.partial: cannot read' "nothing to go on from" profile "$W/tiny.json" --resume -o "$W/none.json"
@@ -150,6 +163,17 @@ report $? "it says which, and for want of what" "$(cat "$W/err")"
 in_file '{"op": "head", "pass": "backward", "batch": 1, ' "the others are timed"
 ! grep -q '"op": "head", .*"batch": 65536' "$W/p.json"
 report $? "that one is not" "$(grep '"batch": 65536' "$W/p.json")"
+unset FAKE_CUDA
+# Three backends' workspaces are 96 MiB; copies of 16 MiB need 32.
+FAKE_CUDA=memory=125000000
+export FAKE_CUDA
+runs 0 "a device too small for the largest copies" profile "$W/tiny.json" --device cuda --quick --budget 1 \
+    --slices 16 --batches 1 -o "$W/p.json"
+grep -q '^degas: profile: copies of 16777216 bytes and more are left out: .*no memory for 33554432 bytes of .* are free' "$W/err"
+report $? "it says which, and for want of what" "$(cat "$W/err")"
+in_file '{"op": "copy_d2h", "bytes": 262144, ' "the others are timed"
+! grep -q '"op": "copy_.*"bytes": 16777216' "$W/p.json"
+report $? "those are not" "$(grep '"op": "copy_' "$W/p.json")"
 unset FAKE_CUDA
 told 6 'no NVIDIA driver on this machine' "no driver" driver=0
 told 6 'driver is for CUDA 12.4, this build needs one for CUDA 13' "an old driver" driver=12040
