@@ -249,30 +249,37 @@ add_range(GArray *values, int64_t first, int64_t last)
         g_array_append_val(values, n);
 }
 
-/* Orders in which the winner's groups lie otherwise on the cluster. */
+/* Whether the groups of @placement lie as some of @known [n] do; else they are known from now on.
+ * Only of aligned ones can it be said. */
+static bool
+is_known_placement(const ProfilePlacement *placement, ProfilePlacementCounts *known, int *n)
+{
+    if (!profile_placement_is_aligned(placement))
+        return false;
+    profile_placement_counts(placement, &known[*n]);
+    for (int i = 0; i < *n; i++)
+        if (memcmp(&known[i], &known[*n], sizeof known[i]) == 0)
+            return true;
+    ++*n;
+    return false;
+}
+
+/* Orders in which the winner's groups lie otherwise on the cluster: of those alike the first. */
 static void
 add_orders(GArray *values, const PlanRequest *request, const Plan *plan)
 {
-    const ModelCluster *cluster = request->profile->cluster;
-    const ProfilePlacement here = {cluster, &plan->degrees, &request->conventions};
-    const bool is_aligned = profile_placement_is_aligned(&here);
-    PlanDegrees other = plan->degrees;
-    const ProfilePlacement there = {cluster, &other, &request->conventions};
-    ProfilePlacementCounts chosen, counts;
+    PlanDegrees degrees = plan->degrees;
+    const ProfilePlacement placement = {request->profile->cluster, &degrees, &request->conventions};
+    ProfilePlacementCounts known[PLAN_RANK_ORDER_N + 1];
+    int n_known = 0;
 
-    if (is_aligned)
-        profile_placement_counts(&here, &chosen);
-    for (other.rank_order = 0; other.rank_order < PLAN_RANK_ORDER_N; other.rank_order++) {
-        if (plan_rank_order_plain(&other) != other.rank_order ||
-            !plan_rank_order_check(&other, &request->conventions, NULL))
-            continue;
-        if (is_aligned && profile_placement_is_aligned(&there)) {
-            profile_placement_counts(&there, &counts);
-            if (memcmp(&counts, &chosen, sizeof counts) == 0)
-                continue;
-        }
-        g_array_append_val(values, other.rank_order);
-    }
+    is_known_placement(&placement, known, &n_known);
+    for (degrees.rank_order = 0; degrees.rank_order < PLAN_RANK_ORDER_N; degrees.rank_order++)
+        if (degrees.rank_order != plan->degrees.rank_order &&
+            plan_rank_order_plain(&degrees) == degrees.rank_order &&
+            plan_rank_order_check(&degrees, &request->conventions, NULL) &&
+            !is_known_placement(&placement, known, &n_known))
+            g_array_append_val(values, degrees.rank_order);
 }
 
 /* All values that are worth a look. */
