@@ -1,5 +1,6 @@
 /*
- * planner/partition_state.h - what partition.c's program and partition_shared.c's search share.
+ * planner/partition_state.h - what partition.c's program, partition_reach.c's bisection and
+ * partition_shared.c's search share.
  *
  * Internal to planner/.
  */
@@ -29,6 +30,46 @@ typedef struct {
     int64_t *least_before, *most_before;
 } PlanPartitionState;
 
+/* Sums and products that saturate. */
+static inline int64_t
+plan_partition_add(int64_t a, int64_t b)
+{
+    int64_t sum;
+
+    return __builtin_add_overflow(a, b, &sum) ? INT64_MAX : sum;
+}
+
+static inline int64_t
+plan_partition_multiply(int64_t a, int64_t b)
+{
+    int64_t product;
+
+    return __builtin_mul_overflow(a, b, &product) ? INT64_MAX : product;
+}
+
+static inline int64_t
+plan_partition_n_kinds(const PlanPartition *p)
+{
+    int64_t n = 1;
+
+    for (int64_t stage = 0; p->stage_kind != NULL && stage < p->n_stages; stage++)
+        n = MAX(n, (int64_t)p->stage_kind[stage] + 1);
+    return n;
+}
+
+/* The layers that can come before @stage: each stage before and after needs its least. */
+static inline int64_t
+plan_partition_first_before(const PlanPartition *p, int64_t stage)
+{
+    return p->allow_empty ? 0 : stage;
+}
+
+static inline int64_t
+plan_partition_last_before(const PlanPartition *p, int64_t stage)
+{
+    return p->allow_empty ? p->n_layers : p->n_layers - (p->n_stages - stage);
+}
+
 /* Time and bytes of @stage with layers @from .. @to - 1, run in @way. */
 int64_t plan_partition_ns(const PlanPartitionState *state, int64_t stage, int64_t from, int64_t to,
                           int64_t way);
@@ -46,6 +87,66 @@ plan_partition_squares(const PlanPartitionState *state, int64_t stage, int64_t i
 {
     return &state->squares[stage * (state->p->n_layers + 1) + i];
 }
+
+/* --- a stage as the programs read it --- */
+
+/* One way of a stage: time and bytes of layers from .. to - 1 are differences of rows. */
+typedef struct {
+    const int64_t *time, *kept;
+    int64_t more_ns;
+    int64_t more_bytes; /* once, with what the ends keep in flight */
+} PlanStageWay;
+
+typedef struct {
+    const int64_t *bytes;
+    int64_t units, limit, n_ways;
+    PlanStageWay ways[PLAN_PARTITION_MAX_WAYS];
+} PlanStageView;
+
+PlanStageView plan_partition_view(const PlanPartitionState *state, int64_t stage);
+
+/* The least time of the ways that fit, of equal ones the first; -1: none does. */
+static inline int64_t
+plan_stage_view_ns(const PlanStageView *view, int64_t from, int64_t to, int32_t *best_way)
+{
+    int64_t best = -1;
+
+    for (int64_t i = 0; i < view->n_ways; i++) {
+        const PlanStageWay *way = &view->ways[i];
+        const int64_t ns = plan_partition_add(way->time[to] - way->time[from], way->more_ns);
+        if (best >= 0 && ns >= best)
+            continue;
+        if (view->limit > 0 &&
+            plan_partition_add(
+                plan_partition_add(view->bytes[to] - view->bytes[from], way->more_bytes),
+                plan_partition_multiply(view->units, way->kept[to] - way->kept[from])) >
+                view->limit)
+            continue;
+        best = ns;
+        if (best_way != NULL)
+            *best_way = (int32_t)i;
+    }
+    return best;
+}
+
+/* --- partition_reach.c --- */
+
+typedef enum {
+    PLAN_REACHED,     /* all layers */
+    PLAN_REACHED_NOT, /* not with so short stages */
+    /* A stage cannot begin with the layer that it gets, but might with one before. */
+    PLAN_REACHED_UNKNOWN,
+} PlanReached;
+
+/*
+ * The shortest longest stage to @cap, between what none is below and what was reached.
+ * PLAN_REACHED_NOT: nothing fits.  PLAN_REACHED_UNKNOWN: the program has to say.
+ */
+PlanReached plan_partition_bisect(PlanPartitionState *state, int64_t *cap);
+
+/* Sets least_before, given most_before: the fewest layers before each stage with which all after
+ * are reached within @cap; too few are no harm. */
+void plan_partition_reach_back(PlanPartitionState *state, int64_t cap);
 
 /*
  * partition_shared.c: the answer where stages share a rank's memory.  @state holds both programs of
