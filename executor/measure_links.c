@@ -3,11 +3,25 @@
 
 /* --- the optimizer --- */
 
+/* A rank's part of exec_rank_optimize() where gradients are clipped: early steps all are. */
+static bool
+optimize(ExecModel *model, GError **error)
+{
+    const ExecAdamw constants = {1e-5f, 0.9f, 0.95f, 1e-8f, 0, 1};
+    double squares;
+
+    for (guint i = 0; i < model->parameters->len; i++)
+        if (!exec_model_sum_squares(model, &g_array_index(model->parameters, ExecParameter, i),
+                                    &squares, error))
+            return false;
+    exec_model_scale_gradients(model, 1.0f);
+    return exec_model_adamw(model, &constants, EXEC_WEIGHT_DECAY, error);
+}
+
 /* The first half of the parameters, and all of them: two points of a line. */
 bool
 exec_measure_optimizer(ExecMeasureRank *rank, GError **error)
 {
-    const ExecAdamw constants = {1e-5f, 0.9f, 0.95f, 1e-8f, 0, 1};
     const guint n_parameters = rank->model->parameters->len;
 
     for (int half = 1; half <= 2; half++) {
@@ -25,7 +39,7 @@ exec_measure_optimizer(ExecMeasureRank *rank, GError **error)
         if (!exec_measure_begin(rank, error))
             return false;
         rank->model->parameters = some;
-        const bool ok = exec_model_adamw(rank->model, &constants, EXEC_WEIGHT_DECAY, error);
+        const bool ok = optimize(rank->model, error);
         rank->model->parameters = all;
         if (!ok || !exec_measure_end(rank, &key, 1, error) || !exec_measure_collect(rank, error))
             return false;

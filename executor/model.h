@@ -261,6 +261,11 @@ GArray *exec_model_shared_parameters(const ExecModelOptions *options);
 
 /* --- model_state.c --- */
 
+/* The sum of squares of the own gradients of @p; and all own gradients times @factor. */
+bool exec_model_sum_squares(const ExecModel *model, const ExecParameter *p, double *sum,
+                            GError **error);
+void exec_model_scale_gradients(ExecModel *model, float factor);
+
 /* One AdamW step of all own parts, and zero gradients for the next.  False on what offload.h says.
  * @constants' decay is replaced: @weight_decay for those that decay, 0 for the rest. */
 bool exec_model_adamw(ExecModel *model, const ExecAdamw *constants, float weight_decay,

@@ -118,6 +118,30 @@ exec_model_write_weights(ExecModel *model, const ExecParameter *p, int64_t i, in
 
 /* --- steps --- */
 
+bool
+exec_model_sum_squares(const ExecModel *model, const ExecParameter *p, double *sum, GError **error)
+{
+    int64_t begin;
+    const int64_t n = exec_model_own_elements(model, p, &begin);
+
+    *sum = 0;
+    return n == 0 || exec_sum_squares(model->backend, n, exec_model_own_gradients(model, p, begin),
+                                      sum, error);
+}
+
+void
+exec_model_scale_gradients(ExecModel *model, float factor)
+{
+    for (guint i = 0; i < model->parameters->len; i++) {
+        const ExecParameter *p = &g_array_index(model->parameters, ExecParameter, i);
+        int64_t begin;
+        const int64_t n = exec_model_own_elements(model, p, &begin);
+        if (n > 0)
+            model->backend->ops->scale(model->backend, n, factor,
+                                       exec_model_own_gradients(model, p, begin));
+    }
+}
+
 static ExecAdamw
 constants_of(const ExecParameter *p, const ExecAdamw *constants, float weight_decay)
 {

@@ -43,14 +43,11 @@ sum_own_squares(ExecRank *rank, double *sum, GError **error)
 
     *sum = 0;
     for (guint i = 0; i < model->parameters->len; i++) {
-        const ExecParameter *p = &g_array_index(model->parameters, ExecParameter, i);
-        int64_t begin;
-        const int64_t n = exec_model_own_elements(model, p, &begin);
         double squares;
-        if (n == 0 || !exec_rank_speaks_for(rank, i))
+        if (!exec_rank_speaks_for(rank, i))
             continue;
-        if (!exec_sum_squares(rank->backend, n, exec_model_own_gradients(model, p, begin), &squares,
-                              error))
+        if (!exec_model_sum_squares(model, &g_array_index(model->parameters, ExecParameter, i),
+                                    &squares, error))
             return false;
         *sum += squares;
     }
@@ -85,7 +82,6 @@ global_norm(ExecRank *rank, double *norm, GError **error)
 static bool
 clip(ExecRank *rank, GError **error)
 {
-    ExecModel *model = rank->model;
     const double limit = (double)rank->shared->o.clip_norm;
     double norm;
 
@@ -93,14 +89,8 @@ clip(ExecRank *rank, GError **error)
         return true;
     if (!global_norm(rank, &norm, error))
         return false;
-    for (guint i = 0; norm > limit && i < model->parameters->len; i++) {
-        const ExecParameter *p = &g_array_index(model->parameters, ExecParameter, i);
-        int64_t begin;
-        const int64_t n = exec_model_own_elements(model, p, &begin);
-        if (n > 0)
-            rank->backend->ops->scale(rank->backend, n, (float)(limit / norm),
-                                      exec_model_own_gradients(model, p, begin));
-    }
+    if (norm > limit)
+        exec_model_scale_gradients(rank->model, (float)(limit / norm));
     return true;
 }
 

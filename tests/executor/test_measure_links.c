@@ -1,0 +1,92 @@
+/* Tests of executor/measure_links.c: that what is timed is what a step does. */
+#include "executor/measure_rank.h"
+
+#include "executor/backend.h"
+#include "executor/model.h"
+
+/* --- a backend that counts elements --- */
+
+static const ExecBackendOps *inner;
+static int64_t n_summed, n_scaled, n_stepped;
+
+static bool
+sum_squares(ExecBackend *backend, int64_t n, const float *x, double *sum, GError **error)
+{
+    n_summed += n;
+    return inner->sum_squares(backend, n, x, sum, error);
+}
+
+static void
+scale(ExecBackend *backend, int64_t n, float factor, float *x)
+{
+    n_scaled += n;
+    inner->scale(backend, n, factor, x);
+}
+
+static void
+adamw(ExecBackend *backend, int64_t n, float *master, void *weights, const float *grad, float *m,
+      float *v, const ExecAdamw *constants)
+{
+    n_stepped += n;
+    inner->adamw(backend, n, master, weights, grad, m, v, constants);
+}
+
+/* --- tests --- */
+
+/* Norm, clipping and AdamW of as many elements as the two rows say. */
+static void
+test_optimizer_is_all_of_its_step(void)
+{
+    int32_t alone = 0;
+    g_autoptr(GError) error = NULL;
+    g_autoptr(Plan) plan = exec_measure_tiny_plan(DTYPE_FP32, 1, 1, 1);
+    g_autoptr(ExecBackend) backend = exec_backend_open("reference", 0, DTYPE_FP32, &error);
+    g_autoptr(ExecPool) pool = exec_pool_new(backend);
+    g_autoptr(ExecLocalHub) hub = exec_local_hub_new(1, 10);
+    g_autoptr(ExecSamples) samples = exec_samples_new();
+    g_autoptr(Profile) profile = profile_load("local-cpu", &error);
+    ExecBackendOps counting = *backend->ops;
+    ExecMeasureShared shared = {.n_threads = 1, .n_busy = 1, .samples = samples};
+    g_autofree ExecMeasureTiming *timings = g_new(ExecMeasureTiming, EXEC_MEASURE_MAX_TIMINGS);
+    int64_t n_elements = 0;
+
+    inner = backend->ops;
+    counting.sum_squares = sum_squares;
+    counting.scale = scale;
+    counting.adamw = adamw;
+    backend->ops = &counting;
+    g_autoptr(ExecModel) model = exec_model_new(
+        &(ExecModelOptions){.arch = &exec_measure_tiny_arch, .plan = plan, .optimizer = true},
+        backend, pool, &error);
+    g_assert_no_error(error);
+    ExecMeasureRank rank = {
+        .shared = &shared,
+        .transport = exec_local_transport(hub, 0),
+        .backend = backend,
+        .model = model,
+        .members = &alone,
+        .busy = true,
+        .record = true,
+        .timings = timings,
+    };
+    g_assert_true(exec_measure_optimizer(&rank, &error));
+    g_assert_no_error(error);
+    backend->ops = inner;
+    exec_samples_write(samples, profile);
+    g_assert_cmpint(profile->measurements->len, ==, 2);
+    for (guint i = 0; i < 2; i++)
+        n_elements += g_array_index(profile->measurements, ProfileMeasurement, i).n_elements;
+    g_assert_cmpint(n_elements, >, model->n);
+    g_assert_cmpint(n_summed, ==, n_elements);
+    g_assert_cmpint(n_scaled, ==, n_elements);
+    g_assert_cmpint(n_stepped, ==, n_elements);
+}
+
+int
+main(int argc, char **argv)
+{
+    g_test_init(&argc, &argv, NULL);
+    g_test_add_func("/executor/measure_links/optimizer-is-all-of-its-step",
+                    test_optimizer_is_all_of_its_step);
+    return g_test_run();
+}
