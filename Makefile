@@ -106,7 +106,7 @@ test-long: all $(B)/tests/executor/test_matrix
 bench: all $(BENCHES)
 	@scripts/bench.sh $(BENCHES)
 
-# Predicted beside measured on this machine's CPU, as docs/loop.md.
+# Predicted beside measured on this machine's CPU: writes docs/loop.md.
 loop: all
 	@scripts/loop.sh
 

@@ -1,27 +1,54 @@
 #!/bin/sh
-# Predicted beside measured on this machine's CPU, for many plans: docs/loop.md is its output.
-# usage: loop.sh [MODEL]      run it alone: whatever else computes changes both sides
+# Predicted beside measured on this machine's CPU, for many plans: writes docs/loop.md, but for sections ("## ...") in it.
+# usage: loop.sh [MODEL [FILE]]      run it alone: whatever else computes changes both sides
+# In the environment: ROUNDS (3), STEPS of a run (7) and PROBE_STEPS of the probe (5), MINUTES that all may take (25: then
+# there are fewer rounds and no repeats), PROFILE (flags of degas profile), MAX_DRIFT (5 %), MAX_STEAL (2 %), and PLANS, a
+# file of lines like those below.
 #
 # Rounds.  In each the machine is profiled first; then every plan is predicted from that profile and trained.  Medians
 # over the rounds.
 #
 # The machine may compute faster or slower when a plan is trained than when it was profiled (clocks, other machines on
-# the host).  So one fixed plan, the probe, is trained for a few steps before and after the profile and every plan: the
-# ratio of its times says how much slower the machine is now, whatever is predicted for the probe itself.  Where it
-# changes by more than a tenth while a plan is trained, the plan is trained again, up to three times.
+# the host).  So one fixed plan, the probe, is trained for a few steps before and after every plan, and again and again
+# while the profile is made, in pieces: the ratio of its times says how much slower the machine is now, whatever is
+# predicted for the probe itself.  A run is discarded and repeated where the probe's times before and after it differ by
+# more than MAX_DRIFT %, or where the host took more than MAX_STEAL % of the cores away meanwhile (/proc/stat): neither
+# knows what was predicted or measured.
 set -eu
+export LC_ALL=C
 D=./degas
 MODEL=${1:-gpt-mini}
+FILE=${2:-docs/loop.md}
 ROUNDS=${ROUNDS:-3}
-STEPS=${STEPS:-9}
+STEPS=${STEPS:-7}
+MINUTES=${MINUTES:-25}
+PROFILE=${PROFILE:---tp 1,2}
+MAX_DRIFT=${MAX_DRIFT:-5}
+MAX_STEAL=${MAX_STEAL:-2}
+TRIES=3
+PROBE_STEPS=${PROBE_STEPS:-5}
+PIECE_S=20 # of a profile, between probes
 TEXT=/usr/share/common-licenses/GPL-3
 [ -r "$TEXT" ] || TEXT=LICENSE
 W=$(mktemp -d)
-trap 'rm -rf "$W"' EXIT INT TERM
+trap 'rm -rf "$W"' EXIT
+trap 'exit 9' INT TERM
 cores=$(nproc)
+begin=$(date +%s)
+
+fail() { # fail STATUS TEXT
+    echo "loop: $2" >&2
+    exit "$1"
+}
+
+# A step lasts as long as real-time tasks may run: the kernel stops them for the rest of every second.
+if [ "$(cat /proc/sys/kernel/sched_rt_runtime_us 2>/dev/null || echo -1)" -ge 0 ] &&
+    awk '{ exit !($41 == 1 || $41 == 2) }' /proc/self/stat; then
+    fail 2 "real-time tasks are stopped for a part of every second (sched_rt_runtime_us), profiled ops are not: run it without chrt"
+fi
 
 # ranks: schedule slices micro-batch, and what else degas plan is told
-cat >"$W/plans" <<'END'
+cat "${PLANS:-/dev/stdin}" >"$W/plans" <<'END'
 pp 2: naive off 1
 pp 2: gpipe off 1
 pp 2: gpipe 2 2
@@ -60,6 +87,15 @@ tp 2: gpipe off 4
 cp 2: gpipe off 2
 cp 2: gpipe off 4
 END
+n_plans=$(wc -l <"$W/plans")
+
+elapsed_s() {
+    echo $(($(date +%s) - begin))
+}
+
+say() {
+    echo "loop: $(elapsed_s | awk '{ printf "%4.1f min", $1 / 60 }')  $*" >&2
+}
 
 value() { # value FILE KEY
     sed -n "s/.*\"$2\": *\([-0-9.e+]*\).*/\1/p" "$1" | head -1
@@ -70,116 +106,198 @@ measured_step() { # measured_step FILE
     sed -n 's/.*"step_s": {"median": *\([-0-9.e+]*\).*/\1/p' "$1"
 }
 
-# Seconds of a step of the probe, now.
+# What the host took away, and all time, of all cores since they were started.
+cpu_times() {
+    awk '$1 == "cpu" { for (i = 2; i <= 9; i++) all += $i; print $9, all; exit }' /proc/stat
+}
+
+# Percent of the cores' time since cpu_times said FROM.
+stolen() { # stolen FROM
+    echo "$1 $(cpu_times)" | awk '{ print (($4 > $2) ? 100 * ($3 - $1) / ($4 - $2) : 0) }'
+}
+
+# Trains PLAN; what is said of its prediction is of no interest.
+run() { # run PLAN STEPS OUT
+    "$D" run "$1" --steps "$2" --data "$TEXT" --json >"$3" 2>"$W/notes" || {
+        cat "$W/notes" >&2
+        exit 1
+    }
+}
+
+# Seconds of a step of the probe, now; all of them are kept.
 probe() {
-    "$D" run "$W/probe.json" --steps 5 --data "$TEXT" --json >"$W/probe-run.json"
-    measured_step "$W/probe-run.json"
+    run "$W/probe.json" "$PROBE_STEPS" "$W/probe-run.json"
+    measured_step "$W/probe-run.json" | tee -a "$W/probes"
 }
 
-# Whether A and B differ by less than a tenth.
-close_to() { # close_to A B
-    awk -v a="$1" -v b="$2" 'BEGIN { exit !(a < 1.1 * b && b < 1.1 * a) }'
+# Percent by which A and B differ.
+drift() { # drift A B
+    awk -v a="$1" -v b="$2" 'BEGIN { print 100 * (a > b ? a / b - 1 : b / a - 1) }'
 }
 
-mean() { # mean A B
-    awk -v a="$1" -v b="$2" 'BEGIN { print (a + b) / 2 }'
+# Whether a run was disturbed.
+disturbed() { # disturbed DRIFT STEAL
+    awk -v drift="$1" -v steal="$2" -v max_drift="$MAX_DRIFT" -v max_steal="$MAX_STEAL" \
+        'BEGIN { exit !(drift > max_drift || steal > max_steal) }'
 }
 
-# Trains the plan and appends: what was predicted, measured, and the probe's time beside that when profiled.
-train() { # train PLAN-NUMBER
-    for try in 1 2 3; do
-        before=$last_probe
-        "$D" run "$W/plan.json" --steps "$STEPS" --data "$TEXT" --json >"$W/run.json"
-        last_probe=$(probe)
-        if close_to "$before" "$last_probe"; then break; fi
-        echo "loop: plan $1 in round $round: the probe took $before and then $last_probe s (try $try)" >&2
-    done
-    echo "$(value "$W/run.json" predicted_step_s) $(measured_step "$W/run.json")" \
-        "$(awk -v now="$(mean "$before" "$last_probe")" -v then="$profile_probe" 'BEGIN { print now / then }')" \
-        >>"$W/$1.rounds"
-}
-
-# predict and train PLAN-NUMBER DIMENSION N SCHEDULE SLICES MICRO-BATCH [FLAG...]
-both() {
-    number=$1 dimension=$2 n=$3 schedule=$4 slices=$5 micro=$6
-    shift 6
+# Fixed degrees: one plan.
+plan() { # plan CLUSTER DIMENSION N SCHEDULE SLICES MICRO-BATCH OUT [FLAG...]
+    cluster=$1 dimension=$2 n=$3 schedule=$4 slices=$5 micro=$6 out=$7
+    shift 7
     degrees=
     for d in dp tp pp cp; do
         if [ "$d" = "$dimension" ]; then degrees="$degrees --$d $n"; else degrees="$degrees --$d 1"; fi
     done
     # shellcheck disable=SC2086
-    "$D" plan "$MODEL" "$W/cpu.json" --gpus "$n" --global-batch 8 --dtype fp32 --zero 0 $degrees \
-        --micro-batch "$micro" --schedule "$schedule" --slices "$slices" --recompute none "$@" -o "$W/plan.json" >/dev/null
-    train "$number"
+    "$D" plan "$MODEL" "$cluster" --gpus "$n" --global-batch 8 --dtype fp32 --zero 0 $degrees --micro-batch "$micro" \
+        --schedule "$schedule" --slices "$slices" --recompute none "$@" -o "$out" >/dev/null
 }
 
+# In pieces, and the probe between them; $profile_probe is its median time.
 profile() {
-    "$D" profile "$MODEL" --tp 1,2 -o "$W/cpu.json" >/dev/null
+    cp /dev/null "$W/profile-probes"
+    resume=
+    while :; do
+        probe >>"$W/profile-probes"
+        status=0
+        # shellcheck disable=SC2086
+        timeout --foreground -s INT "$PIECE_S" "$D" profile "$MODEL" $PROFILE $resume -o "$W/cpu.json" \
+            >/dev/null 2>"$W/profile-notes" || status=$?
+        case $status in
+        0) break ;;
+        124) [ -e "$W/cpu.json.partial" ] && resume=--resume ;;
+        *) cat "$W/profile-notes" >&2 && exit "$status" ;;
+        esac
+    done
+    sed -n 's/.*busy: \([0-9]* of [0-9]*\) timings.*/ Of a profile it says that \1 timings spread by more than 20 %./p' \
+        "$W/profile-notes" >"$W/busy"
+    last_probe=$(probe)
+    echo "$last_probe" >>"$W/profile-probes"
+    profile_probe=$(sort -g "$W/profile-probes" | awk '{ x[NR] = $1 } END { print (x[int((NR + 1) / 2)] + x[int(NR / 2) + 1]) / 2 }')
+    say "round $round: profiled; the probe took $(sort -g "$W/profile-probes" | sed -n '1p;$p' | paste -sd ' ' |
+        awk '{ printf "%.0f to %.0f", 1e3 * $1, 1e3 * $2 }') ms meanwhile"
 }
 
-"$D" profile "$MODEL" --quick -o "$W/cpu.json" >/dev/null # the probe's plan needs one
-"$D" plan "$MODEL" "$W/cpu.json" --gpus 2 --global-batch 8 --dtype fp32 --zero 0 --dp 2 --tp 1 --pp 1 --cp 1 \
-    --micro-batch 2 --schedule gpipe --slices off --recompute none -o "$W/probe.json" >/dev/null
+# Trains the plan until nothing disturbs it, and keeps the least disturbed run as a line: predicted, measured, the
+# probe's time beside that when profiled, whether it was disturbed.
+train() { # train PLAN-NUMBER NAME
+    cp /dev/null "$W/tries"
+    try=0
+    while :; do
+        try=$((try + 1))
+        before=$last_probe
+        from=$(cpu_times)
+        run "$W/plan.json" "$STEPS" "$W/run.json"
+        last_probe=$(probe)
+        steal=$(stolen "$from")
+        moved=$(drift "$before" "$last_probe")
+        bad=0
+        if disturbed "$moved" "$steal"; then bad=1; fi
+        echo "$moved $(value "$W/run.json" predicted_step_s) $(measured_step "$W/run.json")" \
+            "$(awk -v a="$before" -v b="$last_probe" -v then="$profile_probe" 'BEGIN { print (a + b) / 2 / then }')" $bad \
+            >>"$W/tries"
+        if [ $bad = 0 ] || [ $try -ge $TRIES ] || [ "$(elapsed_s)" -ge $((60 * MINUTES)) ]; then break; fi
+    done
+    # Undisturbed before disturbed, then by the probe's change.
+    sort -k5,5n -k1,1g "$W/tries" | head -1 | cut -d' ' -f2- >>"$W/$1.rounds"
+    echo "$try" >>"$W/n-runs"
+    tail -1 "$W/$1.rounds" | awk -v what="round $round, $1 of $n_plans: $2" -v tries="$try" '{
+        printf "%s: predicted %.1f, measured %.1f ms, %+.1f %%%s%s\n", what, $1 * $3 * 1e3, $2 * 1e3,
+            ($1 * $3 / $2 - 1) * 100, (tries > 1) ? ", try " tries : "", $4 ? ", disturbed" : "" }' >"$W/line"
+    say "$(cat "$W/line")"
+}
+
+# --- the rounds ---
+
+plan local-cpu dp 2 gpipe off 2 "$W/probe.json"
+all_from=$(cpu_times)
 round=0
 while [ $round -lt "$ROUNDS" ]; do
+    # Another round takes as long as those before.
+    if [ $((($(elapsed_s) * (round + 1)) / (round > 0 ? round : 1))) -gt $((60 * MINUTES)) ] && [ $round -gt 0 ]; then break; fi
     round=$((round + 1))
-    before=$(probe)
     profile
-    last_probe=$(probe)
-    profile_probe=$(mean "$before" "$last_probe")
     number=0
-    while read -r dimension n rest; do
+    while read -r dimension n schedule slices micro flags; do
         number=$((number + 1))
         # shellcheck disable=SC2086
-        both $number "$dimension" "${n%:}" $rest </dev/null
+        plan "$W/cpu.json" "$dimension" "${n%:}" "$schedule" "$slices" "$micro" "$W/plan.json" $flags </dev/null
+        train $number "$dimension $n $schedule $slices $micro $flags" </dev/null
     done <"$W/plans"
 done
 
-echo "# Predicted beside measured, on CPU ranks"
-echo
-echo "\`make loop\`: $MODEL, 8 sequences per step, fp32, on $cores cores, one OpenBLAS thread per rank. $ROUNDS rounds: a"
-echo "profile of this machine with its ranks busy at once, then every plan trained for $STEPS steps; medians of the"
-echo "rounds. Machine: a fixed plan's time just before and after, beside its time when profiled (above 1: the machine"
-echo "computes slower now); predicted is the profile's prediction times that, the error without it stands last. The spread"
-echo "is the range of measured over machine."
-echo
-echo "| ranks | schedule | slices | micro-batch | | machine | predicted [ms] | measured [ms] | spread | error | as predicted |"
-echo "|---|---|---|---|---|---|---|---|---|---|---|"
-number=0
-while read -r dimension n schedule slices micro flags; do
-    number=$((number + 1))
-    awk -v first="$dimension ${n%:} | $schedule | $slices | $micro | $flags" '
+# --- the page ---
+
+n_runs=$(awk '{ n += $1 } END { print n }' "$W/n-runs")
+n_kept=$(wc -l <"$W/n-runs")
+n_disturbed=$(cat "$W"/*.rounds | awk '{ n += $4 } END { print n }')
+processor=$(sed -n 's/^model name[^:]*: *//p' /proc/cpuinfo | head -1)
+{
+    cat <<END
+# Predicted beside measured, on CPU ranks
+
+\`make loop\` wrote this page, $(date +%Y-%m-%d), in $(elapsed_s | awk '{ printf "%.0f", $1 / 60 }') minutes: $MODEL, 8 sequences per step, fp32, one OpenBLAS thread per rank, on $cores cores
+($processor). Rounds: $round, each with a profile of this machine with its ranks busy at once, then every plan predicted from it and
+trained for $STEPS steps, of which the first does not count. Medians of the rounds.
+
+Machine: a fixed plan's time (dp 2) just before and after, beside its time while the machine was profiled; above 1 the machine
+computes slower now. It depends on no prediction. Predicted is the profile's prediction times that; the error without it stands last. The
+spread is the range of measured over machine. A run is discarded and repeated where the fixed plan's times around it differ by more than
+$MAX_DRIFT %, or the host took more than $MAX_STEAL % of the cores away: $((n_runs - n_kept)) of $n_runs were, $n_disturbed of the $n_kept that are left were disturbed $TRIES times and stand here all the same
+(*: all of a plan's). Over the whole time the fixed plan took $(sort -g "$W/probes" | sed -n '1p;$p' | paste -sd ' ' |
+        awk '{ printf "%.0f to %.0f", 1e3 * $1, 1e3 * $2 }') ms, and the host took $(stolen "$all_from" | awk '{ printf "%.1f", $1 }') % away.$(cat "$W/busy")
+
+Run it with nothing beside it, and not under \`chrt\`: the kernel stops real-time tasks for 50 ms of every second, which steps contain and the
+median of a profiled op does not. On two ranks that wait for each other it is up to 10 % of a step.
+
+| ranks | schedule | slices | micro-batch | | machine | predicted [ms] | measured [ms] | spread | error | as predicted |
+|---|---|---|---|---|---|---|---|---|---|---|
+END
+    number=0
+    while read -r dimension n schedule slices micro flags; do
+        number=$((number + 1))
+        awk -v first="$dimension ${n%:} | $schedule | $slices | $micro | $flags" -v numbers="$W/numbers" '
         function median(x, n,  i, j, t) {
             for (i = 2; i <= n; i++)
                 for (j = i; j > 1 && x[j - 1] > x[j]; j--) { t = x[j]; x[j] = x[j - 1]; x[j - 1] = t }
             return n % 2 ? x[(n + 1) / 2] : (x[n / 2] + x[n / 2 + 1]) / 2
         }
         {
-            machine[NR] = $3; predicted[NR] = $1 * $3; measured[NR] = $2; steady[NR] = $2 / $3
-            error[NR] = $1 * $3 / $2 - 1; raw[NR] = $1 / $2 - 1
+            machine[NR] = $3; predicted[NR] = $1 * $3; measured[NR] = $2; steady[NR] = $2 / $3; plain[NR] = $1
+            error[NR] = $1 * $3 / $2 - 1; raw[NR] = $1 / $2 - 1; bad += $4
         }
         END {
             middle = median(steady, NR)
-            printf "| %s | %.3f | %.1f | %.1f | %.1f %% | %+.1f %% | %+.1f %% |\n", first, median(machine, NR),
-                median(predicted, NR) * 1e3, median(measured, NR) * 1e3, (steady[NR] - steady[1]) / middle * 100,
-                median(error, NR) * 100, median(raw, NR) * 100
-        }' "$W/$number.rounds" | tee -a "$W/table"
-done <"$W/plans"
-echo
-awk -F'|' '
-function size(text) { gsub(/[ %+]/, "", text); text += 0; return text < 0 ? -text : text }
-{
-    sum += size($11); raw += size($12); if (size($11) > worst) worst = size($11)
-    machine[NR] = $7 + 0; predicted[NR] = $8 / $7; measured[NR] = $9 / $7
-} END {
-    for (i = 1; i <= NR; i++)
-        for (j = 1; j < i; j++) {
-            ratio = measured[i] / measured[j]
-            if (ratio < 1.05 && ratio > 1 / 1.05) continue
-            pairs++
-            if ((predicted[i] - predicted[j]) * (measured[i] - measured[j]) <= 0) wrong++
-        }
-    printf "Mean absolute error %.1f %%, worst %.1f %%, over %d plans (%.1f %% without the machine%ss changes).\n",
-        sum / NR, worst, NR, raw / NR, "\047"
-    printf "%d pairs of plans differ by more than 5 %% when measured; %d of them are predicted in the other order.\n", pairs, wrong
-}' "$W/table"
+            print median(plain, NR), middle, median(error, NR), median(raw, NR) >>numbers
+            printf "| %s | %.3f%s | %.1f | %.1f | %.1f %% | %+.1f %% | %+.1f %% |\n", first, median(machine, NR),
+                bad == NR ? "*" : "", median(predicted, NR) * 1e3, median(measured, NR) * 1e3,
+                (steady[NR] - steady[1]) / middle * 100, median(error, NR) * 100, median(raw, NR) * 100
+        }' "$W/$number.rounds"
+    done <"$W/plans"
+    echo
+    # Two plans' order: predictions of the same profiles, times of the same machine.
+    awk '
+    function size(x) { return x < 0 ? -x : x }
+    {
+        sum += size($3); raw += size($4); lean += $3; close_ += size($3) <= 0.05; if (size($3) > worst) worst = size($3)
+        predicted[NR] = $1; measured[NR] = $2
+    } END {
+        for (i = 1; i <= NR; i++)
+            for (j = 1; j < i; j++) {
+                ratio = measured[i] / measured[j]
+                if (ratio < 1.05 && ratio > 1 / 1.05) continue
+                pairs++
+                if ((predicted[i] - predicted[j]) * (measured[i] - measured[j]) <= 0) wrong++
+            }
+        printf "Mean absolute error %.1f %%, worst %.1f %%, mean %+.1f %%, %d of %d plans within 5 %% (%.1f %% without the machine%ss changes).\n",
+            sum / NR * 100, worst * 100, lean / NR * 100, close_, NR, raw / NR * 100, "\047"
+        printf "%d pairs of plans differ by more than 5 %% when measured; %d of them are predicted in the other order.\n", pairs, wrong
+    }' "$W/numbers"
+    if [ -e "$FILE" ] && grep -q '^## ' "$FILE"; then
+        echo
+        sed -n '/^## /,$p' "$FILE"
+    fi
+} >"$W/page"
+mv "$W/page" "$FILE"
+say "$FILE: $(grep -h -e '^Mean absolute' -e '^[0-9]* pairs' "$FILE" | head -2 | paste -sd ' ')"

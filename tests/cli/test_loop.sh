@@ -1,0 +1,46 @@
+#!/bin/sh
+# scripts/loop.sh writes its page, repeats what was disturbed, and refuses a priority that steps feel and ops do not.
+# Run from the repository's root.
+. tests/cli/tap.sh
+printf 'pp 2: 1f1b off 1\ndp 2: gpipe off 1\n' >"$W/plans"
+
+other= # however this test is run
+if chrt -o 0 true 2>/dev/null; then other='chrt -o 0'; fi
+
+# loop NAME VARIABLE=VALUE...: a small page in $W/page
+loop() {
+    name=$1
+    shift
+    printf '# Old\n\nold text\n\n## Kept\n\nby hand\n' >"$W/page"
+    # shellcheck disable=SC2086
+    $other env ROUNDS=1 STEPS=2 PROBE_STEPS=2 PROFILE="--quick --budget 1 --slices 256 --batches 1" PLANS="$W/plans" "$@" scripts/loop.sh gpt-mini "$W/page" >"$W/out" 2>"$W/err"
+    report $? "$name" "$(cat "$W/err")"
+    cat "$W/page" >"$W/out"
+}
+
+loop "two plans are predicted and trained" MAX_DRIFT=1000 MAX_STEAL=100
+has '^| pp 2 | 1f1b | off | 1 |' "the first has a row"
+has '^| dp 2 | gpipe | off | 1 |.*%.*%.* |$' "the second too"
+has '0 of 2 were, 0 of the 2 that are left' "nothing was disturbed"
+has '^Mean absolute error [0-9.]* %.* of 2 plans within 5 %' "the errors are summed up"
+has '^[01] pairs of plans differ .*; [01] of them are' "and so is the order"
+has 'and the host took [0-9.]* % away' "the host's share is known"
+
+tail -1 "$W/out" | grep -q '^by hand$' && ! grep -q -i 'old' "$W/out"
+report $? "other sections of the page are kept" "$(cat "$W/out")"
+
+printf 'pp 2: 1f1b off 1\n' >"$W/plans"
+loop "whatever drifts is disturbed" MAX_DRIFT=-1
+has '2 of 3 were, 1 of the 1 that are left' "it is trained three times, and one stays"
+has '^| pp 2 | 1f1b | off | 1 |  | [0-9.]*\* |' "with a star"
+loop "so is whatever the host takes, and there is no time to repeat" MAX_DRIFT=1000 MAX_STEAL=-1 MINUTES=0
+has '0 of 1 were, 1 of the 1 that are left' "it is trained once"
+
+if [ "$(cat /proc/sys/kernel/sched_rt_runtime_us)" -lt 0 ] || ! chrt -f 1 true 2>/dev/null; then
+    skip "real-time priority is refused" "it is not throttled here, or cannot be had"
+else
+    chrt -f 1 scripts/loop.sh gpt-mini "$W/none" >"$W/out" 2>"$W/err"
+    [ $? = 2 ] && [ ! -e "$W/none" ] && grep -q 'without chrt' "$W/err"
+    report $? "real-time priority is refused" "$(cat "$W/err")"
+fi
+finish
