@@ -291,8 +291,8 @@ bool model_shape_check(const ModelArch *arch, const ModelShape *shape, GError **
  *
  *   embedding  embedding, embedding_output; gpt: positions
  *   layer      norm1, attention_input, qkv, attention_input_again, qk_norm, rope, kv_exchange,
- *              kv_gradient_exchange, kv_order, attention, proj, attention_output, residual1, norm2,
- * and
+ *              kv_gradient_exchange, kv_order, attention, attention_merge, proj, attention_output,
+ *              residual1, norm2, and
  *   - dense    mlp_input, mlp_up, mlp_input_again, mlp_activation, mlp_down, mlp_output, residual2
  *   - experts  router, route, experts_split, permute, dispatch, experts_up, experts_activation,
  *              experts_down, combine, unpermute, experts_merge, shared_input, shared_up,

@@ -257,6 +257,35 @@ add_attention(OpsList *list, const Heads *heads)
     }
 }
 
+/*
+ * What rings of kernels that see one share of K and V each do besides: cp - 1 partial results are
+ * scaled and added to the first, read twice and written each; in backward the gradients of queries,
+ * keys and values are.  Cut in two chunks, one early and one late, each rank's queries or keys meet
+ * half of most shares, and the half is copied before.  Of the fullest ranks: forward the last,
+ * which adds whole results and copies halves of K and V; backward the first, which copies halves of
+ * queries, results and their gradients, and adds half of the queries' gradient
+ * [transformer-engine: cost-model.md 3.1].
+ */
+static void
+add_ring_merge(OpsList *list, const Heads *heads)
+{
+    const ModelShape *shape = list->shape;
+    const double steps = (double)shape->cp - 1.0;
+    const double keys = (double)shape->context + (double)shape->tokens;
+    const double q = list->rows * heads->q_width * list->e;
+    const double out = list->rows * (double)heads->heads * (double)heads->v_dim * list->e;
+    const double kv = (double)shape->batch * keys / (double)shape->cp *
+                      (heads->k_width + heads->v_width) * list->e;
+    ModelOp *op;
+
+    if (shape->gathered_kv || shape->all_to_all || shape->cp == 1)
+        return;
+    op = ops_add_memory(list, "attention_merge", 2.0 * out + steps * (3.0 * out + kv),
+                        steps * (2.5 * q + 2.0 * out + 3.0 * kv), 6 * (shape->cp - 1));
+    op->n_kernels_forward = 3 * (shape->cp - 1) + 1;
+    op->core_attention = true;
+}
+
 /* x + [dropout] f(x); backward also sums the gradients of the two branches. */
 static void
 add_residual(OpsList *list, const char *name)
@@ -289,6 +318,7 @@ add_layer(OpsList *list, int64_t layer)
         add_kv_exchange(list, &heads);
     add_head_exchange(list, "heads_split", heads.q_width + heads.k_width + heads.v_width);
     add_attention(list, &heads);
+    add_ring_merge(list, &heads);
     add_head_exchange(list, "heads_merge", (double)proj_rows);
     gemm = ops_add_gemm(list, "proj", list->rows, proj_rows, arch->hidden,
                         arch->family == MODEL_FAMILY_GPT);

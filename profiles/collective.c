@@ -208,6 +208,10 @@ place(const Profile *profile, const ProfileGroup *group)
             place.bytes_per_s = place.leave_bytes_per_s * (double)place.n_inner;
             if (outer->shared_bytes_per_s > 0.0)
                 place.bytes_per_s = fmin(place.bytes_per_s, fraction * outer->shared_bytes_per_s);
+            /* Between nodes every adapter carries a ring of its own; in a node all of a ring's
+             * channels cross from one device to one other. */
+            if (!network)
+                place.bytes_per_s = fmin(place.bytes_per_s, fraction * outer->bytes_per_s);
             if (place.n_inner > 1)
                 place.bytes_per_s = fmin(place.bytes_per_s, place.inner_bytes_per_s);
         }

@@ -1,6 +1,7 @@
 #include "profiles/workload.h"
 
 #include "base/units.h"
+#include "profiles/cost_build.h"
 #include "profiles/measured.h"
 #include "profiles/workload_build.h"
 
@@ -10,15 +11,48 @@
 
 /* --- ranks --- */
 
+/*
+ * The same by Megatron-Core, whose kernels each read and write what they need: the gradient read
+ * for its norm, read and written to be clipped, read for the step; with fp16 read and written to
+ * take the loss's scale out; the master copy read again to be cast (cost-model.md 5.2).
+ */
+static double
+megatron_core_step_bytes(const Plan *plan)
+{
+    double weight = (double)workload_build_element_bytes(plan);
+    double gradient = (double)dtype_bytes(plan->conventions.grad_dtype);
+    double bytes = 24.0 + 16.0;
+
+    if (plan->dtype == DTYPE_FP16)
+        bytes += 8.0;
+    if (weight < 4.0)
+        bytes += 4.0 + weight;
+    return gradient < 4.0 ? bytes + gradient + 4.0 : bytes;
+}
+
+/* Bytes moved per parameter of the rank, not of its share, before the step: Megatron-Core zeroes
+ * its gradients, looks for NaN in them, and divides them by the ranks that add them up. */
+static double
+gradient_bytes(const Plan *plan)
+{
+    double gradient = (double)dtype_bytes(plan->conventions.grad_dtype);
+
+    if (plan->conventions.framework != PLAN_FRAMEWORK_MEGATRON_CORE)
+        return 0.0;
+    return (plan->degrees.dp * plan->degrees.cp > 1 ? 4.0 : 2.0) * gradient;
+}
+
 /* Bytes moved per parameter by Adam: moments and master copy read and written, the weight written,
  * the gradient read for its norm and for the step, and zeroed.  Gradients in 16 bits are first
  * copied to 32 (cost-model.md 5.2). */
 static double
-optimizer_bytes(const Plan *plan)
+step_bytes(const Plan *plan)
 {
     double weight = (double)workload_build_element_bytes(plan);
     double gradient = (double)dtype_bytes(plan->conventions.grad_dtype);
 
+    if (plan->conventions.framework == PLAN_FRAMEWORK_MEGATRON_CORE)
+        return megatron_core_step_bytes(plan);
     if (weight == 4.0)
         return 24.0 + 4.0 + 8.0;
     if (gradient == 4.0)
@@ -27,16 +61,18 @@ optimizer_bytes(const Plan *plan)
 }
 
 static double
-optimizer_s(const WorkloadBuild *build, const WorkloadPlace *place, int64_t n_elements)
+optimizer_s(const WorkloadBuild *build, const WorkloadPlace *place, int64_t n_elements,
+            int64_t n_whole)
 {
     const ProfileParameters *p = &build->profile->parameters;
     const Plan *plan = build->plan;
-    double bytes = optimizer_bytes(plan);
+    double bytes = step_bytes(plan);
     double e = (double)workload_build_element_bytes(plan);
     double g = (double)dtype_bytes(plan->conventions.grad_dtype);
 
     if (plan->offload == PLAN_OFFLOAD_NONE)
-        return profile_cost_optimizer_s(build->profile, place->device, n_elements, bytes);
+        return profile_cost_optimizer_s(build->profile, place->device, n_elements, bytes) +
+               cost_memory_s(build->profile, place->device, (double)n_whole * gradient_bytes(plan));
     /* Gradients to the host, the step there, weights back, unless they are offloaded too; with NVMe
      * the state comes and goes, and weights that are not their own master copy go. */
     const double back = plan->offload_parameters ? 0.0 : e;
@@ -163,7 +199,8 @@ set_rank(const WorkloadBuild *build, const WorkloadPlace *place, int32_t r,
     if (plan->zero_stage >= 1)
         elements = n.dense / dense.n + n.expert / expert.n;
     if (plan->conventions.optimizer_step)
-        rank->optimizer_ns = units_ns_from_s(optimizer_s(build, place, elements));
+        rank->optimizer_ns =
+            units_ns_from_s(optimizer_s(build, place, elements, n.dense + n.expert));
     workload_build_static(build, workload, r, rank->static_bytes);
     rank->memory_limit_bytes = memory_limit_bytes > 0 ? memory_limit_bytes : place->memory_bytes;
     if (memory_limit_bytes == 0) {

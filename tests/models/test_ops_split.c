@@ -144,6 +144,42 @@ test_gathered_keys_are_put_in_order(void)
     g_assert_cmpint(op->backward_bytes, ==, 2 * own + 2 * all + all + 2 * all + 3 * own);
 }
 
+/*
+ * Kernels of one share of K and V each: 3 of 4 results are added to the first, which is scaled (2
+ * passes over it).  With O = 2 . 1024 . 4096 elements of queries and results, V = 2 . 2048 . 2048
+ * of a share's keys and values: forward 2 O + 3 (3 O + V), backward 3 (2.5 O + 2 O + 3 V).
+ */
+static void
+test_rings_merge_results(void)
+{
+    g_autoptr(ModelArch) arch = load("llama3-8b");
+    const int64_t o = 2 * 2 * 1024 * 4096, v = 2 * 2 * 2048 * 2048;
+    ModelShape shape = plain_shape(2, 4096);
+    ModelOp ops[MODEL_MAX_OPS];
+    const ModelOp *op;
+
+    shape.context = 4096;
+    shape.cp = 4;
+    op = find_in_layer(arch, 0, &shape, "attention_merge", ops);
+    g_assert_cmpint(op->forward_bytes, ==, 2 * o + 3 * (3 * o + v));
+    g_assert_cmpint(op->backward_bytes, ==, 3 * (9 * o / 2 + 3 * v));
+    g_assert_cmpint(op->n_kernels_forward, ==, 10);
+    g_assert_cmpint(op->n_kernels_backward, ==, 18);
+    g_assert_cmpint(op->saved_bytes, ==, 0);
+    g_assert_true(op->core_attention);
+    shape.all_to_all = true;
+    find_in_layer(arch, 0, &shape, "attention", ops);
+    g_assert_null(find(ops, MODEL_MAX_OPS, "attention_merge"));
+    shape.all_to_all = false;
+    shape.gathered_kv = true;
+    find_in_layer(arch, 0, &shape, "attention", ops);
+    g_assert_null(find(ops, MODEL_MAX_OPS, "attention_merge"));
+    shape.gathered_kv = false;
+    shape.cp = 1;
+    find_in_layer(arch, 0, &shape, "attention", ops);
+    g_assert_null(find(ops, MODEL_MAX_OPS, "attention_merge"));
+}
+
 /* All tokens of a quarter of the heads: q (h), k and v (2 . 1024 of 8 heads) go there, the result
  * (h) comes back, each way; nothing passes a ring, and the FLOPs are the ring's. */
 static void
@@ -416,6 +452,7 @@ main(int argc, char **argv)
     ADD("collectives-carry-whole-activations", test_collectives_carry_whole_activations);
     ADD("context-parallelism-divides-tokens", test_context_parallelism_divides_tokens);
     ADD("gathered-keys-are-put-in-order", test_gathered_keys_are_put_in_order);
+    ADD("rings-merge-results", test_rings_merge_results);
     ADD("heads-are-exchanged-for-tokens", test_heads_are_exchanged_for_tokens);
     ADD("losses-keep-what-they-keep", test_losses_keep_what_they_keep);
     ADD("tp-ranks-share-experts", test_tp_ranks_share_experts);

@@ -148,6 +148,36 @@ test_steps_on_levels_of_a_node(void)
                 before + 8.0 * 20e-6, 1e-12);
 }
 
+/* Two sockets of 4 devices: a device sends 10 GB/s to the other, all together 16.  One ring crosses
+ * from one device to one; two rings (of 2 in a socket) share the way, and so do four. */
+static void
+test_rings_between_sockets(void)
+{
+    static const struct {
+        ProfileGroup group;
+        double sent, bytes_per_s;
+    } cases[] = {
+        {{.stride = 1, .n = 8}, 7.0 / 8, 10e9},
+        {{.stride = 2, .n = 4}, 3.0 / 4, 8e9},
+        {{.stride = 4, .n = 2}, 1.0 / 2, 4e9},
+        {{.stride = 1, .n = 4}, 3.0 / 4, 100e9},
+    };
+    g_autoptr(Profile) profile = fixture_parse(
+        FIXTURE_HEAD "{\"name\":\"c\",\"devices\":[" FIXTURE_DEVICE
+                     "],\"nodes\":[{\"device\":\"D\",\"n_devices\":8,\"n_nodes\":1}],\"levels\":["
+                     "{\"name\":\"in\",\"group_devices\":4,\"bytes_per_s\":100e9,\"latency_s\":0},"
+                     "{\"name\":\"sockets\",\"group_devices\":8,\"bytes_per_s\":10e9,"
+                     "\"shared_bytes_per_s\":16e9,\"latency_s\":0},"
+                     "{\"name\":\"out\",\"group_devices\":0,\"bytes_per_s\":1e9,\"latency_s\":0}]},"
+                     "\"cost\":" FIXTURE_COST "}",
+        NULL);
+
+    for (size_t i = 0; i < G_N_ELEMENTS(cases); i++)
+        assert_near(
+            profile_cost_collective_s(profile, MODEL_COMM_ALL_GATHER, 800 * MB, &cases[i].group),
+            800e6 * cases[i].sent / cases[i].bytes_per_s, 1e-12);
+}
+
 /* 16 ranks: half of each buffer leaves the node at 2.5 GB/s, 7/16 stay at 100. */
 static void
 test_all_to_all_is_bound_by_what_leaves(void)
@@ -373,6 +403,7 @@ main(int argc, char **argv)
                     test_steps_of_a_ring_in_a_node);
     g_test_add_func("/profiles/collective/steps-on-levels-of-a-node",
                     test_steps_on_levels_of_a_node);
+    g_test_add_func("/profiles/collective/rings-between-sockets", test_rings_between_sockets);
     g_test_add_func("/profiles/collective/all-to-all-is-bound-by-what-leaves",
                     test_all_to_all_is_bound_by_what_leaves);
     g_test_add_func("/profiles/collective/small-all-reduces-take-the-tree",
