@@ -85,8 +85,9 @@ pass_on(const ExecWire *wire, ExecTransport *transport, const ExecGroup *group, 
     for (int64_t at = 0; at < MAX(out.n_bytes, in.n_bytes); at += EXEC_SEGMENT_BYTES) {
         const int64_t n_out = MIN(EXEC_SEGMENT_BYTES, out.n_bytes - at);
         const int64_t n_in = MIN(EXEC_SEGMENT_BYTES, in.n_bytes - at);
-        if (n_out > 0 &&
-            !wire->post(transport, neighbour(group, 1), tag, out.data + at, n_out, error))
+        const bool lends = wire->lend != NULL && out.n_bytes >= EXEC_SEGMENT_BYTES;
+        if (n_out > 0 && !(lends ? wire->lend : wire->post)(transport, neighbour(group, 1), tag,
+                                                            out.data + at, n_out, error))
             return false;
         if (n_in > 0 &&
             !wire->take(transport, neighbour(group, -1), tag, add, in.data + at, n_in, error))
@@ -95,21 +96,35 @@ pass_on(const ExecWire *wire, ExecTransport *transport, const ExecGroup *group, 
     return true;
 }
 
+/* The caller may change @data again, also after a failure (@ok: there was none). */
+static bool
+take_back(const ExecWire *wire, ExecTransport *transport, const void *data, int64_t n_bytes,
+          bool ok, GError **error)
+{
+    if (wire->lend == NULL || n_bytes == 0)
+        return ok;
+    ok = ok && wire->regain(transport, data, n_bytes, error);
+    if (!ok)
+        wire->withdraw(transport);
+    return ok;
+}
+
 /*
  * n-1 steps; in step s member i sends chunk i-1-s onwards and adds chunk i-2-s from behind (all
  * modulo n), so that after the last one chunk i is complete: the sum begins at member i+1 and goes
- * round the ring in order.
+ * round the ring in order.  What was sent does not change any more.
  */
 bool
 exec_wire_reduce_scatter(const ExecWire *wire, ExecTransport *transport, const ExecGroup *group,
                          Dtype dtype, void *data, int64_t n, GError **error)
 {
-    for (int32_t s = 0; s < group->n - 1; s++)
-        if (!pass_on(wire, transport, group, TAG_REDUCE_SCATTER, dtype,
+    bool ok = true;
+
+    for (int32_t s = 0; s < group->n - 1 && ok; s++)
+        ok = pass_on(wire, transport, group, TAG_REDUCE_SCATTER, dtype,
                      chunk_at(group, dtype, data, n, group->index - 1 - s),
-                     chunk_at(group, dtype, data, n, group->index - 2 - s), error))
-            return false;
-    return true;
+                     chunk_at(group, dtype, data, n, group->index - 2 - s), error);
+    return take_back(wire, transport, data, n * dtype_bytes(dtype), ok, error);
 }
 
 /* In step s member i sends chunk i-s and receives chunk i-1-s. */
@@ -117,12 +132,13 @@ bool
 exec_wire_all_gather(const ExecWire *wire, ExecTransport *transport, const ExecGroup *group,
                      Dtype dtype, void *data, int64_t n, GError **error)
 {
-    for (int32_t s = 0; s < group->n - 1; s++)
-        if (!pass_on(wire, transport, group, TAG_ALL_GATHER, EXEC_TAKE_COPY,
+    bool ok = true;
+
+    for (int32_t s = 0; s < group->n - 1 && ok; s++)
+        ok = pass_on(wire, transport, group, TAG_ALL_GATHER, EXEC_TAKE_COPY,
                      chunk_at(group, dtype, data, n, group->index - s),
-                     chunk_at(group, dtype, data, n, group->index - 1 - s), error))
-            return false;
-    return true;
+                     chunk_at(group, dtype, data, n, group->index - 1 - s), error);
+    return take_back(wire, transport, data, n * dtype_bytes(dtype), ok, error);
 }
 
 /* --- permutations --- */

@@ -15,7 +15,9 @@
 G_BEGIN_DECLS
 
 /* Rings pass chunks on in segments, so that a message is small however long the data, and so are
- * the buffers of those under way: nobody is ahead by more than a segment for every member. */
+ * the buffers of those under way: nobody is ahead by more than a segment for every member.  Chunks
+ * of a segment or more are lent where the transport can, and take no buffers: a copy of one costs
+ * 40 us, more than to wait, at the collective's end, for a neighbour that is about to read. */
 #define EXEC_SEGMENT_BYTES (256 * 1024)
 
 /* What to do with a message that has arrived: DTYPE_N copies it, another type adds it. */
@@ -30,6 +32,11 @@ typedef struct {
                  int64_t n_bytes, GError **error);
     /* (nullable) for what a member gives itself; NULL: memcpy() */
     void (*copy)(ExecTransport *transport, const void *from, void *to, int64_t n_bytes);
+    /* (nullable, all or none) As ExecTransportOps's; tags are negative. */
+    bool (*lend)(ExecTransport *transport, int32_t to, int64_t tag, const void *data,
+                 int64_t n_bytes, GError **error);
+    bool (*regain)(ExecTransport *transport, const void *data, int64_t n_bytes, GError **error);
+    void (*withdraw)(ExecTransport *transport);
 } ExecWire;
 
 /* to[i] += from[i]; bf16 sums are rounded to nearest, ties to even. */

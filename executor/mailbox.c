@@ -44,12 +44,21 @@ exec_mailbox_clear(ExecMailbox *box)
     g_cond_clear(&box->changed);
 }
 
-/* The mutex is held. */
+/* The mutex is held.  Who spins needs no system call. */
 static void
 tell(ExecMailbox *box)
 {
     atomic_fetch_add(&box->n_changes, 1);
-    g_cond_broadcast(&box->changed);
+    if (box->n_sleeping > 0)
+        g_cond_broadcast(&box->changed);
+}
+
+void
+exec_mailbox_sleep(ExecMailbox *box, int64_t until_us)
+{
+    box->n_sleeping++;
+    g_cond_wait_until(&box->changed, &box->mutex, until_us);
+    box->n_sleeping--;
 }
 
 /* --- messages --- */
@@ -336,7 +345,7 @@ exec_mailbox_withdraw(ExecMailbox *boxes, int32_t n_ranks, int32_t rank)
     /* What is left is being copied. */
     g_mutex_lock(&own->mutex);
     while (is_being_filled(own) || own->loans != NULL)
-        g_cond_wait(&own->changed, &own->mutex);
+        exec_mailbox_sleep(own, INT64_MAX);
     free_awaited(own);
     g_mutex_unlock(&own->mutex);
 }

@@ -58,6 +58,7 @@ typedef struct {
     ExecAwaited *awaited; /* (owned) in the order of expect() */
     int64_t buffer_bytes; /* of queue and spares */
     atomic_int_fast64_t n_changes;
+    int n_sleeping; /* in exec_mailbox_sleep() */
     atomic_int waiting_for;
     atomic_int_fast64_t waited_until_ns;
 } ExecMailbox;
@@ -87,6 +88,9 @@ void exec_mailbox_take_awaited(ExecMailbox *box, ExecAwaited *awaited);
 /* With the mutex held: who has not copied yet what @box's rank has lent of these bytes (NULL: of
  * all); EXEC_NOT_WAITING: nobody. */
 int32_t exec_mailbox_borrower(const ExecMailbox *box, const void *data, int64_t n_bytes);
+
+/* With the mutex held: until something changes, or @until_us of g_get_monotonic_time(). */
+void exec_mailbox_sleep(ExecMailbox *box, int64_t until_us);
 
 /* Nobody touches memory that @rank has lent, or awaits messages in; what was under way is lost. */
 void exec_mailbox_withdraw(ExecMailbox *boxes, int32_t n_ranks, int32_t rank);

@@ -156,7 +156,7 @@ sleep_until_change(ExecLocalHub *hub, ExecMailbox *box, int64_t deadline_ns)
 
     if (hub->timeout_ns > 0)
         pause_us = CLAMP((deadline_ns - now_ns()) / 1000 + 1, 1, pause_us);
-    g_cond_wait_until(&box->changed, &box->mutex, g_get_monotonic_time() + pause_us);
+    exec_mailbox_sleep(box, g_get_monotonic_time() + pause_us);
 }
 
 /* What a rank waits for in its mailbox, asked with the mutex held: EXEC_NOT_WAITING once it is
@@ -251,11 +251,11 @@ send_message(ExecTransport *transport, int32_t to, int64_t tag, const void *data
     return post(transport, to, tag, data, n_bytes, error);
 }
 
+/* ExecWire's, too. */
 static bool
 lend(ExecTransport *transport, int32_t to, int64_t tag, const void *data, int64_t n_bytes,
      GError **error)
 {
-    g_return_val_if_fail(tag >= 0, false);
     return give(transport, to, tag, data, n_bytes, true, error);
 }
 
@@ -351,7 +351,8 @@ withdraw(ExecTransport *transport)
     exec_mailbox_withdraw(hub->boxes, hub->n_ranks, transport->rank);
 }
 
-static const ExecWire wire = {.post = post, .take = take};
+static const ExecWire wire = {
+    .post = post, .take = take, .lend = lend, .regain = regain, .withdraw = withdraw};
 
 static bool
 reduce_scatter(ExecTransport *transport, const ExecGroup *group, Dtype dtype, void *data, int64_t n,

@@ -373,15 +373,14 @@ whole_gradient_bytes(const WorkloadBuild *build, ModelPart part, int64_t layer)
     return saturating_mul(n + expert, bytes);
 }
 
-/* A layer's or an end's share of the op.  @gradients  whole_gradient_bytes(); made by I or by W. */
+/* A layer's or an end's share of the op. */
 static void
-add_part(const WorkloadHeldBytes *part, int64_t gradients, bool made_by_input, WorkloadOp *op)
+add_part(const WorkloadHeldBytes *part, WorkloadOp *op)
 {
     const int64_t workspace[SCHEDULE_OP_N] = {
         [SCHEDULE_OP_FORWARD] = part->forward_workspace,
-        [SCHEDULE_OP_BACKWARD] = part->backward_workspace + gradients,
-        [SCHEDULE_OP_BACKWARD_INPUT] = part->input_workspace + (made_by_input ? gradients : 0),
-        [SCHEDULE_OP_BACKWARD_WEIGHT] = made_by_input ? 0 : gradients,
+        [SCHEDULE_OP_BACKWARD] = part->backward_workspace,
+        [SCHEDULE_OP_BACKWARD_INPUT] = part->input_workspace,
     };
 
     add_bytes(&op->activation_bytes, part->kept);
@@ -391,16 +390,45 @@ add_part(const WorkloadHeldBytes *part, int64_t gradients, bool made_by_input, W
         op->workspace_bytes[kind] = MAX(op->workspace_bytes[kind], workspace[kind]);
 }
 
+/*
+ * Beside the workspace, which the executor takes when the op begins: the largest part's gradients
+ * (whole_gradient_bytes() of a layer and of the ends of the stage).  A layer's come when the head
+ * has given @head_kept back.
+ */
+static void
+add_whole_gradients(int64_t layer, int64_t embedding, int64_t head, int64_t head_kept,
+                    WorkloadOp *op)
+{
+    const int64_t later = MAX(layer, embedding);
+
+    add_bytes(&op->workspace_bytes[SCHEDULE_OP_BACKWARD], MAX(head, later - head_kept));
+    add_bytes(&op->workspace_bytes[SCHEDULE_OP_BACKWARD_INPUT], embedding);
+    add_bytes(&op->workspace_bytes[SCHEDULE_OP_BACKWARD_WEIGHT], MAX(head, layer));
+}
+
+/* What an end, which is never computed again, keeps and needs. */
+static WorkloadHeldBytes
+end_held(const WorkloadBuild *build, ModelPart end, const ModelShape *shape)
+{
+    WorkloadPartBytes bytes = workload_part_bytes(build->arch, end, 0, shape);
+    const int64_t least = end == MODEL_PART_HEAD ? head_transient_bytes(build, shape) : 0;
+
+    bytes.backward_transient = MAX(bytes.backward_transient, least);
+    bytes.input_transient = MAX(bytes.input_transient, least);
+    return workload_held_bytes(&bytes, PLAN_RECOMPUTE_NONE, build->n_slices > 1, 0);
+}
+
 void
 workload_build_op_memory(const WorkloadBuild *build, const PlanStage *stage, int32_t class_,
                          int32_t slice, WorkloadOp *op)
 {
     ModelShape shape = workload_build_shape(build, class_, slice);
     int64_t boundary = model_boundary_bytes(build->arch, &shape);
+    const WorkloadHeldBytes head = end_held(build, MODEL_PART_HEAD, &shape);
+    const WorkloadHeldBytes embedding = end_held(build, MODEL_PART_EMBEDDING, &shape);
     WorkloadHeldBytes kinds[WORKLOAD_LAYER_KINDS];
-    int64_t gradients[WORKLOAD_LAYER_KINDS];
+    int64_t gradients = 0; /* of the largest layer */
     bool known[WORKLOAD_LAYER_KINDS] = {false};
-    static const ModelPart ends[] = {MODEL_PART_EMBEDDING, MODEL_PART_HEAD};
 
     for (int64_t i = 0; i < stage->n_layers; i++) {
         int64_t layer = stage->first_layer + i;
@@ -411,23 +439,19 @@ workload_build_op_memory(const WorkloadBuild *build, const PlanStage *stage, int
                 workload_part_bytes(build->arch, MODEL_PART_LAYER, layer, &shape);
             kinds[kind] =
                 workload_held_bytes(&bytes, stage->recompute, build->n_slices > 1, boundary);
-            gradients[kind] = whole_gradient_bytes(build, MODEL_PART_LAYER, layer);
+            gradients = MAX(gradients, whole_gradient_bytes(build, MODEL_PART_LAYER, layer));
         }
         known[kind] = true;
-        add_part(&kinds[kind], gradients[kind], false, op);
+        add_part(&kinds[kind], op);
     }
-    for (size_t i = 0; i < G_N_ELEMENTS(ends); i++) {
-        if (ends[i] == MODEL_PART_EMBEDDING ? !stage->embedding : !stage->head)
-            continue;
-        WorkloadPartBytes bytes = workload_part_bytes(build->arch, ends[i], 0, &shape);
-        const int64_t least = ends[i] == MODEL_PART_HEAD ? head_transient_bytes(build, &shape) : 0;
-        bytes.backward_transient = MAX(bytes.backward_transient, least);
-        bytes.input_transient = MAX(bytes.input_transient, least);
-        const WorkloadHeldBytes end =
-            workload_held_bytes(&bytes, PLAN_RECOMPUTE_NONE, build->n_slices > 1, 0);
-        add_part(&end, whole_gradient_bytes(build, ends[i], 0), ends[i] == MODEL_PART_EMBEDDING,
-                 op);
-    }
+    if (stage->embedding)
+        add_part(&embedding, op);
+    if (stage->head)
+        add_part(&head, op);
+    add_whole_gradients(gradients,
+                        stage->embedding ? whole_gradient_bytes(build, MODEL_PART_EMBEDDING, 0) : 0,
+                        stage->head ? whole_gradient_bytes(build, MODEL_PART_HEAD, 0) : 0,
+                        stage->head ? head.kept : 0, op);
     op->kv_gradient_bytes = op->kv_bytes; /* in the same number format */
 }
 
