@@ -211,6 +211,16 @@ workload_usable_of(const ProfileParameters *p, const PlanDegrees *degrees, int64
     return (int64_t)(always + (left - always) / (1.0 + p->allocator_fraction));
 }
 
+/* Of one layer's weights, where they are gathered for an op (ZeRO 3); else 0. */
+static int64_t
+gathered_layer_bytes(const WorkloadBuild *build)
+{
+    return build->plan->zero_stage < 3
+               ? 0
+               : saturating_mul(workload_build_first_layer(build->arch, build->plan),
+                                workload_build_element_bytes(build->plan));
+}
+
 void
 workload_build_static(const WorkloadBuild *build, const Workload *workload, int32_t rank,
                       int64_t static_bytes[TRACE_MEMORY_N])
@@ -228,11 +238,8 @@ workload_build_static(const WorkloadBuild *build, const Workload *workload, int3
     static_bytes[TRACE_MEMORY_OPTIMIZER] = state.optimizer;
     static_bytes[TRACE_MEMORY_BUFFERS] = message_bytes(build, workload, rank);
     /* The layer that computes, and those gathered ahead of it. */
-    if (plan->zero_stage >= 3)
-        static_bytes[TRACE_MEMORY_BUFFERS] +=
-            saturating_mul((1 + workload_plan_prefetch(build->arch, plan)) *
-                               workload_build_first_layer(build->arch, plan),
-                           workload_build_element_bytes(plan));
+    static_bytes[TRACE_MEMORY_BUFFERS] +=
+        saturating_mul(1 + workload_plan_prefetch(build->arch, plan), gathered_layer_bytes(build));
     static_bytes[TRACE_MEMORY_BUFFERS] +=
         placeholder_bytes(build, rank) + workload_library_bytes(p, &plan->conventions);
 }
@@ -393,17 +400,18 @@ add_part(const WorkloadHeldBytes *part, WorkloadOp *op)
 /*
  * Beside the workspace, which the executor takes when the op begins: the largest part's gradients
  * (whole_gradient_bytes() of a layer and of the ends of the stage).  A layer's come when the head
- * has given @head_kept back.
+ * has given @head_kept back.  W needs no weights: of those gathered (6.3) @gathered are not there.
  */
 static void
 add_whole_gradients(int64_t layer, int64_t embedding, int64_t head, int64_t head_kept,
-                    WorkloadOp *op)
+                    int64_t gathered, WorkloadOp *op)
 {
     const int64_t later = MAX(layer, embedding);
 
     add_bytes(&op->workspace_bytes[SCHEDULE_OP_BACKWARD], MAX(head, later - head_kept));
     add_bytes(&op->workspace_bytes[SCHEDULE_OP_BACKWARD_INPUT], embedding);
-    add_bytes(&op->workspace_bytes[SCHEDULE_OP_BACKWARD_WEIGHT], MAX(head, layer));
+    add_bytes(&op->workspace_bytes[SCHEDULE_OP_BACKWARD_WEIGHT],
+              MAX(0, MAX(head, layer) - gathered));
 }
 
 /* What an end, which is never computed again, keeps and needs. */
@@ -451,7 +459,7 @@ workload_build_op_memory(const WorkloadBuild *build, const PlanStage *stage, int
     add_whole_gradients(gradients,
                         stage->embedding ? whole_gradient_bytes(build, MODEL_PART_EMBEDDING, 0) : 0,
                         stage->head ? whole_gradient_bytes(build, MODEL_PART_HEAD, 0) : 0,
-                        stage->head ? head.kept : 0, op);
+                        stage->head ? head.kept : 0, gathered_layer_bytes(build), op);
     op->kv_gradient_bytes = op->kv_bytes; /* in the same number format */
 }
 
