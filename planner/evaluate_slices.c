@@ -166,15 +166,6 @@ groups_of(const Plan *plan)
     return groups;
 }
 
-/* Whether micro-batches may differ in size: they are few (of more, differences do not show), and
- * their size is not asked for. */
-static bool
-may_regroup(const PlanTrial *trial)
-{
-    return trial->evaluation->space->request->micro_batch == 0 && trial->point->micro_batch > 1 &&
-           trial->point->n_microbatches * trial->point->micro_batch <= PLAN_COARSE_MAX_SEQUENCES;
-}
-
 /*
  * Takes each change that gains, again and again, until none does or much was simulated: of slices,
  * and of micro-batches.  These stay at most as large as the point's: its bound of any slicing
@@ -200,7 +191,7 @@ improve_slices(PlanTrial *trial, int64_t unit)
         .costs = &costs,
         .max_group = trial->point->micro_batch,
         .is_common = true,
-        .keeps_groups = !may_regroup(trial),
+        .keeps_groups = !plan_coarse_regroups(trial->evaluation->space->request, trial->point),
         .judge = judge_groups,
         .user_data = &judge,
         .most_judged = MAX_SLICED_OPS / n_ops(plan) + 1,
@@ -224,7 +215,7 @@ try_coarse(PlanTrial *trial, PlanCoarseGrid **grid, const Plan *plan, const Sche
     const PlanCoarseAsked asked = {
         .request = trial->evaluation->space->request,
         .plan = plan,
-        .regroups = may_regroup(trial),
+        .regroups = plan_coarse_regroups(trial->evaluation->space->request, trial->point),
         .limit_ns = trial->limit,
     };
 
@@ -274,7 +265,6 @@ plan_evaluate_slices(const PlanEvaluation *evaluation, const PlanPoint *point, i
             continue;
         if (slicings == NULL) {
             slicings = plan_slicings_new(request, plan, &unit, &error);
-            plan_trial_note_slow(&trial, point->sliced_bound_ns);
         }
         if (slicings == NULL) {
             plan_trial_note_error(&trial, error);

@@ -13,7 +13,7 @@
 #ifndef PLANNER_SLICE_COARSE_H
 #define PLANNER_SLICE_COARSE_H
 
-#include "planner/search.h"
+#include "planner/space.h"
 
 G_BEGIN_DECLS
 
@@ -33,8 +33,17 @@ typedef struct {
     uint32_t breaks; /* bit x: a micro-batch ends after sequence x, but for the last; regroups */
 } PlanCoarse;
 
-/* Sequences that regroups allows. */
+/* Sequences that regroups allows: of more, differences do not show. */
 #define PLAN_COARSE_MAX_SEQUENCES 16
+
+/* Whether micro-batches of sliced plans of @point may differ in size: they are few, and their size
+ * is not asked for. */
+static inline bool
+plan_coarse_regroups(const PlanRequest *request, const PlanPoint *point)
+{
+    return request->micro_batch == 0 && point->micro_batch > 1 &&
+           point->n_microbatches * point->micro_batch <= PLAN_COARSE_MAX_SEQUENCES;
+}
 
 /* Opaque; see slice_coarse.c. */
 typedef struct PlanCoarseGrid PlanCoarseGrid;

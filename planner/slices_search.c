@@ -5,12 +5,15 @@
  * first, by the bound of one equal slicing.
  */
 #include "planner/run.h"
+#include "planner/slice_floor.h"
 
 #include <stdlib.h>
 
 /* Points whose slicing is estimated, at a millisecond each; and found, at a tenth of a second. */
 #define MAX_ESTIMATED 384
 #define MAX_SLICED 24
+/* Points whose bound is sharpened, at some milliseconds each. */
+#define MAX_SHARP 24
 /* Estimates of a space that is looked at closely. */
 #define SMALL_SPACE 64
 /* Slices that cannot gain one part in so many are not looked for. */
@@ -119,6 +122,31 @@ is_variant(const PlanPoint *point, const PlanPoint *like)
            point->offload == like->offload && point->sequence_parallel == like->sequence_parallel;
 }
 
+/*
+ * Lowers the run's bound to that of all slicings of the space; @points by sliced_bound_ns.  A
+ * point's sharper bound costs milliseconds, so it is taken of those that matter: least
+ * sliced_bound_ns first, until a sharper one is less than what follows.
+ */
+static void
+bound_points(PlanRun *run, const PlanPoint *const *points)
+{
+    int64_t least = INT64_MAX;
+    int n_sharp = 0;
+
+    for (guint i = 0; i < run->space->points->len; i++) {
+        const PlanPoint *point = points[i];
+        int64_t bound_ns = point->sliced_bound_ns;
+        if (point->sliced_bytes > run->evaluation.memory_limit_bytes)
+            continue;
+        if (bound_ns >= MIN(least, run->lower_bound_ns))
+            break;
+        if (n_sharp++ < MAX_SHARP && !plan_evaluation_is_stopped(&run->evaluation))
+            bound_ns = MAX(bound_ns, plan_slice_floor_ns(&run->evaluation, point));
+        least = MIN(least, bound_ns);
+    }
+    run->lower_bound_ns = MIN(run->lower_bound_ns, least);
+}
+
 /* By estimate; the variants of one after the other. */
 void
 plan_run_slices(PlanRun *run)
@@ -146,9 +174,5 @@ plan_run_slices(PlanRun *run)
         n_tried += wave->n;
         plan_run_wave(run, wave);
     }
-    for (guint i = 0; i < n; i++) {
-        const PlanPoint *point = points[i];
-        if (!tried[i] && point->sliced_bytes <= run->evaluation.memory_limit_bytes)
-            run->lower_bound_ns = MIN(run->lower_bound_ns, point->sliced_bound_ns);
-    }
+    bound_points(run, points);
 }

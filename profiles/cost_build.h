@@ -28,6 +28,14 @@ double cost_weight_product_s(const Profile *profile, const ModelDevice *device, 
 double cost_batched_product_s(const Profile *profile, const ModelDevice *device, const ModelOp *op,
                               Dtype dtype);
 
+/* Host time of the framework in @pass of a layer, beyond that of its kernels (cost-model.md 2.5).
+ */
+double cost_host_layer_s(const Profile *profile, const ProfileQuery *query, ProfilePass pass);
+
+/* Adding the gradients of @ops, as @query says. */
+double cost_accumulate_s(const Profile *profile, const ModelDevice *device,
+                         const ProfileQuery *query, const ModelOp *ops, size_t n_ops);
+
 G_END_DECLS
 
 #endif /* PROFILES_COST_BUILD_H */

@@ -2,6 +2,7 @@
 
 #include <math.h>
 
+#include "profiles/cost_build.h"
 #include "profiles/measured.h"
 
 static double
@@ -39,4 +40,28 @@ profile_cost_sliced_floor_s(const Profile *profile, const ProfileQuery *query, P
         profile_measured_sliced_floor(profile, query, PROFILE_PASS_BACKWARD_WEIGHT, &weight_s))
         seconds = fmin(seconds, input_s + weight_s);
     return seconds;
+}
+
+double
+profile_cost_slice_floor_s(const Profile *profile, const ProfileQuery *query, ProfilePass pass)
+{
+    const ModelDevice *device = model_cluster_device(profile->cluster, query->rank);
+    ModelOp ops[MODEL_MAX_OPS];
+    const size_t n = model_ops(query->arch, query->part, query->layer, &query->shape, ops);
+    double device_s = 0.0, host_s = cost_host_layer_s(profile, query, pass);
+
+    g_return_val_if_fail(pass == PROFILE_PASS_FORWARD || pass == PROFILE_PASS_BACKWARD, 0.0);
+    if (profile->measurements->len > 0)
+        return 0.0;
+    for (size_t i = 0; i < n; i++) {
+        const ProfileCost cost =
+            profile_cost_op(profile, device, &ops[i], pass, query->shape.dtype, query->groups);
+        host_s += cost.host_s;
+        /* Attention depends on the context, and collectives may hide. */
+        if (ops[i].kind == MODEL_OP_GEMM || ops[i].kind == MODEL_OP_MEMORY)
+            device_s += cost.part_s[PROFILE_PART_COMPUTE];
+    }
+    if (pass == PROFILE_PASS_BACKWARD)
+        device_s += cost_accumulate_s(profile, device, query, ops, n);
+    return fmax(device_s, host_s);
 }

@@ -22,6 +22,15 @@ G_BEGIN_DECLS
 double profile_cost_sliced_floor_s(const Profile *profile, const ProfileQuery *query,
                                    ProfilePass pass);
 
+/*
+ * A bound on @pass of one slice of @query's sequences and tokens, whatever its context; FORWARD or
+ * BACKWARD.  What depends on the number of tokens alone: products with weights, ops bound by
+ * memory, launches, adding gradients, the host.  It never falls where tokens or sequences grow, and
+ * depends on their product only.  0 where anything was measured, which may.
+ */
+double profile_cost_slice_floor_s(const Profile *profile, const ProfileQuery *query,
+                                  ProfilePass pass);
+
 G_END_DECLS
 
 #endif /* PROFILES_COST_FLOOR_H */

@@ -49,8 +49,8 @@ hide_tp(const Profile *profile, bool sequence_parallel, double weight_products_s
 
 /* Forward has a third of the framework's host time, backward two thirds: it issues two kernels for
  * each of the forward's. */
-static double
-host_layer_s(const Profile *profile, const ProfileQuery *query, ProfilePass pass)
+double
+cost_host_layer_s(const Profile *profile, const ProfileQuery *query, ProfilePass pass)
 {
     double both = query->host_layer_s + profile->parameters.host_layer_s;
 
@@ -71,9 +71,9 @@ fused_accumulate_s(const Profile *profile, const ModelDevice *device, const Mode
 
 /* Adding the gradients of this pass to what earlier passes left: inside the products that make
  * them, or one kernel per weight. */
-static double
-accumulate_s(const Profile *profile, const ModelDevice *device, const ProfileQuery *query,
-             const ModelOp *ops, size_t n_ops)
+double
+cost_accumulate_s(const Profile *profile, const ModelDevice *device, const ProfileQuery *query,
+                  const ModelOp *ops, size_t n_ops)
 {
     double element_bytes = (double)dtype_bytes(query->shape.dtype);
     double seconds = 0.0;
@@ -118,13 +118,13 @@ modelled_part(const Profile *profile, const ProfileQuery *query, ProfilePass pas
         ring_s += cost.part_s[PROFILE_PART_CP];
     }
     if (pass == PROFILE_PASS_BACKWARD || pass == PROFILE_PASS_BACKWARD_WEIGHT)
-        sum.part_s[PROFILE_PART_COMPUTE] += accumulate_s(profile, device, query, ops, n_ops);
+        sum.part_s[PROFILE_PART_COMPUTE] += cost_accumulate_s(profile, device, query, ops, n_ops);
     /* An all-to-all, or a gathering, is needed whole before attention begins. */
     if (ring_s > 0.0 && !query->shape.all_to_all && !query->shape.gathered_kv)
         hide_ring(profile, &sum, ring_s, attention_s, query->shape.cp);
     if (query->overlap_tp)
         hide_tp(profile, query->shape.sequence_parallel, weight_products_s, &sum);
-    sum.host_s += host_layer_s(profile, query, pass);
+    sum.host_s += cost_host_layer_s(profile, query, pass);
     return sum;
 }
 

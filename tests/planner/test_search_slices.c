@@ -1,5 +1,7 @@
 /* Tests of planner/search.h with slices and micro-batches of any size: against all coarse ones. */
+#include "planner/run.h"
 #include "planner/slice_coarse.h"
+#include "planner/slice_floor.h"
 #include "planner/slice_grid.h"
 #include "tests/planner/search_case.h"
 
@@ -113,6 +115,8 @@ test_no_coarse_groups_and_slices_are_better(void)
         const int64_t least = all_coarse(&request, plan);
         g_assert_cmpint(plan->predicted->iteration_ns, <=, least);
         g_assert_cmpfloat(plan->lower_bound_s * 1e9, <=, (double)least);
+        /* Work alone, without what short slices cost and what filling takes, leaves up to 0.83. */
+        g_assert_cmpfloat(plan->optimality_gap_fraction, <, 0.6);
         /* It is what the file says. */
         g_autoptr(Workload) workload =
             workload_new(arch, profile, plan, request.memory_limit_bytes, &error);
@@ -123,6 +127,41 @@ test_no_coarse_groups_and_slices_are_better(void)
         n_uneven += plan->batch_slices != NULL;
     }
     g_assert_cmpint(n_uneven, >, 0);
+    g_clear_pointer(&flights, plan_flights_free);
+}
+
+/* The bound of any slicing, whose certificate may be cut to the answer's time, by itself; and it is
+ * worth more than the work alone. */
+static void
+test_no_slicing_takes_less_than_the_floor(void)
+{
+    static const char *const clusters[] = {"p3.16xlarge", "dgx-h100"};
+
+    flights = plan_flights_new();
+    for (int i = 0; i < 4; i++) {
+        g_autoptr(ModelArch) arch = wide_arch(512);
+        g_autoptr(Profile) profile = cluster_of(clusters[i / 2], 4);
+        g_autoptr(PlanMemo) memo = plan_memo_new();
+        PlanRequest request = pipeline_of(arch, profile, 4, families[i % 2]);
+        const PlanSpaceLimits limits = {INT64_MAX / 8, INT64_MAX, INT64_MAX, 1};
+        g_autoptr(GError) error = NULL;
+        PlanRun run;
+        request.memo = memo;
+        g_autoptr(PlanSpace) space = plan_space_new(&request, &limits, &error);
+        g_assert_no_error(error);
+        plan_run_init(&run, &request, space, simulate, NULL);
+        for (guint k = 0; k < space->points->len; k++) {
+            const PlanPoint *point = &g_array_index(space->points, PlanPoint, k);
+            if (point->micro_batch < 4 || point->is_balanced)
+                continue;
+            const ScheduleFamily *family = schedule_family_find(families[i % 2][0], NULL);
+            g_autoptr(Plan) plan = plan_space_plan(&request, point, family);
+            const int64_t floor_ns = plan_slice_floor_ns(&run.evaluation, point);
+            g_assert_cmpint(floor_ns, <=, all_coarse(&request, plan));
+            g_assert_cmpint(floor_ns, >, point->sliced_bound_ns);
+        }
+        plan_run_clear(&run);
+    }
     g_clear_pointer(&flights, plan_flights_free);
 }
 
@@ -215,6 +254,8 @@ main(int argc, char **argv)
     g_test_init(&argc, &argv, NULL);
     g_test_add_func("/planner/search-slices/no-coarse-groups-and-slices-are-better",
                     test_no_coarse_groups_and_slices_are_better);
+    g_test_add_func("/planner/search-slices/no-slicing-takes-less-than-the-floor",
+                    test_no_slicing_takes_less_than_the_floor);
     g_test_add_func("/planner/search-slices/grids-are-whole-and-bounded",
                     test_grids_are_whole_and_bounded);
     g_test_add_func("/planner/search-slices/micro-batches-stay-as-asked",
