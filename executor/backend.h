@@ -289,9 +289,9 @@ typedef struct {
     void (*begin_aside)(ExecBackend *backend);
     void (*end_aside)(ExecBackend *backend, ExecMark **mark);
     /* Compute slots called from now on wait for what the mark stands for; the host does not. */
-    void (*join)(ExecBackend *backend, const ExecMark *mark);
+    void (*join)(ExecBackend *backend, ExecMark *mark);
     /* The host does. */
-    bool (*await)(ExecBackend *backend, const ExecMark *mark, GError **error);
+    bool (*await)(ExecBackend *backend, ExecMark *mark, GError **error);
     void (*forget)(ExecBackend *backend, ExecMark *mark);
     /* Host memory that upload reads in its queue's order, so that it must not change before.  NULL:
      * there is none to be had. */

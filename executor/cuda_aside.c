@@ -52,15 +52,15 @@ exec_cuda_end_aside(ExecBackend *backend, ExecMark **mark)
 }
 
 void
-exec_cuda_join(ExecBackend *backend, const ExecMark *mark)
+exec_cuda_join(ExecBackend *backend, ExecMark *mark)
 {
-    QUEUE(backend, cudaStreamWaitEvent(exec_cuda_stream(backend), (cudaEvent_t)(uintptr_t)mark, 0));
+    QUEUE(backend, cudaStreamWaitEvent(exec_cuda_stream(backend), (cudaEvent_t)mark, 0));
 }
 
 bool
-exec_cuda_await(ExecBackend *backend, const ExecMark *mark, GError **error)
+exec_cuda_await(ExecBackend *backend, ExecMark *mark, GError **error)
 {
-    return exec_cuda_wait_event(exec_cuda_state(backend), (cudaEvent_t)(uintptr_t)mark, error);
+    return exec_cuda_wait_event(exec_cuda_state(backend), (cudaEvent_t)mark, error);
 }
 
 void

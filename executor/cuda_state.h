@@ -117,8 +117,8 @@ void exec_cuda_aside_close(ExecCudaAside *aside);
 /* Slots of backend.h. */
 void exec_cuda_begin_aside(ExecBackend *backend);
 void exec_cuda_end_aside(ExecBackend *backend, ExecMark **mark);
-void exec_cuda_join(ExecBackend *backend, const ExecMark *mark);
-bool exec_cuda_await(ExecBackend *backend, const ExecMark *mark, GError **error);
+void exec_cuda_join(ExecBackend *backend, ExecMark *mark);
+bool exec_cuda_await(ExecBackend *backend, ExecMark *mark, GError **error);
 void exec_cuda_forget(ExecBackend *backend, ExecMark *mark);
 void *exec_cuda_alloc_host(ExecBackend *backend, size_t n_bytes);
 void exec_cuda_release_host(ExecBackend *backend, void *memory);

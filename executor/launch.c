@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/text.h"
+#include "executor/keeper.h"
 #include "executor/plugin.h"
 #include "executor/pool.h"
 #include "executor/transport.h"
@@ -101,7 +102,7 @@ mpirun_arguments(const ExecLaunchOptions *o, const char *mpirun, const char *lib
 }
 
 /* In the child, before mpirun: a session of its own, so that Ctrl-C reaches the launcher alone, and
- * an end of its own should the launcher be killed. */
+ * an end of its own should the launcher be killed (keeper.h sees to it). */
 static void
 prepare_child(gpointer user_data)
 {
@@ -408,13 +409,16 @@ exec_launch(const ExecLaunchOptions *options, GString *output, int *status, GErr
     };
     if (!start(options, exec_watcher_where(watcher), &mpirun, error))
         return false;
+    ExecKeeper keeper;
     GError *found = NULL;
+    exec_keeper_start(&keeper, mpirun.pid);
     Watch watch = {.o = options, .watcher = watcher, .shown_ns = exec_now_ns()};
     const bool ok = watch_ranks(&watch, &mpirun, status, &found);
     const bool interrupted = g_error_matches(found, EXEC_ERROR, EXEC_ERROR_INTERRUPTED);
     if (!ok)
         exec_watcher_clean_up(watcher, interrupted ? WRITE_S : CLEAN_UP_S);
     finish_mpirun(&mpirun, !ok);
+    exec_keeper_end(&keeper);
     if (ok)
         *status = exit_status(&mpirun);
     if (interrupted && mpirun.notes->len > 0) { /* rank 0 knows what it has written */

@@ -100,7 +100,7 @@ else
             LD_LIBRARY_PATH="$W/blas" FAULT=$fault FAULT_RANK=2 FAULT_CALL=100 -- \
             run "$W/dp2.json" --steps 5000 --transport mpi
     done
-    ends 7 'rank 0 (process [0-9]* on .*) died in ' "rank 0 goes" $LIMIT_S \
+    ends 7 'rank 0 (process [0-9]* on .*) died in [A-Za-z0-9. ]* of step [01]' "rank 0 goes" $LIMIT_S \
         LD_LIBRARY_PATH="$W/blas" FAULT=kill FAULT_RANK=0 FAULT_CALL=300 -- \
         run "$W/dp2.json" --steps 5000 --transport mpi
     ends 8 'rank 1 (process [0-9]* on .*) is stopped in [FB][0-3].0s[01] of step 0: silent' \
@@ -257,5 +257,25 @@ if [ -z "$reason" ]; then
     wait $launcher 2>/dev/null
     sleep 3
     gone "a launcher that is killed leaves no rank behind"
+    # Open MPI 4 has been seen to stay, its ranks gone, when it was told to end.
+    mkdir "$W/deaf"
+    cat >"$W/deaf/mpirun" <<END
+#!/bin/sh
+[ "\$1" != --version ] || exec $(command -v mpirun) --version
+trap '' TERM
+echo begun >"$W/deaf/begun"
+while :; do sleep 1; done
+END
+    chmod +x "$W/deaf/mpirun"
+    PATH=$W/deaf:$PATH "$DEGAS" run "$W/dp2.json" --device reference --steps 1 --transport mpi \
+        >"$W/out" 2>"$W/err" &
+    launcher=$!
+    sleep 2
+    kill -KILL $launcher
+    wait $launcher 2>/dev/null
+    sleep 4
+    [ -s "$W/deaf/begun" ]
+    report $? "... while an mpirun that does not listen has begun" "$(cat "$W/err")"
+    gone "... it is gone too"
 fi
 finish

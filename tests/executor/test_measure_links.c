@@ -46,7 +46,8 @@ test_optimizer_is_all_of_its_step(void)
     g_autoptr(ExecSamples) samples = exec_samples_new();
     g_autoptr(Profile) profile = profile_load("local-cpu", &error);
     ExecBackendOps counting = *backend->ops;
-    ExecMeasureShared shared = {.n_threads = 1, .n_busy = 1, .samples = samples};
+    const ExecMeasureOptions options = {0};
+    ExecMeasureShared shared = {.o = &options, .n_threads = 1, .n_busy = 1, .samples = samples};
     g_autofree ExecMeasureTiming *timings = g_new(ExecMeasureTiming, EXEC_MEASURE_MAX_TIMINGS);
     int64_t n_elements = 0;
 
