@@ -146,9 +146,10 @@ idle_of_all_ns(const PlanFlow *flow)
 int64_t
 plan_flow_bound_ns(const PlanFlow *flow)
 {
-    g_autofree PlanFlowTimes *times = g_new0(PlanFlowTimes, (size_t)flow->n_classes);
+    g_autofree PlanFlowTimes *times = g_new(PlanFlowTimes, (size_t)flow->n_classes);
     int64_t ns = 0;
 
+    g_assert(flow->n_classes >= 1);
     for (int32_t c = 0; c < flow->n_classes; c++)
         times[c] = plan_flow_times(&flow->shops[c]);
     if (flow->classes == NULL)
@@ -168,7 +169,7 @@ plan_bound_flow_ns(const Workload *workload, int64_t n_microbatches, bool forwar
     const int32_t n_slices = workload->n_slices, n_classes = workload->n_classes;
     const int64_t n_ops = (int64_t)workload->n_stages * n_slices;
     g_autofree const WorkloadOp **ops = g_new0(const WorkloadOp *, (size_t)(n_classes * n_ops));
-    g_autofree PlanFlowShop *shops = g_new0(PlanFlowShop, (size_t)n_classes);
+    g_autofree PlanFlowShop *shops = g_new(PlanFlowShop, (size_t)n_classes);
 
     for (int32_t c = 0; c < n_classes; c++) {
         for (int64_t i = 0; i < n_ops; i++)

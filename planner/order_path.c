@@ -83,7 +83,7 @@ walk_init(Walk *walk, const Schedule *schedule)
     *walk = (Walk){
         .schedule = schedule,
         .n_units = n_units,
-        .places = g_new(Place, n_ranks * (size_t)schedule->n_chunks),
+        .places = g_new0(Place, n_ranks * (size_t)schedule->n_chunks),
         .sent = {g_new(int32_t, n_slots), g_new(int32_t, n_slots)},
         .steps = g_new0(Step, (size_t)schedule_n_ops(schedule)),
         .next = g_new(int64_t, n_ranks),

@@ -38,7 +38,7 @@ struct PlanCoarseGrid {
     int64_t *cover_ns;      /* (owned) [x] the least work of x sequences */
     int64_t least_drain_ns, end_ns, limit_ns;
     GArray *found;      /* (owned) of PlanCoarse */
-    GHashTable *priced; /* (owned) of int keys -> (borrowed) Workload *; looked up only */
+    GHashTable *priced; /* (owned) of gint64 -> (borrowed) Workload *; looked up only */
 };
 
 /* The most parts, 0 if there is no cut. */
@@ -254,12 +254,12 @@ priced(PlanCoarseGrid *grid, int64_t n, int64_t b, uint32_t cuts)
 {
     /* Without regrouping there is one b and one n. */
     const int64_t shape = grid->regroups ? n * (PLAN_COARSE_MAX_SEQUENCES + 1) + b : 0;
-    const gpointer key = GINT_TO_POINTER((gint)(shape << MAX_CELLS | cuts));
-    const Workload *known = g_hash_table_lookup(grid->priced, key);
+    const gint64 key = shape << MAX_CELLS | cuts;
+    const Workload *known = g_hash_table_lookup(grid->priced, &key);
 
     if (known == NULL) {
         known = price(grid, n, b, cuts);
-        g_hash_table_insert(grid->priced, key, (gpointer)known);
+        g_hash_table_insert(grid->priced, g_memdup2(&key, sizeof key), (gpointer)known);
     }
     return known;
 }
@@ -412,7 +412,7 @@ plan_coarse_grid_new(const PlanCoarseAsked *asked)
         .workloads = g_ptr_array_new_with_free_func((GDestroyNotify)workload_free),
         .limit_ns = asked->limit_ns,
         .found = g_array_new(FALSE, FALSE, sizeof(PlanCoarse)),
-        .priced = g_hash_table_new(NULL, NULL),
+        .priced = g_hash_table_new_full(g_int64_hash, g_int64_equal, g_free, NULL),
     };
     g_return_val_if_fail(!grid->regroups || grid->sequences <= PLAN_COARSE_MAX_SEQUENCES, grid);
     g_clear_pointer(&grid->probe->batch_slices, g_array_unref);

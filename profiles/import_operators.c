@@ -30,7 +30,7 @@ typedef enum {
 struct ImportOperator {
     const char *name;
     Form form;
-    size_t first, n_inputs, argument;
+    uint32_t first, n_inputs, argument;
     bool backward;
     ModelMemoryKind memory_kind;
     int passes;
@@ -305,6 +305,7 @@ import_call_sample(JsonDoc *doc, const JsonValue *args, const ImportOperator *op
     Tensor tensors[3] = {0};
     ImportOutcome outcome;
 
+    g_assert(op->n_inputs >= 1);
     *sample = (ImportSample){.kind = kinds[op->form],
                              .memory_kind = op->memory_kind,
                              .backward = op->backward,
