@@ -100,7 +100,7 @@ else
             LD_LIBRARY_PATH="$W/blas" FAULT=$fault FAULT_RANK=2 FAULT_CALL=100 -- \
             run "$W/dp2.json" --steps 5000 --transport mpi
     done
-    ends 7 'rank 0 (process [0-9]* on .*) died in [A-Za-z0-9. ]* of step [01]' "rank 0 goes" $LIMIT_S \
+    ends 7 'rank 0 (process [0-9]* on .*) died in [A-Za-z0-9. ]* step [0-9]' "rank 0 goes" $LIMIT_S \
         LD_LIBRARY_PATH="$W/blas" FAULT=kill FAULT_RANK=0 FAULT_CALL=300 -- \
         run "$W/dp2.json" --steps 5000 --transport mpi
     ends 8 'rank 1 (process [0-9]* on .*) is stopped in [FB][0-3].0s[01] of step 0: silent' \

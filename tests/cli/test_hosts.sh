@@ -101,7 +101,7 @@ wait $job
 status=$?
 took=$(($(date +%s) - killed))
 [ $status = 7 ] && [ $took -le 5 ] && [ "$(wc -l <"$W/err")" = 1 ] &&
-    grep -q '^degas: rank 3 (process [0-9]* on host-2) died in .* of step [0-9]' "$W/err"
+    grep -q '^degas: rank 3 (process [0-9]* on host-2) died in .* step [0-9]' "$W/err"
 report $? "a rank that dies elsewhere ends the run" "status $status after $took s: $(cat "$W/err")"
 sleep 1
 gone "... on both hosts"

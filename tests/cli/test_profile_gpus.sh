@@ -77,7 +77,7 @@ wrong call=20,rank=2 7 'rank 2 failed in the timing of collectives: transport nc
 wrong init=3,rank=1 7 'rank 1 failed in its preparations: transport nccl: ncclCommInitRankConfig .*: internal error' \
     "a communicator that cannot be made"
 # What a rank did last is as old as its last pulse.
-wrong kill=40,rank=1 7 'rank 1 (process [0-9]* on .*) died in \(its preparations\|the timing of collectives\)' "a rank that dies"
+wrong kill=40,rank=1 7 'rank 1 (process [0-9]* on .*) died in .*\(preparations\|collectives\|step 0\)' "a rank that dies"
 wrong version=21805,rank=1 1 'rank 0 has NCCL 2.28.9, rank 1 has 2.18.5: all need the same' "different versions"
 left=$(pgrep -af "profile $W/" || true)
 [ -z "$left" ]
