@@ -196,7 +196,7 @@ assert d['zero_stage'] == 3 and d['offload'] != 'none' and d['offload_parameters
 assert 'prefetch_layers' not in d and m['weights'] == 0 and m['optimizer'] == 0, d"
 # Two nodes with slow Ethernet, eight stages of two replicas: the messages of a small model's long pipelines are more than
 # its gradients, so pipelines inside nodes, replicas across, are better than Megatron's order, which is the other way round.
-order="gpt2-124m p3.16xlarge --gpus 16 --global-batch 512 --dp 2 --tp 1 --pp 8 --slices off --threads"
+order="gpt2-124m p3.16xlarge --gpus 16 --global-batch 512 --seq-len 256 --dp 2 --tp 1 --pp 8 --slices off --threads"
 # shellcheck disable=SC2086
 runs 0 "ranks in the default order" plan $order 1 --rank-order tp-cp-dp-pp --json
 json "no key says so" "assert 'rank_order' not in d"
@@ -206,7 +206,7 @@ runs 0 "the order searched" plan $order 1 -o "$W/order.json"
 has 'ranks in the order tp-cp-pp-dp' "the summary names it"
 cp "$W/order.json" "$W/out"
 json "pipelines inside nodes" "assert d['rank_order'] == 'tp-cp-pp-dp', d.get('rank_order')
-assert d['predicted']['iteration_s'] < 0.8 * $before, (d['predicted']['iteration_s'], $before)"
+assert d['predicted']['iteration_s'] < 0.7 * $before, (d['predicted']['iteration_s'], $before)"
 for threads in 2 8; do
     # shellcheck disable=SC2086
     runs 0 "$threads threads" plan $order $threads -o "$W/order-$threads.json"
