@@ -107,8 +107,8 @@ bench: all $(BENCHES)
 	@scripts/bench.sh $(BENCHES)
 
 # Predicted beside measured on this machine's CPU: writes docs/loop.md.
-loop: all
-	@scripts/loop.sh
+loop: all $(B)/tests/bench/gauge_cores
+	@GAUGE=$(B)/tests/bench/gauge_cores scripts/loop.sh
 
 # Predictions beside published measurements; the table of docs/validation.md.
 VALIDATION ?= ../shared/validation

@@ -16,6 +16,10 @@
 #include "cli/output.h"
 #include "cli/run_options.h"
 #include "cli/run_processes.h"
+#include "profiles/measured.h"
+
+/* Iterations with times that vary. */
+#define VARIED_RUNS 200
 
 /* --- one run --- */
 
@@ -35,6 +39,8 @@ typedef struct {
     /* NaN where the plan's own profile gives no prediction. */
     double predicted_s, predicted_bubble_fraction;
     int64_t predicted_peak_bytes;
+    /* The same with ops that vary as when they were profiled; n_runs 0: that is not known. */
+    ReportJitter varied;
 } Run;
 
 static void
@@ -113,6 +119,7 @@ predict(Run *run)
     run->predicted_s = units_s_from_ns(report->iteration_ns);
     run->predicted_bubble_fraction = report->bubble_fraction;
     run->predicted_peak_bytes = report->peak_memory_bytes;
+    run->varied = report->jitter;
 }
 
 /* --- progress --- */
@@ -173,6 +180,22 @@ write_verification(JsonWriter *writer, const Run *run)
     json_write_object_end(writer);
 }
 
+static void
+write_varied(JsonWriter *writer, const ReportJitter *varied)
+{
+    static const char *const keys[] = {"p10", "p50", "p90"};
+
+    if (varied->n_runs == 0) {
+        json_write_null(writer, "predicted_varied_step_s");
+        return;
+    }
+    json_write_object_inline(writer, "predicted_varied_step_s");
+    for (size_t i = 0; i < G_N_ELEMENTS(keys); i++)
+        json_write_double(writer, keys[i], units_s_from_ns(varied->iteration_ns[i]));
+    json_write_double(writer, "op_sigma_fraction", varied->op_sigma);
+    json_write_object_end(writer);
+}
+
 static JsonWriter *
 to_json(const Run *run)
 {
@@ -191,6 +214,7 @@ to_json(const Run *run)
     json_write_object_end(writer);
     json_write_double(writer, "predicted_step_s", run->predicted_s);
     json_write_double(writer, "prediction_error_fraction", error_fraction(run));
+    write_varied(writer, &run->varied);
     json_write_double(writer, "tokens_per_s", tokens_per_step(run) / run->median_s);
     json_write_array_inline(writer, "losses");
     for (int64_t i = 0; i < result->n_steps; i++)
@@ -276,6 +300,24 @@ print_table(const Run *run)
     output_table_print(table, 2);
 }
 
+/* What varying times alone make of the prediction. */
+static void
+print_varied(const ReportJitter *varied)
+{
+    char *texts[3];
+
+    if (varied->n_runs == 0)
+        return;
+    for (int i = 0; i < 3; i++)
+        texts[i] = output_seconds(units_s_from_ns(varied->iteration_ns[i]));
+    g_autofree char *sigma = output_percent(varied->op_sigma);
+    output_printf("  predicted with ops that vary as when profiled (%s): median %s, 80 %% of steps "
+                  "%s to %s\n",
+                  sigma, texts[1], texts[0], texts[2]);
+    for (int i = 0; i < 3; i++)
+        g_free(texts[i]);
+}
+
 static void
 print_for_people(const Run *run)
 {
@@ -288,6 +330,7 @@ print_for_people(const Run *run)
     print_table(run);
     output_printf("\n  measured: median of %" G_GINT64_FORMAT " steps, 80 %% of them %s to %s\n",
                   result->n_steps > 1 ? result->n_steps - 1 : 1, p10, p90);
+    print_varied(&run->varied);
     output_printf("  loss: %.4f in the first step, %.4f in the last\n", result->losses[0],
                   result->losses[result->n_steps - 1]);
     if (result->verified) {
@@ -328,7 +371,11 @@ write_products(const Run *run, Options *options, GError **error)
 static void
 simulate(Run *run)
 {
-    if (!job_simulate(run->job, NULL, &run->simulation, &run->unpredicted))
+    const Conditions varied = conditions_of_profile(VARIED_RUNS);
+    const bool varies = profile_measured_spread(run->job->profile) > 0;
+    const JobOptions how = {.conditions = varies ? &varied : NULL};
+
+    if (!job_simulate(run->job, &how, &run->simulation, &run->unpredicted))
         return;
     const GArray *ranks = run->simulation.result.report->ranks;
     run->predicted_bytes = g_new(int64_t, ranks->len);

@@ -350,6 +350,8 @@ run_schedule(const char *path, Options *options, GError **error)
     g_auto(JobSimulation) simulation = {0};
 
     read_conditions(&conditions, options);
+    if (!conditions_apply_spread(&conditions, NULL, &conditions.jitter, error))
+        return -1;
     const SimOptions sim_options = {
         .want_trace = needs_all_events(options) || !is_report_only(options),
         .jitter = conditions.jitter.n_runs > 0 ? &conditions.jitter : NULL,

@@ -3,7 +3,9 @@
 #include <string.h>
 
 #include "cli/command.h"
+#include "profiles/measured.h"
 
+#define OF_PROFILE "profile"
 #define DEFAULT_RUNS 1000
 #define DEFAULT_SEED 1
 #define DEFAULT_SLOWDOWN 2.0
@@ -21,9 +23,11 @@ const OptionInfo conditions_options[] = {
      "speeds of pipeline ranks that differ, e.g. 3=0.8: it computes at 0.8 times its rate", 0},
     {"jitter", "SIGMA[,RUNS[,SEED]]",
      "also simulate RUNS iterations (1000) whose ops and messages take exp(SIGMA Z) times as long, "
-     "Z normal; gives p10, p50, p90 and the probability to fit",
+     "Z normal; gives p10, p50, p90 and the probability to fit. SIGMA profile: as the timings of "
+     "layers vary in a measured profile",
      0},
-    {"rank-jitter", "SIGMA", "with --jitter: the same by rank and run; default: as --jitter", 0},
+    {"rank-jitter", "SIGMA",
+     "with --jitter: the same by rank and run; default: as --jitter, of profile 0", 0},
     {"memory-jitter", "SIGMA",
      "with --jitter: the same for a rank's peak memory; default: what is unknown of the "
      "allocator's "
@@ -110,8 +114,9 @@ read_speed(Conditions *conditions, Options *options, const char *word)
 }
 
 static void
-read_jitter(SimJitter *jitter, Options *options)
+read_jitter(Conditions *conditions, Options *options)
 {
+    SimJitter *jitter = &conditions->jitter;
     g_auto(GStrv) words = options_words(options, "jitter");
     g_auto(GStrv) straggler = options_words(options, "straggler");
     const char *rank = options_string(options, "rank-jitter", NULL);
@@ -129,7 +134,9 @@ read_jitter(SimJitter *jitter, Options *options)
     }
     if (n > 3)
         options_fail(options, "jitter", "expected SIGMA[,RUNS[,SEED]], got %u values", n);
-    jitter->op_sigma = jitter->rank_sigma = read_sigma(options, "jitter", words[0]);
+    conditions->jitter_of_profile = g_str_equal(words[0], OF_PROFILE);
+    if (!conditions->jitter_of_profile)
+        jitter->op_sigma = jitter->rank_sigma = read_sigma(options, "jitter", words[0]);
     jitter->n_runs =
         n < 2 ? DEFAULT_RUNS : read_integer(options, "jitter", words[1], 1, SIM_JITTER_MAX_RUNS);
     jitter->seed =
@@ -163,7 +170,16 @@ conditions_read(Conditions *conditions, Options *options)
         for (size_t i = 0; speeds[i] != NULL; i++)
             read_speed(conditions, options, speeds[i]);
     }
-    read_jitter(&conditions->jitter, options);
+    read_jitter(conditions, options);
+}
+
+Conditions
+conditions_of_profile(int64_t n_runs)
+{
+    return (Conditions){
+        .jitter = {.n_runs = n_runs, .seed = DEFAULT_SEED, .straggler_slowdown = 1},
+        .jitter_of_profile = true,
+    };
 }
 
 void
@@ -191,4 +207,19 @@ conditions_apply(const Conditions *conditions, SchedulePlacement placement, Work
         workload_set_rank_speed(workload, placement, speed->rank, speed->speed);
     }
     return true;
+}
+
+bool
+conditions_apply_spread(const Conditions *conditions, const Profile *profile, SimJitter *jitter,
+                        GError **error)
+{
+    if (!conditions->jitter_of_profile)
+        return true;
+    jitter->op_sigma = profile == NULL ? 0 : profile_measured_spread(profile);
+    if (jitter->op_sigma > 0)
+        return true;
+    g_set_error_literal(error, CMD_ERROR, CMD_ERROR_USAGE,
+                        "--jitter profile: how much times vary is known of profiles with measured "
+                        "layers (degas profile); give a number");
+    return false;
 }

@@ -8,6 +8,7 @@
 #define CLI_CONDITIONS_H
 
 #include "cli/options.h"
+#include "profiles/profile.h"
 #include "profiles/workload.h"
 #include "simulator/simulate.h"
 
@@ -18,8 +19,9 @@ extern const OptionInfo conditions_options[];
 
 /* By value; opaque but for jitter. */
 typedef struct {
-    GArray *speeds;   /* (owned, nullable) of ConditionsSpeed */
-    SimJitter jitter; /* n_runs 0: no jitter; n_replicas is for who knows the plan */
+    GArray *speeds;         /* (owned, nullable) of ConditionsSpeed */
+    SimJitter jitter;       /* n_runs 0: no jitter; n_replicas is for who knows the plan */
+    bool jitter_of_profile; /* op_sigma is for who knows the profile */
 } Conditions;
 
 /* Reads the options; what is wrong is found by options_finish(). */
@@ -30,6 +32,14 @@ G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(Conditions, conditions_clear)
 /* Sets the ranks' speeds.  Returns false with CMD_ERROR_USAGE on a rank that is not there. */
 bool conditions_apply(const Conditions *conditions, SchedulePlacement placement, Workload *workload,
                       GError **error);
+
+/* Times that vary as they did when @profile (nullable: there is none) was measured, if that is
+ * asked for.  Returns false with CMD_ERROR_USAGE where that is not known. */
+bool conditions_apply_spread(const Conditions *conditions, const Profile *profile,
+                             SimJitter *jitter, GError **error);
+
+/* What --jitter profile says, for @n_runs. */
+Conditions conditions_of_profile(int64_t n_runs);
 
 G_END_DECLS
 

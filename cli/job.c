@@ -185,6 +185,8 @@ job_simulate(const Job *job, const JobOptions *options, JobSimulation *simulatio
             return false;
         jitter = options->conditions->jitter;
         jitter.n_replicas = job->plan->degrees.dp;
+        if (!conditions_apply_spread(options->conditions, job->profile, &jitter, error))
+            return false;
         how.jitter = jitter.n_runs > 0 ? &jitter : NULL;
     }
     simulation->schedule = job_build_schedule(job->plan, simulation->workload, error);

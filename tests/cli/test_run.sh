@@ -97,6 +97,23 @@ run = json.load(open('$W/pp2.run'))
 assert d['iteration_s'] == run['predicted_step_s']
 assert d['bubble_fraction'] == run['predicted_bubble_fraction']" "$W/pp2.report"
 
+# --- ops that vary as when profiled ---
+runs 0 "varied as the profile's timings" simulate "$W/pp2.json" --jitter profile,200 --json
+json "is what a run says beside its prediction" "
+run, rows = json.load(open('$W/pp2.run')), json.load(open('$W/pp2.json'))['cluster']['measured']
+import math
+spreads = sorted(math.log(r['p90_s'] / r['p10_s']) / 2.5631 for r in rows if r['op'] == 'layer')
+j, varied = d['jitter'], run['predicted_varied_step_s']
+assert abs(j['op_sigma_fraction'] - spreads[(len(spreads) - 1) // 2]) < 1e-9, (j, spreads)
+assert j['rank_sigma_fraction'] == 0
+assert varied == dict(j['iteration_s'], op_sigma_fraction=j['op_sigma_fraction']), varied
+assert varied['p10'] <= varied['p50'] <= varied['p90']"
+fails 2 'jitter profile: .*measured layers' "a profile without timings does not know" \
+    simulate gpt2-124m dgx-h100 --gpus 2 --global-batch 8 --pp 2 --jitter profile
+"$DEGAS" schedule 1f1b --pp 2 --microbatches 4 --json >"$W/bare.json"
+fails 2 'jitter profile: .*measured layers' "nor does a bare schedule" \
+    simulate --schedule-file "$W/bare.json" --jitter profile
+
 runs 0 "run it again" run "$W/pp2.json" --device reference --steps 12 --seed 3 --json \
     --deterministic
 json "equal runs have equal bits" "
