@@ -183,13 +183,27 @@ read_classes(JsonDoc *doc, const JsonValue *object, Breakdown *breakdown)
     json_object_end(doc, object);
 }
 
+/* @varied  (nullable) older runs and those without timings have none. */
+static void
+read_varied(JsonDoc *doc, const JsonValue *varied, Breakdown *breakdown)
+{
+    static const char *const keys[] = {"p10", "p50", "p90"};
+
+    if (varied == NULL)
+        return;
+    for (size_t i = 0; i < G_N_ELEMENTS(keys); i++)
+        breakdown->varied_s[i] = json_double(doc, varied, keys[i], 0, MAX_S);
+    json_ignore(doc, varied, "op_sigma_fraction");
+    json_object_end(doc, varied);
+}
+
 static void
 read_run(JsonDoc *doc, Breakdown *breakdown)
 {
     static const char *const of_no_use[] = {
         "steps",
         "predicted_step_s",
-        "predicted_varied_step_s",
+
         "prediction_error_fraction",
         "tokens_per_s",
         "losses",
@@ -209,6 +223,7 @@ read_run(JsonDoc *doc, Breakdown *breakdown)
     const JsonValue *classes = json_object_or_null(doc, root, "breakdown_s");
     double busy_s = 0.0;
 
+    read_varied(doc, json_object_or_null(doc, root, "predicted_varied_step_s"), breakdown);
     json_ignore(doc, step, "p10");
     json_ignore(doc, step, "p90");
     json_object_end(doc, step);

@@ -58,6 +58,9 @@ typedef struct {
     double iteration_s;
     double class_s[BREAKDOWN_N]; /* 0 where the level has no such class; sums to iteration_s */
     int64_t n_ranks;             /* that the mean is over; 0: not told */
+    /* Of a run: p10, p50, p90 of what is predicted for it if ops vary as when they were profiled
+     * (degas simulate --jitter profile); 0: not told. */
+    double varied_s[3];
 } Breakdown;
 
 /* Whether files of this level have the class. */

@@ -81,6 +81,27 @@ is_empty(const Comparison *comparison, int class_)
 
 /* --- telling --- */
 
+static const char *const varied_names[] = {"p10", "p50", "p90"};
+
+/* What of the difference varying times alone would explain. */
+static void
+print_varied(const Comparison *comparison)
+{
+    const double *varied_s = comparison->measured.varied_s;
+    const double added_s = varied_s[1] - comparison->predicted.iteration_s;
+    g_autofree char *p10 = output_seconds(varied_s[0]);
+    g_autofree char *p50 = output_seconds(varied_s[1]);
+    g_autofree char *p90 = output_seconds(varied_s[2]);
+    g_autofree char *added = output_seconds(fabs(added_s));
+
+    if (!(varied_s[1] > 0.0))
+        return;
+    output_printf(
+        "Ops that vary as when they were profiled make it %s, %s %s: 80 %% of steps take %s "
+        "to %s.\n",
+        p50, added, added_s < 0.0 ? "less" : "more", p10, p90);
+}
+
 /* Returns: (owned) one sentence. */
 static char *
 explain(const Comparison *comparison)
@@ -129,6 +150,12 @@ to_json(const Comparison *comparison)
     json_write_string(writer, "largest",
                       comparison->largest < 0 ? NULL : breakdown_names[comparison->largest]);
     json_write_string(writer, "explanation", explanation);
+    if (comparison->measured.varied_s[1] > 0.0) {
+        json_write_object_inline(writer, "varied_s");
+        for (size_t i = 0; i < G_N_ELEMENTS(varied_names); i++)
+            json_write_double(writer, varied_names[i], comparison->measured.varied_s[i]);
+        json_write_object_end(writer);
+    }
     if (!isnan(comparison->tolerance_fraction)) {
         json_write_double(writer, "tolerance_fraction", comparison->tolerance_fraction);
         json_write_bool(writer, "within", comparison->within);
@@ -178,6 +205,7 @@ print_for_people(const Comparison *comparison)
                       comparison->error_fraction < 0.0 ? "too short" : "too long");
     }
     output_printf("%s\n", explanation);
+    print_varied(comparison);
 }
 
 static int

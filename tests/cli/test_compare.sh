@@ -115,6 +115,17 @@ cat >"$W/short.run" <<'END'
  "bubble_fraction":0.25,"ranks":[{"rank":0,"busy_s":1.75,"peak_memory_bytes":1},
  {"rank":1,"busy_s":1.25,"peak_memory_bytes":1}],"verify":null}
 END
+# The run's own plan: what of the difference is only that ops vary
+sed 's/"verify":null/"predicted_varied_step_s":{"p10":1.5,"p50":1.75,"p90":2.0,"op_sigma_fraction":0.1},"verify":null/' \
+    "$W/short.run" >"$W/varied.run"
+runs 0 "a run whose ops vary" compare "$W/p.trace" "$W/varied.run" --json
+json "... says what that makes of the prediction" \
+    "assert d['varied_s'] == {'p10': 1.5, 'p50': 1.75, 'p90': 2.0}, d"
+runs 0 "... and for people" compare "$W/p.trace" "$W/varied.run"
+has '^Ops that vary as when they were profiled make it 1.75 s, .*: 80 % of steps take 1.5[0 ]*s to 2[.0 ]*s\.$' \
+    "... in a line of its own"
+sed 's/"p50":1.75/"p50":"x"/' "$W/varied.run" >"$W/wrong.run"
+fails 3 'predicted_varied_step_s.p50' "a time that is none" compare "$W/p.trace" "$W/wrong.run"
 runs 0 "a run with nothing but what must be there" compare "$W/p.trace" "$W/short.run" --json
 json "... tells busy and waiting" "
 c = {x['class']: x['measured_s'] for x in d['classes']}
