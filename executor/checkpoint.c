@@ -243,7 +243,25 @@ remove_folder(const char *path)
     g_rmdir(path);
 }
 
-/* What runs that did not end well had begun to write. */
+/* Returns: (owned) the name of what is being removed. */
+static char *
+gone_of(const char *dir, int64_t step)
+{
+    return g_strdup_printf("%s/.gone-%08" G_GINT64_FORMAT, dir, step);
+}
+
+/* Takes its name from a folder, at once, and only then its files: from then on no other process
+ * writes into it or names it, and what already has another name keeps its files. */
+static void
+remove_named(const char *dir, const char *folder, int64_t step)
+{
+    g_autofree char *gone = gone_of(dir, step);
+
+    if (g_rename(folder, gone) == 0)
+        remove_folder(gone);
+}
+
+/* What runs that did not end well had begun to write, or to remove. */
 static void
 sweep(const char *dir)
 {
@@ -252,7 +270,7 @@ sweep(const char *dir)
 
     while (opened != NULL && (name = g_dir_read_name(opened)) != NULL) {
         g_autofree char *path = g_build_filename(dir, name, NULL);
-        if (*name == '.' && step_of_name(name + 1) >= 0)
+        if ((*name == '.' && step_of_name(name + 1) >= 0) || g_str_has_prefix(name, ".gone-"))
             remove_folder(path);
     }
 }
@@ -346,7 +364,7 @@ exec_checkpoint_discard(const char *dir, int64_t step)
 {
     g_autofree char *aside = exec_checkpoint_aside(dir, step);
 
-    remove_folder(aside);
+    remove_named(dir, aside, step);
 }
 
 static char *
@@ -389,10 +407,9 @@ remove_old(const char *dir)
     g_autoptr(GArray) steps = exec_checkpoint_steps(dir, NULL);
 
     for (guint i = 0; steps != NULL && i + KEPT < steps->len; i++) {
-        g_autofree char *folder = folder_of(dir, g_array_index(steps, int64_t, i));
-        g_autofree char *manifest = g_build_filename(folder, "checkpoint.json", NULL);
-        g_unlink(manifest); /* first: what is half removed is not complete */
-        remove_folder(folder);
+        const int64_t step = g_array_index(steps, int64_t, i);
+        g_autofree char *folder = folder_of(dir, step);
+        remove_named(dir, folder, step);
     }
 }
 

@@ -83,7 +83,8 @@ char *exec_checkpoint_aside(const char *dir, int64_t step);
 /* Writes the manifest, gives the folder its name, and removes the oldest beyond two. */
 bool exec_checkpoint_finish(const char *dir, const ExecCheckpoint *checkpoint,
                             const ModelArch *arch, GError **error);
-/* Removes what was written aside. */
+/* Removes what was written aside.  Any rank may, at any time: either it has no name afterwards, or
+ * rank 0 was first and it is complete. */
 void exec_checkpoint_discard(const char *dir, int64_t step);
 
 G_END_DECLS

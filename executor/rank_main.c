@@ -252,10 +252,12 @@ exec_rank_main(gpointer user_data)
     GError *error = NULL;
 
     exec_rank_set_doing(&rank, EXEC_DOING_START, 0);
-    if (!run_rank(&rank, &error))
-        exec_shared_fail(shared, rank.rank, error);
-    else
+    if (run_rank(&rank, &error)) {
         exec_rank_set_doing(&rank, EXEC_DOING_NOTHING, 0);
+    } else {
+        exec_shared_fail(shared, rank.rank, error);
+        exec_checkpoint_give_up(&rank);
+    }
     exec_rank_clear(&rank);
     g_mutex_lock(&shared->mutex);
     shared->n_threads--;

@@ -201,6 +201,52 @@ damaged "a hash that is none" 'expected 16 hexadecimal' \
 runs 0 "the one before it still serves, when asked for" $C "$W/hurt" --resume-step 2 --json
 json "... from its step" "assert d['first_step'] == 2 and d['steps'] == 4"
 
+# --- a rank that gives up while another still saves ---
+# Rank 0's disk takes 3 s over a folder: it hangs and is given up, goes on nevertheless, and would give
+# the folder its name while the other is removing files, which takes as long.
+cat >"$W/slow.c" <<'END'
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+int fsync(int fd)
+{
+    static int n_folders;
+    struct stat status;
+
+    if (fstat(fd, &status) == 0 && S_ISDIR(status.st_mode) && n_folders++ == 0)
+        sleep(3);
+    return (int)syscall(SYS_fsync, fd);
+}
+
+int unlink(const char *path)
+{
+    static int n_files;
+    const int status = (int)syscall(SYS_unlinkat, AT_FDCWD, path, 0);
+
+    if (strstr(path, ".bin") != NULL && n_files++ == 0)
+        sleep(3);
+    return status;
+}
+END
+if ${CC:-cc} -O1 -shared -fPIC -o "$W/slow.so" "$W/slow.c" 2>"$W/err"; then
+    LD_PRELOAD="$W/slow.so" "$DEGAS" run "$W/pp2.json" --device reference --steps 40 --timeout 2s \
+        --checkpoint "$W/given_up" --checkpoint-every 2 >"$W/out" 2>"$W/err"
+    [ $? = 8 ] && grep -q '^degas: rank 0 hangs in the checkpoint after step 1 for ' "$W/err"
+    report $? "a disk that takes too long" "$(cat "$W/err")"
+    [ -z "$(find "$W/given_up" -name 'step-*')" ]
+    report $? "... a checkpoint that is being removed gets no name" "$(ls -A "$W/given_up")"
+    runs 0 "... and is gone after the next run" run "$W/pp2.json" --device reference --steps 2 \
+        --checkpoint "$W/given_up"
+    [ "$(ls -A "$W/given_up")" = "$(printf 'lock\nstep-00000002')" ]
+    report $? "... with all that it left" "$(ls -A "$W/given_up")"
+else
+    skip "a disk that takes too long" "no C compiler"
+fi
+
 # --- another model, another run ---
 sed 's/"hidden":32/"hidden":64/' "$W/tiny.json" >"$W/wide.json"
 "$DEGAS" plan "$W/wide.json" local-cpu --seq-len 64 --dtype fp32 --framework degas --gpus 1 \

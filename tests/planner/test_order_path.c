@@ -9,6 +9,7 @@ plan_of(const char *family, const ScheduleShape *shape)
 {
     Plan *plan = plan_new();
 
+    g_free(plan->schedule);
     plan->schedule = g_strdup(family);
     plan->degrees.pp = shape->n_ranks;
     plan->degrees.vpp = shape->n_chunks;
