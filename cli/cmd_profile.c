@@ -26,7 +26,7 @@ static const OptionInfo options_table[] = {
     {.name = "quick", .help = "fewer repetitions and shapes: under two minutes"},
     {.name = "budget",
      .value = "S",
-     .help = "seconds for layers and messages (60; 12 with --quick)"},
+     .help = "seconds that it may take (12 with --quick; else 60 for layers and messages)"},
     {.name = "resume", .help = "go on from FILE.partial, which -o FILE keeps until it is done"},
     {.name = "json", .help = "print the degas-profile object"},
     {.name = "output", .value = "FILE", .help = "write the profile to FILE", .letter = 'o'},

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <unistd.h>
 
+#include "executor/measure_budget.h"
 #include "executor/measure_collectives.h"
 #include "executor/measure_interference.h"
 #include "executor/measure_machine.h"
@@ -25,7 +26,16 @@ typedef struct {
     int64_t kept_ns;  /* when it was last written */
     guint round;      /* index into tps */
     ExecMeasureLayers layers;
+    ExecBudget budget;
+    int64_t begin_ns;
+    double before_s;   /* what there was before the rounds took */
+    double beside_s;   /* what was behind them took */
+    double required_s; /* what was timed whatever it took */
+    GString *without;  /* (owned) what there was no time for, in words */
 } Measure;
+
+/* More than this share above a limit is told. */
+#define TOLD_BEYOND 0.1
 
 static void
 report(const ExecMeasureOptions *o, double fraction, double left_s, const char *what)
@@ -49,6 +59,38 @@ check_interrupted(const Measure *m, GError **error)
     return false;
 }
 
+/* --- time --- */
+
+static double
+seconds_since(int64_t begin_ns)
+{
+    return (double)(exec_now_ns() - begin_ns) * 1e-9;
+}
+
+/* By everything before round @round, in an interrupted profile too. */
+static double
+spent_before_s(const Measure *m, guint round)
+{
+    double sum_s = m->before_s;
+
+    for (guint i = 0; i < round; i++)
+        sum_s += g_array_index(m->partial.rounds, ExecMeasureRound, i).spent_s;
+    return sum_s;
+}
+
+G_GNUC_PRINTF(2, 3)
+static void
+tell_without(Measure *m, const char *format, ...)
+{
+    va_list arguments;
+
+    if (m->without->len > 0)
+        g_string_append(m->without, "; ");
+    va_start(arguments, format);
+    g_string_append_vprintf(m->without, format, arguments);
+    va_end(arguments);
+}
+
 /* --- layers and links --- */
 
 /* By time, unless all repetitions come first. */
@@ -56,7 +98,8 @@ static double
 round_fraction(const ExecMeasureLayers *job)
 {
     const double n = (double)atomic_load(&job->n_repetitions);
-    const double time = (double)(exec_now_ns() - job->begin_ns) / (double)job->budget_ns;
+    const double time =
+        (double)(exec_now_ns() - job->begin_ns) / (double)MAX(atomic_load(&job->round_ns), 1);
     /* The grid is the first of them. */
     const double minimum = (n + 1.0) / ((double)job->min_repetitions + 1.0);
     const double maximum = n / (double)job->max_repetitions;
@@ -103,12 +146,20 @@ init_layers(Measure *m, ExecGrid *grid)
 {
     const ExecMeasureRound *kept = &g_array_index(m->partial.rounds, ExecMeasureRound, m->round);
 
+    const double before_s = spent_before_s(m, m->round);
+    const int64_t now_ns = exec_now_ns();
+
     m->layers = (ExecMeasureLayers){
         .grid = grid,
         .profile = m->machine.profile,
         .tp = m->o.tps[m->round],
-        .begin_ns = exec_now_ns() - (int64_t)(kept->spent_s * 1e9),
-        .budget_ns = (int64_t)(m->o.budget_s / (double)m->o.n_tps * 1e9),
+        .budget = &m->budget,
+        .created_ns = now_ns,
+        .begin_ns = now_ns - (int64_t)(kept->spent_s * 1e9),
+        .round = m->round,
+        .spent_before_s = before_s,
+        .round_ns = (int64_t)(exec_budget_round_s(&m->budget, m->round, before_s) * 1e9),
+        .wants_all = m->is_explicit,
         .min_repetitions = m->o.quick ? 3 : 7,
         .max_repetitions = m->o.quick ? 15 : 51,
         .n_repetitions = kept->n_repetitions,
@@ -116,8 +167,36 @@ init_layers(Measure *m, ExecGrid *grid)
         .keep = keep,
         .user_data = m,
     };
-    if (m->is_explicit)
-        exec_grid_want_all(grid);
+}
+
+/* (owned, nullable) NULL: all are timed */
+static ExecBudgetLinks *
+new_links(const Measure *m)
+{
+    return m->budget.is_limit
+               ? exec_budget_links_new(EXEC_BUDGET_LINKS_SHARE * (double)m->layers.round_ns * 1e-9)
+               : NULL;
+}
+
+/* What this round had no time for. */
+static void
+tell_round(Measure *m, const ExecGrid *grid, const ExecBudgetLinks *links)
+{
+    const ExecMeasureLayers *job = &m->layers;
+    const int n = atomic_load(&job->n_repetitions);
+    g_autofree char *left_out = links == NULL ? NULL : exec_budget_links_left_out(links);
+    g_autofree char *tp =
+        m->o.n_tps == 1 ? g_strdup("") : g_strdup_printf(" at tp %" G_GINT64_FORMAT, job->tp);
+
+    if (!job->has_all_points)
+        tell_without(m, "%zu of %zu shapes%s",
+                     exec_grid_n_candidates(grid) - exec_grid_n_timed(grid),
+                     exec_grid_n_candidates(grid), tp);
+    if (n < job->min_repetitions)
+        tell_without(m, "%d of %d repetitions%s", job->min_repetitions - n, job->min_repetitions,
+                     tp);
+    if (left_out != NULL)
+        tell_without(m, "%s", left_out);
 }
 
 static int64_t
@@ -158,6 +237,8 @@ time_round(Measure *m, GError **error)
     g_autoptr(ExecGrid) grid = exec_grid_new(o->batches, o->n_batches, o->slices, o->n_slices);
     g_autoptr(ExecLocalHub) hub = exec_local_hub_new(MAX(busy, 2), 600);
     const int64_t begin_ns = exec_now_ns();
+    init_layers(m, grid);
+    g_autoptr(ExecBudgetLinks) links = new_links(m);
     ExecMeasureThreads threads = {
         .shared = {.o = o,
                    .plan = plan,
@@ -169,20 +250,24 @@ time_round(Measure *m, GError **error)
                    .flush_bytes = m->machine.flush_bytes,
                    .has_optimizer = true,
                    .has_collectives = m->partial.between != NULL,
+                   .links = links,
                    .shares_cores = !exec_measure_is_gpu(o) && busy > exec_n_cores(),
                    .job = exec_measure_layers,
                    .job_data = &m->layers},
     };
 
-    init_layers(m, grid);
     exec_measure_start(&threads);
     while (o->progress != NULL && !atomic_load(&threads.shared.stop)) {
         report_round(m, begin_ns);
         g_usleep(100000);
     }
     const bool ok = exec_measure_join(&threads, error) && keep(m, true, error);
-    if (ok)
+    if (ok) {
+        m->budget.setup_s = m->layers.setup_s;
+        m->required_s += m->layers.required_s;
+        tell_round(m, grid, links);
         note_copies(o, &threads.shared);
+    }
     g_free(threads.shared.too_large_why);
     return ok;
 }
@@ -227,9 +312,10 @@ time_round_that_fits(Measure *m, GError **error)
 
 /* Several ranks may be too many for the device. */
 static bool
-time_interference(Measure *m, GError **error)
+time_interference(Measure *m, int64_t begin_ns, GError **error)
 {
     const int64_t most = exec_interference_most_ranks(&m->o);
+    const double before_s = spent_before_s(m, m->partial.rounds->len);
     ExecInterference in = {
         .o = &m->o,
         .samples = m->partial.samples,
@@ -243,6 +329,13 @@ time_interference(Measure *m, GError **error)
 
         if (!check_interrupted(m, error))
             return false;
+        /* On a GPU it becomes a parameter of the cost model: it is timed in any case. */
+        if (!exec_measure_is_gpu(&m->o) &&
+            !exec_budget_has_time(&m->budget, before_s + seconds_since(begin_ns),
+                                  m->budget.setup_s + exec_interference_expected_s(&in))) {
+            tell_without(m, "a layer beside others on %d rank%s and more", n, n > 1 ? "s" : "");
+            return true;
+        }
         if (exec_interference_time(&in, n, &why))
             continue;
         if (!g_error_matches(why, EXEC_ERROR, EXEC_ERROR_MEMORY)) {
@@ -256,6 +349,25 @@ time_interference(Measure *m, GError **error)
         break;
     }
     return true;
+}
+
+/* What there was no time for, and by how much a limit was overrun. */
+static void
+note_time(const Measure *m)
+{
+    const double spent_s = spent_before_s(m, m->partial.rounds->len) + m->beside_s;
+
+    if (m->without->len > 0) {
+        g_autofree char *text =
+            g_strdup_printf("in %g s there was no time for %s", m->budget.total_s, m->without->str);
+        note(&m->o, text);
+    }
+    if (m->budget.is_limit && spent_s > (1.0 + TOLD_BEYOND) * m->budget.total_s) {
+        g_autofree char *text = g_strdup_printf(
+            "took %.1f s, not %g; %.1f s of them for shapes that are timed whatever they take",
+            spent_s, m->budget.total_s, m->required_s);
+        note(&m->o, text);
+    }
 }
 
 /* --- the profile --- */
@@ -279,6 +391,7 @@ finish(Measure *m, const ExecBackend *backend)
     if (exec_measure_is_gpu(&m->o))
         exec_machine_set_parameters(profile, backend);
     profile_measured_fit_errors(profile);
+    note_time(m);
     if (m->o.partial_path != NULL)
         unlink(m->o.partial_path);
     report(&m->o, 1, 0, "done");
@@ -290,15 +403,23 @@ time_rounds(Measure *m, GError **error)
 {
     const ProfileMeasurement overhead = {.op = PROFILE_OP_OVERHEAD};
 
+    const int64_t most = exec_interference_most_ranks(&m->o);
+
+    for (int64_t n = 1; n <= most; n *= 2)
+        m->budget.n_beside++;
     report(&m->o, 0, (double)INFINITY, "timing the executor's overhead");
     if (exec_samples_count(m->partial.samples, &overhead) == 0 &&
         !exec_measure_overhead(&m->o, m->partial.samples, error))
         return false;
+    m->before_s = seconds_since(m->begin_ns);
     for (m->round = 0; m->round < m->o.n_tps; m->round++)
         if (!check_interrupted(m, error) || !time_round_that_fits(m, error))
             return false;
     report(&m->o, 1, 0, "timing layers beside copies and each other");
-    return time_interference(m, error);
+    const int64_t begin_ns = exec_now_ns();
+    const bool ok = time_interference(m, begin_ns, error);
+    m->beside_s = seconds_since(begin_ns);
+    return ok;
 }
 
 /* What is there is kept, also of a point that was being timed. */
@@ -323,6 +444,7 @@ measure_clear(Measure *m)
     profile_free(m->machine.profile);
     exec_samples_free(m->partial.samples);
     g_array_unref(m->partial.rounds);
+    g_string_free(m->without, TRUE);
     g_free(m->batches);
     g_free(m->partial.of);
     g_free(m->partial.between);
@@ -359,6 +481,8 @@ exec_measure(const ExecMeasureOptions *options, GError **error)
     Measure m = {
         .o = *options,
         .is_explicit = options->slices != NULL,
+        .begin_ns = exec_now_ns(),
+        .without = g_string_new(NULL),
         .partial = {.rounds = g_array_new(FALSE, TRUE, sizeof(ExecMeasureRound)),
                     .samples = exec_samples_new()},
     };
@@ -367,6 +491,11 @@ exec_measure(const ExecMeasureOptions *options, GError **error)
     m.batches = g_memdup2(m.o.batches, m.o.n_batches * sizeof *m.batches);
     m.o.batches = m.batches;
     g_array_set_size(m.partial.rounds, (guint)m.o.n_tps);
+    m.budget = (ExecBudget){
+        .total_s = m.o.budget_s,
+        .is_limit = options->budget_s > 0 || options->quick,
+        .n_rounds = (int64_t)m.o.n_tps,
+    };
     Profile *profile = measure(&m, error);
     measure_clear(&m);
     return profile;

@@ -30,7 +30,10 @@ typedef struct {
     size_t n_tps;
     int64_t concurrency; /* ranks busy at once; 0: the cores, or 1 on a GPU */
     bool quick;          /* fewer repetitions and points */
-    double budget_s;     /* what layers and links may take; 0: 60 s, 12 s when quick */
+    /* What all of it may take: what cannot be left out is timed, all else is begun only if it is
+     * expected to end within it (measure_budget.h).  0: 12 s when quick, else a target of 60 s for
+     * layers and links. */
+    double budget_s;
     /* (nullable) what is there so far is kept in this file, every few seconds, until all is done;
      * @resume: begins with what it holds. */
     const char *partial_path;

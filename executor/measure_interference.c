@@ -3,12 +3,10 @@
 
 #include <stdlib.h>
 
+#include "executor/measure_budget.h"
 #include "executor/measure_options.h"
 #include "executor/measure_rank.h"
 #include "executor/transport.h"
-
-/* Of the budget, for what runs beside a layer on so many ranks. */
-#define BESIDE_SHARE 0.05
 
 /* Layers' forwards of a repetition: alone and beside each of up to three others, which slow it down
  * to half; and one to warm up. */
@@ -20,12 +18,24 @@ exec_interference_most_ranks(const ExecMeasureOptions *o)
     return exec_measure_is_gpu(o) ? MAX(o->concurrency, 4) : MIN(o->concurrency, exec_n_cores());
 }
 
-/* The longest slice without context that the time is enough for, of those that were timed; else the
- * quickest. */
-static ExecGridPoint
-choose_point(const ExecInterference *in, int64_t n_layers)
+static int64_t
+layers_of(const Plan *plan)
 {
-    const double most_s = BESIDE_SHARE * in->o->budget_s;
+    return g_array_index(plan->stages, PlanStage, EXEC_MEASURE_LAYERS).n_layers;
+}
+
+static double
+repetition_s(const ProfileMeasurement *forward, int64_t n_layers)
+{
+    return REPETITION_LAYERS * (double)n_layers * forward->median_s;
+}
+
+/* The longest slice without context that the time is enough for, of those that were timed; else the
+ * quickest; NULL: none was. */
+static const ProfileMeasurement *
+choose_row(const ExecInterference *in, int64_t n_layers)
+{
+    const double most_s = EXEC_BUDGET_BESIDE_SHARE * in->o->budget_s;
     const ProfileMeasurement *best = NULL;
     bool best_fits = false;
 
@@ -35,7 +45,7 @@ choose_point(const ExecInterference *in, int64_t n_layers)
         if (row->op != PROFILE_OP_LAYER || row->pass != PROFILE_PASS_FORWARD || row->context != 0 ||
             row->batch > in->largest_batch)
             continue;
-        const bool fits = REPETITION_LAYERS * (double)n_layers * row->median_s <= most_s;
+        const bool fits = repetition_s(row, n_layers) <= most_s;
         if (best != NULL && (fits != best_fits ? best_fits
                              : fits ? row->batch * row->tokens <= best->batch * best->tokens
                                     : row->median_s >= best->median_s))
@@ -43,8 +53,16 @@ choose_point(const ExecInterference *in, int64_t n_layers)
         best = row;
         best_fits = fits;
     }
-    return best == NULL ? (ExecGridPoint){1, in->o->seq_len}
-                        : (ExecGridPoint){best->batch, best->tokens};
+    return best;
+}
+
+double
+exec_interference_expected_s(const ExecInterference *in)
+{
+    g_autoptr(Plan) plan = exec_measure_plan(in->o, 1);
+    const ProfileMeasurement *row = choose_row(in, layers_of(plan));
+
+    return row == NULL ? 0.0 : repetition_s(row, layers_of(plan));
 }
 
 static void
@@ -73,10 +91,10 @@ exec_interference_time(ExecInterference *in, int32_t n_ranks, GError **error)
     const int32_t n_threads = MAX(n_ranks, exec_measure_is_gpu(o) || exec_n_cores() >= 3 ? 3 : 2);
     g_autoptr(Plan) plan = exec_measure_plan(o, 1);
     g_autoptr(ExecLocalHub) hub = exec_local_hub_new(n_threads, 600);
+    const ProfileMeasurement *row = choose_row(in, layers_of(plan));
     ExecMeasureBeside beside = {
-        .point =
-            choose_point(in, g_array_index(plan->stages, PlanStage, EXEC_MEASURE_LAYERS).n_layers),
-        .deadline_ns = exec_now_ns() + (int64_t)(BESIDE_SHARE * o->budget_s * 1e9),
+        .point = {row == NULL ? 1 : row->batch, row == NULL ? o->seq_len : row->tokens},
+        .deadline_ns = exec_now_ns() + (int64_t)(EXEC_BUDGET_BESIDE_SHARE * o->budget_s * 1e9),
     };
     ExecMeasureThreads threads = {
         .shared = {.o = o,

@@ -23,6 +23,9 @@ typedef struct {
 /* A GPU is cut into as many shares as pipelines on it have stages; cores are there or not. */
 int64_t exec_interference_most_ranks(const ExecMeasureOptions *options);
 
+/* What exec_interference_time() takes but for making the ranks: its least repetitions. */
+double exec_interference_expected_s(const ExecInterference *interference);
+
 /* First with one rank.  A twentieth of the budget, or what the quickest slice takes. */
 bool exec_interference_time(ExecInterference *interference, int32_t n_ranks, GError **error);
 

@@ -9,20 +9,23 @@
  */
 #define FIRST_REPETITIONS 2
 
-/* The grid grows in this share of the budget, its corners in all of it; the rest is for
+/* The grid grows in this share of the round's time, its corners in all of it; the rest is for
  * repetitions. */
 #define GRID_SHARE 0.5
-
-/* Of the budget: for the least repetitions. */
-#define LATE 1.5
 
 /* Layers are timed op by op in every such repetition: it takes as long as whole ones. */
 #define KINDS_EVERY 4
 
 static double
-spent_share(const ExecMeasureLayers *job)
+seconds_since(int64_t begin_ns)
 {
-    return (double)(exec_now_ns() - job->begin_ns) / (double)job->budget_ns;
+    return (double)(exec_now_ns() - begin_ns) * 1e-9;
+}
+
+static double
+round_s(const ExecMeasureLayers *job)
+{
+    return (double)atomic_load(&job->round_ns) * 1e-9;
 }
 
 /* --- growing the grid --- */
@@ -78,10 +81,10 @@ note_kept_points(const ExecMeasureShared *shared, ExecMeasureLayers *job)
 static int
 next_point(const ExecMeasureLayers *job)
 {
-    const double budget_s = (double)job->budget_ns * 1e-9;
-    const double spent_s = spent_share(job) * budget_s;
+    /* Links are timed once more, behind the grid. */
+    const double spent_s = seconds_since(job->begin_ns) + job->links_s;
 
-    return exec_grid_next(job->grid, budget_s - spent_s, GRID_SHARE * budget_s - spent_s);
+    return exec_grid_next(job->grid, round_s(job) - spent_s, GRID_SHARE * round_s(job) - spent_s);
 }
 
 /* Thread 0 decides between two barriers. */
@@ -103,7 +106,8 @@ goes_on(ExecMeasureRank *rank, ExecMeasureLayers *job, int n, bool *more, GError
     if (!exec_measure_meet(rank, error))
         return false;
     if (rank->transport.rank == 0)
-        job->more = (n < 1 || (n < FIRST_REPETITIONS && spent_share(job) < GRID_SHARE));
+        job->more = n < 1 || (n < FIRST_REPETITIONS &&
+                              seconds_since(job->begin_ns) < GRID_SHARE * round_s(job));
     if (!exec_measure_meet(rank, error))
         return false;
     *more = job->more;
@@ -115,16 +119,26 @@ static bool
 time_point(ExecMeasureRank *rank, ExecMeasureLayers *job, const ExecGridPoint *point,
            GError **error)
 {
+    int64_t begin_ns;
+    double once_s = 0.0;
     bool more = true;
 
     rank->record = false;
     if (!exec_measure_point(rank, point, false, error))
         return false;
     rank->record = true;
-    for (int n = 0; more; n++)
-        if (!goes_on(rank, job, n, &more, error) ||
-            (more && !exec_measure_point(rank, point, true, error)))
+    for (int n = 0;; n++) {
+        if (!goes_on(rank, job, n, &more, error))
             return false;
+        if (!more)
+            break;
+        begin_ns = exec_now_ns();
+        if (!exec_measure_point(rank, point, true, error))
+            return false;
+        once_s = seconds_since(begin_ns);
+    }
+    if (rank->transport.rank == 0)
+        job->points_s[true] += once_s;
     return true;
 }
 
@@ -142,7 +156,10 @@ grow_grid(ExecMeasureRank *rank, ExecMeasureLayers *job, GError **error)
         if (!time_point(rank, job, &point, error) || !exec_measure_meet(rank, error))
             return false;
         if (rank->transport.rank == 0) {
-            note_point(rank->shared, job, candidate, (double)(exec_now_ns() - begin_ns) * 1e-9);
+            const double seconds = seconds_since(begin_ns);
+            if (job->wants_all || exec_grid_n_timed(job->grid) == 0)
+                job->required_s += seconds;
+            note_point(rank->shared, job, candidate, seconds);
             if (!job->keep(job->user_data, false, error))
                 return false;
         }
@@ -151,30 +168,82 @@ grow_grid(ExecMeasureRank *rank, ExecMeasureLayers *job, GError **error)
 
 /* --- repeating --- */
 
-/* Thread 0's, after @repetition: whether there is time to time all points once more, which takes as
- * long as the last time.  For the least repetitions the budget is LATE times as long. */
+/* Thread 0's: whether there is time to time all points once more, with @by_kind op by op too,
+ * which takes as long as the last time.  Not known of a resumed profile's points: 0. */
 static bool
-has_time(ExecMeasureLayers *job, int32_t repetition)
+has_time(const ExecMeasureLayers *job, bool by_kind)
 {
-    const int32_t n = atomic_load(&job->n_repetitions);
-    const double spent = spent_share(job);
-    /* The grid's points are timed so often, and to warm up. */
-    const double one = repetition == 0 ? spent / (FIRST_REPETITIONS + 1) : spent - job->last_spent;
+    const double points_s =
+        job->points_s[by_kind] > 0.0 ? job->points_s[by_kind] : job->points_s[!by_kind];
 
-    job->last_spent = spent;
-    return n < job->max_repetitions && spent + one <= (n < job->min_repetitions ? LATE : 1.0);
+    return exec_budget_repeats(job->budget, &(ExecBudgetRepetitions){
+                                                .round_s = round_s(job),
+                                                .spent_s = seconds_since(job->begin_ns),
+                                                .expected_s = points_s + job->links_s,
+                                                .n = atomic_load(&job->n_repetitions),
+                                                .least = job->min_repetitions,
+                                                .most = job->max_repetitions,
+                                            });
 }
 
 static bool
-time_links(ExecMeasureRank *rank, GError **error)
+time_points(ExecMeasureRank *rank, ExecMeasureLayers *job, bool by_kind, GError **error)
 {
-    return exec_measure_optimizer(rank, error) &&
-           (rank->shared->has_collectives || exec_measure_communication(rank, error)) &&
-           exec_measure_copies(rank, error) && exec_measure_launch(rank, error);
+    const int64_t begin_ns = exec_now_ns();
+
+    rank->record = true;
+    for (size_t i = 0; i < exec_grid_n_timed(job->grid); i++) {
+        const ExecGridPoint point = exec_grid_point(job->grid, exec_grid_timed(job->grid, i));
+        if (!exec_measure_point(rank, &point, by_kind, error))
+            return false;
+    }
+    if (rank->transport.rank == 0)
+        job->points_s[by_kind] = seconds_since(begin_ns);
+    return true;
+}
+
+static bool
+time_links(ExecMeasureRank *rank, ExecMeasureLayers *job, bool record, GError **error)
+{
+    ExecMeasureShared *shared = rank->shared;
+    const int64_t begin_ns = exec_now_ns();
+
+    if (!job->with_links)
+        return true;
+    if (rank->transport.rank == 0 && shared->links != NULL)
+        exec_budget_links_begin(shared->links);
+    rank->record = record;
+    if (!exec_measure_optimizer(rank, error) ||
+        !(shared->has_collectives || exec_measure_communication(rank, error)) ||
+        !exec_measure_meet(rank, error))
+        return false;
+    if (rank->transport.rank == 0)
+        job->links_s = seconds_since(begin_ns);
+    return true;
+}
+
+static bool
+time_copies(ExecMeasureRank *rank, const ExecMeasureLayers *job, bool record, GError **error)
+{
+    rank->record = record;
+    return !job->with_links ||
+           (exec_measure_copies(rank, error) && exec_measure_launch(rank, error));
+}
+
+/* Thread 0's, after a repetition. */
+static bool
+end_repetition(ExecMeasureShared *shared, ExecMeasureLayers *job, bool next_by_kind, GError **error)
+{
+    atomic_fetch_add(&job->n_repetitions, 1);
+    if (!job->keep(job->user_data, false, error))
+        return false;
+    job->more = has_time(job, next_by_kind);
+    atomic_store(&shared->stop, !job->more);
+    return true;
 }
 
 /* Repetitions are the outer loop, so that a disturbance of the machine is spread over all rows.
- * The first is for links, which are not warm yet, as points are. */
+ * There is one at least, of links alone where points take too long. */
 static bool
 repeat(ExecMeasureRank *rank, ExecMeasureLayers *job, GError **error)
 {
@@ -183,39 +252,52 @@ repeat(ExecMeasureRank *rank, ExecMeasureLayers *job, GError **error)
     if (!exec_measure_meet(rank, error))
         return false;
     if (rank->transport.rank == 0)
-        job->more = false;
+        job->more = has_time(job, false);
     if (!exec_measure_meet(rank, error))
         return false;
-    for (int32_t repetition = 0; !atomic_load(&shared->stop); repetition++) {
-        rank->record = true;
-        for (size_t i = 0; job->more && i < exec_grid_n_timed(job->grid); i++) {
-            const ExecGridPoint point = exec_grid_point(job->grid, exec_grid_timed(job->grid, i));
-            if (!exec_measure_point(rank, &point, repetition % KINDS_EVERY == 0, error))
-                return false;
-        }
-        rank->record = repetition > 0;
-        if ((job->with_links && !time_links(rank, error)) || !exec_measure_meet(rank, error))
+    for (int32_t repetition = 1; !atomic_load(&shared->stop); repetition++) {
+        if (job->more && !time_points(rank, job, repetition % KINDS_EVERY == 0, error))
             return false;
-        if (rank->transport.rank == 0) {
-            if (repetition > 0)
-                atomic_fetch_add(&job->n_repetitions, 1);
-            if (!job->keep(job->user_data, false, error))
-                return false;
-            job->more = has_time(job, repetition);
-            atomic_store(&shared->stop, repetition > 0 && !job->more);
-        }
+        if (!time_links(rank, job, true, error) || !time_copies(rank, job, true, error) ||
+            !exec_measure_meet(rank, error))
+            return false;
+        if (rank->transport.rank == 0 &&
+            !end_repetition(shared, job, (repetition + 1) % KINDS_EVERY == 0, error))
+            return false;
         if (!exec_measure_meet(rank, error))
             return false;
     }
     return true;
 }
 
+/* --- the job --- */
+
+/* Thread 0's: what is behind this round needs ranks too. */
+static void
+begin_round(const ExecMeasureShared *shared, ExecMeasureLayers *job)
+{
+    ExecBudget budget = *job->budget;
+
+    job->setup_s = budget.setup_s = seconds_since(job->created_ns);
+    if (job->wants_all)
+        exec_grid_want_all(job->grid);
+    atomic_store(&job->round_ns,
+                 (int64_t)(exec_budget_round_s(&budget, job->round, job->spent_before_s) * 1e9));
+    note_kept_points(shared, job);
+}
+
+/* Links go first, once, to learn what they take and to warm them up; copies, which nothing must
+ * wait for, only when layers have the memory that they need. */
 bool
 exec_measure_layers(ExecMeasureRank *rank, GError **error)
 {
     ExecMeasureLayers *job = rank->shared->job_data;
 
     if (rank->transport.rank == 0)
-        note_kept_points(rank->shared, job);
-    return grow_grid(rank, job, error) && repeat(rank, job, error);
+        begin_round(rank->shared, job);
+    if (!time_links(rank, job, false, error) || !grow_grid(rank, job, error))
+        return false;
+    if (rank->transport.rank == 0)
+        job->has_all_points = exec_grid_next(job->grid, INFINITY, INFINITY) < 0;
+    return time_copies(rank, job, false, error) && repeat(rank, job, error);
 }

@@ -1,6 +1,40 @@
 #include "executor/measure_collectives.h"
 #include "executor/measure_rank.h"
 
+/* --- whether there is time --- */
+
+/* All threads: one more link of @size bytes or elements between @n_ranks.  They meet before it. */
+static bool
+begin_link(ExecMeasureRank *rank, ProfileOp op, int64_t n_ranks, int64_t size, bool *is_timed,
+           GError **error)
+{
+    ExecMeasureShared *shared = rank->shared;
+
+    *is_timed = true;
+    if (!exec_measure_meet(rank, error))
+        return false;
+    if (shared->links == NULL)
+        return true;
+    if (rank->transport.rank == 0) {
+        shared->times_link = exec_budget_links_next(shared->links, op, n_ranks, size);
+        shared->link_begin_ns = exec_now_ns();
+    }
+    if (!exec_measure_meet(rank, error))
+        return false;
+    *is_timed = shared->times_link;
+    return true;
+}
+
+static void
+end_link(ExecMeasureRank *rank)
+{
+    const ExecMeasureShared *shared = rank->shared;
+
+    if (shared->links != NULL && rank->transport.rank == 0)
+        exec_budget_links_note(shared->links,
+                               (double)(exec_now_ns() - shared->link_begin_ns) * 1e-9);
+}
+
 /* --- the optimizer --- */
 
 /* A rank's part of exec_rank_optimize() where gradients are clipped: early steps all are. */
@@ -28,13 +62,14 @@ exec_measure_optimizer(ExecMeasureRank *rank, GError **error)
         ProfileMeasurement key = {.op = PROFILE_OP_OPTIMIZER};
         GArray *all = rank->model->parameters;
         g_autoptr(GArray) some = g_array_new(false, false, sizeof(ExecParameter));
+        bool is_timed;
 
         g_array_append_vals(some, all->data, half == 1 ? n_parameters / 2 : n_parameters);
         for (guint i = 0; i < some->len; i++)
             key.n_elements += g_array_index(some, ExecParameter, i).n;
-        if (!exec_measure_meet(rank, error))
+        if (!begin_link(rank, key.op, 1, key.n_elements, &is_timed, error))
             return false;
-        if (!rank->busy)
+        if (!is_timed || !rank->busy)
             continue;
         if (!exec_measure_begin(rank, error))
             return false;
@@ -43,6 +78,7 @@ exec_measure_optimizer(ExecMeasureRank *rank, GError **error)
         rank->model->parameters = all;
         if (!ok || !exec_measure_end(rank, &key, 1, error) || !exec_measure_collect(rank, error))
             return false;
+        end_link(rank);
     }
     return true;
 }
@@ -64,10 +100,11 @@ time_message(ExecMeasureRank *rank, int64_t n, GError **error)
     ExecTransport *t = &rank->transport;
     const int32_t peer = t->rank ^ 1;
     const bool first = t->rank < peer, record = rank->record;
+    bool is_timed;
 
-    if (!exec_measure_meet(rank, error))
+    if (!begin_link(rank, key.op, key.n_ranks, key.bytes, &is_timed, error))
         return false;
-    if (peer >= rank->shared->n_threads)
+    if (!is_timed || peer >= rank->shared->n_threads)
         return true;
     for (int round = 0; round < ROUNDS; round++) {
         if (first && (!exec_measure_begin_plain(rank, error) ||
@@ -83,6 +120,7 @@ time_message(ExecMeasureRank *rank, int64_t n, GError **error)
             return false;
     }
     rank->record = record;
+    end_link(rank);
     return true;
 }
 
@@ -102,19 +140,23 @@ time_collective(ExecMeasureRank *rank, ProfileOp op, int32_t n_members, int64_t 
         .n = n_members,
         .index = rank->transport.rank,
     };
+    bool is_timed;
 
     if (n == 0)
         return true;
-    if (!exec_measure_meet(rank, error))
+    if (!begin_link(rank, op, n_members, key.bytes, &is_timed, error))
         return false;
-    if (rank->transport.rank >= n_members)
+    if (!is_timed || rank->transport.rank >= n_members)
         return true;
     rank->backend->ops->zero(rank->backend, (size_t)key.bytes, rank->model->gradients.data);
     if (!exec_measure_begin_plain(rank, error) ||
         !exec_measure_call(&rank->transport, op, &group, rank->model->gradients.data, n, error))
         return false;
     exec_measure_end_plain(rank, &key, 1);
-    return exec_measure_collect(rank, error);
+    if (!exec_measure_collect(rank, error))
+        return false;
+    end_link(rank);
+    return true;
 }
 
 /* Messages of the sizes that the grid's corners send: between sizes time is linear. */

@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 
 #include "executor/measure.h"
+#include "executor/measure_budget.h"
 #include "executor/measure_grid.h"
 #include "executor/measure_kinds.h"
 #include "executor/samples.h"
@@ -33,6 +34,9 @@ typedef struct {
     int64_t flush_bytes;         /* written before every op, to empty the cache; 0: none */
     bool has_optimizer;          /* state for it is wanted */
     bool has_collectives;        /* between GPUs: none between ranks of one */
+    ExecBudgetLinks *links;      /* (borrowed, nullable) thread 0's; NULL: all are timed */
+    bool times_link;             /* between barriers: whether the next one is */
+    int64_t link_begin_ns;       /* thread 0's */
     /* More busy threads than cores: an op takes as long as all of them need for one each. */
     bool shares_cores;
     int64_t *arrived_ns, *finished_ns; /* (borrowed) by thread, between barriers */
@@ -171,16 +175,26 @@ typedef struct {
     ExecGrid *grid;   /* (borrowed) */
     Profile *profile; /* (borrowed) what is known, for predictions between points */
     int64_t tp;
-    int64_t begin_ns, budget_ns; /* begin_ns: before now by what a resumed profile took */
+    const ExecBudget *budget; /* (borrowed) without the time that setting up takes */
+    int64_t created_ns;       /* before the threads were started */
+    int64_t begin_ns;         /* before created_ns by what a resumed profile took */
+    int64_t round;
+    double spent_before_s;    /* before this round */
+    _Atomic int64_t round_ns; /* this round's part of the budget */
+    bool wants_all;           /* points were asked for: all are timed */
     int32_t min_repetitions, max_repetitions;
     atomic_int n_repetitions; /* finished, those of a resumed profile included */
     atomic_int n_timed;       /* points of the grid */
     bool with_links;          /* also what does not depend on tp */
     bool (*keep)(void *user_data, bool now, GError **error); /* writes what is there to a file */
     void *user_data;
-    int next;          /* between barriers: the point for all to time */
-    bool more;         /* between barriers: whether it, or all of them, are timed once more */
-    double last_spent; /* of the budget, at the end of the last repetition */
+    int next;            /* between barriers: the point for all to time */
+    bool more;           /* between barriers: whether it, or all of them, are timed once more */
+    double links_s;      /* what the last pass over the links took */
+    double points_s[2];  /* what timing all points took the last time: whole, and by kind too */
+    double required_s;   /* out: what the points took that are timed whatever they take */
+    bool has_all_points; /* out: no point is missing for want of time */
+    double setup_s;      /* out: what making the ranks took */
 } ExecMeasureLayers;
 
 bool exec_measure_layers(ExecMeasureRank *rank, GError **error);

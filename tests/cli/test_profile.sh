@@ -15,7 +15,7 @@ in_file() {
 
 # --- on the CPU ---
 
-runs 0 "a small profile" profile "$W/tiny.json" --quick --budget 2 --tp 1 --concurrency 1 -o "$W/p.json"
+runs 0 "a small profile" profile "$W/tiny.json" --quick --budget 60 --tp 1 --concurrency 1 -o "$W/p.json"
 has '^layer_gemm  *forward' "ops by kind are shown"
 has '^between shapes, layer forward, tp 1: off by' "the fit's error is shown"
 for op in layer embedding head optimizer p2p all_reduce all_gather reduce_scatter broadcast copy_h2d copy_d2h copy_d2d \
@@ -28,6 +28,9 @@ done
 in_file '{"beside": "copy_d2d", "n_ranks": 1, "factor"' "a layer beside a copy"
 [ ! -e "$W/p.json.partial" ]
 report $? "nothing is left beside a finished profile"
+grep -q 'no time' "$W/err"
+[ $? = 1 ]
+report $? "there was time for all of it" "$(cat "$W/err")"
 runs 0 "it is a cluster" plan "$W/tiny.json" "$W/p.json" --gpus 1 --global-batch 1 --dtype fp32 --framework degas
 runs 0 "it can be shown" show "$W/p.json"
 
@@ -67,6 +70,16 @@ got=$?
 took=$(($(date +%s) - asked))
 [ "$got" = 9 ] && [ "$took" -le 5 ] && [ -s "$W/slow-p.json.partial" ]
 report $? "an interruption in a shape ends within 5 s and keeps what is there" "status $got after $took s: $(cat "$W/err")"
+# All 18 shapes are 300 GFLOP a repetition, and so many of them that no core does them in a second.
+printf '{"format":"degas-model","version":1,"name":"wide","family":"gpt","n_layers":1,"hidden":128,"ffn_hidden":512,
+    "n_heads":4,"vocab":2048,"max_seq_len":512}' >"$W/wide.json"
+runs 0 "a budget that is too short" profile "$W/wide.json" --quick --budget 1 --concurrency 1 -o "$W/p.json"
+grep -q '^degas: profile: in 1 s there was no time for [0-9]* of 18 shapes; [1-3] of 3 repetitions' "$W/err"
+report $? "it says what there was no time for" "$(cat "$W/err")"
+for op in layer embedding head optimizer p2p all_reduce all_gather reduce_scatter broadcast copy_h2d copy_d2d launch; do
+    in_file "{\"op\": \"$op\"," "a row of $op all the same"
+done
+runs 0 "it is a cluster" plan "$W/wide.json" "$W/p.json" --gpus 1 --global-batch 1 --dtype fp32 --framework degas
 printf '{"format":"degas-profile-partial","version":1,"of":7}' >"$W/bad.json.partial"
 fails 3 '\$.of: expected a string' "a partial profile that is none" profile "$W/tiny.json" --resume -o "$W/bad.json"
 fails 4 'none.json.partial: cannot read' "nothing to go on from" profile "$W/tiny.json" --resume -o "$W/none.json"
