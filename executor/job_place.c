@@ -11,9 +11,9 @@
 #include "executor/watch_wire.h"
 
 static int64_t
-number_of(const char *variable, int64_t otherwise)
+number_of(char **environment, const char *variable, int64_t otherwise)
 {
-    const char *text = g_getenv(variable);
+    const char *text = g_environ_getenv(environment, variable);
     int64_t value;
 
     return text != NULL && g_ascii_string_to_signed(text, 10, 0, INT32_MAX, &value, NULL)
@@ -23,6 +23,14 @@ number_of(const char *variable, int64_t otherwise)
 
 ExecJobPlace
 exec_job_place(void)
+{
+    g_auto(GStrv) environment = g_get_environ();
+
+    return exec_job_place_of(environment);
+}
+
+ExecJobPlace
+exec_job_place_of(char **environment)
 {
     static const struct {
         const char *rank, *n_ranks;
@@ -36,16 +44,16 @@ exec_job_place(void)
     ExecJobPlace place = {.role = EXEC_ROLE_ALONE, .n_ranks = 1};
 
     for (size_t i = 0; i < G_N_ELEMENTS(names); i++) {
-        const int64_t rank = number_of(names[i].rank, -1);
+        const int64_t rank = number_of(environment, names[i].rank, -1);
         if (rank < 0)
             continue;
         place.rank = (int32_t)rank;
-        place.n_ranks = (int32_t)number_of(names[i].n_ranks, 1);
+        place.n_ranks = (int32_t)number_of(environment, names[i].n_ranks, 1);
         break;
     }
-    if (g_getenv(EXEC_START_VARIABLE) != NULL)
+    if (g_environ_getenv(environment, EXEC_START_VARIABLE) != NULL)
         place.role = EXEC_ROLE_STARTER;
-    else if (g_getenv(EXEC_WATCH_VARIABLE) != NULL)
+    else if (g_environ_getenv(environment, EXEC_WATCH_VARIABLE) != NULL)
         place.role = EXEC_ROLE_LAUNCHED;
     else if (place.n_ranks > 1)
         place.role = EXEC_ROLE_JOINED;
@@ -116,7 +124,8 @@ wait_for_ranks(pid_t *ranks, int32_t n_ranks)
 int
 exec_start_ranks(char **arguments)
 {
-    const int32_t n_ranks = (int32_t)number_of(EXEC_START_VARIABLE, 0);
+    g_auto(GStrv) environment = g_get_environ();
+    const int32_t n_ranks = (int32_t)number_of(environment, EXEC_START_VARIABLE, 0);
     g_autofree pid_t *ranks = g_new0(pid_t, (size_t)MAX(n_ranks, 1));
     const pid_t self = getpid();
 

@@ -270,12 +270,16 @@ finish_mpirun(Mpirun *mpirun, bool failed)
 
 /* --- how it went --- */
 
-/* Returns: (owned) the first line with words in what mpirun said. */
+/* Returns: (owned) of what mpirun said the line that names a rank which died, else the first one
+ * with words. */
 static char *
-first_words(const GString *noise)
+telling_words(const GString *noise)
 {
     g_auto(GStrv) lines = g_strsplit(noise->str, "\n", -1);
 
+    for (size_t i = 0; lines[i] != NULL; i++)
+        if (strstr(lines[i], "process rank ") != NULL)
+            return text_escape(g_strstrip(lines[i]), 300);
     for (size_t i = 0; lines[i] != NULL; i++) {
         const char *line = g_strchug(lines[i]);
         size_t letters = 0;
@@ -297,7 +301,7 @@ exit_status(const Mpirun *mpirun)
 static bool
 explain_early_end(const Mpirun *mpirun, bool has_started, int *status, GError **error)
 {
-    g_autofree char *words = first_words(mpirun->noise);
+    g_autofree char *words = telling_words(mpirun->noise);
 
     *status = exit_status(mpirun);
     if (mpirun->notes->len > 0) { /* a rank has said why, and its status says what kind */
@@ -309,6 +313,19 @@ explain_early_end(const Mpirun *mpirun, bool has_started, int *status, GError **
     g_set_error(error, EXEC_ERROR, has_started ? EXEC_ERROR_RANK_DIED : EXEC_ERROR_MISSING,
                 "transport %s: %s ended with status %d%s: %s", mpirun->transport, mpirun->name,
                 exit_status(mpirun), has_started ? "" : " before any rank began", words);
+    return false;
+}
+
+/* After all ranks were done mpirun or one of them was killed: what they wrote may not be whole. */
+static bool
+check_late_end(const Mpirun *mpirun, GError **error)
+{
+    if (exit_status(mpirun) < 128)
+        return true;
+    g_autofree char *words = telling_words(mpirun->noise);
+    g_set_error(error, EXEC_ERROR, EXEC_ERROR_RANK_DIED,
+                "transport %s: %s ended with status %d after the last step: %s", mpirun->transport,
+                mpirun->name, exit_status(mpirun), words);
     return false;
 }
 
@@ -413,12 +430,13 @@ exec_launch(const ExecLaunchOptions *options, GString *output, int *status, GErr
     GError *found = NULL;
     exec_keeper_start(&keeper, mpirun.pid);
     Watch watch = {.o = options, .watcher = watcher, .shown_ns = exec_now_ns()};
-    const bool ok = watch_ranks(&watch, &mpirun, status, &found);
+    bool ok = watch_ranks(&watch, &mpirun, status, &found);
     const bool interrupted = g_error_matches(found, EXEC_ERROR, EXEC_ERROR_INTERRUPTED);
     if (!ok)
         exec_watcher_clean_up(watcher, interrupted ? WRITE_S : CLEAN_UP_S);
     finish_mpirun(&mpirun, !ok);
     exec_keeper_end(&keeper);
+    ok = ok && check_late_end(&mpirun, &found);
     if (ok)
         *status = exit_status(&mpirun);
     if (interrupted && mpirun.notes->len > 0) { /* rank 0 knows what it has written */

@@ -28,6 +28,8 @@ typedef struct {
 
 /* From the variables that Open MPI, MPICH (PMI), PMIx and Slurm set, and our own starter. */
 ExecJobPlace exec_job_place(void);
+/* The same of a process with this environment. */
+ExecJobPlace exec_job_place_of(char **environment);
 
 /* Set for the ranks that our own starter has started: which of how many. */
 #define EXEC_RANK_VARIABLE "DEGAS_RANK"

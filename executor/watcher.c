@@ -1,19 +1,16 @@
 #include "executor/watcher.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
-#include <ifaddrs.h>
-#include <net/if.h>
-#include <netinet/in.h>
 #include <signal.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "executor/pool.h"
+#include "executor/starting.h"
 #include "executor/watch.h"
 #include "executor/watch_wire.h"
+#include "executor/watcher_listen.h"
 
 /* A process that is not stopped speaks 20 times a second; a thread that only sleeps and speaks is
  * scheduled within this on the busiest machine. */
@@ -23,6 +20,8 @@
 /* From the start of the run until a rank says hello; a launcher may hang on a host that is not
  * there. */
 #define START_NS (INT64_C(120) * 1000000000)
+/* How often ranks that have not said hello are looked for: starting.h. */
+#define LOOK_FOR_STARTING_NS 250000000
 /* A rank that says it has failed may be the victim of one whose death shows a moment later. */
 #define FAILURE_SETTLES_NS 200000000
 /* After which the watcher itself was stopped, not all ranks at once. */
@@ -41,9 +40,11 @@ struct ExecWatcher {
     ExecWatcherOptions o;
     int listener;
     char secret[EXEC_WATCH_SECRET + 1];
-    char *where;    /* (owned) */
-    GArray *guests; /* of Line: connected, no hello yet */
-    Line *lines;    /* (owned) by rank */
+    char *where;            /* (owned) */
+    GArray *guests;         /* of Line: connected, no hello yet */
+    Line *lines;            /* (owned) by rank */
+    ExecStarting *starting; /* (owned) by rank */
+    int64_t looked_for_starting_ns;
     bool failed;
     int64_t looked_ns;
     int64_t failure_ns; /* when a rank first said it had failed; 0: none has */
@@ -51,64 +52,7 @@ struct ExecWatcher {
     int64_t begin_ns;
 };
 
-/* --- listening --- */
-
-static bool
-make_secret(char *secret)
-{
-    uint8_t random[EXEC_WATCH_SECRET / 2];
-
-    if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random)
-        return false;
-    for (size_t i = 0; i < sizeof random; i++)
-        g_snprintf(secret + 2 * i, 3, "%02x", random[i]);
-    return true;
-}
-
-/* This machine's addresses, the loopback last (first when nobody else is to reach it). */
-static void
-append_addresses(GString *where, bool other_hosts)
-{
-    struct ifaddrs *all = NULL;
-
-    if (other_hosts && getifaddrs(&all) == 0) {
-        for (const struct ifaddrs *i = all; i != NULL; i = i->ifa_next) {
-            char text[INET_ADDRSTRLEN];
-            if (i->ifa_addr == NULL || i->ifa_addr->sa_family != AF_INET ||
-                (i->ifa_flags & IFF_LOOPBACK) != 0 || (i->ifa_flags & IFF_UP) == 0)
-                continue;
-            const struct sockaddr_in *in = (const struct sockaddr_in *)(void *)i->ifa_addr;
-            if (inet_ntop(AF_INET, &in->sin_addr, text, sizeof text) != NULL)
-                g_string_append_printf(where, "%s,", text);
-        }
-        freeifaddrs(all);
-    }
-    g_string_append(where, "127.0.0.1");
-}
-
-static bool
-listen_somewhere(ExecWatcher *watcher)
-{
-    struct sockaddr_in address = {
-        .sin_family = AF_INET,
-        .sin_addr.s_addr = htonl(watcher->o.other_hosts ? INADDR_ANY : INADDR_LOOPBACK),
-    };
-    socklen_t size = sizeof address;
-
-    watcher->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (watcher->listener < 0 ||
-        bind(watcher->listener, (const struct sockaddr *)&address, sizeof address) != 0 ||
-        listen(watcher->listener, SOMAXCONN) != 0 ||
-        getsockname(watcher->listener, (struct sockaddr *)&address, &size) != 0 ||
-        !make_secret(watcher->secret))
-        return false;
-    GString *where = g_string_new(NULL);
-    g_string_append_printf(where, "%s@", watcher->secret);
-    append_addresses(where, watcher->o.other_hosts);
-    g_string_append_printf(where, ":%u", ntohs(address.sin_port));
-    watcher->where = g_string_free(where, FALSE);
-    return true;
-}
+/* --- lifecycle --- */
 
 ExecWatcher *
 exec_watcher_new(const ExecWatcherOptions *options, GError **error)
@@ -121,8 +65,10 @@ exec_watcher_new(const ExecWatcherOptions *options, GError **error)
     watcher->lines = g_new0(Line, (size_t)options->n_ranks);
     for (int32_t r = 0; r < options->n_ranks; r++)
         watcher->lines[r].fd = -1;
+    watcher->starting = g_new0(ExecStarting, (size_t)options->n_ranks);
     watcher->begin_ns = watcher->looked_ns = exec_now_ns();
-    if (listen_somewhere(watcher))
+    watcher->listener = exec_watcher_listen(options->other_hosts, watcher->secret, &watcher->where);
+    if (watcher->listener >= 0)
         return watcher;
     g_set_error(error, EXEC_ERROR, EXEC_ERROR_FAILED, "cannot listen for the ranks: %s",
                 g_strerror(errno));
@@ -153,6 +99,7 @@ exec_watcher_free(ExecWatcher *watcher)
     if (watcher->listener >= 0)
         close(watcher->listener);
     g_free(watcher->lines);
+    g_free(watcher->starting);
     g_free(watcher->where);
     g_free(watcher);
 }
@@ -164,6 +111,16 @@ exec_watcher_where(const ExecWatcher *watcher)
 }
 
 /* --- reading --- */
+
+static void
+look_for_starting(ExecWatcher *watcher, int64_t now)
+{
+    exec_starting_look(watcher->starting, watcher->o.n_ranks, watcher->where, now);
+    watcher->looked_for_starting_ns = now;
+}
+
+/* What a rank does that has not said more than hello. */
+#define PREPARATIONS "its preparations"
 
 typedef enum {
     READ_NOTHING,
@@ -210,8 +167,8 @@ admit(ExecWatcher *watcher, Line *guest)
         .host = g_strdup(parts[1]),
         .machine = g_strdup(parts[2]),
     };
-    g_strlcpy(watcher->lines[rank].last.text, "its preparations",
-              sizeof watcher->lines[rank].last.text);
+    watcher->starting[rank].arrived = true;
+    g_strlcpy(watcher->lines[rank].last.text, PREPARATIONS, sizeof watcher->lines[rank].last.text);
     watcher->lines[rank].last.waiting_for = EXEC_NOT_WAITING;
 }
 
@@ -242,10 +199,30 @@ static char *
 describe_rank(const ExecWatcher *watcher, int32_t rank)
 {
     const Line *line = &watcher->lines[rank];
+    const pid_t seen = watcher->starting[rank].pid;
 
-    return line->host == NULL
+    if (line->host != NULL)
+        return g_strdup_printf("rank %d (process %d on %s)", rank, line->last.pid, line->host);
+    return seen == 0
                ? g_strdup_printf("rank %d", rank)
-               : g_strdup_printf("rank %d (process %d on %s)", rank, line->last.pid, line->host);
+               : g_strdup_printf("rank %d (process %d on %s)", rank, (int)seen, g_get_host_name());
+}
+
+/* A rank's line has ended without a word: it died, or it was ended because one that had not said
+ * hello had died before.  Returns: (owned) */
+static GError *
+death_of(ExecWatcher *watcher, int32_t rank)
+{
+    int32_t gone = exec_starting_gone(watcher->starting, watcher->o.n_ranks);
+
+    if (gone < 0 && !watcher->o.other_hosts) {
+        look_for_starting(watcher, exec_now_ns());
+        gone = exec_starting_unseen(watcher->starting, watcher->o.n_ranks);
+    }
+    g_autofree char *who = describe_rank(watcher, gone >= 0 ? gone : rank);
+
+    return g_error_new(EXEC_ERROR, EXEC_ERROR_RANK_DIED, "%s died in %s", who,
+                       gone >= 0 ? PREPARATIONS : watcher->lines[rank].last.text);
 }
 
 /* Everything that has arrived on a rank's line; its end without a word is its death. */
@@ -261,9 +238,7 @@ read_line(ExecWatcher *watcher, int32_t rank, GError **error)
             line->fd = -1;
             if (line->done || line->last.kind == EXEC_WATCH_FAILED || *error != NULL)
                 return;
-            g_autofree char *who = describe_rank(watcher, rank);
-            *error = g_error_new(EXEC_ERROR, EXEC_ERROR_RANK_DIED, "%s died in %s", who,
-                                 line->last.text);
+            *error = death_of(watcher, rank);
             return;
         }
         line->last = line->in;
@@ -278,20 +253,34 @@ read_line(ExecWatcher *watcher, int32_t rank, GError **error)
 
 /* --- judging --- */
 
+/* How long a rank may be silent. */
+static int64_t
+silence_ns(const ExecWatcher *watcher)
+{
+    const int64_t timeout = (int64_t)(watcher->o.timeout_s * 1e9);
+
+    return timeout > 0 ? MIN(timeout, SILENCE_NS) : SILENCE_NS;
+}
+
+static GError *
+stopped_error(const ExecWatcher *watcher, int32_t rank, const char *doing, int64_t ns)
+{
+    g_autofree char *who = describe_rank(watcher, rank);
+
+    return g_error_new(EXEC_ERROR, EXEC_ERROR_RANK_HUNG, "%s is stopped in %s: silent for %.1f s",
+                       who, doing, (double)ns * 1e-9);
+}
+
 static void
 judge_silence(ExecWatcher *watcher, int64_t now, GError **error)
 {
-    const int64_t timeout = (int64_t)(watcher->o.timeout_s * 1e9);
-    const int64_t limit = timeout > 0 ? MIN(timeout, SILENCE_NS) : SILENCE_NS;
+    const int64_t limit = silence_ns(watcher);
 
     for (int32_t rank = 0; rank < watcher->o.n_ranks; rank++) {
         const Line *line = &watcher->lines[rank];
         if (line->fd < 0 || line->done || now - line->heard_ns <= limit)
             continue;
-        g_autofree char *who = describe_rank(watcher, rank);
-        *error =
-            g_error_new(EXEC_ERROR, EXEC_ERROR_RANK_HUNG, "%s is stopped in %s: silent for %.1f s",
-                        who, line->last.text, (double)(now - line->heard_ns) * 1e-9);
+        *error = stopped_error(watcher, rank, line->last.text, now - line->heard_ns);
         return;
     }
 }
@@ -338,7 +327,16 @@ judge_start(ExecWatcher *watcher, int64_t now, GError **error)
         n_there += watcher->lines[r].said_hello;
         missing = watcher->lines[r].said_hello ? missing : r;
     }
-    if (missing >= 0 && now - watcher->begin_ns > START_NS)
+    if (missing < 0)
+        return;
+    if (now - watcher->looked_for_starting_ns > LOOK_FOR_STARTING_NS)
+        look_for_starting(watcher, now);
+    const int32_t stopped =
+        exec_starting_stopped(watcher->starting, watcher->o.n_ranks, silence_ns(watcher), now);
+    if (stopped >= 0)
+        *error = stopped_error(watcher, stopped, PREPARATIONS,
+                               now - watcher->starting[stopped].stopped_ns);
+    else if (now - watcher->begin_ns > START_NS)
         *error = g_error_new(EXEC_ERROR, EXEC_ERROR_RANK_HUNG,
                              "rank %d has not started within %.0f s (%d of %d have)", missing,
                              (double)(now - watcher->begin_ns) * 1e-9, n_there, watcher->o.n_ranks);
@@ -439,6 +437,8 @@ exec_watcher_clean_up(ExecWatcher *watcher, double limit_s)
     g_autofree char *machine = exec_watch_machine();
     bool any = true, killed = false;
 
+    /* Who has not said hello cannot be told, and has nothing to write. */
+    exec_starting_kill(watcher->starting, watcher->o.n_ranks, watcher->where, begin);
     while (any && exec_now_ns() - begin < 2 * limit) {
         GError *ignored = NULL;
         any = false;

@@ -6,7 +6,8 @@
  * a few times a second what it does (watch_wire.h).
  *
  *   the connection closes        the rank died, at once
- *   silence for SILENCE_S        the process is stopped (SIGSTOP), whatever it was doing
+ *   silence for 3 s              the process is stopped (SIGSTOP), whatever it was doing; before
+ *                                its first word where it runs on this machine: starting.h
  *   no word for 120 s            a rank that was never started
  *   no progress for the limit    it hangs; who is to blame: watch.h
  *

@@ -126,6 +126,59 @@ else
     gone "... and no process is left"
 fi
 
+# --- before a rank has said a word to the watcher, and after all are done ---
+cat >"$W/early.c" <<'END'
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static void fail(const char *when, int signal, int seconds)
+{
+    const char *fault = getenv("FAULT"), *rank = getenv("OMPI_COMM_WORLD_RANK");
+
+    if (fault == NULL || strcmp(fault, when) != 0 || rank == NULL ||
+        strcmp(rank, getenv("FAULT_RANK")) != 0)
+        return;
+    sleep(seconds);
+    close(open(getenv("FAULT_TIME"), O_CREAT | O_WRONLY, 0600));
+    raise(signal);
+}
+
+__attribute__((constructor)) static void begin(void)
+{
+    fail("stop", SIGSTOP, 0);
+    fail("at_once", SIGKILL, 0);
+    fail("kill", SIGKILL, 1); /* the watcher has seen it */
+}
+
+__attribute__((destructor)) static void end(void)
+{
+    fail("end", SIGKILL, 0);
+}
+END
+if [ -n "$reason" ] || ! mpirun --version 2>/dev/null | grep -q 'Open MPI' ||
+    ! ${CC:-cc} -O1 -shared -fPIC -o "$W/early.so" "$W/early.c" 2>"$W/err"; then
+    skip "ranks that fail before their first word" "${reason:-no Open MPI or no C compiler}"
+else
+    E="run $W/dp2.json --device reference --steps 3 --transport mpi"
+    # shellcheck disable=SC2086
+    {
+        ends 8 'rank 2 (process [0-9]* on .*) is stopped in its preparations: silent for 3' \
+            "a rank that is stopped before its first word" $LIMIT_S \
+            LD_PRELOAD="$W/early.so" FAULT=stop FAULT_RANK=2 -- $E
+        ends 7 'rank 3 (process [0-9]* on .*) died in its preparations' \
+            "a rank that dies before its first word" $LIMIT_S \
+            LD_PRELOAD="$W/early.so" FAULT=kill FAULT_RANK=3 -- $E
+        ends 7 'rank 3 .*died in its preparations' "... before anybody has seen it" $LIMIT_S \
+            LD_PRELOAD="$W/early.so" FAULT=at_once FAULT_RANK=3 -- $E
+        ends 7 'mpirun ended with status 137 after the last step: .*rank 1 ' \
+            "a rank that dies when all are done" $LIMIT_S \
+            LD_PRELOAD="$W/early.so" FAULT=end FAULT_RANK=1 -- $E
+    }
+fi
+
 # --- interruptions ---
 # interrupted NAME ARGUMENT...: SIGINT after 2 s; status 9, results of what is done
 interrupted() {

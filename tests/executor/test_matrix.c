@@ -1,6 +1,7 @@
 /* Tests of the executor's dimensions together: every pair, and random combinations (many with
- * `-m slow`: make test-long), loss and every gradient against one device. */
+ * `-m slow`: make test-long; others with SEED=n), loss and every gradient against one device. */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "executor/random.h"
@@ -178,13 +179,13 @@ test_every_rank_order(void)
 /* --- random combinations --- */
 
 typedef struct {
-    uint64_t n_drawn;
+    uint64_t seed, n_drawn;
 } Dice;
 
 static int64_t
 roll(Dice *dice, int64_t n)
 {
-    return (int64_t)(exec_random_at(2024, dice->n_drawn++) % (uint64_t)n);
+    return (int64_t)(exec_random_at(dice->seed, dice->n_drawn++) % (uint64_t)n);
 }
 
 static void
@@ -247,7 +248,8 @@ static void
 test_random_combinations(void)
 {
     const int n = g_test_slow() ? 2000 : 240;
-    Dice dice = {0};
+    const char *seed = g_getenv("SEED");
+    Dice dice = {.seed = seed == NULL ? 2024 : strtoull(seed, NULL, 10)};
 
     for (int i = 0; i < n; i++) {
         const Combo c = roll_combo(&dice);
