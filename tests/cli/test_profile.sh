@@ -161,10 +161,11 @@ in_file '"bf16": 494700000000000' "each of two ranks has half of its peak"
 in_file '"tokens": 16, "context": 0, "tp": 2,' "layers over two ranks are timed"
 # Streams that lag behind: what is read too early would be a time that is none.
 FAKE_CUDA=async=1
-runs 0 "a device that takes its time" profile "$W/tiny.json" --device cuda --quick --budget 1 --slices 16 --batches 1 \
+DEGAS_CUDA_ATTENTION=wgmma runs 0 "a device that takes its time" profile "$W/tiny.json" --device cuda --quick --budget 1 --slices 16 --batches 1 \
     -o "$W/p.json"
 ! grep -q '"median_s": [-0],' "$W/p.json"
 report $? "all of it was waited for" "$(grep '"median_s": [-0],' "$W/p.json")"
+in_file '"measured_attention": "wgmma"' "the kernel of its attention is the one that was asked for"
 unset FAKE_CUDA
 # Scratch of 65536 sequences are 192 MiB; one needs some KiB beside 32 MiB for products.
 FAKE_CUDA=memory=170000000
