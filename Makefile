@@ -1,6 +1,6 @@
 # degas: make, make demo, make test, make test-long, make bench, make loop, make validate, make bundle,
 # make gpu-check, make check; prints what it found.
-# Options: SAN=address,undefined, CUDA=0|1, MPI=0|1, CC, MPICC, CFLAGS, LDFLAGS, OPT.
+# Options: SAN=address,undefined or SAN=thread, CUDA=0|1, MPI=0|1, CC, MPICC, CFLAGS, LDFLAGS, OPT.
 
 CC ?= gcc
 SAN ?=
@@ -17,6 +17,9 @@ CFLAGS_ALL = -std=c17 -D_GNU_SOURCE $(WARNINGS) $(OPT) -ffp-contract=off -fno-ma
 	$(shell pkg-config --cflags glib-2.0 libcjson 2>/dev/null) $(CFLAGS)
 LIBS_ALL = $(if $(SAN),-fsanitize=$(SAN)) \
 	$(shell pkg-config --libs glib-2.0 libcjson 2>/dev/null) -ldl -lm -pthread $(LDFLAGS)
+
+# What the thread sanitizer needs of GLib's locks.
+GLIB_LOCKS := $(if $(filter thread,$(SAN)),$(B)/tests/glib_locks.o)
 
 # Ranks of docs/architecture.md: a folder links itself and what is below it.
 FOLDERS := base models schedule profiles planner simulator executor
@@ -50,8 +53,8 @@ all: $(B)/degas $(PLUGINS)
 	@ln -sf $(B)/degas degas
 	@scripts/summary.sh $(notdir $(PLUGINS))
 
-$(B)/degas: $(call OBJECTS,cli) $(foreach f,$(LOWER_cli),$(call ARCHIVE,$(f)))
-	$(CC) -o $@ $(call OBJECTS,cli) $(foreach f,$(LOWER_cli),$(call ARCHIVE,$(f))) $(LIBS_ALL)
+$(B)/degas: $(call OBJECTS,cli) $(foreach f,$(LOWER_cli),$(call ARCHIVE,$(f))) $(GLIB_LOCKS)
+	$(CC) -o $@ $^ $(LIBS_ALL)
 
 $(B)/%.o: %.c | check-packages
 	@mkdir -p $(@D)
@@ -73,8 +76,8 @@ $(foreach f,$(FOLDERS),$(eval $(call FOLDER_RULE,$(f))))
 
 # A test links its folder and everything below; tests of rank 3 may meet the siblings too.
 define TEST_RULE
-$(B)/tests/$(1)/%: $(B)/tests/$(1)/%.o $(2)
-	$$(CC) -o $$@ $$< $(2) $$(LIBS_ALL)
+$(B)/tests/$(1)/%: $(B)/tests/$(1)/%.o $(2) $(GLIB_LOCKS)
+	$$(CC) -o $$@ $$^ $$(LIBS_ALL)
 endef
 $(foreach f,base models schedule profiles,$(eval $(call TEST_RULE,$(f),$(foreach l,$(f) $(LOWER_$(f)),$(call ARCHIVE,$(l))))))
 $(foreach f,planner simulator executor cli bench,$(eval $(call TEST_RULE,$(f),$(foreach l,$(LOWER_cli),$(call ARCHIVE,$(l))))))

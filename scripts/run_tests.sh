@@ -6,8 +6,9 @@ passed=0 failed=0 skipped=0
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT INT TERM
 G_DEBUG=fatal-criticals
+G_SLICE=always-malloc # sanitizers see every allocation
 LC_ALL=C.UTF-8
-export G_DEBUG LC_ALL
+export G_DEBUG G_SLICE LC_ALL
 for t in "$@"; do
     case "$t" in
     *.sh) timeout 600 sh "$t" >"$log" 2>&1 ;;

@@ -1,0 +1,138 @@
+/*
+ * GLib's mutexes and conditions as those of POSIX, for builds with SAN=thread.
+ *
+ * GLib makes its own of futexes, in a library that the thread sanitizer does not see into: every
+ * access that one of them guards would be reported as a race.  Functions of the program go before
+ * those of a library, so these are what the program's own locks are; GLib's inner ones stay its
+ * own. For the same reason G_SLICE=always-malloc must be in the environment (run_tests.sh): slices
+ * go from thread to thread under an inner lock.
+ */
+#include <glib.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <time.h>
+
+/* A zeroed GMutex or GCond is ready: what it stands for is made at its first use, and of two
+ * threads that do so at once one loses. */
+static void *
+made_once(gpointer *place, void *(*make)(void))
+{
+    void *found = __atomic_load_n(place, __ATOMIC_ACQUIRE);
+
+    if (found != NULL)
+        return found;
+    void *own = make();
+    if (__atomic_compare_exchange_n(place, &found, own, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+        return own;
+    free(own);
+    return found;
+}
+
+static void *
+make_mutex(void)
+{
+    pthread_mutex_t *mutex = g_malloc0(sizeof *mutex);
+
+    pthread_mutex_init(mutex, NULL);
+    return mutex;
+}
+
+static void *
+make_cond(void)
+{
+    pthread_cond_t *cond = g_malloc0(sizeof *cond);
+    pthread_condattr_t attributes;
+
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC); /* of g_get_monotonic_time() */
+    pthread_cond_init(cond, &attributes);
+    pthread_condattr_destroy(&attributes);
+    return cond;
+}
+
+static pthread_mutex_t *
+mutex_of(GMutex *mutex)
+{
+    return made_once(&mutex->p, make_mutex);
+}
+
+static pthread_cond_t *
+cond_of(GCond *cond)
+{
+    return made_once(&cond->p, make_cond);
+}
+
+void
+g_mutex_init(GMutex *mutex)
+{
+    mutex->p = NULL;
+}
+
+void
+g_mutex_clear(GMutex *mutex)
+{
+    if (mutex->p != NULL)
+        pthread_mutex_destroy(mutex->p);
+    free(mutex->p);
+}
+
+void
+g_mutex_lock(GMutex *mutex)
+{
+    pthread_mutex_lock(mutex_of(mutex));
+}
+
+gboolean
+g_mutex_trylock(GMutex *mutex)
+{
+    return pthread_mutex_trylock(mutex_of(mutex)) == 0;
+}
+
+void
+g_mutex_unlock(GMutex *mutex)
+{
+    pthread_mutex_unlock(mutex_of(mutex));
+}
+
+void
+g_cond_init(GCond *cond)
+{
+    cond->p = NULL;
+}
+
+void
+g_cond_clear(GCond *cond)
+{
+    if (cond->p != NULL)
+        pthread_cond_destroy(cond->p);
+    free(cond->p);
+}
+
+void
+g_cond_wait(GCond *cond, GMutex *mutex)
+{
+    pthread_cond_wait(cond_of(cond), mutex_of(mutex));
+}
+
+gboolean
+g_cond_wait_until(GCond *cond, GMutex *mutex, gint64 end_time)
+{
+    const struct timespec end = {
+        .tv_sec = end_time / G_USEC_PER_SEC,
+        .tv_nsec = end_time % G_USEC_PER_SEC * 1000,
+    };
+
+    return pthread_cond_timedwait(cond_of(cond), mutex_of(mutex), &end) == 0;
+}
+
+void
+g_cond_signal(GCond *cond)
+{
+    pthread_cond_signal(cond_of(cond));
+}
+
+void
+g_cond_broadcast(GCond *cond)
+{
+    pthread_cond_broadcast(cond_of(cond));
+}
