@@ -98,20 +98,6 @@ print_for_people(const PlanSliceResult *result, const SliceInputs *inputs)
     output_table_print(table, 0);
 }
 
-/* PlanSliceSimulateFunc */
-static bool
-simulate(const Schedule *schedule, const Workload *workload, bool want_memory, Report **report,
-         void *user_data)
-{
-    const SimOptions options = {.want_memory = want_memory};
-    g_auto(SimResult) result = {0};
-
-    if (!sim_run(schedule, workload, &options, &result, NULL))
-        return false;
-    *report = g_steal_pointer(&result.report);
-    return true;
-}
-
 static PlanSliceResult *
 solve(const SliceInputs *inputs, GError **error)
 {
@@ -120,7 +106,7 @@ solve(const SliceInputs *inputs, GError **error)
         .stages = inputs->stages,
         .n_ranks = inputs->n_ranks,
         .schedule = inputs->schedule,
-        .simulate = simulate,
+        .simulate = sim_run_report,
     };
 
     if (!slice_inputs_is_fill_drain(inputs))

@@ -122,3 +122,16 @@ sim_run(const Schedule *schedule, const Workload *workload, const SimOptions *op
         result->trace->bubble_fraction = result->report->bubble_fraction;
     return true;
 }
+
+bool
+sim_run_report(const Schedule *schedule, const Workload *workload, bool want_memory,
+               Report **report, void *user_data)
+{
+    const SimOptions options = {.want_memory = want_memory};
+    g_auto(SimResult) result = {0};
+
+    if (!sim_run(schedule, workload, &options, &result, NULL))
+        return false;
+    *report = g_steal_pointer(&result.report);
+    return true;
+}

@@ -83,6 +83,14 @@ G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(SimResult, sim_result_clear)
 bool sim_run(const Schedule *schedule, const Workload *workload, const SimOptions *options,
              SimResult *result, GError **error);
 
+/*
+ * sim_run() for who wants no more than the report, as a function to hand over: the planner's
+ * PlanSliceSimulateFunc.
+ * @report  (out, owned) with peaks if @want_memory; untouched where false is returned.
+ */
+bool sim_run_report(const Schedule *schedule, const Workload *workload, bool want_memory,
+                    Report **report, void *user_data);
+
 G_END_DECLS
 
 #endif /* SIMULATOR_SIMULATE_H */

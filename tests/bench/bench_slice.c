@@ -76,20 +76,6 @@ static const Variant tiny_variants[] = {
     {SLOW("L256 B2 K4 seq1f1b", 2, 256, 4), true, false, 1, 1, "seq1f1b", 1},
 };
 
-/* PlanSliceSimulateFunc */
-static bool
-simulate(const Schedule *schedule, const Workload *workload, bool want_memory, Report **report,
-         void *user_data)
-{
-    const SimOptions options = {.want_memory = want_memory};
-    g_auto(SimResult) result = {0};
-
-    if (!sim_run(schedule, workload, &options, &result, NULL))
-        return false;
-    *report = g_steal_pointer(&result.report);
-    return true;
-}
-
 /* @cost: both directions; becomes forward's third where @backward, the rest, is returned (owned).
  */
 static int64_t *
@@ -116,7 +102,7 @@ solve_variant(const Variant *v, const PlanSliceProblem *problem, GError **error)
                                   .stages = stages,
                                   .n_ranks = v->grid.n_stages,
                                   .schedule = v->schedule,
-                                  .simulate = simulate};
+                                  .simulate = sim_run_report};
 
     for (int64_t i = 0; i < problem->n_stages; i++)
         stages[i] = (PlanSliceStage){problem->costs.cost, problem->backward,

@@ -14,20 +14,6 @@ judge(const GPtrArray *groups, const Judge *j)
     return simulate(j->k, j->family, j->n_chunks, groups);
 }
 
-/* PlanSliceSimulateFunc */
-static bool
-run_simulator(const Schedule *schedule, const Workload *workload, bool want_memory, Report **report,
-              void *user_data)
-{
-    const SimOptions options = {.want_memory = want_memory};
-    g_auto(SimResult) result = {0};
-
-    if (!sim_run(schedule, workload, &options, &result, NULL))
-        return false;
-    *report = g_steal_pointer(&result.report);
-    return true;
-}
-
 static PlanSliceOrder
 order_of(const Judge *j)
 {
@@ -36,7 +22,7 @@ order_of(const Judge *j)
         .stages = j->k->stages,
         .n_ranks = j->k->problem.n_stages / j->n_chunks,
         .schedule = j->family,
-        .simulate = run_simulator,
+        .simulate = sim_run_report,
     };
 }
 
