@@ -47,6 +47,14 @@ query_of(int64_t batch, int64_t tokens, int64_t context, int64_t tp)
 }
 
 static inline double
+op_s(const Profile *profile, const ModelOp *op, ProfilePass pass)
+{
+    ProfileCost cost = profile_cost_op(profile, device_of(profile), op, pass, DTYPE_FP16, NULL);
+
+    return profile_cost_s(&cost);
+}
+
+static inline double
 part_s(const Profile *profile, const ProfileQuery *query, ProfilePass pass)
 {
     ProfileCost cost = profile_cost_part(profile, query, pass);
