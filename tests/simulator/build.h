@@ -1,0 +1,21 @@
+/*
+ * tests/simulator/build.h - schedules of a family, for tests of the simulator.
+ */
+#ifndef TESTS_SIMULATOR_BUILD_H
+#define TESTS_SIMULATOR_BUILD_H
+
+#include "schedule/schedule.h"
+
+/* Returns: (owned) of @p ranks, @m micro-batches and @slices. */
+static inline Schedule *
+build(const char *family, int64_t p, int64_t m, int64_t slices)
+{
+    const ScheduleShape shape = {p, 1, m, slices, 0, NULL};
+    g_autoptr(GError) error = NULL;
+    Schedule *schedule = schedule_new(family, &shape, &error);
+
+    g_assert_no_error(error);
+    return schedule;
+}
+
+#endif /* TESTS_SIMULATOR_BUILD_H */
