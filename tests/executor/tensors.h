@@ -137,4 +137,13 @@ static const int64_t attention_shapes[][6] = {
     {2, 4, 2, 16, 3, 40}, {1, 1, 1, 32, 64, 1}, {2, 1, 1, 16, 130, 17},
 };
 
+/* Rounding of a sum of k products in fp32, each term of the same size: the error grows like a
+ * random walk, sqrt(k) eps / 2 relative to the sum's scale; 4 for its tail and the operands' own
+ * rounding. */
+static inline double
+sum_tolerance(int64_t k)
+{
+    return 4.0 * 6.0e-8 * sqrt((double)k + 16.0);
+}
+
 #endif /* TESTS_EXECUTOR_TENSORS_H */

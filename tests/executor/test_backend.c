@@ -1,17 +1,7 @@
 /* Tests of executor/backend.h: cpu against the reference, values that formulas give, opening. */
 #include "executor/backend.h"
 
-#include "executor/share_out.h"
 #include "tests/executor/tensors.h"
-
-/* Rounding of a sum of k products in fp32, each term of the same size: the error grows like a
- * random walk, sqrt(k) eps / 2 relative to the sum's scale; 4 for its tail and the operands' own
- * rounding. */
-static double
-sum_tolerance(int64_t k)
-{
-    return 4.0 * 6.0e-8 * sqrt((double)k + 16.0);
-}
 
 /* --- gemm --- */
 
@@ -257,99 +247,6 @@ test_sum_of_squares(void)
     }
 }
 
-static void
-test_cross_entropy_equals_reference(void)
-{
-    static const int64_t shapes[][2] = {{1, 1}, {3, 15}, {4, 50}, {2, 257}};
-    g_autoptr(ExecBackend) reference = open_or_skip("reference");
-    g_autoptr(ExecBackend) cpu = open_or_skip("cpu");
-
-    if (cpu == NULL)
-        return;
-    for (size_t i = 0; i < G_N_ELEMENTS(shapes); i++) {
-        const int64_t rows = shapes[i][0], vocab = shapes[i][1], n = rows * vocab;
-        g_autofree float *x = numbers("x", n, 5), *y = copy_of(x, n);
-        int32_t target[8];
-        for (int64_t r = 0; r < rows; r++)
-            target[r] = (int32_t)(r * 5 % vocab);
-        double a, b;
-        ExecCrossEntropy e = {rows, vocab, 0, target, 0.25f, x, NULL, 0, &a};
-        cpu->ops->cross_entropy(cpu, &e);
-        e.logits = y;
-        e.loss = &b;
-        reference->ops->cross_entropy(reference, &e);
-        g_assert_cmpfloat(fabs(a - b), <=, sum_tolerance(vocab) * (1 + b));
-        g_assert_cmpfloat(distance(x, y, n), <=, sum_tolerance(vocab));
-    }
-}
-
-/* Equal logits: the loss of every row is ln(vocab), the gradient (1/vocab - one_hot) factor. */
-static void
-test_cross_entropy_of_equal_logits(void)
-{
-    static const char *const names[] = {"reference", "cpu"};
-
-    for (size_t i = 0; i < G_N_ELEMENTS(names); i++) {
-        float logits[] = {2, 2, 2, 2, -7, -7, -7, -7};
-        const int32_t target[] = {1, 3};
-        g_autoptr(ExecBackend) backend = open_or_skip(names[i]);
-        if (backend == NULL)
-            return;
-        double loss;
-        const ExecCrossEntropy e = {2, 4, 0, target, 1, logits, NULL, 0, &loss};
-        backend->ops->cross_entropy(backend, &e);
-        g_assert_cmpfloat(fabs(loss - 2 * log(4)), <=, 1e-6);
-        g_assert_cmpfloat(fabs((double)logits[0] - 0.25), <=, 1e-6);
-        g_assert_cmpfloat(fabs((double)logits[1] + 0.75), <=, 1e-6);
-        g_assert_cmpfloat(fabs((double)logits[7] + 0.75), <=, 1e-6);
-    }
-}
-
-/* Columns cut in parts (one of them empty), merged by their statistics, are the whole. */
-static void
-test_cross_entropy_of_parts_is_the_whole(void)
-{
-    enum {
-        ROWS = 4,
-        VOCAB = 50,
-        PARTS = 3
-    };
-    static const char *const names[] = {"reference", "cpu"};
-    static const int64_t begin[PARTS + 1] = {0, 17, 17, VOCAB};
-    static const int32_t target[ROWS] = {3, 16, 17, 49};
-
-    for (size_t i = 0; i < G_N_ELEMENTS(names); i++) {
-        g_autoptr(ExecBackend) backend = open_or_skip(names[i]);
-        if (backend == NULL)
-            return;
-        g_autofree float *whole = numbers("x", ROWS * VOCAB, 5),
-                         *logits = copy_of(whole, ROWS * VOCAB);
-        float stats[PARTS * 3 * ROWS], part[PARTS][ROWS * VOCAB];
-        double expected, loss;
-        ExecCrossEntropy e[PARTS];
-        const ExecCrossEntropy all = {ROWS, VOCAB, 0, target, 0.25f, whole, NULL, 0, &expected};
-        for (int p = 0; p < PARTS; p++) {
-            const int64_t n = begin[p + 1] - begin[p];
-            for (int64_t r = 0; r < ROWS; r++)
-                memcpy(part[p] + r * n, logits + r * VOCAB + begin[p], (size_t)n * sizeof(float));
-            e[p] =
-                (ExecCrossEntropy){ROWS, n, begin[p], target, 0.25f, part[p], stats, PARTS, &loss};
-            backend->ops->cross_entropy_stats(backend, &e[p], stats + p * 3 * ROWS);
-        }
-        backend->ops->cross_entropy(backend, &all);
-        for (int p = 0; p < PARTS; p++) {
-            const int64_t n = begin[p + 1] - begin[p];
-            backend->ops->cross_entropy(backend, &e[p]);
-            g_assert_cmpfloat(fabs(loss - expected), <=, 1e-5);
-            for (int64_t r = 0; r < ROWS; r++)
-                for (int64_t j = 0; j < n; j++)
-                    g_assert_cmpfloat(
-                        fabs((double)part[p][r * n + j] - (double)whole[r * VOCAB + begin[p] + j]),
-                        <=, 1e-6);
-        }
-    }
-}
-
 /* What exec_gemm() does after a product is what the slots do. */
 static void
 test_gemm_epilogues(void)
@@ -448,91 +345,6 @@ test_embedding_places_rows(void)
     g_assert_cmpint(memcmp(dtable, expected_part, sizeof expected_part), ==, 0);
 }
 
-/* --- threads --- */
-
-/* The numbers that @n_threads leave behind after each slot that is shared out. */
-static GByteArray *
-bytes_with_threads(int n_threads)
-{
-    const ExecBackendOptions options = {.storage = DTYPE_FP32, .n_threads = n_threads};
-    g_autoptr(ExecBackend) backend = exec_backend_open_with("reference", &options, NULL);
-    const ExecBackendOps *ops = backend->ops;
-    const int64_t m = 37, n = 71, k = 19;
-    const int32_t target[3] = {70, 0, 31};
-    double loss = 0;
-    g_autofree float *a = numbers("a", m * k, 1), *b = numbers("b", k * n, 1);
-    g_autofree float *c = numbers("c", m * n, 1), *v = numbers("v", m * n, 0);
-    const ExecCrossEntropy entropy = {
-        .rows = 3,
-        .vocab = n,
-        .target = target,
-        .factor = 0.5f,
-        .logits = c,
-        .loss = &loss,
-    };
-    const ExecAdamw adam = {0.1f, 0.9f, 0.95f, 1e-8f, 0.1f, 3};
-    Attention t = attention_new(3, 4, 2, 7, 9, 4);
-    GByteArray *bytes = g_byte_array_new();
-
-    ops->gemm(backend, &(ExecGemm){.m = m,
-                                   .n = n,
-                                   .k = k,
-                                   .a = a,
-                                   .lda = k,
-                                   .b = b,
-                                   .ldb = n,
-                                   .c = c,
-                                   .ldc = n,
-                                   .accumulate = true});
-    ops->gelu_forward(backend, m * n, c, v);
-    ops->gelu_backward(backend, m * n, c, v);
-    ops->cross_entropy(backend, &entropy);
-    ops->adamw(backend, m * k, a, NULL, b, c, v, &adam);
-    attention_run(backend, &t);
-    g_byte_array_append(bytes, (const guint8 *)a, (guint)(m * k * 4));
-    g_byte_array_append(bytes, (const guint8 *)c, (guint)(m * n * 4));
-    g_byte_array_append(bytes, (const guint8 *)v, (guint)(m * n * 4));
-    g_byte_array_append(bytes, (const guint8 *)&loss, sizeof loss);
-    g_byte_array_append(bytes, (const guint8 *)t.out, (guint)(t.n_q * 4));
-    g_byte_array_append(bytes, (const guint8 *)t.dq, (guint)(t.n_q * 4));
-    g_byte_array_append(bytes, (const guint8 *)t.dkv, (guint)(t.n_kv * 4));
-    attention_clear(&t);
-    return bytes;
-}
-
-/* More threads than columns, heads or rows too. */
-static void
-test_threads_change_no_bit(void)
-{
-    g_autoptr(GByteArray) one = bytes_with_threads(1);
-
-    for (int n = 2; n <= 9; n += n == 3 ? 6 : 1) {
-        g_autoptr(GByteArray) many = bytes_with_threads(n);
-        g_assert_cmpuint(many->len, ==, one->len);
-        g_assert_true(memcmp(many->data, one->data, one->len) == 0);
-    }
-}
-
-static void
-count(int64_t begin, int64_t end, void *user_data)
-{
-    for (int64_t i = begin; i < end; i++)
-        ((int *)user_data)[i]++;
-}
-
-/* Every iteration once, whatever divides. */
-static void
-test_shares_out_each_iteration_once(void)
-{
-    for (int threads = 0; threads <= 7; threads++)
-        for (int64_t n = 0; n <= 20; n++) {
-            int seen[21] = {0};
-            exec_share_out(threads, n, count, seen);
-            for (int64_t i = 0; i < 21; i++)
-                g_assert_cmpint(seen[i], ==, i < n);
-        }
-}
-
 /* --- opening --- */
 
 static void
@@ -578,9 +390,6 @@ main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
     g_test_add_func("/executor/backend/gemm-equals-reference", test_gemm_equals_reference);
-    g_test_add_func("/executor/backend/threads-change-no-bit", test_threads_change_no_bit);
-    g_test_add_func("/executor/backend/shares-out-each-iteration-once",
-                    test_shares_out_each_iteration_once);
     g_test_add_func("/executor/backend/rows-equal-reference", test_rows_equal_reference);
     g_test_add_func("/executor/backend/elementwise-equals-reference",
                     test_elementwise_equals_reference);
@@ -589,12 +398,6 @@ main(int argc, char **argv)
     g_test_add_func("/executor/backend/sum-of-squares", test_sum_of_squares);
     g_test_add_func("/executor/backend/adamw-first-step-is-the-sign",
                     test_adamw_first_step_is_the_sign);
-    g_test_add_func("/executor/backend/cross-entropy-equals-reference",
-                    test_cross_entropy_equals_reference);
-    g_test_add_func("/executor/backend/cross-entropy-of-equal-logits",
-                    test_cross_entropy_of_equal_logits);
-    g_test_add_func("/executor/backend/cross-entropy-of-parts-is-the-whole",
-                    test_cross_entropy_of_parts_is_the_whole);
     g_test_add_func("/executor/backend/gemm-epilogues", test_gemm_epilogues);
     g_test_add_func("/executor/backend/attention-equals-reference",
                     test_attention_equals_reference);

@@ -1,0 +1,111 @@
+/* Tests of the cross-entropy of executor/backend.h: cpu against the reference, values that formulas
+ * give. */
+#include "executor/backend.h"
+
+#include "tests/executor/tensors.h"
+
+static void
+test_cross_entropy_equals_reference(void)
+{
+    static const int64_t shapes[][2] = {{1, 1}, {3, 15}, {4, 50}, {2, 257}};
+    g_autoptr(ExecBackend) reference = open_or_skip("reference");
+    g_autoptr(ExecBackend) cpu = open_or_skip("cpu");
+
+    if (cpu == NULL)
+        return;
+    for (size_t i = 0; i < G_N_ELEMENTS(shapes); i++) {
+        const int64_t rows = shapes[i][0], vocab = shapes[i][1], n = rows * vocab;
+        g_autofree float *x = numbers("x", n, 5), *y = copy_of(x, n);
+        int32_t target[8];
+        for (int64_t r = 0; r < rows; r++)
+            target[r] = (int32_t)(r * 5 % vocab);
+        double a, b;
+        ExecCrossEntropy e = {rows, vocab, 0, target, 0.25f, x, NULL, 0, &a};
+        cpu->ops->cross_entropy(cpu, &e);
+        e.logits = y;
+        e.loss = &b;
+        reference->ops->cross_entropy(reference, &e);
+        g_assert_cmpfloat(fabs(a - b), <=, sum_tolerance(vocab) * (1 + b));
+        g_assert_cmpfloat(distance(x, y, n), <=, sum_tolerance(vocab));
+    }
+}
+
+/* Equal logits: the loss of every row is ln(vocab), the gradient (1/vocab - one_hot) factor. */
+static void
+test_cross_entropy_of_equal_logits(void)
+{
+    static const char *const names[] = {"reference", "cpu"};
+
+    for (size_t i = 0; i < G_N_ELEMENTS(names); i++) {
+        float logits[] = {2, 2, 2, 2, -7, -7, -7, -7};
+        const int32_t target[] = {1, 3};
+        g_autoptr(ExecBackend) backend = open_or_skip(names[i]);
+        if (backend == NULL)
+            return;
+        double loss;
+        const ExecCrossEntropy e = {2, 4, 0, target, 1, logits, NULL, 0, &loss};
+        backend->ops->cross_entropy(backend, &e);
+        g_assert_cmpfloat(fabs(loss - 2 * log(4)), <=, 1e-6);
+        g_assert_cmpfloat(fabs((double)logits[0] - 0.25), <=, 1e-6);
+        g_assert_cmpfloat(fabs((double)logits[1] + 0.75), <=, 1e-6);
+        g_assert_cmpfloat(fabs((double)logits[7] + 0.75), <=, 1e-6);
+    }
+}
+
+/* Columns cut in parts (one of them empty), merged by their statistics, are the whole. */
+static void
+test_cross_entropy_of_parts_is_the_whole(void)
+{
+    enum {
+        ROWS = 4,
+        VOCAB = 50,
+        PARTS = 3
+    };
+    static const char *const names[] = {"reference", "cpu"};
+    static const int64_t begin[PARTS + 1] = {0, 17, 17, VOCAB};
+    static const int32_t target[ROWS] = {3, 16, 17, 49};
+
+    for (size_t i = 0; i < G_N_ELEMENTS(names); i++) {
+        g_autoptr(ExecBackend) backend = open_or_skip(names[i]);
+        if (backend == NULL)
+            return;
+        g_autofree float *whole = numbers("x", ROWS * VOCAB, 5),
+                         *logits = copy_of(whole, ROWS * VOCAB);
+        float stats[PARTS * 3 * ROWS], part[PARTS][ROWS * VOCAB];
+        double expected, loss;
+        ExecCrossEntropy e[PARTS];
+        const ExecCrossEntropy all = {ROWS, VOCAB, 0, target, 0.25f, whole, NULL, 0, &expected};
+        for (int p = 0; p < PARTS; p++) {
+            const int64_t n = begin[p + 1] - begin[p];
+            for (int64_t r = 0; r < ROWS; r++)
+                memcpy(part[p] + r * n, logits + r * VOCAB + begin[p], (size_t)n * sizeof(float));
+            e[p] =
+                (ExecCrossEntropy){ROWS, n, begin[p], target, 0.25f, part[p], stats, PARTS, &loss};
+            backend->ops->cross_entropy_stats(backend, &e[p], stats + p * 3 * ROWS);
+        }
+        backend->ops->cross_entropy(backend, &all);
+        for (int p = 0; p < PARTS; p++) {
+            const int64_t n = begin[p + 1] - begin[p];
+            backend->ops->cross_entropy(backend, &e[p]);
+            g_assert_cmpfloat(fabs(loss - expected), <=, 1e-5);
+            for (int64_t r = 0; r < ROWS; r++)
+                for (int64_t j = 0; j < n; j++)
+                    g_assert_cmpfloat(
+                        fabs((double)part[p][r * n + j] - (double)whole[r * VOCAB + begin[p] + j]),
+                        <=, 1e-6);
+        }
+    }
+}
+
+int
+main(int argc, char **argv)
+{
+    g_test_init(&argc, &argv, NULL);
+    g_test_add_func("/executor/backend/cross-entropy-equals-reference",
+                    test_cross_entropy_equals_reference);
+    g_test_add_func("/executor/backend/cross-entropy-of-equal-logits",
+                    test_cross_entropy_of_equal_logits);
+    g_test_add_func("/executor/backend/cross-entropy-of-parts-is-the-whole",
+                    test_cross_entropy_of_parts_is_the_whole);
+    return g_test_run();
+}
