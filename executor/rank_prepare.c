@@ -182,6 +182,26 @@ note_gathered(void *user_data, int64_t begin_ns, int64_t end_ns, int64_t n_bytes
                         (ScheduleOp){0}, -1, n_bytes);
 }
 
+/* Whole weights of the rank's largest layer. */
+static int64_t
+layer_bytes(const ExecRank *rank)
+{
+    const ExecModel *model = rank->model;
+    int64_t largest = 0;
+
+    for (guint s = 0; s < model->stages->len; s++) {
+        const ExecStage *stage = &g_array_index(model->stages, ExecStage, s);
+        for (int64_t i = 0; i < stage->n_layers; i++) {
+            const int32_t units[] = {stage->layers[i].dense_unit, stage->layers[i].experts_unit};
+            int64_t n = 0;
+            for (size_t k = 0; k < G_N_ELEMENTS(units); k++)
+                n += units[k] < 0 ? 0 : g_array_index(model->units, ExecUnit, units[k]).n;
+            largest = MAX(largest, n);
+        }
+    }
+    return exec_storage_bytes(rank->backend, largest);
+}
+
 /* Whole weights and gradients, where the rank keeps parts: in the order of its ops. */
 static void
 make_units(ExecRank *rank)
@@ -208,6 +228,7 @@ make_units(ExecRank *rank)
         .comm = &rank->comm,
         .openings = openings,
         .depth = depth,
+        .ahead_bytes = depth * layer_bytes(rank),
         .by = exec_rank_gathers_aside(rank)   ? EXEC_GATHER_ASIDE
               : depth > 0 && !rank->on_device ? EXEC_GATHER_MESSAGES
                                               : EXEC_GATHER_NOW,

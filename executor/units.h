@@ -11,15 +11,17 @@
  * Ahead of use: which units will be opened, in which order, is known before a step.  With a depth
  * of D, when one opening is at work the next D are under way: their whole weights have their place,
  * every copy has lent its part to the others as messages, which wait for nobody, and offloaded
- * weights are read for one more by then.  Opening waits for what has not arrived.  Messages, not
+ * weights are read for one more by then.  What would be more bytes than D layers waits: a table
+ * that is larger than a layer is gathered when it is needed, so that it is never there twice, or
+ * beside the gradients of another.  Opening waits for what has not arrived.  Messages, not
  * collectives of another thread: ranks may be as many as cores, MPI is called by one thread.  On a
  * device the D openings are gathered in a queue beside that of the compute slots (backend.h), and
  * opening makes these wait for it, not the host; but where tensors are staged through host memory,
  * they are gathered when they are needed.
  *
- * Memory: whole weights of 1 + D openings, on every run, however far the copies are apart; of the
- * host, what was fetched, in the buffers of offload.h.  With a file the host is never further ahead
- * of the device than these buffers last.
+ * Memory: whole weights of the opening at work and of D layers, on every run, however far the
+ * copies are apart; of the host, what was fetched, in the buffers of offload.h.  With a file the
+ * host is never further ahead of the device than these buffers last.
  *
  * Private to executor/.
  */
@@ -56,6 +58,7 @@ typedef struct {
     ExecComm *comm;   /* (borrowed) */
     GArray *openings; /* (taken) of ExecOpening: those with weights of a step, in order */
     int32_t depth;
+    int64_t ahead_bytes; /* most that may be under way beside the opening at work */
     ExecGatherBy by;
     int64_t tag; /* of the messages: nobody else's */
     /* (nullable) What was gathered ahead: weights of @n_bytes were whole at @end_ns. */

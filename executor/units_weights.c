@@ -250,18 +250,25 @@ make_opening_whole(ExecUnits *units, guint i, ExecBlock whole[2])
     return units->o.comm->error == NULL;
 }
 
+/* Of the whole weights of unit @k of opening @i; 0: they are not apart. */
+static int64_t
+whole_bytes(const ExecUnits *units, guint i, int k)
+{
+    const int32_t unit = g_array_index(units->o.openings, ExecOpening, i).units[k];
+
+    return exec_units_is_apart(units, unit)
+               ? exec_storage_bytes(units->o.model->backend, exec_units_unit(units, unit)->n)
+               : 0;
+}
+
 static bool
 take_whole(ExecUnits *units, guint i, ExecBlock whole[2])
 {
-    const ExecOpening *opening = &g_array_index(units->o.openings, ExecOpening, i);
-
     for (int k = 0; k < 2; k++) {
-        const int32_t unit = opening->units[k];
-        if (!exec_units_is_apart(units, unit))
+        const int64_t n_bytes = whole_bytes(units, i, k);
+        if (n_bytes == 0)
             continue;
-        if (!exec_units_take(
-                units, exec_storage_bytes(units->o.model->backend, exec_units_unit(units, unit)->n),
-                &whole[k]))
+        if (!exec_units_take(units, n_bytes, &whole[k]))
             return false;
         units->gatherings[i].n_bytes += whole[k].n_bytes;
     }
@@ -311,19 +318,25 @@ n_ahead(const ExecUnits *units)
     return units->o.by == EXEC_GATHER_NOW ? 0 : (guint)units->o.depth;
 }
 
+/* As many openings after @units->next - 1, which is at work, as may be under way. */
 static void
-begin_up_to(ExecUnits *units, guint end)
+begin_ahead(ExecUnits *units)
 {
-    while (units->n_begun < MIN(end, units->o.openings->len) && units->o.comm->error == NULL)
-        if (!begin_opening(units, units->n_begun))
+    const guint end = MIN(units->next + n_ahead(units), units->o.openings->len);
+    int64_t n_bytes = 0;
+
+    for (guint i = units->next; i < end && units->o.comm->error == NULL; i++) {
+        n_bytes += whole_bytes(units, i, 0) + whole_bytes(units, i, 1);
+        if (n_bytes > units->o.ahead_bytes || (i == units->n_begun && !begin_opening(units, i)))
             return;
+    }
 }
 
 void
 exec_units_begin_step(ExecUnits *units)
 {
     units->next = units->n_begun = units->n_asked = 0;
-    begin_up_to(units, n_ahead(units));
+    begin_ahead(units);
 }
 
 bool
@@ -377,8 +390,7 @@ arrive(ExecUnits *units, guint i, ExecBlock whole[2])
 static bool
 make_opening(ExecUnits *units, guint i, ExecBlock whole[2])
 {
-    begin_up_to(units, i + 1);
-    if (units->o.comm->error != NULL)
+    if (units->n_begun == i && !begin_opening(units, i))
         return false;
     return units->o.by == EXEC_GATHER_NOW
                ? take_whole(units, i, whole) && make_opening_whole(units, i, whole)
@@ -400,6 +412,6 @@ exec_units_open_weights(ExecOpenUnits *open)
     /* Nothing is sent yet, but the host may read. */
     if (units->o.by == EXEC_GATHER_NOW && units->o.depth > 0 && i + 1 < units->o.openings->len)
         ask_for(units, i + 1);
-    begin_up_to(units, i + 1 + n_ahead(units));
+    begin_ahead(units);
     return units->o.comm->error == NULL;
 }

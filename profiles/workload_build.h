@@ -109,11 +109,12 @@ typedef struct {
     ProfileCost cost[SCHEDULE_OP_N];
     double
         zero3_s[SCHEDULE_OP_N]; /* collectives of ZeRO 3, in cost from workload_build_hide() on */
+    double waits_s[SCHEDULE_OP_N]; /* of them: gathers that are never ahead of use */
     double traffic_bytes[SCHEDULE_OP_N][MODEL_CLUSTER_MAX_LEVELS];
 } WorkloadPartCost;
 
-/* Sets zero3_s and adds its traffic: parameters are gathered for forward, for what is computed
- * again and for backward, and gradients scattered after it. */
+/* Sets zero3_s, waits_s and adds its traffic: parameters are gathered for forward, for what is
+ * computed again and for backward, and gradients scattered after it. */
 void workload_build_zero3(const WorkloadBuild *build, const WorkloadPlace *place, int32_t rank,
                           ModelPart part, int64_t layer, PlanRecompute recompute,
                           WorkloadPartCost *cost);
@@ -129,6 +130,23 @@ bool workload_build_parts_meet(const WorkloadBuild *build);
 int64_t workload_build_first_layer(const ModelArch *arch, const Plan *plan);
 
 /* --- workload_memory.c --- */
+
+/* Products and sums of bytes that saturate far beyond any memory, so that sums of them still fit.
+ */
+static inline int64_t
+workload_build_mul(int64_t a, int64_t b)
+{
+    int64_t product;
+
+    return __builtin_mul_overflow(a, b, &product) ? INT64_MAX / 16 : MIN(product, INT64_MAX / 16);
+}
+
+static inline void
+workload_build_add(int64_t *sum, int64_t bytes)
+{
+    if (__builtin_add_overflow(*sum, bytes, sum) || *sum > INT64_MAX / 64)
+        *sum = INT64_MAX / 64;
+}
 
 /* Parameters one device holds of a pipeline rank's stages. */
 typedef struct {
@@ -149,6 +167,32 @@ void workload_build_op_memory(const WorkloadBuild *build, const PlanStage *stage
 /* The executor's attention has K and V, and their gradients, of a micro-batch in one block: the
  * first slice's from then on, as its forward is the first and its backward the last. */
 void workload_build_join_kv(const WorkloadBuild *build, Workload *workload);
+
+/* --- workload_whole.c --- */
+
+/* Bytes of one layer's weights, where they are gathered for an op (ZeRO 3); else 0. */
+int64_t workload_build_gathered_layer(const WorkloadBuild *build);
+
+/* What the executor has whole while a part is at work where the rank keeps a share of it: weights
+ * (ZeRO 3), and gradients until they are reduced (ZeRO 2, 3). */
+typedef struct {
+    int64_t weights, gradients;
+} WorkloadWholeBytes;
+
+WorkloadWholeBytes workload_build_whole(const WorkloadBuild *build, ModelPart part, int64_t layer);
+
+/* The parts of a stage; an end that it has not is 0. */
+typedef struct {
+    WorkloadWholeBytes layer, embedding, head; /* of the largest layer */
+    int64_t head_kept, head_weight_kept;
+    int64_t embedding_kept;
+    int64_t
+        again; /* of the workspace: what a layer computes again, gone when the layers are done */
+} WorkloadWhole;
+
+/* To the workspaces of @op, whose other bytes are there. */
+void workload_build_add_whole(const WorkloadBuild *build, const WorkloadWhole *whole,
+                              WorkloadOp *op);
 
 G_END_DECLS
 

@@ -94,14 +94,6 @@ share(int64_t n, int64_t ranks)
     return n / ranks + (n % ranks != 0);
 }
 
-static int64_t
-saturating_mul(int64_t a, int64_t b)
-{
-    int64_t product;
-
-    return __builtin_mul_overflow(a, b, &product) ? INT64_MAX / 16 : MIN(product, INT64_MAX / 16);
-}
-
 WorkloadStateBytes
 workload_state_bytes(const PlanDegrees *d, const WorkloadSharding *sharding,
                      const PlanConventions *conventions, const WorkloadParameterBytes *bytes,
@@ -115,11 +107,11 @@ workload_state_bytes(const PlanDegrees *d, const WorkloadSharding *sharding,
     return (WorkloadStateBytes){
         .weights = sharding->offload_parameters
                        ? 0
-                       : saturating_mul(zero_stage >= 3 ? shard : whole, bytes->weight),
-        .gradients = saturating_mul(zero_stage >= 2 ? shard : whole, bytes->gradient),
+                       : workload_build_mul(zero_stage >= 3 ? shard : whole, bytes->weight),
+        .gradients = workload_build_mul(zero_stage >= 2 ? shard : whole, bytes->gradient),
         .optimizer = sharding->offload != PLAN_OFFLOAD_NONE
                          ? 0
-                         : saturating_mul(zero_stage >= 1 ? shard : whole, bytes->optimizer),
+                         : workload_build_mul(zero_stage >= 1 ? shard : whole, bytes->optimizer),
     };
 }
 
@@ -211,16 +203,6 @@ workload_usable_of(const ProfileParameters *p, const PlanDegrees *degrees, int64
     return (int64_t)(always + (left - always) / (1.0 + p->allocator_fraction));
 }
 
-/* Of one layer's weights, where they are gathered for an op (ZeRO 3); else 0. */
-static int64_t
-gathered_layer_bytes(const WorkloadBuild *build)
-{
-    return build->plan->zero_stage < 3
-               ? 0
-               : saturating_mul(workload_build_first_layer(build->arch, build->plan),
-                                workload_build_element_bytes(build->plan));
-}
-
 void
 workload_build_static(const WorkloadBuild *build, const Workload *workload, int32_t rank,
                       int64_t static_bytes[TRACE_MEMORY_N])
@@ -238,8 +220,8 @@ workload_build_static(const WorkloadBuild *build, const Workload *workload, int3
     static_bytes[TRACE_MEMORY_OPTIMIZER] = state.optimizer;
     static_bytes[TRACE_MEMORY_BUFFERS] = message_bytes(build, workload, rank);
     /* The layer that computes, and those gathered ahead of it. */
-    static_bytes[TRACE_MEMORY_BUFFERS] +=
-        saturating_mul(1 + workload_plan_prefetch(build->arch, plan), gathered_layer_bytes(build));
+    static_bytes[TRACE_MEMORY_BUFFERS] += workload_build_mul(
+        1 + workload_plan_prefetch(build->arch, plan), workload_build_gathered_layer(build));
     static_bytes[TRACE_MEMORY_BUFFERS] +=
         placeholder_bytes(build, rank) + workload_library_bytes(p, &plan->conventions);
 }
@@ -317,14 +299,6 @@ workload_part_bytes(const ModelArch *arch, ModelPart part, int64_t layer, const 
     return sum;
 }
 
-/* Sums of many layers saturate, far beyond any memory, so that sums of them still fit. */
-static void
-add_bytes(int64_t *sum, int64_t bytes)
-{
-    if (__builtin_add_overflow(*sum, bytes, sum) || *sum > INT64_MAX / 64)
-        *sum = INT64_MAX / 64;
-}
-
 /*
  * One layer at a time: what is computed again, the gradients of a product's two sides.  What an I
  * leaves beyond what it finds is allocated when it starts, for all layers (cost-model.md 6.2): the
@@ -354,32 +328,6 @@ workload_held_bytes(const WorkloadPartBytes *part, PlanRecompute recompute, bool
     };
 }
 
-/* A part's gradients where the executor keeps a share of them (ZeRO 2, 3): whole until they are
- * reduced.  Other frameworks' buckets are not counted (cost-model.md 6.3). */
-static int64_t
-whole_gradient_bytes(const WorkloadBuild *build, ModelPart part, int64_t layer)
-{
-    const Plan *plan = build->plan;
-    const PlanDegrees *d = &plan->degrees;
-    const int64_t bytes = workload_parameter_bytes(plan->dtype, &plan->conventions).gradient;
-    const int64_t etp = plan_expert_tp(d, &plan->conventions);
-    int64_t n = model_part_parameters(build->arch, part, layer, d->tp, d->ep, etp, false);
-
-    if (plan->zero_stage < 2 || plan->conventions.framework != PLAN_FRAMEWORK_DEGAS)
-        return 0;
-    /* A tied head adds to the table's, wherever that lies. */
-    if (part == MODEL_PART_HEAD && build->arch->tied_embeddings)
-        n = model_part_parameters(build->arch, part, layer, d->tp, d->ep, etp, true);
-    int64_t expert =
-        part == MODEL_PART_LAYER ? model_expert_parameters(build->arch, layer, d->ep, etp) : 0;
-    n -= expert;
-    if (d->dp * d->cp == 1)
-        n = 0;
-    if (plan_expert_replicas(d, &plan->conventions) == 1)
-        expert = 0;
-    return saturating_mul(n + expert, bytes);
-}
-
 /* A layer's or an end's share of the op. */
 static void
 add_part(const WorkloadHeldBytes *part, WorkloadOp *op)
@@ -390,28 +338,11 @@ add_part(const WorkloadHeldBytes *part, WorkloadOp *op)
         [SCHEDULE_OP_BACKWARD_INPUT] = part->input_workspace,
     };
 
-    add_bytes(&op->activation_bytes, part->kept);
-    add_bytes(&op->weight_activation_bytes, part->weight_kept);
-    add_bytes(&op->kv_bytes, part->kv);
+    workload_build_add(&op->activation_bytes, part->kept);
+    workload_build_add(&op->weight_activation_bytes, part->weight_kept);
+    workload_build_add(&op->kv_bytes, part->kv);
     for (int kind = 0; kind < SCHEDULE_OP_N; kind++)
         op->workspace_bytes[kind] = MAX(op->workspace_bytes[kind], workspace[kind]);
-}
-
-/*
- * Beside the workspace, which the executor takes when the op begins: the largest part's gradients
- * (whole_gradient_bytes() of a layer and of the ends of the stage).  A layer's come when the head
- * has given @head_kept back.  W needs no weights: of those gathered (6.3) @gathered are not there.
- */
-static void
-add_whole_gradients(int64_t layer, int64_t embedding, int64_t head, int64_t head_kept,
-                    int64_t gathered, WorkloadOp *op)
-{
-    const int64_t later = MAX(layer, embedding);
-
-    add_bytes(&op->workspace_bytes[SCHEDULE_OP_BACKWARD], MAX(head, later - head_kept));
-    add_bytes(&op->workspace_bytes[SCHEDULE_OP_BACKWARD_INPUT], embedding);
-    add_bytes(&op->workspace_bytes[SCHEDULE_OP_BACKWARD_WEIGHT],
-              MAX(0, MAX(head, layer) - gathered));
 }
 
 /* What an end, which is never computed again, keeps and needs. */
@@ -434,8 +365,8 @@ workload_build_op_memory(const WorkloadBuild *build, const PlanStage *stage, int
     int64_t boundary = model_boundary_bytes(build->arch, &shape);
     const WorkloadHeldBytes head = end_held(build, MODEL_PART_HEAD, &shape);
     const WorkloadHeldBytes embedding = end_held(build, MODEL_PART_EMBEDDING, &shape);
+    WorkloadWhole whole = {0};
     WorkloadHeldBytes kinds[WORKLOAD_LAYER_KINDS];
-    int64_t gradients = 0; /* of the largest layer */
     bool known[WORKLOAD_LAYER_KINDS] = {false};
 
     for (int64_t i = 0; i < stage->n_layers; i++) {
@@ -445,21 +376,30 @@ workload_build_op_memory(const WorkloadBuild *build, const PlanStage *stage, int
         if (!known[kind]) {
             const WorkloadPartBytes bytes =
                 workload_part_bytes(build->arch, MODEL_PART_LAYER, layer, &shape);
+            const WorkloadWholeBytes of_layer =
+                workload_build_whole(build, MODEL_PART_LAYER, layer);
             kinds[kind] =
                 workload_held_bytes(&bytes, stage->recompute, build->n_slices > 1, boundary);
-            gradients = MAX(gradients, whole_gradient_bytes(build, MODEL_PART_LAYER, layer));
+            if (of_layer.gradients > whole.layer.gradients)
+                whole.layer = of_layer;
+            if (stage->recompute == PLAN_RECOMPUTE_FULL)
+                whole.again = MAX(whole.again, bytes.saved);
         }
         known[kind] = true;
         add_part(&kinds[kind], op);
     }
-    if (stage->embedding)
+    if (stage->embedding) {
         add_part(&embedding, op);
-    if (stage->head)
+        whole.embedding = workload_build_whole(build, MODEL_PART_EMBEDDING, 0);
+        whole.embedding_kept = embedding.kept;
+    }
+    if (stage->head) {
         add_part(&head, op);
-    add_whole_gradients(gradients,
-                        stage->embedding ? whole_gradient_bytes(build, MODEL_PART_EMBEDDING, 0) : 0,
-                        stage->head ? whole_gradient_bytes(build, MODEL_PART_HEAD, 0) : 0,
-                        stage->head ? head.kept : 0, gathered_layer_bytes(build), op);
+        whole.head = workload_build_whole(build, MODEL_PART_HEAD, 0);
+        whole.head_kept = head.kept;
+        whole.head_weight_kept = head.weight_kept;
+    }
+    workload_build_add_whole(build, &whole, op);
     op->kv_gradient_bytes = op->kv_bytes; /* in the same number format */
 }
 
@@ -477,7 +417,7 @@ workload_build_join_kv(const WorkloadBuild *build, Workload *workload)
 
         if (op == first)
             continue;
-        add_bytes(&first->kv_bytes, op->kv_bytes);
+        workload_build_add(&first->kv_bytes, op->kv_bytes);
         op->kv_bytes = op->kv_gradient_bytes = 0;
         first->kv_gradient_bytes = first->kv_bytes;
     }

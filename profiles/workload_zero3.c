@@ -139,6 +139,28 @@ part_parameters(const WorkloadBuild *build, ModelPart part, int64_t layer)
         model_part_parameters(build->arch, part, layer, d->tp, d->ep, etp, false) - expert, expert};
 }
 
+/* Our executor makes a table's gradient without the table. */
+static int64_t
+backward_gathers(const Plan *plan, ModelPart part, PlanRecompute recompute)
+{
+    if (part == MODEL_PART_LAYER)
+        return workload_zero3_gathers(&plan->conventions, recompute);
+    return part == MODEL_PART_EMBEDDING && plan->conventions.framework == PLAN_FRAMEWORK_DEGAS ? 0
+                                                                                               : 1;
+}
+
+/* Our executor has no more bytes under way than the layers ahead have: a larger table is gathered
+ * when it is needed (executor/units.h). */
+static bool
+waits_for_gather(const WorkloadBuild *build, ModelPart part, int64_t n)
+{
+    const Plan *plan = build->plan;
+
+    return part != MODEL_PART_LAYER && plan->conventions.framework == PLAN_FRAMEWORK_DEGAS &&
+           n > workload_plan_prefetch(build->arch, plan) *
+                   workload_build_first_layer(build->arch, plan);
+}
+
 void
 workload_build_zero3(const WorkloadBuild *build, const WorkloadPlace *place, int32_t rank,
                      ModelPart part, int64_t layer, PlanRecompute recompute, WorkloadPartCost *cost)
@@ -147,8 +169,8 @@ workload_build_zero3(const WorkloadBuild *build, const WorkloadPlace *place, int
     const PartParameters of = part_parameters(build, part, layer);
     ProfileGroup group = workload_build_group(build, PROFILE_PLACED_DENSE, rank);
     double n_tensors = part == MODEL_PART_LAYER ? n_gathers_per_layer(build) : 1.0;
-    const int64_t n_backward =
-        part == MODEL_PART_LAYER ? workload_zero3_gathers(&plan->conventions, recompute) : 1;
+    const int64_t n_backward = backward_gathers(plan, part, recompute);
+    const bool waits = waits_for_gather(build, part, of.n);
     const int64_t weight_bytes = of.n * workload_build_element_bytes(plan);
     const int64_t gradient_bytes = of.n * dtype_bytes(plan->conventions.grad_dtype);
     const double share_bytes =
@@ -175,6 +197,7 @@ workload_build_zero3(const WorkloadBuild *build, const WorkloadPlace *place, int
                                   : kind == SCHEDULE_OP_BACKWARD_WEIGHT ? 0
                                                                         : n_backward;
         cost->zero3_s[kind] = (double)n_gathers * gather + (scatters ? scatter : 0.0);
+        cost->waits_s[kind] = waits ? (double)n_gathers * gather : 0.0;
         if (n_gathers > 0)
             profile_collective_traffic(build->profile, MODEL_COMM_ALL_GATHER,
                                        n_gathers * weight_bytes, &group, cost->traffic_bytes[kind]);
@@ -191,7 +214,8 @@ workload_build_zero3(const WorkloadBuild *build, const WorkloadPlace *place, int
  * their own, as they follow each other in many ops of the kind.  Part i's stand for the gather that
  * the part after it waits for: with @depth layers ahead they begin with part i - @depth + 1, one
  * after the other, and part i ends when it has computed and they are there.  Without any ahead they
- * stop the computing.  What runs behind computing slows it down.
+ * stop the computing, as gathers that wait do in any case.  What runs behind computing slows it
+ * down.
  */
 static void
 hide_zero3(const WorkloadBuild *build, ScheduleOpKind kind, int32_t depth, int64_t n,
@@ -206,11 +230,12 @@ hide_zero3(const WorkloadBuild *build, ScheduleOpKind kind, int32_t depth, int64
     for (int64_t i = 0; i < 2 * n; i++) {
         WorkloadPartCost *part = parts[kind == SCHEDULE_OP_FORWARD ? i % n : n - 1 - i % n];
         const double compute_s = profile_cost_s(&part->cost[kind]), all_s = part->zero3_s[kind];
+        const double waits_s = part->waits_s[kind];
         double visible_s = all_s;
 
         if (depth > 0) {
-            there_s = fmax(there_s, begins_s[0]) + all_s;
-            visible_s = fmax(0.0, there_s - compute_s);
+            there_s = fmax(there_s, begins_s[0]) + all_s - waits_s;
+            visible_s = fmax(0.0, there_s - compute_s) + waits_s;
         }
         const double end_s = compute_s + visible_s;
         if (i >= n) {

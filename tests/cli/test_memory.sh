@@ -12,12 +12,15 @@ END
 # The matrix goes to smaller shares of it.
 [ -z "$LONG" ] || sed -i 's/"hidden":192/"hidden":384/' "$W/model.json"
 DEVICE=cpu
-"$DEGAS" profile "$W/model.json" --device cpu --quick --batches 1 --slices 192 --concurrency 2 \
-    -o "$W/profile.json" >/dev/null 2>"$W/err" || {
+
+# profile FLAG...: of $W/model.json
+profile() {
+    "$DEGAS" profile "$W/model.json" --device $DEVICE --quick --batches 1 --slices 192 \
+        --concurrency 2 "$@" -o "$W/profile.json" >/dev/null 2>"$W/err"
+}
+profile || {
     DEVICE=reference
-    "$DEGAS" profile "$W/model.json" --device reference --quick --batches 1 --slices 192 \
-        --concurrency 2 -o "$W/profile.json" >/dev/null 2>"$W/err" ||
-        report 1 "profile" "$(cat "$W/err")"
+    profile || report 1 "profile" "$(cat "$W/err")"
 }
 
 # peaks NAME FLAG...: measured within 3 % of predicted, on every rank
@@ -73,6 +76,14 @@ if [ -z "$LONG" ]; then
             --offload $offload
     done
     peaks "dp 2, zero 1, recompute full, offload nvme" $D --zero 1 --recompute full --offload nvme
+    # Tables of more bytes than a layer.
+    sed -i 's/"vocab":1024/"vocab":8192/; s/"n_layers":6/"n_layers":4/' "$W/model.json"
+    profile || report 1 "profile of large tables" "$(cat "$W/err")"
+    for recompute in none full; do
+        peaks "large tables, zero 3, recompute $recompute" $D --zero 3 --recompute $recompute
+    done
+    peaks "large tables, pp 2, zero 3" --gpus 4 --dp 2 --tp 1 --pp 2 --slices off --schedule zb-h1 \
+        --zero 3 --recompute none
 else
     for schedule in naive gpipe 1f1b zb-h1 zb-h2 dualpipe zb-auto "interleaved --vpp 2" \
         "looped-bfs --vpp 2" "zb-v --vpp 2" "v-half --vpp 2" "v-min --vpp 2" "dualpipev --vpp 2" \

@@ -323,6 +323,23 @@ test_gathers_overlap_computing(void)
     }
 }
 
+/* Tables of more bytes than the layers ahead: every op's first opening is one, and begins in the
+ * op; layers are ahead of use all the same.  Before the head there are two layers' places, so only
+ * with three ahead it fits. */
+static void
+test_large_tables_are_not_ahead(void)
+{
+    for (int32_t depth = 1; depth < 4; depth++) {
+        const Combo c = ahead_combo(depth);
+        ModelArch arch = ahead_arch(&c);
+        arch.vocab = 2000; /* 128 thousand elements, a layer has 50 */
+        g_autoptr(Trace) trace = ahead_trace("cpu", &c, &arch);
+        const AheadGathers gathers = ahead_gathers(trace);
+        g_assert_cmpint(gathers.n, ==, 2 * 6 + 2 * 5 + 1);
+        g_assert_cmpint(gathers.n_before, ==, depth < 3 ? 0 : 4);
+    }
+}
+
 int
 main(int argc, char **argv)
 {
@@ -334,6 +351,8 @@ main(int argc, char **argv)
                     test_offloaded_parameters_have_the_same_bits);
     g_test_add_func("/executor/offload/a-short-file-is-named", test_a_short_file_is_named);
     g_test_add_func("/executor/offload/gathers-overlap-computing", test_gathers_overlap_computing);
+    g_test_add_func("/executor/offload/large-tables-are-not-ahead",
+                    test_large_tables_are_not_ahead);
     g_test_add_func("/executor/offload/training-has-the-same-bits",
                     test_training_has_the_same_bits);
     return g_test_run();

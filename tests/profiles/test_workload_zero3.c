@@ -235,6 +235,73 @@ test_gathered_layers_take_memory(void)
     g_assert_cmpint(owned(off, 0, TRACE_MEMORY_OPTIMIZER), ==, 0);
 }
 
+/* What the ops of one stage need besides with ZeRO 3, against ZeRO 1. */
+static int64_t
+more_workspace(const ModelArch *arch, const Profile *profile, PlanSpec spec, ScheduleOpKind kind)
+{
+    spec.zero_stage = 1;
+    g_autoptr(Workload) kept = workload_of(arch, profile, &spec);
+    spec.zero_stage = 3;
+    g_autoptr(Workload) gathered = workload_of(arch, profile, &spec);
+
+    return gathered->ops[0].workspace_bytes[kind] - kept->ops[0].workspace_bytes[kind];
+}
+
+/*
+ * A table of 32 M elements, a layer of 12.6 M; weights of 2 bytes, gradients of 4.  While an end is
+ * at work, its table is whole in a layer's place, and in B or W its gradients are.  The head's
+ * comes before anything is given back, and in I nothing but its weights.
+ */
+static void
+test_large_tables_take_memory(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+    ModelArch arch = gpt(2, 32768);
+    PlanSpec spec = {.degrees = {4, 1, 1, 1, 1, 1}};
+    const int64_t layer = model_part_parameters(&arch, MODEL_PART_LAYER, 0, 1, 1, 1, false);
+    const int64_t head = model_part_parameters(&arch, MODEL_PART_HEAD, 0, 1, 1, 1, true);
+    const int64_t tables = model_part_parameters(&arch, MODEL_PART_EMBEDDING, 0, 1, 1, 1, false);
+
+    g_assert_cmpint(tables, >, head);
+    g_assert_cmpint(more_workspace(&arch, profile, spec, SCHEDULE_OP_FORWARD), ==,
+                    2 * (tables - layer));
+    g_assert_cmpint(more_workspace(&arch, profile, spec, SCHEDULE_OP_BACKWARD), ==,
+                    2 * (head - layer) + 4 * head);
+    g_assert_cmpint(more_workspace(&arch, profile, spec, SCHEDULE_OP_BACKWARD_WEIGHT), ==,
+                    4 * head - 2 * layer);
+    /* Small ones: the layer's gradients, when the head has given its logits back. */
+    arch = gpt(2, 64);
+    g_assert_cmpint(more_workspace(&arch, profile, spec, SCHEDULE_OP_FORWARD), ==, 0);
+    /* Other frameworks' buckets are not counted. */
+    arch = gpt(2, 32768);
+    spec.framework = PLAN_FRAMEWORK_FSDP;
+    g_assert_cmpint(more_workspace(&arch, profile, spec, SCHEDULE_OP_BACKWARD), ==, 0);
+}
+
+/* A table that is larger than the layers ahead is waited for, a backward's embedding needs none. */
+static void
+test_large_tables_are_waited_for(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+    ModelArch arch = gpt(2, 32768);
+    PlanSpec spec = {.degrees = {4, 1, 1, 1, 1, 1}, .micro_batch = 4, .zero_stage = 3};
+    double dp_ns[4];
+
+    profile->parameters.interference_fraction = 0;
+    for (int32_t depth = 0; depth < 4; depth++) {
+        spec.n_ahead = 1 + depth;
+        g_autoptr(Workload) workload = workload_of(&arch, profile, &spec);
+        dp_ns[depth] = (double)workload->ops[0].part_ns[SCHEDULE_OP_FORWARD][PROFILE_PART_DP];
+    }
+    const double x = gather_ns(&arch, MODEL_PART_EMBEDDING);
+    const double layers =
+        2 * gather_ns(&arch, MODEL_PART_LAYER) + gather_ns(&arch, MODEL_PART_HEAD);
+    assert_near(dp_ns[0], layers + x, 1e-5);
+    assert_near(dp_ns[1], x, 1e-5);
+    assert_near(dp_ns[2], x, 1e-5);
+    g_assert_cmpfloat(dp_ns[3], <, x); /* 3 layers of 12.6 M are more than 35.7 M */
+}
+
 int
 main(int argc, char **argv)
 {
@@ -247,6 +314,8 @@ main(int argc, char **argv)
     ADD("offloaded-parameters-are-fetched", test_offloaded_parameters_are_fetched);
     ADD("the-optimizer-of-offloaded-parameters", test_the_optimizer_of_offloaded_parameters);
     ADD("gathered-layers-take-memory", test_gathered_layers_take_memory);
+    ADD("large-tables-take-memory", test_large_tables_take_memory);
+    ADD("large-tables-are-waited-for", test_large_tables_are_waited_for);
 #undef ADD
     return g_test_run();
 }
