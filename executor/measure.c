@@ -21,10 +21,11 @@ typedef struct {
     ExecMeasureOptions o;
     ExecMachine machine;
     ExecPartial partial;
-    int64_t *batches; /* (owned) o.batches: those that fit */
-    bool is_explicit; /* slices were asked for: the whole grid */
-    int64_t kept_ns;  /* when it was last written */
-    guint round;      /* index into tps */
+    int64_t *batches;        /* (owned) o.batches: those that fit */
+    bool is_explicit;        /* slices were asked for: the whole grid */
+    int64_t kept_ns;         /* when it was last written */
+    guint round;             /* index into tps */
+    int64_t workspace_bytes; /* most that a backend held for itself */
     ExecMeasureLayers layers;
     ExecBudget budget;
     int64_t begin_ns;
@@ -268,6 +269,7 @@ time_round(Measure *m, GError **error)
         tell_round(m, grid, links);
         note_copies(o, &threads.shared);
     }
+    m->workspace_bytes = MAX(m->workspace_bytes, threads.shared.workspace_bytes);
     g_free(threads.shared.too_large_why);
     return ok;
 }
@@ -388,8 +390,9 @@ finish(Measure *m, const ExecBackend *backend)
     profile->measured_concurrency = m->o.concurrency;
     if (m->partial.between != NULL)
         exec_machine_add_gpus(profile, m->partial.between);
+    exec_machine_set_workspace(profile, m->workspace_bytes);
     if (exec_measure_is_gpu(&m->o))
-        exec_machine_set_parameters(profile, backend);
+        exec_machine_set_parameters(profile);
     profile_measured_fit_errors(profile);
     note_time(m);
     if (m->o.partial_path != NULL)

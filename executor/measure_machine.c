@@ -262,13 +262,18 @@ set_parameter(Profile *profile, const char *name, double value, const char *sour
 }
 
 void
-exec_machine_set_parameters(Profile *profile, const ExecBackend *backend)
+exec_machine_set_workspace(Profile *profile, int64_t n_bytes)
+{
+    set_parameter(profile, "workspace_bytes", (double)n_bytes,
+                  "measured: what the backend held for itself");
+}
+
+void
+exec_machine_set_parameters(Profile *profile)
 {
     const ProfileMeasurement *launch = largest_row(profile, PROFILE_OP_LAUNCH);
     const ProfileMeasurement *out = largest_row(profile, PROFILE_OP_COPY_D2H);
 
-    set_parameter(profile, "workspace_bytes", (double)exec_backend_workspace_bytes(backend),
-                  "what the backend holds for itself");
     if (launch != NULL)
         set_parameter(profile, "host_kernel_s", launch->median_s, "measured: launch");
     if (out != NULL && out->median_s > 0)

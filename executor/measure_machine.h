@@ -22,10 +22,13 @@ typedef struct {
 /* @n_ranks  that share the device. */
 bool exec_machine_init(ExecMachine *machine, const char *device, int64_t n_ranks, GError **error);
 
-/* What becomes a parameter of the cost model: launches, copies, interference, the backend's memory.
- * Of GPUs only: host ranks compute, copy and communicate in turn, and pay for calls inside their
- * ops. */
-void exec_machine_set_parameters(Profile *profile, const ExecBackend *backend);
+/* What becomes a parameter of the cost model: launches, copies, interference.  Of GPUs only: host
+ * ranks compute, copy and communicate in turn, and pay for calls inside their ops. */
+void exec_machine_set_parameters(Profile *profile);
+
+/* Memory that a rank's backend came to hold for itself: libraries' workspaces; bf16 on a host,
+ * whose products are those of fp32: widened operands. */
+void exec_machine_set_workspace(Profile *profile, int64_t n_bytes);
 
 /* Makes @profile, of one GPU and with collectives timed @between several (in words), one of all. */
 void exec_machine_add_gpus(Profile *profile, const char *between);

@@ -228,6 +228,10 @@ rank_clear(ExecMeasureRank *rank)
         exec_pool_give(rank->pool, &rank->flush);
     }
     if (rank->backend != NULL) {
+        g_mutex_lock(&rank->shared->mutex);
+        rank->shared->workspace_bytes =
+            MAX(rank->shared->workspace_bytes, exec_backend_workspace_bytes(rank->backend));
+        g_mutex_unlock(&rank->shared->mutex);
         rank->backend->ops->release(rank->backend, rank->tokens);
         rank->backend->ops->release(rank->backend, rank->loss);
     }

@@ -48,7 +48,8 @@ typedef struct {
     int64_t too_large_copy_bytes;
     char *too_large_why; /* (owned, nullable) */
     GMutex mutex;
-    GError *error; /* (owned, nullable) the first, under the mutex */
+    GError *error;           /* (owned, nullable) the first, under the mutex */
+    int64_t workspace_bytes; /* under the mutex: most that a backend held for itself at the end */
 } ExecMeasureShared;
 
 static inline bool

@@ -50,7 +50,7 @@ typedef struct {
     bool rms_norm, rotary, gated;
     int64_t n_heads, n_kv_heads, head_dim;
     int64_t q_width, kv_width;    /* heads times head_dim */
-    int64_t ffn_hidden, up_width; /* up_width: 2 ffn_hidden if gated */
+    int64_t ffn_hidden, up_width; /* of dense layers, if any; up_width: 2 ffn_hidden if gated */
     int64_t first_token, vocab;   /* rows of the tables here */
     /* experts; n_experts 0: none */
     int64_t n_experts, top_k; /* whole */

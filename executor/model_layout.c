@@ -28,7 +28,7 @@ exec_widths(const ExecModelOptions *options, Dtype storage)
         .n_heads = arch->n_heads / tp,
         .n_kv_heads = MAX(1, arch->n_kv_heads / tp),
         .head_dim = arch->head_dim,
-        .ffn_hidden = arch->ffn_hidden / tp,
+        .ffn_hidden = model_layer_is_moe(arch, 0) ? 0 : arch->ffn_hidden / tp,
         .first_token = MIN(arch->vocab, options->tp_index * rows),
         .n_experts = experts->n_experts,
         .top_k = experts->top_k,

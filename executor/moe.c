@@ -157,10 +157,10 @@ exec_moe_forward(const ExecLayer *layer, void *y)
 typedef struct {
     ExecMoeWagon wagon;
     ExecBlock block;
-    void *d_active, *active; /* [n_received, expert_hidden] */
-    void *d_x;               /* [n_received, hidden] */
-    float *d_weight;         /* [n_received] */
-    float *d_choice;         /* [n_rows, top_k] */
+    void *d_active;  /* [n_received, expert_hidden] */
+    void *d_x;       /* [n_received, hidden]: in d_active's place, which is done with by then */
+    float *d_weight; /* [n_received] */
+    float *d_choice; /* [n_rows, top_k] */
 } Scratch;
 
 static bool
@@ -169,18 +169,16 @@ scratch_take(const ExecLayer *layer, Scratch *s)
     const ExecWidths *w = layer->widths;
     const ExecMoe *moe = layer->moe;
     const int64_t n = moe->n_received, e = dtype_bytes(w->storage);
-    const int64_t n_bytes = 2 * exec_moe_padded(n * w->expert_hidden, e) +
-                            exec_moe_padded(n * w->hidden, e) + exec_moe_padded(n, 4) +
-                            exec_moe_padded(moe->n_sent, 4);
+    const int64_t widest = MAX(w->expert_hidden, w->hidden);
+    const int64_t n_bytes =
+        exec_moe_padded(n * widest, e) + exec_moe_padded(n, 4) + exec_moe_padded(moe->n_sent, 4);
 
     *s = (Scratch){0};
     if (!exec_moe_wagon_take(layer, &s->wagon) ||
         !exec_moe_take(layer, TRACE_MEMORY_WORKSPACE, n_bytes, &s->block))
         return false;
     char *at = s->block.data;
-    s->d_active = exec_moe_cut(&at, n * w->expert_hidden, e);
-    s->active = exec_moe_cut(&at, n * w->expert_hidden, e);
-    s->d_x = exec_moe_cut(&at, n * w->hidden, e);
+    s->d_active = s->d_x = exec_moe_cut(&at, n * widest, e);
     s->d_weight = exec_moe_cut(&at, n, 4);
     s->d_choice = exec_moe_cut(&at, moe->n_sent, 4);
     return true;
@@ -198,14 +196,15 @@ experts_backward(const ExecLayer *layer, const Scratch *s)
     const int64_t f = w->expert_hidden, n = moe->n_received;
     ExecBackend *backend = layer->backend;
     ExecTensor tensor;
+    void *active = kept.d_up; /* until that is written */
 
     for (int64_t e = 0; e < w->n_local_experts; e++) {
         const ExecLinear down = expert_linear(layer, e, true, &tensor);
         exec_linear_backward(backend, &down, expert_rows(layer, kept.d_out, e, w->hidden), false,
                              NULL, expert_rows(layer, s->d_active, e, f));
     }
-    backend->ops->swiglu_forward(backend, n, f, x.up, s->active);
-    backend->ops->dot_rows(backend, n, f, s->d_active, s->active, s->d_weight);
+    backend->ops->swiglu_forward(backend, n, f, x.up, active);
+    backend->ops->dot_rows(backend, n, f, s->d_active, active, s->d_weight);
     backend->ops->scale_rows(backend, n, f, x.weight, s->d_active);
     backend->ops->swiglu_backward(backend, n, f, x.up, s->d_active, kept.d_up);
     for (int64_t e = 0; e < w->n_local_experts; e++) {

@@ -12,11 +12,12 @@ END
 # The matrix goes to smaller shares of it.
 [ -z "$LONG" ] || sed -i 's/"hidden":192/"hidden":384/' "$W/model.json"
 DEVICE=cpu
+DTYPE=fp32
 
-# profile FLAG...: of $W/model.json
+# profile: of $W/model.json
 profile() {
     "$DEGAS" profile "$W/model.json" --device $DEVICE --quick --batches 1 --slices 192 \
-        --concurrency 2 "$@" -o "$W/profile.json" >/dev/null 2>"$W/err"
+        --concurrency 2 --dtype $DTYPE -o "$W/profile.json" >/dev/null 2>"$W/err"
 }
 profile || {
     DEVICE=reference
@@ -27,8 +28,8 @@ profile || {
 peaks() {
     name=$1
     shift
-    "$DEGAS" plan "$W/model.json" "$W/profile.json" --seq-len 192 --dtype fp32 --framework degas \
-        --global-batch 8 --micro-batch 1 "$@" -o "$W/plan.json" >/dev/null 2>"$W/err" ||
+    "$DEGAS" plan "$W/model.json" "$W/profile.json" --seq-len 192 --dtype $DTYPE \
+        --framework degas --global-batch 8 --micro-batch 1 "$@" -o "$W/plan.json" >/dev/null 2>"$W/err" ||
         report 1 "plan $name" "$(cat "$W/err")"
     "$DEGAS" simulate "$W/plan.json" --json >"$W/simulated" 2>"$W/err" ||
         report 1 "simulate $name" "$(cat "$W/err")"
@@ -76,6 +77,11 @@ if [ -z "$LONG" ]; then
             --offload $offload
     done
     peaks "dp 2, zero 1, recompute full, offload nvme" $D --zero 1 --recompute full --offload nvme
+    # What a host's backend needs for it is the profile's.
+    DTYPE=bf16
+    profile || report 1 "profile in bf16" "$(cat "$W/err")"
+    peaks "zb-h1, bf16" $P --schedule zb-h1 --zero 0 --recompute none
+    DTYPE=fp32
     # Tables of more bytes than a layer.
     sed -i 's/"vocab":1024/"vocab":8192/; s/"n_layers":6/"n_layers":4/' "$W/model.json"
     profile || report 1 "profile of large tables" "$(cat "$W/err")"
@@ -97,12 +103,41 @@ else
             done
         done
     done
+    # Backwards in one and in two, with what divides a layer, in bf16, of the other family.
+    for schedule in 1f1b zb-h1 "zb-v --vpp 2" "dualpipev --vpp 2"; do
+        for recompute in none full; do
+            flags="--slices off --schedule $schedule --zero 0 --recompute $recompute"
+            peaks "cp 2, $schedule, recompute $recompute" --gpus 4 --dp 1 --tp 1 --cp 2 --pp 2 \
+                $flags
+            peaks "tp 2, sequence parallel, $schedule, recompute $recompute" --gpus 4 --dp 1 \
+                --tp 2 --pp 2 --sequence-parallel on $flags
+        done
+    done
     for schedule in terapipe seq1f1b "seq1f1b-interleaved --vpp 2"; do
         for recompute in none full; do
             peaks "$schedule, recompute $recompute" $S --slices 8 --schedule $schedule --zero 0 \
                 --recompute $recompute
         done
     done
+    # backwards NAME
+    backwards() {
+        profile || report 1 "profile $1" "$(cat "$W/err")"
+        for schedule in 1f1b zb-h1 "zb-v --vpp 2" "dualpipev --vpp 2"; do
+            for recompute in none full; do
+                peaks "$1, $schedule, recompute $recompute" $P --schedule $schedule --zero 0 \
+                    --recompute $recompute
+            done
+        done
+    }
+    DTYPE=bf16
+    backwards bf16
+    DTYPE=fp32
+    cat >"$W/model.json" <<'END'
+{"format":"degas-model","version":1,"name":"middling-llama","family":"llama","n_layers":6,
+ "hidden":384,"n_heads":6,"n_kv_heads":3,"ffn_hidden":1024,"vocab":1024,"max_seq_len":192,
+ "tied_embeddings":false}
+END
+    backwards llama
 fi
 
 finish
