@@ -106,9 +106,14 @@ product_s(const Profile *profile, const ModelDevice *device, Dtype dtype, const 
         for (size_t j = 0; j < G_N_ELEMENTS(splits); j++) {
             double split = splits[j];
             double filled = n_tiles * split / n_sm;
-            double waves = fmax(1.0, filled + p->gemm_tail_fraction * (ceil(filled) - filled));
             double k = product->k / split + (product->adds ? 2.0 : 1.0) * p->gemm_k_half;
-            double seconds = waves * (2.0 * m * n * k / (rate * tiles[i].fraction));
+            double tile_s = 2.0 * m * n * k / (rate * tiles[i].fraction);
+
+            /* Waves are no fewer than the tiles fill: this grows with the split. */
+            if (filled * tile_s * (1.0 - 1e-9) > best)
+                break;
+            double waves = fmax(1.0, filled + p->gemm_tail_fraction * (ceil(filled) - filled));
+            double seconds = waves * tile_s;
 
             /* Partial results in fp32 are written and read again. */
             if (split > 1.0)
