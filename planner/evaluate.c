@@ -173,6 +173,21 @@ sketch_fitted(PlanFamilyTrial *f, int64_t **fitted)
     return true;
 }
 
+/* Whether all micro-batches at once, which families that run all forwards first hold, are more than
+ * fits, however layers are divided and whatever they recompute; and no nearer to fitting than what
+ * is known.  This is known without what ranks hold. */
+static bool
+is_large_family(const PlanFamilyTrial *f)
+{
+    const PlanEvaluation *evaluation = f->trial->evaluation;
+
+    if (!f->family->forwards_first || f->input.n_slices > 1)
+        return false;
+    const int64_t bytes =
+        plan_space_forwards_first_bytes(f->input.request, f->input.cost, f->trial->point);
+    return bytes > evaluation->memory_limit_bytes && bytes >= evaluation->least_bytes;
+}
+
 /* Tries the sketched layers, weighed for the first time. */
 static void
 try_layout(PlanFamilyTrial *f, bool is_new)
@@ -189,6 +204,10 @@ try_layout(PlanFamilyTrial *f, bool is_new)
     const PlanLayerShape layer_shape = plan_space_layer_shape(point);
     g_autofree int64_t *fitted = NULL;
 
+    if (is_large_family(f)) {
+        f->trial->outcome->infeasible += is_new ? 1 : 0;
+        return;
+    }
     f->input.flight = plan_flights_get(f->trial->evaluation->flights, f->family, &shape);
     f->plan = plan_space_plan(space->request, point, f->family);
     if (!plan_given_slices(space->request, &layer_shape, f->plan->slices))

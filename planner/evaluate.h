@@ -22,6 +22,7 @@ typedef struct {
     PlanLayouts *layouts;       /* (borrowed) */
     PlanSlicedCosts *sliced;    /* (borrowed) */
     int64_t memory_limit_bytes; /* of the largest device, or the user's */
+    int64_t least_bytes;        /* of what did not fit so far; INT64_MAX: all did */
     bool is_timeless;           /* the objective is memory: nothing is pruned by its time */
     int64_t most_estimate_ns;   /* points that are estimated to take longer are not sliced */
     const int *stop;            /* (borrowed, nullable) of the request */
@@ -31,7 +32,18 @@ typedef struct {
 typedef struct {
     Plan *plan; /* (owned) */
     int64_t first, second, index, order;
+    bool is_rough; /* second is a bound on the time, and predicted is not to be used */
 } PlanFound;
+
+/*
+ * Whether plans are simulated without following links: of the least memory, which links do not
+ * change, the time matters only between equals.  Alternatives are wanted with theirs.
+ */
+static inline bool
+plan_evaluation_is_rough(const PlanEvaluation *evaluation)
+{
+    return evaluation->is_timeless && evaluation->space->request->top == 0;
+}
 
 /* Whether the search is to end. */
 static inline bool

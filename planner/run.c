@@ -1,5 +1,7 @@
 #include "planner/run.h"
 
+#include "planner/trial.h"
+
 #include <stdlib.h>
 
 int64_t
@@ -154,6 +156,7 @@ plan_run_threads(PlanRun *run, PlanWave *wave)
 
     wave->run = run;
     wave->limit = plan_run_limit(run);
+    run->evaluation.least_bytes = run->total.least_bytes;
     wave->next = 0;
     for (int i = 0; i < wave->n; i++)
         plan_outcome_init(&wave->outcomes[i]);
@@ -166,6 +169,21 @@ plan_run_threads(PlanRun *run, PlanWave *wave)
             g_thread_join(threads[i]);
 }
 
+/* Keeps the best top + 1; while it is not known which of equals is faster, all of those. */
+static void
+keep_best(PlanRun *run, bool is_settled)
+{
+    GPtrArray *found = run->total.found;
+    guint n = (guint)run->request->top + 1;
+
+    g_ptr_array_sort(found, plan_found_compare);
+    while (!is_settled && n < found->len && ((PlanFound *)found->pdata[n])->is_rough &&
+           ((PlanFound *)found->pdata[n])->first == ((PlanFound *)found->pdata[0])->first)
+        n++;
+    if (found->len > n)
+        g_ptr_array_remove_range(found, n, found->len - n);
+}
+
 void
 plan_run_wave(PlanRun *run, PlanWave *wave)
 {
@@ -174,9 +192,27 @@ plan_run_wave(PlanRun *run, PlanWave *wave)
         plan_outcome_merge(&run->total, &wave->outcomes[i]);
         plan_outcome_clear(&wave->outcomes[i]);
     }
+    keep_best(run, false);
+}
+
+void
+plan_run_settle(PlanRun *run)
+{
     GPtrArray *found = run->total.found;
-    g_ptr_array_sort(found, plan_found_compare);
-    if (found->len > (guint)run->request->top + 1)
-        g_ptr_array_remove_range(found, (guint)run->request->top + 1,
-                                 found->len - (guint)run->request->top - 1);
+
+    while (found->len > 0) {
+        PlanFound *best = found->pdata[0];
+        GError *error = NULL;
+        if (!best->is_rough)
+            break;
+        if (!plan_trial_settle(&run->evaluation, best, &error)) {
+            g_ptr_array_remove_index(found, 0);
+            if (run->total.error == NULL)
+                run->total.error = g_steal_pointer(&error);
+            g_clear_error(&error);
+            continue;
+        }
+        g_ptr_array_sort(found, plan_found_compare);
+    }
+    keep_best(run, true);
 }

@@ -68,6 +68,9 @@ void plan_run_threads(PlanRun *run, PlanWave *wave);
 /* Evaluates the wave's points and merges what they found. */
 void plan_run_wave(PlanRun *run, PlanWave *wave);
 
+/* Of the rough plans found finds the one that is best; after the last wave. */
+void plan_run_settle(PlanRun *run);
+
 /* Slices the points that they may help most (slices_search.c). */
 void plan_run_slices(PlanRun *run);
 

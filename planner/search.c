@@ -127,6 +127,7 @@ plan_search_least(const PlanRequest *request, PlanEvaluateFunc evaluate, void *u
         return NULL;
     plan_run_init(&run, &unlimited, space, evaluate, user_data);
     search_points(&run, MAX_LEAST);
+    plan_run_settle(&run);
     if (run.total.found->len > 0)
         plan = answer(&run);
     plan_run_clear(&run);
@@ -247,6 +248,7 @@ search_once(const PlanRequest *request, PlanEvaluateFunc evaluate, void *user_da
     search_points(&run, INT64_MAX);
     if (slices)
         plan_run_slices(&run);
+    plan_run_settle(&run);
     const bool is_stopped = plan_evaluation_is_stopped(&run.evaluation);
     if (is_stopped)
         cover_all_points(&run);

@@ -96,7 +96,8 @@ typedef struct {
  * Simulates one plan.  @workload is the plan's; fills @report (owned by the caller).  May be called
  * from several threads at once.
  * @limit_ns  a plan that takes longer is of no use: once that is certain its exact time need not be
- *            found, any above the limit will do (what it holds in memory is still exact).
+ *            found, any above the limit and no later will do (what it holds in memory is still
+ *            exact).
  *            INT64_MAX: none.  The same holds of a plan that does not fit.
  */
 typedef bool (*PlanEvaluateFunc)(const Plan *plan, const Workload *workload, int64_t limit_ns,

@@ -36,6 +36,28 @@ kept_bytes(const PlanLayerCost *cost, int kind)
     return (double)plan_sketch_stage_kept(cost, &all, kind);
 }
 
+/* Of one micro-batch in the way that keeps least. */
+static double
+least_kept_bytes(const PlanRequest *request, const PlanLayerCost *cost)
+{
+    double least = INFINITY;
+
+    for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++)
+        if (plan_layer_allows(request, kind))
+            least = fmin(least, kept_bytes(cost, kind));
+    return least;
+}
+
+int64_t
+plan_space_forwards_first_bytes(const PlanRequest *request, const PlanLayerCost *cost,
+                                const PlanPoint *point)
+{
+    const double held = (double)point->n_microbatches * least_kept_bytes(request, cost);
+
+    return (int64_t)fmin(
+        state_bytes(request, cost, point) + held / (double)point->degrees.pp * (1.0 - 1e-9), 9e18);
+}
+
 /* What layers of @part save at the most per second of recompute; INFINITY: for nothing. */
 static double
 saving_rate(const PlanPartCost *part, int plain)
@@ -100,11 +122,8 @@ plan_space_bound_bytes(const PlanRequest *request, const PlanLayerCost *cost, in
 {
     const int plain = plan_layer_plain_way(request);
     const double p = (double)point->degrees.pp, state = state_bytes(request, cost, point);
-    double least = INFINITY;
+    const double least = least_kept_bytes(request, cost);
 
-    for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++)
-        if (plan_layer_allows(request, kind))
-            least = fmin(least, kept_bytes(cost, kind));
     /* When a micro-batch's first backward begins, all ranks hold its activations in all their
      * layers at once: the average rank's share of both.  Slices of unfused attention keep half of
      * the scores; selective recompute keeps none. */

@@ -51,6 +51,11 @@ plan_space_family(const ScheduleFamily *family)
 void plan_space_bound_bytes(const PlanRequest *request, const PlanLayerCost *cost,
                             int64_t memory_bytes, PlanPoint *point);
 
+/* What an average rank holds at the least of whole sequences where all forwards run first: the
+ * activations of every micro-batch. */
+int64_t plan_space_forwards_first_bytes(const PlanRequest *request, const PlanLayerCost *cost,
+                                        const PlanPoint *point);
+
 /*
  * A bound on @point's time with the cheapest of the space's families at its vpp.
  * @unit  of the first slice (layer_cost.h), which alone other ranks wait for; whole sequences:

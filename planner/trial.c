@@ -106,6 +106,8 @@ plan_trial_simulate(PlanTrial *trial, const Plan *plan, const Workload *workload
                     const ScheduleFamily *family, Report **large)
 {
     const bool timeless = trial->evaluation->is_timeless;
+    const bool rough = plan_evaluation_is_rough(trial->evaluation);
+    const int64_t limit_ns = rough ? 1 : timeless ? INT64_MAX : trial->limit;
     PlanOutcome *outcome = trial->outcome;
     const PlanFlight *flight = plan_bound_flight(plan, trial->evaluation->flights);
     const int64_t bound_ns =
@@ -126,7 +128,7 @@ plan_trial_simulate(PlanTrial *trial, const Plan *plan, const Workload *workload
     outcome->simulated++;
     Report *report = NULL;
     GError *error = NULL;
-    if (!trial->evaluation->evaluate(plan, workload, timeless ? INT64_MAX : trial->limit, &report,
+    if (!trial->evaluation->evaluate(plan, workload, limit_ns, &report,
                                      trial->evaluation->user_data, &error)) {
         plan_trial_note_error(trial, error);
         return PLAN_TRIED_FAILED;
@@ -152,6 +154,7 @@ plan_trial_simulate(PlanTrial *trial, const Plan *plan, const Workload *workload
         .second = timeless ? report->iteration_ns : report->peak_memory_bytes,
         .index = trial->point->index,
         .order = order,
+        .is_rough = rough,
     };
     /* @plan may be a copy of one that was predicted. */
     g_clear_pointer(&found->plan->predicted, report_free);
@@ -159,6 +162,24 @@ plan_trial_simulate(PlanTrial *trial, const Plan *plan, const Workload *workload
     g_ptr_array_add(outcome->found, found);
     lower_limit(trial);
     return PLAN_TRIED_FITS;
+}
+
+bool
+plan_trial_settle(const PlanEvaluation *evaluation, PlanFound *found, GError **error)
+{
+    const PlanRequest *request = evaluation->space->request;
+    g_autoptr(Workload) workload = workload_new(request->arch, request->profile, found->plan,
+                                                request->memory_limit_bytes, error);
+    Report *report = NULL;
+
+    if (workload == NULL || !evaluation->evaluate(found->plan, workload, INT64_MAX, &report,
+                                                  evaluation->user_data, error))
+        return false;
+    report_free(found->plan->predicted);
+    found->plan->predicted = report;
+    found->second = report->iteration_ns;
+    found->is_rough = false;
+    return true;
 }
 
 PlanTried

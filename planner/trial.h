@@ -40,6 +40,9 @@ typedef enum {
 PlanTried plan_trial_simulate(PlanTrial *trial, const Plan *plan, const Workload *workload,
                               const ScheduleFamily *family, Report **large);
 
+/* Simulates a rough plan to its end: its second and what is predicted are exact from now on. */
+bool plan_trial_settle(const PlanEvaluation *evaluation, PlanFound *found, GError **error);
+
 /* Prices @plan, then as above. */
 PlanTried plan_trial_plan(PlanTrial *trial, const Plan *plan, const ScheduleFamily *family,
                           Report **large);

@@ -333,6 +333,25 @@ is_mixed(const Plan *plan)
     return false;
 }
 
+/* Of plans of the least memory the fastest: as where alternatives are asked for, whose times are
+ * all found. */
+static void
+check_least_memory(const PlanRequest *request, const Plan *plan)
+{
+    PlanRequest with_others = *request;
+
+    with_others.top = 1;
+    g_autoptr(Plan) same = plan_search(&with_others, simulate, NULL, NULL);
+    g_assert_nonnull(same);
+    g_assert_cmpint(plan->predicted->peak_memory_bytes, ==, same->predicted->peak_memory_bytes);
+    g_assert_cmpint(plan->predicted->iteration_ns, ==, same->predicted->iteration_ns);
+    g_assert_cmpstr(plan->schedule, ==, same->schedule);
+    g_assert_cmpint(plan->degrees.dp, ==, same->degrees.dp);
+    g_assert_cmpint(plan->degrees.tp, ==, same->degrees.tp);
+    g_assert_cmpint(plan->degrees.pp, ==, same->degrees.pp);
+    g_assert_null(plan->alternatives);
+}
+
 static void
 check_against_enumeration(const PlanRequest *request, const Enumeration *all, Tally *tally)
 {
@@ -364,6 +383,7 @@ check_against_enumeration(const PlanRequest *request, const Enumeration *all, Ta
     tally->n_mixed += is_mixed(plan);
     if (request->objective == PLAN_OBJECTIVE_MEMORY) {
         g_assert_cmpint(plan->predicted->peak_memory_bytes, ==, best.bytes);
+        check_least_memory(request, plan);
         return;
     }
     /* Better only by stages that the enumeration does not have: layers that were divided so that
