@@ -332,6 +332,18 @@ values_of(const Explanation *explanation, ExplainDimension dimension)
     return values;
 }
 
+guint
+explain_add_search(Explanation *explanation, Request *request, double weight)
+{
+    const PlanDegrees *chosen = &explanation->plan->degrees;
+
+    request->plan.top = 0;
+    request->plan.is_terse = true;
+    request->plan.near_tp = chosen->tp;
+    request->plan.near_pp = chosen->pp;
+    return searches_add(explanation->searches, request, weight);
+}
+
 static void
 add_choices(Explanation *explanation, ExplainDimension dimension)
 {
@@ -347,11 +359,9 @@ add_choices(Explanation *explanation, ExplainDimension dimension)
             continue;
         }
         Request *request = request_copy(explanation->request);
-        request->plan.top = 0;
-        request->plan.is_terse = true;
         request->plan.memo = explanation->memo;
         fix(request, dimension, n);
-        choice.search = searches_add(explanation->searches, request, 1);
+        choice.search = explain_add_search(explanation, request, 1);
         g_array_append_val(explanation->choices, choice);
     }
 }

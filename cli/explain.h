@@ -83,6 +83,9 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC(Explanation, explanation_free)
 /* Searches, then fills limits. */
 bool explanation_run(Explanation *explanation, int64_t threads, GError **error);
 
+/* Adds a what-if, which is looked for first where the winner is; its index.  @request (taken). */
+guint explain_add_search(Explanation *explanation, Request *request, double weight);
+
 /* Of explanation_new(): adds the searches with more of each resource. */
 void explain_add_resources(Explanation *explanation);
 

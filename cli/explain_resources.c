@@ -21,9 +21,7 @@ add_resource(Explanation *explanation, Request *request, char *resource, const c
 {
     ExplainResource added = {.resource = resource, .change = g_strdup(change), .after = after};
 
-    request->plan.top = 0;
-    request->plan.is_terse = true;
-    added.search = searches_add(explanation->searches, request, 2);
+    added.search = explain_add_search(explanation, request, 2);
     g_array_append_val(explanation->resources, added);
 }
 

@@ -182,6 +182,26 @@ limit_of(const PlanRequest *request, const GPtrArray *found, int64_t limit)
                : limit;
 }
 
+/* The objective of the last plan kept of whole sequences at the degrees that the request is told
+ * of; INT64_MAX: it is not told, or nothing fits there. */
+static int64_t
+find_near_limit(const PlanRequest *request, PlanEvaluateFunc evaluate, void *user_data)
+{
+    PlanRequest narrow = *request;
+
+    if (request->tp == 0)
+        narrow.tp = request->near_tp;
+    if (request->pp == 0)
+        narrow.pp = request->near_pp;
+    if (narrow.tp == request->tp && narrow.pp == request->pp)
+        return INT64_MAX;
+    narrow.rank_order = MAX(PLAN_RANK_ORDER_DEFAULT, request->rank_order);
+    if (request->slices_mode == PLAN_SLICES_AUTO)
+        narrow.slices_mode = PLAN_SLICES_OFF;
+    g_autoptr(GPtrArray) found = search_narrow(&narrow, INT64_MAX, false, evaluate, user_data);
+    return limit_of(request, found, INT64_MAX);
+}
+
 /*
  * The objective of the last plan that narrower requests would keep: what is slower need not even
  * be enumerated.  1F1B without context parallelism is always near, and other schedules at the
@@ -194,9 +214,11 @@ find_limit(const PlanRequest *request, PlanEvaluateFunc evaluate, void *user_dat
     static const char *const schedules[] = {"1f1b", NULL};
     PlanRequest narrow = *request;
 
-    if (request->schedules != NULL || request->vpp > 1 || request->cp > 1 ||
-        request->objective == PLAN_OBJECTIVE_MEMORY)
+    if (request->objective == PLAN_OBJECTIVE_MEMORY)
         return INT64_MAX;
+    const int64_t near = find_near_limit(request, evaluate, user_data);
+    if (near < INT64_MAX || request->schedules != NULL || request->vpp > 1 || request->cp > 1)
+        return near;
     narrow.schedules = schedules;
     narrow.vpp = narrow.cp = 1;
     narrow.rank_order = MAX(PLAN_RANK_ORDER_DEFAULT, request->rank_order);

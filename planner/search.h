@@ -89,6 +89,9 @@ typedef struct {
     /* (borrowed, nullable) read atomically: once it is not 0 the search ends with the best so far,
      * whose lower bound then covers all that was not looked at */
     const int *stop;
+    /* A plan with these degrees may be good, where they are not fixed; 0: nothing is known.  A
+     * search that is told so is sooner at its end, with the same plan and other counts. */
+    int64_t near_tp, near_pp;
     PlanMemo *memo; /* (borrowed, nullable) shared with other searches; NULL: its own */
 } PlanRequest;
 
