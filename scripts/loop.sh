@@ -1,31 +1,34 @@
 #!/bin/sh
 # Predicted beside measured on this machine's CPU, for many plans: writes docs/loop.md, but for sections ("## ...") in it.
 # usage: loop.sh [MODEL [FILE]]      run it alone: whatever else computes changes both sides
-# In the environment: ROUNDS (3), STEPS of a run (9), MINUTES that all may take (30: then there are fewer rounds and no
-# repeats), PROFILE (flags of degas profile), MAX_STEAL (2 %), GAUGE (tests/bench/gauge_cores, built), and PLANS, a file of
-# lines like those below.
+# In the environment: ROUNDS (4), STEPS of a run (9), MINUTES that all may take (35: then there are fewer rounds and no
+# repeats), PROFILE (flags of degas profile: what to time), PIECE_S (20) of it after every PIECE_EVERY (5) runs, MAX_STEAL
+# (2 %), GAUGE (tests/bench/gauge_cores, built), and PLANS, a file of lines like those below.
 #
-# Rounds.  In each the machine is profiled first; then every plan is predicted from that profile and trained.  Medians
-# over the rounds.
+# The machine computes faster and slower by the minute (clocks, other machines on the host), so both sides are spread over
+# the same time: every plan is trained once in each round, and a profile is made in pieces between the runs.  When both
+# are done every plan is predicted from the whole profile, which no run has had a part in.
 #
-# The machine may compute faster or slower when a plan is trained than when it was profiled (clocks, other machines on
-# the host).  So a gauge runs beside all of it: on each core a fixed small product, 40 times a second.  The ratio of its
-# mean times says how much slower the machine is now, whatever is predicted.  A run is discarded and repeated where the
-# host took more than MAX_STEAL % of the cores away meanwhile (/proc/stat), which the gauge does not see.
+# A gauge runs beside all of it: on each core a fixed small product, 40 times a second.  The ratio of its mean times says
+# how much slower the machine was in a run than in the profile, whatever is predicted.  A run is discarded and repeated
+# where the host took more than MAX_STEAL % of the cores away meanwhile (/proc/stat), which the gauge does not see.
 #
-# Predicted is the median step of degas run's "predicted_varied_step_s": ops vary as they did when they were profiled.
+# Predicted is the median step of degas simulate --jitter profile: ops vary as they did when they were profiled.
 set -eu
 export LC_ALL=C
 D=./degas
 MODEL=${1:-gpt-mini}
 FILE=${2:-docs/loop.md}
-ROUNDS=${ROUNDS:-3}
+ROUNDS=${ROUNDS:-4}
 STEPS=${STEPS:-9}
-MINUTES=${MINUTES:-30}
-PROFILE=${PROFILE:---tp 1,2}
+MINUTES=${MINUTES:-35}
+PROFILE=${PROFILE:---batches 1,2,4 --slices 64,128,256}
+PIECE_S=${PIECE_S:-20}
+PIECE_EVERY=${PIECE_EVERY:-5}
 MAX_STEAL=${MAX_STEAL:-2}
 GAUGE=${GAUGE:-build/release/tests/bench/gauge_cores}
 TRIES=3
+START_S=1 # of a run: until the step that does not count has ended
 TEXT=/usr/share/common-licenses/GPL-3
 [ -r "$TEXT" ] || TEXT=LICENSE
 W=$(mktemp -d)
@@ -101,11 +104,6 @@ value() { # value FILE KEY
     sed -n "s/.*\"$2\": *\([-0-9.e+]*\).*/\1/p" "$1" | head -1
 }
 
-# The median step as predicted with ops that vary.
-varied_step() { # varied_step FILE
-    sed -n 's/.*"predicted_varied_step_s": {.*"p50": *\([-0-9.e+]*\).*/\1/p' "$1"
-}
-
 # The median step of a run.
 measured_step() { # measured_step FILE
     sed -n 's/.*"step_s": {"median": *\([-0-9.e+]*\).*/\1/p' "$1"
@@ -125,116 +123,180 @@ now() {
     date +%s.%N
 }
 
-# The gauge's mean from second FROM to now; its slowest 2 % are interrupts.
-gauged() { # gauged FROM
-    awk -v from="$1" '$1 >= from && NF == 3 { print $3 }' "$W/gauge" | sort -g |
+# The gauge's mean in the spans of time in FILE, each a line of two seconds; its slowest 2 % are interrupts.
+gauged() { # gauged FILE
+    awk 'NR == FNR { from[NR] = $1; to[NR] = $2; n = NR; next }
+        NF == 3 { for (i = 1; i <= n; i++) if ($1 >= from[i] && $1 <= to[i]) { print $3; break } }' "$1" "$W/gauge" | sort -g |
         awk '{ x[NR] = $1 } END { n = int(NR * 0.98); for (i = 1; i <= n; i++) sum += x[i]; print (n > 0) ? sum / n : 1 }'
 }
 
-# Fixed degrees: one plan.
-plan() { # plan CLUSTER DIMENSION N SCHEDULE SLICES MICRO-BATCH OUT [FLAG...]
-    cluster=$1 dimension=$2 n=$3 schedule=$4 slices=$5 micro=$6 out=$7
-    shift 7
+# What degas plan and degas simulate are told of a line of PLANS, but for FLAG...
+flags_of() { # flags_of DIMENSION N SCHEDULE SLICES MICRO-BATCH
     degrees=
     for d in dp tp pp cp; do
-        if [ "$d" = "$dimension" ]; then degrees="$degrees --$d $n"; else degrees="$degrees --$d 1"; fi
+        if [ "$d" = "$1" ]; then degrees="$degrees --$d $2"; else degrees="$degrees --$d 1"; fi
     done
-    # shellcheck disable=SC2086
-    "$D" plan "$MODEL" "$cluster" --gpus "$n" --global-batch 8 --dtype fp32 --zero 0 $degrees --micro-batch "$micro" \
-        --schedule "$schedule" --slices "$slices" --recompute none "$@" -o "$out" >/dev/null
+    echo "--gpus $2 --global-batch 8 --dtype fp32 --zero 0 $degrees --schedule $3 --slices $4 --micro-batch $5 --recompute none"
 }
 
-# $profile_gauge is how fast the machine was meanwhile.
-profile() {
+# --- the profile ---
+
+# Makes the profile of TP go on for a while; it may be complete at some time.
+piece() { # piece TP
+    [ ! -e "$W/cpu-$1.json" ] || return 0
+    resume=
+    [ ! -e "$W/cpu-$1.json.partial" ] || resume=--resume
+    status=0
     from_s=$(now)
     # shellcheck disable=SC2086
-    "$D" profile "$MODEL" $PROFILE -o "$W/cpu.json" >/dev/null 2>"$W/profile-notes" || {
-        status=$?
-        cat "$W/profile-notes" >&2
+    timeout --foreground -s INT "$PIECE_S" "$D" profile "$MODEL" --tp "$1" $PROFILE --budget 3600 $resume \
+        -o "$W/cpu-$1.json" >/dev/null 2>"$W/notes" || status=$?
+    echo "$from_s $(now)" >>"$W/spans-$1"
+    [ $status = 0 ] || [ $status = 124 ] || {
+        cat "$W/notes" >&2
         exit $status
     }
-    sed -n 's/.*busy: \([0-9]* of [0-9]*\) timings.*/ Of a profile it says that \1 timings spread by more than 20 %./p' \
-        "$W/profile-notes" >"$W/busy"
-    profile_gauge=$(gauged "$from_s")
-    echo "$profile_gauge" >>"$W/gauged"
-    say "round $round: profiled; the gauge took $(echo "$profile_gauge" | awk '{ printf "%.1f", 1e6 * $1 }') us"
 }
 
-# Trains the plan until the host leaves it alone, and keeps the least disturbed run as a line: predicted, predicted with
-# ops that do not vary, measured, the gauge beside that when profiled, whether it was disturbed.
+# Ends it with what there is.  Prints the gauge's mean of its pieces.
+finish_profile() { # finish_profile TP
+    if [ ! -e "$W/cpu-$1.json" ]; then
+        # shellcheck disable=SC2086
+        "$D" profile "$MODEL" --tp "$1" $PROFILE --budget 1 --resume -o "$W/cpu-$1.json" >/dev/null 2>"$W/notes" || {
+            cat "$W/notes" >&2
+            exit 1
+        }
+        sed -n 's/.*busy: \([0-9]* of [0-9]*\) timings.*/\1/p' "$W/notes" >"$W/busy-$1"
+    fi
+    gauged "$W/spans-$1"
+}
+
+# --- plans ---
+
+# Trains the plan until the host leaves it alone, and keeps the least disturbed run as a line: measured, the gauge,
+# whether it was disturbed.
 train() { # train PLAN-NUMBER NAME
     cp /dev/null "$W/tries"
     try=0
     while :; do
         try=$((try + 1))
         from=$(cpu_times)
-        from_s=$(now)
-        "$D" run "$W/plan.json" --steps "$STEPS" --data "$TEXT" --json >"$W/run.json" 2>"$W/notes" || {
+        begin_s=$(now)
+        "$D" run "$W/plan-$1.json" --steps "$STEPS" --data "$TEXT" --json >"$W/run.json" 2>"$W/notes" || {
             cat "$W/notes" >&2
             exit 1
         }
-        gauge=$(gauged "$from_s")
+        echo "$begin_s $(now)" | awk -v start="$START_S" '{ printf "%.3f %.3f\n", $1 + start, $2 }' >"$W/span"
+        gauge=$(gauged "$W/span")
         echo "$gauge" >>"$W/gauged"
         steal=$(stolen "$from")
         bad=$(awk -v steal="$steal" -v most="$MAX_STEAL" 'BEGIN { print (steal > most) ? 1 : 0 }')
-        echo "$steal $(varied_step "$W/run.json") $(value "$W/run.json" predicted_step_s) $(measured_step "$W/run.json")" \
-            "$(awk -v a="$gauge" -v b="$profile_gauge" 'BEGIN { print a / b }') $bad" >>"$W/tries"
+        echo "$steal $(measured_step "$W/run.json") $gauge $bad" >>"$W/tries"
         if [ "$bad" = 0 ] || [ $try -ge $TRIES ] || [ "$(elapsed_s)" -ge $((60 * MINUTES)) ]; then break; fi
     done
     sort -g "$W/tries" | head -1 | cut -d' ' -f2- >>"$W/$1.rounds"
     echo "$try" >>"$W/n-runs"
-    tail -1 "$W/$1.rounds" | awk -v what="round $round, $1 of $n_plans: $2" -v tries="$try" '{
-        printf "%s: predicted %.1f, measured %.1f ms, machine %.3f, %+.1f %%%s%s\n", what, $1 * $4 * 1e3, $3 * 1e3, $4,
-            ($1 * $4 / $3 - 1) * 100, (tries > 1) ? ", try " tries : "", $5 ? ", disturbed" : "" }' >"$W/line"
-    say "$(cat "$W/line")"
+    say "$(tail -1 "$W/$1.rounds" | awk -v what="round $round, $1 of $n_plans: $2" -v tries="$try" '{
+        printf "%s: %.1f ms, gauge %.2f us%s%s", what, $1 * 1e3, $2 * 1e6, (tries > 1) ? ", try " tries : "",
+            $3 ? ", disturbed" : "" }')"
+}
+
+# Predicted median, and what it is if ops do not vary, of plan NUMBER with these flags.
+predict() { # predict NUMBER CLUSTER FLAG...
+    number=$1 cluster=$2
+    shift 2
+    layers=$(sed -n 's/.*"n_layers": *\([0-9]*\), *"embedding".*/\1/p' "$W/plan-$number.json" | paste -sd,)
+    "$D" simulate "$MODEL" "$cluster" "$@" --stage-layers "$layers" --jitter profile --json >"$W/report.json"
+    echo "$(sed -n 's/.*"iteration_s": {.*"p50": *\([0-9.e+-]*\).*/\1/p' "$W/report.json")" \
+        "$(sed -n 's/^  "iteration_s": *\([0-9.e+-]*\),.*/\1/p' "$W/report.json")"
 }
 
 # --- the rounds ---
 
+# A quick profile, so that there are plans; each keeps its split of layers.
+# shellcheck disable=SC2086
+"$D" profile "$MODEL" --tp 1,2 $PROFILE --quick --budget 5 -o "$W/first.json" >/dev/null 2>"$W/notes" || {
+    cat "$W/notes" >&2
+    exit 1
+}
+number=0
+while read -r dimension n schedule slices micro flags; do
+    number=$((number + 1))
+    # shellcheck disable=SC2046,SC2086
+    "$D" plan "$MODEL" "$W/first.json" $(flags_of "$dimension" "${n%:}" "$schedule" "$slices" "$micro") $flags \
+        -o "$W/plan-$number.json" >/dev/null </dev/null
+done <"$W/plans"
+
 "$GAUGE" >"$W/gauge" &
 gauge_pid=$!
 all_from=$(cpu_times)
+tps=$(awk '{ print ($1 == "tp") ? $2 + 0 : 1 }' "$W/plans" | sort -nu | paste -sd' ')
+n_trained=0
+# Most plans have tp 1: so have three of four pieces.
+next_piece() {
+    for tp in $tps; do
+        if [ ! -e "$W/spans-$tp" ] || { [ "$tp" != 1 ] && [ $((n_trained / PIECE_EVERY % 4)) = 3 ]; }; then
+            piece "$tp" </dev/null
+            return
+        fi
+    done
+    piece "${tps%% *}" </dev/null
+}
 round=0
 while [ $round -lt "$ROUNDS" ]; do
     # Another round takes as long as those before.
     if [ $((($(elapsed_s) * (round + 1)) / (round > 0 ? round : 1))) -gt $((60 * MINUTES)) ] && [ $round -gt 0 ]; then break; fi
     round=$((round + 1))
-    profile
     number=0
     while read -r dimension n schedule slices micro flags; do
         number=$((number + 1))
-        # shellcheck disable=SC2086
-        plan "$W/cpu.json" "$dimension" "${n%:}" "$schedule" "$slices" "$micro" "$W/plan.json" $flags </dev/null
+        [ $((n_trained % PIECE_EVERY)) != 0 ] || next_piece
+        n_trained=$((n_trained + 1))
         train $number "$dimension $n $schedule $slices $micro $flags" </dev/null
     done <"$W/plans"
 done
-
+for tp in $tps; do
+    [ -e "$W/spans-$tp" ] || piece "$tp"
+    finish_profile "$tp" >"$W/profile-gauge-$tp"
+done
 kill "$gauge_pid"
 gauge_pid=
+number=0
+while read -r dimension n schedule slices micro flags; do
+    number=$((number + 1))
+    tp=1
+    [ "$dimension" != tp ] || tp=${n%:}
+    # shellcheck disable=SC2046,SC2086
+    predict $number "$W/cpu-$tp.json" $(flags_of "$dimension" "${n%:}" "$schedule" "$slices" "$micro") $flags </dev/null |
+        paste -d' ' - "$W/profile-gauge-$tp" >"$W/$number.predicted"
+done <"$W/plans"
+say "predicted from profiles of $(cat "$W"/spans-* | awk '{ sum += $2 - $1 } END { printf "%.0f", sum }') s, gauge $(cat "$W"/profile-gauge-* |
+    awk '{ printf "%.2f ", 1e6 * $1 }')us"
 
 # --- the page ---
 
 n_runs=$(awk '{ n += $1 } END { print n }' "$W/n-runs")
 n_kept=$(wc -l <"$W/n-runs")
-n_disturbed=$(cat "$W"/*.rounds | awk '{ n += $5 } END { print n }')
+n_disturbed=$(cat "$W"/*.rounds | awk '{ n += $3 } END { print n }')
 processor=$(sed -n 's/^model name[^:]*: *//p' /proc/cpuinfo | head -1)
 {
     cat <<END
 # Predicted beside measured, on CPU ranks
 
 \`make loop\` wrote this page, $(date +%Y-%m-%d), in $(elapsed_s | awk '{ printf "%.0f", $1 / 60 }') minutes: $MODEL, 8 sequences per step, fp32, one OpenBLAS thread per rank, on $cores cores
-($processor). Rounds: $round, each with a profile of this machine with its ranks busy at once, then every plan predicted from it and
-trained for $STEPS steps, of which the first does not count. Medians of the rounds.
+($processor). $round rounds, in each of which every plan was trained for $STEPS steps, the first of which does not count; between the runs
+the machine was profiled, $(cat "$W"/spans-* | awk '{ sum += $2 - $1 } END { printf "%.1f", sum / 60 }') minutes in $(cat "$W"/spans-* | wc -l) pieces, with its ranks busy at once. Then every plan was predicted from the whole profile. Medians of the rounds.
 
 Predicted is the median step where ops vary as their timings did in the profile (\`degas simulate --jitter profile\`: who waits for
 another waits for the slower one), times the machine. Machine: the mean time of a fixed small product on both cores, 40 times a second
-while the plan trained, beside that while the machine was profiled (\`tests/bench/gauge_cores.c\`); above 1 the machine computes slower
-now. It depends on no prediction. The errors without either stand last. The spread is the range of measured over machine.
+while the plan trained, beside that while the machine was profiled (\`tests/bench/gauge_cores.c\`); above 1 the machine computed slower
+then. It depends on no prediction. The errors without either stand last. The spread is the range of measured over machine.
 
 A run is discarded and repeated where the host took more than $MAX_STEAL % of the cores away: $((n_runs - n_kept)) of $n_runs were, $n_disturbed of the $n_kept that are left were
 disturbed $TRIES times and stand here all the same (*: all of a plan's). Over the whole time the gauge's means went from $(sort -g "$W/gauged" | sed -n '1p;$p' | paste -sd ' ' |
         awk '{ printf "%.1f to %.1f", 1e6 * $1, 1e6 * $2 }') us,
-and the host took $(stolen "$all_from" | awk '{ printf "%.1f", $1 }') % away.$(cat "$W/busy")
+and the host took $(stolen "$all_from" | awk '{ printf "%.1f", $1 }') % away.$(cat "$W"/busy-* 2>/dev/null |
+        awk '{ n += $1; all += $3 } END { if (n) printf " Of the profiles\047 timings of layers %d of %d spread by more than 20 %%.", n, all }')
 
 Run it with nothing beside it, and not under \`chrt\`: the kernel stops real-time tasks for 50 ms of every second, which steps contain and the
 median of a profiled op does not. On two ranks that wait for each other it is up to 10 % of a step.
@@ -251,18 +313,21 @@ END
                 for (j = i; j > 1 && x[j - 1] > x[j]; j--) { t = x[j]; x[j] = x[j - 1]; x[j - 1] = t }
             return n % 2 ? x[(n + 1) / 2] : (x[n / 2] + x[n / 2 + 1]) / 2
         }
+        NR == 1 { varied = $1; still_s = $2; then = $3; next }
         {
-            machine[NR] = $4; predicted[NR] = $1 * $4; measured[NR] = $3; steady[NR] = $3 / $4; plain[NR] = $1
-            error[NR] = $1 * $4 / $3 - 1; still[NR] = $2 * $4 / $3 - 1; raw[NR] = $1 / $3 - 1; bad += $5
+            k = NR - 1
+            machine[k] = $2 / then; measured[k] = $1; steady[k] = $1 / machine[k]
+            error[k] = varied * machine[k] / $1 - 1; still[k] = still_s * machine[k] / $1 - 1; raw[k] = varied / $1 - 1
+            bad += $3
         }
         END {
-            middle = median(steady, NR)
-            print median(plain, NR), middle, median(error, NR), median(still, NR), median(raw, NR) >>numbers
-            printf "| %s | %.3f%s | %.1f | %.1f | %.1f %% | %+.1f %% | %+.1f %% | %+.1f %% |\n", first, median(machine, NR),
-                bad == NR ? "*" : "", median(predicted, NR) * 1e3, median(measured, NR) * 1e3,
-                (steady[NR] - steady[1]) / middle * 100, median(error, NR) * 100, median(still, NR) * 100,
-                median(raw, NR) * 100
-        }' "$W/$number.rounds"
+            middle = median(steady, k)
+            print varied, middle, median(error, k), median(still, k), median(raw, k) >>numbers
+            printf "| %s | %.3f%s | %.1f | %.1f | %.1f %% | %+.1f %% | %+.1f %% | %+.1f %% |\n", first, median(machine, k),
+                bad == k ? "*" : "", varied * median(machine, k) * 1e3, median(measured, k) * 1e3,
+                (steady[k] - steady[1]) / middle * 100, median(error, k) * 100, median(still, k) * 100,
+                median(raw, k) * 100
+        }' "$W/$number.predicted" "$W/$number.rounds"
     done <"$W/plans"
     echo
     # Two plans' order: predictions of the same profiles, times of the same machine.
@@ -291,4 +356,4 @@ END
     fi
 } >"$W/page"
 mv "$W/page" "$FILE"
-say "$FILE: $(grep -h -e '^Mean absolute' -e '^[0-9]* pairs' "$FILE" | head -2 | paste -sd ' ')"
+say "$FILE: $(sed -n '/^Mean absolute/,/^$/p' "$FILE" | head -3 | paste -sd ' ')"

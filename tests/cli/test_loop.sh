@@ -20,7 +20,7 @@ loop() {
     shift
     printf '# Old\n\nold text\n\n## Kept\n\nby hand\n' >"$W/page"
     # shellcheck disable=SC2086
-    $other env ROUNDS=1 STEPS=2 PROFILE="--quick --budget 1 --slices 256 --batches 1" PLANS="$W/plans" "$@" scripts/loop.sh gpt-mini "$W/page" >"$W/out" 2>"$W/err"
+    $other env ROUNDS=1 STEPS=2 PIECE_S=2 PROFILE="--slices 256 --batches 1" PLANS="$W/plans" "$@" scripts/loop.sh gpt-mini "$W/page" >"$W/out" 2>"$W/err"
     report $? "$name" "$(cat "$W/err")"
     cat "$W/page" >"$W/out"
 }
@@ -32,9 +32,15 @@ has '0 of 2 were, 0 of the 2 that are left' "nothing was disturbed"
 has '^Mean absolute error [0-9.]* %.* of 2 plans within 5 %; [0-9.]* % if ops' "the errors are summed up"
 has '^[01] pairs of plans differ .*; [01] of them are' "and so is the order"
 has 'and the host took [0-9.]* % away' "the host's share is known"
+has '^the machine was profiled, [0-9.]* minutes in 1 pieces' "one piece of a profile"
 
 tail -1 "$W/out" | grep -q '^by hand$' && ! grep -q -i 'old' "$W/out"
 report $? "other sections of the page are kept" "$(cat "$W/out")"
+
+printf 'pp 2: 1f1b off 1\ntp 2: gpipe off 1\n' >"$W/plans"
+loop "a profile for each tensor-parallel degree, between the runs" MAX_STEAL=100 ROUNDS=2 PIECE_EVERY=1
+has '^the machine was profiled, [0-9.]* minutes in 4 pieces' "every piece goes on with the one before"
+has '^| tp 2 | gpipe | off | 1 |.*%.*%.* |$' "the plan with tp 2 is predicted"
 
 printf 'pp 2: 1f1b off 1\n' >"$W/plans"
 loop "whatever the host takes is disturbed" MAX_STEAL=-1
