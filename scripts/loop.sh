@@ -141,15 +141,20 @@ flags_of() { # flags_of DIMENSION N SCHEDULE SLICES MICRO-BATCH
 
 # --- the profile ---
 
-# Makes the profile of TP go on for a while; it may be complete at some time.
-piece() { # piece TP
+# A profile is of a tensor-parallel degree and of as many ranks busy at once as the plan has: "1-2" is tp 1 on two cores.
+profile_of() { # profile_of DIMENSION N
+    if [ "$1" = tp ]; then echo "$2-$2"; else echo "1-$2"; fi
+}
+
+# Makes a profile go on for a while; it may be complete at some time.
+piece() { # piece PROFILE
     [ ! -e "$W/cpu-$1.json" ] || return 0
     resume=
     [ ! -e "$W/cpu-$1.json.partial" ] || resume=--resume
     status=0
     from_s=$(now)
     # shellcheck disable=SC2086
-    timeout --foreground -s INT "$PIECE_S" "$D" profile "$MODEL" --tp "$1" $PROFILE --budget 3600 $resume \
+    timeout --foreground -s INT "$PIECE_S" "$D" profile "$MODEL" --tp "${1%-*}" --concurrency "${1#*-}" $PROFILE --budget 3600 $resume \
         -o "$W/cpu-$1.json" >/dev/null 2>"$W/notes" || status=$?
     echo "$from_s $(now)" >>"$W/spans-$1"
     [ $status = 0 ] || [ $status = 124 ] || {
@@ -159,10 +164,10 @@ piece() { # piece TP
 }
 
 # Ends it with what there is.  Prints the gauge's mean of its pieces.
-finish_profile() { # finish_profile TP
+finish_profile() { # finish_profile PROFILE
     if [ ! -e "$W/cpu-$1.json" ]; then
         # shellcheck disable=SC2086
-        "$D" profile "$MODEL" --tp "$1" $PROFILE --budget 1 --resume -o "$W/cpu-$1.json" >/dev/null 2>"$W/notes" || {
+        "$D" profile "$MODEL" --tp "${1%-*}" --concurrency "${1#*-}" $PROFILE --budget 1 --resume -o "$W/cpu-$1.json" >/dev/null 2>"$W/notes" || {
             cat "$W/notes" >&2
             exit 1
         }
@@ -230,17 +235,23 @@ done <"$W/plans"
 "$GAUGE" >"$W/gauge" &
 gauge_pid=$!
 all_from=$(cpu_times)
-tps=$(awk '{ print ($1 == "tp") ? $2 + 0 : 1 }' "$W/plans" | sort -nu | paste -sd' ')
+# The profile of most plans first.
+profiles=$(while read -r dimension n _; do profile_of "$dimension" "${n%:}"; done <"$W/plans" | sort | uniq -c | sort -k1,1nr -k2 |
+    awk '{ print $2 }')
 n_trained=0
-# Most plans have tp 1: so have three of four pieces.
+# Three of four pieces are of the profile that most plans have, the others in turn.
 next_piece() {
-    for tp in $tps; do
-        if [ ! -e "$W/spans-$tp" ] || { [ "$tp" != 1 ] && [ $((n_trained / PIECE_EVERY % 4)) = 3 ]; }; then
-            piece "$tp" </dev/null
+    k=$((n_trained / PIECE_EVERY))
+    for name in $profiles; do
+        if [ ! -e "$W/spans-$name" ]; then
+            piece "$name" </dev/null
             return
         fi
     done
-    piece "${tps%% *}" </dev/null
+    n_others=$(echo "$profiles" | tail -n +2 | wc -l)
+    line=1
+    if [ "$n_others" -gt 0 ] && [ $((k % 4)) = 3 ]; then line=$((2 + k / 4 % n_others)); fi
+    piece "$(echo "$profiles" | sed -n "${line}p")" </dev/null
 }
 round=0
 while [ $round -lt "$ROUNDS" ]; do
@@ -255,20 +266,19 @@ while [ $round -lt "$ROUNDS" ]; do
         train $number "$dimension $n $schedule $slices $micro $flags" </dev/null
     done <"$W/plans"
 done
-for tp in $tps; do
-    [ -e "$W/spans-$tp" ] || piece "$tp"
-    finish_profile "$tp" >"$W/profile-gauge-$tp"
+for name in $profiles; do
+    [ -e "$W/spans-$name" ] || piece "$name"
+    finish_profile "$name" >"$W/profile-gauge-$name"
 done
 kill "$gauge_pid"
 gauge_pid=
 number=0
 while read -r dimension n schedule slices micro flags; do
     number=$((number + 1))
-    tp=1
-    [ "$dimension" != tp ] || tp=${n%:}
+    name=$(profile_of "$dimension" "${n%:}")
     # shellcheck disable=SC2046,SC2086
-    predict $number "$W/cpu-$tp.json" $(flags_of "$dimension" "${n%:}" "$schedule" "$slices" "$micro") $flags </dev/null |
-        paste -d' ' - "$W/profile-gauge-$tp" >"$W/$number.predicted"
+    predict $number "$W/cpu-$name.json" $(flags_of "$dimension" "${n%:}" "$schedule" "$slices" "$micro") $flags </dev/null |
+        paste -d' ' - "$W/profile-gauge-$name" >"$W/$number.predicted"
 done <"$W/plans"
 say "predicted from profiles of $(cat "$W"/spans-* | awk '{ sum += $2 - $1 } END { printf "%.0f", sum }') s, gauge $(cat "$W"/profile-gauge-* |
     awk '{ printf "%.2f ", 1e6 * $1 }')us"
@@ -285,7 +295,7 @@ processor=$(sed -n 's/^model name[^:]*: *//p' /proc/cpuinfo | head -1)
 
 \`make loop\` wrote this page, $(date +%Y-%m-%d), in $(elapsed_s | awk '{ printf "%.0f", $1 / 60 }') minutes: $MODEL, 8 sequences per step, fp32, one OpenBLAS thread per rank, on $cores cores
 ($processor). $round rounds, in each of which every plan was trained for $STEPS steps, the first of which does not count; between the runs
-the machine was profiled, $(cat "$W"/spans-* | awk '{ sum += $2 - $1 } END { printf "%.1f", sum / 60 }') minutes in $(cat "$W"/spans-* | wc -l) pieces, with its ranks busy at once. Then every plan was predicted from the whole profile. Medians of the rounds.
+the machine was profiled, $(cat "$W"/spans-* | awk '{ sum += $2 - $1 } END { printf "%.1f", sum / 60 }') minutes in $(cat "$W"/spans-* | wc -l) pieces, with as many ranks busy at once as a plan has. Then every plan was predicted from the whole profile. Medians of the rounds.
 
 Predicted is the median step where ops vary as their timings did in the profile (\`degas simulate --jitter profile\`: who waits for
 another waits for the slower one), times the machine. Machine: the mean time of a fixed small product on both cores, 40 times a second

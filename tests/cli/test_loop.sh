@@ -37,9 +37,9 @@ has '^the machine was profiled, [0-9.]* minutes in 1 pieces' "one piece of a pro
 tail -1 "$W/out" | grep -q '^by hand$' && ! grep -q -i 'old' "$W/out"
 report $? "other sections of the page are kept" "$(cat "$W/out")"
 
-printf 'pp 2: 1f1b off 1\ntp 2: gpipe off 1\n' >"$W/plans"
-loop "a profile for each tensor-parallel degree, between the runs" MAX_STEAL=100 ROUNDS=2 PIECE_EVERY=1
-has '^the machine was profiled, [0-9.]* minutes in 4 pieces' "every piece goes on with the one before"
+printf 'pp 2: 1f1b off 1\ntp 2: gpipe off 1\npp 1: gpipe off 1\n' >"$W/plans"
+loop "a profile for each tensor-parallel degree and number of ranks" MAX_STEAL=100 ROUNDS=2 PIECE_EVERY=1
+has '^the machine was profiled, [0-9.]* minutes in 6 pieces' "every piece goes on with one before"
 has '^| tp 2 | gpipe | off | 1 |.*%.*%.* |$' "the plan with tp 2 is predicted"
 
 printf 'pp 2: 1f1b off 1\n' >"$W/plans"
