@@ -187,12 +187,10 @@ read_classes(JsonDoc *doc, const JsonValue *object, Breakdown *breakdown)
 static void
 read_varied(JsonDoc *doc, const JsonValue *varied, Breakdown *breakdown)
 {
-    static const char *const keys[] = {"p10", "p50", "p90"};
-
     if (varied == NULL)
         return;
-    for (size_t i = 0; i < G_N_ELEMENTS(keys); i++)
-        breakdown->varied_s[i] = json_double(doc, varied, keys[i], 0, MAX_S);
+    for (size_t i = 0; i < REPORT_SHARES_N; i++)
+        breakdown->varied_s[i] = json_double(doc, varied, report_share_names[i], 0, MAX_S);
     json_ignore(doc, varied, "op_sigma_fraction");
     json_object_end(doc, varied);
 }

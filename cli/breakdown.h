@@ -60,7 +60,7 @@ typedef struct {
     int64_t n_ranks;             /* that the mean is over; 0: not told */
     /* Of a run: p10, p50, p90 of what is predicted for it if ops vary as when they were profiled
      * (degas simulate --jitter profile); 0: not told. */
-    double varied_s[3];
+    double varied_s[REPORT_SHARES_N];
 } Breakdown;
 
 /* Whether files of this level have the class. */

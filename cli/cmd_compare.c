@@ -81,8 +81,6 @@ is_empty(const Comparison *comparison, int class_)
 
 /* --- telling --- */
 
-static const char *const varied_names[] = {"p10", "p50", "p90"};
-
 /* What of the difference varying times alone would explain. */
 static void
 print_varied(const Comparison *comparison)
@@ -152,8 +150,8 @@ to_json(const Comparison *comparison)
     json_write_string(writer, "explanation", explanation);
     if (comparison->measured.varied_s[1] > 0.0) {
         json_write_object_inline(writer, "varied_s");
-        for (size_t i = 0; i < G_N_ELEMENTS(varied_names); i++)
-            json_write_double(writer, varied_names[i], comparison->measured.varied_s[i]);
+        for (size_t i = 0; i < REPORT_SHARES_N; i++)
+            json_write_double(writer, report_share_names[i], comparison->measured.varied_s[i]);
         json_write_object_end(writer);
     }
     if (!isnan(comparison->tolerance_fraction)) {

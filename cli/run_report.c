@@ -111,15 +111,13 @@ write_verification(JsonWriter *writer, const RunReport *report)
 static void
 write_varied(JsonWriter *writer, const ReportJitter *varied)
 {
-    static const char *const keys[] = {"p10", "p50", "p90"};
-
     if (varied->n_runs == 0) {
         json_write_null(writer, "predicted_varied_step_s");
         return;
     }
     json_write_object_inline(writer, "predicted_varied_step_s");
-    for (size_t i = 0; i < G_N_ELEMENTS(keys); i++)
-        json_write_double(writer, keys[i], units_s_from_ns(varied->iteration_ns[i]));
+    for (size_t i = 0; i < REPORT_SHARES_N; i++)
+        json_write_double(writer, report_share_names[i], units_s_from_ns(varied->iteration_ns[i]));
     json_write_double(writer, "op_sigma_fraction", varied->op_sigma);
     json_write_object_end(writer);
 }

@@ -126,11 +126,11 @@ write_rank(JsonWriter *writer, int32_t rank, const ReportRank *r)
     json_write_object_end(writer);
 }
 
+const char *const report_share_names[REPORT_SHARES_N] = {"p10", "p50", "p90"};
+
 static void
 write_jitter(JsonWriter *writer, const ReportJitter *jitter)
 {
-    static const char *const shares[] = {"p10", "p50", "p90"};
-
     json_write_object(writer, "jitter");
     json_write_int64(writer, "runs", jitter->n_runs);
     json_write_int64(writer, "seed", jitter->seed);
@@ -142,11 +142,11 @@ write_jitter(JsonWriter *writer, const ReportJitter *jitter)
     json_write_double(writer, "straggler_slowdown", jitter->straggler_slowdown);
     json_write_object_inline(writer, "iteration_s");
     for (int i = 0; i < 3; i++)
-        write_s(writer, shares[i], jitter->iteration_ns[i]);
+        write_s(writer, report_share_names[i], jitter->iteration_ns[i]);
     json_write_object_end(writer);
     json_write_object_inline(writer, "peak_memory_bytes");
     for (int i = 0; i < 3; i++)
-        json_write_int64(writer, shares[i], jitter->peak_memory_bytes[i]);
+        json_write_int64(writer, report_share_names[i], jitter->peak_memory_bytes[i]);
     json_write_object_end(writer);
     json_write_double(writer, "fit_fraction", jitter->fit_fraction);
     json_write_object_end(writer);
@@ -283,7 +283,6 @@ read_sources(JsonDoc *doc, const JsonValue *object, Report *report)
 static void
 read_jitter(JsonDoc *doc, const JsonValue *object, ReportJitter *jitter)
 {
-    static const char *const shares[] = {"p10", "p50", "p90"};
     const JsonValue *v = json_object_or_null(doc, object, "jitter");
 
     if (v == NULL)
@@ -299,8 +298,9 @@ read_jitter(JsonDoc *doc, const JsonValue *object, ReportJitter *jitter)
     jitter->straggler_fraction = json_double(doc, v, "straggler_fraction", 0, 1);
     jitter->straggler_slowdown = json_double(doc, v, "straggler_slowdown", 1, G_MAXDOUBLE);
     for (int i = 0; i < 3; i++) {
-        jitter->iteration_ns[i] = read_ns(doc, iteration, shares[i]);
-        jitter->peak_memory_bytes[i] = json_int64(doc, peak, shares[i], 0, JSON_MAX_INT);
+        jitter->iteration_ns[i] = read_ns(doc, iteration, report_share_names[i]);
+        jitter->peak_memory_bytes[i] =
+            json_int64(doc, peak, report_share_names[i], 0, JSON_MAX_INT);
     }
     jitter->fit_fraction = json_double(doc, v, "fit_fraction", 0, 1);
     json_object_end(doc, iteration);

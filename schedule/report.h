@@ -25,14 +25,18 @@ typedef struct {
     int32_t peak_in_flight;
 } ReportRank;
 
+/* Of what varies, as the keys of JSON say it: "p10", "p50", "p90". */
+#define REPORT_SHARES_N 3
+extern const char *const report_share_names[REPORT_SHARES_N];
+
 /* Many iterations with times that vary (simulator/jitter.h). */
 typedef struct {
     double op_sigma, rank_sigma, memory_sigma, straggler_fraction, straggler_slowdown;
     int64_t n_runs; /* 0: there is nothing here */
     int64_t seed;
     /* Of the runs: the smallest value that this share of them does not exceed. */
-    int64_t iteration_ns[3], peak_memory_bytes[3]; /* p10, p50, p90 */
-    double fit_fraction;                           /* of the runs, all ranks fit */
+    int64_t iteration_ns[REPORT_SHARES_N], peak_memory_bytes[REPORT_SHARES_N];
+    double fit_fraction; /* of the runs, all ranks fit */
 } ReportJitter;
 
 typedef struct {

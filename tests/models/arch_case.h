@@ -1,5 +1,5 @@
 /*
- * tests/models/arch_case.h - built-in models, for tests of models/arch.h.
+ * tests/models/arch_case.h - built-in models, for tests of models/.
  */
 #ifndef TESTS_MODELS_ARCH_CASE_H
 #define TESTS_MODELS_ARCH_CASE_H

@@ -4,20 +4,10 @@
 #ifndef TESTS_MODELS_OPS_CASE_H
 #define TESTS_MODELS_OPS_CASE_H
 
-#include "models/arch.h"
-
 #include <math.h>
 #include <string.h>
 
-static inline ModelArch *
-load(const char *name)
-{
-    g_autoptr(GError) error = NULL;
-    ModelArch *arch = model_arch_load(name, NULL, &error);
-
-    g_assert_no_error(error);
-    return arch;
-}
+#include "tests/models/arch_case.h"
 
 /* One micro-batch of one whole sequence on one device, fp16, unfused, no dropout. */
 static inline ModelShape
