@@ -1,8 +1,8 @@
 #!/bin/sh
 # Predicted beside measured on this machine's CPU, for many plans: writes docs/loop.md, but for sections ("## ...") in it.
 # usage: loop.sh [MODEL [FILE]]      run it alone: whatever else computes changes both sides
-# In the environment: ROUNDS (4), STEPS of a run (9), MINUTES that all may take (35: then there are fewer rounds and no
-# repeats), PROFILE (flags of degas profile: what to time), PIECE_S (20) of it after every PIECE_EVERY (5) runs, MAX_STEAL
+# In the environment: ROUNDS (6), STEPS of a run (7), MINUTES that all may take (40: then there are fewer rounds and no
+# repeats), PROFILE (flags of degas profile: what to time), PIECE_S (15) of it after every PIECE_EVERY (5) runs, MAX_STEAL
 # (2 %), GAUGE (tests/bench/gauge_cores, built), and PLANS, a file of lines like those below.
 #
 # The machine computes faster and slower by the minute (clocks, other machines on the host), so both sides are spread over
@@ -10,8 +10,10 @@
 # are done every plan is predicted from the whole profile, which no run has had a part in.
 #
 # A gauge runs beside all of it: on each core a fixed small product, 40 times a second.  The ratio of its mean times says
-# how much slower the machine was in a run than in the profile, whatever is predicted.  A run is discarded and repeated
-# where the host took more than MAX_STEAL % of the cores away meanwhile (/proc/stat), which the gauge does not see.
+# how much slower the machine was in a run than in the profile, whatever is predicted.  Only a core that is at work is
+# gauged: an idle one has to wake up, and reads 9 % slower.  A run is discarded and repeated where the host took more than
+# MAX_STEAL % of the cores away meanwhile (/proc/stat), which the gauge does not see; a plan's runs that were disturbed all
+# the same count only where it has no others.
 #
 # Predicted is the median step of degas simulate --jitter profile: ops vary as they did when they were profiled.
 set -eu
@@ -19,11 +21,11 @@ export LC_ALL=C
 D=./degas
 MODEL=${1:-gpt-mini}
 FILE=${2:-docs/loop.md}
-ROUNDS=${ROUNDS:-4}
-STEPS=${STEPS:-9}
-MINUTES=${MINUTES:-35}
+ROUNDS=${ROUNDS:-6}
+STEPS=${STEPS:-7}
+MINUTES=${MINUTES:-40}
 PROFILE=${PROFILE:---batches 1,2,4 --slices 64,128,256}
-PIECE_S=${PIECE_S:-20}
+PIECE_S=${PIECE_S:-15}
 PIECE_EVERY=${PIECE_EVERY:-5}
 MAX_STEAL=${MAX_STEAL:-2}
 GAUGE=${GAUGE:-build/release/tests/bench/gauge_cores}
@@ -123,10 +125,11 @@ now() {
     date +%s.%N
 }
 
-# The gauge's mean in the spans of time in FILE, each a line of two seconds; its slowest 2 % are interrupts.
+# The gauge's mean on cores at work in the spans of time in FILE, each a line of two seconds; its slowest 2 % are
+# interrupts.
 gauged() { # gauged FILE
     awk 'NR == FNR { from[NR] = $1; to[NR] = $2; n = NR; next }
-        NF == 3 { for (i = 1; i <= n; i++) if ($1 >= from[i] && $1 <= to[i]) { print $3; break } }' "$1" "$W/gauge" | sort -g |
+        NF == 5 && $4 == 0 { for (i = 1; i <= n; i++) if ($1 >= from[i] && $1 <= to[i]) { print $3; break } }' "$1" "$W/gauge" | sort -g |
         awk '{ x[NR] = $1 } END { n = int(NR * 0.98); for (i = 1; i <= n; i++) sum += x[i]; print (n > 0) ? sum / n : 1 }'
 }
 
@@ -239,7 +242,7 @@ all_from=$(cpu_times)
 profiles=$(while read -r dimension n _; do profile_of "$dimension" "${n%:}"; done <"$W/plans" | sort | uniq -c | sort -k1,1nr -k2 |
     awk '{ print $2 }')
 n_trained=0
-# Three of four pieces are of the profile that most plans have, the others in turn.
+# Every other piece is of the profile that most plans have, the rest of the others in turn.
 next_piece() {
     k=$((n_trained / PIECE_EVERY))
     for name in $profiles; do
@@ -250,7 +253,7 @@ next_piece() {
     done
     n_others=$(echo "$profiles" | tail -n +2 | wc -l)
     line=1
-    if [ "$n_others" -gt 0 ] && [ $((k % 4)) = 3 ]; then line=$((2 + k / 4 % n_others)); fi
+    if [ "$n_others" -gt 0 ] && [ $((k % 2)) = 1 ]; then line=$((2 + k / 2 % n_others)); fi
     piece "$(echo "$profiles" | sed -n "${line}p")" </dev/null
 }
 round=0
@@ -298,12 +301,12 @@ processor=$(sed -n 's/^model name[^:]*: *//p' /proc/cpuinfo | head -1)
 the machine was profiled, $(cat "$W"/spans-* | awk '{ sum += $2 - $1 } END { printf "%.1f", sum / 60 }') minutes in $(cat "$W"/spans-* | wc -l) pieces, with as many ranks busy at once as a plan has. Then every plan was predicted from the whole profile. Medians of the rounds.
 
 Predicted is the median step where ops vary as their timings did in the profile (\`degas simulate --jitter profile\`: who waits for
-another waits for the slower one), times the machine. Machine: the mean time of a fixed small product on both cores, 40 times a second
-while the plan trained, beside that while the machine was profiled (\`tests/bench/gauge_cores.c\`); above 1 the machine computed slower
-then. It depends on no prediction. The errors without either stand last. The spread is the range of measured over machine.
+another waits for the slower one), times the machine. Machine: the mean time of a fixed small product on the cores at work, 40 times a
+second while the plan trained, beside that while the machine was profiled (\`tests/bench/gauge_cores.c\`); above 1 the machine computed
+slower then. It depends on no prediction. The errors without either stand last. The spread is the range of measured over machine.
 
 A run is discarded and repeated where the host took more than $MAX_STEAL % of the cores away: $((n_runs - n_kept)) of $n_runs were, $n_disturbed of the $n_kept that are left were
-disturbed $TRIES times and stand here all the same (*: all of a plan's). Over the whole time the gauge's means went from $(sort -g "$W/gauged" | sed -n '1p;$p' | paste -sd ' ' |
+disturbed $TRIES times; they count only where a plan has no others (*). Over the whole time the gauge's means went from $(sort -g "$W/gauged" | sed -n '1p;$p' | paste -sd ' ' |
         awk '{ printf "%.1f to %.1f", 1e6 * $1, 1e6 * $2 }') us,
 and the host took $(stolen "$all_from" | awk '{ printf "%.1f", $1 }') % away.$(cat "$W"/busy-* 2>/dev/null |
         awk '{ n += $1; all += $3 } END { if (n) printf " Of the profiles\047 timings of layers %d of %d spread by more than 20 %%.", n, all }')
@@ -317,30 +320,31 @@ END
     number=0
     while read -r dimension n schedule slices micro flags; do
         number=$((number + 1))
-        awk -v first="$dimension ${n%:} | $schedule | $slices | $micro | $flags" -v numbers="$W/numbers" '
+        awk -v first="$dimension ${n%:} | $schedule | $slices | $micro | $flags" -v numbers="$W/numbers" \
+            -v n_good="$(awk '$3 == 0' "$W/$number.rounds" | wc -l)" '
         function median(x, n,  i, j, t) {
             for (i = 2; i <= n; i++)
                 for (j = i; j > 1 && x[j - 1] > x[j]; j--) { t = x[j]; x[j] = x[j - 1]; x[j - 1] = t }
             return n % 2 ? x[(n + 1) / 2] : (x[n / 2] + x[n / 2 + 1]) / 2
         }
         NR == 1 { varied = $1; still_s = $2; then = $3; next }
+        $3 == 1 && n_good > 0 { next }
         {
-            k = NR - 1
+            k++
             machine[k] = $2 / then; measured[k] = $1; steady[k] = $1 / machine[k]
             error[k] = varied * machine[k] / $1 - 1; still[k] = still_s * machine[k] / $1 - 1; raw[k] = varied / $1 - 1
-            bad += $3
         }
         END {
             middle = median(steady, k)
-            print varied, middle, median(error, k), median(still, k), median(raw, k) >>numbers
+            print varied / then, middle / then, median(error, k), median(still, k), median(raw, k) >>numbers
             printf "| %s | %.3f%s | %.1f | %.1f | %.1f %% | %+.1f %% | %+.1f %% | %+.1f %% |\n", first, median(machine, k),
-                bad == k ? "*" : "", varied * median(machine, k) * 1e3, median(measured, k) * 1e3,
+                n_good ? "" : "*", varied * median(machine, k) * 1e3, median(measured, k) * 1e3,
                 (steady[k] - steady[1]) / middle * 100, median(error, k) * 100, median(still, k) * 100,
                 median(raw, k) * 100
         }' "$W/$number.predicted" "$W/$number.rounds"
     done <"$W/plans"
     echo
-    # Two plans' order: predictions of the same profiles, times of the same machine.
+    # Two plans' order, in units of the gauge: profiles were made at other times.
     awk '
     function size(x) { return x < 0 ? -x : x }
     {

@@ -4,9 +4,13 @@
  *
  * A thread on each core multiplies two small matrices every INTERVAL_MS, with the ranks' own
  * kernels, and writes a line: the second since the epoch, the core, the seconds that a product took
- * of the core.  It waits most of the time (half a percent of each core is its own) and counts
- * only its own time, not what a rank computes meanwhile: what is left is the core's clock and what
- * its neighbours on the host leave of it.
+ * of the core; and of the time since its last line the seconds that the core was idle, and those
+ * that the host took away (/proc/stat; steps of 10 ms).  It waits most of the time (half a percent
+ * of each core is its own) and counts only its own time, not what a rank computes meanwhile: what
+ * is left is the core's clock and what its neighbours on the host leave of it.
+ *
+ * A core that was idle has to wake up first and computes slower than the busy one that a rank has:
+ * who compares steps leaves those lines out.
  */
 #include <glib.h>
 #include <pthread.h>
@@ -14,7 +18,9 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "executor/blas.h"
 
@@ -47,6 +53,36 @@ clock_s(clockid_t clock)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
+/* Of a core since the machine was started. */
+typedef struct {
+    double idle_s, stolen_s;
+} Times;
+
+static Times
+times_of(int core)
+{
+    g_autofree char *name = g_strdup_printf("cpu%d ", core);
+    g_autofree char *line = NULL;
+    size_t size = 0;
+    FILE *stat = fopen("/proc/stat", "re");
+    Times times = {0};
+
+    while (stat != NULL && getline(&line, &size, stat) > 0) {
+        /* user nice system idle iowait irq softirq steal, in ticks */
+        double ticks[8];
+        if (g_str_has_prefix(line, name) &&
+            sscanf(line + strlen(name), "%lf %lf %lf %lf %lf %lf %lf %lf", &ticks[0], &ticks[1],
+                   &ticks[2], &ticks[3], &ticks[4], &ticks[5], &ticks[6], &ticks[7]) == 8) {
+            const double tick_s = 1.0 / (double)sysconf(_SC_CLK_TCK);
+            times = (Times){(ticks[3] + ticks[4]) * tick_s, ticks[7] * tick_s};
+            break;
+        }
+    }
+    if (stat != NULL)
+        fclose(stat);
+    return times;
+}
+
 static void
 multiply(const ExecBlas *blas, const float *a, const float *b, float *c)
 {
@@ -71,13 +107,18 @@ gauge(void *data)
     }
     for (int i = 0; i < SIZE * SIZE; i++)
         a[i] = b[i] = 1e-3f;
+    Times before = times_of(g->core);
     while (!stopped) {
         multiply(g->blas, a, b, c);
         const double begin_s = clock_s(CLOCK_THREAD_CPUTIME_ID);
         for (int i = 0; i < N_PRODUCTS; i++)
             multiply(g->blas, a, b, c);
         const double end_s = clock_s(CLOCK_THREAD_CPUTIME_ID);
-        printf("%.3f %d %.9f\n", clock_s(CLOCK_REALTIME), g->core, (end_s - begin_s) / N_PRODUCTS);
+        const Times now = times_of(g->core);
+        printf("%.3f %d %.9f %.2f %.2f\n", clock_s(CLOCK_REALTIME), g->core,
+               (end_s - begin_s) / N_PRODUCTS, now.idle_s - before.idle_s,
+               now.stolen_s - before.stolen_s);
+        before = now;
         nanosleep(&pause, NULL);
     }
     g_free(a);

@@ -6,9 +6,14 @@
 make -s build/release/tests/bench/gauge_cores >"$W/err" 2>&1
 report $? "the gauge builds" "$(cat "$W/err")"
 timeout 0.5 build/release/tests/bench/gauge_cores >"$W/out" 2>"$W/err"
-awk -v n="$(nproc)" '$1 < 1e9 || $2 < 0 || $2 >= n || !($3 > 0) || NF != 3 { bad = 1 } { seen[$2] = 1 }
+awk -v n="$(nproc)" '$1 < 1e9 || $2 < 0 || $2 >= n || !($3 > 0) || NF != 5 || $4 < 0 || $5 < 0 { bad = 1 } { seen[$2] = 1 }
     END { for (core = 0; core < n; core++) bad = bad || !(core in seen); exit bad }' "$W/out"
 report $? "every core is gauged" "$(cat "$W/out" "$W/err")"
+# An idle core reads slower: its lines say so.  The first is of no time, and ticks are of 10 ms.
+timeout 1 sh -c 'while :; do :; done' &
+timeout 1 build/release/tests/bench/gauge_cores >"$W/out" 2>"$W/err"
+[ "$(awk '$4 == 0' "$W/out" | wc -l)" -ge 20 ]
+report $? "a core at work is not called idle" "$(cat "$W/out")"
 printf 'pp 2: 1f1b off 1\ndp 2: gpipe off 1\n' >"$W/plans"
 
 other= # however this test is run
