@@ -195,6 +195,17 @@ read_varied(JsonDoc *doc, const JsonValue *varied, Breakdown *breakdown)
     json_object_end(doc, varied);
 }
 
+/* Older runs do not tell, others do not know. */
+static void
+read_stolen(JsonDoc *doc, const JsonValue *root, Breakdown *breakdown)
+{
+    const JsonValue *stolen = json_member(doc, root, "stolen_fraction");
+
+    breakdown->tells_stolen = stolen != NULL && !json_is_null(stolen);
+    if (breakdown->tells_stolen)
+        breakdown->stolen_fraction = json_value_double(doc, stolen, 0.0, 1.0);
+}
+
 static void
 read_run(JsonDoc *doc, Breakdown *breakdown)
 {
@@ -213,6 +224,7 @@ read_run(JsonDoc *doc, Breakdown *breakdown)
         "predicted_peak_memory_bytes",
         "first_step",
         "clock_error_s",
+        "steps_s",
     };
     const JsonValue *root = json_doc_root(doc, "degas-run", 1);
     const JsonValue *step = json_object(doc, root, "step_s");
@@ -222,6 +234,7 @@ read_run(JsonDoc *doc, Breakdown *breakdown)
     double busy_s = 0.0;
 
     read_varied(doc, json_object_or_null(doc, root, "predicted_varied_step_s"), breakdown);
+    read_stolen(doc, root, breakdown);
     json_ignore(doc, step, "p10");
     json_ignore(doc, step, "p90");
     json_object_end(doc, step);

@@ -61,6 +61,9 @@ typedef struct {
     /* Of a run: p10, p50, p90 of what is predicted for it if ops vary as when they were profiled
      * (degas simulate --jitter profile); 0: not told. */
     double varied_s[REPORT_SHARES_N];
+    /* Of a run that tells it: share of the cores that the host of its virtual machine took. */
+    bool tells_stolen;
+    double stolen_fraction;
 } Breakdown;
 
 /* Whether files of this level have the class. */

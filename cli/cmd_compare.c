@@ -4,6 +4,7 @@
 #include "cli/breakdown.h"
 #include "cli/command.h"
 #include "cli/output.h"
+#include "cli/run_report.h"
 
 static const OptionInfo options_table[] = {
     {.name = "tolerance",
@@ -154,6 +155,8 @@ to_json(const Comparison *comparison)
             json_write_double(writer, report_share_names[i], comparison->measured.varied_s[i]);
         json_write_object_end(writer);
     }
+    if (comparison->measured.tells_stolen)
+        json_write_double(writer, "stolen_fraction", comparison->measured.stolen_fraction);
     if (!isnan(comparison->tolerance_fraction)) {
         json_write_double(writer, "tolerance_fraction", comparison->tolerance_fraction);
         json_write_bool(writer, "within", comparison->within);
@@ -188,6 +191,7 @@ print_for_people(const Comparison *comparison)
                                          "difference",       "share of it", NULL};
     g_autoptr(OutputTable) table = output_table_new(header);
     g_autofree char *explanation = explain(comparison);
+    g_autofree char *stolen = run_report_stolen_text(comparison->measured.stolen_fraction);
 
     for (int class_ = 0; class_ < BREAKDOWN_N; class_++)
         if (breakdown_has(comparison->measured.level, (BreakdownClass)class_) &&
@@ -204,6 +208,8 @@ print_for_people(const Comparison *comparison)
     }
     output_printf("%s\n", explanation);
     print_varied(comparison);
+    if (stolen != NULL)
+        output_printf("While the second was measured %s.\n", stolen);
 }
 
 static int

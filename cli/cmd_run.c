@@ -154,8 +154,11 @@ static int
 conclude(const Run *run)
 {
     const ExecRunResult *result = &run->result;
+    g_autofree char *stolen = run_report_stolen_text(result->stolen_fraction);
 
     warn_of_other_attention(run);
+    if (stolen != NULL)
+        output_note("run: %s", stolen);
     if (result->interrupted) {
         output_note("run: interrupted after step %" G_GINT64_FORMAT " of %" G_GINT64_FORMAT
                     "%s: what is done is written",

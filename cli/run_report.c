@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/host_steal.h"
 #include "cli/output.h"
 
 /* --- numbers --- */
@@ -138,6 +139,11 @@ run_report_json(const RunReport *report)
     json_write_double(writer, "p10", report->p10_s);
     json_write_double(writer, "p90", report->p90_s);
     json_write_object_end(writer);
+    json_write_array_inline(writer, "steps_s");
+    for (int64_t i = 0; i < result->n_steps; i++)
+        json_write_double(writer, NULL, result->step_s[i]);
+    json_write_array_end(writer);
+    json_write_double(writer, "stolen_fraction", result->stolen_fraction);
     json_write_double(writer, "predicted_step_s", report->predicted_s);
     json_write_double(writer, "prediction_error_fraction", error_fraction(report));
     write_varied(writer, &report->varied);
@@ -159,6 +165,17 @@ run_report_json(const RunReport *report)
     json_write_string(writer, "backend", result->backend);
     json_write_object_end(writer);
     return writer;
+}
+
+char *
+run_report_stolen_text(double stolen_fraction)
+{
+    if (!(stolen_fraction > HOST_STEAL_TOLD_FRACTION))
+        return NULL;
+    g_autofree char *share = output_percent(stolen_fraction);
+    return g_strdup_printf("the host took %s of the cores: steps are slower than on this machine "
+                           "alone",
+                           share);
 }
 
 /* "1f1b, dp 2 x pp 2 x tp 2, 4 micro-batches of 1, slices 128 x2" */

@@ -35,6 +35,10 @@ void run_report_init(RunReport *report, const Job *job, const ExecRunOptions *ex
 JsonWriter *run_report_json(const RunReport *report);
 
 /* A table and a few lines, to standard output. */
+/* (owned, nullable) "the host took 12 % of the cores: ..."; NULL: not as much that it counts, or
+ * nobody knows. */
+char *run_report_stolen_text(double stolen_fraction);
+
 void run_report_print(const RunReport *report);
 
 G_END_DECLS

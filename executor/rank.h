@@ -80,6 +80,7 @@ typedef struct {
     ExecClock *clocks; /* (owned) n_ranks; of rank 0 */
 
     char *collectives;          /* (owned, nullable) rank 0's, once it has ended */
+    double stolen_fraction;     /* rank 0's, once it has ended: base/host_steal.h */
     char *offload_dir;          /* (owned, nullable) */
     char *checkpoint_dir;       /* (owned, nullable) where to save */
     ExecCheckpoint *checkpoint; /* (owned, nullable) to go on from */

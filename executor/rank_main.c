@@ -1,6 +1,7 @@
 /* A rank's life: its transport, its preparations, step after step, and what it leaves behind. */
 #include <string.h>
 
+#include "base/host_steal.h"
 #include "executor/checkpoint_state.h"
 #include "executor/gather.h"
 #include "executor/launch.h"
@@ -146,6 +147,7 @@ is_to_stop(ExecRank *rank, bool *stop, GError **error)
 static bool
 run_steps(ExecRank *rank, GError **error)
 {
+    const HostSteal begin = rank->rank == 0 ? host_steal_now() : (HostSteal){0};
     bool stop = false;
 
     for (rank->step = rank->shared->first_step; rank->step < rank->shared->o.n_steps;
@@ -158,6 +160,10 @@ run_steps(ExecRank *rank, GError **error)
         if (!exec_rank_run_step(rank, error) || !exec_gather_step(rank, error) ||
             !save(rank, rank->step + 1, false, error))
             return false;
+    }
+    if (rank->rank == 0) {
+        const HostSteal end = host_steal_now();
+        rank->shared->stolen_fraction = host_steal_fraction(&begin, &end);
     }
     return save(rank, rank->step, true, error);
 }

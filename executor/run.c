@@ -113,6 +113,7 @@ collect_ranks(const ExecShared *shared, ExecRunResult *result)
     double idle = 0;
 
     result->traced_step = traced;
+    result->stolen_fraction = shared->stolen_fraction;
     for (int32_t r = 0; r < shared->n_ranks; r++) {
         const ExecRankRecord *record = &shared->records[r];
         const double busy = (double)busy_ns(record->events[traced % EXEC_TRACED_STEPS]) * 1e-9;
@@ -147,7 +148,7 @@ collect(ExecShared *shared, bool all_ended, ExecRunResult *result, GError **erro
     }
     result->busy_s = g_array_new(false, false, sizeof(double));
     result->peak_memory_bytes = g_array_new(false, false, sizeof(int64_t));
-    result->bubble_fraction = (double)NAN;
+    result->bubble_fraction = result->stolen_fraction = (double)NAN;
     if (all_ended)
         collect_ranks(shared, result);
     return true;

@@ -87,6 +87,9 @@ typedef struct {
     double *losses;         /* (owned) n_steps */
     double *step_s;         /* (owned) n_steps, wall time of each step, all ranks */
     double bubble_fraction; /* of the traced step */
+    /* Of the cores that rank 0's process may use, what the host of the virtual machine took while
+     * steps ran (base/host_steal.h); NaN: not known. */
+    double stolen_fraction;
     /* Per process rank; empty when the ranks did not come back from an interruption. */
     GArray *busy_s;            /* of double, traced step */
     GArray *peak_memory_bytes; /* of int64_t */

@@ -126,6 +126,23 @@ has '^Ops that vary as when they were profiled make it 1.75 s, .*: 80 % of steps
     "... in a line of its own"
 sed 's/"p50":1.75/"p50":"x"/' "$W/varied.run" >"$W/wrong.run"
 fails 3 'predicted_varied_step_s.p50' "a time that is none" compare "$W/p.trace" "$W/wrong.run"
+# A run on a virtual machine whose host was busy
+for stolen in 0.125 0.02 null; do
+    sed "s/\"verify\":null/\"steps_s\":[2,2],\"stolen_fraction\":$stolen,\"verify\":null/" \
+        "$W/short.run" >"$W/stolen-$stolen.run"
+done
+runs 0 "a run that lost cores to the host" compare "$W/p.trace" "$W/stolen-0.125.run"
+has '^While the second was measured the host took 12.5 % of the cores: steps are slower' \
+    "... is said to be slower for it"
+runs 0 "... for programs" compare "$W/p.trace" "$W/stolen-0.125.run" --json
+json "... with the share" "assert d['stolen_fraction'] == 0.125, d"
+runs 0 "a run that lost next to nothing" compare "$W/p.trace" "$W/stolen-0.02.run"
+[ "$(grep -c 'the host took' "$W/out")" = 0 ]
+report $? "... is not said to be slower" "$(cat "$W/out")"
+runs 0 "a run on a system that does not know" compare "$W/p.trace" "$W/stolen-null.run" --json
+json "... tells nothing" "assert 'stolen_fraction' not in d, d"
+sed 's/0.125/1.5/' "$W/stolen-0.125.run" >"$W/wrong.run"
+fails 3 'stolen_fraction' "more than all cores" compare "$W/p.trace" "$W/wrong.run"
 runs 0 "a run with nothing but what must be there" compare "$W/p.trace" "$W/short.run" --json
 json "... tells busy and waiting" "
 c = {x['class']: x['measured_s'] for x in d['classes']}

@@ -77,6 +77,10 @@ busy = sum(r['busy_s'] for r in d['ranks']) / 2
 assert abs(d['bubble_fraction'] - (1 - busy / step)) < 1e-6
 b = d['breakdown_s']
 assert abs(busy - b['forward'] - b['backward'] - b['optimizer']) < 1e-6 * step"
+json "a step's time for each step" "
+assert len(d['steps_s']) == d['steps'] and all(s > 0 for s in d['steps_s'])
+s = sorted(d['steps_s'][1:])
+assert d['step_s']['median'] == s[len(s) // 2]"
 json "gradients are those of one device" "
 v = d['verify']
 assert v['passed'] is True and 0 <= v['max_gradient_error'] <= v['tolerance'] == 1e-5
@@ -96,6 +100,21 @@ json "the prediction is the simulator's" "
 run = json.load(open('$W/pp2.run'))
 assert d['iteration_s'] == run['predicted_step_s']
 assert d['bubble_fraction'] == run['predicted_bubble_fraction']" "$W/pp2.report"
+
+# --- what the host took ---
+# A second of the cores' time is the least of which there is a share.
+runs 0 "a run of some seconds" run "$W/pp2.json" --device reference --steps 400 --json
+cp "$W/err" "$W/long.err"
+json "tells what the host took of the cores, and says so where it counts" "
+import os
+stat = [l.split() for l in open('/proc/stat') if l.startswith('cpu') and l[3].isdigit()]
+mine = [l for l in stat if int(l[0][3:]) in os.sched_getaffinity(0)]
+x, said = d['stolen_fraction'], 'the host took' in open('$W/long.err').read()
+if not mine or any(len(l) < 9 for l in mine) or sum(d['steps_s']) * len(mine) < 0.9:
+    assert x is None, x
+elif sum(d['steps_s']) * len(mine) > 1.1:
+    assert 0 <= x <= 1, x
+assert said == (x is not None and x > 0.02), (x, said)"
 
 # --- ops that vary as when profiled ---
 runs 0 "varied as the profile's timings" simulate "$W/pp2.json" --jitter profile,200 --json
