@@ -5,7 +5,7 @@
  * A thread on each core multiplies two small matrices every INTERVAL_MS, with the ranks' own
  * kernels, and writes a line: the second since the epoch, the core, the seconds that a product took
  * of the core; and of the time since its last line the seconds that the core was idle, and those
- * that the host took away (/proc/stat; steps of 10 ms).  It waits most of the time (half a percent
+ * that the host took away (/proc/stat; steps of 10 ms).  It waits most of the time (one percent
  * of each core is its own) and counts only its own time, not what a rank computes meanwhile: what
  * is left is the core's clock and what its neighbours on the host leave of it.
  *
@@ -24,7 +24,7 @@
 
 #include "executor/blas.h"
 
-#define INTERVAL_MS 25
+#define INTERVAL_MS 10
 /* 96 KiB of operands: in the second-level cache, after a product that does not count. */
 #define SIZE 90
 #define N_PRODUCTS 4
