@@ -110,7 +110,7 @@ static void
 simulate(Run *run)
 {
     const Conditions varied = conditions_of_profile(VARIED_RUNS);
-    const bool varies = profile_measured_spread(run->job->profile) > 0;
+    const bool varies = run->job->profile->variation.is_known;
     const JobOptions how = {.conditions = varies ? &varied : NULL};
 
     if (!job_simulate(run->job, &how, &run->simulation, &run->unpredicted))

@@ -1,9 +1,9 @@
 #include "cli/conditions.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "cli/command.h"
-#include "profiles/measured.h"
 
 #define OF_PROFILE "profile"
 #define DEFAULT_RUNS 1000
@@ -27,7 +27,7 @@ const OptionInfo conditions_options[] = {
      "layers vary in a measured profile",
      0},
     {"rank-jitter", "SIGMA",
-     "with --jitter: the same by rank and run; default: as --jitter, of profile 0", 0},
+     "with --jitter: the same by rank and run; default: as --jitter", 0},
     {"memory-jitter", "SIGMA",
      "with --jitter: the same for a rank's peak memory; default: what is unknown of the "
      "allocator's "
@@ -142,6 +142,7 @@ read_jitter(Conditions *conditions, Options *options)
     jitter->seed =
         n < 3 ? DEFAULT_SEED : (uint64_t)read_integer(options, "jitter", words[2], 0, JSON_MAX_INT);
     jitter->memory_sigma = allocator_spread();
+    conditions->has_rank_jitter = rank != NULL;
     if (rank != NULL)
         jitter->rank_sigma = read_sigma(options, "rank-jitter", rank);
     if (memory != NULL)
@@ -215,9 +216,12 @@ conditions_apply_spread(const Conditions *conditions, const Profile *profile, Si
 {
     if (!conditions->jitter_of_profile)
         return true;
-    jitter->op_sigma = profile == NULL ? 0 : profile_measured_spread(profile);
-    if (jitter->op_sigma > 0)
+    if (profile != NULL && profile->variation.is_known) {
+        jitter->op_noise_s = profile->variation.op_noise_s;
+        if (!conditions->has_rank_jitter)
+            jitter->rank_sigma = fmin(profile->variation.rank_fraction, SIM_JITTER_MAX_SIGMA);
         return true;
+    }
     g_set_error_literal(error, CMD_ERROR, CMD_ERROR_USAGE,
                         "--jitter profile: how much times vary is known of profiles with measured "
                         "layers (degas profile); give a number");

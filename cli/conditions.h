@@ -21,7 +21,8 @@ extern const OptionInfo conditions_options[];
 typedef struct {
     GArray *speeds;         /* (owned, nullable) of ConditionsSpeed */
     SimJitter jitter;       /* n_runs 0: no jitter; n_replicas is for who knows the plan */
-    bool jitter_of_profile; /* op_sigma is for who knows the profile */
+    bool jitter_of_profile; /* what the profile says of it is for who knows that */
+    bool has_rank_jitter;   /* ... but for rank_sigma */
 } Conditions;
 
 /* Reads the options; what is wrong is found by options_finish(). */

@@ -220,6 +220,14 @@ print_peak(const Report *report)
 }
 
 /* What many iterations with times that vary say. */
+char *
+describe_noise(double op_noise_s)
+{
+    g_autofree char *sigma = output_percent(sqrt(op_noise_s / 0.01));
+
+    return g_strdup_printf("ops of 10 ms by %s", sigma);
+}
+
 static void
 print_jitter(const Report *report)
 {
@@ -242,6 +250,10 @@ print_jitter(const Report *report)
     g_autofree char *rank = output_percent(jitter->rank_sigma);
     output_printf(" of %" G_GINT64_FORMAT " runs (ops log-normal %s, ranks %s", jitter->n_runs, op,
                   rank);
+    if (jitter->op_noise_s > 0) {
+        g_autofree char *noise = describe_noise(jitter->op_noise_s);
+        output_printf(", %s", noise);
+    }
     if (jitter->straggler_fraction > 0) {
         g_autofree char *share = output_percent(jitter->straggler_fraction);
         g_autofree char *slowdown = output_number(jitter->straggler_slowdown);

@@ -245,6 +245,7 @@ time_round(Measure *m, GError **error)
                    .plan = plan,
                    .hub = hub,
                    .samples = m->partial.samples,
+                   .variation = m->partial.variation,
                    .n_threads = MAX(busy, 2),
                    .n_busy = busy,
                    .largest_batch = largest_batch(o),
@@ -380,6 +381,7 @@ finish(Measure *m, const ExecBackend *backend)
     Profile *profile = g_steal_pointer(&m->machine.profile);
 
     exec_samples_write(m->partial.samples, profile);
+    exec_variation_of(m->partial.variation, &profile->variation);
     /* What exec_run() reports is what its pools hold: nothing for driver or allocator. */
     profile->parameters.context_bytes = 0;
     profile->parameters.allocator_fraction = 0;
@@ -446,6 +448,7 @@ measure_clear(Measure *m)
 {
     profile_free(m->machine.profile);
     exec_samples_free(m->partial.samples);
+    exec_variation_free(m->partial.variation);
     g_array_unref(m->partial.rounds);
     g_string_free(m->without, TRUE);
     g_free(m->batches);
@@ -487,7 +490,8 @@ exec_measure(const ExecMeasureOptions *options, GError **error)
         .begin_ns = exec_now_ns(),
         .without = g_string_new(NULL),
         .partial = {.rounds = g_array_new(FALSE, TRUE, sizeof(ExecMeasureRound)),
-                    .samples = exec_samples_new()},
+                    .samples = exec_samples_new(),
+                    .variation = exec_variation_new()},
     };
 
     exec_measure_fill_defaults(&m.o, &defaults);

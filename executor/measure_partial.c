@@ -57,6 +57,7 @@ exec_partial_write(const ExecPartial *partial, const char *path, GError **error)
         json_write_object_end(writer);
     }
     json_write_array_end(writer);
+    exec_variation_keep(partial->variation, writer, "variation");
     exec_samples_keep(partial->samples, writer, "samples");
     json_write_object_end(writer);
     g_autofree char *text = json_writer_steal(writer, &n_bytes);
@@ -94,6 +95,7 @@ exec_partial_read(ExecPartial *partial, const char *path, GError **error)
     partial->between = g_strdup(json_string_or(doc, root, "between", NULL));
     const JsonValue *rounds = json_array(doc, root, "rounds");
     const JsonValue *samples = json_array(doc, root, "samples");
+    const JsonValue *variation = json_object(doc, root, "variation");
     json_object_end(doc, root);
     if (!json_doc_failed(doc) && !g_str_equal(of, partial->of)) {
         g_set_error(error, EXEC_ERROR, EXEC_ERROR_DATA,
@@ -104,6 +106,7 @@ exec_partial_read(ExecPartial *partial, const char *path, GError **error)
     }
     read_rounds(doc, rounds, partial->rounds);
     exec_samples_read(partial->samples, doc, samples);
+    exec_variation_read(partial->variation, doc, variation);
     return json_doc_finish(doc, error);
 }
 

@@ -3,7 +3,8 @@
  *
  * File "degas-profile-partial": {"format","version","of": what is measured, in words,
  * "between"?: the GPUs between which messages and collectives were timed,
- * "rounds": [{"spent_s","repetitions"}, one per tensor-parallel degree], "samples": [...]}.
+ * "rounds": [{"spent_s","repetitions"}, one per tensor-parallel degree], "variation": {...},
+ * "samples": [...]}.
  *
  * Private to executor/measure*.c.
  */
@@ -12,6 +13,7 @@
 
 #include "executor/measure.h"
 #include "executor/samples.h"
+#include "executor/variation.h"
 
 G_BEGIN_DECLS
 
@@ -25,6 +27,7 @@ typedef struct {
     char *between;  /* (owned, nullable) */
     GArray *rounds; /* (owned) of ExecMeasureRound */
     ExecSamples *samples;
+    ExecVariation *variation;
 } ExecPartial;
 
 /* Returns: (owned) everything that a timing depends on, on one line; @options with defaults filled

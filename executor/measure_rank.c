@@ -100,8 +100,11 @@ exec_measure_collect(ExecMeasureRank *rank, GError **error)
         return false;
     for (int i = 0; rank->record && rank->busy && i < rank->n_timings; i++) {
         const ExecMeasureTiming *timing = &rank->timings[i];
-        exec_samples_add(rank->shared->samples, &timing->key,
-                         (double)(timing->end_ns - timing->begin_ns) * 1e-9 * timing->share);
+        const double seconds = (double)(timing->end_ns - timing->begin_ns) * 1e-9;
+        exec_samples_add(rank->shared->samples, &timing->key, seconds * timing->share);
+        if (rank->shared->variation != NULL)
+            exec_variation_add(rank->shared->variation, rank->transport.rank, &timing->key,
+                               timing->begin_ns, seconds);
     }
     rank->n_timings = 0;
     return true;

@@ -16,6 +16,7 @@
 #include "executor/samples.h"
 #include "executor/stage.h"
 #include "executor/transport_device.h"
+#include "executor/variation.h"
 #include "schedule/plan.h"
 
 G_BEGIN_DECLS
@@ -28,6 +29,7 @@ typedef struct {
     const Plan *plan;            /* (borrowed) three stages on one rank: embedding, layers, head */
     ExecLocalHub *hub;           /* (borrowed) */
     ExecSamples *samples;        /* (borrowed) */
+    ExecVariation *variation;    /* (borrowed, nullable) */
     int32_t n_threads;           /* >= 2: messages need a pair */
     int32_t n_busy;              /* of which compute: the concurrency */
     int64_t largest_batch;       /* that the job runs */

@@ -410,28 +410,3 @@ profile_measured_overhead_s(const Profile *profile)
     }
     return 0.0;
 }
-
-/* --- variation --- */
-
-/* Between the 10th and the 90th percentile of a normal variable there are 2 * 1.2816 sigma. */
-#define SIGMAS_P10_TO_P90 2.5631
-
-double
-profile_measured_spread(const Profile *profile)
-{
-    g_autoptr(GArray) spreads = g_array_new(FALSE, FALSE, sizeof(double));
-
-    for (guint i = 0; i < profile->measurements->len; i++) {
-        const ProfileMeasurement *row =
-            &g_array_index(profile->measurements, ProfileMeasurement, i);
-
-        if (row->op != PROFILE_OP_LAYER || !(row->p10_s > 0) || !(row->p90_s >= row->p10_s))
-            continue;
-        const double spread = log(row->p90_s / row->p10_s) / SIGMAS_P10_TO_P90;
-        g_array_append_val(spreads, spread);
-    }
-    if (spreads->len == 0)
-        return 0.0;
-    qsort(spreads->data, spreads->len, sizeof(double), compare_doubles);
-    return g_array_index(spreads, double, (spreads->len - 1) / 2);
-}

@@ -57,13 +57,6 @@ bool profile_measured_optimizer(const Profile *profile, int64_t n_elements, doub
 /* Median of the overhead rows, 0 without. */
 double profile_measured_overhead_s(const Profile *profile);
 
-/*
- * How much a layer's time varies from one op to the next: the standard deviation of its logarithm,
- * ln(p90 / p10) / 2.563 of a log-normal variable, the median over all rows of layers that have
- * both; 0 without any.
- */
-double profile_measured_spread(const Profile *profile);
-
 G_END_DECLS
 
 #endif /* PROFILES_MEASURED_H */

@@ -8,9 +8,10 @@
  * "measured_concurrency"?,
  * "measured"?:[{"op","pass"?,"batch"?,"tokens"?,"context"?,"tp"?,"n_elements"?,"bytes"?,"n_ranks"?,
  * "median_s","p10_s"?,"p90_s"?},...],"measured_interference"?:[{"beside","n_ranks","factor",
- * "p10"?,"p90"?},...],"measured_fit"?:[{"op","pass","tp","n_left_out","median_fraction",
- * "worst_fraction"},...]}.  A built-in cluster is a profile without measurements; `degas profile`
- * writes one with them; `degas calibrate` changes its parameters.
+ * "p10"?,"p90"?},...],"measured_variation"?:{"op_noise_s","rank_fraction"},
+ * "measured_fit"?:[{"op","pass","tp","n_left_out","median_fraction","worst_fraction"},...]}.
+ * A built-in cluster is a profile without measurements; `degas profile` writes one with them;
+ * `degas calibrate` changes its parameters.
  *
  * Measurements win where they have the shape; the model of cost.h fills the rest.
  *
@@ -99,6 +100,13 @@ typedef struct {
     double factor, p10, p90;
 } ProfileInterference;
 
+/* How layers' timings varied (cost-model.md 5.5): an op that takes d seconds by sqrt(op_noise_s / d)
+ * of its time, ranks over a second by rank_fraction from each other. */
+typedef struct {
+    bool is_known;
+    double op_noise_s, rank_fraction;
+} ProfileVariation;
+
 /* How far rows are from what the others predict for them (measured.h), left out in turn. */
 typedef struct {
     ProfileOp op;
@@ -126,6 +134,7 @@ typedef struct {
     GArray *measurements;         /* of ProfileMeasurement, sorted by all keys */
     GArray *interference;         /* of ProfileInterference */
     GArray *fit_errors;           /* of ProfileFitError */
+    ProfileVariation variation;
 } Profile;
 
 /* Returns: (owned) GPtrArray of (owned) names of the built-in clusters, sorted. */

@@ -114,9 +114,23 @@ read_fit_errors(JsonDoc *doc, const JsonValue *rows, Profile *profile)
     }
 }
 
+static ProfileVariation
+read_variation(JsonDoc *doc, const JsonValue *v)
+{
+    const ProfileVariation variation = {
+        .is_known = true,
+        .op_noise_s = json_double(doc, v, "op_noise_s", 0.0, MAX_FACTOR),
+        .rank_fraction = json_double(doc, v, "rank_fraction", 0.0, MAX_FACTOR),
+    };
+
+    json_object_end(doc, v);
+    return variation;
+}
+
 static void
 read_measured(JsonDoc *doc, const JsonValue *object, Profile *profile)
 {
+    const JsonValue *variation = json_object_or_null(doc, object, "measured_variation");
     const JsonValue *arch = json_object_or_null(doc, object, "measured_model");
     const JsonValue *rows = json_array_or_null(doc, object, "measured");
     const JsonValue *beside = json_array_or_null(doc, object, "measured_interference");
@@ -131,6 +145,8 @@ read_measured(JsonDoc *doc, const JsonValue *object, Profile *profile)
         (Dtype)json_enum_or(doc, object, "measured_dtype", dtype_names, DTYPE_FP32);
     profile->measured_concurrency =
         json_int64_or(doc, object, "measured_concurrency", 1, MODEL_CLUSTER_MAX_DEVICES, 1);
+    if (variation != NULL)
+        profile->variation = read_variation(doc, variation);
     if (beside != NULL)
         read_interference(doc, beside, profile);
     if (fit != NULL)
@@ -280,6 +296,15 @@ write_fit_errors(JsonWriter *writer, const GArray *rows)
 }
 
 static void
+write_variation(JsonWriter *writer, const ProfileVariation *variation)
+{
+    json_write_object_inline(writer, "measured_variation");
+    json_write_double(writer, "op_noise_s", variation->op_noise_s);
+    json_write_double(writer, "rank_fraction", variation->rank_fraction);
+    json_write_object_end(writer);
+}
+
+static void
 write_measured(JsonWriter *writer, const Profile *profile)
 {
     if (profile->measured_arch != NULL)
@@ -295,6 +320,8 @@ write_measured(JsonWriter *writer, const Profile *profile)
         profile_measurement_write(writer, NULL,
                                   &g_array_index(profile->measurements, ProfileMeasurement, i));
     json_write_array_end(writer);
+    if (profile->variation.is_known)
+        write_variation(writer, &profile->variation);
     if (profile->interference->len > 0)
         write_interference(writer, profile->interference);
     if (profile->fit_errors->len > 0)

@@ -3,131 +3,26 @@
 #include <string.h>
 
 #include "base/pages.h"
+#include "simulator/factors.h"
 #include "simulator/finish.h"
 #include "simulator/pairs.h"
 
-/* Factors are multiples of 2^-24: an error of 3e-8, and an hour in ns times one fits 64 bits. */
-#define FACTOR_BITS 24
-#define ONE (INT64_C(1) << FACTOR_BITS)
-
-/* --- numbers that are the same everywhere --- */
-
-double
-sim_vary_exp(double x)
-{
-    double y = x, sum = 1, term = 1;
-    int halvings = 0;
-
-    for (; y > 0.5 || y < -0.5; y /= 2)
-        halvings++;
-    /* Taylor: the rest is below 0.5^18 / 18!. */
-    for (int i = 1; i < 18; i++) {
-        term *= y / i;
-        sum += term;
-    }
-    for (; halvings > 0; halvings--)
-        sum *= sum;
-    return sum;
-}
-
-/* The density of a normal variable. */
-static double
-density(double x)
-{
-    return 0.39894228040143267794 * sim_vary_exp(-x * x / 2);
-}
-
-/* Phi(x) - 1/2 = phi(x) (x + x^3/3 + x^5/15 + ...), x >= 0  [Abramowitz and Stegun 26.2.11]. */
-static double
-mass(double x)
-{
-    double sum = x, term = x;
-
-    for (int i = 3; term > sum * 1e-17; i += 2) {
-        term *= x * x / i;
-        sum += term;
-    }
-    return density(x) * sum;
-}
-
-void
-sim_vary_quantiles(double z[SIM_VARY_QUANTILES])
-{
-    const int half = SIM_VARY_QUANTILES / 2;
-    double x = 0;
-
-    /* Newton's method, each from the one before. */
-    for (int i = 0; i < half; i++) {
-        const double wanted = (i + 0.5) / SIM_VARY_QUANTILES;
-        for (int step = 0; step < 6; step++)
-            x -= (mass(x) - wanted) / density(x);
-        z[half + i] = x;
-        z[half - 1 - i] = -x;
-    }
-}
-
-/* The finaliser of SplitMix64  [Steele, Lea, Flood, OOPSLA 2014]. */
-static inline uint64_t
-mix(uint64_t x)
-{
-    x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return x ^ (x >> 31);
-}
-
-/* The @i-th number of stream @key. */
-static inline uint64_t
-draw(uint64_t key, uint64_t i)
-{
-    return mix(key + (i + 1) * UINT64_C(0x9e3779b97f4a7c15));
-}
-
-/* --- factors --- */
-
-/* Factors of one sigma, by quantile. */
-typedef struct {
-    int64_t of[SIM_VARY_QUANTILES];
-} Factors;
-
-static void
-factors_init(Factors *factors, const double z[SIM_VARY_QUANTILES], double sigma)
-{
-    for (int i = 0; i < SIM_VARY_QUANTILES; i++)
-        factors->of[i] = (int64_t)(sim_vary_exp(sigma * z[i]) * (double)ONE + 0.5);
-}
-
-/* By the upper bits of @random, and by bits below these. */
-static inline int64_t
-first_factor(const Factors *factors, uint64_t random)
-{
-    return factors->of[random >> 52];
-}
-
-static inline int64_t
-second_factor(const Factors *factors, uint64_t random)
-{
-    return factors->of[random >> 40 & (SIM_VARY_QUANTILES - 1)];
-}
-
-__extension__ typedef unsigned __int128 Wide;
-
-/* value * factor / 2^24, rounded; both >= 0. */
-static inline int64_t
-times_factor(int64_t value, int64_t factor)
-{
-    const Wide product = (Wide)(uint64_t)value * (uint64_t)factor + (uint64_t)(ONE / 2);
-
-    return (int64_t)(uint64_t)(product >> FACTOR_BITS);
-}
-
 /* --- one replica of one run --- */
+
+/* By what varies what follows a rank's ops. */
+typedef struct {
+    const SimFactors *optimizer, *reduce, *gather;
+} RankVaries;
 
 typedef struct {
     const SimProgram *program;
     const SimTimes *fixed; /* without jitter */
     const SimPeak *peaks;
     const SimJitter *jitter;
-    Factors *ops, *ranks, *memory;
+    const SimFactors **ops;          /* [cost]; its message varies by them too */
+    const RankVaries *finish;        /* [rank] */
+    const SimFactors *ranks, *memory;
+    double largest; /* factor of an op */
     int64_t slowdown;           /* factor of a straggler */
     uint64_t straggler_below;   /* of a draw's upper 53 bits */
     int64_t *iteration_ns;      /* [run] */
@@ -154,25 +49,25 @@ vary_ranks(const Study *study, Room *room, uint64_t key)
     const SimProgram *program = study->program;
 
     for (int32_t r = 0; r < program->schedule->n_ranks; r++) {
-        const uint64_t random = draw(key, (uint64_t)r), other = mix(~random);
-        int64_t factor = first_factor(study->ranks, random);
+        const uint64_t random = sim_draw(key, (uint64_t)r), other = sim_mix(~random);
+        int64_t factor = sim_first_factor(study->ranks, random);
         if ((other >> 11) < study->straggler_below)
-            factor = times_factor(factor, study->slowdown);
+            factor = sim_times_factor(factor, study->slowdown);
         room->rank_factors[r] = factor;
-        const int64_t last = times_factor(first_factor(study->ops, other), factor);
+        const RankVaries *varies = &study->finish[r];
         room->rank_finish[r] = (RankFactors){
-            .optimizer = last,
-            .reduce = second_factor(study->ops, other),
-            .gather = second_factor(study->ops, random),
+            .optimizer = sim_times_factor(sim_first_factor(varies->optimizer, other), factor),
+            .reduce = sim_second_factor(varies->reduce, other),
+            .gather = sim_second_factor(varies->gather, random),
         };
     }
     for (int64_t cost = 0; cost < program->n_costs; cost++) {
         const SimCost *fixed = &program->costs[cost];
         const int64_t factor = room->rank_factors[fixed->rank];
         room->costs[cost] = (SimCost){
-            .busy_ns = times_factor(fixed->busy_ns, factor),
+            .busy_ns = sim_times_factor(fixed->busy_ns, factor),
             /* Of a blocking send the sender waits as part of what keeps it busy. */
-            .lag_ns = fixed->lag_ns < 0 ? -times_factor(-fixed->lag_ns, factor) : fixed->lag_ns,
+            .lag_ns = fixed->lag_ns < 0 ? -sim_times_factor(-fixed->lag_ns, factor) : fixed->lag_ns,
             .rank = fixed->rank,
         };
     }
@@ -180,10 +75,10 @@ vary_ranks(const Study *study, Room *room, uint64_t key)
 
 /* A message that lasts @lag_ns, or a sender's wait that is part of its op (< 0). */
 static inline int64_t
-varied_lag(const Factors *factors, uint64_t random, int64_t lag_ns)
+varied_lag(const SimFactors *factors, uint64_t random, int64_t lag_ns)
 {
-    return lag_ns < 0 ? -times_factor(-lag_ns, first_factor(factors, random))
-                      : times_factor(lag_ns, second_factor(factors, random));
+    return lag_ns < 0 ? -sim_times_factor(-lag_ns, sim_first_factor(factors, random))
+                      : sim_times_factor(lag_ns, sim_second_factor(factors, random));
 }
 
 /* The pair of the steps @i and @i + 1, as sim_pairs_sweep() has it; one factor for both. */
@@ -194,16 +89,16 @@ vary_pair(const Study *study, Room *room, uint64_t key, int64_t i)
     const SimStep *step = &program->steps[i];
     const SimCost *costs[2] = {&room->costs[step[0].cost], &room->costs[step[1].cost]};
     const int64_t rank = costs[0]->rank;
-    const uint64_t random[2] = {draw(key, (uint64_t)i), draw(key, (uint64_t)i + 1)};
+    const uint64_t random[2] = {sim_draw(key, (uint64_t)i), sim_draw(key, (uint64_t)i + 1)};
     int64_t *const ready = room->times.ready_ns, *const free_ns = &room->times.free_ns[rank];
     int64_t pair_ns = sim_pair_ns(program, step[0].cost, step[1].cost);
 
-    pair_ns = times_factor(pair_ns, room->rank_factors[rank]);
-    pair_ns = times_factor(pair_ns, first_factor(study->ops, random[0]));
+    pair_ns = sim_times_factor(pair_ns, room->rank_factors[rank]);
+    pair_ns = sim_times_factor(pair_ns, sim_first_factor(study->ops[step[0].cost], random[0]));
     *free_ns = MAX(*free_ns, MAX(ready[step[0].producer], ready[step[1].producer])) + pair_ns;
     for (int k = 0; k < 2; k++) {
         room->times.free_of_step_ns[i + k] = *free_ns;
-        ready[i + k + 1] = *free_ns + varied_lag(study->ops, random[k], costs[k]->lag_ns);
+        ready[i + k + 1] = *free_ns + varied_lag(study->ops[step[k].cost], random[k], costs[k]->lag_ns);
     }
 }
 
@@ -213,7 +108,6 @@ vary_ops(const Study *study, Room *room, uint64_t key)
 {
     const SimProgram *program = study->program;
     const SimTimes *fixed = study->fixed;
-    const Factors *factors = study->ops;
     int64_t *const ready = room->times.ready_ns, *const free_ns = room->times.free_ns;
     const GArray *longer = fixed->longer;
     guint next_longer = 0;
@@ -229,20 +123,21 @@ vary_ops(const Study *study, Room *room, uint64_t key)
         }
         const SimStep step = program->steps[i];
         const SimCost cost = room->costs[step.cost];
-        const uint64_t random = draw(key, (uint64_t)i);
-        const int64_t factor = first_factor(factors, random);
+        const SimFactors *factors = study->ops[step.cost];
+        const uint64_t random = sim_draw(key, (uint64_t)i);
+        const int64_t factor = sim_first_factor(factors, random);
         int64_t busy = cost.busy_ns, lag = cost.lag_ns;
         if (fixed->followed != NULL) {
             const SimOpTimes at = sim_times_step(fixed, program, (uint32_t)i);
-            busy = times_factor(at.free_ns - at.begin_ns, room->rank_factors[cost.rank]);
+            busy = sim_times_factor(at.free_ns - at.begin_ns, room->rank_factors[cost.rank]);
             lag = lag < 0 ? lag : fixed->ready_ns[i + 1] - at.free_ns;
         } else if (next_longer < longer->len &&
                    g_array_index(longer, SimLonger, next_longer).step == i) {
-            busy += times_factor(g_array_index(longer, SimLonger, next_longer++).extra_ns,
+            busy += sim_times_factor(g_array_index(longer, SimLonger, next_longer++).extra_ns,
                                  room->rank_factors[cost.rank]);
         }
         const int64_t next =
-            MAX(ready[step.producer], free_ns[cost.rank]) + times_factor(busy, factor);
+            MAX(ready[step.producer], free_ns[cost.rank]) + sim_times_factor(busy, factor);
         free_ns[cost.rank] = next;
         ready[i + 1] = next + varied_lag(factors, random, lag);
     }
@@ -259,10 +154,10 @@ end_of(const Study *study, const Room *room)
         const RankFactors *f = &room->rank_finish[r];
         end_ns =
             MAX(end_ns, room->times.free_ns[r] +
-                            times_factor(finish->optimizer_start_ns - finish->free_ns, f->reduce) +
-                            times_factor(finish->optimizer_end_ns - finish->optimizer_start_ns,
+                            sim_times_factor(finish->optimizer_start_ns - finish->free_ns, f->reduce) +
+                            sim_times_factor(finish->optimizer_end_ns - finish->optimizer_start_ns,
                                          f->optimizer) +
-                            times_factor(finish->end_ns - finish->optimizer_end_ns, f->gather));
+                            sim_times_factor(finish->end_ns - finish->optimizer_end_ns, f->gather));
     }
     return end_ns;
 }
@@ -273,9 +168,9 @@ vary_memory(const Study *study, int64_t run, uint64_t key)
     const WorkloadRank *ranks = study->program->workload->ranks;
 
     for (int32_t r = 0; study->peaks != NULL && r < study->program->schedule->n_ranks; r++) {
-        const int64_t factor = first_factor(study->memory, draw(~key, (uint64_t)r));
+        const int64_t factor = sim_first_factor(study->memory, sim_draw(~key, (uint64_t)r));
         /* No factor passes 2^11. */
-        const int64_t bytes = times_factor(MIN(study->peaks[r].bytes, INT64_MAX >> 11), factor);
+        const int64_t bytes = sim_times_factor(MIN(study->peaks[r].bytes, INT64_MAX >> 11), factor);
         const int64_t limit = workload_usable_bytes(&ranks[r]);
         study->peak_memory_bytes[run] = MAX(study->peak_memory_bytes[run], bytes);
         if (limit > 0 && bytes > limit)
@@ -314,11 +209,11 @@ room_clear(Room *room)
 static void
 run_once(const Study *study, Room *room, int64_t run)
 {
-    const uint64_t of_run = draw(draw(study->jitter->seed, 0), (uint64_t)run);
+    const uint64_t of_run = sim_draw(sim_draw(study->jitter->seed, 0), (uint64_t)run);
 
     for (int64_t replica = 0; replica < MAX(study->jitter->n_replicas, 1); replica++) {
-        const uint64_t key = draw(of_run, (uint64_t)replica);
-        vary_ranks(study, room, mix(key ^ 1));
+        const uint64_t key = sim_draw(of_run, (uint64_t)replica);
+        vary_ranks(study, room, sim_mix(key ^ 1));
         vary_ops(study, room, key);
         study->iteration_ns[run] = MAX(study->iteration_ns[run], end_of(study, room));
         vary_memory(study, run, key);
@@ -391,9 +286,9 @@ quantiles(int64_t *values, int64_t n, int64_t result[3])
 static bool
 check(const SimProgram *program, const Study *study, GError **error)
 {
-    const double largest = (double)study->ops->of[SIM_VARY_QUANTILES - 1] / (double)ONE *
-                           ((double)study->ranks->of[SIM_VARY_QUANTILES - 1] / (double)ONE) *
-                           ((double)study->slowdown / (double)ONE);
+    const double largest = study->largest *
+                           ((double)study->ranks->of[SIM_VARY_QUANTILES - 1] / (double)SIM_FACTOR_ONE) *
+                           ((double)study->slowdown / (double)SIM_FACTOR_ONE);
     double sum_ns = 0;
 
     for (int64_t cost = 0; cost < program->n_costs; cost++) {
@@ -423,6 +318,7 @@ summarize(Study *study, ReportJitter *result)
         n_fit += study->fits[run];
     *result = (ReportJitter){
         .op_sigma = jitter->op_sigma,
+        .op_noise_s = jitter->op_noise_s,
         .rank_sigma = jitter->rank_sigma,
         .memory_sigma = jitter->memory_sigma,
         .straggler_fraction = jitter->straggler_fraction,
@@ -435,6 +331,32 @@ summarize(Study *study, ReportJitter *result)
     quantiles(study->peak_memory_bytes, jitter->n_runs, result->peak_memory_bytes);
 }
 
+/* What varies by what, with the quantiles @z in @by and @two. */
+static void
+study_init(Study *study, const SimJitter *jitter, SimFactorsBy *by, SimFactors two[2],
+           const SimFactors **ops, RankVaries *finish)
+{
+    const SimProgram *program = study->program;
+
+    for (int64_t cost = 0; cost < program->n_costs; cost++)
+        ops[cost] = sim_factors_by(by, program->costs[cost].busy_ns);
+    for (int32_t r = 0; r < program->schedule->n_ranks; r++) {
+        const SimFinish *f = &study->fixed->finish[r];
+        finish[r] = (RankVaries){
+            .optimizer = sim_factors_by(by, f->optimizer_end_ns - f->optimizer_start_ns),
+            .reduce = sim_factors_by(by, f->optimizer_start_ns - f->free_ns),
+            .gather = sim_factors_by(by, f->end_ns - f->optimizer_end_ns),
+        };
+    }
+    sim_factors_init(&two[0], by->z, jitter->rank_sigma);
+    sim_factors_init(&two[1], by->z, jitter->memory_sigma);
+    study->ops = ops;
+    study->finish = finish;
+    study->ranks = &two[0];
+    study->memory = &two[1];
+    study->largest = sim_vary_exp(by->largest * by->z[SIM_VARY_QUANTILES - 1]);
+}
+
 bool
 sim_vary(const SimProgram *program, const SimTimes *times, const SimPeak *peaks,
          const SimJitter *jitter, ReportJitter *result, GError **error)
@@ -443,7 +365,15 @@ sim_vary(const SimProgram *program, const SimTimes *times, const SimPeak *peaks,
 
     g_return_val_if_fail(jitter->n_runs >= 1 && jitter->n_runs <= SIM_JITTER_MAX_RUNS, false);
     g_autofree double *z = g_new(double, SIM_VARY_QUANTILES);
-    g_autofree Factors *factors = g_new(Factors, 3);
+    g_autofree SimFactors *two = g_new(SimFactors, 2);
+    g_autofree const SimFactors **ops = g_try_new(const SimFactors *, (size_t)program->n_costs);
+    g_autofree RankVaries *finish = g_new(RankVaries, (size_t)program->schedule->n_ranks);
+    g_auto(SimFactorsBy) by = {
+        .z = z,
+        .sigma = jitter->op_sigma,
+        .noise_s = jitter->op_noise_s,
+        .most = MAX(jitter->op_sigma, SIM_JITTER_MAX_NOISE),
+    };
     g_autofree int64_t *iteration_ns = g_new0(int64_t, n), *peak_bytes = g_new0(int64_t, n);
     g_autofree bool *fits = g_new(bool, n);
     Study study = {
@@ -451,10 +381,7 @@ sim_vary(const SimProgram *program, const SimTimes *times, const SimPeak *peaks,
         .fixed = times,
         .peaks = peaks,
         .jitter = jitter,
-        .ops = &factors[0],
-        .ranks = &factors[1],
-        .memory = &factors[2],
-        .slowdown = (int64_t)(MAX(jitter->straggler_slowdown, 1) * (double)ONE + 0.5),
+        .slowdown = (int64_t)(MAX(jitter->straggler_slowdown, 1) * (double)SIM_FACTOR_ONE + 0.5),
         .straggler_below = (uint64_t)(jitter->straggler_fraction * 9007199254740992.0 /* 2^53 */),
         .iteration_ns = iteration_ns,
         .peak_memory_bytes = peak_bytes,
@@ -463,9 +390,9 @@ sim_vary(const SimProgram *program, const SimTimes *times, const SimPeak *peaks,
 
     memset(fits, true, n);
     sim_vary_quantiles(z);
-    factors_init(study.ops, z, jitter->op_sigma);
-    factors_init(study.ranks, z, jitter->rank_sigma);
-    factors_init(study.memory, z, jitter->memory_sigma);
+    if (ops == NULL)
+        return sim_fail_memory(error, program->n_costs, "different ops");
+    study_init(&study, jitter, &by, two, ops, finish);
     if (!check(program, &study, error) || !run_all(&study, error))
         return false;
     summarize(&study, result);

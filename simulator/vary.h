@@ -21,13 +21,6 @@ G_BEGIN_DECLS
 bool sim_vary(const SimProgram *program, const SimTimes *times, const SimPeak *peaks,
               const SimJitter *jitter, ReportJitter *result, GError **error);
 
-/* The @i-th of SIM_VARY_QUANTILES equally likely values of a normal variable, exactly the same on
- * every machine. */
-#define SIM_VARY_QUANTILES 4096
-void sim_vary_quantiles(double z[SIM_VARY_QUANTILES]);
-/* exp(x) for |x| <= 16, correct to 1e-14 relative, exactly the same on every machine. */
-double sim_vary_exp(double x);
-
 G_END_DECLS
 
 #endif /* SIMULATOR_VARY_H */

@@ -185,47 +185,11 @@ test_optimizer(void)
     assert_near(profile_cost_optimizer_s(profile, device_of(profile), 6000, 28.0), 4e-3, 1e-12);
 }
 
-/* exp(0.1 * 2.5631) between the percentiles is a sigma of 0.1; of an even number the lower one. */
-static void
-test_spread(void)
-{
-    static const double sigmas[] = {0.3, 0.1, 0.0, 0.2};
-    g_autoptr(Profile) profile = fixture_profile();
-
-    g_assert_cmpfloat(profile_measured_spread(profile), ==, 0.0);
-    for (int i = 0; i < 4; i++)
-        profile_add(profile, &(ProfileMeasurement){.op = PROFILE_OP_LAYER,
-                                                   .pass = PROFILE_PASS_FORWARD,
-                                                   .batch = 1 + i,
-                                                   .tokens = 64,
-                                                   .tp = 1,
-                                                   .median_s = 1e-3,
-                                                   .p10_s = 0.9e-3,
-                                                   .p90_s = 0.9e-3 * exp(sigmas[i] * 2.5631)});
-    /* Neither a row without percentiles nor another op counts. */
-    profile_add(profile, &(ProfileMeasurement){.op = PROFILE_OP_LAYER,
-                                               .pass = PROFILE_PASS_BACKWARD,
-                                               .batch = 1,
-                                               .tokens = 64,
-                                               .tp = 1,
-                                               .median_s = 1e-3});
-    profile_add(profile, &(ProfileMeasurement){.op = PROFILE_OP_HEAD,
-                                               .pass = PROFILE_PASS_FORWARD,
-                                               .batch = 1,
-                                               .tokens = 64,
-                                               .tp = 1,
-                                               .median_s = 1e-3,
-                                               .p10_s = 1e-4,
-                                               .p90_s = 1e-2});
-    assert_near(profile_measured_spread(profile), 0.1, 1e-12);
-}
-
 int
 main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
 #define ADD(path, function) g_test_add_func("/profiles/measured/" path, function)
-    ADD("spread", test_spread);
     ADD("measured-rows-win", test_measured_rows_win);
     ADD("between-rows-the-law-holds", test_between_rows_the_law_holds);
     ADD("deviations-stay-local", test_deviations_stay_local);
