@@ -185,6 +185,7 @@ job_simulate(const Job *job, const JobOptions *options, JobSimulation *simulatio
             return false;
         jitter = options->conditions->jitter;
         jitter.n_replicas = job->plan->degrees.dp;
+        jitter.n_members = job->plan->degrees.cp;
         if (!conditions_apply_spread(options->conditions, job->profile, &jitter, error))
             return false;
         how.jitter = jitter.n_runs > 0 ? &jitter : NULL;

@@ -7,7 +7,8 @@
  *                      for an op of d seconds and its message: noise that a longer op averages,
  *                      up to SIM_JITTER_MAX_NOISE; an op's rank multiplies it by
  *   pipeline ranks     exp(rank_sigma Z), drawn once per run and replica (devices are not alike),
- *                      and by straggler_slowdown with probability straggler_fraction
+ *                      and by straggler_slowdown with probability straggler_fraction; of
+ *                      context-parallel members, which meet in every layer, the slowest counts
  *   peak memory        exp(memory_sigma Z) per run, replica and rank: the caching allocator's share
  *                      is not known to the byte.  What an order of ops holds does not vary with
  *                      their times, so this alone decides the probability to fit.
@@ -48,6 +49,7 @@ typedef struct {
     double straggler_slowdown;                 /* 1 to SIM_JITTER_MAX_SLOWDOWN; 0: 1 */
     int64_t n_runs;                            /* 1 to SIM_JITTER_MAX_RUNS */
     int64_t n_replicas;                        /* data-parallel; 0: 1 */
+    int64_t n_members;                         /* context-parallel, of a rank; 0: 1 */
     uint64_t seed;
     int64_t n_threads; /* 0: 1; the result does not depend on it */
 } SimJitter;

@@ -43,6 +43,22 @@ typedef struct {
     SimTimes times;
 } Room;
 
+/* The slowest of its members: each is a device of its own.  @random is of the first. */
+static int64_t
+rank_factor(const Study *study, uint64_t random)
+{
+    int64_t slowest = 0;
+
+    for (int64_t member = 0; member < MAX(study->jitter->n_members, 1); member++) {
+        const uint64_t own = member == 0 ? random : sim_draw(random, (uint64_t)member);
+        int64_t factor = sim_first_factor(study->ranks, own);
+        if ((sim_mix(~own) >> 11) < study->straggler_below)
+            factor = sim_times_factor(factor, study->slowdown);
+        slowest = MAX(slowest, factor);
+    }
+    return slowest;
+}
+
 static void
 vary_ranks(const Study *study, Room *room, uint64_t key)
 {
@@ -50,9 +66,7 @@ vary_ranks(const Study *study, Room *room, uint64_t key)
 
     for (int32_t r = 0; r < program->schedule->n_ranks; r++) {
         const uint64_t random = sim_draw(key, (uint64_t)r), other = sim_mix(~random);
-        int64_t factor = sim_first_factor(study->ranks, random);
-        if ((other >> 11) < study->straggler_below)
-            factor = sim_times_factor(factor, study->slowdown);
+        const int64_t factor = rank_factor(study, random);
         room->rank_factors[r] = factor;
         const RankVaries *varies = &study->finish[r];
         room->rank_finish[r] = (RankFactors){

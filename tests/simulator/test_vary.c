@@ -164,22 +164,36 @@ test_noise_of_short_ops_has_an_end(void)
     assert_near(result.iteration_ns[2], 1e-6 * exp(Z90 * SIM_JITTER_MAX_NOISE), 1e-2);
 }
 
-/* The slowest of R replicas is below x with probability P(x)^R. */
+/* Of R draws the largest is below x with probability P(x)^R. */
 static void
-test_replicas_end_with_the_slowest(void)
+assert_slowest_of_8(const SimJitter *jitter)
 {
     g_autoptr(Schedule) schedule = NULL;
     g_autoptr(Workload) workload = NULL;
-    const SimJitter jitter = {.rank_sigma = 0.1, .n_runs = 50000, .n_replicas = 8, .seed = 3};
     static double z[SIM_VARY_QUANTILES];
 
     serial(2, &schedule, &workload);
     sim_vary_quantiles(z);
-    const ReportJitter result = vary(schedule, workload, &jitter, NULL, NULL);
+    const ReportJitter result = vary(schedule, workload, jitter, NULL, NULL);
     for (int i = 0; i < 3; i++) {
         const double p = pow((double[]){0.1, 0.5, 0.9}[i], 1.0 / 8);
         assert_near(result.iteration_ns[i], 4 * exp(0.1 * z[(int)(p * SIM_VARY_QUANTILES)]), 4e-3);
     }
+}
+
+static void
+test_replicas_end_with_the_slowest(void)
+{
+    assert_slowest_of_8(
+        &(SimJitter){.rank_sigma = 0.1, .n_runs = 50000, .n_replicas = 8, .seed = 3});
+}
+
+/* A rank is as slow as the slowest of its members. */
+static void
+test_members_wait_for_the_slowest(void)
+{
+    assert_slowest_of_8(
+        &(SimJitter){.rank_sigma = 0.1, .n_runs = 50000, .n_members = 8, .seed = 3});
 }
 
 /* One rank is a straggler with probability 0.3: p50 is without, p90 with. */
@@ -303,6 +317,8 @@ main(int argc, char **argv)
                     test_noise_of_short_ops_has_an_end);
     g_test_add_func("/simulator/vary/replicas-end-with-the-slowest",
                     test_replicas_end_with_the_slowest);
+    g_test_add_func("/simulator/vary/members-wait-for-the-slowest",
+                    test_members_wait_for_the_slowest);
     g_test_add_func("/simulator/vary/stragglers", test_stragglers);
     g_test_add_func("/simulator/vary/probability-to-fit", test_probability_to_fit);
     g_test_add_func("/simulator/vary/threads-do-not-matter", test_threads_do_not_matter);
