@@ -9,13 +9,13 @@
 # the same time: every plan is trained once in each round, and a profile is made in pieces between the runs.  When both
 # are done every plan is predicted from the whole profile, which no run has had a part in.
 #
-# A gauge runs beside all of it: on each core a fixed small product, 40 times a second.  The ratio of its mean times says
+# A gauge runs beside all of it: on each core a fixed small product, 100 times a second.  The ratio of its mean times says
 # how much slower the machine was in a run than in the profile, whatever is predicted.  Only a core that is at work is
 # gauged: an idle one has to wake up, and reads 9 % slower.  A run is discarded and repeated where the host took more than
 # MAX_STEAL % of the cores away meanwhile (/proc/stat), which the gauge does not see; a plan's runs that were disturbed all
 # the same count only where it has no others.
 #
-# Predicted is the median step of degas simulate --jitter profile: ops vary as they did when they were profiled.
+# Predicted is the median step of degas simulate --jitter profile: times vary as they did when they were profiled.
 set -eu
 export LC_ALL=C
 D=./degas
@@ -209,7 +209,7 @@ train() { # train PLAN-NUMBER NAME
             $3 ? ", disturbed" : "" }')"
 }
 
-# Predicted median, and what it is if ops do not vary, of plan NUMBER with these flags.
+# Predicted median, and what it is if times do not vary, of plan NUMBER with these flags.
 predict() { # predict NUMBER CLUSTER FLAG...
     number=$1 cluster=$2
     shift 2
@@ -300,8 +300,8 @@ processor=$(sed -n 's/^model name[^:]*: *//p' /proc/cpuinfo | head -1)
 ($processor). $round rounds, in each of which every plan was trained for $STEPS steps, the first of which does not count; between the runs
 the machine was profiled, $(cat "$W"/spans-* | awk '{ sum += $2 - $1 } END { printf "%.1f", sum / 60 }') minutes in $(cat "$W"/spans-* | wc -l) pieces, with as many ranks busy at once as a plan has. Then every plan was predicted from the whole profile. Medians of the rounds.
 
-Predicted is the median step where ops vary as their timings did in the profile (\`degas simulate --jitter profile\`: who waits for
-another waits for the slower one), times the machine. Machine: the mean time of a fixed small product on the cores at work, 40 times a
+Predicted is the median step where times vary as they did in the profile (\`degas simulate --jitter profile\`: who waits for
+another waits for the slower one), times the machine. Machine: the mean time of a fixed small product on the cores at work, 100 times a
 second while the plan trained, beside that while the machine was profiled (\`tests/bench/gauge_cores.c\`); above 1 the machine computed
 slower then. It depends on no prediction. The errors without either stand last. The spread is the range of measured over machine.
 
@@ -314,7 +314,7 @@ and the host took $(stolen "$all_from" | awk '{ printf "%.1f", $1 }') % away.$(c
 Run it with nothing beside it, and not under \`chrt\`: the kernel stops real-time tasks for 50 ms of every second, which steps contain and the
 median of a profiled op does not. On two ranks that wait for each other it is up to 10 % of a step.
 
-| ranks | schedule | slices | micro-batch | | machine | predicted [ms] | measured [ms] | spread | error | ops do not vary | machine unknown |
+| ranks | schedule | slices | micro-batch | | machine | predicted [ms] | measured [ms] | spread | error | times do not vary | machine unknown |
 |---|---|---|---|---|---|---|---|---|---|---|---|
 END
     number=0
@@ -360,7 +360,7 @@ END
                 pairs++
                 if ((predicted[i] - predicted[j]) * (measured[i] - measured[j]) <= 0) wrong++
             }
-        printf "Mean absolute error %.1f %%, worst %.1f %%, mean %+.1f %%, %d of %d plans within 5 %%; %.1f %% if ops did not vary, %.1f %% if the\nmachine%ss changes were not known.\n",
+        printf "Mean absolute error %.1f %%, worst %.1f %%, mean %+.1f %%, %d of %d plans within 5 %%; %.1f %% if times did not vary, %.1f %% if the\nmachine%ss changes were not known.\n",
             sum / NR * 100, worst * 100, lean / NR * 100, close_, NR, still / NR * 100, raw / NR * 100, "\047"
         printf "%d pairs of plans differ by more than 5 %% when measured; %d of them are predicted in the other order.\n", pairs, wrong
     }' "$W/numbers"
