@@ -3,6 +3,7 @@
 #include <math.h>
 #include <unistd.h>
 
+#include "base/host_steal.h"
 #include "executor/measure_budget.h"
 #include "executor/measure_collectives.h"
 #include "executor/measure_interference.h"
@@ -11,6 +12,7 @@
 #include "executor/measure_partial.h"
 #include "executor/measure_rank.h"
 #include "executor/measure_tiny.h"
+#include "executor/thread_clock.h"
 #include "profiles/measured.h"
 
 /* What is there is written at most so often. */
@@ -26,6 +28,8 @@ typedef struct {
     int64_t kept_ns;         /* when it was last written */
     guint round;             /* index into tps */
     int64_t workspace_bytes; /* most that a backend held for itself */
+    bool watches_cores;      /* where it can be: whether a thread had its core */
+    HostSteal before;        /* of all that is timed */
     ExecMeasureLayers layers;
     ExecBudget budget;
     int64_t begin_ns;
@@ -194,8 +198,8 @@ tell_round(Measure *m, const ExecGrid *grid, const ExecBudgetLinks *links)
                      exec_grid_n_candidates(grid) - exec_grid_n_timed(grid),
                      exec_grid_n_candidates(grid), tp);
     if (n < job->min_repetitions)
-        tell_without(m, "%d of %d repetitions%s", job->min_repetitions - n, job->min_repetitions,
-                     tp);
+        tell_without(m, "%d of %d repetitions%s%s", job->min_repetitions - n, job->min_repetitions,
+                     tp, job->n_disturbed > 0 ? " that nothing disturbs" : "");
     if (left_out != NULL)
         tell_without(m, "%s", left_out);
 }
@@ -234,6 +238,7 @@ time_round(Measure *m, GError **error)
 {
     const ExecMeasureOptions *o = &m->o;
     const int32_t busy = (int32_t)exec_measure_n_busy(o, o->tps[m->round]);
+    const bool shares_cores = !exec_measure_is_gpu(o) && busy > exec_n_cores();
     g_autoptr(Plan) plan = exec_measure_plan(o, o->tps[m->round]);
     g_autoptr(ExecGrid) grid = exec_grid_new(o->batches, o->n_batches, o->slices, o->n_slices);
     g_autoptr(ExecLocalHub) hub = exec_local_hub_new(MAX(busy, 2), 600);
@@ -253,7 +258,8 @@ time_round(Measure *m, GError **error)
                    .has_optimizer = true,
                    .has_collectives = m->partial.between != NULL,
                    .links = links,
-                   .shares_cores = !exec_measure_is_gpu(o) && busy > exec_n_cores(),
+                   .shares_cores = shares_cores,
+                   .watches_cores = m->watches_cores && !shares_cores,
                    .job = exec_measure_layers,
                    .job_data = &m->layers},
     };
@@ -324,6 +330,7 @@ time_interference(Measure *m, int64_t begin_ns, GError **error)
         .samples = m->partial.samples,
         .profile = m->machine.profile,
         .largest_batch = largest_batch(&m->o),
+        .watches_cores = m->watches_cores,
     };
 
     exec_samples_write(m->partial.samples, m->machine.profile);
@@ -373,6 +380,18 @@ note_time(const Measure *m)
     }
 }
 
+/* What others had the cores for while layers and copies were timed. */
+static void
+note_disturbed(const Measure *m, Profile *profile)
+{
+    const HostSteal now = host_steal_now();
+    g_autofree char *text = exec_machine_set_disturbed(
+        profile, exec_samples_total(m->partial.samples), host_steal_fraction(&m->before, &now));
+
+    if (text != NULL)
+        note(&m->o, text);
+}
+
 /* --- the profile --- */
 
 static Profile *
@@ -396,6 +415,7 @@ finish(Measure *m, const ExecBackend *backend)
     if (exec_measure_is_gpu(&m->o))
         exec_machine_set_parameters(profile);
     profile_measured_fit_errors(profile);
+    note_disturbed(m, profile);
     note_time(m);
     if (m->o.partial_path != NULL)
         unlink(m->o.partial_path);
@@ -463,6 +483,8 @@ measure(Measure *m, GError **error)
         return NULL;
     /* On this thread, before there are others: blas.h says why. */
     g_autoptr(ExecBackend) backend = exec_backend_open(m->o.device, 0, m->o.dtype, error);
+    m->watches_cores = !exec_measure_is_gpu(&m->o) && exec_thread_clock_is_fine();
+    m->before = host_steal_now();
     if (backend == NULL || !exec_machine_init(&m->machine, m->o.device, m->o.concurrency, error))
         return NULL;
     g_autofree char *name = exec_backend_describe(backend);

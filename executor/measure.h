@@ -2,6 +2,8 @@
  * executor/measure.h - the profiler: times layers, embedding, head, optimizer, copies, messages and
  * collectives on this machine with the executor's own code, and writes them into a Profile.
  *
+ * On CPUs timings during which others had the core are set aside (thread_clock.h), and told.
+ *
  * Times with as many ranks busy at once as the plan will have, so that shared caches, memory and
  * clocks are in the numbers.  Warmed up; on the device's own clock; medians with 10th and 90th
  * percentile; on GPUs with cold caches.  The grid of (batch, slice, context) grows only where

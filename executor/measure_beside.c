@@ -25,7 +25,9 @@ run_layers(ExecMeasureRank *rank, ProfileBeside beside, GError **error)
     for (int i = 0; rank->record && rank->transport.rank == 0 && i < rank->n_timings; i++) {
         const ExecMeasureTiming *timing = &rank->timings[i];
         const double seconds = (double)(timing->end_ns - timing->begin_ns) * 1e-9;
-        g_array_append_val(job->seconds[beside], seconds);
+        GArray *of =
+            exec_measure_is_disturbed(rank, timing) ? job->disturbed[beside] : job->seconds[beside];
+        g_array_append_val(of, seconds);
     }
     rank->n_timings = 0;
     return true;

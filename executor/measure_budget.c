@@ -25,7 +25,14 @@ exec_budget_repeats(const ExecBudget *budget, const ExecBudgetRepetitions *r)
 {
     const double late = budget->is_limit || r->n >= r->least ? 1.0 : EXEC_BUDGET_LATE;
 
-    return r->n < r->most && r->spent_s + r->expected_s <= late * r->round_s;
+    return r->n < r->most && r->n_disturbed < r->most &&
+           r->spent_s + r->expected_s <= late * r->round_s;
+}
+
+bool
+exec_budget_counts(int64_t n_timings, int64_t n_disturbed)
+{
+    return 2 * n_disturbed <= n_timings;
 }
 
 /* --- links --- */

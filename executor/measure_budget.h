@@ -45,8 +45,13 @@ bool exec_budget_has_time(const ExecBudget *budget, double spent_s, double expec
 typedef struct {
     double round_s, spent_s; /* of this round */
     double expected_s;       /* of another repetition */
-    int32_t n, least, most;  /* repetitions so far, and their bounds */
+    int32_t n, least, most;  /* repetitions so far that count, and their bounds */
+    int32_t n_disturbed;     /* those that do not; no more than @most either */
 } ExecBudgetRepetitions;
+
+/* Whether a repetition counts of whose timings so many were disturbed (samples.h): not if most
+ * were.  It is made again, in the same time. */
+bool exec_budget_counts(int64_t n_timings, int64_t n_disturbed);
 
 /* Whether there is another one. */
 bool exec_budget_repeats(const ExecBudget *budget, const ExecBudgetRepetitions *repetitions);

@@ -66,10 +66,10 @@ exec_interference_expected_s(const ExecInterference *in)
 }
 
 static void
-add_factors(Profile *profile, int64_t n_ranks, const ExecMeasureBeside *beside, double alone_s)
+add_factors(Profile *profile, int64_t n_ranks, GArray *const *beside, double alone_s)
 {
     for (int i = 0; i < PROFILE_BESIDE_N; i++) {
-        const GArray *seconds = beside->seconds[i];
+        const GArray *seconds = beside[i];
         if (seconds->len == 0 || (n_ranks == 1 && i == PROFILE_BESIDE_NOTHING))
             continue;
         const ProfileInterference row = {
@@ -104,21 +104,29 @@ exec_interference_time(ExecInterference *in, int32_t n_ranks, GError **error)
                    .n_threads = n_threads,
                    .n_busy = n_ranks,
                    .largest_batch = beside.point.batch,
+                   .watches_cores = in->watches_cores,
                    .job = exec_measure_beside,
                    .job_data = &beside},
     };
+    GArray *counting[PROFILE_BESIDE_N];
 
-    for (int i = 0; i < PROFILE_BESIDE_N; i++)
+    for (int i = 0; i < PROFILE_BESIDE_N; i++) {
         beside.seconds[i] = g_array_new(FALSE, FALSE, sizeof(double));
+        beside.disturbed[i] = g_array_new(FALSE, FALSE, sizeof(double));
+    }
     exec_measure_start(&threads);
     const bool ok = exec_measure_join(&threads, error);
-    for (int i = 0; i < PROFILE_BESIDE_N; i++)
-        exec_samples_sort(beside.seconds[i]);
+    for (int i = 0; i < PROFILE_BESIDE_N; i++) {
+        counting[i] = exec_samples_that_count(beside.seconds[i], beside.disturbed[i]);
+        exec_samples_sort(counting[i]);
+    }
     if (ok && n_ranks == 1)
-        in->alone_s = exec_samples_percentile(beside.seconds[PROFILE_BESIDE_NOTHING], 50);
+        in->alone_s = exec_samples_percentile(counting[PROFILE_BESIDE_NOTHING], 50);
     if (ok)
-        add_factors(in->profile, n_ranks, &beside, in->alone_s);
-    for (int i = 0; i < PROFILE_BESIDE_N; i++)
+        add_factors(in->profile, n_ranks, counting, in->alone_s);
+    for (int i = 0; i < PROFILE_BESIDE_N; i++) {
         g_array_unref(beside.seconds[i]);
+        g_array_unref(beside.disturbed[i]);
+    }
     return ok;
 }

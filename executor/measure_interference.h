@@ -17,6 +17,7 @@ typedef struct {
     ExecSamples *samples;        /* (borrowed) */
     Profile *profile;      /* (borrowed) gets the factors; its layers say what fits the time */
     int64_t largest_batch; /* of a micro-batch that fits the device */
+    bool watches_cores;    /* whether a thread had its core is looked at */
     double alone_s;        /* set by the first call, with one rank */
 } ExecInterference;
 

@@ -16,6 +16,7 @@ typedef struct {
     ProfileMeasurement key;
     double seconds[N_KINDS];
     bool has[N_KINDS];
+    bool is_disturbed;
 } Group;
 
 struct ExecKinds {
@@ -201,6 +202,13 @@ exec_kinds_begin(ExecKinds *kinds, const ProfileMeasurement *key, GError **error
     return true;
 }
 
+void
+exec_kinds_set_disturbed(ExecKinds *kinds)
+{
+    g_return_if_fail(kinds->groups->len > 0);
+    g_array_index(kinds->groups, Group, kinds->groups->len - 1).is_disturbed = true;
+}
+
 bool
 exec_kinds_collect(ExecKinds *kinds, double share, ExecSamples *samples, GError **error)
 {
@@ -211,7 +219,11 @@ exec_kinds_collect(ExecKinds *kinds, double share, ExecSamples *samples, GError 
 
         for (int kind = 0; kind < N_KINDS; kind++) {
             group->key.op = (ProfileOp)(PROFILE_OP_LAYER_GEMM + kind);
-            if (group->has[kind])
+            if (!group->has[kind])
+                continue;
+            if (group->is_disturbed)
+                exec_samples_add_disturbed(samples, &group->key, group->seconds[kind] * share);
+            else
                 exec_samples_add(samples, &group->key, group->seconds[kind] * share);
         }
     }

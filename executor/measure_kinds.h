@@ -28,6 +28,9 @@ ExecBackend *exec_kinds_backend(ExecKinds *kinds);
 /* What is called from now on belongs to the op of this row (its op and times are ignored). */
 bool exec_kinds_begin(ExecKinds *kinds, const ProfileMeasurement *key, GError **error);
 
+/* What was called since exec_kinds_begin() was disturbed (samples.h). */
+void exec_kinds_set_disturbed(ExecKinds *kinds);
+
 /* Waits for the work; adds @share of every op's time by kind to @samples (nullable: forgets it). */
 bool exec_kinds_collect(ExecKinds *kinds, double share, ExecSamples *samples, GError **error);
 

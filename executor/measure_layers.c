@@ -183,6 +183,7 @@ has_time(const ExecMeasureLayers *job, bool by_kind)
                                                 .n = atomic_load(&job->n_repetitions),
                                                 .least = job->min_repetitions,
                                                 .most = job->max_repetitions,
+                                                .n_disturbed = job->n_disturbed,
                                             });
 }
 
@@ -234,7 +235,13 @@ time_copies(ExecMeasureRank *rank, const ExecMeasureLayers *job, bool record, GE
 static bool
 end_repetition(ExecMeasureShared *shared, ExecMeasureLayers *job, bool next_by_kind, GError **error)
 {
-    atomic_fetch_add(&job->n_repetitions, 1);
+    const ExecSamplesTotal total = exec_samples_total(shared->samples);
+
+    if (exec_budget_counts(total.n - job->before.n, total.n_disturbed - job->before.n_disturbed))
+        atomic_fetch_add(&job->n_repetitions, 1);
+    else
+        job->n_disturbed++;
+    job->before = total;
     if (!job->keep(job->user_data, false, error))
         return false;
     job->more = has_time(job, next_by_kind);
@@ -243,7 +250,8 @@ end_repetition(ExecMeasureShared *shared, ExecMeasureLayers *job, bool next_by_k
 }
 
 /* Repetitions are the outer loop, so that a disturbance of the machine is spread over all rows.
- * There is one at least, of links alone where points take too long. */
+ * There is one at least, of links alone where points take too long.  One that was mostly disturbed
+ * is made again. */
 static bool
 repeat(ExecMeasureRank *rank, ExecMeasureLayers *job, GError **error)
 {
@@ -251,8 +259,10 @@ repeat(ExecMeasureRank *rank, ExecMeasureLayers *job, GError **error)
 
     if (!exec_measure_meet(rank, error))
         return false;
-    if (rank->transport.rank == 0)
+    if (rank->transport.rank == 0) {
         job->more = has_time(job, false);
+        job->before = exec_samples_total(shared->samples);
+    }
     if (!exec_measure_meet(rank, error))
         return false;
     for (int32_t repetition = 1; !atomic_load(&shared->stop); repetition++) {

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/host_steal.h"
 #include "executor/device_info.h"
 #include "executor/plugin.h"
 
@@ -289,4 +290,26 @@ exec_machine_set_parameters(Profile *profile)
             set_parameter(profile, "message_interference_fraction", row->factor - 1.0,
                           "measured: a layer beside copy_d2d");
     }
+}
+
+/* --- how busy it was --- */
+
+/* A larger share of disturbed timings is told; the odd one is everywhere. */
+#define TOLD_DISTURBED 0.05
+
+char *
+exec_machine_set_disturbed(Profile *profile, ExecSamplesTotal timings, double stolen_fraction)
+{
+    const double share = (double)timings.n_disturbed / (double)MAX(timings.n, 1);
+    g_autofree char *by =
+        stolen_fraction > HOST_STEAL_TOLD_FRACTION
+            ? g_strdup_printf("the host took %.1f %% of the cores", 100.0 * stolen_fraction)
+            : g_strdup("other programs had the cores");
+
+    profile->measured_disturbed_fraction = share;
+    if (share <= TOLD_DISTURBED)
+        return NULL;
+    return g_strdup_printf("the machine is busy: %" G_GINT64_FORMAT " of %" G_GINT64_FORMAT
+                           " timings were disturbed: %s",
+                           timings.n_disturbed, timings.n, by);
 }

@@ -10,6 +10,7 @@
 #define EXECUTOR_MEASURE_MACHINE_H
 
 #include "executor/backend.h"
+#include "executor/samples.h"
 #include "profiles/profile.h"
 
 G_BEGIN_DECLS
@@ -36,6 +37,15 @@ void exec_machine_add_gpus(Profile *profile, const char *between);
 /* Returns: (owned) "AMD EPYC 9B14, OpenBLAS 0.3.21 Haswell, 1 thread per rank", or the GPU with its
  * driver, libraries and clocks as they are at the call. */
 char *exec_machine_describe(const char *device, const ExecBackend *backend);
+
+/*
+ * Sets measured_disturbed_fraction.
+ * @stolen_fraction  of the cores, by the host while all that was timed; NaN: not known
+ * Returns: (owned, nullable) "the machine is busy: 12 of 80 timings were disturbed: ..."; NULL: too
+ * few were.
+ */
+char *exec_machine_set_disturbed(Profile *profile, ExecSamplesTotal timings,
+                                 double stolen_fraction);
 
 G_END_DECLS
 

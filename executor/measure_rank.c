@@ -1,5 +1,7 @@
 #include "executor/measure_rank.h"
 
+#include "executor/thread_clock.h"
+
 bool
 exec_measure_goes_on(const ExecMeasureRank *rank, GError **error)
 {
@@ -39,7 +41,10 @@ exec_measure_begin_plain(ExecMeasureRank *rank, GError **error)
 {
     if (rank->n_timings == EXEC_MEASURE_MAX_TIMINGS && !exec_measure_collect(rank, error))
         return false;
-    exec_backend_stamp(rank->backend, &rank->timings[rank->n_timings].begin_ns);
+    ExecMeasureTiming *timing = &rank->timings[rank->n_timings];
+    if (rank->shared->watches_cores)
+        timing->thread_begin_ns = exec_thread_ns();
+    exec_backend_stamp(rank->backend, &timing->begin_ns);
     return true;
 }
 
@@ -49,6 +54,8 @@ exec_measure_end_plain(ExecMeasureRank *rank, const ProfileMeasurement *key, dou
     ExecMeasureTiming *timing = &rank->timings[rank->n_timings++];
 
     exec_backend_stamp(rank->backend, &timing->end_ns);
+    if (rank->shared->watches_cores)
+        timing->thread_end_ns = exec_thread_ns();
     timing->key = *key;
     timing->share = share;
 }
@@ -94,6 +101,14 @@ exec_measure_end(ExecMeasureRank *rank, const ProfileMeasurement *key, double sh
 }
 
 bool
+exec_measure_is_disturbed(const ExecMeasureRank *rank, const ExecMeasureTiming *timing)
+{
+    return rank->shared->watches_cores && exec_samples_is_alone(&timing->key) &&
+           exec_was_disturbed(timing->end_ns - timing->begin_ns,
+                              timing->thread_end_ns - timing->thread_begin_ns);
+}
+
+bool
 exec_measure_collect(ExecMeasureRank *rank, GError **error)
 {
     if (!rank->backend->ops->synchronize(rank->backend, error))
@@ -101,7 +116,12 @@ exec_measure_collect(ExecMeasureRank *rank, GError **error)
     for (int i = 0; rank->record && rank->busy && i < rank->n_timings; i++) {
         const ExecMeasureTiming *timing = &rank->timings[i];
         const double seconds = (double)(timing->end_ns - timing->begin_ns) * 1e-9;
-        exec_samples_add(rank->shared->samples, &timing->key, seconds * timing->share);
+        if (exec_measure_is_disturbed(rank, timing))
+            exec_samples_add_disturbed(rank->shared->samples, &timing->key,
+                                       seconds * timing->share);
+        else
+            exec_samples_add(rank->shared->samples, &timing->key, seconds * timing->share);
+        /* Of the machine as it is, disturbed or not. */
         if (rank->shared->variation != NULL)
             exec_variation_add(rank->shared->variation, rank->transport.rank, &timing->key,
                                timing->begin_ns, seconds);

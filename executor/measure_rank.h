@@ -42,6 +42,8 @@ typedef struct {
     /* More busy threads than cores: an op takes as long as all of them need for one each. */
     bool shares_cores;
     int64_t *arrived_ns, *finished_ns; /* (borrowed) by thread, between barriers */
+    /* Whether a thread had its core is looked at: never on a GPU, nor where cores are shared. */
+    bool watches_cores;
     bool (*job)(ExecMeasureRank *rank, GError **error);
     void *job_data; /* (borrowed) of the job's file */
     atomic_bool stop;
@@ -73,6 +75,7 @@ typedef struct {
     ProfileMeasurement key;
     double share;
     int64_t begin_ns, end_ns;
+    int64_t thread_begin_ns, thread_end_ns; /* exec_thread_ns() before and behind these */
 } ExecMeasureTiming;
 
 #define EXEC_MEASURE_MAX_TIMINGS 1024
@@ -146,6 +149,9 @@ bool exec_measure_end(ExecMeasureRank *rank, const ProfileMeasurement *key, doub
 bool exec_measure_begin_plain(ExecMeasureRank *rank, GError **error);
 void exec_measure_end_plain(ExecMeasureRank *rank, const ProfileMeasurement *key, double share);
 
+/* Whether somebody else had the thread's core meanwhile; false where that cannot be told. */
+bool exec_measure_is_disturbed(const ExecMeasureRank *rank, const ExecMeasureTiming *timing);
+
 /* Waits for the work and adds the samples. */
 bool exec_measure_collect(ExecMeasureRank *rank, GError **error);
 
@@ -186,7 +192,9 @@ typedef struct {
     _Atomic int64_t round_ns; /* this round's part of the budget */
     bool wants_all;           /* points were asked for: all are timed */
     int32_t min_repetitions, max_repetitions;
-    atomic_int n_repetitions; /* finished, those of a resumed profile included */
+    atomic_int n_repetitions; /* finished that count, those of a resumed profile included */
+    int32_t n_disturbed;      /* finished that do not: exec_budget_counts() */
+    ExecSamplesTotal before;  /* this repetition */
     atomic_int n_timed;       /* points of the grid */
     bool with_links;          /* also what does not depend on tp */
     bool (*keep)(void *user_data, bool now, GError **error); /* writes what is there to a file */
@@ -210,10 +218,11 @@ bool exec_measure_layers(ExecMeasureRank *rank, GError **error);
 /* A layer's time on a share of the device, alone and beside what its job_data, an
  * ExecMeasureBeside, gets samples of. */
 typedef struct {
-    ExecGridPoint point;               /* one slice of it */
-    GArray *seconds[PROFILE_BESIDE_N]; /* (owned) of double; thread 0's */
-    int64_t deadline_ns;               /* no more repetitions after it */
-    bool more;                         /* between barriers */
+    ExecGridPoint point; /* one slice of it */
+    /* (owned) of double; thread 0's: those that were disturbed apart */
+    GArray *seconds[PROFILE_BESIDE_N], *disturbed[PROFILE_BESIDE_N];
+    int64_t deadline_ns; /* no more repetitions after it */
+    bool more;           /* between barriers */
 } ExecMeasureBeside;
 
 bool exec_measure_beside(ExecMeasureRank *rank, GError **error);

@@ -1,5 +1,7 @@
 #include "executor/measure_rank.h"
 
+#include "executor/thread_clock.h"
+
 /* Micro-batches in flight while timing: as a pipeline does, backward does not meet the activations
  * of the forward just before, still in the cache. */
 #define N_MICROBATCHES 2
@@ -63,6 +65,24 @@ run_op(ExecMeasureRank *rank, ExecStageRun *run, ProfilePass pass, int32_t micro
     return exec_comm_check(&rank->comm, error);
 }
 
+/* Stamps in it are the kinds'; around it, whether it was disturbed. */
+static bool
+run_op_by_kind(ExecMeasureRank *rank, ExecStageRun *run, const ProfileMeasurement *key,
+               int32_t microbatch, int32_t slice, GError **error)
+{
+    ExecMeasureTiming whole = {.key = *key};
+
+    whole.thread_begin_ns = exec_thread_ns();
+    whole.begin_ns = exec_now_ns();
+    if (!run_op(rank, run, key->pass, microbatch, slice, error))
+        return false;
+    whole.end_ns = exec_now_ns();
+    whole.thread_end_ns = exec_thread_ns();
+    if (exec_measure_is_disturbed(rank, &whole))
+        exec_kinds_set_disturbed(rank->kinds);
+    return true;
+}
+
 /* What the op gets from its neighbours. */
 static bool
 bring_input(ExecMeasureRank *rank, ExecStageRun *run, int32_t stage, ProfilePass pass,
@@ -104,7 +124,7 @@ exec_measure_op(ExecMeasureRank *rank, ExecStageRun *run, int32_t stage, Profile
         return false;
     if (rank->by_kind)
         return exec_kinds_begin(rank->kinds, &key, error) &&
-               run_op(rank, run, pass, microbatch, slice, error);
+               run_op_by_kind(rank, run, &key, microbatch, slice, error);
     return exec_measure_begin(rank, error) && run_op(rank, run, pass, microbatch, slice, error) &&
            exec_measure_end(rank, &key, 1.0 / (double)MAX(n_layers, 1), error);
 }

@@ -4,7 +4,7 @@
 
 typedef struct {
     ProfileMeasurement key;
-    GArray *seconds; /* of double */
+    GArray *seconds, *disturbed; /* of double */
 } Row;
 
 struct ExecSamples {
@@ -27,8 +27,10 @@ exec_samples_free(ExecSamples *samples)
 {
     if (samples == NULL)
         return;
-    for (guint i = 0; i < samples->rows->len; i++)
+    for (guint i = 0; i < samples->rows->len; i++) {
         g_array_unref(g_array_index(samples->rows, Row, i).seconds);
+        g_array_unref(g_array_index(samples->rows, Row, i).disturbed);
+    }
     g_array_unref(samples->rows);
     g_mutex_clear(&samples->mutex);
     g_free(samples);
@@ -55,18 +57,64 @@ find(ExecSamples *samples, const ProfileMeasurement *key)
     return NULL;
 }
 
-void
-exec_samples_add(ExecSamples *samples, const ProfileMeasurement *key, double seconds)
+static void
+add(ExecSamples *samples, const ProfileMeasurement *key, double seconds, bool is_disturbed)
 {
     g_mutex_lock(&samples->mutex);
     Row *row = find(samples, key);
     if (row == NULL) {
-        const Row added = {.key = *key, .seconds = g_array_new(false, false, sizeof(double))};
+        const Row added = {.key = *key,
+                           .seconds = g_array_new(false, false, sizeof(double)),
+                           .disturbed = g_array_new(false, false, sizeof(double))};
         g_array_append_val(samples->rows, added);
         row = &g_array_index(samples->rows, Row, samples->rows->len - 1);
     }
-    g_array_append_val(row->seconds, seconds);
+    g_array_append_val(is_disturbed ? row->disturbed : row->seconds, seconds);
     g_mutex_unlock(&samples->mutex);
+}
+
+void
+exec_samples_add(ExecSamples *samples, const ProfileMeasurement *key, double seconds)
+{
+    add(samples, key, seconds, false);
+}
+
+void
+exec_samples_add_disturbed(ExecSamples *samples, const ProfileMeasurement *key, double seconds)
+{
+    add(samples, key, seconds, true);
+}
+
+bool
+exec_samples_is_alone(const ProfileMeasurement *key)
+{
+    switch (key->op) {
+    case PROFILE_OP_OPTIMIZER:
+    case PROFILE_OP_COPY_H2D:
+    case PROFILE_OP_COPY_D2H:
+    case PROFILE_OP_COPY_D2D:
+        return true;
+    default:
+        return profile_op_has_shape(key->op) && key->tp == 1;
+    }
+}
+
+ExecSamplesTotal
+exec_samples_total(ExecSamples *samples)
+{
+    ExecSamplesTotal total = {0};
+
+    g_mutex_lock(&samples->mutex);
+    for (guint i = 0; i < samples->rows->len; i++) {
+        const Row *row = &g_array_index(samples->rows, Row, i);
+
+        if (!exec_samples_is_alone(&row->key))
+            continue;
+        total.n += (int64_t)row->seconds->len + (int64_t)row->disturbed->len;
+        total.n_disturbed += (int64_t)row->disturbed->len;
+    }
+    g_mutex_unlock(&samples->mutex);
+    return total;
 }
 
 guint
@@ -74,7 +122,7 @@ exec_samples_count(ExecSamples *samples, const ProfileMeasurement *key)
 {
     g_mutex_lock(&samples->mutex);
     const Row *row = find(samples, key);
-    const guint n = row == NULL ? 0 : row->seconds->len;
+    const guint n = row == NULL ? 0 : row->seconds->len + row->disturbed->len;
     g_mutex_unlock(&samples->mutex);
     return n;
 }
@@ -100,16 +148,24 @@ exec_samples_percentile(const GArray *sorted, guint hundredths)
     return g_array_index(sorted, double, (sorted->len - 1) * hundredths / 100);
 }
 
-/* The row with its percentiles; sorts its timings. */
+GArray *
+exec_samples_that_count(GArray *seconds, GArray *disturbed)
+{
+    return seconds->len > 0 ? seconds : disturbed;
+}
+
+/* The row with its percentiles; sorts its timings.  (It has one at least.) */
 static ProfileMeasurement
 summary(const Row *row)
 {
     ProfileMeasurement measurement = row->key;
 
-    exec_samples_sort(row->seconds);
-    measurement.median_s = exec_samples_percentile(row->seconds, 50);
-    measurement.p10_s = exec_samples_percentile(row->seconds, 10);
-    measurement.p90_s = exec_samples_percentile(row->seconds, 90);
+    GArray *seconds = exec_samples_that_count(row->seconds, row->disturbed);
+
+    exec_samples_sort(seconds);
+    measurement.median_s = exec_samples_percentile(seconds, 50);
+    measurement.p10_s = exec_samples_percentile(seconds, 10);
+    measurement.p90_s = exec_samples_percentile(seconds, 90);
     return measurement;
 }
 
@@ -127,6 +183,15 @@ exec_samples_write(ExecSamples *samples, Profile *profile)
 
 /* --- a file of them --- */
 
+static void
+write_seconds(JsonWriter *writer, const char *key, const GArray *seconds)
+{
+    json_write_array_inline(writer, key);
+    for (guint i = 0; i < seconds->len; i++)
+        json_write_double(writer, NULL, g_array_index(seconds, double, i));
+    json_write_array_end(writer);
+}
+
 void
 exec_samples_keep(ExecSamples *samples, JsonWriter *writer, const char *key)
 {
@@ -138,10 +203,9 @@ exec_samples_keep(ExecSamples *samples, JsonWriter *writer, const char *key)
 
         json_write_object_inline(writer, NULL);
         profile_measurement_write(writer, "row", &measurement);
-        json_write_array_inline(writer, "seconds");
-        for (guint j = 0; j < row->seconds->len; j++)
-            json_write_double(writer, NULL, g_array_index(row->seconds, double, j));
-        json_write_array_end(writer);
+        write_seconds(writer, "seconds", row->seconds);
+        if (row->disturbed->len > 0)
+            write_seconds(writer, "disturbed", row->disturbed);
         json_write_object_end(writer);
     }
     json_write_array_end(writer);
@@ -151,6 +215,14 @@ exec_samples_keep(ExecSamples *samples, JsonWriter *writer, const char *key)
 /* As a profile's. */
 #define MAX_TIME_S 1e6
 
+static void
+read_seconds(ExecSamples *samples, JsonDoc *doc, const ProfileMeasurement *key,
+             const JsonValue *array, bool are_disturbed)
+{
+    for (const JsonValue *v = json_first(array); v != NULL; v = json_next(v))
+        add(samples, key, json_value_double(doc, v, 0.0, MAX_TIME_S), are_disturbed);
+}
+
 void
 exec_samples_read(ExecSamples *samples, JsonDoc *doc, const JsonValue *array)
 {
@@ -158,10 +230,12 @@ exec_samples_read(ExecSamples *samples, JsonDoc *doc, const JsonValue *array)
          v = json_next(v)) {
         ProfileMeasurement key = profile_measurement_read(doc, json_object(doc, v, "row"));
         const JsonValue *seconds = json_array(doc, v, "seconds");
+        const JsonValue *disturbed = json_array_or_null(doc, v, "disturbed");
 
         key.median_s = key.p10_s = key.p90_s = 0;
-        for (const JsonValue *s = json_first(seconds); s != NULL; s = json_next(s))
-            exec_samples_add(samples, &key, json_value_double(doc, s, 0.0, MAX_TIME_S));
+        read_seconds(samples, doc, &key, seconds, false);
+        if (disturbed != NULL)
+            read_seconds(samples, doc, &key, disturbed, true);
         json_object_end(doc, v);
     }
 }

@@ -5,7 +5,7 @@
  * File "degas-profile": {"format","version","name","cluster":{...models/cluster.h...},
  * "cost"?:{the parameters of parameter.h, all optional}, "cost_sources"?:{parameter: text,...},
  * "measured_model"?:{...models/arch.h...},"measured_on"?,"measured_attention"?,"measured_dtype"?,
- * "measured_concurrency"?,
+ * "measured_concurrency"?,"measured_disturbed_fraction"?,
  * "measured"?:[{"op","pass"?,"batch"?,"tokens"?,"context"?,"tp"?,"n_elements"?,"bytes"?,"n_ranks"?,
  * "median_s","p10_s"?,"p90_s"?},...],"measured_interference"?:[{"beside","n_ranks","factor",
  * "p10"?,"p90"?},...],"measured_variation"?:{"op_noise_s","rank_fraction"},
@@ -100,8 +100,8 @@ typedef struct {
     double factor, p10, p90;
 } ProfileInterference;
 
-/* How layers' timings varied (cost-model.md 5.5): an op that takes d seconds by sqrt(op_noise_s / d)
- * of its time, ranks over a second by rank_fraction from each other. */
+/* How layers' timings varied (cost-model.md 5.5): an op that takes d seconds by sqrt(op_noise_s /
+ * d) of its time, ranks over a second by rank_fraction from each other. */
 typedef struct {
     bool is_known;
     double op_noise_s, rank_fraction;
@@ -131,9 +131,11 @@ typedef struct {
     char *measured_attention;
     Dtype measured_dtype;
     int64_t measured_concurrency; /* ranks that were busy at once while timing */
-    GArray *measurements;         /* of ProfileMeasurement, sorted by all keys */
-    GArray *interference;         /* of ProfileInterference */
-    GArray *fit_errors;           /* of ProfileFitError */
+    /* Of the timings that could tell, those during which others had the core. */
+    double measured_disturbed_fraction;
+    GArray *measurements; /* of ProfileMeasurement, sorted by all keys */
+    GArray *interference; /* of ProfileInterference */
+    GArray *fit_errors;   /* of ProfileFitError */
     ProfileVariation variation;
 } Profile;
 

@@ -145,6 +145,8 @@ read_measured(JsonDoc *doc, const JsonValue *object, Profile *profile)
         (Dtype)json_enum_or(doc, object, "measured_dtype", dtype_names, DTYPE_FP32);
     profile->measured_concurrency =
         json_int64_or(doc, object, "measured_concurrency", 1, MODEL_CLUSTER_MAX_DEVICES, 1);
+    profile->measured_disturbed_fraction =
+        json_double_or(doc, object, "measured_disturbed_fraction", 0.0, 1.0, 0.0);
     if (variation != NULL)
         profile->variation = read_variation(doc, variation);
     if (beside != NULL)
@@ -315,6 +317,9 @@ write_measured(JsonWriter *writer, const Profile *profile)
         json_write_string(writer, "measured_attention", profile->measured_attention);
     json_write_string(writer, "measured_dtype", dtype_names[profile->measured_dtype]);
     json_write_int64(writer, "measured_concurrency", profile->measured_concurrency);
+    if (profile->measured_disturbed_fraction > 0.0)
+        json_write_double(writer, "measured_disturbed_fraction",
+                          profile->measured_disturbed_fraction);
     json_write_array(writer, "measured");
     for (guint i = 0; i < profile->measurements->len; i++)
         profile_measurement_write(writer, NULL,

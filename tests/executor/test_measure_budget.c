@@ -79,6 +79,23 @@ test_repetitions(void)
     }
 }
 
+/* A repetition that was mostly disturbed is made again, but not for ever. */
+static void
+test_disturbed_repetitions_are_made_again(void)
+{
+    ExecBudgetRepetitions repetitions = {
+        .round_s = 10, .spent_s = 1, .expected_s = 1, .n = 4, .least = 3, .most = 5};
+    const ExecBudget budget = limit();
+
+    g_assert_true(exec_budget_counts(0, 0));
+    g_assert_true(exec_budget_counts(10, 5));
+    g_assert_false(exec_budget_counts(10, 6));
+    repetitions.n_disturbed = 4;
+    g_assert_true(exec_budget_repeats(&budget, &repetitions));
+    repetitions.n_disturbed = 5;
+    g_assert_false(exec_budget_repeats(&budget, &repetitions));
+}
+
 /* --- links --- */
 
 typedef struct {
@@ -171,6 +188,8 @@ main(int argc, char **argv)
     g_test_add_func("/executor/measure-budget/nothing-is-begun-that-ends-late",
                     test_nothing_is_begun_that_ends_late);
     g_test_add_func("/executor/measure-budget/repetitions", test_repetitions);
+    g_test_add_func("/executor/measure-budget/disturbed-repetitions-are-made-again",
+                    test_disturbed_repetitions_are_made_again);
     g_test_add_func("/executor/measure-budget/passes-hold", test_passes_hold);
     g_test_add_func("/executor/measure-budget/large-ones-are-left-out",
                     test_large_ones_are_left_out);

@@ -191,6 +191,7 @@ measured_profile(void)
     profile->measured_on = g_strdup("a machine, a \"library\"");
     profile->measured_attention = g_strdup("wgmma");
     profile->measured_concurrency = 2;
+    profile->measured_disturbed_fraction = 0.125;
     profile->parameter_sources[0] = g_strdup("fitted to \"a.csv\"");
     for (size_t i = 0; i < G_N_ELEMENTS(rows); i++)
         profile_add(profile, &rows[i]);
@@ -216,6 +217,7 @@ test_round_trip_keeps_every_byte(void)
                     0);
     g_assert_cmpfloat(read->parameters.gemm_k_half, ==, 0.1);
     g_assert_cmpint(read->measured_concurrency, ==, 2);
+    g_assert_cmpfloat(read->measured_disturbed_fraction, ==, 0.125);
     g_assert_cmpstr(read->measured_on, ==, profile->measured_on);
     g_assert_cmpstr(read->measured_attention, ==, "wgmma");
     g_assert_cmpstr(read->parameter_sources[0], ==, profile->parameter_sources[0]);
