@@ -15,6 +15,9 @@
 /* Ranks of a run that was killed are gone after less [measured: 2.8 s]. */
 #define LOCK_PATIENCE_US (5 * G_USEC_PER_SEC)
 #define KEPT 2
+/* 1: without a checksum of the manifest. */
+#define VERSION 2
+#define CHECKSUM_DIGITS 64
 
 void
 exec_checkpoint_free(ExecCheckpoint *checkpoint)
@@ -22,6 +25,7 @@ exec_checkpoint_free(ExecCheckpoint *checkpoint)
     if (checkpoint == NULL)
         return;
     g_free(checkpoint->path);
+    g_clear_pointer(&checkpoint->arch, model_arch_free);
     g_clear_pointer(&checkpoint->parameters, g_array_unref);
     g_free(checkpoint);
 }
@@ -120,6 +124,33 @@ exec_checkpoint_steps(const char *dir, GError **error)
 
 /* --- reading --- */
 
+/* Whether a regular file of @expected bytes (-1: of any size) is there; nothing else is opened,
+ * which might take for ever. */
+static bool
+check_file(const char *path, int64_t expected, GError **error)
+{
+    struct stat status;
+
+    if (stat(path, &status) != 0) {
+        if (errno != ENOENT)
+            return io_failed(error, path, "cannot read the checkpoint", errno);
+        g_set_error(error, EXEC_ERROR, EXEC_ERROR_DATA, "%s: the checkpoint lacks this file", path);
+        return false;
+    }
+    if (!S_ISREG(status.st_mode)) {
+        g_set_error(error, EXEC_ERROR, EXEC_ERROR_DATA,
+                    "%s: the checkpoint is damaged: this is no regular file", path);
+        return false;
+    }
+    if (expected < 0 || status.st_size == expected)
+        return true;
+    g_set_error(error, EXEC_ERROR, EXEC_ERROR_DATA,
+                "%s: the checkpoint is damaged: %" G_GINT64_FORMAT
+                " bytes instead of %" G_GINT64_FORMAT,
+                path, (int64_t)status.st_size, expected);
+    return false;
+}
+
 static bool
 read_hash(const char *text, uint64_t *hash)
 {
@@ -155,15 +186,47 @@ compare_parameters(const void *a, const void *b)
                   ((const ExecCheckpointParameter *)b)->name);
 }
 
+/* Puts the checksum of @text into it: SHA-256 of all its bytes, those at @digits being zeros. */
+static void
+seal(char *text, size_t n_bytes, char *digits)
+{
+    memset(digits, '0', CHECKSUM_DIGITS);
+    g_autofree char *sum =
+        g_compute_checksum_for_data(G_CHECKSUM_SHA256, (const guchar *)text, n_bytes);
+    memcpy(digits, sum, CHECKSUM_DIGITS);
+}
+
+/* Versions with a checksum have that of their text. */
+static void
+check_checksum(JsonDoc *doc, const JsonValue *root, const char *text, size_t n_bytes)
+{
+    if (json_int64(doc, root, "version", 1, VERSION) == 1)
+        return;
+    const char *said = json_string(doc, root, "checksum");
+    g_autofree char *sealed = g_memdup2(text, n_bytes + 1);
+    char *digits = strlen(said) == CHECKSUM_DIGITS ? strstr(sealed, said) : NULL;
+    if (digits != NULL)
+        seal(sealed, n_bytes, digits);
+    if (digits == NULL || memcmp(sealed, text, n_bytes) != 0)
+        json_fail(doc, json_member(doc, root, "checksum"),
+                  "the checkpoint is damaged: the file is not the one that was written");
+}
+
 static ExecCheckpoint *
 read_manifest(const char *path, GError **error)
 {
-    g_autoptr(JsonDoc) doc = json_doc_load(path, error);
+    g_autofree char *text = NULL;
+    size_t n_bytes;
 
+    if (!check_file(path, -1, error) ||
+        !file_read_max(path, JSON_MAX_BYTES, &text, &n_bytes, error))
+        return NULL;
+    g_autoptr(JsonDoc) doc = json_doc_parse(path, text, n_bytes, error);
     if (doc == NULL)
         return NULL;
     g_autoptr(ExecCheckpoint) checkpoint = g_new0(ExecCheckpoint, 1);
-    const JsonValue *root = json_doc_root(doc, "degas-checkpoint", 1);
+    const JsonValue *root = json_doc_root(doc, "degas-checkpoint", VERSION);
+    check_checksum(doc, root, text, n_bytes);
     checkpoint->parameters = g_array_new(false, true, sizeof(ExecCheckpointParameter));
     checkpoint->step = json_int64(doc, root, "step", 0, JSON_MAX_INT);
     checkpoint->seed = (uint64_t)json_int64(doc, root, "seed", 0, JSON_MAX_INT);
@@ -171,7 +234,7 @@ read_manifest(const char *path, GError **error)
     checkpoint->seq_len = json_int64(doc, root, "seq_len", 1, JSON_MAX_INT);
     json_ignore(doc, root, "tokens_seen");
     checkpoint->n_parts = json_int64(doc, root, "parts", 1, EXEC_CHECKPOINT_PARTS);
-    json_ignore(doc, root, "model");
+    checkpoint->arch = model_arch_read(doc, json_object(doc, root, "model"));
     const JsonValue *parameters = json_array(doc, root, "parameters");
     for (const JsonValue *v = json_first(parameters); v != NULL; v = json_next(v))
         read_parameter(doc, v, checkpoint);
@@ -183,25 +246,12 @@ read_manifest(const char *path, GError **error)
 }
 
 static bool
-check_file(const ExecCheckpoint *checkpoint, const ExecCheckpointParameter *p, GError **error)
+check_parameter(const ExecCheckpoint *checkpoint, const ExecCheckpointParameter *p, GError **error)
 {
     g_autofree char *path = exec_checkpoint_file(checkpoint->path, p->name);
-    const int64_t expected = p->rows * p->cols * (int64_t)sizeof(float) * checkpoint->n_parts;
-    struct stat status;
 
-    if (stat(path, &status) != 0) {
-        if (errno != ENOENT)
-            return io_failed(error, path, "cannot read the checkpoint", errno);
-        g_set_error(error, EXEC_ERROR, EXEC_ERROR_DATA, "%s: the checkpoint lacks this file", path);
-        return false;
-    }
-    if (status.st_size == expected)
-        return true;
-    g_set_error(error, EXEC_ERROR, EXEC_ERROR_DATA,
-                "%s: the checkpoint is damaged: %" G_GINT64_FORMAT
-                " bytes instead of %" G_GINT64_FORMAT,
-                path, (int64_t)status.st_size, expected);
-    return false;
+    return check_file(path, p->rows * p->cols * (int64_t)sizeof(float) * checkpoint->n_parts,
+                      error);
 }
 
 ExecCheckpoint *
@@ -221,8 +271,9 @@ exec_checkpoint_open(const char *dir, int64_t step, GError **error)
         return NULL;
     }
     for (guint i = 0; i < checkpoint->parameters->len; i++)
-        if (!check_file(checkpoint,
-                        &g_array_index(checkpoint->parameters, ExecCheckpointParameter, i), error))
+        if (!check_parameter(checkpoint,
+                             &g_array_index(checkpoint->parameters, ExecCheckpointParameter, i),
+                             error))
             return NULL;
     return g_steal_pointer(&checkpoint);
 }
@@ -371,10 +422,12 @@ static char *
 manifest_text(const ExecCheckpoint *checkpoint, const ModelArch *arch, size_t *n_bytes)
 {
     g_autoptr(JsonWriter) writer = json_writer_new();
+    g_autofree char *unsealed = g_strnfill(CHECKSUM_DIGITS, '0');
 
     json_write_object(writer, NULL);
     json_write_string(writer, "format", "degas-checkpoint");
-    json_write_int64(writer, "version", 1);
+    json_write_int64(writer, "version", VERSION);
+    json_write_string(writer, "checksum", unsealed);
     json_write_int64(writer, "step", checkpoint->step);
     json_write_int64(writer, "seed", (int64_t)checkpoint->seed);
     json_write_int64(writer, "global_batch", checkpoint->global_batch);
@@ -398,7 +451,9 @@ manifest_text(const ExecCheckpoint *checkpoint, const ModelArch *arch, size_t *n
     }
     json_write_array_end(writer);
     json_write_object_end(writer);
-    return json_writer_steal(writer, n_bytes);
+    char *text = json_writer_steal(writer, n_bytes);
+    seal(text, *n_bytes, strstr(text, unsealed)); /* the first that is so long: before all names */
+    return text;
 }
 
 static void

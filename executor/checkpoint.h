@@ -4,7 +4,7 @@
  *   DIR/lock                       held by every process of a run that saves here
  *   DIR/step-00000020/             the state after 20 steps
  *       checkpoint.json            format degas-checkpoint (docs/formats.md): step, seed, data, and
- *                                  of every parameter its shape and a hash
+ *                                  of every parameter its shape and a hash; a checksum of itself
  *       layer.0.q.weight.bin, ...  a parameter's fp32 weights, then its two moments, whole
  * matrices, row-major, little-endian: the same bytes whatever the degrees
  *
@@ -13,7 +13,8 @@
  * Every rank writes and reads its shards in place, so all hosts must share the file system.
  *
  * A parameter's hash is the sum, modulo 2^64, of a mix of every element's place and bits: ranks add
- * theirs up in any order.  Loading compares sizes, shapes and hashes before the first step.
+ * theirs up in any order.  Loading compares sizes, shapes and hashes before the first step, and the
+ * manifest's checksum, which version 1 had not (its files are read).
  *
  * With the same degrees a resumed run has the bits of one that was never interrupted.
  *
@@ -47,6 +48,7 @@ typedef struct {
     uint64_t seed;
     int64_t global_batch, seq_len; /* with step and seed: which data comes next */
     int64_t n_parts;               /* 1 where nothing trains, else EXEC_CHECKPOINT_PARTS */
+    ModelArch *arch;               /* (owned, nullable: of one that is being written) */
     GArray *parameters;            /* of ExecCheckpointParameter, by name */
 } ExecCheckpoint;
 
@@ -66,7 +68,7 @@ char *exec_checkpoint_file(const char *folder, const char *parameter);
  */
 GArray *exec_checkpoint_steps(const char *dir, GError **error);
 
-/* Reads the manifest of @step and checks that every file is there with its size. */
+/* Reads the manifest of @step and checks it, and that every file is there with its size. */
 ExecCheckpoint *exec_checkpoint_open(const char *dir, int64_t step, GError **error);
 
 /*

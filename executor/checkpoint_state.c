@@ -326,18 +326,11 @@ bool
 exec_checkpoint_save(ExecRank *rank, int64_t n_steps, GError **error)
 {
     exec_rank_set_doing(rank, EXEC_DOING_CHECKPOINT, 0);
-    rank->saving_step = n_steps;
+    atomic_store(&rank->record->saving_step, n_steps);
     if (!save(rank, n_steps, error))
         return false;
-    rank->saving_step = 0;
+    atomic_store(&rank->record->saving_step, 0);
     return true;
-}
-
-void
-exec_checkpoint_give_up(const ExecRank *rank)
-{
-    if (rank->saving_step > 0)
-        exec_checkpoint_discard(rank->shared->checkpoint_dir, rank->saving_step);
 }
 
 /* --- loading --- */

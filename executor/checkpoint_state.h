@@ -17,10 +17,6 @@ G_BEGIN_DECLS
 /* The state after @n_steps steps. */
 bool exec_checkpoint_save(ExecRank *rank, int64_t n_steps, GError **error);
 
-/* After a failure has been reported: removes what was being saved.  Not before, or others would
- * fail for want of the folder, and say so first. */
-void exec_checkpoint_give_up(const ExecRank *rank);
-
 /* Replaces the rank's initial values by those of shared->checkpoint. */
 bool exec_checkpoint_load(ExecRank *rank, GError **error);
 

@@ -39,6 +39,7 @@ typedef enum {
 typedef struct {
     atomic_int doing; /* ExecDoing */
     atomic_int_fast64_t op, step, since_ns;
+    atomic_int_fast64_t saving_step; /* of the checkpoint that is being written; 0: none */
 
     int64_t peak_memory_bytes;
     /* (owned) ring of the last EXEC_TRACED_STEPS steps: events of step s are at s modulo that. */
@@ -141,6 +142,10 @@ int64_t exec_shared_n_whole_steps(ExecShared *shared);
 
 /* Records the first failure and stops everybody.  @error is taken. */
 void exec_shared_fail(ExecShared *shared, int32_t rank, GError *error);
+
+/* After a failure has been reported, to the watcher where there is one: removes what the rank was
+ * saving.  Not before, or others would fail for want of the folder, and say so first. */
+void exec_shared_give_up_checkpoint(const ExecShared *shared, int32_t rank);
 
 /* Returns: (owned) "F3.0s1 of step 2", "the gradient reduction of step 0", ... */
 char *exec_rank_doing(ExecShared *shared, int32_t rank);

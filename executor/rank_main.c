@@ -262,7 +262,8 @@ exec_rank_main(gpointer user_data)
         exec_rank_set_doing(&rank, EXEC_DOING_NOTHING, 0);
     } else {
         exec_shared_fail(shared, rank.rank, error);
-        exec_checkpoint_give_up(&rank);
+        if (!exec_shared_is_distributed(shared)) /* else the watcher must know of it first */
+            exec_shared_give_up_checkpoint(shared, rank.rank);
     }
     exec_rank_clear(&rank);
     g_mutex_lock(&shared->mutex);

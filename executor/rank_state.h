@@ -20,7 +20,6 @@ typedef struct {
     int32_t rank;
     ExecPlace place; /* of the rank in the plan */
     int64_t step;
-    int64_t saving_step;  /* of the checkpoint that is being written; 0: none */
     ExecBackend *backend; /* (owned) */
     ExecPool *pool;       /* (owned) */
     ExecModel *model;     /* (owned) */

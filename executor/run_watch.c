@@ -336,6 +336,8 @@ exec_watch_run(ExecShared *shared, bool *told, GError **error)
     }
     g_mutex_lock(&shared->mutex);
     const bool ok = shared->error == NULL;
+    if (!ok && is_distributed)
+        exec_shared_give_up_checkpoint(shared, shared->own_rank);
     if (!ok)
         g_propagate_error(error, g_error_copy(shared->error));
     g_mutex_unlock(&shared->mutex);

@@ -65,6 +65,13 @@ exec_shared_find_checkpoint(const ExecRunOptions *o, ExecCheckpoint **checkpoint
     g_autoptr(ExecCheckpoint) found = exec_checkpoint_open(o->checkpoint_dir, step, error);
     if (found == NULL)
         return false;
+    g_autofree char *difference = model_arch_difference(found->arch, o->arch);
+    if (difference != NULL) {
+        g_set_error(error, EXEC_ERROR, EXEC_ERROR_DATA,
+                    "%s: the checkpoint is of another model: %s as in the plan", found->path,
+                    difference);
+        return false;
+    }
     if (found->seed != o->seed)
         return refuse(error, o->checkpoint_dir, "the checkpoint is of another --seed", step);
     if (found->global_batch != o->plan->global_batch || found->seq_len != o->plan->seq_len)
@@ -280,4 +287,13 @@ exec_shared_fail(ExecShared *shared, int32_t rank, GError *error)
     if (first && transport.ops != NULL)
         exec_transport_abort(&transport, shared->error->message);
     g_error_free(error);
+}
+
+void
+exec_shared_give_up_checkpoint(const ExecShared *shared, int32_t rank)
+{
+    const int64_t step = atomic_load(&shared->records[rank].saving_step);
+
+    if (step > 0)
+        exec_checkpoint_discard(shared->checkpoint_dir, step);
 }

@@ -28,6 +28,46 @@ model_arch_copy(const ModelArch *arch)
     return copy;
 }
 
+char *
+model_arch_difference(const ModelArch *arch, const ModelArch *other)
+{
+    const struct {
+        const char *name;
+        int64_t a, b;
+    } fields[] = {
+        {"n_layers", arch->n_layers, other->n_layers},
+        {"hidden", arch->hidden, other->hidden},
+        {"n_heads", arch->n_heads, other->n_heads},
+        {"n_kv_heads", arch->n_kv_heads, other->n_kv_heads},
+        {"head_dim", arch->head_dim, other->head_dim},
+        {"ffn_hidden", arch->ffn_hidden, other->ffn_hidden},
+        {"vocab", arch->vocab, other->vocab},
+        {"tied_embeddings", arch->tied_embeddings, other->tied_embeddings},
+        {"qkv_bias", arch->qkv_bias, other->qkv_bias},
+        {"qk_norm", arch->qk_norm, other->qk_norm},
+        {"experts.n_experts", arch->experts.n_experts, other->experts.n_experts},
+        {"experts.top_k", arch->experts.top_k, other->experts.top_k},
+        {"experts.ffn_hidden", arch->experts.ffn_hidden, other->experts.ffn_hidden},
+        {"experts.n_shared", arch->experts.n_shared, other->experts.n_shared},
+        {"experts.first_dense_layers", arch->experts.first_dense_layers,
+         other->experts.first_dense_layers},
+        {"mla.q_lora_rank", arch->mla.q_lora_rank, other->mla.q_lora_rank},
+        {"mla.kv_lora_rank", arch->mla.kv_lora_rank, other->mla.kv_lora_rank},
+        {"mla.qk_nope_head_dim", arch->mla.qk_nope_head_dim, other->mla.qk_nope_head_dim},
+        {"mla.qk_rope_head_dim", arch->mla.qk_rope_head_dim, other->mla.qk_rope_head_dim},
+        {"mla.v_head_dim", arch->mla.v_head_dim, other->mla.v_head_dim},
+    };
+
+    if (arch->family != other->family)
+        return g_strdup_printf("family is %s, not %s", model_family_names[arch->family],
+                               model_family_names[other->family]);
+    for (size_t i = 0; i < G_N_ELEMENTS(fields); i++)
+        if (fields[i].a != fields[i].b)
+            return g_strdup_printf("%s is %" G_GINT64_FORMAT ", not %" G_GINT64_FORMAT,
+                                   fields[i].name, fields[i].a, fields[i].b);
+    return NULL;
+}
+
 bool
 model_layer_is_moe(const ModelArch *arch, int64_t layer)
 {

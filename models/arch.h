@@ -112,6 +112,13 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC(ModelArch, model_arch_free)
 ModelArch *model_arch_copy(const ModelArch *arch);
 
 /*
+ * Whether the same parameters mean the same function in both: all but name, source and max_seq_len
+ * is equal.  Returns: (owned) "n_heads is 32, not 16", the first difference, @arch's value first;
+ * NULL where there is none.
+ */
+char *model_arch_difference(const ModelArch *arch, const ModelArch *other);
+
+/*
  * Reads "degas-model" keys from @object (format and version may be present and are accepted).
  * Returns: (owned) never NULL; errors are recorded in @doc.  Checks ranges and divisibility: heads
  * by n_kv_heads, top_k <= n_experts, first_dense_layers <= n_layers, head_dim even for llama.

@@ -24,7 +24,7 @@ same() {
 runs 0 "a run that nobody disturbs" run "$W/dp2.json" $R --steps 12 --checkpoint "$W/whole"
 cp "$W/out" "$W/whole.run"
 json "a checkpoint at its end, by parameter" "
-assert d['format'] == 'degas-checkpoint' and d['version'] == 1 and d['step'] == 12 and d['seed'] == 5
+assert d['format'] == 'degas-checkpoint' and d['version'] == 2 and d['step'] == 12 and d['seed'] == 5
 assert d['tokens_seen'] == 12 * 8 * 64 and d['model']['name'] == 'tiny'
 import os
 names = [p['name'] for p in d['parameters']]
@@ -193,10 +193,26 @@ damaged "two values that changed places" 'token.bin: the checkpoint is damaged: 
     sh -c 'f=embedding.token.bin; { dd if=$f bs=4 skip=1 count=1; dd if=$f bs=4 count=1
         dd if=$f bs=4 skip=2; } >x 2>/dev/null; mv x $f'
 damaged "a manifest cut short" 'checkpoint.json' truncate -s 300 checkpoint.json
-damaged "a name that leads elsewhere" "is no parameter's name" \
-    sed -i 's/"norm.gain"/"..\/..\/x"/' checkpoint.json
-damaged "a hash that is none" 'expected 16 hexadecimal' \
-    sed -i 's/"hash": "..../"hash": "/' checkpoint.json
+damaged "a manifest that is gone" 'checkpoint.json: the checkpoint lacks' rm checkpoint.json
+damaged "a manifest that never comes" 'checkpoint.json: .* is no regular file' \
+    sh -c 'rm checkpoint.json && mkfifo checkpoint.json'
+damaged "a manifest that says another seed" 'checkpoint.json.*: the checkpoint is damaged' \
+    sed -i 's/"seed": 0/"seed": 1/' checkpoint.json
+damaged "a manifest of an older checkpoint" 'checkpoint.json: is of step 2' \
+    cp ../step-00000002/checkpoint.json .
+damaged "a file of an older checkpoint" 'layer.1.q.weight.bin: the checkpoint is damaged' \
+    cp ../step-00000002/layer.1.q.weight.bin .
+# as version 1 had it: without a checksum
+version_1() {
+    damaged "$1" "$2" sed -i -e 's/"version": 2/"version": 1/' -e '/"checksum"/d' -e "$3" checkpoint.json
+}
+version_1 "a name that leads elsewhere" "is no parameter's name" 's/"norm.gain"/"..\/..\/x"/'
+version_1 "a hash that is none" 'expected 16 hexadecimal' 's/"hash": "..../"hash": "/'
+rm -rf "$W/first_version"
+cp -r "$W/two" "$W/first_version"
+sed -i -e '0,/"version": 2/s//"version": 1/' -e '/"checksum"/d' "$W"/first_version/step-*/checkpoint.json
+# shellcheck disable=SC2086
+runs 0 "a checkpoint of version 1 serves" $C "$W/first_version" --resume
 # shellcheck disable=SC2086
 runs 0 "the one before it still serves, when asked for" $C "$W/hurt" --resume-step 2 --json
 json "... from its step" "assert d['first_step'] == 2 and d['steps'] == 4"
@@ -248,6 +264,12 @@ else
 fi
 
 # --- another model, another run ---
+sed 's/"n_heads":2/"n_heads":4/' "$W/tiny.json" >"$W/heads.json"
+"$DEGAS" plan "$W/heads.json" local-cpu --seq-len 64 --dtype fp32 --framework degas --gpus 1 \
+    --recompute none --zero 0 --global-batch 8 --micro-batch 1 -o "$W/heads.plan" >/dev/null 2>&1
+fails 3 'step-00000004: .* another model: n_heads is 2, not 4' \
+    "a model with parameters of the same shapes" run "$W/heads.plan" \
+    --device reference --steps 6 --checkpoint "$W/two" --resume
 sed 's/"hidden":32/"hidden":64/' "$W/tiny.json" >"$W/wide.json"
 "$DEGAS" plan "$W/wide.json" local-cpu --seq-len 64 --dtype fp32 --framework degas --gpus 1 \
     --recompute none --zero 0 --global-batch 8 --micro-batch 1 -o "$W/wide.plan" >/dev/null 2>&1
@@ -336,6 +358,65 @@ if mkdir "$W/small" && mount -t tmpfs -o size=2m none "$W/small" 2>/dev/null; th
         --checkpoint "$W/rescued" --resume
 else
     skip "a full disk" "mount is not permitted"
+fi
+# The rank whose disk is full says so 0.4 s late; meanwhile the other, slowly, opens files beside it.
+cat >"$W/late.c" <<'END'
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static int is_rank_1(void)
+{
+    const char *rank = getenv("OMPI_COMM_WORLD_RANK");
+
+    return rank != NULL && strcmp(rank, "1") == 0;
+}
+
+ssize_t send(int fd, const void *bytes, size_t n, int flags)
+{
+    uint32_t kind = 0;
+
+    if (n == 512)
+        memcpy(&kind, (const char *)bytes + 4, sizeof kind);
+    if (is_rank_1() && kind == 2) /* EXEC_WATCH_FAILED */
+        usleep(400000);
+    return syscall(SYS_sendto, fd, bytes, n, flags, NULL, 0);
+}
+
+ssize_t pwrite(int fd, const void *bytes, size_t n, off_t at)
+{
+    char link[64] = "/proc/self/fd/", path[4096] = {0};
+
+    link[14] = (char)('0' + fd / 10);
+    link[15] = (char)('0' + fd % 10);
+    if (fd < 10)
+        memmove(link + 14, link + 15, 2);
+    if (readlink(link, path, sizeof path - 1) > 0 && strstr(path, "/.step-") != NULL) {
+        if (is_rank_1()) {
+            errno = ENOSPC;
+            return -1;
+        }
+        usleep(30000);
+    }
+    return syscall(SYS_pwrite64, fd, bytes, n, at);
+}
+END
+if [ -n "$reason" ] || ! mpirun --version 2>/dev/null | grep -q 'Open MPI' ||
+    ! ${CC:-cc} -O1 -shared -fPIC -o "$W/late.so" "$W/late.c" 2>"$W/err"; then
+    skip "one rank's disk is full" "${reason:-no Open MPI or no C compiler}"
+else
+    LD_PRELOAD="$W/late.so" "$DEGAS" run "$W/pp2.json" --device reference --steps 40 \
+        --transport mpi --checkpoint "$W/one_full" --checkpoint-every 2 >"$W/out" 2>"$W/err"
+    [ $? = 4 ] && [ "$(wc -l <"$W/err")" = 1 ] &&
+        grep -q '^degas: rank 1 failed in the checkpoint after step 1: .*: No space left' "$W/err"
+    report $? "one rank's disk is full: that is said, not what followed" "$(cat "$W/err")"
+    [ "$(ls -A "$W/one_full")" = lock ]
+    report $? "... what was begun is removed" "$(ls -A "$W/one_full")"
 fi
 # Files may have at most 8 KiB: as a disk that is full at once.
 full "files beyond the limit" "$W/limited" sh -c 'ulimit -f 16; exec "$@"' sh

@@ -253,6 +253,59 @@ test_shapes_are_checked(void)
     }
 }
 
+/* --- differences --- */
+
+static void
+test_a_difference_is_named(void)
+{
+    g_autoptr(ModelArch) arch = load("mixtral-8x7b");
+    g_autoptr(ModelArch) other = model_arch_copy(arch);
+    int64_t *const fields[] = {
+        &other->n_layers,
+        &other->hidden,
+        &other->n_heads,
+        &other->n_kv_heads,
+        &other->head_dim,
+        &other->ffn_hidden,
+        &other->vocab,
+        &other->experts.n_experts,
+        &other->experts.top_k,
+        &other->experts.ffn_hidden,
+        &other->experts.n_shared,
+        &other->experts.first_dense_layers,
+        &other->mla.q_lora_rank,
+        &other->mla.kv_lora_rank,
+        &other->mla.v_head_dim,
+        &other->mla.qk_nope_head_dim,
+        &other->mla.qk_rope_head_dim,
+    };
+    bool *const switches[] = {&other->tied_embeddings, &other->qkv_bias, &other->qk_norm};
+
+    g_free(other->name);
+    other->name = g_strdup("another");
+    other->max_seq_len *= 2;
+    g_assert_null(model_arch_difference(arch, other));
+    for (size_t i = 0; i < G_N_ELEMENTS(fields); i++) {
+        const int64_t was = *fields[i];
+        *fields[i] = was + 1;
+        g_autofree char *difference = model_arch_difference(arch, other);
+        g_autofree char *values =
+            g_strdup_printf("%" G_GINT64_FORMAT ", not %" G_GINT64_FORMAT, was, was + 1);
+        g_assert_nonnull(difference);
+        g_assert_true(g_str_has_suffix(difference, values));
+        *fields[i] = was;
+    }
+    for (size_t i = 0; i < G_N_ELEMENTS(switches); i++) {
+        *switches[i] ^= true;
+        g_autofree char *difference = model_arch_difference(arch, other);
+        g_assert_nonnull(difference);
+        *switches[i] ^= true;
+    }
+    other->family = MODEL_FAMILY_GPT;
+    g_autofree char *difference = model_arch_difference(arch, other);
+    g_assert_cmpstr(difference, ==, "family is llama, not gpt");
+}
+
 int
 main(int argc, char **argv)
 {
@@ -271,5 +324,6 @@ main(int argc, char **argv)
                     test_flops_are_megatrons_equation_3);
     g_test_add_func("/models/arch/flops-are-6n-and-attention", test_flops_are_6n_and_attention);
     g_test_add_func("/models/arch/shapes-are-checked", test_shapes_are_checked);
+    g_test_add_func("/models/arch/a-difference-is-named", test_a_difference_is_named);
     return g_test_run();
 }
