@@ -45,7 +45,7 @@ struct ExecWatcher {
     Line *lines;            /* (owned) by rank */
     ExecStarting *starting; /* (owned) by rank */
     int64_t looked_for_starting_ns;
-    bool failed;
+    bool failed, stops; /* the ranks have been told to end: at once; after their step */
     int64_t looked_ns;
     int64_t failure_ns; /* when a rank first said it had failed; 0: none has */
     int32_t failure_rank;
@@ -146,6 +146,15 @@ read_record(Line *line)
     return line->in.magic == EXEC_WATCH_MAGIC ? READ_RECORD : READ_END;
 }
 
+/* 512 bytes fit any socket's buffer; a rank that is gone needs no order. */
+static void
+tell(const Line *line, ExecWatchRecord record)
+{
+    record.magic = EXEC_WATCH_MAGIC;
+    if (line->fd >= 0)
+        (void)!send(line->fd, &record, sizeof record, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
 /* A guest that knows the secret becomes its rank's line; others are shown the door. */
 static void
 admit(ExecWatcher *watcher, Line *guest)
@@ -170,6 +179,8 @@ admit(ExecWatcher *watcher, Line *guest)
     watcher->starting[rank].arrived = true;
     g_strlcpy(watcher->lines[rank].last.text, PREPARATIONS, sizeof watcher->lines[rank].last.text);
     watcher->lines[rank].last.waiting_for = EXEC_NOT_WAITING;
+    if (watcher->stops) /* before it came */
+        tell(&watcher->lines[rank], (ExecWatchRecord){.kind = EXEC_WATCH_STOP});
 }
 
 static void
@@ -253,9 +264,8 @@ read_line(ExecWatcher *watcher, int32_t rank, GError **error)
 
 /* --- judging --- */
 
-/* How long a rank may be silent. */
-static int64_t
-silence_ns(const ExecWatcher *watcher)
+int64_t
+exec_watcher_silence_ns(const ExecWatcher *watcher)
 {
     const int64_t timeout = (int64_t)(watcher->o.timeout_s * 1e9);
 
@@ -274,7 +284,7 @@ stopped_error(const ExecWatcher *watcher, int32_t rank, const char *doing, int64
 static void
 judge_silence(ExecWatcher *watcher, int64_t now, GError **error)
 {
-    const int64_t limit = silence_ns(watcher);
+    const int64_t limit = exec_watcher_silence_ns(watcher);
 
     for (int32_t rank = 0; rank < watcher->o.n_ranks; rank++) {
         const Line *line = &watcher->lines[rank];
@@ -331,8 +341,8 @@ judge_start(ExecWatcher *watcher, int64_t now, GError **error)
         return;
     if (now - watcher->looked_for_starting_ns > LOOK_FOR_STARTING_NS)
         look_for_starting(watcher, now);
-    const int32_t stopped =
-        exec_starting_stopped(watcher->starting, watcher->o.n_ranks, silence_ns(watcher), now);
+    const int32_t stopped = exec_starting_stopped(watcher->starting, watcher->o.n_ranks,
+                                                  exec_watcher_silence_ns(watcher), now);
     if (stopped >= 0)
         *error = stopped_error(watcher, stopped, PREPARATIONS,
                                now - watcher->starting[stopped].stopped_ns);
@@ -354,14 +364,10 @@ judge_failure(ExecWatcher *watcher, int64_t now, GError **error)
 /* --- looking --- */
 
 static void
-tell_all(ExecWatcher *watcher, const ExecWatchRecord *record)
+tell_all(ExecWatcher *watcher, ExecWatchRecord record)
 {
-    for (int32_t r = 0; r < watcher->o.n_ranks; r++) {
-        const Line *line = &watcher->lines[r];
-        /* 512 bytes fit any socket's buffer; a rank that is gone needs no order. */
-        if (line->fd >= 0)
-            (void)!send(line->fd, record, sizeof *record, MSG_NOSIGNAL | MSG_DONTWAIT);
-    }
+    for (int32_t r = 0; r < watcher->o.n_ranks; r++)
+        tell(&watcher->lines[r], record);
 }
 
 ExecWatcherState
@@ -383,8 +389,7 @@ exec_watcher_look(ExecWatcher *watcher, GError **error)
     if (watcher->failed)
         return EXEC_WATCHER_GOING;
     if (found == NULL && n_done == watcher->o.n_ranks) {
-        const ExecWatchRecord bye = {.magic = EXEC_WATCH_MAGIC, .kind = EXEC_WATCH_BYE};
-        tell_all(watcher, &bye);
+        tell_all(watcher, (ExecWatchRecord){.kind = EXEC_WATCH_BYE});
         return EXEC_WATCHER_DONE;
     }
     if (found == NULL)
@@ -407,20 +412,18 @@ exec_watcher_look(ExecWatcher *watcher, GError **error)
 void
 exec_watcher_stop(ExecWatcher *watcher)
 {
-    const ExecWatchRecord record = {.magic = EXEC_WATCH_MAGIC, .kind = EXEC_WATCH_STOP};
-
-    tell_all(watcher, &record);
+    watcher->stops = true;
+    tell_all(watcher, (ExecWatchRecord){.kind = EXEC_WATCH_STOP});
 }
 
 void
 exec_watcher_abort(ExecWatcher *watcher, const GError *why)
 {
-    ExecWatchRecord record = {
-        .magic = EXEC_WATCH_MAGIC, .kind = EXEC_WATCH_ABORT, .code = why->code};
+    ExecWatchRecord record = {.kind = EXEC_WATCH_ABORT, .code = why->code};
 
     watcher->failed = true;
     g_strlcpy(record.text, why->message, sizeof record.text);
-    tell_all(watcher, &record);
+    tell_all(watcher, record);
 }
 
 static void

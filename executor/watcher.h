@@ -45,10 +45,13 @@ typedef enum {
     EXEC_WATCHER_FAILED, /* @error is set, once; the ranks have been told */
 } ExecWatcherState;
 
+/* How long a process may be silent, or be seen to be stopped: 3 s, or the timeout if shorter. */
+int64_t exec_watcher_silence_ns(const ExecWatcher *watcher);
+
 /* Reads what has arrived and judges; never waits.  To be called at least every 100 ms. */
 ExecWatcherState exec_watcher_look(ExecWatcher *watcher, GError **error);
 
-/* Asks all ranks to end after their step. */
+/* Asks all ranks to end after their step, those that have not come yet too. */
 void exec_watcher_stop(ExecWatcher *watcher);
 /* Tells all ranks to end at once: @why to them. */
 void exec_watcher_abort(ExecWatcher *watcher, const GError *why);

@@ -245,6 +245,70 @@ else
     skip "Ctrl-C" "python3 is not installed"
 fi
 
+# --- while mpirun starts, and mpirun itself ---
+if [ -n "$reason" ] || ! command -v python3 >/dev/null 2>&1; then
+    skip "mpirun interrupted or stopped" "${reason:-python3 is not installed}"
+else
+    # An mpirun that takes its time: the interruption is there before any rank is.
+    mkdir "$W/later"
+    cat >"$W/later/mpirun" <<END
+#!/bin/sh
+[ "\$1" = --version ] || { echo begun >"$W/later/begun"; sleep 1; }
+exec $(command -v mpirun) "\$@"
+END
+    chmod +x "$W/later/mpirun"
+    PATH=$W/later:$PATH python3 -c "
+import os, signal, subprocess, sys, time
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+p = subprocess.Popen(sys.argv[1:])
+while not os.path.exists('$W/later/begun'):
+    time.sleep(0.01)
+p.send_signal(signal.SIGINT)
+sys.exit(p.wait(timeout=15))" "$DEGAS" run "$W/dp2.json" --device reference --steps 100000 \
+        --transport mpi --json >"$W/out" 2>"$W/err"
+    got=$?
+    # ... or, on a busy machine, no rank was there in time
+    [ $got = 9 ] && [ "$(wc -l <"$W/err")" = 1 ] && [ ! -s "$W/out" ] &&
+        grep -q -e 'interrupted before the first step had ended' \
+            -e 'interrupted; the step did not end within' "$W/err"
+    report $? "Ctrl-C before the first rank: no step is begun" "status $got
+$(cat "$W/err")"
+    gone "... and no process is left"
+
+    # It stops as soon as rank 0 runs, for good; ranks compute without it, and cannot end.
+    python3 -c "
+import os, signal, subprocess, sys, time
+p = subprocess.Popen(sys.argv[1:])
+def children(name):
+    found = []
+    for pid in filter(str.isdigit, os.listdir('/proc')):
+        try:
+            stat = open('/proc/' + pid + '/stat').read()
+            if stat.rsplit(')', 1)[1].split()[1] == str(name):
+                found.append(int(pid))
+        except OSError:
+            pass
+    return found
+mpirun = None
+while p.poll() is None and mpirun is None:
+    time.sleep(0.01)
+    mpirun = next((c for c in children(p.pid) if len(children(c)) >= 4), None)
+os.kill(mpirun, signal.SIGSTOP)
+try:
+    status = p.wait(timeout=$LIMIT_S + 3)
+except subprocess.TimeoutExpired:
+    os.kill(mpirun, signal.SIGCONT)
+    status = 99
+sys.exit(status)" "$DEGAS" run "$W/dp2.json" \
+        --device reference --steps 3 --transport mpi >"$W/out" 2>"$W/err"
+    got=$?
+    [ $got = 8 ] && [ "$(wc -l <"$W/err")" = 1 ] && [ ! -s "$W/out" ] &&
+        grep -q '^degas: transport mpi: mpirun (process [0-9]*) is stopped, for 3' "$W/err"
+    report $? "mpirun is stopped: that is said, and no rank blamed" "status $got
+$(cat "$W/err")"
+    gone "... and no process is left"
+fi
+
 # --- data that breaks while it is read; results that do not fit ---
 # broken NAME ARGUMENT...
 broken() {
