@@ -304,12 +304,12 @@ exec_machine_set_disturbed(Profile *profile, ExecSamplesTotal timings, double st
     g_autofree char *by =
         stolen_fraction > HOST_STEAL_TOLD_FRACTION
             ? g_strdup_printf("the host took %.1f %% of the cores", 100.0 * stolen_fraction)
-            : g_strdup("other programs had the cores");
+            : g_strdup("others had the cores");
 
     profile->measured_disturbed_fraction = share;
     if (share <= TOLD_DISTURBED)
         return NULL;
-    return g_strdup_printf("the machine is busy: %" G_GINT64_FORMAT " of %" G_GINT64_FORMAT
+    return g_strdup_printf("the machine is busy, %" G_GINT64_FORMAT " of %" G_GINT64_FORMAT
                            " timings were disturbed: %s",
                            timings.n_disturbed, timings.n, by);
 }

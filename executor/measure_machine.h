@@ -40,8 +40,11 @@ char *exec_machine_describe(const char *device, const ExecBackend *backend);
 
 /*
  * Sets measured_disturbed_fraction.
- * @stolen_fraction  of the cores, by the host while all that was timed; NaN: not known
- * Returns: (owned, nullable) "the machine is busy: 12 of 80 timings were disturbed: ..."; NULL: too
+ *
+ * @stolen_fraction  of the cores, by the host while that was timed, of a resumed profile since
+ *                   then; NaN: not known.  A small one explains nothing: "others" had them.
+ *
+ * Returns: (owned, nullable) "the machine is busy, 12 of 80 timings were disturbed: ..."; NULL: too
  * few were.
  */
 char *exec_machine_set_disturbed(Profile *profile, ExecSamplesTotal timings,

@@ -227,15 +227,15 @@ test_who_had_the_cores_is_told(void)
     } cases[] = {
         {{100, 12},
          0.083,
-         "the machine is busy: 12 of 100 timings were disturbed: the host took "
+         "the machine is busy, 12 of 100 timings were disturbed: the host took "
          "8.3 % of the cores"},
         {{100, 12},
          0.01,
-         "the machine is busy: 12 of 100 timings were disturbed: other programs "
+         "the machine is busy, 12 of 100 timings were disturbed: others "
          "had the cores"},
         {{100, 12},
          NAN,
-         "the machine is busy: 12 of 100 timings were disturbed: other programs "
+         "the machine is busy, 12 of 100 timings were disturbed: others "
          "had the cores"},
         {{100, 5}, 0.5, NULL}, /* no timing here is the worse for it */
         {{0, 0}, 0.5, NULL},
@@ -312,7 +312,7 @@ test_a_profile_beside_a_busy_thread(void)
     g_assert_cmpint(sched_setaffinity(0, sizeof all, &all), ==, 0);
     g_assert_no_error(error);
     g_assert_cmpfloat(profile->measured_disturbed_fraction, >, 0.05);
-    g_assert_nonnull(strstr(told->str, "the machine is busy: "));
+    g_assert_nonnull(strstr(told->str, "the machine is busy, "));
     g_assert_nonnull(strstr(told->str, " timings were disturbed: "));
 }
 
