@@ -140,7 +140,7 @@ static const char *const owner_formulas[TRACE_MEMORY_N] = {
     [TRACE_MEMORY_ACTIVATIONS] = "kept bytes of each op x micro-batches in flight  [6.2]",
     [TRACE_MEMORY_KV] = "K and V of slices in flight  [6.2]",
     [TRACE_MEMORY_BUFFERS] = "messages, gathered layers, context_bytes, allocator_fraction  [6.3]",
-    [TRACE_MEMORY_WORKSPACE] = "what one op needs while it runs  [6.3]",
+    [TRACE_MEMORY_WORKSPACE] = "what one op needs while it runs, weights gathered for it  [6.3]",
 };
 
 static void

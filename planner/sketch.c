@@ -94,6 +94,94 @@ part_workspace(const PlanSketchInput *input, const PlanPartCost *part, PlanMomen
                : part->backward_workspace_bytes[kind];
 }
 
+/* --- gathered weights --- */
+
+/* The model's first. */
+static int64_t
+first_layer_elements(const PlanLayerCost *cost)
+{
+    const PlanPartCost *layer = &cost->parts[cost->n_dense > 0 ? PLAN_PART_DENSE : PLAN_PART_MOE];
+
+    return layer->dense_parameters + layer->expert_parameters;
+}
+
+int32_t
+plan_sketch_prefetch(const PlanRequest *request, const PlanLayerCost *cost)
+{
+    return workload_prefetch_layers(request->prefetch_layers, &request->conventions,
+                                    first_layer_elements(cost));
+}
+
+static int64_t
+element_bytes(const PlanRequest *request)
+{
+    return request->dtype == DTYPE_FP8 ? 2 : dtype_bytes(request->dtype);
+}
+
+/* Bytes of @dense and @expert parameters that are whole for the time of an op only. */
+static int64_t
+apart_bytes(const PlanSketchInput *input, int64_t dense, int64_t expert)
+{
+    const PlanRequest *request = input->request;
+    const WorkloadSharding sharding = {input->point->zero_stage, input->point->offload,
+                                       request->offload_parameters};
+
+    return times(workload_apart_elements(&input->point->degrees, &sharding, &request->conventions,
+                                         dense, expert),
+                 element_bytes(request));
+}
+
+/* The smaller kind of layer, of those that are asked for. */
+static int64_t
+least_gathered_layer(const PlanSketchInput *input, bool has_dense, bool has_moe)
+{
+    const PlanPartCost *parts = input->cost->parts;
+    int64_t least = INT64_MAX;
+
+    for (int i = PLAN_PART_DENSE; i <= PLAN_PART_MOE; i++)
+        if (i == PLAN_PART_DENSE ? has_dense : has_moe)
+            least = MIN(least,
+                        apart_bytes(input, parts[i].dense_parameters, parts[i].expert_parameters));
+    return least == INT64_MAX ? 0 : least;
+}
+
+/*
+ * Where ops count it (profiles/workload_whole.c): the least that an op of @stage has gathered when
+ * it has most, beside its workspace.  A forward's first layer has those after it ahead, a
+ * backward's head, or last layer, those before it; an I may have most when its last layer is at
+ * work, with which it ends.
+ */
+static int64_t
+least_gathered(const PlanSketchInput *input, const PlanSketchStage *stage, PlanMoment moment)
+{
+    const int32_t depth = plan_sketch_prefetch(input->request, input->cost);
+    const int64_t n = stage->n_dense + stage->n_moe;
+    const int64_t layer = least_gathered_layer(input, stage->n_dense > 0, stage->n_moe > 0);
+    const PlanPartCost *head = &input->cost->parts[PLAN_PART_HEAD];
+    int64_t bytes = times(MIN(n, 1 + depth), layer);
+
+    if (!workload_counts_whole(input->point->zero_stage, &input->request->conventions))
+        return 0;
+    if (moment != PLAN_MOMENT_FORWARD && stage->head)
+        bytes = plus(apart_bytes(input, head->dense_parameters + input->cost->tied_parameters, 0),
+                     times(MIN(n, depth), layer));
+    return moment == PLAN_MOMENT_INPUT ? MIN(bytes, times(MIN(n, 1), layer)) : bytes;
+}
+
+/* What all ops have gathered where they do not count it. */
+static int64_t
+gathered_always(const PlanSketchInput *input)
+{
+    const PlanRequest *request = input->request;
+
+    if (input->point->zero_stage < 3 ||
+        workload_counts_whole(input->point->zero_stage, &request->conventions))
+        return 0;
+    return times((1 + plan_sketch_prefetch(request, input->cost)) *
+                     first_layer_elements(input->cost),
+                 element_bytes(request));
+}
+
 int64_t
 plan_sketch_workspace(const PlanSketchInput *input, const PlanSketchStage *stage, PlanMoment moment,
                       int kind)
@@ -105,8 +193,10 @@ plan_sketch_workspace(const PlanSketchInput *input, const PlanSketchStage *stage
     for (int i = 0; i < PLAN_PART_N; i++)
         if (has[i])
             most = MAX(most, part_workspace(input, &input->unit->parts[i], moment, kind));
-    return most;
+    return plus(most, least_gathered(input, stage, moment));
 }
+
+/* --- static bytes --- */
 
 /* Bytes of @dense and @expert parameters on one device. */
 static int64_t
@@ -140,22 +230,6 @@ plan_sketch_state_bytes(const PlanSketchInput *input, const PlanSketchStage *sta
     return parameter_bytes(input, dense, expert);
 }
 
-/* The model's first. */
-static int64_t
-first_layer_elements(const PlanLayerCost *cost)
-{
-    const PlanPartCost *layer = &cost->parts[cost->n_dense > 0 ? PLAN_PART_DENSE : PLAN_PART_MOE];
-
-    return layer->dense_parameters + layer->expert_parameters;
-}
-
-int32_t
-plan_sketch_prefetch(const PlanRequest *request, const PlanLayerCost *cost)
-{
-    return workload_prefetch_layers(request->prefetch_layers, &request->conventions,
-                                    first_layer_elements(cost));
-}
-
 /* What @rank's parameters, messages and gathered layers take, as profiles/workload_memory.c says
  * but for a framework's placeholders: never more. */
 static void
@@ -180,14 +254,14 @@ set_static(PlanSketch *sketch, const PlanSketchInput *input, int32_t rank)
     if (embeds && heads_apart)
         dense -= input->cost->tied_parameters;
     buffers = times((sends ? 1 : 0) + (receives ? 1 : 0), input->cost->boundary_bytes);
-    if (input->point->zero_stage >= 3) {
-        const int64_t element = request->dtype == DTYPE_FP8 ? 2 : dtype_bytes(request->dtype);
-        const int32_t n_layers = 1 + plan_sketch_prefetch(request, input->cost);
-        buffers = plus(buffers, times(n_layers * first_layer_elements(input->cost), element));
-    }
+    buffers = plus(buffers, gathered_always(input));
     buffers = plus(buffers, workload_library_bytes(parameters, &request->conventions));
     sketch->static_bytes[rank] = plus(parameter_bytes(input, dense, expert), buffers);
     sketch->fixed_bytes[rank] = buffers;
+    /* Whoever has a layer has it whole once in a while. */
+    if (workload_counts_whole(input->point->zero_stage, &request->conventions))
+        sketch->fixed_bytes[rank] = plus(
+            buffers, least_gathered_layer(input, input->cost->n_dense > 0, input->cost->n_moe > 0));
 }
 
 /* What one unit of a stage keeps with its layers in one way, and the workspace of its ops. */

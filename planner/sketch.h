@@ -8,7 +8,9 @@
  *
  * Memory, per rank and way (what its layers recompute): the static bytes of a Workload, and at the
  * moments of flight.h the units held there, each as small as the smallest slice, and the least
- * workspace.  Exact for one chunk per rank, whole sequences and whole backwards.
+ * workspace, with the least that is gathered for the op then (ZeRO 3 in the executor: what later
+ * ops have ahead is not counted).  Exact for one chunk per rank, whole sequences and whole
+ * backwards, but for that.
  *
  * Time: as bound.h but for messages, each rank in the fastest way that fits.  With several chunks
  * on a rank each may have its own way; then what must be saved, S, costs at least S times the least
@@ -51,7 +53,7 @@ typedef struct {
     /* (owned) [rank * PLAN_RECOMPUTE_N + kind] all layers of the rank in that way */
     int64_t *bytes;
     int64_t *static_bytes; /* (owned) [rank] */
-    int64_t *fixed_bytes;  /* (owned) [rank] of static_bytes: what is there without layers */
+    int64_t *fixed_bytes;  /* (owned) [rank] what is there whatever its layers keep and hold */
     int64_t *usable_bytes; /* (owned) [rank] what its peak may reach; 0: no limit */
     int *ways;             /* (owned) [rank] fastest that fits; -1: none does */
     int64_t fullest_bytes; /* of the fullest rank in its leanest way */

@@ -1,5 +1,7 @@
 #include "profiles/schedule_times.h"
 
+#include "profiles/workload_ahead.h"
+
 /* A message of @ns between two ranks as its receiver and its sender wait in it. */
 typedef struct {
     int64_t receiver_ns, sender_ns;
@@ -63,7 +65,7 @@ add_class(const Workload *workload, int32_t stage, int32_t class_, ScheduleStage
 }
 
 static int64_t
-largest_workspace(const Workload *workload, int32_t stage)
+largest_workspace(const Workload *workload, int32_t stage, int32_t rank)
 {
     int64_t largest = 0;
 
@@ -71,7 +73,8 @@ largest_workspace(const Workload *workload, int32_t stage)
         const WorkloadOp *op = op_at(workload, stage, c);
         g_assert(op != NULL);
         for (int kind = 0; kind < SCHEDULE_OP_N; kind++)
-            raise_to(&largest, op->workspace_bytes[kind]);
+            raise_to(&largest,
+                     workload_ahead_most(workload, op - workload->ops, (ScheduleOpKind)kind, rank));
     }
     return largest;
 }
@@ -93,7 +96,7 @@ limits_of(const Workload *workload, SchedulePlacement placement, const ScheduleS
             left -= MIN(left, rank->static_bytes[owner]);
         for (int32_t c = 0; c < placed.n_chunks; c++) {
             const int32_t stage = schedule_stage(&placed, r, c);
-            raise_to(&workspace, largest_workspace(workload, stage));
+            raise_to(&workspace, largest_workspace(workload, stage, r));
             one += MAX(stages[stage].activation_bytes, stages[stage].weight_activation_bytes);
         }
         limits[r] = MAX(one, left - MIN(left, workspace));

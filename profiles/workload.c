@@ -319,8 +319,24 @@ classes_of(const Plan *plan, int32_t **of_microbatch)
 
 /* --- public --- */
 
+/* Of as many ops there may be no memory for what depends on those after them. */
+static bool
+allocate_last(Workload *workload, int64_t n_ops, GError **error)
+{
+    WorkloadAhead *ahead = workload->ahead;
+
+    if (ahead == NULL)
+        return true;
+    ahead->last_bytes = g_try_malloc_n((size_t)(n_ops * SCHEDULE_OP_N),
+                                       (size_t)ahead->depth * sizeof *ahead->last_bytes);
+    if (ahead->last_bytes == NULL)
+        g_set_error(error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                    "stages * slices * sizes of micro-batches: " INT " ops are too many", n_ops);
+    return ahead->last_bytes != NULL;
+}
+
 static Workload *
-build_workload(const WorkloadBuild *build, int64_t memory_limit_bytes, GError **error)
+build_workload(WorkloadBuild *build, int64_t memory_limit_bytes, GError **error)
 {
     const Plan *plan = build->plan;
     int64_t n_ops = (int64_t)build->n_chains * build->n_stages * build->n_classes;
@@ -343,6 +359,9 @@ build_workload(const WorkloadBuild *build, int64_t memory_limit_bytes, GError **
     workload->ranks = g_new0(WorkloadRank, plan->degrees.pp);
     for (int32_t r = 0; r < workload->n_ranks; r++)
         places[r] = workload_build_place(build, r);
+    build->ahead = workload->ahead = workload_build_ahead(build);
+    if (!allocate_last(workload, n_ops, error))
+        return NULL;
     workload_build_set_ops(build, places, workload);
     for (int32_t r = 0; r < workload->n_ranks; r++)
         set_rank(build, &places[r], r, memory_limit_bytes, workload);
@@ -458,5 +477,6 @@ workload_free(Workload *workload)
     g_free(workload->class_of_microbatch);
     g_free(workload->ranks);
     workload_links_free(workload->links);
+    workload_ahead_free(workload->ahead);
     g_free(workload);
 }

@@ -47,8 +47,8 @@ typedef struct {
     int64_t activation_bytes;
     int64_t weight_activation_bytes; /* kept from I to W; more than before with full recompute */
     int64_t kv_bytes;
-    int64_t kv_gradient_bytes; /* of this slice's K and V */
-    int64_t workspace_bytes[SCHEDULE_OP_N];
+    int64_t kv_gradient_bytes;              /* of this slice's K and V */
+    int64_t workspace_bytes[SCHEDULE_OP_N]; /* at the least: see WorkloadAhead */
 } WorkloadOp;
 
 /* Buckets of a chunk: finer ones change nothing that can be seen. */
@@ -91,6 +91,9 @@ typedef struct {
     double senders_fraction;     /* of a rank's devices that send a message */
 } WorkloadLinks;
 
+/* What an op has of the weights of later ops (workload_ahead.h). */
+typedef struct WorkloadAhead WorkloadAhead;
+
 typedef struct {
     int32_t n_stages, n_ranks, n_classes, n_slices;
     int32_t n_chains; /* 2 for bidir schedules: stage s of chain 1 lies on rank p-1-s */
@@ -107,6 +110,7 @@ typedef struct {
      * collectives take; < 0: they do not, as plain op times say nothing of it */
     int64_t pair_ns;
     WorkloadLinks *links;   /* (owned, nullable) NULL: messages are delays and meet nowhere */
+    WorkloadAhead *ahead;   /* (owned, nullable) NULL: no op has weights of later ones */
     int64_t op_overhead_ns; /* measured: per op, bookkeeping of the executor */
     /* For the report; 0 or NaN when no model is known. */
     double model_flops, tokens; /* per iteration, all replicas */
@@ -210,6 +214,19 @@ WorkloadStateBytes workload_state_bytes(const PlanDegrees *degrees,
                                         const PlanConventions *conventions,
                                         const WorkloadParameterBytes *bytes, int64_t dense,
                                         int64_t expert);
+
+/* Of @dense and @expert parameters on a device, those whose weights ZeRO 3 gathers for the time of
+ * an op: others share them, or they lie elsewhere. */
+int64_t workload_apart_elements(const PlanDegrees *degrees, const WorkloadSharding *sharding,
+                                const PlanConventions *conventions, int64_t dense, int64_t expert);
+
+/* Whether ops count what is whole for their time, because in the executor it is known: weights
+ * (ZeRO 3), and gradients until they are reduced (2, 3).  Else weights are in the static bytes. */
+static inline bool
+workload_counts_whole(int32_t zero_stage, const PlanConventions *conventions)
+{
+    return zero_stage >= 2 && conventions->framework == PLAN_FRAMEWORK_DEGAS;
+}
 
 /*
  * Layers whose weights ZeRO 3 gathers ahead of the one that computes, each of @layer_elements on a

@@ -6,7 +6,7 @@
 #define PROFILES_WORKLOAD_BUILD_H
 
 #include "profiles/placement.h"
-#include "profiles/workload.h"
+#include "profiles/workload_ahead.h"
 
 G_BEGIN_DECLS
 
@@ -21,6 +21,7 @@ typedef struct {
     int32_t n_stages, n_chains, n_slices, n_classes;
     const int64_t *class_sequences; /* n_classes */
     const int64_t *contexts;        /* n_slices: tokens before each slice */
+    const WorkloadAhead *ahead;     /* (nullable) that of the Workload */
 } WorkloadBuild;
 
 /* One pipeline rank's place; equal places have equal costs. */
@@ -160,9 +161,10 @@ WorkloadParameters workload_build_parameters(const WorkloadBuild *build, int32_t
 void workload_build_static(const WorkloadBuild *build, const Workload *workload, int32_t rank,
                            int64_t static_bytes[TRACE_MEMORY_N]);
 
-/* Fills activation, kv and workspace bytes of one op. */
+/* Fills activation, kv and workspace bytes of one op, and its @last_bytes (nullable)
+ * [SCHEDULE_OP_N * depth] of build->ahead. */
 void workload_build_op_memory(const WorkloadBuild *build, const PlanStage *stage, int32_t class_,
-                              int32_t slice, WorkloadOp *op);
+                              int32_t slice, WorkloadOp *op, int64_t *last_bytes);
 
 /* The executor's attention has K and V, and their gradients, of a micro-batch in one block: the
  * first slice's from then on, as its forward is the first and its backward the last. */
@@ -170,29 +172,31 @@ void workload_build_join_kv(const WorkloadBuild *build, Workload *workload);
 
 /* --- workload_whole.c --- */
 
-/* Bytes of one layer's weights, where they are gathered for an op (ZeRO 3); else 0. */
-int64_t workload_build_gathered_layer(const WorkloadBuild *build);
+/* Returns: (owned, nullable) what the stages gather; last_bytes are to be set. */
+WorkloadAhead *workload_build_ahead(const WorkloadBuild *build);
 
-/* What the executor has whole while a part is at work where the rank keeps a share of it: weights
- * (ZeRO 3), and gradients until they are reduced (ZeRO 2, 3). */
+/* Of a layer or an end: what it keeps, and what the executor has whole while it is at work where
+ * the rank keeps a share of it: weights (ZeRO 3), and gradients until they are reduced (2, 3). */
 typedef struct {
+    int64_t kept, weight_kept;
     int64_t weights, gradients;
-} WorkloadWholeBytes;
+} WorkloadWholePart;
 
-WorkloadWholeBytes workload_build_whole(const WorkloadBuild *build, ModelPart part, int64_t layer);
+WorkloadWholePart workload_build_whole(const WorkloadBuild *build, ModelPart part, int64_t layer,
+                                       const WorkloadHeldBytes *held);
 
-/* The parts of a stage; an end that it has not is 0. */
+/* The parts of an op in the order of its forward. */
 typedef struct {
-    WorkloadWholeBytes layer, embedding, head; /* of the largest layer */
-    int64_t head_kept, head_weight_kept;
-    int64_t embedding_kept;
-    int64_t
-        again; /* of the workspace: what a layer computes again, gone when the layers are done */
+    const WorkloadWholePart *parts;
+    int64_t n_parts;
+    bool embedding;           /* the first part is */
+    int64_t again;            /* of the workspace: what a layer computes again */
+    int64_t ahead_most_bytes; /* WorkloadAhead.most_bytes of the rank */
 } WorkloadWhole;
 
-/* To the workspaces of @op, whose other bytes are there. */
+/* To the workspaces of @op, whose other bytes are there.  @last_bytes as above. */
 void workload_build_add_whole(const WorkloadBuild *build, const WorkloadWhole *whole,
-                              WorkloadOp *op);
+                              WorkloadOp *op, int64_t *last_bytes);
 
 G_END_DECLS
 

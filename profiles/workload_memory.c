@@ -203,6 +203,19 @@ workload_usable_of(const ProfileParameters *p, const PlanDegrees *degrees, int64
     return (int64_t)(always + (left - always) / (1.0 + p->allocator_fraction));
 }
 
+/* The layer that computes, and those gathered ahead of it, where ops do not count them. */
+static int64_t
+gathered_bytes(const WorkloadBuild *build)
+{
+    const Plan *plan = build->plan;
+
+    if (plan->zero_stage < 3 || workload_counts_whole(plan->zero_stage, &plan->conventions))
+        return 0;
+    return workload_build_mul(1 + workload_plan_prefetch(build->arch, plan),
+                              workload_build_mul(workload_build_first_layer(build->arch, plan),
+                                                 workload_build_element_bytes(plan)));
+}
+
 void
 workload_build_static(const WorkloadBuild *build, const Workload *workload, int32_t rank,
                       int64_t static_bytes[TRACE_MEMORY_N])
@@ -219,9 +232,7 @@ workload_build_static(const WorkloadBuild *build, const Workload *workload, int3
     static_bytes[TRACE_MEMORY_GRADIENTS] = state.gradients;
     static_bytes[TRACE_MEMORY_OPTIMIZER] = state.optimizer;
     static_bytes[TRACE_MEMORY_BUFFERS] = message_bytes(build, workload, rank);
-    /* The layer that computes, and those gathered ahead of it. */
-    static_bytes[TRACE_MEMORY_BUFFERS] += workload_build_mul(
-        1 + workload_plan_prefetch(build->arch, plan), workload_build_gathered_layer(build));
+    static_bytes[TRACE_MEMORY_BUFFERS] += gathered_bytes(build);
     static_bytes[TRACE_MEMORY_BUFFERS] +=
         placeholder_bytes(build, rank) + workload_library_bytes(p, &plan->conventions);
 }
@@ -357,18 +368,35 @@ end_held(const WorkloadBuild *build, ModelPart end, const ModelShape *shape)
     return workload_held_bytes(&bytes, PLAN_RECOMPUTE_NONE, build->n_slices > 1, 0);
 }
 
+/* A part of an op, and what of it is whole while it is at work. */
+static void
+add_whole_part(const WorkloadBuild *build, ModelPart part, int64_t layer,
+               const WorkloadHeldBytes *held, GArray *whole, WorkloadOp *op)
+{
+    add_part(held, op);
+    if (whole == NULL)
+        return;
+    const WorkloadWholePart of_part = workload_build_whole(build, part, layer, held);
+    g_array_append_val(whole, of_part);
+}
+
 void
 workload_build_op_memory(const WorkloadBuild *build, const PlanStage *stage, int32_t class_,
-                         int32_t slice, WorkloadOp *op)
+                         int32_t slice, WorkloadOp *op, int64_t *last_bytes)
 {
+    const Plan *plan = build->plan;
     ModelShape shape = workload_build_shape(build, class_, slice);
-    int64_t boundary = model_boundary_bytes(build->arch, &shape);
+    int64_t boundary = model_boundary_bytes(build->arch, &shape), again = 0;
     const WorkloadHeldBytes head = end_held(build, MODEL_PART_HEAD, &shape);
     const WorkloadHeldBytes embedding = end_held(build, MODEL_PART_EMBEDDING, &shape);
-    WorkloadWhole whole = {0};
+    g_autoptr(GArray) whole = workload_counts_whole(plan->zero_stage, &plan->conventions)
+                                  ? g_array_new(false, false, sizeof(WorkloadWholePart))
+                                  : NULL;
     WorkloadHeldBytes kinds[WORKLOAD_LAYER_KINDS];
     bool known[WORKLOAD_LAYER_KINDS] = {false};
 
+    if (stage->embedding)
+        add_whole_part(build, MODEL_PART_EMBEDDING, 0, &embedding, whole, op);
     for (int64_t i = 0; i < stage->n_layers; i++) {
         int64_t layer = stage->first_layer + i;
         int kind = workload_build_layer_kind(build, layer);
@@ -376,30 +404,28 @@ workload_build_op_memory(const WorkloadBuild *build, const PlanStage *stage, int
         if (!known[kind]) {
             const WorkloadPartBytes bytes =
                 workload_part_bytes(build->arch, MODEL_PART_LAYER, layer, &shape);
-            const WorkloadWholeBytes of_layer =
-                workload_build_whole(build, MODEL_PART_LAYER, layer);
             kinds[kind] =
                 workload_held_bytes(&bytes, stage->recompute, build->n_slices > 1, boundary);
-            if (of_layer.gradients > whole.layer.gradients)
-                whole.layer = of_layer;
             if (stage->recompute == PLAN_RECOMPUTE_FULL)
-                whole.again = MAX(whole.again, bytes.saved);
+                again = MAX(again, bytes.saved);
         }
         known[kind] = true;
-        add_part(&kinds[kind], op);
+        add_whole_part(build, MODEL_PART_LAYER, layer, &kinds[kind], whole, op);
     }
-    if (stage->embedding) {
-        add_part(&embedding, op);
-        whole.embedding = workload_build_whole(build, MODEL_PART_EMBEDDING, 0);
-        whole.embedding_kept = embedding.kept;
-    }
-    if (stage->head) {
-        add_part(&head, op);
-        whole.head = workload_build_whole(build, MODEL_PART_HEAD, 0);
-        whole.head_kept = head.kept;
-        whole.head_weight_kept = head.weight_kept;
-    }
-    workload_build_add_whole(build, &whole, op);
+    if (stage->head)
+        add_whole_part(build, MODEL_PART_HEAD, 0, &head, whole, op);
+    if (whole != NULL)
+        workload_build_add_whole(
+            build,
+            &(WorkloadWhole){
+                .parts = (const WorkloadWholePart *)(const void *)whole->data,
+                .n_parts = whole->len,
+                .embedding = stage->embedding,
+                .again = again,
+                .ahead_most_bytes =
+                    build->ahead == NULL ? 0 : build->ahead->most_bytes[stage->rank],
+            },
+            op, last_bytes);
     op->kv_gradient_bytes = op->kv_bytes; /* in the same number format */
 }
 

@@ -358,7 +358,7 @@ add_parts(const WorkloadBuild *build, const WorkloadPlace *place, const PlanStag
 
 static void
 set_op(const WorkloadBuild *build, const WorkloadPlace *place, int32_t chain, int32_t stage,
-       int32_t class_, int32_t slice, LayerCosts *costs, WorkloadOp *op)
+       int32_t class_, int32_t slice, LayerCosts *costs, WorkloadOp *op, int64_t *last_bytes)
 {
     const PlanStage *part = workload_build_stage(build, chain, stage);
     ModelShape shape = workload_build_shape(build, class_, slice);
@@ -367,7 +367,7 @@ set_op(const WorkloadBuild *build, const WorkloadPlace *place, int32_t chain, in
     add_parts(build, place, part, &shape, costs, &times);
     store_times(&times, op);
     set_messages(build, chain, stage, class_, slice, op);
-    workload_build_op_memory(build, part, class_, slice, op);
+    workload_build_op_memory(build, part, class_, slice, op, last_bytes);
 }
 
 /* Whether both stages hold the same layers and ends, so that their ops differ in messages only. */
@@ -384,14 +384,19 @@ same_contents(const WorkloadBuild *build, const PlanStage *a, const PlanStage *b
                        workload_build_layer_kind(build, b->first_layer);
 
     return a->n_layers == b->n_layers && uniform && a->embedding == b->embedding &&
-           a->head == b->head && a->recompute == b->recompute;
+           a->head == b->head && a->recompute == b->recompute &&
+           (build->ahead == NULL ||
+            build->ahead->most_bytes[a->rank] == build->ahead->most_bytes[b->rank]);
 }
 
 /* A stage like the one before: what is not a message is copied. */
 static void
 copy_stage(const WorkloadBuild *build, int32_t chain, int32_t stage, int64_t n_shapes,
-           WorkloadOp *ops)
+           WorkloadOp *ops, int64_t *last_bytes, int64_t n_last)
 {
+    if (n_last > 0)
+        memcpy(last_bytes, last_bytes - n_shapes * n_last,
+               (size_t)(n_shapes * n_last) * sizeof *last_bytes);
     for (int64_t i = 0; i < n_shapes; i++) {
         ops[i] = ops[i - n_shapes];
         ops[i].forward_message_bytes = ops[i].forward_message_ns = ops[i].forward_buffered_ns = 0;
@@ -411,17 +416,22 @@ workload_build_set_ops(const WorkloadBuild *build, const WorkloadPlace *places, 
     int64_t n_shapes = (int64_t)build->n_classes * build->n_slices;
     g_autofree LayerCosts *costs = g_new0(LayerCosts, n_shapes);
     const WorkloadPlace *costs_at = NULL;
+    /* Of an op's last_bytes. */
+    const int64_t n_last =
+        workload->ahead == NULL ? 0 : (int64_t)SCHEDULE_OP_N * workload->ahead->depth;
 
     for (int32_t chain = 0; chain < build->n_chains; chain++) {
         for (int32_t stage = 0; stage < build->n_stages; stage++) {
             const WorkloadPlace *place = &places[workload_build_stage(build, chain, stage)->rank];
-            WorkloadOp *ops = &workload->ops[(int64_t)(chain * build->n_stages + stage) * n_shapes];
+            const int64_t first = (int64_t)(chain * build->n_stages + stage) * n_shapes;
+            WorkloadOp *ops = &workload->ops[first];
+            int64_t *last_bytes = n_last == 0 ? NULL : &workload->ahead->last_bytes[first * n_last];
             bool same = costs_at != NULL && workload_build_same_costs(build, costs_at, place);
 
             if (same && stage > 0 &&
                 same_contents(build, workload_build_stage(build, chain, stage - 1),
                               workload_build_stage(build, chain, stage))) {
-                copy_stage(build, chain, stage, n_shapes, ops);
+                copy_stage(build, chain, stage, n_shapes, ops, last_bytes, n_last);
                 continue;
             }
             if (!same)
@@ -429,7 +439,8 @@ workload_build_set_ops(const WorkloadBuild *build, const WorkloadPlace *places, 
             costs_at = place;
             for (int64_t i = 0; i < n_shapes; i++)
                 set_op(build, place, chain, stage, (int32_t)(i / build->n_slices),
-                       (int32_t)(i % build->n_slices), &costs[i], &ops[i]);
+                       (int32_t)(i % build->n_slices), &costs[i], &ops[i],
+                       n_last == 0 ? NULL : last_bytes + i * n_last);
         }
     }
     workload_build_join_kv(build, workload);

@@ -267,8 +267,8 @@ write_memory(Writer *writer, int32_t rank)
     writer->memory = sim_memory_write_static(program, rank, writer->memory);
     for (int64_t i = begin; i < program->schedule->rank_begin[rank + 1]; i++) {
         const uint32_t cost = program->steps[writer->program->step_of[i]].cost;
-        writer->memory = sim_memory_write_op(&writer->changes[cost], &writer->at[i - begin], rank,
-                                             writer->memory);
+        writer->memory = sim_memory_write_op(program, i, &writer->changes[cost],
+                                             &writer->at[i - begin], rank, writer->memory);
     }
 }
 

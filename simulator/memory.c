@@ -52,6 +52,13 @@ change_of(const SimProgram *program, int64_t cost)
     }
 }
 
+/* What op @i of the schedule has of later ops, in its workspace. */
+static inline int64_t
+ahead_of(const SimProgram *program, int64_t i)
+{
+    return program->ahead_bytes == NULL ? 0 : program->ahead_bytes[i];
+}
+
 /* --- limits --- */
 
 static bool
@@ -96,6 +103,9 @@ check_bytes(const SimProgram *program, GError **error)
             __builtin_add_overflow(sum, all, &sum))
             return fail_bytes(error, "the ops hold more bytes than 64 bits count");
     }
+    for (int64_t i = 0; program->ahead_bytes != NULL && i < program->n_ops; i++)
+        if (__builtin_add_overflow(sum, ahead_of(program, i), &sum))
+            return fail_bytes(error, "the ops hold more bytes than 64 bits count");
     for (int32_t rank = 0; rank < w->n_ranks; rank++)
         for (int owner = 0; owner < TRACE_MEMORY_N; owner++) {
             const int64_t bytes = w->ranks[rank].static_bytes[owner];
@@ -152,7 +162,8 @@ break_down(const SimProgram *program, int32_t rank, const Level *level, SimPeak 
     memcpy(peak->owner, fixed, sizeof peak->owner);
     if (level->step < 0)
         return;
-    const int64_t workspace = change_of(program, program->steps[level->step].cost).workspace;
+    const int64_t workspace = change_of(program, program->steps[level->step].cost).workspace +
+                              ahead_of(program, level->op);
     int64_t activations = level->peak - level->peak_kv - workspace;
     for (int owner = 0; owner < TRACE_MEMORY_N; owner++)
         activations -= fixed[owner];
@@ -187,7 +198,8 @@ sim_memory_peaks(const SimProgram *program, SimPeak *peaks, GError **error)
         const Hold hold = holds[s.cost];
         Level *level = &levels[program->costs[s.cost].rank];
         const int64_t kv = level->kv + hold.hold_kv;
-        const int64_t at_start = level->level + hold.hold_bytes + kv;
+        const int64_t at_start =
+            level->level + hold.hold_bytes + kv + ahead_of(program, level->next_op);
         if (at_start > level->peak) {
             level->peak = at_start;
             level->peak_kv = kv;
@@ -223,7 +235,9 @@ sim_memory_levels(const SimProgram *program, SimLevel *levels)
         const int64_t rank = program->costs[cost].rank;
         const int64_t level = now[rank];
         now[rank] = level + hold.net_bytes + hold.net_kv;
-        levels[next[rank]++] = (SimLevel){level + hold.hold_bytes + hold.hold_kv, now[rank]};
+        const int64_t i = next[rank]++;
+        levels[i] =
+            (SimLevel){level + hold.hold_bytes + hold.hold_kv + ahead_of(program, i), now[rank]};
     }
 }
 
@@ -250,6 +264,10 @@ sim_memory_n_events(const SimProgram *program, const SimMemoryChange *changes)
                          (c->free_activations != 0) + (c->free_kv != 0);
         n += each * program->counts[cost];
     }
+    for (int64_t i = 0; program->ahead_bytes != NULL && i < program->n_ops; i++) {
+        const SimMemoryChange *c = &changes[program->steps[program->step_of[i]].cost];
+        n += c->workspace == 0 && ahead_of(program, i) != 0 ? 2 : 0;
+    }
     for (int32_t rank = 0; rank < program->workload->n_ranks; rank++)
         for (int owner = 0; owner < TRACE_MEMORY_N; owner++)
             n += program->workload->ranks[rank].static_bytes[owner] != 0;
@@ -275,13 +293,15 @@ sim_memory_write_static(const SimProgram *program, int32_t rank, TraceMemory *to
 }
 
 TraceMemory *
-sim_memory_write_op(const SimMemoryChange *change, const SimOpTimes *at, int32_t rank,
-                    TraceMemory *to)
+sim_memory_write_op(const SimProgram *program, int64_t i, const SimMemoryChange *change,
+                    const SimOpTimes *at, int32_t rank, TraceMemory *to)
 {
+    const int64_t workspace = change->workspace + ahead_of(program, i);
+
     to = write_one(to, rank, at->start_ns, TRACE_MEMORY_ACTIVATIONS, change->activations);
     to = write_one(to, rank, at->start_ns, TRACE_MEMORY_KV, change->kv);
-    to = write_one(to, rank, at->start_ns, TRACE_MEMORY_WORKSPACE, change->workspace);
-    to = write_one(to, rank, at->end_ns, TRACE_MEMORY_WORKSPACE, -change->workspace);
+    to = write_one(to, rank, at->start_ns, TRACE_MEMORY_WORKSPACE, workspace);
+    to = write_one(to, rank, at->end_ns, TRACE_MEMORY_WORKSPACE, -workspace);
     to = write_one(to, rank, at->end_ns, TRACE_MEMORY_KV, -change->free_kv);
     return write_one(to, rank, at->end_ns, TRACE_MEMORY_ACTIVATIONS, -change->free_activations);
 }

@@ -5,7 +5,7 @@
  *   time 0    static_bytes of every owner; they stay
  *   op start  F: + activation, + kv; B and I of the last slice: + kv gradients of all slices;
  *             I: + what weight_activation is more than activation;
- *             every op: + workspace of its kind
+ *             every op: + workspace of its kind, and what it has of later ops (ahead.h)
  *   op end    - workspace; B: - activation, - kv and its gradient;
  *             I: - what weight_activation is less than activation, - kv and its gradient;
  *             W: - weight_activation; an I whose unit has no W: as B
@@ -70,9 +70,11 @@ SimMemoryChange *sim_memory_changes(const SimProgram *program);
 /* Number of TraceMemory events of all ranks together.  Events of 0 bytes are left out. */
 int64_t sim_memory_n_events(const SimProgram *program, const SimMemoryChange *changes);
 
-/* Writes the events of @rank at time 0, or of one of its ops; returns the end of what it wrote. */
+/* Writes the events of @rank at time 0, or of its op @i (into schedule->ops); returns the end of
+ * what it wrote. */
 TraceMemory *sim_memory_write_static(const SimProgram *program, int32_t rank, TraceMemory *to);
-TraceMemory *sim_memory_write_op(const SimMemoryChange *change, const SimOpTimes *at, int32_t rank,
+TraceMemory *sim_memory_write_op(const SimProgram *program, int64_t i,
+                                 const SimMemoryChange *change, const SimOpTimes *at, int32_t rank,
                                  TraceMemory *to);
 
 G_END_DECLS

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/pages.h"
+#include "simulator/ahead.h"
 #include "simulator/compile.h"
 #include "simulator/pairs.h"
 
@@ -232,7 +233,7 @@ sim_program_new(const Schedule *schedule, const Workload *workload, GError **err
     program->workload = workload;
     program->n_ops = schedule_n_ops(schedule);
     if (!price(program, error) || !sim_program_compile(program, error) ||
-        !check_sum(program, error))
+        !check_sum(program, error) || !sim_ahead_init(program, error))
         return NULL;
     sim_pairs_init(program);
     sim_beside_init(&program->beside, program);
@@ -250,6 +251,7 @@ sim_program_free(SimProgram *program)
     g_free(program->costs);
     g_free(program->details);
     g_free(program->counts);
+    g_free(program->ahead_bytes);
     g_free(program->in_flight);
     g_free(program->first_forward);
     g_free(program->last_backward);

@@ -91,10 +91,13 @@ struct SimProgram {
     SimCost *costs;         /* (owned) [cost] */
     SimCostDetail *details; /* (owned) [cost] */
     int64_t *counts;        /* (owned) [cost] number of ops */
-    int32_t *in_flight;     /* (owned) [rank] largest number of units in flight */
-    int64_t *first;         /* (owned) [rank] step of its first op, or -1 */
-    uint32_t *pairs;        /* (owned, nullable) ascending: the first step of each overlapped pair;
-                               the second is the next step  [pairs.h] */
+    /* (owned, nullable) [index into schedule->ops] of its workspace beyond that of its cost: what
+     * is gathered ahead for later ops [ahead.h]; NULL: none */
+    int64_t *ahead_bytes;
+    int32_t *in_flight; /* (owned) [rank] largest number of units in flight */
+    int64_t *first;     /* (owned) [rank] step of its first op, or -1 */
+    uint32_t *pairs;    /* (owned, nullable) ascending: the first step of each overlapped pair;
+                           the second is the next step  [pairs.h] */
     int64_t n_pairs;
     /* Distinct pairs of costs, and of which kind each pair is [pairs.h]. */
     SimPairKind *pair_kinds; /* (owned, nullable) [n_pair_kinds] */

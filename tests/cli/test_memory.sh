@@ -68,6 +68,12 @@ if [ -z "$LONG" ]; then
     for ahead in 0 2; do
         peaks "dp 2, zero 3, $ahead ahead" $D --zero 3 --recompute none --prefetch-layers $ahead
     done
+    # One layer a stage, whose next gathering is the next op's: a layer, a table, or none.
+    for ahead in 1 2; do
+        peaks "dp 2, zero 3, one layer a stage, $ahead ahead" --gpus 4 --dp 2 --tp 1 --pp 2 \
+            --slices off --schedule looped-bfs --vpp 3 --zero 3 --recompute full \
+            --prefetch-layers $ahead
+    done
     for offload in cpu nvme; do
         peaks "dp 2, parameters offloaded to $offload" $D --zero 3 --recompute none \
             --offload $offload --offload-parameters on

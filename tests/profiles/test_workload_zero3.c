@@ -1,4 +1,5 @@
 /* Tests of profiles/workload.h: ZeRO 3 - how far ahead weights are gathered, and from where. */
+#include "profiles/workload_ahead.h"
 #include "tests/profiles/workload_case.h"
 
 /* --- how far ahead --- */
@@ -209,30 +210,36 @@ test_the_optimizer_of_offloaded_parameters(void)
 
 /* --- memory --- */
 
-/* The layer at work and those ahead of it, 2 bytes a parameter; of offloaded parameters no more. */
+/* The layer at work and those ahead of it, 2 bytes a parameter; of offloaded parameters no more.
+ * Of a framework whose ops do not count them they are always there. */
 static void
 test_gathered_layers_take_memory(void)
 {
     g_autoptr(Profile) profile = fixture_profile();
     ModelArch arch = gpt(4, 0);
-    PlanSpec spec = {.degrees = {4, 1, 1, 1, 1, 1}, .zero_stage = 3};
-    const int64_t layer = 2 * model_part_parameters(&arch, MODEL_PART_LAYER, 0, 1, 1, 1, false);
+    PlanSpec spec = {
+        .degrees = {4, 1, 1, 1, 1, 1}, .zero_stage = 3, .framework = PLAN_FRAMEWORK_FSDP};
+    const int64_t n = model_part_parameters(&arch, MODEL_PART_LAYER, 0, 1, 1, 1, false);
+    const int64_t layer = 2 * n;
 
     for (int32_t depth = 0; depth < 4; depth++) {
         spec.n_ahead = 1 + depth;
         g_autoptr(Workload) workload = workload_of(&arch, profile, &spec);
         g_assert_cmpint(owned(workload, 0, TRACE_MEMORY_BUFFERS), ==, (1 + depth) * layer);
-        g_assert_cmpint(owned(workload, 0, TRACE_MEMORY_WEIGHTS), ==, layer);
+        g_assert_null(workload->ahead);
     }
+    spec.framework = PLAN_FRAMEWORK_DEGAS;
     spec.n_ahead = 0;
     g_autoptr(Workload) usual = workload_of(&arch, profile, &spec);
-    g_assert_cmpint(owned(usual, 0, TRACE_MEMORY_BUFFERS), ==, 2 * layer);
+    g_assert_cmpint(owned(usual, 0, TRACE_MEMORY_BUFFERS), ==, 0);
+    g_assert_cmpint(owned(usual, 0, TRACE_MEMORY_WEIGHTS), ==, layer);
     spec.offload = PLAN_OFFLOAD_CPU;
     spec.offload_parameters = true;
     g_autoptr(Workload) off = workload_of(&arch, profile, &spec);
-    g_assert_cmpint(owned(off, 0, TRACE_MEMORY_BUFFERS), ==, 2 * layer);
     g_assert_cmpint(owned(off, 0, TRACE_MEMORY_WEIGHTS), ==, 0);
     g_assert_cmpint(owned(off, 0, TRACE_MEMORY_OPTIMIZER), ==, 0);
+    for (int kind = 0; kind < SCHEDULE_OP_N; kind++)
+        g_assert_cmpint(off->ops[0].workspace_bytes[kind], ==, usual->ops[0].workspace_bytes[kind]);
 }
 
 /* What the ops of one stage need besides with ZeRO 3, against ZeRO 1. */
@@ -249,8 +256,8 @@ more_workspace(const ModelArch *arch, const Profile *profile, PlanSpec spec, Sch
 
 /*
  * A table of 32 M elements, a layer of 12.6 M; weights of 2 bytes, gradients of 4.  While an end is
- * at work, its table is whole in a layer's place, and in B or W its gradients are.  The head's
- * comes before anything is given back, and in I nothing but its weights.
+ * at work, its table is whole, and the layer after it, and in B or W its gradients are.  The head's
+ * comes before anything is given back, and in I nothing but its weights; W needs none.
  */
 static void
 test_large_tables_take_memory(void)
@@ -264,18 +271,142 @@ test_large_tables_take_memory(void)
 
     g_assert_cmpint(tables, >, head);
     g_assert_cmpint(more_workspace(&arch, profile, spec, SCHEDULE_OP_FORWARD), ==,
-                    2 * (tables - layer));
+                    2 * (tables + layer));
     g_assert_cmpint(more_workspace(&arch, profile, spec, SCHEDULE_OP_BACKWARD), ==,
-                    2 * (head - layer) + 4 * head);
+                    2 * (head + layer) + 4 * head);
     g_assert_cmpint(more_workspace(&arch, profile, spec, SCHEDULE_OP_BACKWARD_WEIGHT), ==,
-                    4 * head - 2 * layer);
-    /* Small ones: the layer's gradients, when the head has given its logits back. */
+                    4 * head);
+    /* Small ones: two layers at once. */
     arch = gpt(2, 64);
-    g_assert_cmpint(more_workspace(&arch, profile, spec, SCHEDULE_OP_FORWARD), ==, 0);
+    g_assert_cmpint(more_workspace(&arch, profile, spec, SCHEDULE_OP_FORWARD), ==, 4 * layer);
     /* Other frameworks' buckets are not counted. */
     arch = gpt(2, 32768);
     spec.framework = PLAN_FRAMEWORK_FSDP;
     g_assert_cmpint(more_workspace(&arch, profile, spec, SCHEDULE_OP_BACKWARD), ==, 0);
+}
+
+/*
+ * Of @n layers without ends: with a depth of D the part that has r gatherings of later ops ahead
+ * has D - r of its own op, if that has so many after it; all of them are in the workspace where
+ * none of a later op comes.
+ */
+static void
+test_what_is_ahead_depends_on_later_ops(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+
+    for (int64_t n = 1; n < 5; n++)
+        for (int32_t depth = 0; depth < 4; depth++) {
+            ModelArch arch = gpt(n, 0);
+            PlanSpec spec = {.degrees = {4, 1, 1, 1, 1, 1}, .zero_stage = 3, .n_ahead = 1 + depth};
+            const int64_t layer =
+                2 * model_part_parameters(&arch, MODEL_PART_LAYER, 0, 1, 1, 1, false);
+            const int64_t more = MIN(n, 1 + depth) * layer;
+            g_autoptr(Workload) w = workload_of(&arch, profile, &spec);
+            g_assert_cmpint(more_workspace(&arch, profile, spec, SCHEDULE_OP_FORWARD), ==, more);
+            g_assert_cmpint(more_workspace(&arch, profile, spec, SCHEDULE_OP_BACKWARD), ==,
+                            more + 2 * layer);
+            g_assert_cmpint(more_workspace(&arch, profile, spec, SCHEDULE_OP_BACKWARD_WEIGHT), ==,
+                            2 * layer);
+            g_assert_true((w->ahead == NULL) == (depth == 0));
+            const int64_t alone = w->ops[0].workspace_bytes[SCHEDULE_OP_FORWARD] - more;
+            for (int32_t r = 1; r <= depth; r++) {
+                const int64_t *forward = workload_ahead_last(w->ahead, 0, SCHEDULE_OP_FORWARD);
+                const int64_t *weight =
+                    workload_ahead_last(w->ahead, 0, SCHEDULE_OP_BACKWARD_WEIGHT);
+                g_assert_cmpint(forward[r - 1], ==,
+                                depth - r < n ? alone + (1 + depth - r) * layer
+                                              : WORKLOAD_NONE_AHEAD);
+                g_assert_cmpint(weight[r - 1], ==,
+                                r < depth ? WORKLOAD_NONE_AHEAD
+                                          : w->ops[0].workspace_bytes[SCHEDULE_OP_BACKWARD_WEIGHT]);
+            }
+            if (depth > 0) {
+                g_assert_cmpint(workload_ahead_n(w->ahead, 0, SCHEDULE_OP_FORWARD), ==, n);
+                g_assert_cmpint(w->ahead->most_bytes[0], ==, depth * layer);
+                g_assert_cmpint(
+                    workload_ahead_most(w, 0, SCHEDULE_OP_FORWARD, 0), ==,
+                    MAX(alone + more, alone + (1 + depth) * layer + (MIN(n, depth) - 1) * layer));
+            }
+        }
+}
+
+/* Its ends are gathered too, where they are, but for a backward's embedding. */
+static void
+test_ends_are_ahead_too(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+    ModelArch arch = gpt(3, 64);
+    const PlanSpec spec = {.degrees = {4, 1, 1, 1, 1, 1}, .zero_stage = 3};
+    g_autoptr(Workload) w = workload_of(&arch, profile, &spec);
+    const int64_t head = 2 * model_part_parameters(&arch, MODEL_PART_HEAD, 0, 1, 1, 1, true);
+    const int64_t tables =
+        2 * model_part_parameters(&arch, MODEL_PART_EMBEDDING, 0, 1, 1, 1, false);
+
+    g_assert_cmpint(workload_ahead_n(w->ahead, 0, SCHEDULE_OP_FORWARD), ==, 5);
+    g_assert_cmpint(workload_ahead_bytes(w->ahead, 0, SCHEDULE_OP_FORWARD, 0), ==, tables);
+    g_assert_cmpint(workload_ahead_bytes(w->ahead, 0, SCHEDULE_OP_FORWARD, 4), ==, head);
+    for (ScheduleOpKind kind = SCHEDULE_OP_BACKWARD; kind <= SCHEDULE_OP_BACKWARD_INPUT; kind++) {
+        g_assert_cmpint(workload_ahead_n(w->ahead, 0, kind), ==, 4);
+        g_assert_cmpint(workload_ahead_bytes(w->ahead, 0, kind, 0), ==, head);
+    }
+    g_assert_cmpint(workload_ahead_n(w->ahead, 0, SCHEDULE_OP_BACKWARD_WEIGHT), ==, 0);
+}
+
+/* A last stage of a layer and the head, whose table is more than a layer: it is not ahead of use,
+ * and what is after it does not come before it. */
+static void
+test_a_large_table_is_never_ahead(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+    ModelArch arch = gpt(2, 32768);
+    PlanSpec spec = {.degrees = {4, 1, 2, 1, 1, 1}, .zero_stage = 3};
+    const int64_t layer = 2 * model_part_parameters(&arch, MODEL_PART_LAYER, 0, 1, 1, 1, false);
+    const int64_t head = 2 * model_part_parameters(&arch, MODEL_PART_HEAD, 0, 1, 1, 1, true);
+    g_autoptr(Workload) one = workload_of(&arch, profile, &spec);
+    const int64_t *last = workload_ahead_last(one->ahead, 1, SCHEDULE_OP_FORWARD);
+    const int64_t forward = one->ops[1].workspace_bytes[SCHEDULE_OP_FORWARD];
+
+    g_assert_cmpint(last[0], ==, forward);
+    spec.n_ahead = 3;
+    g_autoptr(Workload) two = workload_of(&arch, profile, &spec);
+    last = workload_ahead_last(two->ahead, 1, SCHEDULE_OP_FORWARD);
+    g_assert_cmpint(two->ops[1].workspace_bytes[SCHEDULE_OP_FORWARD], ==, forward);
+    g_assert_cmpint(last[0], ==, WORKLOAD_NONE_AHEAD);
+    g_assert_cmpint(last[1], ==, forward);
+    spec.n_ahead = 4; /* 3 layers of 12.6 M are more than 33.5 M */
+    g_autoptr(Workload) three = workload_of(&arch, profile, &spec);
+    g_assert_cmpint(three->ops[1].workspace_bytes[SCHEDULE_OP_FORWARD], ==, forward + layer);
+    g_assert_cmpint(3 * layer, >, head);
+}
+
+/*
+ * With full recompute an I leaves more than it has found, M bytes a layer, all allocated when it
+ * begins: the layer before the last, of weights L, has the last one's ahead, but lacks M.
+ */
+static void
+test_an_input_gradient_rises(void)
+{
+    g_autoptr(Profile) profile = fixture_profile();
+    ModelArch arch = gpt(3, 0);
+    const int64_t layer = 2 * model_part_parameters(&arch, MODEL_PART_LAYER, 0, 1, 1, 1, false);
+    bool is_above[2] = {false, false};
+
+    for (int64_t micro_batch = 1; micro_batch <= 2; micro_batch++) {
+        PlanSpec spec = {.degrees = {4, 1, 1, 1, 1, 1},
+                         .zero_stage = 3,
+                         .micro_batch = micro_batch,
+                         .recompute = PLAN_RECOMPUTE_FULL};
+        g_autoptr(Workload) w = workload_of(&arch, profile, &spec);
+        const WorkloadOp *op = &w->ops[0];
+        const int64_t more = (op->weight_activation_bytes - op->activation_bytes) / 3;
+        const int64_t gathered = more_workspace(&arch, profile, spec, SCHEDULE_OP_BACKWARD_INPUT);
+        g_assert_cmpint(gathered, ==, MAX(layer, 2 * layer - more));
+        g_assert_cmpint(workload_ahead_last(w->ahead, 0, SCHEDULE_OP_BACKWARD_INPUT)[0], ==,
+                        op->workspace_bytes[SCHEDULE_OP_BACKWARD_INPUT] - gathered + layer);
+        is_above[gathered > layer] = true;
+    }
+    g_assert_true(is_above[0] && is_above[1]);
 }
 
 /* A table that is larger than the layers ahead is waited for, a backward's embedding needs none. */
@@ -315,6 +446,10 @@ main(int argc, char **argv)
     ADD("the-optimizer-of-offloaded-parameters", test_the_optimizer_of_offloaded_parameters);
     ADD("gathered-layers-take-memory", test_gathered_layers_take_memory);
     ADD("large-tables-take-memory", test_large_tables_take_memory);
+    ADD("what-is-ahead-depends-on-later-ops", test_what_is_ahead_depends_on_later_ops);
+    ADD("ends-are-ahead-too", test_ends_are_ahead_too);
+    ADD("a-large-table-is-never-ahead", test_a_large_table_is_never_ahead);
+    ADD("an-input-gradient-rises", test_an_input_gradient_rises);
     ADD("large-tables-are-waited-for", test_large_tables_are_waited_for);
 #undef ADD
     return g_test_run();

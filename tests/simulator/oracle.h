@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-#include "profiles/workload.h"
+#include "profiles/workload_ahead.h"
 
 typedef struct {
     ScheduleOp op;
@@ -226,6 +226,60 @@ oracle_reduced(const Oracle *o, int32_t r)
     return MAX(o->free[r], o->dp_until[r]);
 }
 
+/* Gatherings of op @i of the schedule, in its order; returns how many, at most 64. */
+static inline int64_t
+oracle_gatherings(const Oracle *o, int64_t i, int64_t bytes[64])
+{
+    const OracleOp *op = &o->ops[i];
+    const WorkloadAhead *ahead = o->workload->ahead;
+    const int64_t place = (int64_t)op->chain * o->workload->n_stages + op->stage;
+    const int64_t begin = ahead->begin[place], end = ahead->begin[place + 1];
+    int64_t n = 0;
+
+    if (op->op.kind == SCHEDULE_OP_FORWARD)
+        for (int64_t k = begin; k < end; k++)
+            bytes[n++] = ahead->bytes[k];
+    else if (op->op.kind != SCHEDULE_OP_BACKWARD_WEIGHT)
+        for (int64_t k = end - 1; k >= begin + ahead->is_first[place]; k--)
+            bytes[n++] = ahead->bytes[k];
+    return n;
+}
+
+/* The workspace of op @i of rank @r: for each part of the op that has some of later ops ahead, what
+ * is under way when that part is at work. */
+static inline int64_t
+oracle_workspace(const Oracle *o, int32_t r, int64_t i)
+{
+    const WorkloadOp *w = oracle_workload(o, &o->ops[i], o->ops[i].stage);
+    const ScheduleOpKind kind = (ScheduleOpKind)o->ops[i].op.kind;
+    const WorkloadAhead *ahead = o->workload->ahead;
+    int64_t most = w->workspace_bytes[kind], row[64];
+
+    for (int32_t later = 1; ahead != NULL && later <= ahead->depth; later++) {
+        const int64_t last =
+            ahead->last_bytes[((w - o->workload->ops) * SCHEDULE_OP_N + kind) * ahead->depth +
+                              later - 1];
+        const int64_t n = oracle_gatherings(o, i, row), own = ahead->depth - later;
+        int64_t under_way = 0, n_bytes = 0, left = later;
+        if (last == WORKLOAD_NONE_AHEAD || own > n)
+            continue;
+        for (int64_t k = n - own; k < n; k++)
+            under_way += row[k];
+        for (int64_t j = i + 1; left > 0 && j < o->schedule->rank_begin[r + 1]; j++) {
+            const int64_t n_next = oracle_gatherings(o, j, row);
+            for (int64_t k = 0; k < n_next && left > 0; k++, left--) {
+                under_way += row[k];
+                if (under_way > ahead->most_bytes[r])
+                    left = 1; /* the last that is looked at */
+                else
+                    n_bytes += row[k];
+            }
+        }
+        most = MAX(most, last + n_bytes);
+    }
+    return most;
+}
+
 static inline void
 oracle_memory(Oracle *o, int32_t r)
 {
@@ -238,7 +292,7 @@ oracle_memory(Oracle *o, int32_t r)
             const OracleOp *op = &o->ops[i];
             const WorkloadOp *w = oracle_workload(o, op, op->stage);
             at = op->start;
-            now[TRACE_MEMORY_WORKSPACE] += w->workspace_bytes[op->op.kind];
+            now[TRACE_MEMORY_WORKSPACE] += oracle_workspace(o, r, i);
             if (op->op.kind == SCHEDULE_OP_FORWARD) {
                 now[TRACE_MEMORY_ACTIVATIONS] += w->activation_bytes;
                 now[TRACE_MEMORY_KV] += w->kv_bytes;
@@ -264,7 +318,7 @@ oracle_memory(Oracle *o, int32_t r)
             continue;
         const OracleOp *op = &o->ops[i];
         const WorkloadOp *w = oracle_workload(o, op, op->stage);
-        now[TRACE_MEMORY_WORKSPACE] -= w->workspace_bytes[op->op.kind];
+        now[TRACE_MEMORY_WORKSPACE] -= oracle_workspace(o, r, i);
         if (oracle_is_input_gradient(op)) {
             now[TRACE_MEMORY_KV] -= w->kv_bytes + w->kv_gradient_bytes;
             now[TRACE_MEMORY_ACTIVATIONS] -=

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "profiles/workload_ahead.h"
 #include "simulator/simulate.h"
 #include "tests/schedule/evaluate.h"
 #include "tests/simulator/random.h"
@@ -372,6 +373,56 @@ test_events_replay_to_the_report(void)
     }
 }
 
+/* --- weights of later ops --- */
+
+/*
+ * One stage of an embedding of 5, a layer of 10 and a head of 7: F F B B with one gathering ahead.
+ * Each F's last part has the next op's first ahead of it: 5, then the head's 7; B's last, its
+ * layer, the next B's head, and after the last nothing comes.  With @most_bytes below 7 the head is
+ * waited for.  Whatever is ahead, parts before the last may have more.
+ */
+static void
+test_later_ops_weights_are_ahead(void)
+{
+    static const char *const ranks[] = {"F0.0 F1.0 B0.0 B1.0"};
+    static const ScheduleShape shape = {1, 1, 2, 1, 0, NULL};
+    static const struct {
+        int64_t most_bytes, last_forward, last_backward;
+        int64_t workspaces[4];
+    } cases[] = {
+        {10, 40, 30, {45, 47, 37, 30}},
+        {6, 40, 30, {45, 40, 30, 30}},
+        {10, 20, 14, {25, 27, 25, 25}},
+        {4, 40, 30, {40, 40, 30, 30}},
+        {10, WORKLOAD_NONE_AHEAD, 30, {20, 20, 37, 30}},
+    };
+
+    for (size_t k = 0; k < G_N_ELEMENTS(cases); k++) {
+        g_autoptr(Schedule) schedule = schedule_from_text(&shape, SCHEDULE_PLACEMENT_LOOP, ranks);
+        g_autoptr(Workload) workload = plain_workload(schedule, unit_times, 0);
+        const SimOptions options = {.want_memory = true, .want_levels = true};
+        g_auto(SimResult) result = {0};
+        WorkloadAhead *ahead = workload->ahead = g_new0(WorkloadAhead, 1);
+        ahead->depth = 1;
+        ahead->most_bytes = g_memdup2(&cases[k].most_bytes, sizeof(int64_t));
+        ahead->begin = g_memdup2((int64_t[]){0, 3}, 2 * sizeof(int64_t));
+        ahead->bytes = g_memdup2((int64_t[]){5, 10, 7}, 3 * sizeof(int64_t));
+        ahead->is_first = g_memdup2((int8_t[]){1}, 1);
+        ahead->last_bytes =
+            g_memdup2((int64_t[]){cases[k].last_forward, cases[k].last_backward, 0, 0},
+                      SCHEDULE_OP_N * sizeof(int64_t));
+        workload->ops[0].workspace_bytes[SCHEDULE_OP_FORWARD] = 20;
+        workload->ops[0].workspace_bytes[SCHEDULE_OP_BACKWARD] = 25;
+        g_assert_true(sim_run(schedule, workload, &options, &result, NULL));
+        int64_t most = 0;
+        for (int i = 0; i < 4; i++) {
+            g_assert_cmpint(result.levels[i].begin_bytes, ==, cases[k].workspaces[i]);
+            most = MAX(most, cases[k].workspaces[i]);
+        }
+        g_assert_cmpint(row_of(&result, 0)->memory_bytes[TRACE_MEMORY_WORKSPACE], ==, most);
+    }
+}
+
 /* --- limits --- */
 
 static void
@@ -423,6 +474,8 @@ main(int argc, char **argv)
     g_test_add_func("/simulator/memory/static-peak", test_static_peak);
     g_test_add_func("/simulator/memory/events-replay-to-the-report",
                     test_events_replay_to_the_report);
+    g_test_add_func("/simulator/memory/later-ops-weights-are-ahead",
+                    test_later_ops_weights_are_ahead);
     g_test_add_func("/simulator/memory/refuses", test_refuses);
     return g_test_run();
 }
