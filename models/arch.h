@@ -211,6 +211,7 @@ typedef struct {
     bool compiled_loss;      /* one buffer more: not in place */
     bool fused_loss;         /* one kernel, no copy in fp32 */
     bool loss_in_place;      /* the logits' gradient takes their place, in one pass */
+    bool row_blocks;         /* experts' rows in blocks taken layer by layer: degas's executor */
     double expert_imbalance; /* >= 1: load of the fullest expert rank over the mean; 1 if unknown */
 } ModelShape;
 
@@ -279,6 +280,10 @@ typedef struct {
     bool first_flash;    /* attention: shape's */
     bool output_stays;   /* a product's: the next op saves it, so that it is not besides */
     bool core_attention; /* selective recompute: saved_bytes are not kept, op runs again */
+    /* Memory is taken when the layer gets there, not when its pass begins; and what it is then in a
+     * backward, or one of input gradients alone, besides what is saved and the input's gradient. */
+    bool late;
+    int64_t late_backward_bytes, late_input_bytes;
 } ModelOp;
 
 #define MODEL_MAX_OPS 48
@@ -330,6 +335,9 @@ bool model_shape_check(const ModelArch *arch, const ModelShape *shape, GError **
  * its share of the rows.  Expert products are of the fullest rank: rows * top_k * expert_imbalance.
  * Probabilities are applied inside the activation (nothing kept for them).  all-to-all's comm_bytes
  * are of the fullest rank's buffer.
+ *
+ * With shape->row_blocks the experts' ops are late, and experts_down has what degas's executor
+ * holds for the rows while experts work: cost-model.md 6.3.
  *
  * With shape->eager, in family llama, norms, rotary embedding and SwiGLU are PyTorch's operations
  * one by one, and in both families so is the loss: every intermediate passes through memory (counts

@@ -54,7 +54,7 @@ ops_add_mlp(OpsList *list)
  * The product of every local expert: @rows in all, shared evenly.  Fewer rows than experts: only so
  * many experts work.
  */
-static void
+static ModelOp *
 add_expert_gemm(OpsList *list, const char *name, double rows, int64_t k, int64_t n)
 {
     bool bias = list->arch->family == MODEL_FAMILY_GPT;
@@ -67,6 +67,7 @@ add_expert_gemm(OpsList *list, const char *name, double rows, int64_t k, int64_t
     gemm->n_kernels_forward *= gemm->count;
     gemm->n_kernels_backward *= gemm->count;
     ops_keep_input(list, gemm, rows * (double)k);
+    return gemm;
 }
 
 /* Experts that see every token: one dense MLP of their joint width, split by tp. */
@@ -90,7 +91,7 @@ add_shared_experts(OpsList *list)
 }
 
 /* Which experts each row goes to: scores, top k, and the map that permutes rows. */
-static void
+static ModelOp *
 add_router(OpsList *list, double rows)
 {
     const ModelExperts *experts = &list->arch->experts;
@@ -107,6 +108,62 @@ add_router(OpsList *list, double rows)
                         5);
     op->n_kernels_forward = 8;
     op->saved_bytes = ops_bytes(4.0 * scores + 8.0 * chosen);
+    return op;
+}
+
+/* Elements per row of what the executor keeps for a layer's own part of an op (executor/layer.h):
+ * for the whole of it, so while experts work too. */
+typedef struct {
+    double backward, input;
+} Scratch;
+
+static Scratch
+scratch_of(const OpsList *list)
+{
+    const ModelArch *arch = list->arch;
+    const ModelShape *shape = list->shape;
+    const double h = (double)arch->hidden;
+    const double q = (double)(ops_ceil_div(arch->n_heads, shape->tp) * arch->head_dim);
+    const double kv = 2.0 * (double)(ops_ceil_div(arch->n_kv_heads, shape->tp) * arch->head_dim);
+    const double shared =
+        (double)ops_ceil_div(arch->experts.n_shared * arch->experts.ffn_hidden, shape->tp);
+    /* Of all cp ranks: K and V, their gradients, and either on its way. */
+    const double ring = shape->cp > 1 ? 3.0 * (double)shape->cp * kv : 0.0;
+    const double gathered = shape->sequence_parallel ? h : 0.0;
+    const double common = fmax(h, shared) + gathered;
+
+    return (Scratch){
+        .backward = common + fmax(2.0 * q + kv + ring, fmax(h, 2.0 * shared)),
+        /* What W needs of the layer's other products. */
+        .input = common + fmax(q + ring, h) + q + kv + h + (shared > 0.0 ? 2.0 * shared + h : 0.0),
+    };
+}
+
+/*
+ * What degas's executor takes for @n rows that come to its experts of the @sent that go out
+ * (executor/moe.h): two buffers for rows on their way, forward the results of the experts, backward
+ * the gradients of these results and of the first products' and a place for those of the
+ * activations, then of the inputs.
+ */
+static void
+set_row_blocks(const OpsList *list, double sent, double n, ModelOp *up, ModelOp *down)
+{
+    const ModelArch *arch = list->arch;
+    const double h = (double)arch->hidden, f = (double)arch->experts.ffn_hidden;
+    const double buffers = 2.0 * fmax(sent, n) * h;
+    /* Shares of tp ranks are gathered. */
+    const double whole =
+        list->shape->tp > 1 && !list->shape->sequence_parallel ? list->rows * h : 0.0;
+    const double scores = list->tp_rows * (double)arch->experts.n_experts;
+    const double backward = n * (h + (double)n_inputs(arch) * f + fmax(h, f)) + buffers + whole;
+    const Scratch scratch = scratch_of(list);
+
+    up->output_stays = down->output_stays = true;
+    down->forward_transient_bytes = ops_bytes((n * h + buffers + whole) * list->e);
+    down->late_backward_bytes =
+        ops_bytes((backward + scores + list->rows * scratch.backward) * list->e + 4.0 * (n + sent));
+    down->late_input_bytes =
+        ops_bytes((backward + scores + list->rows * scratch.input) * list->e + 4.0 * (n + sent));
 }
 
 void
@@ -123,9 +180,9 @@ ops_add_experts(OpsList *list)
     int64_t etp = MAX(1, list->shape->etp);
     double gathered = received * (double)etp;
     int64_t width = ops_ceil_div(experts->ffn_hidden, etp);
-    ModelOp *activation;
+    ModelOp *route, *up, *activation, *down;
 
-    add_router(list, rows);
+    route = add_router(list, rows);
     /* Without sequence parallelism the tp ranks hold the same rows: each dispatches its share, and
      * the results (in backward: the gradients) are gathered. */
     if (!sp)
@@ -138,13 +195,19 @@ ops_add_experts(OpsList *list)
     /* Ranks that share experts gather the rows of all of them, and add up their results. */
     ops_add_collective(list, "experts_gather", MODEL_GROUP_ETP, MODEL_COMM_ALL_GATHER,
                        MODEL_COMM_REDUCE_SCATTER, gathered * h * list->e);
-    add_expert_gemm(list, "experts_up", gathered, arch->hidden, n_inputs(arch) * width);
+    up = add_expert_gemm(list, "experts_up", gathered, arch->hidden, n_inputs(arch) * width);
     activation = add_activation(list, "experts_activation", gathered, width);
     /* GELU's result is multiplied with the router's probabilities, whose gradient needs it. */
     if (arch->family == MODEL_FAMILY_GPT)
         activation->saved_bytes =
             ops_bytes((double)activation->saved_bytes + gathered * (double)width * list->e);
-    add_expert_gemm(list, "experts_down", gathered, width, arch->hidden);
+    down = add_expert_gemm(list, "experts_down", gathered, width, arch->hidden);
+    if (list->shape->row_blocks) {
+        route->late = up->late = activation->late = down->late = true;
+        /* Tables: five words for what is sent, three for what came. */
+        route->saved_bytes = ops_bytes(20.0 * sent + 12.0 * received);
+        set_row_blocks(list, sent, received, up, down);
+    }
     ops_add_collective(list, "experts_scatter", MODEL_GROUP_ETP, MODEL_COMM_REDUCE_SCATTER,
                        MODEL_COMM_ALL_GATHER, gathered * h * list->e);
     ops_add_collective(list, "combine", MODEL_GROUP_EP, MODEL_COMM_ALL_TO_ALL,

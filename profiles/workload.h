@@ -247,6 +247,7 @@ typedef struct {
     int64_t weight_saved;                          /* from I to W: inputs, gradients of outputs */
     int64_t forward_transient, backward_transient; /* the largest of an op */
     int64_t passing_transient, input_transient;    /* of an F that keeps nothing, of an I */
+    int64_t late_saved, late_backward; /* of late ops (ModelOp): of saved; in a backward */
 } WorkloadPartBytes;
 
 WorkloadPartBytes workload_part_bytes(const ModelArch *arch, ModelPart part, int64_t layer,
@@ -257,6 +258,7 @@ WorkloadPartBytes workload_part_bytes(const ModelArch *arch, ModelPart part, int
 typedef struct {
     int64_t kept, kv, weight_kept;
     int64_t forward_workspace, backward_workspace, input_workspace;
+    int64_t late_backward_workspace; /* when the layers are at work and the head is done */
 } WorkloadHeldBytes;
 
 /*

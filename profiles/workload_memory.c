@@ -289,6 +289,8 @@ workload_part_bytes(const ModelArch *arch, ModelPart part, int64_t layer, const 
         int64_t output = 0; /* of a product */
 
         sum.saved += ops[i].saved_bytes;
+        sum.late_saved += ops[i].late ? ops[i].saved_bytes : 0;
+        sum.late_backward = MAX(sum.late_backward, ops[i].late_backward_bytes);
         sum.saved_kv += ops[i].saved_kv_bytes;
         sum.weight_saved += ops[i].saved_for_weight_bytes + ops[i].output_gradient_bytes;
         if (ops[i].core_attention)
@@ -303,10 +305,15 @@ workload_part_bytes(const ModelArch *arch, ModelPart part, int64_t layer, const 
             MAX(sum.backward_transient, output + ops[i].backward_transient_bytes);
         output += next_input_bytes(ops, n_ops, i);
         sum.input_transient = MAX(sum.input_transient, output + ops[i].backward_transient_bytes);
+        sum.input_transient = MAX(sum.input_transient, ops[i].late_input_bytes);
         sum.passing_transient =
             MAX(sum.passing_transient, output + ops[i].forward_transient_bytes +
                                            (ops[i].core_attention ? ops[i].saved_bytes : 0));
     }
+    /* Late blocks come on top of those that the layer has from the beginning. */
+    if (sum.late_saved > 0)
+        sum.passing_transient =
+            sum.forward_transient + sum.saved - model_boundary_bytes(arch, shape);
     return sum;
 }
 
@@ -324,6 +331,7 @@ workload_held_bytes(const WorkloadPartBytes *part, PlanRecompute recompute, bool
     const int64_t again = recompute == PLAN_RECOMPUTE_SELECTIVE ? part->core_attention
                           : recompute == PLAN_RECOMPUTE_FULL    ? all
                                                                 : 0;
+    const int64_t again_late = recompute == PLAN_RECOMPUTE_FULL ? part->late_saved : 0;
     const int64_t kept = all - again + (recompute == PLAN_RECOMPUTE_FULL ? boundary : 0);
     const int64_t input = again + part->input_transient + boundary;
 
@@ -334,7 +342,9 @@ workload_held_bytes(const WorkloadPartBytes *part, PlanRecompute recompute, bool
         .forward_workspace = recompute == PLAN_RECOMPUTE_FULL
                                  ? MAX(part->forward_transient, part->passing_transient + boundary)
                                  : part->forward_transient,
-        .backward_workspace = again + part->backward_transient + boundary,
+        .backward_workspace = again - again_late + part->backward_transient + boundary,
+        .late_backward_workspace =
+            part->late_backward > 0 ? again + part->late_backward + boundary : 0,
         .input_workspace = input - CLAMP(part->weight_saved - kept, 0, input),
     };
 }
@@ -394,6 +404,7 @@ workload_build_op_memory(const WorkloadBuild *build, const PlanStage *stage, int
                                   : NULL;
     WorkloadHeldBytes kinds[WORKLOAD_LAYER_KINDS];
     bool known[WORKLOAD_LAYER_KINDS] = {false};
+    int64_t late = 0;
 
     if (stage->embedding)
         add_whole_part(build, MODEL_PART_EMBEDDING, 0, &embedding, whole, op);
@@ -414,6 +425,15 @@ workload_build_op_memory(const WorkloadBuild *build, const PlanStage *stage, int
     }
     if (stage->head)
         add_whole_part(build, MODEL_PART_HEAD, 0, &head, whole, op);
+    for (int kind = 0; kind < WORKLOAD_LAYER_KINDS; kind++)
+        if (known[kind])
+            late = MAX(late, kinds[kind].late_backward_workspace);
+    /* By then the head has given back what it kept; where parts are whole, that is counted there.
+     */
+    if (stage->head && whole == NULL)
+        late -= head.kept;
+    op->workspace_bytes[SCHEDULE_OP_BACKWARD] =
+        MAX(op->workspace_bytes[SCHEDULE_OP_BACKWARD], late);
     if (whole != NULL)
         workload_build_add_whole(
             build,

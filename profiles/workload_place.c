@@ -26,7 +26,7 @@ workload_set_conventions(const PlanConventions *conventions, const ProfileParame
     shape->etp = conventions->expert_tp;
     shape->compiled_loss = conventions->loss == PLAN_LOSS_COMPILED;
     shape->fused_loss = conventions->loss == PLAN_LOSS_FUSED;
-    shape->loss_in_place = conventions->framework == PLAN_FRAMEWORK_DEGAS;
+    shape->loss_in_place = shape->row_blocks = conventions->framework == PLAN_FRAMEWORK_DEGAS;
     shape->expert_imbalance = conventions->expert_imbalance > 0.0 ? conventions->expert_imbalance
                                                                   : parameters->expert_imbalance;
 }

@@ -41,6 +41,16 @@ off = [a / s[i * len(s) // len(m)] - 1 for i, a in enumerate(m)]
 assert all(abs(x) <= 0.03 for x in off), (off, m, s)"
 }
 
+# experts WIDTH: from now on the model is one of experts
+experts() {
+    cat >"$W/model.json" <<END
+{"format":"degas-model","version":1,"name":"middling-experts","family":"llama","n_layers":4,
+ "hidden":$1,"n_heads":8,"n_kv_heads":4,"ffn_hidden":$1,"vocab":1024,"max_seq_len":192,
+ "tied_embeddings":false,"experts":{"n_experts":4,"top_k":2,"ffn_hidden":$1}}
+END
+    profile || report 1 "profile with experts" "$(cat "$W/err")"
+}
+
 P="--gpus 2 --dp 1 --tp 1 --pp 2 --slices off"
 T="--gpus 2 --dp 1 --tp 2 --pp 1 --schedule 1f1b --slices off"
 D="--gpus 2 --dp 2 --tp 1 --pp 1 --schedule 1f1b --slices off"
@@ -96,6 +106,9 @@ if [ -z "$LONG" ]; then
     done
     peaks "large tables, pp 2, zero 3" --gpus 4 --dp 2 --tp 1 --pp 2 --slices off --schedule zb-h1 \
         --zero 3 --recompute none
+    experts 192
+    peaks "experts, recompute none" $P --schedule 1f1b --zero 0 --recompute none
+    peaks "experts, recompute full" $P --schedule zb-h1 --zero 0 --recompute full
 else
     for schedule in naive gpipe 1f1b zb-h1 zb-h2 dualpipe zb-auto "interleaved --vpp 2" \
         "looped-bfs --vpp 2" "zb-v --vpp 2" "v-half --vpp 2" "v-min --vpp 2" "dualpipev --vpp 2" \
@@ -144,6 +157,26 @@ else
  "tied_embeddings":false}
 END
     backwards llama
+    experts 384
+    for schedule in 1f1b zb-h1 "zb-v --vpp 2" "dualpipev --vpp 2"; do
+        for recompute in none selective full; do
+            peaks "experts, $schedule, recompute $recompute" $P --schedule $schedule --zero 0 \
+                --recompute $recompute
+        done
+    done
+    for recompute in none full; do
+        peaks "experts, tp 2, recompute $recompute" $T --zero 0 --recompute $recompute
+        peaks "experts, tp 2, sequence parallel, recompute $recompute" $T --zero 0 \
+            --sequence-parallel on --recompute $recompute
+        peaks "experts, cp 2, recompute $recompute" --gpus 2 --dp 1 --tp 1 --cp 2 --pp 1 \
+            --schedule 1f1b --slices off --zero 0 --recompute $recompute
+        peaks "experts, slices, recompute $recompute" $S --schedule seq1f1b --slices 8 --zero 0 \
+            --recompute $recompute
+        for zero in 1 2 3; do
+            peaks "experts, dp 2, zero $zero, recompute $recompute" $D --zero $zero \
+                --recompute $recompute
+        done
+    done
 fi
 
 finish

@@ -1,4 +1,4 @@
-/* Tests of models/arch.h, model_ops() on several ranks: collectives, divided layers, experts. */
+/* Tests of models/arch.h, model_ops() on several ranks: collectives, divided layers. */
 #include "tests/models/ops_case.h"
 
 /* --- collectives --- */
@@ -248,55 +248,6 @@ test_losses_keep_what_they_keep(void)
 
 /* --- splits and experts --- */
 
-/* Two tp ranks share each expert: half its columns, the rows of both, gathered and added up. */
-static void
-test_tp_ranks_share_experts(void)
-{
-    g_autoptr(ModelArch) arch = load("mixtral-8x7b");
-    g_autoptr(GError) error = NULL;
-    ModelShape shape = plain_shape(1, 4096);
-    const int64_t rows = 4096 / 2 * 2; /* of a tp rank, to two experts each */
-    ModelOp ops[MODEL_MAX_OPS];
-    const ModelOp *op;
-
-    shape.tp = 2;
-    shape.ep = 4;
-    shape.sequence_parallel = true;
-    op = find_in_layer(arch, 0, &shape, "experts_up", ops);
-    g_assert_cmpint(op->n, ==, 2 * 14336);
-    g_assert_cmpint(op->count * op->m, ==, rows);
-    g_assert_null(find(ops, MODEL_MAX_OPS, "experts_gather"));
-    shape.etp = 2;
-    op = find_in_layer(arch, 0, &shape, "experts_up", ops);
-    g_assert_cmpint(op->n, ==, 14336);
-    g_assert_cmpint(op->count * op->m, ==, 2 * rows);
-    op = find(ops, MODEL_MAX_OPS, "experts_gather");
-    g_assert_cmpint(op->group, ==, MODEL_GROUP_ETP);
-    g_assert_cmpint(op->forward_comm, ==, MODEL_COMM_ALL_GATHER);
-    g_assert_cmpint(op->backward_comm, ==, MODEL_COMM_REDUCE_SCATTER);
-    g_assert_cmpint(op->comm_bytes, ==, 2 * rows * 4096 * 2);
-    op = find(ops, MODEL_MAX_OPS, "experts_scatter");
-    g_assert_cmpint(op->forward_comm, ==, MODEL_COMM_REDUCE_SCATTER);
-    g_assert_true(model_shape_check(arch, &shape, &error));
-    shape.etp = 4;
-    g_assert_false(model_shape_check(arch, &shape, &error));
-    g_assert_nonnull(strstr(error->message, "expert tp 4 does not divide tp 2"));
-}
-
-/* GELU's result is kept besides its input: the gradient of the router's probabilities reads it. */
-static void
-test_probabilities_keep_the_activation(void)
-{
-    g_autoptr(ModelArch) arch = load("gpt2-124m");
-    ModelShape shape = plain_shape(1, 1024);
-    ModelOp ops[MODEL_MAX_OPS];
-
-    arch->experts = (ModelExperts){.n_experts = 4, .top_k = 2, .ffn_hidden = 3072};
-    g_assert_cmpint(find_in_layer(arch, 0, &shape, "experts_activation", ops)->saved_bytes, ==,
-                    2 * (2 * 1024) * 3072 * 2);
-    g_assert_cmpint(find(ops, MODEL_MAX_OPS, "permute")->memory_kind, ==, MODEL_MEMORY_PERMUTE);
-}
-
 /* Beyond what torch's softmax keeps: its input in fp32; at its gradient (2 + 8) bytes a score. */
 static void
 test_torch_softmax_has_more_while_it_runs(void)
@@ -340,83 +291,6 @@ test_tensor_parallelism_divides_flops(void)
     }
 }
 
-/* Each row goes to top_k experts: the products' rows are tokens * top_k whatever ep is, and the
- * fullest rank has expert_imbalance times the mean. */
-static void
-test_experts_get_top_k_rows_per_token(void)
-{
-    static const int64_t eps[] = {1, 2, 8};
-    g_autoptr(ModelArch) arch = load("mixtral-8x7b");
-
-    for (size_t i = 0; i < G_N_ELEMENTS(eps); i++) {
-        ModelShape shape = plain_shape(2, 1024);
-        ModelOp ops[MODEL_MAX_OPS];
-        const ModelOp *op;
-
-        shape.ep = eps[i];
-        op = find_in_layer(arch, 0, &shape, "experts_up", ops);
-        g_assert_cmpint(op->count, ==, 8 / eps[i]);
-        g_assert_cmpint(op->m * op->count, ==, 2048 * 2);
-        g_assert_cmpint(op->n, ==, 2 * 14336);
-        g_assert_cmpfloat(op->forward_flops, ==, 2.0 * 4096.0 * 4096.0 * 2.0 * 14336.0);
-        shape.expert_imbalance = 1.25;
-        op = find_in_layer(arch, 0, &shape, "experts_up", ops);
-        g_assert_cmpfloat(op->forward_flops, ==, 1.25 * 2.0 * 4096.0 * 4096.0 * 2.0 * 14336.0);
-        if (eps[i] > 1)
-            g_assert_cmpint(find(ops, MODEL_MAX_OPS, "dispatch")->comm_bytes, ==,
-                            5 * (2 * 2048 * 2 * 4096) / 4);
-    }
-}
-
-/* tp ranks share the rows, not the experts, with sequence parallelism or without. */
-static void
-test_tp_ranks_dispatch_their_share(void)
-{
-    g_autoptr(ModelArch) arch = load("mixtral-8x7b");
-
-    for (int sp = 0; sp <= 1; sp++) {
-        ModelShape shape = plain_shape(1, 4096);
-        ModelOp ops[MODEL_MAX_OPS];
-
-        shape.tp = 4;
-        shape.ep = 4;
-        shape.sequence_parallel = sp;
-        g_assert_cmpint(find_in_layer(arch, 0, &shape, "experts_down", ops)->m, ==,
-                        4096 / 4 * 2 / 2);
-        g_assert_cmpint(find(ops, MODEL_MAX_OPS, "dispatch")->comm_bytes, ==,
-                        2 * (4096 / 4) * 2 * 4096);
-    }
-}
-
-/* One token of one expert model: no more experts work than rows arrive. */
-static void
-test_few_rows_reach_few_experts(void)
-{
-    g_autoptr(ModelArch) arch = load("deepseek-v3");
-    ModelShape shape = plain_shape(1, 1);
-    ModelOp ops[MODEL_MAX_OPS];
-    const ModelOp *op = find_in_layer(arch, 60, &shape, "experts_up", ops);
-
-    g_assert_cmpint(op->count, ==, 8);
-    g_assert_cmpint(op->m, ==, 1);
-}
-
-static void
-test_dense_layers_come_first(void)
-{
-    g_autoptr(ModelArch) arch = load("deepseek-v3");
-    ModelShape shape = plain_shape(1, 128);
-    ModelOp ops[MODEL_MAX_OPS];
-    size_t n = model_ops(arch, MODEL_PART_LAYER, 2, &shape, ops);
-
-    g_assert_nonnull(find(ops, n, "mlp_up"));
-    g_assert_null(find(ops, n, "router"));
-    n = model_ops(arch, MODEL_PART_LAYER, 3, &shape, ops);
-    g_assert_null(find(ops, n, "mlp_up"));
-    g_assert_nonnull(find(ops, n, "router"));
-    g_assert_nonnull(find(ops, n, "shared_up"));
-}
-
 /*
  * DeepSeek-V3's attention, per head: queries and keys of 128 + 64, values of 128; the tp ranks
  * exchange the latents, 1536 + 512 + 64, not the hidden state.
@@ -455,14 +329,8 @@ main(int argc, char **argv)
     ADD("rings-merge-results", test_rings_merge_results);
     ADD("heads-are-exchanged-for-tokens", test_heads_are_exchanged_for_tokens);
     ADD("losses-keep-what-they-keep", test_losses_keep_what_they_keep);
-    ADD("tp-ranks-share-experts", test_tp_ranks_share_experts);
-    ADD("probabilities-keep-the-activation", test_probabilities_keep_the_activation);
     ADD("torch-softmax-has-more-while-it-runs", test_torch_softmax_has_more_while_it_runs);
     ADD("tensor-parallelism-divides-flops", test_tensor_parallelism_divides_flops);
-    ADD("experts-get-top-k-rows-per-token", test_experts_get_top_k_rows_per_token);
-    ADD("tp-ranks-dispatch-their-share", test_tp_ranks_dispatch_their_share);
-    ADD("few-rows-reach-few-experts", test_few_rows_reach_few_experts);
-    ADD("dense-layers-come-first", test_dense_layers_come_first);
     ADD("mla-has-two-head-sizes", test_mla_has_two_head_sizes);
 #undef ADD
     return g_test_run();

@@ -239,6 +239,67 @@ test_placeholder_of_the_table(void)
     }
 }
 
+/*
+ * The executor takes the blocks of experts' rows layer by layer, when the head has given back what
+ * it kept.  512 tokens, h = q = k = v = 1024, f 2048; 1024 rows go out and come in; 2 bytes.
+ */
+static void
+test_experts_take_blocks_behind_the_head(void)
+{
+    static const PlanRecompute recomputes[] = {PLAN_RECOMPUTE_NONE, PLAN_RECOMPUTE_FULL};
+    const int64_t h = 1024, f = 2048, rows = 512, n = 1024, vocab = 64;
+    const int64_t head = 2 * rows * (2 * h + vocab), input = 2 * rows * h;
+    const int64_t scratch = rows * 5 * h; /* the gradient's partial sums, q's twice, k's and v's */
+    const int64_t blocks = n * (h + 2 * f + f) + 2 * n * h + rows * 8;
+    const int64_t late = 2 * (blocks + scratch) + 4 * 2 * n;
+    /* x and its norm, q, k, v, lse, attention's result, x2 and its norm, rows, SwiGLU, tables. */
+    const int64_t saved = 2 * rows * 8 * h + 4 * 16 * rows + 2 * n * (h + 3 * f) + 32 * n;
+    /* Inputs of products, 3 h a row and the experts'; gradients of outputs, 4 h, and theirs. */
+    const int64_t for_weight = 2 * (rows * (7 * h + 8) + n * (2 * h + 3 * f));
+    g_autoptr(Profile) profile = fixture_profile();
+
+    for (size_t i = 0; i < G_N_ELEMENTS(recomputes); i++) {
+        const int64_t again = recomputes[i] == PLAN_RECOMPUTE_FULL ? saved : 0;
+        PlanSpec spec = {.degrees = {.dp = 2, .tp = 1, .pp = 1, .cp = 1, .ep = 2, .vpp = 1},
+                         .recompute = recomputes[i]};
+        ModelArch arch = gpt(1, 0);
+
+        arch.family = MODEL_FAMILY_LLAMA;
+        arch.qkv_bias = arch.tied_embeddings = false;
+        arch.experts = (ModelExperts){.n_experts = 8, .top_k = 2, .ffn_hidden = f};
+        g_autoptr(Workload) alone = workload_of(&arch, profile, &spec);
+        g_assert_cmpint(alone->ops[0].workspace_bytes[SCHEDULE_OP_BACKWARD], ==,
+                        again + late + input);
+        g_assert_cmpint(alone->ops[0].activation_bytes, ==, again > 0 ? input : saved);
+        /* Forward: two buffers and the results. */
+        g_assert_cmpint(alone->ops[0].workspace_bytes[SCHEDULE_OP_FORWARD], ==,
+                        again + 2 * 3 * n * h);
+        /* I allocates before it starts what is more for W. */
+        g_assert_cmpint(alone->ops[0].weight_activation_bytes, ==, for_weight);
+        g_assert_cmpint(alone->ops[0].workspace_bytes[SCHEDULE_OP_BACKWARD_INPUT], ==,
+                        again + late + 2 * rows * h + input -
+                            MAX(0, for_weight - alone->ops[0].activation_bytes));
+        arch.vocab = vocab;
+        g_autoptr(Workload) ended = workload_of(&arch, profile, &spec);
+        g_assert_cmpint(ended->ops[0].workspace_bytes[SCHEDULE_OP_BACKWARD], ==,
+                        again + late + input - head);
+        /* What comes at the beginning is there beside the largest head. */
+        arch.vocab = 1 << 20;
+        g_autoptr(Workload) large = workload_of(&arch, profile, &spec);
+        g_assert_cmpint(large->ops[0].workspace_bytes[SCHEDULE_OP_BACKWARD], >=,
+                        (again > 0 ? 2 * rows * 8 * h : 0) + input);
+        g_assert_cmpint(large->ops[0].workspace_bytes[SCHEDULE_OP_BACKWARD], <, late);
+        /* Whole gradients come as late. */
+        spec.zero_stage = 2;
+        arch.vocab = vocab;
+        g_autoptr(Workload) whole = workload_of(&arch, profile, &spec);
+        const int64_t dense = model_part_parameters(&arch, MODEL_PART_LAYER, 0, 1, 2, 1, false) -
+                              model_expert_parameters(&arch, 0, 2, 1);
+        g_assert_cmpint(whole->ops[0].workspace_bytes[SCHEDULE_OP_BACKWARD], ==,
+                        again + late + input + 4 * dense - head);
+    }
+}
+
 int
 main(int argc, char **argv)
 {
@@ -254,6 +315,7 @@ main(int argc, char **argv)
     ADD("placeholders-of-fused-sums", test_placeholders_of_fused_sums);
     ADD("libraries-keep-workspaces", test_libraries_keep_workspaces);
     ADD("placeholder-of-the-table", test_placeholder_of_the_table);
+    ADD("experts-take-blocks-behind-the-head", test_experts_take_blocks_behind_the_head);
 #undef ADD
     return g_test_run();
 }

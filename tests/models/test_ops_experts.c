@@ -1,0 +1,193 @@
+/* Tests of model_ops() in models/arch.h: layers with experts. */
+#include "tests/models/ops_case.h"
+
+/* Two tp ranks share each expert: half its columns, the rows of both, gathered and added up. */
+static void
+test_tp_ranks_share_experts(void)
+{
+    g_autoptr(ModelArch) arch = load("mixtral-8x7b");
+    g_autoptr(GError) error = NULL;
+    ModelShape shape = plain_shape(1, 4096);
+    const int64_t rows = 4096 / 2 * 2; /* of a tp rank, to two experts each */
+    ModelOp ops[MODEL_MAX_OPS];
+    const ModelOp *op;
+
+    shape.tp = 2;
+    shape.ep = 4;
+    shape.sequence_parallel = true;
+    op = find_in_layer(arch, 0, &shape, "experts_up", ops);
+    g_assert_cmpint(op->n, ==, 2 * 14336);
+    g_assert_cmpint(op->count * op->m, ==, rows);
+    g_assert_null(find(ops, MODEL_MAX_OPS, "experts_gather"));
+    shape.etp = 2;
+    op = find_in_layer(arch, 0, &shape, "experts_up", ops);
+    g_assert_cmpint(op->n, ==, 14336);
+    g_assert_cmpint(op->count * op->m, ==, 2 * rows);
+    op = find(ops, MODEL_MAX_OPS, "experts_gather");
+    g_assert_cmpint(op->group, ==, MODEL_GROUP_ETP);
+    g_assert_cmpint(op->forward_comm, ==, MODEL_COMM_ALL_GATHER);
+    g_assert_cmpint(op->backward_comm, ==, MODEL_COMM_REDUCE_SCATTER);
+    g_assert_cmpint(op->comm_bytes, ==, 2 * rows * 4096 * 2);
+    op = find(ops, MODEL_MAX_OPS, "experts_scatter");
+    g_assert_cmpint(op->forward_comm, ==, MODEL_COMM_REDUCE_SCATTER);
+    g_assert_true(model_shape_check(arch, &shape, &error));
+    shape.etp = 4;
+    g_assert_false(model_shape_check(arch, &shape, &error));
+    g_assert_nonnull(strstr(error->message, "expert tp 4 does not divide tp 2"));
+}
+
+/* GELU's result is kept besides its input: the gradient of the router's probabilities reads it. */
+static void
+test_probabilities_keep_the_activation(void)
+{
+    g_autoptr(ModelArch) arch = load("gpt2-124m");
+    ModelShape shape = plain_shape(1, 1024);
+    ModelOp ops[MODEL_MAX_OPS];
+
+    arch->experts = (ModelExperts){.n_experts = 4, .top_k = 2, .ffn_hidden = 3072};
+    g_assert_cmpint(find_in_layer(arch, 0, &shape, "experts_activation", ops)->saved_bytes, ==,
+                    2 * (2 * 1024) * 3072 * 2);
+    g_assert_cmpint(find(ops, MODEL_MAX_OPS, "permute")->memory_kind, ==, MODEL_MEMORY_PERMUTE);
+}
+
+/* Each row goes to top_k experts: the products' rows are tokens * top_k whatever ep is, and the
+ * fullest rank has expert_imbalance times the mean. */
+static void
+test_experts_get_top_k_rows_per_token(void)
+{
+    static const int64_t eps[] = {1, 2, 8};
+    g_autoptr(ModelArch) arch = load("mixtral-8x7b");
+
+    for (size_t i = 0; i < G_N_ELEMENTS(eps); i++) {
+        ModelShape shape = plain_shape(2, 1024);
+        ModelOp ops[MODEL_MAX_OPS];
+        const ModelOp *op;
+
+        shape.ep = eps[i];
+        op = find_in_layer(arch, 0, &shape, "experts_up", ops);
+        g_assert_cmpint(op->count, ==, 8 / eps[i]);
+        g_assert_cmpint(op->m * op->count, ==, 2048 * 2);
+        g_assert_cmpint(op->n, ==, 2 * 14336);
+        g_assert_cmpfloat(op->forward_flops, ==, 2.0 * 4096.0 * 4096.0 * 2.0 * 14336.0);
+        shape.expert_imbalance = 1.25;
+        op = find_in_layer(arch, 0, &shape, "experts_up", ops);
+        g_assert_cmpfloat(op->forward_flops, ==, 1.25 * 2.0 * 4096.0 * 4096.0 * 2.0 * 14336.0);
+        if (eps[i] > 1)
+            g_assert_cmpint(find(ops, MODEL_MAX_OPS, "dispatch")->comm_bytes, ==,
+                            5 * (2 * 2048 * 2 * 4096) / 4);
+    }
+}
+
+/* tp ranks share the rows, not the experts, with sequence parallelism or without. */
+static void
+test_tp_ranks_dispatch_their_share(void)
+{
+    g_autoptr(ModelArch) arch = load("mixtral-8x7b");
+
+    for (int sp = 0; sp <= 1; sp++) {
+        ModelShape shape = plain_shape(1, 4096);
+        ModelOp ops[MODEL_MAX_OPS];
+
+        shape.tp = 4;
+        shape.ep = 4;
+        shape.sequence_parallel = sp;
+        g_assert_cmpint(find_in_layer(arch, 0, &shape, "experts_down", ops)->m, ==,
+                        4096 / 4 * 2 / 2);
+        g_assert_cmpint(find(ops, MODEL_MAX_OPS, "dispatch")->comm_bytes, ==,
+                        2 * (4096 / 4) * 2 * 4096);
+    }
+}
+
+/*
+ * Mixtral: h 4096, f 14336, q 4096, k and v 2048, 8 experts, 2 of them a row; 2 bytes.  512 rows:
+ * 1024 are sent, 1280 come to the fullest rank; of two tp ranks, each routes half.
+ */
+static void
+test_rows_take_blocks(void)
+{
+    static const struct {
+        int64_t tp, sent, n, q, kv, whole, gathered;
+    } cases[] = {
+        {1, 1024, 1280, 4096, 2048, 0, 0},
+        {2, 512, 640, 2048, 1024, 512 * 4096, 0},
+        {2, 512, 640, 2048, 1024, 0, 512 * 4096},
+    };
+    static const char *const late[] = {"route", "experts_up", "experts_activation", "experts_down"};
+    const int64_t h = 4096, f = 14336;
+    g_autoptr(ModelArch) arch = load("mixtral-8x7b");
+
+    for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
+        const int64_t sent = cases[i].sent, n = cases[i].n, q = cases[i].q, kv = cases[i].kv;
+        const int64_t way = 2 * n * h + cases[i].whole;
+        /* Gradients of results and first products, a place, the router's. */
+        const int64_t rows = n * (h + 2 * f + f) + sent / 2 * 8 + way + cases[i].gathered;
+        ModelShape shape = plain_shape(1, 512);
+        ModelOp ops[MODEL_MAX_OPS];
+
+        shape.ep = 2;
+        shape.expert_imbalance = 1.25;
+        shape.tp = cases[i].tp;
+        shape.sequence_parallel = cases[i].gathered > 0;
+        g_assert_false(find_in_layer(arch, 0, &shape, "experts_down", ops)->late);
+        g_assert_cmpint(find(ops, MODEL_MAX_OPS, "route")->saved_bytes, ==,
+                        sent / 2 * 8 * 4 + 8 * sent);
+        shape.row_blocks = true;
+        g_assert_false(find_in_layer(arch, 0, &shape, "router", ops)->late);
+        for (size_t j = 0; j < G_N_ELEMENTS(late); j++)
+            g_assert_true(find(ops, MODEL_MAX_OPS, late[j])->late);
+        g_assert_cmpint(find(ops, MODEL_MAX_OPS, "route")->saved_bytes, ==, 20 * sent + 12 * n);
+        g_assert_true(find(ops, MODEL_MAX_OPS, "experts_up")->output_stays);
+        const ModelOp *down = find(ops, MODEL_MAX_OPS, "experts_down");
+        g_assert_true(down->output_stays);
+        g_assert_cmpint(down->forward_transient_bytes, ==, 2 * (n * h + way));
+        g_assert_cmpint(down->late_backward_bytes, ==,
+                        2 * (rows + 512 * (h + 2 * q + kv)) + 4 * (n + sent));
+        g_assert_cmpint(down->late_input_bytes, ==,
+                        2 * (rows + 512 * (h + MAX(q, h) + q + kv + h)) + 4 * (n + sent));
+    }
+}
+
+/* One token of one expert model: no more experts work than rows arrive. */
+static void
+test_few_rows_reach_few_experts(void)
+{
+    g_autoptr(ModelArch) arch = load("deepseek-v3");
+    ModelShape shape = plain_shape(1, 1);
+    ModelOp ops[MODEL_MAX_OPS];
+    const ModelOp *op = find_in_layer(arch, 60, &shape, "experts_up", ops);
+
+    g_assert_cmpint(op->count, ==, 8);
+    g_assert_cmpint(op->m, ==, 1);
+}
+
+static void
+test_dense_layers_come_first(void)
+{
+    g_autoptr(ModelArch) arch = load("deepseek-v3");
+    ModelShape shape = plain_shape(1, 128);
+    ModelOp ops[MODEL_MAX_OPS];
+    size_t n = model_ops(arch, MODEL_PART_LAYER, 2, &shape, ops);
+
+    g_assert_nonnull(find(ops, n, "mlp_up"));
+    g_assert_null(find(ops, n, "router"));
+    n = model_ops(arch, MODEL_PART_LAYER, 3, &shape, ops);
+    g_assert_null(find(ops, n, "mlp_up"));
+    g_assert_nonnull(find(ops, n, "router"));
+    g_assert_nonnull(find(ops, n, "shared_up"));
+}
+
+int
+main(int argc, char **argv)
+{
+    g_test_init(&argc, &argv, NULL);
+#define ADD(path, function) g_test_add_func("/models/ops_experts/" path, function)
+    ADD("tp-ranks-share-experts", test_tp_ranks_share_experts);
+    ADD("probabilities-keep-the-activation", test_probabilities_keep_the_activation);
+    ADD("experts-get-top-k-rows-per-token", test_experts_get_top_k_rows_per_token);
+    ADD("tp-ranks-dispatch-their-share", test_tp_ranks_dispatch_their_share);
+    ADD("rows-take-blocks", test_rows_take_blocks);
+    ADD("few-rows-reach-few-experts", test_few_rows_reach_few_experts);
+    ADD("dense-layers-come-first", test_dense_layers_come_first);
+#undef ADD
+    return g_test_run();
+}
