@@ -32,6 +32,9 @@ const OptionInfo run_options_table[] = {
      .help = "mpi: sums in the order of local, equal bits run after run (local: always so); "
              "nccl: one algorithm for all sizes"},
     {.name = "graphs", .help = "cuda: every op as one CUDA graph, where it has no collectives"},
+    {.name = "balance-experts",
+     .help = "rows go to experts in turn, not by their router: times and memory as of a balanced "
+             "one"},
     {.name = "checkpoint", .value = "DIR", .help = "save the training state in DIR at the end"},
     {.name = "checkpoint-every", .value = "N", .help = "... and every N steps"},
     {.name = "resume", .help = "go on from the last state in DIR until --steps are done"},
@@ -76,6 +79,7 @@ run_options_read(Options *options, ExecRunOptions *exec, GError **error)
         .timeout_s = options_quantity(options, "timeout", UNITS_KIND_S, 0.0),
         .deterministic = options_switch(options, "deterministic"),
         .graphs = options_switch(options, "graphs"),
+        .balance_experts = options_switch(options, "balance-experts"),
         .want_trace = true,
     };
     if (exec->n_threads > 1 && !g_str_equal(exec->device, "reference"))
@@ -84,6 +88,8 @@ run_options_read(Options *options, ExecRunOptions *exec, GError **error)
         options_fail(options, "hosts", "needs --transport mpi or nccl");
     if (exec->graphs && !g_str_equal(exec->device, "cuda"))
         options_fail(options, "graphs", "needs --device cuda");
+    if (exec->balance_experts && exec->verify)
+        options_fail(options, "verify", "is of the router's choices, not of --balance-experts");
     if (g_str_equal(exec->transport, "nccl") && !g_str_equal(exec->device, "cuda"))
         options_fail(options, "transport", "nccl needs --device cuda");
     if (options_has(options, "timeout") && exec->timeout_s <= 0.0)

@@ -56,6 +56,7 @@ typedef struct {
     int64_t n_experts, top_k; /* whole */
     int64_t first_expert, n_local_experts;
     int64_t expert_hidden, shared_hidden; /* of one; of all shared ones together */
+    bool balance_experts;                 /* rows go to them in turn */
 } ExecWidths;
 
 /* Which rank's share: indices in the groups of tp and ep. */
@@ -66,6 +67,7 @@ typedef struct {
     int32_t dense_index, expert_index; /* among the copies of dense and of experts' parameters */
     uint64_t seed;
     float init_deviation;              /* of normal initial values; 0: 0.02 */
+    bool balance_experts;              /* ExecRunOptions */
     bool optimizer;                    /* moments, and master weights unless the storage is fp32 */
     const ExecOffloadOptions *offload; /* (nullable) where these are instead of on the device, and
                                           weights where the plan says so */

@@ -36,6 +36,7 @@ exec_widths(const ExecModelOptions *options, Dtype storage)
         .first_expert = options->ep_index * (experts->n_experts / ep),
         .expert_hidden = experts->ffn_hidden,
         .shared_hidden = experts->n_shared * experts->ffn_hidden / tp,
+        .balance_experts = options->balance_experts,
     };
 
     w.vocab = MIN(arch->vocab, w.first_token + rows) - w.first_token;

@@ -4,7 +4,8 @@
  *
  * The router's scores n2 Wr are fp32; the top_k largest are chosen (of equal ones the lower
  * expert), p is the softmax over the chosen  [Jiang et al. 2401.04088 section 2.1].  No row is
- * dropped, no balancing loss is added.
+ * dropped, no balancing loss is added; ExecRunOptions.balance_experts sends rows to the experts in
+ * turn.
  *
  * Expert parallelism: a rank holds n_experts / ep experts.  Every rank of the ep group routes its
  * own rows - of tp ranks with the same rows each its share, whose results are gathered - and sends

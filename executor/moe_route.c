@@ -112,6 +112,21 @@ exec_moe_own_input(const ExecLayer *layer)
     return exec_at(layer->backend, layer->a.norm2, begin * layer->widths->hidden);
 }
 
+/* In place of the router's scores: row i's choices are experts i top_k, i top_k + 1, ..., as likely
+ * as each other. */
+static void
+balance(const ExecLayer *layer, void *scores)
+{
+    const ExecWidths *w = layer->widths;
+    const int64_t n_rows = layer->moe->n_rows;
+    const size_t n = (size_t)(n_rows * w->n_experts);
+    g_autofree float *even = g_new0(float, MAX(n, 1));
+
+    for (int64_t i = 0; i < n_rows * w->top_k; i++)
+        even[i / w->top_k * w->n_experts + i % w->n_experts] = 1;
+    layer->backend->ops->upload(layer->backend, n * sizeof *even, even, scores);
+}
+
 /* Scores, choices and p of this rank's rows. */
 static bool
 choose(const ExecLayer *layer)
@@ -140,6 +155,8 @@ choose(const ExecLayer *layer)
                            .c = scores.data,
                            .ldc = w->n_experts,
                        });
+    if (w->balance_experts)
+        balance(layer, scores.data);
     backend->ops->route(backend, moe->n_rows, w->n_experts, w->top_k, scores.data, r.expert,
                         r.weight);
     exec_pool_give(layer->pool, &scores);

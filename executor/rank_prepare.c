@@ -118,6 +118,7 @@ open_rank(ExecRank *rank, GError **error)
         .expert_index = rank->comm.groups[EXEC_DIM_EXPERT].index,
         .seed = shared->o.seed,
         .init_deviation = shared->o.init_deviation,
+        .balance_experts = shared->o.balance_experts,
         .optimizer = plan->conventions.optimizer_step,
         .offload = plan->offload == PLAN_OFFLOAD_NONE ? NULL : &offload,
     };

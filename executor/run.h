@@ -50,6 +50,9 @@ typedef struct {
     /* Device cuda: from the second step on, every op is launched as one CUDA graph.  Not where ops
      * have collectives or experts in them: then it does nothing. */
     bool graphs;
+    /* Rows go to the experts in turn, whatever the router's scores: as many to each, as where
+     * routers are trained for it.  For times and memory; what is trained is worth nothing. */
+    bool balance_experts;
     const int *stop; /* (nullable) not 0: end after the step at hand */
     /* Transports mpi and nccl: which rank this process is (launch.h), where the watcher listens
      * (rank 0's is enough), and whether the ranks meet by transport_peers.h instead of MPI. */

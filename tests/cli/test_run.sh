@@ -244,6 +244,9 @@ fails 1 'fp16' "a number format the executor does not have" run "$W/fp16.json" -
 # shellcheck disable=SC2086
 {
     fails 2 '--steps' "no steps" $R --steps 0
+    fails 2 'balance-experts: .*has no experts' "balance of no experts" $R --balance-experts
+    fails 2 'verify: is of the router' "verification of another routing" $R --balance-experts \
+        --verify
     fails 2 '--steps' "steps beyond all limits" $R --steps 99999999999999999999
     fails 2 '--seed' "a negative seed" $R --seed -1
     fails 2 '--lr' "a learning rate that is no number" $R --lr nan

@@ -344,6 +344,51 @@ test_memory_does_not_depend_on_who_is_late(void)
     }
 }
 
+/* The most that activations come to on rank 0. */
+static int64_t
+most_activations(const Trace *trace)
+{
+    int64_t sum = 0, most = 0;
+
+    for (guint i = 0; i < trace->memory->len; i++) {
+        const TraceMemory *event = &g_array_index(trace->memory, TraceMemory, i);
+        if (event->owner == TRACE_MEMORY_ACTIVATIONS)
+            sum += event->delta_bytes;
+        most = MAX(most, sum);
+    }
+    return most;
+}
+
+/* Four experts on two ranks, of which a row sees two: in turn, a rank holds as much whatever the
+ * weights are; by the router, it depends on them. */
+static void
+test_balanced_experts_take_turns(void)
+{
+    const Job job = {"1f1b", 2, 1, 1, 2, 1, "30", SCHEDULE_PLACEMENT_LOOP};
+    ModelArch arch = model(false);
+    int64_t most[2][2]; /* by balance and seed */
+
+    arch.family = MODEL_FAMILY_LLAMA;
+    arch.qkv_bias = false;
+    arch.experts = (ModelExperts){.n_experts = 4, .top_k = 2, .ffn_hidden = 100};
+    g_autoptr(Plan) plan = plan_of(&job, arch.n_layers);
+    plan->degrees.ep = 2;
+    for (int balance = 0; balance < 2; balance++)
+        for (int seed = 0; seed < 2; seed++) {
+            g_autoptr(GError) error = NULL;
+            g_auto(ExecRunResult) result = {0};
+            ExecRunOptions options = options_of(&arch, plan, fast_device());
+            options.balance_experts = balance;
+            options.seed = (uint64_t)seed;
+            g_assert_true(exec_run(&options, &result, &error));
+            g_assert_no_error(error);
+            most[balance][seed] = most_activations(result.trace);
+        }
+    g_assert_cmpint(most[0][0], !=, most[0][1]);
+    g_assert_cmpint(most[1][0], ==, most[1][1]);
+    g_assert_cmpint(most[1][0], !=, most[0][0]);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -360,5 +405,6 @@ main(int argc, char **argv)
     g_test_add_func("/executor/run/runs-are-equal-bit-by-bit", test_runs_are_equal_bit_by_bit);
     g_test_add_func("/executor/run/memory-does-not-depend-on-who-is-late",
                     test_memory_does_not_depend_on_who_is_late);
+    g_test_add_func("/executor/run/balanced-experts-take-turns", test_balanced_experts_take_turns);
     return g_test_run();
 }
