@@ -390,6 +390,22 @@ add_whole_part(const WorkloadBuild *build, ModelPart part, int64_t layer,
     g_array_append_val(whole, of_part);
 }
 
+/* How far the level of a backward falls from the head, which has kept @kept, to the layer before:
+ * what is late comes then, on top of a level whose largest is the head's. */
+static int64_t
+fall_behind_head(int64_t kept, const GArray *whole)
+{
+    int64_t fall = kept;
+
+    if (whole != NULL && whole->len >= 2) {
+        const WorkloadWholePart *head = &g_array_index(whole, WorkloadWholePart, whole->len - 1);
+        const WorkloadWholePart *layer = head - 1;
+
+        fall += head->weights + head->gradients - layer->weights - layer->gradients;
+    }
+    return MAX(0, fall);
+}
+
 void
 workload_build_op_memory(const WorkloadBuild *build, const PlanStage *stage, int32_t class_,
                          int32_t slice, WorkloadOp *op, int64_t *last_bytes)
@@ -428,10 +444,8 @@ workload_build_op_memory(const WorkloadBuild *build, const PlanStage *stage, int
     for (int kind = 0; kind < WORKLOAD_LAYER_KINDS; kind++)
         if (known[kind])
             late = MAX(late, kinds[kind].late_backward_workspace);
-    /* By then the head has given back what it kept; where parts are whole, that is counted there.
-     */
-    if (stage->head && whole == NULL)
-        late -= head.kept;
+    if (stage->head)
+        late -= fall_behind_head(head.kept, whole);
     op->workspace_bytes[SCHEDULE_OP_BACKWARD] =
         MAX(op->workspace_bytes[SCHEDULE_OP_BACKWARD], late);
     if (whole != NULL)

@@ -289,14 +289,17 @@ test_experts_take_blocks_behind_the_head(void)
         g_assert_cmpint(large->ops[0].workspace_bytes[SCHEDULE_OP_BACKWARD], >=,
                         (again > 0 ? 2 * rows * 8 * h : 0) + input);
         g_assert_cmpint(large->ops[0].workspace_bytes[SCHEDULE_OP_BACKWARD], <, late);
-        /* Whole gradients come as late. */
+        /* Whole gradients come as late, those of a larger table before. */
         spec.zero_stage = 2;
-        arch.vocab = vocab;
-        g_autoptr(Workload) whole = workload_of(&arch, profile, &spec);
-        const int64_t dense = model_part_parameters(&arch, MODEL_PART_LAYER, 0, 1, 2, 1, false) -
-                              model_expert_parameters(&arch, 0, 2, 1);
-        g_assert_cmpint(whole->ops[0].workspace_bytes[SCHEDULE_OP_BACKWARD], ==,
-                        again + late + input + 4 * dense - head);
+        for (int64_t v = vocab; v <= 64 * vocab; v *= 64) {
+            arch.vocab = v;
+            g_autoptr(Workload) whole = workload_of(&arch, profile, &spec);
+            const int64_t dense =
+                model_part_parameters(&arch, MODEL_PART_LAYER, 0, 1, 2, 1, false) -
+                model_expert_parameters(&arch, 0, 2, 1);
+            g_assert_cmpint(whole->ops[0].workspace_bytes[SCHEDULE_OP_BACKWARD], ==,
+                            again + late + input + 4 * dense - 2 * rows * (2 * h + v));
+        }
     }
 }
 
