@@ -192,7 +192,7 @@ read_varied(JsonDoc *doc, const JsonValue *varied, Breakdown *breakdown)
     for (size_t i = 0; i < REPORT_SHARES_N; i++)
         breakdown->varied_s[i] = json_double(doc, varied, report_share_names[i], 0, MAX_S);
     json_ignore(doc, varied, "op_sigma_fraction");
-    json_ignore(doc, varied, "op_noise_s");
+    json_ignore(doc, varied, "correlation_s");
     json_ignore(doc, varied, "rank_sigma_fraction");
     json_object_end(doc, varied);
 }

@@ -217,7 +217,8 @@ conditions_apply_spread(const Conditions *conditions, const Profile *profile, Si
     if (!conditions->jitter_of_profile)
         return true;
     if (profile != NULL && profile->variation.is_known) {
-        jitter->op_noise_s = profile->variation.op_noise_s;
+        jitter->op_sigma = fmin(profile->variation.op_fraction, SIM_JITTER_MAX_SIGMA);
+        jitter->correlation_s = profile->variation.correlation_s;
         if (!conditions->has_rank_jitter)
             jitter->rank_sigma = fmin(profile->variation.rank_fraction, SIM_JITTER_MAX_SIGMA);
         return true;

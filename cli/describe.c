@@ -221,11 +221,13 @@ print_peak(const Report *report)
 
 /* What many iterations with times that vary say. */
 char *
-describe_noise(double op_noise_s)
+describe_noise(const ReportJitter *jitter)
 {
-    g_autofree char *sigma = output_percent(sqrt(op_noise_s / 0.01));
+    g_autofree char *sigma = output_percent(jitter->op_sigma);
+    g_autofree char *lasts = output_seconds(jitter->correlation_s);
 
-    return g_strdup_printf("ops of 10 ms by %s", sigma);
+    return jitter->correlation_s > 0 ? g_strdup_printf("ops %s, less beyond %s", sigma, lasts)
+                                     : g_strdup_printf("ops %s", sigma);
 }
 
 static void
@@ -246,14 +248,10 @@ print_jitter(const Report *report)
 
         output_printf("; fits in %s", fit);
     }
-    g_autofree char *op = output_percent(jitter->op_sigma);
+    g_autofree char *noise = describe_noise(jitter);
     g_autofree char *rank = output_percent(jitter->rank_sigma);
-    output_printf(" of %" G_GINT64_FORMAT " runs (ops log-normal %s, ranks %s", jitter->n_runs, op,
+    output_printf(" of %" G_GINT64_FORMAT " runs (log-normal: %s, ranks %s", jitter->n_runs, noise,
                   rank);
-    if (jitter->op_noise_s > 0) {
-        g_autofree char *noise = describe_noise(jitter->op_noise_s);
-        output_printf(", %s", noise);
-    }
     if (jitter->straggler_fraction > 0) {
         g_autofree char *share = output_percent(jitter->straggler_fraction);
         g_autofree char *slowdown = output_number(jitter->straggler_slowdown);

@@ -22,8 +22,8 @@ void describe_job(const Job *job);
 /* (owned) the degrees above 1, "dp 2, tp 8, pp 4 x 2"; or "one device". */
 char *describe_split(const PlanDegrees *degrees);
 
-/* (owned) how much ops vary by @op_noise_s (simulator/jitter.h): "ops of 10 ms by 5 %". */
-char *describe_noise(double op_noise_s);
+/* (owned) how much ops vary: "ops 5 %", "ops 5 %, less beyond 50 ms". */
+char *describe_noise(const ReportJitter *jitter);
 
 /* One row for each of the plans, the first called "best". */
 void describe_plans(const Plan *const *plans, size_t n);

@@ -120,7 +120,8 @@ write_varied(JsonWriter *writer, const ReportJitter *varied)
     json_write_object_inline(writer, "predicted_varied_step_s");
     for (size_t i = 0; i < REPORT_SHARES_N; i++)
         json_write_double(writer, report_share_names[i], units_s_from_ns(varied->iteration_ns[i]));
-    json_write_double(writer, "op_noise_s", varied->op_noise_s);
+    json_write_double(writer, "op_sigma_fraction", varied->op_sigma);
+    json_write_double(writer, "correlation_s", varied->correlation_s);
     json_write_double(writer, "rank_sigma_fraction", varied->rank_sigma);
     json_write_object_end(writer);
 }
@@ -255,9 +256,9 @@ print_varied(const ReportJitter *varied)
         return;
     for (int i = 0; i < 3; i++)
         texts[i] = output_seconds(units_s_from_ns(varied->iteration_ns[i]));
-    g_autofree char *noise = describe_noise(varied->op_noise_s);
+    g_autofree char *noise = describe_noise(varied);
     g_autofree char *ranks = output_percent(varied->rank_sigma);
-    output_printf("  predicted with times that vary as when profiled (%s, ranks by %s): median %s, "
+    output_printf("  predicted with times that vary as when profiled (%s, ranks %s): median %s, "
                   "80 %% of steps %s to %s\n",
                   noise, ranks, texts[1], texts[0], texts[2]);
     for (int i = 0; i < 3; i++)

@@ -5,17 +5,17 @@
 
 #include "executor/samples.h"
 
-/* Ranks are compared over so long: about a step. */
-#define WINDOW_NS INT64_C(1000000000)
+/* A rank's timing and another's are of one turn when they began within it. */
+#define TURN_NS INT64_C(50000000)
 
-/* Timings of one row are one after the other when they began within it. */
-#define NEAR_NS (WINDOW_NS / 4)
-
-/* Less says nothing. */
+/* Fewer say nothing. */
 #define LEAST 8
 
-/* Medians of a chi-squared variable of one degree, and of the size of a normal one. */
-#define CHI_SQUARED_MEDIAN 0.4549
+/* Correlation times that an hour of timings can tell. */
+#define SHORTEST_S 1e-3
+#define LONGEST_S 1e3
+
+/* The median of the size of a standard normal variable. */
 #define NORMAL_MEDIAN 0.6745
 
 typedef struct {
@@ -23,19 +23,26 @@ typedef struct {
     int64_t begin_ns;
     double seconds;
     int32_t rank;
+    uint32_t number; /* of the rank's timings of the row */
 } Timing;
 
-/* How far a rank was off all ranks in a second, and how long it was timed in it. */
+/* How far a rank was off all ranks, and how long it was timed for it. */
 typedef struct {
-    double deviation, seconds;
-} Window;
+    double log, seconds;
+} Deviation;
 
 struct ExecVariation {
     GMutex mutex;
-    GArray *timings;   /* of Timing, of this process */
-    GArray *op_noises; /* of double, of processes before */
-    GArray *windows;   /* of Window, of processes before */
+    GArray *timings; /* of Timing, of this process */
+    /* Of Deviation, of processes before: over an op, and over a second. */
+    GArray *ops, *seconds;
 };
+
+static int64_t
+second_of(const Timing *timing)
+{
+    return timing->begin_ns / 1000000000;
+}
 
 ExecVariation *
 exec_variation_new(void)
@@ -44,8 +51,8 @@ exec_variation_new(void)
 
     g_mutex_init(&variation->mutex);
     variation->timings = g_array_new(FALSE, FALSE, sizeof(Timing));
-    variation->op_noises = g_array_new(FALSE, FALSE, sizeof(double));
-    variation->windows = g_array_new(FALSE, FALSE, sizeof(Window));
+    variation->ops = g_array_new(FALSE, FALSE, sizeof(Deviation));
+    variation->seconds = g_array_new(FALSE, FALSE, sizeof(Deviation));
     return variation;
 }
 
@@ -55,8 +62,8 @@ exec_variation_free(ExecVariation *variation)
     if (variation == NULL)
         return;
     g_array_unref(variation->timings);
-    g_array_unref(variation->op_noises);
-    g_array_unref(variation->windows);
+    g_array_unref(variation->ops);
+    g_array_unref(variation->seconds);
     g_mutex_clear(&variation->mutex);
     g_free(variation);
 }
@@ -67,14 +74,14 @@ exec_variation_add(ExecVariation *variation, int32_t rank, const ProfileMeasurem
 {
     const Timing timing = {.key = *key, .begin_ns = begin_ns, .seconds = seconds, .rank = rank};
 
-    if (key->op != PROFILE_OP_LAYER || !(seconds > 0))
+    if (key->op != PROFILE_OP_LAYER || key->tp != 1 || !(seconds > 0))
         return;
     g_mutex_lock(&variation->mutex);
     g_array_append_val(variation->timings, timing);
     g_mutex_unlock(&variation->mutex);
 }
 
-/* --- from timing to timing --- */
+/* --- order --- */
 
 #define COMPARE(x, y)                                                                              \
     if ((x) != (y))                                                                                \
@@ -83,7 +90,6 @@ exec_variation_add(ExecVariation *variation, int32_t rank, const ProfileMeasurem
 static int
 compare_keys(const ProfileMeasurement *a, const ProfileMeasurement *b)
 {
-    COMPARE(a->tp, b->tp);
     COMPARE(a->pass, b->pass);
     COMPARE(a->batch, b->batch);
     COMPARE(a->tokens, b->tokens);
@@ -105,38 +111,27 @@ compare_in_row(const void *first, const void *second)
     return 0;
 }
 
-/* Adds those of the timings to @noises. */
-static void
-find_noises(const ExecVariation *variation, GArray *noises)
+/* By row, number and rank. */
+static int
+compare_in_turn(const void *first, const void *second)
 {
-    qsort(variation->timings->data, variation->timings->len, sizeof(Timing), compare_in_row);
-    for (guint i = 1; i < variation->timings->len; i++) {
-        const Timing *a = &g_array_index(variation->timings, Timing, i - 1);
-        const Timing *b = &g_array_index(variation->timings, Timing, i);
-        if (a->rank != b->rank || compare_keys(&a->key, &b->key) != 0 ||
-            b->begin_ns - a->begin_ns > NEAR_NS)
-            continue;
-        const double difference = log(a->seconds / b->seconds);
-        const double noise = difference * difference / 2 * (a->seconds + b->seconds) / 2;
-        g_array_append_val(noises, noise);
-    }
-}
+    const Timing *a = first, *b = second;
+    const int keys = compare_keys(&a->key, &b->key);
 
-/* --- from rank to rank --- */
-
-static int64_t
-window_of(const Timing *timing)
-{
-    return timing->begin_ns / WINDOW_NS;
+    if (keys != 0)
+        return keys;
+    COMPARE(a->number, b->number);
+    COMPARE(a->rank, b->rank);
+    return 0;
 }
 
 /* By second, row and rank. */
 static int
-compare_in_window(const void *first, const void *second)
+compare_in_second(const void *first, const void *second)
 {
     const Timing *a = first, *b = second;
 
-    COMPARE(window_of(a), window_of(b));
+    COMPARE(second_of(a), second_of(b));
     const int keys = compare_keys(&a->key, &b->key);
     if (keys != 0)
         return keys;
@@ -144,105 +139,146 @@ compare_in_window(const void *first, const void *second)
     return 0;
 }
 
-/* Of one second. */
+/* --- from rank to rank --- */
+
+/* Ranks beside each other, for a while. */
 typedef struct {
     int32_t n_ranks;
-    double *deviations; /* [rank] weighted */
+    double *deviations; /* [rank] weighted by time */
     double *logs;       /* [rank] of one row */
     int *n;             /* [rank] */
     double seconds;     /* of a rank */
-} Second;
+} While;
 
-/* Timings @first to @end - 1 are of one row; it counts where every rank timed it, and none waited
- * for another inside. */
+/* Adds timings @first to @end - 1, which are of one row; it counts where every rank has one. */
 static void
-add_row(Second *second, const GArray *timings, guint first, guint end)
+add_row(While *w, const GArray *timings, guint first, guint end)
 {
     double mean = 0, seconds = 0;
 
-    if (g_array_index(timings, Timing, first).key.tp > 1)
-        return;
-    for (int32_t r = 0; r < second->n_ranks; r++)
-        second->logs[r] = second->n[r] = 0;
+    for (int32_t r = 0; r < w->n_ranks; r++)
+        w->logs[r] = w->n[r] = 0;
     for (guint i = first; i < end; i++) {
         const Timing *timing = &g_array_index(timings, Timing, i);
-        second->logs[timing->rank] += log(timing->seconds);
-        second->n[timing->rank]++;
-        seconds += timing->seconds / second->n_ranks;
+        w->logs[timing->rank] += log(timing->seconds);
+        w->n[timing->rank]++;
+        seconds += timing->seconds / w->n_ranks;
     }
-    for (int32_t r = 0; r < second->n_ranks; r++) {
-        if (second->n[r] == 0)
+    for (int32_t r = 0; r < w->n_ranks; r++) {
+        if (w->n[r] == 0)
             return;
-        second->logs[r] /= second->n[r];
-        mean += second->logs[r] / second->n_ranks;
+        w->logs[r] /= w->n[r];
+        mean += w->logs[r] / w->n_ranks;
     }
-    for (int32_t r = 0; r < second->n_ranks; r++)
-        second->deviations[r] += seconds * (second->logs[r] - mean);
-    second->seconds += seconds;
+    for (int32_t r = 0; r < w->n_ranks; r++)
+        w->deviations[r] += seconds * (w->logs[r] - mean);
+    w->seconds += seconds;
 }
 
 /* Of n ranks the deviation from their mean has (n - 1) / n of a rank's variance. */
 static void
-end_second(Second *second, GArray *windows)
+end_while(While *w, GArray *found)
 {
-    const double n = second->n_ranks;
+    const double n = w->n_ranks;
 
-    for (int32_t r = 0; r < second->n_ranks && second->seconds > 0; r++) {
-        const Window window = {
-            second->deviations[r] / second->seconds * sqrt(n / (n - 1)),
-            second->seconds,
+    for (int32_t r = 0; r < w->n_ranks; r++) {
+        const Deviation deviation = {
+            w->deviations[r] / w->seconds * sqrt(n / (n - 1)),
+            w->seconds,
         };
-        g_array_append_val(windows, window);
+        if (w->seconds > 0)
+            g_array_append_val(found, deviation);
     }
-    for (int32_t r = 0; r < second->n_ranks; r++)
-        second->deviations[r] = 0;
-    second->seconds = 0;
+    for (int32_t r = 0; r < w->n_ranks; r++)
+        w->deviations[r] = 0;
+    w->seconds = 0;
 }
 
-/* Adds those of the timings to @windows. */
-static void
-find_windows(const ExecVariation *variation, GArray *windows)
+/* Those of one turn, which all ranks began at about the same time. */
+static bool
+same_turn(const Timing *a, const Timing *b)
 {
-    const GArray *timings = variation->timings;
-    Second second = {0};
+    return compare_keys(&a->key, &b->key) == 0 && a->number == b->number &&
+           ABS(b->begin_ns - a->begin_ns) <= TURN_NS;
+}
+
+static bool
+same_row_of_second(const Timing *a, const Timing *b)
+{
+    return compare_keys(&a->key, &b->key) == 0 && second_of(a) == second_of(b);
+}
+
+static bool
+same_second(const Timing *a, const Timing *b)
+{
+    return second_of(a) == second_of(b);
+}
+
+/* Adds to @found what sorted timings say: rows are compared, and make one deviation with others as
+ * long as @goes_on. */
+static void
+compare_ranks(While *w, const GArray *timings, bool (*same_row)(const Timing *, const Timing *),
+              bool (*goes_on)(const Timing *, const Timing *), GArray *found)
+{
     guint end;
 
-    for (guint i = 0; i < timings->len; i++)
-        second.n_ranks = MAX(second.n_ranks, g_array_index(timings, Timing, i).rank + 1);
-    if (second.n_ranks < 2)
-        return;
-    qsort(timings->data, timings->len, sizeof(Timing), compare_in_window);
-    second.deviations = g_new0(double, (size_t)second.n_ranks);
-    second.logs = g_new0(double, (size_t)second.n_ranks);
-    second.n = g_new0(int, (size_t)second.n_ranks);
     for (guint first = 0; first < timings->len; first = end) {
         const Timing *row = &g_array_index(timings, Timing, first);
-        for (end = first + 1; end < timings->len; end++) {
-            const Timing *timing = &g_array_index(timings, Timing, end);
-            if (window_of(timing) != window_of(row) || compare_keys(&timing->key, &row->key) != 0)
-                break;
-        }
-        add_row(&second, timings, first, end);
-        if (end == timings->len ||
-            window_of(&g_array_index(timings, Timing, end)) != window_of(row))
-            end_second(&second, windows);
+        end = first + 1;
+        while (end < timings->len && same_row(row, &g_array_index(timings, Timing, end)))
+            end++;
+        add_row(w, timings, first, end);
+        if (end == timings->len || !goes_on(row, &g_array_index(timings, Timing, end)))
+            end_while(w, found);
     }
-    g_free(second.deviations);
-    g_free(second.logs);
-    g_free(second.n);
 }
 
-/* --- both --- */
+/* Numbers each rank's timings of a row in the order of time. */
+static void
+number_timings(GArray *timings)
+{
+    qsort(timings->data, timings->len, sizeof(Timing), compare_in_row);
+    for (guint i = 1; i < timings->len; i++) {
+        const Timing *before = &g_array_index(timings, Timing, i - 1);
+        Timing *timing = &g_array_index(timings, Timing, i);
+        const bool follows =
+            before->rank == timing->rank && compare_keys(&before->key, &timing->key) == 0;
+        timing->number = follows ? before->number + 1 : 0;
+    }
+}
 
 /* Returns: (owned each) those of all processes.  Under the mutex. */
 static void
-find(const ExecVariation *variation, GArray **noises, GArray **windows)
+find(const ExecVariation *variation, GArray **ops, GArray **seconds)
 {
-    *noises = g_array_copy(variation->op_noises);
-    *windows = g_array_copy(variation->windows);
-    find_noises(variation, *noises);
-    find_windows(variation, *windows);
+    GArray *timings = variation->timings;
+    While w = {0};
+
+    *ops = g_array_copy(variation->ops);
+    *seconds = g_array_copy(variation->seconds);
+    for (guint i = 0; i < timings->len; i++)
+        w.n_ranks = MAX(w.n_ranks, g_array_index(timings, Timing, i).rank + 1);
+    if (w.n_ranks < 2)
+        return;
+    w.deviations = g_new0(double, (size_t)w.n_ranks);
+    w.logs = g_new0(double, (size_t)w.n_ranks);
+    w.n = g_new0(int, (size_t)w.n_ranks);
+    number_timings(timings);
+    qsort(timings->data, timings->len, sizeof(Timing), compare_in_turn);
+    compare_ranks(&w, timings, same_turn, same_turn, *ops);
+    qsort(timings->data, timings->len, sizeof(Timing), compare_in_second);
+    compare_ranks(&w, timings, same_row_of_second, same_second, *seconds);
+    g_free(w.deviations);
+    g_free(w.logs);
+    g_free(w.n);
 }
+
+/* --- what they say --- */
+
+/* Variance and duration of deviations. */
+typedef struct {
+    double variance, seconds;
+} Spread;
 
 /* Sorts @values, one at the least. */
 static double
@@ -252,38 +288,44 @@ median(GArray *values)
     return exec_samples_percentile(values, 50);
 }
 
-static double
-rank_fraction(const GArray *windows, double op_noise_s)
+static Spread
+spread_of(const GArray *deviations)
 {
     g_autoptr(GArray) sizes = g_array_new(FALSE, FALSE, sizeof(double));
     g_autoptr(GArray) seconds = g_array_new(FALSE, FALSE, sizeof(double));
 
-    if (windows->len < LEAST)
-        return 0;
-    for (guint i = 0; i < windows->len; i++) {
-        const Window *window = &g_array_index(windows, Window, i);
-        const double size = fabs(window->deviation);
+    for (guint i = 0; i < deviations->len; i++) {
+        const Deviation *deviation = &g_array_index(deviations, Deviation, i);
+        const double size = fabs(deviation->log);
         g_array_append_val(sizes, size);
-        g_array_append_val(seconds, window->seconds);
+        g_array_append_val(seconds, deviation->seconds);
     }
     const double sigma = median(sizes) / NORMAL_MEDIAN;
-    return sqrt(fmax(0.0, sigma * sigma - op_noise_s / median(seconds)));
+    return (Spread){sigma * sigma, median(seconds)};
 }
 
 bool
 exec_variation_of(ExecVariation *variation, ProfileVariation *result)
 {
-    g_autoptr(GArray) noises = NULL, windows = NULL;
+    g_autoptr(GArray) ops = NULL, seconds = NULL;
 
     *result = (ProfileVariation){0};
     g_mutex_lock(&variation->mutex);
-    find(variation, &noises, &windows);
+    find(variation, &ops, &seconds);
     g_mutex_unlock(&variation->mutex);
-    if (noises->len < LEAST)
+    if (ops->len < LEAST || seconds->len < LEAST)
         return false;
-    result->is_known = true;
-    result->op_noise_s = median(noises) / CHI_SQUARED_MEDIAN;
-    result->rank_fraction = rank_fraction(windows, result->op_noise_s);
+    const Spread op = spread_of(ops), second = spread_of(seconds);
+    /* op.variance (1 + op.seconds / t) = second.variance (1 + second.seconds / t). */
+    const double lasting = second.variance * second.seconds - op.variance * op.seconds;
+    const double falls = op.variance - second.variance;
+    const double t = falls > 0 ? lasting / falls : LONGEST_S;
+    *result = (ProfileVariation){
+        .is_known = true,
+        .correlation_s = CLAMP(t, SHORTEST_S, LONGEST_S),
+        .rank_fraction = sqrt(fmin(second.variance, op.variance)),
+    };
+    result->op_fraction = sqrt(op.variance * (1 + op.seconds / result->correlation_s));
     return true;
 }
 
@@ -293,47 +335,50 @@ exec_variation_of(ExecVariation *variation, ProfileVariation *result)
 #define MAX_TIME_S 1e6
 #define MAX_LOG 100.0
 
+static void
+keep(const GArray *deviations, JsonWriter *writer, const char *key)
+{
+    json_write_array_inline(writer, key);
+    for (guint i = 0; i < deviations->len; i++) {
+        json_write_double(writer, NULL, g_array_index(deviations, Deviation, i).log);
+        json_write_double(writer, NULL, g_array_index(deviations, Deviation, i).seconds);
+    }
+    json_write_array_end(writer);
+}
+
 void
 exec_variation_keep(ExecVariation *variation, JsonWriter *writer, const char *key)
 {
-    g_autoptr(GArray) noises = NULL, windows = NULL;
+    g_autoptr(GArray) ops = NULL, seconds = NULL;
 
     g_mutex_lock(&variation->mutex);
-    find(variation, &noises, &windows);
+    find(variation, &ops, &seconds);
     g_mutex_unlock(&variation->mutex);
     json_write_object(writer, key);
-    json_write_array_inline(writer, "op_noises_s");
-    for (guint i = 0; i < noises->len; i++)
-        json_write_double(writer, NULL, g_array_index(noises, double, i));
-    json_write_array_end(writer);
-    json_write_array_inline(writer, "ranks");
-    for (guint i = 0; i < windows->len; i++) {
-        json_write_double(writer, NULL, g_array_index(windows, Window, i).deviation);
-        json_write_double(writer, NULL, g_array_index(windows, Window, i).seconds);
-    }
-    json_write_array_end(writer);
+    keep(ops, writer, "ops");
+    keep(seconds, writer, "seconds");
     json_write_object_end(writer);
+}
+
+static void
+read_deviations(JsonDoc *doc, const JsonValue *array, GArray *deviations)
+{
+    for (const JsonValue *v = json_first(array); v != NULL; v = json_next(v)) {
+        Deviation deviation = {.log = json_value_double(doc, v, -MAX_LOG, MAX_LOG)};
+        v = json_next(v);
+        if (v == NULL) {
+            json_fail(doc, array, "expected pairs of a deviation and seconds");
+            return;
+        }
+        deviation.seconds = json_value_double(doc, v, 0.0, MAX_TIME_S);
+        g_array_append_val(deviations, deviation);
+    }
 }
 
 void
 exec_variation_read(ExecVariation *variation, JsonDoc *doc, const JsonValue *object)
 {
-    const JsonValue *noises = json_array(doc, object, "op_noises_s");
-    const JsonValue *ranks = json_array(doc, object, "ranks");
-
-    for (const JsonValue *v = json_first(noises); v != NULL; v = json_next(v)) {
-        const double noise = json_value_double(doc, v, 0.0, MAX_TIME_S);
-        g_array_append_val(variation->op_noises, noise);
-    }
-    for (const JsonValue *v = json_first(ranks); v != NULL; v = json_next(v)) {
-        Window window = {.deviation = json_value_double(doc, v, -MAX_LOG, MAX_LOG)};
-        v = json_next(v);
-        if (v == NULL) {
-            json_fail(doc, ranks, "expected pairs of a deviation and seconds");
-            break;
-        }
-        window.seconds = json_value_double(doc, v, 0.0, MAX_TIME_S);
-        g_array_append_val(variation->windows, window);
-    }
+    read_deviations(doc, json_array(doc, object, "ops"), variation->ops);
+    read_deviations(doc, json_array(doc, object, "seconds"), variation->seconds);
     json_object_end(doc, object);
 }

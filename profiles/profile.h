@@ -8,7 +8,7 @@
  * "measured_concurrency"?,"measured_disturbed_fraction"?,
  * "measured"?:[{"op","pass"?,"batch"?,"tokens"?,"context"?,"tp"?,"n_elements"?,"bytes"?,"n_ranks"?,
  * "median_s","p10_s"?,"p90_s"?},...],"measured_interference"?:[{"beside","n_ranks","factor",
- * "p10"?,"p90"?},...],"measured_variation"?:{"op_noise_s","rank_fraction"},
+ * "p10"?,"p90"?},...],"measured_variation"?:{"op_fraction","correlation_s","rank_fraction"},
  * "measured_fit"?:[{"op","pass","tp","n_left_out","median_fraction","worst_fraction"},...]}.
  * A built-in cluster is a profile without measurements; `degas profile` writes one with them;
  * `degas calibrate` changes its parameters.
@@ -100,11 +100,11 @@ typedef struct {
     double factor, p10, p90;
 } ProfileInterference;
 
-/* How layers' timings varied (cost-model.md 5.5): an op that takes d seconds by sqrt(op_noise_s /
- * d) of its time, ranks over a second by rank_fraction from each other. */
+/* How layers' timings varied (cost-model.md 5.5): an op that takes d seconds by op_fraction / sqrt(1 +
+ * d / correlation_s) of its time; rank_fraction of it lasts: what a rank's second has. */
 typedef struct {
     bool is_known;
-    double op_noise_s, rank_fraction;
+    double op_fraction, correlation_s, rank_fraction;
 } ProfileVariation;
 
 /* How far rows are from what the others predict for them (measured.h), left out in turn. */

@@ -119,7 +119,8 @@ read_variation(JsonDoc *doc, const JsonValue *v)
 {
     const ProfileVariation variation = {
         .is_known = true,
-        .op_noise_s = json_double(doc, v, "op_noise_s", 0.0, MAX_FACTOR),
+        .op_fraction = json_double(doc, v, "op_fraction", 0.0, MAX_FACTOR),
+        .correlation_s = json_double(doc, v, "correlation_s", 0.0, MAX_FACTOR),
         .rank_fraction = json_double(doc, v, "rank_fraction", 0.0, MAX_FACTOR),
     };
 
@@ -301,7 +302,8 @@ static void
 write_variation(JsonWriter *writer, const ProfileVariation *variation)
 {
     json_write_object_inline(writer, "measured_variation");
-    json_write_double(writer, "op_noise_s", variation->op_noise_s);
+    json_write_double(writer, "op_fraction", variation->op_fraction);
+    json_write_double(writer, "correlation_s", variation->correlation_s);
     json_write_double(writer, "rank_fraction", variation->rank_fraction);
     json_write_object_end(writer);
 }

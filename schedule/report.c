@@ -136,8 +136,8 @@ write_jitter(JsonWriter *writer, const ReportJitter *jitter)
     json_write_int64(writer, "seed", jitter->seed);
     json_write_string(writer, "distribution", "log-normal, median 1");
     json_write_double(writer, "op_sigma_fraction", jitter->op_sigma);
-    if (jitter->op_noise_s > 0)
-        json_write_double(writer, "op_noise_s", jitter->op_noise_s);
+    if (jitter->correlation_s > 0)
+        json_write_double(writer, "correlation_s", jitter->correlation_s);
     json_write_double(writer, "rank_sigma_fraction", jitter->rank_sigma);
     json_write_double(writer, "memory_sigma_fraction", jitter->memory_sigma);
     json_write_double(writer, "straggler_fraction", jitter->straggler_fraction);
@@ -295,7 +295,7 @@ read_jitter(JsonDoc *doc, const JsonValue *object, ReportJitter *jitter)
     jitter->seed = json_int64(doc, v, "seed", 0, JSON_MAX_INT);
     json_ignore(doc, v, "distribution");
     jitter->op_sigma = json_double(doc, v, "op_sigma_fraction", 0, G_MAXDOUBLE);
-    jitter->op_noise_s = json_double_or(doc, v, "op_noise_s", 0, G_MAXDOUBLE, 0);
+    jitter->correlation_s = json_double_or(doc, v, "correlation_s", 0, G_MAXDOUBLE, 0);
     jitter->rank_sigma = json_double(doc, v, "rank_sigma_fraction", 0, G_MAXDOUBLE);
     jitter->memory_sigma = json_double(doc, v, "memory_sigma_fraction", 0, G_MAXDOUBLE);
     jitter->straggler_fraction = json_double(doc, v, "straggler_fraction", 0, 1);

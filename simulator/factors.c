@@ -91,15 +91,17 @@ sigma_of(const SimFactorsBy *factors, int level)
     const double octave_ns = (double)(INT64_C(1) << (level / 4));
     const double middle_s = octave_ns * (1 + (level % 4 + 0.5) / 4) * 1e-9;
 
-    return fmin(factors->most,
-                sqrt(factors->sigma * factors->sigma + factors->noise_s / middle_s));
+    const double variance =
+        factors->sigma * factors->sigma / (1 + middle_s / factors->correlation_s);
+
+    return sqrt(fmax(0.0, variance - factors->lasting * factors->lasting));
 }
 
 const SimFactors *
 sim_factors_by(SimFactorsBy *factors, int64_t ns)
 {
-    const int level = factors->noise_s > 0 ? level_of(ns) : 0;
-    const double sigma = factors->noise_s > 0 ? sigma_of(factors, level) : factors->sigma;
+    const int level = factors->correlation_s > 0 ? level_of(ns) : 0;
+    const double sigma = factors->correlation_s > 0 ? sigma_of(factors, level) : factors->sigma;
 
     factors->largest = fmax(factors->largest, sigma);
     if (factors->level[level] == NULL) {

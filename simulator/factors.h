@@ -80,10 +80,11 @@ sim_times_factor(int64_t value, int64_t factor)
 /* Durations from 1 ns to 2^63, four to an octave. */
 #define SIM_FACTOR_LEVELS 256
 
-/* Of what takes d seconds: sigma^2 = sigma^2 of all + noise_s / d, no more than most. */
+/* Of what takes d seconds: sigma^2 / (1 + d / correlation_s) - lasting^2; where correlation_s is 0,
+ * sigma^2. */
 typedef struct {
     const double *z; /* (borrowed) quantiles */
-    double sigma, noise_s, most;
+    double sigma, correlation_s, lasting;
     double largest;                       /* sigma that was asked for */
     SimFactors *level[SIM_FACTOR_LEVELS]; /* (owned) made when asked for */
 } SimFactorsBy;
@@ -91,7 +92,7 @@ typedef struct {
 void sim_factors_by_clear(SimFactorsBy *factors);
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(SimFactorsBy, sim_factors_by_clear)
 
-/* Returns: (borrowed) those of what takes @ns; where noise_s is 0 the same for all.  One thread at a
+/* Returns: (borrowed) those of what takes @ns; where correlation_s is 0 the same for all.  One thread at a
  * time.  Cost: 4096 exponentials for what is made. */
 const SimFactors *sim_factors_by(SimFactorsBy *factors, int64_t ns);
 

@@ -3,9 +3,10 @@
  *
  * In each run every duration d becomes d * L, and L is log-normal with median 1:
  *
- *   ops and messages   L = exp(sigma Z), drawn anew for each, sigma^2 = op_sigma^2 + op_noise_s / d
- *                      for an op of d seconds and its message: noise that a longer op averages,
- *                      up to SIM_JITTER_MAX_NOISE; an op's rank multiplies it by
+ *   ops and messages   L = exp(sigma Z), drawn anew for each; sigma is op_sigma, or, where speed
+ *                      forgets itself within correlation_s, of an op of d seconds and its message
+ *                      sigma^2 = op_sigma^2 / (1 + d / correlation_s) - rank_sigma^2, the part
+ *                      that does not last (at least 0); an op's rank multiplies it by
  *   pipeline ranks     exp(rank_sigma Z), drawn once per run and replica (devices are not alike),
  *                      and by straggler_slowdown with probability straggler_fraction; of
  *                      context-parallel members, which meet in every layer, the slowest counts
@@ -37,14 +38,13 @@ G_BEGIN_DECLS
 
 /* Limits: beyond them times mean nothing. */
 #define SIM_JITTER_MAX_SIGMA 2.0
-#define SIM_JITTER_MAX_NOISE 0.5
 #define SIM_JITTER_MAX_SLOWDOWN 1000.0
 #define SIM_JITTER_MAX_RUNS INT64_C(1000000)
 
 /* What varies; see above.  Fractions: 0.05 is 5 %. */
 typedef struct {
     double op_sigma, rank_sigma, memory_sigma; /* 0 to SIM_JITTER_MAX_SIGMA */
-    double op_noise_s;                         /* >= 0 */
+    double correlation_s;                      /* 0: sigma is the same for all ops */
     double straggler_fraction;                 /* 0 to 1 */
     double straggler_slowdown;                 /* 1 to SIM_JITTER_MAX_SLOWDOWN; 0: 1 */
     int64_t n_runs;                            /* 1 to SIM_JITTER_MAX_RUNS */

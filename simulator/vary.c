@@ -332,7 +332,7 @@ summarize(Study *study, ReportJitter *result)
         n_fit += study->fits[run];
     *result = (ReportJitter){
         .op_sigma = jitter->op_sigma,
-        .op_noise_s = jitter->op_noise_s,
+        .correlation_s = jitter->correlation_s,
         .rank_sigma = jitter->rank_sigma,
         .memory_sigma = jitter->memory_sigma,
         .straggler_fraction = jitter->straggler_fraction,
@@ -385,8 +385,8 @@ sim_vary(const SimProgram *program, const SimTimes *times, const SimPeak *peaks,
     g_auto(SimFactorsBy) by = {
         .z = z,
         .sigma = jitter->op_sigma,
-        .noise_s = jitter->op_noise_s,
-        .most = MAX(jitter->op_sigma, SIM_JITTER_MAX_NOISE),
+        .correlation_s = jitter->correlation_s,
+        .lasting = jitter->rank_sigma,
     };
     g_autofree int64_t *iteration_ns = g_new0(int64_t, n), *peak_bytes = g_new0(int64_t, n);
     g_autofree bool *fits = g_new(bool, n);

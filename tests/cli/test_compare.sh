@@ -116,7 +116,7 @@ cat >"$W/short.run" <<'END'
  {"rank":1,"busy_s":1.25,"peak_memory_bytes":1}],"verify":null}
 END
 # The run's own plan: what of the difference is only that ops vary
-sed 's/"verify":null/"predicted_varied_step_s":{"p10":1.5,"p50":1.75,"p90":2.0,"op_noise_s":1e-4,"rank_sigma_fraction":0.1},"verify":null/' \
+sed 's/"verify":null/"predicted_varied_step_s":{"p10":1.5,"p50":1.75,"p90":2.0,"op_sigma_fraction":0.1,"correlation_s":0.05,"rank_sigma_fraction":0.1},"verify":null/' \
     "$W/short.run" >"$W/varied.run"
 runs 0 "a run whose ops vary" compare "$W/p.trace" "$W/varied.run" --json
 json "... says what that makes of the prediction" \

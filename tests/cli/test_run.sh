@@ -122,9 +122,11 @@ json "is what a run says beside its prediction" "
 run = json.load(open('$W/pp2.run'))
 profiled = json.load(open('$W/pp2.json'))['cluster']['measured_variation']
 j, varied = d['jitter'], run['predicted_varied_step_s']
-assert j['op_sigma_fraction'] == 0 and j['op_noise_s'] == profiled['op_noise_s'] > 0, (j, profiled)
+assert j['op_sigma_fraction'] == profiled['op_fraction'] > 0, (j, profiled)
+assert j['correlation_s'] == profiled['correlation_s'] > 0, (j, profiled)
 assert j['rank_sigma_fraction'] == profiled['rank_fraction'], (j, profiled)
-assert varied == dict(j['iteration_s'], op_noise_s=j['op_noise_s'],
+assert varied == dict(j['iteration_s'], op_sigma_fraction=j['op_sigma_fraction'],
+                      correlation_s=j['correlation_s'],
                       rank_sigma_fraction=j['rank_sigma_fraction']), varied
 assert varied['p10'] <= varied['p50'] <= varied['p90']"
 fails 2 'jitter profile: .*measured layers' "a profile without timings does not know" \

@@ -1,4 +1,4 @@
-/* Tests of executor/variation.h: timings of known noise, of ops and of ranks, are found again. */
+/* Tests of executor/variation.h: what varies in made-up timings is found again. */
 #include "executor/variation.h"
 
 #include <math.h>
@@ -24,27 +24,37 @@ row_of(int64_t i, int64_t tp)
                                 .tp = tp};
 }
 
-/* @n_seconds of two ranks, each with ops of 10 ms two by two of one row, on cores that differ by
- * @rank_sigma from second to second. */
+/* Two ranks' timings of some ten minutes, each on a core whose speed varies by @sigma and forgets
+ * itself within @correlation_s, and by @lasting for the time of a second. */
 static ExecVariation *
-timings(double op_noise_s, double rank_sigma, int n_seconds, int64_t tp)
+timings(double sigma, double correlation_s, double lasting, int64_t tp)
 {
+    /* Speeds in steps of a millisecond: an autoregressive process, whose mean over d has the
+     * variance of 1 / (1 + d / t) with t twice the time in which it falls to 1 / e, nearly. */
+    const int n_seconds = 600, n_steps = 1000;
+    const double keeps = exp(-1e-3 / (correlation_s / 2));
     ExecVariation *variation = exec_variation_new();
     GRand *random = g_rand_new_with_seed(1);
 
-    for (int second = 0; second < n_seconds; second++)
-        for (int32_t rank = 0; rank < 2; rank++) {
-            const double speed = rank_sigma * normal(random);
-            for (int i = 0; i < 100; i++) {
-                const ProfileMeasurement row = row_of(i / 2, tp);
-                /* Rows take other times, so that only the same ones may be compared. */
-                const double whole_s = 0.01 * (1 + (i / 2) % 3);
-                const double noise = sqrt(op_noise_s / whole_s) * normal(random);
+    for (int32_t rank = 0; rank < 2; rank++) {
+        double speed = sigma * normal(random);
+        for (int second = 0; second < n_seconds; second++) {
+            const double lasts = lasting * normal(random);
+            double log = 0;
+            for (int step = 0; step < n_steps; step++) {
+                speed = keeps * speed + sqrt(1 - keeps * keeps) * sigma * normal(random);
+                log += speed / 10;
+                if (step % 10 != 9)
+                    continue;
+                /* An op of 10 ms in other times, as only the same rows may be compared. */
+                const ProfileMeasurement row = row_of(step / 10 / 2 % 20, tp);
                 exec_variation_add(variation, rank, &row,
-                                   second * INT64_C(1000000000) + i * INT64_C(5000000),
-                                   whole_s * exp(speed + noise));
+                                   second * INT64_C(1000000000) + (step - 9) * INT64_C(1000000),
+                                   0.01 * (1 + 0.1 * (double)(row.batch % 3)) * exp(log + lasts));
+                log = 0;
             }
         }
+    }
     g_rand_free(random);
     return variation;
 }
@@ -57,53 +67,62 @@ assert_near(double value, double expect, double tolerance)
 }
 
 static void
-test_both_are_found_again(void)
+test_what_varies_is_found_again(void)
 {
-    g_autoptr(ExecVariation) noisy = timings(1e-4, 0, 200, 1);
-    g_autoptr(ExecVariation) apart = timings(1e-4, 0.05, 200, 1);
+    g_autoptr(ExecVariation) noisy = timings(0.2, 0.05, 0, 1);
+    g_autoptr(ExecVariation) apart = timings(0.1, 0.02, 0.05, 1);
     ProfileVariation result;
 
     g_assert_true(exec_variation_of(noisy, &result));
     g_assert_true(result.is_known);
-    assert_near(result.op_noise_s, 1e-4, 0.05);
-    g_assert_cmpfloat(result.rank_fraction, <, 0.005);
+    assert_near(result.op_fraction, 0.2, 0.05);
+    assert_near(result.correlation_s, 0.05, 0.2);
+    assert_near(result.rank_fraction, 0.2 / sqrt(1 + 1.1 / 0.05), 0.1);
     g_assert_true(exec_variation_of(apart, &result));
-    assert_near(result.op_noise_s, 1e-4, 0.05);
-    assert_near(result.rank_fraction, 0.05, 0.15);
+    assert_near(result.rank_fraction, sqrt(0.05 * 0.05 + 0.01 / (1 + 1.1 / 0.02)), 0.1);
+    /* What lasts is part of what an op has. */
+    const double op = result.op_fraction / sqrt(1 + 0.011 / result.correlation_s);
+    assert_near(op, sqrt(0.05 * 0.05 + 0.01 / (1 + 0.011 / 0.02)), 0.1);
 }
 
 /* Their ranks wait for each other inside a layer. */
 static void
 test_ranks_of_a_layer_are_not_compared(void)
 {
-    g_autoptr(ExecVariation) variation = timings(1e-4, 0.05, 200, 2);
+    g_autoptr(ExecVariation) variation = timings(0.2, 0.05, 0, 2);
     ProfileVariation result;
 
-    g_assert_true(exec_variation_of(variation, &result));
-    assert_near(result.op_noise_s, 1e-4, 0.05);
-    g_assert_cmpfloat(result.rank_fraction, ==, 0);
+    g_assert_false(exec_variation_of(variation, &result));
 }
 
-/* Pairs that differ by 0.2, of 20 ms on average: 0.2^2 / 2 * 0.02 / 0.4549. */
+/* Two ranks that are a and -a from their mean in every op: each deviates by sqrt(2) a. */
 static void
 test_by_hand(void)
 {
-    g_autoptr(ExecVariation) variation = exec_variation_new();
-    const double x = 0.04 / (1 + exp(0.2));
-    ProfileVariation result;
+    const double a = 0.02, sigma = sqrt(2) * a / 0.6745;
 
-    for (int64_t i = 0; i < 8; i++) {
-        const ProfileMeasurement row = row_of(i, 1);
-        g_assert_false(exec_variation_of(variation, &result));
-        g_assert_false(result.is_known);
-        exec_variation_add(variation, 0, &row, i * 100, x);
-        exec_variation_add(variation, 0, &row, i * 100 + 1, x * exp(0.2));
+    for (int swaps = 0; swaps <= 1; swaps++) {
+        g_autoptr(ExecVariation) variation = exec_variation_new();
+        ProfileVariation result;
+        for (int64_t i = 0; i < 8; i++) {
+            const ProfileMeasurement row = row_of(i, 1);
+            const double log = swaps && i % 2 == 1 ? -a : a;
+            g_assert_true(exec_variation_of(variation, &result) == (i == 7));
+            g_assert_true(result.is_known == (i == 7));
+            exec_variation_add(variation, 0, &row, i / 2 * INT64_C(1000000000), 0.1 * exp(log));
+            exec_variation_add(variation, 1, &row, i / 2 * INT64_C(1000000000), 0.1 * exp(-log));
+        }
+        g_assert_true(exec_variation_of(variation, &result));
+        /* In turn they are even over a second, and forget what was within the least that is known;
+         * else they never forget it. */
+        const double forgets = swaps ? sqrt(1 + 0.1 * cosh(a) / 1e-3) : 1;
+        assert_near(result.correlation_s, swaps ? 1e-3 : 1e3, 1e-9);
+        assert_near(result.op_fraction, sigma * forgets, 1e-3);
+        g_assert_cmpfloat(fabs(result.rank_fraction - (swaps ? 0 : sigma)), <, 1e-9);
     }
-    g_assert_true(exec_variation_of(variation, &result));
-    assert_near(result.op_noise_s, 0.02 * 0.02 / 0.4549, 1e-9);
 }
 
-/* Neither other ops, nor timings of other rows or long after each other. */
+/* Neither other ops, nor one rank, nor rows that not all ranks timed at once. */
 static void
 test_what_does_not_count(void)
 {
@@ -112,11 +131,11 @@ test_what_does_not_count(void)
 
     for (int64_t i = 0; i < 100; i++) {
         ProfileMeasurement row = row_of(i, 1);
-        exec_variation_add(variation, 0, &row, i, 1e-3);
-        row.batch = 1;
-        exec_variation_add(variation, 1, &row, i * INT64_C(250000001), 1e-3);
+        exec_variation_add(variation, 0, &row, i * INT64_C(1000000000), 1e-3);
+        exec_variation_add(variation, 1, &row, i * INT64_C(1000000000) + 51000000, 1e-3);
         row.op = PROFILE_OP_HEAD;
-        exec_variation_add(variation, 1, &row, i, 1e-3);
+        exec_variation_add(variation, 0, &row, i * INT64_C(1000000000), 1e-3);
+        exec_variation_add(variation, 1, &row, i * INT64_C(1000000000), 1e-3);
     }
     g_assert_false(exec_variation_of(variation, &result));
 }
@@ -137,8 +156,8 @@ kept(ExecVariation *variation)
 static void
 test_goes_on_from_a_file(void)
 {
-    g_autoptr(ExecVariation) first = timings(1e-4, 0.05, 100, 1);
-    g_autoptr(ExecVariation) next = timings(4e-4, 0.02, 150, 1);
+    g_autoptr(ExecVariation) first = timings(0.1, 0.02, 0.05, 1);
+    g_autoptr(ExecVariation) next = timings(0.2, 0.02, 0.02, 1);
     g_autofree char *text = kept(first);
     g_autoptr(JsonDoc) doc = json_doc_parse("kept", text, strlen(text), NULL);
     ProfileVariation result;
@@ -147,12 +166,12 @@ test_goes_on_from_a_file(void)
     exec_variation_read(next, doc, json_doc_root(doc, NULL, 0));
     g_assert_true(json_doc_finish(doc, NULL));
     g_assert_true(exec_variation_of(next, &result));
-    g_assert_cmpfloat(result.op_noise_s, >, 1.5e-4);
-    g_assert_cmpfloat(result.op_noise_s, <, 3.5e-4);
-    g_assert_cmpfloat(result.rank_fraction, >, 0.02);
+    g_assert_cmpfloat(result.op_fraction, >, 0.12);
+    g_assert_cmpfloat(result.op_fraction, <, 0.18);
+    g_assert_cmpfloat(result.rank_fraction, >, 0.03);
     g_assert_cmpfloat(result.rank_fraction, <, 0.05);
 
-    static const char torn[] = "{\"op_noises_s\": [], \"ranks\": [0.1]}";
+    static const char torn[] = "{\"ops\": [], \"seconds\": [0.1]}";
     g_autoptr(JsonDoc) odd = json_doc_parse("torn", torn, strlen(torn), NULL);
     g_autoptr(GError) error = NULL;
     exec_variation_read(next, odd, json_doc_root(odd, NULL, 0));
@@ -164,7 +183,8 @@ int
 main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
-    g_test_add_func("/executor/variation/both-are-found-again", test_both_are_found_again);
+    g_test_add_func("/executor/variation/what-varies-is-found-again",
+                    test_what_varies_is_found_again);
     g_test_add_func("/executor/variation/ranks-of-a-layer-are-not-compared",
                     test_ranks_of_a_layer_are_not_compared);
     g_test_add_func("/executor/variation/by-hand", test_by_hand);
