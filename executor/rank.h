@@ -24,6 +24,7 @@ G_BEGIN_DECLS
 /* What a rank is doing, for the watchdog and for messages. */
 typedef enum {
     EXEC_DOING_START,
+    EXEC_DOING_DATA, /* reads it */
     EXEC_DOING_OP,
     EXEC_DOING_REDUCE,
     EXEC_DOING_OPTIMIZER,

@@ -397,6 +397,7 @@ exec_rank_load_tokens(ExecRank *rank, GError **error)
 
     if (rank->tokens == NULL)
         return true;
+    exec_rank_set_doing(rank, EXEC_DOING_DATA, 0);
     g_autofree int32_t *one = g_new(int32_t, (size_t)plan->seq_len + 1);
     g_autofree int32_t *rows = g_new(int32_t, (size_t)n_rows);
     g_autofree int32_t *next = g_new(int32_t, (size_t)n_rows);

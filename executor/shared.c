@@ -235,6 +235,8 @@ exec_rank_doing(ExecShared *shared, int32_t rank)
     char name[32];
 
     switch ((ExecDoing)atomic_load(&record->doing)) {
+    case EXEC_DOING_DATA:
+        return g_strdup_printf("reading the data of step %" G_GINT64_FORMAT, step);
     case EXEC_DOING_OP:
         schedule_op_name(shared->schedule, shared->schedule->ops[op], name);
         return g_strdup_printf("%s of step %" G_GINT64_FORMAT, name, step);

@@ -322,7 +322,7 @@ broken() {
     wait $reader
     got=$?
     [ $got = 3 ] && [ "$(wc -l <"$W/err")" = 1 ] &&
-        grep -q "^degas: rank [0-3] failed in .*: .*text: the file became shorter" "$W/err"
+        grep -q "^degas: rank [0-3] failed in reading the data of step [0-9]*: .*text: the file became shorter" "$W/err"
     report $? "$name: named, status 3" "status $got
 $(cat "$W/err")"
 }
