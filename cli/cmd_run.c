@@ -162,8 +162,6 @@ conclude(const Run *run)
     g_autofree char *stolen = run_report_stolen_text(result->stolen_fraction);
 
     warn_of_other_attention(run);
-    if (stolen != NULL)
-        output_note("run: %s", stolen);
     if (result->interrupted) {
         output_note("run: interrupted after step %" G_GINT64_FORMAT " of %" G_GINT64_FORMAT
                     "%s: what is done is written",
@@ -176,6 +174,8 @@ conclude(const Run *run)
                     result->worst_tensor, result->max_gradient_error, run->exec.verify_tolerance);
         return CMD_ERROR_NO;
     }
+    if (stolen != NULL)
+        output_note("run: %s", stolen);
     return 0;
 }
 

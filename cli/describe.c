@@ -226,8 +226,9 @@ describe_noise(const ReportJitter *jitter)
     g_autofree char *sigma = output_percent(jitter->op_sigma);
     g_autofree char *lasts = output_seconds(jitter->correlation_s);
 
-    return jitter->correlation_s > 0 ? g_strdup_printf("ops %s, less beyond %s", sigma, lasts)
-                                     : g_strdup_printf("ops %s", sigma);
+    if (jitter->correlation_s > 0)
+        return g_strdup_printf("%s, less beyond %s", sigma, lasts);
+    return g_steal_pointer(&sigma);
 }
 
 static void
@@ -250,7 +251,7 @@ print_jitter(const Report *report)
     }
     g_autofree char *noise = describe_noise(jitter);
     g_autofree char *rank = output_percent(jitter->rank_sigma);
-    output_printf(" of %" G_GINT64_FORMAT " runs (log-normal: %s, ranks %s", jitter->n_runs, noise,
+    output_printf(" of %" G_GINT64_FORMAT " runs (ops log-normal %s, ranks %s", jitter->n_runs, noise,
                   rank);
     if (jitter->straggler_fraction > 0) {
         g_autofree char *share = output_percent(jitter->straggler_fraction);

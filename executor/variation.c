@@ -313,18 +313,23 @@ exec_variation_of(ExecVariation *variation, ProfileVariation *result)
     g_mutex_lock(&variation->mutex);
     find(variation, &ops, &seconds);
     g_mutex_unlock(&variation->mutex);
-    if (ops->len < LEAST || seconds->len < LEAST)
+    if (ops->len < LEAST)
         return false;
-    const Spread op = spread_of(ops), second = spread_of(seconds);
+    const Spread op = spread_of(ops);
+    *result = (ProfileVariation){
+        .is_known = true,
+        .op_fraction = sqrt(op.variance),
+        .correlation_s = LONGEST_S,
+    };
+    if (seconds->len < LEAST)
+        return true;
+    const Spread second = spread_of(seconds);
     /* op.variance (1 + op.seconds / t) = second.variance (1 + second.seconds / t). */
     const double lasting = second.variance * second.seconds - op.variance * op.seconds;
     const double falls = op.variance - second.variance;
     const double t = falls > 0 ? lasting / falls : LONGEST_S;
-    *result = (ProfileVariation){
-        .is_known = true,
-        .correlation_s = CLAMP(t, SHORTEST_S, LONGEST_S),
-        .rank_fraction = sqrt(fmin(second.variance, op.variance)),
-    };
+    result->correlation_s = CLAMP(t, SHORTEST_S, LONGEST_S);
+    result->rank_fraction = sqrt(fmin(second.variance, op.variance));
     result->op_fraction = sqrt(op.variance * (1 + op.seconds / result->correlation_s));
     return true;
 }

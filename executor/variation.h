@@ -10,7 +10,8 @@
  * whole machine is: how far ln of a rank's timing is from the mean of all ranks' timings of that
  * row at that time, by op, and over a second, weighted by time.  A normal variable's median |z| is
  * 0.6745 sigma, and medians count once a second that the host took away altogether.  From the two
- * variances follow s and t; what a second still has lasts as long as a step.
+ * variances follow s and t; what a second still has lasts as long as a step.  Of fewer than four
+ * seconds only s is told.
  *
  * Private to executor/measure*.c.  Thread-safe: ranks add at once.
  */
