@@ -90,6 +90,8 @@ run_options_read(Options *options, ExecRunOptions *exec, GError **error)
         options_fail(options, "graphs", "needs --device cuda");
     if (exec->balance_experts && exec->verify)
         options_fail(options, "verify", "is of the router's choices, not of --balance-experts");
+    if (exec->balance_experts && options_has(options, "checkpoint"))
+        options_fail(options, "checkpoint", "what --balance-experts trains is worth nothing");
     if (g_str_equal(exec->transport, "nccl") && !g_str_equal(exec->device, "cuda"))
         options_fail(options, "transport", "nccl needs --device cuda");
     if (options_has(options, "timeout") && exec->timeout_s <= 0.0)
