@@ -225,6 +225,6 @@ conditions_apply_spread(const Conditions *conditions, const Profile *profile, Si
     }
     g_set_error_literal(error, CMD_ERROR, CMD_ERROR_USAGE,
                         "--jitter profile: how much times vary is known of profiles with measured "
-                        "layers (degas profile); give a number");
+                        "layers, two ranks busy at once (degas profile); give a number");
     return false;
 }

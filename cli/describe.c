@@ -221,7 +221,7 @@ print_peak(const Report *report)
 
 /* What many iterations with times that vary say. */
 char *
-describe_noise(const ReportJitter *jitter)
+describe_op_sigma(const ReportJitter *jitter)
 {
     g_autofree char *sigma = output_percent(jitter->op_sigma);
     g_autofree char *lasts = output_seconds(jitter->correlation_s);
@@ -249,9 +249,9 @@ print_jitter(const Report *report)
 
         output_printf("; fits in %s", fit);
     }
-    g_autofree char *noise = describe_noise(jitter);
+    g_autofree char *op = describe_op_sigma(jitter);
     g_autofree char *rank = output_percent(jitter->rank_sigma);
-    output_printf(" of %" G_GINT64_FORMAT " runs (ops log-normal %s, ranks %s", jitter->n_runs, noise,
+    output_printf(" of %" G_GINT64_FORMAT " runs (ops log-normal %s, ranks %s", jitter->n_runs, op,
                   rank);
     if (jitter->straggler_fraction > 0) {
         g_autofree char *share = output_percent(jitter->straggler_fraction);

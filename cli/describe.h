@@ -23,7 +23,7 @@ void describe_job(const Job *job);
 char *describe_split(const PlanDegrees *degrees);
 
 /* (owned) how much ops vary: "5 %", "5 %, less beyond 50 ms". */
-char *describe_noise(const ReportJitter *jitter);
+char *describe_op_sigma(const ReportJitter *jitter);
 
 /* One row for each of the plans, the first called "best". */
 void describe_plans(const Plan *const *plans, size_t n);
