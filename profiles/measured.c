@@ -58,7 +58,7 @@ collect(const Profile *profile, ProfileOp op, ProfilePass pass, int64_t tp, Rows
         if (!row_fits(row, op, pass, tp))
             continue;
         rows->features[rows->n] = profile_fit_features(row->batch, row->tokens, row->context);
-        rows->times[rows->n] = row->median_s;
+        rows->times[rows->n] = profile_measurement_mean_s(row);
         rows->shapes[rows->n] = (Shape){row->batch, row->tokens, row->context};
         rows->n++;
     }
@@ -389,11 +389,13 @@ profile_measured_optimizer(const Profile *profile, int64_t n_elements, double *s
         double t = (double)(n_elements - below->n_elements) /
                    (double)(above->n_elements - below->n_elements);
 
-        *seconds = below->median_s + t * (above->median_s - below->median_s);
+        const double below_s = profile_measurement_mean_s(below);
+
+        *seconds = below_s + t * (profile_measurement_mean_s(above) - below_s);
     } else {
         const ProfileMeasurement *row = below != NULL ? below : above;
 
-        *seconds = row->median_s * ((double)n_elements / (double)row->n_elements);
+        *seconds = profile_measurement_mean_s(row) * ((double)n_elements / (double)row->n_elements);
     }
     return true;
 }

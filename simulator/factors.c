@@ -1,6 +1,7 @@
 #include "simulator/factors.h"
 
 #include <math.h>
+#include <stdbool.h>
 
 /* --- numbers that are the same everywhere --- */
 
@@ -61,10 +62,12 @@ sim_vary_quantiles(double z[SIM_VARY_QUANTILES])
 /* --- factors --- */
 
 void
-sim_factors_init(SimFactors *factors, const double z[SIM_VARY_QUANTILES], double sigma)
+sim_factors_init(SimFactors *factors, const double z[SIM_VARY_QUANTILES], double sigma,
+                 double shift)
 {
     for (int i = 0; i < SIM_VARY_QUANTILES; i++)
-        factors->of[i] = (int64_t)(sim_vary_exp(sigma * z[i]) * (double)SIM_FACTOR_ONE + 0.5);
+        factors->of[i] =
+            (int64_t)(sim_vary_exp(shift + sigma * z[i]) * (double)SIM_FACTOR_ONE + 0.5);
 }
 
 void
@@ -100,13 +103,15 @@ sigma_of(const SimFactorsBy *factors, int level)
 const SimFactors *
 sim_factors_by(SimFactorsBy *factors, int64_t ns)
 {
-    const int level = factors->correlation_s > 0 ? level_of(ns) : 0;
-    const double sigma = factors->correlation_s > 0 ? sigma_of(factors, level) : factors->sigma;
+    const bool is_by_duration = factors->correlation_s > 0;
+    const int level = is_by_duration ? level_of(ns) : 0;
+    const double sigma = is_by_duration ? sigma_of(factors, level) : factors->sigma;
 
     factors->largest = fmax(factors->largest, sigma);
     if (factors->level[level] == NULL) {
         factors->level[level] = g_new(SimFactors, 1);
-        sim_factors_init(factors->level[level], factors->z, sigma);
+        sim_factors_init(factors->level[level], factors->z, sigma,
+                         is_by_duration ? -sigma * sigma / 2 : 0.0);
     }
     return factors->level[level];
 }

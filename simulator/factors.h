@@ -48,7 +48,9 @@ typedef struct {
     int64_t of[SIM_VARY_QUANTILES]; /* by quantile */
 } SimFactors;
 
-void sim_factors_init(SimFactors *factors, const double z[SIM_VARY_QUANTILES], double sigma);
+/* exp(shift + sigma z) of every quantile z. */
+void sim_factors_init(SimFactors *factors, const double z[SIM_VARY_QUANTILES], double sigma,
+                      double shift);
 
 /* By the upper bits of @random, and by bits below these. */
 static inline int64_t
@@ -80,8 +82,8 @@ sim_times_factor(int64_t value, int64_t factor)
 /* Durations from 1 ns to 2^63, four to an octave. */
 #define SIM_FACTOR_LEVELS 256
 
-/* Of what takes d seconds: sigma^2 / (1 + d / correlation_s) - lasting^2; where correlation_s is 0,
- * sigma^2. */
+/* Of what takes d seconds: sigma^2 / (1 + d / correlation_s) - lasting^2, of mean 1; where
+ * correlation_s is 0, sigma^2, of median 1. */
 typedef struct {
     const double *z; /* (borrowed) quantiles */
     double sigma, correlation_s, lasting;

@@ -1,7 +1,8 @@
 /*
  * simulator/jitter.h - the same iteration many times, with times that vary as real ones do.
  *
- * In each run every duration d becomes d * L, and L is log-normal with median 1:
+ * In each run every duration d becomes d * L, and L is log-normal with median 1, or, with
+ * correlation_s, where durations are means, with mean 1:
  *
  *   ops and messages   L = exp(sigma Z), drawn anew for each; sigma is op_sigma, or, where speed
  *                      forgets itself within correlation_s, of an op of d seconds and its message

@@ -362,8 +362,9 @@ study_init(Study *study, const SimJitter *jitter, SimFactorsBy *by, SimFactors t
             .gather = sim_factors_by(by, f->end_ns - f->optimizer_end_ns),
         };
     }
-    sim_factors_init(&two[0], by->z, jitter->rank_sigma);
-    sim_factors_init(&two[1], by->z, jitter->memory_sigma);
+    sim_factors_init(&two[0], by->z, jitter->rank_sigma,
+                     jitter->correlation_s > 0 ? -jitter->rank_sigma * jitter->rank_sigma / 2 : 0.0);
+    sim_factors_init(&two[1], by->z, jitter->memory_sigma, 0.0);
     study->ops = ops;
     study->finish = finish;
     study->ranks = &two[0];

@@ -58,6 +58,43 @@ test_measured_rows_win(void)
     g_assert_cmpint(cost.source, ==, PROFILE_SOURCE_MODELLED);
 }
 
+/* A step is the sum of many ops: a long upper tail counts, 0.3 p10 + 0.4 p50 + 0.3 p90. */
+static void
+test_rows_count_by_their_means(void)
+{
+    g_autoptr(Profile) profile = lawful_profile();
+    const ProfileQuery query = query_of(2, 128, 128, 1);
+    ProfileMeasurement row = {.op = PROFILE_OP_LAYER,
+                              .pass = PROFILE_PASS_FORWARD,
+                              .batch = 2,
+                              .tokens = 128,
+                              .context = 128,
+                              .tp = 1,
+                              .median_s = 1e-3,
+                              .p10_s = 0.8e-3,
+                              .p90_s = 1.5e-3};
+
+    profile_add(profile, &row);
+    ProfileCost cost = profile_cost_part(profile, &query, PROFILE_PASS_FORWARD);
+    assert_near(profile_cost_s(&cost), 1.09e-3, 1e-12);
+
+    ProfileMeasurement update = {.op = PROFILE_OP_OPTIMIZER,
+                                 .n_elements = 1000,
+                                 .median_s = 1e-3,
+                                 .p10_s = 0.9e-3,
+                                 .p90_s = 1.3e-3};
+    double seconds;
+    profile_add(profile, &update);
+    g_assert_true(profile_measured_optimizer(profile, 500, &seconds));
+    assert_near(seconds, 0.53e-3, 1e-12);
+    update.n_elements = 3000;
+    update.median_s = update.p10_s = 4.06e-3;
+    update.p90_s = 4.36e-3;
+    profile_add(profile, &update);
+    g_assert_true(profile_measured_optimizer(profile, 2000, &seconds));
+    assert_near(seconds, 2.605e-3, 1e-12);
+}
+
 /* The law is found again, between the rows and a little beyond them. */
 static void
 test_between_rows_the_law_holds(void)
@@ -191,6 +228,7 @@ main(int argc, char **argv)
     g_test_init(&argc, &argv, NULL);
 #define ADD(path, function) g_test_add_func("/profiles/measured/" path, function)
     ADD("measured-rows-win", test_measured_rows_win);
+    ADD("rows-count-by-their-means", test_rows_count_by_their_means);
     ADD("between-rows-the-law-holds", test_between_rows_the_law_holds);
     ADD("deviations-stay-local", test_deviations_stay_local);
     ADD("one-row-scales-with-tokens", test_one_row_scales_with_tokens);

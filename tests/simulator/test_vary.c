@@ -132,6 +132,28 @@ test_percentiles_are_those_of_the_distribution(void)
     assert_near(ops.iteration_ns[2], 400 * (mean + Z90 * spread), 5e-4);
 }
 
+/* Where sigma goes by durations these are means: the sum of many is what it is without jitter. */
+static void
+test_means_stay(void)
+{
+    g_autoptr(Schedule) schedule = NULL;
+    g_autoptr(Workload) workload = NULL;
+    const double sigma = 0.2, lasting = 0.1;
+
+    serial(200, &schedule, &workload);
+    const SimJitter of_ops = {
+        .op_sigma = sigma, .correlation_s = 1e6, .n_runs = 10000, .seed = 1};
+    const ReportJitter ops = vary(schedule, workload, &of_ops, NULL, NULL);
+    assert_near(ops.iteration_ns[1], 400, 5e-4);
+    const SimJitter of_rank = {.op_sigma = lasting,
+                               .rank_sigma = lasting,
+                               .correlation_s = 1e6,
+                               .n_runs = 100000,
+                               .seed = 1};
+    const ReportJitter rank = vary(schedule, workload, &of_rank, NULL, NULL);
+    assert_near(rank.iteration_ns[1], 400 * exp(-lasting * lasting / 2), 1e-3);
+}
+
 /* sigma^2 = 0.1^2 / (1 + d / 0.5 s) - 0.03^2, of which nothing is left for long ops. */
 static void
 test_long_ops_average(void)
@@ -309,6 +331,7 @@ main(int argc, char **argv)
     g_test_add_func("/simulator/vary/long-ops-average", test_long_ops_average);
     g_test_add_func("/simulator/vary/replicas-end-with-the-slowest",
                     test_replicas_end_with_the_slowest);
+    g_test_add_func("/simulator/vary/means-stay", test_means_stay);
     g_test_add_func("/simulator/vary/members-wait-for-the-slowest",
                     test_members_wait_for_the_slowest);
     g_test_add_func("/simulator/vary/stragglers", test_stragglers);
