@@ -2,7 +2,7 @@
 # Predicted beside measured on this machine's CPU, for many plans: writes docs/loop.md, but for sections ("## ...") in it.
 # usage: loop.sh [MODEL [FILE]]      run it alone: whatever else computes changes both sides
 # In the environment: ROUNDS (6), STEPS of a run (7), MINUTES that all may take (40: then there are fewer rounds and no
-# repeats), PROFILE (flags of degas profile: what to time), PIECE_S (15) of it after every PIECE_EVERY (5) runs, MAX_STEAL
+# repeats), PROFILE (flags of degas profile: what to time), PIECE_S (15) of it after every PIECE_EVERY (4) runs, MAX_STEAL
 # (2 %), GAUGE (tests/bench/gauge_cores, built), and PLANS, a file of lines like those below.
 #
 # The machine computes faster and slower by the minute (clocks, other machines on the host), so both sides are spread over
@@ -11,9 +11,9 @@
 #
 # A gauge runs beside all of it: on each core a fixed small product, 100 times a second.  The ratio of its mean times says
 # how much slower the machine was in a run than in the profile, whatever is predicted.  Only a core that is at work is
-# gauged: an idle one has to wake up, and reads 9 % slower.  A run is discarded and repeated where the host took more than
-# MAX_STEAL % of the cores away meanwhile (/proc/stat), which the gauge does not see; a plan's runs that were disturbed all
-# the same count only where it has no others.
+# gauged: an idle one has to wake up, and reads 9 % slower.  What the host takes of the cores the gauge does not see: it
+# is counted beside it (stolen_fraction of the run).  A run is discarded and repeated where that was more than MAX_STEAL %
+# (/proc/stat); a plan's runs that were disturbed all the same count only where it has no others.
 #
 # Predicted is the median step of degas simulate --jitter profile: times vary as they did when they were profiled.
 set -eu
@@ -26,7 +26,7 @@ STEPS=${STEPS:-7}
 MINUTES=${MINUTES:-40}
 PROFILE=${PROFILE:---batches 1,2,4 --slices 64,128,256}
 PIECE_S=${PIECE_S:-15}
-PIECE_EVERY=${PIECE_EVERY:-5}
+PIECE_EVERY=${PIECE_EVERY:-4}
 MAX_STEAL=${MAX_STEAL:-2}
 GAUGE=${GAUGE:-build/release/tests/bench/gauge_cores}
 TRIES=3
@@ -125,12 +125,15 @@ now() {
     date +%s.%N
 }
 
-# The gauge's mean on cores at work in the spans of time in FILE, each a line of two seconds; its slowest 2 % are
-# interrupts.
+# The gauge's mean on cores at work (where none was, on all) in the spans of time in FILE, each a line of two seconds;
+# its slowest 2 % are interrupts.
 gauged() { # gauged FILE
     awk 'NR == FNR { from[NR] = $1; to[NR] = $2; n = NR; next }
-        NF == 5 && $4 == 0 { for (i = 1; i <= n; i++) if ($1 >= from[i] && $1 <= to[i]) { print $3; break } }' "$1" "$W/gauge" | sort -g |
-        awk '{ x[NR] = $1 } END { n = int(NR * 0.98); for (i = 1; i <= n; i++) sum += x[i]; print (n > 0) ? sum / n : 1 }'
+        NF == 5 { for (i = 1; i <= n; i++) if ($1 >= from[i] && $1 <= to[i]) { print ($4 > 0), $3; break } }' "$1" "$W/gauge" | sort -k1,1n -k2,2g |
+        awk 'NR == 1 { idle = $1 } $1 == idle { x[++k] = $2 }
+            END { n = int(k * 0.98); for (i = 1; i <= n; i++) sum += x[i]; if (n > 0) print sum / n }' >"$W/mean"
+    [ -s "$W/mean" ] || fail 1 "$GAUGE said nothing in the time of $(wc -l <"$1") runs or pieces"
+    cat "$W/mean"
 }
 
 # What degas plan and degas simulate are told of a line of PLANS, but for FLAG...
@@ -182,7 +185,7 @@ finish_profile() { # finish_profile PROFILE
 # --- plans ---
 
 # Trains the plan until the host leaves it alone, and keeps the least disturbed run as a line: measured, the gauge,
-# whether it was disturbed.
+# whether it was disturbed, the share of the cores that the host took in its steps.
 train() { # train PLAN-NUMBER NAME
     cp /dev/null "$W/tries"
     try=0
@@ -194,12 +197,13 @@ train() { # train PLAN-NUMBER NAME
             cat "$W/notes" >&2
             exit 1
         }
-        echo "$begin_s $(now)" | awk -v start="$START_S" '{ printf "%.3f %.3f\n", $1 + start, $2 }' >"$W/span"
+        echo "$begin_s $(now)" | awk -v start="$START_S" '{
+            printf "%.3f %.3f\n", $1 + (($2 - $1 > 2 * start) ? start : ($2 - $1) / 2), $2 }' >"$W/span"
         gauge=$(gauged "$W/span")
         echo "$gauge" >>"$W/gauged"
         steal=$(stolen "$from")
         bad=$(awk -v steal="$steal" -v most="$MAX_STEAL" 'BEGIN { print (steal > most) ? 1 : 0 }')
-        echo "$steal $(measured_step "$W/run.json") $gauge $bad" >>"$W/tries"
+        echo "$steal $(measured_step "$W/run.json") $gauge $bad $(value "$W/run.json" stolen_fraction)" >>"$W/tries"
         if [ "$bad" = 0 ] || [ $try -ge $TRIES ] || [ "$(elapsed_s)" -ge $((60 * MINUTES)) ]; then break; fi
     done
     sort -g "$W/tries" | head -1 | cut -d' ' -f2- >>"$W/$1.rounds"
@@ -305,8 +309,8 @@ the machine was profiled, $(cat "$W"/spans-* | awk '{ sum += $2 - $1 } END { pri
 
 Predicted is the median step where times vary as they did in the profile (\`degas simulate --jitter profile\`: who waits for
 another waits for the slower one), times the machine. Machine: the mean time of a fixed small product on the cores at work, 100 times a
-second while the plan trained, beside that while the machine was profiled (\`tests/bench/gauge_cores.c\`); above 1 the machine computed
-slower then. It depends on no prediction. The errors without either stand last. The spread is the range of measured over machine.
+second while the plan trained, beside that while the machine was profiled (\`tests/bench/gauge_cores.c\`), over the share of the cores that
+the host left to the run; above 1 the machine computed slower then. It depends on no prediction. The errors without either stand last. The spread is the range of measured over machine.
 
 A run is discarded and repeated where the host took more than $MAX_STEAL % of the cores away: $((n_runs - n_kept)) of $n_runs were, $n_disturbed of the $n_kept that are left were
 disturbed $TRIES times; they count only where a plan has no others (*). Over the whole time the gauge's means went from $(sort -g "$W/gauged" | sed -n '1p;$p' | paste -sd ' ' |
@@ -334,7 +338,7 @@ END
         $3 == 1 && n_good > 0 { next }
         {
             k++
-            machine[k] = $2 / then; measured[k] = $1; steady[k] = $1 / machine[k]
+            machine[k] = $2 / then / (1 - $4); measured[k] = $1; steady[k] = $1 / machine[k]
             error[k] = varied * machine[k] / $1 - 1; still[k] = still_s * machine[k] / $1 - 1; raw[k] = varied / $1 - 1
         }
         END {

@@ -54,6 +54,13 @@ has '^| pp 2 | 1f1b | off | 1 |  | [0-9.]*\* |' "with a star"
 loop "there is no time to repeat" MAX_STEAL=-1 MINUTES=0
 has '0 of 1 were, 1 of the 1 that are left' "it is trained once"
 
+printf '#!/bin/sh\nexec sleep 600\n' >"$W/silent"
+chmod +x "$W/silent"
+# shellcheck disable=SC2086
+$other env ROUNDS=1 STEPS=2 PIECE_S=2 PROFILE="--slices 256 --batches 1" PLANS="$W/plans" GAUGE="$W/silent" scripts/loop.sh gpt-mini "$W/none" >"$W/out" 2>"$W/err"
+[ $? = 1 ] && [ ! -e "$W/none" ] && grep -q "silent said nothing in the time of 1 runs" "$W/err"
+report $? "a gauge that says nothing is not taken for a machine" "$(cat "$W/err")"
+
 GAUGE=$W/none scripts/loop.sh gpt-mini "$W/none" >"$W/out" 2>"$W/err"
 [ $? = 6 ] && [ ! -e "$W/none" ] && grep -q 'make loop' "$W/err"
 report $? "without the gauge it says what makes it" "$(cat "$W/err")"
