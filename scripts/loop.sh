@@ -343,7 +343,8 @@ END
         }
         END {
             middle = median(steady, k)
-            print varied / then, middle / then, median(error, k), median(still, k), median(raw, k) >>numbers
+            print varied / then, middle / then, median(error, k), median(still, k), median(raw, k), steady[1] / then,
+                steady[k] / then >>numbers
             printf "| %s | %.3f%s | %.1f | %.1f | %.1f %% | %+.1f %% | %+.1f %% | %+.1f %% |\n", first, median(machine, k),
                 n_good ? "" : "*", varied * median(machine, k) * 1e3, median(measured, k) * 1e3,
                 (steady[k] - steady[1]) / middle * 100, median(error, k) * 100, median(still, k) * 100,
@@ -358,18 +359,21 @@ END
         sum += size($3); still += size($4); raw += size($5); lean += $3
         close_ += size($3) <= 0.05
         if (size($3) > worst) worst = size($3)
-        predicted[NR] = $1; measured[NR] = $2
+        predicted[NR] = $1; measured[NR] = $2; fastest[NR] = $6; slowest[NR] = $7
     } END {
         for (i = 1; i <= NR; i++)
             for (j = 1; j < i; j++) {
                 ratio = measured[i] / measured[j]
+                other = (predicted[i] - predicted[j]) * (measured[i] - measured[j]) <= 0
+                if (fastest[i] > 1.05 * slowest[j] || fastest[j] > 1.05 * slowest[i]) { clear++; clear_wrong += other }
                 if (ratio < 1.05 && ratio > 1 / 1.05) continue
                 pairs++
-                if ((predicted[i] - predicted[j]) * (measured[i] - measured[j]) <= 0) wrong++
+                wrong += other
             }
         printf "Mean absolute error %.1f %%, worst %.1f %%, mean %+.1f %%, %d of %d plans within 5 %%; %.1f %% if times did not vary, %.1f %% if the\nmachine%ss changes were not known.\n",
             sum / NR * 100, worst * 100, lean / NR * 100, close_, NR, still / NR * 100, raw / NR * 100, "\047"
         printf "%d pairs of plans differ by more than 5 %% when measured; %d of them are predicted in the other order.\n", pairs, wrong
+        printf "Of %d pairs every run of one plan took over 5 %% longer than every run of the other; %d of them are.\n", clear, clear_wrong
     }' "$W/numbers"
     if [ -e "$FILE" ] && grep -q '^## ' "$FILE"; then
         echo

@@ -36,6 +36,7 @@ has '^| dp 2 | gpipe | off | 1 |.*%.*%.* |$' "the second too"
 has '0 of 2 were, 0 of the 2 that are left' "nothing was disturbed"
 has '^Mean absolute error [0-9.]* %.* of 2 plans within 5 %; [0-9.]* % if times' "the errors are summed up"
 has '^[01] pairs of plans differ .*; [01] of them are' "and so is the order"
+has '^Of [01] pairs every run .*; [01] of them are' "also where no run doubts it"
 has 'and the host took [0-9.]* % away' "the host's share is known"
 has '^the machine was profiled, [0-9.]* minutes in 1 pieces' "one piece of a profile"
 
