@@ -45,8 +45,8 @@ group_bytes(const char *root, const Version *version, const char *path)
     if (limit_bytes < 0 || used_bytes < 0)
         return INT64_MAX;
     /* Of what is used, as much can be dropped. */
-    const int64_t inactive_bytes = MIN(read_number(root, stat, version->inactive), used_bytes);
-    return MAX(limit_bytes - (used_bytes - MAX(inactive_bytes, 0)), 0);
+    const int64_t inactive_bytes = read_number(root, stat, version->inactive);
+    return MAX(limit_bytes - (used_bytes - CLAMP(inactive_bytes, 0, used_bytes)), 0);
 }
 
 /* The least that the process's group and those above it leave. */
@@ -62,7 +62,8 @@ groups_bytes(const char *root, const Version *version, const char *groups)
     g_autofree char *path = g_strndup(line, strcspn(line, "\n"));
     for (char *end = path + strlen(path); end != NULL; end = strrchr(path, '/')) {
         *end = '\0';
-        least = MIN(least, group_bytes(root, version, path));
+        const int64_t bytes = group_bytes(root, version, path); /* once: it changes */
+        least = MIN(least, bytes);
     }
     return least;
 }
@@ -90,14 +91,18 @@ host_memory_available_bytes(const char *root)
     };
     g_autofree char *file = g_strconcat(root, "/proc/self/cgroup", NULL);
     g_autofree char *groups = NULL;
-    int64_t least = read_number(root, "/proc/meminfo", "MemAvailable:");
+    const int64_t available_kib = read_number(root, "/proc/meminfo", "MemAvailable:");
+    const int64_t left_bytes = address_bytes();
 
-    least = least < 0 ? INT64_MAX : least * 1024; /* it counts in KiB */
-    least = MIN(least, address_bytes());
+    int64_t least =
+        available_kib < 0 || available_kib > INT64_MAX / 1024 ? INT64_MAX : available_kib * 1024;
+    least = MIN(least, left_bytes);
     if (!g_file_get_contents(file, &groups, NULL, NULL))
         return least;
-    for (size_t i = 0; i < G_N_ELEMENTS(versions); i++)
-        least = MIN(least, groups_bytes(root, &versions[i], groups));
+    for (size_t i = 0; i < G_N_ELEMENTS(versions); i++) {
+        const int64_t bytes = groups_bytes(root, &versions[i], groups);
+        least = MIN(least, bytes);
+    }
     return least;
 }
 
