@@ -139,7 +139,7 @@ open_nccl(ExecTransport *host, ExecBackend *backend, const ExecNcclOptions *opti
     state->host = host;
     state->backend = backend;
     state->rank = host->rank;
-    state->meet_ns = options->timeout_s > 0 ? (int64_t)(options->timeout_s * 1e9) : MEET_NS;
+    state->meet_ns = options->timeout_ns > 0 ? options->timeout_ns : MEET_NS;
     state->comms = g_ptr_array_new();
     state->letters = g_array_new(false, false, sizeof(ExecNcclLetter));
     g_mutex_init(&state->mutex);

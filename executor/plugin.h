@@ -19,7 +19,7 @@
 G_BEGIN_DECLS
 
 /* Raised when a struct that crosses the border changes. */
-#define EXEC_PLUGIN_ABI 6
+#define EXEC_PLUGIN_ABI 7
 
 /* Every plugin defines this once. */
 #define EXEC_PLUGIN_DEFINE_ABI                                                                     \

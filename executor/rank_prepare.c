@@ -1,3 +1,4 @@
+#include "base/units.h"
 #include "executor/context_parallel.h"
 #include "executor/gather.h"
 #include "executor/plugin.h"
@@ -43,7 +44,7 @@ wrap_transport(ExecRank *rank, GError **error)
     g_autofree char *machine = exec_watch_machine();
     const ExecNcclOptions options = {
         .machine = machine,
-        .timeout_s = shared->o.timeout_s,
+        .timeout_ns = units_ns_from_s(shared->o.timeout_s),
     };
     rank->nccl = exec_plugin_symbol("cuda", EXEC_NCCL_PLUGIN, "transport nccl", error);
     if (rank->nccl == NULL)

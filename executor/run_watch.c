@@ -1,5 +1,6 @@
 #include "executor/run_watch.h"
 
+#include "base/units.h"
 #include "executor/launch.h"
 #include "executor/member.h"
 #include "executor/pool.h"
@@ -76,7 +77,7 @@ static int64_t
 limit_ns(const ExecShared *shared, int64_t n_steps_done)
 {
     if (shared->o.timeout_s > 0)
-        return (int64_t)(shared->o.timeout_s * 1e9);
+        return units_ns_from_s(shared->o.timeout_s);
     if (n_steps_done == shared->first_step)
         return DEFAULT_FIRST_TIMEOUT_NS;
     return MAX(

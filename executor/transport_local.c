@@ -8,6 +8,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/units.h"
 #include "executor/collective.h"
 #include "executor/mailbox.h"
 
@@ -52,7 +53,7 @@ exec_local_hub_new(int32_t n_ranks, double timeout_s)
     ExecLocalHub *hub = g_new0(ExecLocalHub, 1);
 
     hub->n_ranks = n_ranks;
-    hub->timeout_ns = (int64_t)(timeout_s * 1e9);
+    hub->timeout_ns = units_ns_from_s(timeout_s);
     hub->spin_ns = n_ranks <= exec_n_cores() ? SPIN_NS : 0;
     hub->boxes = g_new0(ExecMailbox, (size_t)n_ranks);
     g_mutex_init(&hub->reason_mutex);

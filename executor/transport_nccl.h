@@ -38,7 +38,7 @@ G_BEGIN_DECLS
 typedef struct {
     /* Equal for ranks of one machine: exec_watch_machine(). */
     const char *machine;
-    double timeout_s; /* for all members of a group to meet; 0: 60 s */
+    int64_t timeout_ns; /* for all members of a group to meet; 0: 60 s */
 } ExecNcclOptions;
 
 typedef struct {

@@ -83,9 +83,11 @@ answer_one(Peers *p, int listener, int64_t until_ns, GError **error)
 {
     struct pollfd wait = {.fd = listener, .events = POLLIN};
     int32_t from = -1;
+    /* Read once: a negative limit would be none. */
+    const int64_t left_ms = (until_ns - exec_now_ns()) / 1000000;
 
     errno = ETIMEDOUT;
-    if (poll(&wait, 1, (int)MAX(0, (until_ns - exec_now_ns()) / 1000000)) != 1)
+    if (poll(&wait, 1, (int)MAX(left_ms, 0)) != 1)
         return fail(error, p->rank, "wait for the other ranks any longer");
     const int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
     if (fd < 0)

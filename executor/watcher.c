@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/units.h"
 #include "executor/pool.h"
 #include "executor/starting.h"
 #include "executor/watch.h"
@@ -267,7 +268,7 @@ read_line(ExecWatcher *watcher, int32_t rank, GError **error)
 int64_t
 exec_watcher_silence_ns(const ExecWatcher *watcher)
 {
-    const int64_t timeout = (int64_t)(watcher->o.timeout_s * 1e9);
+    const int64_t timeout = units_ns_from_s(watcher->o.timeout_s);
 
     return timeout > 0 ? MIN(timeout, SILENCE_NS) : SILENCE_NS;
 }
@@ -301,7 +302,7 @@ limit_ns(const ExecWatcher *watcher)
     const int64_t known = watcher->lines[0].last.limit_ns;
 
     if (watcher->o.timeout_s > 0)
-        return (int64_t)(watcher->o.timeout_s * 1e9);
+        return units_ns_from_s(watcher->o.timeout_s);
     return known > 0 ? known : FIRST_LIMIT_NS;
 }
 
@@ -436,7 +437,7 @@ kill_line(const Line *line, const char *machine)
 void
 exec_watcher_clean_up(ExecWatcher *watcher, double limit_s)
 {
-    const int64_t begin = exec_now_ns(), limit = (int64_t)(limit_s * 1e9);
+    const int64_t begin = exec_now_ns(), limit = units_ns_from_s(limit_s);
     g_autofree char *machine = exec_watch_machine();
     bool any = true, killed = false;
 

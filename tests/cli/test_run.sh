@@ -257,6 +257,7 @@ fails 1 'fp16' "a number format the executor does not have" run "$W/fp16.json" -
     fails 2 '--lr' "a learning rate beyond a float" $R --lr 1e300
     fails 2 '--timeout' "no time to wait" $R --timeout 0s
     fails 8 'rank [01]' "a rank that waits longer than --timeout" $R --timeout 1us
+    runs 0 "more time than there are nanoseconds for" $R --steps 1 --timeout 1e12
     fails 2 '--device.*cuda' "an unknown device, with the nearest" $R --device cudaa
     fails 2 '--transport' "an unknown transport" $R --transport tcp
     fails 2 'stdout\|standard output' "two products on standard output" $R --json --trace -

@@ -68,7 +68,7 @@ rank_main(gpointer user_data)
         .device = start->one_device ? 0 : start->rank,
         .storage = DTYPE_FP32,
     };
-    const ExecNcclOptions options = {.machine = "here", .timeout_s = 20};
+    const ExecNcclOptions options = {.machine = "here", .timeout_ns = INT64_C(20000000000)};
     g_autoptr(GError) error = NULL;
     g_autoptr(ExecBackend) backend = exec_backend_open_with("cuda", &backend_options, &error);
     ExecTransport host = exec_local_transport(start->hub, start->rank), t = {0};
