@@ -5,18 +5,26 @@
 #include <netdb.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "executor/pool.h"
+#include "executor/proc.h"
+
 /* Of one address; a host may list some that lead nowhere from here. */
 #define CONNECT_MS 2000
+/* How often it looks at the process that started it. */
+#define LOOK_AT_STARTER_NS 250000000
 
 struct ExecMember {
     int fd;
     int32_t rank;
     ExecWatchRecord in; /* arriving */
     size_t n_in;
+    int64_t looked_ns,
+        starter_stopped_ns; /* at the starter; since when it is stopped, 0: it is not */
 };
 
 /* --- connecting --- */
@@ -117,6 +125,38 @@ exec_member_free(ExecMember *member)
     g_free(member);
 }
 
+/* --- the process that started this one --- */
+
+/* Its name, and for how long it has been stopped, into @record. */
+static void
+tell_of_starter(ExecMember *member, ExecWatchRecord *record)
+{
+    const int64_t now = exec_now_ns();
+    const pid_t starter = getppid();
+
+    if (now - member->looked_ns > LOOK_AT_STARTER_NS) {
+        member->looked_ns = now;
+        if (!exec_proc_is_stopped(starter))
+            member->starter_stopped_ns = 0;
+        else if (member->starter_stopped_ns == 0)
+            member->starter_stopped_ns = now;
+    }
+    if (member->starter_stopped_ns == 0)
+        return;
+    g_autofree char *name = exec_proc_text(starter, "comm", NULL);
+    record->starter_stopped_ns = MAX(now - member->starter_stopped_ns, 1);
+    record->starter_pid = (int32_t)starter;
+    g_strlcpy(record->starter, name == NULL ? "?" : g_strchomp(name), sizeof record->starter);
+}
+
+/* The run ends: one that is stopped would not hear of it, and stay behind. */
+static void
+wake_starter(void)
+{
+    if (exec_proc_is_stopped(getppid()))
+        kill(getppid(), SIGCONT);
+}
+
 /* --- talking --- */
 
 void
@@ -127,6 +167,7 @@ exec_member_tell(ExecMember *member, ExecWatchRecord *record)
     record->magic = EXEC_WATCH_MAGIC;
     record->rank = member->rank;
     record->pid = (int32_t)getpid();
+    tell_of_starter(member, record);
     while (done < sizeof *record) {
         const ssize_t n =
             send(member->fd, (const char *)record + done, sizeof *record - done, MSG_NOSIGNAL);
@@ -154,6 +195,7 @@ exec_member_order(ExecMember *member, int wait_ms, GError **error)
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return EXEC_ORDER_NONE;
     if (n <= 0) {
+        wake_starter();
         g_set_error(error, EXEC_ERROR, EXEC_ERROR_RANK_DIED,
                     "the watcher of this run has ended: rank %d stops", member->rank);
         return EXEC_ORDER_LOST;
@@ -166,6 +208,7 @@ exec_member_order(ExecMember *member, int wait_ms, GError **error)
         return EXEC_ORDER_STOP;
     if (member->in.kind == EXEC_WATCH_BYE)
         return EXEC_ORDER_BYE;
+    wake_starter();
     g_set_error(error, EXEC_ERROR, member->in.code, "%.*s", (int)sizeof member->in.text - 1,
                 member->in.text);
     return EXEC_ORDER_ABORT;

@@ -18,7 +18,8 @@ ExecMember *exec_member_connect(const char *where, int32_t rank, GError **error)
 void exec_member_free(ExecMember *member);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(ExecMember, exec_member_free)
 
-/* @record  magic, rank and pid are filled in.  A watcher that is gone shows in the next order. */
+/* @record  magic, rank, pid and the starter's fields are filled in.  A watcher that is gone shows
+ * in the next order. */
 void exec_member_tell(ExecMember *member, ExecWatchRecord *record);
 
 typedef enum {
@@ -29,7 +30,8 @@ typedef enum {
     EXEC_ORDER_LOST,  /* the watcher is gone: @error says so */
 } ExecOrder;
 
-/* The next order, if any, within @wait_ms. */
+/* The next order, if any, within @wait_ms.  With the last two the process that started this one is
+ * made to go on, should it be stopped: it has others to end, and itself. */
 ExecOrder exec_member_order(ExecMember *member, int wait_ms, GError **error);
 
 G_END_DECLS

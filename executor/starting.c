@@ -4,26 +4,15 @@
 #include <string.h>
 
 #include "executor/launch.h"
+#include "executor/proc.h"
 #include "executor/watch_wire.h"
-
-/* Returns: (owned, nullable) /proc/PID/@name, read or, a link, followed. */
-static char *
-proc_text(pid_t pid, const char *name, bool is_link, size_t *n_bytes)
-{
-    g_autofree char *path = g_strdup_printf("/proc/%d/%s", (int)pid, name);
-    char *text = NULL;
-
-    if (is_link)
-        return g_file_read_link(path, NULL);
-    return g_file_get_contents(path, &text, n_bytes, NULL) ? text : NULL;
-}
 
 /* Returns: (owned, nullable) the environment that it was started with. */
 static char **
 environment_of(pid_t pid)
 {
     size_t n_bytes = 0;
-    g_autofree char *text = proc_text(pid, "environ", false, &n_bytes);
+    g_autofree char *text = exec_proc_text(pid, "environ", &n_bytes);
 
     if (text == NULL)
         return NULL;
@@ -38,7 +27,8 @@ environment_of(pid_t pid)
 static int32_t
 rank_of(pid_t pid, const char *program, const char *where)
 {
-    g_autofree char *its_program = proc_text(pid, "exe", true, NULL);
+    g_autofree char *link = g_strdup_printf("/proc/%d/exe", (int)pid);
+    g_autofree char *its_program = g_file_read_link(link, NULL);
 
     if (its_program == NULL || !g_str_equal(its_program, program))
         return -1;
@@ -50,23 +40,12 @@ rank_of(pid_t pid, const char *program, const char *where)
     return place.role == EXEC_ROLE_LAUNCHED ? place.rank : -1;
 }
 
-/* proc(5): "PID (NAME) STATE ...", and a name may have brackets of its own. */
-static bool
-is_stopped(pid_t pid)
-{
-    size_t n_bytes;
-    g_autofree char *text = proc_text(pid, "stat", false, &n_bytes);
-    const char *bracket = text == NULL ? NULL : strrchr(text, ')');
-
-    return bracket != NULL && g_str_has_prefix(bracket, ") T");
-}
-
 static void
 see(ExecStarting *rank, pid_t pid, int64_t now_ns)
 {
     rank->pid = pid;
     rank->gone_ns = 0;
-    if (!is_stopped(pid))
+    if (!exec_proc_is_stopped(pid))
         rank->stopped_ns = 0;
     else if (rank->stopped_ns == 0)
         rank->stopped_ns = now_ns;

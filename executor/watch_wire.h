@@ -41,7 +41,12 @@ typedef struct {
     int64_t idle_ns;  /* since it moved, when this was sent */
     int64_t limit_ns; /* rank 0: how long a rank may not move; 0: not known yet */
     double loss;      /* rank 0: of step-1 */
-    char text[456];   /* ends in a NUL */
+    /* The process that started this one (mpirun, orted, ...): for how long it has been stopped when
+     * this was sent, 0: it is not; then its name too. */
+    int64_t starter_stopped_ns;
+    int32_t starter_pid;
+    char starter[20];
+    char text[424]; /* ends in a NUL, as all */
 } ExecWatchRecord;
 
 /* Returns: (owned) equal for processes that can signal one another: one kernel, one name space. */

@@ -8,7 +8,12 @@
  *   the connection closes        the rank died, at once
  *   silence for 3 s              the process is stopped (SIGSTOP), whatever it was doing; before
  *                                its first word where it runs on this machine: starting.h
- *   no word for 120 s            a rank that was never started
+ *   no word for the limit        since the first rank's (30 s, or the timeout but at least 3 s):
+ *                                one that was stopped, or never started, on another host; since
+ *                                the start for 120 s: nobody was started
+ *   its starter is stopped       as a rank says of the process that started it, for 3 s: the
+ *                                daemon of MPI on another host, without which it cannot end.
+ *                                Somebody else's mpirun: for the limit of a hang
  *   no progress for the limit    it hangs; who is to blame: watch.h
  *
  * Whatever happens first becomes the error; all other ranks are told to end, and those of this
@@ -35,6 +40,9 @@ typedef struct {
 ExecWatcher *exec_watcher_new(const ExecWatcherOptions *options, GError **error);
 void exec_watcher_free(ExecWatcher *watcher);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(ExecWatcher, exec_watcher_free)
+
+/* The caller started the ranks by its child @pid, and watches that itself. */
+void exec_watcher_set_starter(ExecWatcher *watcher, int32_t pid);
 
 /* (borrowed) what EXEC_WATCH_VARIABLE must be for the ranks. */
 const char *exec_watcher_where(const ExecWatcher *watcher);

@@ -127,39 +127,8 @@ else
 fi
 
 # --- before a rank has said a word to the watcher, and after all are done ---
-cat >"$W/early.c" <<'END'
-#include <fcntl.h>
-#include <signal.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-static void fail(const char *when, int signal, int seconds)
-{
-    const char *fault = getenv("FAULT"), *rank = getenv("OMPI_COMM_WORLD_RANK");
-
-    if (fault == NULL || strcmp(fault, when) != 0 || rank == NULL ||
-        strcmp(rank, getenv("FAULT_RANK")) != 0)
-        return;
-    sleep(seconds);
-    close(open(getenv("FAULT_TIME"), O_CREAT | O_WRONLY, 0600));
-    raise(signal);
-}
-
-__attribute__((constructor)) static void begin(void)
-{
-    fail("stop", SIGSTOP, 0);
-    fail("at_once", SIGKILL, 0);
-    fail("kill", SIGKILL, 1); /* the watcher has seen it */
-}
-
-__attribute__((destructor)) static void end(void)
-{
-    fail("end", SIGKILL, 0);
-}
-END
 if [ -n "$reason" ] || ! mpirun --version 2>/dev/null | grep -q 'Open MPI' ||
-    ! ${CC:-cc} -O1 -shared -fPIC -o "$W/early.so" "$W/early.c" 2>"$W/err"; then
+    ! ${CC:-cc} -O1 -shared -fPIC -o "$W/early.so" tests/cli/early.c 2>"$W/err"; then
     skip "ranks that fail before their first word" "${reason:-no Open MPI or no C compiler}"
 else
     E="run $W/dp2.json --device reference --steps 3 --transport mpi"

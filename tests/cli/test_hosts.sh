@@ -6,27 +6,10 @@
 # shellcheck source=tests/cli/mpi.sh
 . tests/cli/mpi.sh
 
-reason=$(why_no_mpi)
-[ -n "$reason" ] || mpirun --version 2>/dev/null | grep -q 'Open MPI' ||
-    reason="the stand-in for ssh is Open MPI's"
-A=degas-a-$$
-B=degas-b-$$
-clean_up() {
-    ip netns del $A 2>/dev/null
-    ip netns del $B 2>/dev/null
-    rm -rf "$W"
-}
-[ -n "$reason" ] || ip netns add $A 2>/dev/null || reason="network name spaces are not permitted"
-if [ -n "$reason" ]; then
-    skip "two hosts" "$reason"
-    finish
-fi
-trap clean_up EXIT INT TERM
-ip netns add $B && ip link add va netns $A type veth peer name vb netns $B &&
-    ip -n $A addr add 10.213.7.1/24 dev va && ip -n $B addr add 10.213.7.2/24 dev vb &&
-    ip -n $A link set va up && ip -n $B link set vb up &&
-    ip -n $A link set lo up && ip -n $B link set lo up
-report $? "two name spaces, connected"
+# shellcheck source=tests/cli/hosts.sh
+. tests/cli/hosts.sh
+
+make_hosts "two hosts"
 
 # Clocks apart by 1000 s, where time has name spaces.
 clock=
@@ -38,21 +21,20 @@ cat >"$W/on" <<END
 # usage: on HOST COMMAND...
 space=$A
 clock=
-[ "\$1" = 10.213.7.2 ] && space=$B && clock="$clock"
+[ "\$1" = $B_ADDRESS ] && space=$B && clock="$clock"
 name=host-\${1##*.}
 shift
 exec ip netns exec \$space unshare --uts \$clock sh -c 'hostname "\$0"; eval "exec \$*"' \$name "\$@"
 END
 chmod +x "$W/on"
 OMPI_MCA_plm_rsh_agent=$W/on
-OMPI_MCA_btl=tcp,self
-export OMPI_MCA_plm_rsh_agent OMPI_MCA_btl
+export OMPI_MCA_plm_rsh_agent
 
 plan dp2 --gpus 4 --global-batch 8 --dp 2 --pp 2 --micro-batch 1 --schedule 1f1b --slices 2
-R="run $W/dp2.json --device reference --transport mpi --hosts 10.213.7.1:2,10.213.7.2:2"
+R="run $W/dp2.json --device reference --transport mpi --hosts $A_ADDRESS:2,$B_ADDRESS:2"
 
 # shellcheck disable=SC2086
-"$W/on" 10.213.7.1 "$DEGAS" $R --steps 3 --verify --deterministic --json --trace "$W/trace" \
+"$W/on" $A_ADDRESS "$DEGAS" $R --steps 3 --verify --deterministic --json --trace "$W/trace" \
     >"$W/out" 2>"$W/err"
 report $? "a run on two hosts" "$(cat "$W/err")"
 "$DEGAS" run "$W/dp2.json" --device reference --steps 3 --verify --json >"$W/local" 2>"$W/err"
@@ -82,7 +64,7 @@ assert n == 16, n" "$W/trace"
 
 # A rank on the other host is killed: 2 and 3 are there.
 # shellcheck disable=SC2086
-"$W/on" 10.213.7.1 "$DEGAS" $R --steps 100000 >"$W/out" 2>"$W/err" &
+"$W/on" $A_ADDRESS "$DEGAS" $R --steps 100000 >"$W/out" 2>"$W/err" &
 job=$!
 tries=0
 while [ $tries -lt 200 ] && ! pgrep -f "^[^ ]*degas run $W/" >"$W/pids"; do
