@@ -212,21 +212,10 @@ static void
 read_run(JsonDoc *doc, Breakdown *breakdown)
 {
     static const char *const of_no_use[] = {
-        "steps",
-        "predicted_step_s",
-
-        "prediction_error_fraction",
-        "tokens_per_s",
-        "losses",
-        "bubble_fraction",
-        "predicted_bubble_fraction",
-        "traced_step",
-        "verify",
-        "backend",
-        "predicted_peak_memory_bytes",
-        "first_step",
-        "clock_error_s",
-        "steps_s",
+        "steps",         "predicted_step_s", "prediction_error_fraction",   "tokens_per_s",
+        "losses",        "bubble_fraction",  "predicted_bubble_fraction",   "traced_step",
+        "verify",        "backend",          "predicted_peak_memory_bytes", "first_step",
+        "clock_error_s", "steps_s",
     };
     const JsonValue *root = json_doc_root(doc, "degas-run", 1);
     const JsonValue *step = json_object(doc, root, "step_s");

@@ -26,8 +26,7 @@ const OptionInfo conditions_options[] = {
      "Z normal; gives p10, p50, p90 and the probability to fit. SIGMA profile: as the timings of "
      "layers vary in a measured profile",
      0},
-    {"rank-jitter", "SIGMA",
-     "with --jitter: the same by rank and run; default: as --jitter", 0},
+    {"rank-jitter", "SIGMA", "with --jitter: the same by rank and run; default: as --jitter", 0},
     {"memory-jitter", "SIGMA",
      "with --jitter: the same for a rank's peak memory; default: what is unknown of the "
      "allocator's "

@@ -19,8 +19,8 @@ extern const OptionInfo conditions_options[];
 
 /* By value; opaque but for jitter. */
 typedef struct {
-    GArray *speeds;         /* (owned, nullable) of ConditionsSpeed */
-    SimJitter jitter;       /* n_runs 0: no jitter; n_replicas, n_members are for who knows the plan */
+    GArray *speeds;   /* (owned, nullable) of ConditionsSpeed */
+    SimJitter jitter; /* n_runs 0: no jitter; n_replicas, n_members are for who knows the plan */
     bool jitter_of_profile; /* what the profile says of it is for who knows that */
     bool has_rank_jitter;   /* ... but for rank_sigma */
 } Conditions;

@@ -219,7 +219,6 @@ print_peak(const Report *report)
     output_printf(": most of it %s", trace_memory_names[report_peak_owner(rank)]);
 }
 
-/* What many iterations with times that vary say. */
 char *
 describe_op_sigma(const ReportJitter *jitter)
 {
@@ -231,6 +230,7 @@ describe_op_sigma(const ReportJitter *jitter)
     return g_steal_pointer(&sigma);
 }
 
+/* What many iterations with times that vary say. */
 static void
 print_jitter(const Report *report)
 {

@@ -258,9 +258,10 @@ print_varied(const ReportJitter *varied)
         texts[i] = output_seconds(units_s_from_ns(varied->iteration_ns[i]));
     g_autofree char *op = describe_op_sigma(varied);
     g_autofree char *ranks = output_percent(varied->rank_sigma);
-    output_printf("  predicted with times that vary as when profiled (ops %s; ranks %s): median %s, "
-                  "80 %% of steps %s to %s\n",
-                  op, ranks, texts[1], texts[0], texts[2]);
+    output_printf(
+        "  predicted with times that vary as when profiled (ops %s; ranks %s): median %s, "
+        "80 %% of steps %s to %s\n",
+        op, ranks, texts[1], texts[0], texts[2]);
     for (int i = 0; i < 3; i++)
         g_free(texts[i]);
 }

@@ -26,11 +26,11 @@ bool exec_thread_clock_is_fine(void);
  * Who is not disturbed is never kept from it: on two virtual cores of an Emerald Rapids,
  * 2026-11-22, in 400000 timings of 5 to 200 us @thread_ns exceeded @wall_ns, by the cost of a
  * reading (0.27 us and more), in more than 99 %.  Of timings of 20 ms half are interrupted, for
- * some tenths of a percent, and where the host has other work to do too, a third lose more than 1 %:
- * that is the machine, and steps have it too.  To set those aside as well leaves what was timed in
- * its best moments: layers of one sequence were 28 % faster than in steps [measured].  What a real-time thread
- * lost in 0.7 s, 0 to 39 ms, was what the host took by /proc/stat to 12 ms in 14 of 14; it counts
- * in steps of 10.
+ * some tenths of a percent, and where the host has other work to do too, a third lose more than 1
+ * %: that is the machine, and steps have it too.  To set those aside as well leaves what was timed
+ * in its best moments: layers of one sequence were 28 % faster than in steps [measured].  What a
+ * real-time thread lost in 0.7 s, 0 to 39 ms, was what the host took by /proc/stat to 12 ms in 14
+ * of 14; it counts in steps of 10.
  */
 #define EXEC_DISTURBED_FRACTION 0.25
 bool exec_was_disturbed(int64_t wall_ns, int64_t thread_ns);

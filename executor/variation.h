@@ -1,10 +1,10 @@
 /*
  * executor/variation.h - how much layers' timings vary: from op to op, and from rank to rank.
  *
- * A core computes at a speed that changes by what else the host does on it.  The mean over d seconds
- * of a speed that forgets itself within t seconds has the variance s^2 / (1 + d / t): of a short op
- * all of it, of a long one the less the longer.  [Measured, two cores that others share: 0.20 of 0.3
- * ms, 0.19 of 9 ms, 0.16 of 36 ms, 0.11 of 0.14 s, 0.06 of 0.6 s: s = 0.2, t = 55 ms.]
+ * A core computes at a speed that changes by what else the host does on it.  The mean over d
+ * seconds of a speed that forgets itself within t seconds has the variance s^2 / (1 + d / t): of a
+ * short op all of it, of a long one the less the longer.  [Measured, two cores that others share:
+ * 0.20 of 0.3 ms, 0.19 of 9 ms, 0.16 of 36 ms, 0.11 of 0.14 s, 0.06 of 0.6 s: s = 0.2, t = 55 ms.]
  *
  * Ranks that time the same rows at once tell it, whatever the rows' medians are and how fast the
  * whole machine is: how far ln of a rank's timing is from the mean of all ranks' timings of that
@@ -36,8 +36,8 @@ void exec_variation_add(ExecVariation *variation, int32_t rank, const ProfileMea
 /* Of all that was added or read.  False: too little to say, as of one rank. */
 bool exec_variation_of(ExecVariation *variation, ProfileVariation *result);
 
-/* What is known so far, as an object {"ops": [deviation, seconds, ...], "seconds": [...]}, and back;
- * errors are recorded in @doc. */
+/* What is known so far, as an object {"ops": [deviation, seconds, ...], "seconds": [...]}, and
+ * back; errors are recorded in @doc. */
 void exec_variation_keep(ExecVariation *variation, JsonWriter *writer, const char *key);
 void exec_variation_read(ExecVariation *variation, JsonDoc *doc, const JsonValue *object);
 

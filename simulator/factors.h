@@ -94,8 +94,8 @@ typedef struct {
 void sim_factors_by_clear(SimFactorsBy *factors);
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(SimFactorsBy, sim_factors_by_clear)
 
-/* Returns: (borrowed) those of what takes @ns; where correlation_s is 0 the same for all.  One thread at a
- * time.  Cost: 4096 exponentials for what is made. */
+/* Returns: (borrowed) those of what takes @ns; where correlation_s is 0 the same for all.  One
+ * thread at a time.  Cost: 4096 exponentials for what is made. */
 const SimFactors *sim_factors_by(SimFactorsBy *factors, int64_t ns);
 
 G_END_DECLS

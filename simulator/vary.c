@@ -19,10 +19,10 @@ typedef struct {
     const SimTimes *fixed; /* without jitter */
     const SimPeak *peaks;
     const SimJitter *jitter;
-    const SimFactors **ops;          /* [cost]; its message varies by them too */
-    const RankVaries *finish;        /* [rank] */
+    const SimFactors **ops;   /* [cost]; its message varies by them too */
+    const RankVaries *finish; /* [rank] */
     const SimFactors *ranks, *memory;
-    double largest; /* factor of an op */
+    double largest;             /* factor of an op */
     int64_t slowdown;           /* factor of a straggler */
     uint64_t straggler_below;   /* of a draw's upper 53 bits */
     int64_t *iteration_ns;      /* [run] */
@@ -112,7 +112,8 @@ vary_pair(const Study *study, Room *room, uint64_t key, int64_t i)
     *free_ns = MAX(*free_ns, MAX(ready[step[0].producer], ready[step[1].producer])) + pair_ns;
     for (int k = 0; k < 2; k++) {
         room->times.free_of_step_ns[i + k] = *free_ns;
-        ready[i + k + 1] = *free_ns + varied_lag(study->ops[step[k].cost], random[k], costs[k]->lag_ns);
+        ready[i + k + 1] =
+            *free_ns + varied_lag(study->ops[step[k].cost], random[k], costs[k]->lag_ns);
     }
 }
 
@@ -148,7 +149,7 @@ vary_ops(const Study *study, Room *room, uint64_t key)
         } else if (next_longer < longer->len &&
                    g_array_index(longer, SimLonger, next_longer).step == i) {
             busy += sim_times_factor(g_array_index(longer, SimLonger, next_longer++).extra_ns,
-                                 room->rank_factors[cost.rank]);
+                                     room->rank_factors[cost.rank]);
         }
         const int64_t next =
             MAX(ready[step.producer], free_ns[cost.rank]) + sim_times_factor(busy, factor);
@@ -166,12 +167,12 @@ end_of(const Study *study, const Room *room)
     for (int32_t r = 0; r < study->program->schedule->n_ranks; r++) {
         const SimFinish *finish = &study->fixed->finish[r];
         const RankFactors *f = &room->rank_finish[r];
-        end_ns =
-            MAX(end_ns, room->times.free_ns[r] +
-                            sim_times_factor(finish->optimizer_start_ns - finish->free_ns, f->reduce) +
-                            sim_times_factor(finish->optimizer_end_ns - finish->optimizer_start_ns,
-                                         f->optimizer) +
-                            sim_times_factor(finish->end_ns - finish->optimizer_end_ns, f->gather));
+        end_ns = MAX(end_ns,
+                     room->times.free_ns[r] +
+                         sim_times_factor(finish->optimizer_start_ns - finish->free_ns, f->reduce) +
+                         sim_times_factor(finish->optimizer_end_ns - finish->optimizer_start_ns,
+                                          f->optimizer) +
+                         sim_times_factor(finish->end_ns - finish->optimizer_end_ns, f->gather));
     }
     return end_ns;
 }
@@ -300,9 +301,10 @@ quantiles(int64_t *values, int64_t n, int64_t result[3])
 static bool
 check(const SimProgram *program, const Study *study, GError **error)
 {
-    const double largest = study->largest *
-                           ((double)study->ranks->of[SIM_VARY_QUANTILES - 1] / (double)SIM_FACTOR_ONE) *
-                           ((double)study->slowdown / (double)SIM_FACTOR_ONE);
+    const double largest =
+        study->largest *
+        ((double)study->ranks->of[SIM_VARY_QUANTILES - 1] / (double)SIM_FACTOR_ONE) *
+        ((double)study->slowdown / (double)SIM_FACTOR_ONE);
     double sum_ns = 0;
 
     for (int64_t cost = 0; cost < program->n_costs; cost++) {
@@ -363,7 +365,8 @@ study_init(Study *study, const SimJitter *jitter, SimFactorsBy *by, SimFactors t
         };
     }
     sim_factors_init(&two[0], by->z, jitter->rank_sigma,
-                     jitter->correlation_s > 0 ? -jitter->rank_sigma * jitter->rank_sigma / 2 : 0.0);
+                     jitter->correlation_s > 0 ? -jitter->rank_sigma * jitter->rank_sigma / 2
+                                               : 0.0);
     sim_factors_init(&two[1], by->z, jitter->memory_sigma, 0.0);
     study->ops = ops;
     study->finish = finish;

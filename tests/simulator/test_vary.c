@@ -1,6 +1,6 @@
 /*
- * Tests of simulator/jitter.h, factors.h and vary.h: nothing varies at sigma 0; the distributions are those
- * stated; threads, order and machine do not matter.
+ * Tests of simulator/jitter.h, factors.h and vary.h: nothing varies at sigma 0; the distributions
+ * are those stated; threads, order and machine do not matter.
  */
 #include "simulator/vary.h"
 
@@ -141,8 +141,7 @@ test_means_stay(void)
     const double sigma = 0.2, lasting = 0.1;
 
     serial(200, &schedule, &workload);
-    const SimJitter of_ops = {
-        .op_sigma = sigma, .correlation_s = 1e6, .n_runs = 10000, .seed = 1};
+    const SimJitter of_ops = {.op_sigma = sigma, .correlation_s = 1e6, .n_runs = 10000, .seed = 1};
     const ReportJitter ops = vary(schedule, workload, &of_ops, NULL, NULL);
     assert_near(ops.iteration_ns[1], 400, 5e-4);
     const SimJitter of_rank = {.op_sigma = lasting,
@@ -165,11 +164,8 @@ test_long_ops_average(void)
         const int64_t times[SCHEDULE_OP_N] = {ns, 0, 0, 0};
         g_autoptr(Schedule) schedule = new_schedule("gpipe", 1, 1, 1, 1);
         g_autoptr(Workload) workload = plain_workload(schedule, times, 0);
-        const SimJitter jitter = {.op_sigma = 0.1,
-                                  .correlation_s = 0.5,
-                                  .rank_sigma = 0.03,
-                                  .n_runs = 100000,
-                                  .seed = 1};
+        const SimJitter jitter = {
+            .op_sigma = 0.1, .correlation_s = 0.5, .rank_sigma = 0.03, .n_runs = 100000, .seed = 1};
         const ReportJitter result = vary(schedule, workload, &jitter, NULL, NULL);
         const double wide = (double)result.iteration_ns[2] / (double)result.iteration_ns[0];
         const double sigma = log(wide) / (2 * Z90);
