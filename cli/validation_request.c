@@ -149,11 +149,12 @@ write_widths(JsonWriter *writer, const MeasuredRow *row, const ValidationSource 
     const bool gated = note_is(row, "swiglu", "True") || strcmp(family, "llama") == 0;
     int64_t vocab = row->vocab >= 0 ? row->vocab : source->vocab;
 
-    /* A stated vocabulary is taken as it is. */
-    if (row->vocab < 0 && source->vocab_multiple > 0) {
+    if (source->vocab_multiple > 0) {
         const int64_t multiple = source->vocab_multiple * row->tp;
 
         vocab = (vocab + multiple - 1) / multiple * multiple;
+    } else if (source->vocab_cut) {
+        vocab = vocab / row->tp * row->tp;
     }
     json_write_object(writer, "model");
     json_write_string(writer, "name", row->model);

@@ -36,7 +36,8 @@ typedef struct {
     const char *dtype;      /* of rows that do not say */
     const char *recompute;  /* of rows that do not say */
     int64_t vocab;          /* of rows that do not say; 0: those have none */
-    int64_t vocab_multiple; /* such a vocabulary is padded to this times tp; 0: not */
+    int64_t vocab_multiple; /* a vocabulary is padded to a multiple of this times tp; 0: not */
+    bool vocab_cut;         /* a vocabulary is cut to a multiple of tp */
     bool ends_short;        /* first and last stage have one layer less than the others */
     bool no_barrier;        /* iterations follow without one: the time is the span */
     ValidationMemory memory;

@@ -167,6 +167,46 @@ add_kv_exchange(OpsList *list, const Heads *heads)
         add_kv_order(list, bytes);
 }
 
+/* Fewer keys, and other numbers of queries, keys and heads than multiples, have no kernel
+ * [Megatron-LM, fused_softmax.py]. */
+#define SOFTMAX_KERNEL_MORE_KEYS_THAN 16
+#define SOFTMAX_KERNEL_MULTIPLE 4
+
+/* Whether the softmax of @op runs as PyTorch's operations one by one. */
+static bool
+is_softmax_eager(const ModelShape *shape, const ModelOp *op)
+{
+    const int64_t most = shape->softmax_keys, multiple = SOFTMAX_KERNEL_MULTIPLE;
+
+    /* In 4 bytes there are no casts, and no kernel: what the operations cost is not modelled. */
+    if (shape->eager_softmax || most == 0 || dtype_bytes(shape->dtype) > 2)
+        return shape->eager_softmax;
+    return op->n <= SOFTMAX_KERNEL_MORE_KEYS_THAN || op->n > most || op->m % multiple != 0 ||
+           op->n % multiple != 0 || op->count % multiple != 0;
+}
+
+/*
+ * Softmax by PyTorch's operations, against one kernel's 2 e and 3 e.  Forward: scale (2 w), mask
+ * (2 w), cast (e + 4), softmax (8), cast (4 + e); backward the same way back, softmax's gradient of
+ * two inputs (12).  w is the size of what is scaled and masked: before the cast e, after it, as
+ * Megatron does, 4.  The softmax stays in fp32 besides.
+ */
+static void
+set_eager_softmax(const OpsList *list, ModelOp *op, double scores)
+{
+    const double e = list->e, w = list->shape->eager_softmax ? e : 4.0;
+
+    op->forward_bytes = ops_bytes((double)op->forward_bytes + scores * (4.0 * w + 16.0));
+    op->backward_bytes = ops_bytes((double)op->backward_bytes + scores * (4.0 * w + 20.0 - e));
+    op->saved_bytes = ops_bytes((double)op->saved_bytes + 4.0 * scores);
+    /* At the softmax its input is there in both formats, its result not yet in the model's; at its
+     * gradient, that of the result in both formats, and its own in fp32. */
+    op->forward_transient_bytes = ops_bytes(4.0 * scores);
+    op->backward_transient_bytes = ops_bytes((e + 8.0) * scores);
+    op->n_kernels_forward += 4;
+    op->n_kernels_backward += 4;
+}
+
 /* What the unfused form adds: the m x n scores pass through memory between its kernels. */
 static void
 set_unfused(const OpsList *list, ModelOp *op, double scores)
@@ -181,26 +221,12 @@ set_unfused(const OpsList *list, ModelOp *op, double scores)
     op->backward_bytes = ops_bytes((double)op->backward_bytes +
                                    scores * (7.0 * e + (list->masks ? 2.0 * e + 1.0 : 0.0)));
     op->saved_bytes = ops_bytes(scores * (list->masks ? 2.0 * e + 1.0 : e));
-    if (list->shape->eager_softmax) {
-        /* Forward: scale (2 e), mask (2 e), cast (e + 4), softmax (8), cast (4 + e) instead of its
-         * 2 e; backward the same way back, softmax's gradient of two inputs (12) instead of 3 e.
-         * The softmax stays in fp32 besides. */
-        op->forward_bytes = ops_bytes((double)op->forward_bytes + scores * (4.0 * e + 16.0));
-        op->backward_bytes = ops_bytes((double)op->backward_bytes + scores * (3.0 * e + 20.0));
-        op->saved_bytes = ops_bytes((double)op->saved_bytes + 4.0 * scores);
-        /* At the softmax its input is there in both formats, its result not yet in the model's; at
-         * its gradient, that of the result in both formats, and its own in fp32. */
-        op->forward_transient_bytes = ops_bytes(4.0 * scores);
-        op->backward_transient_bytes = ops_bytes((e + 8.0) * scores);
-    }
     /* Two products, softmax, [dropout], and the copy that puts heads side by side again; backward
      * twice the products, and gathers the gradients of q, k, v. */
     op->n_kernels_forward = list->masks ? 5 : 4;
     op->n_kernels_backward = list->masks ? 8 : 7;
-    if (list->shape->eager_softmax) {
-        op->n_kernels_forward += 4;
-        op->n_kernels_backward += 4;
-    }
+    if (is_softmax_eager(list->shape, op))
+        set_eager_softmax(list, op, scores);
 }
 
 /* Rows of all tokens of some heads instead of all heads of some tokens: the way there, of @width

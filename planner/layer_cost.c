@@ -38,7 +38,7 @@ plan_layer_query(const PlanRequest *request, const PlanLayerShape *shape, int64_
             },
         .rank = first,
         .overlap_tp = request->conventions.overlap_tp,
-        .host_layer_s = workload_host_layer_s(request->conventions.framework),
+        .host_kernel_s = workload_host_kernel_s(request->conventions.framework),
     };
 
     for (int i = 0; i < MODEL_GROUP_N; i++)

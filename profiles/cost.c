@@ -66,6 +66,7 @@ n_multiprocessors(const ModelDevice *device)
 /* C[m,n] = A[m,k] B[k,n], @count times. */
 typedef struct {
     double count, m, n, k;
+    double aligned;  /* rate against that of rows which begin at multiples of 16 bytes */
     bool is_grouped; /* products of experts: one launch, uneven sizes */
     bool adds;       /* to a sum in memory: a tile's end reads it besides writing */
 } Product;
@@ -94,8 +95,8 @@ product_s(const Profile *profile, const ModelDevice *device, Dtype dtype, const 
     const ProfileParameters *p = &profile->parameters;
     double n_sm = n_multiprocessors(device);
     double grouped = product->is_grouped ? p->grouped_fraction : 1.0;
-    double rate = grouped * p->gemm_fraction * profile_peak_flops_per_s(device, dtype) /
-                  n_sm; /* of one of them */
+    double rate = grouped * product->aligned * p->gemm_fraction *
+                  profile_peak_flops_per_s(device, dtype) / n_sm; /* of one of them */
     double best = INFINITY;
 
     for (size_t i = 0; i < G_N_ELEMENTS(tiles); i++) {
@@ -125,6 +126,26 @@ product_s(const Profile *profile, const ModelDevice *device, Dtype dtype, const 
     return best;
 }
 
+/* What one load of a kernel for tensor cores takes. */
+#define LOAD_BYTES 16
+
+/*
+ * The rate of a weight's products, all three of which have rows of k and of n elements: whole loads
+ * at once only where both are multiples of 16 bytes.  Half of one reaches the root of what a
+ * quarter and less does (cost-model.md 2.1).
+ */
+static double
+aligned(const Profile *profile, const ModelOp *op, Dtype dtype)
+{
+    const int64_t widths = op->k | op->n;
+    const int64_t bytes = (widths & -widths) * dtype_bytes(dtype);
+    const double fraction = profile->parameters.gemm_unaligned_fraction;
+
+    if (bytes == 0 || bytes >= LOAD_BYTES)
+        return 1.0;
+    return bytes == LOAD_BYTES / 2 ? sqrt(fraction) : fraction;
+}
+
 static double
 gemm_s(const Profile *profile, const ModelDevice *device, Dtype dtype, const Product *product,
        double bytes)
@@ -142,6 +163,7 @@ cost_weight_product_s(const Profile *profile, const ModelDevice *device, const M
                              .m = (double)op->k,
                              .n = (double)op->n,
                              .k = (double)op->m,
+                             .aligned = aligned(profile, op, dtype),
                              .is_grouped = op->count > 1,
                              .adds = more_bytes > 0.0};
 
@@ -153,8 +175,8 @@ double
 cost_batched_product_s(const Profile *profile, const ModelDevice *device, const ModelOp *op,
                        Dtype dtype)
 {
-    const Product product = {(double)op->count, (double)op->m, (double)op->n,
-                             (double)op->k,     false,         false};
+    const Product product = {
+        (double)op->count, (double)op->m, (double)op->n, (double)op->k, 1.0, false, false};
 
     return gemm_s(profile, device, dtype, &product, (double)op->forward_bytes) +
            profile->parameters.kernel_s;
@@ -167,9 +189,10 @@ gemm_pass_s(const Profile *profile, const ModelDevice *device, const ModelOp *op
             Dtype dtype)
 {
     double count = (double)op->count, m = (double)op->m, n = (double)op->n, k = (double)op->k;
+    double rate = aligned(profile, op, dtype);
     bool grouped = op->count > 1;
-    const Product forward = {count, m, n, k, grouped, false};
-    const Product input = {count, m, k, n, grouped, false};
+    const Product forward = {count, m, n, k, rate, grouped, false};
+    const Product input = {count, m, k, n, rate, grouped, false};
     double weight_bytes = (double)op->weight_bytes;
     double half_bytes = (double)op->backward_bytes / 2.0 + weight_bytes;
     double seconds = 0.0;
@@ -223,9 +246,9 @@ unfused_attention_s(const Profile *profile, const ModelDevice *device, const Mod
 {
     double count = (double)op->count, m = (double)op->m, n = (double)op->n, k = (double)op->k;
     double scores_bytes = count * m * n * (double)dtype_bytes(dtype);
-    const Product to_scores = {count, m, n, k, false, false};
-    const Product from_scores = {count, m, k, n, false, false};
-    const Product from_scores_transposed = {count, n, k, m, false, false};
+    const Product to_scores = {count, m, n, k, 1.0, false, false};
+    const Product from_scores = {count, m, k, n, 1.0, false, false};
+    const Product from_scores_transposed = {count, n, k, m, 1.0, false, false};
     double products, passes, bytes;
 
     if (backward) {
@@ -264,10 +287,10 @@ part_of_group(ModelGroup group)
     g_return_val_if_reached(PROFILE_PART_TP);
 }
 
-/* Launches of @pass.  A GEMM's backward has two products, each with half of the launches; other
- * ops have no weight gradient worth a time of its own. */
-static double
-n_kernels(const ModelOp *op, ProfilePass pass)
+/* A GEMM's backward has two products, each with half of the launches; other ops have no weight
+ * gradient worth a time of its own. */
+double
+cost_n_kernels(const ModelOp *op, ProfilePass pass)
 {
     double backward = (double)op->n_kernels_backward;
     bool is_gemm = op->kind == MODEL_OP_GEMM;
@@ -336,7 +359,7 @@ profile_cost_op(const Profile *profile, const ModelDevice *device, const ModelOp
     g_return_val_if_fail(profile != NULL && device != NULL && op != NULL, cost);
     g_return_val_if_fail(pass < PROFILE_PASS_N, cost);
 
-    kernels = n_kernels(op, pass);
+    kernels = cost_n_kernels(op, pass);
     cost.host_s = kernels * profile->parameters.host_kernel_s;
     if (pass == PROFILE_PASS_BACKWARD_WEIGHT && op->kind != MODEL_OP_GEMM)
         return cost;

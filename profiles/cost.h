@@ -88,7 +88,7 @@ typedef struct {
      * left (beyond the product's own write); 0: nothing to add to. */
     double accumulate_bytes_per_weight;
     bool accumulate_in_product; /* by the products that make them, else by kernels of their own */
-    double host_layer_s; /* host time of the framework per layer, forward and backward together */
+    double host_kernel_s;       /* host time of the framework per kernel, beyond the profile's */
 } ProfileQuery;
 
 /*

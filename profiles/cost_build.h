@@ -28,9 +28,15 @@ double cost_weight_product_s(const Profile *profile, const ModelDevice *device, 
 double cost_batched_product_s(const Profile *profile, const ModelDevice *device, const ModelOp *op,
                               Dtype dtype);
 
-/* Host time of the framework in @pass of a layer, beyond that of its kernels (cost-model.md 2.5).
- */
+/* Launches of @pass: kernels, or collectives. */
+double cost_n_kernels(const ModelOp *op, ProfilePass pass);
+
+/* The profile's host time in @pass of a layer, beyond its kernels and the framework's
+ * (cost-model.md 2.5). */
 double cost_host_layer_s(const Profile *profile, const ProfileQuery *query, ProfilePass pass);
+
+/* Host time of the framework to issue @op. */
+double cost_host_framework_s(const ProfileQuery *query, const ModelOp *op, ProfilePass pass);
 
 /* Adding the gradients of @ops, as @query says. */
 double cost_accumulate_s(const Profile *profile, const ModelDevice *device,

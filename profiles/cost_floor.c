@@ -46,17 +46,21 @@ double
 profile_cost_slice_floor_s(const Profile *profile, const ProfileQuery *query, ProfilePass pass)
 {
     const ModelDevice *device = model_cluster_device(profile->cluster, query->rank);
+    ModelShape shape = query->shape;
     ModelOp ops[MODEL_MAX_OPS];
-    const size_t n = model_ops(query->arch, query->part, query->layer, &query->shape, ops);
     double device_s = 0.0, host_s = cost_host_layer_s(profile, query, pass);
+    size_t n;
 
     g_return_val_if_fail(pass == PROFILE_PASS_FORWARD || pass == PROFILE_PASS_BACKWARD, 0.0);
     if (profile->measurements->len > 0)
         return 0.0;
+    /* A kernel that this slice is too odd for may take a longer one. */
+    shape.softmax_keys = 0;
+    n = model_ops(query->arch, query->part, query->layer, &shape, ops);
     for (size_t i = 0; i < n; i++) {
         const ProfileCost cost =
             profile_cost_op(profile, device, &ops[i], pass, query->shape.dtype, query->groups);
-        host_s += cost.host_s;
+        host_s += cost.host_s + cost_host_framework_s(query, &ops[i], pass);
         /* Attention depends on the context, and collectives may hide. */
         if (ops[i].kind == MODEL_OP_GEMM || ops[i].kind == MODEL_OP_MEMORY)
             device_s += cost.part_s[PROFILE_PART_COMPUTE];

@@ -47,16 +47,20 @@ hide_tp(const Profile *profile, bool sequence_parallel, double weight_products_s
     cost->part_s[PROFILE_PART_COMPUTE] += profile->parameters.interference_fraction * hidden;
 }
 
-/* Forward has a third of the framework's host time, backward two thirds: it issues two kernels for
- * each of the forward's. */
+/* Forward has a third of a layer's host time, backward two thirds: it issues two kernels for each
+ * of the forward's. */
 double
 cost_host_layer_s(const Profile *profile, const ProfileQuery *query, ProfilePass pass)
 {
-    double both = query->host_layer_s + profile->parameters.host_layer_s;
-
     if (query->part != MODEL_PART_LAYER)
         return 0.0;
-    return both / 3.0 * (pass == PROFILE_PASS_BACKWARD ? 2.0 : 1.0);
+    return profile->parameters.host_layer_s / 3.0 * (pass == PROFILE_PASS_BACKWARD ? 2.0 : 1.0);
+}
+
+double
+cost_host_framework_s(const ProfileQuery *query, const ModelOp *op, ProfilePass pass)
+{
+    return op->kind == MODEL_OP_COLLECTIVE ? 0.0 : cost_n_kernels(op, pass) * query->host_kernel_s;
 }
 
 /* What the weight gradient's product takes longer because it adds to a sum: it reads and writes
@@ -109,6 +113,7 @@ modelled_part(const Profile *profile, const ProfileQuery *query, ProfilePass pas
         ProfileCost cost =
             profile_cost_op(profile, device, &ops[i], pass, query->shape.dtype, query->groups);
 
+        cost.host_s += cost_host_framework_s(query, &ops[i], pass);
         add_cost(&sum, &cost);
         if (ops[i].kind == MODEL_OP_ATTENTION)
             attention_s += cost.part_s[PROFILE_PART_COMPUTE];
@@ -171,7 +176,7 @@ profile_cost_recompute(const Profile *profile, const ProfileQuery *query, bool f
         cost = profile_cost_op(profile, device, &ops[i], PROFILE_PASS_FORWARD, query->shape.dtype,
                                query->groups);
         sum.part_s[PROFILE_PART_RECOMPUTE] += cost.part_s[PROFILE_PART_COMPUTE];
-        sum.host_s += cost.host_s;
+        sum.host_s += cost.host_s + cost_host_framework_s(query, &ops[i], PROFILE_PASS_FORWARD);
     }
     return sum;
 }

@@ -33,6 +33,8 @@ G_BEGIN_DECLS
     X(gemm_tile_n, 128.0, 8.0, 512.0, FIXED, 0.0, "columns of an output tile")                     \
     X(gemm_tail_fraction, 1.0, 0.0, 1.0, FIXED, 0.0,                                               \
       "of what a product's last wave leaves idle, the share that is paid")                         \
+    X(gemm_unaligned_fraction, 1.0, 0.05, 1.0, TIME, 0.20,                                         \
+      "rate of products whose rows begin at multiples of 2 or 4 bytes against 16")                 \
     X(grouped_fraction, 0.90, 0.05, 1.0, TIME, 0.15,                                               \
       "rate of grouped products (experts) against plain ones")                                     \
     X(attention_forward_fraction, 0.55, 0.01, 1.0, TIME, 0.20,                                     \

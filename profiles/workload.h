@@ -283,8 +283,8 @@ double workload_accumulate_bytes(Dtype dtype, const PlanConventions *conventions
  * --overlap-param-gather.  Others gather at the end of the step. */
 bool workload_gathers_ahead(const PlanConventions *conventions);
 
-/* Host time of the framework per layer, both passes, beyond that of its kernels (2.5). */
-double workload_host_layer_s(PlanFramework framework);
+/* Host time of the framework per kernel, beyond the profile's host_kernel_s (2.5). */
+double workload_host_kernel_s(PlanFramework framework);
 
 /* Static bytes of the fullest rank plus one op's activations: a quick lower bound on peak memory.
  */

@@ -10,6 +10,28 @@ workload_build_group(const WorkloadBuild *build, ProfilePlaced kind, int32_t ran
     return profile_placed(&placement, kind, rank);
 }
 
+/*
+ * Keys that Megatron's softmax kernel takes, with which "unfused" is meant of the frameworks that
+ * have it: 2048 in Megatron-LM until 2022 and where its kernels were taken from there, 4096 in
+ * Megatron-Core [fused_softmax.py, is_kernel_available()].  0: no such kernel.
+ */
+static int64_t
+softmax_keys(const PlanConventions *conventions)
+{
+    if (conventions->attention != PLAN_ATTENTION_UNFUSED)
+        return 0;
+    switch (conventions->framework) {
+    case PLAN_FRAMEWORK_MEGATRON_LM:
+    case PLAN_FRAMEWORK_MEGATRON_DEEPSPEED:
+    case PLAN_FRAMEWORK_DEEPSPEED:
+        return 2048;
+    case PLAN_FRAMEWORK_MEGATRON_CORE:
+        return 4096;
+    default:
+        return 0;
+    }
+}
+
 void
 workload_set_conventions(const PlanConventions *conventions, const ProfileParameters *parameters,
                          ModelShape *shape)
@@ -17,6 +39,7 @@ workload_set_conventions(const PlanConventions *conventions, const ProfileParame
     shape->flash_attention = conventions->attention == PLAN_ATTENTION_FLASH ||
                              conventions->attention == PLAN_ATTENTION_FLASH1;
     shape->eager_softmax = conventions->attention == PLAN_ATTENTION_TORCH;
+    shape->softmax_keys = softmax_keys(conventions);
     shape->first_flash = conventions->attention == PLAN_ATTENTION_FLASH1;
     shape->eager = conventions->kernels != PLAN_KERNELS_FUSED;
     shape->eager_norms = conventions->kernels == PLAN_KERNELS_EAGER;

@@ -91,10 +91,12 @@ fails 4 'no-such' "a file that is not there" validate dgx-a100-80g no-such.csv
 fails 2 'did you mean "dgx-a100-80g"' "a misspelt cluster" validate dgx-a100-80gb "$W/m.csv"
 
 # Conventions of sources: published meaning, not rows.
+vocab=
+degrees=1,1,8 # dp, tp, pp
 conventions() { # SOURCE SCHEDULE NOTES ZERO
     {
         echo "$head,zero,vpp"
-        printf '%s,a,A100-SXM4-80GB,8,gpt,22,2048,16,,1024,64,4,1,1,8,%s,,,500,,ok,"%s",%s,\n' "$@"
+        printf "%s,a,A100-SXM4-80GB,8,gpt,22,2048,16,$vocab,1024,64,4,$degrees,%s,,,500,,ok,\"%s\",%s,\\n" "$@"
     } >"$W/c.csv"
     runs 0 "a row of $1" validate dgx-a100-80g "$W/c.csv" --requests "$W/out2"
     cp "$W/out2" "$W/out"
@@ -104,6 +106,18 @@ json "zero_bubble: first and last stage have one layer less; 32000 tokens, as it
 assert d["stage_layers"] == [2, 3, 3, 3, 3, 3, 3, 2] and d["schedule"] == "zb-h1", d
 assert d["model"]["vocab"] == 32000 and d["dtype"] == "fp16" and d["recompute"] == "none"
 '
+degrees=4,2,1
+conventions vtrain_single 1f1b '' ''
+json "vtrain: GPT-2's 50257 tokens, what does not divide by tp left out; a loss in 16 bits" '
+assert d["model"]["vocab"] == 50256 and d["loss"] == "fused", d
+'
+conventions vtrain_multi 1f1b '' ''
+json "vtrain, several nodes: padded to 128 times tp, as Megatron does" 'assert d["model"]["vocab"] == 50432, d'
+vocab=128257
+conventions simumax_b200 1f1b '' ''
+json "simumax: so is a vocabulary that a row states" 'assert d["model"]["vocab"] == 128512, d'
+vocab=
+degrees=1,1,8
 conventions megatron_sc21_table1 1f1b 'DDP-impl=torch (overlapped); more' 0
 json "SC21: full recompute, 51200 tokens, overlap where the notes say so" '
 assert d["framework"] == "megatron-lm" and d["recompute"] == "full", d

@@ -202,6 +202,51 @@ test_eager_softmax(void)
     g_assert_cmpint(op->saved_bytes - fused->saved_bytes, ==, 4 * scores);
 }
 
+/*
+ * Megatron's softmax kernel takes 17 to 2048 keys and multiples of 4 of queries, keys and
+ * (sequence, head) pairs.  Else, in fp16 per score: forward a cast (6), scale (8), mask (8),
+ * softmax (8) and a cast back (6) instead of 4 bytes; backward casts (12), the softmax's gradient
+ * (12), mask and scale (16) instead of 6; 4 bytes are kept besides.
+ */
+static void
+test_softmax_kernel_takes_some_shapes(void)
+{
+    static const struct {
+        int64_t batch, tokens, tp;
+        Dtype dtype;
+        bool eager;
+    } cases[] = {
+        {1, 1024, 8, DTYPE_FP16, true},  /* 16 heads / 8: 2 pairs */
+        {2, 1024, 8, DTYPE_FP16, false}, /* 4 */
+        {3, 1024, 8, DTYPE_BF16, true},  /* 6 */
+        {1, 1024, 4, DTYPE_FP16, false}, /* 4 */
+        {1, 2048, 1, DTYPE_FP16, false}, {1, 2052, 1, DTYPE_FP16, true},
+        {1, 1022, 1, DTYPE_FP16, true},  {1, 16, 1, DTYPE_FP16, true},
+        {1, 20, 1, DTYPE_FP16, false},   {1, 1024, 8, DTYPE_FP32, false},
+    };
+    g_autoptr(ModelArch) arch = load("gpt3-1b");
+
+    for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
+        ModelShape shape = plain_shape(cases[i].batch, cases[i].tokens), one_kernel;
+        const int64_t scores =
+            cases[i].eager * cases[i].batch * 16 / cases[i].tp * cases[i].tokens * cases[i].tokens;
+        ModelOp fused_ops[MODEL_MAX_OPS], ops[MODEL_MAX_OPS];
+        const ModelOp *fused, *op;
+
+        shape.tp = cases[i].tp;
+        shape.dtype = cases[i].dtype;
+        one_kernel = shape;
+        shape.softmax_keys = 2048;
+        fused = find_in_layer(arch, 0, &one_kernel, "attention", fused_ops);
+        op = find_in_layer(arch, 0, &shape, "attention", ops);
+        g_assert_cmpint(op->forward_bytes - fused->forward_bytes, ==, 32 * scores);
+        g_assert_cmpint(op->backward_bytes - fused->backward_bytes, ==, 34 * scores);
+        g_assert_cmpint(op->saved_bytes - fused->saved_bytes, ==, 4 * scores);
+        g_assert_cmpint(op->n_kernels_forward - fused->n_kernels_forward, ==, 4 * cases[i].eager);
+        g_assert_cmpint(op->n_kernels_backward - fused->n_kernels_backward, ==, 4 * cases[i].eager);
+    }
+}
+
 /* 2205.05198 section 4.3: the last norm's input 2 s b h, the projection's 2 s b h, logits 4 s b
  * v/t; the embedding's dropout mask s b h.  (Token numbers, 8 bytes, are ours.) */
 static void
@@ -414,6 +459,7 @@ main(int argc, char **argv)
     ADD("eager-modules-move-every-intermediate", test_eager_modules_move_every_intermediate);
     ADD("eager-loss-is-not-split", test_eager_loss_is_not_split);
     ADD("eager-softmax", test_eager_softmax);
+    ADD("softmax-kernel-takes-some-shapes", test_softmax_kernel_takes_some_shapes);
     ADD("embedding-and-head-activations", test_embedding_and_head_activations);
     ADD("weight-gradients-need-both-sides-of-products",
         test_weight_gradients_need_both_sides_of_products);

@@ -414,7 +414,7 @@ test_equals_full_enumeration(void)
     Tally tally = {0};
 
     flights = plan_flights_new();
-    while (tally.n < 510) {
+    while (tally.n < 600) {
         g_autoptr(ModelArch) arch = small_arch(1 + draw(&state) % 6, draw(&state) % 8 == 0 ? 4 : 0,
                                                draw(&state) % 3 == 0 ? 0 : 8192);
         g_autoptr(Profile) profile =

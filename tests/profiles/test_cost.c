@@ -59,6 +59,37 @@ test_last_wave_is_paid_in_part(void)
     assert_near(op_s(profile, &wave, PROFILE_PASS_FORWARD), one, 1e-12);
 }
 
+/* fp16 rows of 1280 elements begin at multiples of 16 bytes, of 1284 at 8, of 1282 at 4, of 1281 at
+ * 2; whether of the result or of what is multiplied. */
+static void
+test_rows_out_of_line_are_slow(void)
+{
+    static const struct {
+        int64_t width;
+        double rate;
+    } cases[] = {{1280, 1.0}, {1272, 1.0}, {1276, 0.5}, {1274, 0.25}, {1273, 0.25}};
+    g_autoptr(Profile) profile = fixture_profile();
+    double wide[2], in_line[2];
+
+    for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
+        ModelOp to = gemm(1, 1280, cases[i].width, 8192), from = gemm(1, 8192, 1280, 1280);
+
+        from.k = cases[i].width;
+        for (int backward = 0; backward < 2; backward++) {
+            const ProfilePass pass = backward ? PROFILE_PASS_BACKWARD : PROFILE_PASS_FORWARD;
+
+            profile->parameters.gemm_unaligned_fraction = 1.0;
+            in_line[0] = op_s(profile, &to, pass);
+            in_line[1] = op_s(profile, &from, pass);
+            profile->parameters.gemm_unaligned_fraction = 0.25;
+            wide[0] = op_s(profile, &to, pass);
+            wide[1] = op_s(profile, &from, pass);
+            assert_near(wide[0], in_line[0] / cases[i].rate, 1e-12);
+            assert_near(wide[1], in_line[1] / cases[i].rate, 1e-12);
+        }
+    }
+}
+
 /* A weight gradient that is added to a sum pays the end of a tile twice: k + 2 k_half steps. */
 static void
 test_sums_in_memory_end_tiles_twice(void)
@@ -186,12 +217,14 @@ test_never_faster_than_the_roofline(void)
             }
 }
 
+/* But for the step from odd rows to even ones, rows-out-of-line-are-slow. */
 static void
 test_longer_sides_take_no_less(void)
 {
     g_autoptr(Profile) profile = profile_load("dgx-a100-80g", NULL);
     double last[3] = {0};
 
+    profile->parameters.gemm_unaligned_fraction = 1.0;
     for (int64_t size = 16; size < 20000; size += 307) {
         ModelOp ops[3] = {gemm(1, size, 3072, 1024), gemm(1, 3072, size, 1024),
                           gemm(1, 3072, 1024, size)};
@@ -285,6 +318,7 @@ main(int argc, char **argv)
     ADD("sums-in-memory-end-tiles-twice", test_sums_in_memory_end_tiles_twice);
     ADD("kinds-of-memory-bound-ops", test_kinds_of_memory_bound_ops);
     ADD("exchanged-heads-are-waited-for", test_exchanged_heads_are_waited_for);
+    ADD("rows-out-of-line-are-slow", test_rows_out_of_line_are_slow);
     ADD("collectives-wait-for-the-slowest-host", test_collectives_wait_for_the_slowest_host);
     ADD("tiles-are-computed-whole", test_tiles_are_computed_whole);
     ADD("thin-product-is-bound-by-its-weights", test_thin_product_is_bound_by_its_weights);

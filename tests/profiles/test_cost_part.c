@@ -130,18 +130,29 @@ test_fused_attention_formula(void)
                 op.forward_flops / FIXTURE_FLOPS * 200.0 / 101.0, 1e-12);
 }
 
+/* Kernels of the layer: norms 1 and 2, four products 1 and 3 (one adds up the bias's gradient),
+ * GELU and residuals 1, attention 4 and 7: 13 forward, 26 backward. */
 static void
 test_the_slower_of_device_and_host_counts(void)
 {
     g_autoptr(Profile) profile = fixture_profile();
     ProfileQuery query = query_of(1, 128, 0, 1);
     double device = part_s(profile, &query, PROFILE_PASS_FORWARD);
+    ProfileCost again;
 
-    query.host_layer_s = 30e-3;
+    query.host_kernel_s = 1e-3;
+    assert_near(part_s(profile, &query, PROFILE_PASS_FORWARD), 13e-3, 1e-12);
+    assert_near(part_s(profile, &query, PROFILE_PASS_BACKWARD), 26e-3, 1e-12);
+    again = profile_cost_recompute(profile, &query, false);
+    assert_near(again.host_s, 4e-3, 1e-12);
+    query.host_kernel_s = 1e-12;
+    assert_near(part_s(profile, &query, PROFILE_PASS_FORWARD), device, 1e-12);
+    /* What a layer takes beyond its kernels: a third forward, two thirds backward. */
+    profile->parameters.host_layer_s = 30e-3;
+    query.host_kernel_s = 0.0;
     assert_near(part_s(profile, &query, PROFILE_PASS_FORWARD), 10e-3, 1e-12);
     assert_near(part_s(profile, &query, PROFILE_PASS_BACKWARD), 20e-3, 1e-12);
-    query.host_layer_s = 1e-9;
-    assert_near(part_s(profile, &query, PROFILE_PASS_FORWARD), device, 1e-12);
+    profile->parameters.host_layer_s = 0.0;
     /* Collectives are issued too: two per layer forward at tp 8. */
     query = query_of(1, 128, 0, 8);
     profile->parameters.host_collective_s = 5e-3;
