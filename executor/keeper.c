@@ -30,16 +30,20 @@ wait_for(int fd, int other_fd, int limit_ms)
 /* In the keeper, a copy of a process that may have had threads: only what a signal
  * handler may call. */
 static void
-keep(pid_t child)
+keep(pid_t child, const char *scratch)
 {
     setsid(); /* Ctrl-C is the launcher's */
-    if (!wait_for(CHILD_FD, LAUNCHER_FD, -1) && !wait_for(CHILD_FD, -1, EXEC_KEEPER_GRACE_S * 1000))
+    if (wait_for(CHILD_FD, LAUNCHER_FD, -1))
+        wait_for(LAUNCHER_FD, -1, -1); /* which ends this process, unless it is killed */
+    else if (!wait_for(CHILD_FD, -1, EXEC_KEEPER_GRACE_S * 1000))
         kill(-child, SIGKILL);
+    if (scratch != NULL)
+        execl("/bin/rm", "rm", "-rf", "--", scratch, (char *)NULL);
     _exit(0);
 }
 
 void
-exec_keeper_start(ExecKeeper *keeper, pid_t child)
+exec_keeper_start(ExecKeeper *keeper, pid_t child, const char *scratch)
 {
     int ends[2];
     const int child_fd = (int)syscall(SYS_pidfd_open, child, 0);
@@ -54,7 +58,7 @@ exec_keeper_start(ExecKeeper *keeper, pid_t child)
                 dup2(STDERR_FILENO, LAUNCHER_FD) < 0 ||
                 syscall(SYS_close_range, CHILD_FD + 1, ~0U, 0) != 0)
                 _exit(0);
-            keep(child);
+            keep(child, scratch);
         }
         close(ends[0]);
         if (pid > 0)

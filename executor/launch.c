@@ -159,7 +159,7 @@ exec_launch(const ExecLaunchOptions *options, GString *output, int *status, GErr
         return false;
     ExecKeeper keeper;
     GError *found = NULL;
-    exec_keeper_start(&keeper, mpirun.pid);
+    exec_keeper_start(&keeper, mpirun.pid, mpirun.scratch);
     exec_watcher_set_starter(watcher, mpirun.pid);
     Watch watch = {.o = options, .watcher = watcher, .shown_ns = exec_now_ns()};
     bool ok = watch_ranks(&watch, &mpirun, status, &found);

@@ -1,10 +1,13 @@
 #include "executor/mpirun.h"
 
 #include <errno.h>
+#include <ftw.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,6 +21,12 @@
 #define END_S 1.0
 /* Of what it says, for the message when no rank began. */
 #define KEPT_NOISE 4000
+/* The longest file of Open MPI 4's: NS_DATA_SEG_SIZE of PMIx (dstore_base.h), through which its
+ * processes find one another.  With less mpirun stops in a lock that it could not make. */
+#define OPEN_MPI_FILE_BYTES ((rlim_t)1 << 22)
+/* Where Open MPI 4 keeps its session and the memory that ranks share. */
+#define SESSION_VARIABLE "OMPI_MCA_orte_tmpdir_base"
+#define SEGMENTS_VARIABLE "OMPI_MCA_btl_vader_backing_directory"
 
 /* --- lifecycle --- */
 
@@ -36,9 +45,19 @@ exec_mpirun_init(ExecMpirun *mpirun, const ExecLaunchOptions *o, GString *output
     };
 }
 
+static int
+remove_one(const char *path, const struct stat *status, int type, struct FTW *place)
+{
+    remove(path);
+    return 0;
+}
+
 void
 exec_mpirun_clear(ExecMpirun *mpirun)
 {
+    if (mpirun->scratch != NULL)
+        nftw(mpirun->scratch, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    g_free(mpirun->scratch);
     if (mpirun->out >= 0)
         close(mpirun->out);
     if (mpirun->err >= 0)
@@ -123,6 +142,39 @@ mpirun_arguments(const ExecLaunchOptions *o, const char *mpirun, const char *lib
     return argv;
 }
 
+/* Whether mpirun can write what it has to. */
+static bool
+check_file_limit(const char *library, GError **error)
+{
+    struct rlimit limit;
+
+    if (!g_str_equal(library, "Open MPI") || getrlimit(RLIMIT_FSIZE, &limit) != 0 ||
+        limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= OPEN_MPI_FILE_BYTES)
+        return true;
+    g_set_error(error, EXEC_ERROR, EXEC_ERROR_MISSING,
+                "transport mpi: files may have %" G_GUINT64_FORMAT
+                " bytes here (ulimit -f); those of Open MPI need %" G_GUINT64_FORMAT,
+                (guint64)limit.rlim_cur, (guint64)OPEN_MPI_FILE_BYTES);
+    return false;
+}
+
+/* Open MPI's files, on this machine alone, into a folder that goes with the run.  Returns: (owned)
+ * @environment with that */
+static char **
+add_scratch(ExecMpirun *mpirun, char **environment)
+{
+    if (g_environ_getenv(environment, SESSION_VARIABLE) != NULL ||
+        g_environ_getenv(environment, SEGMENTS_VARIABLE) != NULL)
+        return environment;
+    mpirun->scratch = g_strdup("/dev/shm/degas-XXXXXX");
+    if (g_mkdtemp(mpirun->scratch) == NULL) {
+        g_clear_pointer(&mpirun->scratch, g_free);
+        return environment;
+    }
+    environment = g_environ_setenv(environment, SESSION_VARIABLE, mpirun->scratch, TRUE);
+    return g_environ_setenv(environment, SEGMENTS_VARIABLE, mpirun->scratch, TRUE);
+}
+
 /* In the child, before mpirun: a session of its own, so that Ctrl-C reaches the launcher alone, and
  * an end of its own should the launcher be killed (keeper.h sees to it). */
 static void
@@ -141,7 +193,9 @@ program_to_start(const ExecLaunchOptions *o, GError **error)
     if (!o->without_mpi) {
         const ExecMpiPlugin *plugin =
             exec_plugin_symbol("mpi", EXEC_MPI_PLUGIN, "transport mpi", error);
-        g_autofree char *mpirun = plugin == NULL ? NULL : find_mpirun(plugin->library, error);
+        if (plugin == NULL || !check_file_limit(plugin->library, error))
+            return NULL;
+        g_autofree char *mpirun = find_mpirun(plugin->library, error);
         return mpirun == NULL ? NULL : mpirun_arguments(o, mpirun, plugin->library);
     }
     argv = g_ptr_array_new_with_free_func(g_free);
@@ -161,6 +215,8 @@ exec_mpirun_start(ExecMpirun *mpirun, const ExecLaunchOptions *o, const char *wh
     if (o->without_mpi) {
         g_autofree char *n_ranks = g_strdup_printf("%d", o->n_ranks);
         environment = g_environ_setenv(environment, EXEC_START_VARIABLE, n_ranks, TRUE);
+    } else if (o->hosts == NULL) {
+        environment = add_scratch(mpirun, environment);
     }
     environment = g_environ_setenv(environment, EXEC_WATCH_VARIABLE, where, TRUE);
     /* It asks root to say so twice. */
@@ -286,6 +342,9 @@ exec_mpirun_words(const ExecMpirun *mpirun)
         if (letters > 8)
             return text_escape(line, 300);
     }
+    if (mpirun->ended && WIFSIGNALED(mpirun->status))
+        return g_strdup_printf("it was ended by signal %d (%s)", WTERMSIG(mpirun->status),
+                               strsignal(WTERMSIG(mpirun->status)));
     return g_strdup("it said nothing");
 }
 

@@ -22,14 +22,17 @@ typedef struct {
     GString *noise;     /* (owned) the beginning of stderr that is not the ranks' */
     GString *line;      /* (owned) of stderr, incomplete */
     GPtrArray *notes;   /* (owned) lines "degas: ...", without that */
+    char *scratch; /* (owned, nullable) of this run alone, for what Open MPI shares in memory */
 } ExecMpirun;
 
 /* Nothing is started yet.  @output  (borrowed) receives what the ranks write to standard output. */
 void exec_mpirun_init(ExecMpirun *mpirun, const ExecLaunchOptions *options, GString *output);
+/* Removes the scratch folder too: an mpirun that is killed leaves its files behind. */
 void exec_mpirun_clear(ExecMpirun *mpirun);
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(ExecMpirun, exec_mpirun_clear)
 
-/* @where  the watcher's, for the ranks.  False on EXEC_ERROR_MISSING. */
+/* @where  the watcher's, for the ranks.  False on EXEC_ERROR_MISSING: no plugin or mpirun, or files
+ * may not be as long here (RLIMIT_FSIZE) as those of Open MPI, which would hang or break. */
 bool exec_mpirun_start(ExecMpirun *mpirun, const ExecLaunchOptions *options, const char *where,
                        GError **error);
 

@@ -13,6 +13,8 @@
 #define DEFAULT_FIRST_TIMEOUT_NS (INT64_C(600) * 1000000000)
 /* How often the watch looks. */
 #define LOOK_US 50000
+/* After which this process was stopped as a whole (SIGSTOP), not one of its ranks. */
+#define OWN_PAUSE_NS INT64_C(1000000000)
 /* Starting MPI, allocating and initialising may take longer than any op. */
 #define PREPARATIONS_NS (INT64_C(60) * 1000000000)
 /* How long the watcher may take to say what to do about a failure that it was told of. */
@@ -73,6 +75,13 @@ exec_median_step_ns(const ExecShared *shared, int64_t first, int64_t end)
 
 /* --- how a rank does --- */
 
+typedef struct {
+    int64_t looked_ns,
+        resumed_ns;     /* the last look; after the last pause of this process, 0: none */
+    ExecMember *member; /* (owned, nullable) */
+    bool told, done;
+} Line;
+
 static int64_t
 limit_ns(const ExecShared *shared, int64_t n_steps_done)
 {
@@ -86,7 +95,7 @@ limit_ns(const ExecShared *shared, int64_t n_steps_done)
 }
 
 static ExecWatched
-look_at(const ExecShared *shared, int32_t rank)
+look_at(const ExecShared *shared, const Line *line, int32_t rank)
 {
     const ExecRankRecord *record = &shared->records[rank];
     const ExecTransport endpoint = exec_shared_endpoint(shared, rank);
@@ -94,7 +103,8 @@ look_at(const ExecShared *shared, int32_t rank)
     const int64_t began = atomic_load(&record->since_ns);
     const int64_t waited = is_open ? endpoint.ops->waited_until_ns(&endpoint) : 0;
     const int doing = atomic_load(&record->doing);
-    const int64_t idle = exec_now_ns() - MAX(began, waited);
+    const int64_t moved = MAX(began, waited);
+    const int64_t idle = exec_now_ns() - MAX(moved, line->resumed_ns);
     const bool prepares = exec_shared_is_distributed(shared) && doing == EXEC_DOING_START;
 
     return (ExecWatched){
@@ -108,13 +118,13 @@ look_at(const ExecShared *shared, int32_t rank)
 
 /* A hung rank's error, if there is one; the mutex is held. */
 static void
-judge(ExecShared *shared, int64_t limit)
+judge(ExecShared *shared, const Line *line, int64_t limit)
 {
     g_autofree ExecWatched *ranks = g_new0(ExecWatched, (size_t)shared->n_ranks);
     ExecHung hung;
 
     for (int32_t rank = 0; rank < shared->n_ranks; rank++)
-        ranks[rank] = look_at(shared, rank);
+        ranks[rank] = look_at(shared, line, rank);
     if (!exec_watch_find_hung(ranks, shared->n_ranks, limit, &hung))
         return;
     g_autofree char *doing = exec_rank_doing(shared, hung.culprit);
@@ -123,11 +133,6 @@ judge(ExecShared *shared, int64_t limit)
 }
 
 /* --- being watched --- */
-
-typedef struct {
-    ExecMember *member; /* (owned, nullable) */
-    bool told, done;
-} Line;
 
 /* Connects as soon as it is known where to; the mutex is held. */
 static void
@@ -140,7 +145,7 @@ connect_line(ExecShared *shared, Line *line)
 static void
 send_pulse(ExecShared *shared, Line *line, int64_t n_steps_done)
 {
-    const ExecWatched own = look_at(shared, shared->own_rank);
+    const ExecWatched own = look_at(shared, line, shared->own_rank);
     g_autofree char *doing = exec_rank_doing(shared, shared->own_rank);
     ExecWatchRecord record = {
         .kind = EXEC_WATCH_PULSE,
@@ -240,6 +245,11 @@ watch_stop(ExecShared *shared, int64_t *stop_us)
 static void
 look(ExecShared *shared, Line *line, int64_t n_steps_done, int64_t *stop_us)
 {
+    const int64_t now = exec_now_ns();
+
+    if (line->looked_ns > 0 && now - line->looked_ns > OWN_PAUSE_NS)
+        line->resumed_ns = now;
+    line->looked_ns = now;
     if (exec_shared_is_distributed(shared)) {
         connect_line(shared, line);
         if (line->member != NULL) {
@@ -247,7 +257,7 @@ look(ExecShared *shared, Line *line, int64_t n_steps_done, int64_t *stop_us)
             obey(shared, line, 0);
         }
     } else {
-        judge(shared, limit_ns(shared, n_steps_done));
+        judge(shared, line, limit_ns(shared, n_steps_done));
     }
     if (shared->error == NULL)
         watch_stop(shared, stop_us);
