@@ -118,8 +118,15 @@ watch_ranks(Watch *watch, ExecMpirun *mpirun, int *status, GError **error)
         const ExecWatcherState state = exec_watcher_look(watch->watcher, error);
         if (state == EXEC_WATCHER_DONE)
             return true;
-        if (state == EXEC_WATCHER_FAILED)
+        if (state == EXEC_WATCHER_FAILED) {
+            /* Ranks end with an mpirun that is killed: the first of them is not to blame. */
+            if (g_error_matches(*error, EXEC_ERROR, EXEC_ERROR_RANK_DIED) &&
+                exec_mpirun_has_ended(mpirun) && exec_mpirun_was_killed(mpirun)) {
+                g_clear_error(error);
+                return explain_early_end(mpirun, true, status, error);
+            }
             return false;
+        }
         tell_progress(watch);
         if (!pass_on_stop(watch, error)) {
             exec_watcher_abort(watch->watcher, *error);

@@ -326,6 +326,12 @@ exec_mpirun_finish(ExecMpirun *mpirun, bool failed)
     }
 }
 
+bool
+exec_mpirun_was_killed(const ExecMpirun *mpirun)
+{
+    return mpirun->ended && WIFSIGNALED(mpirun->status);
+}
+
 char *
 exec_mpirun_words(const ExecMpirun *mpirun)
 {
@@ -342,7 +348,7 @@ exec_mpirun_words(const ExecMpirun *mpirun)
         if (letters > 8)
             return text_escape(line, 300);
     }
-    if (mpirun->ended && WIFSIGNALED(mpirun->status))
+    if (exec_mpirun_was_killed(mpirun))
         return g_strdup_printf("it was ended by signal %d (%s)", WTERMSIG(mpirun->status),
                                strsignal(WTERMSIG(mpirun->status)));
     return g_strdup("it said nothing");

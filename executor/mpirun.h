@@ -52,6 +52,9 @@ void exec_mpirun_finish(ExecMpirun *mpirun, bool failed);
 /* Of the process that has ended: what a shell would say, 128 + N for signal N. */
 int exec_mpirun_status(const ExecMpirun *mpirun);
 
+/* Whether a signal has ended it, not a rank. */
+bool exec_mpirun_was_killed(const ExecMpirun *mpirun);
+
 /* Returns: (owned) of what it said the line that names a rank which died, else the first one with
  * words. */
 char *exec_mpirun_words(const ExecMpirun *mpirun);

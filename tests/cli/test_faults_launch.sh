@@ -49,6 +49,7 @@ done
 report $? "... and 4 MiB are enough" "$(cat "$W/err")"
 
 # --- mpirun is killed, and the launcher: nothing is left of them ---
+# begin SECONDS: of the ranks before anything is done to them
 # scratch: the folder of the run's files, as mpirun ($mpirun) was told it
 begin() {
     # shellcheck disable=SC2086
@@ -59,27 +60,34 @@ begin() {
         sleep 0.1
         tries=$((tries + 1))
     done
-    sleep 0.5
+    sleep "$1"
     mpirun=$(pgrep -P $run -x mpirun)
     scratch=$(tr '\0' '\n' <"/proc/$mpirun/environ" | sed -n 's/^OMPI_MCA_orte_tmpdir_base=//p')
-    [ -n "$(find "$scratch" -name 'vader_segment*')" ] &&
-        [ -n "$(find "$scratch" -name contact.txt)" ]
-    report $? "the files of Open MPI are in one folder" "$(find "$scratch" "$W")"
 }
-if [ -d /dev/shm ] && [ -w /dev/shm ]; then
-    begin
+# killed NAME: mpirun is, which is what stderr says, not that a rank died of it
+killed() {
     kill -KILL "$mpirun"
     wait $run
     got=$?
-    [ $got = 7 ] && [ "$(wc -l <"$W/err")" = 1 ] &&
-        grep -q '^degas: transport mpi: mpirun ended with status 137: it was ended by signal 9 (Killed)$' "$W/err"
-    report $? "mpirun is killed: that is said" "status $got
+    # 6: before any rank began
+    { [ $got = 7 ] || [ $got = 6 ]; } && [ "$(wc -l <"$W/err")" = 1 ] && grep -q \
+        '^degas: transport mpi: mpirun ended with status 137.*: it was ended by signal 9 (Killed)$' "$W/err"
+    report $? "$1" "status $got
 $(cat "$W/err")"
+}
+if [ -d /dev/shm ] && [ -w /dev/shm ]; then
+    begin 0
+    killed "mpirun is killed while it starts the ranks: that is said"
+    begin 1
+    [ -n "$(find "$scratch" -name 'vader_segment*')" ] &&
+        [ -n "$(find "$scratch" -name contact.txt)" ]
+    report $? "the files of Open MPI are in one folder" "$(find "$scratch" "$W")"
+    killed "mpirun is killed: that is said"
     [ ! -e "$scratch" ] && [ -z "$(find "$W" -name 'ompi.*')" ]
     report $? "... and its files are gone" "$(find "$scratch" "$W" 2>/dev/null)"
     gone "... and no process is left"
 
-    begin
+    begin 1
     kill -KILL $run
     wait $run 2>/dev/null
     tries=0
