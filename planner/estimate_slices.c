@@ -44,6 +44,53 @@ may_fit(const PlanTrial *trial, const PlanSketch *sketch, const ScheduleFamily *
     return true;
 }
 
+/* A bound on @n_slices equal slices under @family with all stages in @way, which prices no plan;
+ * INT64_MAX: there are no such slices here. */
+static int64_t
+sliced_bound_ns(const PlanEvaluation *evaluation, const PlanPoint *point,
+                const ScheduleFamily *family, int64_t n_slices, int way)
+{
+    const PlanSpace *space = evaluation->space;
+    const PlanLayerShape shape = plan_space_layer_shape(point);
+    const PlanSlicedCost *cost =
+        family->slices && plan_space_has_family(space, point, family, n_slices)
+            ? plan_sliced_costs_get(evaluation->sliced, space->request, &shape, n_slices)
+            : NULL;
+
+    if (cost == NULL)
+        return INT64_MAX;
+    g_autofree int64_t *even = plan_layout_even(space->request, point, family);
+    const PlanSketchInput input = {
+        .request = space->request,
+        .point = point,
+        .cost = &cost->whole,
+        .unit = &cost->unit,
+        .n_slices = n_slices,
+        .family = family,
+        .counts = even,
+    };
+    g_auto(PlanSketch) sketch = {0};
+    plan_sketch_init(&sketch, &input);
+    g_autofree int *ways = g_new(int, (size_t)sketch.n_stages);
+    for (int64_t k = 0; k < sketch.n_stages; k++)
+        ways[k] = way;
+    return plan_sketch_ways_ns(&sketch, &input, ways);
+}
+
+/* The least bound on the estimate in @way; INT64_MAX: no family has such slices here. */
+static int64_t
+estimate_bound_ns(const PlanEvaluation *evaluation, const PlanPoint *point, int way)
+{
+    const GPtrArray *families = evaluation->space->families;
+    int64_t best = INT64_MAX;
+
+    for (size_t k = 0; k < G_N_ELEMENTS(estimate_slices); k++)
+        for (guint i = 0; i < families->len; i++)
+            best = MIN(best, sliced_bound_ns(evaluation, point, families->pdata[i],
+                                             estimate_slices[k], way));
+    return best;
+}
+
 /* What is known of one way of recompute. */
 typedef struct {
     PlanTrial *trial;
@@ -87,8 +134,20 @@ estimate_ns(const Estimate *estimate, int64_t n_slices)
     return best;
 }
 
+/* Whether slices in @way, or in a slower one, may take at most @most_ns. */
+static bool
+may_be_fast(const PlanTrial *trial, int way, int64_t most_ns)
+{
+    const PlanEvaluation *evaluation = trial->evaluation;
+
+    for (; way >= 0; way = plan_trial_next_way(evaluation->space->request, way))
+        if (most_ns == INT64_MAX || estimate_bound_ns(evaluation, trial->point, way) <= most_ns)
+            return true;
+    return false;
+}
+
 int64_t
-plan_estimate_trial(PlanTrial *trial, int *way)
+plan_estimate_trial(PlanTrial *trial, int64_t most_ns, int *way)
 {
     const PlanSpace *space = trial->evaluation->space;
     const ScheduleFamily *family = schedule_family_find("1f1b", NULL);
@@ -123,56 +182,25 @@ plan_estimate_trial(PlanTrial *trial, int *way)
         for (size_t k = 0; k < G_N_ELEMENTS(estimate_slices); k++)
             best = MIN(best, estimate_ns(&estimate, estimate_slices[k]));
         const int next = plan_trial_next_way(space->request, *way);
-        if (best < INT64_MAX || next < 0)
+        if (best < INT64_MAX || next < 0 || !may_be_fast(trial, next, most_ns))
             return best;
         *way = next;
     }
-}
-
-/* A bound on the estimate, which prices no plan; INT64_MAX: no family has such slices here. */
-static int64_t
-estimate_bound_ns(const PlanEvaluation *evaluation, const PlanPoint *point)
-{
-    const PlanSpace *space = evaluation->space;
-    const PlanLayerShape shape = plan_space_layer_shape(point);
-    int64_t best = INT64_MAX;
-
-    for (size_t k = 0; k < G_N_ELEMENTS(estimate_slices); k++) {
-        const int64_t n = estimate_slices[k];
-        const PlanSlicedCost *cost =
-            plan_sliced_costs_get(evaluation->sliced, space->request, &shape, n);
-        for (guint i = 0; i < space->families->len && cost != NULL; i++) {
-            const ScheduleFamily *family = space->families->pdata[i];
-            if (!family->slices || !plan_space_has_family(space, point, family, n))
-                continue;
-            g_autofree int64_t *even = plan_layout_even(space->request, point, family);
-            const PlanSketchInput input = {
-                .request = space->request,
-                .point = point,
-                .cost = &cost->whole,
-                .unit = &cost->unit,
-                .n_slices = n,
-                .family = family,
-                .counts = even,
-            };
-            g_auto(PlanSketch) sketch = {0};
-            plan_sketch_init(&sketch, &input);
-            best = MIN(best, plan_sketch_plain_ns(&sketch, &input));
-        }
-    }
-    return best;
 }
 
 void
 plan_estimate_slices(const PlanEvaluation *evaluation, const PlanPoint *point, int64_t limit,
                      PlanOutcome *outcome)
 {
+    const int64_t most_ns = evaluation->is_timeless ? INT64_MAX : evaluation->most_estimate_ns;
+    const int plain = plan_layer_plain_way(evaluation->space->request);
     g_auto(PlanTrial) trial = {0};
     int way;
 
-    outcome->estimate_ns = evaluation->is_timeless ? 0 : estimate_bound_ns(evaluation, point);
-    if (outcome->estimate_ns > evaluation->most_estimate_ns)
+    outcome->estimate_ns =
+        evaluation->is_timeless ? 0 : estimate_bound_ns(evaluation, point, plain);
+    if (outcome->estimate_ns > most_ns)
         return;
     plan_trial_init(&trial, evaluation, point, limit, outcome);
-    outcome->estimate_ns = plan_estimate_trial(&trial, &way);
+    outcome->estimate_ns = plan_estimate_trial(&trial, most_ns, &way);
 }

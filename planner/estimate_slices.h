@@ -13,9 +13,11 @@ G_BEGIN_DECLS
 /*
  * Of @trial's point in the fastest way of recompute in which some equal slices fit.  INT64_MAX if
  * none does, or if slices without any bubble gain nothing.
- * @way  (out) that way
+ * @most_ns  what is certain to take longer need not be priced, and INT64_MAX stands for it;
+ *           INT64_MAX: all is
+ * @way      (out) that way, of what is priced
  */
-int64_t plan_estimate_trial(PlanTrial *trial, int *way);
+int64_t plan_estimate_trial(PlanTrial *trial, int64_t most_ns, int *way);
 
 G_END_DECLS
 

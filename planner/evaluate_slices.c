@@ -253,7 +253,7 @@ plan_evaluate_slices(const PlanEvaluation *evaluation, const PlanPoint *point, i
     plan_trial_init(&trial, evaluation, point, limit, outcome);
     /* After whole sequences in the order of ties. */
     trial.order = 1000000;
-    plan_estimate_trial(&trial, &way);
+    plan_estimate_trial(&trial, INT64_MAX, &way);
     chosen.recompute = (PlanRecompute)way;
     for (guint i = 0; i < space->families->len; i++) {
         const ScheduleFamily *family = space->families->pdata[i];

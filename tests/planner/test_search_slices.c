@@ -1,4 +1,5 @@
 /* Tests of planner/search.h with slices and micro-batches of any size: against all coarse ones. */
+#include "planner/estimate_slices.h"
 #include "planner/run.h"
 #include "planner/slice_coarse.h"
 #include "planner/slice_floor.h"
@@ -248,6 +249,52 @@ test_micro_batches_stay_as_asked(void)
     g_clear_pointer(&flights, plan_flights_free);
 }
 
+/* Ruling estimates out by their bounds changes none that is of interest, also where slices fit only
+ * with recompute. */
+static void
+test_estimates_are_what_pricing_all_gives(void)
+{
+    g_autoptr(ModelArch) arch = wide_arch(2048);
+    g_autoptr(Profile) profile = cluster_of("dgx-h100", 8);
+    PlanRequest request = request_of(arch, profile, 16);
+    const PlanSpaceLimits limits = {INT64_C(34) << 30, INT64_MAX, INT64_MAX, 1};
+    int n_plain = 0, n_recomputed = 0;
+    PlanOutcome outcome;
+    PlanRun run;
+
+    request.slices_mode = PLAN_SLICES_AUTO;
+    request.memory_limit_bytes = limits.memory_bytes;
+    request.vpp = request.cp = 1;
+    g_autoptr(PlanSpace) space = plan_space_new(&request, &limits, NULL);
+    plan_run_init(&run, &request, space, simulate, NULL);
+    plan_outcome_init(&outcome);
+    for (guint i = 0; i < space->points->len; i++) {
+        const PlanPoint *point = &g_array_index(space->points, PlanPoint, i);
+        g_auto(PlanTrial) trial = {0};
+        int way;
+        if (point->sliced_bound_ns == INT64_MAX || point->is_balanced)
+            continue;
+        plan_trial_init(&trial, &run.evaluation, point, INT64_MAX, &outcome);
+        const int64_t all_ns = plan_estimate_trial(&trial, INT64_MAX, &way);
+        if (all_ns == INT64_MAX)
+            continue;
+        *(way == PLAN_RECOMPUTE_NONE ? &n_plain : &n_recomputed) += 1;
+        const int64_t most_ns[] = {all_ns / 2, all_ns - 1, all_ns, 2 * all_ns};
+        for (size_t k = 0; k < G_N_ELEMENTS(most_ns); k++) {
+            run.evaluation.most_estimate_ns = most_ns[k];
+            plan_estimate_slices(&run.evaluation, point, INT64_MAX, &outcome);
+            if (all_ns <= most_ns[k])
+                g_assert_cmpint(outcome.estimate_ns, ==, all_ns);
+            else
+                g_assert_cmpint(outcome.estimate_ns, >, most_ns[k]);
+        }
+    }
+    g_assert_cmpint(n_plain, >, 0);
+    g_assert_cmpint(n_recomputed, >, 0);
+    plan_outcome_clear(&outcome);
+    plan_run_clear(&run);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -260,5 +307,7 @@ main(int argc, char **argv)
                     test_grids_are_whole_and_bounded);
     g_test_add_func("/planner/search-slices/micro-batches-stay-as-asked",
                     test_micro_batches_stay_as_asked);
+    g_test_add_func("/planner/search-slices/estimates-are-what-pricing-all-gives",
+                    test_estimates_are_what_pricing_all_gives);
     return g_test_run();
 }
