@@ -63,6 +63,18 @@ plan_layer_placement(const PlanRequest *request, const PlanDegrees *degrees)
     return (ProfilePlacement){request->profile->cluster, degrees, &request->conventions};
 }
 
+/* Where the groups of a layer's collectives lie, the first of each: all that layers of equal tp, cp
+ * and ep know of pp, dp and the order of ranks. */
+static inline void
+plan_layer_groups(const PlanRequest *request, const PlanDegrees *degrees,
+                  ProfileGroup groups[MODEL_GROUP_N])
+{
+    const ProfilePlacement placement = plan_layer_placement(request, degrees);
+
+    for (int i = 0; i < MODEL_GROUP_N; i++)
+        groups[i] = profile_placed_at(&placement, (ProfilePlaced)i, 0);
+}
+
 /* What is priced: degrees but vpp, which does not matter, nor, in the default order, dp and pp. */
 typedef struct {
     PlanDegrees degrees;

@@ -12,11 +12,12 @@ struct PlanLayouts {
     GHashTable *known; /* of (owned) Key * -> (owned) int64_t[length]; looked up only */
 };
 
-/* What the times of layers depend on; no padding, compared as bytes.  dp and placement matter where
- * devices differ, or groups lie in another order than the default. */
+/* What the times of layers depend on; no padding, compared as bytes.  Where stages lie matters
+ * where devices differ. */
 typedef struct {
-    int64_t tp, cp, ep, micro_batch, sequence_parallel, recompute, pp, length, dp, placement,
-        rank_order;
+    int64_t tp, cp, ep, micro_batch, sequence_parallel, recompute, length;
+    ProfileGroup groups[MODEL_GROUP_N];
+    int64_t pp, dp, rank_order, placement;
 } Key;
 
 PLAN_DEFINE_WORDS_KEY(Key)
@@ -137,26 +138,23 @@ const int64_t *
 plan_layouts_balanced(PlanLayouts *layouts, const PlanRequest *request, const PlanPoint *point,
                       const ScheduleFamily *family)
 {
-    const ProfilePlacement placement = plan_layer_placement(request, &point->degrees);
-    const ProfileGroup tp = profile_placed_at(&placement, PROFILE_PLACED_TP, 0);
-    const bool differ =
-        request->profile->cluster->nodes->len > 1 || tp.stride > 1 ||
-        (point->degrees.rank_order != 0 && (point->degrees.cp > 1 || point->degrees.ep > 1));
+    const bool differ = request->profile->cluster->nodes->len > 1;
     const int64_t length = plan_space_chain_length(&point->degrees, family);
-    const Key key = {
+    Key key = {
         .tp = point->degrees.tp,
         .cp = point->degrees.cp,
         .ep = point->degrees.ep,
         .micro_batch = point->micro_batch,
         .sequence_parallel = point->sequence_parallel,
         .recompute = plan_layer_plain_way(request),
-        .pp = differ ? point->degrees.pp : 0,
         .length = length,
+        .pp = differ ? point->degrees.pp : 0,
         .dp = differ ? point->degrees.dp : 0,
-        .placement = differ ? (int64_t)family->placement : 0,
         .rank_order = differ ? point->degrees.rank_order : 0,
+        .placement = differ ? (int64_t)family->placement : 0,
     };
 
+    plan_layer_groups(request, &point->degrees, key.groups);
     g_mutex_lock(&layouts->lock);
     int64_t *counts = g_hash_table_lookup(layouts->known, &key);
     g_mutex_unlock(&layouts->lock);

@@ -10,10 +10,10 @@ struct PlanSlicedCosts {
     GHashTable *known; /* of (owned) Key * -> (owned) PlanSlicedCost *; looked up only */
 };
 
-/* What the costs depend on; no padding, compared as bytes.  dp and pp matter where groups lie in
- * another order than the default. */
+/* What the costs depend on; no padding, compared as bytes. */
 typedef struct {
-    int64_t tp, cp, ep, micro_batch, sequence_parallel, recompute, n_slices, rank_order, dp, pp;
+    int64_t tp, cp, ep, micro_batch, sequence_parallel, recompute, n_slices;
+    ProfileGroup groups[MODEL_GROUP_N];
 } Key;
 
 PLAN_DEFINE_WORDS_KEY(Key)
@@ -43,8 +43,7 @@ plan_sliced_costs_get(PlanSlicedCosts *costs, const PlanRequest *request,
                       const PlanLayerShape *shape, int64_t n_slices)
 {
     const PlanDegrees *d = &shape->degrees;
-    const bool is_default = d->rank_order == 0;
-    const Key key = {
+    Key key = {
         .tp = d->tp,
         .cp = d->cp,
         .ep = d->ep,
@@ -52,11 +51,9 @@ plan_sliced_costs_get(PlanSlicedCosts *costs, const PlanRequest *request,
         .sequence_parallel = shape->sequence_parallel,
         .recompute = request->recompute,
         .n_slices = n_slices,
-        .rank_order = d->rank_order,
-        .dp = is_default ? 0 : d->dp,
-        .pp = is_default ? 0 : d->pp,
     };
 
+    plan_layer_groups(request, d, key.groups);
     g_mutex_lock(&costs->lock);
     PlanSlicedCost *known = g_hash_table_lookup(costs->known, &key);
     g_mutex_unlock(&costs->lock);

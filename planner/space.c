@@ -298,7 +298,6 @@ find_cost(Walk *walk, const PlanPoint *point)
 {
     const PlanRequest *request = walk->space->request;
     const PlanLayerShape shape = plan_space_layer_shape(point);
-    const ProfilePlacement placement = plan_layer_placement(request, &point->degrees);
     ProfileGroup groups[MODEL_GROUP_N];
 
     if (!plan_given_slices(request, &shape, walk->slices)) {
@@ -308,8 +307,7 @@ find_cost(Walk *walk, const PlanPoint *point)
                 shape.sequence_parallel ? " * --tp (sequence parallelism)" : "");
         return false;
     }
-    for (int i = 0; i < MODEL_GROUP_N; i++)
-        groups[i] = profile_placed_at(&placement, (ProfilePlaced)i, 0);
+    plan_layer_groups(request, &point->degrees, groups);
     for (guint i = 0; i < walk->known->len; i++) {
         walk->cost = walk->known->pdata[i];
         if (walk->cost->ep == shape.degrees.ep && walk->cost->micro_batch == shape.micro_batch &&

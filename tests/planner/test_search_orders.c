@@ -2,6 +2,8 @@
  * Tests of planner/search.h: orders of dimensions over ranks, against full enumeration on small
  * clusters of two and three levels.
  */
+#include "planner/layout.h"
+#include "planner/sliced_cost.h"
 #include "planner/space_bound.h"
 #include "planner/space_orders.h"
 #include "tests/planner/search_case.h"
@@ -287,6 +289,36 @@ test_slow_network_wants_pipelines_inside_nodes(void)
     }
 }
 
+/* What is remembered of layers, and how they are divided, is not taken for that of the same degrees
+ * in an order in which their groups lie farther apart. */
+static void
+test_remembered_costs_know_the_order(void)
+{
+    g_autoptr(ModelArch) arch = long_arch(40, 204800);
+    g_autoptr(Profile) profile = cluster_of("dgx-h100", 16);
+    g_autoptr(PlanSlicedCosts) costs = plan_sliced_costs_new();
+    const PlanRequest request = request_of(arch, profile, 16);
+    const int64_t orders[] = {PLAN_RANK_ORDER_DEFAULT, plan_rank_order_find("pp-dp-cp-tp")};
+    g_autoptr(PlanLayouts) layouts = plan_layouts_new();
+    const ScheduleFamily *family = schedule_family_find("1f1b", NULL);
+    const int64_t *counts[2];
+    double forward_s[2];
+
+    for (int i = 0; i < 2; i++) {
+        const PlanLayerShape shape = {.degrees = {2, 4, 2, 1, 1, 1, orders[i]}, .micro_batch = 1};
+        const PlanPoint point = {.degrees = shape.degrees, .micro_batch = 1, .is_balanced = true};
+        g_autoptr(PlanLayouts) own = plan_layouts_new();
+        counts[i] = plan_layouts_balanced(layouts, &request, &point, family);
+        const int64_t *alone = plan_layouts_balanced(own, &request, &point, family);
+        g_assert_cmpint(counts[i][0], ==, alone[0]);
+        forward_s[i] = plan_sliced_costs_get(costs, &request, &shape, 1)->whole.forward_s;
+        g_assert_true(forward_s[i] == plan_layer_cost(&request, &shape).forward_s);
+    }
+    g_assert_cmpfloat(forward_s[0], <, forward_s[1]);
+    /* The head weighs as much as fewer layers where these are slower. */
+    g_assert_cmpint(counts[0][0], >, counts[1][0]);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -296,5 +328,7 @@ main(int argc, char **argv)
                     test_mixed_clusters_equal_full_enumeration);
     g_test_add_func("/planner/search-orders/slow-network-wants-pipelines-inside-nodes",
                     test_slow_network_wants_pipelines_inside_nodes);
+    g_test_add_func("/planner/search-orders/remembered-costs-know-the-order",
+                    test_remembered_costs_know_the_order);
     return g_test_run();
 }
