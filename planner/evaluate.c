@@ -108,6 +108,13 @@ sketch_layers(PlanFamilyTrial *f, const int64_t *counts)
     plan_sketch_weigh(&f->sketch, &f->input);
 }
 
+/* Whether anything may be too slow: bounds are of use. */
+static bool
+prunes_by_time(const PlanTrial *trial)
+{
+    return !trial->evaluation->is_timeless && trial->limit < INT64_MAX;
+}
+
 /* Whether nothing of @family can be fast enough at the point; noted if so.  This is known sooner
  * than what ranks hold, and at less cost. */
 static bool
@@ -116,7 +123,7 @@ is_slow_family(PlanTrial *trial, const ScheduleFamily *family)
     const PlanSpace *space = trial->evaluation->space;
     const PlanSpaceFamilies alone = plan_space_family(family);
 
-    if (trial->evaluation->is_timeless)
+    if (!prunes_by_time(trial))
         return false;
     const int64_t bound_ns =
         plan_space_bound_ns(space->request, plan_space_cost(space, trial->point),
@@ -139,7 +146,7 @@ may_divide_otherwise(const PlanFamilyTrial *f)
 static bool
 is_slow_layout(PlanFamilyTrial *f)
 {
-    if (f->trial->evaluation->is_timeless || may_divide_otherwise(f))
+    if (!prunes_by_time(f->trial) || may_divide_otherwise(f))
         return false;
     const int64_t bound_ns = plan_sketch_plain_ns(&f->sketch, &f->input);
     if (bound_ns <= f->trial->limit)
@@ -201,7 +208,6 @@ try_layout(PlanFamilyTrial *f, bool is_new)
         .n_slices = space->n_slices,
         .group = f->family->groups && point->degrees.vpp > 1 ? space->request->group : 0,
     };
-    const PlanLayerShape layer_shape = plan_space_layer_shape(point);
     g_autofree int64_t *fitted = NULL;
 
     if (is_large_family(f)) {
@@ -209,9 +215,6 @@ try_layout(PlanFamilyTrial *f, bool is_new)
         return;
     }
     f->input.flight = plan_flights_get(f->trial->evaluation->flights, f->family, &shape);
-    f->plan = plan_space_plan(space->request, point, f->family);
-    if (!plan_given_slices(space->request, &layer_shape, f->plan->slices))
-        g_assert_not_reached(); /* such a point is none of the space */
     plan_sketch_weigh(&f->sketch, &f->input);
     if (is_new)
         plan_ways_try(f);

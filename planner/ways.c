@@ -1,5 +1,21 @@
 #include "planner/ways.h"
 
+#include "planner/given_slices.h"
+
+/* (borrowed) the family's plan at the point, made once something is worth a try. */
+static Plan *
+plan_of(PlanFamilyTrial *f)
+{
+    const PlanLayerShape shape = plan_space_layer_shape(f->trial->point);
+
+    if (f->plan != NULL)
+        return f->plan;
+    f->plan = plan_space_plan(f->input.request, f->trial->point, f->family);
+    if (!plan_given_slices(f->input.request, &shape, f->plan->slices))
+        g_assert_not_reached(); /* such a point is none of the space */
+    return f->plan;
+}
+
 /* Tries the layers of the sketch with @ways [stage]; @large as in trial.h. */
 static PlanTried
 try_ways(PlanFamilyTrial *f, const int *ways, Report **large)
@@ -12,7 +28,7 @@ try_ways(PlanFamilyTrial *f, const int *ways, Report **large)
         plan_trial_note_slow(f->trial, bound_ns);
         return PLAN_TRIED_PRUNED;
     }
-    plan_layout_apply(f->input.counts, f->length, ways, f->plan);
+    plan_layout_apply(f->input.counts, f->length, ways, plan_of(f));
     return plan_trial_orders(f->trial, f->plan, f->family, large);
 }
 
@@ -71,25 +87,58 @@ try_one_way(PlanFamilyTrial *f, int kind)
     return try_ways(f, ways, NULL);
 }
 
-/* The bytes of @rank with its stages in @ways, after the sketch. */
-static int64_t
-rank_bytes(const PlanFamilyTrial *f, int32_t rank, const int *ways)
+/* What a chunk holds at each moment, and the workspace of its ops there. */
+typedef struct {
+    int64_t held[PLAN_MOMENT_N], workspace[PLAN_MOMENT_N];
+} ChunkBytes;
+
+static ChunkBytes
+chunk_bytes(const PlanFamilyTrial *f, const PlanSketchStage *stage, int way)
 {
-    const PlanSketch *sketch = &f->sketch;
+    ChunkBytes bytes;
+
+    for (int moment = 0; moment < PLAN_MOMENT_N; moment++) {
+        bytes.held[moment] = plan_sketch_held(&f->input, stage, (PlanMoment)moment, way);
+        bytes.workspace[moment] = plan_sketch_workspace(&f->input, stage, (PlanMoment)moment, way);
+    }
+    return bytes;
+}
+
+/* The bytes of @rank with @chunks as they are, after the sketch. */
+static int64_t
+rank_bytes(const PlanFamilyTrial *f, int32_t rank, const ChunkBytes *chunks, int32_t n_chunks)
+{
     int64_t most = 0;
 
     for (int moment = 0; moment < PLAN_MOMENT_N; moment++) {
         int64_t held = 0, workspace = 0;
-        for (int64_t chunk = 0; chunk < sketch->n_stages / sketch->n_ranks; chunk++) {
-            const PlanSketchStage *stage = plan_sketch_stage_at(sketch, rank, chunk);
-            const int way = ways[stage - sketch->stages];
-            held += plan_sketch_held(&f->input, stage, (PlanMoment)moment, way);
-            workspace =
-                MAX(workspace, plan_sketch_workspace(&f->input, stage, (PlanMoment)moment, way));
+        for (int32_t chunk = 0; chunk < n_chunks; chunk++) {
+            held += chunks[chunk].held[moment];
+            workspace = MAX(workspace, chunks[chunk].workspace[moment]);
         }
         most = MAX(most, held + workspace);
     }
-    return sketch->static_bytes[rank] + most;
+    return f->sketch.static_bytes[rank] + most;
+}
+
+/* Of @rank's chunks in a faster way than @way the one that holds most, of equal ones the first;
+ * there is one. */
+static int32_t
+fullest_chunk(const PlanFamilyTrial *f, int32_t rank, int way, const int *ways, int32_t n_chunks)
+{
+    int32_t best = -1;
+    int64_t most = -1;
+
+    for (int32_t chunk = 0; chunk < n_chunks; chunk++) {
+        const PlanSketchStage *stage = plan_sketch_stage_at(&f->sketch, rank, chunk);
+        const int64_t units =
+            plan_flight_units(f->input.flight, rank, PLAN_MOMENT_BACKWARD, 0, stage->chunk);
+        if (ways[stage - f->sketch.stages] == way || units <= most)
+            continue;
+        most = units;
+        best = chunk;
+    }
+    return best;
 }
 
 /*
@@ -101,35 +150,30 @@ static bool
 choose_ways(const PlanFamilyTrial *f, int *ways)
 {
     const PlanSketch *sketch = &f->sketch;
+    const PlanRequest *request = f->input.request;
     const int32_t n_chunks = (int32_t)(sketch->n_stages / sketch->n_ranks);
-    const int first = plan_trial_next_way(f->input.request, -1);
+    const int first = plan_trial_next_way(request, -1);
+    g_autofree ChunkBytes *chunks = g_new(ChunkBytes, (size_t)n_chunks);
 
     for (int64_t k = 0; k < sketch->n_stages; k++)
         ways[k] = first;
     for (int32_t r = 0; r < sketch->n_ranks; r++) {
         const int64_t limit = sketch->usable_bytes[r];
-        for (int way = plan_trial_next_way(f->input.request, first); way >= 0;
-             way = plan_trial_next_way(f->input.request, way))
-            for (int32_t n = 0; n < n_chunks && limit > 0 && rank_bytes(f, r, ways) > limit; n++) {
-                /* Of the chunks in a faster way the one that holds most, of equal ones the first.
-                 */
-                int64_t best = -1, most = -1;
-                for (int32_t chunk = 0; chunk < n_chunks; chunk++) {
-                    const PlanSketchStage *stage = plan_sketch_stage_at(sketch, r, chunk);
-                    const int64_t k = stage - sketch->stages;
-                    if (ways[k] == way)
-                        continue;
-                    const int64_t units = plan_flight_units(f->input.flight, r,
-                                                            PLAN_MOMENT_BACKWARD, 0, stage->chunk);
-                    if (units > most) {
-                        most = units;
-                        best = k;
-                    }
-                }
-                if (best >= 0)
-                    ways[best] = way;
+        if (limit == 0)
+            continue;
+        for (int32_t chunk = 0; chunk < n_chunks; chunk++)
+            chunks[chunk] = chunk_bytes(f, plan_sketch_stage_at(sketch, r, chunk), first);
+        int64_t bytes = rank_bytes(f, r, chunks, n_chunks);
+        for (int way = plan_trial_next_way(request, first); way >= 0;
+             way = plan_trial_next_way(request, way))
+            for (int32_t n = 0; n < n_chunks && bytes > limit; n++) {
+                const int32_t chunk = fullest_chunk(f, r, way, ways, n_chunks);
+                const PlanSketchStage *stage = plan_sketch_stage_at(sketch, r, chunk);
+                ways[stage - sketch->stages] = way;
+                chunks[chunk] = chunk_bytes(f, stage, way);
+                bytes = rank_bytes(f, r, chunks, n_chunks);
             }
-        if (limit > 0 && rank_bytes(f, r, ways) > limit)
+        if (bytes > limit)
             return false;
     }
     return true;
@@ -213,7 +257,7 @@ plan_ways_try(PlanFamilyTrial *f)
         trial->outcome->infeasible++;
         if (f->sketch.fullest_bytes >= trial->outcome->least_bytes)
             return;
-        plan_layout_apply(f->input.counts, f->length, ways, f->plan);
+        plan_layout_apply(f->input.counts, f->length, ways, plan_of(f));
         plan_trial_note_large(trial, f->plan, f->sketch.fullest_bytes);
         return;
     }

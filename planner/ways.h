@@ -19,7 +19,7 @@ typedef struct {
     PlanSketchInput input;
     PlanSketch sketch;
     int64_t length; /* stages of a chain */
-    Plan *plan;     /* (owned by the caller) whose stages are set for each try */
+    Plan *plan;     /* (owned by the caller, nullable) made, and its stages set, for each try */
 } PlanFamilyTrial;
 
 /* Tries the sketched layers in their ways, unless the sketch says that it is no use. */
