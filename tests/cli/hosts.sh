@@ -9,8 +9,15 @@ SERVER=
 OMPI_MCA_btl=tcp,self
 export OMPI_MCA_btl
 
+# The host B that a test has served: unshare does not hear SIGTERM, and ends with its processes.
+stop_server() {
+    [ -z "$SERVER" ] || kill -KILL "$SERVER" 2>/dev/null
+    [ -z "$SERVER" ] || wait "$SERVER" 2>/dev/null
+    SERVER=
+}
+
 remove_hosts() {
-    [ -z "$SERVER" ] || kill "$SERVER" 2>/dev/null
+    stop_server
     ip netns del $A 2>/dev/null
     ip netns del $B 2>/dev/null
     rm -rf "$W"

@@ -17,7 +17,7 @@ fi
 
 # serve [VARIABLE=VALUE...]: a host B, which runs what it is told through a pipe, with these variables
 serve() {
-    [ -z "$SERVER" ] || kill "$SERVER"
+    stop_server
     rm -f "$W/pipe"
     mkfifo "$W/pipe"
     # shellcheck disable=SC2016
@@ -49,7 +49,7 @@ on_a() {
 # The daemon of MPI on B, if there is one.
 daemon() {
     for pid in $(pgrep -x orted); do
-        [ "$(ip netns identify "$pid")" != $B ] || echo "$pid"
+        [ "$(ip netns identify "$pid" 2>/dev/null)" != $B ] || echo "$pid"
     done
 }
 
@@ -99,4 +99,9 @@ took=$(($(date +%s) - stopped))
     grep -q '^degas: orted (process [0-9]* on host-2), which started ranks 2, 3, is stopped, for 3' "$W/err"
 report $? "a daemon of MPI that is stopped" "status $status after $took s: $(cat "$W/err")"
 left
+stop_server
+sleep 0.2
+served=$(pgrep -af "$W/pipe")
+[ -z "$served" ]
+report $? "the host itself is gone" "$served"
 finish
