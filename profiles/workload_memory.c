@@ -435,15 +435,13 @@ workload_build_op_memory(const WorkloadBuild *build, const PlanStage *stage, int
                 workload_held_bytes(&bytes, stage->recompute, build->n_slices > 1, boundary);
             if (stage->recompute == PLAN_RECOMPUTE_FULL)
                 again = MAX(again, bytes.saved);
+            late = MAX(late, kinds[kind].late_backward_workspace);
         }
         known[kind] = true;
         add_whole_part(build, MODEL_PART_LAYER, layer, &kinds[kind], whole, op);
     }
     if (stage->head)
         add_whole_part(build, MODEL_PART_HEAD, 0, &head, whole, op);
-    for (int kind = 0; kind < WORKLOAD_LAYER_KINDS; kind++)
-        if (known[kind])
-            late = MAX(late, kinds[kind].late_backward_workspace);
     if (stage->head)
         late -= fall_behind_head(head.kept, whole);
     op->workspace_bytes[SCHEDULE_OP_BACKWARD] =
