@@ -213,7 +213,7 @@ typedef struct {
     bool compiled_loss;      /* one buffer more: not in place */
     bool fused_loss;         /* one kernel, no copy in fp32 */
     bool loss_in_place;      /* the logits' gradient takes their place, in one pass */
-    bool row_blocks;         /* experts' rows in blocks taken layer by layer: degas's executor */
+    bool row_blocks;         /* memory in blocks of ops, layers, experts' rows: degas's executor */
     double expert_imbalance; /* >= 1: load of the fullest expert rank over the mean; 1 if unknown */
 } ModelShape;
 
@@ -339,7 +339,7 @@ bool model_shape_check(const ModelArch *arch, const ModelShape *shape, GError **
  * are of the fullest rank's buffer.
  *
  * With shape->row_blocks the experts' ops are late, and experts_down has what degas's executor
- * holds for the rows while experts work: cost-model.md 6.3.
+ * holds for the rows while experts work, beside model_scratch_bytes(): cost-model.md 6.3.
  *
  * With shape->eager, in family llama, norms, rotary embedding and SwiGLU are PyTorch's operations
  * one by one, and in both families so is the loss: every intermediate passes through memory (counts
@@ -359,6 +359,14 @@ bool model_shape_check(const ModelArch *arch, const ModelShape *shape, GError **
  */
 size_t model_ops(const ModelArch *arch, ModelPart part, int64_t layer, const ModelShape *shape,
                  ModelOp ops[MODEL_MAX_OPS]);
+
+/* What degas's executor takes for the whole of a B, and of an I, whatever layer of the model is at
+ * work: cost-model.md 6.3. */
+typedef struct {
+    int64_t backward, input;
+} ModelScratchBytes;
+
+ModelScratchBytes model_scratch_bytes(const ModelArch *arch, const ModelShape *shape);
 
 /* Bytes of a layer's input, [batch, tokens/cp (/tp with sequence parallelism), hidden]: what full
  * recompute keeps per layer and what a stage sends to the next. */

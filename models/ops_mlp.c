@@ -111,31 +111,42 @@ add_router(OpsList *list, double rows)
     return op;
 }
 
-/* Elements per row of what the executor keeps for a layer's own part of an op (executor/layer.h):
- * for the whole of it, so while experts work too. */
+/* Columns, on one tp rank, of queries, of keys and values, of the experts that see every row. */
 typedef struct {
-    double backward, input;
-} Scratch;
+    double q, kv, shared;
+} Columns;
 
-static Scratch
-scratch_of(const OpsList *list)
+static Columns
+columns_of(const ModelArch *arch, const ModelShape *shape)
 {
-    const ModelArch *arch = list->arch;
-    const ModelShape *shape = list->shape;
-    const double h = (double)arch->hidden;
-    const double q = (double)(ops_ceil_div(arch->n_heads, shape->tp) * arch->head_dim);
-    const double kv = 2.0 * (double)(ops_ceil_div(arch->n_kv_heads, shape->tp) * arch->head_dim);
-    const double shared =
-        (double)ops_ceil_div(arch->experts.n_shared * arch->experts.ffn_hidden, shape->tp);
-    /* Of all cp ranks: K and V, their gradients, and either on its way. */
-    const double ring = shape->cp > 1 ? 3.0 * (double)shape->cp * kv : 0.0;
-    const double gathered = shape->sequence_parallel ? h : 0.0;
-    const double common = fmax(h, shared) + gathered;
+    return (Columns){
+        .q = (double)(ops_ceil_div(arch->n_heads, shape->tp) * arch->head_dim),
+        .kv = 2.0 * (double)(ops_ceil_div(arch->n_kv_heads, shape->tp) * arch->head_dim),
+        .shared =
+            (double)ops_ceil_div(arch->experts.n_shared * arch->experts.ffn_hidden, shape->tp),
+    };
+}
 
-    return (Scratch){
-        .backward = common + fmax(2.0 * q + kv + ring, fmax(h, 2.0 * shared)),
-        /* What W needs of the layer's other products. */
-        .input = common + fmax(q + ring, h) + q + kv + h + (shared > 0.0 ? 2.0 * shared + h : 0.0),
+ModelScratchBytes
+model_scratch_bytes(const ModelArch *arch, const ModelShape *shape)
+{
+    const OpsList list = ops_list(arch, shape, NULL);
+    const Columns c = columns_of(arch, shape);
+    const double h = (double)arch->hidden;
+    const double dense =
+        model_layer_is_moe(arch, 0) ? 0.0 : (double)ops_ceil_div(arch->ffn_hidden, shape->tp);
+    const double mlp = fmax(dense, c.shared);
+    /* Of all cp ranks: K and V, their gradients, and either on its way. */
+    const double ring = shape->cp > 1 ? 3.0 * (double)shape->cp * c.kv : 0.0;
+    /* GELU's gradient takes its result's place. */
+    const double active = arch->family == MODEL_FAMILY_GPT ? 0.0 : mlp;
+    const double common = fmax(h, active) + (shape->sequence_parallel ? h : 0.0);
+    const double up = (double)n_inputs(arch) * mlp;
+
+    return (ModelScratchBytes){
+        .backward =
+            ops_bytes(list.rows * (common + fmax(2.0 * c.q + c.kv + ring, fmax(h, up))) * list.e),
+        .input = ops_bytes(list.rows * (common + fmax(c.q + ring, h)) * list.e),
     };
 }
 
@@ -156,14 +167,16 @@ set_row_blocks(const OpsList *list, double sent, double n, ModelOp *up, ModelOp 
         list->shape->tp > 1 && !list->shape->sequence_parallel ? list->rows * h : 0.0;
     const double scores = list->tp_rows * (double)arch->experts.n_experts;
     const double backward = n * (h + (double)n_inputs(arch) * f + fmax(h, f)) + buffers + whole;
-    const Scratch scratch = scratch_of(list);
+    const Columns c = columns_of(arch, list->shape);
+    /* What W needs of the layer's other products. */
+    const double halves =
+        c.q + c.kv + h + (c.shared > 0.0 ? (double)n_inputs(arch) * c.shared + h : 0.0);
 
     up->output_stays = down->output_stays = true;
     down->forward_transient_bytes = ops_bytes((n * h + buffers + whole) * list->e);
-    down->late_backward_bytes =
-        ops_bytes((backward + scores + list->rows * scratch.backward) * list->e + 4.0 * (n + sent));
+    down->late_backward_bytes = ops_bytes((backward + scores) * list->e + 4.0 * (n + sent));
     down->late_input_bytes =
-        ops_bytes((backward + scores + list->rows * scratch.input) * list->e + 4.0 * (n + sent));
+        ops_bytes((backward + scores + list->rows * halves) * list->e + 4.0 * (n + sent));
 }
 
 void

@@ -248,6 +248,7 @@ typedef struct {
     int64_t forward_transient, backward_transient; /* the largest of an op */
     int64_t passing_transient, input_transient;    /* of an F that keeps nothing, of an I */
     int64_t late_saved, late_backward; /* of late ops (ModelOp): of saved; in a backward */
+    int64_t early_saved_for_weight;    /* of saved, what is not late: inputs of products */
 } WorkloadPartBytes;
 
 WorkloadPartBytes workload_part_bytes(const ModelArch *arch, ModelPart part, int64_t layer,
@@ -258,7 +259,8 @@ WorkloadPartBytes workload_part_bytes(const ModelArch *arch, ModelPart part, int
 typedef struct {
     int64_t kept, kv, weight_kept;
     int64_t forward_workspace, backward_workspace, input_workspace;
-    int64_t late_backward_workspace; /* when the layers are at work and the head is done */
+    int64_t late_backward; /* on top of that, when the layer is at work and the head is done */
+    int64_t again_input;   /* of input_workspace: room for what only input gradients read, again */
 } WorkloadHeldBytes;
 
 /*

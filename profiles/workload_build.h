@@ -130,7 +130,7 @@ bool workload_build_parts_meet(const WorkloadBuild *build);
 /* Elements of the model's first layer on a device. */
 int64_t workload_build_first_layer(const ModelArch *arch, const Plan *plan);
 
-/* --- workload_memory.c --- */
+/* --- workload_state.c, workload_memory.c --- */
 
 /* Products and sums of bytes that saturate far beyond any memory, so that sums of them still fit.
  */
@@ -180,6 +180,8 @@ WorkloadAhead *workload_build_ahead(const WorkloadBuild *build);
 typedef struct {
     int64_t kept, weight_kept;
     int64_t weights, gradients;
+    int64_t own[SCHEDULE_OP_N]; /* while it is at work, beside the op's workspace */
+    int layer_kind;             /* -1: an end */
 } WorkloadWholePart;
 
 WorkloadWholePart workload_build_whole(const WorkloadBuild *build, ModelPart part, int64_t layer,

@@ -1,4 +1,5 @@
-/* What is whole for the time of an op where ranks keep shares of it; cost-model.md 6.3. */
+/* The course of an op from part to part, and what is whole for the time of it where ranks keep
+ * shares of it; cost-model.md 6.3. */
 #include "profiles/workload_build.h"
 
 /* Levels are sums of such; far beyond any memory. */
@@ -40,7 +41,7 @@ workload_build_whole(const WorkloadBuild *build, ModelPart part, int64_t layer,
         .weights = workload_build_mul(
             workload_apart_elements(d, &sharding, &plan->conventions, dense, expert),
             workload_build_element_bytes(plan)),
-        .gradients = workload_build_mul(shared, bytes),
+        .gradients = plan->zero_stage >= 2 ? workload_build_mul(shared, bytes) : 0,
     };
 }
 
@@ -120,8 +121,9 @@ change_of(const Course *c, const WorkloadWholePart *part)
     }
 }
 
-/* Part @i is at work: its weights, those ahead of it (workload_ahead.h), its gradients, and what it
- * leaves more.  A backward has given back what was computed again when the embedding comes. */
+/* Part @i is at work: its own, its weights, those ahead of it (workload_ahead.h), its gradients,
+ * what it leaves more.  A backward has given back what was computed again when the embedding comes.
+ */
 static void
 visit(Course *c, int64_t i)
 {
@@ -137,6 +139,7 @@ visit(Course *c, int64_t i)
         n_later -= weights > 0;
     }
     int64_t level = plus(plus(c->level, weights_of(c, i)), plus(ahead, gradients_of(c, part)));
+    level = plus(level, part->own[c->kind]);
     if (c->kind == SCHEDULE_OP_BACKWARD_INPUT)
         level = plus(level, MAX(0, change_of(c, part)));
     if (c->kind == SCHEDULE_OP_BACKWARD && is_embedding(c, part))

@@ -44,12 +44,13 @@ off = [a / s[i * len(s) // len(m)] - 1 for i, a in enumerate(m)]
 assert all(abs(x) <= 0.03 for x in off), (off, m, s)"
 }
 
-# experts WIDTH: from now on the model is one of experts
+# experts WIDTH [DENSE FFN]: from now on the model is one of experts, behind DENSE layers of FFN
 experts() {
     cat >"$W/model.json" <<END
 {"format":"degas-model","version":1,"name":"middling-experts","family":"llama","n_layers":4,
- "hidden":$1,"n_heads":8,"n_kv_heads":4,"ffn_hidden":$1,"vocab":1024,"max_seq_len":192,
- "tied_embeddings":false,"experts":{"n_experts":4,"top_k":2,"ffn_hidden":$1}}
+ "hidden":$1,"n_heads":8,"n_kv_heads":4,"ffn_hidden":${3:-$1},"vocab":1024,"max_seq_len":192,
+ "tied_embeddings":false,"experts":{"n_experts":4,"top_k":2,"ffn_hidden":$1,
+ "first_dense_layers":${2:-0}}}
 END
     profile || report 1 "profile with experts" "$(cat "$W/err")"
     # An untrained router sends some ranks more rows than others; the prediction is of equal shares.
@@ -115,6 +116,9 @@ if [ -z "$LONG" ]; then
     peaks "experts, recompute none" $P --schedule 1f1b --zero 0 --recompute none
     peaks "experts, ep 2, recompute full" --gpus 4 --dp 2 --ep 2 --tp 1 --pp 2 --slices off \
         --schedule zb-h1 --zero 0 --recompute full
+    experts 192 1 768
+    peaks "experts behind a dense layer, recompute full" $P --schedule 1f1b --zero 0 \
+        --recompute full
 else
     for schedule in naive gpipe 1f1b zb-h1 zb-h2 dualpipe zb-auto "interleaved --vpp 2" \
         "looped-bfs --vpp 2" "zb-v --vpp 2" "v-half --vpp 2" "v-min --vpp 2" "dualpipev --vpp 2" \
@@ -193,6 +197,20 @@ END
         for schedule in zb-h1 "zb-v --vpp 2"; do
             peaks "experts, ep 2, $schedule, recompute $recompute" --gpus 4 --dp 2 --ep 2 --tp 1 \
                 --pp 2 --slices off --schedule $schedule --zero 0 --recompute $recompute
+        done
+    done
+    # Stages of both kinds of layers; of dense layers alone in such a model.
+    for dense in 1 2 3; do
+        experts 256 $dense 1024
+        for schedule in 1f1b zb-h1 "zb-v --vpp 2"; do
+            for recompute in none full; do
+                peaks "experts behind $dense dense layers, $schedule, recompute $recompute" $P \
+                    --schedule $schedule --zero 0 --recompute $recompute
+            done
+        done
+        for zero in 1 2 3; do
+            peaks "experts behind $dense dense layers, dp 2, ep 2, zero $zero" --gpus 4 --dp 2 \
+                --ep 2 --tp 1 --pp 2 --slices off --schedule zb-h1 --zero $zero --recompute full
         done
     done
 fi

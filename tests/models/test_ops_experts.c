@@ -120,7 +120,7 @@ test_rows_take_blocks(void)
         const int64_t sent = cases[i].sent, n = cases[i].n, q = cases[i].q, kv = cases[i].kv;
         const int64_t way = 2 * n * h + cases[i].whole;
         /* Gradients of results and first products, a place, the router's. */
-        const int64_t rows = n * (h + 2 * f + f) + sent / 2 * 8 + way + cases[i].gathered;
+        const int64_t rows = n * (h + 2 * f + f) + sent / 2 * 8 + way;
         ModelShape shape = plain_shape(1, 512);
         ModelOp ops[MODEL_MAX_OPS];
 
@@ -140,10 +140,44 @@ test_rows_take_blocks(void)
         const ModelOp *down = find(ops, MODEL_MAX_OPS, "experts_down");
         g_assert_true(down->output_stays);
         g_assert_cmpint(down->forward_transient_bytes, ==, 2 * (n * h + way));
-        g_assert_cmpint(down->late_backward_bytes, ==,
-                        2 * (rows + 512 * (h + 2 * q + kv)) + 4 * (n + sent));
+        g_assert_cmpint(down->late_backward_bytes, ==, 2 * rows + 4 * (n + sent));
         g_assert_cmpint(down->late_input_bytes, ==,
-                        2 * (rows + 512 * (h + MAX(q, h) + q + kv + h)) + 4 * (n + sent));
+                        2 * (rows + 512 * (q + kv + h)) + 4 * (n + sent));
+        const ModelScratchBytes scratch = model_scratch_bytes(arch, &shape);
+        g_assert_cmpint(scratch.backward, ==, 2 * (512 * (h + 2 * q + kv) + cases[i].gathered));
+        g_assert_cmpint(scratch.input, ==, 2 * (512 * (h + MAX(q, h)) + cases[i].gathered));
+    }
+}
+
+/*
+ * As wide as the widest layer of the model: Llama 2's MLP of f 11008, h = q = 4096, k and v 8192;
+ * experts of 2048 alone; with a first layer that is dense; with two that see every row.  512 rows
+ * of 2 bytes: partial sums; halves of a layer in one place.
+ */
+static void
+test_scratch_is_of_the_widest_layer(void)
+{
+    static const struct {
+        ModelExperts experts;
+        int64_t backward, input;
+    } cases[] = {
+        {{0}, 11008 + 2 * 11008, 11008 + 4096},
+        {{.n_experts = 8, .top_k = 2, .ffn_hidden = 2048}, 4096 + 2 * 4096 + 8192, 4096 + 4096},
+        {{.n_experts = 8, .top_k = 2, .ffn_hidden = 2048, .first_dense_layers = 1},
+         11008 + 2 * 11008,
+         11008 + 4096},
+        {{.n_experts = 8, .top_k = 2, .ffn_hidden = 6144, .n_shared = 2},
+         12288 + 2 * 12288,
+         12288 + 4096},
+    };
+    g_autoptr(ModelArch) arch = load("llama2-7b");
+    const ModelShape shape = plain_shape(1, 512);
+
+    for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
+        arch->experts = cases[i].experts;
+        const ModelScratchBytes scratch = model_scratch_bytes(arch, &shape);
+        g_assert_cmpint(scratch.backward, ==, 2 * 512 * cases[i].backward);
+        g_assert_cmpint(scratch.input, ==, 2 * 512 * cases[i].input);
     }
 }
 
@@ -186,6 +220,7 @@ main(int argc, char **argv)
     ADD("experts-get-top-k-rows-per-token", test_experts_get_top_k_rows_per_token);
     ADD("tp-ranks-dispatch-their-share", test_tp_ranks_dispatch_their_share);
     ADD("rows-take-blocks", test_rows_take_blocks);
+    ADD("scratch-is-of-the-widest-layer", test_scratch_is_of_the_widest_layer);
     ADD("few-rows-reach-few-experts", test_few_rows_reach_few_experts);
     ADD("dense-layers-come-first", test_dense_layers_come_first);
 #undef ADD

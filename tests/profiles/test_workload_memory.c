@@ -303,6 +303,75 @@ test_experts_take_blocks_behind_the_head(void)
     }
 }
 
+/*
+ * The executor's blocks of an op are as wide as the widest layer of its stage, and experts' rows
+ * come on top.  A dense layer of width F before one of experts, f 2048; 512 tokens, h = q = k = v =
+ * 1024; 1024 rows go out and come in; bytes per row of 2-byte elements unless said.
+ */
+static void
+test_kinds_of_layers_share_blocks(void)
+{
+    static const struct {
+        int64_t width;
+        bool dense_is_highest; /* in I: the first layer, with what the second has left to W */
+    } cases[] = {{1024, false}, {4096, true}};
+    const int64_t h = 1024, f = 2048, rows = 512, n = 1024, input = 2 * rows * h;
+    /* The experts': gradients of results and first products, a place; two buffers; the router's. */
+    const int64_t blocks = 2 * (n * (h + 2 * f + f) + 2 * n * h + rows * 8) + 4 * 2 * n;
+    const int64_t late = 2 * n * (h + 3 * f) + 32 * n; /* kept of the rows, and tables */
+    /* Attention's half and both norms with their input; 16 heads' sums of exponents. */
+    const int64_t half = 2 * rows * 8 * h + 4 * 16 * rows;
+    const int64_t experts_for_weight = 2 * (rows * (7 * h + 8) + n * (2 * h + 3 * f));
+    g_autoptr(Profile) profile = fixture_profile();
+
+    for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
+        const int64_t width = cases[i].width;
+        /* Gate and up, their product; in B their gradients and the product's. */
+        const int64_t dense = half + 2 * rows * 3 * width;
+        const int64_t scratch = 2 * rows * (width + MAX(4 * h, 2 * width));
+        const int64_t scratch_input = 2 * rows * (width + h);
+        const int64_t gradients = 2 * rows * (5 * h + 2 * width);
+        PlanSpec spec = {.degrees = {1, 1, 1, 1, 1, 1}, .recompute = PLAN_RECOMPUTE_NONE};
+        ModelArch arch = gpt(1, 0);
+
+        arch.family = MODEL_FAMILY_LLAMA;
+        arch.qkv_bias = arch.tied_embeddings = false;
+        arch.ffn_hidden = width;
+        g_autoptr(Workload) alone = workload_of(&arch, profile, &spec);
+        const int64_t *workspace = alone->ops[0].workspace_bytes;
+        g_assert_cmpint(alone->ops[0].activation_bytes, ==, dense);
+        g_assert_cmpint(workspace[SCHEDULE_OP_BACKWARD], ==, scratch + input);
+        /* All gradients for W before anything is given back. */
+        g_assert_cmpint(workspace[SCHEDULE_OP_BACKWARD_INPUT], ==,
+                        scratch_input + gradients + input);
+
+        arch.n_layers = 2;
+        arch.experts =
+            (ModelExperts){.n_experts = 8, .top_k = 2, .ffn_hidden = f, .first_dense_layers = 1};
+        g_autoptr(Workload) kept = workload_of(&arch, profile, &spec);
+        workspace = kept->ops[0].workspace_bytes;
+        g_assert_cmpint(workspace[SCHEDULE_OP_BACKWARD], ==, scratch + input + blocks);
+
+        spec.recompute = PLAN_RECOMPUTE_FULL;
+        g_autoptr(Workload) again = workload_of(&arch, profile, &spec);
+        const WorkloadOp *op = &again->ops[0];
+        g_assert_cmpint(op->activation_bytes, ==, 2 * input);
+        g_assert_cmpint(op->workspace_bytes[SCHEDULE_OP_BACKWARD], ==,
+                        dense + late + scratch + input + blocks);
+        g_assert_cmpint(op->weight_activation_bytes, ==,
+                        experts_for_weight + gradients + 2 * rows * (3 * h + width));
+        /* The experts' layer beside room for the dense one's gate and up; then the dense one. */
+        const int64_t experts_level =
+            half + late + 2 * rows * 2 * width + scratch_input + blocks + 2 * rows * 4 * h + input;
+        const int64_t dense_level =
+            experts_for_weight - input + dense + scratch_input + gradients + input;
+        g_assert_true((dense_level > experts_level) == cases[i].dense_is_highest);
+        g_assert_cmpint(op->workspace_bytes[SCHEDULE_OP_BACKWARD_INPUT], ==,
+                        MAX(dense_level, experts_level) -
+                            (op->weight_activation_bytes - op->activation_bytes));
+    }
+}
+
 int
 main(int argc, char **argv)
 {
@@ -319,6 +388,7 @@ main(int argc, char **argv)
     ADD("libraries-keep-workspaces", test_libraries_keep_workspaces);
     ADD("placeholder-of-the-table", test_placeholder_of_the_table);
     ADD("experts-take-blocks-behind-the-head", test_experts_take_blocks_behind_the_head);
+    ADD("kinds-of-layers-share-blocks", test_kinds_of_layers_share_blocks);
 #undef ADD
     return g_test_run();
 }
