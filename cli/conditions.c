@@ -209,6 +209,16 @@ conditions_apply(const Conditions *conditions, SchedulePlacement placement, Work
     return true;
 }
 
+/* What a rank's second has beyond what the ops in it have: it lasts. */
+static double
+lasting_fraction(const ProfileVariation *variation)
+{
+    const double of_ops =
+        variation->op_fraction * variation->op_fraction / (1 + 1 / variation->correlation_s);
+
+    return sqrt(fmax(0.0, variation->rank_fraction * variation->rank_fraction - of_ops));
+}
+
 bool
 conditions_apply_spread(const Conditions *conditions, const Profile *profile, SimJitter *jitter,
                         GError **error)
@@ -219,7 +229,7 @@ conditions_apply_spread(const Conditions *conditions, const Profile *profile, Si
         jitter->op_sigma = fmin(profile->variation.op_fraction, SIM_JITTER_MAX_SIGMA);
         jitter->correlation_s = profile->variation.correlation_s;
         if (!conditions->has_rank_jitter)
-            jitter->rank_sigma = fmin(profile->variation.rank_fraction, SIM_JITTER_MAX_SIGMA);
+            jitter->rank_sigma = fmin(lasting_fraction(&profile->variation), SIM_JITTER_MAX_SIGMA);
         return true;
     }
     g_set_error_literal(error, CMD_ERROR, CMD_ERROR_USAGE,

@@ -81,9 +81,9 @@ typedef struct {
 } ProfileMeasurement;
 
 /*
- * What one of many such ops takes on the mean, by Swanson's rule, 0.3 p10 + 0.4 p50 + 0.3 p90  [Hurst,
- * Brown, Swanson, AAPG Bulletin 84(12), 2000]: a step is the sum of many ops, and timings have a longer
- * upper tail.  How far the slowest tenth is beyond p90 does not count.
+ * What one of many such ops takes on the mean, by Swanson's rule, 0.3 p10 + 0.4 p50 + 0.3 p90
+ * [Hurst, Brown, Swanson, AAPG Bulletin 84(12), 2000]: a step is the sum of many ops, and timings
+ * have a longer upper tail.  How far the slowest tenth is beyond p90 does not count.
  */
 static inline double
 profile_measurement_mean_s(const ProfileMeasurement *row)
@@ -113,8 +113,9 @@ typedef struct {
     double factor, p10, p90;
 } ProfileInterference;
 
-/* How layers' timings varied (cost-model.md 5.5): an op that takes d seconds by op_fraction / sqrt(1 +
- * d / correlation_s) of its time; rank_fraction of it lasts: what a rank's second has. */
+/* How layers' timings varied (cost-model.md 5.5): an op that takes d seconds by op_fraction /
+ * sqrt(1 + d / correlation_s) of its time, a rank's second by rank_fraction: what is beyond that of
+ * its ops lasts. */
 typedef struct {
     bool is_known;
     double op_fraction, correlation_s, rank_fraction;

@@ -1,8 +1,5 @@
 #include "simulator/factors.h"
 
-#include <math.h>
-#include <stdbool.h>
-
 /* --- numbers that are the same everywhere --- */
 
 double
@@ -68,50 +65,4 @@ sim_factors_init(SimFactors *factors, const double z[SIM_VARY_QUANTILES], double
     for (int i = 0; i < SIM_VARY_QUANTILES; i++)
         factors->of[i] =
             (int64_t)(sim_vary_exp(shift + sigma * z[i]) * (double)SIM_FACTOR_ONE + 0.5);
-}
-
-void
-sim_factors_by_clear(SimFactorsBy *factors)
-{
-    for (int i = 0; i < SIM_FACTOR_LEVELS; i++)
-        g_clear_pointer(&factors->level[i], g_free);
-}
-
-/* Its octave and which quarter of it. */
-static int
-level_of(int64_t ns)
-{
-    if (ns < 4)
-        return 0;
-    const int octave = 63 - __builtin_clzll((uint64_t)ns);
-    return 4 * octave + (int)(ns >> (octave - 2) & 3);
-}
-
-/* In the middle of the level; IEEE operations only, sqrt() is one of them. */
-static double
-sigma_of(const SimFactorsBy *factors, int level)
-{
-    const double octave_ns = (double)(INT64_C(1) << (level / 4));
-    const double middle_s = octave_ns * (1 + (level % 4 + 0.5) / 4) * 1e-9;
-
-    const double variance =
-        factors->sigma * factors->sigma / (1 + middle_s / factors->correlation_s);
-
-    return sqrt(fmax(0.0, variance - factors->lasting * factors->lasting));
-}
-
-const SimFactors *
-sim_factors_by(SimFactorsBy *factors, int64_t ns)
-{
-    const bool is_by_duration = factors->correlation_s > 0;
-    const int level = is_by_duration ? level_of(ns) : 0;
-    const double sigma = is_by_duration ? sigma_of(factors, level) : factors->sigma;
-
-    factors->largest = fmax(factors->largest, sigma);
-    if (factors->level[level] == NULL) {
-        factors->level[level] = g_new(SimFactors, 1);
-        sim_factors_init(factors->level[level], factors->z, sigma,
-                         is_by_duration ? -sigma * sigma / 2 : 0.0);
-    }
-    return factors->level[level];
 }

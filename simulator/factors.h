@@ -48,7 +48,7 @@ typedef struct {
     int64_t of[SIM_VARY_QUANTILES]; /* by quantile */
 } SimFactors;
 
-/* exp(shift + sigma z) of every quantile z. */
+/* exp(shift + sigma z) of every z. */
 void sim_factors_init(SimFactors *factors, const double z[SIM_VARY_QUANTILES], double sigma,
                       double shift);
 
@@ -76,27 +76,6 @@ sim_times_factor(int64_t value, int64_t factor)
 
     return (int64_t)(uint64_t)(product >> SIM_FACTOR_BITS);
 }
-
-/* --- factors by duration --- */
-
-/* Durations from 1 ns to 2^63, four to an octave. */
-#define SIM_FACTOR_LEVELS 256
-
-/* Of what takes d seconds: sigma^2 / (1 + d / correlation_s) - lasting^2, of mean 1; where
- * correlation_s is 0, sigma^2, of median 1. */
-typedef struct {
-    const double *z; /* (borrowed) quantiles */
-    double sigma, correlation_s, lasting;
-    double largest;                       /* sigma that was asked for */
-    SimFactors *level[SIM_FACTOR_LEVELS]; /* (owned) made when asked for */
-} SimFactorsBy;
-
-void sim_factors_by_clear(SimFactorsBy *factors);
-G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(SimFactorsBy, sim_factors_by_clear)
-
-/* Returns: (borrowed) those of what takes @ns; where correlation_s is 0 the same for all.  One
- * thread at a time.  Cost: 4096 exponentials for what is made. */
-const SimFactors *sim_factors_by(SimFactorsBy *factors, int64_t ns);
 
 G_END_DECLS
 

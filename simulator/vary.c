@@ -6,28 +6,31 @@
 #include "simulator/factors.h"
 #include "simulator/finish.h"
 #include "simulator/pairs.h"
+#include "simulator/speed.h"
 
 /* --- one replica of one run --- */
 
-/* By what varies what follows a rank's ops. */
+/* Durations of what follows a rank's ops. */
 typedef struct {
-    const SimFactors *optimizer, *reduce, *gather;
-} RankVaries;
+    const SimSpeedLevel *reduce, *optimizer, *gather;
+} RankLevels;
 
 typedef struct {
     const SimProgram *program;
     const SimTimes *fixed; /* without jitter */
     const SimPeak *peaks;
     const SimJitter *jitter;
-    const SimFactors **ops;   /* [cost]; its message varies by them too */
-    const RankVaries *finish; /* [rank] */
-    const SimFactors *ranks, *memory;
-    double largest;             /* factor of an op */
-    int64_t slowdown;           /* factor of a straggler */
-    uint64_t straggler_below;   /* of a draw's upper 53 bits */
-    int64_t *iteration_ns;      /* [run] */
-    int64_t *peak_memory_bytes; /* [run] */
-    bool *fits;                 /* [run] */
+    SimFactors *ops, *ranks, *memory; /* (owned) */
+    /* Where speeds are forgotten (jitter.h), instead of ops: */
+    SimSpeeds speeds;
+    const SimSpeedLevel **level; /* (owned, nullable) [cost] */
+    RankLevels *finish;          /* (owned, nullable) [rank] */
+    int64_t slowdown;            /* factor of a straggler */
+    uint64_t straggler_below;    /* of a draw's upper 53 bits */
+    double *z;                   /* (owned) quantiles */
+    int64_t *iteration_ns;       /* (owned) [run] */
+    int64_t *peak_memory_bytes;  /* (owned) [run] */
+    bool *fits;                  /* (owned) [run] */
 } Study;
 
 /* Of what follows a rank's ops. */
@@ -40,23 +43,62 @@ typedef struct {
     SimCost *costs;           /* [cost] of this replica */
     RankFactors *rank_finish; /* [rank] */
     int64_t *rank_factors;    /* [rank] */
+    double *x;                /* (owned, nullable) [rank * members + member] of speed.h */
     SimTimes times;
 } Room;
 
-/* The slowest of its members: each is a device of its own.  @random is of the first. */
+static int64_t
+n_members(const Study *study)
+{
+    return MAX(study->jitter->n_members, 1);
+}
+
+/* Each device draws for itself; @random is of the first. */
+static uint64_t
+random_of(uint64_t random, int64_t member)
+{
+    return member == 0 ? random : sim_draw(random, (uint64_t)member);
+}
+
+/* The slowest of its members: each is a device of its own. */
 static int64_t
 rank_factor(const Study *study, uint64_t random)
 {
     int64_t slowest = 0;
 
-    for (int64_t member = 0; member < MAX(study->jitter->n_members, 1); member++) {
-        const uint64_t own = member == 0 ? random : sim_draw(random, (uint64_t)member);
+    for (int64_t member = 0; member < n_members(study); member++) {
+        const uint64_t own = random_of(random, member);
         int64_t factor = sim_first_factor(study->ranks, own);
         if ((sim_mix(~own) >> 11) < study->straggler_below)
             factor = sim_times_factor(factor, study->slowdown);
         slowest = MAX(slowest, factor);
     }
     return slowest;
+}
+
+/* Of an op of @rank that begins @gap_ns after its last: that of its slowest member. */
+static int64_t
+next_factor(const Study *study, Room *room, int32_t rank, const SimSpeedLevel *level,
+            int64_t gap_ns, uint64_t random)
+{
+    const int64_t n = n_members(study);
+    int64_t slowest = 0;
+
+    for (int64_t member = 0; member < n; member++) {
+        const int64_t factor = sim_speed_next(&study->speeds, &room->x[rank * n + member], level,
+                                              gap_ns, random_of(random, member));
+        slowest = MAX(slowest, factor);
+    }
+    return slowest;
+}
+
+static void
+first_speeds(const Study *study, Room *room, int32_t rank, uint64_t random)
+{
+    const int64_t n = n_members(study);
+
+    for (int64_t member = 0; member < n; member++)
+        room->x[rank * n + member] = sim_speed_first(&study->speeds, random_of(random, member));
 }
 
 static void
@@ -68,12 +110,14 @@ vary_ranks(const Study *study, Room *room, uint64_t key)
         const uint64_t random = sim_draw(key, (uint64_t)r), other = sim_mix(~random);
         const int64_t factor = rank_factor(study, random);
         room->rank_factors[r] = factor;
-        const RankVaries *varies = &study->finish[r];
-        room->rank_finish[r] = (RankFactors){
-            .optimizer = sim_times_factor(sim_first_factor(varies->optimizer, other), factor),
-            .reduce = sim_second_factor(varies->reduce, other),
-            .gather = sim_second_factor(varies->gather, random),
-        };
+        if (study->level != NULL)
+            first_speeds(study, room, r, other);
+        else
+            room->rank_finish[r] = (RankFactors){
+                .optimizer = sim_times_factor(sim_first_factor(study->ops, other), factor),
+                .reduce = sim_second_factor(study->ops, other),
+                .gather = sim_second_factor(study->ops, random),
+            };
     }
     for (int64_t cost = 0; cost < program->n_costs; cost++) {
         const SimCost *fixed = &program->costs[cost];
@@ -87,12 +131,25 @@ vary_ranks(const Study *study, Room *room, uint64_t key)
     }
 }
 
-/* A message that lasts @lag_ns, or a sender's wait that is part of its op (< 0). */
-static inline int64_t
-varied_lag(const SimFactors *factors, uint64_t random, int64_t lag_ns)
+static int64_t
+op_factor(const Study *study, Room *room, uint32_t cost, int64_t gap_ns, uint64_t random)
 {
-    return lag_ns < 0 ? -sim_times_factor(-lag_ns, sim_first_factor(factors, random))
-                      : sim_times_factor(lag_ns, sim_second_factor(factors, random));
+    if (study->level == NULL)
+        return sim_first_factor(study->ops, random);
+    return next_factor(study, room, study->program->costs[cost].rank, study->level[cost], gap_ns,
+                       random);
+}
+
+/* A message of an op of @factor that lasts @lag_ns, or a sender's wait that is part of the op
+ * (< 0). */
+static int64_t
+varied_lag(const Study *study, uint32_t cost, int64_t factor, uint64_t random, int64_t lag_ns)
+{
+    if (lag_ns < 0)
+        return -sim_times_factor(-lag_ns, factor);
+    return sim_times_factor(
+        lag_ns, study->level == NULL ? sim_second_factor(study->ops, random)
+                                     : sim_speed_alone(&study->speeds, study->level[cost], random));
 }
 
 /* The pair of the steps @i and @i + 1, as sim_pairs_sweep() has it; one factor for both. */
@@ -108,12 +165,13 @@ vary_pair(const Study *study, Room *room, uint64_t key, int64_t i)
     int64_t pair_ns = sim_pair_ns(program, step[0].cost, step[1].cost);
 
     pair_ns = sim_times_factor(pair_ns, room->rank_factors[rank]);
-    pair_ns = sim_times_factor(pair_ns, sim_first_factor(study->ops[step[0].cost], random[0]));
-    *free_ns = MAX(*free_ns, MAX(ready[step[0].producer], ready[step[1].producer])) + pair_ns;
+    const int64_t begin_ns = MAX(*free_ns, MAX(ready[step[0].producer], ready[step[1].producer]));
+    const int64_t factor = op_factor(study, room, step[0].cost, begin_ns - *free_ns, random[0]);
+    *free_ns = begin_ns + sim_times_factor(pair_ns, factor);
     for (int k = 0; k < 2; k++) {
         room->times.free_of_step_ns[i + k] = *free_ns;
         ready[i + k + 1] =
-            *free_ns + varied_lag(study->ops[step[k].cost], random[k], costs[k]->lag_ns);
+            *free_ns + varied_lag(study, step[k].cost, factor, random[k], costs[k]->lag_ns);
     }
 }
 
@@ -138,9 +196,7 @@ vary_ops(const Study *study, Room *room, uint64_t key)
         }
         const SimStep step = program->steps[i];
         const SimCost cost = room->costs[step.cost];
-        const SimFactors *factors = study->ops[step.cost];
         const uint64_t random = sim_draw(key, (uint64_t)i);
-        const int64_t factor = sim_first_factor(factors, random);
         int64_t busy = cost.busy_ns, lag = cost.lag_ns;
         if (fixed->followed != NULL) {
             const SimOpTimes at = sim_times_step(fixed, program, (uint32_t)i);
@@ -151,21 +207,40 @@ vary_ops(const Study *study, Room *room, uint64_t key)
             busy += sim_times_factor(g_array_index(longer, SimLonger, next_longer++).extra_ns,
                                      room->rank_factors[cost.rank]);
         }
-        const int64_t next =
-            MAX(ready[step.producer], free_ns[cost.rank]) + sim_times_factor(busy, factor);
+        const int64_t begin_ns = MAX(ready[step.producer], free_ns[cost.rank]);
+        const int64_t factor =
+            op_factor(study, room, step.cost, begin_ns - free_ns[cost.rank], random);
+        const int64_t next = begin_ns + sim_times_factor(busy, factor);
         free_ns[cost.rank] = next;
-        ready[i + 1] = next + varied_lag(factors, random, lag);
+        ready[i + 1] = next + varied_lag(study, step.cost, factor, random, lag);
     }
+}
+
+/* What follows a rank's ops, one after the other, at the speed that its last op left. */
+static RankFactors
+finish_factors(const Study *study, Room *room, int32_t rank, uint64_t key)
+{
+    const RankLevels *levels = &study->finish[rank];
+    const uint64_t random = sim_draw(key, (uint64_t)rank);
+    RankFactors f;
+
+    f.reduce = next_factor(study, room, rank, levels->reduce, 0, sim_draw(random, 1));
+    f.optimizer = next_factor(study, room, rank, levels->optimizer, 0, sim_draw(random, 2));
+    f.optimizer = sim_times_factor(f.optimizer, room->rank_factors[rank]);
+    f.gather = next_factor(study, room, rank, levels->gather, 0, sim_draw(random, 3));
+    return f;
 }
 
 /* The replica's end of everything. */
 static int64_t
-end_of(const Study *study, const Room *room)
+end_of(const Study *study, Room *room, uint64_t key)
 {
     int64_t end_ns = 0;
 
     for (int32_t r = 0; r < study->program->schedule->n_ranks; r++) {
         const SimFinish *finish = &study->fixed->finish[r];
+        if (study->level != NULL)
+            room->rank_finish[r] = finish_factors(study, room, r, key);
         const RankFactors *f = &room->rank_finish[r];
         end_ns = MAX(end_ns,
                      room->times.free_ns[r] +
@@ -196,14 +271,16 @@ vary_memory(const Study *study, int64_t run, uint64_t key)
 /* --- all runs --- */
 
 static bool
-room_init(Room *room, const SimProgram *program, GError **error)
+room_init(Room *room, const Study *study, GError **error)
 {
+    const SimProgram *program = study->program;
     const size_t n_ranks = (size_t)program->schedule->n_ranks;
 
     *room = (Room){
         .costs = g_try_new(SimCost, (size_t)program->n_costs),
         .rank_finish = g_new(RankFactors, n_ranks),
         .rank_factors = g_new(int64_t, n_ranks),
+        .x = study->level == NULL ? NULL : g_new(double, n_ranks *(size_t)n_members(study)),
     };
     if (!sim_times_init(&room->times, program, error))
         return false;
@@ -218,6 +295,7 @@ room_clear(Room *room)
     g_free(room->costs);
     g_free(room->rank_finish);
     g_free(room->rank_factors);
+    g_free(room->x);
     sim_times_clear(&room->times);
 }
 
@@ -230,7 +308,8 @@ run_once(const Study *study, Room *room, int64_t run)
         const uint64_t key = sim_draw(of_run, (uint64_t)replica);
         vary_ranks(study, room, sim_mix(key ^ 1));
         vary_ops(study, room, key);
-        study->iteration_ns[run] = MAX(study->iteration_ns[run], end_of(study, room));
+        const int64_t end_ns = end_of(study, room, sim_mix(key ^ 2));
+        study->iteration_ns[run] = MAX(study->iteration_ns[run], end_ns);
         vary_memory(study, run, key);
     }
 }
@@ -262,7 +341,7 @@ run_all(const Study *study, GError **error)
 
     for (int64_t i = 0; i < n && fine; i++) {
         shares[i] = (Share){.study = study, .first = i, .step = n};
-        fine = room_init(&shares[i].room, study->program, error);
+        fine = room_init(&shares[i].room, study, error);
     }
     for (int64_t i = 1; i < n && fine; i++)
         threads[i] = g_thread_new("jitter", run_share, &shares[i]);
@@ -301,9 +380,11 @@ quantiles(int64_t *values, int64_t n, int64_t result[3])
 static bool
 check(const SimProgram *program, const Study *study, GError **error)
 {
+    const double of_op = study->level != NULL ? sim_speeds_largest(&study->speeds)
+                                              : (double)study->ops->of[SIM_VARY_QUANTILES - 1] /
+                                                    (double)SIM_FACTOR_ONE;
     const double largest =
-        study->largest *
-        ((double)study->ranks->of[SIM_VARY_QUANTILES - 1] / (double)SIM_FACTOR_ONE) *
+        of_op * ((double)study->ranks->of[SIM_VARY_QUANTILES - 1] / (double)SIM_FACTOR_ONE) *
         ((double)study->slowdown / (double)SIM_FACTOR_ONE);
     double sum_ns = 0;
 
@@ -347,32 +428,76 @@ summarize(Study *study, ReportJitter *result)
     quantiles(study->peak_memory_bytes, jitter->n_runs, result->peak_memory_bytes);
 }
 
-/* What varies by what, with the quantiles @z in @by and @two. */
+/* --- a study --- */
+
 static void
-study_init(Study *study, const SimJitter *jitter, SimFactorsBy *by, SimFactors two[2],
-           const SimFactors **ops, RankVaries *finish)
+study_clear(Study *study)
+{
+    sim_speeds_clear(&study->speeds);
+    g_free(study->z);
+    g_free(study->ops);
+    g_free(study->ranks);
+    g_free(study->memory);
+    g_free(study->level);
+    g_free(study->finish);
+    g_free(study->iteration_ns);
+    g_free(study->peak_memory_bytes);
+    g_free(study->fits);
+}
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(Study, study_clear)
+
+/* (owned) exp(shift + sigma Z) */
+static SimFactors *
+factors_new(const double *z, double sigma, double shift)
+{
+    SimFactors *factors = g_new(SimFactors, 1);
+
+    sim_factors_init(factors, z, sigma, shift);
+    return factors;
+}
+
+/* By how long it takes what varies how much. */
+static bool
+study_set_levels(Study *study, GError **error)
 {
     const SimProgram *program = study->program;
+    SimSpeeds *speeds = &study->speeds;
 
+    study->level = g_try_new(const SimSpeedLevel *, (size_t)program->n_costs);
+    if (study->level == NULL)
+        return sim_fail_memory(error, program->n_costs, "different ops");
+    study->finish = g_new(RankLevels, (size_t)program->schedule->n_ranks);
     for (int64_t cost = 0; cost < program->n_costs; cost++)
-        ops[cost] = sim_factors_by(by, program->costs[cost].busy_ns);
+        study->level[cost] = sim_speeds_level(speeds, program->costs[cost].busy_ns);
     for (int32_t r = 0; r < program->schedule->n_ranks; r++) {
         const SimFinish *f = &study->fixed->finish[r];
-        finish[r] = (RankVaries){
-            .optimizer = sim_factors_by(by, f->optimizer_end_ns - f->optimizer_start_ns),
-            .reduce = sim_factors_by(by, f->optimizer_start_ns - f->free_ns),
-            .gather = sim_factors_by(by, f->end_ns - f->optimizer_end_ns),
+        study->finish[r] = (RankLevels){
+            .reduce = sim_speeds_level(speeds, f->optimizer_start_ns - f->free_ns),
+            .optimizer = sim_speeds_level(speeds, f->optimizer_end_ns - f->optimizer_start_ns),
+            .gather = sim_speeds_level(speeds, f->end_ns - f->optimizer_end_ns),
         };
     }
-    sim_factors_init(&two[0], by->z, jitter->rank_sigma,
-                     jitter->correlation_s > 0 ? -jitter->rank_sigma * jitter->rank_sigma / 2
-                                               : 0.0);
-    sim_factors_init(&two[1], by->z, jitter->memory_sigma, 0.0);
-    study->ops = ops;
-    study->finish = finish;
-    study->ranks = &two[0];
-    study->memory = &two[1];
-    study->largest = sim_vary_exp(by->largest * by->z[SIM_VARY_QUANTILES - 1]);
+    return true;
+}
+
+static bool
+study_init(Study *study, GError **error)
+{
+    const SimJitter *jitter = study->jitter;
+    const bool forgets = jitter->correlation_s > 0;
+    const double rank_sigma = jitter->rank_sigma;
+
+    study->z = g_new(double, SIM_VARY_QUANTILES);
+    sim_vary_quantiles(study->z);
+    study->ops = factors_new(study->z, jitter->op_sigma, 0.0);
+    study->ranks = factors_new(study->z, rank_sigma, forgets ? -rank_sigma * rank_sigma / 2 : 0.0);
+    study->memory = factors_new(study->z, jitter->memory_sigma, 0.0);
+    study->speeds = (SimSpeeds){
+        .sigma = jitter->op_sigma,
+        .correlation_s = jitter->correlation_s,
+        .z = study->z,
+    };
+    return !forgets || study_set_levels(study, error);
 }
 
 bool
@@ -382,36 +507,20 @@ sim_vary(const SimProgram *program, const SimTimes *times, const SimPeak *peaks,
     const size_t n = (size_t)jitter->n_runs;
 
     g_return_val_if_fail(jitter->n_runs >= 1 && jitter->n_runs <= SIM_JITTER_MAX_RUNS, false);
-    g_autofree double *z = g_new(double, SIM_VARY_QUANTILES);
-    g_autofree SimFactors *two = g_new(SimFactors, 2);
-    g_autofree const SimFactors **ops = g_try_new(const SimFactors *, (size_t)program->n_costs);
-    g_autofree RankVaries *finish = g_new(RankVaries, (size_t)program->schedule->n_ranks);
-    g_auto(SimFactorsBy) by = {
-        .z = z,
-        .sigma = jitter->op_sigma,
-        .correlation_s = jitter->correlation_s,
-        .lasting = jitter->rank_sigma,
-    };
-    g_autofree int64_t *iteration_ns = g_new0(int64_t, n), *peak_bytes = g_new0(int64_t, n);
-    g_autofree bool *fits = g_new(bool, n);
-    Study study = {
+    g_auto(Study) study = {
         .program = program,
         .fixed = times,
         .peaks = peaks,
         .jitter = jitter,
         .slowdown = (int64_t)(MAX(jitter->straggler_slowdown, 1) * (double)SIM_FACTOR_ONE + 0.5),
         .straggler_below = (uint64_t)(jitter->straggler_fraction * 9007199254740992.0 /* 2^53 */),
-        .iteration_ns = iteration_ns,
-        .peak_memory_bytes = peak_bytes,
-        .fits = fits,
+        .iteration_ns = g_new0(int64_t, n),
+        .peak_memory_bytes = g_new0(int64_t, n),
+        .fits = g_new(bool, n),
     };
 
-    memset(fits, true, n);
-    sim_vary_quantiles(z);
-    if (ops == NULL)
-        return sim_fail_memory(error, program->n_costs, "different ops");
-    study_init(&study, jitter, &by, two, ops, finish);
-    if (!check(program, &study, error) || !run_all(&study, error))
+    memset(study.fits, true, n);
+    if (!study_init(&study, error) || !check(program, &study, error) || !run_all(&study, error))
         return false;
     summarize(&study, result);
     return true;

@@ -20,8 +20,10 @@ vary(const Schedule *schedule, const Workload *workload, const SimJitter *jitter
     g_autoptr(GError) error = NULL;
     g_auto(SimResult) result = {0};
 
-    g_assert_true(sim_run(schedule, workload, &options, &result, &error));
+    const bool fine = sim_run(schedule, workload, &options, &result, &error);
+
     g_assert_no_error(error);
+    g_assert_true(fine);
     if (fixed_ns != NULL)
         *fixed_ns = result.report->iteration_ns;
     if (fixed_bytes != NULL)
@@ -141,39 +143,86 @@ test_means_stay(void)
     const double sigma = 0.2, lasting = 0.1;
 
     serial(200, &schedule, &workload);
-    const SimJitter of_ops = {.op_sigma = sigma, .correlation_s = 1e6, .n_runs = 10000, .seed = 1};
+    const SimJitter of_ops = {.op_sigma = sigma, .correlation_s = 0.5, .n_runs = 10000, .seed = 1};
     const ReportJitter ops = vary(schedule, workload, &of_ops, NULL, NULL);
     assert_near(ops.iteration_ns[1], 400, 5e-4);
-    const SimJitter of_rank = {.op_sigma = lasting,
-                               .rank_sigma = lasting,
-                               .correlation_s = 1e6,
-                               .n_runs = 100000,
-                               .seed = 1};
+    const SimJitter of_rank = {
+        .rank_sigma = lasting, .correlation_s = 0.5, .n_runs = 100000, .seed = 1};
     const ReportJitter rank = vary(schedule, workload, &of_rank, NULL, NULL);
     assert_near(rank.iteration_ns[1], 400 * exp(-lasting * lasting / 2), 1e-3);
 }
 
-/* sigma^2 = 0.1^2 / (1 + d / 0.5 s) - 0.03^2, of which nothing is left for long ops. */
-static void
-test_long_ops_average(void)
+/* By how much times differ that lie between 10 and 90 %, as a normal variable's sigma. */
+static double
+sigma_of(const ReportJitter *result)
 {
-    static const double seconds[] = {1e-3, 0.25, 1, 4, 16};
+    return log((double)result->iteration_ns[2] / (double)result->iteration_ns[0]) / (2 * Z90);
+}
 
-    for (size_t i = 0; i < G_N_ELEMENTS(seconds); i++) {
-        const int64_t ns = (int64_t)(seconds[i] * 1e9);
+/* However the time is cut into ops it varies by as much: 0.1 of a process that forgets itself
+ * within tau = 0.25 s, and 0.03 that lasts. */
+static void
+test_slow_ops_stay_slow(void)
+{
+    static const struct {
+        double seconds;
+        int64_t n_ops;
+    } cases[] = {{1e-3, 1}, {0.25, 1}, {0.25, 10}, {1, 1}, {1, 100}, {4, 1}, {4, 7}};
+
+    for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
+        const int64_t ns = (int64_t)(cases[i].seconds * 1e9) / cases[i].n_ops;
         const int64_t times[SCHEDULE_OP_N] = {ns, 0, 0, 0};
-        g_autoptr(Schedule) schedule = new_schedule("gpipe", 1, 1, 1, 1);
+        g_autoptr(Schedule) schedule = new_schedule("gpipe", 1, 1, (int32_t)cases[i].n_ops, 1);
         g_autoptr(Workload) workload = plain_workload(schedule, times, 0);
         const SimJitter jitter = {
-            .op_sigma = 0.1, .correlation_s = 0.5, .rank_sigma = 0.03, .n_runs = 100000, .seed = 1};
+            .op_sigma = 0.1, .correlation_s = 0.5, .rank_sigma = 0.03, .n_runs = 20000, .seed = 1};
         const ReportJitter result = vary(schedule, workload, &jitter, NULL, NULL);
-        const double wide = (double)result.iteration_ns[2] / (double)result.iteration_ns[0];
-        const double sigma = log(wide) / (2 * Z90);
-        const double part = 0.01 / (1 + seconds[i] / 0.5) - 0.0009;
-        /* Levels are an eighth of an octave off at most; the rank varies too. */
-        assert_near((int64_t)(sigma * 1e9), sqrt(fmax(0, part) + 0.0009), 0.06);
+        const double u = cases[i].seconds / 0.25;
+        const double variance = 0.01 * 2 * (u - 1 + exp(-u)) / (u * u) + 0.0009;
+        /* Levels are an eighth of an octave off at most. */
+        assert_near((int64_t)(sigma_of(&result) * 1e9), sqrt(variance), 0.04);
         g_assert_cmpfloat(result.correlation_s, ==, 0.5);
     }
+}
+
+static void
+set_time(WorkloadOp *op, ScheduleOpKind kind, int64_t ns)
+{
+    op->time_ns[kind] = op->part_ns[kind][PROFILE_PART_COMPUTE] = ns;
+}
+
+/* How slow a rank is it forgets while it waits: 0.25 s of work, @wait_s of the other rank's, 0.25
+ * s. */
+static void
+assert_forgets(double wait_s)
+{
+    const double sigma = 0.1, tau = 0.25, u = 0.25 / tau, wait = wait_s / tau;
+    const int64_t none[SCHEDULE_OP_N] = {0};
+    g_autoptr(Schedule) schedule = new_schedule("gpipe", 2, 1, 1, 1);
+    g_autoptr(Workload) workload = plain_workload(schedule, none, 0);
+    const SimJitter jitter = {
+        .op_sigma = sigma, .correlation_s = 2 * tau, .n_runs = 50000, .seed = 1};
+
+    set_time(&workload->ops[0], SCHEDULE_OP_FORWARD, 250000000);
+    set_time(&workload->ops[0], SCHEDULE_OP_BACKWARD, 250000000);
+    set_time(&workload->ops[1], SCHEDULE_OP_FORWARD, (int64_t)(wait_s * 1e9));
+    const ReportJitter result = vary(schedule, workload, &jitter, NULL, NULL);
+    const double part = 2 * (u - 1 + exp(-u)) / (u * u);
+    const double again = pow((1 - exp(-u)) / u, 2) * exp(-wait);
+    const double other = 2 * (wait - 1 + exp(-wait)) / (wait * wait);
+    const double variance =
+        sigma * sigma * (2 * 0.25 * 0.25 * (part + again) + wait_s * wait_s * other);
+    assert_near((int64_t)(sigma_of(&result) * (double)result.iteration_ns[1]), sqrt(variance),
+                0.03);
+}
+
+/* Of 0.05 s little is forgotten (all: 0.0307 s, not 0.0368), of 0.5 s much (nothing: 0.0533 s, not
+ * 0.0491). */
+static void
+test_speeds_are_forgotten(void)
+{
+    assert_forgets(0.05);
+    assert_forgets(0.5);
 }
 
 /* Of R draws the largest is below x with probability P(x)^R. */
@@ -189,7 +238,9 @@ assert_slowest_of_8(const SimJitter *jitter)
     const ReportJitter result = vary(schedule, workload, jitter, NULL, NULL);
     for (int i = 0; i < 3; i++) {
         const double p = pow((double[]){0.1, 0.5, 0.9}[i], 1.0 / 8);
-        assert_near(result.iteration_ns[i], 4 * exp(0.1 * z[(int)(p * SIM_VARY_QUANTILES)]), 4e-3);
+        const double shift = jitter->correlation_s > 0 ? -0.1 * 0.1 / 2 : 0;
+        assert_near(result.iteration_ns[i], 4 * exp(0.1 * z[(int)(p * SIM_VARY_QUANTILES)] + shift),
+                    4e-3);
     }
 }
 
@@ -206,6 +257,9 @@ test_members_wait_for_the_slowest(void)
 {
     assert_slowest_of_8(
         &(SimJitter){.rank_sigma = 0.1, .n_runs = 50000, .n_members = 8, .seed = 3});
+    /* In every op, if that lasts for the whole run too. */
+    assert_slowest_of_8(&(SimJitter){
+        .op_sigma = 0.1, .correlation_s = 1e6, .n_runs = 50000, .n_members = 8, .seed = 3});
 }
 
 /* One rank is a straggler with probability 0.3: p50 is without, p90 with. */
@@ -274,6 +328,8 @@ test_threads_do_not_matter(void)
                             .straggler_slowdown = 2,
                             .n_runs = 50,
                             .n_replicas = 2,
+                            .correlation_s = seed % 2 == 0 ? 0.0 : 1e-3,
+                            .n_members = 1 + (int64_t)(seed % 3),
                             .seed = seed};
         const ReportJitter one = vary(schedule, workload, &jitter, NULL, NULL);
         jitter.n_threads = 1 + (int64_t)(seed % 7);
@@ -324,7 +380,8 @@ main(int argc, char **argv)
                     test_sigma_zero_is_the_run_itself);
     g_test_add_func("/simulator/vary/percentiles-are-those-of-the-distribution",
                     test_percentiles_are_those_of_the_distribution);
-    g_test_add_func("/simulator/vary/long-ops-average", test_long_ops_average);
+    g_test_add_func("/simulator/vary/slow-ops-stay-slow", test_slow_ops_stay_slow);
+    g_test_add_func("/simulator/vary/speeds-are-forgotten", test_speeds_are_forgotten);
     g_test_add_func("/simulator/vary/replicas-end-with-the-slowest",
                     test_replicas_end_with_the_slowest);
     g_test_add_func("/simulator/vary/means-stay", test_means_stay);
