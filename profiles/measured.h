@@ -3,9 +3,10 @@
  *
  * A layer's time is a + b * batch * tokens + c * batch * tokens * (2 context + tokens): a constant,
  * work per token, and scores of causal attention (cost-model.md 7).  The three coefficients, none
- * negative, are fitted to the rows (profile_measurement_mean_s()) in relative error; what a row deviates from the fit is added as
- * a factor that is 1 far from all rows and exact at each.  A context-parallel rank computes as one
- * device does on a slice with as many tokens and pairs; what it exchanges is modelled.
+ * negative, are fitted to the rows (profile_measurement_mean_s()) in relative error; what a row
+ * deviates from the fit is added as a factor that is 1 far from all rows and exact at each.  A
+ * context-parallel rank computes as one device does on a slice with as many tokens and pairs; what
+ * it exchanges is modelled.
  *
  * Thread-safety: pure.
  */

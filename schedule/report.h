@@ -33,7 +33,7 @@ extern const char *const report_share_names[REPORT_SHARES_N];
 typedef struct {
     double op_sigma, rank_sigma, memory_sigma, straggler_fraction, straggler_slowdown;
     double correlation_s; /* 0: ops vary alike, however long */
-    int64_t n_runs; /* 0: there is nothing here */
+    int64_t n_runs;       /* 0: there is nothing here */
     int64_t seed;
     /* Of the runs: the smallest value that this share of them does not exceed. */
     int64_t iteration_ns[REPORT_SHARES_N], peak_memory_bytes[REPORT_SHARES_N];
