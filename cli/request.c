@@ -39,6 +39,7 @@ const OptionInfo request_options[] = {
     {"expert-imbalance", "X", "fullest expert rank's load over the mean; default: the profile's",
      0},
     {"deterministic-kernels", "on|off", "libraries' deterministic mode; default: off", 0},
+    {"pad-vocab", "on|off", "to a multiple of 128 tp; default: as the framework does", 0},
     {"dropout", "on|off", "whether the model is trained with it; default: the framework's", 0},
     {"overlap", "LIST", "communication hidden behind computing: none, or of dp,pp,tp", 0},
     {"grad-dtype", "T", "fp32, bf16, fp16: gradients as kept and reduced", 0},

@@ -148,6 +148,7 @@ read_conventions(PlanConventions *conventions, Options *options)
         options_fail(options, "expert-imbalance", "expected a factor from 1 to 1e6");
     conventions->deterministic =
         options_on_off(options, "deterministic-kernels", conventions->deterministic);
+    conventions->pads_vocab = options_on_off(options, "pad-vocab", conventions->pads_vocab);
     conventions->grad_dtype =
         (Dtype)options_choice(options, "grad-dtype", dtype_names, (int)conventions->grad_dtype);
     read_overlap(conventions, options);

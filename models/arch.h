@@ -207,6 +207,7 @@ typedef struct {
     bool eager_softmax;      /* unfused attention: scale, mask, casts and softmax as well */
     int64_t softmax_keys;    /* unfused attention by Megatron's softmax kernel, which takes up to as
                               * many keys and some shapes only, else eager; 0: any shape, one kernel */
+    int64_t vocab_multiple;  /* columns of the head on a rank of tp; 0: as many as there are */
     Dtype dtype;             /* of weights and activations; fp8: see model_ops() */
     bool all_to_all;         /* cp: attention's heads are split, not its queries */
     bool gathered_kv;        /* cp: K and V are gathered before attention, no ring beside it */

@@ -470,6 +470,9 @@ add_head(OpsList *list)
     int64_t columns = ops_ceil_div(arch->vocab, list->shape->tp);
     ModelOp *gemm;
 
+    if (list->shape->vocab_multiple > 0)
+        columns = ops_ceil_div(columns, list->shape->vocab_multiple) * list->shape->vocab_multiple;
+
     ops_add_norm(list, "final_norm", list->local_rows, arch->hidden);
     ops_add_tp_input(list, "head_input", arch->hidden);
     gemm = ops_add_gemm(list, "logits", list->rows, arch->hidden, columns, false);

@@ -40,6 +40,7 @@ workload_set_conventions(const PlanConventions *conventions, const ProfileParame
                              conventions->attention == PLAN_ATTENTION_FLASH1;
     shape->eager_softmax = conventions->attention == PLAN_ATTENTION_TORCH;
     shape->softmax_keys = softmax_keys(conventions);
+    shape->vocab_multiple = conventions->pads_vocab ? PLAN_VOCAB_MULTIPLE : 0;
     shape->first_flash = conventions->attention == PLAN_ATTENTION_FLASH1;
     shape->eager = conventions->kernels != PLAN_KERNELS_FUSED;
     shape->eager_norms = conventions->kernels == PLAN_KERNELS_EAGER;

@@ -45,6 +45,7 @@ static const PlanConventions conventions[PLAN_FRAMEWORK_N] = {
             .dropout = true,
             .scatter_gather_p2p = true,
             .optimizer_step = true,
+            .pads_vocab = true,
         },
     /* Megatron-LM at d98e8a64 (2026): flash or cuDNN attention, fp32 main_grads, and its published
      * runs set --overlap-grad-reduce; messages are [seq/C/(T if sequence-parallel), mbs, hidden]
@@ -55,6 +56,7 @@ static const PlanConventions conventions[PLAN_FRAMEWORK_N] = {
             .grad_dtype = DTYPE_FP32,
             .overlap_dp = true,
             .optimizer_step = true,
+            .pads_vocab = true,
         },
     /* Megatron's model under DeepSpeed's PipelineEngine: fp16 gradients of its fp16 optimizer,
      * ReduceGrads after all backwards (runtime/pipe/schedule.py TrainSchedule), messages
@@ -66,6 +68,7 @@ static const PlanConventions conventions[PLAN_FRAMEWORK_N] = {
             .dropout = true,
             .scatter_gather_p2p = true,
             .optimizer_step = true,
+            .pads_vocab = true,
         },
     /* The same engine with today's models, written in PyTorch's operations (transformers' modules);
      * "overlap_comm" defaults to true for ZeRO 3 only. */

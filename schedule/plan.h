@@ -96,6 +96,8 @@ typedef struct {
 } PlanDegrees;
 
 #define PLAN_MAX_IMBALANCE 1e6
+/* Megatron's --make-vocab-size-divisible-by. */
+#define PLAN_VOCAB_MULTIPLE 128
 #define PLAN_MAX_PREFETCH 64
 #define PLAN_PREFETCH_AUTO (-1) /* as the framework does: workload_prefetch_layers() */
 
@@ -119,6 +121,7 @@ typedef struct {
     double expert_imbalance; /* >= 1: load of the fullest expert rank over the mean; 0: as the
                                 profile has it */
     bool deterministic;      /* libraries are told to repeat themselves bit by bit */
+    bool pads_vocab;         /* to a multiple of PLAN_VOCAB_MULTIPLE tp */
 } PlanConventions;
 
 /* Ranks that share one expert. */

@@ -69,6 +69,8 @@ write_conventions(JsonWriter *writer, const PlanConventions *c)
         json_write_double(writer, "expert_imbalance", c->expert_imbalance);
     if (c->deterministic)
         json_write_bool(writer, "deterministic", true);
+    if (c->pads_vocab != plan_conventions(c->framework).pads_vocab)
+        json_write_bool(writer, "pad_vocab", c->pads_vocab);
     json_write_object_end(writer);
 }
 
@@ -211,6 +213,7 @@ read_conventions(JsonDoc *doc, const JsonValue *object)
     c.expert_imbalance =
         json_double_or(doc, v, "expert_imbalance", 1.0, PLAN_MAX_IMBALANCE, c.expert_imbalance);
     c.deterministic = json_bool_or(doc, v, "deterministic", c.deterministic);
+    c.pads_vocab = json_bool_or(doc, v, "pad_vocab", c.pads_vocab);
     json_object_end(doc, v);
     return c;
 }

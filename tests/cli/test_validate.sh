@@ -109,7 +109,7 @@ assert d["model"]["vocab"] == 32000 and d["dtype"] == "fp16" and d["recompute"] 
 degrees=4,2,1
 conventions vtrain_single 1f1b '' ''
 json "vtrain: GPT-2's 50257 tokens, what does not divide by tp left out; a loss in 16 bits" '
-assert d["model"]["vocab"] == 50256 and d["loss"] == "fused", d
+assert d["model"]["vocab"] == 50256 and d["loss"] == "fused" and d["pad_vocab"] is False, d
 '
 conventions vtrain_multi 1f1b '' ''
 json "vtrain, several nodes: padded to 128 times tp, as Megatron does" 'assert d["model"]["vocab"] == 50432, d'

@@ -247,6 +247,31 @@ test_softmax_kernel_takes_some_shapes(void)
     }
 }
 
+/* Megatron's --make-vocab-size-divisible-by 128: 50257 tokens over tp 2 are 25129 columns, then 197
+ * times 128. */
+static void
+test_vocabularies_are_padded(void)
+{
+    static const int64_t columns[][3] = {
+        {1, 0, 50257}, {2, 0, 25129}, {1, 128, 50304}, {2, 128, 25216}};
+    g_autoptr(ModelArch) arch = load("gpt2-124m");
+
+    for (size_t i = 0; i < G_N_ELEMENTS(columns); i++) {
+        ModelShape shape = plain_shape(1, 1024);
+        ModelOp ops[MODEL_MAX_OPS];
+        const ModelOp *logits = NULL;
+
+        shape.tp = columns[i][0];
+        shape.vocab_multiple = columns[i][1];
+        const size_t n = model_ops(arch, MODEL_PART_HEAD, 0, &shape, ops);
+        for (size_t j = 0; j < n; j++)
+            if (strcmp(ops[j].name, "logits") == 0)
+                logits = &ops[j];
+        g_assert_nonnull(logits);
+        g_assert_cmpint(logits->n, ==, columns[i][2]);
+    }
+}
+
 /* 2205.05198 section 4.3: the last norm's input 2 s b h, the projection's 2 s b h, logits 4 s b
  * v/t; the embedding's dropout mask s b h.  (Token numbers, 8 bytes, are ours.) */
 static void
@@ -460,6 +485,7 @@ main(int argc, char **argv)
     ADD("eager-loss-is-not-split", test_eager_loss_is_not_split);
     ADD("eager-softmax", test_eager_softmax);
     ADD("softmax-kernel-takes-some-shapes", test_softmax_kernel_takes_some_shapes);
+    ADD("vocabularies-are-padded", test_vocabularies_are_padded);
     ADD("embedding-and-head-activations", test_embedding_and_head_activations);
     ADD("weight-gradients-need-both-sides-of-products",
         test_weight_gradients_need_both_sides_of_products);

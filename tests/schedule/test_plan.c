@@ -384,7 +384,7 @@ test_rare_conventions(void)
         "\"micro_batch\":1,\"n_microbatches\":2,\"schedule\":\"1f1b\",\"stages\":[{\"rank\":0,"
         "\"first_layer\":0,\"n_layers\":2}],\"conventions\":{\"framework\":\"megatron-core\","
         "\"cp_comm\":\"a2a\",\"loss\":\"fused\",\"expert_tp\":2,\"expert_imbalance\":1.5,"
-        "\"deterministic\":true}}";
+        "\"deterministic\":true,\"pad_vocab\":false}}";
 
     for (int ep = 2; ep <= 4; ep += 2) {
         g_autofree char *filled = g_strdup_printf(text, ep);
@@ -397,6 +397,7 @@ test_rare_conventions(void)
         g_assert_cmpint(plan_expert_tp(&plan->degrees, &plan->conventions), ==, 2);
         g_assert_cmpfloat(plan->conventions.expert_imbalance, ==, 1.5);
         g_assert_true(plan->conventions.deterministic);
+        g_assert_false(plan->conventions.pads_vocab);
         /* Of 4 devices two share an expert: 2 places for experts. */
         g_assert_true(plan_check(plan, 2, &error) == (ep == 2));
         if (ep == 4)
