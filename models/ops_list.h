@@ -1,5 +1,5 @@
 /*
- * models/ops_list.h - building the op list of model_ops(): what ops.c and ops_mlp.c share.
+ * models/ops_list.h - building the op list of model_ops(): what ops.c, ops_mlp.c and ops_ends.c share.
  *
  * Internal to models/.  Knows how one GEMM, one memory-bound op and one collective is described;
  * which ops a layer has is the callers' matter.  Counts are computed in double (exact below 2^53)
@@ -69,6 +69,10 @@ void ops_add_tp_output(OpsList *list, const char *name, int64_t width);
 /* The second half of a layer but for its residual: ops_mlp.c. */
 void ops_add_mlp(OpsList *list);
 void ops_add_experts(OpsList *list);
+
+/* The ends of a model: ops_ends.c. */
+void ops_add_embedding(OpsList *list);
+void ops_add_head(OpsList *list);
 
 G_END_DECLS
 

@@ -66,3 +66,12 @@ sim_factors_init(SimFactors *factors, const double z[SIM_VARY_QUANTILES], double
         factors->of[i] =
             (int64_t)(sim_vary_exp(shift + sigma * z[i]) * (double)SIM_FACTOR_ONE + 0.5);
 }
+
+SimFactors *
+sim_factors_new(const double z[SIM_VARY_QUANTILES], double sigma, double shift)
+{
+    SimFactors *factors = g_new(SimFactors, 1);
+
+    sim_factors_init(factors, z, sigma, shift);
+    return factors;
+}

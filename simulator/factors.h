@@ -48,7 +48,8 @@ typedef struct {
     int64_t of[SIM_VARY_QUANTILES]; /* by quantile */
 } SimFactors;
 
-/* exp(shift + sigma z) of every z. */
+/* (owned) exp(shift + sigma z) of every z; the other fills what is there. */
+SimFactors *sim_factors_new(const double z[SIM_VARY_QUANTILES], double sigma, double shift);
 void sim_factors_init(SimFactors *factors, const double z[SIM_VARY_QUANTILES], double sigma,
                       double shift);
 
