@@ -226,7 +226,7 @@ describe_op_sigma(const ReportJitter *jitter)
     g_autofree char *lasts = output_seconds(jitter->correlation_s);
 
     if (jitter->correlation_s > 0)
-        return g_strdup_printf("%s, less beyond %s", sigma, lasts);
+        return g_strdup_printf("%s, forgotten within %s", sigma, lasts);
     return g_steal_pointer(&sigma);
 }
 

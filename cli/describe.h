@@ -22,7 +22,7 @@ void describe_job(const Job *job);
 /* (owned) the degrees above 1, "dp 2, tp 8, pp 4 x 2"; or "one device". */
 char *describe_split(const PlanDegrees *degrees);
 
-/* (owned) how much ops vary: "5 %", "5 %, less beyond 50 ms". */
+/* (owned) how much ops vary: "5 %", "5 %, forgotten within 50 ms". */
 char *describe_op_sigma(const ReportJitter *jitter);
 
 /* One row for each of the plans, the first called "best". */

@@ -1,5 +1,5 @@
 /*
- * models/ops_list.h - building the op list of model_ops(): what ops.c, ops_mlp.c and ops_ends.c share.
+ * models/ops_list.h - building the op list of model_ops(): what ops*.c share.
  *
  * Internal to models/.  Knows how one GEMM, one memory-bound op and one collective is described;
  * which ops a layer has is the callers' matter.  Counts are computed in double (exact below 2^53)

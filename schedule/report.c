@@ -134,7 +134,8 @@ write_jitter(JsonWriter *writer, const ReportJitter *jitter)
     json_write_object(writer, "jitter");
     json_write_int64(writer, "runs", jitter->n_runs);
     json_write_int64(writer, "seed", jitter->seed);
-    json_write_string(writer, "distribution", "log-normal, median 1");
+    json_write_string(writer, "distribution",
+                      jitter->correlation_s > 0 ? "log-normal, mean 1" : "log-normal, median 1");
     json_write_double(writer, "op_sigma_fraction", jitter->op_sigma);
     if (jitter->correlation_s > 0)
         json_write_double(writer, "correlation_s", jitter->correlation_s);

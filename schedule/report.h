@@ -32,7 +32,7 @@ extern const char *const report_share_names[REPORT_SHARES_N];
 /* Many iterations with times that vary (simulator/jitter.h). */
 typedef struct {
     double op_sigma, rank_sigma, memory_sigma, straggler_fraction, straggler_slowdown;
-    double correlation_s; /* 0: ops vary alike, however long */
+    double correlation_s; /* of devices' speeds; 0: every op for itself */
     int64_t n_runs;       /* 0: there is nothing here */
     int64_t seed;
     /* Of the runs: the smallest value that this share of them does not exceed. */

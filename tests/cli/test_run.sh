@@ -124,7 +124,11 @@ profiled = json.load(open('$W/pp2.json'))['cluster']['measured_variation']
 j, varied = d['jitter'], run['predicted_varied_step_s']
 assert j['op_sigma_fraction'] == profiled['op_fraction'] > 0, (j, profiled)
 assert j['correlation_s'] == profiled['correlation_s'] > 0, (j, profiled)
-assert j['rank_sigma_fraction'] == profiled['rank_fraction'], (j, profiled)
+# What a second has beyond its ops lasts.
+of_ops = profiled['op_fraction'] ** 2 / (1 + 1 / profiled['correlation_s'])
+lasting = max(0, profiled['rank_fraction'] ** 2 - of_ops) ** 0.5
+assert abs(j['rank_sigma_fraction'] - lasting) <= 1e-12, (j, profiled)
+assert j['distribution'] == 'log-normal, mean 1', j
 assert varied == dict(j['iteration_s'], op_sigma_fraction=j['op_sigma_fraction'],
                       correlation_s=j['correlation_s'],
                       rank_sigma_fraction=j['rank_sigma_fraction']), varied
