@@ -33,7 +33,8 @@ LOWER_executor := profiles schedule models base
 LOWER_cli := executor simulator planner profiles schedule models base
 
 EMBEDDED := $(sort $(wildcard models/*.json profiles/*.json cli/plots/*.gp cli/plots/*.html docs/demo/*.txt))
-SOURCES = $(filter-out $(PLUGIN_SOURCES),$(wildcard $(1)/*.c))
+# Of a folder and its rooms; the plugins' rooms are theirs.
+SOURCES = $(filter-out $(PLUGIN_SOURCES),$(wildcard $(1)/*.c $(1)/*/*.c))
 OBJECTS = $(patsubst %.c,$(B)/%.o,$(call SOURCES,$(1)))
 ARCHIVE = $(B)/libdegas-$(1).a
 
@@ -70,7 +71,7 @@ $(B)/embedded_data.o: $(B)/embedded_data.S $(EMBEDDED)
 define FOLDER_RULE
 $(call ARCHIVE,$(1)): $(call OBJECTS,$(1)) $(if $(filter base,$(1)),$(B)/embedded_data.o)
 	@rm -f $$@
-	ar rcs $$@ $$^
+	ar rcsP $$@ $$^
 endef
 $(foreach f,$(FOLDERS),$(eval $(call FOLDER_RULE,$(f))))
 
@@ -135,7 +136,7 @@ check: all
 	@tests/lint/check_all.sh
 
 format:
-	clang-format -i $(wildcard */*.[ch] tests/*/*.[ch])
+	clang-format -i $(wildcard */*.[ch] */*/*.[ch])
 
 clean:
 	rm -rf build degas

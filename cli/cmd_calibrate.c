@@ -2,10 +2,10 @@
 #include <math.h>
 #include <string.h>
 
-#include "cli/calibration.h"
-#include "cli/command.h"
-#include "cli/output.h"
-#include "cli/request.h"
+#include "cli/validate/calibration.h"
+#include "cli/request/command.h"
+#include "cli/request/output.h"
+#include "cli/request/request.h"
 
 #define MAX_THREADS 1024
 #define HOLDOUT 0.2

@@ -2,8 +2,8 @@
 #include <math.h>
 
 #include "cli/breakdown.h"
-#include "cli/command.h"
-#include "cli/output.h"
+#include "cli/request/command.h"
+#include "cli/request/output.h"
 #include "cli/run_report.h"
 
 static const OptionInfo options_table[] = {

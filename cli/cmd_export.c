@@ -3,9 +3,9 @@
 
 #include "base/file.h"
 #include "base/text.h"
-#include "cli/command.h"
-#include "cli/export.h"
-#include "cli/output.h"
+#include "cli/request/command.h"
+#include "cli/export/export.h"
+#include "cli/request/output.h"
 #include "schedule/rank_order.h"
 
 static const ExportTarget *const targets[] = {&export_megatron, &export_deepspeed,

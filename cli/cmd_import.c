@@ -1,8 +1,8 @@
 /* degas import: other tools' measurements as a profile. */
-#include "cli/command.h"
-#include "cli/output.h"
-#include "cli/request.h"
-#include "profiles/import.h"
+#include "cli/request/command.h"
+#include "cli/request/output.h"
+#include "cli/request/request.h"
+#include "profiles/import/import.h"
 
 static const OptionInfo options_table[] = {
     {"output", "FILE", "write the degas-profile to FILE (required; -: stdout)", 'o'},

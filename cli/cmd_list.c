@@ -2,8 +2,8 @@
 #include <string.h>
 
 #include "base/units.h"
-#include "cli/command.h"
-#include "cli/output.h"
+#include "cli/request/command.h"
+#include "cli/request/output.h"
 #include "profiles/profile.h"
 #include "schedule/schedule.h"
 

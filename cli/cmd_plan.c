@@ -3,13 +3,13 @@
 
 #include "base/file.h"
 #include "base/units.h"
-#include "cli/command.h"
-#include "cli/describe.h"
-#include "cli/explain.h"
-#include "cli/interrupt.h"
-#include "cli/output.h"
-#include "cli/pareto.h"
-#include "cli/request.h"
+#include "cli/request/command.h"
+#include "cli/draw/describe.h"
+#include "cli/explain/explain.h"
+#include "cli/request/interrupt.h"
+#include "cli/request/output.h"
+#include "cli/request/pareto.h"
+#include "cli/request/request.h"
 
 static const OptionInfo options_table[] = {
     {"explain", NULL, "why this plan: other choices, limits, what more of each resource gives", 0},

@@ -1,12 +1,12 @@
 /* degas plot: pictures of traces and reports. */
 #include <string.h>
 
-#include "cli/command.h"
-#include "cli/output.h"
-#include "cli/plot.h"
-#include "cli/plot_pareto.h"
-#include "cli/plot_roofline.h"
-#include "cli/plot_sweep.h"
+#include "cli/request/command.h"
+#include "cli/request/output.h"
+#include "cli/draw/plot.h"
+#include "cli/draw/plot_pareto.h"
+#include "cli/draw/plot_roofline.h"
+#include "cli/draw/plot_sweep.h"
 
 static const OptionInfo options_table[] = {
     {.name = "kind",

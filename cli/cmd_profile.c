@@ -3,12 +3,12 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "cli/command.h"
-#include "cli/interrupt.h"
-#include "cli/output.h"
+#include "cli/request/command.h"
+#include "cli/request/interrupt.h"
+#include "cli/request/output.h"
 #include "cli/profile_gpus.h"
-#include "cli/request.h"
-#include "executor/measure.h"
+#include "cli/request/request.h"
+#include "executor/measure/measure.h"
 
 static const OptionInfo options_table[] = {
     {.name = "device", .value = "NAME", .help = "cpu (default), reference or cuda"},

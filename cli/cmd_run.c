@@ -4,14 +4,14 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "cli/command.h"
-#include "cli/job.h"
-#include "cli/interrupt.h"
-#include "cli/output.h"
+#include "cli/request/command.h"
+#include "cli/request/job.h"
+#include "cli/request/interrupt.h"
+#include "cli/request/output.h"
 #include "cli/run_options.h"
 #include "cli/run_processes.h"
 #include "cli/run_report.h"
-#include "profiles/measured.h"
+#include "profiles/cost/measured.h"
 
 /* Iterations with times that vary. */
 #define VARIED_RUNS 200

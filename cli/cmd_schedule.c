@@ -3,11 +3,11 @@
 
 #include "base/file.h"
 #include "base/units.h"
-#include "cli/command.h"
-#include "cli/describe.h"
-#include "cli/op_times.h"
-#include "cli/output.h"
-#include "profiles/schedule_times.h"
+#include "cli/request/command.h"
+#include "cli/draw/describe.h"
+#include "cli/request/op_times.h"
+#include "cli/request/output.h"
+#include "profiles/workload/schedule_times.h"
 
 static const OptionInfo options_table[] = {
     {"pp", "P", "pipeline ranks (required)", 0},

@@ -1,12 +1,12 @@
 /* degas show: what a model, a cluster, a plan, a report or a trace is. */
 #include <string.h>
 
-#include "cli/command.h"
-#include "cli/describe.h"
-#include "cli/output.h"
+#include "cli/request/command.h"
+#include "cli/draw/describe.h"
+#include "cli/request/output.h"
 #include "base/text.h"
-#include "cli/request.h"
-#include "cli/timeline.h"
+#include "cli/request/request.h"
+#include "cli/draw/timeline.h"
 
 static const OptionInfo options_table[] = {
     {"seq-len", "N", "model: tokens of the op table; default: its max_seq_len", 0},

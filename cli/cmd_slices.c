@@ -1,6 +1,6 @@
 /* degas slices: the token and batch slicing alone, from files of slice times. */
-#include "cli/command.h"
-#include "cli/output.h"
+#include "cli/request/command.h"
+#include "cli/request/output.h"
 #include "cli/slice_costs.h"
 #include "cli/slice_inputs.h"
 #include "planner/slice_orders.h"

@@ -3,13 +3,13 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "cli/command.h"
-#include "cli/output.h"
-#include "cli/plot.h"
-#include "cli/plot_sweep.h"
-#include "cli/searches.h"
+#include "cli/request/command.h"
+#include "cli/request/output.h"
+#include "cli/draw/plot.h"
+#include "cli/draw/plot_sweep.h"
+#include "cli/request/searches.h"
 #include "cli/series.h"
-#include "cli/sweep.h"
+#include "cli/request/sweep.h"
 
 /* Searches take seconds; more than this is a typing error. */
 #define MAX_POINTS 100000

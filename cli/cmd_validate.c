@@ -2,10 +2,10 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "cli/command.h"
-#include "cli/output.h"
-#include "cli/request.h"
-#include "cli/validation_page.h"
+#include "cli/request/command.h"
+#include "cli/request/output.h"
+#include "cli/request/request.h"
+#include "cli/validate/page.h"
 
 #define MAX_THREADS 1024
 

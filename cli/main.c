@@ -14,12 +14,12 @@
 
 #include "base/csv.h"
 #include "base/text.h"
-#include "cli/command.h"
-#include "cli/output.h"
-#include "executor/backend.h"
+#include "cli/request/command.h"
+#include "cli/request/output.h"
+#include "executor/device/backend.h"
 #include "models/arch.h"
 #include "planner/slice.h"
-#include "profiles/import.h"
+#include "profiles/import/import.h"
 #include "schedule/plan.h"
 
 #define VERSION "0.1.0"

@@ -1,9 +1,9 @@
 #include "cli/profile_gpus.h"
 
-#include "cli/command.h"
-#include "cli/output.h"
+#include "cli/request/command.h"
+#include "cli/request/output.h"
 #include "cli/run_processes.h"
-#include "executor/launch.h"
+#include "executor/watch/launch.h"
 
 /* Seconds for them, and what a model's gradients are cut to: beyond, time is a straight line. */
 #define SHARE_OF_BUDGET 0.15

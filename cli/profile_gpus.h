@@ -8,7 +8,7 @@
 #ifndef CLI_PROFILE_GPUS_H
 #define CLI_PROFILE_GPUS_H
 
-#include "executor/measure.h"
+#include "executor/measure/measure.h"
 
 G_BEGIN_DECLS
 

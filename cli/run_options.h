@@ -4,8 +4,8 @@
 #ifndef CLI_RUN_OPTIONS_H
 #define CLI_RUN_OPTIONS_H
 
-#include "cli/command.h"
-#include "executor/run.h"
+#include "cli/request/command.h"
+#include "executor/run/run.h"
 
 G_BEGIN_DECLS
 

@@ -4,10 +4,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/command.h"
-#include "cli/output.h"
-#include "executor/launch.h"
-#include "executor/watch_wire.h"
+#include "cli/request/command.h"
+#include "cli/request/output.h"
+#include "executor/watch/launch.h"
+#include "executor/watch/watch_wire.h"
 
 static void
 pass_on_note(const char *text, void *user_data)

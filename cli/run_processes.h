@@ -8,7 +8,7 @@
 #ifndef CLI_RUN_PROCESSES_H
 #define CLI_RUN_PROCESSES_H
 
-#include "executor/run.h"
+#include "executor/run/run.h"
 
 G_BEGIN_DECLS
 

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 
 #include "base/host_steal.h"
-#include "cli/describe.h"
-#include "cli/output.h"
+#include "cli/draw/describe.h"
+#include "cli/request/output.h"
 
 /* --- numbers --- */
 

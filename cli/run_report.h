@@ -8,8 +8,8 @@
 
 #include "base/json.h"
 #include "cli/breakdown.h"
-#include "cli/job.h"
-#include "executor/run.h"
+#include "cli/request/job.h"
+#include "executor/run/run.h"
 
 G_BEGIN_DECLS
 

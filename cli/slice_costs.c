@@ -6,7 +6,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/units.h"
-#include "cli/command.h"
+#include "cli/request/command.h"
 
 /* Times beyond this (about 11 days) are refused: a sum of them would not fit. */
 #define MAX_S 1e6

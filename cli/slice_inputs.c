@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "cli/command.h"
+#include "cli/request/command.h"
 #include "cli/slice_costs.h"
 #include "planner/slice_grid.h"
 #include "schedule/schedule.h"

@@ -5,7 +5,7 @@
 #ifndef CLI_SLICE_INPUTS_H
 #define CLI_SLICE_INPUTS_H
 
-#include "cli/options.h"
+#include "cli/request/options.h"
 #include "planner/slice_stages.h"
 
 G_BEGIN_DECLS

@@ -1,4 +1,4 @@
-# executor/plugins.mk - the plugins of executor/plugin.h, included by the Makefile.
+# executor/plugins.mk - the plugins of executor/device/plugin.h, included by the Makefile.
 #
 # CUDA=0|1 forces or forbids degas-cuda.so; without it, it is built where nvcc is and a program using
 # cuBLASLt links.  No GPU or driver is needed to build it.  CUDA_ARCHS: compute capabilities; the
@@ -13,9 +13,9 @@ CUDA ?= $(if $(NVCC),$(shell scripts/links.sh cublasLt.h 'cublasLtGetVersion() +
 	"$(CC) $(CUDA_CFLAGS)" "$(CUDA_LIBS)"),0)
 
 # In plugins only; error.c and clock.c are in both.
-CUDA_SOURCES := $(wildcard executor/backend_cuda.c executor/cuda_*.c)
-CUDA_KERNELS := $(wildcard executor/kernels_*.cu)
-PLUGIN_SOURCES := $(CUDA_SOURCES)
+CUDA_SOURCES := $(wildcard executor/cuda/*.c)
+CUDA_KERNELS := $(wildcard executor/cuda/kernels_*.cu)
+PLUGIN_SOURCES := $(CUDA_SOURCES) $(wildcard executor/mpi/*.c)
 
 # A plugin is its own copy of what it needs: no symbol of the program is looked up from it.
 PLUGIN_LDFLAGS = -shared -Wl,-Bsymbolic -Wl,--no-undefined $(if $(SAN),-fsanitize=$(SAN)) \
@@ -36,16 +36,16 @@ $(B)/plugin/%.o: %.cu | check-packages
 	$(NVCC) $(NVCC_FLAGS) $(NVCC_TARGETS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
 
 # Instructions of one compute capability: for no other device, not even as PTX.
-$(B)/plugin/executor/kernels_flash_hopper_%.o: NVCC_TARGETS = -gencode arch=compute_90a,code=sm_90a
+$(B)/plugin/executor/cuda/kernels_flash_hopper_%.o: NVCC_TARGETS = -gencode arch=compute_90a,code=sm_90a
 
-CUDA_OBJECTS := $(CUDA_SOURCES:%.c=$(B)/plugin/%.o) $(addprefix $(B)/plugin/executor/,error.o clock.o)
+CUDA_OBJECTS := $(CUDA_SOURCES:%.c=$(B)/plugin/%.o) $(addprefix $(B)/plugin/executor/device/,error.o clock.o)
 $(B)/degas-cuda.so: $(CUDA_OBJECTS) $(CUDA_KERNELS:%.cu=$(B)/plugin/%.o)
 	$(CC) -o $@ $^ $(PLUGIN_LDFLAGS) $(CUDA_LIBS)
 
 # MPI=0|1 likewise: where mpicc is and what it links.
 MPICC ?= mpicc
 MPI ?= $(if $(shell command -v $(MPICC) 2>/dev/null),$(shell scripts/links.sh mpi.h 'MPI_Init(0, 0)' "$(MPICC)" ""),0)
-MPI_OBJECTS := $(patsubst %.c,$(B)/mpi/%.o,$(wildcard executor/mpi/*.c) executor/collective.c executor/error.c)
+MPI_OBJECTS := $(patsubst %.c,$(B)/mpi/%.o,$(wildcard executor/mpi/*.c) executor/transport/collective.c executor/device/error.c)
 
 $(B)/mpi/%.o: %.c | check-packages
 	@mkdir -p $(@D)

@@ -152,7 +152,7 @@ model_scratch_bytes(const ModelArch *arch, const ModelShape *shape)
 
 /*
  * What degas's executor takes for @n rows that come to its experts of the @sent that go out
- * (executor/moe.h): two buffers for rows on their way, forward the results of the experts, backward
+ * (executor/model/moe.h): two buffers for rows on their way, forward the results of the experts, backward
  * the gradients of these results and of the first products' and a place for those of the
  * activations, then of the inputs.
  */

@@ -22,7 +22,7 @@
 #define PLANNER_BOUND_H
 
 #include "planner/flight.h"
-#include "profiles/workload.h"
+#include "profiles/workload/workload.h"
 
 G_BEGIN_DECLS
 

@@ -22,7 +22,7 @@
 #ifndef PLANNER_BOUND_FLOW_H
 #define PLANNER_BOUND_FLOW_H
 
-#include "profiles/workload.h"
+#include "profiles/workload/workload.h"
 
 G_BEGIN_DECLS
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/units.h"
-#include "profiles/cost_floor.h"
+#include "profiles/cost/cost_floor.h"
 
 /* A group from @first on, or the last one that there is: none lies in fewer devices alone. */
 static ProfileGroup

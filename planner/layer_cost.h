@@ -1,7 +1,7 @@
 /*
  * planner/layer_cost.h - what one layer, the embedding and the head take and keep at the least.
  *
- * Internal to planner/.  Times: from the same costs as profiles/workload.c but without what that
+ * Internal to planner/.  Times: from the same costs as profiles/workload/workload.c but without what that
  * adds (ZeRO 3, messages), at the fastest place of the cluster: never more than what a Workload
  * says.  Bytes: exactly a Workload's.
  */
@@ -9,7 +9,7 @@
 #define PLANNER_LAYER_COST_H
 
 #include "planner/search.h"
-#include "profiles/placement.h"
+#include "profiles/cost/placement.h"
 
 G_BEGIN_DECLS
 
@@ -102,7 +102,7 @@ typedef struct {
 PlanSlicedCost plan_layer_sliced_cost(const PlanRequest *request, const PlanLayerShape *shape,
                                       const GArray *slices);
 
-/* State of so many parameters of a device (profiles/workload.h). */
+/* State of so many parameters of a device (profiles/workload/workload.h). */
 int64_t plan_layer_state_bytes(const PlanRequest *request, const PlanDegrees *degrees,
                                int32_t zero_stage, PlanOffload offload, int64_t dense,
                                int64_t expert);
@@ -114,7 +114,7 @@ void plan_layer_times(const PlanRequest *request, const PlanLayerShape *shape,
 
 /*
  * Whether what one stage recomputes changes what others take: selective recompute tells that
- * Megatron-LM is of a release that adds gradients inside products (profiles/workload_ops.c).
+ * Megatron-LM is of a release that adds gradients inside products (profiles/workload/ops.c).
  */
 bool plan_layer_ways_depend(const PlanRequest *request, const PlanLayerShape *shape);
 

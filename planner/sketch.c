@@ -146,7 +146,7 @@ least_gathered_layer(const PlanSketchInput *input, bool has_dense, bool has_moe)
 }
 
 /*
- * Where ops count it (profiles/workload_whole.c): the least that an op of @stage has gathered when
+ * Where ops count it (profiles/workload/whole.c): the least that an op of @stage has gathered when
  * it has most, beside its workspace.  A forward's first layer has those after it ahead, a
  * backward's head, or last layer, those before it; an I may have most when its last layer is at
  * work, with which it ends.
@@ -230,7 +230,7 @@ plan_sketch_state_bytes(const PlanSketchInput *input, const PlanSketchStage *sta
     return parameter_bytes(input, dense, expert);
 }
 
-/* What @rank's parameters, messages and gathered layers take, as profiles/workload_memory.c says
+/* What @rank's parameters, messages and gathered layers take, as profiles/workload/memory.c says
  * but for a framework's placeholders: never more. */
 static void
 set_static(PlanSketch *sketch, const PlanSketchInput *input, int32_t rank)

@@ -26,7 +26,7 @@ typedef struct {
 /*
  * An op of @op_s, of which the host leaves the device @slack_s, with @seconds of ZeRO 3's
  * collectives behind it: what is longer than the op stays visible, what is hidden slows it down
- * (profiles/workload_ops.c).  Grows with @op_s and falls with @slack_s; of the sums over several
+ * (profiles/workload/ops.c).  Grows with @op_s and falls with @slack_s; of the sums over several
  * ops it is at most the sum over them.
  */
 static double

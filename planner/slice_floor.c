@@ -4,7 +4,7 @@
 
 #include "base/units.h"
 #include "planner/slice_coarse.h"
-#include "profiles/cost_floor.h"
+#include "profiles/cost/cost_floor.h"
 
 /* Intervals of lengths: of a small tile's rows, and from so many of them on of a share. */
 #define TOKENS_STEP 64

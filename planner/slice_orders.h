@@ -14,7 +14,7 @@
 #define PLANNER_SLICE_ORDERS_H
 
 #include "planner/slice_stages.h"
-#include "profiles/workload.h"
+#include "profiles/workload/workload.h"
 
 G_BEGIN_DECLS
 

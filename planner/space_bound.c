@@ -83,7 +83,7 @@ average_end_s(const PlanRequest *request, const PlanLayerCost *cost, const PlanP
            (double)point->degrees.pp;
 }
 
-/* The collectives of ZeRO 3 (profiles/workload_zero3.c), all tensors of a layer at once, in the
+/* The collectives of ZeRO 3 (profiles/workload/zero3.c), all tensors of a layer at once, in the
  * order that has them nearest. */
 static void
 set_gathering(const PlanRequest *request, const PlanLayerCost *cost, PlanPoint *point)

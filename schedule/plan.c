@@ -24,7 +24,7 @@ const char *const plan_loss_names[PLAN_LOSS_N + 1] = {"plain", "compiled", "fuse
 
 static const PlanConventions conventions[PLAN_FRAMEWORK_N] = {
     /* What our executor does: sends wait for nobody; gradients are reduced after the last op
-     * (executor/rank.c).  Of equal copies on tensor ranks each sends its share and the receivers
+     * (executor/run/rank.c).  Of equal copies on tensor ranks each sends its share and the receivers
      * gather [2104.04473 section 4.1]: 8 copies through one adapter are nobody's plan. */
     [PLAN_FRAMEWORK_DEGAS] =
         {

@@ -227,7 +227,7 @@ bool plan_check(const Plan *plan, int64_t n_layers, GError **error);
 
 /*
  * The schedule the plan names, built.  (owned)
- * @times  (nullable) for a family that searches; profiles/schedule_times.h makes them of a
+ * @times  (nullable) for a family that searches; profiles/workload/schedule_times.h makes them of a
  *         Workload.  Without: unit times.
  */
 Schedule *plan_build_schedule(const Plan *plan, const ScheduleTimes *times, GError **error);

@@ -1,7 +1,7 @@
 #include "simulator/ahead.h"
 
 #include "base/pages.h"
-#include "profiles/workload_ahead.h"
+#include "profiles/workload/ahead.h"
 
 /* The first gatherings of the ops after the one at hand, of one rank. */
 typedef struct {

@@ -29,7 +29,7 @@
 #ifndef SIMULATOR_FINISH_H
 #define SIMULATOR_FINISH_H
 
-#include "profiles/workload.h"
+#include "profiles/workload/workload.h"
 #include "schedule/trace.h"
 
 G_BEGIN_DECLS

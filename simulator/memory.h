@@ -1,7 +1,7 @@
 /*
  * simulator/memory.h - every allocation and free of the ops of a SimProgram, exactly.
  *
- * On one rank, with the numbers of profiles/workload.h:
+ * On one rank, with the numbers of profiles/workload/workload.h:
  *   time 0    static_bytes of every owner; they stay
  *   op start  F: + activation, + kv; B and I of the last slice: + kv gradients of all slices;
  *             I: + what weight_activation is more than activation;

@@ -32,7 +32,7 @@
 #ifndef SIMULATOR_PROGRAM_H
 #define SIMULATOR_PROGRAM_H
 
-#include "profiles/workload.h"
+#include "profiles/workload/workload.h"
 #include "schedule/trace.h"
 #include "simulator/finish.h"
 

@@ -29,7 +29,7 @@
 #ifndef SIMULATOR_SIMULATE_H
 #define SIMULATOR_SIMULATE_H
 
-#include "profiles/workload.h"
+#include "profiles/workload/workload.h"
 #include "schedule/schedule.h"
 #include "simulator/jitter.h"
 #include "simulator/memory.h"

@@ -1,6 +1,6 @@
 # Memory: for each trace bytes over time of its fullest rank, and beside it the peak of every rank.
 # Usage: gnuplot -d -c memory.gp svg|png, beside data.tsv and settings.gp, which
-# cli/plot_memory.c writes; the picture is called "picture".  All lengths in settings are pixels.
+# cli/draw/plot_memory.c writes; the picture is called "picture".  All lengths in settings are pixels.
 load 'settings.gp'
 set encoding utf8
 if (ARG1 eq 'svg') {

@@ -1,5 +1,5 @@
 # A trade-off: points, and the front of those that nothing beats in both.
-# Usage: gnuplot -d -c pareto.gp svg|png, beside data.tsv and settings.gp, which cli/plot_pareto.c
+# Usage: gnuplot -d -c pareto.gp svg|png, beside data.tsv and settings.gp, which cli/draw/plot_pareto.c
 # writes; the picture is called "picture".  All lengths in settings are pixels.
 load 'settings.gp'
 set encoding utf8

@@ -1,6 +1,6 @@
 # A roofline: points below what a device can do.
 # Usage: gnuplot -d -c roofline.gp svg|png, beside data.tsv and settings.gp, which
-# cli/plot_roofline.c writes; the picture is called "picture".  Lengths in settings are pixels.
+# cli/draw/plot_roofline.c writes; the picture is called "picture".  Lengths in settings are pixels.
 load 'settings.gp'
 set encoding utf8
 if (ARG1 eq 'svg') {

@@ -1,6 +1,6 @@
 # Predicted against measured on logarithmic axes, with the line of equality and a band of 10 %.
 # Usage: gnuplot -d -c scatter.gp svg|png, beside data.tsv and settings.gp, which
-# cli/plot_scatter.c writes; the picture is called "picture".  All lengths in settings are pixels.
+# cli/draw/plot_scatter.c writes; the picture is called "picture".  All lengths in settings are pixels.
 load 'settings.gp'
 set encoding utf8
 if (ARG1 eq 'svg') {

@@ -1,6 +1,6 @@
 # Scaling: throughput with the line of ideal scaling, and beside it the efficiency.
 # Usage: gnuplot -d -c throughput.gp svg|png, beside data.tsv and settings.gp, which
-# cli/plot_sweep.c writes; the picture is called "picture".  All lengths in settings are pixels.
+# cli/draw/plot_sweep.c writes; the picture is called "picture".  All lengths in settings are pixels.
 load 'settings.gp'
 set encoding utf8
 if (ARG1 eq 'svg') {

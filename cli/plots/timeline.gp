@@ -1,6 +1,6 @@
 # A timeline: one row per pipeline rank, panels above each other on one time axis.
 # Usage: gnuplot -d -c timeline.gp svg|png, beside data.tsv, labels.tsv and settings.gp, which
-# cli/plot_timeline.c writes; the picture is called "picture".  All lengths in settings are pixels.
+# cli/draw/plot_timeline.c writes; the picture is called "picture".  All lengths in settings are pixels.
 load 'settings.gp'
 set encoding utf8
 if (ARG1 eq 'svg') {

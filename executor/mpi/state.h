@@ -9,7 +9,7 @@
 #include <mpi.h>
 #include <stdatomic.h>
 
-#include "executor/collective.h"
+#include "executor/transport/collective.h"
 
 G_BEGIN_DECLS
 

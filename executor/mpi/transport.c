@@ -1,5 +1,5 @@
-/* executor/mpi/transport.c - the plugin degas-mpi.so; see executor/transport_mpi.h. */
-#include "executor/transport_mpi.h"
+/* executor/mpi/transport.c - the plugin degas-mpi.so; see executor/mpi/transport_mpi.h. */
+#include "executor/mpi/transport_mpi.h"
 
 #include <limits.h>
 #include <sched.h>
@@ -9,7 +9,7 @@
 #include <time.h>
 
 #include "executor/mpi/state.h"
-#include "executor/plugin.h"
+#include "executor/device/plugin.h"
 
 EXEC_PLUGIN_DEFINE_ABI
 

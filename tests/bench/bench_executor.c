@@ -14,9 +14,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "executor/blas.h"
-#include "executor/random.h"
-#include "executor/run.h"
+#include "executor/device/blas.h"
+#include "executor/model/random.h"
+#include "executor/run/run.h"
 
 #define N_ROUNDS 3
 #define N_STEPS 5

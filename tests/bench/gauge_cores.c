@@ -22,7 +22,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "executor/blas.h"
+#include "executor/device/blas.h"
 
 #define INTERVAL_MS 10
 /* 96 KiB of operands: in the second-level cache, after a product that does not count. */

@@ -7,7 +7,7 @@
 
 #include <math.h>
 
-#include "executor/backend.h"
+#include "executor/device/backend.h"
 #include "tests/executor/emulated.h"
 #include "tests/executor/tensors.h"
 

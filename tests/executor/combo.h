@@ -8,7 +8,7 @@
 #ifndef TESTS_EXECUTOR_COMBO_H
 #define TESTS_EXECUTOR_COMBO_H
 
-#include "executor/run.h"
+#include "executor/run/run.h"
 #include "schedule/rank_order.h"
 
 G_BEGIN_DECLS

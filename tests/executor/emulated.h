@@ -4,7 +4,7 @@
 #ifndef TESTS_EXECUTOR_EMULATED_H
 #define TESTS_EXECUTOR_EMULATED_H
 
-#include "executor/backend.h"
+#include "executor/device/backend.h"
 
 /* From now on device cuda is the emulated one, or, where DEGAS_TEST_GPU is set (gpu_check.sh), the
  * real one; false, and the test is skipped, where the emulated one was not built. */

@@ -28,7 +28,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "executor/cuda_nccl.h"
+#include "executor/cuda/nccl.h"
 
 #include "tests/executor/fake_knob.h"
 

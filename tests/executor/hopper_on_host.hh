@@ -1,5 +1,5 @@
 /*
- * tests/executor/hopper_on_host.hh - the asynchronous instructions of executor/kernels_hopper.cuh
+ * tests/executor/hopper_on_host.hh - the asynchronous instructions of executor/cuda/kernels_hopper.cuh
  * on the CPU: made to go wrong wherever a GPU may.
  *
  * A copy poisons its destination (NaN) at once.  Every other one lands only when no thread of the

@@ -4,7 +4,7 @@
 #ifndef TESTS_EXECUTOR_JOB_H
 #define TESTS_EXECUTOR_JOB_H
 
-#include "executor/run.h"
+#include "executor/run/run.h"
 
 G_BEGIN_DECLS
 

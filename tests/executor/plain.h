@@ -10,7 +10,7 @@
 
 #include <math.h>
 
-#include "executor/model.h"
+#include "executor/model/model.h"
 
 #define PLAIN_MAX 64
 

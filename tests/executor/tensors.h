@@ -4,12 +4,12 @@
 #ifndef TESTS_EXECUTOR_TENSORS_H
 #define TESTS_EXECUTOR_TENSORS_H
 
-#include "executor/backend.h"
+#include "executor/device/backend.h"
 
 #include <math.h>
 #include <string.h>
 
-#include "executor/random.h"
+#include "executor/model/random.h"
 
 static inline ExecBackend *
 open_or_skip(const char *name)

@@ -1,5 +1,5 @@
-/* Tests of executor/backend.h: cpu against the reference, values that formulas give, opening. */
-#include "executor/backend.h"
+/* Tests of executor/device/backend.h: cpu against the reference, values that formulas give, opening. */
+#include "executor/device/backend.h"
 
 #include "tests/executor/tensors.h"
 

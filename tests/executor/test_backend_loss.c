@@ -1,6 +1,6 @@
-/* Tests of the cross-entropy of executor/backend.h: cpu against the reference, values that formulas
+/* Tests of the cross-entropy of executor/device/backend.h: cpu against the reference, values that formulas
  * give. */
-#include "executor/backend.h"
+#include "executor/device/backend.h"
 
 #include "tests/executor/tensors.h"
 

@@ -1,5 +1,5 @@
-/* Tests of executor/backend_bf16.c: bf16 storage, sums in fp32. */
-#include "executor/backend.h"
+/* Tests of executor/device/backend_bf16.c: bf16 storage, sums in fp32. */
+#include "executor/device/backend.h"
 
 #include "tests/executor/tensors.h"
 

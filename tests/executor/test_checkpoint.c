@@ -1,5 +1,5 @@
-/* Tests of executor/checkpoint.h: a checkpoint that is not the one that was written is refused. */
-#include "executor/checkpoint.h"
+/* Tests of executor/run/checkpoint.h: a checkpoint that is not the one that was written is refused. */
+#include "executor/run/checkpoint.h"
 
 #include <glib/gstdio.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* Tests of executor/collective.h, over the local transport of transport.h. */
-#include "executor/collective.h"
+/* Tests of executor/transport/collective.h, over the local transport of transport.h. */
+#include "executor/transport/collective.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* Tests of the cuda backend on an emulated GPU: every slot against the reference, in both number
  * formats. */
-#include "executor/backend.h"
+#include "executor/device/backend.h"
 
 #include <math.h>
 

@@ -2,7 +2,7 @@
  * queue, from other copies or from the host. */
 #include <string.h>
 
-#include "executor/plugin.h"
+#include "executor/device/plugin.h"
 #include "tests/executor/ahead.h"
 #include "tests/executor/emulated.h"
 

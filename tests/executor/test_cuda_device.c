@@ -1,10 +1,10 @@
 /* Tests of the cuda backend on an emulated GPU: what it says about devices that cannot be used,
  * memory, shares, time, messages. */
-#include "executor/backend.h"
+#include "executor/device/backend.h"
 
 #include <string.h>
 
-#include "executor/clock.h"
+#include "executor/device/clock.h"
 #include "tests/executor/emulated.h"
 
 /* --- devices --- */

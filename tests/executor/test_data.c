@@ -1,5 +1,5 @@
-/* Tests of executor/data.h: what is read does not depend on who reads; hostile files. */
-#include "executor/data.h"
+/* Tests of executor/run/data.h: what is read does not depend on who reads; hostile files. */
+#include "executor/run/data.h"
 
 #include <fcntl.h>
 #include <glib/gstdio.h>

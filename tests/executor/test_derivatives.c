@@ -1,5 +1,5 @@
 /* Tests of the reference backend's backward slots: central differences of its forward slots. */
-#include "executor/backend.h"
+#include "executor/device/backend.h"
 
 #include "tests/executor/tensors.h"
 

@@ -1,16 +1,16 @@
-/* Tests of what becomes of timings during which others had the core: executor/thread_clock.h,
+/* Tests of what becomes of timings during which others had the core: executor/transport/thread_clock.h,
  * samples.h, measure_rank.h, measure_machine.h, and a profile beside a busy thread. */
-#include "executor/thread_clock.h"
+#include "executor/transport/thread_clock.h"
 
 #include <math.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
 
-#include "executor/clock.h"
-#include "executor/measure_machine.h"
-#include "executor/measure_rank.h"
-#include "executor/samples.h"
+#include "executor/device/clock.h"
+#include "executor/measure/machine.h"
+#include "executor/measure/rank.h"
+#include "executor/transport/samples.h"
 
 /* --- the clock --- */
 

@@ -1,6 +1,6 @@
-/* Tests of executor/run.h: a rank that fails or hangs, hostile data, and what is refused by name.
+/* Tests of executor/run/run.h: a rank that fails or hangs, hostile data, and what is refused by name.
  */
-#include "executor/run.h"
+#include "executor/run/run.h"
 
 #include <stdatomic.h>
 #include <string.h>

@@ -1,12 +1,12 @@
-/* Tests of executor/layer.h, stage.h and model.h: derivatives of the whole model, I and W against
+/* Tests of executor/model/layer.h, stage.h and model.h: derivatives of the whole model, I and W against
  * B, initial values. */
-#include "executor/stage.h"
+#include "executor/model/stage.h"
 
 #include <math.h>
 #include <string.h>
 
-#include "executor/random.h"
-#include "executor/verify.h"
+#include "executor/model/random.h"
+#include "executor/run/verify.h"
 #include "tests/executor/plain.h"
 
 /* GPT, or Llama with heads of an even size; heads times head size need not be the hidden size. */

@@ -1,8 +1,8 @@
-/* Tests of executor/mailbox.h by the slots of executor/transport.h (local): messages that are lent,
+/* Tests of executor/transport/mailbox.h by the slots of executor/transport/transport.h (local): messages that are lent,
  * and places that await them. */
 #include <string.h>
 
-#include "executor/transport.h"
+#include "executor/transport/transport.h"
 
 enum {
     N = 1 << 18, /* bytes of a message */

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "executor/random.h"
+#include "executor/model/random.h"
 #include "tests/executor/combo.h"
 
 /* --- pairs --- */

@@ -1,13 +1,13 @@
-/* Tests of executor/measure.h and samples.h: what a profile holds and that it describes runs.  That
+/* Tests of executor/measure/measure.h and samples.h: what a profile holds and that it describes runs.  That
  * predictions from it meet measured steps is shown end to end, not by timing inside a test. */
-#include "executor/measure.h"
-#include "executor/transport.h"
+#include "executor/measure/measure.h"
+#include "executor/transport/transport.h"
 
 #include <math.h>
 #include <glib/gstdio.h>
 #include <string.h>
 
-#include "executor/samples.h"
+#include "executor/transport/samples.h"
 
 static ModelArch
 model(void)

@@ -1,5 +1,5 @@
-/* Tests of executor/measure_budget.h: what there is time for, from seconds that are made up. */
-#include "executor/measure_budget.h"
+/* Tests of executor/measure/budget.h: what there is time for, from seconds that are made up. */
+#include "executor/measure/budget.h"
 
 #include <math.h>
 

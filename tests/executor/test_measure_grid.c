@@ -1,5 +1,5 @@
-/* Tests of executor/measure_grid.h: corners first, then where it is needed, and when it ends. */
-#include "executor/measure_grid.h"
+/* Tests of executor/measure/grid.h: corners first, then where it is needed, and when it ends. */
+#include "executor/measure/grid.h"
 
 #include <math.h>
 

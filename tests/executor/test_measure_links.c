@@ -1,8 +1,8 @@
-/* Tests of executor/measure_links.c: that what is timed is what a step does. */
-#include "executor/measure_rank.h"
+/* Tests of executor/measure/links.c: that what is timed is what a step does. */
+#include "executor/measure/rank.h"
 
-#include "executor/backend.h"
-#include "executor/model.h"
+#include "executor/device/backend.h"
+#include "executor/model/model.h"
 
 /* --- a backend that counts elements --- */
 

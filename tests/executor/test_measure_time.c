@@ -1,11 +1,11 @@
-/* Tests of the time that executor/measure.h takes, on a clock that goes on only when it is read: so
+/* Tests of the time that executor/measure/measure.h takes, on a clock that goes on only when it is read: so
  * the machine's load does not count. */
-#include "executor/measure.h"
+#include "executor/measure/measure.h"
 
 #include <stdatomic.h>
 #include <string.h>
 
-#include "executor/clock.h"
+#include "executor/device/clock.h"
 
 /* --- the clock --- */
 
@@ -14,7 +14,7 @@
 static atomic_llong now_ns;
 static int64_t reading_ns = READING_NS;
 
-/* In place of executor/clock.c's. */
+/* In place of executor/device/clock.c's. */
 int64_t
 exec_now_ns(void)
 {

@@ -1,5 +1,5 @@
-/* Tests of executor/model.h: shards of all ranks make the whole, initial values, memory. */
-#include "executor/model.h"
+/* Tests of executor/model/model.h: shards of all ranks make the whole, initial values, memory. */
+#include "executor/model/model.h"
 
 #include <math.h>
 

@@ -1,5 +1,5 @@
-/* Tests of executor/offload.h: pieces in memory and in a file, and training with the same bits. */
-#include "executor/offload.h"
+/* Tests of executor/model/offload.h: pieces in memory and in a file, and training with the same bits. */
+#include "executor/model/offload.h"
 
 #include <glib/gstdio.h>
 #include <string.h>

@@ -1,10 +1,10 @@
 /* Tests of the end of a step: the learning rate, clipping by the global norm and AdamW against a
  * trainer written here, on one rank and on shards. */
-#include "executor/optimize.h"
+#include "executor/run/optimize.h"
 
 #include <math.h>
 
-#include "executor/verify.h"
+#include "executor/run/verify.h"
 #include "tests/executor/combo.h"
 
 /* --- the learning rate --- */

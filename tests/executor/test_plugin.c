@@ -1,5 +1,5 @@
-/* Tests of executor/plugin.h: a plugin that is absent, broken, foreign, or right. */
-#include "executor/plugin.h"
+/* Tests of executor/device/plugin.h: a plugin that is absent, broken, foreign, or right. */
+#include "executor/device/plugin.h"
 
 #include <glib/gstdio.h>
 

@@ -1,6 +1,6 @@
-/* Tests of executor/run.h: exact gradients over degrees, slices and schedules; order, determinism,
+/* Tests of executor/run/run.h: exact gradients over degrees, slices and schedules; order, determinism,
  * learning. */
-#include "executor/run.h"
+#include "executor/run/run.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,13 +1,13 @@
-/* Tests of executor/starting.h: this program, started once more as a rank, is found, seen stopped,
+/* Tests of executor/watch/starting.h: this program, started once more as a rank, is found, seen stopped,
  * killed and missed. */
-#include "executor/starting.h"
+#include "executor/watch/starting.h"
 
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "executor/launch.h"
-#include "executor/watch_wire.h"
+#include "executor/watch/launch.h"
+#include "executor/watch/watch_wire.h"
 
 #define WHERE "secret@127.0.0.1:1"
 #define N_RANKS 3

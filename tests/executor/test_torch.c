@@ -4,8 +4,8 @@
 #include <string.h>
 #include <sys/wait.h>
 
-#include "executor/random.h"
-#include "executor/verify.h"
+#include "executor/model/random.h"
+#include "executor/run/verify.h"
 
 static ModelArch
 model(ModelFamily family, bool experts)

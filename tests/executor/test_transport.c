@@ -1,5 +1,5 @@
-/* Tests of executor/transport.h (local): barrier, messages, time limits, abort. */
-#include "executor/transport.h"
+/* Tests of executor/transport/transport.h (local): barrier, messages, time limits, abort. */
+#include "executor/transport/transport.h"
 
 #include <stdatomic.h>
 #include <string.h>

@@ -1,6 +1,6 @@
-/* Tests of executor/transport_device.h: tensors in device memory arrive and are summed as in host
+/* Tests of executor/transport/transport_device.h: tensors in device memory arrive and are summed as in host
  * memory, staged (reference backend) and on the device (emulated GPU). */
-#include "executor/transport_device.h"
+#include "executor/transport/transport_device.h"
 
 #include <string.h>
 

@@ -1,10 +1,10 @@
-/* Tests of executor/transport_nccl.h on emulated GPUs with a fake NCCL (fake_nccl.c); ranks are
+/* Tests of executor/cuda/transport_nccl.h on emulated GPUs with a fake NCCL (fake_nccl.c); ranks are
  * threads here, and processes in tests/cli/test_nccl.sh. */
-#include "executor/transport_nccl.h"
+#include "executor/cuda/transport_nccl.h"
 
 #include <string.h>
 
-#include "executor/plugin.h"
+#include "executor/device/plugin.h"
 #include "tests/executor/emulated.h"
 
 #define N_RANKS 3

@@ -1,6 +1,6 @@
-/* Tests of executor/transport_peers.h: ranks that meet by sockets exchange what they should, large
+/* Tests of executor/transport/transport_peers.h: ranks that meet by sockets exchange what they should, large
  * messages in both directions too, and an abort ends their waits. */
-#include "executor/transport_peers.h"
+#include "executor/transport/transport_peers.h"
 
 #include <string.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
-/* Tests of executor/variation.h: what varies in made-up timings is found again. */
-#include "executor/variation.h"
+/* Tests of executor/measure/variation.h: what varies in made-up timings is found again. */
+#include "executor/measure/variation.h"
 
 #include <math.h>
 #include <string.h>

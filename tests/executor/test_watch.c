@@ -1,5 +1,5 @@
-/* Tests of executor/watch.h: who is to blame for a standstill. */
-#include "executor/watch.h"
+/* Tests of executor/watch/watch.h: who is to blame for a standstill. */
+#include "executor/watch/watch.h"
 
 #include <string.h>
 

@@ -1,9 +1,9 @@
-/* Tests of executor/watcher.h with ranks that are connections of this process: those that do not
+/* Tests of executor/watch/watcher.h with ranks that are connections of this process: those that do not
  * come are counted. */
-#include "executor/watcher.h"
+#include "executor/watch/watcher.h"
 
-#include "executor/member.h"
-#include "executor/transport.h"
+#include "executor/watch/member.h"
+#include "executor/transport/transport.h"
 
 #define N_RANKS 8
 

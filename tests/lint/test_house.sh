@@ -26,14 +26,15 @@ clean() {
     report "$status" "$2" "$output"
 }
 
-clean include_ranks.sh "folders include themselves and lower ranks only"
+clean include_ranks.sh "folders and rooms include themselves and lower ranks only"
 clean headers_alone.sh "every header compiles alone"
 clean machine_paths.sh "nothing committed names a place on one machine"
 
 # Each rule must also be seen to bite, in a tree that breaks it.
 tree=$(mktemp -d)
 trap 'rm -rf "$tree"' EXIT INT TERM
-mkdir "$tree/base" "$tree/models" "$tree/schedule" "$tree/planner" "$tree/simulator"
+mkdir -p "$tree/base" "$tree/models" "$tree/schedule" "$tree/planner" "$tree/simulator" \
+    "$tree/executor/device" "$tree/executor/run" "$tree/executor/cuda" "$tree/executor/attic"
 
 # bites SCRIPT FILE TEXT EXPECTED NAME: with TEXT in FILE, the script complains with EXPECTED
 bites() {
@@ -53,6 +54,13 @@ bites include_ranks.sh base/a.c '#include "models/arch.h"\n' \
     "a higher rank is refused"
 bites include_ranks.sh planner/a.c '\n#include "simulator/engine.h"\n' \
     'planner/a.c:2: planner (rank 3) must not include' "a sibling is refused"
+bites include_ranks.sh executor/device/a.c '#include "executor/run/run.h"\n' \
+    'executor/device/a.c:1: executor/device (rank 3.0) must not include "executor/run/run.h" (rank 3.4)' \
+    "a room of a higher rank is refused"
+bites include_ranks.sh executor/cuda/a.c '#include "executor/mpi/state.h"\n' \
+    'executor/cuda (rank 3.2) must not include' "a room of the same rank is refused"
+bites include_ranks.sh executor/attic/a.c '\n' 'executor/attic/ is no room' \
+    "a folder that the tree does not name is refused"
 bites include_ranks.sh models/a.c '#include "arch.h"\n' '"arch.h" is not written from the root' \
     "an include that is not from the root is refused"
 bites include_ranks.sh models/a.c '#include <cjson/cJSON.h>\n' 'cJSON is met' \

@@ -4,7 +4,7 @@
 #ifndef TESTS_PROFILES_LAYER_H
 #define TESTS_PROFILES_LAYER_H
 
-#include "profiles/cost.h"
+#include "profiles/cost/cost.h"
 #include "tests/profiles/fixture.h"
 
 static inline const ModelDevice *

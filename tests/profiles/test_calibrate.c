@@ -1,5 +1,5 @@
-/* Tests of profiles/calibrate.h: known answers, bounds, outliers, shares, bits. */
-#include "profiles/calibrate.h"
+/* Tests of profiles/fit/calibrate.h: known answers, bounds, outliers, shares, bits. */
+#include "profiles/fit/calibrate.h"
 
 #include <math.h>
 #include <string.h>

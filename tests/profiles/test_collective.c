@@ -1,5 +1,5 @@
-/* Tests of collectives and messages in profiles/cost.h: formulas, topology, published tables. */
-#include "profiles/cost.h"
+/* Tests of collectives and messages in profiles/cost/cost.h: formulas, topology, published tables. */
+#include "profiles/cost/cost.h"
 
 #include "tests/profiles/fixture.h"
 

@@ -1,5 +1,5 @@
-/* Tests of ops in profiles/cost.h: roofline, quantisation, host. */
-#include "profiles/cost.h"
+/* Tests of ops in profiles/cost/cost.h: roofline, quantisation, host. */
+#include "profiles/cost/cost.h"
 
 #include "tests/profiles/layer.h"
 

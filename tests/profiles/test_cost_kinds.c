@@ -1,5 +1,5 @@
-/* Tests of profiles/cost.h: kinds of costs, worked out by hand on the fixture. */
-#include "profiles/cost.h"
+/* Tests of profiles/cost/cost.h: kinds of costs, worked out by hand on the fixture. */
+#include "profiles/cost/cost.h"
 
 #include "tests/profiles/layer.h"
 

@@ -1,5 +1,5 @@
-/* Tests of parts in profiles/cost.h: sums of ops, what hides behind what, recompute. */
-#include "profiles/cost.h"
+/* Tests of parts in profiles/cost/cost.h: sums of ops, what hides behind what, recompute. */
+#include "profiles/cost/cost.h"
 
 #include "tests/profiles/layer.h"
 

@@ -1,5 +1,5 @@
-/* Tests of profiles/import_kineto.h: what calls of PyTorch's operators compute and move. */
-#include "profiles/import_kineto.h"
+/* Tests of profiles/import/kineto.h: what calls of PyTorch's operators compute and move. */
+#include "profiles/import/kineto.h"
 
 #include "tests/profiles/fixture.h"
 

@@ -1,5 +1,5 @@
-/* Tests of profiles/measured.h: what points left out say about the fit. */
-#include "profiles/measured.h"
+/* Tests of profiles/cost/measured.h: what points left out say about the fit. */
+#include "profiles/cost/measured.h"
 
 #include <math.h>
 

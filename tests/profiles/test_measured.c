@@ -1,9 +1,9 @@
-/* Tests of profiles/measured.h through profiles/cost.h: rows win, and between them a law holds. */
+/* Tests of profiles/cost/measured.h through profiles/cost/cost.h: rows win, and between them a law holds. */
 #include "tests/profiles/layer.h"
 
 #include <math.h>
 
-#include "profiles/measured.h"
+#include "profiles/cost/measured.h"
 
 /* What a machine with these three coefficients would take. */
 static double

@@ -1,6 +1,6 @@
-/* Tests of profiles/placement.h: groups against the coordinates of every device, and what they
+/* Tests of profiles/cost/placement.h: groups against the coordinates of every device, and what they
  * cost on two levels. */
-#include "profiles/placement.h"
+#include "profiles/cost/placement.h"
 
 #include "schedule/rank_order.h"
 #include "tests/profiles/fixture.h"

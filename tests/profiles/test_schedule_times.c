@@ -1,5 +1,5 @@
-/* Tests of profiles/schedule_times.h: a Workload's numbers as a family that searches gets them. */
-#include "profiles/schedule_times.h"
+/* Tests of profiles/workload/schedule_times.h: a Workload's numbers as a family that searches gets them. */
+#include "profiles/workload/schedule_times.h"
 
 /* Two ranks with one stage each; micro-batches of two classes, the second twice as large. */
 typedef struct {

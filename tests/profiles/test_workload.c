@@ -1,4 +1,4 @@
-/* Tests of profiles/workload.h: times, reductions, memory and refusals of whole plans. */
+/* Tests of profiles/workload/workload.h: times, reductions, memory and refusals of whole plans. */
 #include "tests/profiles/workload_case.h"
 
 /* --- times --- */

@@ -1,5 +1,5 @@
-/* Tests of profiles/workload.h: what experts, the optimizer and buckets cost, by hand. */
-#include "profiles/workload.h"
+/* Tests of profiles/workload/workload.h: what experts, the optimizer and buckets cost, by hand. */
+#include "profiles/workload/workload.h"
 
 #include "tests/profiles/workload_case.h"
 

@@ -1,4 +1,4 @@
-/* Tests of profiles/workload.h: what a rank holds, by owner. */
+/* Tests of profiles/workload/workload.h: what a rank holds, by owner. */
 #include "tests/profiles/workload_case.h"
 
 /* --- memory --- */

@@ -1,4 +1,4 @@
-/* Tests of profiles/workload.h: messages between ranks, the links they take, and senders that wait.
+/* Tests of profiles/workload/workload.h: messages between ranks, the links they take, and senders that wait.
  */
 #include "tests/profiles/workload_case.h"
 

@@ -1,5 +1,5 @@
-/* Tests of profiles/workload.h: ZeRO 3 - how far ahead weights are gathered, and from where. */
-#include "profiles/workload_ahead.h"
+/* Tests of profiles/workload/workload.h: ZeRO 3 - how far ahead weights are gathered, and from where. */
+#include "profiles/workload/ahead.h"
 #include "tests/profiles/workload_case.h"
 
 /* --- how far ahead --- */

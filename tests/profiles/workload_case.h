@@ -4,7 +4,7 @@
 #ifndef TESTS_PROFILES_WORKLOAD_CASE_H
 #define TESTS_PROFILES_WORKLOAD_CASE_H
 
-#include "profiles/workload.h"
+#include "profiles/workload/workload.h"
 
 #include "tests/profiles/fixture.h"
 

@@ -3,14 +3,14 @@
  *
  * Every op looks for the ops it needs by walking all ops, O(n^2) in all, and every message is
  * looked up by stage: no graph, no steps, no tables.  Written from the text of schedule/schedule.h,
- * simulator/simulate.h, simulator/finish.h and profiles/workload.h.
+ * simulator/simulate.h, simulator/finish.h and profiles/workload/workload.h.
  */
 #ifndef TESTS_SIMULATOR_ORACLE_H
 #define TESTS_SIMULATOR_ORACLE_H
 
 #include <string.h>
 
-#include "profiles/workload_ahead.h"
+#include "profiles/workload/ahead.h"
 
 typedef struct {
     ScheduleOp op;

@@ -7,7 +7,7 @@
 #ifndef TESTS_SIMULATOR_RANDOM_H
 #define TESTS_SIMULATOR_RANDOM_H
 
-#include "profiles/workload_ahead.h"
+#include "profiles/workload/ahead.h"
 #include "schedule/check.h"
 
 /* splitmix64 [Steele, Lea, Flood 2014]. */

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "profiles/workload_ahead.h"
+#include "profiles/workload/ahead.h"
 #include "simulator/simulate.h"
 #include "tests/schedule/evaluate.h"
 #include "tests/simulator/random.h"

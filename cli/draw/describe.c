@@ -1,0 +1,409 @@
+#include "cli/draw/describe.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "base/units.h"
+#include "cli/request/output.h"
+#include "cli/request/pareto.h"
+#include "cli/draw/timeline.h"
+#include "schedule/rank_order.h"
+
+#define MAX_TIMELINE_ROWS 32
+
+/* --- plans --- */
+
+void
+describe_job(const Job *job)
+{
+    const Plan *plan = job->plan;
+    g_autofree char *model = text_escape(job->arch->name, 60);
+    g_autofree char *cluster = text_escape(job->profile->name, 60);
+
+    output_printf("%s on %s (%" G_GINT64_FORMAT " of %" G_GINT64_FORMAT
+                  " devices), %" G_GINT64_FORMAT " x %" G_GINT64_FORMAT " tokens, %s\n",
+                  model, cluster, plan_n_devices(plan),
+                  model_cluster_n_devices(job->profile->cluster), plan->global_batch, plan->seq_len,
+                  dtype_names[plan->dtype]);
+}
+
+char *
+describe_split(const PlanDegrees *degrees)
+{
+    const struct {
+        const char *name;
+        int64_t n;
+    } all[] = {{"dp", degrees->dp},
+               {"tp", degrees->tp},
+               {"cp", degrees->cp},
+               {"ep", degrees->ep},
+               {"pp", degrees->pp}};
+    GString *text = g_string_new(NULL);
+
+    for (size_t i = 0; i < G_N_ELEMENTS(all); i++) {
+        if (all[i].n > 1)
+            g_string_append_printf(text, "%s%s %" G_GINT64_FORMAT, text->len == 0 ? "" : ", ",
+                                   all[i].name, all[i].n);
+    }
+    if (degrees->vpp > 1)
+        g_string_append_printf(text, " x %" G_GINT64_FORMAT, degrees->vpp);
+    if (text->len == 0)
+        g_string_append(text, "one device");
+    if (plan_rank_order_plain(degrees) != PLAN_RANK_ORDER_DEFAULT)
+        g_string_append_printf(text, " in %s", plan_rank_order_names[degrees->rank_order]);
+    return g_string_free(text, FALSE);
+}
+
+static bool
+has_other_order(const Plan *plan)
+{
+    return plan_rank_order_plain(&plan->degrees) != PLAN_RANK_ORDER_DEFAULT;
+}
+
+/* @orders: with a column of the order of ranks. */
+static void
+add_plan(OutputTable *table, const Plan *plan, size_t i, bool is_front, bool orders)
+{
+    const PlanDegrees *d = &plan->degrees;
+    const Report *report = plan->predicted;
+    const int64_t degrees[] = {d->dp, d->tp, d->pp, d->vpp, d->cp, d->ep, plan->micro_batch};
+
+    if (i == 0)
+        output_table_printf(table, "best%s", is_front ? " *" : "");
+    else
+        output_table_printf(table, "%zu%s", i + 1, is_front ? " *" : "");
+    for (size_t k = 0; k < G_N_ELEMENTS(degrees); k++)
+        output_table_printf(table, "%" G_GINT64_FORMAT, degrees[k]);
+    if (orders)
+        output_table_add(table, plan_rank_order_names[d->rank_order]);
+    output_table_add(table, plan->schedule);
+    output_table_printf(table, "%u", plan->slices->len);
+    output_table_add(table, plan_recompute_name(plan));
+    output_table_printf(table, "%d", plan->zero_stage);
+    if (report == NULL) {
+        for (int k = 0; k < 4; k++)
+            output_table_add(table, "-");
+        return;
+    }
+    output_table_take(table, output_seconds(units_s_from_ns(report->iteration_ns)));
+    output_table_take(table, output_percent(report->model_flops_utilization_fraction));
+    output_table_take(table, output_percent(report->bubble_fraction));
+    output_table_take(table, units_format_bytes((double)report->peak_memory_bytes));
+}
+
+void
+describe_plans(const Plan *const *plans, size_t n)
+{
+    static const char *const first[] = {"<", "dp", "tp", "pp", "vpp", "cp", "ep", "micro-batch"};
+    static const char *const last[] = {"<schedule", "slices", "<recompute", "zero", "iteration",
+                                       "MFU",       "bubble", "memory",     NULL};
+    const char *header[G_N_ELEMENTS(first) + 1 + G_N_ELEMENTS(last)];
+    size_t n_columns = G_N_ELEMENTS(first);
+    bool orders = false;
+
+    for (size_t i = 0; i < n; i++)
+        orders = orders || has_other_order(plans[i]);
+    memcpy(header, first, sizeof first);
+    if (orders)
+        header[n_columns++] = "<rank order";
+    memcpy(header + n_columns, last, sizeof last);
+    g_autoptr(OutputTable) table = output_table_new(header);
+    for (size_t i = 0; i < n; i++)
+        add_plan(table, plans[i], i, n > 1 && pareto_is_front(plans[i], plans, n), orders);
+    output_table_print(table, 0);
+    if (n > 1)
+        output_text("* of these none is faster and smaller\n");
+}
+
+void
+describe_stages(const Plan *plan)
+{
+    g_autoptr(GArray) layers = g_array_new(FALSE, FALSE, sizeof(int64_t));
+    g_autofree char *layers_text = NULL;
+    g_autofree char *slices = output_int64s(plan->slices, 12);
+
+    for (guint i = 0; i < plan->stages->len; i++)
+        g_array_append_val(layers, g_array_index(plan->stages, PlanStage, i).n_layers);
+    layers_text = output_int64s(layers, 12);
+    output_printf("%u stage%s of %s layers; %" G_GINT64_FORMAT " micro-batch%s of %" G_GINT64_FORMAT
+                  " sequence%s per replica",
+                  plan->stages->len, plan->stages->len == 1 ? "" : "s", layers_text,
+                  plan->n_microbatches, plan->n_microbatches == 1 ? "" : "es", plan->micro_batch,
+                  plan->micro_batch == 1 ? "" : "s");
+    if (plan->batch_slices != NULL) {
+        g_autofree char *batches = output_int64s(plan->batch_slices, 12);
+
+        output_printf(" (%s)", batches);
+    }
+    output_text("\n");
+    if (plan->slices->len > 1)
+        output_printf("%u slices of %s tokens\n", plan->slices->len, slices);
+    if (has_other_order(plan))
+        output_printf("ranks in the order %s, the fastest dimension first\n",
+                      plan_rank_order_names[plan->degrees.rank_order]);
+}
+
+/* --- reports --- */
+
+static void
+print_breakdown(const Report *report)
+{
+    const struct {
+        const char *name;
+        double s;
+    } parts[] = {
+        {"compute", report->breakdown.compute_s}, {"recompute", report->breakdown.recompute_s},
+        {"tp", report->breakdown.tp_s},           {"pp", report->breakdown.pp_s},
+        {"dp", report->breakdown.dp_s},           {"cp", report->breakdown.cp_s},
+        {"ep", report->breakdown.ep_s},           {"optimizer", report->breakdown.optimizer_s},
+        {"bubble", report->breakdown.bubble_s},
+    };
+    const double iteration_s = units_s_from_ns(report->iteration_ns);
+    bool is_first = true;
+
+    output_text("of it  ");
+    for (size_t i = 0; i < G_N_ELEMENTS(parts); i++) {
+        g_autofree char *share = NULL;
+
+        if (parts[i].s <= 0)
+            continue;
+        share = output_percent(iteration_s > 0 ? parts[i].s / iteration_s : 0);
+        output_printf("%s%s %s", is_first ? "" : ", ", parts[i].name, share);
+        is_first = false;
+    }
+    output_text("\n");
+}
+
+/* Where the ops' times come from: measured on the device, between such points, or modelled. */
+static void
+print_sources(const Report *report)
+{
+    const struct {
+        const char *name;
+        double fraction;
+    } sources[] = {
+        {"measured", report->sources.measured_fraction},
+        {"interpolated", report->sources.interpolated_fraction},
+        {"modelled", report->sources.modelled_fraction},
+    };
+    bool is_first = true;
+
+    if (isnan(report->sources.modelled_fraction))
+        return;
+    output_text("op times  ");
+    for (size_t i = 0; i < G_N_ELEMENTS(sources); i++) {
+        g_autofree char *share = NULL;
+
+        if (sources[i].fraction <= 0)
+            continue;
+        share = output_percent(sources[i].fraction);
+        output_printf("%s%s %s", is_first ? "" : ", ", sources[i].name, share);
+        is_first = false;
+    }
+    output_text("\n");
+}
+
+/* ", at 12.3 ms on rank 0 in F3.0: most of it activations" */
+static void
+print_peak(const Report *report)
+{
+    const int32_t r = report_peak_rank(report);
+    const ReportRank *rank = &g_array_index(report->ranks, ReportRank, r);
+    g_autofree char *at = output_seconds(units_s_from_ns(rank->peak_time_ns));
+
+    if (*rank->peak_op == 0)
+        output_printf(", from the start on rank %d", r);
+    else
+        output_printf(", at %s on rank %d in %s", at, r, rank->peak_op);
+    output_printf(": most of it %s", trace_memory_names[report_peak_owner(rank)]);
+}
+
+char *
+describe_op_sigma(const ReportJitter *jitter)
+{
+    g_autofree char *sigma = output_percent(jitter->op_sigma);
+    g_autofree char *lasts = output_seconds(jitter->correlation_s);
+
+    if (jitter->correlation_s > 0)
+        return g_strdup_printf("%s, forgotten within %s", sigma, lasts);
+    return g_steal_pointer(&sigma);
+}
+
+/* What many iterations with times that vary say. */
+static void
+print_jitter(const Report *report)
+{
+    const ReportJitter *jitter = &report->jitter;
+    char *texts[3];
+
+    if (jitter->n_runs == 0)
+        return;
+    for (int i = 0; i < 3; i++)
+        texts[i] = output_seconds(units_s_from_ns(jitter->iteration_ns[i]));
+    output_printf("jitter  iteration p10 %s, p50 %s, p90 %s", texts[0], texts[1], texts[2]);
+    for (int i = 0; i < 3; i++)
+        g_free(texts[i]);
+    if (report->memory_limit_bytes > 0) {
+        g_autofree char *fit = output_percent(jitter->fit_fraction);
+
+        output_printf("; fits in %s", fit);
+    }
+    g_autofree char *op = describe_op_sigma(jitter);
+    g_autofree char *rank = output_percent(jitter->rank_sigma);
+    output_printf(" of %" G_GINT64_FORMAT " runs (ops log-normal %s, ranks %s", jitter->n_runs, op,
+                  rank);
+    if (jitter->straggler_fraction > 0) {
+        g_autofree char *share = output_percent(jitter->straggler_fraction);
+        g_autofree char *slowdown = output_number(jitter->straggler_slowdown);
+        output_printf(", %s stragglers %sx", share, slowdown);
+    }
+    output_printf("; seed %" G_GINT64_FORMAT ")\n", jitter->seed);
+}
+
+static void
+print_totals(const Report *report, const char *currency)
+{
+    g_autofree char *iteration = output_seconds(units_s_from_ns(report->iteration_ns));
+    g_autofree char *bubble = output_percent(report->bubble_fraction);
+
+    output_printf("iteration %s, bubble %s", iteration, bubble);
+    if (isfinite(report->tokens_per_s)) {
+        g_autofree char *tokens = units_format_count(report->tokens_per_s);
+
+        output_printf(", %s tokens/s", tokens);
+    }
+    if (isfinite(report->model_flops_per_s_per_device)) {
+        g_autofree char *flops = units_format_flops(report->model_flops_per_s_per_device);
+        g_autofree char *utilization = output_percent(report->model_flops_utilization_fraction);
+
+        output_printf(", %s per device (%s of peak)", flops, utilization);
+    }
+    output_text("\n");
+    print_breakdown(report);
+    print_sources(report);
+    if (report->peak_memory_bytes > 0) {
+        g_autofree char *peak = units_format_bytes((double)report->peak_memory_bytes);
+        g_autofree char *limit = units_format_bytes((double)report->memory_limit_bytes);
+
+        output_printf("memory %s", peak);
+        if (report->memory_limit_bytes > 0)
+            output_printf(" of %s%s", limit, report->fits ? "" : ": DOES NOT FIT");
+        print_peak(report);
+        output_text("\n");
+    }
+    print_jitter(report);
+    if (isfinite(report->cost_per_iteration)) {
+        g_autofree char *cost = output_number(report->cost_per_iteration);
+
+        g_autofree char *unit = text_escape(currency == NULL ? "" : currency, 16);
+
+        output_printf("cost %s%s%s per iteration\n", cost, currency == NULL ? "" : " ", unit);
+    }
+    if (isfinite(report->energy_per_iteration_j)) {
+        g_autofree char *energy = output_number(report->energy_per_iteration_j / 3.6e6);
+
+        output_printf("energy %s kWh per iteration\n", energy);
+    }
+}
+
+/* The owners of memory that hold anything on any rank. */
+static void
+find_owners(const Report *report, bool is_used[TRACE_MEMORY_N])
+{
+    for (guint r = 0; r < report->ranks->len; r++) {
+        for (int owner = 0; owner < TRACE_MEMORY_N; owner++)
+            is_used[owner] |= g_array_index(report->ranks, ReportRank, r).memory_bytes[owner] > 0;
+    }
+}
+
+static void
+add_rank(OutputTable *table, guint r, const ReportRank *rank, bool has_memory,
+         const bool is_used[TRACE_MEMORY_N])
+{
+    output_table_printf(table, "%u", r);
+    output_table_take(table, output_seconds(units_s_from_ns(rank->busy_ns)));
+    output_table_take(table, output_seconds(units_s_from_ns(rank->bubble_ns)));
+    output_table_take(table, output_seconds(units_s_from_ns(rank->communication_ns)));
+    output_table_printf(table, "%d", rank->peak_in_flight);
+    if (!has_memory)
+        return;
+    output_table_take(table, units_format_bytes((double)rank->peak_memory_bytes));
+    for (int owner = 0; owner < TRACE_MEMORY_N; owner++) {
+        if (is_used[owner])
+            output_table_take(table, units_format_bytes((double)rank->memory_bytes[owner]));
+    }
+}
+
+static void
+print_ranks(const Report *report, guint max_rows)
+{
+    const bool has_memory = report->peak_memory_bytes > 0;
+    const char *header[7 + TRACE_MEMORY_N] = {"rank", "busy", "bubble", "messages", "in flight"};
+    bool is_used[TRACE_MEMORY_N] = {false};
+    const guint n = report->ranks->len;
+    const guint rows = MIN(n, MAX(max_rows, 2));
+    size_t n_columns = 5;
+
+    find_owners(report, is_used);
+    if (has_memory) {
+        header[n_columns++] = "memory";
+        for (int owner = 0; owner < TRACE_MEMORY_N; owner++) {
+            if (is_used[owner])
+                header[n_columns++] = trace_memory_names[owner];
+        }
+    }
+    g_autoptr(OutputTable) table = output_table_new(header);
+    for (guint i = 0; i < rows; i++) {
+        /* evenly spaced, with both ends */
+        const guint r = rows == 1 ? 0 : (guint)((guint64)i * (n - 1) / (rows - 1));
+
+        add_rank(table, r, &g_array_index(report->ranks, ReportRank, r), has_memory, is_used);
+    }
+    output_text("\n");
+    output_table_print(table, 0);
+    if (rows < n)
+        output_printf("(%u of %u ranks; --json has all)\n", rows, n);
+}
+
+void
+describe_report(const Report *report, const char *currency, guint max_rows)
+{
+    print_totals(report, currency);
+    print_ranks(report, max_rows);
+}
+
+static TimelineText
+timeline_style(bool is_unitless)
+{
+    return (TimelineText){
+        .columns = output_columns(),
+        .color = output_has_color(NULL),
+        .utf8 = output_is_utf8(),
+        .max_rows = MAX_TIMELINE_ROWS,
+        .is_unitless = is_unitless,
+    };
+}
+
+bool *
+describe_glimpse(int32_t n_ranks, SimGlimpse *glimpse)
+{
+    const TimelineText how = timeline_style(false);
+    bool *is_shown = g_new(bool, (size_t)n_ranks);
+
+    for (int32_t rank = 0; rank < n_ranks; rank++)
+        is_shown[rank] = timeline_is_shown(rank, n_ranks, how.max_rows);
+    *glimpse = (SimGlimpse){timeline_n_cells(&how, n_ranks), is_shown};
+    return is_shown;
+}
+
+void
+describe_timeline(const Trace *trace, bool is_unitless)
+{
+    const TimelineText how = timeline_style(is_unitless);
+    g_autoptr(GString) text = g_string_new(NULL);
+
+    timeline_append_text(text, trace, &how);
+    timeline_append_legend(text, &trace, 1, &how);
+    output_text(text->str);
+}

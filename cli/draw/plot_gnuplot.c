@@ -1,0 +1,356 @@
+#include "cli/draw/plot_gnuplot.h"
+
+#include <glib/gstdio.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/embedded.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/text.h"
+#include "cli/request/command.h"
+#include "cli/request/output.h"
+#include "cli/draw/plot.h"
+
+static const char *const suffixes[] = {".svg", ".png", ".txt", ".tsv"};
+
+PlotFormat
+plot_format(const char *path, GError **error)
+{
+    const char *dot = strrchr(path, '.');
+    g_autofree char *shown = text_escape(path, 200);
+
+    if (strcmp(path, "-") == 0)
+        return PLOT_FORMAT_TEXT;
+    for (int i = 0; dot != NULL && i < PLOT_FORMAT_N; i++) {
+        if (g_ascii_strcasecmp(dot, suffixes[i]) == 0)
+            return (PlotFormat)i;
+    }
+    g_set_error(error, CMD_ERROR, CMD_ERROR_USAGE,
+                "%s: a picture's name ends in .svg, .png, .txt or .tsv", shown);
+    return PLOT_FORMAT_N;
+}
+
+bool
+plot_path_check(const char *path, GError **error)
+{
+    return plot_format(path, error) != PLOT_FORMAT_N;
+}
+
+void
+plot_picture_clear(PlotPicture *picture)
+{
+    if (picture->settings != NULL)
+        g_string_free(picture->settings, TRUE);
+    table_free(picture->data);
+    table_free(picture->labels);
+    *picture = (PlotPicture){0};
+}
+
+/* --- settings --- */
+
+/*
+ * A quote could be doubled, but gnuplot 5.4 misreads one that comes first; so it becomes a
+ * typographic one, and what stands between two quotes never has one in it.
+ */
+void
+plot_append_quoted(GString *settings, const char *text)
+{
+    g_autofree char *safe = text_escape(text, 160);
+
+    g_string_append_c(settings, '\'');
+    for (const char *c = safe; *c != 0; c++) {
+        if (*c == '\'')
+            g_string_append(settings, "\u2019");
+        else if ((unsigned char)*c >= 0x20)
+            g_string_append_c(settings, *c);
+    }
+    g_string_append_c(settings, '\'');
+}
+
+void
+plot_set_double(GString *settings, const char *name, double value)
+{
+    g_autofree char *digits = json_format_double(value);
+
+    g_string_append_printf(settings, "%s = %s\n", name, digits);
+}
+
+void
+plot_set_text(GString *settings, const char *name, const char *value)
+{
+    g_string_append_printf(settings, "%s = ", name);
+    plot_append_quoted(settings, value);
+    g_string_append_c(settings, '\n');
+}
+
+/* 1, 2 or 5 times a power of ten: the smallest that needs at most @max steps for @span. */
+static double
+tic_step(double span, int max)
+{
+    static const int factors[] = {1, 2, 5};
+
+    for (int exponent = -9; exponent < 18; exponent++) {
+        const double power = pow(10, exponent);
+        for (size_t i = 0; i < G_N_ELEMENTS(factors); i++) {
+            if (span <= max * power * factors[i])
+                return power * factors[i];
+        }
+    }
+    return span;
+}
+
+double
+plot_set_time_unit(GString *settings, int64_t span_ns)
+{
+    static const struct {
+        const char *name;
+        double ns;
+    } units[] = {{"s", 1e9}, {"ms", 1e6}, {"µs", 1e3}, {"ns", 1}};
+    size_t i = 0;
+
+    while (i + 1 < G_N_ELEMENTS(units) && (double)span_ns <= units[i].ns)
+        i++;
+    plot_set_text(settings, "time_unit", units[i].name);
+    plot_set_double(settings, "time_scale", units[i].ns);
+    plot_set_double(settings, "span", (double)span_ns / units[i].ns);
+    plot_set_double(settings, "tic_step", tic_step((double)span_ns / units[i].ns, 12));
+    return units[i].ns;
+}
+
+/* "50 k" */
+static char *
+tic_name(double value)
+{
+    static const char *const prefixes[] = {"", " k", " M", " G", " T", " P"};
+    size_t i = 0;
+
+    for (; value >= 1000 && i + 1 < G_N_ELEMENTS(prefixes); i++)
+        value /= 1000;
+    g_autofree char *digits = json_format_double(value);
+    return g_strconcat(digits, prefixes[i], NULL);
+}
+
+/* More tics than this are thinned out. */
+#define MAX_LOG_TICS 14
+#define MAX_DECADES 40
+
+void
+plot_set_log_tics(GString *settings, const char *axis, double low, double high)
+{
+    static const int factors[] = {1, 2, 5};
+    const bool is_sparse = low <= 0 || log10(high / low) * 3 > MAX_LOG_TICS;
+    int decade = low > 0 ? (int)floor(log10(low)) : 0, n = 0;
+
+    g_string_append_printf(settings, "array %s_tic[%d]\narray %s_tic_name[%d]\n", axis,
+                           3 * MAX_DECADES, axis, 3 * MAX_DECADES);
+    for (int d = 0; d < MAX_DECADES; d++, decade++) {
+        for (size_t i = 0; i < (is_sparse ? 1 : G_N_ELEMENTS(factors)); i++) {
+            const double value = pow(10, decade) * factors[i];
+            g_autofree char *name = tic_name(value);
+            g_autofree char *digits = json_format_double(value);
+
+            if (value < low || value > high)
+                continue;
+            n++;
+            g_string_append_printf(settings, "%s_tic[%d] = 1.0*%s\n%s_tic_name[%d] = ", axis, n,
+                                   digits, axis, n);
+            plot_append_quoted(settings, name);
+            g_string_append_c(settings, '\n');
+        }
+    }
+    g_string_append_printf(settings, "%s_n_tics = %d\n", axis, n);
+}
+
+void
+plot_append_title(GString *text, const char *title)
+{
+    g_autofree char *shown = text_escape(title, 160);
+
+    g_string_append_printf(text, "%s\n\n", shown);
+}
+
+bool
+plot_write_text(const GString *text, const char *path, GError **error)
+{
+    if (strcmp(path, "-") != 0)
+        return file_write(path, text->str, text->len, error);
+    output_text(text->str);
+    return true;
+}
+
+/* --- the private directory --- */
+
+static const char *const file_names[] = {"data.tsv", "labels.tsv", "settings.gp", "script.gp",
+                                         "picture"};
+
+static void
+remove_directory(const char *dir)
+{
+    for (size_t i = 0; i < G_N_ELEMENTS(file_names); i++) {
+        g_autofree char *path = g_build_filename(dir, file_names[i], NULL);
+
+        g_unlink(path);
+    }
+    g_rmdir(dir);
+}
+
+static bool
+put(const char *dir, const char *name, const char *text, size_t n_bytes, GError **error)
+{
+    g_autofree char *path = g_build_filename(dir, name, NULL);
+
+    return g_file_set_contents_full(path, text, (gssize)n_bytes, G_FILE_SET_CONTENTS_NONE, 0600,
+                                    error);
+}
+
+static bool
+put_table(const char *dir, const char *name, const Table *table, GError **error)
+{
+    size_t n;
+    const char *text = table == NULL ? NULL : table_text(table, &n);
+
+    return text == NULL || put(dir, name, text, n, error);
+}
+
+static bool
+put_all(const PlotPicture *picture, const char *dir, GError **error)
+{
+    const EmbeddedFile *script = embedded_find(picture->script);
+
+    g_assert(script != NULL);
+    return put_table(dir, "data.tsv", picture->data, error) &&
+           put_table(dir, "labels.tsv", picture->labels, error) &&
+           put(dir, "settings.gp", picture->settings->str, picture->settings->len, error) &&
+           put(dir, "script.gp", script->text, (size_t)(script->end - script->text), error);
+}
+
+/* --- running --- */
+
+/* "curve.svg" -> "curve.tsv". */
+static char *
+data_path(const char *path)
+{
+    const char *dot = strrchr(path, '.');
+
+    return g_strdup_printf("%.*s.tsv", (int)(dot - path), path);
+}
+
+/* Leaves the numbers beside the target; always false. */
+static bool
+leave_data(const PlotPicture *picture, const char *path, const char *why, GError **error)
+{
+    g_autofree char *beside = data_path(path);
+    g_autofree char *shown = text_escape(beside, 200);
+    size_t n;
+    const char *data = table_text(picture->data, &n);
+
+    if (file_write(beside, data, n, error))
+        g_set_error(error, CMD_ERROR, CMD_ERROR_MISSING, "%s; the data is in %s", why, shown);
+    return false;
+}
+
+/* The first line of what gnuplot has to say that says something. */
+static char *
+first_complaint(const char *text)
+{
+    g_auto(GStrv) lines = g_strsplit(text, "\n", 0);
+    const char *found = "no message";
+
+    for (size_t i = 0; lines[i] != NULL; i++) {
+        g_strstrip(lines[i]);
+        if (strstr(lines[i], "line ") != NULL && strstr(lines[i], "warning:") == NULL) {
+            found = lines[i];
+            break;
+        }
+    }
+    return text_escape(found, 300);
+}
+
+static bool
+spawn(const PlotPicture *picture, const char *gnuplot, const char *dir, const char *format,
+      const char *path, GError **error)
+{
+    const char *argv[] = {gnuplot, "-d", "-c", "script.gp", format, NULL};
+    g_auto(GStrv) environment = g_get_environ();
+    g_autofree char *complaints = NULL, *text = NULL;
+    g_autoptr(GError) failed = NULL;
+    int status = 0;
+
+    environment = g_environ_setenv(environment, "LC_ALL", "C", TRUE);
+    if (!g_spawn_sync(dir, (char **)argv, environment, G_SPAWN_STDOUT_TO_DEV_NULL, NULL, NULL, NULL,
+                      &complaints, &status, &failed)) {
+        text = g_strdup_printf("gnuplot cannot be run (%s)", failed->message);
+        return leave_data(picture, path, text, error);
+    }
+    if (!g_spawn_check_wait_status(status, NULL)) {
+        g_autofree char *why = first_complaint(complaints);
+
+        text = g_strdup_printf("gnuplot failed (%s)", why);
+        return leave_data(picture, path, text, error);
+    }
+    return true;
+}
+
+/*
+ * gnuplot exits with 0 on a full disk: only a picture that has its end is one.
+ * Returns: the bytes of the picture without empty lines after it; 0 if it is incomplete.
+ */
+static size_t
+complete_size(const char *text, size_t n, PlotFormat format)
+{
+    static const char png_end[] = "IEND\xae\x42\x60\x82";
+    static const char svg_end[] = "</svg>\n";
+    const char *end = format == PLOT_FORMAT_SVG ? svg_end : png_end;
+    const size_t n_end = strlen(end);
+
+    while (format == PLOT_FORMAT_SVG && n > 1 && text[n - 1] == '\n' && text[n - 2] == '\n')
+        n--;
+    return n > n_end && memcmp(text + n - n_end, end, n_end) == 0 ? n : 0;
+}
+
+static bool
+draw_in(const PlotPicture *picture, const char *gnuplot, const char *dir, PlotFormat format,
+        const char *path, GError **error)
+{
+    g_autofree char *drawn = g_build_filename(dir, "picture", NULL);
+    g_autofree char *text = NULL;
+    size_t n = 0;
+
+    if (!put_all(picture, dir, error) ||
+        !spawn(picture, gnuplot, dir, suffixes[format] + 1, path, error))
+        return false;
+    if (!file_read(drawn, &text, &n, error))
+        return false;
+    n = complete_size(text, n, format);
+    if (n == 0) {
+        g_set_error(error, CMD_ERROR, CMD_ERROR_IO,
+                    "gnuplot's picture is incomplete; is the disk of %s full?", g_get_tmp_dir());
+        return false;
+    }
+    return file_write(path, text, n, error);
+}
+
+bool
+plot_gnuplot_draw(const PlotPicture *picture, PlotFormat format, const char *path, GError **error)
+{
+    g_autofree char *found = g_find_program_in_path("gnuplot");
+    g_autofree char *gnuplot = NULL, *dir = NULL;
+    bool done;
+
+    if (format == PLOT_FORMAT_TSV) {
+        size_t n;
+        const char *data = table_text(picture->data, &n);
+
+        return file_write(path, data, n, error);
+    }
+    if (found == NULL)
+        return leave_data(picture, path, "gnuplot not found", error);
+    gnuplot = g_canonicalize_filename(found, NULL);
+    dir = g_dir_make_tmp("degas-plot-XXXXXX", error);
+    if (dir == NULL)
+        return false;
+    done = draw_in(picture, gnuplot, dir, format, path, error);
+    remove_directory(dir);
+    return done;
+}

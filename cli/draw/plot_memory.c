@@ -1,0 +1,293 @@
+/* Memory of traces and reports; the declarations are in cli/draw/plot.h. */
+#include "base/text.h"
+#include "base/units.h"
+#include "cli/request/command.h"
+#include "cli/draw/plot.h"
+#include "cli/draw/plot_gnuplot.h"
+#include "cli/draw/plot_memory_picture.h"
+
+/* Pixels of the picture. */
+enum {
+    WIDTH = 1200,
+    LEFT = 72,
+    RIGHT = 28,
+    MIDDLE = 760, /* where the bars begin, beside a curve */
+    TITLE = 34,
+    PANEL_HEADER = 62,
+    PANEL_HEIGHT = 260,
+    PANEL_FOOTER = 52,
+    LEGEND = 30,
+    COMMAND = 18, /* the line that says what drew it */
+};
+
+const PlotOwner plot_owners[TRACE_MEMORY_N] = {
+    {TRACE_MEMORY_WEIGHTS, 0x0072b2, 'W'},     {TRACE_MEMORY_GRADIENTS, 0x56b4e9, 'G'},
+    {TRACE_MEMORY_OPTIMIZER, 0x009e73, 'O'},   {TRACE_MEMORY_BUFFERS, 0xcc79a7, 'B'},
+    {TRACE_MEMORY_WORKSPACE, 0x999999, 'S'},   {TRACE_MEMORY_KV, 0xf0e442, 'K'},
+    {TRACE_MEMORY_ACTIVATIONS, 0xe69f00, 'A'},
+};
+
+/* --- settings --- */
+
+static void
+set_element(GString *settings, const char *name, size_t i, double value)
+{
+    g_autofree char *element = g_strdup_printf("%s[%zu]", name, i + 1);
+
+    plot_set_double(settings, element, value);
+}
+
+static void
+set_text_element(GString *settings, const char *name, size_t i, const char *value)
+{
+    g_autofree char *element = g_strdup_printf("%s[%zu]", name, i + 1);
+
+    plot_set_text(settings, element, value);
+}
+
+static void
+set_owners(GString *settings, const MemoryPicture *picture)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < 2; i++) {
+        const char *what = i == 0 ? "owner" : "legend";
+
+        g_string_append_printf(settings, "n_%ss = %d\narray %s_name[%d]\narray %s_color[%d]\n",
+                               what, TRACE_MEMORY_N, what, TRACE_MEMORY_N, what, TRACE_MEMORY_N);
+    }
+    for (size_t k = 0; k < TRACE_MEMORY_N; k++) {
+        set_text_element(settings, "owner_name", k, trace_memory_names[plot_owners[k].owner]);
+        set_element(settings, "owner_color", k, plot_owners[k].rgb);
+        if (!memory_picture_has(picture, k))
+            continue;
+        set_text_element(settings, "legend_name", n, trace_memory_names[plot_owners[k].owner]);
+        set_element(settings, "legend_color", n++, plot_owners[k].rgb);
+    }
+    plot_set_double(settings, "n_legend", (double)n);
+}
+
+/* A limit that would squeeze what it limits is told, not drawn. */
+static bool
+limit_is_drawn(const MemoryPicture *picture)
+{
+    return picture->limit_bytes > 0 && picture->limit_bytes / 4 <= picture->most_bytes;
+}
+
+static void
+set_bytes_axis(GString *settings, const MemoryPicture *picture)
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    const double most = (double)MAX(
+        MAX(picture->most_bytes, limit_is_drawn(picture) ? picture->limit_bytes : 0), 1);
+    double scale = 1;
+    size_t i = 0;
+    g_autofree char *limit = units_format_bytes((double)picture->limit_bytes);
+    g_autofree char *text = g_strdup_printf("limit %s", limit);
+
+    for (; i + 1 < G_N_ELEMENTS(units) && most >= 1024 * scale; i++)
+        scale *= 1024;
+    plot_set_text(settings, "byte_unit", units[i]);
+    plot_set_double(settings, "byte_scale", scale);
+    plot_set_double(settings, "top_bytes", 1.1 * most / scale);
+    plot_set_double(settings, "limit",
+                    limit_is_drawn(picture) ? (double)picture->limit_bytes / scale : 0);
+    plot_set_text(settings, "limit_text", text);
+}
+
+/* "rank 3, the fullest: 13.4 GiB at 1.2 s". */
+static char *
+about_time(const MemoryPanel *panel)
+{
+    const MemoryPeak *peak = &g_array_index(panel->peaks, MemoryPeak, panel->shown);
+    g_autofree char *bytes = units_format_bytes((double)peak->total_bytes);
+    g_autofree char *time = units_format_s(units_s_from_ns(peak->at_ns));
+
+    return g_strdup_printf("rank %d%s: %s at %s", panel->shown,
+                           panel->shown == panel->fullest ? ", the fullest" : ", its peak", bytes,
+                           time);
+}
+
+static char *
+about_peaks(const MemoryPicture *picture, const MemoryPanel *panel)
+{
+    g_autofree char *bytes = units_format_bytes((double)memory_panel_highest(panel)->total_bytes);
+    g_autofree char *limit = units_format_bytes((double)picture->limit_bytes);
+
+    if (picture->has_time)
+        return g_strdup("each rank at its peak");
+    if (picture->limit_bytes <= 0)
+        return g_strdup_printf("each rank at its peak: at most %s", bytes);
+    return g_strdup_printf("each rank at its peak: at most %s of %s", bytes, limit);
+}
+
+static int
+bars_left(const MemoryPicture *picture)
+{
+    return picture->has_time ? MIDDLE : LEFT;
+}
+
+static void
+set_panel(GString *settings, const MemoryPicture *picture, size_t p, int top)
+{
+    const MemoryPanel *panel = &picture->panels[p];
+    const double px = (double)(WIDTH - RIGHT - bars_left(picture)) / panel->peaks->len;
+    g_autofree char *time = about_time(panel);
+    g_autofree char *peaks = about_peaks(picture, panel);
+    int32_t step = 1;
+
+    while (step * px < 26)
+        step *= 2;
+    set_text_element(settings, "name", p, panel->name);
+    set_text_element(settings, "about_time", p, time);
+    set_text_element(settings, "about_peaks", p, peaks);
+    set_element(settings, "panel_top", p, top);
+    set_element(settings, "n_ranks", p, panel->peaks->len);
+    set_element(settings, "rank_step", p, step);
+    set_element(settings, "bar_width", p, px >= 4 ? 0.8 : 1);
+}
+
+static GString *
+settings_new(const MemoryPicture *picture, const PlotOptions *options)
+{
+    static const char *const arrays[] = {"name",    "about_time", "about_peaks", "panel_top",
+                                         "n_ranks", "rank_step",  "bar_width"};
+    GString *settings = g_string_new(NULL);
+    int y = options->title == NULL ? -12 : TITLE - 12;
+
+    plot_set_double(settings, "n_panels", (double)picture->n_panels);
+    for (size_t i = 0; i < G_N_ELEMENTS(arrays); i++)
+        g_string_append_printf(settings, "array %s[%zu]\n", arrays[i], picture->n_panels);
+    for (size_t p = 0; p < picture->n_panels; p++) {
+        set_panel(settings, picture, p, y + PANEL_HEADER);
+        y += PANEL_HEADER + PANEL_HEIGHT + PANEL_FOOTER;
+    }
+    plot_set_double(settings, "width", WIDTH);
+    plot_set_double(settings, "height", y + LEGEND + (options->footer == NULL ? 0 : COMMAND));
+    plot_set_double(settings, "panel_height", PANEL_HEIGHT);
+    plot_set_double(settings, "left", LEFT);
+    plot_set_double(settings, "right", RIGHT);
+    plot_set_double(settings, "middle", bars_left(picture));
+    plot_set_double(settings, "legend_y", y + 12);
+    plot_set_double(settings, "has_time", picture->has_time);
+    plot_set_text(settings, "font_name", "sans-serif");
+    plot_set_text(settings, "title", options->title == NULL ? "" : options->title);
+    plot_set_text(settings, "footer", options->footer == NULL ? "" : options->footer);
+    plot_set_time_unit(settings, MAX(picture->span_ns, 1));
+    set_bytes_axis(settings, picture);
+    set_owners(settings, picture);
+    return settings;
+}
+
+/* --- text --- */
+
+/* A bar of letters: each owner's share is the difference of two rounded sums. */
+static void
+append_bar(GString *text, const MemoryPeak *peak, double bytes_per_cell)
+{
+    double sum = 0;
+    int at = 0;
+
+    for (size_t k = 0; k < TRACE_MEMORY_N; k++) {
+        sum += (double)peak->bytes[plot_owners[k].owner];
+        for (; at < (int)(sum / bytes_per_cell + 0.5); at++)
+            g_string_append_c(text, plot_owners[k].letter);
+    }
+}
+
+static void
+append_panel(GString *text, const MemoryPicture *picture, const MemoryPanel *panel, int columns)
+{
+    const int n_cells = MAX(columns - 24, 10);
+    const double most = (double)MAX(picture->most_bytes, picture->limit_bytes);
+    g_autofree char *name = text_escape(panel->name, 160);
+    g_autofree char *about = about_peaks(picture, panel);
+
+    g_string_append_printf(text, "%s: %s\n", name, about);
+    for (guint i = 0; i < panel->peaks->len; i++) {
+        const MemoryPeak *peak = &g_array_index(panel->peaks, MemoryPeak, i);
+        g_autofree char *bytes = units_format_bytes((double)peak->total_bytes);
+
+        g_string_append_printf(text, "%8u %10s |", i, bytes);
+        append_bar(text, peak, MAX(most, 1) / n_cells);
+        g_string_append_c(text, '\n');
+    }
+}
+
+static bool
+write_text(const MemoryPicture *picture, const PlotOptions *options, const char *path,
+           GError **error)
+{
+    g_autoptr(GString) text = g_string_new(NULL);
+
+    if (options->title != NULL)
+        plot_append_title(text, options->title);
+    for (size_t p = 0; p < picture->n_panels; p++)
+        append_panel(text, picture, &picture->panels[p],
+                     options->columns > 0 ? options->columns : 100);
+    for (size_t k = 0; k < TRACE_MEMORY_N; k++) {
+        if (memory_picture_has(picture, k))
+            g_string_append_printf(text, "%c %s   ", plot_owners[k].letter,
+                                   trace_memory_names[plot_owners[k].owner]);
+    }
+    g_string_truncate(text, text->len - 3);
+    g_string_append_c(text, '\n');
+    return plot_write_text(text, path, error);
+}
+
+static bool
+picture_draw(const MemoryPicture *picture, const PlotOptions *options, const char *path,
+             GError **error)
+{
+    const PlotFormat format = plot_format(path, error);
+    g_auto(PlotPicture) drawn = {.script = "cli/plots/memory.gp"};
+
+    if (format == PLOT_FORMAT_N)
+        return false;
+    if (picture->most_bytes <= 0) {
+        g_set_error_literal(error, CMD_ERROR, CMD_ERROR_USAGE,
+                            "there is no memory to draw: it was not simulated");
+        return false;
+    }
+    if (format == PLOT_FORMAT_TEXT)
+        return write_text(picture, options, path, error);
+    drawn.data = memory_picture_table(picture, 2 * (MIDDLE - LEFT)); /* bins of half a pixel */
+    drawn.settings = settings_new(picture, options);
+    return plot_gnuplot_draw(&drawn, format, path, error);
+}
+
+bool
+plot_memory(const PlotTrace *traces, size_t n_traces, const PlotOptions *options, const char *path,
+            GError **error)
+{
+    g_auto(MemoryPicture) picture = {.limit_bytes = options->limit_bytes};
+
+    g_return_val_if_fail(n_traces > 0 && n_traces <= PLOT_MAX_TRACES, false);
+    for (size_t i = 0; i < n_traces; i++) {
+        if (options->rank > traces[i].trace->n_ranks) {
+            g_set_error(error, CMD_ERROR, CMD_ERROR_USAGE,
+                        "--rank: %d, but the trace's are 0 to %d", options->rank - 1,
+                        traces[i].trace->n_ranks - 1);
+            return false;
+        }
+        memory_picture_add(&picture,
+                           &(MemoryPanel){.name = traces[i].name,
+                                          .trace = traces[i].trace,
+                                          .shown = options->rank - 1,
+                                          .peaks = memory_peaks_of_trace(traces[i].trace)});
+    }
+    return picture_draw(&picture, options, path, error);
+}
+
+bool
+plot_report_memory(const Report *report, const char *name, const PlotOptions *options,
+                   const char *path, GError **error)
+{
+    g_auto(MemoryPicture)
+        picture = {.limit_bytes = options->limit_bytes > 0 ? options->limit_bytes
+                                                           : report->memory_limit_bytes};
+
+    memory_picture_add(&picture,
+                       &(MemoryPanel){.name = name, .peaks = memory_peaks_of_report(report)});
+    return picture_draw(&picture, options, path, error);
+}

@@ -1,0 +1,78 @@
+/*
+ * cli/request/command.h - a subcommand: one file, one entry in main.c's table.
+ *
+ * main.c parses the options by the command's tables, prints help, runs the command, prints its
+ * error as one line on stderr and turns it into the exit status of docs/formats.md. Commands read
+ * their options, connect the libraries, and print their product on stdout.
+ */
+#ifndef CLI_REQUEST_COMMAND_H
+#define CLI_REQUEST_COMMAND_H
+
+#include <glib.h>
+#include <stdbool.h>
+
+#include "cli/request/options.h"
+
+G_BEGIN_DECLS
+
+#define CMD_ERROR (cmd_error_quark())
+GQuark cmd_error_quark(void);
+
+/* The codes are exit statuses (FORMATS, docs/formats.md). */
+typedef enum {
+    CMD_ERROR_NO = 1, /* infeasible, does not fit, beyond tolerance */
+    CMD_ERROR_USAGE = 2,
+    CMD_ERROR_INPUT = 3, /* invalid input file */
+    CMD_ERROR_IO = 4,
+    CMD_ERROR_LIMIT = 5,   /* memory or a stated limit */
+    CMD_ERROR_MISSING = 6, /* a program, library or device is missing or failed */
+    CMD_ERROR_RANK_DIED = 7,
+    CMD_ERROR_RANK_HUNG = 8,
+    CMD_ERROR_INTERRUPTED = 9,
+    CMD_ERROR_INTERNAL = 70,
+} CmdError;
+
+/* At most this many tables of options. */
+#define CMD_MAX_TABLES 4
+
+typedef struct {
+    const char *name;
+    const char *usage;   /* "MODEL CLUSTER --global-batch N [options]" */
+    const char *summary; /* one line */
+    const char *details; /* (nullable) of the help: paragraphs of at most 80 columns */
+    /* NULL-terminated when shorter than the array; -h and --help are everybody's. */
+    const OptionInfo *options[CMD_MAX_TABLES + 1];
+    const char *headings[CMD_MAX_TABLES]; /* (nullable) of the tables in the help; else "Options" */
+    size_t min_arguments, max_arguments;  /* besides options */
+    /*
+     * Returns the exit status 0 or 1 (an answer), or -1 with @error set, whose domain decides the
+     * status.
+     */
+    int (*run)(Options *options, GError **error);
+} Command;
+
+/* All commands in the order of the help, NULL-terminated. */
+extern const Command *const commands[];
+
+extern const Command cmd_plan, cmd_simulate, cmd_slices, cmd_schedule, cmd_profile, cmd_run,
+    cmd_compare, cmd_validate, cmd_calibrate, cmd_import, cmd_plot, cmd_export, cmd_list, cmd_show,
+    cmd_sweep;
+
+/* The exit status that an error means; docs/formats.md 1. */
+int cmd_exit_status(const GError *error);
+
+/*
+ * Makes an unknown built-in name wrong usage, as an unknown option is: where @name looks like no
+ * path (no slash, no ".json"), "no such file" becomes CMD_ERROR_USAGE.  Always returns false.
+ */
+bool cmd_blame_name(const char *name, GError **error);
+
+/*
+ * Makes what is wrong with a plan an invalid input file: PLAN_ERROR_INVALID, shapes and names that
+ * came from @path and not from the command line become CMD_ERROR_INPUT.  Always returns false.
+ */
+bool cmd_blame_file(const char *path, GError **error);
+
+G_END_DECLS
+
+#endif /* CLI_REQUEST_COMMAND_H */

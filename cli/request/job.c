@@ -1,0 +1,215 @@
+#include "cli/request/job.h"
+
+#include "cli/request/command.h"
+#include "profiles/workload/schedule_times.h"
+
+Job *
+job_new(ModelArch *arch, Profile *profile, Plan *plan)
+{
+    Job *job = g_new0(Job, 1);
+
+    *job = (Job){.arch = arch, .profile = profile, .plan = plan};
+    return job;
+}
+
+void
+job_free(Job *job)
+{
+    if (job == NULL)
+        return;
+    model_arch_free(job->arch);
+    profile_free(job->profile);
+    plan_free(job->plan);
+    g_free(job);
+}
+
+Job *
+job_read(JsonDoc *doc, GError **error)
+{
+    const JsonValue *root = json_doc_root(doc, "degas-plan", 1);
+
+    json_ignore(doc, root, "explain");
+    g_autoptr(ModelArch) arch = model_arch_read(doc, json_object(doc, root, "model"));
+    g_autoptr(Profile) profile = profile_read(doc, json_object(doc, root, "cluster"));
+    g_autoptr(Plan) plan = plan_read(doc, root);
+
+    if (!json_doc_finish(doc, error))
+        return NULL;
+    if (!plan_check(plan, arch->n_layers, error)) {
+        cmd_blame_file(json_doc_name(doc), error);
+        return NULL;
+    }
+    return job_new(g_steal_pointer(&arch), g_steal_pointer(&profile), g_steal_pointer(&plan));
+}
+
+Job *
+job_load(const char *path, GError **error)
+{
+    g_autoptr(JsonDoc) doc = json_doc_load(path, error);
+
+    return doc == NULL ? NULL : job_read(doc, error);
+}
+
+JsonWriter *
+job_write_open(const Job *job)
+{
+    JsonWriter *writer = json_writer_new();
+
+    json_write_object(writer, NULL);
+    json_write_string(writer, "format", "degas-plan");
+    json_write_int64(writer, "version", 1);
+    model_arch_write(writer, "model", job->arch);
+    profile_write(writer, "cluster", job->profile);
+    plan_write_members(writer, job->plan);
+    return writer;
+}
+
+JsonWriter *
+job_write(const Job *job)
+{
+    JsonWriter *writer = job_write_open(job);
+
+    json_write_object_end(writer);
+    return writer;
+}
+
+/* --- schedules --- */
+
+/* What the simulator says of a schedule. */
+typedef struct {
+    bool fits;
+    int64_t iteration_ns;
+} Verdict;
+
+static bool
+judge(const Schedule *schedule, const Workload *workload, Verdict *verdict, GError **error)
+{
+    const SimOptions options = {.want_memory = true};
+    g_auto(SimResult) result = {0};
+
+    if (!sim_run(schedule, workload, &options, &result, error))
+        return false;
+    *verdict = (Verdict){result.report->fits, result.report->iteration_ns};
+    return true;
+}
+
+static bool
+is_better(Verdict a, Verdict b)
+{
+    return a.fits != b.fits ? a.fits : a.iteration_ns < b.iteration_ns;
+}
+
+/* @schedule (taken), or the order of a family that simulates better. */
+static Schedule *
+best_of_families(const Plan *plan, const Workload *workload, Schedule *schedule, GError **error)
+{
+    static const char *const rows[] = {"1f1b", "zb-h1", "zb-h2", NULL};
+    static const char *const folds[] = {"zb-v", "v-half", "v-min", NULL};
+    g_autoptr(Schedule) best = schedule;
+    g_autoptr(Plan) other = plan_copy(plan);
+    Verdict verdict;
+
+    if (!judge(best, workload, &verdict, error))
+        return NULL;
+    for (const char *const *name = plan->degrees.vpp == 1 ? rows : folds; *name != NULL; name++) {
+        Verdict trial_verdict;
+        g_free(other->schedule);
+        other->schedule = g_strdup(*name);
+        g_autoptr(Schedule) trial = plan_build_schedule(other, NULL, error);
+        if (trial == NULL || !judge(trial, workload, &trial_verdict, error))
+            return NULL;
+        if (!is_better(trial_verdict, verdict))
+            continue;
+        verdict = trial_verdict;
+        schedule_free(best);
+        best = g_steal_pointer(&trial);
+        g_free(best->name);
+        best->name = g_strdup(plan->schedule);
+    }
+    return g_steal_pointer(&best);
+}
+
+Schedule *
+job_build_schedule(const Plan *plan, const Workload *workload, GError **error)
+{
+    const ScheduleFamily *family = schedule_family_find(plan->schedule, error);
+    g_auto(WorkloadScheduleTimes) times = {0};
+
+    if (family == NULL)
+        return NULL;
+    if (!family->searches)
+        return plan_build_schedule(plan, NULL, error);
+    workload_schedule_times_init(&times, workload, family->placement);
+    Schedule *schedule = plan_build_schedule(plan, &times.times, error);
+    return schedule == NULL ? NULL : best_of_families(plan, workload, schedule, error);
+}
+
+Schedule *
+job_schedule(const Job *job, int64_t memory_limit_bytes, GError **error)
+{
+    g_autoptr(Workload) workload =
+        workload_new(job->arch, job->profile, job->plan, memory_limit_bytes, error);
+
+    return workload == NULL ? NULL : job_build_schedule(job->plan, workload, error);
+}
+
+/* --- simulations --- */
+
+void
+job_simulation_clear(JobSimulation *simulation)
+{
+    sim_result_clear(&simulation->result);
+    workload_free(simulation->workload);
+    schedule_free(simulation->schedule);
+    *simulation = (JobSimulation){0};
+}
+
+bool
+job_simulate(const Job *job, const JobOptions *options, JobSimulation *simulation, GError **error)
+{
+    static const JobOptions plain = {0};
+    SimOptions how = {.want_memory = true};
+    SimJitter jitter;
+
+    *simulation = (JobSimulation){0};
+    if (options == NULL)
+        options = &plain;
+    simulation->workload =
+        workload_new(job->arch, job->profile, job->plan, options->memory_limit_bytes, error);
+    if (simulation->workload == NULL)
+        return false;
+    if (options->conditions != NULL) {
+        const ScheduleFamily *family = schedule_family_find(job->plan->schedule, error);
+        if (family == NULL ||
+            !conditions_apply(options->conditions, family->placement, simulation->workload, error))
+            return false;
+        jitter = options->conditions->jitter;
+        jitter.n_replicas = job->plan->degrees.dp;
+        jitter.n_members = job->plan->degrees.cp;
+        if (!conditions_apply_spread(options->conditions, job->profile, &jitter, error))
+            return false;
+        how.jitter = jitter.n_runs > 0 ? &jitter : NULL;
+    }
+    simulation->schedule = job_build_schedule(job->plan, simulation->workload, error);
+    how.want_trace = options->want_trace;
+    how.glimpse = options->glimpse;
+    how.want_levels = options->want_levels;
+    return simulation->schedule != NULL &&
+           sim_run(simulation->schedule, simulation->workload, &how, &simulation->result, error);
+}
+
+bool
+job_evaluate(const Plan *plan, const Workload *workload, int64_t limit_ns, Report **report,
+             void *user_data, GError **error)
+{
+    const SimOptions options = {.limit_ns = limit_ns == INT64_MAX ? 0 : limit_ns,
+                                .only_if_fits = true,
+                                .want_memory = true};
+    g_autoptr(Schedule) schedule = job_build_schedule(plan, workload, error);
+    g_auto(SimResult) result = {0};
+
+    if (schedule == NULL || !sim_run(schedule, workload, &options, &result, error))
+        return false;
+    *report = g_steal_pointer(&result.report);
+    return true;
+}

@@ -1,0 +1,427 @@
+#include "cli/request/options.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "cli/request/command.h"
+
+#define HELP_COLUMN 28
+#define HELP_WIDTH 80
+
+/* One option that was given. */
+typedef struct {
+    const OptionInfo *info;
+    char *text;  /* (owned) */
+    char *typed; /* (owned, nullable) before options_set(); "": nothing was */
+} Given;
+
+struct Options {
+    const OptionInfo *tables[CMD_MAX_TABLES + 1]; /* NULL-terminated */
+    GArray *given;                                /* of Given; unique names */
+    GPtrArray *arguments;                         /* of (borrowed) const char * */
+    bool help;
+    bool is_json; /* messages name keys instead of flags */
+    GError *error;
+};
+
+static void
+given_clear(void *data)
+{
+    g_free(((Given *)data)->text);
+    g_free(((Given *)data)->typed);
+}
+
+static Options *
+options_new(const OptionInfo *const *tables)
+{
+    Options *options = g_new0(Options, 1);
+
+    for (size_t i = 0; tables[i] != NULL && i < CMD_MAX_TABLES; i++)
+        options->tables[i] = tables[i];
+    options->given = g_array_new(FALSE, FALSE, sizeof(Given));
+    g_array_set_clear_func(options->given, given_clear);
+    options->arguments = g_ptr_array_new();
+    return options;
+}
+
+static void
+append_word(GString *line, const char *word)
+{
+    const char *slash = strrchr(word, '/');
+    g_autofree char *shown = text_escape(slash == NULL ? word : slash + 1, 80);
+
+    g_string_append_printf(line, strpbrk(shown, " '\"") == NULL ? " %s" : " '%s'", shown);
+}
+
+char *
+options_command_line(const Options *options, const char *command, const char *const *products)
+{
+    static const char *const never[] = {"output", "json", "threads", "color", NULL};
+    GString *line = g_string_new("degas ");
+
+    g_string_append(line, command);
+    for (guint i = 0; i < options->arguments->len; i++)
+        append_word(line, g_ptr_array_index(options->arguments, i));
+    for (guint i = 0; i < options->given->len; i++) {
+        const Given *given = &g_array_index(options->given, Given, i);
+        if (g_strv_contains(never, given->info->name) ||
+            g_strv_contains(products, given->info->name) ||
+            (given->typed != NULL && *given->typed == 0))
+            continue;
+        g_string_append_printf(line, " --%s", given->info->name);
+        if (given->info->value != NULL)
+            append_word(line, given->typed != NULL ? given->typed : given->text);
+    }
+    return g_string_free(line, FALSE);
+}
+
+void
+options_free(Options *options)
+{
+    if (options == NULL)
+        return;
+    g_array_unref(options->given);
+    g_ptr_array_unref(options->arguments);
+    g_clear_error(&options->error);
+    g_free(options);
+}
+
+static const OptionInfo *
+find_info(const Options *options, const char *name, size_t n_name, char letter)
+{
+    for (size_t t = 0; options->tables[t] != NULL; t++) {
+        for (const OptionInfo *info = options->tables[t]; info->name != NULL; info++) {
+            if (letter != 0 && info->letter == letter)
+                return info;
+            if (letter == 0 && strlen(info->name) == n_name &&
+                strncmp(info->name, name, n_name) == 0)
+                return info;
+        }
+    }
+    return NULL;
+}
+
+static const Given *
+find_given(const Options *options, const char *name)
+{
+    for (guint i = 0; i < options->given->len; i++) {
+        const Given *given = &g_array_index(options->given, Given, i);
+
+        if (strcmp(given->info->name, name) == 0)
+            return given;
+    }
+    return NULL;
+}
+
+static void
+set_given(Options *options, const OptionInfo *info, const char *text)
+{
+    Given *old = (Given *)find_given(options, info->name);
+
+    if (old != NULL) {
+        g_free(old->text);
+        old->text = g_strdup(text);
+        return;
+    }
+    const Given given = {.info = info, .text = g_strdup(text)};
+    g_array_append_val(options->given, given);
+}
+
+static void
+fail_unknown(const Options *options, const char *argument, GError **error)
+{
+    g_autoptr(GPtrArray) names = g_ptr_array_new_with_free_func(g_free);
+    const char *equals = strchr(argument, '=');
+    g_autofree char *name =
+        equals == NULL ? g_strdup(argument) : g_strndup(argument, (size_t)(equals - argument));
+    g_autofree char *suggestion = NULL;
+    g_autofree char *shown = text_escape(name, 64);
+
+    for (size_t t = 0; options->tables[t] != NULL; t++) {
+        for (const OptionInfo *info = options->tables[t]; info->name != NULL; info++)
+            g_ptr_array_add(names, g_strconcat("--", info->name, NULL));
+    }
+    g_ptr_array_add(names, g_strdup("--help"));
+    g_ptr_array_add(names, NULL);
+    suggestion = text_suggestion(name, (const char *const *)names->pdata);
+    g_set_error(error, CMD_ERROR, CMD_ERROR_USAGE, "%s: unknown option%s%s", shown,
+                *suggestion == 0 ? "" : ";", *suggestion == 0 ? "" : suggestion + 1);
+}
+
+/* Reads argv[*i], an option, and its value, which may be the next argument. */
+static bool
+parse_option(Options *options, int argc, char **argv, int *i, GError **error)
+{
+    const char *argument = argv[*i];
+    const OptionInfo *info;
+    const char *value = NULL;
+
+    if (argument[1] == '-') {
+        const char *name = argument + 2;
+        const size_t n_name = strcspn(name, "=");
+
+        info = find_info(options, name, n_name, 0);
+        value = name[n_name] == '=' ? name + n_name + 1 : NULL;
+    } else {
+        info = find_info(options, NULL, 0, argument[1]);
+        if (argument[2] != 0 && (info == NULL || info->value == NULL))
+            info = NULL; /* no bundles of switches */
+        else if (argument[2] != 0)
+            value = argument + 2;
+    }
+    if (info == NULL) {
+        fail_unknown(options, argument, error);
+        return false;
+    }
+    if (info->value == NULL && value != NULL) {
+        g_set_error(error, CMD_ERROR, CMD_ERROR_USAGE, "--%s takes no value", info->name);
+        return false;
+    }
+    if (info->value != NULL && value == NULL) {
+        const char *next = *i + 1 < argc ? argv[*i + 1] : NULL;
+
+        if (next == NULL || (strncmp(next, "--", 2) == 0 &&
+                             find_info(options, next + 2, strcspn(next + 2, "="), 0) != NULL)) {
+            g_set_error(error, CMD_ERROR, CMD_ERROR_USAGE, "--%s needs a value: --%s %s",
+                        info->name, info->name, info->value);
+            return false;
+        }
+        value = next;
+        (*i)++;
+    }
+    set_given(options, info, value == NULL ? "" : value);
+    return true;
+}
+
+Options *
+options_parse(const OptionInfo *const *tables, int argc, char **argv, GError **error)
+{
+    g_autoptr(Options) options = options_new(tables);
+    bool ended = false;
+
+    for (int i = 1; i < argc; i++) {
+        const char *argument = argv[i];
+
+        if (ended || argument[0] != '-' || argument[1] == 0)
+            g_ptr_array_add(options->arguments, argv[i]);
+        else if (strcmp(argument, "--") == 0)
+            ended = true;
+        else if (strcmp(argument, "--help") == 0 || strcmp(argument, "-h") == 0)
+            options->help = true;
+        else if (!parse_option(options, argc, argv, &i, error))
+            return NULL;
+    }
+    return g_steal_pointer(&options);
+}
+
+/* --- a JSON object --- */
+
+static char *
+json_value_text(JsonDoc *doc, const JsonValue *value, bool is_number)
+{
+    if (json_is_string(value))
+        return g_strdup(json_value_string(doc, value));
+    if (is_number) {
+        const double number = json_value_double(doc, value, -G_MAXDOUBLE, G_MAXDOUBLE);
+
+        if (number == nearbyint(number) && fabs(number) < (double)JSON_MAX_INT)
+            return g_strdup_printf("%" G_GINT64_FORMAT, (int64_t)number);
+        return json_format_double(number);
+    }
+    json_fail(doc, value, "expected a number or a string");
+    return g_strdup("");
+}
+
+static char *
+json_list_text(JsonDoc *doc, const JsonValue *array)
+{
+    g_autoptr(GString) text = g_string_new(NULL);
+
+    for (const JsonValue *v = json_first(array); v != NULL && !json_doc_failed(doc);
+         v = json_next(v)) {
+        g_autofree char *word = json_value_text(doc, v, json_is_number(v));
+
+        g_string_append_printf(text, "%s%s", text->len == 0 ? "" : ",", word);
+    }
+    return g_string_free(g_steal_pointer(&text), FALSE);
+}
+
+static void
+read_member(Options *options, const OptionInfo *info, JsonDoc *doc, const JsonValue *object,
+            const char *key)
+{
+    const JsonValue *value = json_member(doc, object, key);
+    g_autofree char *text = NULL;
+
+    if (value == NULL || json_is_null(value))
+        return;
+    if (info->value == NULL) {
+        if (json_bool(doc, object, key))
+            set_given(options, info, "");
+        return;
+    }
+    if (json_is_array(value))
+        text = json_list_text(doc, value);
+    else if (json_is_string(value) || json_is_number(value))
+        text = json_value_text(doc, value, json_is_number(value));
+    else
+        text = g_strdup(json_bool(doc, object, key) ? "on" : "off");
+    set_given(options, info, text);
+}
+
+Options *
+options_read(const OptionInfo *const *tables, JsonDoc *doc, const JsonValue *object)
+{
+    Options *options = options_new(tables);
+
+    options->is_json = true;
+    for (size_t t = 0; tables[t] != NULL; t++) {
+        for (const OptionInfo *info = tables[t]; info->name != NULL; info++) {
+            g_autofree char *key = g_strdelimit(g_strdup(info->name), "-", '_');
+
+            read_member(options, info, doc, object, key);
+        }
+    }
+    json_object_end(doc, object);
+    return options;
+}
+
+void
+options_set(Options *options, const char *name, const char *text)
+{
+    const OptionInfo *info = find_info(options, name, strlen(name), 0);
+
+    g_return_if_fail(info != NULL);
+    const Given *before = find_given(options, name);
+    char *typed = before == NULL          ? g_strdup("")
+                  : before->typed != NULL ? g_strdup(before->typed)
+                                          : g_strdup(before->text);
+    set_given(options, info, text);
+    Given *given = (Given *)find_given(options, name);
+    g_free(given->typed);
+    given->typed = typed;
+}
+
+/* --- getters --- */
+
+bool
+options_help(const Options *options)
+{
+    return options->help;
+}
+
+size_t
+options_n_arguments(const Options *options)
+{
+    return options->arguments->len;
+}
+
+const char *
+options_argument(const Options *options, size_t i)
+{
+    return i < options->arguments->len ? g_ptr_array_index(options->arguments, (guint)i) : NULL;
+}
+
+const char *
+options_value(const Options *options, const char *name)
+{
+    const Given *given = find_given(options, name);
+
+    g_return_val_if_fail(find_info(options, name, strlen(name), 0) != NULL, NULL);
+    return given == NULL ? NULL : given->text;
+}
+
+bool
+options_has(const Options *options, const char *name)
+{
+    return options_value(options, name) != NULL;
+}
+
+bool
+options_switch(const Options *options, const char *name)
+{
+    return options_value(options, name) != NULL;
+}
+
+char *
+options_label(const Options *options, const char *name)
+{
+    if (options->is_json)
+        return g_strdelimit(g_strdup(name), "-", '_');
+    return g_strconcat(name[1] == 0 ? "-" : "--", name, NULL);
+}
+
+void
+options_fail(Options *options, const char *name, const char *format, ...)
+{
+    g_autofree char *label = options_label(options, name);
+    g_autofree char *message = NULL;
+    va_list arguments;
+
+    if (options->error != NULL)
+        return;
+    va_start(arguments, format);
+    message = g_strdup_vprintf(format, arguments);
+    va_end(arguments);
+    options->error = options->is_json
+                         ? g_error_new(JSON_ERROR, JSON_ERROR_INVALID, "%s: %s", label, message)
+                         : g_error_new(CMD_ERROR, CMD_ERROR_USAGE, "%s: %s", label, message);
+}
+
+bool
+options_finish(Options *options, GError **error)
+{
+    if (options->error == NULL)
+        return true;
+    g_propagate_error(error, g_steal_pointer(&options->error));
+    return false;
+}
+
+/* --- help --- */
+
+/* Appends @help in lines that begin at HELP_COLUMN; the cursor is at @column. */
+static void
+append_wrapped(GString *text, const char *help, size_t column)
+{
+    g_auto(GStrv) words = g_strsplit(help, " ", -1);
+
+    if (column + 2 > HELP_COLUMN) {
+        g_string_append_c(text, '\n');
+        column = 0;
+    }
+    for (; column < HELP_COLUMN; column++)
+        g_string_append_c(text, ' ');
+    for (size_t i = 0; words[i] != NULL; i++) {
+        const size_t n = strlen(words[i]);
+
+        if (column > HELP_COLUMN && column + 1 + n > HELP_WIDTH) {
+            g_string_append_printf(text, "\n%*s", HELP_COLUMN, "");
+            column = HELP_COLUMN;
+        } else if (column > HELP_COLUMN) {
+            g_string_append_c(text, ' ');
+            column++;
+        }
+        g_string_append(text, words[i]);
+        column += n;
+    }
+    g_string_append_c(text, '\n');
+}
+
+void
+options_append_help(GString *text, const OptionInfo *table)
+{
+    for (const OptionInfo *info = table; info->name != NULL; info++) {
+        const size_t begin = text->len;
+
+        g_string_append(text, "  ");
+        if (info->letter != 0)
+            g_string_append_printf(text, "-%c", info->letter);
+        if (strlen(info->name) > 1)
+            g_string_append_printf(text, "%s--%s", info->letter != 0 ? ", " : "", info->name);
+        if (info->value != NULL)
+            g_string_append_printf(text, " %s", info->value);
+        append_wrapped(text, info->help, text->len - begin);
+    }
+}

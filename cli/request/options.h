@@ -1,0 +1,113 @@
+/*
+ * cli/request/options.h - the options of a command line, by tables; also the requests of a JSON line.
+ *
+ * A table names the options, their values and their help, so that parsing, help and "did you mean"
+ * cannot disagree.  Values are text until a getter reads them with the strict grammar of
+ * base/units.h.  Getters are sticky as those of base/json.h: the first thing wrong is remembered
+ * and options_finish() reports it with the option's name.
+ *
+ *   --name VALUE, --name=VALUE, -o VALUE, -oVALUE; "--" ends options, "-" is an argument; the last
+ *   of two equal options wins.
+ *
+ * Errors: CMD_ERROR_USAGE (of a command line), JSON_ERROR_INVALID (of a JSON object).
+ */
+#ifndef CLI_REQUEST_OPTIONS_H
+#define CLI_REQUEST_OPTIONS_H
+
+#include <glib.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/json.h"
+#include "base/units.h"
+
+G_BEGIN_DECLS
+
+typedef struct {
+    const char *name;  /* without dashes; NULL ends a table */
+    const char *value; /* what its value looks like in the help; NULL: a switch */
+    const char *help;
+    char letter; /* 'o': also -o; 0: none */
+} OptionInfo;
+
+/* Opaque; see options.c. */
+typedef struct Options Options;
+
+/*
+ * @tables  (borrowed) NULL-terminated array of tables.
+ * @argv    argv[0] is skipped; strings are borrowed.
+ */
+Options *options_parse(const OptionInfo *const *tables, int argc, char **argv, GError **error);
+
+/*
+ * The members of @object as options: '_' for '-', numbers, strings, true and false for switches
+ * and for on and off, arrays for lists.  null is absent.  Never NULL; what is wrong is recorded in
+ * @doc.  Keys that belong to the caller must have been asked for (json_member) before.
+ */
+Options *options_read(const OptionInfo *const *tables, JsonDoc *doc, const JsonValue *object);
+
+void options_free(Options *options);
+G_DEFINE_AUTOPTR_CLEANUP_FUNC(Options, options_free)
+
+/* Gives @name, which the tables must have, the value @text, as if it were on the command line. */
+void options_set(Options *options, const char *name, const char *text);
+
+/*
+ * The command as it would be typed again: "degas @command argument --name value ...", arguments
+ * first, files without their folders.  Without what says where the products go and how fast they
+ * are made (output, json, threads, color and @products, a NULL-terminated list), so that it is the
+ * same wherever the product is written.  As typed, whatever options_set() did since.
+ * Returns: (owned) text for a picture's footer.
+ */
+char *options_command_line(const Options *options, const char *command,
+                           const char *const *products);
+
+/* Whether -h or --help was there. */
+bool options_help(const Options *options);
+
+size_t options_n_arguments(const Options *options);
+/* (borrowed) NULL beyond the last. */
+const char *options_argument(const Options *options, size_t i);
+
+/* (borrowed, nullable) the text of its value as given; NULL: absent. */
+const char *options_value(const Options *options, const char *name);
+/* Returns: (owned) what the option is called where it was given: "--name", or the key "name". */
+char *options_label(const Options *options, const char *name);
+
+/* --- getters: the fallback when absent (options_values.c) --- */
+
+bool options_has(const Options *options, const char *name);
+/* A switch. */
+bool options_switch(const Options *options, const char *name);
+/* (borrowed) */
+const char *options_string(Options *options, const char *name, const char *fallback);
+int64_t options_int64(Options *options, const char *name, int64_t min, int64_t max,
+                      int64_t fallback);
+/* As options_int64(); the word @word means @meaning. */
+int64_t options_int64_or_word(Options *options, const char *name, const char *word, int64_t meaning,
+                              int64_t min, int64_t max, int64_t fallback);
+int64_t options_bytes(Options *options, const char *name, int64_t fallback);
+double options_quantity(Options *options, const char *name, UnitsKind kind, double fallback);
+/* The index in @names (NULL-terminated). */
+int options_choice(Options *options, const char *name, const char *const *names, int fallback);
+/* "on" or "off". */
+bool options_on_off(Options *options, const char *name, bool fallback);
+/* Returns: (owned, nullable) the words between commas; NULL when absent.  Empty words are errors.
+ */
+char **options_words(Options *options, const char *name);
+/* Returns: (owned, nullable) GArray of int64_t; NULL when absent. */
+GArray *options_int64s(Options *options, const char *name, int64_t min, int64_t max);
+
+/* Records an error about @name's value, unless one is recorded already. */
+void options_fail(Options *options, const char *name, const char *format, ...) G_GNUC_PRINTF(3, 4);
+
+/* False, with the first error, if a getter met one. */
+bool options_finish(Options *options, GError **error);
+
+/* Appends the help of a table, at most 80 columns wide. */
+void options_append_help(GString *text, const OptionInfo *table);
+
+G_END_DECLS
+
+#endif /* CLI_REQUEST_OPTIONS_H */

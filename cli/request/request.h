@@ -1,0 +1,70 @@
+/*
+ * cli/request/request.h - the flags of `degas plan` as a PlanRequest; also those of simulate and sweep, and
+ * the lines of simulate --batch.
+ *
+ * Every flag of FORMATS.md is in one table.  The order of decisions: the framework's conventions
+ * first, then what flags say.
+ */
+#ifndef CLI_REQUEST_REQUEST_H
+#define CLI_REQUEST_REQUEST_H
+
+#include "cli/request/options.h"
+#include "planner/search.h"
+
+G_BEGIN_DECLS
+
+/* The flags: of the job and its split; of a split with nothing to search; of the search. */
+extern const OptionInfo request_options[];
+extern const OptionInfo request_fixed_options[];
+extern const OptionInfo request_search_options[];
+
+/* A PlanRequest and what it borrows. */
+typedef struct {
+    ModelArch *arch;
+    Profile *profile;
+    char **schedules;
+    GArray *slices;
+    GArray *stage_layers; /* (nullable) of int64_t: --stage-layers */
+    PlanRequest plan;
+} Request;
+
+/* What a flag that is absent means. */
+typedef enum {
+    REQUEST_SEARCHED, /* plan: it is searched */
+    REQUEST_FIXED,    /* simulate: the plainest choice */
+} RequestKind;
+
+/*
+ * @arch, @profile  (taken) as loaded; --gpus, --layers and --vocab are applied here.
+ * @options         made from tables that hold request_options.
+ * Returns: (owned) NULL on CMD_ERROR_USAGE, or JSON_ERROR_INVALID for a JSON request.
+ */
+Request *request_new(ModelArch *arch, Profile *profile, Options *options, RequestKind kind,
+                     GError **error);
+
+/* Loads @model and @cluster (names or files), tells on stderr what was approximated, and calls
+ * request_new(). */
+Request *request_load(const char *model, const char *cluster, Options *options, RequestKind kind,
+                      GError **error);
+
+/*
+ * The plan of a REQUEST_FIXED request: plan_from_request(), with the stages of --stage-layers.
+ * Errors: PLAN_ERROR_INVALID.
+ */
+Plan *request_plan(const Request *request, GError **error);
+
+/* (owned) with copies of all that it borrows, so that it outlives @request. */
+Request *request_copy(const Request *request);
+
+void request_free(Request *request);
+G_DEFINE_AUTOPTR_CLEANUP_FUNC(Request, request_free)
+
+/* As model_arch_load(), what was approximated told on stderr. */
+ModelArch *request_load_model(const char *name_or_path, GError **error);
+
+/* As profile_load().  For both, an unknown built-in name is CMD_ERROR_USAGE. */
+Profile *request_load_cluster(const char *name_or_path, GError **error);
+
+G_END_DECLS
+
+#endif /* CLI_REQUEST_REQUEST_H */

@@ -1,0 +1,239 @@
+#include "cli/validate/calibration.h"
+
+#include <math.h>
+#include <string.h>
+
+/* --- residuals --- */
+
+/* A case at all points. */
+typedef struct {
+    const ValidationCase *one;
+    ValidationQuantity quantity;
+    const ProfilePoint *points;
+    size_t n_points;
+    double *residuals; /* one for each point, @stride apart */
+    size_t stride;
+} Work;
+
+static void
+evaluate_case(void *data, void *user_data)
+{
+    const Work *work = data;
+
+    for (size_t p = 0; p < work->n_points; p++) {
+        const ProfileParameters parameters =
+            profile_point_parameters(&work->points[p], &work->one->job->profile->parameters);
+        const double residual = validation_residual(work->one, work->quantity, &parameters);
+
+        work->residuals[p * work->stride] = isfinite(residual) ? residual : 0.0;
+    }
+}
+
+/* A ProfileResidualFunc. */
+static void
+evaluate(const ProfilePoint *points, size_t n, double *residuals, void *user_data)
+{
+    const Calibration *calibration = user_data;
+    const GPtrArray *cases = calibration->cases;
+    g_autofree Work *work = g_new(Work, MAX(1, cases->len));
+    GThreadPool *pool =
+        g_thread_pool_new(evaluate_case, NULL, (gint)calibration->n_threads, TRUE, NULL);
+
+    for (guint i = 0; i < cases->len; i++) {
+        work[i] =
+            (Work){cases->pdata[i], calibration->quantity, points, n, &residuals[i], cases->len};
+        g_thread_pool_push(pool, &work[i], NULL);
+    }
+    g_thread_pool_free(pool, FALSE, TRUE);
+}
+
+/* --- rows --- */
+
+static bool
+has_quantity(const MeasuredRow *row, ValidationQuantity quantity)
+{
+    switch (quantity) {
+    case VALIDATION_TIME:
+        return row->status == MEASURED_STATUS_OK && isfinite(row->iteration_s);
+    case VALIDATION_MEMORY:
+        return row->status == MEASURED_STATUS_OK && isfinite(row->memory_bytes);
+    case VALIDATION_OOM:
+        return row->status != MEASURED_STATUS_OTHER;
+    }
+    g_return_val_if_reached(false);
+}
+
+void
+calibration_init(Calibration *calibration, const GPtrArray *all, const ValidationSet *set,
+                 ValidationQuantity quantity, int64_t n_threads)
+{
+    *calibration = (Calibration){g_ptr_array_new(), quantity, n_threads};
+    for (guint i = 0; i < all->len; i++) {
+        ValidationCase *one = all->pdata[i];
+
+        if (one->job != NULL && has_quantity(one->row, quantity) &&
+            (set == NULL || validation_set_has(set, one->row)) &&
+            isfinite(validation_residual(one, quantity, NULL)))
+            g_ptr_array_add(calibration->cases, one);
+    }
+}
+
+void
+calibration_clear(Calibration *calibration)
+{
+    g_clear_pointer(&calibration->cases, g_ptr_array_unref);
+}
+
+/* --- fits --- */
+
+static ProfileCalibration
+problem_of(const Calibration *calibration, const bool *in_training)
+{
+    return (ProfileCalibration){
+        .n_rows = calibration->cases->len,
+        .in_training = in_training,
+        .fit = calibration->quantity == VALIDATION_TIME ? PROFILE_FIT_TIME : PROFILE_FIT_MEMORY,
+        .residuals = evaluate,
+        .user_data = (void *)calibration,
+    };
+}
+
+ProfileCalibrated
+calibration_fit(const Calibration *calibration, const bool *in_training)
+{
+    const ProfileCalibration problem = problem_of(calibration, in_training);
+
+    return profile_calibrate(&problem);
+}
+
+double *
+calibration_errors(const Calibration *calibration, const ProfilePoint *point)
+{
+    double *errors = g_new0(double, MAX(1, calibration->cases->len));
+
+    evaluate(point, 1, errors, (void *)calibration);
+    return errors;
+}
+
+/* --- folds --- */
+
+void
+calibration_folds_clear(CalibrationFolds *folds)
+{
+    g_clear_pointer(&folds->cases, g_ptr_array_unref);
+    g_clear_pointer(&folds->errors, g_free);
+}
+
+static int64_t
+fold_of(const Calibration *calibration, guint i, int64_t n_folds)
+{
+    const ValidationCase *one = calibration->cases->pdata[i];
+
+    if (calibration->cases->len <= n_folds)
+        return i;
+    return (int64_t)(profile_row_share(one->row->id) * (double)n_folds);
+}
+
+/* Of the rows of one fold. */
+static ValidationScore
+score_fold(const Calibration *calibration, const double *errors, const bool *in_training)
+{
+    g_autofree double *held_out = g_new(double, MAX(1, calibration->cases->len));
+    ValidationScore score = {0};
+    size_t n = 0;
+
+    for (guint i = 0; i < calibration->cases->len; i++) {
+        const ValidationCase *one = calibration->cases->pdata[i];
+        const bool happened = one->row->status == MEASURED_STATUS_OOM;
+        /* Residuals of this kind are not 0 exactly where the prediction is wrong. */
+        const bool predicted = happened == (errors[i] == 0.0);
+
+        if (in_training[i])
+            continue;
+        held_out[n++] = errors[i];
+        score.oom.n_oom += happened;
+        score.oom.n_predicted += predicted;
+        score.oom.n_right += happened && predicted;
+    }
+    score.errors = validation_errors(held_out, n);
+    score.oom.precision = (double)score.oom.n_right / (double)score.oom.n_predicted;
+    score.oom.recall = (double)score.oom.n_right / (double)score.oom.n_oom;
+    return score;
+}
+
+static int
+compare_doubles(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* Of the finite ones among the numbers that stand @offset bytes into each score. */
+static double
+median_over(const ValidationScore *scores, int64_t n, size_t offset)
+{
+    double values[CALIBRATION_MAX_FOLDS];
+    size_t n_values = 0;
+
+    for (int64_t i = 0; i < n; i++) {
+        const double value = *(const double *)(const void *)((const char *)&scores[i] + offset);
+
+        if (isfinite(value))
+            values[n_values++] = value;
+    }
+    if (n_values == 0)
+        return NAN;
+    qsort(values, n_values, sizeof *values, compare_doubles);
+    return (values[(n_values - 1) / 2] + values[n_values / 2]) / 2.0;
+}
+
+CalibrationFolds
+calibration_cross_validate(const Calibration *calibration, int64_t n_folds)
+{
+    const guint n = calibration->cases->len;
+    g_autofree bool *in_training = g_new(bool, MAX(1, n));
+    g_autofree double *first = g_new(double, (1 + PROFILE_PARAMETERS_N) * (size_t)n + 1);
+    bool has_first = false;
+    ValidationScore scores[CALIBRATION_MAX_FOLDS];
+    CalibrationFolds folds = {0};
+
+    g_return_val_if_fail(n_folds >= 2 && n_folds <= CALIBRATION_MAX_FOLDS, folds);
+
+    folds.cases = g_ptr_array_ref(calibration->cases);
+    folds.errors = g_new(double, MAX(1, n));
+    for (guint i = 0; i < n; i++)
+        folds.errors[i] = NAN;
+    for (int64_t f = 0; f < n_folds; f++) {
+        ProfileCalibration problem = problem_of(calibration, in_training);
+        g_autofree double *errors = NULL;
+        ProfileCalibrated fitted;
+        guint n_held_out = 0;
+
+        for (guint i = 0; i < n; i++) {
+            in_training[i] = fold_of(calibration, i, n_folds) != f;
+            n_held_out += !in_training[i];
+        }
+        if (n_held_out == 0 || n_held_out == n)
+            continue;
+        problem.first = first;
+        problem.has_first = &has_first;
+        fitted = profile_calibrate(&problem);
+        errors = calibration_errors(calibration, &fitted.point);
+        scores[folds.n_folds++] = score_fold(calibration, errors, in_training);
+        for (guint i = 0; i < n; i++) {
+            if (!in_training[i])
+                folds.errors[i] = errors[i];
+        }
+    }
+    folds.median.n = n;
+    folds.median.mape = median_over(scores, folds.n_folds, offsetof(ValidationScore, errors.mape));
+    folds.median.bias = median_over(scores, folds.n_folds, offsetof(ValidationScore, errors.bias));
+    folds.median.median =
+        median_over(scores, folds.n_folds, offsetof(ValidationScore, errors.median));
+    folds.median.worst =
+        median_over(scores, folds.n_folds, offsetof(ValidationScore, errors.worst));
+    folds.precision = median_over(scores, folds.n_folds, offsetof(ValidationScore, oom.precision));
+    folds.recall = median_over(scores, folds.n_folds, offsetof(ValidationScore, oom.recall));
+    return folds;
+}

@@ -1,0 +1,73 @@
+/*
+ * cli/validate/measured.h - tables of measured training runs: MEASURED.csv of `degas validate` and `degas
+ * calibrate`.
+ *
+ * One row is one run that somebody timed: model, machine, split, and what came out.  The columns
+ * are those of docs/formats.md; this module reads and checks them, and knows nothing of what a
+ * source's framework does (validation_sources.h) or of predictions.
+ *
+ * What a row leaves blank is unknown: 0, NaN or "".  What contradicts itself (degrees that do not
+ * multiply to the devices, a time with a unit in a column of milliseconds) is named by file, line
+ * and column.
+ *
+ * Errors: CSV_ERROR_INVALID, G_FILE_ERROR.
+ */
+#ifndef CLI_VALIDATE_MEASURED_H
+#define CLI_VALIDATE_MEASURED_H
+
+#include <glib.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/csv.h"
+
+G_BEGIN_DECLS
+
+typedef enum {
+    MEASURED_STATUS_OK,
+    MEASURED_STATUS_OOM,   /* the run ended for want of memory */
+    MEASURED_STATUS_OTHER, /* it ended for another reason: says nothing */
+} MeasuredStatus;
+
+typedef struct {
+    size_t line;
+    const char *source, *id, *gpu, *model; /* (borrowed) from the table, as all texts */
+    const char *schedule, *recompute, *dtype, *notes;
+    int64_t n_devices, devices_per_node;
+    int64_t n_layers, hidden, n_heads, n_kv_heads, ffn_hidden;
+    int64_t vocab; /* -1: blank; 0: "none" */
+    int64_t seq_len, global_batch, micro_batch, n_microbatches;
+    int64_t dp, tp, pp, vpp, cp, ep;
+    int zero_stage;         /* -1: blank */
+    int sequence_parallel;  /* -1: blank, 0, 1 */
+    double node_bits_per_s; /* between nodes, of a whole node; NaN: blank */
+    double iteration_s;     /* NaN: not measured */
+    double memory_bytes;    /* NaN: not measured */
+    MeasuredStatus status;
+} MeasuredRow;
+
+typedef struct {
+    Csv *csv;     /* (owned) holds the texts */
+    GArray *rows; /* of MeasuredRow, in the order of the file */
+} MeasuredTable;
+
+/*
+ * @bad_rows  (nullable) of (owned) char *: what is wrong with rows is described there, a line
+ *            each, and the others are read; NULL makes the first of them an error.
+ */
+MeasuredTable *measured_load(const char *path, GPtrArray *bad_rows, GError **error);
+void measured_free(MeasuredTable *table);
+G_DEFINE_AUTOPTR_CLEANUP_FUNC(MeasuredTable, measured_free)
+
+/* Whether the file at @path has the columns of runs at all (other tables lie beside them). */
+bool measured_is_table_of_runs(const Csv *csv);
+
+/*
+ * Returns: (owned, nullable) the value of "@key=value" in notes ("a=b; c=d; free text"): up to the
+ * next "; ", without the blanks around it; NULL if there is none.
+ */
+char *measured_note(const char *notes, const char *key);
+
+G_END_DECLS
+
+#endif /* CLI_VALIDATE_MEASURED_H */

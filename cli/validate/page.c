@@ -1,0 +1,307 @@
+#include "cli/validate/page.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "cli/request/output.h"
+#include "cli/draw/plot_scatter.h"
+#include "cli/validate/residuals.h"
+
+#define MAX_COLUMNS 3
+#define BYTES_PER_GIB 1073741824.0
+
+static const char *const quantity_titles[] = {"iteration time", "peak memory", "out of memory"};
+
+/* --- cells --- */
+
+static void
+append_percent(GString *text, double fraction)
+{
+    g_autofree char *percent = output_percent(fraction);
+
+    g_string_append_printf(text, " %s |", percent);
+}
+
+static void
+append_goal(GString *text, double goal)
+{
+    if (goal > 0.0)
+        append_percent(text, goal);
+    else
+        g_string_append(text, " |");
+}
+
+/* Bold where the goal is reached. */
+static void
+append_result(GString *text, double fraction, bool reached)
+{
+    g_autofree char *percent = output_percent(fraction);
+
+    g_string_append_printf(text, reached ? " **%s** |" : " %s |", percent);
+}
+
+static bool
+below(double error, double goal)
+{
+    return goal > 0.0 && error <= goal;
+}
+
+/* --- the table --- */
+
+static void
+append_oom(GString *text, const ValidationSet *set, const ValidationScore *score,
+           const CalibrationFolds *folds)
+{
+    g_autofree char *precision = output_percent(score->oom.precision);
+    g_autofree char *recall = output_percent(score->oom.recall);
+
+    g_string_append_printf(text, " %zu | precision %s, recall %s | | |", score->oom.n, precision,
+                           recall);
+    append_goal(text, set->raw_goal);
+    if (folds != NULL) {
+        g_autofree char *fitted_precision = output_percent(folds->precision);
+        g_autofree char *fitted_recall = output_percent(folds->recall);
+
+        g_string_append_printf(text, " %s, %s |", fitted_precision, fitted_recall);
+    } else {
+        g_string_append(text, " |");
+    }
+    append_goal(text, set->calibrated_goal);
+}
+
+static void
+append_errors(GString *text, const ValidationSet *set, const ValidationErrors *raw,
+              const CalibrationFolds *folds)
+{
+    g_string_append_printf(text, " %zu |", raw->n);
+    append_result(text, raw->mape, below(raw->mape, set->raw_goal));
+    append_percent(text, raw->bias);
+    append_percent(text, raw->worst);
+    append_goal(text, set->raw_goal);
+    if (folds != NULL)
+        append_result(text, folds->median.mape, below(folds->median.mape, set->calibrated_goal));
+    else
+        g_string_append(text, " |");
+    append_goal(text, set->calibrated_goal);
+}
+
+static bool
+is_empty(const ValidationSet *set, const ValidationScore *score)
+{
+    return set->quantity == VALIDATION_OOM ? score->oom.n == 0 : score->errors.n == 0;
+}
+
+static void
+append_table(GString *text, const Validation *validation)
+{
+    g_string_append(text, "| rows of | of | rows | MAPE | bias | worst | goal | calibrated | goal "
+                          "| published by others |\n"
+                          "|---|---|---:|---:|---:|---:|---:|---:|---:|---|\n");
+    for (const ValidationSet *set = validation_sets; set->name != NULL; set++) {
+        const ValidationScore score =
+            validation_score(validation->cases, validation->predictions, set, set->quantity);
+        const CalibrationFolds *folds = validation_folds(validation, set);
+
+        if (is_empty(set, &score))
+            continue;
+        g_string_append_printf(text, "| %s | %s |", set->name, quantity_titles[set->quantity]);
+        if (set->quantity == VALIDATION_OOM)
+            append_oom(text, set, &score, folds);
+        else
+            append_errors(text, set, &score.errors, folds);
+        g_string_append_printf(text, " %s |\n", set->others == NULL ? "" : set->others);
+    }
+}
+
+/* --- pictures --- */
+
+/* (owned) "vtrain_multi, tp <= 8" of time -> "validation-vtrain-multi-tp-8-time". */
+static char *
+slug_of(const ValidationSet *set)
+{
+    GString *slug = g_string_new("validation-");
+    g_autofree char *words =
+        g_strdup_printf("%s %s", set->name, validation_quantity_names[set->quantity]);
+
+    for (const char *p = words; *p != 0; p++) {
+        if (g_ascii_isalnum(*p))
+            g_string_append_c(slug, *p);
+        else if (slug->str[slug->len - 1] != '-')
+            g_string_append_c(slug, '-');
+    }
+    return g_string_free(slug, FALSE);
+}
+
+/* The held-out error of a case, NaN if it has none. */
+static double
+held_out_error(const CalibrationFolds *folds, const ValidationCase *one)
+{
+    for (guint i = 0; folds != NULL && i < folds->cases->len; i++) {
+        if (folds->cases->pdata[i] == one)
+            return folds->errors[i];
+    }
+    return NAN;
+}
+
+static GArray *
+points_of(const Validation *validation, const ValidationSet *set, double per_unit)
+{
+    const CalibrationFolds *folds = validation_folds(validation, set);
+    GArray *points = g_array_new(FALSE, FALSE, sizeof(PlotScatterPoint));
+
+    for (guint i = 0; i < validation->cases->len; i++) {
+        const ValidationCase *one = validation->cases->pdata[i];
+        const double error =
+            validation_error_of(set->quantity, one->row, &validation->predictions[i]);
+        const double measured =
+            (set->quantity == VALIDATION_TIME ? one->row->iteration_s : one->row->memory_bytes) *
+            per_unit;
+        const PlotScatterPoint point = {
+            measured,
+            measured * (1.0 + error),
+            measured * (1.0 + held_out_error(folds, one)),
+        };
+
+        if (validation_set_has(set, one->row) && isfinite(error))
+            g_array_append_val(points, point);
+    }
+    return points;
+}
+
+static bool
+draw(const Validation *validation, const ValidationSet *set, const ValidationScore *score,
+     const char *folder, const char *slug, GError **error)
+{
+    const bool is_time = set->quantity == VALIDATION_TIME;
+    const CalibrationFolds *folds = validation_folds(validation, set);
+    g_autoptr(GArray) points = points_of(validation, set, is_time ? 1.0 : 1.0 / BYTES_PER_GIB);
+    g_autofree char *path = g_strdup_printf("%s/pictures/%s.svg", folder, slug);
+    g_autofree char *raw = output_percent(score->errors.mape);
+    g_autofree char *fitted = folds == NULL ? NULL : output_percent(folds->median.mape);
+    g_autofree char *raw_name = g_strdup_printf("raw, mean error %s", raw);
+    g_autofree char *fitted_name =
+        fitted == NULL ? NULL : g_strdup_printf("calibrated on other rows, %s", fitted);
+    g_autofree char *subtitle = g_strdup_printf("%s of %zu measured runs; line: equal, band: 10 %%",
+                                                quantity_titles[set->quantity], score->errors.n);
+    const PlotScatter scatter = {points,   set->name,  subtitle, is_time ? "s" : "GiB",
+                                 raw_name, fitted_name};
+
+    return plot_scatter(&scatter, path, error);
+}
+
+/* --- residuals --- */
+
+/* The errors to explain: held out if there are such, else raw. */
+static void
+append_residuals(GString *text, const Validation *validation, const ValidationSet *set)
+{
+    const CalibrationFolds *folds = validation_folds(validation, set);
+    g_autoptr(GPtrArray) cases = g_ptr_array_new();
+    g_autofree double *errors = g_new(double, MAX(1, validation->cases->len));
+    g_autoptr(GArray) columns = NULL;
+
+    for (guint i = 0; i < validation->cases->len; i++) {
+        const ValidationCase *one = validation->cases->pdata[i];
+
+        if (!validation_set_has(set, one->row))
+            continue;
+        errors[cases->len] = folds != NULL ? held_out_error(folds, one)
+                                           : validation_error_of(set->quantity, one->row,
+                                                                 &validation->predictions[i]);
+        g_ptr_array_add(cases, (void *)one);
+    }
+    columns = validation_residual_columns(cases, errors, MAX_COLUMNS);
+    if (columns->len == 0) {
+        g_string_append(text, "No column of the rows explains a tenth of what is left.\n\n");
+        return;
+    }
+    g_string_append_printf(text,
+                           "What is left%s, by the columns that explain most of it:\n\n"
+                           "| column | explains | value: rows, mean error, bias |\n"
+                           "|---|---:|---|\n",
+                           folds != NULL ? " after calibration" : "");
+    for (guint c = 0; c < columns->len; c++) {
+        const ResidualColumn *column = &g_array_index(columns, ResidualColumn, c);
+        g_autofree char *explained = output_percent(column->explained);
+
+        g_string_append_printf(text, "| %s | %s |", column->column, explained);
+        for (guint g = 0; g < column->groups->len; g++) {
+            const ResidualGroup *group = &g_array_index(column->groups, ResidualGroup, g);
+            g_autofree char *mape = output_percent(group->mape);
+            g_autofree char *bias = output_percent(group->bias);
+
+            g_string_append_printf(text, "%s %s: %zu, %s, %s", g == 0 ? "" : ";", group->value,
+                                   group->n, mape, bias);
+        }
+        g_string_append(text, " |\n");
+    }
+    g_string_append_c(text, '\n');
+}
+
+static bool
+is_missed(const ValidationSet *set, const ValidationScore *score, const CalibrationFolds *folds)
+{
+    if (set->quantity == VALIDATION_OOM || set->raw_goal == 0.0)
+        return false;
+    return !below(score->errors.mape, set->raw_goal) ||
+           (folds != NULL && !below(folds->median.mape, set->calibrated_goal));
+}
+
+/* --- the page --- */
+
+static const char introduction[] =
+    "# Predicted beside measured\n"
+    "\n"
+    "`make validation-page` makes this page: `degas validate ../shared/validation --skip-bad-rows\n"
+    "--folds 5 --page docs/validation.md`. It reads tables of runs that others measured and "
+    "published\n"
+    "(docs/formats.md has their columns), predicts each with the built-in profile of its devices "
+    "and the\n"
+    "conventions of its source (`cli/validate/sources.c`), and compares.\n"
+    "\n"
+    "- err = (predicted - measured) / measured; MAPE is the mean of its size, bias its mean, worst "
+    "its\n"
+    "  largest size. Raw: the built-in profile as it is.\n"
+    "- Calibrated: the profile's named parameters (`profiles/parameter.h`) fitted to four fifths "
+    "of the\n"
+    "  rows and scored on the fifth that the fit has not seen; the median of the five. A row's "
+    "fifth\n"
+    "  follows from a hash of its id.\n"
+    "- Bold: the goal is reached. Where it is not, the tables below show which columns of the rows "
+    "go\n"
+    "  with what is left. Published by others: their errors on the same rows, or on a part of "
+    "them.\n"
+    "- No parameter stands for a row, a paper or a configuration.\n"
+    "\n";
+
+bool
+validation_page_write(const Validation *validation, const char *path, GError **error)
+{
+    g_autoptr(GString) text = g_string_new(introduction);
+    g_autofree char *folder = g_path_get_dirname(path);
+
+    append_table(text, validation);
+    g_string_append_c(text, '\n');
+    for (const ValidationSet *set = validation_sets; set->name != NULL; set++) {
+        const ValidationScore score =
+            validation_score(validation->cases, validation->predictions, set, set->quantity);
+        g_autofree char *slug = slug_of(set);
+
+        if (is_empty(set, &score) || set->quantity == VALIDATION_OOM)
+            continue;
+        if (!draw(validation, set, &score, folder, slug, error))
+            return false;
+        g_string_append_printf(text,
+                               "## %s, %s\n\n![predicted against measured](pictures/%s.svg)\n\n",
+                               set->name, quantity_titles[set->quantity], slug);
+        if (!is_missed(set, &score, validation_folds(validation, set)))
+            continue;
+        append_residuals(text, validation, set);
+        if (set->lacks != NULL)
+            g_string_append_printf(text, "What the rows do not say: %s.\n\n", set->lacks);
+    }
+    while (text->len > 1 && text->str[text->len - 2] == '\n')
+        g_string_truncate(text, text->len - 1);
+    return file_write(path, text->str, text->len, error);
+}

@@ -1,0 +1,20 @@
+/*
+ * cli/validate/page.h - docs/validation.md: the table of `degas validate`, a picture for each
+ * set, and where the errors of missed goals come from.
+ */
+#ifndef CLI_VALIDATE_PAGE_H
+#define CLI_VALIDATE_PAGE_H
+
+#include "cli/validate/report.h"
+
+G_BEGIN_DECLS
+
+/*
+ * Writes the page (Markdown) to @path and pictures/validation-SET-QUANTITY.svg beside it, whose
+ * folder must be there.  Errors: G_FILE_ERROR, CMD_ERROR_MISSING (no gnuplot).
+ */
+bool validation_page_write(const Validation *validation, const char *path, GError **error);
+
+G_END_DECLS
+
+#endif /* CLI_VALIDATE_PAGE_H */

@@ -1,0 +1,324 @@
+#include "cli/validate/report.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "cli/request/output.h"
+
+#define N_WORST 5
+
+void
+validation_clear(Validation *validation)
+{
+    g_clear_pointer(&validation->cases, g_ptr_array_unref);
+    g_clear_pointer(&validation->parts, g_ptr_array_unref);
+    g_clear_pointer(&validation->tables, g_ptr_array_unref);
+    g_clear_pointer(&validation->bad_rows, g_ptr_array_unref);
+    g_free(validation->predictions);
+    for (size_t i = 0; validation->folds != NULL && validation_sets[i].name != NULL; i++)
+        calibration_folds_clear(&validation->folds[i]);
+    g_clear_pointer(&validation->folds, g_free);
+}
+
+void
+validation_init(Validation *validation)
+{
+    *validation = (Validation){
+        .tables = g_ptr_array_new_with_free_func((GDestroyNotify)measured_free),
+        .cases = g_ptr_array_new(),
+        .parts = g_ptr_array_new_with_free_func((GDestroyNotify)g_ptr_array_unref),
+        .bad_rows = g_ptr_array_new_with_free_func(g_free),
+    };
+}
+
+/* --- JSON --- */
+
+const CalibrationFolds *
+validation_folds(const Validation *validation, const ValidationSet *set)
+{
+    const CalibrationFolds *folds =
+        validation->folds == NULL ? NULL : &validation->folds[set - validation_sets];
+
+    return folds == NULL || folds->n_folds == 0 ? NULL : folds;
+}
+
+static void
+write_errors(JsonWriter *writer, const ValidationErrors *errors)
+{
+    json_write_int64(writer, "rows", (int64_t)errors->n);
+    json_write_double(writer, "mape_fraction", errors->mape);
+    json_write_double(writer, "bias_fraction", errors->bias);
+    json_write_double(writer, "median_fraction", errors->median);
+    json_write_double(writer, "worst_fraction", errors->worst);
+}
+
+static void
+write_oom(JsonWriter *writer, const ValidationOom *oom)
+{
+    json_write_int64(writer, "rows", (int64_t)oom->n);
+    json_write_int64(writer, "oom_rows", (int64_t)oom->n_oom);
+    json_write_int64(writer, "predicted_oom_rows", (int64_t)oom->n_predicted);
+    json_write_double(writer, "precision_fraction", oom->precision);
+    json_write_double(writer, "recall_fraction", oom->recall);
+}
+
+const char *const validation_quantity_names[] = {"time", "memory", "oom", NULL};
+
+static void
+write_folds(JsonWriter *writer, const ValidationSet *set, const CalibrationFolds *folds)
+{
+    if (folds == NULL)
+        return;
+    json_write_object(writer, "calibrated");
+    json_write_int64(writer, "folds", folds->n_folds);
+    if (set->quantity == VALIDATION_OOM) {
+        json_write_double(writer, "precision_fraction", folds->precision);
+        json_write_double(writer, "recall_fraction", folds->recall);
+    } else {
+        write_errors(writer, &folds->median);
+    }
+    json_write_object_end(writer);
+}
+
+static void
+write_sets(JsonWriter *writer, const Validation *validation)
+{
+    json_write_array(writer, "sets");
+    for (const ValidationSet *set = validation_sets; set->name != NULL; set++) {
+        const ValidationScore score =
+            validation_score(validation->cases, validation->predictions, set, set->quantity);
+
+        if (set->quantity == VALIDATION_OOM ? score.oom.n == 0 : score.errors.n == 0)
+            continue;
+        json_write_object(writer, NULL);
+        json_write_string(writer, "name", set->name);
+        json_write_string(writer, "quantity", validation_quantity_names[set->quantity]);
+        if (set->quantity == VALIDATION_OOM)
+            write_oom(writer, &score.oom);
+        else
+            write_errors(writer, &score.errors);
+        write_folds(writer, set, validation_folds(validation, set));
+        json_write_object_end(writer);
+    }
+    json_write_array_end(writer);
+}
+
+static void
+write_known(JsonWriter *writer, const char *key, double value)
+{
+    if (isfinite(value))
+        json_write_double(writer, key, value);
+    else
+        json_write_null(writer, key);
+}
+
+static void
+write_rows(JsonWriter *writer, const Validation *validation)
+{
+    static const char *const statuses[] = {"ok", "oom", "other"};
+
+    json_write_array(writer, "predictions");
+    for (guint i = 0; i < validation->cases->len; i++) {
+        const ValidationCase *one = validation->cases->pdata[i];
+        const ValidationPrediction *prediction = &validation->predictions[i];
+
+        json_write_object_inline(writer, NULL);
+        json_write_string(writer, "id", one->row->id);
+        json_write_string(writer, "source", one->row->source);
+        json_write_int64(writer, "line", (int64_t)one->row->line);
+        if (one->job == NULL) {
+            json_write_string(writer, "not_predicted", one->why_not);
+        } else {
+            json_write_string(writer, "status", statuses[one->row->status]);
+            write_known(writer, "measured_s", one->row->iteration_s);
+            write_known(writer, "predicted_s", prediction->iteration_s);
+            write_known(writer, "error_fraction",
+                        validation_error_of(VALIDATION_TIME, one->row, prediction));
+            write_known(writer, "measured_bytes", one->row->memory_bytes);
+            write_known(writer, "predicted_bytes", prediction->memory_bytes);
+            write_known(writer, "memory_error_fraction",
+                        validation_error_of(VALIDATION_MEMORY, one->row, prediction));
+            json_write_bool(writer, "fits", prediction->fits);
+        }
+        json_write_object_end(writer);
+    }
+    json_write_array_end(writer);
+}
+
+JsonWriter *
+validation_write(const Validation *validation, const char *cluster_name)
+{
+    JsonWriter *writer = json_writer_new();
+    const ValidationScore time =
+        validation_score(validation->cases, validation->predictions, NULL, VALIDATION_TIME);
+    const ValidationScore memory =
+        validation_score(validation->cases, validation->predictions, NULL, VALIDATION_MEMORY);
+
+    json_write_object(writer, NULL);
+    json_write_string(writer, "format", "degas-validation");
+    json_write_int64(writer, "version", 1);
+    json_write_string(writer, "cluster", cluster_name);
+    write_errors(writer, &time.errors);
+    json_write_object(writer, "memory");
+    write_errors(writer, &memory.errors);
+    json_write_object_end(writer);
+    json_write_object(writer, "oom");
+    write_oom(writer, &time.oom);
+    json_write_object_end(writer);
+    write_sets(writer, validation);
+    json_write_array(writer, "bad_rows");
+    for (guint i = 0; i < validation->bad_rows->len; i++)
+        json_write_string(writer, NULL, validation->bad_rows->pdata[i]);
+    json_write_array_end(writer);
+    write_rows(writer, validation);
+    json_write_object_end(writer);
+    return writer;
+}
+
+/* --- for people --- */
+
+static void
+add_errors(OutputTable *table, const char *name, const char *quantity,
+           const ValidationErrors *errors)
+{
+    output_table_add(table, name);
+    output_table_add(table, quantity);
+    output_table_printf(table, "%zu", errors->n);
+    output_table_take(table, output_percent(errors->mape));
+    output_table_take(table, output_percent(errors->bias));
+    output_table_take(table, output_percent(errors->worst));
+}
+
+static void
+add_goal(OutputTable *table, double goal)
+{
+    output_table_take(table, goal > 0.0 ? output_percent(goal) : g_strdup(""));
+}
+
+static void
+add_calibrated(OutputTable *table, const ValidationSet *set, const CalibrationFolds *folds)
+{
+    if (folds == NULL) {
+        output_table_add(table, "");
+    } else if (set->quantity == VALIDATION_OOM) {
+        g_autofree char *precision = output_percent(folds->precision);
+        g_autofree char *recall = output_percent(folds->recall);
+
+        output_table_printf(table, "%s, %s", precision, recall);
+    } else {
+        output_table_take(table, output_percent(folds->median.mape));
+    }
+}
+
+static void
+add_set(OutputTable *table, const Validation *validation, const ValidationSet *set)
+{
+    const ValidationScore score =
+        validation_score(validation->cases, validation->predictions, set, set->quantity);
+
+    if (set->quantity == VALIDATION_OOM ? score.oom.n == 0 : score.errors.n == 0)
+        return;
+    if (set->quantity == VALIDATION_OOM) {
+        g_autofree char *precision = output_percent(score.oom.precision);
+        g_autofree char *recall = output_percent(score.oom.recall);
+
+        output_table_add(table, set->name);
+        output_table_add(table, validation_quantity_names[set->quantity]);
+        output_table_printf(table, "%zu", score.oom.n);
+        output_table_printf(table, "precision %s", precision);
+        output_table_printf(table, "recall %s", recall);
+        output_table_add(table, "");
+    } else {
+        add_errors(table, set->name, validation_quantity_names[set->quantity], &score.errors);
+    }
+    add_goal(table, set->raw_goal);
+    if (validation->folds != NULL) {
+        add_calibrated(table, set, validation_folds(validation, set));
+        add_goal(table, set->calibrated_goal);
+    }
+    output_table_add(table, set->others == NULL ? "" : set->others);
+}
+
+/* Why rows have no prediction, in order of appearance. */
+static void
+print_unpredicted(const Validation *validation)
+{
+    g_autoptr(GPtrArray) reasons = g_ptr_array_new();
+
+    for (guint i = 0; i < validation->cases->len; i++) {
+        const ValidationCase *one = validation->cases->pdata[i];
+        bool known = one->why_not == NULL;
+
+        for (guint j = 0; j < reasons->len && !known; j++)
+            known = strcmp(one->why_not, reasons->pdata[j]) == 0;
+        if (!known)
+            g_ptr_array_add(reasons, one->why_not);
+    }
+    for (guint j = 0; j < reasons->len; j++) {
+        guint n = 0;
+
+        for (guint i = 0; i < validation->cases->len; i++) {
+            const ValidationCase *one = validation->cases->pdata[i];
+
+            n += g_strcmp0(one->why_not, reasons->pdata[j]) == 0;
+        }
+        output_printf("not predicted: %u, %s\n", n, (const char *)reasons->pdata[j]);
+    }
+}
+
+static void
+print_worst(const Validation *validation)
+{
+    g_autofree bool *shown = g_new0(bool, MAX(1, validation->cases->len));
+
+    for (int n = 0; n < N_WORST; n++) {
+        double worst = 0.0;
+        guint at = 0;
+
+        for (guint i = 0; i < validation->cases->len; i++) {
+            const ValidationCase *one = validation->cases->pdata[i];
+            const double error =
+                validation_error_of(VALIDATION_TIME, one->row, &validation->predictions[i]);
+
+            if (!shown[i] && isfinite(error) && fabs(error) > worst) {
+                worst = fabs(error);
+                at = i;
+            }
+        }
+        if (worst == 0.0)
+            return;
+        shown[at] = true;
+        const ValidationCase *one = validation->cases->pdata[at];
+        g_autofree char *measured = output_seconds(one->row->iteration_s);
+        g_autofree char *predicted = output_seconds(validation->predictions[at].iteration_s);
+
+        output_printf("%s %s: measured %s, predicted %s\n", n == 0 ? "worst:" : "      ",
+                      one->row->id, measured, predicted);
+    }
+}
+
+void
+validation_print(const Validation *validation)
+{
+    static const char *const raw[] = {
+        "<set", "<of", "rows", "MAPE", "bias", "worst", "goal", "<published by others", NULL};
+    static const char *const both[] = {
+        "<set",  "<of",  "rows",       "MAPE", "bias",
+        "worst", "goal", "calibrated", "goal", "<published by others",
+        NULL};
+    g_autoptr(OutputTable) table = output_table_new(validation->folds == NULL ? raw : both);
+    const ValidationScore time =
+        validation_score(validation->cases, validation->predictions, NULL, VALIDATION_TIME);
+
+    for (const ValidationSet *set = validation_sets; set->name != NULL; set++)
+        add_set(table, validation, set);
+    if (validation->tables->len == 1) {
+        add_errors(table, "all rows", "time", &time.errors);
+        for (int i = 0; i < (validation->folds == NULL ? 2 : 4); i++)
+            output_table_add(table, "");
+    }
+    output_table_print(table, 0);
+    output_text("\n");
+    print_unpredicted(validation);
+    print_worst(validation);
+}

@@ -1,0 +1,38 @@
+/*
+ * cli/validate/report.h - what `degas validate` found, as a degas-validation and as a table.
+ */
+#ifndef CLI_VALIDATE_REPORT_H
+#define CLI_VALIDATE_REPORT_H
+
+#include "cli/validate/calibration.h"
+
+G_BEGIN_DECLS
+
+/* Everything about one file or folder. */
+typedef struct {
+    GPtrArray *tables; /* of (owned) MeasuredTable */
+    GPtrArray *cases;  /* of ValidationCase, (owned) by parts */
+    GPtrArray *parts;  /* of (owned) GPtrArray, the cases of each table */
+    GPtrArray *bad_rows;
+    ValidationPrediction *predictions;
+    CalibrationFolds *folds; /* (owned, nullable) one for each of validation_sets */
+} Validation;
+
+void validation_init(Validation *validation);
+void validation_clear(Validation *validation);
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(Validation, validation_clear)
+
+/* (borrowed, nullable) of a set, if it was cross-validated. */
+const CalibrationFolds *validation_folds(const Validation *validation, const ValidationSet *set);
+
+extern const char *const validation_quantity_names[];
+
+/* Returns: (owned) a finished writer.  @cluster_name (nullable) the one of all rows. */
+JsonWriter *validation_write(const Validation *validation, const char *cluster_name);
+
+/* The tables for people, on stdout. */
+void validation_print(const Validation *validation);
+
+G_END_DECLS
+
+#endif /* CLI_VALIDATE_REPORT_H */

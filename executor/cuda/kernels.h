@@ -1,0 +1,123 @@
+/*
+ * executor/cuda/kernels.h - launchers of our CUDA kernels: what cuBLAS lacks.
+ *
+ * Each queues its work on @stream and returns the launch's status; none allocates, waits or reads
+ * device memory on the host.  Shapes, strides and meanings are those of the slots in backend.h; all
+ * pointers are device memory.  @storage is DTYPE_FP32 or DTYPE_BF16; arithmetic is fp32, every sum
+ * has a fixed order, so equal inputs give equal bits.
+ *
+ * Elementwise kernels move 16 bytes at a time where addresses and row lengths allow it.
+ */
+#ifndef EXECUTOR_CUDA_KERNELS_H
+#define EXECUTOR_CUDA_KERNELS_H
+
+#include "executor/device/backend.h"
+
+#ifndef TESTS_EXECUTOR_GPU_ON_HOST_HH
+#include <cuda_runtime_api.h>
+#endif
+
+G_BEGIN_DECLS
+
+/* Sums over rows go through this many partial sums of each column. */
+#define KERNELS_PARTIALS 256
+/* Longest row of a norm's backward: two fp32 sums per column fit a multiprocessor's memory. */
+#define KERNELS_NORM_MAX_COLS 16384
+
+/* Floats of @scratch that norm_backward and bias_backward need for rows of @cols. */
+static inline int64_t
+kernels_scratch_floats(int64_t cols)
+{
+    return 2 * KERNELS_PARTIALS * cols;
+}
+
+/* --- kernels_elementwise.cu --- */
+cudaError_t kernels_convert(int64_t n, Dtype from, const void *x, Dtype to, void *y,
+                            cudaStream_t stream);
+cudaError_t kernels_add(Dtype storage, int64_t n, const void *x, void *y, cudaStream_t stream);
+cudaError_t kernels_scale(int64_t n, float factor, float *x, cudaStream_t stream);
+cudaError_t kernels_gelu_forward(Dtype storage, int64_t n, const void *x, void *y,
+                                 cudaStream_t stream);
+cudaError_t kernels_gelu_backward(Dtype storage, int64_t n, const void *x, void *dy,
+                                  cudaStream_t stream);
+cudaError_t kernels_swiglu_forward(Dtype storage, int64_t rows, int64_t width, const void *x,
+                                   void *y, cudaStream_t stream);
+cudaError_t kernels_swiglu_backward(Dtype storage, int64_t rows, int64_t width, const void *x,
+                                    const void *dy, void *dx, cudaStream_t stream);
+cudaError_t kernels_rope(Dtype storage, const ExecRope *rope, void *x, cudaStream_t stream);
+/* y[row] = x[row] + bias (nullable) + residual[row] (nullable); y may be x. */
+cudaError_t kernels_bias_residual(Dtype storage, int64_t rows, int64_t cols, const void *bias,
+                                  const void *residual, void *y, int64_t stride,
+                                  cudaStream_t stream);
+cudaError_t kernels_adamw(int64_t n, float *master, Dtype storage, void *weights, const float *grad,
+                          float *m, float *v, const ExecAdamw *constants, cudaStream_t stream);
+
+/* --- kernels_norm.cu --- */
+cudaError_t kernels_norm_forward(Dtype storage, const ExecNorm *norm, void *y, cudaStream_t stream);
+cudaError_t kernels_norm_backward(Dtype storage, const ExecNorm *norm, const void *dy, void *dx,
+                                  float *dgain, float *dshift, float *scratch, cudaStream_t stream);
+cudaError_t kernels_bias_backward(Dtype storage, int64_t rows, int64_t cols, const void *dy,
+                                  int64_t stride, float *db, float *scratch, cudaStream_t stream);
+
+/* --- kernels_loss.cu --- */
+cudaError_t kernels_embedding_forward(Dtype storage, const ExecEmbedding *embedding,
+                                      const void *table, const void *positions, void *x,
+                                      cudaStream_t stream);
+cudaError_t kernels_embedding_backward(Dtype storage, const ExecEmbedding *embedding,
+                                       const void *dx, float *dtable, float *dpositions,
+                                       cudaStream_t stream);
+cudaError_t kernels_cross_entropy_stats(Dtype storage, const ExecCrossEntropy *entropy,
+                                        float *stats, cudaStream_t stream);
+/* @row_losses  scratch, [rows]; entropy->loss is device memory. */
+cudaError_t kernels_cross_entropy(Dtype storage, const ExecCrossEntropy *entropy, float *row_losses,
+                                  cudaStream_t stream);
+
+/* --- kernels_experts.cu --- */
+cudaError_t kernels_route(int64_t rows, int64_t n_experts, int64_t top_k, const float *scores,
+                          int32_t *expert, float *weight, cudaStream_t stream);
+cudaError_t kernels_route_backward(Dtype storage, int64_t rows, int64_t n_experts, int64_t top_k,
+                                   const int32_t *expert, const float *weight,
+                                   const float *d_weight, void *d_scores, cudaStream_t stream);
+cudaError_t kernels_gather_rows(int64_t rows, int64_t row_bytes, const int32_t *from, const void *x,
+                                void *y, cudaStream_t stream);
+cudaError_t kernels_sum_rows(Dtype storage, int64_t rows, int64_t cols, int64_t n,
+                             const int32_t *from, const void *x, void *y, cudaStream_t stream);
+cudaError_t kernels_scale_rows(Dtype storage, int64_t rows, int64_t cols, const float *factor,
+                               void *x, cudaStream_t stream);
+cudaError_t kernels_dot_rows(Dtype storage, int64_t rows, int64_t cols, const void *x,
+                             const void *y, float *dot, cudaStream_t stream);
+
+/* --- kernels_attention.cu: any head size up to KERNELS_MAX_HEAD_DIM, a warp per row --- */
+#define KERNELS_MAX_HEAD_DIM 256
+cudaError_t kernels_attention_forward(Dtype storage, const ExecAttention *attention,
+                                      cudaStream_t stream);
+/* @delta  scratch, as attention->lse; here and below. */
+cudaError_t kernels_attention_backward(Dtype storage, const ExecAttention *attention,
+                                       const ExecAttentionGradients *gradients, float *delta,
+                                       cudaStream_t stream);
+
+/* --- kernels_flash_*.cu: bf16 on tensor cores (compute capability 8.0) --- */
+/* Whether these cover the shape. */
+bool kernels_flash_has(const ExecAttention *attention);
+cudaError_t kernels_flash_forward(const ExecAttention *attention, cudaStream_t stream);
+cudaError_t kernels_flash_backward(const ExecAttention *attention,
+                                   const ExecAttentionGradients *gradients, float *delta,
+                                   cudaStream_t stream);
+
+/* delta alone: for every row of a head the sum of dO times O. */
+cudaError_t kernels_flash_delta(const ExecAttention *attention,
+                                const ExecAttentionGradients *gradients, float *delta,
+                                cudaStream_t stream);
+
+/* --- kernels_flash_hopper_*.cu: the same for compute capability 9.0 only --- */
+bool kernels_hopper_has(const ExecAttention *attention);
+/* cudaErrorNotSupported, and nothing is queued: the driver cannot encode tensors; here and below.
+ */
+cudaError_t kernels_hopper_forward(const ExecAttention *attention, cudaStream_t stream);
+cudaError_t kernels_hopper_backward(const ExecAttention *attention,
+                                    const ExecAttentionGradients *gradients, float *delta,
+                                    cudaStream_t stream);
+
+G_END_DECLS
+
+#endif /* EXECUTOR_CUDA_KERNELS_H */

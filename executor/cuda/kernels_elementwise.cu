@@ -1,0 +1,332 @@
+/* executor/cuda/kernels_elementwise.cu - what is bound by memory and needs no sums. */
+#include "executor/cuda/kernels.cuh"
+
+#define THREADS 256
+
+/* sqrt(2/pi) of GELU's tanh form [Hendrycks and Gimpel 1606.08415]. */
+#define GELU_C 0.7978845608028654f
+#define GELU_CUBIC 0.044715f
+
+/* --- one to one --- */
+
+struct Add {
+    __device__ float
+    operator()(float x, float y) const
+    {
+        return x + y;
+    }
+};
+
+struct Gelu {
+    __device__ float
+    operator()(float x, float) const
+    {
+        return 0.5f * x * (1.0f + tanhf(GELU_C * (x + GELU_CUBIC * x * x * x)));
+    }
+};
+
+struct GeluBackward {
+    __device__ float
+    operator()(float x, float dy) const
+    {
+        const float t = tanhf(GELU_C * (x + GELU_CUBIC * x * x * x));
+        const float slope = GELU_C * (1.0f + 3.0f * GELU_CUBIC * x * x);
+
+        return dy * (0.5f * (1.0f + t) + 0.5f * x * (1.0f - t * t) * slope);
+    }
+};
+
+struct Scale {
+    float factor;
+    __device__ float
+    operator()(float x, float) const
+    {
+        return factor * x;
+    }
+};
+
+/* y[i] = f(x[i], y[i]); N elements at a time, the last n % N by one thread. */
+template <typename T, int N, typename F>
+__global__ void
+map(F f, int64_t n, const T *x, T *y)
+{
+    struct alignas(N * sizeof(T)) Few {
+        T v[N];
+    };
+    const int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * N;
+
+    if (i + N <= n) {
+        const Few a = *(const Few *)(x + i);
+        Few b = *(const Few *)(y + i);
+#pragma unroll
+        for (int j = 0; j < N; j++)
+            b.v[j] = from_float<T>(f(to_float(a.v[j]), to_float(b.v[j])));
+        *(Few *)(y + i) = b;
+    } else {
+        for (int64_t j = i; j < n; j++)
+            y[j] = from_float<T>(f(to_float(x[j]), to_float(y[j])));
+    }
+}
+
+template <typename T, typename F>
+static cudaError_t
+launch_map(F f, int64_t n, const void *x, void *y, cudaStream_t stream)
+{
+    constexpr int N = Pack<T>::N;
+
+    if (n == 0)
+        return cudaSuccess;
+    if (((uintptr_t)x | (uintptr_t)y) % 16 == 0)
+        return launch(map<T, N, F>, blocks_for(n, N * THREADS), THREADS, 0, stream, f, n,
+                      (const T *)x, (T *)y);
+    return launch(map<T, 1, F>, blocks_for(n, THREADS), THREADS, 0, stream, f, n, (const T *)x,
+                  (T *)y);
+}
+
+template <typename F>
+static cudaError_t
+map_storage(Dtype storage, F f, int64_t n, const void *x, void *y, cudaStream_t stream)
+{
+    if (storage == DTYPE_FP32)
+        return launch_map<float>(f, n, x, y, stream);
+    return launch_map<Bf16>(f, n, x, y, stream);
+}
+
+cudaError_t
+kernels_add(Dtype storage, int64_t n, const void *x, void *y, cudaStream_t stream)
+{
+    return map_storage(storage, Add{}, n, x, y, stream);
+}
+
+cudaError_t
+kernels_scale(int64_t n, float factor, float *x, cudaStream_t stream)
+{
+    return map_storage(DTYPE_FP32, Scale{factor}, n, x, x, stream);
+}
+
+cudaError_t
+kernels_gelu_forward(Dtype storage, int64_t n, const void *x, void *y, cudaStream_t stream)
+{
+    return map_storage(storage, Gelu{}, n, x, y, stream);
+}
+
+cudaError_t
+kernels_gelu_backward(Dtype storage, int64_t n, const void *x, void *dy, cudaStream_t stream)
+{
+    return map_storage(storage, GeluBackward{}, n, x, dy, stream);
+}
+
+template <typename From, typename To>
+__global__ void
+convert(int64_t n, const From *x, To *y)
+{
+    const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+
+    if (i < n)
+        y[i] = from_float<To>(to_float(x[i]));
+}
+
+template <typename From, typename To>
+static cudaError_t
+launch_convert(int64_t n, const void *x, void *y, cudaStream_t stream)
+{
+    return launch(convert<From, To>, blocks_for(n, THREADS), THREADS, 0, stream, n, (const From *)x,
+                  (To *)y);
+}
+
+cudaError_t
+kernels_convert(int64_t n, Dtype from, const void *x, Dtype to, void *y, cudaStream_t stream)
+{
+    if (n == 0)
+        return cudaSuccess;
+    if (from == DTYPE_FP32)
+        return to == DTYPE_FP32 ? launch_convert<float, float>(n, x, y, stream)
+                                : launch_convert<float, Bf16>(n, x, y, stream);
+    return to == DTYPE_FP32 ? launch_convert<Bf16, float>(n, x, y, stream)
+                            : launch_convert<Bf16, Bf16>(n, x, y, stream);
+}
+
+/* --- SwiGLU: a thread per element of y; gate and up columns lie @width apart --- */
+
+__device__ __forceinline__ float
+sigmoid(float x)
+{
+    return 1.0f / (1.0f + expf(-x));
+}
+
+template <typename T>
+__global__ void
+swiglu_forward(int64_t n, int64_t width, const T *x, T *y)
+{
+    const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+
+    if (i >= n)
+        return;
+    const int64_t at = i / width * 2 * width + i % width;
+    const float gate = to_float(x[at]), up = to_float(x[at + width]);
+    y[i] = from_float<T>(gate * sigmoid(gate) * up);
+}
+
+template <typename T>
+__global__ void
+swiglu_backward(int64_t n, int64_t width, const T *x, const T *dy, T *dx)
+{
+    const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+
+    if (i >= n)
+        return;
+    const int64_t at = i / width * 2 * width + i % width;
+    const float gate = to_float(x[at]), up = to_float(x[at + width]), d = to_float(dy[i]);
+    const float s = sigmoid(gate);
+    dx[at] = from_float<T>(d * up * s * (1.0f + gate * (1.0f - s)));
+    dx[at + width] = from_float<T>(d * gate * s);
+}
+
+template <typename T>
+static cudaError_t
+launch_swiglu(int64_t rows, int64_t width, const void *x, const void *dy, void *to,
+              cudaStream_t stream)
+{
+    const int64_t n = rows * width;
+
+    if (n == 0)
+        return cudaSuccess;
+    if (dy == NULL)
+        return launch(swiglu_forward<T>, blocks_for(n, THREADS), THREADS, 0, stream, n, width,
+                      (const T *)x, (T *)to);
+    return launch(swiglu_backward<T>, blocks_for(n, THREADS), THREADS, 0, stream, n, width,
+                  (const T *)x, (const T *)dy, (T *)to);
+}
+
+cudaError_t
+kernels_swiglu_forward(Dtype storage, int64_t rows, int64_t width, const void *x, void *y,
+                       cudaStream_t stream)
+{
+    return DISPATCH(storage, launch_swiglu, rows, width, x, NULL, y, stream);
+}
+
+cudaError_t
+kernels_swiglu_backward(Dtype storage, int64_t rows, int64_t width, const void *x, const void *dy,
+                        void *dx, cudaStream_t stream)
+{
+    return DISPATCH(storage, launch_swiglu, rows, width, x, dy, dx, stream);
+}
+
+/* --- rotary positions: a thread per pair --- */
+
+template <typename T>
+__global__ void
+rope_pairs(ExecRope r, T *x)
+{
+    const int64_t half = r.head_dim / 2;
+    const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+
+    if (i >= r.rows * r.n_heads * half)
+        return;
+    const int64_t j = i % half, head = i / half % r.n_heads, row = i / half / r.n_heads;
+    const float *turn = r.turns + (int64_t)r.position[row / r.sequences] * r.head_dim;
+    const float c = turn[j], s = r.inverse ? -turn[half + j] : turn[half + j];
+    T *at = x + row * r.stride + head * r.head_dim + j;
+    const float a = to_float(at[0]), b = to_float(at[half]);
+    at[0] = from_float<T>(a * c - b * s);
+    at[half] = from_float<T>(b * c + a * s);
+}
+
+template <typename T>
+static cudaError_t
+launch_rope(const ExecRope *rope, void *x, cudaStream_t stream)
+{
+    const int64_t n = rope->rows * rope->n_heads * (rope->head_dim / 2);
+
+    return n == 0
+               ? cudaSuccess
+               : launch(rope_pairs<T>, blocks_for(n, THREADS), THREADS, 0, stream, *rope, (T *)x);
+}
+
+cudaError_t
+kernels_rope(Dtype storage, const ExecRope *rope, void *x, cudaStream_t stream)
+{
+    return DISPATCH(storage, launch_rope, rope, x, stream);
+}
+
+/* --- rows plus bias plus residual --- */
+
+template <typename T>
+__global__ void
+bias_residual(int64_t n, int64_t cols, const T *bias, const T *residual, T *y, int64_t stride)
+{
+    const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+
+    if (i >= n)
+        return;
+    const int64_t at = i / cols * stride + i % cols;
+    const float b = bias != NULL ? to_float(bias[i % cols]) : 0.0f;
+    const float r = residual != NULL ? to_float(residual[at]) : 0.0f;
+    y[at] = from_float<T>(to_float(y[at]) + b + r);
+}
+
+template <typename T>
+static cudaError_t
+launch_bias_residual(int64_t rows, int64_t cols, const void *bias, const void *residual, void *y,
+                     int64_t stride, cudaStream_t stream)
+{
+    const int64_t n = rows * cols;
+
+    if (n == 0 || (bias == NULL && residual == NULL))
+        return cudaSuccess;
+    return launch(bias_residual<T>, blocks_for(n, THREADS), THREADS, 0, stream, n, cols,
+                  (const T *)bias, (const T *)residual, (T *)y, stride);
+}
+
+cudaError_t
+kernels_bias_residual(Dtype storage, int64_t rows, int64_t cols, const void *bias,
+                      const void *residual, void *y, int64_t stride, cudaStream_t stream)
+{
+    return DISPATCH(storage, launch_bias_residual, rows, cols, bias, residual, y, stride, stream);
+}
+
+/* --- AdamW --- */
+
+struct AdamwFactors {
+    float rate, beta1, beta2, epsilon, decay, correct1, correct2;
+};
+
+__global__ void
+adamw(int64_t n, float *master, Bf16 *weights, const float *grad, float *m, float *v,
+      AdamwFactors c)
+{
+    const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+
+    if (i >= n)
+        return;
+    const float g = grad[i];
+    const float m_new = c.beta1 * m[i] + (1.0f - c.beta1) * g;
+    const float v_new = c.beta2 * v[i] + (1.0f - c.beta2) * g * g;
+    const float step = m_new / c.correct1 / (sqrtf(v_new / c.correct2) + c.epsilon);
+    const float old = master[i];
+    const float updated = old - c.rate * c.decay * old - c.rate * step;
+    master[i] = updated;
+    m[i] = m_new;
+    v[i] = v_new;
+    if (weights != NULL)
+        weights[i] = from_float<Bf16>(updated);
+}
+
+cudaError_t
+kernels_adamw(int64_t n, float *master, Dtype storage, void *weights, const float *grad, float *m,
+              float *v, const ExecAdamw *constants, cudaStream_t stream)
+{
+    const AdamwFactors c = {
+        constants->learning_rate,
+        constants->beta1,
+        constants->beta2,
+        constants->epsilon,
+        constants->weight_decay,
+        (float)(1.0 - pow((double)constants->beta1, (double)constants->step)),
+        (float)(1.0 - pow((double)constants->beta2, (double)constants->step)),
+    };
+
+    return n == 0 ? cudaSuccess
+                  : launch(adamw, blocks_for(n, THREADS), THREADS, 0, stream, n, master,
+                           storage == DTYPE_FP32 ? (Bf16 *)NULL : (Bf16 *)weights, grad, m, v, c);
+}

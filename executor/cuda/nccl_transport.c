@@ -1,0 +1,425 @@
+/* The slots of transport_nccl.h. */
+#include "executor/cuda/nccl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "executor/device/clock.h"
+
+/* Of announcements, on the host transport: the one that no message of a step has (gather.h's). */
+#define ANNOUNCEMENT_TAG 1
+
+/* What its sender says of a message that it has handed to NCCL. */
+typedef struct {
+    int64_t tag, n_bytes;
+} Announcement;
+
+static inline ExecNcclState *
+state_of(const ExecTransport *transport)
+{
+    return transport->state;
+}
+
+/* --- messages --- */
+
+static ExecNcclComm *
+direction(ExecNcclState *state, int32_t from, int32_t to, GError **error)
+{
+    const int32_t ranks[] = {from, to};
+    const ExecGroup pair = {.ranks = ranks, .n = 2, .index = state->rank == to};
+
+    return exec_nccl_comm(state, &pair, EXEC_MEET_MESSAGES, error);
+}
+
+/* @stream goes on when what the other has been given so far is done. */
+static bool
+order_streams(ExecNcclState *state, cudaStream_t first, cudaStream_t then, GError **error)
+{
+    TRY_CUDA(cudaEventRecord(state->written, first), error);
+    TRY_CUDA(cudaStreamWaitEvent(then, state->written, 0), error);
+    return true;
+}
+
+/* Between two stages of this rank: a letter that is here as soon as it is written. */
+static bool
+keep_letter(ExecNcclState *state, int64_t tag, void *copy, int64_t n_bytes, GError **error)
+{
+    ExecNcclLetter letter = {.from = state->rank, .tag = tag, .n_bytes = n_bytes, .memory = copy};
+
+    TRY_CUDA(cudaEventCreateWithFlags(&letter.arrived, cudaEventDisableTiming), error);
+    g_array_append_val(state->letters, letter);
+    TRY_CUDA(cudaEventRecord(letter.arrived, exec_cuda_stream(state->backend)), error);
+    return true;
+}
+
+/* To another rank. */
+static bool
+post_letter(ExecNcclState *state, int32_t to, int64_t tag, void *copy, int64_t n_bytes,
+            GError **error)
+{
+    ExecTransport *host = state->host;
+    const Announcement announcement = {.tag = tag, .n_bytes = n_bytes};
+    const ExecNcclComm *comm = direction(state, state->rank, to, error);
+
+    if (comm == NULL ||
+        !order_streams(state, exec_cuda_stream(state->backend), comm->stream, error) ||
+        !host->ops->send(host, to, ANNOUNCEMENT_TAG, &announcement, sizeof announcement, error))
+        return false;
+    const int result =
+        state->nccl->Send(copy, (size_t)n_bytes, EXEC_NCCL_UINT8, 1, comm->handle, comm->stream);
+    if (!exec_nccl_follow(state, comm, result, "ncclSend", error))
+        return false;
+    TRY_CUDA(cudaFreeAsync(copy, comm->stream), error);
+    return true;
+}
+
+static bool
+send_message(ExecTransport *transport, int32_t to, int64_t tag, const void *data, int64_t n_bytes,
+             GError **error)
+{
+    ExecNcclState *state = state_of(transport);
+
+    if (!exec_nccl_is_going(state, error))
+        return false;
+    void *copy = exec_cuda_alloc(state->backend, (size_t)n_bytes, "a message", error);
+    if (copy == NULL)
+        return false;
+    exec_cuda_copy(state->backend, (size_t)n_bytes, data, copy);
+    transport->bytes_sent += n_bytes;
+    return to == state->rank ? keep_letter(state, tag, copy, n_bytes, error)
+                             : post_letter(state, to, tag, copy, n_bytes, error);
+}
+
+/* Receives what @comm's sender sends next into memory of its own. */
+static bool
+begin_letter(ExecNcclState *state, const ExecNcclComm *comm, const Announcement *announced,
+             GError **error)
+{
+    ExecNcclLetter letter = {
+        .from = comm->ranks[0],
+        .tag = announced->tag,
+        .n_bytes = announced->n_bytes,
+        .memory = exec_cuda_alloc_on(state->backend, comm->stream, (size_t)announced->n_bytes,
+                                     "a message", error),
+    };
+
+    if (letter.memory == NULL)
+        return false;
+    TRY_CUDA(cudaEventCreateWithFlags(&letter.arrived, cudaEventDisableTiming), error);
+    g_array_append_val(state->letters, letter);
+    const int result = state->nccl->Recv(letter.memory, (size_t)letter.n_bytes, EXEC_NCCL_UINT8, 0,
+                                         comm->handle, comm->stream);
+    if (!exec_nccl_follow(state, comm, result, "ncclRecv", error))
+        return false;
+    TRY_CUDA(cudaEventRecord(letter.arrived, comm->stream), error);
+    return true;
+}
+
+static bool
+find_letter(ExecNcclState *state, int32_t from, int64_t tag, ExecNcclLetter *letter)
+{
+    for (guint i = 0; i < state->letters->len; i++) {
+        *letter = g_array_index(state->letters, ExecNcclLetter, i);
+        if (letter->from != from || letter->tag != tag)
+            continue;
+        g_array_remove_index(state->letters, i); /* equal ones stay in order */
+        return true;
+    }
+    return false;
+}
+
+/* The host waits until the message is announced; the device, until it is there. */
+static bool
+wait_for_letter(ExecTransport *transport, int32_t from, int64_t tag, ExecNcclLetter *letter,
+                GError **error)
+{
+    ExecNcclState *state = state_of(transport);
+    ExecTransport *host = state->host;
+    Announcement announced;
+
+    transport->waited_ns = 0;
+    while (!find_letter(state, from, tag, letter)) {
+        const ExecNcclComm *comm = direction(state, from, state->rank, error);
+        if (comm == NULL ||
+            !host->ops->receive(host, from, ANNOUNCEMENT_TAG, &announced, sizeof announced,
+                                error) ||
+            !begin_letter(state, comm, &announced, error))
+            return false;
+        transport->waited_ns += host->waited_ns;
+    }
+    return true;
+}
+
+static bool
+receive_message(ExecTransport *transport, int32_t from, int64_t tag, void *data, int64_t n_bytes,
+                GError **error)
+{
+    ExecNcclState *state = state_of(transport);
+    ExecNcclLetter letter;
+
+    if (!exec_nccl_is_going(state, error) || !wait_for_letter(transport, from, tag, &letter, error))
+        return false;
+    TRY_CUDA(cudaStreamWaitEvent(exec_cuda_stream(state->backend), letter.arrived, 0), error);
+    TRY_CUDA(cudaEventDestroy(letter.arrived), error);
+    if (letter.n_bytes == n_bytes)
+        exec_cuda_copy(state->backend, (size_t)n_bytes, letter.memory, data);
+    else
+        g_set_error(error, EXEC_ERROR, EXEC_ERROR_FAILED,
+                    "rank %d expected %" G_GINT64_FORMAT " bytes of rank %d, got %" G_GINT64_FORMAT,
+                    transport->rank, n_bytes, from, letter.n_bytes);
+    exec_cuda_release(state->backend, letter.memory);
+    return letter.n_bytes == n_bytes;
+}
+
+/* --- collectives --- */
+
+static int
+nccl_type(Dtype dtype)
+{
+    return dtype == DTYPE_FP32   ? EXEC_NCCL_FLOAT32
+           : dtype == DTYPE_BF16 ? EXEC_NCCL_BFLOAT16
+                                 : EXEC_NCCL_UINT8;
+}
+
+/* The group's communicator of the queue at hand, when there is something to do with it. */
+static const ExecNcclComm *
+comm_for(ExecTransport *transport, const ExecGroup *group, GError **error)
+{
+    ExecNcclState *state = state_of(transport);
+    const bool aside = exec_cuda_state(state->backend)->aside.is_in;
+    const ExecNcclComm *comm =
+        exec_nccl_comm(state, group, aside ? EXEC_MEET_ASIDE : EXEC_MEET_COLLECTIVES, error);
+
+    return comm != NULL && exec_nccl_is_going(state, error) ? comm : NULL;
+}
+
+static void
+count_ring(ExecTransport *transport, const ExecGroup *group, int64_t n_bytes)
+{
+    transport->bytes_sent += n_bytes / group->n * (group->n - 1);
+}
+
+static bool
+all_reduce(ExecTransport *transport, const ExecGroup *group, Dtype dtype, void *data, int64_t n,
+           GError **error)
+{
+    ExecNcclState *state = state_of(transport);
+
+    g_return_val_if_fail(dtype == DTYPE_FP32 || dtype == DTYPE_BF16, false);
+    if (group->n == 1 || n == 0)
+        return true;
+    const ExecNcclComm *comm = comm_for(transport, group, error);
+    if (comm == NULL)
+        return false;
+    const int result = state->nccl->AllReduce(data, data, (size_t)n, nccl_type(dtype),
+                                              EXEC_NCCL_SUM, comm->handle, comm->stream);
+    count_ring(transport, group, 2 * n * dtype_bytes(dtype));
+    return exec_nccl_follow(state, comm, result, "ncclAllReduce", error);
+}
+
+/* NCCL's chunks are equal; where ours are not, the whole sum serves. */
+static bool
+reduce_scatter(ExecTransport *transport, const ExecGroup *group, Dtype dtype, void *data, int64_t n,
+               GError **error)
+{
+    ExecNcclState *state = state_of(transport);
+    const int64_t n_each = n / group->n;
+
+    g_return_val_if_fail(dtype == DTYPE_FP32 || dtype == DTYPE_BF16, false);
+    if (n % group->n != 0)
+        return all_reduce(transport, group, dtype, data, n, error);
+    if (group->n == 1 || n == 0)
+        return true;
+    const ExecNcclComm *comm = comm_for(transport, group, error);
+    if (comm == NULL)
+        return false;
+    char *own = (char *)data + group->index * n_each * dtype_bytes(dtype);
+    const int result = state->nccl->ReduceScatter(data, own, (size_t)n_each, nccl_type(dtype),
+                                                  EXEC_NCCL_SUM, comm->handle, comm->stream);
+    count_ring(transport, group, n * dtype_bytes(dtype));
+    return exec_nccl_follow(state, comm, result, "ncclReduceScatter", error);
+}
+
+/* Unequal chunks: each from its member to all, in one group. */
+static int
+gather_unequal(const ExecNccl *nccl, const ExecNcclComm *comm, const ExecGroup *group,
+               int64_t element, char *data, int64_t n)
+{
+    int result = nccl->GroupStart();
+
+    for (int32_t i = 0; i < group->n && result == EXEC_NCCL_SUCCESS; i++) {
+        const int64_t begin = exec_group_chunk_begin(group, n, i);
+        const int64_t n_own = exec_group_chunk_begin(group, n, i + 1) - begin;
+        char *chunk = data + begin * element;
+        if (n_own > 0)
+            result = nccl->Broadcast(chunk, chunk, (size_t)(n_own * element), EXEC_NCCL_UINT8, i,
+                                     comm->handle, comm->stream);
+        result = result == EXEC_NCCL_IN_PROGRESS ? EXEC_NCCL_SUCCESS : result;
+    }
+    const int ended = nccl->GroupEnd();
+    return result != EXEC_NCCL_SUCCESS ? result : ended;
+}
+
+static bool
+all_gather(ExecTransport *transport, const ExecGroup *group, Dtype dtype, void *data, int64_t n,
+           GError **error)
+{
+    ExecNcclState *state = state_of(transport);
+    const int64_t n_bytes = n * dtype_bytes(dtype), each = n_bytes / group->n;
+
+    if (group->n == 1 || n == 0)
+        return true;
+    const ExecNcclComm *comm = comm_for(transport, group, error);
+    if (comm == NULL)
+        return false;
+    const int result =
+        n % group->n == 0
+            ? state->nccl->AllGather((char *)data + group->index * each, data, (size_t)each,
+                                     EXEC_NCCL_UINT8, comm->handle, comm->stream)
+            : gather_unequal(state->nccl, comm, group, dtype_bytes(dtype), data, n);
+    count_ring(transport, group, n_bytes);
+    return exec_nccl_follow(state, comm, result, "ncclAllGather", error);
+}
+
+/* A send to and a receive from every other member, in one group. */
+static int
+exchange_pieces(const ExecNccl *nccl, const ExecNcclComm *comm, const ExecExchange *e)
+{
+    int64_t at_out = 0, at_in = 0;
+    int result = nccl->GroupStart();
+
+    for (int32_t i = 0; i < comm->n && result == EXEC_NCCL_SUCCESS; i++) {
+        if (i != comm->index && e->out_bytes[i] > 0)
+            result = nccl->Send((const char *)e->out + at_out, (size_t)e->out_bytes[i],
+                                EXEC_NCCL_UINT8, i, comm->handle, comm->stream);
+        result = result == EXEC_NCCL_IN_PROGRESS ? EXEC_NCCL_SUCCESS : result;
+        if (result == EXEC_NCCL_SUCCESS && i != comm->index && e->in_bytes[i] > 0)
+            result = nccl->Recv((char *)e->in + at_in, (size_t)e->in_bytes[i], EXEC_NCCL_UINT8, i,
+                                comm->handle, comm->stream);
+        result = result == EXEC_NCCL_IN_PROGRESS ? EXEC_NCCL_SUCCESS : result;
+        at_out += e->out_bytes[i];
+        at_in += e->in_bytes[i];
+    }
+    const int ended = nccl->GroupEnd();
+    return result != EXEC_NCCL_SUCCESS ? result : ended;
+}
+
+static int64_t
+sum_before(const int64_t *n_bytes, int32_t end)
+{
+    int64_t sum = 0;
+
+    for (int32_t i = 0; i < end; i++)
+        sum += n_bytes[i];
+    return sum;
+}
+
+static bool
+all_to_all(ExecTransport *transport, const ExecGroup *group, const ExecExchange *exchange,
+           GError **error)
+{
+    ExecNcclState *state = state_of(transport);
+    const int32_t own = group->index;
+
+    g_return_val_if_fail(exchange->out_bytes[own] == exchange->in_bytes[own], false);
+    if (exchange->out_bytes[own] > 0)
+        exec_cuda_copy(state->backend, (size_t)exchange->out_bytes[own],
+                       (const char *)exchange->out + sum_before(exchange->out_bytes, own),
+                       (char *)exchange->in + sum_before(exchange->in_bytes, own));
+    if (group->n == 1)
+        return true;
+    const ExecNcclComm *comm = comm_for(transport, group, error);
+    if (comm == NULL)
+        return false;
+    transport->bytes_sent += sum_before(exchange->out_bytes, group->n) - exchange->out_bytes[own];
+    return exec_nccl_follow(state, comm, exchange_pieces(state->nccl, comm, exchange),
+                            "ncclSend and ncclRecv", error);
+}
+
+static bool
+broadcast(ExecTransport *transport, const ExecGroup *group, int32_t root, void *data,
+          int64_t n_bytes, GError **error)
+{
+    ExecNcclState *state = state_of(transport);
+
+    if (group->n == 1 || n_bytes == 0)
+        return true;
+    const ExecNcclComm *comm = comm_for(transport, group, error);
+    if (comm == NULL)
+        return false;
+    const int result = state->nccl->Broadcast(data, data, (size_t)n_bytes, EXEC_NCCL_UINT8, root,
+                                              comm->handle, comm->stream);
+    transport->bytes_sent += group->index == root ? n_bytes : 0;
+    return exec_nccl_follow(state, comm, result, "ncclBroadcast", error);
+}
+
+static bool
+barrier(ExecTransport *transport, const ExecGroup *group, GError **error)
+{
+    ExecNcclState *state = state_of(transport);
+
+    if (!exec_cuda_synchronize(state->backend, error) ||
+        !state->host->ops->barrier(state->host, group, error))
+        return false;
+    transport->waited_ns = state->host->waited_ns;
+    return true;
+}
+
+static bool
+meet(ExecTransport *transport, const ExecGroup *group, ExecMeeting what, GError **error)
+{
+    return exec_nccl_comm(state_of(transport), group, what, error) != NULL;
+}
+
+/* --- what others ask --- */
+
+static int32_t
+waiting_for(const ExecTransport *transport)
+{
+    const ExecNcclState *state = state_of(transport);
+    const int32_t host = state->host->ops->waiting_for(state->host);
+
+    if (host != EXEC_NOT_WAITING)
+        return host;
+    return atomic_load(&state->waits) ? EXEC_WAITING_FOR_GROUP : EXEC_NOT_WAITING;
+}
+
+static int64_t
+waited_until_ns(const ExecTransport *transport)
+{
+    const ExecNcclState *state = state_of(transport);
+
+    return MAX(state->host->ops->waited_until_ns(state->host),
+               (int64_t)atomic_load(&state->waited_until_ns));
+}
+
+static int64_t
+buffer_bytes(const ExecTransport *transport)
+{
+    const ExecTransport *host = state_of(transport)->host;
+
+    return host->ops->buffer_bytes(host);
+}
+
+static void
+abort_all(ExecTransport *transport, const char *reason)
+{
+    exec_nccl_abort(state_of(transport), reason);
+}
+
+const ExecTransportOps exec_nccl_ops = {
+    .name = "nccl",
+    .send = send_message,
+    .receive = receive_message,
+    .all_reduce = all_reduce,
+    .reduce_scatter = reduce_scatter,
+    .all_gather = all_gather,
+    .all_to_all = all_to_all,
+    .broadcast = broadcast,
+    .barrier = barrier,
+    .meet = meet,
+    .waiting_for = waiting_for,
+    .waited_until_ns = waited_until_ns,
+    .buffer_bytes = buffer_bytes,
+    .abort = abort_all,
+};

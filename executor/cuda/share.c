@@ -1,0 +1,141 @@
+#include "executor/cuda/cuda.h"
+
+#include <cuda.h>
+
+/* Green contexts are driver functions; linking libcuda would make a program that does not start
+ * where there is no driver, so they are asked for by name. */
+typedef struct {
+    CUresult (*device_resource)(CUdevice, CUdevResource *, CUdevResourceType);
+    CUresult (*split)(CUdevResource *, unsigned *, const CUdevResource *, CUdevResource *, unsigned,
+                      unsigned);
+    CUresult (*describe)(CUdevResourceDesc *, CUdevResource *, unsigned);
+    CUresult (*context)(CUgreenCtx *, CUdevResourceDesc, CUdevice, unsigned);
+    CUresult (*stream)(CUstream *, CUgreenCtx, unsigned, int);
+} Driver;
+
+/* Green contexts came with CUDA 12.4, their streams with 12.5. */
+#define GREEN_CONTEXT_VERSION 12050
+
+#define MAX_DEVICES 64
+/* Hopper's smallest share is 8 multiprocessors of 132. */
+#define MAX_SHARES 16
+
+/* One way to cut a device, made once and kept until the process ends. */
+typedef struct {
+    bool is_made;
+    CUgreenCtx contexts[MAX_SHARES];
+    int n_multiprocessors[MAX_SHARES];
+    char *note; /* why there are none */
+} Shares;
+
+static bool
+driver_function(const char *name, void *to)
+{
+    enum cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+
+    return cudaGetDriverEntryPointByVersion(name, to, GREEN_CONTEXT_VERSION, cudaEnableDefault,
+                                            &found) == cudaSuccess &&
+           found == cudaDriverEntryPointSuccess;
+}
+
+static bool
+open_driver(Driver *driver)
+{
+    return driver_function("cuDeviceGetDevResource", &driver->device_resource) &&
+           driver_function("cuDevSmResourceSplitByCount", &driver->split) &&
+           driver_function("cuDevResourceGenerateDesc", &driver->describe) &&
+           driver_function("cuGreenCtxCreate", &driver->context) &&
+           driver_function("cuGreenCtxStreamCreate", &driver->stream);
+}
+
+/* Cuts the device into @n; false leaves the reason in shares->note. */
+static bool
+make_shares(const Driver *driver, int device, int n, Shares *shares)
+{
+    CUdevResource all = {0}, rest = {0}, parts[MAX_SHARES];
+    unsigned n_parts = (unsigned)n;
+
+    if (driver->device_resource(device, &all, CU_DEV_RESOURCE_TYPE_SM) != CUDA_SUCCESS) {
+        shares->note = g_strdup("the driver does not say which multiprocessors there are");
+        return false;
+    }
+    /* The driver rounds up to what the device can cut (8 on Hopper), which may leave fewer parts;
+     * so ask for what is surely there. */
+    const unsigned per_share = all.sm.smCount / (unsigned)n / 8 * 8;
+    if (per_share == 0 ||
+        driver->split(parts, &n_parts, &all, &rest, 0, per_share) != CUDA_SUCCESS ||
+        n_parts < (unsigned)n) {
+        shares->note =
+            g_strdup_printf("%u multiprocessors cannot be cut into %d shares", all.sm.smCount, n);
+        return false;
+    }
+    for (int i = 0; i < n; i++) {
+        CUdevResourceDesc description;
+        if (driver->describe(&description, &parts[i], 1) != CUDA_SUCCESS ||
+            driver->context(&shares->contexts[i], description, device,
+                            CU_GREEN_CTX_DEFAULT_STREAM) != CUDA_SUCCESS) {
+            shares->note = g_strdup("the driver refuses a green context");
+            return false;
+        }
+        shares->n_multiprocessors[i] = (int)parts[i].sm.smCount;
+    }
+    return true;
+}
+
+/* A stream on share @index; false with the reason in @note. */
+static bool
+open_green_stream(int device, int index, int n, ExecCudaShare *share)
+{
+    static GMutex mutex;
+    static Shares all[MAX_DEVICES][MAX_SHARES + 1];
+    g_autoptr(GMutexLocker) locker = g_mutex_locker_new(&mutex);
+    Driver driver = {0};
+
+    if (device >= MAX_DEVICES || n > MAX_SHARES) {
+        share->note = g_strdup_printf("at most %d shares are made", MAX_SHARES);
+        return false;
+    }
+    Shares *shares = &all[device][n];
+    if (!open_driver(&driver)) {
+        share->note = g_strdup("this driver has no green contexts (they came with CUDA 12.4)");
+        return false;
+    }
+    if (!shares->is_made) {
+        shares->is_made = true;
+        make_shares(&driver, device, n, shares);
+    }
+    if (shares->note != NULL) {
+        share->note = g_strdup(shares->note);
+        return false;
+    }
+    if (driver.stream((CUstream *)&share->stream, shares->contexts[index], CU_STREAM_NON_BLOCKING,
+                      0) != CUDA_SUCCESS) {
+        share->note = g_strdup("the driver refuses a stream of a green context");
+        return false;
+    }
+    share->n_multiprocessors = shares->n_multiprocessors[index];
+    return true;
+}
+
+bool
+exec_cuda_share_open(int device, int index, int n, ExecCudaShare *share, GError **error)
+{
+    g_return_val_if_fail(index >= 0 && index < n, false);
+    *share = (ExecCudaShare){0};
+    TRY_CUDA(cudaDeviceGetAttribute(&share->n_on_device, cudaDevAttrMultiProcessorCount, device),
+             error);
+    if (n > 1 && open_green_stream(device, index, n, share))
+        return true;
+    share->n_multiprocessors = share->n_on_device;
+    TRY_CUDA(cudaStreamCreateWithFlags(&share->stream, cudaStreamNonBlocking), error);
+    return true;
+}
+
+void
+exec_cuda_share_close(ExecCudaShare *share)
+{
+    if (share->stream != NULL)
+        cudaStreamDestroy(share->stream);
+    g_free(share->note);
+    *share = (ExecCudaShare){0};
+}

@@ -1,0 +1,470 @@
+/*
+ * executor/device/backend_bf16.c - bf16 storage for any host backend: operands are widened to fp32, the
+ * fp32 backend computes, what it wrote is rounded once.
+ *
+ * So sums are those of fp32 and only what is stored loses bits, as on a device whose products
+ * accumulate in fp32.  The point is exactness, not speed: processors without bf16 units gain
+ * nothing from the format but memory.
+ */
+#include "executor/device/backend_host.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef uint16_t Bf16;
+
+/* Operands of one slot call. */
+#define MAX_OPERANDS 8
+
+typedef struct {
+    ExecBackend *inner; /* (owned) */
+    struct {
+        float *data; /* (owned) */
+        int64_t n;
+    } scratch[MAX_OPERANDS];
+} Bf16State;
+
+/* Nearest even; NaN stays one (its top mantissa bit is set, so that it does not become infinity).
+ */
+static inline Bf16
+round_bf16(float x)
+{
+    uint32_t bits;
+
+    memcpy(&bits, &x, sizeof bits);
+    if ((bits & 0x7fffffff) > 0x7f800000)
+        return (Bf16)(bits >> 16 | 0x40);
+    return (Bf16)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+static inline float
+widen_bf16(Bf16 x)
+{
+    const uint32_t bits = (uint32_t)x << 16;
+    float wide;
+
+    memcpy(&wide, &bits, sizeof wide);
+    return wide;
+}
+
+static void
+to_storage(ExecBackend *backend, int64_t n, const float *x, void *y)
+{
+    for (int64_t i = 0; i < n; i++)
+        ((Bf16 *)y)[i] = round_bf16(x[i]);
+}
+
+static void
+from_storage(ExecBackend *backend, int64_t n, const void *x, float *y)
+{
+    for (int64_t i = 0; i < n; i++)
+        y[i] = widen_bf16(((const Bf16 *)x)[i]);
+}
+
+static ExecBackend *
+inner_of(const ExecBackend *backend)
+{
+    return ((Bf16State *)backend->state)->inner;
+}
+
+/* Operand @i of the call: room for @n floats. */
+static float *
+room(ExecBackend *backend, int i, int64_t n)
+{
+    Bf16State *state = backend->state;
+
+    if (n > state->scratch[i].n) {
+        free(state->scratch[i].data);
+        state->scratch[i].n = n + n / 4;
+        state->scratch[i].data =
+            aligned_alloc(64, ((size_t)state->scratch[i].n * sizeof(float) + 63) & ~63ul);
+        if (state->scratch[i].data == NULL)
+            g_error("no memory for %" G_GINT64_FORMAT " floats of scratch", n);
+    }
+    return state->scratch[i].data;
+}
+
+/* Operand @i widened; NULL stays NULL. */
+static float *
+wide(ExecBackend *backend, int i, const void *x, int64_t n)
+{
+    if (x == NULL)
+        return NULL;
+    float *copy = room(backend, i, n);
+    from_storage(backend, n, x, copy);
+    return copy;
+}
+
+/* --- moves --- */
+
+static void
+add(ExecBackend *backend, int64_t n, const void *x, void *y)
+{
+    Bf16 *to = y;
+
+    for (int64_t i = 0; i < n; i++)
+        to[i] = round_bf16(widen_bf16(to[i]) + widen_bf16(((const Bf16 *)x)[i]));
+}
+
+static void
+scale(ExecBackend *backend, int64_t n, float factor, float *x)
+{
+    inner_of(backend)->ops->scale(inner_of(backend), n, factor, x);
+}
+
+/* --- products --- */
+
+/* Elements of a matrix as stored: @rows rows of @cols, @stride apart. */
+static inline int64_t
+extent(int64_t rows, int64_t cols, int64_t stride)
+{
+    return rows == 0 ? 0 : (rows - 1) * stride + cols;
+}
+
+/* Rows of C only: the columns between them are nobody's. */
+static void
+round_rows(ExecBackend *backend, int64_t rows, int64_t cols, int64_t stride, const float *from,
+           void *to)
+{
+    for (int64_t r = 0; r < rows; r++)
+        to_storage(backend, cols, from + r * stride, (Bf16 *)to + r * stride);
+}
+
+static void
+gemm(ExecBackend *backend, const ExecGemm *g)
+{
+    ExecBackend *inner = inner_of(backend);
+    const int64_t n_c = extent(g->m, g->n, g->ldc);
+    ExecGemm wider = *g;
+
+    wider.a = wide(backend, 0, g->a,
+                   g->trans_a ? extent(g->k, g->m, g->lda) : extent(g->m, g->k, g->lda));
+    wider.b = wide(backend, 1, g->b,
+                   g->trans_b ? extent(g->n, g->k, g->ldb) : extent(g->k, g->n, g->ldb));
+    wider.bias = wide(backend, 2, g->bias, g->n);
+    wider.residual = wide(backend, 3, g->residual, n_c);
+    if (!g->c_fp32)
+        wider.c = g->accumulate ? wide(backend, 4, g->c, n_c) : room(backend, 4, n_c);
+    inner->ops->gemm(inner, &wider);
+    if (!g->c_fp32)
+        round_rows(backend, g->m, g->n, g->ldc, wider.c, g->c);
+}
+
+static void
+bias_backward(ExecBackend *backend, int64_t rows, int64_t cols, const void *dy, int64_t stride,
+              float *db)
+{
+    ExecBackend *inner = inner_of(backend);
+
+    inner->ops->bias_backward(inner, rows, cols, wide(backend, 0, dy, extent(rows, cols, stride)),
+                              stride, db);
+}
+
+/* --- rows --- */
+
+static ExecNorm
+wide_norm(ExecBackend *backend, const ExecNorm *norm)
+{
+    ExecNorm wider = *norm;
+
+    wider.x = wide(backend, 0, norm->x, norm->rows * norm->cols);
+    wider.gain = wide(backend, 1, norm->gain, norm->cols);
+    wider.shift = wide(backend, 2, norm->shift, norm->cols);
+    return wider;
+}
+
+static void
+norm_forward(ExecBackend *backend, const ExecNorm *norm, void *y)
+{
+    ExecBackend *inner = inner_of(backend);
+    const ExecNorm wider = wide_norm(backend, norm);
+    float *result = room(backend, 3, norm->rows * norm->cols);
+
+    inner->ops->norm_forward(inner, &wider, result);
+    to_storage(backend, norm->rows * norm->cols, result, y);
+}
+
+static void
+norm_backward(ExecBackend *backend, const ExecNorm *norm, const void *dy, void *dx, float *dgain,
+              float *dshift)
+{
+    ExecBackend *inner = inner_of(backend);
+    const int64_t n = norm->rows * norm->cols;
+    const ExecNorm wider = wide_norm(backend, norm);
+    float *result = wide(backend, 4, dx, n);
+
+    inner->ops->norm_backward(inner, &wider, wide(backend, 3, dy, n), result, dgain, dshift);
+    to_storage(backend, n, result, dx);
+}
+
+static void
+gelu_forward(ExecBackend *backend, int64_t n, const void *x, void *y)
+{
+    ExecBackend *inner = inner_of(backend);
+    float *result = room(backend, 1, n);
+
+    inner->ops->gelu_forward(inner, n, wide(backend, 0, x, n), result);
+    to_storage(backend, n, result, y);
+}
+
+static void
+gelu_backward(ExecBackend *backend, int64_t n, const void *x, void *dy)
+{
+    ExecBackend *inner = inner_of(backend);
+    float *result = wide(backend, 1, dy, n);
+
+    inner->ops->gelu_backward(inner, n, wide(backend, 0, x, n), result);
+    to_storage(backend, n, result, dy);
+}
+
+static void
+swiglu_forward(ExecBackend *backend, int64_t rows, int64_t width, const void *x, void *y)
+{
+    ExecBackend *inner = inner_of(backend);
+    float *result = room(backend, 1, rows * width);
+
+    inner->ops->swiglu_forward(inner, rows, width, wide(backend, 0, x, rows * 2 * width), result);
+    to_storage(backend, rows * width, result, y);
+}
+
+static void
+swiglu_backward(ExecBackend *backend, int64_t rows, int64_t width, const void *x, const void *dy,
+                void *dx)
+{
+    ExecBackend *inner = inner_of(backend);
+    float *result = room(backend, 2, rows * 2 * width);
+
+    inner->ops->swiglu_backward(inner, rows, width, wide(backend, 0, x, rows * 2 * width),
+                                wide(backend, 1, dy, rows * width), result);
+    to_storage(backend, rows * 2 * width, result, dx);
+}
+
+static void
+rope(ExecBackend *backend, const ExecRope *r, void *x)
+{
+    ExecBackend *inner = inner_of(backend);
+    const int64_t cols = r->n_heads * r->head_dim;
+    float *result = wide(backend, 0, x, extent(r->rows, cols, r->stride));
+
+    inner->ops->rope(inner, r, result);
+    round_rows(backend, r->rows, cols, r->stride, result, x);
+}
+
+/* --- attention --- */
+
+/* K and V share a buffer: the elements from k to the end of the last row that is read. */
+static ExecAttention
+wide_attention(ExecBackend *backend, const ExecAttention *a)
+{
+    const int64_t n_q = a->tokens * a->sequences * a->n_heads * a->head_dim;
+    const int64_t n_kv =
+        extent((a->context + a->tokens) * a->sequences, a->n_kv_heads * a->head_dim, a->kv_stride);
+    ExecAttention wider = *a;
+
+    wider.q = wide(backend, 0, a->q, n_q);
+    wider.k = wide(backend, 1, a->k, n_kv);
+    wider.v = wide(backend, 2, a->v, n_kv);
+    wider.out = wide(backend, 3, a->out, n_q);
+    return wider;
+}
+
+static void
+attention_forward(ExecBackend *backend, const ExecAttention *a)
+{
+    ExecBackend *inner = inner_of(backend);
+    const ExecAttention wider = wide_attention(backend, a);
+
+    inner->ops->attention_forward(inner, &wider);
+    to_storage(backend, a->tokens * a->sequences * a->n_heads * a->head_dim, wider.out, a->out);
+}
+
+static void
+attention_backward(ExecBackend *backend, const ExecAttention *a, const ExecAttentionGradients *g)
+{
+    ExecBackend *inner = inner_of(backend);
+    const int64_t n_q = a->tokens * a->sequences * a->n_heads * a->head_dim;
+    const int64_t rows = (a->context + a->tokens) * a->sequences;
+    const int64_t cols = a->n_kv_heads * a->head_dim;
+    const int64_t n_kv = extent(rows, cols, a->kv_stride);
+    const ExecAttention wider = wide_attention(backend, a);
+    const ExecAttentionGradients gradients = {
+        .dout = wide(backend, 4, g->dout, n_q),
+        .dq = room(backend, 5, n_q),
+        .dk = wide(backend, 6, g->dk, n_kv),
+        .dv = wide(backend, 7, g->dv, n_kv),
+    };
+
+    inner->ops->attention_backward(inner, &wider, &gradients);
+    to_storage(backend, n_q, gradients.dq, g->dq);
+    round_rows(backend, rows, cols, a->kv_stride, gradients.dk, g->dk);
+    round_rows(backend, rows, cols, a->kv_stride, gradients.dv, g->dv);
+}
+
+/* --- embedding, loss, optimizer --- */
+
+/* The table is read by rows, so it is not widened. */
+static void
+embedding_forward(ExecBackend *backend, const ExecEmbedding *e, const void *table,
+                  const void *positions, void *x)
+{
+    for (int64_t row = 0; row < e->rows; row++) {
+        const int64_t i = e->token[row] - e->first_token;
+        const bool here = i >= 0 && i < e->n_tokens;
+        const Bf16 *from = (const Bf16 *)table + (here ? i : 0) * e->cols;
+        const Bf16 *position = positions;
+        Bf16 *to = (Bf16 *)x + row * e->cols;
+        if (position != NULL)
+            position += e->position[row / e->sequences] * e->cols;
+        for (int64_t j = 0; j < e->cols; j++)
+            to[j] = round_bf16((here ? widen_bf16(from[j]) : 0.0f) +
+                               (position != NULL ? widen_bf16(position[j]) : 0.0f));
+    }
+}
+
+static void
+embedding_backward(ExecBackend *backend, const ExecEmbedding *e, const void *dx, float *dtable,
+                   float *dpositions)
+{
+    exec_host_embedding_backward(backend, e, wide(backend, 0, dx, e->rows * e->cols), dtable,
+                                 dpositions);
+}
+
+static void
+cross_entropy_stats(ExecBackend *backend, const ExecCrossEntropy *e, float *stats)
+{
+    ExecBackend *inner = inner_of(backend);
+    ExecCrossEntropy wider = *e;
+
+    wider.logits = wide(backend, 0, e->logits, e->rows * e->vocab);
+    inner->ops->cross_entropy_stats(inner, &wider, stats);
+}
+
+static void
+cross_entropy(ExecBackend *backend, const ExecCrossEntropy *e)
+{
+    ExecBackend *inner = inner_of(backend);
+    ExecCrossEntropy wider = *e;
+
+    wider.logits = wide(backend, 0, e->logits, e->rows * e->vocab);
+    inner->ops->cross_entropy(inner, &wider);
+    to_storage(backend, e->rows * e->vocab, wider.logits, e->logits);
+}
+
+static void
+adamw(ExecBackend *backend, int64_t n, float *master, void *weights, const float *grad, float *m,
+      float *v, const ExecAdamw *constants)
+{
+    ExecBackend *inner = inner_of(backend);
+
+    inner->ops->adamw(inner, n, master, NULL, grad, m, v, constants);
+    to_storage(backend, n, master, weights);
+}
+
+/* --- experts --- */
+
+static void
+route_backward(ExecBackend *backend, int64_t rows, int64_t n_experts, int64_t top_k,
+               const int32_t *expert, const float *weight, const float *d_weight, void *d_scores)
+{
+    float *result = room(backend, 0, rows * n_experts);
+
+    exec_host_route_backward(backend, rows, n_experts, top_k, expert, weight, d_weight, result);
+    to_storage(backend, rows * n_experts, result, d_scores);
+}
+
+/* Which rows of x are read is in @from: they are added one by one, rounded once. */
+static void
+sum_rows(ExecBackend *backend, int64_t rows, int64_t cols, int64_t n, const int32_t *from,
+         const void *x, void *y)
+{
+    for (int64_t row = 0; row < rows; row++)
+        for (int64_t i = 0; i < cols; i++) {
+            Bf16 *to = (Bf16 *)y + row * cols + i;
+            float sum = widen_bf16(*to);
+            for (int64_t k = 0; k < n; k++)
+                sum += widen_bf16(((const Bf16 *)x)[from[row * n + k] * cols + i]);
+            *to = round_bf16(sum);
+        }
+}
+
+static void
+scale_rows(ExecBackend *backend, int64_t rows, int64_t cols, const float *factor, void *x)
+{
+    float *result = wide(backend, 0, x, rows * cols);
+
+    exec_host_scale_rows(backend, rows, cols, factor, result);
+    to_storage(backend, rows * cols, result, x);
+}
+
+static void
+dot_rows(ExecBackend *backend, int64_t rows, int64_t cols, const void *x, const void *y, float *dot)
+{
+    exec_host_dot_rows(backend, rows, cols, wide(backend, 0, x, rows * cols),
+                       wide(backend, 1, y, rows * cols), dot);
+}
+
+/* --- lifecycle --- */
+
+static char *
+describe(const ExecBackend *backend)
+{
+    g_autofree char *inner = exec_backend_describe(inner_of(backend));
+
+    return g_strdup_printf("%s, stored as bf16", inner);
+}
+
+static int64_t
+workspace_bytes(const ExecBackend *backend)
+{
+    const Bf16State *state = backend->state;
+    int64_t n = 0;
+
+    for (int i = 0; i < MAX_OPERANDS; i++)
+        n += state->scratch[i].n;
+    return n * (int64_t)sizeof(float) + exec_backend_workspace_bytes(state->inner);
+}
+
+static void
+close_bf16(ExecBackend *backend)
+{
+    Bf16State *state = backend->state;
+
+    for (int i = 0; i < MAX_OPERANDS; i++)
+        free(state->scratch[i].data);
+    exec_backend_close(state->inner);
+    g_free(state);
+    g_free(backend);
+}
+
+static const ExecBackendOps ops = {
+    .name = "bf16",
+    EXEC_HOST_MEMORY_SLOTS,
+    EXEC_OWN_SLOTS,
+    .to_storage = to_storage,
+    .from_storage = from_storage,
+    .rope = rope,
+    .embedding_forward = embedding_forward,
+    .embedding_backward = embedding_backward,
+    .route = exec_host_route,
+    .route_backward = route_backward,
+    .gather_rows = exec_host_gather_rows,
+    .sum_rows = sum_rows,
+    .scale_rows = scale_rows,
+    .dot_rows = dot_rows,
+    .describe = describe,
+    .workspace_bytes = workspace_bytes,
+    .close = close_bf16,
+};
+
+ExecBackend *
+exec_backend_bf16_new(ExecBackend *inner)
+{
+    ExecBackend *backend = g_new0(ExecBackend, 1);
+    Bf16State *state = g_new0(Bf16State, 1);
+
+    state->inner = inner;
+    backend->ops = &ops;
+    backend->storage = DTYPE_BF16;
+    backend->state = state;
+    return backend;
+}

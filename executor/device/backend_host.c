@@ -1,0 +1,164 @@
+#include "executor/device/backend_host.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "executor/device/vector.h"
+
+void *
+exec_host_alloc(ExecBackend *backend, size_t n_bytes, const char *what, GError **error)
+{
+    size_t rounded = 0;
+    void *memory = NULL;
+
+    if (!__builtin_add_overflow(n_bytes, (size_t)63, &rounded))
+        memory = aligned_alloc(64, MAX(rounded / 64 * 64, 64));
+    if (memory == NULL)
+        g_set_error(error, EXEC_ERROR, EXEC_ERROR_MEMORY,
+                    "no memory for %" G_GSIZE_FORMAT " bytes of %s", n_bytes, what);
+    return memory;
+}
+
+void
+exec_host_release(ExecBackend *backend, void *memory)
+{
+    free(memory);
+}
+
+void
+exec_host_move(ExecBackend *backend, size_t n_bytes, const void *from, void *to)
+{
+    if (n_bytes > 0)
+        memcpy(to, from, n_bytes);
+}
+
+bool
+exec_host_synchronize(ExecBackend *backend, GError **error)
+{
+    return true;
+}
+
+void
+exec_host_zero(ExecBackend *backend, size_t n_bytes, void *x)
+{
+    if (n_bytes > 0)
+        memset(x, 0, n_bytes);
+}
+
+void
+exec_host_to_storage(ExecBackend *backend, int64_t n, const float *x, void *y)
+{
+    exec_host_move(backend, (size_t)n * sizeof *x, x, y);
+}
+
+void
+exec_host_from_storage(ExecBackend *backend, int64_t n, const void *x, float *y)
+{
+    exec_host_move(backend, (size_t)n * sizeof *y, x, y);
+}
+
+void
+exec_host_rope(ExecBackend *backend, const ExecRope *rope, void *x)
+{
+    const int64_t d = rope->head_dim, half = d / 2;
+    const float sign = rope->inverse ? -1.0f : 1.0f;
+
+    for (int64_t row = 0; row < rope->rows; row++) {
+        const float *cosine = rope->turns + rope->position[row / rope->sequences] * d;
+        const float *sine = cosine + half;
+        for (int64_t head = 0; head < rope->n_heads; head++) {
+            float *v = (float *)x + row * rope->stride + head * d;
+            for (int64_t i = 0; i < half; i++) {
+                const float a = v[i], b = v[i + half];
+                v[i] = a * cosine[i] - sign * b * sine[i];
+                v[i + half] = b * cosine[i] + sign * a * sine[i];
+            }
+        }
+    }
+}
+
+/* The row's line of the table here; -1: it is elsewhere. */
+static int64_t
+table_row(const ExecEmbedding *e, int64_t row)
+{
+    const int64_t i = e->token[row] - e->first_token;
+
+    return i >= 0 && i < e->n_tokens ? i : -1;
+}
+
+void
+exec_host_embedding_forward(ExecBackend *backend, const ExecEmbedding *e, const void *table,
+                            const void *positions, void *x)
+{
+    for (int64_t row = 0; row < e->rows; row++) {
+        const int64_t at = table_row(e, row);
+        float *to = (float *)x + row * e->cols;
+        const float *from = (const float *)table + at * e->cols;
+        for (int64_t i = 0; i < e->cols; i++)
+            to[i] = at < 0 ? 0.0f : from[i];
+        if (positions == NULL)
+            continue;
+        from = (const float *)positions + e->position[row / e->sequences] * e->cols;
+        for (int64_t i = 0; i < e->cols; i++)
+            to[i] += from[i];
+    }
+}
+
+void
+exec_host_embedding_backward(ExecBackend *backend, const ExecEmbedding *e, const void *dx,
+                             float *dtable, float *dpositions)
+{
+    for (int64_t row = 0; row < e->rows; row++) {
+        const int64_t at = table_row(e, row);
+        const float *from = (const float *)dx + row * e->cols;
+        for (int64_t i = 0; at >= 0 && i < e->cols; i++)
+            dtable[at * e->cols + i] += from[i];
+        if (dpositions == NULL)
+            continue;
+        float *to = dpositions + e->position[row / e->sequences] * e->cols;
+        for (int64_t i = 0; i < e->cols; i++)
+            to[i] += from[i];
+    }
+}
+
+void
+exec_host_merge_stats(const ExecCrossEntropy *e, int64_t row, double *lse, double *target)
+{
+    const int64_t part = 3 * e->rows;
+    double largest = -INFINITY, sum = 0;
+
+    *target = 0;
+    for (int64_t p = 0; p < e->n_parts; p++)
+        largest = fmax(largest, (double)e->stats[p * part + row]);
+    for (int64_t p = 0; p < e->n_parts; p++) {
+        const double own = (double)e->stats[p * part + row];
+        sum += (double)e->stats[p * part + e->rows + row] * exp(own - largest);
+        *target += (double)e->stats[p * part + 2 * e->rows + row];
+    }
+    *lse = largest + log(sum);
+}
+
+/* Eight sums, so that additions need not wait for one another. */
+EXEC_CLONES EXEC_VECTORIZE static double
+sum_squares(int64_t n, const float *x)
+{
+    double lanes[8] = {0}, sum = 0;
+    const int64_t whole = n / 8 * 8;
+
+    for (int64_t i = 0; i < whole; i += 8)
+        for (int j = 0; j < 8; j++)
+            lanes[j] += (double)x[i + j] * (double)x[i + j];
+    for (int j = 0; j < 8; j++)
+        sum += lanes[j];
+    for (int64_t i = whole; i < n; i++)
+        sum += (double)x[i] * (double)x[i];
+    return sum;
+}
+
+bool
+exec_host_sum_squares(ExecBackend *backend, int64_t n, const float *x, double *sum, GError **error)
+{
+    *sum = sum_squares(n, x);
+    return true;
+}

@@ -1,0 +1,451 @@
+/*
+ * executor/device/backend_reference.c - plain loops: always built, obvious, never fast.
+ *
+ * The oracle of every other backend, so every sum is taken in double and rounded once; what another
+ * backend differs by is its own rounding.
+ *
+ * With threads it is what a straightforward trainer with parallel loops does, and the baseline of
+ * the speed bench: rows, columns or heads are shared out, every number is computed by one thread in
+ * the same order, so the bits do not depend on how many there are.
+ */
+#include "executor/device/backend_host.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "executor/device/reference_attention.h"
+#include "executor/device/share_out.h"
+#include "executor/device/vector.h"
+
+/* ExecBackend.state. */
+typedef struct {
+    int n_threads;
+} ReferenceState;
+
+static int
+n_threads(const ExecBackend *backend)
+{
+    return ((const ReferenceState *)backend->state)->n_threads;
+}
+
+static inline float
+at(const float *x, bool transposed, int64_t row, int64_t col, int64_t stride)
+{
+    return transposed ? x[col * stride + row] : x[row * stride + col];
+}
+
+/* Rows and columns of C at a time. */
+#define ROWS 4
+#define BLOCK 32
+
+/* sum[r][j] += a[r][p] b[p][j] for all p in order; element p of row r is
+ * a[r * row_stride + p * stride]. */
+EXEC_CLONES EXEC_VECTORIZE static void
+add_products(int64_t k, const float *a, int64_t row_stride, int64_t stride,
+             const double (*restrict b)[BLOCK], double (*restrict sum)[BLOCK])
+{
+    double kept[ROWS][BLOCK]; /* in registers */
+
+    memcpy(kept, sum, sizeof kept);
+    for (int64_t p = 0; p < k; p++)
+        for (int64_t r = 0; r < ROWS; r++) {
+            const double factor = (double)a[r * row_stride + p * stride];
+            for (int64_t j = 0; j < BLOCK; j++)
+                kept[r][j] += factor * b[p][j];
+        }
+    memcpy(sum, kept, sizeof kept);
+}
+
+/* What element (@row, @col) of C begins with. */
+static double
+initial(const ExecGemm *g, int64_t row, int64_t col)
+{
+    const float *bias = g->bias, *residual = g->residual;
+    double sum = g->accumulate ? (double)((const float *)g->c)[row * g->ldc + col] : 0.0;
+
+    if (bias != NULL)
+        sum += (double)bias[col];
+    if (residual != NULL)
+        sum += (double)residual[row * g->ldc + col];
+    return sum;
+}
+
+/* Columns [begin, begin + n) of C; @b holds those of B as doubles, zero beyond n. */
+static void
+gemm_columns(const ExecGemm *g, const double (*b)[BLOCK], int64_t begin, int64_t n)
+{
+    const int64_t row_stride = g->trans_a ? 1 : g->lda, stride = g->trans_a ? g->lda : 1;
+
+    for (int64_t i = 0, rows; i < g->m; i += rows) {
+        rows = g->m - i >= ROWS ? ROWS : 1;
+        double sum[ROWS][BLOCK] = {0};
+        for (int64_t r = 0; r < rows; r++)
+            for (int64_t j = 0; j < n; j++)
+                sum[r][j] = initial(g, i + r, begin + j);
+        /* A row without enough neighbours stands for them too. */
+        add_products(g->k, (const float *)g->a + i * row_stride, rows == ROWS ? row_stride : 0,
+                     stride, b, sum);
+        for (int64_t r = 0; r < rows; r++)
+            for (int64_t j = 0; j < n; j++)
+                ((float *)g->c)[(i + r) * g->ldc + begin + j] = (float)sum[r][j];
+    }
+}
+
+/* Blocks [first, end) of C's columns. */
+static void
+gemm_blocks(int64_t first, int64_t end, void *user_data)
+{
+    const ExecGemm *g = user_data;
+    g_autofree double(*b)[BLOCK] = g_malloc0_n((size_t)MAX(g->k, 1), sizeof *b);
+
+    for (int64_t begin = first * BLOCK; begin < MIN(end * BLOCK, g->n); begin += BLOCK) {
+        const int64_t n = MIN(BLOCK, g->n - begin);
+        for (int64_t p = 0; p < g->k; p++)
+            for (int64_t j = 0; j < BLOCK; j++)
+                b[p][j] = j < n ? (double)at(g->b, g->trans_b, p, begin + j, g->ldb) : 0.0;
+        gemm_columns(g, (const double(*)[BLOCK])b, begin, n);
+    }
+}
+
+/* Products are added in the order of k, whatever the block. */
+static void
+gemm(ExecBackend *backend, const ExecGemm *g)
+{
+    ExecGemm shared = *g;
+
+    exec_share_out(n_threads(backend), (g->n + BLOCK - 1) / BLOCK, gemm_blocks, &shared);
+}
+
+static void
+add(ExecBackend *backend, int64_t n, const void *x, void *y)
+{
+    const float *from = x;
+    float *to = y;
+
+    for (int64_t i = 0; i < n; i++)
+        to[i] += from[i];
+}
+
+static void
+scale(ExecBackend *backend, int64_t n, float factor, float *x)
+{
+    for (int64_t i = 0; i < n; i++)
+        x[i] *= factor;
+}
+
+static void
+bias_backward(ExecBackend *backend, int64_t rows, int64_t cols, const void *dy, int64_t stride,
+              float *db)
+{
+    for (int64_t j = 0; j < cols; j++) {
+        double sum = (double)db[j];
+        for (int64_t i = 0; i < rows; i++)
+            sum += (double)((const float *)dy)[i * stride + j];
+        db[j] = (float)sum;
+    }
+}
+
+/* Element @j of z = (x - mean) rstd. */
+static inline double
+normal(const ExecNorm *norm, int64_t row, int64_t j)
+{
+    const double mean = norm->mean != NULL ? (double)norm->mean[row] : 0.0;
+
+    return ((double)((const float *)norm->x)[row * norm->cols + j] - mean) *
+           (double)norm->rstd[row];
+}
+
+static void
+norm_forward(ExecBackend *backend, const ExecNorm *norm, void *y)
+{
+    const int64_t cols = norm->cols;
+    const float *gain = norm->gain, *shift = norm->shift;
+
+    for (int64_t i = 0; i < norm->rows; i++) {
+        const float *row = (const float *)norm->x + i * cols;
+        float *to = (float *)y + i * cols;
+        double m = 0, squares = 0;
+        for (int64_t j = 0; norm->mean != NULL && j < cols; j++)
+            m += (double)row[j] / (double)cols;
+        for (int64_t j = 0; j < cols; j++)
+            squares += ((double)row[j] - m) * ((double)row[j] - m);
+        const double r = 1.0 / sqrt(squares / (double)cols + (double)EXEC_NORM_EPSILON);
+        for (int64_t j = 0; j < cols; j++)
+            to[j] = (float)(((double)row[j] - m) * r * (double)gain[j] +
+                            (shift != NULL ? (double)shift[j] : 0.0));
+        if (norm->mean != NULL)
+            norm->mean[i] = (float)m;
+        norm->rstd[i] = (float)r;
+    }
+}
+
+/*
+ * With z = (x - mean) rstd and g = dy gain: dx = rstd (g - mean(g) - z mean(g z)), the means over
+ * the row; RMSNorm has no mean to follow, so mean(g) drops out.
+ */
+static void
+norm_backward(ExecBackend *backend, const ExecNorm *norm, const void *dy_storage, void *dx_storage,
+              float *dgain, float *dshift)
+{
+    const int64_t rows = norm->rows, cols = norm->cols;
+    const float *gain = norm->gain, *dy = dy_storage;
+    float *dx = dx_storage;
+
+    for (int64_t i = 0; i < rows; i++) {
+        double sum_g = 0, sum_gz = 0;
+        for (int64_t j = 0; j < cols; j++) {
+            const double g = (double)dy[i * cols + j] * (double)gain[j];
+            sum_g += norm->mean != NULL ? g : 0.0;
+            sum_gz += g * normal(norm, i, j);
+        }
+        for (int64_t j = 0; j < cols; j++) {
+            const double g = (double)dy[i * cols + j] * (double)gain[j];
+            dx[i * cols + j] +=
+                (float)((double)norm->rstd[i] *
+                        (g - sum_g / (double)cols - normal(norm, i, j) * sum_gz / (double)cols));
+        }
+    }
+    for (int64_t j = 0; j < cols; j++) {
+        double sum_gain = (double)dgain[j], sum_shift = dshift != NULL ? (double)dshift[j] : 0.0;
+        for (int64_t i = 0; i < rows; i++) {
+            sum_gain += (double)dy[i * cols + j] * normal(norm, i, j);
+            sum_shift += (double)dy[i * cols + j];
+        }
+        dgain[j] = (float)sum_gain;
+        if (dshift != NULL)
+            dshift[j] = (float)sum_shift;
+    }
+}
+
+/* sqrt(2/pi) of GELU's tanh form [Hendrycks and Gimpel 1606.08415]. */
+static const double gelu_c = 0.79788456080286535588;
+
+typedef struct {
+    const float *x;
+    float *y;
+} Elements;
+
+static void
+gelu_elements(int64_t begin, int64_t end, void *user_data)
+{
+    const Elements *e = user_data;
+
+    for (int64_t i = begin; i < end; i++) {
+        const double v = (double)e->x[i];
+        e->y[i] = (float)(0.5 * v * (1.0 + tanh(gelu_c * (v + 0.044715 * v * v * v))));
+    }
+}
+
+static void
+gelu_forward(ExecBackend *backend, int64_t n, const void *x, void *y)
+{
+    exec_share_out(n_threads(backend), n, gelu_elements, &(Elements){.x = x, .y = y});
+}
+
+static void
+gelu_backward_elements(int64_t begin, int64_t end, void *user_data)
+{
+    const Elements *e = user_data;
+    float *d = e->y;
+
+    for (int64_t i = begin; i < end; i++) {
+        const double v = (double)e->x[i];
+        const double t = tanh(gelu_c * (v + 0.044715 * v * v * v));
+        const double slope = gelu_c * (1.0 + 3.0 * 0.044715 * v * v);
+        d[i] = (float)((double)d[i] * (0.5 * (1.0 + t) + 0.5 * v * (1.0 - t * t) * slope));
+    }
+}
+
+static void
+gelu_backward(ExecBackend *backend, int64_t n, const void *x, void *dy)
+{
+    exec_share_out(n_threads(backend), n, gelu_backward_elements, &(Elements){.x = x, .y = dy});
+}
+
+static void
+swiglu_forward(ExecBackend *backend, int64_t rows, int64_t width, const void *x, void *y)
+{
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < width; j++) {
+            const float *row = (const float *)x + i * 2 * width;
+            const double gate = (double)row[j], up = (double)row[width + j];
+            ((float *)y)[i * width + j] = (float)(gate / (1.0 + exp(-gate)) * up);
+        }
+}
+
+/* silu' = s + gate s (1 - s), s the sigmoid of gate. */
+static void
+swiglu_backward(ExecBackend *backend, int64_t rows, int64_t width, const void *x, const void *dy,
+                void *dx)
+{
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < width; j++) {
+            const float *row = (const float *)x + i * 2 * width;
+            float *to = (float *)dx + i * 2 * width;
+            const double gate = (double)row[j], up = (double)row[width + j];
+            const double d = (double)((const float *)dy)[i * width + j];
+            const double s = 1.0 / (1.0 + exp(-gate));
+            to[j] = (float)(d * up * (s + gate * s * (1.0 - s)));
+            to[width + j] = (float)(d * gate * s);
+        }
+}
+
+static void
+cross_entropy_stats(ExecBackend *backend, const ExecCrossEntropy *e, float *stats)
+{
+    for (int64_t i = 0; i < e->rows; i++) {
+        const float *row = (const float *)e->logits + i * e->vocab;
+        const int64_t target = e->target[i] - e->first;
+        double largest = -INFINITY, sum = 0;
+        for (int64_t j = 0; j < e->vocab; j++)
+            largest = fmax(largest, (double)row[j]);
+        for (int64_t j = 0; j < e->vocab; j++)
+            sum += exp((double)row[j] - largest);
+        stats[i] = (float)largest;
+        stats[e->rows + i] = (float)sum;
+        stats[2 * e->rows + i] = target >= 0 && target < e->vocab ? row[target] : 0.0f;
+    }
+}
+
+/* The log of the row's softmax' sum, and the target's logit; all columns are here. */
+static void
+row_stats(const ExecCrossEntropy *e, int64_t i, double *lse, double *target)
+{
+    const float *row = (const float *)e->logits + i * e->vocab;
+    double largest = -INFINITY, sum = 0;
+
+    for (int64_t j = 0; j < e->vocab; j++)
+        largest = fmax(largest, (double)row[j]);
+    for (int64_t j = 0; j < e->vocab; j++)
+        sum += exp((double)row[j] - largest);
+    *lse = largest + log(sum);
+    *target = (double)row[e->target[i] - e->first];
+}
+
+typedef struct {
+    const ExecCrossEntropy *entropy;
+    double *row_loss;
+} Loss;
+
+static void
+cross_entropy_rows(int64_t begin, int64_t end, void *user_data)
+{
+    const Loss *loss = user_data;
+    const ExecCrossEntropy *e = loss->entropy;
+
+    for (int64_t i = begin; i < end; i++) {
+        float *row = (float *)e->logits + i * e->vocab;
+        double lse, target;
+        if (e->stats != NULL)
+            exec_host_merge_stats(e, i, &lse, &target);
+        else
+            row_stats(e, i, &lse, &target);
+        loss->row_loss[i] = lse - target;
+        for (int64_t j = 0; j < e->vocab; j++)
+            row[j] = (float)((double)e->factor * (exp((double)row[j] - lse) -
+                                                  (e->first + j == e->target[i] ? 1.0 : 0.0)));
+    }
+}
+
+static void
+cross_entropy(ExecBackend *backend, const ExecCrossEntropy *e)
+{
+    g_autofree double *row_loss = g_new(double, (size_t)e->rows);
+
+    exec_share_out(n_threads(backend), e->rows, cross_entropy_rows,
+                   &(Loss){.entropy = e, .row_loss = row_loss});
+    *e->loss = 0;
+    for (int64_t i = 0; i < e->rows; i++)
+        *e->loss += row_loss[i];
+}
+
+typedef struct {
+    float *master, *m, *v;
+    const float *grad;
+    const ExecAdamw *constants;
+} Update;
+
+static void
+adamw_elements(int64_t begin, int64_t end, void *user_data)
+{
+    const Update *u = user_data;
+    const ExecAdamw *c = u->constants;
+    float *master = u->master, *m = u->m, *v = u->v;
+    const double correct1 = 1.0 - pow((double)c->beta1, (double)c->step);
+    const double correct2 = 1.0 - pow((double)c->beta2, (double)c->step);
+    const double rate = (double)c->learning_rate;
+
+    for (int64_t i = begin; i < end; i++) {
+        const double g = (double)u->grad[i];
+        const double m_new = (double)c->beta1 * (double)m[i] + (1.0 - (double)c->beta1) * g;
+        const double v_new = (double)c->beta2 * (double)v[i] + (1.0 - (double)c->beta2) * g * g;
+        const double step = m_new / correct1 / (sqrt(v_new / correct2) + (double)c->epsilon);
+        const double old = (double)master[i];
+        master[i] = (float)(old - rate * (double)c->weight_decay * old - rate * step);
+        m[i] = (float)m_new;
+        v[i] = (float)v_new;
+    }
+}
+
+static void
+adamw(ExecBackend *backend, int64_t n, float *master, void *weights, const float *grad, float *m,
+      float *v, const ExecAdamw *constants)
+{
+    exec_share_out(n_threads(backend), n, adamw_elements,
+                   &(Update){
+                       .master = master,
+                       .m = m,
+                       .v = v,
+                       .grad = grad,
+                       .constants = constants,
+                   });
+}
+
+static void
+attention_forward(ExecBackend *backend, const ExecAttention *attention)
+{
+    exec_reference_attention_forward(n_threads(backend), attention);
+}
+
+static void
+attention_backward(ExecBackend *backend, const ExecAttention *attention,
+                   const ExecAttentionGradients *gradients)
+{
+    exec_reference_attention_backward(n_threads(backend), attention, gradients);
+}
+
+static char *
+describe(const ExecBackend *backend)
+{
+    const int n = n_threads(backend);
+
+    return g_strdup_printf("reference loops, %d thread%s per rank", n, n > 1 ? "s" : "");
+}
+
+static void
+close_reference(ExecBackend *backend)
+{
+    g_free(backend->state);
+    g_free(backend);
+}
+
+static const ExecBackendOps ops = {
+    .name = "reference",
+    EXEC_HOST_MEMORY_SLOTS,
+    EXEC_OWN_SLOTS,
+    EXEC_HOST_FP32_SLOTS,
+    .describe = describe,
+    .close = close_reference,
+};
+
+ExecBackend *
+exec_backend_reference_open(int threads, GError **error)
+{
+    ExecBackend *backend = g_new0(ExecBackend, 1);
+    ReferenceState *state = g_new0(ReferenceState, 1);
+
+    state->n_threads = MAX(threads, 1);
+    backend->state = state;
+    backend->ops = &ops;
+    return backend;
+}

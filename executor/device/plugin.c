@@ -1,0 +1,88 @@
+#include "executor/device/plugin.h"
+
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include "base/text.h"
+
+/* Returns: (owned) the folder of the running program. */
+static char *
+program_folder(void)
+{
+    g_autofree char *program = g_file_read_link("/proc/self/exe", NULL);
+
+    return program == NULL ? g_strdup(".") : g_path_get_dirname(program);
+}
+
+/* Returns: (owned, nullable) where the plugin's file is. */
+static char *
+find_plugin(const char *file)
+{
+    const char *forced = g_getenv("DEGAS_PLUGIN_DIR");
+    g_autofree char *folder = program_folder();
+    const char *const folders[] = {forced != NULL ? forced : folder,
+                                   forced != NULL ? NULL : "../lib/degas", NULL};
+
+    for (size_t i = 0; folders[i] != NULL; i++) {
+        g_autofree char *path = g_path_is_absolute(folders[i]) || forced != NULL
+                                    ? g_build_filename(folders[i], file, NULL)
+                                    : g_build_filename(folder, folders[i], file, NULL);
+        if (access(path, F_OK) == 0)
+            return g_steal_pointer(&path);
+    }
+    return NULL;
+}
+
+static void *
+open_plugin(const char *name, const char *wanted_by, GError **error)
+{
+    g_autofree char *file = g_strdup_printf("degas-%s.so", name);
+    g_autofree char *path = find_plugin(file);
+
+    if (path == NULL) {
+        g_set_error(error, EXEC_ERROR, EXEC_ERROR_MISSING,
+                    "%s: the plugin %s is not built (make prints what it found)", wanted_by, file);
+        return NULL;
+    }
+    void *plugin = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (plugin == NULL) {
+        g_autofree char *why = text_escape(dlerror(), 200);
+        g_set_error(error, EXEC_ERROR, EXEC_ERROR_MISSING, "%s: %s cannot be opened: %s", wanted_by,
+                    file, why);
+        return NULL;
+    }
+    const int *abi = dlsym(plugin, "degas_plugin_abi");
+    if (abi == NULL || *abi != EXEC_PLUGIN_ABI) {
+        g_set_error(error, EXEC_ERROR, EXEC_ERROR_MISSING,
+                    "%s: %s belongs to another build of degas (its interface is %d, this "
+                    "program's %d); run make",
+                    wanted_by, file, abi != NULL ? *abi : 0, EXEC_PLUGIN_ABI);
+        dlclose(plugin);
+        return NULL;
+    }
+    return plugin;
+}
+
+void *
+exec_plugin_symbol(const char *name, const char *symbol, const char *wanted_by, GError **error)
+{
+    static GMutex mutex;
+    static GHashTable *open; /* name -> handle; never freed: plugins are not closed */
+    g_autoptr(GMutexLocker) locker = g_mutex_locker_new(&mutex);
+
+    if (open == NULL)
+        open = g_hash_table_new(g_str_hash, g_str_equal);
+    void *plugin = g_hash_table_lookup(open, name);
+    if (plugin == NULL) {
+        plugin = open_plugin(name, wanted_by, error);
+        if (plugin == NULL)
+            return NULL;
+        g_hash_table_insert(open, g_strdup(name), plugin);
+    }
+    void *found = dlsym(plugin, symbol);
+    if (found == NULL)
+        g_set_error(error, EXEC_ERROR, EXEC_ERROR_MISSING,
+                    "%s: degas-%s.so has no %s; it belongs to another build", wanted_by, name,
+                    symbol);
+    return found;
+}

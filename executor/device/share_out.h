@@ -1,0 +1,26 @@
+/*
+ * executor/device/share_out.h - a loop whose iterations are shared out to threads.
+ *
+ * Private to executor/.
+ */
+#ifndef EXECUTOR_DEVICE_SHARE_OUT_H
+#define EXECUTOR_DEVICE_SHARE_OUT_H
+
+#include <glib.h>
+#include <stdint.h>
+
+G_BEGIN_DECLS
+
+/* Iterations [begin, end). */
+typedef void (*ExecShareFunc)(int64_t begin, int64_t end, void *user_data);
+
+/*
+ * Cuts [0, n) into @n_threads consecutive parts of equal size, runs each on a thread of its own
+ * (the first on the caller's) and returns when all are done; a thread that cannot be had is done
+ * without.  Costs some 20 us a thread, so it pays for loops of a millisecond and more.
+ */
+void exec_share_out(int n_threads, int64_t n, ExecShareFunc func, void *user_data);
+
+G_END_DECLS
+
+#endif /* EXECUTOR_DEVICE_SHARE_OUT_H */

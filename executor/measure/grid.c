@@ -1,0 +1,222 @@
+#include "executor/measure/grid.h"
+
+#include <math.h>
+
+typedef struct {
+    ExecGridPoint point;
+    bool is_timed, is_corner;
+    double error, seconds;
+} Candidate;
+
+struct ExecGrid {
+    Candidate *candidates; /* (owned) */
+    size_t n;
+    GArray *timed; /* (owned) of size_t, in order */
+    size_t n_good; /* the last so many were predicted well */
+    bool want_all;
+};
+
+/* --- corners --- */
+
+static void
+bounds(const int64_t *values, size_t n, int64_t *least, int64_t *most)
+{
+    *least = *most = values[0];
+    for (size_t i = 1; i < n; i++) {
+        *least = MIN(*least, values[i]);
+        *most = MAX(*most, values[i]);
+    }
+}
+
+ExecGrid *
+exec_grid_new(const int64_t *batches, size_t n_batches, const int64_t *slices, size_t n_slices)
+{
+    g_return_val_if_fail(n_batches > 0 && n_slices > 0, NULL);
+    ExecGrid *grid = g_new0(ExecGrid, 1);
+    int64_t least_batch, most_batch, least_slice, most_slice;
+
+    bounds(batches, n_batches, &least_batch, &most_batch);
+    bounds(slices, n_slices, &least_slice, &most_slice);
+    grid->candidates = g_new0(Candidate, n_batches * n_slices);
+    grid->timed = g_array_new(FALSE, FALSE, sizeof(size_t));
+    for (size_t b = 0; b < n_batches; b++)
+        for (size_t s = 0; s < n_slices; s++)
+            grid->candidates[grid->n++] = (Candidate){
+                .point = {batches[b], slices[s]},
+                .is_corner = (batches[b] == least_batch || batches[b] == most_batch) &&
+                             (slices[s] == least_slice || slices[s] == most_slice),
+                .error = (double)NAN,
+            };
+    return grid;
+}
+
+void
+exec_grid_free(ExecGrid *grid)
+{
+    if (grid == NULL)
+        return;
+    g_free(grid->candidates);
+    g_array_unref(grid->timed);
+    g_free(grid);
+}
+
+void
+exec_grid_want_all(ExecGrid *grid)
+{
+    grid->want_all = true;
+}
+
+/* --- readers --- */
+
+size_t
+exec_grid_n_candidates(const ExecGrid *grid)
+{
+    return grid->n;
+}
+
+ExecGridPoint
+exec_grid_point(const ExecGrid *grid, size_t candidate)
+{
+    return grid->candidates[candidate].point;
+}
+
+size_t
+exec_grid_n_timed(const ExecGrid *grid)
+{
+    return grid->timed->len;
+}
+
+size_t
+exec_grid_timed(const ExecGrid *grid, size_t i)
+{
+    return g_array_index(grid->timed, size_t, i);
+}
+
+bool
+exec_grid_is_timed(const ExecGrid *grid, size_t candidate)
+{
+    return grid->candidates[candidate].is_timed;
+}
+
+/* --- the next one --- */
+
+static double
+distance(const ExecGridPoint *a, const ExecGridPoint *b)
+{
+    return hypot(log2((double)a->batch / (double)b->batch),
+                 log2((double)a->tokens / (double)b->tokens));
+}
+
+/* Distance to the nearest timed point, times how badly that one (of equally near ones, the worst)
+ * was predicted. */
+static double
+worth(const ExecGrid *grid, const Candidate *candidate)
+{
+    double nearest = INFINITY, error = EXEC_GRID_TARGET;
+
+    for (size_t i = 0; i < grid->timed->len; i++) {
+        const Candidate *timed = &grid->candidates[exec_grid_timed(grid, i)];
+        const double d = distance(&candidate->point, &timed->point);
+        const double off = fmax(EXEC_GRID_TARGET, isnan(timed->error) ? 0.0 : timed->error);
+
+        if (d < nearest || (d == nearest && off > error)) {
+            nearest = d;
+            error = off;
+        }
+    }
+    return nearest * error;
+}
+
+/* Of the nearest timed point, for as many sequences. */
+static double
+expected_s(const ExecGrid *grid, const Candidate *candidate)
+{
+    double nearest = INFINITY, seconds = 0.0;
+
+    for (size_t i = 0; i < grid->timed->len; i++) {
+        const Candidate *timed = &grid->candidates[exec_grid_timed(grid, i)];
+        const double d = distance(&candidate->point, &timed->point);
+
+        if (d >= nearest)
+            continue;
+        nearest = d;
+        seconds = timed->seconds * (double)candidate->point.batch / (double)timed->point.batch;
+    }
+    return seconds;
+}
+
+static bool
+is_possible(const ExecGrid *grid, const Candidate *candidate, double most_s)
+{
+    return !candidate->is_timed &&
+           (grid->want_all || grid->timed->len == 0 || expected_s(grid, candidate) <= most_s);
+}
+
+/* Whether @a is less work than @b: fewer sequences, then fewer slices. */
+static bool
+is_cheaper(const ExecGridPoint *a, const ExecGridPoint *b)
+{
+    return a->batch != b->batch ? a->batch < b->batch : a->tokens > b->tokens;
+}
+
+static int
+next_corner(const ExecGrid *grid, double most_s)
+{
+    int next = -1;
+
+    for (size_t i = 0; i < grid->n; i++) {
+        const Candidate *candidate = &grid->candidates[i];
+
+        if (candidate->is_corner && is_possible(grid, candidate, most_s) &&
+            (next < 0 || is_cheaper(&candidate->point, &grid->candidates[next].point)))
+            next = (int)i;
+    }
+    return next;
+}
+
+static bool
+has_corners(const ExecGrid *grid)
+{
+    for (size_t i = 0; i < grid->n; i++)
+        if (grid->candidates[i].is_corner && !grid->candidates[i].is_timed)
+            return false;
+    return true;
+}
+
+int
+exec_grid_next(const ExecGrid *grid, double corners_s, double others_s)
+{
+    double best = 0.0;
+    int next = next_corner(grid, corners_s);
+    /* Without corners that are too large the others are what there is. */
+    const double most_s = has_corners(grid) ? others_s : corners_s;
+
+    if (next >= 0 || (grid->n_good >= EXEC_GRID_N_GOOD && !grid->want_all))
+        return next;
+    for (size_t i = 0; i < grid->n; i++) {
+        const Candidate *candidate = &grid->candidates[i];
+
+        if (candidate->is_corner || !is_possible(grid, candidate, most_s))
+            continue;
+        const double value = worth(grid, candidate);
+        if (next < 0 || value > best) {
+            best = value;
+            next = (int)i;
+        }
+    }
+    return next;
+}
+
+void
+exec_grid_note(ExecGrid *grid, size_t candidate, double error, double seconds)
+{
+    g_return_if_fail(candidate < grid->n);
+    if (grid->candidates[candidate].is_timed)
+        return;
+    grid->candidates[candidate].is_timed = true;
+    grid->candidates[candidate].error = error;
+    grid->candidates[candidate].seconds = seconds;
+    g_array_append_val(grid->timed, candidate);
+    if (!isnan(error))
+        grid->n_good = error < EXEC_GRID_TARGET ? grid->n_good + 1 : 0;
+}

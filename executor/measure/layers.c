@@ -1,0 +1,313 @@
+#include <math.h>
+#include <stdlib.h>
+
+#include "executor/measure/rank.h"
+#include "executor/transport/samples.h"
+#include "profiles/cost/measured.h"
+
+/* Timings of a point before the next one is chosen, after one to warm up; one, where time is short.
+ */
+#define FIRST_REPETITIONS 2
+
+/* The grid grows in this share of the round's time, its corners in all of it; the rest is for
+ * repetitions. */
+#define GRID_SHARE 0.5
+
+/* Layers are timed op by op in every such repetition: it takes as long as whole ones. */
+#define KINDS_EVERY 4
+
+static double
+seconds_since(int64_t begin_ns)
+{
+    return (double)(exec_now_ns() - begin_ns) * 1e-9;
+}
+
+static double
+round_s(const ExecMeasureLayers *job)
+{
+    return (double)atomic_load(&job->round_ns) * 1e-9;
+}
+
+/* --- growing the grid --- */
+
+/* How far off the other points predict layers at @point: the worst pass's median. */
+static double
+left_out_error(const ExecMeasureShared *shared, const ExecMeasureLayers *job,
+               const ExecGridPoint *point)
+{
+    double worst = (double)NAN;
+
+    exec_samples_write(shared->samples, job->profile);
+    for (int pass = 0; pass < PROFILE_PASS_N; pass++) {
+        const ProfileRows rows = {PROFILE_OP_LAYER, (ProfilePass)pass, job->tp};
+        g_autoptr(GArray) errors = g_array_new(FALSE, FALSE, sizeof(double));
+
+        profile_measured_left_out(job->profile, &rows, point->batch, point->tokens, errors);
+        if (errors->len == 0)
+            continue;
+        exec_samples_sort(errors);
+        worst = fmax(worst, g_array_index(errors, double, (errors->len - 1) / 2));
+    }
+    return worst;
+}
+
+static void
+note_point(const ExecMeasureShared *shared, ExecMeasureLayers *job, size_t candidate,
+           double seconds)
+{
+    const ExecGridPoint point = exec_grid_point(job->grid, candidate);
+
+    exec_grid_note(job->grid, candidate, left_out_error(shared, job, &point), seconds);
+    atomic_store(&job->n_timed, (int)exec_grid_n_timed(job->grid));
+}
+
+/* Points that a resumed profile has. */
+static void
+note_kept_points(const ExecMeasureShared *shared, ExecMeasureLayers *job)
+{
+    for (size_t i = 0; i < exec_grid_n_candidates(job->grid); i++) {
+        const ExecGridPoint point = exec_grid_point(job->grid, i);
+        const ProfileMeasurement key = {.op = PROFILE_OP_HEAD,
+                                        .pass = PROFILE_PASS_BACKWARD_WEIGHT,
+                                        .batch = point.batch,
+                                        .tokens = point.tokens,
+                                        .tp = job->tp};
+
+        if (exec_samples_count(shared->samples, &key) > 0)
+            note_point(shared, job, i, 0);
+    }
+}
+
+static int
+next_point(const ExecMeasureLayers *job)
+{
+    /* Links are timed once more, behind the grid. */
+    const double spent_s = seconds_since(job->begin_ns) + job->links_s;
+
+    return exec_grid_next(job->grid, round_s(job) - spent_s, GRID_SHARE * round_s(job) - spent_s);
+}
+
+/* Thread 0 decides between two barriers. */
+static bool
+choose(ExecMeasureRank *rank, ExecMeasureLayers *job, GError **error)
+{
+    if (!exec_measure_meet(rank, error))
+        return false;
+    if (rank->transport.rank == 0)
+        job->next = next_point(job);
+    return exec_measure_meet(rank, error);
+}
+
+/* Whether a point that has been timed @n times is timed once more: FIRST_REPETITIONS, or, where one
+ * alone takes so long, once. */
+static bool
+goes_on(ExecMeasureRank *rank, ExecMeasureLayers *job, int n, bool *more, GError **error)
+{
+    if (!exec_measure_meet(rank, error))
+        return false;
+    if (rank->transport.rank == 0)
+        job->more = n < 1 || (n < FIRST_REPETITIONS &&
+                              seconds_since(job->begin_ns) < GRID_SHARE * round_s(job));
+    if (!exec_measure_meet(rank, error))
+        return false;
+    *more = job->more;
+    return true;
+}
+
+/* Once to warm up, then as often as there is time for. */
+static bool
+time_point(ExecMeasureRank *rank, ExecMeasureLayers *job, const ExecGridPoint *point,
+           GError **error)
+{
+    int64_t begin_ns;
+    double once_s = 0.0;
+    bool more = true;
+
+    rank->record = false;
+    if (!exec_measure_point(rank, point, false, error))
+        return false;
+    rank->record = true;
+    for (int n = 0;; n++) {
+        if (!goes_on(rank, job, n, &more, error))
+            return false;
+        if (!more)
+            break;
+        begin_ns = exec_now_ns();
+        if (!exec_measure_point(rank, point, true, error))
+            return false;
+        once_s = seconds_since(begin_ns);
+    }
+    if (rank->transport.rank == 0)
+        job->points_s[true] += once_s;
+    return true;
+}
+
+static bool
+grow_grid(ExecMeasureRank *rank, ExecMeasureLayers *job, GError **error)
+{
+    for (;;) {
+        if (!choose(rank, job, error))
+            return false;
+        if (job->next < 0)
+            return true;
+        const size_t candidate = (size_t)job->next;
+        const ExecGridPoint point = exec_grid_point(job->grid, candidate);
+        const int64_t begin_ns = exec_now_ns();
+        if (!time_point(rank, job, &point, error) || !exec_measure_meet(rank, error))
+            return false;
+        if (rank->transport.rank == 0) {
+            const double seconds = seconds_since(begin_ns);
+            if (job->wants_all || exec_grid_n_timed(job->grid) == 0)
+                job->required_s += seconds;
+            note_point(rank->shared, job, candidate, seconds);
+            if (!job->keep(job->user_data, false, error))
+                return false;
+        }
+    }
+}
+
+/* --- repeating --- */
+
+/* Thread 0's: whether there is time to time all points once more, with @by_kind op by op too,
+ * which takes as long as the last time.  Not known of a resumed profile's points: 0. */
+static bool
+has_time(const ExecMeasureLayers *job, bool by_kind)
+{
+    const double points_s =
+        job->points_s[by_kind] > 0.0 ? job->points_s[by_kind] : job->points_s[!by_kind];
+
+    return exec_budget_repeats(job->budget, &(ExecBudgetRepetitions){
+                                                .round_s = round_s(job),
+                                                .spent_s = seconds_since(job->begin_ns),
+                                                .expected_s = points_s + job->links_s,
+                                                .n = atomic_load(&job->n_repetitions),
+                                                .least = job->min_repetitions,
+                                                .most = job->max_repetitions,
+                                                .n_disturbed = job->n_disturbed,
+                                            });
+}
+
+static bool
+time_points(ExecMeasureRank *rank, ExecMeasureLayers *job, bool by_kind, GError **error)
+{
+    const int64_t begin_ns = exec_now_ns();
+
+    rank->record = true;
+    for (size_t i = 0; i < exec_grid_n_timed(job->grid); i++) {
+        const ExecGridPoint point = exec_grid_point(job->grid, exec_grid_timed(job->grid, i));
+        if (!exec_measure_point(rank, &point, by_kind, error))
+            return false;
+    }
+    if (rank->transport.rank == 0)
+        job->points_s[by_kind] = seconds_since(begin_ns);
+    return true;
+}
+
+static bool
+time_links(ExecMeasureRank *rank, ExecMeasureLayers *job, bool record, GError **error)
+{
+    ExecMeasureShared *shared = rank->shared;
+    const int64_t begin_ns = exec_now_ns();
+
+    if (!job->with_links)
+        return true;
+    if (rank->transport.rank == 0 && shared->links != NULL)
+        exec_budget_links_begin(shared->links);
+    rank->record = record;
+    if (!exec_measure_optimizer(rank, error) ||
+        !(shared->has_collectives || exec_measure_communication(rank, error)) ||
+        !exec_measure_meet(rank, error))
+        return false;
+    if (rank->transport.rank == 0)
+        job->links_s = seconds_since(begin_ns);
+    return true;
+}
+
+static bool
+time_copies(ExecMeasureRank *rank, const ExecMeasureLayers *job, bool record, GError **error)
+{
+    rank->record = record;
+    return !job->with_links ||
+           (exec_measure_copies(rank, error) && exec_measure_launch(rank, error));
+}
+
+/* Thread 0's, after a repetition. */
+static bool
+end_repetition(ExecMeasureShared *shared, ExecMeasureLayers *job, bool next_by_kind, GError **error)
+{
+    const ExecSamplesTotal total = exec_samples_total(shared->samples);
+
+    if (exec_budget_counts(total.n - job->before.n, total.n_disturbed - job->before.n_disturbed))
+        atomic_fetch_add(&job->n_repetitions, 1);
+    else
+        job->n_disturbed++;
+    job->before = total;
+    if (!job->keep(job->user_data, false, error))
+        return false;
+    job->more = has_time(job, next_by_kind);
+    atomic_store(&shared->stop, !job->more);
+    return true;
+}
+
+/* Repetitions are the outer loop, so that a disturbance of the machine is spread over all rows.
+ * There is one at least, of links alone where points take too long.  One that was mostly disturbed
+ * is made again. */
+static bool
+repeat(ExecMeasureRank *rank, ExecMeasureLayers *job, GError **error)
+{
+    ExecMeasureShared *shared = rank->shared;
+
+    if (!exec_measure_meet(rank, error))
+        return false;
+    if (rank->transport.rank == 0) {
+        job->more = has_time(job, false);
+        job->before = exec_samples_total(shared->samples);
+    }
+    if (!exec_measure_meet(rank, error))
+        return false;
+    for (int32_t repetition = 1; !atomic_load(&shared->stop); repetition++) {
+        if (job->more && !time_points(rank, job, repetition % KINDS_EVERY == 0, error))
+            return false;
+        if (!time_links(rank, job, true, error) || !time_copies(rank, job, true, error) ||
+            !exec_measure_meet(rank, error))
+            return false;
+        if (rank->transport.rank == 0 &&
+            !end_repetition(shared, job, (repetition + 1) % KINDS_EVERY == 0, error))
+            return false;
+        if (!exec_measure_meet(rank, error))
+            return false;
+    }
+    return true;
+}
+
+/* --- the job --- */
+
+/* Thread 0's: what is behind this round needs ranks too. */
+static void
+begin_round(const ExecMeasureShared *shared, ExecMeasureLayers *job)
+{
+    ExecBudget budget = *job->budget;
+
+    job->setup_s = budget.setup_s = seconds_since(job->created_ns);
+    if (job->wants_all)
+        exec_grid_want_all(job->grid);
+    atomic_store(&job->round_ns,
+                 (int64_t)(exec_budget_round_s(&budget, job->round, job->spent_before_s) * 1e9));
+    note_kept_points(shared, job);
+}
+
+/* Links go first, once, to learn what they take and to warm them up; copies, which nothing must
+ * wait for, only when layers have the memory that they need. */
+bool
+exec_measure_layers(ExecMeasureRank *rank, GError **error)
+{
+    ExecMeasureLayers *job = rank->shared->job_data;
+
+    if (rank->transport.rank == 0)
+        begin_round(rank->shared, job);
+    if (!time_links(rank, job, false, error) || !grow_grid(rank, job, error))
+        return false;
+    if (rank->transport.rank == 0)
+        job->has_all_points = exec_grid_next(job->grid, INFINITY, INFINITY) < 0;
+    return time_copies(rank, job, false, error) && repeat(rank, job, error);
+}

@@ -1,0 +1,389 @@
+#include "executor/measure/variation.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "executor/transport/samples.h"
+
+/* A rank's timing and another's are of one turn when they began within it. */
+#define TURN_NS INT64_C(50000000)
+
+/* Fewer say nothing. */
+#define LEAST 8
+
+/* Correlation times that an hour of timings can tell. */
+#define SHORTEST_S 1e-3
+#define LONGEST_S 1e3
+
+/* The median of the size of a standard normal variable. */
+#define NORMAL_MEDIAN 0.6745
+
+typedef struct {
+    ProfileMeasurement key;
+    int64_t begin_ns;
+    double seconds;
+    int32_t rank;
+    uint32_t number; /* of the rank's timings of the row */
+} Timing;
+
+/* How far a rank was off all ranks, and how long it was timed for it. */
+typedef struct {
+    double log, seconds;
+} Deviation;
+
+struct ExecVariation {
+    GMutex mutex;
+    GArray *timings; /* of Timing, of this process */
+    /* Of Deviation, of processes before: over an op, and over a second. */
+    GArray *ops, *seconds;
+};
+
+static int64_t
+second_of(const Timing *timing)
+{
+    return timing->begin_ns / 1000000000;
+}
+
+ExecVariation *
+exec_variation_new(void)
+{
+    ExecVariation *variation = g_new0(ExecVariation, 1);
+
+    g_mutex_init(&variation->mutex);
+    variation->timings = g_array_new(FALSE, FALSE, sizeof(Timing));
+    variation->ops = g_array_new(FALSE, FALSE, sizeof(Deviation));
+    variation->seconds = g_array_new(FALSE, FALSE, sizeof(Deviation));
+    return variation;
+}
+
+void
+exec_variation_free(ExecVariation *variation)
+{
+    if (variation == NULL)
+        return;
+    g_array_unref(variation->timings);
+    g_array_unref(variation->ops);
+    g_array_unref(variation->seconds);
+    g_mutex_clear(&variation->mutex);
+    g_free(variation);
+}
+
+void
+exec_variation_add(ExecVariation *variation, int32_t rank, const ProfileMeasurement *key,
+                   int64_t begin_ns, double seconds)
+{
+    const Timing timing = {.key = *key, .begin_ns = begin_ns, .seconds = seconds, .rank = rank};
+
+    if (key->op != PROFILE_OP_LAYER || key->tp != 1 || !(seconds > 0))
+        return;
+    g_mutex_lock(&variation->mutex);
+    g_array_append_val(variation->timings, timing);
+    g_mutex_unlock(&variation->mutex);
+}
+
+/* --- order --- */
+
+#define COMPARE(x, y)                                                                              \
+    if ((x) != (y))                                                                                \
+    return (x) < (y) ? -1 : 1
+
+static int
+compare_keys(const ProfileMeasurement *a, const ProfileMeasurement *b)
+{
+    COMPARE(a->pass, b->pass);
+    COMPARE(a->batch, b->batch);
+    COMPARE(a->tokens, b->tokens);
+    COMPARE(a->context, b->context);
+    return 0;
+}
+
+/* By row, rank and time. */
+static int
+compare_in_row(const void *first, const void *second)
+{
+    const Timing *a = first, *b = second;
+    const int keys = compare_keys(&a->key, &b->key);
+
+    if (keys != 0)
+        return keys;
+    COMPARE(a->rank, b->rank);
+    COMPARE(a->begin_ns, b->begin_ns);
+    return 0;
+}
+
+/* By row, number and rank. */
+static int
+compare_in_turn(const void *first, const void *second)
+{
+    const Timing *a = first, *b = second;
+    const int keys = compare_keys(&a->key, &b->key);
+
+    if (keys != 0)
+        return keys;
+    COMPARE(a->number, b->number);
+    COMPARE(a->rank, b->rank);
+    return 0;
+}
+
+/* By second, row and rank. */
+static int
+compare_in_second(const void *first, const void *second)
+{
+    const Timing *a = first, *b = second;
+
+    COMPARE(second_of(a), second_of(b));
+    const int keys = compare_keys(&a->key, &b->key);
+    if (keys != 0)
+        return keys;
+    COMPARE(a->rank, b->rank);
+    return 0;
+}
+
+/* --- from rank to rank --- */
+
+/* Ranks beside each other, for a while. */
+typedef struct {
+    int32_t n_ranks;
+    double *deviations; /* [rank] weighted by time */
+    double *logs;       /* [rank] of one row */
+    int *n;             /* [rank] */
+    double seconds;     /* of a rank */
+} While;
+
+/* Adds timings @first to @end - 1, which are of one row; it counts where every rank has one. */
+static void
+add_row(While *w, const GArray *timings, guint first, guint end)
+{
+    double mean = 0, seconds = 0;
+
+    for (int32_t r = 0; r < w->n_ranks; r++)
+        w->logs[r] = w->n[r] = 0;
+    for (guint i = first; i < end; i++) {
+        const Timing *timing = &g_array_index(timings, Timing, i);
+        w->logs[timing->rank] += log(timing->seconds);
+        w->n[timing->rank]++;
+        seconds += timing->seconds / w->n_ranks;
+    }
+    for (int32_t r = 0; r < w->n_ranks; r++) {
+        if (w->n[r] == 0)
+            return;
+        w->logs[r] /= w->n[r];
+        mean += w->logs[r] / w->n_ranks;
+    }
+    for (int32_t r = 0; r < w->n_ranks; r++)
+        w->deviations[r] += seconds * (w->logs[r] - mean);
+    w->seconds += seconds;
+}
+
+/* Of n ranks the deviation from their mean has (n - 1) / n of a rank's variance. */
+static void
+end_while(While *w, GArray *found)
+{
+    const double n = w->n_ranks;
+
+    for (int32_t r = 0; r < w->n_ranks; r++) {
+        const Deviation deviation = {
+            w->deviations[r] / w->seconds * sqrt(n / (n - 1)),
+            w->seconds,
+        };
+        if (w->seconds > 0)
+            g_array_append_val(found, deviation);
+    }
+    for (int32_t r = 0; r < w->n_ranks; r++)
+        w->deviations[r] = 0;
+    w->seconds = 0;
+}
+
+/* Those of one turn, which all ranks began at about the same time. */
+static bool
+same_turn(const Timing *a, const Timing *b)
+{
+    return compare_keys(&a->key, &b->key) == 0 && a->number == b->number &&
+           ABS(b->begin_ns - a->begin_ns) <= TURN_NS;
+}
+
+static bool
+same_row_of_second(const Timing *a, const Timing *b)
+{
+    return compare_keys(&a->key, &b->key) == 0 && second_of(a) == second_of(b);
+}
+
+static bool
+same_second(const Timing *a, const Timing *b)
+{
+    return second_of(a) == second_of(b);
+}
+
+/* Adds to @found what sorted timings say: rows are compared, and make one deviation with others as
+ * long as @goes_on. */
+static void
+compare_ranks(While *w, const GArray *timings, bool (*same_row)(const Timing *, const Timing *),
+              bool (*goes_on)(const Timing *, const Timing *), GArray *found)
+{
+    guint end;
+
+    for (guint first = 0; first < timings->len; first = end) {
+        const Timing *row = &g_array_index(timings, Timing, first);
+        end = first + 1;
+        while (end < timings->len && same_row(row, &g_array_index(timings, Timing, end)))
+            end++;
+        add_row(w, timings, first, end);
+        if (end == timings->len || !goes_on(row, &g_array_index(timings, Timing, end)))
+            end_while(w, found);
+    }
+}
+
+/* Numbers each rank's timings of a row in the order of time. */
+static void
+number_timings(GArray *timings)
+{
+    qsort(timings->data, timings->len, sizeof(Timing), compare_in_row);
+    for (guint i = 1; i < timings->len; i++) {
+        const Timing *before = &g_array_index(timings, Timing, i - 1);
+        Timing *timing = &g_array_index(timings, Timing, i);
+        const bool follows =
+            before->rank == timing->rank && compare_keys(&before->key, &timing->key) == 0;
+        timing->number = follows ? before->number + 1 : 0;
+    }
+}
+
+/* Returns: (owned each) those of all processes.  Under the mutex. */
+static void
+find(const ExecVariation *variation, GArray **ops, GArray **seconds)
+{
+    GArray *timings = variation->timings;
+    While w = {0};
+
+    *ops = g_array_copy(variation->ops);
+    *seconds = g_array_copy(variation->seconds);
+    for (guint i = 0; i < timings->len; i++)
+        w.n_ranks = MAX(w.n_ranks, g_array_index(timings, Timing, i).rank + 1);
+    if (w.n_ranks < 2)
+        return;
+    w.deviations = g_new0(double, (size_t)w.n_ranks);
+    w.logs = g_new0(double, (size_t)w.n_ranks);
+    w.n = g_new0(int, (size_t)w.n_ranks);
+    number_timings(timings);
+    qsort(timings->data, timings->len, sizeof(Timing), compare_in_turn);
+    compare_ranks(&w, timings, same_turn, same_turn, *ops);
+    qsort(timings->data, timings->len, sizeof(Timing), compare_in_second);
+    compare_ranks(&w, timings, same_row_of_second, same_second, *seconds);
+    g_free(w.deviations);
+    g_free(w.logs);
+    g_free(w.n);
+}
+
+/* --- what they say --- */
+
+/* Variance and duration of deviations. */
+typedef struct {
+    double variance, seconds;
+} Spread;
+
+/* Sorts @values, one at the least. */
+static double
+median(GArray *values)
+{
+    exec_samples_sort(values);
+    return exec_samples_percentile(values, 50);
+}
+
+static Spread
+spread_of(const GArray *deviations)
+{
+    g_autoptr(GArray) sizes = g_array_new(FALSE, FALSE, sizeof(double));
+    g_autoptr(GArray) seconds = g_array_new(FALSE, FALSE, sizeof(double));
+
+    for (guint i = 0; i < deviations->len; i++) {
+        const Deviation *deviation = &g_array_index(deviations, Deviation, i);
+        const double size = fabs(deviation->log);
+        g_array_append_val(sizes, size);
+        g_array_append_val(seconds, deviation->seconds);
+    }
+    const double sigma = median(sizes) / NORMAL_MEDIAN;
+    return (Spread){sigma * sigma, median(seconds)};
+}
+
+bool
+exec_variation_of(ExecVariation *variation, ProfileVariation *result)
+{
+    g_autoptr(GArray) ops = NULL, seconds = NULL;
+
+    *result = (ProfileVariation){0};
+    g_mutex_lock(&variation->mutex);
+    find(variation, &ops, &seconds);
+    g_mutex_unlock(&variation->mutex);
+    if (ops->len < LEAST)
+        return false;
+    const Spread op = spread_of(ops);
+    *result = (ProfileVariation){
+        .is_known = true,
+        .op_fraction = sqrt(op.variance),
+        .correlation_s = LONGEST_S,
+    };
+    if (seconds->len < LEAST)
+        return true;
+    const Spread second = spread_of(seconds);
+    /* op.variance (1 + op.seconds / t) = second.variance (1 + second.seconds / t). */
+    const double lasting = second.variance * second.seconds - op.variance * op.seconds;
+    const double falls = op.variance - second.variance;
+    const double t = falls > 0 ? lasting / falls : LONGEST_S;
+    result->correlation_s = CLAMP(t, SHORTEST_S, LONGEST_S);
+    result->rank_fraction = sqrt(fmin(second.variance, op.variance));
+    result->op_fraction = sqrt(op.variance * (1 + op.seconds / result->correlation_s));
+    return true;
+}
+
+/* --- a file of them --- */
+
+/* As a profile's times; of the log of a ratio. */
+#define MAX_TIME_S 1e6
+#define MAX_LOG 100.0
+
+static void
+keep(const GArray *deviations, JsonWriter *writer, const char *key)
+{
+    json_write_array_inline(writer, key);
+    for (guint i = 0; i < deviations->len; i++) {
+        json_write_double(writer, NULL, g_array_index(deviations, Deviation, i).log);
+        json_write_double(writer, NULL, g_array_index(deviations, Deviation, i).seconds);
+    }
+    json_write_array_end(writer);
+}
+
+void
+exec_variation_keep(ExecVariation *variation, JsonWriter *writer, const char *key)
+{
+    g_autoptr(GArray) ops = NULL, seconds = NULL;
+
+    g_mutex_lock(&variation->mutex);
+    find(variation, &ops, &seconds);
+    g_mutex_unlock(&variation->mutex);
+    json_write_object(writer, key);
+    keep(ops, writer, "ops");
+    keep(seconds, writer, "seconds");
+    json_write_object_end(writer);
+}
+
+static void
+read_deviations(JsonDoc *doc, const JsonValue *array, GArray *deviations)
+{
+    for (const JsonValue *v = json_first(array); v != NULL; v = json_next(v)) {
+        Deviation deviation = {.log = json_value_double(doc, v, -MAX_LOG, MAX_LOG)};
+        v = json_next(v);
+        if (v == NULL) {
+            json_fail(doc, array, "expected pairs of a deviation and seconds");
+            return;
+        }
+        deviation.seconds = json_value_double(doc, v, 0.0, MAX_TIME_S);
+        g_array_append_val(deviations, deviation);
+    }
+}
+
+void
+exec_variation_read(ExecVariation *variation, JsonDoc *doc, const JsonValue *object)
+{
+    read_deviations(doc, json_array(doc, object, "ops"), variation->ops);
+    read_deviations(doc, json_array(doc, object, "seconds"), variation->seconds);
+    json_object_end(doc, object);
+}

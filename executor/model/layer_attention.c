@@ -1,0 +1,194 @@
+/* The attention of a layer, with its products: layer.h. */
+#include <math.h>
+
+#include "executor/model/context_parallel.h"
+#include "executor/model/linear.h"
+
+static ExecLinear
+q_of(const ExecLayer *layer)
+{
+    return (ExecLinear){
+        .rows = exec_slice_rows(&layer->slice),
+        .inputs = layer->widths->hidden,
+        .cols = layer->widths->q_width,
+        .weight = &layer->tensors->q_weight,
+        .bias = &layer->tensors->q_bias,
+    };
+}
+
+static ExecLinear
+kv_of(const ExecLayer *layer)
+{
+    return (ExecLinear){
+        .rows = exec_slice_rows(&layer->slice),
+        .inputs = layer->widths->hidden,
+        .cols = 2 * layer->widths->kv_width,
+        .weight = &layer->tensors->kv_weight,
+        .bias = &layer->tensors->kv_bias,
+    };
+}
+
+static ExecLinear
+proj_of(const ExecLayer *layer)
+{
+    return (ExecLinear){
+        .rows = exec_slice_rows(&layer->slice),
+        .inputs = layer->widths->q_width,
+        .cols = layer->widths->hidden,
+        .weight = &layer->tensors->proj_weight,
+        .bias = &layer->tensors->proj_bias,
+    };
+}
+
+/* This slice's rows of kv or d_kv. */
+static void *
+own_rows(const ExecLayer *layer, void *kv)
+{
+    const ExecSlice *s = &layer->slice;
+
+    return exec_at(layer->backend, kv, s->own_context * s->sequences * 2 * layer->widths->kv_width);
+}
+
+/* Turns q and this slice's K by their positions, or their gradients back. */
+static void
+rotate(const ExecLayer *layer, void *q, void *k, bool inverse)
+{
+    const ExecWidths *w = layer->widths;
+    ExecRope rope = {
+        .rows = exec_slice_rows(&layer->slice),
+        .sequences = layer->slice.sequences,
+        .n_heads = w->n_heads,
+        .head_dim = w->head_dim,
+        .stride = w->q_width,
+        .inverse = inverse,
+        .position = layer->positions,
+        .turns = layer->turns,
+    };
+
+    if (!w->rotary)
+        return;
+    layer->backend->ops->rope(layer->backend, &rope, q);
+    rope.n_heads = w->n_kv_heads;
+    rope.stride = 2 * w->kv_width;
+    layer->backend->ops->rope(layer->backend, &rope, k);
+}
+
+/* Attention of chunk @chunk, whose rows begin at @row, against @kv of the whole sequence. */
+static ExecAttention
+attention_of(const ExecLayer *layer, const ExecChunk *chunk, int64_t row, const void *kv)
+{
+    const ExecWidths *w = layer->widths;
+    const ExecBackend *backend = layer->backend;
+
+    return (ExecAttention){
+        .sequences = layer->slice.sequences,
+        .n_heads = w->n_heads,
+        .n_kv_heads = w->n_kv_heads,
+        .head_dim = w->head_dim,
+        .tokens = chunk->n,
+        .context = layer->slice.context + chunk->begin,
+        .scale = 1.0f / sqrtf((float)w->head_dim),
+        .q = exec_at(backend, layer->a.q, row * w->q_width),
+        .k = kv,
+        .v = exec_at(backend, kv, w->kv_width),
+        .kv_stride = 2 * w->kv_width,
+        .out = exec_at(backend, layer->a.attention, row * w->q_width),
+        .lse = layer->a.lse + row * w->n_heads,
+    };
+}
+
+/* Scores, softmax and its product with V, of all chunks. */
+static void
+core_forward(const ExecLayer *layer, const void *all_kv)
+{
+    ExecChunk chunks[2];
+    int64_t row = 0;
+    const int n = exec_slice_chunks(layer->slice.tokens, layer->widths->cp,
+                                    layer->comm->groups[EXEC_DIM_CP].index, chunks);
+
+    for (int i = 0; i < n; i++) {
+        const ExecAttention attention = attention_of(layer, &chunks[i], row, all_kv);
+        layer->backend->ops->attention_forward(layer->backend, &attention);
+        row += chunks[i].n * layer->slice.sequences;
+    }
+}
+
+void
+exec_attention_forward(const ExecLayer *layer)
+{
+    const ExecLinear q = q_of(layer), kv = kv_of(layer), proj = proj_of(layer);
+    const void *x = exec_gather_rows(layer, layer->a.norm1);
+    void *own_kv = own_rows(layer, layer->kv);
+
+    exec_linear_forward(layer->backend, &q, x, NULL, layer->a.q);
+    exec_linear_forward(layer->backend, &kv, x, NULL, own_kv);
+    rotate(layer, layer->a.q, own_kv, false);
+    core_forward(layer, exec_kv_gather(layer));
+    exec_row_split_forward(layer, &proj, layer->a.attention, layer->x, layer->a.x2);
+}
+
+/* Gradients of q, k and v from that of attention's output (scratch->d_attention). */
+static void
+core_backward(const ExecLayer *layer, void *d_q)
+{
+    const ExecWidths *w = layer->widths;
+    ExecBackend *backend = layer->backend;
+    const bool gathers = w->cp > 1;
+    const void *kv = exec_kv_gather(layer);
+    void *d_kv = gathers ? layer->scratch->d_kv : layer->d_kv;
+    const int64_t n_kv =
+        (layer->slice.context + layer->slice.tokens) * layer->slice.sequences * 2 * w->kv_width;
+    ExecChunk chunks[2];
+    int64_t row = 0;
+
+    if (layer->core_again)
+        core_forward(layer, kv);
+    if (gathers)
+        backend->ops->zero(backend, (size_t)exec_storage_bytes(backend, n_kv), d_kv);
+    const int n = exec_slice_chunks(layer->slice.tokens, w->cp,
+                                    layer->comm->groups[EXEC_DIM_CP].index, chunks);
+    for (int i = 0; i < n; i++) {
+        const ExecAttention attention = attention_of(layer, &chunks[i], row, kv);
+        const ExecAttentionGradients gradients = {
+            .dout = exec_at(backend, layer->scratch->d_attention, row * w->q_width),
+            .dq = exec_at(backend, d_q, row * w->q_width),
+            .dk = d_kv,
+            .dv = exec_at(backend, d_kv, w->kv_width),
+        };
+        backend->ops->attention_backward(backend, &attention, &gradients);
+        row += chunks[i].n * layer->slice.sequences;
+    }
+    if (gathers)
+        exec_kv_reduce(layer);
+}
+
+const void *
+exec_attention_backward(const ExecLayer *layer, void *d_q, const void *dy)
+{
+    const ExecLinear q = q_of(layer), kv = kv_of(layer), proj = proj_of(layer);
+    const ExecLayerScratch *scratch = layer->scratch;
+    void *d_own_kv = own_rows(layer, layer->d_kv);
+    const int64_t n_kv =
+        layer->widths->seq_len / layer->widths->cp * layer->slice.sequences * kv.cols;
+
+    if (layer->d_kv_begins)
+        layer->backend->ops->zero(layer->backend, (size_t)exec_storage_bytes(layer->backend, n_kv),
+                                  layer->d_kv);
+    exec_linear_backward(layer->backend, &proj, dy, false, NULL, scratch->d_attention);
+    core_backward(layer, d_q);
+    rotate(layer, d_q, d_own_kv, true);
+    exec_linear_backward(layer->backend, &q, d_q, false, NULL, scratch->partial);
+    exec_linear_backward(layer->backend, &kv, d_own_kv, true, NULL, scratch->partial);
+    return exec_reduce_rows(layer, scratch->partial);
+}
+
+void
+exec_attention_weight(const ExecLayer *layer, const void *d_q, const void *d_proj)
+{
+    const ExecLinear q = q_of(layer), kv = kv_of(layer), proj = proj_of(layer);
+
+    exec_linear_weight(layer->backend, &proj, layer->a.attention, d_proj);
+    const void *x = exec_gather_rows(layer, layer->a.norm1);
+    exec_linear_weight(layer->backend, &q, x, d_q);
+    exec_linear_weight(layer->backend, &kv, x, own_rows(layer, layer->d_kv));
+}

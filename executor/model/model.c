@@ -1,0 +1,302 @@
+#include "executor/model/model.h"
+
+#include <math.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "executor/model/random.h"
+
+/* --- views --- */
+
+static bool
+has_two_chains(const Plan *plan)
+{
+    const ScheduleFamily *family = schedule_family_find(plan->schedule, NULL);
+
+    return family != NULL && family->placement == SCHEDULE_PLACEMENT_BIDIR;
+}
+
+static void
+add_stages(ExecModel *model, const ExecModelOptions *o)
+{
+    const int32_t pp = (int32_t)o->plan->degrees.pp;
+    const bool two_chains = has_two_chains(o->plan);
+
+    for (guint i = 0; i < o->plan->stages->len; i++) {
+        const PlanStage *from = &g_array_index(o->plan->stages, PlanStage, i);
+        const size_t n_layers = (size_t)MAX(from->n_layers, 1);
+        if (from->rank != o->pipeline_rank)
+            continue;
+        ExecStage stage = {
+            .stage = two_chains ? (int32_t)i % pp : (int32_t)i,
+            .chain = two_chains ? (int32_t)i / pp : 0,
+            .chunk = from->chunk,
+            .first_layer = from->first_layer,
+            .n_layers = from->n_layers,
+            .embedding = from->embedding,
+            .head = from->head,
+            .recompute = from->recompute,
+            .layers = g_new0(ExecLayerTensors, n_layers),
+        };
+        while (stage.n_dense < stage.n_layers &&
+               !model_layer_is_moe(o->arch, stage.first_layer + stage.n_dense))
+            stage.n_dense++;
+        g_array_append_val(model->stages, stage);
+    }
+}
+
+/* Which unit of the stage's tensors a parameter is in. */
+static void
+note_unit(const ExecModel *model, const ExecBinding *binding, int32_t unit)
+{
+    ExecStage *stage = &g_array_index(model->stages, ExecStage, binding->stage);
+    const ExecRegionKind region = g_array_index(model->units, ExecUnit, unit).region;
+
+    if (region == EXEC_REGION_NORMS)
+        return;
+    if (binding->layer >= 0 && region == EXEC_REGION_EXPERTS)
+        stage->layers[binding->layer].experts_unit = unit;
+    else if (binding->layer >= 0)
+        stage->layers[binding->layer].dense_unit = unit;
+    else if (binding->member == offsetof(ExecEndTensors, token_table))
+        stage->ends.token_unit = unit;
+    else if (binding->member == offsetof(ExecEndTensors, position_table))
+        stage->ends.position_unit = unit;
+    else
+        stage->ends.head_unit = unit;
+}
+
+static void
+note_units(ExecModel *model)
+{
+    for (guint i = 0; i < model->stages->len; i++) {
+        ExecStage *stage = &g_array_index(model->stages, ExecStage, i);
+        stage->ends.token_unit = stage->ends.position_unit = stage->ends.head_unit = -1;
+        for (int64_t l = 0; l < stage->n_layers; l++)
+            stage->layers[l].dense_unit = stage->layers[l].experts_unit = -1;
+    }
+    for (guint i = 0; i < model->bindings->len; i++) {
+        const ExecBinding *binding = &g_array_index(model->bindings, ExecBinding, i);
+        note_unit(model, binding,
+                  g_array_index(model->parameters, ExecParameter, binding->parameter).unit);
+    }
+}
+
+/* --- lifecycle --- */
+
+enum {
+    PIECE = 4096 /* values at a time through host memory */
+};
+
+static void
+initial_values(const ExecParameter *p, uint64_t key, int64_t at, int64_t n, float *values)
+{
+    for (int64_t i = 0; i < n;) {
+        int64_t together;
+        const int64_t whole = exec_shard_at(&p->shard, at + i, &together);
+        for (int64_t j = 0; j < together && i < n; j++, i++)
+            values[i] = p->init == EXEC_INIT_ONE ? 1.0f
+                        : p->init == EXEC_INIT_ZERO
+                            ? 0.0f
+                            : p->deviation * exec_random_normal(key, (uint64_t)(whole + j));
+    }
+}
+
+/* @n initial values of @p from @at on, to the weights and the master weights that are here. */
+static bool
+store_initial(ExecModel *model, const ExecParameter *p, int64_t at, int64_t n, const float *values,
+              float *staging, GError **error)
+{
+    const ExecUnit *unit = &g_array_index(model->units, ExecUnit, p->unit);
+    const bool apart = exec_model_weights_apart(model, unit);
+    const bool has_master = model->master.data != NULL || model->offload != NULL;
+    int64_t own, n_own = exec_model_own_elements(model, p, &own);
+    const int64_t begin = MAX(at, own), end = MIN(at + n, own + n_own);
+
+    if (!apart && !exec_model_write_weights(model, p, at, n, values, staging, error))
+        return false;
+    if (begin >= end)
+        return true;
+    if (apart && !exec_model_write_weights(model, p, begin, end - begin, values + (begin - at),
+                                           staging, error))
+        return false;
+    return staging == NULL || !has_master ||
+           exec_model_write_state(model, EXEC_STATE_MASTER, p, begin, end - begin,
+                                  values + (begin - at), error);
+}
+
+/* Fills in host memory, a piece at a time, and uploads: device memory is not addressable. */
+static bool
+initialize(ExecModel *model, uint64_t seed, GError **error)
+{
+    const bool narrow = model->backend->storage != DTYPE_FP32;
+    g_autofree float *piece = g_new(float, PIECE);
+    ExecBlock staging = {0};
+
+    if (narrow && !exec_pool_take(model->pool, TRACE_MEMORY_WORKSPACE,
+                                  PIECE * (int64_t)sizeof *piece, &staging, error))
+        return false;
+    for (guint i = 0; i < model->parameters->len; i++) {
+        const ExecParameter *p = &g_array_index(model->parameters, ExecParameter, i);
+        const uint64_t key = exec_random_key(seed, p->name);
+        for (int64_t at = 0; at < p->n; at += PIECE) {
+            const int64_t n = MIN(PIECE, p->n - at);
+            initial_values(p, key, at, n, piece);
+            if (!store_initial(model, p, at, n, piece, staging.data, error))
+                return false;
+        }
+    }
+    exec_pool_give(model->pool, &staging);
+    return true;
+}
+
+static bool
+take_buffers(ExecModel *model, const ExecModelOptions *o, GError **error)
+{
+    const int64_t fp32 = (int64_t)sizeof(float);
+    const bool narrow = model->backend->storage != DTYPE_FP32;
+    const bool optimizer = o->optimizer && o->offload == NULL;
+    const struct {
+        ExecBlock *block;
+        ExecContent content;
+        int64_t element_bytes;
+        TraceMemoryOwner owner;
+        bool wanted;
+    } buffers[] = {
+        {&model->weights, EXEC_CONTENT_WEIGHTS, dtype_bytes(model->backend->storage),
+         TRACE_MEMORY_WEIGHTS, true},
+        {&model->gradients, EXEC_CONTENT_GRADIENTS, fp32, TRACE_MEMORY_GRADIENTS, true},
+        {&model->master, EXEC_CONTENT_OPTIMIZER, fp32, TRACE_MEMORY_OPTIMIZER, optimizer && narrow},
+        {&model->moments1, EXEC_CONTENT_OPTIMIZER, fp32, TRACE_MEMORY_OPTIMIZER, optimizer},
+        {&model->moments2, EXEC_CONTENT_OPTIMIZER, fp32, TRACE_MEMORY_OPTIMIZER, optimizer},
+    };
+
+    for (size_t i = 0; i < G_N_ELEMENTS(buffers); i++) {
+        const int64_t n_bytes =
+            exec_regions_elements(model->regions, buffers[i].content) * buffers[i].element_bytes;
+        if (!buffers[i].wanted)
+            continue;
+        if (!exec_pool_take(model->pool, buffers[i].owner, n_bytes, buffers[i].block, error))
+            return false;
+        model->backend->ops->zero(model->backend, (size_t)n_bytes, buffers[i].block->data);
+    }
+    if (!o->optimizer || o->offload == NULL)
+        return true;
+    ExecOffloadOptions offload = *o->offload;
+    offload.parameters = o->plan->offload_parameters;
+    offload.narrow = offload.parameters && narrow;
+    offload.storage = model->backend->storage;
+    model->offload =
+        exec_offload_new(&offload, exec_regions_elements(model->regions, EXEC_CONTENT_OPTIMIZER),
+                         narrow || offload.parameters ? 3 : 2, error);
+    return model->offload != NULL;
+}
+
+/* What is not sharded is always there. */
+static void
+bind_what_stays(ExecModel *model)
+{
+    for (guint i = 0; i < model->units->len; i++) {
+        const ExecUnit *unit = &g_array_index(model->units, ExecUnit, i);
+        exec_model_bind(model, unit, exec_model_kept_weights(model, unit),
+                        exec_model_kept_gradients(model, unit));
+    }
+}
+
+ExecModel *
+exec_model_new(const ExecModelOptions *options, ExecBackend *backend, ExecPool *pool,
+               GError **error)
+{
+    g_autoptr(ExecModel) model = g_new0(ExecModel, 1);
+    ExecLayout layout = exec_layout_new(options);
+
+    model->widths = exec_widths(options, backend->storage);
+    model->parameters = g_array_ref(layout.parameters);
+    model->bindings = g_array_ref(layout.bindings);
+    model->units = g_array_ref(layout.units);
+    memcpy(model->regions, layout.regions, sizeof model->regions);
+    model->stages = g_array_new(false, true, sizeof(ExecStage));
+    model->n = layout.n;
+    model->n_dense = layout.n_dense;
+    model->backend = backend;
+    model->pool = pool;
+    if (layout.overflow)
+        g_set_error(error, EXEC_ERROR, EXEC_ERROR_MEMORY,
+                    "the parameters of pipeline rank %d are more than memory can hold",
+                    options->pipeline_rank);
+    bool ok = !layout.overflow && take_buffers(model, options, error);
+    if (ok) {
+        add_stages(model, options);
+        note_units(model);
+        bind_what_stays(model);
+        ok = initialize(model, options->seed, error);
+    }
+    exec_layout_clear(&layout);
+    return ok ? g_steal_pointer(&model) : NULL;
+}
+
+void
+exec_model_free(ExecModel *model)
+{
+    if (model == NULL)
+        return;
+    for (guint i = 0; i < model->stages->len; i++)
+        g_free(g_array_index(model->stages, ExecStage, i).layers);
+    g_array_unref(model->stages);
+    g_array_unref(model->parameters);
+    g_array_unref(model->bindings);
+    g_array_unref(model->units);
+    exec_pool_give(model->pool, &model->weights);
+    exec_pool_give(model->pool, &model->gradients);
+    exec_pool_give(model->pool, &model->master);
+    exec_pool_give(model->pool, &model->moments1);
+    exec_pool_give(model->pool, &model->moments2);
+    exec_offload_free(model->offload);
+    g_free(model);
+}
+
+const ExecParameter *
+exec_model_find(const ExecModel *model, const char *name)
+{
+    for (guint i = 0; i < model->parameters->len; i++) {
+        const ExecParameter *p = &g_array_index(model->parameters, ExecParameter, i);
+        if (g_str_equal(p->name, name))
+            return p;
+    }
+    return NULL;
+}
+
+int64_t
+exec_model_elements(const ExecModelOptions *options)
+{
+    ExecLayout layout = exec_layout_new(options);
+    const int64_t n = layout.overflow ? -1 : layout.n;
+
+    exec_layout_clear(&layout);
+    return n;
+}
+
+double
+exec_model_bytes(const ExecModelOptions *options)
+{
+    static const double moments = 8;
+    ExecLayout layout = exec_layout_new(options);
+    const Dtype dtype = options->plan->dtype;
+    const double of_element[EXEC_CONTENT_N] = {
+        [EXEC_CONTENT_WEIGHTS] = (double)dtype_bytes(dtype),
+        [EXEC_CONTENT_GRADIENTS] = 4,
+        [EXEC_CONTENT_OPTIMIZER] = dtype == DTYPE_FP32 ? moments : moments + 4,
+    };
+    double sum = layout.overflow ? (double)INFINITY : 0;
+
+    /* In the host's memory, with what else is there. */
+    if (!layout.overflow && options->optimizer && options->plan->offload_parameters)
+        sum += of_element[EXEC_CONTENT_WEIGHTS] *
+               (double)exec_regions_elements(layout.regions, EXEC_CONTENT_OPTIMIZER);
+    for (int content = 0; content < EXEC_CONTENT_N && !layout.overflow; content++)
+        if (content != EXEC_CONTENT_OPTIMIZER || options->optimizer)
+            sum += of_element[content] *
+                   (double)exec_regions_elements(layout.regions, (ExecContent)content);
+    exec_layout_clear(&layout);
+    return sum;
+}

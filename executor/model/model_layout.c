@@ -1,0 +1,484 @@
+/* Which parameters a rank holds, what part of each, and which tensor of which layer it is: model.h.
+ */
+#include "executor/model/model.h"
+
+#include <math.h>
+#include <stddef.h>
+#include <string.h>
+
+ExecWidths
+exec_widths(const ExecModelOptions *options, Dtype storage)
+{
+    const ModelArch *arch = options->arch;
+    const Plan *plan = options->plan;
+    const int64_t tp = plan->degrees.tp, ep = plan->degrees.ep;
+    const int64_t rows = (arch->vocab + tp - 1) / tp;
+    const ModelExperts *experts = &arch->experts;
+    ExecWidths w = {
+        .storage = storage,
+        .hidden = arch->hidden,
+        .seq_len = plan->seq_len,
+        .max_seq_len = arch->max_seq_len,
+        .tp = tp,
+        .cp = plan->degrees.cp,
+        .sequence_parallel = plan->sequence_parallel && tp > 1,
+        .rms_norm = arch->family == MODEL_FAMILY_LLAMA,
+        .rotary = arch->family == MODEL_FAMILY_LLAMA,
+        .gated = arch->family == MODEL_FAMILY_LLAMA,
+        .n_heads = arch->n_heads / tp,
+        .n_kv_heads = MAX(1, arch->n_kv_heads / tp),
+        .head_dim = arch->head_dim,
+        .ffn_hidden = model_layer_is_moe(arch, 0) ? 0 : arch->ffn_hidden / tp,
+        .first_token = MIN(arch->vocab, options->tp_index * rows),
+        .n_experts = experts->n_experts,
+        .top_k = experts->top_k,
+        .n_local_experts = experts->n_experts / ep,
+        .first_expert = options->ep_index * (experts->n_experts / ep),
+        .expert_hidden = experts->ffn_hidden,
+        .shared_hidden = experts->n_shared * experts->ffn_hidden / tp,
+        .balance_experts = options->balance_experts,
+    };
+
+    w.vocab = MIN(arch->vocab, w.first_token + rows) - w.first_token;
+    w.q_width = w.n_heads * w.head_dim;
+    w.kv_width = w.n_kv_heads * w.head_dim;
+    w.up_width = w.gated ? 2 * w.ffn_hidden : w.ffn_hidden;
+    return w;
+}
+
+/* --- shards --- */
+
+int64_t
+exec_shard_cols(const ExecShard *shard)
+{
+    int64_t n = 0;
+
+    for (int32_t i = 0; i < shard->n_runs; i++)
+        n += shard->runs[i].n;
+    return n;
+}
+
+int64_t
+exec_shard_n(const ExecShard *shard)
+{
+    return shard->n_rows * exec_shard_cols(shard);
+}
+
+int64_t
+exec_shard_at(const ExecShard *shard, int64_t i, int64_t *n)
+{
+    const int64_t cols = exec_shard_cols(shard);
+    g_assert(cols > 0); /* there is an element i */
+    int64_t col = i % cols;
+    int32_t run = 0;
+
+    while (col >= shard->runs[run].n)
+        col -= shard->runs[run++].n;
+    *n = shard->runs[run].n - col;
+    return (shard->row_begin + i / cols) * shard->cols + shard->runs[run].begin + col;
+}
+
+/* All of it. */
+static ExecShard
+whole(int64_t rows, int64_t cols)
+{
+    return (ExecShard){
+        .rows = rows, .cols = cols, .n_rows = rows, .n_runs = 1, .runs = {{0, cols}}};
+}
+
+static ExecShard
+rows_of(int64_t rows, int64_t cols, int64_t begin, int64_t n)
+{
+    ExecShard shard = whole(rows, cols);
+
+    shard.row_begin = begin;
+    shard.n_rows = n;
+    return shard;
+}
+
+/* The @index-th of @n equal parts of each of @n_blocks blocks of columns. */
+static ExecShard
+columns_of(int64_t rows, int64_t cols, int32_t n_blocks, int64_t index, int64_t n)
+{
+    ExecShard shard = whole(rows, cols);
+    const int64_t block = cols / n_blocks;
+
+    shard.n_runs = n_blocks;
+    for (int32_t b = 0; b < n_blocks; b++) {
+        shard.runs[b].begin = b * block + index * (block / n);
+        shard.runs[b].n = block / n;
+    }
+    return shard;
+}
+
+/* --- building --- */
+
+typedef struct {
+    const ExecModelOptions *o;
+    ExecWidths w;
+    double deviation, projection; /* of initial values; projection: into the residual stream */
+    ExecLayout *layout;
+    guint stage;           /* of the rank */
+    int64_t layer;         /* in the stage; -1: its ends */
+    int64_t number;        /* of the layer in the model */
+    ExecRegionKind region; /* that this pass lays out */
+    /* Of the unit that grows: */
+    int64_t unit_begin;
+    guint first_parameter;
+} Builder;
+
+/* Units' lengths are multiples of this, so that parts begin at cache lines in either storage. */
+static int64_t
+unit_multiple(const Builder *b)
+{
+    return b->o->plan->zero_stage > 0 ? 32 * b->layout->regions[b->region].n_copies : 32;
+}
+
+/* All parameters added since the last one's end are a unit. */
+static void
+end_unit(Builder *b)
+{
+    ExecLayout *layout = b->layout;
+    const int64_t multiple = unit_multiple(b);
+    ExecUnit unit = {.begin = b->unit_begin, .region = b->region};
+
+    if (layout->overflow || layout->parameters->len == b->first_parameter)
+        return;
+    unit.n = (layout->n - unit.begin + multiple - 1) / multiple * multiple;
+    layout->n = b->unit_begin = unit.begin + unit.n;
+    b->first_parameter = layout->parameters->len;
+    g_array_append_val(layout->units, unit);
+}
+
+static const ExecParameter *
+find(const GArray *parameters, const char *name, guint *at)
+{
+    for (guint i = 0; i < parameters->len; i++) {
+        *at = i;
+        if (g_str_equal(g_array_index(parameters, ExecParameter, i).name, name))
+            return &g_array_index(parameters, ExecParameter, i);
+    }
+    return NULL;
+}
+
+/* A parameter that the rank already holds (a tied table, with head and embedding) is only bound. */
+static void
+add_to(Builder *b, ExecRegionKind region, const char *name, size_t member, ExecShard shard,
+       ExecShare share, ExecInit init, double deviation)
+{
+    ExecLayout *layout = b->layout;
+    ExecBinding binding = {.stage = b->stage, .layer = b->layer, .member = member};
+    ExecParameter parameter = {
+        .shard = shard,
+        .offset = layout->n,
+        .init = init,
+        .deviation = (float)deviation,
+        .decays = shard.rows > 1,
+        .share = share,
+        .unit = (int32_t)layout->units->len,
+    };
+
+    if (region != b->region)
+        return;
+    if (b->layer < 0)
+        g_strlcpy(parameter.name, name, sizeof parameter.name);
+    else
+        g_snprintf(parameter.name, sizeof parameter.name, "layer.%" G_GINT64_FORMAT ".%s",
+                   b->number, name);
+    /* Only tables are asked for twice, and only they are searched for. */
+    if (b->layer >= 0 || find(layout->parameters, parameter.name, &binding.parameter) == NULL) {
+        layout->overflow |=
+            __builtin_mul_overflow(shard.n_rows, exec_shard_cols(&shard), &parameter.n) ||
+            __builtin_add_overflow(layout->n, parameter.n, &layout->n) ||
+            layout->n > INT64_MAX / 64;
+        if (layout->overflow)
+            layout->n = 0;
+        layout->n = (layout->n + 31) / 32 * 32; /* a cache line in either storage */
+        binding.parameter = layout->parameters->len;
+        g_array_append_val(layout->parameters, parameter);
+    }
+    g_array_append_val(layout->bindings, binding);
+}
+
+static void
+add(Builder *b, const char *name, size_t member, ExecShard shard, ExecShare share, ExecInit init,
+    double deviation)
+{
+    add_to(b, share == EXEC_SHARE_EXPERT ? EXEC_REGION_EXPERTS : EXEC_REGION_DENSE, name, member,
+           shard, share, init, deviation);
+}
+
+#define LAYER(tensor) offsetof(ExecLayerTensors, tensor)
+#define END(tensor) offsetof(ExecEndTensors, tensor)
+
+/* Norms see the rows of one tp rank only where those are divided. */
+static ExecShare
+norm_share(const Builder *b)
+{
+    return b->w.sequence_parallel ? EXEC_SHARE_TP : EXEC_SHARE_OWN;
+}
+
+static void
+add_norm(Builder *b, const char *gain, size_t gain_member, const char *shift, size_t shift_member)
+{
+    const ExecShard shard = whole(1, b->w.hidden);
+
+    add_to(b, EXEC_REGION_NORMS, gain, gain_member, shard, norm_share(b), EXEC_INIT_ONE, 0);
+    if (!b->w.rms_norm)
+        add_to(b, EXEC_REGION_NORMS, shift, shift_member, shard, norm_share(b), EXEC_INIT_ZERO, 0);
+}
+
+/* K/V heads are divided like q's, or copied where there are fewer than tp. */
+static ExecShard
+kv_shard(const Builder *b, int64_t rows)
+{
+    const ModelArch *arch = b->o->arch;
+    const int64_t kv = arch->n_kv_heads * arch->head_dim;
+    const int64_t first = b->o->tp_index * arch->n_kv_heads / b->w.tp;
+    ExecShard shard = whole(rows, 2 * kv);
+
+    shard.n_runs = 2;
+    for (int64_t i = 0; i < 2; i++) {
+        shard.runs[i].begin = i * kv + first * arch->head_dim;
+        shard.runs[i].n = b->w.kv_width;
+    }
+    return shard;
+}
+
+static void
+add_attention(Builder *b)
+{
+    const ModelArch *arch = b->o->arch;
+    const ExecWidths *w = &b->w;
+    const bool bias = arch->family == MODEL_FAMILY_GPT;
+    const ExecShare share = arch->n_kv_heads < w->tp ? EXEC_SHARE_KV : EXEC_SHARE_OWN;
+
+    const int64_t q = w->tp * w->q_width, index = b->o->tp_index;
+
+    add(b, "q.weight", LAYER(q_weight), columns_of(w->hidden, q, 1, index, w->tp), EXEC_SHARE_OWN,
+        EXEC_INIT_NORMAL, b->deviation);
+    add(b, "kv.weight", LAYER(kv_weight), kv_shard(b, w->hidden), share, EXEC_INIT_NORMAL,
+        b->deviation);
+    if (arch->qkv_bias) {
+        add(b, "q.bias", LAYER(q_bias), columns_of(1, q, 1, index, w->tp), EXEC_SHARE_OWN,
+            EXEC_INIT_ZERO, 0);
+        add(b, "kv.bias", LAYER(kv_bias), kv_shard(b, 1), share, EXEC_INIT_ZERO, 0);
+    }
+    add(b, "proj.weight", LAYER(proj_weight), rows_of(q, w->hidden, index * w->q_width, w->q_width),
+        EXEC_SHARE_OWN, EXEC_INIT_NORMAL, b->projection);
+    if (bias)
+        add(b, "proj.bias", LAYER(proj_bias), whole(1, w->hidden), EXEC_SHARE_OWN, EXEC_INIT_ZERO,
+            0);
+}
+
+/* A dense MLP of @ffn columns in all, of which every tp rank has a part. */
+static void
+add_mlp(Builder *b, const char *const names[4], int64_t ffn)
+{
+    const ExecWidths *w = &b->w;
+    const int32_t n_blocks = w->gated ? 2 : 1;
+    const int64_t index = b->o->tp_index, part = ffn / w->tp;
+    const bool bias = b->o->arch->family == MODEL_FAMILY_GPT;
+
+    add(b, names[0], LAYER(mlp_up_weight),
+        columns_of(w->hidden, n_blocks * ffn, n_blocks, index, w->tp), EXEC_SHARE_OWN,
+        EXEC_INIT_NORMAL, b->deviation);
+    if (bias)
+        add(b, names[1], LAYER(mlp_up_bias), columns_of(1, n_blocks * ffn, n_blocks, index, w->tp),
+            EXEC_SHARE_OWN, EXEC_INIT_ZERO, 0);
+    add(b, names[2], LAYER(mlp_down_weight), rows_of(ffn, w->hidden, index * part, part),
+        EXEC_SHARE_OWN, EXEC_INIT_NORMAL, b->projection);
+    if (bias)
+        add(b, names[3], LAYER(mlp_down_bias), whole(1, w->hidden), EXEC_SHARE_OWN, EXEC_INIT_ZERO,
+            0);
+}
+
+/* Routers see the rows of one tp rank in any case: moe.h. */
+static void
+add_experts(Builder *b)
+{
+    static const char *const shared[] = {"shared_up.weight", "shared_up.bias", "shared_down.weight",
+                                         "shared_down.bias"};
+    const ExecWidths *w = &b->w;
+    const int64_t f = w->expert_hidden;
+
+    add(b, "router.weight", LAYER(router_weight), whole(w->hidden, w->n_experts), EXEC_SHARE_TP,
+        EXEC_INIT_NORMAL, b->deviation);
+    add(b, "experts_up.weight", LAYER(experts_up_weight),
+        rows_of(w->n_experts * w->hidden, 2 * f, w->first_expert * w->hidden,
+                w->n_local_experts * w->hidden),
+        EXEC_SHARE_EXPERT, EXEC_INIT_NORMAL, b->deviation);
+    add(b, "experts_down.weight", LAYER(experts_down_weight),
+        rows_of(w->n_experts * f, w->hidden, w->first_expert * f, w->n_local_experts * f),
+        EXEC_SHARE_EXPERT, EXEC_INIT_NORMAL, b->projection);
+    if (w->shared_hidden > 0)
+        add_mlp(b, shared, w->shared_hidden * w->tp);
+}
+
+static void
+add_layer(Builder *b)
+{
+    static const char *const dense[] = {"mlp_up.weight", "mlp_up.bias", "mlp_down.weight",
+                                        "mlp_down.bias"};
+    const ModelArch *arch = b->o->arch;
+
+    add_norm(b, "norm1.gain", LAYER(norm1_gain), "norm1.shift", LAYER(norm1_shift));
+    add_attention(b);
+    add_norm(b, "norm2.gain", LAYER(norm2_gain), "norm2.shift", LAYER(norm2_shift));
+    if (model_layer_is_moe(arch, b->number))
+        add_experts(b);
+    else
+        add_mlp(b, dense, arch->ffn_hidden);
+    end_unit(b);
+}
+
+/* Positions are added to all rows of the embedding, before they are divided. */
+static void
+add_embedding(Builder *b)
+{
+    const ModelArch *arch = b->o->arch;
+
+    add(b, "embedding.token", END(token_table),
+        rows_of(arch->vocab, arch->hidden, b->w.first_token, b->w.vocab), EXEC_SHARE_OWN,
+        EXEC_INIT_NORMAL, b->deviation);
+    /* A unit of its own: the head's rank has the tied table without the positions. */
+    end_unit(b);
+    if (!b->w.rotary)
+        add(b, "embedding.position", END(position_table), whole(arch->max_seq_len, arch->hidden),
+            EXEC_SHARE_OWN, EXEC_INIT_NORMAL, b->deviation);
+    end_unit(b);
+}
+
+static void
+add_head(Builder *b)
+{
+    const ModelArch *arch = b->o->arch;
+
+    add_norm(b, "norm.gain", END(norm_gain), "norm.shift", END(norm_shift));
+    add(b, arch->tied_embeddings ? "embedding.token" : "head.weight", END(head_table),
+        rows_of(arch->vocab, arch->hidden, b->w.first_token, b->w.vocab), EXEC_SHARE_OWN,
+        EXEC_INIT_NORMAL, b->deviation);
+    end_unit(b);
+}
+
+static void
+add_stages(Builder *b)
+{
+    const Plan *plan = b->o->plan;
+
+    b->stage = 0;
+    for (guint i = 0; i < plan->stages->len; i++) {
+        const PlanStage *stage = &g_array_index(plan->stages, PlanStage, i);
+        if (stage->rank != b->o->pipeline_rank)
+            continue;
+        b->layer = -1;
+        if (stage->embedding)
+            add_embedding(b);
+        for (b->layer = 0; b->layer < stage->n_layers; b->layer++) {
+            b->number = stage->first_layer + b->layer;
+            add_layer(b);
+        }
+        b->layer = -1;
+        if (stage->head)
+            add_head(b);
+        b->stage++;
+    }
+}
+
+static int
+compare_bindings(const void *a, const void *b)
+{
+    const ExecBinding *x = a, *y = b;
+
+    return (x->parameter > y->parameter) - (x->parameter < y->parameter);
+}
+
+/* Sorts the bindings, and tells the units which are theirs. */
+static void
+index_bindings(ExecLayout *layout)
+{
+    g_array_sort(layout->bindings, compare_bindings);
+    for (guint i = 0; i < layout->bindings->len; i++) {
+        const guint parameter = g_array_index(layout->bindings, ExecBinding, i).parameter;
+        ExecUnit *unit =
+            &g_array_index(layout->units, ExecUnit,
+                           g_array_index(layout->parameters, ExecParameter, parameter).unit);
+        if (unit->n_bindings++ == 0)
+            unit->first_binding = i;
+    }
+}
+
+ExecLayout
+exec_layout_new(const ExecModelOptions *options)
+{
+    ExecLayout layout = {
+        .parameters = g_array_new(false, true, sizeof(ExecParameter)),
+        .bindings = g_array_new(false, true, sizeof(ExecBinding)),
+        .units = g_array_new(false, true, sizeof(ExecUnit)),
+    };
+    Builder b = {.o = options, .w = exec_widths(options, DTYPE_FP32), .layout = &layout};
+
+    b.deviation = options->init_deviation > 0 ? (double)options->init_deviation : 0.02;
+    b.projection = b.deviation / sqrt(2.0 * (double)options->arch->n_layers);
+
+    exec_regions_set_copies(layout.regions, options);
+    for (b.region = 0; b.region < EXEC_REGION_N; b.region++) {
+        ExecRegion *region = &layout.regions[b.region];
+        region->begin = layout.n;
+        add_stages(&b);
+        region->n = layout.n - region->begin;
+    }
+    layout.n_dense = layout.regions[EXEC_REGION_EXPERTS].begin;
+    exec_regions_set_sharded(layout.regions, options->plan);
+    if (!layout.overflow)
+        index_bindings(&layout);
+    return layout;
+}
+
+void
+exec_layout_clear(ExecLayout *layout)
+{
+    g_array_unref(layout->parameters);
+    g_array_unref(layout->bindings);
+    g_array_unref(layout->units);
+}
+
+static int
+compare_names(const void *a, const void *b, void *parameters)
+{
+    const ExecSharedParameter *x = a, *y = b;
+
+    return strcmp(g_array_index((GArray *)parameters, ExecParameter, x->parameter).name,
+                  g_array_index((GArray *)parameters, ExecParameter, y->parameter).name);
+}
+
+GArray *
+exec_model_shared_parameters(const ExecModelOptions *options)
+{
+    GArray *result = g_array_new(false, false, sizeof(ExecSharedParameter));
+    ExecLayout own = exec_layout_new(options);
+    g_autoptr(GHashTable) names = g_hash_table_new(g_str_hash, g_str_equal);
+
+    ExecParameter *parameters = &g_array_index(own.parameters, ExecParameter, 0);
+    for (guint i = 0; i < own.parameters->len; i++)
+        g_hash_table_insert(names, parameters[i].name, &parameters[i]);
+    for (int32_t rank = 0; rank < options->plan->degrees.pp; rank++) {
+        ExecModelOptions other = *options;
+        if (rank == options->pipeline_rank)
+            continue;
+        other.pipeline_rank = rank;
+        ExecLayout layout = exec_layout_new(&other);
+        for (guint i = 0; i < layout.parameters->len; i++) {
+            const ExecParameter *found =
+                g_hash_table_lookup(names, g_array_index(layout.parameters, ExecParameter, i).name);
+            if (found == NULL)
+                continue;
+            const ExecSharedParameter shared = {(guint)(found - parameters), rank};
+            g_array_append_val(result, shared);
+        }
+        exec_layout_clear(&layout);
+    }
+    g_array_sort_with_data(result, compare_names, own.parameters);
+    exec_layout_clear(&own);
+    return result;
+}

@@ -1,0 +1,278 @@
+/* The optimizer's state of a rank's own elements, on the device or off it: model.h. */
+#include "executor/model/model.h"
+
+/* --- access --- */
+
+/* On the device. */
+static float *
+state_at(const ExecModel *model, ExecState state, const ExecParameter *p, int64_t i)
+{
+    const int64_t at = exec_model_parameter_at(model, EXEC_CONTENT_OPTIMIZER, p, i);
+
+    switch (state) {
+    case EXEC_STATE_MOMENT1:
+        return (float *)model->moments1.data + at;
+    case EXEC_STATE_MOMENT2:
+        return (float *)model->moments2.data + at;
+    case EXEC_STATE_MASTER:
+        break;
+    }
+    if (model->backend->storage != DTYPE_FP32)
+        return (float *)model->master.data + at;
+    return (float *)model->weights.data +
+           exec_model_parameter_at(model, EXEC_CONTENT_WEIGHTS, p, i);
+}
+
+static const ExecRegion *
+region_of(const ExecModel *model, const ExecParameter *p)
+{
+    return &model->regions[g_array_index(model->units, ExecUnit, p->unit).region];
+}
+
+/* Whether masters are among the parts that are off the device: those of fp32 only where they are
+ * offloaded as weights. */
+static bool
+has_master_part(const ExecModel *model)
+{
+    return model->backend->storage != DTYPE_FP32 || model->regions[EXEC_REGION_DENSE].weights_off;
+}
+
+int32_t
+exec_model_weights_part(const ExecModel *model)
+{
+    return model->backend->storage == DTYPE_FP32 ? 0 : 3;
+}
+
+/* Weights in fp32 are their own masters; what is off the device has the rest, in order. */
+static bool
+is_off(const ExecModel *model, ExecState state, const ExecParameter *p, int32_t *part)
+{
+    const bool is_weight = state == EXEC_STATE_MASTER && model->backend->storage == DTYPE_FP32;
+
+    *part = (int32_t)state - (has_master_part(model) ? 0 : 1);
+    return model->offload != NULL && (!is_weight || region_of(model, p)->weights_off);
+}
+
+bool
+exec_model_read_state(ExecModel *model, ExecState state, const ExecParameter *p, int64_t i,
+                      int64_t n, float *values, GError **error)
+{
+    ExecBackend *backend = model->backend;
+    int32_t part;
+
+    if (is_off(model, state, p, &part))
+        return exec_offload_read(model->offload, part,
+                                 exec_model_parameter_at(model, EXEC_CONTENT_OPTIMIZER, p, i), n,
+                                 values, error);
+    backend->ops->download(backend, (size_t)n * sizeof *values, state_at(model, state, p, i),
+                           values);
+    return backend->ops->synchronize(backend, error);
+}
+
+bool
+exec_model_write_state(ExecModel *model, ExecState state, const ExecParameter *p, int64_t i,
+                       int64_t n, const float *values, GError **error)
+{
+    ExecBackend *backend = model->backend;
+    int32_t part;
+
+    if (is_off(model, state, p, &part))
+        return exec_offload_write(model->offload, part,
+                                  exec_model_parameter_at(model, EXEC_CONTENT_OPTIMIZER, p, i), n,
+                                  values, error);
+    backend->ops->upload(backend, (size_t)n * sizeof *values, values, state_at(model, state, p, i));
+    return true;
+}
+
+/* Narrower than fp32 they are rounded where they are. */
+static bool
+write_weights_off(ExecModel *model, int64_t at, int64_t n, const float *values, GError **error)
+{
+    ExecBackend *host = exec_offload_host(model->offload);
+    const int32_t part = exec_model_weights_part(model);
+
+    if (host->storage == DTYPE_FP32)
+        return exec_offload_write(model->offload, part, at, n, values, error);
+    g_autofree void *narrow = g_malloc((size_t)exec_storage_bytes(host, n));
+    host->ops->to_storage(host, n, values, narrow);
+    return exec_offload_write(model->offload, part, at, n, narrow, error);
+}
+
+bool
+exec_model_write_weights(ExecModel *model, const ExecParameter *p, int64_t i, int64_t n,
+                         const float *values, float *staging, GError **error)
+{
+    ExecBackend *backend = model->backend;
+
+    if (region_of(model, p)->weights_off)
+        return write_weights_off(
+            model, exec_model_parameter_at(model, EXEC_CONTENT_OPTIMIZER, p, i), n, values, error);
+    void *to = exec_at(backend, model->weights.data,
+                       exec_model_parameter_at(model, EXEC_CONTENT_WEIGHTS, p, i));
+    backend->ops->upload(backend, (size_t)n * sizeof *values, values,
+                         staging == NULL ? to : staging);
+    if (staging != NULL)
+        backend->ops->to_storage(backend, n, staging, to);
+    return true;
+}
+
+/* --- steps --- */
+
+bool
+exec_model_sum_squares(const ExecModel *model, const ExecParameter *p, double *sum, GError **error)
+{
+    int64_t begin;
+    const int64_t n = exec_model_own_elements(model, p, &begin);
+
+    *sum = 0;
+    return n == 0 || exec_sum_squares(model->backend, n, exec_model_own_gradients(model, p, begin),
+                                      sum, error);
+}
+
+void
+exec_model_scale_gradients(ExecModel *model, float factor)
+{
+    for (guint i = 0; i < model->parameters->len; i++) {
+        const ExecParameter *p = &g_array_index(model->parameters, ExecParameter, i);
+        int64_t begin;
+        const int64_t n = exec_model_own_elements(model, p, &begin);
+        if (n > 0)
+            model->backend->ops->scale(model->backend, n, factor,
+                                       exec_model_own_gradients(model, p, begin));
+    }
+}
+
+static ExecAdamw
+constants_of(const ExecParameter *p, const ExecAdamw *constants, float weight_decay)
+{
+    ExecAdamw c = *constants;
+
+    c.weight_decay = p->decays ? weight_decay : 0.0f;
+    return c;
+}
+
+static void
+step_on_device(ExecModel *model, const ExecAdamw *constants, float weight_decay)
+{
+    ExecBackend *backend = model->backend;
+    const bool narrow = backend->storage != DTYPE_FP32;
+    float *moments1 = model->moments1.data, *moments2 = model->moments2.data;
+
+    for (guint i = 0; i < model->parameters->len; i++) {
+        const ExecParameter *p = &g_array_index(model->parameters, ExecParameter, i);
+        const ExecAdamw c = constants_of(p, constants, weight_decay);
+        int64_t begin;
+        const int64_t n = exec_model_own_elements(model, p, &begin);
+        const int64_t state = exec_model_parameter_at(model, EXEC_CONTENT_OPTIMIZER, p, begin);
+        void *weights = exec_at(backend, model->weights.data,
+                                exec_model_parameter_at(model, EXEC_CONTENT_WEIGHTS, p, begin));
+        if (n > 0)
+            backend->ops->adamw(backend, n, narrow ? (float *)model->master.data + state : weights,
+                                narrow ? weights : NULL, exec_model_own_gradients(model, p, begin),
+                                moments1 + state, moments2 + state, &c);
+        exec_model_zero_gradients(model, p);
+    }
+}
+
+/* A step of what is off the device: pieces come in the order of the layout. */
+typedef struct {
+    ExecModel *model;
+    const ExecAdamw *constants;
+    float weight_decay;
+    guint parameter;  /* the first that may have elements in the piece */
+    float *gradients; /* (owned) a piece's, and its weights */
+    float *weights;
+    ExecBlock staging; /* narrower storage: a piece of fp32 weights on the device */
+} OffloadStep;
+
+/* Elements [begin, end) of @p, whose state is @at on in the piece. */
+static bool
+step_elements(OffloadStep *s, ExecBackend *host, const ExecParameter *p, int64_t begin, int64_t n,
+              int64_t at, void *const *parts, GError **error)
+{
+    ExecModel *model = s->model;
+    ExecBackend *backend = model->backend;
+    const bool narrow = backend->storage != DTYPE_FP32, off = region_of(model, p)->weights_off;
+    const bool has_master = has_master_part(model);
+    const size_t n_bytes = (size_t)n * sizeof(float);
+    const ExecAdamw c = constants_of(p, s->constants, s->weight_decay);
+    void *weights = off ? NULL
+                        : exec_at(backend, model->weights.data,
+                                  exec_model_parameter_at(model, EXEC_CONTENT_WEIGHTS, p, begin));
+    float *master = narrow || off ? (float *)parts[0] + at : s->weights;
+    /* Norms, too, have room there. */
+    void *rounded = host->storage == DTYPE_FP32
+                        ? NULL
+                        : exec_at(host, parts[exec_model_weights_part(model)], at);
+
+    backend->ops->download(backend, n_bytes, exec_model_own_gradients(model, p, begin),
+                           s->gradients);
+    if (!narrow && !off)
+        backend->ops->download(backend, n_bytes, weights, s->weights);
+    if (!backend->ops->synchronize(backend, error))
+        return false;
+    host->ops->adamw(host, n, master, rounded, s->gradients, (float *)parts[has_master] + at,
+                     (float *)parts[has_master + 1] + at, &c);
+    if (off)
+        return true;
+    backend->ops->upload(backend, n_bytes, master, narrow ? s->staging.data : weights);
+    if (narrow)
+        backend->ops->to_storage(backend, n, s->staging.data, weights);
+    return true;
+}
+
+static bool
+step_piece(ExecBackend *host, int64_t at, int64_t n, void *const *parts, void *user_data,
+           GError **error)
+{
+    OffloadStep *s = user_data;
+    const ExecModel *model = s->model;
+
+    for (guint i = s->parameter; i < model->parameters->len; i++) {
+        const ExecParameter *p = &g_array_index(model->parameters, ExecParameter, i);
+        int64_t own;
+        const int64_t n_own = exec_model_own_elements(model, p, &own);
+        const int64_t state = exec_model_parameter_at(model, EXEC_CONTENT_OPTIMIZER, p, own);
+        const int64_t begin = MAX(state, at), end = MIN(state + n_own, at + n);
+        if (n_own == 0)
+            continue;
+        if (state >= at + n)
+            break;
+        if (begin < end && !step_elements(s, host, p, own + (begin - state), end - begin,
+                                          begin - at, parts, error))
+            return false;
+        if (state + n_own <= at + n)
+            s->parameter = i + 1; /* done with */
+    }
+    return true;
+}
+
+static bool
+step_off_device(ExecModel *model, const ExecAdamw *constants, float weight_decay, GError **error)
+{
+    OffloadStep s = {.model = model, .constants = constants, .weight_decay = weight_decay};
+    const size_t n = EXEC_OFFLOAD_PIECE;
+
+    if (model->backend->storage != DTYPE_FP32 &&
+        !exec_pool_take(model->pool, TRACE_MEMORY_WORKSPACE, (int64_t)(n * sizeof(float)),
+                        &s.staging, error))
+        return false;
+    s.gradients = g_new(float, n);
+    s.weights = g_new(float, n);
+    const bool ok = exec_offload_each(model->offload, step_piece, &s, error);
+    g_free(s.gradients);
+    g_free(s.weights);
+    exec_pool_give(model->pool, &s.staging);
+    for (guint i = 0; i < model->parameters->len; i++)
+        exec_model_zero_gradients(model, &g_array_index(model->parameters, ExecParameter, i));
+    return ok;
+}
+
+bool
+exec_model_adamw(ExecModel *model, const ExecAdamw *constants, float weight_decay, GError **error)
+{
+    if (model->offload != NULL)
+        return step_off_device(model, constants, weight_decay, error);
+    step_on_device(model, constants, weight_decay);
+    return true;
+}

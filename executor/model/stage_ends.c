@@ -1,0 +1,197 @@
+/* Embedding and head of a stage, their tables' rows divided over tp: stage.h. */
+#include "executor/model/linear.h"
+#include "executor/model/stage.h"
+
+static ExecEmbedding
+embedding_of(const ExecLayer *layer, const int32_t *tokens)
+{
+    return (ExecEmbedding){
+        .rows = exec_slice_rows(&layer->slice),
+        .sequences = layer->slice.sequences,
+        .cols = layer->widths->hidden,
+        .first_token = layer->widths->first_token,
+        .n_tokens = layer->widths->vocab,
+        .token = tokens,
+        .position = layer->positions,
+    };
+}
+
+/* Of several tp ranks the first adds the positions to its summand. */
+void
+exec_embedding_forward(const ExecLayer *layer, const ExecEndTensors *ends, const int32_t *tokens,
+                       void *x)
+{
+    const ExecWidths *w = layer->widths;
+    const ExecEmbedding embedding = embedding_of(layer, tokens);
+    const bool first = layer->comm->groups[EXEC_DIM_TP].index == 0;
+    void *sum = w->sequence_parallel ? layer->scratch->partial : x;
+
+    layer->backend->ops->embedding_forward(layer->backend, &embedding, ends->token_table.weight,
+                                           first ? ends->position_table.weight : NULL, sum);
+    const void *own = exec_reduce_rows(layer, sum);
+    if (own != x)
+        layer->backend->ops->copy(
+            layer->backend,
+            (size_t)exec_storage_bytes(layer->backend,
+                                       exec_local_rows(w, embedding.rows) * w->hidden),
+            own, x);
+}
+
+void
+exec_embedding_weight(const ExecLayer *layer, const ExecEndTensors *ends, const int32_t *tokens,
+                      const void *d)
+{
+    const ExecEmbedding embedding = embedding_of(layer, tokens);
+
+    layer->backend->ops->embedding_backward(layer->backend, &embedding, exec_gather_rows(layer, d),
+                                            ends->token_table.gradient,
+                                            ends->position_table.gradient);
+}
+
+/* --- head --- */
+
+static int64_t
+padded(int64_t n_bytes)
+{
+    return (n_bytes + 63) / 64 * 64;
+}
+
+int64_t
+exec_head_bytes(const ExecWidths *w, int64_t rows)
+{
+    const int64_t local = exec_local_rows(w, rows), e = dtype_bytes(w->storage);
+
+    return padded(local * w->hidden * e) + 2 * padded(local * (int64_t)sizeof(float)) +
+           padded(rows * w->vocab * e);
+}
+
+ExecHeadActivations
+exec_head_activations(const ExecWidths *w, int64_t rows, void *x, void *block)
+{
+    const int64_t local = exec_local_rows(w, rows), e = dtype_bytes(w->storage);
+    char *at = (char *)block + padded(local * w->hidden * e);
+    ExecHeadActivations head = {.x = x, .norm = block};
+
+    head.mean = w->rms_norm ? NULL : (float *)(void *)at;
+    at += padded(local * (int64_t)sizeof(float));
+    head.rstd = (float *)(void *)at;
+    at += padded(local * (int64_t)sizeof(float));
+    head.logits = at;
+    return head;
+}
+
+static ExecNorm
+norm_of(const ExecLayer *layer, const ExecEndTensors *ends, const ExecHeadActivations *head)
+{
+    return (ExecNorm){
+        .rows = exec_local_rows(layer->widths, exec_slice_rows(&layer->slice)),
+        .cols = layer->widths->hidden,
+        .x = head->x,
+        .gain = ends->norm_gain.weight,
+        .shift = ends->norm_shift.weight,
+        .mean = head->mean,
+        .rstd = head->rstd,
+    };
+}
+
+/* The loss, and the logits' gradient in their place; over several tp ranks by statistics of their
+ * columns.  The first tp rank reports the loss. */
+static void
+cross_entropy(const ExecLayer *layer, const ExecHeadActivations *head, const int32_t *targets,
+              float factor, float *stats, double *loss)
+{
+    const ExecWidths *w = layer->widths;
+    const int64_t n = 3 * exec_slice_rows(&layer->slice);
+    const int32_t index = layer->comm->groups[EXEC_DIM_TP].index;
+    ExecCrossEntropy entropy = {
+        .rows = exec_slice_rows(&layer->slice),
+        .vocab = w->vocab,
+        .first = w->first_token,
+        .target = targets,
+        .factor = factor,
+        .logits = head->logits,
+        .loss = loss,
+    };
+
+    if (w->tp > 1) {
+        layer->backend->ops->cross_entropy_stats(layer->backend, &entropy, stats + index * n);
+        exec_comm_all_gather(layer->comm, EXEC_DIM_TP, DTYPE_FP32, w->tp * n, stats);
+        entropy.stats = stats;
+        entropy.n_parts = w->tp;
+    }
+    layer->backend->ops->cross_entropy(layer->backend, &entropy);
+    if (index > 0)
+        layer->backend->ops->zero(layer->backend, sizeof *loss, loss);
+}
+
+/* Logits against the table [vocab, hidden]. */
+void
+exec_head_forward(const ExecLayer *layer, const ExecEndTensors *ends,
+                  const ExecHeadActivations *head, const int32_t *targets, float factor,
+                  float *stats, double *loss)
+{
+    const ExecWidths *w = layer->widths;
+    const ExecNorm norm = norm_of(layer, ends, head);
+
+    layer->backend->ops->norm_forward(layer->backend, &norm, head->norm);
+    exec_gemm(layer->backend, &(ExecGemm){
+                                  .trans_b = true,
+                                  .m = exec_slice_rows(&layer->slice),
+                                  .n = w->vocab,
+                                  .k = w->hidden,
+                                  .a = exec_gather_rows(layer, head->norm),
+                                  .lda = w->hidden,
+                                  .b = ends->head_table.weight,
+                                  .ldb = w->hidden,
+                                  .c = head->logits,
+                                  .ldc = w->vocab,
+                              });
+    cross_entropy(layer, head, targets, factor, stats, loss);
+}
+
+void
+exec_head_backward(const ExecLayer *layer, const ExecEndTensors *ends,
+                   const ExecHeadActivations *head, void *d)
+{
+    const ExecWidths *w = layer->widths;
+    ExecBackend *backend = layer->backend;
+    const ExecNorm norm = norm_of(layer, ends, head);
+
+    exec_gemm(backend, &(ExecGemm){
+                           .m = exec_slice_rows(&layer->slice),
+                           .n = w->hidden,
+                           .k = w->vocab,
+                           .a = head->logits,
+                           .lda = w->vocab,
+                           .b = ends->head_table.weight,
+                           .ldb = w->hidden,
+                           .c = layer->scratch->partial,
+                           .ldc = w->hidden,
+                       });
+    const void *d_norm = exec_reduce_rows(layer, layer->scratch->partial);
+    backend->ops->zero(backend, (size_t)exec_storage_bytes(backend, norm.rows * w->hidden), d);
+    backend->ops->norm_backward(backend, &norm, d_norm, d, ends->norm_gain.gradient,
+                                ends->norm_shift.gradient);
+}
+
+void
+exec_head_weight(const ExecLayer *layer, const ExecEndTensors *ends,
+                 const ExecHeadActivations *head)
+{
+    const ExecWidths *w = layer->widths;
+
+    exec_gemm(layer->backend, &(ExecGemm){
+                                  .trans_a = true,
+                                  .accumulate = true,
+                                  .c_fp32 = true,
+                                  .m = w->vocab,
+                                  .n = w->hidden,
+                                  .k = exec_slice_rows(&layer->slice),
+                                  .a = head->logits,
+                                  .lda = w->vocab,
+                                  .b = exec_gather_rows(layer, head->norm),
+                                  .ldb = w->hidden,
+                                  .c = ends->head_table.gradient,
+                                  .ldc = w->hidden,
+                              });
+}

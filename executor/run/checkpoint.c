@@ -1,0 +1,495 @@
+#include "executor/run/checkpoint.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <glib/gstdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/text.h"
+
+/* Ranks of a run that was killed are gone after less [measured: 2.8 s]. */
+#define LOCK_PATIENCE_US (5 * G_USEC_PER_SEC)
+#define KEPT 2
+/* 1: without a checksum of the manifest. */
+#define VERSION 2
+#define CHECKSUM_DIGITS 64
+
+void
+exec_checkpoint_free(ExecCheckpoint *checkpoint)
+{
+    if (checkpoint == NULL)
+        return;
+    g_free(checkpoint->path);
+    g_clear_pointer(&checkpoint->arch, model_arch_free);
+    g_clear_pointer(&checkpoint->parameters, g_array_unref);
+    g_free(checkpoint);
+}
+
+static bool
+io_failed(GError **error, const char *path, const char *what, int code)
+{
+    g_autofree char *shown = text_escape(path, 300);
+
+    g_set_error(error, EXEC_ERROR, EXEC_ERROR_IO, "%s: %s: %s", shown, what, g_strerror(code));
+    return false;
+}
+
+const ExecCheckpointParameter *
+exec_checkpoint_find(const ExecCheckpoint *checkpoint, const char *name)
+{
+    guint low = 0, high = checkpoint->parameters->len;
+
+    /* The one looked for is in [low, high). */
+    while (low < high) {
+        const guint middle = low + (high - low) / 2;
+        const ExecCheckpointParameter *p =
+            &g_array_index(checkpoint->parameters, ExecCheckpointParameter, middle);
+        const int order = strcmp(name, p->name);
+        if (order == 0)
+            return p;
+        low = order > 0 ? middle + 1 : low;
+        high = order > 0 ? high : middle;
+    }
+    return NULL;
+}
+
+/* --- names --- */
+
+char *
+exec_checkpoint_file(const char *folder, const char *parameter)
+{
+    return g_strdup_printf("%s/%s.bin", folder, parameter);
+}
+
+static char *
+folder_of(const char *dir, int64_t step)
+{
+    return g_strdup_printf("%s/step-%08" G_GINT64_FORMAT, dir, step);
+}
+
+char *
+exec_checkpoint_aside(const char *dir, int64_t step)
+{
+    return g_strdup_printf("%s/.step-%08" G_GINT64_FORMAT, dir, step);
+}
+
+/* -1 when @name is not a checkpoint's. */
+static int64_t
+step_of_name(const char *name)
+{
+    int64_t step;
+
+    return g_str_has_prefix(name, "step-") &&
+                   g_ascii_string_to_signed(name + strlen("step-"), 10, 0, INT64_MAX, &step, NULL)
+               ? step
+               : -1;
+}
+
+static int
+compare_steps(const void *a, const void *b)
+{
+    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+
+    return (x > y) - (x < y);
+}
+
+GArray *
+exec_checkpoint_steps(const char *dir, GError **error)
+{
+    g_autoptr(GArray) steps = g_array_new(false, false, sizeof(int64_t));
+    GError *reason = NULL;
+    g_autoptr(GDir) opened = g_dir_open(dir, 0, &reason);
+    const char *name;
+
+    if (opened == NULL) {
+        const bool is_missing = g_error_matches(reason, G_FILE_ERROR, G_FILE_ERROR_NOENT);
+        if (!is_missing)
+            g_set_error_literal(error, EXEC_ERROR, EXEC_ERROR_IO, reason->message);
+        g_error_free(reason);
+        return is_missing ? g_steal_pointer(&steps) : NULL;
+    }
+    while ((name = g_dir_read_name(opened)) != NULL) {
+        const int64_t step = step_of_name(name);
+        if (step >= 0)
+            g_array_append_val(steps, step);
+    }
+    g_array_sort(steps, compare_steps);
+    return g_steal_pointer(&steps);
+}
+
+/* --- reading --- */
+
+/* Whether a regular file of @expected bytes (-1: of any size) is there; nothing else is opened,
+ * which might take for ever. */
+static bool
+check_file(const char *path, int64_t expected, GError **error)
+{
+    struct stat status;
+
+    if (stat(path, &status) != 0) {
+        if (errno != ENOENT)
+            return io_failed(error, path, "cannot read the checkpoint", errno);
+        g_set_error(error, EXEC_ERROR, EXEC_ERROR_DATA, "%s: the checkpoint lacks this file", path);
+        return false;
+    }
+    if (!S_ISREG(status.st_mode)) {
+        g_set_error(error, EXEC_ERROR, EXEC_ERROR_DATA,
+                    "%s: the checkpoint is damaged: this is no regular file", path);
+        return false;
+    }
+    if (expected < 0 || status.st_size == expected)
+        return true;
+    g_set_error(error, EXEC_ERROR, EXEC_ERROR_DATA,
+                "%s: the checkpoint is damaged: %" G_GINT64_FORMAT
+                " bytes instead of %" G_GINT64_FORMAT,
+                path, (int64_t)status.st_size, expected);
+    return false;
+}
+
+static bool
+read_hash(const char *text, uint64_t *hash)
+{
+    return strlen(text) == 16 && g_ascii_string_to_unsigned(text, 16, 0, UINT64_MAX, hash, NULL);
+}
+
+static void
+read_parameter(JsonDoc *doc, const JsonValue *value, ExecCheckpoint *checkpoint)
+{
+    ExecCheckpointParameter p = {
+        .rows = json_int64(doc, value, "rows", 1, JSON_MAX_INT),
+        .cols = json_int64(doc, value, "cols", 1, JSON_MAX_INT),
+    };
+    const char *name = json_string(doc, value, "name");
+    int64_t bytes;
+
+    /* It becomes a file's name. */
+    if (strlen(name) >= sizeof p.name || *name == 0 || *name == '.' || strchr(name, '/') != NULL)
+        json_fail(doc, json_member(doc, value, "name"), "is no parameter's name");
+    g_strlcpy(p.name, name, sizeof p.name);
+    if (!read_hash(json_string(doc, value, "hash"), &p.hash))
+        json_fail(doc, json_member(doc, value, "hash"), "expected 16 hexadecimal digits");
+    if (__builtin_mul_overflow(p.rows, p.cols, &bytes) || bytes > INT64_MAX / 16)
+        json_fail(doc, value, "is larger than any file");
+    json_object_end(doc, value);
+    g_array_append_val(checkpoint->parameters, p);
+}
+
+static int
+compare_parameters(const void *a, const void *b)
+{
+    return strcmp(((const ExecCheckpointParameter *)a)->name,
+                  ((const ExecCheckpointParameter *)b)->name);
+}
+
+/* Puts the checksum of @text into it: SHA-256 of all its bytes, those at @digits being zeros. */
+static void
+seal(char *text, size_t n_bytes, char *digits)
+{
+    memset(digits, '0', CHECKSUM_DIGITS);
+    g_autofree char *sum =
+        g_compute_checksum_for_data(G_CHECKSUM_SHA256, (const guchar *)text, n_bytes);
+    memcpy(digits, sum, CHECKSUM_DIGITS);
+}
+
+/* Versions with a checksum have that of their text. */
+static void
+check_checksum(JsonDoc *doc, const JsonValue *root, const char *text, size_t n_bytes)
+{
+    if (json_int64(doc, root, "version", 1, VERSION) == 1)
+        return;
+    const char *said = json_string(doc, root, "checksum");
+    g_autofree char *sealed = g_memdup2(text, n_bytes + 1);
+    char *digits = strlen(said) == CHECKSUM_DIGITS ? strstr(sealed, said) : NULL;
+    if (digits != NULL)
+        seal(sealed, n_bytes, digits);
+    if (digits == NULL || memcmp(sealed, text, n_bytes) != 0)
+        json_fail(doc, json_member(doc, root, "checksum"),
+                  "the checkpoint is damaged: the file is not the one that was written");
+}
+
+static ExecCheckpoint *
+read_manifest(const char *path, GError **error)
+{
+    g_autofree char *text = NULL;
+    size_t n_bytes;
+
+    if (!check_file(path, -1, error) ||
+        !file_read_max(path, JSON_MAX_BYTES, &text, &n_bytes, error))
+        return NULL;
+    g_autoptr(JsonDoc) doc = json_doc_parse(path, text, n_bytes, error);
+    if (doc == NULL)
+        return NULL;
+    g_autoptr(ExecCheckpoint) checkpoint = g_new0(ExecCheckpoint, 1);
+    const JsonValue *root = json_doc_root(doc, "degas-checkpoint", VERSION);
+    check_checksum(doc, root, text, n_bytes);
+    checkpoint->parameters = g_array_new(false, true, sizeof(ExecCheckpointParameter));
+    checkpoint->step = json_int64(doc, root, "step", 0, JSON_MAX_INT);
+    checkpoint->seed = (uint64_t)json_int64(doc, root, "seed", 0, JSON_MAX_INT);
+    checkpoint->global_batch = json_int64(doc, root, "global_batch", 1, JSON_MAX_INT);
+    checkpoint->seq_len = json_int64(doc, root, "seq_len", 1, JSON_MAX_INT);
+    json_ignore(doc, root, "tokens_seen");
+    checkpoint->n_parts = json_int64(doc, root, "parts", 1, EXEC_CHECKPOINT_PARTS);
+    checkpoint->arch = model_arch_read(doc, json_object(doc, root, "model"));
+    const JsonValue *parameters = json_array(doc, root, "parameters");
+    for (const JsonValue *v = json_first(parameters); v != NULL; v = json_next(v))
+        read_parameter(doc, v, checkpoint);
+    json_object_end(doc, root);
+    if (!json_doc_finish(doc, error))
+        return NULL;
+    g_array_sort(checkpoint->parameters, compare_parameters);
+    return g_steal_pointer(&checkpoint);
+}
+
+static bool
+check_parameter(const ExecCheckpoint *checkpoint, const ExecCheckpointParameter *p, GError **error)
+{
+    g_autofree char *path = exec_checkpoint_file(checkpoint->path, p->name);
+
+    return check_file(path, p->rows * p->cols * (int64_t)sizeof(float) * checkpoint->n_parts,
+                      error);
+}
+
+ExecCheckpoint *
+exec_checkpoint_open(const char *dir, int64_t step, GError **error)
+{
+    g_autofree char *folder = folder_of(dir, step);
+    g_autofree char *manifest = g_build_filename(folder, "checkpoint.json", NULL);
+    g_autoptr(ExecCheckpoint) checkpoint = read_manifest(manifest, error);
+
+    if (checkpoint == NULL)
+        return NULL;
+    checkpoint->path = g_steal_pointer(&folder);
+    if (checkpoint->step != step) {
+        g_set_error(error, EXEC_ERROR, EXEC_ERROR_DATA,
+                    "%s: is of step %" G_GINT64_FORMAT ", not of its folder's", manifest,
+                    checkpoint->step);
+        return NULL;
+    }
+    for (guint i = 0; i < checkpoint->parameters->len; i++)
+        if (!check_parameter(checkpoint,
+                             &g_array_index(checkpoint->parameters, ExecCheckpointParameter, i),
+                             error))
+            return NULL;
+    return g_steal_pointer(&checkpoint);
+}
+
+/* --- removing --- */
+
+/* Folders of checkpoints hold files only.  What cannot be removed stays: nobody reads it. */
+static void
+remove_folder(const char *path)
+{
+    g_autoptr(GDir) opened = g_dir_open(path, 0, NULL);
+    const char *name;
+
+    while (opened != NULL && (name = g_dir_read_name(opened)) != NULL) {
+        g_autofree char *file = g_build_filename(path, name, NULL);
+        g_unlink(file);
+    }
+    g_rmdir(path);
+}
+
+/* Returns: (owned) the name of what is being removed. */
+static char *
+gone_of(const char *dir, int64_t step)
+{
+    return g_strdup_printf("%s/.gone-%08" G_GINT64_FORMAT, dir, step);
+}
+
+/* Takes its name from a folder, at once, and only then its files: from then on no other process
+ * writes into it or names it, and what already has another name keeps its files. */
+static void
+remove_named(const char *dir, const char *folder, int64_t step)
+{
+    g_autofree char *gone = gone_of(dir, step);
+
+    if (g_rename(folder, gone) == 0)
+        remove_folder(gone);
+}
+
+/* What runs that did not end well had begun to write, or to remove. */
+static void
+sweep(const char *dir)
+{
+    g_autoptr(GDir) opened = g_dir_open(dir, 0, NULL);
+    const char *name;
+
+    while (opened != NULL && (name = g_dir_read_name(opened)) != NULL) {
+        g_autofree char *path = g_build_filename(dir, name, NULL);
+        if ((*name == '.' && step_of_name(name + 1) >= 0) || g_str_has_prefix(name, ".gone-"))
+            remove_folder(path);
+    }
+}
+
+/* --- the lock --- */
+
+/* Returns: (owned) who has written into the lock's file. */
+static char *
+holder_of(int fd)
+{
+    char text[128] = {0};
+    const ssize_t n = pread(fd, text, sizeof text - 1, 0);
+
+    return text_escape(n > 0 ? g_strchomp(text) : "another process", 120);
+}
+
+static bool
+take_lock(int fd, int kind, int64_t patience_us)
+{
+    const int64_t end = g_get_monotonic_time() + patience_us;
+
+    while (flock(fd, kind | LOCK_NB) != 0) {
+        if ((errno != EWOULDBLOCK && errno != EINTR) || g_get_monotonic_time() >= end)
+            return false;
+        g_usleep(50000);
+    }
+    return true;
+}
+
+int
+exec_checkpoint_lock(const char *dir, bool leads, GError **error)
+{
+    g_autofree char *path = g_build_filename(dir, "lock", NULL);
+
+    if (g_mkdir_with_parents(dir, 0777) != 0) {
+        io_failed(error, dir, "cannot make the folder", errno);
+        return -1;
+    }
+    const int fd = g_open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (fd < 0) {
+        io_failed(error, path, "cannot open", errno);
+        return -1;
+    }
+    if (leads ? take_lock(fd, LOCK_EX, LOCK_PATIENCE_US)
+              : take_lock(fd, LOCK_SH, LOCK_PATIENCE_US)) {
+        if (leads) {
+            g_autofree char *who =
+                g_strdup_printf("process %d on %s\n", (int)getpid(), g_get_host_name());
+            if (ftruncate(fd, 0) != 0 || pwrite(fd, who, strlen(who), 0) < 0)
+                (void)0; /* only a message would be poorer */
+            (void)flock(fd, LOCK_SH);
+            sweep(dir);
+        }
+        return fd;
+    }
+    g_autofree char *holder = holder_of(fd);
+    g_set_error(error, EXEC_ERROR, EXEC_ERROR_IO, "%s: another run saves here (%s)", dir, holder);
+    close(fd);
+    return -1;
+}
+
+/* --- writing --- */
+
+static bool
+sync_folder(const char *path, GError **error)
+{
+    const int fd = g_open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+    const bool ok = fd >= 0 && fsync(fd) == 0;
+    const int code = errno;
+
+    if (fd >= 0)
+        close(fd);
+    return ok || io_failed(error, path, "cannot write the checkpoint", code);
+}
+
+char *
+exec_checkpoint_begin(const char *dir, int64_t step, GError **error)
+{
+    g_autofree char *aside = exec_checkpoint_aside(dir, step);
+
+    remove_folder(aside);
+    if (g_mkdir(aside, 0777) != 0) {
+        io_failed(error, aside, "cannot make the folder", errno);
+        return NULL;
+    }
+    return g_steal_pointer(&aside);
+}
+
+void
+exec_checkpoint_discard(const char *dir, int64_t step)
+{
+    g_autofree char *aside = exec_checkpoint_aside(dir, step);
+
+    remove_named(dir, aside, step);
+}
+
+static char *
+manifest_text(const ExecCheckpoint *checkpoint, const ModelArch *arch, size_t *n_bytes)
+{
+    g_autoptr(JsonWriter) writer = json_writer_new();
+    g_autofree char *unsealed = g_strnfill(CHECKSUM_DIGITS, '0');
+
+    json_write_object(writer, NULL);
+    json_write_string(writer, "format", "degas-checkpoint");
+    json_write_int64(writer, "version", VERSION);
+    json_write_string(writer, "checksum", unsealed);
+    json_write_int64(writer, "step", checkpoint->step);
+    json_write_int64(writer, "seed", (int64_t)checkpoint->seed);
+    json_write_int64(writer, "global_batch", checkpoint->global_batch);
+    json_write_int64(writer, "seq_len", checkpoint->seq_len);
+    json_write_int64(writer, "tokens_seen",
+                     checkpoint->step * checkpoint->global_batch * checkpoint->seq_len);
+    json_write_int64(writer, "parts", checkpoint->n_parts);
+    model_arch_write(writer, "model", arch);
+    json_write_array(writer, "parameters");
+    for (guint i = 0; i < checkpoint->parameters->len; i++) {
+        const ExecCheckpointParameter *p =
+            &g_array_index(checkpoint->parameters, ExecCheckpointParameter, i);
+        char hash[17];
+        g_snprintf(hash, sizeof hash, "%016" G_GINT64_MODIFIER "x", p->hash);
+        json_write_object_inline(writer, NULL);
+        json_write_string(writer, "name", p->name);
+        json_write_int64(writer, "rows", p->rows);
+        json_write_int64(writer, "cols", p->cols);
+        json_write_string(writer, "hash", hash);
+        json_write_object_end(writer);
+    }
+    json_write_array_end(writer);
+    json_write_object_end(writer);
+    char *text = json_writer_steal(writer, n_bytes);
+    seal(text, *n_bytes, strstr(text, unsealed)); /* the first that is so long: before all names */
+    return text;
+}
+
+static void
+remove_old(const char *dir)
+{
+    g_autoptr(GArray) steps = exec_checkpoint_steps(dir, NULL);
+
+    for (guint i = 0; steps != NULL && i + KEPT < steps->len; i++) {
+        const int64_t step = g_array_index(steps, int64_t, i);
+        g_autofree char *folder = folder_of(dir, step);
+        remove_named(dir, folder, step);
+    }
+}
+
+bool
+exec_checkpoint_finish(const char *dir, const ExecCheckpoint *checkpoint, const ModelArch *arch,
+                       GError **error)
+{
+    g_autofree char *aside = exec_checkpoint_aside(dir, checkpoint->step);
+    g_autofree char *folder = folder_of(dir, checkpoint->step);
+    g_autofree char *manifest = g_build_filename(aside, "checkpoint.json", NULL);
+    size_t n_bytes;
+    g_autofree char *text = manifest_text(checkpoint, arch, &n_bytes);
+    GError *reason = NULL;
+
+    if (!file_write(manifest, text, n_bytes, &reason)) {
+        g_set_error_literal(error, EXEC_ERROR, EXEC_ERROR_IO, reason->message);
+        g_error_free(reason);
+        return false;
+    }
+    if (!sync_folder(aside, error))
+        return false;
+    if (g_rename(aside, folder) != 0)
+        return io_failed(error, folder, "cannot name the checkpoint", errno);
+    if (!sync_folder(dir, error))
+        return false;
+    remove_old(dir);
+    return true;
+}

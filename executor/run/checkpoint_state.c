@@ -1,0 +1,415 @@
+#include "executor/run/checkpoint_state.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <glib/gstdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "executor/model/random.h"
+
+/* Values at a time through host memory. */
+#define PIECE 65536
+/* No other message is under way when these are sent. */
+#define TAG 0
+
+static bool
+file_failed(GError **error, const char *path, const char *what, int code)
+{
+    g_set_error(error, EXEC_ERROR, EXEC_ERROR_IO, "%s: %s: %s", path, what, g_strerror(code));
+    return false;
+}
+
+/* --- what a rank holds --- */
+
+/* Elements of the shard from @i on that are together in the whole matrix, and where. */
+static int64_t
+span_at(const ExecShard *shard, int64_t i, int64_t *n)
+{
+    if (exec_shard_cols(shard) == shard->cols) {
+        *n = exec_shard_n(shard) - i;
+        return shard->row_begin * shard->cols + i;
+    }
+    return exec_shard_at(shard, i, n);
+}
+
+/* The sum, over the span's elements, of a mix of place and bits. */
+static uint64_t
+hash_span(const float *values, int64_t n, int64_t place)
+{
+    uint64_t sum = 0;
+
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, &values[i], sizeof bits);
+        sum += exec_random_at(bits, (uint64_t)(place + i));
+    }
+    return sum;
+}
+
+static int64_t
+n_parts_of(const ExecRank *rank)
+{
+    return rank->shared->plan->conventions.optimizer_step ? EXEC_CHECKPOINT_PARTS : 1;
+}
+
+/* --- a shard and its file --- */
+
+typedef struct {
+    ExecRank *rank;
+    const ExecParameter *p;
+    int fd;
+    const char *path;
+    int64_t part;
+    float *piece; /* PIECE values */
+    uint64_t hash;
+} Transfer;
+
+/* The whole of [at, at + n) values, or an error. */
+static bool
+move_span(const Transfer *t, bool writes, float *values, int64_t n, int64_t place, GError **error)
+{
+    char *bytes = (char *)values;
+    size_t done = 0;
+    const size_t n_bytes = (size_t)n * sizeof *values;
+
+    while (done < n_bytes) {
+        const off_t at = (off_t)(place * (int64_t)sizeof *values) + (off_t)done;
+        const ssize_t moved = writes ? pwrite(t->fd, bytes + done, n_bytes - done, at)
+                                     : pread(t->fd, bytes + done, n_bytes - done, at);
+        if (moved < 0 && errno == EINTR)
+            continue;
+        if (moved < 0)
+            return file_failed(
+                error, t->path,
+                writes ? "cannot write the checkpoint" : "cannot read the checkpoint", errno);
+        if (moved == 0) {
+            g_set_error(error, EXEC_ERROR, EXEC_ERROR_DATA, "%s: the checkpoint is cut short",
+                        t->path);
+            return false;
+        }
+        done += (size_t)moved;
+    }
+    return true;
+}
+
+/* @n values of the shard from @i on, between the file and t->piece. */
+static bool
+move_piece(Transfer *t, bool writes, int64_t i, int64_t n, GError **error)
+{
+    const ExecShard *shard = &t->p->shard;
+    const int64_t part_begin = t->part * shard->rows * shard->cols;
+
+    for (int64_t done = 0; done < n;) {
+        int64_t together;
+        const int64_t place = part_begin + span_at(shard, i + done, &together);
+        together = MIN(together, n - done);
+        if (!move_span(t, writes, t->piece + done, together, place, error))
+            return false;
+        t->hash += hash_span(t->piece + done, together, place);
+        done += together;
+    }
+    return true;
+}
+
+static bool
+write_part(Transfer *t, GError **error)
+{
+    ExecModel *model = t->rank->model;
+    int64_t i;
+    const int64_t end = exec_model_own_elements(model, t->p, &i) + i;
+
+    for (; i < end; i += PIECE) {
+        const int64_t n = MIN(PIECE, end - i);
+        if (!exec_model_read_state(model, (ExecState)t->part, t->p, i, n, t->piece, error) ||
+            !move_piece(t, true, i, n, error))
+            return false;
+    }
+    return true;
+}
+
+/* Master weights beside narrower ones are rounded on the device. */
+static bool
+store_weights(Transfer *t, int64_t i, int64_t n, GError **error)
+{
+    ExecModel *model = t->rank->model;
+    ExecBlock staging = {0};
+
+    if (t->part != 0 || model->backend->storage == DTYPE_FP32)
+        return true;
+    if (!exec_pool_take(model->pool, TRACE_MEMORY_WORKSPACE, PIECE * (int64_t)sizeof *t->piece,
+                        &staging, error))
+        return false;
+    const bool ok = exec_model_write_weights(model, t->p, i, n, t->piece, staging.data, error);
+    exec_pool_give(model->pool, &staging);
+    return ok;
+}
+
+static bool
+read_part(Transfer *t, GError **error)
+{
+    ExecModel *model = t->rank->model;
+    int64_t i;
+    const int64_t end = exec_model_own_elements(model, t->p, &i) + i;
+
+    for (; i < end; i += PIECE) {
+        const int64_t n = MIN(PIECE, end - i);
+        if (!move_piece(t, false, i, n, error) ||
+            !exec_model_write_state(model, (ExecState)t->part, t->p, i, n, t->piece, error) ||
+            !store_weights(t, i, n, error))
+            return false;
+    }
+    return true;
+}
+
+/* The shard of one parameter, all parts; @hash  (out) of what was written. */
+static bool
+write_parameter(ExecRank *rank, const ExecParameter *p, const char *path, float *piece,
+                uint64_t *hash, GError **error)
+{
+    Transfer t = {.rank = rank, .p = p, .path = path, .piece = piece};
+    bool ok = true;
+
+    t.fd = g_open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    if (t.fd < 0)
+        return file_failed(error, path, "cannot write the checkpoint", errno);
+    for (t.part = 0; ok && t.part < n_parts_of(rank); t.part++)
+        ok = write_part(&t, error);
+    if (ok && fsync(t.fd) != 0)
+        ok = file_failed(error, path, "cannot write the checkpoint", errno);
+    /* Some file systems tell of a full disk only here. */
+    if (close(t.fd) != 0 && ok)
+        ok = file_failed(error, path, "cannot write the checkpoint", errno);
+    *hash = t.hash;
+    return ok;
+}
+
+static bool
+read_parameter(ExecRank *rank, const ExecParameter *p, const char *path, float *piece,
+               uint64_t *hash, GError **error)
+{
+    Transfer t = {.rank = rank, .p = p, .path = path, .piece = piece};
+    bool ok = true;
+
+    t.fd = g_open(path, O_RDONLY | O_CLOEXEC, 0);
+    if (t.fd < 0)
+        return file_failed(error, path, "cannot read the checkpoint", errno);
+    for (t.part = 0; ok && t.part < n_parts_of(rank); t.part++)
+        ok = read_part(&t, error);
+    close(t.fd);
+    *hash = t.hash;
+    return ok;
+}
+
+/* --- all ranks together --- */
+
+/* What this rank speaks for. */
+static void
+add_own(GArray *own, const ExecParameter *p, uint64_t hash)
+{
+    ExecCheckpointParameter entry = {.rows = p->shard.rows, .cols = p->shard.cols, .hash = hash};
+
+    g_strlcpy(entry.name, p->name, sizeof entry.name);
+    g_array_append_val(own, entry);
+}
+
+static int
+compare_parameters(const void *a, const void *b)
+{
+    return strcmp(((const ExecCheckpointParameter *)a)->name,
+                  ((const ExecCheckpointParameter *)b)->name);
+}
+
+/* Parameters of several ranks become one whose hash is the sum; sorted by name. */
+static void
+merge(GArray *all)
+{
+    guint n = 0;
+
+    g_array_sort(all, compare_parameters);
+    for (guint i = 0; i < all->len; i++) {
+        const ExecCheckpointParameter next = g_array_index(all, ExecCheckpointParameter, i);
+        ExecCheckpointParameter *last =
+            n == 0 ? NULL : &g_array_index(all, ExecCheckpointParameter, n - 1);
+        if (last != NULL && g_str_equal(last->name, next.name))
+            last->hash += next.hash;
+        else
+            g_array_index(all, ExecCheckpointParameter, n++) = next;
+    }
+    g_array_set_size(all, n);
+}
+
+/* Rank 0's @all  becomes everybody's; the others give theirs. */
+static bool
+gather_parameters(ExecRank *rank, GArray *all, GError **error)
+{
+    ExecTransport *t = exec_rank_host_transport(rank);
+    const size_t size = sizeof(ExecCheckpointParameter);
+    int64_t n = all->len;
+
+    if (rank->rank != 0)
+        return t->ops->send(t, 0, TAG, &n, sizeof n, error) &&
+               t->ops->send(t, 0, TAG, all->data, n * (int64_t)size, error);
+    for (int32_t peer = 1; peer < rank->shared->n_ranks; peer++) {
+        if (!t->ops->receive(t, peer, TAG, &n, sizeof n, error))
+            return false;
+        const guint before = all->len;
+        g_array_set_size(all, before + (guint)n);
+        if (!t->ops->receive(t, peer, TAG, all->data + before * size, n * (int64_t)size, error))
+            return false;
+    }
+    merge(all);
+    return true;
+}
+
+static bool
+everybody(ExecRank *rank, GError **error)
+{
+    const ExecGroup everyone = exec_rank_everyone(rank);
+
+    ExecTransport *t = exec_rank_host_transport(rank);
+
+    return t->ops->barrier(t, &everyone, error);
+}
+
+/* --- saving --- */
+
+static bool
+write_own(ExecRank *rank, const char *folder, GArray *own, GError **error)
+{
+    g_autofree float *piece = g_new(float, PIECE);
+
+    for (guint i = 0; i < rank->model->parameters->len; i++) {
+        const ExecParameter *p = &g_array_index(rank->model->parameters, ExecParameter, i);
+        g_autofree char *path = exec_checkpoint_file(folder, p->name);
+        uint64_t hash;
+        if (!exec_rank_speaks_for(rank, i))
+            continue;
+        exec_rank_set_doing(rank, EXEC_DOING_CHECKPOINT, 0); /* it moves, however slow the disk */
+        if (!write_parameter(rank, p, path, piece, &hash, error))
+            return false;
+        add_own(own, p, hash);
+    }
+    return true;
+}
+
+static bool
+finish(ExecRank *rank, int64_t n_steps, GArray *parameters, GError **error)
+{
+    const ExecShared *shared = rank->shared;
+    const ExecCheckpoint checkpoint = {
+        .step = n_steps,
+        .seed = shared->o.seed,
+        .global_batch = shared->plan->global_batch,
+        .seq_len = shared->plan->seq_len,
+        .n_parts = n_parts_of(rank),
+        .parameters = parameters,
+    };
+
+    return exec_checkpoint_finish(shared->checkpoint_dir, &checkpoint, shared->arch, error);
+}
+
+static bool
+save(ExecRank *rank, int64_t n_steps, GError **error)
+{
+    const char *dir = rank->shared->checkpoint_dir;
+    g_autoptr(GArray) parameters = g_array_new(false, true, sizeof(ExecCheckpointParameter));
+    g_autofree char *folder = rank->rank == 0 ? exec_checkpoint_begin(dir, n_steps, error)
+                                              : exec_checkpoint_aside(dir, n_steps);
+
+    return folder != NULL && everybody(rank, error) && write_own(rank, folder, parameters, error) &&
+           gather_parameters(rank, parameters, error) &&
+           (rank->rank != 0 || finish(rank, n_steps, parameters, error)) && everybody(rank, error);
+}
+
+bool
+exec_checkpoint_save(ExecRank *rank, int64_t n_steps, GError **error)
+{
+    exec_rank_set_doing(rank, EXEC_DOING_CHECKPOINT, 0);
+    atomic_store(&rank->record->saving_step, n_steps);
+    if (!save(rank, n_steps, error))
+        return false;
+    atomic_store(&rank->record->saving_step, 0);
+    return true;
+}
+
+/* --- loading --- */
+
+static bool
+check_shape(const ExecRank *rank, const ExecParameter *p, GError **error)
+{
+    const ExecCheckpoint *checkpoint = rank->shared->checkpoint;
+    const ExecCheckpointParameter *found = exec_checkpoint_find(checkpoint, p->name);
+
+    if (found != NULL && found->rows == p->shard.rows && found->cols == p->shard.cols)
+        return true;
+    if (found == NULL)
+        g_set_error(error, EXEC_ERROR, EXEC_ERROR_DATA,
+                    "%s: the checkpoint is of another model: it has no %s", checkpoint->path,
+                    p->name);
+    else
+        g_set_error(error, EXEC_ERROR, EXEC_ERROR_DATA,
+                    "%s: the checkpoint is of another model: %s is %" G_GINT64_FORMAT
+                    " x %" G_GINT64_FORMAT ", the plan's %" G_GINT64_FORMAT " x %" G_GINT64_FORMAT,
+                    checkpoint->path, p->name, found->rows, found->cols, p->shard.rows,
+                    p->shard.cols);
+    return false;
+}
+
+static bool
+read_own(ExecRank *rank, GArray *own, GError **error)
+{
+    g_autofree float *piece = g_new(float, PIECE);
+
+    for (guint i = 0; i < rank->model->parameters->len; i++) {
+        const ExecParameter *p = &g_array_index(rank->model->parameters, ExecParameter, i);
+        g_autofree char *path = exec_checkpoint_file(rank->shared->checkpoint->path, p->name);
+        uint64_t hash;
+        exec_rank_set_doing(rank, EXEC_DOING_START, 0);
+        if (!check_shape(rank, p, error) || !read_parameter(rank, p, path, piece, &hash, error))
+            return false;
+        if (exec_rank_speaks_for(rank, i))
+            add_own(own, p, hash);
+    }
+    return rank->backend->ops->synchronize(rank->backend, error);
+}
+
+/* What all ranks have read together is what was written. */
+static bool
+check_hashes(const ExecCheckpoint *checkpoint, const GArray *read, GError **error)
+{
+    for (guint i = 0; i < read->len; i++) {
+        const ExecCheckpointParameter *p = &g_array_index(read, ExecCheckpointParameter, i);
+        const ExecCheckpointParameter *expected = exec_checkpoint_find(checkpoint, p->name);
+        g_autofree char *path = exec_checkpoint_file(checkpoint->path, p->name);
+        if (expected != NULL && expected->hash == p->hash)
+            continue;
+        g_set_error(error, EXEC_ERROR, EXEC_ERROR_DATA,
+                    "%s: the checkpoint is damaged: its contents are not those that were written",
+                    path);
+        return false;
+    }
+    if (read->len == checkpoint->parameters->len)
+        return true;
+    g_set_error(error, EXEC_ERROR, EXEC_ERROR_DATA,
+                "%s: the checkpoint is of another model: it has %u parameters, the plan's %u",
+                checkpoint->path, checkpoint->parameters->len, read->len);
+    return false;
+}
+
+bool
+exec_checkpoint_load(ExecRank *rank, GError **error)
+{
+    const ExecCheckpoint *checkpoint = rank->shared->checkpoint;
+    g_autoptr(GArray) parameters = g_array_new(false, true, sizeof(ExecCheckpointParameter));
+
+    if (checkpoint->n_parts != n_parts_of(rank)) {
+        g_set_error(error, EXEC_ERROR, EXEC_ERROR_UNSUPPORTED,
+                    "%s: the checkpoint is of a run %s the optimizer's step", checkpoint->path,
+                    checkpoint->n_parts == 1 ? "without" : "with");
+        return false;
+    }
+    return read_own(rank, parameters, error) && gather_parameters(rank, parameters, error) &&
+           (rank->rank != 0 || check_hashes(checkpoint, parameters, error)) &&
+           everybody(rank, error) && exec_rank_gather_weights(rank, error);
+}

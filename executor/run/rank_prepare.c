@@ -1,0 +1,415 @@
+#include "base/units.h"
+#include "executor/model/context_parallel.h"
+#include "executor/run/gather.h"
+#include "executor/device/plugin.h"
+#include "executor/run/rank_state.h"
+#include "executor/watch/watch_wire.h"
+#include "profiles/workload/workload.h"
+
+/* Threads share one device; of the processes on a machine each takes the next. */
+static bool
+choose_device(ExecRank *rank, ExecBackendOptions *options, GError **error)
+{
+    const ExecShared *shared = rank->shared;
+    int32_t local_rank = 0;
+
+    if (!exec_shared_is_distributed(shared)) {
+        options->share = rank->rank;
+        options->n_shares = shared->n_ranks;
+        return true;
+    }
+    const int32_t n_devices = exec_backend_n_devices(shared->device, error);
+    if (n_devices < 0 || !exec_gather_local_rank(rank, &local_rank, error))
+        return false;
+    options->device = local_rank % n_devices;
+    return true;
+}
+
+/* From here on `transport` is for tensors where the backend has them. */
+static bool
+wrap_transport(ExecRank *rank, GError **error)
+{
+    ExecShared *shared = rank->shared;
+
+    if (rank->backend->ops->stamp == NULL)
+        return true;
+    rank->host_transport = rank->transport;
+    rank->on_device = true;
+    if (!shared->nccl) {
+        rank->device_transport = exec_device_transport_new(&rank->host_transport, rank->backend,
+                                                           !exec_shared_is_distributed(shared));
+        rank->transport = *exec_device_transport(rank->device_transport);
+        return true;
+    }
+    g_autofree char *machine = exec_watch_machine();
+    const ExecNcclOptions options = {
+        .machine = machine,
+        .timeout_ns = units_ns_from_s(shared->o.timeout_s),
+    };
+    rank->nccl = exec_plugin_symbol("cuda", EXEC_NCCL_PLUGIN, "transport nccl", error);
+    if (rank->nccl == NULL)
+        return false;
+    if (!rank->nccl->open(&rank->host_transport, rank->backend, &options, &rank->transport, error))
+        return false;
+    shared->device_endpoint = rank->transport;
+    atomic_store(&shared->has_device_endpoint, true);
+    return true;
+}
+
+/* What computes, and by what it talks, for reports. */
+static void
+tell_device(ExecRank *rank)
+{
+    ExecShared *shared = rank->shared;
+    g_autofree char *backend = exec_backend_describe(rank->backend);
+    g_autofree char *nccl = rank->nccl != NULL ? rank->nccl->describe() : NULL;
+
+    g_mutex_lock(&shared->mutex);
+    shared->backend = g_strjoin(", ", backend, nccl, NULL);
+    shared->attention = g_strdup(exec_backend_attention_kernel(rank->backend));
+    g_mutex_unlock(&shared->mutex);
+}
+
+bool
+exec_rank_gathers_aside(const ExecRank *rank)
+{
+    const Plan *plan = rank->shared->plan;
+
+    return plan->zero_stage == 3 && rank->transport.queues &&
+           rank->backend->ops->begin_aside != NULL &&
+           (plan->offload_parameters || workload_plan_prefetch(rank->shared->arch, plan) > 0);
+}
+
+static bool
+open_rank(ExecRank *rank, GError **error)
+{
+    ExecShared *shared = rank->shared;
+    const Plan *plan = shared->plan;
+
+    ExecBackendOptions backend_options = {
+        .storage = plan->dtype,
+        .predicted_bytes =
+            shared->predicted_bytes == NULL ? 0 : shared->predicted_bytes[rank->place.pipeline],
+        .n_threads = shared->o.n_threads,
+    };
+    if (!choose_device(rank, &backend_options, error))
+        return false;
+    rank->backend = exec_backend_open_with(shared->device, &backend_options, error);
+    if (rank->backend == NULL || !wrap_transport(rank, error))
+        return false;
+    if (rank->rank == 0)
+        tell_device(rank);
+    rank->pool = exec_pool_new(rank->backend);
+    exec_comm_init(&rank->comm, shared->arch, plan, rank->backend, &rank->transport);
+    const ExecOffloadOptions offload = {
+        .to = plan->offload,
+        .rank = rank->rank,
+        .dir = shared->offload_dir,
+        .device = shared->device,
+        .n_fetches = exec_units_n_fetches(workload_plan_prefetch(shared->arch, plan)),
+        .uploads_to = exec_rank_gathers_aside(rank) ? rank->backend : NULL,
+    };
+    const ExecModelOptions options = {
+        .arch = shared->arch,
+        .plan = plan,
+        .pipeline_rank = rank->place.pipeline,
+        .tp_index = rank->place.tp,
+        .ep_index = rank->comm.groups[EXEC_DIM_EP].index,
+        .dense_index = rank->comm.groups[EXEC_DIM_DENSE].index,
+        .expert_index = rank->comm.groups[EXEC_DIM_EXPERT].index,
+        .seed = shared->o.seed,
+        .init_deviation = shared->o.init_deviation,
+        .balance_experts = shared->o.balance_experts,
+        .optimizer = plan->conventions.optimizer_step,
+        .offload = plan->offload == PLAN_OFFLOAD_NONE ? NULL : &offload,
+    };
+    rank->shared_parameters = exec_model_shared_parameters(&options);
+    if (!exec_rank_meet(rank, error))
+        return false;
+    rank->model = exec_model_new(&options, rank->backend, rank->pool, error);
+    return rank->model != NULL;
+}
+
+/* Micro-batches, slices, and where their rows lie. */
+static void
+index_rows(ExecRank *rank, int64_t *max_sequences)
+{
+    const Plan *plan = rank->shared->plan;
+    int64_t row = 0, token = 0;
+
+    rank->sequences = g_new0(int64_t, (size_t)plan->n_microbatches);
+    rank->microbatch_at = g_new0(int64_t, (size_t)plan->n_microbatches + 1);
+    rank->slice_at = g_new0(int64_t, (size_t)plan->slices->len);
+    *max_sequences = 0;
+    for (int64_t m = 0; m < plan->n_microbatches; m++) {
+        rank->sequences[m] = plan_microbatch_sequences(plan, m);
+        rank->microbatch_at[m] = row;
+        row += rank->sequences[m] * (plan->seq_len / plan->degrees.cp);
+        *max_sequences = MAX(*max_sequences, rank->sequences[m]);
+    }
+    rank->microbatch_at[plan->n_microbatches] = row;
+    for (guint s = 0; s < plan->slices->len; s++) {
+        rank->slice_at[s] = token;
+        token += g_array_index(plan->slices, int64_t, s) / plan->degrees.cp;
+    }
+}
+
+static bool
+splits_backward(const Schedule *schedule)
+{
+    for (int64_t i = 0; i < schedule_n_ops(schedule); i++)
+        if (schedule->ops[i].kind == SCHEDULE_OP_BACKWARD_WEIGHT)
+            return true;
+    return false;
+}
+
+/* Whether an op is compute slots alone. */
+static bool
+can_capture(const ExecRank *rank)
+{
+    const ExecGroup *groups = rank->comm.groups;
+    const Plan *plan = rank->shared->plan;
+
+    return rank->backend->ops->begin_graph != NULL && groups[EXEC_DIM_TP].n == 1 &&
+           groups[EXEC_DIM_CP].n == 1 && groups[EXEC_DIM_EP].n == 1 &&
+           rank->shared->arch->experts.n_experts == 0 && plan->zero_stage < 2 &&
+           plan->offload == PLAN_OFFLOAD_NONE;
+}
+
+/* In the trace of the step. */
+static void
+note_gathered(void *user_data, int64_t begin_ns, int64_t end_ns, int64_t n_bytes)
+{
+    exec_rank_add_event(user_data, TRACE_STREAM_DP, TRACE_EVENT_DP_GATHER, begin_ns, end_ns,
+                        (ScheduleOp){0}, -1, n_bytes);
+}
+
+/* Whole weights of the rank's largest layer. */
+static int64_t
+layer_bytes(const ExecRank *rank)
+{
+    const ExecModel *model = rank->model;
+    int64_t largest = 0;
+
+    for (guint s = 0; s < model->stages->len; s++) {
+        const ExecStage *stage = &g_array_index(model->stages, ExecStage, s);
+        for (int64_t i = 0; i < stage->n_layers; i++) {
+            const int32_t units[] = {stage->layers[i].dense_unit, stage->layers[i].experts_unit};
+            int64_t n = 0;
+            for (size_t k = 0; k < G_N_ELEMENTS(units); k++)
+                n += units[k] < 0 ? 0 : g_array_index(model->units, ExecUnit, units[k]).n;
+            largest = MAX(largest, n);
+        }
+    }
+    return exec_storage_bytes(rank->backend, largest);
+}
+
+/* Whole weights and gradients, where the rank keeps parts: in the order of its ops. */
+static void
+make_units(ExecRank *rank)
+{
+    const ExecShared *shared = rank->shared;
+    const Schedule *schedule = shared->schedule;
+    GArray *openings;
+
+    if (shared->plan->zero_stage < 2)
+        return;
+    openings = g_array_new(false, false, sizeof(ExecOpening));
+    for (int64_t i = schedule->rank_begin[rank->place.pipeline];
+         i < schedule->rank_begin[rank->place.pipeline + 1]; i++) {
+        const ScheduleOp op = schedule->ops[i];
+        for (guint s = 0; s < rank->model->stages->len; s++) {
+            const ExecStage *stage = &g_array_index(rank->model->stages, ExecStage, s);
+            if (stage->chunk == op.chunk)
+                exec_stage_add_openings(rank->model, stage, (ScheduleOpKind)op.kind, openings);
+        }
+    }
+    const int32_t depth = workload_plan_prefetch(shared->arch, shared->plan);
+    rank->units = exec_units_new(&(ExecUnitsOptions){
+        .model = rank->model,
+        .comm = &rank->comm,
+        .openings = openings,
+        .depth = depth,
+        .ahead_bytes = depth * layer_bytes(rank),
+        .by = exec_rank_gathers_aside(rank)   ? EXEC_GATHER_ASIDE
+              : depth > 0 && !rank->on_device ? EXEC_GATHER_MESSAGES
+                                              : EXEC_GATHER_NOW,
+        .tag = exec_rank_free_tag(rank),
+        .gathered = note_gathered,
+        .user_data = rank,
+    });
+}
+
+static void
+make_runs(ExecRank *rank)
+{
+    const Plan *plan = rank->shared->plan;
+    const int32_t n_microbatches = schedule_chain_microbatches(rank->shared->schedule);
+
+    rank->runs = g_new0(ExecStageRun *, rank->model->stages->len);
+    for (guint i = 0; i < rank->model->stages->len; i++) {
+        const ExecStage *stage = &g_array_index(rank->model->stages, ExecStage, i);
+        g_assert(stage->chunk >= 0 && (guint)stage->chunk < rank->model->stages->len);
+        rank->runs[stage->chunk] = exec_stage_run_new(&(ExecStageOptions){
+            .widths = &rank->model->widths,
+            .stage = stage,
+            .units = rank->units,
+            .comm = &rank->comm,
+            .pool = rank->pool,
+            .scratch = &rank->scratch,
+            .n_microbatches = n_microbatches,
+            .n_slices = (int32_t)plan->slices->len,
+            .sequences = rank->sequences + stage->chain * n_microbatches,
+            .slices = &g_array_index(plan->slices, int64_t, 0),
+            .loss_factor = 1.0f / (float)(plan->global_batch * plan->seq_len),
+        });
+    }
+}
+
+static bool
+has_selective(const ExecRank *rank)
+{
+    for (guint i = 0; i < rank->model->stages->len; i++)
+        if (g_array_index(rank->model->stages, ExecStage, i).recompute == PLAN_RECOMPUTE_SELECTIVE)
+            return true;
+    return false;
+}
+
+static bool
+holds_edge(const ExecRank *rank)
+{
+    for (guint i = 0; i < rank->model->stages->len; i++) {
+        const ExecStage *stage = &g_array_index(rank->model->stages, ExecStage, i);
+        if (stage->embedding || stage->head)
+            return true;
+    }
+    return false;
+}
+
+bool
+exec_rank_prepare(ExecRank *rank, GError **error)
+{
+    ExecShared *shared = rank->shared;
+    const Plan *plan = shared->plan;
+    int64_t max_sequences;
+
+    if (!open_rank(rank, error))
+        return false;
+    index_rows(rank, &max_sequences);
+    if (!exec_stage_scratch_init(&rank->scratch,
+                                 &(ExecScratchOptions){
+                                     .widths = &rank->model->widths,
+                                     .comm = &rank->comm,
+                                     .pool = rank->pool,
+                                     .sequences = max_sequences,
+                                     .lengths = &g_array_index(plan->slices, int64_t, 0),
+                                     .n_slices = (int32_t)plan->slices->len,
+                                     .core_again = has_selective(rank),
+                                 },
+                                 error))
+        return false;
+    const int64_t n_ops = shared->schedule->rank_begin[rank->place.pipeline + 1] -
+                          shared->schedule->rank_begin[rank->place.pipeline];
+    rank->op_times = g_new0(int64_t, 2 * (size_t)n_ops);
+    rank->op_events = g_new0(guint, (size_t)n_ops);
+    rank->splits_backward = splits_backward(shared->schedule);
+    rank->graphs = shared->o.graphs && can_capture(rank);
+    make_units(rank);
+    make_runs(rank);
+    const size_t n_losses = (size_t)plan->n_microbatches * plan->slices->len;
+    rank->losses = g_new0(double, n_losses);
+    if (holds_edge(rank)) {
+        const size_t n_bytes = (size_t)rank->microbatch_at[plan->n_microbatches] * sizeof(int32_t);
+        rank->tokens = rank->backend->ops->alloc(rank->backend, n_bytes, "tokens", error);
+        if (rank->tokens == NULL)
+            return false;
+        rank->targets = rank->backend->ops->alloc(rank->backend, n_bytes, "targets", error);
+        if (rank->targets == NULL)
+            return false;
+        exec_pool_count(rank->pool, TRACE_MEMORY_BUFFERS, 2 * (int64_t)n_bytes);
+        rank->device_losses = rank->backend->ops->alloc(rank->backend, n_losses * sizeof(double),
+                                                        "the losses", error);
+        if (rank->device_losses == NULL)
+            return false;
+        rank->backend->ops->zero(rank->backend, n_losses * sizeof(double), rank->device_losses);
+    }
+    return true;
+}
+
+void
+exec_rank_clear(ExecRank *rank)
+{
+    for (guint i = 0; rank->runs != NULL && i < rank->model->stages->len; i++)
+        exec_stage_run_free(rank->runs[i]);
+    g_free(rank->runs);
+    if (rank->backend != NULL) {
+        rank->backend->ops->release(rank->backend, rank->tokens);
+        rank->backend->ops->release(rank->backend, rank->targets);
+        rank->backend->ops->release(rank->backend, rank->device_losses);
+    }
+    if (rank->pool != NULL)
+        exec_stage_scratch_clear(&rank->scratch, rank->pool);
+    exec_units_free(rank->units);
+    exec_model_free(rank->model);
+    exec_comm_clear(&rank->comm);
+    exec_pool_free(rank->pool);
+    exec_device_transport_free(rank->device_transport);
+    exec_shared_withdraw_device(rank->shared);
+    if (rank->nccl != NULL)
+        rank->nccl->free(&rank->transport);
+    exec_backend_close(rank->backend);
+    g_free(rank->op_times);
+    g_free(rank->op_events);
+    g_free(rank->sequences);
+    g_free(rank->microbatch_at);
+    g_free(rank->slice_at);
+    g_free(rank->losses);
+    g_clear_pointer(&rank->shared_parameters, g_array_unref);
+}
+
+/* Sequence @one's tokens of this rank, @b-th of @n sequences: rows and the tokens after them. */
+static void
+place_tokens(const ExecRank *rank, const int32_t *one, int64_t n, int64_t b, int32_t *rows,
+             int32_t *next)
+{
+    const Plan *plan = rank->shared->plan;
+    int64_t row = 0, context = 0;
+
+    for (guint s = 0; s < plan->slices->len; s++) {
+        const int64_t tokens = g_array_index(plan->slices, int64_t, s);
+        ExecChunk chunks[2];
+        const int n_chunks = exec_slice_chunks(tokens, plan->degrees.cp, rank->place.cp, chunks);
+        for (int i = 0; i < n_chunks; i++)
+            for (int64_t t = 0; t < chunks[i].n; t++, row++) {
+                const int32_t *from = one + context + chunks[i].begin + t;
+                rows[row * n + b] = from[0];
+                next[row * n + b] = from[1];
+            }
+        context += tokens;
+    }
+}
+
+bool
+exec_rank_load_tokens(ExecRank *rank, GError **error)
+{
+    const Plan *plan = rank->shared->plan;
+    const int64_t n_rows = rank->microbatch_at[plan->n_microbatches];
+    int64_t index = rank->place.dp * (n_rows / (plan->seq_len / plan->degrees.cp));
+
+    if (rank->tokens == NULL)
+        return true;
+    exec_rank_set_doing(rank, EXEC_DOING_DATA, 0);
+    g_autofree int32_t *one = g_new(int32_t, (size_t)plan->seq_len + 1);
+    g_autofree int32_t *rows = g_new(int32_t, (size_t)n_rows);
+    g_autofree int32_t *next = g_new(int32_t, (size_t)n_rows);
+    for (int64_t m = 0; m < plan->n_microbatches; m++)
+        for (int64_t b = 0; b < rank->sequences[m]; b++, index++) {
+            if (!exec_data_sequence(rank->shared->data, rank->step, index, one, error))
+                return false;
+            place_tokens(rank, one, rank->sequences[m], b, rows + rank->microbatch_at[m],
+                         next + rank->microbatch_at[m]);
+        }
+    rank->backend->ops->upload(rank->backend, (size_t)n_rows * sizeof *rows, rows, rank->tokens);
+    rank->backend->ops->upload(rank->backend, (size_t)n_rows * sizeof *next, next, rank->targets);
+    return true;
+}

@@ -1,0 +1,292 @@
+#include "executor/run/run.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "executor/device/pool.h"
+#include "executor/device/plugin.h"
+#include "executor/run/rank.h"
+#include "executor/run/run_watch.h"
+#include "executor/mpi/transport_mpi.h"
+#include "executor/cuda/transport_nccl.h"
+#include "executor/run/verify.h"
+#include "schedule/rank_order.h"
+
+void
+exec_run_result_clear(ExecRunResult *result)
+{
+    g_free(result->losses);
+    g_free(result->step_s);
+    g_clear_pointer(&result->busy_s, g_array_unref);
+    g_clear_pointer(&result->peak_memory_bytes, g_array_unref);
+    g_clear_pointer(&result->trace, trace_free);
+    g_free(result->worst_tensor);
+    g_free(result->backend);
+    g_free(result->attention);
+    g_free(result->collectives);
+    *result = (ExecRunResult){0};
+}
+
+/* --- results --- */
+
+/* Of this run's steps before @end the one nearest to the median of those whose events are kept, the
+ * earliest of equals; the first step, which allocates, only when there is no other. */
+static int64_t
+choose_traced_step(const ExecShared *shared, int64_t end)
+{
+    const int64_t begin = shared->first_step;
+    const int64_t first = end - begin > 1 ? begin + 1 : begin;
+    const int64_t median = exec_median_step_ns(shared, first, end);
+    int64_t best = end - 1;
+
+    for (int64_t step = end - 1; step >= MAX(first, end - EXEC_TRACED_STEPS); step--)
+        if (ABS(exec_step_ns(shared, step) - median) <= ABS(exec_step_ns(shared, best) - median))
+            best = step;
+    return best;
+}
+
+/* Compute time of a rank without its waits. */
+static int64_t
+busy_ns(const GArray *events)
+{
+    int64_t busy = 0;
+
+    for (guint i = 0; i < events->len; i++) {
+        const TraceEvent *event = &g_array_index(events, TraceEvent, i);
+        if (event->stream == TRACE_STREAM_COMPUTE && event->kind != TRACE_EVENT_WAIT)
+            busy += event->end_ns - event->start_ns;
+    }
+    return busy;
+}
+
+static Trace *
+assemble_trace(const ExecShared *shared, int64_t step)
+{
+    const size_t at = (size_t)(step % EXEC_TRACED_STEPS);
+    const int64_t begin = exec_step_begin_ns(shared, step);
+    Trace *trace = trace_new(shared->schedule, true);
+
+    trace->makespan_ns = exec_step_ns(shared, step);
+    const PlanDegrees *degrees = &shared->plan->degrees;
+    for (int64_t p = 0; p < degrees->pp; p++) {
+        const int64_t r = plan_stage_device(degrees, p, 0);
+        const ExecRankRecord *record = &shared->records[r];
+        const int64_t late = shared->begin_ns[step * shared->n_ranks + r] - begin;
+        for (guint i = 0; i < record->events[at]->len; i++) {
+            TraceEvent event = g_array_index(record->events[at], TraceEvent, i);
+            event.start_ns -= begin;
+            event.end_ns -= begin;
+            g_array_append_val(trace->events, event);
+        }
+        for (guint i = 0; i < record->memory[at]->len; i++) {
+            TraceMemory memory = g_array_index(record->memory[at], TraceMemory, i);
+            memory.at_ns += memory.at_ns == 0 ? 0 : late;
+            g_array_append_val(trace->memory, memory);
+        }
+    }
+    trace_sort(trace);
+    return trace;
+}
+
+static void
+collect_steps(const ExecShared *shared, int64_t end, ExecRunResult *result)
+{
+    const int64_t first = shared->first_step, n = end - first;
+
+    result->first_step = first;
+    result->n_steps = n;
+    result->losses = g_new(double, (size_t)n);
+    result->step_s = g_new(double, (size_t)n);
+    for (int64_t i = 0; i < n; i++) {
+        result->losses[i] = exec_step_loss(shared, first + i);
+        result->step_s[i] = (double)exec_step_ns(shared, first + i) * 1e-9;
+    }
+    result->interrupted = end < shared->o.n_steps;
+}
+
+static void
+collect_ranks(const ExecShared *shared, ExecRunResult *result)
+{
+    const int64_t traced = choose_traced_step(shared, result->first_step + result->n_steps);
+    const double step_s = result->step_s[traced - result->first_step];
+    double idle = 0;
+
+    result->traced_step = traced;
+    result->stolen_fraction = shared->stolen_fraction;
+    for (int32_t r = 0; r < shared->n_ranks; r++) {
+        const ExecRankRecord *record = &shared->records[r];
+        const double busy = (double)busy_ns(record->events[traced % EXEC_TRACED_STEPS]) * 1e-9;
+        idle += step_s - busy;
+        g_array_append_val(result->busy_s, busy);
+        g_array_append_val(result->peak_memory_bytes, record->peak_memory_bytes);
+        if (shared->clocks != NULL)
+            result->clock_error_s =
+                MAX(result->clock_error_s, (double)shared->clocks[r].error_ns * 1e-9);
+    }
+    result->bubble_fraction = idle / (step_s * (double)shared->n_ranks);
+    if (shared->o.want_trace)
+        result->trace = assemble_trace(shared, traced);
+    if (result->trace != NULL)
+        result->trace->bubble_fraction = result->bubble_fraction;
+}
+
+/* After threads that did not come back: what they have told, not what they hold. */
+static bool
+collect(ExecShared *shared, bool all_ended, ExecRunResult *result, GError **error)
+{
+    g_mutex_lock(&shared->mutex);
+    const int64_t end = exec_shared_n_whole_steps(shared);
+    const bool any = end > shared->first_step;
+    if (any)
+        collect_steps(shared, end, result);
+    g_mutex_unlock(&shared->mutex);
+    if (!any) {
+        g_set_error(error, EXEC_ERROR, EXEC_ERROR_INTERRUPTED,
+                    "interrupted before the first step had ended");
+        return false;
+    }
+    result->busy_s = g_array_new(false, false, sizeof(double));
+    result->peak_memory_bytes = g_array_new(false, false, sizeof(int64_t));
+    result->bubble_fraction = result->stolen_fraction = (double)NAN;
+    if (all_ended)
+        collect_ranks(shared, result);
+    return true;
+}
+
+/* NCCL moves tensors of GPUs; the ranks meet by MPI, or on one machine without. */
+static bool
+check_nccl(const ExecRunOptions *options, GError **error)
+{
+    if (!g_str_equal(options->device, "cuda")) {
+        g_autofree char *shown = text_escape(options->device, 64);
+        g_set_error(error, EXEC_ERROR, EXEC_ERROR_UNSUPPORTED,
+                    "transport nccl: device %s: NCCL is for --device cuda", shown);
+        return false;
+    }
+    const ExecNcclPlugin *plugin =
+        exec_plugin_symbol("cuda", EXEC_NCCL_PLUGIN, "transport nccl", error);
+    if (plugin == NULL || !plugin->check(error))
+        return false;
+    return options->without_mpi
+               ? exec_backend_n_devices("cuda", error) >= 0
+               : exec_plugin_symbol("mpi", EXEC_MPI_PLUGIN, "transport nccl", error) != NULL;
+}
+
+static bool
+check_transport(const ExecRunOptions *options, GError **error)
+{
+    static const char *const transports[] = {"local", "mpi", "nccl", NULL};
+
+    if (g_str_equal(options->transport, "local"))
+        return true;
+    if (g_str_equal(options->transport, "mpi"))
+        return exec_plugin_symbol("mpi", EXEC_MPI_PLUGIN, "transport mpi", error) != NULL;
+    if (g_str_equal(options->transport, "nccl"))
+        return check_nccl(options, error);
+    g_autofree char *shown = text_escape(options->transport, 64);
+    g_autofree char *suggestion = text_suggestion(options->transport, transports);
+    g_set_error(error, EXEC_ERROR, EXEC_ERROR_UNSUPPORTED,
+                "transport \"%s\" is unknown%s (expected local, mpi or nccl)", shown, suggestion);
+    return false;
+}
+
+static bool
+check_options(const ExecRunOptions *options, GError **error)
+{
+    return check_transport(options, error) &&
+           exec_plan_supported(options->arch, options->plan, error);
+}
+
+bool
+exec_run_check(const ExecRunOptions *options, GError **error)
+{
+    if (!check_options(options, error))
+        return false;
+    g_autoptr(ExecData) data = exec_data_open(options->data_path, options->arch->vocab,
+                                              options->plan->seq_len, options->seed, error);
+    g_autoptr(ExecCheckpoint) checkpoint = NULL;
+    return data != NULL && exec_shared_find_checkpoint(options, &checkpoint, error);
+}
+
+/* Whether this process has the result: with transport mpi the others gave theirs to rank 0. */
+static bool
+has_result(const ExecShared *shared)
+{
+    return shared->own_rank <= 0;
+}
+
+/* What CUDA and NCCL read when they begin; where it is set already, that counts. */
+static void
+set_environment(const ExecRunOptions *options)
+{
+    if (!g_str_equal(options->device, "cuda"))
+        return;
+    /* Streams that share one of CUDA's 8 queues wait for each other: a message that waits for its
+     * sender would hold up the layers. */
+    g_setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", FALSE);
+    /* NCCL chooses by size, and with the algorithm the order of additions. */
+    if (options->deterministic)
+        g_setenv("NCCL_ALGO", "Ring", FALSE);
+}
+
+/* On this thread, before there are others: blas.h says why.  NULL, too, where every process takes
+ * a GPU of its own, which only its rank knows. */
+static bool
+open_backend(const ExecRunOptions *options, ExecBackend **backend, GError **error)
+{
+    set_environment(options);
+    if (g_str_equal(options->device, "cuda") && !g_str_equal(options->transport, "local"))
+        return true;
+    *backend = exec_backend_open(options->device, 0, options->plan->dtype, error);
+    if (*backend == NULL)
+        return false;
+    if (options->arch->experts.n_experts > 0 && (*backend)->ops->route == NULL) {
+        g_set_error(error, EXEC_ERROR, EXEC_ERROR_UNSUPPORTED,
+                    "device %s cannot run models with experts", options->device);
+        return false;
+    }
+    return true;
+}
+
+bool
+exec_run(const ExecRunOptions *options, ExecRunResult *result, GError **error)
+{
+    g_return_val_if_fail(options->arch != NULL && options->plan != NULL, false);
+    g_return_val_if_fail(options->device != NULL && options->transport != NULL, false);
+    g_return_val_if_fail(options->n_steps >= 1, false);
+    *result = (ExecRunResult){0};
+    if (!check_options(options, error))
+        return false;
+    g_autoptr(ExecBackend) backend = NULL;
+    if (!open_backend(options, &backend, error))
+        return false;
+    ExecShared *shared = exec_shared_new(options, error);
+    if (shared == NULL)
+        return false;
+    GError *reason = NULL;
+    bool told = false;
+    bool ok = exec_watch_run(shared, &told, &reason);
+    if (ok || g_error_matches(reason, EXEC_ERROR, EXEC_ERROR_INTERRUPTED)) {
+        const bool all_ended = ok;
+        g_clear_error(&reason);
+        ok = !has_result(shared) || collect(shared, all_ended, result, error);
+        if (ok && options->verify && all_ended && has_result(shared) && result->n_steps > 0)
+            ok = exec_verify(shared, result, error);
+    } else {
+        g_propagate_error(error, reason);
+    }
+    const bool mine = has_result(shared);
+    result->collectives = g_steal_pointer(&shared->collectives);
+    if (ok) {
+        result->backend =
+            backend != NULL ? exec_backend_describe(backend) : g_steal_pointer(&shared->backend);
+        result->attention = g_steal_pointer(&shared->attention);
+    }
+    exec_shared_unref(shared);
+    if (!ok)
+        exec_run_result_clear(result);
+    result->told = told;
+    result->is_mine = mine;
+    return ok;
+}

@@ -1,0 +1,229 @@
+#include "executor/transport/collective.h"
+
+#include <string.h>
+
+/* Tags of collectives; messages' are >= 0. */
+enum {
+    TAG_REDUCE_SCATTER = -1,
+    TAG_ALL_GATHER = -2,
+    TAG_BARRIER = -3,
+    TAG_ALL_TO_ALL = -4,
+    TAG_BROADCAST = -5,
+};
+
+/* --- adding --- */
+
+static inline float
+float_of_bf16(uint16_t x)
+{
+    const uint32_t bits = (uint32_t)x << 16;
+    float value;
+
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static inline uint16_t
+bf16_of_float(float x)
+{
+    uint32_t bits;
+
+    memcpy(&bits, &x, sizeof bits);
+    if ((bits & 0x7fffffff) > 0x7f800000) /* not a number: keep it one */
+        return (uint16_t)(bits >> 16 | 0x40);
+    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+void
+exec_add(Dtype dtype, void *to, const void *from, int64_t n)
+{
+    g_return_if_fail(dtype == DTYPE_FP32 || dtype == DTYPE_BF16);
+    if (dtype == DTYPE_FP32) {
+        float *sum = to;
+        const float *x = from;
+        for (int64_t i = 0; i < n; i++)
+            sum[i] += x[i];
+    } else {
+        uint16_t *sum = to;
+        const uint16_t *x = from;
+        for (int64_t i = 0; i < n; i++)
+            sum[i] = bf16_of_float(float_of_bf16(sum[i]) + float_of_bf16(x[i]));
+    }
+}
+
+/* --- rings --- */
+
+/* Chunk @chunk (modulo the group) of @data. */
+typedef struct {
+    char *data;
+    int64_t n_bytes;
+} Chunk;
+
+static Chunk
+chunk_at(const ExecGroup *group, Dtype dtype, void *data, int64_t n, int32_t chunk)
+{
+    const int64_t i = (chunk % group->n + group->n) % group->n;
+    const int64_t begin = exec_group_chunk_begin(group, n, i);
+
+    return (Chunk){
+        .data = (char *)data + begin * dtype_bytes(dtype),
+        .n_bytes = (exec_group_chunk_begin(group, n, i + 1) - begin) * dtype_bytes(dtype),
+    };
+}
+
+/* The member @distance places further round the ring. */
+static int32_t
+neighbour(const ExecGroup *group, int32_t distance)
+{
+    return group->ranks[((group->index + distance) % group->n + group->n) % group->n];
+}
+
+static bool
+pass_on(const ExecWire *wire, ExecTransport *transport, const ExecGroup *group, int64_t tag,
+        Dtype add, Chunk out, Chunk in, GError **error)
+{
+    for (int64_t at = 0; at < MAX(out.n_bytes, in.n_bytes); at += EXEC_SEGMENT_BYTES) {
+        const int64_t n_out = MIN(EXEC_SEGMENT_BYTES, out.n_bytes - at);
+        const int64_t n_in = MIN(EXEC_SEGMENT_BYTES, in.n_bytes - at);
+        const bool lends = wire->lend != NULL && out.n_bytes >= EXEC_SEGMENT_BYTES;
+        if (n_out > 0 && !(lends ? wire->lend : wire->post)(transport, neighbour(group, 1), tag,
+                                                            out.data + at, n_out, error))
+            return false;
+        if (n_in > 0 &&
+            !wire->take(transport, neighbour(group, -1), tag, add, in.data + at, n_in, error))
+            return false;
+    }
+    return true;
+}
+
+/* The caller may change @data again, also after a failure (@ok: there was none). */
+static bool
+take_back(const ExecWire *wire, ExecTransport *transport, const void *data, int64_t n_bytes,
+          bool ok, GError **error)
+{
+    if (wire->lend == NULL || n_bytes == 0)
+        return ok;
+    ok = ok && wire->regain(transport, data, n_bytes, error);
+    if (!ok)
+        wire->withdraw(transport);
+    return ok;
+}
+
+/*
+ * n-1 steps; in step s member i sends chunk i-1-s onwards and adds chunk i-2-s from behind (all
+ * modulo n), so that after the last one chunk i is complete: the sum begins at member i+1 and goes
+ * round the ring in order.  What was sent does not change any more.
+ */
+bool
+exec_wire_reduce_scatter(const ExecWire *wire, ExecTransport *transport, const ExecGroup *group,
+                         Dtype dtype, void *data, int64_t n, GError **error)
+{
+    bool ok = true;
+
+    for (int32_t s = 0; s < group->n - 1 && ok; s++)
+        ok = pass_on(wire, transport, group, TAG_REDUCE_SCATTER, dtype,
+                     chunk_at(group, dtype, data, n, group->index - 1 - s),
+                     chunk_at(group, dtype, data, n, group->index - 2 - s), error);
+    return take_back(wire, transport, data, n * dtype_bytes(dtype), ok, error);
+}
+
+/* In step s member i sends chunk i-s and receives chunk i-1-s. */
+bool
+exec_wire_all_gather(const ExecWire *wire, ExecTransport *transport, const ExecGroup *group,
+                     Dtype dtype, void *data, int64_t n, GError **error)
+{
+    bool ok = true;
+
+    for (int32_t s = 0; s < group->n - 1 && ok; s++)
+        ok = pass_on(wire, transport, group, TAG_ALL_GATHER, EXEC_TAKE_COPY,
+                     chunk_at(group, dtype, data, n, group->index - s),
+                     chunk_at(group, dtype, data, n, group->index - 1 - s), error);
+    return take_back(wire, transport, data, n * dtype_bytes(dtype), ok, error);
+}
+
+/* --- permutations --- */
+
+/* Where member @member's piece lies among pieces of these lengths. */
+static int64_t
+piece_at(const int64_t *n_bytes, int32_t member)
+{
+    int64_t at = 0;
+
+    for (int32_t i = 0; i < member; i++)
+        at += n_bytes[i];
+    return at;
+}
+
+static void
+give_oneself(const ExecWire *wire, ExecTransport *transport, const void *from, void *to,
+             int64_t n_bytes)
+{
+    if (wire->copy != NULL)
+        wire->copy(transport, from, to, n_bytes);
+    else if (n_bytes > 0)
+        memcpy(to, from, (size_t)n_bytes);
+}
+
+/* Round d: to the member d places on, from the one d places back; so nobody is sent to by all at
+ * once. */
+bool
+exec_wire_all_to_all(const ExecWire *wire, ExecTransport *transport, const ExecGroup *group,
+                     const ExecExchange *exchange, GError **error)
+{
+    const char *out = exchange->out;
+    char *in = exchange->in;
+    const int32_t own = group->index;
+
+    g_return_val_if_fail(exchange->out_bytes[own] == exchange->in_bytes[own], false);
+    give_oneself(wire, transport, out + piece_at(exchange->out_bytes, own),
+                 in + piece_at(exchange->in_bytes, own), exchange->out_bytes[own]);
+    for (int32_t d = 1; d < group->n; d++) {
+        const int32_t to = (own + d) % group->n;
+        if (!wire->post(transport, group->ranks[to], TAG_ALL_TO_ALL,
+                        out + piece_at(exchange->out_bytes, to), exchange->out_bytes[to], error))
+            return false;
+    }
+    for (int32_t d = 1; d < group->n; d++) {
+        const int32_t from = (own + group->n - d) % group->n;
+        if (!wire->take(transport, group->ranks[from], TAG_ALL_TO_ALL, EXEC_TAKE_COPY,
+                        in + piece_at(exchange->in_bytes, from), exchange->in_bytes[from], error))
+            return false;
+    }
+    return true;
+}
+
+/* A binomial tree: counted from the root, member v hears from v without its highest bit, and then
+ * tells v + 2^k for every 2^k beyond that bit. */
+bool
+exec_wire_broadcast(const ExecWire *wire, ExecTransport *transport, const ExecGroup *group,
+                    int32_t root, void *data, int64_t n_bytes, GError **error)
+{
+    const int32_t v = (group->index - root + group->n) % group->n;
+    int32_t step = 1;
+
+    g_return_val_if_fail(root >= 0 && root < group->n, false);
+    while (step <= v)
+        step *= 2;
+    if (v > 0 && !wire->take(transport, group->ranks[(v - step / 2 + root) % group->n],
+                             TAG_BROADCAST, EXEC_TAKE_COPY, data, n_bytes, error))
+        return false;
+    for (; v + step < group->n; step *= 2)
+        if (!wire->post(transport, group->ranks[(v + step + root) % group->n], TAG_BROADCAST, data,
+                        n_bytes, error))
+            return false;
+    return true;
+}
+
+/* Dissemination: after round k a member knows that 2^(k+1) members behind it have arrived
+ * [Hensgen, Finkel, Manber 1988]. */
+bool
+exec_wire_barrier(const ExecWire *wire, ExecTransport *transport, const ExecGroup *group,
+                  GError **error)
+{
+    for (int32_t step = 1; step < group->n; step *= 2)
+        if (!wire->post(transport, neighbour(group, step), TAG_BARRIER, NULL, 0, error) ||
+            !wire->take(transport, neighbour(group, -step), TAG_BARRIER, EXEC_TAKE_COPY, NULL, 0,
+                        error))
+            return false;
+    return true;
+}

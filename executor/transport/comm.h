@@ -1,0 +1,83 @@
+/*
+ * executor/transport/comm.h - ExecComm: the groups a rank belongs to, and collectives over them for layers.
+ *
+ * Process ranks are numbered in the plan's order of dimensions (schedule/rank_order.h).  The ranks
+ * of a group are in ascending order.
+ *
+ *   TP      the tp ranks that share a layer
+ *   CP      the cp ranks that share a sequence
+ *   EP      ep consecutive ranks of the pipeline rank, whatever their tp, cp and dp, that share
+ *           the experts (cost-model.md 5.3)
+ *   DENSE   the dp * cp ranks with copies of a dense parameter
+ *   EXPERT  the dp * cp * tp / ep ranks, every ep-th of the pipeline rank, with copies of an expert
+ *   KV      the tp ranks with copies of one K/V head, where there are fewer of them than tp
+ *
+ * Collectives return nothing, like compute slots: the first failure is kept, what follows does
+ * nothing, and exec_comm_check() reports it before a result is used.
+ *
+ * Private to executor/.
+ */
+#ifndef EXECUTOR_TRANSPORT_COMM_H
+#define EXECUTOR_TRANSPORT_COMM_H
+
+#include "executor/transport/transport.h"
+#include "models/arch.h"
+#include "schedule/plan.h"
+
+G_BEGIN_DECLS
+
+typedef enum {
+    EXEC_DIM_TP,
+    EXEC_DIM_CP,
+    EXEC_DIM_EP,
+    EXEC_DIM_DENSE,
+    EXEC_DIM_EXPERT,
+    EXEC_DIM_KV,
+    EXEC_DIM_N,
+} ExecDim;
+
+/* Where a process rank is in the plan. */
+typedef struct {
+    int32_t pipeline, dp, cp, tp;
+} ExecPlace;
+
+ExecPlace exec_place(const Plan *plan, int32_t rank);
+int32_t exec_rank_at(const Plan *plan, ExecPlace place);
+
+typedef struct {
+    ExecBackend *backend;     /* (borrowed) */
+    ExecTransport *transport; /* (borrowed) */
+    ExecGroup groups[EXEC_DIM_N];
+    int32_t *members[EXEC_DIM_N]; /* (owned) */
+    GError *error;                /* (owned, nullable) the first */
+} ExecComm;
+
+void exec_comm_init(ExecComm *comm, const ModelArch *arch, const Plan *plan, ExecBackend *backend,
+                    ExecTransport *transport);
+void exec_comm_clear(ExecComm *comm);
+
+/* A single rank's: every group is itself. */
+void exec_comm_init_alone(ExecComm *comm, ExecBackend *backend);
+
+/* A failure of somebody else's, taken: kept unless there is one already. */
+void exec_comm_fail(ExecComm *comm, GError *error);
+
+/* False with the first failure since the last call. */
+bool exec_comm_check(ExecComm *comm, GError **error);
+
+/* transport.h's collectives in place on @n elements; nothing where the group has one rank. */
+void exec_comm_all_reduce(ExecComm *comm, ExecDim dim, Dtype dtype, int64_t n, void *data);
+void exec_comm_reduce_scatter(ExecComm *comm, ExecDim dim, Dtype dtype, int64_t n, void *data);
+void exec_comm_all_gather(ExecComm *comm, ExecDim dim, Dtype dtype, int64_t n, void *data);
+/* Also among one rank, as a copy. */
+void exec_comm_all_to_all(ExecComm *comm, ExecDim dim, const ExecExchange *exchange);
+
+/* Between pieces of computing: moves on messages that are under way (ExecTransportOps.poll). */
+void exec_comm_poll(ExecComm *comm);
+
+/* Of @n elements, those of this rank's chunk: [begin, begin + returned). */
+int64_t exec_comm_chunk(const ExecComm *comm, ExecDim dim, int64_t n, int64_t *begin);
+
+G_END_DECLS
+
+#endif /* EXECUTOR_TRANSPORT_COMM_H */

@@ -1,0 +1,309 @@
+#include "executor/transport/transport_device.h"
+
+#include <stdlib.h>
+
+#include "executor/transport/collective.h"
+
+/* Of the messages of collectives, whose tags are negative: beyond those of any schedule. */
+#define WIRE_TAG (INT64_C(1) << 62)
+
+struct ExecDeviceTransport {
+    ExecTransport outer;
+    ExecTransport *inner;
+    ExecBackend *backend;
+    bool posts;    /* messages stay on the device */
+    char *staging; /* (owned) host memory */
+    size_t n_staging;
+};
+
+static inline ExecDeviceTransport *
+device_of(const ExecTransport *transport)
+{
+    return transport->state;
+}
+
+/* Host memory for @n_bytes; NULL with EXEC_ERROR_MEMORY. */
+static char *
+staging_for(ExecDeviceTransport *d, size_t n_bytes, GError **error)
+{
+    if (d->staging != NULL && n_bytes <= d->n_staging)
+        return d->staging;
+    free(d->staging);
+    d->n_staging = (n_bytes + n_bytes / 4 + 64) & ~(size_t)63;
+    d->staging = aligned_alloc(64, d->n_staging);
+    if (d->staging == NULL) {
+        g_set_error(error, EXEC_ERROR, EXEC_ERROR_MEMORY,
+                    "no host memory for %zu bytes of a message on its way", n_bytes);
+        d->n_staging = 0;
+    }
+    return d->staging;
+}
+
+/* @data is in the staging memory, and everything before it has been done. */
+static char *
+bring_to_host(ExecDeviceTransport *d, const void *data, size_t n_bytes, GError **error)
+{
+    char *host = staging_for(d, n_bytes, error);
+
+    if (host == NULL)
+        return NULL;
+    d->backend->ops->download(d->backend, n_bytes, data, host);
+    return d->backend->ops->synchronize(d->backend, error) ? host : NULL;
+}
+
+/* Counters of the inner endpoint are the outer's. */
+static bool
+counted(ExecTransport *transport, bool ok)
+{
+    const ExecDeviceTransport *d = device_of(transport);
+
+    transport->bytes_sent = d->inner->bytes_sent;
+    transport->waited_ns = d->inner->waited_ns;
+    return ok;
+}
+
+/* --- messages on the device --- */
+
+static bool
+post(ExecTransport *transport, int32_t to, int64_t tag, const void *data, int64_t n_bytes,
+     GError **error)
+{
+    ExecDeviceTransport *d = device_of(transport);
+    ExecParcel parcel;
+
+    if (!d->backend->ops->post(d->backend, data, (size_t)n_bytes, &parcel, error) ||
+        !d->inner->ops->send(d->inner, to, tag, &parcel, sizeof parcel, error))
+        return false;
+    d->inner->bytes_sent += n_bytes - (int64_t)sizeof parcel;
+    return counted(transport, true);
+}
+
+static bool
+fetch(ExecTransport *transport, int32_t from, int64_t tag, Dtype add, void *data, int64_t n_bytes,
+      GError **error)
+{
+    ExecDeviceTransport *d = device_of(transport);
+    ExecParcel parcel;
+
+    if (!d->inner->ops->receive(d->inner, from, tag, &parcel, sizeof parcel, error))
+        return false;
+    d->backend->ops->fetch(d->backend, &parcel, (size_t)n_bytes, add, data);
+    return counted(transport, true);
+}
+
+/* --- messages --- */
+
+static bool
+send_message(ExecTransport *transport, int32_t to, int64_t tag, const void *data, int64_t n_bytes,
+             GError **error)
+{
+    ExecDeviceTransport *d = device_of(transport);
+
+    if (d->posts)
+        return post(transport, to, tag, data, n_bytes, error);
+    const char *host = bring_to_host(d, data, (size_t)n_bytes, error);
+    return host != NULL &&
+           counted(transport, d->inner->ops->send(d->inner, to, tag, host, n_bytes, error));
+}
+
+static bool
+receive_message(ExecTransport *transport, int32_t from, int64_t tag, void *data, int64_t n_bytes,
+                GError **error)
+{
+    ExecDeviceTransport *d = device_of(transport);
+
+    if (d->posts)
+        return fetch(transport, from, tag, EXEC_TAKE_COPY, data, n_bytes, error);
+    char *host = staging_for(d, (size_t)n_bytes, error);
+    if (host == NULL || !d->inner->ops->receive(d->inner, from, tag, host, n_bytes, error))
+        return false;
+    d->backend->ops->upload(d->backend, (size_t)n_bytes, host, data);
+    return counted(transport, true);
+}
+
+/* --- collectives on the device: out of messages --- */
+
+static bool
+wire_post(ExecTransport *transport, int32_t to, int64_t tag, const void *data, int64_t n_bytes,
+          GError **error)
+{
+    return post(transport, to, WIRE_TAG - tag, data, n_bytes, error);
+}
+
+static bool
+wire_take(ExecTransport *transport, int32_t from, int64_t tag, Dtype add, void *data,
+          int64_t n_bytes, GError **error)
+{
+    return fetch(transport, from, WIRE_TAG - tag, add, data, n_bytes, error);
+}
+
+static void
+wire_copy(ExecTransport *transport, const void *from, void *to, int64_t n_bytes)
+{
+    const ExecDeviceTransport *d = device_of(transport);
+
+    if (n_bytes > 0)
+        d->backend->ops->copy(d->backend, (size_t)n_bytes, from, to);
+}
+
+static const ExecWire wire = {.post = wire_post, .take = wire_take, .copy = wire_copy};
+
+/* --- collectives: on the device or staged --- */
+
+typedef bool (*InPlace)(ExecTransport *, const ExecGroup *, Dtype, void *, int64_t, GError **);
+
+static bool
+staged(ExecTransport *transport, InPlace collective, const ExecGroup *group, Dtype dtype,
+       void *data, int64_t n, GError **error)
+{
+    ExecDeviceTransport *d = device_of(transport);
+    const size_t n_bytes = (size_t)(n * dtype_bytes(dtype));
+    char *host = bring_to_host(d, data, n_bytes, error);
+
+    if (host == NULL || !collective(d->inner, group, dtype, host, n, error))
+        return false;
+    d->backend->ops->upload(d->backend, n_bytes, host, data);
+    return counted(transport, true);
+}
+
+static bool
+reduce_scatter(ExecTransport *transport, const ExecGroup *group, Dtype dtype, void *data, int64_t n,
+               GError **error)
+{
+    const ExecDeviceTransport *d = device_of(transport);
+
+    return d->posts
+               ? exec_wire_reduce_scatter(&wire, transport, group, dtype, data, n, error)
+               : staged(transport, d->inner->ops->reduce_scatter, group, dtype, data, n, error);
+}
+
+static bool
+all_gather(ExecTransport *transport, const ExecGroup *group, Dtype dtype, void *data, int64_t n,
+           GError **error)
+{
+    const ExecDeviceTransport *d = device_of(transport);
+
+    return d->posts ? exec_wire_all_gather(&wire, transport, group, dtype, data, n, error)
+                    : staged(transport, d->inner->ops->all_gather, group, dtype, data, n, error);
+}
+
+static bool
+all_reduce(ExecTransport *transport, const ExecGroup *group, Dtype dtype, void *data, int64_t n,
+           GError **error)
+{
+    const ExecDeviceTransport *d = device_of(transport);
+
+    return d->posts ? reduce_scatter(transport, group, dtype, data, n, error) &&
+                          all_gather(transport, group, dtype, data, n, error)
+                    : staged(transport, d->inner->ops->all_reduce, group, dtype, data, n, error);
+}
+
+static size_t
+sum(const int64_t *bytes, int32_t n)
+{
+    int64_t total = 0;
+
+    for (int32_t i = 0; i < n; i++)
+        total += bytes[i];
+    return (size_t)total;
+}
+
+static bool
+all_to_all(ExecTransport *transport, const ExecGroup *group, const ExecExchange *exchange,
+           GError **error)
+{
+    ExecDeviceTransport *d = device_of(transport);
+    const size_t n_out = sum(exchange->out_bytes, group->n);
+    const size_t n_in = sum(exchange->in_bytes, group->n);
+    const size_t at_in = (n_out + 63) & ~(size_t)63;
+    ExecExchange staged_exchange = *exchange;
+
+    if (d->posts)
+        return exec_wire_all_to_all(&wire, transport, group, exchange, error);
+    /* Sized for both before the first download: growing would lose it. */
+    if (staging_for(d, at_in + n_in, error) == NULL)
+        return false;
+    char *host = bring_to_host(d, exchange->out, n_out, error);
+    if (host == NULL)
+        return false;
+    staged_exchange.out = host;
+    staged_exchange.in = host + at_in;
+    if (!d->inner->ops->all_to_all(d->inner, group, &staged_exchange, error))
+        return false;
+    d->backend->ops->upload(d->backend, n_in, staged_exchange.in, exchange->in);
+    return counted(transport, true);
+}
+
+static bool
+broadcast(ExecTransport *transport, const ExecGroup *group, int32_t root, void *data,
+          int64_t n_bytes, GError **error)
+{
+    ExecDeviceTransport *d = device_of(transport);
+
+    if (d->posts)
+        return exec_wire_broadcast(&wire, transport, group, root, data, n_bytes, error);
+    char *host = bring_to_host(d, data, (size_t)n_bytes, error);
+    if (host == NULL || !d->inner->ops->broadcast(d->inner, group, root, host, n_bytes, error))
+        return false;
+    d->backend->ops->upload(d->backend, (size_t)n_bytes, host, data);
+    return counted(transport, true);
+}
+
+static bool
+barrier(ExecTransport *transport, const ExecGroup *group, GError **error)
+{
+    ExecDeviceTransport *d = device_of(transport);
+
+    return d->backend->ops->synchronize(d->backend, error) &&
+           counted(transport, d->inner->ops->barrier(d->inner, group, error));
+}
+
+static void
+abort_ranks(ExecTransport *transport, const char *reason)
+{
+    exec_transport_abort(device_of(transport)->inner, reason);
+}
+
+static const ExecTransportOps ops = {
+    .name = "device",
+    .send = send_message,
+    .receive = receive_message,
+    .all_reduce = all_reduce,
+    .reduce_scatter = reduce_scatter,
+    .all_gather = all_gather,
+    .all_to_all = all_to_all,
+    .broadcast = broadcast,
+    .barrier = barrier,
+    .abort = abort_ranks,
+};
+
+ExecDeviceTransport *
+exec_device_transport_new(ExecTransport *inner, ExecBackend *backend, bool shares_device)
+{
+    ExecDeviceTransport *d = g_new0(ExecDeviceTransport, 1);
+
+    d->inner = inner;
+    d->backend = backend;
+    d->posts = shares_device && backend->ops->post != NULL;
+    d->outer = (ExecTransport){.ops = &ops,
+                               .rank = inner->rank,
+                               .n_ranks = inner->n_ranks,
+                               .queues = d->posts,
+                               .state = d};
+    return d;
+}
+
+void
+exec_device_transport_free(ExecDeviceTransport *d)
+{
+    if (d == NULL)
+        return;
+    free(d->staging);
+    g_free(d);
+}
+
+ExecTransport *
+exec_device_transport(ExecDeviceTransport *d)
+{
+    return &d->outer;
+}

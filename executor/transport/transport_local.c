@@ -1,0 +1,470 @@
+/*
+ * executor/transport/transport_local.c - ranks as threads of one process; see transport.h.
+ *
+ * Every rank has a mailbox (mailbox.h); this file waits for what arrives in it.
+ */
+#include <sched.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/units.h"
+#include "executor/transport/collective.h"
+#include "executor/transport/mailbox.h"
+
+/* Waking a sleeping thread costs 50 to 100 us on a virtual machine, so a rank with a core of its
+ * own spins that long first; one without sleeps at once and leaves the core to the others. */
+#define SPIN_NS 100000
+
+struct ExecLocalHub {
+    int32_t n_ranks;
+    int64_t timeout_ns; /* 0: none */
+    int64_t spin_ns;
+    ExecMailbox *boxes; /* (owned) n_ranks */
+    atomic_bool aborted;
+    GMutex reason_mutex;
+    char *reason;         /* (owned) set before aborted */
+    ExecHubRemote remote; /* send == NULL: all ranks are here */
+};
+
+static int64_t
+now_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+int32_t
+exec_n_cores(void)
+{
+    cpu_set_t set;
+
+    if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0)
+        return CPU_COUNT(&set);
+    return (int32_t)g_get_num_processors();
+}
+
+ExecLocalHub *
+exec_local_hub_new(int32_t n_ranks, double timeout_s)
+{
+    g_return_val_if_fail(n_ranks >= 1, NULL);
+    ExecLocalHub *hub = g_new0(ExecLocalHub, 1);
+
+    hub->n_ranks = n_ranks;
+    hub->timeout_ns = units_ns_from_s(timeout_s);
+    hub->spin_ns = n_ranks <= exec_n_cores() ? SPIN_NS : 0;
+    hub->boxes = g_new0(ExecMailbox, (size_t)n_ranks);
+    g_mutex_init(&hub->reason_mutex);
+    for (int32_t i = 0; i < n_ranks; i++)
+        exec_mailbox_init(&hub->boxes[i]);
+    return hub;
+}
+
+void
+exec_local_hub_free(ExecLocalHub *hub)
+{
+    if (hub == NULL)
+        return;
+    for (int32_t i = 0; i < hub->n_ranks; i++)
+        exec_mailbox_clear(&hub->boxes[i]);
+    g_mutex_clear(&hub->reason_mutex);
+    g_free(hub->boxes);
+    g_free(hub->reason);
+    g_free(hub);
+}
+
+/* --- messages --- */
+
+bool
+exec_local_hub_check(ExecLocalHub *hub, GError **error)
+{
+    if (!atomic_load(&hub->aborted))
+        return true;
+    g_mutex_lock(&hub->reason_mutex);
+    g_set_error_literal(error, EXEC_ERROR, EXEC_ERROR_RANK_DIED, hub->reason);
+    g_mutex_unlock(&hub->reason_mutex);
+    return false;
+}
+
+void
+exec_local_hub_set_remote(ExecLocalHub *hub, const ExecHubRemote *remote)
+{
+    hub->remote = *remote;
+}
+
+const ExecHubRemote *
+exec_local_hub_remote(const ExecLocalHub *hub)
+{
+    return &hub->remote;
+}
+
+bool
+exec_local_hub_deliver(ExecLocalHub *hub, int32_t from, int64_t tag, const void *data,
+                       int64_t n_bytes, GError **error)
+{
+    const ExecMail header = {.from = from, .to = hub->remote.rank, .tag = tag, .n_bytes = n_bytes};
+
+    return exec_mailbox_put(hub->boxes, &header, data, false, error);
+}
+
+/* @lend  as exec_mailbox_put(); to other processes bytes are gone when they are sent. */
+static bool
+give(ExecTransport *transport, int32_t to, int64_t tag, const void *data, int64_t n_bytes,
+     bool lend, GError **error)
+{
+    ExecLocalHub *hub = transport->state;
+    const ExecHubRemote *remote = &hub->remote;
+    const ExecMail header = {.from = transport->rank, .to = to, .tag = tag, .n_bytes = n_bytes};
+
+    g_return_val_if_fail(to >= 0 && to < hub->n_ranks && n_bytes >= 0, false);
+    if (!exec_local_hub_check(hub, error))
+        return false;
+    const bool sent = remote->send != NULL && to != remote->rank
+                          ? remote->send(remote->user_data, to, tag, data, n_bytes, error)
+                          : exec_mailbox_put(hub->boxes, &header, data, lend, error);
+    transport->bytes_sent += sent ? n_bytes : 0;
+    return sent;
+}
+
+static bool
+post(ExecTransport *transport, int32_t to, int64_t tag, const void *data, int64_t n_bytes,
+     GError **error)
+{
+    return give(transport, to, tag, data, n_bytes, false, error);
+}
+
+/* --- waiting --- */
+
+static void
+spin(ExecLocalHub *hub, ExecMailbox *box, int64_t seen, int64_t until_ns)
+{
+    while (atomic_load(&box->n_changes) == seen && !atomic_load(&hub->aborted) &&
+           now_ns() < until_ns) {
+#if defined(__x86_64__)
+        __builtin_ia32_pause();
+#endif
+    }
+}
+
+/* Sleeps until something changes, an abort, or the deadline; the mutex is held.  Wakes up now and
+ * then in any case: an abort between the check and the wait must not be missed for long. */
+static void
+sleep_until_change(ExecLocalHub *hub, ExecMailbox *box, int64_t deadline_ns)
+{
+    int64_t pause_us = 20000;
+
+    if (hub->timeout_ns > 0)
+        pause_us = CLAMP((deadline_ns - now_ns()) / 1000 + 1, 1, pause_us);
+    exec_mailbox_sleep(box, g_get_monotonic_time() + pause_us);
+}
+
+/* What a rank waits for in its mailbox, asked with the mutex held: EXEC_NOT_WAITING once it is
+ * there, else the rank that it depends on. */
+typedef int32_t (*WaitsFor)(ExecMailbox *box, void *what);
+
+/* False with RANK_DIED or RANK_HUNG. */
+static bool
+wait_until(ExecTransport *transport, WaitsFor waits_for, void *what, GError **error)
+{
+    ExecLocalHub *hub = transport->state;
+    ExecMailbox *box = &hub->boxes[transport->rank];
+    int32_t peer;
+
+    g_mutex_lock(&box->mutex);
+    transport->waited_ns = 0;
+    if ((peer = waits_for(box, what)) == EXEC_NOT_WAITING) {
+        g_mutex_unlock(&box->mutex);
+        return true;
+    }
+    const int64_t begin = now_ns(), deadline = begin + hub->timeout_ns;
+    const int64_t spin_until = begin + hub->spin_ns;
+    atomic_store(&box->waiting_for, peer);
+    while ((peer = waits_for(box, what)) != EXEC_NOT_WAITING && !atomic_load(&hub->aborted)) {
+        const int64_t seen = atomic_load(&box->n_changes);
+        const int64_t now = now_ns();
+        if (hub->timeout_ns > 0 && now >= deadline)
+            break;
+        if (now < spin_until) {
+            g_mutex_unlock(&box->mutex);
+            spin(hub, box, seen, spin_until);
+            g_mutex_lock(&box->mutex);
+        } else {
+            sleep_until_change(hub, box, deadline);
+        }
+    }
+    g_mutex_unlock(&box->mutex);
+    transport->waited_ns = now_ns() - begin;
+    atomic_store(&box->waited_until_ns, begin + transport->waited_ns);
+    atomic_store(&box->waiting_for, EXEC_NOT_WAITING);
+    if (peer != EXEC_NOT_WAITING && exec_local_hub_check(hub, error))
+        g_set_error(error, EXEC_ERROR, EXEC_ERROR_RANK_HUNG,
+                    "rank %d has waited %.1f s for a message of rank %d", transport->rank,
+                    (double)transport->waited_ns * 1e-9, peer);
+    return peer == EXEC_NOT_WAITING;
+}
+
+typedef struct {
+    int32_t from;
+    int64_t tag;
+    ExecMail *mail; /* (out) */
+} Wanted;
+
+static int32_t
+waits_for_mail(ExecMailbox *box, void *what)
+{
+    Wanted *wanted = what;
+
+    wanted->mail = exec_mailbox_find(box, wanted->from, wanted->tag);
+    return wanted->mail == NULL ? wanted->from : EXEC_NOT_WAITING;
+}
+
+static int32_t
+waits_for_place(ExecMailbox *box, void *what)
+{
+    const ExecAwaited *place = what;
+
+    return place->got_bytes < 0 ? place->from : EXEC_NOT_WAITING;
+}
+
+/* Bytes that were lent. */
+typedef struct {
+    const void *data;
+    int64_t n_bytes;
+} Lent;
+
+static int32_t
+waits_for_loans(ExecMailbox *box, void *what)
+{
+    const Lent *lent = what;
+
+    return exec_mailbox_borrower(box, lent->data, lent->n_bytes);
+}
+
+/* --- slots --- */
+
+static bool
+send_message(ExecTransport *transport, int32_t to, int64_t tag, const void *data, int64_t n_bytes,
+             GError **error)
+{
+    g_return_val_if_fail(tag >= 0, false);
+    return post(transport, to, tag, data, n_bytes, error);
+}
+
+/* ExecWire's, too. */
+static bool
+lend(ExecTransport *transport, int32_t to, int64_t tag, const void *data, int64_t n_bytes,
+     GError **error)
+{
+    return give(transport, to, tag, data, n_bytes, true, error);
+}
+
+static bool
+regain(ExecTransport *transport, const void *data, int64_t n_bytes, GError **error)
+{
+    return wait_until(transport, waits_for_loans, &(Lent){data, n_bytes}, error);
+}
+
+static bool
+check_length(const ExecTransport *transport, int32_t from, int64_t n_bytes, int64_t length,
+             GError **error)
+{
+    if (length == n_bytes)
+        return true;
+    g_set_error(error, EXEC_ERROR, EXEC_ERROR_FAILED,
+                "rank %d expected %" G_GINT64_FORMAT " bytes of rank %d, got %" G_GINT64_FORMAT,
+                transport->rank, n_bytes, from, length);
+    return false;
+}
+
+/* ExecWire's take. */
+static bool
+take(ExecTransport *transport, int32_t from, int64_t tag, Dtype add, void *data, int64_t n_bytes,
+     GError **error)
+{
+    ExecLocalHub *hub = transport->state;
+    Wanted wanted = {.from = from, .tag = tag};
+
+    if (!wait_until(transport, waits_for_mail, &wanted, error))
+        return false;
+    const int64_t length = wanted.mail->n_bytes;
+    if (length == n_bytes && add != EXEC_TAKE_COPY)
+        exec_add(add, data, exec_mail_data(wanted.mail), n_bytes / dtype_bytes(add));
+    else if (length == n_bytes && n_bytes > 0)
+        memcpy(data, exec_mail_data(wanted.mail), (size_t)n_bytes);
+    exec_mailbox_dispose(hub->boxes, wanted.mail);
+    return check_length(transport, from, n_bytes, length, error);
+}
+
+static ExecMailbox *
+box_of(const ExecTransport *transport)
+{
+    return &((ExecLocalHub *)transport->state)->boxes[transport->rank];
+}
+
+static bool
+expect(ExecTransport *transport, int32_t from, int64_t tag, void *data, int64_t n_bytes,
+       GError **error)
+{
+    ExecLocalHub *hub = transport->state;
+    const ExecMail header = {.from = from, .tag = tag, .n_bytes = n_bytes};
+
+    if (data != NULL)
+        exec_mailbox_expect(hub->boxes, transport->rank, &header, data);
+    return true;
+}
+
+/* What was awaited at @data has arrived. */
+static bool
+receive_awaited(ExecTransport *transport, ExecAwaited *place, GError **error)
+{
+    ExecMailbox *box = box_of(transport);
+
+    if (!wait_until(transport, waits_for_place, place, error))
+        return false;
+    const ExecAwaited got = *place;
+    g_mutex_lock(&box->mutex);
+    exec_mailbox_take_awaited(box, place);
+    g_mutex_unlock(&box->mutex);
+    return check_length(transport, got.from, got.n_bytes, got.got_bytes, error);
+}
+
+static bool
+receive_message(ExecTransport *transport, int32_t from, int64_t tag, void *data, int64_t n_bytes,
+                GError **error)
+{
+    ExecMailbox *box = box_of(transport);
+
+    g_return_val_if_fail(from >= 0 && from < transport->n_ranks, false);
+    g_mutex_lock(&box->mutex);
+    ExecAwaited *place = exec_mailbox_awaited(box, from, tag, data);
+    g_mutex_unlock(&box->mutex);
+    return place != NULL ? receive_awaited(transport, place, error)
+                         : take(transport, from, tag, EXEC_TAKE_COPY, data, n_bytes, error);
+}
+
+static void
+withdraw(ExecTransport *transport)
+{
+    ExecLocalHub *hub = transport->state;
+
+    exec_mailbox_withdraw(hub->boxes, hub->n_ranks, transport->rank);
+}
+
+static const ExecWire wire = {
+    .post = post, .take = take, .lend = lend, .regain = regain, .withdraw = withdraw};
+
+static bool
+reduce_scatter(ExecTransport *transport, const ExecGroup *group, Dtype dtype, void *data, int64_t n,
+               GError **error)
+{
+    return exec_wire_reduce_scatter(&wire, transport, group, dtype, data, n, error);
+}
+
+static bool
+all_gather(ExecTransport *transport, const ExecGroup *group, Dtype dtype, void *data, int64_t n,
+           GError **error)
+{
+    return exec_wire_all_gather(&wire, transport, group, dtype, data, n, error);
+}
+
+static bool
+all_reduce(ExecTransport *transport, const ExecGroup *group, Dtype dtype, void *data, int64_t n,
+           GError **error)
+{
+    return reduce_scatter(transport, group, dtype, data, n, error) &&
+           all_gather(transport, group, dtype, data, n, error);
+}
+
+static bool
+all_to_all(ExecTransport *transport, const ExecGroup *group, const ExecExchange *exchange,
+           GError **error)
+{
+    return exec_wire_all_to_all(&wire, transport, group, exchange, error);
+}
+
+static bool
+broadcast(ExecTransport *transport, const ExecGroup *group, int32_t root, void *data,
+          int64_t n_bytes, GError **error)
+{
+    return exec_wire_broadcast(&wire, transport, group, root, data, n_bytes, error);
+}
+
+static bool
+barrier(ExecTransport *transport, const ExecGroup *group, GError **error)
+{
+    return exec_wire_barrier(&wire, transport, group, error);
+}
+
+static int32_t
+waiting_for(const ExecTransport *transport)
+{
+    return atomic_load(&box_of(transport)->waiting_for);
+}
+
+static int64_t
+waited_until_ns(const ExecTransport *transport)
+{
+    return atomic_load(&box_of(transport)->waited_until_ns);
+}
+
+static int64_t
+buffer_bytes(const ExecTransport *transport)
+{
+    ExecMailbox *box = box_of(transport);
+
+    g_mutex_lock(&box->mutex);
+    const int64_t bytes = box->buffer_bytes;
+    g_mutex_unlock(&box->mutex);
+    return bytes;
+}
+
+static void
+abort_all(ExecTransport *transport, const char *reason)
+{
+    ExecLocalHub *hub = transport->state;
+
+    g_mutex_lock(&hub->reason_mutex);
+    if (hub->reason == NULL)
+        hub->reason = g_strdup(reason);
+    g_mutex_unlock(&hub->reason_mutex);
+    atomic_store(&hub->aborted, true);
+    for (int32_t i = 0; i < hub->n_ranks; i++) {
+        g_mutex_lock(&hub->boxes[i].mutex);
+        g_cond_broadcast(&hub->boxes[i].changed);
+        g_mutex_unlock(&hub->boxes[i].mutex);
+    }
+}
+
+static const ExecTransportOps ops = {
+    .name = "local",
+    .send = send_message,
+    .receive = receive_message,
+    .all_reduce = all_reduce,
+    .reduce_scatter = reduce_scatter,
+    .all_gather = all_gather,
+    .all_to_all = all_to_all,
+    .broadcast = broadcast,
+    .barrier = barrier,
+    .expect = expect,
+    .lend = lend,
+    .regain = regain,
+    .withdraw = withdraw,
+    .waiting_for = waiting_for,
+    .waited_until_ns = waited_until_ns,
+    .buffer_bytes = buffer_bytes,
+    .abort = abort_all,
+};
+
+ExecTransport
+exec_local_transport(ExecLocalHub *hub, int32_t rank)
+{
+    return (ExecTransport){.ops = &ops, .rank = rank, .n_ranks = hub->n_ranks, .state = hub};
+}
+
+void
+exec_transport_abort(ExecTransport *transport, const char *reason)
+{
+    transport->ops->abort(transport, reason);
+}

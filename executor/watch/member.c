@@ -1,0 +1,215 @@
+#include "executor/watch/member.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "executor/device/pool.h"
+#include "executor/watch/proc.h"
+
+/* Of one address; a host may list some that lead nowhere from here. */
+#define CONNECT_MS 2000
+/* How often it looks at the process that started it. */
+#define LOOK_AT_STARTER_NS 250000000
+
+struct ExecMember {
+    int fd;
+    int32_t rank;
+    ExecWatchRecord in; /* arriving */
+    size_t n_in;
+    int64_t looked_ns,
+        starter_stopped_ns; /* at the starter; since when it is stopped, 0: it is not */
+};
+
+/* --- connecting --- */
+
+static bool
+finish_connecting(int fd)
+{
+    struct pollfd wait = {.fd = fd, .events = POLLOUT};
+    int code = 0;
+    socklen_t size = sizeof code;
+
+    return poll(&wait, 1, CONNECT_MS) == 1 &&
+           getsockopt(fd, SOL_SOCKET, SO_ERROR, &code, &size) == 0 && code == 0;
+}
+
+/* -1 when nobody listens there. */
+static int
+connect_to(const char *host, const char *port)
+{
+    const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
+    struct addrinfo *found = NULL;
+    int fd = -1;
+
+    if (getaddrinfo(host, port, &hints, &found) != 0)
+        return -1;
+    for (const struct addrinfo *a = found; a != NULL && fd < 0; a = a->ai_next) {
+        fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        if (fd < 0)
+            continue;
+        if (connect(fd, a->ai_addr, a->ai_addrlen) != 0 &&
+            (errno != EINPROGRESS || !finish_connecting(fd))) {
+            close(fd);
+            fd = -1;
+        }
+    }
+    freeaddrinfo(found);
+    return fd;
+}
+
+char *
+exec_watch_machine(void)
+{
+    g_autofree char *boot = NULL;
+    g_autofree char *space = g_file_read_link("/proc/self/ns/pid", NULL);
+
+    g_file_get_contents("/proc/sys/kernel/random/boot_id", &boot, NULL, NULL);
+    return g_strdup_printf("%s %s", boot == NULL ? "?" : g_strchomp(boot),
+                           space == NULL ? "?" : space);
+}
+
+static void
+say_hello(ExecMember *member, const char *secret)
+{
+    ExecWatchRecord record = {.kind = EXEC_WATCH_HELLO};
+    g_autofree char *machine = exec_watch_machine();
+
+    g_snprintf(record.text, sizeof record.text, "%s\n%s\n%s", secret, g_get_host_name(), machine);
+    exec_member_tell(member, &record);
+}
+
+ExecMember *
+exec_member_connect(const char *where, int32_t rank, GError **error)
+{
+    g_auto(GStrv) halves = g_strsplit(where, "@", 2);
+    const char *colon = halves[0] != NULL && halves[1] != NULL ? strrchr(halves[1], ':') : NULL;
+
+    if (colon == NULL) {
+        g_set_error(error, EXEC_ERROR, EXEC_ERROR_FAILED,
+                    EXEC_WATCH_VARIABLE " is not of this program");
+        return NULL;
+    }
+    g_autofree char *hosts = g_strndup(halves[1], (size_t)(colon - halves[1]));
+    g_auto(GStrv) list = g_strsplit(hosts, ",", -1);
+    int fd = -1;
+    for (size_t i = 0; list[i] != NULL && fd < 0; i++)
+        fd = connect_to(list[i], colon + 1);
+    if (fd < 0) {
+        g_set_error(error, EXEC_ERROR, EXEC_ERROR_FAILED,
+                    "rank %d on %s cannot reach the watcher of its run at %s", rank,
+                    g_get_host_name(), halves[1]);
+        return NULL;
+    }
+    const int yes = 1;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+    ExecMember *member = g_new0(ExecMember, 1);
+    member->fd = fd;
+    member->rank = rank;
+    say_hello(member, halves[0]);
+    return member;
+}
+
+void
+exec_member_free(ExecMember *member)
+{
+    if (member == NULL)
+        return;
+    close(member->fd);
+    g_free(member);
+}
+
+/* --- the process that started this one --- */
+
+/* Its name, and for how long it has been stopped, into @record. */
+static void
+tell_of_starter(ExecMember *member, ExecWatchRecord *record)
+{
+    const int64_t now = exec_now_ns();
+    const pid_t starter = getppid();
+
+    if (now - member->looked_ns > LOOK_AT_STARTER_NS) {
+        member->looked_ns = now;
+        if (!exec_proc_is_stopped(starter))
+            member->starter_stopped_ns = 0;
+        else if (member->starter_stopped_ns == 0)
+            member->starter_stopped_ns = now;
+    }
+    if (member->starter_stopped_ns == 0)
+        return;
+    g_autofree char *name = exec_proc_text(starter, "comm", NULL);
+    record->starter_stopped_ns = MAX(now - member->starter_stopped_ns, 1);
+    record->starter_pid = (int32_t)starter;
+    g_strlcpy(record->starter, name == NULL ? "?" : g_strchomp(name), sizeof record->starter);
+}
+
+/* The run ends: one that is stopped would not hear of it, and stay behind. */
+static void
+wake_starter(void)
+{
+    if (exec_proc_is_stopped(getppid()))
+        kill(getppid(), SIGCONT);
+}
+
+/* --- talking --- */
+
+void
+exec_member_tell(ExecMember *member, ExecWatchRecord *record)
+{
+    size_t done = 0;
+
+    record->magic = EXEC_WATCH_MAGIC;
+    record->rank = member->rank;
+    record->pid = (int32_t)getpid();
+    tell_of_starter(member, record);
+    while (done < sizeof *record) {
+        const ssize_t n =
+            send(member->fd, (const char *)record + done, sizeof *record - done, MSG_NOSIGNAL);
+        if (n > 0) {
+            done += (size_t)n;
+            continue;
+        }
+        struct pollfd wait = {.fd = member->fd, .events = POLLOUT};
+        /* A watcher that does not read for so long is as good as gone. */
+        if (n < 0 && errno != EAGAIN && errno != EINTR)
+            return;
+        if (n < 0 && errno == EAGAIN && poll(&wait, 1, CONNECT_MS) <= 0)
+            return;
+    }
+}
+
+ExecOrder
+exec_member_order(ExecMember *member, int wait_ms, GError **error)
+{
+    struct pollfd wait = {.fd = member->fd, .events = POLLIN};
+
+    poll(&wait, 1, wait_ms);
+    const ssize_t n = recv(member->fd, (char *)&member->in + member->n_in,
+                           sizeof member->in - member->n_in, MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return EXEC_ORDER_NONE;
+    if (n <= 0) {
+        wake_starter();
+        g_set_error(error, EXEC_ERROR, EXEC_ERROR_RANK_DIED,
+                    "the watcher of this run has ended: rank %d stops", member->rank);
+        return EXEC_ORDER_LOST;
+    }
+    member->n_in += (size_t)n;
+    if (member->n_in < sizeof member->in)
+        return EXEC_ORDER_NONE;
+    member->n_in = 0;
+    if (member->in.kind == EXEC_WATCH_STOP)
+        return EXEC_ORDER_STOP;
+    if (member->in.kind == EXEC_WATCH_BYE)
+        return EXEC_ORDER_BYE;
+    wake_starter();
+    g_set_error(error, EXEC_ERROR, member->in.code, "%.*s", (int)sizeof member->in.text - 1,
+                member->in.text);
+    return EXEC_ORDER_ABORT;
+}

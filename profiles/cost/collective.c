@@ -1,0 +1,444 @@
+#include "profiles/cost/cost_build.h"
+
+#include <math.h>
+
+/* --- measured rows --- */
+
+bool
+cost_measured_bytes_s(const Profile *profile, ProfileOp op, int64_t n_ranks, int64_t bytes,
+                      double *seconds)
+{
+    const ProfileMeasurement *below = NULL, *above = NULL, *before = NULL;
+
+    /* Rows are sorted by bytes among equal (op, n_ranks); below and before are the last two rows
+     * with at most @bytes, above the first with more. */
+    for (guint i = 0; i < profile->measurements->len; i++) {
+        const ProfileMeasurement *row =
+            &g_array_index(profile->measurements, ProfileMeasurement, i);
+
+        if (row->op != op || row->n_ranks != n_ranks)
+            continue;
+        if (row->bytes > bytes) {
+            above = row;
+            break;
+        }
+        before = below;
+        below = row;
+    }
+    if (below == NULL && above == NULL)
+        return false;
+    if (below == NULL) {
+        *seconds = above->median_s;
+        return true;
+    }
+    if (above == NULL && before != NULL) {
+        above = below;
+        below = before;
+    }
+    if (above == NULL) {
+        *seconds = below->bytes > 0 && bytes > below->bytes
+                       ? below->median_s * ((double)bytes / (double)below->bytes)
+                       : below->median_s;
+        return true;
+    }
+    *seconds = below->median_s +
+               (above->median_s - below->median_s) *
+                   ((double)(bytes - below->bytes) / (double)(above->bytes - below->bytes));
+    /* Noise may let the last segment fall. */
+    *seconds = fmax(*seconds, bytes >= above->bytes ? above->median_s : 0.0);
+    return true;
+}
+
+/* --- groups --- */
+
+int64_t
+profile_group_member(const ProfileGroup *group, int64_t i)
+{
+    if (group->per_run == 0)
+        return group->first + i * group->stride;
+    return group->first + i / group->per_run * group->run_stride +
+           i % group->per_run * group->stride;
+}
+
+int64_t
+profile_group_last(const ProfileGroup *group)
+{
+    return profile_group_member(group, group->n - 1);
+}
+
+/* How many of its ranks are devices before @end. */
+static int64_t
+count_before(const ProfileGroup *group, int64_t end)
+{
+    const int64_t n = end - group->first;
+
+    if (n <= 0)
+        return 0;
+    if (group->per_run == 0)
+        return MIN(group->n, (n + group->stride - 1) / group->stride);
+    const int64_t runs = n / group->run_stride, rest = n % group->run_stride;
+    return MIN(group->n, runs * group->per_run +
+                             MIN(group->per_run, (rest + group->stride - 1) / group->stride));
+}
+
+int64_t
+profile_group_count(const ProfileGroup *group, int64_t begin, int64_t end)
+{
+    return count_before(group, end) - count_before(group, begin);
+}
+
+/* Of @n devices one after the other, the first of which is one of them: how many are in the group,
+ * the most; how many in groups that do the same at the same time. */
+static int64_t
+members_among(const ProfileGroup *group, int64_t n)
+{
+    if (group->per_run == 0)
+        return CLAMP(n / group->stride, 1, group->n);
+    if (n < group->run_stride)
+        return CLAMP(n / group->stride, 1, group->per_run);
+    return MIN(n / group->run_stride * group->per_run, group->n);
+}
+
+static int64_t
+busy_among(const ProfileGroup *group, int64_t n)
+{
+    if (group->period == 0)
+        return n;
+    return n / group->period * group->busy + MIN(n % group->period, group->busy);
+}
+
+/* --- topology --- */
+
+static const ModelLevel *
+level_at(const ModelCluster *cluster, size_t i)
+{
+    return &g_array_index(cluster->levels, ModelLevel, i);
+}
+
+/* Devices of the node that holds @rank. */
+static int64_t
+node_devices(const ModelCluster *cluster, int64_t rank)
+{
+    int64_t first = 0, n = 1;
+
+    for (guint i = 0; i < cluster->nodes->len; i++) {
+        const ModelNodes *nodes = &g_array_index(cluster->nodes, ModelNodes, i);
+
+        n = nodes->n_devices;
+        first += nodes->n_devices * nodes->n_nodes;
+        if (rank < first)
+            break;
+    }
+    return n;
+}
+
+/* Level 0 is inside a node whatever its size; others are between nodes when they hold more devices
+ * than one. */
+bool
+profile_level_is_network(const Profile *profile, size_t level, int64_t rank)
+{
+    int64_t group = level_at(profile->cluster, level)->group_devices;
+
+    return level > 0 && (group == 0 || group > node_devices(profile->cluster, rank));
+}
+
+/* How a group lies on the topology. */
+typedef struct {
+    bool network;             /* between nodes */
+    int64_t n;                /* ranks */
+    int64_t n_inner;          /* of which in one group of the level below; 1 at level 0 */
+    double bytes_per_s;       /* rate at which every rank of a ring can send at once */
+    double leave_bytes_per_s; /* one rank's rate out of its inner group, when all send at once */
+    double inner_bytes_per_s; /* one rank's rate inside it */
+    double latency_s, inner_latency_s;
+    double step_s, inner_step_s; /* of a ring, at the outer level and inside */
+} Placement;
+
+/*
+ * All groups of one kind of a pipeline rank communicate at once, since its devices run the same
+ * program: a node's adapters, shared_bytes_per_s, serve its D devices, and a ring with g ranks in
+ * the node gets the share g / D of them (cost-model.md 3.2).
+ */
+static Placement
+place(const Profile *profile, const ProfileGroup *group)
+{
+    const ModelCluster *cluster = profile->cluster;
+    int64_t last = profile_group_last(group);
+    size_t level = model_cluster_level_between(cluster, group->first, last);
+    const ModelLink link = model_cluster_slowest_link(cluster, group->first, last, level);
+    const ModelLink *outer = &link;
+    bool network = profile_level_is_network(profile, level, group->first);
+    double fraction =
+        network ? profile->parameters.network_fraction : profile->parameters.link_fraction;
+    double inside_s = profile->parameters.link_step_s; /* beyond a link's latency, in a node */
+    Placement place = {
+        .network = network,
+        .n = group->n,
+        .n_inner = 1,
+        .bytes_per_s = fraction * outer->bytes_per_s,
+        .leave_bytes_per_s = fraction * outer->bytes_per_s,
+        .inner_bytes_per_s = fraction * outer->bytes_per_s,
+        .latency_s = outer->latency_s,
+        .step_s = network ? fmax(outer->latency_s, profile->parameters.network_step_s)
+                          : outer->latency_s + inside_s,
+        .inner_latency_s = outer->latency_s,
+        .inner_step_s = outer->latency_s + (network ? 0.0 : inside_s),
+    };
+
+    if (level > 0) {
+        const ModelLink inner = model_cluster_slowest_link(cluster, group->first, last, level - 1);
+        int64_t devices = level_at(cluster, level - 1)->group_devices;
+
+        if (network && (devices == 0 || devices > node_devices(cluster, group->first)))
+            devices = node_devices(cluster, group->first);
+        devices = MAX(devices, 1);
+        place.n_inner = members_among(group, devices);
+        place.inner_latency_s = inner.latency_s;
+        place.inner_step_s = network
+                                 ? fmax(inner.latency_s, profile->parameters.network_inner_step_s)
+                                 : inner.latency_s + inside_s;
+        place.inner_bytes_per_s = profile->parameters.link_fraction * inner.bytes_per_s;
+        if (network || outer->shared_bytes_per_s > 0.0) {
+            double per_device = outer->bytes_per_s;
+
+            if (outer->shared_bytes_per_s > 0.0)
+                per_device = fmin(per_device,
+                                  outer->shared_bytes_per_s / (double)busy_among(group, devices));
+            place.leave_bytes_per_s = fraction * per_device;
+            place.bytes_per_s = place.leave_bytes_per_s * (double)place.n_inner;
+            if (outer->shared_bytes_per_s > 0.0)
+                place.bytes_per_s = fmin(place.bytes_per_s, fraction * outer->shared_bytes_per_s);
+            /* Between nodes every adapter carries a ring of its own; in a node all of a ring's
+             * channels cross from one device to one other. */
+            if (!network)
+                place.bytes_per_s = fmin(place.bytes_per_s, fraction * outer->bytes_per_s);
+            if (place.n_inner > 1)
+                place.bytes_per_s = fmin(place.bytes_per_s, place.inner_bytes_per_s);
+        }
+    }
+    return place;
+}
+
+bool
+profile_groups_cost_alike(const Profile *profile, const ProfileGroup *a, const ProfileGroup *b)
+{
+    if (a->n == 1 || b->n == 1)
+        return a->n == b->n;
+    const Placement x = place(profile, a), y = place(profile, b);
+    return x.network == y.network && x.n == y.n && x.n_inner == y.n_inner &&
+           x.bytes_per_s == y.bytes_per_s && x.leave_bytes_per_s == y.leave_bytes_per_s &&
+           x.inner_bytes_per_s == y.inner_bytes_per_s && x.latency_s == y.latency_s &&
+           x.inner_latency_s == y.inner_latency_s && x.step_s == y.step_s &&
+           x.inner_step_s == y.inner_step_s;
+}
+
+/* --- algorithms --- */
+
+/* Messages that follow one another round a ring of all ranks: one per rank and step, most of them
+ * inside the inner groups. */
+static double
+ring_latency_s(const Placement *place)
+{
+    double n_outer = ceil((double)place->n / (double)place->n_inner);
+
+    if (place->n_inner == 1)
+        return ((double)place->n - 1.0) * place->step_s;
+    return ((double)place->n - n_outer) * place->inner_step_s + n_outer * place->step_s;
+}
+
+/* Up or down a tree over nodes, with a chain inside each  [NCCL's double binary trees]. */
+static double
+tree_latency_s(const Placement *place)
+{
+    double n_outer = ceil((double)place->n / (double)place->n_inner);
+
+    if (!place->network)
+        return ring_latency_s(place);
+    return ceil(log2(fmax(n_outer, 1.0))) * place->latency_s +
+           (double)(place->n_inner - 1) * place->inner_latency_s;
+}
+
+/* Every rank sends its share of @bytes to every other: what leaves the inner group and what stays
+ * travel at once. */
+static double
+all_to_all_s(const Placement *place, double bytes)
+{
+    double n = (double)place->n, inner = (double)place->n_inner;
+    double leaving = bytes * (n - inner) / n / place->leave_bytes_per_s;
+    double staying = bytes * (inner - 1.0) / n / place->inner_bytes_per_s;
+
+    if (place->n_inner == 1)
+        leaving = bytes * (n - 1.0) / n / place->leave_bytes_per_s;
+    return place->latency_s + fmax(leaving, staying);
+}
+
+/* The rows of @comm; false: none are measured. */
+static bool
+measured_op(ModelComm comm, ProfileOp *op)
+{
+    switch (comm) {
+    case MODEL_COMM_ALL_REDUCE:
+        *op = PROFILE_OP_ALL_REDUCE;
+        return true;
+    case MODEL_COMM_ALL_GATHER:
+        *op = PROFILE_OP_ALL_GATHER;
+        return true;
+    case MODEL_COMM_REDUCE_SCATTER:
+        *op = PROFILE_OP_REDUCE_SCATTER;
+        return true;
+    case MODEL_COMM_ALL_TO_ALL:
+        *op = PROFILE_OP_ALL_TO_ALL;
+        return true;
+    case MODEL_COMM_RING_EXCHANGE:
+    case MODEL_COMM_NONE:
+        break;
+    }
+    return false;
+}
+
+double
+profile_cost_collective_s(const Profile *profile, ModelComm comm, int64_t bytes,
+                          const ProfileGroup *group)
+{
+    Placement where;
+    double share, ring_s, tree_s;
+    ProfileOp op;
+
+    g_return_val_if_fail(profile != NULL && group != NULL && group->n >= 1, 0.0);
+    g_return_val_if_fail(bytes >= 0 && group->stride >= 1 && group->first >= 0, 0.0);
+
+    if (group->n == 1 || comm == MODEL_COMM_NONE)
+        return 0.0;
+    if (measured_op(comm, &op) && cost_measured_bytes_s(profile, op, group->n, bytes, &ring_s))
+        return ring_s;
+    where = place(profile, group);
+    /* The part of the buffer that a rank sends in one half of a ring all-reduce
+     * [Patarasuk and Yuan 2009]. */
+    share = ((double)where.n - 1.0) / (double)where.n * (double)bytes / where.bytes_per_s;
+    switch (comm) {
+    case MODEL_COMM_ALL_REDUCE:
+        ring_s = 2.0 * (ring_latency_s(&where) + share);
+        tree_s = 2.0 * (tree_latency_s(&where) + (double)bytes / where.bytes_per_s);
+        return profile->parameters.collective_s + fmin(ring_s, tree_s);
+    case MODEL_COMM_ALL_GATHER:
+    case MODEL_COMM_REDUCE_SCATTER:
+        return profile->parameters.collective_s + ring_latency_s(&where) + share;
+    case MODEL_COMM_ALL_TO_ALL:
+        return profile->parameters.collective_s + all_to_all_s(&where, (double)bytes);
+    case MODEL_COMM_RING_EXCHANGE:
+        return profile->parameters.collective_s + ring_latency_s(&where) + share;
+    case MODEL_COMM_NONE:
+        break;
+    }
+    g_return_val_if_reached(0.0);
+}
+
+double
+profile_cost_broadcast_s(const Profile *profile, int64_t bytes, const ProfileGroup *group)
+{
+    Placement where;
+    double seconds;
+
+    g_return_val_if_fail(profile != NULL && group != NULL && group->n >= 1 && bytes >= 0, 0.0);
+
+    if (group->n == 1)
+        return 0.0;
+    if (cost_measured_bytes_s(profile, PROFILE_OP_BROADCAST, group->n, bytes, &seconds))
+        return seconds;
+    where = place(profile, group);
+    return profile->parameters.collective_s + ring_latency_s(&where) +
+           (double)bytes / where.bytes_per_s;
+}
+
+/* The slower of two devices' links to @level, of which @n devices share the first one's way out. */
+static double
+path_bytes_per_s(const ModelCluster *cluster, size_t level, int64_t rank_a, int64_t rank_b,
+                 int64_t n, bool is_outermost)
+{
+    const ModelLink a = model_cluster_link(cluster, rank_a, level);
+    const ModelLink b = model_cluster_link(cluster, rank_b, level);
+    double rate = is_outermost ? fmin(a.bytes_per_s, b.bytes_per_s) : INFINITY;
+
+    if (a.shared_bytes_per_s > 0.0)
+        rate = fmin(rate, a.shared_bytes_per_s / (double)n);
+    if (b.shared_bytes_per_s > 0.0)
+        rate = fmin(rate, b.shared_bytes_per_s / (double)n);
+    return rate;
+}
+
+double
+profile_cost_p2p_s(const Profile *profile, int64_t bytes, int64_t rank_a, int64_t rank_b,
+                   const ProfileGroup *senders)
+{
+    const ModelCluster *cluster;
+    size_t outermost;
+    double rate = INFINITY, latency_s, seconds;
+
+    g_return_val_if_fail(profile != NULL && bytes >= 0 && senders->n >= 1, 0.0);
+
+    cluster = profile->cluster;
+    if (rank_a == rank_b)
+        return 0.0;
+    if (cost_measured_bytes_s(profile, PROFILE_OP_P2P, 2, bytes, &seconds))
+        return seconds;
+    outermost = model_cluster_level_between(cluster, rank_a, rank_b);
+    /* On its way out a message leaves one group of devices after the other. */
+    for (size_t i = 0; i <= outermost; i++) {
+        int64_t first = rank_a, n = 1;
+
+        if (i > 0)
+            model_cluster_group(cluster, i - 1, rank_a, &first, &n);
+        n = MAX(1, profile_group_count(senders, first, first + n));
+        rate = fmin(rate, path_bytes_per_s(cluster, i, rank_a, rank_b, n, i == outermost));
+    }
+    latency_s = fmax(model_cluster_link(cluster, rank_a, outermost).latency_s,
+                     model_cluster_link(cluster, rank_b, outermost).latency_s);
+    rate *= profile_level_is_network(profile, outermost, rank_a)
+                ? profile->parameters.network_p2p_fraction
+                : profile->parameters.p2p_fraction;
+    return profile->parameters.p2p_s + latency_s + (double)bytes / rate;
+}
+
+/* --- traffic --- */
+
+/* Of @group: how many of its ranks lie in the group of the level below @level of its first. */
+static double
+members_below(const ModelCluster *cluster, const ProfileGroup *group, size_t level)
+{
+    int64_t first, n;
+
+    if (level == 0)
+        return 1.0;
+    model_cluster_group(cluster, level - 1, group->first, &first, &n);
+    return (double)profile_group_count(group, first, first + n);
+}
+
+void
+profile_collective_traffic(const Profile *profile, ModelComm comm, int64_t bytes,
+                           const ProfileGroup *group,
+                           double traffic_bytes[MODEL_CLUSTER_MAX_LEVELS])
+{
+    const double n = (double)group->n;
+    double round_bytes = (double)bytes * (n - 1.0) / n; /* that a rank of a ring sends */
+    double below = 1.0;
+    size_t outermost;
+
+    if (group->n == 1 || comm == MODEL_COMM_NONE)
+        return;
+    if (comm == MODEL_COMM_ALL_REDUCE)
+        round_bytes *= 2.0;
+    outermost =
+        model_cluster_level_between(profile->cluster, group->first, profile_group_last(group));
+    /* Of the group, @below ranks lie in one group of the level inside, @here in one of level i. */
+    for (size_t i = 0; i <= outermost; i++) {
+        const double here = i == outermost ? n : members_below(profile->cluster, group, i + 1);
+
+        if (comm == MODEL_COMM_ALL_TO_ALL)
+            traffic_bytes[i] += (double)bytes / n * (here - below);
+        else if (i == outermost)
+            traffic_bytes[i] += round_bytes / below;
+        else
+            traffic_bytes[i] += round_bytes * (1.0 / below - 1.0 / here);
+        below = here;
+    }
+}

@@ -1,0 +1,414 @@
+#include "profiles/cost/measured.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "profiles/fit/measured_fit.h"
+
+/* --- rows of one kind --- */
+
+/* Rows that take part in one fit. */
+#define MAX_FIT_ROWS 4096
+
+typedef struct {
+    int64_t batch, tokens, context;
+} Shape;
+
+typedef struct {
+    ProfileFitFeatures *features; /* (owned) */
+    double *times;                /* (owned) */
+    Shape *shapes;                /* (owned) */
+    size_t n;
+} Rows;
+
+static void
+rows_clear(Rows *rows)
+{
+    g_free(rows->features);
+    g_free(rows->times);
+    g_free(rows->shapes);
+}
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(Rows, rows_clear)
+
+static bool
+row_fits(const ProfileMeasurement *row, ProfileOp op, ProfilePass pass, int64_t tp)
+{
+    return row->op == op && row->pass == pass && row->tp == tp && row->median_s > 0.0;
+}
+
+static void
+collect(const Profile *profile, ProfileOp op, ProfilePass pass, int64_t tp, Rows *rows)
+{
+    guint n = profile->measurements->len;
+    size_t n_fitting = 0;
+
+    for (guint i = 0; i < n; i++)
+        n_fitting +=
+            row_fits(&g_array_index(profile->measurements, ProfileMeasurement, i), op, pass, tp);
+    n_fitting = MIN(n_fitting, MAX_FIT_ROWS);
+    *rows = (Rows){
+        .features = g_new(ProfileFitFeatures, n_fitting),
+        .times = g_new(double, n_fitting),
+        .shapes = g_new(Shape, n_fitting),
+    };
+    for (guint i = 0; i < n && rows->n < n_fitting; i++) {
+        const ProfileMeasurement *row =
+            &g_array_index(profile->measurements, ProfileMeasurement, i);
+
+        if (!row_fits(row, op, pass, tp))
+            continue;
+        rows->features[rows->n] = profile_fit_features(row->batch, row->tokens, row->context);
+        rows->times[rows->n] = profile_measurement_mean_s(row);
+        rows->shapes[rows->n] = (Shape){row->batch, row->tokens, row->context};
+        rows->n++;
+    }
+}
+
+/* Squared distance of two shapes: logarithms of batch and tokens, context against the length. */
+static double
+distance2(const Shape *a, const Shape *b)
+{
+    double batch = log2((double)a->batch / (double)b->batch);
+    double tokens = log2((double)a->tokens / (double)b->tokens);
+    double context = log2((double)(a->context + a->tokens) / (double)(b->context + b->tokens));
+
+    return batch * batch + tokens * tokens + context * context;
+}
+
+/* The fit times the deviation of the rows around @shape, weighted by inverse fourth powers of the
+ * distance: rows next to it decide. */
+static double
+between_rows(const Rows *rows, const Shape *shape)
+{
+    double coefficients[PROFILE_FIT_FEATURES] = {0};
+    double weights = 0.0, deviations = 0.0;
+    ProfileFitFeatures features = profile_fit_features(shape->batch, shape->tokens, shape->context);
+
+    profile_fit(rows->features, rows->times, rows->n, coefficients);
+    for (size_t i = 0; i < rows->n; i++) {
+        double distance = distance2(&rows->shapes[i], shape) + 1e-12;
+        double weight = 1.0 / (distance * distance);
+
+        weights += weight;
+        deviations +=
+            weight * (rows->times[i] / profile_fit_evaluate(&rows->features[i], coefficients));
+    }
+    return profile_fit_evaluate(&features, coefficients) * (deviations / weights);
+}
+
+/* False without rows; @source says whether the very shape was measured. */
+static bool
+measured_time(const Profile *profile, ProfileOp op, ProfilePass pass, int64_t tp,
+              const Shape *shape, double *seconds, ProfileSource *source)
+{
+    g_auto(Rows) rows = {0};
+
+    collect(profile, op, pass, tp, &rows);
+    if (rows.n == 0)
+        return false;
+    for (size_t i = 0; i < rows.n; i++) {
+        if (rows.shapes[i].batch == shape->batch && rows.shapes[i].tokens == shape->tokens &&
+            rows.shapes[i].context == shape->context) {
+            *seconds = rows.times[i];
+            *source = PROFILE_SOURCE_MEASURED;
+            return true;
+        }
+    }
+    *seconds = between_rows(&rows, shape);
+    *source = PROFILE_SOURCE_INTERPOLATED;
+    return true;
+}
+
+/* --- parts --- */
+
+/* What was measured is all that the op does but the exchange of context-parallel ranks, which are
+ * not measured together: it comes on top, as modelled. */
+static void
+scale_to(ProfileCost *cost, double seconds, ProfileSource source)
+{
+    const double exchange_s = cost->part_s[PROFILE_PART_CP];
+    double device_s = -exchange_s;
+
+    cost->host_s = 0.0;
+    cost->source = source;
+    for (int i = 0; i < PROFILE_PART_N; i++)
+        device_s += cost->part_s[i];
+    for (int i = 0; i < PROFILE_PART_N; i++)
+        cost->part_s[i] = device_s > 0.0 ? cost->part_s[i] * (seconds / device_s) : 0.0;
+    if (device_s <= 0.0)
+        cost->part_s[PROFILE_PART_COMPUTE] = seconds;
+    cost->part_s[PROFILE_PART_CP] = exchange_s;
+}
+
+/* Products' FLOPs of the weight gradient over those of the whole backward: half of the products',
+ * none of attention's. */
+static double
+weight_share(const ProfileQuery *query)
+{
+    ModelOp ops[MODEL_MAX_OPS];
+    size_t n_ops = model_ops(query->arch, query->part, query->layer, &query->shape, ops);
+    double weight = 0.0, all = 0.0;
+
+    for (size_t i = 0; i < n_ops; i++) {
+        all += ops[i].backward_flops;
+        if (ops[i].kind == MODEL_OP_GEMM)
+            weight += ops[i].backward_flops / 2.0;
+    }
+    return all > 0.0 ? weight / all : 0.0;
+}
+
+static const ProfileOp op_of_part[] = {
+    [MODEL_PART_EMBEDDING] = PROFILE_OP_EMBEDDING,
+    [MODEL_PART_LAYER] = PROFILE_OP_LAYER,
+    [MODEL_PART_HEAD] = PROFILE_OP_HEAD,
+};
+
+/* Whether rows of this profile are of the query's kind. */
+static bool
+is_measured(const Profile *profile, const ProfileQuery *query)
+{
+    const ModelShape *s = &query->shape;
+
+    return profile->measurements->len > 0 && profile_matches(profile, query->arch) &&
+           profile->measured_dtype == s->dtype && s->ep == 1;
+}
+
+/*
+ * The slice of one device with the work of a context-parallel rank: its share of the tokens and of
+ * the pairs of query and key, which the zigzag divides evenly, so
+ * own (2 context' + own) = tokens (2 context + tokens) / cp.
+ */
+static Shape
+own_shape(const ModelShape *s)
+{
+    const int64_t own = (s->tokens + s->cp - 1) / s->cp;
+
+    return (Shape){s->batch, own, (2 * s->context + s->tokens - own + 1) / 2};
+}
+
+bool
+profile_measured_sliced_floor(const Profile *profile, const ProfileQuery *query, ProfilePass pass,
+                              double *seconds)
+{
+    const ModelShape *s = &query->shape;
+    const double tokens = (double)s->batch * (double)s->tokens / (double)s->cp;
+    const ProfileFitFeatures whole = {{1.0, tokens, tokens * (double)s->tokens}};
+    double coefficients[PROFILE_FIT_FEATURES] = {0}, least = INFINITY;
+    g_auto(Rows) rows = {0};
+
+    if (!is_measured(profile, query))
+        return false;
+    collect(profile, op_of_part[query->part], pass, query->shape.tp, &rows);
+    if (rows.n == 0)
+        return false;
+    profile_fit(rows.features, rows.times, rows.n, coefficients);
+    /* Between rows the deviation is a mean of theirs. */
+    for (size_t i = 0; i < rows.n; i++)
+        least = fmin(least, rows.times[i] / profile_fit_evaluate(&rows.features[i], coefficients));
+    *seconds = least * profile_fit_evaluate(&whole, coefficients);
+    return true;
+}
+
+void
+profile_measured_part(const Profile *profile, const ProfileQuery *query, ProfilePass pass,
+                      ProfileCost *cost)
+{
+    const ModelShape *s = &query->shape;
+    const Shape shape = own_shape(s);
+    ProfileOp op = op_of_part[query->part];
+    ProfileSource source;
+    double seconds, share;
+
+    if (!is_measured(profile, query))
+        return;
+    if (measured_time(profile, op, pass, s->tp, &shape, &seconds, &source)) {
+        scale_to(cost, seconds, source);
+        return;
+    }
+    if ((pass != PROFILE_PASS_BACKWARD_INPUT && pass != PROFILE_PASS_BACKWARD_WEIGHT) ||
+        !measured_time(profile, op, PROFILE_PASS_BACKWARD, s->tp, &shape, &seconds, &source))
+        return;
+    share = weight_share(query);
+    if (pass == PROFILE_PASS_BACKWARD_INPUT)
+        share = 1.0 - share;
+    scale_to(cost, share * seconds, PROFILE_SOURCE_INTERPOLATED);
+}
+
+/* --- how good the fit is --- */
+
+static bool
+is_at(const Shape *shape, int64_t batch, int64_t tokens)
+{
+    return shape->batch == batch && shape->tokens == tokens;
+}
+
+/* Whether (@batch, @tokens) has rows on both sides that are not its own. */
+static bool
+is_inside(const Rows *rows, int64_t batch, int64_t tokens)
+{
+    bool below[2] = {false, false}, above[2] = {false, false};
+
+    for (size_t i = 0; i < rows->n; i++) {
+        const Shape *s = &rows->shapes[i];
+
+        if (is_at(s, batch, tokens))
+            continue;
+        below[0] |= s->batch <= batch;
+        above[0] |= s->batch >= batch;
+        below[1] |= s->tokens <= tokens;
+        above[1] |= s->tokens >= tokens;
+    }
+    return below[0] && above[0] && below[1] && above[1];
+}
+
+/* Moves the rows of (@batch, @tokens) behind the others; returns how many others there are. */
+static size_t
+set_aside(Rows *rows, int64_t batch, int64_t tokens)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < rows->n; i++) {
+        if (is_at(&rows->shapes[i], batch, tokens))
+            continue;
+        const Shape shape = rows->shapes[n];
+        const ProfileFitFeatures features = rows->features[n];
+        const double time = rows->times[n];
+
+        rows->shapes[n] = rows->shapes[i];
+        rows->features[n] = rows->features[i];
+        rows->times[n] = rows->times[i];
+        rows->shapes[i] = shape;
+        rows->features[i] = features;
+        rows->times[i] = time;
+        n++;
+    }
+    return n;
+}
+
+void
+profile_measured_left_out(const Profile *profile, const ProfileRows *which, int64_t batch,
+                          int64_t tokens, GArray *errors)
+{
+    g_auto(Rows) rows = {0};
+
+    collect(profile, which->op, which->pass, which->tp, &rows);
+    if (!is_inside(&rows, batch, tokens))
+        return;
+    const size_t n_all = rows.n;
+    rows.n = set_aside(&rows, batch, tokens);
+    for (size_t i = rows.n; i < n_all; i++) {
+        const double error = fabs(between_rows(&rows, &rows.shapes[i]) / rows.times[i] - 1.0);
+
+        g_array_append_val(errors, error);
+    }
+}
+
+static int
+compare_doubles(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* Every (batch, tokens) of these rows is left out once. */
+static void
+add_fit_error(Profile *profile, const ProfileRows *rows)
+{
+    g_autoptr(GArray) errors = g_array_new(FALSE, FALSE, sizeof(double));
+    const ProfileMeasurement *before = NULL;
+
+    /* Sorted by batch, then tokens, then context. */
+    for (guint i = 0; i < profile->measurements->len; i++) {
+        const ProfileMeasurement *row =
+            &g_array_index(profile->measurements, ProfileMeasurement, i);
+
+        if (!row_fits(row, rows->op, rows->pass, rows->tp))
+            continue;
+        if (before == NULL || before->batch != row->batch || before->tokens != row->tokens)
+            profile_measured_left_out(profile, rows, row->batch, row->tokens, errors);
+        before = row;
+    }
+    if (errors->len == 0)
+        return;
+    qsort(errors->data, errors->len, sizeof(double), compare_doubles);
+    const ProfileFitError error = {
+        .op = rows->op,
+        .pass = rows->pass,
+        .tp = rows->tp,
+        .n_left_out = errors->len,
+        .median_fraction = g_array_index(errors, double, (errors->len - 1) / 2),
+        .worst_fraction = g_array_index(errors, double, errors->len - 1),
+    };
+    g_array_append_val(profile->fit_errors, error);
+}
+
+void
+profile_measured_fit_errors(Profile *profile)
+{
+    const ProfileMeasurement *before = NULL;
+
+    g_array_set_size(profile->fit_errors, 0);
+    /* Sorted by op, then pass, then tp. */
+    for (guint i = 0; i < profile->measurements->len; i++) {
+        const ProfileMeasurement *row =
+            &g_array_index(profile->measurements, ProfileMeasurement, i);
+
+        if (row->op > PROFILE_OP_HEAD)
+            break;
+        if (before == NULL || before->op != row->op || before->pass != row->pass ||
+            before->tp != row->tp)
+            add_fit_error(profile, &(ProfileRows){row->op, row->pass, row->tp});
+        before = row;
+    }
+}
+
+/* --- optimizer, overhead --- */
+
+bool
+profile_measured_optimizer(const Profile *profile, int64_t n_elements, double *seconds)
+{
+    const ProfileMeasurement *below = NULL, *above = NULL;
+
+    /* Rows are sorted by elements: below is the last with at most n_elements, above the first with
+     * more. */
+    for (guint i = 0; i < profile->measurements->len && above == NULL; i++) {
+        const ProfileMeasurement *row =
+            &g_array_index(profile->measurements, ProfileMeasurement, i);
+
+        if (row->op != PROFILE_OP_OPTIMIZER)
+            continue;
+        if (row->n_elements > n_elements)
+            above = row;
+        else
+            below = row;
+    }
+    if (below == NULL && above == NULL)
+        return false;
+    if (below != NULL && above != NULL) {
+        double t = (double)(n_elements - below->n_elements) /
+                   (double)(above->n_elements - below->n_elements);
+
+        const double below_s = profile_measurement_mean_s(below);
+
+        *seconds = below_s + t * (profile_measurement_mean_s(above) - below_s);
+    } else {
+        const ProfileMeasurement *row = below != NULL ? below : above;
+
+        *seconds = profile_measurement_mean_s(row) * ((double)n_elements / (double)row->n_elements);
+    }
+    return true;
+}
+
+double
+profile_measured_overhead_s(const Profile *profile)
+{
+    for (guint i = 0; i < profile->measurements->len; i++) {
+        const ProfileMeasurement *row =
+            &g_array_index(profile->measurements, ProfileMeasurement, i);
+
+        if (row->op == PROFILE_OP_OVERHEAD)
+            return row->median_s;
+    }
+    return 0.0;
+}

@@ -1,0 +1,214 @@
+#include "profiles/cost/placement.h"
+
+#include <string.h>
+
+#include "schedule/rank_order.h"
+
+/* --- groups --- */
+
+/* Along one or two dimensions, the nearer first; those of degree 1 do not count. */
+static ProfileGroup
+along(const PlanDegrees *d, int64_t first, PlanDim a, PlanDim b)
+{
+    int64_t strides[PLAN_DIM_N];
+
+    plan_strides(d, strides);
+    const PlanDim near = strides[a] <= strides[b] ? a : b, far = near == a ? b : a;
+    const int64_t n_near = plan_degree(d, near), n_far = near == far ? 1 : plan_degree(d, far);
+    ProfileGroup group = {.first = first, .stride = strides[near], .n = n_near * n_far};
+
+    if (group.n == 1)
+        group.stride = 1;
+    else if (n_near == 1)
+        group.stride = strides[far];
+    else if (n_far > 1 && strides[far] != strides[near] * n_near)
+        group.per_run = n_near, group.run_stride = strides[far];
+    return group;
+}
+
+/* Every @stride-th device of a stage, by their index in it. */
+static ProfileGroup
+of_stage(const PlanDegrees *d, int64_t first, int64_t stride, int64_t n)
+{
+    const int64_t run = plan_stage_run(d);
+    ProfileGroup group = {.first = first, .stride = stride, .n = n};
+
+    if (n == 1)
+        group.stride = 1;
+    if (plan_stages_are_runs(d) || n == 1)
+        return group;
+    if (stride >= run)
+        group.stride = stride * d->pp;
+    else if (stride * n > run)
+        group.per_run = run / stride, group.run_stride = run * d->pp;
+    return group;
+}
+
+ProfileGroup
+profile_placed_at(const ProfilePlacement *placement, ProfilePlaced kind, int64_t first)
+{
+    const PlanDegrees *d = placement->degrees;
+    const int64_t etp = plan_expert_tp(d, placement->conventions);
+    ProfileGroup group = {.first = first, .stride = 1, .n = 1};
+
+    switch (kind) {
+    case PROFILE_PLACED_TP:
+        group = along(d, first, PLAN_DIM_TP, PLAN_DIM_TP);
+        break;
+    case PROFILE_PLACED_CP:
+        group = along(d, first, PLAN_DIM_CP, PLAN_DIM_CP);
+        break;
+    case PROFILE_PLACED_EP:
+        group = of_stage(d, first, etp, d->ep);
+        break;
+    case PROFILE_PLACED_ETP:
+        group = of_stage(d, first, 1, etp);
+        break;
+    case PROFILE_PLACED_DENSE:
+        group = along(d, first, PLAN_DIM_CP, PLAN_DIM_DP);
+        break;
+    case PROFILE_PLACED_EXPERT:
+        group = of_stage(d, first, d->ep * etp, plan_expert_replicas(d, placement->conventions));
+        break;
+    case PROFILE_PLACED_STAGE:
+        group = of_stage(d, first, 1, plan_stage_devices(d));
+        break;
+    case PROFILE_PLACED_N:
+        g_return_val_if_reached(group);
+    }
+    /* Of one that lies in one run, all that is near does the same. */
+    if (!plan_stages_are_runs(d) && profile_group_last(&group) - first >= plan_stage_run(d))
+        group.busy = plan_stage_run(d), group.period = group.busy * d->pp;
+    return group;
+}
+
+/* --- those that stand for others --- */
+
+static size_t
+level_of(const ModelCluster *cluster, const ProfileGroup *group)
+{
+    return model_cluster_level_between(cluster, group->first, profile_group_last(group));
+}
+
+/* Whether @device is the first of its group of the shape of @group: its digits along the group's
+ * dimensions are 0. */
+static bool
+begins_group(const ProfileGroup *group, int64_t device)
+{
+    if (group->per_run == 0)
+        return device / group->stride % group->n == 0;
+    return device / group->stride % group->per_run == 0 &&
+           device / group->run_stride % (group->n / group->per_run) == 0;
+}
+
+/* Of the groups of pipeline rank @rank that have the shape of @group the first of those that span
+ * the outermost level.  @is_pair: every device of the stage begins one. */
+static ProfileGroup
+widest(const ProfilePlacement *placement, ProfileGroup group, int64_t rank, bool is_pair)
+{
+    const PlanDegrees *d = placement->degrees;
+    ProfileGroup best = group;
+    size_t outermost = level_of(placement->cluster, &group);
+
+    for (int64_t i = 1; i < plan_stage_devices(d); i++) {
+        group.first = plan_stage_device(d, rank, i);
+        if (!is_pair && !begins_group(&group, group.first))
+            continue;
+        const size_t level = level_of(placement->cluster, &group);
+        if (level > outermost) {
+            outermost = level;
+            best = group;
+        }
+    }
+    return best;
+}
+
+static bool
+may_differ(const ProfilePlacement *placement, const ProfileGroup *group)
+{
+    return group->n > 1 && plan_rank_order_plain(placement->degrees) != PLAN_RANK_ORDER_DEFAULT &&
+           !profile_placement_is_aligned(placement);
+}
+
+ProfileGroup
+profile_placed(const ProfilePlacement *placement, ProfilePlaced kind, int64_t rank)
+{
+    const ProfileGroup group =
+        profile_placed_at(placement, kind, plan_stage_device(placement->degrees, rank, 0));
+
+    return kind != PROFILE_PLACED_STAGE && may_differ(placement, &group)
+               ? widest(placement, group, rank, false)
+               : group;
+}
+
+ProfileGroup
+profile_placed_pair(const ProfilePlacement *placement, int64_t from, int64_t to)
+{
+    const PlanDegrees *d = placement->degrees;
+    ProfileGroup group =
+        profile_placed_at(placement, PROFILE_PLACED_STAGE, plan_stage_device(d, MIN(from, to), 0));
+
+    group.stride = ABS(to - from) * plan_stage_run(d);
+    group.n = 2;
+    group.per_run = group.run_stride = 0;
+    return may_differ(placement, &group) ? widest(placement, group, MIN(from, to), true) : group;
+}
+
+/* --- alignment --- */
+
+static bool
+nests(int64_t a, int64_t b)
+{
+    return a <= 0 || b <= 0 || a % b == 0 || b % a == 0;
+}
+
+/* Whether runs of @n devices, one after the other, nest with nodes and groups of all levels. */
+static bool
+nests_everywhere(const ModelCluster *cluster, int64_t n)
+{
+    if (!nests(g_array_index(cluster->nodes, ModelNodes, 0).n_devices, n))
+        return false;
+    for (guint i = 0; i < cluster->levels->len; i++)
+        if (!nests(g_array_index(cluster->levels, ModelLevel, i).group_devices, n))
+            return false;
+    return true;
+}
+
+bool
+profile_placement_is_aligned(const ProfilePlacement *placement)
+{
+    const ModelCluster *cluster = placement->cluster;
+    const PlanDegrees *d = placement->degrees;
+    const int64_t experts = d->ep * plan_expert_tp(d, placement->conventions);
+    const int64_t run = plan_stage_run(d);
+    PlanDim dims[PLAN_DIM_N];
+    int64_t n = 1;
+
+    if (cluster->nodes->len != 1)
+        return false;
+    if (plan_rank_order_plain(d) == PLAN_RANK_ORDER_DEFAULT)
+        return nests_everywhere(cluster, run);
+    plan_rank_order_dims(d->rank_order, dims);
+    for (int i = 0; i < PLAN_DIM_N; i++) {
+        n *= plan_degree(d, dims[i]);
+        if (!nests_everywhere(cluster, n))
+            return false;
+    }
+    return nests_everywhere(cluster, experts <= run ? experts : experts * d->pp);
+}
+
+void
+profile_placement_counts(const ProfilePlacement *placement, ProfilePlacementCounts *counts)
+{
+    const ModelCluster *cluster = placement->cluster;
+
+    memset(counts, 0, sizeof *counts);
+    for (int kind = 0; kind < PROFILE_PLACED_N; kind++) {
+        const ProfileGroup group = profile_placed_at(placement, (ProfilePlaced)kind, 0);
+        for (guint i = 0; i < cluster->levels->len; i++) {
+            int64_t first, n;
+            model_cluster_group(cluster, i, 0, &first, &n);
+            counts->n[i][kind] = profile_group_count(&group, first, first + n);
+        }
+    }
+}

@@ -1,0 +1,57 @@
+/*
+ * profiles/import/import.h - other tools' measurements and machine descriptions as a Profile, so that
+ * nobody measures twice.
+ *
+ *   nccl-tests       text and JSON (-J): all_reduce and sendrecv become measured rows; the other
+ *                    collectives, which a profile has no rows for, are fitted by the parameters of
+ *                    its links (profiles/fit/calibrate.h)
+ *   kineto           PyTorch profiler traces: NCCL kernels, the shortest of each kind and size,
+ *                    since a kernel spans the wait for its peers; 16-bit products, fused
+ *                    attention and large memory-bound ops, fitted (docs/formats.md, import)
+ *   TeraPipe         latency_model.*.json {"b_s_c": {"forward_mean", ...}} of one layer, and
+ *                    *.communication_latency.json
+ *   Sailor           {micro-batch: {tp: {layer: [forward, backward, update]}}}
+ *   SimuMax, Calculon  system files: devices, links, what share of them software reaches; measured
+ *                    efficiencies of products are fitted, not kept
+ *
+ * Which it is is told from the content.  Every file is hostile until parsed.
+ *
+ * Errors: PROFILE_IMPORT_ERROR_INVALID (text; names file and line), JSON_ERROR_INVALID (names file,
+ * line, column and path), G_FILE_ERROR; PROFILE_IMPORT_ERROR_OPTION: something must be given.
+ */
+#ifndef PROFILES_IMPORT_IMPORT_H
+#define PROFILES_IMPORT_IMPORT_H
+
+#include "profiles/cost/cost.h"
+
+G_BEGIN_DECLS
+
+#define PROFILE_IMPORT_ERROR (profile_import_error_quark())
+GQuark profile_import_error_quark(void);
+
+typedef enum {
+    PROFILE_IMPORT_ERROR_INVALID,
+    PROFILE_IMPORT_ERROR_OPTION,
+} ProfileImportError;
+
+typedef struct {
+    const ModelArch *arch; /* (nullable) whose layers were timed: TeraPipe, Sailor */
+    int64_t seq_len;       /* tokens of a sequence, which Sailor does not say; 0: not given */
+    int64_t tp;            /* which TeraPipe says in a file's name only; 0: not given */
+    int64_t n_ranks;       /* of nccl-tests, where the file does not say; 0: not given */
+    const char *op;        /* (nullable) of nccl-tests: "all_reduce", ...; where it does not say */
+    Dtype dtype;           /* of the timed layers */
+} ProfileImportOptions;
+
+/*
+ * Adds what @path says to @profile.  A system file replaces its cluster; @profile NULL starts from
+ * nothing, which only system files can.
+ * @summary  (out, owned) one line: what was found.
+ * Returns: (owned) a new profile, or NULL.
+ */
+Profile *profile_import(const Profile *profile, const char *path,
+                        const ProfileImportOptions *options, char **summary, GError **error);
+
+G_END_DECLS
+
+#endif /* PROFILES_IMPORT_IMPORT_H */

@@ -1,0 +1,323 @@
+/* Compute kernels in PyTorch's traces: joined to the operators that launched them. */
+#include "profiles/import/kineto.h"
+
+#include <math.h>
+#include <string.h>
+
+#define MAX_TS_US 1e18
+
+static const char *const skip_names[IMPORT_SKIP_N] = {
+    [IMPORT_SKIP_OPERATOR] = "of other operators",
+    [IMPORT_SKIP_SHAPE] = "without usable Input Dims",
+    [IMPORT_SKIP_UNSAID] = "without Concrete Inputs",
+    [IMPORT_SKIP_FORMAT] = "of other number formats",
+    [IMPORT_SKIP_STRIDES] = "of tensors with gaps or another order",
+    [IMPORT_SKIP_SMALL] = "bound by memory, below 128 MiB",
+    [IMPORT_SKIP_ZERO] = "without a time",
+    [IMPORT_SKIP_PEAK] = "faster than the device",
+    [IMPORT_SKIP_COLLECTIVE] = "beside a collective",
+};
+
+/* One call of an operator and the kernels that it launched. */
+typedef struct {
+    const ImportOperator *op;
+    const JsonValue *event;
+    double us, start_us, end_us;
+    int64_t n_kernels;
+} Call;
+
+typedef struct {
+    double start_us, end_us; /* of collectives, by start; the ends' running maximum */
+} Span;
+
+typedef struct {
+    Import *import;
+    JsonDoc *doc;
+    const ModelDevice *device;
+    GHashTable *calls;    /* (owned) External id -> Call (owned) */
+    GHashTable *launches; /* (owned) correlation of a launch -> its External id */
+    GArray *spans;        /* (owned) of Span */
+    int64_t n_kernels[IMPORT_SKIP_N + 1];
+} Compute;
+
+/* --- what is in an event --- */
+
+static bool
+has_text(JsonDoc *doc, const JsonValue *event, const char *key, const char *text)
+{
+    return json_has(doc, event, key) && json_is_string(json_member(doc, event, key)) &&
+           strcmp(json_string(doc, event, key), text) == 0;
+}
+
+static const JsonValue *
+args_of(JsonDoc *doc, const JsonValue *event)
+{
+    return json_has(doc, event, "args") ? json_object_or_null(doc, event, "args") : NULL;
+}
+
+/* Owned by the caller; NULL where the event has none. */
+static gint64 *
+read_id(JsonDoc *doc, const JsonValue *args, const char *key)
+{
+    gint64 id;
+
+    if (args == NULL || !json_has(doc, args, key))
+        return NULL;
+    id = json_int64(doc, args, key, 0, JSON_MAX_INT);
+    return g_memdup2(&id, sizeof id);
+}
+
+/* Of what a kernel or a launch belongs to; with PyTorch before 2.0 the key is in lower case. */
+static gint64 *
+read_external_id(JsonDoc *doc, const JsonValue *args)
+{
+    gint64 *id = read_id(doc, args, "External id");
+
+    return id != NULL ? id : read_id(doc, args, "external id");
+}
+
+static const ImportOperator *
+operator_of(JsonDoc *doc, const JsonValue *event)
+{
+    return json_has(doc, event, "name") && json_is_string(json_member(doc, event, "name"))
+               ? import_operator(json_string(doc, event, "name"))
+               : NULL;
+}
+
+static bool
+is_collective(JsonDoc *doc, const JsonValue *event)
+{
+    return json_has(doc, event, "name") && json_is_string(json_member(doc, event, "name")) &&
+           g_str_has_prefix(json_string(doc, event, "name"), "nccl");
+}
+
+/* --- first reading: operators, launches, collectives --- */
+
+static void
+note_event(Compute *compute, const JsonValue *event)
+{
+    JsonDoc *doc = compute->doc;
+    const JsonValue *args = args_of(doc, event);
+
+    if (has_text(doc, event, "cat", "cpu_op")) {
+        const ImportOperator *op = operator_of(doc, event);
+        gint64 *id = op == NULL ? NULL : read_id(doc, args, "External id");
+
+        if (id != NULL) {
+            const Call call = {.op = op, .event = event, .start_us = INFINITY};
+
+            g_hash_table_insert(compute->calls, id, g_memdup2(&call, sizeof call));
+        }
+    } else if (has_text(doc, event, "cat", "cuda_runtime") ||
+               has_text(doc, event, "cat", "cuda_driver")) {
+        gint64 *correlation = read_id(doc, args, "correlation");
+        gint64 *id = read_external_id(doc, args);
+
+        if (correlation != NULL && id != NULL)
+            g_hash_table_insert(compute->launches, g_steal_pointer(&correlation),
+                                g_steal_pointer(&id));
+        g_free(correlation);
+        g_free(id);
+    } else if (has_text(doc, event, "cat", "kernel") && is_collective(doc, event) &&
+               json_has(doc, event, "ts")) {
+        const double start = json_double(doc, event, "ts", -MAX_TS_US, MAX_TS_US);
+        const Span span = {start, start + json_double(doc, event, "dur", 0.0, IMPORT_MAX_US)};
+
+        g_array_append_val(compute->spans, span);
+    }
+}
+
+static int
+by_start(const void *a, const void *b)
+{
+    const Span *x = a, *y = b;
+
+    return (x->start_us > y->start_us) - (x->start_us < y->start_us);
+}
+
+static void
+sort_spans(GArray *spans)
+{
+    g_array_sort(spans, by_start);
+    for (guint i = 1; i < spans->len; i++) {
+        Span *span = &g_array_index(spans, Span, i);
+
+        span->end_us = fmax(span->end_us, g_array_index(spans, Span, i - 1).end_us);
+    }
+}
+
+static bool
+is_beside_collective(const GArray *spans, const Call *call)
+{
+    guint low = 0, high = spans->len; /* the first span that begins at or after the call's end */
+
+    while (low < high) {
+        const guint middle = low + (high - low) / 2;
+
+        if (g_array_index(spans, Span, middle).start_us < call->end_us)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low > 0 && g_array_index(spans, Span, low - 1).end_us > call->start_us;
+}
+
+/* --- second reading: kernels to their calls --- */
+
+static void
+add_kernel(Compute *compute, const JsonValue *event)
+{
+    JsonDoc *doc = compute->doc;
+    const JsonValue *args = args_of(doc, event);
+    g_autofree gint64 *id = read_external_id(doc, args);
+    g_autofree gint64 *correlation = read_id(doc, args, "correlation");
+    const gint64 *launch =
+        correlation == NULL ? NULL : g_hash_table_lookup(compute->launches, correlation);
+    Call *call = id != NULL       ? g_hash_table_lookup(compute->calls, id)
+                 : launch != NULL ? g_hash_table_lookup(compute->calls, launch)
+                                  : NULL;
+    double us, start;
+
+    if (call == NULL) {
+        compute->n_kernels[IMPORT_SKIP_OPERATOR]++;
+        return;
+    }
+    us = json_double(doc, event, "dur", 0.0, IMPORT_MAX_US);
+    start = json_double(doc, event, "ts", -MAX_TS_US, MAX_TS_US);
+    call->us += us;
+    call->start_us = call->n_kernels == 0 ? start : fmin(call->start_us, start);
+    call->end_us = call->n_kernels == 0 ? start + us : fmax(call->end_us, start + us);
+    call->n_kernels++;
+}
+
+/* --- calls to samples --- */
+
+/* What a call says; why nothing where it is not taken. */
+static ImportOutcome
+sample_of(Compute *compute, const Call *call, ImportSample *sample)
+{
+    const ImportOutcome outcome =
+        import_call_sample(compute->doc, args_of(compute->doc, call->event), call->op,
+                           compute->device, call->us / IMPORT_US_PER_S, sample);
+
+    return outcome == IMPORT_TAKEN && is_beside_collective(compute->spans, call)
+               ? IMPORT_SKIP_COLLECTIVE
+               : outcome;
+}
+
+static int
+by_shape(const void *a, const void *b)
+{
+    const ImportSample *x = a, *y = b;
+    const int64_t keys[][2] = {
+        {x->kind, y->kind},
+        {x->memory_kind, y->memory_kind},
+        {x->backward, y->backward},
+        {x->dtype, y->dtype},
+        {x->count, y->count},
+        {x->m, y->m},
+        {x->n, y->n},
+        {x->k, y->k},
+        {x->bytes, y->bytes},
+        {x->causal_fraction < 1.0, y->causal_fraction < 1.0},
+    };
+
+    for (size_t i = 0; i < G_N_ELEMENTS(keys); i++) {
+        if (keys[i][0] != keys[i][1])
+            return keys[i][0] < keys[i][1] ? -1 : 1;
+    }
+    return 0;
+}
+
+static int
+by_shape_and_time(const void *a, const void *b)
+{
+    const ImportSample *x = a, *y = b;
+    const int shape = by_shape(a, b);
+
+    return shape != 0 ? shape : (x->seconds > y->seconds) - (x->seconds < y->seconds);
+}
+
+/* One sample for each shape: the median (the lower of two). */
+static void
+add_medians(Import *import, GArray *taken)
+{
+    g_array_sort(taken, by_shape_and_time);
+    for (guint first = 0, end; first < taken->len; first = end) {
+        const ImportSample *sample = &g_array_index(taken, ImportSample, first);
+
+        for (end = first + 1; end < taken->len; end++) {
+            if (by_shape(sample, &g_array_index(taken, ImportSample, end)) != 0)
+                break;
+        }
+        g_array_append_val(import->samples,
+                           g_array_index(taken, ImportSample, first + (end - first - 1) / 2));
+    }
+}
+
+static void
+write_note(Compute *compute)
+{
+    g_autoptr(GString) text = g_string_new(NULL);
+
+    g_string_append_printf(text, "%" G_GINT64_FORMAT " compute kernels taken",
+                           compute->n_kernels[IMPORT_TAKEN]);
+    for (int i = 0; i < IMPORT_SKIP_N; i++) {
+        if (compute->n_kernels[i] > 0)
+            g_string_append_printf(text, ", %" G_GINT64_FORMAT " skipped: %s",
+                                   compute->n_kernels[i], skip_names[i]);
+    }
+    compute->import->note = g_string_free(g_steal_pointer(&text), FALSE);
+}
+
+static void
+take_calls(Compute *compute)
+{
+    g_autoptr(GArray) taken = g_array_new(FALSE, TRUE, sizeof(ImportSample));
+    GHashTableIter iter;
+    gpointer value;
+
+    g_hash_table_iter_init(&iter, compute->calls);
+    while (!json_doc_failed(compute->doc) && g_hash_table_iter_next(&iter, NULL, &value)) {
+        const Call *call = value;
+        ImportSample sample;
+        ImportOutcome outcome;
+
+        if (call->n_kernels == 0)
+            continue;
+        outcome = sample_of(compute, call, &sample);
+        compute->n_kernels[outcome] += call->n_kernels;
+        if (outcome == IMPORT_TAKEN)
+            g_array_append_val(taken, sample);
+    }
+    add_medians(compute->import, taken);
+}
+
+bool
+import_kineto_compute(Import *import, JsonDoc *doc, const JsonValue *events)
+{
+    g_autoptr(GHashTable) calls =
+        g_hash_table_new_full(g_int64_hash, g_int64_equal, g_free, g_free);
+    g_autoptr(GHashTable) launches =
+        g_hash_table_new_full(g_int64_hash, g_int64_equal, g_free, g_free);
+    g_autoptr(GArray) spans = g_array_new(FALSE, TRUE, sizeof(Span));
+    Compute compute = {.import = import,
+                       .doc = doc,
+                       .device = model_cluster_device(import->profile->cluster, 0),
+                       .calls = calls,
+                       .launches = launches,
+                       .spans = spans};
+
+    for (const JsonValue *v = json_first(events); v != NULL && !json_doc_failed(doc);
+         v = json_next(v))
+        note_event(&compute, v);
+    sort_spans(spans);
+    for (const JsonValue *v = json_first(events); v != NULL && !json_doc_failed(doc);
+         v = json_next(v)) {
+        if (has_text(doc, v, "cat", "kernel") && !is_collective(doc, v))
+            add_kernel(&compute, v);
+    }
+    take_calls(&compute);
+    write_note(&compute);
+    return compute.n_kernels[IMPORT_TAKEN] > 0;
+}

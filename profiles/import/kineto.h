@@ -1,0 +1,47 @@
+/*
+ * profiles/import/kineto.h - what one call of an operator in a PyTorch trace measures.  Internal to
+ * profiles/.
+ *
+ * Knows operators: which arguments are tensors, in which order their dimensions stand, what the
+ * call computes and moves.  Not kernels, nor which of them a call launched (import_kineto.c).
+ */
+#ifndef PROFILES_IMPORT_KINETO_H
+#define PROFILES_IMPORT_KINETO_H
+
+#include "profiles/import/build.h"
+
+G_BEGIN_DECLS
+
+/* What became of the kernels of a call. */
+typedef enum {
+    IMPORT_SKIP_OPERATOR,
+    IMPORT_SKIP_SHAPE,
+    IMPORT_SKIP_UNSAID,
+    IMPORT_SKIP_FORMAT,
+    IMPORT_SKIP_STRIDES,
+    IMPORT_SKIP_SMALL,
+    IMPORT_SKIP_ZERO,
+    IMPORT_SKIP_PEAK,
+    IMPORT_SKIP_COLLECTIVE,
+    IMPORT_SKIP_N,
+    IMPORT_TAKEN = IMPORT_SKIP_N,
+} ImportOutcome;
+
+/* An operator that is taken, opaque. */
+typedef struct ImportOperator ImportOperator;
+
+/* Returns: (static, nullable) the operator of a "cpu_op" event's @name. */
+const ImportOperator *import_operator(const char *name);
+
+/*
+ * What a call of @op that took @seconds on @device says.
+ * @args  (nullable) the event's: "Input Dims", "Input type" and, where there, "Input Strides" and
+ *        "Concrete Inputs".
+ * Returns: IMPORT_TAKEN with @sample, else why not: never IMPORT_SKIP_OPERATOR or _COLLECTIVE.
+ */
+ImportOutcome import_call_sample(JsonDoc *doc, const JsonValue *args, const ImportOperator *op,
+                                 const ModelDevice *device, double seconds, ImportSample *sample);
+
+G_END_DECLS
+
+#endif /* PROFILES_IMPORT_KINETO_H */

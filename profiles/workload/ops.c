@@ -1,0 +1,448 @@
+#include "profiles/workload/build.h"
+
+#include "base/units.h"
+
+#include <math.h>
+#include <string.h>
+
+/* --- what frameworks do --- */
+
+/* Kernels of a GPT layer, forward and backward, with unfused attention and dropout. */
+#define GPT_LAYER_KERNELS 43.0
+
+/* Python modules and autograd of the eager frameworks (cost-model.md 2.5): what a GPT layer takes,
+ * shared among its kernels. */
+double
+workload_host_kernel_s(PlanFramework framework)
+{
+    switch (framework) {
+    case PLAN_FRAMEWORK_MEGATRON_LM:
+    case PLAN_FRAMEWORK_MEGATRON_DEEPSPEED:
+    case PLAN_FRAMEWORK_TERAPIPE:
+        return 2.7e-3 / GPT_LAYER_KERNELS;
+    case PLAN_FRAMEWORK_DEEPSPEED:
+        return 1.6e-3 / GPT_LAYER_KERNELS;
+    case PLAN_FRAMEWORK_MEGATRON_CORE:
+    case PLAN_FRAMEWORK_FSDP:
+        return 0.8e-3 / GPT_LAYER_KERNELS;
+    case PLAN_FRAMEWORK_DEGAS:
+    case PLAN_FRAMEWORK_N:
+        break;
+    }
+    return 0.0;
+}
+
+/*
+ * Whether the weight gradient's product adds to the sum itself (--gradient-accumulation-fusion).
+ * Megatron-Core does; Megatron-LM since the release that brought sequence parallelism, selective
+ * recompute and the overlapped all-reduce of the input gradient [2205.05198], by which a plan of
+ * that time is known.
+ */
+bool
+workload_accumulates_in_product(const PlanConventions *conventions, bool sequence_parallel,
+                                bool selective)
+{
+    const bool is_2022 = sequence_parallel || conventions->overlap_tp || selective;
+
+    return conventions->framework == PLAN_FRAMEWORK_MEGATRON_CORE ||
+           (conventions->framework == PLAN_FRAMEWORK_MEGATRON_LM && is_2022);
+}
+
+static bool
+accumulates_in_product(const Plan *plan)
+{
+    bool selective = false;
+
+    for (guint i = 0; i < plan->stages->len; i++)
+        selective |=
+            g_array_index(plan->stages, PlanStage, i).recompute == PLAN_RECOMPUTE_SELECTIVE;
+    return workload_accumulates_in_product(&plan->conventions, plan->sequence_parallel, selective);
+}
+
+/*
+ * Bytes moved per weight to add a gradient to those of earlier micro-batches and slices
+ * (cost-model.md 2.4).
+ *   fp32 main gradients, added by a kernel: read the new one (e), read and write the sum
+ *   fused into the product (Megatron-Core): reads and writes the sum instead of writing e
+ *   autograd's own: as the first, but the first gradient of an iteration is kept as it is
+ */
+double
+workload_accumulate_bytes(Dtype dtype, const PlanConventions *conventions, bool in_product,
+                          double n)
+{
+    double e = (double)workload_build_bytes_of(dtype);
+    double g = (double)dtype_bytes(conventions->grad_dtype);
+
+    if (in_product)
+        return fmax(0.0, 2.0 * g - e);
+    switch (conventions->framework) {
+    case PLAN_FRAMEWORK_MEGATRON_LM:
+    case PLAN_FRAMEWORK_MEGATRON_CORE:
+        return e + 2.0 * g;
+    case PLAN_FRAMEWORK_DEGAS:
+        return g * (n - 1.0) / n;
+    default:
+        return (e + 2.0 * g) * (n - 1.0) / n;
+    }
+}
+
+/* --- times of one part --- */
+
+static const ProfilePass pass_of_op[SCHEDULE_OP_N] = {
+    [SCHEDULE_OP_FORWARD] = PROFILE_PASS_FORWARD,
+    [SCHEDULE_OP_BACKWARD] = PROFILE_PASS_BACKWARD,
+    [SCHEDULE_OP_BACKWARD_INPUT] = PROFILE_PASS_BACKWARD_INPUT,
+    [SCHEDULE_OP_BACKWARD_WEIGHT] = PROFILE_PASS_BACKWARD_WEIGHT,
+};
+
+/* What the collectives of all passes give to the network; full recompute repeats the forward's. */
+static void
+set_traffic(const WorkloadBuild *build, const WorkloadPlace *place, const ProfileQuery *query,
+            PlanRecompute recompute, WorkloadPartCost *cost)
+{
+    const bool repeats = query->part == MODEL_PART_LAYER && recompute == PLAN_RECOMPUTE_FULL;
+
+    memset(cost->traffic_bytes, 0, sizeof cost->traffic_bytes);
+    for (int kind = 0; kind < SCHEDULE_OP_N; kind++) {
+        workload_build_add_traffic(build, place, query, pass_of_op[kind],
+                                   cost->traffic_bytes[kind]);
+        if (repeats && (kind == SCHEDULE_OP_BACKWARD || kind == SCHEDULE_OP_BACKWARD_INPUT))
+            workload_build_add_traffic(build, place, query, PROFILE_PASS_FORWARD,
+                                       cost->traffic_bytes[kind]);
+    }
+}
+
+ProfileQuery
+workload_build_query(const WorkloadBuild *build, const WorkloadPlace *place, ModelPart part,
+                     int64_t layer, const ModelShape *shape)
+{
+    ProfileQuery query = {
+        .arch = build->arch,
+        .part = part,
+        .layer = layer,
+        .shape = *shape,
+        .rank = place->device_rank,
+        .overlap_tp = build->plan->conventions.overlap_tp,
+        .accumulate_bytes_per_weight = workload_accumulate_bytes(
+            build->plan->dtype, &build->plan->conventions, accumulates_in_product(build->plan),
+            (double)build->plan->n_microbatches * (double)build->n_slices),
+        .accumulate_in_product = accumulates_in_product(build->plan),
+        .host_kernel_s = workload_host_kernel_s(build->plan->conventions.framework),
+    };
+
+    memcpy(query.groups, place->groups, sizeof query.groups);
+    return query;
+}
+
+static WorkloadPartCost
+part_cost(const WorkloadBuild *build, const WorkloadPlace *place, int32_t rank, ModelPart part,
+          int64_t layer, const ModelShape *shape, PlanRecompute recompute)
+{
+    const ProfileQuery query = workload_build_query(build, place, part, layer, shape);
+    WorkloadPartCost result;
+
+    for (int kind = 0; kind < SCHEDULE_OP_N; kind++)
+        result.cost[kind] = profile_cost_part(build->profile, &query, pass_of_op[kind]);
+    if (part == MODEL_PART_LAYER && recompute != PLAN_RECOMPUTE_NONE) {
+        ProfileCost again =
+            profile_cost_recompute(build->profile, &query, recompute == PLAN_RECOMPUTE_FULL);
+        static const ScheduleOpKind kinds[] = {SCHEDULE_OP_BACKWARD, SCHEDULE_OP_BACKWARD_INPUT};
+
+        for (size_t i = 0; i < G_N_ELEMENTS(kinds); i++) {
+            ProfileCost *cost = &result.cost[kinds[i]];
+
+            cost->part_s[PROFILE_PART_RECOMPUTE] += again.part_s[PROFILE_PART_RECOMPUTE];
+            cost->host_s += again.host_s;
+        }
+    }
+    set_traffic(build, place, &query, recompute, &result);
+    memset(result.zero3_s, 0, sizeof result.zero3_s);
+    if (build->plan->zero_stage < 3)
+        return result;
+    workload_build_zero3(build, place, rank, part, layer, recompute, &result);
+    if (!workload_build_parts_meet(build))
+        workload_build_hide(build, 1, &(WorkloadPartCost *){&result});
+    return result;
+}
+
+/* Sums of seconds of one op: the larger of device and host for each part (cost-model.md 2.5). */
+typedef struct {
+    double total_s[SCHEDULE_OP_N];
+    double part_s[SCHEDULE_OP_N][PROFILE_PART_N];
+    double traffic_bytes[SCHEDULE_OP_N][MODEL_CLUSTER_MAX_LEVELS];
+    ProfileSource source;
+} OpTimes;
+
+static void
+add_part(OpTimes *times, const WorkloadPartCost *part, double n)
+{
+    for (int kind = 0; kind < SCHEDULE_OP_N; kind++) {
+        times->total_s[kind] += n * profile_cost_s(&part->cost[kind]);
+        for (int i = 0; i < PROFILE_PART_N; i++)
+            times->part_s[kind][i] += n * part->cost[kind].part_s[i];
+        for (int i = 0; i < MODEL_CLUSTER_MAX_LEVELS; i++)
+            times->traffic_bytes[kind][i] += n * part->traffic_bytes[kind][i];
+    }
+    times->source = MIN(times->source, part->cost[SCHEDULE_OP_FORWARD].source);
+}
+
+/* Rounds once; the parts are cut so that they sum to the op's time. */
+static void
+store_times(const OpTimes *times, WorkloadOp *op)
+{
+    for (int kind = 0; kind < SCHEDULE_OP_N; kind++) {
+        int64_t left = units_ns_from_s(times->total_s[kind]);
+
+        op->time_ns[kind] = left;
+        for (int i = 0; i < PROFILE_PART_N; i++) {
+            if (i == PROFILE_PART_COMPUTE)
+                continue;
+            op->part_ns[kind][i] = MIN(left, units_ns_from_s(times->part_s[kind][i]));
+            left -= op->part_ns[kind][i];
+        }
+        op->part_ns[kind][PROFILE_PART_COMPUTE] = left;
+        for (int i = 0; i < MODEL_CLUSTER_MAX_LEVELS; i++)
+            op->traffic_bytes[kind][i] = (float)times->traffic_bytes[kind][i];
+    }
+    op->source = times->source;
+}
+
+/* --- messages --- */
+
+typedef struct {
+    int64_t ns, buffered_ns; /* of ns, what the sender need not wait for */
+    int64_t sent_bytes;      /* by one of the devices that send */
+    int32_t level;
+} Message;
+
+/*
+ * One message between neighbouring stages (cost-model.md 3.4).  All ranks of a stage that lie on
+ * the sender's node send at once over its adapters.
+ *   scatter/gather: every tp rank sends its share, then all gather it
+ *   broadcast: one tp rank sends everything, then broadcasts
+ *   else every tp rank sends a copy (with sequence parallelism: its own part)
+ * The sender's stream is free again when the rest of its copy fits the transport's buffers.
+ */
+static Message
+message_between(const WorkloadBuild *build, int32_t from, int32_t to, int64_t bytes)
+{
+    const PlanDegrees *d = &build->plan->degrees;
+    const PlanConventions *c = &build->plan->conventions;
+    const Profile *profile = build->profile;
+    bool whole = d->tp == 1 || build->plan->sequence_parallel;
+    const ProfilePlacement placement = workload_build_placement(build);
+    const ProfileGroup pair = profile_placed_pair(&placement, from, to);
+    const int64_t rank_a = from < to ? pair.first : profile_group_last(&pair);
+    const int64_t rank_b = from < to ? profile_group_last(&pair) : pair.first;
+    const ProfileGroup group = profile_placed(&placement, PROFILE_PLACED_TP, to);
+    ProfileGroup senders = profile_placed(&placement, PROFILE_PLACED_STAGE, from);
+    int64_t node_first, node_n, sent = bytes;
+    double send_s, empty_s, spread_s = 0.0, buffered;
+
+    workload_build_node(profile->cluster, rank_a, &node_first, &node_n);
+    if (c->broadcast_p2p && !whole) {
+        const int64_t on_node = profile_group_count(&senders, node_first, node_first + node_n);
+        senders = (ProfileGroup){.first = rank_a, .stride = 1, .n = MAX(1, on_node / d->tp)};
+        spread_s = profile_cost_broadcast_s(profile, bytes, &group);
+    } else if (c->scatter_gather_p2p && !whole) {
+        sent = (bytes + d->tp - 1) / d->tp;
+        spread_s = profile_cost_collective_s(profile, MODEL_COMM_ALL_GATHER, bytes, &group);
+    }
+    send_s = profile_cost_p2p_s(profile, sent, rank_a, rank_b, &senders);
+    empty_s = profile_cost_p2p_s(profile, 0, rank_a, rank_b, &senders);
+    buffered = fmin(1.0, profile->parameters.message_buffer_bytes / fmax(1.0, (double)sent));
+    return (Message){
+        .ns = units_ns_from_s(send_s + spread_s),
+        /* Spreading is the receiver's work alone. */
+        .buffered_ns = units_ns_from_s(buffered * fmax(0.0, send_s - empty_s) + spread_s),
+        .sent_bytes = sent,
+        .level = (int32_t)model_cluster_level_between(profile->cluster, rank_a, rank_b),
+    };
+}
+
+static void
+set_messages(const WorkloadBuild *build, int32_t chain, int32_t stage, int32_t class_,
+             int32_t slice, WorkloadOp *op)
+{
+    ModelShape shape = workload_build_shape(build, class_, slice);
+    int64_t bytes = model_boundary_bytes(build->arch, &shape);
+    int32_t rank = workload_build_stage(build, chain, stage)->rank;
+
+    if (stage + 1 < build->n_stages) {
+        int32_t next = workload_build_stage(build, chain, stage + 1)->rank;
+
+        if (next != rank) {
+            const Message message = message_between(build, rank, next, bytes);
+
+            op->forward_message_bytes = bytes;
+            op->forward_message_ns = message.ns;
+            op->forward_buffered_ns = message.buffered_ns;
+            op->forward_sent_bytes = message.sent_bytes;
+            op->forward_level = message.level;
+        }
+    }
+    if (stage > 0) {
+        int32_t previous = workload_build_stage(build, chain, stage - 1)->rank;
+
+        if (previous != rank) {
+            const Message message = message_between(build, rank, previous, bytes);
+
+            op->backward_message_bytes = bytes;
+            op->backward_message_ns = message.ns;
+            op->backward_buffered_ns = message.buffered_ns;
+            op->backward_sent_bytes = message.sent_bytes;
+            op->backward_level = message.level;
+        }
+    }
+}
+
+/* --- ops --- */
+
+/* Costs of both kinds of layer and of the ends, at one place, for one (class, slice). */
+typedef struct {
+    WorkloadPartCost layers[WORKLOAD_LAYER_KINDS][PLAN_RECOMPUTE_N];
+    bool known[WORKLOAD_LAYER_KINDS][PLAN_RECOMPUTE_N];
+} LayerCosts;
+
+static WorkloadPartCost *
+layer_cost(const WorkloadBuild *build, const WorkloadPlace *place, int32_t rank,
+           const ModelShape *shape, int64_t layer, PlanRecompute recompute, LayerCosts *costs)
+{
+    int kind = workload_build_layer_kind(build, layer);
+    WorkloadPartCost *cost = &costs->layers[kind][recompute];
+
+    if (!costs->known[kind][recompute]) {
+        *cost = part_cost(build, place, rank, MODEL_PART_LAYER, layer, shape, recompute);
+        costs->known[kind][recompute] = true;
+    }
+    return cost;
+}
+
+/* Embedding, layers and head of a stage. */
+static void
+add_parts(const WorkloadBuild *build, const WorkloadPlace *place, const PlanStage *stage,
+          const ModelShape *shape, LayerCosts *costs, OpTimes *times)
+{
+    const size_t n = (size_t)stage->n_layers + 2;
+    const bool meet = workload_build_parts_meet(build);
+    g_autofree WorkloadPartCost *own = meet ? g_new(WorkloadPartCost, n) : NULL;
+    g_autofree WorkloadPartCost **parts = g_new(WorkloadPartCost *, n);
+    WorkloadPartCost embedding, head;
+    int64_t n_parts = 0;
+
+    if (stage->embedding) {
+        embedding = part_cost(build, place, stage->rank, MODEL_PART_EMBEDDING, 0, shape,
+                              PLAN_RECOMPUTE_NONE);
+        parts[n_parts++] = &embedding;
+    }
+    for (int64_t i = 0; i < stage->n_layers; i++)
+        parts[n_parts++] = layer_cost(build, place, stage->rank, shape, stage->first_layer + i,
+                                      stage->recompute, costs);
+    if (stage->head) {
+        head = part_cost(build, place, stage->rank, MODEL_PART_HEAD, 0, shape, PLAN_RECOMPUTE_NONE);
+        parts[n_parts++] = &head;
+    }
+    for (int64_t i = 0; meet && i < n_parts; i++) {
+        own[i] = *parts[i];
+        parts[i] = &own[i];
+    }
+    if (meet)
+        workload_build_hide(build, n_parts, parts);
+    /* Ends last: the order of additions. */
+    for (int64_t i = 0; i < stage->n_layers; i++)
+        add_part(times, parts[i + stage->embedding], 1.0);
+    if (stage->embedding)
+        add_part(times, parts[0], 1.0);
+    if (stage->head)
+        add_part(times, parts[n_parts - 1], 1.0);
+}
+
+static void
+set_op(const WorkloadBuild *build, const WorkloadPlace *place, int32_t chain, int32_t stage,
+       int32_t class_, int32_t slice, LayerCosts *costs, WorkloadOp *op, int64_t *last_bytes)
+{
+    const PlanStage *part = workload_build_stage(build, chain, stage);
+    ModelShape shape = workload_build_shape(build, class_, slice);
+    OpTimes times = {.source = PROFILE_SOURCE_MEASURED};
+
+    add_parts(build, place, part, &shape, costs, &times);
+    store_times(&times, op);
+    set_messages(build, chain, stage, class_, slice, op);
+    workload_build_op_memory(build, part, class_, slice, op, last_bytes);
+}
+
+/* Whether both stages hold the same layers and ends, so that their ops differ in messages only. */
+static bool
+same_contents(const WorkloadBuild *build, const PlanStage *a, const PlanStage *b)
+{
+    /* Layers of one kind each: neither range crosses from dense to experts. */
+    bool uniform = a->n_layers > 0 &&
+                   workload_build_layer_kind(build, a->first_layer) ==
+                       workload_build_layer_kind(build, b->first_layer + b->n_layers - 1) &&
+                   workload_build_layer_kind(build, a->first_layer + a->n_layers - 1) ==
+                       workload_build_layer_kind(build, b->first_layer) &&
+                   workload_build_layer_kind(build, a->first_layer) ==
+                       workload_build_layer_kind(build, b->first_layer);
+
+    return a->n_layers == b->n_layers && uniform && a->embedding == b->embedding &&
+           a->head == b->head && a->recompute == b->recompute &&
+           (build->ahead == NULL ||
+            build->ahead->most_bytes[a->rank] == build->ahead->most_bytes[b->rank]);
+}
+
+/* A stage like the one before: what is not a message is copied. */
+static void
+copy_stage(const WorkloadBuild *build, int32_t chain, int32_t stage, int64_t n_shapes,
+           WorkloadOp *ops, int64_t *last_bytes, int64_t n_last)
+{
+    if (n_last > 0)
+        memcpy(last_bytes, last_bytes - n_shapes * n_last,
+               (size_t)(n_shapes * n_last) * sizeof *last_bytes);
+    for (int64_t i = 0; i < n_shapes; i++) {
+        ops[i] = ops[i - n_shapes];
+        ops[i].forward_message_bytes = ops[i].forward_message_ns = ops[i].forward_buffered_ns = 0;
+        ops[i].backward_message_bytes = ops[i].backward_message_ns = 0;
+        ops[i].backward_buffered_ns = 0;
+        ops[i].forward_sent_bytes = ops[i].backward_sent_bytes = 0;
+        ops[i].forward_level = ops[i].backward_level = 0;
+        set_messages(build, chain, stage, (int32_t)(i / build->n_slices),
+                     (int32_t)(i % build->n_slices), &ops[i]);
+    }
+}
+
+/* Stage after stage; costs are kept while the places of successive stages cost the same. */
+void
+workload_build_set_ops(const WorkloadBuild *build, const WorkloadPlace *places, Workload *workload)
+{
+    int64_t n_shapes = (int64_t)build->n_classes * build->n_slices;
+    g_autofree LayerCosts *costs = g_new0(LayerCosts, n_shapes);
+    const WorkloadPlace *costs_at = NULL;
+    /* Of an op's last_bytes. */
+    const int64_t n_last =
+        workload->ahead == NULL ? 0 : (int64_t)SCHEDULE_OP_N * workload->ahead->depth;
+
+    for (int32_t chain = 0; chain < build->n_chains; chain++) {
+        for (int32_t stage = 0; stage < build->n_stages; stage++) {
+            const WorkloadPlace *place = &places[workload_build_stage(build, chain, stage)->rank];
+            const int64_t first = (int64_t)(chain * build->n_stages + stage) * n_shapes;
+            WorkloadOp *ops = &workload->ops[first];
+            int64_t *last_bytes = n_last == 0 ? NULL : &workload->ahead->last_bytes[first * n_last];
+            bool same = costs_at != NULL && workload_build_same_costs(build, costs_at, place);
+
+            if (same && stage > 0 &&
+                same_contents(build, workload_build_stage(build, chain, stage - 1),
+                              workload_build_stage(build, chain, stage))) {
+                copy_stage(build, chain, stage, n_shapes, ops, last_bytes, n_last);
+                continue;
+            }
+            if (!same)
+                memset(costs, 0, (size_t)n_shapes * sizeof *costs);
+            costs_at = place;
+            for (int64_t i = 0; i < n_shapes; i++)
+                set_op(build, place, chain, stage, (int32_t)(i / build->n_slices),
+                       (int32_t)(i % build->n_slices), &costs[i], &ops[i],
+                       n_last == 0 ? NULL : last_bytes + i * n_last);
+        }
+    }
+    workload_build_join_kv(build, workload);
+}

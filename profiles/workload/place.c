@@ -1,0 +1,219 @@
+#include "profiles/workload/build.h"
+
+/* --- groups and shapes --- */
+
+ProfileGroup
+workload_build_group(const WorkloadBuild *build, ProfilePlaced kind, int32_t rank)
+{
+    const ProfilePlacement placement = workload_build_placement(build);
+
+    return profile_placed(&placement, kind, rank);
+}
+
+/*
+ * Keys that Megatron's softmax kernel takes, with which "unfused" is meant of the frameworks that
+ * have it: 2048 in Megatron-LM until 2022 and where its kernels were taken from there, 4096 in
+ * Megatron-Core [fused_softmax.py, is_kernel_available()].  0: no such kernel.
+ */
+static int64_t
+softmax_keys(const PlanConventions *conventions)
+{
+    if (conventions->attention != PLAN_ATTENTION_UNFUSED)
+        return 0;
+    switch (conventions->framework) {
+    case PLAN_FRAMEWORK_MEGATRON_LM:
+    case PLAN_FRAMEWORK_MEGATRON_DEEPSPEED:
+    case PLAN_FRAMEWORK_DEEPSPEED:
+        return 2048;
+    case PLAN_FRAMEWORK_MEGATRON_CORE:
+        return 4096;
+    default:
+        return 0;
+    }
+}
+
+void
+workload_set_conventions(const PlanConventions *conventions, const ProfileParameters *parameters,
+                         ModelShape *shape)
+{
+    shape->flash_attention = conventions->attention == PLAN_ATTENTION_FLASH ||
+                             conventions->attention == PLAN_ATTENTION_FLASH1;
+    shape->eager_softmax = conventions->attention == PLAN_ATTENTION_TORCH;
+    shape->softmax_keys = softmax_keys(conventions);
+    shape->vocab_multiple = conventions->pads_vocab ? PLAN_VOCAB_MULTIPLE : 0;
+    shape->first_flash = conventions->attention == PLAN_ATTENTION_FLASH1;
+    shape->eager = conventions->kernels != PLAN_KERNELS_FUSED;
+    shape->eager_norms = conventions->kernels == PLAN_KERNELS_EAGER;
+    shape->dropout = conventions->dropout;
+    shape->all_to_all = conventions->cp_comm == PLAN_CP_A2A;
+    shape->gathered_kv = !shape->all_to_all && conventions->framework == PLAN_FRAMEWORK_DEGAS;
+    shape->etp = conventions->expert_tp;
+    shape->compiled_loss = conventions->loss == PLAN_LOSS_COMPILED;
+    shape->fused_loss = conventions->loss == PLAN_LOSS_FUSED;
+    shape->loss_in_place = shape->row_blocks = conventions->framework == PLAN_FRAMEWORK_DEGAS;
+    shape->expert_imbalance = conventions->expert_imbalance > 0.0 ? conventions->expert_imbalance
+                                                                  : parameters->expert_imbalance;
+}
+
+ModelShape
+workload_build_shape(const WorkloadBuild *build, int32_t class_, int32_t slice)
+{
+    const Plan *plan = build->plan;
+
+    ModelShape shape = {
+        .batch = build->class_sequences[class_],
+        .tokens = g_array_index(plan->slices, int64_t, (guint)slice),
+        .context = build->contexts[slice],
+        .tp = plan->degrees.tp,
+        .cp = plan->degrees.cp,
+        .ep = plan->degrees.ep,
+        .sequence_parallel = plan->sequence_parallel,
+        .dtype = plan->dtype,
+    };
+
+    workload_set_conventions(&plan->conventions, &build->profile->parameters, &shape);
+    return shape;
+}
+
+int
+workload_build_layer_kind(const WorkloadBuild *build, int64_t layer)
+{
+    return model_layer_is_moe(build->arch, layer) ? 1 : 0;
+}
+
+int64_t
+workload_build_layer_of_kind(const WorkloadBuild *build, int kind)
+{
+    int64_t layer = kind == 0 ? 0 : build->arch->n_layers - 1;
+
+    return workload_build_layer_kind(build, layer) == kind ? layer : -1;
+}
+
+/* --- where a stage runs --- */
+
+static bool
+is_slower(const ModelDevice *a, const ModelDevice *b, Dtype dtype)
+{
+    const double rate_a = profile_peak_flops_per_s(a, dtype);
+    const double rate_b = profile_peak_flops_per_s(b, dtype);
+
+    if (rate_a != rate_b)
+        return rate_a < rate_b;
+    return a->memory_bytes_per_s < b->memory_bytes_per_s;
+}
+
+WorkloadPlace
+workload_build_place(const WorkloadBuild *build, int32_t rank)
+{
+    const ModelCluster *cluster = build->profile->cluster;
+    const ProfileGroup stage = workload_build_group(build, PROFILE_PLACED_STAGE, rank);
+    int64_t begin = 0;
+    WorkloadPlace place = {
+        .device_rank = stage.first,
+        .device = model_cluster_device(cluster, stage.first),
+    };
+
+    for (int i = 0; i < MODEL_GROUP_N; i++)
+        place.groups[i] = workload_build_group(build, (ProfilePlaced)i, rank);
+    place.memory_bytes = place.device->memory_bytes;
+    for (guint i = 0; i < cluster->nodes->len; i++) {
+        const ModelNodes *nodes = &g_array_index(cluster->nodes, ModelNodes, i);
+        int64_t next = begin + nodes->n_devices * nodes->n_nodes;
+
+        if (profile_group_count(&stage, begin, next) > 0) {
+            int64_t at = profile_group_member(&stage, profile_group_count(&stage, 0, begin));
+            const ModelDevice *device = model_cluster_device(cluster, at);
+
+            if (is_slower(device, place.device, build->plan->dtype)) {
+                place.device = device;
+                place.device_rank = at;
+            }
+            place.memory_bytes = MIN(place.memory_bytes, device->memory_bytes);
+        }
+        begin = next;
+    }
+    return place;
+}
+
+/* Devices of the node of @rank, and the first of them. */
+void
+workload_build_node(const ModelCluster *cluster, int64_t rank, int64_t *first, int64_t *n)
+{
+    int64_t begin = 0;
+
+    *first = 0;
+    *n = 1;
+    for (guint i = 0; i < cluster->nodes->len; i++) {
+        const ModelNodes *nodes = &g_array_index(cluster->nodes, ModelNodes, i);
+        int64_t end = begin + nodes->n_devices * nodes->n_nodes;
+
+        if (rank < end) {
+            *n = nodes->n_devices;
+            *first = begin + (rank - begin) / nodes->n_devices * nodes->n_devices;
+            return;
+        }
+        begin = end;
+    }
+}
+
+/* Whether both groups lie alike: nodes of one size, one level, links of the same rates. */
+static bool
+same_group_costs(const ModelCluster *cluster, const ProfileGroup *a, const ProfileGroup *b)
+{
+    const int64_t last_a = profile_group_last(a), last_b = profile_group_last(b);
+    const size_t level = model_cluster_level_between(cluster, a->first, last_a);
+    int64_t first_a, n_a, first_b, n_b;
+
+    workload_build_node(cluster, a->first, &first_a, &n_a);
+    workload_build_node(cluster, b->first, &first_b, &n_b);
+    if (n_a != n_b || model_cluster_level_between(cluster, b->first, last_b) != level)
+        return false;
+    for (size_t i = 0; i <= level; i++) {
+        const ModelLink la = model_cluster_slowest_link(cluster, a->first, last_a, i);
+        const ModelLink lb = model_cluster_slowest_link(cluster, b->first, last_b, i);
+
+        if (la.bytes_per_s != lb.bytes_per_s || la.latency_s != lb.latency_s ||
+            la.shared_bytes_per_s != lb.shared_bytes_per_s)
+            return false;
+    }
+    return true;
+}
+
+bool
+workload_build_same_costs(const WorkloadBuild *build, const WorkloadPlace *a,
+                          const WorkloadPlace *b)
+{
+    if (a->device != b->device)
+        return false;
+    for (size_t i = 0; i < G_N_ELEMENTS(a->groups); i++)
+        if (a->groups[i].n > 1 &&
+            !same_group_costs(build->profile->cluster, &a->groups[i], &b->groups[i]))
+            return false;
+    return true;
+}
+
+void
+workload_build_set_rates(const WorkloadBuild *build, Workload *workload)
+{
+    const ModelCluster *cluster = build->profile->cluster;
+    const int64_t n = plan_n_devices(build->plan);
+    double price = 0.0, power_w = 0.0;
+    bool all_priced = true, all_powered = true;
+    int64_t begin = 0;
+
+    /* Devices before begin are in the sums. */
+    for (guint i = 0; i < cluster->nodes->len && begin < n; i++) {
+        const ModelNodes *nodes = &g_array_index(cluster->nodes, ModelNodes, i);
+        const ModelDevice *device = model_cluster_device(cluster, begin);
+        const int64_t end = MIN(n, begin + nodes->n_devices * nodes->n_nodes);
+        const double of_one = model_cluster_price_per_hour(cluster, begin);
+
+        price += (double)(end - begin) * of_one;
+        power_w += (double)(end - begin) * device->power_w;
+        all_priced = all_priced && of_one > 0.0;
+        all_powered = all_powered && device->power_w > 0.0;
+        begin = end;
+    }
+    workload->price_per_device_hour = all_priced ? price / (double)n : 0.0;
+    workload->power_w_per_device = all_powered ? power_w / (double)n : 0.0;
+}

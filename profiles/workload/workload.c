@@ -1,0 +1,482 @@
+#include "profiles/workload/workload.h"
+
+#include "base/units.h"
+#include "profiles/cost/cost_build.h"
+#include "profiles/cost/measured.h"
+#include "profiles/workload/build.h"
+
+#include <math.h>
+
+#define INT "%" G_GINT64_FORMAT
+
+/* --- ranks --- */
+
+/*
+ * The same by Megatron-Core, whose kernels each read and write what they need: the gradient read
+ * for its norm, read and written to be clipped, read for the step; with fp16 read and written to
+ * take the loss's scale out; the master copy read again to be cast (cost-model.md 5.2).
+ */
+static double
+megatron_core_step_bytes(const Plan *plan)
+{
+    double weight = (double)workload_build_element_bytes(plan);
+    double gradient = (double)dtype_bytes(plan->conventions.grad_dtype);
+    double bytes = 24.0 + 16.0;
+
+    if (plan->dtype == DTYPE_FP16)
+        bytes += 8.0;
+    if (weight < 4.0)
+        bytes += 4.0 + weight;
+    return gradient < 4.0 ? bytes + gradient + 4.0 : bytes;
+}
+
+/* Bytes moved per parameter of the rank, not of its share, before the step: Megatron-Core zeroes
+ * its gradients, looks for NaN in them, and divides them by the ranks that add them up. */
+static double
+gradient_bytes(const Plan *plan)
+{
+    double gradient = (double)dtype_bytes(plan->conventions.grad_dtype);
+
+    if (plan->conventions.framework != PLAN_FRAMEWORK_MEGATRON_CORE)
+        return 0.0;
+    return (plan->degrees.dp * plan->degrees.cp > 1 ? 4.0 : 2.0) * gradient;
+}
+
+/* Bytes moved per parameter by Adam: moments and master copy read and written, the weight written,
+ * the gradient read for its norm and for the step, and zeroed.  Gradients in 16 bits are first
+ * copied to 32 (cost-model.md 5.2). */
+static double
+step_bytes(const Plan *plan)
+{
+    double weight = (double)workload_build_element_bytes(plan);
+    double gradient = (double)dtype_bytes(plan->conventions.grad_dtype);
+
+    if (plan->conventions.framework == PLAN_FRAMEWORK_MEGATRON_CORE)
+        return megatron_core_step_bytes(plan);
+    if (weight == 4.0)
+        return 24.0 + 4.0 + 8.0;
+    if (gradient == 4.0)
+        return 24.0 + weight + 12.0;
+    return 24.0 + weight + gradient * 2.0 + 12.0;
+}
+
+static double
+optimizer_s(const WorkloadBuild *build, const WorkloadPlace *place, int64_t n_elements,
+            int64_t n_whole)
+{
+    const ProfileParameters *p = &build->profile->parameters;
+    const Plan *plan = build->plan;
+    double bytes = step_bytes(plan);
+    double e = (double)workload_build_element_bytes(plan);
+    double g = (double)dtype_bytes(plan->conventions.grad_dtype);
+
+    if (plan->offload == PLAN_OFFLOAD_NONE)
+        return profile_cost_optimizer_s(build->profile, place->device, n_elements, bytes) +
+               cost_memory_s(build->profile, place->device, (double)n_whole * gradient_bytes(plan));
+    /* Gradients to the host, the step there, weights back, unless they are offloaded too; with NVMe
+     * the state comes and goes, and weights that are not their own master copy go. */
+    const double back = plan->offload_parameters ? 0.0 : e;
+    const double weights = plan->offload_parameters && e < 4.0 ? e : 0.0;
+    return (double)n_elements *
+           ((g + back) / p->offload_bytes_per_s +
+            (plan->offload == PLAN_OFFLOAD_NVME ? (24.0 + weights) / p->nvme_bytes_per_s : 0.0));
+}
+
+/*
+ * Elements that the framework gathers into one collective.
+ *   Megatron-LM, Megatron-Core: max(40e6, 1e6 dp)  [its --ddp-bucket-size]
+ *   DeepSpeed: reduce_bucket_size 5e8 elements; PyTorch's DDP: 25 MiB; degas: a layer
+ */
+static double
+bucket_elements(const WorkloadBuild *build, double chunk_elements, double chunk_layers)
+{
+    const Plan *plan = build->plan;
+
+    switch (plan->conventions.framework) {
+    case PLAN_FRAMEWORK_MEGATRON_LM:
+    case PLAN_FRAMEWORK_MEGATRON_CORE:
+        return fmax(40e6, 1e6 * (double)plan->degrees.dp);
+    case PLAN_FRAMEWORK_MEGATRON_DEEPSPEED:
+    case PLAN_FRAMEWORK_DEEPSPEED:
+        return 5e8;
+    case PLAN_FRAMEWORK_TERAPIPE:
+        return 25.0 * 1024 * 1024 / (double)dtype_bytes(plan->conventions.grad_dtype);
+    default:
+        return chunk_elements / fmax(1.0, chunk_layers);
+    }
+}
+
+bool
+workload_gathers_ahead(const PlanConventions *conventions)
+{
+    return conventions->overlap_dp && (conventions->framework == PLAN_FRAMEWORK_MEGATRON_CORE ||
+                                       conventions->framework == PLAN_FRAMEWORK_DEGAS);
+}
+
+/* A chunk's collectives of gradients, or of parameters. */
+static int32_t
+n_buckets(const WorkloadBuild *build, int64_t elements)
+{
+    const double n_chunks = (double)build->plan->degrees.vpp;
+    const double of_chunk = (double)elements / n_chunks;
+    const double layers =
+        (double)build->arch->n_layers / ((double)build->plan->degrees.pp * n_chunks);
+
+    if (elements == 0)
+        return 1;
+    return (int32_t)CLAMP(ceil(of_chunk / bucket_elements(build, of_chunk, layers)), 1.0,
+                          (double)WORKLOAD_MAX_BUCKETS);
+}
+
+/* The reduction of @n gradients over @group, and the gathering of parameters after the step. */
+static void
+add_reduction(const WorkloadBuild *build, const ProfileGroup *group, int64_t n, double *reduce_s,
+              double *gather_s, WorkloadRank *rank)
+{
+    const Plan *plan = build->plan;
+    int64_t gradient_bytes = n * dtype_bytes(plan->conventions.grad_dtype);
+    int64_t weight_bytes = n * workload_build_element_bytes(plan);
+
+    if (group->n == 1 || n == 0 || plan->zero_stage >= 3)
+        return;
+    rank->dp_reduce_bytes += gradient_bytes;
+    profile_collective_traffic(
+        build->profile, plan->zero_stage == 0 ? MODEL_COMM_ALL_REDUCE : MODEL_COMM_REDUCE_SCATTER,
+        gradient_bytes, group, rank->dp_reduce_traffic_bytes);
+    if (plan->zero_stage == 0) {
+        *reduce_s +=
+            profile_cost_collective_s(build->profile, MODEL_COMM_ALL_REDUCE, gradient_bytes, group);
+        return;
+    }
+    profile_collective_traffic(build->profile, MODEL_COMM_ALL_GATHER, weight_bytes, group,
+                               rank->dp_gather_traffic_bytes);
+    *reduce_s +=
+        profile_cost_collective_s(build->profile, MODEL_COMM_REDUCE_SCATTER, gradient_bytes, group);
+    *gather_s +=
+        profile_cost_collective_s(build->profile, MODEL_COMM_ALL_GATHER, weight_bytes, group);
+    rank->dp_gather_bytes += weight_bytes;
+}
+
+static void
+set_rank(const WorkloadBuild *build, const WorkloadPlace *place, int32_t r,
+         int64_t memory_limit_bytes, Workload *workload)
+{
+    const Plan *plan = build->plan;
+    WorkloadRank *rank = &workload->ranks[r];
+    WorkloadParameters n = workload_build_parameters(build, r);
+    ProfileGroup dense = workload_build_group(build, PROFILE_PLACED_DENSE, r);
+    ProfileGroup expert = workload_build_group(build, PROFILE_PLACED_EXPERT, r);
+    const ProfilePlacement placement = workload_build_placement(build);
+    double reduce_s = 0.0, gather_s = 0.0;
+    int64_t elements = n.dense + n.expert;
+
+    add_reduction(build, &dense, n.dense, &reduce_s, &gather_s, rank);
+    add_reduction(build, &expert, n.expert, &reduce_s, &gather_s, rank);
+    if (n.tied > 0 && plan->degrees.pp > 1) {
+        /* The two copies of the table add their gradients. */
+        int64_t bytes = n.tied * dtype_bytes(plan->conventions.grad_dtype);
+        const ProfileGroup ends = profile_placed_pair(&placement, 0, plan->degrees.pp - 1);
+
+        reduce_s += profile_cost_collective_s(build->profile, MODEL_COMM_ALL_REDUCE, bytes, &ends);
+        profile_collective_traffic(build->profile, MODEL_COMM_ALL_REDUCE, bytes, &ends,
+                                   rank->dp_reduce_traffic_bytes);
+        rank->dp_reduce_bytes += bytes;
+    }
+    if (build->n_chains == 2 && plan->degrees.pp - 1 != 2 * r) {
+        /* Rank r and its mirror image hold the same stages, one for each direction. */
+        int64_t mirror = plan->degrees.pp - 1 - r;
+        int64_t bytes = elements * dtype_bytes(plan->conventions.grad_dtype);
+        const ProfileGroup pair = profile_placed_pair(&placement, r, mirror);
+
+        reduce_s += profile_cost_collective_s(build->profile, MODEL_COMM_ALL_REDUCE, bytes, &pair);
+        profile_collective_traffic(build->profile, MODEL_COMM_ALL_REDUCE, bytes, &pair,
+                                   rank->dp_reduce_traffic_bytes);
+        rank->dp_reduce_bytes += bytes;
+    }
+    rank->n_buckets = n_buckets(build, elements);
+    rank->dp_reduce_ns = units_ns_from_s(reduce_s);
+    rank->dp_gather_ns = units_ns_from_s(gather_s);
+    if (plan->zero_stage >= 1)
+        elements = n.dense / dense.n + n.expert / expert.n;
+    if (plan->conventions.optimizer_step)
+        rank->optimizer_ns =
+            units_ns_from_s(optimizer_s(build, place, elements, n.dense + n.expert));
+    workload_build_static(build, workload, r, rank->static_bytes);
+    rank->memory_limit_bytes = memory_limit_bytes > 0 ? memory_limit_bytes : place->memory_bytes;
+    if (memory_limit_bytes == 0) {
+        int64_t always = 0;
+        for (int i = 0; i < TRACE_MEMORY_N; i++)
+            always += rank->static_bytes[i];
+        rank->memory_usable_bytes = workload_usable_of(
+            &build->profile->parameters, &build->plan->degrees, place->memory_bytes, always);
+    }
+    rank->device_flops_per_s = profile_peak_flops_per_s(place->device, plan->dtype);
+}
+
+/* --- checks --- */
+
+static bool G_GNUC_PRINTF(2, 3) invalid(GError **error, const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    if (error != NULL)
+        *error = g_error_new_valist(PLAN_ERROR, PLAN_ERROR_INVALID, format, args);
+    va_end(args);
+    return false;
+}
+
+static bool
+check_model(const WorkloadBuild *build, GError **error)
+{
+    const Plan *plan = build->plan;
+    const PlanDegrees *d = &plan->degrees;
+    bool has_vocab = build->arch->vocab > 0;
+
+    if (workload_build_stage(build, 0, 0)->embedding != has_vocab)
+        return invalid(error, "stages: model %s has %s vocabulary, so the first stage must have %s",
+                       build->arch->name, has_vocab ? "a" : "no",
+                       has_vocab ? "the embedding" : "no embedding");
+    if (d->cp > 1 && plan->seq_len % (2 * d->cp) != 0)
+        return invalid(error,
+                       "cp " INT ": 2 * cp must divide seq_len " INT
+                       " (each rank takes two parts, so that causal work is even)",
+                       d->cp, plan->seq_len);
+    for (guint i = 0; i < plan->slices->len; i++) {
+        int64_t tokens = g_array_index(plan->slices, int64_t, i);
+
+        if (tokens % d->cp != 0)
+            return invalid(error, "slices[%u]: cp " INT " does not divide " INT " tokens", i, d->cp,
+                           tokens);
+        if (plan->sequence_parallel && tokens / d->cp % d->tp != 0)
+            return invalid(error,
+                           "slices[%u]: with sequence parallelism tp " INT " must divide the " INT
+                           " tokens of each rank",
+                           i, d->tp, tokens / d->cp);
+    }
+    return true;
+}
+
+static bool
+check_shapes(const WorkloadBuild *build, GError **error)
+{
+    for (int32_t class_ = 0; class_ < build->n_classes; class_++) {
+        ModelShape shape = workload_build_shape(build, class_, build->n_slices - 1);
+        g_autoptr(GError) local = NULL;
+
+        /* The last slice has the longest context; the whole sequence is what others stay below. */
+        if (!model_shape_check(build->arch, &shape, &local))
+            return invalid(error, "%s", local->message);
+        shape.tokens = build->plan->seq_len;
+        shape.context = 0;
+        if (!model_shape_check(build->arch, &shape, &local))
+            return invalid(error, "%s", local->message);
+    }
+    return true;
+}
+
+static bool
+check_devices(const WorkloadBuild *build, GError **error)
+{
+    int64_t has = model_cluster_n_devices(build->profile->cluster);
+    int64_t needs = plan_n_devices(build->plan);
+
+    if (needs <= has)
+        return true;
+    g_set_error(error, PLAN_ERROR, PLAN_ERROR_INFEASIBLE,
+                "dp * tp * pp * cp needs " INT " devices, cluster %s has " INT, needs,
+                build->profile->name, has);
+    return false;
+}
+
+/* --- classes --- */
+
+/* The distinct sizes of micro-batches, in order of appearance; @of_microbatch (out, owned) is NULL
+ * when there is one. */
+static GArray *
+classes_of(const Plan *plan, int32_t **of_microbatch)
+{
+    GArray *classes = g_array_new(FALSE, FALSE, sizeof(int64_t));
+
+    *of_microbatch = NULL;
+    if (plan->batch_slices == NULL) {
+        g_array_append_val(classes, plan->micro_batch);
+        return classes;
+    }
+    *of_microbatch = g_new(int32_t, plan->n_microbatches);
+    for (int64_t i = 0; i < plan->n_microbatches; i++) {
+        int64_t n = plan_microbatch_sequences(plan, i);
+        guint j = 0;
+
+        while (j < classes->len && g_array_index(classes, int64_t, j) != n)
+            j++;
+        if (j == classes->len)
+            g_array_append_val(classes, n);
+        (*of_microbatch)[i] = (int32_t)j;
+    }
+    return classes;
+}
+
+/* --- public --- */
+
+/* Of as many ops there may be no memory for what depends on those after them. */
+static bool
+allocate_last(Workload *workload, int64_t n_ops, GError **error)
+{
+    WorkloadAhead *ahead = workload->ahead;
+
+    if (ahead == NULL)
+        return true;
+    ahead->last_bytes = g_try_malloc_n((size_t)(n_ops * SCHEDULE_OP_N),
+                                       (size_t)ahead->depth * sizeof *ahead->last_bytes);
+    if (ahead->last_bytes == NULL)
+        g_set_error(error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                    "stages * slices * sizes of micro-batches: " INT " ops are too many", n_ops);
+    return ahead->last_bytes != NULL;
+}
+
+static Workload *
+build_workload(WorkloadBuild *build, int64_t memory_limit_bytes, GError **error)
+{
+    const Plan *plan = build->plan;
+    int64_t n_ops = (int64_t)build->n_chains * build->n_stages * build->n_classes;
+    g_autoptr(Workload) workload = g_new0(Workload, 1);
+    g_autofree WorkloadPlace *places = g_new0(WorkloadPlace, plan->degrees.pp);
+
+    /* Factors are at most 2^20, 2^31 and 2^16: stages * classes fits, the last may not. */
+    if (__builtin_mul_overflow(n_ops, (int64_t)build->n_slices, &n_ops) ||
+        n_ops > SCHEDULE_MAX_OPS ||
+        (workload->ops = g_try_malloc0_n((size_t)n_ops, sizeof *workload->ops)) == NULL) {
+        g_set_error(error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                    "stages * slices * sizes of micro-batches: " INT " ops are too many", n_ops);
+        return NULL;
+    }
+    workload->n_stages = build->n_stages;
+    workload->n_ranks = (int32_t)plan->degrees.pp;
+    workload->n_classes = build->n_classes;
+    workload->n_slices = build->n_slices;
+    workload->n_chains = build->n_chains;
+    workload->ranks = g_new0(WorkloadRank, plan->degrees.pp);
+    for (int32_t r = 0; r < workload->n_ranks; r++)
+        places[r] = workload_build_place(build, r);
+    build->ahead = workload->ahead = workload_build_ahead(build);
+    if (!allocate_last(workload, n_ops, error))
+        return NULL;
+    workload_build_set_ops(build, places, workload);
+    for (int32_t r = 0; r < workload->n_ranks; r++)
+        set_rank(build, &places[r], r, memory_limit_bytes, workload);
+    g_assert(places[0].device != NULL);
+    workload->blocking_messages = !plan->conventions.overlap_pp;
+    workload->overlap_dp = plan->conventions.overlap_dp;
+    /* Our executor runs the ops of a pair one after the other. */
+    workload->pair_ns = plan->conventions.framework == PLAN_FRAMEWORK_DEGAS ? -1 : 0;
+    workload->overlap_gather = workload_gathers_ahead(&plan->conventions);
+    workload->interference_fraction = build->profile->parameters.interference_fraction;
+    workload->message_interference_fraction =
+        build->profile->parameters.message_interference_fraction;
+    workload->links = workload_build_links(build);
+    workload->op_overhead_ns = units_ns_from_s(profile_measured_overhead_s(build->profile));
+    workload->model_flops =
+        model_flops_per_iteration(build->arch, (double)plan->global_batch, plan->seq_len);
+    workload->tokens = (double)plan->global_batch * (double)plan->seq_len;
+    workload->n_devices = plan_n_devices(plan);
+    workload_build_set_rates(build, workload);
+    return g_steal_pointer(&workload);
+}
+
+Workload *
+workload_new(const ModelArch *arch, const Profile *profile, const Plan *plan,
+             int64_t memory_limit_bytes, GError **error)
+{
+    g_autoptr(GArray) classes = NULL;
+    g_autofree int32_t *class_of_microbatch = NULL;
+    g_autofree int64_t *contexts = NULL;
+    const ScheduleFamily *family;
+    WorkloadBuild build;
+    Workload *workload;
+    bool is_bidir;
+
+    g_return_val_if_fail(arch != NULL && profile != NULL && plan != NULL, NULL);
+    g_return_val_if_fail(memory_limit_bytes >= 0, NULL);
+    g_return_val_if_fail(error == NULL || *error == NULL, NULL);
+
+    if (!plan_check(plan, arch->n_layers, error))
+        return NULL;
+    family = schedule_family_find(plan->schedule, NULL);
+    is_bidir = family != NULL && family->placement == SCHEDULE_PLACEMENT_BIDIR;
+    classes = classes_of(plan, &class_of_microbatch);
+    contexts = g_new0(int64_t, plan->slices->len);
+    for (guint i = 1; i < plan->slices->len; i++)
+        contexts[i] = contexts[i - 1] + g_array_index(plan->slices, int64_t, i - 1);
+    build = (WorkloadBuild){
+        .arch = arch,
+        .profile = profile,
+        .plan = plan,
+        .n_chains = is_bidir ? 2 : 1,
+        .n_stages = (int32_t)(plan->stages->len / (is_bidir ? 2 : 1)),
+        .n_slices = (int32_t)plan->slices->len,
+        .n_classes = (int32_t)classes->len,
+        .class_sequences = (const int64_t *)(const void *)classes->data,
+        .contexts = contexts,
+    };
+    if (!check_model(&build, error) || !check_shapes(&build, error) ||
+        !check_devices(&build, error))
+        return NULL;
+    workload = build_workload(&build, memory_limit_bytes, error);
+    if (workload != NULL)
+        workload->class_of_microbatch = g_steal_pointer(&class_of_microbatch);
+    return workload;
+}
+
+Workload *
+workload_new_plain(const Schedule *schedule, const int64_t time_ns[SCHEDULE_OP_N],
+                   int64_t message_ns_)
+{
+    Workload *workload;
+    int64_t n_ops;
+
+    g_return_val_if_fail(schedule != NULL && time_ns != NULL && message_ns_ >= 0, NULL);
+
+    workload = g_new0(Workload, 1);
+    workload->n_stages = schedule_n_stages(schedule);
+    workload->n_ranks = schedule->n_ranks;
+    workload->n_classes = 1;
+    workload->n_slices = schedule->n_slices;
+    workload->n_chains = schedule->placement == SCHEDULE_PLACEMENT_BIDIR ? 2 : 1;
+    n_ops = (int64_t)workload->n_chains * workload->n_stages * workload->n_slices;
+    workload->ops = g_new0(WorkloadOp, n_ops);
+    for (int64_t i = 0; i < n_ops; i++) {
+        WorkloadOp *op = &workload->ops[i];
+        int32_t chain = (int32_t)(i / workload->n_slices / workload->n_stages);
+        int32_t stage = (int32_t)(i / workload->n_slices % workload->n_stages);
+        int32_t rank = schedule_rank_of_stage(schedule, stage, chain);
+
+        for (int kind = 0; kind < SCHEDULE_OP_N; kind++) {
+            op->time_ns[kind] = time_ns[kind];
+            op->part_ns[kind][PROFILE_PART_COMPUTE] = time_ns[kind];
+        }
+        if (stage + 1 < workload->n_stages &&
+            schedule_rank_of_stage(schedule, stage + 1, chain) != rank)
+            op->forward_message_ns = message_ns_;
+        if (stage > 0 && schedule_rank_of_stage(schedule, stage - 1, chain) != rank)
+            op->backward_message_ns = message_ns_;
+    }
+    workload->ranks = g_new0(WorkloadRank, workload->n_ranks);
+    workload->pair_ns = -1;
+    workload->model_flops = NAN;
+    workload->tokens = NAN;
+    return workload;
+}
+
+void
+workload_free(Workload *workload)
+{
+    if (workload == NULL)
+        return;
+    g_free(workload->ops);
+    g_free(workload->class_of_microbatch);
+    g_free(workload->ranks);
+    workload_links_free(workload->links);
+    workload_ahead_free(workload->ahead);
+    g_free(workload);
+}

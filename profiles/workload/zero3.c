@@ -1,0 +1,265 @@
+/* ZeRO 3: what its collectives cost, and what of them computing hides; cost-model.md 5.3. */
+#include "profiles/workload/build.h"
+
+#include <math.h>
+
+/* --- how far ahead --- */
+
+/*
+ * "stage3_prefetch_bucket_size": elements that DeepSpeed fetches ahead, a parameter at least; it
+ * follows the order of modules of the first iteration (partitioned_param_coordinator.py).
+ * "stage3_max_live_parameters" bounds what is gathered at once.
+ */
+#define DEEPSPEED_PREFETCH_ELEMENTS 50000000
+#define DEEPSPEED_LIVE_ELEMENTS 1000000000
+
+/*
+ * FSDP gathers the next block behind the one that computes, forward (its gathers are issued from
+ * another stream, limit_all_gathers keeps two) and backward (BACKWARD_PRE); Megatron-Core's FSDP
+ * likewise, and our executor.  DeepSpeed of 2021 synchronises the device before every gather
+ * (partition_parameters.py), so that nothing is ahead unless the plan overlaps.
+ */
+int32_t
+workload_prefetch_layers(int32_t given, const PlanConventions *conventions, int64_t layer_elements)
+{
+    const int64_t n = MAX(1, layer_elements);
+
+    if (given != PLAN_PREFETCH_AUTO)
+        return given;
+    switch (conventions->framework) {
+    case PLAN_FRAMEWORK_MEGATRON_DEEPSPEED:
+        return conventions->overlap_dp ? 1 : 0;
+    case PLAN_FRAMEWORK_DEEPSPEED:
+        return (int32_t)CLAMP(
+            MIN((DEEPSPEED_PREFETCH_ELEMENTS + n - 1) / n, DEEPSPEED_LIVE_ELEMENTS / n - 1), 1,
+            PLAN_MAX_PREFETCH);
+    default:
+        return 1;
+    }
+}
+
+int64_t
+workload_build_first_layer(const ModelArch *arch, const Plan *plan)
+{
+    return model_part_parameters(arch, MODEL_PART_LAYER,
+                                 g_array_index(plan->stages, PlanStage, 0).first_layer,
+                                 plan->degrees.tp, plan->degrees.ep,
+                                 plan_expert_tp(&plan->degrees, &plan->conventions), false);
+}
+
+int32_t
+workload_plan_prefetch(const ModelArch *arch, const Plan *plan)
+{
+    return workload_prefetch_layers(plan->prefetch_layers, &plan->conventions,
+                                    workload_build_first_layer(arch, plan));
+}
+
+/* --- what a part costs --- */
+
+/* Our executor's backward computes a layer again with the weights that it has gathered. */
+int64_t
+workload_zero3_gathers(const PlanConventions *conventions, PlanRecompute recompute)
+{
+    return recompute == PLAN_RECOMPUTE_FULL && conventions->framework != PLAN_FRAMEWORK_DEGAS ? 2
+                                                                                              : 1;
+}
+
+/* Collectives that gather one layer: FSDP and Megatron-Core flatten its parameters, DeepSpeed
+ * gathers matrix by matrix (GPT: 4, Llama: 7) and keeps what is below its persistence threshold. */
+static double
+n_gathers_per_layer(const WorkloadBuild *build)
+{
+    switch (build->plan->conventions.framework) {
+    case PLAN_FRAMEWORK_DEEPSPEED:
+    case PLAN_FRAMEWORK_MEGATRON_DEEPSPEED:
+        return build->arch->family == MODEL_FAMILY_GPT ? 4.0 : 7.0;
+    default:
+        return 1.0;
+    }
+}
+
+/* Of a part: its view is made, its copy is launched. */
+#define HOST_STEPS_PER_PART 2.0
+
+/*
+ * What a gather (or scatter) of @bytes costs DeepSpeed of 2021 beyond the collective: the tensor
+ * is zeroed, and its parts are copied one by one between it and the list that torch's collective
+ * takes: for each of the group's ranks Python cuts a part off, and torch launches a copy of it
+ * (cost-model.md 5.3).
+ */
+static double
+zero3_copies_s(const WorkloadBuild *build, const WorkloadPlace *place, int64_t bytes, double n,
+               int64_t n_ranks)
+{
+    const ProfileParameters *p = &build->profile->parameters;
+
+    return 3.0 * (double)bytes / (p->memory_fraction * place->device->memory_bytes_per_s) +
+           n * (double)n_ranks * HOST_STEPS_PER_PART * p->host_kernel_s;
+}
+
+static bool
+copies_parts(const Plan *plan)
+{
+    return plan->conventions.framework == PLAN_FRAMEWORK_MEGATRON_DEEPSPEED &&
+           !plan->conventions.overlap_dp;
+}
+
+/*
+ * Seconds of a gather of @gather_s whose own share of @share_bytes comes from the host first, and
+ * from NVMe before that.  What is ahead of use is read ahead of the copy too.
+ */
+static double
+with_fetch_s(const WorkloadBuild *build, double share_bytes, double gather_s)
+{
+    const ProfileParameters *p = &build->profile->parameters;
+    const Plan *plan = build->plan;
+    const double there_s = gather_s + share_bytes / p->offload_bytes_per_s;
+    const double read_s =
+        plan->offload == PLAN_OFFLOAD_NVME ? share_bytes / p->nvme_bytes_per_s : 0.0;
+
+    if (!plan->offload_parameters)
+        return gather_s;
+    return workload_plan_prefetch(build->arch, plan) > 0 ? fmax(there_s, read_s) : there_s + read_s;
+}
+
+/* One part's parameters on a device, without experts, and the experts' own. */
+typedef struct {
+    int64_t n, expert;
+} PartParameters;
+
+static PartParameters
+part_parameters(const WorkloadBuild *build, ModelPart part, int64_t layer)
+{
+    const PlanDegrees *d = &build->plan->degrees;
+    const int64_t etp = plan_expert_tp(d, &build->plan->conventions);
+    const int64_t expert =
+        part == MODEL_PART_LAYER ? model_expert_parameters(build->arch, layer, d->ep, etp) : 0;
+
+    return (PartParameters){
+        model_part_parameters(build->arch, part, layer, d->tp, d->ep, etp, false) - expert, expert};
+}
+
+/* Our executor makes a table's gradient without the table. */
+static int64_t
+backward_gathers(const Plan *plan, ModelPart part, PlanRecompute recompute)
+{
+    if (part == MODEL_PART_LAYER)
+        return workload_zero3_gathers(&plan->conventions, recompute);
+    return part == MODEL_PART_EMBEDDING && plan->conventions.framework == PLAN_FRAMEWORK_DEGAS ? 0
+                                                                                               : 1;
+}
+
+/* Our executor has no more bytes under way than the layers ahead have: a larger table is gathered
+ * when it is needed (executor/model/units.h). */
+static bool
+waits_for_gather(const WorkloadBuild *build, ModelPart part, int64_t n)
+{
+    const Plan *plan = build->plan;
+
+    return part != MODEL_PART_LAYER && plan->conventions.framework == PLAN_FRAMEWORK_DEGAS &&
+           n > workload_plan_prefetch(build->arch, plan) *
+                   workload_build_first_layer(build->arch, plan);
+}
+
+void
+workload_build_zero3(const WorkloadBuild *build, const WorkloadPlace *place, int32_t rank,
+                     ModelPart part, int64_t layer, PlanRecompute recompute, WorkloadPartCost *cost)
+{
+    const Plan *plan = build->plan;
+    const PartParameters of = part_parameters(build, part, layer);
+    ProfileGroup group = workload_build_group(build, PROFILE_PLACED_DENSE, rank);
+    double n_tensors = part == MODEL_PART_LAYER ? n_gathers_per_layer(build) : 1.0;
+    const int64_t n_backward = backward_gathers(plan, part, recompute);
+    const bool waits = waits_for_gather(build, part, of.n);
+    const int64_t weight_bytes = of.n * workload_build_element_bytes(plan);
+    const int64_t gradient_bytes = of.n * dtype_bytes(plan->conventions.grad_dtype);
+    const double share_bytes =
+        (double)workload_build_element_bytes(plan) *
+        ((double)of.n / (double)group.n +
+         (double)of.expert / (double)plan_expert_replicas(&plan->degrees, &plan->conventions));
+    double gather, scatter;
+
+    gather = profile_cost_collective_s(build->profile, MODEL_COMM_ALL_GATHER, weight_bytes, &group);
+    scatter = profile_cost_collective_s(build->profile, MODEL_COMM_REDUCE_SCATTER, gradient_bytes,
+                                        &group);
+    gather += (n_tensors - 1.0) *
+              profile_cost_collective_s(build->profile, MODEL_COMM_ALL_GATHER, 0, &group);
+    scatter += (n_tensors - 1.0) *
+               profile_cost_collective_s(build->profile, MODEL_COMM_REDUCE_SCATTER, 0, &group);
+    if (copies_parts(plan) && group.n > 1) {
+        gather += zero3_copies_s(build, place, weight_bytes, n_tensors, group.n);
+        scatter += zero3_copies_s(build, place, gradient_bytes, n_tensors, group.n);
+    }
+    gather = with_fetch_s(build, share_bytes, gather);
+    for (int kind = 0; kind < SCHEDULE_OP_N; kind++) {
+        const bool scatters = kind == SCHEDULE_OP_BACKWARD || kind == SCHEDULE_OP_BACKWARD_WEIGHT;
+        const int64_t n_gathers = kind == SCHEDULE_OP_FORWARD           ? 1
+                                  : kind == SCHEDULE_OP_BACKWARD_WEIGHT ? 0
+                                                                        : n_backward;
+        cost->zero3_s[kind] = (double)n_gathers * gather + (scatters ? scatter : 0.0);
+        cost->waits_s[kind] = waits ? (double)n_gathers * gather : 0.0;
+        if (n_gathers > 0)
+            profile_collective_traffic(build->profile, MODEL_COMM_ALL_GATHER,
+                                       n_gathers * weight_bytes, &group, cost->traffic_bytes[kind]);
+        if (scatters)
+            profile_collective_traffic(build->profile, MODEL_COMM_REDUCE_SCATTER, gradient_bytes,
+                                       &group, cost->traffic_bytes[kind]);
+    }
+}
+
+/* --- what is hidden --- */
+
+/*
+ * The parts of an op in the order of its forward, each with collectives of ZeRO 3 on a stream of
+ * their own, as they follow each other in many ops of the kind.  Part i's stand for the gather that
+ * the part after it waits for: with @depth layers ahead they begin with part i - @depth + 1, one
+ * after the other, and part i ends when it has computed and they are there.  Without any ahead they
+ * stop the computing, as gathers that wait do in any case.  What runs behind computing slows it
+ * down.
+ */
+static void
+hide_zero3(const WorkloadBuild *build, ScheduleOpKind kind, int32_t depth, int64_t n,
+           WorkloadPartCost *const *parts)
+{
+    const double interference = build->profile->parameters.interference_fraction;
+    /* Relative to the begin of the part at hand: the end of the collectives so far, and the begins
+     * of the @depth parts up to this one. */
+    double there_s = 0.0, begins_s[PLAN_MAX_PREFETCH] = {0};
+
+    /* The second round is in the steady state. */
+    for (int64_t i = 0; i < 2 * n; i++) {
+        WorkloadPartCost *part = parts[kind == SCHEDULE_OP_FORWARD ? i % n : n - 1 - i % n];
+        const double compute_s = profile_cost_s(&part->cost[kind]), all_s = part->zero3_s[kind];
+        const double waits_s = part->waits_s[kind];
+        double visible_s = all_s;
+
+        if (depth > 0) {
+            there_s = fmax(there_s, begins_s[0]) + all_s - waits_s;
+            visible_s = fmax(0.0, there_s - compute_s) + waits_s;
+        }
+        const double end_s = compute_s + visible_s;
+        if (i >= n) {
+            part->cost[kind].part_s[PROFILE_PART_DP] += visible_s;
+            part->cost[kind].part_s[PROFILE_PART_COMPUTE] +=
+                interference * fmax(0.0, all_s - visible_s);
+        }
+        there_s -= end_s;
+        for (int32_t k = 0; k < depth; k++)
+            begins_s[k] = (k + 1 < depth ? begins_s[k + 1] : end_s) - end_s;
+    }
+}
+
+void
+workload_build_hide(const WorkloadBuild *build, int64_t n, WorkloadPartCost *const *parts)
+{
+    const int32_t depth = workload_plan_prefetch(build->arch, build->plan);
+
+    for (int kind = 0; kind < SCHEDULE_OP_N; kind++)
+        hide_zero3(build, (ScheduleOpKind)kind, depth, n, parts);
+}
+
+bool
+workload_build_parts_meet(const WorkloadBuild *build)
+{
+    return build->plan->zero_stage >= 3 && workload_plan_prefetch(build->arch, build->plan) > 1;
+}
