@@ -25,7 +25,7 @@ static const OptionInfo options_table[] = {
 /* A family that searches gets the op times, by stage. */
 static Schedule *
 build_for_times(const ScheduleFamily *family, ScheduleShape shape, const OpTimes *times,
-                int64_t limit_microbatches, GError **error)
+                int64_t limit_micro_batches, GError **error)
 {
     const Schedule placed = {
         .n_ranks = (int32_t)shape.n_ranks,
@@ -41,7 +41,7 @@ build_for_times(const ScheduleFamily *family, ScheduleShape shape, const OpTimes
     if (workload == NULL)
         return NULL;
     workload_schedule_times_init(&stages, workload, family->placement);
-    stages.times.limit_microbatches = limit_microbatches;
+    stages.times.limit_micro_batches = limit_micro_batches;
     shape.times = &stages.times;
     return schedule_new(family->name, &shape, error);
 }
@@ -62,7 +62,7 @@ build(Options *options, const OpTimes *times, GError **error)
     const ScheduleShape shape = {
         .n_ranks = options_int64(options, "pp", 1, SCHEDULE_MAX_RANKS, 1),
         .n_chunks = options_int64(options, "vpp", 1, SCHEDULE_MAX_CHUNKS, family->min_chunks),
-        .n_microbatches = options_int64(options, "microbatches", 1, INT32_MAX, 1),
+        .n_micro_batches = options_int64(options, "microbatches", 1, INT32_MAX, 1),
         .n_slices = options_int64(options, "slices", 1, SCHEDULE_MAX_SLICES, 1),
         .group = options_int64(options, "group", 1, INT32_MAX, 0),
     };

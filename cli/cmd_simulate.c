@@ -69,7 +69,7 @@ ops_table(const Schedule *schedule, const Trace *trace, const SimLevel *levels)
         table_add_text(table, trace_stream_names[event->stream]);
         table_add_text(table, trace_event_names[event->kind]);
         table_add_text(table, op);
-        table_add_int64(table, has_op ? event->op.microbatch : -1);
+        table_add_int64(table, has_op ? event->op.micro_batch : -1);
         table_add_int64(table, has_op ? event->op.chunk : -1);
         table_add_int64(table, has_op ? event->op.slice : -1);
         table_add_int64(table, event->start_ns);
@@ -249,7 +249,7 @@ static void
 expect_ops(const Plan *plan)
 {
     const double n_ops = 2.0 * (double)plan->degrees.pp * (double)plan->degrees.vpp *
-                         (double)plan->n_microbatches * plan->slices->len;
+                         (double)plan->n_micro_batches * plan->slices->len;
     const double bytes = n_ops * BYTES_PER_OP;
     const uintptr_t page = 2 << 20;
 

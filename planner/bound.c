@@ -234,13 +234,13 @@ static void
 count_classes(Bound *bound)
 {
     const Workload *w = bound->workload;
-    const int64_t n = bound->plan->n_microbatches / w->n_chains;
+    const int64_t n = bound->plan->n_micro_batches / w->n_chains;
 
     bound->counts = g_new0(int64_t, (size_t)w->n_classes);
-    if (w->class_of_microbatch == NULL)
+    if (w->class_of_micro_batch == NULL)
         bound->counts[0] = n;
-    for (int64_t i = 0; w->class_of_microbatch != NULL && i < n; i++)
-        bound->counts[w->class_of_microbatch[i]]++;
+    for (int64_t i = 0; w->class_of_micro_batch != NULL && i < n; i++)
+        bound->counts[w->class_of_micro_batch[i]]++;
 }
 
 static Bound
@@ -305,7 +305,7 @@ plan_bound_ns(const Plan *plan, const Workload *workload, const ScheduleFamily *
                                      plan_sum_ns(stages[i].drain_ns, after)));
     }
     if (family->slices && workload->n_ranks > 1)
-        best = MAX(best, plan_sum_ns(plan_bound_flow_ns(workload, plan->n_microbatches,
+        best = MAX(best, plan_sum_ns(plan_bound_flow_ns(workload, plan->n_micro_batches,
                                                         family->forwards_first),
                                      first_end_ns));
     return best;
@@ -405,7 +405,7 @@ plan_bound_flight(const Plan *plan, PlanFlights *flights)
     const ScheduleShape shape = {
         .n_ranks = plan->degrees.pp,
         .n_chunks = plan->degrees.vpp,
-        .n_microbatches = plan->n_microbatches,
+        .n_micro_batches = plan->n_micro_batches,
         .n_slices = plan->slices->len,
         .group = plan->group,
     };

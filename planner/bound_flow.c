@@ -122,9 +122,9 @@ plan_flow_times(const PlanFlowShop *shop)
 /* --- a plan --- */
 
 static int32_t
-class_at(const PlanFlow *flow, int64_t microbatch)
+class_at(const PlanFlow *flow, int64_t micro_batch)
 {
-    return flow->classes == NULL ? 0 : flow->classes[microbatch];
+    return flow->classes == NULL ? 0 : flow->classes[micro_batch];
 }
 
 /* What the last rank idles in both shops of all micro-batches. */
@@ -136,7 +136,7 @@ idle_of_all_ns(const PlanFlow *flow)
     Passing forward = {.kind = SCHEDULE_OP_FORWARD, .free_ns = free_ns};
     Passing backward = {.kind = SCHEDULE_OP_BACKWARD, .free_ns = free_ns + p};
 
-    for (int64_t i = 0; i < flow->n_microbatches; i++) {
+    for (int64_t i = 0; i < flow->n_micro_batches; i++) {
         pass(&forward, &flow->shops[class_at(flow, i)]);
         pass(&backward, &flow->shops[class_at(flow, i)]);
     }
@@ -153,18 +153,18 @@ plan_flow_bound_ns(const PlanFlow *flow)
     for (int32_t c = 0; c < flow->n_classes; c++)
         times[c] = plan_flow_times(&flow->shops[c]);
     if (flow->classes == NULL)
-        ns = plan_product_ns(flow->n_microbatches, times[0].work_ns);
-    for (int64_t i = 0; flow->classes != NULL && i < flow->n_microbatches; i++)
+        ns = plan_product_ns(flow->n_micro_batches, times[0].work_ns);
+    for (int64_t i = 0; flow->classes != NULL && i < flow->n_micro_batches; i++)
         ns = plan_sum_ns(ns, times[flow->classes[i]].work_ns);
     /* Of one class the first and the last say as much, but where stages differ. */
     const int64_t idle = plan_sum_ns(times[class_at(flow, 0)].fill_ns,
-                                     times[class_at(flow, flow->n_microbatches - 1)].drain_ns);
+                                     times[class_at(flow, flow->n_micro_batches - 1)].drain_ns);
     return plan_sum_ns(
         ns, flow->forwards_first && flow->classes != NULL ? MAX(idle, idle_of_all_ns(flow)) : idle);
 }
 
 int64_t
-plan_bound_flow_ns(const Workload *workload, int64_t n_microbatches, bool forwards_first)
+plan_bound_flow_ns(const Workload *workload, int64_t n_micro_batches, bool forwards_first)
 {
     const int32_t n_slices = workload->n_slices, n_classes = workload->n_classes;
     const int64_t n_ops = (int64_t)workload->n_stages * n_slices;
@@ -180,8 +180,8 @@ plan_bound_flow_ns(const Workload *workload, int64_t n_microbatches, bool forwar
     return plan_flow_bound_ns(&(PlanFlow){
         .shops = shops,
         .n_classes = n_classes,
-        .classes = workload->class_of_microbatch,
-        .n_microbatches = n_microbatches,
+        .classes = workload->class_of_micro_batch,
+        .n_micro_batches = n_micro_batches,
         .forwards_first = forwards_first,
     });
 }

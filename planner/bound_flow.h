@@ -46,7 +46,7 @@ typedef struct {
     const PlanFlowShop *shops; /* (borrowed) [class] of the same ranks and numbers of slices */
     int32_t n_classes;
     const int32_t *classes; /* (borrowed, nullable: all 0) of the micro-batches */
-    int64_t n_microbatches;
+    int64_t n_micro_batches;
     bool forwards_first; /* the family's */
 } PlanFlow;
 
@@ -55,7 +55,7 @@ typedef struct {
 int64_t plan_flow_bound_ns(const PlanFlow *flow);
 
 /* The bound of @workload's micro-batches but for rank 0's end. */
-int64_t plan_bound_flow_ns(const Workload *workload, int64_t n_microbatches, bool forwards_first);
+int64_t plan_bound_flow_ns(const Workload *workload, int64_t n_micro_batches, bool forwards_first);
 
 G_END_DECLS
 

@@ -18,7 +18,7 @@ may_fit(const PlanTrial *trial, const PlanSketch *sketch, const ScheduleFamily *
     const ScheduleShape shape = {
         .n_ranks = point->degrees.pp,
         .n_chunks = point->degrees.vpp,
-        .n_microbatches = point->n_microbatches,
+        .n_micro_batches = point->n_micro_batches,
         .n_slices = n_slices,
         .group =
             family->groups && point->degrees.vpp > 1 ? trial->evaluation->space->request->group : 0,
@@ -153,7 +153,7 @@ plan_estimate_trial(PlanTrial *trial, int64_t most_ns, int *way)
     const ScheduleFamily *family = schedule_family_find("1f1b", NULL);
     const ScheduleShape shape = {.n_ranks = trial->point->degrees.pp,
                                  .n_chunks = trial->point->degrees.vpp,
-                                 .n_microbatches = trial->point->n_microbatches,
+                                 .n_micro_batches = trial->point->n_micro_batches,
                                  .n_slices = 1};
     g_autofree int64_t *even = plan_layout_even(space->request, trial->point, family);
     const PlanSketchInput input = {

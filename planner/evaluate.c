@@ -160,7 +160,7 @@ is_slow_layout(PlanFamilyTrial *f)
 static bool
 sketch_fitted(PlanFamilyTrial *f, int64_t **fitted)
 {
-    const int64_t m = f->trial->point->n_microbatches;
+    const int64_t m = f->trial->point->n_micro_batches;
     /* A division that is too slow need not be found; its bound is that of all. */
     const double longest_s = plan_layout_fit_bound_s(&f->input, &f->sketch);
     const int64_t bound_ns =
@@ -204,7 +204,7 @@ try_layout(PlanFamilyTrial *f, bool is_new)
     const ScheduleShape shape = {
         .n_ranks = point->degrees.pp,
         .n_chunks = point->degrees.vpp,
-        .n_microbatches = point->n_microbatches,
+        .n_micro_batches = point->n_micro_batches,
         .n_slices = space->n_slices,
         .group = f->family->groups && point->degrees.vpp > 1 ? space->request->group : 0,
     };

@@ -18,7 +18,7 @@
 static int64_t
 n_ops(const Plan *plan)
 {
-    return 2 * plan->n_microbatches * plan->slices->len * plan->stages->len;
+    return 2 * plan->n_micro_batches * plan->slices->len * plan->stages->len;
 }
 
 /* What was found bounds what follows. */
@@ -99,7 +99,7 @@ set_groups(Plan *plan, const GPtrArray *groups)
     plan->slices = g_array_copy(first->slices);
     g_clear_pointer(&plan->batch_slices, g_array_unref);
     plan->batch_slices = g_array_sized_new(FALSE, FALSE, sizeof(int64_t), groups->len);
-    plan->n_microbatches = groups->len;
+    plan->n_micro_batches = groups->len;
     plan->micro_batch = 0;
     for (guint i = 0; i < groups->len; i++) {
         const int64_t batch = ((PlanSliceGroup *)groups->pdata[i])->batch;
@@ -119,7 +119,7 @@ has_shape(const Judge *judge)
     const ScheduleShape shape = {
         .n_ranks = plan->degrees.pp,
         .n_chunks = plan->degrees.vpp,
-        .n_microbatches = plan->n_microbatches,
+        .n_micro_batches = plan->n_micro_batches,
         .n_slices = plan->slices->len,
         .group = plan->group,
     };
@@ -158,8 +158,8 @@ groups_of(const Plan *plan)
 {
     GPtrArray *groups = g_ptr_array_new_with_free_func(plan_slice_group_free);
 
-    for (int64_t i = 0; i < plan->n_microbatches; i++) {
-        PlanSliceGroup *group = plan_slice_group_new(plan_microbatch_sequences(plan, i));
+    for (int64_t i = 0; i < plan->n_micro_batches; i++) {
+        PlanSliceGroup *group = plan_slice_group_new(plan_micro_batch_sequences(plan, i));
         g_array_append_vals(group->slices, plan->slices->data, plan->slices->len);
         g_ptr_array_add(groups, group);
     }
@@ -183,7 +183,7 @@ improve_slices(PlanTrial *trial, int64_t unit)
     g_autoptr(Plan) plan = plan_copy(best->plan);
     Judge judge = {trial, plan, schedule_family_find(plan->schedule, NULL), best->first, 0};
     const PlanSliceCosts costs = {
-        .batch = trial->point->n_microbatches * trial->point->micro_batch,
+        .batch = trial->point->n_micro_batches * trial->point->micro_batch,
         .n_cells = plan->seq_len / unit,
         .granularity = unit,
     };

@@ -24,7 +24,7 @@ hash_key(gconstpointer data)
 
     hash = hash * 1000003 + (uint64_t)s->n_ranks;
     hash = hash * 1000003 + (uint64_t)s->n_chunks;
-    hash = hash * 1000003 + (uint64_t)s->n_microbatches;
+    hash = hash * 1000003 + (uint64_t)s->n_micro_batches;
     hash = hash * 1000003 + (uint64_t)s->n_slices;
     hash = hash * 1000003 + (uint64_t)s->group;
     return (guint)(hash ^ hash >> 32);
@@ -37,7 +37,7 @@ keys_equal(gconstpointer a, gconstpointer b)
 
     return x->family == y->family && x->shape.n_ranks == y->shape.n_ranks &&
            x->shape.n_chunks == y->shape.n_chunks &&
-           x->shape.n_microbatches == y->shape.n_microbatches &&
+           x->shape.n_micro_batches == y->shape.n_micro_batches &&
            x->shape.n_slices == y->shape.n_slices && x->shape.group == y->shape.group;
 }
 
@@ -102,7 +102,7 @@ flight_new(int32_t n_ranks, int32_t n_chunks)
 static int64_t
 closed_form(const ScheduleFamily *family, const ScheduleShape *shape, int32_t rank)
 {
-    const int64_t all = shape->n_microbatches * shape->n_slices;
+    const int64_t all = shape->n_micro_batches * shape->n_slices;
 
     if (family->forwards_first)
         return all;
@@ -218,7 +218,7 @@ count(const ScheduleFamily *family, const ScheduleShape *shape)
         flight->is_exact = true;
         return flight;
     }
-    if (__builtin_mul_overflow(shape->n_microbatches * 3, shape->n_chunks * shape->n_slices,
+    if (__builtin_mul_overflow(shape->n_micro_batches * 3, shape->n_chunks * shape->n_slices,
                                &n_ops) ||
         __builtin_mul_overflow(n_ops, shape->n_ranks, &n_ops) || n_ops > MAX_OPS)
         return flight;

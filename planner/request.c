@@ -87,7 +87,7 @@ plan_from_request(const PlanRequest *request, GError **error)
         .degrees = {closed.dp, closed.tp, closed.pp, closed.vpp, closed.cp, closed.ep,
                     MAX(0, closed.rank_order)},
         .micro_batch = closed.micro_batch,
-        .n_microbatches = closed.global_batch / closed.dp / closed.micro_batch,
+        .n_micro_batches = closed.global_batch / closed.dp / closed.micro_batch,
         .recompute = (PlanRecompute)closed.recompute,
         .zero_stage = closed.zero_stage,
         .offload = (PlanOffload)closed.offload,

@@ -333,7 +333,7 @@ walk_chain(const PlanSketch *sketch, const PlanSketchInput *input, int64_t first
 int64_t
 plan_sketch_work_ns(const PlanSketch *sketch, const PlanSketchInput *input)
 {
-    const double m = (double)input->point->n_microbatches;
+    const double m = (double)input->point->n_micro_batches;
     const bool alike = plan_sketch_ranks_are_alike(input->request, &input->point->degrees);
     double best_s = 0.0;
 
@@ -363,10 +363,10 @@ ways_ns(const PlanSketch *sketch, const PlanSketchInput *input, const int *ways,
     const PlanDegrees *d = &input->point->degrees;
     const int64_t length = plan_space_chain_length(d, input->family);
     const int64_t n_chains = sketch->n_stages / length;
-    const double m = (double)input->point->n_microbatches / (double)n_chains;
+    const double m = (double)input->point->n_micro_batches / (double)n_chains;
     const bool alike = plan_sketch_ranks_are_alike(input->request, d);
     const PlanLayerShape shape = plan_space_layer_shape(input->point);
-    const double n_units = (double)input->point->n_microbatches * (double)input->n_slices;
+    const double n_units = (double)input->point->n_micro_batches * (double)input->n_slices;
     const double accumulated = plan_layer_accumulated(input->request, &shape, n_units);
     g_autofree RankTimes *ranks = g_new0(RankTimes, (size_t)sketch->n_ranks);
     const PlanOrderPath *path = path_of(input);

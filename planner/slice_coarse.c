@@ -88,7 +88,7 @@ price(PlanCoarseGrid *grid, int64_t n, int64_t b, uint32_t cuts)
 {
     Plan *probe = grid->probe;
 
-    probe->n_microbatches = n;
+    probe->n_micro_batches = n;
     probe->micro_batch = b;
     probe->global_batch = n * b * probe->degrees.dp;
     g_array_set_size(probe->slices, 0);
@@ -240,7 +240,7 @@ add_cuts(PlanCoarseGrid *grid, uint32_t cuts)
         return;
     }
     const PlanFlowTimes *times = &grid->times[grid->max_group];
-    const int64_t work_ns = plan_product_ns(grid->plan->n_microbatches, times->work_ns);
+    const int64_t work_ns = plan_product_ns(grid->plan->n_micro_batches, times->work_ns);
     one.bound_ns = plan_sum_ns(plan_sum_ns(one.bound_ns, work_ns),
                                plan_sum_ns(times->fill_ns, times->drain_ns));
     add_found(grid, one);
@@ -296,13 +296,13 @@ bound_of(PlanCoarseGrid *grid, const PlanCoarse *one, int set, bool forwards_fir
     int64_t sizes[PLAN_COARSE_MAX_SEQUENCES] = {grid->max_group};
     int32_t classes[PLAN_COARSE_MAX_SEQUENCES];
     PlanFlowShop shops[PLAN_COARSE_MAX_SEQUENCES];
-    PlanFlow flow = {shops, 0, NULL, grid->plan->n_microbatches, forwards_first};
+    PlanFlow flow = {shops, 0, NULL, grid->plan->n_micro_batches, forwards_first};
 
     if (grid->regroups) {
-        flow.n_microbatches = sizes_of(grid, one, sizes);
+        flow.n_micro_batches = sizes_of(grid, one, sizes);
         flow.classes = classes;
     }
-    for (int64_t i = 0; i < (grid->regroups ? flow.n_microbatches : 1); i++) {
+    for (int64_t i = 0; i < (grid->regroups ? flow.n_micro_batches : 1); i++) {
         const WorkloadOp **ops = grid->ops + (size_t)flow.n_classes * n_ops;
         int64_t k = 0;
         while (sizes[k] != sizes[i])
@@ -314,7 +314,7 @@ bound_of(PlanCoarseGrid *grid, const PlanCoarse *one, int set, bool forwards_fir
             shops[flow.n_classes++] = shop_of(grid, set, sizes[i], one->cuts, ops);
             continue;
         }
-        const Workload *workload = priced(grid, flow.n_microbatches, sizes[i], one->cuts);
+        const Workload *workload = priced(grid, flow.n_micro_batches, sizes[i], one->cuts);
         if (workload == NULL)
             return one->bound_ns;
         shops[flow.n_classes++] = shop_of_workload(workload, ops);
@@ -333,7 +333,7 @@ static int
 set_of(const PlanCoarseGrid *grid, const PlanCoarse *one)
 {
     const int64_t m =
-        grid->regroups ? __builtin_popcount(one->breaks) + 1 : grid->plan->n_microbatches;
+        grid->regroups ? __builtin_popcount(one->breaks) + 1 : grid->plan->n_micro_batches;
     int set = N_SETS - 1;
 
     while (set > 0 && m * n_slices_of(one->cuts) < set_units[set])
@@ -382,7 +382,7 @@ plan_coarse_grid_groups(const PlanCoarseGrid *grid, const PlanCoarse *one)
 {
     GPtrArray *groups = g_ptr_array_new_with_free_func(plan_slice_group_free);
     int64_t sizes[PLAN_COARSE_MAX_SEQUENCES] = {0};
-    const int64_t n = grid->regroups ? sizes_of(grid, one, sizes) : grid->plan->n_microbatches;
+    const int64_t n = grid->regroups ? sizes_of(grid, one, sizes) : grid->plan->n_micro_batches;
 
     for (int64_t i = 0; i < n; i++) {
         PlanSliceGroup *group = plan_slice_group_new(grid->regroups ? sizes[i] : grid->max_group);
@@ -405,7 +405,7 @@ plan_coarse_grid_new(const PlanCoarseAsked *asked)
         .plan = plan_copy(plan),
         .regroups = asked->regroups,
         .n_cells = choose_cells(plan),
-        .sequences = plan->n_microbatches * plan->micro_batch,
+        .sequences = plan->n_micro_batches * plan->micro_batch,
         .least_group = asked->regroups ? 1 : plan->micro_batch,
         .max_group = plan->micro_batch,
         .probe = plan_copy(plan),

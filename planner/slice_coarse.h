@@ -21,7 +21,7 @@ typedef struct {
     const PlanRequest *request; /* (borrowed) */
     const Plan *plan; /* (borrowed) all but slices and micro-batches; more than one rank */
     /* Whether all orders of micro-batches of 1 to plan->micro_batch sequences are looked at, or
-     * only plan->n_microbatches of so many. */
+     * only plan->n_micro_batches of so many. */
     bool regroups;
     int64_t limit_ns; /* what cannot be faster is left out */
 } PlanCoarseAsked;
@@ -42,7 +42,7 @@ static inline bool
 plan_coarse_regroups(const PlanRequest *request, const PlanPoint *point)
 {
     return request->micro_batch == 0 && point->micro_batch > 1 &&
-           point->n_microbatches * point->micro_batch <= PLAN_COARSE_MAX_SEQUENCES;
+           point->n_micro_batches * point->micro_batch <= PLAN_COARSE_MAX_SEQUENCES;
 }
 
 /* Opaque; see slice_coarse.c. */

@@ -116,8 +116,8 @@ counts_bound_s(const Floor *floor, const int64_t *counts)
     const PlanPoint *point = floor->point;
     const int64_t length = floor->request->seq_len, b = point->micro_batch;
     const bool regroups = plan_coarse_regroups(floor->request, point);
-    const double tokens = (double)(point->n_microbatches * b) * (double)length;
-    const double ends = fmin(1.0, 2.0 / (double)point->n_microbatches);
+    const double tokens = (double)(point->n_micro_batches * b) * (double)length;
+    const double ends = fmin(1.0, 2.0 / (double)point->n_micro_batches);
     double rate = INFINITY, least = INFINITY; /* rate: of all intervals up to at_most */
     guint at = 0, at_most = 0;
 

@@ -102,7 +102,7 @@ plan_slice_order_time(const PlanSliceOrder *order, const GPtrArray *groups)
     const ScheduleShape shape = {
         .n_ranks = order->n_ranks,
         .n_chunks = order->problem->n_stages / order->n_ranks,
-        .n_microbatches = groups->len,
+        .n_micro_batches = groups->len,
         .n_slices = first->slices->len,
     };
     g_autoptr(Schedule) schedule = schedule_new(order->schedule, &shape, NULL);

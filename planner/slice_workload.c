@@ -63,7 +63,7 @@ plan_slice_order_workload(const PlanSliceOrder *order, const GPtrArray *groups,
     g_autoptr(Workload) workload = workload_new_plain(schedule, nothing, 0);
     g_autoptr(GArray) batches = g_array_new(FALSE, FALSE, sizeof(int64_t));
 
-    workload->class_of_microbatch = classes_of(groups, batches);
+    workload->class_of_micro_batch = classes_of(groups, batches);
     workload->n_classes = (int32_t)batches->len;
     g_free(workload->ops);
     workload->ops =

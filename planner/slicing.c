@@ -11,7 +11,7 @@
 #define MAX_CELLS 128
 #define N_CONTEXTS 5
 /* With more micro-batches the longest slice has no weight left. */
-#define MAX_MICROBATCHES 4096
+#define MAX_MICRO_BATCHES 4096
 
 void
 plan_slicing_free(PlanSlicing *slicing)
@@ -235,7 +235,7 @@ formula_ns(const int64_t *cost, int64_t n_cells, int64_t granularity, const Plan
         longest = MAX(longest, t);
         context += tokens / granularity;
     }
-    return sum * plan->n_microbatches * plan->degrees.vpp + (plan->degrees.pp - 1) * longest;
+    return sum * plan->n_micro_batches * plan->degrees.vpp + (plan->degrees.pp - 1) * longest;
 }
 
 static void
@@ -299,7 +299,7 @@ plan_slicings_new(const PlanRequest *request, const Plan *plan, int64_t *unit, G
         return NULL;
     /* Groups of one micro-batch: blocks beyond the first are not read. */
     const PlanSliceCosts costs = {
-        .batch = MIN(plan->n_microbatches * plan->degrees.vpp, MAX_MICROBATCHES),
+        .batch = MIN(plan->n_micro_batches * plan->degrees.vpp, MAX_MICRO_BATCHES),
         .n_cells = plan->seq_len / granularity,
         .granularity = granularity,
         .cost = cost,

@@ -23,7 +23,7 @@ typedef struct {
 
 /* Of one number of ranks and of micro-batches. */
 typedef struct {
-    int64_t pp, n_microbatches;
+    int64_t pp, n_micro_batches;
     GArray *chunks; /* (owned) of Chunks */
 } KnownChunks;
 
@@ -106,11 +106,11 @@ find_chunks(Walk *walk, PlanPoint point)
     for (guint i = 0; i < walk->known_chunks->len; i++) {
         const KnownChunks *known = walk->known_chunks->pdata[i];
         walk->chunks = known->chunks;
-        if (known->pp == pp && known->n_microbatches == point.n_microbatches)
+        if (known->pp == pp && known->n_micro_batches == point.n_micro_batches)
             return;
     }
     KnownChunks *known = g_new(KnownChunks, 1);
-    *known = (KnownChunks){pp, point.n_microbatches, g_array_new(FALSE, FALSE, sizeof(Chunks))};
+    *known = (KnownChunks){pp, point.n_micro_batches, g_array_new(FALSE, FALSE, sizeof(Chunks))};
     g_ptr_array_add(walk->known_chunks, known);
     walk->chunks = known->chunks;
     for (point.degrees.vpp = MAX(1, fixed); point.degrees.vpp <= last; point.degrees.vpp++) {
@@ -381,7 +381,7 @@ add_batches(Walk *walk, PlanPoint point)
         if (sequences % b != 0)
             continue;
         point.micro_batch = b;
-        point.n_microbatches = sequences / b;
+        point.n_micro_batches = sequences / b;
         point.degrees.vpp = 1;
         find_chunks(walk, point);
         for (int sp = 0; sp <= 1; sp++) {

@@ -16,7 +16,7 @@ G_BEGIN_DECLS
 typedef struct {
     PlanDegrees degrees;
     uint32_t orders; /* of ranks, as bits: those in which layers cost the same; 0: the degrees' */
-    int64_t micro_batch, n_microbatches;
+    int64_t micro_batch, n_micro_batches;
     int32_t zero_stage;
     PlanOffload offload;
     bool sequence_parallel;

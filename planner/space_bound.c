@@ -52,7 +52,7 @@ int64_t
 plan_space_forwards_first_bytes(const PlanRequest *request, const PlanLayerCost *cost,
                                 const PlanPoint *point)
 {
-    const double held = (double)point->n_microbatches * least_kept_bytes(request, cost);
+    const double held = (double)point->n_micro_batches * least_kept_bytes(request, cost);
 
     return (int64_t)fmin(
         state_bytes(request, cost, point) + held / (double)point->degrees.pp * (1.0 - 1e-9), 9e18);
@@ -172,7 +172,7 @@ least_fraction(const PlanRequest *request, const PlanLayerCost *cost, const Plan
 static double
 geometric_bound_s(const PlanPoint *point, double whole_s, double fraction)
 {
-    const double m = (double)point->n_microbatches, q = 1.0 - fraction / m;
+    const double m = (double)point->n_micro_batches, q = 1.0 - fraction / m;
     double power = 1.0;
 
     /* Not pow(): its last bit is the library's choice. */
@@ -206,7 +206,7 @@ even_bound_s(const PlanRequest *request, const PlanLayerCost *cost, const PlanLa
              const PlanPoint *point, const PlanSpaceFamilies *families)
 {
     const int plain = plan_layer_plain_way(request);
-    const double m = (double)point->n_microbatches, v = (double)point->degrees.vpp;
+    const double m = (double)point->n_micro_batches, v = (double)point->degrees.vpp;
     const double p = (double)point->degrees.pp;
     const int64_t n_stages = point->degrees.pp * point->degrees.vpp;
     const int64_t longer = request->arch->n_layers % n_stages;
@@ -316,7 +316,7 @@ way_bound_s(const PlanRequest *request, const PlanLayerCost *cost, const PlanLay
     const double first_s = unit->layer_forward_s + unit->layer_recompute_s[plain] +
                            (splits ? unit->layer_input_s : unit->layer_backward_s);
 
-    return way_s + n_last * ((double)point->n_microbatches * last_s - first_s);
+    return way_s + n_last * ((double)point->n_micro_batches * last_s - first_s);
 }
 
 /* The sums of a bound round; a Workload rounds each op of a rank's @n_units to the nanosecond. */
@@ -334,7 +334,7 @@ plan_space_bound_ns(const PlanRequest *request, const PlanLayerCost *cost,
                     const PlanSpaceFamilies *families)
 {
     const int64_t n[PLAN_PART_N] = {cost->n_dense, cost->n_moe, 1, 1};
-    const double m = (double)point->n_microbatches, v = (double)point->degrees.vpp;
+    const double m = (double)point->n_micro_batches, v = (double)point->degrees.vpp;
     const double n_units = m * (double)plan_given_n_slices(request);
     const PlanLayerShape shape = plan_space_layer_shape(point);
     const double accumulated = plan_layer_accumulated(request, &shape, n_units);
@@ -368,7 +368,7 @@ int64_t
 plan_space_least_ns(const PlanRequest *request, const PlanLayerCost *cost, const PlanPoint *point,
                     int64_t most_chunks, bool overlaps)
 {
-    const double m = (double)point->n_microbatches;
+    const double m = (double)point->n_micro_batches;
     const double work_s = cost->forward_s + cost->backward_s +
                           cost->recompute_s[plan_layer_plain_way(request)] -
                           (overlaps ? all_hidden_s(cost) : 0.0);
@@ -387,7 +387,7 @@ plan_space_sliced_ns(const PlanRequest *request, const PlanLayerCost *cost, cons
                    cost->parts[PLAN_PART_HEAD].sliced_forward_s;
     /* Rounding takes half a nanosecond off an op: less than a thousandth, as kernels take longer
      * than half a microsecond to start. */
-    return units_ns_from_s(0.999 * fmax(0.0, whole_s) * (double)point->n_microbatches /
+    return units_ns_from_s(0.999 * fmax(0.0, whole_s) * (double)point->n_micro_batches /
                                (double)point->degrees.pp +
                            point->end_s * (1.0 - 1e-9));
 }

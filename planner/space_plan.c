@@ -81,7 +81,7 @@ plan_space_has_family(const PlanSpace *space, const PlanPoint *point, const Sche
     const ScheduleShape shape = {
         .n_ranks = point->degrees.pp,
         .n_chunks = point->degrees.vpp,
-        .n_microbatches = point->n_microbatches,
+        .n_micro_batches = point->n_micro_batches,
         .n_slices = n_slices,
         .group = family->groups && point->degrees.vpp > 1 ? space->request->group : 0,
     };
@@ -124,7 +124,7 @@ plan_space_plan(const PlanRequest *request, const PlanPoint *point, const Schedu
     plan->dtype = request->dtype;
     plan->degrees = point->degrees;
     plan->micro_batch = point->micro_batch;
-    plan->n_microbatches = point->n_microbatches;
+    plan->n_micro_batches = point->n_micro_batches;
     plan->zero_stage = point->zero_stage;
     plan->offload = point->offload;
     plan->offload_parameters = request->offload_parameters;

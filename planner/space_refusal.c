@@ -46,7 +46,7 @@ plan_space_refusal_of_family(const PlanSpace *space, const PlanPoint *point, int
     const ScheduleShape shape = {
         .n_ranks = point->degrees.pp,
         .n_chunks = MAX(vpp, family->min_chunks),
-        .n_microbatches = point->n_microbatches,
+        .n_micro_batches = point->n_micro_batches,
         .n_slices = 1,
     };
     g_autoptr(GError) local = NULL;

@@ -36,11 +36,11 @@ typedef struct {
 } ScheduleEmitter;
 
 static inline void
-schedule_emit(ScheduleEmitter *emitter, ScheduleOpKind kind, int32_t microbatch, int32_t chunk,
+schedule_emit(ScheduleEmitter *emitter, ScheduleOpKind kind, int32_t micro_batch, int32_t chunk,
               int32_t slice)
 {
     emitter->ops[emitter->n++] = (ScheduleOp){
-        .microbatch = microbatch,
+        .micro_batch = micro_batch,
         .slice = (uint16_t)slice,
         .chunk = (uint8_t)chunk,
         .kind = (uint8_t)kind,

@@ -21,7 +21,7 @@ static ScheduleOp
 op_of_unit(const Schedule *schedule, int64_t unit, ScheduleOpKind kind)
 {
     return (ScheduleOp){
-        .microbatch = (int32_t)(unit / schedule->n_slices / schedule->n_chunks),
+        .micro_batch = (int32_t)(unit / schedule->n_slices / schedule->n_chunks),
         .slice = (uint16_t)(unit % schedule->n_slices),
         .chunk = (uint8_t)(unit / schedule->n_slices % schedule->n_chunks),
         .kind = (uint8_t)kind,
@@ -32,18 +32,18 @@ static bool
 check_ranges(const Schedule *schedule, GError **error)
 {
     if (schedule->placement == SCHEDULE_PLACEMENT_BIDIR &&
-        (schedule->n_chunks != 2 || schedule->n_microbatches % 2 != 0)) {
+        (schedule->n_chunks != 2 || schedule->n_micro_batches % 2 != 0)) {
         g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_SHAPE,
                     "placement bidir needs 2 chunks and an even number of micro-batches, got %d "
                     "and %d",
-                    schedule->n_chunks, schedule->n_microbatches);
+                    schedule->n_chunks, schedule->n_micro_batches);
         return false;
     }
-    const int32_t n_microbatches = schedule_chain_microbatches(schedule);
+    const int32_t n_micro_batches = schedule_chain_micro_batches(schedule);
     for (int32_t rank = 0; rank < schedule->n_ranks; rank++)
         for (int64_t i = schedule->rank_begin[rank]; i < schedule->rank_begin[rank + 1]; i++) {
             const ScheduleOp op = schedule->ops[i];
-            if (op.microbatch < 0 || op.microbatch >= n_microbatches ||
+            if (op.micro_batch < 0 || op.micro_batch >= n_micro_batches ||
                 op.chunk >= schedule->n_chunks || op.slice >= schedule->n_slices ||
                 op.kind >= SCHEDULE_OP_N) {
                 fail_op(error, schedule, rank, op, "is outside of the schedule's shape");
@@ -220,7 +220,7 @@ can_overlap(const Schedule *schedule, ScheduleOp a, ScheduleOp b)
     if (a.kind == SCHEDULE_OP_BACKWARD_WEIGHT || b.kind == SCHEDULE_OP_BACKWARD_WEIGHT ||
         (a.kind == SCHEDULE_OP_FORWARD) == (b.kind == SCHEDULE_OP_FORWARD))
         return false;
-    return a.microbatch != b.microbatch || (bidir && a.chunk != b.chunk);
+    return a.micro_batch != b.micro_batch || (bidir && a.chunk != b.chunk);
 }
 
 bool

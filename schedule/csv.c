@@ -17,7 +17,7 @@ static const char *const derived[] = {"UNSHARD", "RESHARD", "REDUCE_GRAD", "SEND
 
 /* One compute cell. */
 typedef struct {
-    int64_t stage, microbatch;
+    int64_t stage, micro_batch;
     ScheduleOpKind kind;
 } Cell;
 
@@ -26,7 +26,7 @@ typedef struct {
     GArray *cells;    /* of Cell, rank after rank */
     GArray *begin;    /* of int64_t: index of each rank's first cell, and the end */
     GArray *pairs;    /* of int64_t: indices of overlapped pairs */
-    int64_t last_stage, last_microbatch;
+    int64_t last_stage, last_micro_batch;
 } Table;
 
 static bool
@@ -80,11 +80,11 @@ read_action(Table *table, guint number, const char *text, GError **error)
         return fail_cell(table, number, text, "is no action like 0F3", error);
     at++;
     cell.kind = (ScheduleOpKind)(letter - schedule_op_letters);
-    cell.microbatch = parse_digits(&at);
-    if (cell.microbatch < 0 || *at != '\0')
+    cell.micro_batch = parse_digits(&at);
+    if (cell.micro_batch < 0 || *at != '\0')
         return fail_cell(table, number, text, "is no action like 0F3", error);
     table->last_stage = MAX(table->last_stage, cell.stage);
-    table->last_microbatch = MAX(table->last_microbatch, cell.microbatch);
+    table->last_micro_batch = MAX(table->last_micro_batch, cell.micro_batch);
     g_array_append_val(table->cells, cell);
     return true;
 }
@@ -145,7 +145,7 @@ enter_cells(const Table *table, Schedule *schedule)
             if (schedule_rank_of_stage(schedule, stage, 0) != rank)
                 return false;
             schedule->ops[i] = (ScheduleOp){
-                .microbatch = (int32_t)cell->microbatch,
+                .micro_batch = (int32_t)cell->micro_batch,
                 .chunk = (uint8_t)schedule_chunk_of_stage(schedule, stage, 0),
                 .kind = (uint8_t)cell->kind,
             };
@@ -162,13 +162,13 @@ schedule_of_table(Table *table, GError **error)
     const ScheduleShape shape = {
         .n_ranks = n_ranks,
         .n_chunks = n_ranks > 0 ? n_stages / n_ranks : 0,
-        .n_microbatches = table->last_microbatch + 1,
+        .n_micro_batches = table->last_micro_batch + 1,
         .n_slices = 1,
     };
 
     if (n_ranks < 1 || n_ranks > SCHEDULE_MAX_RANKS || shape.n_chunks < 1 ||
         shape.n_chunks > SCHEDULE_MAX_CHUNKS || n_stages % n_ranks != 0 ||
-        shape.n_microbatches < 1) {
+        shape.n_micro_batches < 1) {
         g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_SHAPE,
                     "%s: %" G_GINT64_FORMAT " stages on %" G_GINT64_FORMAT
                     " rows (ranks); expected the same number, 1 to %d, on every rank",
@@ -233,7 +233,7 @@ static void
 append_action(GString *text, const Schedule *schedule, int32_t rank, ScheduleOp op)
 {
     g_string_append_printf(text, "%d%c%d", schedule_stage(schedule, rank, op.chunk),
-                           schedule_op_letters[op.kind], op.microbatch);
+                           schedule_op_letters[op.kind], op.micro_batch);
 }
 
 char *

@@ -20,7 +20,7 @@
 
 /* A backward whose W was put off. */
 typedef struct {
-    int32_t chunk, microbatch;
+    int32_t chunk, micro_batch;
 } Pending;
 
 typedef struct {
@@ -45,7 +45,7 @@ backward(Builder *b, int stream, bool put_off_weights)
     const Pending now = {b->chunk[stream], b->n_backward[stream]++};
 
     schedule_emit(&b->emitter, put_off_weights ? SCHEDULE_OP_BACKWARD_INPUT : SCHEDULE_OP_BACKWARD,
-                  now.microbatch, now.chunk, 0);
+                  now.micro_batch, now.chunk, 0);
     if (put_off_weights)
         g_array_append_val(b->pending, now);
 }
@@ -56,7 +56,7 @@ weights(Builder *b)
     const Pending *next = &g_array_index(b->pending, Pending, b->first_pending);
 
     g_assert(b->first_pending < b->pending->len);
-    schedule_emit(&b->emitter, SCHEDULE_OP_BACKWARD_WEIGHT, next->microbatch, next->chunk, 0);
+    schedule_emit(&b->emitter, SCHEDULE_OP_BACKWARD_WEIGHT, next->micro_batch, next->chunk, 0);
     b->first_pending++;
 }
 
@@ -147,13 +147,13 @@ build_streams(const ScheduleFamily *family, const ScheduleShape *shape, int32_t 
 static bool
 check(const ScheduleShape *shape, GError **error)
 {
-    if (shape->n_ranks % 2 == 0 && shape->n_microbatches % 2 == 0 &&
-        shape->n_microbatches >= 2 * shape->n_ranks)
+    if (shape->n_ranks % 2 == 0 && shape->n_micro_batches % 2 == 0 &&
+        shape->n_micro_batches >= 2 * shape->n_ranks)
         return true;
     g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_SHAPE,
                 "schedule dualpipe: pp and microbatches must be even and microbatches at least "
                 "2 * pp; got pp %" G_GINT64_FORMAT ", microbatches %" G_GINT64_FORMAT,
-                shape->n_ranks, shape->n_microbatches);
+                shape->n_ranks, shape->n_micro_batches);
     return false;
 }
 
@@ -161,7 +161,7 @@ static Schedule *
 build(const ScheduleShape *shape, GError **error)
 {
     return build_streams(&schedule_family_dualpipe, shape, (int32_t)shape->n_ranks / 2,
-                         (int32_t)shape->n_microbatches / 2, error);
+                         (int32_t)shape->n_micro_batches / 2, error);
 }
 
 const ScheduleFamily schedule_family_dualpipe = {
@@ -181,12 +181,12 @@ const ScheduleFamily schedule_family_dualpipe = {
 static bool
 check_v(const ScheduleShape *shape, GError **error)
 {
-    if (shape->n_microbatches >= 2 * shape->n_ranks)
+    if (shape->n_micro_batches >= 2 * shape->n_ranks)
         return true;
     g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_SHAPE,
                 "schedule dualpipev: microbatches must be at least 2 * pp; got pp %" G_GINT64_FORMAT
                 ", microbatches %" G_GINT64_FORMAT,
-                shape->n_ranks, shape->n_microbatches);
+                shape->n_ranks, shape->n_micro_batches);
     return false;
 }
 
@@ -194,7 +194,7 @@ static Schedule *
 build_v(const ScheduleShape *shape, GError **error)
 {
     return build_streams(&schedule_family_dualpipev, shape, (int32_t)shape->n_ranks,
-                         (int32_t)shape->n_microbatches, error);
+                         (int32_t)shape->n_micro_batches, error);
 }
 
 const ScheduleFamily schedule_family_dualpipev = {

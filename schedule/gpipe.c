@@ -18,10 +18,10 @@ schedule_build_forwards_then_backwards(const ScheduleFamily *family, const Sched
     ScheduleEmitter emitter = {schedule->ops, 0};
     for (int32_t rank = 0; rank < schedule->n_ranks; rank++) {
         schedule->rank_begin[rank] = emitter.n;
-        for (int32_t m = 0; m < schedule->n_microbatches; m++)
+        for (int32_t m = 0; m < schedule->n_micro_batches; m++)
             for (int32_t s = 0; s < schedule->n_slices; s++)
                 schedule_emit(&emitter, SCHEDULE_OP_FORWARD, m, 0, s);
-        for (int32_t m = 0; m < schedule->n_microbatches; m++)
+        for (int32_t m = 0; m < schedule->n_micro_batches; m++)
             for (int32_t s = schedule->n_slices - 1; s >= 0; s--)
                 schedule_emit(&emitter, SCHEDULE_OP_BACKWARD, m, 0, s);
     }

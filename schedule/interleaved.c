@@ -15,18 +15,18 @@
 /* A walk over all (micro-batch, chunk, slice) of a rank, group after group. */
 typedef struct {
     int32_t group_begin, group_end; /* micro-batches of the group in hand */
-    int32_t chunk, microbatch, slice;
+    int32_t chunk, micro_batch, slice;
 } Walk;
 
 /* What a walk does not change. */
 typedef struct {
-    int32_t n_microbatches, n_chunks, n_slices, group;
+    int32_t n_micro_batches, n_chunks, n_slices, group;
 } WalkShape;
 
 static Walk
 walk_begin(const WalkShape *shape)
 {
-    return (Walk){.group_end = MIN(shape->group, shape->n_microbatches)};
+    return (Walk){.group_end = MIN(shape->group, shape->n_micro_batches)};
 }
 
 static inline void
@@ -35,20 +35,20 @@ walk_next(Walk *walk, const WalkShape *shape)
     if (++walk->slice < shape->n_slices)
         return;
     walk->slice = 0;
-    if (++walk->microbatch < walk->group_end)
+    if (++walk->micro_batch < walk->group_end)
         return;
     if (++walk->chunk == shape->n_chunks) {
         walk->chunk = 0;
         walk->group_begin = walk->group_end;
-        walk->group_end += MIN(shape->group, shape->n_microbatches - walk->group_end);
+        walk->group_end += MIN(shape->group, shape->n_micro_batches - walk->group_end);
     }
-    walk->microbatch = walk->group_begin;
+    walk->micro_batch = walk->group_begin;
 }
 
 static inline void
 emit_forward(ScheduleEmitter *emitter, Walk *walk, const WalkShape *shape)
 {
-    schedule_emit(emitter, SCHEDULE_OP_FORWARD, walk->microbatch, walk->chunk, walk->slice);
+    schedule_emit(emitter, SCHEDULE_OP_FORWARD, walk->micro_batch, walk->chunk, walk->slice);
     walk_next(walk, shape);
 }
 
@@ -56,7 +56,7 @@ emit_forward(ScheduleEmitter *emitter, Walk *walk, const WalkShape *shape)
 static inline void
 emit_reverse(ScheduleEmitter *emitter, ScheduleOpKind kind, Walk *walk, const WalkShape *shape)
 {
-    schedule_emit(emitter, kind, walk->microbatch, shape->n_chunks - 1 - walk->chunk,
+    schedule_emit(emitter, kind, walk->micro_batch, shape->n_chunks - 1 - walk->chunk,
                   shape->n_slices - 1 - walk->slice);
     walk_next(walk, shape);
 }
@@ -95,10 +95,10 @@ emit_rank(ScheduleEmitter *emitter, const WalkShape *shape, int64_t n_units, int
 static int64_t
 safe_warmup(const Schedule *schedule, const ScheduleInterleaving *how, int32_t group)
 {
-    const int32_t rest = schedule->n_microbatches % group;
+    const int32_t rest = schedule->n_micro_batches % group;
     const int64_t least_group = (int64_t)(rest > 0 ? rest : group) * schedule->n_slices;
 
-    if (group == schedule->n_microbatches)
+    if (group == schedule->n_micro_batches)
         return 0;
     return how->warmup_last + how->warmup_step * (schedule->n_ranks - 1) - 2 * least_group;
 }
@@ -113,10 +113,10 @@ schedule_build_interleaved(const ScheduleFamily *family, const ScheduleShape *sh
     ScheduleEmitter emitter = {schedule->ops, 0};
     const int64_t n_units = schedule_n_units(schedule);
     const WalkShape walk = {
-        .n_microbatches = schedule->n_microbatches,
+        .n_micro_batches = schedule->n_micro_batches,
         .n_chunks = schedule->n_chunks,
         .n_slices = schedule->n_slices,
-        .group = (int32_t)MIN(how->group, schedule->n_microbatches),
+        .group = (int32_t)MIN(how->group, schedule->n_micro_batches),
     };
     const int64_t least_warmup = safe_warmup(schedule, how, walk.group);
     for (int32_t rank = 0; rank < schedule->n_ranks; rank++) {
@@ -138,19 +138,19 @@ schedule_build_interleaved(const ScheduleFamily *family, const ScheduleShape *sh
 int64_t
 schedule_group(const ScheduleShape *shape)
 {
-    const int64_t rounds = MAX(1, shape->n_microbatches / shape->n_ranks);
+    const int64_t rounds = MAX(1, shape->n_micro_batches / shape->n_ranks);
 
     if (shape->group > 0)
-        return MIN(shape->group, shape->n_microbatches);
-    if (shape->n_microbatches % rounds == 0)
-        return shape->n_microbatches / rounds;
+        return MIN(shape->group, shape->n_micro_batches);
+    if (shape->n_micro_batches % rounds == 0)
+        return shape->n_micro_batches / rounds;
     return schedule_group_from(shape->n_ranks, shape);
 }
 
 int64_t
 schedule_group_from(int64_t least, const ScheduleShape *shape)
 {
-    const int64_t m = shape->n_microbatches;
+    const int64_t m = shape->n_micro_batches;
     int64_t group = MIN(least, m);
 
     while (m % group != 0 && m % group * shape->n_slices < shape->n_ranks - 1)

@@ -25,7 +25,7 @@ read_rank(JsonDoc *doc, const JsonValue *list, const Schedule *schedule, GArray 
                       "expected an op like \"%s\" with a letter of FBIW, micro-batch < %d, chunk < "
                       "%d%s, got \"%s\"",
                       schedule->n_slices > 1 ? "F3.0s1" : "F3.0",
-                      schedule_chain_microbatches(schedule), schedule->n_chunks,
+                      schedule_chain_micro_batches(schedule), schedule->n_chunks,
                       schedule->n_slices > 1 ? " and a slice below slices" : "", shown);
             return;
         }
@@ -95,14 +95,14 @@ read_members(JsonDoc *doc, GError **error)
     const ScheduleShape shape = {
         .n_ranks = json_int64(doc, root, "stages", 1, SCHEDULE_MAX_RANKS),
         .n_chunks = json_int64_or(doc, root, "virtual", 1, SCHEDULE_MAX_CHUNKS, 1),
-        .n_microbatches = json_int64(doc, root, "microbatches", 1, INT32_MAX),
+        .n_micro_batches = json_int64(doc, root, "microbatches", 1, INT32_MAX),
         .n_slices = json_int64_or(doc, root, "slices", 1, SCHEDULE_MAX_SLICES, 1),
     };
     const SchedulePlacement placement = (SchedulePlacement)json_enum_or(
         doc, root, "placement", schedule_placement_names, SCHEDULE_PLACEMENT_LOOP);
     if (placement == SCHEDULE_PLACEMENT_BIDIR && shape.n_chunks != 2)
         json_fail(doc, root, "placement bidir needs \"virtual\": 2");
-    if (placement == SCHEDULE_PLACEMENT_BIDIR && shape.n_microbatches % 2 != 0)
+    if (placement == SCHEDULE_PLACEMENT_BIDIR && shape.n_micro_batches % 2 != 0)
         json_fail(doc, root, "placement bidir needs an even number of microbatches");
     if (json_doc_failed(doc))
         return NULL;
@@ -161,7 +161,7 @@ schedule_to_json(const Schedule *schedule, size_t *n_bytes)
     json_write_string(writer, "schedule", schedule->name);
     json_write_int64(writer, "stages", schedule->n_ranks);
     json_write_int64(writer, "virtual", schedule->n_chunks);
-    json_write_int64(writer, "microbatches", schedule->n_microbatches);
+    json_write_int64(writer, "microbatches", schedule->n_micro_batches);
     json_write_int64(writer, "slices", schedule->n_slices);
     json_write_string(writer, "placement", schedule_placement_names[schedule->placement]);
     json_write_array(writer, "ranks");

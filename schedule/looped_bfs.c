@@ -18,10 +18,10 @@ build(const ScheduleShape *shape, GError **error)
     for (int32_t rank = 0; rank < schedule->n_ranks; rank++) {
         schedule->rank_begin[rank] = emitter.n;
         for (int32_t c = 0; c < schedule->n_chunks; c++)
-            for (int32_t m = 0; m < schedule->n_microbatches; m++)
+            for (int32_t m = 0; m < schedule->n_micro_batches; m++)
                 schedule_emit(&emitter, SCHEDULE_OP_FORWARD, m, c, 0);
         for (int32_t c = schedule->n_chunks - 1; c >= 0; c--)
-            for (int32_t m = schedule->n_microbatches - 1; m >= 0; m--)
+            for (int32_t m = schedule->n_micro_batches - 1; m >= 0; m--)
                 schedule_emit(&emitter, SCHEDULE_OP_BACKWARD, m, c, 0);
     }
     schedule->rank_begin[schedule->n_ranks] = emitter.n;

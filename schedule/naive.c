@@ -15,7 +15,7 @@ build(const ScheduleShape *shape, GError **error)
     ScheduleEmitter emitter = {schedule->ops, 0};
     for (int32_t rank = 0; rank < schedule->n_ranks; rank++) {
         schedule->rank_begin[rank] = emitter.n;
-        for (int32_t m = 0; m < schedule->n_microbatches; m++) {
+        for (int32_t m = 0; m < schedule->n_micro_batches; m++) {
             schedule_emit(&emitter, SCHEDULE_OP_FORWARD, m, 0, 0);
             schedule_emit(&emitter, SCHEDULE_OP_BACKWARD, m, 0, 0);
         }

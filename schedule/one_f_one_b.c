@@ -14,23 +14,23 @@
 
 /* The next unit of a walk over micro-batches ascending, slices ascending or descending. */
 typedef struct {
-    int32_t microbatch, slice;
+    int32_t micro_batch, slice;
 } Cursor;
 
 static inline void
 emit_forward(ScheduleEmitter *emitter, Cursor *next, int32_t n_slices)
 {
-    schedule_emit(emitter, SCHEDULE_OP_FORWARD, next->microbatch, 0, next->slice);
+    schedule_emit(emitter, SCHEDULE_OP_FORWARD, next->micro_batch, 0, next->slice);
     if (++next->slice == n_slices)
-        *next = (Cursor){next->microbatch + 1, 0};
+        *next = (Cursor){next->micro_batch + 1, 0};
 }
 
 static inline void
 emit_backward(ScheduleEmitter *emitter, Cursor *next, int32_t n_slices)
 {
-    schedule_emit(emitter, SCHEDULE_OP_BACKWARD, next->microbatch, 0, next->slice);
+    schedule_emit(emitter, SCHEDULE_OP_BACKWARD, next->micro_batch, 0, next->slice);
     if (next->slice-- == 0)
-        *next = (Cursor){next->microbatch + 1, n_slices - 1};
+        *next = (Cursor){next->micro_batch + 1, n_slices - 1};
 }
 
 Schedule *

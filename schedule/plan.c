@@ -24,8 +24,8 @@ const char *const plan_loss_names[PLAN_LOSS_N + 1] = {"plain", "compiled", "fuse
 
 static const PlanConventions conventions[PLAN_FRAMEWORK_N] = {
     /* What our executor does: sends wait for nobody; gradients are reduced after the last op
-     * (executor/run/rank.c).  Of equal copies on tensor ranks each sends its share and the receivers
-     * gather [2104.04473 section 4.1]: 8 copies through one adapter are nobody's plan. */
+     * (executor/run/rank.c).  Of equal copies on tensor ranks each sends its share and the
+     * receivers gather [2104.04473 section 4.1]: 8 copies through one adapter are nobody's plan. */
     [PLAN_FRAMEWORK_DEGAS] =
         {
             .attention = PLAN_ATTENTION_FLASH,
@@ -132,7 +132,7 @@ plan_new(void)
     plan->dtype = DTYPE_BF16;
     plan->degrees = (PlanDegrees){1, 1, 1, 1, 1, 1, 0};
     plan->micro_batch = 1;
-    plan->n_microbatches = 1;
+    plan->n_micro_batches = 1;
     plan->schedule = g_strdup("1f1b");
     plan->stages = g_array_new(false, true, sizeof(PlanStage));
     plan->slices = g_array_new(false, true, sizeof(int64_t));
@@ -235,9 +235,9 @@ plan_set_even_stages(Plan *plan, int64_t n_layers, bool has_vocab, SchedulePlace
 }
 
 int64_t
-plan_microbatch_sequences(const Plan *plan, int64_t i)
+plan_micro_batch_sequences(const Plan *plan, int64_t i)
 {
-    g_return_val_if_fail(i >= 0 && i < plan->n_microbatches, plan->micro_batch);
+    g_return_val_if_fail(i >= 0 && i < plan->n_micro_batches, plan->micro_batch);
     return plan->batch_slices == NULL ? plan->micro_batch
                                       : g_array_index(plan->batch_slices, int64_t, i);
 }
@@ -326,18 +326,18 @@ check_batch(const Plan *plan, GError **error)
 {
     int64_t sequences = 0, largest = 0;
 
-    if (plan->global_batch < 1 || plan->micro_batch < 1 || plan->n_microbatches < 1)
+    if (plan->global_batch < 1 || plan->micro_batch < 1 || plan->n_micro_batches < 1)
         return fail(error,
                     "global_batch " INT ", micro_batch " INT " and n_microbatches " INT
                     " must be at least 1",
-                    plan->global_batch, plan->micro_batch, plan->n_microbatches);
+                    plan->global_batch, plan->micro_batch, plan->n_micro_batches);
     if (plan->batch_slices == NULL) {
-        if (__builtin_mul_overflow(plan->micro_batch, plan->n_microbatches, &sequences))
+        if (__builtin_mul_overflow(plan->micro_batch, plan->n_micro_batches, &sequences))
             sequences = 0;
     } else {
-        if (plan->batch_slices->len != plan->n_microbatches)
+        if (plan->batch_slices->len != plan->n_micro_batches)
             return fail(error, "batch_slices: %u entries for " INT " micro-batches",
-                        plan->batch_slices->len, plan->n_microbatches);
+                        plan->batch_slices->len, plan->n_micro_batches);
         for (guint i = 0; i < plan->batch_slices->len; i++) {
             const int64_t n = g_array_index(plan->batch_slices, int64_t, i);
             if (n < 1 || n > plan->global_batch - sequences)
@@ -357,7 +357,7 @@ check_batch(const Plan *plan, GError **error)
         return fail(error,
                     "global_batch: " INT " is not dp " INT
                     " times the sequences of all n_microbatches (" INT " of up to " INT ")",
-                    plan->global_batch, plan->degrees.dp, plan->n_microbatches, plan->micro_batch);
+                    plan->global_batch, plan->degrees.dp, plan->n_micro_batches, plan->micro_batch);
     return true;
 }
 
@@ -456,7 +456,7 @@ schedule_shape(const Plan *plan)
     return (ScheduleShape){
         .n_ranks = plan->degrees.pp,
         .n_chunks = plan->degrees.vpp,
-        .n_microbatches = plan->n_microbatches,
+        .n_micro_batches = plan->n_micro_batches,
         .n_slices = plan->slices->len,
         .group = plan->group,
     };

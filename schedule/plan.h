@@ -167,12 +167,12 @@ typedef struct Plan {
     int64_t global_batch, seq_len;
     Dtype dtype;
     PlanDegrees degrees;
-    int64_t micro_batch;    /* sequences of a micro-batch (the largest, when batch_slices differ) */
-    int64_t n_microbatches; /* per data-parallel replica */
-    char *schedule;         /* (owned) family */
-    int64_t group;          /* interleaved group; 0: the family's default */
-    GArray *stages;         /* of PlanStage, in chain order; n = pp * vpp */
-    GArray *slices;         /* of int64_t tokens, in order, sum seq_len; one element: not sliced */
+    int64_t micro_batch; /* sequences of a micro-batch (the largest, when batch_slices differ) */
+    int64_t n_micro_batches; /* per data-parallel replica */
+    char *schedule;          /* (owned) family */
+    int64_t group;           /* interleaved group; 0: the family's default */
+    GArray *stages;          /* of PlanStage, in chain order; n = pp * vpp */
+    GArray *slices;          /* of int64_t tokens, in order, sum seq_len; one element: not sliced */
     GArray
         *batch_slices; /* (nullable) of int64_t: sequences of each micro-batch when they differ */
     int32_t zero_stage;
@@ -209,7 +209,7 @@ void plan_set_even_stages(Plan *plan, int64_t n_layers, bool has_vocab, Schedule
                           PlanRecompute recompute);
 
 /* Sequences of micro-batch @i. */
-int64_t plan_microbatch_sequences(const Plan *plan, int64_t i);
+int64_t plan_micro_batch_sequences(const Plan *plan, int64_t i);
 
 /* How the stages recompute: one of plan_recompute_names; "mixed" if not all alike, "-" without any.
  */

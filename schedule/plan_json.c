@@ -113,7 +113,7 @@ plan_write_members(JsonWriter *writer, const Plan *plan)
     if (plan->degrees.rank_order != PLAN_RANK_ORDER_DEFAULT)
         json_write_string(writer, "rank_order", plan_rank_order_names[plan->degrees.rank_order]);
     json_write_int64(writer, "micro_batch", plan->micro_batch);
-    json_write_int64(writer, "n_microbatches", plan->n_microbatches);
+    json_write_int64(writer, "n_microbatches", plan->n_micro_batches);
     json_write_string(writer, "schedule", plan->schedule);
     if (plan->group != 0)
         json_write_int64(writer, "group", plan->group);
@@ -272,7 +272,7 @@ read_plan(JsonDoc *doc, const JsonValue *object, bool outermost)
     plan->degrees.rank_order =
         json_enum_or(doc, object, "rank_order", plan_rank_order_names, PLAN_RANK_ORDER_DEFAULT);
     plan->micro_batch = json_int64(doc, object, "micro_batch", 1, JSON_MAX_INT);
-    plan->n_microbatches = json_int64(doc, object, "n_microbatches", 1, INT32_MAX);
+    plan->n_micro_batches = json_int64(doc, object, "n_microbatches", 1, INT32_MAX);
     g_free(plan->schedule);
     plan->schedule = g_strdup(json_string(doc, object, "schedule"));
     plan->group = json_int64_or(doc, object, "group", 0, INT32_MAX, 0);

@@ -107,7 +107,7 @@ count_ops(const ScheduleFamily *family, const ScheduleShape *shape)
     if (__builtin_mul_overflow(n, shape->n_ranks, &n) ||
         __builtin_mul_overflow(n, shape->n_chunks / chains, &n) ||
         __builtin_mul_overflow(n, shape->n_slices, &n) ||
-        __builtin_mul_overflow(n, shape->n_microbatches, &n) || n > SCHEDULE_MAX_OPS)
+        __builtin_mul_overflow(n, shape->n_micro_batches, &n) || n > SCHEDULE_MAX_OPS)
         return -1;
     return n;
 }
@@ -117,7 +117,7 @@ schedule_shape_check(const ScheduleFamily *family, const ScheduleShape *shape, G
 {
     if (!check_degree(family, "pp", shape->n_ranks, SCHEDULE_MAX_RANKS, error) ||
         !check_degree(family, "vpp", shape->n_chunks, SCHEDULE_MAX_CHUNKS, error) ||
-        !check_degree(family, "microbatches", shape->n_microbatches, INT32_MAX, error) ||
+        !check_degree(family, "microbatches", shape->n_micro_batches, INT32_MAX, error) ||
         !check_degree(family, "slices", shape->n_slices, SCHEDULE_MAX_SLICES, error) ||
         !check_chunks(family, shape->n_chunks, error))
         return false;
@@ -143,7 +143,7 @@ schedule_shape_check(const ScheduleFamily *family, const ScheduleShape *shape, G
                     ", vpp %" G_GINT64_FORMAT ", microbatches %" G_GINT64_FORMAT
                     ", slices %" G_GINT64_FORMAT ")",
                     family->name, SCHEDULE_MAX_OPS, shape->n_ranks, shape->n_chunks,
-                    shape->n_microbatches, shape->n_slices);
+                    shape->n_micro_batches, shape->n_slices);
         return false;
     }
     return true;
@@ -167,7 +167,7 @@ schedule_alloc(const char *name, const ScheduleShape *shape, SchedulePlacement p
 {
     g_return_val_if_fail(shape->n_ranks >= 1 && shape->n_ranks <= SCHEDULE_MAX_RANKS, NULL);
     g_return_val_if_fail(shape->n_chunks >= 1 && shape->n_chunks <= SCHEDULE_MAX_CHUNKS, NULL);
-    g_return_val_if_fail(shape->n_microbatches >= 1 && shape->n_microbatches <= INT32_MAX, NULL);
+    g_return_val_if_fail(shape->n_micro_batches >= 1 && shape->n_micro_batches <= INT32_MAX, NULL);
     g_return_val_if_fail(shape->n_slices >= 1 && shape->n_slices <= SCHEDULE_MAX_SLICES, NULL);
     ScheduleOp *ops = NULL;
     if (n_ops >= 0 && n_ops <= SCHEDULE_MAX_OPS)
@@ -184,7 +184,7 @@ schedule_alloc(const char *name, const ScheduleShape *shape, SchedulePlacement p
         .name = g_strdup(name),
         .n_ranks = (int32_t)shape->n_ranks,
         .n_chunks = (int32_t)shape->n_chunks,
-        .n_microbatches = (int32_t)shape->n_microbatches,
+        .n_micro_batches = (int32_t)shape->n_micro_batches,
         .n_slices = (int32_t)shape->n_slices,
         .placement = placement,
         .ops = ops,
@@ -202,7 +202,7 @@ schedule_alloc_full(const ScheduleFamily *family, const ScheduleShape *shape, in
     /* schedule_shape_check() excluded overflow. */
     return schedule_alloc(family->name, shape, family->placement,
                           kinds * shape->n_ranks * (shape->n_chunks / chains) *
-                              shape->n_microbatches * shape->n_slices,
+                              shape->n_micro_batches * shape->n_slices,
                           error);
 }
 
@@ -236,16 +236,17 @@ schedule_free(Schedule *schedule)
 /* --- where stages lie --- */
 
 int32_t
-schedule_chain_microbatches(const Schedule *schedule)
+schedule_chain_micro_batches(const Schedule *schedule)
 {
-    return schedule->placement == SCHEDULE_PLACEMENT_BIDIR ? schedule->n_microbatches / 2
-                                                           : schedule->n_microbatches;
+    return schedule->placement == SCHEDULE_PLACEMENT_BIDIR ? schedule->n_micro_batches / 2
+                                                           : schedule->n_micro_batches;
 }
 
 int64_t
 schedule_n_units(const Schedule *schedule)
 {
-    return (int64_t)schedule_chain_microbatches(schedule) * schedule->n_chunks * schedule->n_slices;
+    return (int64_t)schedule_chain_micro_batches(schedule) * schedule->n_chunks *
+           schedule->n_slices;
 }
 
 int32_t
@@ -304,9 +305,9 @@ schedule_op_name(const Schedule *schedule, ScheduleOp op, char text[32])
     const char letter = op.kind < SCHEDULE_OP_N ? schedule_op_letters[op.kind] : '?';
 
     if (schedule->n_slices > 1)
-        g_snprintf(text, 32, "%c%d.%ds%d", letter, op.microbatch, op.chunk, op.slice);
+        g_snprintf(text, 32, "%c%d.%ds%d", letter, op.micro_batch, op.chunk, op.slice);
     else
-        g_snprintf(text, 32, "%c%d.%d", letter, op.microbatch, op.chunk);
+        g_snprintf(text, 32, "%c%d.%d", letter, op.micro_batch, op.chunk);
 }
 
 /* Reads digits without a leading zero, below @bound; advances @text.  Returns -1 on anything else.
@@ -335,8 +336,8 @@ schedule_op_parse(const Schedule *schedule, const char *text, ScheduleOp *op)
     if (letter == NULL)
         return false;
     text++;
-    const int32_t microbatch = parse_count(&text, schedule_chain_microbatches(schedule));
-    if (microbatch < 0 || *text++ != '.')
+    const int32_t micro_batch = parse_count(&text, schedule_chain_micro_batches(schedule));
+    if (micro_batch < 0 || *text++ != '.')
         return false;
     const int32_t chunk = parse_count(&text, schedule->n_chunks);
     int32_t slice = 0;
@@ -350,7 +351,7 @@ schedule_op_parse(const Schedule *schedule, const char *text, ScheduleOp *op)
     if (slice < 0 || *text != '\0')
         return false;
     *op = (ScheduleOp){
-        .microbatch = microbatch,
+        .micro_batch = micro_batch,
         .slice = (uint16_t)slice,
         .chunk = (uint8_t)chunk,
         .kind = (uint8_t)(letter - schedule_op_letters),

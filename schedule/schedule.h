@@ -60,7 +60,7 @@ extern const char schedule_op_letters[SCHEDULE_OP_N + 1];
 
 /* One op; 8 bytes, so that 10^8 of them fit in memory. */
 typedef struct {
-    int32_t microbatch;
+    int32_t micro_batch;
     uint16_t slice;
     uint8_t chunk;
     uint8_t kind; /* ScheduleOpKind */
@@ -81,7 +81,7 @@ typedef struct {
     char *name; /* (owned) family */
     int32_t n_ranks;
     int32_t n_chunks;
-    int32_t n_microbatches;
+    int32_t n_micro_batches;
     int32_t n_slices;
     SchedulePlacement placement;
     ScheduleOp *ops;     /* (owned) all ranks' ops, rank after rank */
@@ -116,8 +116,8 @@ typedef struct {
     const ScheduleStageTimes *stages; /* (borrowed) n_stages, in chain order */
     int64_t n_stages;                 /* n_ranks * n_chunks, or 1: all stages are alike */
     const int64_t *limit_bytes;       /* (borrowed, nullable) [rank] for all activations */
-    int64_t limit_microbatches; /* whose activation_bytes a rank may hold; 0: no such limit, but the
-                                   family's default if limit_bytes is NULL */
+    int64_t limit_micro_batches; /* whose activation_bytes a rank may hold; 0: no such limit, but
+                                   the family's default if limit_bytes is NULL */
     ScheduleObjective objective;
     bool may_fold; /* with n_chunks 1: each stage may be cut into two halves that lie as a V, if
                       that is better; the schedule then has two chunks */
@@ -127,7 +127,7 @@ typedef struct {
 typedef struct {
     int64_t n_ranks;
     int64_t n_chunks; /* 1 unless the family is interleaved */
-    int64_t n_microbatches;
+    int64_t n_micro_batches;
     int64_t n_slices;           /* 1 unless the family cuts sequences */
     int64_t group;              /* interleaved: micro-batches per group; 0: n_ranks */
     const ScheduleTimes *times; /* (borrowed, nullable) only read by families that search */
@@ -188,17 +188,18 @@ schedule_n_ops(const Schedule *schedule)
 }
 
 /* Micro-batches of one chain (of all chunks of a rank, but for bidir): the bound of
- * ScheduleOp.microbatch. */
-int32_t schedule_chain_microbatches(const Schedule *schedule);
+ * ScheduleOp.micro_batch. */
+int32_t schedule_chain_micro_batches(const Schedule *schedule);
 
 /* (micro-batch, chunk, slice) triples of one rank: its number of F. */
 int64_t schedule_n_units(const Schedule *schedule);
 
-/* The number of @op's triple: (microbatch * n_chunks + chunk) * n_slices + slice. */
+/* The number of @op's triple: (micro_batch * n_chunks + chunk) * n_slices + slice. */
 static inline int64_t
 schedule_unit(const Schedule *schedule, ScheduleOp op)
 {
-    return ((int64_t)op.microbatch * schedule->n_chunks + op.chunk) * schedule->n_slices + op.slice;
+    return ((int64_t)op.micro_batch * schedule->n_chunks + op.chunk) * schedule->n_slices +
+           op.slice;
 }
 
 /* Stages in one chain: n_ranks * n_chunks, or n_ranks for bidir. */

@@ -23,7 +23,7 @@ trace_new(const Schedule *schedule, bool measured)
     trace->schedule = g_strdup(schedule->name);
     trace->n_ranks = schedule->n_ranks;
     trace->n_chunks = schedule->n_chunks;
-    trace->n_microbatches = schedule->n_microbatches;
+    trace->n_micro_batches = schedule->n_micro_batches;
     trace->n_slices = schedule->n_slices;
     trace->bubble_fraction = (double)NAN;
     trace->events = g_array_new(false, false, sizeof(TraceEvent));
@@ -60,7 +60,7 @@ compare_events(gconstpointer left, gconstpointer right)
     COMPARE(a->start_ns, b->start_ns);
     COMPARE(a->end_ns, b->end_ns);
     COMPARE(a->kind, b->kind);
-    COMPARE(a->op.microbatch, b->op.microbatch);
+    COMPARE(a->op.micro_batch, b->op.micro_batch);
     COMPARE(a->op.chunk, b->op.chunk);
     COMPARE(a->op.slice, b->op.slice);
     COMPARE(a->op.kind, b->op.kind);

@@ -82,7 +82,7 @@ typedef struct {
 typedef struct {
     bool measured;
     char *schedule; /* (owned) family name */
-    int32_t n_ranks, n_chunks, n_microbatches, n_slices;
+    int32_t n_ranks, n_chunks, n_micro_batches, n_slices;
     int64_t makespan_ns;
     /* The Report's: idle share of ranks x makespan.  Events alone do not say what a rank that does
      * nothing waits for.  NaN: a file of before it was written. */

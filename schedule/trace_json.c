@@ -36,7 +36,7 @@ op_shape(const Trace *trace)
     return (Schedule){
         .n_ranks = trace->n_ranks,
         .n_chunks = trace->n_chunks,
-        .n_microbatches = trace->n_microbatches,
+        .n_micro_batches = trace->n_micro_batches,
         .n_slices = trace->n_slices,
         .placement = SCHEDULE_PLACEMENT_LOOP,
     };
@@ -257,7 +257,7 @@ trace_to_json(const Trace *trace, size_t *n_bytes)
     json_write_string(writer, "schedule", trace->schedule);
     json_write_int64(writer, "stages", trace->n_ranks);
     json_write_int64(writer, "virtual", trace->n_chunks);
-    json_write_int64(writer, "microbatches", trace->n_microbatches);
+    json_write_int64(writer, "microbatches", trace->n_micro_batches);
     json_write_int64(writer, "slices", trace->n_slices);
     json_write_int64(writer, "makespan_ns", trace->makespan_ns);
     if (!isnan(trace->bubble_fraction))
@@ -373,7 +373,7 @@ trace_read(JsonDoc *doc, GError **error)
     trace->schedule = g_strdup(json_string(doc, root, "schedule"));
     trace->n_ranks = (int32_t)json_int64(doc, root, "stages", 1, SCHEDULE_MAX_RANKS);
     trace->n_chunks = (int32_t)json_int64(doc, root, "virtual", 1, SCHEDULE_MAX_CHUNKS);
-    trace->n_microbatches = (int32_t)json_int64(doc, root, "microbatches", 1, INT32_MAX);
+    trace->n_micro_batches = (int32_t)json_int64(doc, root, "microbatches", 1, INT32_MAX);
     trace->n_slices = (int32_t)json_int64(doc, root, "slices", 1, SCHEDULE_MAX_SLICES);
     trace->makespan_ns = json_int64(doc, root, "makespan_ns", 0, TIME_MAX_NS);
     trace->bubble_fraction = json_double_or(doc, root, "bubble_fraction", 0, 1, (double)NAN);

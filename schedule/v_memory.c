@@ -388,7 +388,7 @@ grid_ops(const Grid *g, int32_t rank, ScheduleOp *ops)
         if (slot == EMPTY)
             continue;
         ops[n] = kinds[slot - 1];
-        ops[n++].microbatch = count[slot - 1]++;
+        ops[n++].micro_batch = count[slot - 1]++;
     }
     g_assert(n == SLOTS_PER_BLOCK * (int64_t)g->m);
 }
@@ -401,7 +401,7 @@ is_steady(const ScheduleOp *ops, int32_t m)
 
     for (int64_t i = middle - SLOTS_PER_BLOCK; i < middle + SLOTS_PER_BLOCK; i++) {
         const ScheduleOp a = ops[i], b = ops[i + SLOTS_PER_BLOCK];
-        if (a.kind != b.kind || a.chunk != b.chunk || a.microbatch + 1 != b.microbatch)
+        if (a.kind != b.kind || a.chunk != b.chunk || a.micro_batch + 1 != b.micro_batch)
             return false;
     }
     return true;
@@ -419,22 +419,22 @@ stretch(const ScheduleOp *short_ops, int32_t m, int32_t more, ScheduleOp *ops)
     for (int32_t j = 0; j < more; j++)
         for (int64_t i = 0; i < SLOTS_PER_BLOCK; i++) {
             *ops = short_ops[middle + i];
-            ops++->microbatch += j;
+            ops++->micro_batch += j;
         }
     for (int64_t i = middle; i < n; i++) {
         *ops = short_ops[i];
-        ops++->microbatch += more;
+        ops++->micro_batch += more;
     }
 }
 
-/* Fills @schedule from a grid of @m <= n_microbatches.  Returns false if its middle is not steady.
+/* Fills @schedule from a grid of @m <= n_micro_batches.  Returns false if its middle is not steady.
  */
 static bool
 fill_schedule(Schedule *schedule, const Grid *g)
 {
     g_autofree ScheduleOp *ops = g_new(ScheduleOp, (size_t)g->m * SLOTS_PER_BLOCK);
-    const int32_t more = schedule->n_microbatches - g->m;
-    const int64_t per_rank = SLOTS_PER_BLOCK * (int64_t)schedule->n_microbatches;
+    const int32_t more = schedule->n_micro_batches - g->m;
+    const int64_t per_rank = SLOTS_PER_BLOCK * (int64_t)schedule->n_micro_batches;
 
     for (int32_t rank = 0; rank < schedule->n_ranks; rank++) {
         schedule->rank_begin[rank] = rank * per_rank;
@@ -456,7 +456,7 @@ build(const ScheduleFamily *family, const ScheduleShape *shape, Pattern pattern,
     int64_t m = 4 * shape->n_ranks + 8;
     for (;; m *= 2) {
         Grid grid;
-        const int32_t n = (int32_t)MIN(m, shape->n_microbatches);
+        const int32_t n = (int32_t)MIN(m, shape->n_micro_batches);
         const bool fit = grid_init(&grid, (int32_t)shape->n_ranks, n, pattern, error);
         if (fit)
             grid_solve(&grid);

@@ -260,7 +260,7 @@ to_schedule(const Auto *a, GError **error)
     const ScheduleShape shape = {
         .n_ranks = problem->p,
         .n_chunks = problem->v,
-        .n_microbatches = problem->m,
+        .n_micro_batches = problem->m,
         .n_slices = 1,
     };
     int64_t n = 0;

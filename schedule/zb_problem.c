@@ -71,17 +71,17 @@ check_times(const ScheduleShape *shape, const ScheduleTimes *times, GError **err
                       "times of %" G_GINT64_FORMAT " stages, expected 1 or %" G_GINT64_FORMAT,
                       times->n_stages, n_stages);
     for (int64_t s = 0; s < n_stages; s++)
-        if (!add_stage(&times->stages[times->n_stages == 1 ? 0 : s], shape->n_microbatches,
+        if (!add_stage(&times->stages[times->n_stages == 1 ? 0 : s], shape->n_micro_batches,
                        &total_ns, &total_bytes))
             return refuse(error, SCHEDULE_ERROR_SHAPE,
                           "times and bytes of stage %" G_GINT64_FORMAT
                           " must not be negative, nor the sum of all stages and micro-batches "
                           "above %" G_GINT64_FORMAT,
                           s, MAX_TOTAL);
-    if (times->limit_microbatches < 0)
+    if (times->limit_micro_batches < 0)
         return refuse(error, SCHEDULE_ERROR_SHAPE,
                       "the memory limit must be at least 1 micro-batch, got %" G_GINT64_FORMAT,
-                      times->limit_microbatches);
+                      times->limit_micro_batches);
     if ((int)times->objective < 0 || times->objective >= SCHEDULE_OBJECTIVE_N)
         return refuse(error, SCHEDULE_ERROR_SHAPE, "unknown objective %d", (int)times->objective);
     return true;
@@ -118,7 +118,7 @@ bytes_of_forwards(const ZbProblem *problem, int32_t rank, int64_t n)
 static bool
 set_limits(ZbProblem *problem, const ScheduleTimes *times, GError **error)
 {
-    int64_t n = times->limit_microbatches;
+    int64_t n = times->limit_micro_batches;
 
     /* As much as ZB-H2 and ZB-2p may hold  [2401.10241]. */
     if (n == 0 && times->limit_bytes == NULL)
@@ -214,9 +214,9 @@ zb_problem_init(ZbProblem *problem, const ScheduleShape *shape, GError **error)
     *problem = (ZbProblem){
         .p = (int32_t)shape->n_ranks,
         .v = (int32_t)shape->n_chunks,
-        .m = (int32_t)shape->n_microbatches,
+        .m = (int32_t)shape->n_micro_batches,
         .n_channels = (int32_t)(2 * shape->n_ranks * shape->n_chunks),
-        .max_length = 3 * shape->n_chunks * shape->n_microbatches,
+        .max_length = 3 * shape->n_chunks * shape->n_micro_batches,
         .objective = times->objective,
     };
     if (!check_times(shape, times, error))

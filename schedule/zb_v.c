@@ -66,9 +66,9 @@ typedef struct {
 } Search;
 
 static int32_t *
-end_of(const Search *s, Pass pass, int32_t rank, int32_t microbatch)
+end_of(const Search *s, Pass pass, int32_t rank, int32_t micro_batch)
 {
-    return &s->end[((int64_t)pass * s->p + rank) * s->m + microbatch];
+    return &s->end[((int64_t)pass * s->p + rank) * s->m + micro_batch];
 }
 
 /* The rank a pass comes from, or -1 where it starts. */
@@ -90,13 +90,13 @@ input_end(const Search *s, Pass pass, int32_t rank)
 }
 
 static void
-emit(Search *s, int32_t rank, ScheduleOpKind kind, int32_t microbatch, int32_t chunk)
+emit(Search *s, int32_t rank, ScheduleOpKind kind, int32_t micro_batch, int32_t chunk)
 {
     Rank *r = &s->ranks[rank];
 
     if (s->schedule != NULL)
-        s->schedule->ops[s->schedule->rank_begin[rank] + r->n_ops] =
-            (ScheduleOp){.microbatch = microbatch, .chunk = (uint8_t)chunk, .kind = (uint8_t)kind};
+        s->schedule->ops[s->schedule->rank_begin[rank] + r->n_ops] = (ScheduleOp){
+            .micro_batch = micro_batch, .chunk = (uint8_t)chunk, .kind = (uint8_t)kind};
     r->n_ops++;
 }
 
@@ -104,20 +104,20 @@ static void
 put(Search *s, Pass pass, int32_t rank)
 {
     Rank *r = &s->ranks[rank];
-    const int32_t microbatch = r->count[pass];
+    const int32_t micro_batch = r->count[pass];
     const int32_t ready = MAX(r->now, input_end(s, pass, rank));
     const bool forward = pass <= FORWARD_UP;
 
-    g_assert(microbatch < s->m);
+    g_assert(micro_batch < s->m);
     if (r->count[FORWARD_DOWN] > 0) {
         r->bubble += ready - r->now;
         s->max_bubble = MAX(s->max_bubble, r->bubble);
     }
     r->now = ready + 1;
-    *end_of(s, pass, rank, microbatch) = r->now;
+    *end_of(s, pass, rank, micro_batch) = r->now;
     r->memory += forward ? MEMORY_F : MEMORY_I;
     r->count[pass]++;
-    emit(s, rank, forward ? SCHEDULE_OP_FORWARD : SCHEDULE_OP_BACKWARD_INPUT, microbatch,
+    emit(s, rank, forward ? SCHEDULE_OP_FORWARD : SCHEDULE_OP_BACKWARD_INPUT, micro_batch,
          pass == FORWARD_UP || pass == INPUT_DOWN ? 1 : 0);
     if (!forward)
         s->pending[(int64_t)rank * 2 * s->m + r->n_pending++] = pass == INPUT_UP;
@@ -329,7 +329,7 @@ search_clear(Search *s)
 static Schedule *
 build(const ScheduleShape *shape, GError **error)
 {
-    Search s = {.p = (int32_t)shape->n_ranks, .m = (int32_t)shape->n_microbatches};
+    Search s = {.p = (int32_t)shape->n_ranks, .m = (int32_t)shape->n_micro_batches};
     Schedule *schedule = NULL;
 
     s.max_memory = MEMORY_F * 2 * (int64_t)s.p;

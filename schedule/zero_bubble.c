@@ -23,7 +23,7 @@ static Schedule *
 build_h1(const ScheduleShape *shape, GError **error)
 {
     const ScheduleInterleaving how = {
-        .group = shape->n_microbatches,
+        .group = shape->n_micro_batches,
         .warmup_last = 0,
         .warmup_step = 1,
         .splits = true,
@@ -49,7 +49,7 @@ build_h2(const ScheduleShape *shape, GError **error)
     if (schedule == NULL)
         return NULL;
     ScheduleEmitter emitter = {schedule->ops, 0};
-    const int32_t m = schedule->n_microbatches;
+    const int32_t m = schedule->n_micro_batches;
     for (int32_t rank = 0; rank < schedule->n_ranks; rank++) {
         const int32_t warmup = MIN(2 * (schedule->n_ranks - 1 - rank) + 1, m);
         const int32_t delay = 2 * rank + 1;

@@ -47,13 +47,13 @@ typedef struct {
     SimProgram *program; /* (borrowed) */
     /* Of program and schedule, again: who walks has them at hand, since what it writes cannot be
      * they. */
-    const ScheduleOp *ops;              /* (borrowed) */
-    const int32_t *class_of_microbatch; /* (borrowed, nullable) */
-    SimStep *steps;                     /* (borrowed) */
-    uint32_t *step_of;                  /* (borrowed) */
-    int64_t *counts;                    /* (borrowed) */
+    const ScheduleOp *ops;               /* (borrowed) */
+    const int32_t *class_of_micro_batch; /* (borrowed, nullable) */
+    SimStep *steps;                      /* (borrowed) */
+    uint32_t *step_of;                   /* (borrowed) */
+    int64_t *counts;                     /* (borrowed) */
     int32_t n_ranks, n_chunks, n_slices;
-    int32_t n_microbatches; /* of a chain */
+    int32_t n_micro_batches; /* of a chain */
     int64_t n_units;
     bool weights_are_marked;
     Slot *slots;        /* (owned) [rank * n_units + unit] */
@@ -116,14 +116,14 @@ link_of(const Walk *walk, int32_t rank, int32_t chunk)
 static inline bool
 is_in_shape(const Walk *walk, ScheduleOp op)
 {
-    return op.microbatch >= 0 && op.microbatch < walk->n_microbatches &&
+    return op.micro_batch >= 0 && op.micro_batch < walk->n_micro_batches &&
            op.chunk < walk->n_chunks && op.slice < walk->n_slices && op.kind < SCHEDULE_OP_N;
 }
 
 static inline int64_t
 unit_of(const Walk *walk, ScheduleOp op)
 {
-    return ((int64_t)op.microbatch * walk->n_chunks + op.chunk) * walk->n_slices + op.slice;
+    return ((int64_t)op.micro_batch * walk->n_chunks + op.chunk) * walk->n_slices + op.slice;
 }
 
 /* Marks the units that have a W.  Most schedules have no I, for which alone that matters. */
@@ -290,8 +290,8 @@ run_next(Walk *walk, int32_t rank, int64_t i)
     }
     if (outcome != RAN)
         return outcome;
-    if (walk->class_of_microbatch != NULL)
-        class_ = (uint32_t)walk->class_of_microbatch[op.microbatch];
+    if (walk->class_of_micro_batch != NULL)
+        class_ = (uint32_t)walk->class_of_micro_batch[op.micro_batch];
     const uint32_t cost =
         link->cost + (class_ * (uint32_t)walk->n_slices + op.slice) * SIM_KIND_N + kind;
     walk->counts[cost]++;
@@ -465,15 +465,15 @@ sim_program_compile(SimProgram *program, GError **error)
     const bool is_bidir = schedule->placement == SCHEDULE_PLACEMENT_BIDIR;
     g_auto(Walk) walk = {.program = program,
                          .ops = schedule->ops,
-                         .class_of_microbatch = program->workload->class_of_microbatch,
+                         .class_of_micro_batch = program->workload->class_of_micro_batch,
                          .counts = program->counts,
                          .n_ranks = schedule->n_ranks,
                          .n_chunks = schedule->n_chunks,
                          .n_slices = schedule->n_slices,
-                         .n_microbatches = schedule_chain_microbatches(schedule),
+                         .n_micro_batches = schedule_chain_micro_batches(schedule),
                          .n_units = schedule_n_units(schedule)};
 
-    if (is_bidir && (schedule->n_chunks != 2 || schedule->n_microbatches % 2 != 0))
+    if (is_bidir && (schedule->n_chunks != 2 || schedule->n_micro_batches % 2 != 0))
         return fail(schedule, error);
     if (!is_long_enough(schedule, walk.n_units))
         return fail(schedule, error);

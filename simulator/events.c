@@ -171,8 +171,8 @@ compare_ends(const void *left, const void *right)
     if (a->start_ns != b->start_ns)
         return a->start_ns < b->start_ns ? -1 : 1;
     /* Which of two equal messages is shown at full length must not depend on the sort. */
-    if (a->op.microbatch != b->op.microbatch)
-        return a->op.microbatch < b->op.microbatch ? -1 : 1;
+    if (a->op.micro_batch != b->op.micro_batch)
+        return a->op.micro_batch < b->op.micro_batch ? -1 : 1;
     if (a->op.chunk != b->op.chunk)
         return a->op.chunk < b->op.chunk ? -1 : 1;
     if (a->op.slice != b->op.slice)

@@ -115,13 +115,13 @@ check_shape(const Schedule *schedule, const Workload *workload, GError **error)
         return fail_limit(error, "there is no class of micro-batches");
     if (workload->op_overhead_ns < 0 || workload->op_overhead_ns > SIM_MAX_NS / 8)
         return fail_limit(error, "an op's overhead is negative or longer than 18 years");
-    const int32_t n_microbatches = schedule_chain_microbatches(schedule);
-    for (int32_t m = 0; workload->class_of_microbatch != NULL && m < n_microbatches; m++)
-        if (workload->class_of_microbatch[m] < 0 ||
-            workload->class_of_microbatch[m] >= workload->n_classes) {
+    const int32_t n_micro_batches = schedule_chain_micro_batches(schedule);
+    for (int32_t m = 0; workload->class_of_micro_batch != NULL && m < n_micro_batches; m++)
+        if (workload->class_of_micro_batch[m] < 0 ||
+            workload->class_of_micro_batch[m] >= workload->n_classes) {
             g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_SHAPE,
                         "micro-batch %d is of class %d, and there are %d", m,
-                        workload->class_of_microbatch[m], workload->n_classes);
+                        workload->class_of_micro_batch[m], workload->n_classes);
             return false;
         }
     return true;

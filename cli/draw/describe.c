@@ -129,7 +129,7 @@ describe_stages(const Plan *plan)
     output_printf("%u stage%s of %s layers; %" G_GINT64_FORMAT " micro-batch%s of %" G_GINT64_FORMAT
                   " sequence%s per replica",
                   plan->stages->len, plan->stages->len == 1 ? "" : "s", layers_text,
-                  plan->n_microbatches, plan->n_microbatches == 1 ? "" : "es", plan->micro_batch,
+                  plan->n_micro_batches, plan->n_micro_batches == 1 ? "" : "es", plan->micro_batch,
                   plan->micro_batch == 1 ? "" : "s");
     if (plan->batch_slices != NULL) {
         g_autofree char *batches = output_int64s(plan->batch_slices, 12);

@@ -239,7 +239,7 @@ html_append_note(GString *html, const HtmlPage *page)
     for (guint i = 0; i < page->timeline->boxes->len && !is_merged; i++) {
         const TimelineBox *box = &g_array_index(page->timeline->boxes, TimelineBox, i);
 
-        is_merged = box->microbatch < 0 && box->kind <= TIMELINE_WAIT;
+        is_merged = box->micro_batch < 0 && box->kind <= TIMELINE_WAIT;
     }
     if (is_merged) {
         g_autofree char *shortest = units_format_s(units_s_from_ns(page->min_ns));
@@ -255,7 +255,7 @@ append_box_data(GString *html, const HtmlPage *page, const TimelineBox *box)
 {
     g_string_append_printf(html, "%" G_GINT64_FORMAT ",%" G_GINT64_FORMAT ",%d,%d,%d,%d,%u",
                            box->begin_ns, box->end_ns - box->begin_ns,
-                           box->kind + (box->is_aside ? ASIDE : 0), box->microbatch, box->slice,
+                           box->kind + (box->is_aside ? ASIDE : 0), box->micro_batch, box->slice,
                            box->chunk, timeline_box_rgb(page->trace, box));
 }
 
@@ -272,7 +272,7 @@ html_append_data(GString *html, const HtmlPage *page)
                               page->end_ns,
                               page->n_rows,
                               page->every,
-                              page->trace->n_microbatches,
+                              page->trace->n_micro_batches,
                               page->trace->n_slices,
                               page->trace->n_chunks};
     guint next = 0;

@@ -244,7 +244,7 @@ add_panel(const Layout *layout, size_t p, Table *data, Table *labels, int *n_lab
         table_add_text(data, timeline_styles[box->kind].name);
         table_add_int64(data, box->begin_ns);
         table_add_int64(data, box->end_ns);
-        table_add_int64(data, box->microbatch);
+        table_add_int64(data, box->micro_batch);
         table_add_int64(data, box->slice);
         table_add_int64(data, box->end_ns - box->begin_ns - (int64_t)gap);
         table_add_int64(data, colored->rgb);
@@ -281,7 +281,7 @@ legend_note(const Layout *layout)
 
         is_sliced |= trace->n_slices > 1;
         has_chunks |= trace->n_slices == 1 && trace->n_chunks > 1;
-        is_whole |= trace->n_slices == 1 && trace->n_microbatches > 1;
+        is_whole |= trace->n_slices == 1 && trace->n_micro_batches > 1;
     }
     if (is_sliced)
         return "dark to light: the slices of a micro-batch, in order of tokens";

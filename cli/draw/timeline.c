@@ -78,7 +78,7 @@ merge_flush(Merge *merge, GArray *boxes)
     if (!merge->is_open)
         return;
     if (merge->is_merged) {
-        box->microbatch = -1;
+        box->micro_batch = -1;
         box->rgb = mixed_rgb(merge);
         for (int k = 0; k < TIMELINE_KIND_N; k++) {
             if (merge->kind_ns[k] > merge->kind_ns[box->kind])
@@ -153,7 +153,7 @@ timeline_new(const Trace *trace, int64_t min_ns)
             .begin_ns = event->start_ns,
             .end_ns = event->end_ns,
             .row = event->rank,
-            .microbatch = has_op ? event->op.microbatch : -1,
+            .micro_batch = has_op ? event->op.micro_batch : -1,
             .slice = event->op.slice,
             .chunk = event->op.chunk,
             .rgb = timeline_styles[kind_of(event->kind)].rgb,
@@ -190,8 +190,8 @@ timeline_title(const Trace *trace)
     append_count(title, trace->n_ranks, "rank");
     if (trace->n_chunks > 1)
         append_count(title, trace->n_chunks, "chunk");
-    append_count(title, trace->n_microbatches, "micro-batch");
-    if (trace->n_microbatches != 1)
+    append_count(title, trace->n_micro_batches, "micro-batch");
+    if (trace->n_micro_batches != 1)
         g_string_insert(title, (gssize)title->len - 1, "e"); /* micro-batches */
     if (trace->n_slices > 1)
         append_count(title, trace->n_slices, "slice");
@@ -207,12 +207,12 @@ timeline_title(const Trace *trace)
 void
 timeline_label(const Trace *trace, const TimelineBox *box, char text[32])
 {
-    if (box->microbatch < 0 || box->kind == TIMELINE_RECOMPUTE)
+    if (box->micro_batch < 0 || box->kind == TIMELINE_RECOMPUTE)
         *text = 0;
-    else if (trace->n_slices > 1 && trace->n_microbatches > 1)
-        g_snprintf(text, 32, "%d.%d", box->microbatch, box->slice);
+    else if (trace->n_slices > 1 && trace->n_micro_batches > 1)
+        g_snprintf(text, 32, "%d.%d", box->micro_batch, box->slice);
     else
-        g_snprintf(text, 32, "%d", trace->n_slices > 1 ? box->slice : box->microbatch);
+        g_snprintf(text, 32, "%d", trace->n_slices > 1 ? box->slice : box->micro_batch);
 }
 
 /* @rgb on the way to white: @share 0 is @rgb. */
@@ -232,9 +232,9 @@ lighter(uint32_t rgb, double share)
 uint32_t
 timeline_box_rgb(const Trace *trace, const TimelineBox *box)
 {
-    const double parity = box->microbatch % 2;
+    const double parity = box->micro_batch % 2;
 
-    if (box->microbatch < 0)
+    if (box->micro_batch < 0)
         return box->rgb;
     if (trace->n_slices > 1)
         return lighter(box->rgb, 0.55 * box->slice / (trace->n_slices - 1));

@@ -39,8 +39,8 @@ extern const TimelineStyle timeline_styles[TIMELINE_KIND_N];
 /* One box.  Boxes of a (row, lane) do not overlap and are in order of time. */
 typedef struct {
     int64_t begin_ns, end_ns;
-    int32_t row;        /* rank */
-    int32_t microbatch; /* -1: none, or merged */
+    int32_t row;         /* rank */
+    int32_t micro_batch; /* -1: none, or merged */
     int32_t slice;
     uint32_t rgb; /* of the kind; merged: of all that is in it, by their share of time */
     uint8_t chunk;

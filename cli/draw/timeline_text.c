@@ -55,7 +55,7 @@ put_box(const Canvas *canvas, Cell *cells, const TimelineBox *box)
             continue; /* computing hides it */
         cells[i] = (Cell){
             .kind = (int8_t)box->kind,
-            .is_odd = box->microbatch >= 0 && (box->microbatch + box->slice) % 2 == 1,
+            .is_odd = box->micro_batch >= 0 && (box->micro_batch + box->slice) % 2 == 1,
         };
     }
     if (!box->is_aside)
@@ -266,7 +266,7 @@ timeline_append_legend(GString *text, const Trace *const *traces, size_t n_trace
         g_string_append_printf(text, " %s   ", timeline_styles[k].name);
     }
     g_string_append_printf(text, "(blank: bubble; numbers: %s)\n",
-                           traces[0]->n_slices == 1         ? "micro-batch"
-                           : traces[0]->n_microbatches == 1 ? "slice"
-                                                            : "micro-batch.slice");
+                           traces[0]->n_slices == 1          ? "micro-batch"
+                           : traces[0]->n_micro_batches == 1 ? "slice"
+                                                             : "micro-batch.slice");
 }

@@ -75,7 +75,7 @@ add_bubble(Explanation *explanation)
     add(explanation, "bubble", report->bubble_fraction - uneven,
         g_strdup_printf("idle in %s with "
                         "%" G_GINT64_FORMAT " micro-batches",
-                        explanation->plan->schedule, explanation->plan->n_microbatches));
+                        explanation->plan->schedule, explanation->plan->n_micro_batches));
 }
 
 static int

@@ -143,7 +143,7 @@ write_config(const ExportSource *source, size_t *n_bytes, GError **error)
     json_write_object(writer, NULL);
     json_write_int64(writer, "train_batch_size", plan->global_batch);
     json_write_int64(writer, "train_micro_batch_size_per_gpu", plan->micro_batch);
-    json_write_int64(writer, "gradient_accumulation_steps", plan->n_microbatches);
+    json_write_int64(writer, "gradient_accumulation_steps", plan->n_micro_batches);
     write_zero(writer, source->job->arch, plan);
     write_switch(writer, "bf16", plan->dtype == DTYPE_BF16);
     write_switch(writer, "fp16", plan->dtype == DTYPE_FP16);

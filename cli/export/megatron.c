@@ -34,7 +34,7 @@ group_of(const Plan *plan)
 static void
 check_schedule(const Plan *plan, ExportViolations *violations)
 {
-    const int64_t pp = plan->degrees.pp, group = group_of(plan), m = plan->n_microbatches;
+    const int64_t pp = plan->degrees.pp, group = group_of(plan), m = plan->n_micro_batches;
     const char *name = has_chunks(plan) ? "interleaved" : "1f1b";
 
     /* On one rank all orders are the same. */

@@ -65,7 +65,7 @@ find_schedule(const char *name)
 static void
 check_schedule(const Plan *plan, ExportViolations *violations)
 {
-    const int64_t pp = plan->degrees.pp, rounds = MAX(1, plan->n_microbatches / pp);
+    const int64_t pp = plan->degrees.pp, rounds = MAX(1, plan->n_micro_batches / pp);
     const bool has_rounds =
         strcmp(plan->schedule, "interleaved") == 0 || strcmp(plan->schedule, "interleaved-zb") == 0;
 
@@ -80,13 +80,13 @@ check_schedule(const Plan *plan, ExportViolations *violations)
     if (find_schedule(plan->schedule) < 0)
         export_breaks(violations, "--schedule 1f1b,interleaved,interleaved-zb,zb-v",
                       "no schedule class or file runs %s", plan->schedule);
-    if (has_rounds && plan->n_microbatches % rounds != 0)
+    if (has_rounds && plan->n_micro_batches % rounds != 0)
         export_breaks(violations, "--schedule 1f1b,zb-v",
                       "%s has rounds of as many micro-batches: " INT " in " INT, plan->schedule,
-                      plan->n_microbatches, rounds);
-    if (has_rounds && plan->group > 0 && plan->group != plan->n_microbatches / rounds)
+                      plan->n_micro_batches, rounds);
+    if (has_rounds && plan->group > 0 && plan->group != plan->n_micro_batches / rounds)
         export_breaks(violations, NULL, "a round of %s has " INT " micro-batches, not --group " INT,
-                      plan->schedule, plan->n_microbatches / rounds, plan->group);
+                      plan->schedule, plan->n_micro_batches / rounds, plan->group);
     if (plan->zero_stage == 0 && plan->degrees.dp > 1)
         export_breaks(violations, "--zero 3",
                       "replicas without sharding (DDP) are alone: not with a pipeline");
@@ -232,7 +232,7 @@ write_toml(const ExportSource *source, size_t *n_bytes, GError **error)
     const int model = find_model(source->job->arch->name);
     /* A pipeline takes all its micro-batches at once; else they are gradient accumulation. */
     const int64_t local_batch =
-        plan->degrees.pp > 1 ? plan->micro_batch * plan->n_microbatches : plan->micro_batch;
+        plan->degrees.pp > 1 ? plan->micro_batch * plan->n_micro_batches : plan->micro_batch;
     GString *text = g_string_new(NULL);
 
     g_string_append_printf(text, "[model]\nname = \"%s\"\nflavor = \"%s\"\n", models[model].name,

@@ -32,7 +32,7 @@ const SweepColumn sweep_columns[] = {
     DEGREE(cp),
     DEGREE(ep),
     INT(micro_batch),
-    INT(n_microbatches),
+    INT(n_micro_batches),
     TEXT(schedule),
     INT(n_slices),
     TEXT(recompute),
@@ -136,7 +136,7 @@ set_plan(SweepPoint *point, const Plan *plan)
     point->cp = d->cp;
     point->ep = d->ep;
     point->micro_batch = plan->micro_batch;
-    point->n_microbatches = plan->n_microbatches;
+    point->n_micro_batches = plan->n_micro_batches;
     point->schedule = g_strdup(plan->schedule);
     point->n_slices = plan->slices->len;
     point->recompute = g_strdup(plan_recompute_name(plan));

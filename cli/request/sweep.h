@@ -21,7 +21,7 @@ typedef struct {
     int64_t n_devices, global_batch, seq_len;
     bool is_feasible;
     char *reason; /* (owned, nullable) why there is no plan */
-    int64_t dp, tp, pp, vpp, cp, ep, micro_batch, n_microbatches, n_slices, zero_stage;
+    int64_t dp, tp, pp, vpp, cp, ep, micro_batch, n_micro_batches, n_slices, zero_stage;
     char *schedule, *recompute, *offload, *rank_order; /* (owned, nullable) */
     bool sequence_parallel;
     double iteration_s, tokens_per_s, tokens_per_s_per_device;

@@ -55,7 +55,7 @@ static const Column columns[] = {
     {"seq", true, COLUMN_COUNT, AT(seq_len), MODEL_MAX_SEQ_LEN, 0, "tokens"},
     {"global_batch", true, COLUMN_COUNT, AT(global_batch), MAX_BATCH, 0, "sequences"},
     {"micro_batch", true, COLUMN_COUNT, AT(micro_batch), MAX_BATCH, 0, "sequences"},
-    {"num_microbatches", false, COLUMN_COUNT, AT(n_microbatches), MAX_BATCH, 0, "micro-batches"},
+    {"num_microbatches", false, COLUMN_COUNT, AT(n_micro_batches), MAX_BATCH, 0, "micro-batches"},
     {"dp", true, COLUMN_COUNT, AT(dp), 16777216, 0, "ranks"},
     {"tp", true, COLUMN_COUNT, AT(tp), SCHEDULE_MAX_RANKS, 0, "ranks"},
     {"pp", true, COLUMN_COUNT, AT(pp), SCHEDULE_MAX_RANKS, 0, "ranks"},
@@ -193,8 +193,8 @@ contradiction(const MeasuredRow *row)
     if (row->dp > 0 && row->micro_batch > 0 && row->global_batch > 0 &&
         (row->global_batch % row->dp != 0 || row->global_batch / row->dp % row->micro_batch != 0))
         return g_strdup("global_batch: is no multiple of dp x micro_batch");
-    if (row->n_microbatches > 0 && row->dp > 0 && row->micro_batch > 0 && row->global_batch > 0 &&
-        row->global_batch / row->dp / row->micro_batch != row->n_microbatches)
+    if (row->n_micro_batches > 0 && row->dp > 0 && row->micro_batch > 0 && row->global_batch > 0 &&
+        row->global_batch / row->dp / row->micro_batch != row->n_micro_batches)
         return g_strdup_printf(
             "num_microbatches: global_batch / dp / micro_batch is %" G_GINT64_FORMAT,
             row->global_batch / row->dp / row->micro_batch);

@@ -1,6 +1,6 @@
 /*
- * cli/validate/measured.h - tables of measured training runs: MEASURED.csv of `degas validate` and `degas
- * calibrate`.
+ * cli/validate/measured.h - tables of measured training runs: MEASURED.csv of `degas validate` and
+ * `degas calibrate`.
  *
  * One row is one run that somebody timed: model, machine, split, and what came out.  The columns
  * are those of docs/formats.md; this module reads and checks them, and knows nothing of what a
@@ -36,7 +36,7 @@ typedef struct {
     int64_t n_devices, devices_per_node;
     int64_t n_layers, hidden, n_heads, n_kv_heads, ffn_hidden;
     int64_t vocab; /* -1: blank; 0: "none" */
-    int64_t seq_len, global_batch, micro_batch, n_microbatches;
+    int64_t seq_len, global_batch, micro_batch, n_micro_batches;
     int64_t dp, tp, pp, vpp, cp, ep;
     int zero_stage;         /* -1: blank */
     int sequence_parallel;  /* -1: blank, 0, 1 */

@@ -64,7 +64,7 @@ fill_degrees(MeasuredRow *row, GError **error)
     /* Where only memory is shown: enough micro-batches to fill the pipeline. */
     if (row->global_batch == 0)
         row->global_batch = row->dp * row->micro_batch *
-                            (row->n_microbatches > 0 ? row->n_microbatches : 2 * row->pp);
+                            (row->n_micro_batches > 0 ? row->n_micro_batches : 2 * row->pp);
     return true;
 }
 

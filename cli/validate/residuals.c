@@ -32,7 +32,7 @@ COUNT_COLUMN(dp)
 COUNT_COLUMN(cp)
 COUNT_COLUMN(ep)
 COUNT_COLUMN(micro_batch)
-COUNT_COLUMN(n_microbatches)
+COUNT_COLUMN(n_micro_batches)
 COUNT_COLUMN(hidden)
 COUNT_COLUMN(seq_len)
 TEXT_COLUMN(model)
@@ -68,7 +68,7 @@ static const Column columns[] = {
     {"cp", value_of_cp},
     {"ep", value_of_ep},
     {"micro_batch", value_of_micro_batch},
-    {"num_microbatches", value_of_n_microbatches},
+    {"num_microbatches", value_of_n_micro_batches},
     {"hidden", value_of_hidden},
     {"seq", value_of_seq_len},
     {"schedule", value_of_schedule},

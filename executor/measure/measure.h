@@ -1,6 +1,7 @@
 /*
- * executor/measure/measure.h - the profiler: times layers, embedding, head, optimizer, copies, messages and
- * collectives on this machine with the executor's own code, and writes them into a Profile.
+ * executor/measure/measure.h - the profiler: times layers, embedding, head, optimizer, copies,
+ * messages and collectives on this machine with the executor's own code, and writes them into a
+ * Profile.
  *
  * On CPUs timings during which others had the core are set aside (thread_clock.h), and told.
  *
@@ -69,7 +70,7 @@ bool exec_measure_has_collectives(const char *path);
  * else is timed. */
 extern const ModelArch exec_measure_tiny_arch;
 Plan *exec_measure_tiny_plan(Dtype dtype, int64_t n_stages, int64_t n_copies,
-                             int64_t n_microbatches);
+                             int64_t n_micro_batches);
 
 G_END_DECLS
 

@@ -157,14 +157,14 @@ bool exec_measure_collect(ExecMeasureRank *rank, GError **error);
 
 /* --- measure_stage.c --- */
 
-/* A run of @stage: @n_microbatches of the point's batch in slices of its length (the last one
+/* A run of @stage: @n_micro_batches of the point's batch in slices of its length (the last one
  * shorter), which cover the sequence.  One at a time: the next call changes what this one reads. */
 ExecStageRun *exec_measure_stage_run(ExecMeasureRank *rank, int32_t stage,
-                                     const ExecGridPoint *point, int32_t n_microbatches);
+                                     const ExecGridPoint *point, int32_t n_micro_batches);
 
 /* One op of @run, timed. */
 bool exec_measure_op(ExecMeasureRank *rank, ExecStageRun *run, int32_t stage, ProfilePass pass,
-                     int32_t microbatch, int32_t slice, GError **error);
+                     int32_t micro_batch, int32_t slice, GError **error);
 
 /* Embedding, layers and head at @point: every context, pass and, with @by_kind, kind of op. */
 bool exec_measure_point(ExecMeasureRank *rank, const ExecGridPoint *point, bool by_kind,

@@ -4,7 +4,7 @@
 
 /* Micro-batches in flight while timing: as a pipeline does, backward does not meet the activations
  * of the forward just before, still in the cache. */
-#define N_MICROBATCHES 2
+#define N_MICRO_BATCHES 2
 
 static int32_t
 n_slices(int64_t seq_len, int64_t tokens)
@@ -14,7 +14,7 @@ n_slices(int64_t seq_len, int64_t tokens)
 
 ExecStageRun *
 exec_measure_stage_run(ExecMeasureRank *rank, int32_t stage, const ExecGridPoint *point,
-                       int32_t n_microbatches)
+                       int32_t n_micro_batches)
 {
     const int64_t seq_len = rank->shared->plan->seq_len;
     const int32_t n = n_slices(seq_len, point->tokens);
@@ -25,7 +25,7 @@ exec_measure_stage_run(ExecMeasureRank *rank, int32_t stage, const ExecGridPoint
         const int64_t tokens = MIN(point->tokens, seq_len - s * point->tokens);
         g_array_append_val(rank->slices, tokens);
     }
-    for (int32_t m = 0; m < n_microbatches; m++)
+    for (int32_t m = 0; m < n_micro_batches; m++)
         g_array_append_val(rank->sequences, point->batch);
     return exec_stage_run_new(&(ExecStageOptions){
         .widths = &rank->model->widths,
@@ -33,7 +33,7 @@ exec_measure_stage_run(ExecMeasureRank *rank, int32_t stage, const ExecGridPoint
         .comm = &rank->comm,
         .pool = rank->pool,
         .scratch = &rank->scratch,
-        .n_microbatches = n_microbatches,
+        .n_micro_batches = n_micro_batches,
         .n_slices = n,
         .sequences = &g_array_index(rank->sequences, int64_t, 0),
         .slices = &g_array_index(rank->slices, int64_t, 0),
@@ -43,22 +43,22 @@ exec_measure_stage_run(ExecMeasureRank *rank, int32_t stage, const ExecGridPoint
 
 /* The work itself. */
 static bool
-run_op(ExecMeasureRank *rank, ExecStageRun *run, ProfilePass pass, int32_t microbatch,
+run_op(ExecMeasureRank *rank, ExecStageRun *run, ProfilePass pass, int32_t micro_batch,
        int32_t slice, GError **error)
 {
     const void *dx;
 
     switch (pass) {
     case PROFILE_PASS_FORWARD:
-        exec_stage_forward(run, microbatch, slice, rank->tokens, rank->tokens, rank->loss);
+        exec_stage_forward(run, micro_batch, slice, rank->tokens, rank->tokens, rank->loss);
         break;
     case PROFILE_PASS_BACKWARD_WEIGHT:
-        exec_stage_backward_weight(run, microbatch, slice);
+        exec_stage_backward_weight(run, micro_batch, slice);
         break;
     case PROFILE_PASS_BACKWARD:
     case PROFILE_PASS_BACKWARD_INPUT:
     case PROFILE_PASS_N:
-        if (!exec_stage_backward(run, microbatch, slice, rank->tokens,
+        if (!exec_stage_backward(run, micro_batch, slice, rank->tokens,
                                  pass == PROFILE_PASS_BACKWARD_INPUT, &dx, error))
             return false;
     }
@@ -68,13 +68,13 @@ run_op(ExecMeasureRank *rank, ExecStageRun *run, ProfilePass pass, int32_t micro
 /* Stamps in it are the kinds'; around it, whether it was disturbed. */
 static bool
 run_op_by_kind(ExecMeasureRank *rank, ExecStageRun *run, const ProfileMeasurement *key,
-               int32_t microbatch, int32_t slice, GError **error)
+               int32_t micro_batch, int32_t slice, GError **error)
 {
     ExecMeasureTiming whole = {.key = *key};
 
     whole.thread_begin_ns = exec_thread_ns();
     whole.begin_ns = exec_now_ns();
-    if (!run_op(rank, run, key->pass, microbatch, slice, error))
+    if (!run_op(rank, run, key->pass, micro_batch, slice, error))
         return false;
     whole.end_ns = exec_now_ns();
     whole.thread_end_ns = exec_thread_ns();
@@ -86,14 +86,14 @@ run_op_by_kind(ExecMeasureRank *rank, ExecStageRun *run, const ProfileMeasuremen
 /* What the op gets from its neighbours. */
 static bool
 bring_input(ExecMeasureRank *rank, ExecStageRun *run, int32_t stage, ProfilePass pass,
-            int32_t microbatch, int32_t slice, GError **error)
+            int32_t micro_batch, int32_t slice, GError **error)
 {
     const ExecBackendOps *ops = rank->backend->ops;
-    const size_t n_bytes = (size_t)exec_stage_boundary_bytes(run, microbatch, slice);
+    const size_t n_bytes = (size_t)exec_stage_boundary_bytes(run, micro_batch, slice);
     void *in;
 
     if (pass == PROFILE_PASS_FORWARD) {
-        if (!exec_stage_begin_forward(run, microbatch, slice, &in, error))
+        if (!exec_stage_begin_forward(run, micro_batch, slice, &in, error))
             return false;
         if (stage != EXEC_MEASURE_EMBEDDING)
             ops->copy(rank->backend, n_bytes, rank->x.data, in);
@@ -105,10 +105,10 @@ bring_input(ExecMeasureRank *rank, ExecStageRun *run, int32_t stage, ProfilePass
 
 bool
 exec_measure_op(ExecMeasureRank *rank, ExecStageRun *run, int32_t stage, ProfilePass pass,
-                int32_t microbatch, int32_t slice, GError **error)
+                int32_t micro_batch, int32_t slice, GError **error)
 {
     static const ProfileOp ops[] = {PROFILE_OP_EMBEDDING, PROFILE_OP_LAYER, PROFILE_OP_HEAD};
-    const ExecSlice s = exec_stage_slice(run, microbatch, slice);
+    const ExecSlice s = exec_stage_slice(run, micro_batch, slice);
     const int64_t n_layers = g_array_index(rank->model->stages, ExecStage, stage).n_layers;
     const ProfileMeasurement key = {
         .op = ops[stage],
@@ -120,19 +120,19 @@ exec_measure_op(ExecMeasureRank *rank, ExecStageRun *run, int32_t stage, Profile
     };
 
     if (!exec_measure_goes_on(rank, error) ||
-        !bring_input(rank, run, stage, pass, microbatch, slice, error))
+        !bring_input(rank, run, stage, pass, micro_batch, slice, error))
         return false;
     if (rank->by_kind)
         return exec_kinds_begin(rank->kinds, &key, error) &&
-               run_op_by_kind(rank, run, &key, microbatch, slice, error);
-    return exec_measure_begin(rank, error) && run_op(rank, run, pass, microbatch, slice, error) &&
+               run_op_by_kind(rank, run, &key, micro_batch, slice, error);
+    return exec_measure_begin(rank, error) && run_op(rank, run, pass, micro_batch, slice, error) &&
            exec_measure_end(rank, &key, 1.0 / (double)MAX(n_layers, 1), error);
 }
 
 /* A micro-batch in one pass, slice after slice; all busy threads begin together. */
 static bool
 time_pass(ExecMeasureRank *rank, ExecStageRun *run, int32_t stage, ProfilePass pass,
-          int32_t microbatch, int32_t n, GError **error)
+          int32_t micro_batch, int32_t n, GError **error)
 {
     if (!exec_measure_meet(rank, error))
         return false;
@@ -141,9 +141,9 @@ time_pass(ExecMeasureRank *rank, ExecStageRun *run, int32_t stage, ProfilePass p
     for (int32_t i = 0; i < n; i++) {
         const int32_t slice = pass == PROFILE_PASS_FORWARD ? i : n - 1 - i;
 
-        if (!exec_measure_op(rank, run, stage, pass, microbatch, slice, error) ||
+        if (!exec_measure_op(rank, run, stage, pass, micro_batch, slice, error) ||
             (pass == PROFILE_PASS_BACKWARD_INPUT &&
-             !exec_measure_op(rank, run, stage, PROFILE_PASS_BACKWARD_WEIGHT, microbatch, slice,
+             !exec_measure_op(rank, run, stage, PROFILE_PASS_BACKWARD_WEIGHT, micro_batch, slice,
                               error)))
             return false;
     }
@@ -159,10 +159,10 @@ time_stage(ExecMeasureRank *rank, int32_t stage, const ExecGridPoint *point, boo
         splits_backward ? PROFILE_PASS_BACKWARD_INPUT : PROFILE_PASS_BACKWARD,
     };
     const int32_t n = n_slices(rank->shared->plan->seq_len, point->tokens);
-    g_autoptr(ExecStageRun) run = exec_measure_stage_run(rank, stage, point, N_MICROBATCHES);
+    g_autoptr(ExecStageRun) run = exec_measure_stage_run(rank, stage, point, N_MICRO_BATCHES);
 
     for (size_t pass = 0; pass < G_N_ELEMENTS(passes); pass++)
-        for (int32_t m = 0; m < N_MICROBATCHES; m++)
+        for (int32_t m = 0; m < N_MICRO_BATCHES; m++)
             if (!time_pass(rank, run, stage, passes[pass], m, n, error))
                 return false;
     return true;

@@ -20,7 +20,7 @@ const ModelArch exec_measure_tiny_arch = {
 };
 
 Plan *
-exec_measure_tiny_plan(Dtype dtype, int64_t n_stages, int64_t n_copies, int64_t n_microbatches)
+exec_measure_tiny_plan(Dtype dtype, int64_t n_stages, int64_t n_copies, int64_t n_micro_batches)
 {
     const ModelArch *tiny = &exec_measure_tiny_arch;
     Plan *plan = plan_new();
@@ -29,8 +29,8 @@ exec_measure_tiny_plan(Dtype dtype, int64_t n_stages, int64_t n_copies, int64_t 
     plan->seq_len = tiny->max_seq_len;
     plan->degrees.pp = n_stages;
     plan->degrees.dp = n_copies;
-    plan->n_microbatches = n_microbatches;
-    plan->global_batch = n_copies * n_microbatches;
+    plan->n_micro_batches = n_micro_batches;
+    plan->global_batch = n_copies * n_micro_batches;
     g_array_append_val(plan->slices, plan->seq_len);
     plan_set_even_stages(plan, tiny->n_layers, true, SCHEDULE_PLACEMENT_LOOP, PLAN_RECOMPUTE_NONE);
     return plan;

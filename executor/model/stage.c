@@ -11,9 +11,9 @@ exec_stage_run_new(const ExecStageOptions *options)
     const size_t n_slices = (size_t)options->n_slices;
 
     run->o = *options;
-    run->microbatches = g_new0(ExecMicrobatchState, (size_t)options->n_microbatches);
-    run->slices = g_new0(ExecSliceState, (size_t)options->n_microbatches * n_slices);
-    for (size_t i = 0; i < (size_t)options->n_microbatches * n_slices; i++) {
+    run->micro_batches = g_new0(ExecMicroBatchState, (size_t)options->n_micro_batches);
+    run->slices = g_new0(ExecSliceState, (size_t)options->n_micro_batches * n_slices);
+    for (size_t i = 0; i < (size_t)options->n_micro_batches * n_slices; i++) {
         run->slices[i].parts = g_new0(ExecPartBlocks, (size_t)options->stage->n_layers + 1);
         if (options->stage->n_dense < options->stage->n_layers)
             run->slices[i].moe = g_new0(ExecMoe, (size_t)options->stage->n_layers);
@@ -73,7 +73,7 @@ exec_stage_run_free(ExecStageRun *run)
 {
     if (run == NULL)
         return;
-    for (int32_t i = 0; i < run->o.n_microbatches * run->o.n_slices; i++) {
+    for (int32_t i = 0; i < run->o.n_micro_batches * run->o.n_slices; i++) {
         for (int64_t l = 0; l <= run->o.stage->n_layers; l++) {
             give_inputs(run, &run->slices[i], l);
             give_products(run, &run->slices[i], l);
@@ -81,24 +81,24 @@ exec_stage_run_free(ExecStageRun *run)
         g_free(run->slices[i].parts);
         g_free(run->slices[i].moe);
     }
-    for (int32_t i = 0; i < run->o.n_microbatches; i++) {
-        exec_pool_give(run->o.pool, &run->microbatches[i].kv);
-        exec_pool_give(run->o.pool, &run->microbatches[i].d_kv);
+    for (int32_t i = 0; i < run->o.n_micro_batches; i++) {
+        exec_pool_give(run->o.pool, &run->micro_batches[i].kv);
+        exec_pool_give(run->o.pool, &run->micro_batches[i].d_kv);
     }
     end_op(run);
-    g_free(run->microbatches);
+    g_free(run->micro_batches);
     g_free(run->slices);
     g_free(run->context);
     g_free(run);
 }
 
 ExecSlice
-exec_stage_slice(const ExecStageRun *run, int32_t microbatch, int32_t slice)
+exec_stage_slice(const ExecStageRun *run, int32_t micro_batch, int32_t slice)
 {
     const int64_t cp = run->o.widths->cp;
 
     return (ExecSlice){
-        .sequences = run->o.sequences[microbatch],
+        .sequences = run->o.sequences[micro_batch],
         .tokens = run->o.slices[slice],
         .context = run->context[slice],
         .own_tokens = run->o.slices[slice] / cp,
@@ -109,9 +109,9 @@ exec_stage_slice(const ExecStageRun *run, int32_t microbatch, int32_t slice)
 }
 
 int64_t
-exec_stage_boundary_bytes(const ExecStageRun *run, int32_t microbatch, int32_t slice)
+exec_stage_boundary_bytes(const ExecStageRun *run, int32_t micro_batch, int32_t slice)
 {
-    const ExecSlice s = exec_stage_slice(run, microbatch, slice);
+    const ExecSlice s = exec_stage_slice(run, micro_batch, slice);
 
     return exec_stage_boundary_of(run->o.widths, exec_slice_rows(&s));
 }
@@ -187,13 +187,13 @@ backward_needs(bool split)
 /* --- forward --- */
 
 bool
-exec_stage_begin_forward(ExecStageRun *run, int32_t microbatch, int32_t slice, void **x,
+exec_stage_begin_forward(ExecStageRun *run, int32_t micro_batch, int32_t slice, void **x,
                          GError **error)
 {
     const int64_t n_layers = run->o.stage->n_layers;
-    ExecPartBlocks *parts = exec_stage_slice_state(run, microbatch, slice)->parts;
-    ExecMicrobatchState *whole = &run->microbatches[microbatch];
-    const ExecSlice s = exec_stage_slice(run, microbatch, slice);
+    ExecPartBlocks *parts = exec_stage_slice_state(run, micro_batch, slice)->parts;
+    ExecMicroBatchState *whole = &run->micro_batches[micro_batch];
+    const ExecSlice s = exec_stage_slice(run, micro_batch, slice);
     const int64_t kv = exec_stage_kv_bytes_kept(run, &s);
 
     g_assert(parts[0].inputs.data == NULL);
@@ -212,14 +212,15 @@ exec_stage_begin_forward(ExecStageRun *run, int32_t microbatch, int32_t slice, v
 }
 
 const void *
-exec_stage_forward(ExecStageRun *run, int32_t microbatch, int32_t slice, const int32_t *tokens,
+exec_stage_forward(ExecStageRun *run, int32_t micro_batch, int32_t slice, const int32_t *tokens,
                    const int32_t *targets, double *loss)
 {
     const ExecStage *stage = run->o.stage;
-    const ExecSlice s = exec_stage_slice(run, microbatch, slice);
-    ExecSliceState *state = exec_stage_slice_state(run, microbatch, slice);
+    const ExecSlice s = exec_stage_slice(run, micro_batch, slice);
+    ExecSliceState *state = exec_stage_slice_state(run, micro_batch, slice);
     const ExecLayerScratch scratch = exec_stage_scratch_at(run, &s);
-    const ExecLayer common = exec_stage_layer_at(run, microbatch, slice, stage->n_layers, &scratch);
+    const ExecLayer common =
+        exec_stage_layer_at(run, micro_batch, slice, stage->n_layers, &scratch);
     void *x = state->parts[0].inputs.data;
     ExecOpenUnits open;
 
@@ -228,8 +229,8 @@ exec_stage_forward(ExecStageRun *run, int32_t microbatch, int32_t slice, const i
         exec_units_close(&open);
     }
     for (int64_t l = 0; l < stage->n_layers; l++) {
-        const ExecLayer layer = exec_stage_layer_at(run, microbatch, slice, l, &scratch);
-        x = exec_stage_output_at(run, microbatch, slice, l);
+        const ExecLayer layer = exec_stage_layer_at(run, micro_batch, slice, l, &scratch);
+        x = exec_stage_output_at(run, micro_batch, slice, l);
         if (!open_layer(run, l, EXEC_OPEN_WEIGHTS, &open))
             break;
         exec_layer_forward(&layer, x);
@@ -239,7 +240,7 @@ exec_stage_forward(ExecStageRun *run, int32_t microbatch, int32_t slice, const i
         exec_comm_poll(run->o.comm);
     }
     if (stage->head && open_head(run, EXEC_OPEN_WEIGHTS, &open)) {
-        const ExecHeadActivations head = exec_stage_head_at(run, microbatch, slice);
+        const ExecHeadActivations head = exec_stage_head_at(run, micro_batch, slice);
         exec_head_forward(&common, &stage->ends, &head, targets, run->o.loss_factor,
                           run->o.scratch->stats, loss);
         exec_units_close(&open);
@@ -258,9 +259,9 @@ exec_stage_gradient(ExecStageRun *run)
 
 /* After B or I: gives back K and V that no slice reads any more. */
 static void
-finish_inputs(ExecStageRun *run, int32_t microbatch)
+finish_inputs(ExecStageRun *run, int32_t micro_batch)
 {
-    ExecMicrobatchState *whole = &run->microbatches[microbatch];
+    ExecMicroBatchState *whole = &run->micro_batches[micro_batch];
 
     if (++whole->n_backward < run->o.n_slices)
         return;
@@ -270,9 +271,9 @@ finish_inputs(ExecStageRun *run, int32_t microbatch)
 
 /* After B or W: their gradients. */
 static void
-finish(ExecStageRun *run, int32_t microbatch)
+finish(ExecStageRun *run, int32_t micro_batch)
 {
-    ExecMicrobatchState *whole = &run->microbatches[microbatch];
+    ExecMicroBatchState *whole = &run->micro_batches[micro_batch];
 
     if (++whole->n_done < run->o.n_slices)
         return;
@@ -282,11 +283,11 @@ finish(ExecStageRun *run, int32_t microbatch)
 
 /* The accumulator of K's and V's gradients begins at zero with the micro-batch's first backward. */
 static bool
-begin_backward(ExecStageRun *run, int32_t microbatch, int32_t slice, bool split, GError **error)
+begin_backward(ExecStageRun *run, int32_t micro_batch, int32_t slice, bool split, GError **error)
 {
     ExecBackend *backend = run->o.comm->backend;
-    const ExecSlice s = exec_stage_slice(run, microbatch, slice);
-    ExecMicrobatchState *whole = &run->microbatches[microbatch];
+    const ExecSlice s = exec_stage_slice(run, micro_batch, slice);
+    ExecMicroBatchState *whole = &run->micro_batches[micro_batch];
     const int64_t kv = exec_stage_kv_bytes_kept(run, &s);
 
     if (kv > 0 && whole->d_kv.data == NULL) {
@@ -298,12 +299,12 @@ begin_backward(ExecStageRun *run, int32_t microbatch, int32_t slice, bool split,
 }
 
 static void
-head_backward(ExecStageRun *run, int32_t microbatch, int32_t slice, bool split,
+head_backward(ExecStageRun *run, int32_t micro_batch, int32_t slice, bool split,
               const ExecLayer *common)
 {
     const ExecEndTensors *ends = &run->o.stage->ends;
-    const ExecHeadActivations head = exec_stage_head_at(run, microbatch, slice);
-    ExecSliceState *state = exec_stage_slice_state(run, microbatch, slice);
+    const ExecHeadActivations head = exec_stage_head_at(run, micro_batch, slice);
+    ExecSliceState *state = exec_stage_slice_state(run, micro_batch, slice);
     ExecOpenUnits open;
 
     if (!open_head(run, backward_needs(split), &open))
@@ -334,23 +335,23 @@ take_kept(ExecStageRun *run, const ExecSlice *s, int64_t layer, ExecPartBlocks *
 }
 
 static void
-layer_backward(ExecStageRun *run, int32_t microbatch, int32_t slice, int64_t l, bool split,
+layer_backward(ExecStageRun *run, int32_t micro_batch, int32_t slice, int64_t l, bool split,
                const ExecLayerScratch *scratch)
 {
-    const ExecSlice s = exec_stage_slice(run, microbatch, slice);
-    ExecSliceState *state = exec_stage_slice_state(run, microbatch, slice);
+    const ExecSlice s = exec_stage_slice(run, micro_batch, slice);
+    ExecSliceState *state = exec_stage_slice_state(run, micro_batch, slice);
     ExecOpenUnits open;
 
     if (split && !take_kept(run, &s, l, &state->parts[l]))
         return;
-    const ExecLayer layer = exec_stage_layer_at(run, microbatch, slice, l, scratch);
+    const ExecLayer layer = exec_stage_layer_at(run, micro_batch, slice, l, scratch);
     if (!open_layer(run, l, backward_needs(split), &open))
         return;
     /* The output was kept or sent away: the second one goes nowhere. */
     if (exec_stage_recomputes_all(run))
         exec_layer_forward(&layer, scratch->kept.d_up);
     if (split) {
-        const ExecLayerKept kept = exec_stage_kept_at(run, microbatch, slice, l);
+        const ExecLayerKept kept = exec_stage_kept_at(run, micro_batch, slice, l);
         exec_layer_backward(&layer, &kept, run->o.scratch->d);
     } else {
         exec_layer_backward(&layer, NULL, run->o.scratch->d);
@@ -363,24 +364,25 @@ layer_backward(ExecStageRun *run, int32_t microbatch, int32_t slice, int64_t l, 
 }
 
 bool
-exec_stage_backward(ExecStageRun *run, int32_t microbatch, int32_t slice, const int32_t *tokens,
+exec_stage_backward(ExecStageRun *run, int32_t micro_batch, int32_t slice, const int32_t *tokens,
                     bool split, const void **dx, GError **error)
 {
     const ExecStage *stage = run->o.stage;
-    const ExecSlice s = exec_stage_slice(run, microbatch, slice);
-    ExecSliceState *state = exec_stage_slice_state(run, microbatch, slice);
+    const ExecSlice s = exec_stage_slice(run, micro_batch, slice);
+    ExecSliceState *state = exec_stage_slice_state(run, micro_batch, slice);
     void *d = run->o.scratch->d;
     ExecOpenUnits open;
 
     g_assert(state->parts[0].inputs.data != NULL);
-    if (!begin_backward(run, microbatch, slice, split, error))
+    if (!begin_backward(run, micro_batch, slice, split, error))
         return false;
     const ExecLayerScratch scratch = exec_stage_scratch_at(run, &s);
-    const ExecLayer common = exec_stage_layer_at(run, microbatch, slice, stage->n_layers, &scratch);
+    const ExecLayer common =
+        exec_stage_layer_at(run, micro_batch, slice, stage->n_layers, &scratch);
     if (stage->head)
-        head_backward(run, microbatch, slice, split, &common);
+        head_backward(run, micro_batch, slice, split, &common);
     for (int64_t l = stage->n_layers - 1; l >= 0 && run->o.comm->error == NULL; l--)
-        layer_backward(run, microbatch, slice, l, split, &scratch);
+        layer_backward(run, micro_batch, slice, l, split, &scratch);
     exec_pool_give(run->o.pool, &run->again);
     if (stage->embedding && open_embedding(run, EXEC_OPEN_GRADIENTS, &open)) {
         exec_embedding_weight(&common, &stage->ends, tokens, d);
@@ -389,18 +391,18 @@ exec_stage_backward(ExecStageRun *run, int32_t microbatch, int32_t slice, const 
     end_op(run);
     give_inputs(run, state, stage->n_layers); /* of a stage without layers */
     if (!split)
-        finish(run, microbatch);
-    finish_inputs(run, microbatch);
+        finish(run, micro_batch);
+    finish_inputs(run, micro_batch);
     *dx = d;
     return true;
 }
 
 void
-exec_stage_backward_weight(ExecStageRun *run, int32_t microbatch, int32_t slice)
+exec_stage_backward_weight(ExecStageRun *run, int32_t micro_batch, int32_t slice)
 {
     const ExecStage *stage = run->o.stage;
-    const ExecSlice s = exec_stage_slice(run, microbatch, slice);
-    ExecSliceState *state = exec_stage_slice_state(run, microbatch, slice);
+    const ExecSlice s = exec_stage_slice(run, micro_batch, slice);
+    ExecSliceState *state = exec_stage_slice_state(run, micro_batch, slice);
     ExecOpenUnits open;
     GError *error = NULL;
 
@@ -409,16 +411,17 @@ exec_stage_backward_weight(ExecStageRun *run, int32_t microbatch, int32_t slice)
         return;
     }
     const ExecLayerScratch scratch = exec_stage_scratch_at(run, &s);
-    const ExecLayer common = exec_stage_layer_at(run, microbatch, slice, stage->n_layers, &scratch);
+    const ExecLayer common =
+        exec_stage_layer_at(run, micro_batch, slice, stage->n_layers, &scratch);
     if (stage->head && open_head(run, EXEC_OPEN_GRADIENTS, &open)) {
-        const ExecHeadActivations head = exec_stage_head_at(run, microbatch, slice);
+        const ExecHeadActivations head = exec_stage_head_at(run, micro_batch, slice);
         exec_head_weight(&common, &stage->ends, &head);
         exec_units_close(&open);
         give_products(run, state, stage->n_layers);
     }
     for (int64_t l = stage->n_layers - 1; l >= 0; l--) {
-        const ExecLayer layer = exec_stage_layer_at(run, microbatch, slice, l, &scratch);
-        const ExecLayerKept kept = exec_stage_kept_at(run, microbatch, slice, l);
+        const ExecLayer layer = exec_stage_layer_at(run, micro_batch, slice, l, &scratch);
+        const ExecLayerKept kept = exec_stage_kept_at(run, micro_batch, slice, l);
         if (!open_layer(run, l, EXEC_OPEN_GRADIENTS, &open))
             break;
         exec_layer_backward_weight(&layer, &kept);
@@ -427,5 +430,5 @@ exec_stage_backward_weight(ExecStageRun *run, int32_t microbatch, int32_t slice)
         exec_comm_poll(run->o.comm);
     }
     end_op(run);
-    finish(run, microbatch);
+    finish(run, micro_batch);
 }

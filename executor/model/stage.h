@@ -1,5 +1,6 @@
 /*
- * executor/model/stage.h - one stage at work: its ops on (micro-batch, slice) and the memory in between.
+ * executor/model/stage.h - one stage at work: its ops on (micro-batch, slice) and the memory in
+ * between.
  *
  * Knows no messages or schedules: the caller puts the input in, takes the output out, and keeps the
  * order that the schedule promised (schedule.h: dependencies).  Collectives inside a stage (tp, cp)
@@ -50,7 +51,7 @@ typedef struct {
     ExecComm *comm;
     ExecPool *pool;
     const ExecStageScratch *scratch;
-    int32_t n_microbatches, n_slices;
+    int32_t n_micro_batches, n_slices;
     const int64_t *sequences; /* of each micro-batch */
     const int64_t *slices;    /* tokens of each */
     float loss_factor;        /* 1 / tokens of the global batch */
@@ -64,14 +65,14 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC(ExecStageRun, exec_stage_run_free)
 
 /* The slice that (micro-batch, slice) is, and the bytes of its boundary: local rows times hidden.
  */
-ExecSlice exec_stage_slice(const ExecStageRun *run, int32_t microbatch, int32_t slice);
-int64_t exec_stage_boundary_bytes(const ExecStageRun *run, int32_t microbatch, int32_t slice);
+ExecSlice exec_stage_slice(const ExecStageRun *run, int32_t micro_batch, int32_t slice);
+int64_t exec_stage_boundary_bytes(const ExecStageRun *run, int32_t micro_batch, int32_t slice);
 
 /*
  * Begins F: takes its memory.  @x  (out, borrowed) where the stage's input goes; the embedding's
  * stage fills it itself.  False on EXEC_ERROR_MEMORY.
  */
-bool exec_stage_begin_forward(ExecStageRun *run, int32_t microbatch, int32_t slice, void **x,
+bool exec_stage_begin_forward(ExecStageRun *run, int32_t micro_batch, int32_t slice, void **x,
                               GError **error);
 
 /*
@@ -80,7 +81,7 @@ bool exec_stage_begin_forward(ExecStageRun *run, int32_t microbatch, int32_t sli
  * @loss  (out) in the backend's memory: becomes the sum of the rows' losses; NULL unless head.
  * Returns: (borrowed) the output, valid until the rank's next op.
  */
-const void *exec_stage_forward(ExecStageRun *run, int32_t microbatch, int32_t slice,
+const void *exec_stage_forward(ExecStageRun *run, int32_t micro_batch, int32_t slice,
                                const int32_t *tokens, const int32_t *targets, double *loss);
 
 /* Where the gradient of the stage's output goes before B or I (not of the head's stage). */
@@ -88,10 +89,10 @@ void *exec_stage_gradient(ExecStageRun *run);
 
 /* B, or I where W will come (@split); both add the embedding's gradient.  @dx  (out, borrowed)
  * gradient of the input, valid until the next op.  False on EXEC_ERROR_MEMORY. */
-bool exec_stage_backward(ExecStageRun *run, int32_t microbatch, int32_t slice,
+bool exec_stage_backward(ExecStageRun *run, int32_t micro_batch, int32_t slice,
                          const int32_t *tokens, bool split, const void **dx, GError **error);
 /* W: of products. */
-void exec_stage_backward_weight(ExecStageRun *run, int32_t microbatch, int32_t slice);
+void exec_stage_backward_weight(ExecStageRun *run, int32_t micro_batch, int32_t slice);
 
 /* Appends the units whose weights an op of @kind opens, in order, to @openings (of ExecOpening),
  * but for those of which none are apart. */

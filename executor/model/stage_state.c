@@ -134,9 +134,9 @@ at(const ExecBlock *block, int64_t offset)
 }
 
 static const ExecPartBlocks *
-part_at(const ExecStageRun *run, int32_t microbatch, int32_t slice, int64_t layer)
+part_at(const ExecStageRun *run, int32_t micro_batch, int32_t slice, int64_t layer)
 {
-    return &exec_stage_slice_state(run, microbatch, slice)->parts[layer];
+    return &exec_stage_slice_state(run, micro_batch, slice)->parts[layer];
 }
 
 static ExecLayerActivations
@@ -158,10 +158,10 @@ activations_at(const ExecStageRun *run, const ExecPartBlocks *part, const ExecSl
 
 /* K and V of @layer; their gradient. */
 static void
-set_kv(const ExecStageRun *run, int32_t microbatch, const ExecPartBlocks *part, int64_t layer,
+set_kv(const ExecStageRun *run, int32_t micro_batch, const ExecPartBlocks *part, int64_t layer,
        ExecLayer *result)
 {
-    const ExecMicrobatchState *whole = &run->microbatches[microbatch];
+    const ExecMicroBatchState *whole = &run->micro_batches[micro_batch];
     const ExecSlice *s = &result->slice;
     const int64_t rows = exec_slice_rows(s), kv = exec_stage_kv_bytes(run->o.widths, s->sequences);
     const bool moe = is_moe(run, layer);
@@ -182,12 +182,12 @@ set_kv(const ExecStageRun *run, int32_t microbatch, const ExecPartBlocks *part, 
 }
 
 ExecLayer
-exec_stage_layer_at(const ExecStageRun *run, int32_t microbatch, int32_t slice, int64_t layer,
+exec_stage_layer_at(const ExecStageRun *run, int32_t micro_batch, int32_t slice, int64_t layer,
                     const ExecLayerScratch *scratch)
 {
-    const ExecSlice s = exec_stage_slice(run, microbatch, slice);
+    const ExecSlice s = exec_stage_slice(run, micro_batch, slice);
     const ExecStage *stage = run->o.stage;
-    const ExecPartBlocks *part = part_at(run, microbatch, slice, layer);
+    const ExecPartBlocks *part = part_at(run, micro_batch, slice, layer);
     ExecLayer result = {
         .backend = run->o.comm->backend,
         .comm = run->o.comm,
@@ -204,13 +204,13 @@ exec_stage_layer_at(const ExecStageRun *run, int32_t microbatch, int32_t slice, 
         return result;
     result.tensors = &stage->layers[layer];
     if (is_moe(run, layer))
-        result.moe = &exec_stage_slice_state(run, microbatch, slice)->moe[layer];
+        result.moe = &exec_stage_slice_state(run, micro_batch, slice)->moe[layer];
     result.a = activations_at(run, part, &s, is_moe(run, layer));
     if (stage->recompute == PLAN_RECOMPUTE_SELECTIVE) {
         result.core_again = true;
         result.a.lse = run->o.scratch->lse;
     }
-    set_kv(run, microbatch, part, layer, &result);
+    set_kv(run, micro_batch, part, layer, &result);
     return result;
 }
 
@@ -222,28 +222,28 @@ exec_stage_scratch_at(const ExecStageRun *run, const ExecSlice *s)
 }
 
 ExecHeadActivations
-exec_stage_head_at(const ExecStageRun *run, int32_t microbatch, int32_t slice)
+exec_stage_head_at(const ExecStageRun *run, int32_t micro_batch, int32_t slice)
 {
-    const ExecSlice s = exec_stage_slice(run, microbatch, slice);
-    const ExecPartBlocks *part = part_at(run, microbatch, slice, run->o.stage->n_layers);
+    const ExecSlice s = exec_stage_slice(run, micro_batch, slice);
+    const ExecPartBlocks *part = part_at(run, micro_batch, slice, run->o.stage->n_layers);
 
     return exec_head_activations(run->o.widths, exec_slice_rows(&s), part->inputs.data,
                                  part->products.data);
 }
 
 void *
-exec_stage_output_at(const ExecStageRun *run, int32_t microbatch, int32_t slice, int64_t layer)
+exec_stage_output_at(const ExecStageRun *run, int32_t micro_batch, int32_t slice, int64_t layer)
 {
     if (layer + 1 == run->o.stage->n_layers && !run->o.stage->head)
         return run->o.scratch->d;
-    return part_at(run, microbatch, slice, layer + 1)->inputs.data;
+    return part_at(run, micro_batch, slice, layer + 1)->inputs.data;
 }
 
 ExecLayerKept
-exec_stage_kept_at(const ExecStageRun *run, int32_t microbatch, int32_t slice, int64_t layer)
+exec_stage_kept_at(const ExecStageRun *run, int32_t micro_batch, int32_t slice, int64_t layer)
 {
-    const ExecSlice s = exec_stage_slice(run, microbatch, slice);
+    const ExecSlice s = exec_stage_slice(run, micro_batch, slice);
 
     return exec_layer_kept(run->o.widths, exec_slice_rows(&s), is_moe(run, layer),
-                           part_at(run, microbatch, slice, layer)->gradients.data);
+                           part_at(run, micro_batch, slice, layer)->gradients.data);
 }

@@ -1,5 +1,6 @@
 /*
- * executor/model/stage_state.h - what a stage holds between its ops, and where in it everything lies.
+ * executor/model/stage_state.h - what a stage holds between its ops, and where in it everything
+ * lies.
  *
  * Every layer has blocks of its own, which go back as soon as its backward is done, so that what
  * one layer's I keeps for W lies where another's activations lay.
@@ -42,13 +43,13 @@ typedef struct {
 typedef struct {
     ExecBlock kv, d_kv;
     int32_t n_backward, n_done; /* slices whose B or I, and whose B or W, has ended */
-} ExecMicrobatchState;
+} ExecMicroBatchState;
 
 struct ExecStageRun {
     ExecStageOptions o;
-    int64_t *context;                  /* (owned) tokens before each slice */
-    ExecMicrobatchState *microbatches; /* (owned) */
-    ExecSliceState *slices;            /* (owned) [microbatch][slice] */
+    int64_t *context;                   /* (owned) tokens before each slice */
+    ExecMicroBatchState *micro_batches; /* (owned) */
+    ExecSliceState *slices;             /* (owned) [micro_batch][slice] */
     /* Inside an op: for exec_layer_scratch(); with recompute full: one layer's activations [and K,
      * V]. */
     ExecBlock layer, again;
@@ -67,9 +68,9 @@ int64_t exec_stage_kv_bytes(const ExecWidths *w, int64_t sequences);
 int64_t exec_stage_boundary_of(const ExecWidths *w, int64_t rows);
 
 static inline ExecSliceState *
-exec_stage_slice_state(const ExecStageRun *run, int32_t microbatch, int32_t slice)
+exec_stage_slice_state(const ExecStageRun *run, int32_t micro_batch, int32_t slice)
 {
-    return &run->slices[microbatch * run->o.n_slices + slice];
+    return &run->slices[micro_batch * run->o.n_slices + slice];
 }
 
 /* Bytes of the blocks of @layer, or the head (n_layers), of slice @s; 0: it has none. */
@@ -89,16 +90,16 @@ exec_stage_recomputes_all(const ExecStageRun *run)
 }
 
 /* Layer @layer at work; @layer may be n_layers, which has only what is common. */
-ExecLayer exec_stage_layer_at(const ExecStageRun *run, int32_t microbatch, int32_t slice,
+ExecLayer exec_stage_layer_at(const ExecStageRun *run, int32_t micro_batch, int32_t slice,
                               int64_t layer, const ExecLayerScratch *scratch);
 ExecLayerScratch exec_stage_scratch_at(const ExecStageRun *run, const ExecSlice *s);
-ExecHeadActivations exec_stage_head_at(const ExecStageRun *run, int32_t microbatch, int32_t slice);
+ExecHeadActivations exec_stage_head_at(const ExecStageRun *run, int32_t micro_batch, int32_t slice);
 /* Where layer @layer's output goes. */
-void *exec_stage_output_at(const ExecStageRun *run, int32_t microbatch, int32_t slice,
+void *exec_stage_output_at(const ExecStageRun *run, int32_t micro_batch, int32_t slice,
                            int64_t layer);
 
 /* What I keeps of a layer for W. */
-ExecLayerKept exec_stage_kept_at(const ExecStageRun *run, int32_t microbatch, int32_t slice,
+ExecLayerKept exec_stage_kept_at(const ExecStageRun *run, int32_t micro_batch, int32_t slice,
                                  int64_t layer);
 
 G_END_DECLS

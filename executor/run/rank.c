@@ -88,7 +88,7 @@ barrier(ExecRank *rank, GError **error)
 static bool
 sum_losses(ExecRank *rank, double *sum, GError **error)
 {
-    const int64_t n = rank->shared->plan->n_microbatches * rank->shared->schedule->n_slices;
+    const int64_t n = rank->shared->plan->n_micro_batches * rank->shared->schedule->n_slices;
 
     *sum = 0;
     if (rank->device_losses == NULL)

@@ -5,10 +5,10 @@ static int64_t
 tag_of(const ExecRank *rank, const ExecMessage *m)
 {
     const Schedule *schedule = rank->shared->schedule;
-    const int64_t microbatch =
-        m->op.microbatch + (int64_t)m->chain * schedule_chain_microbatches(schedule);
+    const int64_t micro_batch =
+        m->op.micro_batch + (int64_t)m->chain * schedule_chain_micro_batches(schedule);
 
-    return ((microbatch * schedule_n_stages(schedule) + m->from_stage) * schedule->n_slices +
+    return ((micro_batch * schedule_n_stages(schedule) + m->from_stage) * schedule->n_slices +
             m->op.slice) *
                2 +
            (m->to_stage < m->from_stage);
@@ -19,7 +19,7 @@ exec_rank_free_tag(const ExecRank *rank)
 {
     const Schedule *schedule = rank->shared->schedule;
 
-    return rank->shared->plan->n_microbatches * schedule_n_stages(schedule) * schedule->n_slices *
+    return rank->shared->plan->n_micro_batches * schedule_n_stages(schedule) * schedule->n_slices *
            2;
 }
 

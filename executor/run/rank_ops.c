@@ -29,21 +29,21 @@ exec_rank_add_event(ExecRank *rank, TraceStream stream, TraceEventKind kind, int
 }
 
 int64_t
-exec_rank_microbatch(const ExecRank *rank, ScheduleOp op, const ExecStage *stage)
+exec_rank_micro_batch(const ExecRank *rank, ScheduleOp op, const ExecStage *stage)
 {
-    return op.microbatch +
-           (int64_t)stage->chain * schedule_chain_microbatches(rank->shared->schedule);
+    return op.micro_batch +
+           (int64_t)stage->chain * schedule_chain_micro_batches(rank->shared->schedule);
 }
 
 /* This op's rows of @rows (tokens or targets); NULL where the rank has none. */
 static const int32_t *
 rows_of(const ExecRank *rank, const int32_t *rows, ScheduleOp op, const ExecStage *stage)
 {
-    const int64_t microbatch = exec_rank_microbatch(rank, op, stage);
+    const int64_t micro_batch = exec_rank_micro_batch(rank, op, stage);
 
     return rows == NULL ? NULL
-                        : rows + rank->microbatch_at[microbatch] +
-                              rank->slice_at[op.slice] * rank->sequences[microbatch];
+                        : rows + rank->micro_batch_at[micro_batch] +
+                              rank->slice_at[op.slice] * rank->sequences[micro_batch];
 }
 
 /* Between @stage and its neighbour @peer_stage; @receives: towards this rank. */
@@ -56,7 +56,7 @@ message_of(const ExecRank *rank, ScheduleOp op, const ExecStage *stage, int32_t 
         .chain = stage->chain,
         .from_stage = receives ? peer_stage : stage->stage,
         .to_stage = receives ? stage->stage : peer_stage,
-        .n_bytes = exec_stage_boundary_bytes(rank->runs[op.chunk], op.microbatch, op.slice),
+        .n_bytes = exec_stage_boundary_bytes(rank->runs[op.chunk], op.micro_batch, op.slice),
     };
 }
 
@@ -68,7 +68,7 @@ static void
 begin_work(ExecRank *rank, ScheduleOp op, const ExecStage *stage)
 {
     const Schedule *schedule = rank->shared->schedule;
-    const int64_t sequences = rank->sequences[exec_rank_microbatch(rank, op, stage)];
+    const int64_t sequences = rank->sequences[exec_rank_micro_batch(rank, op, stage)];
 
     exec_backend_stamp(rank->backend, &rank->op_times[2 * rank->n_op_times]);
     /* The first step allocates. */
@@ -109,15 +109,15 @@ run_forward(ExecRank *rank, ScheduleOp op, const ExecStage *stage, GError **erro
     const ExecMessage in = message_of(rank, op, stage, stage->stage - 1, true);
     const ExecMessage out = message_of(rank, op, stage, stage->stage + 1, false);
     const int64_t at =
-        exec_rank_microbatch(rank, op, stage) * rank->shared->schedule->n_slices + op.slice;
+        exec_rank_micro_batch(rank, op, stage) * rank->shared->schedule->n_slices + op.slice;
     void *x;
 
-    if (!exec_stage_begin_forward(run, op.microbatch, op.slice, &x, error) ||
+    if (!exec_stage_begin_forward(run, op.micro_batch, op.slice, &x, error) ||
         (!stage->embedding && !exec_rank_receive(rank, &in, x, error)))
         return false;
     begin_work(rank, op, stage);
     const void *y = exec_stage_forward(
-        run, op.microbatch, op.slice, rows_of(rank, rank->tokens, op, stage),
+        run, op.micro_batch, op.slice, rows_of(rank, rank->tokens, op, stage),
         rows_of(rank, rank->targets, op, stage), stage->head ? rank->device_losses + at : NULL);
     if (!end_work(rank, TRACE_EVENT_FORWARD, op, error))
         return false;
@@ -136,7 +136,7 @@ run_backward(ExecRank *rank, ScheduleOp op, const ExecStage *stage, bool split, 
     if (!stage->head && !exec_rank_receive(rank, &in, exec_stage_gradient(run), error))
         return false;
     begin_work(rank, op, stage);
-    if (!exec_stage_backward(run, op.microbatch, op.slice, tokens, split, &dx, error))
+    if (!exec_stage_backward(run, op.micro_batch, op.slice, tokens, split, &dx, error))
         return false;
     if (!end_work(rank, (TraceEventKind)op.kind, op, error))
         return false;
@@ -147,7 +147,7 @@ static bool
 run_weight(ExecRank *rank, ScheduleOp op, const ExecStage *stage, GError **error)
 {
     begin_work(rank, op, stage);
-    exec_stage_backward_weight(rank->runs[op.chunk], op.microbatch, op.slice);
+    exec_stage_backward_weight(rank->runs[op.chunk], op.micro_batch, op.slice);
     return end_work(rank, TRACE_EVENT_BACKWARD_WEIGHT, op, error);
 }
 

@@ -137,17 +137,17 @@ index_rows(ExecRank *rank, int64_t *max_sequences)
     const Plan *plan = rank->shared->plan;
     int64_t row = 0, token = 0;
 
-    rank->sequences = g_new0(int64_t, (size_t)plan->n_microbatches);
-    rank->microbatch_at = g_new0(int64_t, (size_t)plan->n_microbatches + 1);
+    rank->sequences = g_new0(int64_t, (size_t)plan->n_micro_batches);
+    rank->micro_batch_at = g_new0(int64_t, (size_t)plan->n_micro_batches + 1);
     rank->slice_at = g_new0(int64_t, (size_t)plan->slices->len);
     *max_sequences = 0;
-    for (int64_t m = 0; m < plan->n_microbatches; m++) {
-        rank->sequences[m] = plan_microbatch_sequences(plan, m);
-        rank->microbatch_at[m] = row;
+    for (int64_t m = 0; m < plan->n_micro_batches; m++) {
+        rank->sequences[m] = plan_micro_batch_sequences(plan, m);
+        rank->micro_batch_at[m] = row;
         row += rank->sequences[m] * (plan->seq_len / plan->degrees.cp);
         *max_sequences = MAX(*max_sequences, rank->sequences[m]);
     }
-    rank->microbatch_at[plan->n_microbatches] = row;
+    rank->micro_batch_at[plan->n_micro_batches] = row;
     for (guint s = 0; s < plan->slices->len; s++) {
         rank->slice_at[s] = token;
         token += g_array_index(plan->slices, int64_t, s) / plan->degrees.cp;
@@ -244,7 +244,7 @@ static void
 make_runs(ExecRank *rank)
 {
     const Plan *plan = rank->shared->plan;
-    const int32_t n_microbatches = schedule_chain_microbatches(rank->shared->schedule);
+    const int32_t n_micro_batches = schedule_chain_micro_batches(rank->shared->schedule);
 
     rank->runs = g_new0(ExecStageRun *, rank->model->stages->len);
     for (guint i = 0; i < rank->model->stages->len; i++) {
@@ -257,9 +257,9 @@ make_runs(ExecRank *rank)
             .comm = &rank->comm,
             .pool = rank->pool,
             .scratch = &rank->scratch,
-            .n_microbatches = n_microbatches,
+            .n_micro_batches = n_micro_batches,
             .n_slices = (int32_t)plan->slices->len,
-            .sequences = rank->sequences + stage->chain * n_microbatches,
+            .sequences = rank->sequences + stage->chain * n_micro_batches,
             .slices = &g_array_index(plan->slices, int64_t, 0),
             .loss_factor = 1.0f / (float)(plan->global_batch * plan->seq_len),
         });
@@ -316,10 +316,11 @@ exec_rank_prepare(ExecRank *rank, GError **error)
     rank->graphs = shared->o.graphs && can_capture(rank);
     make_units(rank);
     make_runs(rank);
-    const size_t n_losses = (size_t)plan->n_microbatches * plan->slices->len;
+    const size_t n_losses = (size_t)plan->n_micro_batches * plan->slices->len;
     rank->losses = g_new0(double, n_losses);
     if (holds_edge(rank)) {
-        const size_t n_bytes = (size_t)rank->microbatch_at[plan->n_microbatches] * sizeof(int32_t);
+        const size_t n_bytes =
+            (size_t)rank->micro_batch_at[plan->n_micro_batches] * sizeof(int32_t);
         rank->tokens = rank->backend->ops->alloc(rank->backend, n_bytes, "tokens", error);
         if (rank->tokens == NULL)
             return false;
@@ -361,7 +362,7 @@ exec_rank_clear(ExecRank *rank)
     g_free(rank->op_times);
     g_free(rank->op_events);
     g_free(rank->sequences);
-    g_free(rank->microbatch_at);
+    g_free(rank->micro_batch_at);
     g_free(rank->slice_at);
     g_free(rank->losses);
     g_clear_pointer(&rank->shared_parameters, g_array_unref);
@@ -393,7 +394,7 @@ bool
 exec_rank_load_tokens(ExecRank *rank, GError **error)
 {
     const Plan *plan = rank->shared->plan;
-    const int64_t n_rows = rank->microbatch_at[plan->n_microbatches];
+    const int64_t n_rows = rank->micro_batch_at[plan->n_micro_batches];
     int64_t index = rank->place.dp * (n_rows / (plan->seq_len / plan->degrees.cp));
 
     if (rank->tokens == NULL)
@@ -402,12 +403,12 @@ exec_rank_load_tokens(ExecRank *rank, GError **error)
     g_autofree int32_t *one = g_new(int32_t, (size_t)plan->seq_len + 1);
     g_autofree int32_t *rows = g_new(int32_t, (size_t)n_rows);
     g_autofree int32_t *next = g_new(int32_t, (size_t)n_rows);
-    for (int64_t m = 0; m < plan->n_microbatches; m++)
+    for (int64_t m = 0; m < plan->n_micro_batches; m++)
         for (int64_t b = 0; b < rank->sequences[m]; b++, index++) {
             if (!exec_data_sequence(rank->shared->data, rank->step, index, one, error))
                 return false;
-            place_tokens(rank, one, rank->sequences[m], b, rows + rank->microbatch_at[m],
-                         next + rank->microbatch_at[m]);
+            place_tokens(rank, one, rank->sequences[m], b, rows + rank->micro_batch_at[m],
+                         next + rank->micro_batch_at[m]);
         }
     rank->backend->ops->upload(rank->backend, (size_t)n_rows * sizeof *rows, rows, rank->tokens);
     rank->backend->ops->upload(rank->backend, (size_t)n_rows * sizeof *next, next, rank->targets);

@@ -28,9 +28,9 @@ typedef struct {
     ExecStageScratch scratch;
     ExecTransport transport;
     ExecComm comm;
-    int64_t *sequences;     /* (owned) of each micro-batch */
-    int64_t *microbatch_at; /* (owned) first row of tokens of each micro-batch */
-    int64_t *slice_at;      /* (owned) first of this rank's tokens of each slice */
+    int64_t *sequences;      /* (owned) of each micro-batch */
+    int64_t *micro_batch_at; /* (owned) first row of tokens of each micro-batch */
+    int64_t *slice_at;       /* (owned) first of this rank's tokens of each slice */
     /* (owned by the backend, nullable) [micro-batch][token, sequence], this rank's tokens */
     int32_t *tokens, *targets;
     GArray *shared_parameters; /* (owned) of ExecSharedParameter */
@@ -132,7 +132,7 @@ void exec_rank_add_event(ExecRank *rank, TraceStream stream, TraceEventKind kind
                          int64_t end_ns, ScheduleOp op, int32_t peer, int64_t bytes);
 
 /* The micro-batch of the data that @op works on: the second chain has the second half. */
-int64_t exec_rank_microbatch(const ExecRank *rank, ScheduleOp op, const ExecStage *stage);
+int64_t exec_rank_micro_batch(const ExecRank *rank, ScheduleOp op, const ExecStage *stage);
 
 /* Writes the times of this step's ops into their events; after synchronize(). */
 void exec_rank_read_op_times(ExecRank *rank);

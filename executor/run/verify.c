@@ -24,7 +24,7 @@ single_plan(const ModelArch *arch, int64_t global_batch, int64_t seq_len)
     plan->global_batch = global_batch;
     plan->seq_len = seq_len;
     plan->dtype = DTYPE_FP32;
-    plan->n_microbatches = global_batch;
+    plan->n_micro_batches = global_batch;
     g_array_append_val(plan->slices, seq_len);
     plan_set_even_stages(plan, arch->n_layers, true, SCHEDULE_PLACEMENT_LOOP, PLAN_RECOMPUTE_NONE);
     return plan;
@@ -100,7 +100,7 @@ exec_reference_step(ExecReference *reference, const ExecData *data, int64_t step
         .comm = &reference->comm,
         .pool = reference->pool,
         .scratch = &scratch,
-        .n_microbatches = 1,
+        .n_micro_batches = 1,
         .n_slices = 1,
         .sequences = &one,
         .slices = &plan->seq_len,

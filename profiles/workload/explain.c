@@ -231,7 +231,7 @@ add_part(const Explainer *e, const PlanStage *stage, ModelPart part, int64_t lay
     const ModelShape shape = workload_build_shape(e->build, 0, slice);
     const PlanRecompute recompute =
         part == MODEL_PART_LAYER ? stage->recompute : PLAN_RECOMPUTE_NONE;
-    const int64_t n = n_parts * e->build->plan->n_microbatches;
+    const int64_t n = n_parts * e->build->plan->n_micro_batches;
     const ProfileQuery query = workload_build_query(e->build, e->place, part, layer, &shape);
     ModelOp ops[MODEL_MAX_OPS];
     const size_t n_ops = model_ops(e->build->arch, part, layer, &shape, ops);
@@ -319,7 +319,7 @@ ops_ns(const RestQuery *query, const Workload *workload)
             const WorkloadOp *op = &workload->ops[(int64_t)s * n_per_stage + slice];
 
             sum += (op->time_ns[SCHEDULE_OP_FORWARD] + op->time_ns[SCHEDULE_OP_BACKWARD]) *
-                   build->plan->n_microbatches;
+                   build->plan->n_micro_batches;
         }
     }
     return sum;

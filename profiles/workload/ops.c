@@ -125,7 +125,7 @@ workload_build_query(const WorkloadBuild *build, const WorkloadPlace *place, Mod
         .overlap_tp = build->plan->conventions.overlap_tp,
         .accumulate_bytes_per_weight = workload_accumulate_bytes(
             build->plan->dtype, &build->plan->conventions, accumulates_in_product(build->plan),
-            (double)build->plan->n_microbatches * (double)build->n_slices),
+            (double)build->plan->n_micro_batches * (double)build->n_slices),
         .accumulate_in_product = accumulates_in_product(build->plan),
         .host_kernel_s = workload_host_kernel_s(build->plan->conventions.framework),
     };

@@ -291,28 +291,28 @@ check_devices(const WorkloadBuild *build, GError **error)
 
 /* --- classes --- */
 
-/* The distinct sizes of micro-batches, in order of appearance; @of_microbatch (out, owned) is NULL
+/* The distinct sizes of micro-batches, in order of appearance; @of_micro_batch (out, owned) is NULL
  * when there is one. */
 static GArray *
-classes_of(const Plan *plan, int32_t **of_microbatch)
+classes_of(const Plan *plan, int32_t **of_micro_batch)
 {
     GArray *classes = g_array_new(FALSE, FALSE, sizeof(int64_t));
 
-    *of_microbatch = NULL;
+    *of_micro_batch = NULL;
     if (plan->batch_slices == NULL) {
         g_array_append_val(classes, plan->micro_batch);
         return classes;
     }
-    *of_microbatch = g_new(int32_t, plan->n_microbatches);
-    for (int64_t i = 0; i < plan->n_microbatches; i++) {
-        int64_t n = plan_microbatch_sequences(plan, i);
+    *of_micro_batch = g_new(int32_t, plan->n_micro_batches);
+    for (int64_t i = 0; i < plan->n_micro_batches; i++) {
+        int64_t n = plan_micro_batch_sequences(plan, i);
         guint j = 0;
 
         while (j < classes->len && g_array_index(classes, int64_t, j) != n)
             j++;
         if (j == classes->len)
             g_array_append_val(classes, n);
-        (*of_microbatch)[i] = (int32_t)j;
+        (*of_micro_batch)[i] = (int32_t)j;
     }
     return classes;
 }
@@ -389,7 +389,7 @@ workload_new(const ModelArch *arch, const Profile *profile, const Plan *plan,
              int64_t memory_limit_bytes, GError **error)
 {
     g_autoptr(GArray) classes = NULL;
-    g_autofree int32_t *class_of_microbatch = NULL;
+    g_autofree int32_t *class_of_micro_batch = NULL;
     g_autofree int64_t *contexts = NULL;
     const ScheduleFamily *family;
     WorkloadBuild build;
@@ -404,7 +404,7 @@ workload_new(const ModelArch *arch, const Profile *profile, const Plan *plan,
         return NULL;
     family = schedule_family_find(plan->schedule, NULL);
     is_bidir = family != NULL && family->placement == SCHEDULE_PLACEMENT_BIDIR;
-    classes = classes_of(plan, &class_of_microbatch);
+    classes = classes_of(plan, &class_of_micro_batch);
     contexts = g_new0(int64_t, plan->slices->len);
     for (guint i = 1; i < plan->slices->len; i++)
         contexts[i] = contexts[i - 1] + g_array_index(plan->slices, int64_t, i - 1);
@@ -424,7 +424,7 @@ workload_new(const ModelArch *arch, const Profile *profile, const Plan *plan,
         return NULL;
     workload = build_workload(&build, memory_limit_bytes, error);
     if (workload != NULL)
-        workload->class_of_microbatch = g_steal_pointer(&class_of_microbatch);
+        workload->class_of_micro_batch = g_steal_pointer(&class_of_micro_batch);
     return workload;
 }
 
@@ -474,7 +474,7 @@ workload_free(Workload *workload)
     if (workload == NULL)
         return;
     g_free(workload->ops);
-    g_free(workload->class_of_microbatch);
+    g_free(workload->class_of_micro_batch);
     g_free(workload->ranks);
     workload_links_free(workload->links);
     workload_ahead_free(workload->ahead);

@@ -99,8 +99,8 @@ typedef struct {
     int32_t n_chains; /* 2 for bidir schedules: stage s of chain 1 lies on rank p-1-s */
     WorkloadOp
         *ops; /* (owned) [((chain * n_stages + stage) * n_classes + class) * n_slices + slice] */
-    int32_t *class_of_microbatch; /* (owned, nullable: one class) */
-    WorkloadRank *ranks;          /* (owned) n_ranks */
+    int32_t *class_of_micro_batch; /* (owned, nullable: one class) */
+    WorkloadRank *ranks;           /* (owned) n_ranks */
     bool blocking_messages; /* the compute stream waits in sends and receives (no overlap_pp) */
     bool overlap_dp;        /* a chunk's gradients are reduced behind its last backward... */
     bool overlap_gather;    /* ... its parameters gathered ahead of its first forward (ZeRO 1, 2) */
@@ -168,10 +168,11 @@ workload_usable_bytes(const WorkloadRank *rank)
 }
 
 static inline const WorkloadOp *
-workload_op(const Workload *workload, int32_t chain, int32_t stage, int32_t microbatch,
+workload_op(const Workload *workload, int32_t chain, int32_t stage, int32_t micro_batch,
             int32_t slice)
 {
-    int32_t class_ = workload->class_of_microbatch ? workload->class_of_microbatch[microbatch] : 0;
+    int32_t class_ =
+        workload->class_of_micro_batch ? workload->class_of_micro_batch[micro_batch] : 0;
 
     return &workload->ops[((int64_t)(chain * workload->n_stages + stage) * workload->n_classes +
                            class_) *

@@ -24,7 +24,7 @@
 typedef struct {
     const char *label;
     int64_t sequences, seq_len; /* one step */
-    int64_t tp, pp, n_microbatches;
+    int64_t tp, pp, n_micro_batches;
     const char *schedule;
     int64_t n_slices;
 } Case;
@@ -53,8 +53,8 @@ plan_of(const ModelArch *arch, const Case *c)
     plan->degrees.tp = c->tp;
     plan->degrees.pp = c->pp;
     plan->global_batch = c->sequences;
-    plan->n_microbatches = c->n_microbatches;
-    plan->micro_batch = c->sequences / c->n_microbatches;
+    plan->n_micro_batches = c->n_micro_batches;
+    plan->micro_batch = c->sequences / c->n_micro_batches;
     plan->seq_len = c->seq_len;
     g_free(plan->schedule);
     plan->schedule = g_strdup(c->schedule);
@@ -129,10 +129,10 @@ typedef struct {
 static void
 products_init(Products *p, const ModelArch *arch, const Case *c)
 {
-    const int64_t rows = c->sequences * c->seq_len / c->n_microbatches / c->n_slices;
+    const int64_t rows = c->sequences * c->seq_len / c->n_micro_batches / c->n_slices;
     const int64_t tp = c->tp, h = arch->hidden;
-    const int64_t times = arch->n_layers / c->pp * c->n_microbatches * c->n_slices;
-    const int64_t head = c->n_microbatches * c->n_slices;
+    const int64_t times = arch->n_layers / c->pp * c->n_micro_batches * c->n_slices;
+    const int64_t head = c->n_micro_batches * c->n_slices;
     const int64_t qkv = (arch->n_heads + 2 * arch->n_kv_heads) * arch->head_dim;
     const Product products[] = {
         {rows, qkv / tp, h, times},

@@ -227,9 +227,9 @@ measure(const Case *c, double s[N_COLUMNS], int64_t *n_ops, int64_t *sink)
 }
 
 static void
-measure_size(int64_t n_microbatches, int n_rounds)
+measure_size(int64_t n_micro_batches, int n_rounds)
 {
-    const ScheduleShape shape = {96, 1, n_microbatches, 1, 0, NULL};
+    const ScheduleShape shape = {96, 1, n_micro_batches, 1, 0, NULL};
     double generate_s = INFINITY, whole_s = INFINITY;
     int64_t n_ops = 0;
     struct rusage usage;
@@ -256,13 +256,13 @@ static void
 measure_sizes(bool is_tiny)
 {
     static const struct {
-        int64_t n_microbatches;
+        int64_t n_micro_batches;
         int n_rounds;
     } sizes[] = {{52, 31}, {521, 15}, {5208, 5}, {52083, 3}, {520833, 1}};
 
     printf("# linear in ops\nops\tgenerate_ms\twhole_ms\tns_per_op\tpeak_mib\n");
     for (size_t i = 0; i < (is_tiny ? 1 : G_N_ELEMENTS(sizes)); i++)
-        measure_size(sizes[i].n_microbatches, sizes[i].n_rounds);
+        measure_size(sizes[i].n_micro_batches, sizes[i].n_rounds);
 }
 
 int

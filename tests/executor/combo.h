@@ -22,7 +22,7 @@ typedef struct {
     int64_t dp, tp, cp, pp, vpp, ep, rank_order;
     bool sequence_parallel, scatter_p2p, broadcast_p2p;
     const char *schedule;
-    int64_t n_microbatches, micro_batch;
+    int64_t n_micro_batches, micro_batch;
     bool uneven;       /* every second micro-batch has one sequence more */
     int64_t slices[4]; /* tokens; those after the last are 0 */
     Dtype dtype;
@@ -48,7 +48,7 @@ combo_default(void)
         .vpp = 1,
         .ep = 1,
         .schedule = "1f1b",
-        .n_microbatches = 2,
+        .n_micro_batches = 2,
         .micro_batch = 1,
         .slices = {24},
         .dtype = DTYPE_FP32,
@@ -110,12 +110,12 @@ combo_plan(const Combo *c)
     plan->prefetch_layers = c->prefetch_layers;
     plan->conventions.scatter_gather_p2p = c->scatter_p2p;
     plan->conventions.broadcast_p2p = c->broadcast_p2p;
-    plan->n_microbatches = c->n_microbatches;
+    plan->n_micro_batches = c->n_micro_batches;
     plan->micro_batch = c->micro_batch;
-    plan->global_batch = c->dp * c->n_microbatches * c->micro_batch;
+    plan->global_batch = c->dp * c->n_micro_batches * c->micro_batch;
     if (c->uneven) {
         plan->batch_slices = g_array_new(false, false, sizeof(int64_t));
-        for (int64_t m = 0; m < c->n_microbatches; m++) {
+        for (int64_t m = 0; m < c->n_micro_batches; m++) {
             const int64_t n = c->micro_batch + (m * m + m / 2) % 2;
             g_array_append_val(plan->batch_slices, n);
             plan->global_batch += c->dp * (n - c->micro_batch);
@@ -148,7 +148,7 @@ combo_text(const Combo *c)
         (int)c->n_experts, (int)c->n_shared, (int)c->first_dense, (int)c->dp, (int)c->tp,
         c->sequence_parallel ? " sp" : "", c->scatter_p2p ? " scatter" : "",
         c->broadcast_p2p ? " broadcast" : "", (int)c->cp, (int)c->pp, (int)c->vpp, (int)c->ep,
-        plan_rank_order_names[c->rank_order], c->schedule, (int)c->n_microbatches,
+        plan_rank_order_names[c->rank_order], c->schedule, (int)c->n_micro_batches,
         (int)c->micro_batch, c->uneven ? " uneven" : "", (int)c->slices[0], (int)c->slices[1],
         (int)c->slices[2], (int)c->slices[3], dtype_names[c->dtype],
         plan_recompute_names[c->recompute], c->recompute_varies ? " and others" : "", c->zero_stage,

@@ -29,7 +29,7 @@ model(bool tied)
 
 typedef struct {
     const char *schedule;
-    int64_t dp, pp, vpp, n_microbatches, micro_batch;
+    int64_t dp, pp, vpp, n_micro_batches, micro_batch;
     const char *slices;
     SchedulePlacement placement;
 } Job;
@@ -44,9 +44,9 @@ plan_of(const Job *job, int64_t n_layers)
     plan->degrees.dp = job->dp;
     plan->degrees.pp = job->pp;
     plan->degrees.vpp = MAX(job->vpp, 1);
-    plan->n_microbatches = job->n_microbatches;
+    plan->n_micro_batches = job->n_micro_batches;
     plan->micro_batch = job->micro_batch;
-    plan->global_batch = job->dp * job->n_microbatches * job->micro_batch;
+    plan->global_batch = job->dp * job->n_micro_batches * job->micro_batch;
     g_free(plan->schedule);
     plan->schedule = g_strdup(job->schedule);
     plan->seq_len = 0;

@@ -94,7 +94,7 @@ test_same_bits_with_parameters_on_the_host(void)
         Combo c = few_tokens(0);
         c.dtype = i == 0 ? DTYPE_FP32 : DTYPE_BF16;
         c.dp = 1 + i;
-        c.n_microbatches = 1;
+        c.n_micro_batches = 1;
         c.offload = PLAN_OFFLOAD_CPU;
         ModelArch arch = ahead_arch(&c);
         arch.vocab = 29;
@@ -136,11 +136,11 @@ test_gathers_overlap_computing(void)
     }
 }
 
-/* How often the host waits in a step of @n_microbatches. */
+/* How often the host waits in a step of @n_micro_batches. */
 static int64_t
-waits_of(Combo c, int64_t n_microbatches)
+waits_of(Combo c, int64_t n_micro_batches)
 {
-    c.n_microbatches = n_microbatches;
+    c.n_micro_batches = n_micro_batches;
     const int64_t before = n_waits();
     g_autofree double *losses = losses_of(&c);
     return n_waits() - before;

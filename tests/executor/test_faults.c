@@ -1,4 +1,5 @@
-/* Tests of executor/run/run.h: a rank that fails or hangs, hostile data, and what is refused by name.
+/* Tests of executor/run/run.h: a rank that fails or hangs, hostile data, and what is refused by
+ * name.
  */
 #include "executor/run/run.h"
 
@@ -20,7 +21,7 @@ inject(int32_t process_rank, int64_t step, ScheduleOp op, void *user_data, GErro
     Fault *fault = user_data;
 
     if (process_rank != fault->rank || step != 1 || op.kind != SCHEDULE_OP_BACKWARD ||
-        op.microbatch != 1)
+        op.micro_batch != 1)
         return true;
     if (!fault->hangs) {
         g_set_error(error, EXEC_ERROR, EXEC_ERROR_FAILED, "injected");

@@ -1,5 +1,5 @@
-/* Tests of executor/model/layer.h, stage.h and model.h: derivatives of the whole model, I and W against
- * B, initial values. */
+/* Tests of executor/model/layer.h, stage.h and model.h: derivatives of the whole model, I and W
+ * against B, initial values. */
 #include "executor/model/stage.h"
 
 #include <math.h>
@@ -220,7 +220,7 @@ run_stage(ExecReference *reference, const int64_t *slices, int32_t n_slices, boo
         .comm = &reference->comm,
         .pool = reference->pool,
         .scratch = &scratch,
-        .n_microbatches = 1,
+        .n_micro_batches = 1,
         .n_slices = n_slices,
         .sequences = &sequences,
         .slices = slices,

@@ -36,13 +36,13 @@ FEATURE(with_cp3, c->cp = 3) /* 24 tokens: zigzag in sixths */
 FEATURE(with_pp, c->pp = MAX(c->pp, 2))
 FEATURE(with_slices, c->slices[0] = 12; c->slices[1] = 12)
 FEATURE(with_uneven_slices, c->slices[0] = 6; c->slices[1] = 12; c->slices[2] = 6)
-FEATURE(with_zb_h1, c->schedule = "zb-h1"; c->pp = 2; c->n_microbatches = 4)
+FEATURE(with_zb_h1, c->schedule = "zb-h1"; c->pp = 2; c->n_micro_batches = 4)
 FEATURE(with_interleaved, c->schedule = "interleaved"; c->pp = 2; c->vpp = 2)
-FEATURE(with_zb_v, c->schedule = "zb-v"; c->pp = 2; c->vpp = 2; c->n_microbatches = 4)
-FEATURE(with_dualpipe, c->schedule = "dualpipe"; c->pp = 2; c->vpp = 2; c->n_microbatches = 4)
-FEATURE(with_dualpipev, c->schedule = "dualpipev"; c->pp = 2; c->vpp = 2; c->n_microbatches = 4)
+FEATURE(with_zb_v, c->schedule = "zb-v"; c->pp = 2; c->vpp = 2; c->n_micro_batches = 4)
+FEATURE(with_dualpipe, c->schedule = "dualpipe"; c->pp = 2; c->vpp = 2; c->n_micro_batches = 4)
+FEATURE(with_dualpipev, c->schedule = "dualpipev"; c->pp = 2; c->vpp = 2; c->n_micro_batches = 4)
 FEATURE(with_seq1f1b, c->schedule = "seq1f1b"; c->pp = 2; c->slices[0] = 12; c->slices[1] = 12)
-FEATURE(with_uneven_batches, c->uneven = true; c->n_microbatches = MAX(c->n_microbatches, 3))
+FEATURE(with_uneven_batches, c->uneven = true; c->n_micro_batches = MAX(c->n_micro_batches, 3))
 FEATURE(with_bf16, c->dtype = DTYPE_BF16)
 FEATURE(with_selective, c->recompute = PLAN_RECOMPUTE_SELECTIVE)
 FEATURE(with_full, c->recompute = PLAN_RECOMPUTE_FULL)
@@ -139,7 +139,7 @@ test_every_schedule(void)
             c.tp = c.pp = 2;
             c.schedule = families[i]->name;
             c.vpp = MAX(families[i]->min_chunks, MIN(2, families[i]->max_chunks));
-            c.n_microbatches = 4;
+            c.n_micro_batches = 4;
             if (families[i]->slices)
                 with_slices(&c);
             g_test_message("%s, recompute %s", c.schedule, plan_recompute_names[recompute]);
@@ -162,7 +162,7 @@ test_every_rank_order(void)
         with_llama(&c);
         c.dp = c.tp = c.cp = c.pp = 2;
         c.rank_order = order;
-        c.n_microbatches = 4;
+        c.n_micro_batches = 4;
         c.zero_stage = order % 2 == 0 ? 3 : 0;
         g_assert_true(combo_supported(&c));
         combo_check(&c);
@@ -227,7 +227,7 @@ roll_combo(Dice *dice)
         c.scatter_p2p = roll(dice, 3) == 0;
         c.broadcast_p2p = !c.scatter_p2p && roll(dice, 3) == 0;
         c.schedule = family->name;
-        c.n_microbatches = 1 + roll(dice, 8);
+        c.n_micro_batches = 1 + roll(dice, 8);
         c.micro_batch = 1 + roll(dice, 3);
         c.uneven = roll(dice, 3) == 0;
         roll_slices(dice, &c);
@@ -263,7 +263,7 @@ test_random_combinations(void)
 static bool
 fail_rank_3(int32_t rank, int64_t step, ScheduleOp op, void *user_data, GError **error)
 {
-    if (rank != 3 || op.kind != SCHEDULE_OP_BACKWARD || op.microbatch != 1)
+    if (rank != 3 || op.kind != SCHEDULE_OP_BACKWARD || op.micro_batch != 1)
         return true;
     g_set_error(error, EXEC_ERROR, EXEC_ERROR_FAILED, "out of ideas");
     return false;
@@ -362,7 +362,7 @@ test_training_does_not_depend_on_degrees(void)
             one.dp = one.tp = one.cp = one.pp = one.vpp = one.ep = 1;
             one.sequence_parallel = one.scatter_p2p = one.broadcast_p2p = false;
             one.schedule = "1f1b";
-            one.n_microbatches = c.dp * c.n_microbatches;
+            one.n_micro_batches = c.dp * c.n_micro_batches;
             one.n_layers = combo_arch(&c).n_layers;
             one.recompute = PLAN_RECOMPUTE_NONE;
             one.zero_stage = 0;

@@ -1,4 +1,5 @@
-/* Tests of executor/model/offload.h: pieces in memory and in a file, and training with the same bits. */
+/* Tests of executor/model/offload.h: pieces in memory and in a file, and training with the same
+ * bits. */
 #include "executor/model/offload.h"
 
 #include <glib/gstdio.h>
@@ -257,7 +258,7 @@ cut_files(int32_t rank, int64_t step, ScheduleOp op, void *user_data, GError **e
 {
     const char *dir = user_data;
 
-    if (rank != 1 || op.kind != SCHEDULE_OP_BACKWARD || op.microbatch != 1)
+    if (rank != 1 || op.kind != SCHEDULE_OP_BACKWARD || op.micro_batch != 1)
         return true;
     for (int fd = 3; fd < 256; fd++) {
         g_autofree char *link = g_strdup_printf("/proc/self/fd/%d", fd);

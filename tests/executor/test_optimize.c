@@ -143,7 +143,7 @@ test_training_equals_plain_trainer(void)
             c.zero_stage = zero_stage;
             c.family = variant % 2 == 0 ? MODEL_FAMILY_GPT : MODEL_FAMILY_LLAMA;
             c.dp = variant == 0 ? 1 : 2;
-            c.n_microbatches = 4 / c.dp;
+            c.n_micro_batches = 4 / c.dp;
             c.tp = variant == 2 ? 2 : 1;
             c.sequence_parallel = variant == 2;
             c.cp = variant == 3 ? 2 : 1;

@@ -1,5 +1,5 @@
-/* Tests of executor/run/run.h: exact gradients over degrees, slices and schedules; order, determinism,
- * learning. */
+/* Tests of executor/run/run.h: exact gradients over degrees, slices and schedules; order,
+ * determinism, learning. */
 #include "executor/run/run.h"
 
 #include <math.h>
@@ -48,7 +48,7 @@ test_gradients_equal_single_device(void)
                     check_gradients(&(Job){.schedule = schedules[f],
                                            .dp = dp,
                                            .pp = pps[p],
-                                           .n_microbatches = 3,
+                                           .n_micro_batches = 3,
                                            .micro_batch = 2,
                                            .slices = slices[s]},
                                     true);
@@ -93,7 +93,7 @@ test_gradients_of_uneven_batches(void)
     g_autoptr(Plan) plan = plan_of(&(Job){.schedule = "terapipe",
                                           .dp = 2,
                                           .pp = 2,
-                                          .n_microbatches = 3,
+                                          .n_micro_batches = 3,
                                           .micro_batch = 3,
                                           .slices = "7,17"},
                                    arch.n_layers);
@@ -127,7 +127,7 @@ check_order(const Trace *trace, const Schedule *schedule)
         g_assert_cmpint(event->stream, ==, TRACE_STREAM_COMPUTE);
         const ScheduleOp expected = schedule->ops[at[event->rank]++];
         g_assert_cmpint(event->kind, ==, expected.kind);
-        g_assert_cmpint(event->op.microbatch, ==, expected.microbatch);
+        g_assert_cmpint(event->op.micro_batch, ==, expected.micro_batch);
         g_assert_cmpint(event->op.slice, ==, expected.slice);
         g_assert_cmpint(event->op.chunk, ==, expected.chunk);
         n_seen++;
@@ -165,7 +165,7 @@ test_trace_follows_schedule(void)
             n[event->kind]++;
             bytes[event->kind] += event->bytes;
         }
-        const int64_t messages = 2 * (plan->degrees.pp - 1) * plan->n_microbatches;
+        const int64_t messages = 2 * (plan->degrees.pp - 1) * plan->n_micro_batches;
         g_assert_cmpint(n[TRACE_EVENT_SEND], ==, messages * plan->slices->len);
         g_assert_cmpint(n[TRACE_EVENT_RECEIVE], ==, messages * plan->slices->len);
         g_assert_cmpint(bytes[TRACE_EVENT_SEND], ==,

@@ -172,13 +172,13 @@ make_workload(const Case *k, const GPtrArray *groups, const Schedule *schedule)
     Workload *workload = workload_new_plain(schedule, nothing, 0);
     const int32_t n = workload->n_slices;
 
-    workload->class_of_microbatch = g_new(int32_t, groups->len);
+    workload->class_of_micro_batch = g_new(int32_t, groups->len);
     workload->n_classes = (int32_t)groups->len;
     g_free(workload->ops);
     workload->ops = g_new0(WorkloadOp, (gsize)(workload->n_stages * workload->n_classes * n));
     for (int32_t i = 0; i < workload->n_classes; i++) {
         const PlanSliceGroup *group = groups->pdata[i];
-        workload->class_of_microbatch[i] = i;
+        workload->class_of_micro_batch[i] = i;
         for (int32_t stage = 0; stage < workload->n_stages; stage++)
             for (int64_t j = 0, c = 0; j < n; j++) {
                 const Job job = {group->batch, g_array_index(group->slices, int64_t, j) / 8, c};
@@ -207,7 +207,7 @@ simulate(const Case *k, const char *family, int64_t n_chunks, const GPtrArray *g
     const PlanSliceGroup *first = groups->pdata[0];
     const ScheduleShape shape = {.n_ranks = k->problem.n_stages / n_chunks,
                                  .n_chunks = n_chunks,
-                                 .n_microbatches = groups->len,
+                                 .n_micro_batches = groups->len,
                                  .n_slices = first->slices->len};
     const SimOptions options = {.want_memory = true};
     g_autoptr(Schedule) schedule = schedule_new(family, &shape, NULL);

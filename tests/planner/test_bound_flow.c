@@ -48,9 +48,9 @@ random_workload(GRand *random, const Schedule *schedule, int32_t n_classes)
     w->n_classes = n_classes;
     w->blocking_messages = g_rand_boolean(random);
     w->op_overhead_ns = draw_to(random, 3);
-    w->class_of_microbatch = g_new(int32_t, (size_t)schedule->n_microbatches);
-    for (int32_t i = 0; i < schedule->n_microbatches; i++)
-        w->class_of_microbatch[i] = (int32_t)draw_to(random, n_classes - 1);
+    w->class_of_micro_batch = g_new(int32_t, (size_t)schedule->n_micro_batches);
+    for (int32_t i = 0; i < schedule->n_micro_batches; i++)
+        w->class_of_micro_batch[i] = (int32_t)draw_to(random, n_classes - 1);
     return w;
 }
 
@@ -66,7 +66,7 @@ test_no_simulated_time_is_less(void)
         const ScheduleShape shape = {
             .n_ranks = 2 + draw_to(random, 3),
             .n_chunks = which == 2 ? 2 + draw_to(random, 1) : 1,
-            .n_microbatches = 1 + draw_to(random, 5),
+            .n_micro_batches = 1 + draw_to(random, 5),
             .n_slices = 1 + draw_to(random, 4),
         };
         g_autoptr(Schedule) schedule = schedule_new(families[which], &shape, NULL);
@@ -74,12 +74,12 @@ test_no_simulated_time_is_less(void)
             continue;
         g_autoptr(Workload) workload =
             random_workload(random, schedule, (int32_t)(1 + draw_to(random, 2)));
-        const int64_t bound_ns = plan_bound_flow_ns(workload, shape.n_microbatches, which == 0);
+        const int64_t bound_ns = plan_bound_flow_ns(workload, shape.n_micro_batches, which == 0);
         const int64_t time_ns = simulated_ns(schedule, workload);
         g_assert_cmpint(bound_ns, <=, time_ns);
         n_exact += bound_ns == time_ns;
         /* No stage's messages keep its neighbours: the shops are all there is. */
-        if (which == 0 && !workload->blocking_messages && workload->class_of_microbatch != NULL)
+        if (which == 0 && !workload->blocking_messages && workload->class_of_micro_batch != NULL)
             g_assert_cmpint(bound_ns, ==, time_ns);
         n_tried++;
     }
@@ -95,7 +95,7 @@ test_equal_stages_have_the_formula(void)
 {
     static const int64_t forward_ns[] = {7, 11, 5}, backward_ns[] = {10, 24, 13};
     const int64_t p = 4, m = 3, expect = m * (23 + 47) + (p - 1) * (11 + 24);
-    const ScheduleShape shape = {.n_ranks = p, .n_chunks = 1, .n_microbatches = m, .n_slices = 3};
+    const ScheduleShape shape = {.n_ranks = p, .n_chunks = 1, .n_micro_batches = m, .n_slices = 3};
     g_autoptr(Schedule) schedule = schedule_new("terapipe", &shape, NULL);
     static const int64_t none[SCHEDULE_OP_N];
     g_autoptr(Workload) workload = workload_new_plain(schedule, none, 0);
@@ -113,7 +113,8 @@ static void
 test_sums_do_not_overflow(void)
 {
     static const int64_t absurd[SCHEDULE_OP_N] = {INT64_MAX / 2, INT64_MAX / 2};
-    const ScheduleShape shape = {.n_ranks = 4, .n_chunks = 1, .n_microbatches = 64, .n_slices = 16};
+    const ScheduleShape shape = {
+        .n_ranks = 4, .n_chunks = 1, .n_micro_batches = 64, .n_slices = 16};
     g_autoptr(Schedule) schedule = schedule_new("seq1f1b", &shape, NULL);
     g_autoptr(Workload) workload = workload_new_plain(schedule, absurd, INT64_MAX / 2);
 

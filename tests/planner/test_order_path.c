@@ -13,7 +13,7 @@ plan_of(const char *family, const ScheduleShape *shape)
     plan->schedule = g_strdup(family);
     plan->degrees.pp = shape->n_ranks;
     plan->degrees.vpp = shape->n_chunks;
-    plan->n_microbatches = shape->n_microbatches;
+    plan->n_micro_batches = shape->n_micro_batches;
     g_array_set_size(plan->slices, 0);
     for (int64_t i = 0; i < shape->n_slices; i++) {
         const int64_t tokens = 1;
@@ -100,7 +100,7 @@ test_a_way_takes_what_is_simulated(void)
                 for (int64_t m = 1; m <= 12; m++)
                     for (int64_t n = 1; n <= 3; n++) {
                         const ScheduleShape shape = {
-                            .n_ranks = p, .n_chunks = v, .n_microbatches = m, .n_slices = n};
+                            .n_ranks = p, .n_chunks = v, .n_micro_batches = m, .n_slices = n};
                         if (!has_ways(families[i]) ||
                             !schedule_shape_check(families[i], &shape, NULL))
                             continue;
@@ -122,7 +122,7 @@ test_a_way_takes_what_is_simulated(void)
 static void
 test_overlapped_orders_have_none(void)
 {
-    const ScheduleShape shape = {.n_ranks = 4, .n_chunks = 2, .n_microbatches = 8, .n_slices = 1};
+    const ScheduleShape shape = {.n_ranks = 4, .n_chunks = 2, .n_micro_batches = 8, .n_slices = 1};
     g_autoptr(Schedule) schedule = schedule_new("dualpipev", &shape, NULL);
 
     g_assert_nonnull(schedule);
@@ -133,7 +133,7 @@ test_overlapped_orders_have_none(void)
 static void
 test_orders_that_cannot_run_have_none(void)
 {
-    const ScheduleShape shape = {.n_ranks = 2, .n_chunks = 1, .n_microbatches = 2, .n_slices = 1};
+    const ScheduleShape shape = {.n_ranks = 2, .n_chunks = 1, .n_micro_batches = 2, .n_slices = 1};
     g_autoptr(Schedule) schedule = schedule_new("1f1b", &shape, NULL);
 
     g_assert_nonnull(schedule);

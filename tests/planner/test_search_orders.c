@@ -125,7 +125,7 @@ check_bounds(const PlanRequest *request, const Plan *plan, int64_t ns)
         plan_space_family(schedule_family_find(plan->schedule, NULL));
     PlanPoint point = {.degrees = plan->degrees,
                        .micro_batch = plan->micro_batch,
-                       .n_microbatches = plan->n_microbatches,
+                       .n_micro_batches = plan->n_micro_batches,
                        .zero_stage = plan->zero_stage};
     const PlanLayerShape shape = plan_space_layer_shape(&point);
     PlanLayerShape plain = shape;

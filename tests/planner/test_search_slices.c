@@ -30,7 +30,7 @@ all_coarse(const PlanRequest *request, const Plan *like)
                     plan->micro_batch = MAX(plan->micro_batch, b);
                     b = 0;
                 }
-            plan->n_microbatches = plan->batch_slices->len;
+            plan->n_micro_batches = plan->batch_slices->len;
             g_array_set_size(plan->slices, 0);
             for (int64_t c = 0, tokens = cell; c < CELLS; c++, tokens += cell)
                 if (c + 1 == CELLS || cuts >> c & 1) {
@@ -180,7 +180,7 @@ time_of(const PlanRequest *request, const Plan *like, const GPtrArray *groups)
     plan->slices = ((PlanSliceGroup *)groups->pdata[0])->slices;
     g_array_ref(plan->slices);
     plan->batch_slices = g_array_new(FALSE, FALSE, sizeof(int64_t));
-    plan->n_microbatches = groups->len;
+    plan->n_micro_batches = groups->len;
     plan->micro_batch = 0;
     for (guint i = 0; i < groups->len; i++) {
         const int64_t batch = ((PlanSliceGroup *)groups->pdata[i])->batch;

@@ -74,7 +74,7 @@ check_point_bounds(const PlanRequest *request, const Plan *plan, const Report *r
     PlanPoint point = {
         .degrees = plan->degrees,
         .micro_batch = plan->micro_batch,
-        .n_microbatches = plan->n_microbatches,
+        .n_micro_batches = plan->n_micro_batches,
         .zero_stage = plan->zero_stage,
         .offload = plan->offload,
         .sequence_parallel = plan->sequence_parallel,

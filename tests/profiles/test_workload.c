@@ -9,7 +9,7 @@ test_parts_sum_to_the_time(void)
     g_autoptr(Profile) profile = profile_load("dgx-a100-80g", NULL);
     ModelArch arch = gpt(8, 51200);
     PlanSpec spec = {.degrees = {1, 2, 4, 1, 1, 1, 0},
-                     .n_microbatches = 4,
+                     .n_micro_batches = 4,
                      .framework = PLAN_FRAMEWORK_MEGATRON_LM,
                      .recompute = PLAN_RECOMPUTE_FULL};
     g_autoptr(Workload) workload = workload_of(&arch, profile, &spec);
@@ -85,7 +85,7 @@ test_classes_of_micro_batches(void)
 {
     g_autoptr(Profile) profile = fixture_profile();
     ModelArch arch = gpt(4, 0);
-    PlanSpec spec = {.degrees = {1, 1, 2, 1, 1, 1, 0}, .n_microbatches = 3};
+    PlanSpec spec = {.degrees = {1, 1, 2, 1, 1, 1, 0}, .n_micro_batches = 3};
     g_autoptr(Plan) plan = plan_of(&arch, &spec);
     static const int64_t sizes[] = {2, 1, 2};
     g_autoptr(Workload) workload = NULL;
@@ -272,7 +272,7 @@ test_both_directions_hold_parameters(void)
     g_autoptr(Profile) profile = fixture_profile();
     ModelArch arch = gpt(8, 0);
     PlanSpec spec = {.degrees = {1, 1, 4, 2, 1, 1, 0},
-                     .n_microbatches = 8,
+                     .n_micro_batches = 8,
                      .schedule = "dualpipe",
                      .framework = PLAN_FRAMEWORK_MEGATRON_LM};
     g_autoptr(Plan) plan = plan_of(&arch, &spec);
@@ -377,7 +377,7 @@ static void
 test_plain_times(void)
 {
     static const int64_t time_ns[SCHEDULE_OP_N] = {1, 2, 3, 4};
-    ScheduleShape shape = {.n_ranks = 3, .n_chunks = 1, .n_microbatches = 2, .n_slices = 1};
+    ScheduleShape shape = {.n_ranks = 3, .n_chunks = 1, .n_micro_batches = 2, .n_slices = 1};
     g_autoptr(Schedule) schedule = schedule_new("gpipe", &shape, NULL);
     g_autoptr(Workload) workload = workload_new_plain(schedule, time_ns, 7);
 
@@ -419,7 +419,7 @@ terapipe_setting_10_s(const Profile *profile, int64_t n_slices)
 {
     g_autoptr(ModelArch) arch = model_arch_load("gpt3-175b", NULL, NULL);
     PlanSpec spec = {.degrees = {1, 8, 48, 1, 1, 1},
-                     .n_microbatches = 2,
+                     .n_micro_batches = 2,
                      .seq_len = 2048,
                      .n_slices = n_slices,
                      .schedule = n_slices > 1 ? "terapipe" : "gpipe",

@@ -161,7 +161,7 @@ test_buckets(void)
     profile->cluster = large;
     for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
         PlanSpec spec = {.degrees = {cases[i].dp, 1, cases[i].pp, cases[i].vpp, 1, 1},
-                         .n_microbatches = 4,
+                         .n_micro_batches = 4,
                          .schedule = cases[i].vpp > 1 ? "interleaved" : "1f1b",
                          .framework = cases[i].framework};
         g_autoptr(Workload) workload = workload_of(&eight, profile, &spec);

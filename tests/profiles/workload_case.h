@@ -30,7 +30,7 @@ gpt(int64_t n_layers, int64_t vocab)
 
 typedef struct {
     PlanDegrees degrees;
-    int64_t micro_batch, n_microbatches, seq_len, n_slices;
+    int64_t micro_batch, n_micro_batches, seq_len, n_slices;
     const char *schedule;
     PlanFramework framework;
     PlanRecompute recompute;
@@ -51,8 +51,8 @@ plan_of(const ModelArch *arch, const PlanSpec *spec)
 
     plan->degrees = spec->degrees;
     plan->micro_batch = MAX(1, spec->micro_batch);
-    plan->n_microbatches = MAX(1, spec->n_microbatches);
-    plan->global_batch = plan->micro_batch * plan->n_microbatches * spec->degrees.dp;
+    plan->n_micro_batches = MAX(1, spec->n_micro_batches);
+    plan->global_batch = plan->micro_batch * plan->n_micro_batches * spec->degrees.dp;
     plan->seq_len = spec->seq_len > 0 ? spec->seq_len : 512;
     plan->dtype = spec->dtype == DTYPE_FP32 ? DTYPE_FP16 : spec->dtype;
     plan->zero_stage = spec->zero_stage;

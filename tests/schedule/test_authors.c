@@ -207,7 +207,7 @@ compare_file(const char *folder, const char *file)
     }
     if (authors[author].promise == READS)
         return;
-    const ScheduleShape shape = {theirs->n_ranks,  theirs->n_chunks,       theirs->n_microbatches,
+    const ScheduleShape shape = {theirs->n_ranks,  theirs->n_chunks,       theirs->n_micro_batches,
                                  theirs->n_slices, group_of(theirs->name), NULL};
     g_autoptr(Schedule) ours = schedule_new(authors[author].family, &shape, &error);
     g_assert_no_error(error);

@@ -109,7 +109,7 @@ test_hostile_shape_is_cheap(void)
     g_autoptr(GError) error = NULL;
     g_autoptr(Schedule) s = schedule_from_text(&small, SCHEDULE_PLACEMENT_LOOP, ranks);
 
-    s->n_microbatches = (int32_t)shape.n_microbatches;
+    s->n_micro_batches = (int32_t)shape.n_micro_batches;
     s->n_chunks = (int32_t)shape.n_chunks;
     s->n_slices = (int32_t)shape.n_slices;
     g_assert_false(schedule_check(s, &error));
@@ -123,7 +123,7 @@ test_out_of_shape(void)
     g_autoptr(Schedule) s = build("gpipe", &two_by_two);
     const ScheduleOp good = s->ops[1];
     const ScheduleOp bad[] = {
-        {.microbatch = 2}, {.microbatch = -1}, {.chunk = 1}, {.slice = 1}, {.kind = 4}};
+        {.micro_batch = 2}, {.micro_batch = -1}, {.chunk = 1}, {.slice = 1}, {.kind = 4}};
 
     for (size_t i = 0; i < G_N_ELEMENTS(bad); i++) {
         g_autoptr(GError) error = NULL;
@@ -241,7 +241,7 @@ test_graph_order_is_topological(void)
                 .n_ranks = g_rand_int_range(rand, 1, 9),
                 .n_chunks = g_rand_int_range(rand, (*f)->min_chunks,
                                              MIN((*f)->max_chunks, (*f)->min_chunks + 2) + 1),
-                .n_microbatches = g_rand_int_range(rand, 1, 33),
+                .n_micro_batches = g_rand_int_range(rand, 1, 33),
                 .n_slices = (*f)->slices ? g_rand_int_range(rand, 1, 4) : 1,
             };
             g_autoptr(Schedule) s = schedule_new((*f)->name, &shape, NULL);

@@ -34,7 +34,7 @@ test_round_trip(void)
         g_assert_cmpstr(back->name, ==, s->name);
         g_assert_cmpint(back->n_ranks, ==, s->n_ranks);
         g_assert_cmpint(back->n_chunks, ==, s->n_chunks);
-        g_assert_cmpint(back->n_microbatches, ==, s->n_microbatches);
+        g_assert_cmpint(back->n_micro_batches, ==, s->n_micro_batches);
         g_assert_cmpint(back->n_slices, ==, s->n_slices);
         g_assert_cmpint(back->placement, ==, s->placement);
         g_assert_cmpint(schedule_n_ops(back), ==, schedule_n_ops(s));
@@ -45,9 +45,9 @@ test_round_trip(void)
     }
 }
 
-#define HEAD(stages, microbatches)                                                                 \
+#define HEAD(stages, micro_batches)                                                                \
     "{\"format\":\"degas-schedule\",\"version\":1,\"schedule\":\"x\",\"stages\":" stages           \
-    ",\"microbatches\":" microbatches ","
+    ",\"microbatches\":" micro_batches ","
 
 static void
 test_refuses(void)

@@ -20,7 +20,7 @@ example(void)
     plan->seq_len = 1024;
     plan->degrees = (PlanDegrees){.dp = 2, .tp = 2, .pp = 4, .vpp = 1, .cp = 2, .ep = 4};
     plan->micro_batch = 3;
-    plan->n_microbatches = 8;
+    plan->n_micro_batches = 8;
     g_free(plan->schedule);
     plan->schedule = g_strdup("terapipe");
     append(plan->slices, 256);
@@ -119,7 +119,7 @@ test_example_is_valid(void)
     g_assert_true(plan_check(plan, 26, &error));
     g_assert_no_error(error);
     g_assert_cmpint(plan_n_devices(plan), ==, 32);
-    g_assert_cmpint(plan_microbatch_sequences(plan, 7), ==, 3);
+    g_assert_cmpint(plan_micro_batch_sequences(plan, 7), ==, 3);
     g_autoptr(Schedule) s = plan_build_schedule(plan, NULL, &error);
     g_assert_no_error(error);
     g_assert_cmpstr(s->name, ==, "terapipe");
@@ -133,14 +133,14 @@ test_batch_slices(void)
     g_autoptr(Plan) plan = example();
 
     plan->batch_slices = g_array_new(false, true, sizeof(int64_t));
-    plan->n_microbatches = 3;
+    plan->n_micro_batches = 3;
     plan->micro_batch = 12;
     append(plan->batch_slices, 10);
     append(plan->batch_slices, 12);
     append(plan->batch_slices, 2);
     g_assert_true(plan_check(plan, 26, &error)); /* 2 * (10 + 12 + 2) = 48 */
     g_assert_no_error(error);
-    g_assert_cmpint(plan_microbatch_sequences(plan, 2), ==, 2);
+    g_assert_cmpint(plan_micro_batch_sequences(plan, 2), ==, 2);
     plan->micro_batch = 11;
     g_assert_false(plan_check(plan, 26, &error));
     g_assert_cmpstr(error->message, ==, "micro_batch: 11 is not the largest of batch_slices, 12");
@@ -269,7 +269,7 @@ test_check_names_the_key(void)
             n_layers = 27;
             break;
         case 22:
-            plan->n_microbatches = INT32_MAX;
+            plan->n_micro_batches = INT32_MAX;
             plan->global_batch = INT64_C(6) * INT32_MAX;
             break;
         case 23:

@@ -421,7 +421,7 @@ test_families_pass_the_checker(void)
                 .n_ranks = g_rand_int_range(rand, 1, 10),
                 .n_chunks = g_rand_int_range(rand, (*f)->min_chunks,
                                              MIN((*f)->max_chunks, (*f)->min_chunks + 3) + 1),
-                .n_microbatches = g_rand_int_range(rand, 1, 40),
+                .n_micro_batches = g_rand_int_range(rand, 1, 40),
                 .n_slices = (*f)->slices ? g_rand_int_range(rand, 1, 6) : 1,
                 .group = (*f)->groups ? g_rand_int_range(rand, 0, 12) : 0,
             };
@@ -435,7 +435,7 @@ test_families_pass_the_checker(void)
             if (error != NULL)
                 g_error("%s p %" G_GINT64_FORMAT " v %" G_GINT64_FORMAT " m %" G_GINT64_FORMAT
                         " s %" G_GINT64_FORMAT " g %" G_GINT64_FORMAT ": %s",
-                        (*f)->name, shape.n_ranks, shape.n_chunks, shape.n_microbatches,
+                        (*f)->name, shape.n_ranks, shape.n_chunks, shape.n_micro_batches,
                         shape.n_slices, shape.group, error->message);
             g_assert_cmpstr(s->name, ==, (*f)->name);
             /* One chunk lies in a V as it does in a row. */

@@ -29,7 +29,7 @@ add(Trace *trace, int32_t rank, TraceStream stream, TraceEventKind kind, int64_t
         .kind = (uint8_t)kind,
     };
     if (kind <= TRACE_EVENT_WAIT)
-        event.op.microbatch = 1;
+        event.op.micro_batch = 1;
     if ((int)kind < (int)SCHEDULE_OP_N)
         event.op.kind = (uint8_t)kind;
     g_array_append_val(trace->events, event);
@@ -85,7 +85,7 @@ assert_equal(const Trace *a, const Trace *b)
     g_assert_cmpstr(a->schedule, ==, b->schedule);
     g_assert_cmpint(a->n_ranks, ==, b->n_ranks);
     g_assert_cmpint(a->n_chunks, ==, b->n_chunks);
-    g_assert_cmpint(a->n_microbatches, ==, b->n_microbatches);
+    g_assert_cmpint(a->n_micro_batches, ==, b->n_micro_batches);
     g_assert_cmpint(a->n_slices, ==, b->n_slices);
     g_assert_cmpint(a->makespan_ns, ==, b->makespan_ns);
     g_assert_true(a->bubble_fraction == b->bubble_fraction ||
@@ -211,7 +211,7 @@ test_arrows(void)
     size_t n_bytes;
 
     add(trace, 0, TRACE_STREAM_SEND, TRACE_EVENT_SEND, 0, 1, 1);
-    g_array_index(trace->events, TraceEvent, 0).op.microbatch = 0; /* nobody receives this one */
+    g_array_index(trace->events, TraceEvent, 0).op.micro_batch = 0; /* nobody receives this one */
     add(trace, 0, TRACE_STREAM_SEND, TRACE_EVENT_SEND, 1, 2, 1);
     add(trace, 1, TRACE_STREAM_RECEIVE, TRACE_EVENT_RECEIVE, 1, 2, 0);
     add(trace, 1, TRACE_STREAM_SEND, TRACE_EVENT_SEND, 1, 2, 0); /* the same op, the other way */

@@ -62,13 +62,13 @@ random_problem(GRand *rand, int32_t n_chunks)
     }
     problem.times = (ScheduleTimes){
         .n_stages = uneven ? p * n_chunks : 1,
-        .limit_microbatches = has_bytes ? 0 : n,
+        .limit_micro_batches = has_bytes ? 0 : n,
         .objective = (ScheduleObjective)g_rand_int_range(rand, 0, SCHEDULE_OBJECTIVE_N),
     };
     problem.shape = (ScheduleShape){
         .n_ranks = p,
         .n_chunks = n_chunks,
-        .n_microbatches = g_rand_int_range(rand, 1, 21),
+        .n_micro_batches = g_rand_int_range(rand, 1, 21),
         .n_slices = 1,
     };
     return problem;
@@ -79,7 +79,7 @@ problem_link(Problem *problem)
 {
     problem->times.stages = problem->stages;
     problem->times.limit_bytes =
-        problem->times.limit_microbatches == 0 ? problem->limit_bytes : NULL;
+        problem->times.limit_micro_batches == 0 ? problem->limit_bytes : NULL;
     problem->shape.times = &problem->times;
 }
 
@@ -168,7 +168,7 @@ test_folding_never_loses(void)
         whole.stages[0].input_ns *= 2;
         whole.stages[0].weight_ns *= 2;
         whole.times.n_stages = 1;
-        whole.times.limit_microbatches = g_rand_int_range(rand, 1, 10);
+        whole.times.limit_micro_batches = g_rand_int_range(rand, 1, 10);
         whole.times.may_fold = true;
         problem_link(&whole);
         Problem halves = whole;
@@ -193,7 +193,7 @@ test_folding_never_loses(void)
 /* --- the optimum --- */
 
 static Problem
-small_problem(GRand *rand, int32_t max_ranks, int32_t max_microbatches, ExactProblem *exact)
+small_problem(GRand *rand, int32_t max_ranks, int32_t max_micro_batches, ExactProblem *exact)
 {
     Problem problem = {0};
     const int32_t p = g_rand_int_range(rand, 2, max_ranks + 1);
@@ -204,18 +204,18 @@ small_problem(GRand *rand, int32_t max_ranks, int32_t max_microbatches, ExactPro
     problem.shape = (ScheduleShape){
         .n_ranks = p,
         .n_chunks = 1,
-        .n_microbatches = g_rand_int_range(rand, 1, max_microbatches + 1),
+        .n_micro_batches = g_rand_int_range(rand, 1, max_micro_batches + 1),
         .n_slices = 1,
     };
     problem.times = (ScheduleTimes){
         .n_stages = p,
-        .limit_microbatches = g_rand_int_range(rand, 1, 2 * p + 1),
+        .limit_micro_batches = g_rand_int_range(rand, 1, 2 * p + 1),
         .objective = (ScheduleObjective)g_rand_int_range(rand, 0, SCHEDULE_OBJECTIVE_N),
     };
     *exact = (ExactProblem){
         .p = p,
-        .m = (int)problem.shape.n_microbatches,
-        .limit = (int)problem.times.limit_microbatches,
+        .m = (int)problem.shape.n_micro_batches,
+        .limit = (int)problem.times.limit_micro_batches,
     };
     for (int32_t r = 0; r < p; r++) {
         ScheduleStageTimes *stage = &problem.stages[r];
@@ -324,7 +324,7 @@ test_unit_times_reach_closed_forms(void)
 
     for (int64_t p = 1; p <= 8; p++)
         for (int64_t m = p; m <= 4 * p; m += p) {
-            const ScheduleTimes times = {.stages = &unit, .n_stages = 1, .limit_microbatches = p};
+            const ScheduleTimes times = {.stages = &unit, .n_stages = 1, .limit_micro_batches = p};
             const ScheduleShape half = {p, 1, m, 1, 0, &times}, full = {p, 1, m, 1, 0, NULL};
             ScheduleZbAutoFacts facts;
             g_autoptr(Schedule) h1 = schedule_zb_auto(&half, &facts, NULL);
@@ -363,7 +363,7 @@ test_uses_quick_whole_backwards(void)
 {
     static const ScheduleStageTimes stage = {
         .forward_ns = 10, .input_ns = 10, .weight_ns = 10, .backward_ns = 12};
-    const ScheduleTimes times = {.stages = &stage, .n_stages = 1, .limit_microbatches = 4};
+    const ScheduleTimes times = {.stages = &stage, .n_stages = 1, .limit_micro_batches = 4};
     const ScheduleShape shape = {4, 1, 12, 1, 0, &times};
     ScheduleZbAutoFacts facts;
     g_autoptr(Schedule) schedule = schedule_zb_auto(&shape, &facts, NULL);
@@ -391,7 +391,7 @@ test_refuses(void)
         {{.stages = NULL, .n_stages = 1}, "times of 1 stages"},
         {{.stages = &negative, .n_stages = 1}, "times and bytes of stage 0"},
         {{.stages = &huge, .n_stages = 1}, "times and bytes of stage 0"},
-        {{.stages = &one, .n_stages = 1, .limit_microbatches = -1},
+        {{.stages = &one, .n_stages = 1, .limit_micro_batches = -1},
          "must be at least 1 micro-batch, got -1"},
         {{.stages = &one, .n_stages = 1, .limit_bytes = limits},
          "rank 1 may hold 7 bytes, one micro-batch needs 8"},
@@ -444,7 +444,7 @@ test_large_shapes_end(void)
 
     for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
         const ScheduleTimes times = {
-            .stages = &stage, .n_stages = 1, .limit_microbatches = cases[i].limit};
+            .stages = &stage, .n_stages = 1, .limit_micro_batches = cases[i].limit};
         ScheduleShape shape = cases[i].shape;
         ScheduleZbAutoFacts facts;
         shape.times = &times;

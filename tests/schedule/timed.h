@@ -43,21 +43,21 @@ static inline int64_t
 timed_ready(const Schedule *s, const ScheduleTimes *times, int32_t rank, ScheduleOp op,
             const int64_t *forward_end, const int64_t *backward_end)
 {
-    const int32_t stage = schedule_stage(s, rank, op.chunk), m = s->n_microbatches;
+    const int32_t stage = schedule_stage(s, rank, op.chunk), m = s->n_micro_batches;
     const bool is_forward = op.kind == SCHEDULE_OP_FORWARD;
     const int32_t from = is_forward ? stage - 1 : stage + 1;
     int64_t ready = 0;
 
     if (op.kind == SCHEDULE_OP_BACKWARD_WEIGHT)
-        return backward_end[stage * m + op.microbatch];
+        return backward_end[stage * m + op.micro_batch];
     if (!is_forward) {
-        ready = forward_end[stage * m + op.microbatch];
+        ready = forward_end[stage * m + op.micro_batch];
         if (ready < 0)
             return -1;
     }
     if (from < 0 || from >= schedule_n_stages(s))
         return ready;
-    const int64_t end = (is_forward ? forward_end : backward_end)[from * m + op.microbatch];
+    const int64_t end = (is_forward ? forward_end : backward_end)[from * m + op.micro_batch];
     if (end < 0)
         return -1;
     const bool travels = schedule_rank_of_stage(s, from, 0) != rank;
@@ -103,7 +103,7 @@ timed_peak(const Schedule *s, const ScheduleTimes *times, int32_t rank)
 static inline Timed
 timed_run(const Schedule *s, const ScheduleTimes *times)
 {
-    const size_t n = (size_t)schedule_n_stages(s) * (size_t)s->n_microbatches;
+    const size_t n = (size_t)schedule_n_stages(s) * (size_t)s->n_micro_batches;
     g_autofree int64_t *forward_end = g_new(int64_t, n);
     g_autofree int64_t *backward_end = g_new(int64_t, n);
     int64_t next[64], free_ns[64] = {0}, begin_ns[64] = {0};
@@ -129,9 +129,9 @@ timed_run(const Schedule *s, const ScheduleTimes *times)
                     begin_ns[r] = start;
                 free_ns[r] = start + timed_op_ns(timed_stage(times, stage), op.kind);
                 if (op.kind == SCHEDULE_OP_FORWARD)
-                    forward_end[stage * s->n_microbatches + op.microbatch] = free_ns[r];
+                    forward_end[stage * s->n_micro_batches + op.micro_batch] = free_ns[r];
                 else if (op.kind != SCHEDULE_OP_BACKWARD_WEIGHT)
-                    backward_end[stage * s->n_microbatches + op.microbatch] = free_ns[r];
+                    backward_end[stage * s->n_micro_batches + op.micro_batch] = free_ns[r];
                 moved = true;
             }
     }
@@ -144,20 +144,20 @@ timed_run(const Schedule *s, const ScheduleTimes *times)
     return result;
 }
 
-/* What a rank may hold: the least of limit_bytes and limit_microbatches. */
+/* What a rank may hold: the least of limit_bytes and limit_micro_batches. */
 static inline int64_t
 timed_limit(const Schedule *s, const ScheduleTimes *times, int32_t rank)
 {
     int64_t limit = times->limit_bytes == NULL ? INT64_MAX : times->limit_bytes[rank];
     int64_t one = 0;
 
-    if (times->limit_microbatches == 0)
+    if (times->limit_micro_batches == 0)
         return limit;
     for (int32_t c = 0; c < s->n_chunks; c++)
         one += timed_stage(times, schedule_stage(s, rank, c))->activation_bytes;
     if (one == 0)
         one = s->n_chunks;
-    return MIN(limit, one * times->limit_microbatches);
+    return MIN(limit, one * times->limit_micro_batches);
 }
 
 static inline bool

@@ -19,7 +19,7 @@
 #include <string.h>
 
 #define EXACT_MAX_RANKS 4
-#define EXACT_MAX_MICROBATCHES 8
+#define EXACT_MAX_MICRO_BATCHES 8
 
 enum {
     EXACT_F,
@@ -39,12 +39,12 @@ typedef struct {
 typedef struct {
     uint8_t n[EXACT_MAX_RANKS][EXACT_KINDS];
     int64_t free_ns[EXACT_MAX_RANKS];
-    int64_t end_ns[EXACT_MAX_RANKS][2][EXACT_MAX_MICROBATCHES]; /* of F and I */
+    int64_t end_ns[EXACT_MAX_RANKS][2][EXACT_MAX_MICRO_BATCHES]; /* of F and I */
 } ExactState;
 
 typedef struct {
     ExactProblem problem;
-    int64_t tail_ns[EXACT_MAX_RANKS][EXACT_KINDS][EXACT_MAX_MICROBATCHES];
+    int64_t tail_ns[EXACT_MAX_RANKS][EXACT_KINDS][EXACT_MAX_MICRO_BATCHES];
     int64_t best_ns;
     int64_t n_nodes, max_nodes;
     GHashTable *seen; /* of counts: GArray of time vectors */
@@ -114,7 +114,7 @@ exact_tails(Exact *e)
 /* Earliest starts of what is not done. */
 static inline void
 exact_heads(const ExactProblem *q, const ExactState *s,
-            int64_t head[EXACT_MAX_RANKS][EXACT_KINDS][EXACT_MAX_MICROBATCHES])
+            int64_t head[EXACT_MAX_RANKS][EXACT_KINDS][EXACT_MAX_MICRO_BATCHES])
 {
     for (int k = 0; k < q->m; k++) {
         for (int r = 0; r < q->p; r++) {
@@ -155,10 +155,10 @@ exact_heads(const ExactProblem *q, const ExactState *s,
 /* The preemptive schedule of one rank's ops by longest tail: its largest end + tail. */
 static inline int64_t
 exact_one_rank(const Exact *e, const ExactState *s,
-               int64_t head[EXACT_MAX_RANKS][EXACT_KINDS][EXACT_MAX_MICROBATCHES], int r)
+               int64_t head[EXACT_MAX_RANKS][EXACT_KINDS][EXACT_MAX_MICRO_BATCHES], int r)
 {
     const ExactProblem *q = &e->problem;
-    int64_t left[EXACT_KINDS][EXACT_MAX_MICROBATCHES];
+    int64_t left[EXACT_KINDS][EXACT_MAX_MICRO_BATCHES];
     int64_t now = s->free_ns[r], bound = s->free_ns[r] + q->offset_ns[r];
 
     for (int kind = 0; kind < EXACT_KINDS; kind++)
@@ -197,7 +197,7 @@ exact_one_rank(const Exact *e, const ExactState *s,
 static inline int64_t
 exact_bound(const Exact *e, const ExactState *s)
 {
-    int64_t head[EXACT_MAX_RANKS][EXACT_KINDS][EXACT_MAX_MICROBATCHES];
+    int64_t head[EXACT_MAX_RANKS][EXACT_KINDS][EXACT_MAX_MICRO_BATCHES];
     int64_t bound = 0;
 
     exact_heads(&e->problem, s, head);
@@ -229,7 +229,7 @@ exact_vector(const Exact *e, const ExactState *s, int64_t *vector)
 static inline bool
 exact_is_dominated(Exact *e, const ExactState *s)
 {
-    int64_t vector[EXACT_MAX_RANKS * (1 + 2 * EXACT_MAX_MICROBATCHES)];
+    int64_t vector[EXACT_MAX_RANKS * (1 + 2 * EXACT_MAX_MICRO_BATCHES)];
     const int n = exact_vector(e, s, vector);
     g_autoptr(GBytes) key = g_bytes_new(s->n, sizeof s->n);
     GArray *old = g_hash_table_lookup(e->seen, key);

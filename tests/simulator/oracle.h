@@ -38,7 +38,7 @@ oracle_workload(const Oracle *o, const OracleOp *op, int32_t stage)
 {
     const Workload *w = o->workload;
     const int64_t class_ =
-        w->class_of_microbatch == NULL ? 0 : w->class_of_microbatch[op->op.microbatch];
+        w->class_of_micro_batch == NULL ? 0 : w->class_of_micro_batch[op->op.micro_batch];
     const int64_t at = ((int64_t)op->chain * w->n_stages + stage) * w->n_classes + class_;
 
     return &w->ops[at * w->n_slices + op->op.slice];
@@ -58,7 +58,7 @@ oracle_find(const Oracle *o, const OracleOp *like, int32_t stage, int32_t slice,
     for (int64_t i = 0; i < o->n; i++) {
         OracleOp *a = &o->ops[i];
         if (a->chain == like->chain && a->stage == stage && a->op.slice == slice &&
-            a->op.microbatch == like->op.microbatch &&
+            a->op.micro_batch == like->op.micro_batch &&
             (backward ? oracle_is_input_gradient(a) : a->op.kind == SCHEDULE_OP_FORWARD))
             return a;
     }
@@ -366,7 +366,7 @@ oracle_new(const Schedule *schedule, const Workload *workload)
         for (int64_t j = 0; j < o->n; j++) {
             const OracleOp *a = &o->ops[i], *b = &o->ops[j];
             if (oracle_is_input_gradient(a) && b->op.kind == SCHEDULE_OP_BACKWARD_WEIGHT &&
-                a->rank == b->rank && a->op.microbatch == b->op.microbatch &&
+                a->rank == b->rank && a->op.micro_batch == b->op.micro_batch &&
                 a->op.chunk == b->op.chunk && a->op.slice == b->op.slice)
                 o->ops[i].has_weight = true;
         }

@@ -35,7 +35,7 @@ static inline Schedule *
 new_schedule(const char *family, int64_t p, int64_t v, int64_t m, int64_t slices)
 {
     const ScheduleShape shape = {
-        .n_ranks = p, .n_chunks = v, .n_microbatches = m, .n_slices = slices};
+        .n_ranks = p, .n_chunks = v, .n_micro_batches = m, .n_slices = slices};
     g_autoptr(GError) error = NULL;
     Schedule *schedule = schedule_new(family, &shape, &error);
 
@@ -110,7 +110,7 @@ random_pick(const RandomBuilder *b, uint64_t *state, ScheduleOp *picked)
         for (int64_t unit = 0; unit < units; unit++)
             for (int k = 0; k < RANDOM_STATES; k++) {
                 const uint8_t split = b->split[r * units + unit];
-                ScheduleOp op = {.microbatch = (int32_t)(unit / s->n_slices / s->n_chunks),
+                ScheduleOp op = {.micro_batch = (int32_t)(unit / s->n_slices / s->n_chunks),
                                  .chunk = (uint8_t)(unit / s->n_slices % s->n_chunks),
                                  .slice = (uint16_t)(unit % s->n_slices)};
                 if ((k == RANDOM_W && split != 1) || !random_may_run(b, r, op, k))
@@ -135,11 +135,12 @@ random_schedule(uint64_t *state)
     const ScheduleShape shape = {
         .n_ranks = random_in(state, 1, 4),
         .n_chunks = placement == SCHEDULE_PLACEMENT_BIDIR ? 2 : random_in(state, 1, 3),
-        .n_microbatches = placement == SCHEDULE_PLACEMENT_BIDIR ? 2 * random_in(state, 1, 2)
-                                                                : random_in(state, 1, 3),
+        .n_micro_batches = placement == SCHEDULE_PLACEMENT_BIDIR ? 2 * random_in(state, 1, 2)
+                                                                 : random_in(state, 1, 3),
         .n_slices = random_in(state, 1, 3),
     };
-    const int64_t most = shape.n_ranks * shape.n_chunks * shape.n_microbatches * shape.n_slices * 3;
+    const int64_t most =
+        shape.n_ranks * shape.n_chunks * shape.n_micro_batches * shape.n_slices * 3;
     Schedule *s = schedule_alloc("random", &shape, placement, most, NULL);
     const int64_t units = schedule_n_units(s);
     const size_t n = (size_t)(units * shape.n_ranks);
@@ -281,9 +282,9 @@ random_workload(uint64_t *state, const Schedule *schedule, int64_t largest)
     Workload *w = empty_workload(schedule, (int32_t)random_in(state, 1, 3));
 
     if (w->n_classes > 1) {
-        w->class_of_microbatch = g_new(int32_t, (size_t)schedule->n_microbatches);
-        for (int32_t m = 0; m < schedule->n_microbatches; m++)
-            w->class_of_microbatch[m] = (int32_t)random_in(state, 0, w->n_classes - 1);
+        w->class_of_micro_batch = g_new(int32_t, (size_t)schedule->n_micro_batches);
+        for (int32_t m = 0; m < schedule->n_micro_batches; m++)
+            w->class_of_micro_batch[m] = (int32_t)random_in(state, 0, w->n_classes - 1);
     }
     for (int64_t i = 0; i < workload_n_ops(w); i++) {
         WorkloadOp *op = &w->ops[i];

@@ -211,7 +211,7 @@ test_pairs_and_messages_share(void)
     const int64_t pair = 7;
 
     /* Rank 1: F0 F1 B0 F2 B1 B2. */
-    g_assert_cmpint(schedule->ops[9].microbatch, ==, 0);
+    g_assert_cmpint(schedule->ops[9].micro_batch, ==, 0);
     schedule->ops[8] = schedule->ops[9];
     schedule->ops[9] = f2;
     schedule->overlap_pairs = g_array_new(FALSE, FALSE, sizeof(int64_t));

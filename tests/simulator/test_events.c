@@ -30,7 +30,7 @@ event_at(const Trace *trace, guint i)
 static bool
 same_op(ScheduleOp a, ScheduleOp b)
 {
-    return a.microbatch == b.microbatch && a.chunk == b.chunk && a.slice == b.slice &&
+    return a.micro_batch == b.micro_batch && a.chunk == b.chunk && a.slice == b.slice &&
            a.kind == b.kind;
 }
 
@@ -69,7 +69,7 @@ check_message(const Schedule *schedule, const Workload *workload, const Schedule
     const TraceEvent *target = find(trace, to, needs.kind, needs);
     const int32_t chain = schedule->placement == SCHEDULE_PLACEMENT_BIDIR ? sent.chunk : 0;
     const WorkloadOp *op = workload_op(workload, chain, schedule_stage(schedule, from, sent.chunk),
-                                       sent.microbatch, sent.slice);
+                                       sent.micro_batch, sent.slice);
     const bool forward = sent.kind == SCHEDULE_OP_FORWARD;
     const int64_t ns = forward ? op->forward_message_ns : op->backward_message_ns;
     const int64_t bytes = forward ? op->forward_message_bytes : op->backward_message_bytes;
@@ -112,7 +112,7 @@ check_order(const Schedule *schedule, const Workload *workload, const Trace *tra
         const ScheduleOp op = schedule->ops[i];
         const int32_t chain = schedule->placement == SCHEDULE_PLACEMENT_BIDIR ? op.chunk : 0;
         const WorkloadOp *w = workload_op(workload, chain, schedule_stage(schedule, rank, op.chunk),
-                                          op.microbatch, op.slice);
+                                          op.micro_batch, op.slice);
         const TraceEvent *event = find(trace, rank, op.kind, op);
         g_assert_cmpint(event->stream, ==, TRACE_STREAM_COMPUTE);
         g_assert_cmpint(event->start_ns, >=, free_ns);

@@ -348,7 +348,7 @@ check_levels(const Schedule *schedule, const Workload *workload)
             const ScheduleOp op = schedule->ops[i];
             const WorkloadOp *w =
                 workload_op(workload, bidir ? op.chunk : 0, schedule_stage(schedule, r, op.chunk),
-                            op.microbatch, op.slice);
+                            op.micro_batch, op.slice);
             g_assert_cmpint(result.levels[i].begin_bytes - before, >=, w->workspace_bytes[op.kind]);
             before = result.levels[i].end_bytes;
             g_assert_cmpint(before, <=, result.levels[i].begin_bytes);

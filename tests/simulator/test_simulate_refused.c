@@ -32,8 +32,8 @@ spoil_chains(Workload *w)
 static void
 spoil_class(Workload *w)
 {
-    w->class_of_microbatch = g_new0(int32_t, 8);
-    w->class_of_microbatch[3] = 1;
+    w->class_of_micro_batch = g_new0(int32_t, 8);
+    w->class_of_micro_batch[3] = 1;
 }
 static void
 spoil_time(Workload *w)
@@ -146,7 +146,7 @@ test_agrees_with_checker(void)
             a->kind = (uint8_t)random_in(&state, 0, 4);
             break;
         case 3:
-            a->microbatch += (int32_t)random_in(&state, -1, 1);
+            a->micro_batch += (int32_t)random_in(&state, -1, 1);
             break;
         case 4:
             a->slice = (uint16_t)random_in(&state, 0, schedule->n_slices);

@@ -97,13 +97,13 @@ bubble_rate(const char *family, const Row *row, int64_t limit)
     const ScheduleTimes times = {
         .stages = &row->stage,
         .n_stages = 1,
-        .limit_microbatches = limit,
+        .limit_micro_batches = limit,
         .objective = SCHEDULE_OBJECTIVE_SPAN,
     };
     const ScheduleShape shape = {
         .n_ranks = row->p,
         .n_chunks = 1,
-        .n_microbatches = row->m,
+        .n_micro_batches = row->m,
         .n_slices = 1,
         .times = &times,
     };
@@ -198,12 +198,12 @@ test_facts_are_simulated(void)
         const ScheduleTimes times = {
             .stages = stages,
             .n_stages = p * v,
-            .limit_microbatches = random_in(&state, 1, 2 * p),
+            .limit_micro_batches = random_in(&state, 1, 2 * p),
         };
         const ScheduleShape shape = {
             .n_ranks = p,
             .n_chunks = v,
-            .n_microbatches = random_in(&state, 1, 12),
+            .n_micro_batches = random_in(&state, 1, 12),
             .n_slices = 1,
             .times = &times,
         };

@@ -43,7 +43,7 @@ bubble_rate(const char *family, int64_t p, int64_t m, const int64_t times_ns[N_T
 {
     const int64_t op_ns[SCHEDULE_OP_N] = {times_ns[T_F], times_ns[T_B] + times_ns[T_W],
                                           times_ns[T_B], times_ns[T_W]};
-    const ScheduleShape shape = {.n_ranks = p, .n_chunks = 1, .n_microbatches = m, .n_slices = 1};
+    const ScheduleShape shape = {.n_ranks = p, .n_chunks = 1, .n_micro_batches = m, .n_slices = 1};
     g_autoptr(GError) error = NULL;
     g_autoptr(Schedule) schedule = schedule_new(family, &shape, &error);
     g_assert_no_error(error);
