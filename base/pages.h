@@ -44,36 +44,38 @@ pages_prepare(void *array, size_t n_bytes)
 
 /* (owned, nullable) memory without pages, where the system has as much. */
 static inline void *
-pages_try_room(size_t n, size_t size)
+pages_try_room(size_t n, size_t element_bytes)
 {
-    return n > SIZE_MAX / size || !host_memory_has(n * size) ? NULL : g_try_malloc_n(n, size);
+    return n > SIZE_MAX / element_bytes || !host_memory_has(n * element_bytes)
+               ? NULL
+               : g_try_malloc_n(n, element_bytes);
 }
 
 /* (owned, nullable) room for @n elements of @size bytes, which are not 0; NULL also where the
  * system would have to kill somebody for it [host_memory.h]. */
 static inline void *
-pages_try_malloc(size_t n, size_t size)
+pages_try_malloc(size_t n, size_t element_bytes)
 {
-    return pages_prepare(pages_try_room(n, size), n * size);
+    return pages_prepare(pages_try_room(n, element_bytes), n * element_bytes);
 }
 
 /* (owned, nullable) likewise for what is made and freed again and again: a medium array then mostly
  * has its pages, and asking for them costs more than having them. */
 static inline void *
-pages_try_malloc_again(size_t n, size_t size)
+pages_try_malloc_again(size_t n, size_t element_bytes)
 {
-    void *array = pages_try_room(n, size);
+    void *array = pages_try_room(n, element_bytes);
 
-    return n * size < PAGES_LARGE_BYTES ? array : pages_prepare(array, n * size);
+    return n * element_bytes < PAGES_LARGE_BYTES ? array : pages_prepare(array, n * element_bytes);
 }
 
 /* (owned, nullable) as the first, all zero. */
 static inline void *
-pages_try_malloc0(size_t n, size_t size)
+pages_try_malloc0(size_t n, size_t element_bytes)
 {
-    if (n > SIZE_MAX / size || !host_memory_has(n * size))
+    if (n > SIZE_MAX / element_bytes || !host_memory_has(n * element_bytes))
         return NULL;
-    return pages_prepare(g_try_malloc0_n(n, size), n * size);
+    return pages_prepare(g_try_malloc0_n(n, element_bytes), n * element_bytes);
 }
 
 G_END_DECLS

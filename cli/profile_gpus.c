@@ -55,17 +55,17 @@ run_options(const ProfileGpusOptions *options, const Plan *plan)
 bool
 profile_gpus_is_rank(void)
 {
-    const ExecJobPlace place = exec_job_place();
+    const ExecJobRank job_rank = exec_job_rank();
 
-    return place.role == EXEC_ROLE_STARTER || place.role == EXEC_ROLE_LAUNCHED;
+    return job_rank.role == EXEC_ROLE_STARTER || job_rank.role == EXEC_ROLE_LAUNCHED;
 }
 
 int
 profile_gpus_run_rank(const ProfileGpusOptions *options, GError **error)
 {
-    const ExecJobPlace place = exec_job_place();
+    const ExecJobRank job_rank = exec_job_rank();
     g_autoptr(Plan) plan =
-        exec_measure_tiny_plan(options->measure->dtype, 1, MAX(place.n_ranks, 1), 1);
+        exec_measure_tiny_plan(options->measure->dtype, 1, MAX(job_rank.n_ranks, 1), 1);
     ExecRunOptions exec = run_options(options, plan);
     g_auto(ExecRunResult) result = {0};
     g_autofree char *where = NULL;

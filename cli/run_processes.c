@@ -104,25 +104,25 @@ int
 run_processes_begin(ExecRunOptions *exec, const RunProcessesOptions *options, char **where,
                     GError **error)
 {
-    const ExecJobPlace place = exec_job_place();
+    const ExecJobRank job_rank = exec_job_rank();
     g_autofree char *secret = exec_job_secret();
     bool in_child = false;
 
-    if (place.role == EXEC_ROLE_STARTER)
+    if (job_rank.role == EXEC_ROLE_STARTER)
         return start_ranks(error);
     /* On one machine NCCL needs nobody to start its ranks but us. */
     exec->without_mpi = g_str_equal(exec->transport, "nccl") && options->hosts == NULL &&
-                        (place.role == EXEC_ROLE_ALONE || secret != NULL);
-    if (place.role == EXEC_ROLE_ALONE)
+                        (job_rank.role == EXEC_ROLE_ALONE || secret != NULL);
+    if (job_rank.role == EXEC_ROLE_ALONE)
         return launch(exec, options, error);
-    set_host_id(exec, place.rank);
-    exec->process_rank = place.rank;
-    if (place.role == EXEC_ROLE_LAUNCHED) {
+    set_host_id(exec, job_rank.rank);
+    exec->process_rank = job_rank.rank;
+    if (job_rank.role == EXEC_ROLE_LAUNCHED) {
         *where = g_strdup(g_getenv(EXEC_WATCH_VARIABLE));
-    } else if (place.rank == 0) {
+    } else if (job_rank.rank == 0) {
         const bool ok =
             exec_run_check(exec, error) &&
-            exec_fork_watcher(place.n_ranks, exec->timeout_s, tell, where, &in_child, error);
+            exec_fork_watcher(job_rank.n_ranks, exec->timeout_s, tell, where, &in_child, error);
         if (in_child)
             _exit(ok ? 0 : cmd_exit_status(*error));
         if (!ok)
@@ -138,7 +138,7 @@ run_processes_fail(const ExecRunOptions *exec, bool told, const GError *error)
     const int status = cmd_exit_status(error);
     /* What is wrong with the command or the plan is so for all ranks: one says it. */
     const bool is_everybodys = status <= CMD_ERROR_INPUT && exec->process_rank > 0 &&
-                               exec_job_place().role == EXEC_ROLE_JOINED;
+                               exec_job_rank().role == EXEC_ROLE_JOINED;
 
     /* mpirun ends all ranks after the first that ends badly: the one that says it goes first. */
     if (is_everybodys)

@@ -204,8 +204,9 @@ describe_plan(const Plan *plan)
     g_string_append_printf(text,
                            ", %" G_GINT64_FORMAT " micro-batches of %s%" G_GINT64_FORMAT
                            " per replica, slices of %s tokens",
-                           plan->n_micro_batches, plan->batch_slices == NULL ? "" : "at most ",
-                           plan->micro_batch, slices);
+                           plan->n_micro_batches,
+                           plan->micro_batch_sequences == NULL ? "" : "at most ", plan->micro_batch,
+                           slices);
     return g_string_free(g_steal_pointer(&text), FALSE);
 }
 

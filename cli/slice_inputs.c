@@ -310,7 +310,7 @@ load_delay(Loader *loader, const Flags *flags, GError **error)
 
 /* Blocking messages are part of every slice, one each way. */
 static void
-add_messages(SliceInputs *inputs, int64_t n_ways, int64_t *grid)
+add_messages(SliceInputs *inputs, int64_t n_directions, int64_t *grid)
 {
     const PlanSliceCosts *costs = &inputs->problem.costs;
     const int64_t n = costs->n_cells, side = n + 1;
@@ -320,7 +320,7 @@ add_messages(SliceInputs *inputs, int64_t n_ways, int64_t *grid)
             int64_t *t = &grid[row * side + c];
             const int64_t d = inputs->delay[row];
             *t = *t > PLAN_SLICE_MAX_SUM || d > PLAN_SLICE_MAX_SUM ? PLAN_SLICE_INFINITE
-                                                                   : *t + n_ways * d;
+                                                                   : *t + n_directions * d;
         }
 }
 
@@ -329,15 +329,15 @@ static void
 use_delay(SliceInputs *inputs, const Flags *flags, guint n_grids)
 {
     const int64_t n = (inputs->problem.costs.batch + 1) * (inputs->problem.costs.n_cells + 1);
-    const int64_t n_ways = flags->apart ? 1 : 2;
+    const int64_t n_directions = flags->apart ? 1 : 2;
 
     if (inputs->delay == NULL)
         return;
     for (guint i = 0; i < n_grids && !flags->overlapped; i++)
-        add_messages(inputs, n_ways, inputs->grids->pdata[i]);
+        add_messages(inputs, n_directions, inputs->grids->pdata[i]);
     for (int64_t i = 0; i < n && flags->overlapped; i++)
         if (inputs->delay[i] <= PLAN_SLICE_MAX_SUM)
-            inputs->delay[i] *= n_ways;
+            inputs->delay[i] *= n_directions;
     inputs->problem.delay = flags->overlapped ? inputs->delay : NULL;
 }
 

@@ -364,7 +364,7 @@ size_t model_ops(const ModelArch *arch, ModelPart part, int64_t layer, const Mod
 /* What degas's executor takes for the whole of a B, and of an I, whatever layer of the model is at
  * work: cost-model.md 6.3. */
 typedef struct {
-    int64_t backward, input;
+    int64_t backward_bytes, input_bytes;
 } ModelScratchBytes;
 
 ModelScratchBytes model_scratch_bytes(const ModelArch *arch, const ModelShape *shape);

@@ -22,9 +22,9 @@ typedef struct {
     const ModelNodes *nodes; /* (nullable) NULL: no such device */
     int64_t node;            /* counted over the whole cluster */
     int64_t index;           /* in its node */
-} Place;
+} DevicePosition;
 
-static Place
+static DevicePosition
 find_place(const ModelCluster *cluster, int64_t rank)
 {
     int64_t first_rank = 0, first_node = 0;
@@ -34,7 +34,7 @@ find_place(const ModelCluster *cluster, int64_t rank)
         int64_t n = nodes->n_devices * nodes->n_nodes;
 
         if (rank - first_rank < n)
-            return (Place){
+            return (DevicePosition){
                 .nodes = nodes,
                 .node = first_node + (rank - first_rank) / nodes->n_devices,
                 .index = (rank - first_rank) % nodes->n_devices,
@@ -42,19 +42,19 @@ find_place(const ModelCluster *cluster, int64_t rank)
         first_rank += n;
         first_node += nodes->n_nodes;
     }
-    return (Place){.nodes = NULL};
+    return (DevicePosition){.nodes = NULL};
 }
 
 const ModelDevice *
 model_cluster_device(const ModelCluster *cluster, int64_t rank)
 {
-    Place place;
+    DevicePosition position;
 
     g_return_val_if_fail(cluster != NULL && rank >= 0, NULL);
 
-    place = find_place(cluster, rank);
-    g_return_val_if_fail(place.nodes != NULL, NULL);
-    return &g_array_index(cluster->devices, ModelDevice, place.nodes->device);
+    position = find_place(cluster, rank);
+    g_return_val_if_fail(position.nodes != NULL, NULL);
+    return &g_array_index(cluster->devices, ModelDevice, position.nodes->device);
 }
 
 double
@@ -133,7 +133,7 @@ largest_node(const ModelCluster *cluster)
 size_t
 model_cluster_level_between(const ModelCluster *cluster, int64_t rank_a, int64_t rank_b)
 {
-    Place a, b;
+    DevicePosition a, b;
     int64_t node_devices;
 
     g_return_val_if_fail(cluster != NULL && cluster->levels->len > 0, 0);
@@ -161,13 +161,13 @@ model_cluster_group(const ModelCluster *cluster, size_t level, int64_t rank, int
     const int64_t n_all = model_cluster_n_devices(cluster);
     const int64_t group = g_array_index(cluster->levels, ModelLevel, level).group_devices;
     int64_t end = n_all;
-    const Place place = find_place(cluster, rank);
+    const DevicePosition position = find_place(cluster, rank);
 
-    g_return_if_fail(place.nodes != NULL);
+    g_return_if_fail(position.nodes != NULL);
     *first = 0;
     if (group > 0 && group <= largest_node(cluster)) {
-        *first = rank - place.index % group;
-        end = rank - place.index + place.nodes->n_devices;
+        *first = rank - position.index % group;
+        end = rank - position.index + position.nodes->n_devices;
     } else if (group > 0) {
         *first = rank - rank % group;
     }

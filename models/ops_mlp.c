@@ -144,16 +144,16 @@ model_scratch_bytes(const ModelArch *arch, const ModelShape *shape)
     const double up = (double)n_inputs(arch) * mlp;
 
     return (ModelScratchBytes){
-        .backward =
+        .backward_bytes =
             ops_bytes(list.rows * (common + fmax(2.0 * c.q + c.kv + ring, fmax(h, up))) * list.e),
-        .input = ops_bytes(list.rows * (common + fmax(c.q + ring, h)) * list.e),
+        .input_bytes = ops_bytes(list.rows * (common + fmax(c.q + ring, h)) * list.e),
     };
 }
 
 /*
  * What degas's executor takes for @n rows that come to its experts of the @sent that go out
- * (executor/model/moe.h): two buffers for rows on their way, forward the results of the experts, backward
- * the gradients of these results and of the first products' and a place for those of the
+ * (executor/model/moe.h): two buffers for rows on their way, forward the results of the experts,
+ * backward the gradients of these results and of the first products' and a place for those of the
  * activations, then of the inputs.
  */
 static void

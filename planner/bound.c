@@ -345,11 +345,11 @@ plan_bound_path_ns(const Plan *plan, const Workload *workload, const PlanFlight 
     g_autofree int64_t *counts = bound.counts;
     int64_t best = 0;
 
-    for (int way = 0; way < PLAN_PATH_N && flight->path != NULL; way++) {
-        int64_t ns = end_ns(workload, flight->path->last_rank[way], (int32_t)plan->degrees.vpp,
+    for (int path = 0; path < PLAN_PATH_N && flight->paths != NULL; path++) {
+        int64_t ns = end_ns(workload, flight->paths->last_rank[path], (int32_t)plan->degrees.vpp,
                             INT64_MAX / 2);
-        for (int32_t i = 0; i < flight->path->n_stages; i++) {
-            const PlanPathStage *on = plan_order_path_stage(flight->path, way, i);
+        for (int32_t i = 0; i < flight->paths->n_stages; i++) {
+            const PlanPathStage *on = plan_order_paths_stage(flight->paths, path, i);
             const int32_t chain = i / workload->n_stages, stage = i % workload->n_stages;
             for (int kind = 0; kind < SCHEDULE_OP_N; kind++)
                 if (on->ops[kind] > 0)
@@ -435,9 +435,9 @@ plan_bound_bytes(const Plan *plan, const Workload *workload, const PlanFlight *f
                 const size_t at = (size_t)r * PLAN_MOMENT_N + (size_t)moment;
                 for (int half = 0; half < 2; half++)
                     held[at] = plan_sum_ns(
-                        held[at], plan_product_ns(
-                                      plan_flight_units(flight, r, (PlanMoment)moment, half, chunk),
-                                      least_kept(&bound, chain, k, half == 1)));
+                        held[at], plan_product_ns(plan_flight_n_held(flight, r, (PlanMoment)moment,
+                                                                     half, chunk),
+                                                  least_kept(&bound, chain, k, half == 1)));
                 workspace[at] =
                     MIN(workspace[at], least_workspace(&bound, chain, k, (PlanMoment)moment));
             }

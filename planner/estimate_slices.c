@@ -12,7 +12,7 @@ static const int64_t estimate_slices[] = {4, 16};
  * share of the whole (a slice keeps fewer scores), and what is static. */
 static bool
 may_fit(const PlanTrial *trial, const PlanSketch *sketch, const ScheduleFamily *family,
-        int64_t n_slices, int way)
+        int64_t n_slices, int recompute)
 {
     const PlanPoint *point = trial->point;
     const ScheduleShape shape = {
@@ -30,15 +30,15 @@ may_fit(const PlanTrial *trial, const PlanSketch *sketch, const ScheduleFamily *
         const PlanSketchStage *stage = &sketch->stages[k];
         const int64_t limit = sketch->usable_bytes[stage->rank];
         const double kept =
-            fmin((double)plan_sketch_stage_kept(cost, stage, way),
-                 0.5 * ((double)plan_sketch_stage_kept(cost, stage, way) +
+            fmin((double)plan_sketch_stage_kept(cost, stage, recompute),
+                 0.5 * ((double)plan_sketch_stage_kept(cost, stage, recompute) +
                         (double)plan_sketch_stage_kept(cost, stage, PLAN_RECOMPUTE_SELECTIVE)));
-        const double units =
-            (double)plan_flight_units(flight, stage->rank, PLAN_MOMENT_BACKWARD, 0, stage->chunk) /
+        const double n_in_flight =
+            (double)plan_flight_n_held(flight, stage->rank, PLAN_MOMENT_BACKWARD, 0, stage->chunk) /
             (double)n_slices;
         /* Slices differ by one unit of tokens: a tenth. */
         if (limit > 0 &&
-            (double)sketch->static_bytes[stage->rank] + 0.9 * units * kept > (double)limit)
+            (double)sketch->static_bytes[stage->rank] + 0.9 * n_in_flight * kept > (double)limit)
             return false;
     }
     return true;
@@ -48,7 +48,7 @@ may_fit(const PlanTrial *trial, const PlanSketch *sketch, const ScheduleFamily *
  * INT64_MAX: there are no such slices here. */
 static int64_t
 sliced_bound_ns(const PlanEvaluation *evaluation, const PlanPoint *point,
-                const ScheduleFamily *family, int64_t n_slices, int way)
+                const ScheduleFamily *family, int64_t n_slices, int recompute)
 {
     const PlanSpace *space = evaluation->space;
     const PlanLayerShape shape = plan_space_layer_shape(point);
@@ -64,22 +64,22 @@ sliced_bound_ns(const PlanEvaluation *evaluation, const PlanPoint *point,
         .request = space->request,
         .point = point,
         .cost = &cost->whole,
-        .unit = &cost->unit,
+        .slice = &cost->slice,
         .n_slices = n_slices,
         .family = family,
         .counts = even,
     };
     g_auto(PlanSketch) sketch = {0};
     plan_sketch_init(&sketch, &input);
-    g_autofree int *ways = g_new(int, (size_t)sketch.n_stages);
+    g_autofree int *recomputes = g_new(int, (size_t)sketch.n_stages);
     for (int64_t k = 0; k < sketch.n_stages; k++)
-        ways[k] = way;
-    return plan_sketch_ways_ns(&sketch, &input, ways);
+        recomputes[k] = recompute;
+    return plan_sketch_recomputes_ns(&sketch, &input, recomputes);
 }
 
 /* The least bound on the estimate in @way; INT64_MAX: no family has such slices here. */
 static int64_t
-estimate_bound_ns(const PlanEvaluation *evaluation, const PlanPoint *point, int way)
+estimate_bound_ns(const PlanEvaluation *evaluation, const PlanPoint *point, int recompute)
 {
     const GPtrArray *families = evaluation->space->families;
     int64_t best = INT64_MAX;
@@ -87,7 +87,7 @@ estimate_bound_ns(const PlanEvaluation *evaluation, const PlanPoint *point, int 
     for (size_t k = 0; k < G_N_ELEMENTS(estimate_slices); k++)
         for (guint i = 0; i < families->len; i++)
             best = MIN(best, sliced_bound_ns(evaluation, point, families->pdata[i],
-                                             estimate_slices[k], way));
+                                             estimate_slices[k], recompute));
     return best;
 }
 
@@ -136,18 +136,20 @@ estimate_ns(const Estimate *estimate, int64_t n_slices)
 
 /* Whether slices in @way, or in a slower one, may take at most @most_ns. */
 static bool
-may_be_fast(const PlanTrial *trial, int way, int64_t most_ns)
+may_be_fast(const PlanTrial *trial, int recompute, int64_t most_ns)
 {
     const PlanEvaluation *evaluation = trial->evaluation;
 
-    for (; way >= 0; way = plan_trial_next_way(evaluation->space->request, way))
-        if (most_ns == INT64_MAX || estimate_bound_ns(evaluation, trial->point, way) <= most_ns)
+    for (; recompute >= 0;
+         recompute = plan_trial_next_recompute(evaluation->space->request, recompute))
+        if (most_ns == INT64_MAX ||
+            estimate_bound_ns(evaluation, trial->point, recompute) <= most_ns)
             return true;
     return false;
 }
 
 int64_t
-plan_estimate_trial(PlanTrial *trial, int64_t most_ns, int *way)
+plan_estimate_trial(PlanTrial *trial, int64_t most_ns, int *recompute)
 {
     const PlanSpace *space = trial->evaluation->space;
     const ScheduleFamily *family = schedule_family_find("1f1b", NULL);
@@ -160,7 +162,7 @@ plan_estimate_trial(PlanTrial *trial, int64_t most_ns, int *way)
         .request = space->request,
         .point = trial->point,
         .cost = plan_space_cost(space, trial->point),
-        .unit = plan_space_cost(space, trial->point),
+        .slice = plan_space_cost(space, trial->point),
         .n_slices = 1,
         .family = family,
         .flight = plan_flights_get(trial->evaluation->flights, family, &shape),
@@ -172,19 +174,19 @@ plan_estimate_trial(PlanTrial *trial, int64_t most_ns, int *way)
 
     plan_sketch_init(&sketch, &input);
     plan_sketch_weigh(&sketch, &input);
-    *way = plan_trial_next_way(space->request, -1);
+    *recompute = plan_trial_next_recompute(space->request, -1);
     if (!trial->evaluation->is_timeless &&
         plan_sketch_work_ns(&sketch, &input) / 50 * 49 > trial->limit)
         return INT64_MAX;
     for (;;) {
         Estimate estimate = {trial, &sketch, *trial->point};
-        estimate.point.recompute = (PlanRecompute)*way;
+        estimate.point.recompute = (PlanRecompute)*recompute;
         for (size_t k = 0; k < G_N_ELEMENTS(estimate_slices); k++)
             best = MIN(best, estimate_ns(&estimate, estimate_slices[k]));
-        const int next = plan_trial_next_way(space->request, *way);
+        const int next = plan_trial_next_recompute(space->request, *recompute);
         if (best < INT64_MAX || next < 0 || !may_be_fast(trial, next, most_ns))
             return best;
-        *way = next;
+        *recompute = next;
     }
 }
 
@@ -193,14 +195,14 @@ plan_estimate_slices(const PlanEvaluation *evaluation, const PlanPoint *point, i
                      PlanOutcome *outcome)
 {
     const int64_t most_ns = evaluation->is_timeless ? INT64_MAX : evaluation->most_estimate_ns;
-    const int plain = plan_layer_plain_way(evaluation->space->request);
+    const int plain = plan_layer_plain_recompute(evaluation->space->request);
     g_auto(PlanTrial) trial = {0};
-    int way;
+    int recompute;
 
     outcome->estimate_ns =
         evaluation->is_timeless ? 0 : estimate_bound_ns(evaluation, point, plain);
     if (outcome->estimate_ns > most_ns)
         return;
     plan_trial_init(&trial, evaluation, point, limit, outcome);
-    outcome->estimate_ns = plan_estimate_trial(&trial, most_ns, &way);
+    outcome->estimate_ns = plan_estimate_trial(&trial, most_ns, &recompute);
 }

@@ -17,7 +17,7 @@ G_BEGIN_DECLS
  *           INT64_MAX: all is
  * @way      (out) that way, of what is priced
  */
-int64_t plan_estimate_trial(PlanTrial *trial, int64_t most_ns, int *way);
+int64_t plan_estimate_trial(PlanTrial *trial, int64_t most_ns, int *recompute);
 
 G_END_DECLS
 

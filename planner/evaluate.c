@@ -75,7 +75,7 @@ plan_outcome_merge(PlanOutcome *outcome, PlanOutcome *more)
 bool
 plan_evaluate_set_uniform(Plan *plan, int64_t n)
 {
-    return plan_given_uniform(plan->seq_len, plan_given_plan_unit(plan), n, plan->slices);
+    return plan_given_uniform(plan->seq_len, plan_given_plan_granularity(plan), n, plan->slices);
 }
 
 bool
@@ -85,14 +85,14 @@ plan_evaluate_set_layers(const PlanEvaluation *evaluation, const PlanPoint *poin
     const PlanRequest *request = evaluation->space->request;
     const int64_t length = plan_space_chain_length(&plan->degrees, family);
     g_autofree int64_t *even = plan_layout_even(request, point, family);
-    g_autofree int *ways = g_new(int, plan->stages->len);
+    g_autofree int *recomputes = g_new(int, plan->stages->len);
 
     if (!point->is_balanced)
         return true;
     const int64_t *counts = plan_layouts_balanced(evaluation->layouts, request, point, family);
     for (guint k = 0; k < plan->stages->len; k++)
-        ways[k] = (int)g_array_index(plan->stages, PlanStage, k).recompute;
-    plan_layout_apply(counts, length, ways, plan);
+        recomputes[k] = (int)g_array_index(plan->stages, PlanStage, k).recompute;
+    plan_layout_apply(counts, length, recomputes, plan);
     return memcmp(counts, even, (size_t)length * sizeof *even) != 0;
 }
 
@@ -127,7 +127,7 @@ is_slow_family(PlanTrial *trial, const ScheduleFamily *family)
         return false;
     const int64_t bound_ns =
         plan_space_bound_ns(space->request, plan_space_cost(space, trial->point),
-                            plan_space_unit_cost(space, trial->point), trial->point, &alone);
+                            plan_space_slice_cost(space, trial->point), trial->point, &alone);
     if (bound_ns <= trial->limit)
         return false;
     plan_trial_note_slow(trial, bound_ns);
@@ -217,10 +217,10 @@ try_layout(PlanFamilyTrial *f, bool is_new)
     f->input.flight = plan_flights_get(f->trial->evaluation->flights, f->family, &shape);
     plan_sketch_weigh(&f->sketch, &f->input);
     if (is_new)
-        plan_ways_try(f);
+        plan_recompute_try(f);
     /* More layers where memory is, or where less must be computed again. */
     if (may_divide_otherwise(f) && !f->sketch.fits_plain && sketch_fitted(f, &fitted))
-        plan_ways_try(f);
+        plan_recompute_try(f);
     plan_free(f->plan);
 }
 
@@ -235,7 +235,7 @@ try_family(PlanTrial *trial, const ScheduleFamily *family)
         .input = {.request = space->request,
                   .point = point,
                   .cost = plan_space_cost(space, point),
-                  .unit = plan_space_unit_cost(space, point),
+                  .slice = plan_space_slice_cost(space, point),
                   .n_slices = space->n_slices,
                   .family = family,
                   .limits_bytes = trial->limits_bytes,
@@ -243,7 +243,7 @@ try_family(PlanTrial *trial, const ScheduleFamily *family)
         .length = plan_space_chain_length(&point->degrees, family),
     };
     PlanOutcome *outcome = trial->outcome;
-    const int64_t n_ways = plan_space_ways(space->request, point);
+    const int64_t n_recomputes = plan_space_n_recomputes(space->request, point);
     const int64_t before = outcome->simulated + outcome->pruned + outcome->infeasible;
 
     if (!is_slow_family(trial, family)) {
@@ -260,8 +260,8 @@ try_family(PlanTrial *trial, const ScheduleFamily *family)
     }
     /* Ways that were not looked at are slower than those that were, or their bound is too high. */
     const int64_t seen = outcome->simulated + outcome->pruned + outcome->infeasible - before;
-    outcome->considered += MAX(n_ways, seen);
-    outcome->pruned += MAX(0, n_ways - seen);
+    outcome->considered += MAX(n_recomputes, seen);
+    outcome->pruned += MAX(0, n_recomputes - seen);
 }
 
 /* --- one point --- */

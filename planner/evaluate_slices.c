@@ -97,18 +97,18 @@ set_groups(Plan *plan, const GPtrArray *groups)
 
     g_array_unref(plan->slices);
     plan->slices = g_array_copy(first->slices);
-    g_clear_pointer(&plan->batch_slices, g_array_unref);
-    plan->batch_slices = g_array_sized_new(FALSE, FALSE, sizeof(int64_t), groups->len);
+    g_clear_pointer(&plan->micro_batch_sequences, g_array_unref);
+    plan->micro_batch_sequences = g_array_sized_new(FALSE, FALSE, sizeof(int64_t), groups->len);
     plan->n_micro_batches = groups->len;
     plan->micro_batch = 0;
     for (guint i = 0; i < groups->len; i++) {
         const int64_t batch = ((PlanSliceGroup *)groups->pdata[i])->batch;
-        g_array_append_val(plan->batch_slices, batch);
+        g_array_append_val(plan->micro_batch_sequences, batch);
         plan->micro_batch = MAX(plan->micro_batch, batch);
         differ = differ || batch != first->batch;
     }
     if (!differ)
-        g_clear_pointer(&plan->batch_slices, g_array_unref);
+        g_clear_pointer(&plan->micro_batch_sequences, g_array_unref);
 }
 
 /* Whether the plan's family exists at its shape, with the slices that this file looks for. */
@@ -172,7 +172,7 @@ groups_of(const Plan *plan)
  * holds.
  */
 static void
-improve_slices(PlanTrial *trial, int64_t unit)
+improve_slices(PlanTrial *trial, int64_t granularity)
 {
     const PlanFound *best = best_found(trial);
     g_autoptr(GPtrArray) candidates =
@@ -184,8 +184,8 @@ improve_slices(PlanTrial *trial, int64_t unit)
     Judge judge = {trial, plan, schedule_family_find(plan->schedule, NULL), best->first, 0};
     const PlanSliceCosts costs = {
         .batch = trial->point->n_micro_batches * trial->point->micro_batch,
-        .n_cells = plan->seq_len / unit,
-        .granularity = unit,
+        .n_cells = plan->seq_len / granularity,
+        .granularity = granularity,
     };
     const PlanSliceSearch search = {
         .costs = &costs,
@@ -247,14 +247,14 @@ plan_evaluate_slices(const PlanEvaluation *evaluation, const PlanPoint *point, i
     g_autoptr(GPtrArray) slicings = NULL;
     g_autoptr(PlanCoarseGrid) coarse = NULL;
     PlanPoint chosen = *point;
-    int64_t unit = 0;
-    int way;
+    int64_t granularity = 0;
+    int recompute;
 
     plan_trial_init(&trial, evaluation, point, limit, outcome);
     /* After whole sequences in the order of ties. */
     trial.order = 1000000;
-    plan_estimate_trial(&trial, INT64_MAX, &way);
-    chosen.recompute = (PlanRecompute)way;
+    plan_estimate_trial(&trial, INT64_MAX, &recompute);
+    chosen.recompute = (PlanRecompute)recompute;
     for (guint i = 0; i < space->families->len; i++) {
         const ScheduleFamily *family = space->families->pdata[i];
         GError *error = NULL;
@@ -264,7 +264,7 @@ plan_evaluate_slices(const PlanEvaluation *evaluation, const PlanPoint *point, i
         if (!plan_evaluate_set_layers(evaluation, point, family, plan))
             continue;
         if (slicings == NULL) {
-            slicings = plan_slicings_new(request, plan, &unit, &error);
+            slicings = plan_slicings_new(request, plan, &granularity, &error);
         }
         if (slicings == NULL) {
             plan_trial_note_error(&trial, error);
@@ -274,6 +274,6 @@ plan_evaluate_slices(const PlanEvaluation *evaluation, const PlanPoint *point, i
         if (point->degrees.pp > 1 && !evaluation->is_timeless)
             try_coarse(&trial, &coarse, plan, family);
     }
-    if (unit > 0 && !evaluation->is_timeless)
-        improve_slices(&trial, unit);
+    if (granularity > 0 && !evaluation->is_timeless)
+        improve_slices(&trial, granularity);
 }

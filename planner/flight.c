@@ -47,7 +47,7 @@ flight_free(gpointer data)
     PlanFlight *flight = data;
 
     g_free(flight->counts);
-    plan_order_path_free(flight->path);
+    plan_order_paths_free(flight->paths);
     g_free(flight);
 }
 
@@ -115,12 +115,12 @@ static bool
 fill_closed(const ScheduleFamily *family, const ScheduleShape *shape, PlanFlight *flight)
 {
     for (int32_t r = 0; r < flight->n_ranks; r++) {
-        const int64_t units = closed_form(family, shape, r);
-        if (units < 0)
+        const int64_t n_in_flight = closed_form(family, shape, r);
+        if (n_in_flight < 0)
             return false;
         for (int moment = 0; moment < PLAN_MOMENT_N; moment++)
             for (int32_t c = 0; c < flight->n_chunks; c++)
-                counts_at(flight, r, (PlanMoment)moment)[c] = (int32_t)MIN(units, INT32_MAX);
+                counts_at(flight, r, (PlanMoment)moment)[c] = (int32_t)MIN(n_in_flight, INT32_MAX);
     }
     return true;
 }
@@ -227,7 +227,7 @@ count(const ScheduleFamily *family, const ScheduleShape *shape)
         return flight;
     for (int32_t r = 0; r < schedule->n_ranks; r++)
         walk_rank(schedule, r, flight);
-    flight->path = plan_order_path_new(schedule);
+    flight->paths = plan_order_paths_new(schedule);
     flight->is_exact = true;
     return flight;
 }

@@ -38,7 +38,7 @@ typedef struct {
     int32_t n_ranks, n_chunks;
     bool is_exact;   /* else all that is known: every chunk holds one unit at its first backward */
     int32_t *counts; /* (owned) [((rank * PLAN_MOMENT_N + moment) * 2 + half) * n_chunks + chunk] */
-    PlanOrderPath *path; /* (owned, nullable) of orders that are built */
+    PlanOrderPaths *paths; /* (owned, nullable) of orders that are built */
 } PlanFlight;
 
 PlanFlights *plan_flights_new(void);
@@ -55,8 +55,8 @@ const PlanFlight *plan_flights_get(PlanFlights *flights, const ScheduleFamily *f
 
 /* Units of @chunk that are whole (0) or half (1). */
 static inline int32_t
-plan_flight_units(const PlanFlight *flight, int32_t rank, PlanMoment moment, int half,
-                  int32_t chunk)
+plan_flight_n_held(const PlanFlight *flight, int32_t rank, PlanMoment moment, int half,
+                   int32_t chunk)
 {
     return flight
         ->counts[((rank * PLAN_MOMENT_N + (int)moment) * 2 + half) * flight->n_chunks + chunk];

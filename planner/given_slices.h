@@ -15,14 +15,14 @@ int64_t plan_given_n_slices(const PlanRequest *request);
 
 /* Tokens that every slice of @shape is a multiple of. */
 static inline int64_t
-plan_given_unit(const PlanLayerShape *shape)
+plan_given_granularity(const PlanLayerShape *shape)
 {
     return shape->degrees.cp * (shape->sequence_parallel ? shape->degrees.tp : 1);
 }
 
 /* Likewise of @plan. */
 static inline int64_t
-plan_given_plan_unit(const Plan *plan)
+plan_given_plan_granularity(const Plan *plan)
 {
     return plan->degrees.cp * (plan->sequence_parallel ? plan->degrees.tp : 1);
 }
@@ -31,7 +31,7 @@ plan_given_plan_unit(const Plan *plan)
  * Fills @slices (of int64_t) with @n nearly equal ones of @seq_len tokens.
  * @unit  what every slice must be a multiple of; false where it forbids so many.
  */
-bool plan_given_uniform(int64_t seq_len, int64_t unit, int64_t n, GArray *slices);
+bool plan_given_uniform(int64_t seq_len, int64_t granularity, int64_t n, GArray *slices);
 
 /* Fills @slices with those that @request gives; false where the degrees forbid them. */
 bool plan_given_slices(const PlanRequest *request, const PlanLayerShape *shape, GArray *slices);

@@ -8,9 +8,9 @@
 
 /* A group from @first on, or the last one that there is: none lies in fewer devices alone. */
 static ProfileGroup
-group_at(const ProfilePlacement *placement, ProfilePlaced kind, int64_t n_devices, int64_t first)
+group_at(const ProfileMesh *mesh, ProfileGroupKind kind, int64_t n_devices, int64_t first)
 {
-    ProfileGroup group = profile_placed_at(placement, kind, first);
+    ProfileGroup group = profile_group_at(mesh, kind, first);
     const int64_t extent =
         group.per_run > 0 ? group.n / group.per_run * group.run_stride : group.n * group.stride;
 
@@ -23,7 +23,7 @@ plan_layer_query(const PlanRequest *request, const PlanLayerShape *shape, int64_
 {
     const PlanDegrees *d = &shape->degrees;
     const int64_t n = model_cluster_n_devices(request->profile->cluster);
-    const ProfilePlacement placement = plan_layer_placement(request, d);
+    const ProfileMesh mesh = plan_layer_mesh(request, d);
     ProfileQuery query = {
         .arch = request->arch,
         .shape =
@@ -42,7 +42,7 @@ plan_layer_query(const PlanRequest *request, const PlanLayerShape *shape, int64_
     };
 
     for (int i = 0; i < MODEL_GROUP_N; i++)
-        query.groups[i] = group_at(&placement, (ProfilePlaced)i, n, first);
+        query.groups[i] = group_at(&mesh, (ProfileGroupKind)i, n, first);
     workload_set_conventions(&request->conventions, &request->profile->parameters, &query.shape);
     return query;
 }
@@ -69,11 +69,11 @@ set_bytes(const PlanRequest *request, const ProfileQuery *query, bool is_layer, 
         const PlanRecompute recompute = is_layer ? (PlanRecompute)kind : PLAN_RECOMPUTE_NONE;
         const WorkloadHeldBytes held =
             workload_held_bytes(&bytes, recompute, sliced, is_layer ? boundary : 0);
-        part->kept_bytes[kind] = held.kept + held.kv;
-        part->weight_bytes = held.weight_kept;
-        part->forward_workspace_bytes[kind] = held.forward_workspace;
-        part->backward_workspace_bytes[kind] = held.backward_workspace;
-        part->input_workspace_bytes[kind] = held.input_workspace;
+        part->kept_bytes[kind] = held.kept_bytes + held.kv_bytes;
+        part->weight_bytes = held.weight_kept_bytes;
+        part->forward_workspace_bytes[kind] = held.forward_workspace_bytes;
+        part->backward_workspace_bytes[kind] = held.backward_workspace_bytes;
+        part->input_workspace_bytes[kind] = held.input_workspace_bytes;
     }
 }
 
@@ -87,7 +87,7 @@ plan_layer_state_bytes(const PlanRequest *request, const PlanDegrees *degrees, i
     const WorkloadStateBytes state =
         workload_state_bytes(degrees, &sharding, &request->conventions, &bytes, dense, expert);
 
-    return state.weights + state.gradients + state.optimizer;
+    return state.weights_bytes + state.gradients_bytes + state.optimizer_bytes;
 }
 
 static void
@@ -135,7 +135,7 @@ adds_in_product(const PlanRequest *request, const PlanLayerShape *shape)
 }
 
 bool
-plan_layer_ways_depend(const PlanRequest *request, const PlanLayerShape *shape)
+plan_layer_recomputes_depend(const PlanRequest *request, const PlanLayerShape *shape)
 {
     return request->recompute == PLAN_AUTO &&
            workload_accumulates_in_product(&request->conventions, shape->sequence_parallel,
@@ -173,7 +173,7 @@ set_accumulation(const PlanRequest *request, const PlanLayerShape *shape, Profil
                  const ProfileCost *backward, PlanPartCost *part)
 {
     if (request->conventions.overlap_tp || request->profile->measurements->len > 0 ||
-        plan_layer_ways_depend(request, shape))
+        plan_layer_recomputes_depend(request, shape))
         return;
     query.accumulate_in_product = adds_in_product(request, shape);
     query.accumulate_bytes_per_weight = workload_accumulate_bytes(
@@ -446,15 +446,15 @@ plan_layer_sliced_cost(const PlanRequest *request, const PlanLayerShape *shape,
         }
         for (int k = 0; k < PLAN_PART_N; k++) {
             add_part(&cost.whole.parts[k], &one.parts[k]);
-            lower_bytes(&cost.unit.parts[k], &one.parts[k]);
+            lower_bytes(&cost.slice.parts[k], &one.parts[k]);
         }
         /* Buffers are as large as the largest message. */
         cost.whole.boundary_bytes = MAX(cost.whole.boundary_bytes, one.boundary_bytes);
     }
-    cost.unit.boundary_bytes = cost.whole.boundary_bytes;
+    cost.slice.boundary_bytes = cost.whole.boundary_bytes;
     if (slices->len > 1) {
         add_up(&cost.whole);
-        add_up(&cost.unit);
+        add_up(&cost.slice);
     }
     return cost;
 }

@@ -1,9 +1,9 @@
 /*
  * planner/layer_cost.h - what one layer, the embedding and the head take and keep at the least.
  *
- * Internal to planner/.  Times: from the same costs as profiles/workload/workload.c but without what that
- * adds (ZeRO 3, messages), at the fastest place of the cluster: never more than what a Workload
- * says.  Bytes: exactly a Workload's.
+ * Internal to planner/.  Times: from the same costs as profiles/workload/workload.c but without
+ * what that adds (ZeRO 3, messages), at the fastest place of the cluster: never more than what a
+ * Workload says.  Bytes: exactly a Workload's.
  */
 #ifndef PLANNER_LAYER_COST_H
 #define PLANNER_LAYER_COST_H
@@ -57,10 +57,10 @@ typedef struct {
 } PlanLayerCost;
 
 /* Where groups of @degrees lie on the request's cluster. */
-static inline ProfilePlacement
-plan_layer_placement(const PlanRequest *request, const PlanDegrees *degrees)
+static inline ProfileMesh
+plan_layer_mesh(const PlanRequest *request, const PlanDegrees *degrees)
 {
-    return (ProfilePlacement){request->profile->cluster, degrees, &request->conventions};
+    return (ProfileMesh){request->profile->cluster, degrees, &request->conventions};
 }
 
 /* Where the groups of a layer's collectives lie, the first of each: all that layers of equal tp, cp
@@ -69,10 +69,10 @@ static inline void
 plan_layer_groups(const PlanRequest *request, const PlanDegrees *degrees,
                   ProfileGroup groups[MODEL_GROUP_N])
 {
-    const ProfilePlacement placement = plan_layer_placement(request, degrees);
+    const ProfileMesh mesh = plan_layer_mesh(request, degrees);
 
     for (int i = 0; i < MODEL_GROUP_N; i++)
-        groups[i] = profile_placed_at(&placement, (ProfilePlaced)i, 0);
+        groups[i] = profile_group_at(&mesh, (ProfileGroupKind)i, 0);
 }
 
 /* What is priced: degrees but vpp, which does not matter, nor, in the default order, dp and pp. */
@@ -91,7 +91,8 @@ PlanLayerCost plan_layer_cost(const PlanRequest *request, const PlanLayerShape *
 /* Of sequences in the slices that the request gives, or whole. */
 typedef struct {
     PlanLayerCost whole; /* all slices of a micro-batch together, workspaces of the least */
-    PlanLayerCost unit; /* times of the first slice, the least bytes of any; equal if it is whole */
+    PlanLayerCost
+        slice; /* times of the first slice, the least bytes of any; equal if it is whole */
 } PlanSlicedCost;
 
 /*
@@ -116,14 +117,14 @@ void plan_layer_times(const PlanRequest *request, const PlanLayerShape *shape,
  * Whether what one stage recomputes changes what others take: selective recompute tells that
  * Megatron-LM is of a release that adds gradients inside products (profiles/workload/ops.c).
  */
-bool plan_layer_ways_depend(const PlanRequest *request, const PlanLayerShape *shape);
+bool plan_layer_recomputes_depend(const PlanRequest *request, const PlanLayerShape *shape);
 
 /* The share of accumulate_s in each of @n backwards of an iteration. */
 double plan_layer_accumulated(const PlanRequest *request, const PlanLayerShape *shape, double n);
 
 /* The fastest way that @request allows. */
 static inline int
-plan_layer_plain_way(const PlanRequest *request)
+plan_layer_plain_recompute(const PlanRequest *request)
 {
     return request->recompute == PLAN_AUTO ? PLAN_RECOMPUTE_NONE : request->recompute;
 }

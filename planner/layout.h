@@ -47,7 +47,7 @@ bool plan_layout_fit(const PlanSketchInput *input, const PlanSketch *sketch, int
 double plan_layout_fit_bound_s(const PlanSketchInput *input, const PlanSketch *sketch);
 
 /* Gives @plan's stages the layers of @counts and the recompute of @ways [stage of all chains]. */
-void plan_layout_apply(const int64_t *counts, int64_t length, const int *ways, Plan *plan);
+void plan_layout_apply(const int64_t *counts, int64_t length, const int *recomputes, Plan *plan);
 
 /* Memory limit of each pipeline rank of @point: the request's or that of its smallest device; 0:
  * none.  @limits has room for all ranks. */

@@ -20,15 +20,16 @@ typedef struct {
     int32_t stage;   /* of all chains */
     int32_t from[2]; /* (rank, chunk) whose message its F needs, and its B or I; NONE */
     int32_t head;    /* what its ops take longer */
-} Place;
+} ChunkLinks;
 
 typedef struct {
     const Schedule *schedule; /* (borrowed) */
-    int64_t n_units;
-    Place *places;    /* (owned) [rank * n_chunks + chunk] */
-    int32_t *sent[2]; /* (owned) [rank * n_units + unit] op, NONE before it ran: F, and B or I */
-    Step *steps;      /* (owned) [op] */
-    int64_t *next;    /* (owned) [rank] */
+    int64_t n_virtual_ids;
+    ChunkLinks *chunks; /* (owned) [rank * n_chunks + chunk] */
+    int32_t
+        *sent[2];  /* (owned) [rank * n_virtual_ids + unit] op, NONE before it ran: F, and B or I */
+    Step *steps;   /* (owned) [op] */
+    int64_t *next; /* (owned) [rank] */
     int64_t *waiting; /* (owned) [rank] 2 * slot + direction that it waits for, or NONE */
     int32_t *ready;   /* (owned) ranks that may go on */
     int32_t n_ready;
@@ -37,7 +38,7 @@ typedef struct {
 static void
 walk_clear(Walk *walk)
 {
-    g_free(walk->places);
+    g_free(walk->chunks);
     g_free(walk->sent[0]);
     g_free(walk->sent[1]);
     g_free(walk->steps);
@@ -64,7 +65,7 @@ set_places(Walk *walk)
         for (int32_t c = 0; c < schedule->n_chunks; c++) {
             const int32_t chain = schedule->placement == SCHEDULE_PLACEMENT_BIDIR ? c : 0;
             const int32_t stage = schedule_stage(schedule, r, c);
-            walk->places[r * schedule->n_chunks + c] = (Place){
+            walk->chunks[r * schedule->n_chunks + c] = (ChunkLinks){
                 .stage = chain * n + stage,
                 .from = {stage > 0 ? place_of_stage(schedule, stage - 1, chain) : NONE,
                          stage < n - 1 ? place_of_stage(schedule, stage + 1, chain) : NONE},
@@ -77,13 +78,13 @@ static void
 walk_init(Walk *walk, const Schedule *schedule)
 {
     const size_t n_ranks = (size_t)schedule->n_ranks;
-    const int64_t n_units = schedule_n_units(schedule);
-    const size_t n_slots = n_ranks * (size_t)n_units;
+    const int64_t n_virtual_ids = schedule_n_virtual_ids(schedule);
+    const size_t n_slots = n_ranks * (size_t)n_virtual_ids;
 
     *walk = (Walk){
         .schedule = schedule,
-        .n_units = n_units,
-        .places = g_new0(Place, n_ranks * (size_t)schedule->n_chunks),
+        .n_virtual_ids = n_virtual_ids,
+        .chunks = g_new0(ChunkLinks, n_ranks * (size_t)schedule->n_chunks),
         .sent = {g_new(int32_t, n_slots), g_new(int32_t, n_slots)},
         .steps = g_new0(Step, (size_t)schedule_n_ops(schedule)),
         .next = g_new(int64_t, n_ranks),
@@ -102,21 +103,21 @@ walk_init(Walk *walk, const Schedule *schedule)
 
 /* The slot of @op's unit at another place of its chain. */
 static int64_t
-slot_at(const Walk *walk, int32_t place, ScheduleOp op)
+slot_at(const Walk *walk, int32_t chunk, ScheduleOp op)
 {
     const int32_t n_chunks = walk->schedule->n_chunks;
 
-    op.chunk = (uint8_t)(place % n_chunks);
-    return place / n_chunks * walk->n_units + schedule_unit(walk->schedule, op);
+    op.chunk = (uint8_t)(chunk % n_chunks);
+    return chunk / n_chunks * walk->n_virtual_ids + schedule_virtual_id(walk->schedule, op);
 }
 
 /* Op @i of @rank has run, for which another rank may wait. */
 static void
-send(Walk *walk, int32_t rank, const Place *place, int direction, int64_t i)
+send(Walk *walk, int32_t rank, const ChunkLinks *chunk, int direction, int64_t i)
 {
     const int64_t slot =
-        rank * walk->n_units + schedule_unit(walk->schedule, walk->schedule->ops[i]);
-    const int32_t to = place->from[1 - direction];
+        rank * walk->n_virtual_ids + schedule_virtual_id(walk->schedule, walk->schedule->ops[i]);
+    const int32_t to = chunk->from[1 - direction];
 
     walk->sent[direction][slot] = (int32_t)i;
     if (to == NONE || walk->waiting[to / walk->schedule->n_chunks] != 2 * slot + direction)
@@ -135,10 +136,10 @@ run_rank(Walk *walk, int32_t rank)
 
     for (; i < end; i++) {
         const ScheduleOp op = schedule->ops[i];
-        const Place *place = &walk->places[rank * schedule->n_chunks + op.chunk];
+        const ChunkLinks *chunk = &walk->chunks[rank * schedule->n_chunks + op.chunk];
         const bool is_weight = op.kind == SCHEDULE_OP_BACKWARD_WEIGHT;
         const int direction = op.kind == SCHEDULE_OP_FORWARD ? 0 : 1;
-        const int32_t from = is_weight ? NONE : place->from[direction];
+        const int32_t from = is_weight ? NONE : chunk->from[direction];
         Step *step = &walk->steps[i];
         step->producer = NONE;
         if (from != NONE) {
@@ -149,15 +150,15 @@ run_rank(Walk *walk, int32_t rank)
                 break;
             }
         }
-        for (int way = 0; way < PLAN_PATH_N; way++) {
-            int32_t start = i > begin ? step[-1].end[way] : 0;
+        for (int path = 0; path < PLAN_PATH_N; path++) {
+            int32_t start = i > begin ? step[-1].end[path] : 0;
             if (step->producer != NONE)
-                start = MAX(start, walk->steps[step->producer].end[way] +
+                start = MAX(start, walk->steps[step->producer].end[path] +
                                        (from / schedule->n_chunks != rank ? PLAN_PATH_MESSAGE : 0));
-            step->end[way] = start + plan_path_times[way][op.kind] + place->head;
+            step->end[path] = start + plan_path_times[path][op.kind] + chunk->head;
         }
         if (!is_weight)
-            send(walk, rank, place, direction, i);
+            send(walk, rank, chunk, direction, i);
     }
     walk->next[rank] = i;
 }
@@ -176,41 +177,41 @@ run_all(Walk *walk)
 
 /* Follows @way from its end to its begin. */
 static void
-trace(const Walk *walk, int way, PlanOrderPath *path)
+trace(const Walk *walk, int path, PlanOrderPaths *paths)
 {
     const Schedule *schedule = walk->schedule;
     int32_t rank = 0;
 
     for (int32_t r = 0; r < schedule->n_ranks; r++)
-        if (walk->steps[schedule->rank_begin[r + 1] - 1].end[way] >
-            walk->steps[schedule->rank_begin[rank + 1] - 1].end[way])
+        if (walk->steps[schedule->rank_begin[r + 1] - 1].end[path] >
+            walk->steps[schedule->rank_begin[rank + 1] - 1].end[path])
             rank = r;
-    path->last_rank[way] = rank;
-    path->n_ops[way] = 0;
+    paths->last_rank[path] = rank;
+    paths->n_ops[path] = 0;
     for (int64_t i = schedule->rank_begin[rank + 1] - 1;;) {
         const ScheduleOp op = schedule->ops[i];
-        const Place *place = &walk->places[rank * schedule->n_chunks + op.chunk];
+        const ChunkLinks *chunk = &walk->chunks[rank * schedule->n_chunks + op.chunk];
         const Step *step = &walk->steps[i];
-        const int32_t start = step->end[way] - plan_path_times[way][op.kind] - place->head;
-        path->stages[way * path->n_stages + place->stage].ops[op.kind]++;
-        path->n_ops[way]++;
+        const int32_t start = step->end[path] - plan_path_times[path][op.kind] - chunk->head;
+        paths->stages[path * paths->n_stages + chunk->stage].ops[op.kind]++;
+        paths->n_ops[path]++;
         if (start == 0)
             break;
-        if (i > schedule->rank_begin[rank] && step[-1].end[way] == start) {
+        if (i > schedule->rank_begin[rank] && step[-1].end[path] == start) {
             i--;
             continue;
         }
         const int direction = op.kind == SCHEDULE_OP_FORWARD ? 0 : 1;
-        const int32_t from = place->from[direction];
+        const int32_t from = chunk->from[direction];
         if (from / schedule->n_chunks != rank)
-            path->stages[way * path->n_stages + walk->places[from].stage].messages[direction]++;
+            paths->stages[path * paths->n_stages + walk->chunks[from].stage].messages[direction]++;
         rank = from / schedule->n_chunks;
         i = step->producer;
     }
 }
 
-PlanOrderPath *
-plan_order_path_new(const Schedule *schedule)
+PlanOrderPaths *
+plan_order_paths_new(const Schedule *schedule)
 {
     const int64_t n_ops = schedule_n_ops(schedule);
     g_auto(Walk) walk = {0};
@@ -220,20 +221,20 @@ plan_order_path_new(const Schedule *schedule)
     walk_init(&walk, schedule);
     if (!run_all(&walk))
         return NULL;
-    PlanOrderPath *path = g_new0(PlanOrderPath, 1);
-    path->n_stages =
+    PlanOrderPaths *paths = g_new0(PlanOrderPaths, 1);
+    paths->n_stages =
         schedule_n_stages(schedule) * (schedule->placement == SCHEDULE_PLACEMENT_BIDIR ? 2 : 1);
-    path->stages = g_new0(PlanPathStage, (size_t)(PLAN_PATH_N * path->n_stages));
-    for (int way = 0; way < PLAN_PATH_N; way++)
-        trace(&walk, way, path);
-    return path;
+    paths->stages = g_new0(PlanPathStage, (size_t)(PLAN_PATH_N * paths->n_stages));
+    for (int path = 0; path < PLAN_PATH_N; path++)
+        trace(&walk, path, paths);
+    return paths;
 }
 
 void
-plan_order_path_free(PlanOrderPath *path)
+plan_order_paths_free(PlanOrderPaths *paths)
 {
-    if (path == NULL)
+    if (paths == NULL)
         return;
-    g_free(path->stages);
-    g_free(path);
+    g_free(paths->stages);
+    g_free(paths);
 }

@@ -34,21 +34,21 @@ typedef struct {
     int32_t last_rank[PLAN_PATH_N];
     int32_t n_ops[PLAN_PATH_N];
     PlanPathStage *stages; /* (owned) [way * n_stages + stage], chain after chain */
-} PlanOrderPath;
+} PlanOrderPaths;
 
 /*
  * Returns: (owned) NULL for orders that overlap ops, whose times do not add, that are too long to
  * be looked at, or that cannot run.  Cost: O(ops).
  */
-PlanOrderPath *plan_order_path_new(const Schedule *schedule);
-void plan_order_path_free(PlanOrderPath *path); /* (nullable) */
-G_DEFINE_AUTOPTR_CLEANUP_FUNC(PlanOrderPath, plan_order_path_free)
+PlanOrderPaths *plan_order_paths_new(const Schedule *schedule);
+void plan_order_paths_free(PlanOrderPaths *paths); /* (nullable) */
+G_DEFINE_AUTOPTR_CLEANUP_FUNC(PlanOrderPaths, plan_order_paths_free)
 
 /* The stage on @way. */
 static inline const PlanPathStage *
-plan_order_path_stage(const PlanOrderPath *path, int way, int32_t stage)
+plan_order_paths_stage(const PlanOrderPaths *paths, int path, int32_t stage)
 {
-    return &path->stages[way * path->n_stages + stage];
+    return &paths->stages[path * paths->n_stages + stage];
 }
 
 G_END_DECLS

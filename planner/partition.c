@@ -7,11 +7,12 @@
 
 int64_t
 plan_partition_ns(const PlanPartitionState *state, int64_t stage, int64_t from, int64_t to,
-                  int64_t way)
+                  int64_t recompute)
 {
     const PlanPartition *p = state->p;
     const int64_t kind = p->stage_kind != NULL ? p->stage_kind[stage] : 0;
-    const int64_t *before = &state->time_before[(kind * state->n_ways + way) * (p->n_layers + 1)];
+    const int64_t *before =
+        &state->time_before[(kind * state->n_recomputes + recompute) * (p->n_layers + 1)];
     int64_t time = before[to] - before[from];
 
     if (p->end_ns == NULL)
@@ -35,17 +36,19 @@ ends(const PlanPartition *p, int64_t stage, const int64_t *of_ends)
 
 int64_t
 plan_partition_bytes(const PlanPartitionState *state, int64_t stage, int64_t from, int64_t to,
-                     int64_t way)
+                     int64_t recompute)
 {
     const PlanPartition *p = state->p;
-    const int64_t *kept = &state->kept_before[way * (p->n_layers + 1)];
-    const int64_t units = p->stage_units != NULL ? p->stage_units[stage] : 1;
-    const int64_t unit = plan_partition_add(kept[to] - kept[from], ends(p, stage, p->end_kept));
-    int64_t bytes = state->bytes_before[to] - state->bytes_before[from];
+    const int64_t *kept = &state->kept_bytes_before[recompute * (p->n_layers + 1)];
+    const int64_t n_in_flight = p->stage_in_flight != NULL ? p->stage_in_flight[stage] : 1;
+    const int64_t slice_bytes =
+        plan_partition_add(kept[to] - kept[from], ends(p, stage, p->end_kept_bytes));
+    int64_t bytes = state->state_bytes_before[to] - state->state_bytes_before[from];
 
     bytes = plan_partition_add(bytes, ends(p, stage, p->end_bytes));
-    bytes = plan_partition_add(bytes, p->way_bytes != NULL ? p->way_bytes[way] : 0);
-    return plan_partition_add(bytes, plan_partition_multiply(units, unit));
+    bytes = plan_partition_add(
+        bytes, p->workspace_bytes_of != NULL ? p->workspace_bytes_of[recompute] : 0);
+    return plan_partition_add(bytes, plan_partition_multiply(n_in_flight, slice_bytes));
 }
 
 /* --- a stage as the programs read it --- */
@@ -55,17 +58,17 @@ plan_partition_view(const PlanPartitionState *state, int64_t stage)
 {
     const PlanPartition *p = state->p;
     const int64_t kind = p->stage_kind != NULL ? p->stage_kind[stage] : 0, n = p->n_layers + 1;
-    PlanStageView view = {.bytes = state->bytes_before,
-                          .units = p->stage_units != NULL ? p->stage_units[stage] : 1,
-                          .limit = state->limits[stage],
-                          .n_ways = state->n_ways};
+    PlanStageView view = {.bytes = state->state_bytes_before,
+                          .n_in_flight = p->stage_in_flight != NULL ? p->stage_in_flight[stage] : 1,
+                          .limit_bytes = state->limits[stage],
+                          .n_recomputes = state->n_recomputes};
 
-    for (int64_t way = 0; way < state->n_ways; way++)
-        view.ways[way] = (PlanStageWay){
-            .time = &state->time_before[(kind * state->n_ways + way) * n],
-            .kept = &state->kept_before[way * n],
-            .more_ns = plan_partition_ns(state, stage, 0, 0, way),
-            .more_bytes = plan_partition_bytes(state, stage, 0, 0, way),
+    for (int64_t recompute = 0; recompute < state->n_recomputes; recompute++)
+        view.recomputes[recompute] = (PlanStageRecompute){
+            .time_ns = &state->time_before[(kind * state->n_recomputes + recompute) * n],
+            .kept_bytes = &state->kept_bytes_before[recompute * n],
+            .more_ns = plan_partition_ns(state, stage, 0, 0, recompute),
+            .more_bytes = plan_partition_bytes(state, stage, 0, 0, recompute),
         };
     return view;
 }
@@ -151,7 +154,7 @@ solve_squares(PlanPartitionState *state, int64_t cap)
 
 /* Follows the squares from the first stage, most layers first. */
 static void
-read_counts(const PlanPartitionState *state, int64_t cap, int64_t *counts, int32_t *ways)
+read_counts(const PlanPartitionState *state, int64_t cap, int64_t *counts, int32_t *recomputes)
 {
     const PlanPartition *p = state->p;
 
@@ -159,7 +162,7 @@ read_counts(const PlanPartitionState *state, int64_t cap, int64_t *counts, int32
         const PlanStageView view = plan_partition_view(state, stage);
         for (int64_t j = state->most_before[stage + 1];; j--) {
             g_assert(j >= MAX(i, state->least_before[stage + 1]));
-            const int64_t time = plan_stage_view_ns(&view, i, j, &ways[stage]);
+            const int64_t time = plan_stage_view_ns(&view, i, j, &recomputes[stage]);
             const PlanSquares after = *plan_partition_squares(state, stage + 1, j);
             if (time >= 0 && time <= cap && after != PLAN_SQUARES_NEVER &&
                 after + (PlanSquares)time * (PlanSquares)time ==
@@ -181,8 +184,8 @@ least_bytes(const PlanPartitionState *state, int64_t stage, int64_t from, int64_
 {
     int64_t least = INT64_MAX;
 
-    for (int64_t way = 0; way < state->n_ways; way++)
-        least = MIN(least, plan_partition_bytes(state, stage, from, to, way));
+    for (int64_t recompute = 0; recompute < state->n_recomputes; recompute++)
+        least = MIN(least, plan_partition_bytes(state, stage, from, to, recompute));
     return least;
 }
 
@@ -251,20 +254,23 @@ sum_up(PlanPartitionState *state)
 
     for (int64_t stage = 0; stage < p->n_stages; stage++)
         state->limits[stage] = limit_of(p, stage);
-    for (int64_t row = 0; row < kinds * state->n_ways; row++)
+    for (int64_t row = 0; row < kinds * state->n_recomputes; row++)
         for (int64_t i = 0; i < n; i++)
             state->time_before[row * (n + 1) + i + 1] =
                 plan_partition_add(state->time_before[row * (n + 1) + i], p->layer_ns[row * n + i]);
     for (int64_t i = 0; p->layer_bytes != NULL && i < n; i++)
-        state->bytes_before[i + 1] = plan_partition_add(state->bytes_before[i], p->layer_bytes[i]);
-    for (int64_t way = 0; p->kept_bytes != NULL && way < state->n_ways; way++)
+        state->state_bytes_before[i + 1] =
+            plan_partition_add(state->state_bytes_before[i], p->layer_bytes[i]);
+    for (int64_t recompute = 0; p->kept_bytes != NULL && recompute < state->n_recomputes;
+         recompute++)
         for (int64_t i = 0; i < n; i++)
-            state->kept_before[way * (n + 1) + i + 1] = plan_partition_add(
-                state->kept_before[way * (n + 1) + i], p->kept_bytes[way * n + i]);
+            state->kept_bytes_before[recompute * (n + 1) + i + 1] =
+                plan_partition_add(state->kept_bytes_before[recompute * (n + 1) + i],
+                                   p->kept_bytes[recompute * n + i]);
 }
 
 static bool
-solve(PlanPartitionState *state, int64_t *counts, int32_t *ways)
+solve(PlanPartitionState *state, int64_t *counts, int32_t *recomputes)
 {
     const bool shares = state->p->stage_rank != NULL;
     int64_t cap = -1;
@@ -283,39 +289,42 @@ solve(PlanPartitionState *state, int64_t *counts, int32_t *ways)
         return false;
     solve_squares(state, shares ? INT64_MAX : cap);
     if (shares)
-        return plan_partition_shared(state, counts, ways);
-    read_counts(state, cap, counts, ways);
+        return plan_partition_shared(state, counts, recomputes);
+    read_counts(state, cap, counts, recomputes);
     return true;
 }
 
 bool
-plan_partition(const PlanPartition *partition, int64_t *counts, int32_t *ways, GError **error)
+plan_partition(const PlanPartition *partition, int64_t *counts, int32_t *recomputes, GError **error)
 {
     g_return_val_if_fail(partition->n_layers >= 0 && partition->n_stages >= 1, false);
     g_return_val_if_fail(partition->n_layers == 0 || partition->layer_ns != NULL, false);
-    g_return_val_if_fail(partition->n_ways <= PLAN_PARTITION_MAX_WAYS, false);
+    g_return_val_if_fail(partition->n_recomputes <= PLAN_PARTITION_MAX_RECOMPUTES, false);
     const size_t n = (size_t)partition->n_layers + 1;
-    const int64_t n_ways = MAX(1, partition->n_ways);
-    const size_t n_rows = (size_t)(plan_partition_n_kinds(partition) * n_ways);
+    const int64_t n_recomputes = MAX(1, partition->n_recomputes);
+    const size_t n_rows = (size_t)(plan_partition_n_kinds(partition) * n_recomputes);
     int64_t n_states;
     if (__builtin_mul_overflow(partition->n_layers + 1, partition->n_stages + 1, &n_states)) {
         g_set_error(error, PLAN_ERROR, PLAN_ERROR_INFEASIBLE, "too many layers and stages");
         return false;
     }
     g_autofree int64_t *time_before = g_try_malloc0_n(n * n_rows, sizeof *time_before);
-    g_autofree int64_t *bytes_before = g_try_malloc0_n(n, sizeof *bytes_before);
-    g_autofree int64_t *kept_before = g_try_malloc0_n(n * (size_t)n_ways, sizeof *kept_before);
+    g_autofree int64_t *state_bytes_before = g_try_malloc0_n(n, sizeof *state_bytes_before);
+    g_autofree int64_t *kept_bytes_before =
+        g_try_malloc0_n(n * (size_t)n_recomputes, sizeof *kept_bytes_before);
     g_autofree int64_t *longest = g_try_malloc_n((size_t)n_states, sizeof *longest);
     g_autofree PlanSquares *squares = g_try_malloc_n((size_t)n_states, sizeof *squares);
-    g_autofree int32_t *own_ways = g_try_malloc0_n((size_t)partition->n_stages, sizeof *own_ways);
+    g_autofree int32_t *own_recomputes =
+        g_try_malloc0_n((size_t)partition->n_stages, sizeof *own_recomputes);
     g_autofree int64_t *limits = g_try_malloc_n((size_t)partition->n_stages, sizeof *limits);
     g_autofree int64_t *before =
         g_try_malloc_n((size_t)partition->n_stages + 1, 2 * sizeof *before);
     PlanPartitionState state = {
-        partition,   n_ways,  limits,  time_before, bytes_before,
-        kept_before, longest, squares, before,      before + partition->n_stages + 1};
-    if (time_before == NULL || bytes_before == NULL || kept_before == NULL || longest == NULL ||
-        squares == NULL || own_ways == NULL || limits == NULL || before == NULL) {
+        partition,         n_recomputes, limits,  time_before, state_bytes_before,
+        kept_bytes_before, longest,      squares, before,      before + partition->n_stages + 1};
+    if (time_before == NULL || state_bytes_before == NULL || kept_bytes_before == NULL ||
+        longest == NULL || squares == NULL || own_recomputes == NULL || limits == NULL ||
+        before == NULL) {
         g_set_error(error, PLAN_ERROR, PLAN_ERROR_INFEASIBLE,
                     "no memory to divide %" G_GINT64_FORMAT " layers into %" G_GINT64_FORMAT
                     " stages",
@@ -323,7 +332,7 @@ plan_partition(const PlanPartition *partition, int64_t *counts, int32_t *ways, G
         return false;
     }
     sum_up(&state);
-    if (solve(&state, counts, ways != NULL ? ways : own_ways))
+    if (solve(&state, counts, recomputes != NULL ? recomputes : own_recomputes))
         return true;
     set_infeasible(&state, error);
     return false;

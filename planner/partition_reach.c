@@ -51,7 +51,7 @@ sums_are_small(const PlanPartitionState *state)
     const PlanPartition *p = state->p;
     int64_t most = 0;
 
-    for (int64_t row = 0; row < plan_partition_n_kinds(p) * state->n_ways; row++)
+    for (int64_t row = 0; row < plan_partition_n_kinds(p) * state->n_recomputes; row++)
         most = MAX(most, state->time_before[row * (p->n_layers + 1) + p->n_layers]);
     for (int64_t kind = 0; p->end_ns != NULL && kind < plan_partition_n_kinds(p); kind++)
         most = MAX(most, MAX(p->end_ns[kind * 2], p->end_ns[kind * 2 + 1]));
@@ -64,7 +64,7 @@ static int64_t
 least_longest_ns(const PlanPartitionState *state)
 {
     const PlanPartition *p = state->p;
-    const int64_t n_rows = plan_partition_n_kinds(p) * state->n_ways, n = p->n_layers;
+    const int64_t n_rows = plan_partition_n_kinds(p) * state->n_recomputes, n = p->n_layers;
     int64_t sum = 0, fastest_of_all = INT64_MAX;
 
     for (int64_t i = 0; i < n; i++) {

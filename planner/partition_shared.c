@@ -13,7 +13,7 @@ typedef struct {
     const PlanPartitionState *state;
     int64_t *used; /* (owned) [rank] bytes of the stages so far */
     int64_t *counts, *best_counts;
-    int32_t *ways, *best_ways;
+    int32_t *recomputes, *best_recomputes;
     int64_t longest;     /* of the best split */
     PlanSquares squares; /* likewise */
     bool found;
@@ -43,19 +43,19 @@ try_count(Shared *search, int64_t stage, int64_t i, int64_t j, int64_t longest, 
     const PlanPartitionState *state = search->state;
     const int32_t rank = state->p->stage_rank[stage];
     const int64_t limit = state->limits[stage], before = search->used[rank];
-    bool done[PLAN_PARTITION_MAX_WAYS] = {false};
+    bool done[PLAN_PARTITION_MAX_RECOMPUTES] = {false};
 
-    for (int64_t n = 0; n < state->n_ways; n++) {
-        int64_t way = -1, least = INT64_MAX;
-        for (int64_t w = 0; w < state->n_ways; w++) {
+    for (int64_t n = 0; n < state->n_recomputes; n++) {
+        int64_t recompute = -1, least = INT64_MAX;
+        for (int64_t w = 0; w < state->n_recomputes; w++) {
             const int64_t ns = plan_partition_ns(state, stage, i, j, w);
-            if (!done[w] && (way < 0 || ns < least)) {
-                way = w;
+            if (!done[w] && (recompute < 0 || ns < least)) {
+                recompute = w;
                 least = ns;
             }
         }
-        done[way] = true;
-        const int64_t bytes = plan_partition_bytes(state, stage, i, j, way);
+        done[recompute] = true;
+        const int64_t bytes = plan_partition_bytes(state, stage, i, j, recompute);
         int64_t sum;
         if (__builtin_add_overflow(before, bytes, &sum))
             sum = INT64_MAX;
@@ -63,7 +63,7 @@ try_count(Shared *search, int64_t stage, int64_t i, int64_t j, int64_t longest, 
             continue;
         search->used[rank] = sum;
         search->counts[stage] = j - i;
-        search->ways[stage] = (int32_t)way;
+        search->recomputes[stage] = (int32_t)recompute;
         walk(search, stage + 1, j, MAX(longest, least),
              squares + (PlanSquares)least * (PlanSquares)least);
         search->used[rank] = before;
@@ -83,7 +83,8 @@ walk(Shared *search, int64_t stage, int64_t i, int64_t longest, PlanSquares squa
         search->longest = longest;
         search->squares = squares;
         memcpy(search->best_counts, search->counts, (size_t)stage * sizeof *search->counts);
-        memcpy(search->best_ways, search->ways, (size_t)stage * sizeof *search->ways);
+        memcpy(search->best_recomputes, search->recomputes,
+               (size_t)stage * sizeof *search->recomputes);
         return;
     }
     for (int64_t j = p->n_layers; j >= i + (p->allow_empty ? 0 : 1); j--)
@@ -92,18 +93,18 @@ walk(Shared *search, int64_t stage, int64_t i, int64_t longest, PlanSquares squa
 }
 
 bool
-plan_partition_shared(const PlanPartitionState *state, int64_t *counts, int32_t *ways)
+plan_partition_shared(const PlanPartitionState *state, int64_t *counts, int32_t *recomputes)
 {
     const size_t n = (size_t)state->p->n_stages;
     g_autofree int64_t *used = g_new0(int64_t, n);
     g_autofree int64_t *now = g_new0(int64_t, n);
-    g_autofree int32_t *now_ways = g_new0(int32_t, n);
+    g_autofree int32_t *now_recomputes = g_new0(int32_t, n);
     Shared search = {.state = state,
                      .used = used,
                      .counts = now,
                      .best_counts = counts,
-                     .ways = now_ways,
-                     .best_ways = ways};
+                     .recomputes = now_recomputes,
+                     .best_recomputes = recomputes};
 
     walk(&search, 0, 0, 0, 0);
     return search.found;

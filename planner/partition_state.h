@@ -18,11 +18,12 @@ __extension__ typedef unsigned __int128 PlanSquares;
 
 typedef struct {
     const PlanPartition *p;
-    int64_t n_ways;
-    int64_t *limits;       /* (owned) [stage] of its rank; 0: none */
-    int64_t *time_before;  /* (owned) [(kind * n_ways + way) * (n_layers + 1) + i]: of 0 .. i - 1 */
-    int64_t *bytes_before; /* (owned) [i] that stay */
-    int64_t *kept_before;  /* (owned) [way * (n_layers + 1) + i] */
+    int64_t n_recomputes;
+    int64_t *limits; /* (owned) [stage] of its rank; 0: none */
+    int64_t *
+        time_before; /* (owned) [(kind * n_recomputes + way) * (n_layers + 1) + i]: of 0 .. i - 1 */
+    int64_t *state_bytes_before; /* (owned) [i] that stay */
+    int64_t *kept_bytes_before;  /* (owned) [way * (n_layers + 1) + i] */
     /* (owned) [stage * (n_layers + 1) + i]: the best of layers i .. on stages stage .. */
     int64_t *longest;
     PlanSquares *squares;
@@ -72,9 +73,9 @@ plan_partition_last_before(const PlanPartition *p, int64_t stage)
 
 /* Time and bytes of @stage with layers @from .. @to - 1, run in @way. */
 int64_t plan_partition_ns(const PlanPartitionState *state, int64_t stage, int64_t from, int64_t to,
-                          int64_t way);
+                          int64_t recompute);
 int64_t plan_partition_bytes(const PlanPartitionState *state, int64_t stage, int64_t from,
-                             int64_t to, int64_t way);
+                             int64_t to, int64_t recompute);
 
 static inline int64_t *
 plan_partition_longest(const PlanPartitionState *state, int64_t stage, int64_t i)
@@ -92,39 +93,41 @@ plan_partition_squares(const PlanPartitionState *state, int64_t stage, int64_t i
 
 /* One way of a stage: time and bytes of layers from .. to - 1 are differences of rows. */
 typedef struct {
-    const int64_t *time, *kept;
+    const int64_t *time_ns, *kept_bytes;
     int64_t more_ns;
     int64_t more_bytes; /* once, with what the ends keep in flight */
-} PlanStageWay;
+} PlanStageRecompute;
 
 typedef struct {
     const int64_t *bytes;
-    int64_t units, limit, n_ways;
-    PlanStageWay ways[PLAN_PARTITION_MAX_WAYS];
+    int64_t n_in_flight, limit_bytes, n_recomputes;
+    PlanStageRecompute recomputes[PLAN_PARTITION_MAX_RECOMPUTES];
 } PlanStageView;
 
 PlanStageView plan_partition_view(const PlanPartitionState *state, int64_t stage);
 
 /* The least time of the ways that fit, of equal ones the first; -1: none does. */
 static inline int64_t
-plan_stage_view_ns(const PlanStageView *view, int64_t from, int64_t to, int32_t *best_way)
+plan_stage_view_ns(const PlanStageView *view, int64_t from, int64_t to, int32_t *best_recompute)
 {
     int64_t best = -1;
 
-    for (int64_t i = 0; i < view->n_ways; i++) {
-        const PlanStageWay *way = &view->ways[i];
-        const int64_t ns = plan_partition_add(way->time[to] - way->time[from], way->more_ns);
+    for (int64_t i = 0; i < view->n_recomputes; i++) {
+        const PlanStageRecompute *recompute = &view->recomputes[i];
+        const int64_t ns = plan_partition_add(recompute->time_ns[to] - recompute->time_ns[from],
+                                              recompute->more_ns);
         if (best >= 0 && ns >= best)
             continue;
-        if (view->limit > 0 &&
+        if (view->limit_bytes > 0 &&
             plan_partition_add(
-                plan_partition_add(view->bytes[to] - view->bytes[from], way->more_bytes),
-                plan_partition_multiply(view->units, way->kept[to] - way->kept[from])) >
-                view->limit)
+                plan_partition_add(view->bytes[to] - view->bytes[from], recompute->more_bytes),
+                plan_partition_multiply(view->n_in_flight,
+                                        recompute->kept_bytes[to] - recompute->kept_bytes[from])) >
+                view->limit_bytes)
             continue;
         best = ns;
-        if (best_way != NULL)
-            *best_way = (int32_t)i;
+        if (best_recompute != NULL)
+            *best_recompute = (int32_t)i;
     }
     return best;
 }
@@ -152,7 +155,7 @@ void plan_partition_reach_back(PlanPartitionState *state, int64_t cap);
  * partition_shared.c: the answer where stages share a rank's memory.  @state holds both programs of
  * unshared memory (squares without a cap).  Returns false if nothing fits.
  */
-bool plan_partition_shared(const PlanPartitionState *state, int64_t *counts, int32_t *ways);
+bool plan_partition_shared(const PlanPartitionState *state, int64_t *counts, int32_t *recomputes);
 
 G_END_DECLS
 

@@ -192,7 +192,7 @@ plan_sketch_workspace(const PlanSketchInput *input, const PlanSketchStage *stage
 
     for (int i = 0; i < PLAN_PART_N; i++)
         if (has[i])
-            most = MAX(most, part_workspace(input, &input->unit->parts[i], moment, kind));
+            most = MAX(most, part_workspace(input, &input->slice->parts[i], moment, kind));
     return plus(most, least_gathered(input, stage, moment));
 }
 
@@ -268,18 +268,18 @@ set_static(PlanSketch *sketch, const PlanSketchInput *input, int32_t rank)
 typedef struct {
     int64_t kept, weight_kept;
     int64_t workspace[PLAN_MOMENT_N];
-} UnitBytes;
+} SliceBytes;
 
 /* (owned) [stage * PLAN_RECOMPUTE_N + kind], for the ways that are allowed; most stages are as the
  * one before. */
-static UnitBytes *
-unit_bytes_new(const PlanSketch *sketch, const PlanSketchInput *input)
+static SliceBytes *
+slice_bytes_new(const PlanSketch *sketch, const PlanSketchInput *input)
 {
-    UnitBytes *units = g_new(UnitBytes, (size_t)sketch->n_stages * PLAN_RECOMPUTE_N);
+    SliceBytes *units = g_new(SliceBytes, (size_t)sketch->n_stages * PLAN_RECOMPUTE_N);
 
     for (int64_t k = 0; k < sketch->n_stages; k++) {
         const PlanSketchStage *stage = &sketch->stages[k];
-        UnitBytes *of_stage = &units[k * PLAN_RECOMPUTE_N];
+        SliceBytes *of_stage = &units[k * PLAN_RECOMPUTE_N];
         if (k > 0 && plan_sketch_same_contents(stage, stage - 1)) {
             memcpy(of_stage, of_stage - PLAN_RECOMPUTE_N, PLAN_RECOMPUTE_N * sizeof *of_stage);
             continue;
@@ -287,8 +287,8 @@ unit_bytes_new(const PlanSketch *sketch, const PlanSketchInput *input)
         for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++) {
             if (!plan_layer_allows(input->request, kind))
                 continue;
-            of_stage[kind].kept = plan_sketch_stage_kept(input->unit, stage, kind);
-            of_stage[kind].weight_kept = stage_weight_kept(input->unit, stage);
+            of_stage[kind].kept = plan_sketch_stage_kept(input->slice, stage, kind);
+            of_stage[kind].weight_kept = stage_weight_kept(input->slice, stage);
             for (int moment = 0; moment < PLAN_MOMENT_N; moment++)
                 of_stage[kind].workspace[moment] =
                     plan_sketch_workspace(input, stage, (PlanMoment)moment, kind);
@@ -301,8 +301,8 @@ static int64_t
 held_bytes(const PlanFlight *flight, const PlanSketchStage *stage, PlanMoment moment, int64_t kept,
            int64_t weight_kept)
 {
-    const int32_t whole = plan_flight_units(flight, stage->rank, moment, 0, stage->chunk);
-    const int32_t half = plan_flight_units(flight, stage->rank, moment, 1, stage->chunk);
+    const int32_t whole = plan_flight_n_held(flight, stage->rank, moment, 0, stage->chunk);
+    const int32_t half = plan_flight_n_held(flight, stage->rank, moment, 1, stage->chunk);
     const int64_t held = times(whole, kept);
 
     return half == 0 ? held : plus(held, times(half, weight_kept));
@@ -313,13 +313,13 @@ plan_sketch_held(const PlanSketchInput *input, const PlanSketchStage *stage, Pla
                  int kind)
 {
     return held_bytes(input->flight, stage, moment,
-                      plan_sketch_stage_kept(input->unit, stage, kind),
-                      stage_weight_kept(input->unit, stage));
+                      plan_sketch_stage_kept(input->slice, stage, kind),
+                      stage_weight_kept(input->slice, stage));
 }
 
 /* Of @rank with all its layers in way @kind. */
 static int64_t
-rank_bytes(const PlanSketch *sketch, const PlanSketchInput *input, const UnitBytes *units,
+rank_bytes(const PlanSketch *sketch, const PlanSketchInput *input, const SliceBytes *units,
            int32_t rank, int kind)
 {
     const int64_t n_chunks = sketch->n_stages / sketch->n_ranks;
@@ -329,7 +329,7 @@ rank_bytes(const PlanSketch *sketch, const PlanSketchInput *input, const UnitByt
         int64_t held = 0, workspace = INT64_MAX;
         for (int64_t chunk = 0; chunk < n_chunks; chunk++) {
             const PlanSketchStage *stage = plan_sketch_stage_at(sketch, rank, chunk);
-            const UnitBytes *unit = &units[(stage - sketch->stages) * PLAN_RECOMPUTE_N + kind];
+            const SliceBytes *unit = &units[(stage - sketch->stages) * PLAN_RECOMPUTE_N + kind];
             held = plus(held, held_bytes(input->flight, stage, (PlanMoment)moment, unit->kept,
                                          unit->weight_kept));
             workspace = MIN(workspace, unit->workspace[moment]);
@@ -354,7 +354,7 @@ usable_bytes(const PlanSketch *sketch, const PlanSketchInput *input, int32_t ran
 static void
 set_bytes(PlanSketch *sketch, const PlanSketchInput *input)
 {
-    g_autofree UnitBytes *units = unit_bytes_new(sketch, input);
+    g_autofree SliceBytes *units = slice_bytes_new(sketch, input);
 
     sketch->fits = sketch->fits_plain = true;
     for (int32_t r = 0; r < sketch->n_ranks; r++) {
@@ -363,22 +363,22 @@ set_bytes(PlanSketch *sketch, const PlanSketchInput *input)
         set_static(sketch, input, r);
         const int64_t limit = usable_bytes(sketch, input, r);
         sketch->usable_bytes[r] = limit;
-        sketch->ways[r] = -1;
+        sketch->recomputes[r] = -1;
         for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++) {
             bytes[kind] = INT64_MAX;
             if (!plan_layer_allows(input->request, kind))
                 continue;
             bytes[kind] = rank_bytes(sketch, input, units, r, kind);
             leanest = MIN(leanest, bytes[kind]);
-            if (sketch->ways[r] < 0 && (limit == 0 || bytes[kind] <= limit)) {
-                sketch->ways[r] = kind;
+            if (sketch->recomputes[r] < 0 && (limit == 0 || bytes[kind] <= limit)) {
+                sketch->recomputes[r] = kind;
                 sketch->fits_plain = sketch->fits_plain && is_plain;
                 if (!input->wants_leanest)
                     break;
             }
             is_plain = false;
         }
-        sketch->fits = sketch->fits && sketch->ways[r] >= 0;
+        sketch->fits = sketch->fits && sketch->recomputes[r] >= 0;
         sketch->fullest_bytes = MAX(sketch->fullest_bytes, leanest);
     }
     sketch->fits_plain = sketch->fits_plain && sketch->fits;
@@ -402,7 +402,7 @@ plan_sketch_weigh(PlanSketch *sketch, const PlanSketchInput *input)
     sketch->static_bytes = g_new(int64_t, n);
     sketch->fixed_bytes = g_new(int64_t, n);
     sketch->usable_bytes = g_new0(int64_t, n);
-    sketch->ways = g_new(int, n);
+    sketch->recomputes = g_new(int, n);
     set_bytes(sketch, input);
     if (sketch->fits)
         plan_sketch_bound(sketch, input);
@@ -416,5 +416,5 @@ plan_sketch_clear(PlanSketch *sketch)
     g_clear_pointer(&sketch->static_bytes, g_free);
     g_clear_pointer(&sketch->fixed_bytes, g_free);
     g_clear_pointer(&sketch->usable_bytes, g_free);
-    g_clear_pointer(&sketch->ways, g_free);
+    g_clear_pointer(&sketch->recomputes, g_free);
 }

@@ -35,8 +35,8 @@ typedef struct {
 typedef struct {
     const PlanRequest *request;
     const PlanPoint *point;
-    const PlanLayerCost *cost; /* of a micro-batch */
-    const PlanLayerCost *unit; /* of one slice of it (layer_cost.h); whole: the same */
+    const PlanLayerCost *cost;  /* of a micro-batch */
+    const PlanLayerCost *slice; /* of one slice of it (layer_cost.h); whole: the same */
     int64_t n_slices;
     const ScheduleFamily *family;
     const PlanFlight *flight;
@@ -55,7 +55,7 @@ typedef struct {
     int64_t *static_bytes; /* (owned) [rank] */
     int64_t *fixed_bytes;  /* (owned) [rank] what is there whatever its layers keep and hold */
     int64_t *usable_bytes; /* (owned) [rank] what its peak may reach; 0: no limit */
-    int *ways;             /* (owned) [rank] fastest that fits; -1: none does */
+    int *recomputes;       /* (owned) [rank] fastest that fits; -1: none does */
     int64_t fullest_bytes; /* of the fullest rank in its leanest way */
     bool fits;             /* every rank in some way */
     bool fits_plain;       /* every rank in the fastest way that is allowed */
@@ -93,8 +93,8 @@ void plan_sketch_bound(PlanSketch *sketch, const PlanSketchInput *input);
 int64_t plan_sketch_plain_ns(const PlanSketch *sketch, const PlanSketchInput *input);
 
 /* The bound with stages in @ways [stage of all chains]. */
-int64_t plan_sketch_ways_ns(const PlanSketch *sketch, const PlanSketchInput *input,
-                            const int *ways);
+int64_t plan_sketch_recomputes_ns(const PlanSketch *sketch, const PlanSketchInput *input,
+                                  const int *recomputes);
 
 /* The work of the busiest rank alone, in the fastest way allowed, with its reduction: no bubble. */
 int64_t plan_sketch_work_ns(const PlanSketch *sketch, const PlanSketchInput *input);

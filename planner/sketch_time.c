@@ -124,9 +124,10 @@ static StageTimes
 first_times(const PlanSketchInput *input, const PlanSketchStage *stage, int kind,
             double accumulated, const StageTimes *whole)
 {
-    return input->unit == input->cost ? *whole
-                                      : times_of(input, input->unit, 1.0 / (double)input->n_slices,
-                                                 stage, kind, accumulated);
+    return input->slice == input->cost
+               ? *whole
+               : times_of(input, input->slice, 1.0 / (double)input->n_slices, stage, kind,
+                          accumulated);
 }
 
 double
@@ -148,9 +149,9 @@ plan_sketch_stage_s(const PlanLayerCost *cost, const PlanSketchStage *stage, int
 bool
 plan_sketch_ranks_are_alike(const PlanRequest *request, const PlanDegrees *d)
 {
-    const ProfilePlacement placement = plan_layer_placement(request, d);
+    const ProfileMesh mesh = plan_layer_mesh(request, d);
 
-    return profile_placement_is_aligned(&placement);
+    return profile_mesh_is_aligned(&mesh);
 }
 
 /* Seconds of reducing the gradients of @n parameters over @group, and of gathering the weights. */
@@ -179,9 +180,9 @@ static double
 order_end_s(const PlanRequest *request, const PlanDegrees *d, int32_t zero_stage, int64_t n_dense,
             int64_t n_expert)
 {
-    const ProfilePlacement placement = plan_layer_placement(request, d);
-    const ProfileGroup dense = profile_placed_at(&placement, PROFILE_PLACED_DENSE, 0);
-    const ProfileGroup expert = profile_placed_at(&placement, PROFILE_PLACED_EXPERT, 0);
+    const ProfileMesh mesh = plan_layer_mesh(request, d);
+    const ProfileGroup dense = profile_group_at(&mesh, PROFILE_GROUP_DENSE, 0);
+    const ProfileGroup expert = profile_group_at(&mesh, PROFILE_GROUP_EXPERT, 0);
 
     return reduction_s(request, zero_stage, &dense, n_dense) +
            reduction_s(request, zero_stage, &expert, n_expert);
@@ -218,8 +219,8 @@ saving_rate(const PlanSketchInput *input, const PlanSketchStage *stage, int plai
 
     for (int kind = plain + 1; kind < PLAN_RECOMPUTE_N; kind++) {
         const StageTimes slow = stage_times(input, stage, kind, accumulated);
-        const int64_t saved = plan_sketch_stage_kept(input->unit, stage, plain) -
-                              plan_sketch_stage_kept(input->unit, stage, kind);
+        const int64_t saved = plan_sketch_stage_kept(input->slice, stage, plain) -
+                              plan_sketch_stage_kept(input->slice, stage, kind);
         const double added = slow.forward_s + slow.backward_s - fast.forward_s - fast.backward_s;
         if (saved > 0)
             most = added > 0.0 ? fmax(most, (double)saved / added) : INFINITY;
@@ -234,7 +235,7 @@ saving_rate(const PlanSketchInput *input, const PlanSketchStage *stage, int plai
 static double
 saving_s(const PlanSketch *sketch, const PlanSketchInput *input, int32_t rank, double accumulated)
 {
-    const int plain = plan_layer_plain_way(input->request);
+    const int plain = plan_layer_plain_recompute(input->request);
     const int64_t excess =
         sketch->bytes[rank * PLAN_RECOMPUTE_N + plain] - sketch->usable_bytes[rank];
     const PlanSketchStage *before = NULL;
@@ -251,8 +252,8 @@ saving_s(const PlanSketch *sketch, const PlanSketchInput *input, int32_t rank, d
         for (int moment = 0; moment < PLAN_MOMENT_N; moment++)
             units = MAX(
                 units,
-                plan_flight_units(input->flight, rank, (PlanMoment)moment, 0, stage->chunk) +
-                    plan_flight_units(input->flight, rank, (PlanMoment)moment, 1, stage->chunk));
+                plan_flight_n_held(input->flight, rank, (PlanMoment)moment, 0, stage->chunk) +
+                    plan_flight_n_held(input->flight, rank, (PlanMoment)moment, 1, stage->chunk));
         most = fmax(most, (double)units * rate);
     }
     return most > 0.0 ? (double)excess / most : 0.0;
@@ -273,50 +274,51 @@ chain_s(const StageTimes *t, bool splits)
 
 /* The long ways through the order of ops whose times are summed; NULL: none.  Of slices only the
  * first one's time is known. */
-static const PlanOrderPath *
+static const PlanOrderPaths *
 path_of(const PlanSketchInput *input)
 {
-    return input->flight != NULL && input->unit == input->cost ? input->flight->path : NULL;
+    return input->flight != NULL && input->slice == input->cost ? input->flight->paths : NULL;
 }
 
 /* Adds what of a stage lies on each long way. */
 static void
-add_to_paths(const PlanOrderPath *path, int64_t stage, const StageTimes *t,
+add_to_paths(const PlanOrderPaths *paths, int64_t stage, const StageTimes *t,
              double path_s[PLAN_PATH_N])
 {
-    for (int way = 0; way < PLAN_PATH_N; way++) {
-        const int32_t *ops = plan_order_path_stage(path, way, (int32_t)stage)->ops;
-        path_s[way] += ops[SCHEDULE_OP_FORWARD] * t->forward_s +
-                       ops[SCHEDULE_OP_BACKWARD] * t->backward_s +
-                       ops[SCHEDULE_OP_BACKWARD_INPUT] * t->gradient_s +
-                       ops[SCHEDULE_OP_BACKWARD_WEIGHT] * t->weight_s;
+    for (int recompute = 0; recompute < PLAN_PATH_N; recompute++) {
+        const int32_t *ops = plan_order_paths_stage(paths, recompute, (int32_t)stage)->ops;
+        path_s[recompute] += ops[SCHEDULE_OP_FORWARD] * t->forward_s +
+                             ops[SCHEDULE_OP_BACKWARD] * t->backward_s +
+                             ops[SCHEDULE_OP_BACKWARD_INPUT] * t->gradient_s +
+                             ops[SCHEDULE_OP_BACKWARD_WEIGHT] * t->weight_s;
     }
 }
 
 /* Adds the chain that begins at stage @first to its ranks and to the long ways; @ways as in
- * ways_ns().  Returns: the longest way through one of its stages. */
+ * recomputes_ns().  Returns: the longest way through one of its stages. */
 static double
 walk_chain(const PlanSketch *sketch, const PlanSketchInput *input, int64_t first, int64_t length,
-           const int *ways, double accumulated, double m, RankTimes *ranks,
+           const int *recomputes, double accumulated, double m, RankTimes *ranks,
            double path_s[PLAN_PATH_N])
 {
     const bool splits = input->family->splits_backward;
     const PlanSketchStage *stages = sketch->stages + first;
-    const PlanOrderPath *path = path_of(input);
+    const PlanOrderPaths *paths = path_of(input);
     double wait_s = 0.0, drain_s = 0.0, longest_s = 0.0;
     StageTimes t = {0}, first_t = {0};
-    int last_way = -1;
+    int last_recompute = -1;
 
     for (int64_t k = 0; k < length; k++) {
         RankTimes *rank = &ranks[stages[k].rank];
-        const int way = ways != NULL ? ways[first + k] : plan_layer_plain_way(input->request);
-        if (way != last_way || !plan_sketch_same_contents(&stages[k], &stages[k - 1])) {
-            t = stage_times(input, &stages[k], way, accumulated);
-            first_t = first_times(input, &stages[k], way, accumulated, &t);
+        const int recompute =
+            recomputes != NULL ? recomputes[first + k] : plan_layer_plain_recompute(input->request);
+        if (recompute != last_recompute || !plan_sketch_same_contents(&stages[k], &stages[k - 1])) {
+            t = stage_times(input, &stages[k], recompute, accumulated);
+            first_t = first_times(input, &stages[k], recompute, accumulated, &t);
         }
-        last_way = way;
-        if (path != NULL)
-            add_to_paths(path, first + k, &t, path_s);
+        last_recompute = recompute;
+        if (paths != NULL)
+            add_to_paths(paths, first + k, &t, path_s);
         const double gradient_s = chain_s(&t, splits), first_gradient_s = chain_s(&first_t, splits);
         rank->work_s += m * (t.forward_s + t.backward_s - t.hidden_s);
         rank->wait_s = fmin(rank->wait_s, wait_s);
@@ -342,8 +344,8 @@ plan_sketch_work_ns(const PlanSketch *sketch, const PlanSketchInput *input)
         int64_t n_dense = 0, n_moe = 0;
         for (int64_t chunk = 0; chunk < sketch->n_stages / sketch->n_ranks; chunk++) {
             const PlanSketchStage *stage = plan_sketch_stage_at(sketch, r, chunk);
-            work_s +=
-                m * plan_sketch_stage_s(input->cost, stage, plan_layer_plain_way(input->request));
+            work_s += m * plan_sketch_stage_s(input->cost, stage,
+                                              plan_layer_plain_recompute(input->request));
             n_dense += stage->n_dense;
             n_moe += stage->n_moe;
         }
@@ -358,7 +360,8 @@ plan_sketch_work_ns(const PlanSketch *sketch, const PlanSketchInput *input)
 /* The bound with @ways [stage]; NULL: all in the fastest that is allowed.  @saves: with what each
  * rank must recompute at the least. */
 static int64_t
-ways_ns(const PlanSketch *sketch, const PlanSketchInput *input, const int *ways, bool saves)
+recomputes_ns(const PlanSketch *sketch, const PlanSketchInput *input, const int *recomputes,
+              bool saves)
 {
     const PlanDegrees *d = &input->point->degrees;
     const int64_t length = plan_space_chain_length(d, input->family);
@@ -366,18 +369,18 @@ ways_ns(const PlanSketch *sketch, const PlanSketchInput *input, const int *ways,
     const double m = (double)input->point->n_micro_batches / (double)n_chains;
     const bool alike = plan_sketch_ranks_are_alike(input->request, d);
     const PlanLayerShape shape = plan_space_layer_shape(input->point);
-    const double n_units = (double)input->point->n_micro_batches * (double)input->n_slices;
-    const double accumulated = plan_layer_accumulated(input->request, &shape, n_units);
+    const double n_virtual_ids = (double)input->point->n_micro_batches * (double)input->n_slices;
+    const double accumulated = plan_layer_accumulated(input->request, &shape, n_virtual_ids);
     g_autofree RankTimes *ranks = g_new0(RankTimes, (size_t)sketch->n_ranks);
-    const PlanOrderPath *path = path_of(input);
+    const PlanOrderPaths *paths = path_of(input);
     double path_s[PLAN_PATH_N] = {0.0};
     double best_s = 0.0, end = 0.0, first_end = 0.0;
 
     for (int32_t r = 0; r < sketch->n_ranks; r++)
         ranks[r].wait_s = ranks[r].drain_s = INFINITY;
     for (int64_t chain = 0; chain < n_chains; chain++)
-        best_s = fmax(best_s, walk_chain(sketch, input, chain * length, length, ways, accumulated,
-                                         m, ranks, path_s));
+        best_s = fmax(best_s, walk_chain(sketch, input, chain * length, length, recomputes,
+                                         accumulated, m, ranks, path_s));
     for (int32_t r = 0; r < sketch->n_ranks; r++) {
         const RankTimes *rank = &ranks[r];
         if (alike && (r == 0 || rank->n_dense != rank[-1].n_dense || rank->n_moe != rank[-1].n_moe))
@@ -388,13 +391,13 @@ ways_ns(const PlanSketch *sketch, const PlanSketchInput *input, const int *ways,
         const double more_s = saves ? m * saving_s(sketch, input, r, accumulated) : 0.0;
         best_s = fmax(best_s, rank->wait_s + rank->work_s + more_s +
                                   fmax(end, drains ? rank->drain_s + first_end : 0.0));
-        for (int way = 0; way < PLAN_PATH_N && path != NULL; way++)
-            if (path->last_rank[way] == r)
-                best_s = fmax(best_s, path_s[way] - 1e-9 * path->n_ops[way] + end);
+        for (int recompute = 0; recompute < PLAN_PATH_N && paths != NULL; recompute++)
+            if (paths->last_rank[recompute] == r)
+                best_s = fmax(best_s, path_s[recompute] - 1e-9 * paths->n_ops[recompute] + end);
     }
     /* The sums above round; a Workload rounds each op to the nanosecond. */
     const double n_ops =
-        3.0 * n_units / (double)n_chains * (double)sketch->n_stages / (double)sketch->n_ranks;
+        3.0 * n_virtual_ids / (double)n_chains * (double)sketch->n_stages / (double)sketch->n_ranks;
     const int64_t ns = units_ns_from_s(best_s * (1.0 - 1e-9));
     return MAX(0, ns - (int64_t)fmin(n_ops, 1e15) - 2 * sketch->n_stages - 4);
 }
@@ -402,18 +405,20 @@ ways_ns(const PlanSketch *sketch, const PlanSketchInput *input, const int *ways,
 int64_t
 plan_sketch_plain_ns(const PlanSketch *sketch, const PlanSketchInput *input)
 {
-    return ways_ns(sketch, input, NULL, false);
+    return recomputes_ns(sketch, input, NULL, false);
 }
 
 int64_t
-plan_sketch_ways_ns(const PlanSketch *sketch, const PlanSketchInput *input, const int *ways)
+plan_sketch_recomputes_ns(const PlanSketch *sketch, const PlanSketchInput *input,
+                          const int *recomputes)
 {
-    return ways_ns(sketch, input, ways, false);
+    return recomputes_ns(sketch, input, recomputes, false);
 }
 
 void
 plan_sketch_bound(PlanSketch *sketch, const PlanSketchInput *input)
 {
     /* With one stage per rank, stage k lies on rank k. */
-    sketch->bound_ns = ways_ns(sketch, input, sketch->shares ? NULL : sketch->ways, sketch->shares);
+    sketch->bound_ns =
+        recomputes_ns(sketch, input, sketch->shares ? NULL : sketch->recomputes, sketch->shares);
 }

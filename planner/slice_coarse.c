@@ -45,10 +45,10 @@ struct PlanCoarseGrid {
 static int64_t
 choose_cells(const Plan *plan)
 {
-    const int64_t unit = plan_given_plan_unit(plan);
+    const int64_t granularity = plan_given_plan_granularity(plan);
 
     for (int64_t n = MAX_CELLS; n > 1; n--)
-        if (plan->seq_len % (n * unit) == 0)
+        if (plan->seq_len % (n * granularity) == 0)
             return n;
     return 0;
 }
@@ -103,20 +103,21 @@ price(PlanCoarseGrid *grid, int64_t n, int64_t b, uint32_t cuts)
 static bool
 price_set(PlanCoarseGrid *grid, int set)
 {
-    const int64_t n = grid->n_cells, units = set_units[set];
+    const int64_t n = grid->n_cells, n_in_flight = set_units[set];
 
     if (grid->has_set[set])
         return true;
     for (int64_t b = grid->least_group; b <= grid->max_group; b++)
         for (int64_t first = 1; first < n; first++) {
             const uint32_t cut = 1u << (first - 1);
-            const Workload *two = price(grid, MAX(1, units / 2), b, cut);
+            const Workload *two = price(grid, MAX(1, n_in_flight / 2), b, cut);
             if (two == NULL)
                 return false;
             *cell_at(grid, set, b, first, 0) = (Cell){two, 0};
             *cell_at(grid, set, b, n - first, first) = (Cell){two, 1};
             for (int64_t second = first + 1; second < n; second++) {
-                const Workload *three = price(grid, MAX(1, units / 3), b, cut | 1u << (second - 1));
+                const Workload *three =
+                    price(grid, MAX(1, n_in_flight / 3), b, cut | 1u << (second - 1));
                 if (three == NULL)
                     return false;
                 *cell_at(grid, set, b, second - first, first) = (Cell){three, 1};
@@ -415,7 +416,7 @@ plan_coarse_grid_new(const PlanCoarseAsked *asked)
         .priced = g_hash_table_new_full(g_int64_hash, g_int64_equal, g_free, NULL),
     };
     g_return_val_if_fail(!grid->regroups || grid->sequences <= PLAN_COARSE_MAX_SEQUENCES, grid);
-    g_clear_pointer(&grid->probe->batch_slices, g_array_unref);
+    g_clear_pointer(&grid->probe->micro_batch_sequences, g_array_unref);
     const size_t n_groups = (size_t)grid->max_group + 1;
     grid->cells = g_new0(Cell, N_SETS * n_groups * (MAX_CELLS + 1) * (MAX_CELLS + 1));
     grid->ops = g_new(const WorkloadOp *, n_groups * plan->stages->len * MAX_CELLS);

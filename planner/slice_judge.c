@@ -160,13 +160,15 @@ moved(const Search *search, const GPtrArray *groups, const Move *move)
 static void
 add_slice_moves(const Search *search, GArray *moves, const GArray *slices, guint group)
 {
-    const int64_t unit = search->asked->costs->granularity;
+    const int64_t granularity = search->asked->costs->granularity;
 
     for (guint i = 0; i < slices->len; i++) {
         const int64_t tokens = g_array_index(slices, int64_t, i);
-        const Move cut = {MOVE_CUT, group, 0, i, (tokens / 2 + unit - 1) / unit * unit};
+        const Move cut = {MOVE_CUT, group, 0, i,
+                          (tokens / 2 + granularity - 1) / granularity * granularity};
         const Move join = {MOVE_JOIN, group, 0, i, 0};
-        for (int64_t step = 4 * unit; i + 1 < slices->len && step >= unit; step /= 2) {
+        for (int64_t step = 4 * granularity; i + 1 < slices->len && step >= granularity;
+             step /= 2) {
             const Move shifts[] = {{MOVE_SHIFT, group, 0, i, step},
                                    {MOVE_SHIFT, group, 0, i, -step}};
             g_array_append_vals(moves, shifts, 2);

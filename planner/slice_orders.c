@@ -5,7 +5,7 @@
 #include "planner/slice_order_bound.h"
 
 /* Slices that are simulated while improving, and the least and most answers. */
-#define MOST_UNITS (INT64_C(1) << 19)
+#define MOST_VIRTUAL_IDS (INT64_C(1) << 19)
 #define LEAST_JUDGED 200
 #define MOST_JUDGED 8192
 
@@ -128,7 +128,7 @@ plan_slice_solve_order(const PlanSliceOrder *order, GError **error)
 {
     PlanSliceCosts costs = order->problem->costs;
     g_autofree int64_t *grid = NULL;
-    int64_t bound, n_units = 1;
+    int64_t bound, n_virtual_ids = 1;
 
     g_return_val_if_fail(order->simulate != NULL && order->stages[0].backward != NULL, NULL);
     if (!plan_slice_check_sizes(&costs, error) ||
@@ -140,7 +140,7 @@ plan_slice_solve_order(const PlanSliceOrder *order, GError **error)
     for (guint i = 0; i < candidates->len; i++) {
         const GPtrArray *groups = candidates->pdata[i];
         const PlanSliceGroup *group = groups->pdata[0];
-        n_units = MAX(n_units, groups->len * group->slices->len);
+        n_virtual_ids = MAX(n_virtual_ids, groups->len * group->slices->len);
     }
     costs.cost = grid;
     const PlanSliceSearch search = {
@@ -149,8 +149,8 @@ plan_slice_solve_order(const PlanSliceOrder *order, GError **error)
         .is_common = true,
         .judge = judge,
         .user_data = (void *)order,
-        .most_judged =
-            CLAMP(MOST_UNITS / (n_units * order->problem->n_stages), LEAST_JUDGED, MOST_JUDGED),
+        .most_judged = CLAMP(MOST_VIRTUAL_IDS / (n_virtual_ids * order->problem->n_stages),
+                             LEAST_JUDGED, MOST_JUDGED),
         .lower_bound = bound,
     };
     PlanSliceResult *result = plan_slice_search(&search, candidates, error);

@@ -89,11 +89,11 @@ limit_delays(const PlanSliceProblem *problem, int64_t most)
 typedef struct {
     int64_t latency, n_slices; /* latency NEVER: there is none */
     int64_t round;             /* sequences of its largest round */
-} Way;
+} RoundSplit;
 
 /* Whether @a is better than @b by the order of ties. */
 static bool
-is_better(const Way *a, const Way *b)
+is_better(const RoundSplit *a, const RoundSplit *b)
 {
     if (a->latency != b->latency)
         return a->latency < b->latency;
@@ -106,21 +106,21 @@ is_better(const Way *a, const Way *b)
  * bounds. */
 static void
 combine(const PlanSliceProblem *problem, PlanSliceResult *const *rounds, int64_t n_rounds,
-        Way *ways, int64_t *bounds)
+        RoundSplit *splits, int64_t *bounds)
 {
-    ways[0] = (Way){0, 0, 0};
+    splits[0] = (RoundSplit){0, 0, 0};
     bounds[0] = 0;
     for (int64_t x = 1; x <= problem->costs.batch; x++) {
-        ways[x] = (Way){PLAN_SLICE_NEVER, 0, 0};
+        splits[x] = (RoundSplit){PLAN_SLICE_NEVER, 0, 0};
         bounds[x] = PLAN_SLICE_NEVER;
         for (int64_t r = 1; r <= MIN(x, n_rounds); r++) {
-            const Way *rest = &ways[x - r];
+            const RoundSplit *rest = &splits[x - r];
             if (rounds[r] == NULL || rest->latency >= PLAN_SLICE_NEVER)
                 continue;
-            const Way way = {rounds[r]->latency + rest->latency,
-                             plan_slice_count(rounds[r]) + rest->n_slices, r};
-            if (way.latency <= PLAN_SLICE_MAX_SUM && is_better(&way, &ways[x]))
-                ways[x] = way;
+            const RoundSplit split = {rounds[r]->latency + rest->latency,
+                                      plan_slice_count(rounds[r]) + rest->n_slices, r};
+            if (split.latency <= PLAN_SLICE_MAX_SUM && is_better(&split, &splits[x]))
+                splits[x] = split;
             bounds[x] = MIN(bounds[x], rounds[r]->lower_bound + bounds[x - r]);
         }
     }
@@ -129,14 +129,14 @@ combine(const PlanSliceProblem *problem, PlanSliceResult *const *rounds, int64_t
 /* (owned) the answer of @ways; takes the groups out of copies of @rounds. */
 static PlanSliceResult *
 join(const PlanSliceProblem *problem, PlanSliceResult *const *rounds, int64_t n_rounds,
-     const Way *ways)
+     const RoundSplit *splits)
 {
     PlanSliceResult *result = g_new0(PlanSliceResult, 1);
     int64_t round = 0;
 
     result->groups = g_ptr_array_new_with_free_func(plan_slice_group_free);
-    for (int64_t x = problem->costs.batch; x > 0; x -= ways[x].round, round++) {
-        const PlanSliceResult *one = rounds[ways[x].round];
+    for (int64_t x = problem->costs.batch; x > 0; x -= splits[x].round, round++) {
+        const PlanSliceResult *one = rounds[splits[x].round];
         for (guint i = 0; i < one->groups->len; i++) {
             const PlanSliceGroup *group = one->groups->pdata[i];
             PlanSliceGroup *copy = plan_slice_group_new(group->batch);
@@ -187,7 +187,7 @@ plan_slice_solve_rounds(const PlanSliceProblem *problem, PlanSliceRoundFunc solv
     const int64_t n_rounds = MIN(plan_slice_round_limit(problem), batch);
     g_autoptr(GPtrArray) rounds =
         g_ptr_array_new_with_free_func((GDestroyNotify)plan_slice_result_free);
-    g_autofree Way *ways = g_new(Way, (size_t)batch + 1);
+    g_autofree RoundSplit *splits = g_new(RoundSplit, (size_t)batch + 1);
     g_autofree int64_t *bounds = g_new(int64_t, (size_t)batch + 1);
     /* All in one round is never worse than in several where only the whole counts. */
     const int64_t first = n_rounds == batch && problem->workspace_token_bytes == 0 ? batch : 1;
@@ -205,8 +205,8 @@ plan_slice_solve_rounds(const PlanSliceProblem *problem, PlanSliceRoundFunc solv
         }
     }
     PlanSliceResult *const *all = (PlanSliceResult *const *)rounds->pdata;
-    combine(problem, all, n_rounds, ways, bounds);
-    if (ways[batch].latency >= PLAN_SLICE_NEVER) {
+    combine(problem, all, n_rounds, splits, bounds);
+    if (splits[batch].latency >= PLAN_SLICE_NEVER) {
         g_set_error(error, PLAN_SLICE_ERROR, PLAN_SLICE_ERROR_INFEASIBLE,
                     "no slicing of %" G_GINT64_FORMAT " sequences of %" G_GINT64_FORMAT
                     " tokens has finite costs, takes less than %" G_GINT64_FORMAT " units%s",
@@ -214,7 +214,7 @@ plan_slice_solve_rounds(const PlanSliceProblem *problem, PlanSliceRoundFunc solv
                     problem->limit_bytes > 0 ? " and fits in memory" : "");
         return NULL;
     }
-    PlanSliceResult *result = join(problem, all, n_rounds, ways);
+    PlanSliceResult *result = join(problem, all, n_rounds, splits);
     result->lower_bound = bounds[batch];
     return result;
 }

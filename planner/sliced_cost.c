@@ -60,7 +60,7 @@ plan_sliced_costs_get(PlanSlicedCosts *costs, const PlanRequest *request,
     if (known != NULL)
         return known;
     g_autoptr(GArray) slices = g_array_new(FALSE, FALSE, sizeof(int64_t));
-    if (!plan_given_uniform(request->seq_len, plan_given_unit(shape), n_slices, slices))
+    if (!plan_given_uniform(request->seq_len, plan_given_granularity(shape), n_slices, slices))
         return NULL;
     /* Made without the lock; two threads may make the same one, equal ones. */
     PlanSlicedCost *fresh = g_new(PlanSlicedCost, 1);

@@ -26,13 +26,14 @@ plan_slicing_free(PlanSlicing *slicing)
 static int64_t
 choose_granularity(const Plan *plan)
 {
-    const int64_t unit = plan_given_plan_unit(plan), cells = plan->seq_len / unit;
+    const int64_t multiple_tokens = plan_given_plan_granularity(plan),
+                  cells = plan->seq_len / multiple_tokens;
 
-    if (plan->seq_len % unit != 0)
+    if (plan->seq_len % multiple_tokens != 0)
         return 0;
     for (int64_t n = MIN(MAX_CELLS, cells); n > 1; n--)
         if (cells % n == 0)
-            return cells / n * unit;
+            return cells / n * multiple_tokens;
     return 0;
 }
 
@@ -281,13 +282,14 @@ add_best(GPtrArray *all, const PlanSliceCosts *costs, const Plan *plan, int64_t 
 }
 
 GPtrArray *
-plan_slicings_new(const PlanRequest *request, const Plan *plan, int64_t *unit, GError **error)
+plan_slicings_new(const PlanRequest *request, const Plan *plan, int64_t *multiple_tokens,
+                  GError **error)
 {
     g_autoptr(GPtrArray) all = g_ptr_array_new_with_free_func((GDestroyNotify)plan_slicing_free);
     const int64_t granularity = choose_granularity(plan);
 
-    if (unit != NULL)
-        *unit = granularity;
+    if (multiple_tokens != NULL)
+        *multiple_tokens = granularity;
     if (granularity == 0)
         return g_steal_pointer(&all);
     g_autoptr(Workload) workload =

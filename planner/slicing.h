@@ -29,7 +29,7 @@ void plan_slicing_free(PlanSlicing *slicing);
  * Returns: (owned) GPtrArray of PlanSlicing *, NULL on a
  * PLAN_ERROR; empty where the sequence cannot be cut.
  */
-GPtrArray *plan_slicings_new(const PlanRequest *request, const Plan *plan, int64_t *unit,
+GPtrArray *plan_slicings_new(const PlanRequest *request, const Plan *plan, int64_t *multiple_tokens,
                              GError **error);
 
 G_END_DECLS

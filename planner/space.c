@@ -123,7 +123,7 @@ find_chunks(Walk *walk, PlanPoint point)
 }
 
 int64_t
-plan_space_ways(const PlanRequest *request, const PlanPoint *point)
+plan_space_n_recomputes(const PlanRequest *request, const PlanPoint *point)
 {
     if (request->recompute != PLAN_AUTO)
         return 1;
@@ -192,12 +192,12 @@ add_layouts(Walk *walk, PlanPoint point, int64_t slow_ns)
 {
     PlanSpace *space = walk->space;
     const PlanLayerCost *cost = &walk->cost->cost.whole;
-    const PlanLayerCost *unit = space->n_slices > 1 ? &walk->cost->cost.unit : cost;
+    const PlanLayerCost *slice = space->n_slices > 1 ? &walk->cost->cost.slice : cost;
 
     for (guint i = 0; i < walk->chunks->len; i++) {
         const Chunks *chunks = &g_array_index(walk->chunks, Chunks, i);
         point.degrees.vpp = chunks->vpp;
-        point.n_candidates = chunks->n_families * plan_space_ways(space->request, &point) *
+        point.n_candidates = chunks->n_families * plan_space_n_recomputes(space->request, &point) *
                              __builtin_popcount(point.orders);
         /* More stages than layers are even ones, the first with the embedding alone. */
         const int64_t length =
@@ -210,7 +210,7 @@ add_layouts(Walk *walk, PlanPoint point, int64_t slow_ns)
             }
             point.is_balanced = balanced == 1;
             point.bound_ns =
-                plan_space_bound_ns(space->request, cost, unit, &point, &chunks->families);
+                plan_space_bound_ns(space->request, cost, slice, &point, &chunks->families);
             /* Slices are looked for in the first order only. */
             point.sliced_bound_ns = chunks->slices && point.orders == walk->orders[0]
                                         ? plan_space_sliced_ns(space->request, cost, &point)

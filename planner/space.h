@@ -108,16 +108,16 @@ plan_space_cost(const PlanSpace *space, const PlanPoint *point)
 
 /* The same pointer where sequences are whole. */
 static inline const PlanLayerCost *
-plan_space_unit_cost(const PlanSpace *space, const PlanPoint *point)
+plan_space_slice_cost(const PlanSpace *space, const PlanPoint *point)
 {
     const PlanSlicedCost *cost = &g_array_index(space->costs, PlanSlicedCost, point->cost);
 
-    return space->n_slices > 1 ? &cost->unit : &cost->whole;
+    return space->n_slices > 1 ? &cost->slice : &cost->whole;
 }
 
 /* Ways of recompute that a family is tried with at @point: each of those allowed for all stages,
  * and each stage in its own. */
-int64_t plan_space_ways(const PlanRequest *request, const PlanPoint *point);
+int64_t plan_space_n_recomputes(const PlanRequest *request, const PlanPoint *point);
 
 /* (owned) the plan at @point with even stages that all recompute point->recompute, one slice,
  * nothing predicted. */

@@ -100,8 +100,8 @@ set_gathering(const PlanRequest *request, const PlanLayerCost *cost, PlanPoint *
     for (uint32_t orders = gathers ? plan_space_point_orders(point) : 0; orders != 0;
          orders &= orders - 1) {
         d.rank_order = g_bit_nth_lsf(orders, -1);
-        const ProfilePlacement placement = plan_layer_placement(request, &d);
-        const ProfileGroup group = profile_placed_at(&placement, PROFILE_PLACED_DENSE, 0);
+        const ProfileMesh mesh = plan_layer_mesh(request, &d);
+        const ProfileGroup group = profile_group_at(&mesh, PROFILE_GROUP_DENSE, 0);
         for (int i = 0; i < 2; i++) {
             const int64_t n = cost->parts[i].dense_parameters;
             point->gather_s[i] =
@@ -120,7 +120,7 @@ void
 plan_space_bound_bytes(const PlanRequest *request, const PlanLayerCost *cost, int64_t memory_bytes,
                        PlanPoint *point)
 {
-    const int plain = plan_layer_plain_way(request);
+    const int plain = plan_layer_plain_recompute(request);
     const double p = (double)point->degrees.pp, state = state_bytes(request, cost, point);
     const double least = least_kept_bytes(request, cost);
 
@@ -149,7 +149,7 @@ plan_space_bound_bytes(const PlanRequest *request, const PlanLayerCost *cost, in
 /* The least share of a part's time, of both passes in ways from @first on, @beside_s added, that
  * the ranks after it wait for. */
 static double
-least_fraction(const PlanRequest *request, const PlanLayerCost *cost, const PlanLayerCost *unit,
+least_fraction(const PlanRequest *request, const PlanLayerCost *cost, const PlanLayerCost *slice,
                int first, int last, const double *beside_s, bool splits)
 {
     const int64_t n[PLAN_PART_N] = {cost->n_dense, cost->n_moe, 1, 1};
@@ -157,7 +157,7 @@ least_fraction(const PlanRequest *request, const PlanLayerCost *cost, const Plan
 
     for (int i = 0; i < PLAN_PART_N; i++)
         for (int kind = first; kind <= last; kind++) {
-            const PlanPartCost *all = &cost->parts[i], *one = &unit->parts[i];
+            const PlanPartCost *all = &cost->parts[i], *one = &slice->parts[i];
             const double all_s =
                 all->forward_s + all->backward_s + all->recompute_s[kind] + beside_s[i];
             const double one_s =
@@ -202,10 +202,10 @@ all_hidden_s(const PlanLayerCost *cost)
  * several chunks some rank has its share of them, in a V the first one, which waits for nothing.
  */
 static double
-even_bound_s(const PlanRequest *request, const PlanLayerCost *cost, const PlanLayerCost *unit,
+even_bound_s(const PlanRequest *request, const PlanLayerCost *cost, const PlanLayerCost *slice,
              const PlanPoint *point, const PlanSpaceFamilies *families)
 {
-    const int plain = plan_layer_plain_way(request);
+    const int plain = plan_layer_plain_recompute(request);
     const double m = (double)point->n_micro_batches, v = (double)point->degrees.vpp;
     const double p = (double)point->degrees.pp;
     const int64_t n_stages = point->degrees.pp * point->degrees.vpp;
@@ -216,8 +216,9 @@ even_bound_s(const PlanRequest *request, const PlanLayerCost *cost, const PlanLa
     const double layer_s =
         cost->layer_forward_s + cost->layer_backward_s + cost->layer_recompute_s[plain];
     const double layer_wait_s =
-        unit->layer_forward_s +
-        (families->splits_backward ? 0.0 : unit->layer_backward_s + unit->layer_recompute_s[plain]);
+        slice->layer_forward_s + (families->splits_backward
+                                      ? 0.0
+                                      : slice->layer_backward_s + slice->layer_recompute_s[plain]);
     const double layer_work_s = layer_s - (families->overlaps ? most_hidden_s(cost) : 0.0);
     const double head_s =
         cost->parts[PLAN_PART_HEAD].forward_s + cost->parts[PLAN_PART_HEAD].backward_s;
@@ -280,21 +281,21 @@ gathering_s(const PlanRequest *request, const PlanLayerCost *cost, const PlanPoi
 
 /* Of single chunks, however the layers are divided; @whole_s with @beside_s of each part. */
 static double
-chained_bound_s(const PlanRequest *request, const PlanLayerCost *cost, const PlanLayerCost *unit,
+chained_bound_s(const PlanRequest *request, const PlanLayerCost *cost, const PlanLayerCost *slice,
                 const PlanPoint *point, double whole_s, const double *beside_s, bool splits)
 {
     static const double nothing[PLAN_PART_N];
-    const int plain = plan_layer_plain_way(request);
+    const int plain = plan_layer_plain_recompute(request);
 
-    if (unit == cost && !splits)
+    if (slice == cost && !splits)
         return geometric_bound_s(point, whole_s, 1.0);
     /* With what must be recomputed, and without. */
     return fmax(
         geometric_bound_s(
             point, whole_s,
-            least_fraction(request, cost, unit, plain, PLAN_RECOMPUTE_N - 1, beside_s, splits)),
+            least_fraction(request, cost, slice, plain, PLAN_RECOMPUTE_N - 1, beside_s, splits)),
         geometric_bound_s(point, cost->forward_s + cost->backward_s + cost->recompute_s[plain],
-                          least_fraction(request, cost, unit, plain, plain, nothing, splits)));
+                          least_fraction(request, cost, slice, plain, plain, nothing, splits)));
 }
 
 /*
@@ -302,42 +303,43 @@ chained_bound_s(const PlanRequest *request, const PlanLayerCost *cost, const Pla
  * stages all other slices pass the last stage meanwhile.  Input gradients suffice for the way back.
  */
 static double
-way_bound_s(const PlanRequest *request, const PlanLayerCost *cost, const PlanLayerCost *unit,
+way_bound_s(const PlanRequest *request, const PlanLayerCost *cost, const PlanLayerCost *slice,
             const PlanPoint *point, const PlanSpaceFamilies *families)
 {
-    const int plain = plan_layer_plain_way(request);
+    const int plain = plan_layer_plain_recompute(request);
     const bool splits = families->splits_backward;
     const int64_t n_layers = request->arch->n_layers / (point->degrees.pp * point->degrees.vpp);
     const double n_last = families->bidirectional || point->is_balanced ? 0.0 : (double)n_layers;
-    const double way_s =
-        unit->forward_s + unit->recompute_s[plain] + (splits ? unit->input_s : unit->backward_s);
+    const double path_s = slice->forward_s + slice->recompute_s[plain] +
+                          (splits ? slice->input_s : slice->backward_s);
     const double last_s = cost->layer_forward_s + cost->layer_recompute_s[plain] +
                           (splits ? cost->layer_input_s : cost->layer_backward_s);
-    const double first_s = unit->layer_forward_s + unit->layer_recompute_s[plain] +
-                           (splits ? unit->layer_input_s : unit->layer_backward_s);
+    const double first_s = slice->layer_forward_s + slice->layer_recompute_s[plain] +
+                           (splits ? slice->layer_input_s : slice->layer_backward_s);
 
-    return way_s + n_last * ((double)point->n_micro_batches * last_s - first_s);
+    return path_s + n_last * ((double)point->n_micro_batches * last_s - first_s);
 }
 
-/* The sums of a bound round; a Workload rounds each op of a rank's @n_units to the nanosecond. */
+/* The sums of a bound round; a Workload rounds each op of a rank's @n_virtual_ids to the
+ * nanosecond. */
 static int64_t
-rounded_ns(double bound_s, double n_units)
+rounded_ns(double bound_s, double n_virtual_ids)
 {
     const int64_t ns = units_ns_from_s(bound_s * (1.0 - 1e-9));
 
-    return MAX(0, ns - (int64_t)(2.0 * n_units) - 2);
+    return MAX(0, ns - (int64_t)(2.0 * n_virtual_ids) - 2);
 }
 
 int64_t
 plan_space_bound_ns(const PlanRequest *request, const PlanLayerCost *cost,
-                    const PlanLayerCost *unit, const PlanPoint *point,
+                    const PlanLayerCost *slice, const PlanPoint *point,
                     const PlanSpaceFamilies *families)
 {
     const int64_t n[PLAN_PART_N] = {cost->n_dense, cost->n_moe, 1, 1};
     const double m = (double)point->n_micro_batches, v = (double)point->degrees.vpp;
-    const double n_units = m * (double)plan_given_n_slices(request);
+    const double n_virtual_ids = m * (double)plan_given_n_slices(request);
     const PlanLayerShape shape = plan_space_layer_shape(point);
-    const double accumulated = plan_layer_accumulated(request, &shape, n_units);
+    const double accumulated = plan_layer_accumulated(request, &shape, n_virtual_ids);
     const double least_s = cost->forward_s + cost->backward_s + point->recompute_s;
     const bool chained = !families->bidirectional && point->degrees.pp > 1;
     double beside_s[PLAN_PART_N], whole_s = least_s;
@@ -355,13 +357,13 @@ plan_space_bound_ns(const PlanRequest *request, const PlanLayerCost *cost,
     if (chained && point->is_balanced && point->degrees.vpp == 1)
         bound_s =
             fmax(bound_s,
-                 chained_bound_s(request, cost, unit, point,
-                                 unit == cost && !families->splits_backward ? gathered_s : whole_s,
+                 chained_bound_s(request, cost, slice, point,
+                                 slice == cost && !families->splits_backward ? gathered_s : whole_s,
                                  beside_s, families->splits_backward));
     else if (chained && !point->is_balanced)
-        bound_s = fmax(bound_s, even_bound_s(request, cost, unit, point, families));
-    bound_s = fmax(bound_s, way_bound_s(request, cost, unit, point, families));
-    return rounded_ns(bound_s, n_units * v);
+        bound_s = fmax(bound_s, even_bound_s(request, cost, slice, point, families));
+    bound_s = fmax(bound_s, way_bound_s(request, cost, slice, point, families));
+    return rounded_ns(bound_s, n_virtual_ids * v);
 }
 
 int64_t
@@ -370,7 +372,7 @@ plan_space_least_ns(const PlanRequest *request, const PlanLayerCost *cost, const
 {
     const double m = (double)point->n_micro_batches;
     const double work_s = cost->forward_s + cost->backward_s +
-                          cost->recompute_s[plan_layer_plain_way(request)] -
+                          cost->recompute_s[plan_layer_plain_recompute(request)] -
                           (overlaps ? all_hidden_s(cost) : 0.0);
 
     return rounded_ns(m * work_s / (double)point->degrees.pp,

@@ -62,7 +62,7 @@ int64_t plan_space_forwards_first_bytes(const PlanRequest *request, const PlanLa
  * @cost
  */
 int64_t plan_space_bound_ns(const PlanRequest *request, const PlanLayerCost *cost,
-                            const PlanLayerCost *unit, const PlanPoint *point,
+                            const PlanLayerCost *slice, const PlanPoint *point,
                             const PlanSpaceFamilies *families);
 
 /*
@@ -74,8 +74,8 @@ int64_t plan_space_bound_ns(const PlanRequest *request, const PlanLayerCost *cos
 int64_t plan_space_least_ns(const PlanRequest *request, const PlanLayerCost *cost,
                             const PlanPoint *point, int64_t most_chunks, bool overlaps);
 
-/* A bound on any slicing of @point's sequences: no bubble at all, and what profiles/cost/cost_floor.h
- * says that slices cannot save. */
+/* A bound on any slicing of @point's sequences: no bubble at all, and what
+ * profiles/cost/cost_floor.h says that slices cannot save. */
 int64_t plan_space_sliced_ns(const PlanRequest *request, const PlanLayerCost *cost,
                              const PlanPoint *point);
 

@@ -8,7 +8,7 @@
 
 /* Whether an order before number @n of @counts has the same groups everywhere. */
 static bool
-is_known(const ProfilePlacementCounts *counts, int n)
+is_known(const ProfileMeshCounts *counts, int n)
 {
     for (int i = 0; i < n; i++)
         if (memcmp(&counts[i], &counts[n], sizeof counts[n]) == 0)
@@ -23,11 +23,11 @@ layers_are_alike(const PlanRequest *request, const PlanDegrees *degrees, int64_t
     PlanDegrees d = *degrees;
 
     d.rank_order = order;
-    const ProfilePlacement here = plan_layer_placement(request, degrees);
-    const ProfilePlacement there = plan_layer_placement(request, &d);
+    const ProfileMesh here = plan_layer_mesh(request, degrees);
+    const ProfileMesh there = plan_layer_mesh(request, &d);
     for (int i = 0; i < MODEL_GROUP_N; i++) {
-        const ProfileGroup a = profile_placed_at(&here, (ProfilePlaced)i, 0);
-        const ProfileGroup b = profile_placed_at(&there, (ProfilePlaced)i, 0);
+        const ProfileGroup a = profile_group_at(&here, (ProfileGroupKind)i, 0);
+        const ProfileGroup b = profile_group_at(&there, (ProfileGroupKind)i, 0);
         if (!profile_groups_cost_alike(request->profile, &a, &b))
             return false;
     }
@@ -38,7 +38,7 @@ int
 plan_space_orders(const PlanRequest *request, const PlanDegrees *degrees,
                   uint32_t sets[PLAN_RANK_ORDER_N], GError **error)
 {
-    ProfilePlacementCounts counts[PLAN_RANK_ORDER_N];
+    ProfileMeshCounts counts[PLAN_RANK_ORDER_N];
     bool is_aligned[PLAN_RANK_ORDER_N] = {false}; /* [set] */
     PlanDegrees d = *degrees;
     int n = 0, n_counts = 0;
@@ -49,14 +49,14 @@ plan_space_orders(const PlanRequest *request, const PlanDegrees *degrees,
         return plan_rank_order_check(&d, &request->conventions, error) ? 1 : 0;
     }
     for (d.rank_order = 0; d.rank_order < PLAN_RANK_ORDER_N; d.rank_order++) {
-        const ProfilePlacement placement = plan_layer_placement(request, &d);
+        const ProfileMesh mesh = plan_layer_mesh(request, &d);
         int at = 0;
         if (plan_rank_order_plain(&d) != d.rank_order ||
             !plan_rank_order_check(&d, &request->conventions, NULL))
             continue;
-        const bool aligned = profile_placement_is_aligned(&placement);
+        const bool aligned = profile_mesh_is_aligned(&mesh);
         if (aligned) {
-            profile_placement_counts(&placement, &counts[n_counts]);
+            profile_mesh_counts(&mesh, &counts[n_counts]);
             if (is_known(counts, n_counts))
                 continue;
             n_counts++;

@@ -17,12 +17,12 @@ plan_space_refusals_clear(PlanSpaceRefusals *refusals)
 static int64_t
 nearest_multiple(int64_t n, int64_t dp, int64_t micro_batch)
 {
-    int64_t unit, down;
+    int64_t multiple, down;
 
-    if (__builtin_mul_overflow(dp, MAX(1, micro_batch), &unit) || unit > MAX_BATCH)
+    if (__builtin_mul_overflow(dp, MAX(1, micro_batch), &multiple) || multiple > MAX_BATCH)
         return 0;
-    down = n / unit * unit;
-    return down > 0 && n - down < unit - (n - down) ? down : down + unit;
+    down = n / multiple * multiple;
+    return down > 0 && n - down < multiple - (n - down) ? down : down + multiple;
 }
 
 void

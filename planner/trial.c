@@ -218,10 +218,10 @@ plan_trial_orders(PlanTrial *trial, const Plan *plan, const ScheduleFamily *fami
 }
 
 int
-plan_trial_next_way(const PlanRequest *request, int way)
+plan_trial_next_recompute(const PlanRequest *request, int recompute)
 {
-    for (way++; way < PLAN_RECOMPUTE_N; way++)
-        if (plan_layer_allows(request, way))
-            return way;
+    for (recompute++; recompute < PLAN_RECOMPUTE_N; recompute++)
+        if (plan_layer_allows(request, recompute))
+            return recompute;
     return -1;
 }

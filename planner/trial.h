@@ -63,7 +63,7 @@ void plan_trial_note_error(PlanTrial *trial, GError *error);
 int64_t plan_trial_most_usable(const Workload *workload);
 
 /* The next slower way of recompute that the request allows, from -1 on; -1: there is none. */
-int plan_trial_next_way(const PlanRequest *request, int way);
+int plan_trial_next_recompute(const PlanRequest *request, int recompute);
 
 G_END_DECLS
 

@@ -18,9 +18,9 @@ plan_of(PlanFamilyTrial *f)
 
 /* Tries the layers of the sketch with @ways [stage]; @large as in trial.h. */
 static PlanTried
-try_ways(PlanFamilyTrial *f, const int *ways, Report **large)
+try_recomputes(PlanFamilyTrial *f, const int *recomputes, Report **large)
 {
-    const int64_t bound_ns = plan_sketch_ways_ns(&f->sketch, &f->input, ways);
+    const int64_t bound_ns = plan_sketch_recomputes_ns(&f->sketch, &f->input, recomputes);
 
     if (!f->trial->evaluation->is_timeless && bound_ns > f->trial->limit) {
         f->trial->order++;
@@ -28,18 +28,18 @@ try_ways(PlanFamilyTrial *f, const int *ways, Report **large)
         plan_trial_note_slow(f->trial, bound_ns);
         return PLAN_TRIED_PRUNED;
     }
-    plan_layout_apply(f->input.counts, f->length, ways, plan_of(f));
+    plan_layout_apply(f->input.counts, f->length, recomputes, plan_of(f));
     return plan_trial_orders(f->trial, f->plan, f->family, large);
 }
 
 /* Whether slower ways of all stages are tried as well: as alternatives, or since there a slower way
  * may be the faster plan. */
 static bool
-wants_all_ways(const PlanFamilyTrial *f)
+wants_all_recomputes(const PlanFamilyTrial *f)
 {
     const PlanLayerShape shape = plan_space_layer_shape(f->trial->point);
 
-    return f->input.request->top > 0 || plan_layer_ways_depend(f->input.request, &shape);
+    return f->input.request->top > 0 || plan_layer_recomputes_depend(f->input.request, &shape);
 }
 
 /*
@@ -48,16 +48,16 @@ wants_all_ways(const PlanFamilyTrial *f)
  * took a rank for smaller than it is, the simulator says so, and the rank's next way is tried.
  */
 static void
-try_own_ways(PlanFamilyTrial *f)
+try_own_recomputes(PlanFamilyTrial *f)
 {
     const int64_t n = f->sketch.n_stages;
-    g_autofree int *ways = g_new(int, (size_t)n);
+    g_autofree int *recomputes = g_new(int, (size_t)n);
 
     for (int64_t k = 0; k < n; k++)
-        ways[k] = f->sketch.ways[f->sketch.stages[k].rank];
+        recomputes[k] = f->sketch.recomputes[f->sketch.stages[k].rank];
     for (;;) {
         Report *large = NULL;
-        if (try_ways(f, ways, &large) != PLAN_TRIED_LARGE || large == NULL)
+        if (try_recomputes(f, recomputes, &large) != PLAN_TRIED_LARGE || large == NULL)
             return;
         bool changed = false, hopeless = false;
         for (int64_t k = 0; k < n; k++) {
@@ -66,8 +66,8 @@ try_own_ways(PlanFamilyTrial *f)
             if (limit == 0 ||
                 g_array_index(large->ranks, ReportRank, rank).peak_memory_bytes <= limit)
                 continue;
-            ways[k] = plan_trial_next_way(f->input.request, ways[k]);
-            hopeless = hopeless || ways[k] < 0;
+            recomputes[k] = plan_trial_next_recompute(f->input.request, recomputes[k]);
+            hopeless = hopeless || recomputes[k] < 0;
             changed = true;
         }
         report_free(large);
@@ -78,13 +78,13 @@ try_own_ways(PlanFamilyTrial *f)
 
 /* All stages of all ranks in the way @kind. */
 static PlanTried
-try_one_way(PlanFamilyTrial *f, int kind)
+try_one_recompute(PlanFamilyTrial *f, int kind)
 {
-    g_autofree int *ways = g_new(int, (size_t)f->sketch.n_stages);
+    g_autofree int *recomputes = g_new(int, (size_t)f->sketch.n_stages);
 
     for (int64_t k = 0; k < f->sketch.n_stages; k++)
-        ways[k] = kind;
-    return try_ways(f, ways, NULL);
+        recomputes[k] = kind;
+    return try_recomputes(f, recomputes, NULL);
 }
 
 /* What a chunk holds at each moment, and the workspace of its ops there. */
@@ -93,13 +93,14 @@ typedef struct {
 } ChunkBytes;
 
 static ChunkBytes
-chunk_bytes(const PlanFamilyTrial *f, const PlanSketchStage *stage, int way)
+chunk_bytes(const PlanFamilyTrial *f, const PlanSketchStage *stage, int recompute)
 {
     ChunkBytes bytes;
 
     for (int moment = 0; moment < PLAN_MOMENT_N; moment++) {
-        bytes.held[moment] = plan_sketch_held(&f->input, stage, (PlanMoment)moment, way);
-        bytes.workspace[moment] = plan_sketch_workspace(&f->input, stage, (PlanMoment)moment, way);
+        bytes.held[moment] = plan_sketch_held(&f->input, stage, (PlanMoment)moment, recompute);
+        bytes.workspace[moment] =
+            plan_sketch_workspace(&f->input, stage, (PlanMoment)moment, recompute);
     }
     return bytes;
 }
@@ -124,18 +125,19 @@ rank_bytes(const PlanFamilyTrial *f, int32_t rank, const ChunkBytes *chunks, int
 /* Of @rank's chunks in a faster way than @way the one that holds most, of equal ones the first;
  * there is one. */
 static int32_t
-fullest_chunk(const PlanFamilyTrial *f, int32_t rank, int way, const int *ways, int32_t n_chunks)
+fullest_chunk(const PlanFamilyTrial *f, int32_t rank, int recompute, const int *recomputes,
+              int32_t n_chunks)
 {
     int32_t best = -1;
     int64_t most = -1;
 
     for (int32_t chunk = 0; chunk < n_chunks; chunk++) {
         const PlanSketchStage *stage = plan_sketch_stage_at(&f->sketch, rank, chunk);
-        const int64_t units =
-            plan_flight_units(f->input.flight, rank, PLAN_MOMENT_BACKWARD, 0, stage->chunk);
-        if (ways[stage - f->sketch.stages] == way || units <= most)
+        const int64_t n_in_flight =
+            plan_flight_n_held(f->input.flight, rank, PLAN_MOMENT_BACKWARD, 0, stage->chunk);
+        if (recomputes[stage - f->sketch.stages] == recompute || n_in_flight <= most)
             continue;
-        most = units;
+        most = n_in_flight;
         best = chunk;
     }
     return best;
@@ -147,16 +149,16 @@ fullest_chunk(const PlanFamilyTrial *f, int32_t rank, int way, const int *ways, 
  * rank fits, after the sketch.
  */
 static bool
-choose_ways(const PlanFamilyTrial *f, int *ways)
+choose_recomputes(const PlanFamilyTrial *f, int *recomputes)
 {
     const PlanSketch *sketch = &f->sketch;
     const PlanRequest *request = f->input.request;
     const int32_t n_chunks = (int32_t)(sketch->n_stages / sketch->n_ranks);
-    const int first = plan_trial_next_way(request, -1);
+    const int first = plan_trial_next_recompute(request, -1);
     g_autofree ChunkBytes *chunks = g_new(ChunkBytes, (size_t)n_chunks);
 
     for (int64_t k = 0; k < sketch->n_stages; k++)
-        ways[k] = first;
+        recomputes[k] = first;
     for (int32_t r = 0; r < sketch->n_ranks; r++) {
         const int64_t limit = sketch->usable_bytes[r];
         if (limit == 0)
@@ -164,13 +166,13 @@ choose_ways(const PlanFamilyTrial *f, int *ways)
         for (int32_t chunk = 0; chunk < n_chunks; chunk++)
             chunks[chunk] = chunk_bytes(f, plan_sketch_stage_at(sketch, r, chunk), first);
         int64_t bytes = rank_bytes(f, r, chunks, n_chunks);
-        for (int way = plan_trial_next_way(request, first); way >= 0;
-             way = plan_trial_next_way(request, way))
+        for (int recompute = plan_trial_next_recompute(request, first); recompute >= 0;
+             recompute = plan_trial_next_recompute(request, recompute))
             for (int32_t n = 0; n < n_chunks && bytes > limit; n++) {
-                const int32_t chunk = fullest_chunk(f, r, way, ways, n_chunks);
+                const int32_t chunk = fullest_chunk(f, r, recompute, recomputes, n_chunks);
                 const PlanSketchStage *stage = plan_sketch_stage_at(sketch, r, chunk);
-                ways[stage - sketch->stages] = way;
-                chunks[chunk] = chunk_bytes(f, stage, way);
+                recomputes[stage - sketch->stages] = recompute;
+                chunks[chunk] = chunk_bytes(f, stage, recompute);
                 bytes = rank_bytes(f, r, chunks, n_chunks);
             }
         if (bytes > limit)
@@ -186,9 +188,9 @@ try_alike(PlanFamilyTrial *f, bool wants_all)
     int slowest = 0;
 
     for (int32_t r = 0; r < f->sketch.n_ranks; r++)
-        slowest = MAX(slowest, f->sketch.ways[r]);
-    for (int kind = slowest; kind >= 0; kind = plan_trial_next_way(f->input.request, kind))
-        if (try_one_way(f, kind) != PLAN_TRIED_LARGE && !wants_all)
+        slowest = MAX(slowest, f->sketch.recomputes[r]);
+    for (int kind = slowest; kind >= 0; kind = plan_trial_next_recompute(f->input.request, kind))
+        if (try_one_recompute(f, kind) != PLAN_TRIED_LARGE && !wants_all)
             break;
 }
 
@@ -197,67 +199,68 @@ try_alike(PlanFamilyTrial *f, bool wants_all)
  * each chunk in its own.
  */
 static void
-try_shared_ways(PlanFamilyTrial *f)
+try_shared_recomputes(PlanFamilyTrial *f)
 {
-    try_alike(f, wants_all_ways(f));
+    try_alike(f, wants_all_recomputes(f));
     if (f->sketch.fits_plain)
         return;
-    g_autofree int *ways = g_new(int, (size_t)f->sketch.n_stages);
-    if (!choose_ways(f, ways))
+    g_autofree int *recomputes = g_new(int, (size_t)f->sketch.n_stages);
+    if (!choose_recomputes(f, recomputes))
         return;
     bool differ = false;
     for (int64_t k = 1; k < f->sketch.n_stages; k++)
-        differ = differ || ways[k] != ways[0];
+        differ = differ || recomputes[k] != recomputes[0];
     if (differ)
-        try_ways(f, ways, NULL);
+        try_recomputes(f, recomputes, NULL);
 }
 
 /* The plan of least memory: ranks in their leanest way, and all ways that one rank may need. */
 static void
 try_leanest(PlanFamilyTrial *f)
 {
-    g_autofree int *ways = g_new(int, (size_t)f->sketch.n_stages);
+    g_autofree int *recomputes = g_new(int, (size_t)f->sketch.n_stages);
 
     for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++)
         if (plan_layer_allows(f->input.request, kind))
-            try_one_way(f, kind);
+            try_one_recompute(f, kind);
     if (f->sketch.shares)
         return;
     for (int64_t k = 0; k < f->sketch.n_stages; k++) {
         const int64_t *bytes = &f->sketch.bytes[f->sketch.stages[k].rank * PLAN_RECOMPUTE_N];
-        ways[k] = plan_trial_next_way(f->input.request, -1);
-        for (int kind = ways[k]; kind >= 0; kind = plan_trial_next_way(f->input.request, kind))
-            if (bytes[kind] < bytes[ways[k]])
-                ways[k] = kind;
+        recomputes[k] = plan_trial_next_recompute(f->input.request, -1);
+        for (int kind = recomputes[k]; kind >= 0;
+             kind = plan_trial_next_recompute(f->input.request, kind))
+            if (bytes[kind] < bytes[recomputes[k]])
+                recomputes[k] = kind;
     }
-    try_ways(f, ways, NULL);
+    try_recomputes(f, recomputes, NULL);
 }
 
 /* Whether every rank's fastest way that fits is @kind. */
 static bool
-is_own_way(const PlanFamilyTrial *f, int kind)
+is_own_recompute(const PlanFamilyTrial *f, int kind)
 {
     for (int32_t r = 0; r < f->sketch.n_ranks; r++)
-        if (f->sketch.ways[r] != kind)
+        if (f->sketch.recomputes[r] != kind)
             return false;
     return true;
 }
 
 /* Tries the sketched layers in their ways, unless the sketch says that it is no use. */
 void
-plan_ways_try(PlanFamilyTrial *f)
+plan_recompute_try(PlanFamilyTrial *f)
 {
     PlanTrial *trial = f->trial;
 
     if (!f->sketch.fits) {
-        g_autofree int *ways = g_new(int, (size_t)f->sketch.n_stages);
+        g_autofree int *recomputes = g_new(int, (size_t)f->sketch.n_stages);
         for (int64_t k = 0; k < f->sketch.n_stages; k++)
-            ways[k] = f->input.request->recompute == PLAN_AUTO ? PLAN_RECOMPUTE_FULL
-                                                               : f->input.request->recompute;
+            recomputes[k] = f->input.request->recompute == PLAN_AUTO ? PLAN_RECOMPUTE_FULL
+                                                                     : f->input.request->recompute;
         trial->outcome->infeasible++;
         if (f->sketch.fullest_bytes >= trial->outcome->least_bytes)
             return;
-        plan_layout_apply(f->input.counts, f->length, ways, plan_of(f));
+        plan_layout_apply(f->input.counts, f->length, recomputes, plan_of(f));
         plan_trial_note_large(trial, f->plan, f->sketch.fullest_bytes);
         return;
     }
@@ -272,13 +275,13 @@ plan_ways_try(PlanFamilyTrial *f)
     } else if (f->sketch.bound_ns > trial->limit) {
         plan_trial_note_slow(trial, f->sketch.bound_ns);
     } else if (is_sliced) {
-        try_alike(f, wants_all_ways(f));
+        try_alike(f, wants_all_recomputes(f));
     } else if (f->sketch.shares) {
-        try_shared_ways(f);
+        try_shared_recomputes(f);
     } else {
-        for (int kind = 0; kind < PLAN_RECOMPUTE_N && wants_all_ways(f); kind++)
-            if (plan_layer_allows(f->input.request, kind) && !is_own_way(f, kind))
-                try_one_way(f, kind);
-        try_own_ways(f);
+        for (int kind = 0; kind < PLAN_RECOMPUTE_N && wants_all_recomputes(f); kind++)
+            if (plan_layer_allows(f->input.request, kind) && !is_own_recompute(f, kind))
+                try_one_recompute(f, kind);
+        try_own_recomputes(f);
     }
 }

@@ -5,8 +5,8 @@
  * stages in one way, and each rank saving no more than it must; given slices: one way alone.  What
  * the sketch of given ways (sketch.h) says is too slow is not priced.
  */
-#ifndef PLANNER_WAYS_H
-#define PLANNER_WAYS_H
+#ifndef PLANNER_RECOMPUTE_H
+#define PLANNER_RECOMPUTE_H
 
 #include "planner/trial.h"
 
@@ -23,8 +23,8 @@ typedef struct {
 } PlanFamilyTrial;
 
 /* Tries the sketched layers in their ways, unless the sketch says that it is no use. */
-void plan_ways_try(PlanFamilyTrial *f);
+void plan_recompute_try(PlanFamilyTrial *f);
 
 G_END_DECLS
 
-#endif /* PLANNER_WAYS_H */
+#endif /* PLANNER_RECOMPUTE_H */

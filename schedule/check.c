@@ -18,12 +18,12 @@ fail_op(GError **error, const Schedule *schedule, int32_t rank, ScheduleOp op, c
 }
 
 static ScheduleOp
-op_of_unit(const Schedule *schedule, int64_t unit, ScheduleOpKind kind)
+op_of_virtual_id(const Schedule *schedule, int64_t virtual_id, ScheduleOpKind kind)
 {
     return (ScheduleOp){
-        .micro_batch = (int32_t)(unit / schedule->n_slices / schedule->n_chunks),
-        .slice = (uint16_t)(unit % schedule->n_slices),
-        .chunk = (uint8_t)(unit / schedule->n_slices % schedule->n_chunks),
+        .micro_batch = (int32_t)(virtual_id / schedule->n_slices / schedule->n_chunks),
+        .slice = (uint16_t)(virtual_id % schedule->n_slices),
+        .chunk = (uint8_t)(virtual_id / schedule->n_slices % schedule->n_chunks),
         .kind = (uint8_t)kind,
     };
 }
@@ -62,24 +62,24 @@ static void
 fail_missing(GError **error, const Schedule *schedule, int32_t rank)
 {
     const int64_t n_ops = schedule->rank_begin[rank + 1] - schedule->rank_begin[rank];
-    const int64_t n_units = MIN(schedule_n_units(schedule), n_ops + 1);
-    g_autofree uint8_t *seen = g_new0(uint8_t, (size_t)n_units);
+    const int64_t n_virtual_ids = MIN(schedule_n_virtual_ids(schedule), n_ops + 1);
+    g_autofree uint8_t *seen = g_new0(uint8_t, (size_t)n_virtual_ids);
     bool splits = false;
 
     for (int64_t i = schedule->rank_begin[rank]; i < schedule->rank_begin[rank + 1]; i++) {
         const ScheduleOp op = schedule->ops[i];
-        const int64_t unit = schedule_unit(schedule, op);
+        const int64_t virtual_id = schedule_virtual_id(schedule, op);
         splits = splits || op.kind == SCHEDULE_OP_BACKWARD_INPUT;
-        if (unit < n_units && op.kind != SCHEDULE_OP_BACKWARD_WEIGHT)
-            seen[unit] |= op.kind == SCHEDULE_OP_FORWARD ? 1 : 2;
+        if (virtual_id < n_virtual_ids && op.kind != SCHEDULE_OP_BACKWARD_WEIGHT)
+            seen[virtual_id] |= op.kind == SCHEDULE_OP_FORWARD ? 1 : 2;
     }
-    for (int64_t unit = 0; unit < n_units; unit++) {
-        if (seen[unit] == 3)
+    for (int64_t virtual_id = 0; virtual_id < n_virtual_ids; virtual_id++) {
+        if (seen[virtual_id] == 3)
             continue;
         ScheduleOpKind kind = SCHEDULE_OP_FORWARD;
-        if ((seen[unit] & 1) != 0)
+        if ((seen[virtual_id] & 1) != 0)
             kind = splits ? SCHEDULE_OP_BACKWARD_INPUT : SCHEDULE_OP_BACKWARD;
-        fail_op(error, schedule, rank, op_of_unit(schedule, unit, kind), "is missing");
+        fail_op(error, schedule, rank, op_of_virtual_id(schedule, virtual_id, kind), "is missing");
         return;
     }
     g_assert_not_reached();
@@ -94,17 +94,18 @@ enter_rank(const Schedule *schedule, int32_t rank, uint32_t *forward, uint32_t *
 
     for (int64_t i = begin; i < schedule->rank_begin[rank + 1]; i++) {
         const ScheduleOp op = schedule->ops[i];
-        const int64_t unit = schedule_unit(schedule, op);
+        const int64_t virtual_id = schedule_virtual_id(schedule, op);
         if (op.kind == SCHEDULE_OP_BACKWARD_WEIGHT) {
-            const uint8_t bit = (uint8_t)(1u << unit % 8);
-            if ((weights[unit / 8] & bit) != 0) {
+            const uint8_t bit = (uint8_t)(1u << virtual_id % 8);
+            if ((weights[virtual_id / 8] & bit) != 0) {
                 fail_op(error, schedule, rank, op, "is there twice");
                 return false;
             }
-            weights[unit / 8] |= bit;
+            weights[virtual_id / 8] |= bit;
             continue;
         }
-        uint32_t *at = op.kind == SCHEDULE_OP_FORWARD ? &forward[unit] : &backward[unit];
+        uint32_t *at =
+            op.kind == SCHEDULE_OP_FORWARD ? &forward[virtual_id] : &backward[virtual_id];
         if (*at != NOWHERE) {
             const bool same = schedule->ops[begin + *at].kind == op.kind;
             fail_op(error, schedule, rank, op,
@@ -121,16 +122,17 @@ check_rank(const Schedule *schedule, int32_t rank, const SchedulePositions *posi
            const uint8_t *weights, GError **error)
 {
     const ScheduleOp *ops = schedule->ops + schedule->rank_begin[rank];
-    const uint32_t *forward = positions->forward + rank * positions->n_units;
-    const uint32_t *backward = positions->backward + rank * positions->n_units;
+    const uint32_t *forward = positions->forward + rank * positions->n_virtual_ids;
+    const uint32_t *backward = positions->backward + rank * positions->n_virtual_ids;
 
-    for (int64_t unit = 0; unit < positions->n_units; unit++)
-        if (forward[unit] == NOWHERE || backward[unit] == NOWHERE) {
+    for (int64_t virtual_id = 0; virtual_id < positions->n_virtual_ids; virtual_id++)
+        if (forward[virtual_id] == NOWHERE || backward[virtual_id] == NOWHERE) {
             fail_missing(error, schedule, rank);
             return false;
-        } else if ((weights[unit / 8] >> unit % 8 & 1) != 0 &&
-                   ops[backward[unit]].kind == SCHEDULE_OP_BACKWARD) {
-            fail_op(error, schedule, rank, op_of_unit(schedule, unit, SCHEDULE_OP_BACKWARD_WEIGHT),
+        } else if ((weights[virtual_id / 8] >> virtual_id % 8 & 1) != 0 &&
+                   ops[backward[virtual_id]].kind == SCHEDULE_OP_BACKWARD) {
+            fail_op(error, schedule, rank,
+                    op_of_virtual_id(schedule, virtual_id, SCHEDULE_OP_BACKWARD_WEIGHT),
                     "belongs to a B, which computes the weights' gradients itself");
             return false;
         }
@@ -140,21 +142,21 @@ check_rank(const Schedule *schedule, int32_t rank, const SchedulePositions *posi
 SchedulePositions *
 schedule_positions_new(const Schedule *schedule, GError **error)
 {
-    const int64_t n_units = schedule_n_units(schedule);
+    const int64_t n_virtual_ids = schedule_n_virtual_ids(schedule);
 
     if (!check_ranges(schedule, error))
         return NULL;
     for (int32_t rank = 0; rank < schedule->n_ranks; rank++)
-        if ((schedule->rank_begin[rank + 1] - schedule->rank_begin[rank]) / 2 < n_units) {
+        if ((schedule->rank_begin[rank + 1] - schedule->rank_begin[rank]) / 2 < n_virtual_ids) {
             fail_missing(error, schedule, rank);
             return NULL;
         }
-    /* From here on n_ranks * n_units <= ops / 2. */
-    const size_t n = (size_t)n_units * (size_t)schedule->n_ranks;
-    const size_t n_bytes = (size_t)n_units / 8 + 1;
+    /* From here on n_ranks * n_virtual_ids <= ops / 2. */
+    const size_t n = (size_t)n_virtual_ids * (size_t)schedule->n_ranks;
+    const size_t n_bytes = (size_t)n_virtual_ids / 8 + 1;
     g_autoptr(SchedulePositions) positions = g_new0(SchedulePositions, 1);
     g_autofree uint8_t *weights = g_try_malloc(n_bytes);
-    positions->n_units = n_units;
+    positions->n_virtual_ids = n_virtual_ids;
     positions->forward = g_try_malloc_n(n, sizeof(uint32_t));
     positions->backward = g_try_malloc_n(n, sizeof(uint32_t));
     if (positions->forward == NULL || positions->backward == NULL || weights == NULL) {
@@ -167,8 +169,8 @@ schedule_positions_new(const Schedule *schedule, GError **error)
     memset(positions->backward, 0xff, n * sizeof(uint32_t));
     for (int32_t rank = 0; rank < schedule->n_ranks; rank++) {
         memset(weights, 0, n_bytes);
-        if (!enter_rank(schedule, rank, positions->forward + rank * n_units,
-                        positions->backward + rank * n_units, weights, error) ||
+        if (!enter_rank(schedule, rank, positions->forward + rank * n_virtual_ids,
+                        positions->backward + rank * n_virtual_ids, weights, error) ||
             !check_rank(schedule, rank, positions, weights, error))
             return NULL;
     }

@@ -64,10 +64,10 @@ check_before(const Linker *linker, int64_t i, uint32_t needed, GError **error)
 
 /* Op @i needs unit @unit of @table (positions->forward or ->backward) on @from. */
 static bool
-link_message(const Linker *linker, int64_t i, int32_t from, const uint32_t *table, int64_t unit,
-             GError **error)
+link_message(const Linker *linker, int64_t i, int32_t from, const uint32_t *table,
+             int64_t virtual_id, GError **error)
 {
-    const uint32_t at = table[from * linker->positions->n_units + unit];
+    const uint32_t at = table[from * linker->positions->n_virtual_ids + virtual_id];
 
     if (from == linker->rank)
         return check_before(linker, i, at, error);
@@ -83,32 +83,34 @@ link_op(const Linker *linker, int64_t i, GError **error)
     const Schedule *schedule = linker->graph->schedule;
     const SchedulePositions *positions = linker->positions;
     const ScheduleOp op = schedule->ops[i];
-    const int64_t unit = schedule_unit(schedule, op);
-    const int64_t row = linker->rank * positions->n_units;
+    const int64_t virtual_id = schedule_virtual_id(schedule, op);
+    const int64_t row = linker->rank * positions->n_virtual_ids;
     const ScheduleNeighbours *near =
         &linker->neighbours[(int64_t)linker->rank * schedule->n_chunks + op.chunk];
 
     switch ((ScheduleOpKind)op.kind) {
     case SCHEDULE_OP_FORWARD:
-        if (op.slice > 0 && !check_before(linker, i, positions->forward[row + unit - 1], error))
+        if (op.slice > 0 &&
+            !check_before(linker, i, positions->forward[row + virtual_id - 1], error))
             return false;
         return near->previous_rank < 0 ||
                link_message(linker, i, near->previous_rank, positions->forward,
-                            unit + (int64_t)(near->previous_chunk - op.chunk) * schedule->n_slices,
+                            virtual_id +
+                                (int64_t)(near->previous_chunk - op.chunk) * schedule->n_slices,
                             error);
     case SCHEDULE_OP_BACKWARD:
     case SCHEDULE_OP_BACKWARD_INPUT:
-        if (!check_before(linker, i, positions->forward[row + unit], error))
+        if (!check_before(linker, i, positions->forward[row + virtual_id], error))
             return false;
         if (op.slice < schedule->n_slices - 1 &&
-            !check_before(linker, i, positions->backward[row + unit + 1], error))
+            !check_before(linker, i, positions->backward[row + virtual_id + 1], error))
             return false;
         return near->next_rank < 0 ||
-               link_message(linker, i, near->next_rank, positions->backward,
-                            unit + (int64_t)(near->next_chunk - op.chunk) * schedule->n_slices,
-                            error);
+               link_message(
+                   linker, i, near->next_rank, positions->backward,
+                   virtual_id + (int64_t)(near->next_chunk - op.chunk) * schedule->n_slices, error);
     case SCHEDULE_OP_BACKWARD_WEIGHT:
-        return check_before(linker, i, positions->backward[row + unit], error);
+        return check_before(linker, i, positions->backward[row + virtual_id], error);
     case SCHEDULE_OP_N:
         break;
     }

@@ -62,7 +62,7 @@ emit_reverse(ScheduleEmitter *emitter, ScheduleOpKind kind, Walk *walk, const Wa
 }
 
 static void
-emit_rank(ScheduleEmitter *emitter, const WalkShape *shape, int64_t n_units, int64_t warmup,
+emit_rank(ScheduleEmitter *emitter, const WalkShape *shape, int64_t n_virtual_ids, int64_t warmup,
           int64_t weight_delay)
 {
     const bool splits = weight_delay >= 0;
@@ -70,15 +70,15 @@ emit_rank(ScheduleEmitter *emitter, const WalkShape *shape, int64_t n_units, int
 
     for (int64_t i = 0; i < warmup; i++)
         emit_forward(emitter, &forward, shape);
-    for (int64_t i = 0; i < n_units; i++) {
-        if (i < n_units - warmup)
+    for (int64_t i = 0; i < n_virtual_ids; i++) {
+        if (i < n_virtual_ids - warmup)
             emit_forward(emitter, &forward, shape);
         emit_reverse(emitter, splits ? SCHEDULE_OP_BACKWARD_INPUT : SCHEDULE_OP_BACKWARD, &backward,
                      shape);
         if (splits && i >= weight_delay)
             emit_reverse(emitter, SCHEDULE_OP_BACKWARD_WEIGHT, &weight, shape);
     }
-    for (int64_t i = 0; splits && i < MIN(weight_delay, n_units); i++)
+    for (int64_t i = 0; splits && i < MIN(weight_delay, n_virtual_ids); i++)
         emit_reverse(emitter, SCHEDULE_OP_BACKWARD_WEIGHT, &weight, shape);
 }
 
@@ -111,7 +111,7 @@ schedule_build_interleaved(const ScheduleFamily *family, const ScheduleShape *sh
     if (schedule == NULL)
         return NULL;
     ScheduleEmitter emitter = {schedule->ops, 0};
-    const int64_t n_units = schedule_n_units(schedule);
+    const int64_t n_virtual_ids = schedule_n_virtual_ids(schedule);
     const WalkShape walk = {
         .n_micro_batches = schedule->n_micro_batches,
         .n_chunks = schedule->n_chunks,
@@ -122,9 +122,9 @@ schedule_build_interleaved(const ScheduleFamily *family, const ScheduleShape *sh
     for (int32_t rank = 0; rank < schedule->n_ranks; rank++) {
         const int64_t by_rank =
             how->warmup_last + how->warmup_step * (schedule->n_ranks - 1 - rank);
-        const int64_t warmup = MIN(MAX(by_rank, least_warmup), n_units);
+        const int64_t warmup = MIN(MAX(by_rank, least_warmup), n_virtual_ids);
         schedule->rank_begin[rank] = emitter.n;
-        emit_rank(&emitter, &walk, n_units, warmup, how->splits ? rank : -1);
+        emit_rank(&emitter, &walk, n_virtual_ids, warmup, how->splits ? rank : -1);
     }
     schedule->rank_begin[schedule->n_ranks] = emitter.n;
     return schedule;

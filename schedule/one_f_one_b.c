@@ -41,15 +41,16 @@ schedule_build_one_f_one_b(const ScheduleFamily *family, const ScheduleShape *sh
         return NULL;
     ScheduleEmitter emitter = {schedule->ops, 0};
     const int32_t n_slices = schedule->n_slices;
-    const int64_t n_units = schedule_n_units(schedule);
+    const int64_t n_virtual_ids = schedule_n_virtual_ids(schedule);
     for (int32_t rank = 0; rank < schedule->n_ranks; rank++) {
-        const int64_t warmup = MIN((int64_t)schedule->n_ranks - 1 - rank + n_slices - 1, n_units);
+        const int64_t warmup =
+            MIN((int64_t)schedule->n_ranks - 1 - rank + n_slices - 1, n_virtual_ids);
         Cursor forward = {0, 0};
         Cursor backward = {0, n_slices - 1};
         schedule->rank_begin[rank] = emitter.n;
         for (int64_t i = 0; i < warmup; i++)
             emit_forward(&emitter, &forward, n_slices);
-        for (int64_t i = warmup; i < n_units; i++) {
+        for (int64_t i = warmup; i < n_virtual_ids; i++) {
             emit_forward(&emitter, &forward, n_slices);
             emit_backward(&emitter, &backward, n_slices);
         }

@@ -151,7 +151,7 @@ plan_free(Plan *plan)
     g_free(plan->schedule);
     g_array_unref(plan->stages);
     g_array_unref(plan->slices);
-    g_clear_pointer(&plan->batch_slices, g_array_unref);
+    g_clear_pointer(&plan->micro_batch_sequences, g_array_unref);
     report_free(plan->predicted);
     g_clear_pointer(&plan->alternatives, g_ptr_array_unref);
     g_free(plan);
@@ -165,7 +165,8 @@ plan_copy(const Plan *plan)
     copy->schedule = g_strdup(plan->schedule);
     copy->stages = g_array_copy(plan->stages);
     copy->slices = g_array_copy(plan->slices);
-    copy->batch_slices = plan->batch_slices == NULL ? NULL : g_array_copy(plan->batch_slices);
+    copy->micro_batch_sequences =
+        plan->micro_batch_sequences == NULL ? NULL : g_array_copy(plan->micro_batch_sequences);
     copy->predicted = plan->predicted == NULL ? NULL : report_copy(plan->predicted);
     if (plan->alternatives != NULL) {
         copy->alternatives = g_ptr_array_new_with_free_func((GDestroyNotify)plan_free);
@@ -238,8 +239,9 @@ int64_t
 plan_micro_batch_sequences(const Plan *plan, int64_t i)
 {
     g_return_val_if_fail(i >= 0 && i < plan->n_micro_batches, plan->micro_batch);
-    return plan->batch_slices == NULL ? plan->micro_batch
-                                      : g_array_index(plan->batch_slices, int64_t, i);
+    return plan->micro_batch_sequences == NULL
+               ? plan->micro_batch
+               : g_array_index(plan->micro_batch_sequences, int64_t, i);
 }
 
 const char *
@@ -331,15 +333,15 @@ check_batch(const Plan *plan, GError **error)
                     "global_batch " INT ", micro_batch " INT " and n_microbatches " INT
                     " must be at least 1",
                     plan->global_batch, plan->micro_batch, plan->n_micro_batches);
-    if (plan->batch_slices == NULL) {
+    if (plan->micro_batch_sequences == NULL) {
         if (__builtin_mul_overflow(plan->micro_batch, plan->n_micro_batches, &sequences))
             sequences = 0;
     } else {
-        if (plan->batch_slices->len != plan->n_micro_batches)
+        if (plan->micro_batch_sequences->len != plan->n_micro_batches)
             return fail(error, "batch_slices: %u entries for " INT " micro-batches",
-                        plan->batch_slices->len, plan->n_micro_batches);
-        for (guint i = 0; i < plan->batch_slices->len; i++) {
-            const int64_t n = g_array_index(plan->batch_slices, int64_t, i);
+                        plan->micro_batch_sequences->len, plan->n_micro_batches);
+        for (guint i = 0; i < plan->micro_batch_sequences->len; i++) {
+            const int64_t n = g_array_index(plan->micro_batch_sequences, int64_t, i);
             if (n < 1 || n > plan->global_batch - sequences)
                 return fail(error,
                             "batch_slices[%u]: " INT " sequences after " INT

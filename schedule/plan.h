@@ -167,14 +167,15 @@ typedef struct Plan {
     int64_t global_batch, seq_len;
     Dtype dtype;
     PlanDegrees degrees;
-    int64_t micro_batch; /* sequences of a micro-batch (the largest, when batch_slices differ) */
+    int64_t micro_batch;     /* sequences of a micro-batch (the largest, when micro_batch_sequences
+                                differ) */
     int64_t n_micro_batches; /* per data-parallel replica */
     char *schedule;          /* (owned) family */
     int64_t group;           /* interleaved group; 0: the family's default */
     GArray *stages;          /* of PlanStage, in chain order; n = pp * vpp */
     GArray *slices;          /* of int64_t tokens, in order, sum seq_len; one element: not sliced */
-    GArray
-        *batch_slices; /* (nullable) of int64_t: sequences of each micro-batch when they differ */
+    GArray *micro_batch_sequences; /* (nullable) of int64_t: sequences of each micro-batch when they
+                                      differ */
     int32_t zero_stage;
     PlanOffload offload;     /* where the optimizer's state is */
     bool offload_parameters; /* weights too; needs ZeRO 3 [2104.07857] */

@@ -122,8 +122,8 @@ plan_write_members(JsonWriter *writer, const Plan *plan)
         write_stage(writer, &g_array_index(plan->stages, PlanStage, i));
     json_write_array_end(writer);
     write_int64s(writer, "slices", plan->slices);
-    if (plan->batch_slices != NULL)
-        write_int64s(writer, "batch_slices", plan->batch_slices);
+    if (plan->micro_batch_sequences != NULL)
+        write_int64s(writer, "batch_slices", plan->micro_batch_sequences);
     json_write_int64(writer, "zero_stage", plan->zero_stage);
     json_write_string(writer, "offload", plan_offload_names[plan->offload]);
     if (plan->offload_parameters)
@@ -282,10 +282,10 @@ read_plan(JsonDoc *doc, const JsonValue *object, bool outermost)
         read_int64s(doc, slices, plan->slices);
     else
         g_array_append_val(plan->slices, plan->seq_len);
-    const JsonValue *batch_slices = json_array_or_null(doc, object, "batch_slices");
-    if (batch_slices != NULL) {
-        plan->batch_slices = g_array_new(false, true, sizeof(int64_t));
-        read_int64s(doc, batch_slices, plan->batch_slices);
+    const JsonValue *micro_batch_sequences = json_array_or_null(doc, object, "batch_slices");
+    if (micro_batch_sequences != NULL) {
+        plan->micro_batch_sequences = g_array_new(false, true, sizeof(int64_t));
+        read_int64s(doc, micro_batch_sequences, plan->micro_batch_sequences);
     }
     plan->zero_stage = (int32_t)json_int64_or(doc, object, "zero_stage", 0, 3, 0);
     plan->offload =

@@ -13,8 +13,9 @@
 G_BEGIN_DECLS
 
 typedef struct {
-    int64_t n_units;    /* per rank; schedule_unit() is below it */
-    uint32_t *forward;  /* (owned) [rank * n_units + unit]: position of F among its rank's ops */
+    int64_t n_virtual_ids; /* per rank; schedule_virtual_id() is below it */
+    uint32_t
+        *forward; /* (owned) [rank * n_virtual_ids + unit]: position of F among its rank's ops */
     uint32_t *backward; /* (owned) likewise of B or I */
 } SchedulePositions;
 

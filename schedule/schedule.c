@@ -243,7 +243,7 @@ schedule_chain_micro_batches(const Schedule *schedule)
 }
 
 int64_t
-schedule_n_units(const Schedule *schedule)
+schedule_n_virtual_ids(const Schedule *schedule)
 {
     return (int64_t)schedule_chain_micro_batches(schedule) * schedule->n_chunks *
            schedule->n_slices;
@@ -369,9 +369,9 @@ weight_bits(const Schedule *schedule, int32_t rank)
         if (schedule->ops[i].kind != SCHEDULE_OP_BACKWARD_WEIGHT)
             continue;
         if (bits == NULL)
-            bits = g_new0(uint8_t, (size_t)schedule_n_units(schedule) / 8 + 1);
-        const int64_t unit = schedule_unit(schedule, schedule->ops[i]);
-        bits[unit / 8] = (uint8_t)(bits[unit / 8] | 1u << unit % 8);
+            bits = g_new0(uint8_t, (size_t)schedule_n_virtual_ids(schedule) / 8 + 1);
+        const int64_t virtual_id = schedule_virtual_id(schedule, schedule->ops[i]);
+        bits[virtual_id / 8] = (uint8_t)(bits[virtual_id / 8] | 1u << virtual_id % 8);
     }
     return bits;
 }
@@ -385,12 +385,12 @@ schedule_peak_in_flight(const Schedule *schedule, int32_t rank)
 
     for (int64_t i = schedule->rank_begin[rank]; i < schedule->rank_begin[rank + 1]; i++) {
         const ScheduleOp op = schedule->ops[i];
-        const int64_t unit = schedule_unit(schedule, op);
+        const int64_t virtual_id = schedule_virtual_id(schedule, op);
         if (op.kind == SCHEDULE_OP_FORWARD) {
             in_flight++;
             peak = MAX(peak, in_flight);
         } else if (op.kind != SCHEDULE_OP_BACKWARD_INPUT || bits == NULL ||
-                   (bits[unit / 8] >> unit % 8 & 1) == 0) {
+                   (bits[virtual_id / 8] >> virtual_id % 8 & 1) == 0) {
             in_flight--;
         }
     }

@@ -192,11 +192,11 @@ schedule_n_ops(const Schedule *schedule)
 int32_t schedule_chain_micro_batches(const Schedule *schedule);
 
 /* (micro-batch, chunk, slice) triples of one rank: its number of F. */
-int64_t schedule_n_units(const Schedule *schedule);
+int64_t schedule_n_virtual_ids(const Schedule *schedule);
 
 /* The number of @op's triple: (micro_batch * n_chunks + chunk) * n_slices + slice. */
 static inline int64_t
-schedule_unit(const Schedule *schedule, ScheduleOp op)
+schedule_virtual_id(const Schedule *schedule, ScheduleOp op)
 {
     return ((int64_t)op.micro_batch * schedule->n_chunks + op.chunk) * schedule->n_slices +
            op.slice;

@@ -96,7 +96,7 @@ find_path(Search *s, int32_t rank)
         const ZbOp *op = zb_op(problem, rank, zb_order_rank(s->order, problem, rank)[i]);
         if (op->in < 0)
             return;
-        const int32_t k = s->times->unit[rank * problem->max_length + i];
+        const int32_t k = s->times->channel_index[rank * problem->max_length + i];
         last = s->times->sender[(int64_t)op->in * problem->m + k];
         rank = op->in_rank;
     }

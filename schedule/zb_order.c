@@ -42,7 +42,7 @@ zb_times_init(ZbTimes *times, const ZbProblem *problem, GError **error)
 
     *times = (ZbTimes){
         .start_ns = g_try_malloc_n(n_ops, sizeof(int64_t)),
-        .unit = g_try_malloc_n(n_ops, sizeof(int32_t)),
+        .channel_index = g_try_malloc_n(n_ops, sizeof(int32_t)),
         .ready_ns = g_try_malloc_n(n_messages, sizeof(int64_t)),
         .sender = g_try_malloc_n(n_messages, sizeof(int32_t)),
         .end_ns = g_new0(int64_t, p),
@@ -52,7 +52,7 @@ zb_times_init(ZbTimes *times, const ZbProblem *problem, GError **error)
         .stack = g_new0(int32_t, p),
         .position = g_new0(int64_t, p),
     };
-    if (times->start_ns != NULL && times->unit != NULL && times->ready_ns != NULL &&
+    if (times->start_ns != NULL && times->channel_index != NULL && times->ready_ns != NULL &&
         times->sender != NULL)
         return true;
     zb_times_clear(times);
@@ -65,7 +65,7 @@ void
 zb_times_clear(ZbTimes *times)
 {
     g_free(times->start_ns);
-    g_free(times->unit);
+    g_free(times->channel_index);
     g_free(times->ready_ns);
     g_free(times->sender);
     g_free(times->end_ns);
@@ -107,7 +107,7 @@ run_rank(const ZbProblem *problem, const ZbOrder *order, ZbTimes *times, int32_t
     const ZbOp *ops = &problem->ops[(int64_t)rank * ZB_N_TYPES];
     const int64_t m = problem->m, length = order->length[rank];
     int64_t *start_ns = &times->start_ns[rank * problem->max_length];
-    int32_t *unit = &times->unit[rank * problem->max_length];
+    int32_t *unit = &times->channel_index[rank * problem->max_length];
     int64_t now = times->end_ns[rank], i = times->position[rank];
 
     times->waits[rank] = -1;

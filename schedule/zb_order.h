@@ -128,16 +128,16 @@ zb_value_is_optimal(const ZbProblem *problem, ZbValue value)
 
 /* When everything of an order happens; filled by zb_evaluate(). */
 typedef struct {
-    int64_t *start_ns; /* (owned) [rank * max_length + i] */
-    int32_t *unit;     /* (owned) [rank * max_length + i] the op's place in its channel */
-    int64_t *ready_ns; /* (owned) [channel * m + k] the k-th message is there */
-    int32_t *sender;   /* (owned) [channel * m + k] which op of its rank sent it */
-    int64_t *end_ns;   /* (owned) [rank] */
-    int32_t *filled;   /* (owned) [channel] messages sent so far */
-    int32_t *taken;    /* (owned) [channel] and received */
-    int32_t *waits;    /* (owned) [rank] the channel it waits for, or -1 */
-    int32_t *stack;    /* (owned) [p] ranks that may go on */
-    int64_t *position; /* (owned) [rank] */
+    int64_t *start_ns;      /* (owned) [rank * max_length + i] */
+    int32_t *channel_index; /* (owned) [rank * max_length + i] the op's place in its channel */
+    int64_t *ready_ns;      /* (owned) [channel * m + k] the k-th message is there */
+    int32_t *sender;        /* (owned) [channel * m + k] which op of its rank sent it */
+    int64_t *end_ns;        /* (owned) [rank] */
+    int32_t *filled;        /* (owned) [channel] messages sent so far */
+    int32_t *taken;         /* (owned) [channel] and received */
+    int32_t *waits;         /* (owned) [rank] the channel it waits for, or -1 */
+    int32_t *stack;         /* (owned) [p] ranks that may go on */
+    int64_t *position;      /* (owned) [rank] */
 } ZbTimes;
 
 bool zb_times_init(ZbTimes *times, const ZbProblem *problem, GError **error);

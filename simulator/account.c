@@ -125,7 +125,7 @@ account_memory(const SimProgram *program, const SimTimes *times, const SimPeak *
             row->peak_time_ns = sim_times_step(times, program, (uint32_t)peak->step).start_ns;
             schedule_op_name(program->schedule, program->schedule->ops[peak->op], row->peak_op);
         }
-        memcpy(row->memory_bytes, peak->owner, sizeof row->memory_bytes);
+        memcpy(row->memory_bytes, peak->owner_bytes, sizeof row->memory_bytes);
         report->peak_memory_bytes = MAX(report->peak_memory_bytes, peak->bytes);
         report->fits = report->fits && sim_peak_fits(&program->workload->ranks[rank], peak);
     }

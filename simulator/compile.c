@@ -54,9 +54,9 @@ typedef struct {
     int64_t *counts;                     /* (borrowed) */
     int32_t n_ranks, n_chunks, n_slices;
     int32_t n_micro_batches; /* of a chain */
-    int64_t n_units;
+    int64_t n_virtual_ids;
     bool weights_are_marked;
-    Slot *slots;        /* (owned) [rank * n_units + unit] */
+    Slot *slots;        /* (owned) [rank * n_virtual_ids + unit] */
     Link *links;        /* (owned) [rank * n_chunks + chunk] */
     RankState *ranks;   /* (owned) [n_ranks + 1]; the last is nobody and never waits */
     int64_t *next_pair; /* (owned, nullable) [rank] index into overlap_pairs of its next pair */
@@ -90,7 +90,7 @@ neighbour_of(const Walk *walk, int32_t chunk, int32_t stage, int32_t chain)
     const int32_t other = schedule_chunk_of_stage(schedule, stage, chain);
     neighbour.from = schedule_rank_of_stage(schedule, stage, chain);
     neighbour.from_slot =
-        neighbour.from * walk->n_units + (int64_t)(other - chunk) * schedule->n_slices;
+        neighbour.from * walk->n_virtual_ids + (int64_t)(other - chunk) * schedule->n_slices;
     return neighbour;
 }
 
@@ -130,15 +130,16 @@ unit_of(const Walk *walk, ScheduleOp op)
 static void
 mark_weights(const Schedule *schedule, Slot *all)
 {
-    const int64_t n_units = schedule_n_units(schedule);
+    const int64_t n_virtual_ids = schedule_n_virtual_ids(schedule);
 
     for (int32_t rank = 0; rank < schedule->n_ranks; rank++) {
-        Slot *slots = all + rank * n_units;
+        Slot *slots = all + rank * n_virtual_ids;
         for (int64_t i = schedule->rank_begin[rank]; i < schedule->rank_begin[rank + 1]; i++) {
             const ScheduleOp op = schedule->ops[i];
-            const int64_t unit = schedule_unit(schedule, op);
-            if (op.kind == SCHEDULE_OP_BACKWARD_WEIGHT && unit >= 0 && unit < n_units)
-                slots[unit].done[1] |= SLOT_HAS_WEIGHT;
+            const int64_t virtual_id = schedule_virtual_id(schedule, op);
+            if (op.kind == SCHEDULE_OP_BACKWARD_WEIGHT && virtual_id >= 0 &&
+                virtual_id < n_virtual_ids)
+                slots[virtual_id].done[1] |= SLOT_HAS_WEIGHT;
         }
     }
 }
@@ -154,10 +155,10 @@ typedef enum {
 /* An F (@direction 0), B or I (1) of @rank at @unit; @at_end: of the first slice, or the last.
  * @producer: 1 + the step that sends it a message, or 0. */
 static inline __attribute__((always_inline)) Outcome
-run_op(Walk *walk, int32_t rank, const Neighbour *neighbour, int64_t unit, bool direction,
+run_op(Walk *walk, int32_t rank, const Neighbour *neighbour, int64_t virtual_id, bool direction,
        bool at_end, uint32_t *producer)
 {
-    Slot *slot = &walk->slots[rank * walk->n_units + unit];
+    Slot *slot = &walk->slots[rank * walk->n_virtual_ids + virtual_id];
     const Slot *beside = at_end ? slot : slot - 1 + 2 * direction;
 
     if ((slot->done[direction] & SLOT_STEP) != 0 || (direction && slot->done[0] == 0) ||
@@ -165,7 +166,7 @@ run_op(Walk *walk, int32_t rank, const Neighbour *neighbour, int64_t unit, bool 
         return FAILED;
     if (neighbour->from == walk->n_ranks)
         return RAN;
-    const int64_t from_slot = neighbour->from_slot + unit;
+    const int64_t from_slot = neighbour->from_slot + virtual_id;
     *producer = walk->slots[from_slot].done[direction] & SLOT_STEP;
     if (*producer == 0) {
         walk->ranks[rank].waiting = 2 * from_slot + direction;
@@ -176,9 +177,9 @@ run_op(Walk *walk, int32_t rank, const Neighbour *neighbour, int64_t unit, bool 
 }
 
 static inline __attribute__((always_inline)) Outcome
-run_weight(Walk *walk, int32_t rank, int64_t unit)
+run_weight(Walk *walk, int32_t rank, int64_t virtual_id)
 {
-    Slot *slot = &walk->slots[rank * walk->n_units + unit];
+    Slot *slot = &walk->slots[rank * walk->n_virtual_ids + virtual_id];
 
     if ((slot->done[1] & SLOT_IS_INPUT) == 0 || (slot->done[1] & SLOT_WEIGHT_DONE) != 0)
         return FAILED;
@@ -228,9 +229,9 @@ pair_must_wait(Walk *walk, int32_t rank, int64_t i)
 
 /* Notes the step of a unit, whose neighbour may have waited for it. */
 static inline __attribute__((always_inline)) void
-finish_op(Walk *walk, int32_t rank, int32_t to, int64_t unit, bool direction, uint32_t marks)
+finish_op(Walk *walk, int32_t rank, int32_t to, int64_t virtual_id, bool direction, uint32_t marks)
 {
-    const int64_t here = rank * walk->n_units + unit;
+    const int64_t here = rank * walk->n_virtual_ids + virtual_id;
     RankState *woken = &walk->ranks[to];
 
     walk->slots[here].done[direction] |= (walk->n_steps + 1) | marks;
@@ -240,7 +241,7 @@ finish_op(Walk *walk, int32_t rank, int32_t to, int64_t unit, bool direction, ui
     /* It is next, as soon as this rank waits. */
     __builtin_prefetch(&walk->ops[woken->next]);
     __builtin_prefetch(&walk->links[(int64_t)to * walk->n_chunks]);
-    __builtin_prefetch(&walk->slots[to * walk->n_units + unit], 1);
+    __builtin_prefetch(&walk->slots[to * walk->n_virtual_ids + virtual_id], 1);
     walk->ready[walk->n_ready++] = to;
 }
 
@@ -265,7 +266,7 @@ static inline __attribute__((always_inline)) Outcome
 run_next(Walk *walk, int32_t rank, int64_t i)
 {
     const ScheduleOp op = walk->ops[i];
-    const int64_t unit = unit_of(walk, op);
+    const int64_t virtual_id = unit_of(walk, op);
     const bool direction = op.kind != SCHEDULE_OP_FORWARD;
     uint32_t producer = 0, kind = op.kind, class_ = 0, marks = 0;
     Outcome outcome;
@@ -275,16 +276,17 @@ run_next(Walk *walk, int32_t rank, int64_t i)
     const Link *link = &walk->links[(int64_t)rank * walk->n_chunks + op.chunk];
     const Neighbour *neighbour = &link->neighbour[direction];
     if (kind == SCHEDULE_OP_BACKWARD_WEIGHT) {
-        outcome = run_weight(walk, rank, unit);
+        outcome = run_weight(walk, rank, virtual_id);
     } else {
-        outcome = run_op(walk, rank, neighbour, unit, direction,
+        outcome = run_op(walk, rank, neighbour, virtual_id, direction,
                          op.slice == (direction ? walk->n_slices - 1 : 0), &producer);
         if (kind == SCHEDULE_OP_BACKWARD_INPUT) {
             if (!walk->weights_are_marked)
                 mark_weights(walk->program->schedule, walk->slots);
             walk->weights_are_marked = true;
             marks = SLOT_IS_INPUT;
-            if ((walk->slots[rank * walk->n_units + unit].done[1] & SLOT_HAS_WEIGHT) == 0)
+            if ((walk->slots[rank * walk->n_virtual_ids + virtual_id].done[1] & SLOT_HAS_WEIGHT) ==
+                0)
                 kind = SIM_KIND_LONE_INPUT;
         }
     }
@@ -299,7 +301,7 @@ run_next(Walk *walk, int32_t rank, int64_t i)
     walk->step_of[i] = walk->n_steps;
     walk->steps[walk->n_steps] = (SimStep){.producer = producer, .cost = cost};
     if (kind != SCHEDULE_OP_BACKWARD_WEIGHT)
-        finish_op(walk, rank, neighbour->to, unit, direction, marks);
+        finish_op(walk, rank, neighbour->to, virtual_id, direction, marks);
     walk->n_steps++;
     return RAN;
 }
@@ -348,7 +350,7 @@ static bool
 is_complete(const Walk *walk)
 {
     const Schedule *schedule = walk->program->schedule;
-    const int64_t n = schedule->n_ranks * walk->n_units;
+    const int64_t n = schedule->n_ranks * walk->n_virtual_ids;
 
     if (walk->n_steps != walk->program->n_ops)
         return false;
@@ -392,7 +394,8 @@ allocate(Walk *walk)
 
     program->steps = walk->steps = pages_try_malloc(MAX(n, 1), sizeof *program->steps);
     /* At least 2 ops per unit: at most half as many slots as ops. */
-    walk->slots = pages_try_malloc0(MAX((size_t)walk->n_units * n_ranks, 1), sizeof *walk->slots);
+    walk->slots =
+        pages_try_malloc0(MAX((size_t)walk->n_virtual_ids * n_ranks, 1), sizeof *walk->slots);
     program->step_of = walk->step_of = pages_try_malloc(MAX(n, 1), sizeof *program->step_of);
     if (program->steps == NULL || program->step_of == NULL || walk->slots == NULL)
         return false;
@@ -434,10 +437,10 @@ walk_all(Walk *walk)
 
 /* Whether each rank has at least two ops per unit: else some are missing. */
 static bool
-is_long_enough(const Schedule *schedule, int64_t n_units)
+is_long_enough(const Schedule *schedule, int64_t n_virtual_ids)
 {
     for (int32_t rank = 0; rank < schedule->n_ranks; rank++)
-        if ((schedule->rank_begin[rank + 1] - schedule->rank_begin[rank]) / 2 < n_units)
+        if ((schedule->rank_begin[rank + 1] - schedule->rank_begin[rank]) / 2 < n_virtual_ids)
             return false;
     return true;
 }
@@ -471,11 +474,11 @@ sim_program_compile(SimProgram *program, GError **error)
                          .n_chunks = schedule->n_chunks,
                          .n_slices = schedule->n_slices,
                          .n_micro_batches = schedule_chain_micro_batches(schedule),
-                         .n_units = schedule_n_units(schedule)};
+                         .n_virtual_ids = schedule_n_virtual_ids(schedule)};
 
     if (is_bidir && (schedule->n_chunks != 2 || schedule->n_micro_batches % 2 != 0))
         return fail(schedule, error);
-    if (!is_long_enough(schedule, walk.n_units))
+    if (!is_long_enough(schedule, walk.n_virtual_ids))
         return fail(schedule, error);
     if (!schedule_check_pairs(schedule, error))
         return false;

@@ -89,7 +89,7 @@ send_first(Contest *contest, Stream *stream)
     if (contest->message_speed < 1)
         count_message(contest, detail, 1);
     sim_flow_start(contest->links, timer, detail->out.ns,
-                   contest_way(contest, sim_way_of_message(cost)), 1);
+                   contest_route(contest, sim_route_of_message(cost)), 1);
 }
 
 /* The timer of @stream has gone off. */
@@ -183,7 +183,7 @@ contest_start_segment(Contest *contest, Runner *runner)
     runner->state = RUNNER_COMPUTES;
     sim_flow_start(contest->links, contest_compute_timer(runner->rank),
                    sim_share(work_ns(contest, runner), runner->n_segments, runner->segment),
-                   contest_op_way(contest, runner), contest_speed(contest, runner));
+                   contest_op_route(contest, runner), contest_speed(contest, runner));
 }
 
 /* The runner's op, whose message is there, begins now: with the receiving of a blocking one. */
@@ -200,9 +200,9 @@ contest_begin_op(Contest *contest, Runner *runner)
         return;
     }
     runner->state = RUNNER_RECEIVES;
-    sim_flow_start(contest->links, contest_compute_timer(runner->rank), in->ns,
-                   contest_way(contest, sim_way_of_message(program->steps[step.producer - 1].cost)),
-                   1);
+    sim_flow_start(
+        contest->links, contest_compute_timer(runner->rank), in->ns,
+        contest_route(contest, sim_route_of_message(program->steps[step.producer - 1].cost)), 1);
 }
 
 static void
@@ -366,7 +366,7 @@ init_streams(Contest *contest)
         Stream *stream = &contest->streams[sim_stream(program, detail->rank, detail->out.peer)];
         stream->from = detail->rank;
         stream->to = detail->out.peer;
-        if (contest->message_speed == 1 && !contest_crosses(contest, sim_way_of_message(cost)))
+        if (contest->message_speed == 1 && !contest_crosses(contest, sim_route_of_message(cost)))
             continue;
         stream->is_followed = true;
     }

@@ -31,11 +31,11 @@ is_alone(const Contest *contest, Runner *runner, uint32_t step, const SimPairKin
         contest_special(contest, runner, step) != NULL)
         return false;
     if (pair != NULL)
-        return !contest_crosses(contest, sim_way_of_pair(program, pair)) &&
+        return !contest_crosses(contest, sim_route_of_pair(program, pair)) &&
                contest_special(contest, runner, step + 1) == NULL;
-    return !contest_crosses(contest, sim_way_of_op(s.cost)) &&
+    return !contest_crosses(contest, sim_route_of_op(s.cost)) &&
            !(program->workload->blocking_messages && program->details[s.cost].in.compute_ns > 0 &&
-             contest_crosses(contest, sim_way_of_message(program->steps[s.producer - 1].cost)));
+             contest_crosses(contest, sim_route_of_message(program->steps[s.producer - 1].cost)));
 }
 
 /* Runs an op that is alone, from @begin_ns on, which may lie ahead of the clock. */

@@ -45,7 +45,8 @@ start_piece(Contest *contest, Runner *runner)
 
     runner->dp_since_ns = *contest->now_ns;
     sim_flow_start(contest->links, contest_dp_timer(contest, runner->rank), ns,
-                   contest_way(contest, sim_way_of_dp(contest->program, runner->rank, gathers)), 1);
+                   contest_route(contest, sim_route_of_dp(contest->program, runner->rank, gathers)),
+                   1);
 }
 
 void

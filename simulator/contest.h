@@ -112,28 +112,29 @@ contest_detail(const Contest *contest, uint32_t step)
     return &contest->program->details[contest->program->steps[step].cost];
 }
 
-static inline const SimWay *
-contest_way(const Contest *contest, int64_t way)
+static inline const SimRoute *
+contest_route(const Contest *contest, int64_t route)
 {
-    static const SimWay alone = {.device_bytes_per_s = 1, .visible = 1};
+    static const SimRoute alone = {.device_bytes_per_s = 1, .visible = 1};
 
-    return contest->network == NULL ? &alone : &contest->network->ways[way];
+    return contest->network == NULL ? &alone : &contest->network->routes[route];
 }
 
 /* Whether what goes @way meets others. */
 static inline bool
-contest_crosses(const Contest *contest, int64_t way)
+contest_crosses(const Contest *contest, int64_t route)
 {
-    return contest->network != NULL && contest->network->ways[way].n_crossed > 0;
+    return contest->network != NULL && contest->network->routes[route].n_crossed > 0;
 }
 
 /* What the op at hand takes beside others' flows. */
-static inline const SimWay *
-contest_op_way(const Contest *contest, const Runner *runner)
+static inline const SimRoute *
+contest_op_route(const Contest *contest, const Runner *runner)
 {
-    return contest_way(contest, runner->pair != NULL
-                                    ? sim_way_of_pair(contest->program, runner->pair)
-                                    : sim_way_of_op(contest->program->steps[runner->step].cost));
+    return contest_route(contest,
+                         runner->pair != NULL
+                             ? sim_route_of_pair(contest->program, runner->pair)
+                             : sim_route_of_op(contest->program->steps[runner->step].cost));
 }
 
 /* A message between two ranks was under way for @ns. */

@@ -26,29 +26,30 @@ change_of(const SimProgram *program, int64_t cost)
 
     switch ((int)(cost % SIM_KIND_N)) {
     case SCHEDULE_OP_FORWARD:
-        return (SimMemoryChange){.activations = op->activation_bytes,
-                                 .kv = op->kv_bytes,
-                                 .workspace = op->workspace_bytes[SCHEDULE_OP_FORWARD]};
+        return (SimMemoryChange){.activations_bytes = op->activation_bytes,
+                                 .kv_bytes = op->kv_bytes,
+                                 .workspace_bytes = op->workspace_bytes[SCHEDULE_OP_FORWARD]};
     case SCHEDULE_OP_BACKWARD:
-        return (SimMemoryChange){.kv = kv_gradients(program, op),
-                                 .workspace = op->workspace_bytes[SCHEDULE_OP_BACKWARD],
-                                 .free_activations = op->activation_bytes,
-                                 .free_kv = op->kv_bytes + op->kv_gradient_bytes};
+        return (SimMemoryChange){.kv_bytes = kv_gradients(program, op),
+                                 .workspace_bytes = op->workspace_bytes[SCHEDULE_OP_BACKWARD],
+                                 .free_activations_bytes = op->activation_bytes,
+                                 .free_kv_bytes = op->kv_bytes + op->kv_gradient_bytes};
     case SCHEDULE_OP_BACKWARD_INPUT:
         return (SimMemoryChange){
-            .activations = MAX(0, op->weight_activation_bytes - op->activation_bytes),
-            .kv = kv_gradients(program, op),
-            .workspace = op->workspace_bytes[SCHEDULE_OP_BACKWARD_INPUT],
-            .free_activations = MAX(0, op->activation_bytes - op->weight_activation_bytes),
-            .free_kv = op->kv_bytes + op->kv_gradient_bytes};
+            .activations_bytes = MAX(0, op->weight_activation_bytes - op->activation_bytes),
+            .kv_bytes = kv_gradients(program, op),
+            .workspace_bytes = op->workspace_bytes[SCHEDULE_OP_BACKWARD_INPUT],
+            .free_activations_bytes = MAX(0, op->activation_bytes - op->weight_activation_bytes),
+            .free_kv_bytes = op->kv_bytes + op->kv_gradient_bytes};
     case SCHEDULE_OP_BACKWARD_WEIGHT:
-        return (SimMemoryChange){.workspace = op->workspace_bytes[SCHEDULE_OP_BACKWARD_WEIGHT],
-                                 .free_activations = op->weight_activation_bytes};
+        return (SimMemoryChange){.workspace_bytes =
+                                     op->workspace_bytes[SCHEDULE_OP_BACKWARD_WEIGHT],
+                                 .free_activations_bytes = op->weight_activation_bytes};
     default: /* SIM_KIND_LONE_INPUT */
-        return (SimMemoryChange){.kv = kv_gradients(program, op),
-                                 .workspace = op->workspace_bytes[SCHEDULE_OP_BACKWARD_INPUT],
-                                 .free_activations = op->activation_bytes,
-                                 .free_kv = op->kv_bytes + op->kv_gradient_bytes};
+        return (SimMemoryChange){.kv_bytes = kv_gradients(program, op),
+                                 .workspace_bytes = op->workspace_bytes[SCHEDULE_OP_BACKWARD_INPUT],
+                                 .free_activations_bytes = op->activation_bytes,
+                                 .free_kv_bytes = op->kv_bytes + op->kv_gradient_bytes};
     }
 }
 
@@ -97,8 +98,8 @@ check_bytes(const SimProgram *program, GError **error)
         if (program->counts[cost] == 0)
             continue;
         const SimMemoryChange change = change_of(program, cost);
-        if (__builtin_add_overflow(change.activations, change.kv, &each) ||
-            __builtin_add_overflow(each, change.workspace, &each) ||
+        if (__builtin_add_overflow(change.activations_bytes, change.kv_bytes, &each) ||
+            __builtin_add_overflow(each, change.workspace_bytes, &each) ||
             __builtin_mul_overflow(each, program->counts[cost], &all) ||
             __builtin_add_overflow(sum, all, &sum))
             return fail_bytes(error, "the ops hold more bytes than 64 bits count");
@@ -142,10 +143,10 @@ holds_new(const SimProgram *program)
             continue; /* never checked, never read */
         const SimMemoryChange c = change_of(program, cost);
         holds[cost] = (Hold){
-            .hold_bytes = c.activations + c.workspace,
-            .net_bytes = c.activations - c.free_activations,
-            .hold_kv = c.kv,
-            .net_kv = c.kv - c.free_kv,
+            .hold_bytes = c.activations_bytes + c.workspace_bytes,
+            .net_bytes = c.activations_bytes - c.free_activations_bytes,
+            .hold_kv = c.kv_bytes,
+            .net_kv = c.kv_bytes - c.free_kv_bytes,
         };
     }
     return holds;
@@ -159,17 +160,17 @@ break_down(const SimProgram *program, int32_t rank, const Level *level, SimPeak 
     peak->bytes = level->peak;
     peak->step = level->step;
     peak->op = level->op;
-    memcpy(peak->owner, fixed, sizeof peak->owner);
+    memcpy(peak->owner_bytes, fixed, sizeof peak->owner_bytes);
     if (level->step < 0)
         return;
-    const int64_t workspace = change_of(program, program->steps[level->step].cost).workspace +
+    const int64_t workspace = change_of(program, program->steps[level->step].cost).workspace_bytes +
                               ahead_of(program, level->op);
     int64_t activations = level->peak - level->peak_kv - workspace;
     for (int owner = 0; owner < TRACE_MEMORY_N; owner++)
         activations -= fixed[owner];
-    peak->owner[TRACE_MEMORY_WORKSPACE] += workspace;
-    peak->owner[TRACE_MEMORY_KV] += level->peak_kv;
-    peak->owner[TRACE_MEMORY_ACTIVATIONS] += activations;
+    peak->owner_bytes[TRACE_MEMORY_WORKSPACE] += workspace;
+    peak->owner_bytes[TRACE_MEMORY_KV] += level->peak_kv;
+    peak->owner_bytes[TRACE_MEMORY_ACTIVATIONS] += activations;
 }
 
 bool
@@ -260,13 +261,14 @@ sim_memory_n_events(const SimProgram *program, const SimMemoryChange *changes)
 
     for (int64_t cost = 0; cost < program->n_costs; cost++) {
         const SimMemoryChange *c = &changes[cost];
-        const int each = (c->activations != 0) + (c->kv != 0) + 2 * (c->workspace != 0) +
-                         (c->free_activations != 0) + (c->free_kv != 0);
+        const int each = (c->activations_bytes != 0) + (c->kv_bytes != 0) +
+                         2 * (c->workspace_bytes != 0) + (c->free_activations_bytes != 0) +
+                         (c->free_kv_bytes != 0);
         n += each * program->counts[cost];
     }
     for (int64_t i = 0; program->ahead_bytes != NULL && i < program->n_ops; i++) {
         const SimMemoryChange *c = &changes[program->steps[program->step_of[i]].cost];
-        n += c->workspace == 0 && ahead_of(program, i) != 0 ? 2 : 0;
+        n += c->workspace_bytes == 0 && ahead_of(program, i) != 0 ? 2 : 0;
     }
     for (int32_t rank = 0; rank < program->workload->n_ranks; rank++)
         for (int owner = 0; owner < TRACE_MEMORY_N; owner++)
@@ -296,12 +298,13 @@ TraceMemory *
 sim_memory_write_op(const SimProgram *program, int64_t i, const SimMemoryChange *change,
                     const SimOpTimes *at, int32_t rank, TraceMemory *to)
 {
-    const int64_t workspace = change->workspace + ahead_of(program, i);
+    const int64_t workspace = change->workspace_bytes + ahead_of(program, i);
 
-    to = write_one(to, rank, at->start_ns, TRACE_MEMORY_ACTIVATIONS, change->activations);
-    to = write_one(to, rank, at->start_ns, TRACE_MEMORY_KV, change->kv);
+    to = write_one(to, rank, at->start_ns, TRACE_MEMORY_ACTIVATIONS, change->activations_bytes);
+    to = write_one(to, rank, at->start_ns, TRACE_MEMORY_KV, change->kv_bytes);
     to = write_one(to, rank, at->start_ns, TRACE_MEMORY_WORKSPACE, workspace);
     to = write_one(to, rank, at->end_ns, TRACE_MEMORY_WORKSPACE, -workspace);
-    to = write_one(to, rank, at->end_ns, TRACE_MEMORY_KV, -change->free_kv);
-    return write_one(to, rank, at->end_ns, TRACE_MEMORY_ACTIVATIONS, -change->free_activations);
+    to = write_one(to, rank, at->end_ns, TRACE_MEMORY_KV, -change->free_kv_bytes);
+    return write_one(to, rank, at->end_ns, TRACE_MEMORY_ACTIVATIONS,
+                     -change->free_activations_bytes);
 }

@@ -25,10 +25,10 @@
 G_BEGIN_DECLS
 
 typedef struct {
-    int64_t bytes;                 /* all owners together */
-    int64_t step;                  /* the op at whose start it is; -1: time 0 */
-    int64_t op;                    /* the same op as an index into schedule->ops; -1: time 0 */
-    int64_t owner[TRACE_MEMORY_N]; /* sums to bytes */
+    int64_t bytes; /* all owners together */
+    int64_t step;  /* the op at whose start it is; -1: time 0 */
+    int64_t op;    /* the same op as an index into schedule->ops; -1: time 0 */
+    int64_t owner_bytes[TRACE_MEMORY_N]; /* sums to bytes */
 } SimPeak;
 
 /* Whether it is within what a peak of @rank may reach. */
@@ -60,8 +60,8 @@ void sim_memory_levels(const SimProgram *program, SimLevel *levels);
 
 /* What ops of one cost allocate and free. */
 typedef struct {
-    int64_t activations, kv, workspace; /* + at the op's start */
-    int64_t free_activations, free_kv;  /* - at its end, besides the workspace */
+    int64_t activations_bytes, kv_bytes, workspace_bytes; /* + at the op's start */
+    int64_t free_activations_bytes, free_kv_bytes;        /* - at its end, besides the workspace */
 } SimMemoryChange;
 
 /* Returns: (owned) one per cost. */

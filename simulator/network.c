@@ -9,7 +9,7 @@ void
 sim_network_clear(SimNetwork *network)
 {
     g_clear_pointer(&network->bytes_per_s, g_free);
-    g_clear_pointer(&network->ways, g_free);
+    g_clear_pointer(&network->routes, g_free);
     g_clear_pointer(&network->suspects, g_array_unref);
     g_clear_pointer(&network->crossings, g_array_unref);
 }
@@ -42,11 +42,12 @@ check_links(const SimProgram *program, GError **error)
 }
 
 int64_t
-sim_way_of_step(const SimProgram *program, uint32_t step)
+sim_route_of_step(const SimProgram *program, uint32_t step)
 {
     const SimPairKind *pair = program->n_pairs == 0 ? NULL : sim_pair_at(program, step);
 
-    return pair != NULL ? sim_way_of_pair(program, pair) : sim_way_of_op(program->steps[step].cost);
+    return pair != NULL ? sim_route_of_pair(program, pair)
+                        : sim_route_of_op(program->steps[step].cost);
 }
 
 /* Adds @bytes_per_s of each device of @rank that go to @level (@out) or come from there to the way
@@ -75,7 +76,7 @@ add_crossings(SimNetwork *network, const WorkloadLinks *links, guint first, int3
 
 /* Ends the way that begins at @first; nothing takes more of a link than it carries. */
 static void
-end_way(SimNetwork *network, int64_t way, guint first, double device_bytes_per_s)
+end_route(SimNetwork *network, int64_t route, guint first, double device_bytes_per_s)
 {
     double most = 1.0;
 
@@ -85,9 +86,9 @@ end_way(SimNetwork *network, int64_t way, guint first, double device_bytes_per_s
     }
     for (guint k = first; k < network->crossings->len; k++)
         g_array_index(network->crossings, SimCrossing, k).bytes_per_s /= most;
-    network->ways[way] = (SimWay){.n_crossed = (int32_t)(network->crossings->len - first),
-                                  .device_bytes_per_s = device_bytes_per_s,
-                                  .visible = 1.0};
+    network->routes[route] = (SimRoute){.n_crossed = (int32_t)(network->crossings->len - first),
+                                        .device_bytes_per_s = device_bytes_per_s,
+                                        .visible = 1.0};
 }
 
 /*
@@ -95,7 +96,7 @@ end_way(SimNetwork *network, int64_t way, guint first, double device_bytes_per_s
  * At the rate of the links they take longer, or as long; what is longer is hidden.
  */
 static void
-add_collectives(SimNetwork *network, const SimProgram *program, int64_t way, int32_t rank,
+add_collectives(SimNetwork *network, const SimProgram *program, int64_t route, int32_t rank,
                 const double *traffic_bytes, int64_t ns, int64_t seen_ns)
 {
     const WorkloadLinks *links = program->workload->links;
@@ -115,9 +116,9 @@ add_collectives(SimNetwork *network, const SimProgram *program, int64_t way, int
         sent_s = fmax(sent_s, c->bytes_per_s / network->bytes_per_s[c->link] * 1e-9 * (double)ns);
     }
     sent_s = fmin(fmax(sent_s, 1e-9 * (double)seen_ns), 1e-9 * (double)MAX(ns, 1));
-    end_way(network, way, first, most_bytes / fmax(sent_s, 1e-9));
+    end_route(network, route, first, most_bytes / fmax(sent_s, 1e-9));
     if (sent_s > 0)
-        network->ways[way].visible = fmin(1.0, 1e-9 * (double)seen_ns / sent_s);
+        network->routes[route].visible = fmin(1.0, 1e-9 * (double)seen_ns / sent_s);
 }
 
 static int
@@ -145,7 +146,7 @@ add_op(SimNetwork *network, const SimProgram *program, int64_t cost)
 
     for (int i = 0; i < MODEL_CLUSTER_MAX_LEVELS; i++)
         traffic_bytes[i] = (double)op->traffic_bytes[kind][i];
-    add_collectives(network, program, sim_way_of_op(cost), detail->rank, traffic_bytes,
+    add_collectives(network, program, sim_route_of_op(cost), detail->rank, traffic_bytes,
                     detail->op_ns, collectives_ns(op, kind));
 }
 
@@ -164,7 +165,7 @@ add_pair(SimNetwork *network, const SimProgram *program, const SimPairKind *kind
         for (int level = 0; level < MODEL_CLUSTER_MAX_LEVELS; level++)
             traffic_bytes[level] += (double)op->traffic_bytes[op_kind][level];
     }
-    add_collectives(network, program, sim_way_of_pair(program, kind),
+    add_collectives(network, program, sim_route_of_pair(program, kind),
                     program->details[kind->first].rank, traffic_bytes, kind->ns,
                     MAX(kind->ns - computing_ns, 0));
 }
@@ -192,7 +193,7 @@ add_message(SimNetwork *network, const SimProgram *program, int64_t cost, GError
         add_crossings(network, links, first, detail->out.peer, level, bytes_per_s,
                       links->senders_fraction, false);
     }
-    end_way(network, sim_way_of_message(cost), first, bytes_per_s);
+    end_route(network, sim_route_of_message(cost), first, bytes_per_s);
     return true;
 }
 
@@ -201,17 +202,17 @@ add_message(SimNetwork *network, const SimProgram *program, int64_t cost, GError
 /* A stream runs one transfer at a time: the compute stream of a rank, one of sim_stream(), or the
  * dp stream of a rank. */
 static int32_t
-stream_of(const SimProgram *program, int64_t way)
+stream_of(const SimProgram *program, int64_t route)
 {
     const int32_t n_ranks = program->schedule->n_ranks;
-    const int64_t cost = way / 2, pair = way - 2 * program->n_costs - 2 * (int64_t)n_ranks;
+    const int64_t cost = route / 2, pair = route - 2 * program->n_costs - 2 * (int64_t)n_ranks;
 
     if (pair >= 0)
         return program->details[program->pair_kinds[pair].first].rank;
     if (cost >= program->n_costs)
         return 3 * n_ranks + (int32_t)(cost - program->n_costs);
     const SimCostDetail *detail = &program->details[cost];
-    if (way == sim_way_of_op(cost))
+    if (route == sim_route_of_op(cost))
         return detail->rank;
     if (program->workload->blocking_messages) /* it arrives on the receiver's compute stream */
         return detail->out.exists ? detail->out.peer : detail->rank;
@@ -221,18 +222,18 @@ stream_of(const SimProgram *program, int64_t way)
 
 /* Ways in the order of their streams: @ordered[stream_begin[s] ..) are those of stream s. */
 static int64_t *
-order_ways(const SimProgram *program, int64_t n_ways, int64_t *stream_begin, int32_t n_streams)
+order_routes(const SimProgram *program, int64_t n_routes, int64_t *stream_begin, int32_t n_streams)
 {
-    int64_t *ordered = g_new(int64_t, (size_t)MAX(n_ways, 1));
+    int64_t *ordered = g_new(int64_t, (size_t)MAX(n_routes, 1));
     g_autofree int64_t *next = g_new0(int64_t, (size_t)n_streams + 1);
 
-    for (int64_t way = 0; way < n_ways; way++)
-        next[stream_of(program, way) + 1]++;
+    for (int64_t route = 0; route < n_routes; route++)
+        next[stream_of(program, route) + 1]++;
     for (int32_t s = 0; s < n_streams; s++)
         next[s + 1] += next[s];
     memcpy(stream_begin, next, sizeof *next * ((size_t)n_streams + 1));
-    for (int64_t way = 0; way < n_ways; way++)
-        ordered[next[stream_of(program, way)]++] = way;
+    for (int64_t route = 0; route < n_routes; route++)
+        ordered[next[stream_of(program, route)]++] = route;
     return ordered;
 }
 
@@ -243,12 +244,12 @@ typedef struct {
 } Most;
 
 static void
-take_most(const SimNetwork *network, const int64_t *ways, int64_t n, Most *most)
+take_most(const SimNetwork *network, const int64_t *routes, int64_t n, Most *most)
 {
     for (int64_t i = 0; i < n; i++) {
-        const SimWay *way = &network->ways[ways[i]];
-        for (int32_t k = 0; k < way->n_crossed; k++) {
-            const SimCrossing *c = &way->crossed[k];
+        const SimRoute *route = &network->routes[routes[i]];
+        for (int32_t k = 0; k < route->n_crossed; k++) {
+            const SimCrossing *c = &route->crossed[k];
             if (most->most[c->link] == 0)
                 g_array_append_val(most->touched, c->link);
             most->most[c->link] = fmax(most->most[c->link], c->bytes_per_s);
@@ -268,11 +269,11 @@ compare_suspects(gconstpointer left, gconstpointer right)
 
 /* Fills suspects: the links of which all streams together may want too much. */
 static void
-find_suspects(SimNetwork *network, const SimProgram *program, int64_t n_ways)
+find_suspects(SimNetwork *network, const SimProgram *program, int64_t n_routes)
 {
     const int32_t n_streams = 4 * program->schedule->n_ranks;
     g_autofree int64_t *begin = g_new(int64_t, (size_t)n_streams + 1);
-    g_autofree int64_t *ordered = order_ways(program, n_ways, begin, n_streams);
+    g_autofree int64_t *ordered = order_routes(program, n_routes, begin, n_streams);
     g_autofree double *sum = g_new0(double, (size_t)network->n_links + 1);
     g_autofree double *room = g_new0(double, (size_t)network->n_links + 1);
     Most most = {room, g_array_new(FALSE, FALSE, sizeof(int32_t))};
@@ -300,19 +301,19 @@ find_suspects(SimNetwork *network, const SimProgram *program, int64_t n_ways)
 
 /* Lets the ways know where their crossings are, now that these have all been found. */
 static void
-point_ways(SimNetwork *network, int64_t n_ways)
+point_routes(SimNetwork *network, int64_t n_routes)
 {
     const SimCrossing *crossed = (const SimCrossing *)(const void *)network->crossings->data;
 
-    for (int64_t way = 0; way < n_ways; way++) {
-        network->ways[way].crossed = crossed;
-        crossed += network->ways[way].n_crossed;
+    for (int64_t route = 0; route < n_routes; route++) {
+        network->routes[route].crossed = crossed;
+        crossed += network->routes[route].n_crossed;
     }
 }
 
 /* Forgets the crossings of links that never fill: nobody need look at them. */
 static void
-keep_suspects(SimNetwork *network, int64_t n_ways)
+keep_suspects(SimNetwork *network, int64_t n_routes)
 {
     g_autofree bool *can_fill = g_new0(bool, (size_t)network->n_links + 1);
     SimCrossing *kept = (SimCrossing *)(void *)network->crossings->data;
@@ -321,13 +322,13 @@ keep_suspects(SimNetwork *network, int64_t n_ways)
     for (guint i = 0; i < network->suspects->len; i++)
         can_fill[g_array_index(network->suspects, SimSuspect, i).link] = true;
     /* Ways before @way have their crossings before kept; those of @way begin at crossing. */
-    for (int64_t way = 0; way < n_ways; way++) {
-        const SimCrossing *end = crossing + network->ways[way].n_crossed;
-        network->ways[way].crossed = kept;
+    for (int64_t route = 0; route < n_routes; route++) {
+        const SimCrossing *end = crossing + network->routes[route].n_crossed;
+        network->routes[route].crossed = kept;
         for (; crossing < end; crossing++)
             if (can_fill[crossing->link])
                 *kept++ = *crossing;
-        network->ways[way].n_crossed = (int32_t)(kept - network->ways[way].crossed);
+        network->routes[route].n_crossed = (int32_t)(kept - network->routes[route].crossed);
     }
 }
 
@@ -336,7 +337,7 @@ sim_network_init(SimNetwork *network, const SimProgram *program, GError **error)
 {
     const Workload *workload = program->workload;
     const WorkloadLinks *links = workload->links;
-    const int64_t n_ways =
+    const int64_t n_routes =
         2 * program->n_costs + 2 * (int64_t)program->schedule->n_ranks + program->n_pair_kinds;
 
     if (!check_links(program, error))
@@ -346,12 +347,12 @@ sim_network_init(SimNetwork *network, const SimProgram *program, GError **error)
     network->suspects = g_array_new(FALSE, FALSE, sizeof(SimSuspect));
     for (int32_t i = 0; i < network->n_links; i++)
         network->bytes_per_s[i] = links->bytes_per_s[i / 2];
-    network->ways = g_new0(SimWay, (size_t)MAX(n_ways, 1));
+    network->routes = g_new0(SimRoute, (size_t)MAX(n_routes, 1));
     network->crossings = g_array_new(FALSE, FALSE, sizeof(SimCrossing));
     for (int64_t cost = 0; cost < program->n_costs; cost++) {
         if (program->counts[cost] == 0) { /* nothing goes there */
-            network->ways[sim_way_of_op(cost)] = (SimWay){.visible = 1.0};
-            network->ways[sim_way_of_message(cost)] = (SimWay){.visible = 1.0};
+            network->routes[sim_route_of_op(cost)] = (SimRoute){.visible = 1.0};
+            network->routes[sim_route_of_message(cost)] = (SimRoute){.visible = 1.0};
             continue;
         }
         add_op(network, program, cost);
@@ -360,15 +361,15 @@ sim_network_init(SimNetwork *network, const SimProgram *program, GError **error)
     }
     for (int32_t rank = 0; rank < program->schedule->n_ranks; rank++) {
         const WorkloadRank *work = &workload->ranks[rank];
-        add_collectives(network, program, sim_way_of_dp(program, rank, false), rank,
+        add_collectives(network, program, sim_route_of_dp(program, rank, false), rank,
                         work->dp_reduce_traffic_bytes, work->dp_reduce_ns, work->dp_reduce_ns);
-        add_collectives(network, program, sim_way_of_dp(program, rank, true), rank,
+        add_collectives(network, program, sim_route_of_dp(program, rank, true), rank,
                         work->dp_gather_traffic_bytes, work->dp_gather_ns, work->dp_gather_ns);
     }
     for (int32_t i = 0; i < program->n_pair_kinds; i++)
         add_pair(network, program, &program->pair_kinds[i]);
-    point_ways(network, n_ways);
-    find_suspects(network, program, n_ways);
-    keep_suspects(network, n_ways);
+    point_routes(network, n_routes);
+    find_suspects(network, program, n_routes);
+    keep_suspects(network, n_routes);
     return true;
 }

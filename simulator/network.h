@@ -32,7 +32,7 @@ typedef struct {
 typedef struct {
     int32_t n_links;     /* each way apart */
     double *bytes_per_s; /* (owned) [link] capacity */
-    SimWay *ways;        /* (owned) [way] whose crossings are only those of links that can fill */
+    SimRoute *routes;    /* (owned) [way] whose crossings are only those of links that can fill */
     GArray *crossings;   /* of SimCrossing: those of the ways, in their order */
     /* Pairs of a link that can fill, because its streams may want too much of it at once, and one
      * of those streams; by link.  None: nothing is ever contended. */
@@ -41,33 +41,33 @@ typedef struct {
 
 /* Ways of a cost's op, of the message it sends, and of what a rank does besides. */
 static inline int64_t
-sim_way_of_op(int64_t cost)
+sim_route_of_op(int64_t cost)
 {
     return 2 * cost;
 }
 
 static inline int64_t
-sim_way_of_message(int64_t cost)
+sim_route_of_message(int64_t cost)
 {
     return 2 * cost + 1;
 }
 
 static inline int64_t
-sim_way_of_dp(const SimProgram *program, int32_t rank, bool gathers)
+sim_route_of_dp(const SimProgram *program, int32_t rank, bool gathers)
 {
     return 2 * program->n_costs + 2 * (int64_t)rank + gathers;
 }
 
 /* Of a pair of program->pair_kinds. */
 static inline int64_t
-sim_way_of_pair(const SimProgram *program, const SimPairKind *kind)
+sim_route_of_pair(const SimProgram *program, const SimPairKind *kind)
 {
     return 2 * program->n_costs + 2 * (int64_t)program->schedule->n_ranks +
            (kind - program->pair_kinds);
 }
 
 /* Of what a step does on its compute stream. */
-int64_t sim_way_of_step(const SimProgram *program, uint32_t step);
+int64_t sim_route_of_step(const SimProgram *program, uint32_t step);
 
 /*
  * Fills @network from the links of @program's workload, which it has.

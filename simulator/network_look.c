@@ -22,11 +22,11 @@ typedef struct {
 static double
 taken_of_link(const Look *look, const Cursor *cursor, int64_t number)
 {
-    const SimWay *way = &look->network->ways[number];
+    const SimRoute *route = &look->network->routes[number];
 
-    for (int32_t k = 0; k < way->n_crossed; k++)
-        if (way->crossed[k].link == cursor->link)
-            return way->crossed[k].bytes_per_s;
+    for (int32_t k = 0; k < route->n_crossed; k++)
+        if (route->crossed[k].link == cursor->link)
+            return route->crossed[k].bytes_per_s;
     return 0;
 }
 
@@ -44,19 +44,19 @@ read_op(const Look *look, Cursor *cursor, int64_t index)
             return false;
         cursor->end_ns = look->times->ready_ns[step + 1];
         cursor->start_ns = cursor->end_ns - detail->out.ns;
-        cursor->bytes_per_s = taken_of_link(look, cursor, sim_way_of_message(s.cost));
+        cursor->bytes_per_s = taken_of_link(look, cursor, sim_route_of_message(s.cost));
         return true;
     }
     /* The compute stream: a blocking message and the op, as if both took what takes more. */
     const SimOpTimes at = sim_times_step(look->times, look->program, step);
     cursor->start_ns = at.begin_ns;
     cursor->end_ns = at.end_ns;
-    cursor->bytes_per_s = taken_of_link(look, cursor, sim_way_of_step(look->program, step));
+    cursor->bytes_per_s = taken_of_link(look, cursor, sim_route_of_step(look->program, step));
     if (detail->in.compute_ns > 0)
         cursor->bytes_per_s =
             fmax(cursor->bytes_per_s,
                  taken_of_link(look, cursor,
-                               sim_way_of_message(look->program->steps[s.producer - 1].cost)));
+                               sim_route_of_message(look->program->steps[s.producer - 1].cost)));
     return true;
 }
 
@@ -78,7 +78,7 @@ advance(const Look *look, Cursor *cursor)
         cursor->start_ns = piece->start_ns;
         cursor->end_ns = piece->end_ns;
         cursor->bytes_per_s =
-            taken_of_link(look, cursor, sim_way_of_dp(look->program, piece->rank, gathers));
+            taken_of_link(look, cursor, sim_route_of_dp(look->program, piece->rank, gathers));
     }
 }
 

@@ -40,26 +40,26 @@ message_from(const SimProgram *program, const WorkloadOp *op, int32_t rank, int3
 /* The ranks of the stages before, at and after a place in a chain; -1: there is none. */
 typedef struct {
     int32_t previous, here, next;
-} Place;
+} Neighbours;
 
 static SimCostDetail
-detail_of(const SimProgram *program, const WorkloadOp *op, const Place *place, int kind)
+detail_of(const SimProgram *program, const WorkloadOp *op, const Neighbours *neighbours, int kind)
 {
     const Workload *workload = program->workload;
     /* The op of the same class and slice, one stage on. */
     const ptrdiff_t stage = (ptrdiff_t)workload->n_classes * workload->n_slices;
     const int64_t time_ns =
         op->time_ns[kind == SIM_KIND_LONE_INPUT ? SCHEDULE_OP_BACKWARD_INPUT : kind];
-    SimCostDetail detail = {.rank = place->here, .op_ns = time_ns + workload->op_overhead_ns};
+    SimCostDetail detail = {.rank = neighbours->here, .op_ns = time_ns + workload->op_overhead_ns};
 
     if (kind == SCHEDULE_OP_FORWARD) {
-        const WorkloadOp *from = place->previous < 0 ? NULL : op - stage;
-        detail.in = message_between(program, from, place->here, place->previous, true);
-        detail.out = message_from(program, op, place->here, place->next, true);
+        const WorkloadOp *from = neighbours->previous < 0 ? NULL : op - stage;
+        detail.in = message_between(program, from, neighbours->here, neighbours->previous, true);
+        detail.out = message_from(program, op, neighbours->here, neighbours->next, true);
     } else if (kind != SCHEDULE_OP_BACKWARD_WEIGHT) {
-        const WorkloadOp *from = place->next < 0 ? NULL : op + stage;
-        detail.in = message_between(program, from, place->here, place->next, false);
-        detail.out = message_from(program, op, place->here, place->previous, false);
+        const WorkloadOp *from = neighbours->next < 0 ? NULL : op + stage;
+        detail.in = message_between(program, from, neighbours->here, neighbours->next, false);
+        detail.out = message_from(program, op, neighbours->here, neighbours->previous, false);
     }
     return detail;
 }
@@ -144,7 +144,7 @@ price_stage(SimProgram *program, int32_t chain, int32_t stage, int64_t cost)
     const Schedule *schedule = program->schedule;
     const Workload *workload = program->workload;
     const int64_t end = cost + (int64_t)workload->n_classes * workload->n_slices * SIM_KIND_N;
-    const Place place = {
+    const Neighbours neighbours = {
         .previous = stage > 0 ? schedule_rank_of_stage(schedule, stage - 1, chain) : -1,
         .here = schedule_rank_of_stage(schedule, stage, chain),
         .next = stage + 1 < workload->n_stages ? schedule_rank_of_stage(schedule, stage + 1, chain)
@@ -153,14 +153,14 @@ price_stage(SimProgram *program, int32_t chain, int32_t stage, int64_t cost)
 
     for (; cost < end; cost++) {
         const WorkloadOp *op = sim_program_workload_op(program, cost);
-        const SimCostDetail d = detail_of(program, op, &place, (int)(cost % SIM_KIND_N));
+        const SimCostDetail d = detail_of(program, op, &neighbours, (int)(cost % SIM_KIND_N));
         program->details[cost] = d;
         program->costs[cost] = (SimCost){
             .busy_ns = d.in.compute_ns + d.op_ns + d.out.compute_ns,
-            .rank = place.here,
+            .rank = neighbours.here,
             .lag_ns = workload->blocking_messages ? -d.out.compute_ns : d.out.ns,
             .stream = workload->links != NULL && !workload->blocking_messages && d.out.ns > 0
-                          ? sim_stream(program, place.here, d.out.peer)
+                          ? sim_stream(program, neighbours.here, d.out.peer)
                           : 0,
         };
     }

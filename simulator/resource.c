@@ -133,7 +133,8 @@ remove_passing(Link *link, const Flow *flow)
 /* --- changes --- */
 
 void
-sim_flow_start(SimLinks *links, int32_t number, int64_t work_ns, const SimWay *way, double limit)
+sim_flow_start(SimLinks *links, int32_t number, int64_t work_ns, const SimRoute *route,
+               double limit)
 {
     g_return_if_fail(links != NULL && work_ns >= 0 && work_ns <= SIM_FLOW_MAX_NS);
     g_return_if_fail(number >= 0 && number < links->n_flows && !links->flow[number].active);
@@ -141,10 +142,10 @@ sim_flow_start(SimLinks *links, int32_t number, int64_t work_ns, const SimWay *w
     Flow *flow = &links->flow[number];
     bool any_tight = false;
 
-    flow->crossed = way->crossed;
-    flow->n_crossed = work_ns == 0 ? 0 : way->n_crossed; /* it ends before it takes anything */
-    flow->device_bytes_per_s = way->device_bytes_per_s;
-    flow->visible = way->visible;
+    flow->crossed = route->crossed;
+    flow->n_crossed = work_ns == 0 ? 0 : route->n_crossed; /* it ends before it takes anything */
+    flow->device_bytes_per_s = route->device_bytes_per_s;
+    flow->visible = route->visible;
     flow->remaining_ns = (double)work_ns;
     flow->since_ns = *links->now_ns;
     flow->limit = limit;
@@ -153,8 +154,8 @@ sim_flow_start(SimLinks *links, int32_t number, int64_t work_ns, const SimWay *w
     flow->active = true;
     links->n_active++;
     for (int32_t k = 0; k < flow->n_crossed; k++) {
-        Link *link = &links->link[way->crossed[k].link];
-        add_passing(link, flow, way->crossed[k].bytes_per_s);
+        Link *link = &links->link[route->crossed[k].link];
+        add_passing(link, flow, route->crossed[k].bytes_per_s);
         if (!is_tight(link))
             continue;
         note_changed(links, link);

@@ -49,7 +49,7 @@ typedef struct {
     int32_t n_crossed;
     double device_bytes_per_s; /* of one of its devices while it sends at full speed; > 0 */
     double visible;            /* 0 to 1: the part of its transfers that is waited for */
-} SimWay;
+} SimRoute;
 
 /*
  * @engine       (borrowed) outlives the links; its timers [0, @n_flows) are the flows'.
@@ -69,7 +69,7 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC(SimLinks, sim_links_free)
  * @limit    in (0, 1]
  * Cost: O(links crossed and flows on them), and what sharing costs if more is wanted of one.
  */
-void sim_flow_start(SimLinks *links, int32_t flow, int64_t work_ns, const SimWay *way,
+void sim_flow_start(SimLinks *links, int32_t flow, int64_t work_ns, const SimRoute *route,
                     double limit);
 
 /* Lets an active flow run at @limit, in (0, 1], at the most from now on. */

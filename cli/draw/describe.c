@@ -131,8 +131,8 @@ describe_stages(const Plan *plan)
                   plan->stages->len, plan->stages->len == 1 ? "" : "s", layers_text,
                   plan->n_micro_batches, plan->n_micro_batches == 1 ? "" : "es", plan->micro_batch,
                   plan->micro_batch == 1 ? "" : "s");
-    if (plan->batch_slices != NULL) {
-        g_autofree char *batches = output_int64s(plan->batch_slices, 12);
+    if (plan->micro_batch_sequences != NULL) {
+        g_autofree char *batches = output_int64s(plan->micro_batch_sequences, 12);
 
         output_printf(" (%s)", batches);
     }

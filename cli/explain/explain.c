@@ -252,11 +252,11 @@ add_range(GArray *values, int64_t first, int64_t last)
 /* Whether the groups of @placement lie as some of @known [n] do; else they are known from now on.
  * Only of aligned ones can it be said. */
 static bool
-is_known_placement(const ProfilePlacement *placement, ProfilePlacementCounts *known, int *n)
+is_known_placement(const ProfileMesh *mesh, ProfileMeshCounts *known, int *n)
 {
-    if (!profile_placement_is_aligned(placement))
+    if (!profile_mesh_is_aligned(mesh))
         return false;
-    profile_placement_counts(placement, &known[*n]);
+    profile_mesh_counts(mesh, &known[*n]);
     for (int i = 0; i < *n; i++)
         if (memcmp(&known[i], &known[*n], sizeof known[i]) == 0)
             return true;
@@ -269,16 +269,16 @@ static void
 add_orders(GArray *values, const PlanRequest *request, const Plan *plan)
 {
     PlanDegrees degrees = plan->degrees;
-    const ProfilePlacement placement = {request->profile->cluster, &degrees, &request->conventions};
-    ProfilePlacementCounts known[PLAN_RANK_ORDER_N + 1];
+    const ProfileMesh mesh = {request->profile->cluster, &degrees, &request->conventions};
+    ProfileMeshCounts known[PLAN_RANK_ORDER_N + 1];
     int n_known = 0;
 
-    is_known_placement(&placement, known, &n_known);
+    is_known_placement(&mesh, known, &n_known);
     for (degrees.rank_order = 0; degrees.rank_order < PLAN_RANK_ORDER_N; degrees.rank_order++)
         if (degrees.rank_order != plan->degrees.rank_order &&
             plan_rank_order_plain(&degrees) == degrees.rank_order &&
             plan_rank_order_check(&degrees, &request->conventions, NULL) &&
-            !is_known_placement(&placement, known, &n_known))
+            !is_known_placement(&mesh, known, &n_known))
             g_array_append_val(values, degrees.rank_order);
 }
 

@@ -52,7 +52,7 @@ check(const ExportSource *source, ExportViolations *violations)
 
     check_pipeline(plan, violations);
     export_check_rank_order(plan, violations);
-    if (plan->slices->len > 1 || plan->batch_slices != NULL)
+    if (plan->slices->len > 1 || plan->micro_batch_sequences != NULL)
         export_breaks(violations, "--slices off", "slices cannot be expressed");
     if (plan->degrees.tp > 1 && plan->zero_stage == 3)
         export_breaks(violations, "--zero 2",

@@ -57,7 +57,7 @@ check_schedule(const Plan *plan, ExportViolations *violations)
         export_breaks(violations, "--slices off",
                       "sequences are not sliced: %u token slices cannot be expressed",
                       plan->slices->len);
-    if (plan->batch_slices != NULL)
+    if (plan->micro_batch_sequences != NULL)
         export_breaks(violations, "--slices off",
                       "all micro-batches have as many sequences: batch_slices cannot be expressed");
 }

@@ -30,7 +30,7 @@ check(const ExportSource *source, ExportViolations *violations)
         export_breaks(violations, NULL,
                       "every I has its W: there are %" G_GINT64_FORMAT " and %" G_GINT64_FORMAT,
                       n_inputs, n_weights);
-    if (source->job != NULL && source->job->plan->batch_slices != NULL)
+    if (source->job != NULL && source->job->plan->micro_batch_sequences != NULL)
         export_breaks(violations, NULL,
                       "all micro-batches have as many sequences: batch_slices cannot be expressed");
 }

@@ -69,7 +69,7 @@ check_schedule(const Plan *plan, ExportViolations *violations)
     const bool has_rounds =
         strcmp(plan->schedule, "interleaved") == 0 || strcmp(plan->schedule, "interleaved-zb") == 0;
 
-    if (plan->slices->len > 1 || plan->batch_slices != NULL)
+    if (plan->slices->len > 1 || plan->micro_batch_sequences != NULL)
         export_breaks(violations, "--slices off",
                       "a micro-batch is one tensor: slices cannot be expressed");
     if (plan->degrees.vpp > 1 && pp == 1)

@@ -16,7 +16,7 @@ typedef struct {
     GMutex mutex;
     GCond changed;
     GPtrArray *queue; /* of (borrowed) Search, the next one last */
-    guint n_done, n_workers;
+    guint n_done, n_threads;
     int64_t threads; /* of each search */
     const int *stop;
 } Work;
@@ -77,7 +77,7 @@ run_worker(gpointer data)
         g_mutex_lock(&work->mutex);
         work->n_done += search->is_done;
     }
-    work->n_workers--;
+    work->n_threads--;
     g_cond_signal(&work->changed);
     g_mutex_unlock(&work->mutex);
     return NULL;
@@ -114,7 +114,7 @@ wait_for_workers(Work *work, guint n, const char *what)
     const gint64 since_us = g_get_monotonic_time();
     bool is_shown = false;
 
-    while (work->n_workers > 0) {
+    while (work->n_threads > 0) {
         const gint64 now_us = g_get_monotonic_time();
 
         if (isatty(STDERR_FILENO) && now_us - since_us > PROGRESS_AFTER_US) {
@@ -132,20 +132,20 @@ wait_for_workers(Work *work, guint n, const char *what)
 static void
 run_workers(Work *work, guint n, const char *what)
 {
-    const guint n_workers = work->n_workers;
-    GThread **workers = g_new0(GThread *, n_workers);
+    const guint n_threads = work->n_threads;
+    GThread **workers = g_new0(GThread *, n_threads);
 
     /* A thread that cannot be had is not needed: without any, this one does the work. */
-    for (guint i = 0; i < n_workers; i++)
+    for (guint i = 0; i < n_threads; i++)
         workers[i] = g_thread_try_new("search", run_worker, work, NULL);
     g_mutex_lock(&work->mutex);
-    for (guint i = 0; i < n_workers; i++)
-        work->n_workers -= workers[i] == NULL;
+    for (guint i = 0; i < n_threads; i++)
+        work->n_threads -= workers[i] == NULL;
     wait_for_workers(work, n, what);
-    work->n_workers++;
+    work->n_threads++;
     g_mutex_unlock(&work->mutex);
     run_worker(work);
-    for (guint i = 0; i < n_workers; i++)
+    for (guint i = 0; i < n_threads; i++)
         if (workers[i] != NULL)
             g_thread_join(workers[i]);
     g_free(workers);
@@ -158,11 +158,11 @@ searches_run(GPtrArray *searches, int64_t threads, const char *what, GError **er
     const guint n = queue->len;
     Work work = {
         .queue = queue,
-        .n_workers = (guint)CLAMP(threads, 1, (int64_t)MAX(n, 1)),
+        .n_threads = (guint)CLAMP(threads, 1, (int64_t)MAX(n, 1)),
         .stop = interrupt_watch(),
     };
 
-    work.threads = MAX(1, threads / work.n_workers);
+    work.threads = MAX(1, threads / work.n_threads);
     g_mutex_init(&work.mutex);
     g_cond_init(&work.changed);
     run_workers(&work, n, what);

@@ -32,7 +32,7 @@ const SweepColumn sweep_columns[] = {
     DEGREE(cp),
     DEGREE(ep),
     INT(micro_batch),
-    INT(n_micro_batches),
+    {"n_microbatches", NULL, SWEEP_INT64, offsetof(SweepPoint, n_micro_batches)},
     TEXT(schedule),
     INT(n_slices),
     TEXT(recompute),

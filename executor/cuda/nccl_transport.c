@@ -85,7 +85,7 @@ send_message(ExecTransport *transport, int32_t to, int64_t tag, const void *data
     if (copy == NULL)
         return false;
     exec_cuda_copy(state->backend, (size_t)n_bytes, data, copy);
-    transport->bytes_sent += n_bytes;
+    transport->sent_bytes += n_bytes;
     return to == state->rank ? keep_letter(state, tag, copy, n_bytes, error)
                              : post_letter(state, to, tag, copy, n_bytes, error);
 }
@@ -196,7 +196,7 @@ comm_for(ExecTransport *transport, const ExecGroup *group, GError **error)
 static void
 count_ring(ExecTransport *transport, const ExecGroup *group, int64_t n_bytes)
 {
-    transport->bytes_sent += n_bytes / group->n * (group->n - 1);
+    transport->sent_bytes += n_bytes / group->n * (group->n - 1);
 }
 
 static bool
@@ -331,7 +331,7 @@ all_to_all(ExecTransport *transport, const ExecGroup *group, const ExecExchange 
     const ExecNcclComm *comm = comm_for(transport, group, error);
     if (comm == NULL)
         return false;
-    transport->bytes_sent += sum_before(exchange->out_bytes, group->n) - exchange->out_bytes[own];
+    transport->sent_bytes += sum_before(exchange->out_bytes, group->n) - exchange->out_bytes[own];
     return exec_nccl_follow(state, comm, exchange_pieces(state->nccl, comm, exchange),
                             "ncclSend and ncclRecv", error);
 }
@@ -349,7 +349,7 @@ broadcast(ExecTransport *transport, const ExecGroup *group, int32_t root, void *
         return false;
     const int result = state->nccl->Broadcast(data, data, (size_t)n_bytes, EXEC_NCCL_UINT8, root,
                                               comm->handle, comm->stream);
-    transport->bytes_sent += group->index == root ? n_bytes : 0;
+    transport->sent_bytes += group->index == root ? n_bytes : 0;
     return exec_nccl_follow(state, comm, result, "ncclBroadcast", error);
 }
 

@@ -132,8 +132,8 @@ typedef enum {
 } ExecContent;
 
 typedef struct {
-    int64_t begin, n;        /* elements of the layout */
-    int32_t n_copies, index; /* ranks with the same parameters, and which of them this one is */
+    int64_t begin, n;          /* elements of the layout */
+    int32_t n_replicas, index; /* ranks with the same parameters, and which of them this one is */
     /* Of each content: whether this rank has a part of every unit only, and where the region begins
      * in its blocks. */
     bool sharded[EXEC_CONTENT_N];
@@ -141,7 +141,7 @@ typedef struct {
     bool weights_off; /* the device: what this rank has of them is in model->offload */
 } ExecRegion;
 
-/* Where something is sharded, n is a multiple of 32 n_copies. */
+/* Where something is sharded, n is a multiple of 32 n_replicas. */
 typedef struct {
     int64_t begin, n; /* elements of the layout */
     ExecRegionKind region;

@@ -131,7 +131,7 @@ typedef struct {
 static int64_t
 unit_multiple(const Builder *b)
 {
-    return b->o->plan->zero_stage > 0 ? 32 * b->layout->regions[b->region].n_copies : 32;
+    return b->o->plan->zero_stage > 0 ? 32 * b->layout->regions[b->region].n_replicas : 32;
 }
 
 /* All parameters added since the last one's end are a unit. */

@@ -7,11 +7,11 @@ void
 exec_regions_set_copies(ExecRegion *regions, const ExecModelOptions *o)
 {
     const PlanDegrees *d = &o->plan->degrees;
-    const ExecRegion dense = {.n_copies = (int32_t)(d->dp * d->cp), .index = o->dense_index};
+    const ExecRegion dense = {.n_replicas = (int32_t)(d->dp * d->cp), .index = o->dense_index};
 
     regions[EXEC_REGION_NORMS] = regions[EXEC_REGION_DENSE] = dense;
     regions[EXEC_REGION_EXPERTS] = (ExecRegion){
-        .n_copies = (int32_t)(d->dp * d->cp * d->tp / d->ep), .index = o->expert_index};
+        .n_replicas = (int32_t)(d->dp * d->cp * d->tp / d->ep), .index = o->expert_index};
 }
 
 /* Of a region, on the device. */
@@ -20,7 +20,7 @@ region_elements(const ExecRegion *region, ExecContent content)
 {
     if (content == EXEC_CONTENT_WEIGHTS && region->weights_off)
         return 0;
-    return region->sharded[content] ? region->n / region->n_copies : region->n;
+    return region->sharded[content] ? region->n / region->n_replicas : region->n;
 }
 
 int64_t
@@ -44,7 +44,7 @@ exec_regions_set_sharded(ExecRegion *regions, const Plan *plan)
         region->weights_off = plan->offload_parameters && r != EXEC_REGION_NORMS;
         for (int content = 0; content < EXEC_CONTENT_N; content++) {
             region->sharded[content] =
-                region->n_copies > 1 && plan->zero_stage >= from_stage[content] &&
+                region->n_replicas > 1 && plan->zero_stage >= from_stage[content] &&
                 (r != EXEC_REGION_NORMS || content == EXEC_CONTENT_OPTIMIZER);
             if (r > 0)
                 region->at[content] =
@@ -63,8 +63,8 @@ exec_model_own_part(const ExecModel *model, const ExecUnit *unit, int64_t *begin
     *begin = unit->begin;
     if (!region->sharded[EXEC_CONTENT_OPTIMIZER])
         return unit->n;
-    *begin += unit->n / region->n_copies * region->index;
-    return unit->n / region->n_copies;
+    *begin += unit->n / region->n_replicas * region->index;
+    return unit->n / region->n_replicas;
 }
 
 int64_t
@@ -87,7 +87,8 @@ exec_model_at(const ExecModel *model, ExecContent content, const ExecUnit *unit,
     if (!region->sharded[content])
         return region->at[content] + i - region->begin;
     exec_model_own_part(model, unit, &part_begin);
-    return region->at[content] + (unit->begin - region->begin) / region->n_copies + i - part_begin;
+    return region->at[content] + (unit->begin - region->begin) / region->n_replicas + i -
+           part_begin;
 }
 
 int64_t

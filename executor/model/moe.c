@@ -223,7 +223,7 @@ route_backward(const ExecLayer *layer, const Scratch *s)
     const ExecMoeRouting r = exec_moe_routing(moe);
     ExecBackend *backend = layer->backend;
 
-    backend->ops->gather_rows(backend, moe->n_received, 4, exec_moe_experts(w, moe).place,
+    backend->ops->gather_rows(backend, moe->n_received, 4, exec_moe_experts(w, moe).inverse,
                               s->d_weight, s->wagon.out);
     exec_moe_exchange_rows(layer, 4, true, s->wagon.out, s->wagon.in);
     backend->ops->gather_rows(backend, moe->n_sent, 4, r.slot, s->wagon.in, s->d_choice);

@@ -52,7 +52,7 @@ exec_moe_experts(const ExecWidths *w, const ExecMoe *moe)
     if (at == NULL)
         return x;
     x.arrived = exec_moe_cut(&at, n, 4);
-    x.place = exec_moe_cut(&at, n, 4);
+    x.inverse = exec_moe_cut(&at, n, 4);
     x.weight = exec_moe_cut(&at, n, 4);
     x.up = exec_moe_cut(&at, 2 * n * w->expert_hidden, e);
     return x;
@@ -249,7 +249,7 @@ sort_arrivals(const ExecLayer *layer, const int64_t *counts)
             }
         }
     layer->backend->ops->upload(layer->backend, n * sizeof *arrived, arrived, x.arrived);
-    layer->backend->ops->upload(layer->backend, n * sizeof *place, place, x.place);
+    layer->backend->ops->upload(layer->backend, n * sizeof *place, place, x.inverse);
 }
 
 bool
@@ -345,7 +345,7 @@ exec_moe_return_rows(const ExecLayer *layer, const ExecMoeWagon *wagon, const vo
     ExecBackend *backend = layer->backend;
     const int64_t row_bytes = exec_storage_bytes(backend, w->hidden);
 
-    backend->ops->gather_rows(backend, moe->n_received, row_bytes, exec_moe_experts(w, moe).place,
+    backend->ops->gather_rows(backend, moe->n_received, row_bytes, exec_moe_experts(w, moe).inverse,
                               y, wagon->out);
     exec_moe_exchange_rows(layer, row_bytes, true, wagon->out, wagon->in);
     backend->ops->sum_rows(backend, moe->n_rows, w->hidden, w->top_k, exec_moe_routing(moe).slot,

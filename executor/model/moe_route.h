@@ -22,7 +22,7 @@ typedef struct {
 /* Of the experts' block and that of their products (x, active). */
 typedef struct {
     int32_t *arrived; /* [n_received] where the i-th by expert lies among what arrived */
-    int32_t *place;   /* [n_received] the inverse */
+    int32_t *inverse; /* [n_received] the inverse */
     float *weight;    /* [n_received] p, by expert like all that follows */
     void *x;          /* [n_received, hidden] */
     void *up;         /* [n_received, 2 expert_hidden] */

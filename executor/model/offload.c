@@ -230,7 +230,7 @@ exec_offload_upload(ExecOffload *offload, int slot, ExecBackend *backend, void *
     for (int64_t done = 0; done < fetch->n;) {
         const ExecOffloadRun run =
             exec_offload_run_at(offload, fetch->part, fetch->at + done, fetch->n - done);
-        backend->ops->upload(backend, run.n_bytes, offload->memory.bytes + run.place,
+        backend->ops->upload(backend, run.n_bytes, offload->memory.bytes + run.offset,
                              (char *)to + done * e);
         done += run.n;
     }

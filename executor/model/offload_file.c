@@ -78,8 +78,8 @@ exec_offload_run_at(const ExecOffload *offload, int32_t part, int64_t at, int64_
 
     return (ExecOffloadRun){
         .n = together,
-        .place = piece * exec_offload_piece_bytes(offload) + exec_offload_part_at(offload, part) +
-                 in_piece * e,
+        .offset = piece * exec_offload_piece_bytes(offload) + exec_offload_part_at(offload, part) +
+                  in_piece * e,
         .n_bytes = (size_t)(together * e),
     };
 }
@@ -92,10 +92,10 @@ exec_offload_move_values(ExecOffload *offload, bool writes, int32_t part, int64_
         const ExecOffloadRun run = exec_offload_run_at(offload, part, at + done, n - done);
         char *own = values + done * offload->element_bytes[part];
         if (offload->fd < 0) {
-            char *kept = offload->memory.bytes + run.place;
+            char *kept = offload->memory.bytes + run.offset;
             memcpy(writes ? kept : own, writes ? own : kept, run.n_bytes);
         } else {
-            const int code = move_bytes(offload->fd, writes, own, run.n_bytes, (off_t)run.place);
+            const int code = move_bytes(offload->fd, writes, own, run.n_bytes, (off_t)run.offset);
             if (code != 0)
                 return code;
         }

@@ -1,6 +1,6 @@
 /*
- * executor/model/offload_state.h - what offloaded state is, and how it gets to and from its file: where
- * values lie, reads and writes, and the thread that moves in the background.
+ * executor/model/offload_state.h - what offloaded state is, and how it gets to and from its file:
+ * where values lie, reads and writes, and the thread that moves in the background.
  *
  * Private to executor/offload*.c.  Errors: EXEC_ERROR_IO.
  */
@@ -69,7 +69,7 @@ struct ExecOffload {
 
 /* Elements that lie together: those of one piece. */
 typedef struct {
-    int64_t n, place; /* in memory or the file */
+    int64_t n, offset; /* in memory or the file */
     size_t n_bytes;
 } ExecOffloadRun;
 

@@ -51,7 +51,7 @@ exec_units_new(const ExecUnitsOptions *options)
 
     units->o = *options;
     units->gatherings = g_new0(ExecGathering, options->openings->len);
-    units->under_way = g_new0(ExecUnderWay, exec_units_n_slots(units));
+    units->prefetches = g_new0(ExecPrefetch, exec_units_n_slots(units));
     return units;
 }
 
@@ -64,9 +64,9 @@ exec_units_free(ExecUnits *units)
         units->o.comm->transport->ops->withdraw(units->o.comm->transport);
     g_array_unref(units->o.openings);
     for (guint i = 0; units->o.by == EXEC_GATHER_ASIDE && i < exec_units_n_slots(units); i++)
-        units->o.model->backend->ops->forget(units->o.model->backend, units->under_way[i].there);
+        units->o.model->backend->ops->forget(units->o.model->backend, units->prefetches[i].there);
     g_free(units->gatherings);
-    g_free(units->under_way);
+    g_free(units->prefetches);
     g_free(units);
 }
 

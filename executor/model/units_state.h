@@ -27,7 +27,7 @@ typedef struct {
     ExecBlock whole[2];
     ExecLoan loans[2]; /* by messages */
     ExecMark *there;   /* (owned, nullable) in the second queue */
-} ExecUnderWay;
+} ExecPrefetch;
 
 struct ExecUnits {
     ExecUnitsOptions o;
@@ -35,7 +35,7 @@ struct ExecUnits {
      * fetched. */
     guint next, n_begun, n_asked;
     ExecGathering *gatherings; /* (owned) by opening */
-    ExecUnderWay *under_way;   /* (owned) opening i's is i modulo depth + 2, as what it fetches */
+    ExecPrefetch *prefetches;  /* (owned) opening i's is i modulo depth + 2, as what it fetches */
 };
 
 /* Openings that something is there for at once: the one at work, those under way, and the one that

@@ -16,10 +16,10 @@ group_of(const ExecUnits *units, int32_t unit)
     return &units->o.comm->groups[exec_region_dim(exec_units_unit(units, unit)->region)];
 }
 
-static ExecUnderWay *
-under_way(const ExecUnits *units, guint i)
+static ExecPrefetch *
+prefetches(const ExecUnits *units, guint i)
 {
-    return &units->under_way[i % exec_units_n_slots(units)];
+    return &units->prefetches[i % exec_units_n_slots(units)];
 }
 
 /* --- offloaded weights --- */
@@ -38,7 +38,7 @@ regain_slots(ExecUnits *units, guint i, GError **error)
 {
     ExecBackend *backend = units->o.model->backend;
     ExecTransport *t = units->o.comm->transport;
-    ExecUnderWay *before = under_way(units, i);
+    ExecPrefetch *before = prefetches(units, i);
 
     if (units->o.by == EXEC_GATHER_ASIDE)
         return before->there == NULL || !exec_offload_has_buffers(units->o.model->offload) ||
@@ -160,12 +160,12 @@ exchange_parts(ExecUnits *units, int32_t unit, const void *part, void *whole)
 static bool
 begin_messages(ExecUnits *units, guint i, int k)
 {
-    ExecUnderWay *way = under_way(units, i);
+    ExecPrefetch *prefetch = prefetches(units, i);
     ExecBackend *backend = units->o.model->backend;
     const int32_t unit = g_array_index(units->o.openings, ExecOpening, i).units[k];
     int64_t n;
 
-    if (way->whole[k].data == NULL)
+    if (prefetch->whole[k].data == NULL)
         return true;
     const int64_t at = exec_units_part_at(units, unit, &n);
     const int64_t n_bytes = exec_storage_bytes(backend, n);
@@ -174,9 +174,10 @@ begin_messages(ExecUnits *units, guint i, int k)
         return false;
     /* Host memory: what was fetched can be lent as it is. */
     if (region_of(units, unit)->weights_off)
-        way->loans[k] = (ExecLoan){own, n_bytes};
-    backend->ops->copy(backend, (size_t)n_bytes, own, exec_at(backend, way->whole[k].data, at));
-    return exchange_parts(units, unit, own, way->whole[k].data);
+        prefetch->loans[k] = (ExecLoan){own, n_bytes};
+    backend->ops->copy(backend, (size_t)n_bytes, own,
+                       exec_at(backend, prefetch->whole[k].data, at));
+    return exchange_parts(units, unit, own, prefetch->whole[k].data);
 }
 
 /* The parts of the other copies. */
@@ -282,13 +283,13 @@ static bool
 gather_aside(ExecUnits *units, guint i)
 {
     ExecBackend *backend = units->o.model->backend;
-    ExecUnderWay *way = under_way(units, i);
+    ExecPrefetch *prefetch = prefetches(units, i);
 
     backend->ops->begin_aside(backend);
     exec_backend_stamp(backend, &units->gatherings[i].begin_ns);
-    const bool ok = make_opening_whole(units, i, way->whole);
+    const bool ok = make_opening_whole(units, i, prefetch->whole);
     exec_backend_stamp(backend, &units->gatherings[i].end_ns);
-    backend->ops->end_aside(backend, &way->there);
+    backend->ops->end_aside(backend, &prefetch->there);
     return ok;
 }
 
@@ -302,7 +303,7 @@ begin_opening(ExecUnits *units, guint i)
         return false;
     if (units->o.by == EXEC_GATHER_NOW)
         return true;
-    if (!take_whole(units, i, under_way(units, i)->whole))
+    if (!take_whole(units, i, prefetches(units, i)->whole))
         return false;
     if (units->o.by == EXEC_GATHER_ASIDE
             ? !gather_aside(units, i)
@@ -371,17 +372,17 @@ arrive(ExecUnits *units, guint i, ExecBlock whole[2])
 {
     const ExecOpening *opening = &g_array_index(units->o.openings, ExecOpening, i);
     ExecBackend *backend = units->o.model->backend;
-    ExecUnderWay *way = under_way(units, i);
+    ExecPrefetch *prefetch = prefetches(units, i);
 
     for (int k = 0; k < 2; k++) {
-        whole[k] = way->whole[k];
-        way->whole[k] = (ExecBlock){0};
+        whole[k] = prefetch->whole[k];
+        prefetch->whole[k] = (ExecBlock){0};
         if (units->o.by == EXEC_GATHER_MESSAGES && whole[k].data != NULL &&
             !receive_parts(units, opening->units[k], whole[k].data))
             return false;
     }
     if (units->o.by == EXEC_GATHER_ASIDE)
-        backend->ops->join(backend, way->there);
+        backend->ops->join(backend, prefetch->there);
     else
         units->gatherings[i].end_ns = exec_now_ns();
     return true;

@@ -202,7 +202,7 @@ give_on(ExecTransport *transport, MPI_Comm comm, int32_t to, int64_t tag, const 
     }
     piece->next = state->sends;
     state->sends = piece;
-    transport->bytes_sent += n_bytes;
+    transport->sent_bytes += n_bytes;
     return true;
 }
 

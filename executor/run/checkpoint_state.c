@@ -35,14 +35,14 @@ span_at(const ExecShard *shard, int64_t i, int64_t *n)
 
 /* The sum, over the span's elements, of a mix of place and bits. */
 static uint64_t
-hash_span(const float *values, int64_t n, int64_t place)
+hash_span(const float *values, int64_t n, int64_t offset)
 {
     uint64_t sum = 0;
 
     for (int64_t i = 0; i < n; i++) {
         uint32_t bits;
         memcpy(&bits, &values[i], sizeof bits);
-        sum += exec_random_at(bits, (uint64_t)(place + i));
+        sum += exec_random_at(bits, (uint64_t)(offset + i));
     }
     return sum;
 }
@@ -67,14 +67,14 @@ typedef struct {
 
 /* The whole of [at, at + n) values, or an error. */
 static bool
-move_span(const Transfer *t, bool writes, float *values, int64_t n, int64_t place, GError **error)
+move_span(const Transfer *t, bool writes, float *values, int64_t n, int64_t offset, GError **error)
 {
     char *bytes = (char *)values;
     size_t done = 0;
     const size_t n_bytes = (size_t)n * sizeof *values;
 
     while (done < n_bytes) {
-        const off_t at = (off_t)(place * (int64_t)sizeof *values) + (off_t)done;
+        const off_t at = (off_t)(offset * (int64_t)sizeof *values) + (off_t)done;
         const ssize_t moved = writes ? pwrite(t->fd, bytes + done, n_bytes - done, at)
                                      : pread(t->fd, bytes + done, n_bytes - done, at);
         if (moved < 0 && errno == EINTR)
@@ -102,11 +102,11 @@ move_piece(Transfer *t, bool writes, int64_t i, int64_t n, GError **error)
 
     for (int64_t done = 0; done < n;) {
         int64_t together;
-        const int64_t place = part_begin + span_at(shard, i + done, &together);
+        const int64_t offset = part_begin + span_at(shard, i + done, &together);
         together = MIN(together, n - done);
-        if (!move_span(t, writes, t->piece + done, together, place, error))
+        if (!move_span(t, writes, t->piece + done, together, offset, error))
             return false;
-        t->hash += hash_span(t->piece + done, together, place);
+        t->hash += hash_span(t->piece + done, together, offset);
         done += together;
     }
     return true;

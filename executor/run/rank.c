@@ -113,11 +113,11 @@ exec_rank_run_step(ExecRank *rank, GError **error)
         return false;
     const int64_t begin = exec_now_ns();
     exec_pool_record(rank->pool, rank->record->memory[rank->step % EXEC_TRACED_STEPS],
-                     rank->place.pipeline, begin);
+                     rank->coordinates.pipeline, begin);
     if (rank->units != NULL)
         exec_units_begin_step(rank->units);
-    for (int64_t i = schedule->rank_begin[rank->place.pipeline];
-         i < schedule->rank_begin[rank->place.pipeline + 1]; i++)
+    for (int64_t i = schedule->rank_begin[rank->coordinates.pipeline];
+         i < schedule->rank_begin[rank->coordinates.pipeline + 1]; i++)
         if (!exec_rank_run_op(rank, i, error))
             return false;
     if (!exec_rank_reduce_gradients(rank, error) || !sum_losses(rank, &loss, error))

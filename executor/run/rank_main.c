@@ -253,7 +253,7 @@ exec_rank_main(gpointer user_data)
         .shared = shared,
         .record = &shared->records[start->rank],
         .rank = start->rank,
-        .place = exec_place(shared->plan, start->rank),
+        .coordinates = exec_coordinates(shared->plan, start->rank),
     };
     GError *error = NULL;
 

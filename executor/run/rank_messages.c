@@ -27,10 +27,10 @@ exec_rank_free_tag(const ExecRank *rank)
 static int32_t
 process_rank_of(const ExecRank *rank, const ExecMessage *m, int32_t stage)
 {
-    ExecPlace place = rank->place;
+    ExecCoordinates coordinates = rank->coordinates;
 
-    place.pipeline = schedule_rank_of_stage(rank->shared->schedule, stage, m->chain);
-    return exec_rank_at(rank->shared->plan, place);
+    coordinates.pipeline = schedule_rank_of_stage(rank->shared->schedule, stage, m->chain);
+    return exec_rank_at(rank->shared->plan, coordinates);
 }
 
 /* How the tp ranks share a message. */
@@ -60,7 +60,7 @@ own_part(const ExecRank *rank, int64_t n_bytes, int64_t *begin)
     *begin = 0;
     switch (share_of(rank)) {
     case SHARE_FIRST:
-        return rank->place.tp == 0 ? n_bytes : 0;
+        return rank->coordinates.tp == 0 ? n_bytes : 0;
     case SHARE_SCATTER:
         n = exec_comm_chunk(&rank->comm, EXEC_DIM_TP, n_bytes / e, begin);
         *begin *= e;
@@ -97,7 +97,8 @@ exec_rank_expect(ExecRank *rank, const ExecMessage *m, GError **error)
     int64_t at;
     const int64_t n_bytes = own_part(rank, m->n_bytes, &at);
 
-    return rank->transport.ops->expect == NULL || n_bytes == 0 || peer == rank->place.pipeline ||
+    return rank->transport.ops->expect == NULL || n_bytes == 0 ||
+           peer == rank->coordinates.pipeline ||
            rank->transport.ops->expect(&rank->transport, process_rank_of(rank, m, m->from_stage),
                                        tag_of(rank, m), NULL, n_bytes, error);
 }
@@ -122,7 +123,7 @@ exec_rank_receive(ExecRank *rank, const ExecMessage *m, void *to, GError **error
     if (there > begin && !rank->on_device)
         exec_rank_add_event(rank, TRACE_STREAM_COMPUTE, TRACE_EVENT_WAIT, begin, there, m->op, peer,
                             0);
-    if (peer != rank->place.pipeline)
+    if (peer != rank->coordinates.pipeline)
         exec_rank_add_event(rank, TRACE_STREAM_RECEIVE, TRACE_EVENT_RECEIVE, there, exec_now_ns(),
                             m->op, peer, n_bytes);
     return true;
@@ -140,7 +141,7 @@ exec_rank_send(ExecRank *rank, const ExecMessage *m, const void *data, GError **
         !rank->transport.ops->send(&rank->transport, process_rank_of(rank, m, m->to_stage),
                                    tag_of(rank, m), (const char *)data + at, n_bytes, error))
         return false;
-    if (peer != rank->place.pipeline)
+    if (peer != rank->coordinates.pipeline)
         exec_rank_add_event(rank, TRACE_STREAM_SEND, TRACE_EVENT_SEND, begin, exec_now_ns(), m->op,
                             peer, n_bytes);
     return true;
@@ -155,7 +156,7 @@ meet_sharers(ExecRank *rank, GError **error)
     ExecTransport *t = &rank->transport;
 
     for (guint i = 0; i < rank->shared_parameters->len; i++) {
-        ExecPlace other = rank->place;
+        ExecCoordinates other = rank->coordinates;
         other.pipeline = g_array_index(rank->shared_parameters, ExecSharedParameter, i).other;
         const int32_t peer = exec_rank_at(rank->shared->plan, other);
         const int32_t members[] = {MIN(rank->rank, peer), MAX(rank->rank, peer)};
@@ -172,13 +173,13 @@ meet_neighbour(ExecRank *rank, int32_t from, int32_t to, GError **error)
 {
     const Plan *plan = rank->shared->plan;
     ExecTransport *t = &rank->transport;
-    ExecPlace first = rank->place, second = rank->place;
+    ExecCoordinates first = rank->coordinates, second = rank->coordinates;
 
     first.pipeline = from;
     second.pipeline = to;
     const int32_t members[] = {exec_rank_at(plan, first), exec_rank_at(plan, second)};
-    const ExecGroup pair = {.ranks = members, .n = 2, .index = rank->place.pipeline == to};
-    if (from == to || (rank->place.pipeline != from && rank->place.pipeline != to))
+    const ExecGroup pair = {.ranks = members, .n = 2, .index = rank->coordinates.pipeline == to};
+    if (from == to || (rank->coordinates.pipeline != from && rank->coordinates.pipeline != to))
         return true;
     return t->ops->meet(t, &pair, EXEC_MEET_MESSAGES, error);
 }

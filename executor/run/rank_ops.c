@@ -17,7 +17,7 @@ exec_rank_add_event(ExecRank *rank, TraceStream stream, TraceEventKind kind, int
         .start_ns = start_ns,
         .end_ns = end_ns,
         .op = op,
-        .rank = rank->place.pipeline,
+        .rank = rank->coordinates.pipeline,
         .peer = peer,
         .bytes = bytes,
         .stream = (uint8_t)stream,
@@ -169,7 +169,7 @@ expect_input(ExecRank *rank, int64_t index, GError **error)
 {
     const Schedule *schedule = rank->shared->schedule;
 
-    if (index >= schedule->rank_begin[rank->place.pipeline + 1])
+    if (index >= schedule->rank_begin[rank->coordinates.pipeline + 1])
         return true;
     const ScheduleOp op = schedule->ops[index];
     const ExecStage *stage = stage_of_chunk(rank, op.chunk);

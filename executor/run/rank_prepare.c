@@ -88,8 +88,9 @@ open_rank(ExecRank *rank, GError **error)
 
     ExecBackendOptions backend_options = {
         .storage = plan->dtype,
-        .predicted_bytes =
-            shared->predicted_bytes == NULL ? 0 : shared->predicted_bytes[rank->place.pipeline],
+        .predicted_bytes = shared->predicted_bytes == NULL
+                               ? 0
+                               : shared->predicted_bytes[rank->coordinates.pipeline],
         .n_threads = shared->o.n_threads,
     };
     if (!choose_device(rank, &backend_options, error))
@@ -112,8 +113,8 @@ open_rank(ExecRank *rank, GError **error)
     const ExecModelOptions options = {
         .arch = shared->arch,
         .plan = plan,
-        .pipeline_rank = rank->place.pipeline,
-        .tp_index = rank->place.tp,
+        .pipeline_rank = rank->coordinates.pipeline,
+        .tp_index = rank->coordinates.tp,
         .ep_index = rank->comm.groups[EXEC_DIM_EP].index,
         .dense_index = rank->comm.groups[EXEC_DIM_DENSE].index,
         .expert_index = rank->comm.groups[EXEC_DIM_EXPERT].index,
@@ -215,8 +216,8 @@ make_units(ExecRank *rank)
     if (shared->plan->zero_stage < 2)
         return;
     openings = g_array_new(false, false, sizeof(ExecOpening));
-    for (int64_t i = schedule->rank_begin[rank->place.pipeline];
-         i < schedule->rank_begin[rank->place.pipeline + 1]; i++) {
+    for (int64_t i = schedule->rank_begin[rank->coordinates.pipeline];
+         i < schedule->rank_begin[rank->coordinates.pipeline + 1]; i++) {
         const ScheduleOp op = schedule->ops[i];
         for (guint s = 0; s < rank->model->stages->len; s++) {
             const ExecStage *stage = &g_array_index(rank->model->stages, ExecStage, s);
@@ -308,8 +309,8 @@ exec_rank_prepare(ExecRank *rank, GError **error)
                                  },
                                  error))
         return false;
-    const int64_t n_ops = shared->schedule->rank_begin[rank->place.pipeline + 1] -
-                          shared->schedule->rank_begin[rank->place.pipeline];
+    const int64_t n_ops = shared->schedule->rank_begin[rank->coordinates.pipeline + 1] -
+                          shared->schedule->rank_begin[rank->coordinates.pipeline];
     rank->op_times = g_new0(int64_t, 2 * (size_t)n_ops);
     rank->op_events = g_new0(guint, (size_t)n_ops);
     rank->splits_backward = splits_backward(shared->schedule);
@@ -379,7 +380,8 @@ place_tokens(const ExecRank *rank, const int32_t *one, int64_t n, int64_t b, int
     for (guint s = 0; s < plan->slices->len; s++) {
         const int64_t tokens = g_array_index(plan->slices, int64_t, s);
         ExecChunk chunks[2];
-        const int n_chunks = exec_slice_chunks(tokens, plan->degrees.cp, rank->place.cp, chunks);
+        const int n_chunks =
+            exec_slice_chunks(tokens, plan->degrees.cp, rank->coordinates.cp, chunks);
         for (int i = 0; i < n_chunks; i++)
             for (int64_t t = 0; t < chunks[i].n; t++, row++) {
                 const int32_t *from = one + context + chunks[i].begin + t;
@@ -395,7 +397,7 @@ exec_rank_load_tokens(ExecRank *rank, GError **error)
 {
     const Plan *plan = rank->shared->plan;
     const int64_t n_rows = rank->micro_batch_at[plan->n_micro_batches];
-    int64_t index = rank->place.dp * (n_rows / (plan->seq_len / plan->degrees.cp));
+    int64_t index = rank->coordinates.dp * (n_rows / (plan->seq_len / plan->degrees.cp));
 
     if (rank->tokens == NULL)
         return true;

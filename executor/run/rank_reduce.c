@@ -11,7 +11,7 @@ static bool
 meet(ExecRank *rank, const ExecGroup *group, int64_t *there_ns, GError **error)
 {
     const Schedule *schedule = rank->shared->schedule;
-    const int64_t last_op = schedule->rank_begin[rank->place.pipeline + 1] - 1;
+    const int64_t last_op = schedule->rank_begin[rank->coordinates.pipeline + 1] - 1;
     const int64_t begin = exec_now_ns();
 
     if (!rank->transport.ops->barrier(&rank->transport, group, error))
@@ -146,7 +146,7 @@ reduce_shared(ExecRank *rank, GError **error)
             &g_array_index(rank->model->parameters, ExecParameter, s->parameter);
         int64_t begin_at;
         const int64_t n = exec_model_own_elements(rank->model, p, &begin_at);
-        ExecPlace other = rank->place;
+        ExecCoordinates other = rank->coordinates;
         other.pipeline = s->other;
         const int32_t peer = exec_rank_at(rank->shared->plan, other);
         const int32_t members[] = {MIN(rank->rank, peer), MAX(rank->rank, peer)};
@@ -182,14 +182,14 @@ exec_rank_speaks_for(const ExecRank *rank, guint parameter)
 
     if (!region->sharded[EXEC_CONTENT_OPTIMIZER] && region->index != 0)
         return false;
-    if (p->share != EXEC_SHARE_EXPERT && is_whole(&p->shard) && rank->place.tp != 0)
+    if (p->share != EXEC_SHARE_EXPERT && is_whole(&p->shard) && rank->coordinates.tp != 0)
         return false;
     if (p->share == EXEC_SHARE_KV && rank->comm.groups[EXEC_DIM_KV].index != 0)
         return false;
     for (guint i = 0; i < rank->shared_parameters->len; i++) {
         const ExecSharedParameter *shared =
             &g_array_index(rank->shared_parameters, ExecSharedParameter, i);
-        if (shared->parameter == parameter && shared->other < rank->place.pipeline)
+        if (shared->parameter == parameter && shared->other < rank->coordinates.pipeline)
             return false;
     }
     return true;

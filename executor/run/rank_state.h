@@ -18,7 +18,7 @@ typedef struct {
     ExecShared *shared;
     ExecRankRecord *record;
     int32_t rank;
-    ExecPlace place; /* of the rank in the plan */
+    ExecCoordinates coordinates; /* of the rank in the plan */
     int64_t step;
     ExecBackend *backend; /* (owned) */
     ExecPool *pool;       /* (owned) */

@@ -2,12 +2,12 @@
 
 #include "schedule/rank_order.h"
 
-ExecPlace
-exec_place(const Plan *plan, int32_t rank)
+ExecCoordinates
+exec_coordinates(const Plan *plan, int32_t rank)
 {
     const PlanCoordinates c = plan_coordinates_of(&plan->degrees, rank);
 
-    return (ExecPlace){
+    return (ExecCoordinates){
         .pipeline = (int32_t)c.at[PLAN_DIM_PP],
         .dp = (int32_t)c.at[PLAN_DIM_DP],
         .cp = (int32_t)c.at[PLAN_DIM_CP],
@@ -16,26 +16,26 @@ exec_place(const Plan *plan, int32_t rank)
 }
 
 int32_t
-exec_rank_at(const Plan *plan, ExecPlace place)
+exec_rank_at(const Plan *plan, ExecCoordinates coordinates)
 {
-    const PlanCoordinates c = {{[PLAN_DIM_TP] = place.tp,
-                                [PLAN_DIM_CP] = place.cp,
-                                [PLAN_DIM_DP] = place.dp,
-                                [PLAN_DIM_PP] = place.pipeline}};
+    const PlanCoordinates c = {{[PLAN_DIM_TP] = coordinates.tp,
+                                [PLAN_DIM_CP] = coordinates.cp,
+                                [PLAN_DIM_DP] = coordinates.dp,
+                                [PLAN_DIM_PP] = coordinates.pipeline}};
 
     return (int32_t)plan_device_at(&plan->degrees, &c);
 }
 
 /* A rank of a stage. */
 typedef struct {
-    ExecPlace place;
+    ExecCoordinates coordinates;
     int64_t index; /* in its stage */
 } StageRank;
 
 static StageRank
 stage_rank(const Plan *plan, int32_t rank)
 {
-    return (StageRank){exec_place(plan, rank), plan_stage_index(&plan->degrees, rank)};
+    return (StageRank){exec_coordinates(plan, rank), plan_stage_index(&plan->degrees, rank)};
 }
 
 /* Whether two ranks of a stage are in one group of @dim; K/V heads have @copies. */
@@ -43,22 +43,22 @@ static bool
 share_group(ExecDim dim, const Plan *plan, int32_t copies, const StageRank *a, const StageRank *b)
 {
     const int64_t ep = plan->degrees.ep;
-    const bool same_replica = a->place.dp == b->place.dp;
+    const bool same_replica = a->coordinates.dp == b->coordinates.dp;
 
     switch (dim) {
     case EXEC_DIM_TP:
-        return same_replica && a->place.cp == b->place.cp;
+        return same_replica && a->coordinates.cp == b->coordinates.cp;
     case EXEC_DIM_CP:
-        return same_replica && a->place.tp == b->place.tp;
+        return same_replica && a->coordinates.tp == b->coordinates.tp;
     case EXEC_DIM_EP:
         return a->index / ep == b->index / ep;
     case EXEC_DIM_DENSE:
-        return a->place.tp == b->place.tp;
+        return a->coordinates.tp == b->coordinates.tp;
     case EXEC_DIM_EXPERT:
         return a->index % ep == b->index % ep;
     case EXEC_DIM_KV:
-        return same_replica && a->place.cp == b->place.cp &&
-               a->place.tp / copies == b->place.tp / copies;
+        return same_replica && a->coordinates.cp == b->coordinates.cp &&
+               a->coordinates.tp / copies == b->coordinates.tp / copies;
     case EXEC_DIM_N:
         break;
     }
@@ -72,7 +72,8 @@ set_group(ExecComm *comm, ExecDim dim, const Plan *plan, int32_t copies, const S
     GArray *members = g_array_new(FALSE, FALSE, sizeof(int32_t));
 
     for (int64_t i = 0; i < plan_stage_devices(&plan->degrees); i++) {
-        const int32_t rank = (int32_t)plan_stage_device(&plan->degrees, mine->place.pipeline, i);
+        const int32_t rank =
+            (int32_t)plan_stage_device(&plan->degrees, mine->coordinates.pipeline, i);
         const StageRank other = stage_rank(plan, rank);
         if (!share_group(dim, plan, copies, mine, &other))
             continue;

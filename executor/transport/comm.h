@@ -1,5 +1,6 @@
 /*
- * executor/transport/comm.h - ExecComm: the groups a rank belongs to, and collectives over them for layers.
+ * executor/transport/comm.h - ExecComm: the groups a rank belongs to, and collectives over them for
+ * layers.
  *
  * Process ranks are numbered in the plan's order of dimensions (schedule/rank_order.h).  The ranks
  * of a group are in ascending order.
@@ -39,10 +40,10 @@ typedef enum {
 /* Where a process rank is in the plan. */
 typedef struct {
     int32_t pipeline, dp, cp, tp;
-} ExecPlace;
+} ExecCoordinates;
 
-ExecPlace exec_place(const Plan *plan, int32_t rank);
-int32_t exec_rank_at(const Plan *plan, ExecPlace place);
+ExecCoordinates exec_coordinates(const Plan *plan, int32_t rank);
+int32_t exec_rank_at(const Plan *plan, ExecCoordinates coordinates);
 
 typedef struct {
     ExecBackend *backend;     /* (borrowed) */

@@ -175,12 +175,12 @@ claim_place(ExecMailbox *box, const ExecMail *header)
 
 /* A message of another length is an error of the receiver's to report. */
 static void
-fill(ExecMailbox *box, ExecAwaited *place, const void *data, int64_t n_bytes)
+fill(ExecMailbox *box, ExecAwaited *destination, const void *data, int64_t n_bytes)
 {
-    if (n_bytes == place->n_bytes && n_bytes > 0)
-        memcpy(place->data, data, (size_t)n_bytes);
+    if (n_bytes == destination->n_bytes && n_bytes > 0)
+        memcpy(destination->data, data, (size_t)n_bytes);
     g_mutex_lock(&box->mutex);
-    place->got_bytes = n_bytes;
+    destination->got_bytes = n_bytes;
     tell(box);
     g_mutex_unlock(&box->mutex);
 }
@@ -190,15 +190,15 @@ static ExecAwaited *
 enqueue(ExecMailbox *box, ExecMail *mail)
 {
     g_mutex_lock(&box->mutex);
-    ExecAwaited *place = claim_place(box, mail);
-    if (place == NULL) {
+    ExecAwaited *destination = claim_place(box, mail);
+    if (destination == NULL) {
         mail->next = NULL;
         *box->last = mail;
         box->last = &mail->next;
         tell(box);
     }
     g_mutex_unlock(&box->mutex);
-    return place;
+    return destination;
 }
 
 bool
@@ -208,10 +208,10 @@ exec_mailbox_put(ExecMailbox *boxes, const ExecMail *header, const void *data, b
     ExecMailbox *box = &boxes[header->to];
 
     g_mutex_lock(&box->mutex);
-    ExecAwaited *place = claim_place(box, header);
+    ExecAwaited *destination = claim_place(box, header);
     g_mutex_unlock(&box->mutex);
-    if (place != NULL) {
-        fill(box, place, data, header->n_bytes);
+    if (destination != NULL) {
+        fill(box, destination, data, header->n_bytes);
         return true;
     }
     ExecMail *mail = lend ? lent_mail(&boxes[header->from], header, data, error)
@@ -219,9 +219,9 @@ exec_mailbox_put(ExecMailbox *boxes, const ExecMail *header, const void *data, b
     if (mail == NULL)
         return false;
     /* Its place may have been named meanwhile. */
-    place = enqueue(box, mail);
-    if (place != NULL) {
-        fill(box, place, data, header->n_bytes);
+    destination = enqueue(box, mail);
+    if (destination != NULL) {
+        fill(box, destination, data, header->n_bytes);
         exec_mailbox_dispose(boxes, mail);
     }
     return true;
@@ -246,12 +246,12 @@ void
 exec_mailbox_expect(ExecMailbox *boxes, int32_t rank, const ExecMail *header, void *data)
 {
     ExecMailbox *box = &boxes[rank];
-    ExecAwaited *place = g_new(ExecAwaited, 1);
+    ExecAwaited *destination = g_new(ExecAwaited, 1);
     ExecAwaited **at = &box->awaited;
 
     g_mutex_lock(&box->mutex);
     ExecMail *mail = exec_mailbox_find(box, header->from, header->tag);
-    *place = (ExecAwaited){
+    *destination = (ExecAwaited){
         .tag = header->tag,
         .n_bytes = header->n_bytes,
         .got_bytes = -1,
@@ -261,22 +261,23 @@ exec_mailbox_expect(ExecMailbox *boxes, int32_t rank, const ExecMail *header, vo
     };
     while (*at != NULL)
         at = &(*at)->next;
-    *at = place;
+    *at = destination;
     g_mutex_unlock(&box->mutex);
     if (mail == NULL)
         return;
-    fill(box, place, exec_mail_data(mail), mail->n_bytes);
+    fill(box, destination, exec_mail_data(mail), mail->n_bytes);
     exec_mailbox_dispose(boxes, mail);
 }
 
 ExecAwaited *
 exec_mailbox_awaited(ExecMailbox *box, int32_t from, int64_t tag, const void *data)
 {
-    ExecAwaited *place = box->awaited;
+    ExecAwaited *destination = box->awaited;
 
-    while (place != NULL && (place->from != from || place->tag != tag || place->data != data))
-        place = place->next;
-    return place;
+    while (destination != NULL &&
+           (destination->from != from || destination->tag != tag || destination->data != data))
+        destination = destination->next;
+    return destination;
 }
 
 void
@@ -328,11 +329,11 @@ call_in(ExecMailbox *boxes, ExecMailbox *box, int32_t rank)
 static bool
 is_being_filled(const ExecMailbox *box)
 {
-    const ExecAwaited *place = box->awaited;
+    const ExecAwaited *destination = box->awaited;
 
-    while (place != NULL && (!place->filling || place->got_bytes >= 0))
-        place = place->next;
-    return place != NULL;
+    while (destination != NULL && (!destination->filling || destination->got_bytes >= 0))
+        destination = destination->next;
+    return destination != NULL;
 }
 
 void

@@ -1,5 +1,6 @@
 /*
- * executor/transport/transport.h - ExecTransportOps: how ranks exchange tensors, as a table of named slots.
+ * executor/transport/transport.h - ExecTransportOps: how ranks exchange tensors, as a table of
+ * named slots.
  *
  * `local`: ranks are threads of one process.  Point-to-point messages are matched by (sender, tag),
  * equal ones in the order they were sent; they are bytes, collectives' elements have a type.  Sends
@@ -120,7 +121,7 @@ typedef struct {
 struct ExecTransport {
     const ExecTransportOps *ops;
     int32_t rank, n_ranks;
-    int64_t bytes_sent; /* by this rank, all messages and collectives */
+    int64_t sent_bytes; /* by this rank, all messages and collectives */
     int64_t waited_ns;  /* of the last receive: blocked before the message was there */
     bool queues;        /* collectives are work in the backend's queue: also aside (backend.h) */
     void *state;        /* (borrowed) shared by all ranks */

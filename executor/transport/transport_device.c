@@ -57,7 +57,7 @@ counted(ExecTransport *transport, bool ok)
 {
     const ExecDeviceTransport *d = device_of(transport);
 
-    transport->bytes_sent = d->inner->bytes_sent;
+    transport->sent_bytes = d->inner->sent_bytes;
     transport->waited_ns = d->inner->waited_ns;
     return ok;
 }
@@ -74,7 +74,7 @@ post(ExecTransport *transport, int32_t to, int64_t tag, const void *data, int64_
     if (!d->backend->ops->post(d->backend, data, (size_t)n_bytes, &parcel, error) ||
         !d->inner->ops->send(d->inner, to, tag, &parcel, sizeof parcel, error))
         return false;
-    d->inner->bytes_sent += n_bytes - (int64_t)sizeof parcel;
+    d->inner->sent_bytes += n_bytes - (int64_t)sizeof parcel;
     return counted(transport, true);
 }
 

@@ -124,7 +124,7 @@ give(ExecTransport *transport, int32_t to, int64_t tag, const void *data, int64_
     const bool sent = remote->send != NULL && to != remote->rank
                           ? remote->send(remote->user_data, to, tag, data, n_bytes, error)
                           : exec_mailbox_put(hub->boxes, &header, data, lend, error);
-    transport->bytes_sent += sent ? n_bytes : 0;
+    transport->sent_bytes += sent ? n_bytes : 0;
     return sent;
 }
 
@@ -223,9 +223,9 @@ waits_for_mail(ExecMailbox *box, void *what)
 static int32_t
 waits_for_place(ExecMailbox *box, void *what)
 {
-    const ExecAwaited *place = what;
+    const ExecAwaited *destination = what;
 
-    return place->got_bytes < 0 ? place->from : EXEC_NOT_WAITING;
+    return destination->got_bytes < 0 ? destination->from : EXEC_NOT_WAITING;
 }
 
 /* Bytes that were lent. */
@@ -317,15 +317,15 @@ expect(ExecTransport *transport, int32_t from, int64_t tag, void *data, int64_t 
 
 /* What was awaited at @data has arrived. */
 static bool
-receive_awaited(ExecTransport *transport, ExecAwaited *place, GError **error)
+receive_awaited(ExecTransport *transport, ExecAwaited *destination, GError **error)
 {
     ExecMailbox *box = box_of(transport);
 
-    if (!wait_until(transport, waits_for_place, place, error))
+    if (!wait_until(transport, waits_for_place, destination, error))
         return false;
-    const ExecAwaited got = *place;
+    const ExecAwaited got = *destination;
     g_mutex_lock(&box->mutex);
-    exec_mailbox_take_awaited(box, place);
+    exec_mailbox_take_awaited(box, destination);
     g_mutex_unlock(&box->mutex);
     return check_length(transport, got.from, got.n_bytes, got.got_bytes, error);
 }
@@ -338,10 +338,10 @@ receive_message(ExecTransport *transport, int32_t from, int64_t tag, void *data,
 
     g_return_val_if_fail(from >= 0 && from < transport->n_ranks, false);
     g_mutex_lock(&box->mutex);
-    ExecAwaited *place = exec_mailbox_awaited(box, from, tag, data);
+    ExecAwaited *destination = exec_mailbox_awaited(box, from, tag, data);
     g_mutex_unlock(&box->mutex);
-    return place != NULL ? receive_awaited(transport, place, error)
-                         : take(transport, from, tag, EXEC_TAKE_COPY, data, n_bytes, error);
+    return destination != NULL ? receive_awaited(transport, destination, error)
+                               : take(transport, from, tag, EXEC_TAKE_COPY, data, n_bytes, error);
 }
 
 static void

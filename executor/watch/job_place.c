@@ -21,16 +21,16 @@ number_of(char **environment, const char *variable, int64_t otherwise)
                : otherwise;
 }
 
-ExecJobPlace
-exec_job_place(void)
+ExecJobRank
+exec_job_rank(void)
 {
     g_auto(GStrv) environment = g_get_environ();
 
-    return exec_job_place_of(environment);
+    return exec_job_rank_of(environment);
 }
 
-ExecJobPlace
-exec_job_place_of(char **environment)
+ExecJobRank
+exec_job_rank_of(char **environment)
 {
     static const struct {
         const char *rank, *n_ranks;
@@ -41,23 +41,23 @@ exec_job_place_of(char **environment)
         {"PMIX_RANK", "SLURM_NTASKS"},
         {"SLURM_PROCID", "SLURM_NTASKS"},
     };
-    ExecJobPlace place = {.role = EXEC_ROLE_ALONE, .n_ranks = 1};
+    ExecJobRank job_rank = {.role = EXEC_ROLE_ALONE, .n_ranks = 1};
 
     for (size_t i = 0; i < G_N_ELEMENTS(names); i++) {
         const int64_t rank = number_of(environment, names[i].rank, -1);
         if (rank < 0)
             continue;
-        place.rank = (int32_t)rank;
-        place.n_ranks = (int32_t)number_of(environment, names[i].n_ranks, 1);
+        job_rank.rank = (int32_t)rank;
+        job_rank.n_ranks = (int32_t)number_of(environment, names[i].n_ranks, 1);
         break;
     }
     if (g_environ_getenv(environment, EXEC_START_VARIABLE) != NULL)
-        place.role = EXEC_ROLE_STARTER;
+        job_rank.role = EXEC_ROLE_STARTER;
     else if (g_environ_getenv(environment, EXEC_WATCH_VARIABLE) != NULL)
-        place.role = EXEC_ROLE_LAUNCHED;
-    else if (place.n_ranks > 1)
-        place.role = EXEC_ROLE_JOINED;
-    return place;
+        job_rank.role = EXEC_ROLE_LAUNCHED;
+    else if (job_rank.n_ranks > 1)
+        job_rank.role = EXEC_ROLE_JOINED;
+    return job_rank;
 }
 
 char *

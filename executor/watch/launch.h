@@ -1,5 +1,6 @@
 /*
- * executor/watch/launch.h - runs whose ranks are processes: who am I, and starting them with mpirun.
+ * executor/watch/launch.h - runs whose ranks are processes: who am I, and starting them with
+ * mpirun.
  *
  * Ways into a run with transport mpi or nccl:
  *   alone      `degas run --transport mpi`: starts mpirun on itself, watches, passes on the product
@@ -24,12 +25,12 @@ typedef enum {
 typedef struct {
     ExecRole role;
     int32_t rank, n_ranks; /* as the environment says; alone: 0 of 1 */
-} ExecJobPlace;
+} ExecJobRank;
 
 /* From the variables that Open MPI, MPICH (PMI), PMIx and Slurm set, and our own starter. */
-ExecJobPlace exec_job_place(void);
+ExecJobRank exec_job_rank(void);
 /* The same of a process with this environment. */
-ExecJobPlace exec_job_place_of(char **environment);
+ExecJobRank exec_job_rank_of(char **environment);
 
 /* Set for the ranks that our own starter has started: which of how many. */
 #define EXEC_RANK_VARIABLE "DEGAS_RANK"

@@ -36,8 +36,8 @@ rank_of(pid_t pid, const char *program, const char *where)
     if (environment == NULL ||
         g_strcmp0(g_environ_getenv(environment, EXEC_WATCH_VARIABLE), where) != 0)
         return -1;
-    const ExecJobPlace place = exec_job_place_of(environment);
-    return place.role == EXEC_ROLE_LAUNCHED ? place.rank : -1;
+    const ExecJobRank job_rank = exec_job_rank_of(environment);
+    return job_rank.role == EXEC_ROLE_LAUNCHED ? job_rank.rank : -1;
 }
 
 static void

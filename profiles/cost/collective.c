@@ -152,15 +152,15 @@ typedef struct {
     double inner_bytes_per_s; /* one rank's rate inside it */
     double latency_s, inner_latency_s;
     double step_s, inner_step_s; /* of a ring, at the outer level and inside */
-} Placement;
+} GroupLinks;
 
 /*
  * All groups of one kind of a pipeline rank communicate at once, since its devices run the same
  * program: a node's adapters, shared_bytes_per_s, serve its D devices, and a ring with g ranks in
  * the node gets the share g / D of them (cost-model.md 3.2).
  */
-static Placement
-place(const Profile *profile, const ProfileGroup *group)
+static GroupLinks
+links(const Profile *profile, const ProfileGroup *group)
 {
     const ModelCluster *cluster = profile->cluster;
     int64_t last = profile_group_last(group);
@@ -171,7 +171,7 @@ place(const Profile *profile, const ProfileGroup *group)
     double fraction =
         network ? profile->parameters.network_fraction : profile->parameters.link_fraction;
     double inside_s = profile->parameters.link_step_s; /* beyond a link's latency, in a node */
-    Placement place = {
+    GroupLinks links = {
         .network = network,
         .n = group->n,
         .n_inner = 1,
@@ -192,31 +192,31 @@ place(const Profile *profile, const ProfileGroup *group)
         if (network && (devices == 0 || devices > node_devices(cluster, group->first)))
             devices = node_devices(cluster, group->first);
         devices = MAX(devices, 1);
-        place.n_inner = members_among(group, devices);
-        place.inner_latency_s = inner.latency_s;
-        place.inner_step_s = network
+        links.n_inner = members_among(group, devices);
+        links.inner_latency_s = inner.latency_s;
+        links.inner_step_s = network
                                  ? fmax(inner.latency_s, profile->parameters.network_inner_step_s)
                                  : inner.latency_s + inside_s;
-        place.inner_bytes_per_s = profile->parameters.link_fraction * inner.bytes_per_s;
+        links.inner_bytes_per_s = profile->parameters.link_fraction * inner.bytes_per_s;
         if (network || outer->shared_bytes_per_s > 0.0) {
             double per_device = outer->bytes_per_s;
 
             if (outer->shared_bytes_per_s > 0.0)
                 per_device = fmin(per_device,
                                   outer->shared_bytes_per_s / (double)busy_among(group, devices));
-            place.leave_bytes_per_s = fraction * per_device;
-            place.bytes_per_s = place.leave_bytes_per_s * (double)place.n_inner;
+            links.leave_bytes_per_s = fraction * per_device;
+            links.bytes_per_s = links.leave_bytes_per_s * (double)links.n_inner;
             if (outer->shared_bytes_per_s > 0.0)
-                place.bytes_per_s = fmin(place.bytes_per_s, fraction * outer->shared_bytes_per_s);
+                links.bytes_per_s = fmin(links.bytes_per_s, fraction * outer->shared_bytes_per_s);
             /* Between nodes every adapter carries a ring of its own; in a node all of a ring's
              * channels cross from one device to one other. */
             if (!network)
-                place.bytes_per_s = fmin(place.bytes_per_s, fraction * outer->bytes_per_s);
-            if (place.n_inner > 1)
-                place.bytes_per_s = fmin(place.bytes_per_s, place.inner_bytes_per_s);
+                links.bytes_per_s = fmin(links.bytes_per_s, fraction * outer->bytes_per_s);
+            if (links.n_inner > 1)
+                links.bytes_per_s = fmin(links.bytes_per_s, links.inner_bytes_per_s);
         }
     }
-    return place;
+    return links;
 }
 
 bool
@@ -224,7 +224,7 @@ profile_groups_cost_alike(const Profile *profile, const ProfileGroup *a, const P
 {
     if (a->n == 1 || b->n == 1)
         return a->n == b->n;
-    const Placement x = place(profile, a), y = place(profile, b);
+    const GroupLinks x = links(profile, a), y = links(profile, b);
     return x.network == y.network && x.n == y.n && x.n_inner == y.n_inner &&
            x.bytes_per_s == y.bytes_per_s && x.leave_bytes_per_s == y.leave_bytes_per_s &&
            x.inner_bytes_per_s == y.inner_bytes_per_s && x.latency_s == y.latency_s &&
@@ -237,39 +237,39 @@ profile_groups_cost_alike(const Profile *profile, const ProfileGroup *a, const P
 /* Messages that follow one another round a ring of all ranks: one per rank and step, most of them
  * inside the inner groups. */
 static double
-ring_latency_s(const Placement *place)
+ring_latency_s(const GroupLinks *links)
 {
-    double n_outer = ceil((double)place->n / (double)place->n_inner);
+    double n_outer = ceil((double)links->n / (double)links->n_inner);
 
-    if (place->n_inner == 1)
-        return ((double)place->n - 1.0) * place->step_s;
-    return ((double)place->n - n_outer) * place->inner_step_s + n_outer * place->step_s;
+    if (links->n_inner == 1)
+        return ((double)links->n - 1.0) * links->step_s;
+    return ((double)links->n - n_outer) * links->inner_step_s + n_outer * links->step_s;
 }
 
 /* Up or down a tree over nodes, with a chain inside each  [NCCL's double binary trees]. */
 static double
-tree_latency_s(const Placement *place)
+tree_latency_s(const GroupLinks *links)
 {
-    double n_outer = ceil((double)place->n / (double)place->n_inner);
+    double n_outer = ceil((double)links->n / (double)links->n_inner);
 
-    if (!place->network)
-        return ring_latency_s(place);
-    return ceil(log2(fmax(n_outer, 1.0))) * place->latency_s +
-           (double)(place->n_inner - 1) * place->inner_latency_s;
+    if (!links->network)
+        return ring_latency_s(links);
+    return ceil(log2(fmax(n_outer, 1.0))) * links->latency_s +
+           (double)(links->n_inner - 1) * links->inner_latency_s;
 }
 
 /* Every rank sends its share of @bytes to every other: what leaves the inner group and what stays
  * travel at once. */
 static double
-all_to_all_s(const Placement *place, double bytes)
+all_to_all_s(const GroupLinks *links, double bytes)
 {
-    double n = (double)place->n, inner = (double)place->n_inner;
-    double leaving = bytes * (n - inner) / n / place->leave_bytes_per_s;
-    double staying = bytes * (inner - 1.0) / n / place->inner_bytes_per_s;
+    double n = (double)links->n, inner = (double)links->n_inner;
+    double leaving = bytes * (n - inner) / n / links->leave_bytes_per_s;
+    double staying = bytes * (inner - 1.0) / n / links->inner_bytes_per_s;
 
-    if (place->n_inner == 1)
-        leaving = bytes * (n - 1.0) / n / place->leave_bytes_per_s;
-    return place->latency_s + fmax(leaving, staying);
+    if (links->n_inner == 1)
+        leaving = bytes * (n - 1.0) / n / links->leave_bytes_per_s;
+    return links->latency_s + fmax(leaving, staying);
 }
 
 /* The rows of @comm; false: none are measured. */
@@ -300,7 +300,7 @@ double
 profile_cost_collective_s(const Profile *profile, ModelComm comm, int64_t bytes,
                           const ProfileGroup *group)
 {
-    Placement where;
+    GroupLinks where;
     double share, ring_s, tree_s;
     ProfileOp op;
 
@@ -311,7 +311,7 @@ profile_cost_collective_s(const Profile *profile, ModelComm comm, int64_t bytes,
         return 0.0;
     if (measured_op(comm, &op) && cost_measured_bytes_s(profile, op, group->n, bytes, &ring_s))
         return ring_s;
-    where = place(profile, group);
+    where = links(profile, group);
     /* The part of the buffer that a rank sends in one half of a ring all-reduce
      * [Patarasuk and Yuan 2009]. */
     share = ((double)where.n - 1.0) / (double)where.n * (double)bytes / where.bytes_per_s;
@@ -336,7 +336,7 @@ profile_cost_collective_s(const Profile *profile, ModelComm comm, int64_t bytes,
 double
 profile_cost_broadcast_s(const Profile *profile, int64_t bytes, const ProfileGroup *group)
 {
-    Placement where;
+    GroupLinks where;
     double seconds;
 
     g_return_val_if_fail(profile != NULL && group != NULL && group->n >= 1 && bytes >= 0, 0.0);
@@ -345,7 +345,7 @@ profile_cost_broadcast_s(const Profile *profile, int64_t bytes, const ProfileGro
         return 0.0;
     if (cost_measured_bytes_s(profile, PROFILE_OP_BROADCAST, group->n, bytes, &seconds))
         return seconds;
-    where = place(profile, group);
+    where = links(profile, group);
     return profile->parameters.collective_s + ring_latency_s(&where) +
            (double)bytes / where.bytes_per_s;
 }

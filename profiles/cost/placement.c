@@ -45,35 +45,35 @@ of_stage(const PlanDegrees *d, int64_t first, int64_t stride, int64_t n)
 }
 
 ProfileGroup
-profile_placed_at(const ProfilePlacement *placement, ProfilePlaced kind, int64_t first)
+profile_group_at(const ProfileMesh *mesh, ProfileGroupKind kind, int64_t first)
 {
-    const PlanDegrees *d = placement->degrees;
-    const int64_t etp = plan_expert_tp(d, placement->conventions);
+    const PlanDegrees *d = mesh->degrees;
+    const int64_t etp = plan_expert_tp(d, mesh->conventions);
     ProfileGroup group = {.first = first, .stride = 1, .n = 1};
 
     switch (kind) {
-    case PROFILE_PLACED_TP:
+    case PROFILE_GROUP_TP:
         group = along(d, first, PLAN_DIM_TP, PLAN_DIM_TP);
         break;
-    case PROFILE_PLACED_CP:
+    case PROFILE_GROUP_CP:
         group = along(d, first, PLAN_DIM_CP, PLAN_DIM_CP);
         break;
-    case PROFILE_PLACED_EP:
+    case PROFILE_GROUP_EP:
         group = of_stage(d, first, etp, d->ep);
         break;
-    case PROFILE_PLACED_ETP:
+    case PROFILE_GROUP_ETP:
         group = of_stage(d, first, 1, etp);
         break;
-    case PROFILE_PLACED_DENSE:
+    case PROFILE_GROUP_DENSE:
         group = along(d, first, PLAN_DIM_CP, PLAN_DIM_DP);
         break;
-    case PROFILE_PLACED_EXPERT:
-        group = of_stage(d, first, d->ep * etp, plan_expert_replicas(d, placement->conventions));
+    case PROFILE_GROUP_EXPERT:
+        group = of_stage(d, first, d->ep * etp, plan_expert_replicas(d, mesh->conventions));
         break;
-    case PROFILE_PLACED_STAGE:
+    case PROFILE_GROUP_STAGE:
         group = of_stage(d, first, 1, plan_stage_devices(d));
         break;
-    case PROFILE_PLACED_N:
+    case PROFILE_GROUP_N:
         g_return_val_if_reached(group);
     }
     /* Of one that lies in one run, all that is near does the same. */
@@ -104,17 +104,17 @@ begins_group(const ProfileGroup *group, int64_t device)
 /* Of the groups of pipeline rank @rank that have the shape of @group the first of those that span
  * the outermost level.  @is_pair: every device of the stage begins one. */
 static ProfileGroup
-widest(const ProfilePlacement *placement, ProfileGroup group, int64_t rank, bool is_pair)
+widest(const ProfileMesh *mesh, ProfileGroup group, int64_t rank, bool is_pair)
 {
-    const PlanDegrees *d = placement->degrees;
+    const PlanDegrees *d = mesh->degrees;
     ProfileGroup best = group;
-    size_t outermost = level_of(placement->cluster, &group);
+    size_t outermost = level_of(mesh->cluster, &group);
 
     for (int64_t i = 1; i < plan_stage_devices(d); i++) {
         group.first = plan_stage_device(d, rank, i);
         if (!is_pair && !begins_group(&group, group.first))
             continue;
-        const size_t level = level_of(placement->cluster, &group);
+        const size_t level = level_of(mesh->cluster, &group);
         if (level > outermost) {
             outermost = level;
             best = group;
@@ -124,34 +124,34 @@ widest(const ProfilePlacement *placement, ProfileGroup group, int64_t rank, bool
 }
 
 static bool
-may_differ(const ProfilePlacement *placement, const ProfileGroup *group)
+may_differ(const ProfileMesh *mesh, const ProfileGroup *group)
 {
-    return group->n > 1 && plan_rank_order_plain(placement->degrees) != PLAN_RANK_ORDER_DEFAULT &&
-           !profile_placement_is_aligned(placement);
+    return group->n > 1 && plan_rank_order_plain(mesh->degrees) != PLAN_RANK_ORDER_DEFAULT &&
+           !profile_mesh_is_aligned(mesh);
 }
 
 ProfileGroup
-profile_placed(const ProfilePlacement *placement, ProfilePlaced kind, int64_t rank)
+profile_group_of_rank(const ProfileMesh *mesh, ProfileGroupKind kind, int64_t rank)
 {
     const ProfileGroup group =
-        profile_placed_at(placement, kind, plan_stage_device(placement->degrees, rank, 0));
+        profile_group_at(mesh, kind, plan_stage_device(mesh->degrees, rank, 0));
 
-    return kind != PROFILE_PLACED_STAGE && may_differ(placement, &group)
-               ? widest(placement, group, rank, false)
+    return kind != PROFILE_GROUP_STAGE && may_differ(mesh, &group)
+               ? widest(mesh, group, rank, false)
                : group;
 }
 
 ProfileGroup
-profile_placed_pair(const ProfilePlacement *placement, int64_t from, int64_t to)
+profile_group_pair(const ProfileMesh *mesh, int64_t from, int64_t to)
 {
-    const PlanDegrees *d = placement->degrees;
+    const PlanDegrees *d = mesh->degrees;
     ProfileGroup group =
-        profile_placed_at(placement, PROFILE_PLACED_STAGE, plan_stage_device(d, MIN(from, to), 0));
+        profile_group_at(mesh, PROFILE_GROUP_STAGE, plan_stage_device(d, MIN(from, to), 0));
 
     group.stride = ABS(to - from) * plan_stage_run(d);
     group.n = 2;
     group.per_run = group.run_stride = 0;
-    return may_differ(placement, &group) ? widest(placement, group, MIN(from, to), true) : group;
+    return may_differ(mesh, &group) ? widest(mesh, group, MIN(from, to), true) : group;
 }
 
 /* --- alignment --- */
@@ -175,11 +175,11 @@ nests_everywhere(const ModelCluster *cluster, int64_t n)
 }
 
 bool
-profile_placement_is_aligned(const ProfilePlacement *placement)
+profile_mesh_is_aligned(const ProfileMesh *mesh)
 {
-    const ModelCluster *cluster = placement->cluster;
-    const PlanDegrees *d = placement->degrees;
-    const int64_t experts = d->ep * plan_expert_tp(d, placement->conventions);
+    const ModelCluster *cluster = mesh->cluster;
+    const PlanDegrees *d = mesh->degrees;
+    const int64_t experts = d->ep * plan_expert_tp(d, mesh->conventions);
     const int64_t run = plan_stage_run(d);
     PlanDim dims[PLAN_DIM_N];
     int64_t n = 1;
@@ -198,13 +198,13 @@ profile_placement_is_aligned(const ProfilePlacement *placement)
 }
 
 void
-profile_placement_counts(const ProfilePlacement *placement, ProfilePlacementCounts *counts)
+profile_mesh_counts(const ProfileMesh *mesh, ProfileMeshCounts *counts)
 {
-    const ModelCluster *cluster = placement->cluster;
+    const ModelCluster *cluster = mesh->cluster;
 
     memset(counts, 0, sizeof *counts);
-    for (int kind = 0; kind < PROFILE_PLACED_N; kind++) {
-        const ProfileGroup group = profile_placed_at(placement, (ProfilePlaced)kind, 0);
+    for (int kind = 0; kind < PROFILE_GROUP_N; kind++) {
+        const ProfileGroup group = profile_group_at(mesh, (ProfileGroupKind)kind, 0);
         for (guint i = 0; i < cluster->levels->len; i++) {
             int64_t first, n;
             model_cluster_group(cluster, i, 0, &first, &n);

@@ -30,7 +30,7 @@ typedef struct {
     const ModelDevice *device;
     ProfileGroup groups[MODEL_GROUP_N];
     int64_t memory_bytes; /* the least */
-} WorkloadPlace;
+} WorkloadLocation;
 
 /* Bytes of a stored weight or activation: fp8 is a format of products' operands only. */
 static inline int64_t
@@ -52,15 +52,14 @@ workload_build_stage(const WorkloadBuild *build, int32_t chain, int32_t stage)
 }
 
 /* Where the plan's groups lie. */
-static inline ProfilePlacement
-workload_build_placement(const WorkloadBuild *build)
+static inline ProfileMesh
+workload_build_mesh(const WorkloadBuild *build)
 {
-    return (ProfilePlacement){build->profile->cluster, &build->plan->degrees,
-                              &build->plan->conventions};
+    return (ProfileMesh){build->profile->cluster, &build->plan->degrees, &build->plan->conventions};
 }
 
 /* The group of @kind that stands for those of pipeline rank @rank. */
-ProfileGroup workload_build_group(const WorkloadBuild *build, ProfilePlaced kind, int32_t rank);
+ProfileGroup workload_build_group(const WorkloadBuild *build, ProfileGroupKind kind, int32_t rank);
 
 /* Shape of (class, slice). */
 ModelShape workload_build_shape(const WorkloadBuild *build, int32_t class_, int32_t slice);
@@ -71,7 +70,7 @@ int64_t workload_build_layer_of_kind(const WorkloadBuild *build, int kind);
 
 /* --- workload_place.c --- */
 
-WorkloadPlace workload_build_place(const WorkloadBuild *build, int32_t rank);
+WorkloadLocation workload_build_location(const WorkloadBuild *build, int32_t rank);
 
 /* Price and power of a device, means over the plan's devices; 0 where one is not known. */
 void workload_build_set_rates(const WorkloadBuild *build, Workload *workload);
@@ -80,8 +79,8 @@ void workload_build_set_rates(const WorkloadBuild *build, Workload *workload);
 void workload_build_node(const ModelCluster *cluster, int64_t rank, int64_t *first, int64_t *n);
 
 /* Whether ops at both places cost the same: device kind, and how every group lies. */
-bool workload_build_same_costs(const WorkloadBuild *build, const WorkloadPlace *a,
-                               const WorkloadPlace *b);
+bool workload_build_same_costs(const WorkloadBuild *build, const WorkloadLocation *a,
+                               const WorkloadLocation *b);
 
 /* --- workload_links.c --- */
 
@@ -89,18 +88,18 @@ bool workload_build_same_costs(const WorkloadBuild *build, const WorkloadPlace *
 WorkloadLinks *workload_build_links(const WorkloadBuild *build);
 
 /* Adds what a device gives to each level of the network in the collectives of one part's @pass. */
-void workload_build_add_traffic(const WorkloadBuild *build, const WorkloadPlace *place,
+void workload_build_add_traffic(const WorkloadBuild *build, const WorkloadLocation *location,
                                 const ProfileQuery *query, ProfilePass pass,
                                 double traffic_bytes[MODEL_CLUSTER_MAX_LEVELS]);
 
 /* --- workload_ops.c --- */
 
 /* What a pass of a layer, the embedding or the head asks of cost.h. */
-ProfileQuery workload_build_query(const WorkloadBuild *build, const WorkloadPlace *place,
+ProfileQuery workload_build_query(const WorkloadBuild *build, const WorkloadLocation *location,
                                   ModelPart part, int64_t layer, const ModelShape *shape);
 
 /* Fills workload->ops; @places by pipeline rank. */
-void workload_build_set_ops(const WorkloadBuild *build, const WorkloadPlace *places,
+void workload_build_set_ops(const WorkloadBuild *build, const WorkloadLocation *locations,
                             Workload *workload);
 
 /* --- workload_zero3.c --- */
@@ -116,8 +115,8 @@ typedef struct {
 
 /* Sets zero3_s, waits_s and adds its traffic: parameters are gathered for forward, for what is
  * computed again and for backward, and gradients scattered after it. */
-void workload_build_zero3(const WorkloadBuild *build, const WorkloadPlace *place, int32_t rank,
-                          ModelPart part, int64_t layer, PlanRecompute recompute,
+void workload_build_zero3(const WorkloadBuild *build, const WorkloadLocation *location,
+                          int32_t rank, ModelPart part, int64_t layer, PlanRecompute recompute,
                           WorkloadPartCost *cost);
 
 /* Adds to the costs of an op's parts, in the order of its forward, what computing does not hide of
@@ -178,10 +177,10 @@ WorkloadAhead *workload_build_ahead(const WorkloadBuild *build);
 /* Of a layer or an end: what it keeps, and what the executor has whole while it is at work where
  * the rank keeps a share of it: weights (ZeRO 3), and gradients until they are reduced (2, 3). */
 typedef struct {
-    int64_t kept, weight_kept;
-    int64_t weights, gradients;
-    int64_t own[SCHEDULE_OP_N]; /* while it is at work, beside the op's workspace */
-    int layer_kind;             /* -1: an end */
+    int64_t kept_bytes, weight_kept_bytes;
+    int64_t weights_bytes, gradients_bytes;
+    int64_t own_bytes[SCHEDULE_OP_N]; /* while it is at work, beside the op's workspace */
+    int layer_kind;                   /* -1: an end */
 } WorkloadWholePart;
 
 WorkloadWholePart workload_build_whole(const WorkloadBuild *build, ModelPart part, int64_t layer,
@@ -192,7 +191,7 @@ typedef struct {
     const WorkloadWholePart *parts;
     int64_t n_parts;
     bool embedding;           /* the first part is */
-    int64_t again;            /* of the workspace: what a layer computes again */
+    int64_t again_bytes;      /* of the workspace: what a layer computes again */
     int64_t ahead_most_bytes; /* WorkloadAhead.most_bytes of the rank */
 } WorkloadWhole;
 

@@ -80,7 +80,7 @@ profile_parameter_source(const Profile *profile, int i)
 /* --- single ops --- */
 
 typedef struct {
-    const WorkloadPlace *place;
+    const WorkloadLocation *location;
     const ModelOp *op;
     ProfilePass pass;
     Dtype dtype;
@@ -90,8 +90,8 @@ static double
 op_time(const Profile *profile, const void *user_data)
 {
     const OpQuery *query = user_data;
-    const ProfileCost cost = profile_cost_op(profile, query->place->device, query->op, query->pass,
-                                             query->dtype, query->place->groups);
+    const ProfileCost cost = profile_cost_op(profile, query->location->device, query->op,
+                                             query->pass, query->dtype, query->location->groups);
     double seconds = 0.0;
 
     for (int i = 0; i < PROFILE_PART_N; i++)
@@ -146,7 +146,7 @@ inputs_of(const ModelOp *op, bool backward)
 
 typedef struct {
     const WorkloadBuild *build;
-    const WorkloadPlace *place;
+    const WorkloadLocation *location;
     ProfileExplanation *explanation;
 } Explainer;
 
@@ -174,7 +174,7 @@ static void
 add_op(const Explainer *e, ModelPart part, const ModelOp *op, ProfilePass pass, const char *when,
        int64_t n)
 {
-    const OpQuery query = {e->place, op, pass, e->build->plan->dtype};
+    const OpQuery query = {e->location, op, pass, e->build->plan->dtype};
     const double each = op_time(e->build->profile, &query);
     ProfileCostLine line = {.formula = formula_of(op), .n = n, .total_s = each * (double)n};
 
@@ -232,7 +232,7 @@ add_part(const Explainer *e, const PlanStage *stage, ModelPart part, int64_t lay
     const PlanRecompute recompute =
         part == MODEL_PART_LAYER ? stage->recompute : PLAN_RECOMPUTE_NONE;
     const int64_t n = n_parts * e->build->plan->n_micro_batches;
-    const ProfileQuery query = workload_build_query(e->build, e->place, part, layer, &shape);
+    const ProfileQuery query = workload_build_query(e->build, e->location, part, layer, &shape);
     ModelOp ops[MODEL_MAX_OPS];
     const size_t n_ops = model_ops(e->build->arch, part, layer, &shape, ops);
     const bool has_forward = add_measured(e, &query, PROFILE_PASS_FORWARD, "forward", n);
@@ -437,7 +437,7 @@ profile_explain(const ModelArch *arch, const Profile *profile, const Plan *plan,
     g_autoptr(Workload) workload = workload_new(arch, profile, plan, 0, error);
     g_autofree int64_t *contexts = NULL;
     WorkloadBuild build;
-    WorkloadPlace place;
+    WorkloadLocation location;
 
     g_return_val_if_fail(explanation != NULL && rank >= 0, false);
 
@@ -457,13 +457,13 @@ profile_explain(const ModelArch *arch, const Profile *profile, const Plan *plan,
         .class_sequences = &plan->micro_batch,
         .contexts = contexts,
     };
-    place = workload_build_place(&build, rank);
+    location = workload_build_location(&build, rank);
     *explanation = (ProfileExplanation){g_array_new(FALSE, TRUE, sizeof(ProfileCostLine)),
                                         g_array_new(FALSE, TRUE, sizeof(ProfileMemoryLine))};
     g_array_set_clear_func(explanation->costs, cost_line_clear);
     g_array_set_clear_func(explanation->memory, memory_line_clear);
-    add_stages(&(Explainer){&build, &place, explanation}, rank);
-    add_rest(&(Explainer){&build, &place, explanation}, rank);
+    add_stages(&(Explainer){&build, &location, explanation}, rank);
+    add_rest(&(Explainer){&build, &location, explanation}, rank);
     g_array_sort(explanation->costs, compare_costs);
     g_array_sort(explanation->memory, compare_memory);
     return true;

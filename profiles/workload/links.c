@@ -175,7 +175,7 @@ cross_rank(Maker *maker, int32_t rank, int64_t n_runs, int64_t *begin)
     const PlanDegrees *d = &maker->build->plan->degrees;
     const size_t n_levels = profile->cluster->levels->len;
     const int64_t run = plan_stage_run(d);
-    const ProfileGroup stage = workload_build_group(maker->build, PROFILE_PLACED_STAGE, rank);
+    const ProfileGroup stage = workload_build_group(maker->build, PROFILE_GROUP_STAGE, rank);
 
     g_array_set_size(maker->shared, 0);
     for (size_t level = 0; level < n_levels; level++) {
@@ -227,7 +227,7 @@ workload_build_links(const WorkloadBuild *build)
 }
 
 void
-workload_build_add_traffic(const WorkloadBuild *build, const WorkloadPlace *place,
+workload_build_add_traffic(const WorkloadBuild *build, const WorkloadLocation *location,
                            const ProfileQuery *query, ProfilePass pass,
                            double traffic_bytes[MODEL_CLUSTER_MAX_LEVELS])
 {
@@ -241,5 +241,5 @@ workload_build_add_traffic(const WorkloadBuild *build, const WorkloadPlace *plac
             profile_collective_traffic(
                 build->profile,
                 pass == PROFILE_PASS_FORWARD ? ops[i].forward_comm : ops[i].backward_comm,
-                ops[i].comm_bytes, &place->groups[ops[i].group], traffic_bytes);
+                ops[i].comm_bytes, &location->groups[ops[i].group], traffic_bytes);
 }

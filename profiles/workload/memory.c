@@ -47,10 +47,10 @@ set_executor_transients(const ModelArch *arch, const ModelShape *shape, int64_t 
 {
     const ModelScratchBytes scratch = model_scratch_bytes(arch, shape);
 
-    sum->backward_transient = scratch.backward;
-    sum->input_transient =
-        scratch.input +
-        (late_input > 0 ? late_input : sum->weight_saved - sum->early_saved_for_weight);
+    sum->backward_transient_bytes = scratch.backward_bytes;
+    sum->input_transient_bytes =
+        scratch.input_bytes +
+        (late_input > 0 ? late_input : sum->weight_saved_bytes - sum->early_saved_for_weight_bytes);
 }
 
 WorkloadPartBytes
@@ -65,33 +65,35 @@ workload_part_bytes(const ModelArch *arch, ModelPart part, int64_t layer, const 
     for (size_t i = 0; i < n_ops; i++) {
         int64_t output = 0; /* of a product */
 
-        sum.saved += ops[i].saved_bytes;
-        sum.late_saved += ops[i].late ? ops[i].saved_bytes : 0;
-        sum.late_backward = MAX(sum.late_backward, ops[i].late_backward_bytes);
-        sum.saved_kv += ops[i].saved_kv_bytes;
-        sum.weight_saved += ops[i].saved_for_weight_bytes + ops[i].output_gradient_bytes;
-        sum.early_saved_for_weight += ops[i].late ? 0 : ops[i].saved_for_weight_bytes;
+        sum.saved_bytes += ops[i].saved_bytes;
+        sum.late_saved_bytes += ops[i].late ? ops[i].saved_bytes : 0;
+        sum.late_backward_bytes = MAX(sum.late_backward_bytes, ops[i].late_backward_bytes);
+        sum.saved_kv_bytes += ops[i].saved_kv_bytes;
+        sum.weight_saved_bytes += ops[i].saved_for_weight_bytes + ops[i].output_gradient_bytes;
+        sum.early_saved_for_weight_bytes += ops[i].late ? 0 : ops[i].saved_for_weight_bytes;
         if (ops[i].core_attention)
-            sum.core_attention += ops[i].saved_bytes - ops[i].saved_kv_bytes;
+            sum.core_attention_bytes += ops[i].saved_bytes - ops[i].saved_kv_bytes;
         if (ops[i].kind == MODEL_OP_GEMM && !ops[i].output_stays) {
             double bytes = (double)ops[i].count * (double)ops[i].m * (double)ops[i].n * element;
 
             output = (int64_t)MIN(bytes, (double)MODEL_MAX_BYTES);
         }
-        sum.forward_transient = MAX(sum.forward_transient, output + ops[i].forward_transient_bytes);
-        sum.backward_transient =
-            MAX(sum.backward_transient, output + ops[i].backward_transient_bytes);
+        sum.forward_transient_bytes =
+            MAX(sum.forward_transient_bytes, output + ops[i].forward_transient_bytes);
+        sum.backward_transient_bytes =
+            MAX(sum.backward_transient_bytes, output + ops[i].backward_transient_bytes);
         output += next_input_bytes(ops, n_ops, i);
-        sum.input_transient = MAX(sum.input_transient, output + ops[i].backward_transient_bytes);
+        sum.input_transient_bytes =
+            MAX(sum.input_transient_bytes, output + ops[i].backward_transient_bytes);
         late_input = MAX(late_input, ops[i].late_input_bytes);
-        sum.passing_transient =
-            MAX(sum.passing_transient, output + ops[i].forward_transient_bytes +
-                                           (ops[i].core_attention ? ops[i].saved_bytes : 0));
+        sum.passing_transient_bytes =
+            MAX(sum.passing_transient_bytes, output + ops[i].forward_transient_bytes +
+                                                 (ops[i].core_attention ? ops[i].saved_bytes : 0));
     }
     /* Late blocks come on top of those that the layer has from the beginning. */
-    if (sum.late_saved > 0)
-        sum.passing_transient =
-            sum.forward_transient + sum.saved - model_boundary_bytes(arch, shape);
+    if (sum.late_saved_bytes > 0)
+        sum.passing_transient_bytes =
+            sum.forward_transient_bytes + sum.saved_bytes - model_boundary_bytes(arch, shape);
     if (part == MODEL_PART_LAYER && shape->row_blocks)
         set_executor_transients(arch, shape, late_input, &sum);
     return sum;
@@ -104,30 +106,33 @@ workload_part_bytes(const ModelArch *arch, ModelPart part, int64_t layer, const 
  */
 WorkloadHeldBytes
 workload_held_bytes(const WorkloadPartBytes *part, PlanRecompute recompute, bool sliced,
-                    int64_t boundary)
+                    int64_t boundary_bytes)
 {
-    const int64_t kv = sliced ? part->saved_kv : 0;
-    const int64_t all = part->saved - kv;
-    const int64_t again = recompute == PLAN_RECOMPUTE_SELECTIVE ? part->core_attention
+    const int64_t kv = sliced ? part->saved_kv_bytes : 0;
+    const int64_t all = part->saved_bytes - kv;
+    const int64_t again = recompute == PLAN_RECOMPUTE_SELECTIVE ? part->core_attention_bytes
                           : recompute == PLAN_RECOMPUTE_FULL    ? all
                                                                 : 0;
-    const int64_t again_late = recompute == PLAN_RECOMPUTE_FULL ? part->late_saved : 0;
-    const int64_t kept = all - again + (recompute == PLAN_RECOMPUTE_FULL ? boundary : 0);
-    const int64_t input = again + part->input_transient + boundary;
+    const int64_t again_late = recompute == PLAN_RECOMPUTE_FULL ? part->late_saved_bytes : 0;
+    const int64_t kept = all - again + (recompute == PLAN_RECOMPUTE_FULL ? boundary_bytes : 0);
+    const int64_t input = again + part->input_transient_bytes + boundary_bytes;
 
     return (WorkloadHeldBytes){
-        .kept = kept,
-        .kv = kv,
-        .weight_kept = part->weight_saved,
-        .forward_workspace = recompute == PLAN_RECOMPUTE_FULL
-                                 ? MAX(part->forward_transient, part->passing_transient + boundary)
-                                 : part->forward_transient,
-        .backward_workspace = again - again_late + part->backward_transient + boundary,
-        .late_backward = part->late_backward > 0 ? again_late + part->late_backward : 0,
-        .input_workspace = input - CLAMP(part->weight_saved - kept, 0, input),
-        .again_input = recompute == PLAN_RECOMPUTE_FULL
-                           ? all - part->late_saved - part->early_saved_for_weight
-                           : 0,
+        .kept_bytes = kept,
+        .kv_bytes = kv,
+        .weight_kept_bytes = part->weight_saved_bytes,
+        .forward_workspace_bytes =
+            recompute == PLAN_RECOMPUTE_FULL
+                ? MAX(part->forward_transient_bytes, part->passing_transient_bytes + boundary_bytes)
+                : part->forward_transient_bytes,
+        .backward_workspace_bytes =
+            again - again_late + part->backward_transient_bytes + boundary_bytes,
+        .late_backward_bytes =
+            part->late_backward_bytes > 0 ? again_late + part->late_backward_bytes : 0,
+        .input_workspace_bytes = input - CLAMP(part->weight_saved_bytes - kept, 0, input),
+        .again_input_bytes = recompute == PLAN_RECOMPUTE_FULL
+                                 ? all - part->late_saved_bytes - part->early_saved_for_weight_bytes
+                                 : 0,
     };
 }
 
@@ -136,14 +141,14 @@ static void
 add_part(const WorkloadHeldBytes *part, WorkloadOp *op)
 {
     const int64_t workspace[SCHEDULE_OP_N] = {
-        [SCHEDULE_OP_FORWARD] = part->forward_workspace,
-        [SCHEDULE_OP_BACKWARD] = part->backward_workspace,
-        [SCHEDULE_OP_BACKWARD_INPUT] = part->input_workspace,
+        [SCHEDULE_OP_FORWARD] = part->forward_workspace_bytes,
+        [SCHEDULE_OP_BACKWARD] = part->backward_workspace_bytes,
+        [SCHEDULE_OP_BACKWARD_INPUT] = part->input_workspace_bytes,
     };
 
-    workload_build_add(&op->activation_bytes, part->kept);
-    workload_build_add(&op->weight_activation_bytes, part->weight_kept);
-    workload_build_add(&op->kv_bytes, part->kv);
+    workload_build_add(&op->activation_bytes, part->kept_bytes);
+    workload_build_add(&op->weight_activation_bytes, part->weight_kept_bytes);
+    workload_build_add(&op->kv_bytes, part->kv_bytes);
     for (int kind = 0; kind < SCHEDULE_OP_N; kind++)
         op->workspace_bytes[kind] = MAX(op->workspace_bytes[kind], workspace[kind]);
 }
@@ -155,8 +160,8 @@ end_held(const WorkloadBuild *build, ModelPart end, const ModelShape *shape)
     WorkloadPartBytes bytes = workload_part_bytes(build->arch, end, 0, shape);
     const int64_t least = end == MODEL_PART_HEAD ? head_transient_bytes(build, shape) : 0;
 
-    bytes.backward_transient = MAX(bytes.backward_transient, least);
-    bytes.input_transient = MAX(bytes.input_transient, least);
+    bytes.backward_transient_bytes = MAX(bytes.backward_transient_bytes, least);
+    bytes.input_transient_bytes = MAX(bytes.input_transient_bytes, least);
     return workload_held_bytes(&bytes, PLAN_RECOMPUTE_NONE, build->n_slices > 1, 0);
 }
 
@@ -187,10 +192,11 @@ share_blocks(const WorkloadHeldBytes layers[WORKLOAD_LAYER_KINDS],
 
     for (int kind = 0; kind < WORKLOAD_LAYER_KINDS; kind++)
         if (known[kind])
-            again = MAX(again, layers[kind].again_input);
+            again = MAX(again, layers[kind].again_input_bytes);
     for (int kind = 0; kind < WORKLOAD_LAYER_KINDS; kind++)
         if (known[kind])
-            least = MIN(least, layers[kind].input_workspace + again - layers[kind].again_input);
+            least = MIN(least, layers[kind].input_workspace_bytes + again -
+                                   layers[kind].again_input_bytes);
     if (least == INT64_MAX)
         return;
     op->workspace_bytes[SCHEDULE_OP_BACKWARD_INPUT] = least = MAX(ends_input, least);
@@ -200,9 +206,9 @@ share_blocks(const WorkloadHeldBytes layers[WORKLOAD_LAYER_KINDS],
         if (part->layer_kind < 0)
             continue;
         const WorkloadHeldBytes *held = &layers[part->layer_kind];
-        part->own[SCHEDULE_OP_BACKWARD] = held->late_backward;
-        part->own[SCHEDULE_OP_BACKWARD_INPUT] =
-            MAX(0, held->input_workspace + again - held->again_input - least);
+        part->own_bytes[SCHEDULE_OP_BACKWARD] = held->late_backward_bytes;
+        part->own_bytes[SCHEDULE_OP_BACKWARD_INPUT] =
+            MAX(0, held->input_workspace_bytes + again - held->again_input_bytes - least);
     }
 }
 
@@ -212,7 +218,7 @@ workload_build_op_memory(const WorkloadBuild *build, const PlanStage *stage, int
 {
     const Plan *plan = build->plan;
     ModelShape shape = workload_build_shape(build, class_, slice);
-    int64_t boundary = model_boundary_bytes(build->arch, &shape), again = 0;
+    int64_t boundary_bytes = model_boundary_bytes(build->arch, &shape), again = 0;
     const WorkloadHeldBytes head = end_held(build, MODEL_PART_HEAD, &shape);
     const WorkloadHeldBytes embedding = end_held(build, MODEL_PART_EMBEDDING, &shape);
     g_autoptr(GArray) whole = plan->conventions.framework == PLAN_FRAMEWORK_DEGAS
@@ -231,9 +237,9 @@ workload_build_op_memory(const WorkloadBuild *build, const PlanStage *stage, int
             const WorkloadPartBytes bytes =
                 workload_part_bytes(build->arch, MODEL_PART_LAYER, layer, &shape);
             kinds[kind] =
-                workload_held_bytes(&bytes, stage->recompute, build->n_slices > 1, boundary);
+                workload_held_bytes(&bytes, stage->recompute, build->n_slices > 1, boundary_bytes);
             if (stage->recompute == PLAN_RECOMPUTE_FULL)
-                again = MAX(again, bytes.saved);
+                again = MAX(again, bytes.saved_bytes);
         }
         known[kind] = true;
         add_whole_part(build, MODEL_PART_LAYER, layer, &kinds[kind], whole, op);
@@ -242,8 +248,8 @@ workload_build_op_memory(const WorkloadBuild *build, const PlanStage *stage, int
         add_whole_part(build, MODEL_PART_HEAD, 0, &head, whole, op);
     if (whole != NULL)
         share_blocks(kinds, known,
-                     MAX(stage->embedding ? embedding.input_workspace : 0,
-                         stage->head ? head.input_workspace : 0),
+                     MAX(stage->embedding ? embedding.input_workspace_bytes : 0,
+                         stage->head ? head.input_workspace_bytes : 0),
                      whole, op);
     if (whole != NULL)
         workload_build_add_whole(
@@ -252,7 +258,7 @@ workload_build_op_memory(const WorkloadBuild *build, const PlanStage *stage, int
                 .parts = (const WorkloadWholePart *)(const void *)whole->data,
                 .n_parts = whole->len,
                 .embedding = stage->embedding,
-                .again = again,
+                .again_bytes = again,
                 .ahead_most_bytes =
                     build->ahead == NULL ? 0 : build->ahead->most_bytes[stage->rank],
             },

@@ -97,23 +97,23 @@ static const ProfilePass pass_of_op[SCHEDULE_OP_N] = {
 
 /* What the collectives of all passes give to the network; full recompute repeats the forward's. */
 static void
-set_traffic(const WorkloadBuild *build, const WorkloadPlace *place, const ProfileQuery *query,
+set_traffic(const WorkloadBuild *build, const WorkloadLocation *location, const ProfileQuery *query,
             PlanRecompute recompute, WorkloadPartCost *cost)
 {
     const bool repeats = query->part == MODEL_PART_LAYER && recompute == PLAN_RECOMPUTE_FULL;
 
     memset(cost->traffic_bytes, 0, sizeof cost->traffic_bytes);
     for (int kind = 0; kind < SCHEDULE_OP_N; kind++) {
-        workload_build_add_traffic(build, place, query, pass_of_op[kind],
+        workload_build_add_traffic(build, location, query, pass_of_op[kind],
                                    cost->traffic_bytes[kind]);
         if (repeats && (kind == SCHEDULE_OP_BACKWARD || kind == SCHEDULE_OP_BACKWARD_INPUT))
-            workload_build_add_traffic(build, place, query, PROFILE_PASS_FORWARD,
+            workload_build_add_traffic(build, location, query, PROFILE_PASS_FORWARD,
                                        cost->traffic_bytes[kind]);
     }
 }
 
 ProfileQuery
-workload_build_query(const WorkloadBuild *build, const WorkloadPlace *place, ModelPart part,
+workload_build_query(const WorkloadBuild *build, const WorkloadLocation *location, ModelPart part,
                      int64_t layer, const ModelShape *shape)
 {
     ProfileQuery query = {
@@ -121,7 +121,7 @@ workload_build_query(const WorkloadBuild *build, const WorkloadPlace *place, Mod
         .part = part,
         .layer = layer,
         .shape = *shape,
-        .rank = place->device_rank,
+        .rank = location->device_rank,
         .overlap_tp = build->plan->conventions.overlap_tp,
         .accumulate_bytes_per_weight = workload_accumulate_bytes(
             build->plan->dtype, &build->plan->conventions, accumulates_in_product(build->plan),
@@ -130,15 +130,15 @@ workload_build_query(const WorkloadBuild *build, const WorkloadPlace *place, Mod
         .host_kernel_s = workload_host_kernel_s(build->plan->conventions.framework),
     };
 
-    memcpy(query.groups, place->groups, sizeof query.groups);
+    memcpy(query.groups, location->groups, sizeof query.groups);
     return query;
 }
 
 static WorkloadPartCost
-part_cost(const WorkloadBuild *build, const WorkloadPlace *place, int32_t rank, ModelPart part,
-          int64_t layer, const ModelShape *shape, PlanRecompute recompute)
+part_cost(const WorkloadBuild *build, const WorkloadLocation *location, int32_t rank,
+          ModelPart part, int64_t layer, const ModelShape *shape, PlanRecompute recompute)
 {
-    const ProfileQuery query = workload_build_query(build, place, part, layer, shape);
+    const ProfileQuery query = workload_build_query(build, location, part, layer, shape);
     WorkloadPartCost result;
 
     for (int kind = 0; kind < SCHEDULE_OP_N; kind++)
@@ -155,11 +155,11 @@ part_cost(const WorkloadBuild *build, const WorkloadPlace *place, int32_t rank, 
             cost->host_s += again.host_s;
         }
     }
-    set_traffic(build, place, &query, recompute, &result);
+    set_traffic(build, location, &query, recompute, &result);
     memset(result.zero3_s, 0, sizeof result.zero3_s);
     if (build->plan->zero_stage < 3)
         return result;
-    workload_build_zero3(build, place, rank, part, layer, recompute, &result);
+    workload_build_zero3(build, location, rank, part, layer, recompute, &result);
     if (!workload_build_parts_meet(build))
         workload_build_hide(build, 1, &(WorkloadPartCost *){&result});
     return result;
@@ -230,12 +230,12 @@ message_between(const WorkloadBuild *build, int32_t from, int32_t to, int64_t by
     const PlanConventions *c = &build->plan->conventions;
     const Profile *profile = build->profile;
     bool whole = d->tp == 1 || build->plan->sequence_parallel;
-    const ProfilePlacement placement = workload_build_placement(build);
-    const ProfileGroup pair = profile_placed_pair(&placement, from, to);
+    const ProfileMesh mesh = workload_build_mesh(build);
+    const ProfileGroup pair = profile_group_pair(&mesh, from, to);
     const int64_t rank_a = from < to ? pair.first : profile_group_last(&pair);
     const int64_t rank_b = from < to ? profile_group_last(&pair) : pair.first;
-    const ProfileGroup group = profile_placed(&placement, PROFILE_PLACED_TP, to);
-    ProfileGroup senders = profile_placed(&placement, PROFILE_PLACED_STAGE, from);
+    const ProfileGroup group = profile_group_of_rank(&mesh, PROFILE_GROUP_TP, to);
+    ProfileGroup senders = profile_group_of_rank(&mesh, PROFILE_GROUP_STAGE, from);
     int64_t node_first, node_n, sent = bytes;
     double send_s, empty_s, spread_s = 0.0, buffered;
 
@@ -305,14 +305,14 @@ typedef struct {
 } LayerCosts;
 
 static WorkloadPartCost *
-layer_cost(const WorkloadBuild *build, const WorkloadPlace *place, int32_t rank,
+layer_cost(const WorkloadBuild *build, const WorkloadLocation *location, int32_t rank,
            const ModelShape *shape, int64_t layer, PlanRecompute recompute, LayerCosts *costs)
 {
     int kind = workload_build_layer_kind(build, layer);
     WorkloadPartCost *cost = &costs->layers[kind][recompute];
 
     if (!costs->known[kind][recompute]) {
-        *cost = part_cost(build, place, rank, MODEL_PART_LAYER, layer, shape, recompute);
+        *cost = part_cost(build, location, rank, MODEL_PART_LAYER, layer, shape, recompute);
         costs->known[kind][recompute] = true;
     }
     return cost;
@@ -320,7 +320,7 @@ layer_cost(const WorkloadBuild *build, const WorkloadPlace *place, int32_t rank,
 
 /* Embedding, layers and head of a stage. */
 static void
-add_parts(const WorkloadBuild *build, const WorkloadPlace *place, const PlanStage *stage,
+add_parts(const WorkloadBuild *build, const WorkloadLocation *location, const PlanStage *stage,
           const ModelShape *shape, LayerCosts *costs, OpTimes *times)
 {
     const size_t n = (size_t)stage->n_layers + 2;
@@ -331,15 +331,16 @@ add_parts(const WorkloadBuild *build, const WorkloadPlace *place, const PlanStag
     int64_t n_parts = 0;
 
     if (stage->embedding) {
-        embedding = part_cost(build, place, stage->rank, MODEL_PART_EMBEDDING, 0, shape,
+        embedding = part_cost(build, location, stage->rank, MODEL_PART_EMBEDDING, 0, shape,
                               PLAN_RECOMPUTE_NONE);
         parts[n_parts++] = &embedding;
     }
     for (int64_t i = 0; i < stage->n_layers; i++)
-        parts[n_parts++] = layer_cost(build, place, stage->rank, shape, stage->first_layer + i,
+        parts[n_parts++] = layer_cost(build, location, stage->rank, shape, stage->first_layer + i,
                                       stage->recompute, costs);
     if (stage->head) {
-        head = part_cost(build, place, stage->rank, MODEL_PART_HEAD, 0, shape, PLAN_RECOMPUTE_NONE);
+        head =
+            part_cost(build, location, stage->rank, MODEL_PART_HEAD, 0, shape, PLAN_RECOMPUTE_NONE);
         parts[n_parts++] = &head;
     }
     for (int64_t i = 0; meet && i < n_parts; i++) {
@@ -358,14 +359,14 @@ add_parts(const WorkloadBuild *build, const WorkloadPlace *place, const PlanStag
 }
 
 static void
-set_op(const WorkloadBuild *build, const WorkloadPlace *place, int32_t chain, int32_t stage,
+set_op(const WorkloadBuild *build, const WorkloadLocation *location, int32_t chain, int32_t stage,
        int32_t class_, int32_t slice, LayerCosts *costs, WorkloadOp *op, int64_t *last_bytes)
 {
     const PlanStage *part = workload_build_stage(build, chain, stage);
     ModelShape shape = workload_build_shape(build, class_, slice);
     OpTimes times = {.source = PROFILE_SOURCE_MEASURED};
 
-    add_parts(build, place, part, &shape, costs, &times);
+    add_parts(build, location, part, &shape, costs, &times);
     store_times(&times, op);
     set_messages(build, chain, stage, class_, slice, op);
     workload_build_op_memory(build, part, class_, slice, op, last_bytes);
@@ -412,22 +413,24 @@ copy_stage(const WorkloadBuild *build, int32_t chain, int32_t stage, int64_t n_s
 
 /* Stage after stage; costs are kept while the places of successive stages cost the same. */
 void
-workload_build_set_ops(const WorkloadBuild *build, const WorkloadPlace *places, Workload *workload)
+workload_build_set_ops(const WorkloadBuild *build, const WorkloadLocation *locations,
+                       Workload *workload)
 {
     int64_t n_shapes = (int64_t)build->n_classes * build->n_slices;
     g_autofree LayerCosts *costs = g_new0(LayerCosts, n_shapes);
-    const WorkloadPlace *costs_at = NULL;
+    const WorkloadLocation *costs_at = NULL;
     /* Of an op's last_bytes. */
     const int64_t n_last =
         workload->ahead == NULL ? 0 : (int64_t)SCHEDULE_OP_N * workload->ahead->depth;
 
     for (int32_t chain = 0; chain < build->n_chains; chain++) {
         for (int32_t stage = 0; stage < build->n_stages; stage++) {
-            const WorkloadPlace *place = &places[workload_build_stage(build, chain, stage)->rank];
+            const WorkloadLocation *location =
+                &locations[workload_build_stage(build, chain, stage)->rank];
             const int64_t first = (int64_t)(chain * build->n_stages + stage) * n_shapes;
             WorkloadOp *ops = &workload->ops[first];
             int64_t *last_bytes = n_last == 0 ? NULL : &workload->ahead->last_bytes[first * n_last];
-            bool same = costs_at != NULL && workload_build_same_costs(build, costs_at, place);
+            bool same = costs_at != NULL && workload_build_same_costs(build, costs_at, location);
 
             if (same && stage > 0 &&
                 same_contents(build, workload_build_stage(build, chain, stage - 1),
@@ -437,9 +440,9 @@ workload_build_set_ops(const WorkloadBuild *build, const WorkloadPlace *places, 
             }
             if (!same)
                 memset(costs, 0, (size_t)n_shapes * sizeof *costs);
-            costs_at = place;
+            costs_at = location;
             for (int64_t i = 0; i < n_shapes; i++)
-                set_op(build, place, chain, stage, (int32_t)(i / build->n_slices),
+                set_op(build, location, chain, stage, (int32_t)(i / build->n_slices),
                        (int32_t)(i % build->n_slices), &costs[i], &ops[i],
                        n_last == 0 ? NULL : last_bytes + i * n_last);
         }

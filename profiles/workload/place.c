@@ -3,11 +3,11 @@
 /* --- groups and shapes --- */
 
 ProfileGroup
-workload_build_group(const WorkloadBuild *build, ProfilePlaced kind, int32_t rank)
+workload_build_group(const WorkloadBuild *build, ProfileGroupKind kind, int32_t rank)
 {
-    const ProfilePlacement placement = workload_build_placement(build);
+    const ProfileMesh mesh = workload_build_mesh(build);
 
-    return profile_placed(&placement, kind, rank);
+    return profile_group_of_rank(&mesh, kind, rank);
 }
 
 /*
@@ -102,20 +102,20 @@ is_slower(const ModelDevice *a, const ModelDevice *b, Dtype dtype)
     return a->memory_bytes_per_s < b->memory_bytes_per_s;
 }
 
-WorkloadPlace
-workload_build_place(const WorkloadBuild *build, int32_t rank)
+WorkloadLocation
+workload_build_location(const WorkloadBuild *build, int32_t rank)
 {
     const ModelCluster *cluster = build->profile->cluster;
-    const ProfileGroup stage = workload_build_group(build, PROFILE_PLACED_STAGE, rank);
+    const ProfileGroup stage = workload_build_group(build, PROFILE_GROUP_STAGE, rank);
     int64_t begin = 0;
-    WorkloadPlace place = {
+    WorkloadLocation location = {
         .device_rank = stage.first,
         .device = model_cluster_device(cluster, stage.first),
     };
 
     for (int i = 0; i < MODEL_GROUP_N; i++)
-        place.groups[i] = workload_build_group(build, (ProfilePlaced)i, rank);
-    place.memory_bytes = place.device->memory_bytes;
+        location.groups[i] = workload_build_group(build, (ProfileGroupKind)i, rank);
+    location.memory_bytes = location.device->memory_bytes;
     for (guint i = 0; i < cluster->nodes->len; i++) {
         const ModelNodes *nodes = &g_array_index(cluster->nodes, ModelNodes, i);
         int64_t next = begin + nodes->n_devices * nodes->n_nodes;
@@ -124,15 +124,15 @@ workload_build_place(const WorkloadBuild *build, int32_t rank)
             int64_t at = profile_group_member(&stage, profile_group_count(&stage, 0, begin));
             const ModelDevice *device = model_cluster_device(cluster, at);
 
-            if (is_slower(device, place.device, build->plan->dtype)) {
-                place.device = device;
-                place.device_rank = at;
+            if (is_slower(device, location.device, build->plan->dtype)) {
+                location.device = device;
+                location.device_rank = at;
             }
-            place.memory_bytes = MIN(place.memory_bytes, device->memory_bytes);
+            location.memory_bytes = MIN(location.memory_bytes, device->memory_bytes);
         }
         begin = next;
     }
-    return place;
+    return location;
 }
 
 /* Devices of the node of @rank, and the first of them. */
@@ -180,8 +180,8 @@ same_group_costs(const ModelCluster *cluster, const ProfileGroup *a, const Profi
 }
 
 bool
-workload_build_same_costs(const WorkloadBuild *build, const WorkloadPlace *a,
-                          const WorkloadPlace *b)
+workload_build_same_costs(const WorkloadBuild *build, const WorkloadLocation *a,
+                          const WorkloadLocation *b)
 {
     if (a->device != b->device)
         return false;

@@ -86,7 +86,7 @@ workload_checkpoint_bytes(const ModelArch *arch, const Plan *plan)
 {
     const WorkloadParameterBytes bytes = workload_parameter_bytes(plan->dtype, &plan->conventions);
 
-    return (double)model_parameters(arch) * (double)(bytes.weight + bytes.optimizer);
+    return (double)model_parameters(arch) * (double)(bytes.weight_bytes + bytes.optimizer_bytes);
 }
 
 /* The largest share of @n parameters over @ranks. */
@@ -107,13 +107,16 @@ workload_state_bytes(const PlanDegrees *d, const WorkloadSharding *sharding,
         share(dense, d->dp * d->cp) + share(expert, plan_expert_replicas(d, conventions));
 
     return (WorkloadStateBytes){
-        .weights = sharding->offload_parameters
-                       ? 0
-                       : workload_build_mul(zero_stage >= 3 ? shard : whole, bytes->weight),
-        .gradients = workload_build_mul(zero_stage >= 2 ? shard : whole, bytes->gradient),
-        .optimizer = sharding->offload != PLAN_OFFLOAD_NONE
-                         ? 0
-                         : workload_build_mul(zero_stage >= 1 ? shard : whole, bytes->optimizer),
+        .weights_bytes =
+            sharding->offload_parameters
+                ? 0
+                : workload_build_mul(zero_stage >= 3 ? shard : whole, bytes->weight_bytes),
+        .gradients_bytes =
+            workload_build_mul(zero_stage >= 2 ? shard : whole, bytes->gradient_bytes),
+        .optimizer_bytes =
+            sharding->offload != PLAN_OFFLOAD_NONE
+                ? 0
+                : workload_build_mul(zero_stage >= 1 ? shard : whole, bytes->optimizer_bytes),
     };
 }
 
@@ -230,9 +233,9 @@ workload_build_static(const WorkloadBuild *build, const Workload *workload, int3
     WorkloadStateBytes state = workload_state_bytes(&plan->degrees, &sharding, &plan->conventions,
                                                     &bytes, n.dense, n.expert);
 
-    static_bytes[TRACE_MEMORY_WEIGHTS] = state.weights;
-    static_bytes[TRACE_MEMORY_GRADIENTS] = state.gradients;
-    static_bytes[TRACE_MEMORY_OPTIMIZER] = state.optimizer;
+    static_bytes[TRACE_MEMORY_WEIGHTS] = state.weights_bytes;
+    static_bytes[TRACE_MEMORY_GRADIENTS] = state.gradients_bytes;
+    static_bytes[TRACE_MEMORY_OPTIMIZER] = state.optimizer_bytes;
     static_bytes[TRACE_MEMORY_BUFFERS] = message_bytes(build, workload, rank);
     static_bytes[TRACE_MEMORY_BUFFERS] += gathered_bytes(build);
     static_bytes[TRACE_MEMORY_BUFFERS] +=

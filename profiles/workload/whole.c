@@ -24,7 +24,7 @@ workload_build_whole(const WorkloadBuild *build, ModelPart part, int64_t layer,
     const Plan *plan = build->plan;
     const PlanDegrees *d = &plan->degrees;
     const WorkloadSharding sharding = {plan->zero_stage, plan->offload, plan->offload_parameters};
-    const int64_t bytes = workload_parameter_bytes(plan->dtype, &plan->conventions).gradient;
+    const int64_t bytes = workload_parameter_bytes(plan->dtype, &plan->conventions).gradient_bytes;
     const int64_t etp = plan_expert_tp(d, &plan->conventions);
     /* A tied head adds to the table's, wherever that lies. */
     const bool tied = part == MODEL_PART_HEAD && build->arch->tied_embeddings;
@@ -36,12 +36,12 @@ workload_build_whole(const WorkloadBuild *build, ModelPart part, int64_t layer,
                            (plan_expert_replicas(d, &plan->conventions) > 1 ? expert : 0);
 
     return (WorkloadWholePart){
-        .kept = held->kept,
-        .weight_kept = held->weight_kept,
-        .weights = workload_build_mul(
+        .kept_bytes = held->kept_bytes,
+        .weight_kept_bytes = held->weight_kept_bytes,
+        .weights_bytes = workload_build_mul(
             workload_apart_elements(d, &sharding, &plan->conventions, dense, expert),
             workload_build_element_bytes(plan)),
-        .gradients = plan->zero_stage >= 2 ? workload_build_mul(shared, bytes) : 0,
+        .gradients_bytes = plan->zero_stage >= 2 ? workload_build_mul(shared, bytes) : 0,
     };
 }
 
@@ -86,7 +86,7 @@ weights_of(const Course *c, int64_t i)
     return c->kind == SCHEDULE_OP_BACKWARD_WEIGHT ||
                    (c->kind != SCHEDULE_OP_FORWARD && is_embedding(c, part))
                ? 0
-               : part->weights;
+               : part->weights_bytes;
 }
 
 /* I makes the embedding's, which is no product; W those of products. */
@@ -95,11 +95,11 @@ gradients_of(const Course *c, const WorkloadWholePart *part)
 {
     switch (c->kind) {
     case SCHEDULE_OP_BACKWARD:
-        return part->gradients;
+        return part->gradients_bytes;
     case SCHEDULE_OP_BACKWARD_INPUT:
-        return is_embedding(c, part) ? part->gradients : 0;
+        return is_embedding(c, part) ? part->gradients_bytes : 0;
     case SCHEDULE_OP_BACKWARD_WEIGHT:
-        return is_embedding(c, part) ? 0 : part->gradients;
+        return is_embedding(c, part) ? 0 : part->gradients_bytes;
     default:
         return 0;
     }
@@ -111,11 +111,11 @@ change_of(const Course *c, const WorkloadWholePart *part)
 {
     switch (c->kind) {
     case SCHEDULE_OP_BACKWARD:
-        return -part->kept;
+        return -part->kept_bytes;
     case SCHEDULE_OP_BACKWARD_INPUT:
-        return part->weight_kept - part->kept;
+        return part->weight_kept_bytes - part->kept_bytes;
     case SCHEDULE_OP_BACKWARD_WEIGHT:
-        return -part->weight_kept;
+        return -part->weight_kept_bytes;
     default:
         return 0;
     }
@@ -139,11 +139,11 @@ visit(Course *c, int64_t i)
         n_later -= weights > 0;
     }
     int64_t level = plus(plus(c->level, weights_of(c, i)), plus(ahead, gradients_of(c, part)));
-    level = plus(level, part->own[c->kind]);
+    level = plus(level, part->own_bytes[c->kind]);
     if (c->kind == SCHEDULE_OP_BACKWARD_INPUT)
         level = plus(level, MAX(0, change_of(c, part)));
     if (c->kind == SCHEDULE_OP_BACKWARD && is_embedding(c, part))
-        level = plus(level, -c->whole->again);
+        level = plus(level, -c->whole->again_bytes);
     c->most = MAX(c->most, level);
     if (all && n_later > 0)
         c->last[n_later - 1] = MAX(c->last[n_later - 1], level);
@@ -190,7 +190,7 @@ add_gathered(const WorkloadBuild *build, const PlanStage *stage, GArray *bytes)
                                : i == stage->n_layers ? MODEL_PART_HEAD
                                                       : MODEL_PART_LAYER;
         const int64_t layer = part == MODEL_PART_LAYER ? stage->first_layer + i : 0;
-        const int64_t n_bytes = workload_build_whole(build, part, layer, &none).weights;
+        const int64_t n_bytes = workload_build_whole(build, part, layer, &none).weights_bytes;
         if (n_bytes > 0)
             g_array_append_val(bytes, n_bytes);
     }

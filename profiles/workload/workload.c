@@ -61,7 +61,7 @@ step_bytes(const Plan *plan)
 }
 
 static double
-optimizer_s(const WorkloadBuild *build, const WorkloadPlace *place, int64_t n_elements,
+optimizer_s(const WorkloadBuild *build, const WorkloadLocation *location, int64_t n_elements,
             int64_t n_whole)
 {
     const ProfileParameters *p = &build->profile->parameters;
@@ -71,8 +71,9 @@ optimizer_s(const WorkloadBuild *build, const WorkloadPlace *place, int64_t n_el
     double g = (double)dtype_bytes(plan->conventions.grad_dtype);
 
     if (plan->offload == PLAN_OFFLOAD_NONE)
-        return profile_cost_optimizer_s(build->profile, place->device, n_elements, bytes) +
-               cost_memory_s(build->profile, place->device, (double)n_whole * gradient_bytes(plan));
+        return profile_cost_optimizer_s(build->profile, location->device, n_elements, bytes) +
+               cost_memory_s(build->profile, location->device,
+                             (double)n_whole * gradient_bytes(plan));
     /* Gradients to the host, the step there, weights back, unless they are offloaded too; with NVMe
      * the state comes and goes, and weights that are not their own master copy go. */
     const double back = plan->offload_parameters ? 0.0 : e;
@@ -158,15 +159,15 @@ add_reduction(const WorkloadBuild *build, const ProfileGroup *group, int64_t n, 
 }
 
 static void
-set_rank(const WorkloadBuild *build, const WorkloadPlace *place, int32_t r,
+set_rank(const WorkloadBuild *build, const WorkloadLocation *location, int32_t r,
          int64_t memory_limit_bytes, Workload *workload)
 {
     const Plan *plan = build->plan;
     WorkloadRank *rank = &workload->ranks[r];
     WorkloadParameters n = workload_build_parameters(build, r);
-    ProfileGroup dense = workload_build_group(build, PROFILE_PLACED_DENSE, r);
-    ProfileGroup expert = workload_build_group(build, PROFILE_PLACED_EXPERT, r);
-    const ProfilePlacement placement = workload_build_placement(build);
+    ProfileGroup dense = workload_build_group(build, PROFILE_GROUP_DENSE, r);
+    ProfileGroup expert = workload_build_group(build, PROFILE_GROUP_EXPERT, r);
+    const ProfileMesh placement = workload_build_mesh(build);
     double reduce_s = 0.0, gather_s = 0.0;
     int64_t elements = n.dense + n.expert;
 
@@ -175,7 +176,7 @@ set_rank(const WorkloadBuild *build, const WorkloadPlace *place, int32_t r,
     if (n.tied > 0 && plan->degrees.pp > 1) {
         /* The two copies of the table add their gradients. */
         int64_t bytes = n.tied * dtype_bytes(plan->conventions.grad_dtype);
-        const ProfileGroup ends = profile_placed_pair(&placement, 0, plan->degrees.pp - 1);
+        const ProfileGroup ends = profile_group_pair(&placement, 0, plan->degrees.pp - 1);
 
         reduce_s += profile_cost_collective_s(build->profile, MODEL_COMM_ALL_REDUCE, bytes, &ends);
         profile_collective_traffic(build->profile, MODEL_COMM_ALL_REDUCE, bytes, &ends,
@@ -186,7 +187,7 @@ set_rank(const WorkloadBuild *build, const WorkloadPlace *place, int32_t r,
         /* Rank r and its mirror image hold the same stages, one for each direction. */
         int64_t mirror = plan->degrees.pp - 1 - r;
         int64_t bytes = elements * dtype_bytes(plan->conventions.grad_dtype);
-        const ProfileGroup pair = profile_placed_pair(&placement, r, mirror);
+        const ProfileGroup pair = profile_group_pair(&placement, r, mirror);
 
         reduce_s += profile_cost_collective_s(build->profile, MODEL_COMM_ALL_REDUCE, bytes, &pair);
         profile_collective_traffic(build->profile, MODEL_COMM_ALL_REDUCE, bytes, &pair,
@@ -200,17 +201,17 @@ set_rank(const WorkloadBuild *build, const WorkloadPlace *place, int32_t r,
         elements = n.dense / dense.n + n.expert / expert.n;
     if (plan->conventions.optimizer_step)
         rank->optimizer_ns =
-            units_ns_from_s(optimizer_s(build, place, elements, n.dense + n.expert));
+            units_ns_from_s(optimizer_s(build, location, elements, n.dense + n.expert));
     workload_build_static(build, workload, r, rank->static_bytes);
-    rank->memory_limit_bytes = memory_limit_bytes > 0 ? memory_limit_bytes : place->memory_bytes;
+    rank->memory_limit_bytes = memory_limit_bytes > 0 ? memory_limit_bytes : location->memory_bytes;
     if (memory_limit_bytes == 0) {
         int64_t always = 0;
         for (int i = 0; i < TRACE_MEMORY_N; i++)
             always += rank->static_bytes[i];
         rank->memory_usable_bytes = workload_usable_of(
-            &build->profile->parameters, &build->plan->degrees, place->memory_bytes, always);
+            &build->profile->parameters, &build->plan->degrees, location->memory_bytes, always);
     }
-    rank->device_flops_per_s = profile_peak_flops_per_s(place->device, plan->dtype);
+    rank->device_flops_per_s = profile_peak_flops_per_s(location->device, plan->dtype);
 }
 
 /* --- checks --- */
@@ -299,7 +300,7 @@ classes_of(const Plan *plan, int32_t **of_micro_batch)
     GArray *classes = g_array_new(FALSE, FALSE, sizeof(int64_t));
 
     *of_micro_batch = NULL;
-    if (plan->batch_slices == NULL) {
+    if (plan->micro_batch_sequences == NULL) {
         g_array_append_val(classes, plan->micro_batch);
         return classes;
     }
@@ -341,7 +342,7 @@ build_workload(WorkloadBuild *build, int64_t memory_limit_bytes, GError **error)
     const Plan *plan = build->plan;
     int64_t n_ops = (int64_t)build->n_chains * build->n_stages * build->n_classes;
     g_autoptr(Workload) workload = g_new0(Workload, 1);
-    g_autofree WorkloadPlace *places = g_new0(WorkloadPlace, plan->degrees.pp);
+    g_autofree WorkloadLocation *locations = g_new0(WorkloadLocation, plan->degrees.pp);
 
     /* Factors are at most 2^20, 2^31 and 2^16: stages * classes fits, the last may not. */
     if (__builtin_mul_overflow(n_ops, (int64_t)build->n_slices, &n_ops) ||
@@ -358,14 +359,14 @@ build_workload(WorkloadBuild *build, int64_t memory_limit_bytes, GError **error)
     workload->n_chains = build->n_chains;
     workload->ranks = g_new0(WorkloadRank, plan->degrees.pp);
     for (int32_t r = 0; r < workload->n_ranks; r++)
-        places[r] = workload_build_place(build, r);
+        locations[r] = workload_build_location(build, r);
     build->ahead = workload->ahead = workload_build_ahead(build);
     if (!allocate_last(workload, n_ops, error))
         return NULL;
-    workload_build_set_ops(build, places, workload);
+    workload_build_set_ops(build, locations, workload);
     for (int32_t r = 0; r < workload->n_ranks; r++)
-        set_rank(build, &places[r], r, memory_limit_bytes, workload);
-    g_assert(places[0].device != NULL);
+        set_rank(build, &locations[r], r, memory_limit_bytes, workload);
+    g_assert(locations[0].device != NULL);
     workload->blocking_messages = !plan->conventions.overlap_pp;
     workload->overlap_dp = plan->conventions.overlap_dp;
     /* Our executor runs the ops of a pair one after the other. */

@@ -5,8 +5,8 @@
  * of (stage, micro-batch class, slice) takes, what it sends, what it allocates and frees, and what
  * each rank does after its last op.  From here on only integers are added and compared.
  *
- * A class is a distinct number of sequences in a micro-batch (one class unless batch_slices
- * differ).
+ * A class is a distinct number of sequences in a micro-batch (one class unless
+ * micro_batch_sequences differ).
  *
  * Memory conventions (docs/cost-model.md 6): F of (stage, micro-batch, slice) allocates
  * `activation_bytes` and `kv_bytes` when it starts; B frees both when it ends (kv with the
@@ -192,7 +192,7 @@ void workload_set_conventions(const PlanConventions *conventions,
 /* Bytes of a parameter's weight, gradient and optimizer state by the framework's conventions
  * (cost-model.md 6.1). */
 typedef struct {
-    int64_t weight, gradient, optimizer;
+    int64_t weight_bytes, gradient_bytes, optimizer_bytes;
 } WorkloadParameterBytes;
 
 WorkloadParameterBytes workload_parameter_bytes(Dtype dtype, const PlanConventions *conventions);
@@ -200,7 +200,7 @@ WorkloadParameterBytes workload_parameter_bytes(Dtype dtype, const PlanConventio
 /* State of @dense and @expert parameters of a device's stages, as its ZeRO stage shards it over the
  * ranks that hold the same; the largest share. */
 typedef struct {
-    int64_t weights, gradients, optimizer;
+    int64_t weights_bytes, gradients_bytes, optimizer_bytes;
 } WorkloadStateBytes;
 
 /* What of it lies elsewhere. */
@@ -244,12 +244,14 @@ int64_t workload_zero3_gathers(const PlanConventions *conventions, PlanRecompute
 
 /* What the ops of one part keep and need, in bytes of a device. */
 typedef struct {
-    int64_t saved, saved_kv, core_attention;       /* from forward to backward; of it */
-    int64_t weight_saved;                          /* from I to W: inputs, gradients of outputs */
-    int64_t forward_transient, backward_transient; /* the largest of an op */
-    int64_t passing_transient, input_transient;    /* of an F that keeps nothing, of an I */
-    int64_t late_saved, late_backward; /* of late ops (ModelOp): of saved; in a backward */
-    int64_t early_saved_for_weight;    /* of saved, what is not late: inputs of products */
+    int64_t saved_bytes, saved_kv_bytes, core_attention_bytes; /* from forward to backward; of it */
+    int64_t weight_saved_bytes; /* from I to W: inputs, gradients of outputs */
+    int64_t forward_transient_bytes, backward_transient_bytes; /* the largest of an op */
+    int64_t passing_transient_bytes,
+        input_transient_bytes; /* of an F that keeps nothing, of an I */
+    int64_t late_saved_bytes,
+        late_backward_bytes;              /* of late ops (ModelOp): of saved; in a backward */
+    int64_t early_saved_for_weight_bytes; /* of saved, what is not late: inputs of products */
 } WorkloadPartBytes;
 
 WorkloadPartBytes workload_part_bytes(const ModelArch *arch, ModelPart part, int64_t layer,
@@ -258,10 +260,12 @@ WorkloadPartBytes workload_part_bytes(const ModelArch *arch, ModelPart part, int
 /* What a part holds from forward to backward (K and V of slices apart) and from I to W; and while
  * an op runs, on top of what the op finds and, where an I leaves more than it finds, of that. */
 typedef struct {
-    int64_t kept, kv, weight_kept;
-    int64_t forward_workspace, backward_workspace, input_workspace;
-    int64_t late_backward; /* on top of that, when the layer is at work and the head is done */
-    int64_t again_input;   /* of input_workspace: room for what only input gradients read, again */
+    int64_t kept_bytes, kv_bytes, weight_kept_bytes;
+    int64_t forward_workspace_bytes, backward_workspace_bytes, input_workspace_bytes;
+    int64_t
+        late_backward_bytes;   /* on top of that, when the layer is at work and the head is done */
+    int64_t again_input_bytes; /* of input_workspace_bytes: room for what only input gradients read,
+                                  again */
 } WorkloadHeldBytes;
 
 /*
@@ -270,7 +274,7 @@ typedef struct {
  * @boundary   bytes of a layer's input; 0: the part is none.
  */
 WorkloadHeldBytes workload_held_bytes(const WorkloadPartBytes *part, PlanRecompute recompute,
-                                      bool sliced, int64_t boundary);
+                                      bool sliced, int64_t boundary_bytes);
 
 /* Whether the weight gradient's product adds to the sum itself; @selective: some stage recomputes
  * so (cost-model.md 2.4). */

@@ -88,12 +88,12 @@ n_gathers_per_layer(const WorkloadBuild *build)
  * (cost-model.md 5.3).
  */
 static double
-zero3_copies_s(const WorkloadBuild *build, const WorkloadPlace *place, int64_t bytes, double n,
-               int64_t n_ranks)
+zero3_copies_s(const WorkloadBuild *build, const WorkloadLocation *location, int64_t bytes,
+               double n, int64_t n_ranks)
 {
     const ProfileParameters *p = &build->profile->parameters;
 
-    return 3.0 * (double)bytes / (p->memory_fraction * place->device->memory_bytes_per_s) +
+    return 3.0 * (double)bytes / (p->memory_fraction * location->device->memory_bytes_per_s) +
            n * (double)n_ranks * HOST_STEPS_PER_PART * p->host_kernel_s;
 }
 
@@ -162,12 +162,12 @@ waits_for_gather(const WorkloadBuild *build, ModelPart part, int64_t n)
 }
 
 void
-workload_build_zero3(const WorkloadBuild *build, const WorkloadPlace *place, int32_t rank,
+workload_build_zero3(const WorkloadBuild *build, const WorkloadLocation *location, int32_t rank,
                      ModelPart part, int64_t layer, PlanRecompute recompute, WorkloadPartCost *cost)
 {
     const Plan *plan = build->plan;
     const PartParameters of = part_parameters(build, part, layer);
-    ProfileGroup group = workload_build_group(build, PROFILE_PLACED_DENSE, rank);
+    ProfileGroup group = workload_build_group(build, PROFILE_GROUP_DENSE, rank);
     double n_tensors = part == MODEL_PART_LAYER ? n_gathers_per_layer(build) : 1.0;
     const int64_t n_backward = backward_gathers(plan, part, recompute);
     const bool waits = waits_for_gather(build, part, of.n);
@@ -187,8 +187,8 @@ workload_build_zero3(const WorkloadBuild *build, const WorkloadPlace *place, int
     scatter += (n_tensors - 1.0) *
                profile_cost_collective_s(build->profile, MODEL_COMM_REDUCE_SCATTER, 0, &group);
     if (copies_parts(plan) && group.n > 1) {
-        gather += zero3_copies_s(build, place, weight_bytes, n_tensors, group.n);
-        scatter += zero3_copies_s(build, place, gradient_bytes, n_tensors, group.n);
+        gather += zero3_copies_s(build, location, weight_bytes, n_tensors, group.n);
+        scatter += zero3_copies_s(build, location, gradient_bytes, n_tensors, group.n);
     }
     gather = with_fetch_s(build, share_bytes, gather);
     for (int kind = 0; kind < SCHEDULE_OP_N; kind++) {

@@ -114,10 +114,10 @@ combo_plan(const Combo *c)
     plan->micro_batch = c->micro_batch;
     plan->global_batch = c->dp * c->n_micro_batches * c->micro_batch;
     if (c->uneven) {
-        plan->batch_slices = g_array_new(false, false, sizeof(int64_t));
+        plan->micro_batch_sequences = g_array_new(false, false, sizeof(int64_t));
         for (int64_t m = 0; m < c->n_micro_batches; m++) {
             const int64_t n = c->micro_batch + (m * m + m / 2) % 2;
-            g_array_append_val(plan->batch_slices, n);
+            g_array_append_val(plan->micro_batch_sequences, n);
             plan->global_batch += c->dp * (n - c->micro_batch);
             plan->micro_batch = MAX(plan->micro_batch, n);
         }

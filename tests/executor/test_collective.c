@@ -34,7 +34,7 @@ test_all_reduce_sums_with_ring_traffic(void)
                     g_assert_cmpfloat((double)peers[r].data[k], ==,
                                       (double)(100 * g * (g + 1) / 2 + g * (k % 50)));
                 if (n % g == 0)
-                    g_assert_cmpint(peers[r].transport.bytes_sent, ==, 2 * (g - 1) * (n / g) * 4);
+                    g_assert_cmpint(peers[r].transport.sent_bytes, ==, 2 * (g - 1) * (n / g) * 4);
             }
             clear_peers(peers, g);
         }
@@ -215,7 +215,7 @@ test_broadcast_reaches_all(void)
         run_peers(hub, peers, g, 1, broadcast_body);
         for (int32_t r = 0; r < g; r++) {
             g_assert_no_error(peers[r].error);
-            sent += peers[r].transport.bytes_sent;
+            sent += peers[r].transport.sent_bytes;
         }
         g_assert_cmpint(sent, ==, g * (g - 1) * 4); /* nobody hears it twice */
         clear_peers(peers, g);
@@ -274,7 +274,7 @@ test_all_reduce_of_bf16_moves_half_the_bytes(void)
         g_assert_no_error(peers[r].error);
         for (int i = 0; i < N; i++)
             g_assert_cmphex(((uint16_t *)peers[r].data)[i], ==, 0x4080); /* 4 */
-        g_assert_cmpint(peers[r].transport.bytes_sent, ==, 2 * (G - 1) * (N / G) * 2);
+        g_assert_cmpint(peers[r].transport.sent_bytes, ==, 2 * (G - 1) * (N / G) * 2);
     }
     clear_peers(peers, G);
 }

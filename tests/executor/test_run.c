@@ -100,8 +100,8 @@ test_gradients_of_uneven_batches(void)
     g_autoptr(GError) error = NULL;
     g_auto(ExecRunResult) result = {0};
 
-    plan->batch_slices = g_array_new(false, false, sizeof(int64_t));
-    g_array_append_vals(plan->batch_slices, sizes, G_N_ELEMENTS(sizes));
+    plan->micro_batch_sequences = g_array_new(false, false, sizeof(int64_t));
+    g_array_append_vals(plan->micro_batch_sequences, sizes, G_N_ELEMENTS(sizes));
     plan->global_batch = 12;
     ExecRunOptions options = options_of(&arch, plan, fast_device());
     options.verify = true;

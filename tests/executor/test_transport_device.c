@@ -1,5 +1,5 @@
-/* Tests of executor/transport/transport_device.h: tensors in device memory arrive and are summed as in host
- * memory, staged (reference backend) and on the device (emulated GPU). */
+/* Tests of executor/transport/transport_device.h: tensors in device memory arrive and are summed as
+ * in host memory, staged (reference backend) and on the device (emulated GPU). */
 #include "executor/transport/transport_device.h"
 
 #include <string.h>
@@ -64,7 +64,7 @@ pass_on(ExecTransport *t, ExecBackend *backend, float *x)
         g_assert_true(t->ops->receive(t, from, tag, x, N * sizeof *x, &error));
         CHECK(backend, x, N, i, number(from, i));
     }
-    g_assert_cmpint(t->bytes_sent, ==, 2 * N * (int64_t)sizeof *x);
+    g_assert_cmpint(t->sent_bytes, ==, 2 * N * (int64_t)sizeof *x);
 }
 
 static void

@@ -1,5 +1,5 @@
-/* Tests of executor/cuda/transport_nccl.h on emulated GPUs with a fake NCCL (fake_nccl.c); ranks are
- * threads here, and processes in tests/cli/test_nccl.sh. */
+/* Tests of executor/cuda/transport_nccl.h on emulated GPUs with a fake NCCL (fake_nccl.c); ranks
+ * are threads here, and processes in tests/cli/test_nccl.sh. */
 #include "executor/cuda/transport_nccl.h"
 
 #include <string.h>
@@ -203,7 +203,7 @@ cross(Rank *rank)
             g_assert_true(t->ops->receive(t, from, tag, rank->y, n_bytes, &error));
             CHECK(rank, rank->y, N, i, number(10 * from + (int32_t)tag, i));
         }
-    g_assert_cmpint(t->bytes_sent, ==, 9 * n_bytes);
+    g_assert_cmpint(t->sent_bytes, ==, 9 * n_bytes);
     return true;
 }
 

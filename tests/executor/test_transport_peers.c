@@ -1,5 +1,5 @@
-/* Tests of executor/transport/transport_peers.h: ranks that meet by sockets exchange what they should, large
- * messages in both directions too, and an abort ends their waits. */
+/* Tests of executor/transport/transport_peers.h: ranks that meet by sockets exchange what they
+ * should, large messages in both directions too, and an abort ends their waits. */
 #include "executor/transport/transport_peers.h"
 
 #include <string.h>
@@ -75,7 +75,7 @@ exchange(ExecTransport *t, GError **error)
         g_assert_cmpint(data[0], ==, 'a' + r);
         g_assert_cmpint(data[n - 1], ==, 'a' + r);
     }
-    g_assert_cmpint(t->bytes_sent, ==, N_RANKS * n);
+    g_assert_cmpint(t->sent_bytes, ==, N_RANKS * n);
     return true;
 }
 

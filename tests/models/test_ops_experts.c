@@ -144,8 +144,9 @@ test_rows_take_blocks(void)
         g_assert_cmpint(down->late_input_bytes, ==,
                         2 * (rows + 512 * (q + kv + h)) + 4 * (n + sent));
         const ModelScratchBytes scratch = model_scratch_bytes(arch, &shape);
-        g_assert_cmpint(scratch.backward, ==, 2 * (512 * (h + 2 * q + kv) + cases[i].gathered));
-        g_assert_cmpint(scratch.input, ==, 2 * (512 * (h + MAX(q, h)) + cases[i].gathered));
+        g_assert_cmpint(scratch.backward_bytes, ==,
+                        2 * (512 * (h + 2 * q + kv) + cases[i].gathered));
+        g_assert_cmpint(scratch.input_bytes, ==, 2 * (512 * (h + MAX(q, h)) + cases[i].gathered));
     }
 }
 
@@ -176,8 +177,8 @@ test_scratch_is_of_the_widest_layer(void)
     for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
         arch->experts = cases[i].experts;
         const ModelScratchBytes scratch = model_scratch_bytes(arch, &shape);
-        g_assert_cmpint(scratch.backward, ==, 2 * 512 * cases[i].backward);
-        g_assert_cmpint(scratch.input, ==, 2 * 512 * cases[i].input);
+        g_assert_cmpint(scratch.backward_bytes, ==, 2 * 512 * cases[i].backward);
+        g_assert_cmpint(scratch.input_bytes, ==, 2 * 512 * cases[i].input);
     }
 }
 

@@ -51,11 +51,11 @@ check_order(const Plan *plan, const Schedule *schedule, PlanFlights *flights, GR
 {
     const PlanFlight *flight = plan_bound_flight(plan, flights);
 
-    g_assert_nonnull(flight->path);
-    for (int way = 0; way < PLAN_PATH_N; way++) {
+    g_assert_nonnull(flight->paths);
+    for (int path = 0; path < PLAN_PATH_N; path++) {
         int64_t time_ns[SCHEDULE_OP_N];
         for (int kind = 0; kind < SCHEDULE_OP_N; kind++)
-            time_ns[kind] = plan_path_times[way][kind];
+            time_ns[kind] = plan_path_times[path][kind];
         g_autoptr(Workload) workload = workload_new_plain(schedule, time_ns, PLAN_PATH_MESSAGE);
         for (int32_t chain = 0; chain < workload->n_chains; chain++)
             lengthen(workload, (chain + 1) * workload->n_stages - 1, PLAN_PATH_HEAD);
@@ -77,7 +77,7 @@ check_order(const Plan *plan, const Schedule *schedule, PlanFlights *flights, GR
 /* Families whose order is counted without being built (flight.h), that overlap or that search, have
  * no ways. */
 static bool
-has_ways(const ScheduleFamily *family)
+has_paths(const ScheduleFamily *family)
 {
     static const char *const closed[] = {"gpipe",   "terapipe", "looped-bfs", "1f1b",
                                          "seq1f1b", "naive",    NULL};
@@ -101,7 +101,7 @@ test_a_way_takes_what_is_simulated(void)
                     for (int64_t n = 1; n <= 3; n++) {
                         const ScheduleShape shape = {
                             .n_ranks = p, .n_chunks = v, .n_micro_batches = m, .n_slices = n};
-                        if (!has_ways(families[i]) ||
+                        if (!has_paths(families[i]) ||
                             !schedule_shape_check(families[i], &shape, NULL))
                             continue;
                         g_autoptr(Plan) plan = plan_of(families[i]->name, &shape);
@@ -126,7 +126,7 @@ test_overlapped_orders_have_none(void)
     g_autoptr(Schedule) schedule = schedule_new("dualpipev", &shape, NULL);
 
     g_assert_nonnull(schedule);
-    g_assert_null(plan_order_path_new(schedule));
+    g_assert_null(plan_order_paths_new(schedule));
 }
 
 /* Rank 0 waits for a backward that rank 1 runs only after a forward that never comes. */
@@ -137,7 +137,7 @@ test_orders_that_cannot_run_have_none(void)
     g_autoptr(Schedule) schedule = schedule_new("1f1b", &shape, NULL);
 
     g_assert_nonnull(schedule);
-    g_autoptr(PlanOrderPath) path = plan_order_path_new(schedule);
+    g_autoptr(PlanOrderPaths) path = plan_order_paths_new(schedule);
     g_assert_nonnull(path);
     /* F0 F1 B0 B1 becomes F0 B1 F1 B0. */
     ScheduleOp *ops = schedule->ops;
@@ -146,7 +146,7 @@ test_orders_that_cannot_run_have_none(void)
     ops[1] = last;
     ops[3] = ops[2];
     ops[2] = forward;
-    g_assert_null(plan_order_path_new(schedule));
+    g_assert_null(plan_order_paths_new(schedule));
 }
 
 int

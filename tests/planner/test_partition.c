@@ -17,13 +17,14 @@ draw(uint32_t *state)
 /* --- a random instance --- */
 
 #define MAX_LAYERS 12
-#define MAX_WAYS 3
+#define MAX_RECOMPUTES 3
 #define MAX_KINDS 2
 
 typedef struct {
-    int64_t layer_ns[MAX_KINDS * MAX_WAYS * MAX_LAYERS], end_ns[MAX_KINDS * 2];
-    int64_t layer_bytes[MAX_LAYERS], kept_bytes[MAX_WAYS * MAX_LAYERS], way_bytes[MAX_WAYS];
-    int64_t end_bytes[2], end_kept[2], units[MAX_STAGES], limits[MAX_STAGES];
+    int64_t layer_ns[MAX_KINDS * MAX_RECOMPUTES * MAX_LAYERS], end_ns[MAX_KINDS * 2];
+    int64_t layer_bytes[MAX_LAYERS], kept_bytes[MAX_RECOMPUTES * MAX_LAYERS],
+        workspace_bytes_of[MAX_RECOMPUTES];
+    int64_t end_bytes[2], end_kept_bytes[2], units[MAX_STAGES], limits[MAX_STAGES];
     int32_t kinds[MAX_STAGES], ranks[MAX_STAGES];
     PlanPartition p;
 } Instance;
@@ -37,36 +38,38 @@ fill_instance(Instance *in, uint32_t *state, bool shares)
     const uint32_t room = 30 + draw(state) % 200;
     PlanPartition *p = &in->p;
 
-    *p = (PlanPartition){.n_layers = 1 + draw(state) % (shares ? 8 : MAX_LAYERS),
-                         .n_stages = 1 + draw(state) % MAX_STAGES,
-                         .n_ways = draw(state) % 2 == 0 ? 0 : 1 + draw(state) % MAX_WAYS,
-                         .layer_ns = in->layer_ns,
-                         .end_ns = draw(state) % 4 == 0 ? NULL : in->end_ns,
-                         .stage_kind = draw(state) % 2 == 0 ? NULL : in->kinds,
-                         .layer_bytes = in->layer_bytes,
-                         .kept_bytes = in->kept_bytes,
-                         .way_bytes = in->way_bytes,
-                         .end_bytes = in->end_bytes,
-                         .end_kept = in->end_kept,
-                         .stage_units = in->units,
-                         .stage_limit_bytes = in->limits,
-                         .stage_rank = shares ? in->ranks : NULL,
-                         .allow_empty = draw(state) % 2 == 0};
-    const int64_t n_ways = MAX(1, p->n_ways), n_dense = draw(state) % (MAX_LAYERS + 1);
+    *p =
+        (PlanPartition){.n_layers = 1 + draw(state) % (shares ? 8 : MAX_LAYERS),
+                        .n_stages = 1 + draw(state) % MAX_STAGES,
+                        .n_recomputes = draw(state) % 2 == 0 ? 0 : 1 + draw(state) % MAX_RECOMPUTES,
+                        .layer_ns = in->layer_ns,
+                        .end_ns = draw(state) % 4 == 0 ? NULL : in->end_ns,
+                        .stage_kind = draw(state) % 2 == 0 ? NULL : in->kinds,
+                        .layer_bytes = in->layer_bytes,
+                        .kept_bytes = in->kept_bytes,
+                        .workspace_bytes_of = in->workspace_bytes_of,
+                        .end_bytes = in->end_bytes,
+                        .end_kept_bytes = in->end_kept_bytes,
+                        .stage_in_flight = in->units,
+                        .stage_limit_bytes = in->limits,
+                        .stage_rank = shares ? in->ranks : NULL,
+                        .allow_empty = draw(state) % 2 == 0};
+    const int64_t n_recomputes = MAX(1, p->n_recomputes), n_dense = draw(state) % (MAX_LAYERS + 1);
     for (int64_t i = 0; i < p->n_layers; i++) {
         in->layer_bytes[i] = 1 + draw(state) % 10;
-        for (int64_t way = 0; way < n_ways; way++) {
-            in->kept_bytes[way * p->n_layers + i] = (8 + draw(state) % 4) / (1 + way);
+        for (int64_t recompute = 0; recompute < n_recomputes; recompute++) {
+            in->kept_bytes[recompute * p->n_layers + i] = (8 + draw(state) % 4) / (1 + recompute);
             for (int64_t kind = 0; kind < MAX_KINDS; kind++)
-                in->layer_ns[(kind * n_ways + way) * p->n_layers + i] =
-                    (kind + 1) * (10 + 3 * way + draw(state) % spread + (i >= n_dense ? 7 : 0));
+                in->layer_ns[(kind * n_recomputes + recompute) * p->n_layers + i] =
+                    (kind + 1) *
+                    (10 + 3 * recompute + draw(state) % spread + (i >= n_dense ? 7 : 0));
         }
     }
-    for (int i = 0; i < MAX_WAYS; i++)
-        in->way_bytes[i] = draw(state) % 5;
+    for (int i = 0; i < MAX_RECOMPUTES; i++)
+        in->workspace_bytes_of[i] = draw(state) % 5;
     for (int i = 0; i < 2; i++) {
         in->end_bytes[i] = draw(state) % 10;
-        in->end_kept[i] = draw(state) % 3;
+        in->end_kept_bytes[i] = draw(state) % 3;
         in->end_ns[i] = draw(state) % 30;
         in->end_ns[2 + i] = draw(state) % 60;
     }
@@ -83,7 +86,7 @@ fill_instance(Instance *in, uint32_t *state, bool shares)
 typedef struct {
     const PlanPartition *p;
     int64_t counts[MAX_STAGES], best[MAX_STAGES];
-    int32_t ways[MAX_STAGES], best_ways[MAX_STAGES];
+    int32_t recomputes[MAX_STAGES], best_recomputes[MAX_STAGES];
     int64_t longest, squares;
     bool found;
 } Oracle;
@@ -92,26 +95,27 @@ static void
 judge(Oracle *oracle)
 {
     const PlanPartition *p = oracle->p;
-    const int64_t n_ways = MAX(1, p->n_ways);
+    const int64_t n_recomputes = MAX(1, p->n_recomputes);
     int64_t longest = 0, squares = 0, layer = 0, used[MAX_STAGES] = {0};
 
     for (int64_t s = 0; s < p->n_stages; s++) {
-        const int64_t kind = p->stage_kind != NULL ? p->stage_kind[s] : 0, way = oracle->ways[s];
+        const int64_t kind = p->stage_kind != NULL ? p->stage_kind[s] : 0,
+                      recompute = oracle->recomputes[s];
         const int64_t rank = p->stage_rank != NULL ? p->stage_rank[s] : s;
         int64_t time = 0, kept = 0;
-        used[rank] += p->way_bytes[way];
+        used[rank] += p->workspace_bytes_of[recompute];
         for (int end = 0; end < 2; end++)
             if (s == (end == 0 ? 0 : p->n_stages - 1)) {
                 time += p->end_ns != NULL ? p->end_ns[kind * 2 + end] : 0;
                 used[rank] += p->end_bytes[end];
-                kept += p->end_kept[end];
+                kept += p->end_kept_bytes[end];
             }
         for (int64_t k = 0; k < oracle->counts[s]; k++, layer++) {
-            time += p->layer_ns[(kind * n_ways + way) * p->n_layers + layer];
+            time += p->layer_ns[(kind * n_recomputes + recompute) * p->n_layers + layer];
             used[rank] += p->layer_bytes[layer];
-            kept += p->kept_bytes[way * p->n_layers + layer];
+            kept += p->kept_bytes[recompute * p->n_layers + layer];
         }
-        used[rank] += p->stage_units[s] * kept;
+        used[rank] += p->stage_in_flight[s] * kept;
         /* The limit of a rank is that of its first stage, which has its number. */
         if (p->stage_limit_bytes[rank] != 0 && used[rank] > p->stage_limit_bytes[rank])
             return;
@@ -126,19 +130,19 @@ judge(Oracle *oracle)
     oracle->longest = longest;
     oracle->squares = squares;
     memcpy(oracle->best, oracle->counts, sizeof oracle->best);
-    memcpy(oracle->best_ways, oracle->ways, sizeof oracle->best_ways);
+    memcpy(oracle->best_recomputes, oracle->recomputes, sizeof oracle->best_recomputes);
 }
 
 static void
-enumerate_ways(Oracle *oracle, int64_t stage)
+enumerate_recomputes(Oracle *oracle, int64_t stage)
 {
     if (stage == oracle->p->n_stages) {
         judge(oracle);
         return;
     }
-    for (int32_t way = 0; way < MAX(1, oracle->p->n_ways); way++) {
-        oracle->ways[stage] = way;
-        enumerate_ways(oracle, stage + 1);
+    for (int32_t recompute = 0; recompute < MAX(1, oracle->p->n_recomputes); recompute++) {
+        oracle->recomputes[stage] = recompute;
+        enumerate_recomputes(oracle, stage + 1);
     }
 }
 
@@ -148,7 +152,7 @@ enumerate(Oracle *oracle, int64_t stage, int64_t left)
     if (stage == oracle->p->n_stages - 1) {
         oracle->counts[stage] = left;
         if (left > 0 || oracle->p->allow_empty)
-            enumerate_ways(oracle, 0);
+            enumerate_recomputes(oracle, 0);
         return;
     }
     for (int64_t count = left; count >= (oracle->p->allow_empty ? 0 : 1); count--) {
@@ -159,12 +163,12 @@ enumerate(Oracle *oracle, int64_t stage, int64_t left)
 
 /* Time of the stages' ways; equal times may be different ways, of which the first is asked for. */
 static void
-check_answer(const Oracle *oracle, const int64_t *counts, const int32_t *ways)
+check_answer(const Oracle *oracle, const int64_t *counts, const int32_t *recomputes)
 {
     Oracle answer = {.p = oracle->p};
 
     memcpy(answer.counts, counts, sizeof answer.counts);
-    memcpy(answer.ways, ways, sizeof answer.ways);
+    memcpy(answer.recomputes, recomputes, sizeof answer.recomputes);
     judge(&answer);
     g_assert_true(answer.found);
     g_assert_cmpint(answer.longest, ==, oracle->longest);
@@ -184,12 +188,12 @@ check_instances(uint32_t seed, int n_rounds, bool shares)
         fill_instance(&in, &state, shares);
         Oracle oracle = {.p = &in.p};
         int64_t counts[MAX_STAGES] = {0};
-        int32_t ways[MAX_STAGES] = {0};
+        int32_t recomputes[MAX_STAGES] = {0};
         g_autoptr(GError) error = NULL;
 
         if (in.p.n_layers >= in.p.n_stages || in.p.allow_empty)
             enumerate(&oracle, 0, in.p.n_layers);
-        const bool done = plan_partition(&in.p, counts, ways, &error);
+        const bool done = plan_partition(&in.p, counts, recomputes, &error);
         g_assert_cmpint(done, ==, oracle.found);
         if (!done) {
             g_assert_error(error, PLAN_ERROR, PLAN_ERROR_INFEASIBLE);
@@ -199,9 +203,9 @@ check_instances(uint32_t seed, int n_rounds, bool shares)
         }
         g_assert_no_error(error);
         n_feasible++;
-        check_answer(&oracle, counts, ways);
+        check_answer(&oracle, counts, recomputes);
         for (int64_t s = 0; s < in.p.n_stages; s++)
-            n_slower += ways[s] > 0;
+            n_slower += recomputes[s] > 0;
     }
     g_assert_cmpint(n_feasible, >, n_rounds / 5);
     g_assert_cmpint(n_infeasible, >, n_rounds / 20);
@@ -247,17 +251,17 @@ test_recompute_is_chosen_per_stage(void)
     static const int64_t units[4] = {4, 3, 2, 1}, limits[4] = {25, 25, 25, 25};
     const PlanPartition partition = {.n_layers = 4,
                                      .n_stages = 4,
-                                     .n_ways = 2,
+                                     .n_recomputes = 2,
                                      .layer_ns = layer_ns,
                                      .kept_bytes = kept,
-                                     .stage_units = units,
+                                     .stage_in_flight = units,
                                      .stage_limit_bytes = limits};
     int64_t counts[4];
-    int32_t ways[4];
+    int32_t recomputes[4];
 
-    g_assert_true(plan_partition(&partition, counts, ways, NULL));
+    g_assert_true(plan_partition(&partition, counts, recomputes, NULL));
     for (int s = 0; s < 4; s++)
-        g_assert_cmpint(ways[s], ==, 10 * units[s] > 25 ? 1 : 0);
+        g_assert_cmpint(recomputes[s], ==, 10 * units[s] > 25 ? 1 : 0);
 }
 
 static void

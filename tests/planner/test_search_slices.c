@@ -21,16 +21,16 @@ all_coarse(const PlanRequest *request, const Plan *like)
             g_autoptr(Plan) plan = plan_copy(like);
             g_autoptr(GError) error = NULL;
             g_autoptr(Report) report = NULL;
-            g_clear_pointer(&plan->batch_slices, g_array_unref);
-            plan->batch_slices = g_array_new(FALSE, FALSE, sizeof(int64_t));
+            g_clear_pointer(&plan->micro_batch_sequences, g_array_unref);
+            plan->micro_batch_sequences = g_array_new(FALSE, FALSE, sizeof(int64_t));
             plan->micro_batch = 0;
             for (int64_t x = 0, b = 1; x < batch; x++, b++)
                 if (x + 1 == batch || breaks >> x & 1) {
-                    g_array_append_val(plan->batch_slices, b);
+                    g_array_append_val(plan->micro_batch_sequences, b);
                     plan->micro_batch = MAX(plan->micro_batch, b);
                     b = 0;
                 }
-            plan->n_micro_batches = plan->batch_slices->len;
+            plan->n_micro_batches = plan->micro_batch_sequences->len;
             g_array_set_size(plan->slices, 0);
             for (int64_t c = 0, tokens = cell; c < CELLS; c++, tokens += cell)
                 if (c + 1 == CELLS || cuts >> c & 1) {
@@ -125,7 +125,7 @@ test_no_coarse_groups_and_slices_are_better(void)
         g_assert_no_error(error);
         simulate(plan, workload, INT64_MAX, &report, NULL, &error);
         g_assert_cmpint(report->iteration_ns, ==, plan->predicted->iteration_ns);
-        n_uneven += plan->batch_slices != NULL;
+        n_uneven += plan->micro_batch_sequences != NULL;
     }
     g_assert_cmpint(n_uneven, >, 0);
     g_clear_pointer(&flights, plan_flights_free);
@@ -179,12 +179,12 @@ time_of(const PlanRequest *request, const Plan *like, const GPtrArray *groups)
     g_array_unref(plan->slices);
     plan->slices = ((PlanSliceGroup *)groups->pdata[0])->slices;
     g_array_ref(plan->slices);
-    plan->batch_slices = g_array_new(FALSE, FALSE, sizeof(int64_t));
+    plan->micro_batch_sequences = g_array_new(FALSE, FALSE, sizeof(int64_t));
     plan->n_micro_batches = groups->len;
     plan->micro_batch = 0;
     for (guint i = 0; i < groups->len; i++) {
         const int64_t batch = ((PlanSliceGroup *)groups->pdata[i])->batch;
-        g_array_append_val(plan->batch_slices, batch);
+        g_array_append_val(plan->micro_batch_sequences, batch);
         plan->micro_batch = MAX(plan->micro_batch, batch);
     }
     g_autoptr(Workload) workload =
@@ -244,7 +244,7 @@ test_micro_batches_stay_as_asked(void)
     request.micro_batch = 5;
     g_autoptr(Plan) plan = plan_search(&request, simulate, NULL, &error);
     g_assert_no_error(error);
-    g_assert_null(plan->batch_slices);
+    g_assert_null(plan->micro_batch_sequences);
     g_assert_cmpint(plan->micro_batch, ==, 5);
     g_clear_pointer(&flights, plan_flights_free);
 }
@@ -271,14 +271,14 @@ test_estimates_are_what_pricing_all_gives(void)
     for (guint i = 0; i < space->points->len; i++) {
         const PlanPoint *point = &g_array_index(space->points, PlanPoint, i);
         g_auto(PlanTrial) trial = {0};
-        int way;
+        int recompute;
         if (point->sliced_bound_ns == INT64_MAX || point->is_balanced)
             continue;
         plan_trial_init(&trial, &run.evaluation, point, INT64_MAX, &outcome);
-        const int64_t all_ns = plan_estimate_trial(&trial, INT64_MAX, &way);
+        const int64_t all_ns = plan_estimate_trial(&trial, INT64_MAX, &recompute);
         if (all_ns == INT64_MAX)
             continue;
-        *(way == PLAN_RECOMPUTE_NONE ? &n_plain : &n_recomputed) += 1;
+        *(recompute == PLAN_RECOMPUTE_NONE ? &n_plain : &n_recomputed) += 1;
         const int64_t most_ns[] = {all_ns / 2, all_ns - 1, all_ns, 2 * all_ns};
         for (size_t k = 0; k < G_N_ELEMENTS(most_ns); k++) {
             run.evaluation.most_estimate_ns = most_ns[k];

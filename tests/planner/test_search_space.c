@@ -27,17 +27,17 @@ typedef struct {
 /* The bounds of its sketch hold of the plan, of each rank's memory too. */
 static void
 check_sketch(const PlanRequest *request, const PlanPoint *point, const PlanLayerCost *cost,
-             const PlanLayerCost *unit, const Plan *plan, const Report *report)
+             const PlanLayerCost *slice, const Plan *plan, const Report *report)
 {
     const ScheduleFamily *family = schedule_family_find(plan->schedule, NULL);
     const guint n = plan->stages->len;
     int64_t counts[64], limits[64] = {0};
-    int ways[64];
+    int recomputes[64];
     const PlanSketchInput input = {
         .request = request,
         .point = point,
         .cost = cost,
-        .unit = unit,
+        .slice = slice,
         .n_slices = plan->slices->len,
         .family = family,
         .flight = plan_bound_flight(plan, flights),
@@ -51,17 +51,18 @@ check_sketch(const PlanRequest *request, const PlanPoint *point, const PlanLayer
     for (guint k = 0; k < n; k++) {
         const PlanStage *stage = &g_array_index(plan->stages, PlanStage, k);
         counts[k] = stage->n_layers;
-        ways[k] = (int)stage->recompute;
+        recomputes[k] = (int)stage->recompute;
     }
     plan_sketch_init(&sketch, &input);
     g_assert_cmpint(plan_sketch_plain_ns(&sketch, &input), <=, report->iteration_ns);
-    g_assert_cmpint(plan_sketch_ways_ns(&sketch, &input, ways), <=, report->iteration_ns);
+    g_assert_cmpint(plan_sketch_recomputes_ns(&sketch, &input, recomputes), <=,
+                    report->iteration_ns);
     plan_sketch_weigh(&sketch, &input);
     for (guint k = 1; k < n; k++)
-        if (ways[k] != ways[0])
+        if (recomputes[k] != recomputes[0])
             return;
     for (int32_t r = 0; r < sketch.n_ranks; r++)
-        g_assert_cmpint(sketch.bytes[r * PLAN_RECOMPUTE_N + ways[0]], <=,
+        g_assert_cmpint(sketch.bytes[r * PLAN_RECOMPUTE_N + recomputes[0]], <=,
                         g_array_index(report->ranks, ReportRank, r).peak_memory_bytes);
 }
 
@@ -83,16 +84,16 @@ check_point_bounds(const PlanRequest *request, const Plan *plan, const Report *r
     const PlanLayerShape shape = plan_space_layer_shape(&point);
     const PlanLayerCost cost = plan_layer_cost(request, &shape);
     const PlanSlicedCost given = plan_layer_sliced_cost(request, &shape, plan->slices);
-    const PlanLayerCost *unit = plan->slices->len > 1 ? &given.unit : &given.whole;
+    const PlanLayerCost *slice = plan->slices->len > 1 ? &given.slice : &given.whole;
 
     plan_space_bound_bytes(request, &cost, INT64_MAX, &point);
     g_assert_cmpint(plan_space_sliced_ns(request, &cost, &point), <=, report->iteration_ns);
     g_assert_cmpint(point.sliced_bytes, <=, report->peak_memory_bytes);
     plan_space_bound_bytes(request, &given.whole, INT64_MAX, &point);
-    g_assert_cmpint(plan_space_bound_ns(request, &given.whole, unit, &point, &families), <=,
+    g_assert_cmpint(plan_space_bound_ns(request, &given.whole, slice, &point, &families), <=,
                     report->iteration_ns);
     g_assert_cmpint(point.bound_bytes, <=, report->peak_memory_bytes);
-    check_sketch(request, &point, &given.whole, unit, plan, report);
+    check_sketch(request, &point, &given.whole, slice, plan, report);
 }
 
 static void
@@ -134,13 +135,13 @@ best_of(const Enumeration *all)
 /* All ways of recompute that the request allows: with one stage per rank and whole sequences each
  * stage in each, else all stages in one. */
 static void
-try_ways(Enumeration *all, Plan *plan)
+try_recomputes(Enumeration *all, Plan *plan)
 {
     const int fixed = all->request->recompute;
     const guint n = plan->stages->len;
     const PlanLayerShape shape = {plan->degrees, plan->micro_batch, plan->sequence_parallel};
     const bool own = n == plan->degrees.pp && plan->slices->len == 1 &&
-                     !plan_layer_ways_depend(all->request, &shape);
+                     !plan_layer_recomputes_depend(all->request, &shape);
     int64_t n_combinations = 1;
 
     for (guint k = 0; k < (own ? n : 1); k++)
@@ -198,7 +199,7 @@ try_balanced(Enumeration *all, Plan *plan, const ScheduleFamily *family)
         stage->n_layers = counts[i % length];
         first += (guint)counts[i % length];
     }
-    try_ways(all, plan);
+    try_recomputes(all, plan);
 }
 
 /* All families at fixed degrees and savers. */
@@ -231,7 +232,7 @@ try_families(Enumeration *all, PlanRequest fixed)
             g_autoptr(Workload) workload = workload_new(fixed.arch, fixed.profile, plan, 0, NULL);
             if (workload == NULL || all->points->len > MAX_PLANS)
                 continue;
-            try_ways(all, plan);
+            try_recomputes(all, plan);
             if (fixed.pp > 1)
                 try_balanced(all, plan, families[i]);
         }

@@ -9,7 +9,7 @@
 
 /* Whether two devices of a stage are in one group of @kind, from their coordinates. */
 static bool
-are_together(const PlanDegrees *d, ProfilePlaced kind, int64_t a, int64_t b)
+are_together(const PlanDegrees *d, ProfileGroupKind kind, int64_t a, int64_t b)
 {
     const PlanCoordinates x = plan_coordinates_of(d, a), y = plan_coordinates_of(d, b);
     const int64_t i = plan_stage_index(d, a), k = plan_stage_index(d, b);
@@ -20,20 +20,20 @@ are_together(const PlanDegrees *d, ProfilePlaced kind, int64_t a, int64_t b)
     if (!same[PLAN_DIM_PP])
         return false;
     switch (kind) {
-    case PROFILE_PLACED_TP:
+    case PROFILE_GROUP_TP:
         return same[PLAN_DIM_CP] && same[PLAN_DIM_DP];
-    case PROFILE_PLACED_CP:
+    case PROFILE_GROUP_CP:
         return same[PLAN_DIM_TP] && same[PLAN_DIM_DP];
-    case PROFILE_PLACED_EP:
+    case PROFILE_GROUP_EP:
         return i / d->ep == k / d->ep;
-    case PROFILE_PLACED_ETP:
+    case PROFILE_GROUP_ETP:
         return a == b;
-    case PROFILE_PLACED_DENSE:
+    case PROFILE_GROUP_DENSE:
         return same[PLAN_DIM_TP];
-    case PROFILE_PLACED_EXPERT:
+    case PROFILE_GROUP_EXPERT:
         return i % d->ep == k % d->ep;
-    case PROFILE_PLACED_STAGE:
-    case PROFILE_PLACED_N:
+    case PROFILE_GROUP_STAGE:
+    case PROFILE_GROUP_N:
         break;
     }
     return true;
@@ -48,7 +48,7 @@ level_of(const ModelCluster *cluster, const ProfileGroup *group)
 /* The group has the members that the coordinates say; no other group of the stage spans more. */
 static void
 check_group(const ModelCluster *cluster, const PlanDegrees *d, const ProfileGroup *group,
-            ProfilePlaced kind, int64_t rank)
+            ProfileGroupKind kind, int64_t rank)
 {
     int64_t n = 0;
     size_t outermost = 0;
@@ -90,17 +90,17 @@ test_groups_are_those_of_the_coordinates(void)
                 .ep = 1 + code / 256,
                 .rank_order = order,
             };
-            const ProfilePlacement placement = {profile->cluster, &d, &conventions};
+            const ProfileMesh mesh = {profile->cluster, &d, &conventions};
             if (d.dp * d.tp * d.pp * d.cp > N_DEVICES || d.dp * d.tp * d.cp % d.ep != 0 ||
                 !plan_rank_order_check(&d, &conventions, NULL))
                 continue;
             n_checked++;
-            n_aligned += profile_placement_is_aligned(&placement);
+            n_aligned += profile_mesh_is_aligned(&mesh);
             for (int64_t rank = 0; rank < d.pp; rank++)
-                for (int kind = 0; kind < PROFILE_PLACED_N; kind++) {
+                for (int kind = 0; kind < PROFILE_GROUP_N; kind++) {
                     const ProfileGroup group =
-                        profile_placed(&placement, (ProfilePlaced)kind, rank);
-                    check_group(profile->cluster, &d, &group, (ProfilePlaced)kind, rank);
+                        profile_group_of_rank(&mesh, (ProfileGroupKind)kind, rank);
+                    check_group(profile->cluster, &d, &group, (ProfileGroupKind)kind, rank);
                 }
         }
     g_assert_cmpint(n_checked, >, 1000);
@@ -134,8 +134,8 @@ test_cost_follows_the_order(void)
                                .cp = 1,
                                .ep = 1,
                                .rank_order = cases[i].order};
-        const ProfilePlacement placement = {profile->cluster, &d, &conventions};
-        const ProfileGroup dense = profile_placed(&placement, PROFILE_PLACED_DENSE, 0);
+        const ProfileMesh mesh = {profile->cluster, &d, &conventions};
+        const ProfileGroup dense = profile_group_of_rank(&mesh, PROFILE_GROUP_DENSE, 0);
         const double expect = 2.0 * (cases[i].latency_s + 0.5 * 100e6 / cases[i].bytes_per_s);
         g_assert_cmpfloat_with_epsilon(
             profile_cost_collective_s(profile, MODEL_COMM_ALL_REDUCE, 100000000, &dense), expect,

@@ -91,8 +91,8 @@ test_classes_of_micro_batches(void)
     g_autoptr(Workload) workload = NULL;
     g_autoptr(GError) error = NULL;
 
-    plan->batch_slices = g_array_new(FALSE, FALSE, sizeof(int64_t));
-    g_array_append_vals(plan->batch_slices, sizes, 3);
+    plan->micro_batch_sequences = g_array_new(FALSE, FALSE, sizeof(int64_t));
+    g_array_append_vals(plan->micro_batch_sequences, sizes, 3);
     plan->micro_batch = 2;
     plan->global_batch = 5;
     workload = workload_new(&arch, profile, plan, 0, &error);

@@ -23,9 +23,9 @@ typedef struct {
 } Evaluator;
 
 static inline int64_t *
-evaluator_end(const Evaluator *e, int32_t rank, int64_t unit, bool backward)
+evaluator_end(const Evaluator *e, int32_t rank, int64_t virtual_id, bool backward)
 {
-    return &e->end[(rank * schedule_n_units(e->schedule) + unit) * 2 + backward];
+    return &e->end[(rank * schedule_n_virtual_ids(e->schedule) + virtual_id) * 2 + backward];
 }
 
 /* The end of the F or B/I of (m, stage, s), or 0 if there is no such stage. */
@@ -36,31 +36,32 @@ evaluator_stage_end(const Evaluator *e, ScheduleOp op, int32_t stage, bool backw
         return 0;
     const int32_t rank = schedule_rank_of_stage(e->schedule, stage, op.chunk);
     op.chunk = (uint8_t)schedule_chunk_of_stage(e->schedule, stage, op.chunk);
-    return *evaluator_end(e, rank, schedule_unit(e->schedule, op), backward);
+    return *evaluator_end(e, rank, schedule_virtual_id(e->schedule, op), backward);
 }
 
 /* The earliest start by the op's inputs, or -1 if one is not there yet. */
 static inline int64_t
 evaluator_ready(const Evaluator *e, int32_t rank, ScheduleOp op)
 {
-    const int64_t unit = schedule_unit(e->schedule, op);
+    const int64_t virtual_id = schedule_virtual_id(e->schedule, op);
     const int32_t stage = schedule_stage(e->schedule, rank, op.chunk);
     int64_t needs[3] = {0, 0, 0};
 
     switch ((ScheduleOpKind)op.kind) {
     case SCHEDULE_OP_FORWARD:
         needs[0] = evaluator_stage_end(e, op, stage - 1, false);
-        needs[1] = op.slice > 0 ? *evaluator_end(e, rank, unit - 1, false) : 0;
+        needs[1] = op.slice > 0 ? *evaluator_end(e, rank, virtual_id - 1, false) : 0;
         break;
     case SCHEDULE_OP_BACKWARD:
     case SCHEDULE_OP_BACKWARD_INPUT:
         needs[0] = evaluator_stage_end(e, op, stage + 1, true);
-        needs[1] = *evaluator_end(e, rank, unit, false);
-        needs[2] =
-            op.slice + 1 < e->schedule->n_slices ? *evaluator_end(e, rank, unit + 1, true) : 0;
+        needs[1] = *evaluator_end(e, rank, virtual_id, false);
+        needs[2] = op.slice + 1 < e->schedule->n_slices
+                       ? *evaluator_end(e, rank, virtual_id + 1, true)
+                       : 0;
         break;
     default:
-        needs[0] = *evaluator_end(e, rank, unit, true);
+        needs[0] = *evaluator_end(e, rank, virtual_id, true);
         break;
     }
     int64_t ready = 0;
@@ -77,7 +78,7 @@ evaluator_has_weight(const Schedule *s, int32_t rank, ScheduleOp op)
 {
     for (int64_t i = s->rank_begin[rank]; i < s->rank_begin[rank + 1]; i++)
         if (s->ops[i].kind == SCHEDULE_OP_BACKWARD_WEIGHT &&
-            schedule_unit(s, s->ops[i]) == schedule_unit(s, op))
+            schedule_virtual_id(s, s->ops[i]) == schedule_virtual_id(s, op))
             return true;
     return false;
 }
@@ -104,7 +105,7 @@ static inline Evaluation
 evaluate(const Schedule *schedule, const int64_t times[SCHEDULE_OP_N])
 {
     Evaluation result = {.complete = true};
-    const size_t n = (size_t)schedule_n_units(schedule) * (size_t)schedule->n_ranks * 2;
+    const size_t n = (size_t)schedule_n_virtual_ids(schedule) * (size_t)schedule->n_ranks * 2;
     g_autofree int64_t *end = g_new(int64_t, n);
     g_autofree int64_t *next =
         g_memdup2(schedule->rank_begin, sizeof(int64_t) * (size_t)(schedule->n_ranks + 1));
@@ -128,7 +129,7 @@ evaluate(const Schedule *schedule, const int64_t times[SCHEDULE_OP_N])
                 result.end[r] = start + times[op.kind];
                 result.busy[r] += times[op.kind];
                 if (op.kind != SCHEDULE_OP_BACKWARD_WEIGHT)
-                    *evaluator_end(&e, r, schedule_unit(schedule, op),
+                    *evaluator_end(&e, r, schedule_virtual_id(schedule, op),
                                    op.kind != SCHEDULE_OP_FORWARD) = result.end[r];
                 moved = true;
             }

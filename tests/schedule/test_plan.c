@@ -132,12 +132,12 @@ test_batch_slices(void)
     g_autoptr(GError) error = NULL;
     g_autoptr(Plan) plan = example();
 
-    plan->batch_slices = g_array_new(false, true, sizeof(int64_t));
+    plan->micro_batch_sequences = g_array_new(false, true, sizeof(int64_t));
     plan->n_micro_batches = 3;
     plan->micro_batch = 12;
-    append(plan->batch_slices, 10);
-    append(plan->batch_slices, 12);
-    append(plan->batch_slices, 2);
+    append(plan->micro_batch_sequences, 10);
+    append(plan->micro_batch_sequences, 12);
+    append(plan->micro_batch_sequences, 2);
     g_assert_true(plan_check(plan, 26, &error)); /* 2 * (10 + 12 + 2) = 48 */
     g_assert_no_error(error);
     g_assert_cmpint(plan_micro_batch_sequences(plan, 2), ==, 2);
@@ -146,11 +146,11 @@ test_batch_slices(void)
     g_assert_cmpstr(error->message, ==, "micro_batch: 11 is not the largest of batch_slices, 12");
     g_clear_error(&error);
     plan->micro_batch = 12;
-    g_array_index(plan->batch_slices, int64_t, 2) = 3;
+    g_array_index(plan->micro_batch_sequences, int64_t, 2) = 3;
     g_assert_false(plan_check(plan, 26, &error));
     g_assert_error(error, PLAN_ERROR, PLAN_ERROR_INVALID);
     g_clear_error(&error);
-    g_array_index(plan->batch_slices, int64_t, 2) = INT64_MAX;
+    g_array_index(plan->micro_batch_sequences, int64_t, 2) = INT64_MAX;
     g_assert_false(plan_check(plan, 26, &error));
     g_assert_nonnull(strstr(error->message, "batch_slices[2]: "));
 }
@@ -316,8 +316,8 @@ test_round_trip(void)
             plan->prefetch_layers = 2 * (i - 1);
             plan->sequence_parallel = true;
             plan->dtype = DTYPE_FP16;
-            plan->batch_slices = g_array_new(false, true, sizeof(int64_t));
-            append(plan->batch_slices, 3);
+            plan->micro_batch_sequences = g_array_new(false, true, sizeof(int64_t));
+            append(plan->micro_batch_sequences, 3);
         }
         if (i == 2) {
             plan->alternatives = g_ptr_array_new_with_free_func((GDestroyNotify)plan_free);

@@ -444,7 +444,7 @@ test_families_pass_the_checker(void)
             const Evaluation e = evaluate(s, unit_times);
             g_assert_true(e.complete);
             for (int32_t r = 0; r < s->n_ranks; r++)
-                g_assert_cmpint(e.busy[r], ==, schedule_n_units(s) * 3);
+                g_assert_cmpint(e.busy[r], ==, schedule_n_virtual_ids(s) * 3);
         }
         g_assert_cmpint(n_built, >=, 20);
     }

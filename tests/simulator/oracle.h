@@ -260,16 +260,16 @@ oracle_workspace(const Oracle *o, int32_t r, int64_t i)
             ahead->last_bytes[((w - o->workload->ops) * SCHEDULE_OP_N + kind) * ahead->depth +
                               later - 1];
         const int64_t n = oracle_gatherings(o, i, row), own = ahead->depth - later;
-        int64_t under_way = 0, n_bytes = 0, left = later;
+        int64_t prefetches = 0, n_bytes = 0, left = later;
         if (last == WORKLOAD_NONE_AHEAD || own > n)
             continue;
         for (int64_t k = n - own; k < n; k++)
-            under_way += row[k];
+            prefetches += row[k];
         for (int64_t j = i + 1; left > 0 && j < o->schedule->rank_begin[r + 1]; j++) {
             const int64_t n_next = oracle_gatherings(o, j, row);
             for (int64_t k = 0; k < n_next && left > 0; k++, left--) {
-                under_way += row[k];
-                if (under_way > ahead->most_bytes[r])
+                prefetches += row[k];
+                if (prefetches > ahead->most_bytes[r])
                     left = 1; /* the last that is looked at */
                 else
                     n_bytes += row[k];

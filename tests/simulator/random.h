@@ -59,9 +59,10 @@ typedef struct {
 static inline bool *
 random_done(const RandomBuilder *b, int32_t rank, ScheduleOp op, int state)
 {
-    const int64_t units = schedule_n_units(b->schedule);
+    const int64_t n_virtual_ids = schedule_n_virtual_ids(b->schedule);
 
-    return &b->done[(rank * units + schedule_unit(b->schedule, op)) * RANDOM_STATES + state];
+    return &b->done[(rank * n_virtual_ids + schedule_virtual_id(b->schedule, op)) * RANDOM_STATES +
+                    state];
 }
 
 /* Whether the (F: 0; B or I: 1) of @op's micro-batch and slice at @stage is done, or not there. */
@@ -102,17 +103,17 @@ static inline int32_t
 random_pick(const RandomBuilder *b, uint64_t *state, ScheduleOp *picked)
 {
     const Schedule *s = b->schedule;
-    const int64_t units = schedule_n_units(s);
+    const int64_t n_virtual_ids = schedule_n_virtual_ids(s);
     int32_t rank = -1;
     int64_t n = 0;
 
     for (int32_t r = 0; r < s->n_ranks; r++)
-        for (int64_t unit = 0; unit < units; unit++)
+        for (int64_t virtual_id = 0; virtual_id < n_virtual_ids; virtual_id++)
             for (int k = 0; k < RANDOM_STATES; k++) {
-                const uint8_t split = b->split[r * units + unit];
-                ScheduleOp op = {.micro_batch = (int32_t)(unit / s->n_slices / s->n_chunks),
-                                 .chunk = (uint8_t)(unit / s->n_slices % s->n_chunks),
-                                 .slice = (uint16_t)(unit % s->n_slices)};
+                const uint8_t split = b->split[r * n_virtual_ids + virtual_id];
+                ScheduleOp op = {.micro_batch = (int32_t)(virtual_id / s->n_slices / s->n_chunks),
+                                 .chunk = (uint8_t)(virtual_id / s->n_slices % s->n_chunks),
+                                 .slice = (uint16_t)(virtual_id % s->n_slices)};
                 if ((k == RANDOM_W && split != 1) || !random_may_run(b, r, op, k))
                     continue;
                 if (random_in(state, 0, n++) != 0)
@@ -142,8 +143,8 @@ random_schedule(uint64_t *state)
     const int64_t most =
         shape.n_ranks * shape.n_chunks * shape.n_micro_batches * shape.n_slices * 3;
     Schedule *s = schedule_alloc("random", &shape, placement, most, NULL);
-    const int64_t units = schedule_n_units(s);
-    const size_t n = (size_t)(units * shape.n_ranks);
+    const int64_t n_virtual_ids = schedule_n_virtual_ids(s);
+    const size_t n = (size_t)(n_virtual_ids * shape.n_ranks);
     g_autofree uint8_t *split = g_new0(uint8_t, n);
     g_autofree bool *done = g_new0(bool, n *RANDOM_STATES);
     g_autofree ScheduleOp *ops = g_new(ScheduleOp, (size_t)most);

@@ -210,16 +210,17 @@ test_sharing_makes_nothing_earlier(void)
 static void
 check_inputs(const Schedule *schedule, const Trace *trace)
 {
-    const int64_t units = schedule_n_units(schedule) * SCHEDULE_OP_N;
+    const int64_t n_virtual_ids = schedule_n_virtual_ids(schedule) * SCHEDULE_OP_N;
     g_autoptr(ScheduleGraph) graph = schedule_graph_new(schedule, NULL);
     g_autofree const TraceEvent **event_of =
-        g_new0(const TraceEvent *, (size_t)(schedule->n_ranks * units));
+        g_new0(const TraceEvent *, (size_t)(schedule->n_ranks * n_virtual_ids));
 
     for (guint i = 0; i < trace->events->len; i++) {
         const TraceEvent *event = event_at(trace, i);
         if (event->kind <= TRACE_EVENT_BACKWARD_WEIGHT)
-            event_of[event->rank * units + schedule_unit(schedule, event->op) * SCHEDULE_OP_N +
-                     event->kind] = event;
+            event_of[event->rank * n_virtual_ids +
+                     schedule_virtual_id(schedule, event->op) * SCHEDULE_OP_N + event->kind] =
+                event;
     }
     for (int64_t i = 0; i < schedule_n_ops(schedule); i++) {
         const int64_t needed = graph->producer[i];
@@ -227,8 +228,8 @@ check_inputs(const Schedule *schedule, const Trace *trace)
         for (int k = 0; k < 2 && needed >= 0; k++) {
             const int64_t at = k == 0 ? needed : i;
             const ScheduleOp op = schedule->ops[at];
-            ends[k] = event_of[schedule_graph_rank(schedule, at) * units +
-                               schedule_unit(schedule, op) * SCHEDULE_OP_N + op.kind];
+            ends[k] = event_of[schedule_graph_rank(schedule, at) * n_virtual_ids +
+                               schedule_virtual_id(schedule, op) * SCHEDULE_OP_N + op.kind];
             g_assert_nonnull(ends[k]);
         }
         if (needed >= 0)

@@ -48,7 +48,7 @@ run_jobs_and_acts(Job *jobs, int32_t n_jobs, const double *capacity, int32_t n_l
             job->shared_ns = sim_flow_end(links, timer);
         } else if (timer < 2 * n_jobs) {
             sim_flow_start(links, timer - n_jobs, job->work_ns,
-                           &(SimWay){job->crossed, job->n_crossed, job->device, 1 - job->hidden},
+                           &(SimRoute){job->crossed, job->n_crossed, job->device, 1 - job->hidden},
                            job->limit);
         } else {
             const Act *act = &acts[timer - 2 * n_jobs];
