@@ -3,7 +3,7 @@
 #include "cli/request/output.h"
 #include "cli/slice_costs.h"
 #include "cli/slice_inputs.h"
-#include "planner/slice_orders.h"
+#include "planner/slices/orders.h"
 #include "simulator/simulate.h"
 
 static double

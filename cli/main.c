@@ -18,7 +18,7 @@
 #include "cli/request/output.h"
 #include "executor/device/backend.h"
 #include "models/arch.h"
-#include "planner/slice.h"
+#include "planner/slices/slice.h"
 #include "profiles/import/import.h"
 #include "schedule/plan.h"
 

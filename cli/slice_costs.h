@@ -17,7 +17,7 @@
 #ifndef CLI_SLICE_COSTS_H
 #define CLI_SLICE_COSTS_H
 
-#include "planner/slice.h"
+#include "planner/slices/slice.h"
 
 G_BEGIN_DECLS
 

@@ -5,7 +5,7 @@
 
 #include "cli/request/command.h"
 #include "cli/slice_costs.h"
-#include "planner/slice_grid.h"
+#include "planner/slices/grid.h"
 #include "schedule/schedule.h"
 
 #define FILL_DRAIN "terapipe"

@@ -6,7 +6,7 @@
 #define CLI_SLICE_INPUTS_H
 
 #include "cli/request/options.h"
-#include "planner/slice_stages.h"
+#include "planner/slices/stages.h"
 
 G_BEGIN_DECLS
 

@@ -5,8 +5,8 @@
 
 #include <string.h>
 
-#include "planner/evaluate.h"
-#include "planner/slicing.h"
+#include "planner/trial/point.h"
+#include "planner/slices/slicings.h"
 
 /* Fixes what a request leaves open, as `degas simulate` takes it. */
 static PlanRequest

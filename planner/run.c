@@ -1,6 +1,6 @@
 #include "planner/run.h"
 
-#include "planner/trial.h"
+#include "planner/trial/trial.h"
 
 #include <stdlib.h>
 
@@ -62,52 +62,18 @@ plan_run_note_large(PlanRun *run, const PlanPoint *point)
 
 /* --- lifecycle --- */
 
-struct PlanMemo {
-    PlanFlights *flights;
-    PlanLayouts *layouts;
-    PlanSlicedCosts *sliced;
-};
-
-PlanMemo *
-plan_memo_new(void)
-{
-    PlanMemo *memo = g_new(PlanMemo, 1);
-
-    *memo = (PlanMemo){plan_flights_new(), plan_layouts_new(), plan_sliced_costs_new()};
-    return memo;
-}
-
-void
-plan_memo_free(PlanMemo *memo)
-{
-    if (memo == NULL)
-        return;
-    plan_flights_free(memo->flights);
-    plan_layouts_free(memo->layouts);
-    plan_sliced_costs_free(memo->sliced);
-    g_free(memo);
-}
-
-PlanSlicedCosts *
-plan_memo_sliced(const PlanMemo *memo)
-{
-    return memo->sliced;
-}
-
 void
 plan_run_init(PlanRun *run, const PlanRequest *request, PlanSpace *space, PlanEvaluateFunc evaluate,
               void *user_data)
 {
     PlanMemo *own = request->memo == NULL ? plan_memo_new() : NULL;
-    const PlanMemo *memo = own != NULL ? own : request->memo;
+    PlanMemo *memo = own != NULL ? own : request->memo;
 
     *run = (PlanRun){
         .evaluation = {.space = space,
                        .evaluate = evaluate,
                        .user_data = user_data,
-                       .flights = memo->flights,
-                       .layouts = memo->layouts,
-                       .sliced = memo->sliced,
+                       .memo = memo,
                        .memory_limit_bytes = plan_run_largest_memory(request),
                        .is_timeless = request->objective == PLAN_OBJECTIVE_MEMORY,
                        .stop = request->stop},

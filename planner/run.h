@@ -8,7 +8,7 @@
 #ifndef PLANNER_RUN_H
 #define PLANNER_RUN_H
 
-#include "planner/evaluate.h"
+#include "planner/trial/point.h"
 
 G_BEGIN_DECLS
 
@@ -41,9 +41,6 @@ typedef struct {
     int64_t limit;
     int next; /* atomic */
 } PlanWave;
-
-/* (borrowed) of @memo (memo.h). */
-PlanSlicedCosts *plan_memo_sliced(const PlanMemo *memo);
 
 /* What is in @space but for what it left out is still to be walked. */
 void plan_run_init(PlanRun *run, const PlanRequest *request, PlanSpace *space,

@@ -5,7 +5,7 @@
  * first, by the bound of one equal slicing.
  */
 #include "planner/run.h"
-#include "planner/slice_floor.h"
+#include "planner/bounds/floor.h"
 
 #include <stdlib.h>
 
@@ -122,6 +122,26 @@ is_variant(const PlanPoint *point, const PlanPoint *like)
            point->offload == like->offload && point->sequence_parallel == like->sequence_parallel;
 }
 
+/* How long @point takes at the least with any slices; 0: nothing is known.  All families that slice
+ * lie in a loop, so they have the same stages. */
+static int64_t
+floor_ns(const PlanRun *run, const PlanPoint *point)
+{
+    const PlanSpace *space = run->space;
+
+    for (guint i = 0; i < space->families->len; i++) {
+        const ScheduleFamily *family = space->families->pdata[i];
+        if (!family->slices || !plan_space_has_family(space, point, family, 2))
+            continue;
+        g_autofree int64_t *even = plan_layout_even(run->request, point, family);
+        return plan_floor_ns(run->request, point,
+                             point->is_balanced ? plan_layout_balanced(run->evaluation.memo,
+                                                                       run->request, point, family)
+                                                : even);
+    }
+    return 0;
+}
+
 /*
  * Lowers the run's bound to that of all slicings of the space; @points by sliced_bound_ns.  A
  * point's sharper bound costs milliseconds, so it is taken of those that matter: least
@@ -141,7 +161,7 @@ bound_points(PlanRun *run, const PlanPoint *const *points)
         if (bound_ns >= MIN(least, run->lower_bound_ns))
             break;
         if (n_sharp++ < MAX_SHARP && !plan_evaluation_is_stopped(&run->evaluation))
-            bound_ns = MAX(bound_ns, plan_slice_floor_ns(&run->evaluation, point));
+            bound_ns = MAX(bound_ns, floor_ns(run, point));
         least = MIN(least, bound_ns);
     }
     run->lower_bound_ns = MIN(run->lower_bound_ns, least);

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/units.h"
-#include "planner/slice_orders.h"
+#include "planner/slices/orders.h"
 #include "simulator/simulate.h"
 #include "tests/bench/slice_costs.h"
 

@@ -11,7 +11,7 @@
 #ifndef TESTS_BENCH_SLICE_COSTS_H
 #define TESTS_BENCH_SLICE_COSTS_H
 
-#include "planner/slice.h"
+#include "planner/slices/slice.h"
 
 typedef struct {
     const char *name;

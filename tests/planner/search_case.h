@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-#include "planner/bound.h"
+#include "planner/bounds/plan_bound.h"
 #include "planner/search.h"
 #include "simulator/simulate.h"
 
@@ -92,7 +92,7 @@ request_of(const ModelArch *arch, const Profile *profile, int64_t global_batch)
 
 /* --- the simulator as objective --- */
 
-static PlanFlights *flights; /* of one test */
+static PlanMemo *flights; /* of one test */
 
 G_GNUC_UNUSED static bool
 simulate(const Plan *plan, const Workload *workload, int64_t limit_ns, Report **report,

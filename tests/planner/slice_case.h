@@ -5,7 +5,7 @@
 #ifndef TESTS_PLANNER_SLICE_CASE_H
 #define TESTS_PLANNER_SLICE_CASE_H
 
-#include "planner/slice_orders.h"
+#include "planner/slices/orders.h"
 #include "schedule/schedule.h"
 #include "simulator/simulate.h"
 #include "tests/bench/slice_costs.h"

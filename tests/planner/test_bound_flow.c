@@ -1,5 +1,5 @@
-/* Tests of planner/bound_flow.h: against the simulator on random ops, and against the formula. */
-#include "planner/bound_flow.h"
+/* Tests of planner/bounds/flow.h: against the simulator on random ops, and against the formula. */
+#include "planner/bounds/flow.h"
 
 #include "simulator/simulate.h"
 

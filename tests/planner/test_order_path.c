@@ -1,6 +1,6 @@
-/* Tests of planner/order_path.h and of the bound that is made of it: at the times that a way is the
- * longest at, it takes as long as the simulator says; at others no longer. */
-#include "planner/bound.h"
+/* Tests of planner/bounds/order_path.h and of the bound that is made of it: at the times that a way
+ * is the longest at, it takes as long as the simulator says; at others no longer. */
+#include "planner/bounds/plan_bound.h"
 #include "simulator/simulate.h"
 
 /* All that the bound asks of a plan. */
@@ -47,7 +47,7 @@ lengthen(Workload *workload, int64_t stage, int64_t ns)
 
 /* The times of the ways, and others of each stage. */
 static void
-check_order(const Plan *plan, const Schedule *schedule, PlanFlights *flights, GRand *rng)
+check_order(const Plan *plan, const Schedule *schedule, PlanMemo *flights, GRand *rng)
 {
     const PlanFlight *flight = plan_bound_flight(plan, flights);
 
@@ -89,7 +89,7 @@ static void
 test_a_way_takes_what_is_simulated(void)
 {
     const ScheduleFamily *const *families = schedule_families();
-    g_autoptr(PlanFlights) flights = plan_flights_new();
+    g_autoptr(PlanMemo) flights = plan_memo_new();
     g_autoptr(GRand) rng = g_rand_new_with_seed(20261122);
     int n_orders = 0, n_families = 0;
 

@@ -1,5 +1,6 @@
-/* Tests of planner/partition.h: exact against exhaustive search, ties, what does not fit. */
-#include "planner/partition.h"
+/* Tests of planner/partition/partition.h: exact against exhaustive search, ties, what does not fit.
+ */
+#include "planner/partition/partition.h"
 
 #include <string.h>
 

@@ -27,7 +27,7 @@ test_threads_do_not_change_the_answer(void)
     PlanRequest request = request_of(arch, profile, 16);
     g_autofree char *first = NULL;
 
-    flights = plan_flights_new();
+    flights = plan_memo_new();
     request.slices_mode = PLAN_SLICES_AUTO;
     request.top = 3;
     for (request.threads = 1; request.threads <= 8; request.threads *= 2) {
@@ -40,7 +40,7 @@ test_threads_do_not_change_the_answer(void)
         else
             g_assert_cmpstr(text, ==, first);
     }
-    g_clear_pointer(&flights, plan_flights_free);
+    g_clear_pointer(&flights, plan_memo_free);
 }
 
 static void
@@ -51,7 +51,7 @@ test_alternatives_are_the_next_best(void)
     PlanRequest request = request_of(arch, profile, 8);
     g_autoptr(GError) error = NULL;
 
-    flights = plan_flights_new();
+    flights = plan_memo_new();
     request.top = 5;
     g_autoptr(Plan) plan = plan_search(&request, simulate, NULL, &error);
     g_assert_no_error(error);
@@ -63,7 +63,7 @@ test_alternatives_are_the_next_best(void)
         last_ns = other->predicted->iteration_ns;
         g_assert_true(plan_check(other, arch->n_layers, NULL));
     }
-    g_clear_pointer(&flights, plan_flights_free);
+    g_clear_pointer(&flights, plan_memo_free);
 }
 
 /* --- objectives --- */
@@ -81,7 +81,7 @@ check_number_of_devices(PlanObjective objective)
     g_autoptr(GError) error = NULL;
     double best = INFINITY;
 
-    flights = plan_flights_new();
+    flights = plan_memo_new();
     request.objective = objective;
     g_autoptr(Plan) plan = plan_search(&request, simulate, NULL, &error);
     g_assert_no_error(error);
@@ -95,7 +95,7 @@ check_number_of_devices(PlanObjective objective)
     g_assert_cmpfloat((double)plan->predicted->iteration_ns * (double)plan_n_devices(plan), ==,
                       best);
     g_assert_cmpint(plan_n_devices(plan), <, 8);
-    g_clear_pointer(&flights, plan_flights_free);
+    g_clear_pointer(&flights, plan_memo_free);
 }
 
 static void
@@ -135,14 +135,14 @@ test_slower_devices_get_fewer_layers(void)
     g_array_append_val(cluster->nodes, second);
     g_assert_cmpint(model_cluster_n_devices(cluster), ==, 16);
 
-    flights = plan_flights_new();
+    flights = plan_memo_new();
     request.pp = 2, request.tp = request.cp = 1, request.dp = 8;
     request.schedules = (const char *const[]){"1f1b", NULL};
     g_autoptr(Plan) plan = plan_search(&request, simulate, NULL, &error);
     g_assert_no_error(error);
     g_assert_cmpint(g_array_index(plan->stages, PlanStage, 0).n_layers, >,
                     g_array_index(plan->stages, PlanStage, 1).n_layers);
-    g_clear_pointer(&flights, plan_flights_free);
+    g_clear_pointer(&flights, plan_memo_free);
 }
 
 /* --- slices --- */
@@ -155,7 +155,7 @@ test_slices_beat_every_equal_cut(void)
     PlanRequest request = request_of(arch, profile, 2);
     g_autoptr(GError) error = NULL;
 
-    flights = plan_flights_new();
+    flights = plan_memo_new();
     request.dtype = DTYPE_FP16;
     request.pp = 8;
     request.tp = request.dp = request.cp = request.micro_batch = 1;
@@ -181,7 +181,7 @@ test_slices_beat_every_equal_cut(void)
      * bubbles, attention and short kernels take the rest. */
     g_assert_cmpfloat(plan->optimality_gap_fraction, <, 0.7);
     g_assert_cmpfloat(plan->lower_bound_s, >, 0.0);
-    g_clear_pointer(&flights, plan_flights_free);
+    g_clear_pointer(&flights, plan_memo_free);
 }
 
 /* --- what cannot be --- */
@@ -192,9 +192,9 @@ expect_error(const PlanRequest *request, PlanError code, const char *const *part
     g_autoptr(GError) error = NULL;
     g_autoptr(Plan) plan = NULL;
 
-    flights = plan_flights_new();
+    flights = plan_memo_new();
     plan = plan_search(request, simulate, NULL, &error);
-    g_clear_pointer(&flights, plan_flights_free);
+    g_clear_pointer(&flights, plan_memo_free);
     g_assert_null(plan);
     g_assert_error(error, PLAN_ERROR, (int)code);
     for (; *parts != NULL; parts++)

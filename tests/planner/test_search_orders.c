@@ -2,10 +2,9 @@
  * Tests of planner/search.h: orders of dimensions over ranks, against full enumeration on small
  * clusters of two and three levels.
  */
-#include "planner/layout.h"
-#include "planner/sliced_cost.h"
-#include "planner/space_bound.h"
-#include "planner/space_orders.h"
+#include "planner/partition/layout.h"
+#include "planner/bounds/point_bound.h"
+#include "planner/space/orders.h"
 #include "tests/planner/search_case.h"
 #include "tests/profiles/fixture.h"
 
@@ -127,7 +126,7 @@ check_bounds(const PlanRequest *request, const Plan *plan, int64_t ns)
                        .micro_batch = plan->micro_batch,
                        .n_micro_batches = plan->n_micro_batches,
                        .zero_stage = plan->zero_stage};
-    const PlanLayerShape shape = plan_space_layer_shape(&point);
+    const PlanLayerShape shape = plan_point_layer_shape(&point);
     PlanLayerShape plain = shape;
     plain.degrees.rank_order = PLAN_RANK_ORDER_DEFAULT;
     const PlanLayerCost cost = plan_layer_cost(request, &shape);
@@ -192,10 +191,10 @@ check_problem(const PlanRequest *request, int problem, Tally *tally)
 {
     g_autoptr(GError) error = NULL;
 
-    flights = plan_flights_new();
+    flights = plan_memo_new();
     const Best best = enumerate(request);
     g_autoptr(Plan) plan = best.n == 0 ? NULL : plan_search(request, simulate, NULL, &error);
-    plan_flights_free(flights);
+    plan_memo_free(flights);
     if (best.n == 0)
         return;
     g_assert_no_error(error);
@@ -269,13 +268,13 @@ test_slow_network_wants_pipelines_inside_nodes(void)
     request.schedules = schedules;
     for (int threads = 1; threads <= 8; threads *= 2) {
         g_autoptr(GError) error = NULL;
-        flights = plan_flights_new();
+        flights = plan_memo_new();
         request.threads = threads;
         request.rank_order = PLAN_RANK_ORDER_DEFAULT;
         g_autoptr(Plan) plain = plan_search(&request, simulate, NULL, &error);
         request.rank_order = PLAN_AUTO;
         g_autoptr(Plan) plan = plan_search(&request, simulate, NULL, &error);
-        plan_flights_free(flights);
+        plan_memo_free(flights);
         g_assert_no_error(error);
         g_assert_cmpint(plan_rank_order_plain(&plan->degrees), ==, PLAN_RANK_ORDER_PP_BEFORE_DP);
         g_assert_cmpint(plan->predicted->iteration_ns, <, plain->predicted->iteration_ns);
@@ -296,10 +295,9 @@ test_remembered_costs_know_the_order(void)
 {
     g_autoptr(ModelArch) arch = long_arch(40, 204800);
     g_autoptr(Profile) profile = cluster_of("dgx-h100", 16);
-    g_autoptr(PlanSlicedCosts) costs = plan_sliced_costs_new();
+    g_autoptr(PlanMemo) memo = plan_memo_new();
     const PlanRequest request = request_of(arch, profile, 16);
     const int64_t orders[] = {PLAN_RANK_ORDER_DEFAULT, plan_rank_order_find("pp-dp-cp-tp")};
-    g_autoptr(PlanLayouts) layouts = plan_layouts_new();
     const ScheduleFamily *family = schedule_family_find("1f1b", NULL);
     const int64_t *counts[2];
     double forward_s[2];
@@ -307,11 +305,11 @@ test_remembered_costs_know_the_order(void)
     for (int i = 0; i < 2; i++) {
         const PlanLayerShape shape = {.degrees = {2, 4, 2, 1, 1, 1, orders[i]}, .micro_batch = 1};
         const PlanPoint point = {.degrees = shape.degrees, .micro_batch = 1, .is_balanced = true};
-        g_autoptr(PlanLayouts) own = plan_layouts_new();
-        counts[i] = plan_layouts_balanced(layouts, &request, &point, family);
-        const int64_t *alone = plan_layouts_balanced(own, &request, &point, family);
+        g_autoptr(PlanMemo) own = plan_memo_new();
+        counts[i] = plan_layout_balanced(memo, &request, &point, family);
+        const int64_t *alone = plan_layout_balanced(own, &request, &point, family);
         g_assert_cmpint(counts[i][0], ==, alone[0]);
-        forward_s[i] = plan_sliced_costs_get(costs, &request, &shape, 1)->whole.forward_s;
+        forward_s[i] = plan_layer_uniform_cost(memo, &request, &shape, 1)->whole.forward_s;
         g_assert_true(forward_s[i] == plan_layer_cost(&request, &shape).forward_s);
     }
     g_assert_cmpfloat(forward_s[0], <, forward_s[1]);

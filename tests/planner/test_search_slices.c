@@ -1,9 +1,9 @@
 /* Tests of planner/search.h with slices and micro-batches of any size: against all coarse ones. */
-#include "planner/estimate_slices.h"
+#include "planner/trial/estimate.h"
 #include "planner/run.h"
-#include "planner/slice_coarse.h"
-#include "planner/slice_floor.h"
-#include "planner/slice_grid.h"
+#include "planner/slices/coarse.h"
+#include "planner/bounds/floor.h"
+#include "planner/slices/grid.h"
 #include "tests/planner/search_case.h"
 
 #define CELLS 8
@@ -102,7 +102,7 @@ test_no_coarse_groups_and_slices_are_better(void)
     };
     int n_uneven = 0;
 
-    flights = plan_flights_new();
+    flights = plan_memo_new();
     for (size_t i = 0; i < 2 * G_N_ELEMENTS(cases); i++) {
         const size_t k = i / 2;
         g_autoptr(ModelArch) arch = wide_arch(cases[k].seq_len);
@@ -128,7 +128,7 @@ test_no_coarse_groups_and_slices_are_better(void)
         n_uneven += plan->micro_batch_sequences != NULL;
     }
     g_assert_cmpint(n_uneven, >, 0);
-    g_clear_pointer(&flights, plan_flights_free);
+    g_clear_pointer(&flights, plan_memo_free);
 }
 
 /* The bound of any slicing, whose certificate may be cut to the answer's time, by itself; and it is
@@ -138,7 +138,7 @@ test_no_slicing_takes_less_than_the_floor(void)
 {
     static const char *const clusters[] = {"p3.16xlarge", "dgx-h100"};
 
-    flights = plan_flights_new();
+    flights = plan_memo_new();
     for (int i = 0; i < 4; i++) {
         g_autoptr(ModelArch) arch = wide_arch(512);
         g_autoptr(Profile) profile = cluster_of(clusters[i / 2], 4);
@@ -157,13 +157,14 @@ test_no_slicing_takes_less_than_the_floor(void)
                 continue;
             const ScheduleFamily *family = schedule_family_find(families[i % 2][0], NULL);
             g_autoptr(Plan) plan = plan_space_plan(&request, point, family);
-            const int64_t floor_ns = plan_slice_floor_ns(&run.evaluation, point);
+            g_autofree int64_t *even = plan_layout_even(&request, point, family);
+            const int64_t floor_ns = plan_floor_ns(&request, point, even);
             g_assert_cmpint(floor_ns, <=, all_coarse(&request, plan));
             g_assert_cmpint(floor_ns, >, point->sliced_bound_ns);
         }
         plan_run_clear(&run);
     }
-    g_clear_pointer(&flights, plan_flights_free);
+    g_clear_pointer(&flights, plan_memo_free);
 }
 
 /* --- the grid itself --- */
@@ -207,7 +208,7 @@ test_grids_are_whole_and_bounded(void)
         const ScheduleFamily *family = schedule_family_find(families[i % 2][0], NULL);
         int n_exact = 0;
 
-        flights = plan_flights_new();
+        flights = plan_memo_new();
         request.micro_batch = 3;
         g_autoptr(Plan) plan = plan_from_request(&request, &error);
         g_assert_no_error(error);
@@ -227,7 +228,7 @@ test_grids_are_whole_and_bounded(void)
         }
         if (family->forwards_first)
             g_assert_cmpint(n_exact, >, (int)all->len / 2);
-        g_clear_pointer(&flights, plan_flights_free);
+        g_clear_pointer(&flights, plan_memo_free);
     }
 }
 
@@ -240,13 +241,13 @@ test_micro_batches_stay_as_asked(void)
     PlanRequest request = pipeline_of(arch, profile, 5, families[1]);
     g_autoptr(GError) error = NULL;
 
-    flights = plan_flights_new();
+    flights = plan_memo_new();
     request.micro_batch = 5;
     g_autoptr(Plan) plan = plan_search(&request, simulate, NULL, &error);
     g_assert_no_error(error);
     g_assert_null(plan->micro_batch_sequences);
     g_assert_cmpint(plan->micro_batch, ==, 5);
-    g_clear_pointer(&flights, plan_flights_free);
+    g_clear_pointer(&flights, plan_memo_free);
 }
 
 /* Ruling estimates out by their bounds changes none that is of interest, also where slices fit only

@@ -1,10 +1,10 @@
 /*
  * Tests of planner/search.h against full enumeration of small problems.
  */
-#include "planner/bound.h"
-#include "planner/partition.h"
-#include "planner/sketch.h"
-#include "planner/space_bound.h"
+#include "planner/bounds/plan_bound.h"
+#include "planner/partition/partition.h"
+#include "planner/bounds/sketch.h"
+#include "planner/bounds/point_bound.h"
 #include "tests/planner/search_case.h"
 
 /* --- full enumeration --- */
@@ -81,7 +81,7 @@ check_point_bounds(const PlanRequest *request, const Plan *plan, const Report *r
         .sequence_parallel = plan->sequence_parallel,
         .is_balanced = true,
     };
-    const PlanLayerShape shape = plan_space_layer_shape(&point);
+    const PlanLayerShape shape = plan_point_layer_shape(&point);
     const PlanLayerCost cost = plan_layer_cost(request, &shape);
     const PlanSlicedCost given = plan_layer_sliced_cost(request, &shape, plan->slices);
     const PlanLayerCost *slice = plan->slices->len > 1 ? &given.slice : &given.whole;
@@ -414,7 +414,7 @@ test_equals_full_enumeration(void)
     uint32_t state = 11;
     Tally tally = {0};
 
-    flights = plan_flights_new();
+    flights = plan_memo_new();
     while (tally.n < 600) {
         g_autoptr(ModelArch) arch = small_arch(1 + draw(&state) % 6, draw(&state) % 8 == 0 ? 4 : 0,
                                                draw(&state) % 3 == 0 ? 0 : 8192);
@@ -438,7 +438,7 @@ test_equals_full_enumeration(void)
         request.near_pp = tally.n % 2 * (INT64_C(1) << tally.n / 6 % 3);
         check_against_enumeration(&request, &all, &tally);
     }
-    g_clear_pointer(&flights, plan_flights_free);
+    g_clear_pointer(&flights, plan_memo_free);
     g_test_message("%d problems, %d feasible, %d limited, %d mixed, %d better", tally.n,
                    tally.n_feasible, tally.n_limited, tally.n_mixed, tally.n_better);
     g_assert_cmpint(tally.n_feasible, >, 400);
@@ -488,7 +488,7 @@ test_two_kinds_of_devices_equal_full_enumeration(void)
     Tally tally = {0};
     int n_pipelines = 0;
 
-    flights = plan_flights_new();
+    flights = plan_memo_new();
     while (tally.n < 80) {
         g_autoptr(ModelArch) arch = small_arch(2 + draw(&state) % 5, draw(&state) % 8 == 0 ? 4 : 0,
                                                draw(&state) % 3 == 0 ? 0 : 8192);
@@ -507,7 +507,7 @@ test_two_kinds_of_devices_equal_full_enumeration(void)
         check_against_enumeration(&request, &all, &tally);
         n_pipelines += tally.n > n_before && request.pp > 1;
     }
-    g_clear_pointer(&flights, plan_flights_free);
+    g_clear_pointer(&flights, plan_memo_free);
     g_test_message("%d problems, %d feasible, %d of several stages, %d better", tally.n,
                    tally.n_feasible, n_pipelines, tally.n_better);
     g_assert_cmpint(tally.n_feasible, >, 60);
@@ -522,7 +522,7 @@ test_slices_equal_full_enumeration(void)
     uint32_t state = 5;
     Tally tally = {0};
 
-    flights = plan_flights_new();
+    flights = plan_memo_new();
     while (tally.n < 60) {
         g_autoptr(ModelArch) arch =
             long_arch((int64_t[]){4, 4, 5, 8}[draw(&state) % 4], draw(&state) % 2 * 8192);
@@ -539,7 +539,7 @@ test_slices_equal_full_enumeration(void)
         if (points->len <= MAX_PLANS)
             check_against_enumeration(&request, &all, &tally);
     }
-    g_clear_pointer(&flights, plan_flights_free);
+    g_clear_pointer(&flights, plan_memo_free);
     g_test_message("%d problems, %d feasible, %d of several stages and slices", tally.n,
                    tally.n_feasible, tally.n_sliced);
     g_assert_cmpint(tally.n_sliced, >, 20);
@@ -555,7 +555,7 @@ test_certificates_hold_of_every_plan(void)
     int n = 0, n_sliced = 0;
     int64_t n_plans = 0;
 
-    flights = plan_flights_new();
+    flights = plan_memo_new();
     while (n < 25) {
         g_autoptr(ModelArch) arch =
             long_arch((int64_t[]){4, 4, 5, 8}[draw(&state) % 4], draw(&state) % 2 * 8192);
@@ -583,7 +583,7 @@ test_certificates_hold_of_every_plan(void)
                 g_assert_cmpint(plan->predicted->iteration_ns, <=, best.ns);
         }
     }
-    g_clear_pointer(&flights, plan_flights_free);
+    g_clear_pointer(&flights, plan_memo_free);
     g_test_message("%d searches, %d sliced, %" G_GINT64_FORMAT " plans", n, n_sliced, n_plans);
     g_assert_cmpint(n_sliced, >, 5);
     g_assert_cmpint(n_plans, >, 2000);

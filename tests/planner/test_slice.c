@@ -1,5 +1,5 @@
-/* Tests of planner/slice.h: optimal on every grid, ties, limits. */
-#include "planner/slice.h"
+/* Tests of planner/slices/slice.h: optimal on every grid, ties, limits. */
+#include "planner/slices/slice.h"
 
 #include "tests/bench/slice_costs.h"
 

@@ -1,4 +1,4 @@
-/* Tests of planner/slice_orders.h: against all answers, simulated, and against its bound. */
+/* Tests of planner/slices/orders.h: against all answers, simulated, and against its bound. */
 #include "tests/planner/slice_case.h"
 
 typedef struct {

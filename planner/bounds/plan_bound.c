@@ -1,0 +1,455 @@
+#include "planner/bounds/plan_bound.h"
+
+#include "planner/bounds/flow.h"
+#include "planner/bounds/sum.h"
+
+/* One stage of one chain. */
+typedef struct {
+    int32_t rank;
+    int64_t work_ns;             /* of all its ops */
+    int64_t chain_ns;            /* of them, what its neighbours in the chain wait for */
+    int64_t wait_ns;             /* before its first forward can begin */
+    int64_t drain_ns;            /* after its last backward until stage 0's last one has ended */
+    int64_t longest_backward_ns; /* what a reduction may hide behind */
+} Stage;
+
+typedef struct {
+    const Plan *plan;
+    const Workload *workload;
+    bool splits;
+    bool overlaps;   /* ops in pairs hide collectives behind computing */
+    Schedule shape;  /* only where stages lie */
+    int64_t *counts; /* (owned) micro-batches of each class in one chain */
+} Bound;
+
+/* The stage's op of (class, slice). */
+static const WorkloadOp *
+op_at(const Bound *bound, int32_t chain, int32_t stage, int32_t class_, int32_t slice)
+{
+    const Workload *w = bound->workload;
+
+    return &w->ops[((int64_t)(chain * w->n_stages + stage) * w->n_classes + class_) * w->n_slices +
+                   slice];
+}
+
+static int32_t
+rank_at(const Bound *bound, int32_t chain, int32_t stage)
+{
+    return schedule_rank_of_stage(&bound->shape, stage, chain);
+}
+
+/* Times of both passes with the op's overhead; an unsplit B, or its halves. */
+static int64_t
+backward_ns(const Bound *bound, const WorkloadOp *op)
+{
+    const int64_t overhead = bound->workload->op_overhead_ns;
+    const int64_t whole = op->time_ns[SCHEDULE_OP_BACKWARD] + overhead;
+    const int64_t halves = op->time_ns[SCHEDULE_OP_BACKWARD_INPUT] +
+                           op->time_ns[SCHEDULE_OP_BACKWARD_WEIGHT] + 2 * overhead;
+
+    return bound->splits ? MIN(whole, halves) : whole;
+}
+
+/* The part of a backward that the stage before waits for. */
+static int64_t
+gradient_ns(const Bound *bound, const WorkloadOp *op)
+{
+    const int64_t whole = op->time_ns[SCHEDULE_OP_BACKWARD];
+
+    return bound->workload->op_overhead_ns +
+           (bound->splits ? MIN(whole, op->time_ns[SCHEDULE_OP_BACKWARD_INPUT]) : whole);
+}
+
+static int64_t
+forward_ns(const Bound *bound, const WorkloadOp *op)
+{
+    return op->time_ns[SCHEDULE_OP_FORWARD] + bound->workload->op_overhead_ns;
+}
+
+static int64_t
+collectives_ns(const WorkloadOp *op, ScheduleOpKind kind)
+{
+    return op->part_ns[kind][PROFILE_PART_TP] + op->part_ns[kind][PROFILE_PART_CP] +
+           op->part_ns[kind][PROFILE_PART_EP] + op->part_ns[kind][PROFILE_PART_DP];
+}
+
+/* The most of both passes that overlapped pairs hide: a pair computes all that its ops compute. */
+static int64_t
+hidden_ns(const Bound *bound, const WorkloadOp *op)
+{
+    if (!bound->overlaps || bound->workload->blocking_messages || bound->workload->pair_ns < 0)
+        return 0;
+    return plan_sum_ns(collectives_ns(op, SCHEDULE_OP_FORWARD),
+                       MAX(collectives_ns(op, SCHEDULE_OP_BACKWARD),
+                           plan_sum_ns(collectives_ns(op, SCHEDULE_OP_BACKWARD_INPUT),
+                                       collectives_ns(op, SCHEDULE_OP_BACKWARD_WEIGHT))));
+}
+
+/* How long a blocking send keeps its sender: not for what the transport buffers. */
+static int64_t
+send_ns(const WorkloadOp *op, bool forward)
+{
+    return forward ? MAX(0, op->forward_message_ns - op->forward_buffered_ns)
+                   : MAX(0, op->backward_message_ns - op->backward_buffered_ns);
+}
+
+/* How long the stage's compute stream is in messages of one (class, slice). */
+static int64_t
+blocked_ns(const Bound *bound, int32_t chain, int32_t stage, int32_t class_, int32_t slice)
+{
+    const WorkloadOp *op = op_at(bound, chain, stage, class_, slice);
+    const int32_t rank = rank_at(bound, chain, stage);
+    int64_t ns = 0;
+
+    if (!bound->workload->blocking_messages)
+        return 0;
+    if (stage > 0 && rank_at(bound, chain, stage - 1) != rank)
+        ns += op_at(bound, chain, stage - 1, class_, slice)->forward_message_ns +
+              MAX(0, op->backward_message_ns - op->backward_buffered_ns);
+    if (stage + 1 < bound->workload->n_stages && rank_at(bound, chain, stage + 1) != rank)
+        ns += op_at(bound, chain, stage + 1, class_, slice)->backward_message_ns +
+              MAX(0, op->forward_message_ns - op->forward_buffered_ns);
+    return ns;
+}
+
+/* The least over classes of the way of a first slice from @stage to the next one. */
+static int64_t
+forward_step_ns(const Bound *bound, int32_t chain, int32_t stage)
+{
+    const Workload *w = bound->workload;
+    int64_t least = INT64_MAX;
+
+    for (int32_t c = 0; c < w->n_classes; c++) {
+        const WorkloadOp *op = op_at(bound, chain, stage, c, 0);
+        int64_t ns = forward_ns(bound, op);
+        if (!w->blocking_messages &&
+            rank_at(bound, chain, stage + 1) != rank_at(bound, chain, stage))
+            ns += op->forward_message_ns;
+        /* Blocking: the receive before it; its own send is the next stage's receive. */
+        if (w->blocking_messages && stage > 0 &&
+            rank_at(bound, chain, stage - 1) != rank_at(bound, chain, stage))
+            ns += op_at(bound, chain, stage - 1, c, 0)->forward_message_ns;
+        least = MIN(least, ns);
+    }
+    return least;
+}
+
+/* The least over classes of the way of a first slice's gradient from @stage to the end of the
+ * backward of the stage before; blocking sends of @stage run meanwhile. */
+static int64_t
+backward_step_ns(const Bound *bound, int32_t chain, int32_t stage)
+{
+    const Workload *w = bound->workload;
+    int64_t least = INT64_MAX;
+
+    for (int32_t c = 0; c < w->n_classes; c++) {
+        int64_t ns = gradient_ns(bound, op_at(bound, chain, stage - 1, c, 0));
+        if (rank_at(bound, chain, stage - 1) != rank_at(bound, chain, stage))
+            ns += op_at(bound, chain, stage, c, 0)->backward_message_ns;
+        least = MIN(least, ns);
+    }
+    return least;
+}
+
+static int64_t
+own_send_ns(const Bound *bound, int32_t chain, int32_t stage)
+{
+    const Workload *w = bound->workload;
+    int64_t most = 0;
+
+    if (!w->blocking_messages || stage == 0 ||
+        rank_at(bound, chain, stage - 1) == rank_at(bound, chain, stage))
+        return 0;
+    for (int32_t c = 0; c < w->n_classes; c++)
+        most = MAX(most, send_ns(op_at(bound, chain, stage, c, 0), false));
+    return most;
+}
+
+static void
+fill_chain(const Bound *bound, int32_t chain, Stage *stages)
+{
+    const Workload *w = bound->workload;
+
+    for (int32_t k = 0; k < w->n_stages; k++) {
+        Stage *stage = &stages[k];
+        *stage = (Stage){.rank = rank_at(bound, chain, k)};
+        if (k > 0) {
+            stage->wait_ns =
+                plan_sum_ns(stages[k - 1].wait_ns, forward_step_ns(bound, chain, k - 1));
+            stage->drain_ns =
+                plan_sum_ns(stages[k - 1].drain_ns, backward_step_ns(bound, chain, k));
+        }
+        for (int32_t c = 0; c < w->n_classes; c++)
+            for (int32_t s = 0; s < w->n_slices; s++) {
+                const WorkloadOp *op = op_at(bound, chain, k, c, s);
+                const int64_t once =
+                    plan_sum_ns(plan_sum_ns(forward_ns(bound, op), backward_ns(bound, op)),
+                                blocked_ns(bound, chain, k, c, s));
+                const int64_t least = MAX(0, once - hidden_ns(bound, op));
+                stage->work_ns =
+                    plan_sum_ns(stage->work_ns, plan_product_ns(bound->counts[c], least));
+                stage->chain_ns =
+                    plan_sum_ns(stage->chain_ns,
+                                plan_product_ns(bound->counts[c],
+                                                plan_sum_ns(plan_sum_ns(forward_ns(bound, op),
+                                                                        gradient_ns(bound, op)),
+                                                            blocked_ns(bound, chain, k, c, s))));
+                stage->longest_backward_ns =
+                    MAX(stage->longest_backward_ns,
+                        op->time_ns[SCHEDULE_OP_BACKWARD] + w->op_overhead_ns);
+            }
+    }
+    /* drain so far counts from the end of the op; the rank is busy with the send after it. */
+    for (int32_t k = 0; k < w->n_stages; k++)
+        stages[k].drain_ns = MAX(0, stages[k].drain_ns - own_send_ns(bound, chain, k));
+}
+
+/* What a rank does after its last op and cannot hide. */
+static int64_t
+end_ns(const Workload *w, int32_t rank, int32_t n_pieces, int64_t longest_backward_ns)
+{
+    const WorkloadRank *r = &w->ranks[rank];
+    /* With overlap at least the last of n equal pieces ends no sooner than the op that it is
+     * behind plus what is longer than that. */
+    const int64_t reduce =
+        w->overlap_dp ? MAX(0, r->dp_reduce_ns / n_pieces - longest_backward_ns) : r->dp_reduce_ns;
+
+    /* What is gathered ahead of the first forwards hides behind them, but for the first bucket. */
+    return plan_sum_ns(reduce,
+                       plan_sum_ns(r->optimizer_ns, w->overlap_gather ? 0 : r->dp_gather_ns));
+}
+
+/* How long a rank's first op waits at the least. */
+static int64_t
+begin_ns(const Workload *w, int32_t rank, int32_t n_pieces, int64_t wait_ns)
+{
+    const WorkloadRank *r = &w->ranks[rank];
+
+    return w->overlap_gather ? MAX(wait_ns, r->dp_gather_ns / n_pieces / MAX(1, r->n_buckets))
+                             : wait_ns;
+}
+
+/* Micro-batches of one chain by class. */
+static void
+count_classes(Bound *bound)
+{
+    const Workload *w = bound->workload;
+    const int64_t n = bound->plan->n_micro_batches / w->n_chains;
+
+    bound->counts = g_new0(int64_t, (size_t)w->n_classes);
+    if (w->class_of_micro_batch == NULL)
+        bound->counts[0] = n;
+    for (int64_t i = 0; w->class_of_micro_batch != NULL && i < n; i++)
+        bound->counts[w->class_of_micro_batch[i]]++;
+}
+
+static Bound
+bound_new(const Plan *plan, const Workload *workload, const ScheduleFamily *family)
+{
+    Bound bound = {
+        .plan = plan,
+        .workload = workload,
+        .splits = family->splits_backward,
+        .overlaps = family->overlaps,
+        .shape = {.n_ranks = workload->n_ranks,
+                  .n_chunks = (int32_t)plan->degrees.vpp,
+                  .placement = family->placement},
+    };
+
+    count_classes(&bound);
+    return bound;
+}
+
+int64_t
+plan_bound_end_ns(const Plan *plan, const Workload *workload)
+{
+    return end_ns(workload, 0, (int32_t)plan->degrees.vpp, INT64_MAX / 2);
+}
+
+int64_t
+plan_bound_ns(const Plan *plan, const Workload *workload, const ScheduleFamily *family)
+{
+    Bound bound = bound_new(plan, workload, family);
+    const int32_t n = workload->n_stages;
+    g_autofree int64_t *counts = bound.counts;
+    g_autofree Stage *stages = g_new0(Stage, (size_t)(n * workload->n_chains));
+    int64_t best = 0;
+
+    for (int32_t chain = 0; chain < workload->n_chains; chain++)
+        fill_chain(&bound, chain, stages + chain * n);
+    const int64_t first_end_ns = plan_bound_end_ns(plan, workload);
+    /* Stages of a rank are found by walking all: p * (p v) small steps would be more. */
+    g_autofree Stage *ranks = g_new0(Stage, (size_t)workload->n_ranks);
+    for (int32_t r = 0; r < workload->n_ranks; r++)
+        ranks[r].wait_ns = ranks[r].drain_ns = INT64_MAX;
+    for (int32_t i = 0; i < n * workload->n_chains; i++) {
+        Stage *rank = &ranks[stages[i].rank];
+        rank->work_ns = plan_sum_ns(rank->work_ns, stages[i].work_ns);
+        rank->wait_ns = MIN(rank->wait_ns, stages[i].wait_ns);
+        rank->drain_ns = MIN(rank->drain_ns, stages[i].drain_ns);
+        rank->longest_backward_ns = MAX(rank->longest_backward_ns, stages[i].longest_backward_ns);
+    }
+    for (int32_t r = 0; r < workload->n_ranks; r++) {
+        const int64_t end =
+            end_ns(workload, r, (int32_t)plan->degrees.vpp, ranks[r].longest_backward_ns);
+        const int64_t drain = bound.splits || workload->n_chains > 1
+                                  ? 0
+                                  : plan_sum_ns(ranks[r].drain_ns, first_end_ns);
+        const int64_t begin = begin_ns(workload, r, (int32_t)plan->degrees.vpp, ranks[r].wait_ns);
+        best = MAX(best, plan_sum_ns(plan_sum_ns(begin, ranks[r].work_ns), MAX(end, drain)));
+    }
+    for (int32_t i = 0; i < n * workload->n_chains; i++) {
+        const int64_t after =
+            end_ns(workload, stages[i / n * n].rank, (int32_t)plan->degrees.vpp, INT64_MAX / 2);
+        best = MAX(best, plan_sum_ns(plan_sum_ns(stages[i].wait_ns, stages[i].chain_ns),
+                                     plan_sum_ns(stages[i].drain_ns, after)));
+    }
+    if (family->slices && workload->n_ranks > 1)
+        best = MAX(best, plan_sum_ns(plan_bound_flow_ns(workload, plan->n_micro_batches,
+                                                        family->forwards_first),
+                                     first_end_ns));
+    return best;
+}
+
+/* The least over (class, slice) of the time of @stage's op of @kind. */
+static int64_t
+least_ns(const Bound *bound, int32_t chain, int32_t stage, int kind)
+{
+    const Workload *w = bound->workload;
+    int64_t least = INT64_MAX;
+
+    for (int32_t i = 0; i < w->n_classes * w->n_slices; i++)
+        least = MIN(least, (op_at(bound, chain, stage, 0, 0) + i)->time_ns[kind]);
+    return plan_sum_ns(least, w->op_overhead_ns);
+}
+
+/* Likewise of its message to the next stage (0), or to the one before. */
+static int64_t
+least_message_ns(const Bound *bound, int32_t chain, int32_t stage, int direction)
+{
+    const Workload *w = bound->workload;
+    int64_t least = INT64_MAX;
+
+    for (int32_t i = 0; i < w->n_classes * w->n_slices; i++) {
+        const WorkloadOp *op = op_at(bound, chain, stage, 0, 0) + i;
+        least = MIN(least, direction == 0 ? op->forward_message_ns : op->backward_message_ns);
+    }
+    return least;
+}
+
+int64_t
+plan_bound_path_ns(const Plan *plan, const Workload *workload, const PlanFlight *flight)
+{
+    const ScheduleFamily *family = schedule_family_find(plan->schedule, NULL);
+    const Bound bound = bound_new(plan, workload, family);
+    g_autofree int64_t *counts = bound.counts;
+    int64_t best = 0;
+
+    for (int path = 0; path < PLAN_PATH_N && flight->paths != NULL; path++) {
+        int64_t ns = end_ns(workload, flight->paths->last_rank[path], (int32_t)plan->degrees.vpp,
+                            INT64_MAX / 2);
+        for (int32_t i = 0; i < flight->paths->n_stages; i++) {
+            const PlanPathStage *on = plan_order_paths_stage(flight->paths, path, i);
+            const int32_t chain = i / workload->n_stages, stage = i % workload->n_stages;
+            for (int kind = 0; kind < SCHEDULE_OP_N; kind++)
+                if (on->ops[kind] > 0)
+                    ns = plan_sum_ns(
+                        ns, plan_product_ns(on->ops[kind], least_ns(&bound, chain, stage, kind)));
+            for (int direction = 0; direction < 2; direction++)
+                if (on->messages[direction] > 0)
+                    ns = plan_sum_ns(
+                        ns, plan_product_ns(on->messages[direction],
+                                            least_message_ns(&bound, chain, stage, direction)));
+        }
+        best = MAX(best, ns);
+    }
+    return best;
+}
+
+/* --- bytes --- */
+
+/* The least over (class, slice) of what an op of @stage keeps from F to B, or from I to W. */
+static int64_t
+least_kept(const Bound *bound, int32_t chain, int32_t stage, bool half)
+{
+    const Workload *w = bound->workload;
+    int64_t least = INT64_MAX;
+
+    for (int32_t i = 0; i < w->n_classes * w->n_slices; i++) {
+        const WorkloadOp *op = op_at(bound, chain, stage, 0, 0) + i;
+        least = MIN(least, half ? op->weight_activation_bytes
+                                : plan_sum_ns(op->activation_bytes, op->kv_bytes));
+    }
+    return least;
+}
+
+/* The least workspace of ops that start at @moment. */
+static int64_t
+least_workspace(const Bound *bound, int32_t chain, int32_t stage, PlanMoment moment)
+{
+    const Workload *w = bound->workload;
+    int64_t least = INT64_MAX;
+
+    for (int32_t i = 0; i < w->n_classes * w->n_slices; i++) {
+        const int64_t *bytes = (op_at(bound, chain, stage, 0, 0) + i)->workspace_bytes;
+        least = MIN(least, moment == PLAN_MOMENT_FORWARD ? bytes[SCHEDULE_OP_FORWARD]
+                                                         : MIN(bytes[SCHEDULE_OP_BACKWARD],
+                                                               bytes[SCHEDULE_OP_BACKWARD_INPUT]));
+    }
+    return least;
+}
+
+const PlanFlight *
+plan_bound_flight(const Plan *plan, PlanMemo *memo)
+{
+    const ScheduleShape shape = {
+        .n_ranks = plan->degrees.pp,
+        .n_chunks = plan->degrees.vpp,
+        .n_micro_batches = plan->n_micro_batches,
+        .n_slices = plan->slices->len,
+        .group = plan->group,
+    };
+
+    return plan_flight_get(memo, schedule_family_find(plan->schedule, NULL), &shape);
+}
+
+int64_t
+plan_bound_bytes(const Plan *plan, const Workload *workload, const PlanFlight *flight)
+{
+    const ScheduleFamily *family = schedule_family_find(plan->schedule, NULL);
+    const Bound bound = bound_new(plan, workload, family);
+    g_autofree int64_t *counts = bound.counts;
+    const size_t n_moments = (size_t)workload->n_ranks * PLAN_MOMENT_N;
+    g_autofree int64_t *held = g_new0(int64_t, n_moments);
+    g_autofree int64_t *workspace = g_new(int64_t, n_moments);
+    int64_t most = 0;
+
+    for (size_t i = 0; i < n_moments; i++)
+        workspace[i] = INT64_MAX;
+    /* A stage is a chunk of its rank; for bidir the chunk names the chain. */
+    for (int32_t chain = 0; chain < workload->n_chains; chain++)
+        for (int32_t k = 0; k < workload->n_stages; k++) {
+            const int32_t r = rank_at(&bound, chain, k);
+            const int32_t chunk = workload->n_chains > 1 ? chain : k / workload->n_ranks;
+            for (int moment = 0; moment < PLAN_MOMENT_N; moment++) {
+                const size_t at = (size_t)r * PLAN_MOMENT_N + (size_t)moment;
+                for (int half = 0; half < 2; half++)
+                    held[at] = plan_sum_ns(
+                        held[at], plan_product_ns(plan_flight_n_held(flight, r, (PlanMoment)moment,
+                                                                     half, chunk),
+                                                  least_kept(&bound, chain, k, half == 1)));
+                workspace[at] =
+                    MIN(workspace[at], least_workspace(&bound, chain, k, (PlanMoment)moment));
+            }
+        }
+    for (int32_t r = 0; r < workload->n_ranks; r++) {
+        int64_t bytes = 0;
+        for (int owner = 0; owner < TRACE_MEMORY_N; owner++)
+            bytes = plan_sum_ns(bytes, workload->ranks[r].static_bytes[owner]);
+        for (int moment = 0; moment < PLAN_MOMENT_N; moment++) {
+            const size_t at = (size_t)r * PLAN_MOMENT_N + (size_t)moment;
+            most = MAX(most, plan_sum_ns(bytes, plan_sum_ns(held[at], workspace[at])));
+        }
+    }
+    return most;
+}

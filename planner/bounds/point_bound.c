@@ -1,0 +1,395 @@
+#include "planner/bounds/point_bound.h"
+
+#include <math.h>
+
+#include "base/units.h"
+#include "planner/cost/given_slices.h"
+#include "planner/bounds/sketch.h"
+
+/* --- memory --- */
+
+/* State of an average rank's parameters: of all of them on one, over the ranks, since shares that
+ * are rounded up one by one are no less. */
+static double
+state_bytes(const PlanRequest *request, const PlanLayerCost *cost, const PlanPoint *point)
+{
+    const int64_t n[PLAN_PART_N] = {cost->n_dense, cost->n_moe, 1, 1};
+    int64_t dense = 0, expert = 0;
+
+    for (int i = 0; i < PLAN_PART_N; i++) {
+        dense += n[i] * cost->parts[i].dense_parameters;
+        expert += n[i] * cost->parts[i].expert_parameters;
+    }
+    return (double)plan_layer_state_bytes(request, &point->degrees, point->zero_stage,
+                                          point->offload, dense, expert) /
+               (double)point->degrees.pp * (1.0 - 1e-9) +
+           request->profile->parameters.context_bytes;
+}
+
+/* Of all layers, embedding and head, as one stage; from forward to backward of one micro-batch. */
+static double
+kept_bytes(const PlanLayerCost *cost, int kind)
+{
+    const PlanSketchStage all = {
+        .n_dense = cost->n_dense, .n_moe = cost->n_moe, .embedding = true, .head = true};
+
+    return (double)plan_sketch_stage_kept(cost, &all, kind);
+}
+
+/* Of one micro-batch in the way that keeps least. */
+static double
+least_kept_bytes(const PlanRequest *request, const PlanLayerCost *cost)
+{
+    double least = INFINITY;
+
+    for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++)
+        if (plan_layer_allows(request, kind))
+            least = fmin(least, kept_bytes(cost, kind));
+    return least;
+}
+
+int64_t
+plan_space_forwards_first_bytes(const PlanRequest *request, const PlanLayerCost *cost,
+                                const PlanPoint *point)
+{
+    const double held = (double)point->n_micro_batches * least_kept_bytes(request, cost);
+
+    return (int64_t)fmin(
+        state_bytes(request, cost, point) + held / (double)point->degrees.pp * (1.0 - 1e-9), 9e18);
+}
+
+/* What layers of @part save at the most per second of recompute; INFINITY: for nothing. */
+static double
+saving_rate(const PlanPartCost *part, int plain)
+{
+    double most = 0.0;
+
+    for (int kind = plain + 1; kind < PLAN_RECOMPUTE_N; kind++) {
+        const int64_t saved = part->kept_bytes[plain] - part->kept_bytes[kind];
+        const double added = part->recompute_s[kind] - part->recompute_s[plain];
+        if (saved > 0)
+            most = added > 0.0 ? fmax(most, (double)saved / added) : INFINITY;
+    }
+    return most;
+}
+
+/* All gradients of the model in one collective, over the number of ranks. */
+static double
+average_end_s(const PlanRequest *request, const PlanLayerCost *cost, const PlanPoint *point)
+{
+    if (!plan_sketch_ranks_are_alike(request, &point->degrees))
+        return 0.0;
+    return plan_sketch_end_s(request, cost, point, cost->n_dense, cost->n_moe) /
+           (double)point->degrees.pp;
+}
+
+/* The collectives of ZeRO 3 (profiles/workload/zero3.c), all tensors of a layer at once, in the
+ * order that has them nearest. */
+static void
+set_gathering(const PlanRequest *request, const PlanLayerCost *cost, PlanPoint *point)
+{
+    const int64_t element = request->dtype == DTYPE_FP8 ? 2 : dtype_bytes(request->dtype);
+    const int64_t gradient = dtype_bytes(request->conventions.grad_dtype);
+    const double n_slices = (double)plan_given_n_slices(request);
+    const bool gathers = point->zero_stage >= 3 && point->degrees.dp * point->degrees.cp > 1 &&
+                         plan_sketch_ranks_are_alike(request, &point->degrees);
+    PlanDegrees d = point->degrees;
+
+    for (int i = 0; i < 2; i++)
+        point->gather_s[i] = point->scatter_s[i] = gathers ? INFINITY : 0.0;
+    for (uint32_t orders = gathers ? plan_point_orders(point) : 0; orders != 0;
+         orders &= orders - 1) {
+        d.rank_order = g_bit_nth_lsf(orders, -1);
+        const ProfileMesh mesh = plan_layer_mesh(request, &d);
+        const ProfileGroup group = profile_group_at(&mesh, PROFILE_GROUP_DENSE, 0);
+        for (int i = 0; i < 2; i++) {
+            const int64_t n = cost->parts[i].dense_parameters;
+            point->gather_s[i] =
+                fmin(point->gather_s[i],
+                     n_slices * profile_cost_collective_s(request->profile, MODEL_COMM_ALL_GATHER,
+                                                          n * element, &group));
+            point->scatter_s[i] = fmin(
+                point->scatter_s[i],
+                n_slices * profile_cost_collective_s(request->profile, MODEL_COMM_REDUCE_SCATTER,
+                                                     n * gradient, &group));
+        }
+    }
+}
+
+void
+plan_space_bound_bytes(const PlanRequest *request, const PlanLayerCost *cost, int64_t memory_bytes,
+                       PlanPoint *point)
+{
+    const int plain = plan_layer_plain_recompute(request);
+    const double p = (double)point->degrees.pp, state = state_bytes(request, cost, point);
+    const double least = least_kept_bytes(request, cost);
+
+    /* When a micro-batch's first backward begins, all ranks hold its activations in all their
+     * layers at once: the average rank's share of both.  Slices of unfused attention keep half of
+     * the scores; selective recompute keeps none. */
+    const double bytes = fmin(state + least / p * (1.0 - 1e-9), 9e18);
+    point->bound_bytes = (int64_t)bytes;
+    point->sliced_bytes = (int64_t)fmin(
+        state + fmin(least, kept_bytes(cost, PLAN_RECOMPUTE_SELECTIVE)) / p * 0.5, 9e18);
+    point->recompute_s = cost->recompute_s[plain];
+    point->end_s = average_end_s(request, cost, point);
+    set_gathering(request, cost, point);
+    if (request->recompute != PLAN_AUTO || memory_bytes == INT64_MAX)
+        return;
+    const double rate = fmax(saving_rate(&cost->parts[PLAN_PART_DENSE], plain),
+                             saving_rate(&cost->parts[PLAN_PART_MOE], plain));
+    const double excess =
+        (state + kept_bytes(cost, plain) / p - (double)memory_bytes) * p * (1.0 - 1e-9);
+    if (excess > 0.0 && rate > 0.0)
+        point->recompute_s += excess / rate;
+}
+
+/* --- time --- */
+
+/* The least share of a part's time, of both passes in ways from @first on, @beside_s added, that
+ * the ranks after it wait for. */
+static double
+least_fraction(const PlanRequest *request, const PlanLayerCost *cost, const PlanLayerCost *slice,
+               int first, int last, const double *beside_s, bool splits)
+{
+    const int64_t n[PLAN_PART_N] = {cost->n_dense, cost->n_moe, 1, 1};
+    double least = 1.0;
+
+    for (int i = 0; i < PLAN_PART_N; i++)
+        for (int kind = first; kind <= last; kind++) {
+            const PlanPartCost *all = &cost->parts[i], *one = &slice->parts[i];
+            const double all_s =
+                all->forward_s + all->backward_s + all->recompute_s[kind] + beside_s[i];
+            const double one_s =
+                one->forward_s + (splits ? 0.0 : one->backward_s + one->recompute_s[kind]);
+            if (n[i] > 0 && all_s > 0.0 && plan_layer_allows(request, kind))
+                least = fmin(least, one_s / all_s);
+        }
+    return least;
+}
+
+/* Any division of the layers into single chunks: the sum of space_bound.h. */
+static double
+geometric_bound_s(const PlanPoint *point, double whole_s, double fraction)
+{
+    const double m = (double)point->n_micro_batches, q = 1.0 - fraction / m;
+    double power = 1.0;
+
+    /* Not pow(): its last bit is the library's choice. */
+    for (int64_t i = 0; i < point->degrees.pp; i++)
+        power *= q;
+    return power < 1.0 ? whole_s * fraction / (1.0 - power) : 0.0;
+}
+
+/* What overlapped pairs hide of a layer at the most; of all parts. */
+static double
+most_hidden_s(const PlanLayerCost *cost)
+{
+    return fmax(cost->parts[PLAN_PART_DENSE].hidden_s, cost->parts[PLAN_PART_MOE].hidden_s);
+}
+
+static double
+all_hidden_s(const PlanLayerCost *cost)
+{
+    return (double)cost->n_dense * cost->parts[PLAN_PART_DENSE].hidden_s +
+           (double)cost->n_moe * cost->parts[PLAN_PART_MOE].hidden_s +
+           cost->parts[PLAN_PART_EMBEDDING].hidden_s + cost->parts[PLAN_PART_HEAD].hidden_s;
+}
+
+/*
+ * The last rank of even stages, after one chunk of each rank before it and, unsplit, before their
+ * backwards; its layers recompute what the request fixes.  The last stages are the longer ones: of
+ * several chunks some rank has its share of them, in a V the first one, which waits for nothing.
+ */
+static double
+even_bound_s(const PlanRequest *request, const PlanLayerCost *cost, const PlanLayerCost *slice,
+             const PlanPoint *point, const PlanSpaceFamilies *families)
+{
+    const int plain = plan_layer_plain_recompute(request);
+    const double m = (double)point->n_micro_batches, v = (double)point->degrees.vpp;
+    const double p = (double)point->degrees.pp;
+    const int64_t n_stages = point->degrees.pp * point->degrees.vpp;
+    const int64_t longer = request->arch->n_layers % n_stages;
+    const int64_t n_layers = request->arch->n_layers / n_stages;
+    const int64_t n_longer = (longer + point->degrees.pp - 1) / point->degrees.pp; /* of a rank */
+    const double n = (double)n_layers;
+    const double layer_s =
+        cost->layer_forward_s + cost->layer_backward_s + cost->layer_recompute_s[plain];
+    const double layer_wait_s =
+        slice->layer_forward_s + (families->splits_backward
+                                      ? 0.0
+                                      : slice->layer_backward_s + slice->layer_recompute_s[plain]);
+    const double layer_work_s = layer_s - (families->overlaps ? most_hidden_s(cost) : 0.0);
+    const double head_s =
+        cost->parts[PLAN_PART_HEAD].forward_s + cost->parts[PLAN_PART_HEAD].backward_s;
+
+    if (point->degrees.vpp > 1) {
+        const double most = v * n + (double)n_longer;
+        return fmax(m * v * n * layer_work_s + (p - 1.0) * n * layer_wait_s,
+                    m * most * layer_work_s);
+    }
+    const double last = n + (longer > 0 ? 1.0 : 0.0);
+    return m * (last * layer_work_s + head_s) +
+           ((double)request->arch->n_layers - last) * layer_wait_s;
+}
+
+/* A device may do so much besides a part's backward, whatever the part recomputes. */
+static double
+most_slack_s(const PlanPartCost *part)
+{
+    double slack_s = 0.0;
+
+    for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++)
+        slack_s = fmax(slack_s, part->host_slack_s[kind]);
+    return slack_s;
+}
+
+/* Adding up the gradients of a part, and what ZeRO 3's hidden collectives slow computing down,
+ * whatever is recomputed. */
+static double
+part_beside_s(const PlanRequest *request, const PlanLayerCost *cost, const PlanPoint *point,
+              double accumulated, int i)
+{
+    const PlanPartCost *part = &cost->parts[i];
+    const double interference = request->profile->parameters.interference_fraction;
+    double forward_s = 0.0, backward_s = accumulated * part->accumulate_s;
+
+    if (i <= PLAN_PART_MOE) {
+        forward_s = interference * point->gather_s[i];
+        backward_s += interference * (point->gather_s[i] + point->scatter_s[i]);
+    }
+    return fmax(0.0, forward_s - part->forward_slack_s) +
+           fmax(0.0, backward_s - most_slack_s(part));
+}
+
+/* What ZeRO 3 adds to all layers' forwards and backwards, unless gathers far ahead hide behind the
+ * ends. */
+static double
+gathering_s(const PlanRequest *request, const PlanLayerCost *cost, const PlanPoint *point)
+{
+    const double n[2] = {(double)cost->n_dense, (double)cost->n_moe};
+    double sum = 0.0;
+
+    for (int i = 0; i < 2 && plan_sketch_prefetch(request, cost) <= 1; i++) {
+        const PlanPartCost *part = &cost->parts[i];
+        sum += n[i] * (fmax(0.0, point->gather_s[i] - part->forward_slack_s - part->forward_s) +
+                       fmax(0.0, point->gather_s[i] + point->scatter_s[i] - most_slack_s(part) -
+                                     part->backward_s));
+    }
+    return sum;
+}
+
+/* Of single chunks, however the layers are divided; @whole_s with @beside_s of each part. */
+static double
+chained_bound_s(const PlanRequest *request, const PlanLayerCost *cost, const PlanLayerCost *slice,
+                const PlanPoint *point, double whole_s, const double *beside_s, bool splits)
+{
+    static const double nothing[PLAN_PART_N];
+    const int plain = plan_layer_plain_recompute(request);
+
+    if (slice == cost && !splits)
+        return geometric_bound_s(point, whole_s, 1.0);
+    /* With what must be recomputed, and without. */
+    return fmax(
+        geometric_bound_s(
+            point, whole_s,
+            least_fraction(request, cost, slice, plain, PLAN_RECOMPUTE_N - 1, beside_s, splits)),
+        geometric_bound_s(point, cost->forward_s + cost->backward_s + cost->recompute_s[plain],
+                          least_fraction(request, cost, slice, plain, plain, nothing, splits)));
+}
+
+/*
+ * The first slice of one micro-batch goes through all stages, and its gradient back; with even
+ * stages all other slices pass the last stage meanwhile.  Input gradients suffice for the way back.
+ */
+static double
+way_bound_s(const PlanRequest *request, const PlanLayerCost *cost, const PlanLayerCost *slice,
+            const PlanPoint *point, const PlanSpaceFamilies *families)
+{
+    const int plain = plan_layer_plain_recompute(request);
+    const bool splits = families->splits_backward;
+    const int64_t n_layers = request->arch->n_layers / (point->degrees.pp * point->degrees.vpp);
+    const double n_last = families->bidirectional || point->is_balanced ? 0.0 : (double)n_layers;
+    const double path_s = slice->forward_s + slice->recompute_s[plain] +
+                          (splits ? slice->input_s : slice->backward_s);
+    const double last_s = cost->layer_forward_s + cost->layer_recompute_s[plain] +
+                          (splits ? cost->layer_input_s : cost->layer_backward_s);
+    const double first_s = slice->layer_forward_s + slice->layer_recompute_s[plain] +
+                           (splits ? slice->layer_input_s : slice->layer_backward_s);
+
+    return path_s + n_last * ((double)point->n_micro_batches * last_s - first_s);
+}
+
+/* The sums of a bound round; a Workload rounds each op of a rank's @n_virtual_ids to the
+ * nanosecond. */
+static int64_t
+rounded_ns(double bound_s, double n_virtual_ids)
+{
+    const int64_t ns = units_ns_from_s(bound_s * (1.0 - 1e-9));
+
+    return MAX(0, ns - (int64_t)(2.0 * n_virtual_ids) - 2);
+}
+
+int64_t
+plan_space_bound_ns(const PlanRequest *request, const PlanLayerCost *cost,
+                    const PlanLayerCost *slice, const PlanPoint *point,
+                    const PlanSpaceFamilies *families)
+{
+    const int64_t n[PLAN_PART_N] = {cost->n_dense, cost->n_moe, 1, 1};
+    const double m = (double)point->n_micro_batches, v = (double)point->degrees.vpp;
+    const double n_virtual_ids = m * (double)plan_given_n_slices(request);
+    const PlanLayerShape shape = plan_point_layer_shape(point);
+    const double accumulated = plan_layer_accumulated(request, &shape, n_virtual_ids);
+    const double least_s = cost->forward_s + cost->backward_s + point->recompute_s;
+    const bool chained = !families->bidirectional && point->degrees.pp > 1;
+    double beside_s[PLAN_PART_N], whole_s = least_s;
+
+    for (int i = 0; i < PLAN_PART_N; i++) {
+        beside_s[i] = part_beside_s(request, cost, point, accumulated, i);
+        whole_s += (double)n[i] * beside_s[i];
+    }
+    const double gathered_s =
+        fmax(whole_s, least_s - point->recompute_s + gathering_s(request, cost, point));
+    /* Overlapped pairs hide collectives, ZeRO 3's too. */
+    const double work_s = families->overlaps ? least_s - all_hidden_s(cost) : gathered_s;
+    double bound_s = m * work_s / (double)point->degrees.pp + point->end_s;
+
+    if (chained && point->is_balanced && point->degrees.vpp == 1)
+        bound_s =
+            fmax(bound_s,
+                 chained_bound_s(request, cost, slice, point,
+                                 slice == cost && !families->splits_backward ? gathered_s : whole_s,
+                                 beside_s, families->splits_backward));
+    else if (chained && !point->is_balanced)
+        bound_s = fmax(bound_s, even_bound_s(request, cost, slice, point, families));
+    bound_s = fmax(bound_s, way_bound_s(request, cost, slice, point, families));
+    return rounded_ns(bound_s, n_virtual_ids * v);
+}
+
+int64_t
+plan_space_least_ns(const PlanRequest *request, const PlanLayerCost *cost, const PlanPoint *point,
+                    int64_t most_chunks, bool overlaps)
+{
+    const double m = (double)point->n_micro_batches;
+    const double work_s = cost->forward_s + cost->backward_s +
+                          cost->recompute_s[plan_layer_plain_recompute(request)] -
+                          (overlaps ? all_hidden_s(cost) : 0.0);
+
+    return rounded_ns(m * work_s / (double)point->degrees.pp,
+                      m * (double)plan_given_n_slices(request) * (double)most_chunks);
+}
+
+int64_t
+plan_space_sliced_ns(const PlanRequest *request, const PlanLayerCost *cost, const PlanPoint *point)
+{
+    double whole_s = cost->sliced_forward_s + cost->sliced_backward_s;
+
+    if (request->recompute == PLAN_RECOMPUTE_FULL)
+        whole_s += cost->sliced_forward_s - cost->parts[PLAN_PART_EMBEDDING].sliced_forward_s -
+                   cost->parts[PLAN_PART_HEAD].sliced_forward_s;
+    /* Rounding takes half a nanosecond off an op: less than a thousandth, as kernels take longer
+     * than half a microsecond to start. */
+    return units_ns_from_s(0.999 * fmax(0.0, whole_s) * (double)point->n_micro_batches /
+                               (double)point->degrees.pp +
+                           point->end_s * (1.0 - 1e-9));
+}

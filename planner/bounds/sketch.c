@@ -1,0 +1,420 @@
+#include "planner/bounds/sketch.h"
+
+#include <string.h>
+
+/* Far beyond any memory, and sums of a few do not overflow. */
+#define MOST_BYTES (INT64_MAX / 16)
+
+static int64_t
+plus(int64_t a, int64_t b)
+{
+    return MIN(MOST_BYTES, MIN(a, MOST_BYTES) + MIN(b, MOST_BYTES));
+}
+
+static int64_t
+times(int64_t n, int64_t bytes)
+{
+    int64_t product;
+
+    return __builtin_mul_overflow(n, bytes, &product) ? MOST_BYTES : MIN(product, MOST_BYTES);
+}
+
+/* --- stages --- */
+
+static void
+set_stages(PlanSketch *sketch, const PlanSketchInput *input)
+{
+    const PlanDegrees *d = &input->point->degrees;
+    const int64_t length = plan_point_chain_length(d, input->family);
+    const SchedulePlacement placement = input->family->placement;
+    const int64_t n_chains = placement == SCHEDULE_PLACEMENT_BIDIR ? 2 : 1;
+    const bool has_vocab = input->request->arch->vocab > 0;
+
+    sketch->n_ranks = (int32_t)d->pp;
+    sketch->n_stages = length * n_chains;
+    sketch->shares = sketch->n_stages > d->pp;
+    sketch->stages = g_new0(PlanSketchStage, (size_t)sketch->n_stages);
+    for (int64_t chain = 0, i = 0; chain < n_chains; chain++)
+        for (int64_t k = 0, first = 0; k < length; k++, i++) {
+            const int64_t last = first + input->counts[k], place = k % d->pp;
+            const bool backwards =
+                placement == SCHEDULE_PLACEMENT_V ? k / d->pp % 2 == 1 : chain == 1;
+            const int64_t n_dense =
+                MAX(0, MIN(last, input->cost->n_dense) - MIN(first, input->cost->n_dense));
+            sketch->stages[i] = (PlanSketchStage){
+                .rank = (int32_t)(backwards ? d->pp - 1 - place : place),
+                .chunk = (int32_t)(n_chains == 2 ? chain : k / d->pp),
+                .n_dense = n_dense,
+                .n_moe = input->counts[k] - n_dense,
+                .embedding = has_vocab && k == 0,
+                .head = has_vocab && k == length - 1,
+            };
+            first = last;
+        }
+}
+
+/* --- bytes --- */
+
+int64_t
+plan_sketch_stage_kept(const PlanLayerCost *cost, const PlanSketchStage *stage, int kind)
+{
+    const PlanPartCost *parts = cost->parts;
+    int64_t kept = plus(times(stage->n_dense, parts[PLAN_PART_DENSE].kept_bytes[kind]),
+                        times(stage->n_moe, parts[PLAN_PART_MOE].kept_bytes[kind]));
+
+    if (stage->embedding)
+        kept = plus(kept, parts[PLAN_PART_EMBEDDING].kept_bytes[kind]);
+    if (stage->head)
+        kept = plus(kept, parts[PLAN_PART_HEAD].kept_bytes[kind]);
+    return kept;
+}
+
+static int64_t
+stage_weight_kept(const PlanLayerCost *cost, const PlanSketchStage *stage)
+{
+    const PlanPartCost *parts = cost->parts;
+    int64_t kept = plus(times(stage->n_dense, parts[PLAN_PART_DENSE].weight_bytes),
+                        times(stage->n_moe, parts[PLAN_PART_MOE].weight_bytes));
+
+    if (stage->embedding)
+        kept = plus(kept, parts[PLAN_PART_EMBEDDING].weight_bytes);
+    if (stage->head)
+        kept = plus(kept, parts[PLAN_PART_HEAD].weight_bytes);
+    return kept;
+}
+
+static int64_t
+part_workspace(const PlanSketchInput *input, const PlanPartCost *part, PlanMoment moment, int kind)
+{
+    if (moment == PLAN_MOMENT_FORWARD)
+        return part->forward_workspace_bytes[kind];
+    /* A schedule of halves may have whole backwards too. */
+    return input->family->splits_backward
+               ? MIN(part->input_workspace_bytes[kind], part->backward_workspace_bytes[kind])
+               : part->backward_workspace_bytes[kind];
+}
+
+/* --- gathered weights --- */
+
+/* The model's first. */
+static int64_t
+first_layer_elements(const PlanLayerCost *cost)
+{
+    const PlanPartCost *layer = &cost->parts[cost->n_dense > 0 ? PLAN_PART_DENSE : PLAN_PART_MOE];
+
+    return layer->dense_parameters + layer->expert_parameters;
+}
+
+int32_t
+plan_sketch_prefetch(const PlanRequest *request, const PlanLayerCost *cost)
+{
+    return workload_prefetch_layers(request->prefetch_layers, &request->conventions,
+                                    first_layer_elements(cost));
+}
+
+static int64_t
+element_bytes(const PlanRequest *request)
+{
+    return request->dtype == DTYPE_FP8 ? 2 : dtype_bytes(request->dtype);
+}
+
+/* Bytes of @dense and @expert parameters that are whole for the time of an op only. */
+static int64_t
+apart_bytes(const PlanSketchInput *input, int64_t dense, int64_t expert)
+{
+    const PlanRequest *request = input->request;
+    const WorkloadSharding sharding = {input->point->zero_stage, input->point->offload,
+                                       request->offload_parameters};
+
+    return times(workload_apart_elements(&input->point->degrees, &sharding, &request->conventions,
+                                         dense, expert),
+                 element_bytes(request));
+}
+
+/* The smaller kind of layer, of those that are asked for. */
+static int64_t
+least_gathered_layer(const PlanSketchInput *input, bool has_dense, bool has_moe)
+{
+    const PlanPartCost *parts = input->cost->parts;
+    int64_t least = INT64_MAX;
+
+    for (int i = PLAN_PART_DENSE; i <= PLAN_PART_MOE; i++)
+        if (i == PLAN_PART_DENSE ? has_dense : has_moe)
+            least = MIN(least,
+                        apart_bytes(input, parts[i].dense_parameters, parts[i].expert_parameters));
+    return least == INT64_MAX ? 0 : least;
+}
+
+/*
+ * Where ops count it (profiles/workload/whole.c): the least that an op of @stage has gathered when
+ * it has most, beside its workspace.  A forward's first layer has those after it ahead, a
+ * backward's head, or last layer, those before it; an I may have most when its last layer is at
+ * work, with which it ends.
+ */
+static int64_t
+least_gathered(const PlanSketchInput *input, const PlanSketchStage *stage, PlanMoment moment)
+{
+    const int32_t depth = plan_sketch_prefetch(input->request, input->cost);
+    const int64_t n = stage->n_dense + stage->n_moe;
+    const int64_t layer = least_gathered_layer(input, stage->n_dense > 0, stage->n_moe > 0);
+    const PlanPartCost *head = &input->cost->parts[PLAN_PART_HEAD];
+    int64_t bytes = times(MIN(n, 1 + depth), layer);
+
+    if (!workload_counts_whole(input->point->zero_stage, &input->request->conventions))
+        return 0;
+    if (moment != PLAN_MOMENT_FORWARD && stage->head)
+        bytes = plus(apart_bytes(input, head->dense_parameters + input->cost->tied_parameters, 0),
+                     times(MIN(n, depth), layer));
+    return moment == PLAN_MOMENT_INPUT ? MIN(bytes, times(MIN(n, 1), layer)) : bytes;
+}
+
+/* What all ops have gathered where they do not count it. */
+static int64_t
+gathered_always(const PlanSketchInput *input)
+{
+    const PlanRequest *request = input->request;
+
+    if (input->point->zero_stage < 3 ||
+        workload_counts_whole(input->point->zero_stage, &request->conventions))
+        return 0;
+    return times((1 + plan_sketch_prefetch(request, input->cost)) *
+                     first_layer_elements(input->cost),
+                 element_bytes(request));
+}
+
+int64_t
+plan_sketch_workspace(const PlanSketchInput *input, const PlanSketchStage *stage, PlanMoment moment,
+                      int kind)
+{
+    const bool has[PLAN_PART_N] = {stage->n_dense > 0, stage->n_moe > 0, stage->embedding,
+                                   stage->head};
+    int64_t most = 0;
+
+    for (int i = 0; i < PLAN_PART_N; i++)
+        if (has[i])
+            most = MAX(most, part_workspace(input, &input->slice->parts[i], moment, kind));
+    return plus(most, least_gathered(input, stage, moment));
+}
+
+/* --- static bytes --- */
+
+/* Bytes of @dense and @expert parameters on one device. */
+static int64_t
+parameter_bytes(const PlanSketchInput *input, int64_t dense, int64_t expert)
+{
+    return plan_layer_state_bytes(input->request, &input->point->degrees, input->point->zero_stage,
+                                  input->point->offload, dense, expert);
+}
+
+static void
+add_parameters(const PlanSketchInput *input, const PlanSketchStage *stage, int64_t *dense,
+               int64_t *expert)
+{
+    const PlanPartCost *parts = input->cost->parts;
+
+    *dense += stage->n_dense * parts[PLAN_PART_DENSE].dense_parameters +
+              stage->n_moe * parts[PLAN_PART_MOE].dense_parameters;
+    *expert += stage->n_moe * parts[PLAN_PART_MOE].expert_parameters;
+    *dense += stage->embedding ? parts[PLAN_PART_EMBEDDING].dense_parameters : 0;
+    if (stage->head)
+        *dense += parts[PLAN_PART_HEAD].dense_parameters +
+                  (stage->embedding ? 0 : input->cost->tied_parameters);
+}
+
+int64_t
+plan_sketch_state_bytes(const PlanSketchInput *input, const PlanSketchStage *stage)
+{
+    int64_t dense = 0, expert = 0;
+
+    add_parameters(input, stage, &dense, &expert);
+    return parameter_bytes(input, dense, expert);
+}
+
+/* What @rank's parameters, messages and gathered layers take, as profiles/workload/memory.c says
+ * but for a framework's placeholders: never more. */
+static void
+set_static(PlanSketch *sketch, const PlanSketchInput *input, int32_t rank)
+{
+    const PlanRequest *request = input->request;
+    const ProfileParameters *parameters = &request->profile->parameters;
+    const int64_t length = plan_point_chain_length(&input->point->degrees, input->family);
+    int64_t dense = 0, expert = 0, buffers;
+    bool sends = false, receives = false, embeds = false, heads_apart = false;
+
+    for (int64_t chunk = 0; chunk < sketch->n_stages / sketch->n_ranks; chunk++) {
+        const PlanSketchStage *stage = plan_sketch_stage_at(sketch, rank, chunk);
+        const int64_t at = (stage - sketch->stages) % length;
+        add_parameters(input, stage, &dense, &expert);
+        embeds = embeds || stage->embedding;
+        heads_apart = heads_apart || (stage->head && !stage->embedding);
+        sends = sends || (at < length - 1 && stage[1].rank != rank);
+        receives = receives || (at > 0 && stage[-1].rank != rank);
+    }
+    /* A tied table is there once. */
+    if (embeds && heads_apart)
+        dense -= input->cost->tied_parameters;
+    buffers = times((sends ? 1 : 0) + (receives ? 1 : 0), input->cost->boundary_bytes);
+    buffers = plus(buffers, gathered_always(input));
+    buffers = plus(buffers, workload_library_bytes(parameters, &request->conventions));
+    sketch->static_bytes[rank] = plus(parameter_bytes(input, dense, expert), buffers);
+    sketch->fixed_bytes[rank] = buffers;
+    /* Whoever has a layer has it whole once in a while. */
+    if (workload_counts_whole(input->point->zero_stage, &request->conventions))
+        sketch->fixed_bytes[rank] = plus(
+            buffers, least_gathered_layer(input, input->cost->n_dense > 0, input->cost->n_moe > 0));
+}
+
+/* What one unit of a stage keeps with its layers in one way, and the workspace of its ops. */
+typedef struct {
+    int64_t kept, weight_kept;
+    int64_t workspace[PLAN_MOMENT_N];
+} SliceBytes;
+
+/* (owned) [stage * PLAN_RECOMPUTE_N + kind], for the ways that are allowed; most stages are as the
+ * one before. */
+static SliceBytes *
+slice_bytes_new(const PlanSketch *sketch, const PlanSketchInput *input)
+{
+    SliceBytes *units = g_new(SliceBytes, (size_t)sketch->n_stages * PLAN_RECOMPUTE_N);
+
+    for (int64_t k = 0; k < sketch->n_stages; k++) {
+        const PlanSketchStage *stage = &sketch->stages[k];
+        SliceBytes *of_stage = &units[k * PLAN_RECOMPUTE_N];
+        if (k > 0 && plan_sketch_same_contents(stage, stage - 1)) {
+            memcpy(of_stage, of_stage - PLAN_RECOMPUTE_N, PLAN_RECOMPUTE_N * sizeof *of_stage);
+            continue;
+        }
+        for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++) {
+            if (!plan_layer_allows(input->request, kind))
+                continue;
+            of_stage[kind].kept = plan_sketch_stage_kept(input->slice, stage, kind);
+            of_stage[kind].weight_kept = stage_weight_kept(input->slice, stage);
+            for (int moment = 0; moment < PLAN_MOMENT_N; moment++)
+                of_stage[kind].workspace[moment] =
+                    plan_sketch_workspace(input, stage, (PlanMoment)moment, kind);
+        }
+    }
+    return units;
+}
+
+static int64_t
+held_bytes(const PlanFlight *flight, const PlanSketchStage *stage, PlanMoment moment, int64_t kept,
+           int64_t weight_kept)
+{
+    const int32_t whole = plan_flight_n_held(flight, stage->rank, moment, 0, stage->chunk);
+    const int32_t half = plan_flight_n_held(flight, stage->rank, moment, 1, stage->chunk);
+    const int64_t held = times(whole, kept);
+
+    return half == 0 ? held : plus(held, times(half, weight_kept));
+}
+
+int64_t
+plan_sketch_held(const PlanSketchInput *input, const PlanSketchStage *stage, PlanMoment moment,
+                 int kind)
+{
+    return held_bytes(input->flight, stage, moment,
+                      plan_sketch_stage_kept(input->slice, stage, kind),
+                      stage_weight_kept(input->slice, stage));
+}
+
+/* Of @rank with all its layers in way @kind. */
+static int64_t
+rank_bytes(const PlanSketch *sketch, const PlanSketchInput *input, const SliceBytes *units,
+           int32_t rank, int kind)
+{
+    const int64_t n_chunks = sketch->n_stages / sketch->n_ranks;
+    int64_t most = 0;
+
+    for (int moment = 0; moment < PLAN_MOMENT_N; moment++) {
+        int64_t held = 0, workspace = INT64_MAX;
+        for (int64_t chunk = 0; chunk < n_chunks; chunk++) {
+            const PlanSketchStage *stage = plan_sketch_stage_at(sketch, rank, chunk);
+            const SliceBytes *unit = &units[(stage - sketch->stages) * PLAN_RECOMPUTE_N + kind];
+            held = plus(held, held_bytes(input->flight, stage, (PlanMoment)moment, unit->kept,
+                                         unit->weight_kept));
+            workspace = MIN(workspace, unit->workspace[moment]);
+        }
+        most = MAX(most, plus(held, workspace));
+    }
+    return plus(sketch->static_bytes[rank], most);
+}
+
+/* A limit that the user gives is meant as it stands. */
+static int64_t
+usable_bytes(const PlanSketch *sketch, const PlanSketchInput *input, int32_t rank)
+{
+    const int64_t limit = input->limits_bytes[rank];
+
+    return input->request->memory_limit_bytes > 0 || limit == 0
+               ? limit
+               : workload_usable_of(&input->request->profile->parameters, &input->point->degrees,
+                                    limit, sketch->static_bytes[rank]);
+}
+
+static void
+set_bytes(PlanSketch *sketch, const PlanSketchInput *input)
+{
+    g_autofree SliceBytes *units = slice_bytes_new(sketch, input);
+
+    sketch->fits = sketch->fits_plain = true;
+    for (int32_t r = 0; r < sketch->n_ranks; r++) {
+        int64_t *bytes = &sketch->bytes[r * PLAN_RECOMPUTE_N], leanest = INT64_MAX;
+        bool is_plain = true;
+        set_static(sketch, input, r);
+        const int64_t limit = usable_bytes(sketch, input, r);
+        sketch->usable_bytes[r] = limit;
+        sketch->recomputes[r] = -1;
+        for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++) {
+            bytes[kind] = INT64_MAX;
+            if (!plan_layer_allows(input->request, kind))
+                continue;
+            bytes[kind] = rank_bytes(sketch, input, units, r, kind);
+            leanest = MIN(leanest, bytes[kind]);
+            if (sketch->recomputes[r] < 0 && (limit == 0 || bytes[kind] <= limit)) {
+                sketch->recomputes[r] = kind;
+                sketch->fits_plain = sketch->fits_plain && is_plain;
+                if (!input->wants_leanest)
+                    break;
+            }
+            is_plain = false;
+        }
+        sketch->fits = sketch->fits && sketch->recomputes[r] >= 0;
+        sketch->fullest_bytes = MAX(sketch->fullest_bytes, leanest);
+    }
+    sketch->fits_plain = sketch->fits_plain && sketch->fits;
+}
+
+/* --- lifecycle --- */
+
+void
+plan_sketch_init(PlanSketch *sketch, const PlanSketchInput *input)
+{
+    *sketch = (PlanSketch){.bound_ns = INT64_MAX};
+    set_stages(sketch, input);
+}
+
+void
+plan_sketch_weigh(PlanSketch *sketch, const PlanSketchInput *input)
+{
+    const size_t n = (size_t)sketch->n_ranks;
+
+    sketch->bytes = g_new(int64_t, n * PLAN_RECOMPUTE_N);
+    sketch->static_bytes = g_new(int64_t, n);
+    sketch->fixed_bytes = g_new(int64_t, n);
+    sketch->usable_bytes = g_new0(int64_t, n);
+    sketch->recomputes = g_new(int, n);
+    set_bytes(sketch, input);
+    if (sketch->fits)
+        plan_sketch_bound(sketch, input);
+}
+
+void
+plan_sketch_clear(PlanSketch *sketch)
+{
+    g_clear_pointer(&sketch->stages, g_free);
+    g_clear_pointer(&sketch->bytes, g_free);
+    g_clear_pointer(&sketch->static_bytes, g_free);
+    g_clear_pointer(&sketch->fixed_bytes, g_free);
+    g_clear_pointer(&sketch->usable_bytes, g_free);
+    g_clear_pointer(&sketch->recomputes, g_free);
+}

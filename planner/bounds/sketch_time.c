@@ -1,0 +1,424 @@
+/*
+ * What the ranks of a sketch take at the least; sketch.c has what they hold.
+ */
+#include "planner/bounds/sketch.h"
+
+#include <math.h>
+
+#include "base/units.h"
+
+/* --- stages --- */
+
+/* Sums over the parts of a stage. */
+typedef struct {
+    double forward_s, backward_s, gradient_s; /* both backward times with what is recomputed */
+    double weight_s;                          /* of a split backward, at the least */
+    double hidden_s; /* of forward_s and backward_s, by overlapped pairs at the most */
+} StageTimes;
+
+/* What ZeRO 3 does in a layer's ops. */
+typedef struct {
+    double gather_s, scatter_s;
+    int64_t n_backward;  /* gathers of a backward */
+    double interference; /* of a hidden second */
+} Gathering;
+
+/*
+ * An op of @op_s, of which the host leaves the device @slack_s, with @seconds of ZeRO 3's
+ * collectives behind it: what is longer than the op stays visible, what is hidden slows it down
+ * (profiles/workload/ops.c).  Grows with @op_s and falls with @slack_s; of the sums over several
+ * ops it is at most the sum over them.
+ */
+static double
+gathered_s(const Gathering *g, double op_s, double slack_s, double seconds)
+{
+    const double hidden_s = fmin(seconds, op_s);
+
+    return fmax(op_s, op_s - slack_s + seconds - (1.0 - g->interference) * hidden_s);
+}
+
+/* One part in @kind, its gradients added up for @accumulate_s. */
+static StageTimes
+part_times(const PlanPartCost *part, int kind, double accumulate_s)
+{
+    return (StageTimes){
+        .forward_s = part->forward_s,
+        .backward_s = part->backward_s + part->recompute_s[kind] +
+                      fmax(0.0, accumulate_s - part->host_slack_s[kind]),
+        .gradient_s = part->input_s + part->recompute_s[kind],
+        .weight_s = part->weight_s,
+    };
+}
+
+/* As part_times(), with ZeRO 3; of the halves of a backward, where @splits, the lesser of both. */
+static StageTimes
+gathered_times(const PlanPartCost *part, int kind, double accumulate_s, const Gathering *g,
+               bool splits)
+{
+    const double slack_s = part->host_slack_s[kind];
+    const double gather_s = g->gather_s * (double)g->n_backward;
+    const StageTimes plain = part_times(part, kind, accumulate_s);
+    const double halves_s = gathered_s(g, plain.gradient_s, part->input_slack_s[kind], gather_s) +
+                            gathered_s(g, part->weight_s, part->weight_slack_s, g->scatter_s);
+    const double whole_s =
+        gathered_s(g, plain.backward_s, fmax(0.0, slack_s - accumulate_s), gather_s + g->scatter_s);
+    /* Halves take no less than the whole, were nothing hidden. */
+    const double least_s =
+        fmax(plain.backward_s, plain.backward_s - fmax(0.0, slack_s - accumulate_s) +
+                                   g->interference * (gather_s + g->scatter_s));
+
+    return (StageTimes){
+        .forward_s = gathered_s(g, plain.forward_s, part->forward_slack_s, g->gather_s),
+        .backward_s = splits ? fmin(whole_s, fmax(least_s, halves_s)) : whole_s,
+        .gradient_s = gathered_s(g, plain.gradient_s, part->input_slack_s[kind], gather_s),
+        .weight_s = gathered_s(g, part->weight_s, part->weight_slack_s, g->scatter_s),
+    };
+}
+
+/* Of so many of the micro-batch's slices as @fraction says, which @cost is the sum of. */
+static StageTimes
+times_of(const PlanSketchInput *input, const PlanLayerCost *cost, double fraction,
+         const PlanSketchStage *stage, int kind, double accumulated)
+{
+    const PlanPoint *point = input->point;
+    const double n[PLAN_PART_N] = {(double)stage->n_dense, (double)stage->n_moe,
+                                   stage->embedding ? 1.0 : 0.0, stage->head ? 1.0 : 0.0};
+    StageTimes t = {0};
+
+    for (int i = 0; i < PLAN_PART_N; i++) {
+        const PlanPartCost *part = &cost->parts[i];
+        const double accumulate_s = accumulated * part->accumulate_s;
+        StageTimes one;
+        if (n[i] == 0.0)
+            continue;
+        /* Overlapped pairs hide what is gathered too, and gathers far ahead hide behind others. */
+        if (point->zero_stage >= 3 && i <= PLAN_PART_MOE && !input->family->overlaps &&
+            plan_sketch_prefetch(input->request, input->cost) <= 1) {
+            const PlanRequest *request = input->request;
+            const Gathering g = {fraction * point->gather_s[i], fraction * point->scatter_s[i],
+                                 workload_zero3_gathers(&request->conventions, (PlanRecompute)kind),
+                                 request->profile->parameters.interference_fraction};
+            one = gathered_times(part, kind, accumulate_s, &g, input->family->splits_backward);
+        } else {
+            one = part_times(part, kind, accumulate_s);
+        }
+        t.forward_s += n[i] * one.forward_s;
+        t.backward_s += n[i] * one.backward_s;
+        t.gradient_s += n[i] * one.gradient_s;
+        t.weight_s += n[i] * one.weight_s;
+        t.hidden_s += input->family->overlaps ? n[i] * part->hidden_s : 0.0;
+    }
+    return t;
+}
+
+/* Of one micro-batch. */
+static StageTimes
+stage_times(const PlanSketchInput *input, const PlanSketchStage *stage, int kind,
+            double accumulated)
+{
+    return times_of(input, input->cost, 1.0, stage, kind, accumulated);
+}
+
+/* Of its first slice, @whole is all of it. */
+static StageTimes
+first_times(const PlanSketchInput *input, const PlanSketchStage *stage, int kind,
+            double accumulated, const StageTimes *whole)
+{
+    return input->slice == input->cost
+               ? *whole
+               : times_of(input, input->slice, 1.0 / (double)input->n_slices, stage, kind,
+                          accumulated);
+}
+
+double
+plan_sketch_stage_s(const PlanLayerCost *cost, const PlanSketchStage *stage, int kind)
+{
+    const double n[PLAN_PART_N] = {(double)stage->n_dense, (double)stage->n_moe,
+                                   stage->embedding ? 1.0 : 0.0, stage->head ? 1.0 : 0.0};
+    double sum = 0.0;
+
+    for (int i = 0; i < PLAN_PART_N; i++) {
+        const StageTimes one = part_times(&cost->parts[i], kind, 0.0);
+        sum += n[i] * (one.forward_s + one.backward_s);
+    }
+    return sum;
+}
+
+/* --- what follows the last op --- */
+
+bool
+plan_sketch_ranks_are_alike(const PlanRequest *request, const PlanDegrees *d)
+{
+    const ProfileMesh mesh = plan_layer_mesh(request, d);
+
+    return profile_mesh_is_aligned(&mesh);
+}
+
+/* Seconds of reducing the gradients of @n parameters over @group, and of gathering the weights. */
+static double
+reduction_s(const PlanRequest *request, int32_t zero_stage, const ProfileGroup *group, int64_t n)
+{
+    const int64_t gradients = n * dtype_bytes(request->conventions.grad_dtype);
+    const int64_t weights = n * (request->dtype == DTYPE_FP8 ? 2 : dtype_bytes(request->dtype));
+    double seconds = 0.0;
+
+    if (group->n == 1 || n == 0 || zero_stage >= 3)
+        return 0.0;
+    /* Behind the last backward it may cost nothing. */
+    if (!request->conventions.overlap_dp)
+        seconds += profile_cost_collective_s(
+            request->profile, zero_stage == 0 ? MODEL_COMM_ALL_REDUCE : MODEL_COMM_REDUCE_SCATTER,
+            gradients, group);
+    if (zero_stage > 0 && !workload_gathers_ahead(&request->conventions))
+        seconds +=
+            profile_cost_collective_s(request->profile, MODEL_COMM_ALL_GATHER, weights, group);
+    return seconds;
+}
+
+/* In the order that @d says. */
+static double
+order_end_s(const PlanRequest *request, const PlanDegrees *d, int32_t zero_stage, int64_t n_dense,
+            int64_t n_expert)
+{
+    const ProfileMesh mesh = plan_layer_mesh(request, d);
+    const ProfileGroup dense = profile_group_at(&mesh, PROFILE_GROUP_DENSE, 0);
+    const ProfileGroup expert = profile_group_at(&mesh, PROFILE_GROUP_EXPERT, 0);
+
+    return reduction_s(request, zero_stage, &dense, n_dense) +
+           reduction_s(request, zero_stage, &expert, n_expert);
+}
+
+double
+plan_sketch_end_s(const PlanRequest *request, const PlanLayerCost *cost, const PlanPoint *point,
+                  int64_t n_dense, int64_t n_moe)
+{
+    const PlanPartCost *parts = cost->parts;
+    const int64_t dense = n_dense * parts[PLAN_PART_DENSE].dense_parameters +
+                          n_moe * parts[PLAN_PART_MOE].dense_parameters;
+    const int64_t expert = n_moe * parts[PLAN_PART_MOE].expert_parameters;
+    PlanDegrees d = point->degrees;
+    double least_s = INFINITY;
+
+    for (uint32_t orders = plan_point_orders(point); orders != 0; orders &= orders - 1) {
+        d.rank_order = g_bit_nth_lsf(orders, -1);
+        least_s = fmin(least_s, order_end_s(request, &d, point->zero_stage, dense, expert));
+    }
+    return least_s;
+}
+
+/* --- bounds --- */
+
+/* What @stage in ways slower than @plain saves of one unit at the most, by second that it
+ * takes longer; INFINITY: for nothing. */
+static double
+saving_rate(const PlanSketchInput *input, const PlanSketchStage *stage, int plain,
+            double accumulated)
+{
+    const StageTimes fast = stage_times(input, stage, plain, accumulated);
+    double most = 0.0;
+
+    for (int kind = plain + 1; kind < PLAN_RECOMPUTE_N; kind++) {
+        const StageTimes slow = stage_times(input, stage, kind, accumulated);
+        const int64_t saved = plan_sketch_stage_kept(input->slice, stage, plain) -
+                              plan_sketch_stage_kept(input->slice, stage, kind);
+        const double added = slow.forward_s + slow.backward_s - fast.forward_s - fast.backward_s;
+        if (saved > 0)
+            most = added > 0.0 ? fmax(most, (double)saved / added) : INFINITY;
+    }
+    return most;
+}
+
+/*
+ * What a rank's chunks must recompute at the least to save what is above its limit: every byte
+ * costs at least as much as the cheapest.
+ */
+static double
+saving_s(const PlanSketch *sketch, const PlanSketchInput *input, int32_t rank, double accumulated)
+{
+    const int plain = plan_layer_plain_recompute(input->request);
+    const int64_t excess =
+        sketch->bytes[rank * PLAN_RECOMPUTE_N + plain] - sketch->usable_bytes[rank];
+    const PlanSketchStage *before = NULL;
+    double most = 0.0, rate = 0.0; /* bytes per second of a micro-batch: of all, of a stage */
+
+    if (sketch->usable_bytes[rank] == 0 || excess <= 0)
+        return 0.0;
+    for (int64_t chunk = 0; chunk < sketch->n_stages / sketch->n_ranks; chunk++) {
+        const PlanSketchStage *stage = plan_sketch_stage_at(sketch, rank, chunk);
+        int32_t units = 0;
+        if (before == NULL || !plan_sketch_same_contents(stage, before))
+            rate = saving_rate(input, stage, plain, accumulated);
+        before = stage;
+        for (int moment = 0; moment < PLAN_MOMENT_N; moment++)
+            units = MAX(
+                units,
+                plan_flight_n_held(input->flight, rank, (PlanMoment)moment, 0, stage->chunk) +
+                    plan_flight_n_held(input->flight, rank, (PlanMoment)moment, 1, stage->chunk));
+        most = fmax(most, (double)units * rate);
+    }
+    return most > 0.0 ? (double)excess / most : 0.0;
+}
+
+/* One rank, or one stage, as in bound.c. */
+typedef struct {
+    double work_s, wait_s, drain_s;
+    int64_t n_dense, n_moe;
+} RankTimes;
+
+/* Of a backward, what the stage before waits for. */
+static double
+chain_s(const StageTimes *t, bool splits)
+{
+    return splits ? fmin(t->gradient_s, t->backward_s) : t->backward_s;
+}
+
+/* The long ways through the order of ops whose times are summed; NULL: none.  Of slices only the
+ * first one's time is known. */
+static const PlanOrderPaths *
+path_of(const PlanSketchInput *input)
+{
+    return input->flight != NULL && input->slice == input->cost ? input->flight->paths : NULL;
+}
+
+/* Adds what of a stage lies on each long way. */
+static void
+add_to_paths(const PlanOrderPaths *paths, int64_t stage, const StageTimes *t,
+             double path_s[PLAN_PATH_N])
+{
+    for (int recompute = 0; recompute < PLAN_PATH_N; recompute++) {
+        const int32_t *ops = plan_order_paths_stage(paths, recompute, (int32_t)stage)->ops;
+        path_s[recompute] += ops[SCHEDULE_OP_FORWARD] * t->forward_s +
+                             ops[SCHEDULE_OP_BACKWARD] * t->backward_s +
+                             ops[SCHEDULE_OP_BACKWARD_INPUT] * t->gradient_s +
+                             ops[SCHEDULE_OP_BACKWARD_WEIGHT] * t->weight_s;
+    }
+}
+
+/* Adds the chain that begins at stage @first to its ranks and to the long ways; @ways as in
+ * recomputes_ns().  Returns: the longest way through one of its stages. */
+static double
+walk_chain(const PlanSketch *sketch, const PlanSketchInput *input, int64_t first, int64_t length,
+           const int *recomputes, double accumulated, double m, RankTimes *ranks,
+           double path_s[PLAN_PATH_N])
+{
+    const bool splits = input->family->splits_backward;
+    const PlanSketchStage *stages = sketch->stages + first;
+    const PlanOrderPaths *paths = path_of(input);
+    double wait_s = 0.0, drain_s = 0.0, longest_s = 0.0;
+    StageTimes t = {0}, first_t = {0};
+    int last_recompute = -1;
+
+    for (int64_t k = 0; k < length; k++) {
+        RankTimes *rank = &ranks[stages[k].rank];
+        const int recompute =
+            recomputes != NULL ? recomputes[first + k] : plan_layer_plain_recompute(input->request);
+        if (recompute != last_recompute || !plan_sketch_same_contents(&stages[k], &stages[k - 1])) {
+            t = stage_times(input, &stages[k], recompute, accumulated);
+            first_t = first_times(input, &stages[k], recompute, accumulated, &t);
+        }
+        last_recompute = recompute;
+        if (paths != NULL)
+            add_to_paths(paths, first + k, &t, path_s);
+        const double gradient_s = chain_s(&t, splits), first_gradient_s = chain_s(&first_t, splits);
+        rank->work_s += m * (t.forward_s + t.backward_s - t.hidden_s);
+        rank->wait_s = fmin(rank->wait_s, wait_s);
+        rank->drain_s = fmin(rank->drain_s, drain_s);
+        rank->n_dense += stages[k].n_dense;
+        rank->n_moe += stages[k].n_moe;
+        longest_s = fmax(longest_s, wait_s + m * (t.forward_s + gradient_s) + drain_s);
+        wait_s += first_t.forward_s;
+        drain_s += first_gradient_s;
+    }
+    return longest_s;
+}
+
+int64_t
+plan_sketch_work_ns(const PlanSketch *sketch, const PlanSketchInput *input)
+{
+    const double m = (double)input->point->n_micro_batches;
+    const bool alike = plan_sketch_ranks_are_alike(input->request, &input->point->degrees);
+    double best_s = 0.0;
+
+    for (int32_t r = 0; r < sketch->n_ranks; r++) {
+        double work_s = 0.0;
+        int64_t n_dense = 0, n_moe = 0;
+        for (int64_t chunk = 0; chunk < sketch->n_stages / sketch->n_ranks; chunk++) {
+            const PlanSketchStage *stage = plan_sketch_stage_at(sketch, r, chunk);
+            work_s += m * plan_sketch_stage_s(input->cost, stage,
+                                              plan_layer_plain_recompute(input->request));
+            n_dense += stage->n_dense;
+            n_moe += stage->n_moe;
+        }
+        best_s = fmax(best_s, work_s);
+        if (alike && r == sketch->n_ranks - 1)
+            best_s = fmax(best_s, work_s + plan_sketch_end_s(input->request, input->cost,
+                                                             input->point, n_dense, n_moe));
+    }
+    return units_ns_from_s(best_s);
+}
+
+/* The bound with @ways [stage]; NULL: all in the fastest that is allowed.  @saves: with what each
+ * rank must recompute at the least. */
+static int64_t
+recomputes_ns(const PlanSketch *sketch, const PlanSketchInput *input, const int *recomputes,
+              bool saves)
+{
+    const PlanDegrees *d = &input->point->degrees;
+    const int64_t length = plan_point_chain_length(d, input->family);
+    const int64_t n_chains = sketch->n_stages / length;
+    const double m = (double)input->point->n_micro_batches / (double)n_chains;
+    const bool alike = plan_sketch_ranks_are_alike(input->request, d);
+    const PlanLayerShape shape = plan_point_layer_shape(input->point);
+    const double n_virtual_ids = (double)input->point->n_micro_batches * (double)input->n_slices;
+    const double accumulated = plan_layer_accumulated(input->request, &shape, n_virtual_ids);
+    g_autofree RankTimes *ranks = g_new0(RankTimes, (size_t)sketch->n_ranks);
+    const PlanOrderPaths *paths = path_of(input);
+    double path_s[PLAN_PATH_N] = {0.0};
+    double best_s = 0.0, end = 0.0, first_end = 0.0;
+
+    for (int32_t r = 0; r < sketch->n_ranks; r++)
+        ranks[r].wait_s = ranks[r].drain_s = INFINITY;
+    for (int64_t chain = 0; chain < n_chains; chain++)
+        best_s = fmax(best_s, walk_chain(sketch, input, chain * length, length, recomputes,
+                                         accumulated, m, ranks, path_s));
+    for (int32_t r = 0; r < sketch->n_ranks; r++) {
+        const RankTimes *rank = &ranks[r];
+        if (alike && (r == 0 || rank->n_dense != rank[-1].n_dense || rank->n_moe != rank[-1].n_moe))
+            end = plan_sketch_end_s(input->request, input->cost, input->point, rank->n_dense,
+                                    rank->n_moe);
+        first_end = r == 0 ? end : first_end;
+        const bool drains = !input->family->splits_backward && n_chains == 1;
+        const double more_s = saves ? m * saving_s(sketch, input, r, accumulated) : 0.0;
+        best_s = fmax(best_s, rank->wait_s + rank->work_s + more_s +
+                                  fmax(end, drains ? rank->drain_s + first_end : 0.0));
+        for (int recompute = 0; recompute < PLAN_PATH_N && paths != NULL; recompute++)
+            if (paths->last_rank[recompute] == r)
+                best_s = fmax(best_s, path_s[recompute] - 1e-9 * paths->n_ops[recompute] + end);
+    }
+    /* The sums above round; a Workload rounds each op to the nanosecond. */
+    const double n_ops =
+        3.0 * n_virtual_ids / (double)n_chains * (double)sketch->n_stages / (double)sketch->n_ranks;
+    const int64_t ns = units_ns_from_s(best_s * (1.0 - 1e-9));
+    return MAX(0, ns - (int64_t)fmin(n_ops, 1e15) - 2 * sketch->n_stages - 4);
+}
+
+int64_t
+plan_sketch_plain_ns(const PlanSketch *sketch, const PlanSketchInput *input)
+{
+    return recomputes_ns(sketch, input, NULL, false);
+}
+
+int64_t
+plan_sketch_recomputes_ns(const PlanSketch *sketch, const PlanSketchInput *input,
+                          const int *recomputes)
+{
+    return recomputes_ns(sketch, input, recomputes, false);
+}
+
+void
+plan_sketch_bound(PlanSketch *sketch, const PlanSketchInput *input)
+{
+    /* With one stage per rank, stage k lies on rank k. */
+    sketch->bound_ns =
+        recomputes_ns(sketch, input, sketch->shares ? NULL : sketch->recomputes, sketch->shares);
+}

@@ -1,0 +1,546 @@
+#include "planner/cost/layer_cost.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/units.h"
+#include "planner/cost/given_slices.h"
+#include "profiles/cost/cost_floor.h"
+
+/* A group from @first on, or the last one that there is: none lies in fewer devices alone. */
+static ProfileGroup
+group_at(const ProfileMesh *mesh, ProfileGroupKind kind, int64_t n_devices, int64_t first)
+{
+    ProfileGroup group = profile_group_at(mesh, kind, first);
+    const int64_t extent =
+        group.per_run > 0 ? group.n / group.per_run * group.run_stride : group.n * group.stride;
+
+    group.first = MAX(0, MIN(first, n_devices - extent));
+    return group;
+}
+
+ProfileQuery
+plan_layer_query(const PlanRequest *request, const PlanLayerShape *shape, int64_t first)
+{
+    const PlanDegrees *d = &shape->degrees;
+    const int64_t n = model_cluster_n_devices(request->profile->cluster);
+    const ProfileMesh mesh = plan_layer_mesh(request, d);
+    ProfileQuery query = {
+        .arch = request->arch,
+        .shape =
+            {
+                .batch = shape->micro_batch,
+                .tokens = request->seq_len,
+                .tp = d->tp,
+                .cp = d->cp,
+                .ep = d->ep,
+                .sequence_parallel = shape->sequence_parallel,
+                .dtype = request->dtype,
+            },
+        .rank = first,
+        .overlap_tp = request->conventions.overlap_tp,
+        .host_kernel_s = workload_host_kernel_s(request->conventions.framework),
+    };
+
+    for (int i = 0; i < MODEL_GROUP_N; i++)
+        query.groups[i] = group_at(&mesh, (ProfileGroupKind)i, n, first);
+    workload_set_conventions(&request->conventions, &request->profile->parameters, &query.shape);
+    return query;
+}
+
+/* Whether @query is about a part of its sequences. */
+static bool
+is_slice(const PlanRequest *request, const ProfileQuery *query)
+{
+    return query->shape.tokens < request->seq_len;
+}
+
+/* --- bytes --- */
+
+static void
+set_bytes(const PlanRequest *request, const ProfileQuery *query, bool is_layer, int64_t boundary,
+          PlanPartCost *part)
+{
+    const WorkloadPartBytes bytes =
+        workload_part_bytes(request->arch, query->part, query->layer, &query->shape);
+    /* Later slices read the keys and values of a slice: no recompute frees them. */
+    const bool sliced = is_slice(request, query);
+
+    for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++) {
+        const PlanRecompute recompute = is_layer ? (PlanRecompute)kind : PLAN_RECOMPUTE_NONE;
+        const WorkloadHeldBytes held =
+            workload_held_bytes(&bytes, recompute, sliced, is_layer ? boundary : 0);
+        part->kept_bytes[kind] = held.kept_bytes + held.kv_bytes;
+        part->weight_bytes = held.weight_kept_bytes;
+        part->forward_workspace_bytes[kind] = held.forward_workspace_bytes;
+        part->backward_workspace_bytes[kind] = held.backward_workspace_bytes;
+        part->input_workspace_bytes[kind] = held.input_workspace_bytes;
+    }
+}
+
+int64_t
+plan_layer_state_bytes(const PlanRequest *request, const PlanDegrees *degrees, int32_t zero_stage,
+                       PlanOffload offload, int64_t dense, int64_t expert)
+{
+    const WorkloadParameterBytes bytes =
+        workload_parameter_bytes(request->dtype, &request->conventions);
+    const WorkloadSharding sharding = {zero_stage, offload, request->offload_parameters};
+    const WorkloadStateBytes state =
+        workload_state_bytes(degrees, &sharding, &request->conventions, &bytes, dense, expert);
+
+    return state.weights_bytes + state.gradients_bytes + state.optimizer_bytes;
+}
+
+static void
+set_parameters(const PlanRequest *request, const PlanDegrees *d, PlanPart part, int64_t layer,
+               PlanLayerCost *cost)
+{
+    static const ModelPart model_parts[PLAN_PART_N] = {MODEL_PART_LAYER, MODEL_PART_LAYER,
+                                                       MODEL_PART_EMBEDDING, MODEL_PART_HEAD};
+    const ModelArch *arch = request->arch;
+    PlanPartCost *p = &cost->parts[part];
+    const int64_t etp = plan_expert_tp(d, &request->conventions);
+    const int64_t all =
+        model_part_parameters(arch, model_parts[part], layer, d->tp, d->ep, etp, false);
+
+    if (part == PLAN_PART_DENSE || part == PLAN_PART_MOE)
+        p->expert_parameters = model_expert_parameters(arch, layer, d->ep, etp);
+    p->dense_parameters = all - p->expert_parameters;
+    if (part == PLAN_PART_HEAD && arch->tied_embeddings)
+        cost->tied_parameters =
+            model_part_parameters(arch, MODEL_PART_HEAD, layer, d->tp, d->ep, etp, true) - all;
+}
+
+/* --- times --- */
+
+/* What computing @again adds to a layer's backward: an op takes the larger of device and host. */
+static double
+recompute_s(const ProfileCost *backward, const ProfileCost *again)
+{
+    ProfileCost both = *backward;
+
+    for (int i = 0; i < PROFILE_PART_N; i++)
+        both.part_s[i] += again->part_s[i];
+    both.host_s += again->host_s;
+    return fmax(0.0, profile_cost_s(&both) - profile_cost_s(backward));
+}
+
+/* Backwards of an iteration so many that all gradients but one are added to others. */
+#define MANY 1e18
+
+static bool
+adds_in_product(const PlanRequest *request, const PlanLayerShape *shape)
+{
+    return workload_accumulates_in_product(&request->conventions, shape->sequence_parallel,
+                                           request->recompute == PLAN_RECOMPUTE_SELECTIVE);
+}
+
+bool
+plan_layer_recomputes_depend(const PlanRequest *request, const PlanLayerShape *shape)
+{
+    return request->recompute == PLAN_AUTO &&
+           workload_accumulates_in_product(&request->conventions, shape->sequence_parallel,
+                                           false) !=
+               workload_accumulates_in_product(&request->conventions, shape->sequence_parallel,
+                                               true);
+}
+
+double
+plan_layer_accumulated(const PlanRequest *request, const PlanLayerShape *shape, double n)
+{
+    const bool in_product = adds_in_product(request, shape);
+    const double all =
+        workload_accumulate_bytes(request->dtype, &request->conventions, in_product, MANY);
+
+    return all > 0.0
+               ? workload_accumulate_bytes(request->dtype, &request->conventions, in_product, n) /
+                     all
+               : 0.0;
+}
+
+static double
+device_s(const ProfileCost *cost)
+{
+    double sum = 0.0;
+
+    for (int i = 0; i < PROFILE_PART_N; i++)
+        sum += cost->part_s[i];
+    return sum;
+}
+
+/* Only where it is plainly added: neither measured rows nor overlapped collectives. */
+static void
+set_accumulation(const PlanRequest *request, const PlanLayerShape *shape, ProfileQuery query,
+                 const ProfileCost *backward, PlanPartCost *part)
+{
+    if (request->conventions.overlap_tp || request->profile->measurements->len > 0 ||
+        plan_layer_recomputes_depend(request, shape))
+        return;
+    query.accumulate_in_product = adds_in_product(request, shape);
+    query.accumulate_bytes_per_weight = workload_accumulate_bytes(
+        request->dtype, &request->conventions, query.accumulate_in_product, MANY);
+    const ProfileCost whole = profile_cost_part(request->profile, &query, PROFILE_PASS_BACKWARD);
+    part->accumulate_s = fmax(0.0, device_s(&whole) - device_s(backward));
+}
+
+/* By what is done besides @cost. */
+static double
+slack_s(const ProfileCost *cost, const ProfileCost *again)
+{
+    return fmax(0.0, cost->host_s + again->host_s - device_s(cost) - device_s(again));
+}
+
+/* What a part costs by pass. */
+typedef struct {
+    ProfileCost forward, backward, input, weight;
+    ProfileCost again[PLAN_RECOMPUTE_N]; /* what is recomputed */
+} PassCosts;
+
+static void
+set_slack(const PassCosts *costs, PlanPartCost *part)
+{
+    const ProfileCost *none = &costs->again[PLAN_RECOMPUTE_NONE];
+
+    part->forward_slack_s = slack_s(&costs->forward, none);
+    part->weight_slack_s = slack_s(&costs->weight, none);
+    for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++) {
+        part->host_slack_s[kind] = slack_s(&costs->backward, &costs->again[kind]);
+        part->input_slack_s[kind] = slack_s(&costs->input, &costs->again[kind]);
+    }
+}
+
+static double
+collectives_s(const ProfileCost *cost)
+{
+    return cost->part_s[PROFILE_PART_TP] + cost->part_s[PROFILE_PART_CP] +
+           cost->part_s[PROFILE_PART_EP] + cost->part_s[PROFILE_PART_DP];
+}
+
+/* Our executor runs the ops of a pair one after the other. */
+static double
+hidden_s(const PlanRequest *request, const PassCosts *costs)
+{
+    if (request->conventions.framework == PLAN_FRAMEWORK_DEGAS)
+        return 0.0;
+    return collectives_s(&costs->forward) +
+           fmax(collectives_s(&costs->backward),
+                collectives_s(&costs->input) + collectives_s(&costs->weight));
+}
+
+static void
+set_times(const PlanRequest *request, const PlanLayerShape *shape, const ProfileQuery *query,
+          bool is_layer, PlanPartCost *part)
+{
+    const Profile *profile = request->profile;
+    PassCosts costs = {
+        .forward = profile_cost_part(profile, query, PROFILE_PASS_FORWARD),
+        .backward = profile_cost_part(profile, query, PROFILE_PASS_BACKWARD),
+        .input = profile_cost_part(profile, query, PROFILE_PASS_BACKWARD_INPUT),
+        .weight = profile_cost_part(profile, query, PROFILE_PASS_BACKWARD_WEIGHT),
+    };
+
+    for (int kind = PLAN_RECOMPUTE_SELECTIVE; is_layer && kind < PLAN_RECOMPUTE_N; kind++)
+        costs.again[kind] = profile_cost_recompute(profile, query, kind == PLAN_RECOMPUTE_FULL);
+    set_accumulation(request, shape, *query, &costs.backward, part);
+    set_slack(&costs, part);
+    part->hidden_s = hidden_s(request, &costs);
+    part->forward_s = profile_cost_s(&costs.forward);
+    part->backward_s = profile_cost_s(&costs.backward);
+    part->weight_s = profile_cost_s(&costs.weight);
+    /* Modelled halves never take less than the whole; measured ones may. */
+    if (profile->measurements->len > 0)
+        part->backward_s = fmin(part->backward_s, profile_cost_s(&costs.input) + part->weight_s);
+    if (!is_slice(request, query)) {
+        part->sliced_forward_s =
+            profile_cost_sliced_floor_s(request->profile, query, PROFILE_PASS_FORWARD);
+        part->sliced_backward_s =
+            profile_cost_sliced_floor_s(request->profile, query, PROFILE_PASS_BACKWARD);
+    }
+    part->input_s = fmin(profile_cost_s(&costs.input), profile_cost_s(&costs.backward));
+    for (int kind = PLAN_RECOMPUTE_SELECTIVE; is_layer && kind < PLAN_RECOMPUTE_N; kind++)
+        part->recompute_s[kind] = recompute_s(&costs.backward, &costs.again[kind]);
+}
+
+static void
+lower_times(PlanPartCost *part, const PlanPartCost *other)
+{
+    part->forward_s = fmin(part->forward_s, other->forward_s);
+    part->backward_s = fmin(part->backward_s, other->backward_s);
+    part->sliced_forward_s = fmin(part->sliced_forward_s, other->sliced_forward_s);
+    part->sliced_backward_s = fmin(part->sliced_backward_s, other->sliced_backward_s);
+    part->input_s = fmin(part->input_s, other->input_s);
+    part->weight_s = fmin(part->weight_s, other->weight_s);
+    part->accumulate_s = fmin(part->accumulate_s, other->accumulate_s);
+    part->forward_slack_s = fmax(part->forward_slack_s, other->forward_slack_s);
+    part->hidden_s = fmax(part->hidden_s, other->hidden_s);
+    part->weight_slack_s = fmax(part->weight_slack_s, other->weight_slack_s);
+    for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++) {
+        part->recompute_s[kind] = fmin(part->recompute_s[kind], other->recompute_s[kind]);
+        part->host_slack_s[kind] = fmax(part->host_slack_s[kind], other->host_slack_s[kind]);
+        part->input_slack_s[kind] = fmax(part->input_slack_s[kind], other->input_slack_s[kind]);
+    }
+}
+
+/* --- all parts --- */
+
+static void
+add_up(PlanLayerCost *cost)
+{
+    const int64_t n[PLAN_PART_N] = {cost->n_dense, cost->n_moe, 1, 1};
+    bool is_first = true;
+
+    cost->forward_s = cost->backward_s = cost->input_s = 0.0;
+    cost->sliced_forward_s = cost->sliced_backward_s = 0.0;
+    memset(cost->recompute_s, 0, sizeof cost->recompute_s);
+    for (int i = 0; i < PLAN_PART_N; i++) {
+        const PlanPartCost *part = &cost->parts[i];
+        cost->forward_s += (double)n[i] * part->forward_s;
+        cost->backward_s += (double)n[i] * part->backward_s;
+        cost->sliced_forward_s += (double)n[i] * part->sliced_forward_s;
+        cost->sliced_backward_s += (double)n[i] * part->sliced_backward_s;
+        cost->input_s += (double)n[i] * part->input_s;
+        for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++)
+            cost->recompute_s[kind] += (double)n[i] * part->recompute_s[kind];
+    }
+    for (int i = PLAN_PART_DENSE; i <= PLAN_PART_MOE; i++) {
+        const PlanPartCost *part = &cost->parts[i];
+        if (n[i] == 0)
+            continue;
+        cost->layer_forward_s =
+            is_first ? part->forward_s : fmin(cost->layer_forward_s, part->forward_s);
+        cost->layer_backward_s =
+            is_first ? part->backward_s : fmin(cost->layer_backward_s, part->backward_s);
+        cost->layer_input_s = is_first ? part->input_s : fmin(cost->layer_input_s, part->input_s);
+        for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++) {
+            cost->layer_recompute_s[kind] =
+                is_first ? part->recompute_s[kind]
+                         : fmin(cost->layer_recompute_s[kind], part->recompute_s[kind]);
+        }
+        is_first = false;
+    }
+}
+
+/* @tokens of a sequence after @context others. */
+typedef struct {
+    int64_t tokens, context;
+} Slice;
+
+/* Prices @part of the model at the fastest of the kinds of nodes that ranks can lie on. */
+static void
+set_part(const PlanRequest *request, const PlanLayerShape *shape, Slice slice, PlanPart part,
+         int64_t layer, PlanLayerCost *cost)
+{
+    static const ModelPart model_parts[PLAN_PART_N] = {MODEL_PART_LAYER, MODEL_PART_LAYER,
+                                                       MODEL_PART_EMBEDDING, MODEL_PART_HEAD};
+    const ModelCluster *cluster = request->profile->cluster;
+    const bool is_layer = model_parts[part] == MODEL_PART_LAYER;
+    int64_t first = 0;
+
+    for (guint i = 0; i < cluster->nodes->len; i++) {
+        const ModelNodes *nodes = &g_array_index(cluster->nodes, ModelNodes, i);
+        ProfileQuery query = plan_layer_query(request, shape, first);
+        PlanPartCost here = {0};
+        query.part = model_parts[part];
+        query.layer = layer;
+        query.shape.tokens = slice.tokens;
+        query.shape.context = slice.context;
+        set_times(request, shape, &query, is_layer, &here);
+        first += nodes->n_devices * nodes->n_nodes;
+        if (i > 0) {
+            lower_times(&cost->parts[part], &here);
+            continue;
+        }
+        set_bytes(request, &query, is_layer, cost->boundary_bytes, &here);
+        cost->parts[part] = here;
+    }
+    set_parameters(request, &shape->degrees, part, layer, cost);
+}
+
+static PlanLayerCost
+slice_cost(const PlanRequest *request, const PlanLayerShape *shape, Slice slice)
+{
+    const ModelArch *arch = request->arch;
+    ProfileQuery query = plan_layer_query(request, shape, 0);
+    query.shape.tokens = slice.tokens;
+    query.shape.context = slice.context;
+    PlanLayerCost cost = {.boundary_bytes = model_boundary_bytes(arch, &query.shape)};
+
+    for (int64_t layer = 0; layer < arch->n_layers; layer++)
+        *(model_layer_is_moe(arch, layer) ? &cost.n_moe : &cost.n_dense) += 1;
+    if (cost.n_dense > 0)
+        set_part(request, shape, slice, PLAN_PART_DENSE, 0, &cost);
+    if (cost.n_moe > 0)
+        set_part(request, shape, slice, PLAN_PART_MOE, arch->n_layers - 1, &cost);
+    if (arch->vocab > 0) {
+        set_part(request, shape, slice, PLAN_PART_EMBEDDING, 0, &cost);
+        set_part(request, shape, slice, PLAN_PART_HEAD, 0, &cost);
+    }
+    add_up(&cost);
+    return cost;
+}
+
+PlanLayerCost
+plan_layer_cost(const PlanRequest *request, const PlanLayerShape *shape)
+{
+    return slice_cost(request, shape, (Slice){request->seq_len, 0});
+}
+
+/* --- slices --- */
+
+static void
+lower_workspace(PlanPartCost *part, const PlanPartCost *other, int kind)
+{
+    part->forward_workspace_bytes[kind] =
+        MIN(part->forward_workspace_bytes[kind], other->forward_workspace_bytes[kind]);
+    part->backward_workspace_bytes[kind] =
+        MIN(part->backward_workspace_bytes[kind], other->backward_workspace_bytes[kind]);
+    part->input_workspace_bytes[kind] =
+        MIN(part->input_workspace_bytes[kind], other->input_workspace_bytes[kind]);
+}
+
+/* Adds one more slice's ops to @sum; the least of workspaces. */
+static void
+add_part(PlanPartCost *sum, const PlanPartCost *more)
+{
+    sum->forward_s += more->forward_s;
+    sum->backward_s += more->backward_s;
+    sum->input_s += more->input_s;
+    sum->weight_s += more->weight_s;
+    sum->accumulate_s += more->accumulate_s;
+    sum->hidden_s += more->hidden_s;
+    sum->forward_slack_s += more->forward_slack_s;
+    sum->weight_slack_s += more->weight_slack_s;
+    sum->weight_bytes += more->weight_bytes;
+    for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++) {
+        sum->recompute_s[kind] += more->recompute_s[kind];
+        sum->host_slack_s[kind] += more->host_slack_s[kind];
+        sum->input_slack_s[kind] += more->input_slack_s[kind];
+        sum->kept_bytes[kind] += more->kept_bytes[kind];
+        lower_workspace(sum, more, kind);
+    }
+}
+
+static void
+lower_bytes(PlanPartCost *part, const PlanPartCost *other)
+{
+    part->weight_bytes = MIN(part->weight_bytes, other->weight_bytes);
+    for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++) {
+        part->kept_bytes[kind] = MIN(part->kept_bytes[kind], other->kept_bytes[kind]);
+        lower_workspace(part, other, kind);
+    }
+}
+
+PlanSlicedCost
+plan_layer_sliced_cost(const PlanRequest *request, const PlanLayerShape *shape,
+                       const GArray *slices)
+{
+    Slice slice = {.context = 0};
+    PlanSlicedCost cost = {0};
+
+    for (guint i = 0; i < slices->len; i++) {
+        slice.tokens = g_array_index(slices, int64_t, i);
+        const PlanLayerCost one = slice_cost(request, shape, slice);
+        slice.context += slice.tokens;
+        if (i == 0) {
+            cost = (PlanSlicedCost){one, one};
+            continue;
+        }
+        for (int k = 0; k < PLAN_PART_N; k++) {
+            add_part(&cost.whole.parts[k], &one.parts[k]);
+            lower_bytes(&cost.slice.parts[k], &one.parts[k]);
+        }
+        /* Buffers are as large as the largest message. */
+        cost.whole.boundary_bytes = MAX(cost.whole.boundary_bytes, one.boundary_bytes);
+    }
+    cost.slice.boundary_bytes = cost.whole.boundary_bytes;
+    if (slices->len > 1) {
+        add_up(&cost.whole);
+        add_up(&cost.slice);
+    }
+    return cost;
+}
+
+/* What the costs depend on. */
+typedef struct {
+    PlanMemoKey memo;
+    int64_t tp, cp, ep, micro_batch, sequence_parallel, recompute, n_slices;
+    ProfileGroup groups[MODEL_GROUP_N];
+} CostKey;
+
+typedef struct {
+    const PlanRequest *request;
+    const PlanLayerShape *shape;
+    int64_t n_slices;
+} CostQuestion;
+
+/* PlanMemoMakeFunc. */
+static void *
+make_uniform_cost(const void *data)
+{
+    const CostQuestion *asked = data;
+    g_autoptr(GArray) slices = g_array_new(FALSE, FALSE, sizeof(int64_t));
+
+    if (!plan_given_uniform(asked->request->seq_len, plan_given_granularity(asked->shape),
+                            asked->n_slices, slices))
+        return NULL;
+    PlanSlicedCost *cost = g_new(PlanSlicedCost, 1);
+    *cost = plan_layer_sliced_cost(asked->request, asked->shape, slices);
+    return cost;
+}
+
+const PlanSlicedCost *
+plan_layer_uniform_cost(PlanMemo *memo, const PlanRequest *request, const PlanLayerShape *shape,
+                        int64_t n_slices)
+{
+    const PlanDegrees *d = &shape->degrees;
+    const CostQuestion question = {request, shape, n_slices};
+    CostKey key = {
+        .memo = PLAN_MEMO_KEY(CostKey, PLAN_MEMO_LAYER_COST),
+        .tp = d->tp,
+        .cp = d->cp,
+        .ep = d->ep,
+        .micro_batch = shape->micro_batch,
+        .sequence_parallel = shape->sequence_parallel,
+        .recompute = request->recompute,
+        .n_slices = n_slices,
+    };
+
+    plan_layer_groups(request, d, key.groups);
+    return plan_memo_get(memo, &key.memo, make_uniform_cost, &question, g_free);
+}
+
+/* --- for dividing layers --- */
+
+static int64_t
+both_passes_ns(const PlanRequest *request, ProfileQuery *query, ModelPart part, int64_t layer,
+               PlanRecompute recompute)
+{
+    query->part = part;
+    query->layer = layer;
+    const ProfileCost forward = profile_cost_part(request->profile, query, PROFILE_PASS_FORWARD);
+    const ProfileCost backward = profile_cost_part(request->profile, query, PROFILE_PASS_BACKWARD);
+    double again_s = 0.0;
+
+    if (part == MODEL_PART_LAYER && recompute != PLAN_RECOMPUTE_NONE) {
+        const ProfileCost again =
+            profile_cost_recompute(request->profile, query, recompute == PLAN_RECOMPUTE_FULL);
+        again_s = recompute_s(&backward, &again);
+    }
+    return units_ns_from_s(profile_cost_s(&forward) + profile_cost_s(&backward) + again_s);
+}
+
+void
+plan_layer_times(const PlanRequest *request, const PlanLayerShape *shape, PlanRecompute recompute,
+                 int64_t first, int64_t *layer_ns, int64_t end_ns[2])
+{
+    ProfileQuery query = plan_layer_query(request, shape, first);
+
+    /* Layers of a kind are equal, and of at most two kinds, one after the other. */
+    for (int64_t i = 0; i < request->arch->n_layers; i++)
+        layer_ns[i] = i > 0 && model_layer_is_moe(request->arch, i) ==
+                                   model_layer_is_moe(request->arch, i - 1)
+                          ? layer_ns[i - 1]
+                          : both_passes_ns(request, &query, MODEL_PART_LAYER, i, recompute);
+    end_ns[0] = both_passes_ns(request, &query, MODEL_PART_EMBEDDING, 0, PLAN_RECOMPUTE_NONE);
+    end_ns[1] = both_passes_ns(request, &query, MODEL_PART_HEAD, 0, PLAN_RECOMPUTE_NONE);
+}

@@ -1,0 +1,99 @@
+#include "planner/cost/memo.h"
+
+#include <string.h>
+
+struct PlanMemo {
+    GMutex lock;
+    GHashTable *answers; /* of (owned) PlanMemoKey * -> (owned) Answer *; looked up only */
+};
+
+typedef struct {
+    void *value;         /* (owned) */
+    GDestroyNotify free; /* how */
+} Answer;
+
+static void
+answer_free(gpointer data)
+{
+    Answer *answer = data;
+
+    answer->free(answer->value);
+    g_free(answer);
+}
+
+static guint
+hash_key(gconstpointer data)
+{
+    const int64_t *words = data, n_words = words[0];
+    uint64_t hash = 0;
+
+    for (int64_t i = 0; i < n_words; i++)
+        hash = hash * 1000003 + (uint64_t)words[i];
+    return (guint)(hash ^ hash >> 32);
+}
+
+static gboolean
+keys_equal(gconstpointer a, gconstpointer b)
+{
+    const PlanMemoKey *x = a, *y = b;
+
+    return x->n_words == y->n_words && memcmp(a, b, (size_t)x->n_words * sizeof(int64_t)) == 0;
+}
+
+PlanMemo *
+plan_memo_new(void)
+{
+    PlanMemo *memo = g_new0(PlanMemo, 1);
+
+    g_mutex_init(&memo->lock);
+    memo->answers = g_hash_table_new_full(hash_key, keys_equal, g_free, answer_free);
+    return memo;
+}
+
+void
+plan_memo_free(PlanMemo *memo)
+{
+    if (memo == NULL)
+        return;
+    g_hash_table_unref(memo->answers);
+    g_mutex_clear(&memo->lock);
+    g_free(memo);
+}
+
+/* (borrowed, nullable) */
+static const void *
+find(PlanMemo *memo, const PlanMemoKey *key)
+{
+    const Answer *known = g_hash_table_lookup(memo->answers, key);
+
+    return known != NULL ? known->value : NULL;
+}
+
+const void *
+plan_memo_get(PlanMemo *memo, const PlanMemoKey *key, PlanMemoMakeFunc make, const void *question,
+              GDestroyNotify free_answer)
+{
+    g_mutex_lock(&memo->lock);
+    const void *known = find(memo, key);
+    g_mutex_unlock(&memo->lock);
+    if (known != NULL)
+        return known;
+    /* Made without the lock.  Two threads may make the same answer: they are equal, and the first
+     * one stays. */
+    void *fresh = make(question);
+    if (fresh == NULL)
+        return NULL;
+    g_mutex_lock(&memo->lock);
+    known = find(memo, key);
+    if (known == NULL) {
+        Answer *answer = g_new(Answer, 1);
+        *answer = (Answer){fresh, free_answer};
+        g_hash_table_insert(memo->answers, g_memdup2(key, (size_t)key->n_words * sizeof(int64_t)),
+                            answer);
+        known = g_steal_pointer(&fresh);
+    }
+    g_mutex_unlock(&memo->lock);
+    if (fresh != NULL)
+        free_answer(fresh);
+    return known;
+}

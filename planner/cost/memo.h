@@ -1,0 +1,63 @@
+/*
+ * planner/cost/memo.h - remembers answers that many points of a search, and many searches, ask for.
+ *
+ * What a schedule holds at once depends on its shape alone (bounds/flight.h), what layers cost and
+ * how they are balanced depends on the model and the devices (cost/layer_cost.h,
+ * partition/layout.h); a search asks for each of these thousands of times.  An answer is made once
+ * per key and stays until the memo is freed.  Remembering changes no answer.
+ *
+ * Thread-safety: all functions may be called from several threads at once; answers do not depend on
+ * the order of calls.
+ */
+#ifndef PLANNER_COST_MEMO_H
+#define PLANNER_COST_MEMO_H
+
+#include <glib.h>
+#include <stdint.h>
+
+G_BEGIN_DECLS
+
+/*
+ * Opaque; see memo.c.  Searches may share one (PlanRequest.memo) if they are about the same model,
+ * sequence length, number format and conventions, on devices of equal speeds and links; degrees,
+ * batch, schedules, slices, recompute, ZeRO stage and memory limits may differ.
+ */
+typedef struct PlanMemo PlanMemo;
+
+PlanMemo *plan_memo_new(void);
+void plan_memo_free(PlanMemo *memo);
+G_DEFINE_AUTOPTR_CLEANUP_FUNC(PlanMemo, plan_memo_free)
+
+/* Which question an answer belongs to. */
+typedef enum {
+    PLAN_MEMO_FLIGHT,
+    PLAN_MEMO_LAYER_COST,
+    PLAN_MEMO_LAYOUT
+} PlanMemoKind;
+
+/*
+ * A key is a struct of int64_t without padding whose first member is this one; two keys are equal
+ * if all of their words are.
+ */
+typedef struct {
+    int64_t n_words; /* of the whole key */
+    int64_t kind;    /* PlanMemoKind */
+} PlanMemoKey;
+
+/* The first member of a key of @type. */
+#define PLAN_MEMO_KEY(type, kind) ((PlanMemoKey){sizeof(type) / sizeof(int64_t), (kind)})
+
+/* How an answer is made.  Returns: (owned, nullable) NULL: there is no answer. */
+typedef void *(*PlanMemoMakeFunc)(const void *question);
+
+/*
+ * Returns: (borrowed, nullable) the answer that @make gives for @question, which @key identifies.
+ * NULL is not remembered.
+ * @free_answer  frees what @make returns.
+ */
+const void *plan_memo_get(PlanMemo *memo, const PlanMemoKey *key, PlanMemoMakeFunc make,
+                          const void *question, GDestroyNotify free_answer);
+
+G_END_DECLS
+
+#endif /* PLANNER_COST_MEMO_H */

@@ -1,0 +1,339 @@
+#include "planner/partition/layout.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/units.h"
+#include "planner/partition/partition.h"
+
+/* --- where ranks lie --- */
+
+/* The first device of each kind of nodes; their number. */
+static int64_t *
+kind_begins(const ModelCluster *cluster)
+{
+    int64_t *begins = g_new(int64_t, (size_t)cluster->nodes->len + 1);
+
+    begins[0] = 0;
+    for (guint i = 0; i < cluster->nodes->len; i++) {
+        const ModelNodes *nodes = &g_array_index(cluster->nodes, ModelNodes, i);
+        begins[i + 1] = begins[i] + nodes->n_devices * nodes->n_nodes;
+    }
+    return begins;
+}
+
+void
+plan_layout_limits(const PlanRequest *request, const PlanPoint *point, int64_t *limits)
+{
+    const ModelCluster *cluster = request->profile->cluster;
+    const ProfileMesh placement = plan_layer_mesh(request, &point->degrees);
+    g_autofree int64_t *begins = kind_begins(cluster);
+
+    for (int64_t r = 0; r < point->degrees.pp; r++) {
+        const ProfileGroup stage = profile_group_of_rank(&placement, PROFILE_GROUP_STAGE, r);
+        limits[r] = request->memory_limit_bytes;
+        for (guint i = 0; request->memory_limit_bytes == 0 && i < cluster->nodes->len; i++) {
+            if (profile_group_count(&stage, begins[i], begins[i + 1]) == 0)
+                continue;
+            const int64_t bytes = model_cluster_device(cluster, begins[i])->memory_bytes;
+            limits[r] = limits[r] == 0 ? bytes : MIN(limits[r], bytes);
+        }
+    }
+}
+
+static int64_t
+rank_of_stage(int64_t stage, int64_t pp, SchedulePlacement placement)
+{
+    return placement == SCHEDULE_PLACEMENT_V && stage / pp % 2 == 1 ? pp - 1 - stage % pp
+                                                                    : stage % pp;
+}
+
+/* --- balanced --- */
+
+/* The slowest kind of nodes that each stage lies on, by the time of its first layer. */
+static void
+set_kinds(const ProfileMesh *where, SchedulePlacement placement, const int64_t *begins,
+          int64_t n_kinds, const int64_t *layer_ns, int64_t n_layers, int64_t length,
+          int32_t *kinds)
+{
+    for (int64_t k = 0; k < length; k++) {
+        const ProfileGroup stage = profile_group_of_rank(
+            where, PROFILE_GROUP_STAGE, rank_of_stage(k, where->degrees->pp, placement));
+        kinds[k] = -1;
+        for (int32_t i = 0; i < n_kinds; i++)
+            if (profile_group_count(&stage, begins[i], begins[i + 1]) > 0 &&
+                (kinds[k] < 0 || layer_ns[i * n_layers] > layer_ns[kinds[k] * n_layers]))
+                kinds[k] = i;
+        kinds[k] = MAX(0, kinds[k]);
+    }
+}
+
+typedef struct {
+    const PlanRequest *request;
+    const PlanPoint *point;
+    const ScheduleFamily *family;
+} Question;
+
+/* PlanMemoMakeFunc: (owned) layers of each stage of a chain. */
+static void *
+make_balanced(const void *data)
+{
+    const PlanRequest *request = ((const Question *)data)->request;
+    const PlanPoint *point = ((const Question *)data)->point;
+    const ScheduleFamily *family = ((const Question *)data)->family;
+    const int64_t length = plan_point_chain_length(&point->degrees, family);
+    const ModelCluster *cluster = request->profile->cluster;
+    const int64_t n_layers = request->arch->n_layers, n_kinds = (int64_t)cluster->nodes->len;
+    const PlanRecompute recompute = (PlanRecompute)plan_layer_plain_recompute(request);
+    const PlanLayerShape shape = plan_point_layer_shape(point);
+    const ProfileMesh where = plan_layer_mesh(request, &point->degrees);
+    g_autofree int64_t *begins = kind_begins(cluster);
+    g_autofree int64_t *layer_ns = g_new(int64_t, (size_t)(n_kinds * n_layers));
+    g_autofree int64_t *end_ns = g_new(int64_t, (size_t)(n_kinds * 2));
+    g_autofree int32_t *kinds = g_new0(int32_t, (size_t)length);
+    int64_t *counts = g_new0(int64_t, (size_t)length);
+    const PlanPartition partition = {.n_layers = n_layers,
+                                     .n_stages = length,
+                                     .layer_ns = layer_ns,
+                                     .end_ns = end_ns,
+                                     .stage_kind = n_kinds > 1 ? kinds : NULL};
+
+    for (int64_t i = 0; i < n_kinds; i++)
+        plan_layer_times(request, &shape, recompute, begins[i], layer_ns + i * n_layers,
+                         end_ns + i * 2);
+    set_kinds(&where, family->placement, begins, n_kinds, layer_ns, n_layers, length, kinds);
+    const bool done = plan_partition(&partition, counts, NULL, NULL);
+    g_assert(done);
+    return counts;
+}
+
+/* What the times of layers depend on.  Where stages lie matters only where devices differ. */
+typedef struct {
+    PlanMemoKey memo;
+    int64_t tp, cp, ep, micro_batch, sequence_parallel, recompute, length;
+    ProfileGroup groups[MODEL_GROUP_N];
+    int64_t pp, dp, rank_order, placement;
+} Key;
+
+const int64_t *
+plan_layout_balanced(PlanMemo *memo, const PlanRequest *request, const PlanPoint *point,
+                     const ScheduleFamily *family)
+{
+    const bool differ = request->profile->cluster->nodes->len > 1;
+    const Question question = {request, point, family};
+    Key key = {
+        .memo = PLAN_MEMO_KEY(Key, PLAN_MEMO_LAYOUT),
+        .tp = point->degrees.tp,
+        .cp = point->degrees.cp,
+        .ep = point->degrees.ep,
+        .micro_batch = point->micro_batch,
+        .sequence_parallel = point->sequence_parallel,
+        .recompute = plan_layer_plain_recompute(request),
+        .length = plan_point_chain_length(&point->degrees, family),
+        .pp = differ ? point->degrees.pp : 0,
+        .dp = differ ? point->degrees.dp : 0,
+        .rank_order = differ ? point->degrees.rank_order : 0,
+        .placement = differ ? (int64_t)family->placement : 0,
+    };
+
+    plan_layer_groups(request, &point->degrees, key.groups);
+    return plan_memo_get(memo, &key.memo, make_balanced, &question, g_free);
+}
+
+int64_t *
+plan_layout_even(const PlanRequest *request, const PlanPoint *point, const ScheduleFamily *family)
+{
+    const int64_t length = plan_point_chain_length(&point->degrees, family);
+    const int64_t n = request->arch->n_layers;
+    int64_t *counts = g_new(int64_t, (size_t)length);
+
+    /* Floor, the last few one more. */
+    for (int64_t k = 0; k < length; k++)
+        counts[k] = n / length + (k >= length - n % length ? 1 : 0);
+    return counts;
+}
+
+/* --- under memory --- */
+
+/* What the layers' ways take and keep, for plan_partition(). */
+static void
+set_layers(const PlanSketchInput *input, const PlanPartition *p, int64_t *layer_ns,
+           int64_t *layer_bytes, int64_t *kept_bytes, const int *kind_of_recompute)
+{
+    const PlanLayerCost *cost = input->cost;
+    const PlanSketchStage dense = {.n_dense = 1}, moe = {.n_moe = 1};
+
+    for (int64_t i = 0; i < p->n_layers; i++) {
+        const PlanSketchStage *layer = i < cost->n_dense ? &dense : &moe;
+        layer_bytes[i] = plan_sketch_state_bytes(input, layer);
+        for (int64_t recompute = 0; recompute < p->n_recomputes; recompute++) {
+            layer_ns[recompute * p->n_layers + i] =
+                units_ns_from_s(plan_sketch_stage_s(cost, layer, kind_of_recompute[recompute]));
+            kept_bytes[recompute * p->n_layers + i] =
+                plan_sketch_stage_kept(cost, layer, kind_of_recompute[recompute]);
+        }
+    }
+}
+
+/* The smallest and shortest layer in one way. */
+typedef struct {
+    double s;
+    int64_t state_bytes, kept_bytes;
+} LeastLayer;
+
+/* Fills @ways [kind]. */
+static void
+set_least_layers(const PlanSketchInput *input, LeastLayer *recomputes)
+{
+    const PlanLayerCost *cost = input->cost;
+    const PlanSketchStage layers[2] = {{.n_dense = 1}, {.n_moe = 1}};
+
+    for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++) {
+        LeastLayer *least = &recomputes[kind];
+        *least = (LeastLayer){INFINITY, INT64_MAX, INT64_MAX};
+        for (int i = cost->n_dense > 0 ? 0 : 1; i < (cost->n_moe > 0 ? 2 : 1); i++) {
+            least->s = fmin(least->s, plan_sketch_stage_s(cost, &layers[i], kind));
+            least->state_bytes =
+                MIN(least->state_bytes, plan_sketch_state_bytes(input, &layers[i]));
+            least->kept_bytes =
+                MIN(least->kept_bytes, plan_sketch_stage_kept(cost, &layers[i], kind));
+        }
+    }
+}
+
+/* The most layers that fit on @rank in a way of @least; INFINITY: memory is no limit. */
+static double
+most_layers(const PlanSketchInput *input, const PlanSketch *sketch, int32_t rank,
+            const LeastLayer *least)
+{
+    const int64_t limit = input->limits_bytes[rank], room = limit - sketch->fixed_bytes[rank];
+    const int64_t n_in_flight = plan_flight_n_held(input->flight, rank, PLAN_MOMENT_BACKWARD, 0, 0);
+    const double each =
+        (double)least->state_bytes + (double)n_in_flight * (double)least->kept_bytes;
+
+    return limit > 0 ? floor(fmax(0.0, (double)room) / fmax(each, 1.0)) : INFINITY;
+}
+
+/* How many layers all ranks hold if none takes longer than @longest_s. @most [rank * n_recomputes +
+ * way] fit by memory in ways of @layer_s. */
+static double
+capacity(const double *most, const double *layer_s, int n_recomputes, int32_t n_ranks,
+         double longest_s)
+{
+    double sum = 0.0, in_time[PLAN_RECOMPUTE_N];
+
+    for (int recompute = 0; recompute < n_recomputes; recompute++)
+        in_time[recompute] = floor(longest_s / fmax(layer_s[recompute], 1e-30));
+    for (int32_t r = 0; r < n_ranks; r++) {
+        double best = 0.0;
+        for (int recompute = 0; recompute < n_recomputes; recompute++) {
+            const double fits = most[r * n_recomputes + recompute];
+            const double n = in_time[recompute] < fits ? in_time[recompute] : fits;
+            best = n > best ? n : best;
+        }
+        sum += best;
+    }
+    return sum;
+}
+
+double
+plan_layout_fit_bound_s(const PlanSketchInput *input, const PlanSketch *sketch)
+{
+    const double n_layers = (double)input->request->arch->n_layers;
+    g_autofree double *most = g_new(double, (size_t)sketch->n_ranks *PLAN_RECOMPUTE_N);
+    LeastLayer least[PLAN_RECOMPUTE_N];
+    double layer_s[PLAN_RECOMPUTE_N], low = 0.0, high = 0.0;
+    int n_recomputes = 0;
+
+    set_least_layers(input, least);
+    for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++)
+        n_recomputes += plan_layer_allows(input->request, kind) ? 1 : 0;
+    for (int kind = 0, recompute = 0; kind < PLAN_RECOMPUTE_N; kind++) {
+        if (!plan_layer_allows(input->request, kind))
+            continue;
+        for (int32_t r = 0; r < sketch->n_ranks; r++)
+            most[r * n_recomputes + recompute] = most_layers(input, sketch, r, &least[kind]);
+        layer_s[recompute++] = least[kind].s;
+        high = fmax(high, n_layers * least[kind].s * (1.0 + 1e-9));
+    }
+    if (capacity(most, layer_s, n_recomputes, sketch->n_ranks, high) < n_layers)
+        return -1.0;
+    /* All layers fit with stages of at most high, not with low. */
+    for (int i = 0; i < 24; i++) {
+        const double middle = 0.5 * (low + high);
+        const double n =
+            capacity(most, layer_s, n_recomputes, sketch->n_ranks, middle * (1.0 + 1e-9));
+        *(n < n_layers ? &low : &high) = middle;
+    }
+    return low;
+}
+
+bool
+plan_layout_fit(const PlanSketchInput *input, const PlanSketch *sketch, int64_t *counts)
+{
+    const PlanSketchStage ends[2] = {{.embedding = input->request->arch->vocab > 0},
+                                     {.head = input->request->arch->vocab > 0}};
+    const int64_t n_layers = input->request->arch->n_layers, p = input->point->degrees.pp;
+    const size_t n_cells = (size_t)(PLAN_RECOMPUTE_N * n_layers);
+    g_autofree int64_t *layer_ns = g_new(int64_t, n_cells), *kept = g_new(int64_t, n_cells);
+    g_autofree int64_t *layer_bytes = g_new(int64_t, (size_t)n_layers);
+    g_autofree int64_t *n_in_flight = g_new(int64_t, (size_t)p),
+                       *limits = g_new(int64_t, (size_t)p);
+    int64_t end_ns[2], end_bytes[2], end_kept_bytes[2], workspace_bytes_of[PLAN_RECOMPUTE_N];
+    int kind_of_recompute[PLAN_RECOMPUTE_N];
+    PlanPartition partition = {.n_layers = n_layers,
+                               .n_stages = p,
+                               .layer_ns = layer_ns,
+                               .end_ns = end_ns,
+                               .layer_bytes = layer_bytes,
+                               .kept_bytes = kept,
+                               .workspace_bytes_of = workspace_bytes_of,
+                               .end_bytes = end_bytes,
+                               .end_kept_bytes = end_kept_bytes,
+                               .stage_in_flight = n_in_flight,
+                               .stage_limit_bytes = limits};
+
+    for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++) {
+        const PlanPartCost *parts = input->cost->parts;
+        if (!plan_layer_allows(input->request, kind))
+            continue;
+        kind_of_recompute[partition.n_recomputes] = kind;
+        workspace_bytes_of[partition.n_recomputes++] =
+            MAX(parts[PLAN_PART_DENSE].backward_workspace_bytes[kind],
+                parts[PLAN_PART_MOE].backward_workspace_bytes[kind]);
+    }
+    set_layers(input, &partition, layer_ns, layer_bytes, kept, kind_of_recompute);
+    for (int i = 0; i < 2; i++) {
+        end_ns[i] = units_ns_from_s(plan_sketch_stage_s(input->cost, &ends[i], 0));
+        end_bytes[i] = plan_sketch_state_bytes(input, &ends[i]);
+        end_kept_bytes[i] = plan_sketch_stage_kept(input->cost, &ends[i], 0);
+    }
+    for (int32_t r = 0; r < p; r++) {
+        n_in_flight[r] = 0;
+        for (int moment = 0; moment < PLAN_MOMENT_N; moment++)
+            n_in_flight[r] = MAX(
+                n_in_flight[r], plan_flight_n_held(input->flight, r, (PlanMoment)moment, 0, 0) +
+                                    plan_flight_n_held(input->flight, r, (PlanMoment)moment, 1, 0));
+        limits[r] = sketch->usable_bytes[r];
+        if (limits[r] > 0)
+            limits[r] = MAX(1, limits[r] - sketch->fixed_bytes[r]);
+    }
+    return plan_partition(&partition, counts, NULL, NULL);
+}
+
+void
+plan_layout_apply(const int64_t *counts, int64_t length, const int *recomputes, Plan *plan)
+{
+    int64_t first = 0;
+
+    /* The second chain of bidir divides the layers as the first. */
+    for (guint i = 0; i < plan->stages->len; i++) {
+        PlanStage *stage = &g_array_index(plan->stages, PlanStage, i);
+        if (i % length == 0)
+            first = 0;
+        stage->first_layer = first;
+        stage->n_layers = counts[i % length];
+        stage->recompute = (PlanRecompute)recomputes[i];
+        first += stage->n_layers;
+    }
+}

@@ -1,0 +1,326 @@
+#include "planner/slices/slicings.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "planner/cost/given_slices.h"
+#include "planner/slices/slice.h"
+
+/* The finest grid; more cells find less than the cost model knows. */
+#define MAX_CELLS 128
+#define N_CONTEXTS 5
+/* With more micro-batches the longest slice has no weight left. */
+#define MAX_MICRO_BATCHES 4096
+
+void
+plan_slicing_free(PlanSlicing *slicing)
+{
+    g_array_unref(slicing->slices);
+    g_free(slicing);
+}
+
+/* --- the grid --- */
+
+/* The finest granularity of at most MAX_CELLS cells; 0: there is none but the whole. */
+static int64_t
+choose_granularity(const Plan *plan)
+{
+    const int64_t multiple_tokens = plan_given_plan_granularity(plan),
+                  cells = plan->seq_len / multiple_tokens;
+
+    if (plan->seq_len % multiple_tokens != 0)
+        return 0;
+    for (int64_t n = MIN(MAX_CELLS, cells); n > 1; n--)
+        if (cells % n == 0)
+            return cells / n * multiple_tokens;
+    return 0;
+}
+
+/* --- probes --- */
+
+/* The stage whose ops take longest, of chain 0. */
+static int32_t
+longest_stage(const Workload *w)
+{
+    int64_t longest = -1;
+    int32_t at = 0;
+
+    for (int32_t k = 0; k < w->n_stages; k++) {
+        const WorkloadOp *op = workload_op(w, 0, k, 0, 0);
+        const int64_t ns = op->time_ns[SCHEDULE_OP_FORWARD] + op->time_ns[SCHEDULE_OP_BACKWARD];
+        if (ns > longest) {
+            longest = ns;
+            at = k;
+        }
+    }
+    return at;
+}
+
+/* (owned) a plan of at most three stages with a stage like @plan's @stage; *@at: which. */
+static Plan *
+probe_plan(const PlanRequest *request, const Plan *plan, int32_t stage, int32_t *at)
+{
+    const int32_t n_stages = (int32_t)plan->stages->len;
+    const PlanStage *like = &g_array_index(plan->stages, PlanStage, stage);
+    Plan *probe = plan_copy(plan);
+    int64_t counts[3] = {0}, left = request->arch->n_layers - like->n_layers;
+    /* No more ranks than the plan has: its cluster may hold no more.  With two, an inner chunk is
+     * probed with the head beside it, which only makes candidates a little worse. */
+    const int32_t n = MIN(n_stages, (int32_t)MIN(plan->degrees.pp, 3));
+
+    *at = stage == 0 ? 0 : stage == n_stages - 1 ? n - 1 : MIN(1, n - 1);
+    counts[*at] = n == 1 ? request->arch->n_layers : like->n_layers;
+    for (int32_t k = 0, others = n - 1; k < n; k++)
+        if (k != *at) {
+            counts[k] = left / others;
+            left -= left / others;
+            others--;
+        }
+    probe->degrees.pp = n;
+    probe->degrees.vpp = 1;
+    g_free(probe->schedule);
+    probe->schedule = g_strdup("terapipe");
+    probe->group = 0;
+    plan_set_even_stages(probe, request->arch->n_layers, request->arch->vocab > 0,
+                         SCHEDULE_PLACEMENT_LOOP, like->recompute);
+    for (int32_t k = 0, first = 0; k < n; k++) {
+        PlanStage *s = &g_array_index(probe->stages, PlanStage, k);
+        s->first_layer = first;
+        s->n_layers = counts[k];
+        first += (int32_t)counts[k];
+    }
+    return probe;
+}
+
+/* How long the compute stream of @stage is in one slice, both passes. */
+static int64_t
+slice_ns(const Workload *w, int32_t stage, int32_t slice)
+{
+    const WorkloadOp *op = workload_op(w, 0, stage, 0, slice);
+    int64_t ns = op->time_ns[SCHEDULE_OP_FORWARD] + op->time_ns[SCHEDULE_OP_BACKWARD] +
+                 2 * w->op_overhead_ns;
+
+    if (!w->blocking_messages)
+        return ns;
+    ns += MAX(0, op->forward_message_ns - op->forward_buffered_ns) +
+          MAX(0, op->backward_message_ns - op->backward_buffered_ns);
+    if (stage > 0)
+        ns += workload_op(w, 0, stage - 1, 0, slice)->forward_message_ns;
+    if (stage + 1 < w->n_stages)
+        ns += workload_op(w, 0, stage + 1, 0, slice)->backward_message_ns;
+    return ns;
+}
+
+typedef struct {
+    int64_t context; /* in cells */
+    int64_t ns;
+} Sample;
+
+/* Prices slices of @s of @n cells at up to N_CONTEXTS contexts; returns how many, 0 on an error. */
+static int
+sample(const PlanRequest *request, Plan *probe, int32_t stage, int64_t granularity, int64_t n,
+       int64_t s, Sample samples[N_CONTEXTS], GError **error)
+{
+    int32_t index_of[N_CONTEXTS];
+    int n_samples = 0;
+    int64_t at = 0;
+
+    g_array_set_size(probe->slices, 0);
+    for (int k = 0; k < N_CONTEXTS; k++) {
+        const int64_t context = (n - s) * k / (N_CONTEXTS - 1);
+        /* A slice of another length fills the gap; samples do not overlap. */
+        if (context < at && k < N_CONTEXTS - 1)
+            continue;
+        if (context < at)
+            break;
+        const int64_t gap = (context - at) * granularity, length = s * granularity;
+        if (gap > 0)
+            g_array_append_val(probe->slices, gap);
+        index_of[n_samples] = (int32_t)probe->slices->len;
+        g_array_append_val(probe->slices, length);
+        samples[n_samples++].context = context;
+        at = context + s;
+    }
+    const int64_t rest = (n - at) * granularity;
+    if (rest > 0)
+        g_array_append_val(probe->slices, rest);
+    g_autoptr(Workload) w = workload_new(request->arch, request->profile, probe, 0, error);
+    if (w == NULL)
+        return 0;
+    for (int k = 0; k < n_samples; k++)
+        samples[k].ns = slice_ns(w, stage, index_of[k]);
+    return n_samples;
+}
+
+/* The last sample of a long slice may be missing: its context overlaps the one before.  Then its
+ * own plan is made of the gap and the slice. */
+static int
+sample_last(const PlanRequest *request, Plan *probe, int32_t stage, int64_t granularity, int64_t n,
+            int64_t s, Sample *last, GError **error)
+{
+    const int64_t gap = (n - s) * granularity, length = s * granularity;
+
+    g_array_set_size(probe->slices, 0);
+    g_array_append_val(probe->slices, gap);
+    g_array_append_val(probe->slices, length);
+    g_autoptr(Workload) w = workload_new(request->arch, request->profile, probe, 0, error);
+    if (w == NULL)
+        return 0;
+    *last = (Sample){n - s, slice_ns(w, stage, 1)};
+    return 1;
+}
+
+/* Fills row s of the grid by straight lines between the samples, which begin at context 0 and end
+ * at n - s. */
+static void
+fill_row(int64_t *row, const Sample *samples, int n_samples, int64_t last_context)
+{
+    int k = 0;
+
+    for (int64_t c = 0; c <= last_context; c++) {
+        while (k + 1 < n_samples && samples[k + 1].context <= c)
+            k++;
+        row[c] = samples[k].ns;
+        if (k + 1 < n_samples) {
+            const Sample *a = &samples[k], *b = &samples[k + 1];
+            const double slope = (double)(b->ns - a->ns) / (double)(b->context - a->context);
+            row[c] += (int64_t)(slope * (double)(c - a->context));
+        }
+    }
+}
+
+/* (owned) the grid of slice.h for groups of one micro-batch each. */
+static int64_t *
+build_grid(const PlanRequest *request, const Plan *plan, const Workload *workload,
+           int64_t granularity, GError **error)
+{
+    const int64_t n = plan->seq_len / granularity, side = n + 1;
+    int32_t at;
+    g_autoptr(Plan) probe = probe_plan(request, plan, longest_stage(workload), &at);
+    g_autofree int64_t *cost = g_new(int64_t, (size_t)(2 * side * side));
+
+    for (int64_t i = 0; i < 2 * side * side; i++)
+        cost[i] = PLAN_SLICE_INFINITE;
+    for (int64_t s = 1; s <= n; s++) {
+        Sample samples[N_CONTEXTS + 1];
+        int n_samples = sample(request, probe, at, granularity, n, s, samples, error);
+        if (n_samples == 0)
+            return NULL;
+        if (samples[n_samples - 1].context < n - s) {
+            if (sample_last(request, probe, at, granularity, n, s, &samples[n_samples], error) == 0)
+                return NULL;
+            n_samples++;
+        }
+        fill_row(&cost[(side + s) * side], samples, n_samples, n - s);
+    }
+    return g_steal_pointer(&cost);
+}
+
+/* --- candidates --- */
+
+/* m sum t + (pp - 1) max t of slices on the grid; -1 if they do not lie on it. */
+static int64_t
+formula_ns(const int64_t *cost, int64_t n_cells, int64_t granularity, const Plan *plan,
+           const GArray *slices)
+{
+    const int64_t side = n_cells + 1;
+    int64_t context = 0, sum = 0, longest = 0;
+
+    for (guint i = 0; i < slices->len; i++) {
+        const int64_t tokens = g_array_index(slices, int64_t, i);
+        if (tokens % granularity != 0)
+            return -1;
+        const int64_t t = cost[(side + tokens / granularity) * side + context];
+        sum += t;
+        longest = MAX(longest, t);
+        context += tokens / granularity;
+    }
+    return sum * plan->n_micro_batches * plan->degrees.vpp + (plan->degrees.pp - 1) * longest;
+}
+
+static void
+add_slicing(GPtrArray *all, GArray *slices, int64_t ns)
+{
+    PlanSlicing *slicing = NULL;
+
+    /* Solves for more stages, and equal slices, often repeat the best. */
+    for (guint i = 0; i < all->len; i++) {
+        const GArray *known = ((PlanSlicing *)all->pdata[i])->slices;
+        if (known->len == slices->len &&
+            memcmp(known->data, slices->data, slices->len * sizeof(int64_t)) == 0)
+            return;
+    }
+    slicing = g_new(PlanSlicing, 1);
+    *slicing = (PlanSlicing){.slices = g_array_ref(slices), .formula_ns = ns};
+    g_ptr_array_add(all, slicing);
+}
+
+static int
+compare_slicings(const void *a, const void *b)
+{
+    const PlanSlicing *x = *(PlanSlicing *const *)a, *y = *(PlanSlicing *const *)b;
+
+    if (x->formula_ns != y->formula_ns)
+        return x->formula_ns < y->formula_ns ? -1 : 1;
+    return (x->slices->len > y->slices->len) - (x->slices->len < y->slices->len);
+}
+
+/* The proven best for @n_stages; the formula's value is for the plan's own. */
+static bool
+add_best(GPtrArray *all, const PlanSliceCosts *costs, const Plan *plan, int64_t n_stages,
+         GError **error)
+{
+    g_autoptr(PlanSliceResult) result = plan_slice_solve(costs, n_stages, 1, error);
+
+    if (result == NULL)
+        return false;
+    GArray *slices = ((PlanSliceGroup *)result->groups->pdata[0])->slices;
+    add_slicing(all, slices,
+                formula_ns(costs->cost, costs->n_cells, costs->granularity, plan, slices));
+    return true;
+}
+
+GPtrArray *
+plan_slicings_new(const PlanRequest *request, const Plan *plan, int64_t *multiple_tokens,
+                  GError **error)
+{
+    g_autoptr(GPtrArray) all = g_ptr_array_new_with_free_func((GDestroyNotify)plan_slicing_free);
+    const int64_t granularity = choose_granularity(plan);
+
+    if (multiple_tokens != NULL)
+        *multiple_tokens = granularity;
+    if (granularity == 0)
+        return g_steal_pointer(&all);
+    g_autoptr(Workload) workload =
+        workload_new(request->arch, request->profile, plan, request->memory_limit_bytes, error);
+    if (workload == NULL)
+        return NULL;
+    g_autofree int64_t *cost = build_grid(request, plan, workload, granularity, error);
+    if (cost == NULL)
+        return NULL;
+    /* Groups of one micro-batch: blocks beyond the first are not read. */
+    const PlanSliceCosts costs = {
+        .batch = MIN(plan->n_micro_batches * plan->degrees.vpp, MAX_MICRO_BATCHES),
+        .n_cells = plan->seq_len / granularity,
+        .granularity = granularity,
+        .cost = cost,
+    };
+    for (int64_t k = 1; k <= 4; k *= 2)
+        if (!add_best(all, &costs, plan, k * plan->degrees.pp, error))
+            return NULL;
+    g_autoptr(Plan) uniform = plan_copy(plan);
+    const int64_t best = ((PlanSlicing *)all->pdata[0])->formula_ns;
+    for (int64_t n = 2; n <= costs.n_cells; n++) {
+        if (!plan_given_uniform(plan->seq_len, plan_given_plan_granularity(plan), n,
+                                uniform->slices))
+            continue;
+        const int64_t ns = formula_ns(cost, costs.n_cells, granularity, plan, uniform->slices);
+        if (ns < 0 || ns > best + best / 10)
+            continue;
+        g_autoptr(GArray) slices = g_array_copy(uniform->slices);
+        add_slicing(all, slices, ns);
+    }
+    if (all->len > 1)
+        qsort(all->pdata, all->len, sizeof(void *), compare_slicings);
+    return g_steal_pointer(&all);
+}

@@ -1,0 +1,523 @@
+#include "planner/space/space.h"
+
+#include "planner/cost/given_slices.h"
+#include "planner/bounds/point_bound.h"
+#include "planner/space/orders.h"
+#include "planner/space/refusal.h"
+
+#include <string.h>
+
+#define INT "%" G_GINT64_FORMAT
+
+/* Larger micro-batches are taken only when asked for. */
+#define MAX_MICRO_BATCH 4096
+
+/* One number of chunks that some family of the space has. */
+typedef struct {
+    int64_t vpp;
+    int64_t n_families;
+    PlanSpaceFamilies families;
+    bool slices;
+} Chunks;
+
+/* Of one number of ranks and of micro-batches. */
+typedef struct {
+    int64_t pp, n_micro_batches;
+    GArray *chunks; /* (owned) of Chunks */
+} KnownChunks;
+
+/* Layers at the current tp and cp; of pp, dp and the order only where groups lie matters. */
+typedef struct {
+    int64_t ep, micro_batch;
+    bool sequence_parallel;
+    ProfileGroup groups[MODEL_GROUP_N]; /* of the first devices */
+    PlanSlicedCost cost;
+    int64_t index; /* in space->costs; -1: not yet */
+} KnownCost;
+
+/* Why combinations were left out, to say so if none is left. */
+typedef struct {
+    PlanSpace *space;
+    const PlanSpaceLimits *limits;
+    bool fits_devices; /* some degrees multiply to the number of devices */
+    PlanSpaceRefusals refusals;
+    GPtrArray *known;        /* (owned) of (owned) KnownCost * */
+    KnownCost *cost;         /* (borrowed) of the current ep, micro-batch and sp */
+    GPtrArray *known_chunks; /* (owned) of (owned) KnownChunks * */
+    const GArray *chunks;    /* (borrowed) of Chunks, at the current degrees and micro-batches */
+    GArray *slices;          /* (owned) of int64_t, likewise */
+    uint32_t orders[PLAN_RANK_ORDER_N]; /* sets worth a look at the current degrees */
+    int n_orders;
+    int64_t n_candidates; /* of all points so far */
+} Walk;
+
+/* --- the walk over all combinations --- */
+
+/* Whether @value is what the request fixes (0: everything is). */
+static inline bool
+allowed(int64_t fixed, int64_t value)
+{
+    return fixed == 0 || fixed == value;
+}
+
+static void
+known_chunks_free(gpointer data)
+{
+    KnownChunks *known = data;
+
+    g_array_unref(known->chunks);
+    g_free(known);
+}
+
+/* The families that have so many chunks. */
+static Chunks
+chunks_of(const PlanSpace *space, const PlanPoint *point)
+{
+    Chunks chunks = {.vpp = point->degrees.vpp};
+
+    for (guint i = 0; i < space->families->len; i++) {
+        const ScheduleFamily *family = space->families->pdata[i];
+        const bool sliced = point->degrees.pp > 1 && family->slices &&
+                            plan_space_has_family(space, point, family, 2);
+        if (!sliced && !plan_space_has_family(space, point, family, 1))
+            continue;
+        chunks.n_families++;
+        chunks.slices = chunks.slices || sliced;
+        const PlanSpaceFamilies one = plan_space_family(family);
+        chunks.families.splits_backward |= one.splits_backward;
+        chunks.families.overlaps |= one.overlaps;
+        chunks.families.bidirectional |= one.bidirectional;
+    }
+    return chunks;
+}
+
+/* Sets walk->chunks to those of @point's pp and number of micro-batches.  Chunks without a
+ * pipeline, which frameworks refuse, only when asked for. */
+static void
+find_chunks(Walk *walk, PlanPoint point)
+{
+    const PlanSpace *space = walk->space;
+    const int64_t fixed = space->request->vpp, pp = point.degrees.pp;
+    const int64_t most =
+        MAX(2, MIN(SCHEDULE_MAX_CHUNKS, plan_space_most_stages(space->request) / pp));
+    const int64_t last = fixed > 0 ? fixed : pp == 1 ? 1 : most;
+
+    for (guint i = 0; i < walk->known_chunks->len; i++) {
+        const KnownChunks *known = walk->known_chunks->pdata[i];
+        walk->chunks = known->chunks;
+        if (known->pp == pp && known->n_micro_batches == point.n_micro_batches)
+            return;
+    }
+    KnownChunks *known = g_new(KnownChunks, 1);
+    *known = (KnownChunks){pp, point.n_micro_batches, g_array_new(FALSE, FALSE, sizeof(Chunks))};
+    g_ptr_array_add(walk->known_chunks, known);
+    walk->chunks = known->chunks;
+    for (point.degrees.vpp = MAX(1, fixed); point.degrees.vpp <= last; point.degrees.vpp++) {
+        const Chunks chunks = chunks_of(space, &point);
+        if (chunks.n_families > 0)
+            g_array_append_val(known->chunks, chunks);
+    }
+    if (known->chunks->len == 0 && walk->refusals.family == NULL)
+        walk->refusals.family = plan_space_refusal_of_family(space, &point, MAX(1, fixed));
+}
+
+int64_t
+plan_space_n_recomputes(const PlanRequest *request, const PlanPoint *point)
+{
+    if (request->recompute != PLAN_AUTO)
+        return 1;
+    return PLAN_RECOMPUTE_N + (point->degrees.pp > 1 ? 1 : 0);
+}
+
+static void
+keep_point(Walk *walk, PlanPoint point)
+{
+    PlanSpace *space = walk->space;
+
+    if (walk->cost->index < 0) {
+        walk->cost->index = space->costs->len;
+        g_array_append_val(space->costs, walk->cost->cost);
+    }
+    point.cost = walk->cost->index;
+    g_array_append_val(space->points, point);
+}
+
+/* Points that are not looked at. */
+static void
+count_slow(Walk *walk, int64_t n_points, int64_t n_candidates, int64_t bound_ns)
+{
+    PlanSpace *space = walk->space;
+
+    space->n_points += n_points;
+    walk->n_candidates += n_candidates;
+    space->n_slow += n_candidates;
+    space->least_slow_ns = MIN(space->least_slow_ns, bound_ns);
+}
+
+/* Keeps @point, or only what is to be known of it. */
+static void
+add_point(Walk *walk, const PlanPoint *point)
+{
+    const PlanSpaceLimits *limits = walk->limits;
+    PlanSpace *space = walk->space;
+    const bool may_slice = point->sliced_bytes <= limits->memory_bytes &&
+                           point->sliced_bound_ns != INT64_MAX && limits->sliced_ns >= 0;
+
+    space->n_points++;
+    walk->n_candidates += point->n_candidates;
+    if (may_slice && point->sliced_bound_ns <= limits->sliced_ns &&
+        point->degrees.vpp <= limits->sliced_vpp) {
+        keep_point(walk, *point);
+        return;
+    }
+    if (may_slice)
+        space->least_sliced_ns = MIN(space->least_sliced_ns, point->sliced_bound_ns);
+    if (point->bound_bytes > limits->memory_bytes) {
+        if (space->n_large == 0 || point->bound_bytes < space->least_large.bound_bytes)
+            space->least_large = *point;
+        space->n_large += point->n_candidates;
+    } else if (point->bound_ns > limits->time_ns) {
+        space->n_slow += point->n_candidates;
+        space->least_slow_ns = MIN(space->least_slow_ns, point->bound_ns);
+    } else {
+        keep_point(walk, *point);
+    }
+}
+
+/* Adds @point with all chunks, even and balanced.  Where all of them are too slow, which @slow_ns
+ * bounds, they are only counted; 0: they are not. */
+static void
+add_layouts(Walk *walk, PlanPoint point, int64_t slow_ns)
+{
+    PlanSpace *space = walk->space;
+    const PlanLayerCost *cost = &walk->cost->cost.whole;
+    const PlanLayerCost *slice = space->n_slices > 1 ? &walk->cost->cost.slice : cost;
+
+    for (guint i = 0; i < walk->chunks->len; i++) {
+        const Chunks *chunks = &g_array_index(walk->chunks, Chunks, i);
+        point.degrees.vpp = chunks->vpp;
+        point.n_candidates = chunks->n_families * plan_space_n_recomputes(space->request, &point) *
+                             __builtin_popcount(point.orders);
+        /* More stages than layers are even ones, the first with the embedding alone. */
+        const int64_t length =
+            chunks->families.bidirectional ? point.degrees.pp : point.degrees.pp * chunks->vpp;
+        const bool divides = point.degrees.pp > 1 && length <= space->request->arch->n_layers;
+        for (int balanced = 0; balanced <= (divides ? 1 : 0); balanced++) {
+            if (slow_ns > 0) {
+                count_slow(walk, 1, point.n_candidates, slow_ns);
+                continue;
+            }
+            point.is_balanced = balanced == 1;
+            point.bound_ns =
+                plan_space_bound_ns(space->request, cost, slice, &point, &chunks->families);
+            /* Slices are looked for in the first order only. */
+            point.sliced_bound_ns = chunks->slices && point.orders == walk->orders[0]
+                                        ? plan_space_sliced_ns(space->request, cost, &point)
+                                        : INT64_MAX;
+            point.index = space->n_points;
+            add_point(walk, &point);
+        }
+    }
+}
+
+/* A bound of @point with any chunks, savers and stages that is above the limit; 0: it may be within
+ * it, as it is or in slices. */
+static int64_t
+slow_ns(const Walk *walk, const PlanPoint *point)
+{
+    const PlanLayerCost *cost = &walk->cost->cost.whole;
+    PlanSpaceFamilies all = {0};
+    int64_t most_chunks = 1;
+    bool slices = false;
+
+    for (guint i = 0; i < walk->chunks->len; i++) {
+        const Chunks *chunks = &g_array_index(walk->chunks, Chunks, i);
+        all.overlaps |= chunks->families.overlaps;
+        slices |= chunks->slices;
+        most_chunks = MAX(most_chunks, chunks->vpp);
+    }
+    const int64_t ns =
+        plan_space_least_ns(walk->space->request, cost, point, most_chunks, all.overlaps);
+    if (ns <= walk->limits->time_ns)
+        return 0;
+    return slices && walk->limits->sliced_ns >= 0 &&
+                   plan_space_sliced_ns(walk->space->request, cost, point) <= walk->limits->time_ns
+               ? 0
+               : ns;
+}
+
+/* ZeRO, offload. */
+static void
+add_savers(Walk *walk, PlanPoint point)
+{
+    const PlanRequest *request = walk->space->request;
+    const PlanDegrees *d = &point.degrees;
+    const bool has_experts = request->arch->experts.n_experts > 0;
+    /* Experts have replicas of their own. */
+    const int64_t replicas =
+        MAX(d->dp * d->cp, has_experts ? plan_expert_replicas(d, &request->conventions) : 1);
+    const int64_t all_slow_ns = slow_ns(walk, &point);
+
+    for (int zero = 0; zero <= 3; zero++) {
+        /* Nothing to shard on one replica. */
+        if (request->zero_stage != PLAN_AUTO ? request->zero_stage != zero
+                                             : zero > 0 && replicas == 1)
+            continue;
+        for (int offload = 0; offload < PLAN_OFFLOAD_N; offload++) {
+            if (request->offload != PLAN_AUTO && request->offload != offload)
+                continue;
+            if (request->offload_parameters && (zero < 3 || offload == PLAN_OFFLOAD_NONE))
+                continue;
+            point.zero_stage = zero;
+            point.offload = (PlanOffload)offload;
+            if (all_slow_ns == 0)
+                plan_space_bound_bytes(request, &walk->cost->cost.whole, walk->limits->memory_bytes,
+                                       &point);
+            add_layouts(walk, point, all_slow_ns);
+        }
+    }
+}
+
+/* Of whole sequences searches that differ in little have the same. */
+static PlanSlicedCost
+cost_of(const Walk *walk, const PlanLayerShape *shape)
+{
+    const PlanRequest *request = walk->space->request;
+    const PlanSlicedCost *known = request->memo != NULL && walk->space->n_slices == 1
+                                      ? plan_layer_uniform_cost(request->memo, request, shape, 1)
+                                      : NULL;
+
+    return known != NULL ? *known : plan_layer_sliced_cost(request, shape, walk->slices);
+}
+
+/* Sets walk->cost to that of @point's layers.  False: the degrees forbid the request's slices. */
+static bool
+find_cost(Walk *walk, const PlanPoint *point)
+{
+    const PlanRequest *request = walk->space->request;
+    const PlanLayerShape shape = plan_point_layer_shape(point);
+    ProfileGroup groups[MODEL_GROUP_N];
+
+    if (!plan_given_slices(request, &shape, walk->slices)) {
+        if (walk->refusals.shape == NULL)
+            walk->refusals.shape = g_strdup_printf(
+                "--slices: lengths are not multiples of --cp " INT "%s", shape.degrees.cp,
+                shape.sequence_parallel ? " * --tp (sequence parallelism)" : "");
+        return false;
+    }
+    plan_layer_groups(request, &point->degrees, groups);
+    for (guint i = 0; i < walk->known->len; i++) {
+        walk->cost = walk->known->pdata[i];
+        if (walk->cost->ep == shape.degrees.ep && walk->cost->micro_batch == shape.micro_batch &&
+            walk->cost->sequence_parallel == shape.sequence_parallel &&
+            memcmp(walk->cost->groups, groups, sizeof groups) == 0)
+            return true;
+    }
+    walk->cost = g_new(KnownCost, 1);
+    *walk->cost = (KnownCost){
+        .ep = shape.degrees.ep,
+        .micro_batch = shape.micro_batch,
+        .sequence_parallel = shape.sequence_parallel,
+        .cost = cost_of(walk, &shape),
+        .index = -1,
+    };
+    memcpy(walk->cost->groups, groups, sizeof groups);
+    g_ptr_array_add(walk->known, walk->cost);
+    return true;
+}
+
+static void
+set_orders(const Walk *walk, int set, PlanPoint *point)
+{
+    point->orders = walk->orders[set];
+    point->degrees.rank_order = g_bit_nth_lsf(point->orders, -1);
+}
+
+/* Adds @point, whose cost in the first set of orders is walk->cost, there, and in those other sets
+ * that may be of use; the rest counts as slow. */
+static void
+add_orders(Walk *walk, PlanPoint point)
+{
+    const PlanSpace *space = walk->space;
+    const int64_t n_points = space->n_points, n_candidates = walk->n_candidates;
+    const PlanLayerCost cost = walk->cost->cost.whole;
+    bool overlaps = false;
+
+    add_savers(walk, point);
+    const int64_t points_each = space->n_points - n_points;
+    const int64_t candidates_each =
+        (walk->n_candidates - n_candidates) / __builtin_popcount(walk->orders[0]);
+    for (guint i = 0; i < walk->chunks->len; i++)
+        overlaps = overlaps || g_array_index(walk->chunks, Chunks, i).families.overlaps;
+    for (int i = 1; i < walk->n_orders; i++) {
+        set_orders(walk, i, &point);
+        const int64_t bound_ns = plan_space_order_ns(space->request, &cost, &point, overlaps);
+        if (bound_ns > walk->limits->time_ns) {
+            count_slow(walk, points_each, candidates_each * __builtin_popcount(point.orders),
+                       bound_ns);
+        } else if (find_cost(walk, &point)) {
+            add_savers(walk, point);
+        }
+    }
+}
+
+/* Micro-batches of @point's degrees, with and without sequence parallelism. */
+static void
+add_batches(Walk *walk, PlanPoint point)
+{
+    const PlanRequest *request = walk->space->request;
+    const int64_t dp = point.degrees.dp;
+
+    if (request->global_batch % dp != 0 ||
+        (request->micro_batch > 0 && request->global_batch / dp % request->micro_batch != 0)) {
+        plan_space_refuse_batch(&walk->refusals, request, dp);
+        return;
+    }
+    const int64_t sequences = request->global_batch / dp, fixed = request->micro_batch;
+    const int64_t last = fixed > 0 ? fixed : MIN(sequences, MAX_MICRO_BATCH);
+    for (int64_t b = MAX(1, fixed); b <= last; b++) {
+        if (sequences % b != 0)
+            continue;
+        point.micro_batch = b;
+        point.n_micro_batches = sequences / b;
+        point.degrees.vpp = 1;
+        find_chunks(walk, point);
+        for (int sp = 0; sp <= 1; sp++) {
+            if (request->sequence_parallel != PLAN_AUTO ? request->sequence_parallel != sp
+                                                        : sp == 1 && point.degrees.tp == 1)
+                continue;
+            if (sp == 1 && request->seq_len / point.degrees.cp % point.degrees.tp != 0)
+                continue;
+            point.sequence_parallel = sp == 1;
+            set_orders(walk, 0, &point);
+            if (find_cost(walk, &point))
+                add_orders(walk, point);
+        }
+    }
+}
+
+static bool
+shape_fits(Walk *walk, const PlanDegrees *degrees)
+{
+    const PlanRequest *request = walk->space->request;
+    ModelShape shape = {
+        .batch = 1,
+        .tokens = request->seq_len,
+        .tp = degrees->tp,
+        .cp = degrees->cp,
+        .ep = degrees->ep,
+        .dtype = request->dtype,
+    };
+    g_autoptr(GError) local = NULL;
+
+    workload_set_conventions(&request->conventions, &request->profile->parameters, &shape);
+
+    if (degrees->cp > 1 && request->seq_len % (2 * degrees->cp) != 0) {
+        if (walk->refusals.shape == NULL)
+            walk->refusals.shape =
+                g_strdup_printf("--seq-len " INT " is not a multiple of 2 * --cp " INT,
+                                request->seq_len, degrees->cp);
+        return false;
+    }
+    if (model_shape_check(request->arch, &shape, &local))
+        return true;
+    if (walk->refusals.shape == NULL)
+        walk->refusals.shape = g_strdup(local->message);
+    return false;
+}
+
+/* Fills walk->orders; false if the request's is none. */
+static bool
+find_orders(Walk *walk, const PlanDegrees *degrees)
+{
+    g_autoptr(GError) local = NULL;
+
+    walk->n_orders = plan_space_orders(walk->space->request, degrees, walk->orders, &local);
+    if (walk->n_orders > 0)
+        return true;
+    if (walk->refusals.shape == NULL)
+        walk->refusals.shape = g_strdup(local->message);
+    return false;
+}
+
+static void
+add_degrees(Walk *walk)
+{
+    const PlanRequest *request = walk->space->request;
+    const int64_t n = walk->space->n_devices;
+    const int64_t last_ep = MAX(MAX(1, request->ep), request->arch->experts.n_experts);
+
+    for (int64_t tp = 1; tp <= n; tp++) {
+        if (n % tp != 0 || !allowed(request->tp, tp))
+            continue;
+        for (int64_t cp = 1; cp <= n / tp; cp++) {
+            if (n / tp % cp != 0 || !allowed(request->cp, cp))
+                continue;
+            g_ptr_array_set_size(walk->known, 0);
+            for (int64_t pp = 1; pp <= n / tp / cp; pp++) {
+                const int64_t dp = n / tp / cp / pp;
+                if (n / tp / cp % pp != 0 || !allowed(request->pp, pp) || !allowed(request->dp, dp))
+                    continue;
+                walk->fits_devices = true;
+                if (pp > plan_space_most_stages(request)) {
+                    if (walk->refusals.shape == NULL)
+                        walk->refusals.shape =
+                            g_strdup_printf("--pp " INT " is more than the model's " INT " layers",
+                                            pp, request->arch->n_layers);
+                    continue;
+                }
+                for (int64_t ep = 1; ep <= last_ep; ep++) {
+                    const PlanPoint point = {
+                        .degrees = {dp, tp, pp, 1, cp, ep, PLAN_RANK_ORDER_DEFAULT},
+                        .recompute = (PlanRecompute)MAX(0, request->recompute),
+                    };
+                    if (dp * tp * cp / plan_expert_tp(&point.degrees, &request->conventions) % ep ==
+                            0 &&
+                        allowed(request->ep, ep) && find_orders(walk, &point.degrees) &&
+                        shape_fits(walk, &point.degrees))
+                        add_batches(walk, point);
+                }
+            }
+        }
+    }
+}
+
+PlanSpace *
+plan_space_new(const PlanRequest *request, const PlanSpaceLimits *limits, GError **error)
+{
+    g_autoptr(PlanSpace) space = g_new0(PlanSpace, 1);
+    g_autoptr(GPtrArray) known_chunks = g_ptr_array_new_with_free_func(known_chunks_free);
+    g_autoptr(GPtrArray) known = g_ptr_array_new_with_free_func(g_free);
+    g_autoptr(GArray) slices = g_array_new(FALSE, FALSE, sizeof(int64_t));
+    Walk walk = {.space = space,
+                 .limits = limits,
+                 .known = known,
+                 .known_chunks = known_chunks,
+                 .slices = slices};
+
+    space->request = request;
+    space->n_slices = plan_given_n_slices(request);
+    space->families = g_ptr_array_new();
+    space->points = g_array_new(FALSE, FALSE, sizeof(PlanPoint));
+    space->costs = g_array_new(FALSE, FALSE, sizeof(PlanSlicedCost));
+    space->least_slow_ns = space->least_sliced_ns = INT64_MAX;
+    if (!plan_space_check(request, error) || !plan_space_add_families(space, error) ||
+        !plan_space_find_devices(space, error))
+        return NULL;
+    add_degrees(&walk);
+    if (space->n_points == 0)
+        plan_space_set_empty(space, &walk.refusals, error);
+    plan_space_refusals_clear(&walk.refusals);
+    return space->n_points == 0 ? NULL : g_steal_pointer(&space);
+}
+
+void
+plan_space_free(PlanSpace *space)
+{
+    if (space == NULL)
+        return;
+    g_ptr_array_unref(space->families);
+    g_array_unref(space->points);
+    g_array_unref(space->costs);
+    g_free(space);
+}

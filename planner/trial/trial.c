@@ -1,0 +1,227 @@
+#include "planner/trial/trial.h"
+
+#include <stdlib.h>
+
+#include "planner/bounds/plan_bound.h"
+
+void
+plan_trial_init(PlanTrial *trial, const PlanEvaluation *evaluation, const PlanPoint *point,
+                int64_t limit, PlanOutcome *outcome)
+{
+    *trial = (PlanTrial){
+        .evaluation = evaluation,
+        .point = point,
+        .limit = limit,
+        .outcome = outcome,
+        .limits_bytes = g_new(int64_t, (size_t)point->degrees.pp),
+    };
+    plan_layout_limits(evaluation->space->request, point, trial->limits_bytes);
+}
+
+void
+plan_trial_clear(PlanTrial *trial)
+{
+    g_clear_pointer(&trial->limits_bytes, g_free);
+}
+
+void
+plan_trial_note_large(PlanTrial *trial, const Plan *plan, int64_t bytes)
+{
+    PlanOutcome *outcome = trial->outcome;
+
+    if (bytes >= outcome->least_bytes)
+        return;
+    outcome->least_bytes = bytes;
+    outcome->limit_bytes = trial->limits_bytes[0];
+    plan_free(outcome->least);
+    outcome->least = plan_copy(plan);
+}
+
+/* As plan_trial_note_large(), where it is known what a peak may reach. */
+static void
+note_large_of(PlanTrial *trial, const Plan *plan, const Workload *workload, int64_t bytes)
+{
+    const bool is_least = bytes < trial->outcome->least_bytes;
+
+    plan_trial_note_large(trial, plan, bytes);
+    if (is_least)
+        trial->outcome->limit_bytes = workload_usable_bytes(&workload->ranks[0]);
+}
+
+void
+plan_trial_note_slow(PlanTrial *trial, int64_t bound_ns)
+{
+    trial->outcome->least_pruned_ns = MIN(trial->outcome->least_pruned_ns, bound_ns);
+}
+
+void
+plan_trial_note_error(PlanTrial *trial, GError *error)
+{
+    if (trial->outcome->error == NULL)
+        trial->outcome->error = error;
+    else
+        g_error_free(error);
+}
+
+int64_t
+plan_trial_most_usable(const Workload *workload)
+{
+    int64_t most = 0;
+
+    for (int32_t r = 0; r < workload->n_ranks; r++) {
+        const int64_t usable = workload_usable_bytes(&workload->ranks[r]);
+        if (usable == 0)
+            return INT64_MAX;
+        most = MAX(most, usable);
+    }
+    return most;
+}
+
+static int
+compare_values(const void *a, const void *b)
+{
+    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* What is worse than top + 1 plans of this point is of no interest. */
+static void
+lower_limit(PlanTrial *trial)
+{
+    const GPtrArray *found = trial->outcome->found;
+    const guint top = (guint)trial->evaluation->space->request->top;
+
+    if (found->len <= top)
+        return;
+    g_autofree int64_t *values = g_new(int64_t, found->len);
+    for (guint i = 0; i < found->len; i++)
+        values[i] = ((PlanFound *)found->pdata[i])->first;
+    qsort(values, found->len, sizeof *values, compare_values);
+    trial->limit = MIN(trial->limit, values[top]);
+}
+
+PlanTried
+plan_trial_simulate(PlanTrial *trial, const Plan *plan, const Workload *workload,
+                    const ScheduleFamily *family, Report **large)
+{
+    const bool timeless = trial->evaluation->is_timeless;
+    const bool rough = plan_evaluation_is_rough(trial->evaluation);
+    const int64_t limit_ns = rough ? 1 : timeless ? INT64_MAX : trial->limit;
+    PlanOutcome *outcome = trial->outcome;
+    const PlanFlight *flight = plan_bound_flight(plan, trial->evaluation->memo);
+    const int64_t bound_ns =
+        MAX(plan_bound_ns(plan, workload, family), plan_bound_path_ns(plan, workload, flight));
+    const int64_t bound_bytes = plan_bound_bytes(plan, workload, flight);
+    const int64_t order = trial->order++;
+
+    if (bound_bytes > plan_trial_most_usable(workload) && large == NULL) {
+        outcome->infeasible++;
+        note_large_of(trial, plan, workload, bound_bytes);
+        return PLAN_TRIED_LARGE;
+    }
+    if ((timeless ? bound_bytes : bound_ns) > trial->limit) {
+        outcome->pruned++;
+        plan_trial_note_slow(trial, bound_ns);
+        return PLAN_TRIED_PRUNED;
+    }
+    outcome->simulated++;
+    Report *report = NULL;
+    GError *error = NULL;
+    if (!trial->evaluation->evaluate(plan, workload, limit_ns, &report,
+                                     trial->evaluation->user_data, &error)) {
+        plan_trial_note_error(trial, error);
+        return PLAN_TRIED_FAILED;
+    }
+    if (!report->fits) {
+        outcome->infeasible++;
+        note_large_of(trial, plan, workload, report->peak_memory_bytes);
+        if (large != NULL)
+            *large = report;
+        else
+            report_free(report);
+        return PLAN_TRIED_LARGE;
+    }
+    if (!timeless && report->iteration_ns > trial->limit) {
+        plan_trial_note_slow(trial, report->iteration_ns);
+        report_free(report);
+        return PLAN_TRIED_PRUNED;
+    }
+    PlanFound *found = g_new(PlanFound, 1);
+    *found = (PlanFound){
+        .plan = plan_copy(plan),
+        .first = timeless ? report->peak_memory_bytes : report->iteration_ns,
+        .second = timeless ? report->iteration_ns : report->peak_memory_bytes,
+        .index = trial->point->index,
+        .order = order,
+        .is_rough = rough,
+    };
+    /* @plan may be a copy of one that was predicted. */
+    g_clear_pointer(&found->plan->predicted, report_free);
+    found->plan->predicted = report;
+    g_ptr_array_add(outcome->found, found);
+    lower_limit(trial);
+    return PLAN_TRIED_FITS;
+}
+
+bool
+plan_trial_settle(const PlanEvaluation *evaluation, PlanFound *found, GError **error)
+{
+    const PlanRequest *request = evaluation->space->request;
+    g_autoptr(Workload) workload = workload_new(request->arch, request->profile, found->plan,
+                                                request->memory_limit_bytes, error);
+    Report *report = NULL;
+
+    if (workload == NULL || !evaluation->evaluate(found->plan, workload, INT64_MAX, &report,
+                                                  evaluation->user_data, error))
+        return false;
+    report_free(found->plan->predicted);
+    found->plan->predicted = report;
+    found->second = report->iteration_ns;
+    found->is_rough = false;
+    return true;
+}
+
+PlanTried
+plan_trial_plan(PlanTrial *trial, const Plan *plan, const ScheduleFamily *family, Report **large)
+{
+    const PlanRequest *request = trial->evaluation->space->request;
+    GError *error = NULL;
+    g_autoptr(Workload) workload =
+        workload_new(request->arch, request->profile, plan, request->memory_limit_bytes, &error);
+
+    if (workload == NULL) {
+        plan_trial_note_error(trial, error);
+        return PLAN_TRIED_FAILED;
+    }
+    return plan_trial_simulate(trial, plan, workload, family, large);
+}
+
+PlanTried
+plan_trial_orders(PlanTrial *trial, const Plan *plan, const ScheduleFamily *family, Report **large)
+{
+    const uint32_t orders = plan_point_orders(trial->point);
+    PlanTried first = PLAN_TRIED_LARGE;
+    Plan other = *plan; /* borrows all that is the plan's */
+
+    for (uint32_t left = orders; left != 0; left &= left - 1) {
+        other.degrees.rank_order = g_bit_nth_lsf(left, -1);
+        const PlanTried tried =
+            plan_trial_plan(trial, &other, family, left == orders ? large : NULL);
+        if (left == orders)
+            first = tried;
+        /* What a rank holds does not depend on the order. */
+        if (first == PLAN_TRIED_LARGE)
+            break;
+    }
+    return first;
+}
+
+int
+plan_trial_next_recompute(const PlanRequest *request, int recompute)
+{
+    for (recompute++; recompute < PLAN_RECOMPUTE_N; recompute++)
+        if (plan_layer_allows(request, recompute))
+            return recompute;
+    return -1;
+}
