@@ -15,6 +15,7 @@
 
 #include "base/dtype.h"
 #include "base/json.h"
+#include "schedule/framework.h"
 #include "schedule/report.h"
 #include "schedule/schedule.h"
 
@@ -40,89 +41,18 @@ typedef enum {
     PLAN_OFFLOAD_NVME,
     PLAN_OFFLOAD_N
 } PlanOffload;
-typedef enum {
-    PLAN_ATTENTION_UNFUSED, /* scores pass through memory; one kernel for scale, mask and softmax */
-    PLAN_ATTENTION_FLASH,
-    PLAN_ATTENTION_TORCH,  /* unfused, softmax in fp32 as PyTorch's operations one by one */
-    PLAN_ATTENTION_FLASH1, /* FlashAttention's first version and its Triton twin [2205.14135] */
-    PLAN_ATTENTION_N
-} PlanAttention;
-/* Norms, rotary embedding, SwiGLU and loss. */
-typedef enum {
-    PLAN_KERNELS_FUSED, /* a kernel each */
-    PLAN_KERNELS_NORMS, /* norms only; the rest as below */
-    PLAN_KERNELS_EAGER, /* PyTorch's operations one by one */
-    PLAN_KERNELS_N
-} PlanKernels;
-typedef enum {
-    PLAN_FRAMEWORK_DEGAS,
-    PLAN_FRAMEWORK_MEGATRON_LM,
-    PLAN_FRAMEWORK_MEGATRON_CORE,
-    PLAN_FRAMEWORK_MEGATRON_DEEPSPEED,
-    PLAN_FRAMEWORK_DEEPSPEED,
-    PLAN_FRAMEWORK_FSDP,
-    PLAN_FRAMEWORK_TERAPIPE,
-    PLAN_FRAMEWORK_N,
-} PlanFramework;
-
-/* How context-parallel ranks share attention. */
-typedef enum {
-    PLAN_CP_P2P, /* K and V pass round a ring */
-    PLAN_CP_A2A, /* an all-to-all turns shares of tokens into shares of heads, and back */
-    PLAN_CP_N,
-} PlanCpComm;
-
-/* The loss over a vocabulary that tp splits. */
-typedef enum {
-    PLAN_LOSS_PLAIN,    /* PyTorch's operations, in place where they can be */
-    PLAN_LOSS_COMPILED, /* the same, compiled: fewer passes, not in place */
-    PLAN_LOSS_FUSED, /* one kernel [Transformer Engine]: the gradient in the model's format stays */
-    PLAN_LOSS_N,
-} PlanLoss;
 
 extern const char
     *const plan_recompute_names[PLAN_RECOMPUTE_N + 1];           /* "none", "selective", "full" */
 extern const char *const plan_offload_names[PLAN_OFFLOAD_N + 1]; /* "none", "cpu", "nvme" */
-extern const char
-    *const plan_attention_names[PLAN_ATTENTION_N + 1]; /* "unfused", "flash", "torch", "flash1" */
-extern const char *const plan_kernels_names[PLAN_KERNELS_N + 1]; /* "fused", "norms", "eager" */
-extern const char *const plan_framework_names[PLAN_FRAMEWORK_N + 1];
-extern const char *const plan_cp_comm_names[PLAN_CP_N + 1]; /* "p2p", "a2a" */
-extern const char *const plan_loss_names[PLAN_LOSS_N + 1];  /* "plain", "compiled", "fused" */
 
 typedef struct {
     int64_t dp, tp, pp, vpp, cp, ep;
     int64_t rank_order; /* of plan_rank_order_names, in which they are laid over the devices */
 } PlanDegrees;
 
-#define PLAN_MAX_IMBALANCE 1e6
-/* Megatron's --make-vocab-size-divisible-by. */
-#define PLAN_VOCAB_MULTIPLE 128
 #define PLAN_MAX_PREFETCH 64
 #define PLAN_PREFETCH_AUTO (-1) /* as the framework does: workload_prefetch_layers() */
-
-/* What the software that runs the plan does. */
-typedef struct {
-    PlanFramework framework;
-    PlanAttention attention;
-    Dtype grad_dtype;
-    bool overlap_dp; /* gradient reduction behind the last backward */
-    bool overlap_pp; /* messages on streams of their own; else the compute stream waits in them */
-    bool overlap_tp;
-    bool dropout; /* dropout masks are kept as activations */
-    PlanKernels kernels;
-    bool scatter_gather_p2p; /* tp ranks each send their share [2104.04473 section 4.1]; else one
-                                copy per tp rank travels */
-    bool broadcast_p2p;      /* one tp rank sends, then broadcasts inside the tp group (TeraPipe) */
-    bool optimizer_step;     /* the iteration includes it */
-    PlanCpComm cp_comm;
-    PlanLoss loss;
-    int64_t expert_tp;       /* ranks of tp that share each expert; 0 is 1: it is whole */
-    double expert_imbalance; /* >= 1: load of the fullest expert rank over the mean; 0: as the
-                                profile has it */
-    bool deterministic;      /* libraries are told to repeat themselves bit by bit */
-    bool pads_vocab;         /* to a multiple of PLAN_VOCAB_MULTIPLE tp */
-} PlanConventions;
 
 /* Ranks that share one expert. */
 static inline int64_t
@@ -142,18 +72,6 @@ plan_expert_replicas(const PlanDegrees *degrees, const PlanConventions *conventi
 
     return n < 1 ? 1 : n;
 }
-
-/* The conventions of a framework's usual runs; sources at the table in plan.c.  overlap_pp is that
- * of schedules without chunks; see below. */
-PlanConventions plan_conventions(PlanFramework framework);
-
-/*
- * Whether a framework's pipeline messages overlap with computing under @schedule: conventions of
- * the framework, except that Megatron-LM and Megatron-Core overlap in interleaved schedules only
- * (--overlap-p2p-communication "is forced off without virtual stages").  Whoever makes a Plan
- * stores the answer in conventions.overlap_pp, unless the user says otherwise.
- */
-bool plan_framework_overlaps_pp(PlanFramework framework, const char *schedule, int64_t vpp);
 
 /* One model part on one rank. */
 typedef struct {

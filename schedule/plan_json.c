@@ -47,7 +47,7 @@ static void
 write_conventions(JsonWriter *writer, const PlanConventions *c)
 {
     json_write_object_inline(writer, "conventions");
-    json_write_string(writer, "framework", plan_framework_names[c->framework]);
+    json_write_string(writer, "framework", plan_framework(c->framework)->name);
     json_write_string(writer, "attention", plan_attention_names[c->attention]);
     json_write_string(writer, "grad_dtype", dtype_names[c->grad_dtype]);
     json_write_bool(writer, "overlap_dp", c->overlap_dp);
@@ -195,7 +195,7 @@ read_conventions(JsonDoc *doc, const JsonValue *object)
     if (v == NULL)
         return plan_conventions(PLAN_FRAMEWORK_DEGAS);
     PlanConventions c = plan_conventions((PlanFramework)json_enum_or(
-        doc, v, "framework", plan_framework_names, PLAN_FRAMEWORK_DEGAS));
+        doc, v, "framework", plan_framework_names(), PLAN_FRAMEWORK_DEGAS));
     c.attention =
         (PlanAttention)json_enum_or(doc, v, "attention", plan_attention_names, (int)c.attention);
     c.grad_dtype = (Dtype)json_enum_or(doc, v, "grad_dtype", dtype_names, (int)c.grad_dtype);

@@ -123,7 +123,7 @@ read_conventions(PlanConventions *conventions, Options *options)
 {
     static const char *const attentions[] = {"auto", "unfused", "flash", "torch", "flash1", NULL};
     const int framework =
-        options_choice(options, "framework", plan_framework_names, PLAN_FRAMEWORK_DEGAS);
+        options_choice(options, "framework", plan_framework_names(), PLAN_FRAMEWORK_DEGAS);
     static const char *const kernels[] = {"auto", "fused", "norms", "eager", NULL};
     int attention, kernel;
 
@@ -175,7 +175,8 @@ remaining_dp(const PlanRequest *plan, Options *options)
     return gpus / used;
 }
 
-/* The index of --rank-order.  What a framework presets is its default order. */
+/* The index of --rank-order.  Without the flag a framework that lays out its ranks in one way
+ * only has the default order. */
 static int
 read_rank_order(const PlanConventions *conventions, Options *options, RequestKind kind)
 {
@@ -183,7 +184,7 @@ read_rank_order(const PlanConventions *conventions, Options *options, RequestKin
     const bool is_auto = text != NULL && strcmp(text, "auto") == 0;
 
     if (text == NULL)
-        return kind == REQUEST_SEARCHED && conventions->framework == PLAN_FRAMEWORK_DEGAS
+        return kind == REQUEST_SEARCHED && plan_framework(conventions->framework)->any_rank_order
                    ? PLAN_AUTO
                    : PLAN_RANK_ORDER_DEFAULT;
     if (is_auto && kind == REQUEST_SEARCHED)

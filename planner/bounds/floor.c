@@ -36,8 +36,8 @@ passes_s(const Floor *floor, int64_t first, int64_t layer, int64_t tokens)
     query.layer = layer;
     query.shape.tokens = tokens;
     /* Two slices make two gradients; those that products may add are not told apart. */
-    if (!workload_accumulates_in_product(conventions, shape.sequence_parallel, true) &&
-        !workload_accumulates_in_product(conventions, shape.sequence_parallel, false))
+    if (!plan_framework_fuses_accumulation(conventions, shape.sequence_parallel, true) &&
+        !plan_framework_fuses_accumulation(conventions, shape.sequence_parallel, false))
         query.accumulate_bytes_per_weight =
             workload_accumulate_bytes(request->dtype, conventions, false, 2.0);
     const double forward_s =

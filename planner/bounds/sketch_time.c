@@ -169,7 +169,7 @@ reduction_s(const PlanRequest *request, int32_t zero_stage, const ProfileGroup *
         seconds += profile_cost_collective_s(
             request->profile, zero_stage == 0 ? MODEL_COMM_ALL_REDUCE : MODEL_COMM_REDUCE_SCATTER,
             gradients, group);
-    if (zero_stage > 0 && !workload_gathers_ahead(&request->conventions))
+    if (zero_stage > 0 && !plan_framework_gathers_ahead(&request->conventions))
         seconds +=
             profile_cost_collective_s(request->profile, MODEL_COMM_ALL_GATHER, weights, group);
     return seconds;

@@ -39,7 +39,7 @@ plan_layer_query(const PlanRequest *request, const PlanLayerShape *shape, int64_
             },
         .rank = first,
         .overlap_tp = request->conventions.overlap_tp,
-        .host_kernel_s = workload_host_kernel_s(request->conventions.framework),
+        .host_kernel_s = plan_framework(request->conventions.framework)->host_kernel_s,
     };
 
     for (int i = 0; i < MODEL_GROUP_N; i++)
@@ -131,18 +131,18 @@ recompute_s(const ProfileCost *backward, const ProfileCost *again)
 static bool
 adds_in_product(const PlanRequest *request, const PlanLayerShape *shape)
 {
-    return workload_accumulates_in_product(&request->conventions, shape->sequence_parallel,
-                                           request->recompute == PLAN_RECOMPUTE_SELECTIVE);
+    return plan_framework_fuses_accumulation(&request->conventions, shape->sequence_parallel,
+                                             request->recompute == PLAN_RECOMPUTE_SELECTIVE);
 }
 
 bool
 plan_layer_recomputes_depend(const PlanRequest *request, const PlanLayerShape *shape)
 {
     return request->recompute == PLAN_AUTO &&
-           workload_accumulates_in_product(&request->conventions, shape->sequence_parallel,
-                                           false) !=
-               workload_accumulates_in_product(&request->conventions, shape->sequence_parallel,
-                                               true);
+           plan_framework_fuses_accumulation(&request->conventions, shape->sequence_parallel,
+                                             false) !=
+               plan_framework_fuses_accumulation(&request->conventions, shape->sequence_parallel,
+                                                 true);
 }
 
 double
@@ -216,11 +216,11 @@ collectives_s(const ProfileCost *cost)
            cost->part_s[PROFILE_PART_EP] + cost->part_s[PROFILE_PART_DP];
 }
 
-/* Our executor runs the ops of a pair one after the other. */
+/* What overlapping the two ops of a pair may hide: collectives; nothing where they run in turn. */
 static double
 hidden_s(const PlanRequest *request, const PassCosts *costs)
 {
-    if (request->conventions.framework == PLAN_FRAMEWORK_DEGAS)
+    if (plan_framework(request->conventions.framework)->pairs_in_turn)
         return 0.0;
     return collectives_s(&costs->forward) +
            fmax(collectives_s(&costs->backward),

@@ -117,7 +117,7 @@ plan_space_order_ns(const PlanRequest *request, const PlanLayerCost *cost, const
                     bool overlaps)
 {
     const double n[PLAN_PART_N] = {(double)cost->n_dense, (double)cost->n_moe, 1.0, 1.0};
-    const bool hides = overlaps && request->conventions.framework != PLAN_FRAMEWORK_DEGAS;
+    const bool hides = overlaps && !plan_framework(request->conventions.framework)->pairs_in_turn;
     double work_s = 0.0;
 
     /* Least costs of several kinds of nodes, sums over slices and measured times do not say what

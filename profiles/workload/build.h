@@ -18,6 +18,7 @@ typedef struct {
     const ModelArch *arch;
     const Profile *profile;
     const Plan *plan;
+    const PlanFrameworkFacts *facts; /* of the plan's framework */
     int32_t n_stages, n_chains, n_slices, n_classes;
     const int64_t *class_sequences; /* n_classes */
     const int64_t *contexts;        /* n_slices: tokens before each slice */

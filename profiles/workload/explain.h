@@ -1,6 +1,6 @@
 /*
- * profiles/workload/explain.h - where a rank's time goes, op by op: how often, how long, by which formula,
- * with which parameters.
+ * profiles/workload/explain.h - where a rank's time goes, op by op: how often, how long, by which
+ * formula, with which parameters.
  *
  * No second formula: every time is asked of cost.h and workload.h again, and which parameters it
  * rests on is found by changing each a little, so an explanation cannot disagree with the model.

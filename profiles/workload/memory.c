@@ -14,7 +14,7 @@ head_transient_bytes(const WorkloadBuild *build, const ModelShape *shape)
     const size_t n_ops = model_ops(build->arch, MODEL_PART_HEAD, 0, shape, ops);
     int64_t bytes = 0;
 
-    if (build->plan->conventions.framework != PLAN_FRAMEWORK_MEGATRON_CORE)
+    if (!build->facts->gradient_placeholders)
         return 0;
     for (size_t i = 0; i < n_ops; i++) {
         if (ops[i].kind == MODEL_OP_GEMM)
@@ -216,14 +216,12 @@ void
 workload_build_op_memory(const WorkloadBuild *build, const PlanStage *stage, int32_t class_,
                          int32_t slice, WorkloadOp *op, int64_t *last_bytes)
 {
-    const Plan *plan = build->plan;
     ModelShape shape = workload_build_shape(build, class_, slice);
     int64_t boundary_bytes = model_boundary_bytes(build->arch, &shape), again = 0;
     const WorkloadHeldBytes head = end_held(build, MODEL_PART_HEAD, &shape);
     const WorkloadHeldBytes embedding = end_held(build, MODEL_PART_EMBEDDING, &shape);
-    g_autoptr(GArray) whole = plan->conventions.framework == PLAN_FRAMEWORK_DEGAS
-                                  ? g_array_new(false, false, sizeof(WorkloadWholePart))
-                                  : NULL;
+    g_autoptr(GArray) whole =
+        build->facts->row_blocks ? g_array_new(false, false, sizeof(WorkloadWholePart)) : NULL;
     WorkloadHeldBytes kinds[WORKLOAD_LAYER_KINDS] = {0};
     bool known[WORKLOAD_LAYER_KINDS] = {false};
 
@@ -272,7 +270,7 @@ workload_build_join_kv(const WorkloadBuild *build, Workload *workload)
     const int64_t n_ops =
         (int64_t)build->n_chains * build->n_stages * build->n_classes * build->n_slices;
 
-    if (build->plan->conventions.framework != PLAN_FRAMEWORK_DEGAS)
+    if (!build->facts->joins_kv)
         return;
     for (int64_t i = 0; i < n_ops; i++) {
         WorkloadOp *first = &workload->ops[i / build->n_slices * build->n_slices];

@@ -5,48 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-/* --- what frameworks do --- */
-
-/* Kernels of a GPT layer, forward and backward, with unfused attention and dropout. */
-#define GPT_LAYER_KERNELS 43.0
-
-/* Python modules and autograd of the eager frameworks (cost-model.md 2.5): what a GPT layer takes,
- * shared among its kernels. */
-double
-workload_host_kernel_s(PlanFramework framework)
-{
-    switch (framework) {
-    case PLAN_FRAMEWORK_MEGATRON_LM:
-    case PLAN_FRAMEWORK_MEGATRON_DEEPSPEED:
-    case PLAN_FRAMEWORK_TERAPIPE:
-        return 2.7e-3 / GPT_LAYER_KERNELS;
-    case PLAN_FRAMEWORK_DEEPSPEED:
-        return 1.6e-3 / GPT_LAYER_KERNELS;
-    case PLAN_FRAMEWORK_MEGATRON_CORE:
-    case PLAN_FRAMEWORK_FSDP:
-        return 0.8e-3 / GPT_LAYER_KERNELS;
-    case PLAN_FRAMEWORK_DEGAS:
-    case PLAN_FRAMEWORK_N:
-        break;
-    }
-    return 0.0;
-}
-
-/*
- * Whether the weight gradient's product adds to the sum itself (--gradient-accumulation-fusion).
- * Megatron-Core does; Megatron-LM since the release that brought sequence parallelism, selective
- * recompute and the overlapped all-reduce of the input gradient [2205.05198], by which a plan of
- * that time is known.
- */
-bool
-workload_accumulates_in_product(const PlanConventions *conventions, bool sequence_parallel,
-                                bool selective)
-{
-    const bool is_2022 = sequence_parallel || conventions->overlap_tp || selective;
-
-    return conventions->framework == PLAN_FRAMEWORK_MEGATRON_CORE ||
-           (conventions->framework == PLAN_FRAMEWORK_MEGATRON_LM && is_2022);
-}
+/* --- gradients that are added --- */
 
 static bool
 accumulates_in_product(const Plan *plan)
@@ -56,7 +15,8 @@ accumulates_in_product(const Plan *plan)
     for (guint i = 0; i < plan->stages->len; i++)
         selective |=
             g_array_index(plan->stages, PlanStage, i).recompute == PLAN_RECOMPUTE_SELECTIVE;
-    return workload_accumulates_in_product(&plan->conventions, plan->sequence_parallel, selective);
+    return plan_framework_fuses_accumulation(&plan->conventions, plan->sequence_parallel,
+                                             selective);
 }
 
 /*
@@ -75,15 +35,15 @@ workload_accumulate_bytes(Dtype dtype, const PlanConventions *conventions, bool 
 
     if (in_product)
         return fmax(0.0, 2.0 * g - e);
-    switch (conventions->framework) {
-    case PLAN_FRAMEWORK_MEGATRON_LM:
-    case PLAN_FRAMEWORK_MEGATRON_CORE:
+    switch (plan_framework(conventions->framework)->accumulation) {
+    case PLAN_ACCUMULATION_MAIN:
         return e + 2.0 * g;
-    case PLAN_FRAMEWORK_DEGAS:
+    case PLAN_ACCUMULATION_READS_SUM:
         return g * (n - 1.0) / n;
-    default:
-        return (e + 2.0 * g) * (n - 1.0) / n;
+    case PLAN_ACCUMULATION_AUTOGRAD:
+        break;
     }
+    return (e + 2.0 * g) * (n - 1.0) / n;
 }
 
 /* --- times of one part --- */
@@ -127,7 +87,7 @@ workload_build_query(const WorkloadBuild *build, const WorkloadLocation *locatio
             build->plan->dtype, &build->plan->conventions, accumulates_in_product(build->plan),
             (double)build->plan->n_micro_batches * (double)build->n_slices),
         .accumulate_in_product = accumulates_in_product(build->plan),
-        .host_kernel_s = workload_host_kernel_s(build->plan->conventions.framework),
+        .host_kernel_s = build->facts->host_kernel_s,
     };
 
     memcpy(query.groups, location->groups, sizeof query.groups);

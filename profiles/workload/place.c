@@ -10,47 +10,29 @@ workload_build_group(const WorkloadBuild *build, ProfileGroupKind kind, int32_t 
     return profile_group_of_rank(&mesh, kind, rank);
 }
 
-/*
- * Keys that Megatron's softmax kernel takes, with which "unfused" is meant of the frameworks that
- * have it: 2048 in Megatron-LM until 2022 and where its kernels were taken from there, 4096 in
- * Megatron-Core [fused_softmax.py, is_kernel_available()].  0: no such kernel.
- */
-static int64_t
-softmax_keys(const PlanConventions *conventions)
-{
-    if (conventions->attention != PLAN_ATTENTION_UNFUSED)
-        return 0;
-    switch (conventions->framework) {
-    case PLAN_FRAMEWORK_MEGATRON_LM:
-    case PLAN_FRAMEWORK_MEGATRON_DEEPSPEED:
-    case PLAN_FRAMEWORK_DEEPSPEED:
-        return 2048;
-    case PLAN_FRAMEWORK_MEGATRON_CORE:
-        return 4096;
-    default:
-        return 0;
-    }
-}
-
 void
 workload_set_conventions(const PlanConventions *conventions, const ProfileParameters *parameters,
                          ModelShape *shape)
 {
+    const PlanFrameworkFacts *facts = plan_framework(conventions->framework);
+
     shape->flash_attention = conventions->attention == PLAN_ATTENTION_FLASH ||
                              conventions->attention == PLAN_ATTENTION_FLASH1;
     shape->eager_softmax = conventions->attention == PLAN_ATTENTION_TORCH;
-    shape->softmax_keys = softmax_keys(conventions);
+    shape->softmax_keys =
+        conventions->attention == PLAN_ATTENTION_UNFUSED ? facts->softmax_keys : 0;
     shape->vocab_multiple = conventions->pads_vocab ? PLAN_VOCAB_MULTIPLE : 0;
     shape->first_flash = conventions->attention == PLAN_ATTENTION_FLASH1;
     shape->eager = conventions->kernels != PLAN_KERNELS_FUSED;
     shape->eager_norms = conventions->kernels == PLAN_KERNELS_EAGER;
     shape->dropout = conventions->dropout;
     shape->all_to_all = conventions->cp_comm == PLAN_CP_A2A;
-    shape->gathered_kv = !shape->all_to_all && conventions->framework == PLAN_FRAMEWORK_DEGAS;
+    shape->gathered_kv = !shape->all_to_all && facts->gathers_kv;
     shape->etp = conventions->expert_tp;
     shape->compiled_loss = conventions->loss == PLAN_LOSS_COMPILED;
     shape->fused_loss = conventions->loss == PLAN_LOSS_FUSED;
-    shape->loss_in_place = shape->row_blocks = conventions->framework == PLAN_FRAMEWORK_DEGAS;
+    shape->loss_in_place = facts->loss_in_place;
+    shape->row_blocks = facts->row_blocks;
     shape->expert_imbalance = conventions->expert_imbalance > 0.0 ? conventions->expert_imbalance
                                                                   : parameters->expert_imbalance;
 }

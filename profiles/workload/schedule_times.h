@@ -1,5 +1,6 @@
 /*
- * profiles/workload/schedule_times.h - a Workload's times and memory, as families that search read them.
+ * profiles/workload/schedule_times.h - a Workload's times and memory, as families that search read
+ * them.
  *
  * zb-auto (schedule/zb_auto.h) builds a schedule for ScheduleTimes; here they are made of a plan's
  * Workload, so that it is built for the times with which it is then simulated and run:

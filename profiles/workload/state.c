@@ -73,8 +73,7 @@ workload_parameter_bytes(Dtype dtype, const PlanConventions *conventions)
     /* fp32: weight, gradient, two moments; the weight is its own master copy. */
     if (weight == 4)
         return (WorkloadParameterBytes){4, 4, 8};
-    /* FSDP keeps fp32 parameters and casts what it gathers. */
-    if (conventions->framework == PLAN_FRAMEWORK_FSDP)
+    if (plan_framework(conventions->framework)->fp32_parameters)
         return (WorkloadParameterBytes){4, 4, 8};
     /* fp32 master copy and two moments: 2 + 4 + 12 = 18 [Megatron], 2 + 2 + 12 = 16 [1910.02054].
      */
@@ -157,7 +156,7 @@ placeholder_bytes(const WorkloadBuild *build, int32_t rank)
     const Plan *plan = build->plan;
     int64_t largest = 0;
 
-    if (plan->conventions.framework != PLAN_FRAMEWORK_MEGATRON_CORE)
+    if (!build->facts->gradient_placeholders)
         return 0;
     for (guint i = 0; i < plan->stages->len; i++) {
         const PlanStage *stage = &g_array_index(plan->stages, PlanStage, i);

@@ -37,7 +37,7 @@ gradient_bytes(const Plan *plan)
 {
     double gradient = (double)dtype_bytes(plan->conventions.grad_dtype);
 
-    if (plan->conventions.framework != PLAN_FRAMEWORK_MEGATRON_CORE)
+    if (!plan_framework(plan->conventions.framework)->separate_step_kernels)
         return 0.0;
     return (plan->degrees.dp * plan->degrees.cp > 1 ? 4.0 : 2.0) * gradient;
 }
@@ -51,7 +51,7 @@ step_bytes(const Plan *plan)
     double weight = (double)workload_build_element_bytes(plan);
     double gradient = (double)dtype_bytes(plan->conventions.grad_dtype);
 
-    if (plan->conventions.framework == PLAN_FRAMEWORK_MEGATRON_CORE)
+    if (plan_framework(plan->conventions.framework)->separate_step_kernels)
         return megatron_core_step_bytes(plan);
     if (weight == 4.0)
         return 24.0 + 4.0 + 8.0;
@@ -83,35 +83,19 @@ optimizer_s(const WorkloadBuild *build, const WorkloadLocation *location, int64_
             (plan->offload == PLAN_OFFLOAD_NVME ? (24.0 + weights) / p->nvme_bytes_per_s : 0.0));
 }
 
-/*
- * Elements that the framework gathers into one collective.
- *   Megatron-LM, Megatron-Core: max(40e6, 1e6 dp)  [its --ddp-bucket-size]
- *   DeepSpeed: reduce_bucket_size 5e8 elements; PyTorch's DDP: 25 MiB; degas: a layer
- */
+/* Elements of which the framework makes one collective; a chunk has @chunk_elements. */
 static double
 bucket_elements(const WorkloadBuild *build, double chunk_elements, double chunk_layers)
 {
     const Plan *plan = build->plan;
+    const PlanFrameworkFacts *facts = build->facts;
 
-    switch (plan->conventions.framework) {
-    case PLAN_FRAMEWORK_MEGATRON_LM:
-    case PLAN_FRAMEWORK_MEGATRON_CORE:
-        return fmax(40e6, 1e6 * (double)plan->degrees.dp);
-    case PLAN_FRAMEWORK_MEGATRON_DEEPSPEED:
-    case PLAN_FRAMEWORK_DEEPSPEED:
-        return 5e8;
-    case PLAN_FRAMEWORK_TERAPIPE:
-        return 25.0 * 1024 * 1024 / (double)dtype_bytes(plan->conventions.grad_dtype);
-    default:
-        return chunk_elements / fmax(1.0, chunk_layers);
-    }
-}
-
-bool
-workload_gathers_ahead(const PlanConventions *conventions)
-{
-    return conventions->overlap_dp && (conventions->framework == PLAN_FRAMEWORK_MEGATRON_CORE ||
-                                       conventions->framework == PLAN_FRAMEWORK_DEGAS);
+    if (facts->bucket_bytes > 0.0)
+        return facts->bucket_bytes / (double)dtype_bytes(plan->conventions.grad_dtype);
+    if (facts->bucket_elements > 0.0)
+        return fmax(facts->bucket_elements,
+                    facts->bucket_elements_per_replica * (double)plan->degrees.dp);
+    return chunk_elements / fmax(1.0, chunk_layers);
 }
 
 /* A chunk's collectives of gradients, or of parameters. */
@@ -369,9 +353,8 @@ build_workload(WorkloadBuild *build, int64_t memory_limit_bytes, GError **error)
     g_assert(locations[0].device != NULL);
     workload->blocking_messages = !plan->conventions.overlap_pp;
     workload->overlap_dp = plan->conventions.overlap_dp;
-    /* Our executor runs the ops of a pair one after the other. */
-    workload->pair_ns = plan->conventions.framework == PLAN_FRAMEWORK_DEGAS ? -1 : 0;
-    workload->overlap_gather = workload_gathers_ahead(&plan->conventions);
+    workload->pair_ns = build->facts->pairs_in_turn ? -1 : 0;
+    workload->overlap_gather = plan_framework_gathers_ahead(&plan->conventions);
     workload->interference_fraction = build->profile->parameters.interference_fraction;
     workload->message_interference_fraction =
         build->profile->parameters.message_interference_fraction;
@@ -413,6 +396,7 @@ workload_new(const ModelArch *arch, const Profile *profile, const Plan *plan,
         .arch = arch,
         .profile = profile,
         .plan = plan,
+        .facts = plan_framework(plan->conventions.framework),
         .n_chains = is_bidir ? 2 : 1,
         .n_stages = (int32_t)(plan->stages->len / (is_bidir ? 2 : 1)),
         .n_slices = (int32_t)plan->slices->len,

@@ -226,7 +226,7 @@ int64_t workload_apart_elements(const PlanDegrees *degrees, const WorkloadShardi
 static inline bool
 workload_counts_whole(int32_t zero_stage, const PlanConventions *conventions)
 {
-    return zero_stage >= 2 && conventions->framework == PLAN_FRAMEWORK_DEGAS;
+    return zero_stage >= 2 && plan_framework(conventions->framework)->counts_gathered;
 }
 
 /*
@@ -276,22 +276,10 @@ typedef struct {
 WorkloadHeldBytes workload_held_bytes(const WorkloadPartBytes *part, PlanRecompute recompute,
                                       bool sliced, int64_t boundary_bytes);
 
-/* Whether the weight gradient's product adds to the sum itself; @selective: some stage recomputes
- * so (cost-model.md 2.4). */
-bool workload_accumulates_in_product(const PlanConventions *conventions, bool sequence_parallel,
-                                     bool selective);
-
 /* Bytes moved per weight, on the mean over the @n backwards of an iteration, to add a gradient to
  * those before it; grows with @n. */
 double workload_accumulate_bytes(Dtype dtype, const PlanConventions *conventions, bool in_product,
                                  double n);
-
-/* Whether the parameters of the next step are gathered behind its first forwards: Megatron-Core's
- * --overlap-param-gather.  Others gather at the end of the step. */
-bool workload_gathers_ahead(const PlanConventions *conventions);
-
-/* Host time of the framework per kernel, beyond the profile's host_kernel_s (2.5). */
-double workload_host_kernel_s(PlanFramework framework);
 
 /* Static bytes of the fullest rank plus one op's activations: a quick lower bound on peak memory.
  */

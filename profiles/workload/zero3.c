@@ -5,37 +5,19 @@
 
 /* --- how far ahead --- */
 
-/*
- * "stage3_prefetch_bucket_size": elements that DeepSpeed fetches ahead, a parameter at least; it
- * follows the order of modules of the first iteration (partitioned_param_coordinator.py).
- * "stage3_max_live_parameters" bounds what is gathered at once.
- */
-#define DEEPSPEED_PREFETCH_ELEMENTS 50000000
-#define DEEPSPEED_LIVE_ELEMENTS 1000000000
-
-/*
- * FSDP gathers the next block behind the one that computes, forward (its gathers are issued from
- * another stream, limit_all_gathers keeps two) and backward (BACKWARD_PRE); Megatron-Core's FSDP
- * likewise, and our executor.  DeepSpeed of 2021 synchronises the device before every gather
- * (partition_parameters.py), so that nothing is ahead unless the plan overlaps.
- */
 int32_t
 workload_prefetch_layers(int32_t given, const PlanConventions *conventions, int64_t layer_elements)
 {
+    const PlanFrameworkFacts *facts = plan_framework(conventions->framework);
     const int64_t n = MAX(1, layer_elements);
 
     if (given != PLAN_PREFETCH_AUTO)
         return given;
-    switch (conventions->framework) {
-    case PLAN_FRAMEWORK_MEGATRON_DEEPSPEED:
-        return conventions->overlap_dp ? 1 : 0;
-    case PLAN_FRAMEWORK_DEEPSPEED:
+    if (facts->prefetch_elements > 0)
         return (int32_t)CLAMP(
-            MIN((DEEPSPEED_PREFETCH_ELEMENTS + n - 1) / n, DEEPSPEED_LIVE_ELEMENTS / n - 1), 1,
+            MIN((facts->prefetch_elements + n - 1) / n, facts->live_elements / n - 1), 1,
             PLAN_MAX_PREFETCH);
-    default:
-        return 1;
-    }
+    return facts->synchronous_gathers && !conventions->overlap_dp ? 0 : 1;
 }
 
 int64_t
@@ -56,26 +38,22 @@ workload_plan_prefetch(const ModelArch *arch, const Plan *plan)
 
 /* --- what a part costs --- */
 
-/* Our executor's backward computes a layer again with the weights that it has gathered. */
 int64_t
 workload_zero3_gathers(const PlanConventions *conventions, PlanRecompute recompute)
 {
-    return recompute == PLAN_RECOMPUTE_FULL && conventions->framework != PLAN_FRAMEWORK_DEGAS ? 2
-                                                                                              : 1;
+    return recompute == PLAN_RECOMPUTE_FULL &&
+                   !plan_framework(conventions->framework)->recompute_shares_gather
+               ? 2
+               : 1;
 }
 
-/* Collectives that gather one layer: FSDP and Megatron-Core flatten its parameters, DeepSpeed
- * gathers matrix by matrix (GPT: 4, Llama: 7) and keeps what is below its persistence threshold. */
+/* Collectives that gather one layer: one, or one for each matrix (GPT: 4, Llama: 7). */
 static double
 n_gathers_per_layer(const WorkloadBuild *build)
 {
-    switch (build->plan->conventions.framework) {
-    case PLAN_FRAMEWORK_DEEPSPEED:
-    case PLAN_FRAMEWORK_MEGATRON_DEEPSPEED:
-        return build->arch->family == MODEL_FAMILY_GPT ? 4.0 : 7.0;
-    default:
+    if (!build->facts->gathers_matrices)
         return 1.0;
-    }
+    return build->arch->family == MODEL_FAMILY_GPT ? 4.0 : 7.0;
 }
 
 /* Of a part: its view is made, its copy is launched. */
@@ -95,13 +73,6 @@ zero3_copies_s(const WorkloadBuild *build, const WorkloadLocation *location, int
 
     return 3.0 * (double)bytes / (p->memory_fraction * location->device->memory_bytes_per_s) +
            n * (double)n_ranks * HOST_STEPS_PER_PART * p->host_kernel_s;
-}
-
-static bool
-copies_parts(const Plan *plan)
-{
-    return plan->conventions.framework == PLAN_FRAMEWORK_MEGATRON_DEEPSPEED &&
-           !plan->conventions.overlap_dp;
 }
 
 /*
@@ -139,24 +110,21 @@ part_parameters(const WorkloadBuild *build, ModelPart part, int64_t layer)
         model_part_parameters(build->arch, part, layer, d->tp, d->ep, etp, false) - expert, expert};
 }
 
-/* Our executor makes a table's gradient without the table. */
 static int64_t
-backward_gathers(const Plan *plan, ModelPart part, PlanRecompute recompute)
+backward_gathers(const WorkloadBuild *build, ModelPart part, PlanRecompute recompute)
 {
     if (part == MODEL_PART_LAYER)
-        return workload_zero3_gathers(&plan->conventions, recompute);
-    return part == MODEL_PART_EMBEDDING && plan->conventions.framework == PLAN_FRAMEWORK_DEGAS ? 0
-                                                                                               : 1;
+        return workload_zero3_gathers(&build->plan->conventions, recompute);
+    return part == MODEL_PART_EMBEDDING && build->facts->embedding_gathers_once ? 0 : 1;
 }
 
-/* Our executor has no more bytes under way than the layers ahead have: a larger table is gathered
- * when it is needed (executor/model/units.h). */
+/* Whether a table of @n elements is gathered when it is needed only (executor/model/units.h). */
 static bool
 waits_for_gather(const WorkloadBuild *build, ModelPart part, int64_t n)
 {
     const Plan *plan = build->plan;
 
-    return part != MODEL_PART_LAYER && plan->conventions.framework == PLAN_FRAMEWORK_DEGAS &&
+    return part != MODEL_PART_LAYER && build->facts->bounds_gathers &&
            n > workload_plan_prefetch(build->arch, plan) *
                    workload_build_first_layer(build->arch, plan);
 }
@@ -169,7 +137,7 @@ workload_build_zero3(const WorkloadBuild *build, const WorkloadLocation *locatio
     const PartParameters of = part_parameters(build, part, layer);
     ProfileGroup group = workload_build_group(build, PROFILE_GROUP_DENSE, rank);
     double n_tensors = part == MODEL_PART_LAYER ? n_gathers_per_layer(build) : 1.0;
-    const int64_t n_backward = backward_gathers(plan, part, recompute);
+    const int64_t n_backward = backward_gathers(build, part, recompute);
     const bool waits = waits_for_gather(build, part, of.n);
     const int64_t weight_bytes = of.n * workload_build_element_bytes(plan);
     const int64_t gradient_bytes = of.n * dtype_bytes(plan->conventions.grad_dtype);
@@ -186,7 +154,7 @@ workload_build_zero3(const WorkloadBuild *build, const WorkloadLocation *locatio
               profile_cost_collective_s(build->profile, MODEL_COMM_ALL_GATHER, 0, &group);
     scatter += (n_tensors - 1.0) *
                profile_cost_collective_s(build->profile, MODEL_COMM_REDUCE_SCATTER, 0, &group);
-    if (copies_parts(plan) && group.n > 1) {
+    if (build->facts->synchronous_gathers && !plan->conventions.overlap_dp && group.n > 1) {
         gather += zero3_copies_s(build, location, weight_bytes, n_tensors, group.n);
         scatter += zero3_copies_s(build, location, gradient_bytes, n_tensors, group.n);
     }

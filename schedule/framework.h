@@ -1,0 +1,227 @@
+/*
+ * schedule/framework.h - what the program that trains the model does: the frameworks, one row each.
+ *
+ * A plan names the framework that runs it.  What follows from that name is said once, in the table
+ * of framework.c, and read from there by everybody: by the costs and the memory of profiles/, by
+ * the planner, by the command line.  Nobody else compares a PlanFramework with a name.
+ *
+ *   preset  PlanConventions: what a user can change by flags and a plan file says in "conventions"
+ *   facts   PlanFrameworkFacts: what follows from the framework alone
+ *
+ * What also depends on the plan (the schedule, what it recomputes) is a function below the table.
+ *
+ * A new framework is one name in PlanFramework and one row in framework.c.  A fact that a row does
+ * not mention has the value 0 or false, which each field below explains.
+ */
+#ifndef SCHEDULE_FRAMEWORK_H
+#define SCHEDULE_FRAMEWORK_H
+
+#include <glib.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/dtype.h"
+
+G_BEGIN_DECLS
+
+typedef enum {
+    PLAN_FRAMEWORK_DEGAS,
+    PLAN_FRAMEWORK_MEGATRON_LM,
+    PLAN_FRAMEWORK_MEGATRON_CORE,
+    PLAN_FRAMEWORK_MEGATRON_DEEPSPEED,
+    PLAN_FRAMEWORK_DEEPSPEED,
+    PLAN_FRAMEWORK_FSDP,
+    PLAN_FRAMEWORK_TERAPIPE,
+    PLAN_FRAMEWORK_N,
+} PlanFramework;
+
+/* --- conventions: what a user can change --- */
+
+typedef enum {
+    PLAN_ATTENTION_UNFUSED, /* scores pass through memory; one kernel for scale, mask and softmax */
+    PLAN_ATTENTION_FLASH,
+    PLAN_ATTENTION_TORCH,  /* unfused, softmax in fp32 as PyTorch's operations one by one */
+    PLAN_ATTENTION_FLASH1, /* FlashAttention's first version and its Triton twin [2205.14135] */
+    PLAN_ATTENTION_N
+} PlanAttention;
+
+/* Norms, rotary embedding, SwiGLU and loss. */
+typedef enum {
+    PLAN_KERNELS_FUSED, /* one kernel for each */
+    PLAN_KERNELS_NORMS, /* one kernel for each norm; the rest as PLAN_KERNELS_EAGER */
+    PLAN_KERNELS_EAGER, /* PyTorch's operations one by one */
+    PLAN_KERNELS_N
+} PlanKernels;
+
+/* How context-parallel ranks share attention. */
+typedef enum {
+    PLAN_CP_P2P, /* K and V pass round a ring */
+    PLAN_CP_A2A, /* an all-to-all turns shares of tokens into shares of heads, and back */
+    PLAN_CP_N,
+} PlanCpComm;
+
+/* The loss over a vocabulary that tp splits. */
+typedef enum {
+    PLAN_LOSS_PLAIN,    /* PyTorch's operations, in place where they can be */
+    PLAN_LOSS_COMPILED, /* the same, compiled: fewer passes, not in place */
+    PLAN_LOSS_FUSED, /* one kernel [Transformer Engine]: the gradient in the model's format stays */
+    PLAN_LOSS_N,
+} PlanLoss;
+
+/* The words of plan files and flags, in the order of the enums; NULL at the end. */
+extern const char
+    *const plan_attention_names[PLAN_ATTENTION_N + 1]; /* "unfused", "flash", "torch", "flash1" */
+extern const char *const plan_kernels_names[PLAN_KERNELS_N + 1]; /* "fused", "norms", "eager" */
+extern const char *const plan_cp_comm_names[PLAN_CP_N + 1];      /* "p2p", "a2a" */
+extern const char *const plan_loss_names[PLAN_LOSS_N + 1];       /* "plain", "compiled", "fused" */
+
+#define PLAN_MAX_IMBALANCE 1e6
+/* Megatron's --make-vocab-size-divisible-by. */
+#define PLAN_VOCAB_MULTIPLE 128
+
+typedef struct {
+    PlanFramework framework;
+    PlanAttention attention;
+    Dtype grad_dtype;
+    bool overlap_dp; /* gradients are reduced while the last backward still computes */
+    bool overlap_pp; /* messages use streams of their own; else the compute stream waits in them */
+    bool overlap_tp; /* collectives of tensor parallelism run while products compute */
+    bool dropout;    /* dropout masks are kept as activations */
+    PlanKernels kernels;
+    bool scatter_gather_p2p; /* each tp rank sends its share of a message, and the receivers gather
+                                [2104.04473 section 4.1]; else each tp rank sends a whole copy */
+    bool broadcast_p2p;  /* one tp rank sends, and the receiver broadcasts inside its tp group */
+    bool optimizer_step; /* the iteration includes the optimizer's step */
+    PlanCpComm cp_comm;
+    PlanLoss loss;
+    int64_t expert_tp;       /* how many tp ranks share each expert; 0 means 1: none do */
+    double expert_imbalance; /* >= 1: load of the fullest expert rank over the mean; 0: the value of
+                                the profile */
+    bool deterministic;      /* libraries are told to repeat themselves bit by bit */
+    bool pads_vocab;         /* the vocabulary grows to a multiple of PLAN_VOCAB_MULTIPLE tp */
+} PlanConventions;
+
+/* --- facts: what follows from the framework --- */
+
+/* What adding a micro-batch's weight gradients to those of earlier ones moves through memory, where
+ * the product does not write into the sum itself (cost-model.md 2.4). */
+typedef enum {
+    /* Autograd: a kernel reads the new gradient, reads and writes the sum; the first gradient of an
+     * iteration becomes the sum as it is. */
+    PLAN_ACCUMULATION_AUTOGRAD,
+    /* A kernel adds every gradient, the first one too, to main gradients of its own. */
+    PLAN_ACCUMULATION_MAIN,
+    /* Every product but the first of an iteration reads the sum that it overwrites. */
+    PLAN_ACCUMULATION_READS_SUM,
+} PlanAccumulation;
+
+/* Whether the product of the weight gradient adds to the sum of gradients itself
+ * (Megatron's --gradient-accumulation-fusion). */
+typedef enum {
+    PLAN_FUSED_ACCUMULATION_NEVER,
+    PLAN_FUSED_ACCUMULATION_SINCE_2022, /* plan_framework_fuses_accumulation() tells the release */
+    PLAN_FUSED_ACCUMULATION_ALWAYS,
+} PlanFusedAccumulation;
+
+typedef struct {
+    const char *name;       /* of plan files and of --framework */
+    PlanConventions preset; /* of its usual runs; .framework is not set here */
+
+    /* --- computing --- */
+    /* Seconds that the host needs for each kernel beyond the profile's host_kernel_s: Python
+     * modules and autograd (cost-model.md 2.5).  0: none. */
+    double host_kernel_s;
+    /* "unfused" attention uses Megatron's softmax kernel, which takes rows of up to so many keys;
+     * PyTorch's operations compute longer ones.  0: one kernel takes any row. */
+    int64_t softmax_keys;
+    PlanAccumulation accumulation;
+    PlanFusedAccumulation fused_accumulation;
+    /* Where a product adds to the sum of gradients, Transformer Engine hands autograd a placeholder
+     * of the weight's size, and keeps one for each shape of weight. */
+    bool gradient_placeholders;
+    /* The kernels of the optimizer's step each read and write what they need; else one pass does
+     * all (cost-model.md 5.2). */
+    bool separate_step_kernels;
+    bool fp32_parameters; /* parameters are stored in fp32 and cast when they are gathered */
+    /* Context-parallel ranks gather all of K and V; else these pass round a ring. */
+    bool gathers_kv;
+    /* Keys and values of all slices of a micro-batch, and their gradients, are one block, which
+     * exists from the first forward to the last backward. */
+    bool joins_kv;
+    bool loss_in_place; /* the gradient of the logits overwrites them */
+    /* Activations are blocks that a layer takes when it begins, and one scratch per op. */
+    bool row_blocks;
+
+    /* --- the pipeline --- */
+    /* Messages overlap with computing in interleaved schedules alone. */
+    bool overlaps_pp_interleaved;
+    /* The two ops of a pair that a schedule overlaps run one after the other. */
+    bool pairs_in_turn;
+    /* Ranks can be laid over the devices in any order of dimensions, so that a search tries all. */
+    bool any_rank_order;
+
+    /* --- data parallelism --- */
+    /* Gradients, and gathered parameters, that form one collective: bucket_bytes if not 0; else
+     * max(bucket_elements, bucket_elements_per_replica dp) if not 0; else a layer's. */
+    double bucket_elements, bucket_elements_per_replica, bucket_bytes;
+    /* With overlap_dp the next step's parameters are gathered while its first forwards compute
+     * (ZeRO 1 and 2); else at the end of the step. */
+    bool gathers_ahead;
+
+    /* --- ZeRO 3 --- */
+    /* How many elements are fetched ahead of use, and how many may be gathered at once: a whole
+     * number of layers, at least one.  0: one layer is gathered ahead, whatever its size. */
+    int64_t prefetch_elements, live_elements;
+    /* Unless the plan has overlap_dp, each gather first synchronises the device, so that none is
+     * ahead of use, and copies the shares one by one (DeepSpeed of 2021). */
+    bool synchronous_gathers;
+    /* A gather fetches one matrix of a layer; else the whole layer is one collective. */
+    bool gathers_matrices;
+    /* Full recompute uses the weights that the backward has gathered; else it gathers them again.
+     */
+    bool recompute_shares_gather;
+    /* The backward of the embedding does not gather the table. */
+    bool embedding_gathers_once;
+    /* No more elements are on their way than those of the layers gathered ahead, so that a larger
+     * table is gathered when it is needed. */
+    bool bounds_gathers;
+    /* The order in which weights are gathered, and gradients reduced, is known, so that each op
+     * counts those that are whole while it runs (cost-model.md 6.3); else the static bytes have
+     * room for the layers gathered at once. */
+    bool counts_gathered;
+} PlanFrameworkFacts;
+
+/* The row of @framework, which must be below PLAN_FRAMEWORK_N.  (static) */
+const PlanFrameworkFacts *plan_framework(PlanFramework framework);
+
+/* The names of all frameworks in the order of the enum, NULL at the end.  (static) */
+const char *const *plan_framework_names(void);
+
+/* The conventions of the framework's usual runs.  Their overlap_pp is that of schedules without
+ * chunks; see plan_framework_overlaps_pp(). */
+PlanConventions plan_conventions(PlanFramework framework);
+
+/*
+ * Whether a framework's pipeline messages overlap with computing under @schedule with @vpp chunks:
+ * what its conventions say, except that Megatron-LM and Megatron-Core overlap in interleaved
+ * schedules only (--overlap-p2p-communication "is forced off without virtual stages").  Whoever
+ * makes a Plan stores the answer in conventions.overlap_pp, unless the user says otherwise.
+ */
+bool plan_framework_overlaps_pp(PlanFramework framework, const char *schedule, int64_t vpp);
+
+/*
+ * Whether the product of the weight gradient adds to the sum itself.  Megatron-LM does so since the
+ * release that brought sequence parallelism, selective recompute and the overlapped all-reduce of
+ * the input gradient [2205.05198]; a plan that has one of these is taken to be of that release.
+ * @selective  whether a stage recomputes selectively
+ */
+bool plan_framework_fuses_accumulation(const PlanConventions *conventions, bool sequence_parallel,
+                                       bool selective);
+
+/* Whether the parameters of the next step are gathered while its first forwards compute: Megatron-
+ * Core's --overlap-param-gather, which its runs set together with overlap_dp. */
+bool plan_framework_gathers_ahead(const PlanConventions *conventions);
+
+G_END_DECLS
+
+#endif /* SCHEDULE_FRAMEWORK_H */
