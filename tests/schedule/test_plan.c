@@ -441,25 +441,6 @@ test_refuses(void)
     }
 }
 
-static void
-test_conventions(void)
-{
-    for (PlanFramework f = 0; f < PLAN_FRAMEWORK_N; f++) {
-        g_assert_cmpint(plan_conventions(f).framework, ==, f);
-        g_assert_true(plan_conventions(f).optimizer_step);
-    }
-    const PlanConventions tera = plan_conventions(PLAN_FRAMEWORK_TERAPIPE);
-    g_assert_cmpint(tera.attention, ==, PLAN_ATTENTION_UNFUSED);
-    g_assert_cmpint(tera.grad_dtype, ==, DTYPE_FP16);
-    g_assert_false(tera.overlap_dp || tera.overlap_pp || tera.dropout || tera.scatter_gather_p2p);
-    g_assert_true(tera.broadcast_p2p);
-    /* Megatron overlaps its messages in the interleaved schedule only. */
-    g_assert_true(plan_framework_overlaps_pp(PLAN_FRAMEWORK_MEGATRON_LM, "interleaved", 2));
-    g_assert_false(plan_framework_overlaps_pp(PLAN_FRAMEWORK_MEGATRON_LM, "1f1b", 1));
-    g_assert_true(plan_framework_overlaps_pp(PLAN_FRAMEWORK_DEGAS, "1f1b", 1));
-    g_assert_false(plan_framework_overlaps_pp(PLAN_FRAMEWORK_TERAPIPE, "interleaved", 2));
-}
-
 int
 main(int argc, char **argv)
 {
@@ -472,6 +453,5 @@ main(int argc, char **argv)
     g_test_add_func("/schedule/plan/defaults", test_defaults);
     g_test_add_func("/schedule/plan/rare-conventions", test_rare_conventions);
     g_test_add_func("/schedule/plan/refuses", test_refuses);
-    g_test_add_func("/schedule/plan/conventions", test_conventions);
     return g_test_run();
 }
