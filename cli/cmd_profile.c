@@ -335,10 +335,10 @@ G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(Asked, asked_clear)
 static bool
 read_asked(Options *options, const ModelArch *arch, Asked *asked, GError **error)
 {
-    static const char *const devices[] = {"cpu", "reference", "cuda", NULL};
     static const char *const dtypes[] = {"fp32", "bf16", NULL};
     static const Dtype dtype_of[] = {DTYPE_FP32, DTYPE_BF16};
-    const int device = options_choice(options, "device", devices, 0);
+    const char *const *devices = exec_device_names();
+    const char *device = devices[options_choice(options, "device", devices, 0)];
 
     *asked = (Asked){
         .n_gpus = options_int64(options, "gpus", 1, MODEL_CLUSTER_MAX_DEVICES, 0),
@@ -349,8 +349,9 @@ read_asked(Options *options, const ModelArch *arch, Asked *asked, GError **error
     };
     asked->exec = (ExecMeasureOptions){
         .arch = arch,
-        .device = devices[device],
-        .dtype = dtype_of[options_choice(options, "dtype", dtypes, device == 2 ? 1 : 0)],
+        .device = device,
+        .dtype = dtype_of[options_choice(options, "dtype", dtypes,
+                                         exec_device_kind(device)->is_gpu ? 1 : 0)],
         .seq_len = options_int64(options, "seq-len", 1, MODEL_MAX_SEQ_LEN, 0),
         .concurrency = options_int64(options, "concurrency", 1, 1024, 0),
         .quick = options_switch(options, "quick"),
@@ -372,7 +373,7 @@ time_collectives(Asked *asked, GError **error)
 {
     const ExecMeasureOptions *exec = &asked->exec;
 
-    if (!g_str_equal(exec->device, "cuda") ||
+    if (!exec_device_kind(exec->device)->has_nccl ||
         (exec->resume && exec_measure_has_collectives(exec->partial_path)))
         return true;
     if (!profile_gpus_time(&(ProfileGpusOptions){exec, asked->n_gpus}, &asked->collectives,

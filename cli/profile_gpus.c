@@ -34,13 +34,24 @@ most_bytes(const ModelArch *arch)
     return bytes;
 }
 
+/* The kind of device that NCCL is for. */
+static const char *
+nccl_device(void)
+{
+    const char *const *name = exec_device_names();
+
+    while (!exec_device_kind(*name)->has_nccl)
+        name++;
+    return *name;
+}
+
 static ExecRunOptions
 run_options(const ProfileGpusOptions *options, const Plan *plan)
 {
     return (ExecRunOptions){
         .arch = &exec_measure_tiny_arch,
         .plan = plan,
-        .device = "cuda",
+        .device = nccl_device(),
         .transport = "nccl",
         .n_steps = 1,
         .seed = 1,
@@ -123,7 +134,7 @@ profile_gpus_time(const ProfileGpusOptions *options, char **collectives, char **
                   GError **error)
 {
     g_autoptr(GError) no_gpu = NULL;
-    const int32_t n_devices = exec_backend_n_devices("cuda", &no_gpu);
+    const int32_t n_devices = exec_backend_n_devices(nccl_device(), &no_gpu);
     /* Who says that hosts are not what they seem wants a proof of function on what is there. */
     const bool is_proof = g_getenv("NCCL_HOSTID") != NULL;
     const int64_t n_gpus = options->n_gpus > 0 ? options->n_gpus : MAX(n_devices, is_proof ? 2 : 1);

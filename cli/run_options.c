@@ -61,7 +61,7 @@ read_checkpoints(Options *options, ExecRunOptions *exec, GError **error)
 bool
 run_options_read(Options *options, ExecRunOptions *exec, GError **error)
 {
-    static const char *const devices[] = {"cpu", "reference", "cuda", NULL};
+    const char *const *devices = exec_device_names();
     static const char *const transports[] = {"local", "mpi", "nccl", NULL};
 
     *exec = (ExecRunOptions){
@@ -82,17 +82,18 @@ run_options_read(Options *options, ExecRunOptions *exec, GError **error)
         .balance_experts = options_switch(options, "balance-experts"),
         .want_trace = true,
     };
-    if (exec->n_threads > 1 && !g_str_equal(exec->device, "reference"))
+    const ExecDeviceKind *kind = exec_device_kind(exec->device);
+    if (exec->n_threads > 1 && !kind->has_threads)
         options_fail(options, "threads", "needs --device reference; on others ranks compute apart");
     if (options_has(options, "hosts") && g_str_equal(exec->transport, "local"))
         options_fail(options, "hosts", "needs --transport mpi or nccl");
-    if (exec->graphs && !g_str_equal(exec->device, "cuda"))
+    if (exec->graphs && !kind->has_graphs)
         options_fail(options, "graphs", "needs --device cuda");
     if (exec->balance_experts && exec->verify)
         options_fail(options, "verify", "is of the router's choices, not of --balance-experts");
     if (exec->balance_experts && options_has(options, "checkpoint"))
         options_fail(options, "checkpoint", "what --balance-experts trains is worth nothing");
-    if (g_str_equal(exec->transport, "nccl") && !g_str_equal(exec->device, "cuda"))
+    if (g_str_equal(exec->transport, "nccl") && !kind->has_nccl)
         options_fail(options, "transport", "nccl needs --device cuda");
     if (options_has(options, "timeout") && exec->timeout_s <= 0.0)
         options_fail(options, "timeout", "expected more than no time");

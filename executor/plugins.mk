@@ -12,7 +12,7 @@ CUDA_LIBS := -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcublasLt -lcud
 CUDA ?= $(if $(NVCC),$(shell scripts/links.sh cublasLt.h 'cublasLtGetVersion() + cudaDeviceSynchronize()' \
 	"$(CC) $(CUDA_CFLAGS)" "$(CUDA_LIBS)"),0)
 
-# In plugins only; error.c and clock.c are in both.
+# In plugins only; clock.c is in both, and in the program.
 CUDA_SOURCES := $(wildcard executor/cuda/*.c)
 CUDA_KERNELS := $(wildcard executor/cuda/kernels_*.cu)
 PLUGIN_SOURCES := $(CUDA_SOURCES) $(wildcard executor/mpi/*.c)
@@ -38,14 +38,14 @@ $(B)/plugin/%.o: %.cu | check-packages
 # Instructions of one compute capability: for no other device, not even as PTX.
 $(B)/plugin/executor/cuda/kernels_flash_hopper_%.o: NVCC_TARGETS = -gencode arch=compute_90a,code=sm_90a
 
-CUDA_OBJECTS := $(CUDA_SOURCES:%.c=$(B)/plugin/%.o) $(addprefix $(B)/plugin/executor/device/,error.o clock.o)
+CUDA_OBJECTS := $(CUDA_SOURCES:%.c=$(B)/plugin/%.o) $(B)/plugin/executor/device/clock.o
 $(B)/degas-cuda.so: $(CUDA_OBJECTS) $(CUDA_KERNELS:%.cu=$(B)/plugin/%.o)
 	$(CC) -o $@ $^ $(PLUGIN_LDFLAGS) $(CUDA_LIBS)
 
 # MPI=0|1 likewise: where mpicc is and what it links.
 MPICC ?= mpicc
 MPI ?= $(if $(shell command -v $(MPICC) 2>/dev/null),$(shell scripts/links.sh mpi.h 'MPI_Init(0, 0)' "$(MPICC)" ""),0)
-MPI_OBJECTS := $(patsubst %.c,$(B)/mpi/%.o,$(wildcard executor/mpi/*.c) executor/transport/collective.c executor/device/error.c)
+MPI_OBJECTS := $(patsubst %.c,$(B)/mpi/%.o,$(wildcard executor/mpi/*.c) executor/transport/collective.c executor/device/clock.c)
 
 $(B)/mpi/%.o: %.c | check-packages
 	@mkdir -p $(@D)

@@ -1,6 +1,6 @@
 /*
- * executor/cuda/backend_cuda.c - the slots of backend.h on an NVIDIA GPU: opening, closing, waiting.
- * Memory is in cuda_memory.c, computing in cuda_slots.c.
+ * executor/cuda/backend_cuda.c - the slots of backend.h on an NVIDIA GPU: opening, closing,
+ * waiting. Memory is in cuda_memory.c, computing in cuda_slots.c.
  *
  * Built into degas-cuda.so; see plugin.h and cuda.h.
  */
@@ -220,16 +220,16 @@ open_state(ExecBackend *backend, int index, int n, GError **error)
     return state->products != NULL;
 }
 
-int32_t
-exec_backend_cuda_n_devices(GError **error)
+static int32_t
+count_devices(GError **error)
 {
     int n = 0;
 
     return exec_cuda_check_device(0, error) && cudaGetDeviceCount(&n) == cudaSuccess ? n : -1;
 }
 
-ExecBackend *
-exec_backend_cuda_open(const ExecBackendOptions *options, GError **error)
+static ExecBackend *
+open_cuda(const ExecBackendOptions *options, GError **error)
 {
     if (!exec_cuda_check_device(options->device, error))
         return NULL;
@@ -247,3 +247,10 @@ exec_backend_cuda_open(const ExecBackendOptions *options, GError **error)
     }
     return backend;
 }
+
+extern const ExecDevicePlugin exec_device_plugin;
+const ExecDevicePlugin exec_device_plugin = {
+    .open = open_cuda,
+    .n_devices = count_devices,
+    .info = exec_cuda_device_info,
+};

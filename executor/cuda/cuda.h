@@ -79,10 +79,10 @@ bool exec_cuda_clock_stamp(ExecCudaClock *clock, cudaStream_t stream, int64_t *n
 /* After one stream has been waited for; of another, stamps may remain. */
 bool exec_cuda_clock_read(ExecCudaClock *clock, GError **error);
 
-/* --- backend_cuda.c: the plugin's entries --- */
-/* -1 on EXEC_ERROR_MISSING: none that can be used. */
-int32_t exec_backend_cuda_n_devices(GError **error);
-ExecBackend *exec_backend_cuda_open(const ExecBackendOptions *options, GError **error);
+/* --- device.c: what a device and its software say about themselves --- */
+
+/* ExecDevicePlugin's. */
+bool exec_cuda_device_info(int device, ExecDeviceInfo *info, GError **error);
 
 G_END_DECLS
 

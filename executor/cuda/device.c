@@ -1,9 +1,7 @@
-#include "executor/device/device_info.h"
+#include "executor/cuda/cuda.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
-
-#include "executor/cuda/cuda.h"
 
 /*
  * What the clocks are just now, which the runtime does not tell.  The management library comes with

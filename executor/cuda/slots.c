@@ -240,7 +240,7 @@ dot_rows(ExecBackend *backend, int64_t rows, int64_t cols, const void *x, const 
 
 #define OPS(f)                                                                                     \
     {                                                                                              \
-        .name = "cuda", .fuses = (f), .alloc = exec_cuda_alloc, .release = exec_cuda_release,      \
+        .fuses = (f), .alloc = exec_cuda_alloc, .release = exec_cuda_release,                      \
         .upload = exec_cuda_upload, .download = exec_cuda_download,                                \
         .synchronize = exec_cuda_synchronize, .zero = zero, .copy = exec_cuda_copy,                \
         .to_storage = to_storage, .from_storage = from_storage, EXEC_OWN_SLOTS, .rope = rope,      \

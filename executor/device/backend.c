@@ -5,62 +5,105 @@
 #include "executor/device/clock.h"
 #include "executor/device/plugin.h"
 
-/* The plugin brings both number formats; the others are opened for fp32 first. */
-static ExecBackend *
-open_cuda(const ExecBackendOptions *options, GError **error)
-{
-    ExecBackend *(*open)(const ExecBackendOptions *, GError **) = NULL;
+/* --- kinds of devices --- */
 
-    *(void **)&open = exec_plugin_symbol("cuda", "exec_backend_cuda_open", "device cuda", error);
-    return open == NULL ? NULL : open(options, error);
+static const ExecDeviceKind kinds[] = {
+    {.name = "cpu", .open = exec_backend_cpu_open},
+    {.name = "reference", .open = exec_backend_reference_open, .has_threads = true},
+    {.name = "cuda", .plugin = "cuda", .is_gpu = true, .has_graphs = true, .has_nccl = true},
+};
+
+const ExecDeviceKind *
+exec_device_kind(const char *name)
+{
+    static const ExecDeviceKind unknown = {0};
+
+    for (size_t i = 0; i < G_N_ELEMENTS(kinds); i++)
+        if (g_str_equal(kinds[i].name, name))
+            return &kinds[i];
+    return &unknown;
 }
 
-/* The fp32 backend in host memory of that name. */
-static ExecBackend *
-open_fp32(const char *name, int n_threads, GError **error)
+const char *const *
+exec_device_names(void)
 {
-    static const char *const names[] = {"reference", "cpu", "cuda", NULL};
+    static const char *names[G_N_ELEMENTS(kinds) + 1];
+    static gsize is_filled;
 
-    if (g_str_equal(name, "reference"))
-        return exec_backend_reference_open(n_threads, error);
-    if (g_str_equal(name, "cpu"))
-        return exec_backend_cpu_open(error);
-    g_autofree char *shown = text_escape(name, 64);
-    g_autofree char *suggestion = text_suggestion(name, names);
-    g_set_error(error, EXEC_ERROR, EXEC_ERROR_UNSUPPORTED,
-                "device \"%s\" is unknown%s (expected reference, cpu or cuda)", shown, suggestion);
-    return NULL;
+    if (g_once_init_enter(&is_filled)) {
+        for (size_t i = 0; i < G_N_ELEMENTS(kinds); i++)
+            names[i] = kinds[i].name;
+        g_once_init_leave(&is_filled, 1);
+    }
+    return names;
 }
 
-ExecBackend *
-exec_backend_open_with(const char *name, const ExecBackendOptions *options, GError **error)
+/* The interface of the kind's plugin; NULL on EXEC_ERROR_MISSING. */
+static const ExecDevicePlugin *
+device_plugin(const ExecDeviceKind *kind, GError **error)
 {
-    const bool has_storage = options->storage == DTYPE_FP32 || options->storage == DTYPE_BF16;
+    g_autofree char *wanted_by = g_strconcat("device ", kind->name, NULL);
 
-    g_return_val_if_fail(name != NULL, NULL);
-    if (has_storage && g_str_equal(name, "cuda"))
-        return open_cuda(options, error);
-    g_autoptr(ExecBackend) backend = open_fp32(name, options->n_threads, error);
-    if (backend == NULL || options->storage == DTYPE_FP32)
-        return g_steal_pointer(&backend);
-    if (options->storage == DTYPE_BF16)
-        return exec_backend_bf16_new(g_steal_pointer(&backend));
-    g_set_error(error, EXEC_ERROR, EXEC_ERROR_UNSUPPORTED,
-                "device %s cannot store numbers as %s (only fp32 and bf16)", name,
-                dtype_names[options->storage]);
-    return NULL;
+    return exec_plugin_symbol(kind->plugin, EXEC_DEVICE_PLUGIN, wanted_by, error);
 }
 
 int32_t
 exec_backend_n_devices(const char *name, GError **error)
 {
-    int32_t (*n_devices)(GError **) = NULL;
+    const ExecDeviceKind *kind = exec_device_kind(name);
 
-    if (!g_str_equal(name, "cuda"))
+    if (kind->plugin == NULL)
         return 1;
-    *(void **)&n_devices =
-        exec_plugin_symbol("cuda", "exec_backend_cuda_n_devices", "device cuda", error);
-    return n_devices == NULL ? -1 : n_devices(error);
+    const ExecDevicePlugin *plugin = device_plugin(kind, error);
+    return plugin == NULL ? -1 : plugin->n_devices(error);
+}
+
+bool
+exec_device_info(const char *name, int device, ExecDeviceInfo *info, GError **error)
+{
+    const ExecDeviceKind *kind = exec_device_kind(name);
+
+    g_return_val_if_fail(kind->is_gpu, false);
+    const ExecDevicePlugin *plugin = device_plugin(kind, error);
+    return plugin != NULL && plugin->info(device, info, error);
+}
+
+/* --- opening --- */
+
+static bool
+check_options(const char *name, const ExecBackendOptions *options, GError **error)
+{
+    if (exec_device_kind(name)->name == NULL) {
+        g_autofree char *shown = text_escape(name, 64);
+        g_autofree char *suggestion = text_suggestion(name, exec_device_names());
+        g_set_error(error, EXEC_ERROR, EXEC_ERROR_UNSUPPORTED,
+                    "device \"%s\" is unknown%s (expected reference, cpu or cuda)", shown,
+                    suggestion);
+        return false;
+    }
+    if (options->storage == DTYPE_FP32 || options->storage == DTYPE_BF16)
+        return true;
+    g_set_error(error, EXEC_ERROR, EXEC_ERROR_UNSUPPORTED,
+                "device %s cannot store numbers as %s (only fp32 and bf16)", name,
+                dtype_names[options->storage]);
+    return false;
+}
+
+/* A plugin brings both number formats; in host memory bf16 is a layer above fp32. */
+ExecBackend *
+exec_backend_open_with(const char *name, const ExecBackendOptions *options, GError **error)
+{
+    g_return_val_if_fail(name != NULL, NULL);
+    if (!check_options(name, options, error))
+        return NULL;
+    const ExecDeviceKind *kind = exec_device_kind(name);
+    if (kind->plugin != NULL) {
+        const ExecDevicePlugin *plugin = device_plugin(kind, error);
+        return plugin == NULL ? NULL : plugin->open(options, error);
+    }
+    ExecBackend *backend = kind->open(options, error);
+    return backend == NULL || options->storage == DTYPE_FP32 ? backend
+                                                             : exec_backend_bf16_new(backend);
 }
 
 ExecBackend *

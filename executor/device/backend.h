@@ -1,5 +1,6 @@
 /*
- * executor/device/backend.h - ExecBackendOps: what a device kind must do, as a table of named slots.
+ * executor/device/backend.h - ExecBackendOps: what a device kind must do, as a table of named
+ * slots.
  *
  * A backend computes on tensors in its own memory; it knows no layers, ranks or schedules.  layer.c
  * composes layers from these slots, so every backend trains the same model; backend_reference.c
@@ -37,8 +38,8 @@
 
 G_BEGIN_DECLS
 
-#define EXEC_ERROR (exec_error_quark())
-GQuark exec_error_quark(void);
+/* The domain of the executor's errors: one name, so that the plugins' errors are of it too. */
+#define EXEC_ERROR g_quark_from_static_string("exec_error")
 
 typedef enum {
     EXEC_ERROR_MISSING,     /* a library, plugin or device is not there: exit status 6 */
@@ -177,7 +178,6 @@ typedef struct {
 } ExecAdamw;
 
 typedef struct {
-    const char *name;
     unsigned fuses; /* EXEC_FUSES_* */
 
     /* --- memory: 64-byte aligned, uninitialised; NULL with EXEC_ERROR_MEMORY naming @what --- */
@@ -323,26 +323,67 @@ struct ExecBackend {
 };
 
 typedef struct {
-    int device; /* number, for cuda */
+    int device; /* its number, where there are several of its kind */
     Dtype storage;
-    /* Ranks that share the device each get part @share of @n_shares of its multiprocessors; 0 and 0
-     * or 1: all.  Host backends have nothing to share out. */
+    /* Ranks that share a GPU each compute on part @share of @n_shares of its multiprocessors; with
+     * @n_shares 0 or 1 on all of them.  Backends in host memory ignore both. */
     int share, n_shares;
-    /* The simulator's peak of this rank: device backends take that much at once, and name it when
-     * memory runs out.  0: unknown. */
+    /* The peak of this rank's memory that the simulator predicts, 0 if it is unknown.  Backends of
+     * GPUs take that much when they are opened, and name it when memory runs out. */
     int64_t predicted_bytes;
-    /* Of this rank, for "reference"; 0 or 1: one.  Elsewhere ranks are the parallelism. */
+    /* Threads that compute for this rank, on kinds that have threads; 0 is 1. */
     int n_threads;
 } ExecBackendOptions;
 
-/* @name "reference", "cpu" or "cuda".  NULL on EXEC_ERROR_MISSING (or EXEC_ERROR_UNSUPPORTED: no
- * such name or storage): one sentence. */
+/* A kind of device: one row of the table in backend.c, which says all that other parts of the
+ * program have to know of it. */
+typedef struct {
+    const char *name;   /* as --device has it; NULL: there is no such kind */
+    const char *plugin; /* (nullable) computes on it (plugin.h); NULL: @open does */
+    /* Opens a backend that stores fp32 in host memory. */
+    ExecBackend *(*open)(const ExecBackendOptions *options, GError **error);
+    bool is_gpu;      /* has memory of its own, and every process takes another device */
+    bool has_graphs;  /* can launch the work of a whole op at once */
+    bool has_nccl;    /* NCCL carries its tensors */
+    bool has_threads; /* several threads may compute for one rank */
+} ExecDeviceKind;
+
+/* Returns: (borrowed) the row of @name; for an unknown name one whose name is NULL and whose flags
+ * are all false. */
+const ExecDeviceKind *exec_device_kind(const char *name);
+
+/* Returns: (borrowed) the names of all kinds, the usual one first, and NULL. */
+const char *const *exec_device_names(void);
+
+/*
+ * Opens a device of the kind @name.  NULL, with a sentence, on EXEC_ERROR_MISSING (a library,
+ * plugin or device is not there) or EXEC_ERROR_UNSUPPORTED (no such kind, or no such storage on
+ * it).
+ */
 ExecBackend *exec_backend_open_with(const char *name, const ExecBackendOptions *options,
                                     GError **error);
 
-/* How many devices of that kind there are: of processes on one machine each takes another.  -1 on
- * EXEC_ERROR_MISSING.  Host backends: 1. */
+/* How many devices of the kind this machine has; 1 for kinds in host memory.  -1 on
+ * EXEC_ERROR_MISSING. */
 int32_t exec_backend_n_devices(const char *name, GError **error);
+
+/* What a GPU and its software say about themselves; 0 or an empty text where they do not say. */
+typedef struct {
+    char name[128];       /* "NVIDIA H200" */
+    char driver_name[64]; /* "570.86.10" */
+    int driver, runtime;  /* CUDA versions, 12040 is 12.4 */
+    int64_t blas;         /* cuBLASLt's version, 130000 is 13.0.0 */
+    int capability;       /* 90 is 9.0 */
+    int n_devices;        /* on this machine */
+    int n_multiprocessors;
+    int64_t memory_bytes, l2_bytes;
+    double clock_hz, memory_clock_hz; /* the highest */
+    int memory_bus_bits;
+    double clock_now_hz, memory_clock_now_hz; /* at the call, by the driver's management library */
+} ExecDeviceInfo;
+
+/* Asks device number @device of a kind that is_gpu.  False on EXEC_ERROR_MISSING. */
+bool exec_device_info(const char *name, int device, ExecDeviceInfo *info, GError **error);
 
 /* A whole device. */
 ExecBackend *exec_backend_open(const char *name, int device, Dtype storage, GError **error);

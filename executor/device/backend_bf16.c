@@ -1,6 +1,6 @@
 /*
- * executor/device/backend_bf16.c - bf16 storage for any host backend: operands are widened to fp32, the
- * fp32 backend computes, what it wrote is rounded once.
+ * executor/device/backend_bf16.c - bf16 storage for any host backend: operands are widened to fp32,
+ * the fp32 backend computes, what it wrote is rounded once.
  *
  * So sums are those of fp32 and only what is stored loses bits, as on a device whose products
  * accumulate in fp32.  The point is exactness, not speed: processors without bf16 units gain
@@ -437,7 +437,6 @@ close_bf16(ExecBackend *backend)
 }
 
 static const ExecBackendOps ops = {
-    .name = "bf16",
     EXEC_HOST_MEMORY_SLOTS,
     EXEC_OWN_SLOTS,
     .to_storage = to_storage,

@@ -1,6 +1,6 @@
 /*
- * executor/device/backend_cpu.c - matrix products by OpenBLAS, attention as matrix products, and vector
- * loops for the rest (loops_cpu.c).
+ * executor/device/backend_cpu.c - matrix products by OpenBLAS, attention as matrix products, and
+ * vector loops for the rest (loops_cpu.c).
  *
  * Attention takes blocks of query rows against all keys up to the block's end: three products and
  * a softmax forward, five products backward, and the masked half is skipped but for the block's own
@@ -265,7 +265,6 @@ close_cpu(ExecBackend *backend)
 }
 
 static const ExecBackendOps ops = {
-    .name = "cpu",
     EXEC_HOST_MEMORY_SLOTS,
     EXEC_OWN_SLOTS,
     EXEC_HOST_FP32_SLOTS,
@@ -275,7 +274,7 @@ static const ExecBackendOps ops = {
 };
 
 ExecBackend *
-exec_backend_cpu_open(GError **error)
+exec_backend_cpu_open(const ExecBackendOptions *options, GError **error)
 {
     const ExecBlas *blas = exec_blas_open(error);
     if (blas == NULL)

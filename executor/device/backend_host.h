@@ -11,8 +11,8 @@
 G_BEGIN_DECLS
 
 /* In fp32 storage. */
-ExecBackend *exec_backend_reference_open(int n_threads, GError **error);
-ExecBackend *exec_backend_cpu_open(GError **error);
+ExecBackend *exec_backend_reference_open(const ExecBackendOptions *options, GError **error);
+ExecBackend *exec_backend_cpu_open(const ExecBackendOptions *options, GError **error);
 
 /* The same in bf16 storage: @inner (taken) computes on fp32 copies of the operands. */
 ExecBackend *exec_backend_bf16_new(ExecBackend *inner);

@@ -430,21 +430,17 @@ close_reference(ExecBackend *backend)
 }
 
 static const ExecBackendOps ops = {
-    .name = "reference",
-    EXEC_HOST_MEMORY_SLOTS,
-    EXEC_OWN_SLOTS,
-    EXEC_HOST_FP32_SLOTS,
-    .describe = describe,
-    .close = close_reference,
+    EXEC_HOST_MEMORY_SLOTS, EXEC_OWN_SLOTS,           EXEC_HOST_FP32_SLOTS,
+    .describe = describe,   .close = close_reference,
 };
 
 ExecBackend *
-exec_backend_reference_open(int threads, GError **error)
+exec_backend_reference_open(const ExecBackendOptions *options, GError **error)
 {
     ExecBackend *backend = g_new0(ExecBackend, 1);
     ReferenceState *state = g_new0(ReferenceState, 1);
 
-    state->n_threads = MAX(threads, 1);
+    state->n_threads = MAX(options->n_threads, 1);
     backend->state = state;
     backend->ops = &ops;
     return backend;

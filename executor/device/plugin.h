@@ -1,5 +1,6 @@
 /*
- * executor/device/plugin.h - parts of degas that need a large library of their own, opened on demand.
+ * executor/device/plugin.h - parts of degas that need a large library of their own, opened on
+ * demand.
  *
  * degas-cuda.so (CUDA, cuBLAS, and NCCL where a run wants it) and degas-mpi.so are never linked
  * into the program: loading them costs 130 ms and 2 ms at every start, and where a driver or a
@@ -19,12 +20,21 @@
 G_BEGIN_DECLS
 
 /* Raised when a struct that crosses the border changes. */
-#define EXEC_PLUGIN_ABI 7
+#define EXEC_PLUGIN_ABI 8
 
 /* Every plugin defines this once. */
 #define EXEC_PLUGIN_DEFINE_ABI                                                                     \
     extern const int degas_plugin_abi;                                                             \
     const int degas_plugin_abi = EXEC_PLUGIN_ABI;
+
+/* What the plugin of a kind of device exports, for backend.c: its device, their number, their
+ * facts; as the functions of backend.h. */
+#define EXEC_DEVICE_PLUGIN "exec_device_plugin"
+typedef struct {
+    ExecBackend *(*open)(const ExecBackendOptions *options, GError **error);
+    int32_t (*n_devices)(GError **error);
+    bool (*info)(int device, ExecDeviceInfo *info, GError **error);
+} ExecDevicePlugin;
 
 /*
  * Opens plugin @name ("cuda", "mpi") unless it is open and looks @symbol up; it stays open until

@@ -5,17 +5,6 @@
 
 #include "base/file.h"
 #include "base/host_steal.h"
-#include "executor/device/device_info.h"
-#include "executor/device/plugin.h"
-
-static bool
-ask_device(ExecDeviceInfo *info, GError **error)
-{
-    bool (*ask)(int, ExecDeviceInfo *, GError **) = NULL;
-
-    *(void **)&ask = exec_plugin_symbol("cuda", "exec_cuda_device_info", "device cuda", error);
-    return ask != NULL && ask(0, info, error);
-}
 
 /* --- data sheets --- */
 
@@ -173,11 +162,11 @@ exec_machine_init(ExecMachine *machine, const char *device, int64_t n_ranks, GEr
     ExecDeviceInfo info;
 
     *machine = (ExecMachine){0};
-    if (!g_str_equal(device, "cuda")) {
+    if (!exec_device_kind(device)->is_gpu) {
         machine->profile = profile_load("local-cpu", error);
         return machine->profile != NULL;
     }
-    if (!ask_device(&info, error))
+    if (!exec_device_info(device, 0, &info, error))
         return false;
     machine->profile = describe_gpu(&info, n_ranks);
     machine->flush_bytes = FLUSH_CACHES * info.l2_bytes;
@@ -219,7 +208,7 @@ exec_machine_describe(const char *device, const ExecBackend *backend)
 {
     ExecDeviceInfo info;
 
-    if (!g_str_equal(device, "cuda") || !ask_device(&info, NULL))
+    if (!exec_device_kind(device)->is_gpu || !exec_device_info(device, 0, &info, NULL))
         return describe_host(backend);
     g_autofree char *what = exec_backend_describe(backend);
     g_autoptr(GString) text = g_string_new(what);

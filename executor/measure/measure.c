@@ -12,7 +12,7 @@
 #include "executor/measure/partial.h"
 #include "executor/measure/rank.h"
 #include "executor/measure/tiny.h"
-#include "executor/transport/thread_clock.h"
+#include "executor/device/clock.h"
 #include "profiles/cost/measured.h"
 
 /* What is there is written at most so often. */

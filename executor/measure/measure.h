@@ -3,7 +3,7 @@
  * messages and collectives on this machine with the executor's own code, and writes them into a
  * Profile.
  *
- * On CPUs timings during which others had the core are set aside (thread_clock.h), and told.
+ * On CPUs timings during which others had the core are set aside (clock.h), and told.
  *
  * Times with as many ranks busy at once as the plan will have, so that shared caches, memory and
  * clocks are in the numbers.  Warmed up; on the device's own clock; medians with 10th and 90th

@@ -19,7 +19,7 @@
 bool
 exec_measure_is_gpu(const ExecMeasureOptions *o)
 {
-    return g_str_equal(o->device, "cuda");
+    return exec_device_kind(o->device)->is_gpu;
 }
 
 void

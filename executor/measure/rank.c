@@ -1,6 +1,6 @@
 #include "executor/measure/rank.h"
 
-#include "executor/transport/thread_clock.h"
+#include "executor/device/clock.h"
 
 bool
 exec_measure_goes_on(const ExecMeasureRank *rank, GError **error)

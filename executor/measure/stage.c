@@ -1,6 +1,6 @@
 #include "executor/measure/rank.h"
 
-#include "executor/transport/thread_clock.h"
+#include "executor/device/clock.h"
 
 /* Micro-batches in flight while timing: as a pipeline does, backward does not meet the activations
  * of the forward just before, still in the cache. */

@@ -8,8 +8,9 @@
 #include <sys/prctl.h>
 #include <time.h>
 
-#include "executor/mpi/state.h"
+#include "executor/device/clock.h"
 #include "executor/device/plugin.h"
+#include "executor/mpi/state.h"
 
 EXEC_PLUGIN_DEFINE_ABI
 
@@ -29,15 +30,6 @@ mpi_failed(const char *call, int code, GError **error)
     g_set_error(error, EXEC_ERROR, EXEC_ERROR_FAILED, "%.*s: %s", (int)strcspn(call, "("), call,
                 text);
     return false;
-}
-
-static int64_t
-now_ns(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
 /* --- pieces --- */
@@ -134,10 +126,10 @@ mpi_wait(ExecTransport *transport, MPI_Request *request, int32_t peer, MPI_Statu
     TRY_MPI(MPI_Test(request, &done, status));
     if (done)
         return true;
-    const int64_t begin = now_ns();
+    const int64_t begin = exec_now_ns();
     atomic_store(&state->waiting_for, peer);
     while (!done) {
-        const int64_t waited = now_ns() - begin;
+        const int64_t waited = exec_now_ns() - begin;
         if (waited > YIELD_NS)
             nanosleep(&pause, NULL);
         else if (waited > SPIN_NS)
@@ -146,7 +138,7 @@ mpi_wait(ExecTransport *transport, MPI_Request *request, int32_t peer, MPI_Statu
             return false;
         TRY_MPI(MPI_Test(request, &done, status));
     }
-    transport->waited_ns = now_ns() - begin;
+    transport->waited_ns = exec_now_ns() - begin;
     atomic_store(&state->waited_until_ns, begin + transport->waited_ns);
     atomic_store(&state->waiting_for, EXEC_NOT_WAITING);
     return true;

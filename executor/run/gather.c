@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "executor/device/pool.h"
+#include "executor/device/clock.h"
 #include "executor/watch/watch_wire.h"
 
 /* Every message of a step has been received when these are sent, so any tag is free. */

@@ -46,7 +46,8 @@ wrap_transport(ExecRank *rank, GError **error)
         .machine = machine,
         .timeout_ns = units_ns_from_s(shared->o.timeout_s),
     };
-    rank->nccl = exec_plugin_symbol("cuda", EXEC_NCCL_PLUGIN, "transport nccl", error);
+    rank->nccl = exec_plugin_symbol(exec_device_kind(shared->device)->plugin, EXEC_NCCL_PLUGIN,
+                                    "transport nccl", error);
     if (rank->nccl == NULL)
         return false;
     if (!rank->nccl->open(&rank->host_transport, rank->backend, &options, &rank->transport, error))

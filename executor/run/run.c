@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "executor/device/pool.h"
+#include "executor/device/clock.h"
 #include "executor/device/plugin.h"
 #include "executor/run/rank.h"
 #include "executor/run/run_watch.h"
@@ -158,18 +158,20 @@ collect(ExecShared *shared, bool all_ended, ExecRunResult *result, GError **erro
 static bool
 check_nccl(const ExecRunOptions *options, GError **error)
 {
-    if (!g_str_equal(options->device, "cuda")) {
+    const ExecDeviceKind *kind = exec_device_kind(options->device);
+
+    if (!kind->has_nccl) {
         g_autofree char *shown = text_escape(options->device, 64);
         g_set_error(error, EXEC_ERROR, EXEC_ERROR_UNSUPPORTED,
                     "transport nccl: device %s: NCCL is for --device cuda", shown);
         return false;
     }
     const ExecNcclPlugin *plugin =
-        exec_plugin_symbol("cuda", EXEC_NCCL_PLUGIN, "transport nccl", error);
+        exec_plugin_symbol(kind->plugin, EXEC_NCCL_PLUGIN, "transport nccl", error);
     if (plugin == NULL || !plugin->check(error))
         return false;
     return options->without_mpi
-               ? exec_backend_n_devices("cuda", error) >= 0
+               ? exec_backend_n_devices(kind->name, error) >= 0
                : exec_plugin_symbol("mpi", EXEC_MPI_PLUGIN, "transport nccl", error) != NULL;
 }
 
@@ -220,7 +222,7 @@ has_result(const ExecShared *shared)
 static void
 set_environment(const ExecRunOptions *options)
 {
-    if (!g_str_equal(options->device, "cuda"))
+    if (!exec_device_kind(options->device)->is_gpu)
         return;
     /* Streams that share one of CUDA's 8 queues wait for each other: a message that waits for its
      * sender would hold up the layers. */
@@ -236,7 +238,7 @@ static bool
 open_backend(const ExecRunOptions *options, ExecBackend **backend, GError **error)
 {
     set_environment(options);
-    if (g_str_equal(options->device, "cuda") && !g_str_equal(options->transport, "local"))
+    if (exec_device_kind(options->device)->is_gpu && !g_str_equal(options->transport, "local"))
         return true;
     *backend = exec_backend_open(options->device, 0, options->plan->dtype, error);
     if (*backend == NULL)

@@ -3,7 +3,7 @@
 #include "base/units.h"
 #include "executor/watch/launch.h"
 #include "executor/watch/member.h"
-#include "executor/device/pool.h"
+#include "executor/device/clock.h"
 #include "executor/watch/watch.h"
 
 /* How long ranks that were told to stop may take before they are left behind. */

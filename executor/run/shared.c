@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "base/text.h"
-#include "executor/device/pool.h"
+#include "executor/device/clock.h"
 
 static bool
 alloc_steps(ExecShared *shared, GError **error)

@@ -1,7 +1,7 @@
 /*
  * executor/transport/samples.h - the profiler's collection: many timings per row, then medians.
  *
- * A timing during which the thread did not have its core (thread_clock.h) is not the row's time: it
+ * A timing during which the thread did not have its core (clock.h) is not the row's time: it
  * is set aside, and counts only where the row has no other.
  *
  * Private to executor/measure*.c.  Thread-safe: ranks add at once.

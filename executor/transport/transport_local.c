@@ -6,9 +6,9 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/units.h"
+#include "executor/device/clock.h"
 #include "executor/transport/collective.h"
 #include "executor/transport/mailbox.h"
 
@@ -26,15 +26,6 @@ struct ExecLocalHub {
     char *reason;         /* (owned) set before aborted */
     ExecHubRemote remote; /* send == NULL: all ranks are here */
 };
-
-static int64_t
-now_ns(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
 
 int32_t
 exec_n_cores(void)
@@ -141,7 +132,7 @@ static void
 spin(ExecLocalHub *hub, ExecMailbox *box, int64_t seen, int64_t until_ns)
 {
     while (atomic_load(&box->n_changes) == seen && !atomic_load(&hub->aborted) &&
-           now_ns() < until_ns) {
+           exec_now_ns() < until_ns) {
 #if defined(__x86_64__)
         __builtin_ia32_pause();
 #endif
@@ -156,7 +147,7 @@ sleep_until_change(ExecLocalHub *hub, ExecMailbox *box, int64_t deadline_ns)
     int64_t pause_us = 20000;
 
     if (hub->timeout_ns > 0)
-        pause_us = CLAMP((deadline_ns - now_ns()) / 1000 + 1, 1, pause_us);
+        pause_us = CLAMP((deadline_ns - exec_now_ns()) / 1000 + 1, 1, pause_us);
     exec_mailbox_sleep(box, g_get_monotonic_time() + pause_us);
 }
 
@@ -178,12 +169,12 @@ wait_until(ExecTransport *transport, WaitsFor waits_for, void *what, GError **er
         g_mutex_unlock(&box->mutex);
         return true;
     }
-    const int64_t begin = now_ns(), deadline = begin + hub->timeout_ns;
+    const int64_t begin = exec_now_ns(), deadline = begin + hub->timeout_ns;
     const int64_t spin_until = begin + hub->spin_ns;
     atomic_store(&box->waiting_for, peer);
     while ((peer = waits_for(box, what)) != EXEC_NOT_WAITING && !atomic_load(&hub->aborted)) {
         const int64_t seen = atomic_load(&box->n_changes);
-        const int64_t now = now_ns();
+        const int64_t now = exec_now_ns();
         if (hub->timeout_ns > 0 && now >= deadline)
             break;
         if (now < spin_until) {
@@ -195,7 +186,7 @@ wait_until(ExecTransport *transport, WaitsFor waits_for, void *what, GError **er
         }
     }
     g_mutex_unlock(&box->mutex);
-    transport->waited_ns = now_ns() - begin;
+    transport->waited_ns = exec_now_ns() - begin;
     atomic_store(&box->waited_until_ns, begin + transport->waited_ns);
     atomic_store(&box->waiting_for, EXEC_NOT_WAITING);
     if (peer != EXEC_NOT_WAITING && exec_local_hub_check(hub, error))

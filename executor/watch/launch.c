@@ -7,7 +7,7 @@
 
 #include "executor/watch/keeper.h"
 #include "executor/watch/mpirun.h"
-#include "executor/device/pool.h"
+#include "executor/device/clock.h"
 #include "executor/watch/watcher.h"
 
 /* Ranks that were told to end, before they are killed. */

@@ -10,7 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "executor/device/pool.h"
+#include "executor/device/clock.h"
 #include "executor/watch/proc.h"
 
 /* Of one address; a host may list some that lead nowhere from here. */

@@ -13,7 +13,7 @@
 
 #include "base/text.h"
 #include "executor/device/plugin.h"
-#include "executor/device/pool.h"
+#include "executor/device/clock.h"
 #include "executor/mpi/transport_mpi.h"
 #include "executor/watch/watch_wire.h"
 

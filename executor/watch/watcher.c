@@ -6,7 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "executor/device/pool.h"
+#include "executor/device/clock.h"
 #include "executor/transport/transport.h"
 #include "executor/watch/watcher_listen.h"
 #include "executor/watch/watcher_state.h"

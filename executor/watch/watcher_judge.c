@@ -1,6 +1,6 @@
 /* What is wrong with the ranks of a run: watcher.h. */
 #include "base/units.h"
-#include "executor/device/pool.h"
+#include "executor/device/clock.h"
 #include "executor/watch/watch.h"
 #include "executor/watch/watcher_state.h"
 

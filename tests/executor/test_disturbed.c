@@ -1,6 +1,5 @@
-/* Tests of what becomes of timings during which others had the core: executor/transport/thread_clock.h,
+/* Tests of what becomes of timings during which others had the core: executor/device/clock.h,
  * samples.h, measure_rank.h, measure_machine.h, and a profile beside a busy thread. */
-#include "executor/transport/thread_clock.h"
 
 #include <math.h>
 #include <sched.h>
