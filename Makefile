@@ -98,7 +98,8 @@ demo: packages
 test: packages
 	@$(MAKE) --no-print-directory run-tests
 
-run-tests: all $(TEST_PROGRAMS) $(EMULATED)
+# What tests of the command line run too is built before them: no two of them build at once.
+run-tests: all $(TEST_PROGRAMS) $(BENCHES) $(B)/tests/bench/gauge_cores $(EMULATED)
 	@scripts/run_tests.sh $(TEST_PROGRAMS) $(sort $(wildcard tests/lint/test_*.sh tests/cli/test_*.sh))
 
 # The executor's dimensions in 2000 random combinations; `make test` has 240 of them.  Then peaks of

@@ -1,5 +1,6 @@
 #!/bin/sh
 # scripts/gpu_check.sh: whole on an emulated GPU, from a bundle; and where it cannot run.
+# Test runner: first.
 . tests/cli/tap.sh
 
 build=$(dirname "$(readlink -f "$DEGAS")")

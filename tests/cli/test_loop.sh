@@ -2,6 +2,7 @@
 # scripts/loop.sh writes its page, repeats what was disturbed, and refuses a priority that steps feel and ops do not.
 # The gauge that it compares the machine's speed by.
 # Run from the repository's root.
+# Test runner: alone: it compares measured times.
 . tests/cli/tap.sh
 make -s build/release/tests/bench/gauge_cores >"$W/err" 2>&1
 report $? "the gauge builds" "$(cat "$W/err")"

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Peaks of memory: what every rank of degas run held at most, beside what the simulator predicts for it.
 # With LONG=1 (make test-long): every family, what it recomputes and each stage of ZeRO.
+# Test runner: first.
 # shellcheck source=tests/cli/tap.sh
 . tests/cli/tap.sh
 

@@ -2,6 +2,7 @@
 # degas run --transport nccl on emulated GPUs with a fake NCCL (tests/executor/fake_nccl.c): ranks
 # are processes, started by degas itself or by mpirun; whole models have the gradients of a single
 # device; whatever goes wrong with NCCL is one message and leaves no process behind.
+# Test runner: first.
 # shellcheck source=tests/cli/tap.sh
 . tests/cli/tap.sh
 

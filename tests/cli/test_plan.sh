@@ -1,5 +1,6 @@
 #!/bin/sh
 # degas plan: the file's keys, what is fixed stays fixed, determinism, infeasible requests.
+# Test runner: first.
 . tests/cli/tap.sh
 
 job="gpt3-13b dgx-a100-80g --gpus 16 --global-batch 32"

@@ -1,6 +1,7 @@
 #!/bin/sh
 # degas profile --device cuda on a machine with several GPUs (emulated, with a fake NCCL): messages and collectives
 # between them, how they are priced, and what happens when one rank fails; on one GPU it says why there are none.
+# Test runner: first.
 # shellcheck source=tests/cli/tap.sh
 . tests/cli/tap.sh
 

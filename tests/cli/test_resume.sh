@@ -1,6 +1,7 @@
 #!/bin/sh
 # Checkpoints of degas run: killed and resumed with the same bits, resumed with other degrees, damaged,
 # on a full disk, in a folder that another run uses.
+# Test runner: first.
 # shellcheck source=tests/cli/tap.sh
 . tests/cli/tap.sh
 # shellcheck source=tests/cli/mpi.sh

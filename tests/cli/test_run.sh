@@ -1,6 +1,7 @@
 #!/bin/sh
 # degas profile and degas run: a small model measured, planned, trained, laid beside its prediction.
 # Timings are not judged here (the machine may be busy), only that numbers agree with each other.
+# Test runner: first.
 . tests/cli/tap.sh
 
 cat >"$W/tiny.json" <<'END'

@@ -1,5 +1,6 @@
 /* Tests of ZeRO 3 ahead of use on an emulated GPU: weights that become whole in the device's second
- * queue, from other copies or from the host. */
+ * queue, from other copies or from the host.
+ * Test runner: first. */
 #include <string.h>
 
 #include "executor/device/plugin.h"

@@ -1,5 +1,6 @@
 /* Tests of what becomes of timings during which others had the core: executor/device/clock.h,
- * samples.h, measure_rank.h, measure_machine.h, and a profile beside a busy thread. */
+ * samples.h, measure_rank.h, measure_machine.h, and a profile beside a busy thread.
+ * Test runner: alone: other processes are what it looks for. */
 
 #include <math.h>
 #include <sched.h>

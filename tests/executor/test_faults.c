@@ -1,6 +1,6 @@
 /* Tests of executor/run/run.h: a rank that fails or hangs, hostile data, and what is refused by
  * name.
- */
+ * Test runner: alone: how soon a fault is reported is measured. */
 #include "executor/run/run.h"
 
 #include <stdatomic.h>

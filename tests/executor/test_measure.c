@@ -1,5 +1,6 @@
 /* Tests of executor/measure/measure.h and samples.h: what a profile holds and that it describes runs.  That
- * predictions from it meet measured steps is shown end to end, not by timing inside a test. */
+ * predictions from it meet measured steps is shown end to end, not by timing inside a test.
+ * Test runner: alone: it measures times. */
 #include "executor/measure/measure.h"
 #include "executor/transport/transport.h"
 

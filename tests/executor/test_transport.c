@@ -1,4 +1,5 @@
-/* Tests of executor/transport/transport.h (local): barrier, messages, time limits, abort. */
+/* Tests of executor/transport/transport.h (local): barrier, messages, time limits, abort.
+ * Test runner: alone: it measures times. */
 #include "executor/transport/transport.h"
 
 #include <stdatomic.h>

@@ -1,4 +1,5 @@
-/* Tests of executor/measure/variation.h: what varies in made-up timings is found again. */
+/* Tests of executor/measure/variation.h: what varies in made-up timings is found again.
+ * Test runner: alone: it measures times. */
 #include "executor/measure/variation.h"
 
 #include <math.h>

@@ -1,5 +1,6 @@
 /* Tests of executor/watch/watcher.h with ranks that are connections of this process: those that do not
- * come are counted. */
+ * come are counted.
+ * Test runner: alone: silent ranks are told from slow ones by time. */
 #include "executor/watch/watcher.h"
 
 #include "executor/watch/member.h"

@@ -1,6 +1,7 @@
 #!/bin/sh
 # TAP: the rules of the house that need nothing but a compiler, and that the rules are watched.
 # usage: test_house.sh   (from anywhere)
+# Test runner: first.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 n=0

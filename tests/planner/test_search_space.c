@@ -1,6 +1,6 @@
 /*
  * Tests of planner/search.h against full enumeration of small problems.
- */
+ * Test runner: first. */
 #include "planner/bounds/plan_bound.h"
 #include "planner/partition/partition.h"
 #include "planner/bounds/sketch.h"
