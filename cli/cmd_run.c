@@ -11,6 +11,7 @@
 #include "cli/run_options.h"
 #include "cli/run_processes.h"
 #include "cli/run_report.h"
+#include "executor/transport/transport.h"
 #include "profiles/cost/measured.h"
 
 /* Iterations with times that vary. */
@@ -185,7 +186,7 @@ static int
 execute(Run *run, Options *options, Progress *progress, GError **error)
 {
     const char *path = options_argument(options, 0);
-    const bool in_processes = !g_str_equal(run->exec.transport, "local");
+    const bool in_processes = exec_transport_kind(run->exec.transport)->in_processes;
 
     run->exec.stop = interrupt_watch();
     if (isatty(STDERR_FILENO)) {
@@ -222,7 +223,7 @@ run(Options *options, GError **error)
 
     if (!run_options_read(options, &one.exec, error))
         return -1;
-    if (!g_str_equal(one.exec.transport, "local") && g_str_equal(path, "-")) {
+    if (exec_transport_kind(one.exec.transport)->in_processes && g_str_equal(path, "-")) {
         g_set_error(error, CMD_ERROR, CMD_ERROR_USAGE,
                     "run: --transport %s: every rank reads the plan: give a file, not -",
                     one.exec.transport);

@@ -1,4 +1,5 @@
 #include "cli/run_options.h"
+#include "executor/transport/transport.h"
 
 #include <math.h>
 
@@ -62,7 +63,7 @@ bool
 run_options_read(Options *options, ExecRunOptions *exec, GError **error)
 {
     const char *const *devices = exec_device_names();
-    static const char *const transports[] = {"local", "mpi", "nccl", NULL};
+    const char *const *transports = exec_transport_names();
 
     *exec = (ExecRunOptions){
         .n_steps = options_int64(options, "steps", 1, 1000000, 10),
@@ -83,9 +84,10 @@ run_options_read(Options *options, ExecRunOptions *exec, GError **error)
         .want_trace = true,
     };
     const ExecDeviceKind *kind = exec_device_kind(exec->device);
+    const ExecTransportKind *transport = exec_transport_kind(exec->transport);
     if (exec->n_threads > 1 && !kind->has_threads)
         options_fail(options, "threads", "needs --device reference; on others ranks compute apart");
-    if (options_has(options, "hosts") && g_str_equal(exec->transport, "local"))
+    if (options_has(options, "hosts") && !transport->in_processes)
         options_fail(options, "hosts", "needs --transport mpi or nccl");
     if (exec->graphs && !kind->has_graphs)
         options_fail(options, "graphs", "needs --device cuda");
@@ -93,7 +95,7 @@ run_options_read(Options *options, ExecRunOptions *exec, GError **error)
         options_fail(options, "verify", "is of the router's choices, not of --balance-experts");
     if (exec->balance_experts && options_has(options, "checkpoint"))
         options_fail(options, "checkpoint", "what --balance-experts trains is worth nothing");
-    if (g_str_equal(exec->transport, "nccl") && !kind->has_nccl)
+    if (transport->is_nccl && !kind->has_nccl)
         options_fail(options, "transport", "nccl needs --device cuda");
     if (options_has(options, "timeout") && exec->timeout_s <= 0.0)
         options_fail(options, "timeout", "expected more than no time");

@@ -6,6 +6,7 @@
 
 #include "cli/request/command.h"
 #include "cli/request/output.h"
+#include "executor/transport/transport.h"
 #include "executor/watch/launch.h"
 #include "executor/watch/watch_wire.h"
 
@@ -111,7 +112,7 @@ run_processes_begin(ExecRunOptions *exec, const RunProcessesOptions *options, ch
     if (job_rank.role == EXEC_ROLE_STARTER)
         return start_ranks(error);
     /* On one machine NCCL needs nobody to start its ranks but us. */
-    exec->without_mpi = g_str_equal(exec->transport, "nccl") && options->hosts == NULL &&
+    exec->without_mpi = exec_transport_kind(exec->transport)->is_nccl && options->hosts == NULL &&
                         (job_rank.role == EXEC_ROLE_ALONE || secret != NULL);
     if (job_rank.role == EXEC_ROLE_ALONE)
         return launch(exec, options, error);

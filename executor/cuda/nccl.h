@@ -1,165 +1,63 @@
 /*
- * executor/cuda/nccl.h - what the files of the nccl transport share; see transport_nccl.h.
+ * executor/cuda/nccl.h - ExecTransportOps over NCCL: the ranks are processes, each with a GPU
+ * of its own.  Part of the plugin degas-cuda.so: exec_plugin_symbol("cuda", EXEC_NCCL_PLUGIN) is an
+ * ExecNcclPlugin.  NCCL itself (libnccl.so.2, 2.18 or newer) is opened when a run asks for it.
  *
- * What is used of NCCL's interface is declared here, for a build that needs no nccl.h: the library
- * is opened at run time, and its C interface has kept these since 2.18 (tests/executor/fake_nccl.c
- * compares them with nccl.h where there is one).
+ * Wraps a transport for host memory, MPI's or peers.h's, over which the ranks agree on
+ * communicators.
  *
- * Private to the CUDA plugin.
+ *   collectives  on a communicator per group (tp, cp, ep, copies of parameters), in the order of
+ *                the backend's own stream; their order of additions is NCCL's: the same for equal
+ *                runs, another than that of `local`
+ *   messages     on a communicator per direction of every pair of neighbours, with a stream of its
+ *                own: a send that waits for its receiver holds up nothing else.  Sent from a copy;
+ *                received into a copy as soon as the sender has announced it (tag and length, over
+ *                the host transport): a schedule's ranks may want messages in another order than
+ *                they were sent, and NCCL has no tags
+ *   barrier      waits for the device, then the host transport's
+ *
+ * Communicators do not block: every call is followed until NCCL has done it, and while the host
+ * waits for the device it asks them for asynchronous errors.  After an error or abort() all of
+ * this rank's communicators are aborted, so that its stream ends.  A rank that only hears from NCCL
+ * that another one is gone waits a moment for the watcher (watcher.h) to say which and why.
+ *
+ * One endpoint per process; all calls from the thread that opened it, but for the slots that any
+ * thread may ask, and abort().
+ *
+ * Private to executor/.
  */
 #ifndef EXECUTOR_CUDA_NCCL_H
 #define EXECUTOR_CUDA_NCCL_H
 
-#include <limits.h>
-#include <stdatomic.h>
-
-#include "executor/cuda/state.h"
-#include "executor/cuda/transport_nccl.h"
+#include "executor/transport/transport.h"
 
 G_BEGIN_DECLS
 
-/* --- NCCL's --- */
-
-typedef enum {
-    EXEC_NCCL_SUCCESS = 0,
-    EXEC_NCCL_SYSTEM_ERROR = 2,
-    EXEC_NCCL_REMOTE_ERROR = 6,
-    EXEC_NCCL_IN_PROGRESS = 7,
-} ExecNcclResult;
-
-enum {
-    EXEC_NCCL_UINT8 = 1,
-    EXEC_NCCL_FLOAT32 = 7,
-    EXEC_NCCL_BFLOAT16 = 9,
-};
-
-enum {
-    EXEC_NCCL_SUM = 0,
-};
+#define EXEC_NCCL_PLUGIN "exec_nccl_plugin"
 
 typedef struct {
-    char bytes[128];
-} ExecNcclId;
-
-/* ncclConfig_t as of 2.18; newer ones read as much as it has. */
-typedef struct {
-    size_t size;
-    unsigned magic, version;
-    int blocking, cga_cluster_size, min_ctas, max_ctas;
-    const char *net_name;
-    int split_share;
-} ExecNcclConfig;
-
-#define EXEC_NCCL_MAGIC 0xcafebeefu
-#define EXEC_NCCL_VERSION 21800 /* of the interface above, and the lowest */
-#define EXEC_NCCL_UNDEFINED INT_MIN
-
-typedef void *ExecNcclHandle; /* ncclComm_t */
-
-/* The functions, by their names without "nccl". */
-typedef struct {
-    int (*GetVersion)(int *version);
-    int (*GetUniqueId)(ExecNcclId *id);
-    int (*CommInitRankConfig)(ExecNcclHandle *comm, int n, ExecNcclId id, int rank,
-                              ExecNcclConfig *config);
-    int (*CommFinalize)(ExecNcclHandle comm);
-    int (*CommDestroy)(ExecNcclHandle comm);
-    int (*CommAbort)(ExecNcclHandle comm);
-    int (*CommGetAsyncError)(ExecNcclHandle comm, int *error);
-    const char *(*GetErrorString)(int result);
-    const char *(*GetLastError)(ExecNcclHandle comm);
-    int (*AllReduce)(const void *from, void *to, size_t n, int type, int op, ExecNcclHandle comm,
-                     cudaStream_t stream);
-    int (*ReduceScatter)(const void *from, void *to, size_t n_each, int type, int op,
-                         ExecNcclHandle comm, cudaStream_t stream);
-    int (*AllGather)(const void *from, void *to, size_t n_each, int type, ExecNcclHandle comm,
-                     cudaStream_t stream);
-    int (*Broadcast)(const void *from, void *to, size_t n, int type, int root, ExecNcclHandle comm,
-                     cudaStream_t stream);
-    int (*Send)(const void *from, size_t n, int type, int to, ExecNcclHandle comm,
-                cudaStream_t stream);
-    int (*Recv)(void *to, size_t n, int type, int from, ExecNcclHandle comm, cudaStream_t stream);
-    int (*GroupStart)(void);
-    int (*GroupEnd)(void);
-    int version;
-} ExecNccl;
-
-/* --- cuda_nccl_library.c --- */
-
-/* (borrowed, for ever) NULL on EXEC_ERROR_MISSING: one sentence. */
-const ExecNccl *exec_nccl_library(GError **error);
-
-/* "2.28.9" of 22809 */
-char *exec_nccl_version_text(int version);
-
-/* --- cuda_nccl_comm.c: communicators, and following what they do --- */
+    /* Equal for ranks of one machine: exec_watch_machine(). */
+    const char *machine;
+    int64_t timeout_ns; /* for all members of a group to meet; 0: 60 s */
+} ExecNcclOptions;
 
 typedef struct {
-    ExecNcclHandle handle;
-    int32_t *ranks; /* (owned) */
-    int32_t n, index;
-    ExecMeeting what;    /* one for each: what is queued apart must not wait for each other */
-    cudaStream_t stream; /* of messages (owned); else the backend's, or its one aside */
-} ExecNcclComm;
-
-/* A message that is here or on its way. */
-typedef struct {
-    int32_t from;
-    int64_t tag, n_bytes;
-    void *memory;
-    cudaEvent_t arrived; /* (owned) */
-} ExecNcclLetter;
-
-typedef struct {
-    const ExecNccl *nccl;
-    ExecTransport *host;
-    ExecBackend *backend;
-    int32_t rank;
-    int64_t meet_ns;
-    GPtrArray *comms;    /* of ExecNcclComm */
-    GArray *letters;     /* of ExecNcclLetter */
-    cudaEvent_t written; /* (owned) a copy to send is complete; used again at once */
-    bool broken;         /* communicators are aborted */
-    atomic_bool waits;   /* for the device or NCCL */
-    atomic_int_fast64_t waited_until_ns;
-    GThread *poller; /* asks for asynchronous errors, whatever the host is doing */
-    GMutex mutex;    /* of the list of communicators and of their handles, and: */
-    GCond ends;
-    bool closing;
-    char *reason; /* (owned) set before aborted */
-    atomic_bool aborted;
-} ExecNcclState;
-
-/* The communicator of these ranks, made at their first meeting: all members must come. NULL with an
- * error. */
-ExecNcclComm *exec_nccl_comm(ExecNcclState *state, const ExecGroup *group, ExecMeeting what,
-                             GError **error);
-
-/* After a call that returned @result: until NCCL has done it.  @call names it in errors.  Its work
- * is then in the stream, not done. */
-bool exec_nccl_follow(ExecNcclState *state, const ExecNcclComm *comm, int result, const char *call,
-                      GError **error);
-
-/* From any thread: every wait of this process fails; the first reason is kept. */
-void exec_nccl_abort(ExecNcclState *state, const char *reason);
-
-/* Whether the run may go on: false, and the communicators are aborted, after exec_nccl_abort(). */
-bool exec_nccl_is_going(ExecNcclState *state, GError **error);
-
-/* The poller's thread. */
-gpointer exec_nccl_poll_main(gpointer state);
-
-/* ExecCudaWatch's look: that the host waits, or no longer; and exec_nccl_is_going(). */
-bool exec_nccl_look(void *state, bool waits, GError **error);
-
-/* Ends the communicators with all other members. */
-bool exec_nccl_finish(ExecNcclState *state, GError **error);
-/* Aborts what has not been finished, and frees. */
-void exec_nccl_clear_comms(ExecNcclState *state);
-
-/* --- cuda_nccl_transport.c --- */
-
-extern const ExecTransportOps exec_nccl_ops;
+    /* False with EXEC_ERROR_MISSING: no NCCL, or one too old. */
+    bool (*check)(GError **error);
+    /*
+     * @host, @backend  (borrowed) of the same rank; outlive the endpoint.
+     * EXEC_ERROR_UNSUPPORTED, on all ranks, when two of them have the same device of a machine or
+     * different versions of NCCL.
+     */
+    bool (*open)(ExecTransport *host, ExecBackend *backend, const ExecNcclOptions *options,
+                 ExecTransport *transport, GError **error);
+    /* Returns: (owned) "NCCL 2.28.9"; after check(). */
+    char *(*describe)(void);
+    /* Ends what is under way, together with all other ranks. */
+    bool (*close)(ExecTransport *transport, GError **error);
+    /* After close(), or instead of it when something has failed: aborts. */
+    void (*free)(ExecTransport *transport);
+} ExecNcclPlugin;
 
 G_END_DECLS
 

@@ -1,4 +1,4 @@
-#include "executor/cuda/nccl.h"
+#include "executor/cuda/nccl_comm.h"
 
 #include <dlfcn.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* The plugin's part of transport_nccl.h: opening and closing an endpoint. */
-#include "executor/cuda/nccl.h"
+#include "executor/cuda/nccl_comm.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* The slots of transport_nccl.h. */
-#include "executor/cuda/nccl.h"
+#include "executor/cuda/nccl_comm.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "executor/device/reference_attention.h"
-#include "executor/device/share_out.h"
+#include "executor/device/cores.h"
 #include "executor/device/vector.h"
 
 /* ExecBackend.state. */

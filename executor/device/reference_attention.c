@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-#include "executor/device/share_out.h"
+#include "executor/device/cores.h"
 
 /* Where head @h of row @t of sequence @b begins in q, out and their gradients. */
 static inline int64_t

@@ -1,4 +1,5 @@
 #include "executor/measure/interference.h"
+#include "executor/device/cores.h"
 #include "executor/transport/samples.h"
 
 #include <stdlib.h>

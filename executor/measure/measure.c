@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "base/host_steal.h"
+#include "executor/device/cores.h"
 #include "executor/measure/budget.h"
 #include "executor/transport/measured_collectives.h"
 #include "executor/measure/interference.h"

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "executor/device/cores.h"
 #include "executor/measure/rank.h"
 #include "executor/run/run.h"
 

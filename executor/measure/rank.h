@@ -13,9 +13,10 @@
 #include "executor/measure/budget.h"
 #include "executor/measure/grid.h"
 #include "executor/measure/kinds.h"
+#include "executor/transport/local.h"
 #include "executor/transport/samples.h"
 #include "executor/model/stage.h"
-#include "executor/transport/transport_device.h"
+#include "executor/transport/device.h"
 #include "executor/measure/variation.h"
 #include "schedule/plan.h"
 

@@ -1,5 +1,5 @@
-/* executor/mpi/transport.c - the plugin degas-mpi.so; see executor/mpi/transport_mpi.h. */
-#include "executor/mpi/transport_mpi.h"
+/* executor/mpi/transport.c - the plugin degas-mpi.so; see executor/mpi/transport.h. */
+#include "executor/mpi/transport.h"
 
 #include <limits.h>
 #include <sched.h>

@@ -17,6 +17,7 @@
 #include "executor/run/checkpoint.h"
 #include "executor/run/data.h"
 #include "executor/run/run.h"
+#include "executor/transport/local.h"
 #include "executor/transport/transport.h"
 
 G_BEGIN_DECLS

@@ -8,8 +8,8 @@
 #include "executor/transport/measured_collectives.h"
 #include "executor/device/plugin.h"
 #include "executor/run/rank_state.h"
-#include "executor/mpi/transport_mpi.h"
-#include "executor/transport/transport_peers.h"
+#include "executor/mpi/transport.h"
+#include "executor/transport/peers.h"
 
 /* --- the transport --- */
 

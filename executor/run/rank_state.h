@@ -8,8 +8,8 @@
 
 #include "executor/run/rank.h"
 #include "executor/model/stage.h"
-#include "executor/transport/transport_device.h"
-#include "executor/cuda/transport_nccl.h"
+#include "executor/transport/device.h"
+#include "executor/cuda/nccl.h"
 
 G_BEGIN_DECLS
 

@@ -8,8 +8,8 @@
 #include "executor/device/plugin.h"
 #include "executor/run/rank.h"
 #include "executor/run/run_watch.h"
-#include "executor/mpi/transport_mpi.h"
-#include "executor/cuda/transport_nccl.h"
+#include "executor/mpi/transport.h"
+#include "executor/cuda/nccl.h"
 #include "executor/run/verify.h"
 #include "schedule/rank_order.h"
 
@@ -178,16 +178,16 @@ check_nccl(const ExecRunOptions *options, GError **error)
 static bool
 check_transport(const ExecRunOptions *options, GError **error)
 {
-    static const char *const transports[] = {"local", "mpi", "nccl", NULL};
+    const ExecTransportKind *kind = exec_transport_kind(options->transport);
 
-    if (g_str_equal(options->transport, "local"))
-        return true;
-    if (g_str_equal(options->transport, "mpi"))
-        return exec_plugin_symbol("mpi", EXEC_MPI_PLUGIN, "transport mpi", error) != NULL;
-    if (g_str_equal(options->transport, "nccl"))
+    if (kind->is_nccl)
         return check_nccl(options, error);
+    if (kind->in_processes)
+        return exec_plugin_symbol("mpi", EXEC_MPI_PLUGIN, "transport mpi", error) != NULL;
+    if (kind->name != NULL)
+        return true;
     g_autofree char *shown = text_escape(options->transport, 64);
-    g_autofree char *suggestion = text_suggestion(options->transport, transports);
+    g_autofree char *suggestion = text_suggestion(options->transport, exec_transport_names());
     g_set_error(error, EXEC_ERROR, EXEC_ERROR_UNSUPPORTED,
                 "transport \"%s\" is unknown%s (expected local, mpi or nccl)", shown, suggestion);
     return false;
@@ -238,7 +238,8 @@ static bool
 open_backend(const ExecRunOptions *options, ExecBackend **backend, GError **error)
 {
     set_environment(options);
-    if (exec_device_kind(options->device)->is_gpu && !g_str_equal(options->transport, "local"))
+    if (exec_device_kind(options->device)->is_gpu &&
+        exec_transport_kind(options->transport)->in_processes)
         return true;
     *backend = exec_backend_open(options->device, 0, options->plan->dtype, error);
     if (*backend == NULL)

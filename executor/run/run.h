@@ -55,7 +55,7 @@ typedef struct {
     bool balance_experts;
     const int *stop; /* (nullable) not 0: end after the step at hand */
     /* Transports mpi and nccl: which rank this process is (launch.h), where the watcher listens
-     * (rank 0's is enough), and whether the ranks meet by transport_peers.h instead of MPI. */
+     * (rank 0's is enough), and whether the ranks meet by peers.h instead of MPI. */
     int32_t process_rank;
     const char *watch_where; /* (nullable) */
     bool without_mpi;

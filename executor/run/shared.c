@@ -119,8 +119,9 @@ exec_shared_new(const ExecRunOptions *options, GError **error)
     shared->everyone = g_new(int32_t, (size_t)shared->n_ranks);
     for (int32_t i = 0; i < shared->n_ranks; i++)
         shared->everyone[i] = i;
-    shared->own_rank = g_str_equal(options->transport, "local") ? -1 : options->process_rank;
-    shared->nccl = g_str_equal(options->transport, "nccl");
+    const ExecTransportKind *transport = exec_transport_kind(options->transport);
+    shared->own_rank = transport->in_processes ? options->process_rank : -1;
+    shared->nccl = transport->is_nccl;
     shared->watch_where = g_strdup(options->watch_where);
     if (exec_shared_is_distributed(shared))
         shared->clocks = g_new0(ExecClock, (size_t)shared->n_ranks);

@@ -1,5 +1,5 @@
 /*
- * executor/transport/mailbox.h - what lies at a rank of transport_local.c: messages in the order of sending,
+ * executor/transport/mailbox.h - what lies at a rank of local.c: messages in the order of sending,
  * buffers kept for the next ones, places that await a message, and what the rank has lent.
  *
  * Three ways for bytes to come from one rank to another:
@@ -14,7 +14,7 @@
  * place that is being filled, and a loan that is being copied, are waited for before their memory
  * is given to anything else (withdraw()).
  *
- * Private to executor/transport/transport_local.c.
+ * Private to executor/transport/local.c.
  */
 #ifndef EXECUTOR_TRANSPORT_MAILBOX_H
 #define EXECUTOR_TRANSPORT_MAILBOX_H

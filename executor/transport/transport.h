@@ -129,34 +129,19 @@ struct ExecTransport {
 
 void exec_transport_abort(ExecTransport *transport, const char *reason);
 
-/* Shared state of @n_ranks threads.  Opaque; see transport_local.c. */
-typedef struct ExecLocalHub ExecLocalHub;
-
-/* @timeout_s  of any wait; 0: none (somebody else watches). */
-ExecLocalHub *exec_local_hub_new(int32_t n_ranks, double timeout_s);
-/* Only when no rank uses it any more. */
-void exec_local_hub_free(ExecLocalHub *hub);
-G_DEFINE_AUTOPTR_CLEANUP_FUNC(ExecLocalHub, exec_local_hub_free)
-ExecTransport exec_local_transport(ExecLocalHub *hub, int32_t rank);
-
-/* For ranks that are processes of one machine (transport_peers.h): this one's part of a hub.  What
- * others send comes by exec_local_hub_deliver() from any thread; what is for others goes to @send.
- */
+/* A kind of transport: one row of the table in transport.c. */
 typedef struct {
-    int32_t rank; /* here */
-    bool (*send)(void *user_data, int32_t to, int64_t tag, const void *data, int64_t n_bytes,
-                 GError **error);
-    void *user_data; /* (borrowed) */
-} ExecHubRemote;
-void exec_local_hub_set_remote(ExecLocalHub *hub, const ExecHubRemote *remote);
-const ExecHubRemote *exec_local_hub_remote(const ExecLocalHub *hub);
-bool exec_local_hub_deliver(ExecLocalHub *hub, int32_t from, int64_t tag, const void *data,
-                            int64_t n_bytes, GError **error);
-/* False with EXEC_ERROR_RANK_DIED after exec_transport_abort(). */
-bool exec_local_hub_check(ExecLocalHub *hub, GError **error);
+    const char *name;  /* as --transport has it; NULL: there is no such kind */
+    bool in_processes; /* every rank is a process of its own; else ranks are threads of one */
+    bool is_nccl;      /* between GPUs; the ranks meet by MPI or by peers.h */
+} ExecTransportKind;
 
-/* Cores this process may use. */
-int32_t exec_n_cores(void);
+/* Returns: (borrowed) the row of @name; for an unknown name one whose name is NULL and whose flags
+ * are all false. */
+const ExecTransportKind *exec_transport_kind(const char *name);
+
+/* Returns: (borrowed) the names of all kinds, the usual one first, and NULL. */
+const char *const *exec_transport_names(void);
 
 G_END_DECLS
 

@@ -39,7 +39,7 @@ ExecJobRank exec_job_rank_of(char **environment);
 #define EXEC_START_VARIABLE "DEGAS_START"
 
 /* What all ranks of a run that our own starter has started know, and nobody else: a name for
- * transport_peers.h.  Returns: (owned, nullable) NULL: another has started this process. */
+ * peers.h.  Returns: (owned, nullable) NULL: another has started this process. */
 char *exec_job_secret(void);
 
 /* The starter's work: a process for every rank, this program with these @arguments.  They end with

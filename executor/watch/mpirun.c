@@ -12,9 +12,10 @@
 #include <unistd.h>
 
 #include "base/text.h"
+#include "executor/device/cores.h"
 #include "executor/device/plugin.h"
 #include "executor/device/clock.h"
-#include "executor/mpi/transport_mpi.h"
+#include "executor/mpi/transport.h"
 #include "executor/watch/watch_wire.h"
 
 /* It was told to end, before it is killed. */

@@ -28,7 +28,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "executor/cuda/nccl.h"
+#include "executor/cuda/nccl_comm.h"
 
 #include "tests/executor/fake_knob.h"
 

@@ -4,6 +4,7 @@
 #ifndef TESTS_EXECUTOR_HUB_PEERS_H
 #define TESTS_EXECUTOR_HUB_PEERS_H
 
+#include "executor/transport/local.h"
 #include "executor/transport/transport.h"
 
 /* A rank's thread of a test. */

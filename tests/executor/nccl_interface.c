@@ -1,9 +1,9 @@
-/* Compile time: what executor/cuda/nccl.h declares of NCCL's interface is what nccl.h does. */
+/* Compile time: what executor/cuda/nccl_comm.h declares of NCCL's interface is what nccl.h does. */
 #if __has_include(<nccl.h>)
 #include <nccl.h>
 #include <stddef.h>
 
-#include "executor/cuda/nccl.h"
+#include "executor/cuda/nccl_comm.h"
 
 _Static_assert(EXEC_NCCL_SUCCESS == (int)ncclSuccess, "");
 _Static_assert(EXEC_NCCL_SYSTEM_ERROR == (int)ncclSystemError, "");

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "executor/transport/local.h"
 #include "tests/executor/hub_peers.h"
 
 static bool

@@ -1,8 +1,9 @@
-/* Tests of executor/transport/mailbox.h by the slots of executor/transport/transport.h (local): messages that are lent,
- * and places that await them. */
+/* Tests of executor/transport/mailbox.h by the slots of executor/transport/transport.h (local):
+ * messages that are lent, and places that await them. */
 #include <string.h>
 
 #include "executor/transport/transport.h"
+#include "executor/transport/local.h"
 
 enum {
     N = 1 << 18, /* bytes of a message */

@@ -2,6 +2,7 @@
  * predictions from it meet measured steps is shown end to end, not by timing inside a test.
  * Test runner: alone: it measures times. */
 #include "executor/measure/measure.h"
+#include "executor/device/cores.h"
 #include "executor/transport/transport.h"
 
 #include <math.h>

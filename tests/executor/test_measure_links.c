@@ -3,6 +3,7 @@
 
 #include "executor/device/backend.h"
 #include "executor/model/model.h"
+#include "executor/transport/local.h"
 
 /* --- a backend that counts elements --- */
 

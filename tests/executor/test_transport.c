@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "executor/transport/local.h"
 #include "tests/executor/hub_peers.h"
 
 static atomic_int n_entered;

@@ -1,9 +1,10 @@
-/* Tests of executor/transport/transport_device.h: tensors in device memory arrive and are summed as
+/* Tests of executor/transport/device.h: tensors in device memory arrive and are summed as
  * in host memory, staged (reference backend) and on the device (emulated GPU). */
-#include "executor/transport/transport_device.h"
+#include "executor/transport/device.h"
 
 #include <string.h>
 
+#include "executor/transport/local.h"
 #include "tests/executor/emulated.h"
 
 #define N_RANKS 3

@@ -1,10 +1,11 @@
-/* Tests of executor/cuda/transport_nccl.h on emulated GPUs with a fake NCCL (fake_nccl.c); ranks
+/* Tests of executor/cuda/nccl.h on emulated GPUs with a fake NCCL (fake_nccl.c); ranks
  * are threads here, and processes in tests/cli/test_nccl.sh. */
-#include "executor/cuda/transport_nccl.h"
+#include "executor/cuda/nccl.h"
 
 #include <string.h>
 
 #include "executor/device/plugin.h"
+#include "executor/transport/local.h"
 #include "tests/executor/emulated.h"
 
 #define N_RANKS 3

@@ -1,6 +1,6 @@
-/* Tests of executor/transport/transport_peers.h: ranks that meet by sockets exchange what they
+/* Tests of executor/transport/peers.h: ranks that meet by sockets exchange what they
  * should, large messages in both directions too, and an abort ends their waits. */
-#include "executor/transport/transport_peers.h"
+#include "executor/transport/peers.h"
 
 #include <string.h>
 #include <unistd.h>

@@ -1,14 +1,16 @@
 /*
- * executor/transport/transport_local.c - ranks as threads of one process; see transport.h.
+ * executor/transport/local.c - ranks as threads of one process; see transport.h.
  *
  * Every rank has a mailbox (mailbox.h); this file waits for what arrives in it.
  */
-#include <sched.h>
+#include "executor/transport/local.h"
+
 #include <stdatomic.h>
 #include <string.h>
 
 #include "base/units.h"
 #include "executor/device/clock.h"
+#include "executor/device/cores.h"
 #include "executor/transport/collective.h"
 #include "executor/transport/mailbox.h"
 
@@ -26,16 +28,6 @@ struct ExecLocalHub {
     char *reason;         /* (owned) set before aborted */
     ExecHubRemote remote; /* send == NULL: all ranks are here */
 };
-
-int32_t
-exec_n_cores(void)
-{
-    cpu_set_t set;
-
-    if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0)
-        return CPU_COUNT(&set);
-    return (int32_t)g_get_num_processors();
-}
 
 ExecLocalHub *
 exec_local_hub_new(int32_t n_ranks, double timeout_s)
@@ -452,10 +444,4 @@ ExecTransport
 exec_local_transport(ExecLocalHub *hub, int32_t rank)
 {
     return (ExecTransport){.ops = &ops, .rank = rank, .n_ranks = hub->n_ranks, .state = hub};
-}
-
-void
-exec_transport_abort(ExecTransport *transport, const char *reason)
-{
-    transport->ops->abort(transport, reason);
 }

@@ -1,15 +1,18 @@
 /*
- * executor/device/share_out.h - a loop whose iterations are shared out to threads.
+ * executor/device/cores.h - the cores of this process, and loops that are shared out to them.
  *
  * Private to executor/.
  */
-#ifndef EXECUTOR_DEVICE_SHARE_OUT_H
-#define EXECUTOR_DEVICE_SHARE_OUT_H
+#ifndef EXECUTOR_DEVICE_CORES_H
+#define EXECUTOR_DEVICE_CORES_H
 
 #include <glib.h>
 #include <stdint.h>
 
 G_BEGIN_DECLS
+
+/* How many cores this process may use. */
+int32_t exec_n_cores(void);
 
 /* Iterations [begin, end). */
 typedef void (*ExecShareFunc)(int64_t begin, int64_t end, void *user_data);
@@ -23,4 +26,4 @@ void exec_share_out(int n_threads, int64_t n, ExecShareFunc func, void *user_dat
 
 G_END_DECLS
 
-#endif /* EXECUTOR_DEVICE_SHARE_OUT_H */
+#endif /* EXECUTOR_DEVICE_CORES_H */

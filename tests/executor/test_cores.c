@@ -1,5 +1,5 @@
-/* Tests of executor/device/share_out.h: every iteration once, and no bit of a backend depends on it. */
-#include "executor/device/share_out.h"
+/* Tests of executor/device/cores.h: every iteration once, and no bit of a backend depends on it. */
+#include "executor/device/cores.h"
 
 #include "tests/executor/tensors.h"
 

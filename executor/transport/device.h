@@ -1,5 +1,5 @@
 /*
- * executor/transport/transport_device.h - a transport between ranks whose tensors the host cannot read.
+ * executor/transport/device.h - a transport between ranks whose tensors the host cannot read.
  *
  * Wraps a transport for host memory.  Messages between ranks of one process that share a device
  * stay on it: the sender posts a copy, only its handle (ExecParcel) travels, and the receiver's
@@ -9,8 +9,8 @@
  *
  * Private to executor/.
  */
-#ifndef EXECUTOR_TRANSPORT_TRANSPORT_DEVICE_H
-#define EXECUTOR_TRANSPORT_TRANSPORT_DEVICE_H
+#ifndef EXECUTOR_TRANSPORT_DEVICE_H
+#define EXECUTOR_TRANSPORT_DEVICE_H
 
 #include "executor/transport/transport.h"
 
@@ -32,4 +32,4 @@ ExecTransport *exec_device_transport(ExecDeviceTransport *device);
 
 G_END_DECLS
 
-#endif /* EXECUTOR_TRANSPORT_TRANSPORT_DEVICE_H */
+#endif /* EXECUTOR_TRANSPORT_DEVICE_H */

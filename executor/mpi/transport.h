@@ -1,5 +1,5 @@
 /*
- * executor/mpi/transport_mpi.h - ExecTransportOps over MPI: the ranks are processes.  The plugin
+ * executor/mpi/transport.h - ExecTransportOps over MPI: the ranks are processes.  The plugin
  * degas-mpi.so: exec_plugin_symbol("mpi", EXEC_MPI_PLUGIN) is an ExecMpiPlugin.
  *
  * Point-to-point: MPI_Isend from a copy (lend(): from where the bytes lie), MPI_Irecv; expect()
@@ -19,8 +19,8 @@
  *
  * Private to executor/.
  */
-#ifndef EXECUTOR_MPI_TRANSPORT_MPI_H
-#define EXECUTOR_MPI_TRANSPORT_MPI_H
+#ifndef EXECUTOR_MPI_TRANSPORT_H
+#define EXECUTOR_MPI_TRANSPORT_H
 
 #include "executor/transport/transport.h"
 
@@ -38,4 +38,4 @@ typedef struct {
 
 G_END_DECLS
 
-#endif /* EXECUTOR_MPI_TRANSPORT_MPI_H */
+#endif /* EXECUTOR_MPI_TRANSPORT_H */

@@ -1,4 +1,4 @@
-#include "executor/transport/transport_device.h"
+#include "executor/transport/device.h"
 
 #include <stdlib.h>
 

@@ -1,9 +1,9 @@
 /*
- * executor/transport/transport_peers.h - ExecTransportOps between processes of one machine, without MPI: what
+ * executor/transport/peers.h - ExecTransportOps between processes of one machine, without MPI: what
  * transport nccl uses for host memory where the ranks were started by launch.h itself.
  *
  * A socket between every two ranks and a thread that reads them all into the mailbox of
- * transport_local.c; so messages, collectives, time limits and aborts are those of `local`.  The
+ * local.c; so messages, collectives, time limits and aborts are those of `local`.  The
  * sockets have names that contain the secret of the run, and take callers of the same user only.
  *
  * A connection that closes is not an error here: who ended too early is the watcher's business
@@ -11,8 +11,8 @@
  *
  * Private to executor/.
  */
-#ifndef EXECUTOR_TRANSPORT_TRANSPORT_PEERS_H
-#define EXECUTOR_TRANSPORT_TRANSPORT_PEERS_H
+#ifndef EXECUTOR_TRANSPORT_PEERS_H
+#define EXECUTOR_TRANSPORT_PEERS_H
 
 #include "executor/transport/transport.h"
 
@@ -30,4 +30,4 @@ bool exec_peers_close(ExecTransport *transport, GError **error);
 
 G_END_DECLS
 
-#endif /* EXECUTOR_TRANSPORT_TRANSPORT_PEERS_H */
+#endif /* EXECUTOR_TRANSPORT_PEERS_H */

@@ -1,4 +1,16 @@
-#include "executor/device/share_out.h"
+#include "executor/device/cores.h"
+
+#include <sched.h>
+
+int32_t
+exec_n_cores(void)
+{
+    cpu_set_t set;
+
+    if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0)
+        return CPU_COUNT(&set);
+    return (int32_t)g_get_num_processors();
+}
 
 typedef struct {
     int64_t begin, end;

@@ -1,4 +1,4 @@
-#include "executor/transport/transport_peers.h"
+#include "executor/transport/peers.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "executor/device/clock.h"
+#include "executor/transport/local.h"
 
 /* For all ranks to have been started and to have come so far. */
 #define MEET_NS (INT64_C(60) * 1000000000)

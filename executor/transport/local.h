@@ -1,0 +1,44 @@
+/*
+ * executor/transport/local.h - transport `local`: the ranks are threads of one process.
+ *
+ * The same code serves ranks that are processes of one machine (peers.h): each process then has the
+ * mailbox of its own rank here, and a function that sends to the others.
+ *
+ * Private to executor/.
+ */
+#ifndef EXECUTOR_TRANSPORT_LOCAL_H
+#define EXECUTOR_TRANSPORT_LOCAL_H
+
+#include "executor/transport/transport.h"
+
+G_BEGIN_DECLS
+
+/* What the threads share.  Opaque. */
+typedef struct ExecLocalHub ExecLocalHub;
+
+/* @timeout_s  of any wait; 0: none (somebody else watches). */
+ExecLocalHub *exec_local_hub_new(int32_t n_ranks, double timeout_s);
+/* Only when no rank uses it any more. */
+void exec_local_hub_free(ExecLocalHub *hub);
+G_DEFINE_AUTOPTR_CLEANUP_FUNC(ExecLocalHub, exec_local_hub_free)
+ExecTransport exec_local_transport(ExecLocalHub *hub, int32_t rank);
+
+/* For ranks that are processes of one machine (peers.h): this one's part of a hub.  What
+ * others send comes by exec_local_hub_deliver() from any thread; what is for others goes to @send.
+ */
+typedef struct {
+    int32_t rank; /* here */
+    bool (*send)(void *user_data, int32_t to, int64_t tag, const void *data, int64_t n_bytes,
+                 GError **error);
+    void *user_data; /* (borrowed) */
+} ExecHubRemote;
+void exec_local_hub_set_remote(ExecLocalHub *hub, const ExecHubRemote *remote);
+const ExecHubRemote *exec_local_hub_remote(const ExecLocalHub *hub);
+bool exec_local_hub_deliver(ExecLocalHub *hub, int32_t from, int64_t tag, const void *data,
+                            int64_t n_bytes, GError **error);
+/* False with EXEC_ERROR_RANK_DIED after exec_transport_abort(). */
+bool exec_local_hub_check(ExecLocalHub *hub, GError **error);
+
+G_END_DECLS
+
+#endif /* EXECUTOR_TRANSPORT_LOCAL_H */
