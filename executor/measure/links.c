@@ -1,3 +1,4 @@
+#include "executor/model/state.h"
 #include "executor/transport/measured_collectives.h"
 #include "executor/measure/rank.h"
 
@@ -44,9 +45,8 @@ optimize(ExecModel *model, GError **error)
     const ExecAdamw constants = {1e-5f, 0.9f, 0.95f, 1e-8f, 0, 1};
     double squares;
 
-    for (guint i = 0; i < model->parameters->len; i++)
-        if (!exec_model_sum_squares(model, &g_array_index(model->parameters, ExecParameter, i),
-                                    &squares, error))
+    for (guint i = 0; i < exec_model_n_parameters(model); i++)
+        if (!exec_model_sum_squares(model, exec_model_parameter(model, i), &squares, error))
             return false;
     exec_model_scale_gradients(model, 1.0f);
     return exec_model_adamw(model, &constants, EXEC_WEIGHT_DECAY, error);
@@ -56,11 +56,11 @@ optimize(ExecModel *model, GError **error)
 bool
 exec_measure_optimizer(ExecMeasureRank *rank, GError **error)
 {
-    const guint n_parameters = rank->model->parameters->len;
+    const guint n_parameters = exec_model_n_parameters(rank->model);
 
     for (int half = 1; half <= 2; half++) {
         ProfileMeasurement key = {.op = PROFILE_OP_OPTIMIZER};
-        GArray *all = rank->model->parameters;
+        GArray *all = rank->model->layout.parameters;
         g_autoptr(GArray) some = g_array_new(false, false, sizeof(ExecParameter));
         bool is_timed;
 
@@ -73,9 +73,9 @@ exec_measure_optimizer(ExecMeasureRank *rank, GError **error)
             continue;
         if (!exec_measure_begin(rank, error))
             return false;
-        rank->model->parameters = some;
+        rank->model->layout.parameters = some;
         const bool ok = optimize(rank->model, error);
-        rank->model->parameters = all;
+        rank->model->layout.parameters = all;
         if (!ok || !exec_measure_end(rank, &key, 1, error) || !exec_measure_collect(rank, error))
             return false;
         end_link(rank);
@@ -183,7 +183,7 @@ exec_measure_communication(ExecMeasureRank *rank, GError **error)
     for (size_t i = 0; i < G_N_ELEMENTS(ops); i++)
         for (int32_t n = 2; n <= rank->shared->n_threads; n *= 2)
             for (int64_t divisor = 256; divisor >= 1; divisor /= 4)
-                if (!time_collective(rank, ops[i], n, rank->model->n / divisor, error))
+                if (!time_collective(rank, ops[i], n, rank->model->layout.n / divisor, error))
                     return false;
     return true;
 }

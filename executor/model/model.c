@@ -5,8 +5,9 @@
 #include <string.h>
 
 #include "executor/model/random.h"
+#include "executor/model/state.h"
 
-/* --- views --- */
+/* --- stages --- */
 
 static bool
 has_two_chains(const Plan *plan)
@@ -45,12 +46,12 @@ add_stages(ExecModel *model, const ExecModelOptions *o)
     }
 }
 
-/* Which unit of the stage's tensors a parameter is in. */
+/* Notes in the stage's tensors that the one of @binding is in unit @unit. */
 static void
 note_unit(const ExecModel *model, const ExecBinding *binding, int32_t unit)
 {
     ExecStage *stage = &g_array_index(model->stages, ExecStage, binding->stage);
-    const ExecRegionKind region = g_array_index(model->units, ExecUnit, unit).region;
+    const ExecRegionKind region = exec_model_unit(model, unit)->region;
 
     if (region == EXEC_REGION_NORMS)
         return;
@@ -75,17 +76,16 @@ note_units(ExecModel *model)
         for (int64_t l = 0; l < stage->n_layers; l++)
             stage->layers[l].dense_unit = stage->layers[l].experts_unit = -1;
     }
-    for (guint i = 0; i < model->bindings->len; i++) {
-        const ExecBinding *binding = &g_array_index(model->bindings, ExecBinding, i);
-        note_unit(model, binding,
-                  g_array_index(model->parameters, ExecParameter, binding->parameter).unit);
+    for (guint i = 0; i < model->layout.bindings->len; i++) {
+        const ExecBinding *binding = &g_array_index(model->layout.bindings, ExecBinding, i);
+        note_unit(model, binding, exec_model_parameter(model, binding->parameter)->unit);
     }
 }
 
-/* --- lifecycle --- */
+/* --- initial values --- */
 
 enum {
-    PIECE = 4096 /* values at a time through host memory */
+    PIECE = 4096 /* how many values are in host memory at a time */
 };
 
 static void
@@ -102,12 +102,14 @@ initial_values(const ExecParameter *p, uint64_t key, int64_t at, int64_t n, floa
     }
 }
 
-/* @n initial values of @p from @at on, to the weights and the master weights that are here. */
+/* Writes @n initial values of @p from @at on to the weights and master weights that this rank
+ * keeps.
+ */
 static bool
 store_initial(ExecModel *model, const ExecParameter *p, int64_t at, int64_t n, const float *values,
               float *staging, GError **error)
 {
-    const ExecUnit *unit = &g_array_index(model->units, ExecUnit, p->unit);
+    const ExecUnit *unit = exec_model_unit(model, p->unit);
     const bool apart = exec_model_weights_apart(model, unit);
     const bool has_master = model->master.data != NULL || model->offload != NULL;
     int64_t own, n_own = exec_model_own_elements(model, p, &own);
@@ -125,7 +127,8 @@ store_initial(ExecModel *model, const ExecParameter *p, int64_t at, int64_t n, c
                                   values + (begin - at), error);
 }
 
-/* Fills in host memory, a piece at a time, and uploads: device memory is not addressable. */
+/* Makes the values in host memory, a piece at a time, and uploads them: the host cannot address the
+ * device's memory. */
 static bool
 initialize(ExecModel *model, uint64_t seed, GError **error)
 {
@@ -136,8 +139,8 @@ initialize(ExecModel *model, uint64_t seed, GError **error)
     if (narrow && !exec_pool_take(model->pool, TRACE_MEMORY_WORKSPACE,
                                   PIECE * (int64_t)sizeof *piece, &staging, error))
         return false;
-    for (guint i = 0; i < model->parameters->len; i++) {
-        const ExecParameter *p = &g_array_index(model->parameters, ExecParameter, i);
+    for (guint i = 0; i < exec_model_n_parameters(model); i++) {
+        const ExecParameter *p = exec_model_parameter(model, i);
         const uint64_t key = exec_random_key(seed, p->name);
         for (int64_t at = 0; at < p->n; at += PIECE) {
             const int64_t n = MIN(PIECE, p->n - at);
@@ -149,6 +152,8 @@ initialize(ExecModel *model, uint64_t seed, GError **error)
     exec_pool_give(model->pool, &staging);
     return true;
 }
+
+/* --- lifecycle --- */
 
 static bool
 take_buffers(ExecModel *model, const ExecModelOptions *o, GError **error)
@@ -173,7 +178,8 @@ take_buffers(ExecModel *model, const ExecModelOptions *o, GError **error)
 
     for (size_t i = 0; i < G_N_ELEMENTS(buffers); i++) {
         const int64_t n_bytes =
-            exec_regions_elements(model->regions, buffers[i].content) * buffers[i].element_bytes;
+            exec_layout_content_elements(model->layout.regions, buffers[i].content) *
+            buffers[i].element_bytes;
         if (!buffers[i].wanted)
             continue;
         if (!exec_pool_take(model->pool, buffers[i].owner, n_bytes, buffers[i].block, error))
@@ -186,18 +192,18 @@ take_buffers(ExecModel *model, const ExecModelOptions *o, GError **error)
     offload.parameters = o->plan->offload_parameters;
     offload.narrow = offload.parameters && narrow;
     offload.storage = model->backend->storage;
-    model->offload =
-        exec_offload_new(&offload, exec_regions_elements(model->regions, EXEC_CONTENT_OPTIMIZER),
-                         narrow || offload.parameters ? 3 : 2, error);
+    model->offload = exec_offload_new(
+        &offload, exec_layout_content_elements(model->layout.regions, EXEC_CONTENT_OPTIMIZER),
+        narrow || offload.parameters ? 3 : 2, error);
     return model->offload != NULL;
 }
 
-/* What is not sharded is always there. */
+/* Binds the tensors to what the rank keeps whole. */
 static void
 bind_what_stays(ExecModel *model)
 {
-    for (guint i = 0; i < model->units->len; i++) {
-        const ExecUnit *unit = &g_array_index(model->units, ExecUnit, i);
+    for (guint i = 0; i < model->layout.units->len; i++) {
+        const ExecUnit *unit = exec_model_unit(model, (int32_t)i);
         exec_model_bind(model, unit, exec_model_kept_weights(model, unit),
                         exec_model_kept_gradients(model, unit));
     }
@@ -208,31 +214,24 @@ exec_model_new(const ExecModelOptions *options, ExecBackend *backend, ExecPool *
                GError **error)
 {
     g_autoptr(ExecModel) model = g_new0(ExecModel, 1);
-    ExecLayout layout = exec_layout_new(options);
 
     model->widths = exec_widths(options, backend->storage);
-    model->parameters = g_array_ref(layout.parameters);
-    model->bindings = g_array_ref(layout.bindings);
-    model->units = g_array_ref(layout.units);
-    memcpy(model->regions, layout.regions, sizeof model->regions);
+    model->layout = exec_layout_new(options);
     model->stages = g_array_new(false, true, sizeof(ExecStage));
-    model->n = layout.n;
-    model->n_dense = layout.n_dense;
     model->backend = backend;
     model->pool = pool;
-    if (layout.overflow)
+    if (model->layout.overflow) {
         g_set_error(error, EXEC_ERROR, EXEC_ERROR_MEMORY,
                     "the parameters of pipeline rank %d are more than memory can hold",
                     options->pipeline_rank);
-    bool ok = !layout.overflow && take_buffers(model, options, error);
-    if (ok) {
-        add_stages(model, options);
-        note_units(model);
-        bind_what_stays(model);
-        ok = initialize(model, options->seed, error);
+        return NULL;
     }
-    exec_layout_clear(&layout);
-    return ok ? g_steal_pointer(&model) : NULL;
+    if (!take_buffers(model, options, error))
+        return NULL;
+    add_stages(model, options);
+    note_units(model);
+    bind_what_stays(model);
+    return initialize(model, options->seed, error) ? g_steal_pointer(&model) : NULL;
 }
 
 void
@@ -243,9 +242,7 @@ exec_model_free(ExecModel *model)
     for (guint i = 0; i < model->stages->len; i++)
         g_free(g_array_index(model->stages, ExecStage, i).layers);
     g_array_unref(model->stages);
-    g_array_unref(model->parameters);
-    g_array_unref(model->bindings);
-    g_array_unref(model->units);
+    exec_layout_clear(&model->layout);
     exec_pool_give(model->pool, &model->weights);
     exec_pool_give(model->pool, &model->gradients);
     exec_pool_give(model->pool, &model->master);
@@ -258,45 +255,117 @@ exec_model_free(ExecModel *model)
 const ExecParameter *
 exec_model_find(const ExecModel *model, const char *name)
 {
-    for (guint i = 0; i < model->parameters->len; i++) {
-        const ExecParameter *p = &g_array_index(model->parameters, ExecParameter, i);
+    for (guint i = 0; i < exec_model_n_parameters(model); i++) {
+        const ExecParameter *p = exec_model_parameter(model, i);
         if (g_str_equal(p->name, name))
             return p;
     }
     return NULL;
 }
 
-int64_t
-exec_model_elements(const ExecModelOptions *options)
-{
-    ExecLayout layout = exec_layout_new(options);
-    const int64_t n = layout.overflow ? -1 : layout.n;
+/* --- this rank's shards, and whole units --- */
 
-    exec_layout_clear(&layout);
-    return n;
+int64_t
+exec_model_own_shard(const ExecModel *model, const ExecUnit *unit, int64_t *begin)
+{
+    const ExecRegion *region = exec_model_region(model, unit);
+
+    *begin = unit->begin;
+    if (!region->sharded[EXEC_CONTENT_OPTIMIZER])
+        return unit->n;
+    *begin += unit->n / region->n_replicas * region->replica;
+    return unit->n / region->n_replicas;
 }
 
-double
-exec_model_bytes(const ExecModelOptions *options)
+int64_t
+exec_model_own_elements(const ExecModel *model, const ExecParameter *p, int64_t *begin)
 {
-    static const double moments = 8;
-    ExecLayout layout = exec_layout_new(options);
-    const Dtype dtype = options->plan->dtype;
-    const double of_element[EXEC_CONTENT_N] = {
-        [EXEC_CONTENT_WEIGHTS] = (double)dtype_bytes(dtype),
-        [EXEC_CONTENT_GRADIENTS] = 4,
-        [EXEC_CONTENT_OPTIMIZER] = dtype == DTYPE_FP32 ? moments : moments + 4,
-    };
-    double sum = layout.overflow ? (double)INFINITY : 0;
+    const ExecUnit *unit = exec_model_unit(model, p->unit);
+    int64_t shard_begin;
+    const int64_t shard_end = exec_model_own_shard(model, unit, &shard_begin) + shard_begin;
 
-    /* In the host's memory, with what else is there. */
-    if (!layout.overflow && options->optimizer && options->plan->offload_parameters)
-        sum += of_element[EXEC_CONTENT_WEIGHTS] *
-               (double)exec_regions_elements(layout.regions, EXEC_CONTENT_OPTIMIZER);
-    for (int content = 0; content < EXEC_CONTENT_N && !layout.overflow; content++)
-        if (content != EXEC_CONTENT_OPTIMIZER || options->optimizer)
-            sum += of_element[content] *
-                   (double)exec_regions_elements(layout.regions, (ExecContent)content);
-    exec_layout_clear(&layout);
-    return sum;
+    *begin = CLAMP(shard_begin - p->offset, 0, p->n);
+    return CLAMP(shard_end - p->offset, 0, p->n) - *begin;
+}
+
+int64_t
+exec_model_at(const ExecModel *model, ExecContent content, const ExecUnit *unit, int64_t i)
+{
+    const ExecRegion *region = exec_model_region(model, unit);
+    int64_t shard_begin;
+
+    if (!region->sharded[content])
+        return region->at[content] + i - region->begin;
+    exec_model_own_shard(model, unit, &shard_begin);
+    return region->at[content] + (unit->begin - region->begin) / region->n_replicas + i -
+           shard_begin;
+}
+
+int64_t
+exec_model_parameter_at(const ExecModel *model, ExecContent content, const ExecParameter *p,
+                        int64_t i)
+{
+    return exec_model_at(model, content, exec_model_unit(model, p->unit), p->offset + i);
+}
+
+bool
+exec_model_weights_apart(const ExecModel *model, const ExecUnit *unit)
+{
+    const ExecRegion *region = exec_model_region(model, unit);
+
+    return region->sharded[EXEC_CONTENT_WEIGHTS] || region->weights_off;
+}
+
+void *
+exec_model_kept_weights(const ExecModel *model, const ExecUnit *unit)
+{
+    if (exec_model_weights_apart(model, unit))
+        return NULL;
+    return exec_at(model->backend, model->weights.data,
+                   exec_model_at(model, EXEC_CONTENT_WEIGHTS, unit, unit->begin));
+}
+
+float *
+exec_model_kept_gradients(const ExecModel *model, const ExecUnit *unit)
+{
+    if (exec_model_region(model, unit)->sharded[EXEC_CONTENT_GRADIENTS])
+        return NULL;
+    return (float *)model->gradients.data +
+           exec_model_at(model, EXEC_CONTENT_GRADIENTS, unit, unit->begin);
+}
+
+float *
+exec_model_own_gradients(const ExecModel *model, const ExecParameter *p, int64_t i)
+{
+    return (float *)model->gradients.data +
+           exec_model_parameter_at(model, EXEC_CONTENT_GRADIENTS, p, i);
+}
+
+void
+exec_model_bind(ExecModel *model, const ExecUnit *unit, void *weights, float *gradients)
+{
+    for (guint i = unit->first_binding; i < unit->first_binding + unit->n_bindings; i++) {
+        const ExecBinding *binding = &g_array_index(model->layout.bindings, ExecBinding, i);
+        const int64_t at = exec_model_parameter(model, binding->parameter)->offset - unit->begin;
+        ExecStage *stage = &g_array_index(model->stages, ExecStage, binding->stage);
+        char *tensors =
+            binding->layer < 0 ? (char *)&stage->ends : (char *)&stage->layers[binding->layer];
+        *(ExecTensor *)(void *)(tensors + binding->member) = (ExecTensor){
+            .weight = weights == NULL ? NULL : exec_at(model->backend, weights, at),
+            .gradient = gradients == NULL ? NULL : gradients + at,
+        };
+    }
+}
+
+void
+exec_model_zero_gradients(ExecModel *model, const ExecParameter *p)
+{
+    const ExecUnit *unit = exec_model_unit(model, p->unit);
+    const bool sharded = exec_model_region(model, unit)->sharded[EXEC_CONTENT_GRADIENTS];
+    int64_t begin = 0;
+    const int64_t n = sharded ? exec_model_own_elements(model, p, &begin) : p->n;
+
+    if (n > 0)
+        model->backend->ops->zero(model->backend, (size_t)n * sizeof(float),
+                                  exec_model_own_gradients(model, p, begin));
 }

@@ -1,14 +1,247 @@
 #include "executor/model/offload.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <glib/gstdio.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "executor/model/offload_state.h"
+enum {
+    MAX_ARRAYS = 4,
+    N_BUFFERS = 3, /* one piece is read into the first, one stepped, one written from the third */
+};
+
+/* Host memory. */
+typedef struct {
+    char *bytes; /* (owned, nullable) */
+    size_t n_bytes;
+    bool is_of_device; /* taken by alloc_host() of uploads_to */
+} Memory;
+
+/* What the mover's thread is asked to do: to move a piece between file and buffer, or to fetch. */
+typedef struct {
+    bool writes;
+    int64_t piece; /* if slot is -1 */
+    int slot;      /* of the fetch; -1: it moves a piece */
+} Move;
+
+/* What exec_offload_fetch() was asked for. */
+typedef struct {
+    int32_t array;
+    int64_t at, n;
+    Memory buffer;
+    int64_t number; /* file: of the move */
+    bool is_here;   /* host memory: it has been copied into the buffer */
+} Fetch;
+
+struct ExecOffload {
+    int64_t n, n_pieces;
+    int32_t n_arrays;
+    int64_t element_bytes[MAX_ARRAYS]; /* by array */
+    bool parameters;
+    ExecBackend *host;       /* (owned) */
+    ExecBackend *uploads_to; /* (borrowed, nullable) */
+    Memory memory;           /* of all pieces; cpu only */
+
+    int fd;                   /* -1: cpu */
+    char *path;               /* (owned) for messages */
+    char *buffers[N_BUFFERS]; /* (owned) piece i's is i modulo N_BUFFERS */
+    Fetch *fetches;           /* (owned) n_fetches */
+    int n_fetches;
+    GThread *mover;
+    GMutex mutex;
+    GCond changed;
+    /* Under the mutex: */
+    Move *moves; /* (owned) ring of n_moves: move i is at i modulo that */
+    int64_t n_moves;
+    int64_t n_asked, n_done;
+    bool quits;
+    int failed; /* errno of the first move that failed, or 0 */
+    bool failed_writing;
+};
+
+/* Elements that lie together: those of one piece. */
+typedef struct {
+    int64_t n;
+    int64_t offset_bytes; /* in memory or the file */
+    size_t n_bytes;
+} Span;
+
+/* --- where values lie --- */
+
+/* Where an array begins in a piece; of the array after the last: a piece's bytes. */
+static int64_t
+array_at(const ExecOffload *offload, int32_t array)
+{
+    int64_t at = 0;
+
+    for (int32_t i = 0; i < array; i++)
+        at += EXEC_OFFLOAD_PIECE * offload->element_bytes[i];
+    return at;
+}
+
+static int64_t
+piece_bytes(const ExecOffload *offload)
+{
+    return array_at(offload, offload->n_arrays);
+}
 
 static int64_t
 piece_length(const ExecOffload *offload, int64_t piece)
 {
     return MIN(EXEC_OFFLOAD_PIECE, offload->n - piece * EXEC_OFFLOAD_PIECE);
+}
+
+/* The elements from @at on, @n at most, that lie together with the first. */
+static Span
+span_at(const ExecOffload *offload, int32_t array, int64_t at, int64_t n)
+{
+    const int64_t e = offload->element_bytes[array];
+    const int64_t piece = at / EXEC_OFFLOAD_PIECE, in_piece = at % EXEC_OFFLOAD_PIECE;
+    const int64_t together = MIN(n, EXEC_OFFLOAD_PIECE - in_piece);
+
+    return (Span){
+        .n = together,
+        .offset_bytes = piece * piece_bytes(offload) + array_at(offload, array) + in_piece * e,
+        .n_bytes = (size_t)(together * e),
+    };
+}
+
+/* --- the file --- */
+
+/* Sets @error: the errno @code ended what was done to the file.  Returns false. */
+static bool
+failed(const ExecOffload *offload, const char *what, int code, GError **error)
+{
+    g_set_error(error, EXEC_ERROR, EXEC_ERROR_IO, "%s: cannot %s the %s: %s", offload->path, what,
+                offload->parameters ? "offloaded state" : "optimizer's state", g_strerror(code));
+    return false;
+}
+
+/* Returns: 0, or errno; at the end of the file EIO, since somebody has cut it. */
+static int
+move_bytes(int fd, bool writes, char *bytes, size_t n_bytes, off_t at)
+{
+    while (n_bytes > 0) {
+        const ssize_t moved =
+            writes ? pwrite(fd, bytes, n_bytes, at) : pread(fd, bytes, n_bytes, at);
+        if (moved < 0 && errno == EINTR)
+            continue;
+        if (moved <= 0)
+            return moved == 0 ? EIO : errno;
+        bytes += moved;
+        at += moved;
+        n_bytes -= (size_t)moved;
+    }
+    return 0;
+}
+
+/* Makes the file, removes its name, and reserves its blocks. */
+static bool
+open_file(ExecOffload *offload, const ExecOffloadOptions *options, GError **error)
+{
+    const int64_t n_bytes = offload->n_pieces * piece_bytes(offload);
+    g_autofree char *name = g_strdup_printf("degas-offload-rank%d-XXXXXX", options->rank);
+
+    offload->path =
+        g_build_filename(options->dir != NULL ? options->dir : g_get_tmp_dir(), name, NULL);
+    offload->fd = g_mkstemp_full(offload->path, O_RDWR | O_CLOEXEC, 0600);
+    if (offload->fd < 0)
+        return failed(offload, "make the file for", errno, error);
+    if (g_unlink(offload->path) != 0)
+        return failed(offload, "make the file for", errno, error);
+    const int code = n_bytes == 0 ? 0 : posix_fallocate(offload->fd, 0, (off_t)n_bytes);
+    return code == 0 || failed(offload, "make room for", code, error);
+}
+
+/* Copies @n elements of @array from @at on between @values and memory or the file.  Returns: 0, or
+ * errno. */
+static int
+move_values(ExecOffload *offload, bool writes, int32_t array, int64_t at, int64_t n, char *values)
+{
+    for (int64_t done = 0; done < n;) {
+        const Span span = span_at(offload, array, at + done, n - done);
+        char *own = values + done * offload->element_bytes[array];
+        if (offload->fd < 0) {
+            char *kept = offload->memory.bytes + span.offset_bytes;
+            memcpy(writes ? kept : own, writes ? own : kept, span.n_bytes);
+        } else {
+            const int code =
+                move_bytes(offload->fd, writes, own, span.n_bytes, (off_t)span.offset_bytes);
+            if (code != 0)
+                return code;
+        }
+        done += span.n;
+    }
+    return 0;
+}
+
+/* --- the mover --- */
+
+static int
+do_move(ExecOffload *offload, const Move *move)
+{
+    const int64_t n_bytes = piece_bytes(offload);
+
+    if (move->slot >= 0) {
+        const Fetch *fetch = &offload->fetches[move->slot];
+        return move_values(offload, false, fetch->array, fetch->at, fetch->n, fetch->buffer.bytes);
+    }
+    return move_bytes(offload->fd, move->writes, offload->buffers[move->piece % N_BUFFERS],
+                      (size_t)n_bytes, (off_t)(move->piece * n_bytes));
+}
+
+/* The mover's thread. */
+static gpointer
+move_in_background(gpointer user_data)
+{
+    ExecOffload *offload = user_data;
+
+    g_mutex_lock(&offload->mutex);
+    for (;;) {
+        while (offload->n_done == offload->n_asked && !offload->quits)
+            g_cond_wait(&offload->changed, &offload->mutex);
+        if (offload->n_done == offload->n_asked)
+            break;
+        const Move move = offload->moves[offload->n_done % offload->n_moves];
+        g_mutex_unlock(&offload->mutex);
+        const int code = do_move(offload, &move);
+        g_mutex_lock(&offload->mutex);
+        if (code != 0 && offload->failed == 0) {
+            offload->failed = code;
+            offload->failed_writing = move.writes;
+        }
+        offload->n_done++;
+        g_cond_broadcast(&offload->changed);
+    }
+    g_mutex_unlock(&offload->mutex);
+    return NULL;
+}
+
+/* Returns: the move's number.  Moves are done in the order in which they are asked for; there are
+ * never more at once than N_BUFFERS of pieces and a fetch for each slot. */
+static int64_t
+ask(ExecOffload *offload, Move move)
+{
+    g_mutex_lock(&offload->mutex);
+    const int64_t number = offload->n_asked++;
+    offload->moves[number % offload->n_moves] = move;
+    g_cond_broadcast(&offload->changed);
+    g_mutex_unlock(&offload->mutex);
+    return number;
+}
+
+/* Waits until move @number is done; false if any move so far has failed. */
+static bool
+wait_for(ExecOffload *offload, int64_t number, GError **error)
+{
+    g_mutex_lock(&offload->mutex);
+    while (offload->n_done <= number)
+        g_cond_wait(&offload->changed, &offload->mutex);
+    const int code = offload->failed;
+    const bool writing = offload->failed_writing;
+    g_mutex_unlock(&offload->mutex);
+    return code == 0 || failed(offload, writing ? "write" : "read", code, error);
 }
 
 /* --- lifecycle --- */
@@ -33,13 +266,13 @@ no_memory(GError **error)
     return false;
 }
 
-/* Unspecified contents; false: there is none. */
+/* Takes memory with unspecified contents; false: there is none. */
 static bool
-memory_take(const ExecOffload *offload, size_t n_bytes, ExecOffloadMemory *memory)
+memory_take(const ExecOffload *offload, size_t n_bytes, Memory *memory)
 {
     ExecBackend *device = offload->uploads_to;
 
-    *memory = (ExecOffloadMemory){.n_bytes = n_bytes};
+    *memory = (Memory){.n_bytes = n_bytes};
     if (device != NULL && device->ops->alloc_host != NULL)
         memory->bytes = device->ops->alloc_host(device, n_bytes);
     memory->is_of_device = memory->bytes != NULL;
@@ -51,19 +284,19 @@ memory_take(const ExecOffload *offload, size_t n_bytes, ExecOffloadMemory *memor
 }
 
 static void
-memory_give(const ExecOffload *offload, ExecOffloadMemory *memory)
+memory_give(const ExecOffload *offload, Memory *memory)
 {
     if (memory->is_of_device)
         offload->uploads_to->ops->release_host(offload->uploads_to, memory->bytes);
     else
         g_free(memory->bytes);
-    *memory = (ExecOffloadMemory){0};
+    *memory = (Memory){0};
 }
 
 static bool
 take_memory(ExecOffload *offload, PlanOffload to, GError **error)
 {
-    const size_t n = (size_t)exec_offload_piece_bytes(offload);
+    const size_t n = (size_t)piece_bytes(offload);
     size_t all;
     bool ok = true;
 
@@ -73,30 +306,29 @@ take_memory(ExecOffload *offload, PlanOffload to, GError **error)
         if (ok && all > 0)
             memset(offload->memory.bytes, 0, all);
     } else {
-        for (int i = 0; i < EXEC_OFFLOAD_N_BUFFERS && ok; i++)
+        for (int i = 0; i < N_BUFFERS && ok; i++)
             ok = (offload->buffers[i] = g_try_malloc0(n)) != NULL;
     }
     return ok || no_memory(error);
 }
 
 ExecOffload *
-exec_offload_new(const ExecOffloadOptions *options, int64_t n, int32_t n_parts, GError **error)
+exec_offload_new(const ExecOffloadOptions *options, int64_t n, int32_t n_arrays, GError **error)
 {
-    g_return_val_if_fail(options->to != PLAN_OFFLOAD_NONE && n_parts < EXEC_OFFLOAD_MAX_PARTS,
-                         NULL);
+    g_return_val_if_fail(options->to != PLAN_OFFLOAD_NONE && n_arrays < MAX_ARRAYS, NULL);
     g_autoptr(ExecOffload) offload = g_new0(ExecOffload, 1);
 
     offload->n = n;
-    offload->n_parts = n_parts + options->narrow;
-    for (int32_t i = 0; i < n_parts; i++)
+    offload->n_arrays = n_arrays + options->narrow;
+    for (int32_t i = 0; i < n_arrays; i++)
         offload->element_bytes[i] = sizeof(float);
-    offload->element_bytes[n_parts] = dtype_bytes(options->storage);
+    offload->element_bytes[n_arrays] = dtype_bytes(options->storage);
     offload->parameters = options->parameters;
     offload->uploads_to = options->uploads_to;
     offload->n_fetches = options->n_fetches;
-    offload->fetches = g_new0(ExecOffloadFetch, (size_t)options->n_fetches + 1);
-    offload->n_moves = 2 * EXEC_OFFLOAD_N_BUFFERS + options->n_fetches;
-    offload->moves = g_new0(ExecOffloadMove, (size_t)offload->n_moves);
+    offload->fetches = g_new0(Fetch, (size_t)options->n_fetches + 1);
+    offload->n_moves = 2 * N_BUFFERS + options->n_fetches;
+    offload->moves = g_new0(Move, (size_t)offload->n_moves);
     offload->n_pieces = (n + EXEC_OFFLOAD_PIECE - 1) / EXEC_OFFLOAD_PIECE;
     offload->fd = -1;
     g_mutex_init(&offload->mutex);
@@ -105,9 +337,9 @@ exec_offload_new(const ExecOffloadOptions *options, int64_t n, int32_t n_parts, 
         return NULL;
     if (options->to == PLAN_OFFLOAD_CPU)
         return g_steal_pointer(&offload);
-    if (!exec_offload_open_file(offload, options, error))
+    if (!open_file(offload, options, error))
         return NULL;
-    offload->mover = g_thread_new("offload", exec_offload_move_in_background, offload);
+    offload->mover = g_thread_new("offload", move_in_background, offload);
     return g_steal_pointer(&offload);
 }
 
@@ -127,7 +359,7 @@ exec_offload_free(ExecOffload *offload)
         close(offload->fd);
     g_mutex_clear(&offload->mutex);
     g_cond_clear(&offload->changed);
-    for (int i = 0; i < EXEC_OFFLOAD_N_BUFFERS; i++)
+    for (int i = 0; i < N_BUFFERS; i++)
         g_free(offload->buffers[i]);
     for (int i = 0; i < offload->n_fetches; i++)
         memory_give(offload, &offload->fetches[i].buffer);
@@ -142,35 +374,35 @@ exec_offload_free(ExecOffload *offload)
 /* --- single values --- */
 
 static bool
-move_now(ExecOffload *offload, bool writes, int32_t part, int64_t at, int64_t n, char *values,
+move_now(ExecOffload *offload, bool writes, int32_t array, int64_t at, int64_t n, char *values,
          GError **error)
 {
-    g_return_val_if_fail(part >= 0 && part < offload->n_parts && at + n <= offload->n, false);
-    const int code = exec_offload_move_values(offload, writes, part, at, n, values);
+    g_return_val_if_fail(array >= 0 && array < offload->n_arrays && at + n <= offload->n, false);
+    const int code = move_values(offload, writes, array, at, n, values);
 
-    return code == 0 || exec_offload_failed(offload, writes ? "write" : "read", code, error);
+    return code == 0 || failed(offload, writes ? "write" : "read", code, error);
 }
 
 bool
-exec_offload_read(ExecOffload *offload, int32_t part, int64_t at, int64_t n, void *values,
+exec_offload_read(ExecOffload *offload, int32_t array, int64_t at, int64_t n, void *values,
                   GError **error)
 {
-    return move_now(offload, false, part, at, n, values, error);
+    return move_now(offload, false, array, at, n, values, error);
 }
 
 bool
-exec_offload_write(ExecOffload *offload, int32_t part, int64_t at, int64_t n, const void *values,
+exec_offload_write(ExecOffload *offload, int32_t array, int64_t at, int64_t n, const void *values,
                    GError **error)
 {
-    return move_now(offload, true, part, at, n, (char *)values, error);
+    return move_now(offload, true, array, at, n, (char *)values, error);
 }
 
 /* --- ahead of use --- */
 
 static bool
-make_room(const ExecOffload *offload, ExecOffloadFetch *fetch, GError **error)
+make_room(const ExecOffload *offload, Fetch *fetch, GError **error)
 {
-    const size_t n_bytes = (size_t)(fetch->n * offload->element_bytes[fetch->part]);
+    const size_t n_bytes = (size_t)(fetch->n * offload->element_bytes[fetch->array]);
 
     if (n_bytes <= fetch->buffer.n_bytes)
         return true;
@@ -179,38 +411,38 @@ make_room(const ExecOffload *offload, ExecOffloadFetch *fetch, GError **error)
 }
 
 bool
-exec_offload_fetch(ExecOffload *offload, int slot, int32_t part, int64_t at, int64_t n,
+exec_offload_fetch(ExecOffload *offload, int slot, int32_t array, int64_t at, int64_t n,
                    GError **error)
 {
-    g_return_val_if_fail(part >= 0 && part < offload->n_parts && at + n <= offload->n, false);
+    g_return_val_if_fail(array >= 0 && array < offload->n_arrays && at + n <= offload->n, false);
     g_return_val_if_fail(slot >= 0 && slot < offload->n_fetches, false);
-    ExecOffloadFetch *fetch = &offload->fetches[slot];
+    Fetch *fetch = &offload->fetches[slot];
 
-    fetch->part = part;
+    fetch->array = array;
     fetch->at = at;
     fetch->n = n;
     fetch->is_here = false;
-    /* In host memory it lies already. */
+    /* The elements are in host memory already. */
     if (offload->fd < 0)
         return true;
     if (!make_room(offload, fetch, error))
         return false;
-    fetch->number = exec_offload_ask(offload, (ExecOffloadMove){.slot = slot});
+    fetch->number = ask(offload, (Move){.slot = slot});
     return true;
 }
 
-const void *
+void *
 exec_offload_fetched(ExecOffload *offload, int slot, GError **error)
 {
-    ExecOffloadFetch *fetch = &offload->fetches[slot];
+    Fetch *fetch = &offload->fetches[slot];
 
     if (offload->fd >= 0)
-        return exec_offload_wait_for(offload, fetch->number, error) ? fetch->buffer.bytes : NULL;
+        return wait_for(offload, fetch->number, error) ? fetch->buffer.bytes : NULL;
     if (fetch->is_here)
         return fetch->buffer.bytes;
     if (!make_room(offload, fetch, error))
         return NULL;
-    exec_offload_move_values(offload, false, fetch->part, fetch->at, fetch->n, fetch->buffer.bytes);
+    move_values(offload, false, fetch->array, fetch->at, fetch->n, fetch->buffer.bytes);
     fetch->is_here = true;
     return fetch->buffer.bytes;
 }
@@ -218,21 +450,20 @@ exec_offload_fetched(ExecOffload *offload, int slot, GError **error)
 bool
 exec_offload_upload(ExecOffload *offload, int slot, ExecBackend *backend, void *to, GError **error)
 {
-    const ExecOffloadFetch *fetch = &offload->fetches[slot];
-    const int64_t e = offload->element_bytes[fetch->part];
+    const Fetch *fetch = &offload->fetches[slot];
+    const int64_t e = offload->element_bytes[fetch->array];
 
     if (offload->fd >= 0) {
-        if (!exec_offload_wait_for(offload, fetch->number, error))
+        if (!wait_for(offload, fetch->number, error))
             return false;
         backend->ops->upload(backend, (size_t)(fetch->n * e), fetch->buffer.bytes, to);
         return true;
     }
     for (int64_t done = 0; done < fetch->n;) {
-        const ExecOffloadRun run =
-            exec_offload_run_at(offload, fetch->part, fetch->at + done, fetch->n - done);
-        backend->ops->upload(backend, run.n_bytes, offload->memory.bytes + run.offset,
+        const Span span = span_at(offload, fetch->array, fetch->at + done, fetch->n - done);
+        backend->ops->upload(backend, span.n_bytes, offload->memory.bytes + span.offset_bytes,
                              (char *)to + done * e);
-        done += run.n;
+        done += span.n;
     }
     return true;
 }
@@ -255,37 +486,35 @@ static bool
 step_piece(ExecOffload *offload, int64_t piece, char *data, ExecOffloadFunc step, void *user_data,
            GError **error)
 {
-    void *parts[EXEC_OFFLOAD_MAX_PARTS];
+    void *arrays[MAX_ARRAYS];
 
-    for (int32_t i = 0; i < offload->n_parts; i++)
-        parts[i] = data + exec_offload_part_at(offload, i);
-    return step(offload->host, piece * EXEC_OFFLOAD_PIECE, piece_length(offload, piece), parts,
+    for (int32_t i = 0; i < offload->n_arrays; i++)
+        arrays[i] = data + array_at(offload, i);
+    return step(offload->host, piece * EXEC_OFFLOAD_PIECE, piece_length(offload, piece), arrays,
                 user_data, error);
 }
 
-/* A buffer is read into again two pieces after it was written from: moves are done in order, so the
- * reading comes after the writing. */
+/* The buffer that a piece is read into was written from three pieces before.  Moves are done in
+ * order, so the writing has ended by then. */
 static bool
 step_file(ExecOffload *offload, ExecOffloadFunc step, void *user_data, GError **error)
 {
-    int64_t last = offload->n_pieces > 0
-                       ? exec_offload_ask(offload, (ExecOffloadMove){.piece = 0, .slot = -1})
-                       : -1;
+    int64_t last = offload->n_pieces > 0 ? ask(offload, (Move){.piece = 0, .slot = -1}) : -1;
     bool ok = true;
 
     for (int64_t piece = 0; piece < offload->n_pieces && ok; piece++) {
-        ok = exec_offload_wait_for(offload, last, error);
+        ok = wait_for(offload, last, error);
         if (ok && piece + 1 < offload->n_pieces)
-            last = exec_offload_ask(offload, (ExecOffloadMove){.piece = piece + 1, .slot = -1});
-        ok = ok && step_piece(offload, piece, offload->buffers[piece % EXEC_OFFLOAD_N_BUFFERS],
-                              step, user_data, error);
+            last = ask(offload, (Move){.piece = piece + 1, .slot = -1});
+        ok = ok && step_piece(offload, piece, offload->buffers[piece % N_BUFFERS], step, user_data,
+                              error);
         if (ok) {
-            const int64_t written = exec_offload_ask(
-                offload, (ExecOffloadMove){.writes = true, .piece = piece, .slot = -1});
+            const int64_t written =
+                ask(offload, (Move){.writes = true, .piece = piece, .slot = -1});
             last = piece + 1 < offload->n_pieces ? last : written;
         }
     }
-    return exec_offload_wait_for(offload, last, ok ? error : NULL) && ok;
+    return wait_for(offload, last, ok ? error : NULL) && ok;
 }
 
 bool
@@ -294,8 +523,7 @@ exec_offload_each(ExecOffload *offload, ExecOffloadFunc step, void *user_data, G
     if (offload->fd >= 0)
         return step_file(offload, step, user_data, error);
     for (int64_t piece = 0; piece < offload->n_pieces; piece++)
-        if (!step_piece(offload, piece,
-                        offload->memory.bytes + piece * exec_offload_piece_bytes(offload), step,
+        if (!step_piece(offload, piece, offload->memory.bytes + piece * piece_bytes(offload), step,
                         user_data, error))
             return false;
     return true;

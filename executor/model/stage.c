@@ -150,9 +150,9 @@ add_opening(const ExecModel *model, int32_t a, int32_t b, GArray *openings)
     bool apart = false;
 
     for (int i = 0; i < 2; i++)
-        apart = apart || (opening.units[i] >= 0 &&
-                          exec_model_weights_apart(
-                              model, &g_array_index(model->units, ExecUnit, opening.units[i])));
+        apart =
+            apart || (opening.units[i] >= 0 &&
+                      exec_model_weights_apart(model, exec_model_unit(model, opening.units[i])));
     if (apart)
         g_array_append_val(openings, opening);
 }

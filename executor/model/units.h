@@ -1,105 +1,129 @@
 /*
- * executor/model/units.h - ExecUnits: whole weights and gradients of units (model.h) for the time of an
- * op, where the rank keeps parts of them only, or has its weights off the device: ZeRO 2 and 3.
+ * executor/model/units.h - ExecUnits makes the weights and gradients of ZeRO units whole for the
+ * time of an op.
  *
- * Opening makes the weights whole, and gives the gradients room: zeros, with what this rank's part
- * has summed up so far in its place.  Closing reduces the gradients over the copies into the part,
- * and gives the room back.  So a part holds the sum over all ops so far and all copies, in an order
- * that the schedule fixes.  All copies run the same ops in the same order: collectives inside an op
+ * With ZeRO stages 2 and 3 a rank keeps only its shard of every unit (model.h), and with offloaded
+ * parameters the weights are not on the device.  So an op opens the units of a layer before it
+ * computes with them, and closes them afterwards:
+ *
+ * - Opening weights gathers them from the shards of all replicas, or uploads them from the host.
+ * - Opening gradients takes memory for the whole gradients: zeros, with what this rank's shard has
+ *   summed up so far at the shard's place.
+ * - Closing reduces the gradients over the replicas into the shard, and gives all this memory back.
+ *
+ * A shard therefore holds the sum over all ops so far and all replicas, added in an order that the
+ * schedule fixes.  All replicas run the same ops in the same order, so the collectives of an op
  * always meet.
  *
- * Ahead of use: which units will be opened, in which order, is known before a step.  With a depth
- * of D, when one opening is at work the next D are under way: their whole weights have their place,
- * every copy has lent its part to the others as messages, which wait for nobody, and offloaded
- * weights are read for one more by then.  What would be more bytes than D layers waits: a table
- * that is larger than a layer is gathered when it is needed, so that it is never there twice, or
- * beside the gradients of another.  Opening waits for what has not arrived.  Messages, not
- * collectives of another thread: ranks may be as many as cores, MPI is called by one thread.  On a
- * device the D openings are gathered in a queue beside that of the compute slots (backend.h), and
- * opening makes these wait for it, not the host; but where tensors are staged through host memory,
- * they are gathered when they are needed.
+ * Prefetch: which units a step opens, and in which order, is known before the step begins.  With a
+ * depth of D, the next D openings are prefetched while one is at work: the memory of their whole
+ * weights is taken, and every replica lends its shard to the others by messages, which make nobody
+ * wait.  Offloaded weights are read from the host for one opening more.  An opening then waits for
+ * what has not arrived.  Openings of more bytes than D layers are not prefetched: a table that is
+ * larger than a layer is gathered when it is needed, so that it is never there twice, or beside the
+ * gradients of another.
  *
- * Memory: whole weights of the opening at work and of D layers, on every run, however far the
- * copies are apart; of the host, what was fetched, in the buffers of offload.h.  With a file the
- * host is never further ahead of the device than these buffers last.
+ * Why messages, not collectives of a thread of their own: there may be as many ranks as cores, and
+ * MPI is called by one thread.  On a device the openings are gathered in a queue beside that of the
+ * ops (begin_aside of backend.h), and an opening makes that queue wait for this one, not the host.
+ * Where tensors are staged through host memory, units are gathered when they are needed.
+ *
+ * Memory: the whole weights of the opening at work and of D layers, the same on every run, however
+ * far one replica is ahead of another; in host memory, what was fetched, in the buffers of
+ * offload.h.  With a file the host is never further ahead of the device than these buffers last.
  *
  * Private to executor/.
  */
 #ifndef EXECUTOR_MODEL_UNITS_H
 #define EXECUTOR_MODEL_UNITS_H
 
-#include "executor/transport/comm.h"
 #include "executor/model/model.h"
+#include "executor/transport/comm.h"
 
 G_BEGIN_DECLS
 
-/* What an op needs. */
+/* What an op needs of the units that it opens; a set of bits. */
 enum {
     EXEC_OPEN_WEIGHTS = 1,
     EXEC_OPEN_GRADIENTS = 2,
 };
 
-/* Units whose weights are opened together; -1: none. */
+/* The units whose weights are opened together: a layer's, a table's; -1 where there is no second.
+ */
 typedef struct {
     int32_t units[2];
 } ExecOpening;
 
-/* How weights become whole. */
+/* How the weights of later openings become whole while an op computes. */
 typedef enum {
-    EXEC_GATHER_NOW, /* when they are needed */
-    EXEC_GATHER_MESSAGES,
-    EXEC_GATHER_ASIDE, /* in the backend's second queue */
-} ExecGatherBy;
+    EXEC_PREFETCH_NONE,     /* not: each opening gathers its own when it is at work */
+    EXEC_PREFETCH_MESSAGES, /* by messages between the replicas */
+    EXEC_PREFETCH_ASIDE,    /* by collectives in the backend's second queue */
+} ExecPrefetch;
 
 typedef struct ExecUnits ExecUnits;
 
 typedef struct {
-    ExecModel *model; /* (borrowed) */
-    ExecComm *comm;   /* (borrowed) */
-    GArray *openings; /* (taken) of ExecOpening: those with weights of a step, in order */
-    int32_t depth;
-    int64_t ahead_bytes; /* most that may be under way beside the opening at work */
-    ExecGatherBy by;
-    int64_t tag; /* of the messages: nobody else's */
-    /* (nullable) What was gathered ahead: weights of @n_bytes were whole at @end_ns. */
+    ExecModel *model;       /* (borrowed) */
+    ExecComm *comm;         /* (borrowed) */
+    GArray *openings;       /* (taken) of ExecOpening: all of a step that open weights, in order */
+    int32_t depth;          /* how many openings are prefetched at once, at most */
+    int64_t prefetch_bytes; /* most bytes of whole weights that may be prefetched at once */
+    ExecPrefetch prefetch;
+    int64_t tag; /* of this object's messages; no other message may have it */
+    /* (nullable) Called once for every opening that was prefetched: gathering its weights, of
+     * @n_bytes, began at @begin_ns, and they were whole at @end_ns. */
     void (*gathered)(void *user_data, int64_t begin_ns, int64_t end_ns, int64_t n_bytes);
     void *user_data;
 } ExecUnitsOptions;
 
+/* Returns: (owned); never NULL. */
 ExecUnits *exec_units_new(const ExecUnitsOptions *options);
 void exec_units_free(ExecUnits *units);
 
-/* Buffers of what is fetched (offload.h) that a depth takes: of two units each, the opening at
- * work, those under way and the one that is read. */
+/* How many buffers of exec_offload_fetch() a prefetch depth needs: two units for each of the
+ * opening at work, those that are prefetched, and the one that is read from the host. */
 static inline int
 exec_units_n_fetches(int32_t depth)
 {
     return 2 * (depth + 2);
 }
 
-/* Before the first op of a step: its first openings get under way.  Failures: as comm.h. */
+/* Before the first op of a step: begins to prefetch its first openings.  A failure is kept in the
+ * comm (comm.h). */
 void exec_units_begin_step(ExecUnits *units);
-/* Before weights change: no copy needs this rank's parts any more. */
+
+/* Before the optimizer changes weights: waits until no replica reads this rank's shards any more.
+ */
 bool exec_units_end_step(ExecUnits *units, GError **error);
-/* After the step's synchronize(): tells what was gathered ahead, opening after opening. */
+
+/* After the step, when the backend has been synchronized: calls `gathered` for every opening. */
 void exec_units_tell_step(ExecUnits *units);
 
-/* Units at work; those that keep what is needed are left alone. */
+/* Up to two units that an op has opened.  A unit of which the rank keeps all that is needed takes
+ * no memory here. */
 typedef struct {
-    ExecUnits *owner;
+    ExecUnits *owner; /* NULL: the rank keeps everything whole */
     int32_t units[2];
     ExecBlock weights[2], gradients[2];
 } ExecOpenUnits;
 
 /*
- * Units @a and @b (-1: none).  @units  (nullable) nothing is apart.
- * False once anything of the rank's op has failed, kept in @comm: then there may be no weights.
+ * Opens units @a and @b (-1: none) and binds their tensors (exec_model_bind()).
+ *
+ * @units  (nullable) NULL where the rank keeps everything whole: then nothing is done.
+ * @what   EXEC_OPEN_*
+ * Returns false once anything of the rank's op has failed; the error is kept in @comm, and the
+ * tensors may be bound to nothing.
  */
 bool exec_units_open(ExecOpenUnits *open, ExecUnits *units, ExecComm *comm, unsigned what,
                      int32_t a, int32_t b);
+
+/* Reduces the gradients that were opened, gives the memory back, and binds the tensors to what the
+ * rank keeps. */
 void exec_units_close(ExecOpenUnits *open);
 
-/* The group of the copies of a region's parameters. */
+/* Which group of ranks holds replicas of a region's parameters. */
 ExecDim exec_region_dim(ExecRegionKind region);
 
 G_END_DECLS

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "executor/model/random.h"
+#include "executor/model/state.h"
 
 /* Values at a time through host memory. */
 #define PIECE 65536
@@ -279,8 +280,8 @@ write_own(ExecRank *rank, const char *folder, GArray *own, GError **error)
 {
     g_autofree float *piece = g_new(float, PIECE);
 
-    for (guint i = 0; i < rank->model->parameters->len; i++) {
-        const ExecParameter *p = &g_array_index(rank->model->parameters, ExecParameter, i);
+    for (guint i = 0; i < exec_model_n_parameters(rank->model); i++) {
+        const ExecParameter *p = exec_model_parameter(rank->model, i);
         g_autofree char *path = exec_checkpoint_file(folder, p->name);
         uint64_t hash;
         if (!exec_rank_speaks_for(rank, i))
@@ -361,8 +362,8 @@ read_own(ExecRank *rank, GArray *own, GError **error)
 {
     g_autofree float *piece = g_new(float, PIECE);
 
-    for (guint i = 0; i < rank->model->parameters->len; i++) {
-        const ExecParameter *p = &g_array_index(rank->model->parameters, ExecParameter, i);
+    for (guint i = 0; i < exec_model_n_parameters(rank->model); i++) {
+        const ExecParameter *p = exec_model_parameter(rank->model, i);
         g_autofree char *path = exec_checkpoint_file(rank->shared->checkpoint->path, p->name);
         uint64_t hash;
         exec_rank_set_doing(rank, EXEC_DOING_START, 0);

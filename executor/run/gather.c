@@ -174,7 +174,7 @@ send_record(ExecRank *rank, GError **error)
 {
     const ExecRankRecord *record = rank->record;
     ExecTransport *t = exec_rank_host_transport(rank);
-    const int64_t n_floats = record->gradients == NULL ? 0 : rank->model->n;
+    const int64_t n_floats = record->gradients == NULL ? 0 : rank->model->layout.n;
 
     for (size_t i = 0; i < EXEC_TRACED_STEPS; i++)
         if (!send_array(rank, record->events[i], error) ||

@@ -13,10 +13,10 @@ download_unit(ExecRank *rank, const ExecUnit *unit, float *to, GError **error)
 {
     const ExecModel *model = rank->model;
     ExecBackend *backend = rank->backend;
-    const ExecRegion *region = &model->regions[unit->region];
+    const ExecRegion *region = &model->layout.regions[unit->region];
     ExecBlock whole = {0};
     int64_t begin;
-    const int64_t n = exec_model_own_part(model, unit, &begin);
+    const int64_t n = exec_model_own_shard(model, unit, &begin);
     const float *part = (const float *)model->gradients.data +
                         exec_model_at(model, EXEC_CONTENT_GRADIENTS, unit, begin);
 
@@ -42,15 +42,15 @@ keep_gradients(ExecRank *rank, GError **error)
 {
     ExecRankRecord *record = rank->record;
 
-    record->gradients = g_try_new(float, (size_t)rank->model->n);
+    record->gradients = g_try_new(float, (size_t)rank->model->layout.n);
     if (record->gradients == NULL) {
         g_set_error(error, EXEC_ERROR, EXEC_ERROR_MEMORY,
                     "no memory for a copy of the gradients to verify");
         return false;
     }
-    record->parameters = g_array_ref(rank->model->parameters);
-    for (guint i = 0; i < rank->model->units->len; i++) {
-        const ExecUnit *unit = &g_array_index(rank->model->units, ExecUnit, i);
+    record->parameters = g_array_ref(rank->model->layout.parameters);
+    for (guint i = 0; i < rank->model->layout.units->len; i++) {
+        const ExecUnit *unit = &g_array_index(rank->model->layout.units, ExecUnit, i);
         if (unit->n > 0 && !download_unit(rank, unit, record->gradients + unit->begin, error))
             return false;
     }

@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "executor/run/optimize.h"
+#include "executor/model/state.h"
 #include "executor/run/rank_state.h"
 
 /* --- constants --- */
@@ -42,12 +43,11 @@ sum_own_squares(ExecRank *rank, double *sum, GError **error)
     const ExecModel *model = rank->model;
 
     *sum = 0;
-    for (guint i = 0; i < model->parameters->len; i++) {
+    for (guint i = 0; i < exec_model_n_parameters(model); i++) {
         double squares;
         if (!exec_rank_speaks_for(rank, i))
             continue;
-        if (!exec_model_sum_squares(model, &g_array_index(model->parameters, ExecParameter, i),
-                                    &squares, error))
+        if (!exec_model_sum_squares(model, exec_model_parameter(model, i), &squares, error))
             return false;
         *sum += squares;
     }

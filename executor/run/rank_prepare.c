@@ -125,7 +125,7 @@ open_rank(ExecRank *rank, GError **error)
         .optimizer = plan->conventions.optimizer_step,
         .offload = plan->offload == PLAN_OFFLOAD_NONE ? NULL : &offload,
     };
-    rank->shared_parameters = exec_model_shared_parameters(&options);
+    rank->shared_parameters = exec_layout_shared_parameters(&options);
     if (!exec_rank_meet(rank, error))
         return false;
     rank->model = exec_model_new(&options, rank->backend, rank->pool, error);
@@ -199,7 +199,7 @@ layer_bytes(const ExecRank *rank)
             const int32_t units[] = {stage->layers[i].dense_unit, stage->layers[i].experts_unit};
             int64_t n = 0;
             for (size_t k = 0; k < G_N_ELEMENTS(units); k++)
-                n += units[k] < 0 ? 0 : g_array_index(model->units, ExecUnit, units[k]).n;
+                n += units[k] < 0 ? 0 : exec_model_unit(model, units[k])->n;
             largest = MAX(largest, n);
         }
     }
@@ -232,10 +232,10 @@ make_units(ExecRank *rank)
         .comm = &rank->comm,
         .openings = openings,
         .depth = depth,
-        .ahead_bytes = depth * layer_bytes(rank),
-        .by = exec_rank_gathers_aside(rank)   ? EXEC_GATHER_ASIDE
-              : depth > 0 && !rank->on_device ? EXEC_GATHER_MESSAGES
-                                              : EXEC_GATHER_NOW,
+        .prefetch_bytes = depth * layer_bytes(rank),
+        .prefetch = exec_rank_gathers_aside(rank)   ? EXEC_PREFETCH_ASIDE
+                    : depth > 0 && !rank->on_device ? EXEC_PREFETCH_MESSAGES
+                                                    : EXEC_PREFETCH_NONE,
         .tag = exec_rank_free_tag(rank),
         .gathered = note_gathered,
         .user_data = rank,

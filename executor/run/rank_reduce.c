@@ -58,8 +58,8 @@ exchange_units(ExecRank *rank, int first, int end, ExecContent content, GError *
 
     if (!meet(rank, group, &begin, error))
         return false;
-    for (guint i = 0; i < model->units->len; i++) {
-        const ExecUnit *unit = &g_array_index(model->units, ExecUnit, i);
+    for (guint i = 0; i < model->layout.units->len; i++) {
+        const ExecUnit *unit = &g_array_index(model->layout.units, ExecUnit, i);
         void *weights = exec_model_kept_weights(model, unit);
         float *gradients = exec_model_kept_gradients(model, unit);
         if ((int)unit->region < first || (int)unit->region >= end || unit->n == 0)
@@ -86,13 +86,14 @@ static bool
 reduce_copies(ExecRank *rank, GError **error)
 {
     const ExecModel *model = rank->model;
-    const ExecRegion *experts = &model->regions[EXEC_REGION_EXPERTS];
+    const ExecRegion *experts = &model->layout.regions[EXEC_REGION_EXPERTS];
     float *gradients = exec_model_gradients(model);
 
-    if (model->regions[EXEC_REGION_DENSE].sharded[EXEC_CONTENT_OPTIMIZER]
+    if (model->layout.regions[EXEC_REGION_DENSE].sharded[EXEC_CONTENT_OPTIMIZER]
             ? !exchange_units(rank, EXEC_REGION_NORMS, EXEC_REGION_EXPERTS, EXEC_CONTENT_GRADIENTS,
                               error)
-            : !reduce(rank, &rank->comm.groups[EXEC_DIM_DENSE], gradients, model->n_dense, error))
+            : !reduce(rank, &rank->comm.groups[EXEC_DIM_DENSE], gradients, model->layout.n_dense,
+                      error))
         return false;
     if (experts->sharded[EXEC_CONTENT_OPTIMIZER])
         return exchange_units(rank, EXEC_REGION_EXPERTS, EXEC_REGION_N, EXEC_CONTENT_GRADIENTS,
@@ -104,7 +105,7 @@ reduce_copies(ExecRank *rank, GError **error)
 bool
 exec_rank_gather_weights(ExecRank *rank, GError **error)
 {
-    const ExecRegion *regions = rank->model->regions;
+    const ExecRegion *regions = rank->model->layout.regions;
 
     return (!regions[EXEC_REGION_DENSE].sharded[EXEC_CONTENT_OPTIMIZER] ||
             exchange_units(rank, EXEC_REGION_NORMS, EXEC_REGION_EXPERTS, EXEC_CONTENT_WEIGHTS,
@@ -122,8 +123,8 @@ reduce_parts(ExecRank *rank, GError **error)
 {
     const ExecModel *model = rank->model;
 
-    for (guint i = 0; i < model->parameters->len; i++) {
-        const ExecParameter *p = &g_array_index(model->parameters, ExecParameter, i);
+    for (guint i = 0; i < exec_model_n_parameters(model); i++) {
+        const ExecParameter *p = exec_model_parameter(model, i);
         int64_t begin;
         const int64_t n = exec_model_own_elements(model, p, &begin);
         if (n == 0 || (p->share != EXEC_SHARE_TP && p->share != EXEC_SHARE_KV))
@@ -142,8 +143,7 @@ reduce_shared(ExecRank *rank, GError **error)
     for (guint i = 0; i < rank->shared_parameters->len; i++) {
         const ExecSharedParameter *s =
             &g_array_index(rank->shared_parameters, ExecSharedParameter, i);
-        const ExecParameter *p =
-            &g_array_index(rank->model->parameters, ExecParameter, s->parameter);
+        const ExecParameter *p = exec_model_parameter(rank->model, s->parameter);
         int64_t begin_at;
         const int64_t n = exec_model_own_elements(rank->model, p, &begin_at);
         ExecCoordinates other = rank->coordinates;
@@ -176,11 +176,11 @@ bool
 exec_rank_speaks_for(const ExecRank *rank, guint parameter)
 {
     const ExecModel *model = rank->model;
-    const ExecParameter *p = &g_array_index(model->parameters, ExecParameter, parameter);
+    const ExecParameter *p = exec_model_parameter(model, parameter);
     const ExecRegion *region =
-        &model->regions[g_array_index(model->units, ExecUnit, p->unit).region];
+        &model->layout.regions[g_array_index(model->layout.units, ExecUnit, p->unit).region];
 
-    if (!region->sharded[EXEC_CONTENT_OPTIMIZER] && region->index != 0)
+    if (!region->sharded[EXEC_CONTENT_OPTIMIZER] && region->replica != 0)
         return false;
     if (p->share != EXEC_SHARE_EXPERT && is_whole(&p->shard) && rank->coordinates.tp != 0)
         return false;

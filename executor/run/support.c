@@ -120,7 +120,7 @@ check_machine(const ModelArch *arch, const Plan *plan, GError **error)
 
     for (int32_t rank = 0; rank < plan->degrees.pp; rank++)
         total += n_copies *
-                 exec_model_bytes(&(ExecModelOptions){
+                 exec_layout_bytes(&(ExecModelOptions){
                      .arch = arch, .plan = plan, .pipeline_rank = rank, .optimizer = in_memory});
     if (total <= machine)
         return true;

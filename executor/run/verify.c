@@ -147,8 +147,8 @@ exec_reference_rms(const ExecReference *reference)
     const ExecModel *model = reference->model;
     double squares = 0, n = 0;
 
-    for (guint i = 0; i < model->parameters->len; i++) {
-        const ExecParameter *p = &g_array_index(model->parameters, ExecParameter, i);
+    for (guint i = 0; i < exec_model_n_parameters(model); i++) {
+        const ExecParameter *p = exec_model_parameter(model, i);
         for (int64_t j = 0; j < p->n; j++) {
             const double g = (double)exec_model_gradients(model)[p->offset + j];
             squares += g * g;

@@ -62,7 +62,8 @@ loss_of(ExecReference *reference, const ExecData *data)
 {
     g_autoptr(GError) error = NULL;
 
-    reference->backend->ops->zero(reference->backend, (size_t)reference->model->n * sizeof(float),
+    reference->backend->ops->zero(reference->backend,
+                                  (size_t)reference->model->layout.n * sizeof(float),
                                   reference->model->gradients.data);
     g_assert_true(exec_reference_step(reference, data, 0, &error));
     g_assert_no_error(error);
@@ -74,8 +75,8 @@ loss_of(ExecReference *reference, const ExecData *data)
 static void
 spread_weights(ExecModel *model)
 {
-    for (guint i = 0; i < model->parameters->len; i++) {
-        const ExecParameter *p = &g_array_index(model->parameters, ExecParameter, i);
+    for (guint i = 0; i < exec_model_n_parameters(model); i++) {
+        const ExecParameter *p = exec_model_parameter(model, i);
         const uint64_t key = exec_random_key(3, p->name);
         for (int64_t j = 0; j < p->n; j++) {
             float *w = (float *)model->weights.data + p->offset + j;
@@ -103,9 +104,9 @@ check_model_derivatives(ModelArch arch)
     spread_weights(model);
     loss_of(&reference, data);
     g_autofree float *gradients =
-        g_memdup2(exec_model_gradients(model), (size_t)model->n * sizeof(float));
-    for (guint i = 0; i < model->parameters->len; i++) {
-        const ExecParameter *p = &g_array_index(model->parameters, ExecParameter, i);
+        g_memdup2(exec_model_gradients(model), (size_t)model->layout.n * sizeof(float));
+    for (guint i = 0; i < exec_model_n_parameters(model); i++) {
+        const ExecParameter *p = exec_model_parameter(model, i);
         const uint64_t key = exec_random_key(11, p->name);
         float *w = (float *)model->weights.data + p->offset;
         g_autofree float *old = g_memdup2(w, (size_t)p->n * sizeof *w);
@@ -202,7 +203,7 @@ run_stage(ExecReference *reference, const int64_t *slices, int32_t n_slices, boo
         tokens[i] = i * 7 % 19;
         targets[i] = i * i % 19;
     }
-    backend->ops->zero(backend, (size_t)model->n * sizeof(float), model->gradients.data);
+    backend->ops->zero(backend, (size_t)model->layout.n * sizeof(float), model->gradients.data);
     g_assert_true(exec_stage_scratch_init(&scratch,
                                           &(ExecScratchOptions){
                                               .widths = &model->widths,
@@ -273,13 +274,13 @@ check_slices(ModelArch arch)
     spread_weights(model);
     const double expected_loss = run_stage(&reference, &whole, 1, false, NULL);
     g_autofree float *expected =
-        g_memdup2(exec_model_gradients(model), (size_t)model->n * sizeof(float));
+        g_memdup2(exec_model_gradients(model), (size_t)model->layout.n * sizeof(float));
     for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
         const double loss =
             run_stage(&reference, cases[i].slices, cases[i].n, cases[i].split, NULL);
         g_assert_cmpfloat(fabs(loss - expected_loss), <=, 1e-5 * expected_loss);
-        for (guint j = 0; j < model->parameters->len; j++) {
-            const ExecParameter *p = &g_array_index(model->parameters, ExecParameter, j);
+        for (guint j = 0; j < exec_model_n_parameters(model); j++) {
+            const ExecParameter *p = exec_model_parameter(model, j);
             const double e = exec_relative_error(exec_model_gradients(model) + p->offset,
                                                  expected + p->offset, p->n, 0);
             g_assert_cmpfloat(e, <=, 2e-6);
@@ -339,7 +340,7 @@ test_recompute_changes_memory_only(void)
         g_assert_true(init_reference(&reference, arch, 1, SEQ));
         ExecModel *model = reference.model;
         spread_weights(model);
-        const size_t n_bytes = (size_t)model->n * sizeof(float);
+        const size_t n_bytes = (size_t)model->layout.n * sizeof(float);
         ExecStage *stage = &g_array_index(model->stages, ExecStage, 0);
         const double expected =
             run_stage(&reference, cases[c].slices, cases[c].n, cases[c].split, held[0]);

@@ -78,7 +78,7 @@ test_optimizer_is_all_of_its_step(void)
     g_assert_cmpint(profile->measurements->len, ==, 2);
     for (guint i = 0; i < 2; i++)
         n_elements += g_array_index(profile->measurements, ProfileMeasurement, i).n_elements;
-    g_assert_cmpint(n_elements, >, model->n);
+    g_assert_cmpint(n_elements, >, model->layout.n);
     g_assert_cmpint(n_summed, ==, n_elements);
     g_assert_cmpint(n_scaled, ==, n_elements);
     g_assert_cmpint(n_stepped, ==, n_elements);

@@ -81,8 +81,8 @@ check_degrees(const ModelArch *arch, int64_t pp, int64_t tp)
     g_autoptr(ExecModel) whole = exec_model_new(&whole_options, backend, pool, &error);
     int64_t n = 0, n_seen = 0;
 
-    for (guint i = 0; i < whole->parameters->len; i++)
-        n += g_array_index(whole->parameters, ExecParameter, i).n;
+    for (guint i = 0; i < exec_model_n_parameters(whole); i++)
+        n += exec_model_parameter(whole, i)->n;
     for (int32_t rank = 0; rank < pp; rank++)
         for (int32_t t = 0; t < tp; t++) {
             g_autoptr(ExecPool) own_pool = exec_pool_new(backend);
@@ -94,16 +94,15 @@ check_degrees(const ModelArch *arch, int64_t pp, int64_t tp)
                                               .optimizer = true};
             g_autoptr(ExecModel) part = exec_model_new(&options, backend, own_pool, &error);
             g_assert_no_error(error);
-            for (guint i = 0; i < part->parameters->len; i++)
-                n_seen += check_part(whole, part,
-                                     &g_array_index(part->parameters, ExecParameter, i), seen);
+            for (guint i = 0; i < exec_model_n_parameters(part); i++)
+                n_seen += check_part(whole, part, exec_model_parameter(part, i), seen);
             /* Four buffers of the same size: weights, gradients, two moments. */
             g_assert_cmpint(exec_pool_used_bytes(own_pool, TRACE_MEMORY_WEIGHTS), ==,
-                            exec_model_elements(&options) * 4);
+                            part->layout.n * 4);
             g_assert_cmpint(exec_pool_used_bytes(own_pool, TRACE_MEMORY_GRADIENTS), ==,
-                            exec_model_elements(&options) * 4);
+                            part->layout.n * 4);
             g_assert_cmpint(exec_pool_used_bytes(own_pool, TRACE_MEMORY_OPTIMIZER), ==,
-                            exec_model_elements(&options) * 8);
+                            part->layout.n * 8);
         }
     g_assert_cmpint(n_seen, ==, n);
 }
@@ -125,11 +124,11 @@ test_tied_table_is_shared(void)
     g_autoptr(Plan) plan = plan_with(&gpt, 2, 1);
 
     for (int32_t rank = 0; rank < 2; rank++) {
-        g_autoptr(GArray) shared = exec_model_shared_parameters(
+        g_autoptr(GArray) shared = exec_layout_shared_parameters(
             &(ExecModelOptions){.arch = &gpt, .plan = plan, .pipeline_rank = rank});
         g_assert_cmpint(shared->len, ==, 1);
         g_assert_cmpint(g_array_index(shared, ExecSharedParameter, 0).other, ==, 1 - rank);
-        g_autoptr(GArray) none = exec_model_shared_parameters(
+        g_autoptr(GArray) none = exec_layout_shared_parameters(
             &(ExecModelOptions){.arch = &llama, .plan = plan, .pipeline_rank = rank});
         g_assert_cmpint(none->len, ==, 0);
     }
@@ -147,8 +146,8 @@ test_initial_values_have_their_deviation(void)
         exec_model_new(&(ExecModelOptions){.arch = &gpt, .plan = plan}, backend, pool, &error);
     double squares = 0, n = 0;
 
-    for (guint i = 0; i < model->parameters->len; i++) {
-        const ExecParameter *p = &g_array_index(model->parameters, ExecParameter, i);
+    for (guint i = 0; i < exec_model_n_parameters(model); i++) {
+        const ExecParameter *p = exec_model_parameter(model, i);
         const float *w = (const float *)model->weights.data + p->offset;
         for (int64_t j = 0; p->init == EXEC_INIT_NORMAL && j < p->n; j++, n++)
             squares += pow((double)(w[j] / p->deviation), 2);
@@ -166,15 +165,15 @@ test_bf16_has_master_weights(void)
     g_autoptr(Plan) plan = plan_with(&llama, 1, 1);
     const ExecModelOptions options = {.arch = &llama, .plan = plan, .seed = 5, .optimizer = true};
     g_autoptr(ExecModel) model = exec_model_new(&options, narrow, pool, &error);
-    g_autofree float *widened = g_new(float, (size_t)model->n);
+    g_autofree float *widened = g_new(float, (size_t)model->layout.n);
     const float *master = model->master.data;
 
-    narrow->ops->from_storage(narrow, model->n, model->weights.data, widened);
-    for (int64_t i = 0; i < model->n; i++)
+    narrow->ops->from_storage(narrow, model->layout.n, model->weights.data, widened);
+    for (int64_t i = 0; i < model->layout.n; i++)
         g_assert_cmpfloat(fabs((double)(widened[i] - master[i])), <=,
                           fabs((double)master[i]) / 256);
-    g_assert_cmpint(exec_pool_used_bytes(pool, TRACE_MEMORY_WEIGHTS), ==, 2 * model->n);
-    g_assert_cmpint(exec_pool_used_bytes(pool, TRACE_MEMORY_OPTIMIZER), ==, 12 * model->n);
+    g_assert_cmpint(exec_pool_used_bytes(pool, TRACE_MEMORY_WEIGHTS), ==, 2 * model->layout.n);
+    g_assert_cmpint(exec_pool_used_bytes(pool, TRACE_MEMORY_OPTIMIZER), ==, 12 * model->layout.n);
 }
 
 int

@@ -1,5 +1,6 @@
 /* Tests of the end of a step: the learning rate, clipping by the global norm and AdamW against a
  * trainer written here, on one rank and on shards. */
+#include "executor/model/state.h"
 #include "executor/run/optimize.h"
 
 #include <math.h>
@@ -54,8 +55,8 @@ step_plainly(const ExecReference *reference, double scale, int64_t step, double 
     const double rate = exec_learning_rate(&options, step);
     const ExecModel *model = reference->model;
 
-    for (guint i = 0; i < model->parameters->len; i++) {
-        const ExecParameter *p = &g_array_index(model->parameters, ExecParameter, i);
+    for (guint i = 0; i < exec_model_n_parameters(model); i++) {
+        const ExecParameter *p = exec_model_parameter(model, i);
         for (int64_t j = p->offset; j < p->offset + p->n; j++) {
             float *weight = (float *)model->weights.data + j;
             const double g = scale * (double)exec_model_gradients(model)[j];
@@ -90,12 +91,13 @@ train_plainly(const Combo *c)
                                       },
                                       NULL));
     const ExecModel *model = reference.model;
-    g_autofree double *m = g_new0(double, (size_t)model->n), *v = g_new0(double, (size_t)model->n);
+    g_autofree double *m = g_new0(double, (size_t)model->layout.n),
+                      *v = g_new0(double, (size_t)model->layout.n);
     for (int64_t step = 0; step < N_STEPS; step++) {
         double norm = 0;
         memset(model->gradients.data, 0, (size_t)model->gradients.n_bytes);
         g_assert_true(exec_reference_step(&reference, data, step, NULL));
-        for (int64_t i = 0; i < model->n; i++)
+        for (int64_t i = 0; i < model->layout.n; i++)
             norm += pow((double)exec_model_gradients(model)[i], 2);
         norm = sqrt(norm);
         training.losses[step] = reference.loss;

@@ -1,9 +1,8 @@
-/* The optimizer's state of a rank's own elements, on the device or off it: model.h. */
-#include "executor/model/model.h"
+#include "executor/model/state.h"
 
 /* --- access --- */
 
-/* On the device. */
+/* Where the state of element @i of @p is on the device. */
 static float *
 state_at(const ExecModel *model, ExecState state, const ExecParameter *p, int64_t i)
 {
@@ -26,30 +25,31 @@ state_at(const ExecModel *model, ExecState state, const ExecParameter *p, int64_
 static const ExecRegion *
 region_of(const ExecModel *model, const ExecParameter *p)
 {
-    return &model->regions[g_array_index(model->units, ExecUnit, p->unit).region];
+    return exec_model_region(model, exec_model_unit(model, p->unit));
 }
 
-/* Whether masters are among the parts that are off the device: those of fp32 only where they are
- * offloaded as weights. */
+/* Whether model->offload has an array of master weights.  Weights in fp32 are their own, and are
+ * there only where parameters are offloaded. */
 static bool
-has_master_part(const ExecModel *model)
+has_master_array(const ExecModel *model)
 {
-    return model->backend->storage != DTYPE_FP32 || model->regions[EXEC_REGION_DENSE].weights_off;
+    return model->backend->storage != DTYPE_FP32 ||
+           model->layout.regions[EXEC_REGION_DENSE].weights_off;
 }
 
 int32_t
-exec_model_weights_part(const ExecModel *model)
+exec_model_weights_array(const ExecModel *model)
 {
     return model->backend->storage == DTYPE_FP32 ? 0 : 3;
 }
 
-/* Weights in fp32 are their own masters; what is off the device has the rest, in order. */
+/* Whether the state of @p is off the device, and in which array of model->offload. */
 static bool
-is_off(const ExecModel *model, ExecState state, const ExecParameter *p, int32_t *part)
+is_off(const ExecModel *model, ExecState state, const ExecParameter *p, int32_t *array)
 {
     const bool is_weight = state == EXEC_STATE_MASTER && model->backend->storage == DTYPE_FP32;
 
-    *part = (int32_t)state - (has_master_part(model) ? 0 : 1);
+    *array = (int32_t)state - (has_master_array(model) ? 0 : 1);
     return model->offload != NULL && (!is_weight || region_of(model, p)->weights_off);
 }
 
@@ -58,10 +58,10 @@ exec_model_read_state(ExecModel *model, ExecState state, const ExecParameter *p,
                       int64_t n, float *values, GError **error)
 {
     ExecBackend *backend = model->backend;
-    int32_t part;
+    int32_t array;
 
-    if (is_off(model, state, p, &part))
-        return exec_offload_read(model->offload, part,
+    if (is_off(model, state, p, &array))
+        return exec_offload_read(model->offload, array,
                                  exec_model_parameter_at(model, EXEC_CONTENT_OPTIMIZER, p, i), n,
                                  values, error);
     backend->ops->download(backend, (size_t)n * sizeof *values, state_at(model, state, p, i),
@@ -74,28 +74,28 @@ exec_model_write_state(ExecModel *model, ExecState state, const ExecParameter *p
                        int64_t n, const float *values, GError **error)
 {
     ExecBackend *backend = model->backend;
-    int32_t part;
+    int32_t array;
 
-    if (is_off(model, state, p, &part))
-        return exec_offload_write(model->offload, part,
+    if (is_off(model, state, p, &array))
+        return exec_offload_write(model->offload, array,
                                   exec_model_parameter_at(model, EXEC_CONTENT_OPTIMIZER, p, i), n,
                                   values, error);
     backend->ops->upload(backend, (size_t)n * sizeof *values, values, state_at(model, state, p, i));
     return true;
 }
 
-/* Narrower than fp32 they are rounded where they are. */
+/* Weights narrower than fp32 are rounded on the host. */
 static bool
 write_weights_off(ExecModel *model, int64_t at, int64_t n, const float *values, GError **error)
 {
     ExecBackend *host = exec_offload_host(model->offload);
-    const int32_t part = exec_model_weights_part(model);
+    const int32_t array = exec_model_weights_array(model);
 
     if (host->storage == DTYPE_FP32)
-        return exec_offload_write(model->offload, part, at, n, values, error);
+        return exec_offload_write(model->offload, array, at, n, values, error);
     g_autofree void *narrow = g_malloc((size_t)exec_storage_bytes(host, n));
     host->ops->to_storage(host, n, values, narrow);
-    return exec_offload_write(model->offload, part, at, n, narrow, error);
+    return exec_offload_write(model->offload, array, at, n, narrow, error);
 }
 
 bool
@@ -132,8 +132,8 @@ exec_model_sum_squares(const ExecModel *model, const ExecParameter *p, double *s
 void
 exec_model_scale_gradients(ExecModel *model, float factor)
 {
-    for (guint i = 0; i < model->parameters->len; i++) {
-        const ExecParameter *p = &g_array_index(model->parameters, ExecParameter, i);
+    for (guint i = 0; i < exec_model_n_parameters(model); i++) {
+        const ExecParameter *p = exec_model_parameter(model, i);
         int64_t begin;
         const int64_t n = exec_model_own_elements(model, p, &begin);
         if (n > 0)
@@ -158,8 +158,8 @@ step_on_device(ExecModel *model, const ExecAdamw *constants, float weight_decay)
     const bool narrow = backend->storage != DTYPE_FP32;
     float *moments1 = model->moments1.data, *moments2 = model->moments2.data;
 
-    for (guint i = 0; i < model->parameters->len; i++) {
-        const ExecParameter *p = &g_array_index(model->parameters, ExecParameter, i);
+    for (guint i = 0; i < exec_model_n_parameters(model); i++) {
+        const ExecParameter *p = exec_model_parameter(model, i);
         const ExecAdamw c = constants_of(p, constants, weight_decay);
         int64_t begin;
         const int64_t n = exec_model_own_elements(model, p, &begin);
@@ -174,36 +174,36 @@ step_on_device(ExecModel *model, const ExecAdamw *constants, float weight_decay)
     }
 }
 
-/* A step of what is off the device: pieces come in the order of the layout. */
+/* A step of state that is off the device; pieces come in the order of the layout. */
 typedef struct {
     ExecModel *model;
     const ExecAdamw *constants;
     float weight_decay;
-    guint parameter;  /* the first that may have elements in the piece */
-    float *gradients; /* (owned) a piece's, and its weights */
-    float *weights;
+    guint parameter;   /* the first that may have elements in the piece */
+    float *gradients;  /* (owned) of one piece */
+    float *weights;    /* (owned) of one piece */
     ExecBlock staging; /* narrower storage: a piece of fp32 weights on the device */
 } OffloadStep;
 
-/* Elements [begin, end) of @p, whose state is @at on in the piece. */
+/* Steps elements [begin, begin + n) of @p, whose state begins at element @at of the piece. */
 static bool
 step_elements(OffloadStep *s, ExecBackend *host, const ExecParameter *p, int64_t begin, int64_t n,
-              int64_t at, void *const *parts, GError **error)
+              int64_t at, void *const *arrays, GError **error)
 {
     ExecModel *model = s->model;
     ExecBackend *backend = model->backend;
     const bool narrow = backend->storage != DTYPE_FP32, off = region_of(model, p)->weights_off;
-    const bool has_master = has_master_part(model);
+    const bool has_master = has_master_array(model);
     const size_t n_bytes = (size_t)n * sizeof(float);
     const ExecAdamw c = constants_of(p, s->constants, s->weight_decay);
     void *weights = off ? NULL
                         : exec_at(backend, model->weights.data,
                                   exec_model_parameter_at(model, EXEC_CONTENT_WEIGHTS, p, begin));
-    float *master = narrow || off ? (float *)parts[0] + at : s->weights;
-    /* Norms, too, have room there. */
+    float *master = narrow || off ? (float *)arrays[0] + at : s->weights;
+    /* The narrow array has elements for the norms too, though their weights stay on the device. */
     void *rounded = host->storage == DTYPE_FP32
                         ? NULL
-                        : exec_at(host, parts[exec_model_weights_part(model)], at);
+                        : exec_at(host, arrays[exec_model_weights_array(model)], at);
 
     backend->ops->download(backend, n_bytes, exec_model_own_gradients(model, p, begin),
                            s->gradients);
@@ -211,8 +211,8 @@ step_elements(OffloadStep *s, ExecBackend *host, const ExecParameter *p, int64_t
         backend->ops->download(backend, n_bytes, weights, s->weights);
     if (!backend->ops->synchronize(backend, error))
         return false;
-    host->ops->adamw(host, n, master, rounded, s->gradients, (float *)parts[has_master] + at,
-                     (float *)parts[has_master + 1] + at, &c);
+    host->ops->adamw(host, n, master, rounded, s->gradients, (float *)arrays[has_master] + at,
+                     (float *)arrays[has_master + 1] + at, &c);
     if (off)
         return true;
     backend->ops->upload(backend, n_bytes, master, narrow ? s->staging.data : weights);
@@ -222,14 +222,14 @@ step_elements(OffloadStep *s, ExecBackend *host, const ExecParameter *p, int64_t
 }
 
 static bool
-step_piece(ExecBackend *host, int64_t at, int64_t n, void *const *parts, void *user_data,
+step_piece(ExecBackend *host, int64_t at, int64_t n, void *const *arrays, void *user_data,
            GError **error)
 {
     OffloadStep *s = user_data;
     const ExecModel *model = s->model;
 
-    for (guint i = s->parameter; i < model->parameters->len; i++) {
-        const ExecParameter *p = &g_array_index(model->parameters, ExecParameter, i);
+    for (guint i = s->parameter; i < exec_model_n_parameters(model); i++) {
+        const ExecParameter *p = exec_model_parameter(model, i);
         int64_t own;
         const int64_t n_own = exec_model_own_elements(model, p, &own);
         const int64_t state = exec_model_parameter_at(model, EXEC_CONTENT_OPTIMIZER, p, own);
@@ -239,10 +239,10 @@ step_piece(ExecBackend *host, int64_t at, int64_t n, void *const *parts, void *u
         if (state >= at + n)
             break;
         if (begin < end && !step_elements(s, host, p, own + (begin - state), end - begin,
-                                          begin - at, parts, error))
+                                          begin - at, arrays, error))
             return false;
         if (state + n_own <= at + n)
-            s->parameter = i + 1; /* done with */
+            s->parameter = i + 1; /* the next piece has none of it */
     }
     return true;
 }
@@ -263,8 +263,8 @@ step_off_device(ExecModel *model, const ExecAdamw *constants, float weight_decay
     g_free(s.gradients);
     g_free(s.weights);
     exec_pool_give(model->pool, &s.staging);
-    for (guint i = 0; i < model->parameters->len; i++)
-        exec_model_zero_gradients(model, &g_array_index(model->parameters, ExecParameter, i));
+    for (guint i = 0; i < exec_model_n_parameters(model); i++)
+        exec_model_zero_gradients(model, exec_model_parameter(model, i));
     return ok;
 }
 

@@ -1,6 +1,4 @@
-/* Which parameters a rank holds, what part of each, and which tensor of which layer it is: model.h.
- */
-#include "executor/model/model.h"
+#include "executor/model/layout.h"
 
 #include <math.h>
 #include <stddef.h>
@@ -78,7 +76,6 @@ exec_shard_at(const ExecShard *shard, int64_t i, int64_t *n)
     return (shard->row_begin + i / cols) * shard->cols + shard->runs[run].begin + col;
 }
 
-/* All of it. */
 static ExecShard
 whole(int64_t rows, int64_t cols)
 {
@@ -111,6 +108,60 @@ columns_of(int64_t rows, int64_t cols, int32_t n_blocks, int64_t index, int64_t 
     return shard;
 }
 
+/* --- regions --- */
+
+static void
+set_replicas(ExecRegion *regions, const ExecModelOptions *o)
+{
+    const PlanDegrees *d = &o->plan->degrees;
+    const ExecRegion dense = {.n_replicas = (int32_t)(d->dp * d->cp), .replica = o->dense_index};
+
+    regions[EXEC_REGION_NORMS] = regions[EXEC_REGION_DENSE] = dense;
+    regions[EXEC_REGION_EXPERTS] = (ExecRegion){
+        .n_replicas = (int32_t)(d->dp * d->cp * d->tp / d->ep), .replica = o->expert_index};
+}
+
+/* How many elements a region has in the blocks of a content on the device. */
+static int64_t
+region_elements(const ExecRegion *region, ExecContent content)
+{
+    if (content == EXEC_CONTENT_WEIGHTS && region->weights_off)
+        return 0;
+    return region->sharded[content] ? region->n / region->n_replicas : region->n;
+}
+
+int64_t
+exec_layout_content_elements(const ExecRegion *regions, ExecContent content)
+{
+    int64_t n = 0;
+
+    for (int r = 0; r < EXEC_REGION_N; r++)
+        n += region_elements(&regions[r], content);
+    return n;
+}
+
+/* Sets what is sharded or off the device, and where the regions, whose lengths are known, then
+ * begin in the blocks. */
+static void
+set_sharded(ExecRegion *regions, const Plan *plan)
+{
+    static const int32_t from_stage[EXEC_CONTENT_N] = {
+        [EXEC_CONTENT_WEIGHTS] = 3, [EXEC_CONTENT_GRADIENTS] = 2, [EXEC_CONTENT_OPTIMIZER] = 1};
+
+    for (int r = 0; r < EXEC_REGION_N; r++) {
+        ExecRegion *region = &regions[r];
+        region->weights_off = plan->offload_parameters && r != EXEC_REGION_NORMS;
+        for (int content = 0; content < EXEC_CONTENT_N; content++) {
+            region->sharded[content] =
+                region->n_replicas > 1 && plan->zero_stage >= from_stage[content] &&
+                (r != EXEC_REGION_NORMS || content == EXEC_CONTENT_OPTIMIZER);
+            if (r > 0)
+                region->at[content] =
+                    region[-1].at[content] + region_elements(&region[-1], (ExecContent)content);
+        }
+    }
+}
+
 /* --- building --- */
 
 typedef struct {
@@ -118,23 +169,22 @@ typedef struct {
     ExecWidths w;
     double deviation, projection; /* of initial values; projection: into the residual stream */
     ExecLayout *layout;
-    guint stage;           /* of the rank */
-    int64_t layer;         /* in the stage; -1: its ends */
-    int64_t number;        /* of the layer in the model */
-    ExecRegionKind region; /* that this pass lays out */
-    /* Of the unit that grows: */
-    int64_t unit_begin;
-    guint first_parameter;
+    guint stage;           /* number of the stage on the rank */
+    int64_t layer;         /* number of the layer in the stage; -1: embedding and head */
+    int64_t number;        /* number of the layer in the model */
+    ExecRegionKind region; /* the region that this pass lays out */
+    int64_t unit_begin;    /* where the unit that is being laid out begins */
+    guint first_parameter; /* the first one of that unit */
 } Builder;
 
-/* Units' lengths are multiples of this, so that parts begin at cache lines in either storage. */
+/* Units' lengths are multiples of this, so that shards begin at cache lines in either storage. */
 static int64_t
 unit_multiple(const Builder *b)
 {
     return b->o->plan->zero_stage > 0 ? 32 * b->layout->regions[b->region].n_replicas : 32;
 }
 
-/* All parameters added since the last one's end are a unit. */
+/* Makes a unit of all parameters that were added since the last unit. */
 static void
 end_unit(Builder *b)
 {
@@ -161,7 +211,8 @@ find(const GArray *parameters, const char *name, guint *at)
     return NULL;
 }
 
-/* A parameter that the rank already holds (a tied table, with head and embedding) is only bound. */
+/* Adds a parameter, and binds it to the tensor at @member.  One that the rank already holds (a tied
+ * table, where the rank has embedding and head) is only bound. */
 static void
 add_to(Builder *b, ExecRegionKind region, const char *name, size_t member, ExecShard shard,
        ExecShare share, ExecInit init, double deviation)
@@ -211,7 +262,7 @@ add(Builder *b, const char *name, size_t member, ExecShard shard, ExecShare shar
 #define LAYER(tensor) offsetof(ExecLayerTensors, tensor)
 #define END(tensor) offsetof(ExecEndTensors, tensor)
 
-/* Norms see the rows of one tp rank only where those are divided. */
+/* With sequence parallelism the norms of a tp rank see only its own rows. */
 static ExecShare
 norm_share(const Builder *b)
 {
@@ -228,7 +279,7 @@ add_norm(Builder *b, const char *gain, size_t gain_member, const char *shift, si
         add_to(b, EXEC_REGION_NORMS, shift, shift_member, shard, norm_share(b), EXEC_INIT_ZERO, 0);
 }
 
-/* K/V heads are divided like q's, or copied where there are fewer than tp. */
+/* K/V heads are split over tp like those of q, or replicated where there are fewer than tp. */
 static ExecShard
 kv_shard(const Builder *b, int64_t rows)
 {
@@ -271,7 +322,7 @@ add_attention(Builder *b)
             0);
 }
 
-/* A dense MLP of @ffn columns in all, of which every tp rank has a part. */
+/* A dense MLP, or the shared experts: @ffn columns in all, of which every tp rank has its share. */
 static void
 add_mlp(Builder *b, const char *const names[4], int64_t ffn)
 {
@@ -293,7 +344,8 @@ add_mlp(Builder *b, const char *const names[4], int64_t ffn)
             0);
 }
 
-/* Routers see the rows of one tp rank in any case: moe.h. */
+/* A router sees only the rows that its tp rank routes, with sequence parallelism or without: moe.h.
+ */
 static void
 add_experts(Builder *b)
 {
@@ -332,7 +384,7 @@ add_layer(Builder *b)
     end_unit(b);
 }
 
-/* Positions are added to all rows of the embedding, before they are divided. */
+/* Positions are added to all rows of the embedding, before these are split over tp. */
 static void
 add_embedding(Builder *b)
 {
@@ -393,7 +445,7 @@ compare_bindings(const void *a, const void *b)
     return (x->parameter > y->parameter) - (x->parameter < y->parameter);
 }
 
-/* Sorts the bindings, and tells the units which are theirs. */
+/* Sorts the bindings by parameter, and notes in every unit which are its own. */
 static void
 index_bindings(ExecLayout *layout)
 {
@@ -421,7 +473,7 @@ exec_layout_new(const ExecModelOptions *options)
     b.deviation = options->init_deviation > 0 ? (double)options->init_deviation : 0.02;
     b.projection = b.deviation / sqrt(2.0 * (double)options->arch->n_layers);
 
-    exec_regions_set_copies(layout.regions, options);
+    set_replicas(layout.regions, options);
     for (b.region = 0; b.region < EXEC_REGION_N; b.region++) {
         ExecRegion *region = &layout.regions[b.region];
         region->begin = layout.n;
@@ -429,7 +481,7 @@ exec_layout_new(const ExecModelOptions *options)
         region->n = layout.n - region->begin;
     }
     layout.n_dense = layout.regions[EXEC_REGION_EXPERTS].begin;
-    exec_regions_set_sharded(layout.regions, options->plan);
+    set_sharded(layout.regions, options->plan);
     if (!layout.overflow)
         index_bindings(&layout);
     return layout;
@@ -453,7 +505,7 @@ compare_names(const void *a, const void *b, void *parameters)
 }
 
 GArray *
-exec_model_shared_parameters(const ExecModelOptions *options)
+exec_layout_shared_parameters(const ExecModelOptions *options)
 {
     GArray *result = g_array_new(false, false, sizeof(ExecSharedParameter));
     ExecLayout own = exec_layout_new(options);
@@ -481,4 +533,29 @@ exec_model_shared_parameters(const ExecModelOptions *options)
     g_array_sort_with_data(result, compare_names, own.parameters);
     exec_layout_clear(&own);
     return result;
+}
+
+double
+exec_layout_bytes(const ExecModelOptions *options)
+{
+    static const double moments = 8;
+    ExecLayout layout = exec_layout_new(options);
+    const Dtype dtype = options->plan->dtype;
+    const double of_element[EXEC_CONTENT_N] = {
+        [EXEC_CONTENT_WEIGHTS] = (double)dtype_bytes(dtype),
+        [EXEC_CONTENT_GRADIENTS] = 4,
+        [EXEC_CONTENT_OPTIMIZER] = dtype == DTYPE_FP32 ? moments : moments + 4,
+    };
+    double sum = layout.overflow ? (double)INFINITY : 0;
+
+    /* Weights in host memory, where everything else of the offload is too. */
+    if (!layout.overflow && options->optimizer && options->plan->offload_parameters)
+        sum += of_element[EXEC_CONTENT_WEIGHTS] *
+               (double)exec_layout_content_elements(layout.regions, EXEC_CONTENT_OPTIMIZER);
+    for (int content = 0; content < EXEC_CONTENT_N && !layout.overflow; content++)
+        if (content != EXEC_CONTENT_OPTIMIZER || options->optimizer)
+            sum += of_element[content] *
+                   (double)exec_layout_content_elements(layout.regions, (ExecContent)content);
+    exec_layout_clear(&layout);
+    return sum;
 }

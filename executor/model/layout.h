@@ -1,0 +1,224 @@
+/*
+ * executor/model/layout.h - ExecLayout says which parameters a rank holds, which part of each, and
+ * where they lie in the rank's flat buffers.
+ *
+ * All parameters of a rank lie one after the other in one layout; weights, gradients, master
+ * weights and the optimizer's moments are blocks of that layout, so that reductions and the
+ * optimizer need few calls.  The layout has three regions, whose parameters have different replicas
+ * or come at different times: norms, the other dense parameters, and the experts.  A region is cut
+ * into ZeRO units, whose parameters are reduced, gathered and freed together: a layer's norms, the
+ * rest of a layer, a table, a layer's experts.
+ *
+ * ZeRO [Rajbhandari et al. 1910.02054]: of every unit, replica i of n holds the i-th of n equal
+ * shards of what the ZeRO stage splits: the optimizer's state, from stage 2 on also the gradients,
+ * with stage 3 also the weights.  The blocks then hold the shards alone, in the layout's order, and
+ * a unit's whole gradients and weights exist only during an op (units.h).  Norms keep whole weights
+ * and gradients, because their gradients come in other ops than those of the products.
+ *
+ * With offloaded parameters, the weights of all units but the norms are in host memory or a file
+ * (offload.h) - as much of them as this replica holds - and on the device only during an op.
+ *
+ * Names do not depend on the split ("layer.3.mlp_up.weight"), and neither do initial values:
+ * element i of the whole parameter is a function of seed, name and i.  They are GPT-2's: normal
+ * with deviation 0.02, or 0.02 / sqrt(2 n_layers) for the projections that end in the residual
+ * stream; biases 0, gains of norms 1 and shifts 0.
+ *
+ * Weights are stored [input, output].  The gate's columns lie before those of the up projection;
+ * the experts of a layer lie below each other as one matrix.  A tied head reads the embedding's
+ * table. Where two pipeline ranks hold the same parameter (a tied head, both directions of
+ * DualPipe), the gradients of both are summed before every step, so that both stay equal bit by
+ * bit.
+ */
+#ifndef EXECUTOR_MODEL_LAYOUT_H
+#define EXECUTOR_MODEL_LAYOUT_H
+
+#include "executor/model/offload.h"
+#include "models/arch.h"
+#include "schedule/plan.h"
+
+G_BEGIN_DECLS
+
+/* What a layer's code needs of the architecture.  Numbers are those of this rank's share, but for
+ * those marked whole. */
+typedef struct {
+    Dtype storage;
+    int64_t hidden, seq_len, max_seq_len; /* whole */
+    int64_t tp, cp;
+    bool sequence_parallel; /* between products every tp rank has 1 / tp of the rows */
+    bool rms_norm, rotary, gated;
+    int64_t n_heads, n_kv_heads, head_dim;
+    int64_t q_width, kv_width;    /* n_heads and n_kv_heads times head_dim */
+    int64_t ffn_hidden, up_width; /* of dense layers; 0: there are none.  up_width is 2 ffn_hidden
+                                     where gated */
+    int64_t first_token, vocab;   /* which rows of the tables this rank has */
+    int64_t n_experts, top_k;     /* whole; n_experts 0: no layer has experts */
+    int64_t first_expert, n_local_experts;
+    int64_t expert_hidden, shared_hidden; /* of one expert; of all shared experts together */
+    bool balance_experts;                 /* ExecRunOptions */
+} ExecWidths;
+
+/* Whose parameters are laid out: a model, a plan, and the rank's indices in its groups. */
+typedef struct {
+    const ModelArch *arch; /* (borrowed) */
+    const Plan *plan;      /* (borrowed) */
+    int32_t pipeline_rank, tp_index, ep_index;
+    int32_t dense_index, expert_index; /* among the replicas of dense parameters, and of experts */
+    uint64_t seed;
+    float init_deviation; /* of normal initial values; 0: 0.02 */
+    bool balance_experts; /* ExecRunOptions */
+    bool optimizer;       /* there are moments, and master weights unless the storage is fp32 */
+    /* (nullable) Where the optimizer's state is kept, and the weights where the plan says so; NULL:
+     * on the device. */
+    const ExecOffloadOptions *offload;
+} ExecModelOptions;
+
+typedef enum {
+    EXEC_INIT_ZERO,
+    EXEC_INIT_ONE,
+    EXEC_INIT_NORMAL,
+} ExecInit;
+
+/* Over which ranks a parameter's gradients are summed, beside its replicas over dp and cp. */
+typedef enum {
+    EXEC_SHARE_OWN,    /* none */
+    EXEC_SHARE_TP,     /* all tp ranks, each of which saw some of the rows */
+    EXEC_SHARE_KV,     /* the tp ranks with the same K/V heads */
+    EXEC_SHARE_EXPERT, /* none; its replicas are those of the experts */
+} ExecShare;
+
+/* Which part of a matrix this rank holds: rows [row_begin, row_begin + n_rows), and of each row one
+ * or two runs of columns. */
+typedef struct {
+    int64_t rows, cols; /* of the whole matrix */
+    int64_t row_begin, n_rows;
+    int32_t n_runs;
+    struct {
+        int64_t begin, n;
+    } runs[2];
+} ExecShard;
+
+/* How many elements the shard has, and how many columns. */
+int64_t exec_shard_n(const ExecShard *shard);
+int64_t exec_shard_cols(const ExecShard *shard);
+
+/* Returns: the index in the whole matrix of the shard's element @i.  @n  (out) how many elements of
+ * the shard from there on lie together in the whole matrix, in the same row. */
+int64_t exec_shard_at(const ExecShard *shard, int64_t i, int64_t *n);
+
+typedef struct {
+    char name[64];
+    ExecShard shard;
+    int64_t n;      /* elements of the shard */
+    int64_t offset; /* element of the layout at which it begins */
+    ExecInit init;
+    float deviation;
+    bool decays; /* weight decay applies: to matrices, not to biases and norms */
+    ExecShare share;
+    int32_t unit;
+} ExecParameter;
+
+typedef enum {
+    EXEC_REGION_NORMS,
+    EXEC_REGION_DENSE,
+    EXEC_REGION_EXPERTS,
+    EXEC_REGION_N
+} ExecRegionKind;
+
+/* The kinds of values that a rank holds for every parameter. */
+typedef enum {
+    EXEC_CONTENT_WEIGHTS,
+    EXEC_CONTENT_GRADIENTS,
+    EXEC_CONTENT_OPTIMIZER, /* moments, and master weights beside narrower ones */
+    EXEC_CONTENT_N
+} ExecContent;
+
+typedef struct {
+    int64_t begin, n;            /* elements of the layout */
+    int32_t n_replicas, replica; /* ranks that hold these parameters, and which of them this is */
+    /* By content: whether this rank holds a shard of every unit instead of all, and the element of
+     * the content's blocks at which the region begins. */
+    bool sharded[EXEC_CONTENT_N];
+    int64_t at[EXEC_CONTENT_N];
+    bool weights_off; /* the weights are not on the device but in model->offload */
+} ExecRegion;
+
+/* A ZeRO unit.  Where anything of its region is sharded, n is a multiple of 32 n_replicas. */
+typedef struct {
+    int64_t begin, n; /* elements of the layout */
+    ExecRegionKind region;
+    guint first_binding, n_bindings; /* in the layout's bindings */
+} ExecUnit;
+
+/* One parameter in use.  Both are NULL where the architecture has no such parameter, and while what
+ * they point to is not on the device. */
+typedef struct {
+    void *weight;    /* in the backend's storage */
+    float *gradient; /* fp32 */
+} ExecTensor;
+
+typedef struct {
+    ExecTensor norm1_gain, norm1_shift;        /* [hidden] */
+    ExecTensor q_weight, q_bias;               /* [hidden, q_width] */
+    ExecTensor kv_weight, kv_bias;             /* [hidden, 2 kv_width]: columns of k, then of v */
+    ExecTensor proj_weight, proj_bias;         /* [q_width, hidden] */
+    ExecTensor norm2_gain, norm2_shift;        /* [hidden] */
+    ExecTensor mlp_up_weight, mlp_up_bias;     /* [hidden, up_width]; or of the shared experts */
+    ExecTensor mlp_down_weight, mlp_down_bias; /* [ffn_hidden, hidden]; or of the shared experts */
+    ExecTensor router_weight;                  /* [hidden, n_experts] */
+    ExecTensor experts_up_weight;              /* [n_local_experts * hidden, 2 expert_hidden] */
+    ExecTensor experts_down_weight;            /* [n_local_experts * expert_hidden, hidden] */
+    int32_t dense_unit, experts_unit;          /* -1: none */
+} ExecLayerTensors;
+
+/* The parameters of embedding and head. */
+typedef struct {
+    ExecTensor token_table;           /* [vocab, hidden]; with the embedding, or a tied head */
+    ExecTensor position_table;        /* [max_seq_len, hidden]; with the embedding of family gpt */
+    ExecTensor norm_gain, norm_shift; /* with the head */
+    ExecTensor head_table;            /* [vocab, hidden]; token_table where the head is tied */
+    int32_t token_unit, position_unit, head_unit; /* -1: none */
+} ExecEndTensors;
+
+/* Which tensor a parameter is: the one at offset @member of the ExecLayerTensors of layer @layer of
+ * the rank's stage @stage, or of the stage's ExecEndTensors if @layer is -1. */
+typedef struct {
+    guint parameter, stage;
+    int64_t layer;
+    size_t member;
+} ExecBinding;
+
+typedef struct {
+    GArray *parameters; /* (owned) of ExecParameter, by offset */
+    GArray *bindings;   /* (owned) of ExecBinding, by parameter */
+    GArray *units;      /* (owned) of ExecUnit, by offset */
+    ExecRegion regions[EXEC_REGION_N];
+    int64_t n;       /* elements */
+    int64_t n_dense; /* elements before the experts' region */
+    bool overflow;   /* n is more than memory can hold; then only this is set */
+} ExecLayout;
+
+/* The layout of one rank; its stages are in the plan's order. */
+ExecLayout exec_layout_new(const ExecModelOptions *options);
+void exec_layout_clear(ExecLayout *layout);
+
+ExecWidths exec_widths(const ExecModelOptions *options, Dtype storage);
+
+/* How many elements the blocks of a content have on the device. */
+int64_t exec_layout_content_elements(const ExecRegion *regions, ExecContent content);
+
+/* Bytes of everything that the rank would hold, on the device and in host memory; infinite on
+ * overflow. */
+double exec_layout_bytes(const ExecModelOptions *options);
+
+/* A parameter that another pipeline rank holds too. */
+typedef struct {
+    guint parameter;
+    int32_t other; /* the pipeline rank */
+} ExecSharedParameter;
+
+/* Returns: (owned) GArray of ExecSharedParameter, in the same order on both ranks that hold it. */
+GArray *exec_layout_shared_parameters(const ExecModelOptions *options);
+
+G_END_DECLS
+
+#endif /* EXECUTOR_MODEL_LAYOUT_H */

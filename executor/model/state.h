@@ -1,0 +1,55 @@
+/*
+ * executor/model/state.h - the optimizer's state of a rank: AdamW on the rank's own elements, and
+ * reading and writing them for checkpoints, wherever they are kept.
+ *
+ * Own elements are those that this rank's optimizer steps (model.h).  State is on the device, or
+ * off it in model->offload; the callers here need not know which.
+ *
+ * Errors: EXEC_ERROR_IO of the offload file, EXEC_ERROR_MEMORY, and those of the backend.
+ */
+#ifndef EXECUTOR_MODEL_STATE_H
+#define EXECUTOR_MODEL_STATE_H
+
+#include "executor/model/model.h"
+
+G_BEGIN_DECLS
+
+/* GPT-3's [Brown et al. 2005.14165 appendix B]. */
+#define EXEC_WEIGHT_DECAY 0.1f
+
+/* Sets @sum to the sum of squares of the own gradients of @p. */
+bool exec_model_sum_squares(const ExecModel *model, const ExecParameter *p, double *sum,
+                            GError **error);
+
+/* Multiplies all own gradients by @factor. */
+void exec_model_scale_gradients(ExecModel *model, float factor);
+
+/* One AdamW step of all own elements; then all gradients are zero.  The decay in @constants is not
+ * read: parameters that decay have @weight_decay, the others 0. */
+bool exec_model_adamw(ExecModel *model, const ExecAdamw *constants, float weight_decay,
+                      GError **error);
+
+/* What a checkpoint keeps of every parameter. */
+typedef enum {
+    EXEC_STATE_MASTER, /* in fp32 storage the weights themselves */
+    EXEC_STATE_MOMENT1,
+    EXEC_STATE_MOMENT2,
+} ExecState;
+
+/* Copies own elements [i, i + n) of @p between the state and @values in host memory. */
+bool exec_model_read_state(ExecModel *model, ExecState state, const ExecParameter *p, int64_t i,
+                           int64_t n, float *values, GError **error);
+bool exec_model_write_state(ExecModel *model, ExecState state, const ExecParameter *p, int64_t i,
+                            int64_t n, const float *values, GError **error);
+
+/* Writes the weights of elements [i, i + n) of @p, which this rank keeps, from fp32 @values in host
+ * memory.  @staging  device memory for n fp32 values; NULL in fp32 storage. */
+bool exec_model_write_weights(ExecModel *model, const ExecParameter *p, int64_t i, int64_t n,
+                              const float *values, float *staging, GError **error);
+
+/* Which array of model->offload holds the weights that are off the device. */
+int32_t exec_model_weights_array(const ExecModel *model);
+
+G_END_DECLS
+
+#endif /* EXECUTOR_MODEL_STATE_H */
