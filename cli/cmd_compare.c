@@ -1,10 +1,10 @@
 /* degas compare: where the difference between two iterations comes from, op class by op class. */
 #include <math.h>
 
-#include "cli/breakdown.h"
+#include "cli/run/breakdown.h"
 #include "cli/request/command.h"
 #include "cli/request/output.h"
-#include "cli/run_report.h"
+#include "cli/run/report.h"
 
 static const OptionInfo options_table[] = {
     {.name = "tolerance",

@@ -3,13 +3,12 @@
 
 #include "base/file.h"
 #include "base/units.h"
-#include "cli/request/command.h"
 #include "cli/draw/describe.h"
 #include "cli/explain/explain.h"
-#include "cli/request/interrupt.h"
+#include "cli/request/command.h"
 #include "cli/request/output.h"
-#include "cli/request/pareto.h"
 #include "cli/request/request.h"
+#include "cli/request/searches.h"
 
 static const OptionInfo options_table[] = {
     {"explain", NULL, "why this plan: other choices, limits, what more of each resource gives", 0},
@@ -19,6 +18,103 @@ static const OptionInfo options_table[] = {
     {"output", "FILE", "write the plan to FILE (- is stdout)", 'o'},
     {NULL, NULL, NULL, 0},
 };
+
+/*
+ * The Pareto front of a plan: time against memory, exactly.
+ *
+ * Each plan of the front is the fastest within its memory: the epsilon-constraint method  [Haimes,
+ * Lasdon, Wismer 1971], a search for each limit between the least memory that any plan needs and
+ * the best plan's.  On given devices cost and energy are in proportion to time, so this is the
+ * front of all four objectives.
+ */
+
+/* As @request, but the fastest within @limit_bytes; 0: the smallest. */
+static void
+add_search(GPtrArray *searches, const Request *request, int64_t limit_bytes, PlanMemo *memo)
+{
+    Request *changed = request_copy(request);
+
+    changed->plan.top = 0;
+    changed->plan.memo = memo;
+    if (limit_bytes == 0)
+        changed->plan.objective = PLAN_OBJECTIVE_MEMORY;
+    else
+        changed->plan.memory_limit_bytes = limit_bytes;
+    searches_add(searches, changed, 1);
+}
+
+static int
+compare_by_time(const void *a, const void *b)
+{
+    const Report *x = (*(const Plan *const *)a)->predicted;
+    const Report *y = (*(const Plan *const *)b)->predicted;
+
+    if (x->iteration_ns != y->iteration_ns)
+        return x->iteration_ns < y->iteration_ns ? -1 : 1;
+    return x->peak_memory_bytes < y->peak_memory_bytes
+               ? -1
+               : x->peak_memory_bytes > y->peak_memory_bytes;
+}
+
+/* Keeps what is on the front, each point once. */
+static void
+set_alternatives(Plan *plan, GPtrArray *found)
+{
+    GPtrArray *kept = g_ptr_array_new_with_free_func((GDestroyNotify)plan_free);
+    int64_t least_bytes = plan->predicted->peak_memory_bytes;
+
+    g_ptr_array_sort(found, compare_by_time);
+    /* By time: on the front is what needs less memory than all before. */
+    for (guint i = 0; i < found->len; i++) {
+        const Plan *candidate = found->pdata[i];
+
+        if (candidate->predicted->peak_memory_bytes >= least_bytes)
+            continue;
+        least_bytes = candidate->predicted->peak_memory_bytes;
+        Plan *copy = plan_copy(candidate);
+        copy->predicted->memory_limit_bytes = plan->predicted->memory_limit_bytes;
+        g_ptr_array_add(kept, copy);
+    }
+    g_clear_pointer(&plan->alternatives, g_ptr_array_unref);
+    if (kept->len > 0)
+        plan->alternatives = g_ptr_array_ref(kept);
+    g_ptr_array_unref(kept);
+}
+
+/*
+ * Replaces the alternatives of @plan, the fastest of @request, by up to @n more plans of the front,
+ * the fastest first.  Returns false with CMD_ERROR_INTERRUPTED; then they are what was found.
+ */
+static bool
+find_front(const Request *request, Plan *plan, int64_t n, GError **error)
+{
+    g_autoptr(GPtrArray) searches = searches_new();
+    g_autoptr(GPtrArray) found = g_ptr_array_new();
+    g_autoptr(PlanMemo) memo = plan_memo_new();
+    const double most = (double)plan->predicted->peak_memory_bytes;
+    const int64_t threads = request->plan.threads;
+    bool is_done;
+
+    add_search(searches, request, 0, memo);
+    if (!searches_run(searches, threads, "searches for the least memory", error))
+        return false;
+    const Plan *smallest = searches_at(searches, 0)->plan;
+    if (smallest == NULL)
+        return true;
+    const double least = (double)smallest->predicted->peak_memory_bytes;
+    /* Evenly by ratio, the least memory last. */
+    for (int64_t i = 1; i <= n; i++)
+        add_search(searches, request,
+                   i == n ? (int64_t)least
+                          : (int64_t)(most * pow(least / most, (double)i / (double)n)),
+                   memo);
+    is_done = searches_run(searches, threads, "points of the front", error);
+    for (guint i = 1; i < searches->len; i++)
+        if (searches_at(searches, i)->plan != NULL)
+            g_ptr_array_add(found, searches_at(searches, i)->plan);
+    set_alternatives(plan, found);
+    return is_done;
+}
 
 static void
 print_search(const Plan *plan)
@@ -153,7 +249,7 @@ run(Options *options, GError **error)
     const int64_t top = request->plan.top;
     if (!check_pareto(options, request, &n_front, error))
         return -1;
-    request->plan.stop = interrupt_watch();
+    request->plan.stop = cmd_interrupt_watch();
     if (options_switch(options, "explain"))
         request->plan.top = MAX(top, 1);
     plan = plan_search(&request->plan, job_evaluate, NULL, error);
@@ -163,7 +259,7 @@ run(Options *options, GError **error)
     spare = take_runner_up(plan, top);
     explanation = explain(options, request, plan, spare, &interrupted);
     if (n_front > 0 && interrupted == NULL && !is_interrupted)
-        pareto_find(request, plan, n_front, &interrupted);
+        find_front(request, plan, n_front, &interrupted);
     job = job_new(model_arch_copy(request->arch), profile_copy(request->profile),
                   g_steal_pointer(&plan));
     if (!write_product(job, explanation, path, json, error))

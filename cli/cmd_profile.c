@@ -4,11 +4,11 @@
 #include <unistd.h>
 
 #include "cli/request/command.h"
-#include "cli/request/interrupt.h"
 #include "cli/request/output.h"
-#include "cli/profile_gpus.h"
 #include "cli/request/request.h"
+#include "cli/run/processes.h"
 #include "executor/measure/measure.h"
+#include "executor/watch/launch.h"
 
 static const OptionInfo options_table[] = {
     {.name = "device", .value = "NAME", .help = "cpu (default), reference or cuda"},
@@ -276,6 +276,190 @@ print_for_people(const Profile *profile)
     print_interference(profile);
 }
 
+/* Everything that was asked for. */
+typedef struct {
+    ExecMeasureOptions exec;
+    int64_t n_gpus;
+    char *partial;                  /* (owned, nullable) */
+    GArray *batches, *slices, *tps; /* (owned, nullable) */
+    char *collectives, *why_not;    /* (owned, nullable) */
+} Asked;
+
+static void
+asked_clear(Asked *asked)
+{
+    g_free(asked->partial);
+    g_clear_pointer(&asked->batches, g_array_unref);
+    g_clear_pointer(&asked->slices, g_array_unref);
+    g_clear_pointer(&asked->tps, g_array_unref);
+    g_free(asked->collectives);
+    g_free(asked->why_not);
+}
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(Asked, asked_clear)
+
+/* --- messages and collectives between GPUs, over NCCL ---
+ *
+ * They need a process for every GPU.  The command starts itself once for each, as degas run
+ * --transport nccl does (cli/run/processes.h); it begins with this, before it has touched a GPU
+ * itself.
+ */
+
+/* Seconds for them, and what a model's gradients are cut to: beyond, time is a straight line. */
+#define SHARE_OF_BUDGET 0.15
+#define DEFAULT_BUDGET_S 10.0
+#define QUICK_BUDGET_S 2.0
+#define LEAST_BYTES (INT64_C(64) << 10)
+#define MOST_BYTES (INT64_C(256) << 20)
+
+static double
+budget_s(const ExecMeasureOptions *o)
+{
+    if (o->budget_s > 0)
+        return SHARE_OF_BUDGET * o->budget_s;
+    return o->quick ? QUICK_BUDGET_S : DEFAULT_BUDGET_S;
+}
+
+/* The nearest power of four of 4 KiB that holds the model's gradients in fp32. */
+static int64_t
+most_bytes(const ModelArch *arch)
+{
+    const double wanted = 4.0 * (double)model_parameters(arch);
+    int64_t bytes = LEAST_BYTES;
+
+    while (bytes < MOST_BYTES && (double)bytes < wanted)
+        bytes *= 4;
+    return bytes;
+}
+
+/* The kind of device that NCCL is for. */
+static const char *
+nccl_device(void)
+{
+    const char *const *name = exec_device_names();
+
+    while (!exec_device_kind(*name)->has_nccl)
+        name++;
+    return *name;
+}
+
+static ExecRunOptions
+run_options(const Asked *asked, const Plan *plan)
+{
+    return (ExecRunOptions){
+        .arch = &exec_measure_tiny_arch,
+        .plan = plan,
+        .device = nccl_device(),
+        .transport = "nccl",
+        .n_steps = 1,
+        .seed = 1,
+        .stop = asked->exec.stop,
+        .collectives_s = budget_s(&asked->exec),
+        .collectives_bytes = most_bytes(asked->exec.arch),
+    };
+}
+
+/* Whether this process is one of those that were started. */
+static bool
+is_rank(void)
+{
+    const ExecJobRank job_rank = exec_job_rank();
+
+    return job_rank.role == EXEC_ROLE_STARTER || job_rank.role == EXEC_ROLE_LAUNCHED;
+}
+
+/* The life of such a process.  Returns its exit status, or -1 with @error. */
+static int
+run_rank(const Asked *asked, GError **error)
+{
+    const ExecJobRank job_rank = exec_job_rank();
+    g_autoptr(Plan) plan =
+        exec_measure_tiny_plan(asked->exec.dtype, 1, MAX(job_rank.n_ranks, 1), 1);
+    ExecRunOptions exec = run_options(asked, plan);
+    g_auto(ExecRunResult) result = {0};
+    g_autofree char *where = NULL;
+    const int status =
+        run_processes_begin(&exec, &(RunProcessesOptions){.stop = exec.stop}, &where, error);
+
+    if (status != RUN_PROCESSES_RANK)
+        return status;
+    if (!exec_run(&exec, &result, error)) {
+        run_processes_fail(&exec, result.told, *error);
+        return -1;
+    }
+    if (result.is_mine)
+        output_text(result.collectives);
+    return 0;
+}
+
+/* (owned, nullable) NULL: they can be timed, over @n_gpus */
+static char *
+reason_not_to(const Asked *asked, int64_t n_gpus)
+{
+    g_autoptr(GError) error = NULL;
+
+    if (asked->exec.concurrency > 1)
+        return g_strdup("--concurrency makes ranks of one GPU");
+    if (n_gpus < 2)
+        return g_strdup("there is one GPU");
+    g_autoptr(Plan) plan = exec_measure_tiny_plan(asked->exec.dtype, 1, n_gpus, 1);
+    ExecRunOptions exec = run_options(asked, plan);
+    exec.without_mpi = true;
+    return exec_run_check(&exec, &error) ? NULL : g_strdup(error->message);
+}
+
+/* Layers over several ranks would be timed on shares of one GPU, in a profile of whole ones. */
+static bool
+check_tp(const ExecMeasureOptions *o, GError **error)
+{
+    for (size_t i = 0; i < o->n_tps; i++) {
+        if (o->tps[i] == 1)
+            continue;
+        g_set_error(error, CMD_ERROR, CMD_ERROR_USAGE,
+                    "--tp: %" G_GINT64_FORMAT ": layers are timed on one GPU, whose profile with "
+                    "the collectives between all prices the others; leave it out, or give --gpus 1 "
+                    "for shares of one GPU",
+                    o->tps[i]);
+        return false;
+    }
+    return true;
+}
+
+/*
+ * Times them between GPUs: sets asked->collectives, or asked->why_not, unless that was asked for.
+ * False on a usage error, and on what exec_run() fails with: the message names the rank.
+ */
+static bool
+time_between_gpus(Asked *asked, GError **error)
+{
+    g_autoptr(GError) no_gpu = NULL;
+    const int32_t n_devices = exec_backend_n_devices(nccl_device(), &no_gpu);
+    /* Who says that hosts are not what they seem wants a proof of function on what is there. */
+    const bool is_proof = g_getenv("NCCL_HOSTID") != NULL;
+    const int64_t n_gpus = asked->n_gpus > 0 ? asked->n_gpus : MAX(n_devices, is_proof ? 2 : 1);
+
+    if (n_devices < 0 || asked->n_gpus == 1) /* exec_measure() says what is wrong */
+        return true;
+    if (n_gpus > n_devices && !is_proof) {
+        g_set_error(error, CMD_ERROR, CMD_ERROR_USAGE,
+                    "--gpus: %" G_GINT64_FORMAT ": this machine has %d", n_gpus, n_devices);
+        return false;
+    }
+    asked->why_not = reason_not_to(asked, n_gpus);
+    if (asked->why_not != NULL)
+        return true;
+    if (!check_tp(&asked->exec, error))
+        return false;
+    g_autoptr(Plan) plan = exec_measure_tiny_plan(asked->exec.dtype, 1, n_gpus, 1);
+    ExecRunOptions exec = run_options(asked, plan);
+    g_autoptr(GString) output = g_string_new(NULL);
+    g_autofree char *where = NULL;
+    const RunProcessesOptions processes = {.stop = exec.stop, .output = output};
+    if (run_processes_begin(&exec, &processes, &where, error) < 0)
+        return false;
+    asked->collectives = g_string_free(g_steal_pointer(&output), FALSE);
+    return true;
+}
+
 /* --- the command --- */
 
 /* (owned, nullable) beside the product, if that is a file */
@@ -310,27 +494,6 @@ check_resume(const ExecMeasureOptions *exec, GError **error)
                 "profile: --resume needs -o FILE: it goes on from FILE.partial");
     return false;
 }
-
-/* Everything that was asked for. */
-typedef struct {
-    ExecMeasureOptions exec;
-    int64_t n_gpus;
-    char *partial;                  /* (owned, nullable) */
-    GArray *batches, *slices, *tps; /* (owned, nullable) */
-    char *collectives, *why_not;    /* (owned, nullable) */
-} Asked;
-
-static void
-asked_clear(Asked *asked)
-{
-    g_free(asked->partial);
-    g_clear_pointer(&asked->batches, g_array_unref);
-    g_clear_pointer(&asked->slices, g_array_unref);
-    g_clear_pointer(&asked->tps, g_array_unref);
-    g_free(asked->collectives);
-    g_free(asked->why_not);
-}
-G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(Asked, asked_clear)
 
 static bool
 read_asked(Options *options, const ModelArch *arch, Asked *asked, GError **error)
@@ -376,8 +539,7 @@ time_collectives(Asked *asked, GError **error)
     if (!exec_device_kind(exec->device)->has_nccl ||
         (exec->resume && exec_measure_has_collectives(exec->partial_path)))
         return true;
-    if (!profile_gpus_time(&(ProfileGpusOptions){exec, asked->n_gpus}, &asked->collectives,
-                           &asked->why_not, error))
+    if (!time_between_gpus(asked, error))
         return false;
     asked->exec.collectives = asked->collectives;
     return true;
@@ -409,9 +571,9 @@ run(Options *options, GError **error)
 
     if (arch == NULL || !read_asked(options, arch, &asked, error))
         return -1;
-    asked.exec.stop = interrupt_watch();
-    if (profile_gpus_is_rank())
-        return profile_gpus_run_rank(&(ProfileGpusOptions){&asked.exec, asked.n_gpus}, error);
+    asked.exec.stop = cmd_interrupt_watch();
+    if (is_rank())
+        return run_rank(&asked, error);
     profile = measure(&asked, error);
     if (profile == NULL)
         return -1;

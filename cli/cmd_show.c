@@ -1,12 +1,13 @@
 /* degas show: what a model, a cluster, a plan, a report or a trace is. */
 #include <string.h>
 
-#include "cli/request/command.h"
-#include "cli/draw/describe.h"
-#include "cli/request/output.h"
 #include "base/text.h"
-#include "cli/request/request.h"
+#include "base/units.h"
+#include "cli/draw/describe.h"
 #include "cli/draw/timeline.h"
+#include "cli/request/command.h"
+#include "cli/request/output.h"
+#include "cli/request/request.h"
 
 static const OptionInfo options_table[] = {
     {"seq-len", "N", "model: tokens of the op table; default: its max_seq_len", 0},
@@ -15,6 +16,256 @@ static const OptionInfo options_table[] = {
     {"json", NULL, "print the complete file on stdout", 0},
     {NULL, NULL, NULL, 0},
 };
+
+/* --- models --- */
+
+static void
+print_fact(const char *name, char *value)
+{
+    g_autofree char *safe = text_escape(value, 300);
+
+    output_printf("%-18s %s\n", name, safe);
+    g_free(value);
+}
+
+static void
+print_widths(const ModelArch *arch)
+{
+    print_fact("family", g_strdup(model_family_names[arch->family]));
+    print_fact("layers", g_strdup_printf("%" G_GINT64_FORMAT, arch->n_layers));
+    print_fact("hidden", g_strdup_printf("%" G_GINT64_FORMAT, arch->hidden));
+    print_fact("heads", g_strdup_printf("%" G_GINT64_FORMAT " of %" G_GINT64_FORMAT
+                                        " (keys and values: %" G_GINT64_FORMAT ")",
+                                        arch->n_heads, arch->head_dim, arch->n_kv_heads));
+    print_fact("ffn hidden", g_strdup_printf("%" G_GINT64_FORMAT, arch->ffn_hidden));
+    if (arch->experts.n_experts > 0)
+        print_fact("experts", g_strdup_printf("%" G_GINT64_FORMAT " of %" G_GINT64_FORMAT
+                                              ", %" G_GINT64_FORMAT " per token, %" G_GINT64_FORMAT
+                                              " shared, first %" G_GINT64_FORMAT " layers dense",
+                                              arch->experts.n_experts, arch->experts.ffn_hidden,
+                                              arch->experts.top_k, arch->experts.n_shared,
+                                              arch->experts.first_dense_layers));
+    if (arch->mla.kv_lora_rank > 0)
+        print_fact("latent attention",
+                   g_strdup_printf("rank %" G_GINT64_FORMAT " of keys and values, %" G_GINT64_FORMAT
+                                   " of queries",
+                                   arch->mla.kv_lora_rank, arch->mla.q_lora_rank));
+    print_fact("vocabulary", g_strdup_printf("%" G_GINT64_FORMAT "%s", arch->vocab,
+                                             arch->tied_embeddings ? ", tied" : ""));
+    print_fact("longest sequence", g_strdup_printf("%" G_GINT64_FORMAT, arch->max_seq_len));
+}
+
+static void
+add_op(OutputTable *table, const ModelOp *op)
+{
+    output_table_add(table, op->name);
+    if (op->kind == MODEL_OP_COLLECTIVE || op->kind == MODEL_OP_MEMORY)
+        output_table_add(table, op->kind == MODEL_OP_MEMORY ? "memory" : "collective");
+    else
+        output_table_printf(table,
+                            "%" G_GINT64_FORMAT " x %" G_GINT64_FORMAT " x %" G_GINT64_FORMAT
+                            " x %" G_GINT64_FORMAT,
+                            op->count, op->m, op->n, op->k);
+    output_table_take(table, units_format_count(op->forward_flops));
+    output_table_take(table, units_format_count(op->backward_flops));
+    output_table_take(table, units_format_bytes((double)op->weight_bytes));
+    output_table_take(table, units_format_bytes((double)op->forward_bytes));
+    output_table_take(table, units_format_bytes((double)op->saved_bytes));
+    output_table_take(table, units_format_bytes((double)op->comm_bytes));
+}
+
+static void
+print_ops(const ModelArch *arch, ModelPart part, int64_t layer, const ModelShape *shape,
+          const char *title)
+{
+    static const char *const header[] = {"<op",
+                                         "<count x m x n x k",
+                                         "FLOPs forward",
+                                         "backward",
+                                         "weights",
+                                         "traffic",
+                                         "kept",
+                                         "sent",
+                                         NULL};
+    g_autoptr(OutputTable) table = output_table_new(header);
+    ModelOp ops[MODEL_MAX_OPS];
+    const size_t n = model_ops(arch, part, layer, shape, ops);
+    int64_t saved = 0;
+
+    if (n == 0)
+        return;
+    for (size_t i = 0; i < n; i++) {
+        add_op(table, &ops[i]);
+        saved += ops[i].saved_bytes;
+    }
+    g_autofree char *kept = units_format_bytes((double)saved);
+    output_printf("\n%s: %s of activations kept\n", title, kept);
+    output_table_print(table, 2);
+}
+
+/* Parameters, FLOPs per token, and the ops of each kind of layer. */
+static void
+describe_model(const ModelArch *arch, int64_t seq_len, int64_t tp, Dtype dtype)
+{
+    const ModelShape shape = {
+        .batch = 1,
+        .tokens = seq_len,
+        .tp = tp,
+        .cp = 1,
+        .ep = 1,
+        .flash_attention = true,
+        .dtype = dtype,
+        .expert_imbalance = 1,
+    };
+    const double flops = model_flops_per_iteration(arch, 1, seq_len) / (double)seq_len;
+    const int64_t moe_layer = arch->experts.first_dense_layers;
+
+    output_printf("%s\n", arch->name);
+    if (arch->source != NULL)
+        print_fact("source", g_strdup(arch->source));
+    print_widths(arch);
+    print_fact("parameters", units_format_count((double)model_parameters(arch)));
+    if (arch->experts.n_experts > 0)
+        print_fact("active", units_format_count((double)model_active_parameters(arch)));
+    g_autofree char *count = units_format_count(flops);
+    print_fact(
+        "FLOPs per token",
+        g_strdup_printf("%s (forward and backward, %" G_GINT64_FORMAT " tokens)", count, seq_len));
+    output_printf("\nops of one sequence of %" G_GINT64_FORMAT " tokens on one of %" G_GINT64_FORMAT
+                  " tensor-parallel ranks, %s, flash attention\n",
+                  seq_len, tp, dtype_names[dtype]);
+    if (!model_layer_is_moe(arch, 0))
+        print_ops(arch, MODEL_PART_LAYER, 0, &shape, "a layer");
+    if (arch->experts.n_experts > 0 && moe_layer < arch->n_layers)
+        print_ops(arch, MODEL_PART_LAYER, moe_layer, &shape, "a layer with experts");
+    print_ops(arch, MODEL_PART_HEAD, 0, &shape, "head and loss");
+}
+
+/* --- clusters --- */
+
+static char *
+rate_text(double bytes_per_s)
+{
+    const bool is_tera = bytes_per_s >= 1e12;
+    g_autofree char *number = output_number(bytes_per_s / (is_tera ? 1e12 : 1e9));
+
+    return bytes_per_s > 0 ? g_strdup_printf("%s %cB/s", number, is_tera ? 'T' : 'G')
+                           : g_strdup("-");
+}
+
+static void
+print_devices(const ModelCluster *cluster)
+{
+    static const char *const header[] = {"<device", "number", "memory", "bandwidth", "fp32",
+                                         "fp16",    "bf16",   "fp8",    NULL};
+    static const Dtype dtypes[] = {DTYPE_FP32, DTYPE_FP16, DTYPE_BF16, DTYPE_FP8};
+    g_autoptr(OutputTable) table = output_table_new(header);
+
+    for (guint i = 0; i < cluster->nodes->len; i++) {
+        const ModelNodes *nodes = &g_array_index(cluster->nodes, ModelNodes, i);
+        const ModelDevice *device =
+            &g_array_index(cluster->devices, ModelDevice, (guint)nodes->device);
+
+        output_table_add(table, device->name);
+        output_table_printf(table, "%" G_GINT64_FORMAT " x %" G_GINT64_FORMAT, nodes->n_nodes,
+                            nodes->n_devices);
+        output_table_take(table, units_format_bytes((double)device->memory_bytes));
+        output_table_take(table, rate_text(device->memory_bytes_per_s));
+        for (size_t k = 0; k < G_N_ELEMENTS(dtypes); k++) {
+            const double flops = device->flops_per_s[dtypes[k]];
+
+            output_table_take(table, flops > 0 ? units_format_flops(flops) : g_strdup("-"));
+        }
+    }
+    output_table_print(table, 0);
+}
+
+static void
+print_levels(const ModelCluster *cluster)
+{
+    static const char *const header[] = {
+        "<network", "devices of a group", "of a device", "shared by node", "latency", NULL};
+    g_autoptr(OutputTable) table = output_table_new(header);
+
+    for (guint i = 0; i < cluster->levels->len; i++) {
+        const ModelLevel *level = &g_array_index(cluster->levels, ModelLevel, i);
+
+        output_table_add(table, level->name);
+        if (level->group_devices > 0)
+            output_table_printf(table, "%" G_GINT64_FORMAT, level->group_devices);
+        else
+            output_table_add(table, "all");
+        output_table_take(table, rate_text(level->bytes_per_s));
+        output_table_take(table, rate_text(level->shared_bytes_per_s));
+        output_table_take(table, output_seconds(level->latency_s));
+    }
+    output_text("\n");
+    output_table_print(table, 0);
+}
+
+/* Nodes whose links differ from their level's, if there are any. */
+static void
+print_links(const ModelCluster *cluster)
+{
+    static const char *const header[] = {"<nodes",         "<network", "of a device",
+                                         "shared by node", "latency",  NULL};
+    g_autoptr(OutputTable) table = output_table_new(header);
+    bool any = false;
+
+    for (guint i = 0; i < cluster->nodes->len; i++) {
+        const ModelNodes *nodes = &g_array_index(cluster->nodes, ModelNodes, i);
+        for (guint level = 0; level < cluster->levels->len; level++) {
+            const ModelLink *link = &nodes->links[level];
+            if (!nodes->has_link[level])
+                continue;
+            any = true;
+            output_table_printf(
+                table, "%s %" G_GINT64_FORMAT " x %" G_GINT64_FORMAT,
+                g_array_index(cluster->devices, ModelDevice, (guint)nodes->device).name,
+                nodes->n_nodes, nodes->n_devices);
+            output_table_add(table, g_array_index(cluster->levels, ModelLevel, level).name);
+            output_table_take(table, rate_text(link->bytes_per_s));
+            output_table_take(table, rate_text(link->shared_bytes_per_s));
+            output_table_take(table, output_seconds(link->latency_s));
+        }
+    }
+    if (!any)
+        return;
+    output_text("\n");
+    output_table_print(table, 0);
+}
+
+/* Devices, nodes, network, and what is measured. */
+static void
+describe_cluster(const Profile *profile)
+{
+    const ModelCluster *cluster = profile->cluster;
+
+    output_printf("%s: %" G_GINT64_FORMAT " devices\n\n", profile->name,
+                  model_cluster_n_devices(cluster));
+    print_devices(cluster);
+    print_levels(cluster);
+    print_links(cluster);
+    if (cluster->price_per_device_hour > 0) {
+        g_autofree char *price = output_number(cluster->price_per_device_hour);
+
+        output_printf("\nprice of a device: %s %s per hour\n", price,
+                      cluster->currency == NULL ? "" : cluster->currency);
+    }
+    output_text("\n");
+    if (profile->measurements->len > 0)
+        print_fact("measured",
+                   g_strdup_printf(
+                       "%u times of %s on %s", profile->measurements->len,
+                       profile->measured_arch == NULL ? "a layer" : profile->measured_arch->name,
+                       profile->measured_on == NULL ? "this machine" : profile->measured_on));
+    else
+        print_fact("measured", g_strdup("nothing; every cost is modelled"));
+    for (guint i = 0; cluster->sources != NULL && i < cluster->sources->len; i++)
+        print_fact(i == 0 ? "sources" : "", g_strdup(g_ptr_array_index(cluster->sources, i)));
+}
+
+/* --- the command --- */
 
 static bool
 contains(const GPtrArray *names, const char *name)

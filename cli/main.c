@@ -12,116 +12,18 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/csv.h"
 #include "base/text.h"
 #include "cli/request/command.h"
 #include "cli/request/output.h"
-#include "executor/device/backend.h"
-#include "models/arch.h"
-#include "planner/slices/slice.h"
-#include "profiles/import/import.h"
-#include "schedule/plan.h"
 
 #define VERSION "0.1.0"
 
-G_DEFINE_QUARK(cmd_error, cmd_error)
-
-const Command *const commands[] = {
+/* In the order of the help. */
+static const Command *const commands[] = {
     &cmd_plan,     &cmd_sweep,    &cmd_simulate,  &cmd_show,   &cmd_run,  &cmd_profile,
     &cmd_compare,  &cmd_validate, &cmd_calibrate, &cmd_import, &cmd_plot, &cmd_export,
     &cmd_schedule, &cmd_slices,   &cmd_list,      NULL,
 };
-
-/* --- errors --- */
-
-static int
-exec_status(int code)
-{
-    switch (code) {
-    case EXEC_ERROR_MEMORY:
-        return CMD_ERROR_LIMIT;
-    case EXEC_ERROR_UNSUPPORTED:
-    case EXEC_ERROR_VERIFY:
-        return CMD_ERROR_NO;
-    case EXEC_ERROR_DATA:
-        return CMD_ERROR_INPUT;
-    case EXEC_ERROR_RANK_DIED:
-        return CMD_ERROR_RANK_DIED;
-    case EXEC_ERROR_RANK_HUNG:
-        return CMD_ERROR_RANK_HUNG;
-    case EXEC_ERROR_IO:
-        return CMD_ERROR_IO;
-    case EXEC_ERROR_INTERRUPTED:
-        return CMD_ERROR_INTERRUPTED;
-    default:
-        return CMD_ERROR_MISSING;
-    }
-}
-
-static int
-schedule_status(int code)
-{
-    switch (code) {
-    case SCHEDULE_ERROR_LIMIT:
-        return CMD_ERROR_LIMIT;
-    case SCHEDULE_ERROR_SHAPE:
-    case SCHEDULE_ERROR_UNKNOWN:
-        return CMD_ERROR_USAGE;
-    default:
-        return CMD_ERROR_INPUT;
-    }
-}
-
-int
-cmd_exit_status(const GError *error)
-{
-    if (error->domain == CMD_ERROR)
-        return error->code;
-    if (error->domain == JSON_ERROR || error->domain == CSV_ERROR)
-        return CMD_ERROR_INPUT;
-    if (error->domain == PROFILE_IMPORT_ERROR)
-        return error->code == PROFILE_IMPORT_ERROR_OPTION ? CMD_ERROR_USAGE : CMD_ERROR_INPUT;
-    if (error->domain == G_FILE_ERROR)
-        return CMD_ERROR_IO;
-    if (error->domain == SCHEDULE_ERROR)
-        return schedule_status(error->code);
-    if (error->domain == PLAN_ERROR)
-        return error->code == PLAN_ERROR_INFEASIBLE ? CMD_ERROR_NO : CMD_ERROR_USAGE;
-    if (error->domain == PLAN_SLICE_ERROR)
-        return error->code == PLAN_SLICE_ERROR_LIMIT ? CMD_ERROR_LIMIT : CMD_ERROR_NO;
-    if (error->domain == MODEL_ARCH_ERROR || error->domain == UNITS_ERROR)
-        return CMD_ERROR_USAGE;
-    if (error->domain == EXEC_ERROR)
-        return exec_status(error->code);
-    return CMD_ERROR_INTERNAL;
-}
-
-bool
-cmd_blame_name(const char *name, GError **error)
-{
-    GError *blamed;
-
-    if (error == NULL || !g_error_matches(*error, G_FILE_ERROR, G_FILE_ERROR_NOENT) ||
-        strchr(name, '/') != NULL || g_str_has_suffix(name, ".json"))
-        return false;
-    blamed = g_error_new_literal(CMD_ERROR, CMD_ERROR_USAGE, (*error)->message);
-    g_clear_error(error);
-    g_propagate_error(error, blamed);
-    return false;
-}
-
-bool
-cmd_blame_file(const char *path, GError **error)
-{
-    const GError *e = error == NULL ? NULL : *error;
-
-    if (e == NULL || e->domain == CMD_ERROR || cmd_exit_status(e) != CMD_ERROR_USAGE)
-        return false;
-    GError *blamed = g_error_new(CMD_ERROR, CMD_ERROR_INPUT, "%s: %s", path, e->message);
-    g_clear_error(error);
-    g_propagate_error(error, blamed);
-    return false;
-}
 
 /*
  * GLib's last words.  Out of memory is a status of its own; debugging messages must not reach

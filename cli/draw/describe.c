@@ -6,7 +6,6 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "cli/request/output.h"
-#include "cli/request/pareto.h"
 #include "cli/draw/timeline.h"
 #include "schedule/rank_order.h"
 
@@ -92,6 +91,23 @@ add_plan(OutputTable *table, const Plan *plan, size_t i, bool is_front, bool ord
     output_table_take(table, units_format_bytes((double)report->peak_memory_bytes));
 }
 
+static bool
+dominates(const Report *a, const Report *b)
+{
+    return a->iteration_ns <= b->iteration_ns && a->peak_memory_bytes <= b->peak_memory_bytes &&
+           (a->iteration_ns < b->iteration_ns || a->peak_memory_bytes < b->peak_memory_bytes);
+}
+
+/* Whether none of @plans is at least as fast and as small as @plan, and better in one of both. */
+static bool
+is_on_front(const Plan *plan, const Plan *const *plans, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (plans[i] != plan && dominates(plans[i]->predicted, plan->predicted))
+            return false;
+    return true;
+}
+
 void
 describe_plans(const Plan *const *plans, size_t n)
 {
@@ -110,7 +126,7 @@ describe_plans(const Plan *const *plans, size_t n)
     memcpy(header + n_columns, last, sizeof last);
     g_autoptr(OutputTable) table = output_table_new(header);
     for (size_t i = 0; i < n; i++)
-        add_plan(table, plans[i], i, n > 1 && pareto_is_front(plans[i], plans, n), orders);
+        add_plan(table, plans[i], i, n > 1 && is_on_front(plans[i], plans, n), orders);
     output_table_print(table, 0);
     if (n > 1)
         output_text("* of these none is faster and smaller\n");

@@ -10,12 +10,6 @@
 
 G_BEGIN_DECLS
 
-/* Parameters, FLOPs per token, and the ops of each kind of layer. */
-void describe_model(const ModelArch *arch, int64_t seq_len, int64_t tp, Dtype dtype);
-
-/* Devices, nodes, network, and what is measured. */
-void describe_cluster(const Profile *profile);
-
 /* One line: the model, the machine, the batch. */
 void describe_job(const Job *job);
 

@@ -7,10 +7,31 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "base/units.h"
-#include "cli/draw/html_page.h"
-#include "cli/request/output.h"
 #include "cli/draw/plot.h"
+#include "cli/draw/timeline.h"
+#include "cli/request/output.h"
 #include "schedule/rank_order.h"
+
+/* The timeline's picture, in its own units; the page scales it. */
+enum {
+    WIDTH = 1120,
+    LEFT = 36,
+    TOP = 4,
+    FOOTER = 24,
+    MAX_ROWS = 512, /* more ranks are thinned out */
+};
+
+/* What is drawn and how large. */
+typedef struct {
+    const Job *job; /* (nullable) */
+    const Report *report;
+    const Trace *trace;
+    const char *footer; /* the command that wrote the page */
+    Timeline *timeline;
+    int64_t end_ns, min_ns;
+    int32_t every, n_rows; /* row i shows rank i * every */
+    int row, box;          /* heights */
+} Page;
 
 /* Of a bar of memory, in pixels. */
 #define BAR_WIDTH 420
@@ -27,16 +48,16 @@ append_escaped(GString *html, const char *text)
     g_string_append(html, escaped);
 }
 
-void
-html_append_number(GString *html, double value)
+static void
+append_number(GString *html, double value)
 {
     char digits[G_ASCII_DTOSTR_BUF_SIZE];
 
     g_string_append(html, g_ascii_formatd(digits, sizeof digits, "%.2f", value));
 }
 
-void
-html_append_legend_entry(GString *html, uint32_t rgb, const char *name)
+static void
+append_legend_entry(GString *html, uint32_t rgb, const char *name)
 {
     g_string_append_printf(html, "<span><i style=\"background:#%06x\"></i>%s</span>", rgb, name);
 }
@@ -44,7 +65,7 @@ html_append_legend_entry(GString *html, uint32_t rgb, const char *name)
 /* --- head --- */
 
 static void
-append_title(GString *html, const HtmlPage *page)
+append_title(GString *html, const Page *page)
 {
     append_escaped(html, page->job == NULL ? page->trace->schedule : page->job->arch->name);
     if (page->job != NULL) {
@@ -54,7 +75,7 @@ append_title(GString *html, const HtmlPage *page)
 }
 
 static void
-append_about(GString *html, const HtmlPage *page)
+append_about(GString *html, const Page *page)
 {
     g_autofree char *what = timeline_title(page->trace);
 
@@ -110,7 +131,7 @@ append_memory_card(GString *html, const Report *report)
 }
 
 static void
-append_cost_card(GString *html, const HtmlPage *page)
+append_cost_card(GString *html, const Page *page)
 {
     const char *currency = page->job == NULL ? NULL : page->job->profile->cluster->currency;
     g_autoptr(GString) value = g_string_new(NULL);
@@ -139,7 +160,7 @@ append_jitter_cards(GString *html, const Report *report)
 }
 
 static void
-append_cards(GString *html, const HtmlPage *page)
+append_cards(GString *html, const Page *page)
 {
     const Report *report = page->report;
 
@@ -159,7 +180,7 @@ append_cards(GString *html, const HtmlPage *page)
 }
 
 static void
-append_breakdown(GString *html, const HtmlPage *page)
+append_breakdown(GString *html, const Page *page)
 {
     const Report *r = page->report;
     /* What the timeline shows too has its colour there. */
@@ -189,9 +210,9 @@ append_breakdown(GString *html, const HtmlPage *page)
         g_autofree char *entry = g_strdup_printf("%s %s", parts[i].name, share);
 
         g_string_append(html, "<i style=\"width:");
-        html_append_number(html, 100 * parts[i].seconds / all);
+        append_number(html, 100 * parts[i].seconds / all);
         g_string_append_printf(html, "%%;background:#%06x\"></i>", parts[i].rgb);
-        html_append_legend_entry(legend, parts[i].rgb, entry);
+        append_legend_entry(legend, parts[i].rgb, entry);
     }
     g_string_append_printf(html,
                            "</div>\n%s<span><i style=\"background:var(--bubble)\"></i>"
@@ -212,7 +233,7 @@ append_memory_bar(GString *html, const ReportRank *rank, double px_per_byte)
         if (bytes <= 0)
             continue;
         g_string_append(html, "<i style=\"width:");
-        html_append_number(html, (double)bytes * px_per_byte);
+        append_number(html, (double)bytes * px_per_byte);
         g_string_append_printf(html, "px;background:#%06x\" title=\"%s %s\"></i>",
                                plot_owners[k].rgb, trace_memory_names[plot_owners[k].owner], size);
     }
@@ -228,7 +249,7 @@ append_owners(GString *html, const Report *report)
 
         for (guint i = 0; i < report->ranks->len; i++) {
             if (g_array_index(report->ranks, ReportRank, i).memory_bytes[owner] > 0) {
-                html_append_legend_entry(html, plot_owners[k].rgb, trace_memory_names[owner]);
+                append_legend_entry(html, plot_owners[k].rgb, trace_memory_names[owner]);
                 break;
             }
         }
@@ -237,7 +258,7 @@ append_owners(GString *html, const Report *report)
 }
 
 static void
-append_ranks(GString *html, const HtmlPage *page)
+append_ranks(GString *html, const Page *page)
 {
     const Report *report = page->report;
     const bool has_memory = report->peak_memory_bytes > 0;
@@ -246,7 +267,7 @@ append_ranks(GString *html, const HtmlPage *page)
     g_string_append_printf(html,
                            "<table><tr><th>rank<th>busy<th>bubble<th>messages<th>in flight%s\n",
                            has_memory ? "<th>peak<th class=\"left\">memory at the peak" : "");
-    for (guint i = 0; i < report->ranks->len && i < HTML_MAX_ROWS; i++) {
+    for (guint i = 0; i < report->ranks->len && i < MAX_ROWS; i++) {
         const ReportRank *rank = &g_array_index(report->ranks, ReportRank, i);
         g_autofree char *busy = output_seconds(units_s_from_ns(rank->busy_ns));
         g_autofree char *bubble = output_seconds(units_s_from_ns(rank->bubble_ns));
@@ -262,40 +283,453 @@ append_ranks(GString *html, const HtmlPage *page)
         g_string_append_c(html, '\n');
     }
     g_string_append(html, "</table>\n");
-    if (report->ranks->len > HTML_MAX_ROWS)
-        g_string_append_printf(html, "<p class=\"faint\">%d of %u ranks are shown.</p>\n",
-                               HTML_MAX_ROWS, report->ranks->len);
+    if (report->ranks->len > MAX_ROWS)
+        g_string_append_printf(html, "<p class=\"faint\">%d of %u ranks are shown.</p>\n", MAX_ROWS,
+                               report->ranks->len);
     if (has_memory)
         append_owners(html, report);
+}
+
+/* --- the timeline --- */
+
+enum {
+    MAX_BOXES = 30000, /* 30 bytes each in the picture, 50 in the data */
+    MAX_LABELS = 4000,
+    ASIDE = 100, /* added to the kind of boxes beside the compute stream; the script knows it */
+};
+
+static void
+page_init(Page *page)
+{
+    double min_px = 0.5;
+    guint n_boxes;
+
+    page->end_ns = MAX(page->trace->makespan_ns, 1);
+    page->every = (page->trace->n_ranks - 1) / MAX_ROWS + 1;
+    page->n_rows = (page->trace->n_ranks - 1) / page->every + 1;
+    page->row = CLAMP(480 / page->n_rows, 3, 28);
+    page->box = timeline_box_px(page->row);
+    do {
+        timeline_free(page->timeline);
+        page->min_ns = (int64_t)(min_px * (double)page->end_ns / (WIDTH - LEFT));
+        page->timeline = timeline_new(page->trace, page->min_ns);
+        n_boxes = page->timeline->boxes->len / (guint)page->every;
+        min_px *= 1.5;
+    } while (n_boxes > MAX_BOXES && min_px < 12);
+}
+
+static void
+page_clear(Page *page)
+{
+    timeline_free(page->timeline);
+}
+
+static double
+x_of(const Page *page, int64_t ns)
+{
+    return LEFT + (double)ns / (double)page->end_ns * (WIDTH - LEFT);
+}
+
+static double
+y_of(const Page *page, int32_t row)
+{
+    return TOP + row * page->row + (page->row - page->box) / 2.0;
+}
+
+/* Width on paper: wide boxes leave a gap to the next. */
+static double
+width_of(const Page *page, const TimelineBox *box)
+{
+    const double px = x_of(page, box->end_ns) - x_of(page, box->begin_ns);
+
+    return MAX(px - (px > 12 ? 1 : px > 5 ? 0.6 : 0), 0.2);
+}
+
+static void
+append_box(GString *html, const Page *page, const TimelineBox *box)
+{
+    const double height = box->is_aside ? page->box * 0.3 : page->box;
+    const double y = y_of(page, box->row / page->every) + page->box - height;
+
+    g_string_append_c(html, 'M');
+    append_number(html, x_of(page, box->begin_ns));
+    g_string_append_c(html, ' ');
+    append_number(html, y);
+    g_string_append_c(html, 'h');
+    append_number(html, width_of(page, box));
+    g_string_append_c(html, 'v');
+    append_number(html, height);
+    g_string_append(html, "h-");
+    append_number(html, width_of(page, box));
+    g_string_append_c(html, 'z');
+}
+
+static int
+compare_colors(gconstpointer left, gconstpointer right, gpointer user_data)
+{
+    const Page *page = user_data;
+    const guint a = *(const guint *)left, b = *(const guint *)right;
+    const TimelineBox *boxes = &g_array_index(page->timeline->boxes, TimelineBox, 0);
+    const uint32_t x = timeline_box_rgb(page->trace, &boxes[a]);
+    const uint32_t y = timeline_box_rgb(page->trace, &boxes[b]);
+
+    if (x != y)
+        return x < y ? -1 : 1;
+    return a < b ? -1 : a > b;
+}
+
+/* (owned) array of guint: the shown boxes, those of one colour beside each other. */
+static GArray *
+boxes_by_color(const Page *page)
+{
+    GArray *order = g_array_new(FALSE, FALSE, sizeof(guint));
+
+    for (guint i = 0; i < page->timeline->boxes->len; i++) {
+        if (g_array_index(page->timeline->boxes, TimelineBox, i).row % page->every == 0)
+            g_array_append_val(order, i);
+    }
+    g_array_sort_with_data(order, compare_colors, (void *)page);
+    return order;
+}
+
+/* One path for each colour. */
+static void
+append_boxes(GString *html, const Page *page)
+{
+    g_autoptr(GArray) order = boxes_by_color(page);
+    uint32_t open = UINT32_MAX;
+
+    g_string_append(html, "<g id=\"boxes\">");
+    for (guint i = 0; i < order->len; i++) {
+        const TimelineBox *box =
+            &g_array_index(page->timeline->boxes, TimelineBox, g_array_index(order, guint, i));
+        const uint32_t rgb = timeline_box_rgb(page->trace, box);
+
+        if (rgb != open)
+            g_string_append_printf(html, "%s<path fill=\"#%06x\" d=\"", i > 0 ? "\"/>\n" : "", rgb);
+        append_box(html, page, box);
+        open = rgb;
+    }
+    g_string_append(html, order->len > 0 ? "\"/></g>\n" : "</g>\n");
+}
+
+static void
+append_labels(GString *html, const Page *page)
+{
+    int n = 0;
+
+    g_string_append(html, "<g id=\"labels\">");
+    for (guint i = 0; i < page->timeline->boxes->len && page->box >= 11 && n < MAX_LABELS; i++) {
+        const TimelineBox *box = &g_array_index(page->timeline->boxes, TimelineBox, i);
+        const double px = x_of(page, box->end_ns) - x_of(page, box->begin_ns);
+        char label[32];
+
+        timeline_label(page->trace, box, label);
+        if (box->row % page->every != 0 || box->is_aside || *label == 0 ||
+            px <= 7 * (double)strlen(label) + 3)
+            continue;
+        g_string_append(html, "<text x=\"");
+        append_number(html, x_of(page, box->begin_ns) + px / 2);
+        g_string_append(html, "\" y=\"");
+        append_number(html, y_of(page, box->row / page->every) + page->box / 2.0 + 4);
+        g_string_append_printf(html, "\" style=\"fill:#%06x\">%s</text>",
+                               timeline_label_rgb(timeline_box_rgb(page->trace, box)), label);
+        n++;
+    }
+    g_string_append(html, "</g>\n");
+}
+
+static void
+append_axis(GString *html, const Page *page)
+{
+    const int64_t step = timeline_tick_ns(page->end_ns, 12);
+    const int bottom = TOP + page->n_rows * page->row;
+
+    g_string_append(html, "<g id=\"axis\">");
+    for (int64_t t = 0; t <= page->end_ns; t += step) {
+        g_autofree char *time = t == 0 ? g_strdup("0") : units_format_s(units_s_from_ns(t));
+        g_autoptr(GString) x = g_string_new(NULL);
+
+        append_number(x, x_of(page, t));
+        g_string_append_printf(html,
+                               "<line class=\"grid\" x1=\"%s\" x2=\"%s\" y1=\"%d\" y2=\"%d\"/>"
+                               "<text x=\"%s\" y=\"%d\" text-anchor=\"middle\">%s</text>",
+                               x->str, x->str, TOP, bottom, x->str, bottom + 16, time);
+    }
+    g_string_append(html, "</g>\n");
+}
+
+static void
+append_timeline(GString *html, const Page *page)
+{
+    const int height = page->n_rows * page->row;
+    const int32_t named = timeline_named_every(page->row);
+
+    g_string_append_printf(html, "<svg viewBox=\"0 0 %d %d\" role=\"img\">\n", WIDTH + 16,
+                           TOP + height + FOOTER);
+    g_string_append_printf(
+        html,
+        "<clipPath id=\"clip\"><rect x=\"%d\" y=\"0\" width=\"%d\" height=\"%d\"/></clipPath>\n"
+        "<pattern id=\"hatch\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\">"
+        "<path d=\"M0 6L6 0\"/></pattern>\n"
+        "<g id=\"track\"><rect class=\"track\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\"/>"
+        "<rect class=\"hatch\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\"/></g>\n",
+        LEFT, WIDTH - LEFT, TOP + height, LEFT, TOP, WIDTH - LEFT, height, LEFT, TOP, WIDTH - LEFT,
+        height);
+    append_axis(html, page);
+    for (int32_t r = 0; r < page->n_rows; r += named) {
+        g_string_append_printf(html, "<text x=\"%d\" y=\"", LEFT - 6);
+        append_number(html, y_of(page, r) + page->box / 2.0 + 4);
+        g_string_append_printf(html, "\" text-anchor=\"end\">%d</text>", r * page->every);
+    }
+    g_string_append(html, "\n<g clip-path=\"url(#clip)\">");
+    append_boxes(html, page);
+    append_labels(html, page);
+    g_string_append(html, "</g></svg>\n");
+}
+
+static void
+append_legend(GString *html, const Page *page)
+{
+    bool present[TIMELINE_KIND_N] = {false};
+
+    timeline_find_kinds(page->timeline, present);
+    for (size_t k = 0; k < TIMELINE_KIND_N; k++) {
+        if (present[k])
+            append_legend_entry(html, timeline_styles[k].rgb, timeline_styles[k].name);
+    }
+    g_string_append(html, "<span><i class=\"hatched\"></i>bubble</span>");
+}
+
+static void
+append_note(GString *html, const Page *page)
+{
+    bool is_merged = false;
+
+    for (guint i = 0; i < page->timeline->boxes->len && !is_merged; i++) {
+        const TimelineBox *box = &g_array_index(page->timeline->boxes, TimelineBox, i);
+
+        is_merged = box->micro_batch < 0 && box->kind <= TIMELINE_WAIT;
+    }
+    if (is_merged) {
+        g_autofree char *shortest = units_format_s(units_s_from_ns(page->min_ns));
+
+        g_string_append_printf(html, "Neighbours shorter than %s are drawn as one. ", shortest);
+    }
+    if (page->every > 1)
+        g_string_append_printf(html, "Every %dth rank is shown. ", page->every);
+}
+
+static void
+append_box_data(GString *html, const Page *page, const TimelineBox *box)
+{
+    g_string_append_printf(html, "%" G_GINT64_FORMAT ",%" G_GINT64_FORMAT ",%d,%d,%d,%d,%u",
+                           box->begin_ns, box->end_ns - box->begin_ns,
+                           box->kind + (box->is_aside ? ASIDE : 0), box->micro_batch, box->slice,
+                           box->chunk, timeline_box_rgb(page->trace, box));
+}
+
+static void
+append_data(GString *html, const Page *page)
+{
+    static const char *const names[] = {"left",  "width", "top",          "row",    "box",   "end",
+                                        "shown", "every", "microbatches", "slices", "chunks"};
+    const int64_t values[] = {LEFT,
+                              WIDTH - LEFT,
+                              TOP,
+                              page->row,
+                              page->box,
+                              page->end_ns,
+                              page->n_rows,
+                              page->every,
+                              page->trace->n_micro_batches,
+                              page->trace->n_slices,
+                              page->trace->n_chunks};
+    guint next = 0;
+
+    g_string_append_c(html, '{');
+    for (size_t i = 0; i < G_N_ELEMENTS(names); i++)
+        g_string_append_printf(html, "\"%s\":%" G_GINT64_FORMAT ",", names[i], values[i]);
+    g_string_append(html, "\"kinds\":[");
+    for (size_t k = 0; k < TIMELINE_KIND_N; k++)
+        g_string_append_printf(html, "%s\"%s\"", k > 0 ? "," : "", timeline_styles[k].name);
+    g_string_append(html, "],\n\"rows\":[");
+    for (int32_t r = 0; r < page->n_rows; r++) {
+        const char *comma = "";
+
+        g_string_append(html, r > 0 ? ",\n[" : "[");
+        for (; next < page->timeline->boxes->len; next++) {
+            const TimelineBox *box = &g_array_index(page->timeline->boxes, TimelineBox, next);
+
+            if (box->row > r * page->every)
+                break;
+            if (box->row < r * page->every)
+                continue;
+            g_string_append(html, comma);
+            append_box_data(html, page, box);
+            comma = ",";
+        }
+        g_string_append_c(html, ']');
+    }
+    g_string_append(html, "]}");
+}
+
+/* --- memory over time --- */
+
+enum {
+    BINS = 280, /* steps of a row; fewer when there are many rows */
+    MAX_STEPS = 40000,
+    MEMORY_MAX_ROW = 40,
+};
+
+/* Where rows are. */
+typedef struct {
+    const Page *page;
+    int64_t most_bytes; /* the height of a row */
+    int n_bins, row;    /* height of a row in pixels */
+} Rows;
+
+/* The most that @rank holds in each bin.  @i: its first event; returns the one after its last. */
+static guint
+fill_bins(const Rows *rows, int32_t rank, guint i, int64_t *bins)
+{
+    const GArray *memory = rows->page->trace->memory;
+    int64_t now = 0;
+    int at = 0;
+
+    memset(bins, 0, sizeof *bins * (size_t)rows->n_bins);
+    /* bins up to at hold what the events so far leave or held. */
+    for (; i < memory->len; i++) {
+        const TraceMemory *event = &g_array_index(memory, TraceMemory, i);
+        if (event->rank != rank)
+            break;
+        const int bin = (int)((double)event->at_ns / (double)rows->page->end_ns * rows->n_bins);
+        for (; at < MIN(bin, rows->n_bins - 1); at++)
+            bins[at + 1] = now;
+        now += event->delta_bytes;
+        bins[at] = MAX(bins[at], now);
+    }
+    for (; at < rows->n_bins - 1; at++)
+        bins[at + 1] = now;
+    return i;
+}
+
+static void
+append_row(GString *html, const Rows *rows, int32_t row, const int64_t *bins)
+{
+    const double bottom = TOP + (row + 1) * rows->row - (rows->row >= 14 ? 3 : 0);
+    const double height = rows->row >= 14  ? rows->row - 3
+                          : rows->row >= 5 ? rows->row - 1
+                                           : rows->row;
+    const double step = (double)(WIDTH - LEFT) / rows->n_bins;
+
+    g_string_append_printf(html, "M%d ", LEFT);
+    append_number(html, bottom);
+    for (int i = 0; i < rows->n_bins; i++) {
+        if (i == 0 || bins[i] != bins[i - 1]) {
+            g_string_append_c(html, 'V');
+            append_number(html, bottom - height * (double)bins[i] / (double)rows->most_bytes);
+        }
+        if (i + 1 == rows->n_bins || bins[i + 1] != bins[i]) {
+            g_string_append_c(html, 'H');
+            append_number(html, LEFT + (i + 1) * step);
+        }
+    }
+    g_string_append_c(html, 'V');
+    append_number(html, bottom);
+    g_string_append_c(html, 'z');
+}
+
+/* Two paths, of one colour each: all that is held, and what stays over it. */
+static void
+append_rows(GString *html, const Rows *rows)
+{
+    const Page *page = rows->page;
+    g_autofree int64_t *bins = g_new(int64_t, (size_t)rows->n_bins);
+    g_autoptr(GString) stays = g_string_new("<path fill=\"#009e73\" d=\"");
+    guint i = 0;
+
+    g_string_append(html, "<path fill=\"#e69f00\" d=\"");
+    for (int32_t rank = 0; rank < page->trace->n_ranks; rank++) {
+        i = fill_bins(rows, rank, i, bins);
+        if (rank % page->every != 0)
+            continue;
+        append_row(html, rows, rank / page->every, bins);
+        /* What is left after the iteration was there all the time. */
+        const int64_t least = bins[rows->n_bins - 1];
+        for (int k = 0; k < rows->n_bins; k++)
+            bins[k] = MIN(bins[k], least);
+        append_row(stays, rows, rank / page->every, bins);
+    }
+    g_string_append_printf(html, "\"/>\n%s\"/>\n", stays->str);
+    for (int32_t row = 0; row < page->n_rows; row += rows->row >= 12 ? 1 : 12 / rows->row + 1)
+        g_string_append_printf(html,
+                               "<text x=\"%d\" y=\"%d\" text-anchor=\"end\" "
+                               "dominant-baseline=\"central\">%d</text>\n",
+                               LEFT - 6, TOP + row * rows->row + rows->row / 2, row * page->every);
+}
+
+static void
+append_memory_over_time(GString *html, const Page *page)
+{
+    const Report *report = page->report;
+    const int64_t peak = report->peak_memory_bytes, limit = report->memory_limit_bytes;
+
+    if (page->trace->memory->len == 0 || peak <= 0)
+        return;
+    /* A limit far above what is held would only flatten the rows. */
+    const bool near = limit >= peak && (double)limit <= 1.25 * (double)peak;
+    const Rows rows = {
+        .page = page,
+        .most_bytes = near ? limit : peak,
+        .n_bins = CLAMP(MAX_STEPS / page->n_rows, 40, BINS),
+        .row = CLAMP(600 / page->n_rows, 3, MEMORY_MAX_ROW),
+    };
+    g_autofree char *most = units_format_bytes((double)rows.most_bytes);
+    g_string_append_printf(html,
+                           "<h2>Memory over time <span class=\"faint\">(a row is %s high: %s)"
+                           "</span></h2>\n",
+                           most, near ? "the limit" : "the highest peak");
+    /* On the timeline's axis. */
+    g_string_append_printf(html, "<svg viewBox=\"0 0 %d %d\" role=\"img\">\n", WIDTH + 16,
+                           2 * TOP + page->n_rows * rows.row);
+    g_string_append_printf(html,
+                           "<rect class=\"track\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\"/>\n",
+                           LEFT, TOP, WIDTH - LEFT, page->n_rows * rows.row);
+    append_rows(html, &rows);
+    g_string_append(html, "</svg>\n<div class=\"legend\">");
+    append_legend_entry(html, 0x009e73, "what stays: weights, gradients, optimizer, buffers");
+    append_legend_entry(html, 0xe69f00, "activations, keys and values, workspace");
+    g_string_append(html, "</div>\n");
 }
 
 /* --- the page --- */
 
 static void
-append_footer(GString *html, const HtmlPage *page)
+append_footer(GString *html, const Page *page)
 {
     append_escaped(html, page->footer);
 }
 
 /* What stands at the template's mark @@name@@. */
 static void
-append_value(GString *html, const HtmlPage *page, const char *name, size_t n)
+append_value(GString *html, const Page *page, const char *name, size_t n)
 {
     static const struct {
         const char *name;
-        void (*append)(GString *html, const HtmlPage *page);
+        void (*append)(GString *html, const Page *page);
     } parts[] = {
         {"title", append_title},
         {"about", append_about},
         {"cards", append_cards},
         {"breakdown", append_breakdown},
-        {"timeline", html_append_timeline},
-        {"legend", html_append_legend},
-        {"note", html_append_note},
+        {"timeline", append_timeline},
+        {"legend", append_legend},
+        {"note", append_note},
         {"ranks", append_ranks},
-        {"memory", html_append_memory},
+        {"memory", append_memory_over_time},
         {"footer", append_footer},
-        {"data", html_append_data},
+        {"data", append_data},
     };
 
     for (size_t i = 0; i < G_N_ELEMENTS(parts); i++) {
@@ -312,12 +746,12 @@ html_write(const Job *job, const Report *report, const Trace *trace, const char 
            const char *path, GError **error)
 {
     const EmbeddedFile *template = embedded_find("cli/plots/report.html");
-    HtmlPage page = {.job = job, .report = report, .trace = trace, .footer = footer};
+    Page page = {.job = job, .report = report, .trace = trace, .footer = footer};
     g_autoptr(GString) html = g_string_new(NULL);
     const char *rest, *mark;
 
     g_assert(template != NULL);
-    html_page_init(&page);
+    page_init(&page);
     /* The template is walked once, so that a value that looks like a mark stays text. */
     for (rest = template->text; (mark = strstr(rest, "@@")) != NULL;) {
         const char *end = strstr(mark + 2, "@@");
@@ -328,6 +762,6 @@ html_write(const Job *job, const Report *report, const Trace *trace, const char 
         rest = end + 2;
     }
     g_string_append(html, rest);
-    html_page_clear(&page);
+    page_clear(&page);
     return file_write(path, html->str, html->len, error);
 }

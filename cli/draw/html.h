@@ -1,5 +1,6 @@
 /*
- * cli/draw/html.h - a simulated iteration as one page: numbers, where the time goes, timeline, memory.
+ * cli/draw/html.h - a simulated iteration as one page: numbers, where the time goes, timeline,
+ * memory.
  *
  * A file that needs nothing else: it loads nothing (a policy in it forbids that), opens from disk,
  * prints, follows the reader's light or dark preference, and is complete without scripts; with them

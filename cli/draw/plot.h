@@ -1,8 +1,9 @@
 /*
- * cli/draw/plot.h - pictures of Traces and Reports: SVG and PNG by gnuplot, text and TSV by ourselves.
+ * cli/draw/plot.h - pictures of Traces and Reports: SVG and PNG by gnuplot, text and TSV by
+ * ourselves.
  *
- * What is drawn comes from cli/draw/timeline.h (boxes, colours, labels), so that terminal, SVG and HTML
- * agree.  The format is the target's suffix: .svg, .png, .txt (or "-": text on stdout), .tsv.
+ * What is drawn comes from cli/draw/timeline.h (boxes, colours, labels), so that terminal, SVG and
+ * HTML agree.  The format is the target's suffix: .svg, .png, .txt (or "-": text on stdout), .tsv.
  *
  * A target is written whole or not at all; equal inputs give equal bytes.  Without gnuplot the
  * numbers are left beside the target as FILE.tsv and the error says so.

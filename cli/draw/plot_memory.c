@@ -1,10 +1,11 @@
 /* Memory of traces and reports; the declarations are in cli/draw/plot.h. */
+#include <string.h>
+
 #include "base/text.h"
 #include "base/units.h"
-#include "cli/request/command.h"
 #include "cli/draw/plot.h"
 #include "cli/draw/plot_gnuplot.h"
-#include "cli/draw/plot_memory_picture.h"
+#include "cli/request/command.h"
 
 /* Pixels of the picture. */
 enum {
@@ -27,6 +28,229 @@ const PlotOwner plot_owners[TRACE_MEMORY_N] = {
     {TRACE_MEMORY_ACTIVATIONS, 0xe69f00, 'A'},
 };
 
+/* One rank at its peak. */
+typedef struct {
+    int64_t total_bytes, at_ns;
+    int64_t bytes[TRACE_MEMORY_N];
+} Peak;
+
+typedef struct {
+    const char *name;
+    const Trace *trace; /* (borrowed, nullable) of a report */
+    GArray *peaks;      /* (owned) of Peak, by rank */
+    int32_t fullest;    /* the first rank with the highest peak */
+    int32_t shown;      /* the rank whose time is drawn; -1 when added: the fullest */
+} Panel;
+
+typedef struct {
+    Panel panels[PLOT_MAX_TRACES];
+    size_t n_panels;
+    bool has_time;
+    int64_t most_bytes, span_ns, limit_bytes;
+} Picture;
+
+static void
+picture_clear(Picture *picture)
+{
+    for (size_t i = 0; i < picture->n_panels; i++)
+        g_array_unref(picture->panels[i].peaks);
+}
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(Picture, picture_clear)
+
+/* --- peaks --- */
+
+/* Returns: (owned) of Peak, by rank: the first highest point of each.  Cost: O(events).
+ * Invariant: bytes[] is what the event's rank holds, by owner, after event i. */
+static GArray *
+peaks_of_trace(const Trace *trace)
+{
+    GArray *peaks = g_array_sized_new(FALSE, TRUE, sizeof(Peak), (guint)trace->n_ranks);
+    int64_t bytes[TRACE_MEMORY_N] = {0}, total = 0;
+    int32_t rank = -1;
+
+    g_array_set_size(peaks, (guint)trace->n_ranks);
+    for (guint i = 0; i < trace->memory->len; i++) {
+        const TraceMemory *event = &g_array_index(trace->memory, TraceMemory, i);
+        Peak *peak;
+
+        if (event->rank != rank) {
+            memset(bytes, 0, sizeof bytes);
+            total = 0;
+            rank = event->rank;
+        }
+        bytes[event->owner] += event->delta_bytes;
+        total += event->delta_bytes;
+        peak = &g_array_index(peaks, Peak, rank);
+        if (total > peak->total_bytes) {
+            *peak = (Peak){.total_bytes = total, .at_ns = event->at_ns};
+            memcpy(peak->bytes, bytes, sizeof bytes);
+        }
+    }
+    return peaks;
+}
+
+static GArray *
+peaks_of_report(const Report *report)
+{
+    GArray *peaks = g_array_sized_new(FALSE, TRUE, sizeof(Peak), report->ranks->len);
+
+    for (guint i = 0; i < report->ranks->len; i++) {
+        const ReportRank *rank = &g_array_index(report->ranks, ReportRank, i);
+        Peak peak = {.total_bytes = rank->peak_memory_bytes, .at_ns = rank->peak_time_ns};
+
+        memcpy(peak.bytes, rank->memory_bytes, sizeof peak.bytes);
+        g_array_append_val(peaks, peak);
+    }
+    return peaks;
+}
+
+/* Adds @panel, whose peaks the picture owns from now on. */
+static void
+picture_add(Picture *picture, const Panel *panel)
+{
+    Panel *added = &picture->panels[picture->n_panels++];
+    int64_t most = -1;
+
+    *added = *panel;
+    for (guint i = 0; i < panel->peaks->len; i++) {
+        const Peak *peak = &g_array_index(panel->peaks, Peak, i);
+
+        if (peak->total_bytes > most) {
+            most = peak->total_bytes;
+            added->fullest = (int32_t)i;
+        }
+    }
+    if (panel->shown < 0)
+        added->shown = added->fullest;
+    picture->most_bytes = MAX(picture->most_bytes, most);
+    if (panel->trace != NULL) {
+        picture->has_time = true;
+        picture->span_ns = MAX(picture->span_ns, panel->trace->makespan_ns);
+    }
+}
+
+static const Peak *
+highest_of(const Panel *panel)
+{
+    return &g_array_index(panel->peaks, Peak, panel->fullest);
+}
+
+/* Whether anyone holds anything of plot_owners[@k] at a peak. */
+static bool
+picture_has(const Picture *picture, size_t k)
+{
+    for (size_t p = 0; p < picture->n_panels; p++) {
+        const GArray *peaks = picture->panels[p].peaks;
+
+        for (guint i = 0; i < peaks->len; i++) {
+            if (g_array_index(peaks, Peak, i).bytes[plot_owners[k].owner] > 0)
+                return true;
+        }
+    }
+    return false;
+}
+
+/* --- tables --- */
+
+static void
+add_row(Table *data, size_t p, const char *part, int32_t rank, int64_t at_ns,
+        const int64_t bytes[TRACE_MEMORY_N])
+{
+    table_add_int64(data, (int64_t)p);
+    table_add_text(data, part);
+    table_add_int64(data, rank);
+    table_add_int64(data, at_ns);
+    for (size_t k = 0; k < TRACE_MEMORY_N; k++)
+        table_add_int64(data, bytes[plot_owners[k].owner]);
+}
+
+/* What a rank holds within one bin of time: where it begins, its highest, where it ends. */
+typedef struct {
+    int64_t bin;
+    Peak top, last;
+} Bin;
+
+static void
+add_bin(Table *data, size_t p, int32_t rank, const Bin *bin)
+{
+    if (bin->top.at_ns < bin->last.at_ns)
+        add_row(data, p, "time", rank, bin->top.at_ns, bin->top.bytes);
+    add_row(data, p, "time", rank, bin->last.at_ns, bin->last.bytes);
+}
+
+/*
+ * One rank's bytes as a staircase.
+ * Invariant: now is what the rank holds before event i; rows up to the open bin are written.
+ */
+static void
+add_curve(Table *data, const Picture *picture, size_t p, int64_t n_bins)
+{
+    const Panel *panel = &picture->panels[p];
+    const GArray *memory = panel->trace->memory;
+    const int64_t bin_ns = MAX(picture->span_ns / n_bins, 1);
+    Peak now = {0};
+    Bin open = {.bin = -1};
+
+    for (guint i = 0; i < memory->len; i++) {
+        const TraceMemory *event = &g_array_index(memory, TraceMemory, i);
+
+        if (event->rank != panel->shown)
+            continue;
+        if (event->at_ns / bin_ns != open.bin) {
+            if (open.bin >= 0)
+                add_bin(data, p, panel->shown, &open);
+            if (open.bin >= 0)
+                add_row(data, p, "time", panel->shown, event->at_ns, now.bytes);
+            open = (Bin){.bin = event->at_ns / bin_ns};
+        }
+        now.bytes[event->owner] += event->delta_bytes;
+        now.total_bytes += event->delta_bytes;
+        now.at_ns = event->at_ns;
+        if (now.total_bytes >= open.top.total_bytes)
+            open.top = now;
+        open.last = now;
+    }
+    if (open.bin >= 0)
+        add_bin(data, p, panel->shown, &open);
+    add_row(data, p, "time", panel->shown, panel->trace->makespan_ns, now.bytes);
+}
+
+/*
+ * Returns: (owned) rows of parts `peak` (each rank at its peak) and `time` (the shown rank as a
+ * staircase, at most one step up and one down in each of @n_bins of the longest trace).
+ */
+static Table *
+picture_table(const Picture *picture, int64_t n_bins)
+{
+    /* The owners in their order above. */
+    static const char *const header[] = {"trace",
+                                         "part",
+                                         "rank",
+                                         "at_ns",
+                                         "weights_bytes",
+                                         "gradients_bytes",
+                                         "optimizer_bytes",
+                                         "buffers_bytes",
+                                         "workspace_bytes",
+                                         "kv_bytes",
+                                         "activations_bytes",
+                                         NULL};
+    Table *data = table_new(header);
+
+    for (size_t p = 0; p < picture->n_panels; p++) {
+        const Panel *panel = &picture->panels[p];
+
+        for (guint i = 0; i < panel->peaks->len; i++) {
+            const Peak *peak = &g_array_index(panel->peaks, Peak, i);
+
+            add_row(data, p, "peak", (int32_t)i, peak->at_ns, peak->bytes);
+        }
+        if (panel->trace != NULL)
+            add_curve(data, picture, p, n_bins);
+    }
+    return data;
+}
+
 /* --- settings --- */
 
 static void
@@ -46,7 +270,7 @@ set_text_element(GString *settings, const char *name, size_t i, const char *valu
 }
 
 static void
-set_owners(GString *settings, const MemoryPicture *picture)
+set_owners(GString *settings, const Picture *picture)
 {
     size_t n = 0;
 
@@ -59,7 +283,7 @@ set_owners(GString *settings, const MemoryPicture *picture)
     for (size_t k = 0; k < TRACE_MEMORY_N; k++) {
         set_text_element(settings, "owner_name", k, trace_memory_names[plot_owners[k].owner]);
         set_element(settings, "owner_color", k, plot_owners[k].rgb);
-        if (!memory_picture_has(picture, k))
+        if (!picture_has(picture, k))
             continue;
         set_text_element(settings, "legend_name", n, trace_memory_names[plot_owners[k].owner]);
         set_element(settings, "legend_color", n++, plot_owners[k].rgb);
@@ -69,13 +293,13 @@ set_owners(GString *settings, const MemoryPicture *picture)
 
 /* A limit that would squeeze what it limits is told, not drawn. */
 static bool
-limit_is_drawn(const MemoryPicture *picture)
+limit_is_drawn(const Picture *picture)
 {
     return picture->limit_bytes > 0 && picture->limit_bytes / 4 <= picture->most_bytes;
 }
 
 static void
-set_bytes_axis(GString *settings, const MemoryPicture *picture)
+set_bytes_axis(GString *settings, const Picture *picture)
 {
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
     const double most = (double)MAX(
@@ -97,9 +321,9 @@ set_bytes_axis(GString *settings, const MemoryPicture *picture)
 
 /* "rank 3, the fullest: 13.4 GiB at 1.2 s". */
 static char *
-about_time(const MemoryPanel *panel)
+about_time(const Panel *panel)
 {
-    const MemoryPeak *peak = &g_array_index(panel->peaks, MemoryPeak, panel->shown);
+    const Peak *peak = &g_array_index(panel->peaks, Peak, panel->shown);
     g_autofree char *bytes = units_format_bytes((double)peak->total_bytes);
     g_autofree char *time = units_format_s(units_s_from_ns(peak->at_ns));
 
@@ -109,9 +333,9 @@ about_time(const MemoryPanel *panel)
 }
 
 static char *
-about_peaks(const MemoryPicture *picture, const MemoryPanel *panel)
+about_peaks(const Picture *picture, const Panel *panel)
 {
-    g_autofree char *bytes = units_format_bytes((double)memory_panel_highest(panel)->total_bytes);
+    g_autofree char *bytes = units_format_bytes((double)highest_of(panel)->total_bytes);
     g_autofree char *limit = units_format_bytes((double)picture->limit_bytes);
 
     if (picture->has_time)
@@ -122,15 +346,15 @@ about_peaks(const MemoryPicture *picture, const MemoryPanel *panel)
 }
 
 static int
-bars_left(const MemoryPicture *picture)
+bars_left(const Picture *picture)
 {
     return picture->has_time ? MIDDLE : LEFT;
 }
 
 static void
-set_panel(GString *settings, const MemoryPicture *picture, size_t p, int top)
+set_panel(GString *settings, const Picture *picture, size_t p, int top)
 {
-    const MemoryPanel *panel = &picture->panels[p];
+    const Panel *panel = &picture->panels[p];
     const double px = (double)(WIDTH - RIGHT - bars_left(picture)) / panel->peaks->len;
     g_autofree char *time = about_time(panel);
     g_autofree char *peaks = about_peaks(picture, panel);
@@ -148,7 +372,7 @@ set_panel(GString *settings, const MemoryPicture *picture, size_t p, int top)
 }
 
 static GString *
-settings_new(const MemoryPicture *picture, const PlotOptions *options)
+settings_new(const Picture *picture, const PlotOptions *options)
 {
     static const char *const arrays[] = {"name",    "about_time", "about_peaks", "panel_top",
                                          "n_ranks", "rank_step",  "bar_width"};
@@ -183,7 +407,7 @@ settings_new(const MemoryPicture *picture, const PlotOptions *options)
 
 /* A bar of letters: each owner's share is the difference of two rounded sums. */
 static void
-append_bar(GString *text, const MemoryPeak *peak, double bytes_per_cell)
+append_bar(GString *text, const Peak *peak, double bytes_per_cell)
 {
     double sum = 0;
     int at = 0;
@@ -196,7 +420,7 @@ append_bar(GString *text, const MemoryPeak *peak, double bytes_per_cell)
 }
 
 static void
-append_panel(GString *text, const MemoryPicture *picture, const MemoryPanel *panel, int columns)
+append_panel(GString *text, const Picture *picture, const Panel *panel, int columns)
 {
     const int n_cells = MAX(columns - 24, 10);
     const double most = (double)MAX(picture->most_bytes, picture->limit_bytes);
@@ -205,7 +429,7 @@ append_panel(GString *text, const MemoryPicture *picture, const MemoryPanel *pan
 
     g_string_append_printf(text, "%s: %s\n", name, about);
     for (guint i = 0; i < panel->peaks->len; i++) {
-        const MemoryPeak *peak = &g_array_index(panel->peaks, MemoryPeak, i);
+        const Peak *peak = &g_array_index(panel->peaks, Peak, i);
         g_autofree char *bytes = units_format_bytes((double)peak->total_bytes);
 
         g_string_append_printf(text, "%8u %10s |", i, bytes);
@@ -215,8 +439,7 @@ append_panel(GString *text, const MemoryPicture *picture, const MemoryPanel *pan
 }
 
 static bool
-write_text(const MemoryPicture *picture, const PlotOptions *options, const char *path,
-           GError **error)
+write_text(const Picture *picture, const PlotOptions *options, const char *path, GError **error)
 {
     g_autoptr(GString) text = g_string_new(NULL);
 
@@ -226,7 +449,7 @@ write_text(const MemoryPicture *picture, const PlotOptions *options, const char 
         append_panel(text, picture, &picture->panels[p],
                      options->columns > 0 ? options->columns : 100);
     for (size_t k = 0; k < TRACE_MEMORY_N; k++) {
-        if (memory_picture_has(picture, k))
+        if (picture_has(picture, k))
             g_string_append_printf(text, "%c %s   ", plot_owners[k].letter,
                                    trace_memory_names[plot_owners[k].owner]);
     }
@@ -236,8 +459,7 @@ write_text(const MemoryPicture *picture, const PlotOptions *options, const char 
 }
 
 static bool
-picture_draw(const MemoryPicture *picture, const PlotOptions *options, const char *path,
-             GError **error)
+picture_draw(const Picture *picture, const PlotOptions *options, const char *path, GError **error)
 {
     const PlotFormat format = plot_format(path, error);
     g_auto(PlotPicture) drawn = {.script = "cli/plots/memory.gp"};
@@ -251,7 +473,7 @@ picture_draw(const MemoryPicture *picture, const PlotOptions *options, const cha
     }
     if (format == PLOT_FORMAT_TEXT)
         return write_text(picture, options, path, error);
-    drawn.data = memory_picture_table(picture, 2 * (MIDDLE - LEFT)); /* bins of half a pixel */
+    drawn.data = picture_table(picture, 2 * (MIDDLE - LEFT)); /* bins of half a pixel */
     drawn.settings = settings_new(picture, options);
     return plot_gnuplot_draw(&drawn, format, path, error);
 }
@@ -260,7 +482,7 @@ bool
 plot_memory(const PlotTrace *traces, size_t n_traces, const PlotOptions *options, const char *path,
             GError **error)
 {
-    g_auto(MemoryPicture) picture = {.limit_bytes = options->limit_bytes};
+    g_auto(Picture) picture = {.limit_bytes = options->limit_bytes};
 
     g_return_val_if_fail(n_traces > 0 && n_traces <= PLOT_MAX_TRACES, false);
     for (size_t i = 0; i < n_traces; i++) {
@@ -270,11 +492,10 @@ plot_memory(const PlotTrace *traces, size_t n_traces, const PlotOptions *options
                         traces[i].trace->n_ranks - 1);
             return false;
         }
-        memory_picture_add(&picture,
-                           &(MemoryPanel){.name = traces[i].name,
-                                          .trace = traces[i].trace,
-                                          .shown = options->rank - 1,
-                                          .peaks = memory_peaks_of_trace(traces[i].trace)});
+        picture_add(&picture, &(Panel){.name = traces[i].name,
+                                       .trace = traces[i].trace,
+                                       .shown = options->rank - 1,
+                                       .peaks = peaks_of_trace(traces[i].trace)});
     }
     return picture_draw(&picture, options, path, error);
 }
@@ -283,11 +504,10 @@ bool
 plot_report_memory(const Report *report, const char *name, const PlotOptions *options,
                    const char *path, GError **error)
 {
-    g_auto(MemoryPicture)
+    g_auto(Picture)
         picture = {.limit_bytes = options->limit_bytes > 0 ? options->limit_bytes
                                                            : report->memory_limit_bytes};
 
-    memory_picture_add(&picture,
-                       &(MemoryPanel){.name = name, .peaks = memory_peaks_of_report(report)});
+    picture_add(&picture, &(Panel){.name = name, .peaks = peaks_of_report(report)});
     return picture_draw(&picture, options, path, error);
 }

@@ -1,6 +1,6 @@
 /*
- * cli/draw/plot_pareto.h - pictures of trade-offs: time against memory of plans, days against cost of
- * sizes.
+ * cli/draw/plot_pareto.h - pictures of trade-offs: time against memory of plans, days against cost
+ * of sizes.
  *
  * What something else beats in both is pale; the rest is the front, a line of steps.
  *

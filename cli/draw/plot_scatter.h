@@ -1,6 +1,6 @@
 /*
- * cli/draw/plot_scatter.h - predicted against measured: one point for each row, the line of equality, a
- * band of 10 %.
+ * cli/draw/plot_scatter.h - predicted against measured: one point for each row, the line of
+ * equality, a band of 10 %.
  *
  * Formats and errors as in cli/draw/plot.h.
  */

@@ -296,12 +296,8 @@ set_legend(GString *settings, const Layout *layout)
     bool present[TIMELINE_KIND_N] = {false};
     size_t n = 0;
 
-    for (size_t p = 0; p < layout->n_panels; p++) {
-        const GArray *boxes = layout->panels[p].timeline->boxes;
-
-        for (guint i = 0; i < boxes->len; i++)
-            present[g_array_index(boxes, TimelineBox, i).kind] = true;
-    }
+    for (size_t p = 0; p < layout->n_panels; p++)
+        timeline_find_kinds(layout->panels[p].timeline, present);
     g_string_append_printf(settings, "array legend_name[%d]\narray legend_color[%d]\n",
                            TIMELINE_KIND_N + 1, TIMELINE_KIND_N + 1);
     for (size_t k = 0; k <= TIMELINE_KIND_N; k++) {
@@ -315,17 +311,6 @@ set_legend(GString *settings, const Layout *layout)
     }
     plot_set_double(settings, "n_legend", (double)n);
     plot_set_text(settings, "legend_note", legend_note(layout));
-}
-
-/* A rank's number at every so many rows, so that they do not touch. */
-static int32_t
-tic_every(const Panel *panel)
-{
-    int32_t every = 1;
-
-    while (every * panel->row_px < 13)
-        every *= 2;
-    return every;
 }
 
 static void
@@ -347,14 +332,6 @@ set_callout(GString *settings, const Layout *layout, size_t p)
     set_text_element(settings, "copy_name", p, copy);
 }
 
-static int
-box_px(const Panel *panel)
-{
-    return panel->row_px >= 14  ? panel->row_px - 3
-           : panel->row_px >= 5 ? panel->row_px - 1
-                                : panel->row_px;
-}
-
 static void
 set_panel(GString *settings, const Layout *layout, size_t p, double time_scale)
 {
@@ -368,12 +345,13 @@ set_panel(GString *settings, const Layout *layout, size_t p, double time_scale)
     set_text_element(settings, "name", p, panel->source->name);
     set_text_element(settings, "about", p, thinned == NULL ? about : thinned);
     /* Half a pixel where it puts the edges of the boxes on whole ones. */
-    set_element(settings, "top", p, panel->top + (panel->row_px - box_px(panel)) % 2 * 0.5);
+    set_element(settings, "top", p,
+                panel->top + (panel->row_px - timeline_box_px(panel->row_px)) % 2 * 0.5);
     set_element(settings, "rows", p, panel->n_rows);
     set_element(settings, "every", p, panel->every);
     set_element(settings, "row_px", p, panel->row_px);
-    set_element(settings, "box_px", p, box_px(panel));
-    set_element(settings, "tic_every", p, tic_every(panel));
+    set_element(settings, "box_px", p, timeline_box_px(panel->row_px));
+    set_element(settings, "tic_every", p, timeline_named_every(panel->row_px));
     set_element(settings, "tic_px", p, 10);
     set_element(settings, "label_px", p, MIN(panel->row_px * 0.5, 11));
     set_element(settings, "end", p, (double)trace->makespan_ns / time_scale);

@@ -101,6 +101,19 @@ uint32_t timeline_box_rgb(const Trace *trace, const TimelineBox *box);
 /* Black or white, whichever is easier to read on @rgb. */
 uint32_t timeline_label_rgb(uint32_t rgb);
 
+/* Sets @present for the kinds of which there are boxes; leaves the others as they are. */
+void timeline_find_kinds(const Timeline *timeline, bool present[TIMELINE_KIND_N]);
+
+/* The height of a box in a row of @row_px pixels: high rows leave a gap to the next. */
+int timeline_box_px(int row_px);
+
+/* Rows from one that shows its rank's number to the next, so that the numbers do not touch. */
+int32_t timeline_named_every(int row_px);
+
+/* The step of a time axis: 1, 2 or 5 times a power of ten nanoseconds, the smallest that gives at
+ * most @max steps in @span_ns. */
+int64_t timeline_tick_ns(int64_t span_ns, int max);
+
 G_END_DECLS
 
 #endif /* CLI_DRAW_TIMELINE_H */

@@ -332,8 +332,9 @@ values_of(const Explanation *explanation, ExplainDimension dimension)
     return values;
 }
 
-guint
-explain_add_search(Explanation *explanation, Request *request, double weight)
+/* Adds a what-if, which is looked for first where the winner is; its index.  @request (taken). */
+static guint
+add_search(Explanation *explanation, Request *request, double weight)
 {
     const PlanDegrees *chosen = &explanation->plan->degrees;
 
@@ -361,9 +362,237 @@ add_choices(Explanation *explanation, ExplainDimension dimension)
         Request *request = request_copy(explanation->request);
         request->plan.memo = explanation->memo;
         fix(request, dimension, n);
-        choice.search = explain_add_search(explanation, request, 1);
+        choice.search = add_search(explanation, request, 1);
         g_array_append_val(explanation->choices, choice);
     }
+}
+
+/* --- what more of each resource gives --- */
+
+#define INT "%" G_GINT64_FORMAT
+
+/* (owned) "450 GB/s" */
+static char *
+rate_text(double bytes_per_s)
+{
+    g_autofree char *number = output_number(bytes_per_s / 1e9);
+
+    return g_strdup_printf("%s GB/s", number);
+}
+
+/* @after (taken) */
+static void
+add_resource(Explanation *explanation, Request *request, char *resource, const char *change,
+             char *after)
+{
+    ExplainResource added = {.resource = resource, .change = g_strdup(change), .after = after};
+
+    added.search = add_search(explanation, request, 2);
+    g_array_append_val(explanation->resources, added);
+}
+
+static void
+add_links(Explanation *explanation, guint level, double factor, const char *change)
+{
+    Request *request = request_copy(explanation->request);
+    ModelCluster *cluster = request->profile->cluster;
+    ModelLevel *link = &g_array_index(cluster->levels, ModelLevel, level);
+
+    link->bytes_per_s *= factor;
+    link->shared_bytes_per_s *= factor;
+    for (guint i = 0; i < cluster->nodes->len; i++) {
+        ModelLink *own = &g_array_index(cluster->nodes, ModelNodes, i).links[level];
+
+        own->bytes_per_s *= factor;
+        own->shared_bytes_per_s *= factor;
+    }
+    add_resource(explanation, request, g_strdup_printf("link %s", link->name), change,
+                 rate_text(link->bytes_per_s));
+}
+
+/* @factor and then @more bytes, of the devices or of the limit that was asked for. */
+static void
+add_memory(Explanation *explanation, double factor, int64_t more_bytes, const char *change)
+{
+    Request *request = request_copy(explanation->request);
+    ModelCluster *cluster = request->profile->cluster;
+    int64_t after = request->plan.memory_limit_bytes;
+
+    request->plan.memo = explanation->memo;
+    if (after > 0) {
+        after = (int64_t)((double)after * factor) + more_bytes;
+        request->plan.memory_limit_bytes = after;
+    } else {
+        for (guint i = 0; i < cluster->devices->len; i++) {
+            ModelDevice *device = &g_array_index(cluster->devices, ModelDevice, i);
+
+            device->memory_bytes = (int64_t)((double)device->memory_bytes * factor) + more_bytes;
+            after = i == 0 ? device->memory_bytes : MIN(after, device->memory_bytes);
+        }
+    }
+    add_resource(explanation, request, g_strdup("memory"), change,
+                 units_format_bytes((double)after));
+}
+
+static void
+add_compute(Explanation *explanation, double factor, const char *change)
+{
+    Request *request = request_copy(explanation->request);
+    ModelCluster *cluster = request->profile->cluster;
+
+    for (guint i = 0; i < cluster->devices->len; i++) {
+        ModelDevice *device = &g_array_index(cluster->devices, ModelDevice, i);
+
+        for (int dtype = 0; dtype < DTYPE_N; dtype++)
+            device->flops_per_s[dtype] *= factor;
+        device->vector_flops_per_s *= factor;
+    }
+    const ModelDevice *first = model_cluster_device(cluster, 0);
+    add_resource(
+        explanation, request, g_strdup("compute"), change,
+        units_format_flops(profile_peak_flops_per_s(first, explanation->request->plan.dtype)));
+}
+
+static void
+add_devices(Explanation *explanation)
+{
+    Request *request = request_copy(explanation->request);
+    const int64_t n = 2 * model_cluster_n_devices(request->profile->cluster);
+
+    if (n > MODEL_CLUSTER_MAX_DEVICES) {
+        request_free(request);
+        return;
+    }
+    ModelCluster *doubled = model_cluster_resized(request->profile->cluster, n);
+    model_cluster_free(request->profile->cluster);
+    request->profile->cluster = doubled;
+    request->plan.n_devices *= 2;
+    request->plan.dp *= 2; /* where it is fixed, that is what grows */
+    add_resource(explanation, request, g_strdup("devices"), "x2", g_strdup_printf(INT, n));
+}
+
+static void
+add_batch(Explanation *explanation)
+{
+    Request *request = request_copy(explanation->request);
+
+    request->plan.global_batch *= 2;
+    request->plan.memo = explanation->memo;
+    add_resource(explanation, request, g_strdup("batch"), "x2",
+                 g_strdup_printf(INT, request->plan.global_batch));
+}
+
+static void
+add_resources(Explanation *explanation)
+{
+    const GArray *levels = explanation->request->profile->cluster->levels;
+
+    for (guint i = 0; i < levels->len; i++) {
+        /* A level above all devices that are used carries nothing. */
+        const int64_t inner = i == 0 ? 1 : g_array_index(levels, ModelLevel, i - 1).group_devices;
+        if (plan_n_devices(explanation->plan) <= inner)
+            continue;
+        add_links(explanation, i, 1.1, "+10 %");
+        add_links(explanation, i, 2, "x2");
+    }
+    add_memory(explanation, 1, UNITS_GIB, "+1 GiB");
+    add_memory(explanation, 1.25, 0, "+25 %");
+    add_compute(explanation, 1.1, "+10 %");
+    add_devices(explanation);
+    add_batch(explanation);
+}
+
+/* --- what limits a plan --- */
+
+/* Less than this is no limit. */
+#define LEAST_FRACTION 0.0005
+
+/* @how (taken) */
+static void
+add_limit(Explanation *explanation, const char *limit, double fraction, char *how)
+{
+    const ExplainLimit added = {limit, fraction, how};
+
+    if (fraction >= LEAST_FRACTION)
+        g_array_append_val(explanation->limits, added);
+    else
+        g_free(how);
+}
+
+/* What the objective loses without @change of @resource; 0 if that was not found. */
+static double
+gain(const Explanation *explanation, const ExplainResource *resource)
+{
+    const Plan *plan = searches_at(explanation->searches, resource->search)->plan;
+
+    return plan == NULL ? 0
+                        : 1 - explain_score(explanation, plan) /
+                                  explain_score(explanation, explanation->plan);
+}
+
+static void
+add_limit_of(Explanation *explanation, const ExplainResource *resource)
+{
+    static const struct {
+        const char *prefix, *change, *limit;
+    } kinds[] = {
+        {"link ", "x2", "link"},
+        {"memory", "+25 %", "memory"},
+        {"batch", "x2", "batch"},
+    };
+
+    for (size_t i = 0; i < G_N_ELEMENTS(kinds); i++) {
+        if (g_str_has_prefix(resource->resource, kinds[i].prefix) &&
+            strcmp(resource->change, kinds[i].change) == 0)
+            add_limit(explanation, kinds[i].limit, gain(explanation, resource),
+                      g_strdup_printf("gone with %s %s (%s)", resource->resource, resource->change,
+                                      resource->after));
+    }
+}
+
+/*
+ * Idle time of two kinds: of ranks that have less to do than the busiest one, since layers do not
+ * divide evenly; and the rest, of the schedule.
+ */
+static void
+add_bubble(Explanation *explanation)
+{
+    const Report *report = explanation->plan->predicted;
+    const double iteration_ns = (double)report->iteration_ns;
+    double most = 0, sum = 0;
+
+    for (guint r = 0; r < report->ranks->len; r++) {
+        const double busy = (double)g_array_index(report->ranks, ReportRank, r).busy_ns;
+
+        most = fmax(most, busy);
+        sum += busy;
+    }
+    const double uneven = (most - sum / report->ranks->len) / iteration_ns;
+    add_limit(explanation, "divisibility", uneven,
+              g_strdup_printf("the busiest of %u ranks against their mean", report->ranks->len));
+    add_limit(explanation, "bubble", report->bubble_fraction - uneven,
+              g_strdup_printf("idle in %s with "
+                              "%" G_GINT64_FORMAT " micro-batches",
+                              explanation->plan->schedule, explanation->plan->n_micro_batches));
+}
+
+static int
+compare(const void *a, const void *b)
+{
+    const ExplainLimit *x = a, *y = b;
+
+    if (x->fraction != y->fraction)
+        return x->fraction > y->fraction ? -1 : 1;
+    return strcmp(x->how, y->how);
+}
+
+static void
+find_limits(Explanation *explanation)
+{
+    for (guint i = 0; i < explanation->resources->len; i++)
+        add_limit_of(explanation, &g_array_index(explanation->resources, ExplainResource, i));
+    add_bubble(explanation);
+    g_array_sort(explanation->limits, compare);
 }
 
 /* --- the whole --- */
@@ -408,7 +637,7 @@ explanation_new(const Request *request, const Plan *plan, const Plan *runner_up)
     g_array_set_clear_func(explanation->limits, limit_clear);
     for (int dimension = 0; dimension < EXPLAIN_N_DIMENSIONS; dimension++)
         add_choices(explanation, (ExplainDimension)dimension);
-    explain_add_resources(explanation);
+    add_resources(explanation);
     return explanation;
 }
 
@@ -430,6 +659,6 @@ explanation_run(Explanation *explanation, int64_t threads, GError **error)
 {
     const bool is_done = searches_run(explanation->searches, threads, "what-ifs", error);
 
-    explain_find_limits(explanation);
+    find_limits(explanation);
     return is_done;
 }

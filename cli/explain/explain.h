@@ -1,6 +1,6 @@
 /*
- * cli/explain/explain.h - why a plan won: what every other choice costs, what limits it, and what one more
- * unit of each resource would give.
+ * cli/explain/explain.h - why a plan won: what every other choice costs, what limits it, and what
+ * one more unit of each resource would give.
  *
  * There is no formula here.  Every answer is a search of its own, of the same request with one
  * thing changed:
@@ -83,15 +83,6 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC(Explanation, explanation_free)
 /* Searches, then fills limits. */
 bool explanation_run(Explanation *explanation, int64_t threads, GError **error);
 
-/* Adds a what-if, which is looked for first where the winner is; its index.  @request (taken). */
-guint explain_add_search(Explanation *explanation, Request *request, double weight);
-
-/* Of explanation_new(): adds the searches with more of each resource. */
-void explain_add_resources(Explanation *explanation);
-
-/* Of explanation_run(). */
-void explain_find_limits(Explanation *explanation);
-
 /* --- readers --- */
 
 /* (owned) the value that @plan has. */
@@ -107,6 +98,8 @@ void explain_difference(const Explanation *explanation, const Plan *plan,
 /* The best other choice in @dimension; NULL if there is none that fits. */
 const ExplainChoice *explain_best_choice(const Explanation *explanation,
                                          ExplainDimension dimension);
+
+/* --- products (defined in write.c) --- */
 
 /* The "explain" object of plan's JSON, into the open object. */
 void explain_write(JsonWriter *writer, const Explanation *explanation);

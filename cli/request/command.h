@@ -51,9 +51,6 @@ typedef struct {
     int (*run)(Options *options, GError **error);
 } Command;
 
-/* All commands in the order of the help, NULL-terminated. */
-extern const Command *const commands[];
-
 extern const Command cmd_plan, cmd_simulate, cmd_slices, cmd_schedule, cmd_profile, cmd_run,
     cmd_compare, cmd_validate, cmd_calibrate, cmd_import, cmd_plot, cmd_export, cmd_list, cmd_show,
     cmd_sweep;
@@ -72,6 +69,16 @@ bool cmd_blame_name(const char *name, GError **error);
  * came from @path and not from the command line become CMD_ERROR_INPUT.  Always returns false.
  */
 bool cmd_blame_file(const char *path, GError **error);
+
+/*
+ * Lets SIGINT (Ctrl-C) and SIGTERM stop this command early with what it has: from now on they only
+ * set a flag.  The command then writes the best so far and ends with CMD_ERROR_INTERRUPTED (exit
+ * status 9).  A second signal ends the program at once, as it would have without this.
+ *
+ * Returns: (borrowed, for ever) the flag, not 0 once a signal came; to be read with
+ * g_atomic_int_get(), from any thread.
+ */
+const int *cmd_interrupt_watch(void);
 
 G_END_DECLS
 

@@ -53,14 +53,8 @@ static double
 read_number(Options *options, const char *name, const char *text, UnitsKind kind, double least,
             double most)
 {
-    GError *error = NULL;
-    double value = least;
+    const double value = options_part(options, name, text, kind, least);
 
-    if (!units_parse(text, kind, &value, &error)) {
-        options_fail(options, name, "%s", error->message);
-        g_error_free(error);
-        return least;
-    }
     if (value < least || value > most) {
         options_fail(options, name, "expected %g to %g, got \"%s\"", least, most, text);
         return least;

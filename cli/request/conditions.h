@@ -1,6 +1,6 @@
 /*
- * cli/request/conditions.h - Conditions: in what the machine differs from its profile, by options: ranks
- * that are slower or faster, and times that vary.
+ * cli/request/conditions.h - Conditions: in what the machine differs from its profile, by options:
+ * ranks that are slower or faster, and times that vary.
  *
  * For degas simulate: of a plan, of flags, of a bare schedule, and of the lines of --batch.
  */

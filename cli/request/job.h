@@ -42,10 +42,11 @@ JsonWriter *job_write_open(const Job *job);
 /*
  * The schedule that @plan's ops run in, as @workload prices them.
  *
- * A family that searches is built for these times and this memory (profiles/workload/schedule_times.h).  Its
- * search knows no reductions behind the last backward and no waiting in single messages; so the
- * simulator has the last word, and if one of the families that it started from simulates better
- * (it fits and zb-auto's does not, or it ends earlier), the plan has that one's order.
+ * A family that searches is built for these times and this memory
+ * (profiles/workload/schedule_times.h).  Its search knows no reductions behind the last backward
+ * and no waiting in single messages; so the simulator has the last word, and if one of the families
+ * that it started from simulates better (it fits and zb-auto's does not, or it ends earlier), the
+ * plan has that one's order.
  */
 Schedule *job_build_schedule(const Plan *plan, const Workload *workload, GError **error);
 

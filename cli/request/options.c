@@ -2,9 +2,11 @@
 
 #include <math.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <string.h>
 
 #include "base/text.h"
+#include "base/units.h"
 #include "cli/request/command.h"
 
 #define HELP_COLUMN 28
@@ -424,4 +426,248 @@ options_append_help(GString *text, const OptionInfo *table)
             g_string_append_printf(text, " %s", info->value);
         append_wrapped(text, info->help, text->len - begin);
     }
+}
+
+/* --- values --- */
+
+/* Takes @error, a UNITS_ERROR, whose message names the value. */
+static void
+take_error(Options *options, const char *name, GError *error)
+{
+    options_fail(options, name, "%s", error->message);
+    g_error_free(error);
+}
+
+const char *
+options_string(Options *options, const char *name, const char *fallback)
+{
+    const char *text = options_value(options, name);
+
+    if (text != NULL && *text == 0)
+        options_fail(options, name, "the value is empty");
+    return text == NULL ? fallback : text;
+}
+
+static int64_t
+parse_int64(Options *options, const char *name, const char *text, int64_t min, int64_t max,
+            int64_t fallback)
+{
+    g_autofree char *label = options_label(options, name);
+    GError *error = NULL;
+    int64_t value;
+
+    if (units_parse_int64(text, label, min, max, &value, &error))
+        return value;
+    /* The message begins with the label already. */
+    if (g_str_has_prefix(error->message, label))
+        options_fail(options, name, "%s", error->message + strlen(label) + strlen(": "));
+    else
+        options_fail(options, name, "%s", error->message);
+    g_error_free(error);
+    return fallback;
+}
+
+int64_t
+options_int64(Options *options, const char *name, int64_t min, int64_t max, int64_t fallback)
+{
+    const char *text = options_value(options, name);
+
+    return text == NULL ? fallback : parse_int64(options, name, text, min, max, fallback);
+}
+
+int64_t
+options_int64_or_word(Options *options, const char *name, const char *word, int64_t meaning,
+                      int64_t min, int64_t max, int64_t fallback)
+{
+    const char *text = options_value(options, name);
+
+    if (text != NULL && strcmp(text, word) == 0)
+        return meaning;
+    return options_int64(options, name, min, max, fallback);
+}
+
+int64_t
+options_bytes(Options *options, const char *name, int64_t fallback)
+{
+    const char *text = options_value(options, name);
+    GError *error = NULL;
+    int64_t value = fallback;
+
+    if (text == NULL)
+        return fallback;
+    if (!units_parse_bytes(text, &value, &error))
+        take_error(options, name, error);
+    return value;
+}
+
+double
+options_part(Options *options, const char *name, const char *text, UnitsKind kind, double fallback)
+{
+    GError *error = NULL;
+    double value = fallback;
+
+    if (!units_parse(text, kind, &value, &error))
+        take_error(options, name, error);
+    return value;
+}
+
+double
+options_quantity(Options *options, const char *name, UnitsKind kind, double fallback)
+{
+    const char *text = options_value(options, name);
+
+    return text == NULL ? fallback : options_part(options, name, text, kind, fallback);
+}
+
+int
+options_choice(Options *options, const char *name, const char *const *names, int fallback)
+{
+    const char *text = options_value(options, name);
+
+    if (text == NULL)
+        return fallback;
+    for (int i = 0; names[i] != NULL; i++) {
+        if (strcmp(names[i], text) == 0)
+            return i;
+    }
+    g_autofree char *shown = text_escape(text, 64);
+    g_autofree char *suggestion = text_suggestion(text, names);
+    g_autofree char *all = g_strjoinv(", ", (char **)names);
+    options_fail(options, name, "\"%s\" is none of %s%s%s", shown, all, *suggestion == 0 ? "" : ";",
+                 *suggestion == 0 ? "" : suggestion + 1);
+    return fallback;
+}
+
+bool
+options_on_off(Options *options, const char *name, bool fallback)
+{
+    static const char *const names[] = {"off", "on", NULL};
+
+    return options_choice(options, name, names, fallback) == 1;
+}
+
+char **
+options_words(Options *options, const char *name)
+{
+    const char *text = options_value(options, name);
+    char **words;
+
+    if (text == NULL)
+        return NULL;
+    words = g_strsplit(text, ",", -1);
+    if (words[0] == NULL)
+        options_fail(options, name, "the value is empty");
+    for (size_t i = 0; words[i] != NULL; i++) {
+        if (*words[i] == 0)
+            options_fail(options, name, "there is nothing between two commas");
+    }
+    return words;
+}
+
+GArray *
+options_int64s(Options *options, const char *name, int64_t min, int64_t max)
+{
+    g_auto(GStrv) words = options_words(options, name);
+    GArray *values;
+
+    if (words == NULL)
+        return NULL;
+    values = g_array_new(FALSE, FALSE, sizeof(int64_t));
+    for (size_t i = 0; words[i] != NULL; i++) {
+        const int64_t value = parse_int64(options, name, words[i], min, max, min);
+
+        g_array_append_val(values, value);
+    }
+    return values;
+}
+
+/* --- lists and ranges --- */
+
+static void
+add_number(Options *options, const char *name, GArray *numbers, int64_t n)
+{
+    if (numbers->len >= OPTIONS_MAX_SERIES)
+        options_fail(options, name, "more than %d numbers", OPTIONS_MAX_SERIES);
+    else
+        g_array_append_val(numbers, n);
+}
+
+/* As units_parse_int64(), errors being @name's. */
+static bool
+read_number(Options *options, const char *name, const char *text, const char *what, int64_t min,
+            int64_t max, int64_t *n)
+{
+    GError *error = NULL;
+
+    if (units_parse_int64(text, what, min, max, n, &error))
+        return true;
+    take_error(options, name, error);
+    return false;
+}
+
+/* A..B:+STEP or A..B:xFACTOR; @dots is where the dots are. */
+static void
+add_range(Options *options, const char *name, GArray *numbers, const char *part, const char *dots,
+          int64_t min, int64_t max)
+{
+    const char *colon = strchr(dots, ':');
+    g_autofree char *shown = text_escape(part, 64);
+    int64_t first, last, step;
+
+    if (colon == NULL || (colon[1] != 'x' && colon[1] != '+')) {
+        options_fail(options, name, "\"%s\": expected a range such as 64..1024:x2 or 64..512:+64",
+                     shown);
+        return;
+    }
+    g_autofree char *low = g_strndup(part, (size_t)(dots - part));
+    g_autofree char *high = g_strndup(dots + 2, (size_t)(colon - dots - 2));
+    const bool is_factor = colon[1] == 'x';
+    if (!read_number(options, name, low, "the first number of a range", min, max, &first) ||
+        !read_number(options, name, high, "the last number of a range", min, max, &last) ||
+        !read_number(options, name, colon + 2, is_factor ? "its factor" : "its step",
+                     is_factor ? 2 : 1, max, &step))
+        return;
+    if (last < first)
+        options_fail(options, name, "\"%s\": expected a range that ascends", shown);
+    for (int64_t n = first; n <= last && options->error == NULL;) {
+        add_number(options, name, numbers, n);
+        if (is_factor ? __builtin_mul_overflow(n, step, &n) : __builtin_add_overflow(n, step, &n))
+            break;
+    }
+}
+
+static int
+compare_int64(const void *a, const void *b)
+{
+    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+
+    return x < y ? -1 : x > y;
+}
+
+GArray *
+options_series(Options *options, const char *name, int64_t min, int64_t max)
+{
+    const char *text = options_string(options, name, NULL);
+    g_auto(GStrv) parts = g_strsplit(text == NULL ? "" : text, ",", -1);
+    g_autoptr(GArray) numbers = g_array_new(FALSE, FALSE, sizeof(int64_t));
+
+    for (size_t i = 0; parts[i] != NULL && options->error == NULL; i++) {
+        const char *dots = strstr(parts[i], "..");
+        int64_t n;
+
+        if (dots != NULL)
+            add_range(options, name, numbers, parts[i], dots, min, max);
+        else if (read_number(options, name, parts[i], "a number of the list", min, max, &n))
+            add_number(options, name, numbers, n);
+    }
+    if (text == NULL || options->error != NULL)
+        return NULL;
+    g_array_sort(numbers, compare_int64);
+    for (guint i = 1; i < numbers->len;) {
+        if (g_array_index(numbers, int64_t, i) == g_array_index(numbers, int64_t, i - 1))
+            g_array_remove_index(numbers, i);
+        else
+            i++;
+    }
+    return g_steal_pointer(&numbers);
 }

@@ -1,5 +1,6 @@
 /*
- * cli/request/options.h - the options of a command line, by tables; also the requests of a JSON line.
+ * cli/request/options.h - the options of a command line, by tables; also the requests of a JSON
+ * line.
  *
  * A table names the options, their values and their help, so that parsing, help and "did you mean"
  * cannot disagree.  Values are text until a getter reads them with the strict grammar of
@@ -75,7 +76,7 @@ const char *options_value(const Options *options, const char *name);
 /* Returns: (owned) what the option is called where it was given: "--name", or the key "name". */
 char *options_label(const Options *options, const char *name);
 
-/* --- getters: the fallback when absent (options_values.c) --- */
+/* --- values: each getter returns @fallback, or NULL, where the option is absent --- */
 
 bool options_has(const Options *options, const char *name);
 /* A switch. */
@@ -89,6 +90,9 @@ int64_t options_int64_or_word(Options *options, const char *name, const char *wo
                               int64_t min, int64_t max, int64_t fallback);
 int64_t options_bytes(Options *options, const char *name, int64_t fallback);
 double options_quantity(Options *options, const char *name, UnitsKind kind, double fallback);
+/* The same of @text, a part of @name's value; @fallback where it is wrong. */
+double options_part(Options *options, const char *name, const char *text, UnitsKind kind,
+                    double fallback);
 /* The index in @names (NULL-terminated). */
 int options_choice(Options *options, const char *name, const char *const *names, int fallback);
 /* "on" or "off". */
@@ -98,6 +102,20 @@ bool options_on_off(Options *options, const char *name, bool fallback);
 char **options_words(Options *options, const char *name);
 /* Returns: (owned, nullable) GArray of int64_t; NULL when absent. */
 GArray *options_int64s(Options *options, const char *name, int64_t min, int64_t max);
+
+/* How many numbers options_series() returns at most. */
+#define OPTIONS_MAX_SERIES 4096
+
+/*
+ * Reads lists and ranges of whole numbers: "64,128", "64..1024:x2".
+ *
+ *   series = part {"," part};  part = N | A..B:+STEP | A..B:xFACTOR
+ *
+ * A range has A, A + STEP (or A * FACTOR), ... up to B.
+ * Returns: (owned, nullable) GArray of int64_t, each in [min, max], ascending, none twice; NULL
+ * when absent or wrong.
+ */
+GArray *options_series(Options *options, const char *name, int64_t min, int64_t max);
 
 /* Records an error about @name's value, unless one is recorded already. */
 void options_fail(Options *options, const char *name, const char *format, ...) G_GNUC_PRINTF(3, 4);

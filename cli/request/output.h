@@ -1,5 +1,6 @@
 /*
- * cli/request/output.h - the product on stdout or in a file, notes on stderr, aligned tables for people.
+ * cli/request/output.h - the product on stdout or in a file, notes on stderr, aligned tables for
+ * people.
  *
  * Everything printed on stdout passes through here (never g_print: it converts to the locale's
  * character set); main() checks at the end that all of it arrived.

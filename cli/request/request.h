@@ -1,6 +1,6 @@
 /*
- * cli/request/request.h - the flags of `degas plan` as a PlanRequest; also those of simulate and sweep, and
- * the lines of simulate --batch.
+ * cli/request/request.h - the flags of `degas plan` as a PlanRequest; also those of simulate and
+ * sweep, and the lines of simulate --batch.
  *
  * Every flag of FORMATS.md is in one table.  The order of decisions: the framework's conventions
  * first, then what flags say.
@@ -8,7 +8,7 @@
 #ifndef CLI_REQUEST_REQUEST_H
 #define CLI_REQUEST_REQUEST_H
 
-#include "cli/request/options.h"
+#include "cli/request/conditions.h"
 #include "planner/search.h"
 
 G_BEGIN_DECLS
@@ -58,6 +58,17 @@ Request *request_copy(const Request *request);
 
 void request_free(Request *request);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(Request, request_free)
+
+/*
+ * Reads a request of `degas simulate --batch`: a JSON object with "model" and "cluster" (a name, a
+ * path or an object) and the flags of `degas simulate` as keys, '_' for '-'.  "id" is the caller's.
+ *
+ * @given       (nullable) a cluster that takes the place of the object's.
+ * @conditions  (out, nullable) cleared by the caller; NULL: their keys are unknown ones.
+ * Returns: (owned) NULL on JSON_ERROR_INVALID, CMD_ERROR, G_FILE_ERROR.
+ */
+Request *request_read(JsonDoc *doc, const JsonValue *object, const Profile *given,
+                      Conditions *conditions, GError **error);
 
 /* As model_arch_load(), what was approximated told on stderr. */
 ModelArch *request_load_model(const char *name_or_path, GError **error);

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include "cli/request/command.h"
-#include "cli/request/interrupt.h"
 #include "cli/request/job.h"
 
 /* The progress line comes when a user begins to wonder, and changes no faster than is read. */
@@ -130,7 +129,7 @@ wait_for_workers(Work *work, guint n, const char *what)
 }
 
 static void
-run_workers(Work *work, guint n, const char *what)
+run_threads(Work *work, guint n, const char *what)
 {
     const guint n_threads = work->n_threads;
     GThread **workers = g_new0(GThread *, n_threads);
@@ -159,13 +158,13 @@ searches_run(GPtrArray *searches, int64_t threads, const char *what, GError **er
     Work work = {
         .queue = queue,
         .n_threads = (guint)CLAMP(threads, 1, (int64_t)MAX(n, 1)),
-        .stop = interrupt_watch(),
+        .stop = cmd_interrupt_watch(),
     };
 
     work.threads = MAX(1, threads / work.n_threads);
     g_mutex_init(&work.mutex);
     g_cond_init(&work.changed);
-    run_workers(&work, n, what);
+    run_threads(&work, n, what);
     g_mutex_clear(&work.mutex);
     g_cond_clear(&work.changed);
     if (work.n_done < n)

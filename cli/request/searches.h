@@ -1,12 +1,13 @@
 /*
- * cli/request/searches.h - many plan searches: the points of a sweep, the what-ifs of an explanation.
+ * cli/request/searches.h - many plan searches: the points of a sweep, the what-ifs of an
+ * explanation.
  *
  * Searches run beside each other, the heaviest first, each with its share of the threads: one
  * search keeps several threads less busy than several searches do.  What is found does not depend
  * on that.
  *
- * Progress is one line on stderr, if that is a terminal.  On SIGINT or SIGTERM (interrupt.h) all
- * searches stop; those that were not at their end count as not done.
+ * Progress is one line on stderr, if that is a terminal.  On SIGINT or SIGTERM
+ * (cmd_interrupt_watch()) all searches stop; those that were not at their end count as not done.
  */
 #ifndef CLI_REQUEST_SEARCHES_H
 #define CLI_REQUEST_SEARCHES_H

@@ -93,9 +93,6 @@ Table *sweep_table(const Sweep *sweep);
  * it is nowhere known.  @sign  -1: of the largest. */
 const SweepPoint *sweep_best(const Sweep *sweep, size_t offset, int sign);
 
-/* Prints table, best points, assumptions for people. */
-void sweep_describe(const Sweep *sweep);
-
 G_END_DECLS
 
 #endif /* CLI_REQUEST_SWEEP_H */

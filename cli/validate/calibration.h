@@ -1,11 +1,11 @@
 /*
- * cli/validate/calibration.h - fits the parameters of a profile to measured rows, and says how right the
- * result is on rows that it has not seen.
+ * cli/validate/calibration.h - fits the parameters of a profile to measured rows, and says how
+ * right the result is on rows that it has not seen.
  *
- * Connects profiles/fit/calibrate.h with the simulator: a row's residual is the relative error of its
- * prediction; of a row that tells only whether it ran out of memory, how far the predicted peak is
- * on the wrong side of the limit.  All rows share one point of parameters: the same distance from
- * each cluster's own prior.
+ * Connects profiles/fit/calibrate.h with the simulator: a row's residual is the relative error of
+ * its prediction; of a row that tells only whether it ran out of memory, how far the predicted peak
+ * is on the wrong side of the limit.  All rows share one point of parameters: the same distance
+ * from each cluster's own prior.
  *
  * Deterministic: rows are predicted by several threads, but each into its own place.
  */

@@ -5,7 +5,7 @@
 
 #include "base/units.h"
 #include "cli/request/command.h"
-#include "cli/request/request_json.h"
+#include "cli/request/request.h"
 
 /* Causal attention is counted in full by model FLOPs, so a real run may look up to twice as fast as
  * it is. */

@@ -1,4 +1,4 @@
-#include "cli/slice_costs.h"
+#include "cli/request/slice_costs.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-#include "cli/run_processes.h"
+#include "cli/run/processes.h"
 
 #include <stdio.h>
 #include <string.h>

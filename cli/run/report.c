@@ -1,4 +1,4 @@
-#include "cli/run_report.h"
+#include "cli/run/report.h"
 
 #include <math.h>
 #include <stdlib.h>

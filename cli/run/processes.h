@@ -1,5 +1,5 @@
 /*
- * cli/run_processes.h - degas run --transport mpi or nccl: which of the run's processes this one
+ * cli/run/processes.h - degas run --transport mpi or nccl: which of the run's processes this one
  * is.
  *
  * Errors of ranks are printed once, by the process that watches over them: the one that the user
@@ -14,7 +14,7 @@ G_BEGIN_DECLS
 
 typedef struct {
     const char *hosts; /* (nullable) --hosts */
-    const int *stop;   /* interrupt.h's */
+    const int *stop;   /* of cmd_interrupt_watch() */
     GString *output;   /* (borrowed, nullable) gets the product instead of standard output */
     void (*progress)(int64_t step, double loss, double step_s, void *user_data); /* (nullable) */
     void *user_data;

@@ -1,4 +1,4 @@
-#include "cli/breakdown.h"
+#include "cli/run/breakdown.h"
 
 #include <math.h>
 #include <stdlib.h>

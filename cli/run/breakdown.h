@@ -1,5 +1,5 @@
 /*
- * cli/breakdown.h - Breakdown: where an iteration's time goes, class by class, mean over ranks.
+ * cli/run/breakdown.h - Breakdown: where an iteration's time goes, class by class, mean over ranks.
  *
  * Every instant of every rank from the iteration's start to its end belongs to exactly one class,
  * so the classes add up to the iteration, and differences of classes to its difference.  Where
@@ -18,8 +18,8 @@
  *
  * Errors: JSON_ERROR_INVALID, G_FILE_ERROR.
  */
-#ifndef CLI_BREAKDOWN_H
-#define CLI_BREAKDOWN_H
+#ifndef CLI_RUN_BREAKDOWN_H
+#define CLI_RUN_BREAKDOWN_H
 
 #include "schedule/report.h"
 #include "schedule/trace.h"
@@ -83,4 +83,4 @@ void breakdown_write(JsonWriter *writer, const char *key, const Breakdown *break
 
 G_END_DECLS
 
-#endif /* CLI_BREAKDOWN_H */
+#endif /* CLI_RUN_BREAKDOWN_H */

@@ -1,5 +1,6 @@
 /*
- * cli/slice_costs.h - the grid of slice times that `degas slices` minimises over, from a file.
+ * cli/request/slice_costs.h - the grid of slice times that `degas slices` minimises over, from a
+ * file.
  *
  * Two kinds of files, told apart by content:
  *   TeraPipe's measurements, {"b_s_c": {"forward_mean": s, "backward_mean": s, ...}, ...}: b
@@ -14,8 +15,8 @@
  *
  * Times become integer picoseconds, rounded once.
  */
-#ifndef CLI_SLICE_COSTS_H
-#define CLI_SLICE_COSTS_H
+#ifndef CLI_REQUEST_SLICE_COSTS_H
+#define CLI_REQUEST_SLICE_COSTS_H
 
 #include "planner/slices/slice.h"
 
@@ -44,4 +45,4 @@ int64_t *slice_costs_load(const char *path, SliceCostsPart part, const PlanSlice
 
 G_END_DECLS
 
-#endif /* CLI_SLICE_COSTS_H */
+#endif /* CLI_REQUEST_SLICE_COSTS_H */

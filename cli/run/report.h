@@ -1,5 +1,5 @@
 /*
- * cli/run_report.h - RunReport: what a run measured beside what was predicted for it.
+ * cli/run/report.h - RunReport: what a run measured beside what was predicted for it.
  *
  * The first step allocates and warms up: statistics are of the others, unless it is the only one.
  */
@@ -7,7 +7,7 @@
 #define CLI_RUN_REPORT_H
 
 #include "base/json.h"
-#include "cli/breakdown.h"
+#include "cli/run/breakdown.h"
 #include "cli/request/job.h"
 #include "executor/run/run.h"
 
