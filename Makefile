@@ -1,22 +1,34 @@
 # degas: make, make demo, make test, make test-long, make bench, make loop, make validate, make bundle,
 # make gpu-check, make check; prints what it found.
-# Options: SAN=address,undefined or SAN=thread, CUDA=0|1, MPI=0|1, CC, MPICC, CFLAGS, LDFLAGS, OPT.
+# Options: SAN=address,undefined or SAN=thread, CUDA=0|1, MPI=0|1, CC, MPICC, CFLAGS, LDFLAGS, OPT,
+# V=1 (whole commands instead of a line per file), -jN (one job per core unless given).
 
 CC ?= gcc
 SAN ?=
 comma := ,
 B := build/$(or $(subst $(comma),-,$(SAN)),release)
 
+# One job per core, unless the user said how many.  Goals that remove or install files, or call make
+# themselves, are not begun beside other goals.
+ONE_BY_ONE := $(and $(filter clean demo format packages test,$(MAKECMDGOALS)),$(word 2,$(MAKECMDGOALS)))
+ifeq ($(ONE_BY_ONE),)
+MAKEFLAGS += $(shell echo " $$MAKEFLAGS" | grep -q ' -j' || echo -j$$(nproc 2>/dev/null || echo 2))
+endif
+
+# $(call say,WORD,FILE)COMMAND: shows the line "WORD FILE" in place of the command, unless V=1.
+say = $(if $(filter-out 0,$(V)),,@printf '%-5s %s\n' '$(1)' '$(2)';)
+
 WARNINGS := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wvla -Wmissing-prototypes \
 	-Wstrict-prototypes -Wno-unused-parameter
 OPT ?= -O2 -g
+PACKAGES_CFLAGS := $(shell pkg-config --cflags glib-2.0 libcjson 2>/dev/null)
+PACKAGES_LIBS := $(shell pkg-config --libs glib-2.0 libcjson 2>/dev/null)
 # Contraction off: predictions must have the same bits on every processor.
 CFLAGS_ALL = -std=c17 -D_GNU_SOURCE $(WARNINGS) $(OPT) -ffp-contract=off -fno-math-errno -pthread -I. \
 	-DGLIB_VERSION_MIN_REQUIRED=GLIB_VERSION_2_74 -DGLIB_VERSION_MAX_ALLOWED=GLIB_VERSION_2_74 \
 	$(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -fno-sanitize-recover=all) \
-	$(shell pkg-config --cflags glib-2.0 libcjson 2>/dev/null) $(CFLAGS)
-LIBS_ALL = $(if $(SAN),-fsanitize=$(SAN)) \
-	$(shell pkg-config --libs glib-2.0 libcjson 2>/dev/null) -ldl -lm -pthread $(LDFLAGS)
+	$(PACKAGES_CFLAGS) $(CFLAGS)
+LIBS_ALL = $(if $(SAN),-fsanitize=$(SAN)) $(PACKAGES_LIBS) -ldl -lm -pthread $(LDFLAGS)
 
 # What the thread sanitizer needs of GLib's locks.
 GLIB_LOCKS := $(if $(filter thread,$(SAN)),$(B)/tests/glib_locks.o)
@@ -50,35 +62,36 @@ BENCHES := $(patsubst %.c,$(B)/%,$(wildcard tests/bench/bench_*.c))
 .PHONY: all demo test run-tests test-long bench loop validate validation-page bundle gpu-check check format \
 	clean packages
 
-all: $(B)/degas $(PLUGINS)
+# The plugins first: their kernels take longest.
+all: $(PLUGINS) $(B)/degas
 	@ln -sf $(B)/degas degas
 	@scripts/summary.sh $(notdir $(PLUGINS))
 
 $(B)/degas: $(call OBJECTS,cli) $(foreach f,$(LOWER_cli),$(call ARCHIVE,$(f))) $(GLIB_LOCKS)
-	$(CC) -o $@ $^ $(LIBS_ALL)
+	$(call say,LD,$@)$(CC) -o $@ $^ $(LIBS_ALL)
 
 $(B)/%.o: %.c | check-packages
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS_ALL) -MMD -MP -c -o $@ $<
+	$(call say,CC,$<)$(CC) $(CFLAGS_ALL) -MMD -MP -c -o $@ $<
 
 $(B)/embedded_data.S: $(EMBEDDED) scripts/embed.sh Makefile
 	@mkdir -p $(@D)
-	scripts/embed.sh $(EMBEDDED) > $@
+	$(call say,EMBED,$@)scripts/embed.sh $(EMBEDDED) > $@
 
 $(B)/embedded_data.o: $(B)/embedded_data.S $(EMBEDDED)
-	$(CC) -c -o $@ $<
+	$(call say,AS,$<)$(CC) -c -o $@ $<
 
 define FOLDER_RULE
 $(call ARCHIVE,$(1)): $(call OBJECTS,$(1)) $(if $(filter base,$(1)),$(B)/embedded_data.o)
 	@rm -f $$@
-	ar rcsP $$@ $$^
+	$$(call say,AR,$$@)ar rcsP $$@ $$^
 endef
 $(foreach f,$(FOLDERS),$(eval $(call FOLDER_RULE,$(f))))
 
 # A test links its folder and everything below; tests of rank 3 may meet the siblings too.
 define TEST_RULE
 $(B)/tests/$(1)/%: $(B)/tests/$(1)/%.o $(2) $(GLIB_LOCKS)
-	$$(CC) -o $$@ $$^ $$(LIBS_ALL)
+	$$(call say,LD,$$@)$$(CC) -o $$@ $$^ $$(LIBS_ALL)
 endef
 $(foreach f,base models schedule profiles,$(eval $(call TEST_RULE,$(f),$(foreach l,$(f) $(LOWER_$(f)),$(call ARCHIVE,$(l))))))
 $(foreach f,planner simulator executor cli bench,$(eval $(call TEST_RULE,$(f),$(foreach l,$(LOWER_cli),$(call ARCHIVE,$(l))))))
@@ -95,7 +108,8 @@ demo: packages
 	@$(MAKE) --no-print-directory all
 	@scripts/demo.sh
 
-test: packages
+test:
+	@scripts/packages.sh --tests
 	@$(MAKE) --no-print-directory run-tests
 
 # What tests of the command line run too is built before them: no two of them build at once.

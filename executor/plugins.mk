@@ -5,54 +5,60 @@
 # last one also as PTX, which newer devices translate.
 
 NVCC ?= $(firstword $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc))
+NVCC := $(NVCC)
 CUDA_HOME ?= $(patsubst %/bin/nvcc,%,$(NVCC))
 CUDA_ARCHS ?= 80 90
 CUDA_CFLAGS := -isystem $(CUDA_HOME)/include
 CUDA_LIBS := -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcublasLt -lcudart
 CUDA ?= $(if $(NVCC),$(shell scripts/links.sh cublasLt.h 'cublasLtGetVersion() + cudaDeviceSynchronize()' \
 	"$(CC) $(CUDA_CFLAGS)" "$(CUDA_LIBS)"),0)
+CUDA := $(CUDA)
 
 # In plugins only; clock.c is in both, and in the program.
 CUDA_SOURCES := $(wildcard executor/cuda/*.c)
 CUDA_KERNELS := $(wildcard executor/cuda/kernels_*.cu)
 PLUGIN_SOURCES := $(CUDA_SOURCES) $(wildcard executor/mpi/*.c)
 
+GLIB_CFLAGS := $(shell pkg-config --cflags glib-2.0 2>/dev/null)
+GLIB_LIBS := $(shell pkg-config --libs glib-2.0 2>/dev/null)
+
 # A plugin is its own copy of what it needs: no symbol of the program is looked up from it.
 PLUGIN_LDFLAGS = -shared -Wl,-Bsymbolic -Wl,--no-undefined $(if $(SAN),-fsanitize=$(SAN)) \
-	$(shell pkg-config --libs glib-2.0) -lm -ldl
+	$(GLIB_LIBS) -lm -ldl
 
 NVCC_FLAGS = -std=c++17 -O3 -I. -isystem /usr/include/glib-2.0 \
-	$(patsubst -I%,-isystem %,$(shell pkg-config --cflags-only-I glib-2.0)) \
+	$(patsubst -I%,-isystem %,$(filter -I%,$(GLIB_CFLAGS))) \
 	-Xcompiler -fPIC,-fno-threadsafe-statics,-fno-exceptions,-fno-rtti -diag-suppress 1217
 NVCC_TARGETS = $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
 	-gencode arch=compute_$(lastword $(CUDA_ARCHS)),code=compute_$(lastword $(CUDA_ARCHS))
 
 $(B)/plugin/%.o: %.c | check-packages
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS_ALL) $(CUDA_CFLAGS) -fPIC -MMD -MP -c -o $@ $<
+	$(call say,CC,$<)$(CC) $(CFLAGS_ALL) $(CUDA_CFLAGS) -fPIC -MMD -MP -c -o $@ $<
 
 $(B)/plugin/%.o: %.cu | check-packages
 	@mkdir -p $(@D)
-	$(NVCC) $(NVCC_FLAGS) $(NVCC_TARGETS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
+	$(call say,NVCC,$<)$(NVCC) $(NVCC_FLAGS) $(NVCC_TARGETS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
 
 # Instructions of one compute capability: for no other device, not even as PTX.
 $(B)/plugin/executor/cuda/kernels_flash_hopper_%.o: NVCC_TARGETS = -gencode arch=compute_90a,code=sm_90a
 
 CUDA_OBJECTS := $(CUDA_SOURCES:%.c=$(B)/plugin/%.o) $(B)/plugin/executor/device/clock.o
 $(B)/degas-cuda.so: $(CUDA_OBJECTS) $(CUDA_KERNELS:%.cu=$(B)/plugin/%.o)
-	$(CC) -o $@ $^ $(PLUGIN_LDFLAGS) $(CUDA_LIBS)
+	$(call say,LD,$@)$(CC) -o $@ $^ $(PLUGIN_LDFLAGS) $(CUDA_LIBS)
 
 # MPI=0|1 likewise: where mpicc is and what it links.
 MPICC ?= mpicc
 MPI ?= $(if $(shell command -v $(MPICC) 2>/dev/null),$(shell scripts/links.sh mpi.h 'MPI_Init(0, 0)' "$(MPICC)" ""),0)
+MPI := $(MPI)
 MPI_OBJECTS := $(patsubst %.c,$(B)/mpi/%.o,$(wildcard executor/mpi/*.c) executor/transport/collective.c executor/device/clock.c)
 
 $(B)/mpi/%.o: %.c | check-packages
 	@mkdir -p $(@D)
-	$(MPICC) $(CFLAGS_ALL) -fPIC -MMD -MP -c -o $@ $<
+	$(call say,CC,$<)$(MPICC) $(CFLAGS_ALL) -fPIC -MMD -MP -c -o $@ $<
 
 $(B)/degas-mpi.so: $(MPI_OBJECTS)
-	$(MPICC) -o $@ $^ $(PLUGIN_LDFLAGS)
+	$(call say,LD,$@)$(MPICC) -o $@ $^ $(PLUGIN_LDFLAGS)
 
 PLUGINS := $(if $(filter 1,$(CUDA)),$(B)/degas-cuda.so) $(if $(filter 1,$(MPI)),$(B)/degas-mpi.so)
 
@@ -61,33 +67,32 @@ PLUGINS := $(if $(filter 1,$(CUDA)),$(B)/degas-cuda.so) $(if $(filter 1,$(MPI)),
 CXX ?= g++
 EMULATED := $(if $(filter 1,$(CUDA)),$(if $(shell command -v $(CXX) 2>/dev/null),$(B)/emulated/libnccl.so.2))
 EMULATED_FLAGS = -std=c++17 -O2 -g -Wall -Wextra -Wno-unused-parameter -Wno-unknown-pragmas -fPIC -I. \
-	-fno-exceptions -fno-rtti -ffp-contract=off $(if $(SAN),-fsanitize=$(SAN)) \
-	$(shell pkg-config --cflags glib-2.0)
+	-fno-exceptions -fno-rtti -ffp-contract=off $(if $(SAN),-fsanitize=$(SAN)) $(GLIB_CFLAGS)
 
 $(B)/emulated/%.o: %.cu tests/executor/gpu_on_host.hh tests/executor/hopper_on_host.hh | check-packages
 	@mkdir -p $(@D)
-	$(CXX) $(EMULATED_FLAGS) -include tests/executor/gpu_on_host.hh -MMD -MP -x c++ -c -o $@ $<
+	$(call say,CXX,$<)$(CXX) $(EMULATED_FLAGS) -include tests/executor/gpu_on_host.hh -MMD -MP -x c++ -c -o $@ $<
 
 $(B)/emulated/%_on_host.o: tests/executor/%_on_host.cc tests/executor/gpu_on_host.hh \
 		tests/executor/hopper_on_host.hh
 	@mkdir -p $(@D)
-	$(CXX) $(EMULATED_FLAGS) -c -o $@ $<
+	$(call say,CXX,$<)$(CXX) $(EMULATED_FLAGS) -c -o $@ $<
 
 $(B)/emulated/fake_%.o: tests/executor/fake_%.c
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS_ALL) $(CUDA_CFLAGS) -Wno-missing-prototypes -fPIC -MMD -MP -c -o $@ $<
+	$(call say,CC,$<)$(CC) $(CFLAGS_ALL) $(CUDA_CFLAGS) -Wno-missing-prototypes -fPIC -MMD -MP -c -o $@ $<
 
 # Never linked: that it compiles is the test.
 $(B)/emulated/nccl_interface.o: tests/executor/nccl_interface.c
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS_ALL) $(CUDA_CFLAGS) -Wno-missing-prototypes -fPIC -MMD -MP -c -o $@ $<
+	$(call say,CC,$<)$(CC) $(CFLAGS_ALL) $(CUDA_CFLAGS) -Wno-missing-prototypes -fPIC -MMD -MP -c -o $@ $<
 
 $(B)/emulated/degas-cuda.so: $(CUDA_OBJECTS) $(CUDA_KERNELS:%.cu=$(B)/emulated/%.o) \
 		$(addprefix $(B)/emulated/,gpu_on_host.o hopper_on_host.o fake_cuda.o fake_streams.o fake_tensor_map.o)
-	$(CXX) -o $@ $^ $(PLUGIN_LDFLAGS) -Wl,-rpath,'$$ORIGIN'
+	$(call say,LD,$@)$(CXX) -o $@ $^ $(PLUGIN_LDFLAGS) -Wl,-rpath,'$$ORIGIN'
 
 # The NCCL beside it, which the plugin opens by name; its streams are that plugin's.
 $(B)/emulated/libnccl.so.2: $(B)/emulated/fake_nccl.o $(B)/emulated/nccl_interface.o \
 		$(B)/emulated/degas-cuda.so
-	$(CC) -shared -o $@ $< -L$(B)/emulated -l:degas-cuda.so -Wl,-rpath,'$$ORIGIN' -pthread \
+	$(call say,LD,$@)$(CC) -shared -o $@ $< -L$(B)/emulated -l:degas-cuda.so -Wl,-rpath,'$$ORIGIN' -pthread \
 		$(if $(SAN),-fsanitize=$(SAN))

@@ -15,7 +15,7 @@ fake() { # fake NAME LINE: a program of that name
 packages() {
     want=$1 pattern=$2 name=$3
     shift 3
-    PATH="$W/bin:$PATH" sh scripts/packages.sh "$@" >"$W/out" 2>"$W/err"
+    PATH="$W/bin:${TOOLS:-$PATH}" sh scripts/packages.sh "$@" >"$W/out" 2>"$W/err"
     got=$?
     [ "$got" = "$want" ] && cat "$W/out" "$W/err" >"$W/both" && echo >>"$W/both" &&
         grep -q -e "$pattern" "$W/both"
@@ -42,6 +42,29 @@ report $? "only what is missing is installed" "$(cat "$W/calls")"
 fake apt-get 'case "$*" in *coinor-cbc*) exit 100 ;; esac; echo "$@" >>'"'$W/calls'"
 packages 0 'installing: libcjson-dev$' "the solver of some tests cannot be had: no failure"
 fake apt-get 'echo "$@" >>'"'$W/calls'"
+
+# MPI is the tests', and what they skip without it.
+fake dpkg-query 'case "$*" in *openmpi*) exit 1 ;; esac; echo "install ok installed"'
+packages 0 '' "a build asks for no MPI"
+: >"$W/calls"
+TOOLS=$W/tools # has no mpicc
+mkdir "$TOOLS"
+for tool in sh env; do
+    ln -s "$(command -v $tool)" "$TOOLS/$tool"
+done
+packages 0 'installing: libopenmpi-dev openmpi-bin$' "tests do" --tests
+grep -q 'install.* libopenmpi-dev openmpi-bin$' "$W/calls"
+report $? "it is installed, and nothing else" "$(cat "$W/calls")"
+fake apt-get 'exit 100'
+packages 0 'tests that need it are skipped: libopenmpi-dev openmpi-bin$' "tests go on where it cannot be had" --tests
+fake mpicc ':'
+fake mpirun ':'
+packages 0 '' "tests take the MPI that is there" --tests
+[ ! -s "$W/out" ] && [ ! -s "$W/err" ]
+report $? "and nothing is installed" "$(cat "$W/out" "$W/err")"
+TOOLS=
+fake apt-get 'echo "$@" >>'"'$W/calls'"
+fake dpkg-query 'case "$*" in *libcjson-dev*) exit 1 ;; esac; echo "install ok installed"'
 
 fake id 'echo 1000'
 fake sudo 'echo sudo >>'"'$W/calls'"'; exec "$@"'
