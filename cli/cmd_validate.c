@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/order.h"
 #include "cli/request/command.h"
 #include "cli/request/output.h"
 #include "cli/request/request.h"
@@ -41,12 +42,6 @@ add_file(Validation *validation, const char *path, const Profile *cluster, const
     return true;
 }
 
-static int
-compare_names(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
 /* All tables of runs of a folder, by name. */
 static bool
 add_folder(Validation *validation, const char *path, bool skip, GError **error)
@@ -61,7 +56,7 @@ add_folder(Validation *validation, const char *path, bool skip, GError **error)
         if (g_str_has_suffix(name, ".csv"))
             g_ptr_array_add(names, g_build_filename(path, name, NULL));
     }
-    g_ptr_array_sort(names, compare_names);
+    g_ptr_array_sort(names, order_names);
     for (guint i = 0; i < names->len; i++) {
         g_autoptr(Csv) csv = csv_load(names->pdata[i], NULL, error);
 

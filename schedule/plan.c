@@ -154,20 +154,6 @@ plan_n_devices(const Plan *plan)
 
 /* --- checks --- */
 
-static bool fail(GError **error, const char *format, ...) G_GNUC_PRINTF(2, 3);
-
-static bool
-fail(GError **error, const char *format, ...)
-{
-    va_list args;
-
-    va_start(args, format);
-    g_autofree char *message = g_strdup_vprintf(format, args);
-    va_end(args);
-    g_set_error_literal(error, PLAN_ERROR, PLAN_ERROR_INVALID, message);
-    return false;
-}
-
 #define INT "%" G_GINT64_FORMAT
 
 static bool
@@ -184,32 +170,33 @@ check_degrees(const Plan *plan, GError **error)
 
     for (size_t i = 0; i < G_N_ELEMENTS(all); i++) {
         if (all[i].value < 1)
-            return fail(error, "degrees.%s: must be at least 1, got " INT, all[i].key,
-                        all[i].value);
+            return plan_invalid(error, "degrees.%s: must be at least 1, got " INT, all[i].key,
+                                all[i].value);
         if (all[i].value > SCHEDULE_MAX_RANKS)
-            return fail(error, "degrees.%s: " INT " is more than the limit of " INT, all[i].key,
-                        all[i].value, SCHEDULE_MAX_RANKS);
+            return plan_invalid(error, "degrees.%s: " INT " is more than the limit of " INT,
+                                all[i].key, all[i].value, SCHEDULE_MAX_RANKS);
         if (strcmp(all[i].key, "vpp") != 0 && strcmp(all[i].key, "ep") != 0 &&
             (__builtin_mul_overflow(n, all[i].value, &n) || n > SCHEDULE_MAX_RANKS))
-            return fail(error,
-                        "degrees: dp * tp * pp * cp is more than the limit of " INT " devices",
-                        SCHEDULE_MAX_RANKS);
+            return plan_invalid(
+                error, "degrees: dp * tp * pp * cp is more than the limit of " INT " devices",
+                SCHEDULE_MAX_RANKS);
     }
     if (d->vpp > SCHEDULE_MAX_CHUNKS)
-        return fail(error, "degrees.vpp: " INT " is more than the limit of %d", d->vpp,
-                    SCHEDULE_MAX_CHUNKS);
+        return plan_invalid(error, "degrees.vpp: " INT " is more than the limit of %d", d->vpp,
+                            SCHEDULE_MAX_CHUNKS);
     /* Experts are spread over the devices of one stage. */
     if (d->dp * d->tp * d->cp % d->ep != 0)
-        return fail(error, "degrees.ep: " INT " does not divide dp * tp * cp = " INT, d->ep,
-                    d->dp * d->tp * d->cp);
+        return plan_invalid(error, "degrees.ep: " INT " does not divide dp * tp * cp = " INT, d->ep,
+                            d->dp * d->tp * d->cp);
     if (plan->conventions.expert_tp > 1 && d->tp % plan->conventions.expert_tp != 0)
-        return fail(error, "conventions.expert_tp: " INT " does not divide tp = " INT,
-                    plan->conventions.expert_tp, d->tp);
+        return plan_invalid(error, "conventions.expert_tp: " INT " does not divide tp = " INT,
+                            plan->conventions.expert_tp, d->tp);
     if (d->dp * d->tp * d->cp / plan_expert_tp(d, &plan->conventions) % d->ep != 0)
-        return fail(error, "degrees.ep: " INT " does not divide dp * tp * cp / expert_tp = " INT,
-                    d->ep, d->dp * d->tp * d->cp / plan_expert_tp(d, &plan->conventions));
+        return plan_invalid(error,
+                            "degrees.ep: " INT " does not divide dp * tp * cp / expert_tp = " INT,
+                            d->ep, d->dp * d->tp * d->cp / plan_expert_tp(d, &plan->conventions));
     if (d->rank_order < 0 || d->rank_order >= PLAN_RANK_ORDER_N)
-        return fail(error, "rank_order: no such order");
+        return plan_invalid(error, "rank_order: no such order");
     return plan_rank_order_check(d, &plan->conventions, error);
 }
 
@@ -219,37 +206,39 @@ check_batch(const Plan *plan, GError **error)
     int64_t sequences = 0, largest = 0;
 
     if (plan->global_batch < 1 || plan->micro_batch < 1 || plan->n_micro_batches < 1)
-        return fail(error,
-                    "global_batch " INT ", micro_batch " INT " and n_microbatches " INT
-                    " must be at least 1",
-                    plan->global_batch, plan->micro_batch, plan->n_micro_batches);
+        return plan_invalid(error,
+                            "global_batch " INT ", micro_batch " INT " and n_microbatches " INT
+                            " must be at least 1",
+                            plan->global_batch, plan->micro_batch, plan->n_micro_batches);
     if (plan->micro_batch_sequences == NULL) {
         if (__builtin_mul_overflow(plan->micro_batch, plan->n_micro_batches, &sequences))
             sequences = 0;
     } else {
         if (plan->micro_batch_sequences->len != plan->n_micro_batches)
-            return fail(error, "batch_slices: %u entries for " INT " micro-batches",
-                        plan->micro_batch_sequences->len, plan->n_micro_batches);
+            return plan_invalid(error, "batch_slices: %u entries for " INT " micro-batches",
+                                plan->micro_batch_sequences->len, plan->n_micro_batches);
         for (guint i = 0; i < plan->micro_batch_sequences->len; i++) {
             const int64_t n = g_array_index(plan->micro_batch_sequences, int64_t, i);
             if (n < 1 || n > plan->global_batch - sequences)
-                return fail(error,
-                            "batch_slices[%u]: " INT " sequences after " INT
-                            " of a global_batch of " INT,
-                            i, n, sequences, plan->global_batch);
+                return plan_invalid(error,
+                                    "batch_slices[%u]: " INT " sequences after " INT
+                                    " of a global_batch of " INT,
+                                    i, n, sequences, plan->global_batch);
             sequences += n;
             largest = MAX(largest, n);
         }
         if (largest != plan->micro_batch)
-            return fail(error, "micro_batch: " INT " is not the largest of batch_slices, " INT,
-                        plan->micro_batch, largest);
+            return plan_invalid(error,
+                                "micro_batch: " INT " is not the largest of batch_slices, " INT,
+                                plan->micro_batch, largest);
     }
     int64_t total = 0;
     if (__builtin_mul_overflow(sequences, plan->degrees.dp, &total) || total != plan->global_batch)
-        return fail(error,
-                    "global_batch: " INT " is not dp " INT
-                    " times the sequences of all n_microbatches (" INT " of up to " INT ")",
-                    plan->global_batch, plan->degrees.dp, plan->n_micro_batches, plan->micro_batch);
+        return plan_invalid(error,
+                            "global_batch: " INT " is not dp " INT
+                            " times the sequences of all n_microbatches (" INT " of up to " INT ")",
+                            plan->global_batch, plan->degrees.dp, plan->n_micro_batches,
+                            plan->micro_batch);
     return true;
 }
 
@@ -259,22 +248,24 @@ check_slices(const Plan *plan, GError **error)
     int64_t tokens = 0;
 
     if (plan->seq_len < 1)
-        return fail(error, "seq_len: must be at least 1, got " INT, plan->seq_len);
+        return plan_invalid(error, "seq_len: must be at least 1, got " INT, plan->seq_len);
     if (plan->slices->len < 1 || plan->slices->len > SCHEDULE_MAX_SLICES)
-        return fail(error, "slices: from 1 to %d slices, got %u", SCHEDULE_MAX_SLICES,
-                    plan->slices->len);
+        return plan_invalid(error, "slices: from 1 to %d slices, got %u", SCHEDULE_MAX_SLICES,
+                            plan->slices->len);
     for (guint i = 0; i < plan->slices->len; i++) {
         const int64_t n = g_array_index(plan->slices, int64_t, i);
         if (n < 1 || n > plan->seq_len - tokens)
-            return fail(error, "slices[%u]: " INT " tokens after " INT " of a sequence of " INT, i,
-                        n, tokens, plan->seq_len);
+            return plan_invalid(error,
+                                "slices[%u]: " INT " tokens after " INT " of a sequence of " INT, i,
+                                n, tokens, plan->seq_len);
         tokens += n;
     }
     if (tokens != plan->seq_len)
-        return fail(error, "slices: sum to " INT " tokens, seq_len is " INT, tokens, plan->seq_len);
+        return plan_invalid(error, "slices: sum to " INT " tokens, seq_len is " INT, tokens,
+                            plan->seq_len);
     if (plan->seq_len % plan->degrees.cp != 0)
-        return fail(error, "degrees.cp: " INT " does not divide seq_len " INT, plan->degrees.cp,
-                    plan->seq_len);
+        return plan_invalid(error, "degrees.cp: " INT " does not divide seq_len " INT,
+                            plan->degrees.cp, plan->seq_len);
     return true;
 }
 
@@ -291,29 +282,32 @@ check_stage(const Plan *plan, SchedulePlacement placement, guint i, int64_t *nex
         *next_layer = 0;
     place_of_stage(plan, placement, i, &rank, &chunk);
     if (stage->rank != rank || stage->chunk != chunk)
-        return fail(error,
-                    "stages[%u]: lies on rank %d, chunk %d; schedule %s (placement %s) has it on "
-                    "rank %d, chunk %d",
-                    i, stage->rank, stage->chunk, plan->schedule,
-                    schedule_placement_names[placement], rank, chunk);
+        return plan_invalid(
+            error,
+            "stages[%u]: lies on rank %d, chunk %d; schedule %s (placement %s) has it on "
+            "rank %d, chunk %d",
+            i, stage->rank, stage->chunk, plan->schedule, schedule_placement_names[placement], rank,
+            chunk);
     if (stage->first_layer != *next_layer)
-        return fail(error, "stages[%u].first_layer: expected " INT ", got " INT, i, *next_layer,
-                    stage->first_layer);
+        return plan_invalid(error, "stages[%u].first_layer: expected " INT ", got " INT, i,
+                            *next_layer, stage->first_layer);
     if (stage->embedding != (has_vocab && first))
-        return fail(error,
-                    "stages[%u].embedding: belongs on the first stage, with the head on the "
-                    "last",
-                    i);
+        return plan_invalid(
+            error,
+            "stages[%u].embedding: belongs on the first stage, with the head on the "
+            "last",
+            i);
     if (stage->head != (has_vocab && last))
-        return fail(error,
-                    "stages[%u].head: belongs on the last stage, with the embedding on the "
-                    "first",
-                    i);
+        return plan_invalid(error,
+                            "stages[%u].head: belongs on the last stage, with the embedding on the "
+                            "first",
+                            i);
     if (stage->n_layers < (stage->embedding || stage->head ? 0 : 1))
-        return fail(error, "stages[%u].n_layers: a stage must have something to do, got " INT, i,
-                    stage->n_layers);
+        return plan_invalid(error,
+                            "stages[%u].n_layers: a stage must have something to do, got " INT, i,
+                            stage->n_layers);
     if (stage->recompute >= PLAN_RECOMPUTE_N)
-        return fail(error, "stages[%u].recompute: no such choice", i);
+        return plan_invalid(error, "stages[%u].recompute: no such choice", i);
     *next_layer += stage->n_layers;
     return true;
 }
@@ -326,18 +320,19 @@ check_stages(const Plan *plan, SchedulePlacement placement, int64_t n_layers, GE
     int64_t next_layer = 0;
 
     if (plan->stages->len != n_stages)
-        return fail(error, "stages: %u stages, but pp * vpp is " INT, plan->stages->len, n_stages);
+        return plan_invalid(error, "stages: %u stages, but pp * vpp is " INT, plan->stages->len,
+                            n_stages);
     const bool has_vocab = g_array_index(plan->stages, PlanStage, 0).embedding;
     for (guint i = 0; i < plan->stages->len; i++) {
         const PlanStage *stage = &g_array_index(plan->stages, PlanStage, i);
         if (stage->n_layers > n_layers)
-            return fail(error, "stages[%u].n_layers: " INT " of a model of " INT " layers", i,
-                        stage->n_layers, n_layers);
+            return plan_invalid(error, "stages[%u].n_layers: " INT " of a model of " INT " layers",
+                                i, stage->n_layers, n_layers);
         if (!check_stage(plan, placement, i, &next_layer, has_vocab, error))
             return false;
         if (i % length == length - 1 && next_layer != n_layers)
-            return fail(error, "stages: cover " INT " layers, the model has " INT, next_layer,
-                        n_layers);
+            return plan_invalid(error, "stages: cover " INT " layers, the model has " INT,
+                                next_layer, n_layers);
     }
     return true;
 }
@@ -361,16 +356,17 @@ plan_check(const Plan *plan, int64_t n_layers, GError **error)
     if (!check_degrees(plan, error) || !check_batch(plan, error) || !check_slices(plan, error))
         return false;
     if (plan->zero_stage < 0 || plan->zero_stage > 3)
-        return fail(error, "zero_stage: must be from 0 to 3, got %d", plan->zero_stage);
+        return plan_invalid(error, "zero_stage: must be from 0 to 3, got %d", plan->zero_stage);
     if (plan->offload_parameters && plan->zero_stage != 3)
-        return fail(error, "offload_parameters: needs zero_stage 3, got %d", plan->zero_stage);
+        return plan_invalid(error, "offload_parameters: needs zero_stage 3, got %d",
+                            plan->zero_stage);
     if (plan->offload_parameters && plan->offload == PLAN_OFFLOAD_NONE)
-        return fail(error, "offload_parameters: needs offload cpu or nvme, got none");
+        return plan_invalid(error, "offload_parameters: needs offload cpu or nvme, got none");
     g_autoptr(GError) refused = NULL;
     const ScheduleFamily *family = schedule_family_find(plan->schedule, &refused);
     const ScheduleShape shape = schedule_shape(plan);
     if (family == NULL || !schedule_shape_check(family, &shape, &refused))
-        return fail(error, "schedule: %s", refused->message);
+        return plan_invalid(error, "schedule: %s", refused->message);
     return check_stages(plan, family->placement, n_layers, error);
 }
 

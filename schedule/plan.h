@@ -29,6 +29,10 @@ typedef enum {
     PLAN_ERROR_INFEASIBLE, /* no plan satisfies the limits; the message names the constraint */
 } PlanError;
 
+/* Sets PLAN_ERROR_INVALID with a message as of printf; false, to be returned. */
+#define plan_invalid(error, ...)                                                                   \
+    (g_set_error(error, PLAN_ERROR, PLAN_ERROR_INVALID, __VA_ARGS__), false)
+
 typedef enum {
     PLAN_RECOMPUTE_NONE,
     PLAN_RECOMPUTE_SELECTIVE,

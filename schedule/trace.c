@@ -90,19 +90,8 @@ trace_sort(Trace *trace)
 
 /* --- check --- */
 
-static bool fail(GError **error, const char *format, ...) G_GNUC_PRINTF(2, 3);
-
-static bool
-fail(GError **error, const char *format, ...)
-{
-    va_list args;
-
-    va_start(args, format);
-    g_autofree char *message = g_strdup_vprintf(format, args);
-    va_end(args);
-    g_set_error_literal(error, SCHEDULE_ERROR, SCHEDULE_ERROR_INCOMPLETE, message);
-    return false;
-}
+#define fail(error, ...)                                                                           \
+    (g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_INCOMPLETE, __VA_ARGS__), false)
 
 static bool
 check_event(const Trace *trace, const TraceEvent *event, const TraceEvent *before, GError **error)

@@ -1,5 +1,7 @@
 #include "schedule/zb_order.h"
 
+#include "base/saturate.h"
+
 #include <string.h>
 
 /* Sums of times stay below this, so that adding two of them cannot overflow. */
@@ -7,19 +9,8 @@
 
 /* --- the problem --- */
 
-static bool refuse(GError **error, int code, const char *format, ...) G_GNUC_PRINTF(3, 4);
-
-static bool
-refuse(GError **error, int code, const char *format, ...)
-{
-    va_list args;
-
-    va_start(args, format);
-    g_autofree char *what = g_strdup_vprintf(format, args);
-    va_end(args);
-    g_set_error(error, SCHEDULE_ERROR, code, "schedule zb-auto: %s", what);
-    return false;
-}
+#define refuse(error, code, ...)                                                                   \
+    (g_set_error(error, SCHEDULE_ERROR, code, "schedule zb-auto: " __VA_ARGS__), false)
 
 static const ScheduleStageTimes unit_times = {
     .forward_ns = 1,
@@ -112,7 +103,7 @@ bytes_of_forwards(const ZbProblem *problem, int32_t rank, int64_t n)
 
     for (int c = 0; c < problem->v; c++)
         bytes += zb_op(problem, rank, zb_type(SCHEDULE_OP_FORWARD, c))->begin_bytes;
-    return __builtin_mul_overflow(bytes, n, &bytes) ? INT64_MAX : bytes;
+    return saturate_product(bytes, n, INT64_MAX);
 }
 
 static bool

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/order.h"
 #include "simulator/replica.h"
 
 typedef struct {
@@ -99,21 +100,13 @@ run_all(const Study *study, GError **error)
 
 /* --- the answer --- */
 
-static int
-compare(const void *a, const void *b)
-{
-    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-
-    return (x > y) - (x < y);
-}
-
 /* Sorts @values; of 10, 50 and 90 % of them the smallest that is not exceeded. */
 static void
 quantiles(int64_t *values, int64_t n, int64_t result[3])
 {
     static const int64_t tenths[3] = {1, 5, 9};
 
-    qsort(values, (size_t)n, sizeof *values, compare);
+    qsort(values, (size_t)n, sizeof *values, order_int64s);
     for (int i = 0; i < 3; i++)
         result[i] = values[(tenths[i] * n + 9) / 10 - 1];
 }

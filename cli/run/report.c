@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/host_steal.h"
+#include "base/order.h"
 #include "cli/draw/describe.h"
 #include "cli/request/output.h"
 
@@ -31,14 +32,6 @@ peak_bytes(const RunReport *report)
     return peak;
 }
 
-static int
-compare_doubles(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 static void
 summarize_steps(RunReport *report)
 {
@@ -47,7 +40,7 @@ summarize_steps(RunReport *report)
     const size_t n = (size_t)(result->n_steps - first);
     g_autofree double *sorted = g_memdup2(result->step_s + first, n * sizeof *sorted);
 
-    qsort(sorted, n, sizeof *sorted, compare_doubles);
+    qsort(sorted, n, sizeof *sorted, order_doubles);
     report->median_s = sorted[n / 2];
     report->p10_s = sorted[(n - 1) / 10];
     report->p90_s = sorted[(n - 1) - (n - 1) / 10];

@@ -1,5 +1,7 @@
 #include "cli/validate/calibration.h"
 
+#include "base/order.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -161,14 +163,6 @@ score_fold(const Calibration *calibration, const double *errors, const bool *in_
     return score;
 }
 
-static int
-compare_doubles(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 /* Of the finite ones among the numbers that stand @offset bytes into each score. */
 static double
 median_over(const ValidationScore *scores, int64_t n, size_t offset)
@@ -184,7 +178,7 @@ median_over(const ValidationScore *scores, int64_t n, size_t offset)
     }
     if (n_values == 0)
         return NAN;
-    qsort(values, n_values, sizeof *values, compare_doubles);
+    qsort(values, n_values, sizeof *values, order_doubles);
     return (values[(n_values - 1) / 2] + values[n_values / 2]) / 2.0;
 }
 

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/order.h"
 #include "base/units.h"
 #include "cli/request/command.h"
 #include "cli/request/request.h"
@@ -386,14 +387,6 @@ validation_predict_all(const GPtrArray *cases, int64_t n_threads)
 
 /* --- errors --- */
 
-static int
-compare_doubles(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 ValidationErrors
 validation_errors(const double *errors, size_t n)
 {
@@ -408,7 +401,7 @@ validation_errors(const double *errors, size_t n)
         sum += sizes[i];
         signed_sum += errors[i];
     }
-    qsort(sizes, n, sizeof *sizes, compare_doubles);
+    qsort(sizes, n, sizeof *sizes, order_doubles);
     result.mape = sum / (double)n;
     result.bias = signed_sum / (double)n;
     result.median = n % 2 == 1 ? sizes[n / 2] : (sizes[n / 2 - 1] + sizes[n / 2]) / 2.0;

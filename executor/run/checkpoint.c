@@ -10,6 +10,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/order.h"
 #include "base/text.h"
 
 /* Ranks of a run that was killed are gone after less [measured: 2.8 s]. */
@@ -90,14 +91,6 @@ step_of_name(const char *name)
                : -1;
 }
 
-static int
-compare_steps(const void *a, const void *b)
-{
-    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-
-    return (x > y) - (x < y);
-}
-
 GArray *
 exec_checkpoint_steps(const char *dir, GError **error)
 {
@@ -118,7 +111,7 @@ exec_checkpoint_steps(const char *dir, GError **error)
         if (step >= 0)
             g_array_append_val(steps, step);
     }
-    g_array_sort(steps, compare_steps);
+    g_array_sort(steps, order_int64s);
     return g_steal_pointer(&steps);
 }
 

@@ -1,5 +1,6 @@
 #include "executor/run/run_watch.h"
 
+#include "base/order.h"
 #include "base/units.h"
 #include "executor/watch/launch.h"
 #include "executor/watch/member.h"
@@ -52,14 +53,6 @@ exec_step_loss(const ExecShared *shared, int64_t step)
     return sum / ((double)shared->plan->global_batch * (double)shared->plan->seq_len);
 }
 
-static int
-compare_int64(const void *a, const void *b)
-{
-    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-
-    return (x > y) - (x < y);
-}
-
 /* Of steps [first, end). */
 int64_t
 exec_median_step_ns(const ExecShared *shared, int64_t first, int64_t end)
@@ -69,7 +62,7 @@ exec_median_step_ns(const ExecShared *shared, int64_t first, int64_t end)
 
     for (size_t i = 0; i < n; i++)
         times[i] = exec_step_ns(shared, first + (int64_t)i);
-    qsort(times, n, sizeof *times, compare_int64);
+    qsort(times, n, sizeof *times, order_int64s);
     return times[n / 2];
 }
 

@@ -1,5 +1,7 @@
 #include "executor/transport/samples.h"
 
+#include "base/order.h"
+
 #include <stdlib.h>
 
 typedef struct {
@@ -127,19 +129,11 @@ exec_samples_count(ExecSamples *samples, const ProfileMeasurement *key)
     return n;
 }
 
-static int
-compare_doubles(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 void
 exec_samples_sort(GArray *values)
 {
     if (values->len > 1)
-        qsort(values->data, values->len, sizeof(double), compare_doubles);
+        qsort(values->data, values->len, sizeof(double), order_doubles);
 }
 
 double

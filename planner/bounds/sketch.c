@@ -2,21 +2,21 @@
 
 #include <string.h>
 
+#include "base/saturate.h"
+
 /* Far beyond any memory, and sums of a few do not overflow. */
 #define MOST_BYTES (INT64_MAX / 16)
 
 static int64_t
 plus(int64_t a, int64_t b)
 {
-    return MIN(MOST_BYTES, MIN(a, MOST_BYTES) + MIN(b, MOST_BYTES));
+    return saturate_sum(a, b, MOST_BYTES);
 }
 
 static int64_t
 times(int64_t n, int64_t bytes)
 {
-    int64_t product;
-
-    return __builtin_mul_overflow(n, bytes, &product) ? MOST_BYTES : MIN(product, MOST_BYTES);
+    return saturate_product(n, bytes, MOST_BYTES);
 }
 
 /* --- stages --- */

@@ -6,8 +6,7 @@
 #ifndef PLANNER_BOUNDS_SUM_H
 #define PLANNER_BOUNDS_SUM_H
 
-#include <glib.h>
-#include <stdint.h>
+#include "base/saturate.h"
 
 G_BEGIN_DECLS
 
@@ -16,15 +15,13 @@ G_BEGIN_DECLS
 static inline int64_t
 plan_sum_ns(int64_t a, int64_t b)
 {
-    return MIN(PLAN_MOST_NS, MIN(a, PLAN_MOST_NS) + MIN(b, PLAN_MOST_NS));
+    return saturate_sum(a, b, PLAN_MOST_NS);
 }
 
 static inline int64_t
 plan_product_ns(int64_t n, int64_t ns)
 {
-    int64_t product;
-
-    return __builtin_mul_overflow(n, ns, &product) ? PLAN_MOST_NS : MIN(product, PLAN_MOST_NS);
+    return saturate_product(n, ns, PLAN_MOST_NS);
 }
 
 G_END_DECLS

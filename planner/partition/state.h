@@ -7,6 +7,7 @@
 #ifndef PLANNER_PARTITION_STATE_H
 #define PLANNER_PARTITION_STATE_H
 
+#include "base/saturate.h"
 #include "planner/partition/partition.h"
 
 G_BEGIN_DECLS
@@ -35,17 +36,13 @@ typedef struct {
 static inline int64_t
 plan_partition_add(int64_t a, int64_t b)
 {
-    int64_t sum;
-
-    return __builtin_add_overflow(a, b, &sum) ? INT64_MAX : sum;
+    return saturate_sum(a, b, INT64_MAX);
 }
 
 static inline int64_t
 plan_partition_multiply(int64_t a, int64_t b)
 {
-    int64_t product;
-
-    return __builtin_mul_overflow(a, b, &product) ? INT64_MAX : product;
+    return saturate_product(a, b, INT64_MAX);
 }
 
 static inline int64_t

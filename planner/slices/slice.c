@@ -24,6 +24,7 @@
 
 #include <stdlib.h>
 
+#include "base/order.h"
 #include "planner/slices/grid.h"
 
 G_DEFINE_QUARK(plan_slice_error, plan_slice_error)
@@ -64,14 +65,6 @@ cap_for(const Search *search, int64_t sum)
     if (sum > best)
         return -1;
     return (best - sum) / MAX(search->others, 1);
-}
-
-static int
-compare_int64(const void *a, const void *b)
-{
-    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-
-    return (x > y) - (x < y);
 }
 
 /* --- 1: uniform slicings --- */
@@ -191,7 +184,7 @@ median_candidate(Search *search, int64_t low, int64_t high)
     }
     if (n_kept == 0)
         return -1;
-    qsort(search->samples, n_kept, sizeof *search->samples, compare_int64);
+    qsort(search->samples, n_kept, sizeof *search->samples, order_int64s);
     return search->samples[n_kept / 2];
 }
 
@@ -303,7 +296,7 @@ choose(Search *search, const PlanSliceWindow *all)
     g_autoptr(PlanSliceResult) best = NULL;
     int64_t last = -1;
 
-    qsort(search->longest->data, search->longest->len, sizeof(int64_t), compare_int64);
+    qsort(search->longest->data, search->longest->len, sizeof(int64_t), order_int64s);
     for (guint i = 0; i < search->longest->len; i++) {
         /* Without other stages the longest slice does not count: one solve has all ties. */
         const int64_t longest = g_array_index(search->longest, int64_t, i);

@@ -5,19 +5,6 @@
 
 #define INT "%" G_GINT64_FORMAT
 
-G_GNUC_PRINTF(2, 3)
-static bool
-invalid(GError **error, const char *format, ...)
-{
-    va_list args;
-
-    va_start(args, format);
-    g_autofree char *message = g_strdup_vprintf(format, args);
-    va_end(args);
-    g_set_error_literal(error, PLAN_ERROR, PLAN_ERROR_INVALID, message);
-    return false;
-}
-
 /* Even stages leave the first one without layers, which the embedding alone fills. */
 int64_t
 plan_space_most_stages(const PlanRequest *request)
@@ -44,8 +31,8 @@ plan_space_find_devices(PlanSpace *space, GError **error)
             continue;
         if (__builtin_mul_overflow(product, fixed[i].value, &product) ||
             product > SCHEDULE_MAX_RANKS)
-            return invalid(error, "%s " INT ": more than " INT " devices", fixed[i].flag,
-                           fixed[i].value, SCHEDULE_MAX_RANKS);
+            return plan_invalid(error, "%s " INT ": more than " INT " devices", fixed[i].flag,
+                                fixed[i].value, SCHEDULE_MAX_RANKS);
         g_string_append_printf(flags, "%s%s " INT, n_fixed++ > 0 ? " " : "", fixed[i].flag,
                                fixed[i].value);
     }
@@ -64,9 +51,10 @@ plan_space_find_devices(PlanSpace *space, GError **error)
         (n_fixed < (int64_t)G_N_ELEMENTS(fixed) || space->n_devices == product))
         return true;
     const int64_t down = space->n_devices / product * product;
-    return invalid(error, "%s: " INT " devices, but there are " INT "; --gpus " INT " would do",
-                   flags->str, product, space->n_devices,
-                   n_fixed == (int64_t)G_N_ELEMENTS(fixed) || down == 0 ? product : down);
+    return plan_invalid(error,
+                        "%s: " INT " devices, but there are " INT "; --gpus " INT " would do",
+                        flags->str, product, space->n_devices,
+                        n_fixed == (int64_t)G_N_ELEMENTS(fixed) || down == 0 ? product : down);
 }
 
 #define N_DEGREES 6
@@ -94,39 +82,40 @@ plan_space_check(const PlanRequest *request, GError **error)
 
     for (size_t i = 0; i < G_N_ELEMENTS(values); i++)
         if (values[i].value < values[i].least)
-            return invalid(error, "%s: must be at least 1, got " INT, values[i].flag,
-                           values[i].value);
+            return plan_invalid(error, "%s: must be at least 1, got " INT, values[i].flag,
+                                values[i].value);
     for (size_t i = 2; i < N_DEGREES + 2; i++)
         if (values[i].value > SCHEDULE_MAX_RANKS)
-            return invalid(error, "%s: " INT " is more than the limit of " INT, values[i].flag,
-                           values[i].value, SCHEDULE_MAX_RANKS);
+            return plan_invalid(error, "%s: " INT " is more than the limit of " INT, values[i].flag,
+                                values[i].value, SCHEDULE_MAX_RANKS);
     if (MAX(1, request->pp) * MAX(1, request->vpp) > 2 * plan_space_most_stages(request))
-        return invalid(error,
-                       "--pp " INT " * --vpp " INT " is more than the model's " INT " layers",
-                       MAX(1, request->pp), MAX(1, request->vpp), request->arch->n_layers);
+        return plan_invalid(error,
+                            "--pp " INT " * --vpp " INT " is more than the model's " INT " layers",
+                            MAX(1, request->pp), MAX(1, request->vpp), request->arch->n_layers);
     if (request->zero_stage > 3)
-        return invalid(error, "--zero: must be from 0 to 3, got %d", request->zero_stage);
+        return plan_invalid(error, "--zero: must be from 0 to 3, got %d", request->zero_stage);
     if (request->offload_parameters && request->zero_stage != PLAN_AUTO && request->zero_stage != 3)
-        return invalid(error, "--offload-parameters: needs --zero 3, got %d", request->zero_stage);
+        return plan_invalid(error, "--offload-parameters: needs --zero 3, got %d",
+                            request->zero_stage);
     if (request->offload_parameters && request->offload == PLAN_OFFLOAD_NONE)
-        return invalid(error, "--offload-parameters: needs --offload cpu or nvme");
+        return plan_invalid(error, "--offload-parameters: needs --offload cpu or nvme");
     if (request->slices_mode == PLAN_SLICES_UNIFORM &&
         (request->n_slices < 1 || request->n_slices > request->seq_len))
-        return invalid(error, "--slices: from 1 to --seq-len " INT ", got " INT, request->seq_len,
-                       request->n_slices);
+        return plan_invalid(error, "--slices: from 1 to --seq-len " INT ", got " INT,
+                            request->seq_len, request->n_slices);
     if (request->slices_mode == PLAN_SLICES_GIVEN) {
         int64_t sum = 0;
         for (int64_t i = 0; i < request->n_slices; i++) {
             if (request->slices[i] < 1 || request->slices[i] > request->seq_len - sum)
-                return invalid(error,
-                               "--slices: part " INT " of " INT " tokens after " INT
-                               " of --seq-len " INT,
-                               i + 1, request->slices[i], sum, request->seq_len);
+                return plan_invalid(error,
+                                    "--slices: part " INT " of " INT " tokens after " INT
+                                    " of --seq-len " INT,
+                                    i + 1, request->slices[i], sum, request->seq_len);
             sum += request->slices[i];
         }
         if (sum != request->seq_len)
-            return invalid(error, "--slices: sum to " INT " tokens, --seq-len is " INT, sum,
-                           request->seq_len);
+            return plan_invalid(error, "--slices: sum to " INT " tokens, --seq-len is " INT, sum,
+                                request->seq_len);
     }
     return true;
 }

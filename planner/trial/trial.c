@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "base/order.h"
 #include "planner/bounds/plan_bound.h"
 
 void
@@ -77,14 +78,6 @@ plan_trial_most_usable(const Workload *workload)
     return most;
 }
 
-static int
-compare_values(const void *a, const void *b)
-{
-    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-
-    return (x > y) - (x < y);
-}
-
 /* What is worse than top + 1 plans of this point is of no interest. */
 static void
 lower_limit(PlanTrial *trial)
@@ -97,7 +90,7 @@ lower_limit(PlanTrial *trial)
     g_autofree int64_t *values = g_new(int64_t, found->len);
     for (guint i = 0; i < found->len; i++)
         values[i] = ((PlanFound *)found->pdata[i])->first;
-    qsort(values, found->len, sizeof *values, compare_values);
+    qsort(values, found->len, sizeof *values, order_int64s);
     trial->limit = MIN(trial->limit, values[top]);
 }
 

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/order.h"
 #include "profiles/fit/measured_fit.h"
 
 /* --- rows of one kind --- */
@@ -303,14 +304,6 @@ profile_measured_left_out(const Profile *profile, const ProfileRows *which, int6
     }
 }
 
-static int
-compare_doubles(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 /* Every (batch, tokens) of these rows is left out once. */
 static void
 add_fit_error(Profile *profile, const ProfileRows *rows)
@@ -331,7 +324,7 @@ add_fit_error(Profile *profile, const ProfileRows *rows)
     }
     if (errors->len == 0)
         return;
-    qsort(errors->data, errors->len, sizeof(double), compare_doubles);
+    qsort(errors->data, errors->len, sizeof(double), order_doubles);
     const ProfileFitError error = {
         .op = rows->op,
         .pass = rows->pass,

@@ -1,5 +1,7 @@
 #include "profiles/fit/calibrate.h"
 
+#include "base/order.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -343,14 +345,6 @@ profile_row_share(const char *id)
     return (double)(mix(&hash) >> 11) / 9007199254740992.0;
 }
 
-static int
-compare_doubles(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 double
 profile_bootstrap_mean(const double *values, size_t n, double quantile)
 {
@@ -366,6 +360,6 @@ profile_bootstrap_mean(const double *values, size_t n, double quantile)
             sum += values[mix(&state) % n];
         means[b] = sum / (double)n;
     }
-    qsort(means, N_BOOTSTRAP, sizeof *means, compare_doubles);
+    qsort(means, N_BOOTSTRAP, sizeof *means, order_doubles);
     return means[(int)(quantile * (N_BOOTSTRAP - 1))];
 }

@@ -1,6 +1,8 @@
 /* Layer times of TeraPipe and Sailor. */
 #include "profiles/import/build.h"
 
+#include "base/order.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -117,14 +119,6 @@ read_times(JsonDoc *doc, const JsonValue *array)
     return times;
 }
 
-static int
-compare_doubles(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 /* A row of all layers' times of one pass: their median, 10 and 90 %. */
 static void
 add_median(Import *import, ProfilePass pass, int64_t batch, int64_t tp, double *times, size_t n)
@@ -135,7 +129,7 @@ add_median(Import *import, ProfilePass pass, int64_t batch, int64_t tp, double *
                               .tokens = import->options->seq_len,
                               .tp = tp};
 
-    qsort(times, n, sizeof *times, compare_doubles);
+    qsort(times, n, sizeof *times, order_doubles);
     row.median_s = times[n / 2];
     row.p10_s = times[n / 10];
     row.p90_s = times[n - 1 - n / 10];

@@ -5,6 +5,7 @@
 #ifndef PROFILES_WORKLOAD_BUILD_H
 #define PROFILES_WORKLOAD_BUILD_H
 
+#include "base/saturate.h"
 #include "profiles/cost/placement.h"
 #include "profiles/workload/ahead.h"
 
@@ -137,16 +138,13 @@ int64_t workload_build_first_layer(const ModelArch *arch, const Plan *plan);
 static inline int64_t
 workload_build_mul(int64_t a, int64_t b)
 {
-    int64_t product;
-
-    return __builtin_mul_overflow(a, b, &product) ? INT64_MAX / 16 : MIN(product, INT64_MAX / 16);
+    return saturate_product(a, b, INT64_MAX / 16);
 }
 
 static inline void
 workload_build_add(int64_t *sum, int64_t bytes)
 {
-    if (__builtin_add_overflow(*sum, bytes, sum) || *sum > INT64_MAX / 64)
-        *sum = INT64_MAX / 64;
+    *sum = saturate_sum(*sum, bytes, INT64_MAX / 64);
 }
 
 /* Parameters one device holds of a pipeline rank's stages. */

@@ -200,17 +200,6 @@ set_rank(const WorkloadBuild *build, const WorkloadLocation *location, int32_t r
 
 /* --- checks --- */
 
-static bool G_GNUC_PRINTF(2, 3) invalid(GError **error, const char *format, ...)
-{
-    va_list args;
-
-    va_start(args, format);
-    if (error != NULL)
-        *error = g_error_new_valist(PLAN_ERROR, PLAN_ERROR_INVALID, format, args);
-    va_end(args);
-    return false;
-}
-
 static bool
 check_model(const WorkloadBuild *build, GError **error)
 {
@@ -219,25 +208,26 @@ check_model(const WorkloadBuild *build, GError **error)
     bool has_vocab = build->arch->vocab > 0;
 
     if (workload_build_stage(build, 0, 0)->embedding != has_vocab)
-        return invalid(error, "stages: model %s has %s vocabulary, so the first stage must have %s",
-                       build->arch->name, has_vocab ? "a" : "no",
-                       has_vocab ? "the embedding" : "no embedding");
+        return plan_invalid(error,
+                            "stages: model %s has %s vocabulary, so the first stage must have %s",
+                            build->arch->name, has_vocab ? "a" : "no",
+                            has_vocab ? "the embedding" : "no embedding");
     if (d->cp > 1 && plan->seq_len % (2 * d->cp) != 0)
-        return invalid(error,
-                       "cp " INT ": 2 * cp must divide seq_len " INT
-                       " (each rank takes two parts, so that causal work is even)",
-                       d->cp, plan->seq_len);
+        return plan_invalid(error,
+                            "cp " INT ": 2 * cp must divide seq_len " INT
+                            " (each rank takes two parts, so that causal work is even)",
+                            d->cp, plan->seq_len);
     for (guint i = 0; i < plan->slices->len; i++) {
         int64_t tokens = g_array_index(plan->slices, int64_t, i);
 
         if (tokens % d->cp != 0)
-            return invalid(error, "slices[%u]: cp " INT " does not divide " INT " tokens", i, d->cp,
-                           tokens);
+            return plan_invalid(error, "slices[%u]: cp " INT " does not divide " INT " tokens", i,
+                                d->cp, tokens);
         if (plan->sequence_parallel && tokens / d->cp % d->tp != 0)
-            return invalid(error,
-                           "slices[%u]: with sequence parallelism tp " INT " must divide the " INT
-                           " tokens of each rank",
-                           i, d->tp, tokens / d->cp);
+            return plan_invalid(error,
+                                "slices[%u]: with sequence parallelism tp " INT
+                                " must divide the " INT " tokens of each rank",
+                                i, d->tp, tokens / d->cp);
     }
     return true;
 }
@@ -251,11 +241,11 @@ check_shapes(const WorkloadBuild *build, GError **error)
 
         /* The last slice has the longest context; the whole sequence is what others stay below. */
         if (!model_shape_check(build->arch, &shape, &local))
-            return invalid(error, "%s", local->message);
+            return plan_invalid(error, "%s", local->message);
         shape.tokens = build->plan->seq_len;
         shape.context = 0;
         if (!model_shape_check(build->arch, &shape, &local))
-            return invalid(error, "%s", local->message);
+            return plan_invalid(error, "%s", local->message);
     }
     return true;
 }

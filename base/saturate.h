@@ -1,0 +1,35 @@
+/*
+ * base/saturate.h - sums and products that stop at a bound instead of overflowing.
+ *
+ * Hostile files make absurd times and sizes.  A bound far below INT64_MAX lets a caller add a few
+ * such results without a check; each caller says which.
+ */
+#ifndef BASE_SATURATE_H
+#define BASE_SATURATE_H
+
+#include <glib.h>
+#include <stdint.h>
+
+G_BEGIN_DECLS
+
+/* The sum of @a and @b, each of which counts as @most at the most, and @most at the most. */
+static inline int64_t
+saturate_sum(int64_t a, int64_t b, int64_t most)
+{
+    int64_t sum;
+
+    return __builtin_add_overflow(MIN(a, most), MIN(b, most), &sum) ? most : MIN(sum, most);
+}
+
+/* @a times @b, both >= 0, and @most at the most. */
+static inline int64_t
+saturate_product(int64_t a, int64_t b, int64_t most)
+{
+    int64_t product;
+
+    return __builtin_mul_overflow(a, b, &product) ? most : MIN(product, most);
+}
+
+G_END_DECLS
+
+#endif /* BASE_SATURATE_H */
