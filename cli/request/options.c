@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "base/order.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "cli/request/command.h"
@@ -636,14 +637,6 @@ add_range(Options *options, const char *name, GArray *numbers, const char *part,
     }
 }
 
-static int
-compare_int64(const void *a, const void *b)
-{
-    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-
-    return x < y ? -1 : x > y;
-}
-
 GArray *
 options_series(Options *options, const char *name, int64_t min, int64_t max)
 {
@@ -662,7 +655,7 @@ options_series(Options *options, const char *name, int64_t min, int64_t max)
     }
     if (text == NULL || options->error != NULL)
         return NULL;
-    g_array_sort(numbers, compare_int64);
+    g_array_sort(numbers, order_int64s);
     for (guint i = 1; i < numbers->len;) {
         if (g_array_index(numbers, int64_t, i) == g_array_index(numbers, int64_t, i - 1))
             g_array_remove_index(numbers, i);
