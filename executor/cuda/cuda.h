@@ -1,88 +1,212 @@
 /*
- * executor/cuda/cuda.h - what the files of the CUDA backend share.
+ * executor/cuda/cuda.h - the plugin degas-cuda.so: what its files share.
  *
- * A rank has a stream of its own on its share of the device; every slot queues work there and
- * returns.  Failures are kept (the first one) until synchronize() reports them, because slots
- * return nothing.  Device memory comes from a pool of the rank's own: after reserve() taking and
- * giving is arithmetic, without a call that could wait.
+ * This room computes on NVIDIA GPUs (backend.c) and carries tensors between them by NCCL (nccl.h).
+ * The program links nothing of it: it opens the plugin (executor/device/plugin.h) and meets the
+ * tables of functions that the plugin exports.  nccl.h alone is included from outside.
  *
- * Private to the CUDA plugin.
+ * A rank has a stream of its own on its share of the device.  Every slot queues work in the stream
+ * and returns.  Slots return nothing, so the first failure is kept until synchronize() reports it.
+ * Device memory comes from a pool of the rank's own, which takes the predicted peak when it is
+ * opened: from then on taking and giving memory is arithmetic, without a call that could wait.
  */
 #ifndef EXECUTOR_CUDA_CUDA_H
 #define EXECUTOR_CUDA_CUDA_H
 
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+
 #include "executor/cuda/kernels.h"
-#include "executor/device/try.h"
+#include "executor/device/backend.h"
 
 G_BEGIN_DECLS
 
-/* Scratch memory of matrix products; cuBLAS asks for 32 MiB on Hopper. */
-#define EXEC_CUDA_PRODUCT_BYTES (INT64_C(32) << 20)
+/* --- device.c: status codes become GErrors where they appear --- */
 
-/* --- cuda_status.c --- */
+/*
+ * Each returns true on success; else it returns false and sets @error (nullable), which names the
+ * call, the library's own text and the line.  Running out of device memory is EXEC_ERROR_MEMORY, a
+ * missing or busy device EXEC_ERROR_MISSING, anything else EXEC_ERROR_FAILED.
+ */
+bool exec_cuda_ok(cudaError_t status, const char *call, const char *file, int line, GError **error);
+bool exec_cublas_ok(cublasStatus_t status, const char *call, const char *file, int line,
+                    GError **error);
 
-/* Whether @device can be used; no driver, one too old, no device, one too old: a sentence each. */
+/* TRY_CUDA(call, error) and TRY_CUBLAS(call, error) return false from the enclosing function when
+ * the call fails. */
+#define TRY_STATUS(is_ok, status, call, error)                                                     \
+    do {                                                                                           \
+        if (!is_ok((status), call, __FILE__, __LINE__, (error)))                                   \
+            return false;                                                                          \
+    } while (0)
+#define TRY_CUDA(call, error) TRY_STATUS(exec_cuda_ok, call, #call, error)
+#define TRY_CUBLAS(call, error) TRY_STATUS(exec_cublas_ok, call, #call, error)
+
+/* --- device.c: which devices there are --- */
+
+/* Whether @device can be used.  EXEC_ERROR_MISSING says in a sentence what is wrong: no driver, one
+ * that is too old, no such device, or a device that is too old. */
 bool exec_cuda_check_device(int device, GError **error);
 
-/* --- cuda_share.c: a part of the device's multiprocessors --- */
+/* ExecDevicePlugin's. */
+bool exec_cuda_device_info(int device, ExecDeviceInfo *info, GError **error);
+
+/* --- share.c: a part of the device's multiprocessors --- */
 
 typedef struct {
     cudaStream_t stream;   /* (owned) its kernels run on the share's multiprocessors only */
     int n_multiprocessors; /* of the share */
     int n_on_device;
-    char *note; /* (owned, nullable) why it is not a share although one was asked for */
+    char *note; /* (owned, nullable) why it is the whole device although a share was asked for */
 } ExecCudaShare;
 
 /*
- * Share @index of @n of @device: a green context's stream, or, for n = 1 or where the driver has no
- * green contexts, a plain stream (then @note says so).  All @n shares of a device are made at the
- * first call with this @n; other ways to cut the device share its multiprocessors with them.
+ * Opens share @index of @n of @device: a stream of a green context.  For @n = 1, or where the
+ * driver has no green contexts, it is a plain stream on the whole device (@note then says why). All
+ * @n shares of a device are made at the first call with this @n and stay; shares of another @n use
+ * the same multiprocessors as these.
  */
 bool exec_cuda_share_open(int device, int index, int n, ExecCudaShare *share, GError **error);
 void exec_cuda_share_close(ExecCudaShare *share);
 
-/* --- cuda_product.c: matrix products by cuBLASLt --- */
+/* --- product.c: matrix products by cuBLASLt --- */
 
 typedef struct ExecCudaProducts ExecCudaProducts;
 
+/* Scratch memory of matrix products; cuBLAS recommends 32 MiB on Hopper [cuBLAS documentation,
+ * cublasSetWorkspace()]. */
+#define EXEC_CUDA_PRODUCT_BYTES (INT64_C(32) << 20)
+
+/* What a bf16 product does in one pass; see ExecBackendOps.fuses. */
+#define EXEC_CUDA_FUSES (EXEC_FUSES_GELU | EXEC_FUSES_GELU_INPUT)
+
 /* @workspace  (borrowed) device memory of EXEC_CUDA_PRODUCT_BYTES.
- * @n_multiprocessors  that products may count on; 0: all. */
+ * @n_multiprocessors  how many a product may count on; 0: all of the device. */
 ExecCudaProducts *exec_cuda_products_new(Dtype storage, void *workspace, int n_multiprocessors,
                                          cudaStream_t stream, GError **error);
 void exec_cuda_products_free(ExecCudaProducts *products);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(ExecCudaProducts, exec_cuda_products_free)
 
 /*
- * The product and what follows it.  Plans are kept by shape, so that from the second time on a call
- * costs one look-up.  What cuBLASLt has no fused kernel for is done by kernels_*.cu.
+ * Queues the product and what follows it.  cuBLASLt's choices are kept by shape, so that a shape
+ * costs one look-up from the second time on.  What cuBLASLt has no fused kernel for is done by
+ * kernels of our own.
  */
 bool exec_cuda_product(ExecCudaProducts *products, const ExecGemm *gemm, GError **error);
 
-/* What a bf16 product does in one pass. */
-#define EXEC_CUDA_FUSES (EXEC_FUSES_GELU | EXEC_FUSES_GELU_INPUT)
-
-/* --- cuda_clock.c: when work on the stream was done, on exec_now_ns()'s clock --- */
+/* --- clock.c: when work on a stream was done, on exec_now_ns()'s clock --- */
 
 /*
- * Events count from an origin whose time on the host's clock is known; the two clocks' drift over a
- * step is far below an op.  The origin moves on with every reading, because the distance is a
- * float: after an hour its steps would be 0.25 ms.
+ * Times of events are measured from an origin, an event whose time on the host's clock is known;
+ * the two clocks drift apart over a step by far less than an op takes.  The origin moves on with
+ * every reading, because CUDA gives the distance as a float of milliseconds: after an hour its
+ * steps would be 0.25 ms.
  */
 typedef struct ExecCudaClock ExecCudaClock;
 
-/* @stream  of the origin. */
+/* @stream  in which the origin happens. */
 ExecCudaClock *exec_cuda_clock_new(cudaStream_t stream, GError **error);
 void exec_cuda_clock_free(ExecCudaClock *clock);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(ExecCudaClock, exec_cuda_clock_free)
-/* *ns becomes the time of what @stream has queued by now, at the next reading after it. */
+/* *ns becomes the time at which all that @stream has queued so far is done; it is there after the
+ * first reading that follows. */
 bool exec_cuda_clock_stamp(ExecCudaClock *clock, cudaStream_t stream, int64_t *ns, GError **error);
-/* After one stream has been waited for; of another, stamps may remain. */
+/* Reads the stamps of what has been done; stamps of streams that are still at work stay. */
 bool exec_cuda_clock_read(ExecCudaClock *clock, GError **error);
 
-/* --- device.c: what a device and its software say about themselves --- */
+/* --- a rank's backend --- */
 
-/* ExecDevicePlugin's. */
-bool exec_cuda_device_info(int device, ExecDeviceInfo *info, GError **error);
+/* Who looks after something else while the host waits for the device. */
+typedef struct {
+    /* Called about every 50 us with @waits true, and once with @waits false when the wait is over.
+     * False, with an error, ends the wait. */
+    bool (*look)(void *user_data, bool waits, GError **error);
+    void *user_data; /* (borrowed) */
+} ExecCudaWatch;
+
+/* Graphs of work that is launched at once; backend.c. */
+typedef struct {
+    GHashTable *execs; /* (owned, nullable) key -> cudaGraphExec_t */
+    bool captures;     /* work is being captured now, as a graph of the key below */
+    int64_t key;
+    GPtrArray *to_release; /* (owned) memory that was released during the capture */
+    cudaStream_t side;     /* (owned) in which memory is taken during a capture */
+} ExecCudaGraphs;
+
+/* A second queue beside that of the compute slots; backend.c. */
+typedef struct {
+    cudaStream_t stream; /* (owned) */
+    cudaEvent_t begin;   /* (owned) what the compute slots had queued; used again at once */
+    bool is_in;          /* between begin_aside() and end_aside() */
+} ExecCudaAside;
+
+typedef struct {
+    int device;
+    bool has_wgmma;      /* attention by kernels_hopper.cu */
+    ExecCudaWatch watch; /* look == NULL: nobody */
+    ExecCudaGraphs graphs;
+    ExecCudaShare share;
+    ExecCudaAside aside;
+    cudaMemPool_t pool;
+    ExecCudaProducts *products; /* (owned) */
+    void *product_workspace;    /* (owned) */
+    float *scratch;             /* (owned) for reductions and attention */
+    int64_t n_scratch;
+    int64_t predicted_bytes; /* ExecBackendOptions.predicted_bytes */
+    GError *error;           /* (owned, nullable) the first failure since synchronize() */
+    ExecCudaClock *clock;    /* (owned) */
+} ExecCudaState;
+
+static inline ExecCudaState *
+exec_cuda_state(const ExecBackend *backend)
+{
+    return backend->state;
+}
+
+/* The stream that slots queue in now. */
+static inline cudaStream_t
+exec_cuda_stream(const ExecBackend *backend)
+{
+    const ExecCudaState *state = exec_cuda_state(backend);
+
+    return state->aside.is_in ? state->aside.stream : state->share.stream;
+}
+
+/* Failures inside slots, defined in backend.c: the first is kept for synchronize(). @error is
+ * taken. */
+void exec_cuda_keep_error(ExecCudaState *state, GError *error);
+void exec_cuda_check(ExecCudaState *state, cudaError_t status, const char *call, const char *file,
+                     int line);
+
+/* In a slot: makes a call that queues work, and keeps what went wrong. */
+#define QUEUE(backend, call)                                                                       \
+    exec_cuda_check(exec_cuda_state(backend), (call), #call, __FILE__, __LINE__)
+
+/* --- memory.c --- */
+
+/* Makes the rank's pool, and takes from it the predicted peak (given back at once: the pool keeps
+ * it) and the workspace of products.  False on EXEC_ERROR_MEMORY. */
+bool exec_cuda_memory_open(ExecBackend *backend, GError **error);
+/* Waits for the stream. */
+void exec_cuda_memory_close(ExecCudaState *state);
+
+/* Scratch memory of @n floats for one op.  When there is none, the failure is kept and NULL
+ * returned. */
+float *exec_cuda_scratch(ExecBackend *backend, int64_t n);
+
+/* The slots of backend.h with these names. */
+void *exec_cuda_alloc(ExecBackend *backend, size_t n_bytes, const char *what, GError **error);
+void exec_cuda_release(ExecBackend *backend, void *memory);
+void exec_cuda_upload(ExecBackend *backend, size_t n_bytes, const void *host, void *device);
+void exec_cuda_download(ExecBackend *backend, size_t n_bytes, const void *device, void *host);
+void exec_cuda_copy(ExecBackend *backend, size_t n_bytes, const void *x, void *y);
+bool exec_cuda_post(ExecBackend *backend, const void *data, size_t n_bytes, ExecParcel *parcel,
+                    GError **error);
+void exec_cuda_fetch(ExecBackend *backend, const ExecParcel *parcel, size_t n_bytes, Dtype add,
+                     void *to);
+/* As exec_cuda_alloc(), in the order of @stream; the memory may be freed in any. */
+void *exec_cuda_alloc_on(ExecBackend *backend, cudaStream_t stream, size_t n_bytes,
+                         const char *what, GError **error);
 
 G_END_DECLS
 

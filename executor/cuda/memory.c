@@ -1,5 +1,5 @@
 /* Memory of the CUDA backend: a pool per rank, copies, messages on the device, scratch. */
-#include "executor/cuda/state.h"
+#include "executor/cuda/cuda.h"
 
 /* --- memory --- */
 

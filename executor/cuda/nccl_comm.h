@@ -1,11 +1,11 @@
 /*
- * executor/cuda/nccl_comm.h - what the files of the nccl transport share; see transport_nccl.h.
+ * executor/cuda/nccl_comm.h - NCCL's library and its communicators, for nccl.c.
  *
- * What is used of NCCL's interface is declared here, for a build that needs no nccl.h: the library
- * is opened at run time, and its C interface has kept these since 2.18 (tests/executor/fake_nccl.c
- * compares them with nccl.h where there is one).
+ * What is used of NCCL's interface is declared here, so that a build needs no nccl.h: the library
+ * is opened at run time, and its C interface has kept these functions since 2.18.  Where there is
+ * an nccl.h, tests/executor/nccl_interface.c compares the two when it is compiled.
  *
- * Private to the CUDA plugin.
+ * Private to nccl.c and nccl_comm.c.
  */
 #ifndef EXECUTOR_CUDA_NCCL_COMM_H
 #define EXECUTOR_CUDA_NCCL_COMM_H
@@ -13,7 +13,7 @@
 #include <limits.h>
 #include <stdatomic.h>
 
-#include "executor/cuda/state.h"
+#include "executor/cuda/cuda.h"
 #include "executor/cuda/nccl.h"
 
 G_BEGIN_DECLS
@@ -84,25 +84,24 @@ typedef struct {
     int version;
 } ExecNccl;
 
-/* --- cuda_nccl_library.c --- */
-
-/* (borrowed, for ever) NULL on EXEC_ERROR_MISSING: one sentence. */
+/* Returns: (borrowed, for ever) the library, opened at the first call; NULL, with a sentence, on
+ * EXEC_ERROR_MISSING. */
 const ExecNccl *exec_nccl_library(GError **error);
 
-/* "2.28.9" of 22809 */
+/* Returns: (owned) "2.28.9" for 22809. */
 char *exec_nccl_version_text(int version);
 
-/* --- cuda_nccl_comm.c: communicators, and following what they do --- */
+/* --- communicators --- */
 
 typedef struct {
     ExecNcclHandle handle;
     int32_t *ranks; /* (owned) */
     int32_t n, index;
-    ExecMeeting what;    /* one for each: what is queued apart must not wait for each other */
-    cudaStream_t stream; /* of messages (owned); else the backend's, or its one aside */
+    ExecMeeting what; /* its use; uses have communicators apart, so that none waits for another */
+    cudaStream_t stream; /* of its own (owned) for messages; else the backend's, or its one aside */
 } ExecNcclComm;
 
-/* A message that is here or on its way. */
+/* A message that has arrived or is on its way. */
 typedef struct {
     int32_t from;
     int64_t tag, n_bytes;
@@ -122,44 +121,41 @@ typedef struct {
     bool broken;         /* communicators are aborted */
     atomic_bool waits;   /* for the device or NCCL */
     atomic_int_fast64_t waited_until_ns;
-    GThread *poller; /* asks for asynchronous errors, whatever the host is doing */
-    GMutex mutex;    /* of the list of communicators and of their handles, and: */
+    GThread *poller; /* asks NCCL for asynchronous errors, whatever the host is doing */
+    GMutex mutex;    /* of the list of communicators, their handles and @closing */
     GCond ends;
     bool closing;
     char *reason; /* (owned) set before aborted */
     atomic_bool aborted;
 } ExecNcclState;
 
-/* The communicator of these ranks, made at their first meeting: all members must come. NULL with an
- * error. */
+/* Returns: (borrowed) the communicator of these ranks for this use.  It is made when they first ask
+ * for it, for which all members must come.  NULL with an error. */
 ExecNcclComm *exec_nccl_comm(ExecNcclState *state, const ExecGroup *group, ExecMeeting what,
                              GError **error);
 
-/* After a call that returned @result: until NCCL has done it.  @call names it in errors.  Its work
- * is then in the stream, not done. */
+/* Waits until NCCL has carried out a call that returned @result; its work is then in the stream,
+ * not done.  @call names it in errors. */
 bool exec_nccl_follow(ExecNcclState *state, const ExecNcclComm *comm, int result, const char *call,
                       GError **error);
 
-/* From any thread: every wait of this process fails; the first reason is kept. */
+/* Makes every wait of this process fail, from any thread; the first reason is kept. */
 void exec_nccl_abort(ExecNcclState *state, const char *reason);
 
-/* Whether the run may go on: false, and the communicators are aborted, after exec_nccl_abort(). */
+/* Whether the run may go on.  After exec_nccl_abort() or a failure it may not: then the
+ * communicators are aborted. */
 bool exec_nccl_is_going(ExecNcclState *state, GError **error);
 
-/* The poller's thread. */
+/* What the poller's thread runs: looks for asynchronous errors until the state closes. */
 gpointer exec_nccl_poll_main(gpointer state);
 
-/* ExecCudaWatch's look: that the host waits, or no longer; and exec_nccl_is_going(). */
+/* ExecCudaWatch's look: notes whether the host waits, and answers exec_nccl_is_going(). */
 bool exec_nccl_look(void *state, bool waits, GError **error);
 
-/* Ends the communicators with all other members. */
+/* Ends the communicators, together with all other members. */
 bool exec_nccl_finish(ExecNcclState *state, GError **error);
-/* Aborts what has not been finished, and frees. */
+/* Aborts the communicators that have not been ended, and frees all. */
 void exec_nccl_clear_comms(ExecNcclState *state);
-
-/* --- cuda_nccl_transport.c --- */
-
-extern const ExecTransportOps exec_nccl_ops;
 
 G_END_DECLS
 

@@ -1,8 +1,9 @@
-/* executor/mpi/transport.c - the plugin degas-mpi.so; see executor/mpi/transport.h. */
 #include "executor/mpi/transport.h"
 
 #include <limits.h>
+#include <mpi.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -10,17 +11,61 @@
 
 #include "executor/device/clock.h"
 #include "executor/device/plugin.h"
-#include "executor/mpi/state.h"
+#include "executor/transport/collective.h"
 
 EXEC_PLUGIN_DEFINE_ABI
 
+/*
+ * A wait spins for SPIN_NS, in which a message of a rank of the same machine comes if it is under
+ * way; gives its core away until YIELD_NS, which is what waking a sleeping thread costs (50 to
+ * 100 us, local.c), so that sleeping earlier gains nothing; and then sleeps SLEEP_NS at a time,
+ * half of that.  What came of it is in transport.h [measured when this transport was made].
+ */
 #define SPIN_NS 20000
 #define YIELD_NS 100000
 #define SLEEP_NS 50000
 
+/* A buffer of a send under way, of an expected message, or spare. */
+typedef struct Piece Piece;
+struct Piece {
+    Piece *next;
+    MPI_Request request;
+    int64_t tag, n_bytes;
+    int32_t peer;     /* of a send, of an expected message */
+    const void *lent; /* (borrowed, nullable) what is sent; NULL: data[] */
+    void *place;      /* (borrowed, nullable) where it is expected; NULL: data[] */
+    int64_t room_bytes;
+    _Alignas(64) char data[];
+};
+
+typedef struct {
+    MPI_Comm messages, wire; /* point to point, and collective.h's messages */
+    MPI_Op add_bf16;
+    bool deterministic;
+    int64_t max_tag;
+    Piece *sends, *expected, *spare; /* (owned) */
+    GArray *groups;                  /* (owned) of Group: communicators */
+    atomic_bool aborted;
+    GMutex mutex;
+    char *reason; /* (owned) under the mutex, set before aborted */
+    atomic_int waiting_for;
+    atomic_int_fast64_t waited_until_ns, buffer_bytes;
+} State;
+
+static bool mpi_failed(const char *call, int code, GError **error);
+
+/* Converts a code of MPI into a GError that names the call, and returns false from the function. */
+#define TRY_MPI(call)                                                                              \
+    do {                                                                                           \
+        const int code_ = (call);                                                                  \
+        if (code_ != MPI_SUCCESS)                                                                  \
+            return mpi_failed(#call, code_, error);                                                \
+    } while (0)
+
 /* --- errors --- */
 
-bool
+/* Returns false with EXEC_ERROR_FAILED: the call's name and what MPI says. */
+static bool
 mpi_failed(const char *call, int code, GError **error)
 {
     char text[MPI_MAX_ERROR_STRING + 1] = "unknown error";
@@ -114,8 +159,9 @@ check_aborted(State *state, GError **error)
     return false;
 }
 
-bool
-mpi_wait(ExecTransport *transport, MPI_Request *request, int32_t peer, MPI_Status *status,
+/* Returns when @request is done.  @peer is what waiting_for() says meanwhile. */
+static bool
+wait_for(ExecTransport *transport, MPI_Request *request, int32_t peer, MPI_Status *status,
          GError **error)
 {
     State *state = transport->state;
@@ -158,8 +204,9 @@ check_tag(const State *state, int64_t tag, GError **error)
     return false;
 }
 
-bool
-mpi_check_length(int64_t n_bytes, GError **error)
+/* MPI counts in int. */
+static bool
+check_length(int64_t n_bytes, GError **error)
 {
     if (n_bytes <= INT_MAX)
         return true;
@@ -176,7 +223,7 @@ give_on(ExecTransport *transport, MPI_Comm comm, int32_t to, int64_t tag, const 
 {
     State *state = transport->state;
 
-    if (!mpi_check_length(n_bytes, error) || !check_tag(state, tag, error) ||
+    if (!check_length(n_bytes, error) || !check_tag(state, tag, error) ||
         !check_aborted(state, error) || !poll_transfers(transport, error))
         return false;
     Piece *piece = piece_new(state, n_bytes, lend, error);
@@ -226,7 +273,7 @@ regain(ExecTransport *transport, const void *data, int64_t n_bytes, GError **err
         const bool meant =
             data == NULL || (lent < begin + n_bytes && begin < lent + piece->n_bytes);
         if (lent != NULL && meant &&
-            !mpi_wait(transport, &piece->request, piece->peer, MPI_STATUS_IGNORE, error))
+            !wait_for(transport, &piece->request, piece->peer, MPI_STATUS_IGNORE, error))
             return false;
     }
     return poll_transfers(transport, error);
@@ -255,10 +302,10 @@ receive_on(ExecTransport *transport, MPI_Comm comm, int32_t from, int64_t tag, v
     MPI_Request request;
     MPI_Status status;
 
-    if (!mpi_check_length(n_bytes, error) || !check_tag(state, tag, error))
+    if (!check_length(n_bytes, error) || !check_tag(state, tag, error))
         return false;
     TRY_MPI(MPI_Irecv(data, (int)n_bytes, MPI_BYTE, from, (int)tag, comm, &request));
-    return mpi_wait(transport, &request, from, &status, error) &&
+    return wait_for(transport, &request, from, &status, error) &&
            check_received(transport, &status, from, n_bytes, error);
 }
 
@@ -268,7 +315,7 @@ expect(ExecTransport *transport, int32_t from, int64_t tag, void *data, int64_t 
 {
     State *state = transport->state;
 
-    if (!mpi_check_length(n_bytes, error) || !check_tag(state, tag, error))
+    if (!check_length(n_bytes, error) || !check_tag(state, tag, error))
         return false;
     Piece *piece = piece_new(state, n_bytes, data != NULL, error);
     if (piece == NULL)
@@ -302,7 +349,7 @@ receive_message(ExecTransport *transport, int32_t from, int64_t tag, void *data,
         /* poll() may have completed it already: then the status is gone, MPI checked the length. */
         const bool was_done = piece->request == MPI_REQUEST_NULL;
         transport->waited_ns = 0;
-        if (!was_done && (!mpi_wait(transport, &piece->request, from, &status, error) ||
+        if (!was_done && (!wait_for(transport, &piece->request, from, &status, error) ||
                           !check_received(transport, &status, from, n_bytes, error)))
             return false;
         if (piece->place == NULL)
@@ -342,7 +389,220 @@ wire_take(ExecTransport *transport, int32_t from, int64_t tag, Dtype add, void *
     return ok;
 }
 
-const ExecWire mpi_wire = {.post = wire_post, .take = wire_take};
+static const ExecWire wire = {.post = wire_post, .take = wire_take};
+
+/* --- collectives: MPI's own, or in deterministic runs collective.h's --- */
+
+typedef struct {
+    int32_t *ranks; /* (owned) */
+    int32_t n;
+    MPI_Comm comm;
+} Group;
+
+/* The group's communicator, made at its first meeting; MPI_COMM_NULL with an error. */
+static MPI_Comm
+comm_of(State *state, const ExecGroup *group, GError **error)
+{
+    MPI_Group world, members;
+    Group new_group = {.n = group->n};
+
+    for (guint i = 0; i < state->groups->len; i++) {
+        const Group *known = &g_array_index(state->groups, Group, i);
+        if (known->n == group->n &&
+            memcmp(known->ranks, group->ranks, (size_t)group->n * sizeof *group->ranks) == 0)
+            return known->comm;
+    }
+    int code = MPI_Comm_group(state->messages, &world);
+    if (code == MPI_SUCCESS)
+        code = MPI_Group_incl(world, group->n, group->ranks, &members);
+    if (code == MPI_SUCCESS)
+        code = MPI_Comm_create_group(state->messages, members, 0, &new_group.comm);
+    if (code != MPI_SUCCESS) {
+        mpi_failed("MPI_Comm_create_group", code, error);
+        return MPI_COMM_NULL;
+    }
+    MPI_Group_free(&world);
+    MPI_Group_free(&members);
+    MPI_Comm_set_errhandler(new_group.comm, MPI_ERRORS_RETURN);
+    new_group.ranks = g_memdup2(group->ranks, (size_t)group->n * sizeof *group->ranks);
+    g_array_append_val(state->groups, new_group);
+    return new_group.comm;
+}
+
+static void
+add_bf16(void *from, void *to, int *n, MPI_Datatype *type)
+{
+    exec_add(DTYPE_BF16, to, from, *n);
+}
+
+static MPI_Datatype
+mpi_type(Dtype dtype)
+{
+    return dtype_bytes(dtype) == 4 ? MPI_FLOAT : dtype_bytes(dtype) == 2 ? MPI_UINT16_T : MPI_BYTE;
+}
+
+static MPI_Op
+mpi_sum(const State *state, Dtype dtype)
+{
+    return dtype == DTYPE_BF16 ? state->add_bf16 : MPI_SUM;
+}
+
+/* Whether MPI's own collective is to be used: allowed, needed, and within its counts. */
+static bool
+is_native(const ExecTransport *transport, const ExecGroup *group, int64_t n)
+{
+    return !((const State *)transport->state)->deterministic && group->n > 1 && n <= INT_MAX;
+}
+
+static bool
+finish(ExecTransport *transport, MPI_Request *request, GError **error)
+{
+    return wait_for(transport, request, EXEC_WAITING_FOR_GROUP, MPI_STATUS_IGNORE, error);
+}
+
+static bool
+all_reduce(ExecTransport *transport, const ExecGroup *group, Dtype dtype, void *data, int64_t n,
+           GError **error)
+{
+    State *state = transport->state;
+    MPI_Request request;
+
+    g_return_val_if_fail(dtype == DTYPE_FP32 || dtype == DTYPE_BF16, false);
+    if (!is_native(transport, group, n))
+        return exec_wire_reduce_scatter(&wire, transport, group, dtype, data, n, error) &&
+               exec_wire_all_gather(&wire, transport, group, dtype, data, n, error);
+    const MPI_Comm comm = comm_of(state, group, error);
+    if (comm == MPI_COMM_NULL)
+        return false;
+    TRY_MPI(MPI_Iallreduce(MPI_IN_PLACE, data, (int)n, mpi_type(dtype), mpi_sum(state, dtype), comm,
+                           &request));
+    return finish(transport, &request, error);
+}
+
+/* Counts and offsets of the chunks. */
+static void
+cut(const ExecGroup *group, int64_t n, int *counts, int *begins)
+{
+    for (int32_t i = 0; i < group->n; i++) {
+        begins[i] = (int)exec_group_chunk_begin(group, n, i);
+        counts[i] = (int)exec_group_chunk_begin(group, n, i + 1) - begins[i];
+    }
+}
+
+static bool
+reduce_scatter(ExecTransport *transport, const ExecGroup *group, Dtype dtype, void *data, int64_t n,
+               GError **error)
+{
+    State *state = transport->state;
+    MPI_Request request;
+
+    g_return_val_if_fail(dtype == DTYPE_FP32 || dtype == DTYPE_BF16, false);
+    if (!is_native(transport, group, n))
+        return exec_wire_reduce_scatter(&wire, transport, group, dtype, data, n, error);
+    g_autofree int *counts = g_new(int, (size_t)group->n);
+    g_autofree int *begins = g_new(int, (size_t)group->n);
+    const MPI_Comm comm = comm_of(state, group, error);
+    if (comm == MPI_COMM_NULL)
+        return false;
+    cut(group, n, counts, begins);
+    TRY_MPI(MPI_Ireduce_scatter(MPI_IN_PLACE, data, counts, mpi_type(dtype), mpi_sum(state, dtype),
+                                comm, &request));
+    if (!finish(transport, &request, error))
+        return false;
+    /* MPI leaves this member's sum at the beginning. */
+    memmove((char *)data + begins[group->index] * dtype_bytes(dtype), data,
+            (size_t)counts[group->index] * (size_t)dtype_bytes(dtype));
+    return true;
+}
+
+static bool
+all_gather(ExecTransport *transport, const ExecGroup *group, Dtype dtype, void *data, int64_t n,
+           GError **error)
+{
+    MPI_Request request;
+
+    if (!is_native(transport, group, n))
+        return exec_wire_all_gather(&wire, transport, group, dtype, data, n, error);
+    g_autofree int *counts = g_new(int, (size_t)group->n);
+    g_autofree int *begins = g_new(int, (size_t)group->n);
+    const MPI_Comm comm = comm_of(transport->state, group, error);
+    if (comm == MPI_COMM_NULL)
+        return false;
+    cut(group, n, counts, begins);
+    TRY_MPI(MPI_Iallgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, data, counts, begins,
+                            mpi_type(dtype), comm, &request));
+    return finish(transport, &request, error);
+}
+
+static int64_t
+total(const int64_t *n_bytes, int32_t n)
+{
+    int64_t sum = 0;
+
+    for (int32_t i = 0; i < n; i++)
+        sum += n_bytes[i];
+    return sum;
+}
+
+/* Nothing is added here, so MPI's own serves deterministic runs too. */
+static bool
+all_to_all(ExecTransport *transport, const ExecGroup *group, const ExecExchange *exchange,
+           GError **error)
+{
+    const int32_t g = group->n;
+    MPI_Request request;
+
+    /* All members must choose alike, and do not know each other's totals: by messages. */
+    if (((const State *)transport->state)->deterministic || g == 1)
+        return exec_wire_all_to_all(&wire, transport, group, exchange, error);
+    if (!check_length(total(exchange->out_bytes, g), error) ||
+        !check_length(total(exchange->in_bytes, g), error))
+        return false;
+    g_autofree int *numbers = g_new(int, (size_t)g * 4);
+    int *out_counts = numbers, *out_begins = numbers + g, *in_counts = numbers + 2 * g,
+        *in_begins = numbers + 3 * g;
+    for (int32_t i = 0; i < g; i++) {
+        out_counts[i] = (int)exchange->out_bytes[i];
+        in_counts[i] = (int)exchange->in_bytes[i];
+        out_begins[i] = i == 0 ? 0 : out_begins[i - 1] + out_counts[i - 1];
+        in_begins[i] = i == 0 ? 0 : in_begins[i - 1] + in_counts[i - 1];
+    }
+    const MPI_Comm comm = comm_of(transport->state, group, error);
+    if (comm == MPI_COMM_NULL)
+        return false;
+    TRY_MPI(MPI_Ialltoallv(exchange->out, out_counts, out_begins, MPI_BYTE, exchange->in, in_counts,
+                           in_begins, MPI_BYTE, comm, &request));
+    return finish(transport, &request, error);
+}
+
+static bool
+broadcast(ExecTransport *transport, const ExecGroup *group, int32_t root, void *data,
+          int64_t n_bytes, GError **error)
+{
+    MPI_Request request;
+
+    if (!is_native(transport, group, n_bytes))
+        return exec_wire_broadcast(&wire, transport, group, root, data, n_bytes, error);
+    const MPI_Comm comm = comm_of(transport->state, group, error);
+    if (comm == MPI_COMM_NULL)
+        return false;
+    TRY_MPI(MPI_Ibcast(data, (int)n_bytes, MPI_BYTE, root, comm, &request));
+    return finish(transport, &request, error);
+}
+
+static bool
+barrier(ExecTransport *transport, const ExecGroup *group, GError **error)
+{
+    MPI_Request request;
+
+    if (!is_native(transport, group, 0))
+        return exec_wire_barrier(&wire, transport, group, error);
+    const MPI_Comm comm = comm_of(transport->state, group, error);
+    if (comm == MPI_COMM_NULL)
+        return false;
+    TRY_MPI(MPI_Ibarrier(comm, &request));
+    return finish(transport, &request, error);
+}
 
 /* --- what others ask --- */
 
@@ -382,12 +642,12 @@ static const ExecTransportOps ops = {
     .name = "mpi",
     .send = send_message,
     .receive = receive_message,
-    .all_reduce = mpi_all_reduce,
-    .reduce_scatter = mpi_reduce_scatter,
-    .all_gather = mpi_all_gather,
-    .all_to_all = mpi_all_to_all,
-    .broadcast = mpi_broadcast,
-    .barrier = mpi_barrier,
+    .all_reduce = all_reduce,
+    .reduce_scatter = reduce_scatter,
+    .all_gather = all_gather,
+    .all_to_all = all_to_all,
+    .broadcast = broadcast,
+    .barrier = barrier,
     .expect = expect,
     .lend = lend,
     .regain = regain,
@@ -408,7 +668,9 @@ open_state(State *state, GError **error)
     TRY_MPI(MPI_Comm_dup(MPI_COMM_WORLD, &state->wire));
     TRY_MPI(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, (void *)&tag_ub, &found));
     state->max_tag = found ? *tag_ub : 32767; /* what every MPI has [MPI 4.0, 9.1.2] */
-    return mpi_collectives_open(state, error);
+    state->groups = g_array_new(false, false, sizeof(Group));
+    TRY_MPI(MPI_Op_create(add_bf16, 1, &state->add_bf16));
+    return true;
 }
 
 static bool
@@ -440,12 +702,17 @@ close_mpi(ExecTransport *transport, GError **error)
     State *state = transport->state;
 
     while (state->sends != NULL)
-        if (!mpi_wait(transport, &state->sends->request, EXEC_WAITING_FOR_GROUP, MPI_STATUS_IGNORE,
+        if (!wait_for(transport, &state->sends->request, EXEC_WAITING_FOR_GROUP, MPI_STATUS_IGNORE,
                       error) ||
             !poll_transfers(transport, error))
             return false;
-    if (!mpi_collectives_close(state, error))
-        return false;
+    for (guint i = 0; i < state->groups->len; i++) {
+        Group *group = &g_array_index(state->groups, Group, i);
+        TRY_MPI(MPI_Comm_free(&group->comm));
+        g_free(group->ranks);
+    }
+    g_array_unref(state->groups);
+    TRY_MPI(MPI_Op_free(&state->add_bf16));
     TRY_MPI(MPI_Comm_free(&state->wire));
     TRY_MPI(MPI_Comm_free(&state->messages));
     TRY_MPI(MPI_Finalize());

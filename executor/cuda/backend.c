@@ -1,0 +1,690 @@
+/*
+ * executor/cuda/backend.c - the slots of backend.h on an NVIDIA GPU: waiting, the queue beside the
+ * compute slots, graphs, what is computed, opening and closing.  Memory is in memory.c.
+ *
+ * The compute slots queue work: products by product.c, the rest by the kernels of kernels.h.
+ */
+#include "executor/cuda/cuda.h"
+
+#include <time.h>
+
+#include "executor/device/clock.h"
+#include "executor/device/plugin.h"
+
+EXEC_PLUGIN_DEFINE_ABI
+
+/* --- failures inside slots --- */
+
+void
+exec_cuda_keep_error(ExecCudaState *state, GError *error)
+{
+    if (state->error == NULL)
+        state->error = error;
+    else
+        g_error_free(error);
+}
+
+void
+exec_cuda_check(ExecCudaState *state, cudaError_t status, const char *call, const char *file,
+                int line)
+{
+    GError *error = NULL;
+
+    if (!exec_cuda_ok(status, call, file, line, &error))
+        exec_cuda_keep_error(state, error);
+}
+
+/* --- waiting --- */
+
+static void
+stamp(ExecBackend *backend, int64_t *ns)
+{
+    ExecCudaState *state = exec_cuda_state(backend);
+    GError *error = NULL;
+
+    if (!exec_cuda_clock_stamp(state->clock, exec_cuda_stream(backend), ns, &error))
+        exec_cuda_keep_error(state, error);
+}
+
+/* A long wait costs little of the core, a short one little time. */
+#define SPIN_NS 50000
+#define SLEEP_NS 20000
+
+/* NULL: of the compute slots' queue. */
+static cudaError_t
+query(const ExecCudaState *state, cudaEvent_t event)
+{
+    return event != NULL ? cudaEventQuery(event) : cudaStreamQuery(state->share.stream);
+}
+
+/* With somebody who looks after something else in the meantime. */
+static bool
+wait_with(const ExecCudaState *state, cudaEvent_t event, GError **error)
+{
+    const ExecCudaWatch *watch = &state->watch;
+    const struct timespec pause = {.tv_nsec = SLEEP_NS};
+    const int64_t begin = exec_now_ns();
+    cudaError_t status = query(state, event);
+    bool ok = true;
+
+    for (; ok && status == cudaErrorNotReady; status = query(state, event)) {
+        ok = watch->look(watch->user_data, true, error);
+        if (exec_now_ns() - begin > SPIN_NS)
+            nanosleep(&pause, NULL);
+    }
+    watch->look(watch->user_data, false, NULL);
+    if (ok)
+        TRY_CUDA(status, error);
+    return ok;
+}
+
+static bool
+wait_for_event(const ExecCudaState *state, cudaEvent_t event, GError **error)
+{
+    if (state->watch.look != NULL)
+        return wait_with(state, event, error);
+    TRY_CUDA(cudaEventSynchronize(event), error);
+    return true;
+}
+
+static bool
+synchronize(ExecBackend *backend, GError **error)
+{
+    ExecCudaState *state = exec_cuda_state(backend);
+    GError *interrupted = NULL, *unread = NULL;
+
+    if (state->watch.look == NULL)
+        QUEUE(backend, cudaStreamSynchronize(state->share.stream));
+    else if (!wait_with(state, NULL, &interrupted)) {
+        g_clear_error(&state->error); /* a consequence */
+        state->error = interrupted;
+    }
+    if (interrupted == NULL && !exec_cuda_clock_read(state->clock, &unread))
+        exec_cuda_keep_error(state, unread);
+    if (state->error == NULL)
+        return true;
+    g_propagate_error(error, g_steal_pointer(&state->error));
+    return false;
+}
+
+/* --- the queue beside that of the compute slots: a stream forked from and joined to theirs --- */
+
+static bool
+open_aside(ExecCudaAside *aside, GError **error)
+{
+    int least = 0, greatest = 0;
+
+    /* Before the kernels of the layers, when both could begin: they are short, and waited for. */
+    TRY_CUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest), error);
+    TRY_CUDA(cudaStreamCreateWithPriority(&aside->stream, cudaStreamNonBlocking, greatest), error);
+    TRY_CUDA(cudaEventCreateWithFlags(&aside->begin, cudaEventDisableTiming), error);
+    return true;
+}
+
+static void
+close_aside(ExecCudaAside *aside)
+{
+    if (aside->stream != NULL) {
+        cudaStreamSynchronize(aside->stream);
+        cudaStreamDestroy(aside->stream);
+    }
+    if (aside->begin != NULL)
+        cudaEventDestroy(aside->begin);
+    *aside = (ExecCudaAside){0};
+}
+
+static void
+begin_aside(ExecBackend *backend)
+{
+    ExecCudaAside *aside = &exec_cuda_state(backend)->aside;
+
+    g_assert(!aside->is_in);
+    QUEUE(backend, cudaEventRecord(aside->begin, exec_cuda_stream(backend)));
+    QUEUE(backend, cudaStreamWaitEvent(aside->stream, aside->begin, 0));
+    aside->is_in = true;
+}
+
+/* A mark is an event. */
+static void
+end_aside(ExecBackend *backend, ExecMark **mark)
+{
+    ExecCudaAside *aside = &exec_cuda_state(backend)->aside;
+    cudaEvent_t event = (cudaEvent_t)*mark;
+
+    g_assert(aside->is_in);
+    aside->is_in = false;
+    if (event == NULL)
+        QUEUE(backend, cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    QUEUE(backend, cudaEventRecord(event, aside->stream));
+    *mark = (ExecMark *)event;
+}
+
+static void
+join(ExecBackend *backend, ExecMark *mark)
+{
+    QUEUE(backend, cudaStreamWaitEvent(exec_cuda_stream(backend), (cudaEvent_t)mark, 0));
+}
+
+static bool
+await(ExecBackend *backend, ExecMark *mark, GError **error)
+{
+    return wait_for_event(exec_cuda_state(backend), (cudaEvent_t)mark, error);
+}
+
+static void
+forget(ExecBackend *backend, ExecMark *mark)
+{
+    if (mark != NULL)
+        QUEUE(backend, cudaEventDestroy((cudaEvent_t)mark));
+}
+
+static void *
+alloc_host(ExecBackend *backend, size_t n_bytes)
+{
+    void *memory = NULL;
+
+    if (cudaHostAlloc(&memory, MAX(n_bytes, 1), cudaHostAllocDefault) == cudaSuccess)
+        return memory;
+    cudaGetLastError(); /* no such memory is an answer, not a broken device */
+    return NULL;
+}
+
+static void
+release_host(ExecBackend *backend, void *memory)
+{
+    QUEUE(backend, cudaFreeHost(memory));
+}
+
+/*
+ * --- graphs ---
+ *
+ * What the slots queue between begin_graph() and end_graph() is captured and launched at once.  A
+ * graph is kept per key and its arguments are changed where they differ (another micro-batch's
+ * memory), which costs the host about as much as launching and saves the device the gaps between
+ * short kernels.
+ */
+
+static void
+begin_graph(ExecBackend *backend, int64_t key)
+{
+    ExecCudaGraphs *graphs = &exec_cuda_state(backend)->graphs;
+
+    if (graphs->execs == NULL) {
+        graphs->execs = g_hash_table_new_full(g_int64_hash, g_int64_equal, g_free, NULL);
+        graphs->to_release = g_ptr_array_new();
+    }
+    if (graphs->side == NULL)
+        QUEUE(backend, cudaStreamCreateWithFlags(&graphs->side, cudaStreamNonBlocking));
+    graphs->key = key;
+    /* Relaxed: other ranks' threads, and this one's memory, may call what a capture forbids. */
+    const cudaError_t status =
+        cudaStreamBeginCapture(exec_cuda_stream(backend), cudaStreamCaptureModeRelaxed);
+    exec_cuda_check(exec_cuda_state(backend), status, "cudaStreamBeginCapture", __FILE__, __LINE__);
+    graphs->captures = status == cudaSuccess;
+}
+
+/* The kept graph with new arguments, or a new one where work of this key has changed its shape. */
+static cudaGraphExec_t
+exec_of(ExecBackend *backend, cudaGraph_t graph)
+{
+    ExecCudaGraphs *graphs = &exec_cuda_state(backend)->graphs;
+    cudaGraphExec_t exec = g_hash_table_lookup(graphs->execs, &graphs->key);
+    cudaGraphExecUpdateResultInfo info = {0};
+
+    if (exec != NULL && cudaGraphExecUpdate(exec, graph, &info) == cudaSuccess)
+        return exec;
+    cudaGetLastError(); /* the answer "not by an update" */
+    if (exec != NULL)
+        QUEUE(backend, cudaGraphExecDestroy(exec));
+    exec = NULL;
+    QUEUE(backend, cudaGraphInstantiate(&exec, graph, 0));
+    if (exec != NULL)
+        g_hash_table_insert(graphs->execs, g_memdup2(&graphs->key, sizeof graphs->key), exec);
+    else
+        g_hash_table_remove(graphs->execs, &graphs->key);
+    return exec;
+}
+
+static void
+end_graph(ExecBackend *backend)
+{
+    ExecCudaGraphs *graphs = &exec_cuda_state(backend)->graphs;
+    cudaGraph_t graph = NULL;
+
+    if (!graphs->captures)
+        return;
+    QUEUE(backend, cudaStreamEndCapture(exec_cuda_stream(backend), &graph));
+    graphs->captures = false;
+    if (graph != NULL) {
+        cudaGraphExec_t exec = exec_of(backend, graph);
+        if (exec != NULL)
+            QUEUE(backend, cudaGraphLaunch(exec, exec_cuda_stream(backend)));
+        QUEUE(backend, cudaGraphDestroy(graph));
+    }
+    for (guint i = 0; i < graphs->to_release->len; i++)
+        exec_cuda_release(backend, graphs->to_release->pdata[i]);
+    g_ptr_array_set_size(graphs->to_release, 0);
+}
+
+static void
+clear_graphs(ExecCudaGraphs *graphs)
+{
+    GHashTableIter iter;
+    gpointer exec;
+
+    if (graphs->execs == NULL)
+        return;
+    g_hash_table_iter_init(&iter, graphs->execs); /* in any order: nothing is told of it */
+    while (g_hash_table_iter_next(&iter, NULL, &exec))
+        cudaGraphExecDestroy(exec);
+    g_hash_table_unref(graphs->execs);
+    g_ptr_array_unref(graphs->to_release);
+    if (graphs->side != NULL)
+        cudaStreamDestroy(graphs->side);
+    *graphs = (ExecCudaGraphs){0};
+}
+
+/* --- moves --- */
+
+static void
+zero(ExecBackend *backend, size_t n_bytes, void *x)
+{
+    QUEUE(backend, cudaMemsetAsync(x, 0, n_bytes, exec_cuda_stream(backend)));
+}
+
+static void
+to_storage(ExecBackend *backend, int64_t n, const float *x, void *y)
+{
+    QUEUE(backend,
+          kernels_convert(n, DTYPE_FP32, x, backend->storage, y, exec_cuda_stream(backend)));
+}
+
+static void
+from_storage(ExecBackend *backend, int64_t n, const void *x, float *y)
+{
+    QUEUE(backend,
+          kernels_convert(n, backend->storage, x, DTYPE_FP32, y, exec_cuda_stream(backend)));
+}
+
+static void
+add(ExecBackend *backend, int64_t n, const void *x, void *y)
+{
+    QUEUE(backend, kernels_add(backend->storage, n, x, y, exec_cuda_stream(backend)));
+}
+
+static void
+scale(ExecBackend *backend, int64_t n, float factor, float *x)
+{
+    QUEUE(backend, kernels_scale(n, factor, x, exec_cuda_stream(backend)));
+}
+
+/* --- compute --- */
+
+static void
+gemm(ExecBackend *backend, const ExecGemm *g)
+{
+    ExecCudaState *state = exec_cuda_state(backend);
+    GError *error = NULL;
+
+    if (!exec_cuda_product(state->products, g, &error))
+        exec_cuda_keep_error(state, error);
+}
+
+static void
+bias_backward(ExecBackend *backend, int64_t rows, int64_t cols, const void *dy, int64_t stride,
+              float *db)
+{
+    float *partials = exec_cuda_scratch(backend, kernels_scratch_floats(cols));
+
+    if (partials != NULL)
+        QUEUE(backend, kernels_bias_backward(backend->storage, rows, cols, dy, stride, db, partials,
+                                             exec_cuda_stream(backend)));
+}
+
+static void
+norm_forward(ExecBackend *backend, const ExecNorm *norm, void *y)
+{
+    QUEUE(backend, kernels_norm_forward(backend->storage, norm, y, exec_cuda_stream(backend)));
+}
+
+static void
+norm_backward(ExecBackend *backend, const ExecNorm *norm, const void *dy, void *dx, float *dgain,
+              float *dshift)
+{
+    float *partials = exec_cuda_scratch(backend, kernels_scratch_floats(norm->cols));
+
+    if (partials != NULL)
+        QUEUE(backend, kernels_norm_backward(backend->storage, norm, dy, dx, dgain, dshift,
+                                             partials, exec_cuda_stream(backend)));
+}
+
+static void
+gelu_forward(ExecBackend *backend, int64_t n, const void *x, void *y)
+{
+    QUEUE(backend, kernels_gelu_forward(backend->storage, n, x, y, exec_cuda_stream(backend)));
+}
+
+static void
+gelu_backward(ExecBackend *backend, int64_t n, const void *x, void *dy)
+{
+    QUEUE(backend, kernels_gelu_backward(backend->storage, n, x, dy, exec_cuda_stream(backend)));
+}
+
+static void
+swiglu_forward(ExecBackend *backend, int64_t rows, int64_t width, const void *x, void *y)
+{
+    QUEUE(backend,
+          kernels_swiglu_forward(backend->storage, rows, width, x, y, exec_cuda_stream(backend)));
+}
+
+static void
+swiglu_backward(ExecBackend *backend, int64_t rows, int64_t width, const void *x, const void *dy,
+                void *dx)
+{
+    QUEUE(backend, kernels_swiglu_backward(backend->storage, rows, width, x, dy, dx,
+                                           exec_cuda_stream(backend)));
+}
+
+static void
+rope(ExecBackend *backend, const ExecRope *r, void *x)
+{
+    QUEUE(backend, kernels_rope(backend->storage, r, x, exec_cuda_stream(backend)));
+}
+
+static bool
+on_tensor_cores(const ExecBackend *backend, const ExecAttention *a)
+{
+    return backend->storage == DTYPE_BF16 && kernels_flash_has(a);
+}
+
+static bool
+by_wgmma(const ExecBackend *backend, const ExecAttention *a)
+{
+    return backend->storage == DTYPE_BF16 && exec_cuda_state(backend)->has_wgmma &&
+           kernels_hopper_has(a);
+}
+
+static void
+attention_forward(ExecBackend *backend, const ExecAttention *a)
+{
+    if (by_wgmma(backend, a))
+        QUEUE(backend, kernels_hopper_forward(a, exec_cuda_stream(backend)));
+    else if (on_tensor_cores(backend, a))
+        QUEUE(backend, kernels_flash_forward(a, exec_cuda_stream(backend)));
+    else
+        QUEUE(backend, kernels_attention_forward(backend->storage, a, exec_cuda_stream(backend)));
+}
+
+static void
+attention_backward(ExecBackend *backend, const ExecAttention *a, const ExecAttentionGradients *g)
+{
+    float *delta = exec_cuda_scratch(backend, a->tokens * a->sequences * a->n_heads);
+
+    if (delta == NULL)
+        return;
+    if (by_wgmma(backend, a))
+        QUEUE(backend, kernels_hopper_backward(a, g, delta, exec_cuda_stream(backend)));
+    else if (on_tensor_cores(backend, a))
+        QUEUE(backend, kernels_flash_backward(a, g, delta, exec_cuda_stream(backend)));
+    else
+        QUEUE(backend,
+              kernels_attention_backward(backend->storage, a, g, delta, exec_cuda_stream(backend)));
+}
+
+static void
+embedding_forward(ExecBackend *backend, const ExecEmbedding *e, const void *table,
+                  const void *positions, void *x)
+{
+    QUEUE(backend, kernels_embedding_forward(backend->storage, e, table, positions, x,
+                                             exec_cuda_stream(backend)));
+}
+
+static void
+embedding_backward(ExecBackend *backend, const ExecEmbedding *e, const void *dx, float *dtable,
+                   float *dpositions)
+{
+    QUEUE(backend, kernels_embedding_backward(backend->storage, e, dx, dtable, dpositions,
+                                              exec_cuda_stream(backend)));
+}
+
+static void
+cross_entropy_stats(ExecBackend *backend, const ExecCrossEntropy *e, float *stats)
+{
+    QUEUE(backend,
+          kernels_cross_entropy_stats(backend->storage, e, stats, exec_cuda_stream(backend)));
+}
+
+static void
+cross_entropy(ExecBackend *backend, const ExecCrossEntropy *e)
+{
+    float *row_losses = exec_cuda_scratch(backend, e->rows);
+
+    if (row_losses != NULL)
+        QUEUE(backend,
+              kernels_cross_entropy(backend->storage, e, row_losses, exec_cuda_stream(backend)));
+}
+
+static void
+adamw(ExecBackend *backend, int64_t n, float *master, void *weights, const float *grad, float *m,
+      float *v, const ExecAdamw *constants)
+{
+    QUEUE(backend, kernels_adamw(n, master, backend->storage, weights, grad, m, v, constants,
+                                 exec_cuda_stream(backend)));
+}
+
+/* --- experts --- */
+
+static void
+route(ExecBackend *backend, int64_t rows, int64_t n_experts, int64_t top_k, const float *scores,
+      int32_t *expert, float *weight)
+{
+    QUEUE(backend,
+          kernels_route(rows, n_experts, top_k, scores, expert, weight, exec_cuda_stream(backend)));
+}
+
+static void
+route_backward(ExecBackend *backend, int64_t rows, int64_t n_experts, int64_t top_k,
+               const int32_t *expert, const float *weight, const float *d_weight, void *d_scores)
+{
+    QUEUE(backend, kernels_route_backward(backend->storage, rows, n_experts, top_k, expert, weight,
+                                          d_weight, d_scores, exec_cuda_stream(backend)));
+}
+
+static void
+gather_rows(ExecBackend *backend, int64_t rows, int64_t row_bytes, const int32_t *from,
+            const void *x, void *y)
+{
+    QUEUE(backend, kernels_gather_rows(rows, row_bytes, from, x, y, exec_cuda_stream(backend)));
+}
+
+static void
+sum_rows(ExecBackend *backend, int64_t rows, int64_t cols, int64_t n, const int32_t *from,
+         const void *x, void *y)
+{
+    QUEUE(backend,
+          kernels_sum_rows(backend->storage, rows, cols, n, from, x, y, exec_cuda_stream(backend)));
+}
+
+static void
+scale_rows(ExecBackend *backend, int64_t rows, int64_t cols, const float *factor, void *x)
+{
+    QUEUE(backend,
+          kernels_scale_rows(backend->storage, rows, cols, factor, x, exec_cuda_stream(backend)));
+}
+
+static void
+dot_rows(ExecBackend *backend, int64_t rows, int64_t cols, const void *x, const void *y, float *dot)
+{
+    QUEUE(backend,
+          kernels_dot_rows(backend->storage, rows, cols, x, y, dot, exec_cuda_stream(backend)));
+}
+
+/* --- lifecycle --- */
+
+static char *
+describe(const ExecBackend *backend)
+{
+    const ExecCudaState *state = exec_cuda_state(backend);
+    struct cudaDeviceProp properties;
+    int driver = 0, runtime = 0;
+    g_autoptr(GString) text = g_string_new(NULL);
+
+    if (cudaGetDeviceProperties(&properties, state->device) != cudaSuccess)
+        return g_strdup("cuda");
+    cudaDriverGetVersion(&driver);
+    cudaRuntimeGetVersion(&runtime);
+    g_string_append_printf(text, "%s, CUDA %d.%d, driver for CUDA %d.%d", properties.name,
+                           runtime / 1000, runtime % 1000 / 10, driver / 1000, driver % 1000 / 10);
+    if (state->share.n_multiprocessors < state->share.n_on_device)
+        g_string_append_printf(text, ", %d of %d multiprocessors per rank",
+                               state->share.n_multiprocessors, state->share.n_on_device);
+    else if (state->share.note != NULL)
+        g_string_append_printf(text, ", all multiprocessors for every rank (%s)",
+                               state->share.note);
+    if (state->has_wgmma)
+        g_string_append(text, ", attention by wgmma");
+    return g_string_free(g_steal_pointer(&text), FALSE);
+}
+
+static const char *
+attention_kernel(const ExecBackend *backend)
+{
+    return exec_cuda_state(backend)->has_wgmma ? "wgmma" : "mma";
+}
+
+static int64_t
+workspace_bytes(const ExecBackend *backend)
+{
+    return EXEC_CUDA_PRODUCT_BYTES + exec_cuda_state(backend)->n_scratch * (int64_t)sizeof(float);
+}
+
+static void
+close_cuda(ExecBackend *backend)
+{
+    ExecCudaState *state = backend->state;
+
+    clear_graphs(&state->graphs);
+    close_aside(&state->aside);
+    if (state->share.stream != NULL)
+        exec_cuda_memory_close(state);
+    exec_cuda_clock_free(state->clock);
+    exec_cuda_products_free(state->products);
+    exec_cuda_share_close(&state->share);
+    g_clear_error(&state->error);
+    g_free(state);
+    g_free(backend);
+}
+
+/* --- tables --- */
+
+#define OPS(f)                                                                                     \
+    {                                                                                              \
+        .fuses = (f), .alloc = exec_cuda_alloc, .release = exec_cuda_release,                      \
+        .upload = exec_cuda_upload, .download = exec_cuda_download, .synchronize = synchronize,    \
+        .zero = zero, .copy = exec_cuda_copy, .to_storage = to_storage,                            \
+        .from_storage = from_storage, EXEC_OWN_SLOTS, .rope = rope,                                \
+        .embedding_forward = embedding_forward, .embedding_backward = embedding_backward,          \
+        .route = route, .route_backward = route_backward, .gather_rows = gather_rows,              \
+        .sum_rows = sum_rows, .scale_rows = scale_rows, .dot_rows = dot_rows,                      \
+        .begin_graph = begin_graph, .end_graph = end_graph, .stamp = stamp,                        \
+        .post = exec_cuda_post, .fetch = exec_cuda_fetch, .begin_aside = begin_aside,              \
+        .end_aside = end_aside, .join = join, .await = await, .forget = forget,                    \
+        .alloc_host = alloc_host, .release_host = release_host, .describe = describe,              \
+        .attention_kernel = attention_kernel, .workspace_bytes = workspace_bytes,                  \
+        .close = close_cuda,                                                                       \
+    }
+
+static const ExecBackendOps fp32_ops = OPS(0);
+static const ExecBackendOps bf16_ops = OPS(EXEC_CUDA_FUSES);
+
+/* --- opening --- */
+
+#define ATTENTION_VARIABLE "DEGAS_CUDA_ATTENTION"
+
+/* "mma", also where it is not set, or "wgmma"; docs/gpu.md says why that order. */
+static bool
+choose_attention(ExecCudaState *state, GError **error)
+{
+    const char *text = g_getenv(ATTENTION_VARIABLE);
+    int major = 0, minor = 0;
+
+    if (text == NULL || g_str_equal(text, "mma"))
+        return true;
+    if (!g_str_equal(text, "wgmma")) {
+        g_set_error(error, EXEC_ERROR, EXEC_ERROR_FAILED,
+                    ATTENTION_VARIABLE ": expected mma or wgmma, got \"%s\"", text);
+        return false;
+    }
+    TRY_CUDA(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, state->device),
+             error);
+    TRY_CUDA(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, state->device),
+             error);
+    state->has_wgmma = major == 9 && minor == 0;
+    if (!state->has_wgmma)
+        g_set_error(error, EXEC_ERROR, EXEC_ERROR_MISSING,
+                    ATTENTION_VARIABLE
+                    "=wgmma: device cuda:%d has compute capability %d.%d; wgmma is of 9.0 only",
+                    state->device, major, minor);
+    return state->has_wgmma;
+}
+
+static bool
+open_state(ExecBackend *backend, int index, int n, GError **error)
+{
+    ExecCudaState *state = exec_cuda_state(backend);
+    const cudaError_t status = cudaSetDevice(state->device);
+
+    if (status == cudaErrorDevicesUnavailable) {
+        g_set_error(error, EXEC_ERROR, EXEC_ERROR_MISSING,
+                    "device cuda:%d is in use by another process (exclusive mode)", state->device);
+        return false;
+    }
+    TRY_CUDA(status, error);
+    if (!choose_attention(state, error) ||
+        !exec_cuda_share_open(state->device, index, n, &state->share, error) ||
+        !open_aside(&state->aside, error) || !exec_cuda_memory_open(backend, error))
+        return false;
+    state->clock = exec_cuda_clock_new(state->share.stream, error);
+    if (state->clock == NULL)
+        return false;
+    const bool whole = state->share.n_multiprocessors == state->share.n_on_device;
+    state->products = exec_cuda_products_new(backend->storage, state->product_workspace,
+                                             whole ? 0 : state->share.n_multiprocessors,
+                                             state->share.stream, error);
+    return state->products != NULL;
+}
+
+static int32_t
+count_devices(GError **error)
+{
+    int n = 0;
+
+    return exec_cuda_check_device(0, error) && cudaGetDeviceCount(&n) == cudaSuccess ? n : -1;
+}
+
+static ExecBackend *
+open_cuda(const ExecBackendOptions *options, GError **error)
+{
+    if (!exec_cuda_check_device(options->device, error))
+        return NULL;
+    ExecBackend *backend = g_new0(ExecBackend, 1);
+    ExecCudaState *state = g_new0(ExecCudaState, 1);
+
+    backend->ops = options->storage == DTYPE_BF16 ? &bf16_ops : &fp32_ops;
+    backend->storage = options->storage;
+    backend->state = state;
+    state->device = options->device;
+    state->predicted_bytes = options->predicted_bytes;
+    if (!open_state(backend, options->share, MAX(options->n_shares, 1), error)) {
+        close_cuda(backend);
+        return NULL;
+    }
+    return backend;
+}
+
+extern const ExecDevicePlugin exec_device_plugin;
+const ExecDevicePlugin exec_device_plugin = {
+    .open = open_cuda,
+    .n_devices = count_devices,
+    .info = exec_cuda_device_info,
+};
