@@ -57,9 +57,8 @@ set_best_slices(const PlanRequest *request, Plan *plan, GError **error)
     if (slicings == NULL)
         return false;
     if (slicings->len > 0) {
-        const PlanSlicing *best = slicings->pdata[0];
         g_array_unref(plan->slices);
-        plan->slices = g_array_copy(best->slices);
+        plan->slices = g_array_copy(slicings->pdata[0]);
     }
     return true;
 }

@@ -80,8 +80,8 @@ note_lengths(const int64_t *cells, int64_t *last, int64_t n, int64_t value, int6
             last[i] = value;
 }
 
-VECTOR_CODE static int64_t
-find_between(const int64_t *cells, int64_t from, int64_t n, int64_t low, int64_t high)
+VECTOR_CODE int64_t
+plan_slice_grid_find(const int64_t *cells, int64_t from, int64_t n, int64_t low, int64_t high)
 {
     const Lanes lows = (Lanes){0} + low, highs = (Lanes){0} + high;
     int64_t i = from;
@@ -102,12 +102,6 @@ find_between(const int64_t *cells, int64_t from, int64_t n, int64_t low, int64_t
         if (cells[i] > low && cells[i] <= high)
             return i;
     return n;
-}
-
-int64_t
-plan_slice_grid_find(const int64_t *cells, int64_t from, int64_t n, int64_t low, int64_t high)
-{
-    return find_between(cells, from, n, low, high);
 }
 
 /* --- the copy --- */
@@ -241,14 +235,18 @@ allocate(PlanSliceGrid *grid)
     const size_t n_rows = (size_t)(grid->n_groups * grid->n_cells);
     const size_t n_sums = (size_t)(grid->n_groups * grid->stride);
 
+    grid->n_state = 2 * n_sums + (size_t)grid->batch + 1 + n_rows;
+    grid->state = g_try_malloc_n(grid->n_state, sizeof *grid->state);
     grid->row = g_try_malloc_n(n_rows, sizeof *grid->row);
-    grid->windows = g_try_malloc_n(n_rows, sizeof *grid->windows);
-    grid->rest = g_try_malloc_n(n_sums, sizeof *grid->rest);
-    grid->before = g_try_malloc_n(n_sums, sizeof *grid->before);
     grid->count = g_try_malloc_n(n_sums, sizeof *grid->count);
-    grid->cover = g_try_malloc_n((size_t)grid->batch + 1, sizeof *grid->cover);
-    return grid->row != NULL && grid->windows != NULL && grid->rest != NULL &&
-           grid->before != NULL && grid->count != NULL && grid->cover != NULL;
+    if (grid->state == NULL || grid->row == NULL || grid->count == NULL)
+        return false;
+    G_STATIC_ASSERT(sizeof(PlanSliceWindow) == sizeof *grid->state);
+    grid->rest = grid->state;
+    grid->before = grid->rest + n_sums;
+    grid->cover = grid->before + n_sums;
+    grid->windows = (PlanSliceWindow *)(grid->cover + grid->batch + 1);
+    return true;
 }
 
 static void
@@ -306,49 +304,23 @@ plan_slice_grid_free(PlanSliceGrid *grid)
         g_free(grid->keys);
     g_free(grid->cells);
     g_free(grid->row);
-    g_free(grid->windows);
-    g_free(grid->rest);
-    g_free(grid->before);
-    g_free(grid->cover);
+    g_free(grid->state);
     g_free(grid->count);
     g_free(grid);
 }
 
 /* --- windows --- */
 
-PlanSliceWindow *
+int64_t *
 plan_slice_grid_save(const PlanSliceGrid *grid)
 {
-    return g_memdup2(grid->windows,
-                     (size_t)(grid->n_groups * grid->n_cells) * sizeof *grid->windows);
+    return g_memdup2(grid->state, grid->n_state * sizeof *grid->state);
 }
 
 void
-plan_slice_grid_restore(PlanSliceGrid *grid, const PlanSliceWindow *windows)
+plan_slice_grid_restore(PlanSliceGrid *grid, const int64_t *saved)
 {
-    memcpy(grid->windows, windows, (size_t)(grid->n_groups * grid->n_cells) * sizeof *windows);
-}
-
-int64_t *
-plan_slice_grid_save_sums(const PlanSliceGrid *grid)
-{
-    const size_t n = (size_t)(grid->n_groups * grid->stride), n_cover = (size_t)grid->batch + 1;
-    int64_t *sums = g_new(int64_t, 2 * n + n_cover);
-
-    memcpy(sums, grid->rest, n * sizeof *sums);
-    memcpy(sums + n, grid->before, n * sizeof *sums);
-    memcpy(sums + 2 * n, grid->cover, n_cover * sizeof *sums);
-    return sums;
-}
-
-void
-plan_slice_grid_restore_sums(PlanSliceGrid *grid, const int64_t *sums)
-{
-    const size_t n = (size_t)(grid->n_groups * grid->stride), n_cover = (size_t)grid->batch + 1;
-
-    memcpy(grid->rest, sums, n * sizeof *sums);
-    memcpy(grid->before, sums + n, n * sizeof *sums);
-    memcpy(grid->cover, sums + 2 * n, n_cover * sizeof *sums);
+    memcpy(grid->state, saved, grid->n_state * sizeof *saved);
 }
 
 /* @others_sum: what an answer through this row costs beside the cell and what follows it. */
@@ -455,4 +427,130 @@ plan_slice_grid_solve_before(PlanSliceGrid *grid, int64_t cap)
                            grid->keys + row[c] + window[c].first, before + c + 1 + window[c].first,
                            window[c].end - window[c].first, before[c], cap);
     }
+}
+
+/* --- answers, read out of the sums --- */
+
+/* The longest slice of one best slicing of group @b. */
+static int64_t
+longest_of_group(const PlanSliceGrid *grid, int64_t b, int64_t cap)
+{
+    const int64_t n = grid->n_cells;
+    const int64_t *rest = grid->rest + (b - 1) * grid->stride;
+    int64_t longest = 0;
+
+    for (int64_t c = 0; c < n;) {
+        const int64_t *cells = grid->cells + grid->row[(b - 1) * n + c];
+        const int64_t *keys = grid->keys + grid->row[(b - 1) * n + c];
+        const PlanSliceWindow window = grid->windows[(b - 1) * n + c];
+        int64_t s = window.first + 1;
+        while (s <= window.end && (keys[s - 1] > cap || cells[s - 1] + rest[c + s] != rest[c]))
+            s++;
+        g_assert(s <= window.end);
+        longest = MAX(longest, keys[s - 1]);
+        c += s;
+    }
+    return longest;
+}
+
+int64_t
+plan_slice_grid_longest(const PlanSliceGrid *grid, int64_t cap)
+{
+    int64_t longest = 0, seen = 0;
+
+    g_return_val_if_fail(grid->cover[grid->batch] < PLAN_SLICE_NEVER, 0);
+    for (int64_t x = grid->batch; x > 0;) {
+        int64_t b = MIN(x, grid->n_groups);
+        while (grid->rest[(b - 1) * grid->stride] + grid->cover[x - b] != grid->cover[x])
+            b--;
+        if (b != seen)
+            longest = MAX(longest, longest_of_group(grid, b, cap));
+        seen = b;
+        x -= b;
+    }
+    return longest;
+}
+
+/* count[c]: the fewest slices of all slicings of least sum; INT32_MAX if there is none. */
+static void
+count_slices(PlanSliceGrid *grid, int64_t b, int64_t cap)
+{
+    const int64_t n = grid->n_cells;
+    const int64_t *rest = grid->rest + (b - 1) * grid->stride;
+    int32_t *count = grid->count + (b - 1) * grid->stride;
+
+    count[n] = 0;
+    for (int64_t c = n - 1; c >= 0; c--) {
+        const int64_t *cells = grid->cells + grid->row[(b - 1) * n + c];
+        const int64_t *keys = grid->keys + grid->row[(b - 1) * n + c];
+        const PlanSliceWindow window = grid->windows[(b - 1) * n + c];
+        count[c] = INT32_MAX;
+        if (rest[c] == PLAN_SLICE_NEVER)
+            continue;
+        for (int64_t s = window.first + 1; s <= window.end; s++)
+            if (keys[s - 1] <= cap && cells[s - 1] + rest[c + s] == rest[c])
+                count[c] = MIN(count[c], count[c + s] + 1);
+    }
+}
+
+/* The slicing of group @b of least sum, fewest slices, longest first. */
+static PlanSliceGroup *
+group_new(const PlanSliceGrid *grid, int64_t b, int64_t cap, int64_t granularity,
+          int64_t *max_slice)
+{
+    const int64_t n = grid->n_cells;
+    const int64_t *rest = grid->rest + (b - 1) * grid->stride;
+    const int32_t *count = grid->count + (b - 1) * grid->stride;
+    PlanSliceGroup *group = plan_slice_group_new(b);
+
+    for (int64_t c = 0; c < n;) {
+        const int64_t *cells = grid->cells + grid->row[(b - 1) * n + c];
+        const int64_t *keys = grid->keys + grid->row[(b - 1) * n + c];
+        int64_t s = grid->windows[(b - 1) * n + c].end;
+        while (keys[s - 1] > cap || cells[s - 1] + rest[c + s] != rest[c] ||
+               count[c + s] != count[c] - 1)
+            s--;
+        const int64_t tokens = s * granularity;
+        g_array_append_val(group->slices, tokens);
+        *max_slice = MAX(*max_slice, keys[s - 1]);
+        c += s;
+    }
+    return group;
+}
+
+PlanSliceResult *
+plan_slice_grid_answer(PlanSliceGrid *grid, int64_t cap, int64_t granularity)
+{
+    g_autofree int64_t *fewest = g_new(int64_t, (size_t)grid->batch + 1);
+    PlanSliceResult *result = g_new0(PlanSliceResult, 1);
+
+    g_assert(grid->cover[grid->batch] < PLAN_SLICE_NEVER);
+    for (int64_t b = 1; b <= grid->n_groups; b++)
+        if (plan_slice_grid_has_group(grid, b))
+            count_slices(grid, b, cap);
+    /* fewest[x]: slices of the cheapest cover of x sequences. */
+    fewest[0] = 0;
+    for (int64_t x = 1; x <= grid->batch; x++) {
+        fewest[x] = INT64_MAX;
+        if (grid->cover[x] == PLAN_SLICE_NEVER)
+            continue;
+        for (int64_t b = 1; b <= MIN(x, grid->n_groups); b++) {
+            const int64_t at = (b - 1) * grid->stride;
+            if (grid->rest[at] + grid->cover[x - b] == grid->cover[x])
+                fewest[x] = MIN(fewest[x], grid->count[at] + fewest[x - b]);
+        }
+    }
+    result->groups = g_ptr_array_new_with_free_func(plan_slice_group_free);
+    int64_t b = grid->n_groups;
+    for (int64_t x = grid->batch; x > 0; x -= b) {
+        for (b = MIN(b, x);; b--) {
+            g_assert(b >= 1); /* some group reaches the cheapest cover */
+            const int64_t at = (b - 1) * grid->stride;
+            if (grid->rest[at] + grid->cover[x - b] == grid->cover[x] &&
+                grid->count[at] + fewest[x - b] == fewest[x])
+                break;
+        }
+        g_ptr_array_add(result->groups, group_new(grid, b, cap, granularity, &result->max_slice));
+    }
+    return result;
 }

@@ -1,7 +1,5 @@
 #include "planner/slices/judge.h"
 
-#include "planner/slices/grid.h"
-
 /* log2 of the answers that are looked through, before sums prune. */
 #define MAX_LOG2_ANSWERS 26
 /* Partial answers looked at. */
@@ -12,46 +10,6 @@ typedef struct {
     PlanSliceResult *best; /* (owned, nullable) */
     int64_t n_judged;
 } Search;
-
-GPtrArray *
-plan_slice_groups_copy(const GPtrArray *groups)
-{
-    GPtrArray *copy = g_ptr_array_new_with_free_func(plan_slice_group_free);
-
-    for (guint i = 0; i < groups->len; i++) {
-        const PlanSliceGroup *group = groups->pdata[i];
-        PlanSliceGroup *one = plan_slice_group_new(group->batch);
-        g_array_append_vals(one->slices, group->slices->data, group->slices->len);
-        g_ptr_array_add(copy, one);
-    }
-    return copy;
-}
-
-GPtrArray *
-plan_slice_groups_even(int64_t batch, int64_t n, const GArray *slices)
-{
-    GPtrArray *groups = g_ptr_array_new_with_free_func(plan_slice_group_free);
-
-    for (int64_t i = 0; i < n; i++) {
-        PlanSliceGroup *group = plan_slice_group_new(batch / n + (i < batch % n));
-        g_array_append_vals(group->slices, slices->data, slices->len);
-        g_ptr_array_add(groups, group);
-    }
-    return groups;
-}
-
-GPtrArray *
-plan_slice_groups_reversed(const GPtrArray *groups)
-{
-    GPtrArray *copy = plan_slice_groups_copy(groups);
-
-    for (guint i = 0; i < copy->len / 2; i++) {
-        gpointer one = copy->pdata[i];
-        copy->pdata[i] = copy->pdata[copy->len - 1 - i];
-        copy->pdata[copy->len - 1 - i] = one;
-    }
-    return copy;
-}
 
 /* Whether @groups are the best so far; keeps a copy then. */
 static bool
@@ -241,47 +199,25 @@ improve(Search *search)
 /* A partial answer: groups in order, the last of them begun. */
 typedef struct {
     Search *search;
-    int64_t *rest;  /* [b * side + c]: least sum of group b from c on */
-    int64_t *cover; /* [x]: least sum of x sequences */
+    const int64_t *rest;  /* (borrowed) plan_slice_rests() */
+    const int64_t *cover; /* (borrowed) [x] the least sum of x sequences */
     GPtrArray *groups;
     int64_t n_nodes;
 } Walk;
 
-static int64_t
-cell(const PlanSliceCosts *costs, int64_t b, int64_t s, int64_t c)
+/* The least sum of x sequences, [x]. */
+static int64_t *
+covers(const PlanSliceCosts *costs, const int64_t *rest)
 {
-    const int64_t side = costs->n_cells + 1;
+    int64_t *cover = g_new(int64_t, (size_t)costs->batch + 1);
 
-    return costs->cost[(b * side + s) * side + c];
-}
-
-/* Sums are at most PLAN_SLICE_NEVER. */
-static void
-set_rests(Walk *walk)
-{
-    const PlanSliceCosts *costs = walk->search->asked->costs;
-    const int64_t n = costs->n_cells, side = n + 1;
-    const int64_t max_group = walk->search->asked->max_group;
-    const int64_t most = max_group == 0 ? costs->batch : MIN(max_group, costs->batch);
-
-    walk->rest = g_new0(int64_t, (size_t)((costs->batch + 1) * side));
-    walk->cover = g_new(int64_t, (size_t)costs->batch + 1);
-    for (int64_t b = 1; b <= costs->batch; b++) {
-        int64_t *rest = walk->rest + b * side;
-        rest[n] = 0;
-        for (int64_t c = n - 1; c >= 0; c--) {
-            rest[c] = PLAN_SLICE_NEVER;
-            for (int64_t s = 1; s <= n - c && b <= most; s++)
-                if (cell(costs, b, s, c) <= PLAN_SLICE_MAX_SUM)
-                    rest[c] = MIN(rest[c], cell(costs, b, s, c) + rest[c + s]);
-        }
-    }
-    walk->cover[0] = 0;
+    cover[0] = 0;
     for (int64_t x = 1; x <= costs->batch; x++) {
-        walk->cover[x] = PLAN_SLICE_NEVER;
+        cover[x] = PLAN_SLICE_NEVER;
         for (int64_t b = 1; b <= x; b++)
-            walk->cover[x] = MIN(walk->cover[x], walk->rest[b * side] + walk->cover[x - b]);
+            cover[x] = MIN(cover[x], rest[b * (costs->n_cells + 1)] + cover[x - b]);
     }
+    return cover;
 }
 
 /* Whether answers of at least this sum may still count. */
@@ -321,7 +257,8 @@ walk_slices(Walk *walk, int64_t left, int64_t c, int64_t sum)
         g_ptr_array_set_size(walk->groups, (gint)walk->groups->len - 1);
     }
     for (int64_t s = 1; s <= costs->n_cells - c && !is_over(walk); s++) {
-        const int64_t tokens = s * costs->granularity, t = cell(costs, group->batch, s, c);
+        const int64_t tokens = s * costs->granularity,
+                      t = costs->cost[plan_slice_at(costs, group->batch, s, c)];
         const guint at = group->slices->len;
         if (walk->search->asked->is_common && !is_first &&
             g_array_index(first->slices, int64_t, at) != tokens)
@@ -341,7 +278,6 @@ static bool
 enumerate(Search *search)
 {
     const PlanSliceCosts *costs = search->asked->costs;
-    g_autofree int64_t *rest = NULL, *cover = NULL;
     g_autoptr(GPtrArray) groups = g_ptr_array_new_with_free_func(plan_slice_group_free);
     Walk walk = {.search = search, .groups = groups};
     /* 2^(n - 1) slicings of each of up to batch groups, or of all; 2^(batch - 1) ways to group. */
@@ -351,9 +287,10 @@ enumerate(Search *search)
     if (costs->cost == NULL || costs->n_cells > MAX_LOG2_ANSWERS ||
         costs->batch > MAX_LOG2_ANSWERS || log2_answers > MAX_LOG2_ANSWERS)
         return false;
-    set_rests(&walk);
-    rest = walk.rest;
-    cover = walk.cover;
+    g_autofree int64_t *rest = plan_slice_rests(costs, search->asked->max_group);
+    g_autofree int64_t *cover = covers(costs, rest);
+    walk.rest = rest;
+    walk.cover = cover;
     const int64_t judged = search->n_judged;
     search->n_judged = 0;
     for (int64_t b = 1; b <= costs->batch && !is_over(&walk); b++) {

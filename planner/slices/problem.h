@@ -1,24 +1,26 @@
 /*
- * planner/slices/problem.h - the slicing of slice.h with more of a pipeline: two directions,
- * messages, memory.
+ * planner/slices/problem.h - the slicing of slice.h for a pipeline of equal stages with separate
+ * forwards and backwards, messages and a memory limit.
  *
- * All forwards fill and drain the pipeline, then all backwards: a round.  One round of K equal
+ * In a round, all forwards fill and drain the pipeline, then all backwards.  One round of K equal
  * stages takes
  *
- *   together: sum t + (K - 1) max (t + d)              t both directions, d the delay between
- * stages apart:    sum (f + g) + (K - 1) (max (f + d) + max (g + d))         f forward, g backward
+ *   together: sum t + (K - 1) max (t + d)
+ *   apart:    sum (f + g) + (K - 1) (max (f + d) + max (g + d))
  *
- * over its slices, and is what the simulator makes of schedule "terapipe" (its backwards begin when
- * the last stage ends its last forward).  `apart` is the exact time, `together` that of a pipeline
- * whose slices take both directions at once [TeraPipe, Li et al. 2102.07988, eq. 5], never more.
+ * where t is a slice's time in both directions, f its forward, g its backward and d the time of its
+ * message from stage to stage.  `apart` is the exact time, and what the simulator makes of the
+ * family terapipe, whose backwards begin when the last stage has ended its last forward.
+ * `together` is the time of a pipeline in which a slice takes both directions at once [TeraPipe, Li
+ * et al. 2102.07988, eq. 5]; it is never more.
  *
  * With a memory limit the batch is cut into rounds, each of which fills and drains the pipeline
- * alone, as with gradient accumulation [2102.07988 section 3.4]: what a stage keeps of a round's
- * tokens, and the workspace of its largest slice, must fit.  The answer is the least sum over the
- * rounds, over every grouping of the batch into rounds, groups and slices.
+ * alone, as with gradient accumulation [2102.07988 section 3.4].  What a stage keeps of the tokens
+ * of a round, and the workspace of its largest slice, must fit.  The answer is the least sum over
+ * the rounds, of every grouping of the batch into rounds, groups and slices.
  *
- * Proven optimal, but that after MAX_NODES (slice_apart.c) branches of `apart` the best answer so
- * far comes back with the lower bound reached.
+ * The answer is proven optimal, except that `apart` gives up after 4096 branches and then returns
+ * the best answer so far with the lower bound that it has reached.
  *
  * Thread-safety: pure.
  */
@@ -30,37 +32,51 @@
 G_BEGIN_DECLS
 
 typedef struct {
-    PlanSliceCosts costs;    /* cost: both directions, or forward where backward is given */
-    const int64_t *backward; /* (borrowed, nullable) as costs.cost */
-    /* (borrowed, nullable) d of [b * (n_cells + 1) + s]; >= 0, INFINITE: no such slice */
+    PlanSliceCosts costs;    /* cost: of both directions, or of the forward if backward is given */
+    const int64_t *backward; /* (borrowed, nullable) indexed as costs.cost */
+    /* (borrowed, nullable) [b * (n_cells + 1) + s] time of the message; >= 0, INFINITE: there is no
+     * such slice */
     const int64_t *delay;
     int64_t n_stages;  /* K >= 1 */
-    int64_t max_group; /* 0: no limit */
-    /* Bytes of a stage; limit_bytes 0: no limit.  Both of the others at least 0. */
+    int64_t max_group; /* sequences per group at most; 0: no limit */
+    /* The memory of a stage (0: no limit), what it keeps of each token from forward to backward,
+     * and the workspace of an op for each of its tokens. */
     int64_t limit_bytes, token_bytes, workspace_token_bytes;
 } PlanSliceProblem;
 
-/* What an answer takes. */
-typedef struct {
-    int64_t sum;    /* of all slices, both directions */
-    int64_t max[2]; /* longest slice: of both directions, or of each apart; without delays */
-    int64_t latency;
-} PlanSliceTotals;
-
-/* As the formulas above, round by round.  Every slice must be a finite cell. */
-PlanSliceTotals plan_slice_totals(const PlanSliceProblem *problem, const GPtrArray *groups);
-
-/* Sequences of the largest round that fits; 0: none, INT64_MAX: no limit. */
-int64_t plan_slice_round_limit(const PlanSliceProblem *problem);
+/* The time of the message of a slice of index @row ([b][s]). */
+static inline int64_t
+plan_slice_delay(const PlanSliceProblem *problem, int64_t row)
+{
+    return problem->delay == NULL ? 0 : problem->delay[row];
+}
 
 /*
- * Among equal latencies the fewest slices win, then the largest rounds, groups and first slices.
- * Returns: (owned) groups in their order, by rounds; NULL on a PLAN_SLICE_ERROR (INFEASIBLE: also
- * where not one sequence fits).
- * Cost: without backward, delays and limit that of plan_slice_solve(); apart some tens of them,
- * with rounds one for every size of a round.
+ * Among equal latencies fewer slices are better, then larger rounds, larger groups and longer first
+ * slices.
+ * Returns: (owned) the groups in the order in which they run, round by round; NULL on a
+ * PLAN_SLICE_ERROR (INFEASIBLE also where not even one sequence fits).
+ * Cost: without backward, delay and limit that of plan_slice_solve(); with backward some tens of
+ * it, and with rounds that for every size of a round.
  */
 PlanSliceResult *plan_slice_solve_problem(const PlanSliceProblem *problem, GError **error);
+
+/*
+ * Solves one round: the problem->costs.batch sequences of it, without a limit (slices that are too
+ * large for it have an infinite delay).
+ * Returns: (owned) latency, lower_bound, groups and n_solves; NULL without an error if there is no
+ * answer; NULL with PLAN_SLICE_ERROR_LIMIT.
+ */
+typedef PlanSliceResult *(*PlanSliceRoundFunc)(const PlanSliceProblem *problem, void *user_data,
+                                               GError **error);
+
+/*
+ * Cuts the batch into rounds that each fit in memory, so that the sum of what @solve finds for them
+ * is least.
+ * Returns: (owned) a result without max_slice and max_backward; NULL on a PLAN_SLICE_ERROR.
+ */
+PlanSliceResult *plan_slice_solve_rounds(const PlanSliceProblem *problem, PlanSliceRoundFunc solve,
+                                         void *user_data, GError **error);
 
 G_END_DECLS
 

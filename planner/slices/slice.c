@@ -8,7 +8,7 @@
  *
  * A cell whose bound exceeds the best answer so far is not the longest slice of a better one.
  *   1. Uniform slicings give a first answer, and with it a cap: (n_stages - 1) t alone must not
- *      exceed it.  Only cells below the cap are copied (slice_grid.h).
+ *      exceed it.  Only cells below the cap are copied (grid.h).
  *   2. Solves at caps falling by a quarter improve the answer, until S(cap) alone exceeds it.
  *   3. Between two neighbouring caps, the cells that survive their bounds are the candidates for
  *      the longest slice.  A solve at the median of their costs settles what lies between its own
@@ -209,23 +209,19 @@ narrow(Search *search, int64_t low, int64_t high)
 static void
 settle(Search *search, int64_t low, int64_t high)
 {
-    g_autofree PlanSliceWindow *windows = NULL;
-    g_autofree int64_t *sums = NULL;
+    g_autofree int64_t *saved = NULL;
     int64_t cap, longest;
 
     while ((cap = median_candidate(search, low, high)) >= 0) {
-        g_free(windows);
-        g_free(sums);
-        windows = plan_slice_grid_save(search->grid);
-        sums = plan_slice_grid_save_sums(search->grid);
+        g_free(saved);
+        saved = plan_slice_grid_save(search->grid);
         const int64_t sum = solve(search, cap, &longest);
         if (sum <= search->best && sum <= PLAN_SLICE_MAX_SUM && longest - 1 > low) {
             plan_slice_grid_solve_before(search->grid, cap);
             narrow(search, low + 1, longest - 1);
             settle(search, low, longest - 1);
         }
-        plan_slice_grid_restore(search->grid, windows);
-        plan_slice_grid_restore_sums(search->grid, sums);
+        plan_slice_grid_restore(search->grid, saved);
         low = cap;
         narrow(search, low + 1, high);
     }
@@ -234,8 +230,7 @@ settle(Search *search, int64_t low, int64_t high)
 /* A cap of step 2: answers of a longest slice up to it, and no better ones above. */
 typedef struct {
     int64_t cap;
-    PlanSliceWindow *windows; /* (owned, nullable: the last one) */
-    int64_t *sums;            /* (owned, nullable) */
+    int64_t *saved; /* (owned, nullable: the last one) the grid there */
 } Step;
 
 static void
@@ -243,8 +238,7 @@ step_clear(void *data)
 {
     Step *step = data;
 
-    g_free(step->windows);
-    g_free(step->sums);
+    g_free(step->saved);
 }
 
 /* Steps 2 and 3. */
@@ -269,8 +263,7 @@ descend(Search *search)
         plan_slice_grid_solve_before(search->grid, cap);
         narrow(search, 0, longest - 1);
         step.cap = longest - 1;
-        step.windows = plan_slice_grid_save(search->grid);
-        step.sums = plan_slice_grid_save_sums(search->grid);
+        step.saved = plan_slice_grid_save(search->grid);
         g_array_append_val(steps, step);
         cap = MIN(MIN(longest - 1, longest / 4 * 3), cap_for(search, sum));
     }
@@ -280,8 +273,7 @@ descend(Search *search)
         const guint at = i == 0 ? nearest : i <= nearest ? i - 1 : i;
         const Step *step = &g_array_index(steps, Step, at);
         const int64_t low = g_array_index(steps, Step, at + 1).cap;
-        plan_slice_grid_restore(search->grid, step->windows);
-        plan_slice_grid_restore_sums(search->grid, step->sums);
+        plan_slice_grid_restore(search->grid, step->saved);
         narrow(search, low + 1, step->cap);
         settle(search, low, step->cap);
     }
@@ -291,7 +283,7 @@ descend(Search *search)
 
 /* (owned) the best of the answers that reach the minimum. */
 static PlanSliceResult *
-choose(Search *search, const PlanSliceWindow *all)
+choose(Search *search, const int64_t *all)
 {
     g_autoptr(PlanSliceResult) best = NULL;
     int64_t last = -1;
@@ -362,6 +354,28 @@ set_no_answer(const PlanSliceCosts *costs, int64_t n_groups, GError **error)
                     costs->batch, costs->n_cells * costs->granularity);
 }
 
+int64_t *
+plan_slice_rests(const PlanSliceCosts *costs, int64_t max_group)
+{
+    const int64_t n = costs->n_cells, side = n + 1;
+    const int64_t n_groups = plan_slice_largest_group(costs, max_group);
+    int64_t *rests = g_new(int64_t, (size_t)((costs->batch + 1) * side));
+
+    for (int64_t i = 0; i < (costs->batch + 1) * side; i++)
+        rests[i] = PLAN_SLICE_NEVER;
+    for (int64_t b = 1; b <= n_groups; b++) {
+        int64_t *rest = rests + b * side;
+        rest[n] = 0;
+        for (int64_t c = n - 1; c >= 0; c--)
+            for (int64_t s = 1; s <= n - c; s++) {
+                const int64_t t = costs->cost[plan_slice_at(costs, b, s, c)];
+                if (t <= PLAN_SLICE_MAX_SUM)
+                    rest[c] = MIN(rest[c], t + rest[c + s]);
+            }
+    }
+    return rests;
+}
+
 bool
 plan_slice_check_sizes(const PlanSliceCosts *costs, GError **error)
 {
@@ -393,20 +407,17 @@ run(Search *search, GError **error)
     if (grid == NULL)
         return NULL;
     search->grid = grid;
-    g_autofree PlanSliceWindow *all = plan_slice_grid_save(grid);
+    g_autofree int64_t *all = plan_slice_grid_save(grid);
     descend(search);
     return longest->len == 0 ? NULL : choose(search, all);
 }
 
-static int64_t
-largest_group(const PlanSliceCosts *costs, int64_t max_group)
-{
-    return max_group == 0 ? costs->batch : MIN(max_group, costs->batch);
-}
-
-PlanSliceResult *
-plan_slice_solve_metric(const PlanSliceCosts *costs, const PlanSliceMetric *metric,
-                        int64_t max_group, int64_t most, GError **error)
+/* As plan_slice_solve() with the costs and keys of @metric, weights included: the latency is the
+ * sum and the largest key.  Answers above @most are of no interest.  NULL without an error: there
+ * is none. */
+static PlanSliceResult *
+solve_metric(const PlanSliceCosts *costs, const PlanSliceMetric *metric, int64_t max_group,
+             int64_t most, GError **error)
 {
     g_autofree Search *search = g_new0(Search, 1);
 
@@ -414,7 +425,7 @@ plan_slice_solve_metric(const PlanSliceCosts *costs, const PlanSliceMetric *metr
     search->costs = costs;
     search->metric = metric;
     search->others = 1;
-    search->n_groups = largest_group(costs, max_group);
+    search->n_groups = plan_slice_largest_group(costs, max_group);
     search->best = most;
     return run(search, error);
 }
@@ -432,7 +443,7 @@ plan_slice_solve(const PlanSliceCosts *costs, int64_t n_stages, int64_t max_grou
         return NULL;
     search->costs = costs;
     search->others = n_stages - 1;
-    search->n_groups = largest_group(costs, max_group);
+    search->n_groups = plan_slice_largest_group(costs, max_group);
     search->best = PLAN_SLICE_NEVER;
     PlanSliceResult *result = run(search, &no_memory);
     if (no_memory != NULL)
@@ -440,4 +451,115 @@ plan_slice_solve(const PlanSliceCosts *costs, int64_t n_stages, int64_t max_grou
     else if (result == NULL)
         set_no_answer(costs, search->n_groups, error);
     return result;
+}
+
+/*
+ * --- two maxima: relax, branch ---
+ *
+ * Since max u + max v >= max (u + v), the single-key program of slice.c with the key u + v bounds
+ * every answer from below, and what it finds is an answer.  Where its true latency is above the
+ * bound, the two maxima are of different slices, and the longest u of the answer found, m, divides
+ * all answers: those of a longest u below m (cells from m on are left out), and those of at least m
+ * (cells below count as m, so that the bound of what was found is now exact).  A branch whose bound
+ * is above the best answer is done; so is one whose bound was reached.
+ *
+ * Times of forward and backward go up and down together, so the relaxed program is nearly exact and
+ * a few branches are enough.
+ */
+
+/* Grids of unrelated directions and many ties could branch for ever. */
+#define MAX_NODES 4096
+
+typedef struct {
+    int64_t low, high; /* of the first maximum */
+    int64_t bound;     /* of what it is a part of */
+} Node;
+
+typedef struct {
+    const PlanSliceCosts *costs;
+    PlanSliceMetric metric;
+    int64_t max_group;
+    PlanSliceResult *best; /* (owned, nullable) */
+    GArray *nodes;         /* of Node, the next one last */
+    int64_t n_solves, n_nodes;
+} Branching;
+
+/* Sets the true maxima and latency of @result, whose bound is in its latency. */
+static void
+set_true(const Branching *search, PlanSliceResult *result)
+{
+    const PlanSliceMetric *metric = &search->metric;
+    int64_t max[2] = {0, 0};
+
+    for (guint i = 0; i < result->groups->len; i++)
+        for (PlanSliceStep step = {0};
+             plan_slice_next(search->costs, result->groups->pdata[i], &step);) {
+            const int64_t delay = metric->delay == NULL ? 0 : metric->delay[step.row];
+            for (int r = 0; r < 2 && metric->key[r] != NULL; r++)
+                max[r] = MAX(max[r], metric->key[r][step.at] + delay);
+        }
+    result->latency += metric->weight[0] * max[0] + metric->weight[1] * max[1] - result->max_slice;
+    result->max_slice = max[0];
+    result->max_backward = max[1];
+}
+
+/* Solves @node: keeps what is better, adds what is left of it. */
+static bool
+branch(Branching *search, Node node, GError **error)
+{
+    const int64_t most = search->best == NULL ? PLAN_SLICE_MAX_SUM : search->best->latency;
+    GError *no_memory = NULL;
+
+    search->metric.low[0] = node.low;
+    search->metric.high[0] = node.high;
+    PlanSliceResult *result =
+        solve_metric(search->costs, &search->metric, search->max_group, most, &no_memory);
+    if (no_memory != NULL) {
+        g_propagate_error(error, no_memory);
+        return false;
+    }
+    if (result == NULL)
+        return true;
+    search->n_solves += result->n_solves;
+    const int64_t bound = result->latency;
+    set_true(search, result);
+    const int64_t value = result->latency, longest = result->max_slice;
+    if (search->best == NULL || value < search->best->latency ||
+        (value == search->best->latency && plan_slice_result_compare(result, search->best) < 0))
+        plan_slice_result_free(g_steal_pointer(&search->best)), search->best = result;
+    else
+        plan_slice_result_free(result);
+    if (value > bound) {
+        const Node below = {node.low, longest - 1, bound}, above = {longest, node.high, bound};
+        g_array_append_val(search->nodes, below);
+        g_array_append_val(search->nodes, above);
+    }
+    return true;
+}
+
+PlanSliceResult *
+plan_slice_solve_apart(const PlanSliceCosts *costs, const PlanSliceMetric *metric,
+                       int64_t max_group, GError **error)
+{
+    g_autoptr(GArray) nodes = g_array_new(FALSE, FALSE, sizeof(Node));
+    Branching search = {.costs = costs, .metric = *metric, .max_group = max_group, .nodes = nodes};
+    const Node all = {metric->low[0], metric->high[0], 0};
+
+    g_array_append_val(nodes, all);
+    for (; nodes->len > 0 && search.n_nodes < MAX_NODES; search.n_nodes++) {
+        const Node node = g_array_index(nodes, Node, nodes->len - 1);
+        g_array_set_size(nodes, nodes->len - 1);
+        if (!branch(&search, node, error)) {
+            plan_slice_result_free(search.best);
+            return NULL;
+        }
+    }
+    if (search.best == NULL)
+        return NULL;
+    search.best->lower_bound = search.best->latency;
+    for (guint i = 0; i < nodes->len; i++)
+        search.best->lower_bound =
+            MIN(search.best->lower_bound, g_array_index(nodes, Node, i).bound);
+    search.best->n_solves = search.n_solves;
+    return search.best;
 }

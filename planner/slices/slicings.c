@@ -12,13 +12,6 @@
 /* With more micro-batches the longest slice has no weight left. */
 #define MAX_MICRO_BATCHES 4096
 
-void
-plan_slicing_free(PlanSlicing *slicing)
-{
-    g_array_unref(slicing->slices);
-    g_free(slicing);
-}
-
 /* --- the grid --- */
 
 /* The finest granularity of at most MAX_CELLS cells; 0: there is none but the whole. */
@@ -218,56 +211,66 @@ build_grid(const PlanRequest *request, const Plan *plan, const Workload *workloa
 
 /* --- candidates --- */
 
-/* m sum t + (pp - 1) max t of slices on the grid; -1 if they do not lie on it. */
-static int64_t
-formula_ns(const int64_t *cost, int64_t n_cells, int64_t granularity, const Plan *plan,
-           const GArray *slices)
-{
-    const int64_t side = n_cells + 1;
-    int64_t context = 0, sum = 0, longest = 0;
+/* A slicing of the plan, and what the formula says of it. */
+typedef struct {
+    GArray *slices; /* (owned) of int64_t tokens */
+    int64_t ns;
+    guint index; /* in the order found: of equals the first one wins */
+} Slicing;
 
-    for (guint i = 0; i < slices->len; i++) {
-        const int64_t tokens = g_array_index(slices, int64_t, i);
-        if (tokens % granularity != 0)
-            return -1;
-        const int64_t t = cost[(side + tokens / granularity) * side + context];
-        sum += t;
-        longest = MAX(longest, t);
-        context += tokens / granularity;
+static void
+slicing_clear(void *data)
+{
+    g_array_unref(((Slicing *)data)->slices);
+}
+
+/* The formula's time of @slices; INT64_MAX if they do not lie on the grid. */
+static int64_t
+formula_ns(const PlanSliceCosts *costs, const Plan *plan, GArray *slices)
+{
+    const PlanSliceGroup group = {.batch = 1, .slices = slices};
+    int64_t sum = 0, longest = 0;
+
+    for (guint i = 0; i < slices->len; i++)
+        if (g_array_index(slices, int64_t, i) % costs->granularity != 0)
+            return INT64_MAX;
+    for (PlanSliceStep step = {0}; plan_slice_next(costs, &group, &step);) {
+        sum += costs->cost[step.at];
+        longest = MAX(longest, costs->cost[step.at]);
     }
     return sum * plan->n_micro_batches * plan->degrees.vpp + (plan->degrees.pp - 1) * longest;
 }
 
+/* Adds a copy of @slices, unless they are there: solves for more stages, and equal slices, often
+ * repeat the best. */
 static void
-add_slicing(GPtrArray *all, GArray *slices, int64_t ns)
+add_slicing(GArray *all, const GArray *slices, int64_t ns)
 {
-    PlanSlicing *slicing = NULL;
-
-    /* Solves for more stages, and equal slices, often repeat the best. */
     for (guint i = 0; i < all->len; i++) {
-        const GArray *known = ((PlanSlicing *)all->pdata[i])->slices;
+        const GArray *known = g_array_index(all, Slicing, i).slices;
         if (known->len == slices->len &&
             memcmp(known->data, slices->data, slices->len * sizeof(int64_t)) == 0)
             return;
     }
-    slicing = g_new(PlanSlicing, 1);
-    *slicing = (PlanSlicing){.slices = g_array_ref(slices), .formula_ns = ns};
-    g_ptr_array_add(all, slicing);
+    const Slicing slicing = {g_array_copy((GArray *)slices), ns, all->len};
+    g_array_append_val(all, slicing);
 }
 
 static int
 compare_slicings(const void *a, const void *b)
 {
-    const PlanSlicing *x = *(PlanSlicing *const *)a, *y = *(PlanSlicing *const *)b;
+    const Slicing *x = a, *y = b;
 
-    if (x->formula_ns != y->formula_ns)
-        return x->formula_ns < y->formula_ns ? -1 : 1;
-    return (x->slices->len > y->slices->len) - (x->slices->len < y->slices->len);
+    if (x->ns != y->ns)
+        return x->ns < y->ns ? -1 : 1;
+    if (x->slices->len != y->slices->len)
+        return x->slices->len < y->slices->len ? -1 : 1;
+    return (x->index > y->index) - (x->index < y->index);
 }
 
 /* The proven best for @n_stages; the formula's value is for the plan's own. */
 static bool
-add_best(GPtrArray *all, const PlanSliceCosts *costs, const Plan *plan, int64_t n_stages,
+add_best(GArray *all, const PlanSliceCosts *costs, const Plan *plan, int64_t n_stages,
          GError **error)
 {
     g_autoptr(PlanSliceResult) result = plan_slice_solve(costs, n_stages, 1, error);
@@ -275,52 +278,59 @@ add_best(GPtrArray *all, const PlanSliceCosts *costs, const Plan *plan, int64_t 
     if (result == NULL)
         return false;
     GArray *slices = ((PlanSliceGroup *)result->groups->pdata[0])->slices;
-    add_slicing(all, slices,
-                formula_ns(costs->cost, costs->n_cells, costs->granularity, plan, slices));
+    add_slicing(all, slices, formula_ns(costs, plan, slices));
     return true;
 }
 
+/* Adds all equal slices within a tenth of the best that is there. */
+static void
+add_equal(GArray *all, const PlanSliceCosts *costs, const Plan *plan)
+{
+    const int64_t best = g_array_index(all, Slicing, 0).ns;
+    g_autoptr(GArray) equal = g_array_new(FALSE, FALSE, sizeof(int64_t));
+
+    for (int64_t n = 2; n <= costs->n_cells; n++) {
+        if (!plan_given_uniform(plan->seq_len, plan_given_plan_granularity(plan), n, equal))
+            continue;
+        const int64_t ns = formula_ns(costs, plan, equal);
+        if (ns <= best + best / 10)
+            add_slicing(all, equal, ns);
+    }
+}
+
 GPtrArray *
-plan_slicings_new(const PlanRequest *request, const Plan *plan, int64_t *multiple_tokens,
+plan_slicings_new(const PlanRequest *request, const Plan *plan, int64_t *granularity,
                   GError **error)
 {
-    g_autoptr(GPtrArray) all = g_ptr_array_new_with_free_func((GDestroyNotify)plan_slicing_free);
-    const int64_t granularity = choose_granularity(plan);
+    g_autoptr(GPtrArray) slicings = g_ptr_array_new_with_free_func((GDestroyNotify)g_array_unref);
+    g_autoptr(GArray) all = g_array_new(FALSE, FALSE, sizeof(Slicing));
+    const int64_t cell = choose_granularity(plan);
 
-    if (multiple_tokens != NULL)
-        *multiple_tokens = granularity;
-    if (granularity == 0)
-        return g_steal_pointer(&all);
+    g_array_set_clear_func(all, slicing_clear);
+    if (granularity != NULL)
+        *granularity = cell;
+    if (cell == 0)
+        return g_steal_pointer(&slicings);
     g_autoptr(Workload) workload =
         workload_new(request->arch, request->profile, plan, request->memory_limit_bytes, error);
     if (workload == NULL)
         return NULL;
-    g_autofree int64_t *cost = build_grid(request, plan, workload, granularity, error);
+    g_autofree int64_t *cost = build_grid(request, plan, workload, cell, error);
     if (cost == NULL)
         return NULL;
     /* Groups of one micro-batch: blocks beyond the first are not read. */
     const PlanSliceCosts costs = {
         .batch = MIN(plan->n_micro_batches * plan->degrees.vpp, MAX_MICRO_BATCHES),
-        .n_cells = plan->seq_len / granularity,
-        .granularity = granularity,
+        .n_cells = plan->seq_len / cell,
+        .granularity = cell,
         .cost = cost,
     };
     for (int64_t k = 1; k <= 4; k *= 2)
         if (!add_best(all, &costs, plan, k * plan->degrees.pp, error))
             return NULL;
-    g_autoptr(Plan) uniform = plan_copy(plan);
-    const int64_t best = ((PlanSlicing *)all->pdata[0])->formula_ns;
-    for (int64_t n = 2; n <= costs.n_cells; n++) {
-        if (!plan_given_uniform(plan->seq_len, plan_given_plan_granularity(plan), n,
-                                uniform->slices))
-            continue;
-        const int64_t ns = formula_ns(cost, costs.n_cells, granularity, plan, uniform->slices);
-        if (ns < 0 || ns > best + best / 10)
-            continue;
-        g_autoptr(GArray) slices = g_array_copy(uniform->slices);
-        add_slicing(all, slices, ns);
-    }
-    if (all->len > 1)
-        qsort(all->pdata, all->len, sizeof(void *), compare_slicings);
-    return g_steal_pointer(&all);
+    add_equal(all, &costs, plan);
+    qsort(all->data, all->len, sizeof(Slicing), compare_slicings);
+    for (guint i = 0; i < all->len; i++)
+        g_ptr_array_add(slicings, g_array_ref(g_array_index(all, Slicing, i).slices));
+    return g_steal_pointer(&slicings);
 }

@@ -1,11 +1,14 @@
 /*
- * planner/slices/slicings.h - token slices for a plan: what the fill-drain formula finds best, and
- * near it.
+ * planner/slices/slicings.h - slices for a plan: what the fill-drain formula finds best, and equal
+ * slices that are nearly as good.
  *
- * Internal to planner/.  The costs of all (length, context) come from Workloads of probe plans of
- * up to three stages with the longest stage of the plan, at five contexts per length, straight
- * lines between them; messages count for both of their ends when they block.  The formula is sum
- * over micro-batches, chunks and slices of t + (pp - 1) max t, by slice.h; the simulator judges.
+ * The formula is the sum of t over micro-batches, chunks and slices, + (pp - 1) max t, which
+ * slice.h minimises.  The time t of every (length, context) comes from Workloads of probe plans of
+ * up to three stages, one of which is like the longest stage of the plan.  Five contexts are priced
+ * for each length, with straight lines between them; messages that block count for both of their
+ * ends.  What the formula says is not final: the simulator judges.
+ *
+ * Thread-safety: pure.
  */
 #ifndef PLANNER_SLICES_SLICINGS_H
 #define PLANNER_SLICES_SLICINGS_H
@@ -14,23 +17,14 @@
 
 G_BEGIN_DECLS
 
-/* One way to slice and what the formula says of it. */
-typedef struct {
-    GArray *slices; /* (owned) of int64_t tokens */
-    int64_t formula_ns;
-} PlanSlicing;
-
-void plan_slicing_free(PlanSlicing *slicing);
-
 /*
- * Ways to slice @plan (of one slice and set stages), best formula first: the proven best ones at
- * pp, 2 pp and 4 pp stages (more slices need less memory), and all equal ones within a tenth of the
- * best.
- * @unit  (out, nullable) tokens that all slices are multiples of; 0 if nothing can be cut
- * Returns: (owned) GPtrArray of PlanSlicing *, NULL on a
- * PLAN_ERROR; empty where the sequence cannot be cut.
+ * @plan         with stages set and one slice
+ * @granularity  (out, nullable) tokens that all slices are multiples of; 0 if nothing can be cut
+ * Returns: (owned) GPtrArray of GArray of int64_t tokens, the best by the formula first: the proven
+ * best slices at pp, 2 pp and 4 pp stages (more slices need less memory), and all equal ones within
+ * a tenth of the best.  Empty where the sequence cannot be cut; NULL on a PLAN_ERROR.
  */
-GPtrArray *plan_slicings_new(const PlanRequest *request, const Plan *plan, int64_t *multiple_tokens,
+GPtrArray *plan_slicings_new(const PlanRequest *request, const Plan *plan, int64_t *granularity,
                              GError **error);
 
 G_END_DECLS

@@ -3,9 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "planner/slices/apart.h"
 #include "planner/slices/judge.h"
-#include "planner/slices/rounds.h"
 
 /* Answers judged while improving, and of a small grid. */
 #define MOST_JUDGED 20000
@@ -17,15 +15,19 @@ typedef struct {
     const int64_t *runs; /* (borrowed, nullable) plan_slice_stages_runs() */
 } Shop;
 
+static bool
+is_same(const PlanSliceStage *a, const PlanSliceStage *b)
+{
+    return a->forward == b->forward && a->backward == b->backward && a->factor == b->factor;
+}
+
 int64_t *
 plan_slice_stages_runs(const PlanSliceStage *stages, int64_t n_stages)
 {
     int64_t *runs = g_new(int64_t, (size_t)n_stages);
 
     for (int64_t k = n_stages - 1; k >= 0; k--)
-        runs[k] = k + 1 < n_stages && plan_slice_stage_is_same(&stages[k], &stages[k + 1])
-                      ? runs[k + 1]
-                      : k + 1;
+        runs[k] = k + 1 < n_stages && is_same(&stages[k], &stages[k + 1]) ? runs[k + 1] : k + 1;
     return runs;
 }
 
@@ -42,6 +44,14 @@ plan_slice_stage_time(const PlanSliceStage *stage, int r, int64_t at)
         return grid[at];
     const double t = rint((double)grid[at] * stage->factor);
     return t > (double)PLAN_SLICE_MAX_SUM ? PLAN_SLICE_INFINITE : (int64_t)t;
+}
+
+int64_t
+plan_slice_stage_both(const PlanSliceStage *stage, int64_t at)
+{
+    const int64_t f = plan_slice_stage_time(stage, 0, at), g = plan_slice_stage_time(stage, 1, at);
+
+    return f > PLAN_SLICE_MAX_SUM || g > PLAN_SLICE_MAX_SUM ? PLAN_SLICE_INFINITE : f + g;
 }
 
 /* --- the time of an answer --- */
@@ -79,7 +89,7 @@ send_group(Shop *shop, int r, const PlanSliceGroup *group)
                           problem->costs.granularity;
         const int64_t row = group->batch * side + s;
         c -= r == 0 ? 0 : s;
-        if (!send(shop, r, row * side + c, problem->delay == NULL ? 0 : problem->delay[row]))
+        if (!send(shop, r, row * side + c, plan_slice_delay(problem, row)))
             return false;
         c += r == 0 ? s : 0;
     }
@@ -199,7 +209,7 @@ least_end(const Shop *shop, int r, int64_t first, int64_t end, bool is_first)
         return 0;
     for (int64_t b = 1; b <= problem->costs.batch; b++)
         for (int64_t s = 1; s <= n; s++) {
-            const int64_t row = b * side + s, delay = problem->delay ? problem->delay[row] : 0;
+            const int64_t row = b * side + s, delay = plan_slice_delay(problem, row);
             const int64_t t = range_time(shop, r, first, end, row * side + (is_first ? 0 : n - s));
             if (t <= PLAN_SLICE_MAX_SUM && delay <= PLAN_SLICE_MAX_SUM / (end - first))
                 least = MIN(least, t + (end - first) * delay);
@@ -224,8 +234,7 @@ bound_init(Bound *bound, const Shop *shop, int64_t a, int64_t b)
             for (int64_t s = 1; s <= n; s++)
                 for (int64_t c = 0; c <= n - s; c++) {
                     const int64_t row = i * side + s, at = row * side + c;
-                    set_bound_cell(shop, r, a, b, at,
-                                   problem->delay == NULL ? 0 : problem->delay[row],
+                    set_bound_cell(shop, r, a, b, at, plan_slice_delay(problem, row),
                                    &bound->cost[r][at], &bound->key[r][at]);
                 }
     }
@@ -299,9 +308,8 @@ bottleneck(const Shop *shop)
     int64_t longest = -1, which = 0;
 
     for (int64_t k = 0; k < shop->problem->n_stages; k++) {
-        const int64_t f = plan_slice_stage_time(&shop->stages[k], 0, at);
-        const int64_t g = plan_slice_stage_time(&shop->stages[k], 1, at);
-        const int64_t t = f > PLAN_SLICE_MAX_SUM || g > PLAN_SLICE_MAX_SUM ? 0 : f + g;
+        const int64_t both = plan_slice_stage_both(&shop->stages[k], at);
+        const int64_t t = both == PLAN_SLICE_INFINITE ? 0 : both;
         if (t > longest) {
             longest = t;
             which = k;
@@ -321,11 +329,8 @@ stage_sums(const Shop *shop, int64_t stage)
     for (int64_t b = 1; sums != NULL && b <= costs->batch; b++)
         for (int64_t s = 1; s <= n; s++)
             for (int64_t c = 0; c <= n - s; c++) {
-                const int64_t at = (b * side + s) * side + c;
-                const int64_t f = plan_slice_stage_time(&shop->stages[stage], 0, at);
-                const int64_t g = plan_slice_stage_time(&shop->stages[stage], 1, at);
-                sums[at] =
-                    f > PLAN_SLICE_MAX_SUM || g > PLAN_SLICE_MAX_SUM ? PLAN_SLICE_INFINITE : f + g;
+                const int64_t at = plan_slice_at(costs, b, s, c);
+                sums[at] = plan_slice_stage_both(&shop->stages[stage], at);
             }
     return sums;
 }
@@ -389,22 +394,15 @@ void
 plan_slice_stages_longest(const PlanSliceProblem *problem, const PlanSliceStage *stages,
                           PlanSliceResult *result)
 {
-    const int64_t side = problem->costs.n_cells + 1;
-
-    for (guint i = 0; i < result->groups->len; i++) {
-        const PlanSliceGroup *group = result->groups->pdata[i];
-        for (int64_t j = 0, c = 0; j < group->slices->len; j++) {
-            const int64_t s = g_array_index(group->slices, int64_t, j) / problem->costs.granularity;
-            const int64_t at = (group->batch * side + s) * side + c;
+    for (guint i = 0; i < result->groups->len; i++)
+        for (PlanSliceStep step = {0};
+             plan_slice_next(&problem->costs, result->groups->pdata[i], &step);)
             for (int64_t k = 0; k < problem->n_stages; k++) {
                 result->max_slice =
-                    MAX(result->max_slice, plan_slice_stage_time(&stages[k], 0, at));
+                    MAX(result->max_slice, plan_slice_stage_time(&stages[k], 0, step.at));
                 result->max_backward =
-                    MAX(result->max_backward, plan_slice_stage_time(&stages[k], 1, at));
+                    MAX(result->max_backward, plan_slice_stage_time(&stages[k], 1, step.at));
             }
-            c += s;
-        }
-    }
 }
 
 PlanSliceResult *

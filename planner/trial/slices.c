@@ -1,8 +1,8 @@
 /*
- * Slices AUTO at one point: what the fill-drain formula proposes (slicing.h), judged by the
+ * Slices AUTO at one point: what the fill-drain formula proposes (slices/slicings.h), judged by the
  * simulator under every family that slices; all groupings and slicings of a coarse grid that their
- * bounds do not rule out (slice_coarse.h); and then the best of them improved step by step by the
- * simulator alone (slice_judge.h), since 1F1B and interleaved orders do not follow the formula.
+ * bounds do not rule out (slices/coarse.h); and then the best of them improved step by step by the
+ * simulator alone (slices/judge.h), since 1F1B and interleaved orders do not follow the formula.
  */
 #include "planner/trial/estimate.h"
 #include "planner/slices/coarse.h"
@@ -48,15 +48,14 @@ try_slicings(PlanTrial *trial, const GPtrArray *slicings, Plan *plan, const Sche
     int64_t sum_ops = 0;
 
     for (guint i = 0; i < slicings->len && !plan_evaluation_is_stopped(trial->evaluation); i++) {
-        const PlanSlicing *slicing = slicings->pdata[i];
+        GArray *slices = slicings->pdata[i];
         if (i >= LEAST_SLICINGS && sum_ops > MAX_SLICED_OPS)
             break;
-        if (slicing->slices->len < 2 ||
-            !plan_space_has_family(trial->evaluation->space, trial->point, family,
-                                   slicing->slices->len))
+        if (slices->len < 2 ||
+            !plan_space_has_family(trial->evaluation->space, trial->point, family, slices->len))
             continue;
         g_array_unref(plan->slices);
-        plan->slices = g_array_copy(slicing->slices);
+        plan->slices = g_array_copy(slices);
         sum_ops += n_ops(plan);
         try_slices(trial, plan, family);
     }
@@ -79,7 +78,7 @@ best_found(const PlanTrial *trial)
     return best;
 }
 
-/* What judges slices and micro-batches in slice_judge.h. */
+/* What judges slices and micro-batches in slices/judge.h. */
 typedef struct {
     PlanTrial *trial;
     Plan *plan; /* (owned) everything else */
@@ -205,7 +204,7 @@ improve_slices(PlanTrial *trial, int64_t granularity)
 /* Ops that are simulated on it at one point under one family. */
 #define MAX_COARSE_OPS (INT64_C(1) << 19)
 
-/* Tries all groupings and slicings on the grid of slice_coarse.h that may be better than what is
+/* Tries all groupings and slicings on the grid of slices/coarse.h that may be better than what is
  * known, until much was simulated.  @grid (out, owned) of the point, if there is one. */
 static void
 try_coarse(PlanTrial *trial, PlanCoarseGrid **grid, const Plan *plan, const ScheduleFamily *family)

@@ -1,45 +1,9 @@
-/* Rounds: one answer for every number of sequences a round may have, then the cheapest way to make
- * the batch of rounds. */
-#include "planner/slices/rounds.h"
-
-#include "planner/slices/apart.h"
-
-PlanSliceTotals
-plan_slice_totals(const PlanSliceProblem *problem, const GPtrArray *groups)
-{
-    const PlanSliceCosts *costs = &problem->costs;
-    const int64_t side = costs->n_cells + 1;
-    PlanSliceTotals totals = {0};
-    int64_t delayed[2] = {0, 0}, round = 0;
-
-    for (guint i = 0; i < groups->len; i++) {
-        const PlanSliceGroup *group = groups->pdata[i];
-        if (group->round != round) {
-            totals.latency += (problem->n_stages - 1) * (delayed[0] + delayed[1]);
-            delayed[0] = delayed[1] = 0;
-            round = group->round;
-        }
-        for (int64_t k = 0, c = 0; k < group->slices->len; k++) {
-            const int64_t s = g_array_index(group->slices, int64_t, k) / costs->granularity;
-            const int64_t at = (group->batch * side + s) * side + c;
-            const int64_t t[2] = {costs->cost[at],
-                                  problem->backward == NULL ? 0 : problem->backward[at]};
-            const int64_t d = problem->delay == NULL ? 0 : problem->delay[group->batch * side + s];
-            for (int r = 0; r < (problem->backward == NULL ? 1 : 2); r++) {
-                totals.sum += t[r];
-                totals.max[r] = MAX(totals.max[r], t[r]);
-                delayed[r] = MAX(delayed[r], t[r] + d);
-            }
-            c += s;
-        }
-    }
-    totals.latency += (problem->n_stages - 1) * (delayed[0] + delayed[1]) + totals.sum;
-    return totals;
-}
+#include "planner/slices/problem.h"
 
 /* --- memory --- */
 
-/* Tokens that a round of @sequences leaves to its largest slice; < 0: it does not fit. */
+/* Returns: how many tokens, of all its sequences together, the largest slice of a round of
+ * @sequences may have; < 0: the round does not fit. */
 static int64_t
 slice_tokens(const PlanSliceProblem *problem, int64_t sequences)
 {
@@ -56,18 +20,19 @@ slice_tokens(const PlanSliceProblem *problem, int64_t sequences)
                : (problem->limit_bytes - kept) / problem->workspace_token_bytes;
 }
 
-int64_t
-plan_slice_round_limit(const PlanSliceProblem *problem)
+/* The sequences of the largest round that fits; 0: none does. */
+static int64_t
+round_limit(const PlanSliceProblem *problem)
 {
     const int64_t batch = problem->costs.batch;
     int64_t n = 0;
 
     while (n < batch && slice_tokens(problem, n + 1) >= problem->costs.granularity)
         n++;
-    return n == batch ? INT64_MAX : n;
+    return n;
 }
 
-/* (owned) the delays, infinite for slices of more than @most tokens. */
+/* Returns: (owned) the delays, infinite for slices of more than @most tokens. */
 static int64_t *
 limit_delays(const PlanSliceProblem *problem, int64_t most)
 {
@@ -85,10 +50,11 @@ limit_delays(const PlanSliceProblem *problem, int64_t most)
 
 /* --- all rounds --- */
 
-/* The best way to make x sequences of rounds. */
+/* The best division of x sequences into rounds. */
 typedef struct {
     int64_t latency, n_slices; /* latency NEVER: there is none */
-    int64_t round;             /* sequences of its largest round */
+    int64_t round;             /* sequences of the round that comes first, the largest */
+    int64_t lower_bound;       /* of every division */
 } RoundSplit;
 
 /* Whether @a is better than @b by the order of ties. */
@@ -102,56 +68,50 @@ is_better(const RoundSplit *a, const RoundSplit *b)
     return a->round > b->round;
 }
 
-/* @ways of 0 .. batch from @rounds of 1 .. n_rounds (nullable entries); @bounds: of least lower
- * bounds. */
+/* Fills @splits [x], for x sequences, from the answers of @rounds [1 .. n_rounds] (nullable
+ * entries). */
 static void
-combine(const PlanSliceProblem *problem, PlanSliceResult *const *rounds, int64_t n_rounds,
-        RoundSplit *splits, int64_t *bounds)
+split_batch(const PlanSliceProblem *problem, PlanSliceResult *const *rounds, int64_t n_rounds,
+            RoundSplit *splits)
 {
-    splits[0] = (RoundSplit){0, 0, 0};
-    bounds[0] = 0;
+    splits[0] = (RoundSplit){0};
     for (int64_t x = 1; x <= problem->costs.batch; x++) {
-        splits[x] = (RoundSplit){PLAN_SLICE_NEVER, 0, 0};
-        bounds[x] = PLAN_SLICE_NEVER;
+        splits[x] = (RoundSplit){.latency = PLAN_SLICE_NEVER, .lower_bound = PLAN_SLICE_NEVER};
         for (int64_t r = 1; r <= MIN(x, n_rounds); r++) {
             const RoundSplit *rest = &splits[x - r];
             if (rounds[r] == NULL || rest->latency >= PLAN_SLICE_NEVER)
                 continue;
-            const RoundSplit split = {rounds[r]->latency + rest->latency,
-                                      plan_slice_count(rounds[r]) + rest->n_slices, r};
+            RoundSplit split = {
+                rounds[r]->latency + rest->latency, plan_slice_count(rounds[r]) + rest->n_slices, r,
+                MIN(splits[x].lower_bound, rounds[r]->lower_bound + rest->lower_bound)};
+            splits[x].lower_bound = split.lower_bound;
             if (split.latency <= PLAN_SLICE_MAX_SUM && is_better(&split, &splits[x]))
                 splits[x] = split;
-            bounds[x] = MIN(bounds[x], rounds[r]->lower_bound + bounds[x - r]);
         }
     }
 }
 
-/* (owned) the answer of @ways; takes the groups out of copies of @rounds. */
+/* Returns: (owned) the answer that @splits says, its groups copied from @rounds. */
 static PlanSliceResult *
 join(const PlanSliceProblem *problem, PlanSliceResult *const *rounds, int64_t n_rounds,
      const RoundSplit *splits)
 {
     PlanSliceResult *result = g_new0(PlanSliceResult, 1);
-    int64_t round = 0;
 
     result->groups = g_ptr_array_new_with_free_func(plan_slice_group_free);
-    for (int64_t x = problem->costs.batch; x > 0; x -= splits[x].round, round++) {
-        const PlanSliceResult *one = rounds[splits[x].round];
-        for (guint i = 0; i < one->groups->len; i++) {
-            const PlanSliceGroup *group = one->groups->pdata[i];
-            PlanSliceGroup *copy = plan_slice_group_new(group->batch);
-            copy->round = round;
-            g_array_append_vals(copy->slices, group->slices->data, group->slices->len);
-            g_ptr_array_add(result->groups, copy);
-        }
+    result->lower_bound = splits[problem->costs.batch].lower_bound;
+    for (int64_t x = problem->costs.batch; x > 0; x -= splits[x].round, result->n_rounds++) {
+        GPtrArray *groups = plan_slice_groups_copy(rounds[splits[x].round]->groups);
+        for (guint i = 0; i < groups->len; i++)
+            ((PlanSliceGroup *)groups->pdata[i])->round = result->n_rounds;
+        g_ptr_array_extend_and_steal(result->groups, groups);
     }
-    result->n_rounds = round;
     for (int64_t r = 1; r <= n_rounds; r++)
         result->n_solves += rounds[r] == NULL ? 0 : rounds[r]->n_solves;
     return result;
 }
 
-/* The best answer of one round of @sequences, NULL if there is none. */
+/* Returns: (owned, nullable) the best answer of one round of @sequences. */
 static PlanSliceResult *
 solve_one(const PlanSliceProblem *problem, int64_t sequences, PlanSliceRoundFunc solve,
           void *user_data, GError **error)
@@ -167,33 +127,25 @@ solve_one(const PlanSliceProblem *problem, int64_t sequences, PlanSliceRoundFunc
     return solve(&one, user_data, error);
 }
 
-static bool
-check_memory(const PlanSliceProblem *problem, int64_t most, GError **error)
-{
-    if (most > 0)
-        return true;
-    g_set_error(error, PLAN_SLICE_ERROR, PLAN_SLICE_ERROR_INFEASIBLE,
-                "one sequence of %" G_GINT64_FORMAT " tokens does not fit in %" G_GINT64_FORMAT
-                " bytes",
-                problem->costs.n_cells * problem->costs.granularity, problem->limit_bytes);
-    return false;
-}
-
 PlanSliceResult *
 plan_slice_solve_rounds(const PlanSliceProblem *problem, PlanSliceRoundFunc solve, void *user_data,
                         GError **error)
 {
     const int64_t batch = problem->costs.batch;
-    const int64_t n_rounds = MIN(plan_slice_round_limit(problem), batch);
+    const int64_t n_rounds = round_limit(problem);
     g_autoptr(GPtrArray) rounds =
         g_ptr_array_new_with_free_func((GDestroyNotify)plan_slice_result_free);
     g_autofree RoundSplit *splits = g_new(RoundSplit, (size_t)batch + 1);
-    g_autofree int64_t *bounds = g_new(int64_t, (size_t)batch + 1);
     /* All in one round is never worse than in several where only the whole counts. */
     const int64_t first = n_rounds == batch && problem->workspace_token_bytes == 0 ? batch : 1;
 
-    if (!check_memory(problem, n_rounds, error))
+    if (n_rounds == 0) {
+        g_set_error(error, PLAN_SLICE_ERROR, PLAN_SLICE_ERROR_INFEASIBLE,
+                    "one sequence of %" G_GINT64_FORMAT " tokens does not fit in %" G_GINT64_FORMAT
+                    " bytes",
+                    problem->costs.n_cells * problem->costs.granularity, problem->limit_bytes);
         return NULL;
+    }
     g_ptr_array_add(rounds, NULL);
     for (int64_t r = 1; r <= n_rounds; r++) {
         GError *failure = NULL;
@@ -205,7 +157,7 @@ plan_slice_solve_rounds(const PlanSliceProblem *problem, PlanSliceRoundFunc solv
         }
     }
     PlanSliceResult *const *all = (PlanSliceResult *const *)rounds->pdata;
-    combine(problem, all, n_rounds, splits, bounds);
+    split_batch(problem, all, n_rounds, splits);
     if (splits[batch].latency >= PLAN_SLICE_NEVER) {
         g_set_error(error, PLAN_SLICE_ERROR, PLAN_SLICE_ERROR_INFEASIBLE,
                     "no slicing of %" G_GINT64_FORMAT " sequences of %" G_GINT64_FORMAT
@@ -214,11 +166,12 @@ plan_slice_solve_rounds(const PlanSliceProblem *problem, PlanSliceRoundFunc solv
                     problem->limit_bytes > 0 ? " and fits in memory" : "");
         return NULL;
     }
-    PlanSliceResult *result = join(problem, all, n_rounds, splits);
-    result->lower_bound = bounds[batch];
-    return result;
+    return join(problem, all, n_rounds, splits);
 }
 
+/* --- equal stages --- */
+
+/* PlanSliceRoundFunc. */
 static PlanSliceResult *
 solve_equal_stages(const PlanSliceProblem *problem, void *user_data, GError **error)
 {
@@ -234,6 +187,34 @@ solve_equal_stages(const PlanSliceProblem *problem, void *user_data, GError **er
     return plan_slice_solve_apart(&problem->costs, &metric, problem->max_group, error);
 }
 
+/* Sets the latency and the longest slices of @result, round by round, by the formulas of problem.h.
+ */
+static void
+set_totals(const PlanSliceProblem *problem, PlanSliceResult *result)
+{
+    const int64_t *const times[2] = {problem->costs.cost, problem->backward};
+    int64_t longest[2] = {0, 0}, max[2] = {0, 0}, sum = 0, waits = 0, round = 0;
+
+    for (guint i = 0; i < result->groups->len; i++) {
+        const PlanSliceGroup *group = result->groups->pdata[i];
+        if (group->round != round) {
+            waits += longest[0] + longest[1];
+            longest[0] = longest[1] = 0;
+            round = group->round;
+        }
+        for (PlanSliceStep step = {0}; plan_slice_next(&problem->costs, group, &step);)
+            for (int r = 0; r < 2 && times[r] != NULL; r++) {
+                const int64_t t = times[r][step.at];
+                sum += t;
+                max[r] = MAX(max[r], t);
+                longest[r] = MAX(longest[r], t + plan_slice_delay(problem, step.row));
+            }
+    }
+    result->latency = sum + (problem->n_stages - 1) * (waits + longest[0] + longest[1]);
+    result->max_slice = max[0];
+    result->max_backward = max[1];
+}
+
 PlanSliceResult *
 plan_slice_solve_problem(const PlanSliceProblem *problem, GError **error)
 {
@@ -247,9 +228,6 @@ plan_slice_solve_problem(const PlanSliceProblem *problem, GError **error)
     PlanSliceResult *result = plan_slice_solve_rounds(problem, solve_equal_stages, NULL, error);
     if (result == NULL)
         return NULL;
-    const PlanSliceTotals totals = plan_slice_totals(problem, result->groups);
-    result->latency = totals.latency;
-    result->max_slice = totals.max[0];
-    result->max_backward = totals.max[1];
+    set_totals(problem, result);
     return result;
 }
