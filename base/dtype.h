@@ -1,5 +1,8 @@
 /*
- * base/dtype.h - number formats: names and sizes.
+ * base/dtype.h - number formats: their names, sizes, and what stands in for them.
+ *
+ * All that is true of a format whoever uses it is said here, so that a new one is a line in each
+ * function.  What a framework calls a format is said in cli/export/.
  */
 #ifndef BASE_DTYPE_H
 #define BASE_DTYPE_H
@@ -19,10 +22,22 @@ typedef enum {
 /* "fp32", "tf32", "fp16", "bf16", "fp8", NULL: in the enum's order, for json_enum() and options. */
 extern const char *const dtype_names[DTYPE_N + 1];
 
+/* Bytes of one number. */
 static inline int64_t
 dtype_bytes(Dtype dtype)
 {
     return dtype == DTYPE_FP8 ? 1 : dtype == DTYPE_FP16 || dtype == DTYPE_BF16 ? 2 : 4;
 }
+
+/* The format in which attention scores are computed, and weights and activations are stored, where
+ * products take operands of @dtype: fp8 is a format of products alone [2209.05433]. */
+static inline Dtype
+dtype_stored(Dtype dtype)
+{
+    return dtype == DTYPE_FP8 ? DTYPE_BF16 : dtype;
+}
+
+/* The format that a device computes in which has no rate for @dtype; of fp32, fp32. */
+Dtype dtype_wider(Dtype dtype);
 
 #endif /* BASE_DTYPE_H */

@@ -69,32 +69,23 @@ plan_copy(const Plan *plan)
 
 /* --- stages --- */
 
+/* How many stages one chain has. */
+static int64_t
+chain_length(const Plan *plan, SchedulePlacement placement)
+{
+    return schedule_placement_n_stages(placement, plan->degrees.pp, plan->degrees.vpp);
+}
+
 /* Where position @i of the list of stages lies; bidir lists chain 0, then chain 1. */
 static void
 place_of_stage(const Plan *plan, SchedulePlacement placement, int64_t i, int32_t *rank,
                int32_t *chunk)
 {
-    const Schedule shape = {
-        .n_ranks = (int32_t)plan->degrees.pp,
-        .n_chunks = (int32_t)plan->degrees.vpp,
-        .placement = placement,
-    };
-    int32_t stage = (int32_t)i, chain = 0;
+    const int32_t pp = (int32_t)plan->degrees.pp;
+    const int64_t length = chain_length(plan, placement);
 
-    if (placement == SCHEDULE_PLACEMENT_BIDIR && stage >= shape.n_ranks) {
-        stage -= shape.n_ranks;
-        chain = 1;
-    }
-    *rank = schedule_rank_of_stage(&shape, stage, chain);
-    *chunk = schedule_chunk_of_stage(&shape, stage, chain);
-}
-
-/* Stages of one chain. */
-static int64_t
-chain_length(const Plan *plan, SchedulePlacement placement)
-{
-    return placement == SCHEDULE_PLACEMENT_BIDIR ? plan->degrees.pp
-                                                 : plan->degrees.pp * plan->degrees.vpp;
+    *rank = schedule_placement_rank(placement, pp, (int32_t)(i % length), (int32_t)(i / length));
+    *chunk = schedule_placement_chunk(placement, pp, (int32_t)(i % length), (int32_t)(i / length));
 }
 
 void

@@ -10,8 +10,6 @@ G_DEFINE_QUARK(schedule_error, schedule_error)
 
 const char schedule_op_letters[SCHEDULE_OP_N + 1] = "FBIW";
 
-const char *const schedule_placement_names[SCHEDULE_PLACEMENT_N + 1] = {"loop", "v", "bidir", NULL};
-
 const char *const schedule_objective_names[SCHEDULE_OBJECTIVE_N + 1] = {"makespan", "span", NULL};
 
 /* In the order of docs/formats.md. */
@@ -101,7 +99,7 @@ check_chunks(const ScheduleFamily *family, int64_t n_chunks, GError **error)
 static int64_t
 count_ops(const ScheduleFamily *family, const ScheduleShape *shape)
 {
-    const int64_t chains = family->placement == SCHEDULE_PLACEMENT_BIDIR ? 2 : 1;
+    const int64_t chains = schedule_placement_n_chains(family->placement);
     int64_t n = family->splits_backward ? 3 : 2;
 
     if (__builtin_mul_overflow(n, shape->n_ranks, &n) ||
@@ -197,7 +195,7 @@ Schedule *
 schedule_alloc_full(const ScheduleFamily *family, const ScheduleShape *shape, int64_t kinds,
                     GError **error)
 {
-    const int64_t chains = family->placement == SCHEDULE_PLACEMENT_BIDIR ? 2 : 1;
+    const int64_t chains = schedule_placement_n_chains(family->placement);
 
     /* schedule_shape_check() excluded overflow. */
     return schedule_alloc(family->name, shape, family->placement,
@@ -238,8 +236,7 @@ schedule_free(Schedule *schedule)
 int32_t
 schedule_chain_micro_batches(const Schedule *schedule)
 {
-    return schedule->placement == SCHEDULE_PLACEMENT_BIDIR ? schedule->n_micro_batches / 2
-                                                           : schedule->n_micro_batches;
+    return schedule->n_micro_batches / schedule_placement_n_chains(schedule->placement);
 }
 
 int64_t
@@ -252,49 +249,26 @@ schedule_n_virtual_ids(const Schedule *schedule)
 int32_t
 schedule_n_stages(const Schedule *schedule)
 {
-    return schedule->placement == SCHEDULE_PLACEMENT_BIDIR ? schedule->n_ranks
-                                                           : schedule->n_ranks * schedule->n_chunks;
+    return (int32_t)schedule_placement_n_stages(schedule->placement, schedule->n_ranks,
+                                                schedule->n_chunks);
 }
 
 int32_t
 schedule_stage(const Schedule *schedule, int32_t rank, int32_t chunk)
 {
-    const int32_t p = schedule->n_ranks;
-
-    switch (schedule->placement) {
-    case SCHEDULE_PLACEMENT_V:
-        return chunk * p + (chunk % 2 == 0 ? rank : p - 1 - rank);
-    case SCHEDULE_PLACEMENT_BIDIR:
-        return chunk == 0 ? rank : p - 1 - rank;
-    case SCHEDULE_PLACEMENT_LOOP:
-    case SCHEDULE_PLACEMENT_N:
-        break;
-    }
-    return chunk * p + rank;
+    return schedule_placement_stage(schedule->placement, schedule->n_ranks, rank, chunk);
 }
 
 int32_t
 schedule_rank_of_stage(const Schedule *schedule, int32_t stage, int32_t chain)
 {
-    const int32_t p = schedule->n_ranks;
-    const int32_t place = stage % p;
-
-    switch (schedule->placement) {
-    case SCHEDULE_PLACEMENT_V:
-        return stage / p % 2 == 0 ? place : p - 1 - place;
-    case SCHEDULE_PLACEMENT_BIDIR:
-        return chain == 0 ? place : p - 1 - place;
-    case SCHEDULE_PLACEMENT_LOOP:
-    case SCHEDULE_PLACEMENT_N:
-        break;
-    }
-    return place;
+    return schedule_placement_rank(schedule->placement, schedule->n_ranks, stage, chain);
 }
 
 int32_t
 schedule_chunk_of_stage(const Schedule *schedule, int32_t stage, int32_t chain)
 {
-    return schedule->placement == SCHEDULE_PLACEMENT_BIDIR ? chain : stage / schedule->n_ranks;
+    return schedule_placement_chunk(schedule->placement, schedule->n_ranks, stage, chain);
 }
 
 /* --- ops --- */

@@ -27,6 +27,7 @@
 #include <stdint.h>
 
 #include "base/json.h"
+#include "schedule/placement.h"
 
 G_BEGIN_DECLS
 
@@ -65,17 +66,6 @@ typedef struct {
     uint8_t chunk;
     uint8_t kind; /* ScheduleOpKind */
 } ScheduleOp;
-
-/* Where chunk c of rank r lies in the chain of stages (p ranks). */
-typedef enum {
-    SCHEDULE_PLACEMENT_LOOP,  /* stage c*p + r */
-    SCHEDULE_PLACEMENT_V,     /* c*p + r for even c, c*p + p-1-r for odd c */
-    SCHEDULE_PLACEMENT_BIDIR, /* two chains: chunk 0 runs ranks 0..p-1, chunk 1 runs p-1..0, each
-                                 with half of the micro-batches (numbered apart) */
-    SCHEDULE_PLACEMENT_N,
-} SchedulePlacement;
-
-extern const char *const schedule_placement_names[SCHEDULE_PLACEMENT_N + 1];
 
 typedef struct {
     char *name; /* (owned) family */

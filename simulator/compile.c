@@ -99,7 +99,7 @@ link_of(const Walk *walk, int32_t rank, int32_t chunk)
 {
     const Schedule *schedule = walk->program->schedule;
     const Workload *workload = walk->program->workload;
-    const int32_t chain = schedule->placement == SCHEDULE_PLACEMENT_BIDIR ? chunk : 0;
+    const int32_t chain = schedule_placement_chain(schedule->placement, chunk);
     const int32_t stage = schedule_stage(schedule, rank, chunk);
     const int64_t place = (int64_t)chain * workload->n_stages + stage;
     Link link = {
@@ -465,7 +465,7 @@ bool
 sim_program_compile(SimProgram *program, GError **error)
 {
     const Schedule *schedule = program->schedule;
-    const bool is_bidir = schedule->placement == SCHEDULE_PLACEMENT_BIDIR;
+    const bool is_bidir = schedule_placement_n_chains(schedule->placement) > 1;
     g_auto(Walk) walk = {.program = program,
                          .ops = schedule->ops,
                          .class_of_micro_batch = program->workload->class_of_micro_batch,

@@ -93,7 +93,7 @@ check_op(const WorkloadOp *op, GError **error)
 static bool
 check_shape(const Schedule *schedule, const Workload *workload, GError **error)
 {
-    const int32_t n_chains = schedule->placement == SCHEDULE_PLACEMENT_BIDIR ? 2 : 1;
+    const int32_t n_chains = schedule_placement_n_chains(schedule->placement);
     const struct {
         const char *name;
         int32_t have, want;

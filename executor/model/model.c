@@ -14,7 +14,7 @@ has_two_chains(const Plan *plan)
 {
     const ScheduleFamily *family = schedule_family_find(plan->schedule, NULL);
 
-    return family != NULL && family->placement == SCHEDULE_PLACEMENT_BIDIR;
+    return family != NULL && schedule_placement_n_chains(family->placement) > 1;
 }
 
 static void

@@ -211,7 +211,7 @@ exec_rank_meet(ExecRank *rank, GError **error)
             return false;
     if (!meet_sharers(rank, error))
         return false;
-    const int32_t n_chains = schedule->placement == SCHEDULE_PLACEMENT_BIDIR ? 2 : 1;
+    const int32_t n_chains = schedule_placement_n_chains(schedule->placement);
     for (int32_t chain = 0; chain < n_chains; chain++)
         for (int32_t stage = 0; stage + 1 < schedule_n_stages(schedule); stage++) {
             const int32_t a = schedule_rank_of_stage(schedule, stage, chain);

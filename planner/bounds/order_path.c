@@ -63,7 +63,7 @@ set_places(Walk *walk)
 
     for (int32_t r = 0; r < schedule->n_ranks; r++)
         for (int32_t c = 0; c < schedule->n_chunks; c++) {
-            const int32_t chain = schedule->placement == SCHEDULE_PLACEMENT_BIDIR ? c : 0;
+            const int32_t chain = schedule_placement_chain(schedule->placement, c);
             const int32_t stage = schedule_stage(schedule, r, c);
             walk->chunks[r * schedule->n_chunks + c] = (ChunkLinks){
                 .stage = chain * n + stage,
@@ -223,7 +223,7 @@ plan_order_paths_new(const Schedule *schedule)
         return NULL;
     PlanOrderPaths *paths = g_new0(PlanOrderPaths, 1);
     paths->n_stages =
-        schedule_n_stages(schedule) * (schedule->placement == SCHEDULE_PLACEMENT_BIDIR ? 2 : 1);
+        schedule_n_stages(schedule) * schedule_placement_n_chains(schedule->placement);
     paths->stages = g_new0(PlanPathStage, (size_t)(PLAN_PATH_N * paths->n_stages));
     for (int path = 0; path < PLAN_PATH_N; path++)
         trace(&walk, path, paths);

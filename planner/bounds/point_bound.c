@@ -88,7 +88,7 @@ average_end_s(const PlanRequest *request, const PlanLayerCost *cost, const PlanP
 static void
 set_gathering(const PlanRequest *request, const PlanLayerCost *cost, PlanPoint *point)
 {
-    const int64_t element = request->dtype == DTYPE_FP8 ? 2 : dtype_bytes(request->dtype);
+    const int64_t element = dtype_bytes(dtype_stored(request->dtype));
     const int64_t gradient = dtype_bytes(request->conventions.grad_dtype);
     const double n_slices = (double)plan_given_n_slices(request);
     const bool gathers = point->zero_stage >= 3 && point->degrees.dp * point->degrees.cp > 1 &&

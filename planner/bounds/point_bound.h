@@ -39,7 +39,8 @@ static inline PlanSpaceFamilies
 plan_space_family(const ScheduleFamily *family)
 {
     return (PlanSpaceFamilies){family->splits_backward,
-                               family->placement == SCHEDULE_PLACEMENT_BIDIR, family->overlaps};
+                               schedule_placement_n_chains(family->placement) > 1,
+                               family->overlaps};
 }
 
 /*

@@ -27,7 +27,7 @@ set_stages(PlanSketch *sketch, const PlanSketchInput *input)
     const PlanDegrees *d = &input->point->degrees;
     const int64_t length = plan_point_chain_length(d, input->family);
     const SchedulePlacement placement = input->family->placement;
-    const int64_t n_chains = placement == SCHEDULE_PLACEMENT_BIDIR ? 2 : 1;
+    const int64_t n_chains = schedule_placement_n_chains(placement);
     const bool has_vocab = input->request->arch->vocab > 0;
 
     sketch->n_ranks = (int32_t)d->pp;
@@ -36,14 +36,14 @@ set_stages(PlanSketch *sketch, const PlanSketchInput *input)
     sketch->stages = g_new0(PlanSketchStage, (size_t)sketch->n_stages);
     for (int64_t chain = 0, i = 0; chain < n_chains; chain++)
         for (int64_t k = 0, first = 0; k < length; k++, i++) {
-            const int64_t last = first + input->counts[k], place = k % d->pp;
-            const bool backwards =
-                placement == SCHEDULE_PLACEMENT_V ? k / d->pp % 2 == 1 : chain == 1;
+            const int64_t last = first + input->counts[k];
             const int64_t n_dense =
                 MAX(0, MIN(last, input->cost->n_dense) - MIN(first, input->cost->n_dense));
             sketch->stages[i] = (PlanSketchStage){
-                .rank = (int32_t)(backwards ? d->pp - 1 - place : place),
-                .chunk = (int32_t)(n_chains == 2 ? chain : k / d->pp),
+                .rank =
+                    schedule_placement_rank(placement, (int32_t)d->pp, (int32_t)k, (int32_t)chain),
+                .chunk =
+                    schedule_placement_chunk(placement, (int32_t)d->pp, (int32_t)k, (int32_t)chain),
                 .n_dense = n_dense,
                 .n_moe = input->counts[k] - n_dense,
                 .embedding = has_vocab && k == 0,
@@ -115,7 +115,7 @@ plan_sketch_prefetch(const PlanRequest *request, const PlanLayerCost *cost)
 static int64_t
 element_bytes(const PlanRequest *request)
 {
-    return request->dtype == DTYPE_FP8 ? 2 : dtype_bytes(request->dtype);
+    return dtype_bytes(dtype_stored(request->dtype));
 }
 
 /* Bytes of @dense and @expert parameters that are whole for the time of an op only. */

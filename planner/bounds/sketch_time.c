@@ -159,7 +159,7 @@ static double
 reduction_s(const PlanRequest *request, int32_t zero_stage, const ProfileGroup *group, int64_t n)
 {
     const int64_t gradients = n * dtype_bytes(request->conventions.grad_dtype);
-    const int64_t weights = n * (request->dtype == DTYPE_FP8 ? 2 : dtype_bytes(request->dtype));
+    const int64_t weights = n * dtype_bytes(dtype_stored(request->dtype));
     double seconds = 0.0;
 
     if (group->n == 1 || n == 0 || zero_stage >= 3)

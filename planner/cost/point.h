@@ -49,7 +49,7 @@ plan_point_layer_shape(const PlanPoint *point)
 static inline int64_t
 plan_point_chain_length(const PlanDegrees *degrees, const ScheduleFamily *family)
 {
-    return family->placement == SCHEDULE_PLACEMENT_BIDIR ? degrees->pp : degrees->pp * degrees->vpp;
+    return schedule_placement_n_stages(family->placement, degrees->pp, degrees->vpp);
 }
 
 /* Sequences that regroups allows: of more, differences do not show. */

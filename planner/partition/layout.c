@@ -41,13 +41,6 @@ plan_layout_limits(const PlanRequest *request, const PlanPoint *point, int64_t *
     }
 }
 
-static int64_t
-rank_of_stage(int64_t stage, int64_t pp, SchedulePlacement placement)
-{
-    return placement == SCHEDULE_PLACEMENT_V && stage / pp % 2 == 1 ? pp - 1 - stage % pp
-                                                                    : stage % pp;
-}
-
 /* --- balanced --- */
 
 /* The slowest kind of nodes that each stage lies on, by the time of its first layer. */
@@ -58,7 +51,8 @@ set_kinds(const ProfileMesh *where, SchedulePlacement placement, const int64_t *
 {
     for (int64_t k = 0; k < length; k++) {
         const ProfileGroup stage = profile_group_of_rank(
-            where, PROFILE_GROUP_STAGE, rank_of_stage(k, where->degrees->pp, placement));
+            where, PROFILE_GROUP_STAGE,
+            schedule_placement_rank(placement, (int32_t)where->degrees->pp, (int32_t)k, 0));
         kinds[k] = -1;
         for (int32_t i = 0; i < n_kinds; i++)
             if (profile_group_count(&stage, begins[i], begins[i + 1]) > 0 &&

@@ -22,13 +22,8 @@ profile_cost_s(const ProfileCost *cost)
 double
 profile_peak_flops_per_s(const ModelDevice *device, Dtype dtype)
 {
-    static const Dtype wider[DTYPE_N] = {
-        [DTYPE_FP8] = DTYPE_BF16,  [DTYPE_BF16] = DTYPE_FP16, [DTYPE_FP16] = DTYPE_TF32,
-        [DTYPE_TF32] = DTYPE_FP32, [DTYPE_FP32] = DTYPE_FP32,
-    };
-
-    while (device->flops_per_s[dtype] <= 0.0 && wider[dtype] != dtype)
-        dtype = wider[dtype];
+    while (device->flops_per_s[dtype] <= 0.0 && dtype_wider(dtype) != dtype)
+        dtype = dtype_wider(dtype);
     return device->flops_per_s[dtype] > 0.0 ? device->flops_per_s[dtype]
                                             : device->vector_flops_per_s;
 }
@@ -380,8 +375,7 @@ profile_cost_op(const Profile *profile, const ModelDevice *device, const ModelOp
         seconds = gemm_pass_s(profile, device, op, pass, dtype);
         break;
     case MODEL_OP_ATTENTION:
-        if (dtype == DTYPE_FP8) /* fp8 training computes scores in bf16 [2209.05433] */
-            dtype = DTYPE_BF16;
+        dtype = dtype_stored(dtype);
         /* A fused kernel is one launch by definition; the unfused form has several. */
         seconds = op->n_kernels_forward == 1
                       ? fused_attention_s(profile, device, op, backward, dtype)

@@ -34,17 +34,10 @@ typedef struct {
     int64_t memory_bytes; /* the least */
 } WorkloadLocation;
 
-/* Bytes of a stored weight or activation: fp8 is a format of products' operands only. */
-static inline int64_t
-workload_build_bytes_of(Dtype dtype)
-{
-    return dtype == DTYPE_FP8 ? 2 : dtype_bytes(dtype);
-}
-
 static inline int64_t
 workload_build_element_bytes(const Plan *plan)
 {
-    return workload_build_bytes_of(plan->dtype);
+    return dtype_bytes(dtype_stored(plan->dtype));
 }
 
 static inline const PlanStage *

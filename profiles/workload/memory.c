@@ -56,7 +56,7 @@ set_executor_transients(const ModelArch *arch, const ModelShape *shape, int64_t 
 WorkloadPartBytes
 workload_part_bytes(const ModelArch *arch, ModelPart part, int64_t layer, const ModelShape *shape)
 {
-    const double element = (double)workload_build_bytes_of(shape->dtype);
+    const double element = (double)dtype_bytes(dtype_stored(shape->dtype));
     ModelOp ops[MODEL_MAX_OPS];
     size_t n_ops = model_ops(arch, part, layer, shape, ops);
     WorkloadPartBytes sum = {0};

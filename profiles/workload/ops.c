@@ -30,7 +30,7 @@ double
 workload_accumulate_bytes(Dtype dtype, const PlanConventions *conventions, bool in_product,
                           double n)
 {
-    double e = (double)workload_build_bytes_of(dtype);
+    double e = (double)dtype_bytes(dtype_stored(dtype));
     double g = (double)dtype_bytes(conventions->grad_dtype);
 
     if (in_product)

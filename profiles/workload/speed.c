@@ -25,12 +25,6 @@ slow_op(WorkloadOp *op, double speed)
 void
 workload_set_rank_speed(Workload *workload, SchedulePlacement placement, int32_t rank, double speed)
 {
-    const bool is_bidir = placement == SCHEDULE_PLACEMENT_BIDIR;
-    const Schedule placed = {
-        .n_ranks = workload->n_ranks,
-        .n_chunks = is_bidir ? 2 : workload->n_stages / workload->n_ranks,
-        .placement = placement,
-    };
     const int64_t per_stage = (int64_t)workload->n_classes * workload->n_slices;
 
     g_return_if_fail(rank >= 0 && rank < workload->n_ranks && speed > 0);
@@ -38,7 +32,7 @@ workload_set_rank_speed(Workload *workload, SchedulePlacement placement, int32_t
         for (int32_t stage = 0; stage < workload->n_stages; stage++) {
             WorkloadOp *ops =
                 &workload->ops[((int64_t)chain * workload->n_stages + stage) * per_stage];
-            if (schedule_rank_of_stage(&placed, stage, chain) != rank)
+            if (schedule_placement_rank(placement, workload->n_ranks, stage, chain) != rank)
                 continue;
             for (int64_t i = 0; i < per_stage; i++)
                 slow_op(&ops[i], speed);

@@ -67,7 +67,7 @@ workload_build_parameters(const WorkloadBuild *build, int32_t rank)
 WorkloadParameterBytes
 workload_parameter_bytes(Dtype dtype, const PlanConventions *conventions)
 {
-    int64_t weight = workload_build_bytes_of(dtype);
+    int64_t weight = dtype_bytes(dtype_stored(dtype));
     int64_t gradient = dtype_bytes(conventions->grad_dtype);
 
     /* fp32: weight, gradient, two moments; the weight is its own master copy. */

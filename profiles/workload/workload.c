@@ -368,7 +368,7 @@ workload_new(const ModelArch *arch, const Profile *profile, const Plan *plan,
     const ScheduleFamily *family;
     WorkloadBuild build;
     Workload *workload;
-    bool is_bidir;
+    int32_t n_chains;
 
     g_return_val_if_fail(arch != NULL && profile != NULL && plan != NULL, NULL);
     g_return_val_if_fail(memory_limit_bytes >= 0, NULL);
@@ -377,7 +377,7 @@ workload_new(const ModelArch *arch, const Profile *profile, const Plan *plan,
     if (!plan_check(plan, arch->n_layers, error))
         return NULL;
     family = schedule_family_find(plan->schedule, NULL);
-    is_bidir = family != NULL && family->placement == SCHEDULE_PLACEMENT_BIDIR;
+    n_chains = family != NULL ? schedule_placement_n_chains(family->placement) : 1;
     classes = classes_of(plan, &class_of_micro_batch);
     contexts = g_new0(int64_t, plan->slices->len);
     for (guint i = 1; i < plan->slices->len; i++)
@@ -387,8 +387,8 @@ workload_new(const ModelArch *arch, const Profile *profile, const Plan *plan,
         .profile = profile,
         .plan = plan,
         .facts = plan_framework(plan->conventions.framework),
-        .n_chains = is_bidir ? 2 : 1,
-        .n_stages = (int32_t)(plan->stages->len / (is_bidir ? 2 : 1)),
+        .n_chains = n_chains,
+        .n_stages = (int32_t)plan->stages->len / n_chains,
         .n_slices = (int32_t)plan->slices->len,
         .n_classes = (int32_t)classes->len,
         .class_sequences = (const int64_t *)(const void *)classes->data,
@@ -417,7 +417,7 @@ workload_new_plain(const Schedule *schedule, const int64_t time_ns[SCHEDULE_OP_N
     workload->n_ranks = schedule->n_ranks;
     workload->n_classes = 1;
     workload->n_slices = schedule->n_slices;
-    workload->n_chains = schedule->placement == SCHEDULE_PLACEMENT_BIDIR ? 2 : 1;
+    workload->n_chains = schedule_placement_n_chains(schedule->placement);
     n_ops = (int64_t)workload->n_chains * workload->n_stages * workload->n_slices;
     workload->ops = g_new0(WorkloadOp, n_ops);
     for (int64_t i = 0; i < n_ops; i++) {
