@@ -1,170 +1,92 @@
 #include "executor/model/layer.h"
 
+#include "executor/model/attention.h"
 #include "executor/model/linear.h"
 
-/* --- views into blocks --- */
+/* --- what a layer needs of memory --- */
 
-/* Cuts pieces off a block; every piece begins at a multiple of 64 bytes. */
-typedef struct {
-    char *block; /* NULL while only the size is asked for */
-    int64_t n_bytes;
-    Dtype storage;
-} Cutter;
-
-static void *
-cut_bytes(Cutter *cutter, int64_t n_bytes)
+/* Columns of the products of the MLP, or of the shared experts. */
+static int64_t
+ffn_width(const ExecWidths *w, bool moe)
 {
-    void *piece = cutter->block == NULL ? NULL : cutter->block + cutter->n_bytes;
-
-    cutter->n_bytes += (n_bytes + 63) / 64 * 64;
-    return piece;
+    return moe ? w->shared_hidden : w->ffn_hidden;
 }
 
-/* @n elements of storage, or fp32 values. */
-static void *
-cut(Cutter *cutter, int64_t n)
-{
-    return cut_bytes(cutter, n * dtype_bytes(cutter->storage));
-}
-
-static float *
-cut_floats(Cutter *cutter, int64_t n)
-{
-    return cut_bytes(cutter, n * (int64_t)sizeof(float));
-}
-
-/* Columns of the MLP's first product, or of the shared experts'. */
 static int64_t
 up_width(const ExecWidths *w, bool moe)
 {
     return moe ? 2 * w->shared_hidden : w->up_width;
 }
 
-/* Experts alone have none. */
+/* A layer of experts of which none is shared has no MLP. */
 static bool
 has_mlp(const ExecWidths *w, bool moe)
 {
     return !moe || w->shared_hidden > 0;
 }
 
-/* From two blocks; either may be asked for alone. */
-static ExecLayerActivations
-cut_activations(Cutter *inputs, Cutter *products, const ExecWidths *w, int64_t rows, bool moe,
-                PlanRecompute recompute)
+ExecLayerActivations
+exec_layer_activations(const ExecWidths *w, int64_t rows, bool moe, PlanRecompute recompute,
+                       ExecCutter *inputs, ExecCutter *products)
 {
     const int64_t local_rows = exec_local_rows(w, rows);
-    ExecLayerActivations a = {
-        .norm1 = cut(products, local_rows * w->hidden),
-        .attention = cut(products, rows * w->q_width),
-        .norm2 = cut(products, local_rows * w->hidden),
-        .active = cut(products, rows * (moe ? w->shared_hidden : w->ffn_hidden)),
-        .q = cut(inputs, rows * w->q_width),
-        .x2 = cut(inputs, local_rows * w->hidden),
-        .up = cut(inputs, rows * up_width(w, moe)),
-        .mean1 = w->rms_norm ? NULL : cut_floats(inputs, local_rows),
-        .rstd1 = cut_floats(inputs, local_rows),
-        .mean2 = w->rms_norm ? NULL : cut_floats(inputs, local_rows),
-        .rstd2 = cut_floats(inputs, local_rows),
-    };
+    ExecLayerActivations a = {0};
 
+    a.norm1 = exec_cut(products, local_rows * w->hidden);
+    a.attention = exec_cut(products, rows * w->q_width);
+    a.norm2 = exec_cut(products, local_rows * w->hidden);
+    a.active = exec_cut(products, rows * ffn_width(w, moe));
+    a.q = exec_cut(inputs, rows * w->q_width);
+    a.x2 = exec_cut(inputs, local_rows * w->hidden);
+    a.up = exec_cut(inputs, rows * up_width(w, moe));
+    a.mean1 = w->rms_norm ? NULL : exec_cut_words(inputs, local_rows);
+    a.rstd1 = exec_cut_words(inputs, local_rows);
+    a.mean2 = w->rms_norm ? NULL : exec_cut_words(inputs, local_rows);
+    a.rstd2 = exec_cut_words(inputs, local_rows);
     if (recompute != PLAN_RECOMPUTE_SELECTIVE)
-        a.lse = cut_floats(inputs, rows * w->n_heads);
+        a.lse = exec_cut_words(inputs, rows * w->n_heads);
     return a;
 }
 
-ExecLayerBytes
-exec_layer_activation_bytes(const ExecWidths *widths, int64_t rows, bool moe,
-                            PlanRecompute recompute)
-{
-    Cutter inputs = {.storage = widths->storage}, products = inputs;
-
-    cut_activations(&inputs, &products, widths, rows, moe, recompute);
-    return (ExecLayerBytes){inputs.n_bytes, products.n_bytes};
-}
-
 ExecLayerActivations
-exec_layer_activations(const ExecWidths *widths, int64_t rows, bool moe, PlanRecompute recompute,
-                       void *inputs_block, void *products_block)
-{
-    Cutter inputs = {.block = inputs_block, .storage = widths->storage};
-    Cutter products = {.block = products_block, .storage = widths->storage};
-
-    return cut_activations(&inputs, &products, widths, rows, moe, recompute);
-}
-
-/* The halves of a layer follow each other: they share what comes after the sum between them. */
-static ExecLayerActivations
-cut_passing(Cutter *cutter, const ExecWidths *w, int64_t rows, bool moe)
+exec_layer_passing(const ExecWidths *w, int64_t rows, bool moe, ExecCutter *cutter)
 {
     const int64_t local_rows = exec_local_rows(w, rows);
-    ExecLayerActivations a = {.x2 = cut(cutter, local_rows * w->hidden)};
-    Cutter mlp = *cutter;
+    ExecLayerActivations a = {.x2 = exec_cut(cutter, local_rows * w->hidden)};
+    ExecCutter mlp = *cutter; /* attention is over when the MLP begins */
 
-    a.norm1 = cut(cutter, local_rows * w->hidden);
-    a.q = cut(cutter, rows * w->q_width);
-    a.attention = cut(cutter, rows * w->q_width);
-    a.lse = cut_floats(cutter, rows * w->n_heads);
-    a.mean1 = w->rms_norm ? NULL : cut_floats(cutter, local_rows);
-    a.rstd1 = cut_floats(cutter, local_rows);
-    a.norm2 = cut(&mlp, local_rows * w->hidden);
-    a.up = cut(&mlp, rows * up_width(w, moe));
-    a.active = cut(&mlp, rows * (moe ? w->shared_hidden : w->ffn_hidden));
-    a.mean2 = w->rms_norm ? NULL : cut_floats(&mlp, local_rows);
-    a.rstd2 = cut_floats(&mlp, local_rows);
+    a.norm1 = exec_cut(cutter, local_rows * w->hidden);
+    a.q = exec_cut(cutter, rows * w->q_width);
+    a.attention = exec_cut(cutter, rows * w->q_width);
+    a.lse = exec_cut_words(cutter, rows * w->n_heads);
+    a.mean1 = w->rms_norm ? NULL : exec_cut_words(cutter, local_rows);
+    a.rstd1 = exec_cut_words(cutter, local_rows);
+    a.norm2 = exec_cut(&mlp, local_rows * w->hidden);
+    a.up = exec_cut(&mlp, rows * up_width(w, moe));
+    a.active = exec_cut(&mlp, rows * ffn_width(w, moe));
+    a.mean2 = w->rms_norm ? NULL : exec_cut_words(&mlp, local_rows);
+    a.rstd2 = exec_cut_words(&mlp, local_rows);
     cutter->n_bytes = MAX(cutter->n_bytes, mlp.n_bytes);
     return a;
 }
 
-int64_t
-exec_layer_passing_bytes(const ExecWidths *widths, int64_t rows, bool moe)
-{
-    Cutter cutter = {.storage = widths->storage};
-
-    cut_passing(&cutter, widths, rows, moe);
-    return cutter.n_bytes;
-}
-
-ExecLayerActivations
-exec_layer_passing(const ExecWidths *widths, int64_t rows, bool moe, void *block)
-{
-    Cutter cutter = {.block = block, .storage = widths->storage};
-
-    return cut_passing(&cutter, widths, rows, moe);
-}
-
-static ExecLayerKept
-cut_kept(Cutter *cutter, const ExecWidths *w, int64_t rows, bool moe)
+ExecLayerKept
+exec_layer_kept(const ExecWidths *w, int64_t rows, bool moe, ExecCutter *cutter)
 {
     ExecLayerKept kept;
 
-    kept.d_q = cut(cutter, rows * w->q_width);
-    kept.d_proj = cut(cutter, rows * w->hidden);
-    kept.d_up = cut(cutter, rows * up_width(w, moe));
-    kept.d_down = cut(cutter, has_mlp(w, moe) ? rows * w->hidden : 0);
+    kept.d_q = exec_cut(cutter, rows * w->q_width);
+    kept.d_proj = exec_cut(cutter, rows * w->hidden);
+    kept.d_up = exec_cut(cutter, rows * up_width(w, moe));
+    kept.d_down = exec_cut(cutter, has_mlp(w, moe) ? rows * w->hidden : 0);
     return kept;
 }
 
-int64_t
-exec_layer_kept_bytes(const ExecWidths *widths, int64_t rows, bool moe)
-{
-    Cutter cutter = {.storage = widths->storage};
-
-    cut_kept(&cutter, widths, rows, moe);
-    return cutter.n_bytes;
-}
-
-ExecLayerKept
-exec_layer_kept(const ExecWidths *widths, int64_t rows, bool moe, void *block)
-{
-    Cutter cutter = {.block = block, .storage = widths->storage};
-
-    return cut_kept(&cutter, widths, rows, moe);
-}
-
-/* F needs what collectives need; I keeps what B lets go; W reads what is kept. */
-static ExecLayerScratch
-cut_scratch(Cutter *cutter, const ExecWidths *w, int64_t rows, int64_t sequences,
-            ScheduleOpKind kind)
+/* F needs memory for collectives, B also for what an I leaves in its ExecLayerKept; W reads that.
+ */
+ExecLayerScratch
+exec_layer_scratch(const ExecWidths *w, int64_t rows, int64_t sequences, ScheduleOpKind kind,
+                   ExecCutter *cutter)
 {
     const bool forward = kind == SCHEDULE_OP_FORWARD, whole = kind == SCHEDULE_OP_BACKWARD;
     const bool backward = whole || kind == SCHEDULE_OP_BACKWARD_INPUT;
@@ -174,42 +96,100 @@ cut_scratch(Cutter *cutter, const ExecWidths *w, int64_t rows, int64_t sequences
     const int64_t up = MAX(w->up_width, 2 * w->shared_hidden);
     ExecLayerScratch scratch = {0};
 
-    scratch.rows = cut(cutter, w->sequence_parallel ? rows * w->hidden : 0);
+    scratch.rows = exec_cut(cutter, w->sequence_parallel ? rows * w->hidden : 0);
     if (backward)
-        scratch.partial = scratch.d_active = cut(cutter, rows * MAX(w->hidden, active));
+        scratch.partial = scratch.d_active = exec_cut(cutter, rows * MAX(w->hidden, active));
     else if (forward)
-        scratch.partial = cut(cutter, w->sequence_parallel ? rows * w->hidden : 0);
-    /* The halves of a layer follow each other: they share what comes now. */
-    Cutter mlp = *cutter;
-    scratch.d_attention = cut(cutter, backward ? rows * w->q_width : 0);
-    scratch.kv = cut(cutter, forward || backward ? kv : 0);
-    scratch.d_kv = cut(cutter, backward ? kv : 0);
-    scratch.ring = cut(cutter, forward || backward ? kv : 0);
-    scratch.own_d_kv = cut(cutter, whole ? w->seq_len / w->cp * sequences * 2 * w->kv_width : 0);
-    scratch.kept.d_q = cut(cutter, whole ? rows * w->q_width : 0);
+        scratch.partial = exec_cut(cutter, w->sequence_parallel ? rows * w->hidden : 0);
+    ExecCutter mlp = *cutter; /* attention and the MLP do not need the rest at the same time */
+    scratch.d_attention = exec_cut(cutter, backward ? rows * w->q_width : 0);
+    scratch.kv = exec_cut(cutter, forward || backward ? kv : 0);
+    scratch.d_kv = exec_cut(cutter, backward ? kv : 0);
+    scratch.ring = exec_cut(cutter, forward || backward ? kv : 0);
+    scratch.own_d_kv =
+        exec_cut(cutter, whole ? w->seq_len / w->cp * sequences * 2 * w->kv_width : 0);
+    scratch.kept.d_q = exec_cut(cutter, whole ? rows * w->q_width : 0);
     if (backward)
-        scratch.kept.d_up = cut(&mlp, rows * (whole ? MAX(w->hidden, up) : w->hidden));
+        scratch.kept.d_up = exec_cut(&mlp, rows * (whole ? MAX(w->hidden, up) : w->hidden));
     cutter->n_bytes = MAX(cutter->n_bytes, mlp.n_bytes);
     return scratch;
 }
 
-int64_t
-exec_layer_scratch_bytes(const ExecWidths *widths, int64_t rows, int64_t sequences,
-                         ScheduleOpKind kind)
-{
-    Cutter cutter = {.storage = widths->storage};
+/* --- the MLP --- */
 
-    cut_scratch(&cutter, widths, rows, sequences, kind);
-    return cutter.n_bytes;
+static int64_t
+ffn_of(const ExecLayer *layer)
+{
+    return ffn_width(layer->widths, layer->moe != NULL);
 }
 
-ExecLayerScratch
-exec_layer_scratch(const ExecWidths *widths, int64_t rows, int64_t sequences, ScheduleOpKind kind,
-                   void *block)
+static ExecLinear
+up_of(const ExecLayer *layer)
 {
-    Cutter cutter = {.block = block, .storage = widths->storage};
+    const ExecWidths *w = layer->widths;
 
-    return cut_scratch(&cutter, widths, rows, sequences, kind);
+    return (ExecLinear){
+        .rows = exec_slice_rows(&layer->slice),
+        .inputs = w->hidden,
+        .cols = w->gated ? 2 * ffn_of(layer) : ffn_of(layer),
+        .weight = &layer->tensors->mlp_up_weight,
+        .bias = &layer->tensors->mlp_up_bias,
+    };
+}
+
+static ExecLinear
+down_of(const ExecLayer *layer)
+{
+    const ExecWidths *w = layer->widths;
+
+    return (ExecLinear){
+        .rows = exec_slice_rows(&layer->slice),
+        .inputs = ffn_of(layer),
+        .cols = w->hidden,
+        .weight = &layer->tensors->mlp_down_weight,
+        .bias = &layer->tensors->mlp_down_bias,
+    };
+}
+
+void
+exec_mlp_forward(const ExecLayer *layer, void *y)
+{
+    const ExecLinear up = up_of(layer), down = down_of(layer);
+    const ExecLayerActivations *a = &layer->a;
+    const bool gated = layer->widths->gated;
+
+    exec_linear_forward(layer->backend, &up, exec_gather_rows(layer, a->norm2),
+                        gated ? NULL : a->active, a->up);
+    if (gated)
+        layer->backend->ops->swiglu_forward(layer->backend, down.rows, down.inputs, a->up,
+                                            a->active);
+    exec_row_split_forward(layer, &down, a->active, a->x2, y);
+}
+
+void *
+exec_mlp_backward(const ExecLayer *layer, void *d_up, const void *dy)
+{
+    const ExecLinear up = up_of(layer), down = down_of(layer);
+    const ExecLayerScratch *scratch = layer->scratch;
+
+    if (layer->widths->gated) {
+        exec_linear_backward(layer->backend, &down, dy, false, NULL, scratch->d_active);
+        layer->backend->ops->swiglu_backward(layer->backend, down.rows, down.inputs, layer->a.up,
+                                             scratch->d_active, d_up);
+    } else {
+        exec_linear_backward(layer->backend, &down, dy, false, layer->a.up, d_up);
+    }
+    exec_linear_backward(layer->backend, &up, d_up, false, NULL, scratch->partial);
+    return exec_reduce_rows(layer, scratch->partial);
+}
+
+void
+exec_mlp_weight(const ExecLayer *layer, const void *d_up, const void *d_down)
+{
+    const ExecLinear up = up_of(layer), down = down_of(layer);
+
+    exec_linear_weight(layer->backend, &down, layer->a.active, d_down);
+    exec_linear_weight(layer->backend, &up, exec_gather_rows(layer, layer->a.norm2), d_up);
 }
 
 /* --- the layer --- */
@@ -220,38 +200,28 @@ local_rows(const ExecLayer *layer)
     return exec_local_rows(layer->widths, exec_slice_rows(&layer->slice));
 }
 
+/* Norm 1 or 2 at work. */
 static ExecNorm
-norm1_of(const ExecLayer *layer)
+norm_of(const ExecLayer *layer, bool second)
 {
-    return (ExecNorm){
-        .rows = local_rows(layer),
-        .cols = layer->widths->hidden,
-        .x = layer->x,
-        .gain = layer->tensors->norm1_gain.weight,
-        .shift = layer->tensors->norm1_shift.weight,
-        .mean = layer->a.mean1,
-        .rstd = layer->a.rstd1,
-    };
-}
+    const ExecLayerTensors *t = layer->tensors;
+    const ExecLayerActivations *a = &layer->a;
 
-static ExecNorm
-norm2_of(const ExecLayer *layer)
-{
     return (ExecNorm){
         .rows = local_rows(layer),
         .cols = layer->widths->hidden,
-        .x = layer->a.x2,
-        .gain = layer->tensors->norm2_gain.weight,
-        .shift = layer->tensors->norm2_shift.weight,
-        .mean = layer->a.mean2,
-        .rstd = layer->a.rstd2,
+        .x = second ? a->x2 : layer->x,
+        .gain = second ? t->norm2_gain.weight : t->norm1_gain.weight,
+        .shift = second ? t->norm2_shift.weight : t->norm1_shift.weight,
+        .mean = second ? a->mean2 : a->mean1,
+        .rstd = second ? a->rstd2 : a->rstd1,
     };
 }
 
 void
 exec_layer_forward(const ExecLayer *layer, void *y)
 {
-    const ExecNorm norm1 = norm1_of(layer), norm2 = norm2_of(layer);
+    const ExecNorm norm1 = norm_of(layer, false), norm2 = norm_of(layer, true);
 
     layer->backend->ops->norm_forward(layer->backend, &norm1, layer->a.norm1);
     exec_attention_forward(layer);
@@ -271,7 +241,7 @@ mlp_weight(const ExecLayer *layer, const void *d_up, const void *d_down)
         exec_mlp_weight(layer, d_up, d_down);
 }
 
-/* All rows of gradient @d, and for W (@kept) a copy: d changes. */
+/* All rows of gradient @d, and for W a copy in @kept (nullable), because d changes. */
 static const void *
 gather_gradient(const ExecLayer *layer, const void *d, void *kept)
 {
@@ -284,7 +254,7 @@ gather_gradient(const ExecLayer *layer, const void *d, void *kept)
     return rows;
 }
 
-/* d changes from the gradient of y to that of x2 to that of x; each is read (B) or copied (I)
+/* d is first the gradient of y, then that of x2, then that of x; each is read (B) or copied (I)
  * before the next norm adds to it. */
 void
 exec_layer_backward(const ExecLayer *layer, const ExecLayerKept *kept, void *d)
@@ -292,7 +262,7 @@ exec_layer_backward(const ExecLayer *layer, const ExecLayerKept *kept, void *d)
     ExecBackend *backend = layer->backend;
     const ExecBackendOps *ops = backend->ops;
     const ExecLayerTensors *t = layer->tensors;
-    const ExecNorm norm1 = norm1_of(layer), norm2 = norm2_of(layer);
+    const ExecNorm norm1 = norm_of(layer, false), norm2 = norm_of(layer, true);
     const ExecLayerKept *to = kept != NULL ? kept : &layer->scratch->kept;
     const void *dy = NULL;
 

@@ -1,6 +1,6 @@
 #include "executor/model/linear.h"
 
-/* y = x W, without what follows. */
+/* y = x W, without bias, activation or residual. */
 static ExecGemm
 forward_product(const ExecLinear *linear, const void *x, void *y)
 {
@@ -106,8 +106,8 @@ exec_reduce_rows(const ExecLayer *layer, void *full)
     return exec_at(layer->backend, full, begin);
 }
 
-/* One rank alone adds bias and residual inside the product; of several, the first adds the bias to
- * its summand, and each the residual to its rows of the sum. */
+/* A single rank adds bias and residual inside the product.  Of several, the first adds the bias to
+ * what it sums up, and each adds the residual to its rows of the sum. */
 void
 exec_row_split_forward(const ExecLayer *layer, const ExecLinear *linear, const void *x,
                        const void *residual, void *y)

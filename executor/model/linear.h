@@ -1,13 +1,13 @@
 /*
- * executor/model/linear.h - products with weights, divided over tp by columns or by rows.
+ * executor/model/linear.h - products with weights that are split over tp by columns or by rows.
  *
  * Column-split: every rank reads all rows of the input and computes its columns of the output; the
- * input's gradient is a sum over ranks.  Row-split: every rank reads its columns of the input; the
- * output is a sum over ranks  [Shoeybi et al. 1909.08053 figure 3].  With sequence parallelism what
- * lies between is divided by rows: sums end as this rank's rows (reduce-scatter), and inputs begin
- * with a gathering.
+ * gradient of the input is a sum over the ranks.  Row-split: every rank reads its columns of the
+ * input, and the output is a sum over the ranks  [Shoeybi et al. 1909.08053 figure 3].  With
+ * sequence parallelism every rank has only its local rows between products: inputs are gathered
+ * first, and sums are reduce-scattered  [Korthikanti et al. 2205.05198].
  *
- * Private to executor/layer*.c, stage*.c.
+ * Private to executor/model/.
  */
 #ifndef EXECUTOR_MODEL_LINEAR_H
 #define EXECUTOR_MODEL_LINEAR_H
@@ -16,27 +16,29 @@
 
 G_BEGIN_DECLS
 
-/* A weight [inputs, cols] at work on @rows rows. */
+/* The product of @rows rows with a weight [inputs, cols]. */
 typedef struct {
     int64_t rows, inputs, cols;
     const ExecTensor *weight;
     const ExecTensor *bias; /* NULL or with NULL weight: none */
 } ExecLinear;
 
-/* y [rows, cols] = x W + b.  @gelu (nullable) becomes gelu(y). */
+/* y [rows, cols] = x W + b.  @gelu  (out, nullable) gelu(y). */
 void exec_linear_forward(ExecBackend *backend, const ExecLinear *linear, const void *x, void *gelu,
                          void *y);
-/* dx = dy W^T, + dx if @accumulate, times gelu'(@gelu_input) unless NULL. */
+/* dx = dy W^T (plus dx if @accumulate), times gelu'(@gelu_input) unless that is NULL. */
 void exec_linear_backward(ExecBackend *backend, const ExecLinear *linear, const void *dy,
                           bool accumulate, const void *gelu_input, void *dx);
 /* dW += x^T dy, db += column sums of dy. */
 void exec_linear_weight(ExecBackend *backend, const ExecLinear *linear, const void *x,
                         const void *dy);
 
-/* All rows of @x [local rows, hidden]: itself, or gathered into scratch->rows. */
+/* Returns: (borrowed) all rows of @x [local rows, hidden]: @x itself, or gathered over tp into
+ * scratch->rows. */
 const void *exec_gather_rows(const ExecLayer *layer, const void *x);
 
-/* Sums @full [rows, hidden] over tp.  Returns: (borrowed) this rank's rows of it. */
+/* Sums @full [rows, hidden] over tp, in place.  Returns: (borrowed) this rank's local rows of the
+ * sum. */
 void *exec_reduce_rows(const ExecLayer *layer, void *full);
 
 /* The row-split product: y [local rows, hidden] = sum over tp of x W, + b, + residual (nullable).

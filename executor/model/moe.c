@@ -1,36 +1,420 @@
 #include "executor/model/moe.h"
 
-#include "executor/model/linear.h"
-#include "executor/model/moe_route.h"
+#include <string.h>
 
-/* Of the kept block. */
+#include "executor/model/linear.h"
+
+/* --- what lies in the blocks --- */
+
+/* The routing block. */
+typedef struct {
+    int32_t *expert; /* [n_rows, top_k] */
+    float *weight;   /* [n_rows, top_k] p */
+    int32_t *slot;   /* [n_rows, top_k] where the choice lies among the rows that are sent */
+    int32_t *row;    /* [n_sent] which row was sent there */
+    int32_t *choice; /* [n_sent] for which choice: row * top_k + k */
+} Routing;
+
+/* The experts' block and that of their products (x, active). */
+typedef struct {
+    int32_t *arrived; /* [n_received] where the i-th row by expert lies among those that arrived */
+    int32_t *inverse; /* [n_received] of that permutation */
+    float *weight;    /* [n_received] p, ordered by expert like all that follows */
+    void *up;         /* [n_received, 2 expert_hidden] */
+    void *x;          /* [n_received, hidden] */
+    void *active;     /* [n_received, expert_hidden] scaled by p */
+} Experts;
+
+/* The kept block. */
 typedef struct {
     void *d_out;    /* [n_received, hidden] gradient of the experts' outputs */
     void *d_up;     /* [n_received, 2 expert_hidden] */
     void *d_scores; /* [n_rows, n_experts] */
 } Kept;
 
-static int64_t
-kept_bytes(const ExecWidths *w, const ExecMoe *moe)
+static Routing
+cut_routing(const ExecMoe *moe, ExecCutter *cutter)
 {
-    const int64_t e = dtype_bytes(w->storage);
+    Routing r;
 
-    return exec_moe_padded(moe->n_received * w->hidden, e) +
-           exec_moe_padded(2 * moe->n_received * w->expert_hidden, e) +
-           exec_moe_padded(moe->n_rows * w->n_experts, e);
+    r.expert = exec_cut_words(cutter, moe->n_sent);
+    r.weight = exec_cut_words(cutter, moe->n_sent);
+    r.slot = exec_cut_words(cutter, moe->n_sent);
+    r.row = exec_cut_words(cutter, moe->n_sent);
+    r.choice = exec_cut_words(cutter, moe->n_sent);
+    return r;
+}
+
+static Routing
+routing_of(const ExecMoe *moe)
+{
+    return cut_routing(moe, &(ExecCutter){.block = moe->routing.data});
+}
+
+static Experts
+cut_experts(const ExecWidths *w, const ExecMoe *moe, ExecCutter *experts, ExecCutter *products)
+{
+    const int64_t n = moe->n_received;
+    Experts x;
+
+    x.arrived = exec_cut_words(experts, n);
+    x.inverse = exec_cut_words(experts, n);
+    x.weight = exec_cut_words(experts, n);
+    x.up = exec_cut(experts, 2 * n * w->expert_hidden);
+    x.x = exec_cut(products, n * w->hidden);
+    x.active = exec_cut(products, n * w->expert_hidden);
+    return x;
+}
+
+static Experts
+experts_of(const ExecWidths *w, const ExecMoe *moe)
+{
+    return cut_experts(w, moe, &(ExecCutter){.block = moe->experts.data, .storage = w->storage},
+                       &(ExecCutter){.block = moe->products.data, .storage = w->storage});
+}
+
+static Kept
+cut_kept(const ExecWidths *w, const ExecMoe *moe, ExecCutter *cutter)
+{
+    Kept kept;
+
+    kept.d_out = exec_cut(cutter, moe->n_received * w->hidden);
+    kept.d_up = exec_cut(cutter, 2 * moe->n_received * w->expert_hidden);
+    kept.d_scores = exec_cut(cutter, moe->n_rows * w->n_experts);
+    return kept;
 }
 
 static Kept
 kept_of(const ExecWidths *w, const ExecMoe *moe)
 {
-    const int64_t e = dtype_bytes(w->storage);
-    char *at = moe->kept.data;
-    Kept kept;
+    return cut_kept(w, moe, &(ExecCutter){.block = moe->kept.data, .storage = w->storage});
+}
 
-    kept.d_out = exec_moe_cut(&at, moe->n_received * w->hidden, e);
-    kept.d_up = exec_moe_cut(&at, 2 * moe->n_received * w->expert_hidden, e);
-    kept.d_scores = exec_moe_cut(&at, moe->n_rows * w->n_experts, e);
-    return kept;
+void
+exec_moe_clear_inputs(ExecMoe *moe, ExecPool *pool)
+{
+    exec_pool_give(pool, &moe->routing);
+    exec_pool_give(pool, &moe->experts);
+}
+
+void
+exec_moe_clear(ExecMoe *moe, ExecPool *pool)
+{
+    exec_moe_clear_inputs(moe, pool);
+    exec_pool_give(pool, &moe->products);
+    exec_pool_give(pool, &moe->kept);
+    g_free(moe->sent);
+    g_free(moe->received);
+    g_free(moe->expert_begin);
+    *moe = (ExecMoe){0};
+}
+
+/* Takes a block of the pool unless it is taken already.  False once anything of this rank's step
+ * has failed: then sizes mean nothing. */
+static bool
+take(const ExecLayer *layer, TraceMemoryOwner owner, int64_t n_bytes, ExecBlock *block)
+{
+    GError *error = NULL;
+
+    if (layer->comm->error != NULL)
+        return false;
+    if (block->data == NULL && !exec_pool_take(layer->pool, owner, n_bytes, block, &error))
+        exec_comm_fail(layer->comm, error);
+    return layer->comm->error == NULL;
+}
+
+/* --- which rows go where --- */
+
+/* How many rows this rank routes, and from which of its rows on: its own, or its share of those
+ * that all tp ranks have. */
+static int64_t
+own_rows(const ExecLayer *layer, int64_t *begin)
+{
+    const int64_t rows = exec_slice_rows(&layer->slice);
+
+    if (layer->widths->sequence_parallel) {
+        *begin = 0;
+        return exec_local_rows(layer->widths, rows);
+    }
+    return exec_comm_chunk(layer->comm, EXEC_DIM_TP, rows, begin);
+}
+
+/* n2 of these rows. */
+static void *
+own_input(const ExecLayer *layer)
+{
+    int64_t begin;
+
+    own_rows(layer, &begin);
+    return exec_at(layer->backend, layer->a.norm2, begin * layer->widths->hidden);
+}
+
+/* Replaces the router's scores: row i's choices are experts i top_k, i top_k + 1, ... (modulo their
+ * number), with equal p. */
+static void
+balance(const ExecLayer *layer, void *scores)
+{
+    const ExecWidths *w = layer->widths;
+    const int64_t n_rows = layer->moe->n_rows;
+    const size_t n = (size_t)(n_rows * w->n_experts);
+    g_autofree float *even = g_new0(float, MAX(n, 1));
+
+    for (int64_t i = 0; i < n_rows * w->top_k; i++)
+        even[i / w->top_k * w->n_experts + i % w->n_experts] = 1;
+    layer->backend->ops->upload(layer->backend, n * sizeof *even, even, scores);
+}
+
+/* Computes scores, choices and p of the rows that this rank routes. */
+static bool
+choose(const ExecLayer *layer)
+{
+    const ExecWidths *w = layer->widths;
+    ExecMoe *moe = layer->moe;
+    ExecBackend *backend = layer->backend;
+    ExecBlock scores = {0};
+    int64_t begin;
+
+    moe->n_rows = own_rows(layer, &begin);
+    moe->n_sent = moe->n_rows * w->top_k;
+    ExecCutter size = {0};
+    cut_routing(moe, &size);
+    if (!take(layer, TRACE_MEMORY_ACTIVATIONS, size.n_bytes, &moe->routing) ||
+        !take(layer, TRACE_MEMORY_WORKSPACE, moe->n_rows * w->n_experts * 4, &scores))
+        return false;
+    const Routing r = routing_of(moe);
+    exec_gemm(backend, &(ExecGemm){
+                           .c_fp32 = true,
+                           .m = moe->n_rows,
+                           .n = w->n_experts,
+                           .k = w->hidden,
+                           .a = own_input(layer),
+                           .lda = w->hidden,
+                           .b = layer->tensors->router_weight.weight,
+                           .ldb = w->n_experts,
+                           .c = scores.data,
+                           .ldc = w->n_experts,
+                       });
+    if (w->balance_experts)
+        balance(layer, scores.data);
+    backend->ops->route(backend, moe->n_rows, w->n_experts, w->top_k, scores.data, r.expert,
+                        r.weight);
+    exec_pool_give(layer->pool, &scores);
+    return true;
+}
+
+/* Sorts the choices by expert, and of one expert by row: fills in slot, row and choice of the
+ * routing block.  @begin  (out) [n_experts + 1] where each expert's begin. */
+static bool
+sort_choices(const ExecLayer *layer, int64_t *begin)
+{
+    const ExecWidths *w = layer->widths;
+    const ExecMoe *moe = layer->moe;
+    ExecBackend *backend = layer->backend;
+    const Routing r = routing_of(moe);
+    const size_t n = (size_t)moe->n_sent, n_bytes = n * sizeof(int32_t);
+    g_autofree int32_t *expert = g_new(int32_t, MAX(n, 1)), *slot = g_new(int32_t, MAX(n, 1));
+    g_autofree int32_t *row = g_new(int32_t, MAX(n, 1)), *choice = g_new(int32_t, MAX(n, 1));
+    g_autofree int64_t *next = g_new0(int64_t, (size_t)w->n_experts + 1);
+
+    backend->ops->download(backend, n_bytes, r.expert, expert);
+    if (!backend->ops->synchronize(backend, &layer->comm->error))
+        return false;
+    memset(begin, 0, ((size_t)w->n_experts + 1) * sizeof *begin);
+    for (size_t i = 0; i < n; i++)
+        begin[expert[i] + 1]++;
+    for (int64_t e = 0; e < w->n_experts; e++)
+        begin[e + 1] += begin[e];
+    memcpy(next, begin, ((size_t)w->n_experts + 1) * sizeof *next);
+    for (size_t i = 0; i < n; i++) {
+        slot[i] = (int32_t)next[expert[i]]++;
+        row[slot[i]] = (int32_t)((int64_t)i / w->top_k);
+        choice[slot[i]] = (int32_t)i;
+    }
+    backend->ops->upload(backend, n_bytes, slot, r.slot);
+    backend->ops->upload(backend, n_bytes, row, r.row);
+    backend->ops->upload(backend, n_bytes, choice, r.choice);
+    return true;
+}
+
+/* Tells every rank of the ep group how many rows will come to each of its experts.  @counts  (out)
+ * [ep, n_local_experts] from whom, and to which expert here. */
+static bool
+exchange_counts(const ExecLayer *layer, const int64_t *begin, int64_t *counts)
+{
+    const ExecWidths *w = layer->widths;
+    ExecBackend *backend = layer->backend;
+    const int32_t ep = layer->comm->groups[EXEC_DIM_EP].n;
+    const size_t n_bytes = (size_t)w->n_experts * sizeof *counts;
+    g_autofree int64_t *lengths = g_new(int64_t, (size_t)ep);
+    ExecBlock block = {0};
+
+    for (int64_t e = 0; e < w->n_experts; e++)
+        counts[e] = begin[e + 1] - begin[e];
+    for (int32_t i = 0; i < ep; i++)
+        lengths[i] = w->n_local_experts * (int64_t)sizeof *counts;
+    if (!take(layer, TRACE_MEMORY_WORKSPACE, 2 * (int64_t)n_bytes, &block))
+        return false;
+    char *out = block.data, *in = out + n_bytes;
+    backend->ops->upload(backend, n_bytes, counts, out);
+    exec_comm_all_to_all(
+        layer->comm, EXEC_DIM_EP,
+        &(ExecExchange){.out = out, .out_bytes = lengths, .in = in, .in_bytes = lengths});
+    backend->ops->download(backend, n_bytes, in, counts);
+    const bool ok =
+        layer->comm->error == NULL && backend->ops->synchronize(backend, &layer->comm->error);
+    exec_pool_give(layer->pool, &block);
+    return ok;
+}
+
+/* Rows arrive ordered by (rank, expert), and the experts read them by (expert, rank): fills in the
+ * permutation. */
+static void
+sort_arrivals(const ExecLayer *layer, const int64_t *counts)
+{
+    const ExecWidths *w = layer->widths;
+    const ExecMoe *moe = layer->moe;
+    const Experts x = experts_of(w, moe);
+    const size_t n = (size_t)moe->n_received;
+    const int64_t n_local = w->n_local_experts;
+    const int32_t ep = layer->comm->groups[EXEC_DIM_EP].n;
+    g_autofree int32_t *arrived = g_new(int32_t, MAX(n, 1)), *place = g_new(int32_t, MAX(n, 1));
+    int64_t to = 0;
+
+    for (int64_t e = 0; e < n_local; e++)
+        for (int32_t rank = 0; rank < ep; rank++) {
+            int64_t from = moe->received[rank];
+            for (int64_t before = 0; before < e; before++)
+                from += counts[rank * n_local + before];
+            for (int64_t i = 0; i < counts[rank * n_local + e]; i++, to++, from++) {
+                arrived[to] = (int32_t)from;
+                place[from] = (int32_t)to;
+            }
+        }
+    layer->backend->ops->upload(layer->backend, n * sizeof *arrived, arrived, x.arrived);
+    layer->backend->ops->upload(layer->backend, n * sizeof *place, place, x.inverse);
+}
+
+/* Decides where rows go: fills in layer->moe and its blocks, but for the rows themselves. */
+static bool
+plan_routes(const ExecLayer *layer)
+{
+    const ExecWidths *w = layer->widths;
+    ExecMoe *moe = layer->moe;
+    const int32_t ep = layer->comm->groups[EXEC_DIM_EP].n;
+    const int64_t n_local = w->n_local_experts;
+    g_autofree int64_t *begin = g_new(int64_t, (size_t)w->n_experts + 1);
+    g_autofree int64_t *counts = g_new(int64_t, (size_t)w->n_experts);
+
+    if (!choose(layer) || !sort_choices(layer, begin) || !exchange_counts(layer, begin, counts))
+        return false;
+    moe->sent = g_new0(int64_t, (size_t)ep + 1);
+    moe->received = g_new0(int64_t, (size_t)ep + 1);
+    moe->expert_begin = g_new0(int64_t, (size_t)n_local + 1);
+    for (int32_t rank = 0; rank < ep; rank++) {
+        moe->sent[rank + 1] = begin[(rank + 1) * n_local];
+        moe->received[rank + 1] = moe->received[rank];
+        for (int64_t e = 0; e < n_local; e++) {
+            moe->received[rank + 1] += counts[rank * n_local + e];
+            moe->expert_begin[e + 1] += counts[rank * n_local + e];
+        }
+    }
+    for (int64_t e = 0; e < n_local; e++)
+        moe->expert_begin[e + 1] += moe->expert_begin[e];
+    moe->n_received = moe->received[ep];
+    ExecCutter experts = {.storage = w->storage}, products = experts;
+    cut_experts(w, moe, &experts, &products);
+    if (!take(layer, TRACE_MEMORY_ACTIVATIONS, experts.n_bytes, &moe->experts) ||
+        !take(layer, TRACE_MEMORY_ACTIVATIONS, products.n_bytes, &moe->products))
+        return false;
+    sort_arrivals(layer, counts);
+    return true;
+}
+
+/* --- moving rows --- */
+
+/* Two buffers, one for each side of an exchange between the ranks of ep. */
+typedef struct {
+    ExecBlock block;
+    void *out, *in;
+} Exchange;
+
+/* Sends @row_bytes of every row from where it is routed to its expert's rank; or @back. */
+static void
+exchange_rows(const ExecLayer *layer, int64_t row_bytes, bool back, const void *out, void *in)
+{
+    const ExecMoe *moe = layer->moe;
+    const int32_t ep = layer->comm->groups[EXEC_DIM_EP].n;
+    g_autofree int64_t *sent = g_new(int64_t, (size_t)ep), *received = g_new(int64_t, (size_t)ep);
+
+    for (int32_t i = 0; i < ep; i++) {
+        sent[i] = (moe->sent[i + 1] - moe->sent[i]) * row_bytes;
+        received[i] = (moe->received[i + 1] - moe->received[i]) * row_bytes;
+    }
+    exec_comm_all_to_all(layer->comm, EXEC_DIM_EP,
+                         &(ExecExchange){.out = out,
+                                         .out_bytes = back ? received : sent,
+                                         .in = in,
+                                         .in_bytes = back ? sent : received});
+}
+
+static bool
+exchange_take(const ExecLayer *layer, Exchange *exchange)
+{
+    const ExecMoe *moe = layer->moe;
+    const int64_t n = MAX(moe->n_sent, moe->n_received) * layer->widths->hidden;
+    const int64_t n_bytes = exec_padded_bytes(n * dtype_bytes(layer->widths->storage));
+
+    *exchange = (Exchange){0};
+    if (!take(layer, TRACE_MEMORY_WORKSPACE, 2 * n_bytes, &exchange->block))
+        return false;
+    exchange->out = exchange->block.data;
+    exchange->in = (char *)exchange->out + n_bytes;
+    return true;
+}
+
+/* Sends @x [own rows, hidden] to the experts: @y [n_received, hidden] ordered by expert. */
+static void
+send_rows(const ExecLayer *layer, const Exchange *exchange, const void *x, void *y)
+{
+    const ExecMoe *moe = layer->moe;
+    ExecBackend *backend = layer->backend;
+    const int64_t row_bytes = exec_storage_bytes(backend, layer->widths->hidden);
+
+    backend->ops->gather_rows(backend, moe->n_sent, row_bytes, routing_of(moe).row, x,
+                              exchange->out);
+    exchange_rows(layer, row_bytes, false, exchange->out, exchange->in);
+    backend->ops->gather_rows(backend, moe->n_received, row_bytes,
+                              experts_of(layer->widths, moe).arrived, exchange->in, y);
+}
+
+/* Sends @y [n_received, hidden] ordered by expert back, and adds it to @x [own rows, hidden]. */
+static void
+return_rows(const ExecLayer *layer, const Exchange *exchange, const void *y, void *x)
+{
+    const ExecMoe *moe = layer->moe;
+    const ExecWidths *w = layer->widths;
+    ExecBackend *backend = layer->backend;
+    const int64_t row_bytes = exec_storage_bytes(backend, w->hidden);
+
+    backend->ops->gather_rows(backend, moe->n_received, row_bytes, experts_of(w, moe).inverse, y,
+                              exchange->out);
+    exchange_rows(layer, row_bytes, true, exchange->out, exchange->in);
+    backend->ops->sum_rows(backend, moe->n_rows, w->hidden, w->top_k, routing_of(moe).slot,
+                           exchange->in, x);
+}
+
+/* Sends p of the rows to the experts. */
+static void
+send_weights(const ExecLayer *layer, const Exchange *exchange)
+{
+    const ExecMoe *moe = layer->moe;
+    const Routing r = routing_of(moe);
+    const Experts x = experts_of(layer->widths, moe);
+    ExecBackend *backend = layer->backend;
+
+    backend->ops->gather_rows(backend, moe->n_sent, 4, r.choice, r.weight, exchange->out);
+    exchange_rows(layer, 4, false, exchange->out, exchange->in);
+    backend->ops->gather_rows(backend, moe->n_received, 4, x.arrived, exchange->in, x.weight);
 }
 
 static ExecLinear
@@ -53,7 +437,7 @@ expert_rows(const ExecLayer *layer, const void *x, int64_t e, int64_t cols)
     return exec_at(layer->backend, x, layer->moe->expert_begin[e] * cols);
 }
 
-/* Product of expert @e; @tensor has the room of its weights. */
+/* A product of expert @e; @tensor  (out) its weights, which the product points to. */
 static ExecLinear
 expert_linear(const ExecLayer *layer, int64_t e, bool down, ExecTensor *tensor)
 {
@@ -80,7 +464,7 @@ experts_forward(const ExecLayer *layer, void *y)
 {
     const ExecWidths *w = layer->widths;
     const ExecMoe *moe = layer->moe;
-    const ExecMoeExperts x = exec_moe_experts(w, moe);
+    const Experts x = experts_of(w, moe);
     const int64_t f = w->expert_hidden;
     ExecBackend *backend = layer->backend;
     ExecTensor tensor;
@@ -99,29 +483,51 @@ experts_forward(const ExecLayer *layer, void *y)
     }
 }
 
-/* Results of this rank's rows, added to @y [local rows, hidden]; shares of the tp ranks are
- * gathered. */
-static void
-merge(const ExecLayer *layer, const ExecMoeWagon *wagon, const void *results, void *y)
+/* A sum over the rows that this rank routes, which is added to @total [local rows, hidden].  Where
+ * every tp rank routes a share of the same rows, the shares are summed in a block of their own and
+ * gathered.  @own  (out) where to add the rows that this rank routes. */
+static bool
+begin_sum(const ExecLayer *layer, void *total, ExecBlock *shares, void **own)
 {
     const ExecWidths *w = layer->widths;
     ExecBackend *backend = layer->backend;
-    const int64_t n = exec_slice_rows(&layer->slice) * w->hidden;
-    ExecBlock whole = {0};
+    const int64_t n_bytes = exec_storage_bytes(backend, exec_slice_rows(&layer->slice) * w->hidden);
     int64_t begin;
 
-    if (w->tp == 1 || w->sequence_parallel) {
-        exec_moe_return_rows(layer, wagon, results, y);
+    *shares = (ExecBlock){0};
+    *own = total;
+    if (w->tp == 1 || w->sequence_parallel)
+        return true;
+    if (!take(layer, TRACE_MEMORY_WORKSPACE, n_bytes, shares))
+        return false;
+    backend->ops->zero(backend, (size_t)n_bytes, shares->data);
+    own_rows(layer, &begin);
+    *own = exec_at(backend, shares->data, begin * w->hidden);
+    return true;
+}
+
+static void
+end_sum(const ExecLayer *layer, void *total, ExecBlock *shares)
+{
+    const int64_t n = exec_slice_rows(&layer->slice) * layer->widths->hidden;
+
+    if (shares->data == NULL)
         return;
-    }
-    exec_moe_own_rows(layer, &begin);
-    if (!exec_moe_take(layer, TRACE_MEMORY_WORKSPACE, exec_storage_bytes(backend, n), &whole))
+    exec_comm_all_gather(layer->comm, EXEC_DIM_TP, layer->widths->storage, n, shares->data);
+    layer->backend->ops->add(layer->backend, n, shares->data, total);
+    exec_pool_give(layer->pool, shares);
+}
+
+static void
+add_results(const ExecLayer *layer, const Exchange *exchange, const void *results, void *y)
+{
+    ExecBlock shares;
+    void *own;
+
+    if (!begin_sum(layer, y, &shares, &own))
         return;
-    backend->ops->zero(backend, (size_t)exec_storage_bytes(backend, n), whole.data);
-    exec_moe_return_rows(layer, wagon, results, exec_at(backend, whole.data, begin * w->hidden));
-    exec_comm_all_gather(layer->comm, EXEC_DIM_TP, w->storage, n, whole.data);
-    backend->ops->add(backend, n, whole.data, y);
-    exec_pool_give(layer->pool, &whole);
+    return_rows(layer, exchange, results, own);
+    end_sum(layer, y, &shares);
 }
 
 void
@@ -130,73 +536,78 @@ exec_moe_forward(const ExecLayer *layer, void *y)
     const ExecWidths *w = layer->widths;
     ExecBackend *backend = layer->backend;
     const int64_t n_local = exec_local_rows(w, exec_slice_rows(&layer->slice)) * w->hidden;
-    ExecMoeWagon wagon;
+    Exchange exchange;
 
     if (w->shared_hidden > 0)
         exec_mlp_forward(layer, y);
     else
         backend->ops->copy(backend, (size_t)exec_storage_bytes(backend, n_local), layer->a.x2, y);
-    if (!exec_moe_plan_routes(layer) || !exec_moe_wagon_take(layer, &wagon))
+    if (!plan_routes(layer) || !exchange_take(layer, &exchange))
         return;
-    exec_moe_send_weights(layer, &wagon);
-    exec_moe_send_rows(layer, &wagon, exec_moe_own_input(layer), exec_moe_experts(w, layer->moe).x);
-    /* The way there is done: its buffers hold the results. */
+    send_weights(layer, &exchange);
+    send_rows(layer, &exchange, own_input(layer), experts_of(w, layer->moe).x);
+    /* The rows are with their experts: the buffers of the exchange are free for the results. */
     ExecBlock results = {0};
-    if (exec_moe_take(layer, TRACE_MEMORY_WORKSPACE,
-                      exec_storage_bytes(backend, layer->moe->n_received * w->hidden), &results)) {
+    if (take(layer, TRACE_MEMORY_WORKSPACE,
+             exec_storage_bytes(backend, layer->moe->n_received * w->hidden), &results)) {
         experts_forward(layer, results.data);
-        merge(layer, &wagon, results.data, y);
+        add_results(layer, &exchange, results.data, y);
     }
     exec_pool_give(layer->pool, &results);
-    exec_pool_give(layer->pool, &wagon.block);
+    exec_pool_give(layer->pool, &exchange.block);
 }
 
 /* --- backward --- */
 
-/* Lives inside one backward. */
+/* What lives during one backward. */
 typedef struct {
-    ExecMoeWagon wagon;
+    Exchange exchange;
     ExecBlock block;
     void *d_active;  /* [n_received, expert_hidden] */
-    void *d_x;       /* [n_received, hidden]: in d_active's place, which is done with by then */
+    void *d_x;       /* [n_received, hidden]: in the memory of d_active, which is not needed then */
     float *d_weight; /* [n_received] */
     float *d_choice; /* [n_rows, top_k] */
 } Scratch;
 
-static bool
-scratch_take(const ExecLayer *layer, Scratch *s)
+/* Sets the pointers of @s into its block.  Returns: the block's bytes. */
+static int64_t
+cut_scratch(const ExecLayer *layer, Scratch *s)
 {
     const ExecWidths *w = layer->widths;
     const ExecMoe *moe = layer->moe;
-    const int64_t n = moe->n_received, e = dtype_bytes(w->storage);
-    const int64_t widest = MAX(w->expert_hidden, w->hidden);
-    const int64_t n_bytes =
-        exec_moe_padded(n * widest, e) + exec_moe_padded(n, 4) + exec_moe_padded(moe->n_sent, 4);
+    ExecCutter cutter = {.block = s->block.data, .storage = w->storage};
 
+    s->d_active = s->d_x = exec_cut(&cutter, moe->n_received * MAX(w->expert_hidden, w->hidden));
+    s->d_weight = exec_cut_words(&cutter, moe->n_received);
+    s->d_choice = exec_cut_words(&cutter, moe->n_sent);
+    return cutter.n_bytes;
+}
+
+static bool
+scratch_take(const ExecLayer *layer, Scratch *s)
+{
     *s = (Scratch){0};
-    if (!exec_moe_wagon_take(layer, &s->wagon) ||
-        !exec_moe_take(layer, TRACE_MEMORY_WORKSPACE, n_bytes, &s->block))
+    if (!exchange_take(layer, &s->exchange))
         return false;
-    char *at = s->block.data;
-    s->d_active = s->d_x = exec_moe_cut(&at, n * widest, e);
-    s->d_weight = exec_moe_cut(&at, n, 4);
-    s->d_choice = exec_moe_cut(&at, moe->n_sent, 4);
+    if (!take(layer, TRACE_MEMORY_WORKSPACE, cut_scratch(layer, s), &s->block))
+        return false;
+    cut_scratch(layer, s);
     return true;
 }
 
-/* From kept.d_out to kept.d_up, s->d_x and s->d_weight.  With u = d_out Wdown^T: dp = u . swiglu,
- * the gradient of swiglu is p u. */
+/* Computes kept.d_up, s->d_x and s->d_weight from kept.d_out.  With u = d_out Wdown^T: the gradient
+ * of p is u . swiglu, and that of swiglu is p u. */
 static void
 experts_backward(const ExecLayer *layer, const Scratch *s)
 {
     const ExecWidths *w = layer->widths;
     const ExecMoe *moe = layer->moe;
-    const ExecMoeExperts x = exec_moe_experts(w, moe);
+    const Experts x = experts_of(w, moe);
     const Kept kept = kept_of(w, moe);
     const int64_t f = w->expert_hidden, n = moe->n_received;
     ExecBackend *backend = layer->backend;
     ExecTensor tensor;
-    void *active = kept.d_up; /* until that is written */
+    void *active = kept.d_up; /* swiglu lies there until d_up is computed */
 
     for (int64_t e = 0; e < w->n_local_experts; e++) {
         const ExecLinear down = expert_linear(layer, e, true, &tensor);
@@ -214,19 +625,19 @@ experts_backward(const ExecLayer *layer, const Scratch *s)
     }
 }
 
-/* dp back to its rows, then the gradient of their scores. */
+/* Sends the gradient of p back to its rows, and computes that of their scores. */
 static void
 route_backward(const ExecLayer *layer, const Scratch *s)
 {
     const ExecWidths *w = layer->widths;
     const ExecMoe *moe = layer->moe;
-    const ExecMoeRouting r = exec_moe_routing(moe);
+    const Routing r = routing_of(moe);
     ExecBackend *backend = layer->backend;
 
-    backend->ops->gather_rows(backend, moe->n_received, 4, exec_moe_experts(w, moe).inverse,
-                              s->d_weight, s->wagon.out);
-    exec_moe_exchange_rows(layer, 4, true, s->wagon.out, s->wagon.in);
-    backend->ops->gather_rows(backend, moe->n_sent, 4, r.slot, s->wagon.in, s->d_choice);
+    backend->ops->gather_rows(backend, moe->n_received, 4, experts_of(w, moe).inverse, s->d_weight,
+                              s->exchange.out);
+    exchange_rows(layer, 4, true, s->exchange.out, s->exchange.in);
+    backend->ops->gather_rows(backend, moe->n_sent, 4, r.slot, s->exchange.in, s->d_choice);
     backend->ops->route_backward(backend, moe->n_rows, w->n_experts, w->top_k, r.expert, r.weight,
                                  s->d_choice, kept_of(w, moe).d_scores);
 }
@@ -237,30 +648,21 @@ backward_into(const ExecLayer *layer, const Scratch *s, const void *d, void *tot
 {
     const ExecWidths *w = layer->widths;
     ExecBackend *backend = layer->backend;
-    const int64_t n = exec_slice_rows(&layer->slice) * w->hidden;
-    const bool shares = w->tp > 1 && !w->sequence_parallel;
     const Kept kept = kept_of(w, layer->moe);
     const ExecLinear router = router_of(layer);
-    ExecBlock whole = {0};
+    ExecBlock shares;
     int64_t begin;
+    void *own;
 
-    exec_moe_own_rows(layer, &begin);
-    exec_moe_send_rows(layer, &s->wagon, exec_at(backend, d, begin * w->hidden), kept.d_out);
+    own_rows(layer, &begin);
+    send_rows(layer, &s->exchange, exec_at(backend, d, begin * w->hidden), kept.d_out);
     experts_backward(layer, s);
     route_backward(layer, s);
-    if (shares &&
-        !exec_moe_take(layer, TRACE_MEMORY_WORKSPACE, exec_storage_bytes(backend, n), &whole))
+    if (!begin_sum(layer, total, &shares, &own))
         return;
-    if (shares)
-        backend->ops->zero(backend, (size_t)exec_storage_bytes(backend, n), whole.data);
-    void *own = shares ? exec_at(backend, whole.data, begin * w->hidden) : total;
-    exec_moe_return_rows(layer, &s->wagon, s->d_x, own);
+    return_rows(layer, &s->exchange, s->d_x, own);
     exec_linear_backward(backend, &router, kept.d_scores, true, NULL, own);
-    if (!shares)
-        return;
-    exec_comm_all_gather(layer->comm, EXEC_DIM_TP, w->storage, n, whole.data);
-    backend->ops->add(backend, n, whole.data, total);
-    exec_pool_give(layer->pool, &whole);
+    end_sum(layer, total, &shares);
 }
 
 const void *
@@ -276,12 +678,13 @@ exec_moe_backward(const ExecLayer *layer, void *d_up, const void *d, const void 
         total = exec_mlp_backward(layer, d_up, dy);
     else
         backend->ops->zero(backend, (size_t)exec_storage_bytes(backend, n_local), total);
-    if (exec_moe_take(layer, TRACE_MEMORY_ACTIVATIONS, kept_bytes(w, layer->moe),
-                      &layer->moe->kept) &&
+    ExecCutter size = {.storage = w->storage};
+    cut_kept(w, layer->moe, &size);
+    if (take(layer, TRACE_MEMORY_ACTIVATIONS, size.n_bytes, &layer->moe->kept) &&
         scratch_take(layer, &s))
         backward_into(layer, &s, d, total);
     exec_pool_give(layer->pool, &s.block);
-    exec_pool_give(layer->pool, &s.wagon.block);
+    exec_pool_give(layer->pool, &s.exchange.block);
     return total;
 }
 
@@ -295,7 +698,7 @@ exec_moe_weight(const ExecLayer *layer, const void *d_up, const void *d_down)
         exec_mlp_weight(layer, d_up, d_down);
     if (layer->comm->error != NULL)
         return;
-    const ExecMoeExperts x = exec_moe_experts(w, layer->moe);
+    const Experts x = experts_of(w, layer->moe);
     const Kept kept = kept_of(w, layer->moe);
     const ExecLinear router = router_of(layer);
     for (int64_t e = 0; e < w->n_local_experts; e++) {
@@ -306,6 +709,6 @@ exec_moe_weight(const ExecLayer *layer, const void *d_up, const void *d_down)
         exec_linear_weight(layer->backend, &down, expert_rows(layer, x.active, e, w->expert_hidden),
                            expert_rows(layer, kept.d_out, e, w->hidden));
     }
-    exec_linear_weight(layer->backend, &router, exec_moe_own_input(layer), kept.d_scores);
+    exec_linear_weight(layer->backend, &router, own_input(layer), kept.d_scores);
     exec_pool_give(layer->pool, &layer->moe->kept);
 }

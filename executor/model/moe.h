@@ -1,23 +1,24 @@
 /*
- * executor/model/moe.h - experts in place of a layer's MLP: y = x2 + sum over the row's top_k experts of
- * p_e (swiglu(n2 Wup_e) Wdown_e), + shared experts, a dense MLP that sees every row.
+ * executor/model/moe.h - experts in place of a layer's MLP: y = x2 + sum over the row's top_k
+ * experts of p_e (swiglu(n2 Wup_e) Wdown_e), plus shared experts, which are one dense MLP that sees
+ * every row.
  *
- * The router's scores n2 Wr are fp32; the top_k largest are chosen (of equal ones the lower
- * expert), p is the softmax over the chosen  [Jiang et al. 2401.04088 section 2.1].  No row is
- * dropped, no balancing loss is added; ExecRunOptions.balance_experts sends rows to the experts in
- * turn.
+ * The router's scores n2 Wr are fp32.  The top_k largest are chosen (of equal ones the lower
+ * expert), and p is the softmax over the chosen  [Jiang et al. 2401.04088 section 2.1].  No row is
+ * dropped and no balancing loss is added; ExecRunOptions.balance_experts sends rows to the experts
+ * in turn.
  *
  * Expert parallelism: a rank holds n_experts / ep experts.  Every rank of the ep group routes its
- * own rows - of tp ranks with the same rows each its share, whose results are gathered - and sends
- * them, with p, to their experts' ranks; the results come back the same way.  p scales the
- * activation, so that nothing is kept for it.  Rows of an expert are in the order of (rank, row,
- * choice): sums have one order, whatever arrives first.
+ * own rows and sends them, with p, to the ranks of their experts; the results come back by the same
+ * exchange.  Where tp ranks have the same rows, each routes its share of them, and the results are
+ * gathered over tp.  p scales the activation, so that nothing is kept for it.  An expert's rows are
+ * ordered by (rank, row, choice): sums have one order, whatever arrives first.
  *
- * How many rows go where is known on the host only: this is the one place of a layer that reads
- * device memory back (the chosen experts) and waits for it.  Blocks whose size depends on it are
- * taken from the pool inside F, I and B.
+ * Only the host can decide sizes, so this is the one part of a layer that reads device memory back
+ * (the chosen experts) and waits for it.  Blocks whose size depends on the routing are taken from
+ * the pool inside F, I and B.
  *
- * Private to executor/.
+ * Errors are kept in the layer's comm (comm.h).  Private to executor/.
  */
 #ifndef EXECUTOR_MODEL_MOE_H
 #define EXECUTOR_MODEL_MOE_H
@@ -28,26 +29,33 @@ G_BEGIN_DECLS
 
 struct ExecLayer;
 
-/* Kept by one (micro-batch, slice, layer) from F to B, or W.  Zero: nothing taken. */
+/* What one (micro-batch, slice, layer) keeps from F to B or W.  All zero: nothing is taken. */
 typedef struct {
     ExecBlock routing;  /* of the rows that this rank routes: until B or I */
     ExecBlock experts;  /* of the rows that came to its experts: until B or I */
-    ExecBlock products; /* what weight gradients read of these: until B or W */
+    ExecBlock products; /* what weight gradients read of these rows: until B or W */
     ExecBlock kept;     /* from I to W */
-    int64_t n_rows, n_sent, n_received;
-    /* (owned) bounds of what goes to and comes from each rank, of @n_ranks + 1; and of the rows
-     * of each expert here */
+    int64_t n_rows;     /* that this rank routes */
+    int64_t n_sent;     /* n_rows top_k */
+    int64_t n_received; /* rows that came to its experts */
+    /* (owned) Rows [sent[r], sent[r + 1]) go to rank r of the ep group, rows [received[r],
+     * received[r + 1]) come from it, and rows [expert_begin[e], expert_begin[e + 1]) are those of
+     * expert e of this rank. */
     int64_t *sent, *received, *expert_begin;
 } ExecMoe;
 
+/* Gives everything back. */
 void exec_moe_clear(ExecMoe *moe, ExecPool *pool);
-/* What is left is enough for W. */
+
+/* Gives back what W does not need. */
 void exec_moe_clear_inputs(ExecMoe *moe, ExecPool *pool);
 
-/* As the halves of layer.h; shared experts use their @d_up. */
+/* These do what exec_mlp_forward(), _backward() and _weight() of layer.h do; shared experts use
+ * @d_up. */
 void exec_moe_forward(const struct ExecLayer *layer, void *y);
-/* Leaves what the experts' weight gradients need in layer->moe->kept.  @d  this rank's rows; @dy
- * (nullable without shared experts) all. */
+
+/* Leaves what the experts' weight gradients need in layer->moe->kept.  @d  the gradient of y, this
+ * rank's rows; @dy  of all rows (nullable where no expert is shared). */
 const void *exec_moe_backward(const struct ExecLayer *layer, void *d_up, const void *d,
                               const void *dy);
 void exec_moe_weight(const struct ExecLayer *layer, const void *d_up, const void *d_down);

@@ -1,9 +1,10 @@
 /*
- * executor/model/random.h - counter-based random numbers: value i of a stream is a pure function of the
- * stream's key and i, so that parameters and data do not depend on degrees, ranks or order.
+ * executor/model/random.h - random numbers by position: value i of a stream is a pure function of
+ * the stream's key and i, so that initial values and synthetic data do not depend on degrees, ranks
+ * or order.
  *
- * SplitMix64's output function [Steele, Lea, Flood 2014] over key + i * golden ratio.  Integers and
- * exact float operations only: the same bits on every machine.
+ * They are SplitMix64's output function [Steele, Lea, Flood 2014] of key + i * golden ratio, by
+ * integer and exact float operations only: the same bits on every machine.
  */
 #ifndef EXECUTOR_MODEL_RANDOM_H
 #define EXECUTOR_MODEL_RANDOM_H
@@ -24,7 +25,7 @@ exec_random_at(uint64_t key, uint64_t i)
     return exec_random_mix(key + (i + 1) * UINT64_C(0x9e3779b97f4a7c15));
 }
 
-/* A stream's key: seed and a name (FNV-1a). */
+/* The key of stream @name of @seed (FNV-1a hash of the name). */
 static inline uint64_t
 exec_random_key(uint64_t seed, const char *name)
 {
@@ -35,8 +36,9 @@ exec_random_key(uint64_t seed, const char *name)
     return exec_random_mix(exec_random_mix(seed + UINT64_C(0x9e3779b97f4a7c15)) ^ hash);
 }
 
-/* Near-normal with mean 0 and variance 1, |x| < 3.47: four 16-bit uniforms added (Irwin-Hall), as
- * a truncated normal without a libm function. */
+/* Returns: a value of a near-normal distribution with mean 0 and variance 1, |x| < 3.47: the sum of
+ * four 16-bit uniforms (Irwin-Hall), which is like a truncated normal and needs no function of
+ * libm. */
 static inline float
 exec_random_normal(uint64_t key, uint64_t i)
 {

@@ -1,6 +1,377 @@
 #include "executor/model/stage.h"
 
-#include "executor/model/stage_state.h"
+#include <math.h>
+
+#include "executor/model/attention.h"
+#include "executor/model/ends.h"
+
+/* What a layer, or the head, keeps: stage.h. */
+typedef struct {
+    ExecBlock inputs;    /* until B or I */
+    ExecBlock products;  /* until B or W */
+    ExecBlock gradients; /* from I to W */
+} PartBlocks;
+
+/* A (micro-batch, slice) in flight. */
+typedef struct {
+    PartBlocks *parts; /* (owned) [n_layers + 1]: the head's comes last */
+    ExecMoe *moe;      /* (owned, nullable) [n_layers] where the stage has experts */
+} SliceState;
+
+/* A micro-batch in flight that is sliced. */
+typedef struct {
+    ExecBlock kv, d_kv;         /* of all layers and slices */
+    int32_t n_backward, n_done; /* slices whose B or I, and whose B or W, has ended */
+} MicroBatchState;
+
+struct ExecStageRun {
+    ExecStageOptions o;
+    int64_t *context;               /* (owned) tokens before each slice */
+    MicroBatchState *micro_batches; /* (owned) */
+    SliceState *slices;             /* (owned) [micro_batch][slice] */
+    /* During an op: for exec_layer_scratch(); with recompute full one layer's activations, its K
+     * and V where nothing is sliced, and the inputs of its products. */
+    ExecBlock layer, again;
+};
+
+/* An op at work. */
+typedef struct {
+    ExecStageRun *run;
+    const ExecWidths *widths;
+    const ExecStage *stage;
+    ScheduleOpKind kind;
+    ExecSlice slice;
+    int64_t rows;
+    MicroBatchState *micro_batch;
+    SliceState *state;
+    ExecLayerScratch scratch;
+} Op;
+
+/* --- sizes --- */
+
+static int64_t
+boundary_of(const ExecWidths *w, int64_t rows)
+{
+    return exec_local_rows(w, rows) * w->hidden * dtype_bytes(w->storage);
+}
+
+static int64_t
+boundary_bytes(const Op *op)
+{
+    return exec_padded_bytes(boundary_of(op->widths, op->rows));
+}
+
+/* K and V of one layer, of this rank's tokens of whole sequences. */
+static int64_t
+kv_bytes(const Op *op)
+{
+    const ExecWidths *w = op->widths;
+
+    return exec_padded_bytes(w->seq_len / w->cp * op->slice.sequences * 2 * w->kv_width *
+                             dtype_bytes(w->storage));
+}
+
+static bool
+is_sliced(const Op *op)
+{
+    return op->run->o.n_slices > 1;
+}
+
+/* K and V of one layer where they lie in the layer's own blocks. */
+static int64_t
+own_kv_bytes(const Op *op)
+{
+    return is_sliced(op) ? 0 : kv_bytes(op);
+}
+
+/* K and V of all layers where they lie in the micro-batch's block. */
+static int64_t
+micro_batch_kv_bytes(const Op *op)
+{
+    return is_sliced(op) ? op->stage->n_layers * kv_bytes(op) : 0;
+}
+
+static bool
+recomputes_all(const Op *op)
+{
+    return op->stage->recompute == PLAN_RECOMPUTE_FULL;
+}
+
+static bool
+is_moe(const Op *op, int64_t layer)
+{
+    return layer >= op->stage->n_dense;
+}
+
+/* Of a layer's activations: what only input gradients read, or what weight gradients read. */
+static int64_t
+activation_bytes(const Op *op, bool moe, bool of_products)
+{
+    ExecCutter inputs = {.storage = op->widths->storage}, products = inputs;
+
+    exec_layer_activations(op->widths, op->rows, moe, op->stage->recompute, &inputs, &products);
+    return of_products ? products.n_bytes : inputs.n_bytes;
+}
+
+static int64_t
+kept_bytes(const Op *op, bool moe)
+{
+    ExecCutter cutter = {.storage = op->widths->storage};
+
+    exec_layer_kept(op->widths, op->rows, moe, &cutter);
+    return cutter.n_bytes;
+}
+
+/* Bytes of the blocks of layer @layer, or of the head (n_layers). */
+static int64_t
+input_bytes(const Op *op, int64_t layer)
+{
+    const int64_t boundary = boundary_bytes(op);
+
+    /* A stage without layers has its input here. */
+    if (layer == op->stage->n_layers)
+        return op->stage->head || layer == 0 ? boundary : 0;
+    if (recomputes_all(op))
+        return boundary;
+    return boundary + activation_bytes(op, is_moe(op, layer), false) + own_kv_bytes(op);
+}
+
+static int64_t
+product_bytes(const Op *op, int64_t layer)
+{
+    if (layer == op->stage->n_layers)
+        return op->stage->head ? exec_head_bytes(op->widths, op->rows) : 0;
+    return activation_bytes(op, is_moe(op, layer), true);
+}
+
+/* The larger of a dense layer's and of one with experts, of those that the stage has. */
+static int64_t
+larger(const Op *op, int64_t (*bytes)(const Op *op, bool moe))
+{
+    const ExecStage *stage = op->stage;
+
+    return MAX(stage->n_dense > 0 ? bytes(op, false) : 0,
+               stage->n_dense < stage->n_layers ? bytes(op, true) : 0);
+}
+
+/* Bytes of a layer's activations in `again`. */
+static int64_t
+again_activations(const Op *op, bool moe)
+{
+    ExecCutter cutter = {.storage = op->widths->storage};
+
+    if (op->kind != SCHEDULE_OP_FORWARD)
+        return activation_bytes(op, moe, false);
+    exec_layer_passing(op->widths, op->rows, moe, &cutter);
+    return cutter.n_bytes;
+}
+
+/* Bytes of the inputs of a layer's products in `again`: F does not keep them apart, and the layers
+ * of an I have blocks of their own for them. */
+static int64_t
+again_products(const Op *op, bool moe)
+{
+    return op->kind == SCHEDULE_OP_BACKWARD ? activation_bytes(op, moe, true) : 0;
+}
+
+/* Where K and V begin in `again`; behind them are the inputs of the products. */
+static int64_t
+again_kv_at(const Op *op)
+{
+    return larger(op, again_activations);
+}
+
+static int64_t
+again_bytes(const Op *op)
+{
+    if (!recomputes_all(op) || op->kind == SCHEDULE_OP_BACKWARD_WEIGHT)
+        return 0;
+    return again_kv_at(op) + own_kv_bytes(op) + larger(op, again_products);
+}
+
+/* --- where everything lies --- */
+
+/* NULL in a block that was given back: W has no inputs. */
+static void *
+at(const ExecBlock *block, int64_t offset)
+{
+    return block->data == NULL ? NULL : (char *)block->data + offset;
+}
+
+static ExecLayerActivations
+activations_at(const Op *op, const PartBlocks *part, bool moe)
+{
+    const ExecStageRun *run = op->run;
+    const Dtype storage = op->widths->storage;
+    const bool again = recomputes_all(op);
+    ExecCutter inputs = {.block = run->again.data, .storage = storage}, products = inputs;
+
+    if (again && op->kind == SCHEDULE_OP_FORWARD)
+        return exec_layer_passing(op->widths, op->rows, moe, &inputs);
+    if (!again)
+        inputs.block = at(&part->inputs, boundary_bytes(op));
+    products.block = part->products.data != NULL
+                         ? part->products.data
+                         : at(&run->again, again_kv_at(op) + own_kv_bytes(op));
+    return exec_layer_activations(op->widths, op->rows, moe, op->stage->recompute, &inputs,
+                                  &products);
+}
+
+/* Sets K and V of layer @l, and their gradients. */
+static void
+set_kv(const Op *op, const PartBlocks *part, int64_t l, ExecLayer *layer)
+{
+    const MicroBatchState *whole = op->micro_batch;
+    const bool moe = is_moe(op, l);
+
+    layer->d_kv_begins = !is_sliced(op);
+    if (is_sliced(op)) {
+        layer->kv = at(&whole->kv, l * kv_bytes(op));
+        layer->d_kv = at(&whole->d_kv, l * kv_bytes(op));
+        return;
+    }
+    layer->kv = recomputes_all(op)
+                    ? at(&op->run->again, again_kv_at(op))
+                    : at(&part->inputs, boundary_bytes(op) + activation_bytes(op, moe, false));
+    layer->d_kv = part->gradients.data != NULL ? at(&part->gradients, kept_bytes(op, moe))
+                                               : op->scratch.own_d_kv;
+}
+
+/* Layer @l; n_layers: only what all layers of the op have in common. */
+static ExecLayer
+layer_at(const Op *op, int64_t l)
+{
+    const ExecStageRun *run = op->run;
+    const PartBlocks *part = &op->state->parts[l];
+    ExecLayer layer = {
+        .backend = run->o.comm->backend,
+        .comm = run->o.comm,
+        .pool = run->o.pool,
+        .widths = op->widths,
+        .scratch = &op->scratch,
+        .turns = run->o.scratch->turns,
+        .positions = run->o.scratch->positions + op->slice.own_context,
+        .slice = op->slice,
+        .x = part->inputs.data,
+    };
+
+    if (l >= op->stage->n_layers)
+        return layer;
+    layer.tensors = &op->stage->layers[l];
+    if (is_moe(op, l))
+        layer.moe = &op->state->moe[l];
+    layer.a = activations_at(op, part, is_moe(op, l));
+    if (op->stage->recompute == PLAN_RECOMPUTE_SELECTIVE) {
+        layer.core_again = true;
+        layer.a.lse = run->o.scratch->lse;
+    }
+    set_kv(op, part, l, &layer);
+    return layer;
+}
+
+static ExecHeadActivations
+head_at(const Op *op)
+{
+    const PartBlocks *part = &op->state->parts[op->stage->n_layers];
+    ExecCutter cutter = {.block = part->products.data, .storage = op->widths->storage};
+
+    return exec_head_activations(op->widths, op->rows, part->inputs.data, &cutter);
+}
+
+/* Where layer @l's output goes. */
+static void *
+output_at(const Op *op, int64_t l)
+{
+    return l + 1 == op->stage->n_layers && !op->stage->head ? op->run->o.scratch->d
+                                                            : op->state->parts[l + 1].inputs.data;
+}
+
+/* What I keeps of layer @l for W. */
+static ExecLayerKept
+kept_at(const Op *op, int64_t l)
+{
+    ExecCutter cutter = {.block = op->state->parts[l].gradients.data,
+                         .storage = op->widths->storage};
+
+    return exec_layer_kept(op->widths, op->rows, is_moe(op, l), &cutter);
+}
+
+/* --- blocks --- */
+
+/* Gives back what only B or I reads of layer @layer, or of the head. */
+static void
+give_inputs(const ExecStageRun *run, SliceState *state, int64_t layer)
+{
+    exec_pool_give(run->o.pool, &state->parts[layer].inputs);
+    if (state->moe != NULL && layer < run->o.stage->n_layers)
+        exec_moe_clear_inputs(&state->moe[layer], run->o.pool);
+}
+
+/* Gives back what W reads. */
+static void
+give_products(const ExecStageRun *run, SliceState *state, int64_t layer)
+{
+    exec_pool_give(run->o.pool, &state->parts[layer].products);
+    exec_pool_give(run->o.pool, &state->parts[layer].gradients);
+    if (state->moe != NULL && layer < run->o.stage->n_layers)
+        exec_moe_clear(&state->moe[layer], run->o.pool);
+}
+
+/* Takes a block of @n_bytes; none if that is 0. */
+static bool
+take(ExecStageRun *run, TraceMemoryOwner owner, int64_t n_bytes, ExecBlock *block, GError **error)
+{
+    return n_bytes == 0 || exec_pool_take(run->o.pool, owner, n_bytes, block, error);
+}
+
+/* Sets op->scratch.  Returns: its bytes. */
+static int64_t
+set_scratch(Op *op)
+{
+    ExecCutter cutter = {.block = op->run->layer.data, .storage = op->widths->storage};
+
+    op->scratch = exec_layer_scratch(op->widths, op->rows, op->slice.sequences, op->kind, &cutter);
+    return cutter.n_bytes;
+}
+
+/* An op; its memory is there once it has begun. */
+static Op
+op_at(ExecStageRun *run, int32_t micro_batch, int32_t slice, ScheduleOpKind kind)
+{
+    Op op = {
+        .run = run,
+        .widths = run->o.widths,
+        .stage = run->o.stage,
+        .kind = kind,
+        .slice = exec_stage_slice(run, micro_batch, slice),
+        .micro_batch = &run->micro_batches[micro_batch],
+        .state = &run->slices[micro_batch * run->o.n_slices + slice],
+    };
+
+    op.rows = exec_slice_rows(&op.slice);
+    set_scratch(&op);
+    return op;
+}
+
+/* Takes what lives only during the op; end_op() gives it back. */
+static bool
+begin_op(Op *op, GError **error)
+{
+    ExecStageRun *run = op->run;
+
+    if (!take(run, TRACE_MEMORY_WORKSPACE, set_scratch(op), &run->layer, error) ||
+        !take(run, TRACE_MEMORY_WORKSPACE, again_bytes(op), &run->again, error))
+        return false;
+    set_scratch(op);
+    return true;
+}
+
+static void
+end_op(ExecStageRun *run)
+{
+    exec_pool_give(run->o.pool, &run->again);
+    exec_pool_give(run->o.pool, &run->layer);
+}
 
 /* --- lifecycle --- */
 
@@ -11,10 +382,10 @@ exec_stage_run_new(const ExecStageOptions *options)
     const size_t n_slices = (size_t)options->n_slices;
 
     run->o = *options;
-    run->micro_batches = g_new0(ExecMicroBatchState, (size_t)options->n_micro_batches);
-    run->slices = g_new0(ExecSliceState, (size_t)options->n_micro_batches * n_slices);
+    run->micro_batches = g_new0(MicroBatchState, (size_t)options->n_micro_batches);
+    run->slices = g_new0(SliceState, (size_t)options->n_micro_batches * n_slices);
     for (size_t i = 0; i < (size_t)options->n_micro_batches * n_slices; i++) {
-        run->slices[i].parts = g_new0(ExecPartBlocks, (size_t)options->stage->n_layers + 1);
+        run->slices[i].parts = g_new0(PartBlocks, (size_t)options->stage->n_layers + 1);
         if (options->stage->n_dense < options->stage->n_layers)
             run->slices[i].moe = g_new0(ExecMoe, (size_t)options->stage->n_layers);
     }
@@ -22,50 +393,6 @@ exec_stage_run_new(const ExecStageOptions *options)
     for (size_t i = 1; i < n_slices; i++)
         run->context[i] = run->context[i - 1] + options->slices[i - 1];
     return run;
-}
-
-/* Of layer @layer, or the head: what only B or I reads; what W reads. */
-static void
-give_inputs(const ExecStageRun *run, ExecSliceState *state, int64_t layer)
-{
-    exec_pool_give(run->o.pool, &state->parts[layer].inputs);
-    if (state->moe != NULL && layer < run->o.stage->n_layers)
-        exec_moe_clear_inputs(&state->moe[layer], run->o.pool);
-}
-
-static void
-give_products(const ExecStageRun *run, ExecSliceState *state, int64_t layer)
-{
-    exec_pool_give(run->o.pool, &state->parts[layer].products);
-    exec_pool_give(run->o.pool, &state->parts[layer].gradients);
-    if (state->moe != NULL && layer < run->o.stage->n_layers)
-        exec_moe_clear(&state->moe[layer], run->o.pool);
-}
-
-/* A block of @n_bytes; of none nothing. */
-static bool
-take(ExecStageRun *run, TraceMemoryOwner owner, int64_t n_bytes, ExecBlock *block, GError **error)
-{
-    return n_bytes == 0 || exec_pool_take(run->o.pool, owner, n_bytes, block, error);
-}
-
-/* What lives inside an op only; end_op() ends it. */
-static bool
-begin_op(ExecStageRun *run, const ExecSlice *s, ScheduleOpKind kind, GError **error)
-{
-    const int64_t layer =
-        exec_layer_scratch_bytes(run->o.widths, exec_slice_rows(s), s->sequences, kind);
-
-    run->kind = kind;
-    return take(run, TRACE_MEMORY_WORKSPACE, layer, &run->layer, error) &&
-           take(run, TRACE_MEMORY_WORKSPACE, exec_stage_again_bytes(run, s), &run->again, error);
-}
-
-static void
-end_op(ExecStageRun *run)
-{
-    exec_pool_give(run->o.pool, &run->again);
-    exec_pool_give(run->o.pool, &run->layer);
 }
 
 void
@@ -113,34 +440,37 @@ exec_stage_boundary_bytes(const ExecStageRun *run, int32_t micro_batch, int32_t 
 {
     const ExecSlice s = exec_stage_slice(run, micro_batch, slice);
 
-    return exec_stage_boundary_of(run->o.widths, exec_slice_rows(&s));
+    return boundary_of(run->o.widths, exec_slice_rows(&s));
 }
 
-/* --- sharded parameters --- */
+/* --- opening units --- */
 
-/* As exec_units_open(): a layer's; the embedding's; the head's. */
+/* As exec_units_open(): a layer's units, the embedding's, the head's. */
 static bool
-open_layer(const ExecStageRun *run, int64_t layer, unsigned what, ExecOpenUnits *open)
+open_layer(const Op *op, int64_t l, unsigned what, ExecOpenUnits *open)
 {
-    const ExecLayerTensors *tensors = &run->o.stage->layers[layer];
+    const ExecLayerTensors *tensors = &op->stage->layers[l];
+    const ExecStageOptions *o = &op->run->o;
 
-    return exec_units_open(open, run->o.units, run->o.comm, what, tensors->dense_unit,
+    return exec_units_open(open, o->units, o->comm, what, tensors->dense_unit,
                            tensors->experts_unit);
 }
 
 static bool
-open_embedding(const ExecStageRun *run, unsigned what, ExecOpenUnits *open)
+open_embedding(const Op *op, unsigned what, ExecOpenUnits *open)
 {
-    const ExecEndTensors *ends = &run->o.stage->ends;
+    const ExecEndTensors *ends = &op->stage->ends;
+    const ExecStageOptions *o = &op->run->o;
 
-    return exec_units_open(open, run->o.units, run->o.comm, what, ends->token_unit,
-                           ends->position_unit);
+    return exec_units_open(open, o->units, o->comm, what, ends->token_unit, ends->position_unit);
 }
 
 static bool
-open_head(const ExecStageRun *run, unsigned what, ExecOpenUnits *open)
+open_head(const Op *op, unsigned what, ExecOpenUnits *open)
 {
-    return exec_units_open(open, run->o.units, run->o.comm, what, run->o.stage->ends.head_unit, -1);
+    const ExecStageOptions *o = &op->run->o;
+
+    return exec_units_open(open, o->units, o->comm, what, op->stage->ends.head_unit, -1);
 }
 
 static void
@@ -177,7 +507,7 @@ exec_stage_add_openings(const ExecModel *model, const ExecStage *stage, Schedule
         add_opening(model, stage->ends.head_unit, -1, openings);
 }
 
-/* What the backward of products needs, or only I's part of it. */
+/* What B opens, or I (@split): I adds to no gradients of products. */
 static unsigned
 backward_needs(bool split)
 {
@@ -190,57 +520,52 @@ bool
 exec_stage_begin_forward(ExecStageRun *run, int32_t micro_batch, int32_t slice, void **x,
                          GError **error)
 {
-    const int64_t n_layers = run->o.stage->n_layers;
-    ExecPartBlocks *parts = exec_stage_slice_state(run, micro_batch, slice)->parts;
-    ExecMicroBatchState *whole = &run->micro_batches[micro_batch];
-    const ExecSlice s = exec_stage_slice(run, micro_batch, slice);
-    const int64_t kv = exec_stage_kv_bytes_kept(run, &s);
+    Op op = op_at(run, micro_batch, slice, SCHEDULE_OP_FORWARD);
+    const int64_t n_layers = op.stage->n_layers;
+    PartBlocks *parts = op.state->parts;
+    ExecBlock *kv = &op.micro_batch->kv;
 
     g_assert(parts[0].inputs.data == NULL);
     for (int64_t l = 0; l <= n_layers; l++) {
-        const bool again = l < n_layers && exec_stage_recomputes_all(run);
-        if (!take(run, TRACE_MEMORY_ACTIVATIONS, exec_stage_input_bytes(run, &s, l),
-                  &parts[l].inputs, error) ||
-            (!again && !take(run, TRACE_MEMORY_ACTIVATIONS, exec_stage_product_bytes(run, &s, l),
+        const bool again = l < n_layers && recomputes_all(&op);
+        if (!take(run, TRACE_MEMORY_ACTIVATIONS, input_bytes(&op, l), &parts[l].inputs, error) ||
+            (!again && !take(run, TRACE_MEMORY_ACTIVATIONS, product_bytes(&op, l),
                              &parts[l].products, error)))
             return false;
     }
-    if (whole->kv.data == NULL && !take(run, TRACE_MEMORY_KV, kv, &whole->kv, error))
+    if (kv->data == NULL && !take(run, TRACE_MEMORY_KV, micro_batch_kv_bytes(&op), kv, error))
         return false;
     *x = parts[0].inputs.data;
-    return begin_op(run, &s, SCHEDULE_OP_FORWARD, error);
+    return begin_op(&op, error);
 }
 
 const void *
 exec_stage_forward(ExecStageRun *run, int32_t micro_batch, int32_t slice, const int32_t *tokens,
                    const int32_t *targets, double *loss)
 {
-    const ExecStage *stage = run->o.stage;
-    const ExecSlice s = exec_stage_slice(run, micro_batch, slice);
-    ExecSliceState *state = exec_stage_slice_state(run, micro_batch, slice);
-    const ExecLayerScratch scratch = exec_stage_scratch_at(run, &s);
-    const ExecLayer common =
-        exec_stage_layer_at(run, micro_batch, slice, stage->n_layers, &scratch);
-    void *x = state->parts[0].inputs.data;
+    const Op op = op_at(run, micro_batch, slice, SCHEDULE_OP_FORWARD);
+    const ExecStage *stage = op.stage;
+    const ExecLayer common = layer_at(&op, stage->n_layers);
+    void *x = op.state->parts[0].inputs.data;
     ExecOpenUnits open;
 
-    if (stage->embedding && open_embedding(run, EXEC_OPEN_WEIGHTS, &open)) {
+    if (stage->embedding && open_embedding(&op, EXEC_OPEN_WEIGHTS, &open)) {
         exec_embedding_forward(&common, &stage->ends, tokens, x);
         exec_units_close(&open);
     }
     for (int64_t l = 0; l < stage->n_layers; l++) {
-        const ExecLayer layer = exec_stage_layer_at(run, micro_batch, slice, l, &scratch);
-        x = exec_stage_output_at(run, micro_batch, slice, l);
-        if (!open_layer(run, l, EXEC_OPEN_WEIGHTS, &open))
+        const ExecLayer layer = layer_at(&op, l);
+        x = output_at(&op, l);
+        if (!open_layer(&op, l, EXEC_OPEN_WEIGHTS, &open))
             break;
         exec_layer_forward(&layer, x);
         exec_units_close(&open);
-        if (exec_stage_recomputes_all(run) && state->moe != NULL)
-            exec_moe_clear(&state->moe[l], run->o.pool);
+        if (recomputes_all(&op) && op.state->moe != NULL)
+            exec_moe_clear(&op.state->moe[l], run->o.pool);
         exec_comm_poll(run->o.comm);
     }
-    if (stage->head && open_head(run, EXEC_OPEN_WEIGHTS, &open)) {
-        const ExecHeadActivations head = exec_stage_head_at(run, micro_batch, slice);
+    if (stage->head && open_head(&op, EXEC_OPEN_WEIGHTS, &open)) {
+        const ExecHeadActivations head = head_at(&op);
         exec_head_forward(&common, &stage->ends, &head, targets, run->o.loss_factor,
                           run->o.scratch->stats, loss);
         exec_units_close(&open);
@@ -257,77 +582,72 @@ exec_stage_gradient(ExecStageRun *run)
     return run->o.scratch->d;
 }
 
-/* After B or I: gives back K and V that no slice reads any more. */
+/* After a B or I: K and V go back when no slice of the micro-batch reads them any more. */
 static void
-finish_inputs(ExecStageRun *run, int32_t micro_batch)
+finish_inputs(const Op *op)
 {
-    ExecMicroBatchState *whole = &run->micro_batches[micro_batch];
-
-    if (++whole->n_backward < run->o.n_slices)
+    if (++op->micro_batch->n_backward < op->run->o.n_slices)
         return;
-    whole->n_backward = 0;
-    exec_pool_give(run->o.pool, &whole->kv);
+    op->micro_batch->n_backward = 0;
+    exec_pool_give(op->run->o.pool, &op->micro_batch->kv);
 }
 
-/* After B or W: their gradients. */
+/* After a B or W: the same of their gradients. */
 static void
-finish(ExecStageRun *run, int32_t micro_batch)
+finish(const Op *op)
 {
-    ExecMicroBatchState *whole = &run->micro_batches[micro_batch];
-
-    if (++whole->n_done < run->o.n_slices)
+    if (++op->micro_batch->n_done < op->run->o.n_slices)
         return;
-    whole->n_done = 0;
-    exec_pool_give(run->o.pool, &whole->d_kv);
+    op->micro_batch->n_done = 0;
+    exec_pool_give(op->run->o.pool, &op->micro_batch->d_kv);
 }
 
-/* The accumulator of K's and V's gradients begins at zero with the micro-batch's first backward. */
+/* The sum of K's and V's gradients begins at zero with the micro-batch's first backward. */
 static bool
-begin_backward(ExecStageRun *run, int32_t micro_batch, int32_t slice, bool split, GError **error)
+begin_backward(Op *op, GError **error)
 {
-    ExecBackend *backend = run->o.comm->backend;
-    const ExecSlice s = exec_stage_slice(run, micro_batch, slice);
-    ExecMicroBatchState *whole = &run->micro_batches[micro_batch];
-    const int64_t kv = exec_stage_kv_bytes_kept(run, &s);
+    ExecBackend *backend = op->run->o.comm->backend;
+    ExecBlock *d_kv = &op->micro_batch->d_kv;
+    const int64_t n_bytes = micro_batch_kv_bytes(op);
 
-    if (kv > 0 && whole->d_kv.data == NULL) {
-        if (!exec_pool_take(run->o.pool, TRACE_MEMORY_KV, kv, &whole->d_kv, error))
+    if (n_bytes > 0 && d_kv->data == NULL) {
+        if (!exec_pool_take(op->run->o.pool, TRACE_MEMORY_KV, n_bytes, d_kv, error))
             return false;
-        backend->ops->zero(backend, (size_t)kv, whole->d_kv.data);
+        backend->ops->zero(backend, (size_t)n_bytes, d_kv->data);
     }
-    return begin_op(run, &s, split ? SCHEDULE_OP_BACKWARD_INPUT : SCHEDULE_OP_BACKWARD, error);
+    return begin_op(op, error);
 }
 
 static void
-head_backward(ExecStageRun *run, int32_t micro_batch, int32_t slice, bool split,
-              const ExecLayer *common)
+head_backward(const Op *op, bool split, const ExecLayer *common)
 {
-    const ExecEndTensors *ends = &run->o.stage->ends;
-    const ExecHeadActivations head = exec_stage_head_at(run, micro_batch, slice);
-    ExecSliceState *state = exec_stage_slice_state(run, micro_batch, slice);
+    const ExecEndTensors *ends = &op->stage->ends;
+    const ExecHeadActivations head = head_at(op);
     ExecOpenUnits open;
 
-    if (!open_head(run, backward_needs(split), &open))
+    if (!open_head(op, backward_needs(split), &open))
         return;
-    exec_head_backward(common, ends, &head, run->o.scratch->d);
+    exec_head_backward(common, ends, &head, op->run->o.scratch->d);
     if (!split)
         exec_head_weight(common, ends, &head);
     exec_units_close(&open);
-    give_inputs(run, state, run->o.stage->n_layers);
+    give_inputs(op->run, op->state, op->stage->n_layers);
     if (!split)
-        give_products(run, state, run->o.stage->n_layers);
+        give_products(op->run, op->state, op->stage->n_layers);
 }
 
-/* Room for what I leaves to W of a layer. */
+/* Takes memory for what I keeps of layer @l for W. */
 static bool
-take_kept(ExecStageRun *run, const ExecSlice *s, int64_t layer, ExecPartBlocks *part)
+take_kept(const Op *op, int64_t l)
 {
+    ExecStageRun *run = op->run;
+    PartBlocks *part = &op->state->parts[l];
     GError *error = NULL;
-    const bool ok = (!exec_stage_recomputes_all(run) ||
-                     take(run, TRACE_MEMORY_ACTIVATIONS, exec_stage_product_bytes(run, s, layer),
-                          &part->products, &error)) &&
-                    take(run, TRACE_MEMORY_ACTIVATIONS, exec_stage_gradient_bytes(run, s, layer),
-                         &part->gradients, &error);
+    const bool ok =
+        (!recomputes_all(op) ||
+         take(run, TRACE_MEMORY_ACTIVATIONS, product_bytes(op, l), &part->products, &error)) &&
+        take(run, TRACE_MEMORY_ACTIVATIONS, kept_bytes(op, is_moe(op, l)) + own_kv_bytes(op),
+             &part->gradients, &error);
 
     if (!ok)
         exec_comm_fail(run->o.comm, error);
@@ -335,31 +655,25 @@ take_kept(ExecStageRun *run, const ExecSlice *s, int64_t layer, ExecPartBlocks *
 }
 
 static void
-layer_backward(ExecStageRun *run, int32_t micro_batch, int32_t slice, int64_t l, bool split,
-               const ExecLayerScratch *scratch)
+layer_backward(const Op *op, int64_t l, bool split)
 {
-    const ExecSlice s = exec_stage_slice(run, micro_batch, slice);
-    ExecSliceState *state = exec_stage_slice_state(run, micro_batch, slice);
+    ExecStageRun *run = op->run;
     ExecOpenUnits open;
 
-    if (split && !take_kept(run, &s, l, &state->parts[l]))
+    if (split && !take_kept(op, l))
         return;
-    const ExecLayer layer = exec_stage_layer_at(run, micro_batch, slice, l, scratch);
-    if (!open_layer(run, l, backward_needs(split), &open))
+    const ExecLayer layer = layer_at(op, l);
+    if (!open_layer(op, l, backward_needs(split), &open))
         return;
-    /* The output was kept or sent away: the second one goes nowhere. */
-    if (exec_stage_recomputes_all(run))
-        exec_layer_forward(&layer, scratch->kept.d_up);
-    if (split) {
-        const ExecLayerKept kept = exec_stage_kept_at(run, micro_batch, slice, l);
-        exec_layer_backward(&layer, &kept, run->o.scratch->d);
-    } else {
-        exec_layer_backward(&layer, NULL, run->o.scratch->d);
-    }
+    /* F has kept the output or sent it away: nobody reads this second one. */
+    if (recomputes_all(op))
+        exec_layer_forward(&layer, op->scratch.kept.d_up);
+    const ExecLayerKept kept = kept_at(op, l);
+    exec_layer_backward(&layer, split ? &kept : NULL, run->o.scratch->d);
     exec_units_close(&open);
-    give_inputs(run, state, l);
+    give_inputs(run, op->state, l);
     if (!split)
-        give_products(run, state, l);
+        give_products(run, op->state, l);
     exec_comm_poll(run->o.comm);
 }
 
@@ -367,68 +681,141 @@ bool
 exec_stage_backward(ExecStageRun *run, int32_t micro_batch, int32_t slice, const int32_t *tokens,
                     bool split, const void **dx, GError **error)
 {
-    const ExecStage *stage = run->o.stage;
-    const ExecSlice s = exec_stage_slice(run, micro_batch, slice);
-    ExecSliceState *state = exec_stage_slice_state(run, micro_batch, slice);
-    void *d = run->o.scratch->d;
+    Op op =
+        op_at(run, micro_batch, slice, split ? SCHEDULE_OP_BACKWARD_INPUT : SCHEDULE_OP_BACKWARD);
+    const ExecStage *stage = op.stage;
     ExecOpenUnits open;
 
-    g_assert(state->parts[0].inputs.data != NULL);
-    if (!begin_backward(run, micro_batch, slice, split, error))
+    g_assert(op.state->parts[0].inputs.data != NULL);
+    if (!begin_backward(&op, error))
         return false;
-    const ExecLayerScratch scratch = exec_stage_scratch_at(run, &s);
-    const ExecLayer common =
-        exec_stage_layer_at(run, micro_batch, slice, stage->n_layers, &scratch);
+    const ExecLayer common = layer_at(&op, stage->n_layers);
     if (stage->head)
-        head_backward(run, micro_batch, slice, split, &common);
+        head_backward(&op, split, &common);
     for (int64_t l = stage->n_layers - 1; l >= 0 && run->o.comm->error == NULL; l--)
-        layer_backward(run, micro_batch, slice, l, split, &scratch);
+        layer_backward(&op, l, split);
     exec_pool_give(run->o.pool, &run->again);
-    if (stage->embedding && open_embedding(run, EXEC_OPEN_GRADIENTS, &open)) {
-        exec_embedding_weight(&common, &stage->ends, tokens, d);
+    if (stage->embedding && open_embedding(&op, EXEC_OPEN_GRADIENTS, &open)) {
+        exec_embedding_weight(&common, &stage->ends, tokens, run->o.scratch->d);
         exec_units_close(&open);
     }
     end_op(run);
-    give_inputs(run, state, stage->n_layers); /* of a stage without layers */
+    give_inputs(run, op.state, stage->n_layers); /* of a stage without layers */
     if (!split)
-        finish(run, micro_batch);
-    finish_inputs(run, micro_batch);
-    *dx = d;
+        finish(&op);
+    finish_inputs(&op);
+    *dx = run->o.scratch->d;
     return true;
 }
 
 void
 exec_stage_backward_weight(ExecStageRun *run, int32_t micro_batch, int32_t slice)
 {
-    const ExecStage *stage = run->o.stage;
-    const ExecSlice s = exec_stage_slice(run, micro_batch, slice);
-    ExecSliceState *state = exec_stage_slice_state(run, micro_batch, slice);
+    Op op = op_at(run, micro_batch, slice, SCHEDULE_OP_BACKWARD_WEIGHT);
+    const ExecStage *stage = op.stage;
     ExecOpenUnits open;
     GError *error = NULL;
 
-    if (!begin_op(run, &s, SCHEDULE_OP_BACKWARD_WEIGHT, &error)) {
+    if (!begin_op(&op, &error)) {
         exec_comm_fail(run->o.comm, error);
         return;
     }
-    const ExecLayerScratch scratch = exec_stage_scratch_at(run, &s);
-    const ExecLayer common =
-        exec_stage_layer_at(run, micro_batch, slice, stage->n_layers, &scratch);
-    if (stage->head && open_head(run, EXEC_OPEN_GRADIENTS, &open)) {
-        const ExecHeadActivations head = exec_stage_head_at(run, micro_batch, slice);
+    const ExecLayer common = layer_at(&op, stage->n_layers);
+    if (stage->head && open_head(&op, EXEC_OPEN_GRADIENTS, &open)) {
+        const ExecHeadActivations head = head_at(&op);
         exec_head_weight(&common, &stage->ends, &head);
         exec_units_close(&open);
-        give_products(run, state, stage->n_layers);
+        give_products(run, op.state, stage->n_layers);
     }
     for (int64_t l = stage->n_layers - 1; l >= 0; l--) {
-        const ExecLayer layer = exec_stage_layer_at(run, micro_batch, slice, l, &scratch);
-        const ExecLayerKept kept = exec_stage_kept_at(run, micro_batch, slice, l);
-        if (!open_layer(run, l, EXEC_OPEN_GRADIENTS, &open))
+        const ExecLayer layer = layer_at(&op, l);
+        const ExecLayerKept kept = kept_at(&op, l);
+        if (!open_layer(&op, l, EXEC_OPEN_GRADIENTS, &open))
             break;
         exec_layer_backward_weight(&layer, &kept);
         exec_units_close(&open);
-        give_products(run, state, l);
+        give_products(run, op.state, l);
         exec_comm_poll(run->o.comm);
     }
     end_op(run);
-    finish(run, micro_batch);
+    finish(&op);
+}
+
+/* --- scratch and tables of all stages --- */
+
+/* Uploads the positions of this rank's tokens, slice after slice. */
+static void
+upload_positions(const ExecStageScratch *scratch, const ExecScratchOptions *o)
+{
+    const ExecWidths *w = o->widths;
+    g_autofree int32_t *positions = g_new(int32_t, (size_t)w->seq_len);
+    int64_t n = 0, context = 0;
+
+    for (int32_t s = 0; s < o->n_slices; s++) {
+        ExecChunk chunks[2];
+        const int n_chunks =
+            exec_slice_chunks(o->lengths[s], w->cp, o->comm->groups[EXEC_DIM_CP].index, chunks);
+        for (int i = 0; i < n_chunks; i++)
+            for (int64_t t = 0; t < chunks[i].n; t++)
+                positions[n++] = (int32_t)(context + chunks[i].begin + t);
+        context += o->lengths[s];
+    }
+    o->comm->backend->ops->upload(o->comm->backend, (size_t)n * sizeof *positions, positions,
+                                  scratch->positions);
+}
+
+/* Base 10000 [Su et al. 2104.09864 section 3.2.2]. */
+static void
+upload_turns(const ExecStageScratch *scratch, const ExecScratchOptions *o)
+{
+    const int64_t d = o->widths->head_dim, n = o->widths->seq_len * d;
+    g_autofree float *turns = g_new(float, (size_t)n);
+
+    for (int64_t position = 0; position < o->widths->seq_len; position++)
+        for (int64_t i = 0; i < d / 2; i++) {
+            const double angle = (double)position * pow(10000.0, -2.0 * (double)i / (double)d);
+            turns[position * d + i] = (float)cos(angle);
+            turns[position * d + d / 2 + i] = (float)sin(angle);
+        }
+    o->comm->backend->ops->upload(o->comm->backend, (size_t)n * sizeof *turns, turns,
+                                  scratch->turns);
+}
+
+/* Sets the pointers of @scratch into its block.  Returns: the block's bytes. */
+static int64_t
+cut_scratch(ExecStageScratch *scratch, const ExecScratchOptions *o)
+{
+    const ExecWidths *w = o->widths;
+    ExecCutter cutter = {.block = scratch->block.data, .storage = w->storage};
+    int64_t tokens = 0;
+
+    for (int32_t s = 0; s < o->n_slices; s++)
+        tokens = MAX(tokens, o->lengths[s] / w->cp);
+    const int64_t rows = o->sequences * tokens;
+    scratch->d = exec_cut_bytes(&cutter, boundary_of(w, rows));
+    scratch->stats = exec_cut_words(&cutter, w->tp > 1 ? w->tp * 3 * rows : 0);
+    scratch->lse = o->core_again ? exec_cut_words(&cutter, rows * w->n_heads) : NULL;
+    scratch->positions = exec_cut_words(&cutter, w->seq_len / w->cp);
+    scratch->turns = w->rotary ? exec_cut_words(&cutter, w->seq_len * w->head_dim) : NULL;
+    return cutter.n_bytes;
+}
+
+bool
+exec_stage_scratch_init(ExecStageScratch *scratch, const ExecScratchOptions *o, GError **error)
+{
+    scratch->block = (ExecBlock){0};
+    if (!exec_pool_take(o->pool, TRACE_MEMORY_WORKSPACE, cut_scratch(scratch, o), &scratch->block,
+                        error))
+        return false;
+    cut_scratch(scratch, o);
+    upload_positions(scratch, o);
+    if (o->widths->rotary)
+        upload_turns(scratch, o);
+    return true;
+}
+
+void
+exec_stage_scratch_clear(ExecStageScratch *scratch, ExecPool *pool)
+{
+    exec_pool_give(pool, &scratch->block);
 }

@@ -1,5 +1,5 @@
 #include "base/units.h"
-#include "executor/model/context_parallel.h"
+#include "executor/model/attention.h"
 #include "executor/run/gather.h"
 #include "executor/device/plugin.h"
 #include "executor/run/rank_state.h"

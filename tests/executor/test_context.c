@@ -1,5 +1,5 @@
-/* Tests of executor/model/context_parallel.h: the tokens of a slice over the ranks. */
-#include "executor/model/context_parallel.h"
+/* Tests of executor/model/attention.h: the tokens of a slice over the ranks. */
+#include "executor/model/attention.h"
 
 /* Every token is on one rank, and where 2 cp divides them all ranks see equally many scores: token
  * t sees t + 1 keys and those before the slice. */

@@ -1,5 +1,6 @@
 /* Tests of executor/model/layer.h, stage.h and model.h: derivatives of the whole model, I and W
  * against B, initial values. */
+#include "executor/model/ends.h"
 #include "executor/model/stage.h"
 
 #include <math.h>

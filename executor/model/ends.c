@@ -1,6 +1,8 @@
-/* Embedding and head of a stage, their tables' rows divided over tp: stage.h. */
+#include "executor/model/ends.h"
+
 #include "executor/model/linear.h"
-#include "executor/model/stage.h"
+
+/* --- embedding --- */
 
 static ExecEmbedding
 embedding_of(const ExecLayer *layer, const int32_t *tokens)
@@ -16,7 +18,7 @@ embedding_of(const ExecLayer *layer, const int32_t *tokens)
     };
 }
 
-/* Of several tp ranks the first adds the positions to its summand. */
+/* Of several tp ranks, the first one adds the positions to what it sums up. */
 void
 exec_embedding_forward(const ExecLayer *layer, const ExecEndTensors *ends, const int32_t *tokens,
                        void *x)
@@ -50,34 +52,28 @@ exec_embedding_weight(const ExecLayer *layer, const ExecEndTensors *ends, const 
 
 /* --- head --- */
 
-static int64_t
-padded(int64_t n_bytes)
+ExecHeadActivations
+exec_head_activations(const ExecWidths *w, int64_t rows, void *x, ExecCutter *cutter)
 {
-    return (n_bytes + 63) / 64 * 64;
+    const int64_t local_rows = exec_local_rows(w, rows);
+    ExecHeadActivations head = {.x = x};
+
+    head.norm = exec_cut(cutter, local_rows * w->hidden);
+    head.mean = exec_cut_words(cutter, local_rows);
+    if (w->rms_norm)
+        head.mean = NULL;
+    head.rstd = exec_cut_words(cutter, local_rows);
+    head.logits = exec_cut(cutter, rows * w->vocab);
+    return head;
 }
 
 int64_t
 exec_head_bytes(const ExecWidths *w, int64_t rows)
 {
-    const int64_t local = exec_local_rows(w, rows), e = dtype_bytes(w->storage);
+    ExecCutter cutter = {.storage = w->storage};
 
-    return padded(local * w->hidden * e) + 2 * padded(local * (int64_t)sizeof(float)) +
-           padded(rows * w->vocab * e);
-}
-
-ExecHeadActivations
-exec_head_activations(const ExecWidths *w, int64_t rows, void *x, void *block)
-{
-    const int64_t local = exec_local_rows(w, rows), e = dtype_bytes(w->storage);
-    char *at = (char *)block + padded(local * w->hidden * e);
-    ExecHeadActivations head = {.x = x, .norm = block};
-
-    head.mean = w->rms_norm ? NULL : (float *)(void *)at;
-    at += padded(local * (int64_t)sizeof(float));
-    head.rstd = (float *)(void *)at;
-    at += padded(local * (int64_t)sizeof(float));
-    head.logits = at;
-    return head;
+    exec_head_activations(w, rows, NULL, &cutter);
+    return cutter.n_bytes;
 }
 
 static ExecNorm
@@ -94,8 +90,8 @@ norm_of(const ExecLayer *layer, const ExecEndTensors *ends, const ExecHeadActiva
     };
 }
 
-/* The loss, and the logits' gradient in their place; over several tp ranks by statistics of their
- * columns.  The first tp rank reports the loss. */
+/* The loss, and the logits' gradient in their place.  Several tp ranks give each other statistics
+ * of their columns first; the first of them reports the loss. */
 static void
 cross_entropy(const ExecLayer *layer, const ExecHeadActivations *head, const int32_t *targets,
               float factor, float *stats, double *loss)
@@ -124,7 +120,6 @@ cross_entropy(const ExecLayer *layer, const ExecHeadActivations *head, const int
         layer->backend->ops->zero(layer->backend, sizeof *loss, loss);
 }
 
-/* Logits against the table [vocab, hidden]. */
 void
 exec_head_forward(const ExecLayer *layer, const ExecEndTensors *ends,
                   const ExecHeadActivations *head, const int32_t *targets, float factor,

@@ -1,43 +1,136 @@
-/* The attention of a layer, with its products: layer.h. */
+#include "executor/model/attention.h"
+
 #include <math.h>
 
-#include "executor/model/context_parallel.h"
 #include "executor/model/linear.h"
+
+/* --- context parallelism --- */
+
+int
+exec_slice_chunks(int64_t tokens, int64_t cp, int64_t index, ExecChunk chunks[2])
+{
+    const int64_t half = tokens / (2 * cp);
+
+    if (cp == 1 || tokens % (2 * cp) != 0) {
+        chunks[0] = (ExecChunk){index * (tokens / cp), tokens / cp};
+        return 1;
+    }
+    chunks[0] = (ExecChunk){index * half, half};
+    chunks[1] = (ExecChunk){(2 * cp - 1 - index) * half, half};
+    return 2;
+}
+
+/* Elements of one token's K and V. */
+static int64_t
+token_elements(const ExecLayer *layer)
+{
+    return layer->slice.sequences * 2 * layer->widths->kv_width;
+}
+
+/* Copies K and V between the order of the sequence (@whole) and the order in which the ranks
+ * exchange them (@ring: rank after rank, each with its chunks of slice after slice). */
+static void
+reorder(const ExecLayer *layer, void *whole, void *ring, bool to_ring)
+{
+    const ExecSlice *slice = &layer->slice;
+    ExecBackend *backend = layer->backend;
+    const int64_t n = token_elements(layer), cp = layer->widths->cp;
+    int64_t at = 0;
+
+    for (int64_t rank = 0; rank < cp; rank++) {
+        int64_t context = 0;
+        for (int32_t s = 0; s <= slice->index; s++) {
+            ExecChunk chunks[2];
+            const int n_chunks = exec_slice_chunks(slice->lengths[s], cp, rank, chunks);
+            for (int i = 0; i < n_chunks; i++) {
+                void *a = exec_at(backend, whole, (context + chunks[i].begin) * n);
+                void *b = exec_at(backend, ring, at * n);
+                backend->ops->copy(backend, (size_t)exec_storage_bytes(backend, chunks[i].n * n),
+                                   to_ring ? a : b, to_ring ? b : a);
+                at += chunks[i].n;
+            }
+            context += slice->lengths[s];
+        }
+    }
+}
+
+/* Returns: the elements of all ranks' K and V; @begin, @n_own  (out) which of them, in the order of
+ * the ring, are this rank's. */
+static int64_t
+ring_elements(const ExecLayer *layer, int64_t *begin, int64_t *n_own)
+{
+    const ExecSlice *slice = &layer->slice;
+    const int64_t n = (slice->context + slice->tokens) * token_elements(layer);
+
+    *n_own = exec_comm_chunk(layer->comm, EXEC_DIM_CP, n, begin);
+    return n;
+}
+
+/* K and V of all tokens up to the slice's end, in order: layer->kv, or gathered over cp. */
+static const void *
+kv_gather(const ExecLayer *layer)
+{
+    ExecBackend *backend = layer->backend;
+    int64_t begin, n_own;
+
+    if (layer->widths->cp == 1)
+        return layer->kv;
+    const int64_t n = ring_elements(layer, &begin, &n_own);
+    backend->ops->copy(backend, (size_t)exec_storage_bytes(backend, n_own), layer->kv,
+                       exec_at(backend, layer->scratch->ring, begin));
+    exec_comm_all_gather(layer->comm, EXEC_DIM_CP, backend->storage, n, layer->scratch->ring);
+    reorder(layer, layer->scratch->kv, layer->scratch->ring, false);
+    return layer->scratch->kv;
+}
+
+/* Adds the gradients in scratch->d_kv, of all ranks, to this rank's rows of layer->d_kv. */
+static void
+kv_reduce(const ExecLayer *layer)
+{
+    ExecBackend *backend = layer->backend;
+    int64_t begin, n_own;
+    const int64_t n = ring_elements(layer, &begin, &n_own);
+
+    reorder(layer, layer->scratch->d_kv, layer->scratch->ring, true);
+    exec_comm_reduce_scatter(layer->comm, EXEC_DIM_CP, backend->storage, n, layer->scratch->ring);
+    backend->ops->add(backend, n_own, exec_at(backend, layer->scratch->ring, begin), layer->d_kv);
+}
+
+/* --- products --- */
+
+/* A product of @inputs columns with a weight [inputs, cols]. */
+static ExecLinear
+product_of(const ExecLayer *layer, int64_t inputs, int64_t cols, const ExecTensor *weight,
+           const ExecTensor *bias)
+{
+    return (ExecLinear){
+        .rows = exec_slice_rows(&layer->slice),
+        .inputs = inputs,
+        .cols = cols,
+        .weight = weight,
+        .bias = bias,
+    };
+}
 
 static ExecLinear
 q_of(const ExecLayer *layer)
 {
-    return (ExecLinear){
-        .rows = exec_slice_rows(&layer->slice),
-        .inputs = layer->widths->hidden,
-        .cols = layer->widths->q_width,
-        .weight = &layer->tensors->q_weight,
-        .bias = &layer->tensors->q_bias,
-    };
+    return product_of(layer, layer->widths->hidden, layer->widths->q_width,
+                      &layer->tensors->q_weight, &layer->tensors->q_bias);
 }
 
 static ExecLinear
 kv_of(const ExecLayer *layer)
 {
-    return (ExecLinear){
-        .rows = exec_slice_rows(&layer->slice),
-        .inputs = layer->widths->hidden,
-        .cols = 2 * layer->widths->kv_width,
-        .weight = &layer->tensors->kv_weight,
-        .bias = &layer->tensors->kv_bias,
-    };
+    return product_of(layer, layer->widths->hidden, 2 * layer->widths->kv_width,
+                      &layer->tensors->kv_weight, &layer->tensors->kv_bias);
 }
 
 static ExecLinear
 proj_of(const ExecLayer *layer)
 {
-    return (ExecLinear){
-        .rows = exec_slice_rows(&layer->slice),
-        .inputs = layer->widths->q_width,
-        .cols = layer->widths->hidden,
-        .weight = &layer->tensors->proj_weight,
-        .bias = &layer->tensors->proj_bias,
-    };
+    return product_of(layer, layer->widths->q_width, layer->widths->hidden,
+                      &layer->tensors->proj_weight, &layer->tensors->proj_bias);
 }
 
 /* This slice's rows of kv or d_kv. */
@@ -97,6 +190,8 @@ attention_of(const ExecLayer *layer, const ExecChunk *chunk, int64_t row, const 
     };
 }
 
+/* --- the core --- */
+
 /* Scores, softmax and its product with V, of all chunks. */
 static void
 core_forward(const ExecLayer *layer, const void *all_kv)
@@ -123,7 +218,7 @@ exec_attention_forward(const ExecLayer *layer)
     exec_linear_forward(layer->backend, &q, x, NULL, layer->a.q);
     exec_linear_forward(layer->backend, &kv, x, NULL, own_kv);
     rotate(layer, layer->a.q, own_kv, false);
-    core_forward(layer, exec_kv_gather(layer));
+    core_forward(layer, kv_gather(layer));
     exec_row_split_forward(layer, &proj, layer->a.attention, layer->x, layer->a.x2);
 }
 
@@ -134,7 +229,7 @@ core_backward(const ExecLayer *layer, void *d_q)
     const ExecWidths *w = layer->widths;
     ExecBackend *backend = layer->backend;
     const bool gathers = w->cp > 1;
-    const void *kv = exec_kv_gather(layer);
+    const void *kv = kv_gather(layer);
     void *d_kv = gathers ? layer->scratch->d_kv : layer->d_kv;
     const int64_t n_kv =
         (layer->slice.context + layer->slice.tokens) * layer->slice.sequences * 2 * w->kv_width;
@@ -159,7 +254,7 @@ core_backward(const ExecLayer *layer, void *d_q)
         row += chunks[i].n * layer->slice.sequences;
     }
     if (gathers)
-        exec_kv_reduce(layer);
+        kv_reduce(layer);
 }
 
 const void *

@@ -1,0 +1,44 @@
+/*
+ * executor/model/attention.h - the attention of a layer with its products, and context parallelism:
+ * which tokens of a slice each cp rank has, and how their K and V are exchanged.
+ *
+ * A slice of T tokens is cut into 2 cp equal chunks, of which rank c has chunks c and 2 cp - 1 - c,
+ * so that every rank has the same number of scores to compute [the zigzag of ring attention,
+ * Brandon et al. 2311.09431].  Where 2 cp does not divide T, it is cut into cp chunks in order.
+ * Positions are those in the whole sequence, so that causal masks and rotations stay right.
+ *
+ * The K and V of a layer, of all tokens up to the slice's end, are gathered over cp before
+ * attention and again in backward, and their gradients are reduced over cp after it: the exchanges
+ * of cost-model.md 3.1.  They are in scratch for one layer at a time; a rank keeps only its own.
+ *
+ * Private to executor/.
+ */
+#ifndef EXECUTOR_MODEL_ATTENTION_H
+#define EXECUTOR_MODEL_ATTENTION_H
+
+#include "executor/model/layer.h"
+
+G_BEGIN_DECLS
+
+/* Consecutive tokens of a slice on one rank. */
+typedef struct {
+    int64_t begin, n; /* counted from the slice's first token */
+} ExecChunk;
+
+/* Sets @chunks to those of rank @index of @cp, of a slice of @tokens.  Returns: how many, 1 or 2.
+ */
+int exec_slice_chunks(int64_t tokens, int64_t cp, int64_t index, ExecChunk chunks[2]);
+
+/* x2 = x + attention(q, k, v) Wproj. */
+void exec_attention_forward(const ExecLayer *layer);
+
+/* From the gradient of x2 (@dy, all rows) to that of norm1.  @d_q  (out) what W will need.
+ * Returns: (borrowed) [local rows, hidden]. */
+const void *exec_attention_backward(const ExecLayer *layer, void *d_q, const void *dy);
+
+/* Adds the gradients of Wproj, Wq and Wkv.  @d_proj  all rows; may be scratch->rows. */
+void exec_attention_weight(const ExecLayer *layer, const void *d_q, const void *d_proj);
+
+G_END_DECLS
+
+#endif /* EXECUTOR_MODEL_ATTENTION_H */

@@ -1,0 +1,63 @@
+/*
+ * executor/model/ends.h - forward and backward of the embedding, and of the head: the last norm,
+ * the product with the head's table, and the loss.
+ *
+ * Both tables are [vocab, hidden], and their rows are split over tp: a rank looks up the tokens
+ * that it has, and the sum over tp is the embedding; it computes the logits of its rows of the
+ * table, and the loss is put together from statistics of every rank's columns.
+ *
+ * @layer below is any layer of the op: its slice, comm, widths and scratch are read, its tensors
+ * are not.
+ */
+#ifndef EXECUTOR_MODEL_ENDS_H
+#define EXECUTOR_MODEL_ENDS_H
+
+#include "executor/model/layer.h"
+
+G_BEGIN_DECLS
+
+/* x [local rows, hidden] = rows of the token table, plus those of the position table where there is
+ * one. */
+void exec_embedding_forward(const ExecLayer *layer, const ExecEndTensors *ends,
+                            const int32_t *tokens, void *x);
+
+/* Adds the gradients of both tables; @d [local rows, hidden] is the gradient of x. */
+void exec_embedding_weight(const ExecLayer *layer, const ExecEndTensors *ends,
+                           const int32_t *tokens, const void *d);
+
+/* What the head keeps from forward to backward. */
+typedef struct {
+    void *x; /* [local rows, hidden] the last layer's output */
+    void *norm;
+    float *mean, *rstd;
+    void *logits; /* [rows, vocab]; after the forward their gradient */
+} ExecHeadActivations;
+
+/* Cuts all but @x off @cutter. */
+ExecHeadActivations exec_head_activations(const ExecWidths *widths, int64_t rows, void *x,
+                                          ExecCutter *cutter);
+int64_t exec_head_bytes(const ExecWidths *widths, int64_t rows);
+
+/*
+ * Computes the loss, and the gradient of the logits in their place.
+ *
+ * @targets  of all rows  @factor  of every row's gradient, not of the loss
+ * @stats    scratch [tp, 3, rows]; not read where tp is 1
+ * @loss     (out) in the backend's memory: the sum of the rows' losses on the first tp rank, 0 on
+ *           the others
+ */
+void exec_head_forward(const ExecLayer *layer, const ExecEndTensors *ends,
+                       const ExecHeadActivations *head, const int32_t *targets, float factor,
+                       float *stats, double *loss);
+
+/* Sets d to the gradient of the last layer's output, and adds the gradients of the norm. */
+void exec_head_backward(const ExecLayer *layer, const ExecEndTensors *ends,
+                        const ExecHeadActivations *head, void *d);
+
+/* Adds the gradient of the head's table. */
+void exec_head_weight(const ExecLayer *layer, const ExecEndTensors *ends,
+                      const ExecHeadActivations *head);
+
+G_END_DECLS
+
+#endif /* EXECUTOR_MODEL_ENDS_H */
