@@ -4,9 +4,6 @@
 #include "cli/request/command.h"
 #include "cli/request/output.h"
 #include "cli/draw/plot.h"
-#include "cli/draw/plot_pareto.h"
-#include "cli/draw/plot_roofline.h"
-#include "cli/draw/plot_sweep.h"
 
 static const OptionInfo options_table[] = {
     {.name = "kind",

@@ -7,7 +7,6 @@
 #include "base/units.h"
 #include "cli/draw/describe.h"
 #include "cli/draw/plot.h"
-#include "cli/draw/plot_sweep.h"
 #include "cli/request/command.h"
 #include "cli/request/output.h"
 #include "cli/request/searches.h"
@@ -164,7 +163,7 @@ static bool
 has_feasible(const Sweep *sweep)
 {
     for (guint i = 0; i < sweep->points->len; i++)
-        if (g_array_index(sweep->points, SweepPoint, i).is_feasible)
+        if (sweep_at(sweep, i)->is_feasible)
             return true;
     return false;
 }
@@ -176,22 +175,18 @@ typedef struct {
     bool has_batch, has_seq_len, has_cost, has_energy, has_days, has_slices, has_failures;
 } Columns;
 
-static const SweepPoint *
-point_at(const Sweep *sweep, guint i)
-{
-    return &g_array_index(sweep->points, SweepPoint, i);
-}
-
 static Columns
 find_columns(const Sweep *sweep)
 {
-    Columns columns = {.has_failures = isfinite(sweep->reliability.device_mtbf_s)};
+    Columns columns = {
+        .has_batch = sweep_varies(sweep, offsetof(SweepPoint, global_batch)),
+        .has_seq_len = sweep_varies(sweep, offsetof(SweepPoint, seq_len)),
+        .has_failures = isfinite(sweep->reliability.device_mtbf_s),
+    };
 
     for (guint i = 0; i < sweep->points->len; i++) {
-        const SweepPoint *first = point_at(sweep, 0), *point = point_at(sweep, i);
+        const SweepPoint *point = sweep_at(sweep, i);
 
-        columns.has_batch |= point->global_batch != first->global_batch;
-        columns.has_seq_len |= point->seq_len != first->seq_len;
         columns.has_cost |= isfinite(point->effective_cost);
         columns.has_energy |= isfinite(point->effective_energy_j);
         columns.has_days |= isfinite(point->effective_days);
@@ -328,7 +323,7 @@ print_reasons(const Sweep *sweep)
     guint n = 0;
 
     for (guint i = 0; i < sweep->points->len; i++) {
-        const SweepPoint *point = point_at(sweep, i);
+        const SweepPoint *point = sweep_at(sweep, i);
         g_autofree char *reason = NULL;
 
         if (point->is_feasible)
@@ -418,9 +413,9 @@ describe(const Sweep *sweep)
 
     output_printf("%s on %s, %s", model, cluster, sweep->dtype);
     if (sweep->points->len > 0 && !columns.has_batch)
-        output_printf(", batch %" G_GINT64_FORMAT, point_at(sweep, 0)->global_batch);
+        output_printf(", batch %" G_GINT64_FORMAT, sweep_at(sweep, 0)->global_batch);
     if (sweep->points->len > 0 && !columns.has_seq_len)
-        output_printf(", sequences of %" G_GINT64_FORMAT " tokens", point_at(sweep, 0)->seq_len);
+        output_printf(", sequences of %" G_GINT64_FORMAT " tokens", sweep_at(sweep, 0)->seq_len);
     if (isfinite(sweep->tokens)) {
         g_autofree char *tokens = units_format_count(sweep->tokens);
 
@@ -429,7 +424,7 @@ describe(const Sweep *sweep)
     output_text("\n\n");
     g_autoptr(OutputTable) table = table_with_header(&columns, sweep->currency);
     for (guint i = 0; i < sweep->points->len; i++)
-        add_row(table, point_at(sweep, i), &columns, &n_reasons);
+        add_row(table, sweep_at(sweep, i), &columns, &n_reasons);
     output_table_print(table, 0);
     print_reasons(sweep);
     if (n_reasons < sweep->points->len)

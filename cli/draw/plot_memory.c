@@ -3,11 +3,10 @@
 
 #include "base/text.h"
 #include "base/units.h"
-#include "cli/draw/plot.h"
-#include "cli/draw/plot_gnuplot.h"
+#include "cli/draw/picture.h"
 #include "cli/request/command.h"
 
-/* Pixels of the picture. */
+/* Pixels of the picture, as in memory.gp. */
 enum {
     WIDTH = 1200,
     LEFT = 72,
@@ -17,8 +16,6 @@ enum {
     PANEL_HEADER = 62,
     PANEL_HEIGHT = 260,
     PANEL_FOOTER = 52,
-    LEGEND = 30,
-    COMMAND = 18, /* the line that says what drew it */
 };
 
 const PlotOwner plot_owners[TRACE_MEMORY_N] = {
@@ -47,15 +44,15 @@ typedef struct {
     size_t n_panels;
     bool has_time;
     int64_t most_bytes, span_ns, limit_bytes;
-} Picture;
+} Memory;
 
 static void
-picture_clear(Picture *picture)
+memory_clear(Memory *memory)
 {
-    for (size_t i = 0; i < picture->n_panels; i++)
-        g_array_unref(picture->panels[i].peaks);
+    for (size_t i = 0; i < memory->n_panels; i++)
+        g_array_unref(memory->panels[i].peaks);
 }
-G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(Picture, picture_clear)
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(Memory, memory_clear)
 
 /* --- peaks --- */
 
@@ -106,9 +103,9 @@ peaks_of_report(const Report *report)
 
 /* Adds @panel, whose peaks the picture owns from now on. */
 static void
-picture_add(Picture *picture, const Panel *panel)
+memory_add(Memory *memory, const Panel *panel)
 {
-    Panel *added = &picture->panels[picture->n_panels++];
+    Panel *added = &memory->panels[memory->n_panels++];
     int64_t most = -1;
 
     *added = *panel;
@@ -122,10 +119,10 @@ picture_add(Picture *picture, const Panel *panel)
     }
     if (panel->shown < 0)
         added->shown = added->fullest;
-    picture->most_bytes = MAX(picture->most_bytes, most);
+    memory->most_bytes = MAX(memory->most_bytes, most);
     if (panel->trace != NULL) {
-        picture->has_time = true;
-        picture->span_ns = MAX(picture->span_ns, panel->trace->makespan_ns);
+        memory->has_time = true;
+        memory->span_ns = MAX(memory->span_ns, panel->trace->makespan_ns);
     }
 }
 
@@ -137,10 +134,10 @@ highest_of(const Panel *panel)
 
 /* Whether anyone holds anything of plot_owners[@k] at a peak. */
 static bool
-picture_has(const Picture *picture, size_t k)
+memory_has(const Memory *memory, size_t k)
 {
-    for (size_t p = 0; p < picture->n_panels; p++) {
-        const GArray *peaks = picture->panels[p].peaks;
+    for (size_t p = 0; p < memory->n_panels; p++) {
+        const GArray *peaks = memory->panels[p].peaks;
 
         for (guint i = 0; i < peaks->len; i++) {
             if (g_array_index(peaks, Peak, i).bytes[plot_owners[k].owner] > 0)
@@ -183,16 +180,16 @@ add_bin(Table *data, size_t p, int32_t rank, const Bin *bin)
  * Invariant: now is what the rank holds before event i; rows up to the open bin are written.
  */
 static void
-add_curve(Table *data, const Picture *picture, size_t p, int64_t n_bins)
+add_curve(Table *data, const Memory *memory, size_t p, int64_t n_bins)
 {
-    const Panel *panel = &picture->panels[p];
-    const GArray *memory = panel->trace->memory;
-    const int64_t bin_ns = MAX(picture->span_ns / n_bins, 1);
+    const Panel *panel = &memory->panels[p];
+    const GArray *events = panel->trace->memory;
+    const int64_t bin_ns = MAX(memory->span_ns / n_bins, 1);
     Peak now = {0};
     Bin open = {.bin = -1};
 
-    for (guint i = 0; i < memory->len; i++) {
-        const TraceMemory *event = &g_array_index(memory, TraceMemory, i);
+    for (guint i = 0; i < events->len; i++) {
+        const TraceMemory *event = &g_array_index(events, TraceMemory, i);
 
         if (event->rank != panel->shown)
             continue;
@@ -220,7 +217,7 @@ add_curve(Table *data, const Picture *picture, size_t p, int64_t n_bins)
  * staircase, at most one step up and one down in each of @n_bins of the longest trace).
  */
 static Table *
-picture_table(const Picture *picture, int64_t n_bins)
+memory_table(const Memory *memory, int64_t n_bins)
 {
     /* The owners in their order above. */
     static const char *const header[] = {"trace",
@@ -237,8 +234,8 @@ picture_table(const Picture *picture, int64_t n_bins)
                                          NULL};
     Table *data = table_new(header);
 
-    for (size_t p = 0; p < picture->n_panels; p++) {
-        const Panel *panel = &picture->panels[p];
+    for (size_t p = 0; p < memory->n_panels; p++) {
+        const Panel *panel = &memory->panels[p];
 
         for (guint i = 0; i < panel->peaks->len; i++) {
             const Peak *peak = &g_array_index(panel->peaks, Peak, i);
@@ -246,7 +243,7 @@ picture_table(const Picture *picture, int64_t n_bins)
             add_row(data, p, "peak", (int32_t)i, peak->at_ns, peak->bytes);
         }
         if (panel->trace != NULL)
-            add_curve(data, picture, p, n_bins);
+            add_curve(data, memory, p, n_bins);
     }
     return data;
 }
@@ -254,69 +251,53 @@ picture_table(const Picture *picture, int64_t n_bins)
 /* --- settings --- */
 
 static void
-set_element(GString *settings, const char *name, size_t i, double value)
+set_owners(Picture *picture, const Memory *memory)
 {
-    g_autofree char *element = g_strdup_printf("%s[%zu]", name, i + 1);
-
-    plot_set_double(settings, element, value);
-}
-
-static void
-set_text_element(GString *settings, const char *name, size_t i, const char *value)
-{
-    g_autofree char *element = g_strdup_printf("%s[%zu]", name, i + 1);
-
-    plot_set_text(settings, element, value);
-}
-
-static void
-set_owners(GString *settings, const Picture *picture)
-{
+    static const char *const arrays[] = {"owner_name", "owner_color", "legend_name",
+                                         "legend_color"};
     size_t n = 0;
 
-    for (size_t i = 0; i < 2; i++) {
-        const char *what = i == 0 ? "owner" : "legend";
-
-        g_string_append_printf(settings, "n_%ss = %d\narray %s_name[%d]\narray %s_color[%d]\n",
-                               what, TRACE_MEMORY_N, what, TRACE_MEMORY_N, what, TRACE_MEMORY_N);
-    }
+    for (size_t i = 0; i < G_N_ELEMENTS(arrays); i++)
+        picture_add_array(picture, arrays[i], TRACE_MEMORY_N);
+    picture_set(picture, "n_owners", TRACE_MEMORY_N);
     for (size_t k = 0; k < TRACE_MEMORY_N; k++) {
-        set_text_element(settings, "owner_name", k, trace_memory_names[plot_owners[k].owner]);
-        set_element(settings, "owner_color", k, plot_owners[k].rgb);
-        if (!picture_has(picture, k))
+        const char *name = trace_memory_names[plot_owners[k].owner];
+
+        picture_set_text_at(picture, "owner_name", k, name);
+        picture_set_at(picture, "owner_color", k, plot_owners[k].rgb);
+        if (!memory_has(memory, k))
             continue;
-        set_text_element(settings, "legend_name", n, trace_memory_names[plot_owners[k].owner]);
-        set_element(settings, "legend_color", n++, plot_owners[k].rgb);
+        picture_set_text_at(picture, "legend_name", n, name);
+        picture_set_at(picture, "legend_color", n++, plot_owners[k].rgb);
     }
-    plot_set_double(settings, "n_legend", (double)n);
+    picture_set(picture, "n_legend", (double)n);
 }
 
 /* A limit that would squeeze what it limits is told, not drawn. */
 static bool
-limit_is_drawn(const Picture *picture)
+limit_is_drawn(const Memory *memory)
 {
-    return picture->limit_bytes > 0 && picture->limit_bytes / 4 <= picture->most_bytes;
+    return memory->limit_bytes > 0 && memory->limit_bytes / 4 <= memory->most_bytes;
 }
 
 static void
-set_bytes_axis(GString *settings, const Picture *picture)
+set_bytes_axis(Picture *picture, const Memory *memory)
 {
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-    const double most = (double)MAX(
-        MAX(picture->most_bytes, limit_is_drawn(picture) ? picture->limit_bytes : 0), 1);
+    const double most =
+        (double)MAX(MAX(memory->most_bytes, limit_is_drawn(memory) ? memory->limit_bytes : 0), 1);
     double scale = 1;
     size_t i = 0;
-    g_autofree char *limit = units_format_bytes((double)picture->limit_bytes);
+    g_autofree char *limit = units_format_bytes((double)memory->limit_bytes);
     g_autofree char *text = g_strdup_printf("limit %s", limit);
 
     for (; i + 1 < G_N_ELEMENTS(units) && most >= 1024 * scale; i++)
         scale *= 1024;
-    plot_set_text(settings, "byte_unit", units[i]);
-    plot_set_double(settings, "byte_scale", scale);
-    plot_set_double(settings, "top_bytes", 1.1 * most / scale);
-    plot_set_double(settings, "limit",
-                    limit_is_drawn(picture) ? (double)picture->limit_bytes / scale : 0);
-    plot_set_text(settings, "limit_text", text);
+    picture_set_text(picture, "byte_unit", units[i]);
+    picture_set(picture, "byte_scale", scale);
+    picture_set(picture, "top_bytes", 1.1 * most / scale);
+    picture_set(picture, "limit", limit_is_drawn(memory) ? (double)memory->limit_bytes / scale : 0);
+    picture_set_text(picture, "limit_text", text);
 }
 
 /* "rank 3, the fullest: 13.4 GiB at 1.2 s". */
@@ -333,74 +314,67 @@ about_time(const Panel *panel)
 }
 
 static char *
-about_peaks(const Picture *picture, const Panel *panel)
+about_peaks(const Memory *memory, const Panel *panel)
 {
     g_autofree char *bytes = units_format_bytes((double)highest_of(panel)->total_bytes);
-    g_autofree char *limit = units_format_bytes((double)picture->limit_bytes);
+    g_autofree char *limit = units_format_bytes((double)memory->limit_bytes);
 
-    if (picture->has_time)
+    if (memory->has_time)
         return g_strdup("each rank at its peak");
-    if (picture->limit_bytes <= 0)
+    if (memory->limit_bytes <= 0)
         return g_strdup_printf("each rank at its peak: at most %s", bytes);
     return g_strdup_printf("each rank at its peak: at most %s of %s", bytes, limit);
 }
 
 static int
-bars_left(const Picture *picture)
+bars_left(const Memory *memory)
 {
-    return picture->has_time ? MIDDLE : LEFT;
+    return memory->has_time ? MIDDLE : LEFT;
 }
 
 static void
-set_panel(GString *settings, const Picture *picture, size_t p, int top)
+set_panel(Picture *picture, const Memory *memory, size_t p, int top)
 {
-    const Panel *panel = &picture->panels[p];
-    const double px = (double)(WIDTH - RIGHT - bars_left(picture)) / panel->peaks->len;
+    const Panel *panel = &memory->panels[p];
+    const double px = (double)(WIDTH - RIGHT - bars_left(memory)) / panel->peaks->len;
     g_autofree char *time = about_time(panel);
-    g_autofree char *peaks = about_peaks(picture, panel);
+    g_autofree char *peaks = about_peaks(memory, panel);
     int32_t step = 1;
 
     while (step * px < 26)
         step *= 2;
-    set_text_element(settings, "name", p, panel->name);
-    set_text_element(settings, "about_time", p, time);
-    set_text_element(settings, "about_peaks", p, peaks);
-    set_element(settings, "panel_top", p, top);
-    set_element(settings, "n_ranks", p, panel->peaks->len);
-    set_element(settings, "rank_step", p, step);
-    set_element(settings, "bar_width", p, px >= 4 ? 0.8 : 1);
+    picture_set_text_at(picture, "name", p, panel->name);
+    picture_set_text_at(picture, "about_time", p, time);
+    picture_set_text_at(picture, "about_peaks", p, peaks);
+    picture_set_at(picture, "panel_top", p, top);
+    picture_set_at(picture, "n_ranks", p, panel->peaks->len);
+    picture_set_at(picture, "rank_step", p, step);
+    picture_set_at(picture, "bar_width", p, px >= 4 ? 0.8 : 1);
 }
 
-static GString *
-settings_new(const Picture *picture, const PlotOptions *options)
+static void
+fill(Picture *picture, const void *content, const PlotOptions *options)
 {
     static const char *const arrays[] = {"name",    "about_time", "about_peaks", "panel_top",
                                          "n_ranks", "rank_step",  "bar_width"};
-    GString *settings = g_string_new(NULL);
+    const Memory *memory = content;
     int y = options->title == NULL ? -12 : TITLE - 12;
 
-    plot_set_double(settings, "n_panels", (double)picture->n_panels);
+    picture->data = memory_table(memory, 2 * (MIDDLE - LEFT)); /* bins of half a pixel */
+    picture_set_titles(picture, options, "", "");
+    picture_set(picture, "n_panels", (double)memory->n_panels);
     for (size_t i = 0; i < G_N_ELEMENTS(arrays); i++)
-        g_string_append_printf(settings, "array %s[%zu]\n", arrays[i], picture->n_panels);
-    for (size_t p = 0; p < picture->n_panels; p++) {
-        set_panel(settings, picture, p, y + PANEL_HEADER);
+        picture_add_array(picture, arrays[i], memory->n_panels);
+    for (size_t p = 0; p < memory->n_panels; p++) {
+        set_panel(picture, memory, p, y + PANEL_HEADER);
         y += PANEL_HEADER + PANEL_HEIGHT + PANEL_FOOTER;
     }
-    plot_set_double(settings, "width", WIDTH);
-    plot_set_double(settings, "height", y + LEGEND + (options->footer == NULL ? 0 : COMMAND));
-    plot_set_double(settings, "panel_height", PANEL_HEIGHT);
-    plot_set_double(settings, "left", LEFT);
-    plot_set_double(settings, "right", RIGHT);
-    plot_set_double(settings, "middle", bars_left(picture));
-    plot_set_double(settings, "legend_y", y + 12);
-    plot_set_double(settings, "has_time", picture->has_time);
-    plot_set_text(settings, "font_name", "sans-serif");
-    plot_set_text(settings, "title", options->title == NULL ? "" : options->title);
-    plot_set_text(settings, "footer", options->footer == NULL ? "" : options->footer);
-    plot_set_time_unit(settings, MAX(picture->span_ns, 1));
-    set_bytes_axis(settings, picture);
-    set_owners(settings, picture);
-    return settings;
+    picture_set(picture, "panels_end", y);
+    picture_set(picture, "middle", bars_left(memory));
+    picture_set(picture, "has_time", memory->has_time);
+    picture_set_time_unit(picture, MAX(memory->span_ns, 1));
+    set_bytes_axis(picture, memory);
+    set_owners(picture, memory);
 }
 
 /* --- text --- */
@@ -420,12 +394,12 @@ append_bar(GString *text, const Peak *peak, double bytes_per_cell)
 }
 
 static void
-append_panel(GString *text, const Picture *picture, const Panel *panel, int columns)
+append_panel(GString *text, const Memory *memory, const Panel *panel, int columns)
 {
     const int n_cells = MAX(columns - 24, 10);
-    const double most = (double)MAX(picture->most_bytes, picture->limit_bytes);
+    const double most = (double)MAX(memory->most_bytes, memory->limit_bytes);
     g_autofree char *name = text_escape(panel->name, 160);
-    g_autofree char *about = about_peaks(picture, panel);
+    g_autofree char *about = about_peaks(memory, panel);
 
     g_string_append_printf(text, "%s: %s\n", name, about);
     for (guint i = 0; i < panel->peaks->len; i++) {
@@ -438,51 +412,45 @@ append_panel(GString *text, const Picture *picture, const Panel *panel, int colu
     }
 }
 
-static bool
-write_text(const Picture *picture, const PlotOptions *options, const char *path, GError **error)
+static void
+append_text(GString *text, const void *content, const PlotOptions *options)
 {
-    g_autoptr(GString) text = g_string_new(NULL);
+    const Memory *memory = content;
 
-    if (options->title != NULL)
-        plot_append_title(text, options->title);
-    for (size_t p = 0; p < picture->n_panels; p++)
-        append_panel(text, picture, &picture->panels[p],
+    for (size_t p = 0; p < memory->n_panels; p++)
+        append_panel(text, memory, &memory->panels[p],
                      options->columns > 0 ? options->columns : 100);
     for (size_t k = 0; k < TRACE_MEMORY_N; k++) {
-        if (picture_has(picture, k))
+        if (memory_has(memory, k))
             g_string_append_printf(text, "%c %s   ", plot_owners[k].letter,
                                    trace_memory_names[plot_owners[k].owner]);
     }
     g_string_truncate(text, text->len - 3);
     g_string_append_c(text, '\n');
-    return plot_write_text(text, path, error);
 }
 
 static bool
-picture_draw(const Picture *picture, const PlotOptions *options, const char *path, GError **error)
+draw(const Memory *memory, const PlotOptions *options, const char *path, GError **error)
 {
-    const PlotFormat format = plot_format(path, error);
-    g_auto(PlotPicture) drawn = {.script = "cli/plots/memory.gp"};
+    static const PictureKind kind = {
+        .script = "cli/plots/memory.gp",
+        .fill = fill,
+        .append_text = append_text,
+    };
 
-    if (format == PLOT_FORMAT_N)
-        return false;
-    if (picture->most_bytes <= 0) {
+    if (memory->most_bytes <= 0) {
         g_set_error_literal(error, CMD_ERROR, CMD_ERROR_USAGE,
                             "there is no memory to draw: it was not simulated");
         return false;
     }
-    if (format == PLOT_FORMAT_TEXT)
-        return write_text(picture, options, path, error);
-    drawn.data = picture_table(picture, 2 * (MIDDLE - LEFT)); /* bins of half a pixel */
-    drawn.settings = settings_new(picture, options);
-    return plot_gnuplot_draw(&drawn, format, path, error);
+    return picture_draw(&kind, memory, options, path, error);
 }
 
 bool
 plot_memory(const PlotTrace *traces, size_t n_traces, const PlotOptions *options, const char *path,
             GError **error)
 {
-    g_auto(Picture) picture = {.limit_bytes = options->limit_bytes};
+    g_auto(Memory) memory = {.limit_bytes = options->limit_bytes};
 
     g_return_val_if_fail(n_traces > 0 && n_traces <= PLOT_MAX_TRACES, false);
     for (size_t i = 0; i < n_traces; i++) {
@@ -492,22 +460,21 @@ plot_memory(const PlotTrace *traces, size_t n_traces, const PlotOptions *options
                         traces[i].trace->n_ranks - 1);
             return false;
         }
-        picture_add(&picture, &(Panel){.name = traces[i].name,
-                                       .trace = traces[i].trace,
-                                       .shown = options->rank - 1,
-                                       .peaks = peaks_of_trace(traces[i].trace)});
+        memory_add(&memory, &(Panel){.name = traces[i].name,
+                                     .trace = traces[i].trace,
+                                     .shown = options->rank - 1,
+                                     .peaks = peaks_of_trace(traces[i].trace)});
     }
-    return picture_draw(&picture, options, path, error);
+    return draw(&memory, options, path, error);
 }
 
 bool
 plot_report_memory(const Report *report, const char *name, const PlotOptions *options,
                    const char *path, GError **error)
 {
-    g_auto(Picture)
-        picture = {.limit_bytes = options->limit_bytes > 0 ? options->limit_bytes
-                                                           : report->memory_limit_bytes};
+    g_auto(Memory) memory = {.limit_bytes = options->limit_bytes > 0 ? options->limit_bytes
+                                                                     : report->memory_limit_bytes};
 
-    picture_add(&picture, &(Panel){.name = name, .peaks = peaks_of_report(report)});
-    return picture_draw(&picture, options, path, error);
+    memory_add(&memory, &(Panel){.name = name, .peaks = peaks_of_report(report)});
+    return draw(&memory, options, path, error);
 }

@@ -1,23 +1,12 @@
-#include "cli/draw/plot_sweep.h"
-
+/* Pictures of how training scales; declared in cli/draw/plot.h. */
 #include <math.h>
 #include <string.h>
 
 #include "base/text.h"
 #include "base/units.h"
 #include "cli/request/command.h"
-#include "cli/draw/plot_gnuplot.h"
+#include "cli/draw/picture.h"
 
-/* Lengths in pixels. */
-#define WIDTH 1160
-#define HEIGHT 560
-#define LEFT 78
-#define RIGHT 26
-#define MIDDLE 690
-#define TOP 104
-#define BOTTOM 472
-#define LEGEND 536
-#define COMMAND 18 /* the line that says what drew it */
 /* More curves cannot be told apart; more labels cover each other. */
 #define MAX_SERIES 7
 #define MAX_LABELS 12
@@ -46,7 +35,7 @@ typedef struct {
     guint n_all;                          /* there are */
     const SweepPoint *series[MAX_SERIES]; /* (borrowed) the first feasible point of each */
     double best_per_device[MAX_SERIES];   /* tokens/s */
-} Picture;
+} Scaling;
 
 static int64_t
 along(const SweepPoint *point, size_t axis)
@@ -54,68 +43,53 @@ along(const SweepPoint *point, size_t axis)
     return *(const int64_t *)(const void *)((const char *)point + axes[axis].offset);
 }
 
-static const SweepPoint *
-point_at(const Sweep *sweep, guint i)
-{
-    return &g_array_index(sweep->points, SweepPoint, i);
-}
-
 /* Whether both are on one curve. */
 static bool
-is_same_series(const Picture *picture, const SweepPoint *a, const SweepPoint *b)
+is_same_series(const Scaling *scaling, const SweepPoint *a, const SweepPoint *b)
 {
     for (size_t axis = 0; axis < N_AXES; axis++)
-        if (axis != picture->x && along(a, axis) != along(b, axis))
+        if (axis != scaling->x && along(a, axis) != along(b, axis))
             return false;
     return true;
 }
 
-static bool
-varies(const Sweep *sweep, size_t axis)
-{
-    for (guint i = 1; i < sweep->points->len; i++)
-        if (along(point_at(sweep, i), axis) != along(point_at(sweep, 0), axis))
-            return true;
-    return false;
-}
-
 /* Returns: the number of the point's curve, or -1. */
 static int
-series_of(const Picture *picture, const SweepPoint *point)
+series_of(const Scaling *scaling, const SweepPoint *point)
 {
-    for (guint k = 0; k < picture->n_series && point->is_feasible; k++)
-        if (is_same_series(picture, point, picture->series[k]))
+    for (guint k = 0; k < scaling->n_series && point->is_feasible; k++)
+        if (is_same_series(scaling, point, scaling->series[k]))
             return (int)k;
     return -1;
 }
 
 static void
-find_series(Picture *picture)
+find_series(Scaling *scaling)
 {
-    for (guint i = 0; i < picture->sweep->points->len; i++) {
-        const SweepPoint *point = point_at(picture->sweep, i);
+    for (guint i = 0; i < scaling->sweep->points->len; i++) {
+        const SweepPoint *point = sweep_at(scaling->sweep, i);
         bool is_known = !point->is_feasible;
 
-        for (guint k = 0; !is_known && k < picture->n_series; k++)
-            is_known = is_same_series(picture, point, picture->series[k]);
+        for (guint k = 0; !is_known && k < scaling->n_series; k++)
+            is_known = is_same_series(scaling, point, scaling->series[k]);
         /* A series that is not drawn is counted once: at its first point. */
         for (guint j = 0; !is_known && j < i; j++)
-            is_known = picture->n_series == MAX_SERIES &&
-                       point_at(picture->sweep, j)->is_feasible &&
-                       is_same_series(picture, point, point_at(picture->sweep, j));
+            is_known = scaling->n_series == MAX_SERIES &&
+                       sweep_at(scaling->sweep, j)->is_feasible &&
+                       is_same_series(scaling, point, sweep_at(scaling->sweep, j));
         if (is_known)
             continue;
-        if (picture->n_series < MAX_SERIES)
-            picture->series[picture->n_series++] = point;
-        picture->n_all++;
+        if (scaling->n_series < MAX_SERIES)
+            scaling->series[scaling->n_series++] = point;
+        scaling->n_all++;
     }
-    for (guint i = 0; i < picture->sweep->points->len; i++) {
-        const SweepPoint *point = point_at(picture->sweep, i);
-        const int k = series_of(picture, point);
+    for (guint i = 0; i < scaling->sweep->points->len; i++) {
+        const SweepPoint *point = sweep_at(scaling->sweep, i);
+        const int k = series_of(scaling, point);
 
         if (k >= 0)
-            picture->best_per_device[k] =
-                fmax(picture->best_per_device[k], point->tokens_per_s_per_device);
+            scaling->best_per_device[k] =
+                fmax(scaling->best_per_device[k], point->tokens_per_s_per_device);
     }
 }
 
@@ -124,17 +98,17 @@ find_series(Picture *picture)
 /* As many tokens/s per device as at the best size of the series: what scales from the smallest one
  * would make memory savers, which few devices need, look like gains of scale. */
 static double
-ideal_tokens_per_s(const Picture *picture, const SweepPoint *point, guint k)
+ideal_tokens_per_s(const Scaling *scaling, const SweepPoint *point, guint k)
 {
-    return picture->x != 0 ? NAN : picture->best_per_device[k] * (double)point->n_devices;
+    return scaling->x != 0 ? NAN : scaling->best_per_device[k] * (double)point->n_devices;
 }
 
 /* Of ideal scaling; where the devices stay the same, of their peak. */
 static double
-efficiency(const Picture *picture, const SweepPoint *point, guint k)
+efficiency(const Scaling *scaling, const SweepPoint *point, guint k)
 {
-    return picture->x != 0 ? point->model_flops_utilization_fraction
-                           : point->tokens_per_s / ideal_tokens_per_s(picture, point, k);
+    return scaling->x != 0 ? point->model_flops_utilization_fraction
+                           : point->tokens_per_s / ideal_tokens_per_s(scaling, point, k);
 }
 
 /* "tp 8, pp 4": what was chosen; dp follows. */
@@ -158,25 +132,25 @@ label(const SweepPoint *point)
 }
 
 static void
-add_row(Table *table, const Picture *picture, const SweepPoint *point, guint k)
+add_row(Table *table, const Scaling *scaling, const SweepPoint *point, guint k)
 {
     g_autofree char *text = label(point);
 
     table_add_int64(table, k);
-    table_add_int64(table, along(point, picture->x));
+    table_add_int64(table, along(point, scaling->x));
     for (size_t axis = 0; axis < N_AXES; axis++)
         table_add_int64(table, along(point, axis));
     table_add_double(table, point->tokens_per_s);
     table_add_double(table, point->effective_tokens_per_s);
-    table_add_double(table, ideal_tokens_per_s(picture, point, k));
-    table_add_double(table, efficiency(picture, point, k));
-    table_add_double(table, efficiency(picture, point, k) * point->goodput_fraction);
+    table_add_double(table, ideal_tokens_per_s(scaling, point, k));
+    table_add_double(table, efficiency(scaling, point, k));
+    table_add_double(table, efficiency(scaling, point, k) * point->goodput_fraction);
     table_add_int64(table, point->peak_memory_bytes);
     table_add_text(table, *text == 0 ? "-" : text);
 }
 
 static Table *
-data_new(const Picture *picture)
+data_new(const Scaling *scaling)
 {
     static const char *const header[] = {"series",
                                          "x",
@@ -193,71 +167,62 @@ data_new(const Picture *picture)
                                          NULL};
     Table *table = table_new(header);
 
-    for (guint k = 0; k < picture->n_series; k++)
-        for (guint i = 0; i < picture->sweep->points->len; i++)
-            if (series_of(picture, point_at(picture->sweep, i)) == (int)k)
-                add_row(table, picture, point_at(picture->sweep, i), k);
+    for (guint k = 0; k < scaling->n_series; k++)
+        for (guint i = 0; i < scaling->sweep->points->len; i++)
+            if (series_of(scaling, sweep_at(scaling->sweep, i)) == (int)k)
+                add_row(table, scaling, sweep_at(scaling->sweep, i), k);
     return table;
 }
 
 /* --- settings --- */
 
 static char *
-series_name(const Picture *picture, guint k)
+series_name(const Scaling *scaling, guint k)
 {
     GString *text = g_string_new(NULL);
 
     for (size_t axis = 0; axis < N_AXES; axis++) {
-        if (axis == picture->x || (!varies(picture->sweep, axis) && picture->n_all > 1))
+        if (axis == scaling->x ||
+            (!sweep_varies(scaling->sweep, axes[axis].offset) && scaling->n_all > 1))
             continue;
         g_string_append_printf(text, "%s%" G_GINT64_FORMAT " %s", text->len == 0 ? "" : " x ",
-                               along(picture->series[k], axis), axes[axis].unit);
+                               along(scaling->series[k], axis), axes[axis].unit);
     }
     return g_string_free(text, FALSE);
 }
 
-/* "name[k+1] = 'text'" */
 static void
-set_element(GString *settings, const char *array, guint k, const char *text)
+set_series(Picture *picture, const Scaling *scaling)
 {
-    g_autofree char *name = g_strdup_printf("%s[%u]", array, k + 1);
+    picture_set(picture, "n_series", scaling->n_series);
+    picture_add_array(picture, "series_name", scaling->n_series);
+    picture_add_array(picture, "series_color", scaling->n_series);
+    for (guint k = 0; k < scaling->n_series; k++) {
+        g_autofree char *name = series_name(scaling, k);
 
-    plot_set_text(settings, name, text);
-}
-
-static void
-set_series(GString *settings, const Picture *picture)
-{
-    plot_set_double(settings, "n_series", picture->n_series);
-    g_string_append_printf(settings, "array series_name[%u]\narray series_color[%u]\n",
-                           picture->n_series, picture->n_series);
-    for (guint k = 0; k < picture->n_series; k++) {
-        g_autofree char *name = series_name(picture, k);
-        g_autofree char *color = g_strdup_printf("#%06x", colors[k]);
-
-        set_element(settings, "series_name", k, name);
-        set_element(settings, "series_color", k, color);
+        picture_set_text_at(picture, "series_name", k, name);
+        picture_set_rgb_at(picture, "series_color", k, colors[k]);
     }
 }
 
 static bool
-has_labels(const Picture *picture)
+has_labels(const Scaling *scaling)
 {
-    return picture->n_all == 1 && picture->sweep->points->len <= MAX_LABELS;
+    return scaling->n_all == 1 && scaling->sweep->points->len <= MAX_LABELS;
 }
 
 /* Up to MAX_TICS of the sizes that are there. */
 static void
-set_x_axis(GString *settings, const Picture *picture)
+set_x_axis(Picture *picture, const Scaling *scaling)
 {
     g_autoptr(GArray) sizes = g_array_new(FALSE, FALSE, sizeof(int64_t));
     int64_t low = INT64_MAX, high = 0;
     guint n = 0;
 
-    for (guint i = 0; i < picture->sweep->points->len; i++) {
-        const SweepPoint *point = point_at(picture->sweep, i);
-        const int64_t x = along(point, picture->x);
-        bool is_new = series_of(picture, point) >= 0;
+    for (guint i = 0; i < scaling->sweep->points->len; i++) {
+        const SweepPoint *point = sweep_at(scaling->sweep, i);
+        const int64_t x = along(point, scaling->x);
+        bool is_new = series_of(scaling, point) >= 0;
 
         for (guint j = 0; j < sizes->len; j++)
             is_new &= g_array_index(sizes, int64_t, j) != x;
@@ -268,177 +233,155 @@ set_x_axis(GString *settings, const Picture *picture)
         high = MAX(high, x);
     }
     const guint step = (sizes->len + MAX_TICS - 1) / MAX_TICS;
-    g_string_append_printf(settings, "array xtic[%u]\narray xtic_name[%u]\n", sizes->len,
-                           sizes->len);
+    picture_add_array(picture, "xtic", sizes->len);
+    picture_add_array(picture, "xtic_name", sizes->len);
     for (guint i = 0; i < sizes->len; i += step, n++) {
         const int64_t x = g_array_index(sizes, int64_t, i);
         g_autofree char *name = g_strdup_printf("%" G_GINT64_FORMAT, x);
 
-        g_string_append_printf(settings, "xtic[%u] = %" G_GINT64_FORMAT ".0\n", n + 1, x);
-        set_element(settings, "xtic_name", n, name);
+        picture_set_at(picture, "xtic", n, (double)x);
+        picture_set_text_at(picture, "xtic_name", n, name);
     }
-    plot_set_double(settings, "n_xtics", n);
+    picture_set(picture, "n_xtics", n);
     const double range = low == high ? 2 : (double)high / (double)low;
-    plot_set_double(settings, "x_low", (double)low / pow(range, 0.05));
+    picture_set(picture, "x_low", (double)low / pow(range, 0.05));
     /* A label begins at its point. */
-    plot_set_double(settings, "x_high",
-                    (double)high * pow(range, has_labels(picture) ? 0.24 : 0.05));
-    plot_set_double(settings, "second_x_high", (double)high * pow(range, 0.05));
-    plot_set_text(settings, "x_title", axes[picture->x].title);
+    picture_set(picture, "x_high", (double)high * pow(range, has_labels(scaling) ? 0.24 : 0.05));
+    picture_set(picture, "second_x_high", (double)high * pow(range, 0.05));
+    picture_set_text(picture, "x_title", axes[scaling->x].title);
 }
 
 static void
-set_y_axis(GString *settings, const Picture *picture)
+set_y_axis(Picture *picture, const Scaling *scaling)
 {
     double low = INFINITY, high = 0;
 
-    for (guint i = 0; i < picture->sweep->points->len; i++) {
-        const SweepPoint *point = point_at(picture->sweep, i);
-        const int k = series_of(picture, point);
+    for (guint i = 0; i < scaling->sweep->points->len; i++) {
+        const SweepPoint *point = sweep_at(scaling->sweep, i);
+        const int k = series_of(scaling, point);
 
         if (k < 0)
             continue;
         low = fmin(low, fmin(point->tokens_per_s, point->effective_tokens_per_s));
-        high = fmax(high, fmax(point->tokens_per_s, ideal_tokens_per_s(picture, point, (guint)k)));
+        high = fmax(high, fmax(point->tokens_per_s, ideal_tokens_per_s(scaling, point, (guint)k)));
     }
-    low /= 1.5;
-    high *= 1.25;
-    plot_set_log_tics(settings, "y", low, high);
-    plot_set_double(settings, "y_low", low);
-    plot_set_double(settings, "y_high", high);
+    picture_set_range(picture, "y", low / 1.5, high * 1.25);
 }
 
 static void
-set_titles(GString *settings, const Picture *picture, const PlotOptions *options)
+set_titles(Picture *picture, const Scaling *scaling, const PlotOptions *options)
 {
-    const Sweep *sweep = picture->sweep;
+    const Sweep *sweep = scaling->sweep;
     g_autofree char *title = g_strdup_printf("%s on %s", sweep->model, sweep->cluster);
     g_autoptr(GString) about = g_string_new(NULL);
 
     g_string_append_printf(about, "the best plan at every size, %s", sweep->dtype);
-    for (size_t axis = 1; axis < N_AXES && picture->n_all > 1; axis++)
-        if (axis != picture->x && !varies(sweep, axis))
+    for (size_t axis = 1; axis < N_AXES && scaling->n_all > 1; axis++)
+        if (axis != scaling->x && !sweep_varies(sweep, axes[axis].offset))
             g_string_append_printf(about, ", %s%" G_GINT64_FORMAT " %s",
                                    axis == 2 ? "sequences of " : "",
-                                   along(picture->series[0], axis), axes[axis].unit);
+                                   along(scaling->series[0], axis), axes[axis].unit);
     if (isfinite(sweep->reliability.device_mtbf_s)) {
         g_autofree char *days = g_strdup_printf("%.0f", sweep->reliability.device_mtbf_s / 86400);
 
         g_string_append_printf(about, "; a device fails every %s days", days);
     }
-    if (picture->n_all > picture->n_series)
-        g_string_append_printf(about, "; %u of %u series", picture->n_series, picture->n_all);
+    if (scaling->n_all > scaling->n_series)
+        g_string_append_printf(about, "; %u of %u series", scaling->n_series, scaling->n_all);
     if (!sweep->is_complete)
         g_string_append(about, "; interrupted");
-    plot_set_text(settings, "title", options->title == NULL ? title : options->title);
-    plot_set_text(settings, "subtitle", about->str);
+    picture_set_titles(picture, options, title, about->str);
 }
 
 static void
-set_second_panel(GString *settings, const Picture *picture)
+set_second_panel(Picture *picture, const Scaling *scaling)
 {
     double high = 0;
 
-    for (guint i = 0; i < picture->sweep->points->len; i++) {
-        const SweepPoint *point = point_at(picture->sweep, i);
-        const int k = series_of(picture, point);
+    for (guint i = 0; i < scaling->sweep->points->len; i++) {
+        const SweepPoint *point = sweep_at(scaling->sweep, i);
+        const int k = series_of(scaling, point);
 
         if (k >= 0)
-            high = fmax(high, efficiency(picture, point, (guint)k));
+            high = fmax(high, efficiency(scaling, point, (guint)k));
     }
     const double top = fmax(10, ceil(high * 10.5) * 10);
-    plot_set_double(settings, "second_high", top);
-    plot_set_double(settings, "second_step", top > 60 ? 20 : top > 30 ? 10 : 5);
-    plot_set_text(settings, "second_title",
-                  picture->x == 0 ? "tokens/s per device, of the best size"
-                                  : "model FLOP utilization");
+    picture_set(picture, "second_high", top);
+    picture_set(picture, "second_step", top > 60 ? 20 : top > 30 ? 10 : 5);
+    picture_set_text(picture, "second_title",
+                     scaling->x == 0 ? "tokens/s per device, of the best size"
+                                     : "model FLOP utilization");
 }
 
-static GString *
-settings_new(const Picture *picture, const PlotOptions *options)
+static void
+fill(Picture *picture, const void *content, const PlotOptions *options)
 {
-    GString *settings = g_string_new(NULL);
+    const Scaling *scaling = content;
 
-    plot_set_double(settings, "width", WIDTH);
-    plot_set_double(settings, "height", HEIGHT + (options->footer == NULL ? 0 : COMMAND));
-    plot_set_text(settings, "footer", options->footer == NULL ? "" : options->footer);
-    plot_set_double(settings, "left", LEFT);
-    plot_set_double(settings, "right", RIGHT);
-    plot_set_double(settings, "middle", MIDDLE);
-    plot_set_double(settings, "top", TOP);
-    plot_set_double(settings, "bottom", BOTTOM);
-    plot_set_double(settings, "legend_y", LEGEND);
-    plot_set_text(settings, "font_name", "sans-serif");
-    plot_set_double(settings, "has_ideal", picture->x == 0);
-    plot_set_double(settings, "has_effective", isfinite(picture->sweep->reliability.device_mtbf_s));
-    plot_set_double(settings, "has_labels", has_labels(picture));
-    set_titles(settings, picture, options);
-    set_series(settings, picture);
-    set_x_axis(settings, picture);
-    set_y_axis(settings, picture);
-    set_second_panel(settings, picture);
-    return settings;
+    picture->data = data_new(scaling);
+    picture_set(picture, "has_ideal", scaling->x == 0);
+    picture_set(picture, "has_effective", isfinite(scaling->sweep->reliability.device_mtbf_s));
+    picture_set(picture, "has_labels", has_labels(scaling));
+    set_titles(picture, scaling, options);
+    set_series(picture, scaling);
+    set_x_axis(picture, scaling);
+    set_y_axis(picture, scaling);
+    set_second_panel(picture, scaling);
 }
 
 /* --- text --- */
 
-static bool
-write_text(const Picture *picture, const PlotOptions *options, const char *path, GError **error)
+static void
+append_text(GString *text, const void *content, const PlotOptions *options)
 {
+    const Scaling *scaling = content;
     const int n_cells = MAX((options->columns > 0 ? options->columns : 100) - 44, 10);
-    g_autoptr(GString) text = g_string_new(NULL);
     double most = 0;
 
-    if (options->title != NULL)
-        plot_append_title(text, options->title);
-    for (guint k = 0; k < picture->n_series; k++)
-        for (guint i = 0; i < picture->sweep->points->len; i++)
-            if (series_of(picture, point_at(picture->sweep, i)) == (int)k)
-                most = fmax(most, point_at(picture->sweep, i)->tokens_per_s);
-    for (guint k = 0; k < picture->n_series; k++) {
-        g_autofree char *name = series_name(picture, k);
+    for (guint k = 0; k < scaling->n_series; k++)
+        for (guint i = 0; i < scaling->sweep->points->len; i++)
+            if (series_of(scaling, sweep_at(scaling->sweep, i)) == (int)k)
+                most = fmax(most, sweep_at(scaling->sweep, i)->tokens_per_s);
+    for (guint k = 0; k < scaling->n_series; k++) {
+        g_autofree char *name = series_name(scaling, k);
 
         g_string_append_printf(text, "%s%s: tokens/s%s\n", k == 0 ? "" : "\n", name,
-                               picture->x == 0 ? ", share of ideal scaling" : ", MFU");
-        for (guint i = 0; i < picture->sweep->points->len; i++) {
-            const SweepPoint *point = point_at(picture->sweep, i);
+                               scaling->x == 0 ? ", share of ideal scaling" : ", MFU");
+        for (guint i = 0; i < scaling->sweep->points->len; i++) {
+            const SweepPoint *point = sweep_at(scaling->sweep, i);
             g_autofree char *rate = units_format_count(point->tokens_per_s);
 
-            if (series_of(picture, point) != (int)k)
+            if (series_of(scaling, point) != (int)k)
                 continue;
-            g_string_append_printf(text, "%9" G_GINT64_FORMAT " |", along(point, picture->x));
+            g_string_append_printf(text, "%9" G_GINT64_FORMAT " |", along(point, scaling->x));
             for (int c = 0; c < (int)(point->tokens_per_s / most * n_cells + 0.5); c++)
                 g_string_append_c(text, '#');
             g_string_append_printf(text, " %s, %d %%\n", rate,
-                                   (int)(100 * efficiency(picture, point, k) + 0.5));
+                                   (int)(100 * efficiency(scaling, point, k) + 0.5));
         }
     }
-    return plot_write_text(text, path, error);
 }
 
 bool
 plot_sweep_throughput(const Sweep *sweep, const PlotOptions *options, const char *path,
                       GError **error)
 {
-    const PlotFormat format = plot_format(path, error);
-    g_auto(PlotPicture) drawn = {.script = "cli/plots/throughput.gp"};
-    Picture picture = {.sweep = sweep};
+    static const PictureKind kind = {
+        .script = "cli/plots/throughput.gp",
+        .fill = fill,
+        .append_text = append_text,
+    };
+    Scaling scaling = {.sweep = sweep};
 
-    if (format == PLOT_FORMAT_N)
-        return false;
-    while (picture.x + 1 < N_AXES && !varies(sweep, picture.x))
-        picture.x++;
-    if (!varies(sweep, picture.x))
-        picture.x = 0;
-    find_series(&picture);
-    if (picture.n_series == 0) {
+    while (scaling.x + 1 < N_AXES && !sweep_varies(sweep, axes[scaling.x].offset))
+        scaling.x++;
+    if (!sweep_varies(sweep, axes[scaling.x].offset))
+        scaling.x = 0;
+    find_series(&scaling);
+    if (scaling.n_series == 0) {
         g_set_error_literal(error, CMD_ERROR, CMD_ERROR_USAGE,
                             "there is nothing to draw: no size has a plan");
         return false;
     }
-    if (format == PLOT_FORMAT_TEXT)
-        return write_text(&picture, options, path, error);
-    drawn.data = data_new(&picture);
-    drawn.settings = settings_new(&picture, options);
-    return plot_gnuplot_draw(&drawn, format, path, error);
+    return picture_draw(&kind, &scaling, options, path, error);
 }

@@ -1,5 +1,5 @@
 /* Timelines of one or several traces; the declarations are in cli/draw/plot.h. */
-#include "cli/draw/plot.h"
+#include "cli/draw/picture.h"
 
 #include <math.h>
 #include <string.h>
@@ -7,7 +7,6 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "cli/request/command.h"
-#include "cli/draw/plot_gnuplot.h"
 #include "cli/draw/timeline.h"
 
 /* Pixels of the picture; the script draws in the same ones. */
@@ -19,7 +18,6 @@ enum {
     TITLE = 34,        /* above all, if there is a title */
     CALLOUT = 215,     /* to the right of a short panel: words about it */
     FOOTER = 76,       /* below: tics, axis title, legend */
-    COMMAND = 18,      /* the line that says what drew it */
     ROWS_HEIGHT = 560, /* of all panels together, if rows of 5 to 30 pixels can do that */
     MAX_ROWS = 1024,   /* of all panels together; more ranks are thinned out */
     MAX_BOXES = 40000, /* 28 bytes each in an SVG */
@@ -30,7 +28,6 @@ enum {
 #define DIGIT_WIDTH 0.64
 /* Of a magnified copy, as share of the panel. */
 #define COPY_HEIGHT 0.7
-#define FONT "sans-serif"
 
 static const uint32_t bubble_rgb = 0xf0f0f0;
 
@@ -254,22 +251,6 @@ add_panel(const Layout *layout, size_t p, Table *data, Table *labels, int *n_lab
 
 /* --- settings --- */
 
-static void
-set_element(GString *settings, const char *name, size_t i, double value)
-{
-    g_autofree char *element = g_strdup_printf("%s[%zu]", name, i + 1);
-
-    plot_set_double(settings, element, value);
-}
-
-static void
-set_text_element(GString *settings, const char *name, size_t i, const char *value)
-{
-    g_autofree char *element = g_strdup_printf("%s[%zu]", name, i + 1);
-
-    plot_set_text(settings, element, value);
-}
-
 /* What shades mean. */
 static const char *
 legend_note(const Layout *layout)
@@ -291,30 +272,30 @@ legend_note(const Layout *layout)
 }
 
 static void
-set_legend(GString *settings, const Layout *layout)
+set_legend(Picture *picture, const Layout *layout)
 {
     bool present[TIMELINE_KIND_N] = {false};
     size_t n = 0;
 
     for (size_t p = 0; p < layout->n_panels; p++)
         timeline_find_kinds(layout->panels[p].timeline, present);
-    g_string_append_printf(settings, "array legend_name[%d]\narray legend_color[%d]\n",
-                           TIMELINE_KIND_N + 1, TIMELINE_KIND_N + 1);
+    picture_add_array(picture, "legend_name", TIMELINE_KIND_N + 1);
+    picture_add_array(picture, "legend_color", TIMELINE_KIND_N + 1);
     for (size_t k = 0; k <= TIMELINE_KIND_N; k++) {
         if (k < TIMELINE_KIND_N && !present[k])
             continue;
-        set_text_element(settings, "legend_name", n,
-                         k < TIMELINE_KIND_N ? timeline_styles[k].name : "bubble");
-        set_element(settings, "legend_color", n,
-                    k < TIMELINE_KIND_N ? timeline_styles[k].rgb : bubble_rgb);
+        picture_set_text_at(picture, "legend_name", n,
+                            k < TIMELINE_KIND_N ? timeline_styles[k].name : "bubble");
+        picture_set_at(picture, "legend_color", n,
+                       k < TIMELINE_KIND_N ? timeline_styles[k].rgb : bubble_rgb);
         n++;
     }
-    plot_set_double(settings, "n_legend", (double)n);
-    plot_set_text(settings, "legend_note", legend_note(layout));
+    picture_set(picture, "n_legend", (double)n);
+    picture_set_text(picture, "legend_note", legend_note(layout));
 }
 
 static void
-set_callout(GString *settings, const Layout *layout, size_t p)
+set_callout(Picture *picture, const Layout *layout, size_t p)
 {
     const Panel *panel = &layout->panels[p];
     const Trace *trace = panel->source->trace;
@@ -324,16 +305,16 @@ set_callout(GString *settings, const Layout *layout, size_t p)
     g_autofree char *time = units_format_s(units_s_from_ns(trace->makespan_ns));
     g_autofree char *below = g_strdup_printf("%.*f times shorter", ratio < 10 ? 1 : 0, ratio);
 
-    set_text_element(settings, "callout", p, is_early ? time : "");
-    set_text_element(settings, "callout_below", p, is_early ? below : "");
-    set_element(settings, "copy_left", p, panel->copy_left);
-    set_element(settings, "copy_top", p,
-                panel->top + round(panel->n_rows * panel->row_px * (1 - COPY_HEIGHT)));
-    set_text_element(settings, "copy_name", p, copy);
+    picture_set_text_at(picture, "callout", p, is_early ? time : "");
+    picture_set_text_at(picture, "callout_below", p, is_early ? below : "");
+    picture_set_at(picture, "copy_left", p, panel->copy_left);
+    picture_set_at(picture, "copy_top", p,
+                   panel->top + round(panel->n_rows * panel->row_px * (1 - COPY_HEIGHT)));
+    picture_set_text_at(picture, "copy_name", p, copy);
 }
 
 static void
-set_panel(GString *settings, const Layout *layout, size_t p, double time_scale)
+set_panel(Picture *picture, const Layout *layout, size_t p, double time_scale)
 {
     const Panel *panel = &layout->panels[p];
     const Trace *trace = panel->source->trace;
@@ -342,105 +323,97 @@ set_panel(GString *settings, const Layout *layout, size_t p, double time_scale)
 
     if (panel->every > 1)
         thinned = g_strdup_printf("%s (every %dth rank is shown)", about, panel->every);
-    set_text_element(settings, "name", p, panel->source->name);
-    set_text_element(settings, "about", p, thinned == NULL ? about : thinned);
+    picture_set_text_at(picture, "name", p, panel->source->name);
+    picture_set_text_at(picture, "about", p, thinned == NULL ? about : thinned);
     /* Half a pixel where it puts the edges of the boxes on whole ones. */
-    set_element(settings, "top", p,
-                panel->top + (panel->row_px - timeline_box_px(panel->row_px)) % 2 * 0.5);
-    set_element(settings, "rows", p, panel->n_rows);
-    set_element(settings, "every", p, panel->every);
-    set_element(settings, "row_px", p, panel->row_px);
-    set_element(settings, "box_px", p, timeline_box_px(panel->row_px));
-    set_element(settings, "tic_every", p, timeline_named_every(panel->row_px));
-    set_element(settings, "tic_px", p, 10);
-    set_element(settings, "label_px", p, MIN(panel->row_px * 0.5, 11));
-    set_element(settings, "end", p, (double)trace->makespan_ns / time_scale);
-    set_callout(settings, layout, p);
+    picture_set_at(picture, "top", p,
+                   panel->top + (panel->row_px - timeline_box_px(panel->row_px)) % 2 * 0.5);
+    picture_set_at(picture, "rows", p, panel->n_rows);
+    picture_set_at(picture, "every", p, panel->every);
+    picture_set_at(picture, "row_px", p, panel->row_px);
+    picture_set_at(picture, "box_px", p, timeline_box_px(panel->row_px));
+    picture_set_at(picture, "tic_every", p, timeline_named_every(panel->row_px));
+    picture_set_at(picture, "label_px", p, MIN(panel->row_px * 0.5, 11));
+    picture_set_at(picture, "end", p, (double)trace->makespan_ns / time_scale);
+    set_callout(picture, layout, p);
 }
 
-static GString *
-settings_new(const Layout *layout, const PlotOptions *options)
+/* What is drawn: PlotTrace and their number. */
+typedef struct {
+    const PlotTrace *traces;
+    size_t n;
+} Content;
+
+static void
+fill(Picture *picture, const void *content, const PlotOptions *options)
 {
-    static const char *const arrays[] = {"name",          "about",     "top",      "rows",
-                                         "every",         "row_px",    "box_px",   "tic_every",
-                                         "tic_px",        "end",       "label_px", "callout",
-                                         "callout_below", "copy_left", "copy_top", "copy_name"};
-    GString *settings = g_string_new(NULL);
+    static const char *const arrays[] = {"name",      "about",    "top",      "rows",
+                                         "every",     "row_px",   "box_px",   "tic_every",
+                                         "end",       "label_px", "callout",  "callout_below",
+                                         "copy_left", "copy_top", "copy_name"};
+    static const char *const data_header[] = {"trace",    "rank",      "aside",      "kind",
+                                              "start_ns", "end_ns",    "microbatch", "slice",
+                                              "drawn_ns", "color_rgb", NULL};
+    static const char *const label_header[] = {"trace", "rank", "at_ns", "text", "color_rgb", NULL};
+    const Content *drawn = content;
+    g_auto(Layout) layout = {0};
+    int n_labels = 0;
 
-    plot_set_double(settings, "width", WIDTH);
-    plot_set_double(settings, "height", layout->height + (options->footer == NULL ? 0 : COMMAND));
-    plot_set_double(settings, "left", LEFT);
-    plot_set_double(settings, "right", RIGHT);
-    plot_set_double(settings, "legend_y", layout->height - 16);
-    plot_set_double(settings, "copy_height", COPY_HEIGHT);
-    plot_set_text(settings, "font_name", FONT);
-    plot_set_text(settings, "title", options->title == NULL ? "" : options->title);
-    plot_set_text(settings, "footer", options->footer == NULL ? "" : options->footer);
-    plot_set_double(settings, "bubble_color", bubble_rgb);
-    plot_set_double(settings, "n_panels", (double)layout->n_panels);
-    const double scale = plot_set_time_unit(settings, layout->span_ns);
-
-    set_legend(settings, layout);
+    layout_init(&layout, drawn->traces, drawn->n, options);
+    picture->data = table_new(data_header);
+    picture->labels = table_new(label_header);
+    for (size_t p = 0; p < drawn->n; p++)
+        add_panel(&layout, p, picture->data, picture->labels, &n_labels);
+    picture_set_titles(picture, options, "", "");
+    picture_set(picture, "layout_height", layout.height);
+    picture_set(picture, "copy_height", COPY_HEIGHT);
+    picture_set(picture, "bubble_color", bubble_rgb);
+    picture_set(picture, "n_panels", (double)layout.n_panels);
+    const double scale = picture_set_time_unit(picture, layout.span_ns);
+    set_legend(picture, &layout);
     for (size_t i = 0; i < G_N_ELEMENTS(arrays); i++)
-        g_string_append_printf(settings, "array %s[%zu]\n", arrays[i], layout->n_panels);
-    for (size_t p = 0; p < layout->n_panels; p++)
-        set_panel(settings, layout, p, scale);
-    return settings;
+        picture_add_array(picture, arrays[i], layout.n_panels);
+    for (size_t p = 0; p < layout.n_panels; p++)
+        set_panel(picture, &layout, p, scale);
 }
 
 /* --- text --- */
 
-static bool
-write_text(const PlotTrace *traces, size_t n_traces, const PlotOptions *options, const char *path,
-           GError **error)
+static void
+append_text(GString *text, const void *content, const PlotOptions *options)
 {
-    g_autoptr(GString) text = g_string_new(NULL);
+    const Content *drawn = content;
     const Trace *all[PLOT_MAX_TRACES];
     TimelineText how = {.columns = options->columns > 0 ? options->columns : 100,
                         .color = options->color,
                         .utf8 = options->utf8,
                         .max_rows = 64};
 
-    if (options->title != NULL)
-        plot_append_title(text, options->title);
-    for (size_t i = 0; i < n_traces; i++) {
-        all[i] = traces[i].trace;
+    for (size_t i = 0; i < drawn->n; i++) {
+        all[i] = drawn->traces[i].trace;
         how.span_ns = MAX(how.span_ns, all[i]->makespan_ns);
     }
-    for (size_t i = 0; i < n_traces; i++) {
+    for (size_t i = 0; i < drawn->n; i++) {
         g_autofree char *about = timeline_title(all[i]);
-        g_autofree char *name = text_escape(traces[i].name, 160);
+        g_autofree char *name = text_escape(drawn->traces[i].name, 160);
 
         g_string_append_printf(text, "%s: %s\n", name, about);
         timeline_append_text(text, all[i], &how);
     }
-    timeline_append_legend(text, all, n_traces, &how);
-    return plot_write_text(text, path, error);
+    timeline_append_legend(text, all, drawn->n, &how);
 }
 
 bool
 plot_timeline(const PlotTrace *traces, size_t n_traces, const PlotOptions *options,
               const char *path, GError **error)
 {
-    static const char *const data_header[] = {"trace",    "rank",      "aside",      "kind",
-                                              "start_ns", "end_ns",    "microbatch", "slice",
-                                              "drawn_ns", "color_rgb", NULL};
-    static const char *const label_header[] = {"trace", "rank", "at_ns", "text", "color_rgb", NULL};
-    const PlotFormat format = plot_format(path, error);
-    g_auto(Layout) layout = {0};
-    g_auto(PlotPicture) picture = {.script = "cli/plots/timeline.gp"};
-    int n_labels = 0;
+    static const PictureKind kind = {
+        .script = "cli/plots/timeline.gp",
+        .fill = fill,
+        .append_text = append_text,
+    };
+    const Content content = {traces, n_traces};
 
     g_return_val_if_fail(n_traces > 0 && n_traces <= PLOT_MAX_TRACES, false);
-    if (format == PLOT_FORMAT_N)
-        return false;
-    if (format == PLOT_FORMAT_TEXT)
-        return write_text(traces, n_traces, options, path, error);
-    layout_init(&layout, traces, n_traces, options);
-    picture.data = table_new(data_header);
-    picture.labels = table_new(label_header);
-    for (size_t p = 0; p < n_traces; p++)
-        add_panel(&layout, p, picture.data, picture.labels, &n_labels);
-    picture.settings = settings_new(&layout, options);
-    return plot_gnuplot_draw(&picture, format, path, error);
+    return picture_draw(&kind, &content, options, path, error);
 }

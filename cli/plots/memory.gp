@@ -1,49 +1,17 @@
 # Memory: for each trace bytes over time of its fullest rank, and beside it the peak of every rank.
-# Usage: gnuplot -d -c memory.gp svg|png, beside data.tsv and settings.gp, which
-# cli/draw/plot_memory.c writes; the picture is called "picture".  All lengths in settings are pixels.
+# Usage: gnuplot -d -c memory.gp svg|png, beside data.tsv, settings.gp and the scripts that it loads;
+# cli/draw/plot_memory.c writes the settings; the picture is called "picture".
+format = ARG1
 load 'settings.gp'
-set encoding utf8
-if (ARG1 eq 'svg') {
-    set terminal svg noenhanced size width,height background rgb 'white' name 'degas' \
-        font font_name.',12'
-    unit = 1.0
-} else {
-    set terminal pngcairo noenhanced size 2*width,2*height background rgb 'white' \
-        font font_name.',12' fontscale 1.5
-    unit = 2.0
-}
-set output 'picture'
-set datafile separator tab
-set datafile columnheaders
-unset key
-ink = '#333333'
-faint = '#777777'
-face(px) = sprintf('%s,%.1f', font_name, px)
-# The SVG terminal writes a font's name as it is into an attribute, and knows no weight.
-heavy = ARG1 eq 'svg' ? '" font-weight="bold' : ':Bold'
-bold(px) = sprintf('%s%s,%.1f', font_name, heavy, px)
-face_10 = face(10)
-face_11 = face(11)
-x_at(px) = real(px) / width
-y_at(px) = 1 - real(px) / height
+width = 1200
+height = panels_end + (footer eq '' ? 30 : 48)
+left = 72
+right = 28
+panel_height = 260
+legend_y = panels_end + 12
+load 'common.gp'
+load 'panels.gp'
 
-set multiplot
-if (title ne '') {
-    set label 100 title at screen x_at(left),y_at(24) font bold(17) tc rgb ink
-}
-x = left
-do for [k=1:n_legend] {
-    set object 100+k rectangle from screen x_at(x),y_at(legend_y-5) \
-        to screen x_at(x+14),y_at(legend_y+5) fc rgb legend_color[k] fs solid noborder front
-    set label 100+k legend_name[k] at screen x_at(x+20),y_at(legend_y) font face(11) tc rgb ink
-    x = x + 44 + 6.4 * strlen(legend_name[k])
-}
-
-if (footer ne '') {
-    set label 97 footer at screen x_at(left),y_at(legend_y+22) font face(9) tc rgb faint
-}
-set border 0
-set tics scale 0 nomirror
 set grid ytics lt 1 lw 0.6*unit lc rgb '#dddddd' back
 set style fill solid noborder
 set yrange [0:top_bytes]

@@ -1,34 +1,19 @@
 # A trade-off: points, and the front of those that nothing beats in both.
-# Usage: gnuplot -d -c pareto.gp svg|png, beside data.tsv and settings.gp, which cli/draw/plot_pareto.c
-# writes; the picture is called "picture".  All lengths in settings are pixels.
+# Usage: gnuplot -d -c pareto.gp svg|png, beside data.tsv, settings.gp and the scripts that it loads;
+# cli/draw/plot_points.c writes the settings; the picture is called "picture".
+format = ARG1
 load 'settings.gp'
-set encoding utf8
-if (ARG1 eq 'svg') {
-    set terminal svg noenhanced size width,height background rgb 'white' name 'degas' \
-        font font_name.',12'
-    unit = 1.0
-} else {
-    set terminal pngcairo noenhanced size 2*width,2*height background rgb 'white' \
-        font font_name.',12' fontscale 1.5
-    unit = 2.0
-}
-set output 'picture'
-set datafile separator tab
-set datafile columnheaders
-unset key
-ink = '#333333'
-faint = '#777777'
+width = 980
+height = 580
+left = 82
+right = 40
+top = 78
+bottom = 490
+legend_y = 556
 blue = '#0072b2'
-face(px) = sprintf('%s,%.1f', font_name, px)
-# The SVG terminal writes a font's name as it is into an attribute, and knows no weight.
-heavy = ARG1 eq 'svg' ? '" font-weight="bold' : ':Bold'
-bold(px) = sprintf('%s%s,%.1f', font_name, heavy, px)
-face_11 = face(11)
-x_at(px) = real(px) / width
-y_at(px) = 1 - real(px) / height
+load 'common.gp'
+load 'axes.gp'
 
-set label 98 title at screen x_at(left),y_at(26) font bold(17) tc rgb ink
-set label 99 subtitle at screen x_at(left),y_at(48) font face(12) tc rgb faint
 set label 100 'on the front: nothing is better in both' at screen x_at(left+20),y_at(legend_y) \
     font face(11) tc rgb ink front
 set object 100 circle at screen x_at(left+6),y_at(legend_y) size screen x_at(5) fc rgb blue \
@@ -38,19 +23,12 @@ set label 101 'beaten by one of these' at screen x_at(left+320),y_at(legend_y) f
 set object 101 circle at screen x_at(left+306),y_at(legend_y) size screen x_at(5) fc rgb '#bbbbbb' \
     fs solid noborder front
 
-set border 0
-set tics scale 0 nomirror
-set grid xtics ytics lt 1 lw 0.6*unit lc rgb '#dddddd' back
-set tmargin at screen y_at(top)
-set bmargin at screen y_at(bottom)
-set lmargin at screen x_at(left)
-set rmargin at screen x_at(width-right)
 set xrange [x_low:x_high]
 set yrange [y_low:y_high]
 set format x '%g'
 set format y '%g'
-set xtics font face_11 tc rgb faint
-set ytics font face_11 tc rgb faint
+set xtics autofreq font face_11 tc rgb faint
+set ytics autofreq font face_11 tc rgb faint
 if (x_is_log) {
     set logscale x 10
     set xtics ()

@@ -1,34 +1,18 @@
 # A roofline: points below what a device can do.
-# Usage: gnuplot -d -c roofline.gp svg|png, beside data.tsv and settings.gp, which
-# cli/draw/plot_roofline.c writes; the picture is called "picture".  Lengths in settings are pixels.
+# Usage: gnuplot -d -c roofline.gp svg|png, beside data.tsv, settings.gp and the scripts that it loads;
+# cli/draw/plot_points.c writes the settings; the picture is called "picture".
+format = ARG1
 load 'settings.gp'
-set encoding utf8
-if (ARG1 eq 'svg') {
-    set terminal svg noenhanced size width,height background rgb 'white' name 'degas' \
-        font font_name.',12'
-    unit = 1.0
-} else {
-    set terminal pngcairo noenhanced size 2*width,2*height background rgb 'white' \
-        font font_name.',12' fontscale 1.5
-    unit = 2.0
-}
-set output 'picture'
-set datafile separator tab
-set datafile columnheaders
-set datafile missing 'nan'
-unset key
-ink = '#333333'
-faint = '#777777'
-face(px) = sprintf('%s,%.1f', font_name, px)
-# The SVG terminal writes a font's name as it is into an attribute, and knows no weight.
-heavy = ARG1 eq 'svg' ? '" font-weight="bold' : ':Bold'
-bold(px) = sprintf('%s%s,%.1f', font_name, heavy, px)
-face_11 = face(11)
-x_at(px) = real(px) / width
-y_at(px) = 1 - real(px) / height
+width = 980
+height = 600
+left = 82
+right = 40
+top = 78
+bottom = 508
+legend_y = 576
+load 'common.gp'
+load 'axes.gp'
 
-set label 98 title at screen x_at(left),y_at(26) font bold(17) tc rgb ink
-set label 99 subtitle at screen x_at(left),y_at(48) font face(12) tc rgb faint
 x = left
 do for [k=1:n_series] {
     set object 100+k circle at screen x_at(x+6),y_at(legend_y) size screen x_at(5) \
@@ -37,19 +21,10 @@ do for [k=1:n_series] {
         front
     x = x + 48 + 6.6 * strlen(series_name[k])
 }
-set border 0
-set tics scale 0 nomirror
-set grid xtics ytics lt 1 lw 0.6*unit lc rgb '#dddddd' back
-set tmargin at screen y_at(top)
-set bmargin at screen y_at(bottom)
-set lmargin at screen x_at(left)
-set rmargin at screen x_at(width-right)
 set logscale xy 10
 set xrange [x_low:x_high]
 set yrange [y_low:y_high]
-set xtics () font face_11 tc rgb faint
 do for [k=1:x_n_tics] { set xtics add (x_tic_name[k] x_tic[k]) }
-set ytics () font face_11 tc rgb faint
 do for [k=1:y_n_tics] { set ytics add (y_tic_name[k] y_tic[k]) }
 set xlabel x_title font face(11) tc rgb faint offset 0,0.2
 set ylabel 'FLOP/s of a device' font face(11) tc rgb faint offset 0.5,0

@@ -1,36 +1,20 @@
 # Scaling: throughput with the line of ideal scaling, and beside it the efficiency.
-# Usage: gnuplot -d -c throughput.gp svg|png, beside data.tsv and settings.gp, which
-# cli/draw/plot_sweep.c writes; the picture is called "picture".  All lengths in settings are pixels.
+# Usage: gnuplot -d -c throughput.gp svg|png, beside data.tsv, settings.gp and the scripts that it
+# loads; cli/draw/plot_sweep.c writes the settings; the picture is called "picture".
+format = ARG1
 load 'settings.gp'
-set encoding utf8
-if (ARG1 eq 'svg') {
-    set terminal svg noenhanced size width,height background rgb 'white' name 'degas' \
-        font font_name.',12'
-    unit = 1.0
-} else {
-    set terminal pngcairo noenhanced size 2*width,2*height background rgb 'white' \
-        font font_name.',12' fontscale 1.5
-    unit = 2.0
-}
-set output 'picture'
-set datafile separator tab
-set datafile columnheaders
-set datafile missing 'nan'
-unset key
-ink = '#333333'
-faint = '#777777'
-face(px) = sprintf('%s,%.1f', font_name, px)
-# The SVG terminal writes a font's name as it is into an attribute, and knows no weight.
-heavy = ARG1 eq 'svg' ? '" font-weight="bold' : ':Bold'
-bold(px) = sprintf('%s%s,%.1f', font_name, heavy, px)
-face_10 = face(10)
-face_11 = face(11)
-x_at(px) = real(px) / width
-y_at(px) = 1 - real(px) / height
+width = 1160
+height = footer eq '' ? 560 : 578
+left = 78
+right = 26
+middle = 690
+top = 104
+bottom = 472
+legend_y = 536
+load 'common.gp'
+load 'axes.gp'
 
 set multiplot
-set label 98 title at screen x_at(left),y_at(26) font bold(17) tc rgb ink
-set label 99 subtitle at screen x_at(left),y_at(48) font face(12) tc rgb faint
 
 # The legend, below the axes: a line and a point for each series, then what the strokes mean.
 x = left
@@ -57,23 +41,15 @@ if (has_effective) {
 if (footer ne '') {
     set label 97 footer at screen x_at(left),y_at(legend_y+22) font face(9) tc rgb faint front
 }
-set border 0
-set tics scale 0 nomirror
-set grid xtics ytics lt 1 lw 0.6*unit lc rgb '#dddddd' back
 set logscale x 2
 set xrange [x_low:x_high]
-set xtics () font face_11 tc rgb faint
 do for [k=1:n_xtics] { set xtics add (xtic_name[k] xtic[k]) }
 set xlabel x_title font face(11) tc rgb faint offset 0,0.2
-set tmargin at screen y_at(top)
-set bmargin at screen y_at(bottom)
 
-set lmargin at screen x_at(left)
 set rmargin at screen x_at(middle-50)
 set label 1 'throughput' at screen x_at(left),y_at(top-16) font bold(14) tc rgb ink
 set logscale y 10
 set yrange [y_low:y_high]
-set ytics () font face_11 tc rgb faint
 do for [k=1:y_n_tics] { set ytics add (y_tic_name[k] y_tic[k]) }
 set ylabel 'tokens/s' font face(11) tc rgb faint offset 0.5,0
 mine(k, c) = ($1 == k-1 ? column(c) : NaN)

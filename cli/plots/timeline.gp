@@ -1,53 +1,18 @@
 # A timeline: one row per pipeline rank, panels above each other on one time axis.
-# Usage: gnuplot -d -c timeline.gp svg|png, beside data.tsv, labels.tsv and settings.gp, which
-# cli/draw/plot_timeline.c writes; the picture is called "picture".  All lengths in settings are pixels.
+# Usage: gnuplot -d -c timeline.gp svg|png, beside data.tsv, labels.tsv, settings.gp and the scripts
+# that it loads; cli/draw/plot_timeline.c writes the settings; the picture is called "picture".
+format = ARG1
 load 'settings.gp'
-set encoding utf8
-if (ARG1 eq 'svg') {
-    set terminal svg noenhanced size width,height background rgb 'white' name 'degas' \
-        font font_name.',12'
-    unit = 1.0
-} else {
-    set terminal pngcairo noenhanced size 2*width,2*height background rgb 'white' \
-        font font_name.',12' fontscale 1.5
-    unit = 2.0
-}
-set output 'picture'
-set datafile separator tab
-set datafile columnheaders
-unset key
-ink = '#333333'
-faint = '#777777'
+width = 1200
+height = layout_height + (footer eq '' ? 0 : 18)
+left = 64
+right = 28
+legend_y = layout_height - 16
 hatch_color = '#e0e0e0'
-face(px) = sprintf('%s,%.1f', font_name, px)
-# The SVG terminal writes a font's name as it is into an attribute, and knows no weight.
-heavy = ARG1 eq 'svg' ? '" font-weight="bold' : ':Bold'
-bold(px) = sprintf('%s%s,%.1f', font_name, heavy, px)
-face_10 = face(10)
-face_11 = face(11)
-x_at(px) = real(px) / width
-y_at(px) = 1 - real(px) / height
+load 'common.gp'
+load 'panels.gp'
 
-set multiplot
-if (title ne '') {
-    set label 100 title at screen x_at(left),y_at(24) font bold(17) tc rgb ink
-}
-
-# The legend, below the axis.  5.2 is half of the width of a letter of DejaVu Sans at 12, and more.
-x = left
-do for [k=1:n_legend] {
-    set object 100+k rectangle from screen x_at(x),y_at(legend_y-5) to screen x_at(x+14),y_at(legend_y+5) \
-        fc rgb legend_color[k] fs solid noborder front
-    set label 100+k legend_name[k] at screen x_at(x+20),y_at(legend_y) font face(11) tc rgb ink
-    x = x + 44 + 6.4 * strlen(legend_name[k])
-}
 set label 99 legend_note at screen x_at(width-right),y_at(legend_y) right font face(11) tc rgb faint
-
-if (footer ne '') {
-    set label 97 footer at screen x_at(left),y_at(legend_y+22) font face(9) tc rgb faint
-}
-set border 0
-set tics scale 0 nomirror
 set format x '%g'
 set grid xtics lt 1 lw 0.6*unit lc rgb '#dddddd' back
 set lmargin at screen x_at(left)

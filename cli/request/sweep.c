@@ -224,6 +224,17 @@ sweep_add(Sweep *sweep, const Request *request, const Plan *plan, const char *re
     g_array_append_val(sweep->points, point);
 }
 
+bool
+sweep_varies(const Sweep *sweep, size_t offset)
+{
+    const char *first = sweep->points->data + offset;
+
+    for (guint i = 1; i < sweep->points->len; i++)
+        if (memcmp((const char *)sweep_at(sweep, i) + offset, first, sizeof(int64_t)) != 0)
+            return true;
+    return false;
+}
+
 const SweepPoint *
 sweep_best(const Sweep *sweep, size_t offset, int sign)
 {
@@ -231,7 +242,7 @@ sweep_best(const Sweep *sweep, size_t offset, int sign)
     double least = INFINITY;
 
     for (guint i = 0; i < sweep->points->len; i++) {
-        const SweepPoint *point = &g_array_index(sweep->points, SweepPoint, i);
+        const SweepPoint *point = sweep_at(sweep, i);
         const double value = sign * *(const double *)(const void *)((const char *)point + offset);
 
         if (point->is_feasible && value < least) {
@@ -316,7 +327,7 @@ sweep_write(const Sweep *sweep)
     json_write_bool(writer, "complete", sweep->is_complete);
     json_write_array(writer, "points");
     for (guint i = 0; i < sweep->points->len; i++)
-        write_point(writer, &g_array_index(sweep->points, SweepPoint, i));
+        write_point(writer, sweep_at(sweep, i));
     json_write_array_end(writer);
     json_write_object_end(writer);
     return writer;
@@ -425,7 +436,7 @@ sweep_table(const Sweep *sweep)
         header[i] = sweep_columns[i].name;
     table = table_new(header);
     for (guint i = 0; i < sweep->points->len; i++) {
-        const SweepPoint *point = &g_array_index(sweep->points, SweepPoint, i);
+        const SweepPoint *point = sweep_at(sweep, i);
 
         for (const SweepColumn *c = sweep_columns; c->name != NULL; c++) {
             const void *value = cell(point, c);

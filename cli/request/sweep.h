@@ -89,6 +89,15 @@ Sweep *sweep_read(JsonDoc *doc, const JsonValue *root);
 /* (owned) all columns of all points. */
 Table *sweep_table(const Sweep *sweep);
 
+static inline const SweepPoint *
+sweep_at(const Sweep *sweep, guint i)
+{
+    return &g_array_index(sweep->points, SweepPoint, i);
+}
+
+/* Whether the points differ in a column of int64_t, @offset bytes into SweepPoint. */
+bool sweep_varies(const Sweep *sweep, size_t offset);
+
 /* The feasible point of the least value of a column of doubles, the first of equal ones; NULL if
  * it is nowhere known.  @sign  -1: of the largest. */
 const SweepPoint *sweep_best(const Sweep *sweep, size_t offset, int sign);

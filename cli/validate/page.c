@@ -5,7 +5,7 @@
 
 #include "base/file.h"
 #include "cli/request/output.h"
-#include "cli/draw/plot_scatter.h"
+#include "cli/draw/plot.h"
 #include "cli/validate/residuals.h"
 
 #define MAX_COLUMNS 3

@@ -1,4 +1,4 @@
-#include "cli/draw/plot_gnuplot.h"
+#include "cli/draw/picture.h"
 
 #include <glib/gstdio.h>
 #include <math.h>
@@ -10,42 +10,50 @@
 #include "base/text.h"
 #include "cli/request/command.h"
 #include "cli/request/output.h"
-#include "cli/draw/plot.h"
+
+typedef enum {
+    FORMAT_SVG,
+    FORMAT_PNG,
+    FORMAT_TEXT,
+    FORMAT_TSV,
+    FORMAT_N,
+} Format;
 
 static const char *const suffixes[] = {".svg", ".png", ".txt", ".tsv"};
 
-PlotFormat
-plot_format(const char *path, GError **error)
+/* By suffix, whatever its case; "-" is text.  FORMAT_N with CMD_ERROR_USAGE if unknown. */
+static Format
+format_of(const char *path, GError **error)
 {
     const char *dot = strrchr(path, '.');
     g_autofree char *shown = text_escape(path, 200);
 
     if (strcmp(path, "-") == 0)
-        return PLOT_FORMAT_TEXT;
-    for (int i = 0; dot != NULL && i < PLOT_FORMAT_N; i++) {
+        return FORMAT_TEXT;
+    for (int i = 0; dot != NULL && i < FORMAT_N; i++) {
         if (g_ascii_strcasecmp(dot, suffixes[i]) == 0)
-            return (PlotFormat)i;
+            return (Format)i;
     }
     g_set_error(error, CMD_ERROR, CMD_ERROR_USAGE,
                 "%s: a picture's name ends in .svg, .png, .txt or .tsv", shown);
-    return PLOT_FORMAT_N;
+    return FORMAT_N;
 }
 
 bool
 plot_path_check(const char *path, GError **error)
 {
-    return plot_format(path, error) != PLOT_FORMAT_N;
+    return format_of(path, error) != FORMAT_N;
 }
 
-void
-plot_picture_clear(PlotPicture *picture)
+static void
+picture_clear(Picture *picture)
 {
     if (picture->settings != NULL)
         g_string_free(picture->settings, TRUE);
     table_free(picture->data);
     table_free(picture->labels);
-    *picture = (PlotPicture){0};
 }
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(Picture, picture_clear)
 
 /* --- settings --- */
 
@@ -53,8 +61,8 @@ plot_picture_clear(PlotPicture *picture)
  * A quote could be doubled, but gnuplot 5.4 misreads one that comes first; so it becomes a
  * typographic one, and what stands between two quotes never has one in it.
  */
-void
-plot_append_quoted(GString *settings, const char *text)
+static void
+append_quoted(GString *settings, const char *text)
 {
     g_autofree char *safe = text_escape(text, 160);
 
@@ -65,23 +73,64 @@ plot_append_quoted(GString *settings, const char *text)
         else if ((unsigned char)*c >= 0x20)
             g_string_append_c(settings, *c);
     }
-    g_string_append_c(settings, '\'');
+    g_string_append(settings, "'\n");
 }
 
 void
-plot_set_double(GString *settings, const char *name, double value)
+picture_set(Picture *picture, const char *name, double value)
 {
     g_autofree char *digits = json_format_double(value);
 
-    g_string_append_printf(settings, "%s = %s\n", name, digits);
+    /* A whole number would be an integer, and overflow. */
+    g_string_append_printf(picture->settings, "%s = %s%s\n", name,
+                           fabs(value) >= G_MAXINT ? "1.0*" : "", digits);
 }
 
 void
-plot_set_text(GString *settings, const char *name, const char *value)
+picture_set_text(Picture *picture, const char *name, const char *value)
 {
-    g_string_append_printf(settings, "%s = ", name);
-    plot_append_quoted(settings, value);
-    g_string_append_c(settings, '\n');
+    g_string_append_printf(picture->settings, "%s = ", name);
+    append_quoted(picture->settings, value);
+}
+
+void
+picture_add_array(Picture *picture, const char *name, size_t n)
+{
+    g_string_append_printf(picture->settings, "array %s[%zu]\n", name, n);
+}
+
+void
+picture_set_at(Picture *picture, const char *array, size_t i, double value)
+{
+    g_autofree char *element = g_strdup_printf("%s[%zu]", array, i + 1);
+
+    picture_set(picture, element, value);
+}
+
+void
+picture_set_text_at(Picture *picture, const char *array, size_t i, const char *value)
+{
+    g_autofree char *element = g_strdup_printf("%s[%zu]", array, i + 1);
+
+    picture_set_text(picture, element, value);
+}
+
+void
+picture_set_rgb_at(Picture *picture, const char *array, size_t i, uint32_t rgb)
+{
+    char color[8];
+
+    g_snprintf(color, sizeof color, "#%06x", rgb & 0xffffff);
+    picture_set_text_at(picture, array, i, color);
+}
+
+void
+picture_set_titles(Picture *picture, const PlotOptions *options, const char *title,
+                   const char *subtitle)
+{
+    picture_set_text(picture, "title", options->title == NULL ? title : options->title);
+    picture_set_text(picture, "subtitle", subtitle);
+    picture_set_text(picture, "footer", options->footer == NULL ? "" : options->footer);
 }
 
 /* 1, 2 or 5 times a power of ten: the smallest that needs at most @max steps for @span. */
@@ -101,7 +150,7 @@ tic_step(double span, int max)
 }
 
 double
-plot_set_time_unit(GString *settings, int64_t span_ns)
+picture_set_time_unit(Picture *picture, int64_t span_ns)
 {
     static const struct {
         const char *name;
@@ -111,10 +160,10 @@ plot_set_time_unit(GString *settings, int64_t span_ns)
 
     while (i + 1 < G_N_ELEMENTS(units) && (double)span_ns <= units[i].ns)
         i++;
-    plot_set_text(settings, "time_unit", units[i].name);
-    plot_set_double(settings, "time_scale", units[i].ns);
-    plot_set_double(settings, "span", (double)span_ns / units[i].ns);
-    plot_set_double(settings, "tic_step", tic_step((double)span_ns / units[i].ns, 12));
+    picture_set_text(picture, "time_unit", units[i].name);
+    picture_set(picture, "time_scale", units[i].ns);
+    picture_set(picture, "span", (double)span_ns / units[i].ns);
+    picture_set(picture, "tic_step", tic_step((double)span_ns / units[i].ns, 12));
     return units[i].ns;
 }
 
@@ -136,62 +185,61 @@ tic_name(double value)
 #define MAX_DECADES 40
 
 void
-plot_set_log_tics(GString *settings, const char *axis, double low, double high)
+picture_set_range(Picture *picture, const char *axis, double low, double high)
 {
     static const int factors[] = {1, 2, 5};
     const bool is_sparse = low <= 0 || log10(high / low) * 3 > MAX_LOG_TICS;
-    int decade = low > 0 ? (int)floor(log10(low)) : 0, n = 0;
+    g_autofree char *tic = g_strconcat(axis, "_tic", NULL);
+    g_autofree char *tic_names = g_strconcat(axis, "_tic_name", NULL);
+    int decade = low > 0 ? (int)floor(log10(low)) : 0;
+    size_t n = 0;
 
-    g_string_append_printf(settings, "array %s_tic[%d]\narray %s_tic_name[%d]\n", axis,
-                           3 * MAX_DECADES, axis, 3 * MAX_DECADES);
+    picture_add_array(picture, tic, 3 * MAX_DECADES);
+    picture_add_array(picture, tic_names, 3 * MAX_DECADES);
     for (int d = 0; d < MAX_DECADES; d++, decade++) {
         for (size_t i = 0; i < (is_sparse ? 1 : G_N_ELEMENTS(factors)); i++) {
             const double value = pow(10, decade) * factors[i];
             g_autofree char *name = tic_name(value);
-            g_autofree char *digits = json_format_double(value);
 
             if (value < low || value > high)
                 continue;
-            n++;
-            g_string_append_printf(settings, "%s_tic[%d] = 1.0*%s\n%s_tic_name[%d] = ", axis, n,
-                                   digits, axis, n);
-            plot_append_quoted(settings, name);
-            g_string_append_c(settings, '\n');
+            picture_set_at(picture, tic, n, value);
+            picture_set_text_at(picture, tic_names, n++, name);
         }
     }
-    g_string_append_printf(settings, "%s_n_tics = %d\n", axis, n);
-}
+    const struct {
+        const char *name;
+        double value;
+    } settings[] = {{"n_tics", (double)n}, {"low", low}, {"high", high}};
+    for (size_t i = 0; i < G_N_ELEMENTS(settings); i++) {
+        g_autofree char *name = g_strdup_printf("%s_%s", axis, settings[i].name);
 
-void
-plot_append_title(GString *text, const char *title)
-{
-    g_autofree char *shown = text_escape(title, 160);
-
-    g_string_append_printf(text, "%s\n\n", shown);
-}
-
-bool
-plot_write_text(const GString *text, const char *path, GError **error)
-{
-    if (strcmp(path, "-") != 0)
-        return file_write(path, text->str, text->len, error);
-    output_text(text->str);
-    return true;
+        picture_set(picture, name, settings[i].value);
+    }
 }
 
 /* --- the private directory --- */
 
+/* What a script loads, beside what is written for it. */
+static const char *const shared_scripts[] = {"common.gp", "axes.gp", "panels.gp"};
 static const char *const file_names[] = {"data.tsv", "labels.tsv", "settings.gp", "script.gp",
                                          "picture"};
 
 static void
+remove_file(const char *dir, const char *name)
+{
+    g_autofree char *path = g_build_filename(dir, name, NULL);
+
+    g_unlink(path);
+}
+
+static void
 remove_directory(const char *dir)
 {
-    for (size_t i = 0; i < G_N_ELEMENTS(file_names); i++) {
-        g_autofree char *path = g_build_filename(dir, file_names[i], NULL);
-
-        g_unlink(path);
-    }
+    for (size_t i = 0; i < G_N_ELEMENTS(file_names); i++)
+        remove_file(dir, file_names[i]);
+    for (size_t i = 0; i < G_N_ELEMENTS(shared_scripts); i++)
+        remove_file(dir, shared_scripts[i]);
     g_rmdir(dir);
 }
 
@@ -214,15 +262,27 @@ put_table(const char *dir, const char *name, const Table *table, GError **error)
 }
 
 static bool
-put_all(const PlotPicture *picture, const char *dir, GError **error)
+put_script(const char *dir, const char *name, const char *path, GError **error)
 {
-    const EmbeddedFile *script = embedded_find(picture->script);
+    const EmbeddedFile *script = embedded_find(path);
 
     g_assert(script != NULL);
+    return put(dir, name, script->text, (size_t)(script->end - script->text), error);
+}
+
+static bool
+put_all(const Picture *picture, const char *script, const char *dir, GError **error)
+{
+    for (size_t i = 0; i < G_N_ELEMENTS(shared_scripts); i++) {
+        g_autofree char *path = g_strconcat("cli/plots/", shared_scripts[i], NULL);
+
+        if (!put_script(dir, shared_scripts[i], path, error))
+            return false;
+    }
     return put_table(dir, "data.tsv", picture->data, error) &&
            put_table(dir, "labels.tsv", picture->labels, error) &&
            put(dir, "settings.gp", picture->settings->str, picture->settings->len, error) &&
-           put(dir, "script.gp", script->text, (size_t)(script->end - script->text), error);
+           put_script(dir, "script.gp", script, error);
 }
 
 /* --- running --- */
@@ -238,7 +298,7 @@ data_path(const char *path)
 
 /* Leaves the numbers beside the target; always false. */
 static bool
-leave_data(const PlotPicture *picture, const char *path, const char *why, GError **error)
+leave_data(const Picture *picture, const char *path, const char *why, GError **error)
 {
     g_autofree char *beside = data_path(path);
     g_autofree char *shown = text_escape(beside, 200);
@@ -268,7 +328,7 @@ first_complaint(const char *text)
 }
 
 static bool
-spawn(const PlotPicture *picture, const char *gnuplot, const char *dir, const char *format,
+spawn(const Picture *picture, const char *gnuplot, const char *dir, const char *format,
       const char *path, GError **error)
 {
     const char *argv[] = {gnuplot, "-d", "-c", "script.gp", format, NULL};
@@ -297,27 +357,27 @@ spawn(const PlotPicture *picture, const char *gnuplot, const char *dir, const ch
  * Returns: the bytes of the picture without empty lines after it; 0 if it is incomplete.
  */
 static size_t
-complete_size(const char *text, size_t n, PlotFormat format)
+complete_size(const char *text, size_t n, Format format)
 {
     static const char png_end[] = "IEND\xae\x42\x60\x82";
     static const char svg_end[] = "</svg>\n";
-    const char *end = format == PLOT_FORMAT_SVG ? svg_end : png_end;
+    const char *end = format == FORMAT_SVG ? svg_end : png_end;
     const size_t n_end = strlen(end);
 
-    while (format == PLOT_FORMAT_SVG && n > 1 && text[n - 1] == '\n' && text[n - 2] == '\n')
+    while (format == FORMAT_SVG && n > 1 && text[n - 1] == '\n' && text[n - 2] == '\n')
         n--;
     return n > n_end && memcmp(text + n - n_end, end, n_end) == 0 ? n : 0;
 }
 
 static bool
-draw_in(const PlotPicture *picture, const char *gnuplot, const char *dir, PlotFormat format,
-        const char *path, GError **error)
+draw_in(const Picture *picture, const char *script, const char *gnuplot, const char *dir,
+        Format format, const char *path, GError **error)
 {
     g_autofree char *drawn = g_build_filename(dir, "picture", NULL);
     g_autofree char *text = NULL;
     size_t n = 0;
 
-    if (!put_all(picture, dir, error) ||
+    if (!put_all(picture, script, dir, error) ||
         !spawn(picture, gnuplot, dir, suffixes[format] + 1, path, error))
         return false;
     if (!file_read(drawn, &text, &n, error))
@@ -331,26 +391,68 @@ draw_in(const PlotPicture *picture, const char *gnuplot, const char *dir, PlotFo
     return file_write(path, text, n, error);
 }
 
-bool
-plot_gnuplot_draw(const PlotPicture *picture, PlotFormat format, const char *path, GError **error)
+static bool
+run_gnuplot(const Picture *picture, const char *script, Format format, const char *path,
+            GError **error)
 {
     g_autofree char *found = g_find_program_in_path("gnuplot");
     g_autofree char *gnuplot = NULL, *dir = NULL;
     bool done;
 
-    if (format == PLOT_FORMAT_TSV) {
-        size_t n;
-        const char *data = table_text(picture->data, &n);
-
-        return file_write(path, data, n, error);
-    }
     if (found == NULL)
         return leave_data(picture, path, "gnuplot not found", error);
     gnuplot = g_canonicalize_filename(found, NULL);
     dir = g_dir_make_tmp("degas-plot-XXXXXX", error);
     if (dir == NULL)
         return false;
-    done = draw_in(picture, gnuplot, dir, format, path, error);
+    done = draw_in(picture, script, gnuplot, dir, format, path, error);
     remove_directory(dir);
     return done;
+}
+
+/* --- all formats --- */
+
+void
+picture_append_title(GString *text, const char *title)
+{
+    g_autofree char *shown = text_escape(title, 160);
+
+    g_string_append_printf(text, "%s\n\n", shown);
+}
+
+static bool
+write_text(const PictureKind *kind, const void *content, const PlotOptions *options,
+           const char *path, GError **error)
+{
+    g_autoptr(GString) text = g_string_new(NULL);
+
+    if (options->title != NULL && !kind->has_own_title)
+        picture_append_title(text, options->title);
+    kind->append_text(text, content, options);
+    if (strcmp(path, "-") != 0)
+        return file_write(path, text->str, text->len, error);
+    output_text(text->str);
+    return true;
+}
+
+bool
+picture_draw(const PictureKind *kind, const void *content, const PlotOptions *options,
+             const char *path, GError **error)
+{
+    const Format format = format_of(path, error);
+    g_auto(Picture) picture = {0};
+
+    if (format == FORMAT_N)
+        return false;
+    if (format == FORMAT_TEXT)
+        return write_text(kind, content, options, path, error);
+    picture.settings = g_string_new(NULL);
+    kind->fill(&picture, content, options);
+    if (format == FORMAT_TSV) {
+        size_t n;
+        const char *data = table_text(picture.data, &n);
+
+        return file_write(path, data, n, error);
+    }
+    return run_gnuplot(&picture, kind->script, format, path, error);
 }

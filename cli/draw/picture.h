@@ -1,0 +1,80 @@
+/*
+ * cli/draw/picture.h - what all pictures share: formats, ranges and tics of axes, text, and
+ * gnuplot, which draws them.  For the files plot_*.c; commands use plot.h.
+ *
+ * A kind of picture is a script of cli/plots/, the numbers and the settings that it draws, and the
+ * same as text.  Where things lie on the picture and how they look is said in the script.
+ *
+ * gnuplot executes shell commands in double-quoted strings and at the end of lines in titles, reads
+ * the user's start-up files, and exits with 0 when the disk is full.  So: fixed scripts, text from
+ * outside only in single quotes, no shell, -d, a private directory, and the picture's end is
+ * checked before it replaces the target.
+ */
+#ifndef CLI_DRAW_PICTURE_H
+#define CLI_DRAW_PICTURE_H
+
+#include "base/table.h"
+#include "cli/draw/plot.h"
+
+G_BEGIN_DECLS
+
+/* What the script of one picture reads. */
+typedef struct {
+    GString *settings; /* (owned) settings.gp: variables of the script */
+    Table *data;       /* (owned) data.tsv: the numbers, which a reader may want too */
+    Table *labels;     /* (owned, nullable) labels.tsv */
+} Picture;
+
+/* A kind of picture of some @content. */
+typedef struct {
+    const char *script; /* path of an embedded file */
+    /* Sets @picture's variables, and makes its data and labels. */
+    void (*fill)(Picture *picture, const void *content, const PlotOptions *options);
+    /* (nullable) Appends the picture of text, but for the title. */
+    void (*append_text)(GString *text, const void *content, const PlotOptions *options);
+    bool has_own_title; /* of text: append_text() writes it, too */
+} PictureKind;
+
+/*
+ * Draws @content to @path: SVG or PNG by gnuplot, the numbers for .tsv, text for .txt and "-".
+ * Errors as in plot.h.
+ */
+bool picture_draw(const PictureKind *kind, const void *content, const PlotOptions *options,
+                  const char *path, GError **error);
+
+/* Appends @title and an empty line; hostile text is escaped. */
+void picture_append_title(GString *text, const char *title);
+
+/* --- settings --- */
+
+/* "name = 0.25", whatever the locale. */
+void picture_set(Picture *picture, const char *name, double value);
+
+/* "name = 'text'": gnuplot takes what is in single quotes literally, nothing in it is a command. */
+void picture_set_text(Picture *picture, const char *name, const char *value);
+
+/* Declares an array of @n elements. */
+void picture_add_array(Picture *picture, const char *name, size_t n);
+/* Element @i of an array, counted from 0; gnuplot counts from 1. */
+void picture_set_at(Picture *picture, const char *array, size_t i, double value);
+void picture_set_text_at(Picture *picture, const char *array, size_t i, const char *value);
+
+/* The colour of a series or an entry of a legend, as "#rrggbb". */
+void picture_set_rgb_at(Picture *picture, const char *array, size_t i, uint32_t rgb);
+
+/* The title and the line below it; options->title takes the place of @title.  The footer. */
+void picture_set_titles(Picture *picture, const PlotOptions *options, const char *title,
+                        const char *subtitle);
+
+/* Sets time_unit, time_scale (ns per unit), span and tic_step for an axis of @span_ns: the largest
+ * unit of which it has more than one.  Returns: ns per unit. */
+double picture_set_time_unit(Picture *picture, int64_t span_ns);
+
+/* Sets AXIS_low and AXIS_high, and for a logarithmic axis AXIS_n_tics, AXIS_tic and AXIS_tic_name:
+ * 1, 2 and 5 times the powers of ten from @low to @high (> 0), named "50 k"; only powers where
+ * there would be too many. */
+void picture_set_range(Picture *picture, const char *axis, double low, double high);
+
+G_END_DECLS
+
+#endif /* CLI_DRAW_PICTURE_H */
