@@ -12,7 +12,8 @@ read_clock(clockid_t clock)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-int64_t
+/* Weak: a test of what depends on time has a clock of its own in its place. */
+__attribute__((weak)) int64_t
 exec_now_ns(void)
 {
     return read_clock(CLOCK_MONOTONIC);

@@ -7,7 +7,7 @@
  * whose host tells it (paravirtual steal accounting), other machines.
  *
  * GLib's g_get_monotonic_time() reads the clock of exec_now_ns() in microseconds; it is used only
- * for the deadlines of GLib's timed waits.
+ * for waiting, whose deadlines GLib's timed waits take in that form.
  */
 #ifndef EXECUTOR_DEVICE_CLOCK_H
 #define EXECUTOR_DEVICE_CLOCK_H

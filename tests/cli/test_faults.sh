@@ -1,7 +1,7 @@
 #!/bin/sh
 # Ranks that die, are stopped or hang; interruptions; full disks: degas run ends within seconds, with
 # one message that names the rank and what it was doing, and leaves no process behind.
-# Test runner: alone: how soon a fault is reported is measured.
+# Test runner: first.
 # shellcheck source=tests/cli/tap.sh
 . tests/cli/tap.sh
 # shellcheck source=tests/cli/mpi.sh

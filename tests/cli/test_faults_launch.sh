@@ -1,6 +1,6 @@
 #!/bin/sh
 # Around the ranks: what mpirun needs, what it leaves when it is killed, and a run that was asleep.
-# Test runner: alone: how soon a fault is reported is measured.
+# Test runner: first.
 # shellcheck source=tests/cli/tap.sh
 . tests/cli/tap.sh
 BUDGET_S=2

@@ -1,6 +1,7 @@
 #!/bin/sh
 # degas run --transport mpi --hosts: two hosts that are network name spaces of this machine, each with
 # a name, an address and, where the kernel can, a clock of its own; a script stands in for ssh.
+# Test runner: first.
 # shellcheck source=tests/cli/tap.sh
 . tests/cli/tap.sh
 # shellcheck source=tests/cli/mpi.sh

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Faults on another host: a rank that is stopped before its first word, the daemon of MPI that is
 # stopped.  Neither host sees the processes of the other, so that only what is said tells of them.
-# Test runner: alone: how soon a fault is reported is measured.
+# Test runner: first.
 # shellcheck source=tests/cli/tap.sh
 . tests/cli/tap.sh
 BUDGET_S=2

@@ -1,5 +1,6 @@
 #!/bin/sh
 # degas run --transport mpi: the same numbers as with threads, one product, one message.
+# Test runner: first.
 # shellcheck source=tests/cli/tap.sh
 . tests/cli/tap.sh
 

@@ -1,6 +1,5 @@
 /* Tests of executor/run/run.h: a rank that fails or hangs, hostile data, and what is refused by
- * name.
- * Test runner: alone: how soon a fault is reported is measured. */
+ * name. */
 #include "executor/run/run.h"
 
 #include <stdatomic.h>

@@ -82,8 +82,8 @@ dump(const char *folder, const ModelArch *arch, const ExecReference *reference, 
                     (int)arch->n_heads, (int)arch->n_kv_heads, (int)arch->head_dim,
                     (int)arch->experts.n_experts, (int)arch->experts.top_k,
                     (int)arch->experts.ffn_hidden, (int)batch, reference->loss);
-    for (guint i = 0; i < m->parameters->len; i++) {
-        const ExecParameter *p = &g_array_index(m->parameters, ExecParameter, i);
+    for (guint i = 0; i < m->layout.parameters->len; i++) {
+        const ExecParameter *p = &g_array_index(m->layout.parameters, ExecParameter, i);
         const size_t n_bytes = (size_t)p->n * sizeof(float);
         g_autofree char *w = g_strconcat(p->name, ".weight_values", NULL);
         g_autofree char *g = g_strconcat(p->name, ".gradient_values", NULL);
@@ -113,8 +113,8 @@ remove_folder(const char *folder)
 static void
 spread_weights(ExecModel *m)
 {
-    for (guint i = 0; i < m->parameters->len; i++) {
-        const ExecParameter *p = &g_array_index(m->parameters, ExecParameter, i);
+    for (guint i = 0; i < m->layout.parameters->len; i++) {
+        const ExecParameter *p = &g_array_index(m->layout.parameters, ExecParameter, i);
         const uint64_t key = exec_random_key(3, p->name);
         for (int64_t j = 0; j < p->n; j++)
             ((float *)m->weights.data)[p->offset + j] +=

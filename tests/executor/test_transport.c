@@ -1,5 +1,4 @@
-/* Tests of executor/transport/transport.h (local): barrier, messages, time limits, abort.
- * Test runner: alone: it measures times. */
+/* Tests of executor/transport/transport.h (local): barrier, messages, time limits, abort. */
 #include "executor/transport/transport.h"
 
 #include <stdatomic.h>

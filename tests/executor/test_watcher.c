@@ -1,6 +1,5 @@
 /* Tests of executor/watch/watcher.h with ranks that are connections of this process: those that do not
- * come are counted.
- * Test runner: alone: silent ranks are told from slow ones by time. */
+ * come are counted. */
 #include "executor/watch/watcher.h"
 
 #include "executor/watch/member.h"
