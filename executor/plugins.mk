@@ -1,8 +1,8 @@
 # executor/plugins.mk - the plugins of executor/device/plugin.h, included by the Makefile.
 #
 # CUDA=0|1 forces or forbids degas-cuda.so; without it, it is built where nvcc is and a program using
-# cuBLASLt links.  No GPU or driver is needed to build it.  CUDA_ARCHS: compute capabilities; the
-# last one also as PTX, which newer devices translate.
+# cuBLASLt links.  No GPU or driver is needed to build it.  CUDA_ARCHS: compute capabilities, the
+# lowest first; that one also as PTX, which newer devices translate.
 
 NVCC ?= $(firstword $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc))
 NVCC := $(NVCC)
@@ -29,8 +29,11 @@ PLUGIN_LDFLAGS = -shared -Wl,-Bsymbolic -Wl,--no-undefined $(if $(SAN),-fsanitiz
 NVCC_FLAGS = -std=c++17 -O3 -I. -isystem /usr/include/glib-2.0 \
 	$(patsubst -I%,-isystem %,$(filter -I%,$(GLIB_CFLAGS))) \
 	-Xcompiler -fPIC,-fno-threadsafe-statics,-fno-exceptions,-fno-rtti -diag-suppress 1217
-NVCC_TARGETS = $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
-	-gencode arch=compute_$(lastword $(CUDA_ARCHS)),code=compute_$(lastword $(CUDA_ARCHS))
+# PTX is made once, for the lowest architecture, and compiled for each: with nvcc 13.0 the code that
+# sm_90 gets of compute_80's PTX is byte for byte that of compute_90's, since the kernels use nothing
+# newer.
+NVCC_PTX = compute_$(firstword $(CUDA_ARCHS))
+NVCC_TARGETS = $(foreach a,$(CUDA_ARCHS:%=sm_%) $(NVCC_PTX),-gencode arch=$(NVCC_PTX),code=$(a))
 
 $(B)/plugin/%.o: %.c | check-packages
 	@mkdir -p $(@D)
@@ -41,7 +44,7 @@ $(B)/plugin/%.o: %.cu | check-packages
 	$(call say,NVCC,$<)$(NVCC) $(NVCC_FLAGS) $(NVCC_TARGETS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
 
 # Instructions of one compute capability: for no other device, not even as PTX.
-$(B)/plugin/executor/cuda/kernels_flash_hopper_%.o: NVCC_TARGETS = -gencode arch=compute_90a,code=sm_90a
+$(B)/plugin/executor/cuda/kernels_hopper.o: NVCC_TARGETS = -gencode arch=compute_90a,code=sm_90a
 
 CUDA_OBJECTS := $(CUDA_SOURCES:%.c=$(B)/plugin/%.o) $(B)/plugin/executor/device/clock.o
 $(B)/degas-cuda.so: $(CUDA_OBJECTS) $(CUDA_KERNELS:%.cu=$(B)/plugin/%.o)

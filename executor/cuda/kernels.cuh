@@ -1,6 +1,6 @@
 /*
- * executor/cuda/kernels.cuh - what the kernels share: number formats, reductions, asynchronous copies
- * and tensor-core instructions, each in one small function, so that the rest is plain C++.
+ * executor/cuda/kernels.cuh - what the kernels share: number formats, reductions, asynchronous
+ * copies and tensor-core instructions, each in one small function, so that the rest is plain C++.
  *
  * Storage tensors are fp32 or bf16 (template parameter T); all arithmetic is fp32.
  *
@@ -8,7 +8,7 @@
  * (tests/executor/gpu_on_host.hh); hence no CUDA header, type or instruction is met outside this
  * file.
  *
- * Private to executor/kernels_*.cu.
+ * Private to executor/cuda/kernels_*.cu.
  */
 #ifndef EXECUTOR_CUDA_KERNELS_CUH
 #define EXECUTOR_CUDA_KERNELS_CUH
@@ -288,9 +288,29 @@ launch(void (*kernel)(P...), dim3 grid, unsigned threads, size_t shared_bytes, c
 #endif
 }
 
-/* Calls @function<float>(...) or <Bf16>(...). */
-#define DISPATCH(dtype, function, ...)                                                             \
-    ((dtype) == DTYPE_FP32 ? function<float>(__VA_ARGS__) : function<Bf16>(__VA_ARGS__))
+/* Calls @f with a zero of @storage's type: float or Bf16. */
+template <typename F>
+static inline cudaError_t
+for_type(Dtype storage, F f)
+{
+    return storage == DTYPE_FP32 ? f(0.0f) : f(Bf16{});
+}
+
+/* A number as a type. */
+template <int N> struct Constant {
+    static constexpr int value = N;
+};
+
+/* Calls @f with @n as a Constant; cudaErrorInvalidValue when @n is none of @NS. */
+template <int... NS, typename F>
+static inline cudaError_t
+for_constant(int64_t n, F f)
+{
+    cudaError_t status = cudaErrorInvalidValue;
+
+    (void)((n == NS && (status = f(Constant<NS>{}), true)) || ...);
+    return status;
+}
 
 static inline unsigned
 blocks_for(int64_t n, int64_t per_block)

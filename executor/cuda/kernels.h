@@ -19,12 +19,15 @@
 
 G_BEGIN_DECLS
 
-/* Sums over rows go through this many partial sums of each column. */
+/* Sums over rows are made of at most this many partial sums of each column: some two blocks for
+ * each of a large GPU's multiprocessors. */
 #define KERNELS_PARTIALS 256
-/* Longest row of a norm's backward: two fp32 sums per column fit a multiprocessor's memory. */
+/* The longest row that kernels_norm_backward() takes: two fp32 sums per column, 128 KiB, fit into
+ * the shared memory of a block (163 KiB on compute capability 8.0). */
 #define KERNELS_NORM_MAX_COLS 16384
 
-/* Floats of @scratch that norm_backward and bias_backward need for rows of @cols. */
+/* How many floats of @scratch kernels_norm_backward() and kernels_bias_backward() need for rows of
+ * @cols columns. */
 static inline int64_t
 kernels_scratch_floats(int64_t cols)
 {
@@ -45,21 +48,21 @@ cudaError_t kernels_swiglu_forward(Dtype storage, int64_t rows, int64_t width, c
 cudaError_t kernels_swiglu_backward(Dtype storage, int64_t rows, int64_t width, const void *x,
                                     const void *dy, void *dx, cudaStream_t stream);
 cudaError_t kernels_rope(Dtype storage, const ExecRope *rope, void *x, cudaStream_t stream);
-/* y[row] = x[row] + bias (nullable) + residual[row] (nullable); y may be x. */
+/* Adds bias (nullable) to every row of y, and residual (nullable) to y; both may be NULL. */
 cudaError_t kernels_bias_residual(Dtype storage, int64_t rows, int64_t cols, const void *bias,
                                   const void *residual, void *y, int64_t stride,
                                   cudaStream_t stream);
 cudaError_t kernels_adamw(int64_t n, float *master, Dtype storage, void *weights, const float *grad,
                           float *m, float *v, const ExecAdamw *constants, cudaStream_t stream);
 
-/* --- kernels_norm.cu --- */
+/* --- kernels_rows.cu: norms and column sums --- */
 cudaError_t kernels_norm_forward(Dtype storage, const ExecNorm *norm, void *y, cudaStream_t stream);
 cudaError_t kernels_norm_backward(Dtype storage, const ExecNorm *norm, const void *dy, void *dx,
                                   float *dgain, float *dshift, float *scratch, cudaStream_t stream);
 cudaError_t kernels_bias_backward(Dtype storage, int64_t rows, int64_t cols, const void *dy,
                                   int64_t stride, float *db, float *scratch, cudaStream_t stream);
 
-/* --- kernels_loss.cu --- */
+/* --- kernels_rows.cu: embedding and cross-entropy --- */
 cudaError_t kernels_embedding_forward(Dtype storage, const ExecEmbedding *embedding,
                                       const void *table, const void *positions, void *x,
                                       cudaStream_t stream);
@@ -68,11 +71,11 @@ cudaError_t kernels_embedding_backward(Dtype storage, const ExecEmbedding *embed
                                        cudaStream_t stream);
 cudaError_t kernels_cross_entropy_stats(Dtype storage, const ExecCrossEntropy *entropy,
                                         float *stats, cudaStream_t stream);
-/* @row_losses  scratch, [rows]; entropy->loss is device memory. */
+/* @row_losses is scratch of a float per row; entropy->loss is device memory. */
 cudaError_t kernels_cross_entropy(Dtype storage, const ExecCrossEntropy *entropy, float *row_losses,
                                   cudaStream_t stream);
 
-/* --- kernels_experts.cu --- */
+/* --- kernels_rows.cu: experts --- */
 cudaError_t kernels_route(int64_t rows, int64_t n_experts, int64_t top_k, const float *scores,
                           int32_t *expert, float *weight, cudaStream_t stream);
 cudaError_t kernels_route_backward(Dtype storage, int64_t rows, int64_t n_experts, int64_t top_k,
@@ -87,31 +90,36 @@ cudaError_t kernels_scale_rows(Dtype storage, int64_t rows, int64_t cols, const 
 cudaError_t kernels_dot_rows(Dtype storage, int64_t rows, int64_t cols, const void *x,
                              const void *y, float *dot, cudaStream_t stream);
 
-/* --- kernels_attention.cu: any head size up to KERNELS_MAX_HEAD_DIM, a warp per row --- */
+/* --- kernels_attention.cu: attention in both number formats, a warp per row; head sizes up to
+ * KERNELS_MAX_HEAD_DIM --- */
 #define KERNELS_MAX_HEAD_DIM 256
 cudaError_t kernels_attention_forward(Dtype storage, const ExecAttention *attention,
                                       cudaStream_t stream);
-/* @delta  scratch, as attention->lse; here and below. */
+/* @delta, here and below, is scratch of as many floats as attention->lse. */
 cudaError_t kernels_attention_backward(Dtype storage, const ExecAttention *attention,
                                        const ExecAttentionGradients *gradients, float *delta,
                                        cudaStream_t stream);
 
-/* --- kernels_flash_*.cu: bf16 on tensor cores (compute capability 8.0) --- */
-/* Whether these cover the shape. */
+/* --- kernels_flash.cu: attention in bf16 on tensor cores, compute capability 8.0 and above --- */
+
+/* Whether the kernels of this file can compute @attention, by its head size, strides and
+ * addresses. */
 bool kernels_flash_has(const ExecAttention *attention);
 cudaError_t kernels_flash_forward(const ExecAttention *attention, cudaStream_t stream);
 cudaError_t kernels_flash_backward(const ExecAttention *attention,
                                    const ExecAttentionGradients *gradients, float *delta,
                                    cudaStream_t stream);
 
-/* delta alone: for every row of a head the sum of dO times O. */
+/* Computes @delta alone: for every row of a head the sum of dO times O. */
 cudaError_t kernels_flash_delta(const ExecAttention *attention,
                                 const ExecAttentionGradients *gradients, float *delta,
                                 cudaStream_t stream);
 
-/* --- kernels_flash_hopper_*.cu: the same for compute capability 9.0 only --- */
+/* --- kernels_hopper.cu: the same for compute capability 9.0 only --- */
+
+/* Whether the kernels of this file can compute @attention. */
 bool kernels_hopper_has(const ExecAttention *attention);
-/* cudaErrorNotSupported, and nothing is queued: the driver cannot encode tensors; here and below.
+/* Both return cudaErrorNotSupported, with nothing queued, where the driver cannot encode tensors.
  */
 cudaError_t kernels_hopper_forward(const ExecAttention *attention, cudaStream_t stream);
 cudaError_t kernels_hopper_backward(const ExecAttention *attention,

@@ -1,10 +1,10 @@
 /*
- * executor/cuda/kernels_attention.cu - attention of a slice against its context for any head size and
- * both number formats: a warp per query row (forward, dQ) or key row (dK, dV).
+ * executor/cuda/kernels_attention.cu - attention of a slice against its context for any head size
+ * and both number formats: a warp per query row (forward, dQ) or key row (dK, dV).
  *
  * The other side is taken 32 rows at a time: lane l computes the dot products with row l of those,
- * then the lanes share the head's columns for the sums.  Where kernels_flash_*.cu have the shape
- * they are used instead; this one is for fp32 and odd head sizes.
+ * then the lanes share the head's columns for the sums.  Where kernels_flash.cu has the shape
+ * it is used instead; this one is for fp32 and odd head sizes.
  */
 #include "executor/cuda/kernels.cuh"
 
@@ -181,36 +181,17 @@ __launch_bounds__(THREADS)
     }
 }
 
-template <typename T>
-static cudaError_t
-launch_forward(const ExecAttention *a, cudaStream_t stream)
-{
-    return launch(attention_forward<T>, blocks_for(a->tokens * a->sequences * a->n_heads, N_WARPS),
-                  THREADS, 0, stream, *a);
-}
-
 cudaError_t
 kernels_attention_forward(Dtype storage, const ExecAttention *a, cudaStream_t stream)
 {
     if (a->head_dim > KERNELS_MAX_HEAD_DIM)
         return cudaErrorInvalidValue;
-    return DISPATCH(storage, launch_forward, a, stream);
-}
-
-template <typename T>
-static cudaError_t
-launch_backward(const ExecAttention *a, const ExecAttentionGradients *g, float *delta,
-                cudaStream_t stream)
-{
-    const cudaError_t status = launch(attention_backward_queries<T>,
-                                      blocks_for(a->tokens * a->sequences * a->n_heads, N_WARPS),
-                                      THREADS, 0, stream, *a, *g, delta);
-
-    if (status != cudaSuccess)
-        return status;
-    return launch(attention_backward_keys<T>,
-                  blocks_for((a->context + a->tokens) * a->sequences * a->n_kv_heads, N_WARPS),
-                  THREADS, 0, stream, *a, *g, (const float *)delta);
+    return for_type(storage, [&](auto zero) {
+        using T = decltype(zero);
+        return launch(attention_forward<T>,
+                      blocks_for(a->tokens * a->sequences * a->n_heads, N_WARPS), THREADS, 0,
+                      stream, *a);
+    });
 }
 
 cudaError_t
@@ -219,5 +200,17 @@ kernels_attention_backward(Dtype storage, const ExecAttention *a, const ExecAtte
 {
     if (a->head_dim > KERNELS_MAX_HEAD_DIM)
         return cudaErrorInvalidValue;
-    return DISPATCH(storage, launch_backward, a, g, delta, stream);
+    return for_type(storage, [&](auto zero) {
+        using T = decltype(zero);
+        const cudaError_t status =
+            launch(attention_backward_queries<T>,
+                   blocks_for(a->tokens * a->sequences * a->n_heads, N_WARPS), THREADS, 0, stream,
+                   *a, *g, delta);
+
+        if (status != cudaSuccess)
+            return status;
+        return launch(attention_backward_keys<T>,
+                      blocks_for((a->context + a->tokens) * a->sequences * a->n_kv_heads, N_WARPS),
+                      THREADS, 0, stream, *a, *g, (const float *)delta);
+    });
 }

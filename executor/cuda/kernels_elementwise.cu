@@ -3,6 +3,15 @@
 
 #define THREADS 256
 
+/* A thread for each of @n elements; kernels get @n as their first argument. */
+template <typename... P, typename... A>
+static cudaError_t
+launch_each(void (*kernel)(P...), int64_t n, cudaStream_t stream, A... arguments)
+{
+    return n == 0 ? cudaSuccess
+                  : launch(kernel, blocks_for(n, THREADS), THREADS, 0, stream, n, arguments...);
+}
+
 /* sqrt(2/pi) of GELU's tanh form [Hendrycks and Gimpel 1606.08415]. */
 #define GELU_C 0.7978845608028654f
 #define GELU_CUBIC 0.044715f
@@ -68,52 +77,45 @@ map(F f, int64_t n, const T *x, T *y)
     }
 }
 
-template <typename T, typename F>
-static cudaError_t
-launch_map(F f, int64_t n, const void *x, void *y, cudaStream_t stream)
-{
-    constexpr int N = Pack<T>::N;
-
-    if (n == 0)
-        return cudaSuccess;
-    if (((uintptr_t)x | (uintptr_t)y) % 16 == 0)
-        return launch(map<T, N, F>, blocks_for(n, N * THREADS), THREADS, 0, stream, f, n,
-                      (const T *)x, (T *)y);
-    return launch(map<T, 1, F>, blocks_for(n, THREADS), THREADS, 0, stream, f, n, (const T *)x,
-                  (T *)y);
-}
-
 template <typename F>
 static cudaError_t
-map_storage(Dtype storage, F f, int64_t n, const void *x, void *y, cudaStream_t stream)
+launch_map(Dtype storage, F f, int64_t n, const void *x, void *y, cudaStream_t stream)
 {
-    if (storage == DTYPE_FP32)
-        return launch_map<float>(f, n, x, y, stream);
-    return launch_map<Bf16>(f, n, x, y, stream);
+    if (n == 0)
+        return cudaSuccess;
+    return for_type(storage, [&](auto zero) {
+        using T = decltype(zero);
+        constexpr int N = Pack<T>::N;
+        const bool aligned = ((uintptr_t)x | (uintptr_t)y) % 16 == 0;
+
+        return launch(aligned ? map<T, N, F> : map<T, 1, F>,
+                      blocks_for(n, aligned ? N * THREADS : THREADS), THREADS, 0, stream, f, n,
+                      (const T *)x, (T *)y);
+    });
 }
 
 cudaError_t
 kernels_add(Dtype storage, int64_t n, const void *x, void *y, cudaStream_t stream)
 {
-    return map_storage(storage, Add{}, n, x, y, stream);
+    return launch_map(storage, Add{}, n, x, y, stream);
 }
 
 cudaError_t
 kernels_scale(int64_t n, float factor, float *x, cudaStream_t stream)
 {
-    return map_storage(DTYPE_FP32, Scale{factor}, n, x, x, stream);
+    return launch_map(DTYPE_FP32, Scale{factor}, n, x, x, stream);
 }
 
 cudaError_t
 kernels_gelu_forward(Dtype storage, int64_t n, const void *x, void *y, cudaStream_t stream)
 {
-    return map_storage(storage, Gelu{}, n, x, y, stream);
+    return launch_map(storage, Gelu{}, n, x, y, stream);
 }
 
 cudaError_t
 kernels_gelu_backward(Dtype storage, int64_t n, const void *x, void *dy, cudaStream_t stream)
 {
-    return map_storage(storage, GeluBackward{}, n, x, dy, stream);
+    return launch_map(storage, GeluBackward{}, n, x, dy, stream);
 }
 
 template <typename From, typename To>
@@ -126,24 +128,17 @@ convert(int64_t n, const From *x, To *y)
         y[i] = from_float<To>(to_float(x[i]));
 }
 
-template <typename From, typename To>
-static cudaError_t
-launch_convert(int64_t n, const void *x, void *y, cudaStream_t stream)
-{
-    return launch(convert<From, To>, blocks_for(n, THREADS), THREADS, 0, stream, n, (const From *)x,
-                  (To *)y);
-}
-
 cudaError_t
 kernels_convert(int64_t n, Dtype from, const void *x, Dtype to, void *y, cudaStream_t stream)
 {
-    if (n == 0)
-        return cudaSuccess;
-    if (from == DTYPE_FP32)
-        return to == DTYPE_FP32 ? launch_convert<float, float>(n, x, y, stream)
-                                : launch_convert<float, Bf16>(n, x, y, stream);
-    return to == DTYPE_FP32 ? launch_convert<Bf16, float>(n, x, y, stream)
-                            : launch_convert<Bf16, Bf16>(n, x, y, stream);
+    return for_type(from, [&](auto from_zero) {
+        return for_type(to, [&](auto to_zero) {
+            using From = decltype(from_zero);
+            using To = decltype(to_zero);
+
+            return launch_each(convert<From, To>, n, stream, (const From *)x, (To *)y);
+        });
+    });
 }
 
 /* --- SwiGLU: a thread per element of y; gate and up columns lie @width apart --- */
@@ -182,46 +177,37 @@ swiglu_backward(int64_t n, int64_t width, const T *x, const T *dy, T *dx)
     dx[at + width] = from_float<T>(d * gate * s);
 }
 
-template <typename T>
-static cudaError_t
-launch_swiglu(int64_t rows, int64_t width, const void *x, const void *dy, void *to,
-              cudaStream_t stream)
-{
-    const int64_t n = rows * width;
-
-    if (n == 0)
-        return cudaSuccess;
-    if (dy == NULL)
-        return launch(swiglu_forward<T>, blocks_for(n, THREADS), THREADS, 0, stream, n, width,
-                      (const T *)x, (T *)to);
-    return launch(swiglu_backward<T>, blocks_for(n, THREADS), THREADS, 0, stream, n, width,
-                  (const T *)x, (const T *)dy, (T *)to);
-}
-
 cudaError_t
 kernels_swiglu_forward(Dtype storage, int64_t rows, int64_t width, const void *x, void *y,
                        cudaStream_t stream)
 {
-    return DISPATCH(storage, launch_swiglu, rows, width, x, NULL, y, stream);
+    return for_type(storage, [&](auto zero) {
+        using T = decltype(zero);
+        return launch_each(swiglu_forward<T>, rows * width, stream, width, (const T *)x, (T *)y);
+    });
 }
 
 cudaError_t
 kernels_swiglu_backward(Dtype storage, int64_t rows, int64_t width, const void *x, const void *dy,
                         void *dx, cudaStream_t stream)
 {
-    return DISPATCH(storage, launch_swiglu, rows, width, x, dy, dx, stream);
+    return for_type(storage, [&](auto zero) {
+        using T = decltype(zero);
+        return launch_each(swiglu_backward<T>, rows * width, stream, width, (const T *)x,
+                           (const T *)dy, (T *)dx);
+    });
 }
 
 /* --- rotary positions: a thread per pair --- */
 
 template <typename T>
 __global__ void
-rope_pairs(ExecRope r, T *x)
+rope_pairs(int64_t n, ExecRope r, T *x)
 {
     const int64_t half = r.head_dim / 2;
     const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
 
-    if (i >= r.rows * r.n_heads * half)
+    if (i >= n)
         return;
     const int64_t j = i % half, head = i / half % r.n_heads, row = i / half / r.n_heads;
     const float *turn = r.turns + (int64_t)r.position[row / r.sequences] * r.head_dim;
@@ -232,21 +218,14 @@ rope_pairs(ExecRope r, T *x)
     at[half] = from_float<T>(b * c + a * s);
 }
 
-template <typename T>
-static cudaError_t
-launch_rope(const ExecRope *rope, void *x, cudaStream_t stream)
-{
-    const int64_t n = rope->rows * rope->n_heads * (rope->head_dim / 2);
-
-    return n == 0
-               ? cudaSuccess
-               : launch(rope_pairs<T>, blocks_for(n, THREADS), THREADS, 0, stream, *rope, (T *)x);
-}
-
 cudaError_t
 kernels_rope(Dtype storage, const ExecRope *rope, void *x, cudaStream_t stream)
 {
-    return DISPATCH(storage, launch_rope, rope, x, stream);
+    return for_type(storage, [&](auto zero) {
+        using T = decltype(zero);
+        return launch_each(rope_pairs<T>, rope->rows * rope->n_heads * (rope->head_dim / 2), stream,
+                           *rope, (T *)x);
+    });
 }
 
 /* --- rows plus bias plus residual --- */
@@ -265,24 +244,17 @@ bias_residual(int64_t n, int64_t cols, const T *bias, const T *residual, T *y, i
     y[at] = from_float<T>(to_float(y[at]) + b + r);
 }
 
-template <typename T>
-static cudaError_t
-launch_bias_residual(int64_t rows, int64_t cols, const void *bias, const void *residual, void *y,
-                     int64_t stride, cudaStream_t stream)
-{
-    const int64_t n = rows * cols;
-
-    if (n == 0 || (bias == NULL && residual == NULL))
-        return cudaSuccess;
-    return launch(bias_residual<T>, blocks_for(n, THREADS), THREADS, 0, stream, n, cols,
-                  (const T *)bias, (const T *)residual, (T *)y, stride);
-}
-
 cudaError_t
 kernels_bias_residual(Dtype storage, int64_t rows, int64_t cols, const void *bias,
                       const void *residual, void *y, int64_t stride, cudaStream_t stream)
 {
-    return DISPATCH(storage, launch_bias_residual, rows, cols, bias, residual, y, stride, stream);
+    if (bias == NULL && residual == NULL)
+        return cudaSuccess;
+    return for_type(storage, [&](auto zero) {
+        using T = decltype(zero);
+        return launch_each(bias_residual<T>, rows * cols, stream, cols, (const T *)bias,
+                           (const T *)residual, (T *)y, stride);
+    });
 }
 
 /* --- AdamW --- */
@@ -326,7 +298,6 @@ kernels_adamw(int64_t n, float *master, Dtype storage, void *weights, const floa
         (float)(1.0 - pow((double)constants->beta2, (double)constants->step)),
     };
 
-    return n == 0 ? cudaSuccess
-                  : launch(adamw, blocks_for(n, THREADS), THREADS, 0, stream, n, master,
-                           storage == DTYPE_FP32 ? (Bf16 *)NULL : (Bf16 *)weights, grad, m, v, c);
+    return launch_each(adamw, n, stream, master,
+                       storage == DTYPE_FP32 ? (Bf16 *)NULL : (Bf16 *)weights, grad, m, v, c);
 }

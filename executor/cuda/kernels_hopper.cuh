@@ -1,15 +1,15 @@
 /*
- * executor/cuda/kernels_hopper.cuh - what compute capability 9.0 adds, each instruction in one small
- * function: copies of whole boxes by the copy engine (TMA), barriers in shared memory that count
- * arrivals and bytes, products by a warpgroup whose operands stay in shared memory (wgmma), named
- * barriers and registers that move from one warpgroup to another.
+ * executor/cuda/kernels_hopper.cuh - what compute capability 9.0 adds, each instruction in one
+ * small function: copies of whole boxes by the copy engine (TMA), barriers in shared memory that
+ * count arrivals and bytes, products by a warpgroup whose operands stay in shared memory (wgmma),
+ * named barriers and registers that move from one warpgroup to another.
  *
  * All of it is asynchronous.  A copy has landed when its barrier's phase has ended.  Between
  * product_begin() and the wait for its group, a product's accumulators and left operand belong to
  * the tensor cores: they may be neither read nor written.
  *
  * Facts from the PTX ISA 9.0 manual: 9.7.13.15 (mbarrier), 9.7.9.25 (cp.async.bulk.tensor) and
- * 9.7.15 (wgmma).  Needs sm_90a.  Private to executor/kernels_*.cu.
+ * 9.7.15 (wgmma).  Needs sm_90a.  Private to kernels_hopper.cu.
  */
 #ifndef EXECUTOR_CUDA_KERNELS_HOPPER_CUH
 #define EXECUTOR_CUDA_KERNELS_HOPPER_CUH
