@@ -33,16 +33,15 @@ close_request(const PlanRequest *request)
     return closed;
 }
 
-/* The family asked for, or what is usual: terapipe for slices, interleaved for chunks, 1f1b. */
+/* (borrowed) The family that was asked for, or the usual one; NULL with PLAN_ERROR_INVALID. */
 static const ScheduleFamily *
 usual_family(const PlanRequest *request, GError **error)
 {
     const char *name = request->schedules != NULL ? request->schedules[0] : NULL;
 
     if (name == NULL || strcmp(name, "auto") == 0)
-        name = request->vpp > 1                                             ? "interleaved"
-               : request->slices_mode != PLAN_SLICES_OFF && request->pp > 1 ? "terapipe"
-                                                                            : "1f1b";
+        return schedule_family_usual(request->vpp,
+                                     request->slices_mode != PLAN_SLICES_OFF && request->pp > 1);
     g_autoptr(GError) local = NULL;
     const ScheduleFamily *family = schedule_family_find(name, &local);
     if (family == NULL)

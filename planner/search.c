@@ -211,7 +211,7 @@ find_near_limit(const PlanRequest *request, PlanEvaluateFunc evaluate, void *use
 static int64_t
 find_limit(const PlanRequest *request, PlanEvaluateFunc evaluate, void *user_data)
 {
-    static const char *const schedules[] = {"1f1b", NULL};
+    const char *const schedules[] = {schedule_family_usual(1, false)->name, NULL};
     PlanRequest narrow = *request;
 
     if (request->objective == PLAN_OBJECTIVE_MEMORY)

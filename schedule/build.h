@@ -11,23 +11,29 @@
 
 G_BEGIN_DECLS
 
-extern const ScheduleFamily schedule_family_naive;
-extern const ScheduleFamily schedule_family_gpipe;
-extern const ScheduleFamily schedule_family_1f1b;
-extern const ScheduleFamily schedule_family_interleaved;
-extern const ScheduleFamily schedule_family_terapipe;
-extern const ScheduleFamily schedule_family_seq1f1b;
-extern const ScheduleFamily schedule_family_seq1f1b_interleaved;
-extern const ScheduleFamily schedule_family_zb_h1;
-extern const ScheduleFamily schedule_family_zb_h2;
-extern const ScheduleFamily schedule_family_zb_v;
-extern const ScheduleFamily schedule_family_v_half;
-extern const ScheduleFamily schedule_family_v_min;
-extern const ScheduleFamily schedule_family_interleaved_zb;
-extern const ScheduleFamily schedule_family_zb_auto;
-extern const ScheduleFamily schedule_family_dualpipe;
-extern const ScheduleFamily schedule_family_dualpipev;
-extern const ScheduleFamily schedule_family_looped_bfs;
+/* The families, in the order of docs/formats.md: a new one is one line here. */
+#define SCHEDULE_FAMILIES(X)                                                                       \
+    X(naive)                                                                                       \
+    X(gpipe)                                                                                       \
+    X(1f1b)                                                                                        \
+    X(interleaved)                                                                                 \
+    X(terapipe)                                                                                    \
+    X(seq1f1b)                                                                                     \
+    X(seq1f1b_interleaved)                                                                         \
+    X(zb_h1)                                                                                       \
+    X(zb_h2)                                                                                       \
+    X(zb_v)                                                                                        \
+    X(v_half)                                                                                      \
+    X(v_min)                                                                                       \
+    X(interleaved_zb)                                                                              \
+    X(zb_auto)                                                                                     \
+    X(dualpipe)                                                                                    \
+    X(dualpipev)                                                                                   \
+    X(looped_bfs)
+
+#define SCHEDULE_DECLARE_FAMILY(family) extern const ScheduleFamily schedule_family_##family;
+SCHEDULE_FAMILIES(SCHEDULE_DECLARE_FAMILY)
+#undef SCHEDULE_DECLARE_FAMILY
 
 /* Appends ops; @n is the number of ops so far. */
 typedef struct {
@@ -51,31 +57,22 @@ schedule_emit(ScheduleEmitter *emitter, ScheduleOpKind kind, int32_t micro_batch
 Schedule *schedule_alloc_full(const ScheduleFamily *family, const ScheduleShape *shape,
                               int64_t kinds, GError **error);
 
-/* All forwards, then all backwards, slices cut as TeraPipe: gpipe.c. */
-Schedule *schedule_build_forwards_then_backwards(const ScheduleFamily *family,
-                                                 const ScheduleShape *shape, GError **error);
-
-/* One forward, one backward over (micro-batch, slice): one_f_one_b.c. */
-Schedule *schedule_build_one_f_one_b(const ScheduleFamily *family, const ScheduleShape *shape,
-                                     GError **error);
-
-/* How interleaved.c orders the units of a rank. */
+/*
+ * How 1F1B runs the (micro-batch, chunk, slice) triples of a rank: some forwards to warm up, then a
+ * forward and a backward in turn.
+ */
 typedef struct {
     int64_t group;       /* micro-batches that pass one chunk before the next chunk's turn */
-    int64_t warmup_last; /* forwards before the first 1F1B pair on the last rank */
-    int64_t warmup_step; /* and so many more per rank before it */
-    bool splits;         /* I and W apart, W later by as many backwards as the rank's number */
+    int64_t warmup_last; /* forwards before the first pair of forward and backward, last rank */
+    int64_t warmup_step; /* and so many more on every rank before it */
+    bool splits;         /* I and W apart; rank r runs W r backwards after its I */
 } ScheduleInterleaving;
 
-/* One forward, one backward over (micro-batch, chunk, slice) in groups: interleaved.c. */
+/* Builds such a schedule: one_f_one_b.c. */
 Schedule *schedule_build_interleaved(const ScheduleFamily *family, const ScheduleShape *shape,
                                      const ScheduleInterleaving *how, GError **error);
 
-/* The smallest group from @least micro-batches on that leaves no last group of fewer than p - 1
- * slices: interleaved.c. */
-int64_t schedule_group_from(int64_t least, const ScheduleShape *shape);
-
-/* Micro-batches per group: the shape's, at most all, or what frameworks take: interleaved.c. */
+/* Micro-batches per group: the shape's, at most all, or what frameworks take: one_f_one_b.c. */
 int64_t schedule_group(const ScheduleShape *shape);
 
 G_END_DECLS

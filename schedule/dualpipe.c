@@ -158,9 +158,9 @@ check(const ScheduleShape *shape, GError **error)
 }
 
 static Schedule *
-build(const ScheduleShape *shape, GError **error)
+build(const ScheduleFamily *family, const ScheduleShape *shape, GError **error)
 {
-    return build_streams(&schedule_family_dualpipe, shape, (int32_t)shape->n_ranks / 2,
+    return build_streams(family, shape, (int32_t)shape->n_ranks / 2,
                          (int32_t)shape->n_micro_batches / 2, error);
 }
 
@@ -191,10 +191,10 @@ check_v(const ScheduleShape *shape, GError **error)
 }
 
 static Schedule *
-build_v(const ScheduleShape *shape, GError **error)
+build_v(const ScheduleFamily *family, const ScheduleShape *shape, GError **error)
 {
-    return build_streams(&schedule_family_dualpipev, shape, (int32_t)shape->n_ranks,
-                         (int32_t)shape->n_micro_batches, error);
+    return build_streams(family, shape, (int32_t)shape->n_ranks, (int32_t)shape->n_micro_batches,
+                         error);
 }
 
 const ScheduleFamily schedule_family_dualpipev = {
@@ -205,6 +205,7 @@ const ScheduleFamily schedule_family_dualpipev = {
     .min_chunks = 2,
     .max_chunks = 2,
     .placement = SCHEDULE_PLACEMENT_V,
+    .torch_class = "DualPipeV",
     .check = check_v,
     .build = build_v,
 };

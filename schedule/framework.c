@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "schedule/schedule.h"
+
 const char *const plan_attention_names[PLAN_ATTENTION_N + 1] = {"unfused", "flash", "torch",
                                                                 "flash1", NULL};
 const char *const plan_kernels_names[PLAN_KERNELS_N + 1] = {"fused", "norms", "eager", NULL};
@@ -212,9 +214,11 @@ bool
 plan_framework_overlaps_pp(PlanFramework framework, const char *schedule, int64_t vpp)
 {
     const PlanFrameworkFacts *facts = plan_framework(framework);
+    const ScheduleFamily *family = schedule_family_find(schedule, NULL);
 
-    return facts->overlaps_pp_interleaved ? vpp > 1 && g_strcmp0(schedule, "interleaved") == 0
-                                          : facts->preset.overlap_pp;
+    if (!facts->overlaps_pp_interleaved)
+        return facts->preset.overlap_pp;
+    return vpp > 1 && family != NULL && family->in_megatron;
 }
 
 bool

@@ -23,7 +23,7 @@ plan_new(void)
     plan->degrees = (PlanDegrees){1, 1, 1, 1, 1, 1, 0};
     plan->micro_batch = 1;
     plan->n_micro_batches = 1;
-    plan->schedule = g_strdup("1f1b");
+    plan->schedule = g_strdup(schedule_family_usual(1, false)->name);
     plan->stages = g_array_new(false, true, sizeof(PlanStage));
     plan->slices = g_array_new(false, true, sizeof(int64_t));
     plan->prefetch_layers = PLAN_PREFETCH_AUTO;

@@ -12,27 +12,8 @@ const char schedule_op_letters[SCHEDULE_OP_N + 1] = "FBIW";
 
 const char *const schedule_objective_names[SCHEDULE_OBJECTIVE_N + 1] = {"makespan", "span", NULL};
 
-/* In the order of docs/formats.md. */
-static const ScheduleFamily *const families[] = {
-    &schedule_family_naive,
-    &schedule_family_gpipe,
-    &schedule_family_1f1b,
-    &schedule_family_interleaved,
-    &schedule_family_terapipe,
-    &schedule_family_seq1f1b,
-    &schedule_family_seq1f1b_interleaved,
-    &schedule_family_zb_h1,
-    &schedule_family_zb_h2,
-    &schedule_family_zb_v,
-    &schedule_family_v_half,
-    &schedule_family_v_min,
-    &schedule_family_interleaved_zb,
-    &schedule_family_zb_auto,
-    &schedule_family_dualpipe,
-    &schedule_family_dualpipev,
-    &schedule_family_looped_bfs,
-    NULL,
-};
+#define POINTER_TO(family) &schedule_family_##family,
+static const ScheduleFamily *const families[] = {SCHEDULE_FAMILIES(POINTER_TO) NULL};
 
 const ScheduleFamily *const *
 schedule_families(void)
@@ -56,6 +37,14 @@ schedule_family_find(const char *name, GError **error)
     g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_UNKNOWN, "unknown schedule \"%s\"%s", shown,
                 suggestion);
     return NULL;
+}
+
+const ScheduleFamily *
+schedule_family_usual(int64_t n_chunks, bool is_sliced)
+{
+    return n_chunks > 1 ? &schedule_family_interleaved
+           : is_sliced  ? &schedule_family_terapipe
+                        : &schedule_family_1f1b;
 }
 
 /* --- shapes --- */
@@ -154,7 +143,7 @@ schedule_new(const char *name, const ScheduleShape *shape, GError **error)
     const ScheduleFamily *family = schedule_family_find(name, error);
     if (family == NULL || !schedule_shape_check(family, shape, error))
         return NULL;
-    return family->build(shape, error);
+    return family->build(family, shape, error);
 }
 
 /* --- lifecycle --- */

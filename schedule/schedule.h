@@ -123,8 +123,14 @@ typedef struct {
     const ScheduleTimes *times; /* (borrowed, nullable) only read by families that search */
 } ScheduleShape;
 
-/* One family: how to make its schedules, and what it is. */
-typedef struct {
+typedef struct ScheduleFamily ScheduleFamily;
+
+/*
+ * One family: how its schedules are built, and everything that other modules ask about it.  They
+ * read these fields and never compare names, so a new family is its .c file and one line in the
+ * list of build.h (and a test, and a row in docs/formats.md).
+ */
+struct ScheduleFamily {
     const char *name;     /* "1f1b" */
     const char *summary;  /* one line with the source */
     bool splits_backward; /* has I and W apart */
@@ -133,20 +139,49 @@ typedef struct {
     bool forwards_first;  /* every rank runs all forwards, then all backwards */
     bool groups;          /* accepts a group of micro-batches */
     bool searches;        /* is made for ScheduleShape.times; costs much more than O(ops) */
+    bool seeds_search;    /* a family that searches starts from this one's order where both have as
+                             many chunks, and never answers a worse one */
     int32_t min_chunks, max_chunks;
     SchedulePlacement placement;
+
+    /* (borrowed, nullable) The same order under the name that is usual where sequences are whole
+     * (of terapipe: gpipe) or cut into slices (of gpipe: terapipe). */
+    const ScheduleFamily *whole, *sliced;
+
+    /* Who else runs this order. */
+    bool in_megatron;        /* Megatron-LM: a rank with one chunk or with several, as here */
+    bool in_deepspeed;       /* DeepSpeed's PipelineModule */
+    const char *torch_class; /* (nullable) the class of torch.distributed.pipelining: without its
+                                prefix "Schedule"; NULL: none can run it */
+    bool torch_reads_ops;    /* that class only says where stages lie; it reads the ops of a CSV */
+
+    /* (nullable) How many (micro-batch, slice) pairs of each of its chunks @rank holds at most,
+     * where a formula says so.  Where forwards_first is set: all, and this is NULL. */
+    int64_t (*in_flight)(const ScheduleShape *shape, int64_t rank);
     /* (nullable) The family's own rules; returns false with SCHEDULE_ERROR_SHAPE naming the rule.
      */
     bool (*check)(const ScheduleShape *shape, GError **error);
-    /* Only after schedule_shape_check().  Returns: (owned) NULL with SCHEDULE_ERROR_LIMIT. */
-    Schedule *(*build)(const ScheduleShape *shape, GError **error);
-} ScheduleFamily;
+    /* Builds a schedule of @family, which may be another name of the same order.  Only after
+     * schedule_shape_check().  Returns: (owned) NULL with SCHEDULE_ERROR_LIMIT. */
+    Schedule *(*build)(const ScheduleFamily *family, const ScheduleShape *shape, GError **error);
+};
 
-/* All families in the order of FORMATS.md; NULL-terminated array of (borrowed) pointers. */
+/* All families in the order of docs/formats.md; NULL-terminated array of (borrowed) pointers. */
 const ScheduleFamily *const *schedule_families(void);
 
 /* (borrowed) NULL with SCHEDULE_ERROR_UNKNOWN, suggesting the nearest name. */
 const ScheduleFamily *schedule_family_find(const char *name, GError **error);
+
+/* Whether a search over @n_chunks chunks per rank starts from this family's order. */
+static inline bool
+schedule_family_seeds(const ScheduleFamily *family, int64_t n_chunks)
+{
+    return family->seeds_search && family->min_chunks == n_chunks;
+}
+
+/* (borrowed) The family that is usual where none is named: interleaved for several chunks on a
+ * rank, else terapipe for sequences that are cut into slices, else 1f1b. */
+const ScheduleFamily *schedule_family_usual(int64_t n_chunks, bool is_sliced);
 
 /*
  * Whether the family exists at this shape: positive degrees, chunks, slices and group it knows, its

@@ -470,24 +470,27 @@ build(const ScheduleFamily *family, const ScheduleShape *shape, Pattern pattern,
 }
 
 static Schedule *
-build_half(const ScheduleShape *shape, GError **error)
+build_half(const ScheduleFamily *family, const ScheduleShape *shape, GError **error)
 {
-    return build(&schedule_family_v_half, shape, pattern_half, error);
+    return build(family, shape, pattern_half, error);
 }
 
 static Schedule *
-build_min(const ScheduleShape *shape, GError **error)
+build_min(const ScheduleFamily *family, const ScheduleShape *shape, GError **error)
 {
-    return build(&schedule_family_v_min, shape, pattern_min, error);
+    return build(family, shape, pattern_min, error);
 }
 
 const ScheduleFamily schedule_family_v_half = {
     .name = "v-half",
     .summary = "half the memory of 1F1B, two chunks in a V (V-Half, 2405.15362)",
     .splits_backward = true,
+    .seeds_search = true,
     .min_chunks = 2,
     .max_chunks = 2,
     .placement = SCHEDULE_PLACEMENT_V,
+    .torch_class = "ZBVZeroBubble",
+    .torch_reads_ops = true,
     .build = build_half,
 };
 
@@ -495,8 +498,11 @@ const ScheduleFamily schedule_family_v_min = {
     .name = "v-min",
     .summary = "a third of the memory of 1F1B, two chunks in a V (V-Min, 2405.15362)",
     .splits_backward = true,
+    .seeds_search = true,
     .min_chunks = 2,
     .max_chunks = 2,
     .placement = SCHEDULE_PLACEMENT_V,
+    .torch_class = "ZBVZeroBubble",
+    .torch_reads_ops = true,
     .build = build_min,
 };

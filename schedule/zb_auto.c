@@ -115,7 +115,7 @@ offer_family(Auto *a, const ScheduleFamily *family, GError **error)
 {
     ScheduleShape shape = *a->shape;
     shape.times = NULL;
-    g_autoptr(Schedule) schedule = family->build(&shape, error);
+    g_autoptr(Schedule) schedule = family->build(family, &shape, error);
     if (schedule == NULL)
         return false;
     for (int32_t r = 0; r < schedule->n_ranks; r++) {
@@ -136,13 +136,8 @@ offer_family(Auto *a, const ScheduleFamily *family, GError **error)
 static bool
 offer_families(Auto *a, GError **error)
 {
-    static const ScheduleFamily *const single[] = {&schedule_family_1f1b, &schedule_family_zb_h1,
-                                                   &schedule_family_zb_h2, NULL};
-    static const ScheduleFamily *const folded[] = {&schedule_family_zb_v, &schedule_family_v_half,
-                                                   &schedule_family_v_min, NULL};
-
-    for (const ScheduleFamily *const *f = a->problem.v == 1 ? single : folded; *f != NULL; f++)
-        if (!offer_family(a, *f, error))
+    for (const ScheduleFamily *const *f = schedule_families(); *f != NULL; f++)
+        if (schedule_family_seeds(*f, a->problem.v) && !offer_family(a, *f, error))
             return false;
     zb_order_copy(&a->named, &a->best, &a->problem);
     a->name = a->origin;
@@ -490,7 +485,7 @@ schedule_zb_auto(const ScheduleShape *shape, ScheduleZbAutoFacts *facts, GError 
 }
 
 static Schedule *
-build(const ScheduleShape *shape, GError **error)
+build(const ScheduleFamily *family, const ScheduleShape *shape, GError **error)
 {
     return schedule_zb_auto(shape, NULL, error);
 }
@@ -503,5 +498,7 @@ const ScheduleFamily schedule_family_zb_auto = {
     .min_chunks = 1,
     .max_chunks = 2,
     .placement = SCHEDULE_PLACEMENT_V,
+    .torch_class = "1F1B",
+    .torch_reads_ops = true,
     .build = build,
 };

@@ -7,9 +7,9 @@
  * a row (1 chunk) or as a V (2 chunks).
  *
  * What is made small: ScheduleTimes.objective, then the other one of makespan and span, by the time
- * that simulator/simulate.h gives where messages overlap.  Never worse than 1f1b, zb-h1 and zb-h2
- * (one chunk) or zb-v, v-half and v-min (two) as far as these keep the same limit; with may_fold
- * never worse than any of the six.
+ * that simulator/simulate.h gives where messages overlap.  Never worse than the families that seed
+ * it (ScheduleFamily.seeds_search: 1f1b, zb-h1 and zb-h2 for one chunk; zb-v, v-half and v-min for
+ * two) as far as these keep the same limit; with may_fold never worse than any of the six.
  *
  * How: those families; list scheduling over a grid of policies, and hill climbing on the best one's
  * numbers rank by rank (zb_greedy.c); beam search with a lower bound, which for small problems is a

@@ -327,14 +327,14 @@ search_clear(Search *s)
 }
 
 static Schedule *
-build(const ScheduleShape *shape, GError **error)
+build(const ScheduleFamily *family, const ScheduleShape *shape, GError **error)
 {
     Search s = {.p = (int32_t)shape->n_ranks, .m = (int32_t)shape->n_micro_batches};
     Schedule *schedule = NULL;
 
     s.max_memory = MEMORY_F * 2 * (int64_t)s.p;
     if (search_alloc(&s, error))
-        schedule = schedule_alloc_full(&schedule_family_zb_v, shape, 3, error);
+        schedule = schedule_alloc_full(family, shape, 3, error);
     if (schedule == NULL) {
         search_clear(&s);
         return NULL;
@@ -364,8 +364,10 @@ const ScheduleFamily schedule_family_zb_v = {
     .name = "zb-v",
     .summary = "zero bubble with the memory of 1F1B, two chunks in a V (ZB-V, 2401.10241)",
     .splits_backward = true,
+    .seeds_search = true,
     .min_chunks = 2,
     .max_chunks = 2,
     .placement = SCHEDULE_PLACEMENT_V,
+    .torch_class = "ZBVZeroBubble",
     .build = build,
 };

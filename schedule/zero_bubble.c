@@ -20,7 +20,7 @@
 #include "schedule/build.h"
 
 static Schedule *
-build_h1(const ScheduleShape *shape, GError **error)
+build_h1(const ScheduleFamily *family, const ScheduleShape *shape, GError **error)
 {
     const ScheduleInterleaving how = {
         .group = shape->n_micro_batches,
@@ -29,23 +29,26 @@ build_h1(const ScheduleShape *shape, GError **error)
         .splits = true,
     };
 
-    return schedule_build_interleaved(&schedule_family_zb_h1, shape, &how, error);
+    return schedule_build_interleaved(family, shape, &how, error);
 }
 
 const ScheduleFamily schedule_family_zb_h1 = {
     .name = "zb-h1",
     .summary = "zero bubble with the memory of 1F1B (ZB-H1, 2401.10241)",
     .splits_backward = true,
+    .seeds_search = true,
     .min_chunks = 1,
     .max_chunks = 1,
     .placement = SCHEDULE_PLACEMENT_LOOP,
+    .torch_class = "1F1B",
+    .torch_reads_ops = true,
     .build = build_h1,
 };
 
 static Schedule *
-build_h2(const ScheduleShape *shape, GError **error)
+build_h2(const ScheduleFamily *family, const ScheduleShape *shape, GError **error)
 {
-    Schedule *schedule = schedule_alloc_full(&schedule_family_zb_h2, shape, 3, error);
+    Schedule *schedule = schedule_alloc_full(family, shape, 3, error);
     if (schedule == NULL)
         return NULL;
     ScheduleEmitter emitter = {schedule->ops, 0};
@@ -77,14 +80,17 @@ const ScheduleFamily schedule_family_zb_h2 = {
     .name = "zb-h2",
     .summary = "zero bubble with twice the memory of 1F1B (ZB-H2, 2401.10241)",
     .splits_backward = true,
+    .seeds_search = true,
     .min_chunks = 1,
     .max_chunks = 1,
     .placement = SCHEDULE_PLACEMENT_LOOP,
+    .torch_class = "1F1B",
+    .torch_reads_ops = true,
     .build = build_h2,
 };
 
 static Schedule *
-build_interleaved_zb(const ScheduleShape *shape, GError **error)
+build_interleaved_zb(const ScheduleFamily *family, const ScheduleShape *shape, GError **error)
 {
     const int64_t group = schedule_group(shape);
     const ScheduleInterleaving how = {
@@ -94,7 +100,7 @@ build_interleaved_zb(const ScheduleShape *shape, GError **error)
         .splits = true,
     };
 
-    return schedule_build_interleaved(&schedule_family_interleaved_zb, shape, &how, error);
+    return schedule_build_interleaved(family, shape, &how, error);
 }
 
 const ScheduleFamily schedule_family_interleaved_zb = {
@@ -105,5 +111,6 @@ const ScheduleFamily schedule_family_interleaved_zb = {
     .min_chunks = 1,
     .max_chunks = SCHEDULE_MAX_CHUNKS,
     .placement = SCHEDULE_PLACEMENT_LOOP,
+    .torch_class = "InterleavedZeroBubble",
     .build = build_interleaved_zb,
 };

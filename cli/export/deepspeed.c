@@ -14,6 +14,7 @@
 static void
 check_pipeline(const Plan *plan, ExportViolations *violations)
 {
+    const ScheduleFamily *family = schedule_family_find(plan->schedule, NULL);
     int64_t least = INT64_MAX, most = 0;
 
     for (guint i = 0; i < plan->stages->len; i++) {
@@ -26,7 +27,7 @@ check_pipeline(const Plan *plan, ExportViolations *violations)
         export_breaks(violations, "--vpp 1", "a rank has one stage: --vpp " INT, plan->degrees.vpp);
     if (plan->degrees.pp == 1)
         return;
-    if (strcmp(plan->schedule, "1f1b") != 0)
+    if (family == NULL || !family->in_deepspeed)
         export_breaks(violations, "--schedule 1f1b", "pipelines run 1f1b, not %s", plan->schedule);
     if (plan->zero_stage >= 2)
         export_breaks(violations, "--zero 1", "PipelineModule asserts ZeRO below 2, not %d",

@@ -35,10 +35,10 @@ static void
 check_schedule(const Plan *plan, ExportViolations *violations)
 {
     const int64_t pp = plan->degrees.pp, group = group_of(plan), m = plan->n_micro_batches;
-    const char *name = has_chunks(plan) ? "interleaved" : "1f1b";
+    const ScheduleFamily *family = schedule_family_find(plan->schedule, NULL);
 
     /* On one rank all orders are the same. */
-    if (strcmp(plan->schedule, name) != 0 && (pp > 1 || has_chunks(plan)))
+    if ((family == NULL || !family->in_megatron) && (pp > 1 || has_chunks(plan)))
         export_breaks(violations, "--schedule 1f1b,interleaved",
                       "schedules are 1f1b and interleaved, not %s", plan->schedule);
     if (has_chunks(plan) && pp == 1)

@@ -21,26 +21,6 @@ static const struct {
     {"deepseek-v3", "deepseek_v3", "671B"},
 };
 
-/* Classes of torch.distributed.pipelining; is_csv: the ops come from a file. */
-static const struct {
-    const char *degas, *name;
-    bool is_csv;
-} schedules[] = {
-    {"gpipe", "GPipe", false},
-    {"1f1b", "1F1B", false},
-    {"interleaved", "Interleaved1F1B", false},
-    {"looped-bfs", "LoopedBFS", false},
-    {"interleaved-zb", "InterleavedZeroBubble", false},
-    {"zb-v", "ZBVZeroBubble", false},
-    {"dualpipev", "DualPipeV", false},
-    {"naive", "1F1B", true},
-    {"zb-h1", "1F1B", true},
-    {"zb-h2", "1F1B", true},
-    {"zb-auto", "1F1B", true},
-    {"v-half", "ZBVZeroBubble", true},
-    {"v-min", "ZBVZeroBubble", true},
-};
-
 /* An index, or -1. */
 static int
 find_model(const char *name)
@@ -51,13 +31,13 @@ find_model(const char *name)
     return -1;
 }
 
-static int
-find_schedule(const char *name)
+/* (borrowed) The plan's family if a class of torch.distributed.pipelining runs it, else NULL. */
+static const ScheduleFamily *
+family_of(const Plan *plan)
 {
-    for (size_t i = 0; i < G_N_ELEMENTS(schedules); i++)
-        if (strcmp(schedules[i].degas, name) == 0)
-            return (int)i;
-    return -1;
+    const ScheduleFamily *family = schedule_family_find(plan->schedule, NULL);
+
+    return family != NULL && family->torch_class != NULL ? family : NULL;
 }
 
 /* --- rules --- */
@@ -66,8 +46,8 @@ static void
 check_schedule(const Plan *plan, ExportViolations *violations)
 {
     const int64_t pp = plan->degrees.pp, rounds = MAX(1, plan->n_micro_batches / pp);
-    const bool has_rounds =
-        strcmp(plan->schedule, "interleaved") == 0 || strcmp(plan->schedule, "interleaved-zb") == 0;
+    const ScheduleFamily *family = family_of(plan);
+    const bool has_rounds = family != NULL && family->groups;
 
     if (plan->slices->len > 1 || plan->micro_batch_sequences != NULL)
         export_breaks(violations, "--slices off",
@@ -77,7 +57,7 @@ check_schedule(const Plan *plan, ExportViolations *violations)
                       plan->degrees.vpp);
     if (pp == 1)
         return;
-    if (find_schedule(plan->schedule) < 0)
+    if (family == NULL)
         export_breaks(violations, "--schedule 1f1b,interleaved,interleaved-zb,zb-v",
                       "no schedule class or file runs %s", plan->schedule);
     if (has_rounds && plan->n_micro_batches % rounds != 0)
@@ -183,7 +163,7 @@ append_parts(GString *text, const Plan *plan)
 static void
 append_pipeline(GString *text, const Plan *plan)
 {
-    const int schedule = find_schedule(plan->schedule);
+    const ScheduleFamily *family = family_of(plan);
 
     g_string_append_printf(text, "pipeline_parallel_degree = " INT "\n", plan->degrees.pp);
     if (plan->degrees.pp == 1)
@@ -191,8 +171,8 @@ append_pipeline(GString *text, const Plan *plan)
     g_string_append_printf(text,
                            "pipeline_parallel_schedule = \"%s\"\n"
                            "pipeline_parallel_microbatch_size = " INT "\n",
-                           schedules[schedule].name, plan->micro_batch);
-    if (schedules[schedule].is_csv)
+                           family->torch_class, plan->micro_batch);
+    if (family->torch_reads_ops)
         g_string_append(text, "pipeline_parallel_schedule_csv = \"" CSV_NAME "\"\n");
     append_parts(text, plan);
 }
@@ -259,11 +239,11 @@ static char *
 note(const ExportSource *source)
 {
     const Plan *plan = source->job->plan;
-    const int schedule = find_schedule(plan->schedule);
+    const ScheduleFamily *family = family_of(plan);
     GString *text = g_string_new(NULL);
 
     g_string_append_printf(text, "torchtitan v0.2.2 on " INT " devices", plan_n_devices(plan));
-    if (plan->degrees.pp > 1 && schedules[schedule].is_csv)
+    if (plan->degrees.pp > 1 && family->torch_reads_ops)
         g_string_append(text, "; " CSV_NAME " comes from degas export --to pytorch-csv");
     return g_string_free(text, FALSE);
 }

@@ -99,22 +99,22 @@ is_better(Verdict a, Verdict b)
     return a.fits != b.fits ? a.fits : a.iteration_ns < b.iteration_ns;
 }
 
-/* @schedule (taken), or the order of a family that simulates better. */
+/* @schedule (taken), or the order of a family that seeded the search, if that simulates better. */
 static Schedule *
 best_of_families(const Plan *plan, const Workload *workload, Schedule *schedule, GError **error)
 {
-    static const char *const rows[] = {"1f1b", "zb-h1", "zb-h2", NULL};
-    static const char *const folds[] = {"zb-v", "v-half", "v-min", NULL};
     g_autoptr(Schedule) best = schedule;
     g_autoptr(Plan) other = plan_copy(plan);
     Verdict verdict;
 
     if (!judge(best, workload, &verdict, error))
         return NULL;
-    for (const char *const *name = plan->degrees.vpp == 1 ? rows : folds; *name != NULL; name++) {
+    for (const ScheduleFamily *const *f = schedule_families(); *f != NULL; f++) {
         Verdict trial_verdict;
+        if (!schedule_family_seeds(*f, plan->degrees.vpp))
+            continue;
         g_free(other->schedule);
-        other->schedule = g_strdup(*name);
+        other->schedule = g_strdup((*f)->name);
         g_autoptr(Schedule) trial = plan_build_schedule(other, NULL, error);
         if (trial == NULL || !judge(trial, workload, &trial_verdict, error))
             return NULL;

@@ -2,6 +2,7 @@
 
 #include "base/json.h"
 #include "models/arch.h"
+#include "schedule/schedule.h"
 
 #include <string.h>
 
@@ -339,10 +340,10 @@ write_schedule(JsonWriter *writer, const MeasuredRow *row, const ValidationSourc
     int64_t vpp = MAX(1, row->vpp);
 
     if (row->schedule[0] == 0)
-        family = row->vpp > 1 ? "interleaved" : "1f1b";
+        family = schedule_family_usual(row->vpp, false)->name;
     if (family == NULL)
         return unstated(error, "the schedule is none that we know");
-    if (strstr(family, "interleaved") != NULL && row->vpp <= 1)
+    if (schedule_family_find(family, NULL)->min_chunks > 1 && row->vpp <= 1)
         vpp = source->ends_short ? (row->n_layers + 2) / row->pp : usual_chunks(row);
     json_write_string(writer, "schedule", family);
     if (vpp > 1)

@@ -46,13 +46,9 @@ flight_new(int32_t n_ranks, int32_t n_chunks)
 static int64_t
 closed_form(const ScheduleFamily *family, const ScheduleShape *shape, int32_t rank)
 {
-    const int64_t all = shape->n_micro_batches * shape->n_slices;
-
     if (family->forwards_first)
-        return all;
-    if (strcmp(family->name, "1f1b") == 0 || strcmp(family->name, "seq1f1b") == 0)
-        return MIN(all, shape->n_ranks - rank + shape->n_slices - 1);
-    return strcmp(family->name, "naive") == 0 ? shape->n_slices : -1;
+        return shape->n_micro_batches * shape->n_slices;
+    return family->in_flight != NULL ? family->in_flight(shape, rank) : -1;
 }
 
 static bool

@@ -72,7 +72,7 @@ probe_plan(const PlanRequest *request, const Plan *plan, int32_t stage, int32_t 
     probe->degrees.pp = n;
     probe->degrees.vpp = 1;
     g_free(probe->schedule);
-    probe->schedule = g_strdup("terapipe");
+    probe->schedule = g_strdup(schedule_family_usual(1, true)->name);
     probe->group = 0;
     plan_set_even_stages(probe, request->arch->n_layers, request->arch->vocab > 0,
                          SCHEDULE_PLACEMENT_LOOP, like->recompute);

@@ -32,40 +32,18 @@ plan_space_add_families(PlanSpace *space, GError **error)
     return true;
 }
 
-static bool
-has_name(const PlanSpace *space, const char *name)
+/* (borrowed) A family whose order @family repeats at this shape, or NULL. */
+static const ScheduleFamily *
+same_order_as(const ScheduleFamily *family, const PlanPoint *point, int64_t n_slices)
 {
-    for (guint i = 0; i < space->families->len; i++) {
-        const ScheduleFamily *family = space->families->pdata[i];
-        if (strcmp(family->name, name) == 0)
-            return true;
-    }
-    return false;
-}
+    const ScheduleFamily *same = n_slices == 1 ? family->whole : family->sliced;
+    const ScheduleFamily *usual = schedule_family_usual(1, false);
 
-/* A family of the space whose order @name repeats at this shape, or NULL. */
-static const char *
-same_order_as(const char *name, const PlanPoint *point, int64_t n_slices)
-{
-    static const struct {
-        const char *name, *same;
-        bool whole, sliced; /* with one slice, with several */
-    } pairs[] = {
-        {"terapipe", "gpipe", true, false},
-        {"gpipe", "terapipe", false, true},
-        {"seq1f1b", "1f1b", true, false},
-        {"1f1b", "seq1f1b", false, true},
-        {"seq1f1b-interleaved", "interleaved", true, false},
-    };
-
-    for (size_t i = 0; i < G_N_ELEMENTS(pairs); i++)
-        if (strcmp(name, pairs[i].name) == 0 && (n_slices == 1 ? pairs[i].whole : pairs[i].sliced))
-            return pairs[i].same;
     /* On one rank every order takes the same time; 1F1B holds the fewest activations. */
-    if (point->degrees.pp == 1 && point->degrees.vpp == 1 && n_slices == 1 &&
-        strcmp(name, "1f1b") != 0)
-        return "1f1b";
-    return NULL;
+    if (same == NULL && family != usual && point->degrees.pp == 1 && point->degrees.vpp == 1 &&
+        n_slices == 1)
+        return usual;
+    return same;
 }
 
 bool
@@ -79,9 +57,9 @@ plan_space_has_family(const PlanSpace *space, const PlanPoint *point, const Sche
         .n_slices = n_slices,
         .group = family->groups && point->degrees.vpp > 1 ? space->request->group : 0,
     };
-    const char *same = same_order_as(family->name, point, n_slices);
+    const ScheduleFamily *same = same_order_as(family, point, n_slices);
 
-    if (space->is_automatic && same != NULL && has_name(space, same))
+    if (space->is_automatic && same != NULL && g_ptr_array_find(space->families, same, NULL))
         return false;
     /* Every balanced stage has a layer. */
     const int64_t most = point->is_balanced ? space->request->arch->n_layers

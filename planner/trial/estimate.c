@@ -152,7 +152,7 @@ int64_t
 plan_estimate_trial(PlanTrial *trial, int64_t most_ns, int *recompute)
 {
     const PlanSpace *space = trial->evaluation->space;
-    const ScheduleFamily *family = schedule_family_find("1f1b", NULL);
+    const ScheduleFamily *family = schedule_family_usual(1, false);
     const ScheduleShape shape = {.n_ranks = trial->point->degrees.pp,
                                  .n_chunks = trial->point->degrees.vpp,
                                  .n_micro_batches = trial->point->n_micro_batches,

@@ -79,10 +79,8 @@ check_order(const Plan *plan, const Schedule *schedule, PlanMemo *flights, GRand
 static bool
 has_paths(const ScheduleFamily *family)
 {
-    static const char *const closed[] = {"gpipe",   "terapipe", "looped-bfs", "1f1b",
-                                         "seq1f1b", "naive",    NULL};
-
-    return !family->overlaps && !family->searches && !g_strv_contains(closed, family->name);
+    return !family->overlaps && !family->searches && !family->forwards_first &&
+           family->in_flight == NULL;
 }
 
 static void
