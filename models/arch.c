@@ -1,5 +1,11 @@
 #include "models/arch.h"
 
+#include "base/embedded.h"
+#include "base/text.h"
+
+#include <math.h>
+#include <string.h>
+
 G_DEFINE_QUARK(model_arch_error, model_arch_error)
 
 const char *const model_family_names[MODEL_FAMILY_N + 1] = {"gpt", "llama", NULL};
@@ -76,12 +82,6 @@ model_layer_is_moe(const ModelArch *arch, int64_t layer)
 
 /* --- parameters --- */
 
-static int64_t
-ceil_div(int64_t a, int64_t b)
-{
-    return a / b + (a % b != 0);
-}
-
 /* LayerNorm has a scale and a shift, RMSNorm a scale. */
 static int64_t
 norm_parameters(const ModelArch *arch)
@@ -111,8 +111,8 @@ mla_parameters(const ModelArch *arch, int64_t heads)
 static int64_t
 attention_parameters(const ModelArch *arch, int64_t tp)
 {
-    int64_t heads = ceil_div(arch->n_heads, tp);
-    int64_t kv_heads = ceil_div(arch->n_kv_heads, tp);
+    int64_t heads = model_ceil_div(arch->n_heads, tp);
+    int64_t kv_heads = model_ceil_div(arch->n_kv_heads, tp);
     int64_t qkv_columns = (heads + 2 * kv_heads) * arch->head_dim;
     int64_t n;
 
@@ -144,8 +144,8 @@ model_expert_parameters(const ModelArch *arch, int64_t layer, int64_t ep, int64_
 
     if (!model_layer_is_moe(arch, layer))
         return 0;
-    return ceil_div(arch->experts.n_experts, ep) *
-           mlp_parameters(arch, ceil_div(arch->experts.ffn_hidden, etp));
+    return model_ceil_div(arch->experts.n_experts, ep) *
+           mlp_parameters(arch, model_ceil_div(arch->experts.ffn_hidden, etp));
 }
 
 static int64_t
@@ -155,10 +155,10 @@ layer_parameters(const ModelArch *arch, int64_t layer, int64_t tp, int64_t ep, i
     int64_t n = 2 * norm_parameters(arch) + attention_parameters(arch, tp);
 
     if (!model_layer_is_moe(arch, layer))
-        return n + mlp_parameters(arch, ceil_div(arch->ffn_hidden, tp));
+        return n + mlp_parameters(arch, model_ceil_div(arch->ffn_hidden, tp));
     n += arch->hidden * experts->n_experts; /* router */
     if (experts->n_shared > 0)
-        n += mlp_parameters(arch, ceil_div(experts->n_shared * experts->ffn_hidden, tp));
+        n += mlp_parameters(arch, model_ceil_div(experts->n_shared * experts->ffn_hidden, tp));
     return n + model_expert_parameters(arch, layer, ep, etp);
 }
 
@@ -170,7 +170,7 @@ model_part_parameters(const ModelArch *arch, ModelPart part, int64_t layer, int6
 
     g_return_val_if_fail(arch != NULL && tp >= 1 && ep >= 1 && etp >= 1, 0);
 
-    table = ceil_div(arch->vocab, tp) * arch->hidden;
+    table = model_ceil_div(arch->vocab, tp) * arch->hidden;
     switch (part) {
     case MODEL_PART_EMBEDDING:
         if (arch->vocab > 0 && arch->family == MODEL_FAMILY_GPT)
@@ -186,9 +186,8 @@ model_part_parameters(const ModelArch *arch, ModelPart part, int64_t layer, int6
     g_return_val_if_reached(0);
 }
 
-/* The layers are of two kinds only: before and from first_dense_layers on. */
-static int64_t
-n_moe_layers(const ModelArch *arch)
+int64_t
+model_n_moe_layers(const ModelArch *arch)
 {
     return arch->experts.n_experts > 0 ? arch->n_layers - arch->experts.first_dense_layers : 0;
 }
@@ -200,7 +199,7 @@ model_parameters(const ModelArch *arch)
 
     g_return_val_if_fail(arch != NULL, 0);
 
-    n_moe = n_moe_layers(arch);
+    n_moe = model_n_moe_layers(arch);
     n = model_part_parameters(arch, MODEL_PART_EMBEDDING, 0, 1, 1, 1, false) +
         model_part_parameters(arch, MODEL_PART_HEAD, 0, 1, 1, 1, false);
     if (n_moe < arch->n_layers)
@@ -219,227 +218,325 @@ model_active_parameters(const ModelArch *arch)
 
     idle_experts = arch->experts.n_experts - arch->experts.top_k;
     return model_parameters(arch) -
-           n_moe_layers(arch) * idle_experts * mlp_parameters(arch, arch->experts.ffn_hidden);
+           model_n_moe_layers(arch) * idle_experts * mlp_parameters(arch, arch->experts.ffn_hidden);
 }
 
-/* --- FLOPs --- */
+/* --- reading --- */
 
+/* 2/3 of 4 hidden, rounded up to a multiple of 256 [Touvron et al.'s code; 2302.13971 section 2.2]
+ */
+static int64_t
+usual_ffn_hidden(const ModelArch *arch)
+{
+    if (arch->family == MODEL_FAMILY_GPT)
+        return 4 * arch->hidden;
+    return (8 * arch->hidden / 3 + 255) / 256 * 256;
+}
+
+/* As model_parameters(), in double: before anything is known to fit int64_t. */
 static double
-part_flops(const ModelArch *arch, ModelPart part, int64_t layer, int64_t seq_len)
+parameters_estimate(const ModelArch *arch)
 {
-    const ModelShape shape = {
-        .batch = 1,
-        .tokens = seq_len,
-        .tp = 1,
-        .cp = 1,
-        .ep = 1,
-        .dtype = DTYPE_BF16,
-        .expert_imbalance = 1.0,
-    };
-    ModelOp ops[MODEL_MAX_OPS];
-    size_t n_ops = model_ops(arch, part, layer, &shape, ops);
-    double flops = 0.0;
+    double h = (double)arch->hidden, heads = (double)arch->n_heads;
+    double ffn = fmax((double)arch->ffn_hidden,
+                      ((double)arch->experts.n_experts + (double)arch->experts.n_shared) *
+                          (double)arch->experts.ffn_hidden);
+    double ranks = (double)arch->mla.q_lora_rank + (double)arch->mla.kv_lora_rank +
+                   (double)arch->mla.v_head_dim;
+    double attention =
+        4.0 * h * heads * (double)arch->head_dim +
+        2.0 * ranks * (h + heads * (double)arch->head_dim) +
+        2.0 * heads * (double)arch->mla.v_head_dim * (h + (double)arch->mla.kv_lora_rank);
 
-    for (size_t i = 0; i < n_ops; i++)
-        flops += ops[i].forward_flops;
-    return flops;
+    return (double)arch->n_layers *
+               (attention + 4.0 * h * (ffn + (double)arch->experts.n_experts + 4.0)) +
+           2.0 * h * ((double)arch->vocab + (double)arch->max_seq_len);
 }
 
-double
-model_flops_per_iteration(const ModelArch *arch, double n_sequences, int64_t seq_len)
+/* Where @key of a degas model stands; in foreign files, whose keys differ, the whole object. */
+static const JsonValue *
+place(JsonDoc *doc, const JsonValue *value, const char *outer, const char *key)
 {
-    int64_t n_moe;
-    double flops;
-
-    g_return_val_if_fail(arch != NULL && seq_len >= 1, 0.0);
-
-    n_moe = n_moe_layers(arch);
-    flops = part_flops(arch, MODEL_PART_HEAD, 0, seq_len);
-    if (n_moe < arch->n_layers)
-        flops += (double)(arch->n_layers - n_moe) * part_flops(arch, MODEL_PART_LAYER, 0, seq_len);
-    if (n_moe > 0)
-        flops += (double)n_moe * part_flops(arch, MODEL_PART_LAYER, arch->n_layers - 1, seq_len);
-    return 3.0 * n_sequences * flops;
+    if (!json_has(doc, value, "n_layers"))
+        return value;
+    if (outer != NULL && json_has(doc, value, outer))
+        value = json_member(doc, value, outer);
+    return json_has(doc, value, key) ? json_member(doc, value, key) : value;
 }
 
-/* --- shapes --- */
-
-/* One divisor of the model; @tp may also be a multiple of it where @or_multiple. */
-typedef struct {
-    const char *what;
-    int64_t size;
-    bool or_multiple;
-} TpLimit;
-
-static bool
-tp_limit_holds(const TpLimit *limit, int64_t tp)
-{
-    return limit->size % tp == 0 || (limit->or_multiple && tp % limit->size == 0);
-}
-
-/* Returns: (owned) "1, 2, 4": the degrees up to @max that satisfy all limits, at most 16 named. */
-static char *
-legal_tp(const TpLimit *limits, size_t n_limits, int64_t max)
-{
-    g_autoptr(GString) text = g_string_new(NULL);
-    int n_named = 0;
-
-    for (int64_t tp = 1; tp <= max && n_named < 16; tp++) {
-        bool holds = true;
-
-        for (size_t i = 0; i < n_limits && holds; i++)
-            holds = tp_limit_holds(&limits[i], tp);
-        if (holds) {
-            g_string_append_printf(text, "%s%" G_GINT64_FORMAT, n_named > 0 ? ", " : "", tp);
-            n_named++;
-        }
-    }
-    return g_string_free(g_steal_pointer(&text), FALSE);
-}
-
-static bool
-tp_check(const ModelArch *arch, int64_t tp, GError **error)
+void
+model_arch_check(JsonDoc *doc, const JsonValue *value, const ModelArch *arch)
 {
     const ModelExperts *experts = &arch->experts;
-    TpLimit limits[4];
-    size_t n = 0;
 
-    limits[n++] = (TpLimit){"heads", arch->n_heads, false};
-    limits[n++] = (TpLimit){"key/value heads", arch->n_kv_heads, true};
-    if (n_moe_layers(arch) < arch->n_layers)
-        limits[n++] = (TpLimit){"MLP columns", arch->ffn_hidden, false};
-    if (experts->n_experts > 0 && experts->n_shared > 0)
-        limits[n++] =
-            (TpLimit){"shared experts' columns", experts->n_shared * experts->ffn_hidden, false};
-    for (size_t i = 0; i < n; i++) {
-        if (!tp_limit_holds(&limits[i], tp)) {
-            g_autofree char *legal = legal_tp(limits, n, MIN(arch->n_heads, 4096));
-
-            g_set_error(error, MODEL_ARCH_ERROR, MODEL_ARCH_ERROR_SHAPE,
-                        "tp %" G_GINT64_FORMAT " does not divide the %" G_GINT64_FORMAT
-                        " %s of %s; legal: %s",
-                        tp, limits[i].size, limits[i].what, arch->name, legal);
-            return false;
-        }
-    }
-    return true;
+    if (json_doc_failed(doc))
+        return;
+    if (arch->n_heads % arch->n_kv_heads != 0)
+        json_fail(doc, place(doc, value, NULL, "n_kv_heads"),
+                  "n_kv_heads %" G_GINT64_FORMAT " does not divide n_heads %" G_GINT64_FORMAT,
+                  arch->n_kv_heads, arch->n_heads);
+    else if (arch->family == MODEL_FAMILY_LLAMA && arch->mla.kv_lora_rank == 0 &&
+             arch->head_dim % 2 != 0)
+        json_fail(doc, place(doc, value, NULL, "head_dim"),
+                  "head_dim %" G_GINT64_FORMAT ": expected an even number (rotary pairs)",
+                  arch->head_dim);
+    else if (arch->mla.qk_rope_head_dim % 2 != 0)
+        json_fail(doc, place(doc, value, "mla", "qk_rope_head_dim"),
+                  "qk_rope_head_dim %" G_GINT64_FORMAT ": expected an even number (rotary pairs)",
+                  arch->mla.qk_rope_head_dim);
+    else if (experts->top_k > experts->n_experts)
+        json_fail(doc, place(doc, value, "experts", "top_k"),
+                  "top_k %" G_GINT64_FORMAT " is more than the %" G_GINT64_FORMAT " experts",
+                  experts->top_k, experts->n_experts);
+    else if (experts->first_dense_layers > arch->n_layers)
+        json_fail(doc, place(doc, value, "experts", "first_dense_layers"),
+                  "first_dense_layers %" G_GINT64_FORMAT " is more than the %" G_GINT64_FORMAT
+                  " layers",
+                  experts->first_dense_layers, arch->n_layers);
+    else if (!(parameters_estimate(arch) < (double)MODEL_MAX_PARAMETERS))
+        json_fail(doc, value, "too large: more than 9e15 parameters");
 }
 
-static bool
-ep_check(const ModelArch *arch, int64_t ep, GError **error)
+static void
+read_experts(JsonDoc *doc, const JsonValue *object, ModelArch *arch)
 {
-    int64_t n_experts = arch->experts.n_experts;
+    ModelExperts *experts = &arch->experts;
 
-    if (ep == 1 || (n_experts > 0 && n_experts % ep == 0))
-        return true;
-    if (n_experts == 0) {
-        g_set_error(error, MODEL_ARCH_ERROR, MODEL_ARCH_ERROR_SHAPE,
-                    "ep %" G_GINT64_FORMAT ": %s has no experts; legal: 1", ep, arch->name);
+    experts->n_experts = json_int64(doc, object, "n_experts", 1, MODEL_MAX_EXPERTS);
+    experts->top_k = json_int64(doc, object, "top_k", 1, MODEL_MAX_EXPERTS);
+    experts->ffn_hidden = json_int64(doc, object, "ffn_hidden", 1, MODEL_MAX_FFN_HIDDEN);
+    experts->n_shared = json_int64_or(doc, object, "n_shared", 0, MODEL_MAX_EXPERTS, 0);
+    experts->first_dense_layers =
+        json_int64_or(doc, object, "first_dense_layers", 0, MODEL_MAX_LAYERS, 0);
+    json_object_end(doc, object);
+}
+
+static void
+read_mla(JsonDoc *doc, const JsonValue *object, ModelMla *mla)
+{
+    mla->q_lora_rank = json_int64_or(doc, object, "q_lora_rank", 0, MODEL_MAX_HIDDEN, 0);
+    mla->kv_lora_rank = json_int64(doc, object, "kv_lora_rank", 1, MODEL_MAX_HIDDEN);
+    mla->qk_nope_head_dim = json_int64(doc, object, "qk_nope_head_dim", 1, MODEL_MAX_HEADS);
+    mla->qk_rope_head_dim = json_int64(doc, object, "qk_rope_head_dim", 0, MODEL_MAX_HEADS);
+    mla->v_head_dim = json_int64(doc, object, "v_head_dim", 1, MODEL_MAX_HEADS);
+    json_object_end(doc, object);
+}
+
+/* n_kv_heads and head_dim, which MLA fixes. */
+static void
+read_heads(JsonDoc *doc, const JsonValue *object, ModelArch *arch)
+{
+    const JsonValue *mla = json_object_or_null(doc, object, "mla");
+    int64_t head_dim = 1;
+
+    arch->n_heads = json_int64(doc, object, "n_heads", 1, MODEL_MAX_HEADS);
+    arch->n_kv_heads = json_int64_or(doc, object, "n_kv_heads", 1, MODEL_MAX_HEADS, arch->n_heads);
+    if (mla != NULL) {
+        read_mla(doc, mla, &arch->mla);
+        head_dim = arch->mla.qk_nope_head_dim + arch->mla.qk_rope_head_dim;
+        if (arch->n_kv_heads != arch->n_heads)
+            json_fail(doc, json_member(doc, object, "n_kv_heads"),
+                      "with \"mla\": expected n_heads, %" G_GINT64_FORMAT, arch->n_heads);
+        if (json_has(doc, object, "head_dim") &&
+            json_int64(doc, object, "head_dim", 1, MODEL_MAX_HEADS) != head_dim)
+            json_fail(
+                doc, json_member(doc, object, "head_dim"),
+                "with \"mla\": expected qk_nope_head_dim + qk_rope_head_dim, %" G_GINT64_FORMAT,
+                head_dim);
     } else {
-        const TpLimit limit = {"experts", n_experts, false};
-        g_autofree char *legal = legal_tp(&limit, 1, n_experts);
-
-        g_set_error(error, MODEL_ARCH_ERROR, MODEL_ARCH_ERROR_SHAPE,
-                    "ep %" G_GINT64_FORMAT " does not divide the %" G_GINT64_FORMAT
-                    " experts of %s; legal: %s",
-                    ep, n_experts, arch->name, legal);
+        if (!json_has(doc, object, "head_dim") && arch->hidden % arch->n_heads != 0)
+            json_fail(doc, object,
+                      "n_heads %" G_GINT64_FORMAT " does not divide hidden %" G_GINT64_FORMAT
+                      ", and there is no head_dim",
+                      arch->n_heads, arch->hidden);
+        head_dim = json_int64_or(doc, object, "head_dim", 1, MODEL_MAX_HEADS,
+                                 MAX(arch->hidden / arch->n_heads, 1));
     }
-    return false;
+    arch->head_dim = head_dim;
 }
 
-/* Shares of tokens become shares of heads. */
-static bool
-cp_check(const ModelArch *arch, const ModelShape *shape, GError **error)
+static void
+read_format(JsonDoc *doc, const JsonValue *object)
 {
-    if (!shape->all_to_all || (arch->n_heads % (shape->tp * shape->cp) == 0 &&
-                               arch->n_kv_heads % (shape->tp * shape->cp) == 0))
-        return true;
-    g_set_error(error, MODEL_ARCH_ERROR, MODEL_ARCH_ERROR_SHAPE,
-                "cp %" G_GINT64_FORMAT " by all-to-all: tp * cp = %" G_GINT64_FORMAT
-                " must divide the %" G_GINT64_FORMAT " heads and %" G_GINT64_FORMAT
-                " key/value heads of %s",
-                shape->cp, shape->tp * shape->cp, arch->n_heads, arch->n_kv_heads, arch->name);
-    return false;
+    if (json_has(doc, object, "format") &&
+        strcmp(json_string(doc, object, "format"), "degas-model") != 0)
+        json_fail(doc, json_member(doc, object, "format"), "expected \"degas-model\"");
+    json_int64_or(doc, object, "version", 1, 1, 1);
 }
 
-static bool
-expert_tp_check(const ModelArch *arch, const ModelShape *shape, GError **error)
+ModelArch *
+model_arch_read(JsonDoc *doc, const JsonValue *object)
 {
-    const int64_t etp = MAX(1, shape->etp);
+    ModelArch *arch = g_new0(ModelArch, 1);
+    const JsonValue *experts;
+    bool is_gpt;
 
-    if (shape->tp % etp == 0 &&
-        (arch->experts.n_experts == 0 || arch->experts.ffn_hidden % etp == 0))
-        return true;
-    g_set_error(error, MODEL_ARCH_ERROR, MODEL_ARCH_ERROR_SHAPE,
-                "expert tp %" G_GINT64_FORMAT " does not divide tp %" G_GINT64_FORMAT
-                " and the %" G_GINT64_FORMAT " columns of an expert of %s",
-                etp, shape->tp, arch->experts.ffn_hidden, arch->name);
-    return false;
+    read_format(doc, object);
+    arch->name = g_strdup(json_string_or(doc, object, "name", "custom"));
+    arch->source = g_strdup(json_string_or(doc, object, "source", NULL));
+    arch->family = (ModelFamily)json_enum(doc, object, "family", model_family_names);
+    is_gpt = arch->family == MODEL_FAMILY_GPT;
+    arch->n_layers = json_int64(doc, object, "n_layers", 1, MODEL_MAX_LAYERS);
+    arch->hidden = json_int64(doc, object, "hidden", 1, MODEL_MAX_HIDDEN);
+    read_heads(doc, object, arch);
+    arch->ffn_hidden =
+        json_int64_or(doc, object, "ffn_hidden", 1, MODEL_MAX_FFN_HIDDEN, usual_ffn_hidden(arch));
+    arch->vocab = json_int64(doc, object, "vocab", 0, MODEL_MAX_VOCAB);
+    arch->max_seq_len = json_int64(doc, object, "max_seq_len", 1, MODEL_MAX_SEQ_LEN);
+    arch->tied_embeddings = json_bool_or(doc, object, "tied_embeddings", is_gpt);
+    arch->qkv_bias = json_bool_or(doc, object, "qkv_bias", is_gpt);
+    arch->qk_norm = json_bool_or(doc, object, "qk_norm", false);
+    experts = json_object_or_null(doc, object, "experts");
+    if (experts != NULL)
+        read_experts(doc, experts, arch);
+    json_object_end(doc, object);
+    model_arch_check(doc, object, arch);
+    return arch;
 }
 
-static bool
-size_check(const char *what, int64_t value, int64_t min, int64_t max, GError **error)
+/* --- writing --- */
+
+void
+model_arch_write(JsonWriter *writer, const char *key, const ModelArch *arch)
 {
-    if (value >= min && value <= max)
-        return true;
-    g_set_error(error, MODEL_ARCH_ERROR, MODEL_ARCH_ERROR_SHAPE,
-                "%s %" G_GINT64_FORMAT ": expected %" G_GINT64_FORMAT " to %" G_GINT64_FORMAT, what,
-                value, min, max);
-    return false;
-}
+    g_return_if_fail(writer != NULL && arch != NULL);
 
-/* Whether no count of bytes of one layer reaches saturation. */
-static bool
-bytes_check(const ModelArch *arch, const ModelShape *shape, GError **error)
-{
-    const struct {
-        ModelPart part;
-        int64_t layer;
-    } parts[] = {
-        {MODEL_PART_EMBEDDING, 0},
-        {MODEL_PART_LAYER, 0},
-        {MODEL_PART_LAYER, arch->n_layers - 1},
-        {MODEL_PART_HEAD, 0},
-    };
-    ModelOp ops[MODEL_MAX_OPS];
-
-    for (size_t i = 0; i < G_N_ELEMENTS(parts); i++) {
-        size_t n_ops = model_ops(arch, parts[i].part, parts[i].layer, shape, ops);
-        double bytes = 0.0;
-
-        for (size_t j = 0; j < n_ops; j++)
-            bytes += (double)ops[j].forward_bytes + (double)ops[j].backward_bytes +
-                     (double)ops[j].saved_bytes + (double)ops[j].comm_bytes;
-        if (bytes >= (double)MODEL_MAX_BYTES) {
-            g_set_error(error, MODEL_ARCH_ERROR, MODEL_ARCH_ERROR_SHAPE,
-                        "%" G_GINT64_FORMAT " sequences of %" G_GINT64_FORMAT
-                        " tokens: one layer of %s would touch more than 4.5e15 bytes",
-                        shape->batch, shape->context + shape->tokens, arch->name);
-            return false;
-        }
+    json_write_object(writer, key);
+    json_write_string(writer, "format", "degas-model");
+    json_write_int64(writer, "version", 1);
+    json_write_string(writer, "name", arch->name);
+    if (arch->source != NULL)
+        json_write_string(writer, "source", arch->source);
+    json_write_string(writer, "family", model_family_names[arch->family]);
+    json_write_int64(writer, "n_layers", arch->n_layers);
+    json_write_int64(writer, "hidden", arch->hidden);
+    json_write_int64(writer, "n_heads", arch->n_heads);
+    json_write_int64(writer, "n_kv_heads", arch->n_kv_heads);
+    json_write_int64(writer, "head_dim", arch->head_dim);
+    json_write_int64(writer, "ffn_hidden", arch->ffn_hidden);
+    json_write_int64(writer, "vocab", arch->vocab);
+    json_write_int64(writer, "max_seq_len", arch->max_seq_len);
+    json_write_bool(writer, "tied_embeddings", arch->tied_embeddings);
+    json_write_bool(writer, "qkv_bias", arch->qkv_bias);
+    json_write_bool(writer, "qk_norm", arch->qk_norm);
+    if (arch->experts.n_experts > 0) {
+        json_write_object_inline(writer, "experts");
+        json_write_int64(writer, "n_experts", arch->experts.n_experts);
+        json_write_int64(writer, "top_k", arch->experts.top_k);
+        json_write_int64(writer, "ffn_hidden", arch->experts.ffn_hidden);
+        json_write_int64(writer, "n_shared", arch->experts.n_shared);
+        json_write_int64(writer, "first_dense_layers", arch->experts.first_dense_layers);
+        json_write_object_end(writer);
     }
-    return true;
+    if (arch->mla.kv_lora_rank > 0) {
+        json_write_object_inline(writer, "mla");
+        json_write_int64(writer, "q_lora_rank", arch->mla.q_lora_rank);
+        json_write_int64(writer, "kv_lora_rank", arch->mla.kv_lora_rank);
+        json_write_int64(writer, "qk_nope_head_dim", arch->mla.qk_nope_head_dim);
+        json_write_int64(writer, "qk_rope_head_dim", arch->mla.qk_rope_head_dim);
+        json_write_int64(writer, "v_head_dim", arch->mla.v_head_dim);
+        json_write_object_end(writer);
+    }
+    json_write_object_end(writer);
 }
 
-bool
-model_shape_check(const ModelArch *arch, const ModelShape *shape, GError **error)
-{
-    g_return_val_if_fail(arch != NULL && shape != NULL, false);
+/* --- loading --- */
 
-    if (!size_check("micro-batch", shape->batch, 1, MODEL_MAX_SEQ_LEN, error) ||
-        !size_check("tokens", shape->tokens, 1, MODEL_MAX_SEQ_LEN, error) ||
-        !size_check("context", shape->context, 0, MODEL_MAX_SEQ_LEN, error) ||
-        !size_check("tp", shape->tp, 1, MODEL_MAX_HEADS, error) ||
-        !size_check("cp", shape->cp, 1, MODEL_MAX_SEQ_LEN, error) ||
-        !size_check("ep", shape->ep, 1, MODEL_MAX_EXPERTS, error))
-        return false;
-    /* Written so that NaN fails. */
-    if (!(shape->expert_imbalance >= 1.0 && shape->expert_imbalance <= 1e6)) {
-        g_set_error_literal(error, MODEL_ARCH_ERROR, MODEL_ARCH_ERROR_SHAPE,
-                            "expert imbalance: expected a factor from 1 to 1e6");
-        return false;
+GPtrArray *
+model_arch_builtin_names(void)
+{
+    return embedded_names("models/", ".json");
+}
+
+/* (nullable) */
+static const EmbeddedFile *
+find_builtin(const char *name)
+{
+    g_autofree char *path = g_strconcat("models/", name, ".json", NULL);
+
+    return embedded_find(path);
+}
+
+/* A name that is neither built in nor a file. */
+static void
+set_unknown_error(GError **error, const char *name)
+{
+    g_autoptr(GPtrArray) names = model_arch_builtin_names();
+    g_autofree char *shown = text_escape(name, 200);
+    g_autofree char *suggestion = NULL;
+
+    g_ptr_array_add(names, NULL);
+    suggestion = text_suggestion(name, (const char *const *)names->pdata);
+    g_set_error(error, G_FILE_ERROR, G_FILE_ERROR_NOENT,
+                "%s: neither a built-in model nor a file%s", shown, suggestion);
+}
+
+/* "dir/llama.json" -> "llama", "dir/mistral-7b/config.json" -> "mistral-7b", "-" -> "custom". */
+static char *
+name_from_path(const char *path)
+{
+    g_autofree char *base = g_path_get_basename(path);
+
+    if (strcmp(path, "-") == 0)
+        return g_strdup("custom");
+    if (strcmp(base, "config.json") == 0) {
+        g_autofree char *folder = g_path_get_dirname(path);
+        g_autofree char *folder_base = g_path_get_basename(folder);
+
+        if (strcmp(folder_base, ".") != 0 && strcmp(folder_base, "/") != 0)
+            return g_steal_pointer(&folder_base);
+        return g_strdup("custom");
     }
-    return tp_check(arch, shape->tp, error) && ep_check(arch, shape->ep, error) &&
-           cp_check(arch, shape, error) && expert_tp_check(arch, shape, error) &&
-           bytes_check(arch, shape, error);
+    if (g_str_has_suffix(base, ".json"))
+        base[strlen(base) - strlen(".json")] = '\0';
+    return g_utf8_make_valid(base, -1);
+}
+
+/* Ours says "format"; a foreign file is taken for Hugging Face's if it says what kind of model it
+ * is.
+ */
+static ModelArch *
+read_any(JsonDoc *doc, const char *path, GPtrArray *warnings)
+{
+    const JsonValue *root = json_doc_root(doc, NULL, 1);
+    g_autofree char *name = NULL;
+
+    if (json_doc_format(doc) != NULL)
+        return model_arch_read(doc, json_doc_root(doc, "degas-model", 1));
+    if (!json_has(doc, root, "model_type") && !json_has(doc, root, "text_config"))
+        json_fail(doc, root,
+                  "neither a degas model (\"format\": \"degas-model\") nor a Hugging Face "
+                  "config.json (\"model_type\")");
+    name = name_from_path(path);
+    return model_arch_read_huggingface(doc, name, warnings);
+}
+
+ModelArch *
+model_arch_load(const char *name_or_path, GPtrArray **warnings, GError **error)
+{
+    g_autoptr(JsonDoc) doc = NULL;
+    g_autoptr(ModelArch) arch = NULL;
+    g_autoptr(GPtrArray) lines = g_ptr_array_new_with_free_func(g_free);
+    const EmbeddedFile *builtin;
+
+    g_return_val_if_fail(name_or_path != NULL, NULL);
+
+    builtin = find_builtin(name_or_path);
+    if (builtin != NULL) {
+        doc = json_doc_parse(builtin->path, builtin->text, (size_t)(builtin->end - builtin->text),
+                             error);
+    } else if (strcmp(name_or_path, "-") != 0 && !g_file_test(name_or_path, G_FILE_TEST_EXISTS)) {
+        set_unknown_error(error, name_or_path);
+        return NULL;
+    } else {
+        doc = json_doc_load(name_or_path, error);
+    }
+    if (doc == NULL)
+        return NULL;
+    arch = read_any(doc, name_or_path, lines);
+    if (!json_doc_finish(doc, error))
+        return NULL;
+    if (warnings != NULL)
+        *warnings = g_steal_pointer(&lines);
+    return g_steal_pointer(&arch);
 }

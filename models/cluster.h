@@ -1,9 +1,9 @@
 /*
- * models/cluster.h - on what machine: devices, nodes, and the levels of their network.
+ * models/cluster.h - the machine: devices, nodes, and the levels of their network.
  *
- * Hardware facts only (data-sheet numbers); how much of them software reaches is profiles/'s
- * matter. Devices of several kinds, nodes of several sizes and links of several rates are ordinary.
- * Devices are numbered node by node; a rank's number is its device's.
+ * It holds numbers of data sheets only; how much of them software reaches is said by a profile
+ * (profiles/profile.h).  A cluster may have devices of several kinds, nodes of several sizes and
+ * links of several rates.  Devices are numbered node by node, and rank i runs on device i.
  *
  * Levels go from the innermost (devices of one board or NVLink domain) outwards; two devices talk
  * over the innermost level whose groups hold both.  A level's numbers hold for all nodes but for
@@ -24,9 +24,9 @@
  *    "price_per_device_hour"?: X, "currency"?: "USD", "price_source"?: "...", "sources"?: ["...",
  * ...]}
  *
- * "device" of a group of nodes is a device's name, "level" of a link a level's; what a link leaves
- * out is the level's.  group_devices grow strictly from level to level and only the last may be,
- * and must be, 0.  A device without price_per_hour costs price_per_device_hour.
+ * "device" of a group of nodes is the name of a device, "level" of a link the name of a level; what
+ * a link leaves out has the level's value.  group_devices grow strictly from level to level; the
+ * last level's, and no other, is 0.  A device without price_per_hour costs price_per_device_hour.
  *
  * Errors: JSON_ERROR_INVALID with file and path.  Thread-safety: values; no globals.
  */
@@ -60,10 +60,10 @@ typedef struct {
 /* How a device reaches one level of the network. */
 typedef struct {
     double bytes_per_s; /* of one device, one direction */
-    /* Of its group of the level inside (a node's adapters, a pod's uplinks), one direction: shared
-     * by the group's devices; 0: unshared. */
+    /* Of the adapters or uplinks that the devices of a group of the level inside (a node, a domain)
+     * share, one direction; 0: nothing is shared. */
     double shared_bytes_per_s;
-    double latency_s; /* one message, one way */
+    double latency_s; /* of one message in one direction */
 } ModelLink;
 
 /* @n_nodes nodes with @n_devices devices of kind @device each. */
@@ -71,7 +71,8 @@ typedef struct {
     int64_t device; /* index into devices */
     int64_t n_devices;
     int64_t n_nodes;
-    /* [level] where these nodes differ from the level's numbers; read model_cluster_link(). */
+    /* [level] The links of these nodes where they differ from the level's numbers.  Read them with
+     * model_cluster_link(), which knows both. */
     bool has_link[MODEL_CLUSTER_MAX_LEVELS];
     ModelLink links[MODEL_CLUSTER_MAX_LEVELS];
 } ModelNodes;
@@ -108,37 +109,41 @@ void model_cluster_write(JsonWriter *writer, const char *key, const ModelCluster
 
 int64_t model_cluster_n_devices(const ModelCluster *cluster);
 
-/* The kind of device number @rank, 0 <= rank < n_devices. */
+/* The kind of device number @rank; 0 <= rank < model_cluster_n_devices(). */
 const ModelDevice *model_cluster_device(const ModelCluster *cluster, int64_t rank);
 
-/* Price of device number @rank: its own, else the cluster's; 0: unknown. */
+/* The price of device number @rank for an hour: its own, else the cluster's; 0: unknown. */
 double model_cluster_price_per_hour(const ModelCluster *cluster, int64_t rank);
 
-/* How device number @rank reaches @level. */
+/* The link of device number @rank to @level. */
 ModelLink model_cluster_link(const ModelCluster *cluster, int64_t rank, size_t level);
 
-/* The slowest of the links of devices @first to @last to @level: the least rates (of shared ones,
- * the least that is not 0), the most latency.  Cost: O(groups of nodes). */
+/* The slowest link to @level of any of the devices @first to @last: the least of their rates, the
+ * least of their shared rates that is not 0, and the largest latency.  Cost: O(groups of nodes). */
 ModelLink model_cluster_slowest_link(const ModelCluster *cluster, int64_t first, int64_t last,
                                      size_t level);
 
+/* Finds the node that holds device number @rank: its first device and how many it has. */
+void model_cluster_node(const ModelCluster *cluster, int64_t rank, int64_t *first, int64_t *n);
+
 /*
- * Index of the innermost level whose groups hold both devices; of a device with itself: 0.
- * Groups of a level start anew at every node, unless they are larger than a node: then they count
- * devices from 0 (an NVLink domain of several nodes).
+ * The index of the innermost level whose groups hold both devices; 0 for a device and itself.
+ * The groups of a level begin anew in every node, unless they are larger than a node (an NVLink
+ * domain of several nodes): then device 0 begins the first of them.
  */
 size_t model_cluster_level_between(const ModelCluster *cluster, int64_t rank_a, int64_t rank_b);
 
 /*
- * The group of @level that holds @rank: its first device and how many there are (of the outermost
- * level: all).  A group of a level inside a node ends with its node.
+ * Finds the group of @level that holds device number @rank: its first device and how many it has
+ * (at the outermost level all).  A group that is smaller than a node ends with its node.
  */
 void model_cluster_group(const ModelCluster *cluster, size_t level, int64_t rank, int64_t *first,
                          int64_t *n);
 
 /*
- * Returns: (owned) the cluster cut or extended to @n_devices: nodes are dropped from the end, the
- * last one cut, or nodes of the last kind added; --gpus.
+ * Returns: (owned) the cluster with @n_devices, as --gpus asks for it.  A smaller cluster loses
+ * nodes at the end, and devices of the last node that is left; a larger one gets more nodes like
+ * the last.
  * @n_devices  1 <= n_devices <= MODEL_CLUSTER_MAX_DEVICES.
  */
 ModelCluster *model_cluster_resized(const ModelCluster *cluster, int64_t n_devices);

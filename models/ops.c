@@ -1,3 +1,5 @@
+#include "models/ops.h"
+
 #include "models/ops_list.h"
 
 /* Heads, head sizes and widths of this rank's share of attention. */
@@ -13,8 +15,8 @@ heads_of_rank(const OpsList *list)
     const ModelArch *arch = list->arch;
     bool is_mla = arch->mla.kv_lora_rank > 0;
     Heads heads = {
-        .heads = ops_ceil_div(arch->n_heads, list->shape->tp),
-        .kv_heads = ops_ceil_div(arch->n_kv_heads, list->shape->tp),
+        .heads = model_ceil_div(arch->n_heads, list->shape->tp),
+        .kv_heads = model_ceil_div(arch->n_kv_heads, list->shape->tp),
         .qk_dim = arch->head_dim,
         .v_dim = is_mla ? arch->mla.v_head_dim : arch->head_dim,
     };
@@ -252,7 +254,7 @@ add_attention(OpsList *list, const Heads *heads)
     double scores, q_bytes, kv_bytes, out_bytes;
 
     op->count = ops_bytes((double)shape->batch * (double)heads->heads / head_parts);
-    op->m = ops_ceil_div(shape->tokens, query_parts);
+    op->m = model_ceil_div(shape->tokens, query_parts);
     op->n = shape->context + shape->tokens;
     op->k = heads->qk_dim;
     op->causal_fraction = (context + (tokens + 1.0) / 2.0) / keys;
@@ -360,6 +362,132 @@ add_layer(OpsList *list, int64_t layer)
     add_residual(list, "residual2");
 }
 
+/* --- embedding, head and loss --- */
+
+static void
+add_embedding(OpsList *list)
+{
+    const ModelArch *arch = list->arch;
+    double h = (double)arch->hidden;
+    double bytes = list->rows * h * list->e;
+    double table_bytes = (double)model_ceil_div(arch->vocab, list->shape->tp) * h * list->e;
+    /* Forward reads a table row and writes it; backward writes the table's whole gradient, zeroes
+     * first, then adds the rows.  The table itself is not read through: weight_bytes is 0. */
+    ModelOp *op = ops_add_memory(list, "embedding", 2.0 * bytes, 3.0 * bytes + table_bytes, 2);
+
+    op->saved_bytes = ops_bytes(8.0 * list->rows); /* token numbers */
+    if (list->shape->tp > 1)
+        op->n_kernels_forward += 3; /* rows of other ranks: compare, mask, zero */
+    ops_add_tp_output(list, "embedding_output", arch->hidden);
+    if (arch->family == MODEL_FAMILY_GPT) {
+        double elements = list->local_rows * h;
+        double mask = list->masks ? 1.0 : 0.0;
+
+        op = ops_add_memory(list, "positions",
+                            elements * (3.0 * list->e + mask * (2.0 * list->e + 1.0)),
+                            elements * (2.0 * list->e + mask * (2.0 * list->e + 1.0)), 1);
+        op->n_kernels_forward = 2 + list->masks;
+        op->n_kernels_backward += list->masks;
+        op->saved_bytes = ops_bytes(elements * mask);
+    }
+}
+
+/*
+ * PyTorch's cross entropy of logits.float(), over the whole vocabulary on every tp rank.  Cast
+ * (e + 4), logarithms (8); backward zeroes and fills the gradient of the logarithms (4), reads it
+ * and them and writes (12), casts (4 + e).  Logits in both formats and their logarithms stay;
+ * backward has two gradients in fp32 at once.
+ */
+static void
+add_eager_loss(OpsList *list)
+{
+    double logits = list->rows * (double)list->arch->vocab;
+    ModelOp *op;
+
+    ops_add_collective(list, "logits_gather", MODEL_GROUP_TP, MODEL_COMM_ALL_GATHER,
+                       MODEL_COMM_NONE, logits * list->e);
+    op = ops_add_memory(list, "loss", logits * (list->e + 12.0), logits * (list->e + 20.0), 5);
+    op->memory_kind = MODEL_MEMORY_LOSS;
+    op->n_kernels_forward = 4;
+    op->saved_bytes = ops_bytes(logits * (list->e + 8.0));
+    op->backward_transient_bytes = ops_bytes(8.0 * logits);
+}
+
+/* Compiled: cast and maximum (e + 4), subtraction, exponential and sum (8), division (8), out of
+ * place: logits in fp32 are there beside their exponentials.  Backward scales and casts (4 + e). */
+static void
+set_compiled_loss(const OpsList *list, ModelOp *op, double logits)
+{
+    op->forward_bytes = ops_bytes(logits * (list->e + 20.0));
+    op->backward_bytes = ops_bytes(logits * (list->e + 4.0));
+    op->forward_transient_bytes = ops_bytes((list->e + 4.0) * logits);
+    op->n_kernels_forward = 5;
+    op->n_kernels_backward = 1;
+}
+
+/* One kernel reads the logits for maximum and sum, again for the gradient, and writes that;
+ * backward scales it. */
+static void
+set_fused_loss(const OpsList *list, ModelOp *op, double logits)
+{
+    op->forward_bytes = ops_bytes(logits * 3.0 * list->e);
+    op->backward_bytes = ops_bytes(logits * 2.0 * list->e);
+    op->saved_bytes = ops_bytes(logits * list->e);
+    op->n_kernels_forward = 2;
+    op->n_kernels_backward = 1;
+}
+
+/* The loss over a vocabulary split by tp: three all-reduces of one number per row, in fp32. */
+static void
+add_loss(OpsList *list, int64_t columns)
+{
+    double logits = list->rows * (double)columns;
+    double row_bytes = 4.0 * list->rows;
+    ModelOp *op;
+
+    ops_add_collective(list, "loss_max", MODEL_GROUP_TP, MODEL_COMM_ALL_REDUCE, MODEL_COMM_NONE,
+                       row_bytes);
+    ops_add_collective(list, "loss_target", MODEL_GROUP_TP, MODEL_COMM_ALL_REDUCE, MODEL_COMM_NONE,
+                       row_bytes);
+    ops_add_collective(list, "loss_sum", MODEL_GROUP_TP, MODEL_COMM_ALL_REDUCE, MODEL_COMM_NONE,
+                       row_bytes);
+    /* Passes of Megatron-LM's vocab-parallel cross entropy: cast to fp32 (e + 4), maximum (4),
+     * subtract (8), exponential (8), sum (4), divide (8); backward scale (8), cast (4 + e). */
+    op = ops_add_memory(list, "loss", logits * (list->e + 36.0), logits * (list->e + 12.0), 5);
+    op->memory_kind = MODEL_MEMORY_LOSS;
+    op->n_kernels_forward = 14;
+    op->saved_bytes = ops_bytes(4.0 * logits);
+    if (list->shape->compiled_loss)
+        set_compiled_loss(list, op, logits);
+    else if (list->shape->fused_loss)
+        set_fused_loss(list, op, logits);
+    if (list->shape->loss_in_place)
+        op->saved_bytes = ops_bytes(logits * list->e);
+}
+
+static void
+add_head(OpsList *list)
+{
+    const ModelArch *arch = list->arch;
+    int64_t columns = model_ceil_div(arch->vocab, list->shape->tp);
+    ModelOp *gemm;
+
+    if (list->shape->vocab_multiple > 0)
+        columns =
+            model_ceil_div(columns, list->shape->vocab_multiple) * list->shape->vocab_multiple;
+
+    ops_add_norm(list, "final_norm", list->local_rows, arch->hidden);
+    ops_add_tp_input(list, "head_input", arch->hidden);
+    gemm = ops_add_gemm(list, "logits", list->rows, arch->hidden, columns, false);
+    ops_keep_input(list, gemm, list->local_rows * (double)arch->hidden);
+    gemm->output_stays = list->shape->loss_in_place;
+    ops_add_tp_input_again(list, "head_input_again", arch->hidden);
+    if (list->eager)
+        add_eager_loss(list);
+    else
+        add_loss(list, columns);
+}
+
 /* --- public --- */
 
 static bool
@@ -384,14 +512,14 @@ model_ops(const ModelArch *arch, ModelPart part, int64_t layer, const ModelShape
     switch (part) {
     case MODEL_PART_EMBEDDING:
         if (arch->vocab > 0)
-            ops_add_embedding(&list);
+            add_embedding(&list);
         break;
     case MODEL_PART_LAYER:
         add_layer(&list, layer);
         break;
     case MODEL_PART_HEAD:
         if (arch->vocab > 0)
-            ops_add_head(&list);
+            add_head(&list);
         break;
     }
     return list.n;
@@ -406,4 +534,226 @@ model_boundary_bytes(const ModelArch *arch, const ModelShape *shape)
 
     list = ops_list(arch, shape, NULL);
     return ops_bytes(list.local_rows * (double)arch->hidden * list.e);
+}
+
+/* --- FLOPs --- */
+
+static double
+part_flops(const ModelArch *arch, ModelPart part, int64_t layer, int64_t seq_len)
+{
+    const ModelShape shape = {
+        .batch = 1,
+        .tokens = seq_len,
+        .tp = 1,
+        .cp = 1,
+        .ep = 1,
+        .dtype = DTYPE_BF16,
+        .expert_imbalance = 1.0,
+    };
+    ModelOp ops[MODEL_MAX_OPS];
+    size_t n_ops = model_ops(arch, part, layer, &shape, ops);
+    double flops = 0.0;
+
+    for (size_t i = 0; i < n_ops; i++)
+        flops += ops[i].forward_flops;
+    return flops;
+}
+
+double
+model_flops_per_iteration(const ModelArch *arch, double n_sequences, int64_t seq_len)
+{
+    int64_t n_moe;
+    double flops;
+
+    g_return_val_if_fail(arch != NULL && seq_len >= 1, 0.0);
+
+    n_moe = model_n_moe_layers(arch);
+    flops = part_flops(arch, MODEL_PART_HEAD, 0, seq_len);
+    if (n_moe < arch->n_layers)
+        flops += (double)(arch->n_layers - n_moe) * part_flops(arch, MODEL_PART_LAYER, 0, seq_len);
+    if (n_moe > 0)
+        flops += (double)n_moe * part_flops(arch, MODEL_PART_LAYER, arch->n_layers - 1, seq_len);
+    return 3.0 * n_sequences * flops;
+}
+
+/* --- shapes --- */
+
+/* One divisor of the model; @tp may also be a multiple of it where @or_multiple. */
+typedef struct {
+    const char *what;
+    int64_t size;
+    bool or_multiple;
+} TpLimit;
+
+static bool
+tp_limit_holds(const TpLimit *limit, int64_t tp)
+{
+    return limit->size % tp == 0 || (limit->or_multiple && tp % limit->size == 0);
+}
+
+/* Returns: (owned) "1, 2, 4": the degrees up to @max that satisfy all limits, at most 16 named. */
+static char *
+legal_tp(const TpLimit *limits, size_t n_limits, int64_t max)
+{
+    g_autoptr(GString) text = g_string_new(NULL);
+    int n_named = 0;
+
+    for (int64_t tp = 1; tp <= max && n_named < 16; tp++) {
+        bool holds = true;
+
+        for (size_t i = 0; i < n_limits && holds; i++)
+            holds = tp_limit_holds(&limits[i], tp);
+        if (holds) {
+            g_string_append_printf(text, "%s%" G_GINT64_FORMAT, n_named > 0 ? ", " : "", tp);
+            n_named++;
+        }
+    }
+    return g_string_free(g_steal_pointer(&text), FALSE);
+}
+
+static bool
+tp_check(const ModelArch *arch, int64_t tp, GError **error)
+{
+    const ModelExperts *experts = &arch->experts;
+    TpLimit limits[4];
+    size_t n = 0;
+
+    limits[n++] = (TpLimit){"heads", arch->n_heads, false};
+    limits[n++] = (TpLimit){"key/value heads", arch->n_kv_heads, true};
+    if (model_n_moe_layers(arch) < arch->n_layers)
+        limits[n++] = (TpLimit){"MLP columns", arch->ffn_hidden, false};
+    if (experts->n_experts > 0 && experts->n_shared > 0)
+        limits[n++] =
+            (TpLimit){"shared experts' columns", experts->n_shared * experts->ffn_hidden, false};
+    for (size_t i = 0; i < n; i++) {
+        if (!tp_limit_holds(&limits[i], tp)) {
+            g_autofree char *legal = legal_tp(limits, n, MIN(arch->n_heads, 4096));
+
+            g_set_error(error, MODEL_ARCH_ERROR, MODEL_ARCH_ERROR_SHAPE,
+                        "tp %" G_GINT64_FORMAT " does not divide the %" G_GINT64_FORMAT
+                        " %s of %s; legal: %s",
+                        tp, limits[i].size, limits[i].what, arch->name, legal);
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool
+ep_check(const ModelArch *arch, int64_t ep, GError **error)
+{
+    int64_t n_experts = arch->experts.n_experts;
+
+    if (ep == 1 || (n_experts > 0 && n_experts % ep == 0))
+        return true;
+    if (n_experts == 0) {
+        g_set_error(error, MODEL_ARCH_ERROR, MODEL_ARCH_ERROR_SHAPE,
+                    "ep %" G_GINT64_FORMAT ": %s has no experts; legal: 1", ep, arch->name);
+    } else {
+        const TpLimit limit = {"experts", n_experts, false};
+        g_autofree char *legal = legal_tp(&limit, 1, n_experts);
+
+        g_set_error(error, MODEL_ARCH_ERROR, MODEL_ARCH_ERROR_SHAPE,
+                    "ep %" G_GINT64_FORMAT " does not divide the %" G_GINT64_FORMAT
+                    " experts of %s; legal: %s",
+                    ep, n_experts, arch->name, legal);
+    }
+    return false;
+}
+
+/* Shares of tokens become shares of heads. */
+static bool
+cp_check(const ModelArch *arch, const ModelShape *shape, GError **error)
+{
+    if (!shape->all_to_all || (arch->n_heads % (shape->tp * shape->cp) == 0 &&
+                               arch->n_kv_heads % (shape->tp * shape->cp) == 0))
+        return true;
+    g_set_error(error, MODEL_ARCH_ERROR, MODEL_ARCH_ERROR_SHAPE,
+                "cp %" G_GINT64_FORMAT " by all-to-all: tp * cp = %" G_GINT64_FORMAT
+                " must divide the %" G_GINT64_FORMAT " heads and %" G_GINT64_FORMAT
+                " key/value heads of %s",
+                shape->cp, shape->tp * shape->cp, arch->n_heads, arch->n_kv_heads, arch->name);
+    return false;
+}
+
+static bool
+expert_tp_check(const ModelArch *arch, const ModelShape *shape, GError **error)
+{
+    const int64_t etp = MAX(1, shape->etp);
+
+    if (shape->tp % etp == 0 &&
+        (arch->experts.n_experts == 0 || arch->experts.ffn_hidden % etp == 0))
+        return true;
+    g_set_error(error, MODEL_ARCH_ERROR, MODEL_ARCH_ERROR_SHAPE,
+                "expert tp %" G_GINT64_FORMAT " does not divide tp %" G_GINT64_FORMAT
+                " and the %" G_GINT64_FORMAT " columns of an expert of %s",
+                etp, shape->tp, arch->experts.ffn_hidden, arch->name);
+    return false;
+}
+
+static bool
+size_check(const char *what, int64_t value, int64_t min, int64_t max, GError **error)
+{
+    if (value >= min && value <= max)
+        return true;
+    g_set_error(error, MODEL_ARCH_ERROR, MODEL_ARCH_ERROR_SHAPE,
+                "%s %" G_GINT64_FORMAT ": expected %" G_GINT64_FORMAT " to %" G_GINT64_FORMAT, what,
+                value, min, max);
+    return false;
+}
+
+/* Whether no count of bytes of one layer reaches saturation. */
+static bool
+bytes_check(const ModelArch *arch, const ModelShape *shape, GError **error)
+{
+    const struct {
+        ModelPart part;
+        int64_t layer;
+    } parts[] = {
+        {MODEL_PART_EMBEDDING, 0},
+        {MODEL_PART_LAYER, 0},
+        {MODEL_PART_LAYER, arch->n_layers - 1},
+        {MODEL_PART_HEAD, 0},
+    };
+    ModelOp ops[MODEL_MAX_OPS];
+
+    for (size_t i = 0; i < G_N_ELEMENTS(parts); i++) {
+        size_t n_ops = model_ops(arch, parts[i].part, parts[i].layer, shape, ops);
+        double bytes = 0.0;
+
+        for (size_t j = 0; j < n_ops; j++)
+            bytes += (double)ops[j].forward_bytes + (double)ops[j].backward_bytes +
+                     (double)ops[j].saved_bytes + (double)ops[j].comm_bytes;
+        if (bytes >= (double)MODEL_MAX_BYTES) {
+            g_set_error(error, MODEL_ARCH_ERROR, MODEL_ARCH_ERROR_SHAPE,
+                        "%" G_GINT64_FORMAT " sequences of %" G_GINT64_FORMAT
+                        " tokens: one layer of %s would touch more than 4.5e15 bytes",
+                        shape->batch, shape->context + shape->tokens, arch->name);
+            return false;
+        }
+    }
+    return true;
+}
+
+bool
+model_shape_check(const ModelArch *arch, const ModelShape *shape, GError **error)
+{
+    g_return_val_if_fail(arch != NULL && shape != NULL, false);
+
+    if (!size_check("micro-batch", shape->batch, 1, MODEL_MAX_SEQ_LEN, error) ||
+        !size_check("tokens", shape->tokens, 1, MODEL_MAX_SEQ_LEN, error) ||
+        !size_check("context", shape->context, 0, MODEL_MAX_SEQ_LEN, error) ||
+        !size_check("tp", shape->tp, 1, MODEL_MAX_HEADS, error) ||
+        !size_check("cp", shape->cp, 1, MODEL_MAX_SEQ_LEN, error) ||
+        !size_check("ep", shape->ep, 1, MODEL_MAX_EXPERTS, error))
+        return false;
+    /* Written so that NaN fails. */
+    if (!(shape->expert_imbalance >= 1.0 && shape->expert_imbalance <= 1e6)) {
+        g_set_error_literal(error, MODEL_ARCH_ERROR, MODEL_ARCH_ERROR_SHAPE,
+                            "expert imbalance: expected a factor from 1 to 1e6");
+        return false;
+    }
+    return tp_check(arch, shape->tp, error) && ep_check(arch, shape->ep, error) &&
+           cp_check(arch, shape, error) && expert_tp_check(arch, shape, error) &&
+           bytes_check(arch, shape, error);
 }

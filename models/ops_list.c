@@ -1,12 +1,6 @@
 #include "models/ops_list.h"
 
 int64_t
-ops_ceil_div(int64_t a, int64_t b)
-{
-    return a / b + (a % b != 0);
-}
-
-int64_t
 ops_bytes(double bytes)
 {
     return bytes < (double)MODEL_MAX_BYTES ? (int64_t)bytes : MODEL_MAX_BYTES;
@@ -15,7 +9,7 @@ ops_bytes(double bytes)
 OpsList
 ops_list(const ModelArch *arch, const ModelShape *shape, ModelOp *ops)
 {
-    int64_t tokens = ops_ceil_div(shape->tokens, shape->cp);
+    int64_t tokens = model_ceil_div(shape->tokens, shape->cp);
     OpsList list = {
         .arch = arch,
         .shape = shape,
@@ -24,7 +18,7 @@ ops_list(const ModelArch *arch, const ModelShape *shape, ModelOp *ops)
         .operand_e = (double)dtype_bytes(shape->dtype),
         .rows = (double)shape->batch * (double)tokens,
         /* Megatron splits the sequence's tokens, not the rows. */
-        .tp_rows = (double)shape->batch * (double)ops_ceil_div(tokens, shape->tp),
+        .tp_rows = (double)shape->batch * (double)model_ceil_div(tokens, shape->tp),
         .eager = shape->eager,
         .eager_norms = shape->eager_norms && arch->family == MODEL_FAMILY_LLAMA,
         .masks = shape->dropout && arch->family == MODEL_FAMILY_GPT,

@@ -1,5 +1,5 @@
 /*
- * models/ops_list.h - building the op list of model_ops(): what ops*.c share.
+ * models/ops_list.h - describes one op of model_ops(): a product, a memory-bound op, a collective.
  *
  * Internal to models/.  Knows how one GEMM, one memory-bound op and one collective is described;
  * which ops a layer has is the callers' matter.  Counts are computed in double (exact below 2^53)
@@ -8,7 +8,7 @@
 #ifndef MODELS_OPS_LIST_H
 #define MODELS_OPS_LIST_H
 
-#include "models/arch.h"
+#include "models/ops.h"
 
 G_BEGIN_DECLS
 
@@ -30,7 +30,6 @@ typedef struct {
 
 OpsList ops_list(const ModelArch *arch, const ModelShape *shape, ModelOp *ops);
 
-int64_t ops_ceil_div(int64_t a, int64_t b);
 int64_t ops_bytes(double bytes);
 
 /* The next op of the list, zeroed but for its name. */
@@ -66,13 +65,9 @@ void ops_add_tp_input(OpsList *list, const char *name, int64_t width);
 void ops_add_tp_input_again(OpsList *list, const char *name, int64_t width);
 void ops_add_tp_output(OpsList *list, const char *name, int64_t width);
 
-/* The second half of a layer but for its residual: ops_mlp.c. */
+/* The second half of a layer without its residual; both are defined in ops_mlp.c. */
 void ops_add_mlp(OpsList *list);
 void ops_add_experts(OpsList *list);
-
-/* The ends of a model: ops_ends.c. */
-void ops_add_embedding(OpsList *list);
-void ops_add_head(OpsList *list);
 
 G_END_DECLS
 

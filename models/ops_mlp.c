@@ -36,7 +36,7 @@ void
 ops_add_mlp(OpsList *list)
 {
     const ModelArch *arch = list->arch;
-    int64_t width = ops_ceil_div(arch->ffn_hidden, list->shape->tp);
+    int64_t width = model_ceil_div(arch->ffn_hidden, list->shape->tp);
     bool bias = arch->family == MODEL_FAMILY_GPT;
     ModelOp *gemm;
 
@@ -58,7 +58,7 @@ static ModelOp *
 add_expert_gemm(OpsList *list, const char *name, double rows, int64_t k, int64_t n)
 {
     bool bias = list->arch->family == MODEL_FAMILY_GPT;
-    int64_t n_local = ops_ceil_div(list->arch->experts.n_experts, list->shape->ep);
+    int64_t n_local = model_ceil_div(list->arch->experts.n_experts, list->shape->ep);
     ModelOp *gemm = ops_add_gemm(list, name, rows, k, n, bias);
 
     gemm->count = MAX(1, MIN(n_local, ops_bytes(ceil(rows))));
@@ -76,7 +76,7 @@ add_shared_experts(OpsList *list)
 {
     const ModelArch *arch = list->arch;
     const ModelExperts *experts = &arch->experts;
-    int64_t width = ops_ceil_div(experts->n_shared * experts->ffn_hidden, list->shape->tp);
+    int64_t width = model_ceil_div(experts->n_shared * experts->ffn_hidden, list->shape->tp);
     bool bias = arch->family == MODEL_FAMILY_GPT;
     ModelOp *gemm;
 
@@ -120,10 +120,10 @@ static Columns
 columns_of(const ModelArch *arch, const ModelShape *shape)
 {
     return (Columns){
-        .q = (double)(ops_ceil_div(arch->n_heads, shape->tp) * arch->head_dim),
-        .kv = 2.0 * (double)(ops_ceil_div(arch->n_kv_heads, shape->tp) * arch->head_dim),
+        .q = (double)(model_ceil_div(arch->n_heads, shape->tp) * arch->head_dim),
+        .kv = 2.0 * (double)(model_ceil_div(arch->n_kv_heads, shape->tp) * arch->head_dim),
         .shared =
-            (double)ops_ceil_div(arch->experts.n_shared * arch->experts.ffn_hidden, shape->tp),
+            (double)model_ceil_div(arch->experts.n_shared * arch->experts.ffn_hidden, shape->tp),
     };
 }
 
@@ -134,7 +134,7 @@ model_scratch_bytes(const ModelArch *arch, const ModelShape *shape)
     const Columns c = columns_of(arch, shape);
     const double h = (double)arch->hidden;
     const double dense =
-        model_layer_is_moe(arch, 0) ? 0.0 : (double)ops_ceil_div(arch->ffn_hidden, shape->tp);
+        model_layer_is_moe(arch, 0) ? 0.0 : (double)model_ceil_div(arch->ffn_hidden, shape->tp);
     const double mlp = fmax(dense, c.shared);
     /* Of all cp ranks: K and V, their gradients, and either on its way. */
     const double ring = shape->cp > 1 ? 3.0 * (double)shape->cp * c.kv : 0.0;
@@ -192,7 +192,7 @@ ops_add_experts(OpsList *list)
     bool sp = list->shape->sequence_parallel;
     int64_t etp = MAX(1, list->shape->etp);
     double gathered = received * (double)etp;
-    int64_t width = ops_ceil_div(experts->ffn_hidden, etp);
+    int64_t width = model_ceil_div(experts->ffn_hidden, etp);
     ModelOp *route, *up, *activation, *down;
 
     route = add_router(list, rows);

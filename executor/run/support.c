@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "executor/model/model.h"
+#include "models/ops.h"
 
 /* Threads of one process; far beyond what a machine can use. */
 #define MAX_RANKS 1024

@@ -115,20 +115,12 @@ level_at(const ModelCluster *cluster, size_t i)
     return &g_array_index(cluster->levels, ModelLevel, i);
 }
 
-/* Devices of the node that holds @rank. */
 static int64_t
 node_devices(const ModelCluster *cluster, int64_t rank)
 {
-    int64_t first = 0, n = 1;
+    int64_t first, n = 1;
 
-    for (guint i = 0; i < cluster->nodes->len; i++) {
-        const ModelNodes *nodes = &g_array_index(cluster->nodes, ModelNodes, i);
-
-        n = nodes->n_devices;
-        first += nodes->n_devices * nodes->n_nodes;
-        if (rank < first)
-            break;
-    }
+    model_cluster_node(cluster, rank, &first, &n);
     return n;
 }
 

@@ -1,8 +1,8 @@
 /*
  * profiles/cost/cost.h - what an op costs: the one interface for measured and modelled times.
  *
- * Everything is in seconds here; profiles/workload/workload.h rounds once to nanoseconds.  Every cost says
- * where it came from.  Derivations: docs/cost-model.md.
+ * Everything is in seconds here; profiles/workload/workload.h rounds once to nanoseconds.  Every
+ * cost says where it came from.  Derivations: docs/cost-model.md.
  *
  *   GEMM: max(FLOPs / rate(m,n,k), bytes / bandwidth) + kernel time, rate by tile and wave
  * quantisation; attention: fused by FLOPs at its own fraction, unfused as two batched products and
@@ -16,6 +16,7 @@
 #ifndef PROFILES_COST_COST_H
 #define PROFILES_COST_COST_H
 
+#include "models/ops.h"
 #include "profiles/profile.h"
 
 G_BEGIN_DECLS

@@ -1,5 +1,6 @@
 /*
- * profiles/cost/cost_build.h - what costs of ops and of parts have in common.  Internal to profiles/.
+ * profiles/cost/cost_build.h - what costs of ops and of parts have in common.  Internal to
+ * profiles/.
  */
 #ifndef PROFILES_COST_COST_BUILD_H
 #define PROFILES_COST_COST_BUILD_H

@@ -70,9 +70,6 @@ WorkloadLocation workload_build_location(const WorkloadBuild *build, int32_t ran
 /* Price and power of a device, means over the plan's devices; 0 where one is not known. */
 void workload_build_set_rates(const WorkloadBuild *build, Workload *workload);
 
-/* Devices of the node of @rank, and the first of them. */
-void workload_build_node(const ModelCluster *cluster, int64_t rank, int64_t *first, int64_t *n);
-
 /* Whether ops at both places cost the same: device kind, and how every group lies. */
 bool workload_build_same_costs(const WorkloadBuild *build, const WorkloadLocation *a,
                                const WorkloadLocation *b);

@@ -199,7 +199,7 @@ message_between(const WorkloadBuild *build, int32_t from, int32_t to, int64_t by
     int64_t node_first, node_n, sent = bytes;
     double send_s, empty_s, spread_s = 0.0, buffered;
 
-    workload_build_node(profile->cluster, rank_a, &node_first, &node_n);
+    model_cluster_node(profile->cluster, rank_a, &node_first, &node_n);
     if (c->broadcast_p2p && !whole) {
         const int64_t on_node = profile_group_count(&senders, node_first, node_first + node_n);
         senders = (ProfileGroup){.first = rank_a, .stride = 1, .n = MAX(1, on_node / d->tp)};

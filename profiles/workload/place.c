@@ -117,27 +117,6 @@ workload_build_location(const WorkloadBuild *build, int32_t rank)
     return location;
 }
 
-/* Devices of the node of @rank, and the first of them. */
-void
-workload_build_node(const ModelCluster *cluster, int64_t rank, int64_t *first, int64_t *n)
-{
-    int64_t begin = 0;
-
-    *first = 0;
-    *n = 1;
-    for (guint i = 0; i < cluster->nodes->len; i++) {
-        const ModelNodes *nodes = &g_array_index(cluster->nodes, ModelNodes, i);
-        int64_t end = begin + nodes->n_devices * nodes->n_nodes;
-
-        if (rank < end) {
-            *n = nodes->n_devices;
-            *first = begin + (rank - begin) / nodes->n_devices * nodes->n_devices;
-            return;
-        }
-        begin = end;
-    }
-}
-
 /* Whether both groups lie alike: nodes of one size, one level, links of the same rates. */
 static bool
 same_group_costs(const ModelCluster *cluster, const ProfileGroup *a, const ProfileGroup *b)
@@ -146,8 +125,8 @@ same_group_costs(const ModelCluster *cluster, const ProfileGroup *a, const Profi
     const size_t level = model_cluster_level_between(cluster, a->first, last_a);
     int64_t first_a, n_a, first_b, n_b;
 
-    workload_build_node(cluster, a->first, &first_a, &n_a);
-    workload_build_node(cluster, b->first, &first_b, &n_b);
+    model_cluster_node(cluster, a->first, &first_a, &n_a);
+    model_cluster_node(cluster, b->first, &first_b, &n_b);
     if (n_a != n_b || model_cluster_level_between(cluster, b->first, last_b) != level)
         return false;
     for (size_t i = 0; i <= level; i++) {

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "models/ops.h"
 #include "tests/models/arch_case.h"
 
 /* One micro-batch of one whole sequence on one device, fp16, unfused, no dropout. */

@@ -1,5 +1,5 @@
 /* Tests of models/arch.h less its op list: parameters, FLOPs, shape checks. */
-#include "models/arch.h"
+#include "models/ops.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* Tests of files of models/arch.h: built-in ones, defaults, bad ones, names. */
-#include "models/arch.h"
+#include "models/ops.h"
 
 #include <math.h>
 #include <string.h>

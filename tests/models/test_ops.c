@@ -1,4 +1,4 @@
-/* Tests of models/arch.h, model_ops(): activations, collectives, FLOPs and bytes of a layer. */
+/* Tests of models/ops.h, model_ops(): activations, collectives, FLOPs and bytes of a layer. */
 #include "tests/models/ops_case.h"
 
 /* --- activations --- */

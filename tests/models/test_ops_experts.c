@@ -1,4 +1,4 @@
-/* Tests of model_ops() in models/arch.h: layers with experts. */
+/* Tests of model_ops() in models/ops.h: layers with experts. */
 #include "tests/models/ops_case.h"
 
 /* Two tp ranks share each expert: half its columns, the rows of both, gathered and added up. */

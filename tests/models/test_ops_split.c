@@ -1,4 +1,4 @@
-/* Tests of models/arch.h, model_ops() on several ranks: collectives, divided layers. */
+/* Tests of models/ops.h, model_ops() on several ranks: collectives, divided layers. */
 #include "tests/models/ops_case.h"
 
 /* --- collectives --- */

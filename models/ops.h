@@ -1,0 +1,219 @@
+/*
+ * models/ops.h - the ops of a layer, the embedding and the head, as one rank executes them.
+ *
+ * model_ops() is the one description of a layer in the project: which ops it has, their shapes,
+ * their memory traffic, their collectives, and the activations that they keep.  The cost model
+ * prices its ops, the memory model sums their saved bytes, and the executor's layer is the same
+ * list as code.  Knows no machine, no time, no schedule.
+ *
+ * Sources: Narayanan et al. 2104.04473 (FLOPs, appendix); Korthikanti et al. 2205.05198 table 2
+ * (activation bytes); Shoeybi et al. 1909.08053 (tensor parallelism).
+ */
+#ifndef MODELS_OPS_H
+#define MODELS_OPS_H
+
+#include "models/arch.h"
+
+G_BEGIN_DECLS
+
+/* The tokens that an op computes at once, how they are split over ranks, and with which kernels. */
+typedef struct {
+    int64_t batch;   /* sequences of the micro-batch */
+    int64_t tokens;  /* tokens of the slice, before cp and sequence parallelism divide them */
+    int64_t context; /* tokens of the same sequences before the slice */
+    int64_t tp, cp, ep;
+    int64_t etp; /* how many tp ranks share each expert; divides tp; 0 means 1 */
+    bool sequence_parallel;
+    bool flash_attention; /* attention is one kernel: scores never reach memory */
+    bool first_flash;     /* ... of FlashAttention's first version */
+    bool dropout;         /* dropout masks are kept (frameworks of 2019 to 2022) */
+    bool eager;         /* rotary embedding, SwiGLU and loss are PyTorch's operations one by one */
+    bool eager_norms;   /* ... and so is RMSNorm */
+    bool eager_softmax; /* ... and scale, mask, casts and softmax of unfused attention */
+    int64_t softmax_keys;   /* Unfused attention: Megatron's softmax kernel takes rows of up to so
+                             * many   keys and some shapes only; others are computed as with
+                             * eager_softmax.   0: one kernel takes any shape. */
+    int64_t vocab_multiple; /* the head's columns on a tp rank are a multiple of this; 0: of 1 */
+    Dtype dtype;            /* of weights and activations; for fp8 see model_ops() */
+    bool all_to_all;        /* cp ranks split attention's heads by all-to-all, not its queries */
+    bool gathered_kv;       /* cp ranks gather K and V before attention; else these pass a ring */
+    bool compiled_loss;     /* the loss is compiled: one buffer more, since it is not in place */
+    bool fused_loss;        /* the loss is one kernel, without a copy of the logits in fp32 */
+    bool loss_in_place;     /* the logits' gradient overwrites the logits, in one pass */
+    bool row_blocks; /* memory comes in the blocks of degas's executor: of an op, of a layer, and of
+                      * the rows that are at its experts */
+    double expert_imbalance; /* >= 1: load of the fullest expert rank over the mean; 1: even */
+} ModelShape;
+
+typedef enum {
+    MODEL_OP_GEMM,      /* count products C[m,n] = A[m,k] B[k,n]; B is a weight */
+    MODEL_OP_ATTENTION, /* scores, softmax, values of `count` (sequence, head) pairs */
+    MODEL_OP_MEMORY,    /* bound by memory traffic: norms, activations, residuals, loss */
+    MODEL_OP_COLLECTIVE,
+} ModelOpKind;
+
+typedef enum {
+    MODEL_COMM_NONE,
+    MODEL_COMM_ALL_REDUCE,
+    MODEL_COMM_ALL_GATHER,
+    MODEL_COMM_REDUCE_SCATTER,
+    MODEL_COMM_ALL_TO_ALL,
+    MODEL_COMM_RING_EXCHANGE, /* K and V pass round the ring of context-parallel ranks */
+} ModelComm;
+
+/* The groups of ranks whose collectives stand between the ops of a layer. */
+typedef enum {
+    MODEL_GROUP_TP,
+    MODEL_GROUP_CP,
+    MODEL_GROUP_EP,
+    MODEL_GROUP_ETP, /* ranks that share each expert */
+    MODEL_GROUP_N,
+} ModelGroup;
+
+/* Kinds of memory-bound kernels, which reach different shares of the memory's rate. */
+typedef enum {
+    MODEL_MEMORY_STREAM,  /* reads and writes in order: norms, activations, residuals */
+    MODEL_MEMORY_LOSS,    /* reduces over the vocabulary */
+    MODEL_MEMORY_PERMUTE, /* picks rows one by one: to experts and back */
+    MODEL_MEMORY_COPY,    /* puts data in the order that a collective of the op's group needs */
+} ModelMemoryKind;
+
+/* One op.  Bytes and FLOPs are those of one rank; the backward of a GEMM is two products, each with
+ * the FLOPs of the forward. */
+typedef struct {
+    const char *name; /* (static) "norm1", "qkv", "attention", "proj", "mlp_up", ... */
+    ModelOpKind kind;
+    ModelMemoryKind memory_kind; /* of MODEL_OP_MEMORY */
+    /* GEMM: the shape of the forward product.  Attention: m query tokens, n key tokens (context +
+     * tokens), head size k, count = sequences * heads. */
+    int64_t count, m, n, k;
+    double causal_fraction; /* attention: the share of the m n scores that is needed */
+    double forward_flops;   /* 2 for each multiply-add; attention counts all scores */
+    double backward_flops;  /* gradients of input and weight together, without recompute */
+    /* Bytes of the weights: read in F and for the input's gradient, written for the weight's. */
+    int64_t weight_bytes;
+    int64_t forward_bytes; /* of activations that are read or written, each once */
+    int64_t backward_bytes;
+    int64_t n_kernels_forward; /* launches of an eager framework */
+    int64_t n_kernels_backward;
+    /* Collectives: the group, what runs in each direction, and the bytes of the whole buffer, as
+     * nccl-tests counts them. */
+    ModelGroup group;
+    ModelComm forward_comm, backward_comm;
+    int64_t comm_bytes;
+    /* Bytes that exist only while the op runs, beyond the result of a product. */
+    int64_t forward_transient_bytes, backward_transient_bytes;
+    /* Activations that are kept from forward to backward when nothing is recomputed, and how much
+     * of that is K and V of the slice. */
+    int64_t saved_bytes;
+    int64_t saved_kv_bytes;
+    /* The part of saved_bytes that weight gradients read, which are the inputs of products; and the
+     * gradient of the product's output, which they read too.  Where input and weight gradients are
+     * two ops (I and W), both are kept from I to W  [2401.10241 table 1: 14 and 18 of 32 s b h]. */
+    int64_t saved_for_weight_bytes, output_gradient_bytes;
+    bool first_flash;    /* attention: that of the shape */
+    bool output_stays;   /* a product whose result the next op saves: it is counted there */
+    bool core_attention; /* with selective recompute saved_bytes are not kept, and the op runs again
+                          */
+    /* The op takes its memory when the layer gets to it, and not when the pass begins.
+     * late_backward_bytes and late_input_bytes are what it then takes in a B, or in an I, besides
+     * saved_bytes and the gradient of the layer's input. */
+    bool late;
+    int64_t late_backward_bytes, late_input_bytes;
+} ModelOp;
+
+#define MODEL_MAX_OPS 48
+/* Counts of bytes stop here: beyond any memory, and the sum of 1000 of them fits int64_t. */
+#define MODEL_MAX_BYTES (INT64_C(1) << 52)
+
+/*
+ * Whether @shape can be computed: its sizes are positive and within bounds; tp divides heads, MLP
+ * and shared experts; n_kv_heads divides tp or the reverse; ep divides the experts and is 1 without
+ * them; the bytes of one layer stay below MODEL_MAX_BYTES.
+ * Errors: MODEL_ARCH_ERROR_SHAPE names the degree and, for tp and ep, the legal values.
+ */
+bool model_shape_check(const ModelArch *arch, const ModelShape *shape, GError **error);
+
+/*
+ * Lists the ops of @part in execution order (forward); backward is the reverse order.  Names:
+ *
+ *   embedding  embedding, embedding_output; gpt: positions
+ *   layer      norm1, attention_input, qkv, attention_input_again, qk_norm, rope, kv_exchange,
+ *              kv_gradient_exchange, kv_order, attention, attention_merge, proj, attention_output,
+ *              residual1, norm2, and
+ *   - dense    mlp_input, mlp_up, mlp_input_again, mlp_activation, mlp_down, mlp_output, residual2
+ *   - experts  router, route, experts_split, permute, dispatch, experts_up, experts_activation,
+ *              experts_down, combine, unpermute, experts_merge, shared_input, shared_up,
+ *              shared_input_again, shared_activation, shared_down, shared_output, residual2
+ *   - MLA      in place of qkv: q_down, q_norm, kv_down, kv_norm, latent, q_up, kv_up, latent_again
+ *   head       final_norm, head_input, logits, head_input_again, loss_max, loss_target, loss_sum,
+ *              (eager: logits_gather instead of these three,) loss
+ *
+ * Rows: batch * tokens / cp of them reach the tensor-parallel products; norms, residuals and what
+ * they keep see rows / tp with sequence parallelism.  Divisions round up: the fullest rank.
+ *
+ * The layer keeps, with h hidden, a heads, f ffn, e bytes per element, t = tp, m x n scores:
+ *   norms their input; products their input (shared where two read the same tensor: kept once, with
+ *   sequence parallelism as the local shard, gathered again in backward); q, k, v; unfused
+ * attention the softmax, and with dropout its mask and result: m n (2 e + 1); fused attention 4
+ * bytes per row and head (log-sum-exp) - its output is the product's input; GELU its input; SwiGLU
+ * its two inputs; dropout one byte per element.  family gpt, dropout, fp16, unfused, f = 4 h: the
+ * sum is Korthikanti's table 2: s b h (10 + 24/t + 5 a s / (h t)), 34 s b h / t + 5 a s^2 b / t
+ * with sequence parallelism  [2205.05198].  family llama has no dropout. The head keeps logits in
+ * fp32 (the softmax of 2205.05198 section 4.3): 4 bytes each.
+ *
+ * Tensor parallelism: identity forward and all-reduce backward before a column-split product, the
+ * reverse after a row-split one  [1909.08053 figure 3: f, g]; with sequence parallelism all-gather
+ * and reduce-scatter, and one more all-gather of the product's input in backward.  Collectives that
+ * do nothing at this shape are not listed.
+ *
+ * Experts: tokens are dispatched to ep ranks; tp does not divide experts, each tp rank dispatches
+ * its share of the rows.  Expert products are of the fullest rank: rows * top_k * expert_imbalance.
+ * Probabilities are applied inside the activation (nothing kept for them).  all-to-all's comm_bytes
+ * are of the fullest rank's buffer.
+ *
+ * With shape->row_blocks the experts' ops are late, and experts_down has what degas's executor
+ * holds for the rows while experts work, beside model_scratch_bytes(): cost-model.md 6.3.
+ *
+ * With shape->eager, in family llama, norms, rotary embedding and SwiGLU are PyTorch's operations
+ * one by one, and in both families so is the loss: every intermediate passes through memory (counts
+ * at ops_add_norm(), add_rope(), add_activation(), add_loss()), RMSNorm keeps its input in fp32 and
+ * its result before the weight, and the loss, not split by vocabulary, gathers the logits of all tp
+ * ranks (logits_gather) and keeps them besides their logarithms.
+ *
+ * Kernel counts: an eager framework with fused norms, softmax, bias-GELU or SwiGLU,
+ * bias-dropout-add and rotary kernels (Megatron-LM's defaults); one per collective.  Attention has
+ * one forward kernel exactly when it is fused.
+ *
+ * @layer  which layer (dense and MoE layers differ); ignored for the other parts.
+ * @ops    (out) room for MODEL_MAX_OPS.
+ * Returns: the number of ops; 0 for embedding and head of a model without vocabulary.  Errors are
+ * the caller's: shapes must pass model_shape_check() (its divisibility is checked again here, by
+ * g_return_val_if_fail; too large counts of bytes saturate at MODEL_MAX_BYTES).
+ */
+size_t model_ops(const ModelArch *arch, ModelPart part, int64_t layer, const ModelShape *shape,
+                 ModelOp ops[MODEL_MAX_OPS]);
+
+/* The scratch block that degas's executor takes for the whole of a B, and of an I, whatever layer
+ * of the model is at work: cost-model.md 6.3.  Defined in ops_mlp.c, beside the ops that need it.
+ */
+typedef struct {
+    int64_t backward_bytes, input_bytes;
+} ModelScratchBytes;
+
+ModelScratchBytes model_scratch_bytes(const ModelArch *arch, const ModelShape *shape);
+
+/* Bytes of a layer's input, [batch, tokens / cp (/ tp with sequence parallelism), hidden]: what
+ * full recompute keeps of a layer, and what a stage sends to the next. */
+int64_t model_boundary_bytes(const ModelArch *arch, const ModelShape *shape);
+
+/*
+ * Model FLOPs of one training iteration over @n_sequences of @seq_len tokens, the numerator of
+ * model FLOP utilisation: three times the forward's, 2 for each multiply-add, all scores of causal
+ * attention (the convention of 2104.04473), nothing for recompute.
+ */
+double model_flops_per_iteration(const ModelArch *arch, double n_sequences, int64_t seq_len);
+
+G_END_DECLS
+
+#endif /* MODELS_OPS_H */
