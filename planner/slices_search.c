@@ -133,11 +133,12 @@ floor_ns(const PlanRun *run, const PlanPoint *point)
         const ScheduleFamily *family = space->families->pdata[i];
         if (!family->slices || !plan_space_has_family(space, point, family, 2))
             continue;
-        g_autofree int64_t *even = plan_layout_even(run->request, point, family);
-        return plan_floor_ns(run->request, point,
-                             point->is_balanced ? plan_layout_balanced(run->evaluation.memo,
-                                                                       run->request, point, family)
-                                                : even);
+        g_autofree int64_t *even = plan_partition_even(run->request, point, family);
+        return plan_floor_ns(
+            run->request, point,
+            point->is_balanced
+                ? plan_partition_balanced(run->evaluation.memo, run->request, point, family)
+                : even);
     }
     return 0;
 }

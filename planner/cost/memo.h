@@ -3,8 +3,8 @@
  *
  * What a schedule holds at once depends on its shape alone (bounds/flight.h), what layers cost and
  * how they are balanced depends on the model and the devices (cost/layer_cost.h,
- * partition/layout.h); a search asks for each of these thousands of times.  An answer is made once
- * per key and stays until the memo is freed.  Remembering changes no answer.
+ * partition/partitions.h); a search asks for each of these thousands of times.  An answer is made
+ * once per key and stays until the memo is freed.  Remembering changes no answer.
  *
  * Thread-safety: all functions may be called from several threads at once; answers do not depend on
  * the order of calls.
@@ -32,7 +32,7 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC(PlanMemo, plan_memo_free)
 typedef enum {
     PLAN_MEMO_FLIGHT,
     PLAN_MEMO_LAYER_COST,
-    PLAN_MEMO_LAYOUT
+    PLAN_MEMO_PARTITION
 } PlanMemoKind;
 
 /*

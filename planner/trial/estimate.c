@@ -59,7 +59,7 @@ sliced_bound_ns(const PlanEvaluation *evaluation, const PlanPoint *point,
 
     if (cost == NULL)
         return INT64_MAX;
-    g_autofree int64_t *even = plan_layout_even(space->request, point, family);
+    g_autofree int64_t *even = plan_partition_even(space->request, point, family);
     const PlanSketchInput input = {
         .request = space->request,
         .point = point,
@@ -157,7 +157,7 @@ plan_estimate_trial(PlanTrial *trial, int64_t most_ns, int *recompute)
                                  .n_chunks = trial->point->degrees.vpp,
                                  .n_micro_batches = trial->point->n_micro_batches,
                                  .n_slices = 1};
-    g_autofree int64_t *even = plan_layout_even(space->request, trial->point, family);
+    g_autofree int64_t *even = plan_partition_even(space->request, trial->point, family);
     const PlanSketchInput input = {
         .request = space->request,
         .point = trial->point,

@@ -84,15 +84,15 @@ plan_evaluate_set_layers(const PlanEvaluation *evaluation, const PlanPoint *poin
 {
     const PlanRequest *request = evaluation->space->request;
     const int64_t length = plan_point_chain_length(&plan->degrees, family);
-    g_autofree int64_t *even = plan_layout_even(request, point, family);
+    g_autofree int64_t *even = plan_partition_even(request, point, family);
     g_autofree int *recomputes = g_new(int, plan->stages->len);
 
     if (!point->is_balanced)
         return true;
-    const int64_t *counts = plan_layout_balanced(evaluation->memo, request, point, family);
+    const int64_t *counts = plan_partition_balanced(evaluation->memo, request, point, family);
     for (guint k = 0; k < plan->stages->len; k++)
         recomputes[k] = (int)g_array_index(plan->stages, PlanStage, k).recompute;
-    plan_layout_apply(counts, length, recomputes, plan);
+    plan_partition_apply(counts, length, recomputes, plan);
     return memcmp(counts, even, (size_t)length * sizeof *even) != 0;
 }
 
@@ -162,7 +162,7 @@ sketch_fitted(PlanFamilyTrial *f, int64_t **fitted)
 {
     const int64_t m = f->trial->point->n_micro_batches;
     /* A division that is too slow need not be found; its bound is that of all. */
-    const double longest_s = plan_layout_fit_bound_s(&f->input, &f->sketch);
+    const double longest_s = plan_partition_fitted_bound_s(&f->input, &f->sketch);
     const int64_t bound_ns =
         units_ns_from_s(fmax(0.0, longest_s) * (double)m * (1.0 - 1e-9)) - 3 * m;
 
@@ -173,7 +173,7 @@ sketch_fitted(PlanFamilyTrial *f, int64_t **fitted)
         return false;
     }
     *fitted = g_new(int64_t, (size_t)f->length);
-    if (!plan_layout_fit(&f->input, &f->sketch, *fitted) ||
+    if (!plan_partition_fitted(&f->input, &f->sketch, *fitted) ||
         memcmp(*fitted, f->input.counts, (size_t)f->length * sizeof **fitted) == 0)
         return false;
     sketch_layers(f, *fitted);
@@ -247,9 +247,9 @@ try_family(PlanTrial *trial, const ScheduleFamily *family)
     const int64_t before = outcome->simulated + outcome->pruned + outcome->infeasible;
 
     if (!is_slow_family(trial, family)) {
-        g_autofree int64_t *even = plan_layout_even(space->request, point, family);
-        f.input.counts = point->is_balanced ? plan_layout_balanced(trial->evaluation->memo,
-                                                                   space->request, point, family)
+        g_autofree int64_t *even = plan_partition_even(space->request, point, family);
+        f.input.counts = point->is_balanced ? plan_partition_balanced(trial->evaluation->memo,
+                                                                      space->request, point, family)
                                             : even;
         const bool is_new = f.input.counts == even ||
                             memcmp(f.input.counts, even, (size_t)f.length * sizeof *even) != 0;

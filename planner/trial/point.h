@@ -8,7 +8,7 @@
 #define PLANNER_TRIAL_POINT_H
 
 #include "planner/bounds/flight.h"
-#include "planner/partition/layout.h"
+#include "planner/partition/partitions.h"
 #include "planner/space/space.h"
 
 G_BEGIN_DECLS

@@ -28,7 +28,7 @@ try_recomputes(PlanFamilyTrial *f, const int *recomputes, Report **large)
         plan_trial_note_slow(f->trial, bound_ns);
         return PLAN_TRIED_PRUNED;
     }
-    plan_layout_apply(f->input.counts, f->length, recomputes, plan_of(f));
+    plan_partition_apply(f->input.counts, f->length, recomputes, plan_of(f));
     return plan_trial_orders(f->trial, f->plan, f->family, large);
 }
 
@@ -260,7 +260,7 @@ plan_recompute_try(PlanFamilyTrial *f)
         trial->outcome->infeasible++;
         if (f->sketch.fullest_bytes >= trial->outcome->least_bytes)
             return;
-        plan_layout_apply(f->input.counts, f->length, recomputes, plan_of(f));
+        plan_partition_apply(f->input.counts, f->length, recomputes, plan_of(f));
         plan_trial_note_large(trial, f->plan, f->sketch.fullest_bytes);
         return;
     }

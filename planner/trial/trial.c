@@ -16,7 +16,7 @@ plan_trial_init(PlanTrial *trial, const PlanEvaluation *evaluation, const PlanPo
         .outcome = outcome,
         .limits_bytes = g_new(int64_t, (size_t)point->degrees.pp),
     };
-    plan_layout_limits(evaluation->space->request, point, trial->limits_bytes);
+    plan_partition_limits(evaluation->space->request, point, trial->limits_bytes);
 }
 
 void

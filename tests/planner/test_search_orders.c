@@ -2,7 +2,7 @@
  * Tests of planner/search.h: orders of dimensions over ranks, against full enumeration on small
  * clusters of two and three levels.
  */
-#include "planner/partition/layout.h"
+#include "planner/partition/partitions.h"
 #include "planner/bounds/point_bound.h"
 #include "planner/space/orders.h"
 #include "tests/planner/search_case.h"
@@ -306,8 +306,8 @@ test_remembered_costs_know_the_order(void)
         const PlanLayerShape shape = {.degrees = {2, 4, 2, 1, 1, 1, orders[i]}, .micro_batch = 1};
         const PlanPoint point = {.degrees = shape.degrees, .micro_batch = 1, .is_balanced = true};
         g_autoptr(PlanMemo) own = plan_memo_new();
-        counts[i] = plan_layout_balanced(memo, &request, &point, family);
-        const int64_t *alone = plan_layout_balanced(own, &request, &point, family);
+        counts[i] = plan_partition_balanced(memo, &request, &point, family);
+        const int64_t *alone = plan_partition_balanced(own, &request, &point, family);
         g_assert_cmpint(counts[i][0], ==, alone[0]);
         forward_s[i] = plan_layer_uniform_cost(memo, &request, &shape, 1)->whole.forward_s;
         g_assert_true(forward_s[i] == plan_layer_cost(&request, &shape).forward_s);

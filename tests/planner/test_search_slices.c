@@ -157,7 +157,7 @@ test_no_slicing_takes_less_than_the_floor(void)
                 continue;
             const ScheduleFamily *family = schedule_family_find(families[i % 2][0], NULL);
             g_autoptr(Plan) plan = plan_space_plan(&request, point, family);
-            g_autofree int64_t *even = plan_layout_even(&request, point, family);
+            g_autofree int64_t *even = plan_partition_even(&request, point, family);
             const int64_t floor_ns = plan_floor_ns(&request, point, even);
             g_assert_cmpint(floor_ns, <=, all_coarse(&request, plan));
             g_assert_cmpint(floor_ns, >, point->sliced_bound_ns);

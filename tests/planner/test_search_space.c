@@ -191,7 +191,7 @@ try_balanced(Enumeration *all, Plan *plan, const ScheduleFamily *family)
         for (int64_t k = 0; i == 0 && k < length; k++)
             kinds[k] = (g_array_index(plan->stages, PlanStage, (guint)k).rank + 1) * n_each > first;
     }
-    g_assert_true(plan_partition(&partition, counts, NULL, NULL));
+    g_assert_true(plan_partition(&partition, counts, NULL));
     for (guint i = 0, first = 0; i < plan->stages->len; i++) {
         PlanStage *stage = &g_array_index(plan->stages, PlanStage, i);
         first = i % length == 0 ? 0 : first;

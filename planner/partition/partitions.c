@@ -1,4 +1,4 @@
-#include "planner/partition/layout.h"
+#include "planner/partition/partitions.h"
 
 #include <math.h>
 #include <string.h>
@@ -23,14 +23,14 @@ kind_begins(const ModelCluster *cluster)
 }
 
 void
-plan_layout_limits(const PlanRequest *request, const PlanPoint *point, int64_t *limits)
+plan_partition_limits(const PlanRequest *request, const PlanPoint *point, int64_t *limits)
 {
     const ModelCluster *cluster = request->profile->cluster;
-    const ProfileMesh placement = plan_layer_mesh(request, &point->degrees);
+    const ProfileMesh mesh = plan_layer_mesh(request, &point->degrees);
     g_autofree int64_t *begins = kind_begins(cluster);
 
     for (int64_t r = 0; r < point->degrees.pp; r++) {
-        const ProfileGroup stage = profile_group_of_rank(&placement, PROFILE_GROUP_STAGE, r);
+        const ProfileGroup stage = profile_group_of_rank(&mesh, PROFILE_GROUP_STAGE, r);
         limits[r] = request->memory_limit_bytes;
         for (guint i = 0; request->memory_limit_bytes == 0 && i < cluster->nodes->len; i++) {
             if (profile_group_count(&stage, begins[i], begins[i + 1]) == 0)
@@ -43,16 +43,17 @@ plan_layout_limits(const PlanRequest *request, const PlanPoint *point, int64_t *
 
 /* --- balanced --- */
 
-/* The slowest kind of nodes that each stage lies on, by the time of its first layer. */
+/* Sets @kinds [stage] to the slowest kind of nodes that each stage lies on, by the time of the
+ * first layer. */
 static void
-set_kinds(const ProfileMesh *where, SchedulePlacement placement, const int64_t *begins,
+set_kinds(const ProfileMesh *mesh, SchedulePlacement placement, const int64_t *begins,
           int64_t n_kinds, const int64_t *layer_ns, int64_t n_layers, int64_t length,
           int32_t *kinds)
 {
     for (int64_t k = 0; k < length; k++) {
         const ProfileGroup stage = profile_group_of_rank(
-            where, PROFILE_GROUP_STAGE,
-            schedule_placement_rank(placement, (int32_t)where->degrees->pp, (int32_t)k, 0));
+            mesh, PROFILE_GROUP_STAGE,
+            schedule_placement_rank(placement, (int32_t)mesh->degrees->pp, (int32_t)k, 0));
         kinds[k] = -1;
         for (int32_t i = 0; i < n_kinds; i++)
             if (profile_group_count(&stage, begins[i], begins[i + 1]) > 0 &&
@@ -80,7 +81,7 @@ make_balanced(const void *data)
     const int64_t n_layers = request->arch->n_layers, n_kinds = (int64_t)cluster->nodes->len;
     const PlanRecompute recompute = (PlanRecompute)plan_layer_plain_recompute(request);
     const PlanLayerShape shape = plan_point_layer_shape(point);
-    const ProfileMesh where = plan_layer_mesh(request, &point->degrees);
+    const ProfileMesh mesh = plan_layer_mesh(request, &point->degrees);
     g_autofree int64_t *begins = kind_begins(cluster);
     g_autofree int64_t *layer_ns = g_new(int64_t, (size_t)(n_kinds * n_layers));
     g_autofree int64_t *end_ns = g_new(int64_t, (size_t)(n_kinds * 2));
@@ -95,8 +96,8 @@ make_balanced(const void *data)
     for (int64_t i = 0; i < n_kinds; i++)
         plan_layer_times(request, &shape, recompute, begins[i], layer_ns + i * n_layers,
                          end_ns + i * 2);
-    set_kinds(&where, family->placement, begins, n_kinds, layer_ns, n_layers, length, kinds);
-    const bool done = plan_partition(&partition, counts, NULL, NULL);
+    set_kinds(&mesh, family->placement, begins, n_kinds, layer_ns, n_layers, length, kinds);
+    const bool done = plan_partition(&partition, counts, NULL);
     g_assert(done);
     return counts;
 }
@@ -110,13 +111,13 @@ typedef struct {
 } Key;
 
 const int64_t *
-plan_layout_balanced(PlanMemo *memo, const PlanRequest *request, const PlanPoint *point,
-                     const ScheduleFamily *family)
+plan_partition_balanced(PlanMemo *memo, const PlanRequest *request, const PlanPoint *point,
+                        const ScheduleFamily *family)
 {
     const bool differ = request->profile->cluster->nodes->len > 1;
     const Question question = {request, point, family};
     Key key = {
-        .memo = PLAN_MEMO_KEY(Key, PLAN_MEMO_LAYOUT),
+        .memo = PLAN_MEMO_KEY(Key, PLAN_MEMO_PARTITION),
         .tp = point->degrees.tp,
         .cp = point->degrees.cp,
         .ep = point->degrees.ep,
@@ -135,7 +136,8 @@ plan_layout_balanced(PlanMemo *memo, const PlanRequest *request, const PlanPoint
 }
 
 int64_t *
-plan_layout_even(const PlanRequest *request, const PlanPoint *point, const ScheduleFamily *family)
+plan_partition_even(const PlanRequest *request, const PlanPoint *point,
+                    const ScheduleFamily *family)
 {
     const int64_t length = plan_point_chain_length(&point->degrees, family);
     const int64_t n = request->arch->n_layers;
@@ -149,7 +151,7 @@ plan_layout_even(const PlanRequest *request, const PlanPoint *point, const Sched
 
 /* --- under memory --- */
 
-/* What the layers' ways take and keep, for plan_partition(). */
+/* What the layers take and keep with each recompute kind, for plan_partition(). */
 static void
 set_layers(const PlanSketchInput *input, const PlanPartition *p, int64_t *layer_ns,
            int64_t *layer_bytes, int64_t *kept_bytes, const int *kind_of_recompute)
@@ -169,13 +171,13 @@ set_layers(const PlanSketchInput *input, const PlanPartition *p, int64_t *layer_
     }
 }
 
-/* The smallest and shortest layer in one way. */
+/* The least of all layers with one recompute kind. */
 typedef struct {
     double s;
     int64_t state_bytes, kept_bytes;
 } LeastLayer;
 
-/* Fills @ways [kind]. */
+/* Fills @recomputes [recompute kind]. */
 static void
 set_least_layers(const PlanSketchInput *input, LeastLayer *recomputes)
 {
@@ -195,7 +197,8 @@ set_least_layers(const PlanSketchInput *input, LeastLayer *recomputes)
     }
 }
 
-/* The most layers that fit on @rank in a way of @least; INFINITY: memory is no limit. */
+/* The most layers that fit on @rank with the recompute kind of @least; INFINITY: memory is no
+ * limit. */
 static double
 most_layers(const PlanSketchInput *input, const PlanSketch *sketch, int32_t rank,
             const LeastLayer *least)
@@ -208,8 +211,8 @@ most_layers(const PlanSketchInput *input, const PlanSketch *sketch, int32_t rank
     return limit > 0 ? floor(fmax(0.0, (double)room) / fmax(each, 1.0)) : INFINITY;
 }
 
-/* How many layers all ranks hold if none takes longer than @longest_s. @most [rank * n_recomputes +
- * way] fit by memory in ways of @layer_s. */
+/* How many layers all ranks hold if none takes longer than @longest_s.  @most [rank * n_recomputes
+ * + recompute] layers fit in memory, and one takes @layer_s [recompute]. */
 static double
 capacity(const double *most, const double *layer_s, int n_recomputes, int32_t n_ranks,
          double longest_s)
@@ -231,7 +234,7 @@ capacity(const double *most, const double *layer_s, int n_recomputes, int32_t n_
 }
 
 double
-plan_layout_fit_bound_s(const PlanSketchInput *input, const PlanSketch *sketch)
+plan_partition_fitted_bound_s(const PlanSketchInput *input, const PlanSketch *sketch)
 {
     const double n_layers = (double)input->request->arch->n_layers;
     g_autofree double *most = g_new(double, (size_t)sketch->n_ranks *PLAN_RECOMPUTE_N);
@@ -263,7 +266,7 @@ plan_layout_fit_bound_s(const PlanSketchInput *input, const PlanSketch *sketch)
 }
 
 bool
-plan_layout_fit(const PlanSketchInput *input, const PlanSketch *sketch, int64_t *counts)
+plan_partition_fitted(const PlanSketchInput *input, const PlanSketch *sketch, int64_t *counts)
 {
     const PlanSketchStage ends[2] = {{.embedding = input->request->arch->vocab > 0},
                                      {.head = input->request->arch->vocab > 0}};
@@ -312,11 +315,11 @@ plan_layout_fit(const PlanSketchInput *input, const PlanSketch *sketch, int64_t 
         if (limits[r] > 0)
             limits[r] = MAX(1, limits[r] - sketch->fixed_bytes[r]);
     }
-    return plan_partition(&partition, counts, NULL, NULL);
+    return plan_partition(&partition, counts, NULL);
 }
 
 void
-plan_layout_apply(const int64_t *counts, int64_t length, const int *recomputes, Plan *plan)
+plan_partition_apply(const int64_t *counts, int64_t length, const int *recomputes, Plan *plan)
 {
     int64_t first = 0;
 
