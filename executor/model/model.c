@@ -252,6 +252,15 @@ exec_model_free(ExecModel *model)
     g_free(model);
 }
 
+const ExecStage *
+exec_model_stage_of_chunk(const ExecModel *model, int32_t chunk)
+{
+    for (guint i = 0; i < model->stages->len; i++)
+        if (exec_model_stage(model, i)->chunk == chunk)
+            return exec_model_stage(model, i);
+    g_return_val_if_reached(NULL);
+}
+
 const ExecParameter *
 exec_model_find(const ExecModel *model, const char *name)
 {

@@ -91,6 +91,9 @@ exec_model_stage(const ExecModel *model, guint i)
     return &g_array_index(model->stages, ExecStage, i);
 }
 
+/* (borrowed) The stage that is chunk @chunk of the rank. */
+const ExecStage *exec_model_stage_of_chunk(const ExecModel *model, int32_t chunk);
+
 /* (borrowed, nullable) */
 const ExecParameter *exec_model_find(const ExecModel *model, const char *name);
 

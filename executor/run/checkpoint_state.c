@@ -8,6 +8,7 @@
 
 #include "executor/model/random.h"
 #include "executor/model/state.h"
+#include "executor/run/optimize.h"
 
 /* Values at a time through host memory. */
 #define PIECE 65536

@@ -10,7 +10,7 @@
 #define EXECUTOR_RUN_CHECKPOINT_STATE_H
 
 #include "executor/run/checkpoint.h"
-#include "executor/run/rank_state.h"
+#include "executor/run/rank.h"
 
 G_BEGIN_DECLS
 

@@ -1,5 +1,6 @@
 /*
- * executor/run/gather.h - what rank 0 must know of ranks that are processes: clocks, steps, records.
+ * executor/run/gather.h - what rank 0 must know of ranks that are processes: clocks, steps,
+ * records.
  *
  * Hosts have clocks of their own.  Rank 0 asks every rank for the time over and over; the answer of
  * the fastest round lies in the middle of it, to within half its length [Cristian 1989].  Asked
@@ -12,7 +13,7 @@
 #ifndef EXECUTOR_RUN_GATHER_H
 #define EXECUTOR_RUN_GATHER_H
 
-#include "executor/run/rank_state.h"
+#include "executor/run/rank.h"
 
 G_BEGIN_DECLS
 

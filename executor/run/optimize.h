@@ -1,25 +1,43 @@
 /*
- * executor/run/optimize.h - the learning rate of a step.
+ * executor/run/optimize.h - the end of a step: gradients are summed over all ranks that hold a
+ * parameter, clipped by their global norm, and stepped by AdamW; then the weights are gathered
+ * where replicas hold shards of the optimizer's state.
  *
- * GPT-3's constants [Brown et al. 2005.14165 appendix B]: a warm-up (ten steps here: runs are
- * short), then constant, or a cosine that ends at a tenth of the peak; gradients clipped at a
- * global norm.
+ * The learning rate rises linearly over EXEC_WARM_UP_STEPS steps (short, because runs are), then it
+ * is constant, or falls as a cosine to a tenth of its peak.  AdamW's constants and the clipped norm
+ * are GPT-3's [Brown et al. 2005.14165 appendix B].
  *
- * Private to executor/ and its tests.
+ * Private to executor/run/ and tests.
  */
 #ifndef EXECUTOR_RUN_OPTIMIZE_H
 #define EXECUTOR_RUN_OPTIMIZE_H
 
-#include "executor/run/run.h"
+#include "executor/run/rank.h"
 
 G_BEGIN_DECLS
 
 #define EXEC_WARM_UP_STEPS 10
-/* Of the peak, from decay_steps on. */
+/* The learning rate from decay_steps on, as a fraction of the peak. */
 #define EXEC_DECAY_END 0.1
 
-/* Of step @step, which counts from 0: linear to the peak of step EXEC_WARM_UP_STEPS - 1. */
+/* The learning rate of step @step, which counts from 0; step EXEC_WARM_UP_STEPS - 1 has the peak.
+ */
 double exec_learning_rate(const ExecRunOptions *options, int64_t step);
+
+/* Sums the step's gradients over all ranks that hold a parameter.  Afterwards this rank's shard of
+ * every unit has the sum. */
+bool exec_rank_reduce_gradients(ExecRank *rank, GError **error);
+
+/* Clips the reduced gradients, steps, and gathers the weights. */
+bool exec_rank_optimize(ExecRank *rank, GError **error);
+
+/* Where replicas hold shards of the optimizer's state: gives the others the weights of this rank's.
+ */
+bool exec_rank_gather_weights(ExecRank *rank, GError **error);
+
+/* Whether this rank counts its own elements of parameter @parameter: of all ranks that hold an
+ * element, exactly one does. */
+bool exec_rank_speaks_for(const ExecRank *rank, guint parameter);
 
 G_END_DECLS
 

@@ -1,8 +1,8 @@
-/* What the ranks of a run share, and how the first failure among them is kept: rank.h. */
-#include "executor/run/rank.h"
+#include "executor/run/shared.h"
 
 #include <unistd.h>
 
+#include "base/order.h"
 #include "base/text.h"
 #include "executor/device/clock.h"
 
@@ -228,8 +228,54 @@ exec_shared_n_whole_steps(ExecShared *shared)
     return shared->n_whole_steps;
 }
 
+/* --- times of steps --- */
+
+int64_t
+exec_step_begin_ns(const ExecShared *shared, int64_t step)
+{
+    int64_t begin = INT64_MAX;
+
+    for (int32_t r = 0; r < shared->n_ranks; r++)
+        begin = MIN(begin, shared->begin_ns[step * shared->n_ranks + r]);
+    return begin;
+}
+
+int64_t
+exec_step_ns(const ExecShared *shared, int64_t step)
+{
+    int64_t end = 0;
+
+    for (int32_t r = 0; r < shared->n_ranks; r++)
+        end = MAX(end, shared->end_ns[step * shared->n_ranks + r]);
+    return end - exec_step_begin_ns(shared, step);
+}
+
+double
+exec_step_loss(const ExecShared *shared, int64_t step)
+{
+    double sum = 0;
+
+    for (int32_t r = 0; r < shared->n_ranks; r++)
+        sum += shared->losses[step * shared->n_ranks + r];
+    return sum / ((double)shared->plan->global_batch * (double)shared->plan->seq_len);
+}
+
+int64_t
+exec_median_step_ns(const ExecShared *shared, int64_t first, int64_t end)
+{
+    const size_t n = (size_t)(end - first);
+    g_autofree int64_t *times = g_new(int64_t, n);
+
+    for (size_t i = 0; i < n; i++)
+        times[i] = exec_step_ns(shared, first + (int64_t)i);
+    qsort(times, n, sizeof *times, order_int64s);
+    return times[n / 2];
+}
+
+/* --- failures --- */
+
 char *
-exec_rank_doing(ExecShared *shared, int32_t rank)
+exec_shared_doing(ExecShared *shared, int32_t rank)
 {
     ExecRankRecord *record = &shared->records[rank];
     const int64_t step = atomic_load(&record->step), op = atomic_load(&record->op);
@@ -276,7 +322,7 @@ void
 exec_shared_fail(ExecShared *shared, int32_t rank, GError *error)
 {
     ExecTransport transport = exec_shared_endpoint(shared, rank);
-    g_autofree char *doing = exec_rank_doing(shared, rank);
+    g_autofree char *doing = exec_shared_doing(shared, rank);
 
     g_mutex_lock(&shared->mutex);
     const bool first = shared->error == NULL;

@@ -195,12 +195,6 @@ compare_rank(const ExecShared *shared, int32_t rank, const ExecReference *refere
     }
 }
 
-double
-exec_verify_tolerance(Dtype dtype)
-{
-    return dtype == DTYPE_FP32 ? 1e-5 : 2e-2;
-}
-
 bool
 exec_verify(const ExecShared *shared, ExecRunResult *result, GError **error)
 {

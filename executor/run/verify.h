@@ -1,5 +1,6 @@
 /*
- * executor/run/verify.h - the same step on a single device, and how far a run's gradients are from it.
+ * executor/run/verify.h - the same step on a single device, and how far a run's gradients are from
+ * it.
  *
  * The reference runs the global batch one sequence at a time, unsliced, on one stage, so nothing of
  * what a plan does (slices, micro-batches, stages, replicas) is in it; the layer's code is, and is
@@ -13,7 +14,7 @@
 #include "executor/transport/comm.h"
 #include "executor/run/data.h"
 #include "executor/model/model.h"
-#include "executor/run/rank.h"
+#include "executor/run/shared.h"
 
 G_BEGIN_DECLS
 

@@ -1,7 +1,7 @@
-#include "executor/run/run_watch.h"
+#include "executor/run/supervise.h"
 
-#include "base/order.h"
 #include "base/units.h"
+#include "executor/run/rank.h"
 #include "executor/watch/launch.h"
 #include "executor/watch/member.h"
 #include "executor/device/clock.h"
@@ -20,51 +20,6 @@
 #define PREPARATIONS_NS (INT64_C(60) * 1000000000)
 /* How long the watcher may take to say what to do about a failure that it was told of. */
 #define VERDICT_MS 3000
-
-/* --- steps --- */
-
-int64_t
-exec_step_begin_ns(const ExecShared *shared, int64_t step)
-{
-    int64_t begin = INT64_MAX;
-
-    for (int32_t r = 0; r < shared->n_ranks; r++)
-        begin = MIN(begin, shared->begin_ns[step * shared->n_ranks + r]);
-    return begin;
-}
-
-int64_t
-exec_step_ns(const ExecShared *shared, int64_t step)
-{
-    int64_t end = 0;
-
-    for (int32_t r = 0; r < shared->n_ranks; r++)
-        end = MAX(end, shared->end_ns[step * shared->n_ranks + r]);
-    return end - exec_step_begin_ns(shared, step);
-}
-
-double
-exec_step_loss(const ExecShared *shared, int64_t step)
-{
-    double sum = 0;
-
-    for (int32_t r = 0; r < shared->n_ranks; r++)
-        sum += shared->losses[step * shared->n_ranks + r];
-    return sum / ((double)shared->plan->global_batch * (double)shared->plan->seq_len);
-}
-
-/* Of steps [first, end). */
-int64_t
-exec_median_step_ns(const ExecShared *shared, int64_t first, int64_t end)
-{
-    const size_t n = (size_t)(end - first);
-    g_autofree int64_t *times = g_new(int64_t, n);
-
-    for (size_t i = 0; i < n; i++)
-        times[i] = exec_step_ns(shared, first + (int64_t)i);
-    qsort(times, n, sizeof *times, order_int64s);
-    return times[n / 2];
-}
 
 /* --- how a rank does --- */
 
@@ -120,7 +75,7 @@ judge(ExecShared *shared, const Line *line, int64_t limit)
         ranks[rank] = look_at(shared, line, rank);
     if (!exec_watch_find_hung(ranks, shared->n_ranks, limit, &hung))
         return;
-    g_autofree char *doing = exec_rank_doing(shared, hung.culprit);
+    g_autofree char *doing = exec_shared_doing(shared, hung.culprit);
     g_autofree char *who = g_strdup_printf("rank %d", hung.culprit);
     shared->error = exec_watch_hung_error(&hung, who, doing, ranks[hung.culprit].idle_ns);
 }
@@ -139,7 +94,7 @@ static void
 send_pulse(ExecShared *shared, Line *line, int64_t n_steps_done)
 {
     const ExecWatched own = look_at(shared, line, shared->own_rank);
-    g_autofree char *doing = exec_rank_doing(shared, shared->own_rank);
+    g_autofree char *doing = exec_shared_doing(shared, shared->own_rank);
     ExecWatchRecord record = {
         .kind = EXEC_WATCH_PULSE,
         .waiting_for = own.waiting_for,
@@ -317,7 +272,7 @@ start_rank(ExecShared *shared, int32_t rank)
 }
 
 bool
-exec_watch_run(ExecShared *shared, bool *told, GError **error)
+exec_supervise(ExecShared *shared, bool *told, GError **error)
 {
     const bool is_distributed = exec_shared_is_distributed(shared);
     const int32_t first = is_distributed ? shared->own_rank : 0;

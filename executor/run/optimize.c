@@ -1,24 +1,27 @@
-/* Sums of gradients over the ranks that hold copies of a parameter, after the last op of a step;
- * and the parameters' way back to them after the optimizer's. */
-#include "executor/run/rank_state.h"
-#include "executor/model/units.h"
+#include "executor/run/optimize.h"
 
-/* --- events --- */
+#include <math.h>
 
-/* Waits for the last of the group: recorded apart, because that is a bubble and no communication.
- * @there_ns  (out) when all were there. */
+#include "executor/device/clock.h"
+#include "executor/model/state.h"
+#include "executor/run/ops.h"
+
+/* --- sums over ranks --- */
+
+/* Waits for the last rank of the group.  The wait is recorded apart from the collective that
+ * follows, because it is a bubble and no communication.  @there_ns  (out) when all were there. */
 static bool
 meet(ExecRank *rank, const ExecGroup *group, int64_t *there_ns, GError **error)
 {
-    const Schedule *schedule = rank->shared->schedule;
-    const int64_t last_op = schedule->rank_begin[rank->coordinates.pipeline + 1] - 1;
     const int64_t begin = exec_now_ns();
+    int64_t end;
 
     if (!rank->transport.ops->barrier(&rank->transport, group, error))
         return false;
     *there_ns = exec_now_ns();
+    exec_rank_ops(rank, &end);
     exec_rank_add_event(rank, TRACE_STREAM_COMPUTE, TRACE_EVENT_WAIT, begin, *there_ns,
-                        schedule->ops[last_op], -1, 0);
+                        rank->shared->schedule->ops[end - 1], -1, 0);
     return true;
 }
 
@@ -43,10 +46,10 @@ reduce(ExecRank *rank, const ExecGroup *group, float *data, int64_t n, GError **
     return true;
 }
 
-/* --- over copies --- */
+/* --- over replicas --- */
 
-/* Unit by unit of the regions [first, end), which have the same copies: gradients are reduced to
- * parts, or parts of weights gathered. */
+/* Reduces the gradients of every unit of regions [first, end) to shards, or gathers its weights
+ * from shards.  The regions have the same replicas. */
 static bool
 exchange_units(ExecRank *rank, int first, int end, ExecContent content, GError **error)
 {
@@ -59,12 +62,13 @@ exchange_units(ExecRank *rank, int first, int end, ExecContent content, GError *
     if (!meet(rank, group, &begin, error))
         return false;
     for (guint i = 0; i < model->layout.units->len; i++) {
-        const ExecUnit *unit = &g_array_index(model->layout.units, ExecUnit, i);
+        const ExecUnit *unit = exec_model_unit(model, (int32_t)i);
         void *weights = exec_model_kept_weights(model, unit);
         float *gradients = exec_model_kept_gradients(model, unit);
         if ((int)unit->region < first || (int)unit->region >= end || unit->n == 0)
             continue;
-        /* Parts only are kept: every op has reduced its own, gathers what it needs. */
+        /* Of a unit that is kept as a shard, every op has reduced its gradients and gathers its
+         * weights. */
         if (gathers ? weights == NULL : gradients == NULL)
             continue;
         if (!(gathers ? ops->all_gather(&rank->transport, group, rank->backend->storage, weights,
@@ -80,10 +84,10 @@ exchange_units(ExecRank *rank, int first, int end, ExecContent content, GError *
     return true;
 }
 
-/* Norms and other dense parameters have the same copies: one collective where nothing is sharded.
- */
+/* Sums gradients over the replicas.  Norms and the other dense parameters have the same ones: one
+ * collective does where nothing is sharded. */
 static bool
-reduce_copies(ExecRank *rank, GError **error)
+reduce_replicas(ExecRank *rank, GError **error)
 {
     const ExecModel *model = rank->model;
     const ExecRegion *experts = &model->layout.regions[EXEC_REGION_EXPERTS];
@@ -114,12 +118,12 @@ exec_rank_gather_weights(ExecRank *rank, GError **error)
             exchange_units(rank, EXEC_REGION_EXPERTS, EXEC_REGION_N, EXEC_CONTENT_WEIGHTS, error));
 }
 
-/* --- of what copies have in common --- */
+/* --- over ranks that share a parameter --- */
 
-/* What the tp ranks computed from different rows, or from different heads of copied K and V.  They
- * have the same parts of units. */
+/* Sums what the tp ranks have computed from different rows, or from different heads of replicated K
+ * and V.  They have the same shards of units. */
 static bool
-reduce_parts(ExecRank *rank, GError **error)
+reduce_over_tp(ExecRank *rank, GError **error)
 {
     const ExecModel *model = rank->model;
 
@@ -135,8 +139,8 @@ reduce_parts(ExecRank *rank, GError **error)
     return exec_comm_check(&rank->comm, error);
 }
 
-/* Over two pipeline ranks: two summands commute, so the copies stay equal, whatever the order
- * inside the rings of the others.  Both have the same part of the unit. */
+/* Sums over two pipeline ranks.  Two summands commute, so both sums are equal bit by bit, whatever
+ * the order inside the rings of the others.  Both ranks have the same shard of the unit. */
 static bool
 reduce_shared(ExecRank *rank, GError **error)
 {
@@ -144,14 +148,11 @@ reduce_shared(ExecRank *rank, GError **error)
         const ExecSharedParameter *s =
             &g_array_index(rank->shared_parameters, ExecSharedParameter, i);
         const ExecParameter *p = exec_model_parameter(rank->model, s->parameter);
-        int64_t begin_at;
-        const int64_t n = exec_model_own_elements(rank->model, p, &begin_at);
-        ExecCoordinates other = rank->coordinates;
-        other.pipeline = s->other;
-        const int32_t peer = exec_rank_at(rank->shared->plan, other);
-        const int32_t members[] = {MIN(rank->rank, peer), MAX(rank->rank, peer)};
-        const ExecGroup group = {members, 2, rank->rank > peer};
-        if (!reduce(rank, &group, exec_model_own_gradients(rank->model, p, begin_at), n, error))
+        int64_t begin;
+        const int64_t n = exec_model_own_elements(rank->model, p, &begin);
+        int32_t members[2];
+        const ExecGroup pair = exec_rank_pair(rank, s->other, members);
+        if (!reduce(rank, &pair, exec_model_own_gradients(rank->model, p, begin), n, error))
             return false;
     }
     return true;
@@ -161,10 +162,11 @@ bool
 exec_rank_reduce_gradients(ExecRank *rank, GError **error)
 {
     exec_rank_set_doing(rank, EXEC_DOING_REDUCE, 0);
-    return reduce_copies(rank, error) && reduce_parts(rank, error) && reduce_shared(rank, error);
+    return reduce_replicas(rank, error) && reduce_over_tp(rank, error) &&
+           reduce_shared(rank, error);
 }
 
-/* --- who has what --- */
+/* --- who counts an element --- */
 
 static bool
 is_whole(const ExecShard *shard)
@@ -193,4 +195,129 @@ exec_rank_speaks_for(const ExecRank *rank, guint parameter)
             return false;
     }
     return true;
+}
+
+/* --- constants of the optimizer --- */
+
+double
+exec_learning_rate(const ExecRunOptions *options, int64_t step)
+{
+    const double peak = (double)options->learning_rate;
+    const double warm = fmin(1.0, (double)(step + 1) / EXEC_WARM_UP_STEPS);
+
+    if (options->decay_steps == 0)
+        return peak * warm;
+    const double left = (double)MAX(step + 1 - EXEC_WARM_UP_STEPS, 0) /
+                        (double)MAX(options->decay_steps - EXEC_WARM_UP_STEPS, 1);
+    const double cosine = 0.5 * (1.0 + cos(G_PI * fmin(left, 1.0)));
+    return peak * warm * (EXEC_DECAY_END + (1.0 - EXEC_DECAY_END) * cosine);
+}
+
+/* GPT-3's [Brown et al. 2005.14165 appendix B]. */
+static ExecAdamw
+adamw_at(const ExecRank *rank)
+{
+    return (ExecAdamw){
+        .learning_rate = (float)exec_learning_rate(&rank->shared->o, rank->step),
+        .beta1 = 0.9f,
+        .beta2 = 0.95f,
+        .epsilon = 1e-8f,
+        .step = rank->step + 1,
+    };
+}
+
+/* --- clipping --- */
+
+/* The sum of squares of the gradients that this rank counts. */
+static bool
+sum_own_squares(ExecRank *rank, double *sum, GError **error)
+{
+    const ExecModel *model = rank->model;
+
+    *sum = 0;
+    for (guint i = 0; i < exec_model_n_parameters(model); i++) {
+        double squares;
+        if (!exec_rank_speaks_for(rank, i))
+            continue;
+        if (!exec_model_sum_squares(model, exec_model_parameter(model, i), &squares, error))
+            return false;
+        *sum += squares;
+    }
+    return true;
+}
+
+/* The norm of the model's whole gradient, whose elements are counted once each; ranks are added in
+ * order. */
+static bool
+global_norm(ExecRank *rank, double *norm, GError **error)
+{
+    const ExecGroup everyone = exec_rank_everyone(rank);
+    ExecTransport *t = exec_rank_host_transport(rank);
+    g_autofree double *squares = g_new0(double, (size_t)everyone.n);
+    double sum = 0;
+
+    if (!sum_own_squares(rank, &squares[everyone.index], error))
+        return false;
+    /* To gather is to copy: a double travels as two elements of four bytes. */
+    if (everyone.n > 1 &&
+        !t->ops->all_gather(t, &everyone, DTYPE_FP32, squares, 2 * (int64_t)everyone.n, error))
+        return false;
+    for (int32_t i = 0; i < everyone.n; i++)
+        sum += squares[i];
+    *norm = sqrt(sum);
+    if (isfinite(*norm))
+        return true;
+    g_set_error(error, EXEC_ERROR, EXEC_ERROR_FAILED,
+                "the gradient is not finite (learning rate too high?)");
+    return false;
+}
+
+static bool
+clip(ExecRank *rank, GError **error)
+{
+    const double limit = (double)rank->shared->o.clip_norm;
+    double norm;
+
+    if (limit == 0)
+        return true;
+    if (!global_norm(rank, &norm, error))
+        return false;
+    if (norm > limit)
+        exec_model_scale_gradients(rank->model, (float)(limit / norm));
+    return true;
+}
+
+/* --- the step --- */
+
+static void
+zero_gradients(ExecRank *rank)
+{
+    rank->backend->ops->zero(rank->backend, (size_t)rank->model->gradients.n_bytes,
+                             rank->model->gradients.data);
+}
+
+bool
+exec_rank_optimize(ExecRank *rank, GError **error)
+{
+    const ExecAdamw constants = adamw_at(rank);
+    const bool steps = rank->shared->plan->conventions.optimizer_step;
+    int64_t begin, end;
+
+    exec_rank_set_doing(rank, EXEC_DOING_OPTIMIZER, 0);
+    exec_backend_stamp(rank->backend, &begin);
+    if (steps && !clip(rank, error))
+        return false;
+    if (!steps)
+        zero_gradients(rank);
+    else if (!exec_model_adamw(rank->model, &constants, EXEC_WEIGHT_DECAY, error))
+        return false;
+    exec_backend_stamp(rank->backend, &end);
+    if (!rank->backend->ops->synchronize(rank->backend, error))
+        return false;
+    exec_rank_read_op_times(rank);
+    if (rank->units != NULL)
+        exec_units_tell_step(rank->units);
+    exec_rank_add_event(rank, TRACE_STREAM_COMPUTE, TRACE_EVENT_OPTIMIZER, begin, end,
+                        (ScheduleOp){0}, -1, 0);
+    return !steps || exec_rank_gather_weights(rank, error);
 }

@@ -1,12 +1,16 @@
+#include "executor/run/prepare.h"
+
 #include "base/units.h"
-#include "executor/model/attention.h"
 #include "executor/run/gather.h"
 #include "executor/device/plugin.h"
-#include "executor/run/rank_state.h"
+#include "executor/run/ops.h"
 #include "executor/watch/watch_wire.h"
 #include "profiles/workload/workload.h"
 
-/* Threads share one device; of the processes on a machine each takes the next. */
+/* --- backend, transport and model --- */
+
+/* Ranks that are threads share device 0; of the processes on a machine each takes the next device.
+ */
 static bool
 choose_device(ExecRank *rank, ExecBackendOptions *options, GError **error)
 {
@@ -25,7 +29,7 @@ choose_device(ExecRank *rank, ExecBackendOptions *options, GError **error)
     return true;
 }
 
-/* From here on `transport` is for tensors where the backend has them. */
+/* Makes `transport` one for tensors in the memory of a device, which wraps that of host memory. */
 static bool
 wrap_transport(ExecRank *rank, GError **error)
 {
@@ -57,7 +61,7 @@ wrap_transport(ExecRank *rank, GError **error)
     return true;
 }
 
-/* What computes, and by what it talks, for reports. */
+/* Notes what computes, and how it communicates, for reports. */
 static void
 tell_device(ExecRank *rank)
 {
@@ -132,7 +136,9 @@ open_rank(ExecRank *rank, GError **error)
     return rank->model != NULL;
 }
 
-/* Micro-batches, slices, and where their rows lie. */
+/* --- rows, stages and units --- */
+
+/* Notes the sequences of micro-batches, and where the rows of micro-batches and slices begin. */
 static void
 index_rows(ExecRank *rank, int64_t *max_sequences)
 {
@@ -156,6 +162,7 @@ index_rows(ExecRank *rank, int64_t *max_sequences)
     }
 }
 
+/* Whether the schedule has W. */
 static bool
 splits_backward(const Schedule *schedule)
 {
@@ -165,7 +172,8 @@ splits_backward(const Schedule *schedule)
     return false;
 }
 
-/* Whether an op is compute slots alone. */
+/* Whether an op can become a CUDA graph: its computation is slots of the backend alone, without
+ * collectives or the host. */
 static bool
 can_capture(const ExecRank *rank)
 {
@@ -178,7 +186,7 @@ can_capture(const ExecRank *rank)
            plan->offload == PLAN_OFFLOAD_NONE;
 }
 
-/* In the trace of the step. */
+/* Adds what was prefetched to the trace of the step. */
 static void
 note_gathered(void *user_data, int64_t begin_ns, int64_t end_ns, int64_t n_bytes)
 {
@@ -186,7 +194,7 @@ note_gathered(void *user_data, int64_t begin_ns, int64_t end_ns, int64_t n_bytes
                         (ScheduleOp){0}, -1, n_bytes);
 }
 
-/* Whole weights of the rank's largest layer. */
+/* Bytes of the whole weights of the rank's largest layer. */
 static int64_t
 layer_bytes(const ExecRank *rank)
 {
@@ -194,7 +202,7 @@ layer_bytes(const ExecRank *rank)
     int64_t largest = 0;
 
     for (guint s = 0; s < model->stages->len; s++) {
-        const ExecStage *stage = &g_array_index(model->stages, ExecStage, s);
+        const ExecStage *stage = exec_model_stage(model, s);
         for (int64_t i = 0; i < stage->n_layers; i++) {
             const int32_t units[] = {stage->layers[i].dense_unit, stage->layers[i].experts_unit};
             int64_t n = 0;
@@ -206,25 +214,20 @@ layer_bytes(const ExecRank *rank)
     return exec_storage_bytes(rank->backend, largest);
 }
 
-/* Whole weights and gradients, where the rank keeps parts: in the order of its ops. */
+/* With ZeRO 2 and 3: what opens whole weights and gradients in the order of the rank's ops. */
 static void
 make_units(ExecRank *rank)
 {
     const ExecShared *shared = rank->shared;
-    const Schedule *schedule = shared->schedule;
-    GArray *openings;
+    int64_t end;
 
     if (shared->plan->zero_stage < 2)
         return;
-    openings = g_array_new(false, false, sizeof(ExecOpening));
-    for (int64_t i = schedule->rank_begin[rank->coordinates.pipeline];
-         i < schedule->rank_begin[rank->coordinates.pipeline + 1]; i++) {
-        const ScheduleOp op = schedule->ops[i];
-        for (guint s = 0; s < rank->model->stages->len; s++) {
-            const ExecStage *stage = &g_array_index(rank->model->stages, ExecStage, s);
-            if (stage->chunk == op.chunk)
-                exec_stage_add_openings(rank->model, stage, (ScheduleOpKind)op.kind, openings);
-        }
+    GArray *openings = g_array_new(false, false, sizeof(ExecOpening));
+    for (int64_t i = exec_rank_ops(rank, &end); i < end; i++) {
+        const ScheduleOp op = shared->schedule->ops[i];
+        exec_stage_add_openings(rank->model, exec_model_stage_of_chunk(rank->model, op.chunk),
+                                (ScheduleOpKind)op.kind, openings);
     }
     const int32_t depth = workload_plan_prefetch(shared->arch, shared->plan);
     rank->units = exec_units_new(&(ExecUnitsOptions){
@@ -250,7 +253,7 @@ make_runs(ExecRank *rank)
 
     rank->runs = g_new0(ExecStageRun *, rank->model->stages->len);
     for (guint i = 0; i < rank->model->stages->len; i++) {
-        const ExecStage *stage = &g_array_index(rank->model->stages, ExecStage, i);
+        const ExecStage *stage = exec_model_stage(rank->model, i);
         g_assert(stage->chunk >= 0 && (guint)stage->chunk < rank->model->stages->len);
         rank->runs[stage->chunk] = exec_stage_run_new(&(ExecStageOptions){
             .widths = &rank->model->widths,
@@ -272,28 +275,52 @@ static bool
 has_selective(const ExecRank *rank)
 {
     for (guint i = 0; i < rank->model->stages->len; i++)
-        if (g_array_index(rank->model->stages, ExecStage, i).recompute == PLAN_RECOMPUTE_SELECTIVE)
+        if (exec_model_stage(rank->model, i)->recompute == PLAN_RECOMPUTE_SELECTIVE)
             return true;
     return false;
 }
 
+/* Whether the rank has the embedding or the head, which read tokens. */
 static bool
-holds_edge(const ExecRank *rank)
+reads_tokens(const ExecRank *rank)
 {
-    for (guint i = 0; i < rank->model->stages->len; i++) {
-        const ExecStage *stage = &g_array_index(rank->model->stages, ExecStage, i);
-        if (stage->embedding || stage->head)
+    for (guint i = 0; i < rank->model->stages->len; i++)
+        if (exec_model_stage(rank->model, i)->embedding || exec_model_stage(rank->model, i)->head)
             return true;
-    }
     return false;
 }
+
+/* Takes the backend's memory for tokens, targets and losses. */
+static bool
+take_tokens(ExecRank *rank, size_t n_losses, GError **error)
+{
+    ExecBackend *backend = rank->backend;
+    const int64_t n_rows = rank->micro_batch_at[rank->shared->plan->n_micro_batches];
+    const size_t n_bytes = (size_t)n_rows * sizeof(int32_t);
+    const size_t loss_bytes = n_losses * sizeof(double);
+
+    rank->tokens = backend->ops->alloc(backend, n_bytes, "tokens", error);
+    if (rank->tokens == NULL)
+        return false;
+    rank->targets = backend->ops->alloc(backend, n_bytes, "targets", error);
+    if (rank->targets == NULL)
+        return false;
+    exec_pool_count(rank->pool, TRACE_MEMORY_BUFFERS, 2 * (int64_t)n_bytes);
+    rank->device_losses = backend->ops->alloc(backend, loss_bytes, "the losses", error);
+    if (rank->device_losses == NULL)
+        return false;
+    backend->ops->zero(backend, loss_bytes, rank->device_losses);
+    return true;
+}
+
+/* --- all of it --- */
 
 bool
 exec_rank_prepare(ExecRank *rank, GError **error)
 {
     ExecShared *shared = rank->shared;
     const Plan *plan = shared->plan;
-    int64_t max_sequences;
+    int64_t max_sequences, end;
 
     if (!open_rank(rank, error))
         return false;
@@ -310,8 +337,8 @@ exec_rank_prepare(ExecRank *rank, GError **error)
                                  },
                                  error))
         return false;
-    const int64_t n_ops = shared->schedule->rank_begin[rank->coordinates.pipeline + 1] -
-                          shared->schedule->rank_begin[rank->coordinates.pipeline];
+    const int64_t begin = exec_rank_ops(rank, &end);
+    const int64_t n_ops = end - begin;
     rank->op_times = g_new0(int64_t, 2 * (size_t)n_ops);
     rank->op_events = g_new0(guint, (size_t)n_ops);
     rank->splits_backward = splits_backward(shared->schedule);
@@ -320,23 +347,7 @@ exec_rank_prepare(ExecRank *rank, GError **error)
     make_runs(rank);
     const size_t n_losses = (size_t)plan->n_micro_batches * plan->slices->len;
     rank->losses = g_new0(double, n_losses);
-    if (holds_edge(rank)) {
-        const size_t n_bytes =
-            (size_t)rank->micro_batch_at[plan->n_micro_batches] * sizeof(int32_t);
-        rank->tokens = rank->backend->ops->alloc(rank->backend, n_bytes, "tokens", error);
-        if (rank->tokens == NULL)
-            return false;
-        rank->targets = rank->backend->ops->alloc(rank->backend, n_bytes, "targets", error);
-        if (rank->targets == NULL)
-            return false;
-        exec_pool_count(rank->pool, TRACE_MEMORY_BUFFERS, 2 * (int64_t)n_bytes);
-        rank->device_losses = rank->backend->ops->alloc(rank->backend, n_losses * sizeof(double),
-                                                        "the losses", error);
-        if (rank->device_losses == NULL)
-            return false;
-        rank->backend->ops->zero(rank->backend, n_losses * sizeof(double), rank->device_losses);
-    }
-    return true;
+    return !reads_tokens(rank) || take_tokens(rank, n_losses, error);
 }
 
 void
@@ -368,52 +379,4 @@ exec_rank_clear(ExecRank *rank)
     g_free(rank->slice_at);
     g_free(rank->losses);
     g_clear_pointer(&rank->shared_parameters, g_array_unref);
-}
-
-/* Sequence @one's tokens of this rank, @b-th of @n sequences: rows and the tokens after them. */
-static void
-place_tokens(const ExecRank *rank, const int32_t *one, int64_t n, int64_t b, int32_t *rows,
-             int32_t *next)
-{
-    const Plan *plan = rank->shared->plan;
-    int64_t row = 0, context = 0;
-
-    for (guint s = 0; s < plan->slices->len; s++) {
-        const int64_t tokens = g_array_index(plan->slices, int64_t, s);
-        ExecChunk chunks[2];
-        const int n_chunks =
-            exec_slice_chunks(tokens, plan->degrees.cp, rank->coordinates.cp, chunks);
-        for (int i = 0; i < n_chunks; i++)
-            for (int64_t t = 0; t < chunks[i].n; t++, row++) {
-                const int32_t *from = one + context + chunks[i].begin + t;
-                rows[row * n + b] = from[0];
-                next[row * n + b] = from[1];
-            }
-        context += tokens;
-    }
-}
-
-bool
-exec_rank_load_tokens(ExecRank *rank, GError **error)
-{
-    const Plan *plan = rank->shared->plan;
-    const int64_t n_rows = rank->micro_batch_at[plan->n_micro_batches];
-    int64_t index = rank->coordinates.dp * (n_rows / (plan->seq_len / plan->degrees.cp));
-
-    if (rank->tokens == NULL)
-        return true;
-    exec_rank_set_doing(rank, EXEC_DOING_DATA, 0);
-    g_autofree int32_t *one = g_new(int32_t, (size_t)plan->seq_len + 1);
-    g_autofree int32_t *rows = g_new(int32_t, (size_t)n_rows);
-    g_autofree int32_t *next = g_new(int32_t, (size_t)n_rows);
-    for (int64_t m = 0; m < plan->n_micro_batches; m++)
-        for (int64_t b = 0; b < rank->sequences[m]; b++, index++) {
-            if (!exec_data_sequence(rank->shared->data, rank->step, index, one, error))
-                return false;
-            place_tokens(rank, one, rank->sequences[m], b, rows + rank->micro_batch_at[m],
-                         next + rank->micro_batch_at[m]);
-        }
-    rank->backend->ops->upload(rank->backend, (size_t)n_rows * sizeof *rows, rows, rank->tokens);
-    rank->backend->ops->upload(rank->backend, (size_t)n_rows * sizeof *next, next, rank->targets);
-    return true;
 }

@@ -1,0 +1,403 @@
+#include "executor/run/ops.h"
+
+#include "executor/device/clock.h"
+#include "executor/run/prepare.h"
+
+/* --- messages --- */
+
+/* A stage's tensor that is sent from @from_stage to @to_stage, which are next to each other in a
+ * chain. */
+typedef struct {
+    ScheduleOp op; /* that receives or has sent it */
+    int32_t chain, from_stage, to_stage;
+    int64_t n_bytes;
+} Message;
+
+/* The tag with which @m is sent and received. */
+static int64_t
+tag_of(const ExecRank *rank, const Message *m)
+{
+    const Schedule *schedule = rank->shared->schedule;
+    const int64_t micro_batch =
+        m->op.micro_batch + (int64_t)m->chain * schedule_chain_micro_batches(schedule);
+
+    return ((micro_batch * schedule_n_stages(schedule) + m->from_stage) * schedule->n_slices +
+            m->op.slice) *
+               2 +
+           (m->to_stage < m->from_stage);
+}
+
+int64_t
+exec_rank_free_tag(const ExecRank *rank)
+{
+    const Schedule *schedule = rank->shared->schedule;
+
+    return rank->shared->plan->n_micro_batches * schedule_n_stages(schedule) * schedule->n_slices *
+           2;
+}
+
+/* The process rank that has @stage, with this rank's coordinates in dp, cp and tp. */
+static int32_t
+process_rank_of(const ExecRank *rank, const Message *m, int32_t stage)
+{
+    return exec_rank_peer(rank, schedule_rank_of_stage(rank->shared->schedule, stage, m->chain));
+}
+
+/* How the tp ranks share the work of a message. */
+typedef enum {
+    SHARE_NOT,     /* each sends its own copy or shard */
+    SHARE_SCATTER, /* each sends a part, and the parts are gathered on arrival */
+    SHARE_FIRST,   /* the first alone sends, and the message is broadcast on arrival */
+} Share;
+
+static Share
+share_of(const ExecRank *rank)
+{
+    const PlanConventions *c = &rank->shared->plan->conventions;
+
+    if (rank->model->widths.tp == 1 || rank->model->widths.sequence_parallel)
+        return SHARE_NOT;
+    return c->broadcast_p2p ? SHARE_FIRST : c->scatter_gather_p2p ? SHARE_SCATTER : SHARE_NOT;
+}
+
+/* Returns: the bytes of a message that this rank itself sends and receives, from byte @begin on. */
+static int64_t
+own_part(const ExecRank *rank, int64_t n_bytes, int64_t *begin)
+{
+    const int64_t e = dtype_bytes(rank->backend->storage);
+    int64_t n;
+
+    *begin = 0;
+    switch (share_of(rank)) {
+    case SHARE_FIRST:
+        return rank->coordinates.tp == 0 ? n_bytes : 0;
+    case SHARE_SCATTER:
+        n = exec_comm_chunk(&rank->comm, EXEC_DIM_TP, n_bytes / e, begin);
+        *begin *= e;
+        return n * e;
+    case SHARE_NOT:
+        break;
+    }
+    return n_bytes;
+}
+
+/* Completes @to from what has arrived at the tp ranks. */
+static bool
+spread(ExecRank *rank, void *to, int64_t n_bytes, GError **error)
+{
+    const ExecTransportOps *ops = rank->transport.ops;
+    const ExecGroup *tp = &rank->comm.groups[EXEC_DIM_TP];
+
+    switch (share_of(rank)) {
+    case SHARE_FIRST:
+        return ops->broadcast(&rank->transport, tp, 0, to, n_bytes, error);
+    case SHARE_SCATTER:
+        return ops->all_gather(&rank->transport, tp, rank->backend->storage, to,
+                               n_bytes / dtype_bytes(rank->backend->storage), error);
+    case SHARE_NOT:
+        break;
+    }
+    return true;
+}
+
+/* Lets the transfer of what will be received begin; once for each message. */
+static bool
+expect(ExecRank *rank, const Message *m, GError **error)
+{
+    const int32_t peer = schedule_rank_of_stage(rank->shared->schedule, m->from_stage, m->chain);
+    int64_t at;
+    const int64_t n_bytes = own_part(rank, m->n_bytes, &at);
+
+    return rank->transport.ops->expect == NULL || n_bytes == 0 ||
+           peer == rank->coordinates.pipeline ||
+           rank->transport.ops->expect(&rank->transport, process_rank_of(rank, m, m->from_stage),
+                                       tag_of(rank, m), NULL, n_bytes, error);
+}
+
+/* Receives a message, and records the wait for it apart from the transfer. */
+static bool
+receive(ExecRank *rank, const Message *m, void *to, GError **error)
+{
+    const int32_t peer = schedule_rank_of_stage(rank->shared->schedule, m->from_stage, m->chain);
+    const int64_t begin = exec_now_ns();
+    int64_t at;
+    const int64_t n_bytes = own_part(rank, m->n_bytes, &at);
+
+    rank->transport.waited_ns = 0;
+    if (n_bytes > 0 &&
+        !rank->transport.ops->receive(&rank->transport, process_rank_of(rank, m, m->from_stage),
+                                      tag_of(rank, m), (char *)to + at, n_bytes, error))
+        return false;
+    const int64_t there = begin + rank->transport.waited_ns;
+    if (!spread(rank, to, m->n_bytes, error))
+        return false;
+    /* A device waits between its ops, and the host does not wait for it. */
+    if (there > begin && !rank->on_device)
+        exec_rank_add_event(rank, TRACE_STREAM_COMPUTE, TRACE_EVENT_WAIT, begin, there, m->op, peer,
+                            0);
+    if (peer != rank->coordinates.pipeline)
+        exec_rank_add_event(rank, TRACE_STREAM_RECEIVE, TRACE_EVENT_RECEIVE, there, exec_now_ns(),
+                            m->op, peer, n_bytes);
+    return true;
+}
+
+static bool
+send(ExecRank *rank, const Message *m, const void *data, GError **error)
+{
+    const int32_t peer = schedule_rank_of_stage(rank->shared->schedule, m->to_stage, m->chain);
+    const int64_t begin = exec_now_ns();
+    int64_t at;
+    const int64_t n_bytes = own_part(rank, m->n_bytes, &at);
+
+    if (n_bytes > 0 &&
+        !rank->transport.ops->send(&rank->transport, process_rank_of(rank, m, m->to_stage),
+                                   tag_of(rank, m), (const char *)data + at, n_bytes, error))
+        return false;
+    if (peer != rank->coordinates.pipeline)
+        exec_rank_add_event(rank, TRACE_STREAM_SEND, TRACE_EVENT_SEND, begin, exec_now_ns(), m->op,
+                            peer, n_bytes);
+    return true;
+}
+
+/* --- meeting --- */
+
+/* The ranks that hold a parameter together with another pipeline rank (optimize.c: reduce_shared).
+ */
+static bool
+meet_sharers(ExecRank *rank, GError **error)
+{
+    ExecTransport *t = &rank->transport;
+
+    for (guint i = 0; i < rank->shared_parameters->len; i++) {
+        int32_t members[2];
+        const ExecGroup pair = exec_rank_pair(
+            rank, g_array_index(rank->shared_parameters, ExecSharedParameter, i).other, members);
+        if (!t->ops->meet(t, &pair, EXEC_MEET_COLLECTIVES, error))
+            return false;
+    }
+    return true;
+}
+
+/* For messages from pipeline rank @from to @to. */
+static bool
+meet_neighbour(ExecRank *rank, int32_t from, int32_t to, GError **error)
+{
+    const int32_t own = rank->coordinates.pipeline;
+    ExecTransport *t = &rank->transport;
+    const int32_t members[] = {exec_rank_peer(rank, from), exec_rank_peer(rank, to)};
+    const ExecGroup pair = {.ranks = members, .n = 2, .index = own == to};
+
+    return from == to || (own != from && own != to) ||
+           t->ops->meet(t, &pair, EXEC_MEET_MESSAGES, error);
+}
+
+/* A group meets once more for what is gathered in the second queue. */
+static bool
+meet_group(ExecRank *rank, ExecDim dim, GError **error)
+{
+    ExecTransport *t = &rank->transport;
+    const ExecGroup *group = &rank->comm.groups[dim];
+    const bool aside =
+        exec_rank_gathers_aside(rank) && (dim == EXEC_DIM_DENSE || dim == EXEC_DIM_EXPERT);
+
+    return group->n == 1 || (t->ops->meet(t, group, EXEC_MEET_COLLECTIVES, error) &&
+                             (!aside || t->ops->meet(t, group, EXEC_MEET_ASIDE, error)));
+}
+
+/* All ranks go through the same list in the same order, so that no circle of ranks waits for each
+ * other. */
+bool
+exec_rank_meet(ExecRank *rank, GError **error)
+{
+    const Schedule *schedule = rank->shared->schedule;
+    ExecTransport *t = &rank->transport;
+
+    if (t->ops->meet == NULL)
+        return true;
+    for (int dim = 0; dim < EXEC_DIM_N; dim++)
+        if (!meet_group(rank, (ExecDim)dim, error))
+            return false;
+    if (!meet_sharers(rank, error))
+        return false;
+    const int32_t n_chains = schedule_placement_n_chains(schedule->placement);
+    for (int32_t chain = 0; chain < n_chains; chain++)
+        for (int32_t stage = 0; stage + 1 < schedule_n_stages(schedule); stage++) {
+            const int32_t a = schedule_rank_of_stage(schedule, stage, chain);
+            const int32_t b = schedule_rank_of_stage(schedule, stage + 1, chain);
+            if (!meet_neighbour(rank, a, b, error) || !meet_neighbour(rank, b, a, error))
+                return false;
+        }
+    return true;
+}
+
+/* --- ops --- */
+
+/* The micro-batch of the data that @op works on: the second chain has the second half of them. */
+static int64_t
+micro_batch_of(const ExecRank *rank, ScheduleOp op, const ExecStage *stage)
+{
+    return op.micro_batch +
+           (int64_t)stage->chain * schedule_chain_micro_batches(rank->shared->schedule);
+}
+
+/* Where the op's rows are in @rows (tokens or targets); NULL where the rank has none. */
+static const int32_t *
+rows_of(const ExecRank *rank, const int32_t *rows, ScheduleOp op, const ExecStage *stage)
+{
+    const int64_t micro_batch = micro_batch_of(rank, op, stage);
+
+    return rows == NULL ? NULL
+                        : rows + rank->micro_batch_at[micro_batch] +
+                              rank->slice_at[op.slice] * rank->sequences[micro_batch];
+}
+
+/* The message between @stage and its neighbour @peer_stage, which this rank receives or sends. */
+static Message
+message_of(const ExecRank *rank, ScheduleOp op, const ExecStage *stage, int32_t peer_stage,
+           bool receives)
+{
+    return (Message){
+        .op = op,
+        .chain = stage->chain,
+        .from_stage = receives ? peer_stage : stage->stage,
+        .to_stage = receives ? stage->stage : peer_stage,
+        .n_bytes = exec_stage_boundary_bytes(rank->runs[op.chunk], op.micro_batch, op.slice),
+    };
+}
+
+/*
+ * The computation of an op is between these two.  Its event gets its times when the backend knows
+ * them: at once on the host, at the end of the step on a device, which is not waited for between
+ * ops.
+ */
+static void
+begin_work(ExecRank *rank, ScheduleOp op, const ExecStage *stage)
+{
+    const Schedule *schedule = rank->shared->schedule;
+    const int64_t sequences = rank->sequences[micro_batch_of(rank, op, stage)];
+
+    exec_backend_stamp(rank->backend, &rank->op_times[2 * rank->n_op_times]);
+    /* The first step is not captured, because it allocates. */
+    if (rank->graphs && rank->step > rank->shared->first_step)
+        rank->backend->ops->begin_graph(
+            rank->backend,
+            ((sequences * SCHEDULE_OP_N + op.kind) * (int64_t)rank->model->stages->len + op.chunk) *
+                    schedule->n_slices +
+                op.slice);
+}
+
+static bool
+end_work(ExecRank *rank, TraceEventKind kind, ScheduleOp op, GError **error)
+{
+    if (rank->graphs && rank->step > rank->shared->first_step)
+        rank->backend->ops->end_graph(rank->backend);
+    exec_backend_stamp(rank->backend, &rank->op_times[2 * rank->n_op_times + 1]);
+    rank->op_events[rank->n_op_times++] = rank->events->len;
+    exec_rank_add_event(rank, TRACE_STREAM_COMPUTE, kind, 0, 0, op, -1, 0);
+    return exec_comm_check(&rank->comm, error);
+}
+
+void
+exec_rank_read_op_times(ExecRank *rank)
+{
+    for (int64_t i = 0; i < rank->n_op_times; i++) {
+        TraceEvent *event = &g_array_index(rank->events, TraceEvent, rank->op_events[i]);
+        event->start_ns = rank->op_times[2 * i];
+        event->end_ns = rank->op_times[2 * i + 1];
+    }
+    rank->n_op_times = 0;
+}
+
+static bool
+run_forward(ExecRank *rank, ScheduleOp op, const ExecStage *stage, GError **error)
+{
+    ExecStageRun *run = rank->runs[op.chunk];
+    const Message in = message_of(rank, op, stage, stage->stage - 1, true);
+    const Message out = message_of(rank, op, stage, stage->stage + 1, false);
+    const int64_t at =
+        micro_batch_of(rank, op, stage) * rank->shared->schedule->n_slices + op.slice;
+    void *x;
+
+    if (!exec_stage_begin_forward(run, op.micro_batch, op.slice, &x, error) ||
+        (!stage->embedding && !receive(rank, &in, x, error)))
+        return false;
+    begin_work(rank, op, stage);
+    const void *y = exec_stage_forward(
+        run, op.micro_batch, op.slice, rows_of(rank, rank->tokens, op, stage),
+        rows_of(rank, rank->targets, op, stage), stage->head ? rank->device_losses + at : NULL);
+    if (!end_work(rank, TRACE_EVENT_FORWARD, op, error))
+        return false;
+    return stage->head || send(rank, &out, y, error);
+}
+
+static bool
+run_backward(ExecRank *rank, ScheduleOp op, const ExecStage *stage, bool split, GError **error)
+{
+    ExecStageRun *run = rank->runs[op.chunk];
+    const Message in = message_of(rank, op, stage, stage->stage + 1, true);
+    const Message out = message_of(rank, op, stage, stage->stage - 1, false);
+    const int32_t *tokens = rows_of(rank, rank->tokens, op, stage);
+    const void *dx;
+
+    if (!stage->head && !receive(rank, &in, exec_stage_gradient(run), error))
+        return false;
+    begin_work(rank, op, stage);
+    if (!exec_stage_backward(run, op.micro_batch, op.slice, tokens, split, &dx, error))
+        return false;
+    if (!end_work(rank, (TraceEventKind)op.kind, op, error))
+        return false;
+    return stage->embedding || send(rank, &out, dx, error);
+}
+
+static bool
+run_weight(ExecRank *rank, ScheduleOp op, const ExecStage *stage, GError **error)
+{
+    begin_work(rank, op, stage);
+    exec_stage_backward_weight(rank->runs[op.chunk], op.micro_batch, op.slice);
+    return end_work(rank, TRACE_EVENT_BACKWARD_WEIGHT, op, error);
+}
+
+/* Lets the transfer begin of what op @index of the schedule will receive, if anything. */
+static bool
+expect_input(ExecRank *rank, int64_t index, GError **error)
+{
+    int64_t end;
+
+    exec_rank_ops(rank, &end);
+    if (index >= end)
+        return true;
+    const ScheduleOp op = rank->shared->schedule->ops[index];
+    const ExecStage *stage = exec_model_stage_of_chunk(rank->model, op.chunk);
+    const bool forward = op.kind == SCHEDULE_OP_FORWARD;
+    if (op.kind == SCHEDULE_OP_BACKWARD_WEIGHT || (forward ? stage->embedding : stage->head))
+        return true;
+    const Message in = message_of(rank, op, stage, stage->stage + (forward ? -1 : 1), true);
+    return expect(rank, &in, error);
+}
+
+bool
+exec_rank_run_op(ExecRank *rank, int64_t index, GError **error)
+{
+    const ExecRunOptions *o = &rank->shared->o;
+    const ScheduleOp op = rank->shared->schedule->ops[index];
+    const ExecStage *stage = exec_model_stage_of_chunk(rank->model, op.chunk);
+
+    exec_rank_set_doing(rank, EXEC_DOING_OP, index);
+    if (o->before_op != NULL && !o->before_op(rank->rank, rank->step, op, o->before_op_data, error))
+        return false;
+    if (!expect_input(rank, index + 1, error))
+        return false;
+    switch ((ScheduleOpKind)op.kind) {
+    case SCHEDULE_OP_FORWARD:
+        return run_forward(rank, op, stage, error);
+    case SCHEDULE_OP_BACKWARD:
+        return run_backward(rank, op, stage, false, error);
+    case SCHEDULE_OP_BACKWARD_INPUT:
+        return run_backward(rank, op, stage, rank->splits_backward, error);
+    case SCHEDULE_OP_BACKWARD_WEIGHT:
+        return run_weight(rank, op, stage, error);
+    case SCHEDULE_OP_N:
+        break;
+    }
+    g_return_val_if_reached(false);
+}

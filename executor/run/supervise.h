@@ -1,0 +1,28 @@
+/*
+ * executor/run/supervise.h - starts the threads of this process's ranks, and notices when one
+ * fails, hangs or is not wanted any more.
+ *
+ * Ranks that are threads are watched here (watch.h).  A rank that is a process tells the watcher
+ * how it does, and obeys it (member.h).
+ *
+ * Private to executor/run/.
+ */
+#ifndef EXECUTOR_RUN_SUPERVISE_H
+#define EXECUTOR_RUN_SUPERVISE_H
+
+#include "executor/run/shared.h"
+
+G_BEGIN_DECLS
+
+/*
+ * Runs all ranks of this process in threads until they have ended, one has failed or hangs, or
+ * nobody wants the run any more.  Threads that do not come back within a grace are left behind;
+ * they keep @shared alive.
+ *
+ * @told  (out) with an error: the watcher prints it, not this process (watcher.h)
+ */
+bool exec_supervise(ExecShared *shared, bool *told, GError **error);
+
+G_END_DECLS
+
+#endif /* EXECUTOR_RUN_SUPERVISE_H */
