@@ -18,7 +18,7 @@ const char *const plan_loss_names[PLAN_LOSS_N + 1] = {"plain", "compiled", "fuse
 
 static const PlanFrameworkFacts frameworks[PLAN_FRAMEWORK_N] = {
     /* What our executor does: sends wait for nobody; gradients are reduced after the last op
-     * (executor/run/rank.c).  Of equal copies on tensor ranks each sends its share and the
+     * (executor/run/optimize.c).  Of equal copies on tensor ranks each sends its share and the
      * receivers gather [2104.04473 section 4.1]: 8 copies through one adapter are nobody's plan.
      * It has no Python; what it gathers and keeps is in executor/model/. */
     [PLAN_FRAMEWORK_DEGAS] =
