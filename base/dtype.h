@@ -8,6 +8,7 @@
 #define BASE_DTYPE_H
 
 #include <stdint.h>
+#include <string.h>
 
 /* tf32 is computed by the device and stored as fp32. */
 typedef enum {
@@ -39,5 +40,28 @@ dtype_stored(Dtype dtype)
 
 /* The format that a device computes in which has no rate for @dtype; of fp32, fp32. */
 Dtype dtype_wider(Dtype dtype);
+
+/* The nearest number that bf16 has; of two as near the even one.  NaN stays NaN: its top mantissa
+ * bit is set, so that it does not become infinity. */
+static inline uint16_t
+bf16_from_float(float x)
+{
+    uint32_t bits;
+
+    memcpy(&bits, &x, sizeof bits);
+    if ((bits & 0x7fffffff) > 0x7f800000)
+        return (uint16_t)(bits >> 16 | 0x40);
+    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+static inline float
+bf16_to_float(uint16_t x)
+{
+    const uint32_t bits = (uint32_t)x << 16;
+    float value;
+
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
 
 #endif /* BASE_DTYPE_H */

@@ -11,54 +11,26 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef uint16_t Bf16;
-
 /* Operands of one slot call. */
 #define MAX_OPERANDS 8
 
 typedef struct {
     ExecBackend *inner; /* (owned) */
-    struct {
-        float *data; /* (owned) */
-        int64_t n;
-    } scratch[MAX_OPERANDS];
+    ExecScratch scratch[MAX_OPERANDS];
 } Bf16State;
-
-/* Nearest even; NaN stays one (its top mantissa bit is set, so that it does not become infinity).
- */
-static inline Bf16
-round_bf16(float x)
-{
-    uint32_t bits;
-
-    memcpy(&bits, &x, sizeof bits);
-    if ((bits & 0x7fffffff) > 0x7f800000)
-        return (Bf16)(bits >> 16 | 0x40);
-    return (Bf16)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
-static inline float
-widen_bf16(Bf16 x)
-{
-    const uint32_t bits = (uint32_t)x << 16;
-    float wide;
-
-    memcpy(&wide, &bits, sizeof wide);
-    return wide;
-}
 
 static void
 to_storage(ExecBackend *backend, int64_t n, const float *x, void *y)
 {
     for (int64_t i = 0; i < n; i++)
-        ((Bf16 *)y)[i] = round_bf16(x[i]);
+        ((uint16_t *)y)[i] = bf16_from_float(x[i]);
 }
 
 static void
 from_storage(ExecBackend *backend, int64_t n, const void *x, float *y)
 {
     for (int64_t i = 0; i < n; i++)
-        y[i] = widen_bf16(((const Bf16 *)x)[i]);
+        y[i] = bf16_to_float(((const uint16_t *)x)[i]);
 }
 
 static ExecBackend *
@@ -71,17 +43,7 @@ inner_of(const ExecBackend *backend)
 static float *
 room(ExecBackend *backend, int i, int64_t n)
 {
-    Bf16State *state = backend->state;
-
-    if (n > state->scratch[i].n) {
-        free(state->scratch[i].data);
-        state->scratch[i].n = n + n / 4;
-        state->scratch[i].data =
-            aligned_alloc(64, ((size_t)state->scratch[i].n * sizeof(float) + 63) & ~63ul);
-        if (state->scratch[i].data == NULL)
-            g_error("no memory for %" G_GINT64_FORMAT " floats of scratch", n);
-    }
-    return state->scratch[i].data;
+    return exec_host_scratch(&((Bf16State *)backend->state)->scratch[i], n);
 }
 
 /* Operand @i widened; NULL stays NULL. */
@@ -100,10 +62,10 @@ wide(ExecBackend *backend, int i, const void *x, int64_t n)
 static void
 add(ExecBackend *backend, int64_t n, const void *x, void *y)
 {
-    Bf16 *to = y;
+    uint16_t *to = y;
 
     for (int64_t i = 0; i < n; i++)
-        to[i] = round_bf16(widen_bf16(to[i]) + widen_bf16(((const Bf16 *)x)[i]));
+        to[i] = bf16_from_float(bf16_to_float(to[i]) + bf16_to_float(((const uint16_t *)x)[i]));
 }
 
 static void
@@ -127,7 +89,7 @@ round_rows(ExecBackend *backend, int64_t rows, int64_t cols, int64_t stride, con
            void *to)
 {
     for (int64_t r = 0; r < rows; r++)
-        to_storage(backend, cols, from + r * stride, (Bf16 *)to + r * stride);
+        to_storage(backend, cols, from + r * stride, (uint16_t *)to + r * stride);
 }
 
 static void
@@ -310,14 +272,14 @@ embedding_forward(ExecBackend *backend, const ExecEmbedding *e, const void *tabl
     for (int64_t row = 0; row < e->rows; row++) {
         const int64_t i = e->token[row] - e->first_token;
         const bool here = i >= 0 && i < e->n_tokens;
-        const Bf16 *from = (const Bf16 *)table + (here ? i : 0) * e->cols;
-        const Bf16 *position = positions;
-        Bf16 *to = (Bf16 *)x + row * e->cols;
+        const uint16_t *from = (const uint16_t *)table + (here ? i : 0) * e->cols;
+        const uint16_t *position = positions;
+        uint16_t *to = (uint16_t *)x + row * e->cols;
         if (position != NULL)
             position += e->position[row / e->sequences] * e->cols;
         for (int64_t j = 0; j < e->cols; j++)
-            to[j] = round_bf16((here ? widen_bf16(from[j]) : 0.0f) +
-                               (position != NULL ? widen_bf16(position[j]) : 0.0f));
+            to[j] = bf16_from_float((here ? bf16_to_float(from[j]) : 0.0f) +
+                                    (position != NULL ? bf16_to_float(position[j]) : 0.0f));
     }
 }
 
@@ -379,11 +341,11 @@ sum_rows(ExecBackend *backend, int64_t rows, int64_t cols, int64_t n, const int3
 {
     for (int64_t row = 0; row < rows; row++)
         for (int64_t i = 0; i < cols; i++) {
-            Bf16 *to = (Bf16 *)y + row * cols + i;
-            float sum = widen_bf16(*to);
+            uint16_t *to = (uint16_t *)y + row * cols + i;
+            float sum = bf16_to_float(*to);
             for (int64_t k = 0; k < n; k++)
-                sum += widen_bf16(((const Bf16 *)x)[from[row * n + k] * cols + i]);
-            *to = round_bf16(sum);
+                sum += bf16_to_float(((const uint16_t *)x)[from[row * n + k] * cols + i]);
+            *to = bf16_from_float(sum);
         }
 }
 
@@ -420,8 +382,8 @@ workspace_bytes(const ExecBackend *backend)
     int64_t n = 0;
 
     for (int i = 0; i < MAX_OPERANDS; i++)
-        n += state->scratch[i].n;
-    return n * (int64_t)sizeof(float) + exec_backend_workspace_bytes(state->inner);
+        n += exec_host_scratch_bytes(&state->scratch[i]);
+    return n + exec_backend_workspace_bytes(state->inner);
 }
 
 static void

@@ -1,7 +1,11 @@
 /*
- * executor/device/backend_host.h - what backends in host memory share, and where they are opened.
+ * executor/device/backend_host.h - what backends in host memory share: memory, moves, sums and the
+ * slots that are bound by memory, so that plain loops are good enough for all of them.
  *
- * Private to executor/backend*.c.
+ * Functions have the names and meanings of the slots of backend.h; storage is fp32 unless it is
+ * said otherwise.
+ *
+ * Private to executor/device/backend*.c.
  */
 #ifndef EXECUTOR_DEVICE_BACKEND_HOST_H
 #define EXECUTOR_DEVICE_BACKEND_HOST_H
@@ -10,38 +14,54 @@
 
 G_BEGIN_DECLS
 
-/* In fp32 storage. */
+/* --- the backends --- */
+
+/* Opens plain loops, the oracle of all backends; defined in backend_reference.c. */
 ExecBackend *exec_backend_reference_open(const ExecBackendOptions *options, GError **error);
+
+/* Opens OpenBLAS and vector loops; defined in backend_cpu.c. */
 ExecBackend *exec_backend_cpu_open(const ExecBackendOptions *options, GError **error);
 
-/* The same in bf16 storage: @inner (taken) computes on fp32 copies of the operands. */
+/* Makes a backend that stores bf16: it widens operands to fp32, lets @inner (taken) compute, and
+ * rounds what @inner wrote; defined in backend_bf16.c. */
 ExecBackend *exec_backend_bf16_new(ExecBackend *inner);
 
-/* The memory slots and plain moves: backend_host.c. */
+/* --- memory --- */
+
 void *exec_host_alloc(ExecBackend *backend, size_t n_bytes, const char *what, GError **error);
 void exec_host_release(ExecBackend *backend, void *memory);
 void exec_host_move(ExecBackend *backend, size_t n_bytes, const void *from, void *to);
 bool exec_host_synchronize(ExecBackend *backend, GError **error);
 void exec_host_zero(ExecBackend *backend, size_t n_bytes, void *x);
+bool exec_host_sum_squares(ExecBackend *backend, int64_t n, const float *x, double *sum,
+                           GError **error);
 
-/* In a table: the memory slots above. */
+/* In a table of slots: the functions above, which serve every storage. */
 #define EXEC_HOST_MEMORY_SLOTS                                                                     \
     .alloc = exec_host_alloc, .release = exec_host_release, .upload = exec_host_move,              \
     .download = exec_host_move, .synchronize = exec_host_synchronize, .zero = exec_host_zero,      \
     .copy = exec_host_move, .sum_squares = exec_host_sum_squares
 
-/* to_storage and from_storage of fp32. */
+/* Host memory that grows with what is asked of it; {0} is none.  Its owner frees @data. */
+typedef struct {
+    float *data;
+    int64_t n; /* floats that fit into @data */
+} ExecScratch;
+
+/* Returns: (borrowed) room for @n floats with unspecified contents; what was there before is gone
+ * when it grows.  Scratch is small beside the activations, so running out of memory aborts. */
+float *exec_host_scratch(ExecScratch *scratch, int64_t n);
+int64_t exec_host_scratch_bytes(const ExecScratch *scratch);
+
+/* --- fp32 storage --- */
+
 void exec_host_to_storage(ExecBackend *backend, int64_t n, const float *x, void *y);
 void exec_host_from_storage(ExecBackend *backend, int64_t n, const void *x, float *y);
-
-/* Memory-bound, the same for every host backend in fp32. */
 void exec_host_rope(ExecBackend *backend, const ExecRope *rope, void *x);
 void exec_host_embedding_forward(ExecBackend *backend, const ExecEmbedding *embedding,
                                  const void *table, const void *positions, void *x);
 void exec_host_embedding_backward(ExecBackend *backend, const ExecEmbedding *embedding,
                                   const void *dx, float *dtable, float *dpositions);
-
-/* The slots of experts: memory-bound, so that plain loops do. */
 void exec_host_route(ExecBackend *backend, int64_t rows, int64_t n_experts, int64_t top_k,
                      const float *scores, int32_t *expert, float *weight);
 void exec_host_route_backward(ExecBackend *backend, int64_t rows, int64_t n_experts, int64_t top_k,
@@ -56,7 +76,7 @@ void exec_host_scale_rows(ExecBackend *backend, int64_t rows, int64_t cols, cons
 void exec_host_dot_rows(ExecBackend *backend, int64_t rows, int64_t cols, const void *x,
                         const void *y, float *dot);
 
-/* In a table of fp32 storage: what is above but memory. */
+/* In a table of slots: the functions of this section. */
 #define EXEC_HOST_FP32_SLOTS                                                                       \
     .to_storage = exec_host_to_storage, .from_storage = exec_host_from_storage,                    \
     .rope = exec_host_rope, .embedding_forward = exec_host_embedding_forward,                      \
@@ -65,12 +85,10 @@ void exec_host_dot_rows(ExecBackend *backend, int64_t rows, int64_t cols, const 
     .sum_rows = exec_host_sum_rows, .scale_rows = exec_host_scale_rows,                            \
     .dot_rows = exec_host_dot_rows
 
-/* What all parts' statistics of row @row say: the log of the softmax' sum, and the target's logit.
- */
+/* Joins the statistics that all parts of the vocabulary have of row @row: *lse becomes the log of
+ * the softmax' sum over the whole vocabulary, *target the logit of the row's target. */
 void exec_host_merge_stats(const ExecCrossEntropy *entropy, int64_t row, double *lse,
                            double *target);
-bool exec_host_sum_squares(ExecBackend *backend, int64_t n, const float *x, double *sum,
-                           GError **error);
 
 G_END_DECLS
 

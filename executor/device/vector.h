@@ -46,20 +46,8 @@ exec_vec_whole(int64_t n)
     return n / EXEC_LANES * EXEC_LANES;
 }
 
-EXEC_INLINE void
-exec_vec_load(ExecVec *x, const float *from)
-{
-    *x = *(const ExecVecMemory *)from;
-}
-
-EXEC_INLINE void
-exec_vec_store(const ExecVec *x, float *to)
-{
-    *(ExecVecMemory *)to = *x;
-}
-
 /* The first @n < 16 floats; the other lanes are @fill. */
-EXEC_INLINE void
+static inline void
 exec_vec_load_part(ExecVec *x, const float *from, int64_t n, float fill)
 {
     float lanes[EXEC_LANES];
@@ -69,10 +57,23 @@ exec_vec_load_part(ExecVec *x, const float *from, int64_t n, float fill)
     memcpy(x, lanes, sizeof lanes);
 }
 
+/* The first @n floats, 16 at most; lanes beyond are 0. */
 EXEC_INLINE void
-exec_vec_store_part(const ExecVec *x, float *to, int64_t n)
+exec_vec_load(ExecVec *x, const float *from, int64_t n)
 {
-    memcpy(to, x, (size_t)n * sizeof *to);
+    if (n >= EXEC_LANES)
+        *x = *(const ExecVecMemory *)from;
+    else
+        exec_vec_load_part(x, from, n, 0.0f);
+}
+
+EXEC_INLINE void
+exec_vec_store(const ExecVec *x, float *to, int64_t n)
+{
+    if (n >= EXEC_LANES)
+        *(ExecVecMemory *)to = *x;
+    else
+        memcpy(to, x, (size_t)n * sizeof *to);
 }
 
 EXEC_INLINE float

@@ -13,27 +13,6 @@ enum {
 
 /* --- adding --- */
 
-static inline float
-float_of_bf16(uint16_t x)
-{
-    const uint32_t bits = (uint32_t)x << 16;
-    float value;
-
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-static inline uint16_t
-bf16_of_float(float x)
-{
-    uint32_t bits;
-
-    memcpy(&bits, &x, sizeof bits);
-    if ((bits & 0x7fffffff) > 0x7f800000) /* not a number: keep it one */
-        return (uint16_t)(bits >> 16 | 0x40);
-    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
 void
 exec_add(Dtype dtype, void *to, const void *from, int64_t n)
 {
@@ -47,7 +26,7 @@ exec_add(Dtype dtype, void *to, const void *from, int64_t n)
         uint16_t *sum = to;
         const uint16_t *x = from;
         for (int64_t i = 0; i < n; i++)
-            sum[i] = bf16_of_float(float_of_bf16(sum[i]) + float_of_bf16(x[i]));
+            sum[i] = bf16_from_float(bf16_to_float(sum[i]) + bf16_to_float(x[i]));
     }
 }
 
