@@ -44,7 +44,8 @@ LOWER_simulator := profiles schedule models base
 LOWER_executor := profiles schedule models base
 LOWER_cli := executor simulator planner profiles schedule models base
 
-EMBEDDED := $(sort $(wildcard models/*.json profiles/*.json cli/plots/*.gp cli/plots/*.html docs/demo/*.txt))
+EMBEDDED := $(sort $(wildcard models/*.json profiles/*.json cli/plots/*.gp cli/plots/*.html cli/validate/*.json \
+	docs/demo/*.txt))
 # Of a folder and its rooms; the plugins' rooms are theirs.
 SOURCES = $(filter-out $(PLUGIN_SOURCES),$(wildcard $(1)/*.c $(1)/*/*.c))
 OBJECTS = $(patsubst %.c,$(B)/%.o,$(call SOURCES,$(1)))
@@ -94,7 +95,12 @@ $(B)/tests/$(1)/%: $(B)/tests/$(1)/%.o $(2) $(GLIB_LOCKS)
 	$$(call say,LD,$$@)$$(CC) -o $$@ $$^ $$(LIBS_ALL)
 endef
 $(foreach f,base models schedule profiles,$(eval $(call TEST_RULE,$(f),$(foreach l,$(f) $(LOWER_$(f)),$(call ARCHIVE,$(l))))))
-$(foreach f,planner simulator executor cli bench,$(eval $(call TEST_RULE,$(f),$(foreach l,$(LOWER_cli),$(call ARCHIVE,$(l))))))
+# Of cli/ all but main().
+$(B)/libdegas-cli.a: $(filter-out $(B)/cli/main.o,$(call OBJECTS,cli))
+	@rm -f $@
+	$(call say,AR,$@)ar rcsP $@ $^
+$(eval $(call TEST_RULE,cli,$(foreach l,cli $(LOWER_cli),$(call ARCHIVE,$(l)))))
+$(foreach f,planner simulator executor bench,$(eval $(call TEST_RULE,$(f),$(foreach l,$(LOWER_cli),$(call ARCHIVE,$(l))))))
 
 .PHONY: check-packages
 check-packages:

@@ -71,22 +71,14 @@ add_folder(Validation *validation, const char *path, bool skip, GError **error)
 
 /* --- cross-validation --- */
 
-static size_t
-n_sets(void)
-{
-    size_t n = 0;
-
-    while (validation_sets[n].name != NULL)
-        n++;
-    return n;
-}
-
 static void
 cross_validate(Validation *validation, int64_t n_folds, int64_t n_threads)
 {
-    validation->folds = g_new0(CalibrationFolds, n_sets());
-    for (size_t i = 0; validation_sets[i].name != NULL; i++) {
-        const ValidationSet *set = &validation_sets[i];
+    const ValidationConventions *conventions = validation_conventions();
+
+    validation->folds = g_new0(CalibrationFolds, conventions->n_sets);
+    for (size_t i = 0; i < conventions->n_sets; i++) {
+        const ValidationSet *set = &conventions->sets[i];
         g_auto(Calibration) calibration = {0};
 
         calibration_init(&calibration, validation->cases, set, set->quantity, n_threads);

@@ -51,20 +51,6 @@ evaluate(const ProfilePoint *points, size_t n, double *residuals, void *user_dat
 
 /* --- rows --- */
 
-static bool
-has_quantity(const MeasuredRow *row, ValidationQuantity quantity)
-{
-    switch (quantity) {
-    case VALIDATION_TIME:
-        return row->status == MEASURED_STATUS_OK && isfinite(row->iteration_s);
-    case VALIDATION_MEMORY:
-        return row->status == MEASURED_STATUS_OK && isfinite(row->memory_bytes);
-    case VALIDATION_OOM:
-        return row->status != MEASURED_STATUS_OTHER;
-    }
-    g_return_val_if_reached(false);
-}
-
 void
 calibration_init(Calibration *calibration, const GPtrArray *all, const ValidationSet *set,
                  ValidationQuantity quantity, int64_t n_threads)
@@ -73,7 +59,7 @@ calibration_init(Calibration *calibration, const GPtrArray *all, const Validatio
     for (guint i = 0; i < all->len; i++) {
         ValidationCase *one = all->pdata[i];
 
-        if (one->job != NULL && has_quantity(one->row, quantity) &&
+        if (one->job != NULL && validation_has_quantity(one->row, quantity) &&
             (set == NULL || validation_set_has(set, one->row)) &&
             isfinite(validation_residual(one, quantity, NULL)))
             g_ptr_array_add(calibration->cases, one);

@@ -4,7 +4,7 @@
  *
  * One row is one run that somebody timed: model, machine, split, and what came out.  The columns
  * are those of docs/formats.md; this module reads and checks them, and knows nothing of what a
- * source's framework does (validation_sources.h) or of predictions.
+ * source's framework does (sources.h) or of predictions.
  *
  * What a row leaves blank is unknown: 0, NaN or "".  What contradicts itself (degrees that do not
  * multiply to the devices, a time with a unit in a column of milliseconds) is named by file, line

@@ -98,7 +98,7 @@ append_table(GString *text, const Validation *validation)
     g_string_append(text, "| rows of | of | rows | MAPE | bias | worst | goal | calibrated | goal "
                           "| published by others |\n"
                           "|---|---|---:|---:|---:|---:|---:|---:|---:|---|\n");
-    for (const ValidationSet *set = validation_sets; set->name != NULL; set++) {
+    for (const ValidationSet *set = validation_conventions()->sets; set->name != NULL; set++) {
         const ValidationScore score =
             validation_score(validation->cases, validation->predictions, set, set->quantity);
         const CalibrationFolds *folds = validation_folds(validation, set);
@@ -253,12 +253,13 @@ is_missed(const ValidationSet *set, const ValidationScore *score, const Calibrat
 static const char introduction[] =
     "# Predicted beside measured\n"
     "\n"
-    "`make validation-page` makes this page: `degas validate ../shared/validation --skip-bad-rows\n"
-    "--folds 5 --page docs/validation.md`. It reads tables of runs that others measured and "
-    "published\n"
-    "(docs/formats.md has their columns), predicts each with the built-in profile of its devices "
-    "and the\n"
-    "conventions of its source (`cli/validate/sources.c`), and compares.\n"
+    "`make validation-page` makes this page: `degas validate FOLDER --skip-bad-rows --folds 5 "
+    "--page\n"
+    "docs/validation.md`. It reads tables of runs that others measured and published "
+    "(docs/formats.md\n"
+    "has their columns), predicts each with the built-in profile of its devices and the "
+    "conventions of\n"
+    "its source (`cli/validate/sources.json`), and compares.\n"
     "\n"
     "- err = (predicted - measured) / measured; MAPE is the mean of its size, bias its mean, worst "
     "its\n"
@@ -283,7 +284,7 @@ validation_page_write(const Validation *validation, const char *path, GError **e
 
     append_table(text, validation);
     g_string_append_c(text, '\n');
-    for (const ValidationSet *set = validation_sets; set->name != NULL; set++) {
+    for (const ValidationSet *set = validation_conventions()->sets; set->name != NULL; set++) {
         const ValidationScore score =
             validation_score(validation->cases, validation->predictions, set, set->quantity);
         g_autofree char *slug = slug_of(set);

@@ -15,7 +15,7 @@ validation_clear(Validation *validation)
     g_clear_pointer(&validation->tables, g_ptr_array_unref);
     g_clear_pointer(&validation->bad_rows, g_ptr_array_unref);
     g_free(validation->predictions);
-    for (size_t i = 0; validation->folds != NULL && validation_sets[i].name != NULL; i++)
+    for (size_t i = 0; validation->folds != NULL && i < validation_conventions()->n_sets; i++)
         calibration_folds_clear(&validation->folds[i]);
     g_clear_pointer(&validation->folds, g_free);
 }
@@ -37,7 +37,7 @@ const CalibrationFolds *
 validation_folds(const Validation *validation, const ValidationSet *set)
 {
     const CalibrationFolds *folds =
-        validation->folds == NULL ? NULL : &validation->folds[set - validation_sets];
+        validation->folds == NULL ? NULL : &validation->folds[set - validation_conventions()->sets];
 
     return folds == NULL || folds->n_folds == 0 ? NULL : folds;
 }
@@ -62,8 +62,6 @@ write_oom(JsonWriter *writer, const ValidationOom *oom)
     json_write_double(writer, "recall_fraction", oom->recall);
 }
 
-const char *const validation_quantity_names[] = {"time", "memory", "oom", NULL};
-
 static void
 write_folds(JsonWriter *writer, const ValidationSet *set, const CalibrationFolds *folds)
 {
@@ -84,7 +82,7 @@ static void
 write_sets(JsonWriter *writer, const Validation *validation)
 {
     json_write_array(writer, "sets");
-    for (const ValidationSet *set = validation_sets; set->name != NULL; set++) {
+    for (const ValidationSet *set = validation_conventions()->sets; set->name != NULL; set++) {
         const ValidationScore score =
             validation_score(validation->cases, validation->predictions, set, set->quantity);
 
@@ -310,7 +308,7 @@ validation_print(const Validation *validation)
     const ValidationScore time =
         validation_score(validation->cases, validation->predictions, NULL, VALIDATION_TIME);
 
-    for (const ValidationSet *set = validation_sets; set->name != NULL; set++)
+    for (const ValidationSet *set = validation_conventions()->sets; set->name != NULL; set++)
         add_set(table, validation, set);
     if (validation->tables->len == 1) {
         add_errors(table, "all rows", "time", &time.errors);

@@ -15,7 +15,7 @@ typedef struct {
     GPtrArray *parts;  /* of (owned) GPtrArray, the cases of each table */
     GPtrArray *bad_rows;
     ValidationPrediction *predictions;
-    CalibrationFolds *folds; /* (owned, nullable) one for each of validation_sets */
+    CalibrationFolds *folds; /* (owned, nullable) one for each set of validation_conventions() */
 } Validation;
 
 void validation_init(Validation *validation);
@@ -24,8 +24,6 @@ G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(Validation, validation_clear)
 
 /* (borrowed, nullable) of a set, if it was cross-validated. */
 const CalibrationFolds *validation_folds(const Validation *validation, const ValidationSet *set);
-
-extern const char *const validation_quantity_names[];
 
 /* Returns: (owned) a finished writer.  @cluster_name (nullable) the one of all rows. */
 JsonWriter *validation_write(const Validation *validation, const char *cluster_name);

@@ -69,16 +69,6 @@ fill_degrees(MeasuredRow *row, GError **error)
     return true;
 }
 
-static const ValidationSchedule *
-find_schedule(const MeasuredRow *row)
-{
-    const ValidationSchedule *schedule = validation_schedules;
-
-    while (schedule->prefix != NULL && !g_str_has_prefix(row->schedule, schedule->prefix))
-        schedule++;
-    return schedule->prefix == NULL ? NULL : schedule;
-}
-
 /*
  * Chunks of an interleaved schedule whose number is not stated: the least that divides the layers
  * of a rank, as in every row of 2104.04473 table 1 that states it (15 layers: 3, 10: 2, 6: 2,
@@ -96,17 +86,6 @@ usual_chunks(const MeasuredRow *row)
 }
 
 /* --- the model --- */
-
-static const ValidationModel *
-find_model(const char *name)
-{
-    const ValidationModel *model = validation_models;
-
-    while (model->prefix != NULL &&
-           g_ascii_strncasecmp(name, model->prefix, strlen(model->prefix)) != 0)
-        model++;
-    return model->prefix == NULL ? NULL : model;
-}
 
 /* The built-in model with what the columns say. */
 static bool
@@ -183,7 +162,8 @@ static bool
 write_model(JsonWriter *writer, const MeasuredRow *row, const ValidationSource *source,
             GError **error)
 {
-    const ValidationModel *model = find_model(row->model);
+    const ValidationWord *model =
+        validation_word(validation_conventions()->models, row->model, true);
 
     if (model == NULL)
         return unstated(error, "no family is known for the model");
@@ -204,7 +184,7 @@ option_of_notes(const MeasuredRow *row, const char *option, const char *fallback
     g_autoptr(GString) text = g_string_new(fallback);
     const bool adds = strcmp(option, "overlap") == 0;
 
-    for (const ValidationNote *note = validation_notes; note->key != NULL; note++) {
+    for (const ValidationNote *note = validation_conventions()->notes; note->key != NULL; note++) {
         g_autofree char *value = NULL;
         bool found;
 
@@ -236,25 +216,15 @@ write_option(JsonWriter *writer, const MeasuredRow *row, const char *option, con
         json_write_string(writer, option, value);
 }
 
-/* The number formats of the column "dtype"; the first that the text begins with. */
 static const char *
 dtype_of(const MeasuredRow *row, const ValidationSource *source)
 {
-    static const struct {
-        const char *prefix, *dtype;
-    } words[] = {
-        {"fp8", "fp8"},   {"FP8", "fp8"},       {"MXFP8", "fp8"},     {"bf16+fp8", "fp8"},
-        {"bf16", "bf16"}, {"BF16", "bf16"},     {"amp_bf16", "bf16"}, {"amp_fp8", "fp8"},
-        {"fp16", "fp16"}, {"amp_fp16", "fp16"}, {"fp32", "fp32"},
-    };
+    const ValidationWord *word =
+        validation_word(validation_conventions()->dtypes, row->dtype, false);
 
     if (row->dtype[0] == 0)
         return source->dtype;
-    for (size_t i = 0; i < G_N_ELEMENTS(words); i++) {
-        if (g_str_has_prefix(row->dtype, words[i].prefix))
-            return words[i].dtype;
-    }
-    return NULL;
+    return word == NULL ? NULL : word->dtype;
 }
 
 static const char *
@@ -335,7 +305,8 @@ static bool
 write_schedule(JsonWriter *writer, const MeasuredRow *row, const ValidationSource *source,
                GError **error)
 {
-    const ValidationSchedule *schedule = find_schedule(row);
+    const ValidationWord *schedule =
+        validation_word(validation_conventions()->schedules, row->schedule, false);
     const char *family = schedule == NULL ? NULL : schedule->family;
     int64_t vpp = MAX(1, row->vpp);
 
@@ -406,7 +377,7 @@ char *
 validation_request(const MeasuredRow *row, const char *cluster, GError **error)
 {
     const ValidationSource *source = validation_source(row);
-    const ValidationCluster *of_device = validation_cluster(row);
+    const ValidationWord *of_device = validation_cluster(row);
     g_autoptr(JsonWriter) writer = json_writer_new_compact();
     MeasuredRow filled = *row;
 

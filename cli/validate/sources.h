@@ -1,9 +1,15 @@
 /*
  * cli/validate/sources.h - what the runs of a published source have in common and its rows do not
- * say: which framework, which vocabulary, what its numbers count.
+ * say: which framework ran them, which vocabulary they have, what their numbers count.
  *
- * Tables, all of them by published meaning: a source is a paper or a repository, never a row.
- * What a row says itself (its columns, "key=value" in its notes) wins over its source.
+ * These conventions are data: the file sources.json beside this one, which is compiled into the
+ * program.  A new source is a row of its "sources"; the structs below say what its keys mean, and
+ * the tables of fields in sources.c which of them a row must have.  Tables of words are searched
+ * from the first row on; the first whose prefix the text begins with counts.  Everything is by
+ * published meaning: a source is a paper or a repository, never a row.  What a row of measurements
+ * says itself (its columns, "key=value" in its notes) wins over its source.
+ *
+ * Knows nothing of predictions.
  */
 #ifndef CLI_VALIDATE_SOURCES_H
 #define CLI_VALIDATE_SOURCES_H
@@ -12,6 +18,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/json.h"
 #include "cli/validate/measured.h"
 
 G_BEGIN_DECLS
@@ -23,70 +30,44 @@ typedef enum {
     VALIDATION_MEMORY_RESERVED,  /* ... reserved: with what the allocator lost */
 } ValidationMemory;
 
+/* A row of "sources".  Texts are absent (NULL) where the framework's preset is meant. */
 typedef struct {
-    const char *name;       /* of the column "source"; "" ends the table and is everybody else's */
-    int zero_stage;         /* only of rows with this stage; -1: any */
-    const char *framework;  /* --framework */
-    const char *attention;  /* (nullable) --attention, where the framework's preset is not meant */
-    const char *overlap;    /* (nullable) --overlap */
-    const char *dropout;    /* (nullable) --dropout */
-    const char *loss;       /* (nullable) --loss */
-    bool sequence_parallel; /* with tp, of rows that do not say */
-    bool expert_tp;         /* tp ranks share experts, of rows that do not say */
-    const char *dtype;      /* of rows that do not say */
-    const char *recompute;  /* of rows that do not say */
-    int64_t vocab;          /* of rows that do not say; 0: those have none */
-    int64_t vocab_multiple; /* a vocabulary is padded to a multiple of this times tp; 0: not */
-    bool vocab_cut;         /* a vocabulary is cut to a multiple of tp */
-    bool ends_short;        /* first and last stage have one layer less than the others */
-    bool no_barrier;        /* iterations follow without one: the time is the span */
-    ValidationMemory memory;
+    const char *name;      /* of the column "source"; a final '*' stands for any rest */
+    int64_t zero_stage;    /* the row is of runs with this ZeRO stage only; -1: of all */
+    const char *framework; /* --framework */
+    const char *attention, *overlap, *dropout, *loss; /* (nullable) the flags of these names */
+    /* The rest is of runs whose rows leave the column blank. */
+    const char *dtype, *recompute;
+    bool sequence_parallel;   /* with tp */
+    bool expert_tp;           /* tp ranks share experts */
+    int64_t vocab;            /* 0: the models have no embedding, head or loss */
+    int64_t vocab_multiple;   /* a vocabulary is padded to a multiple of this times tp; 0: not */
+    bool vocab_cut;           /* a vocabulary is cut to a multiple of tp */
+    bool ends_short;          /* first and last stage have one layer less than the others */
+    int memory;               /* ValidationMemory */
     bool memory_of_last_rank; /* and not the largest of all ranks */
-    const char *why;
+    const char *why;          /* where all this is published */
 } ValidationSource;
 
-/* Never NULL. */
-const ValidationSource *validation_source(const MeasuredRow *row);
-
-/* A note of a row that says how it was run: with it, --@option is @value. */
+/* A row of "notes": where a run's notes hold it, the flag --@option is @value. */
 typedef struct {
-    const char *key, *prefix; /* "kernel=flash..."; NULL: free text, found anywhere in the
-                                notes or in the id (of a test: what it tests) */
-    const char *option, *value;
+    const char *key;
+    const char *prefix; /* of the value of "@key=..."; NULL: @key is free text, found anywhere in
+                           the notes or in the id (of a test: what it tests) */
+    const char *option, *value; /* values of "overlap" add up */
 } ValidationNote;
 
-/* Ends with a key of NULL.  Values of "overlap" add up. */
-extern const ValidationNote validation_notes[];
-
-/* Words of the column "schedule" -> a schedule family; the first that the text begins with. */
-typedef struct {
-    const char *prefix, *family;
-    bool sliced; /* the notes have its token slices */
-} ValidationSchedule;
-
-/* Ends with a prefix of NULL. */
-extern const ValidationSchedule validation_schedules[];
-
-/* Words of the column "model" -> family, and a built-in model that knows what no column says. */
-typedef struct {
-    const char *prefix, *family, *builtin; /* builtin nullable */
-} ValidationModel;
-
-/* Ends with a prefix of NULL. */
-extern const ValidationModel validation_models[];
-
-/* Words of the column "gpu" -> a built-in cluster. */
+/* A row of "schedules", "models", "clusters" or "dtypes": what words of the column of that name
+ * mean.  Each table has those members that its comment names. */
 typedef struct {
     const char *prefix;
-    double node_bits_per_s; /* only of rows with this rate between nodes; 0: any */
-    const char *cluster;    /* (nullable) none is built in */
-} ValidationCluster;
-
-/* Ends with a prefix of NULL. */
-extern const ValidationCluster validation_clusters[];
-
-/* The first that fits the row; NULL: unknown words. */
-const ValidationCluster *validation_cluster(const MeasuredRow *row);
+    const char *family;  /* schedules, models: degas's family */
+    bool sliced;         /* schedules: the notes have its token slices */
+    const char *builtin; /* (nullable) models: a built-in one, which knows what no column says */
+    const char *cluster; /* (nullable) clusters: the built-in one; NULL: known, none is built in */
+    double node_bits_per_s; /* clusters: only of runs with this rate between nodes; 0: of any */
+    const char *dtype;      /* dtypes: degas's number format */
+} ValidationWord;
 
 /* What is scored of a part of the sources: a line of `make validate`. */
 typedef enum {
@@ -95,11 +76,17 @@ typedef enum {
     VALIDATION_OOM,
 } ValidationQuantity;
 
+extern const char *const validation_quantity_names[];
+
+#define VALIDATION_MAX_SOURCES 4
+
+/* A row of "sets".  Goals are what the project wants to reach; the published errors of others on
+ * the same rows stand beside them. */
 typedef struct {
     const char *name;
-    ValidationQuantity quantity;
-    const char *sources[4]; /* names; NULL-terminated when shorter */
-    int64_t max_tp;         /* 0: any */
+    int quantity;                                    /* ValidationQuantity */
+    const char *sources[VALIDATION_MAX_SOURCES + 1]; /* names; NULL-terminated */
+    int64_t max_tp;                                  /* 0: any */
     /* Goals, as a fraction: mean absolute error, or for VALIDATION_OOM the least precision and
      * recall; 0: none. */
     double raw_goal, calibrated_goal;
@@ -107,10 +94,45 @@ typedef struct {
     const char *lacks;  /* (nullable) what the rows do not say and the errors depend on */
 } ValidationSet;
 
-/* Ends with a name of NULL. */
-extern const ValidationSet validation_sets[];
+/* The whole file.  Each table ends with a row of zeros, whose first member is NULL; the last source
+ * has the name "" and is everybody else's. */
+typedef struct {
+    const ValidationSource *sources;
+    const ValidationNote *notes;
+    const ValidationWord *schedules, *models, *clusters, *dtypes;
+    const ValidationSet *sets;
+    size_t n_sets;
+    JsonDoc *doc; /* (owned) holds the texts */
+} ValidationConventions;
 
-/* Whether @row belongs to @set and has its quantity. */
+/* The built-in file; lives as long as the program.  Callable from any thread. */
+const ValidationConventions *validation_conventions(void);
+
+/*
+ * Reads such a file: unknown and missing keys, names of frameworks, families, number formats that
+ * are none, sets of sources that have no row are errors.  @name stands for the file in messages.
+ * @conventions  (out) cleared by the caller, whatever is returned.
+ * Returns: false with JSON_ERROR_INVALID.
+ */
+bool validation_conventions_read(const char *name, const char *text, size_t n_bytes,
+                                 ValidationConventions *conventions, GError **error);
+void validation_conventions_clear(ValidationConventions *conventions);
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(ValidationConventions, validation_conventions_clear)
+
+/* The source of a run.  Never NULL. */
+const ValidationSource *validation_source(const MeasuredRow *row);
+
+/* The first row of @words that @text begins with; NULL: unknown words.  @ignore_case  of ASCII. */
+const ValidationWord *validation_word(const ValidationWord *words, const char *text,
+                                      bool ignore_case);
+
+/* The row of "clusters" that fits a run; NULL: unknown words. */
+const ValidationWord *validation_cluster(const MeasuredRow *row);
+
+/* Whether @row has a measured @quantity. */
+bool validation_has_quantity(const MeasuredRow *row, ValidationQuantity quantity);
+
+/* Whether @row belongs to @set and has its quantity, which its source counts as we do. */
 bool validation_set_has(const ValidationSet *set, const MeasuredRow *row);
 
 G_END_DECLS

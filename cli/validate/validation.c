@@ -52,7 +52,7 @@ device_name(const Profile *profile)
 static bool
 is_other_device(const MeasuredRow *row, const Profile *cluster, GHashTable *profiles)
 {
-    const ValidationCluster *stated = validation_cluster(row);
+    const ValidationWord *stated = validation_cluster(row);
     const Profile *profile;
 
     if (stated == NULL)
@@ -307,12 +307,6 @@ profile_with(const ValidationCase *one, const ProfileParameters *parameters)
     return profile;
 }
 
-static double
-counted_time(const ValidationCase *one, const Report *report)
-{
-    return units_s_from_ns(one->source->no_barrier ? report->span_ns : report->iteration_ns);
-}
-
 ValidationPrediction
 validation_predict(const ValidationCase *one, const ProfileParameters *parameters)
 {
@@ -326,7 +320,7 @@ validation_predict(const ValidationCase *one, const ProfileParameters *parameter
     report = simulate(one, &profile, true, NULL);
     if (report == NULL)
         return prediction;
-    prediction.iteration_s = counted_time(one, report);
+    prediction.iteration_s = units_s_from_ns(report->iteration_ns);
     prediction.fits = report->fits;
     if (isfinite(one->row->memory_bytes))
         prediction.memory_bytes = counted_memory(one, &profile);
@@ -352,7 +346,7 @@ validation_residual(const ValidationCase *one, ValidationQuantity quantity,
     if (report == NULL)
         return NAN;
     if (quantity == VALIDATION_TIME)
-        return (counted_time(one, report) - row->iteration_s) / row->iteration_s;
+        return (units_s_from_ns(report->iteration_ns) - row->iteration_s) / row->iteration_s;
     return row->status == MEASURED_STATUS_OOM ? fmin(0.0, margin) : fmax(0.0, margin);
 }
 
