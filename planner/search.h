@@ -19,7 +19,7 @@
  * gain, all that lie on eighths of the sequence and may be better (until 2^19 ops were simulated at
  * a point under a family), and what slice.h finds, improved step by step by the simulator; finer
  * ones are not enumerated but bounded, so the gap may stay open: slices may take all bubbles away,
- * but not the work of profiles/cost/cost_floor.h.  The order of dimensions over ranks, where it is
+ * but not the work of profiles/cost/cost.h.  The order of dimensions over ranks, where it is
  * searched: of all 24 one of those in which groups lie alike on the cluster, the first; sequences
  * that are not given in slices are sliced in the default alone, and least memory, which no order
  * changes, is looked for there. Objectives cost and energy also choose how many devices to use,

@@ -5,7 +5,7 @@
 
 #include "base/units.h"
 #include "cli/request/output.h"
-#include "profiles/cost/placement.h"
+#include "profiles/cost/mesh.h"
 #include "schedule/rank_order.h"
 
 #define INT "%" G_GINT64_FORMAT

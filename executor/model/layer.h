@@ -6,7 +6,7 @@
  *   n2 = norm(x2);  u = n2 Wup;  g = gelu(u) or swiglu(u);  y = x2 + g Wdown      (and biases)
  *
  * or, in place of the last line, experts (moe.h).  The ops, and what is kept of them, are those
- * that model_ops() lists (models/arch.h).
+ * that model_ops() lists (models/ops.h).
  *
  * Slices: the K and V rows of a slice are written into a buffer of the whole sequence, one for each
  * (micro-batch, layer); its queries see rows [0, end of the slice).  Backward runs the slices from

@@ -3,7 +3,7 @@
 #include <math.h>
 
 #include "base/units.h"
-#include "profiles/cost/cost_floor.h"
+#include "profiles/cost/cost.h"
 
 /* Intervals of lengths: of a small tile's rows, and from so many of them on of a share. */
 #define TOKENS_STEP 64

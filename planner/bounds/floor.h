@@ -2,7 +2,7 @@
  * planner/bounds/floor.h - how long a point of the space takes at the least with any slices.
  *
  * Internal to planner/.  F(x): what a layer's forward and backward take at the least on a slice of
- * x tokens of a micro-batch (profiles/cost/cost_floor.h), which does not fall with x.  Let X be the
+ * x tokens of a micro-batch (profiles/cost/cost.h), which does not fall with x.  Let X be the
  * tokens of an iteration, s the longest slice of a sequence, which all micro-batches have in
  * common, and B the most sequences of a micro-batch.  No slice has more than B s tokens, so a
  * layer's work is at least X r(B s), r(y) the least F(x) / x of x <= y.  The first micro-batch's

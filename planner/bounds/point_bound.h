@@ -77,7 +77,7 @@ int64_t plan_space_least_ns(const PlanRequest *request, const PlanLayerCost *cos
                             const PlanPoint *point, int64_t most_chunks, bool overlaps);
 
 /* A bound on any slicing of @point's sequences: no bubble at all, and what
- * profiles/cost/cost_floor.h says that slices cannot save. */
+ * profiles/cost/cost.h says that slices cannot save. */
 int64_t plan_space_sliced_ns(const PlanRequest *request, const PlanLayerCost *cost,
                              const PlanPoint *point);
 

@@ -5,7 +5,7 @@
 
 #include "base/units.h"
 #include "planner/cost/given_slices.h"
-#include "profiles/cost/cost_floor.h"
+#include "profiles/cost/cost.h"
 
 /* A group from @first on, or the last one that there is: none lies in fewer devices alone. */
 static ProfileGroup

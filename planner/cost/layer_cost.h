@@ -10,7 +10,7 @@
 #define PLANNER_COST_LAYER_COST_H
 
 #include "planner/cost/request.h"
-#include "profiles/cost/placement.h"
+#include "profiles/cost/mesh.h"
 
 G_BEGIN_DECLS
 

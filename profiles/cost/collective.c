@@ -1,53 +1,8 @@
-#include "profiles/cost/cost_build.h"
+#include "profiles/cost/collective.h"
+
+#include "profiles/cost/measured.h"
 
 #include <math.h>
-
-/* --- measured rows --- */
-
-bool
-cost_measured_bytes_s(const Profile *profile, ProfileOp op, int64_t n_ranks, int64_t bytes,
-                      double *seconds)
-{
-    const ProfileMeasurement *below = NULL, *above = NULL, *before = NULL;
-
-    /* Rows are sorted by bytes among equal (op, n_ranks); below and before are the last two rows
-     * with at most @bytes, above the first with more. */
-    for (guint i = 0; i < profile->measurements->len; i++) {
-        const ProfileMeasurement *row =
-            &g_array_index(profile->measurements, ProfileMeasurement, i);
-
-        if (row->op != op || row->n_ranks != n_ranks)
-            continue;
-        if (row->bytes > bytes) {
-            above = row;
-            break;
-        }
-        before = below;
-        below = row;
-    }
-    if (below == NULL && above == NULL)
-        return false;
-    if (below == NULL) {
-        *seconds = above->median_s;
-        return true;
-    }
-    if (above == NULL && before != NULL) {
-        above = below;
-        below = before;
-    }
-    if (above == NULL) {
-        *seconds = below->bytes > 0 && bytes > below->bytes
-                       ? below->median_s * ((double)bytes / (double)below->bytes)
-                       : below->median_s;
-        return true;
-    }
-    *seconds = below->median_s +
-               (above->median_s - below->median_s) *
-                   ((double)(bytes - below->bytes) / (double)(above->bytes - below->bytes));
-    /* Noise may let the last segment fall. */
-    *seconds = fmax(*seconds, bytes >= above->bytes ? above->median_s : 0.0);
-    return true;
-}
 
 /* --- groups --- */
 
@@ -301,7 +256,7 @@ profile_cost_collective_s(const Profile *profile, ModelComm comm, int64_t bytes,
 
     if (group->n == 1 || comm == MODEL_COMM_NONE)
         return 0.0;
-    if (measured_op(comm, &op) && cost_measured_bytes_s(profile, op, group->n, bytes, &ring_s))
+    if (measured_op(comm, &op) && profile_measured_bytes_s(profile, op, group->n, bytes, &ring_s))
         return ring_s;
     where = links(profile, group);
     /* The part of the buffer that a rank sends in one half of a ring all-reduce
@@ -335,7 +290,7 @@ profile_cost_broadcast_s(const Profile *profile, int64_t bytes, const ProfileGro
 
     if (group->n == 1)
         return 0.0;
-    if (cost_measured_bytes_s(profile, PROFILE_OP_BROADCAST, group->n, bytes, &seconds))
+    if (profile_measured_bytes_s(profile, PROFILE_OP_BROADCAST, group->n, bytes, &seconds))
         return seconds;
     where = links(profile, group);
     return profile->parameters.collective_s + ring_latency_s(&where) +
@@ -371,7 +326,7 @@ profile_cost_p2p_s(const Profile *profile, int64_t bytes, int64_t rank_a, int64_
     cluster = profile->cluster;
     if (rank_a == rank_b)
         return 0.0;
-    if (cost_measured_bytes_s(profile, PROFILE_OP_P2P, 2, bytes, &seconds))
+    if (profile_measured_bytes_s(profile, PROFILE_OP_P2P, 2, bytes, &seconds))
         return seconds;
     outermost = model_cluster_level_between(cluster, rank_a, rank_b);
     /* On its way out a message leaves one group of devices after the other. */

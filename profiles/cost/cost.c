@@ -1,6 +1,5 @@
 #include "profiles/cost/cost.h"
 
-#include "profiles/cost/cost_build.h"
 #include "profiles/cost/measured.h"
 
 #include <math.h>
@@ -29,7 +28,7 @@ profile_peak_flops_per_s(const ModelDevice *device, Dtype dtype)
 }
 
 double
-cost_memory_s(const Profile *profile, const ModelDevice *device, double bytes)
+profile_cost_memory_s(const Profile *profile, const ModelDevice *device, double bytes)
 {
     return bytes / (profile->parameters.memory_fraction * device->memory_bytes_per_s);
 }
@@ -113,8 +112,8 @@ product_s(const Profile *profile, const ModelDevice *device, Dtype dtype, const 
 
             /* Partial results in fp32 are written and read again. */
             if (split > 1.0)
-                seconds += cost_memory_s(profile, device,
-                                         8.0 * split * product->count * product->m * product->n);
+                seconds += profile_cost_memory_s(
+                    profile, device, 8.0 * split * product->count * product->m * product->n);
             best = fmin(best, seconds);
         }
     }
@@ -150,9 +149,9 @@ gemm_s(const Profile *profile, const ModelDevice *device, Dtype dtype, const Pro
     return fmax(product_s(profile, device, dtype, product), memory);
 }
 
-double
-cost_weight_product_s(const Profile *profile, const ModelDevice *device, const ModelOp *op,
-                      Dtype dtype, double more_bytes)
+static double
+weight_product_s(const Profile *profile, const ModelDevice *device, const ModelOp *op, Dtype dtype,
+                 double more_bytes)
 {
     const Product product = {.count = (double)op->count,
                              .m = (double)op->k,
@@ -167,8 +166,8 @@ cost_weight_product_s(const Profile *profile, const ModelDevice *device, const M
 }
 
 double
-cost_batched_product_s(const Profile *profile, const ModelDevice *device, const ModelOp *op,
-                       Dtype dtype)
+profile_cost_batched_product_s(const Profile *profile, const ModelDevice *device, const ModelOp *op,
+                               Dtype dtype)
 {
     const Product product = {
         (double)op->count, (double)op->m, (double)op->n, (double)op->k, 1.0, false, false};
@@ -197,7 +196,7 @@ gemm_pass_s(const Profile *profile, const ModelDevice *device, const ModelOp *op
     if (pass != PROFILE_PASS_BACKWARD_WEIGHT)
         seconds += gemm_s(profile, device, dtype, &input, half_bytes);
     if (pass != PROFILE_PASS_BACKWARD_INPUT)
-        seconds += cost_weight_product_s(profile, device, op, dtype, 0.0);
+        seconds += weight_product_s(profile, device, op, dtype, 0.0);
     return seconds;
 }
 
@@ -226,7 +225,7 @@ fused_attention_s(const Profile *profile, const ModelDevice *device, const Model
     double bytes = (double)(backward ? op->backward_bytes : op->forward_bytes);
 
     return fmax(flops / (fraction * filled * profile_peak_flops_per_s(device, dtype)),
-                cost_memory_s(profile, device, bytes));
+                profile_cost_memory_s(profile, device, bytes));
 }
 
 /*
@@ -259,8 +258,8 @@ unfused_attention_s(const Profile *profile, const ModelDevice *device, const Mod
         bytes = (double)op->forward_bytes;
     }
     passes = fmin(passes, bytes);
-    return fmax(products, cost_memory_s(profile, device, passes)) +
-           cost_memory_s(profile, device, bytes - passes);
+    return fmax(products, profile_cost_memory_s(profile, device, passes)) +
+           profile_cost_memory_s(profile, device, bytes - passes);
 }
 
 /* --- one op --- */
@@ -284,8 +283,8 @@ part_of_group(ModelGroup group)
 
 /* A GEMM's backward has two products, each with half of the launches; other ops have no weight
  * gradient worth a time of its own. */
-double
-cost_n_kernels(const ModelOp *op, ProfilePass pass)
+static double
+n_kernels(const ModelOp *op, ProfilePass pass)
 {
     double backward = (double)op->n_kernels_backward;
     bool is_gemm = op->kind == MODEL_OP_GEMM;
@@ -328,7 +327,7 @@ memory_op_s(const Profile *profile, const ModelDevice *device, const ModelOp *op
     double seconds;
 
     if (op->memory_kind == MODEL_MEMORY_COPY &&
-        cost_measured_bytes_s(profile, PROFILE_OP_COPY_D2D, 0, bytes / 2, &seconds))
+        profile_measured_bytes_s(profile, PROFILE_OP_COPY_D2D, 0, bytes / 2, &seconds))
         return seconds;
     return (double)bytes /
            (fraction_of(&profile->parameters, op->memory_kind) * device->memory_bytes_per_s);
@@ -354,7 +353,7 @@ profile_cost_op(const Profile *profile, const ModelDevice *device, const ModelOp
     g_return_val_if_fail(profile != NULL && device != NULL && op != NULL, cost);
     g_return_val_if_fail(pass < PROFILE_PASS_N, cost);
 
-    kernels = cost_n_kernels(op, pass);
+    kernels = n_kernels(op, pass);
     cost.host_s = kernels * profile->parameters.host_kernel_s;
     if (pass == PROFILE_PASS_BACKWARD_WEIGHT && op->kind != MODEL_OP_GEMM)
         return cost;
@@ -405,6 +404,252 @@ profile_cost_optimizer_s(const Profile *profile, const ModelDevice *device, int6
         return 0.0;
     if (profile_measured_optimizer(profile, n_elements, &seconds))
         return seconds;
-    return cost_memory_s(profile, device, (double)n_elements * bytes_per_element) +
+    return profile_cost_memory_s(profile, device, (double)n_elements * bytes_per_element) +
            profile->parameters.kernel_s;
+}
+
+/* --- parts: the sum of a part's ops, what hides behind what, and the host --- */
+
+static const ModelDevice *
+query_device(const Profile *profile, const ProfileQuery *query)
+{
+    return model_cluster_device(profile->cluster, query->rank);
+}
+
+static void
+add_cost(ProfileCost *sum, const ProfileCost *cost)
+{
+    for (int i = 0; i < PROFILE_PART_N; i++)
+        sum->part_s[i] += cost->part_s[i];
+    sum->host_s += cost->host_s;
+}
+
+/* K and V travel while the scores of what has arrived are computed  [ring attention, 2310.01889]:
+ * only what is longer than the attention of all but the first share stays visible, and computing
+ * slows down meanwhile. */
+static void
+hide_ring(const Profile *profile, ProfileCost *cost, double ring_s, double attention_s, int64_t cp)
+{
+    double hidden = fmin(ring_s, attention_s * ((double)cp - 1.0) / (double)cp);
+
+    cost->part_s[PROFILE_PART_CP] -= hidden;
+    cost->part_s[PROFILE_PART_COMPUTE] += profile->parameters.interference_fraction * hidden;
+}
+
+/*
+ * Tensor-parallel communication behind computing: what is longer stays visible, and computing slows
+ * down meanwhile.  With sequence parallelism gathers and scatters are cut up and travel while the
+ * product next to them computes [userbuffers of Transformer Engine].  An all-reduce cannot: its
+ * result is needed whole.  Only the input gradient's hides, behind the weight gradient's products
+ * @weight_products_s  [2205.05198, 5.3: the baseline overlaps these two].
+ */
+static void
+hide_tp(const Profile *profile, bool sequence_parallel, double weight_products_s, ProfileCost *cost)
+{
+    double behind = sequence_parallel ? cost->part_s[PROFILE_PART_COMPUTE] : weight_products_s;
+    double hidden = fmin(cost->part_s[PROFILE_PART_TP], behind);
+
+    cost->part_s[PROFILE_PART_TP] -= hidden;
+    cost->part_s[PROFILE_PART_COMPUTE] += profile->parameters.interference_fraction * hidden;
+}
+
+/* Forward has a third of a layer's host time, backward two thirds: it issues two kernels for each
+ * of the forward's. */
+static double
+host_layer_s(const Profile *profile, const ProfileQuery *query, ProfilePass pass)
+{
+    if (query->part != MODEL_PART_LAYER)
+        return 0.0;
+    return profile->parameters.host_layer_s / 3.0 * (pass == PROFILE_PASS_BACKWARD ? 2.0 : 1.0);
+}
+
+static double
+host_framework_s(const ProfileQuery *query, const ModelOp *op, ProfilePass pass)
+{
+    return op->kind == MODEL_OP_COLLECTIVE ? 0.0 : n_kernels(op, pass) * query->host_kernel_s;
+}
+
+/* What the weight gradient's product takes longer because it adds to a sum: it reads and writes
+ * @bytes more while it computes. */
+static double
+fused_accumulate_s(const Profile *profile, const ModelDevice *device, const ModelOp *op,
+                   Dtype dtype, double bytes)
+{
+    return weight_product_s(profile, device, op, dtype, bytes) -
+           weight_product_s(profile, device, op, dtype, 0.0);
+}
+
+/* Adding the gradients of this pass to what earlier passes left: inside the products that make
+ * them, or one kernel per weight. */
+static double
+accumulate_s(const Profile *profile, const ModelDevice *device, const ProfileQuery *query,
+             const ModelOp *ops, size_t n_ops)
+{
+    double element_bytes = (double)dtype_bytes(query->shape.dtype);
+    double seconds = 0.0;
+
+    if (query->accumulate_bytes_per_weight <= 0.0)
+        return 0.0;
+    for (size_t i = 0; i < n_ops; i++) {
+        double bytes =
+            (double)ops[i].weight_bytes / element_bytes * query->accumulate_bytes_per_weight;
+
+        if (ops[i].weight_bytes == 0)
+            continue;
+        if (query->accumulate_in_product && ops[i].kind == MODEL_OP_GEMM)
+            seconds += fused_accumulate_s(profile, device, &ops[i], query->shape.dtype, bytes);
+        else
+            seconds += profile_cost_memory_s(profile, device, bytes) + profile->parameters.kernel_s;
+    }
+    return seconds;
+}
+
+static ProfileCost
+modelled_part(const Profile *profile, const ProfileQuery *query, ProfilePass pass)
+{
+    const ModelDevice *device = query_device(profile, query);
+    ModelOp ops[MODEL_MAX_OPS];
+    size_t n_ops = model_ops(query->arch, query->part, query->layer, &query->shape, ops);
+    ProfileCost sum = {.source = PROFILE_SOURCE_MODELLED};
+    double ring_s = 0.0, attention_s = 0.0, weight_products_s = 0.0;
+
+    if (n_ops == 0)
+        return sum;
+    for (size_t i = 0; i < n_ops; i++) {
+        ProfileCost cost =
+            profile_cost_op(profile, device, &ops[i], pass, query->shape.dtype, query->groups);
+
+        cost.host_s += host_framework_s(query, &ops[i], pass);
+        add_cost(&sum, &cost);
+        if (ops[i].kind == MODEL_OP_ATTENTION)
+            attention_s += cost.part_s[PROFILE_PART_COMPUTE];
+        if (ops[i].kind == MODEL_OP_GEMM && pass == PROFILE_PASS_BACKWARD)
+            weight_products_s +=
+                weight_product_s(profile, device, &ops[i], query->shape.dtype, 0.0);
+        ring_s += cost.part_s[PROFILE_PART_CP];
+    }
+    if (pass == PROFILE_PASS_BACKWARD || pass == PROFILE_PASS_BACKWARD_WEIGHT)
+        sum.part_s[PROFILE_PART_COMPUTE] += accumulate_s(profile, device, query, ops, n_ops);
+    /* An all-to-all, or a gathering, is needed whole before attention begins. */
+    if (ring_s > 0.0 && !query->shape.all_to_all && !query->shape.gathered_kv)
+        hide_ring(profile, &sum, ring_s, attention_s, query->shape.cp);
+    if (query->overlap_tp)
+        hide_tp(profile, query->shape.sequence_parallel, weight_products_s, &sum);
+    sum.host_s += host_layer_s(profile, query, pass);
+    return sum;
+}
+
+ProfileCost
+profile_cost_part(const Profile *profile, const ProfileQuery *query, ProfilePass pass)
+{
+    ProfileCost cost = {.source = PROFILE_SOURCE_MODELLED};
+
+    g_return_val_if_fail(profile != NULL && query != NULL && pass < PROFILE_PASS_N, cost);
+
+    if (query->arch->vocab == 0 && query->part != MODEL_PART_LAYER)
+        return cost;
+    cost = modelled_part(profile, query, pass);
+    profile_measured_part(profile, query, pass, &cost);
+    return cost;
+}
+
+ProfileCost
+profile_cost_recompute(const Profile *profile, const ProfileQuery *query, bool full)
+{
+    const ModelDevice *device;
+    ModelOp ops[MODEL_MAX_OPS];
+    ProfileCost sum = {.source = PROFILE_SOURCE_MODELLED};
+    size_t n_ops;
+
+    g_return_val_if_fail(profile != NULL && query != NULL, sum);
+
+    if (full) {
+        ProfileCost forward = profile_cost_part(profile, query, PROFILE_PASS_FORWARD);
+
+        sum.source = forward.source;
+        sum.host_s = forward.host_s;
+        for (int i = 0; i < PROFILE_PART_N; i++)
+            sum.part_s[PROFILE_PART_RECOMPUTE] += forward.part_s[i];
+        return sum;
+    }
+    device = query_device(profile, query);
+    n_ops = model_ops(query->arch, query->part, query->layer, &query->shape, ops);
+    for (size_t i = 0; i < n_ops; i++) {
+        ProfileCost cost;
+
+        if (!ops[i].core_attention)
+            continue;
+        cost = profile_cost_op(profile, device, &ops[i], PROFILE_PASS_FORWARD, query->shape.dtype,
+                               query->groups);
+        sum.part_s[PROFILE_PART_RECOMPUTE] += cost.part_s[PROFILE_PART_COMPUTE];
+        sum.host_s += cost.host_s + host_framework_s(query, &ops[i], PROFILE_PASS_FORWARD);
+    }
+    return sum;
+}
+
+/* --- what slicing cannot save --- */
+
+static double
+modelled_s(const Profile *profile, const ProfileQuery *query, ProfilePass pass)
+{
+    const ModelDevice *device = model_cluster_device(profile->cluster, query->rank);
+    const double rate =
+        profile->parameters.gemm_fraction * profile_peak_flops_per_s(device, query->shape.dtype);
+    const double n_products = pass == PROFILE_PASS_FORWARD ? 1.0 : 2.0;
+    ModelOp ops[MODEL_MAX_OPS];
+    const size_t n = model_ops(query->arch, query->part, query->layer, &query->shape, ops);
+    double flops = 0.0;
+
+    for (size_t i = 0; i < n; i++) {
+        /* Each expert's rows are rounded to whole ones. */
+        const double m = (double)ops[i].m - (ops[i].count > 1 ? 1.0 : 0.0);
+        if (ops[i].kind == MODEL_OP_GEMM && ops[i].weight_bytes > 0)
+            flops +=
+                2.0 * (double)ops[i].count * fmax(0.0, m) * (double)ops[i].n * (double)ops[i].k;
+    }
+    return n_products * flops / rate;
+}
+
+double
+profile_cost_sliced_floor_s(const Profile *profile, const ProfileQuery *query, ProfilePass pass)
+{
+    double seconds, input_s, weight_s;
+
+    g_return_val_if_fail(pass == PROFILE_PASS_FORWARD || pass == PROFILE_PASS_BACKWARD, 0.0);
+    if (!profile_measured_sliced_floor(profile, query, pass, &seconds))
+        return modelled_s(profile, query, pass);
+    /* Halves that were measured apart may take less than the whole. */
+    if (pass == PROFILE_PASS_BACKWARD &&
+        profile_measured_sliced_floor(profile, query, PROFILE_PASS_BACKWARD_INPUT, &input_s) &&
+        profile_measured_sliced_floor(profile, query, PROFILE_PASS_BACKWARD_WEIGHT, &weight_s))
+        seconds = fmin(seconds, input_s + weight_s);
+    return seconds;
+}
+
+double
+profile_cost_slice_floor_s(const Profile *profile, const ProfileQuery *query, ProfilePass pass)
+{
+    const ModelDevice *device = model_cluster_device(profile->cluster, query->rank);
+    ModelShape shape = query->shape;
+    ModelOp ops[MODEL_MAX_OPS];
+    double device_s = 0.0, host_s = host_layer_s(profile, query, pass);
+    size_t n;
+
+    g_return_val_if_fail(pass == PROFILE_PASS_FORWARD || pass == PROFILE_PASS_BACKWARD, 0.0);
+    if (profile->measurements->len > 0)
+        return 0.0;
+    /* A kernel that this slice is too odd for may take a longer one. */
+    shape.softmax_keys = 0;
+    n = model_ops(query->arch, query->part, query->layer, &shape, ops);
+    for (size_t i = 0; i < n; i++) {
+        const ProfileCost cost =
+            profile_cost_op(profile, device, &ops[i], pass, query->shape.dtype, query->groups);
+        host_s += cost.host_s + host_framework_s(query, &ops[i], pass);
+        /* Attention depends on the context, and collectives may hide. */
+        if (ops[i].kind == MODEL_OP_GEMM || ops[i].kind == MODEL_OP_MEMORY)
+            device_s += cost.part_s[PROFILE_PART_COMPUTE];
+    }
+    if (pass == PROFILE_PASS_BACKWARD)
+        device_s += accumulate_s(profile, device, query, ops, n);
+    return fmax(device_s, host_s);
 }

@@ -4,7 +4,133 @@
 #include <stdlib.h>
 
 #include "base/order.h"
-#include "profiles/fit/measured_fit.h"
+/* --- the law, fitted to rows --- */
+
+#define N_FEATURES 3
+
+typedef struct {
+    double x[N_FEATURES]; /* 1, batch * tokens, batch * tokens * (2 context + tokens) */
+} Features;
+
+static Features
+features_of(int64_t batch, int64_t tokens, int64_t context)
+{
+    double n = (double)batch * (double)tokens;
+
+    return (Features){{1.0, n, n * (2.0 * (double)context + (double)tokens)}};
+}
+
+static double
+evaluate(const Features *features, const double coefficients[N_FEATURES])
+{
+    double sum = 0.0;
+
+    for (int i = 0; i < N_FEATURES; i++)
+        sum += coefficients[i] * features->x[i];
+    return sum;
+}
+
+/* Solves the normal equations of the chosen features by elimination with pivoting; false if they
+ * are not independent. */
+static bool
+solve(double matrix[N_FEATURES][N_FEATURES + 1], int n, double solution[N_FEATURES])
+{
+    for (int i = 0; i < n; i++) {
+        int pivot = i;
+
+        for (int row = i + 1; row < n; row++) {
+            if (fabs(matrix[row][i]) > fabs(matrix[pivot][i]))
+                pivot = row;
+        }
+        if (fabs(matrix[pivot][i]) < 1e-9)
+            return false;
+        for (int column = 0; column <= n; column++) {
+            double swap = matrix[i][column];
+
+            matrix[i][column] = matrix[pivot][column];
+            matrix[pivot][column] = swap;
+        }
+        for (int row = i + 1; row < n; row++) {
+            double factor = matrix[row][i] / matrix[i][i];
+
+            for (int column = i; column <= n; column++)
+                matrix[row][column] -= factor * matrix[i][column];
+        }
+    }
+    for (int i = n - 1; i >= 0; i--) {
+        double sum = matrix[i][n];
+
+        for (int column = i + 1; column < n; column++)
+            sum -= matrix[i][column] * solution[column];
+        solution[i] = sum / matrix[i][i];
+    }
+    return true;
+}
+
+/* Least squares of relative errors over the features in @mask, each scaled to at most 1 so that
+ * "independent" has a meaning.  Returns the squared error, or infinity if a coefficient would be
+ * negative or the rows do not determine them. */
+static double
+fit_subset(const Features *features, const double *times, size_t n_rows, unsigned mask,
+           double coefficients[N_FEATURES])
+{
+    double matrix[N_FEATURES][N_FEATURES + 1] = {0}, solution[N_FEATURES] = {0};
+    double scale[N_FEATURES] = {0}, error = 0.0;
+    int chosen[N_FEATURES], n = 0;
+
+    for (int i = 0; i < N_FEATURES; i++) {
+        if ((mask >> i & 1u) == 0)
+            continue;
+        chosen[n++] = i;
+        for (size_t row = 0; row < n_rows; row++)
+            scale[i] = fmax(scale[i], features[row].x[i] / times[row]);
+    }
+    for (size_t row = 0; row < n_rows; row++) {
+        for (int i = 0; i < n; i++) {
+            double xi = features[row].x[chosen[i]] / times[row] / scale[chosen[i]];
+
+            for (int j = 0; j < n; j++)
+                matrix[i][j] += xi * (features[row].x[chosen[j]] / times[row] / scale[chosen[j]]);
+            matrix[i][n] += xi;
+        }
+    }
+    if (!solve(matrix, n, solution))
+        return INFINITY;
+    for (int i = 0; i < N_FEATURES; i++)
+        coefficients[i] = 0.0;
+    for (int i = 0; i < n; i++) {
+        if (solution[i] < 0.0)
+            return INFINITY;
+        coefficients[chosen[i]] = solution[i] / scale[chosen[i]];
+    }
+    for (size_t row = 0; row < n_rows; row++) {
+        double relative = evaluate(&features[row], coefficients) / times[row] - 1.0;
+
+        error += relative * relative;
+    }
+    return error;
+}
+
+/* The best subset of features with no negative coefficient.  Fewer rows than features leave only
+ * small subsets determined; work per token comes first. */
+static void
+fit(const Features *features, const double *times, size_t n_rows, double coefficients[N_FEATURES])
+{
+    static const unsigned subsets[] = {2u, 3u, 6u, 7u, 4u, 5u, 1u};
+    double best = INFINITY;
+
+    for (size_t i = 0; i < G_N_ELEMENTS(subsets); i++) {
+        double candidate[N_FEATURES] = {0};
+        double error = fit_subset(features, times, n_rows, subsets[i], candidate);
+
+        /* A larger subset must be better by more than rounding. */
+        if (error < best * (1.0 - 1e-9)) {
+            best = error;
+            for (int j = 0; j < N_FEATURES; j++)
+                coefficients[j] = candidate[j];
+        }
+    }
+}
 
 /* --- rows of one kind --- */
 
@@ -16,9 +142,9 @@ typedef struct {
 } Shape;
 
 typedef struct {
-    ProfileFitFeatures *features; /* (owned) */
-    double *times;                /* (owned) */
-    Shape *shapes;                /* (owned) */
+    Features *features; /* (owned) */
+    double *times;      /* (owned) */
+    Shape *shapes;      /* (owned) */
     size_t n;
 } Rows;
 
@@ -48,7 +174,7 @@ collect(const Profile *profile, ProfileOp op, ProfilePass pass, int64_t tp, Rows
             row_fits(&g_array_index(profile->measurements, ProfileMeasurement, i), op, pass, tp);
     n_fitting = MIN(n_fitting, MAX_FIT_ROWS);
     *rows = (Rows){
-        .features = g_new(ProfileFitFeatures, n_fitting),
+        .features = g_new(Features, n_fitting),
         .times = g_new(double, n_fitting),
         .shapes = g_new(Shape, n_fitting),
     };
@@ -58,7 +184,7 @@ collect(const Profile *profile, ProfileOp op, ProfilePass pass, int64_t tp, Rows
 
         if (!row_fits(row, op, pass, tp))
             continue;
-        rows->features[rows->n] = profile_fit_features(row->batch, row->tokens, row->context);
+        rows->features[rows->n] = features_of(row->batch, row->tokens, row->context);
         rows->times[rows->n] = profile_measurement_mean_s(row);
         rows->shapes[rows->n] = (Shape){row->batch, row->tokens, row->context};
         rows->n++;
@@ -81,20 +207,19 @@ distance2(const Shape *a, const Shape *b)
 static double
 between_rows(const Rows *rows, const Shape *shape)
 {
-    double coefficients[PROFILE_FIT_FEATURES] = {0};
+    double coefficients[N_FEATURES] = {0};
     double weights = 0.0, deviations = 0.0;
-    ProfileFitFeatures features = profile_fit_features(shape->batch, shape->tokens, shape->context);
+    Features features = features_of(shape->batch, shape->tokens, shape->context);
 
-    profile_fit(rows->features, rows->times, rows->n, coefficients);
+    fit(rows->features, rows->times, rows->n, coefficients);
     for (size_t i = 0; i < rows->n; i++) {
         double distance = distance2(&rows->shapes[i], shape) + 1e-12;
         double weight = 1.0 / (distance * distance);
 
         weights += weight;
-        deviations +=
-            weight * (rows->times[i] / profile_fit_evaluate(&rows->features[i], coefficients));
+        deviations += weight * (rows->times[i] / evaluate(&rows->features[i], coefficients));
     }
-    return profile_fit_evaluate(&features, coefficients) * (deviations / weights);
+    return evaluate(&features, coefficients) * (deviations / weights);
 }
 
 /* False without rows; @source says whether the very shape was measured. */
@@ -193,8 +318,8 @@ profile_measured_sliced_floor(const Profile *profile, const ProfileQuery *query,
 {
     const ModelShape *s = &query->shape;
     const double tokens = (double)s->batch * (double)s->tokens / (double)s->cp;
-    const ProfileFitFeatures whole = {{1.0, tokens, tokens * (double)s->tokens}};
-    double coefficients[PROFILE_FIT_FEATURES] = {0}, least = INFINITY;
+    const Features whole = {{1.0, tokens, tokens * (double)s->tokens}};
+    double coefficients[N_FEATURES] = {0}, least = INFINITY;
     g_auto(Rows) rows = {0};
 
     if (!is_measured(profile, query))
@@ -202,11 +327,11 @@ profile_measured_sliced_floor(const Profile *profile, const ProfileQuery *query,
     collect(profile, op_of_part[query->part], pass, query->shape.tp, &rows);
     if (rows.n == 0)
         return false;
-    profile_fit(rows.features, rows.times, rows.n, coefficients);
+    fit(rows.features, rows.times, rows.n, coefficients);
     /* Between rows the deviation is a mean of theirs. */
     for (size_t i = 0; i < rows.n; i++)
-        least = fmin(least, rows.times[i] / profile_fit_evaluate(&rows.features[i], coefficients));
-    *seconds = least * profile_fit_evaluate(&whole, coefficients);
+        least = fmin(least, rows.times[i] / evaluate(&rows.features[i], coefficients));
+    *seconds = least * evaluate(&whole, coefficients);
     return true;
 }
 
@@ -272,7 +397,7 @@ set_aside(Rows *rows, int64_t batch, int64_t tokens)
         if (is_at(&rows->shapes[i], batch, tokens))
             continue;
         const Shape shape = rows->shapes[n];
-        const ProfileFitFeatures features = rows->features[n];
+        const Features features = rows->features[n];
         const double time = rows->times[n];
 
         rows->shapes[n] = rows->shapes[i];
@@ -356,37 +481,86 @@ profile_measured_fit_errors(Profile *profile)
     }
 }
 
-/* --- optimizer, overhead --- */
+/* --- rows of one size: optimizer, collectives, messages, copies; overhead --- */
+
+/* Rows of one op next to a size: the last two of at most that size, and the first above it. */
+typedef struct {
+    const ProfileMeasurement *before, *below, *above; /* (nullable) */
+} Neighbours;
+
+static int64_t
+size_of(const ProfileMeasurement *row)
+{
+    return row->op == PROFILE_OP_OPTIMIZER ? row->n_elements : row->bytes;
+}
+
+static Neighbours
+neighbours(const Profile *profile, ProfileOp op, int64_t n_ranks, int64_t size)
+{
+    Neighbours found = {NULL, NULL, NULL};
+
+    /* Rows are sorted by size among equal (op, n_ranks). */
+    for (guint i = 0; i < profile->measurements->len && found.above == NULL; i++) {
+        const ProfileMeasurement *row =
+            &g_array_index(profile->measurements, ProfileMeasurement, i);
+
+        if (row->op != op || row->n_ranks != n_ranks)
+            continue;
+        if (size_of(row) > size) {
+            found.above = row;
+        } else {
+            found.before = found.below;
+            found.below = row;
+        }
+    }
+    return found;
+}
+
+bool
+profile_measured_bytes_s(const Profile *profile, ProfileOp op, int64_t n_ranks, int64_t bytes,
+                         double *seconds)
+{
+    Neighbours rows = neighbours(profile, op, n_ranks, bytes);
+
+    if (rows.below == NULL && rows.above == NULL)
+        return false;
+    if (rows.below == NULL) {
+        *seconds = rows.above->median_s;
+        return true;
+    }
+    if (rows.above == NULL && rows.before != NULL) {
+        rows.above = rows.below;
+        rows.below = rows.before;
+    }
+    if (rows.above == NULL) {
+        *seconds = rows.below->bytes > 0 && bytes > rows.below->bytes
+                       ? rows.below->median_s * ((double)bytes / (double)rows.below->bytes)
+                       : rows.below->median_s;
+        return true;
+    }
+    *seconds = rows.below->median_s + (rows.above->median_s - rows.below->median_s) *
+                                          ((double)(bytes - rows.below->bytes) /
+                                           (double)(rows.above->bytes - rows.below->bytes));
+    /* Noise may let the last segment fall. */
+    *seconds = fmax(*seconds, bytes >= rows.above->bytes ? rows.above->median_s : 0.0);
+    return true;
+}
 
 bool
 profile_measured_optimizer(const Profile *profile, int64_t n_elements, double *seconds)
 {
-    const ProfileMeasurement *below = NULL, *above = NULL;
+    const Neighbours rows = neighbours(profile, PROFILE_OP_OPTIMIZER, 0, n_elements);
 
-    /* Rows are sorted by elements: below is the last with at most n_elements, above the first with
-     * more. */
-    for (guint i = 0; i < profile->measurements->len && above == NULL; i++) {
-        const ProfileMeasurement *row =
-            &g_array_index(profile->measurements, ProfileMeasurement, i);
-
-        if (row->op != PROFILE_OP_OPTIMIZER)
-            continue;
-        if (row->n_elements > n_elements)
-            above = row;
-        else
-            below = row;
-    }
-    if (below == NULL && above == NULL)
+    if (rows.below == NULL && rows.above == NULL)
         return false;
-    if (below != NULL && above != NULL) {
-        double t = (double)(n_elements - below->n_elements) /
-                   (double)(above->n_elements - below->n_elements);
+    if (rows.below != NULL && rows.above != NULL) {
+        const double t = (double)(n_elements - rows.below->n_elements) /
+                         (double)(rows.above->n_elements - rows.below->n_elements);
+        const double below_s = profile_measurement_mean_s(rows.below);
 
-        const double below_s = profile_measurement_mean_s(below);
-
-        *seconds = below_s + t * (profile_measurement_mean_s(above) - below_s);
+        *seconds = below_s + t * (profile_measurement_mean_s(rows.above) - below_s);
     } else {
-        const ProfileMeasurement *row = below != NULL ? below : above;
+        const ProfileMeasurement *row = rows.below != NULL ? rows.below : rows.above;
 
         *seconds = profile_measurement_mean_s(row) * ((double)n_elements / (double)row->n_elements);
     }

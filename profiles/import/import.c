@@ -2,7 +2,6 @@
 
 #include "base/file.h"
 #include "profiles/fit/calibrate.h"
-#include "profiles/cost/cost_build.h"
 #include "profiles/import/build.h"
 
 #include <math.h>
@@ -120,7 +119,7 @@ predict(const Profile *profile, const ImportSample *sample)
         return profile_cost_collective_s(profile, sample->comm, sample->bytes,
                                          &(ProfileGroup){.stride = 1, .n = sample->n_ranks});
     if (sample->kind == IMPORT_BATCH) /* of one shape: not experts' */
-        return cost_batched_product_s(profile, device, &op, sample->dtype);
+        return profile_cost_batched_product_s(profile, device, &op, sample->dtype);
     return profile_cost_op(profile, device, &op,
                            sample->backward && sample->kind == IMPORT_ATTENTION
                                ? PROFILE_PASS_BACKWARD

@@ -6,7 +6,7 @@
 #define PROFILES_WORKLOAD_BUILD_H
 
 #include "base/saturate.h"
-#include "profiles/cost/placement.h"
+#include "profiles/cost/mesh.h"
 #include "profiles/workload/ahead.h"
 
 G_BEGIN_DECLS

@@ -1,7 +1,6 @@
 #include "profiles/workload/workload.h"
 
 #include "base/units.h"
-#include "profiles/cost/cost_build.h"
 #include "profiles/cost/measured.h"
 #include "profiles/workload/build.h"
 
@@ -72,8 +71,8 @@ optimizer_s(const WorkloadBuild *build, const WorkloadLocation *location, int64_
 
     if (plan->offload == PLAN_OFFLOAD_NONE)
         return profile_cost_optimizer_s(build->profile, location->device, n_elements, bytes) +
-               cost_memory_s(build->profile, location->device,
-                             (double)n_whole * gradient_bytes(plan));
+               profile_cost_memory_s(build->profile, location->device,
+                                     (double)n_whole * gradient_bytes(plan));
     /* Gradients to the host, the step there, weights back, unless they are offloaded too; with NVMe
      * the state comes and goes, and weights that are not their own master copy go. */
     const double back = plan->offload_parameters ? 0.0 : e;

@@ -1,5 +1,5 @@
-/* Tests of profiles/cost/cost_floor.h: no slicing takes less than the floor, modelled or measured. */
-#include "profiles/cost/cost_floor.h"
+/* Tests of profiles/cost/cost.h: no slicing takes less than the floor, modelled or measured. */
+#include "profiles/cost/cost.h"
 
 static uint32_t
 draw(uint32_t *state)

@@ -1,4 +1,4 @@
-#include "profiles/cost/placement.h"
+#include "profiles/cost/mesh.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
-/* Tests of profiles/cost/placement.h: groups against the coordinates of every device, and what they
+/* Tests of profiles/cost/mesh.h: groups against the coordinates of every device, and what they
  * cost on two levels. */
-#include "profiles/cost/placement.h"
+#include "profiles/cost/mesh.h"
 
 #include "schedule/rank_order.h"
 #include "tests/profiles/fixture.h"
@@ -147,8 +147,8 @@ int
 main(int argc, char **argv)
 {
     g_test_init(&argc, &argv, NULL);
-    g_test_add_func("/profiles/placement/groups-are-those-of-the-coordinates",
+    g_test_add_func("/profiles/mesh/groups-are-those-of-the-coordinates",
                     test_groups_are_those_of_the_coordinates);
-    g_test_add_func("/profiles/placement/cost-follows-the-order", test_cost_follows_the_order);
+    g_test_add_func("/profiles/mesh/cost-follows-the-order", test_cost_follows_the_order);
     return g_test_run();
 }
