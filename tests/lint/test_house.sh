@@ -30,6 +30,8 @@ clean() {
 clean include_ranks.sh "folders and rooms include themselves and lower ranks only"
 clean headers_alone.sh "every header compiles alone"
 clean machine_paths.sh "nothing committed names a place on one machine"
+clean recipes.sh "recipes of CONTRIBUTING.md name just the files that they touch"
+clean docs_true.sh "pages name files and functions that exist"
 
 # Each rule must also be seen to bite, in a tree that breaks it.
 tree=$(mktemp -d)
@@ -72,6 +74,17 @@ bites include_ranks.sh models/b.c '#include <glib.h>\n' 'models/b.c:1: include "
 rm "$tree/models/b.h"
 bites headers_alone.sh base/a.h 'int64_t f(void);\n' 'base/a.h: does not compile alone' \
     "a header that needs another is refused"
+recipe='### To add a thing\n<!-- example: thing_new -->\n1. `base/a.c`: its code.\n'
+bites recipes.sh CONTRIBUTING.md "$recipe" 'names base/a.c, where thing_new is not found' \
+    "a recipe that names a file too many is found"
+printf 'int thing_new;\n' >"$tree/base/b.c"
+printf 'int thing_new;\n' >"$tree/base/a.c"
+bites recipes.sh CONTRIBUTING.md "$recipe" 'does not name base/b.c' "a recipe that forgets a file is found"
+rm "$tree/base/a.c" "$tree/base/b.c"
+bites docs_true.sh README.md 'See `base/none.c`.\n' 'base/none.c does not exist' \
+    "a page that names no file is found"
+bites docs_true.sh README.md 'See `thing_free()`.\n' 'thing_free is not in the code' \
+    "a page that names no function is found"
 # Not a repository, wherever temporary files are kept: all its files count.
 GIT_DIR="$tree/none"
 export GIT_DIR
