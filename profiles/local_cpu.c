@@ -49,82 +49,17 @@ flops_per_cycle(void)
 #endif
 }
 
-/* What the system does not tell; typical of servers of 2018 to 2024, and what `degas profile`
- * replaces by measurements: clock under vector load, one core's share of memory bandwidth, a copy
- * between two cores and its notification. */
+/* What the system does not tell: the clock under vector load, typical of servers of 2018 to 2024.
+ */
 #define CLOCK_HZ 2.5e9
-#define CORE_BYTES_PER_S 10e9
-#define COPY_BYTES_PER_S 5e9
-#define NOTIFY_S 5e-6
 
-char *
-profile_describe_local_cpu(void)
+void
+profile_set_local_cpu(ModelCluster *cluster)
 {
-    g_autoptr(JsonWriter) writer = json_writer_new();
-    int64_t cores = n_cores();
-    double flops_per_s = CLOCK_HZ * flops_per_cycle();
+    ModelDevice *core = &g_array_index(cluster->devices, ModelDevice, 0);
+    ModelNodes *node = &g_array_index(cluster->nodes, ModelNodes, 0);
 
-    json_write_object(writer, NULL);
-    json_write_string(writer, "format", "degas-profile");
-    json_write_int64(writer, "version", 1);
-    json_write_string(writer, "name", "local-cpu");
-    json_write_object(writer, "cluster");
-    json_write_string(writer, "name", "local-cpu");
-    json_write_array(writer, "devices");
-    json_write_object(writer, NULL);
-    json_write_string(writer, "name", "cpu-core");
-    json_write_object(writer, "flops_per_s");
-    json_write_double(writer, "fp32", flops_per_s);
-    json_write_object_end(writer);
-    json_write_double(writer, "vector_flops_per_s", flops_per_s);
-    json_write_int64(writer, "memory_bytes", memory_bytes() / cores);
-    json_write_double(writer, "memory_bytes_per_s", CORE_BYTES_PER_S);
-    json_write_int64(writer, "n_multiprocessors", 1);
-    json_write_object_end(writer);
-    json_write_array_end(writer);
-    json_write_array(writer, "nodes");
-    json_write_object(writer, NULL);
-    json_write_string(writer, "device", "cpu-core");
-    json_write_int64(writer, "n_devices", cores);
-    json_write_int64(writer, "n_nodes", 1);
-    json_write_object_end(writer);
-    json_write_array_end(writer);
-    json_write_array(writer, "levels");
-    json_write_object(writer, NULL);
-    json_write_string(writer, "name", "memory");
-    json_write_int64(writer, "group_devices", 0);
-    json_write_double(writer, "bytes_per_s", COPY_BYTES_PER_S);
-    json_write_double(writer, "latency_s", NOTIFY_S);
-    json_write_object_end(writer);
-    json_write_array_end(writer);
-    json_write_array(writer, "sources");
-    json_write_string(writer, NULL,
-                      "cores from sched_getaffinity, memory from sysconf, rates from cpuid at an "
-                      "assumed 2.5 GHz and 10 GB/s per core; measure with: degas profile");
-    json_write_array_end(writer);
-    json_write_object_end(writer);
-    /* A core has no tiles to fill, no driver and no context; OpenBLAS reaches about three quarters
-     * of one core's peak. */
-    json_write_object(writer, "cost");
-    json_write_double(writer, "gemm_fraction", 0.75);
-    json_write_double(writer, "gemm_k_half", 16.0);
-    json_write_double(writer, "gemm_tile_m", 8.0);
-    json_write_double(writer, "gemm_tile_n", 8.0);
-    json_write_double(writer, "attention_forward_fraction", 0.4);
-    json_write_double(writer, "attention_backward_fraction", 0.4);
-    json_write_double(writer, "kernel_s", 1e-6);
-    json_write_double(writer, "memory_kernel_s", 1e-6);
-    json_write_double(writer, "host_kernel_s", 0.0);
-    json_write_double(writer, "host_collective_s", 0.0);
-    json_write_double(writer, "collective_s", 5e-6);
-    json_write_double(writer, "p2p_s", 2e-6);
-    json_write_double(writer, "context_bytes", 2e7);
-    json_write_double(writer, "blas_workspace_bytes", 0.0);
-    json_write_double(writer, "workspace_bytes", 0.0);
-    json_write_double(writer, "driver_bytes", 0.0);
-    json_write_double(writer, "communicator_bytes", 0.0);
-    json_write_double(writer, "allocator_fraction", 0.0);
-    json_write_object_end(writer);
-    json_write_object_end(writer);
-    return json_writer_steal(writer, NULL);
+    node->n_devices = n_cores();
+    core->flops_per_s[DTYPE_FP32] = core->vector_flops_per_s = CLOCK_HZ * flops_per_cycle();
+    core->memory_bytes = memory_bytes() / node->n_devices;
 }

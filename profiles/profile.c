@@ -154,6 +154,361 @@ profile_matches(const Profile *profile, const ModelArch *arch)
            measured->mla.kv_lora_rank == arch->mla.kv_lora_rank;
 }
 
+/* Counts of rows: what the executor measures is below; a hostile file is not sorted for hours. */
+#define MAX_ROWS 100000
+/* A time beyond is a typing error: 11 days. */
+#define MAX_TIME_S 1e6
+
+/* --- reading --- */
+
+static void
+read_parameters(JsonDoc *doc, const JsonValue *object, ProfileParameters *parameters)
+{
+#define X(name, value, min, max, fit, spread, what)                                                \
+    parameters->name = json_double_or(doc, object, #name, min, max, value);
+    PROFILE_PARAMETERS(X)
+#undef X
+    json_object_end(doc, object);
+}
+
+static void
+read_sources(JsonDoc *doc, const JsonValue *object, Profile *profile)
+{
+    for (int i = 0; i < PROFILE_PARAMETERS_N; i++) {
+        const char *name = profile_parameter_info[i].name;
+
+        profile->parameter_sources[i] = g_strdup(json_string_or(doc, object, name, NULL));
+    }
+    json_object_end(doc, object);
+}
+
+/* Rows without a size. */
+static bool
+is_per_op(ProfileOp op)
+{
+    return op == PROFILE_OP_OVERHEAD || op == PROFILE_OP_LAUNCH;
+}
+
+/* Copies are not between ranks. */
+static bool
+is_copy(ProfileOp op)
+{
+    return op >= PROFILE_OP_COPY_H2D && op <= PROFILE_OP_COPY_D2D;
+}
+
+/* Reads the keys that belong to the row's op; others are unknown keys. */
+ProfileMeasurement
+profile_measurement_read(JsonDoc *doc, const JsonValue *object)
+{
+    ProfileMeasurement row = {
+        .op = (ProfileOp)json_enum(doc, object, "op", profile_op_names),
+    };
+
+    if (profile_op_has_shape(row.op)) {
+        row.pass = (ProfilePass)json_enum(doc, object, "pass", profile_pass_names);
+        row.batch = json_int64(doc, object, "batch", 1, MODEL_MAX_SEQ_LEN);
+        row.tokens = json_int64(doc, object, "tokens", 1, MODEL_MAX_SEQ_LEN);
+        row.context = json_int64_or(doc, object, "context", 0, MODEL_MAX_SEQ_LEN, 0);
+        row.tp = json_int64_or(doc, object, "tp", 1, MODEL_MAX_HEADS, 1);
+    } else if (row.op == PROFILE_OP_OPTIMIZER) {
+        row.n_elements = json_int64(doc, object, "n_elements", 1, JSON_MAX_INT);
+    } else if (!is_per_op(row.op)) {
+        row.bytes = json_int64(doc, object, "bytes", 0, JSON_MAX_INT);
+        if (!is_copy(row.op))
+            row.n_ranks = json_int64_or(doc, object, "n_ranks", 2, MODEL_CLUSTER_MAX_DEVICES, 2);
+    }
+    row.median_s = json_double(doc, object, "median_s", 0.0, MAX_TIME_S);
+    row.p10_s = json_double_or(doc, object, "p10_s", 0.0, MAX_TIME_S, row.median_s);
+    row.p90_s = json_double_or(doc, object, "p90_s", 0.0, MAX_TIME_S, row.median_s);
+    json_object_end(doc, object);
+    if (!(row.p10_s <= row.median_s && row.median_s <= row.p90_s))
+        json_fail(doc, object, "expected p10_s <= median_s <= p90_s");
+    return row;
+}
+
+/* Beyond, nothing runs side by side: a typing error. */
+#define MAX_FACTOR 1e6
+
+static void
+read_interference(JsonDoc *doc, const JsonValue *rows, Profile *profile)
+{
+    for (const JsonValue *v = json_first(rows); v != NULL && !json_doc_failed(doc);
+         v = json_next(v)) {
+        ProfileInterference row = {
+            .beside = (ProfileBeside)json_enum(doc, v, "beside", profile_beside_names),
+            .n_ranks = json_int64(doc, v, "n_ranks", 1, MODEL_CLUSTER_MAX_DEVICES),
+            .factor = json_double(doc, v, "factor", 0.0, MAX_FACTOR),
+        };
+        row.p10 = json_double_or(doc, v, "p10", 0.0, MAX_FACTOR, row.factor);
+        row.p90 = json_double_or(doc, v, "p90", 0.0, MAX_FACTOR, row.factor);
+        json_object_end(doc, v);
+        if (!(row.p10 <= row.factor && row.factor <= row.p90))
+            json_fail(doc, v, "expected p10 <= factor <= p90");
+        g_array_append_val(profile->interference, row);
+    }
+}
+
+static void
+read_fit_errors(JsonDoc *doc, const JsonValue *rows, Profile *profile)
+{
+    for (const JsonValue *v = json_first(rows); v != NULL && !json_doc_failed(doc);
+         v = json_next(v)) {
+        const ProfileFitError row = {
+            .op = (ProfileOp)json_enum(doc, v, "op", profile_op_names),
+            .pass = (ProfilePass)json_enum(doc, v, "pass", profile_pass_names),
+            .tp = json_int64(doc, v, "tp", 1, MODEL_MAX_HEADS),
+            .n_left_out = json_int64(doc, v, "n_left_out", 1, MAX_ROWS),
+            .median_fraction = json_double(doc, v, "median_fraction", 0.0, MAX_FACTOR),
+            .worst_fraction = json_double(doc, v, "worst_fraction", 0.0, MAX_FACTOR),
+        };
+        json_object_end(doc, v);
+        g_array_append_val(profile->fit_errors, row);
+    }
+}
+
+static ProfileVariation
+read_variation(JsonDoc *doc, const JsonValue *v)
+{
+    const ProfileVariation variation = {
+        .is_known = true,
+        .op_fraction = json_double(doc, v, "op_fraction", 0.0, MAX_FACTOR),
+        .correlation_s = json_double(doc, v, "correlation_s", 0.0, MAX_FACTOR),
+        .rank_fraction = json_double(doc, v, "rank_fraction", 0.0, MAX_FACTOR),
+    };
+
+    json_object_end(doc, v);
+    return variation;
+}
+
+static void
+read_measured(JsonDoc *doc, const JsonValue *object, Profile *profile)
+{
+    const JsonValue *variation = json_object_or_null(doc, object, "measured_variation");
+    const JsonValue *arch = json_object_or_null(doc, object, "measured_model");
+    const JsonValue *rows = json_array_or_null(doc, object, "measured");
+    const JsonValue *beside = json_array_or_null(doc, object, "measured_interference");
+    const JsonValue *fit = json_array_or_null(doc, object, "measured_fit");
+
+    if (arch != NULL)
+        profile->measured_arch = model_arch_read(doc, arch);
+    if (json_has(doc, object, "measured_on"))
+        profile->measured_on = g_strdup(json_string(doc, object, "measured_on"));
+    profile->measured_attention = g_strdup(json_string_or(doc, object, "measured_attention", NULL));
+    profile->measured_dtype =
+        (Dtype)json_enum_or(doc, object, "measured_dtype", dtype_names, DTYPE_FP32);
+    profile->measured_concurrency =
+        json_int64_or(doc, object, "measured_concurrency", 1, MODEL_CLUSTER_MAX_DEVICES, 1);
+    profile->measured_disturbed_fraction =
+        json_double_or(doc, object, "measured_disturbed_fraction", 0.0, 1.0, 0.0);
+    if (variation != NULL)
+        profile->variation = read_variation(doc, variation);
+    if (beside != NULL)
+        read_interference(doc, beside, profile);
+    if (fit != NULL)
+        read_fit_errors(doc, fit, profile);
+    if (rows == NULL)
+        return;
+    if (json_length(rows) > MAX_ROWS) {
+        json_fail(doc, rows, "more than %d measured rows", MAX_ROWS);
+        return;
+    }
+    for (const JsonValue *v = json_first(rows); v != NULL; v = json_next(v)) {
+        ProfileMeasurement row = profile_measurement_read(doc, v);
+        guint n_before = profile->measurements->len;
+
+        if (json_doc_failed(doc))
+            return;
+        if (profile_op_has_shape(row.op) && profile->measured_arch == NULL)
+            json_fail(doc, v, "measured rows of layers need $.measured_model");
+        profile_add(profile, &row);
+        if (profile->measurements->len == n_before)
+            json_fail(doc, v, "the same op and shape as an earlier row");
+    }
+}
+
+/* Groups of one level must lie whole in groups of the next: else "the innermost level that holds
+ * both" is not a tree.  (Nodes may be cut, so a level need not divide them.) */
+static void
+check_levels(JsonDoc *doc, const JsonValue *cluster_object, const ModelCluster *cluster)
+{
+    for (guint i = 1; i < cluster->levels->len; i++) {
+        int64_t inner = g_array_index(cluster->levels, ModelLevel, i - 1).group_devices;
+        int64_t outer = g_array_index(cluster->levels, ModelLevel, i).group_devices;
+
+        if (inner != 0 && outer != 0 && outer % inner != 0) /* inner 0: refused by the cluster */
+            json_fail(doc, json_array(doc, cluster_object, "levels"),
+                      "group_devices %" G_GINT64_FORMAT
+                      " of one level does not divide the %" G_GINT64_FORMAT " of the next",
+                      inner, outer);
+    }
+}
+
+Profile *
+profile_read(JsonDoc *doc, const JsonValue *object)
+{
+    const JsonValue *cluster, *cost, *sources;
+    const char *name;
+    Profile *profile;
+
+    g_return_val_if_fail(doc != NULL && object != NULL, NULL);
+
+    json_ignore(doc, object, "format");
+    json_ignore(doc, object, "version");
+    name = json_string(doc, object, "name");
+    cluster = json_object(doc, object, "cluster");
+    profile = profile_new(name, model_cluster_read(doc, cluster));
+    if (!json_doc_failed(doc))
+        check_levels(doc, cluster, profile->cluster);
+    cost = json_object_or_null(doc, object, "cost");
+    if (cost != NULL)
+        read_parameters(doc, cost, &profile->parameters);
+    sources = json_object_or_null(doc, object, "cost_sources");
+    if (sources != NULL)
+        read_sources(doc, sources, profile);
+    read_measured(doc, object, profile);
+    json_object_end(doc, object);
+    return profile;
+}
+
+/* --- writing --- */
+
+void
+profile_measurement_write(JsonWriter *writer, const char *key, const ProfileMeasurement *row)
+{
+    json_write_object_inline(writer, key);
+    json_write_string(writer, "op", profile_op_names[row->op]);
+    if (profile_op_has_shape(row->op)) {
+        json_write_string(writer, "pass", profile_pass_names[row->pass]);
+        json_write_int64(writer, "batch", row->batch);
+        json_write_int64(writer, "tokens", row->tokens);
+        json_write_int64(writer, "context", row->context);
+        json_write_int64(writer, "tp", row->tp);
+    } else if (row->op == PROFILE_OP_OPTIMIZER) {
+        json_write_int64(writer, "n_elements", row->n_elements);
+    } else if (!is_per_op(row->op)) {
+        json_write_int64(writer, "bytes", row->bytes);
+        if (!is_copy(row->op))
+            json_write_int64(writer, "n_ranks", row->n_ranks);
+    }
+    json_write_double(writer, "median_s", row->median_s);
+    json_write_double(writer, "p10_s", row->p10_s);
+    json_write_double(writer, "p90_s", row->p90_s);
+    json_write_object_end(writer);
+}
+
+/* Absent where no parameter says it. */
+static void
+write_sources(JsonWriter *writer, const Profile *profile)
+{
+    bool any = false;
+
+    for (int i = 0; i < PROFILE_PARAMETERS_N; i++)
+        any |= profile->parameter_sources[i] != NULL;
+    if (!any)
+        return;
+    json_write_object(writer, "cost_sources");
+    for (int i = 0; i < PROFILE_PARAMETERS_N; i++) {
+        if (profile->parameter_sources[i] != NULL)
+            json_write_string(writer, profile_parameter_info[i].name,
+                              profile->parameter_sources[i]);
+    }
+    json_write_object_end(writer);
+}
+
+static void
+write_interference(JsonWriter *writer, const GArray *rows)
+{
+    json_write_array(writer, "measured_interference");
+    for (guint i = 0; i < rows->len; i++) {
+        const ProfileInterference *row = &g_array_index(rows, ProfileInterference, i);
+        json_write_object_inline(writer, NULL);
+        json_write_string(writer, "beside", profile_beside_names[row->beside]);
+        json_write_int64(writer, "n_ranks", row->n_ranks);
+        json_write_double(writer, "factor", row->factor);
+        json_write_double(writer, "p10", row->p10);
+        json_write_double(writer, "p90", row->p90);
+        json_write_object_end(writer);
+    }
+    json_write_array_end(writer);
+}
+
+static void
+write_fit_errors(JsonWriter *writer, const GArray *rows)
+{
+    json_write_array(writer, "measured_fit");
+    for (guint i = 0; i < rows->len; i++) {
+        const ProfileFitError *row = &g_array_index(rows, ProfileFitError, i);
+        json_write_object_inline(writer, NULL);
+        json_write_string(writer, "op", profile_op_names[row->op]);
+        json_write_string(writer, "pass", profile_pass_names[row->pass]);
+        json_write_int64(writer, "tp", row->tp);
+        json_write_int64(writer, "n_left_out", row->n_left_out);
+        json_write_double(writer, "median_fraction", row->median_fraction);
+        json_write_double(writer, "worst_fraction", row->worst_fraction);
+        json_write_object_end(writer);
+    }
+    json_write_array_end(writer);
+}
+
+static void
+write_variation(JsonWriter *writer, const ProfileVariation *variation)
+{
+    json_write_object_inline(writer, "measured_variation");
+    json_write_double(writer, "op_fraction", variation->op_fraction);
+    json_write_double(writer, "correlation_s", variation->correlation_s);
+    json_write_double(writer, "rank_fraction", variation->rank_fraction);
+    json_write_object_end(writer);
+}
+
+static void
+write_measured(JsonWriter *writer, const Profile *profile)
+{
+    if (profile->measured_arch != NULL)
+        model_arch_write(writer, "measured_model", profile->measured_arch);
+    if (profile->measured_on != NULL)
+        json_write_string(writer, "measured_on", profile->measured_on);
+    if (profile->measured_attention != NULL)
+        json_write_string(writer, "measured_attention", profile->measured_attention);
+    json_write_string(writer, "measured_dtype", dtype_names[profile->measured_dtype]);
+    json_write_int64(writer, "measured_concurrency", profile->measured_concurrency);
+    if (profile->measured_disturbed_fraction > 0.0)
+        json_write_double(writer, "measured_disturbed_fraction",
+                          profile->measured_disturbed_fraction);
+    json_write_array(writer, "measured");
+    for (guint i = 0; i < profile->measurements->len; i++)
+        profile_measurement_write(writer, NULL,
+                                  &g_array_index(profile->measurements, ProfileMeasurement, i));
+    json_write_array_end(writer);
+    if (profile->variation.is_known)
+        write_variation(writer, &profile->variation);
+    if (profile->interference->len > 0)
+        write_interference(writer, profile->interference);
+    if (profile->fit_errors->len > 0)
+        write_fit_errors(writer, profile->fit_errors);
+}
+
+void
+profile_write(JsonWriter *writer, const char *key, const Profile *profile)
+{
+    g_return_if_fail(writer != NULL && profile != NULL);
+
+    json_write_object(writer, key);
+    json_write_string(writer, "format", "degas-profile");
+    json_write_int64(writer, "version", 1);
+    json_write_string(writer, "name", profile->name);
+    model_cluster_write(writer, "cluster", profile->cluster);
+    json_write_object(writer, "cost");
+#define X(name, value, min, max, fit, spread, what)                                                \
+    json_write_double(writer, #name, profile->parameters.name);
+    PROFILE_PARAMETERS(X)
+#undef X
+    json_write_object_end(writer);
+    write_sources(writer, profile);
+    if (profile->measurements->len > 0 || profile->measured_arch != NULL)
+        write_measured(writer, profile);
+    json_write_object_end(writer);
+}
+
 /* --- loading --- */
 
 #define LOCAL_CPU "local-cpu"
@@ -161,13 +516,7 @@ profile_matches(const Profile *profile, const ModelArch *arch)
 GPtrArray *
 profile_builtin_names(void)
 {
-    GPtrArray *names = embedded_names("profiles/", ".json");
-    guint i = 0;
-
-    while (i < names->len && strcmp(g_ptr_array_index(names, i), LOCAL_CPU) < 0)
-        i++;
-    g_ptr_array_insert(names, (int)i, g_strdup(LOCAL_CPU));
-    return names;
+    return embedded_names("profiles/", ".json");
 }
 
 /* The whole document as a profile; NULL with its first error. */
@@ -180,14 +529,6 @@ read_document(JsonDoc *doc, GError **error)
     if (!json_doc_finish(doc, error))
         return NULL;
     return g_steal_pointer(&profile);
-}
-
-static Profile *
-parse_text(const char *name, const char *text, size_t n_bytes, GError **error)
-{
-    g_autoptr(JsonDoc) doc = json_doc_parse(name, text, n_bytes, error);
-
-    return doc != NULL ? read_document(doc, error) : NULL;
 }
 
 static Profile *
@@ -217,19 +558,20 @@ Profile *
 profile_load(const char *name_or_path, GError **error)
 {
     g_autofree char *path = NULL;
+    g_autoptr(JsonDoc) doc = NULL;
     const EmbeddedFile *file;
+    Profile *profile;
 
     g_return_val_if_fail(name_or_path != NULL, NULL);
     g_return_val_if_fail(error == NULL || *error == NULL, NULL);
 
-    if (strcmp(name_or_path, LOCAL_CPU) == 0) {
-        g_autofree char *text = profile_describe_local_cpu();
-
-        return parse_text(LOCAL_CPU, text, strlen(text), error);
-    }
     path = g_strconcat("profiles/", name_or_path, ".json", NULL);
     file = embedded_find(path);
-    if (file != NULL)
-        return parse_text(file->path, file->text, (size_t)(file->end - file->text), error);
-    return load_file(name_or_path, error);
+    if (file == NULL)
+        return load_file(name_or_path, error);
+    doc = json_doc_parse(file->path, file->text, (size_t)(file->end - file->text), error);
+    profile = doc == NULL ? NULL : read_document(doc, error);
+    if (profile != NULL && strcmp(name_or_path, LOCAL_CPU) == 0)
+        profile_set_local_cpu(profile->cluster);
+    return profile;
 }

@@ -166,9 +166,11 @@ Profile *profile_copy(const Profile *profile);
  * an unknown name suggests the nearest built-in.  "local-cpu" without a measured file describes
  * this machine by what the system tells about it (cores, memory) and modelled rates. */
 Profile *profile_load(const char *name_or_path, GError **error);
-/* Returns: (owned) the text of "local-cpu": one device per core that this process may run on, equal
- * shares of memory, peak rates from the instruction sets of the processor (local_cpu.c). */
-char *profile_describe_local_cpu(void);
+
+/* Writes into the cluster of local-cpu.json what the system tells about this machine: one device
+ * for each core that this process may run on, an equal share of memory for each, and peak rates by
+ * the instruction sets of the processor.  Defined in local_cpu.c. */
+void profile_set_local_cpu(ModelCluster *cluster);
 
 /* Never NULL; errors are recorded in @doc. */
 Profile *profile_read(JsonDoc *doc, const JsonValue *object);
