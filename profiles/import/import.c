@@ -2,7 +2,7 @@
 
 #include "base/file.h"
 #include "profiles/fit/calibrate.h"
-#include "profiles/import/build.h"
+#include "profiles/import/readers.h"
 
 #include <math.h>
 #include <string.h>
@@ -161,8 +161,9 @@ drop_large_groups(Import *import)
     }
 }
 
-void
-import_fit_samples(Import *import)
+/* Fits the parameters of the profile that the samples say something about. */
+static void
+fit_samples(Import *import)
 {
     Profile *profile = import->profile;
     ProfileCalibration calibration;
@@ -337,7 +338,7 @@ profile_import(const Profile *profile, const char *path, const ProfileImportOpti
         profile_free(import.profile);
         return NULL;
     }
-    import_fit_samples(&import);
+    fit_samples(&import);
     set_measured_on(&import, n_before);
     *summary =
         g_strdup_printf("%s: %u rows, %u times fitted%s%s", import.tool,

@@ -1,6 +1,6 @@
 /*
- * profiles/import/import.h - other tools' measurements and machine descriptions as a Profile, so that
- * nobody measures twice.
+ * profiles/import/import.h - other tools' measurements and machine descriptions as a Profile, so
+ * that nobody measures twice.
  *
  *   nccl-tests       text and JSON (-J): all_reduce and sendrecv become measured rows; the other
  *                    collectives, which a profile has no rows for, are fitted by the parameters of

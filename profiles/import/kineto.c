@@ -1,5 +1,5 @@
-/* Compute kernels in PyTorch's traces: joined to the operators that launched them. */
-#include "profiles/import/kineto.h"
+/* PyTorch traces: NCCL kernels, and compute kernels joined to the operators that launched them. */
+#include "profiles/import/operators.h"
 
 #include <math.h>
 #include <string.h>
@@ -293,8 +293,10 @@ take_calls(Compute *compute)
     add_medians(compute->import, taken);
 }
 
-bool
-import_kineto_compute(Import *import, JsonDoc *doc, const JsonValue *events)
+/* Compute kernels among @events become samples; the note says what became of each.  Returns whether
+ * any was taken. */
+static bool
+take_compute(Import *import, JsonDoc *doc, const JsonValue *events)
 {
     g_autoptr(GHashTable) calls =
         g_hash_table_new_full(g_int64_hash, g_int64_equal, g_free, g_free);
@@ -320,4 +322,121 @@ import_kineto_compute(Import *import, JsonDoc *doc, const JsonValue *events)
     take_calls(&compute);
     write_note(&compute);
     return compute.n_kernels[IMPORT_TAKEN] > 0;
+}
+
+/* --- NCCL kernels --- */
+
+/* NCCL's names of number formats in the trace -> bytes. */
+static int64_t
+element_bytes(const char *dtype)
+{
+    static const struct {
+        const char *name;
+        int64_t bytes;
+    } kinds[] = {
+        {"Float", 4}, {"Half", 2}, {"BFloat16", 2}, {"Double", 8},        {"Int", 4},
+        {"Long", 8},  {"Byte", 1}, {"Char", 1},     {"Float8_e4m3fn", 1},
+    };
+
+    for (size_t i = 0; i < G_N_ELEMENTS(kinds); i++) {
+        if (strcmp(kinds[i].name, dtype) == 0)
+            return kinds[i].bytes;
+    }
+    return 0;
+}
+
+/* One kind of collective of one size. */
+typedef struct {
+    const char *op;
+    int64_t n_ranks, bytes;
+    double us; /* the shortest: a kernel spans the wait for its peers */
+} Kernel;
+
+/* Whole buffers in nccl-tests' convention: what leaves of all_gather, what arrives of a
+ * reduce_scatter is a rank's share. */
+static bool
+read_kernel(JsonDoc *doc, const JsonValue *event, Kernel *kernel)
+{
+    static const struct {
+        const char *collective, *op;
+        bool is_share;
+    } kinds[] = {
+        {"allreduce", "all_reduce", false},
+        {"all_reduce", "all_reduce", false},
+        {"_allgather_base", "all_gather", true},
+        {"all_gather", "all_gather", true},
+        {"_reduce_scatter_base", "reduce_scatter", false},
+        {"reduce_scatter", "reduce_scatter", false},
+        {"all_to_all", "alltoall", false},
+        {"all_to_allv", "alltoall", false},
+        {"send", "sendrecv", false},
+        {"recv", "sendrecv", false},
+    };
+    const JsonValue *args = json_object(doc, event, "args");
+    const char *collective = json_string(doc, args, "Collective name");
+    const int64_t n = json_int64(doc, args, "In msg nelems", 0, JSON_MAX_INT / 8);
+    const int64_t bytes = element_bytes(json_string(doc, args, "dtype"));
+    const int64_t group = json_int64(doc, args, "Group size", 1, MODEL_CLUSTER_MAX_DEVICES);
+
+    *kernel = (Kernel){.n_ranks = group, .us = json_double(doc, event, "dur", 0.0, IMPORT_MAX_US)};
+    for (size_t i = 0; i < G_N_ELEMENTS(kinds); i++) {
+        if (strcmp(kinds[i].collective, collective) != 0)
+            continue;
+        kernel->op = kinds[i].op;
+        if (__builtin_mul_overflow(n * bytes, kinds[i].is_share ? group : 1, &kernel->bytes))
+            json_fail(doc, args, "a message beyond all memory");
+    }
+    return !json_doc_failed(doc) && kernel->op != NULL && kernel->bytes > 0 && kernel->us > 0.0 &&
+           group >= 2;
+}
+
+static bool
+is_nccl_kernel(JsonDoc *doc, const JsonValue *event)
+{
+    return json_is_object(event) && json_has(doc, event, "cat") && json_has(doc, event, "args") &&
+           json_is_string(json_member(doc, event, "cat")) &&
+           strcmp(json_string(doc, event, "cat"), "kernel") == 0 &&
+           g_str_has_prefix(json_string(doc, event, "name"), "nccl") &&
+           json_has(doc, json_object(doc, event, "args"), "Collective name");
+}
+
+void
+import_kineto(Import *import, JsonDoc *doc, const JsonValue *root)
+{
+    const JsonValue *events = json_array(doc, root, "traceEvents");
+    g_autoptr(GArray) kernels = g_array_new(FALSE, TRUE, sizeof(Kernel));
+    bool computes;
+
+    for (const JsonValue *v = json_first(events); v != NULL && !json_doc_failed(doc);
+         v = json_next(v)) {
+        Kernel kernel;
+        guint i = 0;
+
+        if (!is_nccl_kernel(doc, v) || !read_kernel(doc, v, &kernel))
+            continue;
+        for (; i < kernels->len; i++) {
+            Kernel *known = &g_array_index(kernels, Kernel, i);
+
+            if (strcmp(known->op, kernel.op) == 0 && known->n_ranks == kernel.n_ranks &&
+                known->bytes == kernel.bytes) {
+                known->us = fmin(known->us, kernel.us);
+                break;
+            }
+        }
+        if (i == kernels->len)
+            g_array_append_val(kernels, kernel);
+    }
+    computes = !json_doc_failed(doc) && take_compute(import, doc, events);
+    if (!json_doc_failed(doc) && kernels->len == 0 && !computes)
+        json_fail(doc, events,
+                  "no NCCL kernel with its message in it, no compute kernel that is "
+                  "taken: %s",
+                  import->note);
+    for (guint i = 0; i < kernels->len && !json_doc_failed(doc); i++) {
+        const Kernel *kernel = &g_array_index(kernels, Kernel, i);
+        const double seconds = kernel->us / IMPORT_US_PER_S;
+
+        import_collective(import, kernel->op, kernel->n_ranks, kernel->bytes, seconds, seconds,
+                          seconds);
+    }
 }

@@ -1,5 +1,5 @@
 /* Layer times of TeraPipe and Sailor. */
-#include "profiles/import/build.h"
+#include "profiles/import/readers.h"
 
 #include "base/order.h"
 

@@ -1,5 +1,5 @@
 /* Operators of PyTorch and what their arguments say: products, attention, memory-bound ops. */
-#include "profiles/import/kineto.h"
+#include "profiles/import/operators.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* System files of SimuMax (v1.2) and Calculon. */
-#include "profiles/import/build.h"
+#include "profiles/import/readers.h"
 
 #include <math.h>
 #include <stdio.h>

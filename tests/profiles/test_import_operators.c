@@ -1,5 +1,5 @@
-/* Tests of profiles/import/kineto.h: what calls of PyTorch's operators compute and move. */
-#include "profiles/import/kineto.h"
+/* Tests of profiles/import/operators.h: what calls of PyTorch's operators compute and move. */
+#include "profiles/import/operators.h"
 
 #include "tests/profiles/fixture.h"
 

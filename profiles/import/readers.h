@@ -1,8 +1,11 @@
 /*
- * profiles/import/build.h - the readers of profiles/import/import.h.  Internal to profiles/.
+ * profiles/import/readers.h - the readers of profiles/import/import.h, one for each kind of file.
+ *
+ * Internal to this room.  A new format is a reader here and a row of the table in import.c that
+ * tells its files by their keys.
  */
-#ifndef PROFILES_IMPORT_BUILD_H
-#define PROFILES_IMPORT_BUILD_H
+#ifndef PROFILES_IMPORT_READERS_H
+#define PROFILES_IMPORT_READERS_H
 
 #include "profiles/import/import.h"
 
@@ -20,7 +23,7 @@ typedef enum {
     IMPORT_STREAM,    /* bound by memory: its time without ramp-up and gaps */
 } ImportKind;
 
-/* A measurement that a profile has no row for: it moves parameters instead. */
+/* A measurement that a profile has no row for: parameters of the profile are fitted to it. */
 typedef struct {
     ImportKind kind;
     ModelComm comm;
@@ -34,6 +37,7 @@ typedef struct {
     double seconds;
 } ImportSample;
 
+/* A file that is being imported. */
 typedef struct {
     Profile *profile; /* (owned) what is being made */
     const ProfileImportOptions *options;
@@ -42,33 +46,38 @@ typedef struct {
     char *note;       /* (owned, nullable) what else to say of the file: what was skipped */
 } Import;
 
-/* Text of nccl-tests. */
-bool import_nccl_text(Import *import, const char *name, const char *text, GError **error);
+/* --- readers, one for each kind of file; those of JSON record what is wrong in @doc --- */
 
-/* Readers of JSON record what is wrong in @doc. */
+/* Defined in nccl.c; @name of the file is for messages. */
+bool import_nccl_text(Import *import, const char *name, const char *text, GError **error);
 void import_nccl_json(Import *import, JsonDoc *doc, const JsonValue *root);
+
+/* Defined in kineto.c. */
 void import_kineto(Import *import, JsonDoc *doc, const JsonValue *root);
+
+/* Defined in layers.c: measured layers, and TeraPipe's messages. */
 void import_terapipe(Import *import, JsonDoc *doc, const JsonValue *root);
 void import_terapipe_messages(Import *import, JsonDoc *doc, const JsonValue *root);
 void import_sailor(Import *import, JsonDoc *doc, const JsonValue *root);
+
+/* Defined in system.c: descriptions of machines. */
 void import_simumax(Import *import, JsonDoc *doc, const JsonValue *root);
 void import_calculon(Import *import, JsonDoc *doc, const JsonValue *root);
 
-/* Compute kernels of a trace's @events become samples; says in the note what became of each.
- * Returns: whether any was taken. */
-bool import_kineto_compute(Import *import, JsonDoc *doc, const JsonValue *events);
+/* --- what readers share, defined in import.c --- */
 
-/* What nccl-tests and NCCL kernels measure: a row, or a sample.  @op is a name without "_perf";
- * false where the profile can make nothing of it. */
+/*
+ * Adds a time of the collective @op, named as nccl-tests names its programs without "_perf", as a
+ * row or as a sample.  @low_s and @high_s become p10_s and p90_s of a row.  Returns false for an op
+ * that a profile cannot hold.
+ */
 bool import_collective(Import *import, const char *op, int64_t n_ranks, int64_t bytes,
                        double seconds, double low_s, double high_s);
 
-/* Whose layers: false after recording that --model is missing or another one. */
+/* Sets the model whose layers were timed, which --model says.  Returns false after recording that
+ * it is missing, or that the profile has rows of another model. */
 bool import_need_arch(Import *import, JsonDoc *doc, const JsonValue *value);
-
-/* Fits the parameters that the samples know. */
-void import_fit_samples(Import *import);
 
 G_END_DECLS
 
-#endif /* PROFILES_IMPORT_BUILD_H */
+#endif /* PROFILES_IMPORT_READERS_H */

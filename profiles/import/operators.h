@@ -1,14 +1,14 @@
 /*
- * profiles/import/kineto.h - what one call of an operator in a PyTorch trace measures.  Internal to
- * profiles/.
+ * profiles/import/operators.h - what one call of an operator in a PyTorch trace measures.
  *
- * Knows operators: which arguments are tensors, in which order their dimensions stand, what the
- * call computes and moves.  Not kernels, nor which of them a call launched (import_kineto.c).
+ * Internal to this room.  Knows operators: which arguments are tensors, in which order their
+ * dimensions stand, what the call computes and moves.  Which kernels a call launched is known to
+ * kineto.c.
  */
-#ifndef PROFILES_IMPORT_KINETO_H
-#define PROFILES_IMPORT_KINETO_H
+#ifndef PROFILES_IMPORT_OPERATORS_H
+#define PROFILES_IMPORT_OPERATORS_H
 
-#include "profiles/import/build.h"
+#include "profiles/import/readers.h"
 
 G_BEGIN_DECLS
 
@@ -44,4 +44,4 @@ ImportOutcome import_call_sample(JsonDoc *doc, const JsonValue *args, const Impo
 
 G_END_DECLS
 
-#endif /* PROFILES_IMPORT_KINETO_H */
+#endif /* PROFILES_IMPORT_OPERATORS_H */
