@@ -32,11 +32,8 @@ typedef struct {
 } Fit;
 
 typedef struct {
-    Profile *profile;  /* (owned) the prior */
-    GPtrArray *tables; /* of (owned) MeasuredTable */
-    GPtrArray *parts;  /* of (owned) GPtrArray of cases */
-    GPtrArray *cases;  /* of (borrowed) ValidationCase */
-    GPtrArray *bad_rows;
+    Profile *profile; /* (owned) the prior */
+    ValidationRuns runs;
     Fit time, memory;
 } Work;
 
@@ -45,10 +42,7 @@ work_clear(Work *work)
 {
     calibration_clear(&work->time.rows);
     calibration_clear(&work->memory.rows);
-    g_clear_pointer(&work->cases, g_ptr_array_unref);
-    g_clear_pointer(&work->parts, g_ptr_array_unref);
-    g_clear_pointer(&work->tables, g_ptr_array_unref);
-    g_clear_pointer(&work->bad_rows, g_ptr_array_unref);
+    validation_runs_clear(&work->runs);
     g_clear_pointer(&work->profile, profile_free);
 }
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(Work, work_clear)
@@ -109,19 +103,19 @@ fit_rows(Fit *fit, double holdout)
 static void
 fit_all(Work *work, double holdout, int64_t n_threads)
 {
-    calibration_init(&work->time.rows, work->cases, NULL, VALIDATION_TIME, n_threads);
-    calibration_init(&work->memory.rows, work->cases, NULL, VALIDATION_MEMORY, n_threads);
+    calibration_init(&work->time.rows, work->runs.cases, NULL, VALIDATION_TIME, n_threads);
+    calibration_init(&work->memory.rows, work->runs.cases, NULL, VALIDATION_MEMORY, n_threads);
     if (work->memory.rows.cases->len == 0) {
         bool any = false;
 
-        for (guint i = 0; i < work->cases->len; i++) {
-            const ValidationCase *one = work->cases->pdata[i];
+        for (guint i = 0; i < work->runs.cases->len; i++) {
+            const ValidationCase *one = work->runs.cases->pdata[i];
 
             any |= one->job != NULL && one->row->status == MEASURED_STATUS_OOM;
         }
         if (any) {
             calibration_clear(&work->memory.rows);
-            calibration_init(&work->memory.rows, work->cases, NULL, VALIDATION_OOM, n_threads);
+            calibration_init(&work->memory.rows, work->runs.cases, NULL, VALIDATION_OOM, n_threads);
         }
     }
     fit_rows(&work->time, holdout);
@@ -236,11 +230,8 @@ write_fit(JsonWriter *writer, const char *key, const Fit *fit)
 static JsonWriter *
 write_calibration(const Work *work, const Profile *profile)
 {
-    JsonWriter *writer = json_writer_new();
+    JsonWriter *writer = output_json_new("degas-calibration");
 
-    json_write_object(writer, NULL);
-    json_write_string(writer, "format", "degas-calibration");
-    json_write_int64(writer, "version", 1);
     json_write_string(writer, "cluster", work->profile->name);
     write_fit(writer, "time", &work->time);
     write_fit(writer, "memory", &work->memory);
@@ -327,54 +318,37 @@ print_parameters(const Work *work, const Profile *profile)
 
 /* --- the command --- */
 
-/* The cases of one argument: a table, or PLAN.json=RUN.json; NULL on an error. */
-static GPtrArray *
-read_argument(Work *work, const char *name, const char *argument, GPtrArray *bad_rows,
-              GError **error)
+/* Adds the cases of one argument: a table, or PLAN.json=RUN.json. */
+static bool
+add_argument(Work *work, const char *name, const char *argument, bool skip_bad, GError **error)
 {
     const char *equals = strchr(argument, '=');
-    GPtrArray *cases = NULL;
 
-    if (equals != NULL) {
-        g_autofree char *plan_path = g_strndup(argument, (gsize)(equals - argument));
-        ValidationCase *one = validation_case_of_run(plan_path, equals + 1, work->profile, error);
-
-        if (one == NULL)
-            return NULL;
-        cases = g_ptr_array_new_with_free_func(validation_case_free);
-        g_ptr_array_add(cases, one);
-    } else {
-        MeasuredTable *table = measured_load(argument, bad_rows, error);
-
-        if (table == NULL)
-            return NULL;
-        g_ptr_array_add(work->tables, table);
-        cases = validation_cases(table, work->profile, name, bad_rows, error);
-    }
-    return cases;
+    if (equals == NULL)
+        return validation_runs_add_table(&work->runs, argument, work->profile, name, skip_bad,
+                                         error);
+    g_autofree char *plan_path = g_strndup(argument, (gsize)(equals - argument));
+    ValidationCase *one = validation_case_of_run(plan_path, equals + 1, work->profile, error);
+    if (one != NULL)
+        validation_runs_add_case(&work->runs, one);
+    return one != NULL;
 }
 
 static bool
 read_rows(Work *work, Options *options, GError **error)
 {
     const char *name = options_argument(options, 0);
-    GPtrArray *bad_rows = options_switch(options, "skip-bad-rows") ? work->bad_rows : NULL;
+    const bool skip_bad = options_switch(options, "skip-bad-rows");
     bool any = false;
 
-    for (size_t i = 1; i < options_n_arguments(options); i++) {
-        GPtrArray *cases = read_argument(work, name, options_argument(options, i), bad_rows, error);
-
-        if (cases == NULL)
+    for (size_t i = 1; i < options_n_arguments(options); i++)
+        if (!add_argument(work, name, options_argument(options, i), skip_bad, error))
             return false;
-        g_ptr_array_add(work->parts, cases);
-        g_ptr_array_extend(work->cases, cases, NULL, NULL);
-    }
-    for (guint i = 0; i < work->bad_rows->len; i++)
-        output_note("skipped: %s", (const char *)work->bad_rows->pdata[i]);
-    for (guint i = 0; i < work->cases->len; i++)
-        any |= ((const ValidationCase *)work->cases->pdata[i])->job != NULL;
+    validation_runs_tell_bad_rows(&work->runs);
+    for (guint i = 0; i < work->runs.cases->len; i++)
+        any |= ((const ValidationCase *)work->runs.cases->pdata[i])->job != NULL;
     if (!any) {
-        const ValidationCase *first = work->cases->len > 0 ? work->cases->pdata[0] : NULL;
+        const ValidationCase *first = work->runs.cases->len > 0 ? work->runs.cases->pdata[0] : NULL;
 
         g_set_error(error, CMD_ERROR, CMD_ERROR_NO, "no row can be predicted%s%s",
                     first == NULL ? "" : "; the first: ", first == NULL ? "" : first->why_not);
@@ -402,10 +376,7 @@ run(Options *options, GError **error)
         options_fail(options, "json", "the profile goes to stdout already");
     if (!options_finish(options, error) || !output_folder_check(path, error))
         return -1;
-    work = (Work){.tables = g_ptr_array_new_with_free_func((GDestroyNotify)measured_free),
-                  .parts = g_ptr_array_new_with_free_func((GDestroyNotify)g_ptr_array_unref),
-                  .cases = g_ptr_array_new(),
-                  .bad_rows = g_ptr_array_new_with_free_func(g_free)};
+    validation_runs_init(&work.runs);
     work.profile = request_load_cluster(options_argument(options, 0), error);
     if (work.profile == NULL || !read_rows(&work, options, error))
         return -1;

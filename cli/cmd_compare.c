@@ -123,12 +123,9 @@ explain(const Comparison *comparison)
 static JsonWriter *
 to_json(const Comparison *comparison)
 {
-    JsonWriter *writer = json_writer_new();
+    JsonWriter *writer = output_json_new("degas-compare");
     g_autofree char *explanation = explain(comparison);
 
-    json_write_object(writer, NULL);
-    json_write_string(writer, "format", "degas-compare");
-    json_write_int64(writer, "version", 1);
     json_write_double(writer, "predicted_s", comparison->predicted.iteration_s);
     json_write_double(writer, "measured_s", comparison->measured.iteration_s);
     json_write_double(writer, "difference_s", comparison->difference_s);

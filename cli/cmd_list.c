@@ -96,14 +96,11 @@ schedule_names(void)
 static bool
 print_json(int kind, GError **error)
 {
-    g_autoptr(JsonWriter) writer = json_writer_new();
+    g_autoptr(JsonWriter) writer = output_json_new("degas-list");
     g_autoptr(GPtrArray) names = kind == 0   ? model_arch_builtin_names()
                                  : kind == 1 ? profile_builtin_names()
                                              : schedule_names();
 
-    json_write_object(writer, NULL);
-    json_write_string(writer, "format", "degas-list");
-    json_write_int64(writer, "version", 1);
     json_write_string(writer, "kind", kinds[kind]);
     json_write_array(writer, "names");
     for (guint i = 0; i < names->len; i++)

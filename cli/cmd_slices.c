@@ -415,12 +415,9 @@ gap(const PlanSliceResult *result)
 static JsonWriter *
 to_json(const PlanSliceResult *result, const Inputs *inputs)
 {
-    g_autoptr(JsonWriter) writer = json_writer_new();
+    g_autoptr(JsonWriter) writer = output_json_new("degas-slices");
     const bool rounds = is_fill_drain(inputs) && inputs->problem.limit_bytes > 0;
 
-    json_write_object(writer, NULL);
-    json_write_string(writer, "format", "degas-slices");
-    json_write_int64(writer, "version", 1);
     json_write_double(writer, "latency_s", seconds(result->latency));
     json_write_double(writer, "max_slice_s", seconds(result->max_slice));
     if (inputs->problem.backward != NULL)

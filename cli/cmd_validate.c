@@ -23,25 +23,6 @@ static const OptionInfo options_table[] = {
 
 /* --- reading --- */
 
-static bool
-add_file(Validation *validation, const char *path, const Profile *cluster, const char *cluster_name,
-         bool skip, GError **error)
-{
-    GPtrArray *bad_rows = skip ? validation->bad_rows : NULL;
-    MeasuredTable *table = measured_load(path, bad_rows, error);
-    GPtrArray *cases;
-
-    if (table == NULL)
-        return false;
-    g_ptr_array_add(validation->tables, table);
-    cases = validation_cases(table, cluster, cluster_name, bad_rows, error);
-    if (cases == NULL)
-        return false;
-    g_ptr_array_add(validation->parts, cases);
-    g_ptr_array_extend(validation->cases, cases, NULL, NULL);
-    return true;
-}
-
 /* All tables of runs of a folder, by name. */
 static bool
 add_folder(Validation *validation, const char *path, bool skip, GError **error)
@@ -63,7 +44,7 @@ add_folder(Validation *validation, const char *path, bool skip, GError **error)
         if (csv == NULL)
             return false;
         if (measured_is_table_of_runs(csv) &&
-            !add_file(validation, names->pdata[i], NULL, NULL, skip, error))
+            !validation_runs_add_table(&validation->runs, names->pdata[i], NULL, NULL, skip, error))
             return false;
     }
     return true;
@@ -81,7 +62,7 @@ cross_validate(Validation *validation, int64_t n_folds, int64_t n_threads)
         const ValidationSet *set = &conventions->sets[i];
         g_auto(Calibration) calibration = {0};
 
-        calibration_init(&calibration, validation->cases, set, set->quantity, n_threads);
+        calibration_init(&calibration, validation->runs.cases, set, set->quantity, n_threads);
         if (calibration.cases->len >= 2)
             validation->folds[i] = calibration_cross_validate(&calibration, n_folds);
     }
@@ -94,8 +75,8 @@ write_requests(const Validation *validation, const char *path, GError **error)
 {
     g_autoptr(GString) text = g_string_new(NULL);
 
-    for (guint i = 0; i < validation->cases->len; i++) {
-        const ValidationCase *one = validation->cases->pdata[i];
+    for (guint i = 0; i < validation->runs.cases->len; i++) {
+        const ValidationCase *one = validation->runs.cases->pdata[i];
 
         if (one->request_text != NULL)
             g_string_append(text, one->request_text);
@@ -134,10 +115,10 @@ read_input(Validation *validation, const Profile *cluster, Options *options, GEr
     const char *first = options_argument(options, 0), *second = options_argument(options, 1);
 
     if (second != NULL)
-        return add_file(validation, second, cluster, first, skip, error);
+        return validation_runs_add_table(&validation->runs, second, cluster, first, skip, error);
     if (g_file_test(first, G_FILE_TEST_IS_DIR))
         return add_folder(validation, first, skip, error);
-    return add_file(validation, first, NULL, NULL, skip, error);
+    return validation_runs_add_table(&validation->runs, first, NULL, NULL, skip, error);
 }
 
 static int
@@ -159,9 +140,8 @@ run(Options *options, GError **error)
     validation_init(&validation);
     if (!read_input(&validation, cluster, options, error))
         return -1;
-    for (guint i = 0; i < validation.bad_rows->len; i++)
-        output_note("skipped: %s", (const char *)validation.bad_rows->pdata[i]);
-    validation.predictions = validation_predict_all(validation.cases, threads);
+    validation_runs_tell_bad_rows(&validation.runs);
+    validation.predictions = validation_predict_all(validation.runs.cases, threads);
     if (n_folds > 0)
         cross_validate(&validation, n_folds, threads);
     return write_products(&validation, cluster == NULL ? NULL : options_argument(options, 0),

@@ -1,6 +1,7 @@
 #include "cli/request/job.h"
 
 #include "cli/request/command.h"
+#include "cli/request/output.h"
 #include "profiles/workload/schedule_times.h"
 
 Job *
@@ -53,11 +54,8 @@ job_load(const char *path, GError **error)
 JsonWriter *
 job_write_open(const Job *job)
 {
-    JsonWriter *writer = json_writer_new();
+    JsonWriter *writer = output_json_new("degas-plan");
 
-    json_write_object(writer, NULL);
-    json_write_string(writer, "format", "degas-plan");
-    json_write_int64(writer, "version", 1);
     model_arch_write(writer, "model", job->arch);
     profile_write(writer, "cluster", job->profile);
     plan_write_members(writer, job->plan);

@@ -69,6 +69,17 @@ output_note(const char *format, ...)
     fprintf(stderr, "degas: %s\n", safe);
 }
 
+JsonWriter *
+output_json_new(const char *format)
+{
+    JsonWriter *writer = json_writer_new();
+
+    json_write_object(writer, NULL);
+    json_write_string(writer, "format", format);
+    json_write_int64(writer, "version", 1);
+    return writer;
+}
+
 bool
 output_json(JsonWriter *writer, const char *path, GError **error)
 {

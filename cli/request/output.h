@@ -28,6 +28,9 @@ bool output_finish(void);
 /* One line "degas: ..." on stderr. */
 void output_note(const char *format, ...) G_GNUC_PRINTF(1, 2);
 
+/* Returns: (owned) a writer with an open object that has its "format" and its "version", 1. */
+JsonWriter *output_json_new(const char *format);
+
 /* Writes the finished @writer to @path, or to stdout when @path is NULL. */
 bool output_json(JsonWriter *writer, const char *path, GError **error);
 

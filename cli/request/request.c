@@ -111,14 +111,10 @@ ModelArch *
 request_load_model(const char *name_or_path, GError **error)
 {
     g_autoptr(GPtrArray) warnings = NULL;
-    g_autoptr(GError) local = NULL;
-    ModelArch *arch = model_arch_load(name_or_path, &warnings, &local);
+    ModelArch *arch = model_arch_load(name_or_path, &warnings, error);
 
-    if (arch == NULL) {
-        cmd_blame_name(name_or_path, &local);
-        g_propagate_error(error, g_steal_pointer(&local));
-    }
-
+    if (arch == NULL)
+        cmd_blame_name(name_or_path, error);
     for (guint i = 0; warnings != NULL && i < warnings->len; i++)
         output_note("note: %s", (const char *)g_ptr_array_index(warnings, i));
     return arch;
@@ -226,13 +222,10 @@ fit_cluster(Request *request, Options *options, GError **error)
 Profile *
 request_load_cluster(const char *name_or_path, GError **error)
 {
-    g_autoptr(GError) local = NULL;
-    Profile *profile = profile_load(name_or_path, &local);
+    Profile *profile = profile_load(name_or_path, error);
 
-    if (profile == NULL) {
-        cmd_blame_name(name_or_path, &local);
-        g_propagate_error(error, g_steal_pointer(&local));
-    }
+    if (profile == NULL)
+        cmd_blame_name(name_or_path, error);
     return profile;
 }
 

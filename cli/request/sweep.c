@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/units.h"
+#include "cli/request/output.h"
 #include "schedule/rank_order.h"
 
 #define DAY_S 86400.0
@@ -304,11 +305,8 @@ write_point(JsonWriter *writer, const SweepPoint *point)
 JsonWriter *
 sweep_write(const Sweep *sweep)
 {
-    JsonWriter *writer = json_writer_new();
+    JsonWriter *writer = output_json_new("degas-sweep");
 
-    json_write_object(writer, NULL);
-    json_write_string(writer, "format", "degas-sweep");
-    json_write_int64(writer, "version", 1);
     json_write_string(writer, "model", sweep->model);
     json_write_string(writer, "cluster", sweep->cluster);
     json_write_string(writer, "dtype", sweep->dtype);

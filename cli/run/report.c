@@ -123,11 +123,8 @@ JsonWriter *
 run_report_json(const RunReport *report)
 {
     const ExecRunResult *result = report->result;
-    JsonWriter *writer = json_writer_new();
+    JsonWriter *writer = output_json_new("degas-run");
 
-    json_write_object(writer, NULL);
-    json_write_string(writer, "format", "degas-run");
-    json_write_int64(writer, "version", 1);
     json_write_int64(writer, "steps", result->n_steps);
     json_write_int64(writer, "first_step", result->first_step);
     json_write_object_inline(writer, "step_s");

@@ -305,3 +305,23 @@ measured_note(const char *notes, const char *key)
     }
     return NULL;
 }
+
+char *
+measured_text(const MeasuredRow *row, const char *name)
+{
+    for (size_t c = 0; c < N_COLUMNS; c++) {
+        const void *member = (const char *)row + columns[c].offset;
+
+        if (strcmp(columns[c].name, name) != 0)
+            continue;
+        if (columns[c].kind == COLUMN_TEXT)
+            return g_strdup(*(const char *const *)member);
+        if (columns[c].kind == COLUMN_SWITCH)
+            return g_strdup(*(const int *)member == 1 ? "true" : "false");
+        g_return_val_if_fail(columns[c].kind == COLUMN_COUNT, NULL);
+        return *(const int64_t *)member == 0
+                   ? NULL
+                   : g_strdup_printf("%" G_GINT64_FORMAT, *(const int64_t *)member);
+    }
+    return measured_note(row->notes, name);
+}

@@ -63,6 +63,12 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC(MeasuredTable, measured_free)
 bool measured_is_table_of_runs(const Csv *csv);
 
 /*
+ * Returns: (owned, nullable) what @row has in the column @name, as text, a count, true or false;
+ * for a name that is no column, the value of the note "@name=..."; NULL where the row does not say.
+ */
+char *measured_text(const MeasuredRow *row, const char *name);
+
+/*
  * Returns: (owned, nullable) the value of "@key=value" in notes ("a=b; c=d; free text"): up to the
  * next "; ", without the blanks around it; NULL if there is none.
  */

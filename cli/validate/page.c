@@ -6,7 +6,6 @@
 #include "base/file.h"
 #include "cli/request/output.h"
 #include "cli/draw/plot.h"
-#include "cli/validate/residuals.h"
 
 #define MAX_COLUMNS 3
 #define BYTES_PER_GIB 1073741824.0
@@ -86,12 +85,6 @@ append_errors(GString *text, const ValidationSet *set, const ValidationErrors *r
     append_goal(text, set->calibrated_goal);
 }
 
-static bool
-is_empty(const ValidationSet *set, const ValidationScore *score)
-{
-    return set->quantity == VALIDATION_OOM ? score->oom.n == 0 : score->errors.n == 0;
-}
-
 static void
 append_table(GString *text, const Validation *validation)
 {
@@ -99,11 +92,10 @@ append_table(GString *text, const Validation *validation)
                           "| published by others |\n"
                           "|---|---|---:|---:|---:|---:|---:|---:|---:|---|\n");
     for (const ValidationSet *set = validation_conventions()->sets; set->name != NULL; set++) {
-        const ValidationScore score =
-            validation_score(validation->cases, validation->predictions, set, set->quantity);
         const CalibrationFolds *folds = validation_folds(validation, set);
+        ValidationScore score;
 
-        if (is_empty(set, &score))
+        if (!validation_score_set(validation, set, &score))
             continue;
         g_string_append_printf(text, "| %s | %s |", set->name, quantity_titles[set->quantity]);
         if (set->quantity == VALIDATION_OOM)
@@ -150,8 +142,8 @@ points_of(const Validation *validation, const ValidationSet *set, double per_uni
     const CalibrationFolds *folds = validation_folds(validation, set);
     GArray *points = g_array_new(FALSE, FALSE, sizeof(PlotScatterPoint));
 
-    for (guint i = 0; i < validation->cases->len; i++) {
-        const ValidationCase *one = validation->cases->pdata[i];
+    for (guint i = 0; i < validation->runs.cases->len; i++) {
+        const ValidationCase *one = validation->runs.cases->pdata[i];
         const double error =
             validation_error_of(set->quantity, one->row, &validation->predictions[i]);
         const double measured =
@@ -190,7 +182,166 @@ draw(const Validation *validation, const ValidationSet *set, const ValidationSco
     return plot_scatter(&scatter, path, error);
 }
 
-/* --- residuals --- */
+/* --- what the errors go with --- */
+
+#define MIN_EXPLAINED 0.10
+#define MAX_GROUPS 12
+
+/*
+ * Columns and notes of the rows, one of which may go with the errors: a column that cuts rows into
+ * groups explains the share of the errors' variance that lies between the groups' means, less what
+ * as many groups would explain by chance (adjusted R^2).
+ */
+static const char *const column_names[] = {
+    "tp",     "pp",     "dp",       "cp",        "ep", "micro_batch", "num_microbatches",
+    "hidden", "seq",    "schedule", "recompute", "sp", "kernel",      "transformer-impl",
+    "gpu",    "source", "model",
+};
+
+typedef struct {
+    char *value; /* (owned) of the column */
+    size_t n;
+    double mape, bias; /* of the group's errors */
+} Group;
+
+typedef struct {
+    const char *column;
+    double explained; /* 0 to 1 */
+    GArray *groups;   /* (owned) of Group, in order of appearance */
+} Column;
+
+/* (owned, nullable) the row's value; NULL: it states none. */
+static char *
+value_of(const MeasuredRow *row, const char *name)
+{
+    char *value = measured_text(row, name);
+
+    return value == NULL && strcmp(name, "kernel") == 0
+               ? measured_note(row->notes, "attention-backend")
+               : value;
+}
+
+static void
+column_clear(void *data)
+{
+    Column *column = data;
+
+    g_array_unref(column->groups);
+}
+
+static void
+group_clear(void *data)
+{
+    g_free(((Group *)data)->value);
+}
+
+static Group *
+group_of(GArray *groups, const char *value)
+{
+    Group group;
+
+    for (guint i = 0; i < groups->len; i++) {
+        Group *known = &g_array_index(groups, Group, i);
+
+        if (strcmp(known->value, value) == 0)
+            return known;
+    }
+    group = (Group){.value = g_strdup(value)};
+    g_array_append_val(groups, group);
+    return &g_array_index(groups, Group, groups->len - 1);
+}
+
+/* Sums first, means at the end. */
+static Column
+cut_by(const char *name, const GPtrArray *cases, const double *errors)
+{
+    Column result = {name, 0.0, g_array_new(FALSE, TRUE, sizeof(Group))};
+    double n = 0.0, sum = 0.0, squares = 0.0, within, spread;
+
+    g_array_set_clear_func(result.groups, group_clear);
+    for (guint i = 0; i < cases->len; i++) {
+        const ValidationCase *one = cases->pdata[i];
+        g_autofree char *value = NULL;
+        Group *group;
+
+        if (!isfinite(errors[i]))
+            continue;
+        value = value_of(one->row, name);
+        group = group_of(result.groups, value == NULL ? "not stated" : value);
+        group->n++;
+        group->mape += fabs(errors[i]);
+        group->bias += errors[i];
+        n += 1.0;
+        sum += errors[i];
+        squares += errors[i] * errors[i];
+    }
+    within = squares;
+    for (guint g = 0; g < result.groups->len; g++) {
+        Group *group = &g_array_index(result.groups, Group, g);
+
+        group->mape /= (double)group->n;
+        group->bias /= (double)group->n;
+        within -= (double)group->n * group->bias * group->bias;
+    }
+    spread = squares - sum * sum / n;
+    if (result.groups->len >= 2 && n > (double)result.groups->len && spread > 0.0)
+        result.explained = 1.0 - within / spread * (n - 1.0) / (n - (double)result.groups->len);
+    return result;
+}
+
+static int
+compare_explained(const void *a, const void *b)
+{
+    const double x = ((const Column *)a)->explained;
+    const double y = ((const Column *)b)->explained;
+
+    return (x < y) - (x > y);
+}
+
+/* Whether two columns make the same groups of the same sizes, and so say the same. */
+static bool
+same_cut(const Column *a, const Column *b)
+{
+    if (a->groups->len != b->groups->len)
+        return false;
+    for (guint i = 0; i < a->groups->len; i++) {
+        const Group *x = &g_array_index(a->groups, Group, i);
+        const Group *y = &g_array_index(b->groups, Group, i);
+
+        if (x->n != y->n || x->bias != y->bias)
+            return false;
+    }
+    return true;
+}
+
+/*
+ * @cases, @errors  n rows and their signed errors (NaN: left out).
+ * Returns: (owned) GArray of Column: at most @max_columns that explain a tenth or more, the best
+ * first; of columns that cut the rows in the same way only the first.
+ */
+static GArray *
+residual_columns(const GPtrArray *cases, const double *errors, guint max_columns)
+{
+    GArray *result = g_array_new(FALSE, FALSE, sizeof(Column));
+
+    g_array_set_clear_func(result, column_clear);
+    for (size_t c = 0; c < G_N_ELEMENTS(column_names); c++) {
+        Column column = cut_by(column_names[c], cases, errors);
+        bool wanted = column.explained >= MIN_EXPLAINED && column.groups->len <= MAX_GROUPS;
+
+        for (guint i = 0; i < result->len && wanted; i++)
+            wanted = !same_cut(&g_array_index(result, Column, i), &column);
+        if (wanted)
+            g_array_append_val(result, column);
+        else
+            column_clear(&column);
+    }
+    /* qsort need not be stable: equal shares are told apart by their place before. */
+    g_array_sort(result, compare_explained);
+    if (result->len > max_columns)
+        g_array_set_size(result, max_columns);
+    return result;
+}
 
 /* The errors to explain: held out if there are such, else raw. */
 static void
@@ -198,11 +349,11 @@ append_residuals(GString *text, const Validation *validation, const ValidationSe
 {
     const CalibrationFolds *folds = validation_folds(validation, set);
     g_autoptr(GPtrArray) cases = g_ptr_array_new();
-    g_autofree double *errors = g_new(double, MAX(1, validation->cases->len));
+    g_autofree double *errors = g_new(double, MAX(1, validation->runs.cases->len));
     g_autoptr(GArray) columns = NULL;
 
-    for (guint i = 0; i < validation->cases->len; i++) {
-        const ValidationCase *one = validation->cases->pdata[i];
+    for (guint i = 0; i < validation->runs.cases->len; i++) {
+        const ValidationCase *one = validation->runs.cases->pdata[i];
 
         if (!validation_set_has(set, one->row))
             continue;
@@ -211,7 +362,7 @@ append_residuals(GString *text, const Validation *validation, const ValidationSe
                                                                  &validation->predictions[i]);
         g_ptr_array_add(cases, (void *)one);
     }
-    columns = validation_residual_columns(cases, errors, MAX_COLUMNS);
+    columns = residual_columns(cases, errors, MAX_COLUMNS);
     if (columns->len == 0) {
         g_string_append(text, "No column of the rows explains a tenth of what is left.\n\n");
         return;
@@ -222,12 +373,12 @@ append_residuals(GString *text, const Validation *validation, const ValidationSe
                            "|---|---:|---|\n",
                            folds != NULL ? " after calibration" : "");
     for (guint c = 0; c < columns->len; c++) {
-        const ResidualColumn *column = &g_array_index(columns, ResidualColumn, c);
+        const Column *column = &g_array_index(columns, Column, c);
         g_autofree char *explained = output_percent(column->explained);
 
         g_string_append_printf(text, "| %s | %s |", column->column, explained);
         for (guint g = 0; g < column->groups->len; g++) {
-            const ResidualGroup *group = &g_array_index(column->groups, ResidualGroup, g);
+            const Group *group = &g_array_index(column->groups, Group, g);
             g_autofree char *mape = output_percent(group->mape);
             g_autofree char *bias = output_percent(group->bias);
 
@@ -285,11 +436,10 @@ validation_page_write(const Validation *validation, const char *path, GError **e
     append_table(text, validation);
     g_string_append_c(text, '\n');
     for (const ValidationSet *set = validation_conventions()->sets; set->name != NULL; set++) {
-        const ValidationScore score =
-            validation_score(validation->cases, validation->predictions, set, set->quantity);
         g_autofree char *slug = slug_of(set);
+        ValidationScore score;
 
-        if (is_empty(set, &score) || set->quantity == VALIDATION_OOM)
+        if (!validation_score_set(validation, set, &score) || set->quantity == VALIDATION_OOM)
             continue;
         if (!draw(validation, set, &score, folder, slug, error))
             return false;

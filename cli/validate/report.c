@@ -10,10 +10,7 @@
 void
 validation_clear(Validation *validation)
 {
-    g_clear_pointer(&validation->cases, g_ptr_array_unref);
-    g_clear_pointer(&validation->parts, g_ptr_array_unref);
-    g_clear_pointer(&validation->tables, g_ptr_array_unref);
-    g_clear_pointer(&validation->bad_rows, g_ptr_array_unref);
+    validation_runs_clear(&validation->runs);
     g_free(validation->predictions);
     for (size_t i = 0; validation->folds != NULL && i < validation_conventions()->n_sets; i++)
         calibration_folds_clear(&validation->folds[i]);
@@ -23,12 +20,16 @@ validation_clear(Validation *validation)
 void
 validation_init(Validation *validation)
 {
-    *validation = (Validation){
-        .tables = g_ptr_array_new_with_free_func((GDestroyNotify)measured_free),
-        .cases = g_ptr_array_new(),
-        .parts = g_ptr_array_new_with_free_func((GDestroyNotify)g_ptr_array_unref),
-        .bad_rows = g_ptr_array_new_with_free_func(g_free),
-    };
+    *validation = (Validation){0};
+    validation_runs_init(&validation->runs);
+}
+
+bool
+validation_score_set(const Validation *validation, const ValidationSet *set, ValidationScore *score)
+{
+    *score = validation_score(validation->runs.cases, validation->predictions, set,
+                              (ValidationQuantity)set->quantity);
+    return set->quantity == VALIDATION_OOM ? score->oom.n > 0 : score->errors.n > 0;
 }
 
 /* --- JSON --- */
@@ -83,10 +84,9 @@ write_sets(JsonWriter *writer, const Validation *validation)
 {
     json_write_array(writer, "sets");
     for (const ValidationSet *set = validation_conventions()->sets; set->name != NULL; set++) {
-        const ValidationScore score =
-            validation_score(validation->cases, validation->predictions, set, set->quantity);
+        ValidationScore score;
 
-        if (set->quantity == VALIDATION_OOM ? score.oom.n == 0 : score.errors.n == 0)
+        if (!validation_score_set(validation, set, &score))
             continue;
         json_write_object(writer, NULL);
         json_write_string(writer, "name", set->name);
@@ -116,8 +116,8 @@ write_rows(JsonWriter *writer, const Validation *validation)
     static const char *const statuses[] = {"ok", "oom", "other"};
 
     json_write_array(writer, "predictions");
-    for (guint i = 0; i < validation->cases->len; i++) {
-        const ValidationCase *one = validation->cases->pdata[i];
+    for (guint i = 0; i < validation->runs.cases->len; i++) {
+        const ValidationCase *one = validation->runs.cases->pdata[i];
         const ValidationPrediction *prediction = &validation->predictions[i];
 
         json_write_object_inline(writer, NULL);
@@ -146,15 +146,12 @@ write_rows(JsonWriter *writer, const Validation *validation)
 JsonWriter *
 validation_write(const Validation *validation, const char *cluster_name)
 {
-    JsonWriter *writer = json_writer_new();
+    JsonWriter *writer = output_json_new("degas-validation");
     const ValidationScore time =
-        validation_score(validation->cases, validation->predictions, NULL, VALIDATION_TIME);
+        validation_score(validation->runs.cases, validation->predictions, NULL, VALIDATION_TIME);
     const ValidationScore memory =
-        validation_score(validation->cases, validation->predictions, NULL, VALIDATION_MEMORY);
+        validation_score(validation->runs.cases, validation->predictions, NULL, VALIDATION_MEMORY);
 
-    json_write_object(writer, NULL);
-    json_write_string(writer, "format", "degas-validation");
-    json_write_int64(writer, "version", 1);
     json_write_string(writer, "cluster", cluster_name);
     write_errors(writer, &time.errors);
     json_write_object(writer, "memory");
@@ -165,8 +162,8 @@ validation_write(const Validation *validation, const char *cluster_name)
     json_write_object_end(writer);
     write_sets(writer, validation);
     json_write_array(writer, "bad_rows");
-    for (guint i = 0; i < validation->bad_rows->len; i++)
-        json_write_string(writer, NULL, validation->bad_rows->pdata[i]);
+    for (guint i = 0; i < validation->runs.bad_rows->len; i++)
+        json_write_string(writer, NULL, validation->runs.bad_rows->pdata[i]);
     json_write_array_end(writer);
     write_rows(writer, validation);
     json_write_object_end(writer);
@@ -211,10 +208,9 @@ add_calibrated(OutputTable *table, const ValidationSet *set, const CalibrationFo
 static void
 add_set(OutputTable *table, const Validation *validation, const ValidationSet *set)
 {
-    const ValidationScore score =
-        validation_score(validation->cases, validation->predictions, set, set->quantity);
+    ValidationScore score;
 
-    if (set->quantity == VALIDATION_OOM ? score.oom.n == 0 : score.errors.n == 0)
+    if (!validation_score_set(validation, set, &score))
         return;
     if (set->quantity == VALIDATION_OOM) {
         g_autofree char *precision = output_percent(score.oom.precision);
@@ -243,8 +239,8 @@ print_unpredicted(const Validation *validation)
 {
     g_autoptr(GPtrArray) reasons = g_ptr_array_new();
 
-    for (guint i = 0; i < validation->cases->len; i++) {
-        const ValidationCase *one = validation->cases->pdata[i];
+    for (guint i = 0; i < validation->runs.cases->len; i++) {
+        const ValidationCase *one = validation->runs.cases->pdata[i];
         bool known = one->why_not == NULL;
 
         for (guint j = 0; j < reasons->len && !known; j++)
@@ -255,8 +251,8 @@ print_unpredicted(const Validation *validation)
     for (guint j = 0; j < reasons->len; j++) {
         guint n = 0;
 
-        for (guint i = 0; i < validation->cases->len; i++) {
-            const ValidationCase *one = validation->cases->pdata[i];
+        for (guint i = 0; i < validation->runs.cases->len; i++) {
+            const ValidationCase *one = validation->runs.cases->pdata[i];
 
             n += g_strcmp0(one->why_not, reasons->pdata[j]) == 0;
         }
@@ -267,14 +263,14 @@ print_unpredicted(const Validation *validation)
 static void
 print_worst(const Validation *validation)
 {
-    g_autofree bool *shown = g_new0(bool, MAX(1, validation->cases->len));
+    g_autofree bool *shown = g_new0(bool, MAX(1, validation->runs.cases->len));
 
     for (int n = 0; n < N_WORST; n++) {
         double worst = 0.0;
         guint at = 0;
 
-        for (guint i = 0; i < validation->cases->len; i++) {
-            const ValidationCase *one = validation->cases->pdata[i];
+        for (guint i = 0; i < validation->runs.cases->len; i++) {
+            const ValidationCase *one = validation->runs.cases->pdata[i];
             const double error =
                 validation_error_of(VALIDATION_TIME, one->row, &validation->predictions[i]);
 
@@ -286,7 +282,7 @@ print_worst(const Validation *validation)
         if (worst == 0.0)
             return;
         shown[at] = true;
-        const ValidationCase *one = validation->cases->pdata[at];
+        const ValidationCase *one = validation->runs.cases->pdata[at];
         g_autofree char *measured = output_seconds(one->row->iteration_s);
         g_autofree char *predicted = output_seconds(validation->predictions[at].iteration_s);
 
@@ -306,11 +302,11 @@ validation_print(const Validation *validation)
         NULL};
     g_autoptr(OutputTable) table = output_table_new(validation->folds == NULL ? raw : both);
     const ValidationScore time =
-        validation_score(validation->cases, validation->predictions, NULL, VALIDATION_TIME);
+        validation_score(validation->runs.cases, validation->predictions, NULL, VALIDATION_TIME);
 
     for (const ValidationSet *set = validation_conventions()->sets; set->name != NULL; set++)
         add_set(table, validation, set);
-    if (validation->tables->len == 1) {
+    if (validation->runs.tables->len == 1) {
         add_errors(table, "all rows", "time", &time.errors);
         for (int i = 0; i < (validation->folds == NULL ? 2 : 4); i++)
             output_table_add(table, "");

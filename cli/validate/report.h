@@ -10,17 +10,18 @@ G_BEGIN_DECLS
 
 /* Everything about one file or folder. */
 typedef struct {
-    GPtrArray *tables; /* of (owned) MeasuredTable */
-    GPtrArray *cases;  /* of ValidationCase, (owned) by parts */
-    GPtrArray *parts;  /* of (owned) GPtrArray, the cases of each table */
-    GPtrArray *bad_rows;
-    ValidationPrediction *predictions;
+    ValidationRuns runs;
+    ValidationPrediction *predictions; /* (owned) one for each of runs.cases */
     CalibrationFolds *folds; /* (owned, nullable) one for each set of validation_conventions() */
 } Validation;
 
 void validation_init(Validation *validation);
 void validation_clear(Validation *validation);
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(Validation, validation_clear)
+
+/* The score of @set's rows; false where it has none with its quantity. */
+bool validation_score_set(const Validation *validation, const ValidationSet *set,
+                          ValidationScore *score);
 
 /* (borrowed, nullable) of a set, if it was cross-validated. */
 const CalibrationFolds *validation_folds(const Validation *validation, const ValidationSet *set);

@@ -6,6 +6,7 @@
 #include "base/order.h"
 #include "base/units.h"
 #include "cli/request/command.h"
+#include "cli/request/output.h"
 #include "cli/request/request.h"
 
 /* Causal attention is counted in full by model FLOPs, so a real run may look up to twice as fast as
@@ -16,8 +17,8 @@
 
 /* --- cases --- */
 
-void
-validation_case_free(void *data)
+static void
+case_free(void *data)
 {
     ValidationCase *one = data;
 
@@ -143,11 +144,13 @@ impossibility(const ValidationCase *one)
     return NULL;
 }
 
-GPtrArray *
-validation_cases(const MeasuredTable *table, const Profile *cluster, const char *cluster_name,
-                 GPtrArray *bad_rows, GError **error)
+/* Returns: (owned) the cases of all rows of @table, in its order; NULL on an error.  @bad_rows
+ * (nullable) as in measured_load(). */
+static GPtrArray *
+cases_of(const MeasuredTable *table, const Profile *cluster, const char *cluster_name,
+         GPtrArray *bad_rows, GError **error)
 {
-    g_autoptr(GPtrArray) cases = g_ptr_array_new_with_free_func(validation_case_free);
+    g_autoptr(GPtrArray) cases = g_ptr_array_new_with_free_func(case_free);
     g_autoptr(GHashTable) profiles =
         g_hash_table_new_full(g_str_hash, g_str_equal, g_free, (GDestroyNotify)profile_free);
 
@@ -177,6 +180,68 @@ validation_cases(const MeasuredTable *table, const Profile *cluster, const char 
         g_ptr_array_set_size(cases, (gint)cases->len - 1);
     }
     return g_steal_pointer(&cases);
+}
+
+void
+validation_runs_init(ValidationRuns *runs)
+{
+    *runs = (ValidationRuns){
+        .cases = g_ptr_array_new(),
+        .bad_rows = g_ptr_array_new_with_free_func(g_free),
+        .tables = g_ptr_array_new_with_free_func((GDestroyNotify)measured_free),
+        .parts = g_ptr_array_new_with_free_func((GDestroyNotify)g_ptr_array_unref),
+    };
+}
+
+void
+validation_runs_clear(ValidationRuns *runs)
+{
+    g_clear_pointer(&runs->cases, g_ptr_array_unref);
+    g_clear_pointer(&runs->parts, g_ptr_array_unref);
+    g_clear_pointer(&runs->tables, g_ptr_array_unref);
+    g_clear_pointer(&runs->bad_rows, g_ptr_array_unref);
+}
+
+/* @part (taken) */
+static void
+add_part(ValidationRuns *runs, GPtrArray *part)
+{
+    g_ptr_array_add(runs->parts, part);
+    g_ptr_array_extend(runs->cases, part, NULL, NULL);
+}
+
+bool
+validation_runs_add_table(ValidationRuns *runs, const char *path, const Profile *cluster,
+                          const char *cluster_name, bool skip_bad, GError **error)
+{
+    GPtrArray *bad_rows = skip_bad ? runs->bad_rows : NULL;
+    MeasuredTable *table = measured_load(path, bad_rows, error);
+    GPtrArray *cases;
+
+    if (table == NULL)
+        return false;
+    g_ptr_array_add(runs->tables, table);
+    cases = cases_of(table, cluster, cluster_name, bad_rows, error);
+    if (cases == NULL)
+        return false;
+    add_part(runs, cases);
+    return true;
+}
+
+void
+validation_runs_add_case(ValidationRuns *runs, ValidationCase *one)
+{
+    GPtrArray *part = g_ptr_array_new_with_free_func(case_free);
+
+    g_ptr_array_add(part, one);
+    add_part(runs, part);
+}
+
+void
+validation_runs_tell_bad_rows(const ValidationRuns *runs)
+{
+    for (guint i = 0; i < runs->bad_rows->len; i++)
+        output_note("skipped: %s", (const char *)runs->bad_rows->pdata[i]);
 }
 
 /* --- our own runs --- */

@@ -28,11 +28,10 @@ typedef struct {
 /*
  * A case of one of our own runs: a plan file and what `degas run --json` said of it.
  * @cluster  (borrowed) takes the place of the plan's, cut or extended to its devices.
- * Returns: (owned) free with validation_case_free().
+ * Returns: (owned) for validation_runs_add_case().
  */
 ValidationCase *validation_case_of_run(const char *plan_path, const char *run_path,
                                        const Profile *cluster, GError **error);
-void validation_case_free(void *one);
 
 /* What came out of a case; NaN where nothing did. */
 typedef struct {
@@ -41,15 +40,32 @@ typedef struct {
     bool fits;
 } ValidationPrediction;
 
+/* Tables of measured runs and their cases: what `degas validate` and `degas calibrate` read. */
+typedef struct {
+    GPtrArray *cases;    /* of ValidationCase: of all tables, in order; owned by parts */
+    GPtrArray *bad_rows; /* of (owned) char *: what is wrong with rows that were left out */
+    GPtrArray *tables;   /* of (owned) MeasuredTable */
+    GPtrArray *parts;    /* of (owned) GPtrArray of ValidationCase, one for each table or run */
+} ValidationRuns;
+
+void validation_runs_init(ValidationRuns *runs);
+void validation_runs_clear(ValidationRuns *runs);
+
 /*
- * Cases of all rows of @table, in its order.
- * @cluster  (nullable) (borrowed) all rows are of it, @cluster_name its name or path; rows that say
- *           another device are cases without a plan.  NULL: each row's built-in cluster.
- * @bad_rows (nullable) as in measured_load(), for rows that no machine can have measured.
- * Returns: (owned) GPtrArray of (owned) ValidationCase.
+ * Adds the table at @path and the cases of its rows.
+ * @cluster   (nullable) (borrowed) all rows are of it, @cluster_name its name or path; rows that
+ * say another device are cases without a plan.  NULL: each row's built-in cluster.
+ * @skip_bad  rows that are wrong in themselves, or that no machine can have measured, are described
+ * in bad_rows and left out; else the first is an error.
  */
-GPtrArray *validation_cases(const MeasuredTable *table, const Profile *cluster,
-                            const char *cluster_name, GPtrArray *bad_rows, GError **error);
+bool validation_runs_add_table(ValidationRuns *runs, const char *path, const Profile *cluster,
+                               const char *cluster_name, bool skip_bad, GError **error);
+
+/* Adds one @case (taken). */
+void validation_runs_add_case(ValidationRuns *runs, ValidationCase *one);
+
+/* Tells on stderr which rows were left out. */
+void validation_runs_tell_bad_rows(const ValidationRuns *runs);
 
 /*
  * Predicts one case.  @parameters (nullable) take the place of the cluster's.  A plan that cannot
