@@ -6,7 +6,7 @@
 #ifndef PLANNER_ADVICE_H
 #define PLANNER_ADVICE_H
 
-#include "planner/trial/point.h"
+#include "planner/trial/trial.h"
 
 G_BEGIN_DECLS
 

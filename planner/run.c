@@ -14,19 +14,6 @@ plan_run_limit(const PlanRun *run)
                : run->known_limit;
 }
 
-int64_t
-plan_run_largest_memory(const PlanRequest *request)
-{
-    const ModelCluster *cluster = request->profile->cluster;
-    int64_t most = 0;
-
-    if (request->memory_limit_bytes > 0)
-        return request->memory_limit_bytes;
-    for (guint i = 0; i < cluster->devices->len; i++)
-        most = MAX(most, g_array_index(cluster->devices, ModelDevice, i).memory_bytes);
-    return most > 0 ? most : INT64_MAX;
-}
-
 const PlanPoint **
 plan_run_sort(const PlanRun *run, GCompareFunc compare)
 {
@@ -74,7 +61,7 @@ plan_run_init(PlanRun *run, const PlanRequest *request, PlanSpace *space, PlanEv
                        .evaluate = evaluate,
                        .user_data = user_data,
                        .memo = memo,
-                       .memory_limit_bytes = plan_run_largest_memory(request),
+                       .memory_limit_bytes = plan_request_largest_memory(request),
                        .is_timeless = request->objective == PLAN_OBJECTIVE_MEMORY,
                        .stop = request->stop},
         .request = request,

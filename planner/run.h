@@ -8,7 +8,7 @@
 #ifndef PLANNER_RUN_H
 #define PLANNER_RUN_H
 
-#include "planner/trial/point.h"
+#include "planner/trial/trial.h"
 
 G_BEGIN_DECLS
 
@@ -16,9 +16,6 @@ G_BEGIN_DECLS
  * plans are known. */
 #define PLAN_WAVE 64
 #define PLAN_FIRST_WAVE 2
-/* Points that are sliced at once: each takes as long as hundreds of others. */
-#define PLAN_SLICED_WAVE 16
-
 typedef struct {
     PlanEvaluation evaluation;
     const PlanRequest *request; /* (borrowed) */
@@ -50,9 +47,6 @@ void plan_run_clear(PlanRun *run);
 /* Objective values above it are of no interest: known_limit before top + 1 plans are found. */
 int64_t plan_run_limit(const PlanRun *run);
 
-/* The most memory that any device may use. */
-int64_t plan_run_largest_memory(const PlanRequest *request);
-
 /* (owned) the space's points in the order of @compare, which gets const PlanPoint **. */
 const PlanPoint **plan_run_sort(const PlanRun *run, GCompareFunc compare);
 
@@ -67,14 +61,6 @@ void plan_run_wave(PlanRun *run, PlanWave *wave);
 
 /* Of the rough plans found finds the one that is best; after the last wave. */
 void plan_run_settle(PlanRun *run);
-
-/* Slices the points that they may help most (slices_search.c). */
-void plan_run_slices(PlanRun *run);
-
-/* A bound above it leaves slices too little to gain. */
-int64_t plan_run_least_gain(int64_t limit);
-/* Chunks that are tried with slices. */
-#define PLAN_RUN_SLICED_CHUNKS 4
 
 G_END_DECLS
 

@@ -4,14 +4,18 @@
 #include "planner/search.h"
 
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "base/units.h"
 #include "planner/advice.h"
+#include "planner/bounds/floor.h"
+#include "planner/partition/partitions.h"
 #include "planner/run.h"
+#include "planner/slices/slicings.h"
+#include "planner/trial/point.h"
+#include "planner/trial/slices.h"
 #include "schedule/rank_order.h"
-
-const char *const plan_objective_names[PLAN_OBJECTIVE_N + 1] = {"time", "cost", "energy", "memory",
-                                                                NULL};
 
 /* Points that the search for the least memory looks at. */
 #define MAX_LEAST 512
@@ -75,6 +79,210 @@ search_points(PlanRun *run, int64_t max_points)
         plan_run_wave(run, wave);
     }
 }
+
+/* --- slices --- */
+
+/*
+ * Slices AUTO: which points are worth slicing, and their slices.  Slicing a point takes as long as
+ * hundreds of plans of whole sequences, so points are estimated first, by the bound of equal
+ * slices.
+ */
+
+/* Points whose slicing is estimated, at a millisecond each; and found, at a tenth of a second. */
+#define MAX_ESTIMATED 384
+#define MAX_SLICED 24
+/* Points whose bound is sharpened, at some milliseconds each. */
+#define MAX_SHARP 24
+/* Estimates of a space that is looked at closely. */
+#define SMALL_SPACE 64
+/* Chunks that are tried with slices. */
+#define SLICED_CHUNKS 4
+/* Points that are sliced at once: each takes as long as hundreds of others. */
+#define SLICED_WAVE 16
+/* Slices that cannot gain one part in so many are not looked for. */
+#define LEAST_GAIN 50
+
+/* A bound above this leaves slices too little to gain. */
+static int64_t
+least_gain(int64_t limit)
+{
+    return limit - limit / LEAST_GAIN;
+}
+
+static int
+compare_by_slices(const void *a, const void *b)
+{
+    const PlanPoint *x = *(const PlanPoint *const *)a, *y = *(const PlanPoint *const *)b;
+
+    if (x->sliced_bound_ns != y->sliced_bound_ns)
+        return x->sliced_bound_ns < y->sliced_bound_ns ? -1 : 1;
+    return x->index < y->index ? -1 : x->index > y->index;
+}
+
+/* One way to slice everything but families and chunks, and what it may take. */
+typedef struct {
+    PlanPoint point;
+    int64_t estimate_ns;
+} Sliced;
+
+static int
+compare_estimates(const void *a, const void *b)
+{
+    const Sliced *x = a, *y = b;
+
+    if (x->estimate_ns != y->estimate_ns)
+        return x->estimate_ns < y->estimate_ns ? -1 : 1;
+    return x->point.index < y->point.index ? -1 : x->point.index > y->point.index;
+}
+
+/* Whether slices at @point may be worth it. */
+static bool
+may_gain(const PlanRun *run, const PlanPoint *point)
+{
+    return point->sliced_bound_ns != INT64_MAX &&
+           point->sliced_bytes <= run->evaluation.memory_limit_bytes &&
+           point->sliced_bound_ns <= least_gain(plan_run_limit(run));
+}
+
+/* Whether @point is estimated: even stages with the fewest chunks. */
+static bool
+is_estimated(const PlanRun *run, const PlanPoint *point)
+{
+    return point->degrees.vpp == MAX(1, run->request->vpp) && !point->is_balanced &&
+           may_gain(run, point);
+}
+
+/* Better slices than equal ones gain little: what is estimated to take longer than this stays
+ * behind the best.  Of few points, the best slices may take a fifth less. */
+static int64_t
+most_estimate_ns(const PlanRun *run, guint n_estimated)
+{
+    const int64_t least = least_gain(plan_run_limit(run));
+
+    return n_estimated < SMALL_SPACE && least < INT64_MAX / 2 ? least / 4 * 5 : least;
+}
+
+/* (owned) GArray of Sliced, best estimate first. */
+static GArray *
+estimate_points(PlanRun *run, const PlanPoint *const *points)
+{
+    const guint n = run->space->points->len;
+    GArray *all = g_array_new(FALSE, FALSE, sizeof(Sliced));
+    g_autofree PlanWave *wave = g_new0(PlanWave, 1);
+
+    for (guint i = 0; i < n && all->len < MAX_ESTIMATED; i++)
+        if (is_estimated(run, points[i])) {
+            const Sliced sliced = {.point = *points[i], .estimate_ns = INT64_MAX};
+            g_array_append_val(all, sliced);
+        }
+    run->evaluation.most_estimate_ns = most_estimate_ns(run, all->len);
+    wave->evaluate = plan_estimate_slices;
+    for (guint first = 0; first < all->len && !plan_evaluation_is_stopped(&run->evaluation);
+         first += PLAN_WAVE) {
+        wave->n = (int)MIN(PLAN_WAVE, all->len - first);
+        for (int k = 0; k < wave->n; k++)
+            wave->points[k] = &g_array_index(all, Sliced, first + (guint)k).point;
+        plan_run_threads(run, wave);
+        for (int k = 0; k < wave->n; k++) {
+            g_array_index(all, Sliced, first + (guint)k).estimate_ns =
+                wave->outcomes[k].estimate_ns;
+            plan_outcome_clear(&wave->outcomes[k]);
+        }
+    }
+    if (all->len > 1)
+        qsort(all->data, all->len, sizeof(Sliced), compare_estimates);
+    return all;
+}
+
+/* Whether @point is @like with other chunks or stages. */
+static bool
+is_variant(const PlanPoint *point, const PlanPoint *like)
+{
+    const PlanDegrees *a = &point->degrees, *b = &like->degrees;
+
+    return a->dp == b->dp && a->tp == b->tp && a->pp == b->pp && a->cp == b->cp && a->ep == b->ep &&
+           a->rank_order == b->rank_order && a->vpp <= MAX(b->vpp, SLICED_CHUNKS) &&
+           point->micro_batch == like->micro_batch && point->zero_stage == like->zero_stage &&
+           point->offload == like->offload && point->sequence_parallel == like->sequence_parallel;
+}
+
+/* How long @point takes at the least with any slices; 0: nothing is known.  All families that slice
+ * lie in a loop, so they have the same stages. */
+static int64_t
+floor_ns(const PlanRun *run, const PlanPoint *point)
+{
+    const PlanSpace *space = run->space;
+
+    for (guint i = 0; i < space->families->len; i++) {
+        const ScheduleFamily *family = space->families->pdata[i];
+        if (!family->slices || !plan_space_has_family(space, point, family, 2))
+            continue;
+        g_autofree int64_t *even = plan_partition_even(run->request, point, family);
+        return plan_floor_ns(
+            run->request, point,
+            point->is_balanced
+                ? plan_partition_balanced(run->evaluation.memo, run->request, point, family)
+                : even);
+    }
+    return 0;
+}
+
+/*
+ * Lowers the run's bound to that of all slicings of the space; @points by sliced_bound_ns.  A
+ * point's sharper bound costs milliseconds, so it is taken of those that matter: least
+ * sliced_bound_ns first, until a sharper one is less than what follows.
+ */
+static void
+bound_points(PlanRun *run, const PlanPoint *const *points)
+{
+    int64_t least = INT64_MAX;
+    int n_sharp = 0;
+
+    for (guint i = 0; i < run->space->points->len; i++) {
+        const PlanPoint *point = points[i];
+        int64_t bound_ns = point->sliced_bound_ns;
+        if (point->sliced_bytes > run->evaluation.memory_limit_bytes)
+            continue;
+        if (bound_ns >= MIN(least, run->lower_bound_ns))
+            break;
+        if (n_sharp++ < MAX_SHARP && !plan_evaluation_is_stopped(&run->evaluation))
+            bound_ns = MAX(bound_ns, floor_ns(run, point));
+        least = MIN(least, bound_ns);
+    }
+    run->lower_bound_ns = MIN(run->lower_bound_ns, least);
+}
+
+/* By estimate; the variants of one after the other. */
+static void
+search_slices(PlanRun *run)
+{
+    const guint n = run->space->points->len;
+    g_autofree const PlanPoint **points = plan_run_sort(run, compare_by_slices);
+    g_autofree PlanWave *wave = g_new0(PlanWave, 1);
+    g_autofree bool *tried = g_new0(bool, n);
+    int n_tried = 0;
+
+    g_autoptr(GArray) all = estimate_points(run, points);
+    wave->evaluate = plan_evaluate_slices;
+    for (guint k = 0; k < all->len && n_tried < MAX_SLICED; k++) {
+        if (plan_evaluation_is_stopped(&run->evaluation))
+            break;
+        const Sliced *sliced = &g_array_index(all, Sliced, k);
+        if (sliced->estimate_ns > most_estimate_ns(run, all->len))
+            break;
+        wave->n = 0;
+        for (guint i = 0; i < n && wave->n < SLICED_WAVE; i++)
+            if (!tried[i] && is_variant(points[i], &sliced->point) && may_gain(run, points[i])) {
+                wave->points[wave->n++] = points[i];
+                tried[i] = true;
+            }
+        n_tried += wave->n;
+        plan_run_wave(run, wave);
+    }
+    bound_points(run, points);
+}
+
+/* --- the answer --- */
 
 /* A stopped search knows nothing of the points it did not reach. */
 static void
@@ -157,7 +365,7 @@ static GPtrArray *
 search_narrow(const PlanRequest *narrow, int64_t limit, bool pipelines, PlanEvaluateFunc evaluate,
               void *user_data)
 {
-    const PlanSpaceLimits limits = {plan_run_largest_memory(narrow), limit, -1, 0};
+    const PlanSpaceLimits limits = {plan_request_largest_memory(narrow), limit, -1, 0};
     g_autoptr(PlanSpace) space = plan_space_new(narrow, &limits, NULL);
     PlanRun run;
 
@@ -254,10 +462,10 @@ search_once(const PlanRequest *request, PlanEvaluateFunc evaluate, void *user_da
     const int64_t time_ns = find_limit(request, evaluate, user_data);
     const bool slices = request->slices_mode == PLAN_SLICES_AUTO;
     const PlanSpaceLimits limits = {
-        .memory_bytes = plan_run_largest_memory(request),
+        .memory_bytes = plan_request_largest_memory(request),
         .time_ns = time_ns,
-        .sliced_ns = slices ? plan_run_least_gain(time_ns) : -1,
-        .sliced_vpp = MAX(request->vpp, PLAN_RUN_SLICED_CHUNKS),
+        .sliced_ns = slices ? least_gain(time_ns) : -1,
+        .sliced_vpp = MAX(request->vpp, SLICED_CHUNKS),
     };
     g_autoptr(PlanSpace) space = plan_space_new(request, &limits, error);
     Plan *plan = NULL;
@@ -269,7 +477,7 @@ search_once(const PlanRequest *request, PlanEvaluateFunc evaluate, void *user_da
     run.known_limit = time_ns;
     search_points(&run, INT64_MAX);
     if (slices)
-        plan_run_slices(&run);
+        search_slices(&run);
     plan_run_settle(&run);
     const bool is_stopped = plan_evaluation_is_stopped(&run.evaluation);
     if (is_stopped)
@@ -364,4 +572,112 @@ plan_search(const PlanRequest *asked, PlanEvaluateFunc evaluate, void *user_data
             return plan;
     }
     return search_once(&request, evaluate, user_data, true, error);
+}
+
+/* --- not searched --- */
+
+/* Fixes what a request leaves open, as `degas simulate` takes it. */
+static PlanRequest
+close_request(const PlanRequest *request)
+{
+    PlanRequest closed = *request;
+
+    closed.tp = MAX(1, request->tp);
+    closed.pp = MAX(1, request->pp);
+    closed.cp = MAX(1, request->cp);
+    closed.ep = MAX(1, request->ep);
+    closed.vpp = MAX(1, request->vpp);
+    closed.micro_batch = MAX(1, request->micro_batch);
+    if (closed.dp == 0) {
+        const int64_t others = closed.tp * closed.pp * closed.cp;
+        closed.dp = request->n_devices > 0 && request->n_devices % others == 0
+                        ? MAX(1, request->n_devices / others)
+                        : 1;
+    }
+    closed.recompute = request->recompute == PLAN_AUTO ? PLAN_RECOMPUTE_NONE : request->recompute;
+    closed.zero_stage = MAX(0, request->zero_stage);
+    closed.offload = request->offload == PLAN_AUTO ? PLAN_OFFLOAD_NONE : request->offload;
+    closed.sequence_parallel = request->sequence_parallel == 1 ? 1 : 0;
+    return closed;
+}
+
+/* (borrowed) The family that was asked for, or the usual one; NULL with PLAN_ERROR_INVALID. */
+static const ScheduleFamily *
+usual_family(const PlanRequest *request, GError **error)
+{
+    const char *name = request->schedules != NULL ? request->schedules[0] : NULL;
+
+    if (name == NULL || strcmp(name, "auto") == 0)
+        return schedule_family_usual(request->vpp,
+                                     request->slices_mode != PLAN_SLICES_OFF && request->pp > 1);
+    g_autoptr(GError) local = NULL;
+    const ScheduleFamily *family = schedule_family_find(name, &local);
+    if (family == NULL)
+        g_set_error(error, PLAN_ERROR, PLAN_ERROR_INVALID, "--schedule: %s", local->message);
+    return family;
+}
+
+static bool
+set_best_slices(const PlanRequest *request, Plan *plan, GError **error)
+{
+    g_autoptr(GPtrArray) slicings = plan_slicings_new(request, plan, NULL, error);
+    if (slicings == NULL)
+        return false;
+    if (slicings->len > 0) {
+        g_array_unref(plan->slices);
+        plan->slices = g_array_copy(slicings->pdata[0]);
+    }
+    return true;
+}
+
+Plan *
+plan_from_request(const PlanRequest *request, GError **error)
+{
+    g_return_val_if_fail(request != NULL, NULL);
+    if (!plan_request_check(request, error))
+        return NULL;
+    const PlanRequest closed = close_request(request);
+    const ScheduleFamily *family = usual_family(&closed, error);
+    if (family == NULL || !plan_request_check(&closed, error))
+        return NULL;
+    if (closed.global_batch % closed.dp != 0 ||
+        closed.global_batch / closed.dp % closed.micro_batch != 0) {
+        g_set_error(error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                    "--global-batch %" G_GINT64_FORMAT
+                    " is not a multiple of --dp %" G_GINT64_FORMAT
+                    " * --micro-batch %" G_GINT64_FORMAT,
+                    closed.global_batch, closed.dp, closed.micro_batch);
+        return NULL;
+    }
+    PlanPoint point = {
+        .degrees = {closed.dp, closed.tp, closed.pp, closed.vpp, closed.cp, closed.ep,
+                    MAX(0, closed.rank_order)},
+        .micro_batch = closed.micro_batch,
+        .n_micro_batches = closed.global_batch / closed.dp / closed.micro_batch,
+        .recompute = (PlanRecompute)closed.recompute,
+        .zero_stage = closed.zero_stage,
+        .offload = (PlanOffload)closed.offload,
+        .sequence_parallel = closed.sequence_parallel == 1,
+    };
+    g_autoptr(Plan) plan = plan_space_plan(&closed, &point, family);
+    if (closed.slices_mode == PLAN_SLICES_UNIFORM) {
+        if (!plan_uniform_slices(closed.seq_len,
+                                 plan_granularity(&plan->degrees, plan->sequence_parallel),
+                                 closed.n_slices, plan->slices)) {
+            g_set_error(error, PLAN_ERROR, PLAN_ERROR_INVALID,
+                        "--slices: %" G_GINT64_FORMAT " slices of whole parts of --cp and --tp do "
+                        "not fit into --seq-len %" G_GINT64_FORMAT,
+                        closed.n_slices, closed.seq_len);
+            return NULL;
+        }
+    } else if (closed.slices_mode == PLAN_SLICES_GIVEN) {
+        g_array_set_size(plan->slices, 0);
+        g_array_append_vals(plan->slices, closed.slices, (guint)closed.n_slices);
+    }
+    if (!plan_check(plan, closed.arch->n_layers, error))
+        return NULL;
+    if (closed.slices_mode == PLAN_SLICES_AUTO && closed.pp > 1 && family->slices &&
+        !set_best_slices(&closed, plan, error))
+        return NULL;
+    return g_steal_pointer(&plan);
 }

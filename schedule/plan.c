@@ -328,8 +328,8 @@ check_stages(const Plan *plan, SchedulePlacement placement, int64_t n_layers, GE
     return true;
 }
 
-static ScheduleShape
-schedule_shape(const Plan *plan)
+ScheduleShape
+plan_shape(const Plan *plan)
 {
     return (ScheduleShape){
         .n_ranks = plan->degrees.pp,
@@ -355,7 +355,7 @@ plan_check(const Plan *plan, int64_t n_layers, GError **error)
         return plan_invalid(error, "offload_parameters: needs offload cpu or nvme, got none");
     g_autoptr(GError) refused = NULL;
     const ScheduleFamily *family = schedule_family_find(plan->schedule, &refused);
-    const ScheduleShape shape = schedule_shape(plan);
+    const ScheduleShape shape = plan_shape(plan);
     if (family == NULL || !schedule_shape_check(family, &shape, &refused))
         return plan_invalid(error, "schedule: %s", refused->message);
     return check_stages(plan, family->placement, n_layers, error);
@@ -365,7 +365,7 @@ Schedule *
 plan_build_schedule(const Plan *plan, const ScheduleTimes *times, GError **error)
 {
     g_return_val_if_fail(plan != NULL, NULL);
-    ScheduleShape shape = schedule_shape(plan);
+    ScheduleShape shape = plan_shape(plan);
 
     shape.times = times;
     return schedule_new(plan->schedule, &shape, error);

@@ -148,6 +148,9 @@ int64_t plan_n_devices(const Plan *plan);
  */
 bool plan_check(const Plan *plan, int64_t n_layers, GError **error);
 
+/* The shape of the schedule that the plan names. */
+ScheduleShape plan_shape(const Plan *plan);
+
 /*
  * The schedule the plan names, built.  (owned)
  * @times  (nullable) for a family that searches; profiles/workload/schedule_times.h makes them of a

@@ -402,13 +402,7 @@ least_workspace(const Bound *bound, int32_t chain, int32_t stage, PlanMoment mom
 const PlanFlight *
 plan_bound_flight(const Plan *plan, PlanMemo *memo)
 {
-    const ScheduleShape shape = {
-        .n_ranks = plan->degrees.pp,
-        .n_chunks = plan->degrees.vpp,
-        .n_micro_batches = plan->n_micro_batches,
-        .n_slices = plan->slices->len,
-        .group = plan->group,
-    };
+    const ScheduleShape shape = plan_shape(plan);
 
     return plan_flight_get(memo, schedule_family_find(plan->schedule, NULL), &shape);
 }

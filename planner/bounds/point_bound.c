@@ -3,7 +3,6 @@
 #include <math.h>
 
 #include "base/units.h"
-#include "planner/cost/given_slices.h"
 #include "planner/bounds/sketch.h"
 
 /* --- memory --- */
@@ -43,7 +42,7 @@ least_kept_bytes(const PlanRequest *request, const PlanLayerCost *cost)
     double least = INFINITY;
 
     for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++)
-        if (plan_layer_allows(request, kind))
+        if (plan_request_allows(request, kind))
             least = fmin(least, kept_bytes(cost, kind));
     return least;
 }
@@ -90,7 +89,7 @@ set_gathering(const PlanRequest *request, const PlanLayerCost *cost, PlanPoint *
 {
     const int64_t element = dtype_bytes(dtype_stored(request->dtype));
     const int64_t gradient = dtype_bytes(request->conventions.grad_dtype);
-    const double n_slices = (double)plan_given_n_slices(request);
+    const double n_slices = (double)plan_request_n_slices(request);
     const bool gathers = point->zero_stage >= 3 && point->degrees.dp * point->degrees.cp > 1 &&
                          plan_sketch_ranks_are_alike(request, &point->degrees);
     PlanDegrees d = point->degrees;
@@ -120,7 +119,7 @@ void
 plan_space_bound_bytes(const PlanRequest *request, const PlanLayerCost *cost, int64_t memory_bytes,
                        PlanPoint *point)
 {
-    const int plain = plan_layer_plain_recompute(request);
+    const int plain = plan_request_fastest_recompute(request);
     const double p = (double)point->degrees.pp, state = state_bytes(request, cost, point);
     const double least = least_kept_bytes(request, cost);
 
@@ -162,7 +161,7 @@ least_fraction(const PlanRequest *request, const PlanLayerCost *cost, const Plan
                 all->forward_s + all->backward_s + all->recompute_s[kind] + beside_s[i];
             const double one_s =
                 one->forward_s + (splits ? 0.0 : one->backward_s + one->recompute_s[kind]);
-            if (n[i] > 0 && all_s > 0.0 && plan_layer_allows(request, kind))
+            if (n[i] > 0 && all_s > 0.0 && plan_request_allows(request, kind))
                 least = fmin(least, one_s / all_s);
         }
     return least;
@@ -205,7 +204,7 @@ static double
 even_bound_s(const PlanRequest *request, const PlanLayerCost *cost, const PlanLayerCost *slice,
              const PlanPoint *point, const PlanSpaceFamilies *families)
 {
-    const int plain = plan_layer_plain_recompute(request);
+    const int plain = plan_request_fastest_recompute(request);
     const double m = (double)point->n_micro_batches, v = (double)point->degrees.vpp;
     const double p = (double)point->degrees.pp;
     const int64_t n_stages = point->degrees.pp * point->degrees.vpp;
@@ -285,7 +284,7 @@ chained_bound_s(const PlanRequest *request, const PlanLayerCost *cost, const Pla
                 const PlanPoint *point, double whole_s, const double *beside_s, bool splits)
 {
     static const double nothing[PLAN_PART_N];
-    const int plain = plan_layer_plain_recompute(request);
+    const int plain = plan_request_fastest_recompute(request);
 
     if (slice == cost && !splits)
         return geometric_bound_s(point, whole_s, 1.0);
@@ -306,7 +305,7 @@ static double
 way_bound_s(const PlanRequest *request, const PlanLayerCost *cost, const PlanLayerCost *slice,
             const PlanPoint *point, const PlanSpaceFamilies *families)
 {
-    const int plain = plan_layer_plain_recompute(request);
+    const int plain = plan_request_fastest_recompute(request);
     const bool splits = families->splits_backward;
     const int64_t n_layers = request->arch->n_layers / (point->degrees.pp * point->degrees.vpp);
     const double n_last = families->bidirectional || point->is_balanced ? 0.0 : (double)n_layers;
@@ -337,7 +336,7 @@ plan_space_bound_ns(const PlanRequest *request, const PlanLayerCost *cost,
 {
     const int64_t n[PLAN_PART_N] = {cost->n_dense, cost->n_moe, 1, 1};
     const double m = (double)point->n_micro_batches, v = (double)point->degrees.vpp;
-    const double n_virtual_ids = m * (double)plan_given_n_slices(request);
+    const double n_virtual_ids = m * (double)plan_request_n_slices(request);
     const PlanLayerShape shape = plan_point_layer_shape(point);
     const double accumulated = plan_layer_accumulated(request, &shape, n_virtual_ids);
     const double least_s = cost->forward_s + cost->backward_s + point->recompute_s;
@@ -372,11 +371,11 @@ plan_space_least_ns(const PlanRequest *request, const PlanLayerCost *cost, const
 {
     const double m = (double)point->n_micro_batches;
     const double work_s = cost->forward_s + cost->backward_s +
-                          cost->recompute_s[plan_layer_plain_recompute(request)] -
+                          cost->recompute_s[plan_request_fastest_recompute(request)] -
                           (overlaps ? all_hidden_s(cost) : 0.0);
 
     return rounded_ns(m * work_s / (double)point->degrees.pp,
-                      m * (double)plan_given_n_slices(request) * (double)most_chunks);
+                      m * (double)plan_request_n_slices(request) * (double)most_chunks);
 }
 
 int64_t

@@ -285,7 +285,7 @@ slice_bytes_new(const PlanSketch *sketch, const PlanSketchInput *input)
             continue;
         }
         for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++) {
-            if (!plan_layer_allows(input->request, kind))
+            if (!plan_request_allows(input->request, kind))
                 continue;
             of_stage[kind].kept = plan_sketch_stage_kept(input->slice, stage, kind);
             of_stage[kind].weight_kept = stage_weight_kept(input->slice, stage);
@@ -366,7 +366,7 @@ set_bytes(PlanSketch *sketch, const PlanSketchInput *input)
         sketch->recomputes[r] = -1;
         for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++) {
             bytes[kind] = INT64_MAX;
-            if (!plan_layer_allows(input->request, kind))
+            if (!plan_request_allows(input->request, kind))
                 continue;
             bytes[kind] = rank_bytes(sketch, input, units, r, kind);
             leanest = MIN(leanest, bytes[kind]);

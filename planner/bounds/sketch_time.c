@@ -235,7 +235,7 @@ saving_rate(const PlanSketchInput *input, const PlanSketchStage *stage, int plai
 static double
 saving_s(const PlanSketch *sketch, const PlanSketchInput *input, int32_t rank, double accumulated)
 {
-    const int plain = plan_layer_plain_recompute(input->request);
+    const int plain = plan_request_fastest_recompute(input->request);
     const int64_t excess =
         sketch->bytes[rank * PLAN_RECOMPUTE_N + plain] - sketch->usable_bytes[rank];
     const PlanSketchStage *before = NULL;
@@ -310,8 +310,8 @@ walk_chain(const PlanSketch *sketch, const PlanSketchInput *input, int64_t first
 
     for (int64_t k = 0; k < length; k++) {
         RankTimes *rank = &ranks[stages[k].rank];
-        const int recompute =
-            recomputes != NULL ? recomputes[first + k] : plan_layer_plain_recompute(input->request);
+        const int recompute = recomputes != NULL ? recomputes[first + k]
+                                                 : plan_request_fastest_recompute(input->request);
         if (recompute != last_recompute || !plan_sketch_same_contents(&stages[k], &stages[k - 1])) {
             t = stage_times(input, &stages[k], recompute, accumulated);
             first_t = first_times(input, &stages[k], recompute, accumulated, &t);
@@ -345,7 +345,7 @@ plan_sketch_work_ns(const PlanSketch *sketch, const PlanSketchInput *input)
         for (int64_t chunk = 0; chunk < sketch->n_stages / sketch->n_ranks; chunk++) {
             const PlanSketchStage *stage = plan_sketch_stage_at(sketch, r, chunk);
             work_s += m * plan_sketch_stage_s(input->cost, stage,
-                                              plan_layer_plain_recompute(input->request));
+                                              plan_request_fastest_recompute(input->request));
             n_dense += stage->n_dense;
             n_moe += stage->n_moe;
         }

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/units.h"
-#include "planner/cost/given_slices.h"
 #include "profiles/cost/cost.h"
 
 /* A group from @first on, or the last one that there is: none lies in fewer devices alone. */
@@ -480,8 +479,10 @@ make_uniform_cost(const void *data)
     const CostQuestion *asked = data;
     g_autoptr(GArray) slices = g_array_new(FALSE, FALSE, sizeof(int64_t));
 
-    if (!plan_given_uniform(asked->request->seq_len, plan_given_granularity(asked->shape),
-                            asked->n_slices, slices))
+    if (!plan_uniform_slices(
+            asked->request->seq_len,
+            plan_granularity(&asked->shape->degrees, asked->shape->sequence_parallel),
+            asked->n_slices, slices))
         return NULL;
     PlanSlicedCost *cost = g_new(PlanSlicedCost, 1);
     *cost = plan_layer_sliced_cost(asked->request, asked->shape, slices);

@@ -131,20 +131,6 @@ bool plan_layer_recomputes_depend(const PlanRequest *request, const PlanLayerSha
 /* The share of accumulate_s in each of @n backwards of an iteration. */
 double plan_layer_accumulated(const PlanRequest *request, const PlanLayerShape *shape, double n);
 
-/* The fastest way that @request allows. */
-static inline int
-plan_layer_plain_recompute(const PlanRequest *request)
-{
-    return request->recompute == PLAN_AUTO ? PLAN_RECOMPUTE_NONE : request->recompute;
-}
-
-/* Whether request->recompute allows @kind. */
-static inline bool
-plan_layer_allows(const PlanRequest *request, int kind)
-{
-    return request->recompute == PLAN_AUTO || request->recompute == kind;
-}
-
 G_END_DECLS
 
 #endif /* PLANNER_COST_LAYER_COST_H */

@@ -52,6 +52,26 @@ plan_point_chain_length(const PlanDegrees *degrees, const ScheduleFamily *family
     return schedule_placement_n_stages(family->placement, degrees->pp, degrees->vpp);
 }
 
+/* Returns: the micro-batches per interleaved group of @family at @point; 0: the default, or none.
+ */
+static inline int64_t
+plan_point_group(const PlanRequest *request, const PlanPoint *point, const ScheduleFamily *family)
+{
+    return family->groups && point->degrees.vpp > 1 ? request->group : 0;
+}
+
+/* Returns: the shape of the schedule of @family at @point with @n_slices. */
+static inline ScheduleShape
+plan_point_shape(const PlanRequest *request, const PlanPoint *point, const ScheduleFamily *family,
+                 int64_t n_slices)
+{
+    return (ScheduleShape){.n_ranks = point->degrees.pp,
+                           .n_chunks = point->degrees.vpp,
+                           .n_micro_batches = point->n_micro_batches,
+                           .n_slices = n_slices,
+                           .group = plan_point_group(request, point, family)};
+}
+
 /* Sequences that regroups allows: of more, differences do not show. */
 #define PLAN_POINT_MAX_REGROUPED 16
 

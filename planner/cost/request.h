@@ -1,6 +1,10 @@
 /*
- * planner/cost/request.h - what a search for a plan is asked: what is fixed, what is searched, and
- * what judges a plan.
+ * planner/cost/request.h - what a search for a plan is asked: what is fixed, what is open, and what
+ * judges a plan.
+ *
+ * The room cost/ lies below all others of the planner.  It knows what is asked (this file), the
+ * points that a request leaves open (point.h), what a layer takes and keeps at the least
+ * (layer_cost.h), and how to remember answers (memo.h).
  */
 #ifndef PLANNER_COST_REQUEST_H
 #define PLANNER_COST_REQUEST_H
@@ -20,60 +24,128 @@ typedef enum {
 extern const char *const plan_objective_names[PLAN_OBJECTIVE_N + 1];
 
 typedef enum {
-    PLAN_SLICES_OFF,
-    PLAN_SLICES_AUTO,
-    PLAN_SLICES_UNIFORM,
-    PLAN_SLICES_GIVEN
+    PLAN_SLICES_OFF,     /* whole sequences */
+    PLAN_SLICES_AUTO,    /* the search chooses */
+    PLAN_SLICES_UNIFORM, /* so many nearly equal slices */
+    PLAN_SLICES_GIVEN    /* these lengths */
 } PlanSlicesMode;
 
-#define PLAN_AUTO (-1) /* an int of the request that is searched */
+/* An int of the request that is open: the search chooses it. */
+#define PLAN_AUTO (-1)
 
-/* Zero or PLAN_AUTO degrees are searched. */
 typedef struct {
     const ModelArch *arch;  /* (borrowed) */
     const Profile *profile; /* (borrowed) its cluster has the devices to use */
     int64_t global_batch, seq_len;
     Dtype dtype;
-    int64_t dp, tp, pp, vpp, cp, ep, micro_batch; /* 0: searched */
-    int rank_order;                               /* of plan_rank_order_names, or PLAN_AUTO */
-    int64_t n_devices;            /* 0: all of the cluster (or dp*tp*pp*cp when fixed) */
-    const char *const *schedules; /* (borrowed, nullable) NULL-terminated; NULL: automatic choice */
-    int64_t group;                /* interleaved; 0: default */
+    int64_t dp, tp, pp, vpp, cp, ep, micro_batch; /* 0: open */
+    int rank_order;                               /* index of plan_rank_order_names, or PLAN_AUTO */
+    int64_t n_devices;            /* 0: those of the fixed degrees if all are, else the cluster's */
+    const char *const *schedules; /* (borrowed, nullable) NULL-terminated; NULL or "auto": open */
+    int64_t group;                /* micro-batches per group of interleaved families; 0: default */
     PlanSlicesMode slices_mode;
-    int64_t n_slices;        /* UNIFORM */
-    const int64_t *slices;   /* GIVEN: n_slices lengths, (borrowed) */
-    int recompute;           /* PlanRecompute or PLAN_AUTO */
+    int64_t n_slices;        /* of UNIFORM and GIVEN */
+    const int64_t *slices;   /* (borrowed) of GIVEN: n_slices lengths in tokens */
+    int recompute;           /* PlanRecompute of all stages, or PLAN_AUTO */
     int zero_stage;          /* or PLAN_AUTO */
-    int offload;             /* PlanOffload or PLAN_AUTO */
-    bool offload_parameters; /* plans with ZeRO 3 and offloading only */
+    int offload;             /* PlanOffload, or PLAN_AUTO */
+    bool offload_parameters; /* only plans with ZeRO 3 and offloading are looked at */
     int32_t prefetch_layers; /* of ZeRO 3, or PLAN_PREFETCH_AUTO */
     int sequence_parallel;   /* 0, 1 or PLAN_AUTO */
     PlanConventions conventions;
     bool overlap_pp_given;      /* conventions.overlap_pp is asked for; else the framework's rule */
-    int64_t memory_limit_bytes; /* 0: the devices' */
+    int64_t memory_limit_bytes; /* of a device; 0: what each device has */
     PlanObjective objective;
     int64_t top;     /* alternatives to keep besides the best */
     int64_t threads; /* >= 1 */
-    bool is_terse;   /* where nothing fits, the nearest change that would is not looked for */
-    /* (borrowed, nullable) read atomically: once it is not 0 the search ends with the best so far,
-     * whose lower bound then covers all that was not looked at */
+    bool is_terse;   /* where nothing fits, no change of the request that would is looked for */
+    /* (borrowed, nullable) Read atomically.  Once it is not 0 the search ends with the best plan so
+     * far, and its lower bound then covers all that was not looked at. */
     const int *stop;
-    /* A plan with these degrees may be good, where they are not fixed; 0: nothing is known.  A
-     * search that is told so is sooner at its end, with the same plan and other counts. */
+    /* Degrees at which a plan may be good, where they are open; 0: nothing is known.  A search that
+     * is told so ends sooner, with the same plan and other counts. */
     int64_t near_tp, near_pp;
     PlanMemo *memo; /* (borrowed, nullable) shared with other searches; NULL: its own */
 } PlanRequest;
 
 /*
- * Simulates one plan.  @workload is the plan's; fills @report (owned by the caller).  May be called
- * from several threads at once.
- * @limit_ns  a plan that takes longer is of no use: once that is certain its exact time need not be
- *            found, any above the limit and no later will do (what it holds in memory is still
- *            exact).
- *            INT64_MAX: none.  The same holds of a plan that does not fit.
+ * Simulates one plan.  May be called from several threads at once.
+ * @workload  of the plan
+ * @limit_ns  a plan that takes longer is of no use, nor is one that does not fit.  Once that is
+ *            certain, any time above the limit and no later than the exact one will do; what the
+ *            plan holds in memory is exact in any case.  INT64_MAX: no limit.
+ * @report    (out, owned by the caller)
  */
 typedef bool (*PlanEvaluateFunc)(const Plan *plan, const Workload *workload, int64_t limit_ns,
                                  Report **report, void *user_data, GError **error);
+
+/* Checks each number of the request alone, and the slices against the sequence.  Returns false with
+ * PLAN_ERROR_INVALID, which names the flag. */
+bool plan_request_check(const PlanRequest *request, GError **error);
+
+/* Returns: how many stages the layers of the model, and its embedding alone, can fill. */
+int64_t plan_request_most_stages(const PlanRequest *request);
+
+/* Sets @n_devices to how many devices plans lie on.  Returns false with PLAN_ERROR_INVALID or
+ * _INFEASIBLE if the fixed degrees do not multiply to a number that there is: names the nearest. */
+bool plan_request_find_devices(const PlanRequest *request, int64_t *n_devices, GError **error);
+
+/* Whether the request leaves the schedule family open. */
+bool plan_request_opens_schedule(const PlanRequest *request);
+
+/* Returns: (owned) GPtrArray of (borrowed) const ScheduleFamily *, those that the request names, in
+ * its order, or all that do not search for an order themselves; NULL with PLAN_ERROR_INVALID. */
+GPtrArray *plan_request_families(const PlanRequest *request, GError **error);
+
+/* Returns: the most memory that any device may use; INT64_MAX: there is no limit. */
+int64_t plan_request_largest_memory(const PlanRequest *request);
+
+/* --- recompute --- */
+
+/* Whether the request allows the recompute kind @recompute. */
+static inline bool
+plan_request_allows(const PlanRequest *request, int recompute)
+{
+    return request->recompute == PLAN_AUTO || request->recompute == recompute;
+}
+
+/* Returns: the fastest recompute kind that the request allows and that is slower than @recompute;
+ * -1: there is none. */
+static inline int
+plan_request_slower_recompute(const PlanRequest *request, int recompute)
+{
+    for (recompute++; recompute < PLAN_RECOMPUTE_N; recompute++)
+        if (plan_request_allows(request, recompute))
+            return recompute;
+    return -1;
+}
+
+/* Returns: the fastest recompute kind that the request allows. */
+static inline int
+plan_request_fastest_recompute(const PlanRequest *request)
+{
+    return request->recompute == PLAN_AUTO ? PLAN_RECOMPUTE_NONE : request->recompute;
+}
+
+/* --- slices --- */
+
+/* Returns: how many slices the request fixes; 1: sequences stay whole, or the search chooses. */
+int64_t plan_request_n_slices(const PlanRequest *request);
+
+/* Returns: the tokens of which every slice is a multiple at these degrees. */
+static inline int64_t
+plan_granularity(const PlanDegrees *degrees, bool sequence_parallel)
+{
+    return degrees->cp * (sequence_parallel ? degrees->tp : 1);
+}
+
+/* Fills @slices (of int64_t) with @n nearly equal slices of @seq_len tokens, the longer ones first.
+ * Returns false where @granularity forbids so many. */
+bool plan_uniform_slices(int64_t seq_len, int64_t granularity, int64_t n, GArray *slices);
+
+/* Fills @slices (of int64_t) with those that the request fixes, or the whole sequence.  Returns
+ * false where @granularity forbids them. */
+bool plan_request_slices(const PlanRequest *request, int64_t granularity, GArray *slices);
 
 G_END_DECLS
 

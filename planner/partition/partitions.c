@@ -79,7 +79,7 @@ make_balanced(const void *data)
     const int64_t length = plan_point_chain_length(&point->degrees, family);
     const ModelCluster *cluster = request->profile->cluster;
     const int64_t n_layers = request->arch->n_layers, n_kinds = (int64_t)cluster->nodes->len;
-    const PlanRecompute recompute = (PlanRecompute)plan_layer_plain_recompute(request);
+    const PlanRecompute recompute = (PlanRecompute)plan_request_fastest_recompute(request);
     const PlanLayerShape shape = plan_point_layer_shape(point);
     const ProfileMesh mesh = plan_layer_mesh(request, &point->degrees);
     g_autofree int64_t *begins = kind_begins(cluster);
@@ -123,7 +123,7 @@ plan_partition_balanced(PlanMemo *memo, const PlanRequest *request, const PlanPo
         .ep = point->degrees.ep,
         .micro_batch = point->micro_batch,
         .sequence_parallel = point->sequence_parallel,
-        .recompute = plan_layer_plain_recompute(request),
+        .recompute = plan_request_fastest_recompute(request),
         .length = plan_point_chain_length(&point->degrees, family),
         .pp = differ ? point->degrees.pp : 0,
         .dp = differ ? point->degrees.dp : 0,
@@ -244,9 +244,9 @@ plan_partition_fitted_bound_s(const PlanSketchInput *input, const PlanSketch *sk
 
     set_least_layers(input, least);
     for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++)
-        n_recomputes += plan_layer_allows(input->request, kind) ? 1 : 0;
+        n_recomputes += plan_request_allows(input->request, kind) ? 1 : 0;
     for (int kind = 0, recompute = 0; kind < PLAN_RECOMPUTE_N; kind++) {
-        if (!plan_layer_allows(input->request, kind))
+        if (!plan_request_allows(input->request, kind))
             continue;
         for (int32_t r = 0; r < sketch->n_ranks; r++)
             most[r * n_recomputes + recompute] = most_layers(input, sketch, r, &least[kind]);
@@ -292,7 +292,7 @@ plan_partition_fitted(const PlanSketchInput *input, const PlanSketch *sketch, in
 
     for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++) {
         const PlanPartCost *parts = input->cost->parts;
-        if (!plan_layer_allows(input->request, kind))
+        if (!plan_request_allows(input->request, kind))
             continue;
         kind_of_recompute[partition.n_recomputes] = kind;
         workspace_bytes_of[partition.n_recomputes++] =

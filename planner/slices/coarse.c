@@ -5,7 +5,6 @@
 #include "planner/bounds/plan_bound.h"
 #include "planner/bounds/flow.h"
 #include "planner/bounds/sum.h"
-#include "planner/cost/given_slices.h"
 #include "planner/slices/grid.h"
 
 /* The finest grid. */
@@ -45,7 +44,7 @@ struct PlanCoarseGrid {
 static int64_t
 choose_cells(const Plan *plan)
 {
-    const int64_t granularity = plan_given_plan_granularity(plan);
+    const int64_t granularity = plan_granularity(&plan->degrees, plan->sequence_parallel);
 
     for (int64_t n = MAX_CELLS; n > 1; n--)
         if (plan->seq_len % (n * granularity) == 0)

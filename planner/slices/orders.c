@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "planner/cost/given_slices.h"
+#include "planner/cost/request.h"
 #include "planner/slices/judge.h"
 
 /* Slices that are simulated while improving, and the least and most answers. */
@@ -387,7 +387,7 @@ add_equal_slices(const PlanSliceOrder *order, int64_t n_groups, GPtrArray *candi
 
     for (int64_t n = 1; n <= most; n += MAX(1, n / 4)) {
         g_autoptr(GArray) slices = g_array_new(FALSE, FALSE, sizeof(int64_t));
-        plan_given_uniform(costs->n_cells * costs->granularity, costs->granularity, n, slices);
+        plan_uniform_slices(costs->n_cells * costs->granularity, costs->granularity, n, slices);
         add_groups(order, n_groups, slices, candidates);
     }
 }

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "planner/cost/given_slices.h"
 #include "planner/slices/slice.h"
 
 /* The finest grid; more cells find less than the cost model knows. */
@@ -18,7 +17,7 @@
 static int64_t
 choose_granularity(const Plan *plan)
 {
-    const int64_t multiple_tokens = plan_given_plan_granularity(plan),
+    const int64_t multiple_tokens = plan_granularity(&plan->degrees, plan->sequence_parallel),
                   cells = plan->seq_len / multiple_tokens;
 
     if (plan->seq_len % multiple_tokens != 0)
@@ -290,7 +289,8 @@ add_equal(GArray *all, const PlanSliceCosts *costs, const Plan *plan)
     g_autoptr(GArray) equal = g_array_new(FALSE, FALSE, sizeof(int64_t));
 
     for (int64_t n = 2; n <= costs->n_cells; n++) {
-        if (!plan_given_uniform(plan->seq_len, plan_given_plan_granularity(plan), n, equal))
+        if (!plan_uniform_slices(
+                plan->seq_len, plan_granularity(&plan->degrees, plan->sequence_parallel), n, equal))
             continue;
         const int64_t ns = formula_ns(costs, plan, equal);
         if (ns <= best + best / 10)

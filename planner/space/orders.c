@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/units.h"
-#include "planner/cost/given_slices.h"
 
 /* Whether an order before number @n of @counts has the same groups everywhere. */
 static bool
@@ -122,7 +121,7 @@ plan_space_order_ns(const PlanRequest *request, const PlanLayerCost *cost, const
 
     /* Least costs of several kinds of nodes, sums over slices and measured times do not say what
      * of them is collectives. */
-    if (request->profile->cluster->nodes->len > 1 || plan_given_n_slices(request) > 1 ||
+    if (request->profile->cluster->nodes->len > 1 || plan_request_n_slices(request) > 1 ||
         request->profile->measurements->len > 0)
         return 0;
     /* An op takes the larger of device and host; the device's part is what changes. */

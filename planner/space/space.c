@@ -1,9 +1,7 @@
 #include "planner/space/space.h"
 
-#include "planner/cost/given_slices.h"
 #include "planner/bounds/point_bound.h"
 #include "planner/space/orders.h"
-#include "planner/space/refusal.h"
 
 #include <string.h>
 
@@ -11,6 +9,140 @@
 
 /* Larger micro-batches are taken only when asked for. */
 #define MAX_MICRO_BATCH 4096
+
+/* --- why combinations are left out --- */
+
+/* The first reason of each kind.  (owned, nullable) */
+typedef struct {
+    char *shape;           /* the degrees against the model */
+    char *batch;           /* the batch is no multiple */
+    char *family;          /* the shape against the schedule family */
+    int64_t nearest_batch; /* one that would not be refused so; 0: it is absurdly large */
+} Refusals;
+
+/* No batch as large as this is worth naming. */
+#define MAX_BATCH (INT64_C(1) << 31)
+
+static void
+refusals_clear(Refusals *refusals)
+{
+    g_clear_pointer(&refusals->shape, g_free);
+    g_clear_pointer(&refusals->batch, g_free);
+    g_clear_pointer(&refusals->family, g_free);
+}
+
+/* The multiple of @dp * @micro_batch next to @n, of two the larger one; 0: it is too large. */
+static int64_t
+nearest_multiple(int64_t n, int64_t dp, int64_t micro_batch)
+{
+    int64_t multiple, down;
+
+    if (__builtin_mul_overflow(dp, MAX(1, micro_batch), &multiple) || multiple > MAX_BATCH)
+        return 0;
+    down = n / multiple * multiple;
+    return down > 0 && n - down < multiple - (n - down) ? down : down + multiple;
+}
+
+/* Notes that the batch is no multiple of the micro-batches of @dp replicas. */
+static void
+refuse_batch(Refusals *refusals, const PlanRequest *request, int64_t dp)
+{
+    if (refusals->batch != NULL)
+        return;
+    refusals->nearest_batch = nearest_multiple(request->global_batch, dp, request->micro_batch);
+    refusals->batch = request->micro_batch > 0
+                          ? g_strdup_printf("--global-batch " INT " is not a multiple of --dp " INT
+                                            " * --micro-batch " INT,
+                                            request->global_batch, dp, request->micro_batch)
+                          : g_strdup_printf("--global-batch " INT " is not a multiple of --dp " INT,
+                                            request->global_batch, dp);
+}
+
+/* Returns: (owned) why the first family does not exist at @point. */
+static char *
+refusal_of_family(const PlanSpace *space, const PlanPoint *point, int64_t vpp)
+{
+    const ScheduleFamily *family = space->families->pdata[0];
+    const ScheduleShape shape = {
+        .n_ranks = point->degrees.pp,
+        .n_chunks = MAX(vpp, family->min_chunks),
+        .n_micro_batches = point->n_micro_batches,
+        .n_slices = 1,
+    };
+    g_autoptr(GError) local = NULL;
+
+    if (!schedule_shape_check(family, &shape, &local))
+        return g_strdup(local->message);
+    return g_strdup_printf("--pp " INT " * --vpp " INT " is more than the model's " INT " layers",
+                           point->degrees.pp, shape.n_chunks, space->request->arch->n_layers);
+}
+
+/* --- families and plans --- */
+
+/* (borrowed) A family whose order @family repeats at this shape, or NULL. */
+static const ScheduleFamily *
+same_order_as(const ScheduleFamily *family, const PlanPoint *point, int64_t n_slices)
+{
+    const ScheduleFamily *same = n_slices == 1 ? family->whole : family->sliced;
+    const ScheduleFamily *usual = schedule_family_usual(1, false);
+
+    /* On one rank every order takes the same time; 1F1B holds the fewest activations. */
+    if (same == NULL && family != usual && point->degrees.pp == 1 && point->degrees.vpp == 1 &&
+        n_slices == 1)
+        return usual;
+    return same;
+}
+
+bool
+plan_space_has_family(const PlanSpace *space, const PlanPoint *point, const ScheduleFamily *family,
+                      int64_t n_slices)
+{
+    const ScheduleShape shape = plan_point_shape(space->request, point, family, n_slices);
+    const ScheduleFamily *same = same_order_as(family, point, n_slices);
+
+    if (space->is_automatic && same != NULL && g_ptr_array_find(space->families, same, NULL))
+        return false;
+    /* Every balanced stage has a layer. */
+    const int64_t most = point->is_balanced ? space->request->arch->n_layers
+                                            : plan_request_most_stages(space->request);
+
+    return plan_point_chain_length(&point->degrees, family) <= most &&
+           schedule_shape_check(family, &shape, NULL);
+}
+
+Plan *
+plan_space_plan(const PlanRequest *request, const PlanPoint *point, const ScheduleFamily *family)
+{
+    const PlanConventions preset = plan_conventions(request->conventions.framework);
+    Plan *plan = plan_new();
+
+    plan->global_batch = request->global_batch;
+    plan->seq_len = request->seq_len;
+    plan->dtype = request->dtype;
+    plan->degrees = point->degrees;
+    plan->micro_batch = point->micro_batch;
+    plan->n_micro_batches = point->n_micro_batches;
+    plan->zero_stage = point->zero_stage;
+    plan->offload = point->offload;
+    plan->offload_parameters = request->offload_parameters;
+    plan->prefetch_layers = request->prefetch_layers;
+    plan->sequence_parallel = point->sequence_parallel;
+    g_free(plan->schedule);
+    plan->schedule = g_strdup(family->name);
+    plan->group = plan_point_group(request, point, family);
+    plan->conventions = request->conventions;
+    /* What the user did not change follows the framework. */
+    if (!request->overlap_pp_given && request->conventions.overlap_pp == preset.overlap_pp)
+        plan->conventions.overlap_pp = plan_framework_overlaps_pp(request->conventions.framework,
+                                                                  family->name, plan->degrees.vpp);
+    g_array_set_size(plan->slices, 0);
+    g_array_append_val(plan->slices, request->seq_len);
+    plan_set_even_stages(plan, request->arch->n_layers, request->arch->vocab > 0, family->placement,
+                         point->recompute);
+    return plan;
+}
+
+/* --- the walk over all combinations --- */
 
 /* One number of chunks that some family of the space has. */
 typedef struct {
@@ -40,7 +172,7 @@ typedef struct {
     PlanSpace *space;
     const PlanSpaceLimits *limits;
     bool fits_devices; /* some degrees multiply to the number of devices */
-    PlanSpaceRefusals refusals;
+    Refusals refusals;
     GPtrArray *known;        /* (owned) of (owned) KnownCost * */
     KnownCost *cost;         /* (borrowed) of the current ep, micro-batch and sp */
     GPtrArray *known_chunks; /* (owned) of (owned) KnownChunks * */
@@ -50,8 +182,6 @@ typedef struct {
     int n_orders;
     int64_t n_candidates; /* of all points so far */
 } Walk;
-
-/* --- the walk over all combinations --- */
 
 /* Whether @value is what the request fixes (0: everything is). */
 static inline bool
@@ -99,7 +229,7 @@ find_chunks(Walk *walk, PlanPoint point)
     const PlanSpace *space = walk->space;
     const int64_t fixed = space->request->vpp, pp = point.degrees.pp;
     const int64_t most =
-        MAX(2, MIN(SCHEDULE_MAX_CHUNKS, plan_space_most_stages(space->request) / pp));
+        MAX(2, MIN(SCHEDULE_MAX_CHUNKS, plan_request_most_stages(space->request) / pp));
     const int64_t last = fixed > 0 ? fixed : pp == 1 ? 1 : most;
 
     for (guint i = 0; i < walk->known_chunks->len; i++) {
@@ -118,7 +248,7 @@ find_chunks(Walk *walk, PlanPoint point)
             g_array_append_val(known->chunks, chunks);
     }
     if (known->chunks->len == 0 && walk->refusals.family == NULL)
-        walk->refusals.family = plan_space_refusal_of_family(space, &point, MAX(1, fixed));
+        walk->refusals.family = refusal_of_family(space, &point, MAX(1, fixed));
 }
 
 int64_t
@@ -298,7 +428,8 @@ find_cost(Walk *walk, const PlanPoint *point)
     const PlanLayerShape shape = plan_point_layer_shape(point);
     ProfileGroup groups[MODEL_GROUP_N];
 
-    if (!plan_given_slices(request, &shape, walk->slices)) {
+    if (!plan_request_slices(request, plan_granularity(&shape.degrees, shape.sequence_parallel),
+                             walk->slices)) {
         if (walk->refusals.shape == NULL)
             walk->refusals.shape = g_strdup_printf(
                 "--slices: lengths are not multiples of --cp " INT "%s", shape.degrees.cp,
@@ -370,7 +501,7 @@ add_batches(Walk *walk, PlanPoint point)
 
     if (request->global_batch % dp != 0 ||
         (request->micro_batch > 0 && request->global_batch / dp % request->micro_batch != 0)) {
-        plan_space_refuse_batch(&walk->refusals, request, dp);
+        refuse_batch(&walk->refusals, request, dp);
         return;
     }
     const int64_t sequences = request->global_batch / dp, fixed = request->micro_batch;
@@ -459,7 +590,7 @@ add_degrees(Walk *walk)
                 if (n / tp / cp % pp != 0 || !allowed(request->pp, pp) || !allowed(request->dp, dp))
                     continue;
                 walk->fits_devices = true;
-                if (pp > plan_space_most_stages(request)) {
+                if (pp > plan_request_most_stages(request)) {
                     if (walk->refusals.shape == NULL)
                         walk->refusals.shape =
                             g_strdup_printf("--pp " INT " is more than the model's " INT " layers",
@@ -482,6 +613,61 @@ add_degrees(Walk *walk)
     }
 }
 
+/* --- public --- */
+
+/* Numbers of devices that are tried for one that divides. */
+#define MAX_NEAREST 64
+
+/* (owned) what would do instead of so many devices. */
+static char *
+nearest_devices(const PlanSpace *space)
+{
+    const PlanSpaceLimits limits = {.memory_bytes = INT64_MAX, .time_ns = -1, .sliced_ns = -1};
+    const int64_t has = model_cluster_n_devices(space->request->profile->cluster);
+
+    for (int64_t i = 1; i <= MAX_NEAREST && !space->request->is_terse; i++) {
+        PlanRequest other = *space->request;
+        const int64_t n[2] = {space->n_devices - i, space->n_devices + i};
+        other.is_terse = true;
+        for (int k = 0; k < 2; k++) {
+            other.n_devices = n[k];
+            g_autoptr(PlanSpace) divides =
+                n[k] >= 1 && n[k] <= has ? plan_space_new(&other, &limits, NULL) : NULL;
+            if (divides != NULL)
+                return g_strdup_printf("--gpus " INT " would do", n[k]);
+        }
+    }
+    return g_strdup("nearest: --gpus with a divisor of --global-batch times tp and pp");
+}
+
+/* Nothing is left: PLAN_ERROR_INVALID or _INFEASIBLE with what came furthest, and what would do. */
+static void
+set_empty(const PlanSpace *space, const Refusals *refusals, GError **error)
+{
+    const PlanRequest *request = space->request;
+    const bool is_fixed = request->dp > 0 || request->tp > 0 || request->pp > 0 ||
+                          request->cp > 0 || request->ep > 0 || request->micro_batch > 0 ||
+                          request->vpp > 0 || !space->is_automatic ||
+                          request->sequence_parallel == 1;
+    const PlanError code = is_fixed ? PLAN_ERROR_INVALID : PLAN_ERROR_INFEASIBLE;
+
+    /* What came furthest says most. */
+    if (refusals->family != NULL)
+        g_set_error(error, PLAN_ERROR, code, "--schedule: %s", refusals->family);
+    else if (refusals->batch != NULL && (refusals->shape == NULL || request->tp > 0))
+        g_set_error(error, PLAN_ERROR, code,
+                    refusals->nearest_batch > 0 ? "%s; " INT " would do" : "%s", refusals->batch,
+                    refusals->nearest_batch);
+    else if (refusals->shape != NULL) {
+        g_autofree char *nearest = nearest_devices(space);
+        g_set_error(error, PLAN_ERROR, code, "no degrees multiply to " INT " devices: %s%s%s; %s",
+                    space->n_devices, refusals->shape, refusals->batch != NULL ? "; " : "",
+                    refusals->batch != NULL ? refusals->batch : "", nearest);
+    } else
+        g_set_error(error, PLAN_ERROR, code,
+                    "--sequence-parallel on: no --tp divides the tokens of each rank");
+}
+
 PlanSpace *
 plan_space_new(const PlanRequest *request, const PlanSpaceLimits *limits, GError **error)
 {
@@ -496,18 +682,20 @@ plan_space_new(const PlanRequest *request, const PlanSpaceLimits *limits, GError
                  .slices = slices};
 
     space->request = request;
-    space->n_slices = plan_given_n_slices(request);
-    space->families = g_ptr_array_new();
+    space->n_slices = plan_request_n_slices(request);
+    space->is_automatic = plan_request_opens_schedule(request);
     space->points = g_array_new(FALSE, FALSE, sizeof(PlanPoint));
     space->costs = g_array_new(FALSE, FALSE, sizeof(PlanSlicedCost));
     space->least_slow_ns = space->least_sliced_ns = INT64_MAX;
-    if (!plan_space_check(request, error) || !plan_space_add_families(space, error) ||
-        !plan_space_find_devices(space, error))
+    if (!plan_request_check(request, error))
+        return NULL;
+    space->families = plan_request_families(request, error);
+    if (space->families == NULL || !plan_request_find_devices(request, &space->n_devices, error))
         return NULL;
     add_degrees(&walk);
     if (space->n_points == 0)
-        plan_space_set_empty(space, &walk.refusals, error);
-    plan_space_refusals_clear(&walk.refusals);
+        set_empty(space, &walk.refusals, error);
+    refusals_clear(&walk.refusals);
     return space->n_points == 0 ? NULL : g_steal_pointer(&space);
 }
 
@@ -516,7 +704,7 @@ plan_space_free(PlanSpace *space)
 {
     if (space == NULL)
         return;
-    g_ptr_array_unref(space->families);
+    g_clear_pointer(&space->families, g_ptr_array_unref);
     g_array_unref(space->points);
     g_array_unref(space->costs);
     g_free(space);

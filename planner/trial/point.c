@@ -4,103 +4,313 @@
 #include <string.h>
 
 #include "base/units.h"
-#include "planner/cost/given_slices.h"
 #include "planner/bounds/point_bound.h"
-#include "planner/trial/recompute.h"
+#include "planner/partition/partitions.h"
 
-/* --- outcomes --- */
+/* A family at the point: its sketch, and what it is made of. */
+typedef struct {
+    PlanTrial *trial;             /* (borrowed) */
+    const ScheduleFamily *family; /* (borrowed) */
+    PlanSketchInput input;
+    PlanSketch sketch;
+    int64_t length; /* stages of a chain */
+    Plan *plan;     /* (owned, nullable) made once; its stages are set for each try */
+} FamilyTrial;
 
-void
-plan_found_free(PlanFound *found)
+/* --- what the stages recompute --- */
+
+/* (borrowed) the family's plan at the point, made once something is worth a try. */
+static Plan *
+plan_of(FamilyTrial *f)
 {
-    if (found == NULL)
-        return;
-    plan_free(found->plan);
-    g_free(found);
+    const PlanLayerShape shape = plan_point_layer_shape(f->trial->point);
+
+    if (f->plan != NULL)
+        return f->plan;
+    f->plan = plan_space_plan(f->input.request, f->trial->point, f->family);
+    if (!plan_request_slices(f->input.request,
+                             plan_granularity(&shape.degrees, shape.sequence_parallel),
+                             f->plan->slices))
+        g_assert_not_reached(); /* such a point is none of the space */
+    return f->plan;
 }
 
-int
-plan_found_compare(const void *a, const void *b)
+/* Tries the layers of the sketch with @ways [stage]; @large as in trial.h. */
+static PlanTried
+try_recomputes(FamilyTrial *f, const int *recomputes, Report **large)
 {
-    const PlanFound *x = *(PlanFound *const *)a, *y = *(PlanFound *const *)b;
+    const int64_t bound_ns = plan_sketch_recomputes_ns(&f->sketch, &f->input, recomputes);
 
-    if (x->first != y->first)
-        return x->first < y->first ? -1 : 1;
-    if (x->second != y->second)
-        return x->second < y->second ? -1 : 1;
-    if (x->index != y->index)
-        return x->index < y->index ? -1 : 1;
-    return (x->order > y->order) - (x->order < y->order);
-}
-
-void
-plan_outcome_init(PlanOutcome *outcome)
-{
-    *outcome = (PlanOutcome){
-        .found = g_ptr_array_new_with_free_func((GDestroyNotify)plan_found_free),
-        .least_bytes = INT64_MAX,
-        .least_pruned_ns = INT64_MAX,
-    };
-}
-
-void
-plan_outcome_clear(PlanOutcome *outcome)
-{
-    g_clear_pointer(&outcome->found, g_ptr_array_unref);
-    g_clear_pointer(&outcome->least, plan_free);
-    g_clear_error(&outcome->error);
-}
-
-void
-plan_outcome_merge(PlanOutcome *outcome, PlanOutcome *more)
-{
-    outcome->considered += more->considered;
-    outcome->pruned += more->pruned;
-    outcome->simulated += more->simulated;
-    outcome->infeasible += more->infeasible;
-    outcome->least_pruned_ns = MIN(outcome->least_pruned_ns, more->least_pruned_ns);
-    g_ptr_array_extend_and_steal(outcome->found, g_steal_pointer(&more->found));
-    if (more->least_bytes < outcome->least_bytes) {
-        outcome->least_bytes = more->least_bytes;
-        outcome->limit_bytes = more->limit_bytes;
-        plan_free(outcome->least);
-        outcome->least = g_steal_pointer(&more->least);
+    if (!f->trial->evaluation->is_timeless && bound_ns > f->trial->limit) {
+        f->trial->order++;
+        f->trial->outcome->pruned++;
+        plan_trial_note_slow(f->trial, bound_ns);
+        return PLAN_TRIED_PRUNED;
     }
-    if (outcome->error == NULL)
-        outcome->error = g_steal_pointer(&more->error);
+    plan_partition_apply(f->input.counts, f->length, recomputes, plan_of(f));
+    return plan_trial_orders(f->trial, f->plan, f->family, large);
 }
 
-/* --- slices and layers --- */
-
-bool
-plan_evaluate_set_uniform(Plan *plan, int64_t n)
+/* Whether slower ways of all stages are tried as well: as alternatives, or since there a slower way
+ * may be the faster plan. */
+static bool
+wants_all_recomputes(const FamilyTrial *f)
 {
-    return plan_given_uniform(plan->seq_len, plan_given_plan_granularity(plan), n, plan->slices);
+    const PlanLayerShape shape = plan_point_layer_shape(f->trial->point);
+
+    return f->input.request->top > 0 || plan_layer_recomputes_depend(f->input.request, &shape);
 }
 
-bool
-plan_evaluate_set_layers(const PlanEvaluation *evaluation, const PlanPoint *point,
-                         const ScheduleFamily *family, Plan *plan)
+/*
+ * One stage per rank: each in its fastest way that fits.  More time for an op never makes an order
+ * of ops faster, and a rank's memory is its own, so no other ways are better.  Where the sketch
+ * took a rank for smaller than it is, the simulator says so, and the rank's next way is tried.
+ */
+static void
+try_own_recomputes(FamilyTrial *f)
 {
-    const PlanRequest *request = evaluation->space->request;
-    const int64_t length = plan_point_chain_length(&plan->degrees, family);
-    g_autofree int64_t *even = plan_partition_even(request, point, family);
-    g_autofree int *recomputes = g_new(int, plan->stages->len);
+    const int64_t n = f->sketch.n_stages;
+    g_autofree int *recomputes = g_new(int, (size_t)n);
 
-    if (!point->is_balanced)
-        return true;
-    const int64_t *counts = plan_partition_balanced(evaluation->memo, request, point, family);
-    for (guint k = 0; k < plan->stages->len; k++)
-        recomputes[k] = (int)g_array_index(plan->stages, PlanStage, k).recompute;
-    plan_partition_apply(counts, length, recomputes, plan);
-    return memcmp(counts, even, (size_t)length * sizeof *even) != 0;
+    for (int64_t k = 0; k < n; k++)
+        recomputes[k] = f->sketch.recomputes[f->sketch.stages[k].rank];
+    for (;;) {
+        Report *large = NULL;
+        if (try_recomputes(f, recomputes, &large) != PLAN_TRIED_LARGE || large == NULL)
+            return;
+        bool changed = false, hopeless = false;
+        for (int64_t k = 0; k < n; k++) {
+            const int32_t rank = f->sketch.stages[k].rank;
+            const int64_t limit = f->sketch.usable_bytes[rank];
+            if (limit == 0 ||
+                g_array_index(large->ranks, ReportRank, rank).peak_memory_bytes <= limit)
+                continue;
+            recomputes[k] = plan_request_slower_recompute(f->input.request, recomputes[k]);
+            hopeless = hopeless || recomputes[k] < 0;
+            changed = true;
+        }
+        report_free(large);
+        if (!changed || hopeless)
+            return;
+    }
+}
+
+/* All stages of all ranks in the way @kind. */
+static PlanTried
+try_one_recompute(FamilyTrial *f, int kind)
+{
+    g_autofree int *recomputes = g_new(int, (size_t)f->sketch.n_stages);
+
+    for (int64_t k = 0; k < f->sketch.n_stages; k++)
+        recomputes[k] = kind;
+    return try_recomputes(f, recomputes, NULL);
+}
+
+/* What a chunk holds at each moment, and the workspace of its ops there. */
+typedef struct {
+    int64_t held[PLAN_MOMENT_N], workspace[PLAN_MOMENT_N];
+} ChunkBytes;
+
+static ChunkBytes
+chunk_bytes(const FamilyTrial *f, const PlanSketchStage *stage, int recompute)
+{
+    ChunkBytes bytes;
+
+    for (int moment = 0; moment < PLAN_MOMENT_N; moment++) {
+        bytes.held[moment] = plan_sketch_held(&f->input, stage, (PlanMoment)moment, recompute);
+        bytes.workspace[moment] =
+            plan_sketch_workspace(&f->input, stage, (PlanMoment)moment, recompute);
+    }
+    return bytes;
+}
+
+/* The bytes of @rank with @chunks as they are, after the sketch. */
+static int64_t
+rank_bytes(const FamilyTrial *f, int32_t rank, const ChunkBytes *chunks, int32_t n_chunks)
+{
+    int64_t most = 0;
+
+    for (int moment = 0; moment < PLAN_MOMENT_N; moment++) {
+        int64_t held = 0, workspace = 0;
+        for (int32_t chunk = 0; chunk < n_chunks; chunk++) {
+            held += chunks[chunk].held[moment];
+            workspace = MAX(workspace, chunks[chunk].workspace[moment]);
+        }
+        most = MAX(most, held + workspace);
+    }
+    return f->sketch.static_bytes[rank] + most;
+}
+
+/* Of @rank's chunks in a faster way than @way the one that holds most, of equal ones the first;
+ * there is one. */
+static int32_t
+fullest_chunk(const FamilyTrial *f, int32_t rank, int recompute, const int *recomputes,
+              int32_t n_chunks)
+{
+    int32_t best = -1;
+    int64_t most = -1;
+
+    for (int32_t chunk = 0; chunk < n_chunks; chunk++) {
+        const PlanSketchStage *stage = plan_sketch_stage_at(&f->sketch, rank, chunk);
+        const int64_t n_in_flight =
+            plan_flight_n_held(f->input.flight, rank, PLAN_MOMENT_BACKWARD, 0, stage->chunk);
+        if (recomputes[stage - f->sketch.stages] == recompute || n_in_flight <= most)
+            continue;
+        most = n_in_flight;
+        best = chunk;
+    }
+    return best;
+}
+
+/*
+ * Chunks: a rank recomputes no more of them than it must, those first that hold most units.  Slower
+ * ways one after the other, so that it ends with all chunks in the slowest.  Returns whether every
+ * rank fits, after the sketch.
+ */
+static bool
+choose_recomputes(const FamilyTrial *f, int *recomputes)
+{
+    const PlanSketch *sketch = &f->sketch;
+    const PlanRequest *request = f->input.request;
+    const int32_t n_chunks = (int32_t)(sketch->n_stages / sketch->n_ranks);
+    const int first = plan_request_slower_recompute(request, -1);
+    g_autofree ChunkBytes *chunks = g_new(ChunkBytes, (size_t)n_chunks);
+
+    for (int64_t k = 0; k < sketch->n_stages; k++)
+        recomputes[k] = first;
+    for (int32_t r = 0; r < sketch->n_ranks; r++) {
+        const int64_t limit = sketch->usable_bytes[r];
+        if (limit == 0)
+            continue;
+        for (int32_t chunk = 0; chunk < n_chunks; chunk++)
+            chunks[chunk] = chunk_bytes(f, plan_sketch_stage_at(sketch, r, chunk), first);
+        int64_t bytes = rank_bytes(f, r, chunks, n_chunks);
+        for (int recompute = plan_request_slower_recompute(request, first); recompute >= 0;
+             recompute = plan_request_slower_recompute(request, recompute))
+            for (int32_t n = 0; n < n_chunks && bytes > limit; n++) {
+                const int32_t chunk = fullest_chunk(f, r, recompute, recomputes, n_chunks);
+                const PlanSketchStage *stage = plan_sketch_stage_at(sketch, r, chunk);
+                recomputes[stage - sketch->stages] = recompute;
+                chunks[chunk] = chunk_bytes(f, stage, recompute);
+                bytes = rank_bytes(f, r, chunks, n_chunks);
+            }
+        if (bytes > limit)
+            return false;
+    }
+    return true;
+}
+
+/* One way for all stages: the fastest that fits (slower ones take longer), or all that do. */
+static void
+try_alike(FamilyTrial *f, bool wants_all)
+{
+    int slowest = 0;
+
+    for (int32_t r = 0; r < f->sketch.n_ranks; r++)
+        slowest = MAX(slowest, f->sketch.recomputes[r]);
+    for (int kind = slowest; kind >= 0;
+         kind = plan_request_slower_recompute(f->input.request, kind))
+        if (try_one_recompute(f, kind) != PLAN_TRIED_LARGE && !wants_all)
+            break;
+}
+
+/*
+ * Several stages per rank: one way for all of them, and, where that is not the fastest there is,
+ * each chunk in its own.
+ */
+static void
+try_shared_recomputes(FamilyTrial *f)
+{
+    try_alike(f, wants_all_recomputes(f));
+    if (f->sketch.fits_plain)
+        return;
+    g_autofree int *recomputes = g_new(int, (size_t)f->sketch.n_stages);
+    if (!choose_recomputes(f, recomputes))
+        return;
+    bool differ = false;
+    for (int64_t k = 1; k < f->sketch.n_stages; k++)
+        differ = differ || recomputes[k] != recomputes[0];
+    if (differ)
+        try_recomputes(f, recomputes, NULL);
+}
+
+/* The plan of least memory: ranks in their leanest way, and all ways that one rank may need. */
+static void
+try_leanest(FamilyTrial *f)
+{
+    g_autofree int *recomputes = g_new(int, (size_t)f->sketch.n_stages);
+
+    for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++)
+        if (plan_request_allows(f->input.request, kind))
+            try_one_recompute(f, kind);
+    if (f->sketch.shares)
+        return;
+    for (int64_t k = 0; k < f->sketch.n_stages; k++) {
+        const int64_t *bytes = &f->sketch.bytes[f->sketch.stages[k].rank * PLAN_RECOMPUTE_N];
+        recomputes[k] = plan_request_slower_recompute(f->input.request, -1);
+        for (int kind = recomputes[k]; kind >= 0;
+             kind = plan_request_slower_recompute(f->input.request, kind))
+            if (bytes[kind] < bytes[recomputes[k]])
+                recomputes[k] = kind;
+    }
+    try_recomputes(f, recomputes, NULL);
+}
+
+/* Whether every rank's fastest way that fits is @kind. */
+static bool
+is_own_recompute(const FamilyTrial *f, int kind)
+{
+    for (int32_t r = 0; r < f->sketch.n_ranks; r++)
+        if (f->sketch.recomputes[r] != kind)
+            return false;
+    return true;
+}
+
+/* Tries the sketched layers in their ways, unless the sketch says that it is no use. */
+static void
+try_sketched(FamilyTrial *f)
+{
+    PlanTrial *trial = f->trial;
+
+    if (!f->sketch.fits) {
+        g_autofree int *recomputes = g_new(int, (size_t)f->sketch.n_stages);
+        for (int64_t k = 0; k < f->sketch.n_stages; k++)
+            recomputes[k] = f->input.request->recompute == PLAN_AUTO ? PLAN_RECOMPUTE_FULL
+                                                                     : f->input.request->recompute;
+        trial->outcome->infeasible++;
+        if (f->sketch.fullest_bytes >= trial->outcome->least_bytes)
+            return;
+        plan_partition_apply(f->input.counts, f->length, recomputes, plan_of(f));
+        plan_trial_note_large(trial, f->plan, f->sketch.fullest_bytes);
+        return;
+    }
+    const bool is_sliced = f->input.n_slices > 1;
+    if (trial->evaluation->is_timeless) {
+        if (f->sketch.fullest_bytes > trial->limit)
+            return;
+        if (is_sliced)
+            try_alike(f, true);
+        else
+            try_leanest(f);
+    } else if (f->sketch.bound_ns > trial->limit) {
+        plan_trial_note_slow(trial, f->sketch.bound_ns);
+    } else if (is_sliced) {
+        try_alike(f, wants_all_recomputes(f));
+    } else if (f->sketch.shares) {
+        try_shared_recomputes(f);
+    } else {
+        for (int kind = 0; kind < PLAN_RECOMPUTE_N && wants_all_recomputes(f); kind++)
+            if (plan_request_allows(f->input.request, kind) && !is_own_recompute(f, kind))
+                try_one_recompute(f, kind);
+        try_own_recomputes(f);
+    }
 }
 
 /* --- one family --- */
 
 /* Sketches the layers @counts. */
 static void
-sketch_layers(PlanFamilyTrial *f, const int64_t *counts)
+sketch_layers(FamilyTrial *f, const int64_t *counts)
 {
     plan_sketch_clear(&f->sketch);
     f->input.counts = counts;
@@ -136,7 +346,7 @@ is_slow_family(PlanTrial *trial, const ScheduleFamily *family)
 
 /* Whether single stages of whole sequences may be divided so that they fit. */
 static bool
-may_divide_otherwise(const PlanFamilyTrial *f)
+may_divide_otherwise(const FamilyTrial *f)
 {
     return f->trial->point->is_balanced && !f->sketch.shares && f->input.n_slices == 1 &&
            !f->trial->evaluation->is_timeless;
@@ -144,7 +354,7 @@ may_divide_otherwise(const PlanFamilyTrial *f)
 
 /* Whether the sketched layers are too slow in any way; noted if so. */
 static bool
-is_slow_layout(PlanFamilyTrial *f)
+is_slow_layout(FamilyTrial *f)
 {
     if (!prunes_by_time(f->trial) || may_divide_otherwise(f))
         return false;
@@ -158,7 +368,7 @@ is_slow_layout(PlanFamilyTrial *f)
 /* A division that fits, in place of one that fits only with recompute, or not at all.  False: there
  * is none, or it is too slow.  @fitted (out, owned by the caller) holds its counts. */
 static bool
-sketch_fitted(PlanFamilyTrial *f, int64_t **fitted)
+sketch_fitted(FamilyTrial *f, int64_t **fitted)
 {
     const int64_t m = f->trial->point->n_micro_batches;
     /* A division that is too slow need not be found; its bound is that of all. */
@@ -184,7 +394,7 @@ sketch_fitted(PlanFamilyTrial *f, int64_t **fitted)
  * fits, however layers are divided and whatever they recompute; and no nearer to fitting than what
  * is known.  This is known without what ranks hold. */
 static bool
-is_large_family(const PlanFamilyTrial *f)
+is_large_family(const FamilyTrial *f)
 {
     const PlanEvaluation *evaluation = f->trial->evaluation;
 
@@ -197,17 +407,11 @@ is_large_family(const PlanFamilyTrial *f)
 
 /* Tries the sketched layers, weighed for the first time. */
 static void
-try_layout(PlanFamilyTrial *f, bool is_new)
+try_layout(FamilyTrial *f, bool is_new)
 {
     const PlanSpace *space = f->trial->evaluation->space;
     const PlanPoint *point = f->trial->point;
-    const ScheduleShape shape = {
-        .n_ranks = point->degrees.pp,
-        .n_chunks = point->degrees.vpp,
-        .n_micro_batches = point->n_micro_batches,
-        .n_slices = space->n_slices,
-        .group = f->family->groups && point->degrees.vpp > 1 ? space->request->group : 0,
-    };
+    const ScheduleShape shape = plan_point_shape(space->request, point, f->family, space->n_slices);
     g_autofree int64_t *fitted = NULL;
 
     if (is_large_family(f)) {
@@ -217,10 +421,10 @@ try_layout(PlanFamilyTrial *f, bool is_new)
     f->input.flight = plan_flight_get(f->trial->evaluation->memo, f->family, &shape);
     plan_sketch_weigh(&f->sketch, &f->input);
     if (is_new)
-        plan_recompute_try(f);
+        try_sketched(f);
     /* More layers where memory is, or where less must be computed again. */
     if (may_divide_otherwise(f) && !f->sketch.fits_plain && sketch_fitted(f, &fitted))
-        plan_recompute_try(f);
+        try_sketched(f);
     plan_free(f->plan);
 }
 
@@ -229,7 +433,7 @@ try_family(PlanTrial *trial, const ScheduleFamily *family)
 {
     const PlanSpace *space = trial->evaluation->space;
     const PlanPoint *point = trial->point;
-    PlanFamilyTrial f = {
+    FamilyTrial f = {
         .trial = trial,
         .family = family,
         .input = {.request = space->request,

@@ -4,6 +4,69 @@
 
 #include "base/order.h"
 #include "planner/bounds/plan_bound.h"
+#include "planner/partition/partitions.h"
+
+/* --- outcomes --- */
+
+static void
+found_free(PlanFound *found)
+{
+    plan_free(found->plan);
+    g_free(found);
+}
+
+int
+plan_found_compare(const void *a, const void *b)
+{
+    const PlanFound *x = *(PlanFound *const *)a, *y = *(PlanFound *const *)b;
+
+    if (x->first != y->first)
+        return x->first < y->first ? -1 : 1;
+    if (x->second != y->second)
+        return x->second < y->second ? -1 : 1;
+    if (x->index != y->index)
+        return x->index < y->index ? -1 : 1;
+    return (x->order > y->order) - (x->order < y->order);
+}
+
+void
+plan_outcome_init(PlanOutcome *outcome)
+{
+    *outcome = (PlanOutcome){
+        .found = g_ptr_array_new_with_free_func((GDestroyNotify)found_free),
+        .least_bytes = INT64_MAX,
+        .least_pruned_ns = INT64_MAX,
+    };
+}
+
+void
+plan_outcome_clear(PlanOutcome *outcome)
+{
+    g_clear_pointer(&outcome->found, g_ptr_array_unref);
+    g_clear_pointer(&outcome->least, plan_free);
+    g_clear_error(&outcome->error);
+}
+
+void
+plan_outcome_merge(PlanOutcome *outcome, PlanOutcome *more)
+{
+    outcome->considered += more->considered;
+    outcome->pruned += more->pruned;
+    outcome->simulated += more->simulated;
+    outcome->infeasible += more->infeasible;
+    outcome->least_pruned_ns = MIN(outcome->least_pruned_ns, more->least_pruned_ns);
+    g_ptr_array_extend_and_steal(outcome->found, g_steal_pointer(&more->found));
+    if (more->least_bytes < outcome->least_bytes) {
+        outcome->least_bytes = more->least_bytes;
+        outcome->limit_bytes = more->limit_bytes;
+        plan_free(outcome->least);
+        outcome->least = g_steal_pointer(&more->least);
+    }
+    if (outcome->error == NULL)
+        outcome->error = g_steal_pointer(&more->error);
+}
+
+/* --- trials --- */
 
 void
 plan_trial_init(PlanTrial *trial, const PlanEvaluation *evaluation, const PlanPoint *point,
@@ -65,7 +128,7 @@ plan_trial_note_error(PlanTrial *trial, GError *error)
 }
 
 int64_t
-plan_trial_most_usable(const Workload *workload)
+plan_trial_most_usable_bytes(const Workload *workload)
 {
     int64_t most = 0;
 
@@ -94,9 +157,10 @@ lower_limit(PlanTrial *trial)
     trial->limit = MIN(trial->limit, values[top]);
 }
 
-PlanTried
-plan_trial_simulate(PlanTrial *trial, const Plan *plan, const Workload *workload,
-                    const ScheduleFamily *family, Report **large)
+/* As plan_trial_plan(), of a plan that is priced. */
+static PlanTried
+simulate(PlanTrial *trial, const Plan *plan, const Workload *workload, const ScheduleFamily *family,
+         Report **large)
 {
     const bool timeless = trial->evaluation->is_timeless;
     const bool rough = plan_evaluation_is_rough(trial->evaluation);
@@ -108,7 +172,7 @@ plan_trial_simulate(PlanTrial *trial, const Plan *plan, const Workload *workload
     const int64_t bound_bytes = plan_bound_bytes(plan, workload, flight);
     const int64_t order = trial->order++;
 
-    if (bound_bytes > plan_trial_most_usable(workload) && large == NULL) {
+    if (bound_bytes > plan_trial_most_usable_bytes(workload) && large == NULL) {
         outcome->infeasible++;
         note_large_of(trial, plan, workload, bound_bytes);
         return PLAN_TRIED_LARGE;
@@ -187,7 +251,7 @@ plan_trial_plan(PlanTrial *trial, const Plan *plan, const ScheduleFamily *family
         plan_trial_note_error(trial, error);
         return PLAN_TRIED_FAILED;
     }
-    return plan_trial_simulate(trial, plan, workload, family, large);
+    return simulate(trial, plan, workload, family, large);
 }
 
 PlanTried
@@ -208,13 +272,4 @@ plan_trial_orders(PlanTrial *trial, const Plan *plan, const ScheduleFamily *fami
             break;
     }
     return first;
-}
-
-int
-plan_trial_next_recompute(const PlanRequest *request, int recompute)
-{
-    for (recompute++; recompute < PLAN_RECOMPUTE_N; recompute++)
-        if (plan_layer_allows(request, recompute))
-            return recompute;
-    return -1;
 }

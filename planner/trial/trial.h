@@ -1,24 +1,90 @@
 /*
- * planner/trial/trial.h - one plan at one point: bounded, then simulated; and what is known of it
- * after.
+ * planner/trial/trial.h - one plan at one point: bounded, then simulated; and what is known of the
+ * point after it.
  *
- * Internal to planner/.
+ * The room trial/ chooses, at a point of the space, families, layers of stages and recompute kinds
+ * (point.h) and slices (slices.h), and tries the plans that they make.  The outcome depends on the
+ * point and on the limit that it is given, and on nothing else, so points can be evaluated on any
+ * thread.
  */
 #ifndef PLANNER_TRIAL_TRIAL_H
 #define PLANNER_TRIAL_TRIAL_H
 
-#include "planner/trial/point.h"
+#include "planner/space/space.h"
 
 G_BEGIN_DECLS
 
-/* What is tried at one point. */
+/* --- what all points of a search have in common --- */
+
+typedef struct {
+    const PlanSpace *space; /* (borrowed) */
+    PlanEvaluateFunc evaluate;
+    void *user_data;
+    PlanMemo *memo;             /* (borrowed) */
+    int64_t memory_limit_bytes; /* of the largest device, or the user's */
+    int64_t least_bytes;        /* of what did not fit so far; INT64_MAX: everything did */
+    bool is_timeless;           /* the objective is memory: nothing is pruned by its time */
+    int64_t most_estimate_ns;   /* points that are estimated to take longer are not sliced */
+    const int *stop;            /* (borrowed, nullable) of the request */
+} PlanEvaluation;
+
+/*
+ * Whether plans are simulated without following links: where least memory is asked for, which links
+ * do not change, and the time matters only between equals.  Alternatives are wanted with theirs.
+ */
+static inline bool
+plan_evaluation_is_rough(const PlanEvaluation *evaluation)
+{
+    return evaluation->is_timeless && evaluation->space->request->top == 0;
+}
+
+/* Whether the search is to end now. */
+static inline bool
+plan_evaluation_is_stopped(const PlanEvaluation *evaluation)
+{
+    return evaluation->stop != NULL && g_atomic_int_get(evaluation->stop) != 0;
+}
+
+/* --- what is found at a point --- */
+
+/* A plan that fits, with its prediction. */
+typedef struct {
+    Plan *plan;                   /* (owned) */
+    int64_t first;                /* the objective: time in ns, or bytes */
+    int64_t second, index, order; /* ties: the other one of the two, the point, the plan there */
+    bool is_rough; /* second is only a bound on the time, and predicted is not to be used */
+} PlanFound;
+
+/* The total order of plans, of PlanFound **: by first, second, index and order, smaller is better.
+ */
+int plan_found_compare(const void *a, const void *b);
+
+/* What an evaluation adds to a search. */
+typedef struct {
+    int64_t considered, pruned, simulated, infeasible;
+    GPtrArray *found;    /* (owned) of (owned) PlanFound * */
+    int64_t least_bytes; /* the least memory of what did not fit; INT64_MAX: everything fitted */
+    int64_t limit_bytes; /* what would have been allowed there */
+    Plan *least;         /* (owned, nullable) that plan */
+    int64_t least_pruned_ns; /* the least bound of what was pruned */
+    int64_t estimate_ns;     /* set by plan_estimate_slices() alone */
+    GError *error;           /* (owned, nullable) the first one of the simulator */
+} PlanOutcome;
+
+void plan_outcome_init(PlanOutcome *outcome);
+void plan_outcome_clear(PlanOutcome *outcome);
+/* Moves all of @more to @outcome. */
+void plan_outcome_merge(PlanOutcome *outcome, PlanOutcome *more);
+
+/* --- plans at one point --- */
+
 typedef struct {
     const PlanEvaluation *evaluation; /* (borrowed) */
     const PlanPoint *point;           /* (borrowed) */
-    int64_t limit;                    /* objective values above it are pruned */
+    int64_t limit;                    /* plans of a larger objective are pruned */
     PlanOutcome *outcome;             /* (borrowed) */
     int64_t order;                    /* of the next plan, for ties */
-    int64_t *limits_bytes;            /* (owned) memory of each rank; 0: no limit */
+    int64_t *limits_bytes;            /* (owned) [rank] memory; 0: no limit */
 } PlanTrial;
 
 void plan_trial_init(PlanTrial *trial, const PlanEvaluation *evaluation, const PlanPoint *point,
@@ -29,42 +95,35 @@ G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(PlanTrial, plan_trial_clear)
 typedef enum {
     PLAN_TRIED_FITS,
     PLAN_TRIED_LARGE,  /* it does not fit */
-    PLAN_TRIED_PRUNED, /* by its bound, or its simulated time */
+    PLAN_TRIED_PRUNED, /* by its bound, or by its simulated time */
     PLAN_TRIED_FAILED, /* it cannot be priced or simulated */
 } PlanTried;
 
 /*
- * Bounds and simulates one plan; counts it as pruned, infeasible or simulated.
- * @large  (out, nullable, owned) the report of a plan that does not fit; then it is simulated
- *         even if its bound says so.
+ * Prices, bounds and simulates @plan; counts it as pruned, infeasible or simulated.
+ * @large  (out, nullable, owned by the caller) the report of a plan that does not fit; where it is
+ *         asked for, such a plan is simulated even if its bound says that it does not fit
  */
-PlanTried plan_trial_simulate(PlanTrial *trial, const Plan *plan, const Workload *workload,
-                              const ScheduleFamily *family, Report **large);
-
-/* Simulates a rough plan to its end: its second and what is predicted are exact from now on. */
-bool plan_trial_settle(const PlanEvaluation *evaluation, PlanFound *found, GError **error);
-
-/* Prices @plan, then as above. */
 PlanTried plan_trial_plan(PlanTrial *trial, const Plan *plan, const ScheduleFamily *family,
                           Report **large);
 
-/* The same in every order of ranks of the trial's point, the first of which says what is returned
- * and what is @large. */
+/* The same in every rank order of the point; the first of them says what is returned, and sets
+ * @large. */
 PlanTried plan_trial_orders(PlanTrial *trial, const Plan *plan, const ScheduleFamily *family,
                             Report **large);
 
-/* Remembers @plan if it is the one that comes nearest to fitting. */
+/* Simulates a rough plan to its end, so that its second and its prediction are exact. */
+bool plan_trial_settle(const PlanEvaluation *evaluation, PlanFound *found, GError **error);
+
+/* Remembers @plan if it comes nearest to fitting of all that do not. */
 void plan_trial_note_large(PlanTrial *trial, const Plan *plan, int64_t bytes);
 /* Remembers a bound that pruned. */
 void plan_trial_note_slow(PlanTrial *trial, int64_t bound_ns);
-/* (taken) @error, if it is the first. */
+/* Remembers @error (taken), if it is the first. */
 void plan_trial_note_error(PlanTrial *trial, GError *error);
 
-/* What a peak may reach on the rank where it may reach most; INT64_MAX: no limit. */
-int64_t plan_trial_most_usable(const Workload *workload);
-
-/* The next slower way of recompute that the request allows, from -1 on; -1: there is none. */
-int plan_trial_next_recompute(const PlanRequest *request, int recompute);
+/* Returns: what a peak may reach on the rank where it may reach most; INT64_MAX: no limit. */
+int64_t plan_trial_most_usable_bytes(const Workload *workload);
 
 G_END_DECLS
 

@@ -1,22 +1,23 @@
-/*
- * What of a request cannot be, before anything is enumerated.
- */
-#include "planner/space/space.h"
+#include "planner/cost/request.h"
+
+#include <string.h>
 
 #define INT "%" G_GINT64_FORMAT
 
+const char *const plan_objective_names[PLAN_OBJECTIVE_N + 1] = {"time", "cost", "energy", "memory",
+                                                                NULL};
+
 /* Even stages leave the first one without layers, which the embedding alone fills. */
 int64_t
-plan_space_most_stages(const PlanRequest *request)
+plan_request_most_stages(const PlanRequest *request)
 {
     return request->arch->n_layers + (request->arch->vocab > 0 ? 1 : 0);
 }
 
 /* The nearest number of devices up and down that the fixed degrees divide. */
 bool
-plan_space_find_devices(PlanSpace *space, GError **error)
+plan_request_find_devices(const PlanRequest *request, int64_t *n_devices, GError **error)
 {
-    const PlanRequest *request = space->request;
     const int64_t has = model_cluster_n_devices(request->profile->cluster);
     const struct {
         const char *flag;
@@ -24,7 +25,8 @@ plan_space_find_devices(PlanSpace *space, GError **error)
     } fixed[] = {
         {"--dp", request->dp}, {"--tp", request->tp}, {"--pp", request->pp}, {"--cp", request->cp}};
     g_autoptr(GString) flags = g_string_new(NULL);
-    int64_t product = 1, n_fixed = 0;
+    int64_t product = 1;
+    size_t n_fixed = 0;
 
     for (size_t i = 0; i < G_N_ELEMENTS(fixed); i++) {
         if (fixed[i].value == 0)
@@ -36,31 +38,28 @@ plan_space_find_devices(PlanSpace *space, GError **error)
         g_string_append_printf(flags, "%s%s " INT, n_fixed++ > 0 ? " " : "", fixed[i].flag,
                                fixed[i].value);
     }
-    space->n_devices = request->n_devices > 0           ? request->n_devices
-                       : n_fixed == G_N_ELEMENTS(fixed) ? product
-                                                        : has;
-    if (space->n_devices > has) {
+    const bool all_fixed = n_fixed == G_N_ELEMENTS(fixed);
+    const int64_t n = request->n_devices > 0 ? request->n_devices : all_fixed ? product : has;
+    *n_devices = n;
+    if (n > has) {
         g_set_error(error, PLAN_ERROR, PLAN_ERROR_INFEASIBLE,
                     "%s needs " INT " devices, cluster %s has " INT "; --gpus " INT
                     " would extend it",
-                    n_fixed > 0 ? flags->str : "the plan", space->n_devices, request->profile->name,
-                    has, space->n_devices);
+                    n_fixed > 0 ? flags->str : "the plan", n, request->profile->name, has, n);
         return false;
     }
-    if (space->n_devices % product == 0 &&
-        (n_fixed < (int64_t)G_N_ELEMENTS(fixed) || space->n_devices == product))
+    if (n % product == 0 && (!all_fixed || n == product))
         return true;
-    const int64_t down = space->n_devices / product * product;
+    const int64_t down = n / product * product;
     return plan_invalid(error,
                         "%s: " INT " devices, but there are " INT "; --gpus " INT " would do",
-                        flags->str, product, space->n_devices,
-                        n_fixed == (int64_t)G_N_ELEMENTS(fixed) || down == 0 ? product : down);
+                        flags->str, product, n, all_fixed || down == 0 ? product : down);
 }
 
 #define N_DEGREES 6
 
 bool
-plan_space_check(const PlanRequest *request, GError **error)
+plan_request_check(const PlanRequest *request, GError **error)
 {
     const struct {
         const char *flag;
@@ -88,7 +87,7 @@ plan_space_check(const PlanRequest *request, GError **error)
         if (values[i].value > SCHEDULE_MAX_RANKS)
             return plan_invalid(error, "%s: " INT " is more than the limit of " INT, values[i].flag,
                                 values[i].value, SCHEDULE_MAX_RANKS);
-    if (MAX(1, request->pp) * MAX(1, request->vpp) > 2 * plan_space_most_stages(request))
+    if (MAX(1, request->pp) * MAX(1, request->vpp) > 2 * plan_request_most_stages(request))
         return plan_invalid(error,
                             "--pp " INT " * --vpp " INT " is more than the model's " INT " layers",
                             MAX(1, request->pp), MAX(1, request->vpp), request->arch->n_layers);
@@ -117,5 +116,96 @@ plan_space_check(const PlanRequest *request, GError **error)
             return plan_invalid(error, "--slices: sum to " INT " tokens, --seq-len is " INT, sum,
                                 request->seq_len);
     }
+    return true;
+}
+
+/* --- families --- */
+
+bool
+plan_request_opens_schedule(const PlanRequest *request)
+{
+    return request->schedules == NULL || request->schedules[0] == NULL ||
+           strcmp(request->schedules[0], "auto") == 0;
+}
+
+GPtrArray *
+plan_request_families(const PlanRequest *request, GError **error)
+{
+    const ScheduleFamily *const *all = schedule_families();
+    g_autoptr(GPtrArray) families = g_ptr_array_new();
+    const bool is_open = plan_request_opens_schedule(request);
+
+    /* A family that searches costs too much to try everywhere; it is there for who names it. */
+    for (size_t i = 0; is_open && all[i] != NULL; i++)
+        if (!all[i]->searches)
+            g_ptr_array_add(families, (gpointer)all[i]);
+    for (size_t i = 0; !is_open && request->schedules[i] != NULL; i++) {
+        g_autoptr(GError) local = NULL;
+        const ScheduleFamily *family = schedule_family_find(request->schedules[i], &local);
+        if (family == NULL) {
+            g_set_error(error, PLAN_ERROR, PLAN_ERROR_INVALID, "--schedule: %s", local->message);
+            return NULL;
+        }
+        if (!g_ptr_array_find(families, family, NULL))
+            g_ptr_array_add(families, (gpointer)family);
+    }
+    return g_steal_pointer(&families);
+}
+
+/* --- memory --- */
+
+int64_t
+plan_request_largest_memory(const PlanRequest *request)
+{
+    const ModelCluster *cluster = request->profile->cluster;
+    int64_t most = 0;
+
+    if (request->memory_limit_bytes > 0)
+        return request->memory_limit_bytes;
+    for (guint i = 0; i < cluster->devices->len; i++)
+        most = MAX(most, g_array_index(cluster->devices, ModelDevice, i).memory_bytes);
+    return most > 0 ? most : INT64_MAX;
+}
+
+/* --- slices --- */
+
+int64_t
+plan_request_n_slices(const PlanRequest *request)
+{
+    return request->slices_mode == PLAN_SLICES_UNIFORM || request->slices_mode == PLAN_SLICES_GIVEN
+               ? request->n_slices
+               : 1;
+}
+
+bool
+plan_uniform_slices(int64_t seq_len, int64_t granularity, int64_t n, GArray *slices)
+{
+    const int64_t cells = seq_len / granularity;
+
+    if (seq_len % granularity != 0 || n > cells || n > SCHEDULE_MAX_SLICES)
+        return false;
+    g_array_set_size(slices, 0);
+    /* What does not divide goes to the first slices, which have the least context. */
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t tokens = (cells / n + (i < cells % n ? 1 : 0)) * granularity;
+        g_array_append_val(slices, tokens);
+    }
+    return true;
+}
+
+bool
+plan_request_slices(const PlanRequest *request, int64_t granularity, GArray *slices)
+{
+    if (request->slices_mode == PLAN_SLICES_UNIFORM)
+        return plan_uniform_slices(request->seq_len, granularity, request->n_slices, slices);
+    g_array_set_size(slices, 0);
+    if (request->slices_mode != PLAN_SLICES_GIVEN) {
+        g_array_append_val(slices, request->seq_len);
+        return true;
+    }
+    g_array_append_vals(slices, request->slices, (guint)request->n_slices);
+    for (int64_t i = 0; i < request->n_slices; i++)
+        if (request->slices[i] % granularity != 0)
+            return false;
     return true;
 }
