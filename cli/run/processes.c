@@ -8,7 +8,7 @@
 #include "cli/request/output.h"
 #include "executor/transport/transport.h"
 #include "executor/watch/launch.h"
-#include "executor/watch/watch_wire.h"
+#include "executor/watch/member.h"
 
 static void
 pass_on_note(const char *text, void *user_data)

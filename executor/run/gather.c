@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "executor/device/clock.h"
-#include "executor/watch/watch_wire.h"
+#include "executor/watch/member.h"
 
 /* Every message of a step has been received when these are sent, so any tag is free. */
 #define TAG 0

@@ -4,7 +4,7 @@
 #include "executor/run/gather.h"
 #include "executor/device/plugin.h"
 #include "executor/run/ops.h"
-#include "executor/watch/watch_wire.h"
+#include "executor/watch/member.h"
 #include "profiles/workload/workload.h"
 
 /* --- backend, transport and model --- */

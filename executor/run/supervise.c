@@ -9,13 +9,11 @@
 
 /* How long ranks that were told to stop may take before they are left behind. */
 #define GRACE_US (2 * G_USEC_PER_SEC)
-/* Without --timeout: of any wait, and before the first step has shown how long a step takes. */
+/* How long any wait may take without --timeout; before the first step has shown how long a step
+ * takes it is EXEC_WATCH_FIRST_LIMIT_NS. */
 #define DEFAULT_TIMEOUT_NS (INT64_C(30) * 1000000000)
-#define DEFAULT_FIRST_TIMEOUT_NS (INT64_C(600) * 1000000000)
 /* How often the watch looks. */
 #define LOOK_US 50000
-/* After which this process was stopped as a whole (SIGSTOP), not one of its ranks. */
-#define OWN_PAUSE_NS INT64_C(1000000000)
 /* Starting MPI, allocating and initialising may take longer than any op. */
 #define PREPARATIONS_NS (INT64_C(60) * 1000000000)
 /* How long the watcher may take to say what to do about a failure that it was told of. */
@@ -36,7 +34,7 @@ limit_ns(const ExecShared *shared, int64_t n_steps_done)
     if (shared->o.timeout_s > 0)
         return units_ns_from_s(shared->o.timeout_s);
     if (n_steps_done == shared->first_step)
-        return DEFAULT_FIRST_TIMEOUT_NS;
+        return EXEC_WATCH_FIRST_LIMIT_NS;
     return MAX(
         DEFAULT_TIMEOUT_NS,
         20 * exec_median_step_ns(shared, MAX(shared->first_step, n_steps_done - 15), n_steps_done));
@@ -195,7 +193,7 @@ look(ExecShared *shared, Line *line, int64_t n_steps_done, int64_t *stop_us)
 {
     const int64_t now = exec_now_ns();
 
-    if (line->looked_ns > 0 && now - line->looked_ns > OWN_PAUSE_NS)
+    if (line->looked_ns > 0 && now - line->looked_ns > EXEC_WATCH_OWN_PAUSE_NS)
         line->resumed_ns = now;
     line->looked_ns = now;
     if (exec_shared_is_distributed(shared)) {

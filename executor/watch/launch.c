@@ -1,29 +1,645 @@
 #include "executor/watch/launch.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
-#include "executor/watch/keeper.h"
-#include "executor/watch/mpirun.h"
+#include "base/text.h"
 #include "executor/device/clock.h"
+#include "executor/device/cores.h"
+#include "executor/device/plugin.h"
+#include "executor/mpi/transport.h"
+#include "executor/watch/member.h"
 #include "executor/watch/watcher.h"
 
-/* Ranks that were told to end, before they are killed. */
+/* Nothing of a run is left on this machine 5 s after a rank failed (docs/formats.md).  Of these:
+ * how long ranks that were told to end may take before they are killed, ... */
 #define CLEAN_UP_S 1.0
-/* Rank 0 that was interrupted, to write what is done. */
-#define WRITE_S 2.5
+/* ... then the process that started them, before it is killed, ... */
+#define END_S 1.0
+/* ... and that process where it is the launcher that was killed, before the keeper kills it. */
+#define KEEPER_GRACE_MS 2000
+/* How long rank 0 of an interrupted run may take to write what is done: as long as the step may
+ * take before. */
+#define WRITE_S EXEC_STOP_S
+/* How long a look for output waits; the watcher wants to be asked at least every 100 ms. */
+#define LOOK_MS 20
+/* After the end of mpirun its last words and those of the ranks may still be on their way. */
+#define LAST_WORDS_NS 300000000
+/* Bytes that are kept of what mpirun says, for the message when no rank began: one line of at most
+ * WORDS_BYTES becomes it, and banners come before it. */
+#define KEPT_NOISE_BYTES 4000
+#define WORDS_BYTES 300
+/* The longest file of Open MPI 4's: NS_DATA_SEG_SIZE of PMIx (dstore_base.h), through which its
+ * processes find one another.  With less mpirun stops in a lock that it could not make. */
+#define OPEN_MPI_FILE_BYTES ((rlim_t)1 << 22)
+/* Where Open MPI 4 keeps its session and the memory that ranks share. */
+#define SESSION_VARIABLE "OMPI_MCA_orte_tmpdir_base"
+#define SEGMENTS_VARIABLE "OMPI_MCA_btl_vader_backing_directory"
 
-/* --- how it went --- */
-
-/* mpirun has ended though the watcher knows of no end of the run. */
-static bool
-explain_early_end(const ExecMpirun *mpirun, bool has_started, int *status, GError **error)
+/* What a shell would say of a process that ended so (waitpid(2)): 128 + N for signal N. */
+static int
+exit_status(int status)
 {
-    g_autofree char *words = exec_mpirun_words(mpirun);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
 
-    *status = exec_mpirun_status(mpirun);
+/* --- which rank this process is --- */
+
+static int64_t
+number_of(char **environment, const char *variable, int64_t otherwise)
+{
+    const char *text = g_environ_getenv(environment, variable);
+    int64_t value;
+
+    return text != NULL && g_ascii_string_to_signed(text, 10, 0, INT32_MAX, &value, NULL)
+               ? value
+               : otherwise;
+}
+
+ExecJobRank
+exec_job_rank(void)
+{
+    g_auto(GStrv) environment = g_get_environ();
+
+    return exec_job_rank_of(environment);
+}
+
+ExecJobRank
+exec_job_rank_of(char **environment)
+{
+    static const struct {
+        const char *rank, *n_ranks;
+    } names[] = {
+        {EXEC_RANK_VARIABLE, EXEC_RANKS_VARIABLE},
+        {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+        {"PMI_RANK", "PMI_SIZE"},
+        {"PMIX_RANK", "SLURM_NTASKS"},
+        {"SLURM_PROCID", "SLURM_NTASKS"},
+    };
+    ExecJobRank job_rank = {.role = EXEC_ROLE_ALONE, .n_ranks = 1};
+
+    for (size_t i = 0; i < G_N_ELEMENTS(names); i++) {
+        const int64_t rank = number_of(environment, names[i].rank, -1);
+        if (rank < 0)
+            continue;
+        job_rank.rank = (int32_t)rank;
+        job_rank.n_ranks = (int32_t)number_of(environment, names[i].n_ranks, 1);
+        break;
+    }
+    if (g_environ_getenv(environment, EXEC_START_VARIABLE) != NULL)
+        job_rank.role = EXEC_ROLE_STARTER;
+    else if (g_environ_getenv(environment, EXEC_WATCH_VARIABLE) != NULL)
+        job_rank.role = EXEC_ROLE_LAUNCHED;
+    else if (job_rank.n_ranks > 1)
+        job_rank.role = EXEC_ROLE_JOINED;
+    return job_rank;
+}
+
+char *
+exec_job_secret(void)
+{
+    const char *where = g_getenv(EXEC_WATCH_VARIABLE);
+
+    if (where == NULL || g_getenv(EXEC_RANK_VARIABLE) == NULL)
+        return NULL;
+    return g_strndup(where, strcspn(where, "@"));
+}
+
+/* --- the starter --- */
+
+/* Turns a child of the starter into a rank; does not return. */
+static void
+become_rank(int32_t rank, int32_t n_ranks, pid_t starter, char **arguments)
+{
+    g_autofree char *rank_text = g_strdup_printf("%d", rank);
+    g_autofree char *ranks_text = g_strdup_printf("%d", n_ranks);
+
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != starter)
+        _exit(1);
+    g_unsetenv(EXEC_START_VARIABLE);
+    g_setenv(EXEC_RANK_VARIABLE, rank_text, TRUE);
+    g_setenv(EXEC_RANKS_VARIABLE, ranks_text, TRUE);
+    execv("/proc/self/exe", arguments);
+    _exit(1);
+}
+
+static void
+end_ranks(const pid_t *ranks, int32_t n_ranks)
+{
+    for (int32_t r = 0; r < n_ranks; r++)
+        if (ranks[r] > 0)
+            kill(ranks[r], SIGTERM);
+}
+
+/* Reaps all ranks; the first that ends badly ends the others.  Returns its exit status, else 0. */
+static int
+wait_for_ranks(pid_t *ranks, int32_t n_ranks)
+{
+    int first_bad = 0;
+
+    for (;;) {
+        int status = 0;
+        const pid_t pid = waitpid(-1, &status, 0);
+        if (pid < 0 && errno == EINTR)
+            continue;
+        if (pid < 0)
+            return first_bad;
+        for (int32_t r = 0; r < n_ranks; r++)
+            if (ranks[r] == pid)
+                ranks[r] = 0;
+        const int code = exit_status(status);
+        if (code == 0 || first_bad != 0)
+            continue;
+        first_bad = code;
+        end_ranks(ranks, n_ranks);
+    }
+}
+
+int
+exec_start_ranks(char **arguments)
+{
+    g_auto(GStrv) environment = g_get_environ();
+    const int32_t n_ranks = (int32_t)number_of(environment, EXEC_START_VARIABLE, 0);
+    g_autofree pid_t *ranks = g_new0(pid_t, (size_t)MAX(n_ranks, 1));
+    const pid_t self = getpid();
+
+    for (int32_t r = 0; r < n_ranks; r++) {
+        ranks[r] = fork();
+        if (ranks[r] == 0)
+            become_rank(r, n_ranks, self, arguments);
+        if (ranks[r] < 0) {
+            end_ranks(ranks, r);
+            wait_for_ranks(ranks, r);
+            return 1;
+        }
+    }
+    return wait_for_ranks(ranks, n_ranks);
+}
+
+/* --- the keeper --- */
+
+/*
+ * A process that ends what the launcher started, should the launcher be killed.  mpirun gets
+ * SIGTERM when its launcher dies (PR_SET_PDEATHSIG), but while nobody reads its output it may not
+ * act on it: Open MPI 4 then stays, waiting for children that are dead.  The keeper sleeps until
+ * the launcher or mpirun has ended.  If the launcher was first, mpirun and its process group have
+ * KEEPER_GRACE_MS to end by themselves before they get SIGKILL.  Then the folder of the run's files
+ * is removed.
+ */
+typedef struct {
+    pid_t pid; /* 0: none */
+    int alive; /* the end of a pipe that closes with this process */
+} Keeper;
+
+/* Where the keeper has its two files; all others are closed. */
+enum {
+    LAUNCHER_FD = 0,
+    CHILD_FD = 1
+};
+
+/* Waits until one of the files has something to say; returns whether @fd has. */
+static bool
+wait_for(int fd, int other_fd, int limit_ms)
+{
+    struct pollfd fds[] = {{.fd = fd, .events = POLLIN}, {.fd = other_fd, .events = POLLIN}};
+
+    while (poll(fds, 2, limit_ms) < 0 && errno == EINTR)
+        ;
+    return fds[0].revents != 0;
+}
+
+/* What the keeper does.  It is a copy of a process that may have had threads, so it may only call
+ * what a signal handler may (signal-safety(7)). */
+static void
+keep(pid_t child, const char *scratch)
+{
+    setsid(); /* Ctrl-C is the launcher's */
+    if (wait_for(CHILD_FD, LAUNCHER_FD, -1))
+        wait_for(LAUNCHER_FD, -1, -1); /* which ends this process, unless it is killed */
+    else if (!wait_for(CHILD_FD, -1, KEEPER_GRACE_MS))
+        kill(-child, SIGKILL);
+    if (scratch != NULL)
+        execl("/bin/rm", "rm", "-rf", "--", scratch, (char *)NULL);
+    _exit(0);
+}
+
+/* Starts the keeper of @child, which leads a session and is not reaped yet, and of the folder
+ * @scratch (nullable).  Without room for one more process, or on a kernel before 5.9, there is
+ * none, and nothing else changes. */
+static void
+keeper_start(Keeper *keeper, pid_t child, const char *scratch)
+{
+    int ends[2];
+    const int child_fd = (int)syscall(SYS_pidfd_open, child, 0);
+
+    *keeper = (Keeper){.alive = -1};
+    if (child_fd < 0)
+        return;
+    if (pipe2(ends, O_CLOEXEC) == 0) {
+        const pid_t pid = fork();
+        if (pid == 0) {
+            if (dup2(ends[0], STDERR_FILENO) < 0 || dup2(child_fd, CHILD_FD) < 0 ||
+                dup2(STDERR_FILENO, LAUNCHER_FD) < 0 ||
+                syscall(SYS_close_range, CHILD_FD + 1, ~0U, 0) != 0)
+                _exit(0);
+            keep(child, scratch);
+        }
+        close(ends[0]);
+        if (pid > 0)
+            *keeper = (Keeper){.pid = pid, .alive = ends[1]};
+        else
+            close(ends[1]);
+    }
+    close(child_fd);
+}
+
+/* Ends the keeper and reaps it; its child is left alone. */
+static void
+keeper_end(Keeper *keeper)
+{
+    if (keeper->pid <= 0)
+        return;
+    kill(keeper->pid, SIGKILL);
+    close(keeper->alive);
+    while (waitpid(keeper->pid, NULL, 0) < 0 && errno == EINTR)
+        ;
+    *keeper = (Keeper){.alive = -1};
+}
+
+/* --- the process that starts the ranks --- */
+
+/* mpirun, or, where there is no MPI, our own starter in its place; and what it and the ranks write.
+ */
+typedef struct {
+    const char *transport, *name; /* (borrowed) for messages */
+    GPid pid;
+    int out, err; /* pipes; -1: closed */
+    bool ended;
+    int status;         /* waitpid's, once it has ended */
+    int64_t stopped_ns; /* since when it is known to be stopped (SIGSTOP); 0: it is not */
+    GString *output;    /* (borrowed) what the ranks write to standard output */
+    GString *noise;     /* (owned) the beginning of what mpirun itself writes to stderr */
+    GString *line;      /* (owned) the last line of stderr, incomplete */
+    GPtrArray *notes;   /* (owned) the ranks' lines "degas: ..." of stderr, without that */
+    char *scratch;      /* (owned, nullable) folder of this run's files that Open MPI shares */
+} Mpirun;
+
+static void
+mpirun_init(Mpirun *mpirun, const ExecLaunchOptions *o, GString *output)
+{
+    *mpirun = (Mpirun){
+        .transport = o->transport,
+        .name = o->without_mpi ? "the starter of the ranks" : "mpirun",
+        .out = -1,
+        .err = -1,
+        .output = output,
+        .noise = g_string_new(NULL),
+        .line = g_string_new(NULL),
+        .notes = g_ptr_array_new_with_free_func(g_free),
+    };
+}
+
+static int
+remove_one(const char *path, const struct stat *status, int type, struct FTW *place)
+{
+    remove(path);
+    return 0;
+}
+
+/* Removes the scratch folder too: an mpirun that is killed leaves its files behind. */
+static void
+mpirun_clear(Mpirun *mpirun)
+{
+    if (mpirun->scratch != NULL)
+        nftw(mpirun->scratch, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    g_free(mpirun->scratch);
+    if (mpirun->out >= 0)
+        close(mpirun->out);
+    if (mpirun->err >= 0)
+        close(mpirun->err);
+    g_string_free(mpirun->noise, TRUE);
+    g_string_free(mpirun->line, TRUE);
+    g_ptr_array_unref(mpirun->notes);
+}
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(Mpirun, mpirun_clear)
+
+/* Returns: (owned, nullable) the first line of its --version. */
+static char *
+version_of(const char *program)
+{
+    const char *const argv[] = {program, "--version", NULL};
+    char *text = NULL;
+
+    if (!g_spawn_sync(NULL, (char **)argv, NULL, G_SPAWN_SEARCH_PATH | G_SPAWN_STDERR_TO_DEV_NULL,
+                      NULL, NULL, &text, NULL, NULL, NULL))
+        return NULL;
+    return text;
+}
+
+/* Returns: (owned) the mpirun of the MPI that the plugin is built with.  Where several are
+ * installed, Debian calls it by the second name. */
+static char *
+find_mpirun(const char *library, GError **error)
+{
+    const bool is_open_mpi = g_str_equal(library, "Open MPI");
+    const char *const names[] = {"mpirun", is_open_mpi ? "mpirun.openmpi" : "mpirun.mpich", NULL};
+    bool any = false;
+
+    for (size_t i = 0; names[i] != NULL; i++) {
+        g_autofree char *version = version_of(names[i]);
+        any |= version != NULL;
+        if (version != NULL && (strstr(version, "Open MPI") != NULL) == is_open_mpi)
+            return g_strdup(names[i]);
+    }
+    g_set_error(error, EXEC_ERROR, EXEC_ERROR_MISSING,
+                any ? "transport mpi: degas-mpi.so was built with %s, mpirun is another MPI's"
+                    : "transport mpi: mpirun of %s is not in the path",
+                library);
+    return NULL;
+}
+
+/* Appends this program, the ranks' arguments and NULL. */
+static void
+add_program(const ExecLaunchOptions *o, GPtrArray *argv)
+{
+    char *program = g_file_read_link("/proc/self/exe", NULL);
+
+    g_ptr_array_add(argv, program != NULL ? program : g_strdup(o->arguments[0]));
+    for (size_t i = 1; o->arguments[i] != NULL; i++)
+        g_ptr_array_add(argv, g_strdup(o->arguments[i]));
+    g_ptr_array_add(argv, NULL);
+}
+
+/* Returns: (owned) the arguments of mpirun, and behind them the program with its own. */
+static GPtrArray *
+mpirun_arguments(const ExecLaunchOptions *o, const char *mpirun, const char *library)
+{
+    GPtrArray *argv = g_ptr_array_new_with_free_func(g_free);
+    const bool is_open_mpi = g_str_equal(library, "Open MPI");
+
+    g_ptr_array_add(argv, g_strdup(mpirun));
+    g_ptr_array_add(argv, g_strdup("-n"));
+    g_ptr_array_add(argv, g_strdup_printf("%d", o->n_ranks));
+    if (o->hosts != NULL) {
+        g_ptr_array_add(argv, g_strdup(is_open_mpi ? "--host" : "-hosts"));
+        g_ptr_array_add(argv, g_strdup(o->hosts));
+    }
+    if (is_open_mpi && (o->hosts != NULL || o->n_ranks > exec_n_cores())) {
+        g_ptr_array_add(argv, g_strdup("--oversubscribe"));
+        g_ptr_array_add(argv, g_strdup("--bind-to"));
+        g_ptr_array_add(argv, g_strdup("none"));
+    }
+    if (is_open_mpi) {
+        g_ptr_array_add(argv, g_strdup("-x"));
+        g_ptr_array_add(argv, g_strdup(EXEC_WATCH_VARIABLE));
+    }
+    add_program(o, argv);
+    return argv;
+}
+
+/* Returns whether files may be as long here as mpirun needs them. */
+static bool
+check_file_limit(const char *library, GError **error)
+{
+    struct rlimit limit;
+
+    if (!g_str_equal(library, "Open MPI") || getrlimit(RLIMIT_FSIZE, &limit) != 0 ||
+        limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= OPEN_MPI_FILE_BYTES)
+        return true;
+    g_set_error(error, EXEC_ERROR, EXEC_ERROR_MISSING,
+                "transport mpi: files may have %" G_GUINT64_FORMAT
+                " bytes here (ulimit -f); those of Open MPI need %" G_GUINT64_FORMAT,
+                (guint64)limit.rlim_cur, (guint64)OPEN_MPI_FILE_BYTES);
+    return false;
+}
+
+/* Makes a folder for Open MPI's files, in memory and removed after the run; for runs on this
+ * machine alone.  Returns: (owned) @environment with it, or as it was where the user has named a
+ * folder. */
+static char **
+add_scratch(Mpirun *mpirun, char **environment)
+{
+    if (g_environ_getenv(environment, SESSION_VARIABLE) != NULL ||
+        g_environ_getenv(environment, SEGMENTS_VARIABLE) != NULL)
+        return environment;
+    mpirun->scratch = g_strdup("/dev/shm/degas-XXXXXX");
+    if (g_mkdtemp(mpirun->scratch) == NULL) {
+        g_clear_pointer(&mpirun->scratch, g_free);
+        return environment;
+    }
+    environment = g_environ_setenv(environment, SESSION_VARIABLE, mpirun->scratch, TRUE);
+    return g_environ_setenv(environment, SEGMENTS_VARIABLE, mpirun->scratch, TRUE);
+}
+
+/* Runs in the child, before mpirun: gives it a session of its own, so that Ctrl-C reaches the
+ * launcher alone, and a signal to end should the launcher be killed (Keeper sees that it does). */
+static void
+prepare_child(gpointer user_data)
+{
+    setsid();
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+}
+
+/* Returns: (owned, nullable) what to start: mpirun with the ranks' program, or that as starter. */
+static GPtrArray *
+program_to_start(const ExecLaunchOptions *o, GError **error)
+{
+    GPtrArray *argv;
+
+    if (!o->without_mpi) {
+        const ExecMpiPlugin *plugin =
+            exec_plugin_symbol("mpi", EXEC_MPI_PLUGIN, "transport mpi", error);
+        if (plugin == NULL || !check_file_limit(plugin->library, error))
+            return NULL;
+        g_autofree char *mpirun = find_mpirun(plugin->library, error);
+        return mpirun == NULL ? NULL : mpirun_arguments(o, mpirun, plugin->library);
+    }
+    argv = g_ptr_array_new_with_free_func(g_free);
+    add_program(o, argv);
+    return argv;
+}
+
+/* Starts it.  @where  the watcher's, for the ranks.  False on EXEC_ERROR_MISSING: there is no
+ * plugin or mpirun, or files may not be as long here (RLIMIT_FSIZE) as Open MPI's, which would hang
+ * or break. */
+static bool
+mpirun_start(Mpirun *mpirun, const ExecLaunchOptions *o, const char *where, GError **error)
+{
+    g_autoptr(GPtrArray) argv = program_to_start(o, error);
+    g_auto(GStrv) environment = g_get_environ();
+    GError *reason = NULL;
+
+    if (argv == NULL)
+        return false;
+    if (o->without_mpi) {
+        g_autofree char *n_ranks = g_strdup_printf("%d", o->n_ranks);
+        environment = g_environ_setenv(environment, EXEC_START_VARIABLE, n_ranks, TRUE);
+    } else if (o->hosts == NULL) {
+        environment = add_scratch(mpirun, environment);
+    }
+    environment = g_environ_setenv(environment, EXEC_WATCH_VARIABLE, where, TRUE);
+    /* Open MPI refuses to run as root unless both are set. */
+    environment = g_environ_setenv(environment, "OMPI_ALLOW_RUN_AS_ROOT", "1", TRUE);
+    environment = g_environ_setenv(environment, "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", TRUE);
+    if (g_spawn_async_with_pipes(NULL, (char **)argv->pdata, environment,
+                                 G_SPAWN_SEARCH_PATH | G_SPAWN_DO_NOT_REAP_CHILD, prepare_child,
+                                 NULL, &mpirun->pid, NULL, &mpirun->out, &mpirun->err, &reason))
+        return true;
+    g_set_error(error, EXEC_ERROR, EXEC_ERROR_MISSING, "transport %s: cannot start %s: %s",
+                o->transport, (const char *)argv->pdata[0], reason->message);
+    g_error_free(reason);
+    mpirun->out = mpirun->err = -1;
+    return false;
+}
+
+/* --- its output --- */
+
+static void
+keep_line(Mpirun *mpirun)
+{
+    if (g_str_has_prefix(mpirun->line->str, "degas: "))
+        g_ptr_array_add(mpirun->notes, g_strdup(mpirun->line->str + strlen("degas: ")));
+    else if (mpirun->noise->len < KEPT_NOISE_BYTES)
+        g_string_append_printf(mpirun->noise, "%s\n", mpirun->line->str);
+    g_string_truncate(mpirun->line, 0);
+}
+
+static void
+read_noise(Mpirun *mpirun, const char *text, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (text[i] == '\n')
+            keep_line(mpirun);
+        else if (mpirun->line->len < KEPT_NOISE_BYTES)
+            g_string_append_c(mpirun->line, text[i]);
+    }
+}
+
+/* Reads once from a pipe that has something; a pipe that is closed becomes -1. */
+static void
+read_pipe(Mpirun *mpirun, int *fd)
+{
+    char buffer[65536];
+    const ssize_t n = read(*fd, buffer, sizeof buffer);
+
+    if (n < 0 && (errno == EINTR || errno == EAGAIN))
+        return;
+    if (n <= 0) {
+        close(*fd);
+        *fd = -1;
+    } else if (fd == &mpirun->out) {
+        g_string_append_len(mpirun->output, buffer, n);
+    } else {
+        read_noise(mpirun, buffer, (size_t)n);
+    }
+}
+
+/* Reads what comes within LOOK_MS. */
+static void
+mpirun_read(Mpirun *mpirun)
+{
+    struct pollfd fds[] = {{.fd = mpirun->out, .events = POLLIN},
+                           {.fd = mpirun->err, .events = POLLIN}};
+
+    if (poll(fds, 2, LOOK_MS) <= 0)
+        return;
+    if (fds[0].revents != 0)
+        read_pipe(mpirun, &mpirun->out);
+    if (fds[1].revents != 0)
+        read_pipe(mpirun, &mpirun->err);
+}
+
+/* Looks what has become of it, and keeps that in @status or @stopped_ns. */
+static bool
+mpirun_has_ended(Mpirun *mpirun)
+{
+    int status;
+
+    if (mpirun->ended ||
+        waitpid(mpirun->pid, &status, WNOHANG | WUNTRACED | WCONTINUED) != mpirun->pid)
+        return mpirun->ended;
+    mpirun->ended = !WIFSTOPPED(status) && !WIFCONTINUED(status);
+    mpirun->stopped_ns = WIFSTOPPED(status) ? exec_now_ns() : 0;
+    mpirun->status = mpirun->ended ? status : 0;
+    return mpirun->ended;
+}
+
+/* Reads its pipes to their end (it would crash otherwise) and reaps it.  After a failure it is told
+ * to end, and killed after END_S. */
+static void
+mpirun_finish(Mpirun *mpirun, bool failed)
+{
+    const int64_t begin = exec_now_ns();
+    const int64_t grace = (int64_t)(END_S * 1e9);
+
+    if (failed) {
+        kill(mpirun->pid, SIGTERM);
+        kill(mpirun->pid, SIGCONT); /* one that is stopped would not hear it */
+    }
+    while (!mpirun_has_ended(mpirun) || mpirun->out >= 0 || mpirun->err >= 0) {
+        mpirun_read(mpirun);
+        if (mpirun->out < 0 && mpirun->err < 0)
+            g_usleep(1000);
+        if (failed && exec_now_ns() - begin > grace) {
+            kill(-mpirun->pid, SIGKILL);
+            kill(mpirun->pid, SIGKILL);
+            if (mpirun_has_ended(mpirun) || exec_now_ns() - begin > 2 * grace)
+                break;
+        }
+    }
+}
+
+/* Returns whether a signal ended it, not a rank. */
+static bool
+mpirun_was_killed(const Mpirun *mpirun)
+{
+    return mpirun->ended && WIFSIGNALED(mpirun->status);
+}
+
+/* Returns: (owned) the line of what it said that names a rank which died, else the first line with
+ * words. */
+static char *
+mpirun_words(const Mpirun *mpirun)
+{
+    g_auto(GStrv) lines = g_strsplit(mpirun->noise->str, "\n", -1);
+
+    for (size_t i = 0; lines[i] != NULL; i++)
+        if (strstr(lines[i], "process rank ") != NULL)
+            return text_escape(g_strstrip(lines[i]), WORDS_BYTES);
+    for (size_t i = 0; lines[i] != NULL; i++) {
+        const char *line = g_strchug(lines[i]);
+        size_t letters = 0;
+        for (const char *p = line; *p != 0; p++)
+            letters += g_ascii_isalpha(*p) != 0;
+        if (letters > 8)
+            return text_escape(line, WORDS_BYTES);
+    }
+    if (mpirun_was_killed(mpirun))
+        return g_strdup_printf("it was ended by signal %d (%s)", WTERMSIG(mpirun->status),
+                               strsignal(WTERMSIG(mpirun->status)));
+    return g_strdup("it said nothing");
+}
+
+/* --- the launcher --- */
+
+/* mpirun has ended though the watcher knows of no end of the run: says why, as far as is known. */
+static bool
+explain_early_end(const Mpirun *mpirun, bool has_started, int *status, GError **error)
+{
+    g_autofree char *words = mpirun_words(mpirun);
+
+    *status = exit_status(mpirun->status);
     if (mpirun->notes->len > 0) { /* a rank has said why, and its status says what kind */
         g_set_error_literal(error, EXEC_ERROR, EXEC_ERROR_FAILED,
                             g_ptr_array_index(mpirun->notes, 0));
@@ -32,20 +648,21 @@ explain_early_end(const ExecMpirun *mpirun, bool has_started, int *status, GErro
     *status = 0;
     g_set_error(error, EXEC_ERROR, has_started ? EXEC_ERROR_RANK_DIED : EXEC_ERROR_MISSING,
                 "transport %s: %s ended with status %d%s: %s", mpirun->transport, mpirun->name,
-                exec_mpirun_status(mpirun), has_started ? "" : " before any rank began", words);
+                exit_status(mpirun->status), has_started ? "" : " before any rank began", words);
     return false;
 }
 
-/* After all ranks were done mpirun or one of them was killed: what they wrote may not be whole. */
+/* False if mpirun or a rank was killed after all ranks were done: what they wrote may not be whole.
+ */
 static bool
-check_late_end(const ExecMpirun *mpirun, GError **error)
+check_late_end(const Mpirun *mpirun, GError **error)
 {
-    if (exec_mpirun_status(mpirun) < 128)
+    if (exit_status(mpirun->status) < 128)
         return true;
-    g_autofree char *words = exec_mpirun_words(mpirun);
+    g_autofree char *words = mpirun_words(mpirun);
     g_set_error(error, EXEC_ERROR, EXEC_ERROR_RANK_DIED,
                 "transport %s: %s ended with status %d after the last step: %s", mpirun->transport,
-                mpirun->name, exec_mpirun_status(mpirun), words);
+                mpirun->name, exit_status(mpirun->status), words);
     return false;
 }
 
@@ -56,7 +673,8 @@ typedef struct {
     int64_t shown_step, shown_ns;
 } Watch;
 
-/* Passes an interruption on, and lets it not last: false with EXEC_ERROR_INTERRUPTED. */
+/* Passes an interruption on to the ranks.  False with EXEC_ERROR_INTERRUPTED when their step takes
+ * too long to end. */
 static bool
 pass_on_stop(Watch *watch, GError **error)
 {
@@ -92,10 +710,10 @@ tell_progress(Watch *watch)
     watch->o->progress(step - 1, loss, step_s, watch->o->user_data);
 }
 
-/* Ranks that mpirun has started compute without it, but neither begin nor end: all would wait, and
- * one of them look guilty. */
+/* False when mpirun has been stopped for too long.  Ranks compute without it, but neither begin nor
+ * end: all would wait, and an innocent rank would be blamed. */
 static bool
-judge_stopped(const Watch *watch, const ExecMpirun *mpirun, GError **error)
+judge_stopped(const Watch *watch, const Mpirun *mpirun, GError **error)
 {
     const int64_t stopped = mpirun->stopped_ns == 0 ? 0 : exec_now_ns() - mpirun->stopped_ns;
 
@@ -107,21 +725,21 @@ judge_stopped(const Watch *watch, const ExecMpirun *mpirun, GError **error)
     return false;
 }
 
-/* Until the ranks are done (true), or something is wrong. */
+/* Watches until the ranks are done (true) or something is wrong. */
 static bool
-watch_ranks(Watch *watch, ExecMpirun *mpirun, int *status, GError **error)
+watch_ranks(Watch *watch, Mpirun *mpirun, int *status, GError **error)
 {
     int64_t ended_ns = 0;
 
     for (;;) {
-        exec_mpirun_read(mpirun);
+        mpirun_read(mpirun);
         const ExecWatcherState state = exec_watcher_look(watch->watcher, error);
         if (state == EXEC_WATCHER_DONE)
             return true;
         if (state == EXEC_WATCHER_FAILED) {
-            /* Ranks end with an mpirun that is killed: the first of them is not to blame. */
+            /* When mpirun is killed the ranks end with it: the first that did is not to blame. */
             if (g_error_matches(*error, EXEC_ERROR, EXEC_ERROR_RANK_DIED) &&
-                exec_mpirun_has_ended(mpirun) && exec_mpirun_was_killed(mpirun)) {
+                mpirun_has_ended(mpirun) && mpirun_was_killed(mpirun)) {
                 g_clear_error(error);
                 return explain_early_end(mpirun, true, status, error);
             }
@@ -132,7 +750,7 @@ watch_ranks(Watch *watch, ExecMpirun *mpirun, int *status, GError **error)
             exec_watcher_abort(watch->watcher, *error);
             return false;
         }
-        if (!exec_mpirun_has_ended(mpirun)) {
+        if (!mpirun_has_ended(mpirun)) {
             if (judge_stopped(watch, mpirun, error))
                 continue;
             exec_watcher_abort(watch->watcher, *error);
@@ -140,8 +758,7 @@ watch_ranks(Watch *watch, ExecMpirun *mpirun, int *status, GError **error)
         }
         if (ended_ns == 0)
             ended_ns = exec_now_ns();
-        /* Its last words and those of the ranks may still be on their way. */
-        if (mpirun->out < 0 && mpirun->err < 0 && exec_now_ns() - ended_ns > 300000000)
+        if (mpirun->out < 0 && mpirun->err < 0 && exec_now_ns() - ended_ns > LAST_WORDS_NS)
             return explain_early_end(mpirun, exec_watcher_has_started(watch->watcher), status,
                                      error);
     }
@@ -160,24 +777,24 @@ exec_launch(const ExecLaunchOptions *options, GString *output, int *status, GErr
     g_autoptr(ExecWatcher) watcher = exec_watcher_new(&watcher_options, error);
     if (watcher == NULL)
         return false;
-    g_auto(ExecMpirun) mpirun;
-    exec_mpirun_init(&mpirun, options, output);
-    if (!exec_mpirun_start(&mpirun, options, exec_watcher_where(watcher), error))
+    g_auto(Mpirun) mpirun;
+    mpirun_init(&mpirun, options, output);
+    if (!mpirun_start(&mpirun, options, exec_watcher_where(watcher), error))
         return false;
-    ExecKeeper keeper;
+    Keeper keeper;
     GError *found = NULL;
-    exec_keeper_start(&keeper, mpirun.pid, mpirun.scratch);
+    keeper_start(&keeper, mpirun.pid, mpirun.scratch);
     exec_watcher_set_starter(watcher, mpirun.pid);
     Watch watch = {.o = options, .watcher = watcher, .shown_ns = exec_now_ns()};
     bool ok = watch_ranks(&watch, &mpirun, status, &found);
     const bool interrupted = g_error_matches(found, EXEC_ERROR, EXEC_ERROR_INTERRUPTED);
     if (!ok)
         exec_watcher_clean_up(watcher, interrupted ? WRITE_S : CLEAN_UP_S);
-    exec_mpirun_finish(&mpirun, !ok);
-    exec_keeper_end(&keeper);
+    mpirun_finish(&mpirun, !ok);
+    keeper_end(&keeper);
     ok = ok && check_late_end(&mpirun, &found);
     if (ok)
-        *status = exec_mpirun_status(&mpirun);
+        *status = exit_status(mpirun.status);
     if (interrupted && mpirun.notes->len > 0) { /* rank 0 knows what it has written */
         g_clear_error(&found);
         found = g_error_new_literal(EXEC_ERROR, EXEC_ERROR_INTERRUPTED,
@@ -191,7 +808,7 @@ exec_launch(const ExecLaunchOptions *options, GString *output, int *status, GErr
     return ok;
 }
 
-/* --- joined --- */
+/* --- rank 0 of a job that somebody else has started --- */
 
 bool
 exec_fork_watcher(int32_t n_ranks, double timeout_s, void (*tell)(const GError *error),
@@ -217,13 +834,14 @@ exec_fork_watcher(int32_t n_ranks, double timeout_s, void (*tell)(const GError *
     if (pid > 0)
         return true;
     *in_child = true;
-    /* Signals for the job are the ranks' to obey; the watcher ends when they have. */
+    /* The ranks obey signals for the job; the watcher ends when they have. */
     signal(SIGINT, SIG_IGN);
     signal(SIGTERM, SIG_IGN);
     for (;;) {
         GError *reason = NULL;
         const ExecWatcherState state = exec_watcher_look(watcher, &reason);
-        /* Rank 0 that ended before any rank could be told where the watcher is said why itself. */
+        /* A rank 0 that ended before it could tell any rank where the watcher is has said why
+         * itself. */
         if (state == EXEC_WATCHER_DONE ||
             (getppid() != parent && !exec_watcher_has_started(watcher)))
             return true;
@@ -233,6 +851,6 @@ exec_fork_watcher(int32_t n_ranks, double timeout_s, void (*tell)(const GError *
             g_propagate_error(error, reason);
             return false;
         }
-        g_usleep(EXEC_MPIRUN_LOOK_MS * 1000);
+        g_usleep(LOOK_MS * 1000);
     }
 }

@@ -1,7 +1,6 @@
 #include "executor/watch/member.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -11,20 +10,23 @@
 #include <unistd.h>
 
 #include "executor/device/clock.h"
-#include "executor/watch/proc.h"
+#include "executor/watch/starting.h"
 
-/* Of one address; a host may list some that lead nowhere from here. */
+/* How long one address of the watcher may take to answer.  A host may list several that lead
+ * nowhere from here, and each of them may use up this time; where there is a way, it takes
+ * milliseconds. */
 #define CONNECT_MS 2000
-/* How often it looks at the process that started it. */
+/* How often a rank looks whether the process that started it is stopped: often enough to tell it
+ * well within the watcher's 3 s, and 20 pulses a second cost few reads of /proc. */
 #define LOOK_AT_STARTER_NS 250000000
 
 struct ExecMember {
     int fd;
     int32_t rank;
-    ExecWatchRecord in; /* arriving */
+    ExecWatchRecord in; /* arriving: its first n_in bytes */
     size_t n_in;
-    int64_t looked_ns,
-        starter_stopped_ns; /* at the starter; since when it is stopped, 0: it is not */
+    int64_t looked_ns;          /* when this process last looked at the one that started it */
+    int64_t starter_stopped_ns; /* since when that one is stopped; 0: it is not */
 };
 
 /* --- connecting --- */
@@ -40,7 +42,7 @@ finish_connecting(int fd)
            getsockopt(fd, SOL_SOCKET, SO_ERROR, &code, &size) == 0 && code == 0;
 }
 
-/* -1 when nobody listens there. */
+/* Returns a socket, or -1: nobody listens there. */
 static int
 connect_to(const char *host, const char *port)
 {
@@ -127,7 +129,7 @@ exec_member_free(ExecMember *member)
 
 /* --- the process that started this one --- */
 
-/* Its name, and for how long it has been stopped, into @record. */
+/* Writes into @record its name and for how long it has been stopped, if it is. */
 static void
 tell_of_starter(ExecMember *member, ExecWatchRecord *record)
 {
@@ -149,7 +151,7 @@ tell_of_starter(ExecMember *member, ExecWatchRecord *record)
     g_strlcpy(record->starter, name == NULL ? "?" : g_strchomp(name), sizeof record->starter);
 }
 
-/* The run ends: one that is stopped would not hear of it, and stay behind. */
+/* The run ends.  A starter that is stopped would not hear of it, and stay behind. */
 static void
 wake_starter(void)
 {
@@ -184,32 +186,42 @@ exec_member_tell(ExecMember *member, ExecWatchRecord *record)
     }
 }
 
+ExecWatchRead
+exec_watch_read(int fd, ExecWatchRecord *record, size_t *n_bytes)
+{
+    const ssize_t n = recv(fd, (char *)record + *n_bytes, sizeof *record - *n_bytes, MSG_DONTWAIT);
+
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return EXEC_WATCH_READ_NOTHING;
+    if (n <= 0)
+        return EXEC_WATCH_READ_END;
+    *n_bytes += (size_t)n;
+    if (*n_bytes < sizeof *record)
+        return EXEC_WATCH_READ_NOTHING;
+    *n_bytes = 0;
+    record->text[sizeof record->text - 1] = 0;
+    return record->magic == EXEC_WATCH_MAGIC ? EXEC_WATCH_READ_RECORD : EXEC_WATCH_READ_END;
+}
+
 ExecOrder
 exec_member_order(ExecMember *member, int wait_ms, GError **error)
 {
     struct pollfd wait = {.fd = member->fd, .events = POLLIN};
 
     poll(&wait, 1, wait_ms);
-    const ssize_t n = recv(member->fd, (char *)&member->in + member->n_in,
-                           sizeof member->in - member->n_in, MSG_DONTWAIT);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+    const ExecWatchRead read = exec_watch_read(member->fd, &member->in, &member->n_in);
+    if (read == EXEC_WATCH_READ_NOTHING)
         return EXEC_ORDER_NONE;
-    if (n <= 0) {
-        wake_starter();
-        g_set_error(error, EXEC_ERROR, EXEC_ERROR_RANK_DIED,
-                    "the watcher of this run has ended: rank %d stops", member->rank);
-        return EXEC_ORDER_LOST;
-    }
-    member->n_in += (size_t)n;
-    if (member->n_in < sizeof member->in)
-        return EXEC_ORDER_NONE;
-    member->n_in = 0;
-    if (member->in.kind == EXEC_WATCH_STOP)
+    if (read == EXEC_WATCH_READ_RECORD && member->in.kind == EXEC_WATCH_STOP)
         return EXEC_ORDER_STOP;
-    if (member->in.kind == EXEC_WATCH_BYE)
+    if (read == EXEC_WATCH_READ_RECORD && member->in.kind == EXEC_WATCH_BYE)
         return EXEC_ORDER_BYE;
     wake_starter();
-    g_set_error(error, EXEC_ERROR, member->in.code, "%.*s", (int)sizeof member->in.text - 1,
-                member->in.text);
-    return EXEC_ORDER_ABORT;
+    if (read == EXEC_WATCH_READ_RECORD) {
+        g_set_error_literal(error, EXEC_ERROR, member->in.code, member->in.text);
+        return EXEC_ORDER_ABORT;
+    }
+    g_set_error(error, EXEC_ERROR, EXEC_ERROR_RANK_DIED,
+                "the watcher of this run has ended: rank %d stops", member->rank);
+    return EXEC_ORDER_LOST;
 }

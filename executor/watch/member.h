@@ -1,37 +1,101 @@
 /*
- * executor/watch/member.h - a rank's line to the watcher of its job (watcher.h).
+ * executor/watch/member.h - a rank's connection to the watcher of its job, and what both say.
  *
- * Thread-safety: none; the process's main thread holds it while the rank computes in another.
+ * They exchange records of one size over TCP, between processes of one build.  A rank says hello
+ * with the watcher's secret, then several times a second what it does, and at last that it has
+ * failed or is done.  The watcher says when to stop after the step, when to end at once, and when
+ * all ranks are done: mpirun kills a job as soon as one of its ranks has ended badly, so no rank
+ * may end before the others have left MPI.
+ *
+ * Thread-safety: none.  The process's main thread holds the connection while the rank computes in
+ * another.
  */
 #ifndef EXECUTOR_WATCH_MEMBER_H
 #define EXECUTOR_WATCH_MEMBER_H
 
 #include "executor/device/backend.h"
-#include "executor/watch/watch_wire.h"
 
 G_BEGIN_DECLS
 
+/* Where a launched rank finds its watcher: SECRET@ADDRESS,ADDRESS,...:PORT */
+#define EXEC_WATCH_VARIABLE "DEGAS_WATCH"
+
+#define EXEC_WATCH_MAGIC 0x64676131u /* "dga1": a record of this build, not of another program */
+#define EXEC_WATCH_SECRET 32         /* characters */
+
+typedef enum {
+    /* From a rank to the watcher. */
+    EXEC_WATCH_HELLO,  /* text: "SECRET\nHOST\nMACHINE", MACHINE as exec_watch_machine() */
+    EXEC_WATCH_PULSE,  /* text: what the rank is doing */
+    EXEC_WATCH_FAILED, /* code: ExecError; text: the message */
+    EXEC_WATCH_DONE,
+    /* From the watcher to a rank. */
+    EXEC_WATCH_STOP,  /* end after this step */
+    EXEC_WATCH_BYE,   /* all ranks are done: a rank that ends now disturbs no other */
+    EXEC_WATCH_ABORT, /* end now; code: ExecError; text: why */
+} ExecWatchKind;
+
+typedef struct {
+    uint32_t magic, kind;
+    int32_t rank, pid, waiting_for, code;
+    int64_t step;
+    int64_t idle_ns;  /* how long the rank had not moved when this was sent */
+    int64_t limit_ns; /* from rank 0: how long a rank may not move; 0: not known yet */
+    double loss;      /* from rank 0: of the step before @step */
+    /* About the process that started the sender (mpirun, orted, ...): how long it had been stopped
+     * when this was sent, 0 if it was not; if it was, its process number and name too. */
+    int64_t starter_stopped_ns;
+    int32_t starter_pid;
+    char starter[20];
+    char text[424]; /* ends in a NUL, as all texts here */
+} ExecWatchRecord;
+
+G_STATIC_ASSERT(sizeof(ExecWatchRecord) == 512);
+
+/* Returns: (owned) a text that is equal for processes that can signal one another: those of one
+ * kernel and one space of process numbers. */
+char *exec_watch_machine(void);
+
+typedef enum {
+    EXEC_WATCH_READ_NOTHING, /* no whole record has arrived yet */
+    EXEC_WATCH_READ_RECORD,
+    EXEC_WATCH_READ_END, /* the other side closed the connection, or is no program of ours */
+} ExecWatchRead;
+
+/*
+ * Reads what has arrived on @fd; never waits.
+ *
+ * @record   (inout) is filled from call to call
+ * @n_bytes  (inout) how much of it has arrived; 0 at first, and again after a whole record
+ */
+ExecWatchRead exec_watch_read(int fd, ExecWatchRecord *record, size_t *n_bytes);
+
 typedef struct ExecMember ExecMember;
 
-/* @where  as EXEC_WATCH_VARIABLE.  NULL on EXEC_ERROR_FAILED: nobody listens at any address. */
+/*
+ * Connects to the watcher and says hello.
+ *
+ * @where  the value of EXEC_WATCH_VARIABLE
+ * Returns: (owned) NULL on EXEC_ERROR_FAILED: nobody listens at any of its addresses.
+ */
 ExecMember *exec_member_connect(const char *where, int32_t rank, GError **error);
 void exec_member_free(ExecMember *member);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(ExecMember, exec_member_free)
 
-/* @record  magic, rank, pid and the starter's fields are filled in.  A watcher that is gone shows
- * in the next order. */
+/* Sends @record, whose magic, rank, pid and starter are filled in here.  Nothing is reported: that
+ * the watcher is gone shows in the next exec_member_order(). */
 void exec_member_tell(ExecMember *member, ExecWatchRecord *record);
 
 typedef enum {
     EXEC_ORDER_NONE,
-    EXEC_ORDER_STOP,  /* after this step */
+    EXEC_ORDER_STOP,  /* end after this step */
     EXEC_ORDER_BYE,   /* all ranks are done */
-    EXEC_ORDER_ABORT, /* @error says why */
+    EXEC_ORDER_ABORT, /* end now: @error says why */
     EXEC_ORDER_LOST,  /* the watcher is gone: @error says so */
 } ExecOrder;
 
-/* The next order, if any, within @wait_ms.  With the last two the process that started this one is
- * made to go on, should it be stopped: it has others to end, and itself. */
+/* Waits up to @wait_ms for the watcher's next order.  ABORT and LOST also make the process that
+ * started this one go on, should it be stopped: it has to end other ranks, and itself. */
 ExecOrder exec_member_order(ExecMember *member, int wait_ms, GError **error);
 
 G_END_DECLS

@@ -4,10 +4,28 @@
 #include <string.h>
 
 #include "executor/watch/launch.h"
-#include "executor/watch/proc.h"
-#include "executor/watch/watch_wire.h"
+#include "executor/watch/member.h"
 
-/* Returns: (owned, nullable) the environment that it was started with. */
+char *
+exec_proc_text(pid_t pid, const char *name, size_t *n_bytes)
+{
+    g_autofree char *path = g_strdup_printf("/proc/%d/%s", (int)pid, name);
+    char *text = NULL;
+
+    return g_file_get_contents(path, &text, n_bytes, NULL) ? text : NULL;
+}
+
+/* stat is "PID (NAME) STATE ..." [proc(5)], and a name may have brackets of its own. */
+bool
+exec_proc_is_stopped(pid_t pid)
+{
+    g_autofree char *text = exec_proc_text(pid, "stat", NULL);
+    const char *bracket = text == NULL ? NULL : strrchr(text, ')');
+
+    return bracket != NULL && g_str_has_prefix(bracket, ") T");
+}
+
+/* Returns: (owned, nullable) the environment that the process was started with. */
 static char **
 environment_of(pid_t pid)
 {
@@ -23,7 +41,7 @@ environment_of(pid_t pid)
     return (char **)g_ptr_array_free(variables, FALSE);
 }
 
-/* The rank that the process is of the run that is watched at @where; -1: none. */
+/* Returns which rank of the job that is watched at @where the process is; -1: none. */
 static int32_t
 rank_of(pid_t pid, const char *program, const char *where)
 {
@@ -62,7 +80,7 @@ exec_starting_look(ExecStarting *ranks, int32_t n_ranks, const char *where, int6
         return;
     for (int32_t r = 0; r < n_ranks; r++)
         if (ranks[r].pid > 0 && ranks[r].gone_ns == 0)
-            ranks[r].gone_ns = now_ns; /* unless it is seen */
+            ranks[r].gone_ns = now_ns; /* until it is seen below */
     while ((name = g_dir_read_name(processes)) != NULL) {
         int64_t pid;
         if (!g_ascii_string_to_signed(name, 10, 2, INT32_MAX, &pid, NULL))

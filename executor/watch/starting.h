@@ -1,16 +1,16 @@
 /*
- * executor/watch/starting.h - the ranks of this machine that have not said hello to the watcher yet.
+ * executor/watch/starting.h - ranks that have not said hello to the watcher yet, as /proc shows
+ * them.
  *
- * Until a rank has connected (watcher.h) nothing is heard of it: one that is stopped by then would
- * be noticed when the time to start is over, and one that dies when its launcher ends the others
- * for it, which then look like those that died.  So the watcher looks for them among the processes
- * of this machine: this program, with an environment that names the run (EXEC_WATCH_VARIABLE) and
- * the rank.  Ranks of other hosts, and those that another than `degas` has started, are not found.
+ * The watcher hears nothing of a rank before it has connected (watcher.h).  If the rank is stopped
+ * by then, nobody would notice until the time to start is over.  If it dies, its launcher ends the
+ * other ranks, and those would look like the ones that died.  So the watcher looks for such ranks
+ * among the processes of this machine: they run this program, and their environment names the job
+ * (EXEC_WATCH_VARIABLE) and the rank.  Ranks on other hosts are not found, nor are ranks that
+ * somebody else's mpirun has started, whose environment does not name the job.
  *
- * Cost of a look: a link read for each process, a file for each of this program.
- * Thread-safety: none.
- *
- * Private to executor/.
+ * Cost of a look: a link is read for each process, and a file for each that runs this program.
+ * Thread-safety: none.  Private to executor/watch/ and its tests.
  */
 #ifndef EXECUTOR_WATCH_STARTING_H
 #define EXECUTOR_WATCH_STARTING_H
@@ -22,29 +22,37 @@
 
 G_BEGIN_DECLS
 
-/* One rank; zeroed before the first look. */
+/* Returns: (owned) the content of /proc/@pid/@name, or NULL where there is no such process or it
+ * may not be looked at.  @n_bytes  (out, nullable) */
+char *exec_proc_text(pid_t pid, const char *name, size_t *n_bytes);
+
+/* Returns whether the process is stopped, by SIGSTOP or from a terminal; false where there is none.
+ */
+bool exec_proc_is_stopped(pid_t pid);
+
+/* What has been seen of one rank; zeroed before the first look. */
 typedef struct {
-    bool arrived;       /* set by the caller: it has said hello */
+    bool arrived;       /* set by the caller: the rank has said hello, and is not looked for */
     pid_t pid;          /* 0: not seen yet */
-    int64_t gone_ns;    /* when it was first missed; 0: it is there */
-    int64_t stopped_ns; /* since when it has been seen stopped (SIGSTOP); 0: it is not */
+    int64_t gone_ns;    /* when it was first missed after it had been seen; 0: it is there */
+    int64_t stopped_ns; /* since when it has been seen stopped; 0: it is not */
 } ExecStarting;
 
-/* Looks at those of @ranks that have not arrived.  @where  what their EXEC_WATCH_VARIABLE is. */
+/* Looks for those of @ranks that have not arrived.  @where  the job's EXEC_WATCH_VARIABLE */
 void exec_starting_look(ExecStarting *ranks, int32_t n_ranks, const char *where, int64_t now_ns);
 
-/* The first of those that have not arrived and were missed, or -1. */
+/* Returns the rank that was the first to go without having arrived, or -1. */
 int32_t exec_starting_gone(const ExecStarting *ranks, int32_t n_ranks);
 
-/* The only one that has not arrived, if it was never seen either: among ranks that were started
- * together it died before the first look.  Else -1. */
+/* Returns the only rank that has not arrived, if it was never seen either: the ranks were started
+ * together, so it died before the first look.  Else -1. */
 int32_t exec_starting_unseen(const ExecStarting *ranks, int32_t n_ranks);
 
-/* One that has not arrived and has been stopped for more than @limit_ns, or -1. */
+/* Returns a rank that has not arrived and has been stopped for more than @limit_ns, or -1. */
 int32_t exec_starting_stopped(const ExecStarting *ranks, int32_t n_ranks, int64_t limit_ns,
                               int64_t now_ns);
 
-/* Ends those that have not arrived and are still there, after a look. */
+/* Looks once more, and kills the ranks that have not arrived and are there. */
 void exec_starting_kill(ExecStarting *ranks, int32_t n_ranks, const char *where, int64_t now_ns);
 
 G_END_DECLS

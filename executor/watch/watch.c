@@ -1,6 +1,6 @@
 #include "executor/watch/watch.h"
 
-/* A rank that has not moved for the limit though it waits for nobody; -1: there is none. */
+/* Returns a rank that waits for nobody and yet has not moved for @limit_ns, or -1. */
 static int32_t
 find_idle(const ExecWatched *ranks, int32_t n_ranks, int64_t limit_ns)
 {
@@ -11,7 +11,8 @@ find_idle(const ExecWatched *ranks, int32_t n_ranks, int64_t limit_ns)
     return -1;
 }
 
-/* The end of the chain of waits that begins at @rank; -1 when it bites its own tail. */
+/* Returns the last rank of the chain of waits that begins at @rank, or -1: the chain is a circle.
+ */
 static int32_t
 chain_end(const ExecWatched *ranks, int32_t n_ranks, int32_t rank)
 {
@@ -24,7 +25,7 @@ chain_end(const ExecWatched *ranks, int32_t n_ranks, int32_t rank)
     return -1;
 }
 
-/* Whether somebody has moved within the limit. */
+/* Whether a rank has moved within @limit_ns. */
 static bool
 any_moves(const ExecWatched *ranks, int32_t n_ranks, int64_t limit_ns)
 {
@@ -42,7 +43,8 @@ exec_watch_find_hung(const ExecWatched *ranks, int32_t n_ranks, int64_t limit_ns
             continue;
         int32_t end = chain_end(ranks, n_ranks, rank);
         const bool in_group = end >= 0 && ranks[end].waiting_for == EXEC_WAITING_FOR_GROUP;
-        /* Somebody of the group has not come: one that hangs, or one that is on its way. */
+        /* The chain ends at a collective that some rank has not entered yet.  Nobody says which
+         * rank: it is one that hangs, or one that still moves and will come. */
         if (in_group) {
             end = find_idle(ranks, n_ranks, limit_ns);
             if (end < 0 && any_moves(ranks, n_ranks, limit_ns))

@@ -1,18 +1,138 @@
 #include "executor/watch/watcher.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/units.h"
 #include "executor/device/clock.h"
-#include "executor/transport/transport.h"
-#include "executor/watch/watcher_listen.h"
-#include "executor/watch/watcher_state.h"
+#include "executor/watch/member.h"
+#include "executor/watch/starting.h"
+#include "executor/watch/watch.h"
 
-/* After which the watcher itself was stopped, not all ranks at once. */
-#define OWN_PAUSE_NS 1000000000
+/* A process that is not stopped speaks 20 times a second.  On the busiest machine a thread that
+ * only sleeps and speaks gets a core within this time. */
+#define SILENCE_NS (INT64_C(3) * 1000000000)
+/* From the start until the first rank says hello, since a launcher may hang on a host that is not
+ * there: about as long as Linux tries to connect to one (127 s, tcp(7)). */
+#define START_NS (INT64_C(120) * 1000000000)
+/* From the first rank that says hello to the last.  They are started together, so this is as long
+ * as a rank may hang by default. */
+#define ARRIVAL_NS (INT64_C(30) * 1000000000)
+/* How often ranks that have not said hello are looked for: a look reads a link for every process of
+ * the machine, and four a second notice one that is stopped well within SILENCE_NS. */
+#define LOOK_FOR_STARTING_NS 250000000
+/* How long the first failure that a rank tells is not yet believed to be the cause: it may be the
+ * consequence of another rank's death, which shows a moment later. */
+#define FAILURE_SETTLES_NS 200000000
+/* What a rank is doing that has not said more than hello. */
+#define PREPARATIONS "its preparations"
+
+/* The watcher's side of a connection. */
+typedef struct {
+    int fd; /* -1: not connected yet, or any more */
+    bool said_hello, done;
+    ExecWatchRecord in, last; /* arriving: its first n_in bytes; the last one complete */
+    size_t n_in;
+    int64_t heard_ns;     /* when the last one arrived */
+    char *host, *machine; /* (owned) of the hello */
+} Line;
+
+struct ExecWatcher {
+    ExecWatcherOptions o;
+    int listener;
+    char secret[EXEC_WATCH_SECRET + 1];
+    char *where;            /* (owned) */
+    GArray *guests;         /* of Line: connected, no hello yet */
+    Line *lines;            /* (owned) by rank */
+    ExecStarting *starting; /* (owned) by rank */
+    int64_t looked_for_starting_ns;
+    int32_t own_starter_pid; /* 0: somebody else has started the ranks */
+    char *machine;           /* (owned) this one: exec_watch_machine() */
+    bool failed;             /* the ranks have been told to end at once */
+    bool stops;              /* they have been told to end after their step */
+    int64_t looked_ns;
+    int64_t failure_ns; /* when a rank first said it had failed; 0: none has */
+    int32_t failure_rank;
+    int64_t begin_ns, first_hello_ns; /* of the watch; of any rank, 0: none yet */
+};
+
+/* --- listening --- */
+
+static bool
+make_secret(char *secret)
+{
+    uint8_t random[EXEC_WATCH_SECRET / 2];
+
+    if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random)
+        return false;
+    for (size_t i = 0; i < sizeof random; i++)
+        g_snprintf(secret + 2 * i, 3, "%02x", random[i]);
+    return true;
+}
+
+/* Appends this machine's addresses, the loopback last; only that one unless @other_hosts. */
+static void
+append_addresses(GString *where, bool other_hosts)
+{
+    struct ifaddrs *all = NULL;
+
+    if (other_hosts && getifaddrs(&all) == 0) {
+        for (const struct ifaddrs *i = all; i != NULL; i = i->ifa_next) {
+            char text[INET_ADDRSTRLEN];
+            if (i->ifa_addr == NULL || i->ifa_addr->sa_family != AF_INET ||
+                (i->ifa_flags & IFF_LOOPBACK) != 0 || (i->ifa_flags & IFF_UP) == 0)
+                continue;
+            const struct sockaddr_in *in = (const struct sockaddr_in *)(void *)i->ifa_addr;
+            if (inet_ntop(AF_INET, &in->sin_addr, text, sizeof text) != NULL)
+                g_string_append_printf(where, "%s,", text);
+        }
+        freeifaddrs(all);
+    }
+    g_string_append(where, "127.0.0.1");
+}
+
+/*
+ * Listens on a free port, of all interfaces with @other_hosts, else of the loopback alone.
+ *
+ * @secret  (out) random: what a guest must know
+ * @where   (out, owned) what EXEC_WATCH_VARIABLE is for the ranks
+ * Returns a socket, or -1 with errno, and @where untouched.
+ */
+static int
+listen_for_ranks(bool other_hosts, char secret[EXEC_WATCH_SECRET + 1], char **where)
+{
+    struct sockaddr_in address = {
+        .sin_family = AF_INET,
+        .sin_addr.s_addr = htonl(other_hosts ? INADDR_ANY : INADDR_LOOPBACK),
+    };
+    socklen_t size = sizeof address;
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+    if (fd < 0)
+        return -1;
+    if (bind(fd, (const struct sockaddr *)&address, sizeof address) != 0 ||
+        listen(fd, SOMAXCONN) != 0 || getsockname(fd, (struct sockaddr *)&address, &size) != 0 ||
+        !make_secret(secret)) {
+        const int code = errno;
+        close(fd);
+        errno = code;
+        return -1;
+    }
+    GString *text = g_string_new(NULL);
+    g_string_append_printf(text, "%s@", secret);
+    append_addresses(text, other_hosts);
+    g_string_append_printf(text, ":%u", ntohs(address.sin_port));
+    *where = g_string_free(text, FALSE);
+    return fd;
+}
 
 /* --- lifecycle --- */
 
@@ -23,14 +143,14 @@ exec_watcher_new(const ExecWatcherOptions *options, GError **error)
     ExecWatcher *watcher = g_new0(ExecWatcher, 1);
 
     watcher->o = *options;
-    watcher->guests = g_array_new(false, true, sizeof(ExecWatcherLine));
-    watcher->lines = g_new0(ExecWatcherLine, (size_t)options->n_ranks);
+    watcher->guests = g_array_new(false, true, sizeof(Line));
+    watcher->lines = g_new0(Line, (size_t)options->n_ranks);
     for (int32_t r = 0; r < options->n_ranks; r++)
         watcher->lines[r].fd = -1;
     watcher->starting = g_new0(ExecStarting, (size_t)options->n_ranks);
     watcher->machine = exec_watch_machine();
     watcher->begin_ns = watcher->looked_ns = exec_now_ns();
-    watcher->listener = exec_watcher_listen(options->other_hosts, watcher->secret, &watcher->where);
+    watcher->listener = listen_for_ranks(options->other_hosts, watcher->secret, &watcher->where);
     if (watcher->listener >= 0)
         return watcher;
     g_set_error(error, EXEC_ERROR, EXEC_ERROR_FAILED, "cannot listen for the ranks: %s",
@@ -40,7 +160,7 @@ exec_watcher_new(const ExecWatcherOptions *options, GError **error)
 }
 
 static void
-line_clear(ExecWatcherLine *line)
+line_clear(Line *line)
 {
     if (line->fd >= 0)
         close(line->fd);
@@ -57,7 +177,7 @@ exec_watcher_free(ExecWatcher *watcher)
     for (int32_t r = 0; r < watcher->o.n_ranks; r++)
         line_clear(&watcher->lines[r]);
     for (guint i = 0; i < watcher->guests->len; i++)
-        line_clear(&g_array_index(watcher->guests, ExecWatcherLine, i));
+        line_clear(&g_array_index(watcher->guests, Line, i));
     g_array_unref(watcher->guests);
     if (watcher->listener >= 0)
         close(watcher->listener);
@@ -80,121 +200,16 @@ exec_watcher_set_starter(ExecWatcher *watcher, int32_t pid)
     watcher->own_starter_pid = pid;
 }
 
-/* --- reading --- */
+/* --- telling --- */
 
-typedef enum {
-    READ_NOTHING,
-    READ_RECORD,
-    READ_END,
-} Read;
-
-static Read
-read_record(ExecWatcherLine *line)
-{
-    const ssize_t n =
-        recv(line->fd, (char *)&line->in + line->n_in, sizeof line->in - line->n_in, MSG_DONTWAIT);
-
-    if (n < 0 && (errno == EAGAIN || errno == EINTR))
-        return READ_NOTHING;
-    if (n <= 0)
-        return READ_END;
-    line->n_in += (size_t)n;
-    if (line->n_in < sizeof line->in)
-        return READ_NOTHING;
-    line->n_in = 0;
-    line->in.text[sizeof line->in.text - 1] = 0;
-    return line->in.magic == EXEC_WATCH_MAGIC ? READ_RECORD : READ_END;
-}
-
-/* 512 bytes fit any socket's buffer; a rank that is gone needs no order. */
+/* The 512 bytes fit any socket's buffer, so nothing waits; a rank that is gone needs no order. */
 static void
-tell(const ExecWatcherLine *line, ExecWatchRecord record)
+tell(const Line *line, ExecWatchRecord record)
 {
     record.magic = EXEC_WATCH_MAGIC;
     if (line->fd >= 0)
         (void)!send(line->fd, &record, sizeof record, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
-
-/* A guest that knows the secret becomes its rank's line; others are shown the door. */
-static void
-admit(ExecWatcher *watcher, ExecWatcherLine *guest)
-{
-    g_auto(GStrv) parts = g_strsplit(guest->in.text, "\n", 3);
-    const int32_t rank = guest->in.rank;
-
-    if (guest->in.kind != EXEC_WATCH_HELLO || g_strv_length(parts) != 3 ||
-        !g_str_equal(parts[0], watcher->secret) || rank < 0 || rank >= watcher->o.n_ranks ||
-        watcher->lines[rank].said_hello) {
-        close(guest->fd);
-        return;
-    }
-    watcher->lines[rank] = (ExecWatcherLine){
-        .fd = guest->fd,
-        .said_hello = true,
-        .last = guest->in,
-        .heard_ns = exec_now_ns(),
-        .host = g_strdup(parts[1]),
-        .machine = g_strdup(parts[2]),
-    };
-    watcher->starting[rank].arrived = true;
-    if (watcher->first_hello_ns == 0)
-        watcher->first_hello_ns = watcher->lines[rank].heard_ns;
-    g_strlcpy(watcher->lines[rank].last.text, EXEC_WATCHER_PREPARATIONS,
-              sizeof watcher->lines[rank].last.text);
-    watcher->lines[rank].last.waiting_for = EXEC_NOT_WAITING;
-    if (watcher->stops) /* before it came */
-        tell(&watcher->lines[rank], (ExecWatchRecord){.kind = EXEC_WATCH_STOP});
-}
-
-static void
-read_guests(ExecWatcher *watcher)
-{
-    int fd;
-
-    while ((fd = accept4(watcher->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0) {
-        const ExecWatcherLine guest = {.fd = fd};
-        g_array_append_val(watcher->guests, guest);
-    }
-    for (guint i = watcher->guests->len; i-- > 0;) {
-        ExecWatcherLine *guest = &g_array_index(watcher->guests, ExecWatcherLine, i);
-        const Read read = read_record(guest);
-        if (read == READ_NOTHING)
-            continue;
-        if (read == READ_RECORD)
-            admit(watcher, guest);
-        else
-            close(guest->fd);
-        g_array_remove_index_fast(watcher->guests, i);
-    }
-}
-
-/* Everything that has arrived on a rank's line; its end without a word is its death. */
-static void
-read_line(ExecWatcher *watcher, int32_t rank, GError **error)
-{
-    ExecWatcherLine *line = &watcher->lines[rank];
-    Read read;
-
-    while (line->fd >= 0 && (read = read_record(line)) != READ_NOTHING) {
-        if (read == READ_END) {
-            close(line->fd);
-            line->fd = -1;
-            if (line->done || line->last.kind == EXEC_WATCH_FAILED || *error != NULL)
-                return;
-            *error = exec_watcher_death(watcher, rank);
-            return;
-        }
-        line->last = line->in;
-        line->heard_ns = exec_now_ns();
-        line->done |= line->in.kind == EXEC_WATCH_DONE;
-        if (line->in.kind == EXEC_WATCH_FAILED && watcher->failure_ns == 0) {
-            watcher->failure_ns = line->heard_ns;
-            watcher->failure_rank = rank;
-        }
-    }
-}
-
-/* --- looking --- */
 
 static void
 tell_all(ExecWatcher *watcher, ExecWatchRecord record)
@@ -202,39 +217,6 @@ tell_all(ExecWatcher *watcher, ExecWatchRecord record)
     for (int32_t r = 0; r < watcher->o.n_ranks; r++)
         tell(&watcher->lines[r], record);
 }
-
-ExecWatcherState
-exec_watcher_look(ExecWatcher *watcher, GError **error)
-{
-    const int64_t now = exec_now_ns();
-    GError *found = NULL;
-    int32_t n_done = 0;
-
-    read_guests(watcher);
-    for (int32_t r = 0; r < watcher->o.n_ranks; r++) {
-        ExecWatcherLine *line = &watcher->lines[r];
-        if (now - watcher->looked_ns > OWN_PAUSE_NS)
-            line->heard_ns = now;
-        read_line(watcher, r, &found);
-        n_done += line->done;
-    }
-    watcher->looked_ns = now;
-    if (watcher->failed)
-        return EXEC_WATCHER_GOING;
-    if (found == NULL && n_done == watcher->o.n_ranks) {
-        tell_all(watcher, (ExecWatchRecord){.kind = EXEC_WATCH_BYE});
-        return EXEC_WATCHER_DONE;
-    }
-    if (found == NULL)
-        found = exec_watcher_judge(watcher, now);
-    if (found == NULL)
-        return EXEC_WATCHER_GOING;
-    exec_watcher_abort(watcher, found);
-    g_propagate_error(error, found);
-    return EXEC_WATCHER_FAILED;
-}
-
-/* --- telling --- */
 
 void
 exec_watcher_stop(ExecWatcher *watcher)
@@ -253,8 +235,375 @@ exec_watcher_abort(ExecWatcher *watcher, const GError *why)
     tell_all(watcher, record);
 }
 
+/* --- judging --- */
+
+/* Returns: (owned) "rank 2 (process 5112 on node7)", less where that is not known. */
+static char *
+describe_rank(const ExecWatcher *watcher, int32_t rank)
+{
+    const Line *line = &watcher->lines[rank];
+    const pid_t seen = watcher->starting[rank].pid;
+
+    if (line->host == NULL && seen == 0)
+        return g_strdup_printf("rank %d", rank);
+    return g_strdup_printf("rank %d (process %d on %s)", rank,
+                           line->host != NULL ? line->last.pid : (int)seen,
+                           line->host != NULL ? line->host : g_get_host_name());
+}
+
+/* Returns: (owned) "rank 3" or "ranks 2, 4-7": those that are marked. */
+static char *
+describe_ranks(const bool *marked, int32_t n_ranks)
+{
+    GString *text = g_string_new(NULL);
+    int32_t n = 0;
+
+    for (int32_t first = 0; first < n_ranks; first++) {
+        int32_t last = first;
+        if (!marked[first])
+            continue;
+        while (last + 1 < n_ranks && marked[last + 1])
+            last++;
+        if (last == first + 1)
+            last = first; /* "2, 3" */
+        n += last - first + 1;
+        g_string_append_printf(text, text->len > 0 ? ", %d" : "%d", first);
+        if (last > first)
+            g_string_append_printf(text, "-%d", last);
+        first = last;
+    }
+    g_string_prepend(text, n == 1 ? "rank " : "ranks ");
+    return g_string_free(text, FALSE);
+}
+
 static void
-kill_line(const ExecWatcherLine *line, const char *machine)
+look_for_starting(ExecWatcher *watcher, int64_t now_ns)
+{
+    exec_starting_look(watcher->starting, watcher->o.n_ranks, watcher->where, now_ns);
+    watcher->looked_for_starting_ns = now_ns;
+}
+
+/* @rank's connection has closed without a word.  It died, or it was ended because another rank had
+ * died before it could connect: then that one is named.  Returns: (owned) */
+static GError *
+death_of(ExecWatcher *watcher, int32_t rank)
+{
+    int32_t gone = exec_starting_gone(watcher->starting, watcher->o.n_ranks);
+
+    if (gone < 0 && !watcher->o.other_hosts) {
+        look_for_starting(watcher, exec_now_ns());
+        gone = exec_starting_unseen(watcher->starting, watcher->o.n_ranks);
+    }
+    g_autofree char *who = describe_rank(watcher, gone >= 0 ? gone : rank);
+
+    return g_error_new(EXEC_ERROR, EXEC_ERROR_RANK_DIED, "%s died in %s", who,
+                       gone >= 0 ? PREPARATIONS : watcher->lines[rank].last.text);
+}
+
+int64_t
+exec_watcher_silence_ns(const ExecWatcher *watcher)
+{
+    const int64_t timeout = units_ns_from_s(watcher->o.timeout_s);
+
+    return timeout > 0 ? MIN(timeout, SILENCE_NS) : SILENCE_NS;
+}
+
+/* How long a rank may not move. */
+static int64_t
+progress_limit_ns(const ExecWatcher *watcher)
+{
+    const int64_t known = watcher->lines[0].last.limit_ns;
+
+    if (watcher->o.timeout_s > 0)
+        return units_ns_from_s(watcher->o.timeout_s);
+    return known > 0 ? known : EXEC_WATCH_FIRST_LIMIT_NS;
+}
+
+static GError *
+stopped_error(const ExecWatcher *watcher, int32_t rank, const char *doing, int64_t ns)
+{
+    g_autofree char *who = describe_rank(watcher, rank);
+
+    return g_error_new(EXEC_ERROR, EXEC_ERROR_RANK_HUNG, "%s is stopped in %s: silent for %.1f s",
+                       who, doing, (double)ns * 1e-9);
+}
+
+/* Each judge_...() returns (owned, nullable) what is wrong at @now_ns of its kind. */
+
+static GError *
+judge_silence(const ExecWatcher *watcher, int64_t now_ns)
+{
+    const int64_t limit_ns = exec_watcher_silence_ns(watcher);
+
+    for (int32_t rank = 0; rank < watcher->o.n_ranks; rank++) {
+        const Line *line = &watcher->lines[rank];
+        if (line->fd >= 0 && !line->done && now_ns - line->heard_ns > limit_ns)
+            return stopped_error(watcher, rank, line->last.text, now_ns - line->heard_ns);
+    }
+    return NULL;
+}
+
+static GError *
+judge_progress(const ExecWatcher *watcher, int64_t now_ns)
+{
+    const int32_t n = watcher->o.n_ranks;
+    g_autofree ExecWatched *ranks = g_new0(ExecWatched, (size_t)n);
+    ExecHung hung;
+
+    for (int32_t r = 0; r < n; r++) {
+        const Line *line = &watcher->lines[r];
+        ranks[r] = (ExecWatched){
+            .ended = line->done || !line->said_hello,
+            .idle_ns = line->last.idle_ns + now_ns - line->heard_ns,
+            .waiting_for = CLAMP(line->last.waiting_for, EXEC_WAITING_FOR_GROUP, n - 1),
+        };
+    }
+    if (!exec_watch_find_hung(ranks, n, progress_limit_ns(watcher), &hung))
+        return NULL;
+    g_autofree char *who = describe_rank(watcher, hung.culprit);
+    return exec_watch_hung_error(&hung, who, watcher->lines[hung.culprit].last.text,
+                                 ranks[hung.culprit].idle_ns);
+}
+
+/* Whether the rank says that the process that started it is stopped.  The caller's own child does
+ * not count: the caller sees that itself. */
+static bool
+has_stopped_starter(const ExecWatcher *watcher, int32_t rank)
+{
+    const Line *line = &watcher->lines[rank];
+
+    return line->fd >= 0 && !line->done && line->last.starter_stopped_ns > 0 &&
+           (line->last.starter_pid != watcher->own_starter_pid ||
+            g_strcmp0(line->machine, watcher->machine) != 0);
+}
+
+/* Ranks compute without the process that started them, but without it they neither begin nor end:
+ * all would wait, and an innocent rank would be blamed. */
+static GError *
+judge_starters(const ExecWatcher *watcher, int64_t now_ns)
+{
+    const int32_t n = watcher->o.n_ranks;
+    /* Somebody else's mpirun may be stopped from a terminal, and go on. */
+    const int64_t limit_ns = watcher->own_starter_pid > 0 ? exec_watcher_silence_ns(watcher)
+                                                          : progress_limit_ns(watcher);
+
+    for (int32_t first = 0; first < n; first++) {
+        const Line *line = &watcher->lines[first];
+        const int64_t stopped_ns = line->last.starter_stopped_ns + now_ns - line->heard_ns;
+        if (!has_stopped_starter(watcher, first) || stopped_ns <= limit_ns)
+            continue;
+        g_autofree bool *its = g_new0(bool, (size_t)n);
+        for (int32_t r = 0; r < n; r++)
+            its[r] = has_stopped_starter(watcher, r) &&
+                     watcher->lines[r].last.starter_pid == line->last.starter_pid &&
+                     g_strcmp0(watcher->lines[r].machine, line->machine) == 0;
+        g_autofree char *who = describe_ranks(its, n);
+        return g_error_new(EXEC_ERROR, EXEC_ERROR_RANK_HUNG,
+                           "%s (process %d on %s), which started %s, is stopped, for %.1f s",
+                           line->last.starter, line->last.starter_pid, line->host, who,
+                           (double)stopped_ns * 1e-9);
+    }
+    return NULL;
+}
+
+/* How long the last rank may connect after the first.  Where somebody else has started the ranks,
+ * rank 0 connects before MPI has begun, so the others may take as long as a start. */
+static int64_t
+arrival_limit_ns(const ExecWatcher *watcher)
+{
+    if (watcher->o.timeout_s > 0)
+        return MAX(units_ns_from_s(watcher->o.timeout_s), SILENCE_NS);
+    return watcher->own_starter_pid > 0 ? ARRIVAL_NS : START_NS;
+}
+
+/* Reports ranks that have not connected in time.  A rank whose process is visible on this machine
+ * is still starting; it is not reported before START_NS. */
+static GError *
+judge_arrivals(const ExecWatcher *watcher, int64_t now_ns)
+{
+    const int32_t n = watcher->o.n_ranks;
+    const bool any = watcher->first_hello_ns > 0;
+    const int64_t waited_ns = now_ns - (any ? watcher->first_hello_ns : watcher->begin_ns);
+    g_autofree bool *late = g_new0(bool, (size_t)n);
+    int32_t n_late = 0, n_there = 0;
+
+    if (waited_ns <= (any ? arrival_limit_ns(watcher) : START_NS))
+        return NULL;
+    for (int32_t r = 0; r < n; r++) {
+        const ExecStarting *starting = &watcher->starting[r];
+        const bool runs_here = starting->pid > 0 && starting->gone_ns == 0;
+        n_there += starting->arrived;
+        late[r] = !starting->arrived && (!runs_here || now_ns - watcher->begin_ns > START_NS);
+        n_late += late[r];
+    }
+    if (n_late == 0)
+        return NULL;
+    g_autofree char *who = describe_ranks(late, n);
+    return g_error_new(EXEC_ERROR, EXEC_ERROR_RANK_HUNG,
+                       "%s %s not started within %.1f s%s (%d of %d have)", who,
+                       n_late == 1 ? "has" : "have", (double)waited_ns * 1e-9,
+                       any ? " of the first" : "", n_there, n);
+}
+
+/* Looks for the ranks that have not connected, if there are any. */
+static GError *
+judge_start(ExecWatcher *watcher, int64_t now_ns)
+{
+    bool all_there = true;
+
+    for (int32_t r = 0; r < watcher->o.n_ranks; r++)
+        all_there &= watcher->starting[r].arrived;
+    if (all_there)
+        return NULL;
+    if (now_ns - watcher->looked_for_starting_ns > LOOK_FOR_STARTING_NS)
+        look_for_starting(watcher, now_ns);
+    const int32_t stopped = exec_starting_stopped(watcher->starting, watcher->o.n_ranks,
+                                                  exec_watcher_silence_ns(watcher), now_ns);
+    return stopped >= 0 ? stopped_error(watcher, stopped, PREPARATIONS,
+                                        now_ns - watcher->starting[stopped].stopped_ns)
+                        : judge_arrivals(watcher, now_ns);
+}
+
+/* Of a rank that has said itself that it failed. */
+static GError *
+judge_failure(const ExecWatcher *watcher, int64_t now_ns)
+{
+    const ExecWatchRecord *last = &watcher->lines[watcher->failure_rank].last;
+
+    return now_ns - watcher->failure_ns < FAILURE_SETTLES_NS
+               ? NULL
+               : g_error_new_literal(EXEC_ERROR, last->code, last->text);
+}
+
+static GError *
+judge(ExecWatcher *watcher, int64_t now_ns)
+{
+    GError *found = NULL;
+
+    if (watcher->failure_ns > 0)
+        found = judge_failure(watcher, now_ns);
+    else if ((found = judge_silence(watcher, now_ns)) == NULL &&
+             (found = judge_starters(watcher, now_ns)) == NULL)
+        found = judge_progress(watcher, now_ns);
+    return found != NULL ? found : judge_start(watcher, now_ns);
+}
+
+/* --- reading --- */
+
+/* Makes a guest that knows the secret its rank's line; closes the connection of any other. */
+static void
+admit(ExecWatcher *watcher, Line *guest)
+{
+    g_auto(GStrv) parts = g_strsplit(guest->in.text, "\n", 3);
+    const int32_t rank = guest->in.rank;
+
+    if (guest->in.kind != EXEC_WATCH_HELLO || g_strv_length(parts) != 3 ||
+        !g_str_equal(parts[0], watcher->secret) || rank < 0 || rank >= watcher->o.n_ranks ||
+        watcher->lines[rank].said_hello) {
+        close(guest->fd);
+        return;
+    }
+    watcher->lines[rank] = (Line){
+        .fd = guest->fd,
+        .said_hello = true,
+        .last = guest->in,
+        .heard_ns = exec_now_ns(),
+        .host = g_strdup(parts[1]),
+        .machine = g_strdup(parts[2]),
+    };
+    watcher->starting[rank].arrived = true;
+    if (watcher->first_hello_ns == 0)
+        watcher->first_hello_ns = watcher->lines[rank].heard_ns;
+    g_strlcpy(watcher->lines[rank].last.text, PREPARATIONS, sizeof watcher->lines[rank].last.text);
+    watcher->lines[rank].last.waiting_for = EXEC_NOT_WAITING;
+    if (watcher->stops) /* the others were told before this one connected */
+        tell(&watcher->lines[rank], (ExecWatchRecord){.kind = EXEC_WATCH_STOP});
+}
+
+static void
+read_guests(ExecWatcher *watcher)
+{
+    int fd;
+
+    while ((fd = accept4(watcher->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0) {
+        const Line guest = {.fd = fd};
+        g_array_append_val(watcher->guests, guest);
+    }
+    for (guint i = watcher->guests->len; i-- > 0;) {
+        Line *guest = &g_array_index(watcher->guests, Line, i);
+        const ExecWatchRead read = exec_watch_read(guest->fd, &guest->in, &guest->n_in);
+        if (read == EXEC_WATCH_READ_NOTHING)
+            continue;
+        if (read == EXEC_WATCH_READ_RECORD)
+            admit(watcher, guest);
+        else
+            close(guest->fd);
+        g_array_remove_index_fast(watcher->guests, i);
+    }
+}
+
+/* Reads everything that has arrived on a rank's line.  A line that closes without a word is the
+ * rank's death, which is kept in @error unless one is known already. */
+static void
+read_line(ExecWatcher *watcher, int32_t rank, GError **error)
+{
+    Line *line = &watcher->lines[rank];
+    ExecWatchRead read;
+
+    while (line->fd >= 0 &&
+           (read = exec_watch_read(line->fd, &line->in, &line->n_in)) != EXEC_WATCH_READ_NOTHING) {
+        if (read == EXEC_WATCH_READ_END) {
+            close(line->fd);
+            line->fd = -1;
+            if (!line->done && line->last.kind != EXEC_WATCH_FAILED && *error == NULL)
+                *error = death_of(watcher, rank);
+            return;
+        }
+        line->last = line->in;
+        line->heard_ns = exec_now_ns();
+        line->done |= line->in.kind == EXEC_WATCH_DONE;
+        if (line->in.kind == EXEC_WATCH_FAILED && watcher->failure_ns == 0) {
+            watcher->failure_ns = line->heard_ns;
+            watcher->failure_rank = rank;
+        }
+    }
+}
+
+/* --- looking --- */
+
+ExecWatcherState
+exec_watcher_look(ExecWatcher *watcher, GError **error)
+{
+    const int64_t now = exec_now_ns();
+    GError *found = NULL;
+    int32_t n_done = 0;
+
+    read_guests(watcher);
+    for (int32_t r = 0; r < watcher->o.n_ranks; r++) {
+        Line *line = &watcher->lines[r];
+        if (now - watcher->looked_ns > EXEC_WATCH_OWN_PAUSE_NS)
+            line->heard_ns = now;
+        read_line(watcher, r, &found);
+        n_done += line->done;
+    }
+    watcher->looked_ns = now;
+    if (watcher->failed)
+        return EXEC_WATCHER_GOING;
+    if (found == NULL && n_done == watcher->o.n_ranks) {
+        tell_all(watcher, (ExecWatchRecord){.kind = EXEC_WATCH_BYE});
+        return EXEC_WATCHER_DONE;
+    }
+    if (found == NULL)
+        found = judge(watcher, now);
+    if (found == NULL)
+        return EXEC_WATCHER_GOING;
+    exec_watcher_abort(watcher, found);
+    g_propagate_error(error, found);
+    return EXEC_WATCHER_FAILED;
+}
+
+static void
+kill_line(const Line *line, const char *machine)
 {
     if (line->fd >= 0 && g_strcmp0(line->machine, machine) == 0 && line->last.pid > 1)
         kill(line->last.pid, SIGKILL);
@@ -266,7 +615,7 @@ exec_watcher_clean_up(ExecWatcher *watcher, double limit_s)
     const int64_t begin = exec_now_ns(), limit = (int64_t)(limit_s * 1e9);
     bool any = true, killed = false;
 
-    /* Who has not said hello cannot be told, and has nothing to write. */
+    /* Ranks that have not said hello cannot be told, and have nothing to write. */
     exec_starting_kill(watcher->starting, watcher->o.n_ranks, watcher->where, begin);
     while (any && exec_now_ns() - begin < 2 * limit) {
         GError *ignored = NULL;
@@ -286,16 +635,13 @@ exec_watcher_clean_up(ExecWatcher *watcher, double limit_s)
 bool
 exec_watcher_has_started(const ExecWatcher *watcher)
 {
-    for (int32_t r = 0; r < watcher->o.n_ranks; r++)
-        if (watcher->lines[r].said_hello)
-            return true;
-    return false;
+    return watcher->first_hello_ns > 0;
 }
 
 void
 exec_watcher_progress(const ExecWatcher *watcher, int64_t *step, double *loss)
 {
-    const ExecWatcherLine *line = &watcher->lines[0];
+    const Line *line = &watcher->lines[0];
     const bool is_known = line->said_hello && line->last.kind != EXEC_WATCH_HELLO;
 
     *step = is_known ? line->last.step : -1;

@@ -1,5 +1,5 @@
-/* Tests of executor/watch/starting.h: this program, started once more as a rank, is found, seen stopped,
- * killed and missed. */
+/* Tests of executor/watch/starting.h: this program, started once more as a rank, is found, seen
+ * stopped, killed and missed. */
 #include "executor/watch/starting.h"
 
 #include <signal.h>
@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "executor/watch/launch.h"
-#include "executor/watch/watch_wire.h"
+#include "executor/watch/member.h"
 
 #define WHERE "secret@127.0.0.1:1"
 #define N_RANKS 3
