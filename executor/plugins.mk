@@ -14,7 +14,7 @@ CUDA ?= $(if $(NVCC),$(shell scripts/links.sh cublasLt.h 'cublasLtGetVersion() +
 	"$(CC) $(CUDA_CFLAGS)" "$(CUDA_LIBS)"),0)
 CUDA := $(CUDA)
 
-# In plugins only; clock.c is in both, and in the program.
+# In plugins only; clock.c and transport.c are in both, and in the program.
 CUDA_SOURCES := $(wildcard executor/cuda/*.c)
 CUDA_KERNELS := $(wildcard executor/cuda/kernels_*.cu)
 PLUGIN_SOURCES := $(CUDA_SOURCES) $(wildcard executor/mpi/*.c)
@@ -46,7 +46,7 @@ $(B)/plugin/%.o: %.cu | check-packages
 # Instructions of one compute capability: for no other device, not even as PTX.
 $(B)/plugin/executor/cuda/kernels_hopper.o: NVCC_TARGETS = -gencode arch=compute_90a,code=sm_90a
 
-CUDA_OBJECTS := $(CUDA_SOURCES:%.c=$(B)/plugin/%.o) $(B)/plugin/executor/device/clock.o
+CUDA_OBJECTS := $(CUDA_SOURCES:%.c=$(B)/plugin/%.o) $(addprefix $(B)/plugin/executor/,device/clock.o transport/transport.o)
 $(B)/degas-cuda.so: $(CUDA_OBJECTS) $(CUDA_KERNELS:%.cu=$(B)/plugin/%.o)
 	$(call say,LD,$@)$(CC) -o $@ $^ $(PLUGIN_LDFLAGS) $(CUDA_LIBS)
 
@@ -54,7 +54,7 @@ $(B)/degas-cuda.so: $(CUDA_OBJECTS) $(CUDA_KERNELS:%.cu=$(B)/plugin/%.o)
 MPICC ?= mpicc
 MPI ?= $(if $(shell command -v $(MPICC) 2>/dev/null),$(shell scripts/links.sh mpi.h 'MPI_Init(0, 0)' "$(MPICC)" ""),0)
 MPI := $(MPI)
-MPI_OBJECTS := $(patsubst %.c,$(B)/mpi/%.o,$(wildcard executor/mpi/*.c) executor/transport/collective.c executor/device/clock.c)
+MPI_OBJECTS := $(patsubst %.c,$(B)/mpi/%.o,$(wildcard executor/mpi/*.c) executor/transport/collective.c executor/transport/transport.c executor/device/clock.c)
 
 $(B)/mpi/%.o: %.c | check-packages
 	@mkdir -p $(@D)

@@ -161,14 +161,11 @@ receive_message(ExecTransport *transport, int32_t from, int64_t tag, void *data,
         return false;
     TRY_CUDA(cudaStreamWaitEvent(exec_cuda_stream(state->backend), letter.arrived, 0), error);
     TRY_CUDA(cudaEventDestroy(letter.arrived), error);
-    if (letter.n_bytes == n_bytes)
+    const bool ok = exec_check_length(transport, from, n_bytes, letter.n_bytes, error);
+    if (ok)
         exec_cuda_copy(state->backend, (size_t)n_bytes, letter.memory, data);
-    else
-        g_set_error(error, EXEC_ERROR, EXEC_ERROR_FAILED,
-                    "rank %d expected %" G_GINT64_FORMAT " bytes of rank %d, got %" G_GINT64_FORMAT,
-                    transport->rank, n_bytes, from, letter.n_bytes);
     exec_cuda_release(state->backend, letter.memory);
-    return letter.n_bytes == n_bytes;
+    return ok;
 }
 
 /* --- collectives --- */
@@ -304,16 +301,6 @@ exchange_pieces(const ExecNccl *nccl, const ExecNcclComm *comm, const ExecExchan
     return result != EXEC_NCCL_SUCCESS ? result : ended;
 }
 
-static int64_t
-sum_before(const int64_t *n_bytes, int32_t end)
-{
-    int64_t sum = 0;
-
-    for (int32_t i = 0; i < end; i++)
-        sum += n_bytes[i];
-    return sum;
-}
-
 static bool
 all_to_all(ExecTransport *transport, const ExecGroup *group, const ExecExchange *exchange,
            GError **error)
@@ -324,14 +311,15 @@ all_to_all(ExecTransport *transport, const ExecGroup *group, const ExecExchange 
     g_return_val_if_fail(exchange->out_bytes[own] == exchange->in_bytes[own], false);
     if (exchange->out_bytes[own] > 0)
         exec_cuda_copy(state->backend, (size_t)exchange->out_bytes[own],
-                       (const char *)exchange->out + sum_before(exchange->out_bytes, own),
-                       (char *)exchange->in + sum_before(exchange->in_bytes, own));
+                       (const char *)exchange->out + exec_piece_begin(exchange->out_bytes, own),
+                       (char *)exchange->in + exec_piece_begin(exchange->in_bytes, own));
     if (group->n == 1)
         return true;
     const ExecNcclComm *comm = comm_for(transport, group, error);
     if (comm == NULL)
         return false;
-    transport->sent_bytes += sum_before(exchange->out_bytes, group->n) - exchange->out_bytes[own];
+    transport->sent_bytes +=
+        exec_piece_begin(exchange->out_bytes, group->n) - exchange->out_bytes[own];
     return exec_nccl_follow(state, comm, exchange_pieces(state->nccl, comm, exchange),
                             "ncclSend and ncclRecv", error);
 }
@@ -442,10 +430,8 @@ exchange_facts(const ExecNcclState *state, const ExecNcclOptions *options, Facts
     ExecTransport *host = state->host;
     Facts *own = &facts[state->rank];
     const char *id = g_getenv("NCCL_HOSTID");
-    g_autofree int32_t *ranks = g_new(int32_t, (size_t)host->n_ranks);
+    g_autofree int32_t *ranks = exec_ranks_new(host->n_ranks);
 
-    for (int32_t i = 0; i < host->n_ranks; i++)
-        ranks[i] = i;
     const ExecGroup everyone = {.ranks = ranks, .n = host->n_ranks, .index = state->rank};
     g_strlcpy(own->host, id != NULL ? id : options->machine, sizeof own->host);
     own->device = exec_cuda_state(state->backend)->device;
@@ -542,7 +528,7 @@ free_nccl(ExecTransport *transport)
         cudaEventDestroy(state->written);
     g_mutex_clear(&state->mutex);
     g_cond_clear(&state->ends);
-    g_free(state->reason);
+    exec_abort_clear(&state->abort);
     g_free(state);
     transport->state = NULL;
 }
@@ -564,6 +550,7 @@ open_nccl(ExecTransport *host, ExecBackend *backend, const ExecNcclOptions *opti
     state->comms = g_ptr_array_new();
     state->letters = g_array_new(false, false, sizeof(ExecNcclLetter));
     g_mutex_init(&state->mutex);
+    exec_abort_init(&state->abort);
     g_cond_init(&state->ends);
     *transport = (ExecTransport){
         .ops = &ops, .rank = host->rank, .n_ranks = host->n_ranks, .queues = true, .state = state};

@@ -137,11 +137,7 @@ pause_since(int64_t begin_ns)
 void
 exec_nccl_abort(ExecNcclState *state, const char *reason)
 {
-    g_mutex_lock(&state->mutex);
-    if (state->reason == NULL)
-        state->reason = g_strdup(reason);
-    g_mutex_unlock(&state->mutex);
-    atomic_store(&state->aborted, true);
+    exec_abort_set(&state->abort, reason);
     state->host->ops->abort(state->host, reason);
 }
 
@@ -152,7 +148,7 @@ wait_for_watcher(const ExecNcclState *state, int result)
     const bool of_others = result == EXEC_NCCL_REMOTE_ERROR || result == EXEC_NCCL_SYSTEM_ERROR;
     const int64_t begin = exec_now_ns();
 
-    while (of_others && exec_now_ns() - begin < GRACE_NS && !atomic_load(&state->aborted))
+    while (of_others && exec_now_ns() - begin < GRACE_NS && !atomic_load(&state->abort.is_set))
         pause_since(begin);
 }
 
@@ -174,15 +170,13 @@ abort_comms(ExecNcclState *state)
 bool
 exec_nccl_is_going(ExecNcclState *state, GError **error)
 {
-    if (!atomic_load(&state->aborted) && !state->broken)
+    if (!atomic_load(&state->abort.is_set) && !state->broken)
         return true;
     if (!state->broken)
         abort_comms(state);
-    g_mutex_lock(&state->mutex);
-    g_set_error_literal(error, EXEC_ERROR, EXEC_ERROR_RANK_DIED,
-                        state->reason != NULL ? state->reason
-                                              : "transport nccl: an earlier call has failed");
-    g_mutex_unlock(&state->mutex);
+    if (exec_abort_check(&state->abort, error))
+        g_set_error_literal(error, EXEC_ERROR, EXEC_ERROR_RANK_DIED,
+                            "transport nccl: an earlier call has failed");
     return false;
 }
 
@@ -193,7 +187,7 @@ fail(ExecNcclState *state, const ExecNcclComm *comm, int result, const char *cal
     g_autofree char *words = words_for(state, comm, result, call);
 
     wait_for_watcher(state, result);
-    if (atomic_load(&state->aborted))
+    if (atomic_load(&state->abort.is_set))
         return exec_nccl_is_going(state, error);
     g_set_error_literal(error, EXEC_ERROR, EXEC_ERROR_FAILED, words);
     abort_comms(state);

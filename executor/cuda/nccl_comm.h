@@ -125,8 +125,7 @@ typedef struct {
     GMutex mutex;    /* of the list of communicators, their handles and @closing */
     GCond ends;
     bool closing;
-    char *reason; /* (owned) set before aborted */
-    atomic_bool aborted;
+    ExecAbort abort;
 } ExecNcclState;
 
 /* Returns: (borrowed) the communicator of these ranks for this use.  It is made when they first ask

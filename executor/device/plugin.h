@@ -20,7 +20,7 @@
 G_BEGIN_DECLS
 
 /* Raised when a struct that crosses the border changes. */
-#define EXEC_PLUGIN_ABI 8
+#define EXEC_PLUGIN_ABI 9
 
 /* Every plugin defines this once. */
 #define EXEC_PLUGIN_DEFINE_ABI                                                                     \

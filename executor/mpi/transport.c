@@ -19,7 +19,7 @@ EXEC_PLUGIN_DEFINE_ABI
  * A wait spins for SPIN_NS, in which a message of a rank of the same machine comes if it is under
  * way; gives its core away until YIELD_NS, which is what waking a sleeping thread costs (50 to
  * 100 us, local.c), so that sleeping earlier gains nothing; and then sleeps SLEEP_NS at a time,
- * half of that.  What came of it is in transport.h [measured when this transport was made].
+ * half of that.  What it costs is in transport.h.
  */
 #define SPIN_NS 20000
 #define YIELD_NS 100000
@@ -45,22 +45,10 @@ typedef struct {
     int64_t max_tag;
     Piece *sends, *expected, *spare; /* (owned) */
     GArray *groups;                  /* (owned) of Group: communicators */
-    atomic_bool aborted;
-    GMutex mutex;
-    char *reason; /* (owned) under the mutex, set before aborted */
+    ExecAbort abort;
     atomic_int waiting_for;
     atomic_int_fast64_t waited_until_ns, buffer_bytes;
 } State;
-
-static bool mpi_failed(const char *call, int code, GError **error);
-
-/* Converts a code of MPI into a GError that names the call, and returns false from the function. */
-#define TRY_MPI(call)                                                                              \
-    do {                                                                                           \
-        const int code_ = (call);                                                                  \
-        if (code_ != MPI_SUCCESS)                                                                  \
-            return mpi_failed(#call, code_, error);                                                \
-    } while (0)
 
 /* --- errors --- */
 
@@ -76,6 +64,14 @@ mpi_failed(const char *call, int code, GError **error)
                 text);
     return false;
 }
+
+/* Converts a code of MPI into a GError that names the call, and returns false from the function. */
+#define TRY_MPI(call)                                                                              \
+    do {                                                                                           \
+        const int code_ = (call);                                                                  \
+        if (code_ != MPI_SUCCESS)                                                                  \
+            return mpi_failed(#call, code_, error);                                                \
+    } while (0)
 
 /* --- pieces --- */
 
@@ -148,17 +144,6 @@ poll_transfers(ExecTransport *transport, GError **error)
 
 /* --- waiting --- */
 
-static bool
-check_aborted(State *state, GError **error)
-{
-    if (!atomic_load(&state->aborted))
-        return true;
-    g_mutex_lock(&state->mutex);
-    g_set_error_literal(error, EXEC_ERROR, EXEC_ERROR_RANK_DIED, state->reason);
-    g_mutex_unlock(&state->mutex);
-    return false;
-}
-
 /* Returns when @request is done.  @peer is what waiting_for() says meanwhile. */
 static bool
 wait_for(ExecTransport *transport, MPI_Request *request, int32_t peer, MPI_Status *status,
@@ -180,7 +165,7 @@ wait_for(ExecTransport *transport, MPI_Request *request, int32_t peer, MPI_Statu
             nanosleep(&pause, NULL);
         else if (waited > SPIN_NS)
             sched_yield();
-        if (!check_aborted(state, error))
+        if (!exec_abort_check(&state->abort, error))
             return false;
         TRY_MPI(MPI_Test(request, &done, status));
     }
@@ -224,7 +209,7 @@ give_on(ExecTransport *transport, MPI_Comm comm, int32_t to, int64_t tag, const 
     State *state = transport->state;
 
     if (!check_length(n_bytes, error) || !check_tag(state, tag, error) ||
-        !check_aborted(state, error) || !poll_transfers(transport, error))
+        !exec_abort_check(&state->abort, error) || !poll_transfers(transport, error))
         return false;
     Piece *piece = piece_new(state, n_bytes, lend, error);
     if (piece == NULL)
@@ -286,12 +271,7 @@ check_received(const ExecTransport *transport, const MPI_Status *status, int32_t
     int length = 0;
 
     TRY_MPI(MPI_Get_count(status, MPI_BYTE, &length));
-    if (length == n_bytes)
-        return true;
-    g_set_error(error, EXEC_ERROR, EXEC_ERROR_FAILED,
-                "rank %d expected %" G_GINT64_FORMAT " bytes of rank %d, got %d", transport->rank,
-                n_bytes, from, length);
-    return false;
+    return exec_check_length(transport, from, n_bytes, length, error);
 }
 
 static bool
@@ -469,8 +449,7 @@ all_reduce(ExecTransport *transport, const ExecGroup *group, Dtype dtype, void *
 
     g_return_val_if_fail(dtype == DTYPE_FP32 || dtype == DTYPE_BF16, false);
     if (!is_native(transport, group, n))
-        return exec_wire_reduce_scatter(&wire, transport, group, dtype, data, n, error) &&
-               exec_wire_all_gather(&wire, transport, group, dtype, data, n, error);
+        return exec_wire_all_reduce(transport, group, dtype, data, n, error);
     const MPI_Comm comm = comm_of(state, group, error);
     if (comm == MPI_COMM_NULL)
         return false;
@@ -498,7 +477,7 @@ reduce_scatter(ExecTransport *transport, const ExecGroup *group, Dtype dtype, vo
 
     g_return_val_if_fail(dtype == DTYPE_FP32 || dtype == DTYPE_BF16, false);
     if (!is_native(transport, group, n))
-        return exec_wire_reduce_scatter(&wire, transport, group, dtype, data, n, error);
+        return exec_wire_reduce_scatter(transport, group, dtype, data, n, error);
     g_autofree int *counts = g_new(int, (size_t)group->n);
     g_autofree int *begins = g_new(int, (size_t)group->n);
     const MPI_Comm comm = comm_of(state, group, error);
@@ -522,7 +501,7 @@ all_gather(ExecTransport *transport, const ExecGroup *group, Dtype dtype, void *
     MPI_Request request;
 
     if (!is_native(transport, group, n))
-        return exec_wire_all_gather(&wire, transport, group, dtype, data, n, error);
+        return exec_wire_all_gather(transport, group, dtype, data, n, error);
     g_autofree int *counts = g_new(int, (size_t)group->n);
     g_autofree int *begins = g_new(int, (size_t)group->n);
     const MPI_Comm comm = comm_of(transport->state, group, error);
@@ -532,16 +511,6 @@ all_gather(ExecTransport *transport, const ExecGroup *group, Dtype dtype, void *
     TRY_MPI(MPI_Iallgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, data, counts, begins,
                             mpi_type(dtype), comm, &request));
     return finish(transport, &request, error);
-}
-
-static int64_t
-total(const int64_t *n_bytes, int32_t n)
-{
-    int64_t sum = 0;
-
-    for (int32_t i = 0; i < n; i++)
-        sum += n_bytes[i];
-    return sum;
 }
 
 /* Nothing is added here, so MPI's own serves deterministic runs too. */
@@ -554,9 +523,9 @@ all_to_all(ExecTransport *transport, const ExecGroup *group, const ExecExchange 
 
     /* All members must choose alike, and do not know each other's totals: by messages. */
     if (((const State *)transport->state)->deterministic || g == 1)
-        return exec_wire_all_to_all(&wire, transport, group, exchange, error);
-    if (!check_length(total(exchange->out_bytes, g), error) ||
-        !check_length(total(exchange->in_bytes, g), error))
+        return exec_wire_all_to_all(transport, group, exchange, error);
+    if (!check_length(exec_piece_begin(exchange->out_bytes, g), error) ||
+        !check_length(exec_piece_begin(exchange->in_bytes, g), error))
         return false;
     g_autofree int *numbers = g_new(int, (size_t)g * 4);
     int *out_counts = numbers, *out_begins = numbers + g, *in_counts = numbers + 2 * g,
@@ -582,7 +551,7 @@ broadcast(ExecTransport *transport, const ExecGroup *group, int32_t root, void *
     MPI_Request request;
 
     if (!is_native(transport, group, n_bytes))
-        return exec_wire_broadcast(&wire, transport, group, root, data, n_bytes, error);
+        return exec_wire_broadcast(transport, group, root, data, n_bytes, error);
     const MPI_Comm comm = comm_of(transport->state, group, error);
     if (comm == MPI_COMM_NULL)
         return false;
@@ -596,7 +565,7 @@ barrier(ExecTransport *transport, const ExecGroup *group, GError **error)
     MPI_Request request;
 
     if (!is_native(transport, group, 0))
-        return exec_wire_barrier(&wire, transport, group, error);
+        return exec_wire_barrier(transport, group, error);
     const MPI_Comm comm = comm_of(transport->state, group, error);
     if (comm == MPI_COMM_NULL)
         return false;
@@ -611,11 +580,7 @@ abort_waits(ExecTransport *transport, const char *reason)
 {
     State *state = transport->state;
 
-    g_mutex_lock(&state->mutex);
-    if (state->reason == NULL)
-        state->reason = g_strdup(reason);
-    g_mutex_unlock(&state->mutex);
-    atomic_store(&state->aborted, true);
+    exec_abort_set(&state->abort, reason);
 }
 
 static int32_t
@@ -690,9 +655,10 @@ open_mpi(int32_t n_ranks, bool deterministic, ExecTransport *transport, GError *
     }
     State *state = g_new0(State, 1);
     state->deterministic = deterministic;
-    g_mutex_init(&state->mutex);
+    exec_abort_init(&state->abort);
     atomic_init(&state->waiting_for, EXEC_NOT_WAITING);
-    *transport = (ExecTransport){.ops = &ops, .rank = rank, .n_ranks = n, .state = state};
+    *transport =
+        (ExecTransport){.ops = &ops, .rank = rank, .n_ranks = n, .wire = &wire, .state = state};
     return open_state(state, error);
 }
 
@@ -718,8 +684,7 @@ close_mpi(ExecTransport *transport, GError **error)
     TRY_MPI(MPI_Finalize());
     free_pieces(state->expected);
     free_pieces(state->spare);
-    g_mutex_clear(&state->mutex);
-    g_free(state->reason);
+    exec_abort_clear(&state->abort);
     g_free(state);
     transport->state = NULL;
     return true;

@@ -116,9 +116,7 @@ exec_shared_new(const ExecRunOptions *options, GError **error)
     shared->records = g_new0(ExecRankRecord, (size_t)shared->n_ranks);
     for (int32_t i = 0; i < shared->n_ranks; i++)
         atomic_store(&shared->records[i].since_ns, exec_now_ns());
-    shared->everyone = g_new(int32_t, (size_t)shared->n_ranks);
-    for (int32_t i = 0; i < shared->n_ranks; i++)
-        shared->everyone[i] = i;
+    shared->everyone = exec_ranks_new(shared->n_ranks);
     const ExecTransportKind *transport = exec_transport_kind(options->transport);
     shared->own_rank = transport->in_processes ? options->process_rank : -1;
     shared->nccl = transport->is_nccl;

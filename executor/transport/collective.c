@@ -58,18 +58,18 @@ neighbour(const ExecGroup *group, int32_t distance)
 }
 
 static bool
-pass_on(const ExecWire *wire, ExecTransport *transport, const ExecGroup *group, int64_t tag,
-        Dtype add, Chunk out, Chunk in, GError **error)
+pass_on(ExecTransport *transport, const ExecGroup *group, int64_t tag, Dtype add, Chunk out,
+        Chunk in, GError **error)
 {
     for (int64_t at = 0; at < MAX(out.n_bytes, in.n_bytes); at += EXEC_SEGMENT_BYTES) {
         const int64_t n_out = MIN(EXEC_SEGMENT_BYTES, out.n_bytes - at);
         const int64_t n_in = MIN(EXEC_SEGMENT_BYTES, in.n_bytes - at);
-        const bool lends = wire->lend != NULL && out.n_bytes >= EXEC_SEGMENT_BYTES;
-        if (n_out > 0 && !(lends ? wire->lend : wire->post)(transport, neighbour(group, 1), tag,
-                                                            out.data + at, n_out, error))
+        const bool lends = transport->wire->lend != NULL && out.n_bytes >= EXEC_SEGMENT_BYTES;
+        if (n_out > 0 && !(lends ? transport->wire->lend : transport->wire->post)(
+                             transport, neighbour(group, 1), tag, out.data + at, n_out, error))
             return false;
-        if (n_in > 0 &&
-            !wire->take(transport, neighbour(group, -1), tag, add, in.data + at, n_in, error))
+        if (n_in > 0 && !transport->wire->take(transport, neighbour(group, -1), tag, add,
+                                               in.data + at, n_in, error))
             return false;
     }
     return true;
@@ -77,14 +77,13 @@ pass_on(const ExecWire *wire, ExecTransport *transport, const ExecGroup *group, 
 
 /* The caller may change @data again, also after a failure (@ok: there was none). */
 static bool
-take_back(const ExecWire *wire, ExecTransport *transport, const void *data, int64_t n_bytes,
-          bool ok, GError **error)
+take_back(ExecTransport *transport, const void *data, int64_t n_bytes, bool ok, GError **error)
 {
-    if (wire->lend == NULL || n_bytes == 0)
+    if (transport->wire->lend == NULL || n_bytes == 0)
         return ok;
-    ok = ok && wire->regain(transport, data, n_bytes, error);
+    ok = ok && transport->wire->regain(transport, data, n_bytes, error);
     if (!ok)
-        wire->withdraw(transport);
+        transport->wire->withdraw(transport);
     return ok;
 }
 
@@ -94,51 +93,47 @@ take_back(const ExecWire *wire, ExecTransport *transport, const void *data, int6
  * round the ring in order.  What was sent does not change any more.
  */
 bool
-exec_wire_reduce_scatter(const ExecWire *wire, ExecTransport *transport, const ExecGroup *group,
-                         Dtype dtype, void *data, int64_t n, GError **error)
+exec_wire_reduce_scatter(ExecTransport *transport, const ExecGroup *group, Dtype dtype, void *data,
+                         int64_t n, GError **error)
 {
     bool ok = true;
 
     for (int32_t s = 0; s < group->n - 1 && ok; s++)
-        ok = pass_on(wire, transport, group, TAG_REDUCE_SCATTER, dtype,
+        ok = pass_on(transport, group, TAG_REDUCE_SCATTER, dtype,
                      chunk_at(group, dtype, data, n, group->index - 1 - s),
                      chunk_at(group, dtype, data, n, group->index - 2 - s), error);
-    return take_back(wire, transport, data, n * dtype_bytes(dtype), ok, error);
+    return take_back(transport, data, n * dtype_bytes(dtype), ok, error);
 }
 
 /* In step s member i sends chunk i-s and receives chunk i-1-s. */
 bool
-exec_wire_all_gather(const ExecWire *wire, ExecTransport *transport, const ExecGroup *group,
-                     Dtype dtype, void *data, int64_t n, GError **error)
+exec_wire_all_gather(ExecTransport *transport, const ExecGroup *group, Dtype dtype, void *data,
+                     int64_t n, GError **error)
 {
     bool ok = true;
 
     for (int32_t s = 0; s < group->n - 1 && ok; s++)
-        ok = pass_on(wire, transport, group, TAG_ALL_GATHER, EXEC_TAKE_COPY,
+        ok = pass_on(transport, group, TAG_ALL_GATHER, EXEC_TAKE_COPY,
                      chunk_at(group, dtype, data, n, group->index - s),
                      chunk_at(group, dtype, data, n, group->index - 1 - s), error);
-    return take_back(wire, transport, data, n * dtype_bytes(dtype), ok, error);
+    return take_back(transport, data, n * dtype_bytes(dtype), ok, error);
+}
+
+bool
+exec_wire_all_reduce(ExecTransport *transport, const ExecGroup *group, Dtype dtype, void *data,
+                     int64_t n, GError **error)
+{
+    return exec_wire_reduce_scatter(transport, group, dtype, data, n, error) &&
+           exec_wire_all_gather(transport, group, dtype, data, n, error);
 }
 
 /* --- permutations --- */
 
-/* Where member @member's piece lies among pieces of these lengths. */
-static int64_t
-piece_at(const int64_t *n_bytes, int32_t member)
-{
-    int64_t at = 0;
-
-    for (int32_t i = 0; i < member; i++)
-        at += n_bytes[i];
-    return at;
-}
-
 static void
-give_oneself(const ExecWire *wire, ExecTransport *transport, const void *from, void *to,
-             int64_t n_bytes)
+give_oneself(ExecTransport *transport, const void *from, void *to, int64_t n_bytes)
 {
-    if (wire->copy != NULL)
-        wire->copy(transport, from, to, n_bytes);
+    if (transport->wire->copy != NULL)
+        transport->wire->copy(transport, from, to, n_bytes);
     else if (n_bytes > 0)
         memcpy(to, from, (size_t)n_bytes);
 }
@@ -146,26 +141,28 @@ give_oneself(const ExecWire *wire, ExecTransport *transport, const void *from, v
 /* Round d: to the member d places on, from the one d places back; so nobody is sent to by all at
  * once. */
 bool
-exec_wire_all_to_all(const ExecWire *wire, ExecTransport *transport, const ExecGroup *group,
-                     const ExecExchange *exchange, GError **error)
+exec_wire_all_to_all(ExecTransport *transport, const ExecGroup *group, const ExecExchange *exchange,
+                     GError **error)
 {
     const char *out = exchange->out;
     char *in = exchange->in;
     const int32_t own = group->index;
 
     g_return_val_if_fail(exchange->out_bytes[own] == exchange->in_bytes[own], false);
-    give_oneself(wire, transport, out + piece_at(exchange->out_bytes, own),
-                 in + piece_at(exchange->in_bytes, own), exchange->out_bytes[own]);
+    give_oneself(transport, out + exec_piece_begin(exchange->out_bytes, own),
+                 in + exec_piece_begin(exchange->in_bytes, own), exchange->out_bytes[own]);
     for (int32_t d = 1; d < group->n; d++) {
         const int32_t to = (own + d) % group->n;
-        if (!wire->post(transport, group->ranks[to], TAG_ALL_TO_ALL,
-                        out + piece_at(exchange->out_bytes, to), exchange->out_bytes[to], error))
+        if (!transport->wire->post(transport, group->ranks[to], TAG_ALL_TO_ALL,
+                                   out + exec_piece_begin(exchange->out_bytes, to),
+                                   exchange->out_bytes[to], error))
             return false;
     }
     for (int32_t d = 1; d < group->n; d++) {
         const int32_t from = (own + group->n - d) % group->n;
-        if (!wire->take(transport, group->ranks[from], TAG_ALL_TO_ALL, EXEC_TAKE_COPY,
-                        in + piece_at(exchange->in_bytes, from), exchange->in_bytes[from], error))
+        if (!transport->wire->take(transport, group->ranks[from], TAG_ALL_TO_ALL, EXEC_TAKE_COPY,
+                                   in + exec_piece_begin(exchange->in_bytes, from),
+                                   exchange->in_bytes[from], error))
             return false;
     }
     return true;
@@ -174,8 +171,8 @@ exec_wire_all_to_all(const ExecWire *wire, ExecTransport *transport, const ExecG
 /* A binomial tree: counted from the root, member v hears from v without its highest bit, and then
  * tells v + 2^k for every 2^k beyond that bit. */
 bool
-exec_wire_broadcast(const ExecWire *wire, ExecTransport *transport, const ExecGroup *group,
-                    int32_t root, void *data, int64_t n_bytes, GError **error)
+exec_wire_broadcast(ExecTransport *transport, const ExecGroup *group, int32_t root, void *data,
+                    int64_t n_bytes, GError **error)
 {
     const int32_t v = (group->index - root + group->n) % group->n;
     int32_t step = 1;
@@ -183,12 +180,12 @@ exec_wire_broadcast(const ExecWire *wire, ExecTransport *transport, const ExecGr
     g_return_val_if_fail(root >= 0 && root < group->n, false);
     while (step <= v)
         step *= 2;
-    if (v > 0 && !wire->take(transport, group->ranks[(v - step / 2 + root) % group->n],
-                             TAG_BROADCAST, EXEC_TAKE_COPY, data, n_bytes, error))
+    if (v > 0 && !transport->wire->take(transport, group->ranks[(v - step / 2 + root) % group->n],
+                                        TAG_BROADCAST, EXEC_TAKE_COPY, data, n_bytes, error))
         return false;
     for (; v + step < group->n; step *= 2)
-        if (!wire->post(transport, group->ranks[(v + step + root) % group->n], TAG_BROADCAST, data,
-                        n_bytes, error))
+        if (!transport->wire->post(transport, group->ranks[(v + step + root) % group->n],
+                                   TAG_BROADCAST, data, n_bytes, error))
             return false;
     return true;
 }
@@ -196,13 +193,13 @@ exec_wire_broadcast(const ExecWire *wire, ExecTransport *transport, const ExecGr
 /* Dissemination: after round k a member knows that 2^(k+1) members behind it have arrived
  * [Hensgen, Finkel, Manber 1988]. */
 bool
-exec_wire_barrier(const ExecWire *wire, ExecTransport *transport, const ExecGroup *group,
-                  GError **error)
+exec_wire_barrier(ExecTransport *transport, const ExecGroup *group, GError **error)
 {
     for (int32_t step = 1; step < group->n; step *= 2)
-        if (!wire->post(transport, neighbour(group, step), TAG_BARRIER, NULL, 0, error) ||
-            !wire->take(transport, neighbour(group, -step), TAG_BARRIER, EXEC_TAKE_COPY, NULL, 0,
-                        error))
+        if (!transport->wire->post(transport, neighbour(group, step), TAG_BARRIER, NULL, 0,
+                                   error) ||
+            !transport->wire->take(transport, neighbour(group, -step), TAG_BARRIER, EXEC_TAKE_COPY,
+                                   NULL, 0, error))
             return false;
     return true;
 }

@@ -1,5 +1,6 @@
 /*
- * executor/transport/collective.h - collectives out of messages, each with a fixed order of additions.
+ * executor/transport/collective.h - collectives out of messages, each with a fixed order of
+ * additions.
  *
  * `local` has no other collectives, in host memory or on a device that its ranks share; `mpi` uses
  * these instead of MPI's own where equal runs must give equal bits: MPI chooses its algorithm, and
@@ -24,7 +25,7 @@ G_BEGIN_DECLS
 #define EXEC_TAKE_COPY DTYPE_N
 
 /* How a transport moves the messages of collectives; tags are negative. */
-typedef struct {
+struct ExecWire {
     /* Returns before it is received; @data may be changed afterwards. */
     bool (*post)(ExecTransport *transport, int32_t to, int64_t tag, const void *data,
                  int64_t n_bytes, GError **error);
@@ -37,23 +38,23 @@ typedef struct {
                  int64_t n_bytes, GError **error);
     bool (*regain)(ExecTransport *transport, const void *data, int64_t n_bytes, GError **error);
     void (*withdraw)(ExecTransport *transport);
-} ExecWire;
+};
 
 /* to[i] += from[i]; bf16 sums are rounded to nearest, ties to even. */
 void exec_add(Dtype dtype, void *to, const void *from, int64_t n);
 
-/* The slots of ExecTransportOps of the same names. */
-bool exec_wire_reduce_scatter(const ExecWire *wire, ExecTransport *transport,
-                              const ExecGroup *group, Dtype dtype, void *data, int64_t n,
-                              GError **error);
-bool exec_wire_all_gather(const ExecWire *wire, ExecTransport *transport, const ExecGroup *group,
-                          Dtype dtype, void *data, int64_t n, GError **error);
-bool exec_wire_all_to_all(const ExecWire *wire, ExecTransport *transport, const ExecGroup *group,
+/* The slots of ExecTransportOps of these names, for transports with a wire. */
+bool exec_wire_all_reduce(ExecTransport *transport, const ExecGroup *group, Dtype dtype, void *data,
+                          int64_t n, GError **error);
+bool exec_wire_reduce_scatter(ExecTransport *transport, const ExecGroup *group, Dtype dtype,
+                              void *data, int64_t n, GError **error);
+bool exec_wire_all_gather(ExecTransport *transport, const ExecGroup *group, Dtype dtype, void *data,
+                          int64_t n, GError **error);
+bool exec_wire_all_to_all(ExecTransport *transport, const ExecGroup *group,
                           const ExecExchange *exchange, GError **error);
-bool exec_wire_broadcast(const ExecWire *wire, ExecTransport *transport, const ExecGroup *group,
-                         int32_t root, void *data, int64_t n_bytes, GError **error);
-bool exec_wire_barrier(const ExecWire *wire, ExecTransport *transport, const ExecGroup *group,
-                       GError **error);
+bool exec_wire_broadcast(ExecTransport *transport, const ExecGroup *group, int32_t root, void *data,
+                         int64_t n_bytes, GError **error);
+bool exec_wire_barrier(ExecTransport *transport, const ExecGroup *group, GError **error);
 
 G_END_DECLS
 

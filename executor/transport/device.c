@@ -11,7 +11,6 @@ struct ExecDeviceTransport {
     ExecTransport outer;
     ExecTransport *inner;
     ExecBackend *backend;
-    bool posts;    /* messages stay on the device */
     char *staging; /* (owned) host memory */
     size_t n_staging;
 };
@@ -62,7 +61,7 @@ counted(ExecTransport *transport, bool ok)
     return ok;
 }
 
-/* --- messages on the device --- */
+/* --- on the device: a message is a parcel's handle --- */
 
 static bool
 post(ExecTransport *transport, int32_t to, int64_t tag, const void *data, int64_t n_bytes,
@@ -91,37 +90,12 @@ fetch(ExecTransport *transport, int32_t from, int64_t tag, Dtype add, void *data
     return counted(transport, true);
 }
 
-/* --- messages --- */
-
 static bool
-send_message(ExecTransport *transport, int32_t to, int64_t tag, const void *data, int64_t n_bytes,
-             GError **error)
+fetch_message(ExecTransport *transport, int32_t from, int64_t tag, void *data, int64_t n_bytes,
+              GError **error)
 {
-    ExecDeviceTransport *d = device_of(transport);
-
-    if (d->posts)
-        return post(transport, to, tag, data, n_bytes, error);
-    const char *host = bring_to_host(d, data, (size_t)n_bytes, error);
-    return host != NULL &&
-           counted(transport, d->inner->ops->send(d->inner, to, tag, host, n_bytes, error));
+    return fetch(transport, from, tag, EXEC_TAKE_COPY, data, n_bytes, error);
 }
-
-static bool
-receive_message(ExecTransport *transport, int32_t from, int64_t tag, void *data, int64_t n_bytes,
-                GError **error)
-{
-    ExecDeviceTransport *d = device_of(transport);
-
-    if (d->posts)
-        return fetch(transport, from, tag, EXEC_TAKE_COPY, data, n_bytes, error);
-    char *host = staging_for(d, (size_t)n_bytes, error);
-    if (host == NULL || !d->inner->ops->receive(d->inner, from, tag, host, n_bytes, error))
-        return false;
-    d->backend->ops->upload(d->backend, (size_t)n_bytes, host, data);
-    return counted(transport, true);
-}
-
-/* --- collectives on the device: out of messages --- */
 
 static bool
 wire_post(ExecTransport *transport, int32_t to, int64_t tag, const void *data, int64_t n_bytes,
@@ -148,7 +122,31 @@ wire_copy(ExecTransport *transport, const void *from, void *to, int64_t n_bytes)
 
 static const ExecWire wire = {.post = wire_post, .take = wire_take, .copy = wire_copy};
 
-/* --- collectives: on the device or staged --- */
+/* --- through host memory --- */
+
+static bool
+send_staged(ExecTransport *transport, int32_t to, int64_t tag, const void *data, int64_t n_bytes,
+            GError **error)
+{
+    ExecDeviceTransport *d = device_of(transport);
+    const char *host = bring_to_host(d, data, (size_t)n_bytes, error);
+
+    return host != NULL &&
+           counted(transport, d->inner->ops->send(d->inner, to, tag, host, n_bytes, error));
+}
+
+static bool
+receive_staged(ExecTransport *transport, int32_t from, int64_t tag, void *data, int64_t n_bytes,
+               GError **error)
+{
+    ExecDeviceTransport *d = device_of(transport);
+    char *host = staging_for(d, (size_t)n_bytes, error);
+
+    if (host == NULL || !d->inner->ops->receive(d->inner, from, tag, host, n_bytes, error))
+        return false;
+    d->backend->ops->upload(d->backend, (size_t)n_bytes, host, data);
+    return counted(transport, true);
+}
 
 typedef bool (*InPlace)(ExecTransport *, const ExecGroup *, Dtype, void *, int64_t, GError **);
 
@@ -170,42 +168,24 @@ static bool
 reduce_scatter(ExecTransport *transport, const ExecGroup *group, Dtype dtype, void *data, int64_t n,
                GError **error)
 {
-    const ExecDeviceTransport *d = device_of(transport);
-
-    return d->posts
-               ? exec_wire_reduce_scatter(&wire, transport, group, dtype, data, n, error)
-               : staged(transport, d->inner->ops->reduce_scatter, group, dtype, data, n, error);
+    return staged(transport, device_of(transport)->inner->ops->reduce_scatter, group, dtype, data,
+                  n, error);
 }
 
 static bool
 all_gather(ExecTransport *transport, const ExecGroup *group, Dtype dtype, void *data, int64_t n,
            GError **error)
 {
-    const ExecDeviceTransport *d = device_of(transport);
-
-    return d->posts ? exec_wire_all_gather(&wire, transport, group, dtype, data, n, error)
-                    : staged(transport, d->inner->ops->all_gather, group, dtype, data, n, error);
+    return staged(transport, device_of(transport)->inner->ops->all_gather, group, dtype, data, n,
+                  error);
 }
 
 static bool
 all_reduce(ExecTransport *transport, const ExecGroup *group, Dtype dtype, void *data, int64_t n,
            GError **error)
 {
-    const ExecDeviceTransport *d = device_of(transport);
-
-    return d->posts ? reduce_scatter(transport, group, dtype, data, n, error) &&
-                          all_gather(transport, group, dtype, data, n, error)
-                    : staged(transport, d->inner->ops->all_reduce, group, dtype, data, n, error);
-}
-
-static size_t
-sum(const int64_t *bytes, int32_t n)
-{
-    int64_t total = 0;
-
-    for (int32_t i = 0; i < n; i++)
-        total += bytes[i];
-    return (size_t)total;
+    return staged(transport, device_of(transport)->inner->ops->all_reduce, group, dtype, data, n,
+                  error);
 }
 
 static bool
@@ -213,13 +193,11 @@ all_to_all(ExecTransport *transport, const ExecGroup *group, const ExecExchange 
            GError **error)
 {
     ExecDeviceTransport *d = device_of(transport);
-    const size_t n_out = sum(exchange->out_bytes, group->n);
-    const size_t n_in = sum(exchange->in_bytes, group->n);
+    const size_t n_out = (size_t)exec_piece_begin(exchange->out_bytes, group->n);
+    const size_t n_in = (size_t)exec_piece_begin(exchange->in_bytes, group->n);
     const size_t at_in = (n_out + 63) & ~(size_t)63;
     ExecExchange staged_exchange = *exchange;
 
-    if (d->posts)
-        return exec_wire_all_to_all(&wire, transport, group, exchange, error);
     /* Sized for both before the first download: growing would lose it. */
     if (staging_for(d, at_in + n_in, error) == NULL)
         return false;
@@ -239,15 +217,15 @@ broadcast(ExecTransport *transport, const ExecGroup *group, int32_t root, void *
           int64_t n_bytes, GError **error)
 {
     ExecDeviceTransport *d = device_of(transport);
-
-    if (d->posts)
-        return exec_wire_broadcast(&wire, transport, group, root, data, n_bytes, error);
     char *host = bring_to_host(d, data, (size_t)n_bytes, error);
+
     if (host == NULL || !d->inner->ops->broadcast(d->inner, group, root, host, n_bytes, error))
         return false;
     d->backend->ops->upload(d->backend, (size_t)n_bytes, host, data);
     return counted(transport, true);
 }
+
+/* --- lifecycle --- */
 
 static bool
 barrier(ExecTransport *transport, const ExecGroup *group, GError **error)
@@ -264,10 +242,23 @@ abort_ranks(ExecTransport *transport, const char *reason)
     exec_transport_abort(device_of(transport)->inner, reason);
 }
 
-static const ExecTransportOps ops = {
+static const ExecTransportOps posting_ops = {
     .name = "device",
-    .send = send_message,
-    .receive = receive_message,
+    .send = post,
+    .receive = fetch_message,
+    .all_reduce = exec_wire_all_reduce,
+    .reduce_scatter = exec_wire_reduce_scatter,
+    .all_gather = exec_wire_all_gather,
+    .all_to_all = exec_wire_all_to_all,
+    .broadcast = exec_wire_broadcast,
+    .barrier = barrier,
+    .abort = abort_ranks,
+};
+
+static const ExecTransportOps staging_ops = {
+    .name = "device",
+    .send = send_staged,
+    .receive = receive_staged,
     .all_reduce = all_reduce,
     .reduce_scatter = reduce_scatter,
     .all_gather = all_gather,
@@ -284,11 +275,12 @@ exec_device_transport_new(ExecTransport *inner, ExecBackend *backend, bool share
 
     d->inner = inner;
     d->backend = backend;
-    d->posts = shares_device && backend->ops->post != NULL;
-    d->outer = (ExecTransport){.ops = &ops,
+    const bool posts = shares_device && backend->ops->post != NULL;
+    d->outer = (ExecTransport){.ops = posts ? &posting_ops : &staging_ops,
                                .rank = inner->rank,
                                .n_ranks = inner->n_ranks,
-                               .queues = d->posts,
+                               .queues = posts,
+                               .wire = &wire,
                                .state = d};
     return d;
 }

@@ -22,9 +22,7 @@ struct ExecLocalHub {
     int64_t timeout_ns; /* 0: none */
     int64_t spin_ns;
     ExecMailbox *boxes; /* (owned) n_ranks */
-    atomic_bool aborted;
-    GMutex reason_mutex;
-    char *reason;         /* (owned) set before aborted */
+    ExecAbort abort;
     ExecHubRemote remote; /* send == NULL: all ranks are here */
 };
 
@@ -38,7 +36,7 @@ exec_local_hub_new(int32_t n_ranks, double timeout_s)
     hub->timeout_ns = units_ns_from_s(timeout_s);
     hub->spin_ns = n_ranks <= exec_n_cores() ? SPIN_NS : 0;
     hub->boxes = g_new0(ExecMailbox, (size_t)n_ranks);
-    g_mutex_init(&hub->reason_mutex);
+    exec_abort_init(&hub->abort);
     for (int32_t i = 0; i < n_ranks; i++)
         exec_mailbox_init(&hub->boxes[i]);
     return hub;
@@ -51,9 +49,8 @@ exec_local_hub_free(ExecLocalHub *hub)
         return;
     for (int32_t i = 0; i < hub->n_ranks; i++)
         exec_mailbox_clear(&hub->boxes[i]);
-    g_mutex_clear(&hub->reason_mutex);
+    exec_abort_clear(&hub->abort);
     g_free(hub->boxes);
-    g_free(hub->reason);
     g_free(hub);
 }
 
@@ -62,12 +59,7 @@ exec_local_hub_free(ExecLocalHub *hub)
 bool
 exec_local_hub_check(ExecLocalHub *hub, GError **error)
 {
-    if (!atomic_load(&hub->aborted))
-        return true;
-    g_mutex_lock(&hub->reason_mutex);
-    g_set_error_literal(error, EXEC_ERROR, EXEC_ERROR_RANK_DIED, hub->reason);
-    g_mutex_unlock(&hub->reason_mutex);
-    return false;
+    return exec_abort_check(&hub->abort, error);
 }
 
 void
@@ -130,7 +122,7 @@ wait_clock_ns(void)
 static void
 spin(ExecLocalHub *hub, ExecMailbox *box, int64_t seen, int64_t until_ns)
 {
-    while (atomic_load(&box->n_changes) == seen && !atomic_load(&hub->aborted) &&
+    while (atomic_load(&box->n_changes) == seen && !atomic_load(&hub->abort.is_set) &&
            wait_clock_ns() < until_ns) {
 #if defined(__x86_64__)
         __builtin_ia32_pause();
@@ -171,7 +163,7 @@ wait_until(ExecTransport *transport, WaitsFor waits_for, void *what, GError **er
     const int64_t begin = wait_clock_ns(), deadline = begin + hub->timeout_ns;
     const int64_t spin_until = begin + hub->spin_ns;
     atomic_store(&box->waiting_for, peer);
-    while ((peer = waits_for(box, what)) != EXEC_NOT_WAITING && !atomic_load(&hub->aborted)) {
+    while ((peer = waits_for(box, what)) != EXEC_NOT_WAITING && !atomic_load(&hub->abort.is_set)) {
         const int64_t seen = atomic_load(&box->n_changes);
         const int64_t now = wait_clock_ns();
         if (hub->timeout_ns > 0 && now >= deadline)
@@ -256,18 +248,6 @@ regain(ExecTransport *transport, const void *data, int64_t n_bytes, GError **err
     return wait_until(transport, waits_for_loans, &(Lent){data, n_bytes}, error);
 }
 
-static bool
-check_length(const ExecTransport *transport, int32_t from, int64_t n_bytes, int64_t length,
-             GError **error)
-{
-    if (length == n_bytes)
-        return true;
-    g_set_error(error, EXEC_ERROR, EXEC_ERROR_FAILED,
-                "rank %d expected %" G_GINT64_FORMAT " bytes of rank %d, got %" G_GINT64_FORMAT,
-                transport->rank, n_bytes, from, length);
-    return false;
-}
-
 /* ExecWire's take. */
 static bool
 take(ExecTransport *transport, int32_t from, int64_t tag, Dtype add, void *data, int64_t n_bytes,
@@ -284,7 +264,7 @@ take(ExecTransport *transport, int32_t from, int64_t tag, Dtype add, void *data,
     else if (length == n_bytes && n_bytes > 0)
         memcpy(data, exec_mail_data(wanted.mail), (size_t)n_bytes);
     exec_mailbox_dispose(hub->boxes, wanted.mail);
-    return check_length(transport, from, n_bytes, length, error);
+    return exec_check_length(transport, from, n_bytes, length, error);
 }
 
 static ExecMailbox *
@@ -317,7 +297,7 @@ receive_awaited(ExecTransport *transport, ExecAwaited *destination, GError **err
     g_mutex_lock(&box->mutex);
     exec_mailbox_take_awaited(box, destination);
     g_mutex_unlock(&box->mutex);
-    return check_length(transport, got.from, got.n_bytes, got.got_bytes, error);
+    return exec_check_length(transport, got.from, got.n_bytes, got.got_bytes, error);
 }
 
 static bool
@@ -344,48 +324,6 @@ withdraw(ExecTransport *transport)
 
 static const ExecWire wire = {
     .post = post, .take = take, .lend = lend, .regain = regain, .withdraw = withdraw};
-
-static bool
-reduce_scatter(ExecTransport *transport, const ExecGroup *group, Dtype dtype, void *data, int64_t n,
-               GError **error)
-{
-    return exec_wire_reduce_scatter(&wire, transport, group, dtype, data, n, error);
-}
-
-static bool
-all_gather(ExecTransport *transport, const ExecGroup *group, Dtype dtype, void *data, int64_t n,
-           GError **error)
-{
-    return exec_wire_all_gather(&wire, transport, group, dtype, data, n, error);
-}
-
-static bool
-all_reduce(ExecTransport *transport, const ExecGroup *group, Dtype dtype, void *data, int64_t n,
-           GError **error)
-{
-    return reduce_scatter(transport, group, dtype, data, n, error) &&
-           all_gather(transport, group, dtype, data, n, error);
-}
-
-static bool
-all_to_all(ExecTransport *transport, const ExecGroup *group, const ExecExchange *exchange,
-           GError **error)
-{
-    return exec_wire_all_to_all(&wire, transport, group, exchange, error);
-}
-
-static bool
-broadcast(ExecTransport *transport, const ExecGroup *group, int32_t root, void *data,
-          int64_t n_bytes, GError **error)
-{
-    return exec_wire_broadcast(&wire, transport, group, root, data, n_bytes, error);
-}
-
-static bool
-barrier(ExecTransport *transport, const ExecGroup *group, GError **error)
-{
-    return exec_wire_barrier(&wire, transport, group, error);
-}
 
 static int32_t
 waiting_for(const ExecTransport *transport)
@@ -415,11 +353,7 @@ abort_all(ExecTransport *transport, const char *reason)
 {
     ExecLocalHub *hub = transport->state;
 
-    g_mutex_lock(&hub->reason_mutex);
-    if (hub->reason == NULL)
-        hub->reason = g_strdup(reason);
-    g_mutex_unlock(&hub->reason_mutex);
-    atomic_store(&hub->aborted, true);
+    exec_abort_set(&hub->abort, reason);
     for (int32_t i = 0; i < hub->n_ranks; i++) {
         g_mutex_lock(&hub->boxes[i].mutex);
         g_cond_broadcast(&hub->boxes[i].changed);
@@ -431,12 +365,12 @@ static const ExecTransportOps ops = {
     .name = "local",
     .send = send_message,
     .receive = receive_message,
-    .all_reduce = all_reduce,
-    .reduce_scatter = reduce_scatter,
-    .all_gather = all_gather,
-    .all_to_all = all_to_all,
-    .broadcast = broadcast,
-    .barrier = barrier,
+    .all_reduce = exec_wire_all_reduce,
+    .reduce_scatter = exec_wire_reduce_scatter,
+    .all_gather = exec_wire_all_gather,
+    .all_to_all = exec_wire_all_to_all,
+    .broadcast = exec_wire_broadcast,
+    .barrier = exec_wire_barrier,
     .expect = expect,
     .lend = lend,
     .regain = regain,
@@ -450,5 +384,6 @@ static const ExecTransportOps ops = {
 ExecTransport
 exec_local_transport(ExecLocalHub *hub, int32_t rank)
 {
-    return (ExecTransport){.ops = &ops, .rank = rank, .n_ranks = hub->n_ranks, .state = hub};
+    return (ExecTransport){
+        .ops = &ops, .rank = rank, .n_ranks = hub->n_ranks, .wire = &wire, .state = hub};
 }

@@ -278,7 +278,7 @@ exec_measure_collectives(const ExecCollectives *c, ExecSamples *samples, GError 
 {
     g_return_val_if_fail(c->transport->n_ranks >= 2 && c->max_bytes >= MIN_BYTES, false);
     const int32_t n_ranks = c->transport->n_ranks;
-    g_autofree int32_t *ranks = g_new(int32_t, (size_t)n_ranks);
+    g_autofree int32_t *ranks = exec_ranks_new(n_ranks);
     g_autofree int64_t *lengths = g_new0(int64_t, 2 * (size_t)n_ranks);
     Timer timer = {
         .c = c,
@@ -289,8 +289,6 @@ exec_measure_collectives(const ExecCollectives *c, ExecSamples *samples, GError 
         .begin_ns = exec_now_ns(),
     };
 
-    for (int32_t i = 0; i < n_ranks; i++)
-        ranks[i] = i;
     bool ok = take_memory(&timer, error);
     if (ok) {
         choose_sizes(&timer);

@@ -1,6 +1,7 @@
 /*
- * executor/transport/measured_collectives.h - what messages and collectives between GPUs cost, for a profile:
- * timed by all ranks of a run over a transport, as rows whose bytes nccl-tests would print.
+ * executor/transport/measured_collectives.h - what messages and collectives between GPUs cost, for
+ * a profile: timed by all ranks of a run over a transport, as rows whose bytes nccl-tests would
+ * print.
  *
  *   op                 what nccl-tests calls it                      ranks
  *   all_reduce, ...    all_reduce_perf, all_gather_perf, ..., in place   2, 4, 8, ... and all

@@ -272,9 +272,7 @@ exec_peers_close(ExecTransport *transport, GError **error)
 {
     Peers *p = exec_local_hub_remote(transport->state)->user_data;
 
-    g_autofree int32_t *ranks = g_new(int32_t, (size_t)p->n_ranks);
-    for (int32_t r = 0; r < p->n_ranks; r++)
-        ranks[r] = r;
+    g_autofree int32_t *ranks = exec_ranks_new(p->n_ranks);
     const ExecGroup everyone = {.ranks = ranks, .n = p->n_ranks, .index = p->rank};
     const bool ok = transport->ops->barrier(transport, &everyone, error);
     free_peers(p);

@@ -18,12 +18,15 @@
 #ifndef EXECUTOR_TRANSPORT_TRANSPORT_H
 #define EXECUTOR_TRANSPORT_TRANSPORT_H
 
+#include <stdatomic.h>
+
 #include "base/dtype.h"
 #include "executor/device/backend.h"
 
 G_BEGIN_DECLS
 
 typedef struct ExecTransport ExecTransport;
+typedef struct ExecWire ExecWire; /* collective.h */
 
 /* A rank's view of a communicator of @n ranks. */
 typedef struct {
@@ -56,6 +59,18 @@ typedef struct {
     void *in;
     const int64_t *in_bytes; /* [group->n] */
 } ExecExchange;
+
+/* Returns where the piece of member @member begins among pieces of these lengths; for the number of
+ * members it is what all pieces have together. */
+static inline int64_t
+exec_piece_begin(const int64_t *n_bytes, int32_t member)
+{
+    int64_t begin = 0;
+
+    for (int32_t i = 0; i < member; i++)
+        begin += n_bytes[i];
+    return begin;
+}
 
 /* Every member of a group must call its collectives in the same order, with equal lengths. */
 typedef struct {
@@ -121,13 +136,39 @@ typedef struct {
 struct ExecTransport {
     const ExecTransportOps *ops;
     int32_t rank, n_ranks;
-    int64_t sent_bytes; /* by this rank, all messages and collectives */
-    int64_t waited_ns;  /* of the last receive: blocked before the message was there */
-    bool queues;        /* collectives are work in the backend's queue: also aside (backend.h) */
-    void *state;        /* (borrowed) shared by all ranks */
+    int64_t sent_bytes;   /* by this rank, all messages and collectives */
+    int64_t waited_ns;    /* of the last receive: blocked before the message was there */
+    bool queues;          /* collectives are work in the backend's queue: also aside (backend.h) */
+    const ExecWire *wire; /* (borrowed, nullable) where collectives are made of messages */
+    void *state;          /* (borrowed) of the transport */
 };
 
 void exec_transport_abort(ExecTransport *transport, const char *reason);
+
+/* Returns: (owned) 0, 1, ..., @n - 1: the members of a group of all ranks. */
+int32_t *exec_ranks_new(int32_t n);
+
+/* --- for transports --- */
+
+/* Whether the waits of this process are to fail, and why.  Any thread may set it. */
+typedef struct {
+    atomic_bool is_set;
+    GMutex mutex;
+    char *reason; /* (owned) under the mutex; there before is_set is true */
+} ExecAbort;
+
+void exec_abort_init(ExecAbort *abort);
+void exec_abort_clear(ExecAbort *abort);
+/* The first reason is kept. */
+void exec_abort_set(ExecAbort *abort, const char *reason);
+/* False with EXEC_ERROR_RANK_DIED and the reason once it has been set. */
+bool exec_abort_check(ExecAbort *abort, GError **error);
+
+/* Whether a message of rank @from has the length that was expected; else EXEC_ERROR_FAILED. */
+bool exec_check_length(const ExecTransport *transport, int32_t from, int64_t expected_bytes,
+                       int64_t got_bytes, GError **error);
+
+/* --- kinds --- */
 
 /* A kind of transport: one row of the table in transport.c. */
 typedef struct {
