@@ -52,13 +52,6 @@ const SimPairKind *sim_pair_at(const SimProgram *program, uint32_t step);
 /* Fills saved_ns, where @times has it: it does not depend on when pairs run. */
 void sim_pairs_note_saved(const SimProgram *program, SimTimes *times);
 
-/*
- * sim_program_sweep() for programs with pairs: also fills free_of_step_ns and saved_ns.
- * @sent_ns  (nullable) [sim_stream()] all 0; with it, returns whether two messages were on one
- *           stream at once.
- */
-bool sim_pairs_sweep(const SimProgram *program, SimTimes *times, int64_t *sent_ns);
-
 G_END_DECLS
 
 #endif /* SIMULATOR_PAIRS_H */

@@ -188,6 +188,42 @@ sim_program_workload_op(const SimProgram *program, int64_t cost)
     return &program->workload->ops[cost / SIM_KIND_N];
 }
 
+/*
+ * The recurrence above, which every sweep runs: over fixed times, over pairs, over varied times.
+ * What they differ in is how long the rank is busy with a step, and how long its message takes.
+ */
+typedef struct {
+    int64_t *ready_ns; /* (borrowed) as in SimTimes */
+    int64_t *free_ns;  /* (borrowed) [rank] after what it has run so far */
+    int64_t *sent_ns;  /* (borrowed, nullable) [sim_stream()] when its last message arrived */
+} SimClock;
+
+/* When a step of @rank begins that needs the message of @producer (as SimStep has it). */
+static inline int64_t
+sim_clock_begin(SimClock clock, uint32_t producer, int32_t rank)
+{
+    const int64_t message_ns = clock.ready_ns[producer], free_ns = clock.free_ns[rank];
+
+    return message_ns > free_ns ? message_ns : free_ns;
+}
+
+/*
+ * @step leaves @rank free at @free_ns, and its message arrives @lag_ns later, on @stream (0: none).
+ * Returns whether the message before it on that stream is still under way.
+ */
+static inline bool
+sim_clock_end(SimClock clock, int64_t step, int32_t rank, int32_t stream, int64_t free_ns,
+              int64_t lag_ns)
+{
+    clock.free_ns[rank] = free_ns;
+    clock.ready_ns[step + 1] = free_ns + lag_ns;
+    if (clock.sent_ns == NULL || stream == 0)
+        return false;
+    const bool meets = clock.sent_ns[stream] > free_ns;
+    clock.sent_ns[stream] = free_ns + lag_ns;
+    return meets;
+}
+
 /* When what the op of a step does happens on its compute stream. */
 typedef struct {
     int64_t begin_ns;         /* of the blocking receive, if there is one */

@@ -220,27 +220,26 @@ varied_lag(const SimVaried *varied, uint32_t cost, int64_t factor, uint64_t rand
                                 : sim_speed_alone(&varied->speeds, varied->level[cost], random));
 }
 
-/* The pair of the steps @i and @i + 1, as sim_pairs_sweep() has it; one factor for both. */
+/* The pair of the steps @i and @i + 1, as the sweep has it; one factor for both. */
 static void
-vary_pair(const SimVaried *varied, SimReplica *replica, uint64_t key, int64_t i)
+vary_pair(const SimVaried *varied, SimReplica *replica, SimClock clock, uint64_t key, int64_t i)
 {
     const SimProgram *program = varied->program;
     const SimStep *step = &program->steps[i];
     const SimCost *costs[2] = {&replica->costs[step[0].cost], &replica->costs[step[1].cost]};
-    const int64_t rank = costs[0]->rank;
+    const int32_t rank = costs[0]->rank;
     const uint64_t random[2] = {sim_draw(key, (uint64_t)i), sim_draw(key, (uint64_t)i + 1)};
-    int64_t *const ready = replica->times.ready_ns, *const free_ns = &replica->times.free_ns[rank];
     int64_t pair_ns = sim_pair_ns(program, step[0].cost, step[1].cost);
 
     pair_ns = sim_times_factor(pair_ns, replica->rank_factors[rank]);
-    const int64_t begin_ns = MAX(*free_ns, MAX(ready[step[0].producer], ready[step[1].producer]));
-    const int64_t factor = op_factor(varied, replica, step[0].cost, begin_ns - *free_ns, random[0]);
-    *free_ns = begin_ns + sim_times_factor(pair_ns, factor);
-    for (int k = 0; k < 2; k++) {
-        replica->times.free_of_step_ns[i + k] = *free_ns;
-        ready[i + k + 1] =
-            *free_ns + varied_lag(varied, step[k].cost, factor, random[k], costs[k]->lag_ns);
-    }
+    const int64_t begin_ns =
+        MAX(sim_clock_begin(clock, step[0].producer, rank), clock.ready_ns[step[1].producer]);
+    const int64_t factor =
+        op_factor(varied, replica, step[0].cost, begin_ns - clock.free_ns[rank], random[0]);
+    const int64_t free_ns = begin_ns + sim_times_factor(pair_ns, factor);
+    for (int k = 0; k < 2; k++)
+        sim_clock_end(clock, i + k, rank, 0, free_ns,
+                      varied_lag(varied, step[k].cost, factor, random[k], costs[k]->lag_ns));
 }
 
 /* sim_program_sweep() with a factor for every op and message. */
@@ -249,16 +248,16 @@ vary_ops(const SimVaried *varied, SimReplica *replica, uint64_t key)
 {
     const SimProgram *program = varied->program;
     const SimTimes *fixed = varied->fixed;
-    int64_t *const ready = replica->times.ready_ns, *const free_ns = replica->times.free_ns;
+    const SimClock clock = {replica->times.ready_ns, replica->times.free_ns, NULL};
     const GArray *longer = fixed->longer;
     guint next_longer = 0;
     int64_t next_pair = 0;
 
-    memset(free_ns, 0, sizeof *free_ns * (size_t)program->schedule->n_ranks);
-    ready[0] = 0;
+    memset(clock.free_ns, 0, sizeof *clock.free_ns * (size_t)program->schedule->n_ranks);
+    clock.ready_ns[0] = 0;
     for (int64_t i = 0; i < program->n_ops; i++) {
         if (next_pair < program->n_pairs && program->pairs[next_pair] == i) {
-            vary_pair(varied, replica, key, i++);
+            vary_pair(varied, replica, clock, key, i++);
             next_pair++;
             continue;
         }
@@ -275,12 +274,11 @@ vary_ops(const SimVaried *varied, SimReplica *replica, uint64_t key)
             busy += sim_times_factor(g_array_index(longer, SimLonger, next_longer++).extra_ns,
                                      replica->rank_factors[cost.rank]);
         }
-        const int64_t begin_ns = MAX(ready[step.producer], free_ns[cost.rank]);
+        const int64_t begin_ns = sim_clock_begin(clock, step.producer, cost.rank);
         const int64_t factor =
-            op_factor(varied, replica, step.cost, begin_ns - free_ns[cost.rank], random);
-        const int64_t next = begin_ns + sim_times_factor(busy, factor);
-        free_ns[cost.rank] = next;
-        ready[i + 1] = next + varied_lag(varied, step.cost, factor, random, lag);
+            op_factor(varied, replica, step.cost, begin_ns - clock.free_ns[cost.rank], random);
+        sim_clock_end(clock, i, cost.rank, 0, begin_ns + sim_times_factor(busy, factor),
+                      varied_lag(varied, step.cost, factor, random, lag));
     }
 }
 

@@ -11,9 +11,9 @@
  *
  * Y's variance over all runs is 2 (u - 1 + a) / u^2: 1 of a short op, correlation_s / d of a long
  * one, and at most a seventh more than 1 / (1 + d / correlation_s), the law that profiles are
- * fitted to (executor/measure/variation.h).  So what is slow now is slow in the next ops too, and of two
- * ranks that wait for each other the slower one counts for as long as it is.  Were every op drawn
- * anew, short ones would average out within a step.
+ * fitted to (executor/measure/variation.h).  So what is slow now is slow in the next ops too, and
+ * of two ranks that wait for each other the slower one counts for as long as it is.  Were every op
+ * drawn anew, short ones would average out within a step.
  *
  * An op takes exp(sigma Y - v / 2) of its time, v the variance of sigma Y: on the mean all of it.
  * Of 4096 cells of Y; deterministic, as in factors.h.

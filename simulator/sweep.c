@@ -164,38 +164,31 @@ run_special(const SimProgram *program, SimTimes *times, Beside *beside, int32_t 
 
 /*
  * Steps @from to @to - 1, none of which has anything beside it.
- * Invariant: ready[1 .. i] and free_ns hold the times of the first i steps, and sent_ns[s] is when
- * the last message of stream s arrived.
+ * Invariant: ready_ns[1 .. i] and free_ns hold the times of the first i steps.
  * Returns whether two messages were on one stream at once.
  */
 static inline __attribute__((always_inline)) bool
-sweep_plain(const SimProgram *program, SimTimes *times, int64_t *sent_ns, int64_t from, int64_t to)
+sweep_plain(const SimProgram *program, SimClock clock, int64_t *free_of_step_ns, int64_t from,
+            int64_t to)
 {
     const SimStep *const steps = program->steps;
     const SimCost *const costs = program->costs;
-    int64_t *const ready = times->ready_ns;
-    int64_t *const free_ns = times->free_ns;
     bool meets = false;
 
     for (int64_t i = from; i < to; i++) {
         const SimStep step = steps[i];
         const SimCost cost = costs[step.cost];
-        const int64_t message = ready[step.producer];
-        const int64_t free = free_ns[cost.rank];
-        const int64_t next = (message > free ? message : free) + cost.busy_ns;
-        free_ns[cost.rank] = next;
-        ready[i + 1] = next + cost.lag_ns;
-        if (sent_ns != NULL && cost.stream != 0) {
-            meets = meets | (sent_ns[cost.stream] > next);
-            sent_ns[cost.stream] = next + cost.lag_ns;
-        }
+        const int64_t free_ns = sim_clock_begin(clock, step.producer, cost.rank) + cost.busy_ns;
+        meets = sim_clock_end(clock, i, cost.rank, cost.stream, free_ns, cost.lag_ns) | meets;
+        if (free_of_step_ns != NULL)
+            free_of_step_ns[i] = free_ns;
     }
     return meets;
 }
 
 /* Likewise, with what runs beside ops. */
 static bool
-sweep_beside(const SimProgram *program, SimTimes *times, int64_t *sent_ns, Beside *besides,
+sweep_beside(const SimProgram *program, SimTimes *times, SimClock clock, Beside *besides,
              int64_t from, int64_t to)
 {
     const SimBeside *all = &program->beside;
@@ -207,8 +200,8 @@ sweep_beside(const SimProgram *program, SimTimes *times, int64_t *sent_ns, Besid
         const SimCost *cost = &program->costs[step.cost];
         const SimCostDetail *detail = &program->details[step.cost];
         Beside *beside = &besides[cost->rank];
-        const int64_t begin_ns = MAX(times->ready_ns[step.producer], times->free_ns[cost->rank]);
-        const int64_t start_ns = begin_ns + detail->in.compute_ns;
+        const int64_t start_ns =
+            sim_clock_begin(clock, step.producer, cost->rank) + detail->in.compute_ns;
         const bool is_special = beside->special < all->begin[cost->rank + 1] &&
                                 all->specials[beside->special].step == i;
         const int64_t end_ns =
@@ -221,14 +214,42 @@ sweep_beside(const SimProgram *program, SimTimes *times, int64_t *sent_ns, Besid
             g_array_append_val(times->longer, longer);
             times->extra[cost->rank].extra_ns += longer.extra_ns;
         }
-        times->free_ns[cost->rank] = end_ns + detail->out.compute_ns;
-        times->ready_ns[i + 1] = end_ns + detail->out.compute_ns + cost->lag_ns;
-        if (sent_ns != NULL && cost->stream != 0) {
-            meets = meets || sent_ns[cost->stream] > end_ns;
-            sent_ns[cost->stream] = times->ready_ns[i + 1];
-        }
+        meets = sim_clock_end(clock, i, cost->rank, cost->stream, end_ns + detail->out.compute_ns,
+                              cost->lag_ns) ||
+                meets;
     }
     return meets;
+}
+
+/* Likewise, with overlapped pairs, whose two steps are neighbours; fills free_of_step_ns too. */
+static bool
+sweep_pairs(const SimProgram *program, SimTimes *times, SimClock clock)
+{
+    int64_t *const free_of_step_ns = times->free_of_step_ns;
+    int64_t from = 0;
+    bool meets = false;
+
+    sim_pairs_note_saved(program, times);
+    for (int64_t k = 0; k < program->n_pairs; k++) {
+        const int64_t i = program->pairs[k];
+        meets = sweep_plain(program, clock, free_of_step_ns, from, i) || meets;
+        const SimPairKind *kind = &program->pair_kinds[program->kind_of_pair[k]];
+        const SimCost *first = &program->costs[kind->first];
+        const SimCost *second = &program->costs[kind->second];
+        const int64_t begin_ns =
+            MAX(sim_clock_begin(clock, program->steps[i].producer, first->rank),
+                clock.ready_ns[program->steps[i + 1].producer]);
+        const int64_t free_ns = begin_ns + kind->ns;
+        free_of_step_ns[i] = begin_ns + first->busy_ns - kind->first_saved_ns;
+        free_of_step_ns[i + 1] = free_ns;
+        meets =
+            sim_clock_end(clock, i, first->rank, first->stream, free_ns, first->lag_ns) || meets;
+        meets =
+            sim_clock_end(clock, i + 1, second->rank, second->stream, free_ns, second->lag_ns) ||
+            meets;
+        from = i + 2;
+    }
+    return sweep_plain(program, clock, free_of_step_ns, from, program->n_ops) || meets;
 }
 
 /* What follows the last op of @rank. */
@@ -276,20 +297,6 @@ reduce_behind(const SimProgram *program, SimTimes *times, Beside *beside, int32_
     }
 }
 
-/* Overlapped pairs, and what follows them. */
-static bool
-sweep_pairs(const SimProgram *program, SimTimes *times, int64_t *sent_ns, Beside *besides)
-{
-    const SimBeside *all = &program->beside;
-
-    const bool meets = sim_pairs_sweep(program, times, sent_ns);
-    for (int32_t rank = 0; all->begin != NULL && rank < program->schedule->n_ranks; rank++) {
-        besides[rank].n_reduces = sim_beside_n_chunks(all, rank, false);
-        reduce_behind(program, times, &besides[rank], rank);
-    }
-    return meets;
-}
-
 /* Whether nothing runs beside the ops that are still to come, nor slows them. */
 static bool
 all_idle(const SimProgram *program, const SimTimes *times, const Beside *besides)
@@ -312,11 +319,19 @@ sim_program_sweep(const SimProgram *program, SimTimes *times)
         program->workload->links != NULL ? g_new0(int64_t, 1 + 2 * (size_t)n_ranks) : NULL;
 
     sim_times_reset(times);
+    const SimClock clock = {times->ready_ns, times->free_ns, sent_ns};
+    const SimClock without_streams = {times->ready_ns, times->free_ns, NULL};
     if (program->n_pairs > 0) {
-        times->meets = sweep_pairs(program, times, sent_ns, besides);
+        times->meets = sweep_pairs(program, times, clock);
+        for (int32_t rank = 0; all->begin != NULL && rank < n_ranks; rank++) {
+            besides[rank].n_reduces = sim_beside_n_chunks(all, rank, false);
+            reduce_behind(program, times, &besides[rank], rank);
+        }
     } else if (all->begin == NULL) {
-        times->meets = sent_ns == NULL ? sweep_plain(program, times, NULL, 0, program->n_ops)
-                                       : sweep_plain(program, times, sent_ns, 0, program->n_ops);
+        /* Twice, so that the compiler makes a loop without streams. */
+        times->meets = sent_ns == NULL
+                           ? sweep_plain(program, without_streams, NULL, 0, program->n_ops)
+                           : sweep_plain(program, clock, NULL, 0, program->n_ops);
     } else {
         for (int32_t rank = 0; rank < n_ranks; rank++) {
             besides[rank].special = all->begin[rank];
@@ -324,11 +339,11 @@ sim_program_sweep(const SimProgram *program, SimTimes *times)
             besides[rank].n_reduces = sim_beside_n_chunks(all, rank, false);
             gather_ahead(program, times, &besides[rank], rank);
         }
-        const bool head = sweep_beside(program, times, sent_ns, besides, 0, all->head_end);
+        const bool head = sweep_beside(program, times, clock, besides, 0, all->head_end);
         const int64_t plain_end =
             all_idle(program, times, besides) ? all->tail_begin : all->head_end;
-        const bool middle = sweep_plain(program, times, sent_ns, all->head_end, plain_end);
-        const bool tail = sweep_beside(program, times, sent_ns, besides, plain_end, program->n_ops);
+        const bool middle = sweep_plain(program, clock, NULL, all->head_end, plain_end);
+        const bool tail = sweep_beside(program, times, clock, besides, plain_end, program->n_ops);
         times->meets = head || middle || tail;
     }
     for (int32_t rank = 0; rank < n_ranks; rank++)
