@@ -1,6 +1,7 @@
 #include "base/host_memory.h"
 
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -121,4 +122,55 @@ host_memory_text(void)
         return g_strdup("");
     g_autofree char *bytes = units_format_bytes((double)available_bytes);
     return g_strdup_printf(": %s of memory are available", bytes);
+}
+
+/* --- large arrays --- */
+
+/* Below this malloc() hands out memory that was used before. */
+#define MEDIUM_BYTES ((size_t)256 << 10)
+/* From this on it does not, however often such an array was made and freed before. */
+#define LARGE_BYTES ((size_t)4 << 20)
+
+void *
+pages_prepare(void *array, size_t n_bytes)
+{
+#ifdef MADV_POPULATE_WRITE
+    if (array == NULL || n_bytes < MEDIUM_BYTES)
+        return array;
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    const uintptr_t begin = ((uintptr_t)array + page - 1) / page * page;
+    const uintptr_t end = ((uintptr_t)array + n_bytes) / page * page;
+    (void)madvise((void *)begin, end - begin, MADV_POPULATE_WRITE);
+#endif
+    return array;
+}
+
+void *
+pages_try_room(size_t n, size_t element_bytes)
+{
+    return n > SIZE_MAX / element_bytes || !host_memory_has(n * element_bytes)
+               ? NULL
+               : g_try_malloc_n(n, element_bytes);
+}
+
+void *
+pages_try_malloc(size_t n, size_t element_bytes)
+{
+    return pages_prepare(pages_try_room(n, element_bytes), n * element_bytes);
+}
+
+void *
+pages_try_malloc_again(size_t n, size_t element_bytes)
+{
+    void *array = pages_try_room(n, element_bytes);
+
+    return n * element_bytes < LARGE_BYTES ? array : pages_prepare(array, n * element_bytes);
+}
+
+void *
+pages_try_malloc0(size_t n, size_t element_bytes)
+{
+    if (n > SIZE_MAX / element_bytes || !host_memory_has(n * element_bytes))
+        return NULL;
+    return pages_prepare(g_try_malloc0_n(n, element_bytes), n * element_bytes);
 }

@@ -1,24 +1,311 @@
 #include "base/json.h"
 
 #include <cjson/cJSON.h>
+#include <float.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
-#include "base/json_doc.h"
-#include "base/json_path.h"
 #include "base/json_scan.h"
 #include "base/text.h"
 
 G_DEFINE_QUARK(json_error, json_error)
 
+/* Objects with more members are searched by bisection, others in order. */
+#define SMALL_OBJECT 16
 /* Keys asked for in vain that one object remembers for suggestions. */
 #define MAX_ABSENT 256
 
-/* cJSON stores where it failed in a variable of the process. */
-G_LOCK_DEFINE_STATIC(cjson);
+/*
+ * The tree is cJSON's; JsonValue (json_scan.h) adds positions.  values[] is in pre-order, so that
+ * the first child of v is v + 1, its next sibling v + v->n_nodes and its parent v - v->up.
+ */
+struct JsonDoc {
+    char *name;
+    char *text; /* kept for numbers, which cJSON rounds, and for positions */
+    struct cJSON *tree;
+    JsonValue *values;
+    size_t n_values;
+    uint32_t *sorted; /* members of big objects, as distances from the object, by key */
+    GError *error;    /* (nullable) the first one */
+    /* When that error is a missing key: an unknown key of the same object may be the reason. */
+    const JsonValue *missing_in;
+    const char *missing_key;
+    GHashTable
+        *absent; /* object -> GPtrArray of the keys that were asked for in vain; lookup only */
+    GStringChunk *keys; /* owns those keys */
+};
+
+static bool
+is_type(const JsonValue *value, int type)
+{
+    return (value->item->type & 0xff) == type;
+}
+
+/* --- positions and errors --- */
+
+/* Whether @value is of this document: getters return others after an error. */
+static bool
+is_inside(const JsonDoc *doc, const JsonValue *value)
+{
+    uintptr_t at = (uintptr_t)value;
+
+    return at >= (uintptr_t)doc->values && at < (uintptr_t)(doc->values + doc->n_values);
+}
+
+/* Returns: (owned) $.path.to[3].value */
+static GString *
+path_of(const JsonValue *value)
+{
+    const JsonValue *chain[JSON_MAX_DEPTH + 1];
+    size_t n = 0;
+    GString *path = g_string_new("$");
+
+    for (const JsonValue *v = value; v->up != 0; v -= v->up)
+        chain[n++] = v;
+    while (n > 0) {
+        const JsonValue *v = chain[--n];
+
+        if (v->key_offset != JSON_SCAN_NO_KEY) {
+            json_path_append_key(path, v->item->string, strlen(v->item->string));
+        } else {
+            size_t index = 0;
+
+            for (const JsonValue *w = v - v->up + 1; w < v; w += w->n_nodes)
+                index++;
+            g_string_append_printf(path, "[%zu]", index);
+        }
+    }
+    return path;
+}
+
+/* Records @message at @path, @offset bytes into the text, in place of an earlier error. */
+static void
+set_error(JsonDoc *doc, size_t offset, const char *path, const char *message)
+{
+    g_clear_error(&doc->error);
+    doc->missing_in = NULL;
+    doc->error = json_path_error(doc->name, doc->text, offset, path, message);
+}
+
+void
+json_fail(JsonDoc *doc, const JsonValue *value, const char *format, ...)
+{
+    g_autofree char *message = NULL;
+    va_list args;
+
+    g_return_if_fail(doc != NULL && format != NULL);
+
+    if (doc->error != NULL)
+        return;
+    va_start(args, format);
+    message = g_strdup_vprintf(format, args);
+    va_end(args);
+    if (value != NULL && is_inside(doc, value)) {
+        g_autoptr(GString) path = path_of(value);
+
+        set_error(doc, value->offset, path->str, message);
+    } else {
+        g_autofree char *shown_name = text_escape(doc->name, JSON_MAX_MESSAGE_BYTES);
+        g_autofree char *shown = text_escape(message, JSON_MAX_MESSAGE_BYTES);
+
+        doc->error = g_error_new(JSON_ERROR, JSON_ERROR_INVALID, "%s: %s", shown_name, shown);
+    }
+}
+
+/* Returns: (owned) the value in few words. */
+static char *
+describe(const JsonDoc *doc, const JsonValue *value)
+{
+    const char *literal = doc->text + value->offset;
+    size_t n = json_scan_number_length(literal);
+    g_autofree char *shown = NULL;
+
+    switch (value->item->type & 0xff) {
+    case cJSON_Object:
+        return g_strdup("an object");
+    case cJSON_Array:
+        return g_strdup("an array");
+    case cJSON_String:
+        shown = text_escape(value->item->valuestring, 48);
+        return g_strdup_printf("\"%s\"", shown);
+    case cJSON_Number:
+        return g_strdup_printf("%.*s%s", (int)MIN(n, 40), literal, n > 40 ? "..." : "");
+    case cJSON_True:
+        return g_strdup("true");
+    case cJSON_False:
+        return g_strdup("false");
+    default:
+        return g_strdup("null");
+    }
+}
+
+/* Records "expected WHAT, got ..." at @value. */
+static void
+fail_expected(JsonDoc *doc, const JsonValue *value, const char *what)
+{
+    g_autofree char *got = NULL;
+
+    if (doc->error != NULL)
+        return;
+    got = describe(doc, value);
+    json_fail(doc, value, "expected %s, got %s", what, got);
+}
+
+/* Records that @key must be in @object. */
+static void
+fail_missing(JsonDoc *doc, const JsonValue *object, const char *key)
+{
+    g_autoptr(GString) path = NULL;
+
+    if (doc->error != NULL || !is_inside(doc, object) || !json_is_object(object))
+        return;
+    path = path_of(object);
+    json_path_append_key(path, key, strlen(key));
+    set_error(doc, object->offset, path->str, "missing key");
+    doc->missing_in = object;
+    doc->missing_key = g_string_chunk_insert_const(doc->keys, key);
+}
+
+/* --- looking up --- */
+
+static bool
+is_big_object(const JsonValue *value)
+{
+    return json_is_object(value) && value->n_children > SMALL_OBJECT;
+}
+
+/* Returns: (borrowed, nullable) the member; no trace is left.  @object is an object. */
+static const JsonValue *
+find_member(const JsonDoc *doc, const JsonValue *object, const char *key)
+{
+    size_t low = 0;
+    size_t high = object->n_children;
+
+    if (!is_big_object(object)) {
+        for (const JsonValue *v = json_first(object); v != NULL; v = json_next(v)) {
+            if (strcmp(v->item->string, key) == 0)
+                return v;
+        }
+        return NULL;
+    }
+    /* the key, if present, is in sorted[low..high) */
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        const JsonValue *v = object + doc->sorted[object->sorted + middle];
+        int order = strcmp(key, v->item->string);
+
+        if (order == 0)
+            return v;
+        if (order < 0)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return NULL;
+}
+
+static void
+note_absent(JsonDoc *doc, const JsonValue *object, const char *key)
+{
+    GPtrArray *keys = g_hash_table_lookup(doc->absent, object);
+
+    if (keys == NULL) {
+        keys = g_ptr_array_new();
+        g_hash_table_insert(doc->absent, (gpointer)object, keys);
+    }
+    if (keys->len < MAX_ABSENT)
+        g_ptr_array_add(keys, g_string_chunk_insert_const(doc->keys, key));
+}
+
+/*
+ * Returns: (borrowed, nullable) the member, marked as asked for; NULL when absent, which is noted
+ * for suggestions, or when @object is none, which is an error.
+ */
+static const JsonValue *
+ask_member(JsonDoc *doc, const JsonValue *object, const char *key)
+{
+    const JsonValue *member;
+
+    g_return_val_if_fail(doc != NULL && object != NULL && key != NULL, NULL);
+
+    if (!json_is_object(object)) {
+        fail_expected(doc, object, "an object");
+        return NULL;
+    }
+    member = find_member(doc, object, key);
+    if (member != NULL)
+        doc->values[member - doc->values].asked = true;
+    else if (is_inside(doc, object))
+        note_absent(doc, object, key);
+    return member;
+}
+
+/* Returns: (owned) GPtrArray of (borrowed) keys, NULL-terminated: those not found first. */
+static GPtrArray *
+asked_keys(const JsonDoc *doc, const JsonValue *object)
+{
+    GPtrArray *keys = g_ptr_array_new();
+    const GPtrArray *absent = g_hash_table_lookup(doc->absent, object);
+
+    for (size_t i = 0; absent != NULL && i < absent->len; i++)
+        g_ptr_array_add(keys, absent->pdata[i]);
+    for (const JsonValue *v = json_first(object); v != NULL; v = json_next(v)) {
+        if (v->asked)
+            g_ptr_array_add(keys, v->item->string);
+    }
+    g_ptr_array_add(keys, NULL);
+    return keys;
+}
+
+/*
+ * Reports the first member that nobody asked for.  @only  (nullable) just one whose nearest asked
+ * key this is.
+ */
+static void
+fail_unknown(JsonDoc *doc, const JsonValue *object, const char *only)
+{
+    g_autoptr(GPtrArray) keys = NULL;
+
+    for (const JsonValue *v = json_first(object); v != NULL; v = json_next(v)) {
+        const char *nearest;
+        g_autofree char *message = NULL;
+        g_autoptr(GString) path = NULL;
+
+        if (v->asked)
+            continue;
+        if (keys == NULL)
+            keys = asked_keys(doc, object);
+        nearest = text_nearest(v->item->string, (const char *const *)keys->pdata);
+        if (only != NULL && g_strcmp0(nearest, only) != 0)
+            continue;
+        path = path_of(v);
+        message = nearest == NULL ? g_strdup("unknown key")
+                                  : g_strdup_printf("unknown key; did you mean \"%s\"?", nearest);
+        set_error(doc, v->key_offset, path->str, message);
+        return;
+    }
+}
+
+void
+json_object_end(JsonDoc *doc, const JsonValue *object)
+{
+    g_return_if_fail(doc != NULL && object != NULL);
+
+    if (!json_is_object(object))
+        fail_expected(doc, object, "an object");
+    else if (doc->error == NULL)
+        fail_unknown(doc, object, NULL);
+    else if (doc->missing_in == object)
+        fail_unknown(doc, object, doc->missing_key);
+    g_hash_table_remove(doc->absent, object);
+}
 
 /* --- building --- */
+
+/* cJSON stores where it failed in a variable of the process. */
+G_LOCK_DEFINE_STATIC(cjson);
 
 /*
  * Returns: (owned, nullable) the text with every number that cJSON's buffer cannot hold replaced by
@@ -112,14 +399,14 @@ compare_members(const void *a, const void *b, void *user_data)
 static void
 fail_duplicate(JsonDoc *doc, const JsonValue *first, const JsonValue *second)
 {
-    g_autoptr(GString) path = json_doc_path(second);
+    g_autoptr(GString) path = path_of(second);
     g_autofree char *message = NULL;
     size_t line;
     size_t column;
 
     json_path_locate(doc->text, first->key_offset, &line, &column);
     message = g_strdup_printf("duplicate key; first at line %zu, column %zu", line, column);
-    json_doc_set_error(doc, second->key_offset, path->str, message);
+    set_error(doc, second->key_offset, path->str, message);
 }
 
 /* Two members of the same key are an error. */
@@ -149,12 +436,6 @@ index_big_object(JsonDoc *doc, const JsonValue *object, uint32_t *sorted)
         if (strcmp(key_at(object, sorted[i - 1]), key_at(object, sorted[i])) == 0)
             fail_duplicate(doc, object + sorted[i - 1], object + sorted[i]);
     }
-}
-
-static bool
-is_big_object(const JsonValue *value)
-{
-    return json_is_object(value) && value->n_children > JSON_SMALL_OBJECT;
 }
 
 /* False without memory.  Duplicates are left in doc->error. */
@@ -265,125 +546,509 @@ json_doc_free(JsonDoc *doc)
     g_free(doc);
 }
 
-/* --- looking up --- */
+/* --- numbers: from the text, as cJSON rounds them --- */
 
-const JsonValue *
-json_doc_lookup(const JsonDoc *doc, const JsonValue *object, const char *key)
+/* "an integer from 1 to 8", ">= 1", ...; (owned). */
+static char *
+describe_int64_range(int64_t min, int64_t max)
 {
-    size_t low = 0;
-    size_t high = object->n_children;
-
-    if (!is_big_object(object)) {
-        for (const JsonValue *v = json_first(object); v != NULL; v = json_next(v)) {
-            if (strcmp(v->item->string, key) == 0)
-                return v;
-        }
-        return NULL;
-    }
-    /* the key, if present, is in sorted[low..high) */
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        const JsonValue *v = object + doc->sorted[object->sorted + middle];
-        int order = strcmp(key, v->item->string);
-
-        if (order == 0)
-            return v;
-        if (order < 0)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    return NULL;
+    if (min <= -JSON_MAX_INT && max >= JSON_MAX_INT)
+        return g_strdup("an integer");
+    if (max >= JSON_MAX_INT)
+        return g_strdup_printf("an integer >= %" G_GINT64_FORMAT, min);
+    if (min <= -JSON_MAX_INT)
+        return g_strdup_printf("an integer <= %" G_GINT64_FORMAT, max);
+    return g_strdup_printf("an integer from %" G_GINT64_FORMAT " to %" G_GINT64_FORMAT, min, max);
 }
 
+/* Reads a plain integer of at most 2^53; false for anything else. */
+static bool
+read_integer(const char *literal, int64_t *value)
+{
+    bool is_negative = *literal == '-';
+    const char *p = literal + is_negative;
+    int64_t magnitude = 0;
+
+    for (; g_ascii_isdigit(*p); p++) {
+        if (magnitude > JSON_MAX_INT / 10)
+            return false;
+        magnitude = magnitude * 10 + (*p - '0');
+    }
+    if (*p == '.' || *p == 'e' || *p == 'E' || magnitude > JSON_MAX_INT)
+        return false;
+    *value = is_negative ? -magnitude : magnitude;
+    return true;
+}
+
+/* Reads 1e9 and 8.0 too, which are integers to anyone but a type system. */
+static bool
+read_integral(const char *literal, int64_t *value)
+{
+    const char *after = literal + (*literal == '-');
+    double number;
+
+    if (read_integer(literal, value))
+        return true;
+    after += strspn(after, "0123456789");
+    if (*after != '.' && *after != 'e' && *after != 'E')
+        return false;
+    number = g_ascii_strtod(literal, NULL);
+    if (number != nearbyint(number) || fabs(number) >= (double)JSON_MAX_INT)
+        return false;
+    *value = (int64_t)number;
+    return true;
+}
+
+/* Records why @value is no integer in the range. */
 static void
-note_absent(JsonDoc *doc, const JsonValue *object, const char *key)
+fail_int64(JsonDoc *doc, const JsonValue *value, int64_t min, int64_t max)
 {
-    GPtrArray *keys = g_hash_table_lookup(doc->absent, object);
+    g_autofree char *range = describe_int64_range(min, max);
+    g_autofree char *expected = NULL;
+    double number = 0;
 
-    if (keys == NULL) {
-        keys = g_ptr_array_new();
-        g_hash_table_insert(doc->absent, (gpointer)object, keys);
+    if (json_is_number(value))
+        number = g_ascii_strtod(doc->text + value->offset, NULL);
+    if (number >= (double)JSON_MAX_INT && max >= JSON_MAX_INT)
+        expected = g_strdup_printf("%s, at most 2^53", range);
+    else if (number <= -(double)JSON_MAX_INT && min <= -JSON_MAX_INT)
+        expected = g_strdup_printf("%s, at least -2^53", range);
+    fail_expected(doc, value, expected != NULL ? expected : range);
+}
+
+int64_t
+json_value_int64(JsonDoc *doc, const JsonValue *value, int64_t min, int64_t max)
+{
+    int64_t result;
+
+    g_return_val_if_fail(doc != NULL && value != NULL && min <= max, min);
+
+    if (json_is_number(value) && read_integral(doc->text + value->offset, &result) &&
+        result >= min && result <= max)
+        return result;
+    if (doc->error == NULL)
+        fail_int64(doc, value, min, max);
+    return min;
+}
+
+/* What a failed getter returns: finite and in range. */
+static double
+harmless_double(double min, double max)
+{
+    if (min > -DBL_MAX)
+        return min;
+    return max < 0 ? max : 0;
+}
+
+/* "a number > 0", ...; (owned).  The least positive numbers stand for an open bound at 0. */
+static char *
+describe_double_range(double min, double max)
+{
+    bool is_open = min == DBL_MIN || min == DBL_TRUE_MIN;
+    g_autofree char *low = is_open || !isfinite(min) ? g_strdup("0") : json_format_double(min);
+    g_autofree char *high = isfinite(max) ? json_format_double(max) : NULL;
+    const char *relation = is_open ? ">" : ">=";
+
+    if (min <= -DBL_MAX && max >= DBL_MAX)
+        return g_strdup("a number");
+    if (max >= DBL_MAX)
+        return g_strdup_printf("a number %s %s", relation, low);
+    if (min <= -DBL_MAX)
+        return g_strdup_printf("a number <= %s", high);
+    if (is_open)
+        return g_strdup_printf("a number > 0 and <= %s", high);
+    return g_strdup_printf("a number from %s to %s", low, high);
+}
+
+double
+json_value_double(JsonDoc *doc, const JsonValue *value, double min, double max)
+{
+    g_autofree char *expected = NULL;
+
+    g_return_val_if_fail(doc != NULL && value != NULL && min <= max, min);
+
+    if (json_is_number(value)) {
+        double number = g_ascii_strtod(doc->text + value->offset, NULL);
+
+        if (number >= min && number <= max)
+            return number;
     }
-    if (keys->len < MAX_ABSENT)
-        g_ptr_array_add(keys, g_string_chunk_insert_const(doc->keys, key));
+    if (doc->error == NULL) {
+        expected = describe_double_range(min, max);
+        fail_expected(doc, value, expected);
+    }
+    return harmless_double(min, max);
+}
+
+/* What getters return after an error; not inside any document. */
+static const cJSON empty_object_item = {.type = cJSON_Object};
+static const cJSON empty_array_item = {.type = cJSON_Array};
+static const JsonValue empty_object = {.item = &empty_object_item, .n_nodes = 1};
+static const JsonValue empty_array = {.item = &empty_array_item, .n_nodes = 1};
+
+/* --- the document --- */
+
+const char *
+json_doc_name(const JsonDoc *doc)
+{
+    g_return_val_if_fail(doc != NULL, "");
+
+    return doc->name;
+}
+
+const char *
+json_doc_format(const JsonDoc *doc)
+{
+    const JsonValue *format;
+
+    g_return_val_if_fail(doc != NULL, NULL);
+
+    if (!json_is_object(doc->values))
+        return NULL;
+    format = find_member(doc, doc->values, "format");
+    return format != NULL && json_is_string(format) ? format->item->valuestring : NULL;
+}
+
+bool
+json_doc_failed(const JsonDoc *doc)
+{
+    g_return_val_if_fail(doc != NULL, true);
+
+    return doc->error != NULL;
+}
+
+bool
+json_doc_finish(JsonDoc *doc, GError **error)
+{
+    g_return_val_if_fail(doc != NULL, false);
+
+    if (doc->error == NULL)
+        return true;
+    g_propagate_error(error, g_error_copy(doc->error));
+    return false;
 }
 
 const JsonValue *
-json_doc_ask(JsonDoc *doc, const JsonValue *object, const char *key)
+json_doc_root(JsonDoc *doc, const char *format, int64_t version)
 {
+    const JsonValue *root;
     const JsonValue *member;
 
-    g_return_val_if_fail(doc != NULL && object != NULL && key != NULL, NULL);
+    g_return_val_if_fail(doc != NULL, &empty_object);
 
-    if (!json_is_object(object)) {
-        json_doc_fail_expected(doc, object, "an object");
-        return NULL;
+    root = doc->values;
+    if (format == NULL)
+        return root;
+    if (!json_is_object(root)) {
+        fail_expected(doc, root, "an object");
+        return &empty_object;
     }
-    member = json_doc_lookup(doc, object, key);
-    if (member != NULL)
-        doc->values[member - doc->values].asked = true;
-    else if (json_doc_holds(doc, object))
-        note_absent(doc, object, key);
+    member = ask_member(doc, root, "format");
+    if (member == NULL) {
+        fail_missing(doc, root, "format");
+    } else if (!json_is_string(member) || strcmp(member->item->valuestring, format) != 0) {
+        g_autofree char *expected = g_strdup_printf("\"%s\"", format);
+
+        fail_expected(doc, member, expected);
+    }
+    member = ask_member(doc, root, "version");
+    if (member == NULL) {
+        fail_missing(doc, root, "version");
+    } else {
+        int64_t found = json_value_int64(doc, member, 1, JSON_MAX_INT);
+
+        if (found > version)
+            json_fail(doc, member,
+                      "version %" G_GINT64_FORMAT
+                      " is newer than this program, which reads up to %" G_GINT64_FORMAT,
+                      found, version);
+    }
+    return root;
+}
+
+/* --- values --- */
+
+const char *
+json_value_string(JsonDoc *doc, const JsonValue *value)
+{
+    g_return_val_if_fail(doc != NULL && value != NULL, "");
+
+    if (json_is_string(value))
+        return value->item->valuestring;
+    fail_expected(doc, value, "a string");
+    return "";
+}
+
+static bool
+value_bool(JsonDoc *doc, const JsonValue *value)
+{
+    if (!is_type(value, cJSON_True) && !is_type(value, cJSON_False))
+        fail_expected(doc, value, "true or false");
+    return is_type(value, cJSON_True);
+}
+
+/* --- members --- */
+
+/* The member, or NULL with an error. */
+static const JsonValue *
+require(JsonDoc *doc, const JsonValue *object, const char *key)
+{
+    const JsonValue *member = ask_member(doc, object, key);
+
+    if (member == NULL)
+        fail_missing(doc, object, key);
     return member;
 }
 
-/* Returns: (owned) GPtrArray of (borrowed) keys, NULL-terminated: those not found first. */
-static GPtrArray *
-asked_keys(const JsonDoc *doc, const JsonValue *object)
+bool
+json_has(const JsonDoc *doc, const JsonValue *object, const char *key)
 {
-    GPtrArray *keys = g_ptr_array_new();
-    const GPtrArray *absent = g_hash_table_lookup(doc->absent, object);
+    g_return_val_if_fail(doc != NULL && object != NULL && key != NULL, false);
 
-    for (size_t i = 0; absent != NULL && i < absent->len; i++)
-        g_ptr_array_add(keys, absent->pdata[i]);
-    for (const JsonValue *v = json_first(object); v != NULL; v = json_next(v)) {
-        if (v->asked)
-            g_ptr_array_add(keys, v->item->string);
-    }
-    g_ptr_array_add(keys, NULL);
-    return keys;
+    return json_is_object(object) && find_member(doc, object, key) != NULL;
 }
 
-/*
- * Reports the first member that nobody asked for.  @only  (nullable) just one whose nearest asked
- * key this is.
- */
-static void
-fail_unknown(JsonDoc *doc, const JsonValue *object, const char *only)
+const JsonValue *
+json_member(JsonDoc *doc, const JsonValue *object, const char *key)
 {
-    g_autoptr(GPtrArray) keys = NULL;
-
-    for (const JsonValue *v = json_first(object); v != NULL; v = json_next(v)) {
-        const char *nearest;
-        g_autofree char *message = NULL;
-        g_autoptr(GString) path = NULL;
-
-        if (v->asked)
-            continue;
-        if (keys == NULL)
-            keys = asked_keys(doc, object);
-        nearest = text_nearest(v->item->string, (const char *const *)keys->pdata);
-        if (only != NULL && g_strcmp0(nearest, only) != 0)
-            continue;
-        path = json_doc_path(v);
-        message = nearest == NULL ? g_strdup("unknown key")
-                                  : g_strdup_printf("unknown key; did you mean \"%s\"?", nearest);
-        json_doc_set_error(doc, v->key_offset, path->str, message);
-        return;
-    }
+    return ask_member(doc, object, key);
 }
 
 void
-json_object_end(JsonDoc *doc, const JsonValue *object)
+json_ignore(JsonDoc *doc, const JsonValue *object, const char *key)
 {
-    g_return_if_fail(doc != NULL && object != NULL);
+    ask_member(doc, object, key);
+}
 
-    if (!json_is_object(object))
-        json_doc_fail_expected(doc, object, "an object");
-    else if (doc->error == NULL)
-        fail_unknown(doc, object, NULL);
-    else if (doc->missing_in == object)
-        fail_unknown(doc, object, doc->missing_key);
-    g_hash_table_remove(doc->absent, object);
+int64_t
+json_int64(JsonDoc *doc, const JsonValue *object, const char *key, int64_t min, int64_t max)
+{
+    const JsonValue *member = require(doc, object, key);
+
+    return member == NULL ? min : json_value_int64(doc, member, min, max);
+}
+
+int64_t
+json_int64_or(JsonDoc *doc, const JsonValue *object, const char *key, int64_t min, int64_t max,
+              int64_t fallback)
+{
+    const JsonValue *member = ask_member(doc, object, key);
+
+    return member == NULL ? fallback : json_value_int64(doc, member, min, max);
+}
+
+double
+json_double(JsonDoc *doc, const JsonValue *object, const char *key, double min, double max)
+{
+    const JsonValue *member = require(doc, object, key);
+
+    return member == NULL ? harmless_double(min, max) : json_value_double(doc, member, min, max);
+}
+
+double
+json_double_or(JsonDoc *doc, const JsonValue *object, const char *key, double min, double max,
+               double fallback)
+{
+    const JsonValue *member = ask_member(doc, object, key);
+
+    return member == NULL ? fallback : json_value_double(doc, member, min, max);
+}
+
+bool
+json_bool(JsonDoc *doc, const JsonValue *object, const char *key)
+{
+    const JsonValue *member = require(doc, object, key);
+
+    return member != NULL && value_bool(doc, member);
+}
+
+bool
+json_bool_or(JsonDoc *doc, const JsonValue *object, const char *key, bool fallback)
+{
+    const JsonValue *member = ask_member(doc, object, key);
+
+    return member == NULL ? fallback : value_bool(doc, member);
+}
+
+const char *
+json_string(JsonDoc *doc, const JsonValue *object, const char *key)
+{
+    const JsonValue *member = require(doc, object, key);
+
+    return member == NULL ? "" : json_value_string(doc, member);
+}
+
+const char *
+json_string_or(JsonDoc *doc, const JsonValue *object, const char *key, const char *fallback)
+{
+    const JsonValue *member = ask_member(doc, object, key);
+
+    return member == NULL ? fallback : json_value_string(doc, member);
+}
+
+/* The index of the value in @names; an error and @otherwise when it is none of them. */
+static int
+value_enum(JsonDoc *doc, const JsonValue *value, const char *const *names, int otherwise)
+{
+    g_autoptr(GString) expected = NULL;
+    const char *nearest;
+
+    for (int i = 0; json_is_string(value) && names[i] != NULL; i++) {
+        if (strcmp(names[i], value->item->valuestring) == 0)
+            return i;
+    }
+    if (doc->error != NULL)
+        return otherwise;
+    expected = g_string_new(NULL);
+    for (int i = 0; names[i] != NULL; i++)
+        g_string_append_printf(expected, "%s\"%s\"",
+                               i == 0                 ? ""
+                               : names[i + 1] == NULL ? " or "
+                                                      : ", ",
+                               names[i]);
+    nearest = json_is_string(value) ? text_nearest(value->item->valuestring, names) : NULL;
+    if (nearest != NULL) {
+        g_autofree char *shown = text_escape(value->item->valuestring, 48);
+
+        json_fail(doc, value, "expected %s, got \"%s\"; did you mean \"%s\"?", expected->str, shown,
+                  nearest);
+    } else {
+        fail_expected(doc, value, expected->str);
+    }
+    return otherwise;
+}
+
+int
+json_enum(JsonDoc *doc, const JsonValue *object, const char *key, const char *const *names)
+{
+    const JsonValue *member = require(doc, object, key);
+
+    g_return_val_if_fail(names != NULL, 0);
+
+    return member == NULL ? 0 : value_enum(doc, member, names, 0);
+}
+
+int
+json_enum_or(JsonDoc *doc, const JsonValue *object, const char *key, const char *const *names,
+             int fallback)
+{
+    const JsonValue *member = ask_member(doc, object, key);
+
+    g_return_val_if_fail(names != NULL, fallback);
+
+    return member == NULL ? fallback : value_enum(doc, member, names, fallback);
+}
+
+const JsonValue *
+json_object(JsonDoc *doc, const JsonValue *object, const char *key)
+{
+    const JsonValue *member = require(doc, object, key);
+
+    if (member != NULL && json_is_object(member))
+        return member;
+    if (member != NULL)
+        fail_expected(doc, member, "an object");
+    return &empty_object;
+}
+
+const JsonValue *
+json_array(JsonDoc *doc, const JsonValue *object, const char *key)
+{
+    const JsonValue *member = require(doc, object, key);
+
+    if (member != NULL && json_is_array(member))
+        return member;
+    if (member != NULL)
+        fail_expected(doc, member, "an array");
+    return &empty_array;
+}
+
+const JsonValue *
+json_object_or_null(JsonDoc *doc, const JsonValue *object, const char *key)
+{
+    const JsonValue *member = ask_member(doc, object, key);
+
+    if (member == NULL || json_is_null(member))
+        return NULL;
+    if (json_is_object(member))
+        return member;
+    fail_expected(doc, member, "an object or null");
+    return NULL;
+}
+
+const JsonValue *
+json_array_or_null(JsonDoc *doc, const JsonValue *object, const char *key)
+{
+    const JsonValue *member = ask_member(doc, object, key);
+
+    if (member == NULL || json_is_null(member))
+        return NULL;
+    if (json_is_array(member))
+        return member;
+    fail_expected(doc, member, "an array or null");
+    return NULL;
+}
+
+/* --- elements --- */
+
+size_t
+json_length(const JsonValue *array)
+{
+    g_return_val_if_fail(array != NULL, 0);
+
+    return array->n_children;
+}
+
+const JsonValue *
+json_first(const JsonValue *array)
+{
+    g_return_val_if_fail(array != NULL, NULL);
+
+    return array->n_children > 0 ? array + 1 : NULL;
+}
+
+const JsonValue *
+json_next(const JsonValue *value)
+{
+    g_return_val_if_fail(value != NULL, NULL);
+
+    return value->item->next != NULL ? value + value->n_nodes : NULL;
+}
+
+const char *
+json_key(const JsonValue *member)
+{
+    g_return_val_if_fail(member != NULL, NULL);
+
+    return member->item->string;
+}
+
+bool
+json_is_object(const JsonValue *value)
+{
+    return value != NULL && is_type(value, cJSON_Object);
+}
+
+bool
+json_is_array(const JsonValue *value)
+{
+    return value != NULL && is_type(value, cJSON_Array);
+}
+
+bool
+json_is_string(const JsonValue *value)
+{
+    return value != NULL && is_type(value, cJSON_String);
+}
+
+bool
+json_is_number(const JsonValue *value)
+{
+    return value != NULL && is_type(value, cJSON_Number);
+}
+
+bool
+json_is_null(const JsonValue *value)
+{
+    return value != NULL && is_type(value, cJSON_NULL);
 }

@@ -58,6 +58,24 @@ void json_scan_clear(JsonScan *scan);
 /* How many characters a number is long. */
 size_t json_scan_number_length(const char *number);
 
+/* Of what an error shows of a name or a message. */
+#define JSON_MAX_MESSAGE_BYTES 2000
+
+/* --- how messages say where something is: FILE:LINE:COLUMN: $.path.to[3].key: what is wrong ---
+ *
+ * Nothing here trusts its input: names, keys and messages are escaped and cut.
+ */
+
+/* Appends .key or, when it is no plain word, ["key"], escaped and cut. */
+void json_path_append_key(GString *path, const char *key, size_t n_bytes);
+
+/* Counts from 1; columns count characters, not bytes. */
+void json_path_locate(const char *text, size_t offset, size_t *line, size_t *column);
+
+/* Returns: (owned) the JSON_ERROR_INVALID of the form above. */
+GError *json_path_error(const char *name, const char *text, size_t offset, const char *path,
+                        const char *message);
+
 G_END_DECLS
 
 #endif /* BASE_JSON_SCAN_H */

@@ -29,15 +29,19 @@ static void
 emit_round(ScheduleEmitter *emitter, const Schedule *schedule, int32_t begin, int32_t end,
            bool last_first)
 {
-    for (int32_t c = 0; c < schedule->n_chunks; c++)
+    const int32_t n_chunks = schedule->n_chunks, n_slices = schedule->n_slices;
+    const int32_t first = last_first ? end - 1 : begin, step = last_first ? -1 : 1;
+    ScheduleEmitter to = *emitter;
+
+    for (int32_t c = 0; c < n_chunks; c++)
         for (int32_t m = begin; m < end; m++)
-            for (int32_t s = 0; s < schedule->n_slices; s++)
-                schedule_emit(emitter, SCHEDULE_OP_FORWARD, m, c, s);
-    for (int32_t c = schedule->n_chunks - 1; c >= 0; c--)
-        for (int32_t m = begin; m < end; m++)
-            for (int32_t s = schedule->n_slices - 1; s >= 0; s--)
-                schedule_emit(emitter, SCHEDULE_OP_BACKWARD, last_first ? begin + end - 1 - m : m,
-                              c, s);
+            for (int32_t s = 0; s < n_slices; s++)
+                schedule_emit(&to, SCHEDULE_OP_FORWARD, m, c, s);
+    for (int32_t c = n_chunks - 1; c >= 0; c--)
+        for (int32_t i = 0, m = first; i < end - begin; i++, m += step)
+            for (int32_t s = n_slices - 1; s >= 0; s--)
+                schedule_emit(&to, SCHEDULE_OP_BACKWARD, m, c, s);
+    *emitter = to;
 }
 
 /* Rounds of @n_together micro-batches. */

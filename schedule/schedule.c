@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "base/pages.h"
+#include "base/host_memory.h"
 #include "base/text.h"
 #include "schedule/build.h"
 

@@ -1,6 +1,6 @@
 #include "simulator/ahead.h"
 
-#include "base/pages.h"
+#include "base/host_memory.h"
 #include "profiles/workload/ahead.h"
 
 /* The first gatherings of the ops after the one at hand, of one rank. */

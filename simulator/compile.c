@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "base/pages.h"
+#include "base/host_memory.h"
 #include "schedule/check.h"
 #include "schedule/graph.h"
 

@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-#include "base/pages.h"
+#include "base/host_memory.h"
 #include "simulator/memory.h"
 
 /* GArray counts in 32 bits. */

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "base/pages.h"
+#include "base/host_memory.h"
 #include "simulator/ahead.h"
 #include "simulator/compile.h"
 #include "simulator/pairs.h"

@@ -1,6 +1,6 @@
 #include "simulator/simulate.h"
 
-#include "base/pages.h"
+#include "base/host_memory.h"
 #include "simulator/account.h"
 #include "simulator/contend.h"
 #include "simulator/events.h"

@@ -1,6 +1,6 @@
 #include <string.h>
 
-#include "base/pages.h"
+#include "base/host_memory.h"
 #include "simulator/pairs.h"
 #include "simulator/program.h"
 

@@ -9,8 +9,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/pages.h"
-
 #define GIB (INT64_C(1) << 30)
 
 typedef struct {
