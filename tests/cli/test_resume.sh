@@ -39,25 +39,32 @@ h = 32
 assert n == 256 * h + 64 * h + 4 * (12 * h * h + 13 * h) + 2 * h, n" \
     "$W/whole/step-00000012/checkpoint.json"
 
-# Killed at some moment after the first checkpoint, then resumed; again and again.
+# newest DIR: its newest complete checkpoint, or nothing
+newest() {
+    find "$1" -maxdepth 1 -name 'step-*' 2>/dev/null | sort | tail -1
+}
+
+# Killed at some moment after its first new checkpoint, then resumed; again and again.
 # shellcheck disable=SC2086
 killed_and_resumed() {
     transport=$1
     dir=$W/killed.$transport
-    for delay in 0.3 0.7 1.1; do
-        resume=
-        [ -e "$dir/step-00000002" ] && resume=--resume
-        "$DEGAS" run "$W/dp2.json" $R --steps 12 --checkpoint "$dir" --checkpoint-every 2 $resume \
+    for delay in 0 0.01 0.02; do
+        before=$(newest "$dir")
+        "$DEGAS" run "$W/dp2.json" $R --steps 12 --checkpoint "$dir" --checkpoint-every 2 ${before:+--resume} \
             --transport "$transport" --deterministic >"$W/out" 2>"$W/err" &
         victim=$!
-        tries=0
-        while [ ! -e "$dir/step-00000002" ] && [ $tries -lt 300 ]; do
-            sleep 0.1
-            tries=$((tries + 1))
+        while [ "$(newest "$dir")" = "$before" ] && kill -0 $victim 2>/dev/null; do
+            sleep 0.01
         done
         sleep $delay
         kill -KILL $victim 2>/dev/null
         wait $victim 2>/dev/null
+        # Ranks that are processes outlive it by a moment, and have the folder until then.
+        for _ in $(seq 100); do
+            pgrep -f "run $W/" >/dev/null || break
+            sleep 0.1
+        done
     done
     ls -A "$dir" >"$W/transcript"
     runs 0 "$transport: killed three times, resumed" run "$W/dp2.json" $R --steps 13 \
@@ -295,7 +302,9 @@ fails 3 'another model: .* is ' "a checkpoint of another model" run "$W/wide.pla
 # --- a folder in use ---
 "$DEGAS" run "$W/pp2.json" --device reference --steps 100000 --checkpoint "$W/used" >"$W/first" 2>&1 &
 first=$!
-sleep 2
+while [ -z "$(newest "$W/used")" ] && [ ! -s "$W/used/lock" ] && kill -0 $first 2>/dev/null; do
+    sleep 0.05
+done
 # shellcheck disable=SC2086
 fails 4 "another run saves here (process $first on " "a folder that another run uses" $C "$W/used"
 kill -KILL $first

@@ -16,7 +16,6 @@
 #define TESTS_EXECUTOR_GPU_ON_HOST_HH
 
 #include <math.h>
-#include <setjmp.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -68,11 +67,11 @@ struct Barrier {
 };
 
 struct Fiber {
-    ucontext_t context;
+    void *stack; /* where it stopped, unless the context says so */
     dim3 thread;
     unsigned rank; /* within the block */
-    jmp_buf here;
-    bool started, done;
+    bool done;
+    ucontext_t context;
 };
 
 struct Warp {
@@ -94,7 +93,7 @@ struct Block {
 
 extern Block block;
 extern Fiber *current;
-extern char *dynamic_shared; /* SHARED_BYTES, filled with garbage before each block */
+extern char *dynamic_shared; /* what the launch asked for is filled with garbage before each block */
 
 /* Ends the program. */
 void fail(const char *what);
