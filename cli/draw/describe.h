@@ -1,7 +1,8 @@
 /*
- * cli/draw/describe.h - models, clusters, plans and reports for people: short tables on stdout.
+ * cli/draw/describe.h - prints plans, reports and timelines for people: short tables on stdout.
  *
- * Three significant digits with units; everything exact is in the JSON of the same commands.
+ * Numbers have three significant digits and a unit; the exact ones are in the JSON of the same
+ * commands.
  */
 #ifndef CLI_DRAW_DESCRIBE_H
 #define CLI_DRAW_DESCRIBE_H
@@ -10,30 +11,36 @@
 
 G_BEGIN_DECLS
 
-/* One line: the model, the machine, the batch. */
+/* Prints one line: the model, the machine, the batch. */
 void describe_job(const Job *job);
 
-/* (owned) the degrees above 1, "dp 2, tp 8, pp 4 x 2"; or "one device". */
+/* Returns: (owned) the degrees above 1, as in "dp 2, tp 8, pp 4 x 2", where x 2 is vpp; or "one
+ * device". */
 char *describe_split(const PlanDegrees *degrees);
 
-/* (owned) how much ops vary: "5 %", "5 %, forgotten within 50 ms". */
+/* Returns: (owned) by how much op times vary, "5 %", and within which time the speed of an op says
+ * nothing more about later ones: "5 %, forgotten within 50 ms". */
 char *describe_op_sigma(const ReportJitter *jitter);
 
-/* One row for each of the plans, the first called "best". */
+/* Prints a row for each of the @n plans; the first is called "best", and those on the Pareto front
+ * of time and memory have a star. */
 void describe_plans(const Plan *const *plans, size_t n);
 
-/* Where the layers are, and what is cut how. */
+/* Prints how layers are laid over stages, the batch over micro-batches, and sequences over slices.
+ */
 void describe_stages(const Plan *plan);
 
-/* Iteration, throughput, where the time goes, memory; a row for each rank (at most @max_rows).
+/* Prints the iteration, its throughput, where its time goes, its memory, and a row for each rank;
+ * of more than @max_rows ranks, so many evenly spaced ones.
  * @currency  (nullable) of the cluster's prices. */
 void describe_report(const Report *report, const char *currency, guint max_rows);
 
-/* Prints the timeline of @trace as text, with its legend. */
+/* Prints the timeline of @trace as text, with its legend.
+ * @is_unitless  its times are counts, as of a bare schedule: the axis has no unit. */
 void describe_timeline(const Trace *trace, bool is_unitless);
 
-/* What describe_timeline() shows of @n_ranks ranks, times having units.  Returns: (owned) what
- * @glimpse borrows. */
+/* Sets @glimpse to what describe_timeline() shows of @n_ranks ranks with times in units, so that
+ * the simulator records no more.  Returns: (owned) the array that @glimpse borrows. */
 bool *describe_glimpse(int32_t n_ranks, SimGlimpse *glimpse);
 
 G_END_DECLS

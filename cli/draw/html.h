@@ -1,11 +1,11 @@
 /*
- * cli/draw/html.h - a simulated iteration as one page: numbers, where the time goes, timeline,
- * memory.
+ * cli/draw/html.h - writes a simulated iteration as one HTML page: numbers, where the time goes,
+ * timeline, memory.
  *
- * A file that needs nothing else: it loads nothing (a policy in it forbids that), opens from disk,
- * prints, follows the reader's light or dark preference, and is complete without scripts; with them
- * the timeline can be zoomed and tells what is under the pointer.  Below 5 MB: boxes too small to
- * see are merged, and the page says so.
+ * The page is one file that loads nothing else (a policy in it forbids that).  It opens from disk,
+ * can be printed, and follows the reader's preference for light or dark.  Without scripts it is
+ * complete; with them the timeline can be zoomed and tells what is under the pointer.  It stays
+ * below 5 MB: boxes that are too small to see are merged, and the page says so.
  *
  * All text from outside is escaped.  Equal inputs give equal bytes.
  *
@@ -20,8 +20,8 @@ G_BEGIN_DECLS
 
 /*
  * Writes the page to @path ("-": stdout), whole or not at all.
- * @job     (nullable) none for a bare schedule.
- * @footer  the command that writes it.
+ * @job     (nullable) NULL for a bare schedule
+ * @footer  the command line that writes it
  */
 bool html_write(const Job *job, const Report *report, const Trace *trace, const char *footer,
                 const char *path, GError **error);

@@ -1,16 +1,19 @@
 /*
- * cli/explain/explain.h - why a plan won: what every other choice costs, what limits it, and what
- * one more unit of each resource would give.
+ * cli/explain/explain.h - Explanation: why a plan is the best: what every other choice costs, what
+ * limits the plan, and what more of each resource would give.
  *
- * There is no formula here.  Every answer is a search of its own, of the same request with one
+ * The main header of the room explain/, which answers degas plan --explain and degas simulate
+ * --explain (costs.h); only these two commands come in.
+ *
+ * There is no formula here.  Every answer is a search of its own, for the same request with one
  * thing changed:
  *
- *   dimensions   tp (or pp, schedule, ...) fixed at each other value, all else searched again
+ *   dimensions   tp (or pp, schedule, ...) is fixed at another value, all else is searched again
  *   resources    faster links, more memory, faster devices, more devices, a larger batch
  *
- * and differences are those of the simulator's breakdown, whose classes add up to the iteration.
- *
- * Plans are compared by the objective; time, cost and energy per token, since the batch may differ.
+ * Where the time of two plans differs is read off the simulator's breakdown, whose classes add up
+ * to the iteration.  Plans are compared by the request's objective: time, cost and energy per
+ * token, since the batch may differ, or memory.
  *
  * Errors: CMD_ERROR_INTERRUPTED; what was searched until then is kept.
  */
@@ -21,7 +24,7 @@
 
 G_BEGIN_DECLS
 
-/* The breakdown of a report, in its order; names are those of its keys. */
+/* The classes of a report's breakdown, in its order, named as its keys. */
 #define EXPLAIN_N_CLASSES 9
 extern const char *const explain_class_names[EXPLAIN_N_CLASSES + 1];
 
@@ -43,14 +46,14 @@ typedef enum {
 } ExplainDimension;
 extern const char *const explain_dimension_names[EXPLAIN_N_DIMENSIONS + 1];
 
-/* One other value of a dimension. */
+/* Another value of a dimension than the plan has. */
 typedef struct {
     ExplainDimension dimension;
     char *value;  /* (owned) "8", "gpipe", "none" */
-    guint search; /* index in searches */
+    guint search; /* index in searches: the best plan with that value */
 } ExplainChoice;
 
-/* One more of something. */
+/* More of a resource. */
 typedef struct {
     char *resource; /* (owned) "link nvlink", "memory", "compute", "devices", "batch" */
     char *change;   /* (owned) "+10 %", "+1 GiB", "x2" */
@@ -58,53 +61,55 @@ typedef struct {
     guint search;
 } ExplainResource;
 
-/* How much of the objective something costs: what is known to be gained without it. */
+/* Something that limits the plan, and how much of the objective is known to be gained without it.
+ */
 typedef struct {
     const char *limit; /* "memory", "link", "bubble", "divisibility", "batch" */
     double fraction;   /* of the iteration, or of the objective per token */
-    char *how;         /* (owned) where the number comes from */
+    char *how;         /* (owned) how the number was found */
 } ExplainLimit;
 
 typedef struct {
     const Request *request;       /* (borrowed) */
     const Plan *plan, *runner_up; /* (borrowed; nullable) */
     GPtrArray *searches;          /* of Search * */
-    PlanMemo *memo;               /* (owned) of the searches that change neither speeds nor links */
+    PlanMemo *memo;               /* (owned) shared by searches with the same devices and links */
     GArray *choices;              /* of ExplainChoice, by dimension, values ascending */
     GArray *resources;            /* of ExplainResource */
     GArray *limits;               /* of ExplainLimit, the largest first */
 } Explanation;
 
-/* Sets up the searches for @plan, which @request found; both outlive the explanation. */
+/* Sets up the searches that explain @plan, the best of @request.  Both, and @runner_up (nullable),
+ * the second best, must outlive the explanation. */
 Explanation *explanation_new(const Request *request, const Plan *plan, const Plan *runner_up);
 void explanation_free(Explanation *explanation);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(Explanation, explanation_free)
 
-/* Searches, then fills limits. */
+/* Runs the searches, then finds the limits.  Returns false with CMD_ERROR_INTERRUPTED. */
 bool explanation_run(Explanation *explanation, int64_t threads, GError **error);
 
 /* --- readers --- */
 
-/* (owned) the value that @plan has. */
+/* Returns: (owned) the value that @plan has in @dimension. */
 char *explain_value(ExplainDimension dimension, const Plan *plan);
 
-/* What the objective counts, per token where that makes sense; less is better. */
+/* What the objective counts of @plan, per token unless it is memory; less is better. */
 double explain_score(const Explanation *explanation, const Plan *plan);
 
-/* Seconds of each class of @plan beyond those of the winner. */
+/* Sets the seconds of each class by which @plan takes longer than the explained plan. */
 void explain_difference(const Explanation *explanation, const Plan *plan,
                         double class_s[EXPLAIN_N_CLASSES]);
 
-/* The best other choice in @dimension; NULL if there is none that fits. */
+/* The choice in @dimension with the best plan; NULL if no other value has a plan. */
 const ExplainChoice *explain_best_choice(const Explanation *explanation,
                                          ExplainDimension dimension);
 
 /* --- products (defined in write.c) --- */
 
-/* The "explain" object of plan's JSON, into the open object. */
+/* Writes the member "explain" of a plan file into the open object. */
 void explain_write(JsonWriter *writer, const Explanation *explanation);
 
-/* A screen for people. */
+/* Prints the explanation for people on stdout. */
 void explain_print(const Explanation *explanation);
 
 G_END_DECLS

@@ -1,11 +1,12 @@
 /*
- * cli/export/export.h - ExportTarget: one format of another program that a plan can be written in.
+ * cli/export/export.h - ExportTarget: a format of another program in which a plan can be written.
  *
- * A target is one file export_*.c and one line of the table in cmd_export.c.  It first lists every
- * rule of the other program that the plan breaks, each with the flag that would mend it, and is
- * asked to write only where there is none: what it then writes, the other program accepts.
+ * The main header of the room export/, which has one file for each target; the command export comes
+ * in.  A new target is a file here and a line of the table in cli/cmd_export.c.
  *
- * Same input, same bytes out: no dates, hosts, paths.
+ * A target first lists every rule of the other program that the plan breaks, each with the flag
+ * that would mend it.  It is asked to write only where no rule is broken; what it then writes, the
+ * other program accepts.  The same input gives the same bytes: no dates, hosts or paths.
  */
 #ifndef CLI_EXPORT_EXPORT_H
 #define CLI_EXPORT_EXPORT_H
@@ -16,7 +17,7 @@ G_BEGIN_DECLS
 
 /* What is exported. */
 typedef struct {
-    const Job *job;           /* (borrowed, nullable) none for a bare degas-schedule file */
+    const Job *job;           /* (borrowed, nullable) NULL for a bare degas-schedule file */
     const Schedule *schedule; /* (borrowed) the plan's */
 } ExportSource;
 
@@ -29,25 +30,26 @@ typedef struct {
 typedef struct {
     const char *name;    /* "pytorch-csv" */
     const char *summary; /* one line of the help */
-    bool takes_schedule; /* a bare schedule is enough */
+    bool takes_schedule; /* a schedule without a plan can be written, too */
     /* Calls export_breaks() for every rule that @source breaks. */
     void (*check)(const ExportSource *source, ExportViolations *violations);
     /* Only without violations.  Returns: (owned) the file's text; NULL with @error. */
     char *(*write)(const ExportSource *source, size_t *n_bytes, GError **error);
-    /* (optional) Returns: (owned) a line for stderr: what is no part of the file. */
+    /* (optional) Returns: (owned) a line for stderr that says what the file cannot. */
     char *(*note)(const ExportSource *source);
 } ExportTarget;
 
 extern const ExportTarget export_pytorch_csv, export_megatron, export_deepspeed, export_torchtitan;
 
 /*
- * Adds a broken rule.
+ * Adds a broken rule.  Defined, as the next one, in cli/cmd_export.c.
  * @change  (nullable) the flags of `degas plan` that lead to the nearest plan without it.
  */
 void export_breaks(ExportViolations *violations, const char *change, const char *format, ...)
     G_GNUC_PRINTF(3, 4);
 
-/* Breaks the rule of a program that lays dimensions over ranks in one order only, the default. */
+/* Adds a broken rule for a program that lays dimensions over ranks in the default order only,
+ * unless the plan has that order. */
 void export_check_rank_order(const Plan *plan, ExportViolations *violations);
 
 G_END_DECLS

@@ -1,9 +1,10 @@
 /*
- * cli/request/command.h - a subcommand: one file, one entry in main.c's table.
+ * cli/request/command.h - Command: a subcommand, which is one file cli/cmd_NAME.c and one entry in
+ * main.c's table; and the exit statuses of errors.
  *
- * main.c parses the options by the command's tables, prints help, runs the command, prints its
- * error as one line on stderr and turns it into the exit status of docs/formats.md. Commands read
- * their options, connect the libraries, and print their product on stdout.
+ * main.c parses the options by the command's tables, prints its help, runs it, prints its error as
+ * one line on stderr and ends with the exit status of docs/formats.md.  A command reads its
+ * options, connects the libraries, and prints its product on stdout.
  */
 #ifndef CLI_REQUEST_COMMAND_H
 #define CLI_REQUEST_COMMAND_H
@@ -18,7 +19,7 @@ G_BEGIN_DECLS
 #define CMD_ERROR (cmd_error_quark())
 GQuark cmd_error_quark(void);
 
-/* The codes are exit statuses (FORMATS, docs/formats.md). */
+/* The codes are exit statuses; docs/formats.md. */
 typedef enum {
     CMD_ERROR_NO = 1, /* infeasible, does not fit, beyond tolerance */
     CMD_ERROR_USAGE = 2,
@@ -32,7 +33,7 @@ typedef enum {
     CMD_ERROR_INTERNAL = 70,
 } CmdError;
 
-/* At most this many tables of options. */
+/* A command has at most this many tables of options. */
 #define CMD_MAX_TABLES 4
 
 typedef struct {
@@ -42,11 +43,11 @@ typedef struct {
     const char *details; /* (nullable) of the help: paragraphs of at most 80 columns */
     /* NULL-terminated when shorter than the array; -h and --help are everybody's. */
     const OptionInfo *options[CMD_MAX_TABLES + 1];
-    const char *headings[CMD_MAX_TABLES]; /* (nullable) of the tables in the help; else "Options" */
+    const char *headings[CMD_MAX_TABLES]; /* above the tables in the help; NULL: "Options" */
     size_t min_arguments, max_arguments;  /* besides options */
     /*
-     * Returns the exit status 0 or 1 (an answer), or -1 with @error set, whose domain decides the
-     * status.
+     * Returns the exit status 0 or 1 (an answer), or -1 with @error set, which cmd_exit_status()
+     * turns into the status.
      */
     int (*run)(Options *options, GError **error);
 } Command;
@@ -59,14 +60,16 @@ extern const Command cmd_plan, cmd_simulate, cmd_slices, cmd_schedule, cmd_profi
 int cmd_exit_status(const GError *error);
 
 /*
- * Makes an unknown built-in name wrong usage, as an unknown option is: where @name looks like no
- * path (no slash, no ".json"), "no such file" becomes CMD_ERROR_USAGE.  Always returns false.
+ * Turns "no such file" into CMD_ERROR_USAGE where @name does not look like a path (no slash, no
+ * ".json"): the user meant a built-in name that does not exist, which is wrong usage as an unknown
+ * option is.  Other errors stay.  Always returns false.
  */
 bool cmd_blame_name(const char *name, GError **error);
 
 /*
- * Makes what is wrong with a plan an invalid input file: PLAN_ERROR_INVALID, shapes and names that
- * came from @path and not from the command line become CMD_ERROR_INPUT.  Always returns false.
+ * Turns errors that would be wrong usage (PLAN_ERROR_INVALID, shapes, unknown names) into
+ * CMD_ERROR_INPUT where the values came from the file at @path and not from the command line.
+ * Always returns false.
  */
 bool cmd_blame_file(const char *path, GError **error);
 

@@ -1,8 +1,8 @@
 /*
- * cli/request/conditions.h - Conditions: in what the machine differs from its profile, by options:
- * ranks that are slower or faster, and times that vary.
+ * cli/request/conditions.h - Conditions: how the machine differs from its profile, by the flags of
+ * degas simulate: ranks that are slower or faster, and times that vary from run to run.
  *
- * For degas simulate: of a plan, of flags, of a bare schedule, and of the lines of --batch.
+ * They are for plans, for requests by flags or on the lines of --batch, and for bare schedules.
  */
 #ifndef CLI_REQUEST_CONDITIONS_H
 #define CLI_REQUEST_CONDITIONS_H
@@ -14,32 +14,35 @@
 
 G_BEGIN_DECLS
 
-/* --rank-speed, --jitter and what belongs to it. */
+/* The flags: --rank-speed, --jitter and those that go with it. */
 extern const OptionInfo conditions_options[];
 
-/* By value; opaque but for jitter. */
+/* A plain value of which callers use jitter alone. */
 typedef struct {
-    GArray *speeds;   /* (owned, nullable) of ConditionsSpeed */
-    SimJitter jitter; /* n_runs 0: no jitter; n_replicas, n_members are for who knows the plan */
-    bool jitter_of_profile; /* what the profile says of it is for who knows that */
-    bool has_rank_jitter;   /* ... but for rank_sigma */
+    GArray *speeds; /* (owned, nullable) of ConditionsSpeed */
+    SimJitter
+        jitter; /* n_runs 0: no jitter; the caller sets n_replicas and n_members by its plan */
+    bool jitter_of_profile; /* --jitter profile: conditions_apply_spread() sets the sigmas */
+    bool has_rank_jitter;   /* ... except rank_sigma, which --rank-jitter gives */
 } Conditions;
 
-/* Reads the options; what is wrong is found by options_finish(). */
+/* Reads the flags; options_finish() reports what is wrong with them. */
 void conditions_read(Conditions *conditions, Options *options);
 void conditions_clear(Conditions *conditions);
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(Conditions, conditions_clear)
 
-/* Sets the ranks' speeds.  Returns false with CMD_ERROR_USAGE on a rank that is not there. */
+/* Changes the times of @workload's ops by the ranks' speeds.  Returns false with CMD_ERROR_USAGE
+ * where a flag names a rank that the plan does not have. */
 bool conditions_apply(const Conditions *conditions, SchedulePlacement placement, Workload *workload,
                       GError **error);
 
-/* Times that vary as they did when @profile (nullable: there is none) was measured, if that is
- * asked for.  Returns false with CMD_ERROR_USAGE where that is not known. */
+/* For --jitter profile, sets the spreads of @jitter to those with which the times of @profile
+ * (nullable: there is none) varied when it was measured.  Returns false with CMD_ERROR_USAGE where
+ * the profile does not say. */
 bool conditions_apply_spread(const Conditions *conditions, const Profile *profile,
                              SimJitter *jitter, GError **error);
 
-/* What --jitter profile says, for @n_runs. */
+/* The conditions of --jitter profile,@n_runs. */
 Conditions conditions_of_profile(int64_t n_runs);
 
 G_END_DECLS

@@ -1,13 +1,14 @@
 /*
- * cli/request/job.h - Job: a plan file: what is trained, on what, and how it is split.
+ * cli/request/job.h - Job: what a plan file holds: a model, a cluster with its profile, and a plan.
  *
- * The one place where "degas-plan" files are put together and taken apart, since models/,
- * profiles/ and schedule/ do not know each other's keys; and where a plan meets the simulator.
+ * models/, profiles/ and schedule/ do not know each other's keys, so "degas-plan" files are put
+ * together and taken apart here.  Here plans are given to the simulator, too.
  *
  * {"format":"degas-plan","version":1,"model":{...},"cluster":{...a degas-profile...},
  *  ...the keys of schedule/plan.h...}
  *
- * Errors: JSON_ERROR_INVALID, G_FILE_ERROR; what a file's plan contradicts is CMD_ERROR_INPUT.
+ * Errors: JSON_ERROR_INVALID, G_FILE_ERROR; CMD_ERROR_INPUT where a file's plan does not fit its
+ * model.
  */
 #ifndef CLI_REQUEST_JOB_H
 #define CLI_REQUEST_JOB_H
@@ -24,33 +25,35 @@ typedef struct {
     Plan *plan;
 } Job;
 
-/* (taken) all three. */
+/* Takes all three.  Returns: (owned). */
 Job *job_new(ModelArch *arch, Profile *profile, Plan *plan);
 void job_free(Job *job);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(Job, job_free)
 
 /* Reads a plan file and checks the plan against its model. */
 Job *job_load(const char *path, GError **error);
-/* As above from a parsed document. */
+/* The same from a parsed document. */
 Job *job_read(JsonDoc *doc, GError **error);
 
 /* Returns: (owned) a writer that holds the whole file. */
 JsonWriter *job_write(const Job *job);
-/* All of it but the end of the object, to which a caller may add; the reader ignores "explain". */
+/* The same without the end of the object: the caller may add members, and ends it.  Readers of plan
+ * files ignore a member "explain". */
 JsonWriter *job_write_open(const Job *job);
 
 /*
- * The schedule that @plan's ops run in, as @workload prices them.
+ * Builds the schedule in which @plan's ops run.
  *
- * A family that searches is built for these times and this memory
- * (profiles/workload/schedule_times.h).  Its search knows no reductions behind the last backward
- * and no waiting in single messages; so the simulator has the last word, and if one of the families
- * that it started from simulates better (it fits and zb-auto's does not, or it ends earlier), the
- * plan has that one's order.
+ * A schedule family that searches an order does so for the times and the memory of @workload
+ * (profiles/workload/schedule_times.h).  Its search ignores the reductions behind the last backward
+ * and that ops wait for single messages.  So the simulator decides: where the order of one of the
+ * families that the search started from simulates better (it fits and the found one does not, or it
+ * ends earlier), the schedule has that order.
  */
 Schedule *job_build_schedule(const Plan *plan, const Workload *workload, GError **error);
 
-/* As above; prices @job first.  @memory_limit_bytes 0: the devices'. */
+/* The same of a job, whose workload is made first.  @memory_limit_bytes 0: what the devices have.
+ */
 Schedule *job_schedule(const Job *job, int64_t memory_limit_bytes, GError **error);
 
 /* One simulated iteration. */
@@ -63,7 +66,7 @@ typedef struct {
 void job_simulation_clear(JobSimulation *simulation);
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(JobSimulation, job_simulation_clear)
 
-/* How a job is simulated; all zero: as it is planned, a report alone. */
+/* How a job is simulated.  All zero: exactly as planned, for a report alone. */
 typedef struct {
     int64_t memory_limit_bytes; /* 0: the devices' */
     bool want_trace, want_levels;

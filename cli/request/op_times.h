@@ -2,15 +2,16 @@
  * cli/request/op_times.h - plain op times for schedules without a model: --op-times F=1,B=2.
  *
  *   F, B, I, W   an op's time; comm: a message's, each way
- *   F=1          of all stages
- *   F=1/2/3/4    of each stage of the chain, in its order
- *   F@rank=1/2   of each rank
- *   FB=2         an overlapped pair of a forward and a backward (DualPipe); absent: one after the
- *                other, as if they were no pair
- *   slices=1/1.5 factors of the token slices' ops, first slice first (messages keep theirs)
+ *   F=1          the same in all stages
+ *   F=1/2/3/4    one for each stage of the chain, in its order
+ *   F@rank=1/2   one for each rank
+ *   FB=2         a forward and a backward that overlap as a pair (DualPipe); absent: they run one
+ *                after the other
+ *   slices=1/1.5 by which factors the ops of the token slices take longer, first slice first;
+ *                messages take the same time for all slices
  *
- * Seconds or with a unit.  What is absent: F is 1, B is 2 F (or I + W), I and W share B (half each,
- * or what the other leaves), comm is 0.
+ * Times are in seconds or have a unit.  Defaults: F is 1; B is I + W, or else 2 F; I and W share B,
+ * half each or what the other leaves; comm is 0.
  */
 #ifndef CLI_REQUEST_OP_TIMES_H
 #define CLI_REQUEST_OP_TIMES_H
@@ -23,13 +24,14 @@ G_BEGIN_DECLS
 /* Opaque; see op_times.c. */
 typedef struct OpTimes OpTimes;
 
-/* Reads the option "op-times".  Never NULL; what is wrong is found by options_finish(). */
+/* Reads the option "op-times".  Returns: (owned) never NULL; options_finish() reports what is
+ * wrong. */
 OpTimes *op_times_read(Options *options);
 void op_times_free(OpTimes *times);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(OpTimes, op_times_free)
 
 /*
- * The times of @schedule's ops.
+ * Gives @schedule's ops these times.
  * Returns: (owned) NULL with CMD_ERROR_USAGE where a list has not one value per stage, rank or
  * slice.
  */

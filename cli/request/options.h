@@ -4,8 +4,8 @@
  *
  * A table names the options, their values and their help, so that parsing, help and "did you mean"
  * cannot disagree.  Values are text until a getter reads them with the strict grammar of
- * base/units.h.  Getters are sticky as those of base/json.h: the first thing wrong is remembered
- * and options_finish() reports it with the option's name.
+ * base/units.h.  A getter that meets a wrong value records it and returns its fallback; the first
+ * such error is kept, with the option's name, and options_finish() reports it.
  *
  *   --name VALUE, --name=VALUE, -o VALUE, -oVALUE; "--" ends options, "-" is an argument; the last
  *   of two equal options wins.
@@ -42,9 +42,10 @@ typedef struct Options Options;
 Options *options_parse(const OptionInfo *const *tables, int argc, char **argv, GError **error);
 
 /*
- * The members of @object as options: '_' for '-', numbers, strings, true and false for switches
- * and for on and off, arrays for lists.  null is absent.  Never NULL; what is wrong is recorded in
- * @doc.  Keys that belong to the caller must have been asked for (json_member) before.
+ * Reads the members of @object as options.  Keys have '_' for '-'; values are numbers, strings,
+ * true and false for switches and for on and off, arrays for lists; null counts as absent.
+ * Returns: (owned) never NULL; what is wrong is recorded in @doc.  The caller must ask for its own
+ * keys (json_member()) before.
  */
 Options *options_read(const OptionInfo *const *tables, JsonDoc *doc, const JsonValue *object);
 
@@ -55,10 +56,11 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC(Options, options_free)
 void options_set(Options *options, const char *name, const char *text);
 
 /*
- * The command as it would be typed again: "degas @command argument --name value ...", arguments
- * first, files without their folders.  Without what says where the products go and how fast they
- * are made (output, json, threads, color and @products, a NULL-terminated list), so that it is the
- * same wherever the product is written.  As typed, whatever options_set() did since.
+ * The command line as one would type it again: "degas @command argument --name value ...", with
+ * arguments first and files without their folders.  Values are as typed, whatever options_set() did
+ * since.  Options that say where products go and how fast they are made are left out (output, json,
+ * threads, color and @products, a NULL-terminated list), so that a picture has the same footer
+ * wherever it is written.
  * Returns: (owned) text for a picture's footer.
  */
 char *options_command_line(const Options *options, const char *command,
@@ -73,7 +75,7 @@ const char *options_argument(const Options *options, size_t i);
 
 /* (borrowed, nullable) the text of its value as given; NULL: absent. */
 const char *options_value(const Options *options, const char *name);
-/* Returns: (owned) what the option is called where it was given: "--name", or the key "name". */
+/* Returns: (owned) the option's name as the user wrote it: "--name", or the JSON key "name". */
 char *options_label(const Options *options, const char *name);
 
 /* --- values: each getter returns @fallback, or NULL, where the option is absent --- */

@@ -1,9 +1,9 @@
 /*
- * cli/request/output.h - the product on stdout or in a file, notes on stderr, aligned tables for
- * people.
+ * cli/request/output.h - what commands print: their product on stdout or in a file, notes on
+ * stderr, aligned tables for people.
  *
- * Everything printed on stdout passes through here (never g_print: it converts to the locale's
- * character set); main() checks at the end that all of it arrived.
+ * Everything that is printed on stdout passes through here, and main() checks at the end that all
+ * of it arrived.  g_print() is never used, since it converts to the locale's character set.
  */
 #ifndef CLI_REQUEST_OUTPUT_H
 #define CLI_REQUEST_OUTPUT_H
@@ -17,57 +17,66 @@
 
 G_BEGIN_DECLS
 
-/* Text on stdout. */
+/* Prints text on stdout. */
 void output_text(const char *text);
 void output_printf(const char *format, ...) G_GNUC_PRINTF(1, 2);
 
-/* Flushes and closes stdout.  False, after a line on stderr, if not all of it could be written; a
- * reader that went away is no failure. */
+/* Flushes and closes stdout.  Returns false, after a line on stderr, if not all of the text could
+ * be written; that the reader of a pipe went away is no failure. */
 bool output_finish(void);
 
-/* One line "degas: ..." on stderr. */
+/* Prints one line "degas: ..." on stderr. */
 void output_note(const char *format, ...) G_GNUC_PRINTF(1, 2);
 
-/* Returns: (owned) a writer with an open object that has its "format" and its "version", 1. */
+/* Returns: (owned) a writer with an open object in which "format" is @format and "version" 1. */
 JsonWriter *output_json_new(const char *format);
 
 /* Writes the finished @writer to @path, or to stdout when @path is NULL. */
 bool output_json(JsonWriter *writer, const char *path, GError **error);
 
-/* Whether the folder of @path (nullable; "-" is fine) is there: asked before long work. */
+/* Checks before long work that the folder exists in which @path is to be written.  NULL (no file)
+ * and
+ * "-" (stdout) are fine.  G_FILE_ERROR. */
 bool output_folder_check(const char *path, GError **error);
 
-/* Whether stdout shows colours: --color (nullable: auto), then NO_COLOR, TERM, a terminal. */
+/* Whether stdout shows colours.  @when is the value of --color (NULL: auto); for auto it does
+ * unless the variable NO_COLOR is set, TERM is "dumb", or stdout is no terminal. */
 bool output_has_color(const char *when);
-/* Columns to fill: of the terminal, else COLUMNS, else 100. */
+/* How many columns a picture of text fills: those of the terminal; without one the variable
+ * COLUMNS, else 100. */
 int output_columns(void);
-/* Whether text for stdout may hold characters beyond ASCII: not on a terminal that is not UTF-8. */
+/* Whether text for stdout may hold characters beyond ASCII: not on a terminal whose character set
+ * is not UTF-8. */
 bool output_is_utf8(void);
 
-/* A table for people: columns aligned, two spaces between.  Opaque; see output.c. */
+/* A table for people: columns are aligned and two spaces apart.  Opaque; see output.c. */
 typedef struct OutputTable OutputTable;
 
-/* @header  NULL-terminated; a name that begins with '<' is a column of text, set flush left. */
+/* @header  the columns' names, NULL-terminated; a name that begins with '<' is of a column of text,
+ *          which is set flush left (the '<' is not shown). */
 OutputTable *output_table_new(const char *const *header);
 void output_table_free(OutputTable *table);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(OutputTable, output_table_free)
-/* Cells fill rows from left to right. */
+/* Adds a cell; cells fill rows from left to right. */
 void output_table_add(OutputTable *table, const char *cell);
 /* @cell (taken) */
 void output_table_take(OutputTable *table, char *cell);
 void output_table_printf(OutputTable *table, const char *format, ...) G_GNUC_PRINTF(2, 3);
-/* Prints it on stdout, @indent spaces before each line. */
+/* Prints the table on stdout with @indent spaces before each line. */
 void output_table_print(const OutputTable *table, int indent);
 
 /* The same without the header. */
 void output_table_print_rows(const OutputTable *table, int indent);
 
-/* --- (owned) short texts for cells; "-" for NaN and infinities --- */
+/* --- short texts for cells, (owned) by the caller; "-" for NaN and infinities --- */
+
+/* "1.16 s", "12.3 ms" */
 char *output_seconds(double seconds);
+/* "12.3 %" for 0.123 */
 char *output_percent(double fraction);
-/* Three significant digits, in the C locale. */
+/* Three significant digits, whatever the locale. */
 char *output_number(double value);
-/* "1024 x2, 512": equal neighbours are counted; at most @max_words words, then "...". */
+/* "1024 x2, 512": equal neighbours are counted; after @max_words words follows "...". */
 char *output_int64s(const GArray *values, size_t max_words);
 
 G_END_DECLS

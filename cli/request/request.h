@@ -1,9 +1,14 @@
 /*
- * cli/request/request.h - the flags of `degas plan` as a PlanRequest; also those of simulate and
- * sweep, and the lines of simulate --batch.
+ * cli/request/request.h - Request: what the flags of plan, simulate and sweep, or a line of
+ * simulate
+ * --batch, ask for: a model, a cluster, and a PlanRequest.
  *
- * Every flag of FORMATS.md is in one table.  The order of decisions: the framework's conventions
- * first, then what flags say.
+ * The main header of the room request/, which leads from command lines and files to what the
+ * libraries are asked, and prints text: commands (command.h), flags (options.h), output.h, plan
+ * files (job.h), searches, sweeps.  All of cli/ comes in; nothing here draws.
+ *
+ * One table has every flag of a job.  The presets of --framework are applied first, then the other
+ * flags.
  */
 #ifndef CLI_REQUEST_REQUEST_H
 #define CLI_REQUEST_REQUEST_H
@@ -13,12 +18,12 @@
 
 G_BEGIN_DECLS
 
-/* The flags: of the job and its split; of a split with nothing to search; of the search. */
+/* The flags: of a job and its split; those that only a fixed split has; of the search. */
 extern const OptionInfo request_options[];
 extern const OptionInfo request_fixed_options[];
 extern const OptionInfo request_search_options[];
 
-/* A PlanRequest and what it borrows. */
+/* A PlanRequest, and what it borrows; all (owned). */
 typedef struct {
     ModelArch *arch;
     Profile *profile;
@@ -28,14 +33,15 @@ typedef struct {
     PlanRequest plan;
 } Request;
 
-/* What a flag that is absent means. */
+/* What it means that a flag is absent. */
 typedef enum {
-    REQUEST_SEARCHED, /* plan: it is searched */
+    REQUEST_SEARCHED, /* plan, sweep: the planner searches it */
     REQUEST_FIXED,    /* simulate: the plainest choice */
 } RequestKind;
 
 /*
- * @arch, @profile  (taken) as loaded; --gpus, --layers and --vocab are applied here.
+ * Reads the flags of a job.
+ * @arch, @profile  (taken) as loaded; --gpus, --layers and --vocab change them here.
  * @options         made from tables that hold request_options.
  * Returns: (owned) NULL on CMD_ERROR_USAGE, or JSON_ERROR_INVALID for a JSON request.
  */

@@ -1,13 +1,13 @@
 /*
- * cli/request/searches.h - many plan searches: the points of a sweep, the what-ifs of an
- * explanation.
+ * cli/request/searches.h - runs many plan searches: the points of a sweep, the what-ifs of an
+ * explanation, the points of a Pareto front.
  *
- * Searches run beside each other, the heaviest first, each with its share of the threads: one
- * search keeps several threads less busy than several searches do.  What is found does not depend
- * on that.
+ * Several searches run at the same time, the heaviest first, and share the threads evenly, since
+ * one search with several threads keeps them less busy than several searches do.  The plans that
+ * are found do not depend on the number of threads.
  *
- * Progress is one line on stderr, if that is a terminal.  On SIGINT or SIGTERM
- * (cmd_interrupt_watch()) all searches stop; those that were not at their end count as not done.
+ * Progress is shown as one line on stderr, if that is a terminal.  On SIGINT or SIGTERM
+ * (cmd_interrupt_watch()) all searches stop; a search that had not ended counts as not done.
  */
 #ifndef CLI_REQUEST_SEARCHES_H
 #define CLI_REQUEST_SEARCHES_H
@@ -16,11 +16,11 @@
 
 G_BEGIN_DECLS
 
-/* One of them, owned by whoever runs them. */
+/* One search; the array of searches owns it. */
 typedef struct {
-    Request *request; /* (owned); threads and stop are set when it runs */
-    double weight;    /* how long it may take, against others */
-    bool is_done;     /* it came to its end, with a plan or an error */
+    Request *request; /* (owned) searches_run() sets its threads and stop */
+    double weight;    /* how long it may take, relative to the others */
+    bool is_done;     /* it ended, with a plan or an error */
     Plan *plan;       /* (owned, nullable) */
     GError *error;    /* (owned, nullable) why there is none */
 } Search;
@@ -28,11 +28,12 @@ typedef struct {
 /* Returns: (owned) an array of (owned) Search *. */
 GPtrArray *searches_new(void);
 
-/* Adds one and returns its index.  @request (taken). */
+/* Adds a search of @request (taken).  Returns: its index. */
 guint searches_add(GPtrArray *searches, Request *request, double weight);
 
 /*
- * Runs all that are not done.  @what names them in the progress line and in messages ("points").
+ * Runs all searches that are not done.
+ * @what  names them in the progress line and in messages: "points".
  * Returns false with CMD_ERROR_INTERRUPTED; every other failure belongs to its search.
  */
 bool searches_run(GPtrArray *searches, int64_t threads, const char *what, GError **error);

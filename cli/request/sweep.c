@@ -11,20 +11,35 @@
 
 /* --- columns --- */
 
+typedef enum {
+    COLUMN_INT64,
+    COLUMN_DOUBLE,
+    COLUMN_TEXT,
+    COLUMN_BOOL,
+} ColumnKind;
+
+typedef struct {
+    const char *name;  /* of the key and the TSV column, with its unit */
+    const char *group; /* (nullable) the JSON object that holds it */
+    ColumnKind kind;
+    size_t offset; /* in SweepPoint */
+} Column;
+
 #define COLUMN(kind, group, member)                                                                \
     {                                                                                              \
 #member, group, kind, offsetof(SweepPoint, member)                                         \
     }
-#define INT(member) COLUMN(SWEEP_INT64, NULL, member)
-#define DOUBLE(member) COLUMN(SWEEP_DOUBLE, NULL, member)
-#define TEXT(member) COLUMN(SWEEP_TEXT, NULL, member)
-#define DEGREE(member) COLUMN(SWEEP_INT64, "degrees", member)
+#define INT(member) COLUMN(COLUMN_INT64, NULL, member)
+#define DOUBLE(member) COLUMN(COLUMN_DOUBLE, NULL, member)
+#define TEXT(member) COLUMN(COLUMN_TEXT, NULL, member)
+#define DEGREE(member) COLUMN(COLUMN_INT64, "degrees", member)
 
-const SweepColumn sweep_columns[] = {
+/* Ends with a NULL name. */
+static const Column columns[] = {
     INT(n_devices),
     INT(global_batch),
     INT(seq_len),
-    {"feasible", NULL, SWEEP_BOOL, offsetof(SweepPoint, is_feasible)},
+    {"feasible", NULL, COLUMN_BOOL, offsetof(SweepPoint, is_feasible)},
     TEXT(reason),
     DEGREE(dp),
     DEGREE(tp),
@@ -33,13 +48,13 @@ const SweepColumn sweep_columns[] = {
     DEGREE(cp),
     DEGREE(ep),
     INT(micro_batch),
-    {"n_microbatches", NULL, SWEEP_INT64, offsetof(SweepPoint, n_micro_batches)},
+    {"n_microbatches", NULL, COLUMN_INT64, offsetof(SweepPoint, n_micro_batches)},
     TEXT(schedule),
     INT(n_slices),
     TEXT(recompute),
     INT(zero_stage),
     TEXT(offload),
-    COLUMN(SWEEP_BOOL, NULL, sequence_parallel),
+    COLUMN(COLUMN_BOOL, NULL, sequence_parallel),
     TEXT(rank_order),
     DOUBLE(iteration_s),
     DOUBLE(tokens_per_s),
@@ -68,11 +83,11 @@ const SweepColumn sweep_columns[] = {
     DOUBLE(effective_days),
     DOUBLE(effective_cost),
     DOUBLE(effective_energy_j),
-    {NULL, NULL, SWEEP_INT64, 0},
+    {NULL, NULL, COLUMN_INT64, 0},
 };
 
 static void *
-cell(const SweepPoint *point, const SweepColumn *column)
+cell(const SweepPoint *point, const Column *column)
 {
     return (char *)point + column->offset;
 }
@@ -83,8 +98,8 @@ empty_point(void)
 {
     SweepPoint point = {0};
 
-    for (const SweepColumn *c = sweep_columns; c->name != NULL; c++)
-        if (c->kind == SWEEP_DOUBLE)
+    for (const Column *c = columns; c->name != NULL; c++)
+        if (c->kind == COLUMN_DOUBLE)
             *(double *)cell(&point, c) = NAN;
     return point;
 }
@@ -92,8 +107,8 @@ empty_point(void)
 static void
 point_clear(void *data)
 {
-    for (const SweepColumn *c = sweep_columns; c->name != NULL; c++)
-        if (c->kind == SWEEP_TEXT)
+    for (const Column *c = columns; c->name != NULL; c++)
+        if (c->kind == COLUMN_TEXT)
             g_free(*(char **)cell(data, c));
 }
 
@@ -257,18 +272,18 @@ sweep_best(const Sweep *sweep, size_t offset, int sign)
 /* --- files --- */
 
 static void
-write_cell(JsonWriter *writer, const SweepColumn *column, const SweepPoint *point)
+write_cell(JsonWriter *writer, const Column *column, const SweepPoint *point)
 {
     const void *value = cell(point, column);
 
     switch (column->kind) {
-    case SWEEP_INT64:
+    case COLUMN_INT64:
         json_write_int64(writer, column->name, *(const int64_t *)value);
         return;
-    case SWEEP_DOUBLE:
+    case COLUMN_DOUBLE:
         json_write_double(writer, column->name, *(const double *)value);
         return;
-    case SWEEP_TEXT:
+    case COLUMN_TEXT:
         json_write_string(writer, column->name, *(char *const *)value);
         return;
     default:
@@ -278,7 +293,7 @@ write_cell(JsonWriter *writer, const SweepColumn *column, const SweepPoint *poin
 
 /* A row of a point without a plan ends with its reason. */
 static bool
-is_last(const SweepColumn *column, const SweepPoint *point)
+is_last(const Column *column, const SweepPoint *point)
 {
     return !point->is_feasible && column->offset == offsetof(SweepPoint, reason);
 }
@@ -289,7 +304,7 @@ write_point(JsonWriter *writer, const SweepPoint *point)
     const char *group = NULL;
 
     json_write_object(writer, NULL);
-    for (const SweepColumn *c = sweep_columns; c->name != NULL; c++) {
+    for (const Column *c = columns; c->name != NULL; c++) {
         if (group != NULL && c->group != group)
             json_write_object_end(writer);
         if (c->group != NULL && c->group != group)
@@ -352,18 +367,18 @@ text_or_null(JsonDoc *doc, const JsonValue *object, const char *key)
 }
 
 static void
-read_cell(JsonDoc *doc, const JsonValue *object, const SweepColumn *column, SweepPoint *point)
+read_cell(JsonDoc *doc, const JsonValue *object, const Column *column, SweepPoint *point)
 {
     void *value = cell(point, column);
 
     switch (column->kind) {
-    case SWEEP_INT64:
+    case COLUMN_INT64:
         *(int64_t *)value = json_int64(doc, object, column->name, 0, JSON_MAX_INT);
         return;
-    case SWEEP_DOUBLE:
+    case COLUMN_DOUBLE:
         *(double *)value = double_or_null(doc, object, column->name, 0, NAN);
         return;
-    case SWEEP_TEXT:
+    case COLUMN_TEXT:
         *(char **)value = text_or_null(doc, object, column->name);
         return;
     default:
@@ -378,7 +393,7 @@ read_point(JsonDoc *doc, const JsonValue *object)
     const JsonValue *place = object;
     const char *group = NULL;
 
-    for (const SweepColumn *c = sweep_columns; c->name != NULL && !json_doc_failed(doc); c++) {
+    for (const Column *c = columns; c->name != NULL && !json_doc_failed(doc); c++) {
         if (c->group != group)
             place = c->group == NULL ? object : json_object(doc, object, c->group);
         group = c->group;
@@ -430,20 +445,20 @@ sweep_table(const Sweep *sweep)
     const char *header[64] = {NULL};
     Table *table;
 
-    for (size_t i = 0; sweep_columns[i].name != NULL; i++)
-        header[i] = sweep_columns[i].name;
+    for (size_t i = 0; columns[i].name != NULL; i++)
+        header[i] = columns[i].name;
     table = table_new(header);
     for (guint i = 0; i < sweep->points->len; i++) {
         const SweepPoint *point = sweep_at(sweep, i);
 
-        for (const SweepColumn *c = sweep_columns; c->name != NULL; c++) {
+        for (const Column *c = columns; c->name != NULL; c++) {
             const void *value = cell(point, c);
 
-            if (c->kind == SWEEP_INT64)
+            if (c->kind == COLUMN_INT64)
                 table_add_int64(table, *(const int64_t *)value);
-            else if (c->kind == SWEEP_DOUBLE)
+            else if (c->kind == COLUMN_DOUBLE)
                 table_add_double(table, *(const double *)value);
-            else if (c->kind == SWEEP_BOOL)
+            else if (c->kind == COLUMN_BOOL)
                 table_add_int64(table, *(const bool *)value);
             else
                 table_add_text(table, *(char *const *)value == NULL ? "-" : *(char *const *)value);

@@ -1,11 +1,11 @@
 /*
- * cli/request/sweep.h - Sweep: one planned job at many sizes, as a table ("degas-sweep").
+ * cli/request/sweep.h - Sweep: the best plans of one job at many sizes, as a table ("degas-sweep").
  *
- * Rows are points: devices x global batch x sequence length, ascending in that order.  A point for
- * which no plan exists is a row with a reason.  All columns, their names and units are in one table
- * (sweep_columns), from which JSON and TSV are written and JSON is read.
+ * Each row is a point: a number of devices, a global batch and a sequence length, in ascending
+ * order of the three.  A size that no plan fits is a row with the reason.  One table in sweep.c has
+ * all columns with their names and units; JSON and TSV are written, and JSON is read, by it.
  *
- * What is unknown (a price, the tokens of the training) is NaN: null in JSON.
+ * What is unknown (a price, the tokens of the training) is NaN here and null in JSON.
  */
 #ifndef CLI_REQUEST_SWEEP_H
 #define CLI_REQUEST_SWEEP_H
@@ -16,7 +16,7 @@
 
 G_BEGIN_DECLS
 
-/* One row.  Without a plan (is_feasible false) all that follows @reason is 0, NULL, NaN. */
+/* One row.  Without a plan (is_feasible false) all members behind @reason are 0, NULL or NaN. */
 typedef struct {
     int64_t n_devices, global_batch, seq_len;
     bool is_feasible;
@@ -38,39 +38,23 @@ typedef struct {
     double effective_days, effective_cost, effective_energy_j;
 } SweepPoint;
 
-typedef enum {
-    SWEEP_INT64,
-    SWEEP_DOUBLE,
-    SWEEP_TEXT,
-    SWEEP_BOOL,
-} SweepKind;
-
+/* How often devices fail, and what a failure costs: goodput is computed from this and the plans. */
 typedef struct {
-    const char *name;  /* of the key and the TSV column, with its unit */
-    const char *group; /* (nullable) the JSON object that holds it */
-    SweepKind kind;
-    size_t offset; /* in SweepPoint */
-} SweepColumn;
-
-/* Ends with a NULL name. */
-extern const SweepColumn sweep_columns[];
-
-/* What goodput is computed from, besides the plans. */
-typedef struct {
-    double device_mtbf_s; /* INFINITY: nothing fails */
-    /* Of the whole storage; 0: PLAN_GOODPUT_BYTES_PER_S_PER_DEVICE for each device of the job. */
+    double device_mtbf_s; /* mean time between failures of one device; INFINITY: nothing fails */
+    /* How fast the whole storage takes a checkpoint; 0: PLAN_GOODPUT_BYTES_PER_S_PER_DEVICE for
+     * each device of the job. */
     double checkpoint_bytes_per_s;
-    double restart_s;
+    double restart_s; /* from a failure until training goes on */
 } SweepReliability;
 
 typedef struct {
     char *model, *cluster;         /* (owned) names */
     char *dtype, *objective;       /* (owned) */
-    double tokens;                 /* of the training; NaN: not asked for */
+    double tokens;                 /* of the whole training; NaN: not asked for */
     double price_per_device_hour;  /* 0: unknown */
     char *currency, *price_source; /* (owned, nullable) */
     SweepReliability reliability;
-    bool is_complete; /* false: interrupted, points are missing */
+    bool is_complete; /* false: the sweep was interrupted, points are missing */
     GArray *points;   /* of SweepPoint */
 } Sweep;
 
@@ -81,12 +65,12 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC(Sweep, sweep_free)
 /* Adds the point of @request with the @plan that was found, or the @reason why none was. */
 void sweep_add(Sweep *sweep, const Request *request, const Plan *plan, const char *reason);
 
-/* (owned) the whole file. */
+/* Returns: (owned) a writer that holds the whole file. */
 JsonWriter *sweep_write(const Sweep *sweep);
-/* Never NULL; errors in @doc. */
+/* Reads such a file.  Returns: (owned) never NULL; what is wrong is recorded in @doc. */
 Sweep *sweep_read(JsonDoc *doc, const JsonValue *root);
 
-/* (owned) all columns of all points. */
+/* Returns: (owned) all columns of all points. */
 Table *sweep_table(const Sweep *sweep);
 
 static inline const SweepPoint *
@@ -98,8 +82,9 @@ sweep_at(const Sweep *sweep, guint i)
 /* Whether the points differ in a column of int64_t, @offset bytes into SweepPoint. */
 bool sweep_varies(const Sweep *sweep, size_t offset);
 
-/* The feasible point of the least value of a column of doubles, the first of equal ones; NULL if
- * it is nowhere known.  @sign  -1: of the largest. */
+/* The feasible point with the smallest value in a column of doubles, @offset bytes into SweepPoint;
+ * with @sign -1 the one with the largest.  The first of equal ones; NULL if the value is nowhere
+ * known. */
 const SweepPoint *sweep_best(const Sweep *sweep, size_t offset, int sign);
 
 G_END_DECLS

@@ -1,20 +1,22 @@
 /*
- * cli/run/breakdown.h - Breakdown: where an iteration's time goes, class by class, mean over ranks.
+ * cli/run/breakdown.h - Breakdown: what a rank does during an iteration, as a mean over the ranks.
  *
  * Every instant of every rank from the iteration's start to its end belongs to exactly one class,
- * so the classes add up to the iteration, and differences of classes to its difference.  Where
- * things happen at once, the first of this list counts:
+ * so the classes add up to the iteration, and the differences of the classes of two iterations to
+ * the difference of the iterations.  Where a rank does several things at once, the first of this
+ * list counts:
  *
  *   forward, backward, backward_input, backward_weight, optimizer   the rank computes
  *   dp         gradient reduction and parameter gathering that no computing hides
  *   messages   pipeline messages that nothing of the above hides
  *   waiting    the rest: the bubble
  *
- * In a measured trace the time between two events in which the rank waits for nobody is `dispatch`
- * (bookkeeping of the executor); predictions have it inside the ops.
+ * In a measured trace the time between two events in which the rank waits for nobody is `dispatch`,
+ * the bookkeeping of the executor; predicted ops include it.
  *
- * Files tell more or less: traces and runs tell kinds of ops, reports one sum for all computing,
- * a run without "breakdown_s" only busy and idle.  breakdown_coarsen() makes two comparable.
+ * Files tell more or less.  Traces and runs tell the kinds of ops; reports have one sum for all
+ * computing; a run without "breakdown_s" tells only how long ranks were busy and idle.
+ * breakdown_coarsen() makes two breakdowns comparable.
  *
  * Errors: JSON_ERROR_INVALID, G_FILE_ERROR.
  */
@@ -31,8 +33,8 @@ typedef enum {
     BREAKDOWN_BACKWARD,
     BREAKDOWN_BACKWARD_INPUT,
     BREAKDOWN_BACKWARD_WEIGHT,
-    BREAKDOWN_COMPUTE, /* level compute: the four above and dispatch */
-    BREAKDOWN_BUSY,    /* level busy: computing and optimizer */
+    BREAKDOWN_COMPUTE, /* at BREAKDOWN_LEVEL_COMPUTE: the sum of the four above and dispatch */
+    BREAKDOWN_BUSY,    /* at BREAKDOWN_LEVEL_BUSY: computing and optimizer */
     BREAKDOWN_OPTIMIZER,
     BREAKDOWN_DP,
     BREAKDOWN_MESSAGES,
@@ -41,12 +43,11 @@ typedef enum {
     BREAKDOWN_N,
 } BreakdownClass;
 
-/* "forward", ...: keys of JSON. */
+/* The names of classes as JSON keys, "forward", ...; and for people. */
 extern const char *const breakdown_names[BREAKDOWN_N + 1];
-/* For people. */
 extern const char *const breakdown_titles[BREAKDOWN_N + 1];
 
-/* How much a file tells, most first. */
+/* How much a file tells, from the most to the least. */
 typedef enum {
     BREAKDOWN_LEVEL_OPS,
     BREAKDOWN_LEVEL_COMPUTE,
@@ -57,28 +58,28 @@ typedef struct {
     BreakdownLevel level;
     double iteration_s;
     double class_s[BREAKDOWN_N]; /* 0 where the level has no such class; sums to iteration_s */
-    int64_t n_ranks;             /* that the mean is over; 0: not told */
-    /* Of a run: p10, p50, p90 of what is predicted for it if ops vary as when they were profiled
-     * (degas simulate --jitter profile); 0: not told. */
+    int64_t n_ranks;             /* how many ranks the mean is over; 0: not told */
+    /* Of a run: p10, p50, p90 of the iteration that is predicted with op times that vary as they
+     * did when they were profiled (degas simulate --jitter profile); 0: not told. */
     double varied_s[REPORT_SHARES_N];
-    /* Of a run that tells it: share of the cores that the host of its virtual machine took. */
+    /* Of a run that tells it: the share of the cores that the host of its virtual machine took. */
     bool tells_stolen;
     double stolen_fraction;
 } Breakdown;
 
-/* Whether files of this level have the class. */
+/* Whether a breakdown of @level has @class_. */
 bool breakdown_has(BreakdownLevel level, BreakdownClass class_);
 
-/* Cost: O(n log n) in events.  @trace must satisfy trace_check(). */
+/* The breakdown of @trace, which must satisfy trace_check().  Cost: O(n log n) in its events. */
 Breakdown breakdown_of_trace(const Trace *trace);
 
 /* Reads a degas-trace, degas-report, degas-run or degas-plan (its "predicted") file. */
 bool breakdown_load(const char *path, Breakdown *breakdown, GError **error);
 
-/* Adds classes up to a coarser @level; of an equal or finer one nothing changes. */
+/* Adds up classes until @breakdown tells as little as @level; one that tells no more stays. */
 void breakdown_coarsen(Breakdown *breakdown, BreakdownLevel level);
 
-/* {"forward":X, ...} of seconds under @key. */
+/* Writes the seconds of each class as an object under @key: {"forward": 1.5, ...}. */
 void breakdown_write(JsonWriter *writer, const char *key, const Breakdown *breakdown);
 
 G_END_DECLS

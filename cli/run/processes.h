@@ -1,9 +1,10 @@
 /*
- * cli/run/processes.h - degas run --transport mpi or nccl: which of the run's processes this one
- * is.
+ * cli/run/processes.h - starts the processes of degas run --transport mpi or nccl, and tells each
+ * of them which part it plays.
  *
- * Errors of ranks are printed once, by the process that watches over them: the one that the user
- * started, or where somebody's mpirun or srun started the ranks, a child of rank 0's.
+ * The process that the user started starts the ranks and watches over them.  Where the user's
+ * mpirun or srun started the ranks, a child of rank 0 watches over them.  Errors of ranks are
+ * printed once, by the process that watches.
  */
 #ifndef CLI_RUN_PROCESSES_H
 #define CLI_RUN_PROCESSES_H
@@ -15,25 +16,29 @@ G_BEGIN_DECLS
 typedef struct {
     const char *hosts; /* (nullable) --hosts */
     const int *stop;   /* of cmd_interrupt_watch() */
-    GString *output;   /* (borrowed, nullable) gets the product instead of standard output */
+    GString *output;   /* (borrowed, nullable) receives the product in place of stdout */
     void (*progress)(int64_t step, double loss, double step_s, void *user_data); /* (nullable) */
     void *user_data;
 } RunProcessesOptions;
 
-/* This process is a rank: exec_run() is next. */
+/* The answer of run_processes_begin() where this process is a rank, which calls exec_run() next. */
 #define RUN_PROCESSES_RANK (-2)
 
 /*
- * Returns RUN_PROCESSES_RANK after it has set @exec's process_rank, watch_where (@where, out,
- * owned) and without_mpi; otherwise the run is over, and this is the exit status, or -1 with
- * @error.
+ * Plays this process's part up to where it is a rank or all is over.
+ * @exec   its process_rank, without_mpi and watch_where are set
+ * @where  (out, owned) what watch_where borrows
+ * Returns RUN_PROCESSES_RANK where this process is a rank; otherwise the run is over, and the
+ * result is the exit status, or -1 with @error.
  */
 int run_processes_begin(ExecRunOptions *exec, const RunProcessesOptions *options, char **where,
                         GError **error);
 
 /*
- * For a rank whose exec_run() failed.  Does not return where another process prints the error: it
- * ends this one with the error's status, whatever its threads do.
+ * For a rank whose exec_run() failed.  Returns only where this process is to print the error. Where
+ * another process prints it, this one ends here with the error's exit status, whatever its threads
+ * are doing.
+ * @told  whether the watcher has been told of the error
  */
 void run_processes_fail(const ExecRunOptions *exec, bool told, const GError *error);
 

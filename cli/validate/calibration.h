@@ -1,13 +1,12 @@
 /*
- * cli/validate/calibration.h - fits the parameters of a profile to measured rows, and says how
+ * cli/validate/calibration.h - fits the parameters of a profile to measured rows, and tells how
  * right the result is on rows that it has not seen.
  *
- * Connects profiles/fit/calibrate.h with the simulator: a row's residual is the relative error of
- * its prediction; of a row that tells only whether it ran out of memory, how far the predicted peak
- * is on the wrong side of the limit.  All rows share one point of parameters: the same distance
- * from each cluster's own prior.
+ * It connects profiles/fit/calibrate.h, which fits residuals, with the simulator, which predicts: a
+ * row's residual is validation_residual().  All rows share one point of parameters: each cluster's
+ * parameters lie at the same distance from its own prior.
  *
- * Deterministic: rows are predicted by several threads, but each into its own place.
+ * Deterministic: several threads predict rows, but each row has a place of its own.
  */
 #ifndef CLI_VALIDATE_CALIBRATION_H
 #define CLI_VALIDATE_CALIBRATION_H
@@ -17,39 +16,43 @@
 
 G_BEGIN_DECLS
 
-/* Rows to fit, with what is known of each. */
+/* The rows to fit. */
 typedef struct {
     GPtrArray *cases;            /* of (borrowed) ValidationCase */
-    ValidationQuantity quantity; /* the same of all */
+    ValidationQuantity quantity; /* of all rows the same */
     int64_t n_threads;
 } Calibration;
 
-/* Those cases of @all that can be predicted and have @quantity; @set (nullable) has them. */
+/* Fills in @calibration with those cases of @all that can be predicted, have a measured @quantity
+ * and, if @set is not NULL, belong to it. */
 void calibration_init(Calibration *calibration, const GPtrArray *all, const ValidationSet *set,
                       ValidationQuantity quantity, int64_t n_threads);
 void calibration_clear(Calibration *calibration);
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(Calibration, calibration_clear)
 
-/* @in_training  (nullable: all) by row. */
+/* Fits the parameters to the rows whose @in_training is true; NULL: to all. */
 ProfileCalibrated calibration_fit(const Calibration *calibration, const bool *in_training);
 
-/* Signed relative errors of all rows at @point: (owned). */
+/* Returns: (owned) the signed relative errors of all rows at @point, as validation_residual() has
+ * them. */
 double *calibration_errors(const Calibration *calibration, const ProfilePoint *point);
 
-/* Errors on held-out parts of the rows, each predicted by a fit to the others. */
+/* The errors of rows, each predicted by a fit that has not seen it. */
 typedef struct {
-    int64_t n_folds;          /* that have rows */
-    ValidationErrors median;  /* medians over the folds of each number; n: rows of all */
-    double precision, recall; /* the same, for VALIDATION_OOM */
+    int64_t n_folds;          /* how many folds have rows */
+    ValidationErrors median;  /* each number's median over the folds; n: the rows of all folds */
+    double precision, recall; /* medians over the folds, for VALIDATION_OOM */
     GPtrArray *cases;         /* (owned) the rows */
-    double *errors;           /* (owned) of each row, by the fit that has not seen it; NaN: none */
+    double *errors;           /* (owned) of each row; NaN: there was no fit without it */
 } CalibrationFolds;
 
 void calibration_folds_clear(CalibrationFolds *folds);
 
 #define CALIBRATION_MAX_FOLDS 20
 
-/* A row's fold follows from its id alone.  Below @n_folds rows: each row is a fold. */
+/* Cuts the rows into @n_folds parts (2 to CALIBRATION_MAX_FOLDS), fits the parameters to the others
+ * of each part, and predicts it.  A row's part follows from its id alone; of at most @n_folds rows
+ * each is a part. */
 CalibrationFolds calibration_cross_validate(const Calibration *calibration, int64_t n_folds);
 
 G_END_DECLS

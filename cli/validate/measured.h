@@ -2,13 +2,13 @@
  * cli/validate/measured.h - tables of measured training runs: MEASURED.csv of `degas validate` and
  * `degas calibrate`.
  *
- * One row is one run that somebody timed: model, machine, split, and what came out.  The columns
- * are those of docs/formats.md; this module reads and checks them, and knows nothing of what a
- * source's framework does (sources.h) or of predictions.
+ * One row is one run that somebody timed: its model, machine and split, and what was measured.  The
+ * columns are those of docs/formats.md; this module reads and checks them, and knows nothing of
+ * what a source's framework does (sources.h) or of predictions.
  *
- * What a row leaves blank is unknown: 0, NaN or "".  What contradicts itself (degrees that do not
- * multiply to the devices, a time with a unit in a column of milliseconds) is named by file, line
- * and column.
+ * What a row leaves blank is unknown: 0, NaN or "".  A row that contradicts itself (degrees that do
+ * not multiply to the devices, a time with a unit in a column of milliseconds) is an error that
+ * names file, line and column.
  *
  * Errors: CSV_ERROR_INVALID, G_FILE_ERROR.
  */
@@ -26,7 +26,7 @@ G_BEGIN_DECLS
 typedef enum {
     MEASURED_STATUS_OK,
     MEASURED_STATUS_OOM,   /* the run ended for want of memory */
-    MEASURED_STATUS_OTHER, /* it ended for another reason: says nothing */
+    MEASURED_STATUS_OTHER, /* it ended for another reason, and says nothing about memory */
 } MeasuredStatus;
 
 typedef struct {
@@ -52,14 +52,15 @@ typedef struct {
 } MeasuredTable;
 
 /*
- * @bad_rows  (nullable) of (owned) char *: what is wrong with rows is described there, a line
- *            each, and the others are read; NULL makes the first of them an error.
+ * Reads a table.
+ * @bad_rows  (nullable) of (owned) char *: a line is added for each row that is wrong, and the
+ * others are read; NULL: the first wrong row is an error.
  */
 MeasuredTable *measured_load(const char *path, GPtrArray *bad_rows, GError **error);
 void measured_free(MeasuredTable *table);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(MeasuredTable, measured_free)
 
-/* Whether the file at @path has the columns of runs at all (other tables lie beside them). */
+/* Whether @csv has the columns of runs at all: other tables may lie in the same folder. */
 bool measured_is_table_of_runs(const Csv *csv);
 
 /*

@@ -1,5 +1,6 @@
 /*
- * cli/validate/report.h - what `degas validate` found, as a degas-validation and as a table.
+ * cli/validate/report.h - Validation: what `degas validate` found, written as a degas-validation or
+ * printed as a table.
  */
 #ifndef CLI_VALIDATE_REPORT_H
 #define CLI_VALIDATE_REPORT_H
@@ -8,7 +9,7 @@
 
 G_BEGIN_DECLS
 
-/* Everything about one file or folder. */
+/* Everything that was found in one file or folder. */
 typedef struct {
     ValidationRuns runs;
     ValidationPrediction *predictions; /* (owned) one for each of runs.cases */
@@ -19,17 +20,19 @@ void validation_init(Validation *validation);
 void validation_clear(Validation *validation);
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(Validation, validation_clear)
 
-/* The score of @set's rows; false where it has none with its quantity. */
+/* Scores the rows that @set has.  Returns false where none of them has its quantity. */
 bool validation_score_set(const Validation *validation, const ValidationSet *set,
                           ValidationScore *score);
 
-/* (borrowed, nullable) of a set, if it was cross-validated. */
+/* Returns: (borrowed, nullable) the errors of @set on rows that fits have not seen; NULL where it
+ * was not cross-validated. */
 const CalibrationFolds *validation_folds(const Validation *validation, const ValidationSet *set);
 
-/* Returns: (owned) a finished writer.  @cluster_name (nullable) the one of all rows. */
+/* Returns: (owned) a writer that holds the whole degas-validation.
+ * @cluster_name  (nullable) the cluster for which all rows were predicted, if they all were. */
 JsonWriter *validation_write(const Validation *validation, const char *cluster_name);
 
-/* The tables for people, on stdout. */
+/* Prints the tables for people on stdout. */
 void validation_print(const Validation *validation);
 
 G_END_DECLS

@@ -1,11 +1,11 @@
 /*
- * cli/validate/request.h - a measured run as a request of `degas simulate --batch`.
+ * cli/validate/request.h - writes a measured run as a request of `degas simulate --batch`.
  *
- * The only way from a row to a prediction: what `degas validate` scores is what `degas simulate
- * --batch` answers to the same line (`degas validate --requests FILE` writes them).
+ * This is the only way from a row to a prediction, so what `degas validate` scores is what `degas
+ * simulate --batch` answers to the same line; `degas validate --requests FILE` writes the lines.
  *
- * Errors: VALIDATION_ERROR_UNSTATED where a row does not say enough; the message is the same for
- * all rows that lack the same.
+ * Errors: VALIDATION_ERROR_UNSTATED where a row does not say enough; rows that lack the same have
+ * the same message.
  */
 #ifndef CLI_VALIDATE_REQUEST_H
 #define CLI_VALIDATE_REQUEST_H
@@ -22,7 +22,7 @@ typedef enum {
 } ValidationError;
 
 /*
- * @cluster  a name or path, or NULL: the built-in one of the row's devices.
+ * @cluster  (nullable) a name or path; NULL: the built-in cluster of the row's devices
  * Returns: (owned) one line of JSON with its line feed, or NULL.
  */
 char *validation_request(const MeasuredRow *row, const char *cluster, GError **error);

@@ -1,8 +1,14 @@
 /*
- * cli/validate/validation.h - predictions of measured runs, and how far off they are.
+ * cli/validate/validation.h - predicts measured runs, and tells how far off the predictions are.
  *
- * A case is a row, its request, and the plan that it describes; it can be predicted with any
- * parameters of its cluster, by any number of threads.  err = (predicted - measured) / measured.
+ * The main header of the room validate/, which lays predictions beside published measurements:
+ * tables of runs (measured.h), the conventions of their sources (sources.h), a run as a request
+ * (request.h), fits (calibration.h), what is printed (report.h, page.h).  The commands validate and
+ * calibrate come in.
+ *
+ * A case is a row of measurements with its request and the plan that it describes.  It can be
+ * predicted with any parameters of its cluster, by several threads.  An error is (predicted -
+ * measured) / measured.
  *
  * Errors: CMD_ERROR_INPUT names file and line.
  */
@@ -15,28 +21,28 @@
 G_BEGIN_DECLS
 
 typedef struct {
-    const MeasuredRow *row; /* (borrowed) of a table, or own_row */
-    MeasuredRow own_row;    /* of a run */
-    char *own_id;           /* (owned, nullable) its name */
+    const MeasuredRow *row; /* (borrowed) a row of a table, or own_row */
+    MeasuredRow own_row;    /* of one of our own runs */
+    char *own_id;           /* (owned, nullable) the name of that run */
     const ValidationSource *source;
     char *request_text;   /* (owned, nullable) its line for simulate --batch */
     Job *job;             /* (owned, nullable) model, cluster and plan */
-    char *why_not;        /* (owned, nullable) why there is none of these */
-    bool is_other_device; /* why_not is that the cluster has other devices */
+    char *why_not;        /* (owned, nullable) why there is no job */
+    bool is_other_device; /* there is none since the cluster has other devices */
 } ValidationCase;
 
 /*
- * A case of one of our own runs: a plan file and what `degas run --json` said of it.
- * @cluster  (borrowed) takes the place of the plan's, cut or extended to its devices.
+ * Makes a case of one of our own runs: a plan file and what `degas run --json` said of it.
+ * @cluster  (borrowed) takes the place of the plan's cluster, cut or extended to the plan's devices
  * Returns: (owned) for validation_runs_add_case().
  */
 ValidationCase *validation_case_of_run(const char *plan_path, const char *run_path,
                                        const Profile *cluster, GError **error);
 
-/* What came out of a case; NaN where nothing did. */
+/* The prediction of a case; NaN where it cannot be predicted. */
 typedef struct {
     double iteration_s;
-    double memory_bytes; /* what the source's figure counts */
+    double memory_bytes; /* of what the source's figure counts */
     bool fits;
 } ValidationPrediction;
 
@@ -68,42 +74,44 @@ void validation_runs_add_case(ValidationRuns *runs, ValidationCase *one);
 void validation_runs_tell_bad_rows(const ValidationRuns *runs);
 
 /*
- * Predicts one case.  @parameters (nullable) take the place of the cluster's.  A plan that cannot
- * be simulated gives NaN.  Pure: callable from any thread.
+ * Predicts one case; a plan that cannot be simulated gives NaN.  Pure: callable from any thread.
+ * @parameters  (nullable) take the place of the cluster's
  */
 ValidationPrediction validation_predict(const ValidationCase *one,
                                         const ProfileParameters *parameters);
 
-/* Predicts all cases with the cluster's own parameters into (owned) an array. */
+/* Predicts all cases with their clusters' own parameters.  Returns: (owned) one prediction for
+ * each. */
 ValidationPrediction *validation_predict_all(const GPtrArray *cases, int64_t n_threads);
 
 /*
- * What calibration makes small, at @parameters (nullable): the signed relative error of the case's
- * time or memory; for VALIDATION_OOM the share of the limit by which the predicted peak is on the
- * wrong side of it, 0 on the right one.  NaN where nothing is known.  Pure.
+ * The number that calibration makes small: the signed relative error of the case's time or memory,
+ * predicted with @parameters (nullable: the cluster's own); for VALIDATION_OOM the share of the
+ * memory limit by which the predicted peak is on the wrong side of it, and 0 where it is on the
+ * right side. NaN where one side is unknown.  Pure.
  */
 double validation_residual(const ValidationCase *one, ValidationQuantity quantity,
                            const ProfileParameters *parameters);
 
 /* --- errors --- */
 
-/* Of a quantity over some rows; fractions, NaN without rows. */
+/* The errors of a quantity over some rows, as fractions; NaN without rows. */
 typedef struct {
     size_t n;
     double mape, bias, median, worst; /* mean of |err|, mean, median of |err|, largest |err| */
 } ValidationErrors;
 
-/* @errors  (borrowed) n signed relative errors; summed in this order. */
+/* @errors  (borrowed) @n signed relative errors, which are summed in this order. */
 ValidationErrors validation_errors(const double *errors, size_t n);
 
-/* Out-of-memory as a yes-or-no answer. */
+/* How often it was predicted rightly that a run ends for want of memory. */
 typedef struct {
-    size_t n, n_oom;             /* rows with an answer; those that ran out */
-    size_t n_predicted, n_right; /* predicted to run out; of them rightly */
-    double precision, recall;    /* NaN where nothing is predicted, nothing happened */
+    size_t n, n_oom; /* rows that were predicted; those of them that ran out of memory */
+    size_t n_predicted, n_right; /* rows that were predicted to run out; those of them that did */
+    double precision, recall;    /* NaN where none was predicted to run out, or none did */
 } ValidationOom;
 
-/* What a set's rows amount to. */
+/* Both for the rows of a set. */
 typedef struct {
     ValidationErrors errors;
     ValidationOom oom;
@@ -113,9 +121,7 @@ typedef struct {
 double validation_error_of(ValidationQuantity quantity, const MeasuredRow *row,
                            const ValidationPrediction *prediction);
 
-/*
- * Scores the cases that @set has; NULL: all that have @quantity.
- */
+/* Scores the cases that belong to @set; NULL: all that have @quantity. */
 ValidationScore validation_score(const GPtrArray *cases, const ValidationPrediction *predictions,
                                  const ValidationSet *set, ValidationQuantity quantity);
 
