@@ -291,3 +291,20 @@ file_write(const char *path, const char *data, size_t n_bytes, GError **error)
         return replace(path, &status, data, n_bytes, error);
     return write_directly(path, data, n_bytes, error);
 }
+
+int
+file_move(int fd, bool writes, void *bytes, size_t n_bytes, int64_t offset)
+{
+    for (size_t done = 0; done < n_bytes;) {
+        char *at = (char *)bytes + done;
+        const off_t from = (off_t)offset + (off_t)done;
+        const ssize_t moved =
+            writes ? pwrite(fd, at, n_bytes - done, from) : pread(fd, at, n_bytes - done, from);
+        if (moved < 0 && errno != EINTR)
+            return errno;
+        if (moved == 0)
+            return -1;
+        done += moved > 0 ? (size_t)moved : 0;
+    }
+    return 0;
+}

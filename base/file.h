@@ -3,7 +3,8 @@
  *
  * A file written here is complete or absent: it is written aside, synced and renamed.  An existing
  * target that is no regular file (/dev/null, a FIFO) is written to directly instead of replaced.
- * Knows nothing of what is in a file.
+ * Knows nothing of what is in a file.  Large files are read and written piece by piece by their
+ * owners, with file_move().
  *
  * Errors are G_FILE_ERROR of GLib with the path in the message.
  */
@@ -13,6 +14,7 @@
 #include <glib.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 G_BEGIN_DECLS
 
@@ -37,6 +39,13 @@ bool file_read_max(const char *path, size_t max_bytes, char **contents, size_t *
  * permissions of an old file are kept, a file without write permission is not replaced.
  */
 bool file_write(const char *path, const char *data, size_t n_bytes, GError **error);
+
+/*
+ * Reads @n_bytes at @offset of the open file @fd into @bytes, or writes them there if @writes,
+ * however often a signal interrupts the system.  Returns: 0, an errno, or -1 if the file ends
+ * before.
+ */
+int file_move(int fd, bool writes, void *bytes, size_t n_bytes, int64_t offset);
 
 G_END_DECLS
 

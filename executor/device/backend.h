@@ -55,6 +55,10 @@ typedef enum {
     EXEC_ERROR_FAILED,
 } ExecError;
 
+/* Sets @error to @code with a message as of printf().  The value is false, for "return
+ * EXEC_FAIL(...)". */
+#define EXEC_FAIL(error, code, ...) (g_set_error(error, EXEC_ERROR, code, __VA_ARGS__), false)
+
 typedef struct ExecBackend ExecBackend;
 
 /*

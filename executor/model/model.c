@@ -106,7 +106,7 @@ initial_values(const ExecParameter *p, uint64_t key, int64_t at, int64_t n, floa
  * keeps.
  */
 static bool
-store_initial(ExecModel *model, const ExecParameter *p, int64_t at, int64_t n, const float *values,
+store_initial(ExecModel *model, const ExecParameter *p, int64_t at, int64_t n, float *values,
               float *staging, GError **error)
 {
     const ExecUnit *unit = exec_model_unit(model, p->unit);
@@ -123,8 +123,8 @@ store_initial(ExecModel *model, const ExecParameter *p, int64_t at, int64_t n, c
                                            staging, error))
         return false;
     return staging == NULL || !has_master ||
-           exec_model_write_state(model, EXEC_STATE_MASTER, p, begin, end - begin,
-                                  values + (begin - at), error);
+           exec_model_move_state(model, true, EXEC_STATE_MASTER, p, begin, end - begin,
+                                 values + (begin - at), error);
 }
 
 /* Makes the values in host memory, a piece at a time, and uploads them: the host cannot address the

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/file.h"
+
 enum {
     MAX_ARRAYS = 4,
     N_BUFFERS = 3, /* one piece is read into the first, one stepped, one written from the third */
@@ -113,27 +115,18 @@ span_at(const ExecOffload *offload, int32_t array, int64_t at, int64_t n)
 static bool
 failed(const ExecOffload *offload, const char *what, int code, GError **error)
 {
-    g_set_error(error, EXEC_ERROR, EXEC_ERROR_IO, "%s: cannot %s the %s: %s", offload->path, what,
-                offload->parameters ? "offloaded state" : "optimizer's state", g_strerror(code));
-    return false;
+    return EXEC_FAIL(error, EXEC_ERROR_IO, "%s: cannot %s the %s: %s", offload->path, what,
+                     offload->parameters ? "offloaded state" : "optimizer's state",
+                     g_strerror(code));
 }
 
 /* Returns: 0, or errno; at the end of the file EIO, since somebody has cut it. */
 static int
-move_bytes(int fd, bool writes, char *bytes, size_t n_bytes, off_t at)
+move_bytes(int fd, bool writes, char *bytes, size_t n_bytes, int64_t offset)
 {
-    while (n_bytes > 0) {
-        const ssize_t moved =
-            writes ? pwrite(fd, bytes, n_bytes, at) : pread(fd, bytes, n_bytes, at);
-        if (moved < 0 && errno == EINTR)
-            continue;
-        if (moved <= 0)
-            return moved == 0 ? EIO : errno;
-        bytes += moved;
-        at += moved;
-        n_bytes -= (size_t)moved;
-    }
-    return 0;
+    const int code = file_move(fd, writes, bytes, n_bytes, offset);
+
+    return code < 0 ? EIO : code;
 }
 
 /* Makes the file, removes its name, and reserves its blocks. */
@@ -166,8 +159,7 @@ move_values(ExecOffload *offload, bool writes, int32_t array, int64_t at, int64_
             char *kept = offload->memory.bytes + span.offset_bytes;
             memcpy(writes ? kept : own, writes ? own : kept, span.n_bytes);
         } else {
-            const int code =
-                move_bytes(offload->fd, writes, own, span.n_bytes, (off_t)span.offset_bytes);
+            const int code = move_bytes(offload->fd, writes, own, span.n_bytes, span.offset_bytes);
             if (code != 0)
                 return code;
         }
@@ -188,7 +180,7 @@ do_move(ExecOffload *offload, const Move *move)
         return move_values(offload, false, fetch->array, fetch->at, fetch->n, fetch->buffer.bytes);
     }
     return move_bytes(offload->fd, move->writes, offload->buffers[move->piece % N_BUFFERS],
-                      (size_t)n_bytes, (off_t)(move->piece * n_bytes));
+                      (size_t)n_bytes, move->piece * n_bytes);
 }
 
 /* The mover's thread. */
@@ -262,8 +254,7 @@ open_host(ExecOffload *offload, const ExecOffloadOptions *options, GError **erro
 static bool
 no_memory(GError **error)
 {
-    g_set_error(error, EXEC_ERROR, EXEC_ERROR_MEMORY, "no host memory for what is offloaded");
-    return false;
+    return EXEC_FAIL(error, EXEC_ERROR_MEMORY, "no host memory for what is offloaded");
 }
 
 /* Takes memory with unspecified contents; false: there is none. */

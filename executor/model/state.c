@@ -54,34 +54,23 @@ is_off(const ExecModel *model, ExecState state, const ExecParameter *p, int32_t 
 }
 
 bool
-exec_model_read_state(ExecModel *model, ExecState state, const ExecParameter *p, int64_t i,
-                      int64_t n, float *values, GError **error)
+exec_model_move_state(ExecModel *model, bool writes, ExecState state, const ExecParameter *p,
+                      int64_t i, int64_t n, float *values, GError **error)
 {
     ExecBackend *backend = model->backend;
+    const size_t n_bytes = (size_t)n * sizeof *values;
+    const int64_t at = exec_model_parameter_at(model, EXEC_CONTENT_OPTIMIZER, p, i);
     int32_t array;
 
     if (is_off(model, state, p, &array))
-        return exec_offload_read(model->offload, array,
-                                 exec_model_parameter_at(model, EXEC_CONTENT_OPTIMIZER, p, i), n,
-                                 values, error);
-    backend->ops->download(backend, (size_t)n * sizeof *values, state_at(model, state, p, i),
-                           values);
+        return writes ? exec_offload_write(model->offload, array, at, n, values, error)
+                      : exec_offload_read(model->offload, array, at, n, values, error);
+    if (writes) {
+        backend->ops->upload(backend, n_bytes, values, state_at(model, state, p, i));
+        return true;
+    }
+    backend->ops->download(backend, n_bytes, state_at(model, state, p, i), values);
     return backend->ops->synchronize(backend, error);
-}
-
-bool
-exec_model_write_state(ExecModel *model, ExecState state, const ExecParameter *p, int64_t i,
-                       int64_t n, const float *values, GError **error)
-{
-    ExecBackend *backend = model->backend;
-    int32_t array;
-
-    if (is_off(model, state, p, &array))
-        return exec_offload_write(model->offload, array,
-                                  exec_model_parameter_at(model, EXEC_CONTENT_OPTIMIZER, p, i), n,
-                                  values, error);
-    backend->ops->upload(backend, (size_t)n * sizeof *values, values, state_at(model, state, p, i));
-    return true;
 }
 
 /* Weights narrower than fp32 are rounded on the host. */

@@ -36,11 +36,10 @@ typedef enum {
     EXEC_STATE_MOMENT2,
 } ExecState;
 
-/* Copies own elements [i, i + n) of @p between the state and @values in host memory. */
-bool exec_model_read_state(ExecModel *model, ExecState state, const ExecParameter *p, int64_t i,
-                           int64_t n, float *values, GError **error);
-bool exec_model_write_state(ExecModel *model, ExecState state, const ExecParameter *p, int64_t i,
-                            int64_t n, const float *values, GError **error);
+/* Copies own elements [i, i + n) of @p from the state to @values in host memory, or back if
+ * @writes. */
+bool exec_model_move_state(ExecModel *model, bool writes, ExecState state, const ExecParameter *p,
+                           int64_t i, int64_t n, float *values, GError **error);
 
 /* Writes the weights of elements [i, i + n) of @p, which this rank keeps, from fp32 @values in host
  * memory.  @staging  device memory for n fp32 values; NULL in fp32 storage. */

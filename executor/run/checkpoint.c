@@ -36,8 +36,7 @@ io_failed(GError **error, const char *path, const char *what, int code)
 {
     g_autofree char *shown = text_escape(path, 300);
 
-    g_set_error(error, EXEC_ERROR, EXEC_ERROR_IO, "%s: %s: %s", shown, what, g_strerror(code));
-    return false;
+    return EXEC_FAIL(error, EXEC_ERROR_IO, "%s: %s: %s", shown, what, g_strerror(code));
 }
 
 const ExecCheckpointParameter *
@@ -127,21 +126,17 @@ check_file(const char *path, int64_t expected, GError **error)
     if (stat(path, &status) != 0) {
         if (errno != ENOENT)
             return io_failed(error, path, "cannot read the checkpoint", errno);
-        g_set_error(error, EXEC_ERROR, EXEC_ERROR_DATA, "%s: the checkpoint lacks this file", path);
-        return false;
+        return EXEC_FAIL(error, EXEC_ERROR_DATA, "%s: the checkpoint lacks this file", path);
     }
-    if (!S_ISREG(status.st_mode)) {
-        g_set_error(error, EXEC_ERROR, EXEC_ERROR_DATA,
-                    "%s: the checkpoint is damaged: this is no regular file", path);
-        return false;
-    }
+    if (!S_ISREG(status.st_mode))
+        return EXEC_FAIL(error, EXEC_ERROR_DATA,
+                         "%s: the checkpoint is damaged: this is no regular file", path);
     if (expected < 0 || status.st_size == expected)
         return true;
-    g_set_error(error, EXEC_ERROR, EXEC_ERROR_DATA,
-                "%s: the checkpoint is damaged: %" G_GINT64_FORMAT
-                " bytes instead of %" G_GINT64_FORMAT,
-                path, (int64_t)status.st_size, expected);
-    return false;
+    return EXEC_FAIL(error, EXEC_ERROR_DATA,
+                     "%s: the checkpoint is damaged: %" G_GINT64_FORMAT
+                     " bytes instead of %" G_GINT64_FORMAT,
+                     path, (int64_t)status.st_size, expected);
 }
 
 static bool
@@ -177,6 +172,12 @@ compare_parameters(const void *a, const void *b)
 {
     return strcmp(((const ExecCheckpointParameter *)a)->name,
                   ((const ExecCheckpointParameter *)b)->name);
+}
+
+void
+exec_checkpoint_sort(GArray *parameters)
+{
+    g_array_sort(parameters, compare_parameters);
 }
 
 /* Puts the checksum of @text into it: SHA-256 of all its bytes, those at @digits being zeros. */
@@ -234,7 +235,7 @@ read_manifest(const char *path, GError **error)
     json_object_end(doc, root);
     if (!json_doc_finish(doc, error))
         return NULL;
-    g_array_sort(checkpoint->parameters, compare_parameters);
+    exec_checkpoint_sort(checkpoint->parameters);
     return g_steal_pointer(&checkpoint);
 }
 

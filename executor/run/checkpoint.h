@@ -1,27 +1,30 @@
 /*
- * executor/run/checkpoint.h - the training state on disk: by parameter, not by rank.
+ * executor/run/checkpoint.h - the training state on disk, by parameter and not by rank: the folder,
+ * its manifest and its lock.
  *
  *   DIR/lock                       held by every process of a run that saves here
  *   DIR/step-00000020/             the state after 20 steps
  *       checkpoint.json            format degas-checkpoint (docs/formats.md): step, seed, data, and
  *                                  of every parameter its shape and a hash; a checksum of itself
- *       layer.0.q.weight.bin, ...  a parameter's fp32 weights, then its two moments, whole
- * matrices, row-major, little-endian: the same bytes whatever the degrees
+ *       layer.0.q.weight.bin, ...  a parameter's fp32 weights, then its two moments, as whole
+ *                                  matrices, row-major, little-endian: the same bytes whatever the
+ *                                  degrees
  *
- * A checkpoint is written aside (".step-00000020"), every file is synced, the manifest comes last,
- * and then the folder gets its name: one that has its name is complete.  The last two are kept.
- * Every rank writes and reads its shards in place, so all hosts must share the file system.
+ * A checkpoint is written into a folder with another name (".step-00000020").  Every file is
+ * synced, the manifest is written last, and then the folder gets its own name: a folder that has
+ * its name is complete.  The last two are kept.  Every rank writes and reads its own elements in
+ * place (checkpoint_state.h), so all hosts must share the file system.
  *
- * A parameter's hash is the sum, modulo 2^64, of a mix of every element's place and bits: ranks add
- * theirs up in any order.  Loading compares sizes, shapes and hashes before the first step, and the
- * manifest's checksum, which version 1 had not (its files are read).
+ * A parameter's hash is the sum, modulo 2^64, of a mix of every element's offset and bits, so that
+ * ranks can add theirs up in any order.  Before the first step, loading compares sizes, shapes and
+ * hashes, and the manifest's checksum, which version 1 did not have (its files are read).
  *
- * With the same degrees a resumed run has the bits of one that was never interrupted.
+ * A run that is resumed with the same degrees has the same bits as one that was never interrupted.
  *
  * Errors: EXEC_ERROR_DATA names the file that is wrong; EXEC_ERROR_IO one that cannot be written or
- * read, a lock that another run holds; EXEC_ERROR_UNSUPPORTED what contradicts the request.
+ * read, or the lock that another run holds; EXEC_ERROR_UNSUPPORTED what contradicts the request.
  *
- * Private to executor/.
+ * Private to executor/run/ and tests.
  */
 #ifndef EXECUTOR_RUN_CHECKPOINT_H
 #define EXECUTOR_RUN_CHECKPOINT_H
@@ -31,7 +34,7 @@
 
 G_BEGIN_DECLS
 
-/* What a checkpoint keeps of a parameter: master weights, first and second moments. */
+/* The parts of a parameter's file: master weights, first and second moments. */
 enum {
     EXEC_CHECKPOINT_PARTS = 3
 };
@@ -39,54 +42,58 @@ enum {
 typedef struct {
     char name[64];
     int64_t rows, cols; /* of the whole matrix */
-    uint64_t hash;      /* of all parts */
+    uint64_t hash;      /* of the whole file */
 } ExecCheckpointParameter;
 
 typedef struct {
-    char *path;   /* (owned) of the folder, for messages and files */
+    char *path;   /* (owned) of the folder */
     int64_t step; /* steps done */
     uint64_t seed;
-    int64_t global_batch, seq_len; /* with step and seed: which data comes next */
-    int64_t n_parts;               /* 1 where nothing trains, else EXEC_CHECKPOINT_PARTS */
-    ModelArch *arch;               /* (owned, nullable: of one that is being written) */
-    GArray *parameters;            /* of ExecCheckpointParameter, by name */
+    int64_t global_batch, seq_len; /* with step and seed they say which data comes next */
+    int64_t n_parts;    /* EXEC_CHECKPOINT_PARTS; 1 of a run without the optimizer's step */
+    ModelArch *arch;    /* (owned, nullable) NULL while the checkpoint is being written */
+    GArray *parameters; /* of ExecCheckpointParameter, by name */
 } ExecCheckpoint;
 
 void exec_checkpoint_free(ExecCheckpoint *checkpoint);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(ExecCheckpoint, exec_checkpoint_free)
 
-/* (nullable) */
+/* Sorts a GArray of ExecCheckpointParameter by name. */
+void exec_checkpoint_sort(GArray *parameters);
+
+/* (borrowed, nullable) The entry of parameter @name. */
 const ExecCheckpointParameter *exec_checkpoint_find(const ExecCheckpoint *checkpoint,
                                                     const char *name);
 
-/* Returns: (owned) where the parameter lies. */
+/* Returns: (owned) the path of a parameter's file. */
 char *exec_checkpoint_file(const char *folder, const char *parameter);
 
-/*
- * The steps of the complete checkpoints in @dir, ascending (GArray of int64_t, owned).  A folder
- * that is not there has none.
- */
+/* Returns: (owned) GArray of int64_t, the steps of the complete checkpoints in @dir, ascending;
+ * none if there is no such folder; NULL on an error. */
 GArray *exec_checkpoint_steps(const char *dir, GError **error);
 
-/* Reads the manifest of @step and checks it, and that every file is there with its size. */
+/* Returns: (owned) the manifest of @step, after it has been checked and every file found with its
+ * size; NULL on an error. */
 ExecCheckpoint *exec_checkpoint_open(const char *dir, int64_t step, GError **error);
 
 /*
- * Takes the lock of @dir, which is made if it is not there.  A leading process (rank 0's) needs it
- * alone, and waits a few seconds for the ranks of an earlier run to go; then it shares it with the
- * other ranks' processes.  Returns the descriptor, which holds it until it is closed; -1 on error.
+ * Takes the lock of @dir, and makes the folder if there is none.  The process that leads (rank 0's)
+ * must have it alone at first, and waits a few seconds for the ranks of an earlier run to end; then
+ * it shares it with the other ranks' processes.  Returns: the descriptor, which holds the lock
+ * until it is closed; -1 on an error.
  */
 int exec_checkpoint_lock(const char *dir, bool leads, GError **error);
 
-/* The folder to write the checkpoint of @step into, empty.  (owned) */
+/* Makes the folder into which the checkpoint of @step is written, empty.  Returns: (owned) its
+ * path; NULL on an error. */
 char *exec_checkpoint_begin(const char *dir, int64_t step, GError **error);
-/* The same name, where rank 0 has made it.  (owned) */
+/* Returns: (owned) the same path, for the other ranks. */
 char *exec_checkpoint_aside(const char *dir, int64_t step);
-/* Writes the manifest, gives the folder its name, and removes the oldest beyond two. */
+/* Writes the manifest, gives the folder its name, and removes the oldest checkpoints beyond two. */
 bool exec_checkpoint_finish(const char *dir, const ExecCheckpoint *checkpoint,
                             const ModelArch *arch, GError **error);
-/* Removes what was written aside.  Any rank may, at any time: either it has no name afterwards, or
- * rank 0 was first and it is complete. */
+/* Removes the folder that exec_checkpoint_begin() made.  Any rank may, at any time: if rank 0 has
+ * been faster, the folder has its name, is complete, and stays. */
 void exec_checkpoint_discard(const char *dir, int64_t step);
 
 G_END_DECLS

@@ -6,25 +6,19 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "executor/model/random.h"
 #include "executor/model/state.h"
 #include "executor/run/optimize.h"
 
-/* Values at a time through host memory. */
+/* How many values are in host memory at a time. */
 #define PIECE 65536
-/* No other message is under way when these are sent. */
+/* No other message is in flight when these are sent. */
 #define TAG 0
-
-static bool
-file_failed(GError **error, const char *path, const char *what, int code)
-{
-    g_set_error(error, EXEC_ERROR, EXEC_ERROR_IO, "%s: %s: %s", path, what, g_strerror(code));
-    return false;
-}
 
 /* --- what a rank holds --- */
 
-/* Elements of the shard from @i on that are together in the whole matrix, and where. */
+/* As exec_shard_at(), but where the shard has whole rows, all of its elements lie together. */
 static int64_t
 span_at(const ExecShard *shard, int64_t i, int64_t *n)
 {
@@ -35,7 +29,8 @@ span_at(const ExecShard *shard, int64_t i, int64_t *n)
     return exec_shard_at(shard, i, n);
 }
 
-/* The sum, over the span's elements, of a mix of place and bits. */
+/* The sum, over elements that lie together from @offset of the file on, of a mix of their offset
+ * and bits. */
 static uint64_t
 hash_span(const float *values, int64_t n, int64_t offset)
 {
@@ -57,87 +52,58 @@ n_parts_of(const ExecRank *rank)
 
 /* --- a shard and its file --- */
 
+/* A parameter on its way between this rank and its file. */
 typedef struct {
     ExecRank *rank;
     const ExecParameter *p;
+    bool writes;
     int fd;
     const char *path;
-    int64_t part;
-    float *piece; /* PIECE values */
-    uint64_t hash;
+    ExecState state; /* which of the file's parts */
+    float *piece;    /* PIECE values */
+    uint64_t hash;   /* of what has been moved */
 } Transfer;
 
-/* The whole of [at, at + n) values, or an error. */
+/* Sets @error to what the errno @code says.  Returns false. */
 static bool
-move_span(const Transfer *t, bool writes, float *values, int64_t n, int64_t offset, GError **error)
+failed(const Transfer *t, int code, GError **error)
 {
-    char *bytes = (char *)values;
-    size_t done = 0;
-    const size_t n_bytes = (size_t)n * sizeof *values;
-
-    while (done < n_bytes) {
-        const off_t at = (off_t)(offset * (int64_t)sizeof *values) + (off_t)done;
-        const ssize_t moved = writes ? pwrite(t->fd, bytes + done, n_bytes - done, at)
-                                     : pread(t->fd, bytes + done, n_bytes - done, at);
-        if (moved < 0 && errno == EINTR)
-            continue;
-        if (moved < 0)
-            return file_failed(
-                error, t->path,
-                writes ? "cannot write the checkpoint" : "cannot read the checkpoint", errno);
-        if (moved == 0) {
-            g_set_error(error, EXEC_ERROR, EXEC_ERROR_DATA, "%s: the checkpoint is cut short",
-                        t->path);
-            return false;
-        }
-        done += (size_t)moved;
-    }
-    return true;
+    return EXEC_FAIL(error, EXEC_ERROR_IO, "%s: cannot %s the checkpoint: %s", t->path,
+                     t->writes ? "write" : "read", g_strerror(code));
 }
 
-/* @n values of the shard from @i on, between the file and t->piece. */
+/* Moves @n values of the shard from @i on between the file and t->piece. */
 static bool
-move_piece(Transfer *t, bool writes, int64_t i, int64_t n, GError **error)
+move_piece(Transfer *t, int64_t i, int64_t n, GError **error)
 {
     const ExecShard *shard = &t->p->shard;
-    const int64_t part_begin = t->part * shard->rows * shard->cols;
+    const int64_t part_begin = (int64_t)t->state * shard->rows * shard->cols;
 
     for (int64_t done = 0; done < n;) {
         int64_t together;
         const int64_t offset = part_begin + span_at(shard, i + done, &together);
         together = MIN(together, n - done);
-        if (!move_span(t, writes, t->piece + done, together, offset, error))
-            return false;
+        const int code =
+            file_move(t->fd, t->writes, t->piece + done, (size_t)together * sizeof *t->piece,
+                      offset * (int64_t)sizeof *t->piece);
+        if (code > 0)
+            return failed(t, code, error);
+        if (code < 0)
+            return EXEC_FAIL(error, EXEC_ERROR_DATA, "%s: the checkpoint is cut short", t->path);
         t->hash += hash_span(t->piece + done, together, offset);
         done += together;
     }
     return true;
 }
 
-static bool
-write_part(Transfer *t, GError **error)
-{
-    ExecModel *model = t->rank->model;
-    int64_t i;
-    const int64_t end = exec_model_own_elements(model, t->p, &i) + i;
-
-    for (; i < end; i += PIECE) {
-        const int64_t n = MIN(PIECE, end - i);
-        if (!exec_model_read_state(model, (ExecState)t->part, t->p, i, n, t->piece, error) ||
-            !move_piece(t, true, i, n, error))
-            return false;
-    }
-    return true;
-}
-
-/* Master weights beside narrower ones are rounded on the device. */
+/* Stores master weights that were read as the narrower weights, rounded on the device. */
 static bool
 store_weights(Transfer *t, int64_t i, int64_t n, GError **error)
 {
     ExecModel *model = t->rank->model;
     ExecBlock staging = {0};
 
-    if (t->part != 0 || model->backend->storage == DTYPE_FP32)
+    if (t->state != EXEC_STATE_MASTER || model->backend->storage == DTYPE_FP32)
         return true;
     if (!exec_pool_take(model->pool, TRACE_MEMORY_WORKSPACE, PIECE * (int64_t)sizeof *t->piece,
                         &staging, error))
@@ -147,8 +113,9 @@ store_weights(Transfer *t, int64_t i, int64_t n, GError **error)
     return ok;
 }
 
+/* Moves this rank's own elements of one part of the file. */
 static bool
-read_part(Transfer *t, GError **error)
+move_part(Transfer *t, GError **error)
 {
     ExecModel *model = t->rank->model;
     int64_t i;
@@ -156,56 +123,47 @@ read_part(Transfer *t, GError **error)
 
     for (; i < end; i += PIECE) {
         const int64_t n = MIN(PIECE, end - i);
-        if (!move_piece(t, false, i, n, error) ||
-            !exec_model_write_state(model, (ExecState)t->part, t->p, i, n, t->piece, error) ||
-            !store_weights(t, i, n, error))
+        const bool ok =
+            t->writes
+                ? exec_model_move_state(model, false, t->state, t->p, i, n, t->piece, error) &&
+                      move_piece(t, i, n, error)
+                : move_piece(t, i, n, error) &&
+                      exec_model_move_state(model, true, t->state, t->p, i, n, t->piece, error) &&
+                      store_weights(t, i, n, error);
+        if (!ok)
             return false;
     }
     return true;
 }
 
-/* The shard of one parameter, all parts; @hash  (out) of what was written. */
+/* Writes this rank's own elements of a parameter to its file, or reads them; @hash  (out) theirs.
+ */
 static bool
-write_parameter(ExecRank *rank, const ExecParameter *p, const char *path, float *piece,
-                uint64_t *hash, GError **error)
-{
-    Transfer t = {.rank = rank, .p = p, .path = path, .piece = piece};
-    bool ok = true;
-
-    t.fd = g_open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-    if (t.fd < 0)
-        return file_failed(error, path, "cannot write the checkpoint", errno);
-    for (t.part = 0; ok && t.part < n_parts_of(rank); t.part++)
-        ok = write_part(&t, error);
-    if (ok && fsync(t.fd) != 0)
-        ok = file_failed(error, path, "cannot write the checkpoint", errno);
-    /* Some file systems tell of a full disk only here. */
-    if (close(t.fd) != 0 && ok)
-        ok = file_failed(error, path, "cannot write the checkpoint", errno);
-    *hash = t.hash;
-    return ok;
-}
-
-static bool
-read_parameter(ExecRank *rank, const ExecParameter *p, const char *path, float *piece,
+move_parameter(ExecRank *rank, bool writes, const ExecParameter *p, const char *path, float *piece,
                uint64_t *hash, GError **error)
 {
-    Transfer t = {.rank = rank, .p = p, .path = path, .piece = piece};
+    Transfer t = {.rank = rank, .p = p, .writes = writes, .path = path, .piece = piece};
     bool ok = true;
 
-    t.fd = g_open(path, O_RDONLY | O_CLOEXEC, 0);
+    t.fd = g_open(path, O_CLOEXEC | (writes ? O_WRONLY | O_CREAT : O_RDONLY), 0666);
     if (t.fd < 0)
-        return file_failed(error, path, "cannot read the checkpoint", errno);
-    for (t.part = 0; ok && t.part < n_parts_of(rank); t.part++)
-        ok = read_part(&t, error);
-    close(t.fd);
+        return failed(&t, errno, error);
+    for (int64_t part = 0; ok && part < n_parts_of(rank); part++) {
+        t.state = (ExecState)part;
+        ok = move_part(&t, error);
+    }
+    if (ok && writes && fsync(t.fd) != 0)
+        ok = failed(&t, errno, error);
+    /* Some file systems tell of a full disk only here. */
+    if (close(t.fd) != 0 && ok && writes)
+        ok = failed(&t, errno, error);
     *hash = t.hash;
     return ok;
 }
 
 /* --- all ranks together --- */
 
-/* What this rank speaks for. */
+/* Appends to @own what this rank counts of parameter @p. */
 static void
 add_own(GArray *own, const ExecParameter *p, uint64_t hash)
 {
@@ -215,20 +173,13 @@ add_own(GArray *own, const ExecParameter *p, uint64_t hash)
     g_array_append_val(own, entry);
 }
 
-static int
-compare_parameters(const void *a, const void *b)
-{
-    return strcmp(((const ExecCheckpointParameter *)a)->name,
-                  ((const ExecCheckpointParameter *)b)->name);
-}
-
-/* Parameters of several ranks become one whose hash is the sum; sorted by name. */
+/* Sorts by name, and makes one of the entries of several ranks, whose hash is the sum. */
 static void
 merge(GArray *all)
 {
     guint n = 0;
 
-    g_array_sort(all, compare_parameters);
+    exec_checkpoint_sort(all);
     for (guint i = 0; i < all->len; i++) {
         const ExecCheckpointParameter next = g_array_index(all, ExecCheckpointParameter, i);
         ExecCheckpointParameter *last =
@@ -241,7 +192,7 @@ merge(GArray *all)
     g_array_set_size(all, n);
 }
 
-/* Rank 0's @all  becomes everybody's; the others give theirs. */
+/* Rank 0 adds to @all the entries of the other ranks, which send theirs. */
 static bool
 gather_parameters(ExecRank *rank, GArray *all, GError **error)
 {
@@ -264,11 +215,11 @@ gather_parameters(ExecRank *rank, GArray *all, GError **error)
     return true;
 }
 
+/* Waits for all ranks. */
 static bool
 everybody(ExecRank *rank, GError **error)
 {
     const ExecGroup everyone = exec_rank_everyone(rank);
-
     ExecTransport *t = exec_rank_host_transport(rank);
 
     return t->ops->barrier(t, &everyone, error);
@@ -288,7 +239,7 @@ write_own(ExecRank *rank, const char *folder, GArray *own, GError **error)
         if (!exec_rank_speaks_for(rank, i))
             continue;
         exec_rank_set_doing(rank, EXEC_DOING_CHECKPOINT, 0); /* it moves, however slow the disk */
-        if (!write_parameter(rank, p, path, piece, &hash, error))
+        if (!move_parameter(rank, true, p, path, piece, &hash, error))
             return false;
         add_own(own, p, hash);
     }
@@ -346,16 +297,14 @@ check_shape(const ExecRank *rank, const ExecParameter *p, GError **error)
     if (found != NULL && found->rows == p->shard.rows && found->cols == p->shard.cols)
         return true;
     if (found == NULL)
-        g_set_error(error, EXEC_ERROR, EXEC_ERROR_DATA,
-                    "%s: the checkpoint is of another model: it has no %s", checkpoint->path,
-                    p->name);
-    else
-        g_set_error(error, EXEC_ERROR, EXEC_ERROR_DATA,
-                    "%s: the checkpoint is of another model: %s is %" G_GINT64_FORMAT
-                    " x %" G_GINT64_FORMAT ", the plan's %" G_GINT64_FORMAT " x %" G_GINT64_FORMAT,
-                    checkpoint->path, p->name, found->rows, found->cols, p->shard.rows,
-                    p->shard.cols);
-    return false;
+        return EXEC_FAIL(error, EXEC_ERROR_DATA,
+                         "%s: the checkpoint is of another model: it has no %s", checkpoint->path,
+                         p->name);
+    return EXEC_FAIL(error, EXEC_ERROR_DATA,
+                     "%s: the checkpoint is of another model: %s is %" G_GINT64_FORMAT
+                     " x %" G_GINT64_FORMAT ", the plan's %" G_GINT64_FORMAT " x %" G_GINT64_FORMAT,
+                     checkpoint->path, p->name, found->rows, found->cols, p->shard.rows,
+                     p->shard.cols);
 }
 
 static bool
@@ -368,7 +317,8 @@ read_own(ExecRank *rank, GArray *own, GError **error)
         g_autofree char *path = exec_checkpoint_file(rank->shared->checkpoint->path, p->name);
         uint64_t hash;
         exec_rank_set_doing(rank, EXEC_DOING_START, 0);
-        if (!check_shape(rank, p, error) || !read_parameter(rank, p, path, piece, &hash, error))
+        if (!check_shape(rank, p, error) ||
+            !move_parameter(rank, false, p, path, piece, &hash, error))
             return false;
         if (exec_rank_speaks_for(rank, i))
             add_own(own, p, hash);
@@ -376,7 +326,7 @@ read_own(ExecRank *rank, GArray *own, GError **error)
     return rank->backend->ops->synchronize(rank->backend, error);
 }
 
-/* What all ranks have read together is what was written. */
+/* Whether all ranks together have read what was written. */
 static bool
 check_hashes(const ExecCheckpoint *checkpoint, const GArray *read, GError **error)
 {
@@ -386,17 +336,15 @@ check_hashes(const ExecCheckpoint *checkpoint, const GArray *read, GError **erro
         g_autofree char *path = exec_checkpoint_file(checkpoint->path, p->name);
         if (expected != NULL && expected->hash == p->hash)
             continue;
-        g_set_error(error, EXEC_ERROR, EXEC_ERROR_DATA,
-                    "%s: the checkpoint is damaged: its contents are not those that were written",
-                    path);
-        return false;
+        return EXEC_FAIL(
+            error, EXEC_ERROR_DATA,
+            "%s: the checkpoint is damaged: its contents are not those that were written", path);
     }
     if (read->len == checkpoint->parameters->len)
         return true;
-    g_set_error(error, EXEC_ERROR, EXEC_ERROR_DATA,
-                "%s: the checkpoint is of another model: it has %u parameters, the plan's %u",
-                checkpoint->path, checkpoint->parameters->len, read->len);
-    return false;
+    return EXEC_FAIL(error, EXEC_ERROR_DATA,
+                     "%s: the checkpoint is of another model: it has %u parameters, the plan's %u",
+                     checkpoint->path, checkpoint->parameters->len, read->len);
 }
 
 bool
@@ -405,12 +353,10 @@ exec_checkpoint_load(ExecRank *rank, GError **error)
     const ExecCheckpoint *checkpoint = rank->shared->checkpoint;
     g_autoptr(GArray) parameters = g_array_new(false, true, sizeof(ExecCheckpointParameter));
 
-    if (checkpoint->n_parts != n_parts_of(rank)) {
-        g_set_error(error, EXEC_ERROR, EXEC_ERROR_UNSUPPORTED,
-                    "%s: the checkpoint is of a run %s the optimizer's step", checkpoint->path,
-                    checkpoint->n_parts == 1 ? "without" : "with");
-        return false;
-    }
+    if (checkpoint->n_parts != n_parts_of(rank))
+        return EXEC_FAIL(error, EXEC_ERROR_UNSUPPORTED,
+                         "%s: the checkpoint is of a run %s the optimizer's step", checkpoint->path,
+                         checkpoint->n_parts == 1 ? "without" : "with");
     return read_own(rank, parameters, error) && gather_parameters(rank, parameters, error) &&
            (rank->rank != 0 || check_hashes(checkpoint, parameters, error)) &&
            everybody(rank, error) && exec_rank_gather_weights(rank, error);

@@ -1,10 +1,11 @@
 /*
- * executor/run/checkpoint_state.h - a rank's shards into a checkpoint, and out of it; checkpoint.h.
+ * executor/run/checkpoint_state.h - saves the state of all ranks as a checkpoint (checkpoint.h),
+ * and loads it.
  *
- * All ranks call these at the same step; all succeed, or all have an error (the failing rank its
- * own, the others one that names it).
+ * All ranks call these at the same step.  All succeed, or all have an error: the rank that fails
+ * its own, and the others one that names it.
  *
- * Private to executor/rank*.c.
+ * Private to executor/run/.
  */
 #ifndef EXECUTOR_RUN_CHECKPOINT_STATE_H
 #define EXECUTOR_RUN_CHECKPOINT_STATE_H
@@ -14,7 +15,7 @@
 
 G_BEGIN_DECLS
 
-/* The state after @n_steps steps. */
+/* Saves the state after @n_steps steps. */
 bool exec_checkpoint_save(ExecRank *rank, int64_t n_steps, GError **error);
 
 /* Replaces the rank's initial values by those of shared->checkpoint. */

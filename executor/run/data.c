@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "executor/model/random.h"
 
 struct ExecData {
@@ -17,36 +18,25 @@ struct ExecData {
     uint64_t key;
 };
 
-static void
-set_errno(GError **error, const char *path, const char *what, int code)
+/* Sets @error to what the errno @code says.  Returns false. */
+static bool
+failed(GError **error, const char *path, const char *what, int code)
 {
     g_set_error(error, G_FILE_ERROR, (int)g_file_error_from_errno(code), "%s: %s: %s", path, what,
                 g_strerror(code));
+    return false;
 }
 
-/* Exactly @n bytes from @offset. */
+/* Reads exactly @n bytes from @offset on. */
 static bool
 read_at(const ExecData *data, int64_t offset, size_t n, void *to, GError **error)
 {
-    size_t done = 0;
+    const int code = file_move(data->fd, false, to, n, offset);
 
-    while (done < n) {
-        const ssize_t got =
-            pread(data->fd, (char *)to + done, n - done, (off_t)offset + (off_t)done);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0) {
-            set_errno(error, data->path, "cannot read training data", errno);
-            return false;
-        }
-        if (got == 0) {
-            g_set_error(error, EXEC_ERROR, EXEC_ERROR_DATA,
-                        "%s: the file became shorter while it was read", data->path);
-            return false;
-        }
-        done += (size_t)got;
-    }
-    return true;
+    if (code < 0)
+        return EXEC_FAIL(error, EXEC_ERROR_DATA, "%s: the file became shorter while it was read",
+                         data->path);
+    return code == 0 || failed(error, data->path, "cannot read training data", code);
 }
 
 static inline int32_t
@@ -60,11 +50,10 @@ check_token(const ExecData *data, int32_t token, int64_t at, GError **error)
 {
     if (token < data->vocab)
         return true;
-    g_set_error(error, EXEC_ERROR, EXEC_ERROR_DATA,
-                "%s: token %d at %s %" G_GINT64_FORMAT
-                " is beyond the model's vocabulary of %" G_GINT64_FORMAT,
-                data->path, token, data->token_bytes == 1 ? "byte" : "token", at, data->vocab);
-    return false;
+    return EXEC_FAIL(error, EXEC_ERROR_DATA,
+                     "%s: token %d at %s %" G_GINT64_FORMAT
+                     " is beyond the model's vocabulary of %" G_GINT64_FORMAT,
+                     data->path, token, data->token_bytes == 1 ? "byte" : "token", at, data->vocab);
 }
 
 static bool
@@ -95,27 +84,16 @@ open_file(ExecData *data, GError **error)
 
     data->token_bytes = g_str_has_suffix(data->path, ".bin") ? 2 : 1;
     data->fd = g_open(data->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK, 0);
-    if (data->fd < 0) {
-        set_errno(error, data->path, "cannot open training data", errno);
-        return false;
-    }
-    if (fstat(data->fd, &status) != 0) {
-        set_errno(error, data->path, "cannot open training data", errno);
-        return false;
-    }
-    if (!S_ISREG(status.st_mode)) {
-        g_set_error(error, EXEC_ERROR, EXEC_ERROR_DATA,
-                    "%s: training data must be a regular file%s", data->path,
-                    S_ISDIR(status.st_mode) ? ", this is a directory" : "");
-        return false;
-    }
-    if (data->token_bytes == 2 && status.st_size % 2 != 0) {
-        g_set_error(error, EXEC_ERROR, EXEC_ERROR_DATA,
-                    "%s: a .bin file holds tokens of 2 bytes, this one has %" G_GINT64_FORMAT
-                    " bytes",
-                    data->path, (int64_t)status.st_size);
-        return false;
-    }
+    if (data->fd < 0 || fstat(data->fd, &status) != 0)
+        return failed(error, data->path, "cannot open training data", errno);
+    if (!S_ISREG(status.st_mode))
+        return EXEC_FAIL(error, EXEC_ERROR_DATA, "%s: training data must be a regular file%s",
+                         data->path, S_ISDIR(status.st_mode) ? ", this is a directory" : "");
+    if (data->token_bytes == 2 && status.st_size % 2 != 0)
+        return EXEC_FAIL(error, EXEC_ERROR_DATA,
+                         "%s: a .bin file holds tokens of 2 bytes, this one has %" G_GINT64_FORMAT
+                         " bytes",
+                         data->path, (int64_t)status.st_size);
     data->n_tokens = (int64_t)status.st_size / data->token_bytes;
     return true;
 }

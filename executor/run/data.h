@@ -1,16 +1,17 @@
 /*
- * executor/run/data.h - training data: sequences of tokens that depend on seed, step and index only.
+ * executor/run/data.h - training data: sequences of tokens that depend only on seed, step and
+ * index.
  *
- * A text file is one token per byte; a file whose name ends in ".bin" holds little-endian uint16
- * tokens; no file means synthetic tokens (a noisy arithmetic progression, so that there is
- * something to learn).  Sequence @index of @step begins at a pseudo-random token of the file, the
- * same whatever the degrees, slices or order of reading.
+ * A text file has one token per byte.  A file whose name ends in ".bin" has tokens of two bytes,
+ * little-endian.  Without a file tokens are made from the seed: a noisy arithmetic progression, so
+ * that there is something to learn.  Sequence @index of @step begins at a pseudo-random token of
+ * the file, the same whatever the degrees, the slices or the order of reading.
  *
- * Files are hostile: empty, too short, no regular file, tokens beyond the vocabulary, truncated
- * while they are read: EXEC_ERROR_DATA naming the file; G_FILE_ERROR where the system cannot open
- * or read it.
+ * Files are hostile: one that is empty, too short, no regular file, has tokens beyond the
+ * vocabulary, or becomes shorter while it is read, is EXEC_ERROR_DATA and named.  One that the
+ * system cannot open or read is a G_FILE_ERROR.
  *
- * Thread-safety: reading is safe from all ranks at once (pread).
+ * Threads: all ranks may read at once (pread).
  */
 #ifndef EXECUTOR_RUN_DATA_H
 #define EXECUTOR_RUN_DATA_H
@@ -22,9 +23,10 @@ G_BEGIN_DECLS
 typedef struct ExecData ExecData;
 
 /*
- * @path  (nullable) NULL: synthetic.
- * All tokens of files up to EXEC_DATA_SCAN_BYTES are checked here, of larger ones when they are
- * read.
+ * Returns: (owned) the data; NULL on an error.  Tokens of files up to EXEC_DATA_SCAN_BYTES are
+ * checked here, those of larger ones when they are read.
+ *
+ * @path  (nullable) NULL: synthetic tokens.
  */
 ExecData *exec_data_open(const char *path, int64_t vocab, int64_t seq_len, uint64_t seed,
                          GError **error);
@@ -33,10 +35,10 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC(ExecData, exec_data_free)
 
 #define EXEC_DATA_SCAN_BYTES (INT64_C(256) * 1024 * 1024)
 
-/* Tokens the source holds; INT64_MAX when synthetic. */
+/* How many tokens there are; INT64_MAX when synthetic. */
 int64_t exec_data_n_tokens(const ExecData *data);
 
-/* @tokens  (out) seq_len + 1: inputs are [0, seq_len), targets [1, seq_len]. */
+/* @tokens  (out) seq_len + 1 tokens: the inputs are the first seq_len, the targets the last. */
 bool exec_data_sequence(const ExecData *data, int64_t step, int64_t index, int32_t *tokens,
                         GError **error);
 

@@ -5,13 +5,13 @@
 #include "executor/device/clock.h"
 #include "executor/watch/member.h"
 
-/* Every message of a step has been received when these are sent, so any tag is free. */
+/* When these messages are sent, all those of a step have been received, so any tag is free. */
 #define TAG 0
 #define ROUNDS 64
 
 /* --- clocks --- */
 
-/* Of rank @peer's clock against this one's: what to subtract from its times. */
+/* Reads rank @peer's clock: sets what to subtract from its times. */
 static bool
 ask_peer(ExecRank *rank, int32_t peer, ExecClock *clock, bool at_end, GError **error)
 {
@@ -70,7 +70,8 @@ exec_gather_clocks(ExecRank *rank, bool at_end, GError **error)
     return true;
 }
 
-/* @time_ns of a rank's clock, on rank 0's: the offset is a straight line between two readings. */
+/* Translates @time_ns of a rank's clock to rank 0's: the offset is a straight line between two
+ * readings. */
 static int64_t
 on_our_clock(const ExecClock *clock, int64_t time_ns)
 {
@@ -139,75 +140,68 @@ exec_gather_step(ExecRank *rank, GError **error)
 
 /* --- records --- */
 
+/* Sends @data to rank 0, or receives it from @peer there: the same code describes a record on both
+ * sides. */
 static bool
-send_array(ExecRank *rank, const GArray *array, GError **error)
+move(ExecRank *rank, int32_t peer, void *data, int64_t n_bytes, GError **error)
 {
     ExecTransport *t = exec_rank_host_transport(rank);
-    const int64_t none = -1;
 
-    if (array == NULL)
-        return t->ops->send(t, 0, TAG, &none, sizeof none, error);
-    const int64_t n_bytes = (int64_t)array->len * g_array_get_element_size((GArray *)array);
-    return t->ops->send(t, 0, TAG, &n_bytes, sizeof n_bytes, error) &&
-           (n_bytes == 0 || t->ops->send(t, 0, TAG, array->data, n_bytes, error));
-}
-
-/* @array  (out, nullable) of @element bytes each; NULL where the sender had none. */
-static bool
-receive_array(ExecRank *rank, int32_t from, size_t element, GArray **array, GError **error)
-{
-    ExecTransport *t = exec_rank_host_transport(rank);
-    int64_t n_bytes = 0;
-
-    if (!t->ops->receive(t, from, TAG, &n_bytes, sizeof n_bytes, error))
-        return false;
-    g_clear_pointer(array, g_array_unref);
-    if (n_bytes < 0)
+    if (n_bytes == 0)
         return true;
-    *array = g_array_new(false, false, (guint)element);
-    g_array_set_size(*array, (guint)((size_t)n_bytes / element));
-    return n_bytes == 0 || t->ops->receive(t, from, TAG, (*array)->data, n_bytes, error);
+    return rank->rank != 0 ? t->ops->send(t, 0, TAG, data, n_bytes, error)
+                           : t->ops->receive(t, peer, TAG, data, n_bytes, error);
 }
 
+/* @array  (nullable) of elements of @element_bytes; received, it is NULL where the sender had none.
+ */
 static bool
-send_record(ExecRank *rank, GError **error)
+move_array(ExecRank *rank, int32_t peer, size_t element_bytes, GArray **array, GError **error)
 {
-    const ExecRankRecord *record = rank->record;
-    ExecTransport *t = exec_rank_host_transport(rank);
-    const int64_t n_floats = record->gradients == NULL ? 0 : rank->model->layout.n;
+    int64_t n_bytes = *array == NULL ? -1 : (int64_t)((*array)->len * element_bytes);
 
-    for (size_t i = 0; i < EXEC_TRACED_STEPS; i++)
-        if (!send_array(rank, record->events[i], error) ||
-            !send_array(rank, record->memory[i], error))
-            return false;
-    return t->ops->send(t, 0, TAG, &record->peak_memory_bytes, sizeof record->peak_memory_bytes,
-                        error) &&
-           send_array(rank, record->parameters, error) &&
-           t->ops->send(t, 0, TAG, &n_floats, sizeof n_floats, error) &&
-           (n_floats == 0 ||
-            t->ops->send(t, 0, TAG, record->gradients, n_floats * (int64_t)sizeof(float), error));
-}
-
-static bool
-receive_gradients(ExecRank *rank, int32_t from, ExecRankRecord *record, GError **error)
-{
-    ExecTransport *t = exec_rank_host_transport(rank);
-    int64_t n_floats = 0;
-
-    if (!t->ops->receive(t, from, TAG, &n_floats, sizeof n_floats, error))
+    if (!move(rank, peer, &n_bytes, sizeof n_bytes, error))
         return false;
-    if (n_floats == 0)
-        return true;
-    record->gradients = g_try_new(float, (size_t)n_floats);
-    if (record->gradients == NULL) {
-        g_set_error(error, EXEC_ERROR, EXEC_ERROR_MEMORY,
-                    "no memory for the gradients of rank %d to verify", from);
-        return false;
+    if (rank->rank == 0) {
+        g_clear_pointer(array, g_array_unref);
+        if (n_bytes < 0)
+            return true;
+        *array = g_array_new(false, false, (guint)element_bytes);
+        g_array_set_size(*array, (guint)((size_t)n_bytes / element_bytes));
     }
-    return t->ops->receive(t, from, TAG, record->gradients, n_floats * (int64_t)sizeof(float),
-                           error);
+    return n_bytes < 0 || move(rank, peer, (*array)->data, n_bytes, error);
 }
 
+static bool
+move_gradients(ExecRank *rank, int32_t peer, ExecRankRecord *record, GError **error)
+{
+    const int64_t float_bytes = (int64_t)sizeof *record->gradients;
+    int64_t n_bytes = record->gradients == NULL ? 0 : rank->model->layout.n * float_bytes;
+
+    if (!move(rank, peer, &n_bytes, sizeof n_bytes, error))
+        return false;
+    if (rank->rank == 0 && n_bytes > 0) {
+        record->gradients = g_try_malloc((size_t)n_bytes);
+        if (record->gradients == NULL)
+            return EXEC_FAIL(error, EXEC_ERROR_MEMORY,
+                             "no memory for the gradients of rank %d to verify", peer);
+    }
+    return move(rank, peer, record->gradients, n_bytes, error);
+}
+
+static bool
+move_record(ExecRank *rank, int32_t peer, ExecRankRecord *record, GError **error)
+{
+    for (size_t i = 0; i < EXEC_TRACED_STEPS; i++)
+        if (!move_array(rank, peer, sizeof(TraceEvent), &record->events[i], error) ||
+            !move_array(rank, peer, sizeof(TraceMemory), &record->memory[i], error))
+            return false;
+    return move(rank, peer, &record->peak_memory_bytes, sizeof record->peak_memory_bytes, error) &&
+           move_array(rank, peer, sizeof(ExecParameter), &record->parameters, error) &&
+           move_gradients(rank, peer, record, error);
+}
+
+/* Translates the times of events to rank 0's clock. */
 static void
 align(const ExecClock *clock, GArray *events)
 {
@@ -218,7 +212,8 @@ align(const ExecClock *clock, GArray *events)
     }
 }
 
-/* The reports of steps came when only the first reading of the clock was known. */
+/* Translates the times of steps once more: their reports came when only the first reading of the
+ * clock was known. */
 static void
 align_steps(ExecShared *shared, int32_t from)
 {
@@ -234,35 +229,21 @@ align_steps(ExecShared *shared, int32_t from)
     g_mutex_unlock(&shared->mutex);
 }
 
-static bool
-receive_record(ExecRank *rank, int32_t from, GError **error)
-{
-    ExecShared *shared = rank->shared;
-    ExecRankRecord *record = &shared->records[from];
-    ExecTransport *t = exec_rank_host_transport(rank);
-
-    for (size_t i = 0; i < EXEC_TRACED_STEPS; i++) {
-        if (!receive_array(rank, from, sizeof(TraceEvent), &record->events[i], error) ||
-            !receive_array(rank, from, sizeof(TraceMemory), &record->memory[i], error))
-            return false;
-        align(&shared->clocks[from], record->events[i]);
-    }
-    align_steps(shared, from);
-    return t->ops->receive(t, from, TAG, &record->peak_memory_bytes,
-                           sizeof record->peak_memory_bytes, error) &&
-           receive_array(rank, from, sizeof(ExecParameter), &record->parameters, error) &&
-           receive_gradients(rank, from, record, error);
-}
-
 bool
 exec_gather_record(ExecRank *rank, GError **error)
 {
-    if (!exec_shared_is_distributed(rank->shared))
+    ExecShared *shared = rank->shared;
+
+    if (!exec_shared_is_distributed(shared))
         return true;
     if (rank->rank != 0)
-        return send_record(rank, error);
-    for (int32_t peer = 1; peer < rank->shared->n_ranks; peer++)
-        if (!receive_record(rank, peer, error))
+        return move_record(rank, 0, rank->record, error);
+    for (int32_t peer = 1; peer < shared->n_ranks; peer++) {
+        if (!move_record(rank, peer, &shared->records[peer], error))
             return false;
+        for (size_t i = 0; i < EXEC_TRACED_STEPS; i++)
+            align(&shared->clocks[peer], shared->records[peer].events[i]);
+        align_steps(shared, peer);
+    }
     return true;
 }

@@ -1,14 +1,14 @@
 /*
- * executor/run/gather.h - what rank 0 must know of ranks that are processes: clocks, steps,
- * records.
+ * executor/run/gather.h - what rank 0 learns of ranks that are other processes: their clocks, their
+ * steps, and the records that they leave behind.
  *
- * Hosts have clocks of their own.  Rank 0 asks every rank for the time over and over; the answer of
- * the fastest round lies in the middle of it, to within half its length [Cristian 1989].  Asked
- * before the first step and after the last, so that a drift between them is a straight line.
+ * Hosts have clocks of their own.  Rank 0 asks every rank for its time, again and again; the answer
+ * of the fastest round was given in the middle of it, to within half its length [Cristian 1989]. It
+ * asks before the first step and after the last, and takes the drift in between as a straight line.
  *
- * With transport `local` nothing is to be done: all of it is in memory, on one clock.
+ * With transport `local` nothing is done: everything is in this process's memory, on one clock.
  *
- * Private to executor/rank*.c.
+ * Private to executor/run/.
  */
 #ifndef EXECUTOR_RUN_GATHER_H
 #define EXECUTOR_RUN_GATHER_H
@@ -17,16 +17,18 @@
 
 G_BEGIN_DECLS
 
-/* Which of the ranks on its machine this one is: the lower ones come first. */
+/* Sets @local_rank to how many lower ranks run on this rank's machine.  All ranks call it at once.
+ */
 bool exec_gather_local_rank(ExecRank *rank, int32_t *local_rank, GError **error);
 
-/* Every rank, at the same two places: before the first step, and after the last (@at_end). */
+/* Compares the clocks of all ranks with rank 0's.  All ranks call it before the first step, and
+ * again after the last (@at_end). */
 bool exec_gather_clocks(ExecRank *rank, bool at_end, GError **error);
 
-/* Gives rank 0 this rank's loss and times of the step just done. */
+/* Sends rank 0 this rank's loss and times of the step that has just ended. */
 bool exec_gather_step(ExecRank *rank, GError **error);
 
-/* Gives rank 0 this rank's ExecRankRecord, times on rank 0's clock. */
+/* Sends rank 0 this rank's ExecRankRecord; rank 0 translates its times to its own clock. */
 bool exec_gather_record(ExecRank *rank, GError **error);
 
 G_END_DECLS

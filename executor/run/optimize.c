@@ -267,9 +267,8 @@ global_norm(ExecRank *rank, double *norm, GError **error)
     *norm = sqrt(sum);
     if (isfinite(*norm))
         return true;
-    g_set_error(error, EXEC_ERROR, EXEC_ERROR_FAILED,
-                "the gradient is not finite (learning rate too high?)");
-    return false;
+    return EXEC_FAIL(error, EXEC_ERROR_FAILED,
+                     "the gradient is not finite (learning rate too high?)");
 }
 
 static bool

@@ -104,11 +104,9 @@ keep_gradients(ExecRank *rank, GError **error)
     ExecRankRecord *record = rank->record;
 
     record->gradients = g_try_new(float, (size_t)rank->model->layout.n);
-    if (record->gradients == NULL) {
-        g_set_error(error, EXEC_ERROR, EXEC_ERROR_MEMORY,
-                    "no memory for a copy of the gradients to verify");
-        return false;
-    }
+    if (record->gradients == NULL)
+        return EXEC_FAIL(error, EXEC_ERROR_MEMORY,
+                         "no memory for a copy of the gradients to verify");
     record->parameters = g_array_ref(rank->model->layout.parameters);
     for (guint i = 0; i < rank->model->layout.units->len; i++) {
         const ExecUnit *unit = &g_array_index(rank->model->layout.units, ExecUnit, i);
@@ -235,11 +233,9 @@ run_step(ExecRank *rank, GError **error)
             return false;
     if (!exec_rank_reduce_gradients(rank, error) || !sum_losses(rank, &loss, error))
         return false;
-    if (!isfinite(loss)) {
-        g_set_error(error, EXEC_ERROR, EXEC_ERROR_FAILED,
-                    "the loss is not finite (learning rate too high?)");
-        return false;
-    }
+    if (!isfinite(loss))
+        return EXEC_FAIL(error, EXEC_ERROR_FAILED,
+                         "the loss is not finite (learning rate too high?)");
     if (rank->shared->o.verify && rank->step == 0 && !keep_gradients(rank, error))
         return false;
     if ((rank->units != NULL && !exec_units_end_step(rank->units, error)) ||
@@ -299,12 +295,10 @@ open_transport(ExecRank *rank, GError **error)
     }
     if (!open_between_processes(rank, error))
         return false;
-    if (rank->transport.rank != rank->rank) {
-        g_set_error(error, EXEC_ERROR, EXEC_ERROR_FAILED,
-                    "MPI calls this process rank %d, its environment says %d", rank->transport.rank,
-                    rank->rank);
-        return false;
-    }
+    if (rank->transport.rank != rank->rank)
+        return EXEC_FAIL(error, EXEC_ERROR_FAILED,
+                         "MPI calls this process rank %d, its environment says %d",
+                         rank->transport.rank, rank->rank);
     shared->endpoint = rank->transport;
     atomic_store(&shared->is_open, true);
     return spread_watcher(rank, error);

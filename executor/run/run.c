@@ -152,11 +152,9 @@ collect(ExecShared *shared, bool all_ended, ExecRunResult *result, GError **erro
     if (any)
         collect_steps(shared, end, result);
     g_mutex_unlock(&shared->mutex);
-    if (!any) {
-        g_set_error(error, EXEC_ERROR, EXEC_ERROR_INTERRUPTED,
-                    "interrupted before the first step had ended");
-        return false;
-    }
+    if (!any)
+        return EXEC_FAIL(error, EXEC_ERROR_INTERRUPTED,
+                         "interrupted before the first step had ended");
     result->busy_s = g_array_new(false, false, sizeof(double));
     result->peak_memory_bytes = g_array_new(false, false, sizeof(int64_t));
     result->bubble_fraction = result->stolen_fraction = (double)NAN;
@@ -170,8 +168,7 @@ collect(ExecShared *shared, bool all_ended, ExecRunResult *result, GError **erro
 static bool
 refuse(GError **error, const char *what)
 {
-    g_set_error(error, EXEC_ERROR, EXEC_ERROR_UNSUPPORTED, "degas run cannot execute %s", what);
-    return false;
+    return EXEC_FAIL(error, EXEC_ERROR_UNSUPPORTED, "degas run cannot execute %s", what);
 }
 
 static bool
@@ -223,11 +220,10 @@ check_split(const ModelArch *arch, const Plan *plan, GError **error)
             return false;
         if (tokens % parts == 0)
             continue;
-        g_set_error(error, EXEC_ERROR, EXEC_ERROR_UNSUPPORTED,
-                    "degas run cannot execute slices[%u]: %s %" G_GINT64_FORMAT
-                    " does not divide %" G_GINT64_FORMAT " tokens",
-                    i, divides_rows && d->tp > 1 ? "cp * tp" : "cp", parts, tokens);
-        return false;
+        return EXEC_FAIL(error, EXEC_ERROR_UNSUPPORTED,
+                         "degas run cannot execute slices[%u]: %s %" G_GINT64_FORMAT
+                         " does not divide %" G_GINT64_FORMAT " tokens",
+                         i, divides_rows && d->tp > 1 ? "cp * tp" : "cp", parts, tokens);
     }
     return true;
 }
@@ -283,11 +279,11 @@ check_machine(const ModelArch *arch, const Plan *plan, GError **error)
                      .arch = arch, .plan = plan, .pipeline_rank = rank, .optimizer = in_memory});
     if (total <= machine)
         return true;
-    g_set_error(error, EXEC_ERROR, EXEC_ERROR_MEMORY,
-                "weights, gradients and optimizer state of all ranks need %.1f GiB, this machine "
-                "has %.1f GiB",
-                total / (double)(1 << 30), machine / (double)(1 << 30));
-    return false;
+    return EXEC_FAIL(
+        error, EXEC_ERROR_MEMORY,
+        "weights, gradients and optimizer state of all ranks need %.1f GiB, this machine "
+        "has %.1f GiB",
+        total / (double)(1 << 30), machine / (double)(1 << 30));
 }
 
 bool
@@ -298,20 +294,17 @@ exec_plan_supported(const ModelArch *arch, const Plan *plan, GError **error)
         !check_numbers(plan, error) || !plan_check(plan, arch->n_layers, error) ||
         !check_machine(arch, plan, error) || !check_split(arch, plan, error))
         return false;
-    if (plan->seq_len > arch->max_seq_len) {
-        g_set_error(error, EXEC_ERROR, EXEC_ERROR_UNSUPPORTED,
-                    "seq_len %" G_GINT64_FORMAT " is beyond the model's %" G_GINT64_FORMAT
-                    " positions",
-                    plan->seq_len, arch->max_seq_len);
-        return false;
-    }
-    if (plan_n_devices(plan) > MAX_RANKS) {
-        g_set_error(error, EXEC_ERROR, EXEC_ERROR_UNSUPPORTED,
-                    "%" G_GINT64_FORMAT
-                    " ranks (tp * cp * dp * pp) are more than the %d threads of transport local",
-                    plan_n_devices(plan), MAX_RANKS);
-        return false;
-    }
+    if (plan->seq_len > arch->max_seq_len)
+        return EXEC_FAIL(error, EXEC_ERROR_UNSUPPORTED,
+                         "seq_len %" G_GINT64_FORMAT " is beyond the model's %" G_GINT64_FORMAT
+                         " positions",
+                         plan->seq_len, arch->max_seq_len);
+    if (plan_n_devices(plan) > MAX_RANKS)
+        return EXEC_FAIL(
+            error, EXEC_ERROR_UNSUPPORTED,
+            "%" G_GINT64_FORMAT
+            " ranks (tp * cp * dp * pp) are more than the %d threads of transport local",
+            plan_n_devices(plan), MAX_RANKS);
     return check_schedule(plan, error);
 }
 
@@ -323,9 +316,8 @@ check_nccl(const ExecRunOptions *options, GError **error)
 
     if (!kind->has_nccl) {
         g_autofree char *shown = text_escape(options->device, 64);
-        g_set_error(error, EXEC_ERROR, EXEC_ERROR_UNSUPPORTED,
-                    "transport nccl: device %s: NCCL is for --device cuda", shown);
-        return false;
+        return EXEC_FAIL(error, EXEC_ERROR_UNSUPPORTED,
+                         "transport nccl: device %s: NCCL is for --device cuda", shown);
     }
     const ExecNcclPlugin *plugin =
         exec_plugin_symbol(kind->plugin, EXEC_NCCL_PLUGIN, "transport nccl", error);
@@ -349,9 +341,9 @@ check_transport(const ExecRunOptions *options, GError **error)
         return true;
     g_autofree char *shown = text_escape(options->transport, 64);
     g_autofree char *suggestion = text_suggestion(options->transport, exec_transport_names());
-    g_set_error(error, EXEC_ERROR, EXEC_ERROR_UNSUPPORTED,
-                "transport \"%s\" is unknown%s (expected local, mpi or nccl)", shown, suggestion);
-    return false;
+    return EXEC_FAIL(error, EXEC_ERROR_UNSUPPORTED,
+                     "transport \"%s\" is unknown%s (expected local, mpi or nccl)", shown,
+                     suggestion);
 }
 
 static bool
@@ -405,11 +397,9 @@ open_backend(const ExecRunOptions *options, ExecBackend **backend, GError **erro
     *backend = exec_backend_open(options->device, 0, options->plan->dtype, error);
     if (*backend == NULL)
         return false;
-    if (options->arch->experts.n_experts > 0 && (*backend)->ops->route == NULL) {
-        g_set_error(error, EXEC_ERROR, EXEC_ERROR_UNSUPPORTED,
-                    "device %s cannot run models with experts", options->device);
-        return false;
-    }
+    if (options->arch->experts.n_experts > 0 && (*backend)->ops->route == NULL)
+        return EXEC_FAIL(error, EXEC_ERROR_UNSUPPORTED, "device %s cannot run models with experts",
+                         options->device);
     return true;
 }
 

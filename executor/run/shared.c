@@ -18,10 +18,9 @@ alloc_steps(ExecShared *shared, GError **error)
     }
     if (shared->losses != NULL && shared->begin_ns != NULL && shared->end_ns != NULL)
         return true;
-    g_set_error(error, EXEC_ERROR, EXEC_ERROR_MEMORY,
-                "no memory for the record of %" G_GINT64_FORMAT " steps on %d ranks",
-                shared->o.n_steps, shared->n_ranks);
-    return false;
+    return EXEC_FAIL(error, EXEC_ERROR_MEMORY,
+                     "no memory for the record of %" G_GINT64_FORMAT " steps on %d ranks",
+                     shared->o.n_steps, shared->n_ranks);
 }
 
 static bool
@@ -29,9 +28,8 @@ refuse(GError **error, const char *dir, const char *why, int64_t step)
 {
     g_autofree char *shown = text_escape(dir, 200);
 
-    g_set_error(error, EXEC_ERROR, EXEC_ERROR_UNSUPPORTED, "%s: %s (step %" G_GINT64_FORMAT ")",
-                shown, why, step);
-    return false;
+    return EXEC_FAIL(error, EXEC_ERROR_UNSUPPORTED, "%s: %s (step %" G_GINT64_FORMAT ")", shown,
+                     why, step);
 }
 
 static bool
@@ -66,12 +64,10 @@ exec_shared_find_checkpoint(const ExecRunOptions *o, ExecCheckpoint **checkpoint
     if (found == NULL)
         return false;
     g_autofree char *difference = model_arch_difference(found->arch, o->arch);
-    if (difference != NULL) {
-        g_set_error(error, EXEC_ERROR, EXEC_ERROR_DATA,
-                    "%s: the checkpoint is of another model: %s as in the plan", found->path,
-                    difference);
-        return false;
-    }
+    if (difference != NULL)
+        return EXEC_FAIL(error, EXEC_ERROR_DATA,
+                         "%s: the checkpoint is of another model: %s as in the plan", found->path,
+                         difference);
     if (found->seed != o->seed)
         return refuse(error, o->checkpoint_dir, "the checkpoint is of another --seed", step);
     if (found->global_batch != o->plan->global_batch || found->seq_len != o->plan->seq_len)

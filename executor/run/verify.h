@@ -1,12 +1,12 @@
 /*
- * executor/run/verify.h - the same step on a single device, and how far a run's gradients are from
- * it.
+ * executor/run/verify.h - computes a step on a single device, and how far a run's gradients are
+ * from that.
  *
- * The reference runs the global batch one sequence at a time, unsliced, on one stage, so nothing of
- * what a plan does (slices, micro-batches, stages, replicas) is in it; the layer's code is, and is
- * itself tested against finite differences.
+ * The reference runs the global batch one sequence at a time, not sliced, on one stage, so that
+ * nothing of what a plan does (slices, micro-batches, stages, replicas) is in it.  The layer's code
+ * is, and is itself tested against finite differences.
  *
- * Private to executor/ and its tests.
+ * Private to executor/run/ and tests.
  */
 #ifndef EXECUTOR_RUN_VERIFY_H
 #define EXECUTOR_RUN_VERIFY_H
@@ -18,14 +18,14 @@
 
 G_BEGIN_DECLS
 
-/* A whole model on one device with the gradients of one step. */
+/* A whole model on one device, with the gradients of one step. */
 typedef struct {
     ExecBackend *backend; /* (owned) */
     ExecPool *pool;       /* (owned) */
-    ExecComm comm;        /* alone */
+    ExecComm comm;        /* of one rank */
     ExecModel *model;     /* (owned) */
-    Plan *plan;           /* (owned) one stage */
-    double loss;          /* mean over tokens */
+    Plan *plan;           /* (owned) of one stage */
+    double loss;          /* mean over the tokens */
 } ExecReference;
 
 void exec_reference_clear(ExecReference *reference);
@@ -39,27 +39,29 @@ typedef struct {
     float init_deviation; /* 0: 0.02 */
 } ExecReferenceOptions;
 
-/* Initial weights in fp32, no gradients yet. */
+/* Makes the model with its initial weights in fp32; there are no gradients yet. */
 bool exec_reference_init(ExecReference *reference, const ExecReferenceOptions *options,
                          GError **error);
 
-/* Adds the gradients of step @step and sets the loss. */
+/* Computes step @step: adds its gradients and sets the loss. */
 bool exec_reference_step(ExecReference *reference, const ExecData *data, int64_t step,
                          GError **error);
 
 /*
- * Relative L2 distance of one tensor: |actual - expected| / max(|expected|, floor), where the floor
- * is EXEC_VERIFY_FLOOR of the model's root mean square gradient on every element.  Tensors whose
- * true gradient is near zero by cancellation (softmax does not see a bias of the keys) hold only
- * the rounding of summands as large as other tensors' gradients: their own norm is no scale.
+ * Returns: the relative L2 distance of one tensor, |actual - expected| / max(|expected|, floor).
+ * The floor is the norm of a tensor of which every element is EXEC_VERIFY_FLOOR times @rms, the
+ * root mean square of the model's gradients.  It is for tensors whose true gradient is zero by
+ * cancellation (softmax does not see a bias of the keys): they hold the rounding errors of summands
+ * as large as other tensors' gradients, so that their own norm is no scale.
  */
 #define EXEC_VERIFY_FLOOR 1e-3
 double exec_relative_error(const float *actual, const float *expected, int64_t n, double rms);
 
-/* Root mean square of all gradients of the reference. */
+/* Returns: the root mean square of all gradients of the reference. */
 double exec_reference_rms(const ExecReference *reference);
 
-/* Compares step 0 of a finished run, every rank and tensor; fills result's verification. */
+/* Compares every tensor of every rank after step 0 of a run that has ended with the reference, and
+ * sets the verification of @result. */
 bool exec_verify(const ExecShared *shared, ExecRunResult *result, GError **error);
 
 G_END_DECLS

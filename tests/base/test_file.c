@@ -484,6 +484,22 @@ test_stdin_that_is_closed_is_an_error(Place *place, const void *data)
     g_assert_cmpint(status, ==, 0);
 }
 
+/* file_move() moves all bytes at an offset, and tells an end of the file and an error apart. */
+static void
+test_moves_bytes_of_open_files(Place *place, const void *data)
+{
+    char back[4] = {0};
+    const int fd = g_open(place->path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+
+    g_assert_cmpint(fd, >=, 0);
+    g_assert_cmpint(file_move(fd, true, (char[]){"abc"}, 3, 2), ==, 0);
+    g_assert_cmpint(file_move(fd, false, back, 3, 2), ==, 0);
+    g_assert_cmpstr(back, ==, "abc");
+    g_assert_cmpint(file_move(fd, false, back, 3, 3), ==, -1);
+    g_assert_cmpint(close(fd), ==, 0);
+    g_assert_cmpint(file_move(fd, false, back, 3, 0), ==, EBADF);
+}
+
 static void
 add(const char *path, void (*test)(Place *, const void *))
 {
@@ -514,5 +530,6 @@ main(int argc, char **argv)
     add("/base/file/reads-pipes", test_reads_pipes);
     add("/base/file/reads-standard-input", test_reads_standard_input);
     add("/base/file/stdin-that-is-closed-is-an-error", test_stdin_that_is_closed_is_an_error);
+    add("/base/file/moves-bytes-of-open-files", test_moves_bytes_of_open_files);
     return g_test_run();
 }
