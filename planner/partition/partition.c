@@ -7,6 +7,20 @@ __extension__ typedef unsigned __int128 Squares;
 
 #define NEVER ((Squares)-1)
 
+/* A stage with one recompute kind: time and bytes of layers from .. to - 1 are differences of rows.
+ */
+typedef struct {
+    const int64_t *time_ns, *kept_bytes;
+    int64_t more_ns;    /* of embedding and head */
+    int64_t more_bytes; /* likewise, with what they keep, and the workspace */
+} StageRecompute;
+
+typedef struct {
+    const int64_t *bytes;
+    int64_t n_in_flight, limit_bytes, n_recomputes;
+    StageRecompute recomputes[PLAN_PARTITION_MAX_RECOMPUTES];
+} StageView;
+
 typedef struct {
     const PlanPartition *p;
     int64_t n_recomputes;
@@ -14,6 +28,7 @@ typedef struct {
     int64_t *bytes_before; /* (owned) [i] state of the layers before i */
     int64_t *kept_before;  /* (owned) [recompute * (n_layers + 1) + i] */
     Squares *squares; /* (owned) [stage * (n_layers + 1) + i] of layers i .. on stages stage .. */
+    StageView *views; /* (owned) [stage] */
     /* (owned) [stage, and one more] the least and most layers before it that squares are set for */
     int64_t *least_before, *most_before;
 } State;
@@ -46,22 +61,6 @@ squares_at(const State *state, int64_t stage, int64_t i)
 {
     return &state->squares[stage * (state->p->n_layers + 1) + i];
 }
-
-/* --- a stage as the programs read it --- */
-
-/* A stage with one recompute kind: time and bytes of layers from .. to - 1 are differences of rows.
- */
-typedef struct {
-    const int64_t *time_ns, *kept_bytes;
-    int64_t more_ns;    /* of embedding and head */
-    int64_t more_bytes; /* likewise, with what they keep, and the workspace */
-} StageRecompute;
-
-typedef struct {
-    const int64_t *bytes;
-    int64_t n_in_flight, limit_bytes, n_recomputes;
-    StageRecompute recomputes[PLAN_PARTITION_MAX_RECOMPUTES];
-} StageView;
 
 /* What @ends (nullable) [2] adds to @stage. */
 static int64_t
@@ -148,12 +147,12 @@ reach_far(State *state, int64_t cap, int64_t *longest, int64_t *over)
     *longest = 0;
     *over = INT64_MAX;
     for (int64_t stage = 0; stage < p->n_stages; stage++) {
-        const StageView view = view_of(state, stage);
+        const StageView *view = &state->views[stage];
         const int64_t end = last_before(p, stage + 1);
         int64_t own = -1, j = i + 1;
         state->most_before[stage] = i;
         for (; j <= end; j++) {
-            const int64_t ns = view_ns(&view, i, j, NULL);
+            const int64_t ns = view_ns(view, i, j, NULL);
             if (ns > cap)
                 *over = MIN(*over, ns);
             if (ns < 0 || ns > cap)
@@ -201,7 +200,7 @@ least_longest_ns(const State *state)
     }
     int64_t least = sum / p->n_stages;
     for (int64_t stage = 0; stage < p->n_stages; stage++)
-        least = MAX(least, fastest_of_all + view_of(state, stage).recomputes[0].more_ns);
+        least = MAX(least, fastest_of_all + state->views[stage].recomputes[0].more_ns);
     return least;
 }
 
@@ -243,10 +242,10 @@ reach_back(State *state, int64_t cap)
     state->least_before[p->n_stages] = j;
     *squares_at(state, p->n_stages, j) = 0;
     for (int64_t stage = p->n_stages - 1; stage >= 0; stage--) {
-        const StageView view = view_of(state, stage);
+        const StageView *view = &state->views[stage];
         int64_t i = j - 1;
         for (; i > stage; i--) {
-            const int64_t ns = view_ns(&view, i - 1, j, NULL);
+            const int64_t ns = view_ns(view, i - 1, j, NULL);
             if (ns < 0 || ns > cap)
                 break;
         }
@@ -281,11 +280,11 @@ solve_longest(State *state)
     *squares_at(state, p->n_stages, p->n_layers) = 0;
     for (int64_t stage = p->n_stages - 1; stage >= 0; stage--) {
         const int64_t end = last_before(p, stage + 1);
-        const StageView view = view_of(state, stage);
+        const StageView *view = &state->views[stage];
         for (int64_t i = stage; i <= last_before(p, stage); i++) {
             int64_t best = -1;
             for (int64_t j = i + 1; j <= end; j++) {
-                const int64_t own = view_ns(&view, i, j, NULL);
+                const int64_t own = view_ns(view, i, j, NULL);
                 const int64_t after = longest[(stage + 1) * side + j];
                 if (own < 0 || (best >= 0 && own >= best))
                     break;
@@ -307,11 +306,11 @@ solve_squares(State *state, int64_t cap)
 
     for (int64_t stage = p->n_stages - 1; stage >= 0; stage--) {
         const int64_t begin = state->least_before[stage + 1], end = state->most_before[stage + 1];
-        const StageView view = view_of(state, stage);
+        const StageView *view = &state->views[stage];
         for (int64_t i = state->least_before[stage]; i <= state->most_before[stage]; i++) {
             Squares best = NEVER;
             for (int64_t j = MAX(i + 1, begin); j <= end; j++) {
-                const int64_t time = view_ns(&view, i, j, NULL);
+                const int64_t time = view_ns(view, i, j, NULL);
                 const Squares after = *squares_at(state, stage + 1, j);
                 if (time < 0 || time > cap)
                     break;
@@ -330,11 +329,11 @@ read_counts(const State *state, int64_t cap, int64_t *counts, int32_t *recompute
     const PlanPartition *p = state->p;
 
     for (int64_t stage = 0, i = 0; stage < p->n_stages; stage++) {
-        const StageView view = view_of(state, stage);
+        const StageView *view = &state->views[stage];
         for (int64_t j = state->most_before[stage + 1];; j--) {
             g_assert(j > i && j >= state->least_before[stage + 1]);
             const int64_t time =
-                view_ns(&view, i, j, recomputes != NULL ? &recomputes[stage] : NULL);
+                view_ns(view, i, j, recomputes != NULL ? &recomputes[stage] : NULL);
             const Squares after = *squares_at(state, stage + 1, j);
             if (time >= 0 && time <= cap && after != NEVER &&
                 after + (Squares)time * (Squares)time == *squares_at(state, stage, i)) {
@@ -381,6 +380,7 @@ plan_partition(const PlanPartition *partition, int64_t *counts, int32_t *recompu
     g_autofree int64_t *kept_before = g_new0(int64_t, n * (size_t)n_recomputes);
     g_autofree Squares *squares = g_new(Squares, n * (n_stages + 1));
     g_autofree int64_t *before = g_new(int64_t, 2 * (n_stages + 1));
+    g_autofree StageView *views = g_new(StageView, n_stages);
     State state = {
         .p = partition,
         .n_recomputes = n_recomputes,
@@ -388,12 +388,15 @@ plan_partition(const PlanPartition *partition, int64_t *counts, int32_t *recompu
         .bytes_before = bytes_before,
         .kept_before = kept_before,
         .squares = squares,
+        .views = views,
         .least_before = before,
         .most_before = before + n_stages + 1,
     };
     int64_t cap = -1;
 
     sum_up(&state);
+    for (int64_t stage = 0; stage < partition->n_stages; stage++)
+        views[stage] = view_of(&state, stage);
     const Reached reached = bisect(&state, &cap);
     if (reached == REACHED)
         reach_back(&state, cap);
