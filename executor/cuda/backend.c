@@ -284,6 +284,9 @@ clear_graphs(ExecCudaGraphs *graphs)
     *graphs = (ExecCudaGraphs){0};
 }
 
+/* Queues a kernel of kernels.h; the arguments are all but the stream. */
+#define LAUNCH(backend, kernel, ...) QUEUE(backend, kernel(__VA_ARGS__, exec_cuda_stream(backend)))
+
 /* --- moves --- */
 
 static void
@@ -295,27 +298,25 @@ zero(ExecBackend *backend, size_t n_bytes, void *x)
 static void
 to_storage(ExecBackend *backend, int64_t n, const float *x, void *y)
 {
-    QUEUE(backend,
-          kernels_convert(n, DTYPE_FP32, x, backend->storage, y, exec_cuda_stream(backend)));
+    LAUNCH(backend, kernels_convert, n, DTYPE_FP32, x, backend->storage, y);
 }
 
 static void
 from_storage(ExecBackend *backend, int64_t n, const void *x, float *y)
 {
-    QUEUE(backend,
-          kernels_convert(n, backend->storage, x, DTYPE_FP32, y, exec_cuda_stream(backend)));
+    LAUNCH(backend, kernels_convert, n, backend->storage, x, DTYPE_FP32, y);
 }
 
 static void
 add(ExecBackend *backend, int64_t n, const void *x, void *y)
 {
-    QUEUE(backend, kernels_add(backend->storage, n, x, y, exec_cuda_stream(backend)));
+    LAUNCH(backend, kernels_add, backend->storage, n, x, y);
 }
 
 static void
 scale(ExecBackend *backend, int64_t n, float factor, float *x)
 {
-    QUEUE(backend, kernels_scale(n, factor, x, exec_cuda_stream(backend)));
+    LAUNCH(backend, kernels_scale, n, factor, x);
 }
 
 /* --- compute --- */
@@ -337,14 +338,14 @@ bias_backward(ExecBackend *backend, int64_t rows, int64_t cols, const void *dy, 
     float *partials = exec_cuda_scratch(backend, kernels_scratch_floats(cols));
 
     if (partials != NULL)
-        QUEUE(backend, kernels_bias_backward(backend->storage, rows, cols, dy, stride, db, partials,
-                                             exec_cuda_stream(backend)));
+        LAUNCH(backend, kernels_bias_backward, backend->storage, rows, cols, dy, stride, db,
+               partials);
 }
 
 static void
 norm_forward(ExecBackend *backend, const ExecNorm *norm, void *y)
 {
-    QUEUE(backend, kernels_norm_forward(backend->storage, norm, y, exec_cuda_stream(backend)));
+    LAUNCH(backend, kernels_norm_forward, backend->storage, norm, y);
 }
 
 static void
@@ -354,41 +355,39 @@ norm_backward(ExecBackend *backend, const ExecNorm *norm, const void *dy, void *
     float *partials = exec_cuda_scratch(backend, kernels_scratch_floats(norm->cols));
 
     if (partials != NULL)
-        QUEUE(backend, kernels_norm_backward(backend->storage, norm, dy, dx, dgain, dshift,
-                                             partials, exec_cuda_stream(backend)));
+        LAUNCH(backend, kernels_norm_backward, backend->storage, norm, dy, dx, dgain, dshift,
+               partials);
 }
 
 static void
 gelu_forward(ExecBackend *backend, int64_t n, const void *x, void *y)
 {
-    QUEUE(backend, kernels_gelu_forward(backend->storage, n, x, y, exec_cuda_stream(backend)));
+    LAUNCH(backend, kernels_gelu_forward, backend->storage, n, x, y);
 }
 
 static void
 gelu_backward(ExecBackend *backend, int64_t n, const void *x, void *dy)
 {
-    QUEUE(backend, kernels_gelu_backward(backend->storage, n, x, dy, exec_cuda_stream(backend)));
+    LAUNCH(backend, kernels_gelu_backward, backend->storage, n, x, dy);
 }
 
 static void
 swiglu_forward(ExecBackend *backend, int64_t rows, int64_t width, const void *x, void *y)
 {
-    QUEUE(backend,
-          kernels_swiglu_forward(backend->storage, rows, width, x, y, exec_cuda_stream(backend)));
+    LAUNCH(backend, kernels_swiglu_forward, backend->storage, rows, width, x, y);
 }
 
 static void
 swiglu_backward(ExecBackend *backend, int64_t rows, int64_t width, const void *x, const void *dy,
                 void *dx)
 {
-    QUEUE(backend, kernels_swiglu_backward(backend->storage, rows, width, x, dy, dx,
-                                           exec_cuda_stream(backend)));
+    LAUNCH(backend, kernels_swiglu_backward, backend->storage, rows, width, x, dy, dx);
 }
 
 static void
 rope(ExecBackend *backend, const ExecRope *r, void *x)
 {
-    QUEUE(backend, kernels_rope(backend->storage, r, x, exec_cuda_stream(backend)));
+    LAUNCH(backend, kernels_rope, backend->storage, r, x);
 }
 
 static bool
@@ -408,11 +407,11 @@ static void
 attention_forward(ExecBackend *backend, const ExecAttention *a)
 {
     if (by_wgmma(backend, a))
-        QUEUE(backend, kernels_hopper_forward(a, exec_cuda_stream(backend)));
+        LAUNCH(backend, kernels_hopper_forward, a);
     else if (on_tensor_cores(backend, a))
-        QUEUE(backend, kernels_flash_forward(a, exec_cuda_stream(backend)));
+        LAUNCH(backend, kernels_flash_forward, a);
     else
-        QUEUE(backend, kernels_attention_forward(backend->storage, a, exec_cuda_stream(backend)));
+        LAUNCH(backend, kernels_attention_forward, backend->storage, a);
 }
 
 static void
@@ -423,35 +422,31 @@ attention_backward(ExecBackend *backend, const ExecAttention *a, const ExecAtten
     if (delta == NULL)
         return;
     if (by_wgmma(backend, a))
-        QUEUE(backend, kernels_hopper_backward(a, g, delta, exec_cuda_stream(backend)));
+        LAUNCH(backend, kernels_hopper_backward, a, g, delta);
     else if (on_tensor_cores(backend, a))
-        QUEUE(backend, kernels_flash_backward(a, g, delta, exec_cuda_stream(backend)));
+        LAUNCH(backend, kernels_flash_backward, a, g, delta);
     else
-        QUEUE(backend,
-              kernels_attention_backward(backend->storage, a, g, delta, exec_cuda_stream(backend)));
+        LAUNCH(backend, kernels_attention_backward, backend->storage, a, g, delta);
 }
 
 static void
 embedding_forward(ExecBackend *backend, const ExecEmbedding *e, const void *table,
                   const void *positions, void *x)
 {
-    QUEUE(backend, kernels_embedding_forward(backend->storage, e, table, positions, x,
-                                             exec_cuda_stream(backend)));
+    LAUNCH(backend, kernels_embedding_forward, backend->storage, e, table, positions, x);
 }
 
 static void
 embedding_backward(ExecBackend *backend, const ExecEmbedding *e, const void *dx, float *dtable,
                    float *dpositions)
 {
-    QUEUE(backend, kernels_embedding_backward(backend->storage, e, dx, dtable, dpositions,
-                                              exec_cuda_stream(backend)));
+    LAUNCH(backend, kernels_embedding_backward, backend->storage, e, dx, dtable, dpositions);
 }
 
 static void
 cross_entropy_stats(ExecBackend *backend, const ExecCrossEntropy *e, float *stats)
 {
-    QUEUE(backend,
-          kernels_cross_entropy_stats(backend->storage, e, stats, exec_cuda_stream(backend)));
+    LAUNCH(backend, kernels_cross_entropy_stats, backend->storage, e, stats);
 }
 
 static void
@@ -460,16 +455,14 @@ cross_entropy(ExecBackend *backend, const ExecCrossEntropy *e)
     float *row_losses = exec_cuda_scratch(backend, e->rows);
 
     if (row_losses != NULL)
-        QUEUE(backend,
-              kernels_cross_entropy(backend->storage, e, row_losses, exec_cuda_stream(backend)));
+        LAUNCH(backend, kernels_cross_entropy, backend->storage, e, row_losses);
 }
 
 static void
 adamw(ExecBackend *backend, int64_t n, float *master, void *weights, const float *grad, float *m,
       float *v, const ExecAdamw *constants)
 {
-    QUEUE(backend, kernels_adamw(n, master, backend->storage, weights, grad, m, v, constants,
-                                 exec_cuda_stream(backend)));
+    LAUNCH(backend, kernels_adamw, n, master, backend->storage, weights, grad, m, v, constants);
 }
 
 /* --- experts --- */
@@ -478,45 +471,41 @@ static void
 route(ExecBackend *backend, int64_t rows, int64_t n_experts, int64_t top_k, const float *scores,
       int32_t *expert, float *weight)
 {
-    QUEUE(backend,
-          kernels_route(rows, n_experts, top_k, scores, expert, weight, exec_cuda_stream(backend)));
+    LAUNCH(backend, kernels_route, rows, n_experts, top_k, scores, expert, weight);
 }
 
 static void
 route_backward(ExecBackend *backend, int64_t rows, int64_t n_experts, int64_t top_k,
                const int32_t *expert, const float *weight, const float *d_weight, void *d_scores)
 {
-    QUEUE(backend, kernels_route_backward(backend->storage, rows, n_experts, top_k, expert, weight,
-                                          d_weight, d_scores, exec_cuda_stream(backend)));
+    LAUNCH(backend, kernels_route_backward, backend->storage, rows, n_experts, top_k, expert,
+           weight, d_weight, d_scores);
 }
 
 static void
 gather_rows(ExecBackend *backend, int64_t rows, int64_t row_bytes, const int32_t *from,
             const void *x, void *y)
 {
-    QUEUE(backend, kernels_gather_rows(rows, row_bytes, from, x, y, exec_cuda_stream(backend)));
+    LAUNCH(backend, kernels_gather_rows, rows, row_bytes, from, x, y);
 }
 
 static void
 sum_rows(ExecBackend *backend, int64_t rows, int64_t cols, int64_t n, const int32_t *from,
          const void *x, void *y)
 {
-    QUEUE(backend,
-          kernels_sum_rows(backend->storage, rows, cols, n, from, x, y, exec_cuda_stream(backend)));
+    LAUNCH(backend, kernels_sum_rows, backend->storage, rows, cols, n, from, x, y);
 }
 
 static void
 scale_rows(ExecBackend *backend, int64_t rows, int64_t cols, const float *factor, void *x)
 {
-    QUEUE(backend,
-          kernels_scale_rows(backend->storage, rows, cols, factor, x, exec_cuda_stream(backend)));
+    LAUNCH(backend, kernels_scale_rows, backend->storage, rows, cols, factor, x);
 }
 
 static void
 dot_rows(ExecBackend *backend, int64_t rows, int64_t cols, const void *x, const void *y, float *dot)
 {
-    QUEUE(backend,
-          kernels_dot_rows(backend->storage, rows, cols, x, y, dot, exec_cuda_stream(backend)));
+    LAUNCH(backend, kernels_dot_rows, backend->storage, rows, cols, x, y, dot);
 }
 
 /* --- lifecycle --- */

@@ -24,6 +24,16 @@
 #include <math.h>
 #include <string.h>
 
+/* An instruction of the device, and what the emulation does instead.  nvcc's host pass, which never
+ * runs it, sees nothing. */
+#ifdef __CUDA_ARCH__
+#define INSTRUCTION(on_device, emulated) on_device
+#elif defined(__CUDACC__)
+#define INSTRUCTION(on_device, emulated) (void)0
+#else
+#define INSTRUCTION(on_device, emulated) emulated
+#endif
+
 struct alignas(2) Bf16 {
     uint16_t bits;
 };
@@ -208,9 +218,7 @@ copy_async(void *shared, const void *global, bool valid)
 __device__ __forceinline__ void
 copy_commit(void)
 {
-#ifdef __CUDA_ARCH__
-    asm volatile("cp.async.commit_group;");
-#endif
+    INSTRUCTION(asm volatile("cp.async.commit_group;"), (void)0);
 }
 
 /* All but the latest @N groups of this thread have arrived. */
@@ -218,9 +226,7 @@ template <int N>
 __device__ __forceinline__ void
 copy_wait(void)
 {
-#ifdef __CUDA_ARCH__
-    asm volatile("cp.async.wait_group %0;" ::"n"(N));
-#endif
+    INSTRUCTION(asm volatile("cp.async.wait_group %0;" ::"n"(N)), (void)0);
 }
 
 /*
@@ -256,14 +262,11 @@ load_matrices(uint32_t (&d)[4], const Bf16 *row)
 __device__ __forceinline__ void
 multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
 {
-#ifdef __CUDA_ARCH__
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-                 "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-#elif !defined(__CUDACC__)
-    gpu_on_host::multiply(c, a, b0, b1);
-#endif
+    INSTRUCTION(asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+                             "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                             : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                             : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1)),
+                gpu_on_host::multiply(c, a, b0, b1));
 }
 
 /* --- launching --- */

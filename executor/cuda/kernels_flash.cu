@@ -241,8 +241,8 @@ __launch_bounds__(THREADS)
         __syncthreads();
     }
     const int64_t at = kv.k - (const Bf16 *)a.k;
-    add_rows<D>((Bf16 *)g.dk + at, kv.kv_row, dk, a.scale, first + warp_row, n_keys);
-    add_rows<D>((Bf16 *)g.dv + at, kv.kv_row, dv, 1.0f, first + warp_row, n_keys);
+    store_rows<D, true>((Bf16 *)g.dk + at, kv.kv_row, dk, a.scale, first + warp_row, n_keys);
+    store_rows<D, true>((Bf16 *)g.dv + at, kv.kv_row, dv, 1.0f, first + warp_row, n_keys);
 }
 
 /* As transposed_gradients, rows are queries and columns keys. */
@@ -326,7 +326,7 @@ __launch_bounds__(THREADS)
         }
         __syncthreads();
     }
-    store_rows<D>((Bf16 *)g.dq + at, h.q_row, dq, a.scale, first + warp_row, a.tokens);
+    store_rows<D, false>((Bf16 *)g.dq + at, h.q_row, dq, a.scale, first + warp_row, a.tokens);
 }
 
 cudaError_t

@@ -244,8 +244,8 @@ store_forward(const ExecAttention &a, const Head &h, const Softmax &state,
 
 /* --- backward: a fragment's 16 rows of results, all D columns --- */
 
-/* factor * c into rows [row_0, ...) of a matrix that ends at row @n. */
-template <int D>
+/* factor * c into rows [row_0, ...) of a matrix that ends at row @n, or added to what is there. */
+template <int D, bool ADD>
 __device__ __forceinline__ void
 store_rows(Bf16 *to, int64_t row_stride, const float (&c)[D / 8][4], float factor, int64_t row_0,
            int64_t n)
@@ -258,31 +258,12 @@ store_rows(Bf16 *to, int64_t row_stride, const float (&c)[D / 8][4], float facto
         if (row >= n)
             continue;
 #pragma unroll
-        for (int col = 0; col < D / 8; col++)
-            *(uint32_t *)(to + row * row_stride + 8 * col + 2 * (lane % 4)) =
-                pack_bf16(factor * c[col][2 * half], factor * c[col][2 * half + 1]);
-    }
-}
-
-/* Adds factor * c to rows [row_0, ...) of an accumulator that ends at row @n. */
-template <int D>
-__device__ __forceinline__ void
-add_rows(Bf16 *to, int64_t row_stride, const float (&c)[D / 8][4], float factor, int64_t row_0,
-         int64_t n)
-{
-    const int lane = (int)threadIdx.x % WARP;
-
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-        const int64_t row = row_0 + lane / 4 + 8 * half;
-        if (row >= n)
-            continue;
-#pragma unroll
         for (int col = 0; col < D / 8; col++) {
             uint32_t *at = (uint32_t *)(to + row * row_stride + 8 * col + 2 * (lane % 4));
-            const uint32_t old = *at;
-            *at = pack_bf16(bits_float(old << 16) + factor * c[col][2 * half],
-                            bits_float(old & 0xffff0000u) + factor * c[col][2 * half + 1]);
+            const float low = factor * c[col][2 * half], high = factor * c[col][2 * half + 1];
+            const uint32_t old = ADD ? *at : 0;
+            *at = ADD ? pack_bf16(bits_float(old << 16) + low, bits_float(old & 0xffff0000u) + high)
+                      : pack_bf16(low, high);
         }
     }
 }

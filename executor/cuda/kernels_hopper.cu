@@ -590,8 +590,8 @@ multiply_keys(BackwardShared<D> *shared, const ExecAttention &a, const ExecAtten
     }
     const Head h = head_at(a, place.sequence, place.head_0);
     const int64_t at = h.k - (const Bf16 *)a.k, n_keys = a.context + a.tokens;
-    add_rows<D>((Bf16 *)g.dk + at, h.kv_row, dk, a.scale, key, n_keys);
-    add_rows<D>((Bf16 *)g.dv + at, h.kv_row, dv, 1.0f, key, n_keys);
+    store_rows<D, true>((Bf16 *)g.dk + at, h.kv_row, dk, a.scale, key, n_keys);
+    store_rows<D, true>((Bf16 *)g.dv + at, h.kv_row, dv, 1.0f, key, n_keys);
 }
 
 template <int D>
@@ -676,7 +676,8 @@ multiply_queries(BackwardShared<D> *shared, const ExecAttention &a, const ExecAt
         settle(ds);
         release(&shared->state[i]);
     }
-    store_rows<D>((Bf16 *)g.dq + (h.q - (const Bf16 *)a.q), h.q_row, dq, a.scale, query, a.tokens);
+    store_rows<D, false>((Bf16 *)g.dq + (h.q - (const Bf16 *)a.q), h.q_row, dq, a.scale, query,
+                         a.tokens);
 }
 
 /* grid (heads, sequences, query tiles): late tiles, which see most keys, begin first. */

@@ -44,13 +44,11 @@ struct Mbarrier {
 __device__ __forceinline__ void
 mbarrier_init(Mbarrier *barrier, uint32_t n_arrivals)
 {
-#ifdef __CUDA_ARCH__
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)),
-                 "r"(n_arrivals)
-                 : "memory");
-#elif !defined(__CUDACC__)
-    gpu_on_host::mbarrier_init(&barrier->state, n_arrivals);
-#endif
+    INSTRUCTION(
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)),
+                     "r"(n_arrivals)
+                     : "memory"),
+        gpu_on_host::mbarrier_init(&barrier->state, n_arrivals));
 }
 
 /* By the thread that initialised them, before a barrier of the block: shows them to the copy
@@ -67,45 +65,37 @@ mbarrier_init_end(void)
 __device__ __forceinline__ void
 mbarrier_arrive(Mbarrier *barrier)
 {
-#ifdef __CUDA_ARCH__
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier))
-                 : "memory");
-#elif !defined(__CUDACC__)
-    gpu_on_host::mbarrier_arrive(&barrier->state, 0);
-#endif
+    INSTRUCTION(
+        asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier))
+                     : "memory"),
+        gpu_on_host::mbarrier_arrive(&barrier->state, 0));
 }
 
 /* Arrives; the phase also waits for @n_bytes of copies. */
 __device__ __forceinline__ void
 mbarrier_arrive_expecting(Mbarrier *barrier, uint32_t n_bytes)
 {
-#ifdef __CUDA_ARCH__
-    asm volatile(
-        "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
-        "r"(n_bytes)
-        : "memory");
-#elif !defined(__CUDACC__)
-    gpu_on_host::mbarrier_arrive(&barrier->state, (int)n_bytes);
-#endif
+    INSTRUCTION(asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(
+                                 shared_address(barrier)),
+                             "r"(n_bytes)
+                             : "memory"),
+                gpu_on_host::mbarrier_arrive(&barrier->state, (int)n_bytes));
 }
 
 __device__ __forceinline__ void
 mbarrier_wait(Mbarrier *barrier, uint32_t parity)
 {
-#ifdef __CUDA_ARCH__
-    asm volatile("{\n"
-                 ".reg .pred ended;\n"
-                 "again:\n"
-                 "mbarrier.try_wait.parity.shared::cta.b64 ended, [%0], %1;\n"
-                 "@ended bra done;\n"
-                 "bra again;\n"
-                 "done:\n"
-                 "}" ::"r"(shared_address(barrier)),
-                 "r"(parity)
-                 : "memory");
-#elif !defined(__CUDACC__)
-    gpu_on_host::mbarrier_wait(&barrier->state, parity);
-#endif
+    INSTRUCTION(asm volatile("{\n"
+                             ".reg .pred ended;\n"
+                             "again:\n"
+                             "mbarrier.try_wait.parity.shared::cta.b64 ended, [%0], %1;\n"
+                             "@ended bra done;\n"
+                             "bra again;\n"
+                             "done:\n"
+                             "}" ::"r"(shared_address(barrier)),
+                             "r"(parity)
+                             : "memory"),
+                gpu_on_host::mbarrier_wait(&barrier->state, parity));
 }
 
 /* --- copies --- */
@@ -115,14 +105,12 @@ mbarrier_wait(Mbarrier *barrier, uint32_t parity)
 __device__ __forceinline__ void
 copy_box(void *shared, const ExecCudaTensorMap *map, int x, int y, int z, Mbarrier *barrier)
 {
-#ifdef __CUDA_ARCH__
-    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes "
-                 "[%0], [%1, {%3, %4, %5}], [%2];" ::"r"(shared_address(shared)),
-                 "l"(map), "r"(shared_address(barrier)), "r"(x), "r"(y), "r"(z)
-                 : "memory");
-#elif !defined(__CUDACC__)
-    gpu_on_host::copy_box(shared, map->opaque, x, y, z, &barrier->state);
-#endif
+    INSTRUCTION(
+        asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes "
+                     "[%0], [%1, {%3, %4, %5}], [%2];" ::"r"(shared_address(shared)),
+                     "l"(map), "r"(shared_address(barrier)), "r"(x), "r"(y), "r"(z)
+                     : "memory"),
+        gpu_on_host::copy_box(shared, map->opaque, x, y, z, &barrier->state));
 }
 
 /* --- warpgroups --- */
@@ -131,21 +119,17 @@ copy_box(void *shared, const ExecCudaTensorMap *map, int x, int y, int z, Mbarri
 __device__ __forceinline__ void
 named_wait(int id, int n_threads)
 {
-#ifdef __CUDA_ARCH__
-    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(n_threads) : "memory");
-#elif !defined(__CUDACC__)
-    gpu_on_host::named_barrier(id, n_threads, true);
-#endif
+    INSTRUCTION(asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(n_threads)
+                             : "memory"),
+                gpu_on_host::named_barrier(id, n_threads, true));
 }
 
 __device__ __forceinline__ void
 named_arrive(int id, int n_threads)
 {
-#ifdef __CUDA_ARCH__
-    asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(n_threads) : "memory");
-#elif !defined(__CUDACC__)
-    gpu_on_host::named_barrier(id, n_threads, false);
-#endif
+    INSTRUCTION(asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(n_threads)
+                             : "memory"),
+                gpu_on_host::named_barrier(id, n_threads, false));
 }
 
 /* Gives registers back, or waits for them; by all of a warpgroup. */
@@ -154,9 +138,7 @@ __device__ __forceinline__ void
 registers_shrink(void)
 {
     static_assert(N % 8 == 0 && N >= 24 && N <= 256, "what setmaxnreg takes");
-#ifdef __CUDA_ARCH__
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
-#endif
+    INSTRUCTION(asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N)), (void)0);
 }
 
 template <int N>
@@ -164,9 +146,7 @@ __device__ __forceinline__ void
 registers_grow(void)
 {
     static_assert(N % 8 == 0 && N >= 24 && N <= 256, "what setmaxnreg takes");
-#ifdef __CUDA_ARCH__
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
-#endif
+    INSTRUCTION(asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N)), (void)0);
 }
 
 /* --- products --- */
@@ -193,22 +173,18 @@ operand(const void *shared, uint32_t next_8, uint32_t next_64)
 __device__ __forceinline__ void
 product_begin(void)
 {
-#ifdef __CUDA_ARCH__
-    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-#elif !defined(__CUDACC__)
-    gpu_on_host::product_begin();
-#endif
+    INSTRUCTION(asm volatile("wgmma.fence.sync.aligned;" ::
+                                 : "memory"),
+                gpu_on_host::product_begin());
 }
 
 /* Products since the last group become one. */
 __device__ __forceinline__ void
 product_commit(void)
 {
-#ifdef __CUDA_ARCH__
-    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-#elif !defined(__CUDACC__)
-    gpu_on_host::product_commit();
-#endif
+    INSTRUCTION(asm volatile("wgmma.commit_group.sync.aligned;" ::
+                                 : "memory"),
+                gpu_on_host::product_commit());
 }
 
 /* Until at most the latest @N groups are under way. */
@@ -216,11 +192,9 @@ template <int N>
 __device__ __forceinline__ void
 product_wait(void)
 {
-#ifdef __CUDA_ARCH__
-    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
-#elif !defined(__CUDACC__)
-    gpu_on_host::product_wait(N);
-#endif
+    INSTRUCTION(asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N)
+                             : "memory"),
+                gpu_on_host::product_wait(N));
 }
 
 /* After the wait for them: what uses accumulators and left operands stays behind it. */
@@ -254,16 +228,15 @@ settle(uint32_t (&x)[N][4])
 __device__ __forceinline__ void
 compute_first(float x)
 {
-#ifdef __CUDA_ARCH__
-    asm volatile("{\n"
-                 ".reg .pred not_negative;\n"
-                 ".reg .b32 lanes;\n"
-                 "setp.geu.f32 not_negative, %0, 0f00000000;\n"
-                 "vote.sync.ballot.b32 lanes, not_negative, 0xffffffff;\n"
-                 "bar.warp.sync lanes;\n"
-                 "}" ::"f"(x)
-                 : "memory");
-#endif
+    INSTRUCTION(asm volatile("{\n"
+                             ".reg .pred not_negative;\n"
+                             ".reg .b32 lanes;\n"
+                             "setp.geu.f32 not_negative, %0, 0f00000000;\n"
+                             "vote.sync.ballot.b32 lanes, not_negative, 0xffffffff;\n"
+                             "bar.warp.sync lanes;\n"
+                             "}" ::"f"(x)
+                             : "memory"),
+                (void)0);
 }
 
 #define REGISTERS_4(c, n) "+f"(c[n][0]), "+f"(c[n][1]), "+f"(c[n][2]), "+f"(c[n][3])
@@ -284,62 +257,52 @@ compute_first(float x)
 __device__ __forceinline__ void
 product_rows(float (&c)[16][4], uint64_t a, uint64_t b, bool first)
 {
-#ifdef __CUDA_ARCH__
-    asm volatile("{\n"
-                 ".reg .pred add;\n"
-                 "setp.ne.b32 add, %66, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" NAMES_64
-                 "}, %64, %65, add, 1, 1, 0, 0;\n"
-                 "}"
-                 : REGISTERS_16(c, 0), REGISTERS_16(c, 4), REGISTERS_16(c, 8), REGISTERS_16(c, 12)
-                 : "l"(a), "l"(b), "r"(first ? 0 : 1));
-#elif !defined(__CUDACC__)
-    gpu_on_host::product(c, NULL, a, b, false, !first);
-#endif
+    INSTRUCTION(asm volatile("{\n"
+                             ".reg .pred add;\n"
+                             "setp.ne.b32 add, %66, 0;\n"
+                             "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" NAMES_64
+                             "}, %64, %65, add, 1, 1, 0, 0;\n"
+                             "}"
+                             : REGISTERS_16(c, 0), REGISTERS_16(c, 4), REGISTERS_16(c, 8),
+                               REGISTERS_16(c, 12)
+                             : "l"(a), "l"(b), "r"(first ? 0 : 1)),
+                gpu_on_host::product(c, NULL, a, b, false, !first));
 }
 
 __device__ __forceinline__ void
 product_rows(float (&c)[8][4], uint64_t a, uint64_t b, bool first)
 {
-#ifdef __CUDA_ARCH__
-    asm volatile("{\n"
-                 ".reg .pred add;\n"
-                 "setp.ne.b32 add, %34, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" NAMES_32
-                 "}, %32, %33, add, 1, 1, 0, 0;\n"
-                 "}"
-                 : REGISTERS_16(c, 0), REGISTERS_16(c, 4)
-                 : "l"(a), "l"(b), "r"(first ? 0 : 1));
-#elif !defined(__CUDACC__)
-    gpu_on_host::product(c, NULL, a, b, false, !first);
-#endif
+    INSTRUCTION(asm volatile("{\n"
+                             ".reg .pred add;\n"
+                             "setp.ne.b32 add, %34, 0;\n"
+                             "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" NAMES_32
+                             "}, %32, %33, add, 1, 1, 0, 0;\n"
+                             "}"
+                             : REGISTERS_16(c, 0), REGISTERS_16(c, 4)
+                             : "l"(a), "l"(b), "r"(first ? 0 : 1)),
+                gpu_on_host::product(c, NULL, a, b, false, !first));
 }
 
 /* C += A B with A from registers, as of multiply(), and B's rows along k. */
 __device__ __forceinline__ void
 product_columns(float (&c)[16][4], const uint32_t (&a)[4], uint64_t b)
 {
-#ifdef __CUDA_ARCH__
-    asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" NAMES_64
-                 "}, {%64, %65, %66, %67}, %68, 1, 1, 1, 1;"
-                 : REGISTERS_16(c, 0), REGISTERS_16(c, 4), REGISTERS_16(c, 8), REGISTERS_16(c, 12)
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
-#elif !defined(__CUDACC__)
-    gpu_on_host::product(c, a, 0, b, true, true);
-#endif
+    INSTRUCTION(asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" NAMES_64
+                             "}, {%64, %65, %66, %67}, %68, 1, 1, 1, 1;"
+                             : REGISTERS_16(c, 0), REGISTERS_16(c, 4), REGISTERS_16(c, 8),
+                               REGISTERS_16(c, 12)
+                             : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b)),
+                gpu_on_host::product(c, a, 0, b, true, true));
 }
 
 __device__ __forceinline__ void
 product_columns(float (&c)[8][4], const uint32_t (&a)[4], uint64_t b)
 {
-#ifdef __CUDA_ARCH__
-    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" NAMES_32
-                 "}, {%32, %33, %34, %35}, %36, 1, 1, 1, 1;"
-                 : REGISTERS_16(c, 0), REGISTERS_16(c, 4)
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
-#elif !defined(__CUDACC__)
-    gpu_on_host::product(c, a, 0, b, true, true);
-#endif
+    INSTRUCTION(asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" NAMES_32
+                             "}, {%32, %33, %34, %35}, %36, 1, 1, 1, 1;"
+                             : REGISTERS_16(c, 0), REGISTERS_16(c, 4)
+                             : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b)),
+                gpu_on_host::product(c, a, 0, b, true, true));
 }
 
 #endif /* EXECUTOR_CUDA_KERNELS_HOPPER_CUH */

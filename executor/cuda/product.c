@@ -7,12 +7,13 @@
  * its right one our A, and the strides stay.
  */
 
-/* What a plan depends on; compared as bytes, so padding is zeroed by the initialiser below. */
+/* What a plan depends on.  Keys are compared as bytes, so there is no padding. */
 typedef struct {
     int64_t m, n, k, lda, ldb, ldc;
-    int32_t trans_a, trans_b, adds, c_fp32, epilogue;
-    int32_t alignment[4]; /* of A, B, what is added, the result: bytes, 16 to 256 */
+    int32_t trans_a, trans_b, adds, c_fp32, epilogue, unused;
+    int32_t alignment_bytes[4]; /* of A, B, what is added, the result: 16 to 256 */
 } Key;
+G_STATIC_ASSERT(sizeof(Key) == 6 * sizeof(int64_t) + 10 * sizeof(int32_t));
 
 /* NULL algorithm: cuBLASLt has none for this key. */
 typedef struct {
@@ -105,6 +106,11 @@ data_type(Dtype dtype)
     return dtype == DTYPE_BF16 ? CUDA_R_16BF : CUDA_R_32F;
 }
 
+/* Sets an attribute of a product's description to the value of a variable. */
+#define SET(description, attribute, value)                                                         \
+    TRY_CUBLAS(cublasLtMatmulDescSetAttribute(description, attribute, &(value), sizeof(value)),    \
+               error)
+
 static bool
 set_operation(const ExecCudaProducts *p, ProductPlan *plan, GError **error)
 {
@@ -114,25 +120,14 @@ set_operation(const ExecCudaProducts *p, ProductPlan *plan, GError **error)
     const int64_t aux_ld = plan->key.n;
 
     TRY_CUBLAS(cublasLtMatmulDescCreate(&plan->operation, CUBLAS_COMPUTE_32F, CUDA_R_32F), error);
-    TRY_CUBLAS(cublasLtMatmulDescSetAttribute(plan->operation, CUBLASLT_MATMUL_DESC_TRANSA, &of_b,
-                                              sizeof of_b),
-               error);
-    TRY_CUBLAS(cublasLtMatmulDescSetAttribute(plan->operation, CUBLASLT_MATMUL_DESC_TRANSB, &of_a,
-                                              sizeof of_a),
-               error);
-    TRY_CUBLAS(cublasLtMatmulDescSetAttribute(plan->operation, CUBLASLT_MATMUL_DESC_EPILOGUE,
-                                              &epilogue, sizeof epilogue),
-               error);
+    SET(plan->operation, CUBLASLT_MATMUL_DESC_TRANSA, of_b);
+    SET(plan->operation, CUBLASLT_MATMUL_DESC_TRANSB, of_a);
+    SET(plan->operation, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
     if (sms > 0)
-        TRY_CUBLAS(cublasLtMatmulDescSetAttribute(
-                       plan->operation, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, &sms, sizeof sms),
-                   error);
+        SET(plan->operation, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, sms);
     if (epilogue == CUBLASLT_EPILOGUE_GELU_AUX || epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS ||
         epilogue == CUBLASLT_EPILOGUE_DGELU)
-        TRY_CUBLAS(cublasLtMatmulDescSetAttribute(plan->operation,
-                                                  CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &aux_ld,
-                                                  sizeof aux_ld),
-                   error);
+        SET(plan->operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, aux_ld);
     return true;
 }
 
@@ -158,8 +153,9 @@ set_preference(const Key *key, cublasLtMatmulPreference_t preference, GError **e
 {
     const uint64_t workspace = EXEC_CUDA_PRODUCT_BYTES;
     /* In cuBLASLt's order: its A is our B. */
-    const uint32_t alignment[4] = {(uint32_t)key->alignment[1], (uint32_t)key->alignment[0],
-                                   (uint32_t)key->alignment[2], (uint32_t)key->alignment[3]};
+    const uint32_t alignment[4] = {
+        (uint32_t)key->alignment_bytes[1], (uint32_t)key->alignment_bytes[0],
+        (uint32_t)key->alignment_bytes[2], (uint32_t)key->alignment_bytes[3]};
     static const cublasLtMatmulPreferenceAttributes_t attributes[4] = {
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
@@ -252,24 +248,21 @@ multiply(ExecCudaProducts *p, const ExecGemm *g, int32_t epilogue, bool *done, G
     void *result = gelu ? g->gelu : g->c;
     void *aux = gelu ? g->c : (void *)g->gelu_input;
     const float one = 1.0f, beta = g->accumulate || g->residual != NULL ? 1.0f : 0.0f;
-    Key key;
-
-    memset(&key, 0, sizeof key);
-    key.m = g->m;
-    key.n = g->n;
-    key.k = g->k;
-    key.lda = g->lda;
-    key.ldb = g->ldb;
-    key.ldc = g->ldc;
-    key.trans_a = g->trans_a;
-    key.trans_b = g->trans_b;
-    key.adds = beta != 0.0f;
-    key.c_fp32 = g->c_fp32;
-    key.epilogue = epilogue;
-    key.alignment[0] = alignment_of(g->a);
-    key.alignment[1] = alignment_of(g->b);
-    key.alignment[2] = alignment_of(added);
-    key.alignment[3] = alignment_of(result);
+    const Key key = {
+        .m = g->m,
+        .n = g->n,
+        .k = g->k,
+        .lda = g->lda,
+        .ldb = g->ldb,
+        .ldc = g->ldc,
+        .trans_a = g->trans_a,
+        .trans_b = g->trans_b,
+        .adds = beta != 0.0f,
+        .c_fp32 = g->c_fp32,
+        .epilogue = epilogue,
+        .alignment_bytes = {alignment_of(g->a), alignment_of(g->b), alignment_of(added),
+                            alignment_of(result)},
+    };
     ProductPlan *plan = plan_for(p, &key, error);
     if (plan == NULL)
         return false;
@@ -277,15 +270,9 @@ multiply(ExecCudaProducts *p, const ExecGemm *g, int32_t epilogue, bool *done, G
     if (!plan->exists)
         return true;
     if (epilogue == CUBLASLT_EPILOGUE_BIAS || epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS)
-        TRY_CUBLAS(cublasLtMatmulDescSetAttribute(plan->operation,
-                                                  CUBLASLT_MATMUL_DESC_BIAS_POINTER, &g->bias,
-                                                  sizeof g->bias),
-                   error);
+        SET(plan->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, g->bias);
     if (gelu || epilogue == CUBLASLT_EPILOGUE_DGELU)
-        TRY_CUBLAS(cublasLtMatmulDescSetAttribute(plan->operation,
-                                                  CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &aux,
-                                                  sizeof aux),
-                   error);
+        SET(plan->operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aux);
     TRY_CUBLAS(cublasLtMatmul(p->handle, plan->operation, &one, g->b, plan->b, g->a, plan->a, &beta,
                               added, plan->c, result, plan->c, &plan->algorithm, p->workspace,
                               EXEC_CUDA_PRODUCT_BYTES, p->stream),

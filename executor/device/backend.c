@@ -11,23 +11,23 @@ static const ExecDeviceKind kinds[] = {
     {.name = "cpu", .open = exec_backend_cpu_open},
     {.name = "reference", .open = exec_backend_reference_open, .has_threads = true},
     {.name = "cuda", .plugin = "cuda", .is_gpu = true, .has_graphs = true, .has_nccl = true},
+    {.name = NULL},
 };
 
 const ExecDeviceKind *
 exec_device_kind(const char *name)
 {
-    static const ExecDeviceKind unknown = {0};
+    const ExecDeviceKind *kind = kinds;
 
-    for (size_t i = 0; i < G_N_ELEMENTS(kinds); i++)
-        if (g_str_equal(kinds[i].name, name))
-            return &kinds[i];
-    return &unknown;
+    while (kind->name != NULL && !g_str_equal(kind->name, name))
+        kind++;
+    return kind;
 }
 
 const char *const *
 exec_device_names(void)
 {
-    static const char *names[G_N_ELEMENTS(kinds) + 1];
+    static const char *names[G_N_ELEMENTS(kinds)];
     static gsize is_filled;
 
     if (g_once_init_enter(&is_filled)) {

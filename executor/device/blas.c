@@ -22,6 +22,9 @@ cpu_family(void)
 #endif
 
 /*
+ * Returns: (nullable) what OPENBLAS_CORETYPE should be on this processor; NULL: leave it to
+ * OpenBLAS.
+ *
  * sgemm, one thread, GFLOP/s at 256x768x768, 256x768x256, 64x64x64:
  *   Zen 4 (family 0x19): Haswell 110 110 90, Cooperlake 105 105 85, SkylakeX 105 104 85,
  *     Zen 108 104 74 [measured 2025-11 with OpenBLAS 0.3.21]: its 512-bit operations are two of
@@ -30,8 +33,8 @@ cpu_family(void)
  *     own choice) 10 to 34.
  * Zen 5 (family 0x1a) has 512-bit units, so it takes SkylakeX (not measured).
  */
-const char *
-exec_blas_core_type(void)
+static const char *
+blas_core_type(void)
 {
 #if defined(__x86_64__)
     __builtin_cpu_init();
@@ -55,7 +58,7 @@ is_slow(const char *core)
     static const char *const fast[] = {
         "Haswell", "Zen", "Excavator", "SkylakeX", "Cooperlake", "SapphireRapids", NULL};
 
-    if (exec_blas_core_type() == NULL)
+    if (blas_core_type() == NULL)
         return false;
     for (size_t i = 0; fast[i] != NULL; i++)
         if (g_ascii_strcasecmp(core, fast[i]) == 0)
@@ -82,7 +85,7 @@ describe(void *library)
             g_string_append_printf(text,
                                    " (slow kernels: this processor has AVX2 or more; unset "
                                    "OPENBLAS_CORETYPE or set it to %s)",
-                                   exec_blas_core_type());
+                                   blas_core_type());
     }
     return g_string_free(g_steal_pointer(&text), FALSE);
 }
@@ -97,7 +100,7 @@ set_default(const char *name, const char *value)
 static void *
 open_library(void)
 {
-    const bool core = set_default("OPENBLAS_CORETYPE", exec_blas_core_type());
+    const bool core = set_default("OPENBLAS_CORETYPE", blas_core_type());
     const bool threads = set_default("OPENBLAS_NUM_THREADS", "1");
     void *library = dlopen("libopenblas.so.0", RTLD_NOW | RTLD_LOCAL);
 

@@ -41,9 +41,6 @@ typedef struct {
  * cblas_sgemm. */
 const ExecBlas *exec_blas_open(GError **error);
 
-/* (nullable) what OPENBLAS_CORETYPE should be on this processor; NULL: leave it to OpenBLAS. */
-const char *exec_blas_core_type(void);
-
 G_END_DECLS
 
 #endif /* EXECUTOR_DEVICE_BLAS_H */

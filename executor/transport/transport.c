@@ -71,23 +71,23 @@ static const ExecTransportKind kinds[] = {
     {.name = "local"},
     {.name = "mpi", .in_processes = true},
     {.name = "nccl", .in_processes = true, .is_nccl = true},
+    {.name = NULL},
 };
 
 const ExecTransportKind *
 exec_transport_kind(const char *name)
 {
-    static const ExecTransportKind unknown = {0};
+    const ExecTransportKind *kind = kinds;
 
-    for (size_t i = 0; i < G_N_ELEMENTS(kinds); i++)
-        if (g_str_equal(kinds[i].name, name))
-            return &kinds[i];
-    return &unknown;
+    while (kind->name != NULL && !g_str_equal(kind->name, name))
+        kind++;
+    return kind;
 }
 
 const char *const *
 exec_transport_names(void)
 {
-    static const char *names[G_N_ELEMENTS(kinds) + 1];
+    static const char *names[G_N_ELEMENTS(kinds)];
     static gsize is_filled;
 
     if (g_once_init_enter(&is_filled)) {
