@@ -1,13 +1,13 @@
 #include "simulator/ahead.h"
 
 #include "base/host_memory.h"
-#include "profiles/workload/ahead.h"
+#include "profiles/workload/prefetch.h"
 
 /* The first gatherings of the ops after the one at hand, of one rank. */
 typedef struct {
-    const WorkloadAhead *ahead; /* (borrowed) */
-    int64_t most_bytes;         /* of the rank */
-    int64_t *bytes;             /* (owned) [depth] */
+    const WorkloadPrefetch *ahead; /* (borrowed) */
+    int64_t most_bytes;            /* of the rank */
+    int64_t *bytes;                /* (owned) [depth] */
     int32_t n;
 } Later;
 
@@ -48,19 +48,19 @@ sum_of(const Later *later, int32_t n, int64_t room_bytes)
 static int64_t
 workspace_of(const SimProgram *program, const Later *later, const Op *op)
 {
-    const WorkloadAhead *ahead = later->ahead;
-    const int64_t *last = workload_ahead_last(ahead, op->index, op->kind);
-    int64_t left = workload_ahead_n(ahead, op->stage, op->kind), own_bytes = 0;
+    const WorkloadPrefetch *ahead = later->ahead;
+    const int64_t *last = workload_prefetch_last(ahead, op->index, op->kind);
+    int64_t left = workload_prefetch_n(ahead, op->stage, op->kind), own_bytes = 0;
     int64_t most = program->workload->ops[op->index].workspace_bytes[op->kind];
 
     /* From its last part on backwards: one more of its own gatherings is ahead, one less of others.
      */
     for (int32_t n = ahead->depth; n > 0; n--) {
-        if (last[n - 1] != WORKLOAD_NONE_AHEAD)
+        if (last[n - 1] != WORKLOAD_PREFETCH_NONE)
             most = MAX(most, last[n - 1] + sum_of(later, n, later->most_bytes - own_bytes));
         if (left == 0)
             break;
-        own_bytes += workload_ahead_bytes(ahead, op->stage, op->kind, --left);
+        own_bytes += workload_prefetch_bytes(ahead, op->stage, op->kind, --left);
     }
     return most;
 }
@@ -69,21 +69,21 @@ workspace_of(const SimProgram *program, const Later *later, const Op *op)
 static void
 put_before(Later *later, const Op *op)
 {
-    const WorkloadAhead *ahead = later->ahead;
-    const int32_t n = (int32_t)MIN(ahead->depth, workload_ahead_n(ahead, op->stage, op->kind));
+    const WorkloadPrefetch *ahead = later->ahead;
+    const int32_t n = (int32_t)MIN(ahead->depth, workload_prefetch_n(ahead, op->stage, op->kind));
 
     later->n = MIN(later->n + n, ahead->depth);
     for (int32_t i = later->n - 1; i >= n; i--)
         later->bytes[i] = later->bytes[i - n];
     for (int32_t i = 0; i < n; i++)
-        later->bytes[i] = workload_ahead_bytes(ahead, op->stage, op->kind, i);
+        later->bytes[i] = workload_prefetch_bytes(ahead, op->stage, op->kind, i);
 }
 
 bool
 sim_ahead_init(SimProgram *program, GError **error)
 {
     const Schedule *schedule = program->schedule;
-    const WorkloadAhead *ahead = program->workload->ahead;
+    const WorkloadPrefetch *ahead = program->workload->prefetch;
 
     if (ahead == NULL)
         return true;

@@ -1,5 +1,5 @@
 /*
- * simulator/ahead.h - what ops have whole of the weights of later ops (profiles/workload/ahead.h).
+ * simulator/ahead.h - what ops have whole of the weights of later ops (profiles/workload/prefetch.h).
  *
  * Whole weights that a rank gathers ahead are those that its next ops need: the order of its ops
  * says which, so an op's workspace is known when the schedule is.

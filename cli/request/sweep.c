@@ -5,6 +5,7 @@
 
 #include "base/units.h"
 #include "cli/request/output.h"
+#include "profiles/workload/memory.h"
 #include "schedule/rank_order.h"
 
 #define DAY_S 86400.0

@@ -5,7 +5,7 @@
 #include "executor/device/plugin.h"
 #include "executor/run/ops.h"
 #include "executor/watch/member.h"
-#include "profiles/workload/workload.h"
+#include "profiles/workload/zero3.h"
 
 /* --- backend, transport and model --- */
 

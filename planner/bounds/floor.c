@@ -4,6 +4,7 @@
 
 #include "base/units.h"
 #include "profiles/cost/cost.h"
+#include "profiles/workload/ops.h"
 
 /* Intervals of lengths: of a small tile's rows, and from so many of them on of a share. */
 #define TOKENS_STEP 64

@@ -3,6 +3,8 @@
 #include <string.h>
 
 #include "base/saturate.h"
+#include "profiles/workload/memory.h"
+#include "profiles/workload/zero3.h"
 
 /* Far beyond any memory, and sums of a few do not overflow. */
 #define MOST_BYTES (INT64_MAX / 16)
@@ -126,8 +128,8 @@ apart_bytes(const PlanSketchInput *input, int64_t dense, int64_t expert)
     const WorkloadSharding sharding = {input->point->zero_stage, input->point->offload,
                                        request->offload_parameters};
 
-    return times(workload_apart_elements(&input->point->degrees, &sharding, &request->conventions,
-                                         dense, expert),
+    return times(workload_gathered_elements(&input->point->degrees, &sharding,
+                                            &request->conventions, dense, expert),
                  element_bytes(request));
 }
 
@@ -146,8 +148,8 @@ least_gathered_layer(const PlanSketchInput *input, bool has_dense, bool has_moe)
 }
 
 /*
- * Where ops count it (profiles/workload/whole.c): the least that an op of @stage has gathered when
- * it has most, beside its workspace.  A forward's first layer has those after it ahead, a
+ * Where ops count it (profiles/workload/prefetch.c): the least that an op of @stage has gathered
+ * when it has most, beside its workspace.  A forward's first layer has those after it ahead, a
  * backward's head, or last layer, those before it; an I may have most when its last layer is at
  * work, with which it ends.
  */
@@ -160,7 +162,7 @@ least_gathered(const PlanSketchInput *input, const PlanSketchStage *stage, PlanM
     const PlanPartCost *head = &input->cost->parts[PLAN_PART_HEAD];
     int64_t bytes = times(MIN(n, 1 + depth), layer);
 
-    if (!workload_counts_whole(input->point->zero_stage, &input->request->conventions))
+    if (!workload_counts_gathered(input->point->zero_stage, &input->request->conventions))
         return 0;
     if (moment != PLAN_MOMENT_FORWARD && stage->head)
         bytes = plus(apart_bytes(input, head->dense_parameters + input->cost->tied_parameters, 0),
@@ -175,7 +177,7 @@ gathered_always(const PlanSketchInput *input)
     const PlanRequest *request = input->request;
 
     if (input->point->zero_stage < 3 ||
-        workload_counts_whole(input->point->zero_stage, &request->conventions))
+        workload_counts_gathered(input->point->zero_stage, &request->conventions))
         return 0;
     return times((1 + plan_sketch_prefetch(request, input->cost)) *
                      first_layer_elements(input->cost),
@@ -259,7 +261,7 @@ set_static(PlanSketch *sketch, const PlanSketchInput *input, int32_t rank)
     sketch->static_bytes[rank] = plus(parameter_bytes(input, dense, expert), buffers);
     sketch->fixed_bytes[rank] = buffers;
     /* Whoever has a layer has it whole once in a while. */
-    if (workload_counts_whole(input->point->zero_stage, &request->conventions))
+    if (workload_counts_gathered(input->point->zero_stage, &request->conventions))
         sketch->fixed_bytes[rank] = plus(
             buffers, least_gathered_layer(input, input->cost->n_dense > 0, input->cost->n_moe > 0));
 }

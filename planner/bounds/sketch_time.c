@@ -6,6 +6,7 @@
 #include <math.h>
 
 #include "base/units.h"
+#include "profiles/workload/zero3.h"
 
 /* --- stages --- */
 

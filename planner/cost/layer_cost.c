@@ -5,6 +5,8 @@
 
 #include "base/units.h"
 #include "profiles/cost/cost.h"
+#include "profiles/workload/memory.h"
+#include "profiles/workload/ops.h"
 
 /* A group from @first on, or the last one that there is: none lies in fewer devices alone. */
 static ProfileGroup
@@ -67,8 +69,8 @@ set_bytes(const PlanRequest *request, const ProfileQuery *query, bool is_layer, 
 
     for (int kind = 0; kind < PLAN_RECOMPUTE_N; kind++) {
         const PlanRecompute recompute = is_layer ? (PlanRecompute)kind : PLAN_RECOMPUTE_NONE;
-        const WorkloadHeldBytes held =
-            workload_held_bytes(&bytes, recompute, sliced, is_layer ? boundary : 0);
+        const WorkloadKeptBytes held =
+            workload_kept_bytes(&bytes, recompute, sliced, is_layer ? boundary : 0);
         part->kept_bytes[kind] = held.kept_bytes + held.kv_bytes;
         part->weight_bytes = held.weight_kept_bytes;
         part->forward_workspace_bytes[kind] = held.forward_workspace_bytes;

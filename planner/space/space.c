@@ -2,6 +2,7 @@
 
 #include "planner/bounds/point_bound.h"
 #include "planner/space/orders.h"
+#include "profiles/workload/ops.h"
 
 #include <string.h>
 

@@ -1,39 +1,36 @@
 /*
- * profiles/workload/build.h - what the parts of workload*.c share while a Workload is made.
- * Internal to profiles/.
+ * profiles/workload/build.h - what the files of this room share while they make a Workload.
+ *
+ * Internal to this room.
  */
 #ifndef PROFILES_WORKLOAD_BUILD_H
 #define PROFILES_WORKLOAD_BUILD_H
 
 #include "base/saturate.h"
 #include "profiles/cost/mesh.h"
-#include "profiles/workload/ahead.h"
+#include "profiles/workload/memory.h"
+#include "profiles/workload/ops.h"
+#include "profiles/workload/prefetch.h"
+#include "profiles/workload/zero3.h"
 
 G_BEGIN_DECLS
 
-/* Dense and MoE layers differ. */
+/* Layers with an MLP and layers with experts differ. */
 #define WORKLOAD_LAYER_KINDS 2
 
-/* What is built, from what.  All borrowed. */
+/* What a Workload is made of.  All pointers are borrowed. */
 typedef struct {
     const ModelArch *arch;
     const Profile *profile;
     const Plan *plan;
     const PlanFrameworkFacts *facts; /* of the plan's framework */
     int32_t n_stages, n_chains, n_slices, n_classes;
-    const int64_t *class_sequences; /* n_classes */
-    const int64_t *contexts;        /* n_slices: tokens before each slice */
-    const WorkloadAhead *ahead;     /* (nullable) that of the Workload */
+    const int64_t *class_sequences;   /* [n_classes] */
+    const int64_t *contexts;          /* [n_slices] tokens before each slice */
+    const WorkloadPrefetch *prefetch; /* (nullable) that of the Workload */
 } WorkloadBuild;
 
-/* One pipeline rank's place; equal places have equal costs. */
-typedef struct {
-    int64_t device_rank; /* the slowest of its devices */
-    const ModelDevice *device;
-    ProfileGroup groups[MODEL_GROUP_N];
-    int64_t memory_bytes; /* the least */
-} WorkloadLocation;
-
+/* Bytes of a weight or an activation as it is stored. */
 static inline int64_t
 workload_build_element_bytes(const Plan *plan)
 {
@@ -46,85 +43,13 @@ workload_build_stage(const WorkloadBuild *build, int32_t chain, int32_t stage)
     return &g_array_index(build->plan->stages, PlanStage, chain * build->n_stages + stage);
 }
 
-/* Where the plan's groups lie. */
 static inline ProfileMesh
 workload_build_mesh(const WorkloadBuild *build)
 {
     return (ProfileMesh){build->profile->cluster, &build->plan->degrees, &build->plan->conventions};
 }
 
-/* The group of @kind that stands for those of pipeline rank @rank. */
-ProfileGroup workload_build_group(const WorkloadBuild *build, ProfileGroupKind kind, int32_t rank);
-
-/* Shape of (class, slice). */
-ModelShape workload_build_shape(const WorkloadBuild *build, int32_t class_, int32_t slice);
-
-/* Which of the two kinds of layer, and a layer of that kind (-1: the model has none). */
-int workload_build_layer_kind(const WorkloadBuild *build, int64_t layer);
-int64_t workload_build_layer_of_kind(const WorkloadBuild *build, int kind);
-
-/* --- workload_place.c --- */
-
-WorkloadLocation workload_build_location(const WorkloadBuild *build, int32_t rank);
-
-/* Price and power of a device, means over the plan's devices; 0 where one is not known. */
-void workload_build_set_rates(const WorkloadBuild *build, Workload *workload);
-
-/* Whether ops at both places cost the same: device kind, and how every group lies. */
-bool workload_build_same_costs(const WorkloadBuild *build, const WorkloadLocation *a,
-                               const WorkloadLocation *b);
-
-/* --- workload_links.c --- */
-
-/* Returns: (owned) the links of the plan's ranks. */
-WorkloadLinks *workload_build_links(const WorkloadBuild *build);
-
-/* Adds what a device gives to each level of the network in the collectives of one part's @pass. */
-void workload_build_add_traffic(const WorkloadBuild *build, const WorkloadLocation *location,
-                                const ProfileQuery *query, ProfilePass pass,
-                                double traffic_bytes[MODEL_CLUSTER_MAX_LEVELS]);
-
-/* --- workload_ops.c --- */
-
-/* What a pass of a layer, the embedding or the head asks of cost.h. */
-ProfileQuery workload_build_query(const WorkloadBuild *build, const WorkloadLocation *location,
-                                  ModelPart part, int64_t layer, const ModelShape *shape);
-
-/* Fills workload->ops; @places by pipeline rank. */
-void workload_build_set_ops(const WorkloadBuild *build, const WorkloadLocation *locations,
-                            Workload *workload);
-
-/* --- workload_zero3.c --- */
-
-/* What one part costs, by ScheduleOpKind. */
-typedef struct {
-    ProfileCost cost[SCHEDULE_OP_N];
-    double
-        zero3_s[SCHEDULE_OP_N]; /* collectives of ZeRO 3, in cost from workload_build_hide() on */
-    double waits_s[SCHEDULE_OP_N]; /* of them: gathers that are never ahead of use */
-    double traffic_bytes[SCHEDULE_OP_N][MODEL_CLUSTER_MAX_LEVELS];
-} WorkloadPartCost;
-
-/* Sets zero3_s, waits_s and adds its traffic: parameters are gathered for forward, for what is
- * computed again and for backward, and gradients scattered after it. */
-void workload_build_zero3(const WorkloadBuild *build, const WorkloadLocation *location,
-                          int32_t rank, ModelPart part, int64_t layer, PlanRecompute recompute,
-                          WorkloadPartCost *cost);
-
-/* Adds to the costs of an op's parts, in the order of its forward, what computing does not hide of
- * zero3_s, and what it is slowed down by the rest. */
-void workload_build_hide(const WorkloadBuild *build, int64_t n, WorkloadPartCost *const *parts);
-
-/* Whether a part's collectives run behind other parts than it; else each can be priced alone. */
-bool workload_build_parts_meet(const WorkloadBuild *build);
-
-/* Elements of the model's first layer on a device. */
-int64_t workload_build_first_layer(const ModelArch *arch, const Plan *plan);
-
-/* --- workload_state.c, workload_memory.c --- */
-
-/* Products and sums of bytes that saturate far beyond any memory, so that sums of them still fit.
- */
+/* Products and sums of bytes that stop far beyond any memory, so that sums of them still fit. */
 static inline int64_t
 workload_build_mul(int64_t a, int64_t b)
 {
@@ -137,56 +62,138 @@ workload_build_add(int64_t *sum, int64_t bytes)
     *sum = saturate_sum(*sum, bytes, INT64_MAX / 64);
 }
 
-/* Parameters one device holds of a pipeline rank's stages. */
+/* --- location.c --- */
+
+/* The devices of a pipeline rank.  Ops at locations that are equal cost the same. */
+typedef struct {
+    int64_t device_rank; /* the number of its slowest device */
+    const ModelDevice *device;
+    ProfileGroup groups[MODEL_GROUP_N];
+    int64_t memory_bytes; /* of the device that has least */
+} WorkloadLocation;
+
+WorkloadLocation workload_build_location(const WorkloadBuild *build, int32_t rank);
+
+/* Whether ops cost the same at both locations: they have the same kind of device, and all groups
+ * lie alike. */
+bool workload_build_same_costs(const WorkloadBuild *build, const WorkloadLocation *a,
+                               const WorkloadLocation *b);
+
+/* The group of @kind that stands for all such groups of pipeline rank @rank. */
+ProfileGroup workload_build_group(const WorkloadBuild *build, ProfileGroupKind kind, int32_t rank);
+
+/* The shape of a slice of a micro-batch of class @class_. */
+ModelShape workload_build_shape(const WorkloadBuild *build, int32_t class_, int32_t slice);
+
+/* Which of the WORKLOAD_LAYER_KINDS @layer is: 1 with experts, else 0. */
+int workload_build_layer_kind(const WorkloadBuild *build, int64_t layer);
+
+/* Sets the mean price and power of the plan's devices; 0 where that of any of them is unknown. */
+void workload_build_set_rates(const WorkloadBuild *build, Workload *workload);
+
+/* --- links.c --- */
+
+/* Returns: (owned) the links of the plan's pipeline ranks. */
+WorkloadLinks *workload_build_links(const WorkloadBuild *build);
+
+/* Adds the bytes that one device sends to each level in the collectives of one part's @pass. */
+void workload_build_add_traffic(const WorkloadBuild *build, const WorkloadLocation *location,
+                                const ProfileQuery *query, ProfilePass pass,
+                                double traffic_bytes[MODEL_CLUSTER_MAX_LEVELS]);
+
+/* --- ops.c --- */
+
+/* The question to profile_cost_part() about one part at @location. */
+ProfileQuery workload_build_query(const WorkloadBuild *build, const WorkloadLocation *location,
+                                  ModelPart part, int64_t layer, const ModelShape *shape);
+
+/* Fills workload->ops.  @locations is indexed by pipeline rank. */
+void workload_build_set_ops(const WorkloadBuild *build, const WorkloadLocation *locations,
+                            Workload *workload);
+
+/* --- zero3.c --- */
+
+/* What one part costs in each kind of op. */
+typedef struct {
+    ProfileCost cost[SCHEDULE_OP_N];
+    double zero3_s[SCHEDULE_OP_N]; /* collectives of ZeRO 3; workload_build_hide() adds to cost what
+                                      of them is seen */
+    double waits_s[SCHEDULE_OP_N]; /* the part of zero3_s that no prefetch hides */
+    double traffic_bytes[SCHEDULE_OP_N][MODEL_CLUSTER_MAX_LEVELS];
+} WorkloadPartCost;
+
+/* Sets zero3_s and waits_s of @cost and adds the traffic of ZeRO 3: parameters are gathered for the
+ * forward, for what is recomputed and for the backward, and gradients are reduced after it. */
+void workload_build_zero3(const WorkloadBuild *build, const WorkloadLocation *location,
+                          int32_t rank, ModelPart part, int64_t layer, PlanRecompute recompute,
+                          WorkloadPartCost *cost);
+
+/* Adds to the costs of an op's @n parts, given in the order of its forward, the part of zero3_s
+ * that computing does not hide, and by how much the rest slows computing down. */
+void workload_build_hide(const WorkloadBuild *build, int64_t n, WorkloadPartCost *const *parts);
+
+/* Whether the collectives of a part can run while other parts compute, so that the parts of an op
+ * have to be priced together. */
+bool workload_build_parts_meet(const WorkloadBuild *build);
+
+/* Elements of the model's first layer on one device. */
+int64_t workload_build_first_layer(const ModelArch *arch, const Plan *plan);
+
+/* --- memory.c --- */
+
+/* The parameters of a pipeline rank's stages on one device. */
 typedef struct {
     int64_t dense, expert;
-    int64_t tied; /* of dense: the table that the first and last stage both hold */
+    int64_t
+        tied; /* the part of dense that is a table which the first and the last stage both have */
 } WorkloadParameters;
 
 WorkloadParameters workload_build_parameters(const WorkloadBuild *build, int32_t rank);
 
-/* Fills static_bytes of @rank; ops of all stages must be there (messages). */
+/* Fills the static_bytes of @rank.  The messages of all stages must be known. */
 void workload_build_static(const WorkloadBuild *build, const Workload *workload, int32_t rank,
                            int64_t static_bytes[TRACE_MEMORY_N]);
 
-/* Fills activation, kv and workspace bytes of one op, and its @last_bytes (nullable)
- * [SCHEDULE_OP_N * depth] of build->ahead. */
+/* Fills the activation, kv and workspace bytes of one op, and its last_bytes of build->prefetch
+ * (nullable) [SCHEDULE_OP_N * depth]. */
 void workload_build_op_memory(const WorkloadBuild *build, const PlanStage *stage, int32_t class_,
                               int32_t slice, WorkloadOp *op, int64_t *last_bytes);
 
-/* The executor's attention has K and V, and their gradients, of a micro-batch in one block: the
- * first slice's from then on, as its forward is the first and its backward the last. */
+/* Where the framework keeps K and V of a micro-batch in one block (joins_kv), moves those of all
+ * slices, and their gradients, to the first slice: its forward is the first and its backward the
+ * last. */
 void workload_build_join_kv(const WorkloadBuild *build, Workload *workload);
 
-/* --- workload_whole.c --- */
+/* --- prefetch.c --- */
 
-/* Returns: (owned, nullable) what the stages gather; last_bytes are to be set. */
-WorkloadAhead *workload_build_ahead(const WorkloadBuild *build);
+/* Returns: (owned, nullable) what the stages gather; its last_bytes are not set. */
+WorkloadPrefetch *workload_build_prefetch(const WorkloadBuild *build);
 
-/* Of a layer or an end: what it keeps, and what the executor has whole while it is at work where
- * the rank keeps a share of it: weights (ZeRO 3), and gradients until they are reduced (2, 3). */
+/* One part in the course of an op: what it keeps, and what is whole while it is at work although
+ * replicas split it: weights (ZeRO 3), and gradients until they are reduced (ZeRO 2 and 3). */
 typedef struct {
     int64_t kept_bytes, weight_kept_bytes;
     int64_t weights_bytes, gradients_bytes;
-    int64_t own_bytes[SCHEDULE_OP_N]; /* while it is at work, beside the op's workspace */
-    int layer_kind;                   /* -1: an end */
-} WorkloadWholePart;
+    int64_t own_bytes[SCHEDULE_OP_N]; /* while it is at work, beyond the op's workspace */
+    int layer_kind;                   /* -1: the embedding or the head */
+} WorkloadCoursePart;
 
-WorkloadWholePart workload_build_whole(const WorkloadBuild *build, ModelPart part, int64_t layer,
-                                       const WorkloadHeldBytes *held);
+WorkloadCoursePart workload_build_course_part(const WorkloadBuild *build, ModelPart part,
+                                              int64_t layer, const WorkloadKeptBytes *kept);
 
-/* The parts of an op in the order of its forward. */
+/* The parts that an op goes through, in the order of its forward. */
 typedef struct {
-    const WorkloadWholePart *parts;
+    const WorkloadCoursePart *parts;
     int64_t n_parts;
-    bool embedding;           /* the first part is */
-    int64_t again_bytes;      /* of the workspace: what a layer computes again */
-    int64_t ahead_most_bytes; /* WorkloadAhead.most_bytes of the rank */
-} WorkloadWhole;
+    bool embedding;              /* the first part is the embedding */
+    int64_t again_bytes;         /* of the workspace: what a layer recomputes */
+    int64_t prefetch_most_bytes; /* WorkloadPrefetch.most_bytes of the rank */
+} WorkloadCourse;
 
-/* To the workspaces of @op, whose other bytes are there.  @last_bytes as above. */
-void workload_build_add_whole(const WorkloadBuild *build, const WorkloadWhole *whole,
-                              WorkloadOp *op, int64_t *last_bytes);
+/* Raises the workspaces of @op, whose other bytes are set, to what its course needs.  @last_bytes
+ * as for workload_build_op_memory(). */
+void workload_build_add_course(const WorkloadBuild *build, const WorkloadCourse *course,
+                               WorkloadOp *op, int64_t *last_bytes);
 
 G_END_DECLS
 

@@ -1,5 +1,259 @@
-/* What ops keep and need, and what of it is there at once; cost-model.md 6.2, 6.3. */
+#include "profiles/workload/memory.h"
+
 #include "profiles/workload/build.h"
+
+#include <math.h>
+
+/* --- parameters --- */
+
+static bool
+rank_embeds(const WorkloadBuild *build, int32_t rank)
+{
+    for (guint i = 0; i < build->plan->stages->len; i++) {
+        const PlanStage *stage = &g_array_index(build->plan->stages, PlanStage, i);
+
+        if (stage->rank == rank && stage->embedding)
+            return true;
+    }
+    return false;
+}
+
+/* A tied table is there once on a rank that has both ends, be it in two stages. */
+static void
+add_stage_parameters(const WorkloadBuild *build, const PlanStage *stage, WorkloadParameters *sum)
+{
+    const ModelArch *arch = build->arch;
+    const PlanDegrees *d = &build->plan->degrees;
+    const int64_t etp = plan_expert_tp(d, &build->plan->conventions);
+    bool tied_apart = arch->tied_embeddings && stage->head && !rank_embeds(build, stage->rank);
+
+    if (stage->embedding)
+        sum->dense +=
+            model_part_parameters(arch, MODEL_PART_EMBEDDING, 0, d->tp, d->ep, etp, false);
+    if (stage->head)
+        sum->dense +=
+            model_part_parameters(arch, MODEL_PART_HEAD, 0, d->tp, d->ep, etp, tied_apart);
+    for (int64_t i = 0; i < stage->n_layers; i++) {
+        int64_t layer = stage->first_layer + i;
+        int64_t expert = model_expert_parameters(arch, layer, d->ep, etp);
+
+        sum->expert += expert;
+        sum->dense +=
+            model_part_parameters(arch, MODEL_PART_LAYER, layer, d->tp, d->ep, etp, false) - expert;
+    }
+}
+
+WorkloadParameters
+workload_build_parameters(const WorkloadBuild *build, int32_t rank)
+{
+    const int64_t tp = build->plan->degrees.tp;
+    WorkloadParameters sum = {0};
+    bool embeds = false, heads = false;
+
+    for (guint i = 0; i < build->plan->stages->len; i++) {
+        const PlanStage *stage = &g_array_index(build->plan->stages, PlanStage, i);
+
+        if (stage->rank != rank)
+            continue;
+        add_stage_parameters(build, stage, &sum);
+        embeds = embeds || stage->embedding;
+        heads = heads || stage->head;
+    }
+    if (build->arch->tied_embeddings && embeds != heads)
+        sum.tied = (build->arch->vocab + tp - 1) / tp * build->arch->hidden;
+    return sum;
+}
+
+WorkloadParameterBytes
+workload_parameter_bytes(Dtype dtype, const PlanConventions *conventions)
+{
+    int64_t weight = dtype_bytes(dtype_stored(dtype));
+    int64_t gradient = dtype_bytes(conventions->grad_dtype);
+
+    /* fp32: weight, gradient, two moments; the weight is its own master copy. */
+    if (weight == 4)
+        return (WorkloadParameterBytes){4, 4, 8};
+    if (plan_framework(conventions->framework)->fp32_parameters)
+        return (WorkloadParameterBytes){4, 4, 8};
+    /* fp32 master copy and two moments: 2 + 4 + 12 = 18 [Megatron], 2 + 2 + 12 = 16 [1910.02054].
+     */
+    return (WorkloadParameterBytes){weight, gradient, 12};
+}
+
+double
+workload_checkpoint_bytes(const ModelArch *arch, const Plan *plan)
+{
+    const WorkloadParameterBytes bytes = workload_parameter_bytes(plan->dtype, &plan->conventions);
+
+    return (double)model_parameters(arch) * (double)(bytes.weight_bytes + bytes.optimizer_bytes);
+}
+
+/* The largest share of @n parameters over @ranks. */
+static int64_t
+share(int64_t n, int64_t ranks)
+{
+    return n / ranks + (n % ranks != 0);
+}
+
+WorkloadStateBytes
+workload_state_bytes(const PlanDegrees *d, const WorkloadSharding *sharding,
+                     const PlanConventions *conventions, const WorkloadParameterBytes *bytes,
+                     int64_t dense, int64_t expert)
+{
+    const int32_t zero_stage = sharding->zero_stage;
+    const int64_t whole = dense + expert;
+    const int64_t shard =
+        share(dense, d->dp * d->cp) + share(expert, plan_expert_replicas(d, conventions));
+
+    return (WorkloadStateBytes){
+        .weights_bytes =
+            sharding->offload_parameters
+                ? 0
+                : workload_build_mul(zero_stage >= 3 ? shard : whole, bytes->weight_bytes),
+        .gradients_bytes =
+            workload_build_mul(zero_stage >= 2 ? shard : whole, bytes->gradient_bytes),
+        .optimizer_bytes =
+            sharding->offload != PLAN_OFFLOAD_NONE
+                ? 0
+                : workload_build_mul(zero_stage >= 1 ? shard : whole, bytes->optimizer_bytes),
+    };
+}
+
+int64_t
+workload_gathered_elements(const PlanDegrees *d, const WorkloadSharding *sharding,
+                           const PlanConventions *conventions, int64_t dense, int64_t expert)
+{
+    const bool off = sharding->offload_parameters;
+
+    if (sharding->zero_stage < 3)
+        return 0;
+    return (off || d->dp * d->cp > 1 ? dense : 0) +
+           (off || plan_expert_replicas(d, conventions) > 1 ? expert : 0);
+}
+
+/* The largest message of the rank's stages, each way. */
+static int64_t
+message_bytes(const WorkloadBuild *build, const Workload *workload, int32_t rank)
+{
+    int64_t n_per_stage = (int64_t)build->n_classes * build->n_slices;
+    int64_t forward = 0, backward = 0;
+
+    for (int32_t i = 0; i < build->n_chains * build->n_stages; i++) {
+        if (g_array_index(build->plan->stages, PlanStage, (guint)i).rank != rank)
+            continue;
+        for (int64_t j = 0; j < n_per_stage; j++) {
+            const WorkloadOp *op = &workload->ops[i * n_per_stage + j];
+
+            forward = MAX(forward, op->forward_message_bytes);
+            backward = MAX(backward, op->backward_message_bytes);
+        }
+    }
+    return forward + backward;
+}
+
+/* Of a device: one for each group that it communicates in. */
+static double
+n_communicators(const PlanDegrees *d)
+{
+    return (double)((d->tp > 1) + (d->cp > 1) + (d->dp > 1) + (d->ep > 1) + (d->pp > 1));
+}
+
+/*
+ * Transformer Engine returns a placeholder where a product has added its weight's gradient to the
+ * sum itself, and keeps one for every shape of weight: one layer's, an expert's once.
+ */
+static int64_t
+placeholder_bytes(const WorkloadBuild *build, int32_t rank)
+{
+    const Plan *plan = build->plan;
+    int64_t largest = 0;
+
+    if (!build->facts->gradient_placeholders)
+        return 0;
+    for (guint i = 0; i < plan->stages->len; i++) {
+        const PlanStage *stage = &g_array_index(plan->stages, PlanStage, i);
+        ModelShape shape = workload_build_shape(build, 0, 0);
+        ModelOp ops[MODEL_MAX_OPS];
+        int64_t sum = 0;
+        size_t n_ops;
+
+        if (stage->rank != rank || stage->n_layers == 0)
+            continue;
+        n_ops = model_ops(build->arch, MODEL_PART_LAYER, stage->first_layer + stage->n_layers - 1,
+                          &shape, ops);
+        for (size_t j = 0; j < n_ops; j++) {
+            if (ops[j].kind == MODEL_OP_GEMM)
+                sum += ops[j].weight_bytes / MAX(1, ops[j].count);
+        }
+        largest = MAX(largest, sum);
+    }
+    return largest;
+}
+
+/* PyTorch takes a workspace of cuBLAS for each of its threads that call it: the one of forward and
+ * autograd's. */
+#define BLAS_THREADS 2.0
+/* CUBLAS_WORKSPACE_CONFIG=:4096:8, without which cuBLAS does not promise to repeat itself. */
+#define DETERMINISTIC_BLAS_BYTES (8.0 * 4096.0 * 1024.0)
+
+int64_t
+workload_library_bytes(const ProfileParameters *p, const PlanConventions *conventions)
+{
+    const double blas = conventions->deterministic
+                            ? fmax(p->blas_workspace_bytes, DETERMINISTIC_BLAS_BYTES)
+                            : p->blas_workspace_bytes;
+
+    return (int64_t)(BLAS_THREADS * blas + p->workspace_bytes + p->context_bytes);
+}
+
+int64_t
+workload_usable_of(const ProfileParameters *p, const PlanDegrees *degrees, int64_t device_bytes,
+                   int64_t static_bytes)
+{
+    const double left =
+        (double)device_bytes - p->driver_bytes - n_communicators(degrees) * p->communicator_bytes;
+    const double always = (double)static_bytes;
+
+    if (left <= always)
+        return (int64_t)fmax(1.0, left);
+    return (int64_t)(always + (left - always) / (1.0 + p->allocator_fraction));
+}
+
+/* The layer that computes, and those gathered ahead of it, where ops do not count them. */
+static int64_t
+gathered_bytes(const WorkloadBuild *build)
+{
+    const Plan *plan = build->plan;
+
+    if (plan->zero_stage < 3 || workload_counts_gathered(plan->zero_stage, &plan->conventions))
+        return 0;
+    return workload_build_mul(1 + workload_plan_prefetch(build->arch, plan),
+                              workload_build_mul(workload_build_first_layer(build->arch, plan),
+                                                 workload_build_element_bytes(plan)));
+}
+
+void
+workload_build_static(const WorkloadBuild *build, const Workload *workload, int32_t rank,
+                      int64_t static_bytes[TRACE_MEMORY_N])
+{
+    const Plan *plan = build->plan;
+    const ProfileParameters *p = &build->profile->parameters;
+    WorkloadParameters n = workload_build_parameters(build, rank);
+    WorkloadParameterBytes bytes = workload_parameter_bytes(plan->dtype, &plan->conventions);
+    const WorkloadSharding sharding = {plan->zero_stage, plan->offload, plan->offload_parameters};
+    WorkloadStateBytes state = workload_state_bytes(&plan->degrees, &sharding, &plan->conventions,
+                                                    &bytes, n.dense, n.expert);
+
+    static_bytes[TRACE_MEMORY_WEIGHTS] = state.weights_bytes;
+    static_bytes[TRACE_MEMORY_GRADIENTS] = state.gradients_bytes;
+    static_bytes[TRACE_MEMORY_OPTIMIZER] = state.optimizer_bytes;
+    static_bytes[TRACE_MEMORY_BUFFERS] = message_bytes(build, workload, rank);
+    static_bytes[TRACE_MEMORY_BUFFERS] += gathered_bytes(build);
+    static_bytes[TRACE_MEMORY_BUFFERS] +=
+        placeholder_bytes(build, rank) + workload_library_bytes(p, &plan->conventions);
+}
+
+/* --- activations and workspace of ops; cost-model.md 6.2, 6.3 --- */
 
 /*
  * What the head's backward has at once beyond its saved bytes while the weight gradient of the
@@ -104,8 +358,8 @@ workload_part_bytes(const ModelArch *arch, ModelPart part, int64_t layer, const 
  * leaves beyond what it finds is allocated when it starts, for all layers (cost-model.md 6.2): the
  * layer at work has its share of that already.
  */
-WorkloadHeldBytes
-workload_held_bytes(const WorkloadPartBytes *part, PlanRecompute recompute, bool sliced,
+WorkloadKeptBytes
+workload_kept_bytes(const WorkloadPartBytes *part, PlanRecompute recompute, bool sliced,
                     int64_t boundary_bytes)
 {
     const int64_t kv = sliced ? part->saved_kv_bytes : 0;
@@ -117,7 +371,7 @@ workload_held_bytes(const WorkloadPartBytes *part, PlanRecompute recompute, bool
     const int64_t kept = all - again + (recompute == PLAN_RECOMPUTE_FULL ? boundary_bytes : 0);
     const int64_t input = again + part->input_transient_bytes + boundary_bytes;
 
-    return (WorkloadHeldBytes){
+    return (WorkloadKeptBytes){
         .kept_bytes = kept,
         .kv_bytes = kv,
         .weight_kept_bytes = part->weight_saved_bytes,
@@ -138,7 +392,7 @@ workload_held_bytes(const WorkloadPartBytes *part, PlanRecompute recompute, bool
 
 /* A layer's or an end's share of the op. */
 static void
-add_part(const WorkloadHeldBytes *part, WorkloadOp *op)
+add_part(const WorkloadKeptBytes *part, WorkloadOp *op)
 {
     const int64_t workspace[SCHEDULE_OP_N] = {
         [SCHEDULE_OP_FORWARD] = part->forward_workspace_bytes,
@@ -154,7 +408,7 @@ add_part(const WorkloadHeldBytes *part, WorkloadOp *op)
 }
 
 /* What an end, which is never computed again, keeps and needs. */
-static WorkloadHeldBytes
+static WorkloadKeptBytes
 end_held(const WorkloadBuild *build, ModelPart end, const ModelShape *shape)
 {
     WorkloadPartBytes bytes = workload_part_bytes(build->arch, end, 0, shape);
@@ -162,18 +416,18 @@ end_held(const WorkloadBuild *build, ModelPart end, const ModelShape *shape)
 
     bytes.backward_transient_bytes = MAX(bytes.backward_transient_bytes, least);
     bytes.input_transient_bytes = MAX(bytes.input_transient_bytes, least);
-    return workload_held_bytes(&bytes, PLAN_RECOMPUTE_NONE, build->n_slices > 1, 0);
+    return workload_kept_bytes(&bytes, PLAN_RECOMPUTE_NONE, build->n_slices > 1, 0);
 }
 
 /* A part of an op, and what of it is there while it is at work. */
 static void
 add_whole_part(const WorkloadBuild *build, ModelPart part, int64_t layer,
-               const WorkloadHeldBytes *held, GArray *whole, WorkloadOp *op)
+               const WorkloadKeptBytes *held, GArray *whole, WorkloadOp *op)
 {
     add_part(held, op);
     if (whole == NULL)
         return;
-    WorkloadWholePart of_part = workload_build_whole(build, part, layer, held);
+    WorkloadCoursePart of_part = workload_build_course_part(build, part, layer, held);
     of_part.layer_kind = part == MODEL_PART_LAYER ? workload_build_layer_kind(build, layer) : -1;
     g_array_append_val(whole, of_part);
 }
@@ -184,7 +438,7 @@ add_whole_part(const WorkloadBuild *build, ModelPart part, int64_t layer,
  * the workspaces of @op to the @parts.
  */
 static void
-share_blocks(const WorkloadHeldBytes layers[WORKLOAD_LAYER_KINDS],
+share_blocks(const WorkloadKeptBytes layers[WORKLOAD_LAYER_KINDS],
              const bool known[WORKLOAD_LAYER_KINDS], int64_t ends_input, GArray *parts,
              WorkloadOp *op)
 {
@@ -201,11 +455,11 @@ share_blocks(const WorkloadHeldBytes layers[WORKLOAD_LAYER_KINDS],
         return;
     op->workspace_bytes[SCHEDULE_OP_BACKWARD_INPUT] = least = MAX(ends_input, least);
     for (guint i = 0; i < parts->len; i++) {
-        WorkloadWholePart *part = &g_array_index(parts, WorkloadWholePart, i);
+        WorkloadCoursePart *part = &g_array_index(parts, WorkloadCoursePart, i);
 
         if (part->layer_kind < 0)
             continue;
-        const WorkloadHeldBytes *held = &layers[part->layer_kind];
+        const WorkloadKeptBytes *held = &layers[part->layer_kind];
         part->own_bytes[SCHEDULE_OP_BACKWARD] = held->late_backward_bytes;
         part->own_bytes[SCHEDULE_OP_BACKWARD_INPUT] =
             MAX(0, held->input_workspace_bytes + again - held->again_input_bytes - least);
@@ -218,11 +472,11 @@ workload_build_op_memory(const WorkloadBuild *build, const PlanStage *stage, int
 {
     ModelShape shape = workload_build_shape(build, class_, slice);
     int64_t boundary_bytes = model_boundary_bytes(build->arch, &shape), again = 0;
-    const WorkloadHeldBytes head = end_held(build, MODEL_PART_HEAD, &shape);
-    const WorkloadHeldBytes embedding = end_held(build, MODEL_PART_EMBEDDING, &shape);
+    const WorkloadKeptBytes head = end_held(build, MODEL_PART_HEAD, &shape);
+    const WorkloadKeptBytes embedding = end_held(build, MODEL_PART_EMBEDDING, &shape);
     g_autoptr(GArray) whole =
-        build->facts->row_blocks ? g_array_new(false, false, sizeof(WorkloadWholePart)) : NULL;
-    WorkloadHeldBytes kinds[WORKLOAD_LAYER_KINDS] = {0};
+        build->facts->row_blocks ? g_array_new(false, false, sizeof(WorkloadCoursePart)) : NULL;
+    WorkloadKeptBytes kinds[WORKLOAD_LAYER_KINDS] = {0};
     bool known[WORKLOAD_LAYER_KINDS] = {false};
 
     if (stage->embedding)
@@ -235,7 +489,7 @@ workload_build_op_memory(const WorkloadBuild *build, const PlanStage *stage, int
             const WorkloadPartBytes bytes =
                 workload_part_bytes(build->arch, MODEL_PART_LAYER, layer, &shape);
             kinds[kind] =
-                workload_held_bytes(&bytes, stage->recompute, build->n_slices > 1, boundary_bytes);
+                workload_kept_bytes(&bytes, stage->recompute, build->n_slices > 1, boundary_bytes);
             if (stage->recompute == PLAN_RECOMPUTE_FULL)
                 again = MAX(again, bytes.saved_bytes);
         }
@@ -250,15 +504,15 @@ workload_build_op_memory(const WorkloadBuild *build, const PlanStage *stage, int
                          stage->head ? head.input_workspace_bytes : 0),
                      whole, op);
     if (whole != NULL)
-        workload_build_add_whole(
+        workload_build_add_course(
             build,
-            &(WorkloadWhole){
-                .parts = (const WorkloadWholePart *)(const void *)whole->data,
+            &(WorkloadCourse){
+                .parts = (const WorkloadCoursePart *)(const void *)whole->data,
                 .n_parts = whole->len,
                 .embedding = stage->embedding,
                 .again_bytes = again,
-                .ahead_most_bytes =
-                    build->ahead == NULL ? 0 : build->ahead->most_bytes[stage->rank],
+                .prefetch_most_bytes =
+                    build->prefetch == NULL ? 0 : build->prefetch->most_bytes[stage->rank],
             },
             op, last_bytes);
     op->kv_gradient_bytes = op->kv_bytes; /* in the same number format */
@@ -282,30 +536,4 @@ workload_build_join_kv(const WorkloadBuild *build, Workload *workload)
         op->kv_bytes = op->kv_gradient_bytes = 0;
         first->kv_gradient_bytes = first->kv_bytes;
     }
-}
-
-int64_t
-workload_min_memory_bytes(const Workload *workload)
-{
-    int64_t n_per_rank, largest = 0;
-
-    g_return_val_if_fail(workload != NULL, 0);
-
-    /* Where a stage lies is the schedule's matter: the least op of all is a bound for each rank. */
-    n_per_rank = INT64_MAX;
-    for (int64_t i = 0; i < (int64_t)workload->n_chains * workload->n_stages * workload->n_classes *
-                                workload->n_slices;
-         i++) {
-        const WorkloadOp *op = &workload->ops[i];
-
-        n_per_rank = MIN(n_per_rank, op->activation_bytes + op->kv_bytes);
-    }
-    for (int32_t r = 0; r < workload->n_ranks; r++) {
-        int64_t sum = 0;
-
-        for (int i = 0; i < TRACE_MEMORY_N; i++)
-            sum += workload->ranks[r].static_bytes[i];
-        largest = MAX(largest, sum);
-    }
-    return largest + (n_per_rank == INT64_MAX ? 0 : n_per_rank);
 }

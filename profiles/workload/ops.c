@@ -1,9 +1,40 @@
+#include "profiles/workload/ops.h"
+
 #include "profiles/workload/build.h"
 
 #include "base/units.h"
 
 #include <math.h>
 #include <string.h>
+
+/* --- conventions --- */
+
+void
+workload_set_conventions(const PlanConventions *conventions, const ProfileParameters *parameters,
+                         ModelShape *shape)
+{
+    const PlanFrameworkFacts *facts = plan_framework(conventions->framework);
+
+    shape->flash_attention = conventions->attention == PLAN_ATTENTION_FLASH ||
+                             conventions->attention == PLAN_ATTENTION_FLASH1;
+    shape->eager_softmax = conventions->attention == PLAN_ATTENTION_TORCH;
+    shape->softmax_keys =
+        conventions->attention == PLAN_ATTENTION_UNFUSED ? facts->softmax_keys : 0;
+    shape->vocab_multiple = conventions->pads_vocab ? PLAN_VOCAB_MULTIPLE : 0;
+    shape->first_flash = conventions->attention == PLAN_ATTENTION_FLASH1;
+    shape->eager = conventions->kernels != PLAN_KERNELS_FUSED;
+    shape->eager_norms = conventions->kernels == PLAN_KERNELS_EAGER;
+    shape->dropout = conventions->dropout;
+    shape->all_to_all = conventions->cp_comm == PLAN_CP_A2A;
+    shape->gathered_kv = !shape->all_to_all && facts->gathers_kv;
+    shape->etp = conventions->expert_tp;
+    shape->compiled_loss = conventions->loss == PLAN_LOSS_COMPILED;
+    shape->fused_loss = conventions->loss == PLAN_LOSS_FUSED;
+    shape->loss_in_place = facts->loss_in_place;
+    shape->row_blocks = facts->row_blocks;
+    shape->expert_imbalance = conventions->expert_imbalance > 0.0 ? conventions->expert_imbalance
+                                                                  : parameters->expert_imbalance;
+}
 
 /* --- gradients that are added --- */
 
@@ -347,8 +378,8 @@ same_contents(const WorkloadBuild *build, const PlanStage *a, const PlanStage *b
 
     return a->n_layers == b->n_layers && uniform && a->embedding == b->embedding &&
            a->head == b->head && a->recompute == b->recompute &&
-           (build->ahead == NULL ||
-            build->ahead->most_bytes[a->rank] == build->ahead->most_bytes[b->rank]);
+           (build->prefetch == NULL ||
+            build->prefetch->most_bytes[a->rank] == build->prefetch->most_bytes[b->rank]);
 }
 
 /* A stage like the one before: what is not a message is copied. */
@@ -381,7 +412,7 @@ workload_build_set_ops(const WorkloadBuild *build, const WorkloadLocation *locat
     const WorkloadLocation *costs_at = NULL;
     /* Of an op's last_bytes. */
     const int64_t n_last =
-        workload->ahead == NULL ? 0 : (int64_t)SCHEDULE_OP_N * workload->ahead->depth;
+        workload->prefetch == NULL ? 0 : (int64_t)SCHEDULE_OP_N * workload->prefetch->depth;
 
     for (int32_t chain = 0; chain < build->n_chains; chain++) {
         for (int32_t stage = 0; stage < build->n_stages; stage++) {
@@ -389,7 +420,8 @@ workload_build_set_ops(const WorkloadBuild *build, const WorkloadLocation *locat
                 &locations[workload_build_stage(build, chain, stage)->rank];
             const int64_t first = (int64_t)(chain * build->n_stages + stage) * n_shapes;
             WorkloadOp *ops = &workload->ops[first];
-            int64_t *last_bytes = n_last == 0 ? NULL : &workload->ahead->last_bytes[first * n_last];
+            int64_t *last_bytes =
+                n_last == 0 ? NULL : &workload->prefetch->last_bytes[first * n_last];
             bool same = costs_at != NULL && workload_build_same_costs(build, costs_at, location);
 
             if (same && stage > 0 &&

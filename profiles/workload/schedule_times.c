@@ -1,6 +1,6 @@
 #include "profiles/workload/schedule_times.h"
 
-#include "profiles/workload/ahead.h"
+#include "profiles/workload/prefetch.h"
 
 /* A message of @ns between two ranks as its receiver and its sender wait in it. */
 typedef struct {
@@ -73,8 +73,8 @@ largest_workspace(const Workload *workload, int32_t stage, int32_t rank)
         const WorkloadOp *op = op_at(workload, stage, c);
         g_assert(op != NULL);
         for (int kind = 0; kind < SCHEDULE_OP_N; kind++)
-            raise_to(&largest,
-                     workload_ahead_most(workload, op - workload->ops, (ScheduleOpKind)kind, rank));
+            raise_to(&largest, workload_prefetch_most(workload, op - workload->ops,
+                                                      (ScheduleOpKind)kind, rank));
     }
     return largest;
 }

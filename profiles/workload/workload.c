@@ -297,16 +297,16 @@ classes_of(const Plan *plan, int32_t **of_micro_batch)
 static bool
 allocate_last(Workload *workload, int64_t n_ops, GError **error)
 {
-    WorkloadAhead *ahead = workload->ahead;
+    WorkloadPrefetch *prefetch = workload->prefetch;
 
-    if (ahead == NULL)
+    if (prefetch == NULL)
         return true;
-    ahead->last_bytes = g_try_malloc_n((size_t)(n_ops * SCHEDULE_OP_N),
-                                       (size_t)ahead->depth * sizeof *ahead->last_bytes);
-    if (ahead->last_bytes == NULL)
+    prefetch->last_bytes = g_try_malloc_n((size_t)(n_ops * SCHEDULE_OP_N),
+                                          (size_t)prefetch->depth * sizeof *prefetch->last_bytes);
+    if (prefetch->last_bytes == NULL)
         g_set_error(error, PLAN_ERROR, PLAN_ERROR_INVALID,
                     "stages * slices * sizes of micro-batches: " INT " ops are too many", n_ops);
-    return ahead->last_bytes != NULL;
+    return prefetch->last_bytes != NULL;
 }
 
 static Workload *
@@ -333,7 +333,7 @@ build_workload(WorkloadBuild *build, int64_t memory_limit_bytes, GError **error)
     workload->ranks = g_new0(WorkloadRank, plan->degrees.pp);
     for (int32_t r = 0; r < workload->n_ranks; r++)
         locations[r] = workload_build_location(build, r);
-    build->ahead = workload->ahead = workload_build_ahead(build);
+    build->prefetch = workload->prefetch = workload_build_prefetch(build);
     if (!allocate_last(workload, n_ops, error))
         return NULL;
     workload_build_set_ops(build, locations, workload);
@@ -451,6 +451,46 @@ workload_free(Workload *workload)
     g_free(workload->class_of_micro_batch);
     g_free(workload->ranks);
     workload_links_free(workload->links);
-    workload_ahead_free(workload->ahead);
+    workload_prefetch_free(workload->prefetch);
     g_free(workload);
+}
+
+/* --- slower and faster ranks --- */
+
+static int64_t
+slowed(int64_t ns, double speed)
+{
+    return units_ns_from_s(units_s_from_ns(ns) / speed);
+}
+
+static void
+slow_op(WorkloadOp *op, double speed)
+{
+    static const ProfilePart parts[] = {PROFILE_PART_COMPUTE, PROFILE_PART_RECOMPUTE};
+
+    for (int kind = 0; kind < SCHEDULE_OP_N; kind++)
+        for (size_t i = 0; i < G_N_ELEMENTS(parts); i++) {
+            int64_t *part_ns = &op->part_ns[kind][parts[i]];
+            const int64_t ns = slowed(*part_ns, speed);
+            op->time_ns[kind] += ns - *part_ns;
+            *part_ns = ns;
+        }
+}
+
+void
+workload_set_rank_speed(Workload *workload, SchedulePlacement placement, int32_t rank, double speed)
+{
+    const int64_t per_stage = (int64_t)workload->n_classes * workload->n_slices;
+
+    g_return_if_fail(rank >= 0 && rank < workload->n_ranks && speed > 0);
+    for (int32_t chain = 0; chain < workload->n_chains; chain++)
+        for (int32_t stage = 0; stage < workload->n_stages; stage++) {
+            WorkloadOp *ops =
+                &workload->ops[((int64_t)chain * workload->n_stages + stage) * per_stage];
+            if (schedule_placement_rank(placement, workload->n_ranks, stage, chain) != rank)
+                continue;
+            for (int64_t i = 0; i < per_stage; i++)
+                slow_op(&ops[i], speed);
+        }
+    workload->ranks[rank].optimizer_ns = slowed(workload->ranks[rank].optimizer_ns, speed);
 }

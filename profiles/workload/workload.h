@@ -48,7 +48,7 @@ typedef struct {
     int64_t weight_activation_bytes; /* kept from I to W; more than before with full recompute */
     int64_t kv_bytes;
     int64_t kv_gradient_bytes;              /* of this slice's K and V */
-    int64_t workspace_bytes[SCHEDULE_OP_N]; /* at the least: see WorkloadAhead */
+    int64_t workspace_bytes[SCHEDULE_OP_N]; /* at the least: see WorkloadPrefetch */
 } WorkloadOp;
 
 /* Buckets of a chunk: finer ones change nothing that can be seen. */
@@ -91,8 +91,8 @@ typedef struct {
     double senders_fraction;     /* of a rank's devices that send a message */
 } WorkloadLinks;
 
-/* What an op has of the weights of later ops (workload_ahead.h). */
-typedef struct WorkloadAhead WorkloadAhead;
+/* Which whole weights a rank holds for ops to come: prefetch.h. */
+typedef struct WorkloadPrefetch WorkloadPrefetch;
 
 typedef struct {
     int32_t n_stages, n_ranks, n_classes, n_slices;
@@ -109,9 +109,9 @@ typedef struct {
     /* Of two ops that run overlapped (simulator/pairs.h).  0: by what they compute and what their
      * collectives take; < 0: they do not, as plain op times say nothing of it */
     int64_t pair_ns;
-    WorkloadLinks *links;   /* (owned, nullable) NULL: messages are delays and meet nowhere */
-    WorkloadAhead *ahead;   /* (owned, nullable) NULL: no op has weights of later ones */
-    int64_t op_overhead_ns; /* measured: per op, bookkeeping of the executor */
+    WorkloadLinks *links;       /* (owned, nullable) NULL: messages are delays and meet nowhere */
+    WorkloadPrefetch *prefetch; /* (owned, nullable) NULL: no op has weights of later ones */
+    int64_t op_overhead_ns;     /* measured: per op, bookkeeping of the executor */
     /* For the report; 0 or NaN when no model is known. */
     double model_flops, tokens; /* per iteration, all replicas */
     int64_t n_devices;
@@ -130,12 +130,6 @@ Workload *workload_new(const ModelArch *arch, const Profile *profile, const Plan
 void workload_free(Workload *workload);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(Workload, workload_free)
 
-/*
- * Bytes of a checkpoint: each parameter's weight and optimizer state once, gradients not
- * (docs/cost-model.md 6).
- */
-double workload_checkpoint_bytes(const ModelArch *arch, const Plan *plan);
-
 /* Plain op times for any schedule, one op after the other: the same @time_ns for all stages,
  * messages of @message_ns. */
 Workload *workload_new_plain(const Schedule *schedule, const int64_t time_ns[SCHEDULE_OP_N],
@@ -149,16 +143,8 @@ Workload *workload_new_plain(const Schedule *schedule, const int64_t time_ns[SCH
 void workload_set_rank_speed(Workload *workload, SchedulePlacement placement, int32_t rank,
                              double speed);
 
-/* (nullable) */
+/* Defined in links.c.  @links is nullable. */
 void workload_links_free(WorkloadLinks *links);
-
-/*
- * What a rank's peak may reach on a device of @device_bytes: less what the driver and communicators
- * take, and so that the share that the allocator loses of all that comes and goes, beyond
- * @static_bytes, fits too (cost-model.md 6.4).  At least 1; grows with @static_bytes, by less.
- */
-int64_t workload_usable_of(const ProfileParameters *parameters, const PlanDegrees *degrees,
-                           int64_t device_bytes, int64_t static_bytes);
 
 /* What a peak of @rank may reach; 0: no limit. */
 static inline int64_t
@@ -179,111 +165,6 @@ workload_op(const Workload *workload, int32_t chain, int32_t stage, int32_t micr
                               workload->n_slices +
                           slice];
 }
-
-/* What driver and libraries keep of a device's memory for themselves (cost-model.md 6.3). */
-int64_t workload_library_bytes(const ProfileParameters *parameters,
-                               const PlanConventions *conventions);
-
-/* What of @shape a plan's conventions decide: kernels, dropout, how experts and attention are
- * split. */
-void workload_set_conventions(const PlanConventions *conventions,
-                              const ProfileParameters *parameters, ModelShape *shape);
-
-/* Bytes of a parameter's weight, gradient and optimizer state by the framework's conventions
- * (cost-model.md 6.1). */
-typedef struct {
-    int64_t weight_bytes, gradient_bytes, optimizer_bytes;
-} WorkloadParameterBytes;
-
-WorkloadParameterBytes workload_parameter_bytes(Dtype dtype, const PlanConventions *conventions);
-
-/* State of @dense and @expert parameters of a device's stages, as its ZeRO stage shards it over the
- * ranks that hold the same; the largest share. */
-typedef struct {
-    int64_t weights_bytes, gradients_bytes, optimizer_bytes;
-} WorkloadStateBytes;
-
-/* What of it lies elsewhere. */
-typedef struct {
-    int32_t zero_stage;
-    PlanOffload offload;
-    bool offload_parameters;
-} WorkloadSharding;
-
-WorkloadStateBytes workload_state_bytes(const PlanDegrees *degrees,
-                                        const WorkloadSharding *sharding,
-                                        const PlanConventions *conventions,
-                                        const WorkloadParameterBytes *bytes, int64_t dense,
-                                        int64_t expert);
-
-/* Of @dense and @expert parameters on a device, those whose weights ZeRO 3 gathers for the time of
- * an op: others share them, or they lie elsewhere. */
-int64_t workload_apart_elements(const PlanDegrees *degrees, const WorkloadSharding *sharding,
-                                const PlanConventions *conventions, int64_t dense, int64_t expert);
-
-/* Whether ops count what is whole for their time, because in the executor it is known: weights
- * (ZeRO 3), and gradients until they are reduced (2, 3).  Else weights are in the static bytes. */
-static inline bool
-workload_counts_whole(int32_t zero_stage, const PlanConventions *conventions)
-{
-    return zero_stage >= 2 && plan_framework(conventions->framework)->counts_gathered;
-}
-
-/*
- * Layers whose weights ZeRO 3 gathers ahead of the one that computes, each of @layer_elements on a
- * device: @given unless PLAN_PREFETCH_AUTO, else what the framework does (cost-model.md 5.3).
- */
-int32_t workload_prefetch_layers(int32_t given, const PlanConventions *conventions,
-                                 int64_t layer_elements);
-
-/* The same of a plan, by the elements of its first layer. */
-int32_t workload_plan_prefetch(const ModelArch *arch, const Plan *plan);
-
-/* How often ZeRO 3 gathers a layer for its backward: once more for what is computed again. */
-int64_t workload_zero3_gathers(const PlanConventions *conventions, PlanRecompute recompute);
-
-/* What the ops of one part keep and need, in bytes of a device. */
-typedef struct {
-    int64_t saved_bytes, saved_kv_bytes, core_attention_bytes; /* from forward to backward; of it */
-    int64_t weight_saved_bytes; /* from I to W: inputs, gradients of outputs */
-    int64_t forward_transient_bytes, backward_transient_bytes; /* the largest of an op */
-    int64_t passing_transient_bytes,
-        input_transient_bytes; /* of an F that keeps nothing, of an I */
-    int64_t late_saved_bytes,
-        late_backward_bytes;              /* of late ops (ModelOp): of saved; in a backward */
-    int64_t early_saved_for_weight_bytes; /* of saved, what is not late: inputs of products */
-} WorkloadPartBytes;
-
-WorkloadPartBytes workload_part_bytes(const ModelArch *arch, ModelPart part, int64_t layer,
-                                      const ModelShape *shape);
-
-/* What a part holds from forward to backward (K and V of slices apart) and from I to W; and while
- * an op runs, on top of what the op finds and, where an I leaves more than it finds, of that. */
-typedef struct {
-    int64_t kept_bytes, kv_bytes, weight_kept_bytes;
-    int64_t forward_workspace_bytes, backward_workspace_bytes, input_workspace_bytes;
-    int64_t
-        late_backward_bytes;   /* on top of that, when the layer is at work and the head is done */
-    int64_t again_input_bytes; /* of input_workspace_bytes: room for what only input gradients read,
-                                  again */
-} WorkloadHeldBytes;
-
-/*
- * @recompute  of a layer; ends are not computed again: none.
- * @sliced     K and V are kept apart.
- * @boundary   bytes of a layer's input; 0: the part is none.
- */
-WorkloadHeldBytes workload_held_bytes(const WorkloadPartBytes *part, PlanRecompute recompute,
-                                      bool sliced, int64_t boundary_bytes);
-
-/* Bytes moved per weight, on the mean over the @n backwards of an iteration, to add a gradient to
- * those before it; grows with @n. */
-double workload_accumulate_bytes(Dtype dtype, const PlanConventions *conventions, bool in_product,
-                                 double n);
-
-/* Static bytes of the fullest rank plus one op's activations: a quick lower bound on peak memory.
- */
-int64_t workload_min_memory_bytes(const Workload *workload);
 
 G_END_DECLS
 

@@ -1,4 +1,6 @@
 /* ZeRO 3: what its collectives cost, and what of them computing hides; cost-model.md 5.3. */
+#include "profiles/workload/zero3.h"
+
 #include "profiles/workload/build.h"
 
 #include <math.h>

@@ -1,4 +1,5 @@
-/* Tests of profiles/workload/workload.h: what a rank holds, by owner. */
+/* Tests of profiles/workload/memory.h: what a rank holds, by owner. */
+#include "profiles/workload/memory.h"
 #include "tests/profiles/workload_case.h"
 
 /* --- memory --- */
@@ -138,26 +139,6 @@ test_memory_limit(void)
 
     g_assert_cmpint(device->ranks[1].memory_limit_bytes, ==, 80000000000);
     g_assert_cmpint(user->ranks[1].memory_limit_bytes, ==, 12345);
-}
-
-static void
-test_least_memory_is_a_bound(void)
-{
-    g_autoptr(Profile) profile = fixture_profile();
-    ModelArch arch = gpt(4, 51200);
-    PlanSpec spec = {.degrees = {1, 1, 2, 1, 1, 1}};
-    g_autoptr(Workload) workload = workload_of(&arch, profile, &spec);
-    int64_t fullest = 0;
-
-    for (int32_t rank = 0; rank < 2; rank++) {
-        int64_t sum = workload_op(workload, 0, rank, 0, 0)->activation_bytes;
-
-        for (int i = 0; i < TRACE_MEMORY_N; i++)
-            sum += workload->ranks[rank].static_bytes[i];
-        fullest = MAX(fullest, sum);
-    }
-    g_assert_cmpint(workload_min_memory_bytes(workload), <=, fullest);
-    g_assert_cmpint(workload_min_memory_bytes(workload), >, owned(workload, 1, 0));
 }
 
 /* The driver and two communicators (dp, tp) take theirs, and of what is left beyond static bytes
@@ -382,7 +363,6 @@ main(int argc, char **argv)
     ADD("activation-bytes-are-korthikantis", test_activation_bytes_are_korthikantis);
     ADD("slices-keep-keys-and-values", test_slices_keep_keys_and_values);
     ADD("memory-limit", test_memory_limit);
-    ADD("least-memory-is-a-bound", test_least_memory_is_a_bound);
     ADD("what-a-peak-may-reach", test_what_a_peak_may_reach);
     ADD("placeholders-of-fused-sums", test_placeholders_of_fused_sums);
     ADD("libraries-keep-workspaces", test_libraries_keep_workspaces);

@@ -1,5 +1,7 @@
-/* Tests of profiles/workload/workload.h: ZeRO 3 - how far ahead weights are gathered, and from where. */
-#include "profiles/workload/ahead.h"
+/* Tests of profiles/workload/zero3.h and prefetch.h: ZeRO 3 - how far ahead weights are gathered,
+ * and from where. */
+#include "profiles/workload/prefetch.h"
+#include "profiles/workload/zero3.h"
 #include "tests/profiles/workload_case.h"
 
 /* --- how far ahead --- */
@@ -226,7 +228,7 @@ test_gathered_layers_take_memory(void)
         spec.n_ahead = 1 + depth;
         g_autoptr(Workload) workload = workload_of(&arch, profile, &spec);
         g_assert_cmpint(owned(workload, 0, TRACE_MEMORY_BUFFERS), ==, (1 + depth) * layer);
-        g_assert_null(workload->ahead);
+        g_assert_null(workload->prefetch);
     }
     spec.framework = PLAN_FRAMEWORK_DEGAS;
     spec.n_ahead = 0;
@@ -308,24 +310,25 @@ test_what_is_ahead_depends_on_later_ops(void)
                             more + 2 * layer);
             g_assert_cmpint(more_workspace(&arch, profile, spec, SCHEDULE_OP_BACKWARD_WEIGHT), ==,
                             2 * layer);
-            g_assert_true((w->ahead == NULL) == (depth == 0));
+            g_assert_true((w->prefetch == NULL) == (depth == 0));
             const int64_t alone = w->ops[0].workspace_bytes[SCHEDULE_OP_FORWARD] - more;
             for (int32_t r = 1; r <= depth; r++) {
-                const int64_t *forward = workload_ahead_last(w->ahead, 0, SCHEDULE_OP_FORWARD);
+                const int64_t *forward =
+                    workload_prefetch_last(w->prefetch, 0, SCHEDULE_OP_FORWARD);
                 const int64_t *weight =
-                    workload_ahead_last(w->ahead, 0, SCHEDULE_OP_BACKWARD_WEIGHT);
+                    workload_prefetch_last(w->prefetch, 0, SCHEDULE_OP_BACKWARD_WEIGHT);
                 g_assert_cmpint(forward[r - 1], ==,
                                 depth - r < n ? alone + (1 + depth - r) * layer
-                                              : WORKLOAD_NONE_AHEAD);
+                                              : WORKLOAD_PREFETCH_NONE);
                 g_assert_cmpint(weight[r - 1], ==,
-                                r < depth ? WORKLOAD_NONE_AHEAD
+                                r < depth ? WORKLOAD_PREFETCH_NONE
                                           : w->ops[0].workspace_bytes[SCHEDULE_OP_BACKWARD_WEIGHT]);
             }
             if (depth > 0) {
-                g_assert_cmpint(workload_ahead_n(w->ahead, 0, SCHEDULE_OP_FORWARD), ==, n);
-                g_assert_cmpint(w->ahead->most_bytes[0], ==, depth * layer);
+                g_assert_cmpint(workload_prefetch_n(w->prefetch, 0, SCHEDULE_OP_FORWARD), ==, n);
+                g_assert_cmpint(w->prefetch->most_bytes[0], ==, depth * layer);
                 g_assert_cmpint(
-                    workload_ahead_most(w, 0, SCHEDULE_OP_FORWARD, 0), ==,
+                    workload_prefetch_most(w, 0, SCHEDULE_OP_FORWARD, 0), ==,
                     MAX(alone + more, alone + (1 + depth) * layer + (MIN(n, depth) - 1) * layer));
             }
         }
@@ -343,14 +346,14 @@ test_ends_are_ahead_too(void)
     const int64_t tables =
         2 * model_part_parameters(&arch, MODEL_PART_EMBEDDING, 0, 1, 1, 1, false);
 
-    g_assert_cmpint(workload_ahead_n(w->ahead, 0, SCHEDULE_OP_FORWARD), ==, 5);
-    g_assert_cmpint(workload_ahead_bytes(w->ahead, 0, SCHEDULE_OP_FORWARD, 0), ==, tables);
-    g_assert_cmpint(workload_ahead_bytes(w->ahead, 0, SCHEDULE_OP_FORWARD, 4), ==, head);
+    g_assert_cmpint(workload_prefetch_n(w->prefetch, 0, SCHEDULE_OP_FORWARD), ==, 5);
+    g_assert_cmpint(workload_prefetch_bytes(w->prefetch, 0, SCHEDULE_OP_FORWARD, 0), ==, tables);
+    g_assert_cmpint(workload_prefetch_bytes(w->prefetch, 0, SCHEDULE_OP_FORWARD, 4), ==, head);
     for (ScheduleOpKind kind = SCHEDULE_OP_BACKWARD; kind <= SCHEDULE_OP_BACKWARD_INPUT; kind++) {
-        g_assert_cmpint(workload_ahead_n(w->ahead, 0, kind), ==, 4);
-        g_assert_cmpint(workload_ahead_bytes(w->ahead, 0, kind, 0), ==, head);
+        g_assert_cmpint(workload_prefetch_n(w->prefetch, 0, kind), ==, 4);
+        g_assert_cmpint(workload_prefetch_bytes(w->prefetch, 0, kind, 0), ==, head);
     }
-    g_assert_cmpint(workload_ahead_n(w->ahead, 0, SCHEDULE_OP_BACKWARD_WEIGHT), ==, 0);
+    g_assert_cmpint(workload_prefetch_n(w->prefetch, 0, SCHEDULE_OP_BACKWARD_WEIGHT), ==, 0);
 }
 
 /* A last stage of a layer and the head, whose table is more than a layer: it is not ahead of use,
@@ -364,15 +367,15 @@ test_a_large_table_is_never_ahead(void)
     const int64_t layer = 2 * model_part_parameters(&arch, MODEL_PART_LAYER, 0, 1, 1, 1, false);
     const int64_t head = 2 * model_part_parameters(&arch, MODEL_PART_HEAD, 0, 1, 1, 1, true);
     g_autoptr(Workload) one = workload_of(&arch, profile, &spec);
-    const int64_t *last = workload_ahead_last(one->ahead, 1, SCHEDULE_OP_FORWARD);
+    const int64_t *last = workload_prefetch_last(one->prefetch, 1, SCHEDULE_OP_FORWARD);
     const int64_t forward = one->ops[1].workspace_bytes[SCHEDULE_OP_FORWARD];
 
     g_assert_cmpint(last[0], ==, forward);
     spec.n_ahead = 3;
     g_autoptr(Workload) two = workload_of(&arch, profile, &spec);
-    last = workload_ahead_last(two->ahead, 1, SCHEDULE_OP_FORWARD);
+    last = workload_prefetch_last(two->prefetch, 1, SCHEDULE_OP_FORWARD);
     g_assert_cmpint(two->ops[1].workspace_bytes[SCHEDULE_OP_FORWARD], ==, forward);
-    g_assert_cmpint(last[0], ==, WORKLOAD_NONE_AHEAD);
+    g_assert_cmpint(last[0], ==, WORKLOAD_PREFETCH_NONE);
     g_assert_cmpint(last[1], ==, forward);
     spec.n_ahead = 4; /* 3 layers of 12.6 M are more than 33.5 M */
     g_autoptr(Workload) three = workload_of(&arch, profile, &spec);
@@ -402,7 +405,7 @@ test_an_input_gradient_rises(void)
         const int64_t more = (op->weight_activation_bytes - op->activation_bytes) / 3;
         const int64_t gathered = more_workspace(&arch, profile, spec, SCHEDULE_OP_BACKWARD_INPUT);
         g_assert_cmpint(gathered, ==, MAX(layer, 2 * layer - more));
-        g_assert_cmpint(workload_ahead_last(w->ahead, 0, SCHEDULE_OP_BACKWARD_INPUT)[0], ==,
+        g_assert_cmpint(workload_prefetch_last(w->prefetch, 0, SCHEDULE_OP_BACKWARD_INPUT)[0], ==,
                         op->workspace_bytes[SCHEDULE_OP_BACKWARD_INPUT] - gathered + layer);
         is_above[gathered > layer] = true;
     }

@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-#include "profiles/workload/ahead.h"
+#include "profiles/workload/prefetch.h"
 
 typedef struct {
     ScheduleOp op;
@@ -231,7 +231,7 @@ static inline int64_t
 oracle_gatherings(const Oracle *o, int64_t i, int64_t bytes[64])
 {
     const OracleOp *op = &o->ops[i];
-    const WorkloadAhead *ahead = o->workload->ahead;
+    const WorkloadPrefetch *ahead = o->workload->prefetch;
     const int64_t place = (int64_t)op->chain * o->workload->n_stages + op->stage;
     const int64_t begin = ahead->begin[place], end = ahead->begin[place + 1];
     int64_t n = 0;
@@ -252,7 +252,7 @@ oracle_workspace(const Oracle *o, int32_t r, int64_t i)
 {
     const WorkloadOp *w = oracle_workload(o, &o->ops[i], o->ops[i].stage);
     const ScheduleOpKind kind = (ScheduleOpKind)o->ops[i].op.kind;
-    const WorkloadAhead *ahead = o->workload->ahead;
+    const WorkloadPrefetch *ahead = o->workload->prefetch;
     int64_t most = w->workspace_bytes[kind], row[64];
 
     for (int32_t later = 1; ahead != NULL && later <= ahead->depth; later++) {
@@ -261,7 +261,7 @@ oracle_workspace(const Oracle *o, int32_t r, int64_t i)
                               later - 1];
         const int64_t n = oracle_gatherings(o, i, row), own = ahead->depth - later;
         int64_t prefetches = 0, n_bytes = 0, left = later;
-        if (last == WORKLOAD_NONE_AHEAD || own > n)
+        if (last == WORKLOAD_PREFETCH_NONE || own > n)
             continue;
         for (int64_t k = n - own; k < n; k++)
             prefetches += row[k];

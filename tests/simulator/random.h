@@ -7,7 +7,7 @@
 #ifndef TESTS_SIMULATOR_RANDOM_H
 #define TESTS_SIMULATOR_RANDOM_H
 
-#include "profiles/workload/ahead.h"
+#include "profiles/workload/prefetch.h"
 #include "schedule/check.h"
 
 /* splitmix64 [Steele, Lea, Flood 2014]. */
@@ -245,15 +245,15 @@ random_parts(uint64_t *state, int64_t time_ns, int64_t part_ns[PROFILE_PART_N])
 }
 
 /* (owned, nullable) What @w's stages gather ahead of use, by a sequence of its own. */
-static inline WorkloadAhead *
+static inline WorkloadPrefetch *
 random_ahead(uint64_t state, const Workload *w, int64_t largest)
 {
     const size_t n_stages = (size_t)w->n_chains * (size_t)w->n_stages;
-    WorkloadAhead *ahead;
+    WorkloadPrefetch *ahead;
 
     if (random_in(&state, 0, 1) == 0)
         return NULL;
-    ahead = g_new0(WorkloadAhead, 1);
+    ahead = g_new0(WorkloadPrefetch, 1);
     ahead->depth = (int32_t)random_in(&state, 1, 4);
     ahead->most_bytes = g_new0(int64_t, w->n_ranks);
     ahead->begin = g_new0(int64_t, n_stages + 1);
@@ -271,7 +271,7 @@ random_ahead(uint64_t state, const Workload *w, int64_t largest)
     const int64_t n_last = workload_n_ops(w) * SCHEDULE_OP_N * ahead->depth;
     ahead->last_bytes = g_new0(int64_t, n_last);
     for (int64_t i = 0; i < n_last; i++)
-        ahead->last_bytes[i] = random_in(&state, 0, 3) == 0 ? WORKLOAD_NONE_AHEAD
+        ahead->last_bytes[i] = random_in(&state, 0, 3) == 0 ? WORKLOAD_PREFETCH_NONE
                                                             : random_in(&state, -largest, largest);
     return ahead;
 }
@@ -323,7 +323,7 @@ random_workload(uint64_t *state, const Schedule *schedule, int64_t largest)
     w->interference_fraction =
         random_in(state, 0, 1) != 0 ? 0.0 : (double)random_in(state, 1, 99) / 100;
     w->op_overhead_ns = random_in(state, 0, 3);
-    w->ahead = random_ahead(*state, w, largest);
+    w->prefetch = random_ahead(*state, w, largest);
     return w;
 }
 

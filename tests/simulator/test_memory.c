@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "profiles/workload/ahead.h"
+#include "profiles/workload/prefetch.h"
 #include "simulator/simulate.h"
 #include "tests/schedule/evaluate.h"
 #include "tests/simulator/random.h"
@@ -394,7 +394,7 @@ test_later_ops_weights_are_ahead(void)
         {6, 40, 30, {45, 40, 30, 30}},
         {10, 20, 14, {25, 27, 25, 25}},
         {4, 40, 30, {40, 40, 30, 30}},
-        {10, WORKLOAD_NONE_AHEAD, 30, {20, 20, 37, 30}},
+        {10, WORKLOAD_PREFETCH_NONE, 30, {20, 20, 37, 30}},
     };
 
     for (size_t k = 0; k < G_N_ELEMENTS(cases); k++) {
@@ -402,7 +402,7 @@ test_later_ops_weights_are_ahead(void)
         g_autoptr(Workload) workload = plain_workload(schedule, unit_times, 0);
         const SimOptions options = {.want_memory = true, .want_levels = true};
         g_auto(SimResult) result = {0};
-        WorkloadAhead *ahead = workload->ahead = g_new0(WorkloadAhead, 1);
+        WorkloadPrefetch *ahead = workload->prefetch = g_new0(WorkloadPrefetch, 1);
         ahead->depth = 1;
         ahead->most_bytes = g_memdup2(&cases[k].most_bytes, sizeof(int64_t));
         ahead->begin = g_memdup2((int64_t[]){0, 3}, 2 * sizeof(int64_t));

@@ -1,25 +1,15 @@
 /* The course of an op from part to part, and what is whole for the time of it where ranks keep
  * shares of it; cost-model.md 6.3. */
+#include "profiles/workload/prefetch.h"
+
 #include "profiles/workload/build.h"
 
 /* Levels are sums of such; far beyond any memory. */
 #define MOST_BYTES (INT64_MAX / 64)
 
-int64_t
-workload_apart_elements(const PlanDegrees *d, const WorkloadSharding *sharding,
-                        const PlanConventions *conventions, int64_t dense, int64_t expert)
-{
-    const bool off = sharding->offload_parameters;
-
-    if (sharding->zero_stage < 3)
-        return 0;
-    return (off || d->dp * d->cp > 1 ? dense : 0) +
-           (off || plan_expert_replicas(d, conventions) > 1 ? expert : 0);
-}
-
-WorkloadWholePart
-workload_build_whole(const WorkloadBuild *build, ModelPart part, int64_t layer,
-                     const WorkloadHeldBytes *held)
+WorkloadCoursePart
+workload_build_course_part(const WorkloadBuild *build, ModelPart part, int64_t layer,
+                           const WorkloadKeptBytes *held)
 {
     const Plan *plan = build->plan;
     const PlanDegrees *d = &plan->degrees;
@@ -35,11 +25,11 @@ workload_build_whole(const WorkloadBuild *build, ModelPart part, int64_t layer,
     const int64_t shared = (d->dp * d->cp > 1 ? dense : 0) +
                            (plan_expert_replicas(d, &plan->conventions) > 1 ? expert : 0);
 
-    return (WorkloadWholePart){
+    return (WorkloadCoursePart){
         .kept_bytes = held->kept_bytes,
         .weight_kept_bytes = held->weight_kept_bytes,
         .weights_bytes = workload_build_mul(
-            workload_apart_elements(d, &sharding, &plan->conventions, dense, expert),
+            workload_gathered_elements(d, &sharding, &plan->conventions, dense, expert),
             workload_build_element_bytes(plan)),
         .gradients_bytes = plan->zero_stage >= 2 ? workload_build_mul(shared, bytes) : 0,
     };
@@ -49,13 +39,13 @@ workload_build_whole(const WorkloadBuild *build, ModelPart part, int64_t layer,
 
 /* While it goes from part to part; bytes beside what its rank holds when it begins. */
 typedef struct {
-    const WorkloadWhole *whole;
+    const WorkloadCourse *course;
     ScheduleOpKind kind;
     int32_t depth; /* gatherings ahead; 0: none */
     int64_t level; /* that the parts so far have left */
     int64_t most;  /* so far, with what is gathered ahead for this op */
     int64_t *last; /* [depth] the same of parts with so many of later ops ahead, less 1 */
-} Course;
+} Walk;
 
 static int64_t
 plus(int64_t a, int64_t b)
@@ -65,23 +55,23 @@ plus(int64_t a, int64_t b)
 }
 
 /* Part @i in the order of the course. */
-static const WorkloadWholePart *
-part_at(const Course *c, int64_t i)
+static const WorkloadCoursePart *
+part_at(const Walk *c, int64_t i)
 {
-    return &c->whole->parts[c->kind == SCHEDULE_OP_FORWARD ? i : c->whole->n_parts - 1 - i];
+    return &c->course->parts[c->kind == SCHEDULE_OP_FORWARD ? i : c->course->n_parts - 1 - i];
 }
 
 static bool
-is_embedding(const Course *c, const WorkloadWholePart *part)
+is_embedding(const Walk *c, const WorkloadCoursePart *part)
 {
-    return c->whole->embedding && part == c->whole->parts;
+    return c->course->embedding && part == c->course->parts;
 }
 
 /* W needs no weights, and the gradient of an embedding none. */
 static int64_t
-weights_of(const Course *c, int64_t i)
+weights_of(const Walk *c, int64_t i)
 {
-    const WorkloadWholePart *part = part_at(c, i);
+    const WorkloadCoursePart *part = part_at(c, i);
 
     return c->kind == SCHEDULE_OP_BACKWARD_WEIGHT ||
                    (c->kind != SCHEDULE_OP_FORWARD && is_embedding(c, part))
@@ -91,7 +81,7 @@ weights_of(const Course *c, int64_t i)
 
 /* I makes the embedding's, which is no product; W those of products. */
 static int64_t
-gradients_of(const Course *c, const WorkloadWholePart *part)
+gradients_of(const Walk *c, const WorkloadCoursePart *part)
 {
     switch (c->kind) {
     case SCHEDULE_OP_BACKWARD:
@@ -107,7 +97,7 @@ gradients_of(const Course *c, const WorkloadWholePart *part)
 
 /* What part @i leaves more than it has found. */
 static int64_t
-change_of(const Course *c, const WorkloadWholePart *part)
+change_of(const Walk *c, const WorkloadCoursePart *part)
 {
     switch (c->kind) {
     case SCHEDULE_OP_BACKWARD:
@@ -121,20 +111,20 @@ change_of(const Course *c, const WorkloadWholePart *part)
     }
 }
 
-/* Part @i is at work: its own, its weights, those ahead of it (workload_ahead.h), its gradients,
+/* Part @i is at work: its own, its weights, those ahead of it (prefetch.h), its gradients,
  * what it leaves more.  A backward has given back what was computed again when the embedding comes.
  */
 static void
-visit(Course *c, int64_t i)
+visit(Walk *c, int64_t i)
 {
-    const WorkloadWholePart *part = part_at(c, i);
+    const WorkloadCoursePart *part = part_at(c, i);
     int64_t ahead = 0;
     int32_t n_later = c->depth;
     bool all = true;
 
-    for (int64_t j = i + 1; j < c->whole->n_parts && all && n_later > 0; j++) {
+    for (int64_t j = i + 1; j < c->course->n_parts && all && n_later > 0; j++) {
         const int64_t weights = weights_of(c, j);
-        all = weights <= c->whole->ahead_most_bytes - ahead;
+        all = weights <= c->course->prefetch_most_bytes - ahead;
         ahead += all ? weights : 0;
         n_later -= weights > 0;
     }
@@ -143,7 +133,7 @@ visit(Course *c, int64_t i)
     if (c->kind == SCHEDULE_OP_BACKWARD_INPUT)
         level = plus(level, MAX(0, change_of(c, part)));
     if (c->kind == SCHEDULE_OP_BACKWARD && is_embedding(c, part))
-        level = plus(level, -c->whole->again_bytes);
+        level = plus(level, -c->course->again_bytes);
     c->most = MAX(c->most, level);
     if (all && n_later > 0)
         c->last[n_later - 1] = MAX(c->last[n_later - 1], level);
@@ -151,25 +141,25 @@ visit(Course *c, int64_t i)
 }
 
 void
-workload_build_add_whole(const WorkloadBuild *build, const WorkloadWhole *whole, WorkloadOp *op,
-                         int64_t *last_bytes)
+workload_build_add_course(const WorkloadBuild *build, const WorkloadCourse *course, WorkloadOp *op,
+                          int64_t *last_bytes)
 {
-    const int32_t depth = build->ahead == NULL ? 0 : build->ahead->depth;
+    const int32_t depth = build->prefetch == NULL ? 0 : build->prefetch->depth;
     /* Allocated when an I begins (workload.h). */
     const int64_t begins = MAX(0, op->weight_activation_bytes - op->activation_bytes);
 
     for (int kind = 0; kind < SCHEDULE_OP_N; kind++) {
         int64_t *last = depth == 0 ? NULL : last_bytes + (int64_t)kind * depth;
-        Course c = {whole, (ScheduleOpKind)kind, depth, 0, INT64_MIN, last};
+        Walk c = {course, (ScheduleOpKind)kind, depth, 0, INT64_MIN, last};
         const int64_t workspace =
             plus(op->workspace_bytes[kind], kind == SCHEDULE_OP_BACKWARD_INPUT ? -begins : 0);
 
         for (int32_t r = 0; r < depth; r++)
-            last[r] = WORKLOAD_NONE_AHEAD;
-        for (int64_t i = 0; i < whole->n_parts; i++)
+            last[r] = WORKLOAD_PREFETCH_NONE;
+        for (int64_t i = 0; i < course->n_parts; i++)
             visit(&c, i);
         for (int32_t r = 0; r < depth; r++)
-            if (last[r] != WORKLOAD_NONE_AHEAD)
+            if (last[r] != WORKLOAD_PREFETCH_NONE)
                 last[r] = plus(workspace, last[r]);
         op->workspace_bytes[kind] = MAX(op->workspace_bytes[kind], plus(workspace, c.most));
     }
@@ -181,7 +171,7 @@ workload_build_add_whole(const WorkloadBuild *build, const WorkloadWhole *whole,
 static void
 add_gathered(const WorkloadBuild *build, const PlanStage *stage, GArray *bytes)
 {
-    static const WorkloadHeldBytes none = {0};
+    static const WorkloadKeptBytes none = {0};
 
     for (int64_t i = -1; i <= stage->n_layers; i++) {
         if ((i < 0 && !stage->embedding) || (i == stage->n_layers && !stage->head))
@@ -190,7 +180,7 @@ add_gathered(const WorkloadBuild *build, const PlanStage *stage, GArray *bytes)
                                : i == stage->n_layers ? MODEL_PART_HEAD
                                                       : MODEL_PART_LAYER;
         const int64_t layer = part == MODEL_PART_LAYER ? stage->first_layer + i : 0;
-        const int64_t n_bytes = workload_build_whole(build, part, layer, &none).weights_bytes;
+        const int64_t n_bytes = workload_build_course_part(build, part, layer, &none).weights_bytes;
         if (n_bytes > 0)
             g_array_append_val(bytes, n_bytes);
     }
@@ -211,58 +201,58 @@ largest_layer_bytes(const WorkloadBuild *build, const PlanStage *stage)
     return workload_build_mul(largest, workload_build_element_bytes(build->plan));
 }
 
-WorkloadAhead *
-workload_build_ahead(const WorkloadBuild *build)
+WorkloadPrefetch *
+workload_build_prefetch(const WorkloadBuild *build)
 {
     const Plan *plan = build->plan;
     const int32_t depth = workload_plan_prefetch(build->arch, plan);
     const guint n_stages = plan->stages->len;
     GArray *bytes;
 
-    if (plan->zero_stage < 3 || !workload_counts_whole(plan->zero_stage, &plan->conventions) ||
+    if (plan->zero_stage < 3 || !workload_counts_gathered(plan->zero_stage, &plan->conventions) ||
         depth == 0)
         return NULL;
     bytes = g_array_new(false, false, sizeof(int64_t));
-    WorkloadAhead *ahead = g_new0(WorkloadAhead, 1);
-    ahead->depth = depth;
-    ahead->most_bytes = g_new0(int64_t, plan->degrees.pp);
-    ahead->begin = g_new0(int64_t, (size_t)n_stages + 1);
-    ahead->is_first = g_new0(int8_t, n_stages);
+    WorkloadPrefetch *prefetch = g_new0(WorkloadPrefetch, 1);
+    prefetch->depth = depth;
+    prefetch->most_bytes = g_new0(int64_t, plan->degrees.pp);
+    prefetch->begin = g_new0(int64_t, (size_t)n_stages + 1);
+    prefetch->is_first = g_new0(int8_t, n_stages);
     for (guint i = 0; i < n_stages; i++) {
         const PlanStage *stage = &g_array_index(plan->stages, PlanStage, i);
-        int64_t *most = &ahead->most_bytes[stage->rank];
+        int64_t *most = &prefetch->most_bytes[stage->rank];
         add_gathered(build, stage, bytes);
-        ahead->begin[i + 1] = bytes->len;
-        ahead->is_first[i] = stage->embedding && ahead->begin[i + 1] > ahead->begin[i];
+        prefetch->begin[i + 1] = bytes->len;
+        prefetch->is_first[i] = stage->embedding && prefetch->begin[i + 1] > prefetch->begin[i];
         *most = MAX(*most, workload_build_mul(depth, largest_layer_bytes(build, stage)));
     }
-    ahead->bytes = (int64_t *)(void *)g_array_free(bytes, false);
-    return ahead;
+    prefetch->bytes = (int64_t *)(void *)g_array_free(bytes, false);
+    return prefetch;
 }
 
 void
-workload_ahead_free(WorkloadAhead *ahead)
+workload_prefetch_free(WorkloadPrefetch *prefetch)
 {
-    if (ahead == NULL)
+    if (prefetch == NULL)
         return;
-    g_free(ahead->most_bytes);
-    g_free(ahead->begin);
-    g_free(ahead->bytes);
-    g_free(ahead->is_first);
-    g_free(ahead->last_bytes);
-    g_free(ahead);
+    g_free(prefetch->most_bytes);
+    g_free(prefetch->begin);
+    g_free(prefetch->bytes);
+    g_free(prefetch->is_first);
+    g_free(prefetch->last_bytes);
+    g_free(prefetch);
 }
 
 int64_t
-workload_ahead_most(const Workload *workload, int64_t op, ScheduleOpKind kind, int32_t rank)
+workload_prefetch_most(const Workload *workload, int64_t op, ScheduleOpKind kind, int32_t rank)
 {
-    const WorkloadAhead *ahead = workload->ahead;
+    const WorkloadPrefetch *prefetch = workload->prefetch;
     int64_t most = workload->ops[op].workspace_bytes[kind];
 
-    for (int32_t r = 0; ahead != NULL && r < ahead->depth; r++) {
-        const int64_t last = workload_ahead_last(ahead, op, kind)[r];
-        if (last != WORKLOAD_NONE_AHEAD)
-            most = MAX(most, plus(last, ahead->most_bytes[rank]));
+    for (int32_t r = 0; prefetch != NULL && r < prefetch->depth; r++) {
+        const int64_t last = workload_prefetch_last(prefetch, op, kind)[r];
+        if (last != WORKLOAD_PREFETCH_NONE)
+            most = MAX(most, plus(last, prefetch->most_bytes[rank]));
     }
     return most;
 }

@@ -1,3 +1,4 @@
+/* Where the stages of a pipeline rank run, and which shapes they have. */
 #include "profiles/workload/build.h"
 
 /* --- groups and shapes --- */
@@ -8,33 +9,6 @@ workload_build_group(const WorkloadBuild *build, ProfileGroupKind kind, int32_t 
     const ProfileMesh mesh = workload_build_mesh(build);
 
     return profile_group_of_rank(&mesh, kind, rank);
-}
-
-void
-workload_set_conventions(const PlanConventions *conventions, const ProfileParameters *parameters,
-                         ModelShape *shape)
-{
-    const PlanFrameworkFacts *facts = plan_framework(conventions->framework);
-
-    shape->flash_attention = conventions->attention == PLAN_ATTENTION_FLASH ||
-                             conventions->attention == PLAN_ATTENTION_FLASH1;
-    shape->eager_softmax = conventions->attention == PLAN_ATTENTION_TORCH;
-    shape->softmax_keys =
-        conventions->attention == PLAN_ATTENTION_UNFUSED ? facts->softmax_keys : 0;
-    shape->vocab_multiple = conventions->pads_vocab ? PLAN_VOCAB_MULTIPLE : 0;
-    shape->first_flash = conventions->attention == PLAN_ATTENTION_FLASH1;
-    shape->eager = conventions->kernels != PLAN_KERNELS_FUSED;
-    shape->eager_norms = conventions->kernels == PLAN_KERNELS_EAGER;
-    shape->dropout = conventions->dropout;
-    shape->all_to_all = conventions->cp_comm == PLAN_CP_A2A;
-    shape->gathered_kv = !shape->all_to_all && facts->gathers_kv;
-    shape->etp = conventions->expert_tp;
-    shape->compiled_loss = conventions->loss == PLAN_LOSS_COMPILED;
-    shape->fused_loss = conventions->loss == PLAN_LOSS_FUSED;
-    shape->loss_in_place = facts->loss_in_place;
-    shape->row_blocks = facts->row_blocks;
-    shape->expert_imbalance = conventions->expert_imbalance > 0.0 ? conventions->expert_imbalance
-                                                                  : parameters->expert_imbalance;
 }
 
 ModelShape
@@ -61,14 +35,6 @@ int
 workload_build_layer_kind(const WorkloadBuild *build, int64_t layer)
 {
     return model_layer_is_moe(build->arch, layer) ? 1 : 0;
-}
-
-int64_t
-workload_build_layer_of_kind(const WorkloadBuild *build, int kind)
-{
-    int64_t layer = kind == 0 ? 0 : build->arch->n_layers - 1;
-
-    return workload_build_layer_kind(build, layer) == kind ? layer : -1;
 }
 
 /* --- where a stage runs --- */

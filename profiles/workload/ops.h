@@ -1,0 +1,31 @@
+/*
+ * profiles/workload/ops.h - what a plan's conventions make of an op: its kernels, and the adding of
+ * gradients.
+ *
+ * Thread-safety: pure.
+ */
+#ifndef PROFILES_WORKLOAD_OPS_H
+#define PROFILES_WORKLOAD_OPS_H
+
+#include "models/ops.h"
+#include "profiles/parameter.h"
+#include "schedule/framework.h"
+
+G_BEGIN_DECLS
+
+/* Sets the members of @shape that conventions decide: which kernels run, whether dropout masks are
+ * kept, how experts and attention are split over ranks. */
+void workload_set_conventions(const PlanConventions *conventions,
+                              const ProfileParameters *parameters, ModelShape *shape);
+
+/*
+ * Bytes that adding the gradient of one weight to those of earlier backwards moves through memory,
+ * as the mean over the @n backwards of an iteration (cost-model.md 2.4).  Grows with @n.
+ * @in_product  the product that makes a gradient adds it (plan_framework_fuses_accumulation())
+ */
+double workload_accumulate_bytes(Dtype dtype, const PlanConventions *conventions, bool in_product,
+                                 double n);
+
+G_END_DECLS
+
+#endif /* PROFILES_WORKLOAD_OPS_H */
