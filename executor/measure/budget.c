@@ -75,7 +75,7 @@ exec_budget_links_begin(ExecBudgetLinks *links)
     links->next = 0;
 }
 
-/* The last timed one before @end of the same op and ranks, or NULL. */
+/* Returns the last link before @end of this op and number of ranks that is timed, or NULL. */
 static const Link *
 timed_before(const ExecBudgetLinks *links, guint end, ProfileOp op, int64_t n_ranks)
 {
@@ -127,7 +127,7 @@ exec_budget_links_pass_s(const ExecBudgetLinks *links)
     return sum_s;
 }
 
-/* Whether a smaller one of the same op and ranks is left out too. */
+/* Whether a smaller link of the same op and ranks is left out too, and says so for this one. */
 static bool
 is_told(const ExecBudgetLinks *links, const Link *link)
 {

@@ -12,7 +12,7 @@ struct ExecGrid {
     Candidate *candidates; /* (owned) */
     size_t n;
     GArray *timed; /* (owned) of size_t, in order */
-    size_t n_good; /* the last so many were predicted well */
+    size_t n_good; /* how many of the last ones in a row were predicted well */
     bool want_all;
 };
 
@@ -92,12 +92,6 @@ exec_grid_timed(const ExecGrid *grid, size_t i)
     return g_array_index(grid->timed, size_t, i);
 }
 
-bool
-exec_grid_is_timed(const ExecGrid *grid, size_t candidate)
-{
-    return grid->candidates[candidate].is_timed;
-}
-
 /* --- the next one --- */
 
 static double
@@ -107,49 +101,38 @@ distance(const ExecGridPoint *a, const ExecGridPoint *b)
                  log2((double)a->tokens / (double)b->tokens));
 }
 
-/* Distance to the nearest timed point, times how badly that one (of equally near ones, the worst)
- * was predicted. */
-static double
-worth(const ExecGrid *grid, const Candidate *candidate)
+/* A candidate beside the timed points that are nearest to it. */
+typedef struct {
+    double distance;
+    double error;   /* how badly one of them was predicted, at the worst */
+    double seconds; /* expected of the candidate, from the first of them */
+} Near;
+
+static Near
+nearest(const ExecGrid *grid, const Candidate *candidate)
 {
-    double nearest = INFINITY, error = EXEC_GRID_TARGET;
+    Near near = {.distance = INFINITY, .error = EXEC_GRID_TARGET};
 
     for (size_t i = 0; i < grid->timed->len; i++) {
         const Candidate *timed = &grid->candidates[exec_grid_timed(grid, i)];
         const double d = distance(&candidate->point, &timed->point);
-        const double off = fmax(EXEC_GRID_TARGET, isnan(timed->error) ? 0.0 : timed->error);
+        const double error = fmax(EXEC_GRID_TARGET, isnan(timed->error) ? 0.0 : timed->error);
 
-        if (d < nearest || (d == nearest && off > error)) {
-            nearest = d;
-            error = off;
-        }
+        if (d < near.distance)
+            near = (Near){d, error,
+                          timed->seconds * (double)candidate->point.batch /
+                              (double)timed->point.batch};
+        else if (d == near.distance)
+            near.error = fmax(near.error, error);
     }
-    return nearest * error;
-}
-
-/* Of the nearest timed point, for as many sequences. */
-static double
-expected_s(const ExecGrid *grid, const Candidate *candidate)
-{
-    double nearest = INFINITY, seconds = 0.0;
-
-    for (size_t i = 0; i < grid->timed->len; i++) {
-        const Candidate *timed = &grid->candidates[exec_grid_timed(grid, i)];
-        const double d = distance(&candidate->point, &timed->point);
-
-        if (d >= nearest)
-            continue;
-        nearest = d;
-        seconds = timed->seconds * (double)candidate->point.batch / (double)timed->point.batch;
-    }
-    return seconds;
+    return near;
 }
 
 static bool
 is_possible(const ExecGrid *grid, const Candidate *candidate, double most_s)
 {
     return !candidate->is_timed &&
-           (grid->want_all || grid->timed->len == 0 || expected_s(grid, candidate) <= most_s);
+           (grid->want_all || grid->timed->len == 0 || nearest(grid, candidate).seconds <= most_s);
 }
 
 /* Whether @a is less work than @b: fewer sequences, then fewer slices. */
@@ -159,46 +142,34 @@ is_cheaper(const ExecGridPoint *a, const ExecGridPoint *b)
     return a->batch != b->batch ? a->batch < b->batch : a->tokens > b->tokens;
 }
 
-static int
-next_corner(const ExecGrid *grid, double most_s)
+int
+exec_grid_next(const ExecGrid *grid, double corners_s, double others_s)
 {
+    bool has_corners = true;
+    double best = 0.0;
     int next = -1;
 
     for (size_t i = 0; i < grid->n; i++) {
         const Candidate *candidate = &grid->candidates[i];
 
-        if (candidate->is_corner && is_possible(grid, candidate, most_s) &&
+        if (!candidate->is_corner)
+            continue;
+        has_corners &= candidate->is_timed;
+        if (is_possible(grid, candidate, corners_s) &&
             (next < 0 || is_cheaper(&candidate->point, &grid->candidates[next].point)))
             next = (int)i;
     }
-    return next;
-}
-
-static bool
-has_corners(const ExecGrid *grid)
-{
-    for (size_t i = 0; i < grid->n; i++)
-        if (grid->candidates[i].is_corner && !grid->candidates[i].is_timed)
-            return false;
-    return true;
-}
-
-int
-exec_grid_next(const ExecGrid *grid, double corners_s, double others_s)
-{
-    double best = 0.0;
-    int next = next_corner(grid, corners_s);
-    /* Without corners that are too large the others are what there is. */
-    const double most_s = has_corners(grid) ? others_s : corners_s;
-
     if (next >= 0 || (grid->n_good >= EXEC_GRID_N_GOOD && !grid->want_all))
         return next;
     for (size_t i = 0; i < grid->n; i++) {
         const Candidate *candidate = &grid->candidates[i];
 
-        if (candidate->is_corner || !is_possible(grid, candidate, most_s))
+        /* Where corners take too long, the other points may take what corners may. */
+        if (candidate->is_corner ||
+            !is_possible(grid, candidate, has_corners ? others_s : corners_s))
             continue;
-        const double value = worth(grid, candidate);
+        const Near near = nearest(grid, candidate);
+        const double value = near.distance * near.error;
         if (next < 0 || value > best) {
             best = value;
             next = (int)i;

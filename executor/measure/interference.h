@@ -1,8 +1,8 @@
 /*
- * executor/measure/interference.h - what a layer takes beside copies, collectives and the layers of
- * other ranks, on a share of the device or with a core of its own.
+ * executor/measure/interference.h - how much slower a layer computes beside copies, collectives and
+ * the layers of other ranks, each rank on a share of the device or with a core of its own.
  *
- * Private to executor/measure*.c.
+ * Private to executor/measure/.
  */
 #ifndef EXECUTOR_MEASURE_INTERFERENCE_H
 #define EXECUTOR_MEASURE_INTERFERENCE_H
@@ -13,21 +13,25 @@
 G_BEGIN_DECLS
 
 typedef struct {
-    const ExecMeasureOptions *o; /* (borrowed) completed */
+    const ExecMeasureOptions *o; /* (borrowed) with defaults filled in */
     ExecSamples *samples;        /* (borrowed) */
-    Profile *profile;      /* (borrowed) gets the factors; its layers say what fits the time */
-    int64_t largest_batch; /* of a micro-batch that fits the device */
-    bool watches_cores;    /* whether a thread had its core is looked at */
-    double alone_s;        /* set by the first call, with one rank */
+    Profile *profile; /* (borrowed) gets the factors; its layers say which slice fits the time */
+    int64_t largest_batch; /* of the micro-batches that fit the device */
+    bool watches_cores;    /* whether it is looked at if a thread had its core */
+    double alone_s;        /* set by the first call, with one rank: what others are compared with */
 } ExecInterference;
 
-/* A GPU is cut into as many shares as pipelines on it have stages; cores are there or not. */
+/* Returns how many ranks are timed beside each other at the most: on a GPU, which is cut into as
+ * many shares as a pipeline on it has stages, at least four; on a host no more than there are
+ * cores. */
 int64_t exec_interference_most_ranks(const ExecMeasureOptions *options);
 
-/* What exec_interference_time() takes but for making the ranks: its least repetitions. */
+/* Returns what the least repetitions of exec_interference_time() are expected to take, without
+ * making the ranks. */
 double exec_interference_expected_s(const ExecInterference *interference);
 
-/* First with one rank.  A twentieth of the budget, or what the quickest slice takes. */
+/* Times a layer alone and beside everything that is possible with @n_ranks; called with one rank
+ * first.  It takes a twentieth of the budget, or what the quickest slice takes. */
 bool exec_interference_time(ExecInterference *interference, int32_t n_ranks, GError **error);
 
 G_END_DECLS

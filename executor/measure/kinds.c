@@ -2,7 +2,7 @@
 
 #define N_KINDS (PROFILE_OP_LAYER_OTHER - PROFILE_OP_LAYER_GEMM + 1)
 
-/* Stamps stay where they are until they are read, so spans have a fixed place. */
+/* Spans have a fixed place: a device writes their stamps into it later. */
 #define MAX_SPANS 16384
 
 typedef struct {
@@ -11,7 +11,7 @@ typedef struct {
     int64_t begin_ns, end_ns;
 } Span;
 
-/* One op of the schedule. */
+/* The calls of one op of the schedule. */
 typedef struct {
     ProfileMeasurement key;
     double seconds[N_KINDS];
@@ -20,7 +20,7 @@ typedef struct {
 } Group;
 
 struct ExecKinds {
-    ExecBackend backend; /* first: a slot finds the rest by it */
+    ExecBackend backend; /* first, so that a slot finds the rest by it */
     ExecBackend *inner;
     GArray *groups; /* (owned) of Group */
     Span *spans;    /* (owned) MAX_SPANS */
@@ -33,7 +33,7 @@ kinds_of(ExecBackend *backend)
     return (ExecKinds *)backend;
 }
 
-/* (nullable) where the time of a slot goes */
+/* Returns: (borrowed, nullable) where the time of a slot goes; NULL: nowhere. */
 static Span *
 begin_span(ExecKinds *kinds, ProfileOp op)
 {
@@ -107,8 +107,8 @@ SLOT(dot_rows, OTHER,
      (ExecBackend * backend, int64_t rows, int64_t cols, const void *x, const void *y, float *dot),
      (backend, rows, cols, x, y, dot))
 
-/* The rest is called rarely or not by layers: straight to the inner backend, whose state this one
- * shares. */
+/* The other slots are called rarely or not by layers: they are the inner backend's, whose state
+ * this one shares. */
 static ExecBackendOps
 slots_over(const ExecBackendOps *inner)
 {
@@ -173,7 +173,7 @@ exec_kinds_backend(ExecKinds *kinds)
 
 /* --- collecting --- */
 
-/* Waits, and adds up what the spans say. */
+/* Waits for the work, and adds up the spans. */
 static bool
 fold(ExecKinds *kinds, GError **error)
 {

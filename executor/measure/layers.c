@@ -1,19 +1,21 @@
-#include <math.h>
-#include <stdlib.h>
+#include "executor/measure/layers.h"
 
-#include "executor/measure/rank.h"
-#include "executor/transport/samples.h"
+#include <math.h>
+
+#include "executor/device/clock.h"
+#include "executor/measure/links.h"
 #include "profiles/cost/measured.h"
 
-/* Timings of a point before the next one is chosen, after one to warm up; one, where time is short.
- */
+/* How often a point is timed before the next one is chosen, after one run to warm up; where time is
+ * short, once. */
 #define FIRST_REPETITIONS 2
 
-/* The grid grows in this share of the round's time, its corners in all of it; the rest is for
- * repetitions. */
+/* The share of the round's time in which the grid grows; its corners may take all of the time.  The
+ * rest is for repetitions. */
 #define GRID_SHARE 0.5
 
-/* Layers are timed op by op in every such repetition: it takes as long as whole ones. */
+/* In one of so many repetitions layers are also timed by the kinds of their ops, which takes as
+ * long once more. */
 #define KINDS_EVERY 4
 
 static double
@@ -30,7 +32,8 @@ round_s(const ExecMeasureLayers *job)
 
 /* --- growing the grid --- */
 
-/* How far off the other points predict layers at @point: the worst pass's median. */
+/* Returns how far off the other points predict layers at @point: of each pass's median, the worst.
+ */
 static double
 left_out_error(const ExecMeasureShared *shared, const ExecMeasureLayers *job,
                const ExecGridPoint *point)
@@ -61,7 +64,7 @@ note_point(const ExecMeasureShared *shared, ExecMeasureLayers *job, size_t candi
     atomic_store(&job->n_timed, (int)exec_grid_n_timed(job->grid));
 }
 
-/* Points that a resumed profile has. */
+/* Notes the points that a resumed profile has. */
 static void
 note_kept_points(const ExecMeasureShared *shared, ExecMeasureLayers *job)
 {
@@ -79,39 +82,25 @@ note_kept_points(const ExecMeasureShared *shared, ExecMeasureLayers *job)
 }
 
 static int
-next_point(const ExecMeasureLayers *job)
+next_point(ExecMeasureRank *rank, const void *about)
 {
-    /* Links are timed once more, behind the grid. */
+    const ExecMeasureLayers *job = rank->shared->job_data;
+    /* Links are timed once more after the grid. */
     const double spent_s = seconds_since(job->begin_ns) + job->links_s;
 
     return exec_grid_next(job->grid, round_s(job) - spent_s, GRID_SHARE * round_s(job) - spent_s);
 }
 
-/* Thread 0 decides between two barriers. */
-static bool
-choose(ExecMeasureRank *rank, ExecMeasureLayers *job, GError **error)
+/* Whether a point that has been timed @about times is timed once more: FIRST_REPETITIONS in all, or
+ * only one where that takes so long. */
+static int
+is_timed_again(ExecMeasureRank *rank, const void *about)
 {
-    if (!exec_measure_meet(rank, error))
-        return false;
-    if (rank->transport.rank == 0)
-        job->next = next_point(job);
-    return exec_measure_meet(rank, error);
-}
+    const ExecMeasureLayers *job = rank->shared->job_data;
+    const int *n = about;
 
-/* Whether a point that has been timed @n times is timed once more: FIRST_REPETITIONS, or, where one
- * alone takes so long, once. */
-static bool
-goes_on(ExecMeasureRank *rank, ExecMeasureLayers *job, int n, bool *more, GError **error)
-{
-    if (!exec_measure_meet(rank, error))
-        return false;
-    if (rank->transport.rank == 0)
-        job->more = n < 1 || (n < FIRST_REPETITIONS &&
-                              seconds_since(job->begin_ns) < GRID_SHARE * round_s(job));
-    if (!exec_measure_meet(rank, error))
-        return false;
-    *more = job->more;
-    return true;
+    return *n < 1 ||
+           (*n < FIRST_REPETITIONS && seconds_since(job->begin_ns) < GRID_SHARE * round_s(job));
 }
 
 /* Once to warm up, then as often as there is time for. */
@@ -119,20 +108,19 @@ static bool
 time_point(ExecMeasureRank *rank, ExecMeasureLayers *job, const ExecGridPoint *point,
            GError **error)
 {
-    int64_t begin_ns;
     double once_s = 0.0;
-    bool more = true;
 
     rank->record = false;
     if (!exec_measure_point(rank, point, false, error))
         return false;
     rank->record = true;
     for (int n = 0;; n++) {
-        if (!goes_on(rank, job, n, &more, error))
+        int more;
+        if (!exec_measure_decide(rank, is_timed_again, &n, &more, error))
             return false;
         if (!more)
             break;
-        begin_ns = exec_now_ns();
+        const int64_t begin_ns = exec_now_ns();
         if (!exec_measure_point(rank, point, true, error))
             return false;
         once_s = seconds_since(begin_ns);
@@ -146,30 +134,31 @@ static bool
 grow_grid(ExecMeasureRank *rank, ExecMeasureLayers *job, GError **error)
 {
     for (;;) {
-        if (!choose(rank, job, error))
+        int next;
+        if (!exec_measure_decide(rank, next_point, NULL, &next, error))
             return false;
-        if (job->next < 0)
+        if (next < 0)
             return true;
-        const size_t candidate = (size_t)job->next;
-        const ExecGridPoint point = exec_grid_point(job->grid, candidate);
+        const ExecGridPoint point = exec_grid_point(job->grid, (size_t)next);
         const int64_t begin_ns = exec_now_ns();
         if (!time_point(rank, job, &point, error) || !exec_measure_meet(rank, error))
             return false;
-        if (rank->transport.rank == 0) {
-            const double seconds = seconds_since(begin_ns);
-            if (job->wants_all || exec_grid_n_timed(job->grid) == 0)
-                job->required_s += seconds;
-            note_point(rank->shared, job, candidate, seconds);
-            if (!job->keep(job->user_data, false, error))
-                return false;
-        }
+        if (rank->transport.rank != 0)
+            continue;
+        const double seconds = seconds_since(begin_ns);
+        if (job->wants_all || exec_grid_n_timed(job->grid) == 0)
+            job->required_s += seconds;
+        note_point(rank->shared, job, (size_t)next, seconds);
+        if (!job->keep(job->user_data, false, error))
+            return false;
     }
 }
 
 /* --- repeating --- */
 
-/* Thread 0's: whether there is time to time all points once more, with @by_kind op by op too,
- * which takes as long as the last time.  Not known of a resumed profile's points: 0. */
+/* Returns whether there is time for one more repetition, with @by_kind by kind too.  It is expected
+ * to take as long as the last one; of the points of a resumed profile that is not known, and counts
+ * 0. */
 static bool
 has_time(const ExecMeasureLayers *job, bool by_kind)
 {
@@ -231,7 +220,7 @@ time_copies(ExecMeasureRank *rank, const ExecMeasureLayers *job, bool record, GE
            (exec_measure_copies(rank, error) && exec_measure_launch(rank, error));
 }
 
-/* Thread 0's, after a repetition. */
+/* Thread 0 calls it after a repetition. */
 static bool
 end_repetition(ExecMeasureShared *shared, ExecMeasureLayers *job, bool next_by_kind, GError **error)
 {
@@ -244,29 +233,33 @@ end_repetition(ExecMeasureShared *shared, ExecMeasureLayers *job, bool next_by_k
     job->before = total;
     if (!job->keep(job->user_data, false, error))
         return false;
-    job->more = has_time(job, next_by_kind);
-    atomic_store(&shared->stop, !job->more);
+    atomic_store(&shared->stop, !has_time(job, next_by_kind));
     return true;
 }
 
+/* Whether there is time for a first repetition of the points. */
+static int
+begin_repetitions(ExecMeasureRank *rank, const void *about)
+{
+    ExecMeasureLayers *job = rank->shared->job_data;
+
+    job->before = exec_samples_total(rank->shared->samples);
+    return has_time(job, false);
+}
+
 /* Repetitions are the outer loop, so that a disturbance of the machine is spread over all rows.
- * There is one at least, of links alone where points take too long.  One that was mostly disturbed
+ * There is at least one; where points take too long, of links alone.  One that was mostly disturbed
  * is made again. */
 static bool
 repeat(ExecMeasureRank *rank, ExecMeasureLayers *job, GError **error)
 {
     ExecMeasureShared *shared = rank->shared;
+    int with_points;
 
-    if (!exec_measure_meet(rank, error))
-        return false;
-    if (rank->transport.rank == 0) {
-        job->more = has_time(job, false);
-        job->before = exec_samples_total(shared->samples);
-    }
-    if (!exec_measure_meet(rank, error))
+    if (!exec_measure_decide(rank, begin_repetitions, NULL, &with_points, error))
         return false;
     for (int32_t repetition = 1; !atomic_load(&shared->stop); repetition++) {
-        if (job->more && !time_points(rank, job, repetition % KINDS_EVERY == 0, error))
+        if (with_points && !time_points(rank, job, repetition % KINDS_EVERY == 0, error))
             return false;
         if (!time_links(rank, job, true, error) || !time_copies(rank, job, true, error) ||
             !exec_measure_meet(rank, error))
@@ -276,13 +269,15 @@ repeat(ExecMeasureRank *rank, ExecMeasureLayers *job, GError **error)
             return false;
         if (!exec_measure_meet(rank, error))
             return false;
+        with_points = true; /* else there would be no other repetition */
     }
     return true;
 }
 
 /* --- the job --- */
 
-/* Thread 0's: what is behind this round needs ranks too. */
+/* Thread 0 calls it.  How long making the ranks took is known now, and that the rounds after this
+ * one need ranks too. */
 static void
 begin_round(const ExecMeasureShared *shared, ExecMeasureLayers *job)
 {
@@ -296,8 +291,7 @@ begin_round(const ExecMeasureShared *shared, ExecMeasureLayers *job)
     note_kept_points(shared, job);
 }
 
-/* Links go first, once, to learn what they take and to warm them up; copies, which nothing must
- * wait for, only when layers have the memory that they need. */
+/* Copies come after the grid: then layers have the memory that they need. */
 bool
 exec_measure_layers(ExecMeasureRank *rank, GError **error)
 {

@@ -1,29 +1,24 @@
+#include "executor/measure/links.h"
+
+#include "executor/device/clock.h"
 #include "executor/model/state.h"
+#include "executor/run/run.h"
 #include "executor/transport/measured_collectives.h"
-#include "executor/measure/rank.h"
 
 /* --- whether there is time --- */
 
-/* All threads: one more link of @size bytes or elements between @n_ranks.  They meet before it. */
-static bool
-begin_link(ExecMeasureRank *rank, ProfileOp op, int64_t n_ranks, int64_t size, bool *is_timed,
-           GError **error)
+/* Whether thread 0 has time for the link of the row @about. */
+static int
+times_link(ExecMeasureRank *rank, const void *about)
 {
     ExecMeasureShared *shared = rank->shared;
+    const ProfileMeasurement *key = about;
+    const int64_t size = key->op == PROFILE_OP_OPTIMIZER ? key->n_elements : key->bytes;
+    const bool times = shared->links == NULL ||
+                       exec_budget_links_next(shared->links, key->op, MAX(key->n_ranks, 1), size);
 
-    *is_timed = true;
-    if (!exec_measure_meet(rank, error))
-        return false;
-    if (shared->links == NULL)
-        return true;
-    if (rank->transport.rank == 0) {
-        shared->times_link = exec_budget_links_next(shared->links, op, n_ranks, size);
-        shared->link_begin_ns = exec_now_ns();
-    }
-    if (!exec_measure_meet(rank, error))
-        return false;
-    *is_timed = shared->times_link;
-    return true;
+    shared->link_begin_ns = exec_now_ns();
+    return times;
 }
 
 static void
@@ -38,7 +33,8 @@ end_link(ExecMeasureRank *rank)
 
 /* --- the optimizer --- */
 
-/* A rank's part of exec_rank_optimize() where gradients are clipped: early steps all are. */
+/* What a rank does in its optimizer step (executor/run/) where gradients are clipped, as they are
+ * in all early steps. */
 static bool
 optimize(ExecModel *model, GError **error)
 {
@@ -52,7 +48,6 @@ optimize(ExecModel *model, GError **error)
     return exec_model_adamw(model, &constants, EXEC_WEIGHT_DECAY, error);
 }
 
-/* The first half of the parameters, and all of them: two points of a line. */
 bool
 exec_measure_optimizer(ExecMeasureRank *rank, GError **error)
 {
@@ -62,12 +57,12 @@ exec_measure_optimizer(ExecMeasureRank *rank, GError **error)
         ProfileMeasurement key = {.op = PROFILE_OP_OPTIMIZER};
         GArray *all = rank->model->layout.parameters;
         g_autoptr(GArray) some = g_array_new(false, false, sizeof(ExecParameter));
-        bool is_timed;
+        int is_timed;
 
         g_array_append_vals(some, all->data, half == 1 ? n_parameters / 2 : n_parameters);
         for (guint i = 0; i < some->len; i++)
             key.n_elements += g_array_index(some, ExecParameter, i).n;
-        if (!begin_link(rank, key.op, 1, key.n_elements, &is_timed, error))
+        if (!exec_measure_decide(rank, times_link, &key, &is_timed, error))
             return false;
         if (!is_timed || !rank->busy)
             continue;
@@ -85,7 +80,7 @@ exec_measure_optimizer(ExecMeasureRank *rank, GError **error)
 
 /* --- messages --- */
 
-/* Round trips between neighbours 0-1, 2-3, ... all at once; one way is half. */
+/* Times round trips between the pairs 0-1, 2-3, ... all at once; one way is half of that. */
 static bool
 time_message(ExecMeasureRank *rank, int64_t n, GError **error)
 {
@@ -100,9 +95,9 @@ time_message(ExecMeasureRank *rank, int64_t n, GError **error)
     ExecTransport *t = &rank->transport;
     const int32_t peer = t->rank ^ 1;
     const bool first = t->rank < peer, record = rank->record;
-    bool is_timed;
+    int is_timed;
 
-    if (!begin_link(rank, key.op, key.n_ranks, key.bytes, &is_timed, error))
+    if (!exec_measure_decide(rank, times_link, &key, &is_timed, error))
         return false;
     if (!is_timed || peer >= rank->shared->n_threads)
         return true;
@@ -126,7 +121,7 @@ time_message(ExecMeasureRank *rank, int64_t n, GError **error)
 
 /* --- collectives --- */
 
-/* Over the first @n_members threads. */
+/* Times one collective of the first @n_members threads. */
 static bool
 time_collective(ExecMeasureRank *rank, ProfileOp op, int32_t n_members, int64_t n, GError **error)
 {
@@ -140,11 +135,11 @@ time_collective(ExecMeasureRank *rank, ProfileOp op, int32_t n_members, int64_t 
         .n = n_members,
         .index = rank->transport.rank,
     };
-    bool is_timed;
+    int is_timed;
 
     if (n == 0)
         return true;
-    if (!begin_link(rank, op, n_members, key.bytes, &is_timed, error))
+    if (!exec_measure_decide(rank, times_link, &key, &is_timed, error))
         return false;
     if (!is_timed || rank->transport.rank >= n_members)
         return true;
@@ -159,7 +154,6 @@ time_collective(ExecMeasureRank *rank, ProfileOp op, int32_t n_members, int64_t 
     return true;
 }
 
-/* Messages of the sizes that the grid's corners send: between sizes time is linear. */
 static bool
 time_messages(ExecMeasureRank *rank, GError **error)
 {
@@ -190,31 +184,34 @@ exec_measure_communication(ExecMeasureRank *rank, GError **error)
 
 /* --- copies --- */
 
-/* Latency, the knee, and what a large copy reaches. */
+/* 4 KiB shows the latency, 16 MiB the rate of large copies, and 256 KiB the knee between. */
 static const int64_t copy_bytes[] = {INT64_C(1) << 12, INT64_C(1) << 18, INT64_C(1) << 24};
 
-/* @n bytes up, within the device and down again. */
+/* Times a copy of @n bytes to the device, one within it and one back. */
 static bool
 time_copies(ExecMeasureRank *rank, int64_t n, char *host, char *device, GError **error)
 {
+    static const ProfileOp directions[] = {PROFILE_OP_COPY_H2D, PROFILE_OP_COPY_D2D,
+                                           PROFILE_OP_COPY_D2H};
     const ExecBackendOps *ops = rank->backend->ops;
-    ProfileMeasurement key = {.op = PROFILE_OP_COPY_H2D, .bytes = n};
 
-    bool ok = exec_measure_begin_plain(rank, error);
-    ops->upload(rank->backend, (size_t)n, host, device);
-    exec_measure_end_plain(rank, &key, 1);
-    key.op = PROFILE_OP_COPY_D2D;
-    ok = ok && exec_measure_begin_plain(rank, error);
-    ops->copy(rank->backend, (size_t)n, device, device + n);
-    exec_measure_end_plain(rank, &key, 1);
-    key.op = PROFILE_OP_COPY_D2H;
-    ok = ok && exec_measure_begin_plain(rank, error);
-    ops->download(rank->backend, (size_t)n, device, host);
-    exec_measure_end_plain(rank, &key, 1);
-    return ok && exec_measure_collect(rank, error);
+    for (size_t i = 0; i < G_N_ELEMENTS(directions); i++) {
+        const ProfileMeasurement key = {.op = directions[i], .bytes = n};
+        if (!exec_measure_begin_plain(rank, error))
+            return false;
+        if (key.op == PROFILE_OP_COPY_H2D)
+            ops->upload(rank->backend, (size_t)n, host, device);
+        else if (key.op == PROFILE_OP_COPY_D2D)
+            ops->copy(rank->backend, (size_t)n, device, device + n);
+        else
+            ops->download(rank->backend, (size_t)n, device, host);
+        exec_measure_end_plain(rank, &key, 1);
+    }
+    return exec_measure_collect(rank, error);
 }
 
-/* Whether @why is that the device has no memory for copies of @n bytes, which is then told. */
+/* If @why says that the device has no memory for copies of @n bytes, notes that and returns true.
+ */
 static bool
 leave_out_copies(ExecMeasureShared *shared, int64_t n, const GError *why)
 {
@@ -225,7 +222,6 @@ leave_out_copies(ExecMeasureShared *shared, int64_t n, const GError *why)
     return true;
 }
 
-/* Rank 0's, while the others rest. */
 bool
 exec_measure_copies(ExecMeasureRank *rank, GError **error)
 {
@@ -257,7 +253,8 @@ exec_measure_copies(ExecMeasureRank *rank, GError **error)
 
 /* --- launches --- */
 
-/* Host time to queue the smallest kernel, many in a row so that the clock's own cost vanishes. */
+/* Times how long the host takes to queue the smallest kernel: many in a row, so that the clock's
+ * own cost does not count. */
 bool
 exec_measure_launch(ExecMeasureRank *rank, GError **error)
 {
@@ -278,4 +275,55 @@ exec_measure_launch(ExecMeasureRank *rank, GError **error)
     if (rank->record)
         exec_samples_add(rank->shared->samples, &key, (double)spent_ns * 1e-9 / N_LAUNCHES);
     return ops->synchronize(rank->backend, error);
+}
+
+/* --- the executor's own --- */
+
+/* Returns for how long a rank neither computed nor waited in the traced step, and of how many ops.
+ */
+static double
+overhead_of(const Trace *trace, int32_t rank, int64_t *n_ops)
+{
+    int64_t first = INT64_MAX, last = 0, accounted = 0;
+
+    *n_ops = 0;
+    for (guint i = 0; i < trace->events->len; i++) {
+        const TraceEvent *event = &g_array_index(trace->events, TraceEvent, i);
+        if (event->rank != rank || event->stream != TRACE_STREAM_COMPUTE ||
+            event->kind == TRACE_EVENT_OPTIMIZER)
+            continue;
+        first = MIN(first, event->start_ns);
+        last = MAX(last, event->end_ns);
+        accounted += event->end_ns - event->start_ns;
+        *n_ops += event->kind != TRACE_EVENT_WAIT;
+    }
+    return (double)(last - first - accounted) * 1e-9;
+}
+
+bool
+exec_measure_overhead(const ExecMeasureOptions *o, ExecSamples *samples, GError **error)
+{
+    const ProfileMeasurement key = {.op = PROFILE_OP_OVERHEAD};
+    g_autoptr(Plan) plan =
+        exec_measure_tiny_plan(o->dtype, MIN(o->concurrency, 2), 1, o->quick ? 16 : 64);
+    g_auto(ExecRunResult) result = {0};
+
+    if (!exec_run(
+            &(ExecRunOptions){
+                .arch = &exec_measure_tiny_arch,
+                .plan = plan,
+                .device = o->device,
+                .transport = "local",
+                .n_steps = o->quick ? 3 : 8,
+                .seed = 1,
+                .want_trace = true,
+            },
+            &result, error))
+        return false;
+    for (int32_t rank = 0; rank < plan->degrees.pp; rank++) {
+        int64_t n_ops;
+        const double seconds = overhead_of(result.trace, rank, &n_ops);
+        exec_samples_add(samples, &key, MAX(seconds, 0) / (double)MAX(n_ops, 1));
+    }
+    return true;
 }

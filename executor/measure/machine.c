@@ -8,7 +8,8 @@
 
 /* --- data sheets --- */
 
-/* Whether "NVIDIA H200 NVL" is the "H200" of "H200-SXM5-141GB": as a word of its own. */
+/* Whether a device's name, as "NVIDIA H200 NVL", has the first part of a sheet's, as the "H200" of
+ * "H200-SXM5-141GB", as a word of its own. */
 static bool
 names_device(const char *name, const char *sheet)
 {
@@ -21,8 +22,8 @@ names_device(const char *name, const char *sheet)
     return false;
 }
 
-/* Returns: (owned, nullable) the built-in cluster with this device; of several the one whose memory
- * is nearest. */
+/* Returns: (owned, nullable) the built-in cluster with this device; of several, the one whose
+ * device has nearly as much memory. */
 static Profile *
 find_sheet(const ExecDeviceInfo *info)
 {
@@ -63,7 +64,7 @@ operations_per_cycle(int capability, Dtype dtype)
     return dtype == DTYPE_BF16 || dtype == DTYPE_FP16 ? bf16 : capability == 80 ? 128 : 256;
 }
 
-/* A device without a data sheet of ours. */
+/* Describes a device that no built-in cluster has. */
 static ModelDevice
 computed_device(const ExecDeviceInfo *info)
 {
@@ -79,7 +80,7 @@ computed_device(const ExecDeviceInfo *info)
                         [DTYPE_BF16] = bf16},
         .vector_flops_per_s = fp32,
         .memory_bytes = info->memory_bytes,
-        /* Two transfers per clock. */
+        /* Memory with double data rate transfers twice in a clock. */
         .memory_bytes_per_s = 2.0 * info->memory_clock_hz * info->memory_bus_bits / 8.0,
         .n_multiprocessors = info->n_multiprocessors,
         .l2_bytes = info->l2_bytes,
@@ -88,7 +89,7 @@ computed_device(const ExecDeviceInfo *info)
 
 /* --- the cluster --- */
 
-/* One of @n equal parts. */
+/* Makes the device one of @n equal parts of itself. */
 static void
 share_device(ModelDevice *device, int64_t n)
 {
@@ -103,8 +104,8 @@ share_device(ModelDevice *device, int64_t n)
     device->price_per_hour /= (double)n;
 }
 
-/* A message between ranks of one device is a copy on it: read and written.  The latency, two stream
- * operations and an event, is what p2p rows replace. */
+/* A message between ranks of one device is a copy on it, which reads and writes.  Its latency, that
+ * of two stream operations and an event, holds until measured messages (rows p2p) replace it. */
 #define DEVICE_MESSAGE_S 5e-6
 
 static ModelCluster *
@@ -153,7 +154,7 @@ describe_gpu(const ExecDeviceInfo *info, int64_t n_ranks)
     return profile;
 }
 
-/* Twice the cache is written, so that nothing of it is left. */
+/* So many times the cache is written, so that nothing is left of what was in it. */
 #define FLUSH_CACHES 2
 
 bool
@@ -224,18 +225,23 @@ exec_machine_describe(const char *device, const ExecBackend *backend)
 
 /* --- parameters that were measured --- */
 
+/* Returns the last row of @op, which is the one with most bytes; NULL: there is none.
+ * @first  (out, nullable) the first one */
 static const ProfileMeasurement *
-largest_row(const Profile *profile, ProfileOp op)
+largest_row(const Profile *profile, ProfileOp op, const ProfileMeasurement **first)
 {
-    const ProfileMeasurement *found = NULL;
+    const ProfileMeasurement *last = NULL;
 
     for (guint i = 0; i < profile->measurements->len; i++) {
         const ProfileMeasurement *row =
             &g_array_index(profile->measurements, ProfileMeasurement, i);
-        if (row->op == op)
-            found = row;
+        if (row->op != op || row->median_s <= 0)
+            continue;
+        if (first != NULL && last == NULL)
+            *first = row;
+        last = row;
     }
-    return found;
+    return last;
 }
 
 static void
@@ -261,12 +267,12 @@ exec_machine_set_workspace(Profile *profile, int64_t n_bytes)
 void
 exec_machine_set_parameters(Profile *profile)
 {
-    const ProfileMeasurement *launch = largest_row(profile, PROFILE_OP_LAUNCH);
-    const ProfileMeasurement *out = largest_row(profile, PROFILE_OP_COPY_D2H);
+    const ProfileMeasurement *launch = largest_row(profile, PROFILE_OP_LAUNCH, NULL);
+    const ProfileMeasurement *out = largest_row(profile, PROFILE_OP_COPY_D2H, NULL);
 
     if (launch != NULL)
         set_parameter(profile, "host_kernel_s", launch->median_s, "measured: launch");
-    if (out != NULL && out->median_s > 0)
+    if (out != NULL)
         set_parameter(profile, "offload_bytes_per_s", (double)out->bytes / out->median_s,
                       "measured: copy_d2h, pageable memory");
     for (guint i = 0; i < profile->interference->len; i++) {
@@ -281,9 +287,52 @@ exec_machine_set_parameters(Profile *profile)
     }
 }
 
+/* --- several GPUs --- */
+
+/* Makes the link between GPUs so fast that the cost model's message of the largest size takes as
+ * long as the row p2p says. */
+static void
+connect_gpus(Profile *profile, int64_t n_gpus)
+{
+    const ProfileParameters *p = &profile->parameters;
+    ModelLevel *level = &g_array_index(profile->cluster->levels, ModelLevel, 0);
+    const ProfileMeasurement *least = NULL;
+    const ProfileMeasurement *most = largest_row(profile, PROFILE_OP_P2P, &least);
+
+    g_array_index(profile->cluster->nodes, ModelNodes, 0).n_devices = n_gpus;
+    g_free(level->name);
+    level->name = g_strdup("between-gpus");
+    if (most == NULL)
+        return;
+    level->latency_s = fmax(least->median_s - p->p2p_s, 0.0);
+    level->bytes_per_s = fmax((double)most->bytes / most->median_s / p->p2p_fraction, 1.0);
+    g_ptr_array_add(profile->cluster->sources,
+                    g_strdup("the link between GPUs: measured messages (rows p2p)"));
+}
+
+void
+exec_machine_add_gpus(Profile *profile, const char *between)
+{
+    const ProfileMeasurement *collective = NULL;
+    g_autofree char *on = g_strjoin(", ", profile->measured_on, between, NULL);
+
+    for (guint i = 0; i < profile->measurements->len; i++) {
+        const ProfileMeasurement *row =
+            &g_array_index(profile->measurements, ProfileMeasurement, i);
+        if (row->op == PROFILE_OP_ALL_REDUCE &&
+            (collective == NULL || row->n_ranks > collective->n_ranks))
+            collective = row;
+    }
+    g_return_if_fail(collective != NULL);
+    connect_gpus(profile, collective->n_ranks);
+    profile->measured_concurrency = collective->n_ranks;
+    g_free(profile->measured_on);
+    profile->measured_on = g_steal_pointer(&on);
+}
+
 /* --- how busy it was --- */
 
-/* A larger share of disturbed timings is told; the odd one is everywhere. */
+/* A larger share of disturbed timings is reported; a few are disturbed on any machine. */
 #define TOLD_DISTURBED 0.05
 
 char *

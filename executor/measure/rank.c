@@ -1,11 +1,46 @@
 #include "executor/measure/rank.h"
 
 #include "executor/device/clock.h"
+#include "executor/watch/watch.h"
 
-bool
-exec_measure_goes_on(const ExecMeasureRank *rank, GError **error)
+/* The timed stage has at most so many layers: then weights and activations of more than one layer
+ * pass through the cache, as in a pipeline stage. */
+#define MAX_LAYERS 4
+
+/* Micro-batches in flight while timing: as in a pipeline, a backward does not find the activations
+ * of the forward just before it, which are still in the cache. */
+#define N_MICRO_BATCHES 2
+
+Plan *
+exec_measure_plan(const ExecMeasureOptions *o, int64_t tp)
 {
-    if (!exec_measure_is_interrupted(rank->shared))
+    Plan *plan = plan_new();
+    const int64_t n_layers =
+        CLAMP(o->arch->n_layers / o->concurrency, 1, MIN(MAX_LAYERS, o->arch->n_layers));
+    const PlanStage stages[] = {
+        {.chunk = EXEC_MEASURE_EMBEDDING, .embedding = true},
+        {.chunk = EXEC_MEASURE_LAYERS, .n_layers = n_layers},
+        {.chunk = EXEC_MEASURE_HEAD, .first_layer = n_layers, .head = true},
+    };
+
+    plan->dtype = o->dtype;
+    plan->seq_len = o->seq_len;
+    plan->degrees.vpp = G_N_ELEMENTS(stages);
+    plan->degrees.tp = tp;
+    plan->degrees.dp = (o->concurrency + tp - 1) / tp;
+    g_array_append_vals(plan->stages, stages, G_N_ELEMENTS(stages));
+    g_array_append_val(plan->slices, o->seq_len);
+    return plan;
+}
+
+/* --- meeting --- */
+
+static bool
+check_interrupted(const ExecMeasureRank *rank, GError **error)
+{
+    const int *stop = rank->shared->o->stop;
+
+    if (stop == NULL || g_atomic_int_get(stop) == 0)
         return true;
     g_set_error_literal(error, EXEC_ERROR, EXEC_ERROR_INTERRUPTED, "profile: interrupted");
     return false;
@@ -20,8 +55,22 @@ exec_measure_meet(ExecMeasureRank *rank, GError **error)
         .index = rank->transport.rank,
     };
 
-    return exec_measure_goes_on(rank, error) &&
+    return check_interrupted(rank, error) &&
            rank->transport.ops->barrier(&rank->transport, &everyone, error);
+}
+
+bool
+exec_measure_decide(ExecMeasureRank *rank, int (*decide)(ExecMeasureRank *rank, const void *about),
+                    const void *about, int *decision, GError **error)
+{
+    if (!exec_measure_meet(rank, error))
+        return false;
+    if (rank->transport.rank == 0)
+        rank->shared->decision = decide(rank, about);
+    if (!exec_measure_meet(rank, error))
+        return false;
+    *decision = rank->shared->decision;
+    return true;
 }
 
 /* --- the clock --- */
@@ -61,16 +110,17 @@ exec_measure_end_plain(ExecMeasureRank *rank, const ProfileMeasurement *key, dou
 }
 
 /*
- * Where cores are shared, the scheduler runs some threads' ops undisturbed while others wait for a
- * core: a thread's own time says nothing.  Then the clock runs from the last arrival to the last
- * end, in which every thread gets one op done: a rank's share of the machine when all are busy.
+ * Where cores are shared, the scheduler runs the ops of some threads without a break while other
+ * threads wait for a core, and a thread's own time says nothing.  Then the clock runs from the last
+ * arrival to the last end.  In that time every thread has done one op: it is what an op takes when
+ * all ranks are busy.
  */
 bool
 exec_measure_begin(ExecMeasureRank *rank, GError **error)
 {
     const ExecMeasureShared *shared = rank->shared;
 
-    /* Also keeps the device busy while the op's kernels are queued. */
+    /* This also keeps the device busy while the kernels of the op are queued. */
     if (rank->flush.data != NULL)
         rank->backend->ops->zero(rank->backend, (size_t)rank->flush.n_bytes, rank->flush.data);
     if (!exec_measure_begin_plain(rank, error))
@@ -100,6 +150,12 @@ exec_measure_end(ExecMeasureRank *rank, const ProfileMeasurement *key, double sh
     return true;
 }
 
+double
+exec_measure_seconds(const ExecMeasureTiming *timing)
+{
+    return (double)(timing->end_ns - timing->begin_ns) * 1e-9;
+}
+
 bool
 exec_measure_is_disturbed(const ExecMeasureRank *rank, const ExecMeasureTiming *timing)
 {
@@ -115,13 +171,13 @@ exec_measure_collect(ExecMeasureRank *rank, GError **error)
         return false;
     for (int i = 0; rank->record && rank->busy && i < rank->n_timings; i++) {
         const ExecMeasureTiming *timing = &rank->timings[i];
-        const double seconds = (double)(timing->end_ns - timing->begin_ns) * 1e-9;
+        const double seconds = exec_measure_seconds(timing);
         if (exec_measure_is_disturbed(rank, timing))
             exec_samples_add_disturbed(rank->shared->samples, &timing->key,
                                        seconds * timing->share);
         else
             exec_samples_add(rank->shared->samples, &timing->key, seconds * timing->share);
-        /* Of the machine as it is, disturbed or not. */
+        /* A disturbed timing counts too: it shows how the machine varies. */
         if (rank->shared->variation != NULL)
             exec_variation_add(rank->shared->variation, rank->transport.rank, &timing->key,
                                timing->begin_ns, seconds);
@@ -130,9 +186,202 @@ exec_measure_collect(ExecMeasureRank *rank, GError **error)
     return true;
 }
 
-/* --- the thread --- */
+/* --- stages --- */
 
-/* Every busy rank has its share of the device, as the ranks of a plan have. */
+static int32_t
+n_slices(int64_t seq_len, int64_t tokens)
+{
+    return (int32_t)((seq_len + tokens - 1) / tokens);
+}
+
+ExecStageRun *
+exec_measure_stage_run(ExecMeasureRank *rank, int32_t stage, const ExecGridPoint *point,
+                       int32_t n_micro_batches)
+{
+    const int64_t seq_len = rank->shared->plan->seq_len;
+    const int32_t n = n_slices(seq_len, point->tokens);
+
+    g_array_set_size(rank->slices, 0);
+    g_array_set_size(rank->sequences, 0);
+    for (int32_t s = 0; s < n; s++) {
+        const int64_t tokens = MIN(point->tokens, seq_len - s * point->tokens);
+        g_array_append_val(rank->slices, tokens);
+    }
+    for (int32_t m = 0; m < n_micro_batches; m++)
+        g_array_append_val(rank->sequences, point->batch);
+    return exec_stage_run_new(&(ExecStageOptions){
+        .widths = &rank->model->widths,
+        .stage = &g_array_index(rank->model->stages, ExecStage, stage),
+        .comm = &rank->comm,
+        .pool = rank->pool,
+        .scratch = &rank->scratch,
+        .n_micro_batches = n_micro_batches,
+        .n_slices = n,
+        .sequences = &g_array_index(rank->sequences, int64_t, 0),
+        .slices = &g_array_index(rank->slices, int64_t, 0),
+        .loss_factor = 1.0f / (float)(point->batch * seq_len),
+    });
+}
+
+/* Runs an op without timing it. */
+static bool
+run_op(ExecMeasureRank *rank, ExecStageRun *run, ProfilePass pass, int32_t micro_batch,
+       int32_t slice, GError **error)
+{
+    const void *dx;
+
+    switch (pass) {
+    case PROFILE_PASS_FORWARD:
+        exec_stage_forward(run, micro_batch, slice, rank->tokens, rank->tokens, rank->loss);
+        break;
+    case PROFILE_PASS_BACKWARD_WEIGHT:
+        exec_stage_backward_weight(run, micro_batch, slice);
+        break;
+    case PROFILE_PASS_BACKWARD:
+    case PROFILE_PASS_BACKWARD_INPUT:
+    case PROFILE_PASS_N:
+        if (!exec_stage_backward(run, micro_batch, slice, rank->tokens,
+                                 pass == PROFILE_PASS_BACKWARD_INPUT, &dx, error))
+            return false;
+    }
+    return exec_comm_check(&rank->comm, error);
+}
+
+/* The kinds stamp inside of the op; here it is only told whether it was disturbed. */
+static bool
+run_op_by_kind(ExecMeasureRank *rank, ExecStageRun *run, const ProfileMeasurement *key,
+               int32_t micro_batch, int32_t slice, GError **error)
+{
+    ExecMeasureTiming whole = {.key = *key};
+
+    whole.thread_begin_ns = exec_thread_ns();
+    whole.begin_ns = exec_now_ns();
+    if (!run_op(rank, run, key->pass, micro_batch, slice, error))
+        return false;
+    whole.end_ns = exec_now_ns();
+    whole.thread_end_ns = exec_thread_ns();
+    if (exec_measure_is_disturbed(rank, &whole))
+        exec_kinds_set_disturbed(rank->kinds);
+    return true;
+}
+
+/* Copies to the stage what the op gets from its neighbours. */
+static bool
+bring_input(ExecMeasureRank *rank, ExecStageRun *run, int32_t stage, ProfilePass pass,
+            int32_t micro_batch, int32_t slice, GError **error)
+{
+    const ExecBackendOps *ops = rank->backend->ops;
+    const size_t n_bytes = (size_t)exec_stage_boundary_bytes(run, micro_batch, slice);
+    void *in;
+
+    if (pass == PROFILE_PASS_FORWARD) {
+        if (!exec_stage_begin_forward(run, micro_batch, slice, &in, error))
+            return false;
+        if (stage != EXEC_MEASURE_EMBEDDING)
+            ops->copy(rank->backend, n_bytes, rank->x.data, in);
+    } else if (pass != PROFILE_PASS_BACKWARD_WEIGHT && stage != EXEC_MEASURE_HEAD) {
+        ops->copy(rank->backend, n_bytes, rank->dx.data, exec_stage_gradient(run));
+    }
+    return true;
+}
+
+bool
+exec_measure_op(ExecMeasureRank *rank, ExecStageRun *run, int32_t stage, ProfilePass pass,
+                int32_t micro_batch, int32_t slice, GError **error)
+{
+    static const ProfileOp ops[] = {PROFILE_OP_EMBEDDING, PROFILE_OP_LAYER, PROFILE_OP_HEAD};
+    const ExecSlice s = exec_stage_slice(run, micro_batch, slice);
+    const int64_t n_layers = g_array_index(rank->model->stages, ExecStage, stage).n_layers;
+    const ProfileMeasurement key = {
+        .op = ops[stage],
+        .pass = pass,
+        .batch = s.sequences,
+        .tokens = s.tokens,
+        .context = s.context,
+        .tp = rank->shared->plan->degrees.tp,
+    };
+
+    if (!check_interrupted(rank, error) ||
+        !bring_input(rank, run, stage, pass, micro_batch, slice, error))
+        return false;
+    if (rank->by_kind)
+        return exec_kinds_begin(rank->kinds, &key, error) &&
+               run_op_by_kind(rank, run, &key, micro_batch, slice, error);
+    return exec_measure_begin(rank, error) && run_op(rank, run, pass, micro_batch, slice, error) &&
+           exec_measure_end(rank, &key, 1.0 / (double)MAX(n_layers, 1), error);
+}
+
+/* Times one pass of a micro-batch, slice after slice; all busy threads begin together. */
+static bool
+time_pass(ExecMeasureRank *rank, ExecStageRun *run, int32_t stage, ProfilePass pass,
+          int32_t micro_batch, int32_t n, GError **error)
+{
+    if (!exec_measure_meet(rank, error))
+        return false;
+    if (!rank->busy)
+        return true;
+    for (int32_t i = 0; i < n; i++) {
+        const int32_t slice = pass == PROFILE_PASS_FORWARD ? i : n - 1 - i;
+
+        if (!exec_measure_op(rank, run, stage, pass, micro_batch, slice, error) ||
+            (pass == PROFILE_PASS_BACKWARD_INPUT &&
+             !exec_measure_op(rank, run, stage, PROFILE_PASS_BACKWARD_WEIGHT, micro_batch, slice,
+                              error)))
+            return false;
+    }
+    return exec_measure_collect(rank, error);
+}
+
+static bool
+time_stage(ExecMeasureRank *rank, int32_t stage, const ExecGridPoint *point, bool splits_backward,
+           GError **error)
+{
+    const ProfilePass passes[] = {
+        PROFILE_PASS_FORWARD,
+        splits_backward ? PROFILE_PASS_BACKWARD_INPUT : PROFILE_PASS_BACKWARD,
+    };
+    const int32_t n = n_slices(rank->shared->plan->seq_len, point->tokens);
+    g_autoptr(ExecStageRun) run = exec_measure_stage_run(rank, stage, point, N_MICRO_BATCHES);
+
+    for (size_t pass = 0; pass < G_N_ELEMENTS(passes); pass++)
+        for (int32_t m = 0; m < N_MICRO_BATCHES; m++)
+            if (!time_pass(rank, run, stage, passes[pass], m, n, error))
+                return false;
+    return true;
+}
+
+/* Times the layers once more, by the kinds of their ops. */
+static bool
+time_kinds(ExecMeasureRank *rank, const ExecGridPoint *point, GError **error)
+{
+    const double n_layers =
+        (double)g_array_index(rank->model->stages, ExecStage, EXEC_MEASURE_LAYERS).n_layers;
+    bool ok = true;
+
+    rank->by_kind = true;
+    rank->comm.backend = exec_kinds_backend(rank->kinds);
+    for (int splits = 0; ok && splits <= 1; splits++)
+        ok = time_stage(rank, EXEC_MEASURE_LAYERS, point, splits != 0, error);
+    rank->comm.backend = rank->backend;
+    rank->by_kind = false;
+    return ok &&
+           exec_kinds_collect(rank->kinds, 1.0 / n_layers,
+                              rank->record && rank->busy ? rank->shared->samples : NULL, error);
+}
+
+bool
+exec_measure_point(ExecMeasureRank *rank, const ExecGridPoint *point, bool by_kind, GError **error)
+{
+    for (int32_t stage = 0; stage < EXEC_MEASURE_STAGES; stage++)
+        for (int splits = 0; splits <= 1; splits++)
+            if (!time_stage(rank, stage, point, splits != 0, error))
+                return false;
+    return !by_kind || time_kinds(rank, point, error);
+}
+
+/* --- a rank --- */
+
+/* Every busy rank has an equal share of the device, as the ranks of a plan have. */
 static bool
 open_backend(ExecMeasureRank *rank, GError **error)
 {
@@ -160,7 +409,8 @@ open_backend(ExecMeasureRank *rank, GError **error)
     return true;
 }
 
-/* @n numbers of both signs around 0, at most @largest in size, in storage format. */
+/* Makes a block of @n numbers of both signs around 0, at most @largest in size, in storage format.
+ */
 static bool
 fill_pattern(ExecMeasureRank *rank, int64_t n, float largest, ExecBlock *block, GError **error)
 {
@@ -183,7 +433,8 @@ fill_pattern(ExecMeasureRank *rank, int64_t n, float largest, ExecBlock *block, 
     return ok;
 }
 
-/* Inputs as after a norm; gradients small, as a mean over tokens makes them. */
+/* Makes inputs as they are after a norm, and gradients as small as a mean over tokens makes them.
+ */
 static bool
 fill_inputs(ExecMeasureRank *rank, int64_t n_rows, GError **error)
 {
@@ -270,7 +521,7 @@ rank_clear(ExecMeasureRank *rank)
     g_free(rank->members);
 }
 
-/* Kept before the others hear of it: what they report then is only that it happened. */
+/* Keeps the error before the other threads hear of it: they only report that something happened. */
 static void
 fail(ExecMeasureRank *rank, GError *error)
 {
@@ -288,19 +539,22 @@ fail(ExecMeasureRank *rank, GError *error)
     atomic_store(&shared->is_started, true);
 }
 
-gpointer
-exec_measure_rank_main(gpointer user_data)
+/* --- threads --- */
+
+static gpointer
+rank_main(gpointer user_data)
 {
-    const ExecMeasureStart *start = user_data;
-    ExecMeasureShared *shared = start->shared;
+    ExecMeasureThreads *threads = user_data;
+    ExecMeasureShared *shared = &threads->shared;
+    const int32_t index = atomic_fetch_add(&threads->n_started, 1);
     ExecMeasureRank rank = {
         .shared = shared,
-        .host_transport = exec_local_transport(shared->hub, start->rank),
+        .host_transport = exec_local_transport(shared->hub, index),
         .members = g_new(int32_t, (size_t)shared->n_threads),
         .timings = g_new(ExecMeasureTiming, EXEC_MEASURE_MAX_TIMINGS),
         .slices = g_array_new(FALSE, FALSE, sizeof(int64_t)),
         .sequences = g_array_new(FALSE, FALSE, sizeof(int64_t)),
-        .busy = start->rank < shared->n_busy,
+        .busy = index < shared->n_busy,
     };
     GError *error = NULL;
 
@@ -311,4 +565,34 @@ exec_measure_rank_main(gpointer user_data)
         fail(&rank, error);
     rank_clear(&rank);
     return NULL;
+}
+
+void
+exec_measure_start(ExecMeasureThreads *t)
+{
+    const int32_t n = t->shared.n_threads;
+
+    t->threads = g_new0(GThread *, (size_t)n);
+    t->clocks = g_new0(int64_t, 2 * (size_t)n);
+    t->shared.hub = exec_local_hub_new(n, EXEC_WATCH_FIRST_LIMIT_NS * 1e-9);
+    t->shared.arrived_ns = t->clocks;
+    t->shared.finished_ns = t->clocks + n;
+    g_mutex_init(&t->shared.mutex);
+    for (int32_t i = 0; i < n; i++)
+        t->threads[i] = g_thread_new("profiler", rank_main, t);
+}
+
+bool
+exec_measure_join(ExecMeasureThreads *t, GError **error)
+{
+    for (int32_t i = 0; i < t->shared.n_threads; i++)
+        g_thread_join(t->threads[i]);
+    g_mutex_clear(&t->shared.mutex);
+    exec_local_hub_free(t->shared.hub);
+    g_free(t->threads);
+    g_free(t->clocks);
+    if (t->shared.error == NULL)
+        return true;
+    g_propagate_error(error, t->shared.error);
+    return false;
 }

@@ -3,15 +3,17 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/order.h"
 #include "executor/transport/samples.h"
 
-/* A rank's timing and another's are of one turn when they began within it. */
+/* Timings of two ranks are of one turn when they began within this time. */
 #define TURN_NS INT64_C(50000000)
 
-/* Fewer say nothing. */
+/* Fewer deviations say nothing. */
 #define LEAST 8
 
-/* Correlation times that an hour of timings can tell. */
+/* The bounds of a correlation time: timings are hardly shorter than the first, and a profile hardly
+ * takes longer than the second. */
 #define SHORTEST_S 1e-3
 #define LONGEST_S 1e3
 
@@ -23,18 +25,18 @@ typedef struct {
     int64_t begin_ns;
     double seconds;
     int32_t rank;
-    uint32_t number; /* of the rank's timings of the row */
+    uint32_t number; /* which of the rank's timings of the row this is */
 } Timing;
 
-/* How far a rank was off all ranks, and how long it was timed for it. */
+/* How far a rank was off the mean of all ranks, and for how long it was timed to know that. */
 typedef struct {
     double log, seconds;
 } Deviation;
 
 struct ExecVariation {
     GMutex mutex;
-    GArray *timings; /* of Timing, of this process */
-    /* Of Deviation, of processes before: over an op, and over a second. */
+    GArray *timings; /* of Timing: of this process */
+    /* Of Deviation, over an op and over a second: of the processes before a resumed one. */
     GArray *ops, *seconds;
 };
 
@@ -83,18 +85,23 @@ exec_variation_add(ExecVariation *variation, int32_t rank, const ProfileMeasurem
 
 /* --- order --- */
 
-#define COMPARE(x, y)                                                                              \
-    if ((x) != (y))                                                                                \
-    return (x) < (y) ? -1 : 1
+static int
+compare_rows(const Timing *a, const Timing *b)
+{
+    const ProfileMeasurement *x = &a->key, *y = &b->key;
+
+    return x->pass != y->pass       ? ORDER(x->pass, y->pass)
+           : x->batch != y->batch   ? ORDER(x->batch, y->batch)
+           : x->tokens != y->tokens ? ORDER(x->tokens, y->tokens)
+                                    : ORDER(x->context, y->context);
+}
 
 static int
-compare_keys(const ProfileMeasurement *a, const ProfileMeasurement *b)
+compare_rows_and_ranks(const Timing *a, const Timing *b)
 {
-    COMPARE(a->pass, b->pass);
-    COMPARE(a->batch, b->batch);
-    COMPARE(a->tokens, b->tokens);
-    COMPARE(a->context, b->context);
-    return 0;
+    const int rows = compare_rows(a, b);
+
+    return rows != 0 ? rows : ORDER(a->rank, b->rank);
 }
 
 /* By row, rank and time. */
@@ -102,13 +109,9 @@ static int
 compare_in_row(const void *first, const void *second)
 {
     const Timing *a = first, *b = second;
-    const int keys = compare_keys(&a->key, &b->key);
+    const int rows_and_ranks = compare_rows_and_ranks(a, b);
 
-    if (keys != 0)
-        return keys;
-    COMPARE(a->rank, b->rank);
-    COMPARE(a->begin_ns, b->begin_ns);
-    return 0;
+    return rows_and_ranks != 0 ? rows_and_ranks : ORDER(a->begin_ns, b->begin_ns);
 }
 
 /* By row, number and rank. */
@@ -116,13 +119,11 @@ static int
 compare_in_turn(const void *first, const void *second)
 {
     const Timing *a = first, *b = second;
-    const int keys = compare_keys(&a->key, &b->key);
+    const int rows = compare_rows(a, b);
 
-    if (keys != 0)
-        return keys;
-    COMPARE(a->number, b->number);
-    COMPARE(a->rank, b->rank);
-    return 0;
+    return rows != 0                ? rows
+           : a->number != b->number ? ORDER(a->number, b->number)
+                                    : ORDER(a->rank, b->rank);
 }
 
 /* By second, row and rank. */
@@ -130,27 +131,24 @@ static int
 compare_in_second(const void *first, const void *second)
 {
     const Timing *a = first, *b = second;
+    const int seconds = ORDER(second_of(a), second_of(b));
 
-    COMPARE(second_of(a), second_of(b));
-    const int keys = compare_keys(&a->key, &b->key);
-    if (keys != 0)
-        return keys;
-    COMPARE(a->rank, b->rank);
-    return 0;
+    return seconds != 0 ? seconds : compare_rows_and_ranks(a, b);
 }
 
 /* --- from rank to rank --- */
 
-/* Ranks beside each other, for a while. */
+/* What is summed up of ranks that computed beside each other for a while. */
 typedef struct {
     int32_t n_ranks;
     double *deviations; /* [rank] weighted by time */
-    double *logs;       /* [rank] of one row */
-    int *n;             /* [rank] */
-    double seconds;     /* of a rank */
+    double *logs;       /* [rank] of one row: the mean of ln of its timings */
+    int *n;             /* [rank] how many these are */
+    double seconds;     /* how long a rank was timed */
 } While;
 
-/* Adds timings @first to @end - 1, which are of one row; it counts where every rank has one. */
+/* Adds timings @first to @end - 1, which are of one row.  They count only where every rank has one.
+ */
 static void
 add_row(While *w, const GArray *timings, guint first, guint end)
 {
@@ -175,7 +173,8 @@ add_row(While *w, const GArray *timings, guint first, guint end)
     w->seconds += seconds;
 }
 
-/* Of n ranks the deviation from their mean has (n - 1) / n of a rank's variance. */
+/* Adds the deviations of the while to @found, and begins another.  The deviation of one of n ranks
+ * from their mean has only (n - 1) / n of a rank's variance. */
 static void
 end_while(While *w, GArray *found)
 {
@@ -194,18 +193,18 @@ end_while(While *w, GArray *found)
     w->seconds = 0;
 }
 
-/* Those of one turn, which all ranks began at about the same time. */
+/* Whether all ranks began the two at about the same time. */
 static bool
 same_turn(const Timing *a, const Timing *b)
 {
-    return compare_keys(&a->key, &b->key) == 0 && a->number == b->number &&
+    return compare_rows(a, b) == 0 && a->number == b->number &&
            ABS(b->begin_ns - a->begin_ns) <= TURN_NS;
 }
 
 static bool
 same_row_of_second(const Timing *a, const Timing *b)
 {
-    return compare_keys(&a->key, &b->key) == 0 && second_of(a) == second_of(b);
+    return compare_rows(a, b) == 0 && second_of(a) == second_of(b);
 }
 
 static bool
@@ -214,8 +213,8 @@ same_second(const Timing *a, const Timing *b)
     return second_of(a) == second_of(b);
 }
 
-/* Adds to @found what sorted timings say: rows are compared, and make one deviation with others as
- * long as @goes_on. */
+/* Adds to @found what sorted timings say.  Timings of the @same_row are compared, and rows make one
+ * deviation together as long as @goes_on. */
 static void
 compare_ranks(While *w, const GArray *timings, bool (*same_row)(const Timing *, const Timing *),
               bool (*goes_on)(const Timing *, const Timing *), GArray *found)
@@ -241,13 +240,12 @@ number_timings(GArray *timings)
     for (guint i = 1; i < timings->len; i++) {
         const Timing *before = &g_array_index(timings, Timing, i - 1);
         Timing *timing = &g_array_index(timings, Timing, i);
-        const bool follows =
-            before->rank == timing->rank && compare_keys(&before->key, &timing->key) == 0;
-        timing->number = follows ? before->number + 1 : 0;
+        timing->number = compare_rows_and_ranks(before, timing) == 0 ? before->number + 1 : 0;
     }
 }
 
-/* Returns: (owned each) those of all processes.  Under the mutex. */
+/* Finds the deviations of all processes; the caller holds the mutex.  @ops, @seconds  (out, owned)
+ */
 static void
 find(const ExecVariation *variation, GArray **ops, GArray **seconds)
 {
@@ -336,7 +334,7 @@ exec_variation_of(ExecVariation *variation, ProfileVariation *result)
 
 /* --- a file of them --- */
 
-/* As a profile's times; of the log of a ratio. */
+/* The bounds of a time, as in a profile, and of the logarithm of a ratio. */
 #define MAX_TIME_S 1e6
 #define MAX_LOG 100.0
 

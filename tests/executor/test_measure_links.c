@@ -1,5 +1,5 @@
 /* Tests of executor/measure/links.c: that what is timed is what a step does. */
-#include "executor/measure/rank.h"
+#include "executor/measure/links.h"
 
 #include "executor/device/backend.h"
 #include "executor/model/model.h"
