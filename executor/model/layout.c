@@ -252,11 +252,17 @@ add_to(Builder *b, ExecRegionKind region, const char *name, size_t member, ExecS
 }
 
 static void
-add(Builder *b, const char *name, size_t member, ExecShard shard, ExecShare share, ExecInit init,
-    double deviation)
+add_weight(Builder *b, const char *name, size_t member, ExecShard shard, ExecShare share,
+           double deviation)
 {
     add_to(b, share == EXEC_SHARE_EXPERT ? EXEC_REGION_EXPERTS : EXEC_REGION_DENSE, name, member,
-           shard, share, init, deviation);
+           shard, share, EXEC_INIT_NORMAL, deviation);
+}
+
+static void
+add_bias(Builder *b, const char *name, size_t member, ExecShard shard, ExecShare share)
+{
+    add_to(b, EXEC_REGION_DENSE, name, member, shard, share, EXEC_INIT_ZERO, 0);
 }
 
 #define LAYER(tensor) offsetof(ExecLayerTensors, tensor)
@@ -306,20 +312,18 @@ add_attention(Builder *b)
 
     const int64_t q = w->tp * w->q_width, index = b->o->tp_index;
 
-    add(b, "q.weight", LAYER(q_weight), columns_of(w->hidden, q, 1, index, w->tp), EXEC_SHARE_OWN,
-        EXEC_INIT_NORMAL, b->deviation);
-    add(b, "kv.weight", LAYER(kv_weight), kv_shard(b, w->hidden), share, EXEC_INIT_NORMAL,
-        b->deviation);
+    add_weight(b, "q.weight", LAYER(q_weight), columns_of(w->hidden, q, 1, index, w->tp),
+               EXEC_SHARE_OWN, b->deviation);
+    add_weight(b, "kv.weight", LAYER(kv_weight), kv_shard(b, w->hidden), share, b->deviation);
     if (arch->qkv_bias) {
-        add(b, "q.bias", LAYER(q_bias), columns_of(1, q, 1, index, w->tp), EXEC_SHARE_OWN,
-            EXEC_INIT_ZERO, 0);
-        add(b, "kv.bias", LAYER(kv_bias), kv_shard(b, 1), share, EXEC_INIT_ZERO, 0);
+        add_bias(b, "q.bias", LAYER(q_bias), columns_of(1, q, 1, index, w->tp), EXEC_SHARE_OWN);
+        add_bias(b, "kv.bias", LAYER(kv_bias), kv_shard(b, 1), share);
     }
-    add(b, "proj.weight", LAYER(proj_weight), rows_of(q, w->hidden, index * w->q_width, w->q_width),
-        EXEC_SHARE_OWN, EXEC_INIT_NORMAL, b->projection);
+    add_weight(b, "proj.weight", LAYER(proj_weight),
+               rows_of(q, w->hidden, index * w->q_width, w->q_width), EXEC_SHARE_OWN,
+               b->projection);
     if (bias)
-        add(b, "proj.bias", LAYER(proj_bias), whole(1, w->hidden), EXEC_SHARE_OWN, EXEC_INIT_ZERO,
-            0);
+        add_bias(b, "proj.bias", LAYER(proj_bias), whole(1, w->hidden), EXEC_SHARE_OWN);
 }
 
 /* A dense MLP, or the shared experts: @ffn columns in all, of which every tp rank has its share. */
@@ -331,17 +335,16 @@ add_mlp(Builder *b, const char *const names[4], int64_t ffn)
     const int64_t index = b->o->tp_index, part = ffn / w->tp;
     const bool bias = b->o->arch->family == MODEL_FAMILY_GPT;
 
-    add(b, names[0], LAYER(mlp_up_weight),
-        columns_of(w->hidden, n_blocks * ffn, n_blocks, index, w->tp), EXEC_SHARE_OWN,
-        EXEC_INIT_NORMAL, b->deviation);
+    add_weight(b, names[0], LAYER(mlp_up_weight),
+               columns_of(w->hidden, n_blocks * ffn, n_blocks, index, w->tp), EXEC_SHARE_OWN,
+               b->deviation);
     if (bias)
-        add(b, names[1], LAYER(mlp_up_bias), columns_of(1, n_blocks * ffn, n_blocks, index, w->tp),
-            EXEC_SHARE_OWN, EXEC_INIT_ZERO, 0);
-    add(b, names[2], LAYER(mlp_down_weight), rows_of(ffn, w->hidden, index * part, part),
-        EXEC_SHARE_OWN, EXEC_INIT_NORMAL, b->projection);
+        add_bias(b, names[1], LAYER(mlp_up_bias),
+                 columns_of(1, n_blocks * ffn, n_blocks, index, w->tp), EXEC_SHARE_OWN);
+    add_weight(b, names[2], LAYER(mlp_down_weight), rows_of(ffn, w->hidden, index * part, part),
+               EXEC_SHARE_OWN, b->projection);
     if (bias)
-        add(b, names[3], LAYER(mlp_down_bias), whole(1, w->hidden), EXEC_SHARE_OWN, EXEC_INIT_ZERO,
-            0);
+        add_bias(b, names[3], LAYER(mlp_down_bias), whole(1, w->hidden), EXEC_SHARE_OWN);
 }
 
 /* A router sees only the rows that its tp rank routes, with sequence parallelism or without: moe.h.
@@ -354,15 +357,15 @@ add_experts(Builder *b)
     const ExecWidths *w = &b->w;
     const int64_t f = w->expert_hidden;
 
-    add(b, "router.weight", LAYER(router_weight), whole(w->hidden, w->n_experts), EXEC_SHARE_TP,
-        EXEC_INIT_NORMAL, b->deviation);
-    add(b, "experts_up.weight", LAYER(experts_up_weight),
-        rows_of(w->n_experts * w->hidden, 2 * f, w->first_expert * w->hidden,
-                w->n_local_experts * w->hidden),
-        EXEC_SHARE_EXPERT, EXEC_INIT_NORMAL, b->deviation);
-    add(b, "experts_down.weight", LAYER(experts_down_weight),
-        rows_of(w->n_experts * f, w->hidden, w->first_expert * f, w->n_local_experts * f),
-        EXEC_SHARE_EXPERT, EXEC_INIT_NORMAL, b->projection);
+    add_weight(b, "router.weight", LAYER(router_weight), whole(w->hidden, w->n_experts),
+               EXEC_SHARE_TP, b->deviation);
+    add_weight(b, "experts_up.weight", LAYER(experts_up_weight),
+               rows_of(w->n_experts * w->hidden, 2 * f, w->first_expert * w->hidden,
+                       w->n_local_experts * w->hidden),
+               EXEC_SHARE_EXPERT, b->deviation);
+    add_weight(b, "experts_down.weight", LAYER(experts_down_weight),
+               rows_of(w->n_experts * f, w->hidden, w->first_expert * f, w->n_local_experts * f),
+               EXEC_SHARE_EXPERT, b->projection);
     if (w->shared_hidden > 0)
         add_mlp(b, shared, w->shared_hidden * w->tp);
 }
@@ -390,14 +393,14 @@ add_embedding(Builder *b)
 {
     const ModelArch *arch = b->o->arch;
 
-    add(b, "embedding.token", END(token_table),
-        rows_of(arch->vocab, arch->hidden, b->w.first_token, b->w.vocab), EXEC_SHARE_OWN,
-        EXEC_INIT_NORMAL, b->deviation);
+    add_weight(b, "embedding.token", END(token_table),
+               rows_of(arch->vocab, arch->hidden, b->w.first_token, b->w.vocab), EXEC_SHARE_OWN,
+               b->deviation);
     /* A unit of its own: the head's rank has the tied table without the positions. */
     end_unit(b);
     if (!b->w.rotary)
-        add(b, "embedding.position", END(position_table), whole(arch->max_seq_len, arch->hidden),
-            EXEC_SHARE_OWN, EXEC_INIT_NORMAL, b->deviation);
+        add_weight(b, "embedding.position", END(position_table),
+                   whole(arch->max_seq_len, arch->hidden), EXEC_SHARE_OWN, b->deviation);
     end_unit(b);
 }
 
@@ -407,9 +410,9 @@ add_head(Builder *b)
     const ModelArch *arch = b->o->arch;
 
     add_norm(b, "norm.gain", END(norm_gain), "norm.shift", END(norm_shift));
-    add(b, arch->tied_embeddings ? "embedding.token" : "head.weight", END(head_table),
-        rows_of(arch->vocab, arch->hidden, b->w.first_token, b->w.vocab), EXEC_SHARE_OWN,
-        EXEC_INIT_NORMAL, b->deviation);
+    add_weight(b, arch->tied_embeddings ? "embedding.token" : "head.weight", END(head_table),
+               rows_of(arch->vocab, arch->hidden, b->w.first_token, b->w.vocab), EXEC_SHARE_OWN,
+               b->deviation);
     end_unit(b);
 }
 

@@ -139,7 +139,7 @@ own_rows(const ExecLayer *layer, int64_t *begin)
     return exec_comm_chunk(layer->comm, EXEC_DIM_TP, rows, begin);
 }
 
-/* n2 of these rows. */
+/* Norm 2 of these rows. */
 static void *
 own_input(const ExecLayer *layer)
 {

@@ -34,7 +34,7 @@ struct ExecStageRun {
     ExecBlock layer, again;
 };
 
-/* An op at work. */
+/* An op that is being computed. */
 typedef struct {
     ExecStageRun *run;
     const ExecWidths *widths;
@@ -103,7 +103,8 @@ is_moe(const Op *op, int64_t layer)
     return layer >= op->stage->n_dense;
 }
 
-/* Of a layer's activations: what only input gradients read, or what weight gradients read. */
+/* Bytes of a layer's activations: of those that only input gradients read, or of those that weight
+ * gradients read (@of_products). */
 static int64_t
 activation_bytes(const Op *op, bool moe, bool of_products)
 {
@@ -144,7 +145,7 @@ product_bytes(const Op *op, int64_t layer)
     return activation_bytes(op, is_moe(op, layer), true);
 }
 
-/* The larger of a dense layer's and of one with experts, of those that the stage has. */
+/* The larger of @bytes of a dense layer and of one with experts, as far as the stage has them. */
 static int64_t
 larger(const Op *op, int64_t (*bytes)(const Op *op, bool moe))
 {
@@ -191,7 +192,7 @@ again_bytes(const Op *op)
 
 /* --- where everything lies --- */
 
-/* NULL in a block that was given back: W has no inputs. */
+/* An address in a block; NULL where the block was given back, as the inputs are before W. */
 static void *
 at(const ExecBlock *block, int64_t offset)
 {
@@ -237,7 +238,7 @@ set_kv(const Op *op, const PartBlocks *part, int64_t l, ExecLayer *layer)
                                                : op->scratch.own_d_kv;
 }
 
-/* Layer @l; n_layers: only what all layers of the op have in common. */
+/* Layer @l of the op.  For n_layers only what all layers have in common is set. */
 static ExecLayer
 layer_at(const Op *op, int64_t l)
 {
@@ -334,7 +335,7 @@ set_scratch(Op *op)
     return cutter.n_bytes;
 }
 
-/* An op; its memory is there once it has begun. */
+/* The op of @kind on a slice.  Its scratch is there once the op has begun. */
 static Op
 op_at(ExecStageRun *run, int32_t micro_batch, int32_t slice, ScheduleOpKind kind)
 {
@@ -445,38 +446,35 @@ exec_stage_boundary_bytes(const ExecStageRun *run, int32_t micro_batch, int32_t 
 
 /* --- opening units --- */
 
-/* As exec_units_open(): a layer's units, the embedding's, the head's. */
-static bool
-open_layer(const Op *op, int64_t l, unsigned what, ExecOpenUnits *open)
-{
-    const ExecLayerTensors *tensors = &op->stage->layers[l];
-    const ExecStageOptions *o = &op->run->o;
+/* Stands for the embedding where a layer's number is expected; n_layers is the head. */
+enum {
+    EMBEDDING = -1
+};
 
-    return exec_units_open(open, o->units, o->comm, what, tensors->dense_unit,
-                           tensors->experts_unit);
+/* The units of layer @part, of the embedding, or of the head. */
+static ExecOpening
+units_of(const ExecStage *stage, int64_t part)
+{
+    if (part == EMBEDDING)
+        return (ExecOpening){{stage->ends.token_unit, stage->ends.position_unit}};
+    if (part == stage->n_layers)
+        return (ExecOpening){{stage->ends.head_unit, -1}};
+    return (ExecOpening){{stage->layers[part].dense_unit, stage->layers[part].experts_unit}};
 }
 
 static bool
-open_embedding(const Op *op, unsigned what, ExecOpenUnits *open)
-{
-    const ExecEndTensors *ends = &op->stage->ends;
-    const ExecStageOptions *o = &op->run->o;
-
-    return exec_units_open(open, o->units, o->comm, what, ends->token_unit, ends->position_unit);
-}
-
-static bool
-open_head(const Op *op, unsigned what, ExecOpenUnits *open)
+open_part(const Op *op, int64_t part, unsigned what, ExecOpenUnits *open)
 {
     const ExecStageOptions *o = &op->run->o;
+    const ExecOpening opening = units_of(op->stage, part);
 
-    return exec_units_open(open, o->units, o->comm, what, op->stage->ends.head_unit, -1);
+    return exec_units_open(open, o->units, o->comm, what, opening.units[0], opening.units[1]);
 }
 
 static void
-add_opening(const ExecModel *model, int32_t a, int32_t b, GArray *openings)
+add_opening(const ExecModel *model, const ExecStage *stage, int64_t part, GArray *openings)
 {
-    const ExecOpening opening = {{a, b}};
+    const ExecOpening opening = units_of(stage, part);
     bool apart = false;
 
     for (int i = 0; i < 2; i++)
@@ -496,15 +494,13 @@ exec_stage_add_openings(const ExecModel *model, const ExecStage *stage, Schedule
     if (kind == SCHEDULE_OP_BACKWARD_WEIGHT)
         return;
     if (forward && stage->embedding)
-        add_opening(model, stage->ends.token_unit, stage->ends.position_unit, openings);
+        add_opening(model, stage, EMBEDDING, openings);
     if (!forward && stage->head)
-        add_opening(model, stage->ends.head_unit, -1, openings);
-    for (int64_t i = 0; i < stage->n_layers; i++) {
-        const ExecLayerTensors *layer = &stage->layers[forward ? i : stage->n_layers - 1 - i];
-        add_opening(model, layer->dense_unit, layer->experts_unit, openings);
-    }
+        add_opening(model, stage, stage->n_layers, openings);
+    for (int64_t i = 0; i < stage->n_layers; i++)
+        add_opening(model, stage, forward ? i : stage->n_layers - 1 - i, openings);
     if (forward && stage->head)
-        add_opening(model, stage->ends.head_unit, -1, openings);
+        add_opening(model, stage, stage->n_layers, openings);
 }
 
 /* What B opens, or I (@split): I adds to no gradients of products. */
@@ -549,14 +545,14 @@ exec_stage_forward(ExecStageRun *run, int32_t micro_batch, int32_t slice, const 
     void *x = op.state->parts[0].inputs.data;
     ExecOpenUnits open;
 
-    if (stage->embedding && open_embedding(&op, EXEC_OPEN_WEIGHTS, &open)) {
+    if (stage->embedding && open_part(&op, EMBEDDING, EXEC_OPEN_WEIGHTS, &open)) {
         exec_embedding_forward(&common, &stage->ends, tokens, x);
         exec_units_close(&open);
     }
     for (int64_t l = 0; l < stage->n_layers; l++) {
         const ExecLayer layer = layer_at(&op, l);
         x = output_at(&op, l);
-        if (!open_layer(&op, l, EXEC_OPEN_WEIGHTS, &open))
+        if (!open_part(&op, l, EXEC_OPEN_WEIGHTS, &open))
             break;
         exec_layer_forward(&layer, x);
         exec_units_close(&open);
@@ -564,7 +560,7 @@ exec_stage_forward(ExecStageRun *run, int32_t micro_batch, int32_t slice, const 
             exec_moe_clear(&op.state->moe[l], run->o.pool);
         exec_comm_poll(run->o.comm);
     }
-    if (stage->head && open_head(&op, EXEC_OPEN_WEIGHTS, &open)) {
+    if (stage->head && open_part(&op, stage->n_layers, EXEC_OPEN_WEIGHTS, &open)) {
         const ExecHeadActivations head = head_at(&op);
         exec_head_forward(&common, &stage->ends, &head, targets, run->o.loss_factor,
                           run->o.scratch->stats, loss);
@@ -592,7 +588,7 @@ finish_inputs(const Op *op)
     exec_pool_give(op->run->o.pool, &op->micro_batch->kv);
 }
 
-/* After a B or W: the same of their gradients. */
+/* After a B or W: the same for the gradients of K and V. */
 static void
 finish(const Op *op)
 {
@@ -602,7 +598,8 @@ finish(const Op *op)
     exec_pool_give(op->run->o.pool, &op->micro_batch->d_kv);
 }
 
-/* The sum of K's and V's gradients begins at zero with the micro-batch's first backward. */
+/* Begins a B or I.  With the first one of a sliced micro-batch, the sum of the gradients of K and V
+ * begins at zero. */
 static bool
 begin_backward(Op *op, GError **error)
 {
@@ -625,7 +622,7 @@ head_backward(const Op *op, bool split, const ExecLayer *common)
     const ExecHeadActivations head = head_at(op);
     ExecOpenUnits open;
 
-    if (!open_head(op, backward_needs(split), &open))
+    if (!open_part(op, op->stage->n_layers, backward_needs(split), &open))
         return;
     exec_head_backward(common, ends, &head, op->run->o.scratch->d);
     if (!split)
@@ -663,7 +660,7 @@ layer_backward(const Op *op, int64_t l, bool split)
     if (split && !take_kept(op, l))
         return;
     const ExecLayer layer = layer_at(op, l);
-    if (!open_layer(op, l, backward_needs(split), &open))
+    if (!open_part(op, l, backward_needs(split), &open))
         return;
     /* F has kept the output or sent it away: nobody reads this second one. */
     if (recomputes_all(op))
@@ -695,7 +692,7 @@ exec_stage_backward(ExecStageRun *run, int32_t micro_batch, int32_t slice, const
     for (int64_t l = stage->n_layers - 1; l >= 0 && run->o.comm->error == NULL; l--)
         layer_backward(&op, l, split);
     exec_pool_give(run->o.pool, &run->again);
-    if (stage->embedding && open_embedding(&op, EXEC_OPEN_GRADIENTS, &open)) {
+    if (stage->embedding && open_part(&op, EMBEDDING, EXEC_OPEN_GRADIENTS, &open)) {
         exec_embedding_weight(&common, &stage->ends, tokens, run->o.scratch->d);
         exec_units_close(&open);
     }
@@ -721,7 +718,7 @@ exec_stage_backward_weight(ExecStageRun *run, int32_t micro_batch, int32_t slice
         return;
     }
     const ExecLayer common = layer_at(&op, stage->n_layers);
-    if (stage->head && open_head(&op, EXEC_OPEN_GRADIENTS, &open)) {
+    if (stage->head && open_part(&op, stage->n_layers, EXEC_OPEN_GRADIENTS, &open)) {
         const ExecHeadActivations head = head_at(&op);
         exec_head_weight(&common, &stage->ends, &head);
         exec_units_close(&open);
@@ -730,7 +727,7 @@ exec_stage_backward_weight(ExecStageRun *run, int32_t micro_batch, int32_t slice
     for (int64_t l = stage->n_layers - 1; l >= 0; l--) {
         const ExecLayer layer = layer_at(&op, l);
         const ExecLayerKept kept = kept_at(&op, l);
-        if (!open_layer(&op, l, EXEC_OPEN_GRADIENTS, &open))
+        if (!open_part(&op, l, EXEC_OPEN_GRADIENTS, &open))
             break;
         exec_layer_backward_weight(&layer, &kept);
         exec_units_close(&open);
@@ -764,7 +761,7 @@ upload_positions(const ExecStageScratch *scratch, const ExecScratchOptions *o)
                                   scratch->positions);
 }
 
-/* Base 10000 [Su et al. 2104.09864 section 3.2.2]. */
+/* Uploads the rotations of all positions, with base 10000 [Su et al. 2104.09864 section 3.2.2]. */
 static void
 upload_turns(const ExecStageScratch *scratch, const ExecScratchOptions *o)
 {

@@ -13,10 +13,11 @@
 #include "base/order.h"
 #include "base/text.h"
 
-/* Ranks of a run that was killed are gone after less [measured: 2.8 s]. */
+/* The ranks of a run that was killed end sooner [measured: 2.8 s]. */
 #define LOCK_PATIENCE_US (5 * G_USEC_PER_SEC)
+/* How many complete checkpoints are kept. */
 #define KEPT 2
-/* 1: without a checksum of the manifest. */
+/* Version 1 had no checksum of the manifest. */
 #define VERSION 2
 #define CHECKSUM_DIGITS 64
 
@@ -44,7 +45,7 @@ exec_checkpoint_find(const ExecCheckpoint *checkpoint, const char *name)
 {
     guint low = 0, high = checkpoint->parameters->len;
 
-    /* The one looked for is in [low, high). */
+    /* If the name is there, its entry is in [low, high). */
     while (low < high) {
         const guint middle = low + (high - low) / 2;
         const ExecCheckpointParameter *p =
@@ -78,7 +79,7 @@ exec_checkpoint_aside(const char *dir, int64_t step)
     return g_strdup_printf("%s/.step-%08" G_GINT64_FORMAT, dir, step);
 }
 
-/* -1 when @name is not a checkpoint's. */
+/* The step of the checkpoint's folder @name; -1 if it is no checkpoint's. */
 static int64_t
 step_of_name(const char *name)
 {
@@ -116,8 +117,8 @@ exec_checkpoint_steps(const char *dir, GError **error)
 
 /* --- reading --- */
 
-/* Whether a regular file of @expected bytes (-1: of any size) is there; nothing else is opened,
- * which might take for ever. */
+/* Whether there is a regular file of @expected bytes (-1: of any size).  Others are not opened: to
+ * open a FIFO might take for ever. */
 static bool
 check_file(const char *path, int64_t expected, GError **error)
 {
@@ -155,7 +156,7 @@ read_parameter(JsonDoc *doc, const JsonValue *value, ExecCheckpoint *checkpoint)
     const char *name = json_string(doc, value, "name");
     int64_t bytes;
 
-    /* It becomes a file's name. */
+    /* The name becomes a file's. */
     if (strlen(name) >= sizeof p.name || *name == 0 || *name == '.' || strchr(name, '/') != NULL)
         json_fail(doc, json_member(doc, value, "name"), "is no parameter's name");
     g_strlcpy(p.name, name, sizeof p.name);
@@ -180,7 +181,9 @@ exec_checkpoint_sort(GArray *parameters)
     g_array_sort(parameters, compare_parameters);
 }
 
-/* Puts the checksum of @text into it: SHA-256 of all its bytes, those at @digits being zeros. */
+/* Writes the checksum of @text into it at @digits: SHA-256 of all its bytes, with the character 0
+ * at
+ * @digits. */
 static void
 seal(char *text, size_t n_bytes, char *digits)
 {
@@ -190,7 +193,7 @@ seal(char *text, size_t n_bytes, char *digits)
     memcpy(digits, sum, CHECKSUM_DIGITS);
 }
 
-/* Versions with a checksum have that of their text. */
+/* Compares the checksum, where the version has one, with that of the text. */
 static void
 check_checksum(JsonDoc *doc, const JsonValue *root, const char *text, size_t n_bytes)
 {
@@ -274,7 +277,8 @@ exec_checkpoint_open(const char *dir, int64_t step, GError **error)
 
 /* --- removing --- */
 
-/* Folders of checkpoints hold files only.  What cannot be removed stays: nobody reads it. */
+/* Removes a folder with its files; it holds no folders.  What cannot be removed stays, and nobody
+ * reads it. */
 static void
 remove_folder(const char *path)
 {
@@ -288,15 +292,15 @@ remove_folder(const char *path)
     g_rmdir(path);
 }
 
-/* Returns: (owned) the name of what is being removed. */
+/* Returns: (owned) the name that a folder has while it is being removed. */
 static char *
 gone_of(const char *dir, int64_t step)
 {
     return g_strdup_printf("%s/.gone-%08" G_GINT64_FORMAT, dir, step);
 }
 
-/* Takes its name from a folder, at once, and only then its files: from then on no other process
- * writes into it or names it, and what already has another name keeps its files. */
+/* Removes a folder: first its name, at once, then its files.  So no other process writes into it or
+ * names it from then on, and if rank 0 has named it before, it keeps its files. */
 static void
 remove_named(const char *dir, const char *folder, int64_t step)
 {
@@ -306,7 +310,7 @@ remove_named(const char *dir, const char *folder, int64_t step)
         remove_folder(gone);
 }
 
-/* What runs that did not end well had begun to write, or to remove. */
+/* Removes what runs that were killed had begun to write or to remove. */
 static void
 sweep(const char *dir)
 {
@@ -322,7 +326,7 @@ sweep(const char *dir)
 
 /* --- the lock --- */
 
-/* Returns: (owned) who has written into the lock's file. */
+/* Returns: (owned) who holds the lock, as its file says. */
 static char *
 holder_of(int fd)
 {

@@ -76,7 +76,7 @@ scan(const ExecData *data, GError **error)
     return true;
 }
 
-/* Opens the file and learns its size; only regular files have one. */
+/* Opens the file, and finds how many tokens it has. */
 static bool
 open_file(ExecData *data, GError **error)
 {
@@ -143,7 +143,7 @@ exec_data_n_tokens(const ExecData *data)
     return data->n_tokens;
 }
 
-/* Seven of eight tokens follow from the one before; the rest, and the start, are random. */
+/* Seven of eight tokens are the one before plus 1; the others, and the first, are random. */
 static void
 synthesize(const ExecData *data, uint64_t key, int32_t *tokens)
 {

@@ -214,7 +214,7 @@ layer_bytes(const ExecRank *rank)
     return exec_storage_bytes(rank->backend, largest);
 }
 
-/* With ZeRO 2 and 3: what opens whole weights and gradients in the order of the rank's ops. */
+/* With ZeRO 2 and 3: makes rank->units, which opens units in the order of the rank's ops. */
 static void
 make_units(ExecRank *rank)
 {

@@ -17,7 +17,7 @@
 #include "executor/transport/peers.h"
 #include "executor/watch/launch.h"
 
-/* --- what all parts of a rank use --- */
+/* --- for all files of a rank --- */
 
 void
 exec_rank_set_doing(ExecRank *rank, ExecDoing doing, int64_t op)

@@ -15,7 +15,7 @@
 #include "models/ops.h"
 #include "schedule/rank_order.h"
 
-/* Threads of one process; far beyond what a machine can use. */
+/* Ranks may be threads of one process: the limit is far beyond what a machine can use. */
 #define MAX_RANKS 1024
 
 void
@@ -41,8 +41,9 @@ exec_verify_tolerance(Dtype dtype)
 
 /* --- results --- */
 
-/* Of this run's steps before @end the one nearest to the median of those whose events are kept, the
- * earliest of equals; the first step, which allocates, only when there is no other. */
+/* Returns: the step whose time is nearest to the median of this run's steps before @end, among
+ * those whose events are kept; of equals the earliest.  The first step, which allocates, counts
+ * only when there is no other. */
 static int64_t
 choose_traced_step(const ExecShared *shared, int64_t end)
 {
@@ -57,7 +58,7 @@ choose_traced_step(const ExecShared *shared, int64_t end)
     return best;
 }
 
-/* Compute time of a rank without its waits. */
+/* How long a rank has computed, without its waits. */
 static int64_t
 busy_ns(const GArray *events)
 {
@@ -142,7 +143,8 @@ collect_ranks(const ExecShared *shared, ExecRunResult *result)
         result->trace->bubble_fraction = result->bubble_fraction;
 }
 
-/* After threads that did not come back: what they have told, not what they hold. */
+/* Fills in the result.  Where threads did not come back (not @all_ended), only what they have told
+ * is read, because they may still write their records. */
 static bool
 collect(ExecShared *shared, bool all_ended, ExecRunResult *result, GError **error)
 {
@@ -195,7 +197,7 @@ check_splits_we_know(const Plan *plan, GError **error)
     return true;
 }
 
-/* What tp, cp and ep must divide. */
+/* Checks that tp, cp and ep divide what they split. */
 static bool
 check_split(const ModelArch *arch, const Plan *plan, GError **error)
 {
@@ -203,7 +205,7 @@ check_split(const ModelArch *arch, const Plan *plan, GError **error)
 
     for (guint i = 0; i < plan->slices->len; i++) {
         const int64_t tokens = g_array_index(plan->slices, int64_t, i);
-        /* Rows are divided over tp with sequence parallelism, and for experts. */
+        /* With sequence parallelism, and where there are experts, rows are split over tp. */
         const bool divides_rows = plan->sequence_parallel || arch->experts.n_experts > 0;
         const int64_t parts = d->cp * (divides_rows ? d->tp : 1);
         const ModelShape shape = {
@@ -245,7 +247,7 @@ check_numbers(const Plan *plan, GError **error)
     return what == NULL || refuse(error, what);
 }
 
-/* Any order of F and B, or F, I and W, wherever the chunks lie. */
+/* Checks that the schedule exists and that every I has its W; any order of ops can be run. */
 static bool
 check_schedule(const Plan *plan, GError **error)
 {
@@ -263,8 +265,8 @@ check_schedule(const Plan *plan, GError **error)
     return true;
 }
 
-/* Weights, gradients and moments of all ranks must fit the machine: the kernel would otherwise kill
- * the process long after the first step began. */
+/* Checks that weights, gradients and moments of all ranks fit this machine: otherwise the kernel
+ * would kill the process long after the first step began. */
 static bool
 check_machine(const ModelArch *arch, const Plan *plan, GError **error)
 {
@@ -308,7 +310,7 @@ exec_plan_supported(const ModelArch *arch, const Plan *plan, GError **error)
     return check_schedule(plan, error);
 }
 
-/* NCCL moves tensors of GPUs; the ranks meet by MPI, or on one machine without. */
+/* Checks that there are GPUs and NCCL, and MPI unless the ranks of one machine meet by sockets. */
 static bool
 check_nccl(const ExecRunOptions *options, GError **error)
 {
@@ -364,14 +366,14 @@ exec_run_check(const ExecRunOptions *options, GError **error)
     return data != NULL && exec_shared_find_checkpoint(options, &checkpoint, error);
 }
 
-/* Whether this process has the result: with transport mpi the others gave theirs to rank 0. */
+/* Whether this process has the result, which ranks in other processes have given to rank 0. */
 static bool
 has_result(const ExecShared *shared)
 {
     return shared->own_rank <= 0;
 }
 
-/* What CUDA and NCCL read when they begin; where it is set already, that counts. */
+/* Sets what CUDA and NCCL read from the environment when they begin, unless the user has set it. */
 static void
 set_environment(const ExecRunOptions *options)
 {
@@ -380,13 +382,14 @@ set_environment(const ExecRunOptions *options)
     /* Streams that share one of CUDA's 8 queues wait for each other: a message that waits for its
      * sender would hold up the layers. */
     g_setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", FALSE);
-    /* NCCL chooses by size, and with the algorithm the order of additions. */
+    /* NCCL chooses its algorithm, and with it the order of additions, by the size of the message.
+     */
     if (options->deterministic)
         g_setenv("NCCL_ALGO", "Ring", FALSE);
 }
 
-/* On this thread, before there are others: blas.h says why.  NULL, too, where every process takes
- * a GPU of its own, which only its rank knows. */
+/* Opens a backend on this thread, before there are others: blas.h says why.  @backend  (out) NULL
+ * where every process takes a GPU of its own, because only its rank knows which. */
 static bool
 open_backend(const ExecRunOptions *options, ExecBackend **backend, GError **error)
 {

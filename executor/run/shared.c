@@ -301,7 +301,8 @@ exec_shared_doing(ExecShared *shared, int32_t rank)
     return g_strdup("its preparations");
 }
 
-/* What a rank's own trouble is called outside: memory, data and files keep their codes. */
+/* The error code of a run whose rank has failed with @error: errors of memory, data and files keep
+ * theirs, all others mean that the rank died. */
 static int
 outer_code(const GError *error)
 {

@@ -16,16 +16,18 @@
 #define LOOK_US 50000
 /* Starting MPI, allocating and initialising may take longer than any op. */
 #define PREPARATIONS_NS (INT64_C(60) * 1000000000)
-/* How long the watcher may take to say what to do about a failure that it was told of. */
+/* How long the watcher may take to answer when it has been told of a failure. */
 #define VERDICT_MS 3000
 
-/* --- how a rank does --- */
+/* --- what the watch sees of a rank --- */
 
+/* What the watch of this process remembers between its looks. */
 typedef struct {
-    int64_t looked_ns,
-        resumed_ns;     /* the last look; after the last pause of this process, 0: none */
-    ExecMember *member; /* (owned, nullable) */
-    bool told, done;
+    int64_t looked_ns;  /* time of the last look */
+    int64_t resumed_ns; /* when this process went on after it had been stopped; 0: it was not */
+    ExecMember *member; /* (owned, nullable) the connection to the watcher */
+    bool told;          /* the watcher prints the error */
+    bool done;          /* the watcher has given its last order */
 } Line;
 
 static int64_t
@@ -62,7 +64,7 @@ look_at(const ExecShared *shared, const Line *line, int32_t rank)
 
 /* --- watching threads --- */
 
-/* A hung rank's error, if there is one; the mutex is held. */
+/* Sets the run's error if a rank hangs; the mutex is held. */
 static void
 judge(ExecShared *shared, const Line *line, int64_t limit)
 {
@@ -80,7 +82,7 @@ judge(ExecShared *shared, const Line *line, int64_t limit)
 
 /* --- being watched --- */
 
-/* Connects as soon as it is known where to; the mutex is held. */
+/* Connects to the watcher once its address is known; the mutex is held. */
 static void
 connect_line(ExecShared *shared, Line *line)
 {
@@ -136,7 +138,7 @@ obey(ExecShared *shared, Line *line, int wait_ms)
     line->done = true;
 }
 
-/* Done, or what failed; then the watcher has the last word. */
+/* Tells the watcher that the rank is done or has failed, and waits for its last order. */
 static void
 hang_up(ExecShared *shared, Line *line)
 {
@@ -187,7 +189,7 @@ watch_stop(ExecShared *shared, int64_t *stop_us)
                                     "interrupted; the step did not end within %.1f s", EXEC_STOP_S);
 }
 
-/* One look; the mutex is held.  Only the first trouble counts. */
+/* Looks once at all ranks of this process; the mutex is held.  Only the first error counts. */
 static void
 look(ExecShared *shared, Line *line, int64_t n_steps_done, int64_t *stop_us)
 {
@@ -209,14 +211,14 @@ look(ExecShared *shared, Line *line, int64_t n_steps_done, int64_t *stop_us)
         watch_stop(shared, stop_us);
     if (shared->error == NULL)
         return;
-    /* With the mutex: a rank that ends takes it before its endpoint goes. */
+    /* The endpoint is still there: a rank that ends takes the mutex before it closes its own. */
     ExecTransport endpoint = exec_shared_endpoint(shared, MAX(shared->own_rank, 0));
     if (endpoint.ops != NULL)
         exec_transport_abort(&endpoint, shared->error->message);
 }
 
-/* Until all threads have ended, or some have not within the grace after a failure.  Returns whether
- * all have. */
+/* Watches until all threads have ended, or the grace after a failure is over.  Returns: whether all
+ * have ended. */
 static bool
 watch(ExecShared *shared, Line *line)
 {
@@ -232,7 +234,7 @@ watch(ExecShared *shared, Line *line)
         }
         const int64_t now = g_get_monotonic_time();
         grace_end = grace_end == 0 ? now + GRACE_US : grace_end;
-        /* Processes end with all their threads: nothing to wait for. */
+        /* The process will end, and all its threads with it: they need not be waited for. */
         if (now >= grace_end || exec_shared_is_distributed(shared))
             break;
     }
@@ -243,7 +245,7 @@ watch(ExecShared *shared, Line *line)
     return all_ended;
 }
 
-/* NULL, and the run has failed, when the system has no thread left. */
+/* Returns: (owned) the thread; NULL if the system has no thread left: then the run has failed. */
 static GThread *
 start_rank(ExecShared *shared, int32_t rank)
 {

@@ -15,7 +15,7 @@ exec_reference_clear(ExecReference *reference)
     g_clear_pointer(&reference->plan, plan_free);
 }
 
-/* One stage, one micro-batch of one sequence. */
+/* A plan of one stage, with a micro-batch for every sequence. */
 static Plan *
 single_plan(const ModelArch *arch, int64_t global_batch, int64_t seq_len)
 {
@@ -50,8 +50,7 @@ exec_reference_init(ExecReference *reference, const ExecReferenceOptions *o, GEr
     return reference->model != NULL;
 }
 
-/* Forward and backward of the sequence whose tokens lie in @rows: inputs, then targets one later.
- */
+/* Runs forward and backward of one sequence; the targets are its tokens from the second on. */
 static bool
 run_sequence(ExecStageRun *run, const int32_t *rows, double *loss, GError **error)
 {
@@ -141,8 +140,9 @@ exec_relative_error(const float *actual, const float *expected, int64_t n, doubl
     return difference == 0 ? 0 : sqrt(difference) / scale;
 }
 
-double
-exec_reference_rms(const ExecReference *reference)
+/* Returns: the root mean square of all gradients of the reference. */
+static double
+rms_of(const ExecReference *reference)
 {
     const ExecModel *model = reference->model;
     double squares = 0, n = 0;
@@ -158,7 +158,7 @@ exec_reference_rms(const ExecReference *reference)
     return sqrt(squares / n);
 }
 
-/* The part of the reference's gradient of @p that a rank holds as @part (owned). */
+/* Returns: (owned) of the reference's gradient of @p the elements that a rank holds as @part. */
 static float *
 part_of(const ExecReference *reference, const ExecParameter *p, const ExecParameter *part)
 {
@@ -174,7 +174,7 @@ part_of(const ExecReference *reference, const ExecParameter *p, const ExecParame
     return values;
 }
 
-/* Raises the result's worst error by one rank's tensors. */
+/* Raises the result's largest error to that of one rank's tensors. */
 static void
 compare_rank(const ExecShared *shared, int32_t rank, const ExecReference *reference, double rms,
              ExecRunResult *result)
@@ -213,7 +213,7 @@ exec_verify(const ExecShared *shared, ExecRunResult *result, GError **error)
                              error) ||
         !exec_reference_step(&reference, shared->data, 0, error))
         return false;
-    const double rms = exec_reference_rms(&reference);
+    const double rms = rms_of(&reference);
     result->max_gradient_error = 0;
     for (int32_t rank = 0; rank < shared->n_ranks; rank++)
         compare_rank(shared, rank, &reference, rms, result);

@@ -57,9 +57,6 @@ bool exec_reference_step(ExecReference *reference, const ExecData *data, int64_t
 #define EXEC_VERIFY_FLOOR 1e-3
 double exec_relative_error(const float *actual, const float *expected, int64_t n, double rms);
 
-/* Returns: the root mean square of all gradients of the reference. */
-double exec_reference_rms(const ExecReference *reference);
-
 /* Compares every tensor of every rank after step 0 of a run that has ended with the reference, and
  * sets the verification of @result. */
 bool exec_verify(const ExecShared *shared, ExecRunResult *result, GError **error);
