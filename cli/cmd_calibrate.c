@@ -7,7 +7,6 @@
 #include "cli/request/output.h"
 #include "cli/request/request.h"
 
-#define MAX_THREADS 1024
 #define HOLDOUT 0.2
 /* The interval of held-out errors: 90 %. */
 #define LOW 0.05
@@ -359,8 +358,7 @@ read_rows(Work *work, Options *options, GError **error)
 static int
 run(Options *options, GError **error)
 {
-    const int64_t n_threads =
-        options_int64(options, "threads", 1, MAX_THREADS, g_get_num_processors());
+    const int64_t n_threads = options_threads(options);
     const double holdout = options_quantity(options, "holdout", UNITS_KIND_FRACTION, HOLDOUT);
     const char *path = options_string(options, "output", NULL);
     const bool json = options_switch(options, "json");

@@ -7,12 +7,10 @@
 #include "cli/run/report.h"
 
 static const OptionInfo options_table[] = {
-    {.name = "tolerance",
-     .value = "SHARE",
-     .help = "exit status 1 when the iterations differ by more, e.g. 5%"},
-    {.name = "json", .help = "print a degas-compare object"},
-    {.name = "output", .value = "FILE", .help = "write the JSON to FILE", .letter = 'o'},
-    {.name = NULL},
+    {"tolerance", "SHARE", "exit status 1 when the iterations differ by more, e.g. 5%", 0},
+    {"json", NULL, "print a degas-compare object", 0},
+    {"output", "FILE", "write the JSON to FILE", 'o'},
+    {NULL, NULL, NULL, 0},
 };
 
 typedef struct {

@@ -32,7 +32,7 @@ print_models(GError **error)
         output_table_add(table, arch->name);
         output_table_take(table, units_format_count((double)model_parameters(arch)));
         for (size_t k = 0; k < G_N_ELEMENTS(numbers); k++)
-            output_table_printf(table, "%" G_GINT64_FORMAT, numbers[k]);
+            output_table_printf(table, INT, numbers[k]);
     }
     output_table_print(table, 0);
     return true;
@@ -56,7 +56,7 @@ print_clusters(GError **error)
         for (int d = 0; d < DTYPE_N; d++)
             fastest = MAX(fastest, device->flops_per_s[d]);
         output_table_add(table, g_ptr_array_index(names, i));
-        output_table_printf(table, "%" G_GINT64_FORMAT, model_cluster_n_devices(profile->cluster));
+        output_table_printf(table, INT, model_cluster_n_devices(profile->cluster));
         output_table_add(table, device->name);
         output_table_take(table, units_format_bytes((double)device->memory_bytes));
         output_table_take(table, units_format_flops(fastest));

@@ -125,8 +125,7 @@ print_search(const Plan *plan)
 
         output_printf("no plan of this space is faster than %s: at most %s to gain\n", bound, gap);
     }
-    output_printf("searched %" G_GINT64_FORMAT ": %" G_GINT64_FORMAT
-                  " pruned by bounds, %" G_GINT64_FORMAT " infeasible, %" G_GINT64_FORMAT
+    output_printf("searched " INT ": " INT " pruned by bounds, " INT " infeasible, " INT
                   " simulated\n",
                   plan->search.considered, plan->search.pruned, plan->search.infeasible,
                   plan->search.simulated);

@@ -6,25 +6,17 @@
 #include "cli/draw/plot.h"
 
 static const OptionInfo options_table[] = {
-    {.name = "kind",
-     .value = "KIND",
-     .help =
-         "timeline or memory of traces and reports, throughput of a sweep, pareto or roofline of a "
-         "sweep or a "
-         "plan; default: the first "
-         "that the file has"},
-    {.name = "output",
-     .value = "FILE",
-     .help = "FILE.svg, .png, .txt or .tsv (text on stdout)",
-     .letter = 'o'},
-    {.name = "title", .value = "TEXT", .help = "above the picture"},
-    {.name = "names", .value = "A,B,...", .help = "of the panels (the files' names)"},
-    {.name = "limit", .value = "BYTES", .help = "memory: draw a line there, e.g. 80GiB"},
-    {.name = "rank",
-     .value = "N",
-     .help = "memory: over time of this rank; default: of the one with the highest peak"},
-    {.name = "color", .value = "WHEN", .help = "colours on stdout: auto, always or never"},
-    {.name = NULL},
+    {"kind", "KIND",
+     "timeline or memory of traces and reports, throughput of a sweep, pareto or roofline of a "
+     "sweep or a plan; default: the first that the file has",
+     0},
+    {"output", "FILE", "FILE.svg, .png, .txt or .tsv (text on stdout)", 'o'},
+    {"title", "TEXT", "above the picture", 0},
+    {"names", "A,B,...", "of the panels (the files' names)", 0},
+    {"limit", "BYTES", "memory: draw a line there, e.g. 80GiB", 0},
+    {"rank", "N", "memory: over time of this rank; default: of the one with the highest peak", 0},
+    {"color", "WHEN", "colours on stdout: auto, always or never", 0},
+    {NULL, NULL, NULL, 0},
 };
 
 typedef enum {

@@ -11,26 +11,23 @@
 #include "executor/watch/launch.h"
 
 static const OptionInfo options_table[] = {
-    {.name = "device", .value = "NAME", .help = "cpu (default), reference or cuda"},
-    {.name = "seq-len", .value = "N", .help = "tokens of a sequence (the model's)"},
-    {.name = "batches", .value = "LIST", .help = "sequences of a micro-batch (1,2,4)"},
-    {.name = "slices", .value = "LIST", .help = "tokens of slices (halves of the sequence)"},
-    {.name = "dtype", .value = "NAME", .help = "fp32 (on the CPU) or bf16 (on a GPU)"},
-    {.name = "concurrency",
-     .value = "N",
-     .help = "ranks that are busy at once (the cores; 1 on a GPU, else each has a share of it)"},
-    {.name = "gpus",
-     .value = "N",
-     .help = "GPUs between which messages and collectives are timed, by NCCL (all; 1: none)"},
-    {.name = "tp", .value = "LIST", .help = "tensor-parallel degrees (1)"},
-    {.name = "quick", .help = "fewer repetitions and shapes: under two minutes"},
-    {.name = "budget",
-     .value = "S",
-     .help = "seconds that it may take (12 with --quick; else 60 for layers and messages)"},
-    {.name = "resume", .help = "go on from FILE.partial, which -o FILE keeps until it is done"},
-    {.name = "json", .help = "print the degas-profile object"},
-    {.name = "output", .value = "FILE", .help = "write the profile to FILE", .letter = 'o'},
-    {.name = NULL},
+    {"device", "NAME", "cpu (default), reference or cuda", 0},
+    {"seq-len", "N", "tokens of a sequence (the model's)", 0},
+    {"batches", "LIST", "sequences of a micro-batch (1,2,4)", 0},
+    {"slices", "LIST", "tokens of slices (halves of the sequence)", 0},
+    {"dtype", "NAME", "fp32 (on the CPU) or bf16 (on a GPU)", 0},
+    {"concurrency", "N",
+     "ranks that are busy at once (the cores; 1 on a GPU, else each has a share of it)", 0},
+    {"gpus", "N", "GPUs between which messages and collectives are timed, by NCCL (all; 1: none)",
+     0},
+    {"tp", "LIST", "tensor-parallel degrees (1)", 0},
+    {"quick", NULL, "fewer repetitions and shapes: under two minutes", 0},
+    {"budget", "S", "seconds that it may take (12 with --quick; else 60 for layers and messages)",
+     0},
+    {"resume", NULL, "go on from FILE.partial, which -o FILE keeps until it is done", 0},
+    {"json", NULL, "print the degas-profile object", 0},
+    {"output", "FILE", "write the profile to FILE", 'o'},
+    {NULL, NULL, NULL, 0},
 };
 
 /* --- progress --- */
@@ -79,10 +76,8 @@ describe_shape(const ProfileMeasurement *row)
 
     if (profile_op_has_shape(row->op)) {
         if (row->tp == 1)
-            return g_strdup_printf("%" G_GINT64_FORMAT " x %" G_GINT64_FORMAT, row->batch,
-                                   row->tokens);
-        return g_strdup_printf("%" G_GINT64_FORMAT " x %" G_GINT64_FORMAT ", tp %" G_GINT64_FORMAT,
-                               row->batch, row->tokens, row->tp);
+            return g_strdup_printf(INT " x " INT, row->batch, row->tokens);
+        return g_strdup_printf(INT " x " INT ", tp " INT, row->batch, row->tokens, row->tp);
     }
     if (row->op == PROFILE_OP_OPTIMIZER) {
         count = units_format_count((double)row->n_elements);
@@ -93,7 +88,7 @@ describe_shape(const ProfileMeasurement *row)
     if (row->op == PROFILE_OP_P2P || row->n_ranks == 0)
         return units_format_bytes((double)row->bytes);
     count = units_format_bytes((double)row->bytes);
-    return g_strdup_printf("%s, %" G_GINT64_FORMAT " ranks", count, row->n_ranks);
+    return g_strdup_printf("%s, " INT " ranks", count, row->n_ranks);
 }
 
 /* Whether a row of @op is of what the model counts as an op of @kind; else of whole parts. */
@@ -222,8 +217,8 @@ print_fit_errors(const Profile *profile)
             continue;
         g_autofree char *median = output_percent(error->median_fraction);
         g_autofree char *worst = output_percent(error->worst_fraction);
-        output_printf("between shapes, layer %s, tp %" G_GINT64_FORMAT ": off by %s (median), %s "
-                      "(worst) at %" G_GINT64_FORMAT " shapes left out\n",
+        output_printf("between shapes, layer %s, tp " INT ": off by %s (median), %s "
+                      "(worst) at " INT " shapes left out\n",
                       profile_pass_names[error->pass], error->tp, median, worst, error->n_left_out);
     }
 }
@@ -235,8 +230,7 @@ print_interference(const Profile *profile)
         const ProfileInterference *row =
             &g_array_index(profile->interference, ProfileInterference, i);
         g_autofree char *ranks =
-            row->n_ranks == 1 ? g_strdup("")
-                              : g_strdup_printf(", %" G_GINT64_FORMAT " ranks", row->n_ranks);
+            row->n_ranks == 1 ? g_strdup("") : g_strdup_printf(", " INT " ranks", row->n_ranks);
         output_printf("beside %s%s: a layer takes %.2f of its time alone\n",
                       profile_beside_names[row->beside], ranks, row->factor);
     }
@@ -250,7 +244,7 @@ print_for_people(const Profile *profile)
     g_autoptr(OutputTable) table = output_table_new(header);
     guint n_hidden = 0;
 
-    output_printf("%s: %s; %" G_GINT64_FORMAT " ranks busy at once\n", profile->measured_arch->name,
+    output_printf("%s: %s; " INT " ranks busy at once\n", profile->measured_arch->name,
                   profile->measured_on, profile->measured_concurrency);
     for (guint i = 0; i < profile->measurements->len; i++) {
         const ProfileMeasurement *row =
@@ -415,7 +409,7 @@ check_tp(const ExecMeasureOptions *o, GError **error)
         if (o->tps[i] == 1)
             continue;
         g_set_error(error, CMD_ERROR, CMD_ERROR_USAGE,
-                    "--tp: %" G_GINT64_FORMAT ": layers are timed on one GPU, whose profile with "
+                    "--tp: " INT ": layers are timed on one GPU, whose profile with "
                     "the collectives between all prices the others; leave it out, or give --gpus 1 "
                     "for shares of one GPU",
                     o->tps[i]);
@@ -440,8 +434,8 @@ time_between_gpus(Asked *asked, GError **error)
     if (n_devices < 0 || asked->n_gpus == 1) /* exec_measure() says what is wrong */
         return true;
     if (n_gpus > n_devices && !is_proof) {
-        g_set_error(error, CMD_ERROR, CMD_ERROR_USAGE,
-                    "--gpus: %" G_GINT64_FORMAT ": this machine has %d", n_gpus, n_devices);
+        g_set_error(error, CMD_ERROR, CMD_ERROR_USAGE, "--gpus: " INT ": this machine has %d",
+                    n_gpus, n_devices);
         return false;
     }
     asked->why_not = reason_not_to(asked, n_gpus);

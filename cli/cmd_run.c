@@ -17,45 +17,36 @@
 #define VARIED_RUNS 200
 
 static const OptionInfo options_table[] = {
-    {.name = "steps", .value = "N", .help = "optimizer steps (10)"},
-    {.name = "device", .value = "NAME", .help = "cpu (default), reference or cuda"},
-    {.name = "threads", .value = "N", .help = "threads of a rank on device reference (1)"},
-    {.name = "transport",
-     .value = "NAME",
-     .help =
-         "local (default: ranks are threads), mpi (processes; starts mpirun), nccl (one GPU each)"},
-    {.name = "hosts", .value = "LIST", .help = "where mpirun starts the ranks: node1,node2"},
-    {.name = "data",
-     .value = "FILE",
-     .help = "train on a text (its bytes are the tokens) or a .bin of tokens; else synthetic"},
-    {.name = "seed", .value = "N", .help = "of initial weights and data (0)"},
-    {.name = "lr",
-     .value = "X",
-     .help = "learning rate of AdamW (0.001), after 10 steps of warm-up"},
-    {.name = "lr-decay",
-     .value = "N",
-     .help = "... falls along a cosine to a tenth by step N (constant)"},
-    {.name = "clip", .value = "X", .help = "largest global norm of the gradient (1; 0: any)"},
-    {.name = "offload-dir",
-     .value = "DIR",
-     .help = "where a plan with offload nvme keeps its files (TMPDIR, /tmp)"},
-    {.name = "trace", .value = "FILE", .help = "write the measured trace of the median step"},
-    {.name = "verify", .help = "compare loss and all gradients with one device; exit status 1"},
-    {.name = "timeout", .value = "TIME", .help = "a rank that waits longer hangs: exit status 8"},
-    {.name = "deterministic",
-     .help = "mpi: sums in the order of local, equal bits run after run (local: always so); "
-             "nccl: one algorithm for all sizes"},
-    {.name = "graphs", .help = "cuda: every op as one CUDA graph, where it has no collectives"},
-    {.name = "balance-experts",
-     .help = "rows go to experts in turn, not by their router: times and memory as of a balanced "
-             "one"},
-    {.name = "checkpoint", .value = "DIR", .help = "save the training state in DIR at the end"},
-    {.name = "checkpoint-every", .value = "N", .help = "... and every N steps"},
-    {.name = "resume", .help = "go on from the last state in DIR until --steps are done"},
-    {.name = "resume-step", .value = "N", .help = "... from the state after step N"},
-    {.name = "json", .help = "print a degas-run object"},
-    {.name = "output", .value = "FILE", .help = "write the JSON to FILE", .letter = 'o'},
-    {.name = NULL},
+    {"steps", "N", "optimizer steps (10)", 0},
+    {"device", "NAME", "cpu (default), reference or cuda", 0},
+    {"threads", "N", "threads of a rank on device reference (1)", 0},
+    {"transport", "NAME",
+     "local (default: ranks are threads), mpi (processes; starts mpirun), nccl (one GPU each)", 0},
+    {"hosts", "LIST", "where mpirun starts the ranks: node1,node2", 0},
+    {"data", "FILE",
+     "train on a text (its bytes are the tokens) or a .bin of tokens; else synthetic", 0},
+    {"seed", "N", "of initial weights and data (0)", 0},
+    {"lr", "X", "learning rate of AdamW (0.001), after 10 steps of warm-up", 0},
+    {"lr-decay", "N", "... falls along a cosine to a tenth by step N (constant)", 0},
+    {"clip", "X", "largest global norm of the gradient (1; 0: any)", 0},
+    {"offload-dir", "DIR", "where a plan with offload nvme keeps its files (TMPDIR, /tmp)", 0},
+    {"trace", "FILE", "write the measured trace of the median step", 0},
+    {"verify", NULL, "compare loss and all gradients with one device; exit status 1", 0},
+    {"timeout", "TIME", "a rank that waits longer hangs: exit status 8", 0},
+    {"deterministic", NULL,
+     "mpi: sums in the order of local, equal bits run after run (local: always so); nccl: one "
+     "algorithm for all sizes",
+     0},
+    {"graphs", NULL, "cuda: every op as one CUDA graph, where it has no collectives", 0},
+    {"balance-experts", NULL,
+     "rows go to experts in turn, not by their router: times and memory as of a balanced one", 0},
+    {"checkpoint", "DIR", "save the training state in DIR at the end", 0},
+    {"checkpoint-every", "N", "... and every N steps", 0},
+    {"resume", NULL, "go on from the last state in DIR until --steps are done", 0},
+    {"resume-step", "N", "... from the state after step N", 0},
+    {"json", NULL, "print a degas-run object", 0},
+    {"output", "FILE", "write the JSON to FILE", 'o'},
+    {NULL, NULL, NULL, 0},
 };
 
 static bool
@@ -169,8 +160,8 @@ show_progress(int64_t step, double loss, double step_s, void *user_data)
         return;
     g_autofree char *time = output_seconds(step_s);
     progress->last_us = now_us;
-    fprintf(stderr, "step %" G_GINT64_FORMAT " of %" G_GINT64_FORMAT ": loss %.4f, %s\n", step + 1,
-            progress->n_steps, loss, time);
+    fprintf(stderr, "step " INT " of " INT ": loss %.4f, %s\n", step + 1, progress->n_steps, loss,
+            time);
 }
 
 /* --- the command --- */
@@ -207,7 +198,7 @@ warn_of_prediction(const Run *run)
     if (run->unpredicted != NULL)
         output_note("run: no prediction to compare with: %s", run->unpredicted->message);
     else if (concurrency > 0 && run->result.busy_s->len > concurrency)
-        output_note("run: the plan has %u ranks, its profile was measured with %" G_GINT64_FORMAT
+        output_note("run: the plan has %u ranks, its profile was measured with " INT
                     " busy at once: the prediction is of a machine with more cores (degas profile "
                     "--concurrency %u)",
                     run->result.busy_s->len, concurrency, run->result.busy_s->len);
@@ -271,8 +262,7 @@ conclude(const Run *run)
 
     warn_of_other_attention(run);
     if (result->interrupted) {
-        output_note("run: interrupted after step %" G_GINT64_FORMAT " of %" G_GINT64_FORMAT
-                    "%s: what is done is written",
+        output_note("run: interrupted after step " INT " of " INT "%s: what is done is written",
                     result->first_step + result->n_steps, run->exec.n_steps,
                     result->trace == NULL ? ", in a step that would not end" : "");
         return CMD_ERROR_INTERRUPTED;

@@ -32,27 +32,24 @@ static void
 print_widths(const ModelArch *arch)
 {
     print_fact("family", g_strdup(model_family_names[arch->family]));
-    print_fact("layers", g_strdup_printf("%" G_GINT64_FORMAT, arch->n_layers));
-    print_fact("hidden", g_strdup_printf("%" G_GINT64_FORMAT, arch->hidden));
-    print_fact("heads", g_strdup_printf("%" G_GINT64_FORMAT " of %" G_GINT64_FORMAT
-                                        " (keys and values: %" G_GINT64_FORMAT ")",
-                                        arch->n_heads, arch->head_dim, arch->n_kv_heads));
-    print_fact("ffn hidden", g_strdup_printf("%" G_GINT64_FORMAT, arch->ffn_hidden));
+    print_fact("layers", g_strdup_printf(INT, arch->n_layers));
+    print_fact("hidden", g_strdup_printf(INT, arch->hidden));
+    print_fact("heads", g_strdup_printf(INT " of " INT " (keys and values: " INT ")", arch->n_heads,
+                                        arch->head_dim, arch->n_kv_heads));
+    print_fact("ffn hidden", g_strdup_printf(INT, arch->ffn_hidden));
     if (arch->experts.n_experts > 0)
-        print_fact("experts", g_strdup_printf("%" G_GINT64_FORMAT " of %" G_GINT64_FORMAT
-                                              ", %" G_GINT64_FORMAT " per token, %" G_GINT64_FORMAT
-                                              " shared, first %" G_GINT64_FORMAT " layers dense",
+        print_fact("experts", g_strdup_printf(INT " of " INT ", " INT " per token, " INT
+                                                  " shared, first " INT " layers dense",
                                               arch->experts.n_experts, arch->experts.ffn_hidden,
                                               arch->experts.top_k, arch->experts.n_shared,
                                               arch->experts.first_dense_layers));
     if (arch->mla.kv_lora_rank > 0)
         print_fact("latent attention",
-                   g_strdup_printf("rank %" G_GINT64_FORMAT " of keys and values, %" G_GINT64_FORMAT
-                                   " of queries",
+                   g_strdup_printf("rank " INT " of keys and values, " INT " of queries",
                                    arch->mla.kv_lora_rank, arch->mla.q_lora_rank));
-    print_fact("vocabulary", g_strdup_printf("%" G_GINT64_FORMAT "%s", arch->vocab,
-                                             arch->tied_embeddings ? ", tied" : ""));
-    print_fact("longest sequence", g_strdup_printf("%" G_GINT64_FORMAT, arch->max_seq_len));
+    print_fact("vocabulary",
+               g_strdup_printf(INT "%s", arch->vocab, arch->tied_embeddings ? ", tied" : ""));
+    print_fact("longest sequence", g_strdup_printf(INT, arch->max_seq_len));
 }
 
 static void
@@ -62,10 +59,8 @@ add_op(OutputTable *table, const ModelOp *op)
     if (op->kind == MODEL_OP_COLLECTIVE || op->kind == MODEL_OP_MEMORY)
         output_table_add(table, op->kind == MODEL_OP_MEMORY ? "memory" : "collective");
     else
-        output_table_printf(table,
-                            "%" G_GINT64_FORMAT " x %" G_GINT64_FORMAT " x %" G_GINT64_FORMAT
-                            " x %" G_GINT64_FORMAT,
-                            op->count, op->m, op->n, op->k);
+        output_table_printf(table, INT " x " INT " x " INT " x " INT, op->count, op->m, op->n,
+                            op->k);
     output_table_take(table, units_format_count(op->forward_flops));
     output_table_take(table, units_format_count(op->backward_flops));
     output_table_take(table, units_format_bytes((double)op->weight_bytes));
@@ -128,10 +123,9 @@ describe_model(const ModelArch *arch, int64_t seq_len, int64_t tp, Dtype dtype)
     if (arch->experts.n_experts > 0)
         print_fact("active", units_format_count((double)model_active_parameters(arch)));
     g_autofree char *count = units_format_count(flops);
-    print_fact(
-        "FLOPs per token",
-        g_strdup_printf("%s (forward and backward, %" G_GINT64_FORMAT " tokens)", count, seq_len));
-    output_printf("\nops of one sequence of %" G_GINT64_FORMAT " tokens on one of %" G_GINT64_FORMAT
+    print_fact("FLOPs per token",
+               g_strdup_printf("%s (forward and backward, " INT " tokens)", count, seq_len));
+    output_printf("\nops of one sequence of " INT " tokens on one of " INT
                   " tensor-parallel ranks, %s, flash attention\n",
                   seq_len, tp, dtype_names[dtype]);
     if (!model_layer_is_moe(arch, 0))
@@ -167,8 +161,7 @@ print_devices(const ModelCluster *cluster)
             &g_array_index(cluster->devices, ModelDevice, (guint)nodes->device);
 
         output_table_add(table, device->name);
-        output_table_printf(table, "%" G_GINT64_FORMAT " x %" G_GINT64_FORMAT, nodes->n_nodes,
-                            nodes->n_devices);
+        output_table_printf(table, INT " x " INT, nodes->n_nodes, nodes->n_devices);
         output_table_take(table, units_format_bytes((double)device->memory_bytes));
         output_table_take(table, rate_text(device->memory_bytes_per_s));
         for (size_t k = 0; k < G_N_ELEMENTS(dtypes); k++) {
@@ -192,7 +185,7 @@ print_levels(const ModelCluster *cluster)
 
         output_table_add(table, level->name);
         if (level->group_devices > 0)
-            output_table_printf(table, "%" G_GINT64_FORMAT, level->group_devices);
+            output_table_printf(table, INT, level->group_devices);
         else
             output_table_add(table, "all");
         output_table_take(table, rate_text(level->bytes_per_s));
@@ -220,7 +213,7 @@ print_links(const ModelCluster *cluster)
                 continue;
             any = true;
             output_table_printf(
-                table, "%s %" G_GINT64_FORMAT " x %" G_GINT64_FORMAT,
+                table, "%s " INT " x " INT,
                 g_array_index(cluster->devices, ModelDevice, (guint)nodes->device).name,
                 nodes->n_nodes, nodes->n_devices);
             output_table_add(table, g_array_index(cluster->levels, ModelLevel, level).name);
@@ -241,8 +234,7 @@ describe_cluster(const Profile *profile)
 {
     const ModelCluster *cluster = profile->cluster;
 
-    output_printf("%s: %" G_GINT64_FORMAT " devices\n\n", profile->name,
-                  model_cluster_n_devices(cluster));
+    output_printf("%s: " INT " devices\n\n", profile->name, model_cluster_n_devices(cluster));
     print_devices(cluster);
     print_levels(cluster);
     print_links(cluster);

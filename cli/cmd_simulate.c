@@ -19,8 +19,6 @@
 #include "cli/request/output.h"
 #include "cli/request/request.h"
 
-#define MAX_THREADS 1024
-
 static const OptionInfo options_table[] = {
     {"json", NULL, "print the degas-report on stdout", 0},
     {"output", "FILE", "write the degas-report to FILE", 'o'},
@@ -233,8 +231,7 @@ static void
 read_conditions(Conditions *conditions, Options *options)
 {
     conditions_read(conditions, options);
-    conditions->jitter.n_threads =
-        options_int64(options, "threads", 1, MAX_THREADS, g_get_num_processors());
+    conditions->jitter.n_threads = options_threads(options);
 }
 
 /* Bytes per op of schedule, program and times, and below how many all that is not worth it. */
@@ -557,8 +554,7 @@ static int
 run_batch(const char *path, Options *options, GError **error)
 {
     const char *output = options_string(options, "output", "-");
-    const int64_t threads =
-        options_int64(options, "threads", 1, MAX_THREADS, g_get_num_processors());
+    const int64_t threads = options_threads(options);
     g_autofree char *reports = NULL;
     size_t n_bytes;
 

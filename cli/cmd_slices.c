@@ -19,45 +19,37 @@ fill_drain(void)
 }
 
 static const OptionInfo options_table[] = {
-    {.name = "costs",
-     .value = "FILE",
-     .help =
-         "times of slices: TeraPipe's JSON, or .npy (seconds); or one FILE per stage, in order"},
-    {.name = "stages", .value = "K", .help = "pipeline stages"},
-    {.name = "batch", .value = "B", .help = "sequences to group"},
-    {.name = "seq-len", .value = "L", .help = "tokens of a sequence"},
-    {.name = "granularity", .value = "G", .help = "slices are multiples of G tokens (8)"},
-    {.name = "json", .help = "print a degas-slices object"},
-    {.name = "output", .value = "FILE", .help = "write the JSON to FILE", .letter = 'o'},
-    {.name = NULL},
+    {"costs", "FILE",
+     "times of slices: TeraPipe's JSON, or .npy (seconds); or one FILE per stage, in order", 0},
+    {"stages", "K", "pipeline stages", 0},
+    {"batch", "B", "sequences to group", 0},
+    {"seq-len", "L", "tokens of a sequence", 0},
+    {"granularity", "G", "slices are multiples of G tokens (8)", 0},
+    {"json", NULL, "print a degas-slices object", 0},
+    {"output", "FILE", "write the JSON to FILE", 'o'},
+    {NULL, NULL, NULL, 0},
 };
 
 static const OptionInfo variants_table[] = {
-    {.name = "max-group", .value = "N", .help = "sequences of a group at most"},
-    {.name = "stage-factors", .value = "LIST", .help = "K factors of the stages' times"},
-    {.name = "directions",
-     .value = "WHICH",
-     .help = "together or apart: forward fills and drains, then backward (together; apart with "
-             "--backward-costs or --schedule)"},
-    {.name = "backward-costs",
-     .value = "FILE",
-     .help = "times of backward, as --costs, which are forward's then"},
-    {.name = "message-latency", .value = "TIME", .help = "of a slice's message (0)"},
-    {.name = "message-token-bytes", .value = "SIZE", .help = "of a message, per token (0)"},
-    {.name = "bandwidth", .value = "RATE", .help = "of messages, e.g. 25GB/s"},
-    {.name = "messages",
-     .value = "HOW",
-     .help = "blocking: part of the slice's time; or overlapped: only their delay (blocking)"},
-    {.name = "memory-limit", .value = "SIZE", .help = "of a stage's slices: the batch in rounds"},
-    {.name = "token-bytes", .value = "SIZE", .help = "kept per token, forward to backward (0)"},
-    {.name = "workspace-token-bytes",
-     .value = "SIZE",
-     .help = "per token of the running slice (0)"},
-    {.name = "schedule",
-     .value = "NAME",
-     .help = "terapipe, or by simulation gpipe, 1f1b, seq1f1b, seq1f1b-interleaved (terapipe)"},
-    {.name = "vpp", .value = "V", .help = "chunks of a stage, of interleaved schedules"},
-    {.name = NULL},
+    {"max-group", "N", "sequences of a group at most", 0},
+    {"stage-factors", "LIST", "K factors of the stages' times", 0},
+    {"directions", "WHICH",
+     "together or apart: forward fills and drains, then backward (together; apart with "
+     "--backward-costs or --schedule)",
+     0},
+    {"backward-costs", "FILE", "times of backward, as --costs, which are forward's then", 0},
+    {"message-latency", "TIME", "of a slice's message (0)", 0},
+    {"message-token-bytes", "SIZE", "of a message, per token (0)", 0},
+    {"bandwidth", "RATE", "of messages, e.g. 25GB/s", 0},
+    {"messages", "HOW",
+     "blocking: part of the slice's time; or overlapped: only their delay (blocking)", 0},
+    {"memory-limit", "SIZE", "of a stage's slices: the batch in rounds", 0},
+    {"token-bytes", "SIZE", "kept per token, forward to backward (0)", 0},
+    {"workspace-token-bytes", "SIZE", "per token of the running slice (0)", 0},
+    {"schedule", "NAME",
+     "terapipe, or by simulation gpipe, 1f1b, seq1f1b, seq1f1b-interleaved (terapipe)", 0},
+    {"vpp", "V", "chunks of a stage, of interleaved schedules", 0},
+    {NULL, NULL, NULL, 0},
 };
 
 /* What the flags describe: the times of all stages, messages, memory. */
@@ -124,7 +116,7 @@ read_factors(Options *options, Flags *flags, int64_t n)
         g_array_append_val(flags->factors, factor);
     }
     if (flags->factors->len != (guint)n)
-        options_fail(options, "stage-factors", "expected %" G_GINT64_FORMAT " factors, got %u", n,
+        options_fail(options, "stage-factors", "expected " INT " factors, got %u", n,
                      flags->factors->len);
 }
 
@@ -207,9 +199,7 @@ read_flags(Options *options, Inputs *inputs, Flags *flags, GError **error)
         if (!options_has(options, required[i]))
             options_fail(options, required[i], "is needed");
     if (seq_len % costs->granularity != 0)
-        options_fail(options, "seq-len",
-                     "expected a multiple of --granularity %" G_GINT64_FORMAT
-                     ", got %" G_GINT64_FORMAT,
+        options_fail(options, "seq-len", "expected a multiple of --granularity " INT ", got " INT,
                      costs->granularity, seq_len);
     inputs->problem.max_group = options_int64(options, "max-group", 1, 1000000, 0);
     read_schedule(options, inputs);
@@ -449,7 +439,7 @@ print_for_people(const PlanSliceResult *result, const Inputs *inputs)
     for (guint i = 0; i < result->groups->len; i++) {
         const PlanSliceGroup *group = g_ptr_array_index(result->groups, i);
 
-        output_table_printf(table, "%" G_GINT64_FORMAT, group->batch);
+        output_table_printf(table, INT, group->batch);
         output_table_printf(table, "%u", group->slices->len);
         output_table_take(table, output_int64s(group->slices, 16));
     }
@@ -457,14 +447,14 @@ print_for_people(const PlanSliceResult *result, const Inputs *inputs)
     if (inputs->problem.backward != NULL)
         output_printf(" forward, %s backward", backward);
     if (result->n_rounds > 1)
-        output_printf(", %" G_GINT64_FORMAT " rounds", result->n_rounds);
+        output_printf(", " INT " rounds", result->n_rounds);
     if (result->lower_bound == result->latency)
-        output_printf(": proven optimal in %" G_GINT64_FORMAT " %s\n", result->n_solves, what);
+        output_printf(": proven optimal in " INT " %s\n", result->n_solves, what);
     else
-        output_printf(": at most %s above the optimum, %" G_GINT64_FORMAT " %s\n", gap_text,
-                      result->n_solves, what);
+        output_printf(": at most %s above the optimum, " INT " %s\n", gap_text, result->n_solves,
+                      what);
     if (inputs->n_approximated > 0)
-        output_printf("%" G_GINT64_FORMAT " times were interpolated between measured ones\n",
+        output_printf(INT " times were interpolated between measured ones\n",
                       inputs->n_approximated);
     output_table_print(table, 0);
 }

@@ -103,7 +103,7 @@ add_searches(GPtrArray *searches, const ModelArch *arch, const Profile *profile,
 
                     if (axes[i].values == NULL)
                         continue;
-                    g_snprintf(digits, sizeof digits, "%" G_GINT64_FORMAT,
+                    g_snprintf(digits, sizeof digits, INT,
                                g_array_index(axes[i].values, int64_t, at[i]));
                     options_set(options, axes[i].name, digits);
                 }
@@ -238,12 +238,12 @@ add_plan(OutputTable *table, const SweepPoint *point, const Columns *columns)
                                  point->cp, point->ep, MAX(0, order)};
 
     output_table_take(table, describe_split(&degrees));
-    output_table_printf(table, "%" G_GINT64_FORMAT, point->micro_batch);
+    output_table_printf(table, INT, point->micro_batch);
     output_table_add(table, point->schedule);
     if (columns->has_slices)
-        output_table_printf(table, "%" G_GINT64_FORMAT, point->n_slices);
+        output_table_printf(table, INT, point->n_slices);
     output_table_add(table, point->recompute);
-    output_table_printf(table, "%" G_GINT64_FORMAT, point->zero_stage);
+    output_table_printf(table, INT, point->zero_stage);
     output_table_take(table, output_seconds(point->iteration_s));
     output_table_take(table, units_format_count(point->tokens_per_s));
     output_table_take(table, units_format_count(point->tokens_per_s_per_device));
@@ -300,11 +300,11 @@ add_training(OutputTable *table, const SweepPoint *point, const Columns *columns
 static void
 add_row(OutputTable *table, const SweepPoint *point, const Columns *columns, guint *n_reasons)
 {
-    output_table_printf(table, "%" G_GINT64_FORMAT, point->n_devices);
+    output_table_printf(table, INT, point->n_devices);
     if (columns->has_batch)
-        output_table_printf(table, "%" G_GINT64_FORMAT, point->global_batch);
+        output_table_printf(table, INT, point->global_batch);
     if (columns->has_seq_len)
-        output_table_printf(table, "%" G_GINT64_FORMAT, point->seq_len);
+        output_table_printf(table, INT, point->seq_len);
     if (point->is_feasible) {
         add_plan(table, point, columns);
         add_training(table, point, columns);
@@ -345,11 +345,11 @@ print_best(const Sweep *sweep, const Columns *columns, const char *what, size_t 
     if (best == NULL)
         return;
     value = format(*(const double *)(const void *)((const char *)best + offset));
-    output_printf("%s  %" G_GINT64_FORMAT " devices", what, best->n_devices);
+    output_printf("%s  " INT " devices", what, best->n_devices);
     if (columns->has_batch)
-        output_printf(", batch %" G_GINT64_FORMAT, best->global_batch);
+        output_printf(", batch " INT, best->global_batch);
     if (columns->has_seq_len)
-        output_printf(", %" G_GINT64_FORMAT " tokens", best->seq_len);
+        output_printf(", " INT " tokens", best->seq_len);
     output_printf(": %s %s\n", value, unit == NULL ? "" : unit);
 }
 
@@ -413,9 +413,9 @@ describe(const Sweep *sweep)
 
     output_printf("%s on %s, %s", model, cluster, sweep->dtype);
     if (sweep->points->len > 0 && !columns.has_batch)
-        output_printf(", batch %" G_GINT64_FORMAT, sweep_at(sweep, 0)->global_batch);
+        output_printf(", batch " INT, sweep_at(sweep, 0)->global_batch);
     if (sweep->points->len > 0 && !columns.has_seq_len)
-        output_printf(", sequences of %" G_GINT64_FORMAT " tokens", sweep_at(sweep, 0)->seq_len);
+        output_printf(", sequences of " INT " tokens", sweep_at(sweep, 0)->seq_len);
     if (isfinite(sweep->tokens)) {
         g_autofree char *tokens = units_format_count(sweep->tokens);
 

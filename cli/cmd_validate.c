@@ -8,8 +8,6 @@
 #include "cli/request/request.h"
 #include "cli/validate/page.h"
 
-#define MAX_THREADS 1024
-
 static const OptionInfo options_table[] = {
     {"json", NULL, "print the degas-validation on stdout", 0},
     {"output", "FILE", "write the degas-validation to FILE", 'o'},
@@ -124,8 +122,7 @@ read_input(Validation *validation, const Profile *cluster, Options *options, GEr
 static int
 run(Options *options, GError **error)
 {
-    const int64_t threads =
-        options_int64(options, "threads", 1, MAX_THREADS, g_get_num_processors());
+    const int64_t threads = options_threads(options);
     const int64_t n_folds = options_int64(options, "folds", 2, CALIBRATION_MAX_FOLDS, 0);
     g_autoptr(Profile) cluster = NULL;
     g_auto(Validation) validation = {0};

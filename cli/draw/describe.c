@@ -20,11 +20,9 @@ describe_job(const Job *job)
     g_autofree char *model = text_escape(job->arch->name, 60);
     g_autofree char *cluster = text_escape(job->profile->name, 60);
 
-    output_printf("%s on %s (%" G_GINT64_FORMAT " of %" G_GINT64_FORMAT
-                  " devices), %" G_GINT64_FORMAT " x %" G_GINT64_FORMAT " tokens, %s\n",
-                  model, cluster, plan_n_devices(plan),
-                  model_cluster_n_devices(job->profile->cluster), plan->global_batch, plan->seq_len,
-                  dtype_names[plan->dtype]);
+    output_printf("%s on %s (" INT " of " INT " devices), " INT " x " INT " tokens, %s\n", model,
+                  cluster, plan_n_devices(plan), model_cluster_n_devices(job->profile->cluster),
+                  plan->global_batch, plan->seq_len, dtype_names[plan->dtype]);
 }
 
 char *
@@ -42,11 +40,11 @@ describe_split(const PlanDegrees *degrees)
 
     for (size_t i = 0; i < G_N_ELEMENTS(all); i++) {
         if (all[i].n > 1)
-            g_string_append_printf(text, "%s%s %" G_GINT64_FORMAT, text->len == 0 ? "" : ", ",
-                                   all[i].name, all[i].n);
+            g_string_append_printf(text, "%s%s " INT, text->len == 0 ? "" : ", ", all[i].name,
+                                   all[i].n);
     }
     if (degrees->vpp > 1)
-        g_string_append_printf(text, " x %" G_GINT64_FORMAT, degrees->vpp);
+        g_string_append_printf(text, " x " INT, degrees->vpp);
     if (text->len == 0)
         g_string_append(text, "one device");
     if (plan_rank_order_plain(degrees) != PLAN_RANK_ORDER_DEFAULT)
@@ -73,7 +71,7 @@ add_plan(OutputTable *table, const Plan *plan, size_t i, bool is_front, bool ord
     else
         output_table_printf(table, "%zu%s", i + 1, is_front ? " *" : "");
     for (size_t k = 0; k < G_N_ELEMENTS(degrees); k++)
-        output_table_printf(table, "%" G_GINT64_FORMAT, degrees[k]);
+        output_table_printf(table, INT, degrees[k]);
     if (orders)
         output_table_add(table, plan_rank_order_names[d->rank_order]);
     output_table_add(table, plan->schedule);
@@ -142,7 +140,7 @@ describe_stages(const Plan *plan)
     for (guint i = 0; i < plan->stages->len; i++)
         g_array_append_val(layers, g_array_index(plan->stages, PlanStage, i).n_layers);
     layers_text = output_int64s(layers, 12);
-    output_printf("%u stage%s of %s layers; %" G_GINT64_FORMAT " micro-batch%s of %" G_GINT64_FORMAT
+    output_printf("%u stage%s of %s layers; " INT " micro-batch%s of " INT
                   " sequence%s per replica",
                   plan->stages->len, plan->stages->len == 1 ? "" : "s", layers_text,
                   plan->n_micro_batches, plan->n_micro_batches == 1 ? "" : "es", plan->micro_batch,
@@ -267,14 +265,13 @@ print_jitter(const Report *report)
     }
     g_autofree char *op = describe_op_sigma(jitter);
     g_autofree char *rank = output_percent(jitter->rank_sigma);
-    output_printf(" of %" G_GINT64_FORMAT " runs (ops log-normal %s, ranks %s", jitter->n_runs, op,
-                  rank);
+    output_printf(" of " INT " runs (ops log-normal %s, ranks %s", jitter->n_runs, op, rank);
     if (jitter->straggler_fraction > 0) {
         g_autofree char *share = output_percent(jitter->straggler_fraction);
         g_autofree char *slowdown = output_number(jitter->straggler_slowdown);
         output_printf(", %s stragglers %sx", share, slowdown);
     }
-    output_printf("; seed %" G_GINT64_FORMAT ")\n", jitter->seed);
+    output_printf("; seed " INT ")\n", jitter->seed);
 }
 
 static void

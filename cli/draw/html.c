@@ -36,7 +36,7 @@ typedef struct {
 /* Of a bar of memory, in pixels. */
 #define BAR_WIDTH 420
 
-/* --- small pieces --- */
+/* --- small pieces: main() has set numbers to the C locale --- */
 
 /* No markup, no control characters. */
 static void
@@ -46,14 +46,6 @@ append_escaped(GString *html, const char *text)
     g_autofree char *escaped = g_markup_escape_text(safe, -1);
 
     g_string_append(html, escaped);
-}
-
-static void
-append_number(GString *html, double value)
-{
-    char digits[G_ASCII_DTOSTR_BUF_SIZE];
-
-    g_string_append(html, g_ascii_formatd(digits, sizeof digits, "%.2f", value));
 }
 
 static void
@@ -88,20 +80,17 @@ append_about(GString *html, const Page *page)
         } degrees[] = {{"dp", d->dp},   {"tp", d->tp}, {"pp", d->pp},
                        {"vpp", d->vpp}, {"cp", d->cp}, {"ep", d->ep}};
 
-        g_string_append_printf(
-            html,
-            "%" G_GINT64_FORMAT " devices, %" G_GINT64_FORMAT " x %" G_GINT64_FORMAT " tokens, %s",
-            plan_n_devices(plan), plan->global_batch, plan->seq_len, dtype_names[plan->dtype]);
+        g_string_append_printf(html, INT " devices, " INT " x " INT " tokens, %s",
+                               plan_n_devices(plan), plan->global_batch, plan->seq_len,
+                               dtype_names[plan->dtype]);
         for (size_t i = 0; i < G_N_ELEMENTS(degrees); i++) {
             if (degrees[i].degree > 1 || i < 3)
-                g_string_append_printf(html, ", %s %" G_GINT64_FORMAT, degrees[i].name,
-                                       degrees[i].degree);
+                g_string_append_printf(html, ", %s " INT, degrees[i].name, degrees[i].degree);
         }
         if (plan_rank_order_plain(d) != PLAN_RANK_ORDER_DEFAULT)
             g_string_append_printf(html, ", ranks in the order %s",
                                    plan_rank_order_names[d->rank_order]);
-        g_string_append_printf(html, ", micro-batches of %" G_GINT64_FORMAT "<br>",
-                               plan->micro_batch);
+        g_string_append_printf(html, ", micro-batches of " INT "<br>", plan->micro_batch);
     }
     append_escaped(html, what);
 }
@@ -152,7 +141,7 @@ append_jitter_cards(GString *html, const Report *report)
     g_autofree char *p10 = output_seconds(units_s_from_ns(jitter->iteration_ns[0]));
     g_autofree char *p90 = output_seconds(units_s_from_ns(jitter->iteration_ns[2]));
     g_autofree char *runs =
-        g_strdup_printf("p10 to p90 of %" G_GINT64_FORMAT " runs with jitter", jitter->n_runs);
+        g_strdup_printf("p10 to p90 of " INT " runs with jitter", jitter->n_runs);
 
     append_card(html, runs, g_strdup_printf("%s to %s", p10, p90));
     if (report->memory_limit_bytes > 0)
@@ -209,9 +198,8 @@ append_breakdown(GString *html, const Page *page)
         g_autofree char *share = output_percent(parts[i].seconds / all);
         g_autofree char *entry = g_strdup_printf("%s %s", parts[i].name, share);
 
-        g_string_append(html, "<i style=\"width:");
-        append_number(html, 100 * parts[i].seconds / all);
-        g_string_append_printf(html, "%%;background:#%06x\"></i>", parts[i].rgb);
+        g_string_append_printf(html, "<i style=\"width:%.2f%%;background:#%06x\"></i>",
+                               100 * parts[i].seconds / all, parts[i].rgb);
         append_legend_entry(legend, parts[i].rgb, entry);
     }
     g_string_append_printf(html,
@@ -232,10 +220,10 @@ append_memory_bar(GString *html, const ReportRank *rank, double px_per_byte)
 
         if (bytes <= 0)
             continue;
-        g_string_append(html, "<i style=\"width:");
-        append_number(html, (double)bytes * px_per_byte);
-        g_string_append_printf(html, "px;background:#%06x\" title=\"%s %s\"></i>",
-                               plot_owners[k].rgb, trace_memory_names[plot_owners[k].owner], size);
+        g_string_append_printf(html,
+                               "<i style=\"width:%.2fpx;background:#%06x\" title=\"%s %s\"></i>",
+                               (double)bytes * px_per_byte, plot_owners[k].rgb,
+                               trace_memory_names[plot_owners[k].owner], size);
     }
     g_string_append(html, "</div>");
 }
@@ -350,18 +338,10 @@ append_box(GString *html, const Page *page, const TimelineBox *box)
 {
     const double height = box->is_aside ? page->box * 0.3 : page->box;
     const double y = y_of(page, box->row / page->every) + page->box - height;
+    const double width = width_of(page, box);
 
-    g_string_append_c(html, 'M');
-    append_number(html, x_of(page, box->begin_ns));
-    g_string_append_c(html, ' ');
-    append_number(html, y);
-    g_string_append_c(html, 'h');
-    append_number(html, width_of(page, box));
-    g_string_append_c(html, 'v');
-    append_number(html, height);
-    g_string_append(html, "h-");
-    append_number(html, width_of(page, box));
-    g_string_append_c(html, 'z');
+    g_string_append_printf(html, "M%.2f %.2fh%.2fv%.2fh-%.2fz", x_of(page, box->begin_ns), y, width,
+                           height, width);
 }
 
 static int
@@ -428,11 +408,9 @@ append_labels(GString *html, const Page *page)
         if (box->row % page->every != 0 || box->is_aside || *label == 0 ||
             px <= 7 * (double)strlen(label) + 3)
             continue;
-        g_string_append(html, "<text x=\"");
-        append_number(html, x_of(page, box->begin_ns) + px / 2);
-        g_string_append(html, "\" y=\"");
-        append_number(html, y_of(page, box->row / page->every) + page->box / 2.0 + 4);
-        g_string_append_printf(html, "\" style=\"fill:#%06x\">%s</text>",
+        g_string_append_printf(html, "<text x=\"%.2f\" y=\"%.2f\" style=\"fill:#%06x\">%s</text>",
+                               x_of(page, box->begin_ns) + px / 2,
+                               y_of(page, box->row / page->every) + page->box / 2.0 + 4,
                                timeline_label_rgb(timeline_box_rgb(page->trace, box)), label);
         n++;
     }
@@ -448,13 +426,12 @@ append_axis(GString *html, const Page *page)
     g_string_append(html, "<g id=\"axis\">");
     for (int64_t t = 0; t <= page->end_ns; t += step) {
         g_autofree char *time = t == 0 ? g_strdup("0") : units_format_s(units_s_from_ns(t));
-        g_autoptr(GString) x = g_string_new(NULL);
+        const double x = x_of(page, t);
 
-        append_number(x, x_of(page, t));
         g_string_append_printf(html,
-                               "<line class=\"grid\" x1=\"%s\" x2=\"%s\" y1=\"%d\" y2=\"%d\"/>"
-                               "<text x=\"%s\" y=\"%d\" text-anchor=\"middle\">%s</text>",
-                               x->str, x->str, TOP, bottom, x->str, bottom + 16, time);
+                               "<line class=\"grid\" x1=\"%.2f\" x2=\"%.2f\" y1=\"%d\" y2=\"%d\"/>"
+                               "<text x=\"%.2f\" y=\"%d\" text-anchor=\"middle\">%s</text>",
+                               x, x, TOP, bottom, x, bottom + 16, time);
     }
     g_string_append(html, "</g>\n");
 }
@@ -478,9 +455,8 @@ append_timeline(GString *html, const Page *page)
         height);
     append_axis(html, page);
     for (int32_t r = 0; r < page->n_rows; r += named) {
-        g_string_append_printf(html, "<text x=\"%d\" y=\"", LEFT - 6);
-        append_number(html, y_of(page, r) + page->box / 2.0 + 4);
-        g_string_append_printf(html, "\" text-anchor=\"end\">%d</text>", r * page->every);
+        g_string_append_printf(html, "<text x=\"%d\" y=\"%.2f\" text-anchor=\"end\">%d</text>",
+                               LEFT - 6, y_of(page, r) + page->box / 2.0 + 4, r * page->every);
     }
     g_string_append(html, "\n<g clip-path=\"url(#clip)\">");
     append_boxes(html, page);
@@ -523,10 +499,10 @@ append_note(GString *html, const Page *page)
 static void
 append_box_data(GString *html, const Page *page, const TimelineBox *box)
 {
-    g_string_append_printf(html, "%" G_GINT64_FORMAT ",%" G_GINT64_FORMAT ",%d,%d,%d,%d,%u",
-                           box->begin_ns, box->end_ns - box->begin_ns,
-                           box->kind + (box->is_aside ? ASIDE : 0), box->micro_batch, box->slice,
-                           box->chunk, timeline_box_rgb(page->trace, box));
+    g_string_append_printf(html, INT "," INT ",%d,%d,%d,%d,%u", box->begin_ns,
+                           box->end_ns - box->begin_ns, box->kind + (box->is_aside ? ASIDE : 0),
+                           box->micro_batch, box->slice, box->chunk,
+                           timeline_box_rgb(page->trace, box));
 }
 
 static void
@@ -549,7 +525,7 @@ append_data(GString *html, const Page *page)
 
     g_string_append_c(html, '{');
     for (size_t i = 0; i < G_N_ELEMENTS(names); i++)
-        g_string_append_printf(html, "\"%s\":%" G_GINT64_FORMAT ",", names[i], values[i]);
+        g_string_append_printf(html, "\"%s\":" INT ",", names[i], values[i]);
     g_string_append(html, "\"kinds\":[");
     for (size_t k = 0; k < TIMELINE_KIND_N; k++)
         g_string_append_printf(html, "%s\"%s\"", k > 0 ? "," : "", timeline_styles[k].name);
@@ -623,21 +599,15 @@ append_row(GString *html, const Rows *rows, int32_t row, const int64_t *bins)
                                            : rows->row;
     const double step = (double)(WIDTH - LEFT) / rows->n_bins;
 
-    g_string_append_printf(html, "M%d ", LEFT);
-    append_number(html, bottom);
+    g_string_append_printf(html, "M%d %.2f", LEFT, bottom);
     for (int i = 0; i < rows->n_bins; i++) {
-        if (i == 0 || bins[i] != bins[i - 1]) {
-            g_string_append_c(html, 'V');
-            append_number(html, bottom - height * (double)bins[i] / (double)rows->most_bytes);
-        }
-        if (i + 1 == rows->n_bins || bins[i + 1] != bins[i]) {
-            g_string_append_c(html, 'H');
-            append_number(html, LEFT + (i + 1) * step);
-        }
+        if (i == 0 || bins[i] != bins[i - 1])
+            g_string_append_printf(html, "V%.2f",
+                                   bottom - height * (double)bins[i] / (double)rows->most_bytes);
+        if (i + 1 == rows->n_bins || bins[i + 1] != bins[i])
+            g_string_append_printf(html, "H%.2f", LEFT + (i + 1) * step);
     }
-    g_string_append_c(html, 'V');
-    append_number(html, bottom);
-    g_string_append_c(html, 'z');
+    g_string_append_printf(html, "V%.2fz", bottom);
 }
 
 /* Two paths, of one colour each: all that is held, and what stays over it. */

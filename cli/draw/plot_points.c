@@ -288,7 +288,7 @@ plan_label(const Plan *plan)
 
     if (plan->degrees.pp > 1)
         g_string_append_printf(text, ", %s", plan->schedule);
-    g_string_append_printf(text, ", micro-batch %" G_GINT64_FORMAT, plan->micro_batch);
+    g_string_append_printf(text, ", micro-batch " INT, plan->micro_batch);
     if (strcmp(recompute, "none") != 0)
         g_string_append_printf(text, ", %s recompute", recompute);
     return g_string_free(text, FALSE);
@@ -329,9 +329,9 @@ plot_plan_pareto(const Job *job, const PlotOptions *options, const char *path, G
     picture.limit = (double)plan->predicted->memory_limit_bytes / (double)UNITS_GIB;
     picture.title =
         g_strdup_printf("%s on %s: time against memory", job->arch->name, job->profile->name);
-    picture.subtitle = g_strdup_printf(
-        "%" G_GINT64_FORMAT " devices, %" G_GINT64_FORMAT " x %" G_GINT64_FORMAT " tokens, %s",
-        plan_n_devices(plan), plan->global_batch, plan->seq_len, dtype_names[plan->dtype]);
+    picture.subtitle =
+        g_strdup_printf(INT " devices, " INT " x " INT " tokens, %s", plan_n_devices(plan),
+                        plan->global_batch, plan->seq_len, dtype_names[plan->dtype]);
     picture.x_title = g_strdup("iteration [s]");
     picture.y_title = g_strdup("memory of the fullest device [GiB]");
     return draw_front(&picture, options, path, error);
@@ -405,11 +405,11 @@ static char *
 label_of(const Sweep *sweep, const SweepPoint *point)
 {
     GString *text = g_string_new(NULL);
-    g_string_append_printf(text, "%" G_GINT64_FORMAT " devices", point->n_devices);
+    g_string_append_printf(text, INT " devices", point->n_devices);
     if (sweep_varies(sweep, offsetof(SweepPoint, global_batch)))
-        g_string_append_printf(text, ", batch %" G_GINT64_FORMAT, point->global_batch);
+        g_string_append_printf(text, ", batch " INT, point->global_batch);
     if (sweep_varies(sweep, offsetof(SweepPoint, seq_len)))
-        g_string_append_printf(text, ", %" G_GINT64_FORMAT " tokens", point->seq_len);
+        g_string_append_printf(text, ", " INT " tokens", point->seq_len);
     return g_string_free(text, FALSE);
 }
 
@@ -678,7 +678,7 @@ plot_plan_roofline(const Job *job, const PlotOptions *options, const char *path,
     }
     g_autofree char *rest = output_percent(1 - drawn_s / all_s);
     picture.title = g_strdup_printf("%s on %s: ops below the roof", arch->name, device->name);
-    picture.subtitle = g_strdup_printf("%s, micro-batch %" G_GINT64_FORMAT
+    picture.subtitle = g_strdup_printf("%s, micro-batch " INT
                                        ", %s; a point's size is its time; %s of the time in "
                                        "kernels without products",
                                        split, plan->micro_batch, dtype_names[plan->dtype], rest);
@@ -705,7 +705,7 @@ plot_sweep_roofline(const Sweep *sweep, const PlotOptions *options, const char *
             .y = p->model_flops_per_s_per_device,
             .bound = p->model_flops_per_s_per_device * p->iteration_s / p->lower_bound_s,
             .time_fraction = 0.3, /* all of one size */
-            .label = g_strdup_printf("%" G_GINT64_FORMAT " devices", p->n_devices),
+            .label = g_strdup_printf(INT " devices", p->n_devices),
         };
         picture.peak_flops_per_s =
             fmax(picture.peak_flops_per_s,

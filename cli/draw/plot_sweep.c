@@ -6,6 +6,7 @@
 #include "base/units.h"
 #include "cli/request/command.h"
 #include "cli/draw/picture.h"
+#include "cli/request/output.h"
 
 /* More curves cannot be told apart; more labels cover each other. */
 #define MAX_SERIES 7
@@ -126,8 +127,8 @@ label(const SweepPoint *point)
 
     for (size_t i = 0; i < G_N_ELEMENTS(degrees); i++)
         if (degrees[i].n > 1)
-            g_string_append_printf(text, "%s%s %" G_GINT64_FORMAT, text->len == 0 ? "" : " ",
-                                   degrees[i].name, degrees[i].n);
+            g_string_append_printf(text, "%s%s " INT, text->len == 0 ? "" : " ", degrees[i].name,
+                                   degrees[i].n);
     return g_string_free(text, FALSE);
 }
 
@@ -185,7 +186,7 @@ series_name(const Scaling *scaling, guint k)
         if (axis == scaling->x ||
             (!sweep_varies(scaling->sweep, axes[axis].offset) && scaling->n_all > 1))
             continue;
-        g_string_append_printf(text, "%s%" G_GINT64_FORMAT " %s", text->len == 0 ? "" : " x ",
+        g_string_append_printf(text, "%s" INT " %s", text->len == 0 ? "" : " x ",
                                along(scaling->series[k], axis), axes[axis].unit);
     }
     return g_string_free(text, FALSE);
@@ -237,7 +238,7 @@ set_x_axis(Picture *picture, const Scaling *scaling)
     picture_add_array(picture, "xtic_name", sizes->len);
     for (guint i = 0; i < sizes->len; i += step, n++) {
         const int64_t x = g_array_index(sizes, int64_t, i);
-        g_autofree char *name = g_strdup_printf("%" G_GINT64_FORMAT, x);
+        g_autofree char *name = g_strdup_printf(INT, x);
 
         picture_set_at(picture, "xtic", n, (double)x);
         picture_set_text_at(picture, "xtic_name", n, name);
@@ -278,8 +279,7 @@ set_titles(Picture *picture, const Scaling *scaling, const PlotOptions *options)
     g_string_append_printf(about, "the best plan at every size, %s", sweep->dtype);
     for (size_t axis = 1; axis < N_AXES && scaling->n_all > 1; axis++)
         if (axis != scaling->x && !sweep_varies(sweep, axes[axis].offset))
-            g_string_append_printf(about, ", %s%" G_GINT64_FORMAT " %s",
-                                   axis == 2 ? "sequences of " : "",
+            g_string_append_printf(about, ", %s" INT " %s", axis == 2 ? "sequences of " : "",
                                    along(scaling->series[0], axis), axes[axis].unit);
     if (isfinite(sweep->reliability.device_mtbf_s)) {
         g_autofree char *days = g_strdup_printf("%.0f", sweep->reliability.device_mtbf_s / 86400);

@@ -89,7 +89,7 @@ print_costs(const Costs *explanation, guint n)
 
         output_table_take(table, output_seconds(line->total_s));
         output_table_take(table, output_percent(line->total_s / explanation->busy_s));
-        output_table_printf(table, "%" G_GINT64_FORMAT, line->n);
+        output_table_printf(table, INT, line->n);
         output_table_add(table, line->what);
         output_table_add(table, line->inputs);
         output_table_take(table, influences_text(line));

@@ -8,8 +8,6 @@
 #include "profiles/cost/mesh.h"
 #include "schedule/rank_order.h"
 
-#define INT "%" G_GINT64_FORMAT
-
 const char *const explain_class_names[EXPLAIN_N_CLASSES + 1] = {
     "compute", "tp", "pp", "dp", "cp", "ep", "recompute", "optimizer", "bubble", NULL};
 
@@ -369,8 +367,6 @@ add_choices(Explanation *explanation, ExplainDimension dimension)
 
 /* --- what more of each resource gives --- */
 
-#define INT "%" G_GINT64_FORMAT
-
 /* (owned) "450 GB/s" */
 static char *
 rate_text(double bytes_per_s)
@@ -571,9 +567,8 @@ add_bubble(Explanation *explanation)
     add_limit(explanation, "divisibility", uneven,
               g_strdup_printf("the busiest of %u ranks against their mean", report->ranks->len));
     add_limit(explanation, "bubble", report->bubble_fraction - uneven,
-              g_strdup_printf("idle in %s with "
-                              "%" G_GINT64_FORMAT " micro-batches",
-                              explanation->plan->schedule, explanation->plan->n_micro_batches));
+              g_strdup_printf("idle in %s with " INT " micro-batches", explanation->plan->schedule,
+                              explanation->plan->n_micro_batches));
 }
 
 static int

@@ -8,8 +8,7 @@
 #include <string.h>
 
 #include "cli/export/export.h"
-
-#define INT "%" G_GINT64_FORMAT
+#include "cli/request/output.h"
 
 static void
 check_pipeline(const Plan *plan, ExportViolations *violations)

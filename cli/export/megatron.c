@@ -13,9 +13,8 @@
 #include <string.h>
 
 #include "cli/export/export.h"
+#include "cli/request/output.h"
 #include "schedule/rank_order.h"
-
-#define INT "%" G_GINT64_FORMAT
 
 /* --- rules --- */
 

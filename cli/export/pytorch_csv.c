@@ -8,6 +8,7 @@
  * or one I and one W.
  */
 #include "cli/export/export.h"
+#include "cli/request/output.h"
 
 static void
 check(const ExportSource *source, ExportViolations *violations)
@@ -27,9 +28,8 @@ check(const ExportSource *source, ExportViolations *violations)
         export_breaks(violations, "--schedule dualpipev --vpp 2",
                       "a stage lives on one rank: %s keeps two copies of each", schedule->name);
     if (n_inputs != n_weights)
-        export_breaks(violations, NULL,
-                      "every I has its W: there are %" G_GINT64_FORMAT " and %" G_GINT64_FORMAT,
-                      n_inputs, n_weights);
+        export_breaks(violations, NULL, "every I has its W: there are " INT " and " INT, n_inputs,
+                      n_weights);
     if (source->job != NULL && source->job->plan->micro_batch_sequences != NULL)
         export_breaks(violations, NULL,
                       "all micro-batches have as many sequences: batch_slices cannot be expressed");

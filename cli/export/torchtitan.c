@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "cli/export/export.h"
+#include "cli/request/output.h"
 
-#define INT "%" G_GINT64_FORMAT
 #define CSV_NAME "schedule.csv"
 
 static const struct {

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cli/request/command.h"
+#include "cli/request/output.h"
 
 /* F, B, I, W in the order of ScheduleOpKind; then what is no op. */
 enum {
@@ -121,8 +122,8 @@ check_lengths(const OpTimes *times, const Schedule *schedule, GError **error)
             given->values->len == wanted[given->axis])
             continue;
         g_set_error(error, CMD_ERROR, CMD_ERROR_USAGE,
-                    "--op-times: %s has %u values, the schedule has %" G_GINT64_FORMAT " %s",
-                    names[i], given->values->len, wanted[given->axis], axis_names[given->axis]);
+                    "--op-times: %s has %u values, the schedule has " INT " %s", names[i],
+                    given->values->len, wanted[given->axis], axis_names[given->axis]);
         return false;
     }
     return true;

@@ -9,9 +9,11 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "cli/request/command.h"
+#include "cli/request/output.h"
 
 #define HELP_COLUMN 28
 #define HELP_WIDTH 80
+#define MAX_THREADS 1024
 
 /* One option that was given. */
 typedef struct {
@@ -230,7 +232,7 @@ json_value_text(JsonDoc *doc, const JsonValue *value, bool is_number)
         const double number = json_value_double(doc, value, -G_MAXDOUBLE, G_MAXDOUBLE);
 
         if (number == nearbyint(number) && fabs(number) < (double)JSON_MAX_INT)
-            return g_strdup_printf("%" G_GINT64_FORMAT, (int64_t)number);
+            return g_strdup_printf(INT, (int64_t)number);
         return json_format_double(number);
     }
     json_fail(doc, value, "expected a number or a string");
@@ -327,8 +329,9 @@ options_argument(const Options *options, size_t i)
     return i < options->arguments->len ? g_ptr_array_index(options->arguments, (guint)i) : NULL;
 }
 
-const char *
-options_value(const Options *options, const char *name)
+/* (borrowed, nullable) the text of its value as given; NULL: absent. */
+static const char *
+value_of(const Options *options, const char *name)
 {
     const Given *given = find_given(options, name);
 
@@ -339,17 +342,18 @@ options_value(const Options *options, const char *name)
 bool
 options_has(const Options *options, const char *name)
 {
-    return options_value(options, name) != NULL;
+    return value_of(options, name) != NULL;
 }
 
 bool
 options_switch(const Options *options, const char *name)
 {
-    return options_value(options, name) != NULL;
+    return value_of(options, name) != NULL;
 }
 
-char *
-options_label(const Options *options, const char *name)
+/* (owned) the option's name as the user wrote it: "--name", or the JSON key "name". */
+static char *
+label_of(const Options *options, const char *name)
 {
     if (options->is_json)
         return g_strdelimit(g_strdup(name), "-", '_');
@@ -359,7 +363,7 @@ options_label(const Options *options, const char *name)
 void
 options_fail(Options *options, const char *name, const char *format, ...)
 {
-    g_autofree char *label = options_label(options, name);
+    g_autofree char *label = label_of(options, name);
     g_autofree char *message = NULL;
     va_list arguments;
 
@@ -442,7 +446,7 @@ take_error(Options *options, const char *name, GError *error)
 const char *
 options_string(Options *options, const char *name, const char *fallback)
 {
-    const char *text = options_value(options, name);
+    const char *text = value_of(options, name);
 
     if (text != NULL && *text == 0)
         options_fail(options, name, "the value is empty");
@@ -453,7 +457,7 @@ static int64_t
 parse_int64(Options *options, const char *name, const char *text, int64_t min, int64_t max,
             int64_t fallback)
 {
-    g_autofree char *label = options_label(options, name);
+    g_autofree char *label = label_of(options, name);
     GError *error = NULL;
     int64_t value;
 
@@ -471,26 +475,21 @@ parse_int64(Options *options, const char *name, const char *text, int64_t min, i
 int64_t
 options_int64(Options *options, const char *name, int64_t min, int64_t max, int64_t fallback)
 {
-    const char *text = options_value(options, name);
+    const char *text = value_of(options, name);
 
     return text == NULL ? fallback : parse_int64(options, name, text, min, max, fallback);
 }
 
 int64_t
-options_int64_or_word(Options *options, const char *name, const char *word, int64_t meaning,
-                      int64_t min, int64_t max, int64_t fallback)
+options_threads(Options *options)
 {
-    const char *text = options_value(options, name);
-
-    if (text != NULL && strcmp(text, word) == 0)
-        return meaning;
-    return options_int64(options, name, min, max, fallback);
+    return options_int64(options, "threads", 1, MAX_THREADS, g_get_num_processors());
 }
 
 int64_t
 options_bytes(Options *options, const char *name, int64_t fallback)
 {
-    const char *text = options_value(options, name);
+    const char *text = value_of(options, name);
     GError *error = NULL;
     int64_t value = fallback;
 
@@ -515,7 +514,7 @@ options_part(Options *options, const char *name, const char *text, UnitsKind kin
 double
 options_quantity(Options *options, const char *name, UnitsKind kind, double fallback)
 {
-    const char *text = options_value(options, name);
+    const char *text = value_of(options, name);
 
     return text == NULL ? fallback : options_part(options, name, text, kind, fallback);
 }
@@ -523,7 +522,7 @@ options_quantity(Options *options, const char *name, UnitsKind kind, double fall
 int
 options_choice(Options *options, const char *name, const char *const *names, int fallback)
 {
-    const char *text = options_value(options, name);
+    const char *text = value_of(options, name);
 
     if (text == NULL)
         return fallback;
@@ -550,7 +549,7 @@ options_on_off(Options *options, const char *name, bool fallback)
 char **
 options_words(Options *options, const char *name)
 {
-    const char *text = options_value(options, name);
+    const char *text = value_of(options, name);
     char **words;
 
     if (text == NULL)

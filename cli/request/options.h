@@ -73,11 +73,6 @@ size_t options_n_arguments(const Options *options);
 /* (borrowed) NULL beyond the last. */
 const char *options_argument(const Options *options, size_t i);
 
-/* (borrowed, nullable) the text of its value as given; NULL: absent. */
-const char *options_value(const Options *options, const char *name);
-/* Returns: (owned) the option's name as the user wrote it: "--name", or the JSON key "name". */
-char *options_label(const Options *options, const char *name);
-
 /* --- values: each getter returns @fallback, or NULL, where the option is absent --- */
 
 bool options_has(const Options *options, const char *name);
@@ -87,9 +82,8 @@ bool options_switch(const Options *options, const char *name);
 const char *options_string(Options *options, const char *name, const char *fallback);
 int64_t options_int64(Options *options, const char *name, int64_t min, int64_t max,
                       int64_t fallback);
-/* As options_int64(); the word @word means @meaning. */
-int64_t options_int64_or_word(Options *options, const char *name, const char *word, int64_t meaning,
-                              int64_t min, int64_t max, int64_t fallback);
+/* The value of --threads, which changes no result; when absent, one thread for each core. */
+int64_t options_threads(Options *options);
 int64_t options_bytes(Options *options, const char *name, int64_t fallback);
 double options_quantity(Options *options, const char *name, UnitsKind kind, double fallback);
 /* The same of @text, a part of @name's value; @fallback where it is wrong. */

@@ -282,7 +282,7 @@ output_int64s(const GArray *values, size_t max_words)
             g_string_append(text, ", ...");
             break;
         }
-        g_string_append_printf(text, "%s%" G_GINT64_FORMAT, i == 0 ? "" : ", ", value);
+        g_string_append_printf(text, "%s" INT, i == 0 ? "" : ", ", value);
         if (n > 1)
             g_string_append_printf(text, " x%u", n);
         i += n;

@@ -17,6 +17,9 @@
 
 G_BEGIN_DECLS
 
+/* The conversion of an int64_t, for all that is formatted as by printf(). */
+#define INT "%" G_GINT64_FORMAT
+
 /* Prints text on stdout. */
 void output_text(const char *text);
 void output_printf(const char *format, ...) G_GNUC_PRINTF(1, 2);

@@ -7,7 +7,6 @@
 #include "cli/request/output.h"
 #include "schedule/rank_order.h"
 
-#define MAX_THREADS 1024
 #define MAX_TOP 1000
 #define MAX_SLICES 65536
 
@@ -210,8 +209,7 @@ fit_cluster(Request *request, Options *options, GError **error)
         __builtin_mul_overflow(needs, plan->pp, &needs) ||
         __builtin_mul_overflow(needs, plan->cp, &needs) || needs > MODEL_CLUSTER_MAX_DEVICES) {
         g_set_error(error, CMD_ERROR, CMD_ERROR_LIMIT,
-                    "dp x tp x pp x cp is more than %" G_GINT64_FORMAT " devices",
-                    MODEL_CLUSTER_MAX_DEVICES);
+                    "dp x tp x pp x cp is more than " INT " devices", MODEL_CLUSTER_MAX_DEVICES);
         return false;
     }
     if (needs > has)
@@ -290,8 +288,8 @@ read_slices(Request *request, Options *options, RequestKind kind)
             sum += plan->slices[i];
         if (sum != plan->seq_len)
             options_fail(options, "slices",
-                         "the lengths add up to %" G_GINT64_FORMAT
-                         ", but a sequence has %" G_GINT64_FORMAT " tokens (--seq-len)",
+                         "the lengths add up to " INT ", but a sequence has " INT
+                         " tokens (--seq-len)",
                          sum, plan->seq_len);
     }
 }
@@ -387,10 +385,8 @@ remaining_dp(const PlanRequest *plan, Options *options)
     if (gpus == 0)
         return 1;
     if (__builtin_mul_overflow(plan->tp * plan->pp, plan->cp, &used) || gpus % used != 0) {
-        options_fail(options, "gpus",
-                     "%" G_GINT64_FORMAT
-                     " devices are no multiple of tp x pp x cp = %" G_GINT64_FORMAT,
-                     gpus, used);
+        options_fail(options, "gpus", INT " devices are no multiple of tp x pp x cp = " INT, gpus,
+                     used);
         return 1;
     }
     return gpus / used;
@@ -500,7 +496,7 @@ request_new(ModelArch *arch, Profile *profile, Options *options, RequestKind kin
         plan->objective = (PlanObjective)options_choice(options, "objective", plan_objective_names,
                                                         PLAN_OBJECTIVE_TIME);
         plan->top = options_int64(options, "top", 0, MAX_TOP, 0);
-        plan->threads = options_int64(options, "threads", 1, MAX_THREADS, g_get_num_processors());
+        plan->threads = options_threads(options);
     }
     if (!options_finish(options, error) ||
         (kind == REQUEST_FIXED && !fit_cluster(request, options, error)))

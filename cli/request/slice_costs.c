@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "base/units.h"
 #include "cli/request/command.h"
+#include "cli/request/output.h"
 
 /* Times beyond this (about 11 days) are refused: a sum of them would not fit. */
 #define MAX_S 1e6
@@ -28,7 +29,7 @@ new_grid(const char *path, int64_t batch, int64_t n_cells, GError **error)
         grid = g_try_malloc_n((size_t)n, sizeof *grid);
     if (grid == NULL)
         g_set_error(error, CMD_ERROR, CMD_ERROR_LIMIT,
-                    "%s: a grid of %" G_GINT64_FORMAT " x %" G_GINT64_FORMAT " x %" G_GINT64_FORMAT
+                    "%s: a grid of " INT " x " INT " x " INT
                     " times does not fit in memory; use a larger --granularity",
                     path, batch + 1, n_cells + 1, n_cells + 1);
     return grid;
@@ -85,8 +86,7 @@ npy_header(const char *path, const char *bytes, size_t n_bytes, const int64_t sh
         return npy_fail(path, error, "expected dtype float64, little-endian ('<f8')");
     if (!g_str_has_prefix(npy_value(header, "fortran_order"), "False"))
         return npy_fail(path, error, "expected C order (fortran_order False)");
-    wanted = g_strdup_printf("(%" G_GINT64_FORMAT ", %" G_GINT64_FORMAT ", %" G_GINT64_FORMAT ")",
-                             shape[0], shape[1], shape[2]);
+    wanted = g_strdup_printf("(" INT ", " INT ", " INT ")", shape[0], shape[1], shape[2]);
     found = npy_value(header, "shape");
     if (!g_str_has_prefix(found, wanted)) {
         g_autofree char *got = g_strndup(found, strcspn(found, ")\n"));
@@ -129,7 +129,7 @@ read_npy(const char *path, const char *bytes, size_t n_bytes, int64_t batch, int
                 memcpy(&t, bytes + offset + (row + (size_t)c) * sizeof t, sizeof t);
                 if (!(t >= 0.0) || (t > MAX_S && !isinf(t))) {
                     g_set_error(error, CMD_ERROR, CMD_ERROR_INPUT,
-                                "%s: [%" G_GINT64_FORMAT "][%" G_GINT64_FORMAT "][%" G_GINT64_FORMAT
+                                "%s: [" INT "][" INT "][" INT
                                 "]: expected seconds from 0 to 1e6 or infinity",
                                 path, b, s, c);
                     return NULL;

@@ -30,16 +30,16 @@ typedef struct {
     {                                                                                              \
 #member, group, kind, offsetof(SweepPoint, member)                                         \
     }
-#define INT(member) COLUMN(COLUMN_INT64, NULL, member)
+#define COUNT(member) COLUMN(COLUMN_INT64, NULL, member)
 #define DOUBLE(member) COLUMN(COLUMN_DOUBLE, NULL, member)
 #define TEXT(member) COLUMN(COLUMN_TEXT, NULL, member)
 #define DEGREE(member) COLUMN(COLUMN_INT64, "degrees", member)
 
 /* Ends with a NULL name. */
 static const Column columns[] = {
-    INT(n_devices),
-    INT(global_batch),
-    INT(seq_len),
+    COUNT(n_devices),
+    COUNT(global_batch),
+    COUNT(seq_len),
     {"feasible", NULL, COLUMN_BOOL, offsetof(SweepPoint, is_feasible)},
     TEXT(reason),
     DEGREE(dp),
@@ -48,12 +48,12 @@ static const Column columns[] = {
     DEGREE(vpp),
     DEGREE(cp),
     DEGREE(ep),
-    INT(micro_batch),
+    COUNT(micro_batch),
     {"n_microbatches", NULL, COLUMN_INT64, offsetof(SweepPoint, n_micro_batches)},
     TEXT(schedule),
-    INT(n_slices),
+    COUNT(n_slices),
     TEXT(recompute),
-    INT(zero_stage),
+    COUNT(zero_stage),
     TEXT(offload),
     COLUMN(COLUMN_BOOL, NULL, sequence_parallel),
     TEXT(rank_order),
@@ -63,8 +63,8 @@ static const Column columns[] = {
     DOUBLE(model_flops_per_s_per_device),
     DOUBLE(model_flops_utilization_fraction),
     DOUBLE(bubble_fraction),
-    INT(peak_memory_bytes),
-    INT(memory_limit_bytes),
+    COUNT(peak_memory_bytes),
+    COUNT(memory_limit_bytes),
     DOUBLE(lower_bound_s),
     DOUBLE(optimality_gap_fraction),
     DOUBLE(cost_per_iteration),
@@ -73,7 +73,7 @@ static const Column columns[] = {
     DOUBLE(checkpoint_bytes),
     DOUBLE(checkpoint_s),
     DOUBLE(checkpoint_interval_s),
-    INT(checkpoint_interval_iterations),
+    COUNT(checkpoint_interval_iterations),
     DOUBLE(goodput_fraction),
     DOUBLE(checkpoint_loss_fraction),
     DOUBLE(failure_loss_fraction),

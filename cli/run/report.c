@@ -183,20 +183,16 @@ describe_plan(const Plan *plan)
     g_autofree char *slices = output_int64s(plan->slices, 6);
     g_autoptr(GString) text = g_string_new(NULL);
 
-    g_string_printf(text, "%s, dp %" G_GINT64_FORMAT " x pp %" G_GINT64_FORMAT, plan->schedule,
-                    d->dp, d->pp);
+    g_string_printf(text, "%s, dp " INT " x pp " INT, plan->schedule, d->dp, d->pp);
     for (size_t i = 0; i < G_N_ELEMENTS(optional); i++)
         if (optional[i].degree > 1)
-            g_string_append_printf(text, " x %s %" G_GINT64_FORMAT, optional[i].name,
-                                   optional[i].degree);
+            g_string_append_printf(text, " x %s " INT, optional[i].name, optional[i].degree);
     if (plan->sequence_parallel && d->tp > 1)
         g_string_append(text, ", sequence parallel");
-    g_string_append_printf(text,
-                           ", %" G_GINT64_FORMAT " micro-batches of %s%" G_GINT64_FORMAT
-                           " per replica, slices of %s tokens",
-                           plan->n_micro_batches,
-                           plan->micro_batch_sequences == NULL ? "" : "at most ", plan->micro_batch,
-                           slices);
+    g_string_append_printf(
+        text, ", " INT " micro-batches of %s" INT " per replica, slices of %s tokens",
+        plan->n_micro_batches, plan->micro_batch_sequences == NULL ? "" : "at most ",
+        plan->micro_batch, slices);
     return g_string_free(g_steal_pointer(&text), FALSE);
 }
 
@@ -267,7 +263,7 @@ run_report_print(const RunReport *report)
 
     output_printf("%s: %s\n%s\n\n", report->job->arch->name, plan, result->backend);
     print_table(report);
-    output_printf("\n  measured: median of %" G_GINT64_FORMAT " steps, 80 %% of them %s to %s\n",
+    output_printf("\n  measured: median of " INT " steps, 80 %% of them %s to %s\n",
                   result->n_steps > 1 ? result->n_steps - 1 : 1, p10, p90);
     print_varied(&report->varied);
     output_printf("  loss: %.4f in the first step, %.4f in the last\n", result->losses[0],

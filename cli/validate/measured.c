@@ -1,4 +1,5 @@
 #include "cli/validate/measured.h"
+#include "cli/request/output.h"
 
 #include "base/text.h"
 #include "models/arch.h"
@@ -187,17 +188,15 @@ contradiction(const MeasuredRow *row)
     if (row->dp > 0 && row->tp > 0 && row->pp > 0 && row->n_devices > 0) {
         if (__builtin_mul_overflow(row->dp * row->tp, row->pp * cp, &ranks) ||
             ranks != row->n_devices)
-            return g_strdup_printf("gpus: dp x tp x pp x cp is not %" G_GINT64_FORMAT,
-                                   row->n_devices);
+            return g_strdup_printf("gpus: dp x tp x pp x cp is not " INT, row->n_devices);
     }
     if (row->dp > 0 && row->micro_batch > 0 && row->global_batch > 0 &&
         (row->global_batch % row->dp != 0 || row->global_batch / row->dp % row->micro_batch != 0))
         return g_strdup("global_batch: is no multiple of dp x micro_batch");
     if (row->n_micro_batches > 0 && row->dp > 0 && row->micro_batch > 0 && row->global_batch > 0 &&
         row->global_batch / row->dp / row->micro_batch != row->n_micro_batches)
-        return g_strdup_printf(
-            "num_microbatches: global_batch / dp / micro_batch is %" G_GINT64_FORMAT,
-            row->global_batch / row->dp / row->micro_batch);
+        return g_strdup_printf("num_microbatches: global_batch / dp / micro_batch is " INT,
+                               row->global_batch / row->dp / row->micro_batch);
     if (row->status == MEASURED_STATUS_OOM && isfinite(row->iteration_s))
         return g_strdup("measured_iter_ms: a run that ended for want of memory has no time");
     return NULL;
@@ -319,9 +318,8 @@ measured_text(const MeasuredRow *row, const char *name)
         if (columns[c].kind == COLUMN_SWITCH)
             return g_strdup(*(const int *)member == 1 ? "true" : "false");
         g_return_val_if_fail(columns[c].kind == COLUMN_COUNT, NULL);
-        return *(const int64_t *)member == 0
-                   ? NULL
-                   : g_strdup_printf("%" G_GINT64_FORMAT, *(const int64_t *)member);
+        return *(const int64_t *)member == 0 ? NULL
+                                             : g_strdup_printf(INT, *(const int64_t *)member);
     }
     return measured_note(row->notes, name);
 }

@@ -6,8 +6,6 @@
 
 #include <string.h>
 
-#define INT "%" G_GINT64_FORMAT
-
 G_DEFINE_QUARK(validation_error, validation_error)
 
 static bool G_GNUC_PRINTF(2, 3) unstated(GError **error, const char *format, ...)

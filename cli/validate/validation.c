@@ -361,34 +361,21 @@ counted_memory(const ValidationCase *one, const Profile *profile)
     return (double)counted->peak_memory_bytes;
 }
 
-/* Borrows from the case's: only the parameters may differ. */
-static Profile
-profile_with(const ValidationCase *one, const ProfileParameters *parameters)
-{
-    Profile profile = *one->job->profile;
-
-    if (parameters != NULL)
-        profile.parameters = *parameters;
-    return profile;
-}
-
-ValidationPrediction
-validation_predict(const ValidationCase *one, const ProfileParameters *parameters)
+static ValidationPrediction
+predict(const ValidationCase *one)
 {
     ValidationPrediction prediction = {NAN, NAN, false};
     g_autoptr(Report) report = NULL;
-    Profile profile;
 
     if (one->job == NULL)
         return prediction;
-    profile = profile_with(one, parameters);
-    report = simulate(one, &profile, true, NULL);
+    report = simulate(one, one->job->profile, true, NULL);
     if (report == NULL)
         return prediction;
     prediction.iteration_s = units_s_from_ns(report->iteration_ns);
     prediction.fits = report->fits;
     if (isfinite(one->row->memory_bytes))
-        prediction.memory_bytes = counted_memory(one, &profile);
+        prediction.memory_bytes = counted_memory(one, one->job->profile);
     return prediction;
 }
 
@@ -403,7 +390,9 @@ validation_residual(const ValidationCase *one, ValidationQuantity quantity,
 
     if (one->job == NULL)
         return NAN;
-    profile = profile_with(one, parameters);
+    profile = *one->job->profile; /* borrows from it: only the parameters may differ */
+    if (parameters != NULL)
+        profile.parameters = *parameters;
     if (quantity == VALIDATION_MEMORY)
         return (counted_memory(one, &profile) - row->memory_bytes) / row->memory_bytes;
     report = simulate(one, &profile, quantity == VALIDATION_OOM,
@@ -426,7 +415,7 @@ predict_in_pool(void *data, void *user_data)
 {
     const Work *work = data;
 
-    *work->prediction = validation_predict(work->one, NULL);
+    *work->prediction = predict(work->one);
 }
 
 ValidationPrediction *

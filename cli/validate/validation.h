@@ -73,13 +73,6 @@ void validation_runs_add_case(ValidationRuns *runs, ValidationCase *one);
 /* Tells on stderr which rows were left out. */
 void validation_runs_tell_bad_rows(const ValidationRuns *runs);
 
-/*
- * Predicts one case; a plan that cannot be simulated gives NaN.  Pure: callable from any thread.
- * @parameters  (nullable) take the place of the cluster's
- */
-ValidationPrediction validation_predict(const ValidationCase *one,
-                                        const ProfileParameters *parameters);
-
 /* Predicts all cases with their clusters' own parameters.  Returns: (owned) one prediction for
  * each. */
 ValidationPrediction *validation_predict_all(const GPtrArray *cases, int64_t n_threads);
