@@ -29,7 +29,7 @@ typedef struct {
 #define REPORT_SHARES_N 3
 extern const char *const report_share_names[REPORT_SHARES_N];
 
-/* Many iterations with times that vary (simulator/jitter.h). */
+/* Many iterations with times that vary (SimJitter in simulator/simulate.h). */
 typedef struct {
     double op_sigma, rank_sigma, memory_sigma, straggler_fraction, straggler_slowdown;
     double correlation_s; /* of devices' speeds; 0: every op for itself */

@@ -1,7 +1,7 @@
 /*
  * simulator/contend.h - times of a SimProgram where links are shared.
  *
- * What the sweep of program.h does in one pass the engine does here event by event, because how
+ * What the sweep (sweep.h) does in one pass the engine does here event by event, because how
  * long something takes depends on what else is under way.  Each rank has
  *
  *   a compute stream     ops, one after the other; an op whose collectives cross links is a flow
@@ -28,7 +28,7 @@
 #define SIMULATOR_CONTEND_H
 
 #include "simulator/network.h"
-#include "simulator/program.h"
+#include "simulator/sweep.h"
 
 G_BEGIN_DECLS
 

@@ -17,8 +17,8 @@
 #ifndef SIMULATOR_EVENTS_H
 #define SIMULATOR_EVENTS_H
 
-#include "simulator/program.h"
 #include "simulator/simulate.h"
+#include "simulator/sweep.h"
 
 G_BEGIN_DECLS
 

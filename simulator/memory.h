@@ -5,11 +5,10 @@
  *   time 0    static_bytes of every owner; they stay
  *   op start  F: + activation, + kv; B and I of the last slice: + kv gradients of all slices;
  *             I: + what weight_activation is more than activation;
- *             every op: + workspace of its kind, and what it has of later ops (ahead.h)
- *   op end    - workspace; B: - activation, - kv and its gradient;
- *             I: - what weight_activation is less than activation, - kv and its gradient;
- *             W: - weight_activation; an I whose unit has no W: as B
- * So after the last op a rank holds its static bytes again.
+ *             every op: + workspace of its kind, and what it has of later ops
+ * (profiles/workload/prefetch.h) op end    - workspace; B: - activation, - kv and its gradient; I: -
+ * what weight_activation is less than activation, - kv and its gradient; W: - weight_activation; an
+ * I whose unit has no W: as B So after the last op a rank holds its static bytes again.
  *
  * Only the order of a rank's ops decides its peak, not their times: peaks are found in one pass
  * over the steps, and the time of a peak is looked up after.  The level rises at op starts only, so
@@ -20,7 +19,7 @@
 #ifndef SIMULATOR_MEMORY_H
 #define SIMULATOR_MEMORY_H
 
-#include "simulator/program.h"
+#include "simulator/sweep.h"
 
 G_BEGIN_DECLS
 

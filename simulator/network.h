@@ -20,8 +20,8 @@
 #ifndef SIMULATOR_NETWORK_H
 #define SIMULATOR_NETWORK_H
 
-#include "simulator/program.h"
 #include "simulator/resource.h"
+#include "simulator/sweep.h"
 
 G_BEGIN_DECLS
 

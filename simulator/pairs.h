@@ -27,7 +27,7 @@
 #ifndef SIMULATOR_PAIRS_H
 #define SIMULATOR_PAIRS_H
 
-#include "simulator/program.h"
+#include "simulator/sweep.h"
 
 G_BEGIN_DECLS
 

@@ -5,21 +5,7 @@
  * times; what an op costs is an index into a small table, because the ops of one (stage, class,
  * slice, kind) cost the same.  Internal to simulator/ (simulate.h is the public face).
  *
- * The sweep, both kinds of messages in one formula: a step begins when its rank is free and its
- * message is ready, keeps the compute stream busy for busy_ns, and its own message is ready lag_ns
- * after that.
- *
- *   begin = max(free(rank), ready(producer));  free = begin + busy;  ready = free + lag
- *   overlapped: busy = op, lag = message (it travels on streams of its own)
- *   blocking:   busy = receive + op + send, lag = -send (ready when the op ends; a send lasts as
- *               long as the sender waits: without what the transport buffers)
- *
- * Messages of one rank to another go one after the other, on a stream of their own.  Two at once
- * would share its links: then the sweep's times do not hold, and contend.h takes over.  (Messages
- * of a Workload without links are mere delays.)
- *
- * Data-parallel communication beside ops: finish.h; few ops are concerned, and the sweep goes fast
- * over the others.
+ * Times are found by the sweep (sweep.h), or event by event where links are shared (contend.h).
  *
  * An op of time_ns takes time_ns + op_overhead_ns.  The message of F goes to the next stage, that
  * of B and I to the stage before, unless that stage lies on the same rank.
@@ -92,7 +78,7 @@ struct SimProgram {
     SimCostDetail *details; /* (owned) [cost] */
     int64_t *counts;        /* (owned) [cost] number of ops */
     /* (owned, nullable) [index into schedule->ops] of its workspace beyond that of its cost: what
-     * is gathered ahead for later ops [ahead.h]; NULL: none */
+     * is gathered ahead for later ops; NULL: none */
     int64_t *ahead_bytes;
     int32_t *in_flight; /* (owned) [rank] largest number of units in flight */
     int64_t *first;     /* (owned) [rank] step of its first op, or -1 */
@@ -109,42 +95,6 @@ struct SimProgram {
     SimBeside beside;
 };
 
-/* An op that took longer than its cost says. */
-typedef struct {
-    uint32_t step;
-    int64_t extra_ns;
-} SimLonger;
-
-/* Compute stream of one step, if it was followed event by event. */
-typedef struct {
-    int64_t begin_ns, start_ns, free_ns; /* as SimOpTimes */
-} SimFollowed;
-
-/* Of one rank: what its ops took beyond their costs, and for what. */
-typedef struct {
-    int64_t extra_ns;   /* all of it */
-    int64_t wait_ns;    /* of it, waiting for parameters */
-    int64_t receive_ns; /* of it, because blocking messages shared links */
-    int64_t shared_ns;  /* of it, because collectives inside ops did */
-    int64_t message_ns; /* messages in and out were under way; where followed */
-} SimExtra;
-
-/* When everything happens: filled by a sweep (or by an engine that follows links). */
-typedef struct {
-    int64_t *ready_ns;     /* (owned) [1 + step]; [0] is before everything */
-    int64_t *free_ns;      /* (owned) [rank] after its last op */
-    SimFinish *finish;     /* (owned) [rank] */
-    SimExtra *extra;       /* (owned) [rank] */
-    GArray *pieces;        /* of SimPiece, by rank and number */
-    GArray *longer;        /* of SimLonger, steps ascend; none where followed */
-    SimFollowed *followed; /* (owned, nullable) [step] */
-    /* With overlapped pairs only [pairs.h]; else NULL: */
-    int64_t *free_of_step_ns; /* (owned, nullable) [step] when the rank is free after it */
-    int64_t *saved_ns;        /* (owned, nullable) [step] by how much it is shorter than alone */
-    int32_t n_ranks;
-    bool meets; /* the sweep has seen two messages on one stream at once */
-} SimTimes;
-
 /*
  * Compiles.  @schedule and @workload outlive the program.
  * Returns NULL on SCHEDULE_ERROR_INCOMPLETE or _DEADLOCK (the schedule cannot run), _SHAPE
@@ -159,21 +109,6 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC(SimProgram, sim_program_free)
  * false. */
 bool sim_fail_memory(GError **error, int64_t n, const char *what);
 
-/* Room for the times of @program.  Returns false on SCHEDULE_ERROR_LIMIT. */
-bool sim_times_init(SimTimes *times, const SimProgram *program, GError **error);
-void sim_times_clear(SimTimes *times);
-G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(SimTimes, sim_times_clear)
-
-/* Fills @times as if no link were shared (sweep.c).  Cost: O(ops), 24 bytes of memory traffic and 1
- * to 3 ns each. */
-void sim_program_sweep(const SimProgram *program, SimTimes *times);
-
-/* Forgets what a sweep has found but for the room. */
-void sim_times_reset(SimTimes *times);
-
-/* Puts pieces into their order. */
-void sim_times_sort_pieces(SimTimes *times);
-
 /* Streams of messages: 1 + 2 rank to the next rank, 2 + 2 rank to the one before; 0 is none. */
 static inline int32_t
 sim_stream(const SimProgram *program, int32_t from, int32_t to)
@@ -186,81 +121,6 @@ static inline const WorkloadOp *
 sim_program_workload_op(const SimProgram *program, int64_t cost)
 {
     return &program->workload->ops[cost / SIM_KIND_N];
-}
-
-/*
- * The recurrence above, which every sweep runs: over fixed times, over pairs, over varied times.
- * What they differ in is how long the rank is busy with a step, and how long its message takes.
- */
-typedef struct {
-    int64_t *ready_ns; /* (borrowed) as in SimTimes */
-    int64_t *free_ns;  /* (borrowed) [rank] after what it has run so far */
-    int64_t *sent_ns;  /* (borrowed, nullable) [sim_stream()] when its last message arrived */
-} SimClock;
-
-/* When a step of @rank begins that needs the message of @producer (as SimStep has it). */
-static inline int64_t
-sim_clock_begin(SimClock clock, uint32_t producer, int32_t rank)
-{
-    const int64_t message_ns = clock.ready_ns[producer], free_ns = clock.free_ns[rank];
-
-    return message_ns > free_ns ? message_ns : free_ns;
-}
-
-/*
- * @step leaves @rank free at @free_ns, and its message arrives @lag_ns later, on @stream (0: none).
- * Returns whether the message before it on that stream is still under way.
- */
-static inline bool
-sim_clock_end(SimClock clock, int64_t step, int32_t rank, int32_t stream, int64_t free_ns,
-              int64_t lag_ns)
-{
-    clock.free_ns[rank] = free_ns;
-    clock.ready_ns[step + 1] = free_ns + lag_ns;
-    if (clock.sent_ns == NULL || stream == 0)
-        return false;
-    const bool meets = clock.sent_ns[stream] > free_ns;
-    clock.sent_ns[stream] = free_ns + lag_ns;
-    return meets;
-}
-
-/* When what the op of a step does happens on its compute stream. */
-typedef struct {
-    int64_t begin_ns;         /* of the blocking receive, if there is one */
-    int64_t start_ns, end_ns; /* of the op */
-    int64_t free_ns;          /* after the blocking send, if there is one */
-} SimOpTimes;
-
-/* What @step took beyond its cost: few steps did. */
-int64_t sim_times_extra(const SimTimes *times, uint32_t step);
-
-static inline SimOpTimes
-sim_times_step(const SimTimes *times, const SimProgram *program, uint32_t step)
-{
-    const uint32_t cost = program->steps[step].cost;
-    const SimCostDetail *detail = &program->details[cost];
-
-    if (times->followed != NULL)
-        return (SimOpTimes){
-            .begin_ns = times->followed[step].begin_ns,
-            .start_ns = times->followed[step].start_ns,
-            .end_ns = times->followed[step].free_ns - detail->out.compute_ns,
-            .free_ns = times->followed[step].free_ns,
-        };
-    const int64_t extra_ns = times->saved_ns != NULL   ? -times->saved_ns[step]
-                             : times->longer->len == 0 ? 0
-                                                       : sim_times_extra(times, step);
-    const int64_t free_ns = times->free_of_step_ns != NULL
-                                ? times->free_of_step_ns[step]
-                                : times->ready_ns[step + 1] - program->costs[cost].lag_ns;
-    const int64_t begin_ns = free_ns - program->costs[cost].busy_ns - extra_ns;
-
-    return (SimOpTimes){
-        .begin_ns = begin_ns,
-        .start_ns = begin_ns + detail->in.compute_ns,
-        .end_ns = free_ns - detail->out.compute_ns,
-        .free_ns = free_ns,
-    };
 }
 
 G_END_DECLS

@@ -14,7 +14,7 @@
  * flows start or end or get other limits.  What does so at one instant is collected, and
  * sim_links_share() finds all new rates once, when nothing more happens at that instant; and only
  * on links on which more is wanted than they carry, beginning with those of what has changed, as
- * far as rates do change (share.c).  Where there are none, nothing else is touched, and a flow ends
+ * far as rates do change.  Where there are none, nothing else is touched, and a flow ends
  * exactly its work after it started.
  *
  * Rates are doubles; ends are rounded to the nearest ns.  One run has one order of events and of

@@ -1,8 +1,9 @@
+#include "simulator/sweep.h"
+
 #include <string.h>
 
 #include "base/host_memory.h"
 #include "simulator/pairs.h"
-#include "simulator/program.h"
 
 /* --- times --- */
 

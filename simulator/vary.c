@@ -4,7 +4,370 @@
 #include <string.h>
 
 #include "base/order.h"
-#include "simulator/replica.h"
+#include "simulator/factors.h"
+#include "simulator/finish.h"
+#include "simulator/pairs.h"
+
+/* Durations of what follows a rank's ops. */
+typedef struct {
+    const SimSpeedLevel *reduce, *optimizer, *gather;
+} SimFinishLevels;
+
+/* What varies by what. */
+typedef struct {
+    const SimProgram *program; /* (borrowed) */
+    const SimTimes *fixed;     /* (borrowed) without jitter */
+    const SimJitter *jitter;   /* (borrowed) */
+    double *z;                 /* (owned) quantiles */
+    SimFactors *ops, *ranks;   /* (owned) */
+    /* Where speeds are forgotten (SimJitter.correlation_s), instead of ops: */
+    SimSpeeds speeds;
+    const SimSpeedLevel **level; /* (owned, nullable) [cost] */
+    SimFinishLevels *finish;     /* (owned, nullable) [rank] */
+    int64_t slowdown;            /* factor of a straggler */
+    uint64_t straggler_below;    /* of a draw's upper 53 bits */
+} SimVaried;
+
+/* Of what follows a rank's ops. */
+typedef struct {
+    int64_t optimizer, reduce, gather;
+} SimFinishFactors;
+
+/* What one thread works on. */
+typedef struct {
+    SimCost *costs;                /* (owned) [cost] */
+    SimFinishFactors *rank_finish; /* (owned) [rank] */
+    int64_t *rank_factors;         /* (owned) [rank] */
+    double *x; /* (owned, nullable) [rank * members + member] X of its device [factors.h] */
+    SimTimes times;
+} SimReplica;
+
+/* --- what varies by what --- */
+
+static void
+varied_clear(SimVaried *varied)
+{
+    sim_speeds_clear(&varied->speeds);
+    g_free(varied->z);
+    g_free(varied->ops);
+    g_free(varied->ranks);
+    g_free(varied->level);
+    g_free(varied->finish);
+}
+
+/* By how long it takes what varies how much. */
+static bool
+set_levels(SimVaried *varied, GError **error)
+{
+    const SimProgram *program = varied->program;
+    SimSpeeds *speeds = &varied->speeds;
+
+    varied->level = g_try_new(const SimSpeedLevel *, (size_t)program->n_costs);
+    if (varied->level == NULL)
+        return sim_fail_memory(error, program->n_costs, "different ops");
+    varied->finish = g_new(SimFinishLevels, (size_t)program->schedule->n_ranks);
+    for (int64_t cost = 0; cost < program->n_costs; cost++)
+        varied->level[cost] = sim_speeds_level(speeds, program->costs[cost].busy_ns);
+    for (int32_t r = 0; r < program->schedule->n_ranks; r++) {
+        const SimFinish *f = &varied->fixed->finish[r];
+        varied->finish[r] = (SimFinishLevels){
+            .reduce = sim_speeds_level(speeds, f->optimizer_start_ns - f->free_ns),
+            .optimizer = sim_speeds_level(speeds, f->optimizer_end_ns - f->optimizer_start_ns),
+            .gather = sim_speeds_level(speeds, f->end_ns - f->optimizer_end_ns),
+        };
+    }
+    return true;
+}
+
+/* All of it outlives @varied.  False on SCHEDULE_ERROR_LIMIT: no memory. */
+static bool
+varied_init(SimVaried *varied, const SimProgram *program, const SimTimes *times,
+            const SimJitter *jitter, GError **error)
+{
+    const bool forgets = jitter->correlation_s > 0;
+    const double rank_sigma = jitter->rank_sigma;
+    double *z = g_new(double, SIM_VARY_QUANTILES);
+
+    sim_vary_quantiles(z);
+    *varied = (SimVaried){
+        .program = program,
+        .fixed = times,
+        .jitter = jitter,
+        .z = z,
+        .ops = sim_factors_new(z, jitter->op_sigma, 0.0),
+        .ranks = sim_factors_new(z, rank_sigma, forgets ? -rank_sigma * rank_sigma / 2 : 0.0),
+        .speeds = {.sigma = jitter->op_sigma, .correlation_s = jitter->correlation_s, .z = z},
+        .slowdown = (int64_t)(MAX(jitter->straggler_slowdown, 1) * (double)SIM_FACTOR_ONE + 0.5),
+        .straggler_below = (uint64_t)(jitter->straggler_fraction * 9007199254740992.0 /* 2^53 */),
+    };
+    return !forgets || set_levels(varied, error);
+}
+
+static double
+last_of(const SimFactors *factors)
+{
+    return (double)factors->of[SIM_VARY_QUANTILES - 1] / (double)SIM_FACTOR_ONE;
+}
+
+/* Returns: no duration becomes more than so many times itself. */
+static double
+largest_factor(const SimVaried *varied)
+{
+    const double of_op =
+        varied->level != NULL ? sim_speeds_largest(&varied->speeds) : last_of(varied->ops);
+
+    return of_op * last_of(varied->ranks) * ((double)varied->slowdown / (double)SIM_FACTOR_ONE);
+}
+
+/* --- room --- */
+
+static int64_t
+n_members(const SimVaried *varied)
+{
+    return MAX(varied->jitter->n_members, 1);
+}
+
+/* False on SCHEDULE_ERROR_LIMIT: no memory. */
+static bool
+replica_init(SimReplica *replica, const SimVaried *varied, GError **error)
+{
+    const SimProgram *program = varied->program;
+    const size_t n_ranks = (size_t)program->schedule->n_ranks;
+
+    *replica = (SimReplica){
+        .costs = g_try_new(SimCost, (size_t)program->n_costs),
+        .rank_finish = g_new(SimFinishFactors, n_ranks),
+        .rank_factors = g_new(int64_t, n_ranks),
+        .x = varied->level == NULL ? NULL : g_new(double, n_ranks *(size_t)n_members(varied)),
+    };
+    if (!sim_times_init(&replica->times, program, error))
+        return false;
+    if (replica->costs != NULL)
+        return true;
+    return sim_fail_memory(error, program->n_costs, "different ops");
+}
+
+static void
+replica_clear(SimReplica *replica)
+{
+    g_free(replica->costs);
+    g_free(replica->rank_finish);
+    g_free(replica->rank_factors);
+    g_free(replica->x);
+    sim_times_clear(&replica->times);
+}
+
+/* --- factors --- */
+
+/* Each device draws for itself; @random is of the first. */
+static uint64_t
+random_of(uint64_t random, int64_t member)
+{
+    return member == 0 ? random : sim_draw(random, (uint64_t)member);
+}
+
+/* The slowest of its members: each is a device of its own. */
+static int64_t
+rank_factor(const SimVaried *varied, uint64_t random)
+{
+    int64_t slowest = 0;
+
+    for (int64_t member = 0; member < n_members(varied); member++) {
+        const uint64_t own = random_of(random, member);
+        int64_t factor = sim_first_factor(varied->ranks, own);
+        if ((sim_mix(~own) >> 11) < varied->straggler_below)
+            factor = sim_times_factor(factor, varied->slowdown);
+        slowest = MAX(slowest, factor);
+    }
+    return slowest;
+}
+
+/* Of an op of @rank that begins @gap_ns after its last: that of its slowest member. */
+static int64_t
+next_factor(const SimVaried *varied, SimReplica *replica, int32_t rank, const SimSpeedLevel *level,
+            int64_t gap_ns, uint64_t random)
+{
+    const int64_t n = n_members(varied);
+    int64_t slowest = 0;
+
+    for (int64_t member = 0; member < n; member++) {
+        const int64_t factor = sim_speed_next(&varied->speeds, &replica->x[rank * n + member],
+                                              level, gap_ns, random_of(random, member));
+        slowest = MAX(slowest, factor);
+    }
+    return slowest;
+}
+
+static void
+first_speeds(const SimVaried *varied, SimReplica *replica, int32_t rank, uint64_t random)
+{
+    const int64_t n = n_members(varied);
+
+    for (int64_t member = 0; member < n; member++)
+        replica->x[rank * n + member] = sim_speed_first(&varied->speeds, random_of(random, member));
+}
+
+static void
+vary_ranks(const SimVaried *varied, SimReplica *replica, uint64_t key)
+{
+    const SimProgram *program = varied->program;
+
+    for (int32_t r = 0; r < program->schedule->n_ranks; r++) {
+        const uint64_t random = sim_draw(key, (uint64_t)r), other = sim_mix(~random);
+        const int64_t factor = rank_factor(varied, random);
+        replica->rank_factors[r] = factor;
+        if (varied->level != NULL)
+            first_speeds(varied, replica, r, other);
+        else
+            replica->rank_finish[r] = (SimFinishFactors){
+                .optimizer = sim_times_factor(sim_first_factor(varied->ops, other), factor),
+                .reduce = sim_second_factor(varied->ops, other),
+                .gather = sim_second_factor(varied->ops, random),
+            };
+    }
+    for (int64_t cost = 0; cost < program->n_costs; cost++) {
+        const SimCost *fixed = &program->costs[cost];
+        const int64_t factor = replica->rank_factors[fixed->rank];
+        replica->costs[cost] = (SimCost){
+            .busy_ns = sim_times_factor(fixed->busy_ns, factor),
+            /* Of a blocking send the sender waits as part of what keeps it busy. */
+            .lag_ns = fixed->lag_ns < 0 ? -sim_times_factor(-fixed->lag_ns, factor) : fixed->lag_ns,
+            .rank = fixed->rank,
+        };
+    }
+}
+
+static int64_t
+op_factor(const SimVaried *varied, SimReplica *replica, uint32_t cost, int64_t gap_ns,
+          uint64_t random)
+{
+    if (varied->level == NULL)
+        return sim_first_factor(varied->ops, random);
+    return next_factor(varied, replica, varied->program->costs[cost].rank, varied->level[cost],
+                       gap_ns, random);
+}
+
+/* A message of an op of @factor that lasts @lag_ns, or a sender's wait that is part of the op
+ * (< 0). */
+static int64_t
+varied_lag(const SimVaried *varied, uint32_t cost, int64_t factor, uint64_t random, int64_t lag_ns)
+{
+    if (lag_ns < 0)
+        return -sim_times_factor(-lag_ns, factor);
+    return sim_times_factor(lag_ns,
+                            varied->level == NULL
+                                ? sim_second_factor(varied->ops, random)
+                                : sim_speed_alone(&varied->speeds, varied->level[cost], random));
+}
+
+/* The pair of the steps @i and @i + 1, as the sweep has it; one factor for both. */
+static void
+vary_pair(const SimVaried *varied, SimReplica *replica, SimClock clock, uint64_t key, int64_t i)
+{
+    const SimProgram *program = varied->program;
+    const SimStep *step = &program->steps[i];
+    const SimCost *costs[2] = {&replica->costs[step[0].cost], &replica->costs[step[1].cost]};
+    const int32_t rank = costs[0]->rank;
+    const uint64_t random[2] = {sim_draw(key, (uint64_t)i), sim_draw(key, (uint64_t)i + 1)};
+    int64_t pair_ns = sim_pair_ns(program, step[0].cost, step[1].cost);
+
+    pair_ns = sim_times_factor(pair_ns, replica->rank_factors[rank]);
+    const int64_t begin_ns =
+        MAX(sim_clock_begin(clock, step[0].producer, rank), clock.ready_ns[step[1].producer]);
+    const int64_t factor =
+        op_factor(varied, replica, step[0].cost, begin_ns - clock.free_ns[rank], random[0]);
+    const int64_t free_ns = begin_ns + sim_times_factor(pair_ns, factor);
+    for (int k = 0; k < 2; k++)
+        sim_clock_end(clock, i + k, rank, 0, free_ns,
+                      varied_lag(varied, step[k].cost, factor, random[k], costs[k]->lag_ns));
+}
+
+/* sim_program_sweep() with a factor for every op and message. */
+static void
+vary_ops(const SimVaried *varied, SimReplica *replica, uint64_t key)
+{
+    const SimProgram *program = varied->program;
+    const SimTimes *fixed = varied->fixed;
+    const SimClock clock = {replica->times.ready_ns, replica->times.free_ns, NULL};
+    const GArray *longer = fixed->longer;
+    guint next_longer = 0;
+    int64_t next_pair = 0;
+
+    memset(clock.free_ns, 0, sizeof *clock.free_ns * (size_t)program->schedule->n_ranks);
+    clock.ready_ns[0] = 0;
+    for (int64_t i = 0; i < program->n_ops; i++) {
+        if (next_pair < program->n_pairs && program->pairs[next_pair] == i) {
+            vary_pair(varied, replica, clock, key, i++);
+            next_pair++;
+            continue;
+        }
+        const SimStep step = program->steps[i];
+        const SimCost cost = replica->costs[step.cost];
+        const uint64_t random = sim_draw(key, (uint64_t)i);
+        int64_t busy = cost.busy_ns, lag = cost.lag_ns;
+        if (fixed->followed != NULL) {
+            const SimOpTimes at = sim_times_step(fixed, program, (uint32_t)i);
+            busy = sim_times_factor(at.free_ns - at.begin_ns, replica->rank_factors[cost.rank]);
+            lag = lag < 0 ? lag : fixed->ready_ns[i + 1] - at.free_ns;
+        } else if (next_longer < longer->len &&
+                   g_array_index(longer, SimLonger, next_longer).step == i) {
+            busy += sim_times_factor(g_array_index(longer, SimLonger, next_longer++).extra_ns,
+                                     replica->rank_factors[cost.rank]);
+        }
+        const int64_t begin_ns = sim_clock_begin(clock, step.producer, cost.rank);
+        const int64_t factor =
+            op_factor(varied, replica, step.cost, begin_ns - clock.free_ns[cost.rank], random);
+        sim_clock_end(clock, i, cost.rank, 0, begin_ns + sim_times_factor(busy, factor),
+                      varied_lag(varied, step.cost, factor, random, lag));
+    }
+}
+
+/* What follows a rank's ops, one after the other, at the speed that its last op left. */
+static SimFinishFactors
+finish_factors(const SimVaried *varied, SimReplica *replica, int32_t rank, uint64_t key)
+{
+    const SimFinishLevels *levels = &varied->finish[rank];
+    const uint64_t random = sim_draw(key, (uint64_t)rank);
+    SimFinishFactors f;
+
+    f.reduce = next_factor(varied, replica, rank, levels->reduce, 0, sim_draw(random, 1));
+    f.optimizer = next_factor(varied, replica, rank, levels->optimizer, 0, sim_draw(random, 2));
+    f.optimizer = sim_times_factor(f.optimizer, replica->rank_factors[rank]);
+    f.gather = next_factor(varied, replica, rank, levels->gather, 0, sim_draw(random, 3));
+    return f;
+}
+
+/* The replica's end of everything. */
+static int64_t
+end_of(const SimVaried *varied, SimReplica *replica, uint64_t key)
+{
+    int64_t end_ns = 0;
+
+    for (int32_t r = 0; r < varied->program->schedule->n_ranks; r++) {
+        const SimFinish *finish = &varied->fixed->finish[r];
+        if (varied->level != NULL)
+            replica->rank_finish[r] = finish_factors(varied, replica, r, key);
+        const SimFinishFactors *f = &replica->rank_finish[r];
+        end_ns = MAX(end_ns,
+                     replica->times.free_ns[r] +
+                         sim_times_factor(finish->optimizer_start_ns - finish->free_ns, f->reduce) +
+                         sim_times_factor(finish->optimizer_end_ns - finish->optimizer_start_ns,
+                                          f->optimizer) +
+                         sim_times_factor(finish->end_ns - finish->optimizer_end_ns, f->gather));
+    }
+    return end_ns;
+}
+
+/* Returns: when everything of the replica that @key draws has ended, in ns. */
+static int64_t
+replica_run(const SimVaried *varied, SimReplica *replica, uint64_t key)
+{
+    vary_ranks(varied, replica, sim_mix(key ^ 1));
+    vary_ops(varied, replica, key);
+    return end_of(varied, replica, sim_mix(key ^ 2));
+}
+
+/* --- all runs --- */
 
 typedef struct {
     SimVaried varied;
@@ -18,15 +381,13 @@ typedef struct {
 static void
 study_clear(Study *study)
 {
-    sim_varied_clear(&study->varied);
+    varied_clear(&study->varied);
     g_free(study->memory);
     g_free(study->iteration_ns);
     g_free(study->peak_memory_bytes);
     g_free(study->fits);
 }
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(Study, study_clear)
-
-/* --- all runs --- */
 
 static void
 vary_memory(const Study *study, int64_t run, uint64_t key)
@@ -51,7 +412,7 @@ run_once(const Study *study, SimReplica *room, int64_t run)
 
     for (int64_t replica = 0; replica < MAX(study->varied.jitter->n_replicas, 1); replica++) {
         const uint64_t key = sim_draw(of_run, (uint64_t)replica);
-        const int64_t end_ns = sim_replica_run(&study->varied, room, key);
+        const int64_t end_ns = replica_run(&study->varied, room, key);
         study->iteration_ns[run] = MAX(study->iteration_ns[run], end_ns);
         vary_memory(study, run, key);
     }
@@ -84,7 +445,7 @@ run_all(const Study *study, GError **error)
 
     for (int64_t i = 0; i < n && fine; i++) {
         shares[i] = (Share){.study = study, .first = i, .step = n};
-        fine = sim_replica_init(&shares[i].replica, &study->varied, error);
+        fine = replica_init(&shares[i].replica, &study->varied, error);
     }
     for (int64_t i = 1; i < n && fine; i++)
         threads[i] = g_thread_new("jitter", run_share, &shares[i]);
@@ -93,7 +454,7 @@ run_all(const Study *study, GError **error)
     for (int64_t i = 0; i < n; i++) {
         if (threads[i] != NULL)
             g_thread_join(threads[i]);
-        sim_replica_clear(&shares[i].replica);
+        replica_clear(&shares[i].replica);
     }
     return fine;
 }
@@ -115,7 +476,7 @@ quantiles(int64_t *values, int64_t n, int64_t result[3])
 static bool
 check(const SimProgram *program, const Study *study, GError **error)
 {
-    const double largest = sim_varied_largest(&study->varied);
+    const double largest = largest_factor(&study->varied);
     double sum_ns = 0;
 
     for (int64_t cost = 0; cost < program->n_costs; cost++) {
@@ -173,7 +534,7 @@ sim_vary(const SimProgram *program, const SimTimes *times, const SimPeak *peaks,
     };
 
     memset(study.fits, true, n);
-    if (!sim_varied_init(&study.varied, program, times, jitter, error) ||
+    if (!varied_init(&study.varied, program, times, jitter, error) ||
         !check(program, &study, error))
         return false;
     study.memory = sim_factors_new(study.varied.z, jitter->memory_sigma, 0.0);

@@ -1,13 +1,13 @@
 /*
- * simulator/vary.h - runs a compiled program with varied times; what varies is in jitter.h.
+ * simulator/vary.h - runs a compiled program with varied times; what varies is in simulate.h.
  *
  * Internal to simulator/.
  */
 #ifndef SIMULATOR_VARY_H
 #define SIMULATOR_VARY_H
 
-#include "simulator/jitter.h"
 #include "simulator/memory.h"
+#include "simulator/simulate.h"
 
 G_BEGIN_DECLS
 

@@ -7,7 +7,7 @@
  * the weights that are whole while it runs (docs/cost-model.md 6.3): those of the part at work, and
  * those of the next `depth` gathers in the rank's order of ops, up to the first with which they
  * would exceed `most_bytes`.  Gathers for later parts of the same op are counted in
- * WorkloadOp.workspace_bytes; those for later ops depend on the schedule, and simulator/ahead.h
+ * WorkloadOp.workspace_bytes; those for later ops depend on the schedule, and simulator/program.c
  * adds them.
  */
 #ifndef PROFILES_WORKLOAD_PREFETCH_H

@@ -1,5 +1,5 @@
 /*
- * Tests of simulator/jitter.h, factors.h and vary.h: nothing varies at sigma 0; the distributions
+ * Tests of simulator/vary.h, factors.h and SimJitter: nothing varies at sigma 0; the distributions
  * are those stated; threads, order and machine do not matter.
  */
 #include "simulator/vary.h"
