@@ -53,7 +53,8 @@ schedule_emit(ScheduleEmitter *emitter, ScheduleOpKind kind, int32_t micro_batch
     };
 }
 
-/* As schedule_alloc() with room for @kinds ops of every (rank, micro-batch, chunk, slice). */
+/* As schedule_alloc() with room for @kinds ops of every (rank, micro-batch, chunk, slice); defined
+ * in schedule.c. */
 Schedule *schedule_alloc_full(const ScheduleFamily *family, const ScheduleShape *shape,
                               int64_t kinds, GError **error);
 

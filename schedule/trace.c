@@ -3,6 +3,9 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/json.h"
+#include "base/text.h"
+
 const char *const trace_stream_names[TRACE_STREAM_N + 1] = {"compute", "send", "receive", "dp",
                                                             NULL};
 
@@ -158,4 +161,396 @@ trace_check(const Trace *trace, GError **error)
             return false;
     }
     return check_memory(trace, error);
+}
+
+/* --- "degas-trace" in and out --- */
+
+/*
+ * Chrome's trace event format, object form:
+ * docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4 (ts and dur in microseconds, fractions
+ * allowed).  Three decimals of a microsecond are exactly our nanoseconds; the nearest double of
+ * such a decimal, times 1000, rounds back to the same integer up to TIME_MAX_NS.
+ */
+
+/* 2^51 ns, 26 days: a double of microseconds then has an error below a quarter of a ns. */
+#define TIME_MAX_NS (INT64_C(1) << 51)
+#define RANK_MAX (1 << 20)
+
+/* --- writing --- */
+
+static void
+write_us(JsonWriter *writer, const char *key, int64_t ns)
+{
+    char text[48];
+
+    g_snprintf(text, sizeof text, "%" G_GINT64_FORMAT ".%03d", ns / 1000, (int)(ns % 1000));
+    json_write_raw(writer, key, text);
+}
+
+/* What op names need of a schedule. */
+static Schedule
+op_shape(const Trace *trace)
+{
+    return (Schedule){
+        .n_ranks = trace->n_ranks,
+        .n_chunks = trace->n_chunks,
+        .n_micro_batches = trace->n_micro_batches,
+        .n_slices = trace->n_slices,
+        .placement = SCHEDULE_PLACEMENT_LOOP,
+    };
+}
+
+/* Whether an event of this kind is about an op. */
+static bool
+has_op(uint8_t kind)
+{
+    return kind <= TRACE_EVENT_WAIT;
+}
+
+static void
+write_metadata(JsonWriter *writer, int32_t rank, int32_t stream, const char *what, const char *name,
+               int64_t sort_index)
+{
+    json_write_object_inline(writer, NULL);
+    json_write_string(writer, "ph", "M");
+    json_write_int64(writer, "pid", rank);
+    if (stream >= 0)
+        json_write_int64(writer, "tid", stream);
+    json_write_string(writer, "name", what);
+    json_write_object_inline(writer, "args");
+    if (name != NULL)
+        json_write_string(writer, "name", name);
+    else
+        json_write_int64(writer, "sort_index", sort_index);
+    json_write_object_end(writer);
+    json_write_object_end(writer);
+}
+
+static void
+write_rank_metadata(JsonWriter *writer, int32_t rank)
+{
+    char name[32];
+
+    g_snprintf(name, sizeof name, "rank %d", rank);
+    write_metadata(writer, rank, -1, "process_name", name, 0);
+    write_metadata(writer, rank, -1, "process_sort_index", NULL, rank);
+}
+
+/* Names the processes and threads that occur, in order. */
+static void
+write_all_metadata(JsonWriter *writer, const Trace *trace)
+{
+    const TraceEvent *before = NULL;
+
+    for (guint i = 0; i < trace->events->len; i++) {
+        const TraceEvent *event = &g_array_index(trace->events, TraceEvent, i);
+        const bool new_rank = before == NULL || before->rank != event->rank;
+        if (new_rank)
+            write_rank_metadata(writer, event->rank);
+        if (new_rank || before->stream != event->stream) {
+            write_metadata(writer, event->rank, event->stream, "thread_name",
+                           trace_stream_names[event->stream], 0);
+            write_metadata(writer, event->rank, event->stream, "thread_sort_index", NULL,
+                           event->stream);
+        }
+        before = event;
+    }
+}
+
+static void
+write_event(JsonWriter *writer, const Schedule *shape, const TraceEvent *event)
+{
+    char op[32] = "", name[64];
+
+    if (has_op(event->kind))
+        schedule_op_name(shape, event->op, op);
+    if (event->kind < SCHEDULE_OP_N)
+        g_strlcpy(name, op, sizeof name);
+    else
+        g_snprintf(name, sizeof name, "%s%s%s", trace_event_names[event->kind],
+                   *op == '\0' ? "" : " ", op);
+    json_write_object_inline(writer, NULL);
+    json_write_string(writer, "ph", "X");
+    json_write_int64(writer, "pid", event->rank);
+    json_write_int64(writer, "tid", event->stream);
+    write_us(writer, "ts", event->start_ns);
+    write_us(writer, "dur", event->end_ns - event->start_ns);
+    json_write_string(writer, "name", name);
+    json_write_string(writer, "cat", trace_event_names[event->kind]);
+    json_write_object_inline(writer, "args");
+    if (has_op(event->kind))
+        json_write_string(writer, "op", op);
+    if (event->peer >= 0)
+        json_write_int64(writer, "peer", event->peer);
+    if (event->bytes != 0)
+        json_write_int64(writer, "bytes", event->bytes);
+    if (event->recompute_fraction != 0)
+        json_write_double(writer, "recompute_fraction", (double)event->recompute_fraction);
+    json_write_object_end(writer);
+    json_write_object_end(writer);
+}
+
+/* One end of a message, for matching sends with receives. */
+typedef struct {
+    int32_t from, to;
+    ScheduleOp op;
+    guint event; /* index into trace->events */
+    bool receives;
+} MessageEnd;
+
+static int
+compare_ends(gconstpointer left, gconstpointer right)
+{
+    const MessageEnd *a = left, *b = right;
+
+    if (a->from != b->from)
+        return a->from < b->from ? -1 : 1;
+    if (a->to != b->to)
+        return a->to < b->to ? -1 : 1;
+    const int op = memcmp(&a->op, &b->op, sizeof a->op);
+    if (op != 0)
+        return op;
+    if (a->receives != b->receives)
+        return a->receives ? 1 : -1;
+    return a->event < b->event ? -1 : a->event > b->event;
+}
+
+static void
+write_flow_end(JsonWriter *writer, const TraceEvent *event, int64_t id, bool finish)
+{
+    json_write_object_inline(writer, NULL);
+    json_write_string(writer, "ph", finish ? "f" : "s");
+    if (finish)
+        json_write_string(writer, "bp", "e"); /* binds to the enclosing slice */
+    json_write_int64(writer, "id", id);
+    json_write_int64(writer, "pid", event->rank);
+    json_write_int64(writer, "tid", event->stream);
+    write_us(writer, "ts", event->start_ns);
+    json_write_string(writer, "name",
+                      event->op.kind == SCHEDULE_OP_FORWARD ? "activations" : "gradients");
+    json_write_string(writer, "cat", "message");
+    json_write_object_end(writer);
+}
+
+/* An arrow for every message that has both ends, numbered from 1 in the order of the ends. */
+static void
+write_flows(JsonWriter *writer, const Trace *trace)
+{
+    g_autoptr(GArray) ends = g_array_new(false, true, sizeof(MessageEnd));
+
+    for (guint i = 0; i < trace->events->len; i++) {
+        const TraceEvent *event = &g_array_index(trace->events, TraceEvent, i);
+        if (event->peer < 0 ||
+            (event->kind != TRACE_EVENT_SEND && event->kind != TRACE_EVENT_RECEIVE))
+            continue;
+        const bool receives = event->kind == TRACE_EVENT_RECEIVE;
+        const MessageEnd end = {
+            .from = receives ? event->peer : event->rank,
+            .to = receives ? event->rank : event->peer,
+            .op = event->op,
+            .event = i,
+            .receives = receives,
+        };
+        g_array_append_val(ends, end);
+    }
+    g_array_sort(ends, compare_ends);
+    int64_t id = 0;
+    for (guint i = 0; i + 1 < ends->len; i++) {
+        const MessageEnd *send = &g_array_index(ends, MessageEnd, i);
+        const MessageEnd *receive = send + 1;
+        if (send->receives || !receive->receives || send->from != receive->from ||
+            send->to != receive->to || memcmp(&send->op, &receive->op, sizeof send->op) != 0)
+            continue;
+        id++;
+        write_flow_end(writer, &g_array_index(trace->events, TraceEvent, send->event), id, false);
+        write_flow_end(writer, &g_array_index(trace->events, TraceEvent, receive->event), id, true);
+    }
+}
+
+/* One counter event per allocation or free, with the totals of all owners the rank ever has. */
+static void
+write_memory(JsonWriter *writer, const Trace *trace)
+{
+    guint i = 0;
+
+    while (i < trace->memory->len) {
+        const int32_t rank = g_array_index(trace->memory, TraceMemory, i).rank;
+        int64_t total[TRACE_MEMORY_N] = {0};
+        bool used[TRACE_MEMORY_N] = {false};
+        guint end = i;
+        for (; end < trace->memory->len; end++) {
+            const TraceMemory *now = &g_array_index(trace->memory, TraceMemory, end);
+            if (now->rank != rank)
+                break;
+            used[now->owner] = true;
+        }
+        for (; i < end; i++) {
+            const TraceMemory *now = &g_array_index(trace->memory, TraceMemory, i);
+            total[now->owner] += now->delta_bytes;
+            json_write_object_inline(writer, NULL);
+            json_write_string(writer, "ph", "C");
+            json_write_int64(writer, "pid", rank);
+            write_us(writer, "ts", now->at_ns);
+            json_write_string(writer, "name", "memory_bytes");
+            json_write_object_inline(writer, "args");
+            for (int owner = 0; owner < TRACE_MEMORY_N; owner++)
+                if (used[owner])
+                    json_write_int64(writer, trace_memory_names[owner], total[owner]);
+            json_write_object_end(writer);
+            json_write_object_end(writer);
+        }
+    }
+}
+
+char *
+trace_to_json(const Trace *trace, size_t *n_bytes)
+{
+    g_autoptr(JsonWriter) writer = json_writer_new();
+    const Schedule shape = op_shape(trace);
+
+    json_write_object(writer, NULL);
+    json_write_string(writer, "format", "degas-trace");
+    json_write_int64(writer, "version", 1);
+    json_write_bool(writer, "measured", trace->measured);
+    json_write_string(writer, "schedule", trace->schedule);
+    json_write_int64(writer, "stages", trace->n_ranks);
+    json_write_int64(writer, "virtual", trace->n_chunks);
+    json_write_int64(writer, "microbatches", trace->n_micro_batches);
+    json_write_int64(writer, "slices", trace->n_slices);
+    json_write_int64(writer, "makespan_ns", trace->makespan_ns);
+    if (!isnan(trace->bubble_fraction))
+        json_write_double(writer, "bubble_fraction", trace->bubble_fraction);
+    json_write_string(writer, "displayTimeUnit", "ms");
+    json_write_array(writer, "traceEvents");
+    write_all_metadata(writer, trace);
+    for (guint i = 0; i < trace->events->len; i++)
+        write_event(writer, &shape, &g_array_index(trace->events, TraceEvent, i));
+    write_flows(writer, trace);
+    write_memory(writer, trace);
+    json_write_array_end(writer);
+    json_write_object_end(writer);
+    return json_writer_steal(writer, n_bytes);
+}
+
+/* --- reading --- */
+
+static int64_t
+read_ns(JsonDoc *doc, const JsonValue *object, const char *key)
+{
+    return llround(json_double(doc, object, key, 0, (double)TIME_MAX_NS / 1000) * 1000);
+}
+
+static void
+read_event(JsonDoc *doc, const JsonValue *v, Trace *trace)
+{
+    const Schedule shape = op_shape(trace);
+    const JsonValue *args = json_object(doc, v, "args");
+    TraceEvent event = {
+        .rank = (int32_t)json_int64(doc, v, "pid", 0, RANK_MAX),
+        .stream = (uint8_t)json_int64(doc, v, "tid", 0, TRACE_STREAM_N - 1),
+        .start_ns = read_ns(doc, v, "ts"),
+        .end_ns = read_ns(doc, v, "dur"),
+        .kind = (uint8_t)json_enum(doc, v, "cat", trace_event_names),
+        .peer = (int32_t)json_int64_or(doc, args, "peer", 0, RANK_MAX, -1),
+        .bytes = json_int64_or(doc, args, "bytes", 0, JSON_MAX_INT, 0),
+        .recompute_fraction = (float)json_double_or(doc, args, "recompute_fraction", 0, 1, 0),
+    };
+    event.end_ns += event.start_ns;
+    if (has_op(event.kind)) {
+        const char *op = json_string(doc, args, "op");
+        if (!json_doc_failed(doc) && !schedule_op_parse(&shape, op, &event.op)) {
+            g_autofree char *shown = text_escape(op, 40);
+            json_fail(doc, json_member(doc, args, "op"),
+                      "expected an op of this trace, like \"%s\", got \"%s\"",
+                      shape.n_slices > 1 ? "F3.0s1" : "F3.0", shown);
+        }
+    }
+    g_array_append_val(trace->events, event);
+}
+
+/* The totals of the rank whose counters are being read. */
+typedef struct {
+    int32_t rank;
+    int64_t bytes[TRACE_MEMORY_N];
+} Totals;
+
+static void
+read_counter(JsonDoc *doc, const JsonValue *v, Totals *totals, Trace *trace)
+{
+    const int32_t rank = (int32_t)json_int64(doc, v, "pid", 0, RANK_MAX);
+    const int64_t at_ns = read_ns(doc, v, "ts");
+    const JsonValue *args = json_object(doc, v, "args");
+
+    if (rank != totals->rank)
+        *totals = (Totals){.rank = rank};
+    for (int owner = 0; owner < TRACE_MEMORY_N; owner++) {
+        const int64_t now = json_int64_or(doc, args, trace_memory_names[owner], 0, JSON_MAX_INT,
+                                          totals->bytes[owner]);
+        const TraceMemory change = {
+            .at_ns = at_ns,
+            .delta_bytes = now - totals->bytes[owner],
+            .rank = rank,
+            .owner = (uint8_t)owner,
+        };
+        if (change.delta_bytes != 0)
+            g_array_append_val(trace->memory, change);
+        totals->bytes[owner] = now;
+    }
+    json_object_end(doc, args);
+}
+
+/* Metadata and arrows follow from the rest and are passed over. */
+static void
+read_events(JsonDoc *doc, const JsonValue *root, Trace *trace)
+{
+    const JsonValue *list = json_array(doc, root, "traceEvents");
+    Totals totals = {.rank = -1};
+
+    for (const JsonValue *v = json_first(list); v != NULL && !json_doc_failed(doc);
+         v = json_next(v)) {
+        if (!json_is_object(v)) {
+            json_fail(doc, v, "expected an event object");
+            return;
+        }
+        const char *phase = json_string(doc, v, "ph");
+        if (strcmp(phase, "X") == 0)
+            read_event(doc, v, trace);
+        else if (strcmp(phase, "C") == 0)
+            read_counter(doc, v, &totals, trace);
+    }
+}
+
+Trace *
+trace_read(JsonDoc *doc, GError **error)
+{
+    const JsonValue *root = json_doc_root(doc, "degas-trace", 1);
+    g_autoptr(Trace) trace = g_new0(Trace, 1);
+    trace->events = g_array_new(false, false, sizeof(TraceEvent));
+    trace->memory = g_array_new(false, false, sizeof(TraceMemory));
+    trace->measured = json_bool(doc, root, "measured");
+    trace->schedule = g_strdup(json_string(doc, root, "schedule"));
+    trace->n_ranks = (int32_t)json_int64(doc, root, "stages", 1, SCHEDULE_MAX_RANKS);
+    trace->n_chunks = (int32_t)json_int64(doc, root, "virtual", 1, SCHEDULE_MAX_CHUNKS);
+    trace->n_micro_batches = (int32_t)json_int64(doc, root, "microbatches", 1, INT32_MAX);
+    trace->n_slices = (int32_t)json_int64(doc, root, "slices", 1, SCHEDULE_MAX_SLICES);
+    trace->makespan_ns = json_int64(doc, root, "makespan_ns", 0, TIME_MAX_NS);
+    trace->bubble_fraction = json_double_or(doc, root, "bubble_fraction", 0, 1, (double)NAN);
+    json_ignore(doc, root, "displayTimeUnit");
+    read_events(doc, root, trace);
+    json_object_end(doc, root);
+    GError *refused = NULL;
+    trace_sort(trace);
+    if (!json_doc_failed(doc) && !trace_check(trace, &refused)) {
+        json_fail(doc, NULL, "%s", refused->message);
+        g_error_free(refused);
+    }
+    return json_doc_finish(doc, error) ? g_steal_pointer(&trace) : NULL;
+}
+
+Trace *
+trace_load(const char *path, GError **error)
+{
+    g_autoptr(JsonDoc) doc = json_doc_load(path, error);
+
+    return doc == NULL ? NULL : trace_read(doc, error);
 }
