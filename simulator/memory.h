@@ -6,9 +6,9 @@
  *   op start  F: + activation, + kv; B and I of the last slice: + kv gradients of all slices;
  *             I: + what weight_activation is more than activation;
  *             every op: + workspace of its kind, and what it has of later ops
- * (profiles/workload/prefetch.h) op end    - workspace; B: - activation, - kv and its gradient; I: -
- * what weight_activation is less than activation, - kv and its gradient; W: - weight_activation; an
- * I whose unit has no W: as B So after the last op a rank holds its static bytes again.
+ * (profiles/workload/prefetch.h) op end    - workspace; B: - activation, - kv and its gradient; I:
+ * - what weight_activation is less than activation, - kv and its gradient; W: - weight_activation;
+ * an I whose unit has no W: as B So after the last op a rank holds its static bytes again.
  *
  * Only the order of a rank's ops decides its peak, not their times: peaks are found in one pass
  * over the steps, and the time of a peak is looked up after.  The level rises at op starts only, so

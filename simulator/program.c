@@ -689,15 +689,15 @@ compile(SimProgram *program, GError **error)
 
 /*
  * Whole weights that a rank gathers ahead are those that its next ops need
- * (profiles/workload/prefetch.h): the order of its ops says which, so an op's workspace is known when
- * the schedule is.
+ * (profiles/workload/prefetch.h): the order of its ops says which, so an op's workspace is known
+ * when the schedule is.
  */
 
 /* The first gatherings of the ops after the one at hand, of one rank. */
 typedef struct {
     const WorkloadPrefetch *ahead; /* (borrowed) */
-    int64_t most_bytes;         /* of the rank */
-    int64_t *bytes;             /* (owned) [depth] */
+    int64_t most_bytes;            /* of the rank */
+    int64_t *bytes;                /* (owned) [depth] */
     int32_t n;
 } Later;
 
