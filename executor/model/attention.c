@@ -98,39 +98,25 @@ kv_reduce(const ExecLayer *layer)
 
 /* --- products --- */
 
-/* A product of @inputs columns with a weight [inputs, cols]. */
-static ExecLinear
-product_of(const ExecLayer *layer, int64_t inputs, int64_t cols, const ExecTensor *weight,
-           const ExecTensor *bias)
-{
-    return (ExecLinear){
-        .rows = exec_slice_rows(&layer->slice),
-        .inputs = inputs,
-        .cols = cols,
-        .weight = weight,
-        .bias = bias,
-    };
-}
-
 static ExecLinear
 q_of(const ExecLayer *layer)
 {
-    return product_of(layer, layer->widths->hidden, layer->widths->q_width,
-                      &layer->tensors->q_weight, &layer->tensors->q_bias);
+    return exec_layer_linear(layer, layer->widths->hidden, layer->widths->q_width,
+                             &layer->tensors->q_weight, &layer->tensors->q_bias);
 }
 
 static ExecLinear
 kv_of(const ExecLayer *layer)
 {
-    return product_of(layer, layer->widths->hidden, 2 * layer->widths->kv_width,
-                      &layer->tensors->kv_weight, &layer->tensors->kv_bias);
+    return exec_layer_linear(layer, layer->widths->hidden, 2 * layer->widths->kv_width,
+                             &layer->tensors->kv_weight, &layer->tensors->kv_bias);
 }
 
 static ExecLinear
 proj_of(const ExecLayer *layer)
 {
-    return product_of(layer, layer->widths->q_width, layer->widths->hidden,
-                      &layer->tensors->proj_weight, &layer->tensors->proj_bias);
+    return exec_layer_linear(layer, layer->widths->q_width, layer->widths->hidden,
+                             &layer->tensors->proj_weight, &layer->tensors->proj_bias);
 }
 
 /* This slice's rows of kv or d_kv. */

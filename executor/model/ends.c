@@ -90,6 +90,15 @@ norm_of(const ExecLayer *layer, const ExecEndTensors *ends, const ExecHeadActiva
     };
 }
 
+/* The table [vocab, hidden] as a weight.  The head multiplies with its transpose, so that its
+ * forward is the backward of such a product, and its backward the forward. */
+static ExecLinear
+table_of(const ExecLayer *layer, const ExecEndTensors *ends)
+{
+    return exec_layer_linear(layer, layer->widths->vocab, layer->widths->hidden, &ends->head_table,
+                             NULL);
+}
+
 /* The loss, and the logits' gradient in their place.  Several tp ranks give each other statistics
  * of their columns first; the first of them reports the loss. */
 static void
@@ -125,22 +134,12 @@ exec_head_forward(const ExecLayer *layer, const ExecEndTensors *ends,
                   const ExecHeadActivations *head, const int32_t *targets, float factor,
                   float *stats, double *loss)
 {
-    const ExecWidths *w = layer->widths;
     const ExecNorm norm = norm_of(layer, ends, head);
+    const ExecLinear table = table_of(layer, ends);
 
     layer->backend->ops->norm_forward(layer->backend, &norm, head->norm);
-    exec_gemm(layer->backend, &(ExecGemm){
-                                  .trans_b = true,
-                                  .m = exec_slice_rows(&layer->slice),
-                                  .n = w->vocab,
-                                  .k = w->hidden,
-                                  .a = exec_gather_rows(layer, head->norm),
-                                  .lda = w->hidden,
-                                  .b = ends->head_table.weight,
-                                  .ldb = w->hidden,
-                                  .c = head->logits,
-                                  .ldc = w->vocab,
-                              });
+    exec_linear_backward(layer->backend, &table, exec_gather_rows(layer, head->norm), false, NULL,
+                         head->logits);
     cross_entropy(layer, head, targets, factor, stats, loss);
 }
 
@@ -148,23 +147,13 @@ void
 exec_head_backward(const ExecLayer *layer, const ExecEndTensors *ends,
                    const ExecHeadActivations *head, void *d)
 {
-    const ExecWidths *w = layer->widths;
     ExecBackend *backend = layer->backend;
     const ExecNorm norm = norm_of(layer, ends, head);
+    const ExecLinear table = table_of(layer, ends);
 
-    exec_gemm(backend, &(ExecGemm){
-                           .m = exec_slice_rows(&layer->slice),
-                           .n = w->hidden,
-                           .k = w->vocab,
-                           .a = head->logits,
-                           .lda = w->vocab,
-                           .b = ends->head_table.weight,
-                           .ldb = w->hidden,
-                           .c = layer->scratch->partial,
-                           .ldc = w->hidden,
-                       });
+    exec_linear_forward(backend, &table, head->logits, NULL, layer->scratch->partial);
     const void *d_norm = exec_reduce_rows(layer, layer->scratch->partial);
-    backend->ops->zero(backend, (size_t)exec_storage_bytes(backend, norm.rows * w->hidden), d);
+    backend->ops->zero(backend, (size_t)exec_storage_bytes(backend, norm.rows * norm.cols), d);
     backend->ops->norm_backward(backend, &norm, d_norm, d, ends->norm_gain.gradient,
                                 ends->norm_shift.gradient);
 }
@@ -173,20 +162,7 @@ void
 exec_head_weight(const ExecLayer *layer, const ExecEndTensors *ends,
                  const ExecHeadActivations *head)
 {
-    const ExecWidths *w = layer->widths;
+    const ExecLinear table = table_of(layer, ends);
 
-    exec_gemm(layer->backend, &(ExecGemm){
-                                  .trans_a = true,
-                                  .accumulate = true,
-                                  .c_fp32 = true,
-                                  .m = w->vocab,
-                                  .n = w->hidden,
-                                  .k = exec_slice_rows(&layer->slice),
-                                  .a = head->logits,
-                                  .lda = w->vocab,
-                                  .b = exec_gather_rows(layer, head->norm),
-                                  .ldb = w->hidden,
-                                  .c = ends->head_table.gradient,
-                                  .ldc = w->hidden,
-                              });
+    exec_linear_weight(layer->backend, &table, head->logits, exec_gather_rows(layer, head->norm));
 }

@@ -126,29 +126,16 @@ ffn_of(const ExecLayer *layer)
 static ExecLinear
 up_of(const ExecLayer *layer)
 {
-    const ExecWidths *w = layer->widths;
-
-    return (ExecLinear){
-        .rows = exec_slice_rows(&layer->slice),
-        .inputs = w->hidden,
-        .cols = w->gated ? 2 * ffn_of(layer) : ffn_of(layer),
-        .weight = &layer->tensors->mlp_up_weight,
-        .bias = &layer->tensors->mlp_up_bias,
-    };
+    return exec_layer_linear(layer, layer->widths->hidden,
+                             (layer->widths->gated ? 2 : 1) * ffn_of(layer),
+                             &layer->tensors->mlp_up_weight, &layer->tensors->mlp_up_bias);
 }
 
 static ExecLinear
 down_of(const ExecLayer *layer)
 {
-    const ExecWidths *w = layer->widths;
-
-    return (ExecLinear){
-        .rows = exec_slice_rows(&layer->slice),
-        .inputs = ffn_of(layer),
-        .cols = w->hidden,
-        .weight = &layer->tensors->mlp_down_weight,
-        .bias = &layer->tensors->mlp_down_bias,
-    };
+    return exec_layer_linear(layer, ffn_of(layer), layer->widths->hidden,
+                             &layer->tensors->mlp_down_weight, &layer->tensors->mlp_down_bias);
 }
 
 void

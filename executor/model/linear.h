@@ -23,6 +23,14 @@ typedef struct {
     const ExecTensor *bias; /* NULL or with NULL weight: none */
 } ExecLinear;
 
+/* The product of all rows of the layer's slice with one of its weights. */
+static inline ExecLinear
+exec_layer_linear(const ExecLayer *layer, int64_t inputs, int64_t cols, const ExecTensor *weight,
+                  const ExecTensor *bias)
+{
+    return (ExecLinear){exec_slice_rows(&layer->slice), inputs, cols, weight, bias};
+}
+
 /* y [rows, cols] = x W + b.  @gelu  (out, nullable) gelu(y). */
 void exec_linear_forward(ExecBackend *backend, const ExecLinear *linear, const void *x, void *gelu,
                          void *y);

@@ -459,28 +459,49 @@ expert_linear(const ExecLayer *layer, int64_t e, bool down, ExecTensor *tensor)
     };
 }
 
+/* What a product of the experts is part of. */
+typedef enum {
+    FORWARD,  /* @from  inputs, @to  outputs */
+    BACKWARD, /* @from  gradients of the outputs, @to  those of the inputs */
+    WEIGHT,   /* @from  inputs, @to  gradients of the outputs, which are read too */
+} Pass;
+
+/* Computes the up or down product of every expert with its rows. */
+static void
+each_expert(const ExecLayer *layer, Pass pass, bool down, const void *from, void *to)
+{
+    for (int64_t e = 0; e < layer->widths->n_local_experts; e++) {
+        ExecTensor tensor;
+        const ExecLinear linear = expert_linear(layer, e, down, &tensor);
+        const bool backward = pass == BACKWARD;
+        void *x = expert_rows(layer, from, e, backward ? linear.cols : linear.inputs);
+        void *y = expert_rows(layer, to, e, backward ? linear.inputs : linear.cols);
+        switch (pass) {
+        case FORWARD:
+            exec_linear_forward(layer->backend, &linear, x, NULL, y);
+            break;
+        case BACKWARD:
+            exec_linear_backward(layer->backend, &linear, x, false, NULL, y);
+            break;
+        case WEIGHT:
+            exec_linear_weight(layer->backend, &linear, x, y);
+            break;
+        }
+    }
+}
+
 static void
 experts_forward(const ExecLayer *layer, void *y)
 {
-    const ExecWidths *w = layer->widths;
     const ExecMoe *moe = layer->moe;
-    const Experts x = experts_of(w, moe);
-    const int64_t f = w->expert_hidden;
+    const Experts x = experts_of(layer->widths, moe);
+    const int64_t f = layer->widths->expert_hidden;
     ExecBackend *backend = layer->backend;
-    ExecTensor tensor;
 
-    for (int64_t e = 0; e < w->n_local_experts; e++) {
-        const ExecLinear up = expert_linear(layer, e, false, &tensor);
-        exec_linear_forward(backend, &up, expert_rows(layer, x.x, e, w->hidden), NULL,
-                            expert_rows(layer, x.up, e, 2 * f));
-    }
+    each_expert(layer, FORWARD, false, x.x, x.up);
     backend->ops->swiglu_forward(backend, moe->n_received, f, x.up, x.active);
     backend->ops->scale_rows(backend, moe->n_received, f, x.weight, x.active);
-    for (int64_t e = 0; e < w->n_local_experts; e++) {
-        const ExecLinear down = expert_linear(layer, e, true, &tensor);
-        exec_linear_forward(backend, &down, expert_rows(layer, x.active, e, f), NULL,
-                            expert_rows(layer, y, e, w->hidden));
-    }
+    each_expert(layer, FORWARD, true, x.active, y);
 }
 
 /* A sum over the rows that this rank routes, which is added to @total [local rows, hidden].  Where
@@ -601,28 +622,18 @@ static void
 experts_backward(const ExecLayer *layer, const Scratch *s)
 {
     const ExecWidths *w = layer->widths;
-    const ExecMoe *moe = layer->moe;
-    const Experts x = experts_of(w, moe);
-    const Kept kept = kept_of(w, moe);
-    const int64_t f = w->expert_hidden, n = moe->n_received;
+    const Experts x = experts_of(w, layer->moe);
+    const Kept kept = kept_of(w, layer->moe);
+    const int64_t f = w->expert_hidden, n = layer->moe->n_received;
     ExecBackend *backend = layer->backend;
-    ExecTensor tensor;
     void *active = kept.d_up; /* swiglu lies there until d_up is computed */
 
-    for (int64_t e = 0; e < w->n_local_experts; e++) {
-        const ExecLinear down = expert_linear(layer, e, true, &tensor);
-        exec_linear_backward(backend, &down, expert_rows(layer, kept.d_out, e, w->hidden), false,
-                             NULL, expert_rows(layer, s->d_active, e, f));
-    }
+    each_expert(layer, BACKWARD, true, kept.d_out, s->d_active);
     backend->ops->swiglu_forward(backend, n, f, x.up, active);
     backend->ops->dot_rows(backend, n, f, s->d_active, active, s->d_weight);
     backend->ops->scale_rows(backend, n, f, x.weight, s->d_active);
     backend->ops->swiglu_backward(backend, n, f, x.up, s->d_active, kept.d_up);
-    for (int64_t e = 0; e < w->n_local_experts; e++) {
-        const ExecLinear up = expert_linear(layer, e, false, &tensor);
-        exec_linear_backward(backend, &up, expert_rows(layer, kept.d_up, e, 2 * f), false, NULL,
-                             expert_rows(layer, s->d_x, e, w->hidden));
-    }
+    each_expert(layer, BACKWARD, false, kept.d_up, s->d_x);
 }
 
 /* Sends the gradient of p back to its rows, and computes that of their scores. */
@@ -692,7 +703,6 @@ void
 exec_moe_weight(const ExecLayer *layer, const void *d_up, const void *d_down)
 {
     const ExecWidths *w = layer->widths;
-    ExecTensor tensor;
 
     if (w->shared_hidden > 0)
         exec_mlp_weight(layer, d_up, d_down);
@@ -701,14 +711,8 @@ exec_moe_weight(const ExecLayer *layer, const void *d_up, const void *d_down)
     const Experts x = experts_of(w, layer->moe);
     const Kept kept = kept_of(w, layer->moe);
     const ExecLinear router = router_of(layer);
-    for (int64_t e = 0; e < w->n_local_experts; e++) {
-        const ExecLinear up = expert_linear(layer, e, false, &tensor);
-        exec_linear_weight(layer->backend, &up, expert_rows(layer, x.x, e, w->hidden),
-                           expert_rows(layer, kept.d_up, e, up.cols));
-        const ExecLinear down = expert_linear(layer, e, true, &tensor);
-        exec_linear_weight(layer->backend, &down, expert_rows(layer, x.active, e, w->expert_hidden),
-                           expert_rows(layer, kept.d_out, e, w->hidden));
-    }
+    each_expert(layer, WEIGHT, false, x.x, kept.d_up);
+    each_expert(layer, WEIGHT, true, x.active, kept.d_out);
     exec_linear_weight(layer->backend, &router, own_input(layer), kept.d_scores);
     exec_pool_give(layer->pool, &layer->moe->kept);
 }

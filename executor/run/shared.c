@@ -271,34 +271,31 @@ exec_median_step_ns(const ExecShared *shared, int64_t first, int64_t end)
 char *
 exec_shared_doing(ExecShared *shared, int32_t rank)
 {
+    static const struct {
+        const char *text;
+        bool has_step;
+    } texts[] = {
+        [EXEC_DOING_START] = {"its preparations", false},
+        [EXEC_DOING_DATA] = {"reading the data of step", true},
+        [EXEC_DOING_OP] = {" of step", true}, /* behind the op */
+        [EXEC_DOING_REDUCE] = {"the gradient reduction of step", true},
+        [EXEC_DOING_OPTIMIZER] = {"the optimizer of step", true},
+        [EXEC_DOING_BARRIER] = {"the barrier before step", true},
+        [EXEC_DOING_CHECKPOINT] = {"the checkpoint after step", true},
+        [EXEC_DOING_COLLECTIVES] = {"the timing of collectives", false},
+        [EXEC_DOING_END] = {"gathering the results", false},
+        [EXEC_DOING_NOTHING] = {"nothing, it has ended", false},
+    };
     ExecRankRecord *record = &shared->records[rank];
     const int64_t step = atomic_load(&record->step), op = atomic_load(&record->op);
-    char name[32];
+    const int doing = atomic_load(&record->doing);
+    char name[32] = "";
 
-    switch ((ExecDoing)atomic_load(&record->doing)) {
-    case EXEC_DOING_DATA:
-        return g_strdup_printf("reading the data of step %" G_GINT64_FORMAT, step);
-    case EXEC_DOING_OP:
+    if (doing == EXEC_DOING_OP)
         schedule_op_name(shared->schedule, shared->schedule->ops[op], name);
-        return g_strdup_printf("%s of step %" G_GINT64_FORMAT, name, step);
-    case EXEC_DOING_REDUCE:
-        return g_strdup_printf("the gradient reduction of step %" G_GINT64_FORMAT, step);
-    case EXEC_DOING_OPTIMIZER:
-        return g_strdup_printf("the optimizer of step %" G_GINT64_FORMAT, step);
-    case EXEC_DOING_BARRIER:
-        return g_strdup_printf("the barrier before step %" G_GINT64_FORMAT, step);
-    case EXEC_DOING_CHECKPOINT:
-        return g_strdup_printf("the checkpoint after step %" G_GINT64_FORMAT, step);
-    case EXEC_DOING_COLLECTIVES:
-        return g_strdup("the timing of collectives");
-    case EXEC_DOING_END:
-        return g_strdup("gathering the results");
-    case EXEC_DOING_NOTHING:
-        return g_strdup("nothing, it has ended");
-    case EXEC_DOING_START:
-        break;
-    }
-    return g_strdup("its preparations");
+    return texts[doing].has_step
+               ? g_strdup_printf("%s%s %" G_GINT64_FORMAT, name, texts[doing].text, step)
+               : g_strdup(texts[doing].text);
 }
 
 /* The error code of a run whose rank has failed with @error: errors of memory, data and files keep
