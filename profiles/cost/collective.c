@@ -219,29 +219,15 @@ all_to_all_s(const GroupLinks *links, double bytes)
     return links->latency_s + fmax(leaving, staying);
 }
 
-/* The rows of @comm; false: none are measured. */
-static bool
-measured_op(ModelComm comm, ProfileOp *op)
-{
-    switch (comm) {
-    case MODEL_COMM_ALL_REDUCE:
-        *op = PROFILE_OP_ALL_REDUCE;
-        return true;
-    case MODEL_COMM_ALL_GATHER:
-        *op = PROFILE_OP_ALL_GATHER;
-        return true;
-    case MODEL_COMM_REDUCE_SCATTER:
-        *op = PROFILE_OP_REDUCE_SCATTER;
-        return true;
-    case MODEL_COMM_ALL_TO_ALL:
-        *op = PROFILE_OP_ALL_TO_ALL;
-        return true;
-    case MODEL_COMM_RING_EXCHANGE:
-    case MODEL_COMM_NONE:
-        break;
-    }
-    return false;
-}
+/* The measured rows of each collective; PROFILE_OP_N: none are. */
+static const ProfileOp measured_ops[] = {
+    [MODEL_COMM_NONE] = PROFILE_OP_N,
+    [MODEL_COMM_ALL_REDUCE] = PROFILE_OP_ALL_REDUCE,
+    [MODEL_COMM_ALL_GATHER] = PROFILE_OP_ALL_GATHER,
+    [MODEL_COMM_REDUCE_SCATTER] = PROFILE_OP_REDUCE_SCATTER,
+    [MODEL_COMM_ALL_TO_ALL] = PROFILE_OP_ALL_TO_ALL,
+    [MODEL_COMM_RING_EXCHANGE] = PROFILE_OP_N,
+};
 
 double
 profile_cost_collective_s(const Profile *profile, ModelComm comm, int64_t bytes,
@@ -249,14 +235,13 @@ profile_cost_collective_s(const Profile *profile, ModelComm comm, int64_t bytes,
 {
     GroupLinks where;
     double share, ring_s, tree_s;
-    ProfileOp op;
 
     g_return_val_if_fail(profile != NULL && group != NULL && group->n >= 1, 0.0);
     g_return_val_if_fail(bytes >= 0 && group->stride >= 1 && group->first >= 0, 0.0);
 
     if (group->n == 1 || comm == MODEL_COMM_NONE)
         return 0.0;
-    if (measured_op(comm, &op) && profile_measured_bytes_s(profile, op, group->n, bytes, &ring_s))
+    if (profile_measured_bytes_s(profile, measured_ops[comm], group->n, bytes, &ring_s))
         return ring_s;
     where = links(profile, group);
     /* The part of the buffer that a rank sends in one half of a ring all-reduce
@@ -267,11 +252,10 @@ profile_cost_collective_s(const Profile *profile, ModelComm comm, int64_t bytes,
         ring_s = 2.0 * (ring_latency_s(&where) + share);
         tree_s = 2.0 * (tree_latency_s(&where) + (double)bytes / where.bytes_per_s);
         return profile->parameters.collective_s + fmin(ring_s, tree_s);
-    case MODEL_COMM_ALL_GATHER:
-    case MODEL_COMM_REDUCE_SCATTER:
-        return profile->parameters.collective_s + ring_latency_s(&where) + share;
     case MODEL_COMM_ALL_TO_ALL:
         return profile->parameters.collective_s + all_to_all_s(&where, (double)bytes);
+    case MODEL_COMM_ALL_GATHER:
+    case MODEL_COMM_REDUCE_SCATTER:
     case MODEL_COMM_RING_EXCHANGE:
         return profile->parameters.collective_s + ring_latency_s(&where) + share;
     case MODEL_COMM_NONE:

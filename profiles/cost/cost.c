@@ -264,22 +264,12 @@ unfused_attention_s(const Profile *profile, const ModelDevice *device, const Mod
 
 /* --- one op --- */
 
-static ProfilePart
-part_of_group(ModelGroup group)
-{
-    switch (group) {
-    case MODEL_GROUP_TP:
-        return PROFILE_PART_TP;
-    case MODEL_GROUP_CP:
-        return PROFILE_PART_CP;
-    case MODEL_GROUP_EP:
-    case MODEL_GROUP_ETP:
-        return PROFILE_PART_EP;
-    case MODEL_GROUP_N:
-        break;
-    }
-    g_return_val_if_reached(PROFILE_PART_TP);
-}
+static const ProfilePart part_of_group[MODEL_GROUP_N] = {
+    [MODEL_GROUP_TP] = PROFILE_PART_TP,
+    [MODEL_GROUP_CP] = PROFILE_PART_CP,
+    [MODEL_GROUP_EP] = PROFILE_PART_EP,
+    [MODEL_GROUP_ETP] = PROFILE_PART_EP,
+};
 
 /* A GEMM's backward has two products, each with half of the launches; other ops have no weight
  * gradient worth a time of its own. */
@@ -339,7 +329,7 @@ part_of(const ModelOp *op)
 {
     const bool is_copy = op->kind == MODEL_OP_MEMORY && op->memory_kind == MODEL_MEMORY_COPY;
 
-    return is_copy ? part_of_group(op->group) : PROFILE_PART_COMPUTE;
+    return is_copy ? part_of_group[op->group] : PROFILE_PART_COMPUTE;
 }
 
 ProfileCost
@@ -365,7 +355,7 @@ profile_cost_op(const Profile *profile, const ModelDevice *device, const ModelOp
             cost.host_s +=
                 kernels * profile->parameters.host_skew_s * (double)(groups[op->group].n - 1);
         if (comm != MODEL_COMM_NONE && groups != NULL)
-            cost.part_s[part_of_group(op->group)] =
+            cost.part_s[part_of_group[op->group]] =
                 profile_cost_collective_s(profile, comm, op->comm_bytes, &groups[op->group]);
         return cost;
     }

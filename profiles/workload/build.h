@@ -82,6 +82,9 @@ bool workload_build_same_costs(const WorkloadBuild *build, const WorkloadLocatio
 /* The group of @kind that stands for all such groups of pipeline rank @rank. */
 ProfileGroup workload_build_group(const WorkloadBuild *build, ProfileGroupKind kind, int32_t rank);
 
+/* Returns: (owned) how many tokens of a sequence are before each slice of the plan. */
+int64_t *workload_build_contexts(const Plan *plan);
+
 /* The shape of a slice of a micro-batch of class @class_. */
 ModelShape workload_build_shape(const WorkloadBuild *build, int32_t class_, int32_t slice);
 

@@ -270,7 +270,7 @@ add_stages(const Explainer *e, int32_t rank)
             int64_t layer_of_kind[2] = {0};
 
             for (int64_t i = 0; i < stage->n_layers; i++) {
-                const int kind = model_layer_is_moe(build->arch, stage->first_layer + i) ? 1 : 0;
+                const int kind = workload_build_layer_kind(build, stage->first_layer + i);
 
                 n_of_kind[kind]++;
                 layer_of_kind[kind] = stage->first_layer + i;
@@ -443,9 +443,7 @@ profile_explain(const ModelArch *arch, const Profile *profile, const Plan *plan,
 
     if (workload == NULL)
         return false;
-    contexts = g_new0(int64_t, plan->slices->len);
-    for (guint i = 1; i < plan->slices->len; i++)
-        contexts[i] = contexts[i - 1] + g_array_index(plan->slices, int64_t, i - 1);
+    contexts = workload_build_contexts(plan);
     build = (WorkloadBuild){
         .arch = arch,
         .profile = profile,

@@ -11,6 +11,16 @@ workload_build_group(const WorkloadBuild *build, ProfileGroupKind kind, int32_t 
     return profile_group_of_rank(&mesh, kind, rank);
 }
 
+int64_t *
+workload_build_contexts(const Plan *plan)
+{
+    int64_t *contexts = g_new0(int64_t, plan->slices->len);
+
+    for (guint i = 1; i < plan->slices->len; i++)
+        contexts[i] = contexts[i - 1] + g_array_index(plan->slices, int64_t, i - 1);
+    return contexts;
+}
+
 ModelShape
 workload_build_shape(const WorkloadBuild *build, int32_t class_, int32_t slice)
 {

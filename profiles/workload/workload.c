@@ -10,53 +10,40 @@
 
 /* --- ranks --- */
 
-/*
- * The same by Megatron-Core, whose kernels each read and write what they need: the gradient read
- * for its norm, read and written to be clipped, read for the step; with fp16 read and written to
- * take the loss's scale out; the master copy read again to be cast (cost-model.md 5.2).
- */
+/* Bytes moved per parameter of the rank, not of its shard, before the step: separate kernels zero
+ * the gradients, look for NaN in them, and divide them by the ranks that add them up. */
 static double
-megatron_core_step_bytes(const Plan *plan)
+gradient_bytes(const WorkloadBuild *build)
 {
-    double weight = (double)workload_build_element_bytes(plan);
-    double gradient = (double)dtype_bytes(plan->conventions.grad_dtype);
-    double bytes = 24.0 + 16.0;
-
-    if (plan->dtype == DTYPE_FP16)
-        bytes += 8.0;
-    if (weight < 4.0)
-        bytes += 4.0 + weight;
-    return gradient < 4.0 ? bytes + gradient + 4.0 : bytes;
-}
-
-/* Bytes moved per parameter of the rank, not of its share, before the step: Megatron-Core zeroes
- * its gradients, looks for NaN in them, and divides them by the ranks that add them up. */
-static double
-gradient_bytes(const Plan *plan)
-{
+    const Plan *plan = build->plan;
     double gradient = (double)dtype_bytes(plan->conventions.grad_dtype);
 
-    if (!plan_framework(plan->conventions.framework)->separate_step_kernels)
+    if (!build->facts->separate_step_kernels)
         return 0.0;
     return (plan->degrees.dp * plan->degrees.cp > 1 ? 4.0 : 2.0) * gradient;
 }
 
-/* Bytes moved per parameter by Adam: moments and master copy read and written, the weight written,
- * the gradient read for its norm and for the step, and zeroed.  Gradients in 16 bits are first
- * copied to 32 (cost-model.md 5.2). */
+/*
+ * Bytes moved per parameter by Adam (cost-model.md 5.2): moments and master copy are read and
+ * written, the weight is written; the gradient is read for its norm and for the step, and zeroed.
+ * Gradients in 16 bits are first copied to 32.  Where the step's kernels are separate, each reads
+ * and writes what it needs: the gradient is read for its norm, read and written to be clipped, read
+ * for the step; with fp16 read and written to take the loss's scale out; the master copy is read
+ * again to be cast.
+ */
 static double
-step_bytes(const Plan *plan)
+step_bytes(const WorkloadBuild *build)
 {
-    double weight = (double)workload_build_element_bytes(plan);
-    double gradient = (double)dtype_bytes(plan->conventions.grad_dtype);
+    const Plan *plan = build->plan;
+    const double weight = (double)workload_build_element_bytes(plan);
+    const double gradient = (double)dtype_bytes(plan->conventions.grad_dtype);
 
-    if (plan_framework(plan->conventions.framework)->separate_step_kernels)
-        return megatron_core_step_bytes(plan);
+    if (build->facts->separate_step_kernels)
+        return 24.0 + 16.0 + (plan->dtype == DTYPE_FP16 ? 8.0 : 0.0) +
+               (weight < 4.0 ? 4.0 + weight : 0.0) + (gradient < 4.0 ? gradient + 4.0 : 0.0);
     if (weight == 4.0)
         return 24.0 + 4.0 + 8.0;
-    if (gradient == 4.0)
-        return 24.0 + weight + 12.0;
-    return 24.0 + weight + gradient * 2.0 + 12.0;
+    return 24.0 + weight + 12.0 + (gradient == 4.0 ? 0.0 : gradient * 2.0);
 }
 
 static double
@@ -65,14 +52,14 @@ optimizer_s(const WorkloadBuild *build, const WorkloadLocation *location, int64_
 {
     const ProfileParameters *p = &build->profile->parameters;
     const Plan *plan = build->plan;
-    double bytes = step_bytes(plan);
+    double bytes = step_bytes(build);
     double e = (double)workload_build_element_bytes(plan);
     double g = (double)dtype_bytes(plan->conventions.grad_dtype);
 
     if (plan->offload == PLAN_OFFLOAD_NONE)
         return profile_cost_optimizer_s(build->profile, location->device, n_elements, bytes) +
                profile_cost_memory_s(build->profile, location->device,
-                                     (double)n_whole * gradient_bytes(plan));
+                                     (double)n_whole * gradient_bytes(build));
     /* Gradients to the host, the step there, weights back, unless they are offloaded too; with NVMe
      * the state comes and goes, and weights that are not their own master copy go. */
     const double back = plan->offload_parameters ? 0.0 : e;
@@ -123,22 +110,34 @@ add_reduction(const WorkloadBuild *build, const ProfileGroup *group, int64_t n, 
 
     if (group->n == 1 || n == 0 || plan->zero_stage >= 3)
         return;
+    const ModelComm reduce =
+        plan->zero_stage == 0 ? MODEL_COMM_ALL_REDUCE : MODEL_COMM_REDUCE_SCATTER;
     rank->dp_reduce_bytes += gradient_bytes;
-    profile_collective_traffic(
-        build->profile, plan->zero_stage == 0 ? MODEL_COMM_ALL_REDUCE : MODEL_COMM_REDUCE_SCATTER,
-        gradient_bytes, group, rank->dp_reduce_traffic_bytes);
-    if (plan->zero_stage == 0) {
-        *reduce_s +=
-            profile_cost_collective_s(build->profile, MODEL_COMM_ALL_REDUCE, gradient_bytes, group);
+    profile_collective_traffic(build->profile, reduce, gradient_bytes, group,
+                               rank->dp_reduce_traffic_bytes);
+    *reduce_s += profile_cost_collective_s(build->profile, reduce, gradient_bytes, group);
+    if (plan->zero_stage == 0)
         return;
-    }
     profile_collective_traffic(build->profile, MODEL_COMM_ALL_GATHER, weight_bytes, group,
                                rank->dp_gather_traffic_bytes);
-    *reduce_s +=
-        profile_cost_collective_s(build->profile, MODEL_COMM_REDUCE_SCATTER, gradient_bytes, group);
     *gather_s +=
         profile_cost_collective_s(build->profile, MODEL_COMM_ALL_GATHER, weight_bytes, group);
     rank->dp_gather_bytes += weight_bytes;
+}
+
+/* The sum of @n gradients between two pipeline ranks that both hold them; its seconds. */
+static double
+add_pair_reduction(const WorkloadBuild *build, int64_t from, int64_t to, int64_t n,
+                   WorkloadRank *rank)
+{
+    const ProfileMesh mesh = workload_build_mesh(build);
+    const ProfileGroup pair = profile_group_pair(&mesh, from, to);
+    const int64_t bytes = n * dtype_bytes(build->plan->conventions.grad_dtype);
+
+    rank->dp_reduce_bytes += bytes;
+    profile_collective_traffic(build->profile, MODEL_COMM_ALL_REDUCE, bytes, &pair,
+                               rank->dp_reduce_traffic_bytes);
+    return profile_cost_collective_s(build->profile, MODEL_COMM_ALL_REDUCE, bytes, &pair);
 }
 
 static void
@@ -150,7 +149,6 @@ set_rank(const WorkloadBuild *build, const WorkloadLocation *location, int32_t r
     WorkloadParameters n = workload_build_parameters(build, r);
     ProfileGroup dense = workload_build_group(build, PROFILE_GROUP_DENSE, r);
     ProfileGroup expert = workload_build_group(build, PROFILE_GROUP_EXPERT, r);
-    const ProfileMesh placement = workload_build_mesh(build);
     double reduce_s = 0.0, gather_s = 0.0;
     int64_t elements = n.dense + n.expert;
 
@@ -158,24 +156,11 @@ set_rank(const WorkloadBuild *build, const WorkloadLocation *location, int32_t r
     add_reduction(build, &expert, n.expert, &reduce_s, &gather_s, rank);
     if (n.tied > 0 && plan->degrees.pp > 1) {
         /* The two copies of the table add their gradients. */
-        int64_t bytes = n.tied * dtype_bytes(plan->conventions.grad_dtype);
-        const ProfileGroup ends = profile_group_pair(&placement, 0, plan->degrees.pp - 1);
-
-        reduce_s += profile_cost_collective_s(build->profile, MODEL_COMM_ALL_REDUCE, bytes, &ends);
-        profile_collective_traffic(build->profile, MODEL_COMM_ALL_REDUCE, bytes, &ends,
-                                   rank->dp_reduce_traffic_bytes);
-        rank->dp_reduce_bytes += bytes;
+        reduce_s += add_pair_reduction(build, 0, plan->degrees.pp - 1, n.tied, rank);
     }
     if (build->n_chains == 2 && plan->degrees.pp - 1 != 2 * r) {
         /* Rank r and its mirror image hold the same stages, one for each direction. */
-        int64_t mirror = plan->degrees.pp - 1 - r;
-        int64_t bytes = elements * dtype_bytes(plan->conventions.grad_dtype);
-        const ProfileGroup pair = profile_group_pair(&placement, r, mirror);
-
-        reduce_s += profile_cost_collective_s(build->profile, MODEL_COMM_ALL_REDUCE, bytes, &pair);
-        profile_collective_traffic(build->profile, MODEL_COMM_ALL_REDUCE, bytes, &pair,
-                                   rank->dp_reduce_traffic_bytes);
-        rank->dp_reduce_bytes += bytes;
+        reduce_s += add_pair_reduction(build, r, plan->degrees.pp - 1 - r, elements, rank);
     }
     rank->n_buckets = n_buckets(build, elements);
     rank->dp_reduce_ns = units_ns_from_s(reduce_s);
@@ -378,9 +363,7 @@ workload_new(const ModelArch *arch, const Profile *profile, const Plan *plan,
     family = schedule_family_find(plan->schedule, NULL);
     n_chains = family != NULL ? schedule_placement_n_chains(family->placement) : 1;
     classes = classes_of(plan, &class_of_micro_batch);
-    contexts = g_new0(int64_t, plan->slices->len);
-    for (guint i = 1; i < plan->slices->len; i++)
-        contexts[i] = contexts[i - 1] + g_array_index(plan->slices, int64_t, i - 1);
+    contexts = workload_build_contexts(plan);
     build = (WorkloadBuild){
         .arch = arch,
         .profile = profile,
