@@ -48,7 +48,7 @@ G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(Work, work_clear)
 
 /* --- fits --- */
 
-/* Of the rows that are in training, or of the others. */
+/* The errors of the rows that are in training, or of the others. */
 static ValidationErrors
 errors_of(const double *errors, const bool *in_training, bool training, size_t n, Fit *fit)
 {

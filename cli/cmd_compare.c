@@ -80,7 +80,7 @@ is_empty(const Comparison *comparison, int class_)
 
 /* --- telling --- */
 
-/* What of the difference varying times alone would explain. */
+/* Prints how much of the difference follows from times that vary, without any other cause. */
 static void
 print_varied(const Comparison *comparison)
 {

@@ -28,7 +28,8 @@ static const OptionInfo options_table[] = {
  * front of all four objectives.
  */
 
-/* As @request, but the fastest within @limit_bytes; 0: the smallest. */
+/* Adds the search for the fastest plan of @request within @limit_bytes; 0: for the smallest plan.
+ */
 static void
 add_search(GPtrArray *searches, const Request *request, int64_t limit_bytes, PlanMemo *memo)
 {

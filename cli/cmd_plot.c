@@ -74,7 +74,8 @@ name_of_file(const char *path)
     return name;
 }
 
-/* What is no trace; false without an error if it is nothing that can be drawn either. */
+/* Reads a file that is no trace.  Returns false without an error if it is not of a kind that can be
+ * drawn either. */
 static bool
 load_other(const char *path, Inputs *inputs, Report **report, GError **error)
 {

@@ -91,7 +91,8 @@ describe_shape(const ProfileMeasurement *row)
     return g_strdup_printf("%s, " INT " ranks", count, row->n_ranks);
 }
 
-/* Whether a row of @op is of what the model counts as an op of @kind; else of whole parts. */
+/* Whether a measured row of @op includes the model's ops of @kind; rows of whole parts include all.
+ */
 static bool
 counts_in(ProfileOp op, ModelOpKind kind)
 {
@@ -150,7 +151,7 @@ describe_rate(const Profile *profile, const ProfileMeasurement *row)
     return g_strdup("");
 }
 
-/* Of its op and number of ranks. */
+/* Whether no other row of the same op and number of ranks has more bytes. */
 static bool
 is_largest(const Profile *profile, const ProfileMeasurement *row)
 {
@@ -163,7 +164,8 @@ is_largest(const Profile *profile, const ProfileMeasurement *row)
     return true;
 }
 
-/* What a screen holds: whole passes of slices without context; of all but layers one shape. */
+/* Whether a screen has room for @row: of layers whole passes without context are shown; of other
+ * ops one shape. */
 static bool
 is_shown(const Profile *profile, const ProfileMeasurement *row)
 {
@@ -207,7 +209,7 @@ warn_if_disturbed(const Profile *profile)
                     n_disturbed, n);
 }
 
-/* Of layers only. */
+/* Prints the errors of layers only. */
 static void
 print_fit_errors(const Profile *profile)
 {

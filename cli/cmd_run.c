@@ -63,7 +63,7 @@ read_checkpoints(Options *options, ExecRunOptions *exec, GError **error)
     return options_finish(options, error);
 }
 
-/* All that the flags say of the run; pointers are @options'.  Usage errors name the flag. */
+/* Reads the flags into @exec, which borrows texts from @options.  Usage errors name the flag. */
 static bool
 read_run(Options *options, ExecRunOptions *exec, GError **error)
 {
@@ -189,7 +189,7 @@ write_products(const Run *run, const RunReport *report, Options *options, GError
     return true;
 }
 
-/* What the prediction is of. */
+/* Notes where the prediction is missing, or of another machine. */
 static void
 warn_of_prediction(const Run *run)
 {
@@ -241,7 +241,7 @@ load(Run *run, const char *path, GError **error)
     return true;
 }
 
-/* What was measured and what was run are not the same thing then. */
+/* Notes where the run computed attention otherwise than the profile's measurements. */
 static void
 warn_of_other_attention(const Run *run)
 {

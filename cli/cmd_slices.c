@@ -82,7 +82,7 @@ is_fill_drain(const Inputs *inputs)
 
 /* --- flags --- */
 
-/* What is only needed until the files are read. */
+/* Flags that are needed only until the files are read. */
 typedef struct {
     char **costs, **backward_costs; /* (owned; the second nullable) one or n_ranks */
     GArray *factors;                /* (owned, nullable) of double */

@@ -134,7 +134,8 @@ describe_request(Sweep *sweep, const Request *request)
     sweep->price_source = g_strdup(cluster->price_source);
 }
 
-/* Whether a search failed for a reason that is a row's, not the command's. */
+/* Whether a search failed for a reason that becomes the reason of a row; other errors end the
+ * command. */
 static bool
 is_answer(const GError *error)
 {
@@ -170,7 +171,7 @@ has_feasible(const Sweep *sweep)
 
 /* --- the sweep for people --- */
 
-/* What is the same in all rows, or known in none, has no column. */
+/* The optional columns.  A value that is the same in all rows, or unknown in all, has none. */
 typedef struct {
     bool has_batch, has_seq_len, has_cost, has_energy, has_days, has_slices, has_failures;
 } Columns;
@@ -371,7 +372,7 @@ print_all_best(const Sweep *sweep, const Columns *columns)
                -1, units_format_count, "tokens/s");
 }
 
-/* Where a value is the default, whose it is. */
+/* Prints what goodput and cost rest on, and the source of values that are defaults. */
 static void
 print_assumptions(const Sweep *sweep)
 {
@@ -481,7 +482,7 @@ check_paths(Options *options, GError **error)
     return plot == NULL || plot_path_check(plot, error);
 }
 
-/* What goes to stdout when no file does. */
+/* Prints the sweep on stdout, unless a file goes there. */
 static bool
 print(const Sweep *sweep, Options *options, GError **error)
 {

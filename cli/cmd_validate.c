@@ -21,7 +21,7 @@ static const OptionInfo options_table[] = {
 
 /* --- reading --- */
 
-/* All tables of runs of a folder, by name. */
+/* Adds all tables of runs in a folder, in the order of their names. */
 static bool
 add_folder(Validation *validation, const char *path, bool skip, GError **error)
 {

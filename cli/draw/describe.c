@@ -160,62 +160,58 @@ describe_stages(const Plan *plan)
 
 /* --- reports --- */
 
+typedef struct {
+    const char *name;
+    double fraction;
+} Share;
+
+/* Prints "title  name 12.3 %, ..." of the shares above 0. */
+static void
+print_shares(const char *title, const Share *shares, size_t n)
+{
+    const char *comma = "";
+
+    output_printf("%s  ", title);
+    for (size_t i = 0; i < n; i++) {
+        g_autofree char *percent = output_percent(shares[i].fraction);
+
+        if (shares[i].fraction <= 0)
+            continue;
+        output_printf("%s%s %s", comma, shares[i].name, percent);
+        comma = ", ";
+    }
+    output_text("\n");
+}
+
 static void
 print_breakdown(const Report *report)
 {
-    const struct {
-        const char *name;
-        double s;
-    } parts[] = {
+    Share parts[] = {
         {"compute", report->breakdown.compute_s}, {"recompute", report->breakdown.recompute_s},
         {"tp", report->breakdown.tp_s},           {"pp", report->breakdown.pp_s},
         {"dp", report->breakdown.dp_s},           {"cp", report->breakdown.cp_s},
         {"ep", report->breakdown.ep_s},           {"optimizer", report->breakdown.optimizer_s},
         {"bubble", report->breakdown.bubble_s},
     };
-    const double iteration_s = units_s_from_ns(report->iteration_ns);
-    bool is_first = true;
 
-    output_text("of it  ");
-    for (size_t i = 0; i < G_N_ELEMENTS(parts); i++) {
-        g_autofree char *share = NULL;
-
-        if (parts[i].s <= 0)
-            continue;
-        share = output_percent(iteration_s > 0 ? parts[i].s / iteration_s : 0);
-        output_printf("%s%s %s", is_first ? "" : ", ", parts[i].name, share);
-        is_first = false;
-    }
-    output_text("\n");
+    for (size_t i = 0; i < G_N_ELEMENTS(parts); i++)
+        parts[i].fraction /= units_s_from_ns(MAX(report->iteration_ns, 1));
+    print_shares("of it", parts, G_N_ELEMENTS(parts));
 }
 
-/* Where the ops' times come from: measured on the device, between such points, or modelled. */
+/* Prints which shares of the op times were measured on the device, interpolated between measured
+ * points, and modelled. */
 static void
 print_sources(const Report *report)
 {
-    const struct {
-        const char *name;
-        double fraction;
-    } sources[] = {
+    const Share sources[] = {
         {"measured", report->sources.measured_fraction},
         {"interpolated", report->sources.interpolated_fraction},
         {"modelled", report->sources.modelled_fraction},
     };
-    bool is_first = true;
 
-    if (isnan(report->sources.modelled_fraction))
-        return;
-    output_text("op times  ");
-    for (size_t i = 0; i < G_N_ELEMENTS(sources); i++) {
-        g_autofree char *share = NULL;
-
-        if (sources[i].fraction <= 0)
-            continue;
-        share = output_percent(sources[i].fraction);
-        output_printf("%s%s %s", is_first ? "" : ", ", sources[i].name, share);
-        is_first = false;
-    }
-    output_text("\n");
+    if (!isnan(report->sources.modelled_fraction))
+        print_shares("op times", sources, G_N_ELEMENTS(sources));
 }
 
 /* ", at 12.3 ms on rank 0 in F3.0: most of it activations" */
@@ -244,7 +240,7 @@ describe_op_sigma(const ReportJitter *jitter)
     return g_steal_pointer(&sigma);
 }
 
-/* What many iterations with times that vary say. */
+/* Prints the statistics of many iterations with times that vary. */
 static void
 print_jitter(const Report *report)
 {

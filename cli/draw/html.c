@@ -21,7 +21,7 @@ enum {
     MAX_ROWS = 512, /* more ranks are thinned out */
 };
 
-/* What is drawn and how large. */
+/* What the page shows, and the sizes of the timeline. */
 typedef struct {
     const Job *job; /* (nullable) */
     const Report *report;
@@ -33,7 +33,7 @@ typedef struct {
     int row, box;          /* heights */
 } Page;
 
-/* Of a bar of memory, in pixels. */
+/* The width of a bar of memory, in pixels. */
 #define BAR_WIDTH 420
 
 /* --- small pieces: main() has set numbers to the C locale --- */
@@ -681,7 +681,7 @@ append_footer(GString *html, const Page *page)
     append_escaped(html, page->footer);
 }
 
-/* What stands at the template's mark @@name@@. */
+/* Appends what takes the place of the template's mark @@name@@. */
 static void
 append_value(GString *html, const Page *page, const char *name, size_t n)
 {

@@ -102,7 +102,7 @@ refuse_empty(const char *what, GError **error)
 /* Points whose labels would cover each other, as shares of the axes. */
 #define LABEL_WIDTH 0.22
 #define LABEL_HEIGHT 0.045
-/* Of a label's characters, with what lies before them, in pixels. */
+/* The width of a label's characters, and the gap between a point and its label, in pixels. */
 #define CHARACTER 5.4
 #define LABEL_GAP 12
 /* Shares of the data's range that an axis has before and, at the least, behind it. */
@@ -339,7 +339,7 @@ plot_plan_pareto(const Job *job, const PlotOptions *options, const char *path, G
 
 /* --- trade-offs of sizes --- */
 
-/* What a sweep's y is: in the order of what is known. */
+/* A number that a sweep's y axis may show. */
 typedef struct {
     double (*of)(const SweepPoint *point);
     const char *title; /* "%s": the currency */

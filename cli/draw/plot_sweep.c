@@ -104,7 +104,8 @@ ideal_tokens_per_s(const Scaling *scaling, const SweepPoint *point, guint k)
     return scaling->x != 0 ? NAN : scaling->best_per_device[k] * (double)point->n_devices;
 }
 
-/* Of ideal scaling; where the devices stay the same, of their peak. */
+/* The fraction of ideal scaling that a point reaches; where the number of devices stays the same,
+ * the fraction of their peak. */
 static double
 efficiency(const Scaling *scaling, const SweepPoint *point, guint k)
 {

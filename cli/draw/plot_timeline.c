@@ -26,7 +26,7 @@ enum {
 
 /* A letter of DejaVu Sans, the widest of the usual fonts, is this share of its size wide. */
 #define DIGIT_WIDTH 0.64
-/* Of a magnified copy, as share of the panel. */
+/* The height of a magnified copy, as a share of its panel. */
 #define COPY_HEIGHT 0.7
 
 static const uint32_t bubble_rgb = 0xf0f0f0;
@@ -66,7 +66,7 @@ G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(Layout, layout_clear)
 
 /* --- layout --- */
 
-/* Where a panel ends early enough for words beside it: how much earlier than the longest. */
+/* Whether a panel ends so much earlier than the longest one that words beside it say so. */
 static bool
 has_callout(const Layout *layout, const Panel *panel)
 {
@@ -251,7 +251,7 @@ add_panel(const Layout *layout, size_t p, Table *data, Table *labels, int *n_lab
 
 /* --- settings --- */
 
-/* What shades mean. */
+/* Returns what light and dark shades of a colour mean. */
 static const char *
 legend_note(const Layout *layout)
 {
@@ -338,7 +338,7 @@ set_panel(Picture *picture, const Layout *layout, size_t p, double time_scale)
     set_callout(picture, layout, p);
 }
 
-/* What is drawn: PlotTrace and their number. */
+/* The traces that are drawn. */
 typedef struct {
     const PlotTrace *traces;
     size_t n;

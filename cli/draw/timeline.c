@@ -348,7 +348,7 @@ put_box(const Canvas *canvas, Cell *cells, const TimelineBox *box)
         put_label(canvas, cells, box, begin, end);
 }
 
-/* Of a cell of an odd micro-batch. */
+/* The colour of a cell of an odd micro-batch. */
 static uint32_t
 lighter_cell(uint32_t rgb)
 {

@@ -55,8 +55,9 @@ explain_value(ExplainDimension dimension, const Plan *plan)
     }
 }
 
-double
-explain_score(const Explanation *explanation, const Plan *plan)
+/* What the objective counts of @plan, per token unless it is memory; less is better. */
+static double
+score(const Explanation *explanation, const Plan *plan)
 {
     const Report *report = plan->predicted;
     const double tokens = (double)plan->global_batch * (double)plan->seq_len;
@@ -76,6 +77,12 @@ explain_score(const Explanation *explanation, const Plan *plan)
         break;
     }
     return units_s_from_ns(report->iteration_ns) / tokens;
+}
+
+double
+explain_change(const Explanation *explanation, const Plan *plan)
+{
+    return score(explanation, plan) / score(explanation, explanation->plan) - 1;
 }
 
 static void
@@ -122,8 +129,8 @@ explain_best_choice(const Explanation *explanation, ExplainDimension dimension)
         if (choice->dimension != dimension || plan == NULL || is_vacuous(dimension, plan))
             continue;
         if (best == NULL ||
-            explain_score(explanation, plan) <
-                explain_score(explanation, searches_at(explanation->searches, best->search)->plan))
+            score(explanation, plan) <
+                score(explanation, searches_at(explanation->searches, best->search)->plan))
             best = choice;
     }
     return best;
@@ -280,7 +287,7 @@ add_orders(GArray *values, const PlanRequest *request, const Plan *plan)
             g_array_append_val(values, degrees.rank_order);
 }
 
-/* All values that are worth a look. */
+/* Returns: (owned) all values of @dimension that are worth a search. */
 static GArray *
 values_of(const Explanation *explanation, ExplainDimension dimension)
 {
@@ -515,15 +522,13 @@ add_limit(Explanation *explanation, const char *limit, double fraction, char *ho
         g_free(how);
 }
 
-/* What the objective loses without @change of @resource; 0 if that was not found. */
+/* The fraction of the objective that is gained with more of @resource; 0 if no plan was found. */
 static double
 gain(const Explanation *explanation, const ExplainResource *resource)
 {
     const Plan *plan = searches_at(explanation->searches, resource->search)->plan;
 
-    return plan == NULL ? 0
-                        : 1 - explain_score(explanation, plan) /
-                                  explain_score(explanation, explanation->plan);
+    return plan == NULL ? 0 : -explain_change(explanation, plan);
 }
 
 static void

@@ -93,8 +93,9 @@ bool explanation_run(Explanation *explanation, int64_t threads, GError **error);
 /* Returns: (owned) the value that @plan has in @dimension. */
 char *explain_value(ExplainDimension dimension, const Plan *plan);
 
-/* What the objective counts of @plan, per token unless it is memory; less is better. */
-double explain_score(const Explanation *explanation, const Plan *plan);
+/* By which fraction the objective of @plan is above the explained plan's: less than 0 is better. It
+ * is counted per token unless it is memory. */
+double explain_change(const Explanation *explanation, const Plan *plan);
 
 /* Sets the seconds of each class by which @plan takes longer than the explained plan. */
 void explain_difference(const Explanation *explanation, const Plan *plan,

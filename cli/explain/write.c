@@ -32,9 +32,7 @@ write_plan(JsonWriter *writer, const Explanation *explanation, const Plan *plan)
     json_write_double(writer, "iteration_s", units_s_from_ns(report->iteration_ns));
     json_write_double(writer, "tokens_per_s", report->tokens_per_s);
     json_write_int64(writer, "peak_memory_bytes", report->peak_memory_bytes);
-    json_write_double(
-        writer, "objective_change_fraction",
-        explain_score(explanation, plan) / explain_score(explanation, explanation->plan) - 1);
+    json_write_double(writer, "objective_change_fraction", explain_change(explanation, plan));
     json_write_object_inline(writer, "degrees");
     json_write_int64(writer, "dp", d->dp);
     json_write_int64(writer, "tp", d->tp);
@@ -141,12 +139,6 @@ signed_percent(double fraction)
     return g_strdup_printf("%s%s", fraction < 0 ? "-" : "+", percent);
 }
 
-static double
-change(const Explanation *explanation, const Plan *plan)
-{
-    return explain_score(explanation, plan) / explain_score(explanation, explanation->plan) - 1;
-}
-
 /* (owned) the classes that differ most: "bubble +1.2 s, tp -300 ms". */
 static char *
 reason_text(const Explanation *explanation, const Plan *plan)
@@ -194,7 +186,7 @@ print_runner_up(const Explanation *explanation)
         return;
     }
     g_autofree char *text = plan_text(plan);
-    g_autofree char *difference = signed_percent(change(explanation, plan));
+    g_autofree char *difference = signed_percent(explain_change(explanation, plan));
     g_autofree char *reason = reason_text(explanation, plan);
     g_autoptr(GString) differs = g_string_new(NULL);
     for (int i = EXPLAIN_MICRO_BATCH; i < EXPLAIN_N_DIMENSIONS; i++) {
@@ -249,7 +241,7 @@ print_choices(const Explanation *explanation)
         output_table_add(table, name);
         output_table_take(table, explain_value((ExplainDimension)i, explanation->plan));
         output_table_add(table, best->value);
-        output_table_take(table, signed_percent(change(explanation, plan)));
+        output_table_take(table, signed_percent(explain_change(explanation, plan)));
         output_table_take(table, plan_text(plan));
         output_table_take(table, reason_text(explanation, plan));
         n++;
@@ -285,7 +277,8 @@ print_resources(const Explanation *explanation)
         }
         g_autofree char *after = plan_text(search->plan);
         output_table_take(table, units_format_count(search->plan->predicted->tokens_per_s));
-        output_table_take(table, signed_percent(1 / (1 + change(explanation, search->plan)) - 1));
+        output_table_take(table,
+                          signed_percent(1 / (1 + explain_change(explanation, search->plan)) - 1));
         output_table_add(table, strcmp(before, after) == 0 ? "the same" : after);
     }
     output_text("\nwhat more would give (searched again)\n");

@@ -364,7 +364,7 @@ write_flags(const ExportSource *source, size_t *n_bytes, GError **error)
     return g_string_free(text, FALSE);
 }
 
-/* What is no flag: the environment, and what runs otherwise than the plan says. */
+/* Says what no flag can: the environment, and where Megatron runs otherwise than the plan. */
 static char *
 note(const ExportSource *source)
 {

@@ -203,7 +203,10 @@ conditions_apply(const Conditions *conditions, SchedulePlacement placement, Work
     return true;
 }
 
-/* What a rank's second has beyond what the ops in it have: it lasts. */
+/*
+ * The spread of a rank's speed that lasts: whole seconds vary more than the independent variation
+ * of the ops in them explains, and the rest is the rank's.
+ */
 static double
 lasting_fraction(const ProfileVariation *variation)
 {

@@ -592,7 +592,7 @@ add_number(Options *options, const char *name, GArray *numbers, int64_t n)
         g_array_append_val(numbers, n);
 }
 
-/* As units_parse_int64(), errors being @name's. */
+/* As units_parse_int64(); an error is recorded as one of @name. */
 static bool
 read_number(Options *options, const char *name, const char *text, const char *what, int64_t min,
             int64_t max, int64_t *n)

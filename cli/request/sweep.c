@@ -93,7 +93,7 @@ cell(const SweepPoint *point, const Column *column)
     return (char *)point + column->offset;
 }
 
-/* All unknown. */
+/* A point of which nothing is known. */
 static SweepPoint
 empty_point(void)
 {

@@ -166,7 +166,7 @@ of_report(const Report *report)
     return breakdown;
 }
 
-/* What can be added without overflow, thousands of times. */
+/* Longer times are refused, so that thousands of them can be added without overflow. */
 #define MAX_S 1e15
 
 static void

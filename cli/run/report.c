@@ -233,7 +233,7 @@ print_table(const RunReport *report)
     output_table_print(table, 2);
 }
 
-/* What varying times alone make of the prediction. */
+/* Prints what the prediction becomes when times vary as they did when they were profiled. */
 static void
 print_varied(const ReportJitter *varied)
 {

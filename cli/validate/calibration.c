@@ -122,7 +122,7 @@ fold_of(const Calibration *calibration, guint i, int64_t n_folds)
     return (int64_t)(profile_row_share(one->row->id) * (double)n_folds);
 }
 
-/* Of the rows of one fold. */
+/* Scores the rows of one fold. */
 static ValidationScore
 score_fold(const Calibration *calibration, const double *errors, const bool *in_training)
 {
@@ -149,7 +149,7 @@ score_fold(const Calibration *calibration, const double *errors, const bool *in_
     return score;
 }
 
-/* Of the finite ones among the numbers that stand @offset bytes into each score. */
+/* The median of the finite numbers among those that lie @offset bytes into each score. */
 static double
 median_over(const ValidationScore *scores, int64_t n, size_t offset)
 {

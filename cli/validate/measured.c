@@ -104,7 +104,7 @@ read_number(const char *text, double max, double *value)
     return *end == 0 && *value > 0.0 && *value <= max;
 }
 
-/* What a field of @kind should have been. */
+/* Returns: (owned) what a field of this column should have been, for a message. */
 static char *
 expectation(const Column *column)
 {

@@ -175,7 +175,8 @@ write_model(JsonWriter *writer, const MeasuredRow *row, const ValidationSource *
 
 /* --- how it was run --- */
 
-/* What notes say about @option: the last that does; "overlap" adds up. */
+/* Returns: (owned, nullable) the value that the row's notes give @option, or @fallback: the last
+ * note counts, but values of "overlap" add up. */
 static char *
 option_of_notes(const MeasuredRow *row, const char *option, const char *fallback)
 {

@@ -209,7 +209,7 @@ find_source(const ValidationConventions *conventions, const char *name, int64_t 
     return source;
 }
 
-/* That names of other tables are there. */
+/* Checks that what one table names is in the other, or in degas. */
 static void
 check_names(JsonDoc *doc, const JsonValue *root, const ValidationConventions *conventions)
 {
