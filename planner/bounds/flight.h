@@ -1,20 +1,21 @@
 /*
- * planner/bounds/flight.h - what each rank of a schedule holds at once, and its long ways,
- * remembered by shape.
+ * planner/bounds/flight.h - how many virtual micro-batches each rank of a schedule holds at its
+ * fullest moments, and the long paths through the schedule.
  *
- * Internal to planner/.  These numbers do not depend on times, so many points of the space share
- * them; schedules are built for them once per shape.
+ * These numbers depend on the shape of the schedule and not on times, so many points of the space
+ * share them: a schedule is built for them once per shape, and a memo remembers the answer.
  *
- * A unit is a (micro-batch, chunk, slice): whole from its F to its B or I, half from its I to its
- * W.  Memory of a rank is fullest when an op starts; three moments matter:
- *   at a B or I   the first one at which most units are whole
- *   at an F       the first one at which most units are whole or half, its own included
- *   at an I       the first one at which most units are half, its own included, of those the one at
- *                 which most are whole: halves may be the larger ones
- * With one size of units and of workspaces the peak is at one of the three.
+ * A virtual micro-batch, the (micro-batch, chunk, slice) of one rank, is whole from its F to its B
+ * or I, and half from its I to its W.  The memory of a rank is fullest when an op starts, and three
+ * moments matter:
+ *   at a B or I   the first one at which most are whole
+ *   at an F       the first one at which most are whole or half, the one of the F included
+ *   at an I       the first one at which most are half, the one of the I included, and of those the
+ *                 one at which most are whole: halves may be the larger ones
+ * Where all virtual micro-batches and all workspaces have one size, the peak is at one of the
+ * three.
  *
- * Thread-safety: all functions may be called from several threads at once; answers do not depend on
- * the order of calls.
+ * Thread-safety: all functions may be called from several threads at once.
  */
 #ifndef PLANNER_BOUNDS_FLIGHT_H
 #define PLANNER_BOUNDS_FLIGHT_H
@@ -34,20 +35,20 @@ typedef enum {
 /* The moments of every rank of one schedule. */
 typedef struct {
     int32_t n_ranks, n_chunks;
-    bool is_exact;   /* else all that is known: every chunk holds one unit at its first backward */
+    bool is_exact;   /* else the counts are a lower bound: each chunk holds one at its first B */
     int32_t *counts; /* (owned) [((rank * PLAN_MOMENT_N + moment) * 2 + half) * n_chunks + chunk] */
-    PlanOrderPaths *paths; /* (owned, nullable) of orders that are built */
+    PlanOrderPaths *paths; /* (owned, nullable) of schedules that were built */
 } PlanFlight;
 
 /*
- * Returns: (borrowed) the moments of the family's schedule of @shape, which is one it has.  Not
- * exact for schedules too large to build for this, and for families that search: at least what any
- * order holds.
+ * Returns: (borrowed from @memo) the flight of the family's schedule of @shape, at which it exists.
+ * It is not exact for schedules that are too large to build, nor for families that search for an
+ * order: then it is what any order holds at the least.
  */
 const PlanFlight *plan_flight_get(PlanMemo *memo, const ScheduleFamily *family,
                                   const ScheduleShape *shape);
 
-/* Units of @chunk that are whole (0) or half (1). */
+/* Returns: how many virtual micro-batches of @chunk are whole (@half 0) or half (1) at @moment. */
 static inline int32_t
 plan_flight_n_held(const PlanFlight *flight, int32_t rank, PlanMoment moment, int half,
                    int32_t chunk)

@@ -1,7 +1,5 @@
 #include "planner/bounds/flow.h"
 
-#include "planner/bounds/sum.h"
-
 static const WorkloadOp *
 op_at(const PlanFlowShop *shop, int32_t stage, int32_t slice)
 {
@@ -56,7 +54,26 @@ busy_ns(const PlanFlowShop *shop, int32_t stage, int32_t slice, ScheduleOpKind k
                        message_of(shop, stage, slice, kind).send_ns);
 }
 
+int64_t
+plan_flow_busy_ns(const PlanFlowShop *shop, int32_t stage, int32_t slice)
+{
+    return plan_sum_ns(busy_ns(shop, stage, slice, SCHEDULE_OP_FORWARD),
+                       busy_ns(shop, stage, slice, SCHEDULE_OP_BACKWARD));
+}
+
 /* --- the shops --- */
+
+PlanFlowShop
+plan_flow_shop(const Workload *workload, int32_t class_, const WorkloadOp **ops)
+{
+    const int32_t n = workload->n_slices;
+
+    for (int32_t stage = 0; stage < workload->n_stages; stage++)
+        for (int32_t slice = 0; slice < n; slice++)
+            ops[stage * n + slice] =
+                &workload->ops[((int64_t)stage * workload->n_classes + class_) * n + slice];
+    return (PlanFlowShop){workload, n, ops};
+}
 
 /* One shop on its way: when each rank is free, when the last one is done, and what of that it was
  * busy. */
@@ -113,9 +130,7 @@ plan_flow_times(const PlanFlowShop *shop)
     times.drain_ns = idle_ns(&backward);
     for (int32_t stage = p - 1; stage < shop->workload->n_stages; stage += p)
         for (int32_t slice = 0; slice < shop->n_slices; slice++)
-            times.work_ns = plan_sum_ns(
-                times.work_ns, plan_sum_ns(busy_ns(shop, stage, slice, SCHEDULE_OP_FORWARD),
-                                           busy_ns(shop, stage, slice, SCHEDULE_OP_BACKWARD)));
+            times.work_ns = plan_sum_ns(times.work_ns, plan_flow_busy_ns(shop, stage, slice));
     return times;
 }
 
@@ -166,17 +181,13 @@ plan_flow_bound_ns(const PlanFlow *flow)
 int64_t
 plan_bound_flow_ns(const Workload *workload, int64_t n_micro_batches, bool forwards_first)
 {
-    const int32_t n_slices = workload->n_slices, n_classes = workload->n_classes;
-    const int64_t n_ops = (int64_t)workload->n_stages * n_slices;
+    const int32_t n_classes = workload->n_classes;
+    const int64_t n_ops = (int64_t)workload->n_stages * workload->n_slices;
     g_autofree const WorkloadOp **ops = g_new0(const WorkloadOp *, (size_t)(n_classes * n_ops));
     g_autofree PlanFlowShop *shops = g_new(PlanFlowShop, (size_t)n_classes);
 
-    for (int32_t c = 0; c < n_classes; c++) {
-        for (int64_t i = 0; i < n_ops; i++)
-            ops[c * n_ops + i] =
-                &workload->ops[(i / n_slices * n_classes + c) * n_slices + i % n_slices];
-        shops[c] = (PlanFlowShop){workload, n_slices, &ops[c * n_ops]};
-    }
+    for (int32_t c = 0; c < n_classes; c++)
+        shops[c] = plan_flow_shop(workload, c, &ops[c * n_ops]);
     return plan_flow_bound_ns(&(PlanFlow){
         .shops = shops,
         .n_classes = n_classes,

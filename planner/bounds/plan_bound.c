@@ -1,7 +1,6 @@
 #include "planner/bounds/plan_bound.h"
 
 #include "planner/bounds/flow.h"
-#include "planner/bounds/sum.h"
 
 /* One stage of one chain. */
 typedef struct {

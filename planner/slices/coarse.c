@@ -4,7 +4,6 @@
 
 #include "planner/bounds/plan_bound.h"
 #include "planner/bounds/flow.h"
-#include "planner/bounds/sum.h"
 #include "planner/slices/grid.h"
 
 /* The finest grid. */
@@ -278,15 +277,6 @@ sizes_of(const PlanCoarseGrid *grid, const PlanCoarse *one, int64_t *sizes)
     return n;
 }
 
-/* As priced for one plan, of one class, in @ops. */
-static PlanFlowShop
-shop_of_workload(const Workload *workload, const WorkloadOp **ops)
-{
-    for (int64_t i = 0; i < (int64_t)workload->n_stages * workload->n_slices; i++)
-        ops[i] = &workload->ops[i];
-    return (PlanFlowShop){workload, workload->n_slices, ops};
-}
-
 /* The bound of @one with all of both shops where @forwards_first, at the prices of @set, or -1: at
  * its own. */
 static int64_t
@@ -317,7 +307,7 @@ bound_of(PlanCoarseGrid *grid, const PlanCoarse *one, int set, bool forwards_fir
         const Workload *workload = priced(grid, flow.n_micro_batches, sizes[i], one->cuts);
         if (workload == NULL)
             return one->bound_ns;
-        shops[flow.n_classes++] = shop_of_workload(workload, ops);
+        shops[flow.n_classes++] = plan_flow_shop(workload, 0, ops);
     }
     return MAX(one->bound_ns, plan_sum_ns(grid->end_ns, plan_flow_bound_ns(&flow)));
 }

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "planner/bounds/flow.h"
 #include "planner/slices/slice.h"
 
 /* The finest grid; more cells find less than the cost model knows. */
@@ -84,23 +85,15 @@ probe_plan(const PlanRequest *request, const Plan *plan, int32_t stage, int32_t 
     return probe;
 }
 
-/* How long the compute stream of @stage is in one slice, both passes. */
+/* How long the rank of @stage is busy with one slice, both passes. */
 static int64_t
 slice_ns(const Workload *w, int32_t stage, int32_t slice)
 {
-    const WorkloadOp *op = workload_op(w, 0, stage, 0, slice);
-    int64_t ns = op->time_ns[SCHEDULE_OP_FORWARD] + op->time_ns[SCHEDULE_OP_BACKWARD] +
-                 2 * w->op_overhead_ns;
+    g_autofree const WorkloadOp **ops =
+        g_new(const WorkloadOp *, (size_t)(w->n_stages * w->n_slices));
+    const PlanFlowShop shop = plan_flow_shop(w, 0, ops);
 
-    if (!w->blocking_messages)
-        return ns;
-    ns += MAX(0, op->forward_message_ns - op->forward_buffered_ns) +
-          MAX(0, op->backward_message_ns - op->backward_buffered_ns);
-    if (stage > 0)
-        ns += workload_op(w, 0, stage - 1, 0, slice)->forward_message_ns;
-    if (stage + 1 < w->n_stages)
-        ns += workload_op(w, 0, stage + 1, 0, slice)->backward_message_ns;
-    return ns;
+    return plan_flow_busy_ns(&shop, stage, slice);
 }
 
 typedef struct {
