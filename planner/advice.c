@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/units.h"
+#include "planner/search.h"
 
 #define INT "%" G_GINT64_FORMAT
 /* Clusters are extended up to so many times their size. */

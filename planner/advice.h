@@ -1,7 +1,6 @@
 /*
- * planner/advice.h - nothing fits: by how much, and what would.
- *
- * Internal to planner/.
+ * planner/advice.h - where no plan fits in memory: by how much, and which change of the request
+ * would make one fit.
  */
 #ifndef PLANNER_ADVICE_H
 #define PLANNER_ADVICE_H
@@ -11,18 +10,13 @@
 G_BEGIN_DECLS
 
 /*
- * Sets PLAN_ERROR_INFEASIBLE: the least memory of all plans the request allows, the plan that needs
- * it, and the smallest change of the request under which a plan fits, found by searching again with
- * one flag after the other released, then with more devices.
+ * Sets PLAN_ERROR_INFEASIBLE.  The message says the least memory of all plans that the request
+ * allows, the plan that needs it, and the smallest change of the request with which a plan fits.
+ * That change is found by searching again with one flag after the other released, and then with
+ * more devices.
  */
 void plan_advice_set_error(const PlanRequest *request, PlanEvaluateFunc evaluate, void *user_data,
                            const PlanOutcome *outcome, GError **error);
-
-/*
- * The plan of least memory, whatever fits, over the points whose parameters take least; looks at a
- * few hundred of them at most.  Returns: (owned, nullable) with its prediction.  In search.c.
- */
-Plan *plan_search_least(const PlanRequest *request, PlanEvaluateFunc evaluate, void *user_data);
 
 G_END_DECLS
 

@@ -1,9 +1,11 @@
 /*
  * planner/run.h - one walk over the points of a space: what was found so far, on several threads.
  *
- * Internal to planner/.  Waves: a fixed number of points is evaluated at once, all against the best
- * plans of the waves before, and merged in their order.  So threads change neither the answer nor
+ * Points are evaluated in waves: a fixed number of them at once, all against the best plans of the
+ * waves before, and merged in their order.  So the number of threads changes neither the answer nor
  * the counts.
+ *
+ * Thread-safety: a run belongs to one thread, which starts the others.
  */
 #ifndef PLANNER_RUN_H
 #define PLANNER_RUN_H
@@ -12,45 +14,50 @@
 
 G_BEGIN_DECLS
 
-/* Points of a wave: enough for many threads; the first ones are smaller, to lose little before good
- * plans are known. */
+/* Points of a wave: enough for many threads.  The first waves are smaller, to lose little before
+ * good plans are known. */
 #define PLAN_WAVE 64
 #define PLAN_FIRST_WAVE 2
+
 typedef struct {
     PlanEvaluation evaluation;
     const PlanRequest *request; /* (borrowed) */
     PlanSpace *space;           /* (borrowed) */
-    PlanOutcome total;          /* found: the best top + 1, in order */
-    int64_t known_limit;        /* objective values above it are of no interest: better is known */
+    PlanOutcome total;          /* its found has the best top + 1 plans, in order */
+    int64_t known_limit;        /* a plan of this objective is known: larger ones are of no use */
     int64_t lower_bound_ns;     /* of what was not simulated */
     PlanMemo *memo;             /* (owned, nullable) if the request has none */
 } PlanRun;
 
+/* How a point is evaluated: plan_evaluate_point(), plan_evaluate_slices() or
+ * plan_estimate_slices(). */
 typedef void (*PlanRunFunc)(const PlanEvaluation *evaluation, const PlanPoint *point, int64_t limit,
                             PlanOutcome *outcome);
 
 typedef struct {
-    const PlanRun *run;
+    const PlanRun *run; /* (borrowed) */
     PlanRunFunc evaluate;
     const PlanPoint *points[PLAN_WAVE]; /* (borrowed) */
     PlanOutcome outcomes[PLAN_WAVE];
-    int n;
+    int n; /* points */
     int64_t limit;
-    int next; /* atomic */
+    int next; /* the next point that no thread has taken; atomic */
 } PlanWave;
 
-/* What is in @space but for what it left out is still to be walked. */
+/* Begins a run: what @space left out is counted, its points are still to be walked. */
 void plan_run_init(PlanRun *run, const PlanRequest *request, PlanSpace *space,
                    PlanEvaluateFunc evaluate, void *user_data);
 void plan_run_clear(PlanRun *run);
 
-/* Objective values above it are of no interest: known_limit before top + 1 plans are found. */
+/* Returns: plans of a larger objective are of no use: known_limit until top + 1 plans are found,
+ * then that of the last of these. */
 int64_t plan_run_limit(const PlanRun *run);
 
-/* (owned) the space's points in the order of @compare, which gets const PlanPoint **. */
+/* Returns: (owned) the points of the space in the order of @compare, which gets const PlanPoint **.
+ */
 const PlanPoint **plan_run_sort(const PlanRun *run, GCompareFunc compare);
 
-/* Counts a point that does not fit, and remembers the one that comes nearest. */
+/* Counts a point that does not fit, and remembers the one that comes nearest to fitting. */
 void plan_run_note_large(PlanRun *run, const PlanPoint *point);
 
 /* Fills the outcomes of the wave's points; the caller clears them. */
@@ -59,7 +66,8 @@ void plan_run_threads(PlanRun *run, PlanWave *wave);
 /* Evaluates the wave's points and merges what they found. */
 void plan_run_wave(PlanRun *run, PlanWave *wave);
 
-/* Of the rough plans found finds the one that is best; after the last wave. */
+/* After the last wave: simulates the rough plans to their end, the best first, until the best plan
+ * is not rough. */
 void plan_run_settle(PlanRun *run);
 
 G_END_DECLS

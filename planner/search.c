@@ -119,7 +119,7 @@ compare_by_slices(const void *a, const void *b)
     return x->index < y->index ? -1 : x->index > y->index;
 }
 
-/* One way to slice everything but families and chunks, and what it may take. */
+/* A point of any family and number of chunks, and what it may take with slices. */
 typedef struct {
     PlanPoint point;
     int64_t estimate_ns;

@@ -21,8 +21,8 @@ counts_at(const PlanFlight *flight, int32_t rank, PlanMoment moment)
     return &flight->counts[(int64_t)(rank * PLAN_MOMENT_N + (int)moment) * 2 * flight->n_chunks];
 }
 
-/* (owned) one unit of every chunk: when the first backward of a micro-batch begins, all stages hold
- * it. */
+/* (owned) one virtual micro-batch of every chunk: when the first backward of a micro-batch begins,
+ * all stages hold it. */
 static PlanFlight *
 flight_new(int32_t n_ranks, int32_t n_chunks)
 {
@@ -42,7 +42,7 @@ flight_new(int32_t n_ranks, int32_t n_chunks)
 
 /* --- families whose numbers are known without building --- */
 
-/* Whole units of each chunk at all moments; -1: this is none of them. */
+/* What is whole of each chunk at all moments; -1: this is none of them. */
 static int64_t
 closed_form(const ScheduleFamily *family, const ScheduleShape *shape, int32_t rank)
 {
@@ -94,7 +94,7 @@ begin_unit(Level *level, int32_t rank, int32_t chunk, PlanFlight *flight)
     }
 }
 
-/* A B or I; @halves: the unit waits for its W. */
+/* A B or I; @halves: it is half until its W. */
 static void
 end_whole(Level *level, int32_t rank, int32_t chunk, bool halves, PlanFlight *flight)
 {
@@ -137,7 +137,7 @@ walk_rank(const Schedule *schedule, int32_t rank, PlanFlight *flight)
             level.n_held--;
             break;
         default:
-            /* An I without a W ends its unit; in a schedule with Ws it has one. */
+            /* An I without a W is the end; in a schedule with Ws it has one. */
             end_whole(&level, rank, op.chunk, op.kind == SCHEDULE_OP_BACKWARD_INPUT && splits,
                       flight);
             break;

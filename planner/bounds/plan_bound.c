@@ -111,7 +111,7 @@ blocked_ns(const Bound *bound, int32_t chain, int32_t stage, int32_t class_, int
     return ns;
 }
 
-/* The least over classes of the way of a first slice from @stage to the next one. */
+/* How long a first slice takes at the least, over all classes, from @stage to the next one. */
 static int64_t
 forward_step_ns(const Bound *bound, int32_t chain, int32_t stage)
 {
@@ -133,8 +133,8 @@ forward_step_ns(const Bound *bound, int32_t chain, int32_t stage)
     return least;
 }
 
-/* The least over classes of the way of a first slice's gradient from @stage to the end of the
- * backward of the stage before; blocking sends of @stage run meanwhile. */
+/* How long the gradient of a first slice takes at the least, over all classes, from @stage to the
+ * end of the backward of the stage before; blocking sends of @stage run meanwhile. */
 static int64_t
 backward_step_ns(const Bound *bound, int32_t chain, int32_t stage)
 {

@@ -35,7 +35,7 @@ kept_bytes(const PlanLayerCost *cost, int kind)
     return (double)plan_sketch_stage_kept(cost, &all, kind);
 }
 
-/* Of one micro-batch in the way that keeps least. */
+/* Of one micro-batch, with the recompute kind that keeps least. */
 static double
 least_kept_bytes(const PlanRequest *request, const PlanLayerCost *cost)
 {
@@ -48,7 +48,7 @@ least_kept_bytes(const PlanRequest *request, const PlanLayerCost *cost)
 }
 
 int64_t
-plan_space_forwards_first_bytes(const PlanRequest *request, const PlanLayerCost *cost,
+plan_point_forwards_first_bytes(const PlanRequest *request, const PlanLayerCost *cost,
                                 const PlanPoint *point)
 {
     const double held = (double)point->n_micro_batches * least_kept_bytes(request, cost);
@@ -116,7 +116,7 @@ set_gathering(const PlanRequest *request, const PlanLayerCost *cost, PlanPoint *
 }
 
 void
-plan_space_bound_bytes(const PlanRequest *request, const PlanLayerCost *cost, int64_t memory_bytes,
+plan_point_bound_bytes(const PlanRequest *request, const PlanLayerCost *cost, int64_t memory_bytes,
                        PlanPoint *point)
 {
     const int plain = plan_request_fastest_recompute(request);
@@ -145,8 +145,8 @@ plan_space_bound_bytes(const PlanRequest *request, const PlanLayerCost *cost, in
 
 /* --- time --- */
 
-/* The least share of a part's time, of both passes in ways from @first on, @beside_s added, that
- * the ranks after it wait for. */
+/* The least share of a part's time, of both passes, with recompute kinds from @first on, @beside_s
+ * added, that the ranks after it wait for. */
 static double
 least_fraction(const PlanRequest *request, const PlanLayerCost *cost, const PlanLayerCost *slice,
                int first, int last, const double *beside_s, bool splits)
@@ -202,7 +202,7 @@ all_hidden_s(const PlanLayerCost *cost)
  */
 static double
 even_bound_s(const PlanRequest *request, const PlanLayerCost *cost, const PlanLayerCost *slice,
-             const PlanPoint *point, const PlanSpaceFamilies *families)
+             const PlanPoint *point, const PlanPointFamilies *families)
 {
     const int plain = plan_request_fastest_recompute(request);
     const double m = (double)point->n_micro_batches, v = (double)point->degrees.vpp;
@@ -303,7 +303,7 @@ chained_bound_s(const PlanRequest *request, const PlanLayerCost *cost, const Pla
  */
 static double
 way_bound_s(const PlanRequest *request, const PlanLayerCost *cost, const PlanLayerCost *slice,
-            const PlanPoint *point, const PlanSpaceFamilies *families)
+            const PlanPoint *point, const PlanPointFamilies *families)
 {
     const int plain = plan_request_fastest_recompute(request);
     const bool splits = families->splits_backward;
@@ -330,9 +330,9 @@ rounded_ns(double bound_s, double n_virtual_ids)
 }
 
 int64_t
-plan_space_bound_ns(const PlanRequest *request, const PlanLayerCost *cost,
+plan_point_bound_ns(const PlanRequest *request, const PlanLayerCost *cost,
                     const PlanLayerCost *slice, const PlanPoint *point,
-                    const PlanSpaceFamilies *families)
+                    const PlanPointFamilies *families)
 {
     const int64_t n[PLAN_PART_N] = {cost->n_dense, cost->n_moe, 1, 1};
     const double m = (double)point->n_micro_batches, v = (double)point->degrees.vpp;
@@ -366,7 +366,7 @@ plan_space_bound_ns(const PlanRequest *request, const PlanLayerCost *cost,
 }
 
 int64_t
-plan_space_least_ns(const PlanRequest *request, const PlanLayerCost *cost, const PlanPoint *point,
+plan_point_least_ns(const PlanRequest *request, const PlanLayerCost *cost, const PlanPoint *point,
                     int64_t most_chunks, bool overlaps)
 {
     const double m = (double)point->n_micro_batches;
@@ -379,7 +379,7 @@ plan_space_least_ns(const PlanRequest *request, const PlanLayerCost *cost, const
 }
 
 int64_t
-plan_space_sliced_ns(const PlanRequest *request, const PlanLayerCost *cost, const PlanPoint *point)
+plan_point_sliced_ns(const PlanRequest *request, const PlanLayerCost *cost, const PlanPoint *point)
 {
     double whole_s = cost->sliced_forward_s + cost->sliced_backward_s;
 

@@ -1,26 +1,28 @@
 /*
- * planner/bounds/point_bound.h - how long a point of the space takes at the least, and what it
- * holds.
+ * planner/bounds/point_bound.h - how long a point of the space takes, and what it holds, at the
+ * least.
  *
- * Internal to planner/.  With T the time of one micro-batch through all layers on one rank's
- * devices, m micro-batches, p ranks, w_r the time of rank r's layers, and a share of w of at least
- * f that is its first slice's forward: however the layers are divided into p stages, all ranks r
- * have
+ * Time.  Let T be the time of one micro-batch through all layers on the devices of one rank, m the
+ * number of micro-batches, p of ranks, w_r the time of the layers of rank r, and f the least share
+ * of w that is the forward of its first slice; with unsplit backwards, for which the ranks before
+ * wait too, f counts the backward of that slice as well, so for whole sequences f is 1.  However
+ * the layers are divided into p stages, every rank r has
  *
- *   iteration >= m w_r + f (w_0 + ... + w_(r-1))   (r waits for the ranks before it)
+ *   iteration >= m w_r + f (w_0 + ... + w_(r-1))
  *
- * and with unsplit backwards the first slice's backward counts too (they wait for it): of whole
- * sequences f is 1.  The least maximum over all divisions is
- * where all are equal, w_(r+1) = w_r (1 - f / m):
+ * since it waits for the ranks before it.  The maximum over r is least, over all divisions, where
+ * all are equal, which they are for w_(r+1) = w_r (1 - f / m):
  *
  *   iteration >= T f / (1 - (1 - f / m)^p)     -> m T / p for large m
  *
- * Even stages have the sharper bound of their last rank; with chunks, n layers each at least,
- * iteration >= (m v + p - 1) n t for unsplit backwards.
+ * Even stages have the sharper bound of their last rank.  With v chunks of n layers each at least,
+ * which take t each, iteration >= (m v + p - 1) n t for unsplit backwards.
  *
- * Memory: the parameters' state of an average rank, sharded as the ZeRO stage says, and its share
- * of the activations of one micro-batch.  What does not fit without recompute
- * is saved at the least time per byte.
+ * Memory: the state of the parameters of an average rank, sharded as the ZeRO stage says, and its
+ * share of the activations of one micro-batch.  What does not fit without recompute is saved at the
+ * least time per byte.
+ *
+ * Thread-safety: pure.
  */
 #ifndef PLANNER_BOUNDS_POINT_BOUND_H
 #define PLANNER_BOUNDS_POINT_BOUND_H
@@ -29,56 +31,57 @@
 
 G_BEGIN_DECLS
 
-/* What the families of a point do. */
+/* What some of the families of a point do. */
 typedef struct {
-    bool splits_backward, bidirectional, overlaps; /* some of them */
-} PlanSpaceFamilies;
+    bool splits_backward, bidirectional, overlaps;
+} PlanPointFamilies;
 
 /* What @family alone does. */
-static inline PlanSpaceFamilies
-plan_space_family(const ScheduleFamily *family)
+static inline PlanPointFamilies
+plan_point_family(const ScheduleFamily *family)
 {
-    return (PlanSpaceFamilies){family->splits_backward,
+    return (PlanPointFamilies){family->splits_backward,
                                schedule_placement_n_chains(family->placement) > 1,
                                family->overlaps};
 }
 
 /*
- * Fills bound_bytes, sliced_bytes, recompute_s and end_s of @point.
+ * Sets bound_bytes, sliced_bytes, recompute_s, end_s and, of ZeRO 3, gather_s and scatter_s of
+ * @point.
  *
- * A collective of b bytes takes a + b / rate, or the least of such, so the time per byte falls with
- * b; and the ranks' gradients add up to the model's: an average rank takes at least its share of
- * what one collective of them all would.
+ * Why end_s is a bound: a collective of b bytes takes a + b / rate, or the least of several such,
+ * so the time per byte falls with b; and the gradients of the ranks add up to those of the model.
+ * So an average rank takes at least its share of what one collective of all of them would.
  */
-void plan_space_bound_bytes(const PlanRequest *request, const PlanLayerCost *cost,
+void plan_point_bound_bytes(const PlanRequest *request, const PlanLayerCost *cost,
                             int64_t memory_bytes, PlanPoint *point);
 
-/* What an average rank holds at the least of whole sequences where all forwards run first: the
- * activations of every micro-batch. */
-int64_t plan_space_forwards_first_bytes(const PlanRequest *request, const PlanLayerCost *cost,
+/* Returns: what an average rank holds at the least where all forwards of whole sequences run first:
+ * the activations of every micro-batch. */
+int64_t plan_point_forwards_first_bytes(const PlanRequest *request, const PlanLayerCost *cost,
                                         const PlanPoint *point);
 
 /*
- * A bound on @point's time with the cheapest of the space's families at its vpp.
- * @unit  of the first slice (layer_cost.h), which alone other ranks wait for; whole sequences:
- * @cost
+ * Returns: a bound on the time of @point with the cheapest of @families at its number of chunks.
+ * @slice  costs of the first slice, for which alone other ranks wait; @cost where sequences are
+ * whole
  */
-int64_t plan_space_bound_ns(const PlanRequest *request, const PlanLayerCost *cost,
+int64_t plan_point_bound_ns(const PlanRequest *request, const PlanLayerCost *cost,
                             const PlanLayerCost *slice, const PlanPoint *point,
-                            const PlanSpaceFamilies *families);
+                            const PlanPointFamilies *families);
 
 /*
- * A bound on @point's time whatever its savers, families and stages: the work
- * of all layers on an average rank.  Less than plan_space_bound_ns(), at less cost.
- * @most_chunks  that a rank may have.
- * @overlaps     some family overlaps pairs of ops.
+ * Returns: a bound on the time of @point whatever its ZeRO stage, offload, families and stages: the
+ * work of all layers on an average rank.  It is at most plan_point_bound_ns(), and cheaper.
+ * @most_chunks  that a rank may have
+ * @overlaps     some family overlaps pairs of ops
  */
-int64_t plan_space_least_ns(const PlanRequest *request, const PlanLayerCost *cost,
+int64_t plan_point_least_ns(const PlanRequest *request, const PlanLayerCost *cost,
                             const PlanPoint *point, int64_t most_chunks, bool overlaps);
 
-/* A bound on any slicing of @point's sequences: no bubble at all, and what
+/* Returns: a bound on any slicing of the sequences at @point: no bubble at all, and what
  * profiles/cost/cost.h says that slices cannot save. */
-int64_t plan_space_sliced_ns(const PlanRequest *request, const PlanLayerCost *cost,
+int64_t plan_point_sliced_ns(const PlanRequest *request, const PlanLayerCost *cost,
                              const PlanPoint *point);
 
 G_END_DECLS

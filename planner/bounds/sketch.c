@@ -266,22 +266,22 @@ set_static(PlanSketch *sketch, const PlanSketchInput *input, int32_t rank)
             buffers, least_gathered_layer(input, input->cost->n_dense > 0, input->cost->n_moe > 0));
 }
 
-/* What one unit of a stage keeps with its layers in one way, and the workspace of its ops. */
+/* What a stage keeps of one slice with one recompute kind, and the workspace of its ops. */
 typedef struct {
     int64_t kept, weight_kept;
     int64_t workspace[PLAN_MOMENT_N];
 } SliceBytes;
 
-/* (owned) [stage * PLAN_RECOMPUTE_N + kind], for the ways that are allowed; most stages are as the
- * one before. */
+/* (owned) [stage * PLAN_RECOMPUTE_N + kind], for the recompute kinds that are allowed; most stages
+ * are as the one before. */
 static SliceBytes *
 slice_bytes_new(const PlanSketch *sketch, const PlanSketchInput *input)
 {
-    SliceBytes *units = g_new(SliceBytes, (size_t)sketch->n_stages * PLAN_RECOMPUTE_N);
+    SliceBytes *slices = g_new(SliceBytes, (size_t)sketch->n_stages * PLAN_RECOMPUTE_N);
 
     for (int64_t k = 0; k < sketch->n_stages; k++) {
         const PlanSketchStage *stage = &sketch->stages[k];
-        SliceBytes *of_stage = &units[k * PLAN_RECOMPUTE_N];
+        SliceBytes *of_stage = &slices[k * PLAN_RECOMPUTE_N];
         if (k > 0 && plan_sketch_same_contents(stage, stage - 1)) {
             memcpy(of_stage, of_stage - PLAN_RECOMPUTE_N, PLAN_RECOMPUTE_N * sizeof *of_stage);
             continue;
@@ -296,7 +296,7 @@ slice_bytes_new(const PlanSketch *sketch, const PlanSketchInput *input)
                     plan_sketch_workspace(input, stage, (PlanMoment)moment, kind);
         }
     }
-    return units;
+    return slices;
 }
 
 static int64_t
@@ -319,9 +319,9 @@ plan_sketch_held(const PlanSketchInput *input, const PlanSketchStage *stage, Pla
                       stage_weight_kept(input->slice, stage));
 }
 
-/* Of @rank with all its layers in way @kind. */
+/* Of @rank with the recompute kind @kind on all its layers. */
 static int64_t
-rank_bytes(const PlanSketch *sketch, const PlanSketchInput *input, const SliceBytes *units,
+rank_bytes(const PlanSketch *sketch, const PlanSketchInput *input, const SliceBytes *slices,
            int32_t rank, int kind)
 {
     const int64_t n_chunks = sketch->n_stages / sketch->n_ranks;
@@ -331,10 +331,10 @@ rank_bytes(const PlanSketch *sketch, const PlanSketchInput *input, const SliceBy
         int64_t held = 0, workspace = INT64_MAX;
         for (int64_t chunk = 0; chunk < n_chunks; chunk++) {
             const PlanSketchStage *stage = plan_sketch_stage_at(sketch, rank, chunk);
-            const SliceBytes *unit = &units[(stage - sketch->stages) * PLAN_RECOMPUTE_N + kind];
-            held = plus(held, held_bytes(input->flight, stage, (PlanMoment)moment, unit->kept,
-                                         unit->weight_kept));
-            workspace = MIN(workspace, unit->workspace[moment]);
+            const SliceBytes *one = &slices[(stage - sketch->stages) * PLAN_RECOMPUTE_N + kind];
+            held = plus(held, held_bytes(input->flight, stage, (PlanMoment)moment, one->kept,
+                                         one->weight_kept));
+            workspace = MIN(workspace, one->workspace[moment]);
         }
         most = MAX(most, plus(held, workspace));
     }
@@ -356,7 +356,7 @@ usable_bytes(const PlanSketch *sketch, const PlanSketchInput *input, int32_t ran
 static void
 set_bytes(PlanSketch *sketch, const PlanSketchInput *input)
 {
-    g_autofree SliceBytes *units = slice_bytes_new(sketch, input);
+    g_autofree SliceBytes *slices = slice_bytes_new(sketch, input);
 
     sketch->fits = sketch->fits_plain = true;
     for (int32_t r = 0; r < sketch->n_ranks; r++) {
@@ -370,7 +370,7 @@ set_bytes(PlanSketch *sketch, const PlanSketchInput *input)
             bytes[kind] = INT64_MAX;
             if (!plan_request_allows(input->request, kind))
                 continue;
-            bytes[kind] = rank_bytes(sketch, input, units, r, kind);
+            bytes[kind] = rank_bytes(sketch, input, slices, r, kind);
             leanest = MIN(leanest, bytes[kind]);
             if (sketch->recomputes[r] < 0 && (limit == 0 || bytes[kind] <= limit)) {
                 sketch->recomputes[r] = kind;

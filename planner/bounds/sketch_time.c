@@ -209,8 +209,8 @@ plan_sketch_end_s(const PlanRequest *request, const PlanLayerCost *cost, const P
 
 /* --- bounds --- */
 
-/* What @stage in ways slower than @plain saves of one unit at the most, by second that it
- * takes longer; INFINITY: for nothing. */
+/* What recompute kinds slower than @plain save of one slice on @stage at the most, by second that
+ * it takes longer; INFINITY: for nothing. */
 static double
 saving_rate(const PlanSketchInput *input, const PlanSketchStage *stage, int plain,
             double accumulated)
@@ -246,16 +246,16 @@ saving_s(const PlanSketch *sketch, const PlanSketchInput *input, int32_t rank, d
         return 0.0;
     for (int64_t chunk = 0; chunk < sketch->n_stages / sketch->n_ranks; chunk++) {
         const PlanSketchStage *stage = plan_sketch_stage_at(sketch, rank, chunk);
-        int32_t units = 0;
+        int32_t n_held = 0;
         if (before == NULL || !plan_sketch_same_contents(stage, before))
             rate = saving_rate(input, stage, plain, accumulated);
         before = stage;
         for (int moment = 0; moment < PLAN_MOMENT_N; moment++)
-            units = MAX(
-                units,
+            n_held = MAX(
+                n_held,
                 plan_flight_n_held(input->flight, rank, (PlanMoment)moment, 0, stage->chunk) +
                     plan_flight_n_held(input->flight, rank, (PlanMoment)moment, 1, stage->chunk));
-        most = fmax(most, (double)units * rate);
+        most = fmax(most, (double)n_held * rate);
     }
     return most > 0.0 ? (double)excess / most : 0.0;
 }
@@ -273,7 +273,7 @@ chain_s(const StageTimes *t, bool splits)
     return splits ? fmin(t->gradient_s, t->backward_s) : t->backward_s;
 }
 
-/* The long ways through the order of ops whose times are summed; NULL: none.  Of slices only the
+/* The long paths through the schedule whose times are summed; NULL: none.  Of slices only the
  * first one's time is known. */
 static const PlanOrderPaths *
 path_of(const PlanSketchInput *input)
@@ -281,22 +281,22 @@ path_of(const PlanSketchInput *input)
     return input->flight != NULL && input->slice == input->cost ? input->flight->paths : NULL;
 }
 
-/* Adds what of a stage lies on each long way. */
+/* Adds what of a stage lies on each long path. */
 static void
 add_to_paths(const PlanOrderPaths *paths, int64_t stage, const StageTimes *t,
              double path_s[PLAN_PATH_N])
 {
-    for (int recompute = 0; recompute < PLAN_PATH_N; recompute++) {
-        const int32_t *ops = plan_order_paths_stage(paths, recompute, (int32_t)stage)->ops;
-        path_s[recompute] += ops[SCHEDULE_OP_FORWARD] * t->forward_s +
-                             ops[SCHEDULE_OP_BACKWARD] * t->backward_s +
-                             ops[SCHEDULE_OP_BACKWARD_INPUT] * t->gradient_s +
-                             ops[SCHEDULE_OP_BACKWARD_WEIGHT] * t->weight_s;
+    for (int path = 0; path < PLAN_PATH_N; path++) {
+        const int32_t *ops = plan_order_paths_stage(paths, path, (int32_t)stage)->ops;
+        path_s[path] += ops[SCHEDULE_OP_FORWARD] * t->forward_s +
+                        ops[SCHEDULE_OP_BACKWARD] * t->backward_s +
+                        ops[SCHEDULE_OP_BACKWARD_INPUT] * t->gradient_s +
+                        ops[SCHEDULE_OP_BACKWARD_WEIGHT] * t->weight_s;
     }
 }
 
-/* Adds the chain that begins at stage @first to its ranks and to the long ways; @ways as in
- * recomputes_ns().  Returns: the longest way through one of its stages. */
+/* Adds the chain that begins at stage @first to its ranks and to the long paths; @recomputes as in
+ * recomputes_ns().  Returns: the longest path through one of its stages. */
 static double
 walk_chain(const PlanSketch *sketch, const PlanSketchInput *input, int64_t first, int64_t length,
            const int *recomputes, double accumulated, double m, RankTimes *ranks,
@@ -358,8 +358,8 @@ plan_sketch_work_ns(const PlanSketch *sketch, const PlanSketchInput *input)
     return units_ns_from_s(best_s);
 }
 
-/* The bound with @ways [stage]; NULL: all in the fastest that is allowed.  @saves: with what each
- * rank must recompute at the least. */
+/* The bound with @recomputes [stage]; NULL: all with the fastest kind that is allowed.  @saves:
+ * with what each rank must recompute at the least. */
 static int64_t
 recomputes_ns(const PlanSketch *sketch, const PlanSketchInput *input, const int *recomputes,
               bool saves)
@@ -392,9 +392,9 @@ recomputes_ns(const PlanSketch *sketch, const PlanSketchInput *input, const int 
         const double more_s = saves ? m * saving_s(sketch, input, r, accumulated) : 0.0;
         best_s = fmax(best_s, rank->wait_s + rank->work_s + more_s +
                                   fmax(end, drains ? rank->drain_s + first_end : 0.0));
-        for (int recompute = 0; recompute < PLAN_PATH_N && paths != NULL; recompute++)
-            if (paths->last_rank[recompute] == r)
-                best_s = fmax(best_s, path_s[recompute] - 1e-9 * paths->n_ops[recompute] + end);
+        for (int path = 0; path < PLAN_PATH_N && paths != NULL; path++)
+            if (paths->last_rank[path] == r)
+                best_s = fmax(best_s, path_s[path] - 1e-9 * paths->n_ops[path] + end);
     }
     /* The sums above round; a Workload rounds each op to the nanosecond. */
     const double n_ops =

@@ -2,9 +2,11 @@
  * planner/cost/layer_cost.h - what one layer, the embedding and the head take and keep at the
  * least.
  *
- * Internal to planner/.  Times: from the same costs as profiles/workload/workload.c but without
- * what that adds (ZeRO 3, messages), at the fastest place of the cluster: never more than what a
- * Workload says.  Bytes: exactly a Workload's.
+ * Times come from the same costs as those of a Workload (profiles/workload/workload.h), without
+ * what a Workload adds (ZeRO 3, messages), on the fastest devices of the cluster: never more than
+ * what a Workload says.  Bytes are exactly those of a Workload.
+ *
+ * Thread-safety: pure, but for the memo, which is safe.
  */
 #ifndef PLANNER_COST_LAYER_COST_H
 #define PLANNER_COST_LAYER_COST_H
@@ -22,50 +24,52 @@ typedef enum {
     PLAN_PART_N
 } PlanPart;
 
-/* One part, for one micro-batch of whole sequences or one slice of it; by what is computed again
- * where that matters (embedding and head never are).  All 0 where the model has none. */
+/* One part, for one micro-batch of whole sequences or for one slice of it; by recompute kind where
+ * that matters, which it does not for embedding and head.  All 0 where the model has no such part.
+ */
 typedef struct {
     double forward_s, backward_s;
-    double sliced_forward_s, sliced_backward_s; /* all slices of any slicing, at the least */
-    /* Of an unsplit backward until the input's gradient is there, at most all of it; the halves of
-     * a split one. */
+    double sliced_forward_s, sliced_backward_s; /* of all slices of any slicing, at the least */
+    /* The input gradient's share of a whole backward, at most all of it; the weight gradient. */
     double input_s, weight_s;
-    double recompute_s[PLAN_RECOMPUTE_N];
-    double accumulate_s; /* adding up gradients, when all of them are */
-    double hidden_s; /* of both passes, what overlapped pairs of ops hide at the most (bound.c) */
-    /* What a device may do besides without the op taking longer: the host does. */
-    double forward_slack_s, host_slack_s[PLAN_RECOMPUTE_N]; /* of a backward */
-    double input_slack_s[PLAN_RECOMPUTE_N], weight_slack_s; /* of its halves */
-    int64_t kept_bytes[PLAN_RECOMPUTE_N];                   /* from forward to backward */
-    int64_t weight_bytes; /* from the input's gradient to the weight's */
-    /* While an op runs; input_: of an I, on top of both kept_bytes and weight_bytes. */
+    double recompute_s[PLAN_RECOMPUTE_N]; /* what the recompute kind adds to the backward */
+    double accumulate_s; /* adding up gradients, in a backward that adds all of them to others */
+    double hidden_s;     /* what overlapped pairs hide of both passes at the most (plan_bound.c) */
+    /* What the device may do besides without the op taking longer, since the host does take so
+     * long: of a forward, of a backward, and of its halves. */
+    double forward_slack_s, host_slack_s[PLAN_RECOMPUTE_N];
+    double input_slack_s[PLAN_RECOMPUTE_N], weight_slack_s;
+    int64_t kept_bytes[PLAN_RECOMPUTE_N]; /* from forward to backward */
+    int64_t weight_bytes;                 /* from the input's gradient to the weight's */
+    /* While an op runs; that of an I is on top of both kept_bytes and weight_bytes. */
     int64_t forward_workspace_bytes[PLAN_RECOMPUTE_N], backward_workspace_bytes[PLAN_RECOMPUTE_N];
     int64_t input_workspace_bytes[PLAN_RECOMPUTE_N];
-    int64_t dense_parameters, expert_parameters; /* of one device */
+    int64_t dense_parameters, expert_parameters; /* on one device */
 } PlanPartCost;
 
 typedef struct {
     PlanPartCost parts[PLAN_PART_N];
-    int64_t n_dense, n_moe;                     /* layers; the dense ones come first */
-    int64_t tied_parameters;                    /* of a head that needs its own copy of the table */
-    int64_t boundary_bytes;                     /* of a message between stages */
-    double sliced_forward_s, sliced_backward_s; /* of them: all slices of any slicing */
-    double forward_s, backward_s;               /* all layers, embedding and head */
-    double input_s;                             /* of backward_s */
+    int64_t n_dense, n_moe;  /* layers; the dense ones come first */
+    int64_t tied_parameters; /* of a head that needs its own copy of the embedding's table */
+    int64_t boundary_bytes;  /* of a message between stages */
+    /* Sums over all layers, the embedding and the head. */
+    double sliced_forward_s, sliced_backward_s;
+    double forward_s, backward_s, input_s;
     double recompute_s[PLAN_RECOMPUTE_N];
-    double layer_forward_s, layer_backward_s, layer_input_s; /* the shortest layer */
+    /* The least of both kinds of layers. */
+    double layer_forward_s, layer_backward_s, layer_input_s;
     double layer_recompute_s[PLAN_RECOMPUTE_N];
 } PlanLayerCost;
 
-/* Where groups of @degrees lie on the request's cluster. */
+/* Returns: the mesh of @degrees on the cluster of the request. */
 static inline ProfileMesh
 plan_layer_mesh(const PlanRequest *request, const PlanDegrees *degrees)
 {
     return (ProfileMesh){request->profile->cluster, degrees, &request->conventions};
 }
 
-/* Where the groups of a layer's collectives lie, the first of each: all that layers of equal tp, cp
- * and ep know of pp, dp and the order of ranks. */
+/* Sets @groups to the first group of each kind that a layer's collectives use: all that the cost of
+ * a layer depends on besides tp, cp and ep. */
 static inline void
 plan_layer_groups(const PlanRequest *request, const PlanDegrees *degrees,
                   ProfileGroup groups[MODEL_GROUP_N])
@@ -76,30 +80,34 @@ plan_layer_groups(const PlanRequest *request, const PlanDegrees *degrees,
         groups[i] = profile_group_at(&mesh, (ProfileGroupKind)i, 0);
 }
 
-/* What is priced: degrees but vpp, which does not matter, nor, in the default order, dp and pp. */
+/* The layers that are priced.  The degree vpp does not matter, nor, in the default rank order, do
+ * dp and pp. */
 typedef struct {
     PlanDegrees degrees;
     int64_t micro_batch;
     bool sequence_parallel;
 } PlanLayerShape;
 
-/* What is asked of the profile for parts of @shape on whole sequences at device @first. */
+/* Returns: the question to the profile for parts of @shape, whole sequences, on the devices from
+ * @first on. */
 ProfileQuery plan_layer_query(const PlanRequest *request, const PlanLayerShape *shape,
                               int64_t first);
 
+/* Returns: the costs of @shape on whole sequences. */
 PlanLayerCost plan_layer_cost(const PlanRequest *request, const PlanLayerShape *shape);
 
-/* Of sequences in the slices that the request gives, or whole. */
+/* The costs of sequences that are cut into slices. */
 typedef struct {
-    PlanLayerCost whole; /* all slices of a micro-batch together, workspaces of the least */
     PlanLayerCost
-        slice; /* times of the first slice, the least bytes of any; equal if it is whole */
+        whole; /* all slices of a micro-batch together, with the least of their workspaces */
+    PlanLayerCost slice; /* the times of the first slice, and the least bytes of any */
 } PlanSlicedCost;
 
 /*
- * @slices  of int64_t tokens, in order.  Sums of many ops may be less than their ops' sum: what the
- *          host leaves the device to do besides is theirs together.  sliced_forward_s and
- *          sliced_backward_s are set for one slice only.
+ * Returns: the costs of @shape on sequences cut as @slices (of int64_t tokens, in order).  What the
+ * sums say of many ops together may be less than the sum of what each takes: what the host leaves
+ * the device to do besides is summed too.  sliced_forward_s and sliced_backward_s are set for one
+ * slice only.
  */
 PlanSlicedCost plan_layer_sliced_cost(const PlanRequest *request, const PlanLayerShape *shape,
                                       const GArray *slices);
@@ -112,23 +120,24 @@ PlanSlicedCost plan_layer_sliced_cost(const PlanRequest *request, const PlanLaye
 const PlanSlicedCost *plan_layer_uniform_cost(PlanMemo *memo, const PlanRequest *request,
                                               const PlanLayerShape *shape, int64_t n_slices);
 
-/* State of so many parameters of a device (profiles/workload/workload.h). */
+/* Returns: the state of so many dense and expert parameters of a device. */
 int64_t plan_layer_state_bytes(const PlanRequest *request, const PlanDegrees *degrees,
                                int32_t zero_stage, PlanOffload offload, int64_t dense,
                                int64_t expert);
 
-/* Both passes of every layer, of the embedding and of the head on the device @first, in ns, for
- * dividing layers into stages. */
+/* Sets @layer_ns [layer] and @end_ns (embedding, head) to the time of both passes on the devices
+ * from
+ * @first on, for dividing layers into stages. */
 void plan_layer_times(const PlanRequest *request, const PlanLayerShape *shape,
                       PlanRecompute recompute, int64_t first, int64_t *layer_ns, int64_t end_ns[2]);
 
 /*
- * Whether what one stage recomputes changes what others take: selective recompute tells that
- * Megatron-LM is of a release that adds gradients inside products (profiles/workload/ops.c).
+ * Whether the recompute kind of one stage changes what other stages take: selective recompute tells
+ * that Megatron-LM is of a release that adds gradients inside products (profiles/workload/ops.c).
  */
 bool plan_layer_recomputes_depend(const PlanRequest *request, const PlanLayerShape *shape);
 
-/* The share of accumulate_s in each of @n backwards of an iteration. */
+/* Returns: the share of accumulate_s that each of @n backwards of an iteration takes. */
 double plan_layer_accumulated(const PlanRequest *request, const PlanLayerShape *shape, double n);
 
 G_END_DECLS

@@ -11,41 +11,45 @@ G_BEGIN_DECLS
 
 typedef struct {
     PlanDegrees degrees;
-    uint32_t orders; /* of ranks, as bits: those in which layers cost the same; 0: the degrees' */
-    int64_t micro_batch, n_micro_batches;
+    uint32_t
+        orders; /* rank orders, as bits: those in which layers cost the same; 0: the degrees' */
+    int64_t micro_batch, n_micro_batches; /* sequences of a micro-batch; how many there are */
     int32_t zero_stage;
     PlanOffload offload;
     bool sequence_parallel;
-    bool is_balanced;        /* stages by plan_partition(), not even */
+    bool is_balanced;        /* stages are those of plan_partition_balanced(), not even */
     PlanRecompute recompute; /* of all stages of a plan that is cut into slices */
+
+    /* Lower bounds (bounds/point_bound.h). */
     int64_t bound_ns, bound_bytes;
-    int64_t sliced_bound_ns; /* of any slicing of the sequences; INT64_MAX: no family slices */
-    int64_t sliced_bytes;    /* likewise of memory */
-    double recompute_s;      /* of one micro-batch, over all layers, at the least */
-    /* Of ZeRO 3, by dense layer and layer with experts: what gathering its parameters takes, and
-     * scattering their gradients, in all slices of a micro-batch; 0 elsewhere */
+    int64_t sliced_bound_ns; /* with any slices; INT64_MAX: no family here slices */
+    int64_t sliced_bytes;    /* with any slices */
+    double recompute_s;      /* of one micro-batch, over all layers */
+    /* With ZeRO 3, [0] of a dense layer and [1] of a layer with experts: what gathering its
+     * parameters and scattering their gradients takes, in all slices of a micro-batch; else 0. */
     double gather_s[2], scatter_s[2];
-    double end_s;         /* reduction of an average rank after its last op, at the least */
-    int64_t n_candidates; /* families to try here, each with its ways of recompute */
-    int64_t cost;         /* index into the space's costs */
-    int64_t index;        /* in the order of enumeration: the last tie-break */
+    double end_s; /* reduction of an average rank after its last op */
+
+    int64_t n_candidates; /* here: families, each with its recompute kinds */
+    int64_t cost;         /* index into PlanSpace.costs */
+    int64_t index;        /* in the order of enumeration, for ties */
 } PlanPoint;
 
-/* The orders of ranks to try at @point. */
+/* Returns: the rank orders to try at @point, as bits. */
 static inline uint32_t
 plan_point_orders(const PlanPoint *point)
 {
     return point->orders != 0 ? point->orders : UINT32_C(1) << point->degrees.rank_order;
 }
 
-/* The layers of @point. */
+/* Returns: the layers of @point. */
 static inline PlanLayerShape
 plan_point_layer_shape(const PlanPoint *point)
 {
     return (PlanLayerShape){point->degrees, point->micro_batch, point->sequence_parallel};
 }
 
-/* How many stages one chain of @family has at @degrees. */
+/* Returns: how many stages one chain of @family has at @degrees. */
 static inline int64_t
 plan_point_chain_length(const PlanDegrees *degrees, const ScheduleFamily *family)
 {
@@ -72,11 +76,11 @@ plan_point_shape(const PlanRequest *request, const PlanPoint *point, const Sched
                            .group = plan_point_group(request, point, family)};
 }
 
-/* Sequences that regroups allows: of more, differences do not show. */
+/* The most sequences of a replica that are regrouped: of more, the gain does not show. */
 #define PLAN_POINT_MAX_REGROUPED 16
 
-/* Whether micro-batches of sliced plans of @point may differ in size: they are few, and their size
- * is not asked for. */
+/* Whether the micro-batches of sliced plans of @point may differ in size: there are few sequences,
+ * and the request leaves the size open. */
 static inline bool
 plan_point_regroups(const PlanRequest *request, const PlanPoint *point)
 {

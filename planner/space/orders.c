@@ -136,7 +136,7 @@ plan_space_order_ns(const PlanRequest *request, const PlanLayerCost *cost, const
                                      i == PLAN_PART_DENSE ? 0 : request->arch->n_layers - 1);
     const double bound_s =
         (double)point->n_micro_batches * fmax(0.0, work_s) / (double)point->degrees.pp;
-    /* Rounding, as in plan_space_bound_ns(). */
+    /* Rounding, as in plan_point_bound_ns(). */
     const int64_t ns = units_ns_from_s(bound_s * (1.0 - 1e-9));
     return MAX(0, ns - 2 * point->n_micro_batches * request->arch->n_layers - 2);
 }

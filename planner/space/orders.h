@@ -1,7 +1,7 @@
 /*
- * planner/space/orders.h - the orders of dimensions over ranks that are worth a look.
+ * planner/space/orders.h - the rank orders that are worth a look at some degrees.
  *
- * Internal to planner/.
+ * Thread-safety: pure.
  */
 #ifndef PLANNER_SPACE_ORDERS_H
 #define PLANNER_SPACE_ORDERS_H
@@ -12,23 +12,24 @@
 G_BEGIN_DECLS
 
 /*
- * Sets of orders in which layers cost the same, as bits; the first set has the default order, or
- * the one that the request fixes.  Of orders in which all groups of @degrees lie alike on the
- * cluster, so that plans cost the same, there is one, the first; none that experts' groups rule
- * out. Where only memory counts, which no order changes, there is the default alone. Returns: how
- * many sets; 0: PLAN_ERROR_INVALID says why the fixed order cannot be. Cost: O(orders^2)
- * comparisons of a few rows and groups.
+ * Fills @sets with sets of rank orders, as bits; in all orders of a set layers cost the same.  The
+ * first set has the default order, or the order that the request fixes.  Of orders in which all
+ * groups of @degrees lie alike on the cluster, so that plans cost the same, only the first is
+ * there; orders that the groups of experts rule out are not.  Where only memory counts, which no
+ * order changes, there is the default order alone. Returns: how many sets; 0 with
+ * PLAN_ERROR_INVALID, which says why the fixed order cannot be. Cost: O(orders^2) comparisons of a
+ * few groups.
  */
 int plan_space_orders(const PlanRequest *request, const PlanDegrees *degrees,
                       uint32_t sets[PLAN_RANK_ORDER_N], GError **error);
 
 /*
- * No plan at @point's degrees, order and micro-batches takes less, whatever its family, savers and
- * stages: the computing of all layers and their collectives, but those of context parallelism,
- * which may hide.
- * @cost      at @point in the default order.
- * @overlaps  some family overlaps pairs of ops.
- * Cost: that of pricing a layer's collectives twice.
+ * Returns: no plan at the degrees, rank order and micro-batches of @point takes less, whatever its
+ * family, ZeRO stage, offload and stages: the computing of all layers and their collectives, except
+ * those of context parallelism, which may hide.
+ * @cost      of the layers in the default rank order
+ * @overlaps  some family overlaps pairs of ops
+ * Cost: that of pricing the collectives of a layer twice.
  */
 int64_t plan_space_order_ns(const PlanRequest *request, const PlanLayerCost *cost,
                             const PlanPoint *point, bool overlaps);

@@ -149,7 +149,7 @@ plan_space_plan(const PlanRequest *request, const PlanPoint *point, const Schedu
 typedef struct {
     int64_t vpp;
     int64_t n_families;
-    PlanSpaceFamilies families;
+    PlanPointFamilies families;
     bool slices;
 } Chunks;
 
@@ -214,7 +214,7 @@ chunks_of(const PlanSpace *space, const PlanPoint *point)
             continue;
         chunks.n_families++;
         chunks.slices = chunks.slices || sliced;
-        const PlanSpaceFamilies one = plan_space_family(family);
+        const PlanPointFamilies one = plan_point_family(family);
         chunks.families.splits_backward |= one.splits_backward;
         chunks.families.overlaps |= one.overlaps;
         chunks.families.bidirectional |= one.bidirectional;
@@ -340,10 +340,10 @@ add_layouts(Walk *walk, PlanPoint point, int64_t slow_ns)
             }
             point.is_balanced = balanced == 1;
             point.bound_ns =
-                plan_space_bound_ns(space->request, cost, slice, &point, &chunks->families);
+                plan_point_bound_ns(space->request, cost, slice, &point, &chunks->families);
             /* Slices are looked for in the first order only. */
             point.sliced_bound_ns = chunks->slices && point.orders == walk->orders[0]
-                                        ? plan_space_sliced_ns(space->request, cost, &point)
+                                        ? plan_point_sliced_ns(space->request, cost, &point)
                                         : INT64_MAX;
             point.index = space->n_points;
             add_point(walk, &point);
@@ -357,7 +357,7 @@ static int64_t
 slow_ns(const Walk *walk, const PlanPoint *point)
 {
     const PlanLayerCost *cost = &walk->cost->cost.whole;
-    PlanSpaceFamilies all = {0};
+    PlanPointFamilies all = {0};
     int64_t most_chunks = 1;
     bool slices = false;
 
@@ -368,11 +368,11 @@ slow_ns(const Walk *walk, const PlanPoint *point)
         most_chunks = MAX(most_chunks, chunks->vpp);
     }
     const int64_t ns =
-        plan_space_least_ns(walk->space->request, cost, point, most_chunks, all.overlaps);
+        plan_point_least_ns(walk->space->request, cost, point, most_chunks, all.overlaps);
     if (ns <= walk->limits->time_ns)
         return 0;
     return slices && walk->limits->sliced_ns >= 0 &&
-                   plan_space_sliced_ns(walk->space->request, cost, point) <= walk->limits->time_ns
+                   plan_point_sliced_ns(walk->space->request, cost, point) <= walk->limits->time_ns
                ? 0
                : ns;
 }
@@ -402,7 +402,7 @@ add_savers(Walk *walk, PlanPoint point)
             point.zero_stage = zero;
             point.offload = (PlanOffload)offload;
             if (all_slow_ns == 0)
-                plan_space_bound_bytes(request, &walk->cost->cost.whole, walk->limits->memory_bytes,
+                plan_point_bound_bytes(request, &walk->cost->cost.whole, walk->limits->memory_bytes,
                                        &point);
             add_layouts(walk, point, all_slow_ns);
         }

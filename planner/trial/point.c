@@ -35,7 +35,8 @@ plan_of(FamilyTrial *f)
     return f->plan;
 }
 
-/* Tries the layers of the sketch with @ways [stage]; @large as in trial.h. */
+/* Tries the layers of the sketch with the recompute kinds @recomputes [stage]; @large as in
+ * trial.h. */
 static PlanTried
 try_recomputes(FamilyTrial *f, const int *recomputes, Report **large)
 {
@@ -51,8 +52,8 @@ try_recomputes(FamilyTrial *f, const int *recomputes, Report **large)
     return plan_trial_orders(f->trial, f->plan, f->family, large);
 }
 
-/* Whether slower ways of all stages are tried as well: as alternatives, or since there a slower way
- * may be the faster plan. */
+/* Whether slower kinds on all stages are tried as well: as alternatives, or since there a slower
+ * kind may be the faster plan. */
 static bool
 wants_all_recomputes(const FamilyTrial *f)
 {
@@ -62,9 +63,10 @@ wants_all_recomputes(const FamilyTrial *f)
 }
 
 /*
- * One stage per rank: each in its fastest way that fits.  More time for an op never makes an order
- * of ops faster, and a rank's memory is its own, so no other ways are better.  Where the sketch
- * took a rank for smaller than it is, the simulator says so, and the rank's next way is tried.
+ * One stage per rank: each with its fastest kind that fits.  More time for an op never makes an
+ * order of ops faster, and a rank's memory is its own, so no other kinds are better.  Where the
+ * sketch took a rank for smaller than it is, the simulator says so, and the rank's next kind is
+ * tried.
  */
 static void
 try_own_recomputes(FamilyTrial *f)
@@ -95,7 +97,7 @@ try_own_recomputes(FamilyTrial *f)
     }
 }
 
-/* All stages of all ranks in the way @kind. */
+/* All stages of all ranks with @kind. */
 static PlanTried
 try_one_recompute(FamilyTrial *f, int kind)
 {
@@ -141,8 +143,8 @@ rank_bytes(const FamilyTrial *f, int32_t rank, const ChunkBytes *chunks, int32_t
     return f->sketch.static_bytes[rank] + most;
 }
 
-/* Of @rank's chunks in a faster way than @way the one that holds most, of equal ones the first;
- * there is one. */
+/* Of @rank's chunks with a faster kind than @recompute the one that has most in flight, of equal
+ * ones the first; there is one. */
 static int32_t
 fullest_chunk(const FamilyTrial *f, int32_t rank, int recompute, const int *recomputes,
               int32_t n_chunks)
@@ -163,9 +165,9 @@ fullest_chunk(const FamilyTrial *f, int32_t rank, int recompute, const int *reco
 }
 
 /*
- * Chunks: a rank recomputes no more of them than it must, those first that hold most units.  Slower
- * ways one after the other, so that it ends with all chunks in the slowest.  Returns whether every
- * rank fits, after the sketch.
+ * Chunks: a rank recomputes no more of them than it must, first those that have most in flight.
+ * Slower kinds come one after the other, so that it ends with all chunks at the slowest.  Returns
+ * whether every rank fits, after the sketch.
  */
 static bool
 choose_recomputes(const FamilyTrial *f, int *recomputes)
@@ -200,7 +202,7 @@ choose_recomputes(const FamilyTrial *f, int *recomputes)
     return true;
 }
 
-/* One way for all stages: the fastest that fits (slower ones take longer), or all that do. */
+/* One kind for all stages: the fastest that fits (slower ones take longer), or all that do. */
 static void
 try_alike(FamilyTrial *f, bool wants_all)
 {
@@ -215,7 +217,7 @@ try_alike(FamilyTrial *f, bool wants_all)
 }
 
 /*
- * Several stages per rank: one way for all of them, and, where that is not the fastest there is,
+ * Several stages per rank: one kind for all of them, and, where that is not the fastest there is,
  * each chunk in its own.
  */
 static void
@@ -234,7 +236,7 @@ try_shared_recomputes(FamilyTrial *f)
         try_recomputes(f, recomputes, NULL);
 }
 
-/* The plan of least memory: ranks in their leanest way, and all ways that one rank may need. */
+/* The plan of least memory: each rank with the kind that holds least, and all kinds alike. */
 static void
 try_leanest(FamilyTrial *f)
 {
@@ -256,7 +258,7 @@ try_leanest(FamilyTrial *f)
     try_recomputes(f, recomputes, NULL);
 }
 
-/* Whether every rank's fastest way that fits is @kind. */
+/* Whether the fastest kind that fits is @kind on every rank. */
 static bool
 is_own_recompute(const FamilyTrial *f, int kind)
 {
@@ -266,7 +268,7 @@ is_own_recompute(const FamilyTrial *f, int kind)
     return true;
 }
 
-/* Tries the sketched layers in their ways, unless the sketch says that it is no use. */
+/* Tries the sketched layers with recompute kinds, unless the sketch says that it is no use. */
 static void
 try_sketched(FamilyTrial *f)
 {
@@ -331,12 +333,12 @@ static bool
 is_slow_family(PlanTrial *trial, const ScheduleFamily *family)
 {
     const PlanSpace *space = trial->evaluation->space;
-    const PlanSpaceFamilies alone = plan_space_family(family);
+    const PlanPointFamilies alone = plan_point_family(family);
 
     if (!prunes_by_time(trial))
         return false;
     const int64_t bound_ns =
-        plan_space_bound_ns(space->request, plan_space_cost(space, trial->point),
+        plan_point_bound_ns(space->request, plan_space_cost(space, trial->point),
                             plan_space_slice_cost(space, trial->point), trial->point, &alone);
     if (bound_ns <= trial->limit)
         return false;
@@ -352,7 +354,7 @@ may_divide_otherwise(const FamilyTrial *f)
            !f->trial->evaluation->is_timeless;
 }
 
-/* Whether the sketched layers are too slow in any way; noted if so. */
+/* Whether the sketched layers are too slow with any recompute kind; noted if so. */
 static bool
 is_slow_layout(FamilyTrial *f)
 {
@@ -401,7 +403,7 @@ is_large_family(const FamilyTrial *f)
     if (!f->family->forwards_first || f->input.n_slices > 1)
         return false;
     const int64_t bytes =
-        plan_space_forwards_first_bytes(f->input.request, f->input.cost, f->trial->point);
+        plan_point_forwards_first_bytes(f->input.request, f->input.cost, f->trial->point);
     return bytes > evaluation->memory_limit_bytes && bytes >= evaluation->least_bytes;
 }
 

@@ -15,7 +15,7 @@
  * near the optimum of large ones. */
 static const int64_t estimate_slices[] = {4, 16};
 
-/* Whether @n_slices equal ones may fit under @family: what its units keep, at least half of their
+/* Whether @n_slices equal ones may fit under @family: what it keeps in flight, at least half of the
  * share of the whole (a slice keeps fewer scores), and what is static. */
 static bool
 may_fit(const PlanTrial *trial, const PlanSketch *sketch, const ScheduleFamily *family,
@@ -37,7 +37,7 @@ may_fit(const PlanTrial *trial, const PlanSketch *sketch, const ScheduleFamily *
         const double n_in_flight =
             (double)plan_flight_n_held(flight, stage->rank, PLAN_MOMENT_BACKWARD, 0, stage->chunk) /
             (double)n_slices;
-        /* Slices differ by one unit of tokens: a tenth. */
+        /* Slices differ by one granularity: a tenth. */
         if (limit > 0 &&
             (double)sketch->static_bytes[stage->rank] + 0.9 * n_in_flight * kept > (double)limit)
             return false;
@@ -45,8 +45,8 @@ may_fit(const PlanTrial *trial, const PlanSketch *sketch, const ScheduleFamily *
     return true;
 }
 
-/* A bound on @n_slices equal slices under @family with all stages in @way, which prices no plan;
- * INT64_MAX: there are no such slices here. */
+/* A bound on @n_slices equal slices under @family with @recompute on all stages, which prices no
+ * plan; INT64_MAX: there are no such slices here. */
 static int64_t
 sliced_bound_ns(const PlanEvaluation *evaluation, const PlanPoint *point,
                 const ScheduleFamily *family, int64_t n_slices, int recompute)
@@ -78,7 +78,7 @@ sliced_bound_ns(const PlanEvaluation *evaluation, const PlanPoint *point,
     return plan_sketch_recomputes_ns(&sketch, &input, recomputes);
 }
 
-/* The least bound on the estimate in @way; INT64_MAX: no family has such slices here. */
+/* The least bound on the estimate with @recompute; INT64_MAX: no family has such slices here. */
 static int64_t
 estimate_bound_ns(const PlanEvaluation *evaluation, const PlanPoint *point, int recompute)
 {
@@ -92,11 +92,11 @@ estimate_bound_ns(const PlanEvaluation *evaluation, const PlanPoint *point, int 
     return best;
 }
 
-/* What is known of one way of recompute. */
+/* What is known with one recompute kind. */
 typedef struct {
     PlanTrial *trial;
     const PlanSketch *sketch;
-    PlanPoint point; /* in that way */
+    PlanPoint point; /* with that kind */
 } Estimate;
 
 /* The least bound of @n_slices equal slices under all families that they fit in; INT64_MAX: none.
@@ -137,7 +137,7 @@ estimate_ns(const Estimate *estimate, int64_t n_slices)
     return best;
 }
 
-/* Whether slices in @way, or in a slower one, may take at most @most_ns. */
+/* Whether slices with @recompute, or with a slower kind, may take at most @most_ns. */
 static bool
 may_be_fast(const PlanTrial *trial, int recompute, int64_t most_ns)
 {

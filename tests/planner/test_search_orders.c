@@ -120,8 +120,8 @@ typedef struct {
 static void
 check_bounds(const PlanRequest *request, const Plan *plan, int64_t ns)
 {
-    const PlanSpaceFamilies families =
-        plan_space_family(schedule_family_find(plan->schedule, NULL));
+    const PlanPointFamilies families =
+        plan_point_family(schedule_family_find(plan->schedule, NULL));
     PlanPoint point = {.degrees = plan->degrees,
                        .micro_batch = plan->micro_batch,
                        .n_micro_batches = plan->n_micro_batches,
@@ -132,8 +132,8 @@ check_bounds(const PlanRequest *request, const Plan *plan, int64_t ns)
     const PlanLayerCost cost = plan_layer_cost(request, &shape);
     const PlanLayerCost before = plan_layer_cost(request, &plain);
 
-    plan_space_bound_bytes(request, &cost, INT64_MAX, &point);
-    g_assert_cmpint(plan_space_bound_ns(request, &cost, &cost, &point, &families), <=, ns);
+    plan_point_bound_bytes(request, &cost, INT64_MAX, &point);
+    g_assert_cmpint(plan_point_bound_ns(request, &cost, &cost, &point, &families), <=, ns);
     g_assert_cmpint(plan_space_order_ns(request, &before, &point, families.overlaps), <=, ns);
 }
 

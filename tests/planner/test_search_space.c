@@ -71,7 +71,7 @@ static void
 check_point_bounds(const PlanRequest *request, const Plan *plan, const Report *report)
 {
     const ScheduleFamily *family = schedule_family_find(plan->schedule, NULL);
-    const PlanSpaceFamilies families = plan_space_family(family);
+    const PlanPointFamilies families = plan_point_family(family);
     PlanPoint point = {
         .degrees = plan->degrees,
         .micro_batch = plan->micro_batch,
@@ -86,11 +86,11 @@ check_point_bounds(const PlanRequest *request, const Plan *plan, const Report *r
     const PlanSlicedCost given = plan_layer_sliced_cost(request, &shape, plan->slices);
     const PlanLayerCost *slice = plan->slices->len > 1 ? &given.slice : &given.whole;
 
-    plan_space_bound_bytes(request, &cost, INT64_MAX, &point);
-    g_assert_cmpint(plan_space_sliced_ns(request, &cost, &point), <=, report->iteration_ns);
+    plan_point_bound_bytes(request, &cost, INT64_MAX, &point);
+    g_assert_cmpint(plan_point_sliced_ns(request, &cost, &point), <=, report->iteration_ns);
     g_assert_cmpint(point.sliced_bytes, <=, report->peak_memory_bytes);
-    plan_space_bound_bytes(request, &given.whole, INT64_MAX, &point);
-    g_assert_cmpint(plan_space_bound_ns(request, &given.whole, slice, &point, &families), <=,
+    plan_point_bound_bytes(request, &given.whole, INT64_MAX, &point);
+    g_assert_cmpint(plan_point_bound_ns(request, &given.whole, slice, &point, &families), <=,
                     report->iteration_ns);
     g_assert_cmpint(point.bound_bytes, <=, report->peak_memory_bytes);
     check_sketch(request, &point, &given.whole, slice, plan, report);
