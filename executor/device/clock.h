@@ -18,6 +18,13 @@
 /* Nanoseconds on the monotonic clock.  Cost: some 30 ns. */
 int64_t exec_now_ns(void);
 
+/* Seconds since @begin_ns, a time of exec_now_ns(). */
+static inline double
+exec_seconds_since(int64_t begin_ns)
+{
+    return (double)(exec_now_ns() - begin_ns) * 1e-9;
+}
+
 /* What the calling thread has had a core for.  Cost: a third of a microsecond, ten times that of
  * exec_now_ns(): so it is read outside of what is timed, which is the same then to 0.1 us. */
 int64_t exec_thread_ns(void);

@@ -62,8 +62,8 @@ bool exec_budget_repeats(const ExecBudget *budget, const ExecBudgetRepetitions *
 
 /* --- links --- */
 
-/* The links of a pass.  Every pass asks for them in the same order, small sizes of an op before
- * large ones.  The first pass decides which links are timed in the others too. */
+/* The links of a pass.  Every pass asks for the same links in the same order.  The first pass
+ * decides which of them are timed in the others too. */
 typedef struct ExecBudgetLinks ExecBudgetLinks;
 
 /* @pass_s  what a pass may take; infinite: all links are timed */
@@ -87,9 +87,8 @@ void exec_budget_links_note(ExecBudgetLinks *links, double seconds);
 /* Returns how long a whole pass takes, by what each link took the last time. */
 double exec_budget_links_pass_s(const ExecBudgetLinks *links);
 
-/* Returns: (owned, nullable) what is left out: "all_reduce from 1048576 bytes on, ..."; NULL:
- * nothing.
- */
+/* Returns: (owned, nullable) what is left out: "all_reduce from 1048576 bytes on, ..."; NULL if
+ * nothing is. */
 char *exec_budget_links_left_out(const ExecBudgetLinks *links);
 
 G_END_DECLS

@@ -23,8 +23,7 @@
 
 G_BEGIN_DECLS
 
-/* The error below which a point was predicted well, and teaches nothing: timings repeat no better.
- */
+/* Below this error a point was predicted well and teaches nothing: timings repeat no better. */
 #define EXEC_GRID_TARGET 0.02
 /* So many points in a row that were predicted well end the grid. */
 #define EXEC_GRID_N_GOOD 3

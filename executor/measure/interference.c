@@ -178,8 +178,7 @@ time_beside(ExecMeasureRank *rank, ProfileBeside beside, GError **error)
     return ok;
 }
 
-/* Whether there is repetition @about: number 0 warms up, 1 is needed, others are if there is time.
- */
+/* Whether there is repetition @about: 0 warms up, 1 is needed, others are made if there is time. */
 static int
 has_repetition(ExecMeasureRank *rank, const void *about)
 {
@@ -294,24 +293,24 @@ exec_interference_time(ExecInterference *in, int32_t n_ranks, GError **error)
         .point = {row == NULL ? 1 : row->batch, row == NULL ? o->seq_len : row->tokens},
         .deadline_ns = exec_now_ns() + (int64_t)(EXEC_BUDGET_BESIDE_SHARE * o->budget_s * 1e9),
     };
-    ExecMeasureThreads threads = {
-        .shared = {.o = o,
-                   .plan = plan,
-                   .samples = in->samples,
-                   .n_threads = n_threads,
-                   .n_busy = n_ranks,
-                   .largest_batch = beside.point.batch,
-                   .watches_cores = in->watches_cores,
-                   .job = time_all_beside,
-                   .job_data = &beside},
+    ExecMeasureShared shared = {
+        .o = o,
+        .plan = plan,
+        .samples = in->samples,
+        .n_threads = n_threads,
+        .n_busy = n_ranks,
+        .largest_batch = beside.point.batch,
+        .watches_cores = in->watches_cores,
+        .job = time_all_beside,
+        .job_data = &beside,
     };
 
     for (int i = 0; i < PROFILE_BESIDE_N; i++) {
         beside.seconds[i] = g_array_new(FALSE, FALSE, sizeof(double));
         beside.disturbed[i] = g_array_new(FALSE, FALSE, sizeof(double));
     }
-    exec_measure_start(&threads);
-    const bool ok = exec_measure_join(&threads, error);
+    exec_measure_start(&shared);
+    const bool ok = exec_measure_join(&shared, error);
     for (int i = 0; i < PROFILE_BESIDE_N; i++) { /* first: beside nothing */
         GArray *seconds = exec_samples_that_count(beside.seconds[i], beside.disturbed[i]);
         exec_samples_sort(seconds);

@@ -19,12 +19,6 @@
 #define KINDS_EVERY 4
 
 static double
-seconds_since(int64_t begin_ns)
-{
-    return (double)(exec_now_ns() - begin_ns) * 1e-9;
-}
-
-static double
 round_s(const ExecMeasureLayers *job)
 {
     return (double)atomic_load(&job->round_ns) * 1e-9;
@@ -32,8 +26,7 @@ round_s(const ExecMeasureLayers *job)
 
 /* --- growing the grid --- */
 
-/* Returns how far off the other points predict layers at @point: of each pass's median, the worst.
- */
+/* Returns how far off the other points predict layers at @point: the worst pass's median error. */
 static double
 left_out_error(const ExecMeasureShared *shared, const ExecMeasureLayers *job,
                const ExecGridPoint *point)
@@ -86,7 +79,7 @@ next_point(ExecMeasureRank *rank, const void *about)
 {
     const ExecMeasureLayers *job = rank->shared->job_data;
     /* Links are timed once more after the grid. */
-    const double spent_s = seconds_since(job->begin_ns) + job->links_s;
+    const double spent_s = exec_seconds_since(job->begin_ns) + job->links_s;
 
     return exec_grid_next(job->grid, round_s(job) - spent_s, GRID_SHARE * round_s(job) - spent_s);
 }
@@ -99,8 +92,8 @@ is_timed_again(ExecMeasureRank *rank, const void *about)
     const ExecMeasureLayers *job = rank->shared->job_data;
     const int *n = about;
 
-    return *n < 1 ||
-           (*n < FIRST_REPETITIONS && seconds_since(job->begin_ns) < GRID_SHARE * round_s(job));
+    return *n < 1 || (*n < FIRST_REPETITIONS &&
+                      exec_seconds_since(job->begin_ns) < GRID_SHARE * round_s(job));
 }
 
 /* Once to warm up, then as often as there is time for. */
@@ -123,7 +116,7 @@ time_point(ExecMeasureRank *rank, ExecMeasureLayers *job, const ExecGridPoint *p
         const int64_t begin_ns = exec_now_ns();
         if (!exec_measure_point(rank, point, true, error))
             return false;
-        once_s = seconds_since(begin_ns);
+        once_s = exec_seconds_since(begin_ns);
     }
     if (rank->transport.rank == 0)
         job->points_s[true] += once_s;
@@ -145,7 +138,7 @@ grow_grid(ExecMeasureRank *rank, ExecMeasureLayers *job, GError **error)
             return false;
         if (rank->transport.rank != 0)
             continue;
-        const double seconds = seconds_since(begin_ns);
+        const double seconds = exec_seconds_since(begin_ns);
         if (job->wants_all || exec_grid_n_timed(job->grid) == 0)
             job->required_s += seconds;
         note_point(rank->shared, job, (size_t)next, seconds);
@@ -167,7 +160,7 @@ has_time(const ExecMeasureLayers *job, bool by_kind)
 
     return exec_budget_repeats(job->budget, &(ExecBudgetRepetitions){
                                                 .round_s = round_s(job),
-                                                .spent_s = seconds_since(job->begin_ns),
+                                                .spent_s = exec_seconds_since(job->begin_ns),
                                                 .expected_s = points_s + job->links_s,
                                                 .n = atomic_load(&job->n_repetitions),
                                                 .least = job->min_repetitions,
@@ -188,7 +181,7 @@ time_points(ExecMeasureRank *rank, ExecMeasureLayers *job, bool by_kind, GError 
             return false;
     }
     if (rank->transport.rank == 0)
-        job->points_s[by_kind] = seconds_since(begin_ns);
+        job->points_s[by_kind] = exec_seconds_since(begin_ns);
     return true;
 }
 
@@ -208,7 +201,7 @@ time_links(ExecMeasureRank *rank, ExecMeasureLayers *job, bool record, GError **
         !exec_measure_meet(rank, error))
         return false;
     if (rank->transport.rank == 0)
-        job->links_s = seconds_since(begin_ns);
+        job->links_s = exec_seconds_since(begin_ns);
     return true;
 }
 
@@ -283,7 +276,7 @@ begin_round(const ExecMeasureShared *shared, ExecMeasureLayers *job)
 {
     ExecBudget budget = *job->budget;
 
-    job->setup_s = budget.setup_s = seconds_since(job->created_ns);
+    job->setup_s = budget.setup_s = exec_seconds_since(job->created_ns);
     if (job->wants_all)
         exec_grid_want_all(job->grid);
     atomic_store(&job->round_ns,

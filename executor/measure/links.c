@@ -27,8 +27,7 @@ end_link(ExecMeasureRank *rank)
     const ExecMeasureShared *shared = rank->shared;
 
     if (shared->links != NULL && rank->transport.rank == 0)
-        exec_budget_links_note(shared->links,
-                               (double)(exec_now_ns() - shared->link_begin_ns) * 1e-9);
+        exec_budget_links_note(shared->links, exec_seconds_since(shared->link_begin_ns));
 }
 
 /* --- the optimizer --- */
@@ -210,8 +209,7 @@ time_copies(ExecMeasureRank *rank, int64_t n, char *host, char *device, GError *
     return exec_measure_collect(rank, error);
 }
 
-/* If @why says that the device has no memory for copies of @n bytes, notes that and returns true.
- */
+/* If @why says that the device has no memory for copies of @n bytes, notes it and returns true. */
 static bool
 leave_out_copies(ExecMeasureShared *shared, int64_t n, const GError *why)
 {
@@ -279,14 +277,12 @@ exec_measure_launch(ExecMeasureRank *rank, GError **error)
 
 /* --- the executor's own --- */
 
-/* Returns for how long a rank neither computed nor waited in the traced step, and of how many ops.
- */
+/* Returns how long a rank neither computed nor waited in the traced step, divided by its ops. */
 static double
-overhead_of(const Trace *trace, int32_t rank, int64_t *n_ops)
+overhead_of(const Trace *trace, int32_t rank)
 {
-    int64_t first = INT64_MAX, last = 0, accounted = 0;
+    int64_t first = INT64_MAX, last = 0, accounted = 0, n_ops = 0;
 
-    *n_ops = 0;
     for (guint i = 0; i < trace->events->len; i++) {
         const TraceEvent *event = &g_array_index(trace->events, TraceEvent, i);
         if (event->rank != rank || event->stream != TRACE_STREAM_COMPUTE ||
@@ -295,9 +291,9 @@ overhead_of(const Trace *trace, int32_t rank, int64_t *n_ops)
         first = MIN(first, event->start_ns);
         last = MAX(last, event->end_ns);
         accounted += event->end_ns - event->start_ns;
-        *n_ops += event->kind != TRACE_EVENT_WAIT;
+        n_ops += event->kind != TRACE_EVENT_WAIT;
     }
-    return (double)(last - first - accounted) * 1e-9;
+    return (double)MAX(last - first - accounted, 0) * 1e-9 / (double)MAX(n_ops, 1);
 }
 
 bool
@@ -320,10 +316,7 @@ exec_measure_overhead(const ExecMeasureOptions *o, ExecSamples *samples, GError 
             },
             &result, error))
         return false;
-    for (int32_t rank = 0; rank < plan->degrees.pp; rank++) {
-        int64_t n_ops;
-        const double seconds = overhead_of(result.trace, rank, &n_ops);
-        exec_samples_add(samples, &key, MAX(seconds, 0) / (double)MAX(n_ops, 1));
-    }
+    for (int32_t rank = 0; rank < plan->degrees.pp; rank++)
+        exec_samples_add(samples, &key, overhead_of(result.trace, rank));
     return true;
 }

@@ -23,7 +23,7 @@ names_device(const char *name, const char *sheet)
 }
 
 /* Returns: (owned, nullable) the built-in cluster with this device; of several, the one whose
- * device has nearly as much memory. */
+ * memory is nearest. */
 static Profile *
 find_sheet(const ExecDeviceInfo *info)
 {

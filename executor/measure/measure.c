@@ -392,12 +392,6 @@ check_interrupted(const Measure *m, GError **error)
     return false;
 }
 
-static double
-seconds_since(int64_t begin_ns)
-{
-    return (double)(exec_now_ns() - begin_ns) * 1e-9;
-}
-
 /* Returns what everything before round @round took, also before an interruption. */
 static double
 spent_before_s(const Measure *m, guint round)
@@ -444,7 +438,7 @@ report_round(const Measure *m, int64_t begin_ns)
     /* What is left is expected to go on at this round's pace. */
     const double done = fraction - begun;
     const double left_s =
-        done > 0 ? seconds_since(begin_ns) * (1.0 - fraction) / done : (double)INFINITY;
+        done > 0 ? exec_seconds_since(begin_ns) * (1.0 - fraction) / done : (double)INFINITY;
     g_autofree char *what =
         g_strdup_printf("timing layers, messages and the optimizer: %d shapes, %d repetitions",
                         atomic_load(&m->layers.n_timed), atomic_load(&m->layers.n_repetitions));
@@ -538,37 +532,37 @@ time_round(Measure *m, GError **error)
         m->budget.is_limit
             ? exec_budget_links_new(EXEC_BUDGET_LINKS_SHARE * (double)m->layers.round_ns * 1e-9)
             : NULL;
-    ExecMeasureThreads threads = {
-        .shared = {.o = o,
-                   .plan = plan,
-                   .samples = m->partial.samples,
-                   .variation = m->partial.variation,
-                   .n_threads = MAX(busy, 2),
-                   .n_busy = busy,
-                   .largest_batch = largest_batch(o),
-                   .flush_bytes = m->machine.flush_bytes,
-                   .has_optimizer = true,
-                   .has_collectives = m->partial.between != NULL,
-                   .links = links,
-                   .shares_cores = shares_cores,
-                   .watches_cores = m->watches_cores && !shares_cores,
-                   .job = exec_measure_layers,
-                   .job_data = &m->layers},
+    ExecMeasureShared shared = {
+        .o = o,
+        .plan = plan,
+        .samples = m->partial.samples,
+        .variation = m->partial.variation,
+        .n_threads = MAX(busy, 2),
+        .n_busy = busy,
+        .largest_batch = largest_batch(o),
+        .flush_bytes = m->machine.flush_bytes,
+        .has_optimizer = true,
+        .has_collectives = m->partial.between != NULL,
+        .links = links,
+        .shares_cores = shares_cores,
+        .watches_cores = m->watches_cores && !shares_cores,
+        .job = exec_measure_layers,
+        .job_data = &m->layers,
     };
 
-    exec_measure_start(&threads);
-    while (o->progress != NULL && !atomic_load(&threads.shared.stop)) {
+    exec_measure_start(&shared);
+    while (o->progress != NULL && !atomic_load(&shared.stop)) {
         report_round(m, begin_ns);
         g_usleep(100000);
     }
-    const bool ok = exec_measure_join(&threads, error) && keep(m, true, error);
+    const bool ok = exec_measure_join(&shared, error) && keep(m, true, error);
     if (ok) {
         m->budget.setup_s = m->layers.setup_s;
         m->required_s += m->layers.required_s;
-        tell_round(m, grid, &threads.shared);
+        tell_round(m, grid, &shared);
     }
-    m->workspace_bytes = MAX(m->workspace_bytes, threads.shared.workspace_bytes);
-    g_free(threads.shared.too_large_why);
+    m->workspace_bytes = MAX(m->workspace_bytes, shared.workspace_bytes);
+    g_free(shared.too_large_why);
     return ok;
 }
 
@@ -631,7 +625,7 @@ time_interference(Measure *m, int64_t begin_ns, GError **error)
             return false;
         /* On a GPU it becomes a parameter of the cost model, and is timed in any case. */
         if (!is_gpu(&m->o) &&
-            !exec_budget_has_time(&m->budget, before_s + seconds_since(begin_ns),
+            !exec_budget_has_time(&m->budget, before_s + exec_seconds_since(begin_ns),
                                   m->budget.setup_s + exec_interference_expected_s(&in))) {
             tell_without(m, "a layer beside others on %d rank%s and more", n, n > 1 ? "s" : "");
             return true;
@@ -707,14 +701,14 @@ time_rounds(Measure *m, GError **error)
     if (exec_samples_count(m->partial.samples, &overhead) == 0 &&
         !exec_measure_overhead(&m->o, m->partial.samples, error))
         return false;
-    m->before_s = seconds_since(m->begin_ns);
+    m->before_s = exec_seconds_since(m->begin_ns);
     for (m->round = 0; m->round < m->o.n_tps; m->round++)
         if (!check_interrupted(m, error) || !time_round_that_fits(m, error))
             return false;
     report(&m->o, 1, 0, "timing layers beside copies and each other");
     const int64_t begin_ns = exec_now_ns();
     const bool ok = time_interference(m, begin_ns, error);
-    m->beside_s = seconds_since(begin_ns);
+    m->beside_s = exec_seconds_since(begin_ns);
     return ok;
 }
 

@@ -409,8 +409,7 @@ open_backend(ExecMeasureRank *rank, GError **error)
     return true;
 }
 
-/* Makes a block of @n numbers of both signs around 0, at most @largest in size, in storage format.
- */
+/* Makes a block of @n numbers of both signs, of sizes up to @largest, in storage format. */
 static bool
 fill_pattern(ExecMeasureRank *rank, int64_t n, float largest, ExecBlock *block, GError **error)
 {
@@ -433,8 +432,7 @@ fill_pattern(ExecMeasureRank *rank, int64_t n, float largest, ExecBlock *block, 
     return ok;
 }
 
-/* Makes inputs as they are after a norm, and gradients as small as a mean over tokens makes them.
- */
+/* Makes inputs as after a norm, and gradients as small as a mean over tokens makes them. */
 static bool
 fill_inputs(ExecMeasureRank *rank, int64_t n_rows, GError **error)
 {
@@ -544,9 +542,8 @@ fail(ExecMeasureRank *rank, GError *error)
 static gpointer
 rank_main(gpointer user_data)
 {
-    ExecMeasureThreads *threads = user_data;
-    ExecMeasureShared *shared = &threads->shared;
-    const int32_t index = atomic_fetch_add(&threads->n_started, 1);
+    ExecMeasureShared *shared = user_data;
+    const int32_t index = atomic_fetch_add(&shared->n_begun, 1);
     ExecMeasureRank rank = {
         .shared = shared,
         .host_transport = exec_local_transport(shared->hub, index),
@@ -568,31 +565,30 @@ rank_main(gpointer user_data)
 }
 
 void
-exec_measure_start(ExecMeasureThreads *t)
+exec_measure_start(ExecMeasureShared *shared)
 {
-    const int32_t n = t->shared.n_threads;
+    const int32_t n = shared->n_threads;
 
-    t->threads = g_new0(GThread *, (size_t)n);
-    t->clocks = g_new0(int64_t, 2 * (size_t)n);
-    t->shared.hub = exec_local_hub_new(n, EXEC_WATCH_FIRST_LIMIT_NS * 1e-9);
-    t->shared.arrived_ns = t->clocks;
-    t->shared.finished_ns = t->clocks + n;
-    g_mutex_init(&t->shared.mutex);
+    shared->threads = g_new0(GThread *, (size_t)n);
+    shared->arrived_ns = g_new0(int64_t, 2 * (size_t)n);
+    shared->finished_ns = shared->arrived_ns + n;
+    shared->hub = exec_local_hub_new(n, EXEC_WATCH_FIRST_LIMIT_NS * 1e-9);
+    g_mutex_init(&shared->mutex);
     for (int32_t i = 0; i < n; i++)
-        t->threads[i] = g_thread_new("profiler", rank_main, t);
+        shared->threads[i] = g_thread_new("profiler", rank_main, shared);
 }
 
 bool
-exec_measure_join(ExecMeasureThreads *t, GError **error)
+exec_measure_join(ExecMeasureShared *shared, GError **error)
 {
-    for (int32_t i = 0; i < t->shared.n_threads; i++)
-        g_thread_join(t->threads[i]);
-    g_mutex_clear(&t->shared.mutex);
-    exec_local_hub_free(t->shared.hub);
-    g_free(t->threads);
-    g_free(t->clocks);
-    if (t->shared.error == NULL)
+    for (int32_t i = 0; i < shared->n_threads; i++)
+        g_thread_join(shared->threads[i]);
+    g_mutex_clear(&shared->mutex);
+    exec_local_hub_free(shared->hub);
+    g_free(shared->threads);
+    g_free(shared->arrived_ns);
+    if (shared->error == NULL)
         return true;
-    g_propagate_error(error, t->shared.error);
+    g_propagate_error(error, shared->error);
     return false;
 }

@@ -30,9 +30,9 @@ typedef struct ExecMeasureRank ExecMeasureRank;
 
 /* What all threads of a job share. */
 typedef struct {
+    /* Filled in by the caller. */
     const ExecMeasureOptions *o; /* (borrowed) with defaults filled in */
     const Plan *plan;            /* (borrowed) of exec_measure_plan() */
-    ExecLocalHub *hub;           /* (owned) by exec_measure_start() and exec_measure_join() */
     ExecSamples *samples;        /* (borrowed) */
     ExecVariation *variation;    /* (borrowed, nullable) */
     int32_t n_threads;           /* >= 2: messages need a pair */
@@ -41,27 +41,29 @@ typedef struct {
     int64_t flush_bytes;         /* written before every op, to empty the cache; 0: none */
     bool has_optimizer;          /* whether ranks hold the optimizer's state */
     bool has_collectives;        /* collectives between GPUs are known: none are timed on one */
-    ExecBudgetLinks *links;      /* (borrowed, nullable) thread 0's; NULL: all links are timed */
-    int64_t link_begin_ns;       /* thread 0's */
-    /* More threads are busy than there are cores: an op takes as long as all of them need for one
-     * each. */
-    bool shares_cores;
-    int64_t *arrived_ns, *finished_ns; /* (borrowed) by thread, between meetings */
-    /* Whether it is looked at if a thread had its core: never on a GPU, nor where cores are shared.
-     */
-    bool watches_cores;
+    bool shares_cores;      /* more threads are busy than there are cores: exec_measure_begin() */
+    bool watches_cores;     /* whether it is looked at if a thread had its core: never on a GPU, nor
+                             * where cores are shared */
+    ExecBudgetLinks *links; /* (borrowed, nullable) thread 0's; NULL: all links are timed */
     bool (*job)(ExecMeasureRank *rank, GError **error);
-    void *job_data; /* (borrowed) of the job's file */
-    int decision;   /* thread 0's: exec_measure_decide() */
+    void *job_data; /* (borrowed) */
+
+    /* The threads', zeroed by the caller. */
+    GThread **threads;                 /* (owned) */
+    atomic_int n_begun;                /* threads that have taken their number */
+    ExecLocalHub *hub;                 /* (owned) */
+    int64_t *arrived_ns, *finished_ns; /* (owned together) by thread, between meetings */
+    int decision;                      /* thread 0's: exec_measure_decide() */
     atomic_bool stop;
     atomic_bool is_started, is_done; /* of what runs beside a layer: interference.c */
+    int64_t link_begin_ns;           /* thread 0's */
     /* Thread 0's: copies of so many bytes and more are left out, and why; 0: none. */
     int64_t too_large_copy_bytes;
-    char *too_large_why; /* (owned, nullable) */
+    char *too_large_why; /* (owned by the caller, nullable) */
     GMutex mutex;
     GError *error; /* (owned, nullable) the first, under the mutex */
     int64_t
-        workspace_bytes; /* under the mutex: the most that a backend held for itself at the end */
+        workspace_bytes; /* the most that a backend held for itself at the end, under the mutex */
 } ExecMeasureShared;
 
 /* The stages of the plan, by chunk. */
@@ -110,18 +112,10 @@ struct ExecMeasureRank {
 
 /* --- threads --- */
 
-/* The threads of one job. */
-typedef struct {
-    ExecMeasureShared shared; /* filled in by the caller, but for hub, clocks, mutex and error */
-    GThread **threads;        /* (owned) */
-    int64_t *clocks;          /* (owned) */
-    atomic_int n_started;
-} ExecMeasureThreads;
-
-/* Starts them; each makes a rank and runs the job. */
-void exec_measure_start(ExecMeasureThreads *threads);
+/* Starts the threads; each makes a rank and runs the job. */
+void exec_measure_start(ExecMeasureShared *shared);
 /* Waits until all have ended; false with the error of the first that failed. */
-bool exec_measure_join(ExecMeasureThreads *threads, GError **error);
+bool exec_measure_join(ExecMeasureShared *shared, GError **error);
 
 /* Waits until all threads have come; the caller's work on the device is done before.  False also on
  * EXEC_ERROR_INTERRUPTED, once somebody has asked for an end: the thread that sees it first ends
@@ -152,8 +146,7 @@ void exec_measure_end_plain(ExecMeasureRank *rank, const ProfileMeasurement *key
 /* Returns the seconds of a timing whose stamps have been read. */
 double exec_measure_seconds(const ExecMeasureTiming *timing);
 
-/* Returns whether somebody else had the thread's core meanwhile; false where that cannot be told.
- */
+/* Returns whether somebody else had the thread's core meanwhile; false if that cannot be told. */
 bool exec_measure_is_disturbed(const ExecMeasureRank *rank, const ExecMeasureTiming *timing);
 
 /* Waits for the work, and adds the timings to the samples if they are recorded. */

@@ -6,7 +6,7 @@
 #include "base/order.h"
 #include "executor/transport/samples.h"
 
-/* Timings of two ranks are of one turn when they began within this time. */
+/* Timings of two ranks are compared when they began within this time. */
 #define TURN_NS INT64_C(50000000)
 
 /* Fewer deviations say nothing. */
@@ -25,7 +25,7 @@ typedef struct {
     int64_t begin_ns;
     double seconds;
     int32_t rank;
-    uint32_t number; /* which of the rank's timings of the row this is */
+    int64_t turn; /* timings of ranks are compared within a turn */
 } Timing;
 
 /* How far a rank was off the mean of all ranks, and for how long it was timed to know that. */
@@ -39,12 +39,6 @@ struct ExecVariation {
     /* Of Deviation, over an op and over a second: of the processes before a resumed one. */
     GArray *ops, *seconds;
 };
-
-static int64_t
-second_of(const Timing *timing)
-{
-    return timing->begin_ns / 1000000000;
-}
 
 ExecVariation *
 exec_variation_new(void)
@@ -114,26 +108,13 @@ compare_in_row(const void *first, const void *second)
     return rows_and_ranks != 0 ? rows_and_ranks : ORDER(a->begin_ns, b->begin_ns);
 }
 
-/* By row, number and rank. */
+/* By turn, row and rank. */
 static int
 compare_in_turn(const void *first, const void *second)
 {
     const Timing *a = first, *b = second;
-    const int rows = compare_rows(a, b);
 
-    return rows != 0                ? rows
-           : a->number != b->number ? ORDER(a->number, b->number)
-                                    : ORDER(a->rank, b->rank);
-}
-
-/* By second, row and rank. */
-static int
-compare_in_second(const void *first, const void *second)
-{
-    const Timing *a = first, *b = second;
-    const int seconds = ORDER(second_of(a), second_of(b));
-
-    return seconds != 0 ? seconds : compare_rows_and_ranks(a, b);
+    return a->turn != b->turn ? ORDER(a->turn, b->turn) : compare_rows_and_ranks(a, b);
 }
 
 /* --- from rank to rank --- */
@@ -147,8 +128,7 @@ typedef struct {
     double seconds;     /* how long a rank was timed */
 } While;
 
-/* Adds timings @first to @end - 1, which are of one row.  They count only where every rank has one.
- */
+/* Adds timings @first to @end - 1, which are of one row.  They count if every rank has one. */
 static void
 add_row(While *w, const GArray *timings, guint first, guint end)
 {
@@ -193,59 +173,56 @@ end_while(While *w, GArray *found)
     w->seconds = 0;
 }
 
-/* Whether all ranks began the two at about the same time. */
-static bool
-same_turn(const Timing *a, const Timing *b)
-{
-    return compare_rows(a, b) == 0 && a->number == b->number &&
-           ABS(b->begin_ns - a->begin_ns) <= TURN_NS;
-}
-
-static bool
-same_row_of_second(const Timing *a, const Timing *b)
-{
-    return compare_rows(a, b) == 0 && second_of(a) == second_of(b);
-}
-
-static bool
-same_second(const Timing *a, const Timing *b)
-{
-    return second_of(a) == second_of(b);
-}
-
-/* Adds to @found what sorted timings say.  Timings of the @same_row are compared, and rows make one
- * deviation together as long as @goes_on. */
+/*
+ * Adds to @found what timings in the order of turns say.  Timings of one row and turn are compared
+ * if they began at most @apart_ns after the first of them; with @joins_rows all rows of a turn make
+ * one deviation together.
+ */
 static void
-compare_ranks(While *w, const GArray *timings, bool (*same_row)(const Timing *, const Timing *),
-              bool (*goes_on)(const Timing *, const Timing *), GArray *found)
+compare_ranks(While *w, const GArray *timings, int64_t apart_ns, bool joins_rows, GArray *found)
 {
     guint end;
 
     for (guint first = 0; first < timings->len; first = end) {
-        const Timing *row = &g_array_index(timings, Timing, first);
-        end = first + 1;
-        while (end < timings->len && same_row(row, &g_array_index(timings, Timing, end)))
-            end++;
+        const Timing *row = &g_array_index(timings, Timing, first), *next = NULL;
+        for (end = first + 1; end < timings->len; end++) {
+            next = &g_array_index(timings, Timing, end);
+            if (compare_rows(row, next) != 0 || row->turn != next->turn ||
+                ABS(next->begin_ns - row->begin_ns) > apart_ns)
+                break;
+        }
         add_row(w, timings, first, end);
-        if (end == timings->len || !goes_on(row, &g_array_index(timings, Timing, end)))
+        if (end == timings->len || !joins_rows || row->turn != next->turn)
             end_while(w, found);
     }
 }
 
-/* Numbers each rank's timings of a row in the order of time. */
+/* A rank's first timings of each row are a turn, its second ones another, and so on. */
 static void
-number_timings(GArray *timings)
+take_turns(GArray *timings)
 {
     qsort(timings->data, timings->len, sizeof(Timing), compare_in_row);
-    for (guint i = 1; i < timings->len; i++) {
-        const Timing *before = &g_array_index(timings, Timing, i - 1);
+    for (guint i = 0; i < timings->len; i++) {
         Timing *timing = &g_array_index(timings, Timing, i);
-        timing->number = compare_rows_and_ranks(before, timing) == 0 ? before->number + 1 : 0;
+        timing->turn =
+            i > 0 && compare_rows_and_ranks(timing - 1, timing) == 0 ? timing[-1].turn + 1 : 0;
     }
+    qsort(timings->data, timings->len, sizeof(Timing), compare_in_turn);
 }
 
-/* Finds the deviations of all processes; the caller holds the mutex.  @ops, @seconds  (out, owned)
- */
+/* All timings of a second are a turn. */
+static void
+take_seconds(GArray *timings)
+{
+    for (guint i = 0; i < timings->len; i++) {
+        Timing *timing = &g_array_index(timings, Timing, i);
+        timing->turn = timing->begin_ns / 1000000000;
+    }
+    qsort(timings->data, timings->len, sizeof(Timing), compare_in_turn);
+}
+
+/* Finds the deviations of all processes; the caller holds the mutex.
+ * @ops, @seconds  (out, owned) over an op, and over a second */
 static void
 find(const ExecVariation *variation, GArray **ops, GArray **seconds)
 {
@@ -261,11 +238,10 @@ find(const ExecVariation *variation, GArray **ops, GArray **seconds)
     w.deviations = g_new0(double, (size_t)w.n_ranks);
     w.logs = g_new0(double, (size_t)w.n_ranks);
     w.n = g_new0(int, (size_t)w.n_ranks);
-    number_timings(timings);
-    qsort(timings->data, timings->len, sizeof(Timing), compare_in_turn);
-    compare_ranks(&w, timings, same_turn, same_turn, *ops);
-    qsort(timings->data, timings->len, sizeof(Timing), compare_in_second);
-    compare_ranks(&w, timings, same_row_of_second, same_second, *seconds);
+    take_turns(timings);
+    compare_ranks(&w, timings, TURN_NS, false, *ops);
+    take_seconds(timings);
+    compare_ranks(&w, timings, INT64_MAX, true, *seconds);
     g_free(w.deviations);
     g_free(w.logs);
     g_free(w.n);

@@ -13,8 +13,8 @@
  * all ranks' timings of that row at that time: once for each op, and once over a second, weighted
  * by time.  A standard deviation is taken from the median of the sizes (of a normal variable it is
  * 0.6745 sigma), so that one second which the host took away altogether counts once.  s and t
- * follow from the two variances.  What still differs over a second lasts as long as a step.  Of
- * fewer than eight seconds only s is told.
+ * follow from the two variances.  What still differs over a second lasts as long as a step.  Where
+ * fewer than eight deviations over a second are known (of two ranks, four seconds), only s is told.
  *
  * Private to executor/measure/ and its tests.  Thread-safe: ranks add at once.
  */

@@ -279,8 +279,7 @@ keeper_end(Keeper *keeper)
 
 /* --- the process that starts the ranks --- */
 
-/* mpirun, or, where there is no MPI, our own starter in its place; and what it and the ranks write.
- */
+/* mpirun, or our own starter in its place, and what it and the ranks write. */
 typedef struct {
     const char *transport, *name; /* (borrowed) for messages */
     GPid pid;
@@ -369,43 +368,39 @@ find_mpirun(const char *library, GError **error)
     return NULL;
 }
 
+/* Appends copies of the texts up to the first NULL. */
+static void
+append(GPtrArray *argv, const char *const *texts)
+{
+    for (; *texts != NULL; texts++)
+        g_ptr_array_add(argv, g_strdup(*texts));
+}
+
 /* Appends this program, the ranks' arguments and NULL. */
 static void
-add_program(const ExecLaunchOptions *o, GPtrArray *argv)
+append_program(GPtrArray *argv, const ExecLaunchOptions *o)
 {
     char *program = g_file_read_link("/proc/self/exe", NULL);
 
     g_ptr_array_add(argv, program != NULL ? program : g_strdup(o->arguments[0]));
-    for (size_t i = 1; o->arguments[i] != NULL; i++)
-        g_ptr_array_add(argv, g_strdup(o->arguments[i]));
+    append(argv, (const char *const *)o->arguments + 1);
     g_ptr_array_add(argv, NULL);
 }
 
-/* Returns: (owned) the arguments of mpirun, and behind them the program with its own. */
-static GPtrArray *
-mpirun_arguments(const ExecLaunchOptions *o, const char *mpirun, const char *library)
+/* Appends mpirun with its own arguments. */
+static void
+append_mpirun(GPtrArray *argv, const ExecLaunchOptions *o, const char *mpirun, const char *library)
 {
-    GPtrArray *argv = g_ptr_array_new_with_free_func(g_free);
     const bool is_open_mpi = g_str_equal(library, "Open MPI");
+    g_autofree char *n_ranks = g_strdup_printf("%d", o->n_ranks);
 
-    g_ptr_array_add(argv, g_strdup(mpirun));
-    g_ptr_array_add(argv, g_strdup("-n"));
-    g_ptr_array_add(argv, g_strdup_printf("%d", o->n_ranks));
-    if (o->hosts != NULL) {
-        g_ptr_array_add(argv, g_strdup(is_open_mpi ? "--host" : "-hosts"));
-        g_ptr_array_add(argv, g_strdup(o->hosts));
-    }
-    if (is_open_mpi && (o->hosts != NULL || o->n_ranks > exec_n_cores())) {
-        g_ptr_array_add(argv, g_strdup("--oversubscribe"));
-        g_ptr_array_add(argv, g_strdup("--bind-to"));
-        g_ptr_array_add(argv, g_strdup("none"));
-    }
-    if (is_open_mpi) {
-        g_ptr_array_add(argv, g_strdup("-x"));
-        g_ptr_array_add(argv, g_strdup(EXEC_WATCH_VARIABLE));
-    }
-    add_program(o, argv);
-    return argv;
+    append(argv, (const char *const[]){mpirun, "-n", n_ranks, NULL});
+    if (o->hosts != NULL)
+        append(argv, (const char *const[]){is_open_mpi ? "--host" : "-hosts", o->hosts, NULL});
+    if (is_open_mpi && (o->hosts != NULL || o->n_ranks > exec_n_cores()))
+        append(argv, (const char *const[]){"--oversubscribe", "--bind-to", "none", NULL});
+    if (is_open_mpi)
+        append(argv, (const char *const[]){"-x", EXEC_WATCH_VARIABLE, NULL});
 }
 
 /* Returns whether files may be as long here as mpirun needs them. */
@@ -455,7 +450,7 @@ prepare_child(gpointer user_data)
 static GPtrArray *
 program_to_start(const ExecLaunchOptions *o, GError **error)
 {
-    GPtrArray *argv;
+    g_autoptr(GPtrArray) argv = g_ptr_array_new_with_free_func(g_free);
 
     if (!o->without_mpi) {
         const ExecMpiPlugin *plugin =
@@ -463,11 +458,12 @@ program_to_start(const ExecLaunchOptions *o, GError **error)
         if (plugin == NULL || !check_file_limit(plugin->library, error))
             return NULL;
         g_autofree char *mpirun = find_mpirun(plugin->library, error);
-        return mpirun == NULL ? NULL : mpirun_arguments(o, mpirun, plugin->library);
+        if (mpirun == NULL)
+            return NULL;
+        append_mpirun(argv, o, mpirun, plugin->library);
     }
-    argv = g_ptr_array_new_with_free_func(g_free);
-    add_program(o, argv);
-    return argv;
+    append_program(argv, o);
+    return g_steal_pointer(&argv);
 }
 
 /* Starts it.  @where  the watcher's, for the ranks.  False on EXEC_ERROR_MISSING: there is no
@@ -633,36 +629,39 @@ mpirun_words(const Mpirun *mpirun)
 
 /* --- the launcher --- */
 
+/* @when  " after the last step" */
+static void
+set_ended_error(const Mpirun *mpirun, int code, const char *when, GError **error)
+{
+    g_autofree char *words = mpirun_words(mpirun);
+
+    g_set_error(error, EXEC_ERROR, code, "transport %s: %s ended with status %d%s: %s",
+                mpirun->transport, mpirun->name, exit_status(mpirun->status), when, words);
+}
+
 /* mpirun has ended though the watcher knows of no end of the run: says why, as far as is known. */
 static bool
 explain_early_end(const Mpirun *mpirun, bool has_started, int *status, GError **error)
 {
-    g_autofree char *words = mpirun_words(mpirun);
-
-    *status = exit_status(mpirun->status);
     if (mpirun->notes->len > 0) { /* a rank has said why, and its status says what kind */
+        *status = exit_status(mpirun->status);
         g_set_error_literal(error, EXEC_ERROR, EXEC_ERROR_FAILED,
                             g_ptr_array_index(mpirun->notes, 0));
-        return false;
+    } else {
+        *status = 0;
+        set_ended_error(mpirun, has_started ? EXEC_ERROR_RANK_DIED : EXEC_ERROR_MISSING,
+                        has_started ? "" : " before any rank began", error);
     }
-    *status = 0;
-    g_set_error(error, EXEC_ERROR, has_started ? EXEC_ERROR_RANK_DIED : EXEC_ERROR_MISSING,
-                "transport %s: %s ended with status %d%s: %s", mpirun->transport, mpirun->name,
-                exit_status(mpirun->status), has_started ? "" : " before any rank began", words);
     return false;
 }
 
-/* False if mpirun or a rank was killed after all ranks were done: what they wrote may not be whole.
- */
+/* False if mpirun or a rank was killed after all were done: what they wrote may not be whole. */
 static bool
 check_late_end(const Mpirun *mpirun, GError **error)
 {
     if (exit_status(mpirun->status) < 128)
         return true;
-    g_autofree char *words = mpirun_words(mpirun);
-    g_set_error(error, EXEC_ERROR, EXEC_ERROR_RANK_DIED,
-                "transport %s: %s ended with status %d after the last step: %s", mpirun->transport,
-                mpirun->name, exit_status(mpirun->status), words);
+    set_ended_error(mpirun, EXEC_ERROR_RANK_DIED, " after the last step", error);
     return false;
 }
 
@@ -684,7 +683,7 @@ pass_on_stop(Watch *watch, GError **error)
         watch->stop_ns = exec_now_ns();
         exec_watcher_stop(watch->watcher);
     }
-    if ((double)(exec_now_ns() - watch->stop_ns) * 1e-9 <= EXEC_STOP_S)
+    if (exec_seconds_since(watch->stop_ns) <= EXEC_STOP_S)
         return true;
     g_set_error(error, EXEC_ERROR, EXEC_ERROR_INTERRUPTED,
                 "interrupted; the step did not end within %.1f s", EXEC_STOP_S);

@@ -9,6 +9,9 @@
  *   launched   a rank of such a run: it finds EXEC_WATCH_VARIABLE in its environment
  *   joined     a rank that somebody else's mpirun or srun started: rank 0 forks the watcher
  *
+ * With transport nccl tensors never touch the host; results, clocks and checkpoints go by MPI or by
+ * those sockets.  Rank 0 gathers the results of all ranks (executor/run/gather.h) and writes them.
+ *
  * On one machine Open MPI keeps its files in a folder of this run in /dev/shm.  The launcher
  * removes it; should the launcher be killed, a process that it has left behind for this removes the
  * folder, and ends mpirun.
@@ -62,8 +65,7 @@ typedef struct {
     const char *hosts; /* (nullable) where the ranks run: "node1,node2"; NULL: on this machine */
     char **arguments;  /* (borrowed) NULL-terminated: of the program, its name first */
     const int *stop;   /* (nullable) not 0: somebody wants the run to end */
-    /* (nullable) told now and then which step has ended, its loss, and how long recent steps take.
-     */
+    /* (nullable) told now and then which step has ended, its loss, and how long steps take. */
     void (*progress)(int64_t step, double loss, double step_s, void *user_data);
     /* (nullable) told what the ranks noted on stderr, when the run went well. */
     void (*note)(const char *text, void *user_data);

@@ -23,8 +23,8 @@
 struct ExecMember {
     int fd;
     int32_t rank;
-    ExecWatchRecord in; /* arriving: its first n_in bytes */
-    size_t n_in;
+    ExecWatchRecord in; /* arriving: its first in_bytes bytes */
+    size_t in_bytes;
     int64_t looked_ns;          /* when this process last looked at the one that started it */
     int64_t starter_stopped_ns; /* since when that one is stopped; 0: it is not */
 };
@@ -209,7 +209,7 @@ exec_member_order(ExecMember *member, int wait_ms, GError **error)
     struct pollfd wait = {.fd = member->fd, .events = POLLIN};
 
     poll(&wait, 1, wait_ms);
-    const ExecWatchRead read = exec_watch_read(member->fd, &member->in, &member->n_in);
+    const ExecWatchRead read = exec_watch_read(member->fd, &member->in, &member->in_bytes);
     if (read == EXEC_WATCH_READ_NOTHING)
         return EXEC_ORDER_NONE;
     if (read == EXEC_WATCH_READ_RECORD && member->in.kind == EXEC_WATCH_STOP)

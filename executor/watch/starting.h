@@ -26,8 +26,7 @@ G_BEGIN_DECLS
  * may not be looked at.  @n_bytes  (out, nullable) */
 char *exec_proc_text(pid_t pid, const char *name, size_t *n_bytes);
 
-/* Returns whether the process is stopped, by SIGSTOP or from a terminal; false where there is none.
- */
+/* Returns whether the process is there and is stopped, by SIGSTOP or from a terminal. */
 bool exec_proc_is_stopped(pid_t pid);
 
 /* What has been seen of one rank; zeroed before the first look. */

@@ -11,8 +11,7 @@ find_idle(const ExecWatched *ranks, int32_t n_ranks, int64_t limit_ns)
     return -1;
 }
 
-/* Returns the last rank of the chain of waits that begins at @rank, or -1: the chain is a circle.
- */
+/* Returns the last rank of the chain of waits that begins at @rank; -1: the chain is a circle. */
 static int32_t
 chain_end(const ExecWatched *ranks, int32_t n_ranks, int32_t rank)
 {

@@ -39,8 +39,8 @@
 typedef struct {
     int fd; /* -1: not connected yet, or any more */
     bool said_hello, done;
-    ExecWatchRecord in, last; /* arriving: its first n_in bytes; the last one complete */
-    size_t n_in;
+    ExecWatchRecord in, last; /* arriving: its first in_bytes bytes; the last one complete */
+    size_t in_bytes;
     int64_t heard_ns;     /* when the last one arrived */
     char *host, *machine; /* (owned) of the hello */
 } Line;
@@ -531,7 +531,7 @@ read_guests(ExecWatcher *watcher)
     }
     for (guint i = watcher->guests->len; i-- > 0;) {
         Line *guest = &g_array_index(watcher->guests, Line, i);
-        const ExecWatchRead read = exec_watch_read(guest->fd, &guest->in, &guest->n_in);
+        const ExecWatchRead read = exec_watch_read(guest->fd, &guest->in, &guest->in_bytes);
         if (read == EXEC_WATCH_READ_NOTHING)
             continue;
         if (read == EXEC_WATCH_READ_RECORD)
@@ -550,8 +550,8 @@ read_line(ExecWatcher *watcher, int32_t rank, GError **error)
     Line *line = &watcher->lines[rank];
     ExecWatchRead read;
 
-    while (line->fd >= 0 &&
-           (read = exec_watch_read(line->fd, &line->in, &line->n_in)) != EXEC_WATCH_READ_NOTHING) {
+    while (line->fd >= 0 && (read = exec_watch_read(line->fd, &line->in, &line->in_bytes)) !=
+                                EXEC_WATCH_READ_NOTHING) {
         if (read == EXEC_WATCH_READ_END) {
             close(line->fd);
             line->fd = -1;
