@@ -483,7 +483,6 @@ exec_layout_new(const ExecModelOptions *options)
         add_stages(&b);
         region->n = layout.n - region->begin;
     }
-    layout.n_dense = layout.regions[EXEC_REGION_EXPERTS].begin;
     set_sharded(layout.regions, options->plan);
     if (!layout.overflow)
         index_bindings(&layout);

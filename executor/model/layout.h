@@ -192,9 +192,8 @@ typedef struct {
     GArray *bindings;   /* (owned) of ExecBinding, by parameter */
     GArray *units;      /* (owned) of ExecUnit, by offset */
     ExecRegion regions[EXEC_REGION_N];
-    int64_t n;       /* elements */
-    int64_t n_dense; /* elements before the experts' region */
-    bool overflow;   /* n is more than memory can hold; then only this is set */
+    int64_t n;     /* elements */
+    bool overflow; /* n is more than memory can hold; then only this is set */
 } ExecLayout;
 
 /* The layout of one rank; its stages are in the plan's order. */

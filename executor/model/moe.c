@@ -277,7 +277,7 @@ sort_arrivals(const ExecLayer *layer, const int64_t *counts)
     const size_t n = (size_t)moe->n_received;
     const int64_t n_local = w->n_local_experts;
     const int32_t ep = layer->comm->groups[EXEC_DIM_EP].n;
-    g_autofree int32_t *arrived = g_new(int32_t, MAX(n, 1)), *place = g_new(int32_t, MAX(n, 1));
+    g_autofree int32_t *arrived = g_new(int32_t, MAX(n, 1)), *inverse = g_new(int32_t, MAX(n, 1));
     int64_t to = 0;
 
     for (int64_t e = 0; e < n_local; e++)
@@ -287,11 +287,11 @@ sort_arrivals(const ExecLayer *layer, const int64_t *counts)
                 from += counts[rank * n_local + before];
             for (int64_t i = 0; i < counts[rank * n_local + e]; i++, to++, from++) {
                 arrived[to] = (int32_t)from;
-                place[from] = (int32_t)to;
+                inverse[from] = (int32_t)to;
             }
         }
     layer->backend->ops->upload(layer->backend, n * sizeof *arrived, arrived, x.arrived);
-    layer->backend->ops->upload(layer->backend, n * sizeof *place, place, x.inverse);
+    layer->backend->ops->upload(layer->backend, n * sizeof *inverse, inverse, x.inverse);
 }
 
 /* Decides where rows go: fills in layer->moe and its blocks, but for the rows themselves. */

@@ -388,7 +388,7 @@ exec_offload_write(ExecOffload *offload, int32_t array, int64_t at, int64_t n, c
     return move_now(offload, true, array, at, n, (char *)values, error);
 }
 
-/* --- ahead of use --- */
+/* --- reading before use --- */
 
 static bool
 make_room(const ExecOffload *offload, Fetch *fetch, GError **error)

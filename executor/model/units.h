@@ -2,13 +2,13 @@
  * executor/model/units.h - ExecUnits makes the weights and gradients of ZeRO units whole for the
  * time of an op.
  *
- * With ZeRO stages 2 and 3 a rank keeps only its shard of every unit (model.h), and with offloaded
- * parameters the weights are not on the device.  So an op opens the units of a layer before it
- * computes with them, and closes them afterwards:
+ * With ZeRO stage 2 a rank keeps only its shard of a unit's gradients, with stage 3 also of its
+ * weights (layout.h), and with offloaded parameters the weights are not on the device.  So an op
+ * opens the units of a layer before it computes with them, and closes them afterwards:
  *
  * - Opening weights gathers them from the shards of all replicas, or uploads them from the host.
- * - Opening gradients takes memory for the whole gradients: zeros, with what this rank's shard has
- *   summed up so far at the shard's place.
+ * - Opening gradients takes memory for the whole gradients: zeros, but for what this rank's shard
+ * has summed up so far.
  * - Closing reduces the gradients over the replicas into the shard, and gives all this memory back.
  *
  * A shard therefore holds the sum over all ops so far and all replicas, added in an order that the
@@ -24,13 +24,14 @@
  * gradients of another.
  *
  * Why messages, not collectives of a thread of their own: there may be as many ranks as cores, and
- * MPI is called by one thread.  On a device the openings are gathered in a queue beside that of the
- * ops (begin_aside of backend.h), and an opening makes that queue wait for this one, not the host.
- * Where tensors are staged through host memory, units are gathered when they are needed.
+ * MPI is called by one thread.  On a device the openings are gathered in a second queue beside that
+ * of the ops (begin_aside of backend.h); an opening lets the queue of the ops wait for it, and the
+ * host goes on.  Where tensors are staged through host memory, units are gathered when they are
+ * needed.
  *
  * Memory: the whole weights of the opening at work and of D layers, the same on every run, however
- * far one replica is ahead of another; in host memory, what was fetched, in the buffers of
- * offload.h.  With a file the host is never further ahead of the device than these buffers last.
+ * late a replica is; in host memory, what was fetched, in the buffers of offload.h.  With a file
+ * the host does not go on to an opening whose buffer the device still reads.
  *
  * Private to executor/.
  */

@@ -96,8 +96,7 @@ reduce_replicas(ExecRank *rank, GError **error)
     if (model->layout.regions[EXEC_REGION_DENSE].sharded[EXEC_CONTENT_OPTIMIZER]
             ? !exchange_units(rank, EXEC_REGION_NORMS, EXEC_REGION_EXPERTS, EXEC_CONTENT_GRADIENTS,
                               error)
-            : !reduce(rank, &rank->comm.groups[EXEC_DIM_DENSE], gradients, model->layout.n_dense,
-                      error))
+            : !reduce(rank, &rank->comm.groups[EXEC_DIM_DENSE], gradients, experts->begin, error))
         return false;
     if (experts->sharded[EXEC_CONTENT_OPTIMIZER])
         return exchange_units(rank, EXEC_REGION_EXPERTS, EXEC_REGION_N, EXEC_CONTENT_GRADIENTS,

@@ -318,11 +318,9 @@ exec_shared_fail(ExecShared *shared, int32_t rank, GError *error)
 
     g_mutex_lock(&shared->mutex);
     const bool first = shared->error == NULL;
-    if (first) {
-        shared->failed_rank = rank;
+    if (first)
         shared->error = g_error_new(EXEC_ERROR, outer_code(error), "rank %d failed in %s: %s", rank,
                                     doing, error->message);
-    }
     g_cond_broadcast(&shared->changed);
     g_mutex_unlock(&shared->mutex);
     if (first && transport.ops != NULL)

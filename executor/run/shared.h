@@ -111,7 +111,6 @@ typedef struct {
     int32_t n_threads;     /* still running */
     int32_t n_users;       /* threads and the caller */
     GError *error;         /* (owned, nullable) the first failure */
-    int32_t failed_rank;
 } ExecShared;
 
 /* Returns: an ExecShared with one user, the caller; NULL on EXEC_ERROR_MEMORY, a SCHEDULE_ERROR, or
