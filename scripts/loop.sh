@@ -2,8 +2,9 @@
 # Predicted beside measured on this machine's CPU, for many plans: writes docs/loop.md, but for sections ("## ...") in it.
 # usage: loop.sh [MODEL [FILE]]      run it alone: whatever else computes changes both sides
 # In the environment: ROUNDS (6), STEPS of a run (7), MINUTES that all may take (40: then there are fewer rounds and no
-# repeats), PROFILE (flags of degas profile: what to time), PIECE_S (15) of it after every PIECE_EVERY (4) runs, MAX_STEAL
-# (2 %), GAUGE (tests/bench/gauge_cores, built), and PLANS, a file of lines like those below.
+# repeats), PROFILE (flags of degas profile: what to time), PIECE_S (15) of it after every PIECE_EVERY (4) runs, FIRST_S
+# (5) for the quick profile that plans are made from, MAX_STEAL (2 %), GAUGE (tests/bench/gauge_cores, built), and PLANS,
+# a file of lines like those below.
 #
 # The machine computes faster and slower by the minute (clocks, other machines on the host), so both sides are spread over
 # the same time: every plan is trained once in each round, and a profile is made in pieces between the runs.  When both
@@ -26,6 +27,7 @@ STEPS=${STEPS:-7}
 MINUTES=${MINUTES:-40}
 PROFILE=${PROFILE:---batches 1,2,4 --slices 64,128,256}
 PIECE_S=${PIECE_S:-15}
+FIRST_S=${FIRST_S:-5}
 PIECE_EVERY=${PIECE_EVERY:-4}
 MAX_STEAL=${MAX_STEAL:-2}
 GAUGE=${GAUGE:-build/release/tests/bench/gauge_cores}
@@ -230,7 +232,7 @@ predict() { # predict NUMBER CLUSTER FLAG...
 
 # A quick profile, so that there are plans; each keeps its split of layers.
 # shellcheck disable=SC2086
-"$D" profile "$MODEL" --tp 1,2 $PROFILE --quick --budget 5 -o "$W/first.json" >/dev/null 2>"$W/notes" || {
+"$D" profile "$MODEL" --tp 1,2 $PROFILE --quick --budget "$FIRST_S" -o "$W/first.json" >/dev/null 2>"$W/notes" || {
     cat "$W/notes" >&2
     exit 1
 }

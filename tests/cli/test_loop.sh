@@ -2,7 +2,7 @@
 # scripts/loop.sh writes its page, repeats what was disturbed, and refuses a priority that steps feel and ops do not.
 # The gauge that it compares the machine's speed by.
 # Run from the repository's root.
-# Test runner: alone: it compares measured times.
+# Test runner: first.
 . tests/cli/tap.sh
 make -s build/release/tests/bench/gauge_cores >"$W/err" 2>&1
 report $? "the gauge builds" "$(cat "$W/err")"
@@ -20,13 +20,16 @@ printf 'pp 2: 1f1b off 1\ndp 2: gpipe off 1\n' >"$W/plans"
 other= # however this test is run
 if chrt -o 0 true 2>/dev/null; then other='chrt -o 0'; fi
 
+printf '{"format":"degas-model","version":1,"name":"small","family":"gpt","n_layers":4,"hidden":64,"n_heads":2,
+    "vocab":256,"max_seq_len":256}' >"$W/small.json"
+
 # loop NAME VARIABLE=VALUE...: a small page in $W/page
 loop() {
     name=$1
     shift
     printf '# Old\n\nold text\n\n## Kept\n\nby hand\n' >"$W/page"
     # shellcheck disable=SC2086
-    $other env ROUNDS=1 STEPS=2 PIECE_S=2 PROFILE="--slices 256 --batches 1" PLANS="$W/plans" "$@" scripts/loop.sh gpt-mini "$W/page" >"$W/out" 2>"$W/err"
+    $other env ROUNDS=1 STEPS=12 FIRST_S=1 PIECE_S=1 PROFILE="--slices 256 --batches 1" PLANS="$W/plans" "$@" scripts/loop.sh "$W/small.json" "$W/page" >"$W/out" 2>"$W/err"
     report $? "$name" "$(cat "$W/err")"
     cat "$W/page" >"$W/out"
 }
@@ -59,7 +62,7 @@ has '0 of 1 were, 1 of the 1 that are left' "it is trained once"
 printf '#!/bin/sh\nexec sleep 600\n' >"$W/silent"
 chmod +x "$W/silent"
 # shellcheck disable=SC2086
-$other env ROUNDS=1 STEPS=2 PIECE_S=2 PROFILE="--slices 256 --batches 1" PLANS="$W/plans" GAUGE="$W/silent" scripts/loop.sh gpt-mini "$W/none" >"$W/out" 2>"$W/err"
+$other env ROUNDS=1 STEPS=12 FIRST_S=1 PIECE_S=1 PROFILE="--slices 256 --batches 1" PLANS="$W/plans" GAUGE="$W/silent" scripts/loop.sh "$W/small.json" "$W/none" >"$W/out" 2>"$W/err"
 [ $? = 1 ] && [ ! -e "$W/none" ] && grep -q "silent said nothing in the time of 1 runs" "$W/err"
 report $? "a gauge that says nothing is not taken for a machine" "$(cat "$W/err")"
 

@@ -17,7 +17,7 @@ DTYPE=fp32
 
 # profile: of $W/model.json
 profile() {
-    "$DEGAS" profile "$W/model.json" --device $DEVICE --quick --batches 1 --slices 192 \
+    "$DEGAS" profile "$W/model.json" --device $DEVICE --quick --budget 1 --batches 1 --slices 192 \
         --concurrency 2 --dtype $DTYPE -o "$W/profile.json" >/dev/null 2>"$W/err"
 }
 profile || {

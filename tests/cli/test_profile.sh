@@ -1,7 +1,7 @@
 #!/bin/sh
 # degas profile: what its file holds, interruption and going on, on the CPU; on an emulated GPU the same, and what it
 # says of devices that cannot be used.
-# Test runner: alone: budgets and interruptions are measured in seconds.
+# Test runner: first.
 . tests/cli/tap.sh
 
 emulated=$(dirname "$(readlink -f "$DEGAS")")/emulated
