@@ -122,11 +122,9 @@ test:
 run-tests: all $(TEST_PROGRAMS) $(BENCHES) $(B)/tests/bench/gauge_cores $(EMULATED)
 	@scripts/run_tests.sh $(TEST_PROGRAMS) $(sort $(wildcard tests/lint/test_*.sh tests/cli/test_*.sh))
 
-# The executor's dimensions in 2000 random combinations; `make test` has 240 of them.  Then peaks of
-# memory of every family, recompute and stage of ZeRO beside the simulator's.
+# What is long by nature (tests/long): some 10 minutes on 2 cores, and never over 30.
 test-long: all $(B)/tests/executor/test_matrix
-	$(B)/tests/executor/test_matrix -m slow
-	LONG=1 tests/cli/test_memory.sh
+	@TEST_BUILD=$(B) LIMIT_S=1500 scripts/run_tests.sh $(sort $(wildcard tests/long/*.sh))
 
 bench: all $(BENCHES)
 	@scripts/bench.sh $(BENCHES)

@@ -12,24 +12,27 @@ done
 
 sources=$(find base models schedule profiles planner simulator executor cli tests \
     -name '*.[ch]' 2>/dev/null | sort)
+at_once="xargs -r -n 8 -P $(nproc 2>/dev/null || echo 2)"
 if command -v clang-format >/dev/null 2>&1; then
-    # shellcheck disable=SC2086
-    clang-format --dry-run -Werror $sources || failed=1
+    printf '%s\n' "$sources" | $at_once clang-format --dry-run -Werror || failed=1
 else
     echo "check: clang-format is not installed; formatting was not checked" >&2
 fi
 if command -v clang-tidy >/dev/null 2>&1; then
-    flags="-std=c17 -D_GNU_SOURCE -I. $(pkg-config --cflags glib-2.0 libcjson)"
-    for source in $(printf '%s\n' "$sources" | grep -v '^tests/' | grep '[.]c$'); do
-        # What a plugin needs may not be installed here.
-        # shellcheck disable=SC2086
-        ${CC:-gcc} $flags -fsyntax-only "$source" 2>/dev/null || {
-            echo "check: $source does not compile here; not checked by clang-tidy" >&2
-            continue
-        }
-        # shellcheck disable=SC2086
-        clang-tidy --quiet "$source" -- $flags 2>/dev/null || failed=1
-    done
+    FLAGS="-std=c17 -D_GNU_SOURCE -I. $(pkg-config --cflags glib-2.0 libcjson)"
+    export FLAGS
+    # What a plugin needs may not be installed here.
+    # shellcheck disable=SC2016
+    printf '%s\n' "$sources" | grep -v '^tests/' | grep '[.]c$' | $at_once sh -c '
+        failed=0
+        for source do
+            if ! ${CC:-gcc} $FLAGS -fsyntax-only "$source" 2>/dev/null; then
+                echo "check: $source does not compile here; not checked by clang-tidy" >&2
+            elif ! clang-tidy --quiet "$source" -- $FLAGS 2>/dev/null; then
+                failed=1
+            fi
+        done
+        exit $failed' sh || failed=1
 else
     echo "check: clang-tidy is not installed; it was not run" >&2
 fi

@@ -7,18 +7,20 @@ cd "${1:-$(dirname "$0")/../..}"
 flags="-std=c17 -D_GNU_SOURCE -Wall -Wextra -Wpedantic -Wno-unused-parameter -I. -x c -fsyntax-only"
 flags="$flags $(pkg-config --cflags glib-2.0 libcjson)"
 nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
-flags="$flags -isystem ${CUDA_HOME:-${nvcc%/bin/nvcc}}/include"
-failed=0
-for header in $(find base models schedule profiles planner simulator executor cli tests \
-    -name '*.h' 2>/dev/null | sort); do
-    # shellcheck disable=SC2086
-    if ! messages=$(printf '#include "%s"\n' "$header" | ${CC:-gcc} $flags -Werror - 2>&1); then
-        case "$messages" in
-        *"fatal error: cu"*": No such file"* | *"fatal error: nccl.h: No such file"* | \
-            *"fatal error: mpi.h: No such file"*) continue ;;
-        esac
-        printf '%s: does not compile alone\n%s\n' "$header" "$messages"
-        failed=1
-    fi
-done
-exit "$failed"
+COMPILE="${CC:-gcc} $flags -isystem ${CUDA_HOME:-${nvcc%/bin/nvcc}}/include -Werror -"
+export COMPILE
+# Some at a time on each core; the messages of one header are written at once.
+# shellcheck disable=SC2016
+find base models schedule profiles planner simulator executor cli tests -name '*.h' 2>/dev/null | sort |
+    xargs -r -n 16 -P "$(nproc 2>/dev/null || echo 2)" sh -c '
+        failed=0
+        for header do
+            messages=$(printf "#include \"%s\"\n" "$header" | $COMPILE 2>&1) && continue
+            case "$messages" in
+            *"fatal error: cu"*": No such file"* | *"fatal error: nccl.h: No such file"* | \
+                *"fatal error: mpi.h: No such file"*) continue ;;
+            esac
+            printf "%s: does not compile alone\n%s\n" "$header" "$messages"
+            failed=1
+        done
+        exit $failed' sh || exit 1
