@@ -6,7 +6,7 @@
 #include "cli/request/command.h"
 #include "cli/request/output.h"
 #include "cli/request/request.h"
-#include "cli/validate/page.h"
+#include "cli/validate/report.h"
 
 static const OptionInfo options_table[] = {
     {"json", NULL, "print the degas-validation on stdout", 0},

@@ -1,4 +1,3 @@
-#include "cli/draw/html.h"
 
 #include <math.h>
 #include <string.h>

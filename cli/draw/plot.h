@@ -1,8 +1,8 @@
 /*
  * cli/draw/plot.h - pictures of traces, reports, plans, sweeps and validations: SVG and PNG by
  * gnuplot, text and TSV by ourselves.  The main header of the room draw/, which shows things to
- * people: tables and lines of text (describe.h), timelines (timeline.h), one page (html.h),
- * pictures.  Commands and the rooms above come in; nothing here asks what the user wanted.
+ * people: tables and lines of text (describe.h), timelines (timeline.h), pictures, one page.
+ * Commands and the rooms above come in; nothing here asks what the user wanted.
  *
  * The format is the target's suffix: .svg, .png, .txt (or "-": text on stdout), .tsv.  A target is
  * written whole or not at all; equal inputs give equal bytes.  Without gnuplot the numbers are left
@@ -122,6 +122,21 @@ typedef struct {
 
 /* @path  .svg, .png or .tsv: it is not drawn as text. */
 bool plot_scatter(const PlotScatter *scatter, const char *path, GError **error);
+
+/* --- a page (defined in html.c) --- */
+
+/*
+ * Writes a simulated iteration as one HTML page to @path: numbers, where the time goes, timeline,
+ * memory.  The page is one file that loads nothing else (a policy in it forbids that).  It opens
+ * from disk, can be printed, and follows the reader's preference for light or dark.  Without
+ * scripts it is complete; with them the timeline can be zoomed and tells what is under the pointer.
+ * It stays below 5 MB: boxes that are too small to see are merged, and the page says so.  All text
+ * from outside is escaped.
+ * @job     (nullable) NULL for a bare schedule
+ * @footer  the command line that writes it
+ */
+bool html_write(const Job *job, const Report *report, const Trace *trace, const char *footer,
+                const char *path, GError **error);
 
 G_END_DECLS
 

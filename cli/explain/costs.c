@@ -1,4 +1,4 @@
-#include "cli/explain/costs.h"
+#include "cli/explain/explain.h"
 
 #include "base/units.h"
 #include "cli/request/output.h"

@@ -3,7 +3,7 @@
  * limits the plan, and what more of each resource would give.
  *
  * The main header of the room explain/, which answers degas plan --explain and degas simulate
- * --explain (costs.h); only these two commands come in.
+ * --explain; only these two commands come in.
  *
  * There is no formula here.  Every answer is a search of its own, for the same request with one
  * thing changed:
@@ -20,6 +20,7 @@
 #ifndef CLI_EXPLAIN_EXPLAIN_H
 #define CLI_EXPLAIN_EXPLAIN_H
 
+#include "cli/request/job.h"
 #include "cli/request/searches.h"
 
 G_BEGIN_DECLS
@@ -112,6 +113,17 @@ void explain_write(JsonWriter *writer, const Explanation *explanation);
 
 /* Prints the explanation for people on stdout. */
 void explain_print(const Explanation *explanation);
+
+/* --- degas simulate --explain (defined in costs.c) --- */
+
+/*
+ * Prints for people on stdout, or writes as the member "explanation" of an open object, the largest
+ * costs of the busiest rank of a simulated iteration and the largest holders of memory of the
+ * fullest: each with its formula, the parameters that it rests on, and where their values come
+ * from.  Errors: those of profile_explain().
+ */
+bool explain_costs_print(const Job *job, const Report *report, GError **error);
+bool explain_costs_write(JsonWriter *writer, const Job *job, const Report *report, GError **error);
 
 G_END_DECLS
 

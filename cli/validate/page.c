@@ -1,4 +1,4 @@
-#include "cli/validate/page.h"
+#include "cli/validate/report.h"
 
 #include <math.h>
 #include <string.h>

@@ -35,6 +35,14 @@ JsonWriter *validation_write(const Validation *validation, const char *cluster_n
 /* Prints the tables for people on stdout. */
 void validation_print(const Validation *validation);
 
+/*
+ * Writes the page docs/validation.md to @path: the table, a picture for each set, and for missed
+ * goals the columns of the rows that the errors go with.  The pictures are written to
+ * pictures/validation-SET-QUANTITY.svg beside the page, where the folder must exist.  Errors:
+ * G_FILE_ERROR, CMD_ERROR_MISSING (no gnuplot).  Defined in page.c.
+ */
+bool validation_page_write(const Validation *validation, const char *path, GError **error);
+
 G_END_DECLS
 
 #endif /* CLI_VALIDATE_REPORT_H */

@@ -1,4 +1,4 @@
-#include "cli/validate/request.h"
+#include "cli/validate/validation.h"
 
 #include "base/json.h"
 #include "models/arch.h"

@@ -2,9 +2,8 @@
  * cli/validate/validation.h - predicts measured runs, and tells how far off the predictions are.
  *
  * The main header of the room validate/, which lays predictions beside published measurements:
- * tables of runs (measured.h), the conventions of their sources (sources.h), a run as a request
- * (request.h), fits (calibration.h), what is printed (report.h, page.h).  The commands validate and
- * calibrate come in.
+ * tables of runs (measured.h), the conventions of their sources (sources.h), fits (calibration.h),
+ * what is printed (report.h).  The commands validate and calibrate come in.
  *
  * A case is a row of measurements with its request and the plan that it describes.  It can be
  * predicted with any parameters of its cluster, by several threads.  An error is (predicted -
@@ -16,9 +15,26 @@
 #define CLI_VALIDATE_VALIDATION_H
 
 #include "cli/request/job.h"
-#include "cli/validate/request.h"
+#include "cli/validate/sources.h"
 
 G_BEGIN_DECLS
+
+#define VALIDATION_ERROR (validation_error_quark())
+GQuark validation_error_quark(void);
+
+typedef enum {
+    VALIDATION_ERROR_UNSTATED, /* a row does not say enough; rows that lack the same have the same
+                                  message */
+} ValidationError;
+
+/*
+ * Writes a measured run as a request of `degas simulate --batch`.  This is the only way from a row
+ * to a prediction, so what `degas validate` scores is what `degas simulate --batch` answers to the
+ * same line; `degas validate --requests FILE` writes the lines.  Defined in request.c.
+ * @cluster  (nullable) a name or path; NULL: the built-in cluster of the row's devices
+ * Returns: (owned) one line of JSON with its line feed; NULL with VALIDATION_ERROR_UNSTATED.
+ */
+char *validation_request(const MeasuredRow *row, const char *cluster, GError **error);
 
 typedef struct {
     const MeasuredRow *row; /* (borrowed) a row of a table, or own_row */
