@@ -46,7 +46,8 @@ stamp(ExecBackend *backend, int64_t *ns)
         exec_cuda_keep_error(state, error);
 }
 
-/* A long wait costs little of the core, a short one little time. */
+/* A wait with a watch spins for SPIN_NS, about what waking a sleeping thread costs (local.c), and
+ * then looks every SLEEP_NS: a short wait costs little time, a long one little of the core. */
 #define SPIN_NS 50000
 #define SLEEP_NS 20000
 

@@ -1,10 +1,10 @@
 /*
- * executor/cuda/kernels.h - launchers of our CUDA kernels: what cuBLAS lacks.
+ * executor/cuda/kernels.h - functions that launch our own CUDA kernels, for what cuBLAS lacks.
  *
- * Each queues its work on @stream and returns the launch's status; none allocates, waits or reads
- * device memory on the host.  Shapes, strides and meanings are those of the slots in backend.h; all
- * pointers are device memory.  @storage is DTYPE_FP32 or DTYPE_BF16; arithmetic is fp32, every sum
- * has a fixed order, so equal inputs give equal bits.
+ * Each queues its work on @stream and returns the status of the launch; none allocates, waits or
+ * reads device memory on the host.  Shapes, strides and meanings are those of the slots in
+ * backend.h; all pointers are device memory.  @storage is DTYPE_FP32 or DTYPE_BF16.  Arithmetic is
+ * fp32 and every sum has a fixed order, so equal inputs give equal bits.
  *
  * Elementwise kernels move 16 bytes at a time where addresses and row lengths allow it.
  */

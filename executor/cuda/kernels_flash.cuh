@@ -19,14 +19,15 @@
 #include "executor/cuda/kernels.cuh"
 
 #define LOG2E 1.4426950408889634f
-#define LN2 0.6931471805599453f
 
-/* Keys per tile, and rows of queries or keys that a warp multiplies at once. */
+/* Keys per tile, rows of queries or keys that a warp multiplies at once (the m of mma), and warps
+ * of a block. */
 #define TILE 64
 #define FRAGMENT 16
 #define N_WARPS 4
 #define THREADS (N_WARPS * WARP)
-/* One (sequence, head): where its rows lie. */
+
+/* Where the rows of one head of one sequence are. */
 struct Head {
     const Bf16 *q, *k, *v;
     int64_t q_row, kv_row;  /* elements between consecutive tokens */
@@ -51,7 +52,7 @@ head_at(const ExecAttention &a, int sequence, int head)
     return h;
 }
 
-/* Rows [first, first + ROWS) of a matrix whose rows end at @n; zeros beyond. */
+/* Copies rows [first, first + ROWS) of a matrix that has @n rows; rows beyond become zeros. */
 template <int D, int ROWS>
 __device__ __forceinline__ void
 load_tile(Bf16 *tile, const Bf16 *from, int64_t row_stride, int64_t first, int64_t n)
@@ -66,7 +67,7 @@ load_tile(Bf16 *tile, const Bf16 *from, int64_t row_stride, int64_t first, int64
     }
 }
 
-/* Rows [row, row + 16), columns [col, col + 16) as the left operand. */
+/* Loads rows [row, row + 16), columns [col, col + 16) as the left operand. */
 template <int D>
 __device__ __forceinline__ void
 left_operand(uint32_t (&a)[4], const Bf16 *tile, int row, int col)
@@ -122,7 +123,7 @@ results_as_left(uint32_t (&a)[4], const float (&first)[4], const float (&second)
     a[3] = pack_bf16(second[2], second[3]);
 }
 
-/* Over the four lanes that hold a row's columns. */
+/* The sum, and the maximum, over the four lanes that hold a row's columns. */
 __device__ __forceinline__ float
 row_sum(float x)
 {
@@ -217,7 +218,7 @@ mask_scores(float (&s)[N][4], int last)
         }
 }
 
-/* Rows [row_0, row_0 + 16) of the output, all D columns, and their statistics. */
+/* Stores rows [row_0, row_0 + 16) of the output, all D columns, and their statistics. */
 template <int D>
 __device__ __forceinline__ void
 store_forward(const ExecAttention &a, const Head &h, const Softmax &state,
@@ -244,7 +245,8 @@ store_forward(const ExecAttention &a, const Head &h, const Softmax &state,
 
 /* --- backward: a fragment's 16 rows of results, all D columns --- */
 
-/* factor * c into rows [row_0, ...) of a matrix that ends at row @n, or added to what is there. */
+/* Stores factor * c into rows [row_0, row_0 + 16) of a matrix that has @n rows, or adds it there.
+ */
 template <int D, bool ADD>
 __device__ __forceinline__ void
 store_rows(Bf16 *to, int64_t row_stride, const float (&c)[D / 8][4], float factor, int64_t row_0,

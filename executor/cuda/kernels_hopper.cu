@@ -15,6 +15,8 @@
 #define N_BUFFERS 2
 #define BLOCK_THREADS ((1 + N_CONSUMERS) * WARPGROUP)
 
+/* Registers of a thread: the fewest that setmaxnreg takes for the copying warpgroup, and what is
+ * left for each of the two others, in steps of 8 [PTX ISA 9.0, setmaxnreg]. */
 #define PRODUCER_REGISTERS 24
 #define CONSUMER_REGISTERS 240
 static_assert(WARPGROUP * (PRODUCER_REGISTERS + N_CONSUMERS * CONSUMER_REGISTERS) <= 65536,
@@ -196,6 +198,8 @@ map_keys(const ExecAttention &a, const void *memory, int box_rows, ExecCudaTenso
  * softmax runs beside the other's products.
  */
 
+/* Of a tile.  Two tiles of K and two of V and one of Q, of 128 rows each, take 160 KiB of a block's
+ * 227 KiB at head size 128. */
 #define KEYS 128
 
 template <int D> struct ForwardShared {
@@ -393,6 +397,8 @@ kernels_hopper_forward(const ExecAttention *a, cudaStream_t stream)
  * the other side's come 64 rows at a time.
  */
 
+/* Of a tile of the other side: dK, dV, scores and their gradients take 192 of a thread's 240
+ * registers at head size 128. */
 #define OTHER_ROWS 64
 
 /* The products' left operands that scores, and gradients of scores, become. */

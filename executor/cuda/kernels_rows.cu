@@ -225,6 +225,8 @@ embedding_forward(ExecEmbedding e, const T *table, const T *positions, T *x)
  * order.  The addition does not wait for its result: one thread's additions to one address are done
  * in program order.
  */
+/* Groups of tokens: with 256 columns to a block, a row of 4096 gives 512 blocks, four for each of
+ * an H100's 132 multiprocessors. */
 #define TOKEN_GROUPS 32
 
 template <typename T>

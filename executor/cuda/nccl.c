@@ -412,6 +412,8 @@ static const ExecTransportOps ops = {
     .abort = abort_all,
 };
 
+/* In which all members of a group must meet, unless the run has a time limit of its own; as in
+ * transport/peers.c. */
 #define MEET_NS (INT64_C(60) * 1000000000)
 
 /* --- who has what --- */

@@ -81,11 +81,14 @@ exec_nccl_library(GError **error)
     return is_open ? &nccl : NULL;
 }
 
-/* Waiting: spins, then sleeps so long at a time. */
+/* Waits spin and sleep as those of mpi/transport.c do.  The poller asks for asynchronous errors
+ * every POLL_US: often beside the seconds after which the watcher ends a run, and rarely enough to
+ * cost nothing. */
 #define SPIN_NS 20000
 #define SLEEP_NS 50000
 #define POLL_US 20000
-/* For the watcher to say who is gone, before NCCL's word for it is all there is. */
+/* How long a rank waits for the watcher to say which rank is gone, before it reports NCCL's error.
+ */
 #define GRACE_NS (INT64_C(2) * 1000000000)
 
 /* --- errors --- */

@@ -50,6 +50,7 @@ typedef struct {
     int split_share;
 } ExecNcclConfig;
 
+/* What NCCL_CONFIG_INITIALIZER of nccl.h sets. */
 #define EXEC_NCCL_MAGIC 0xcafebeefu
 #define EXEC_NCCL_VERSION 21800 /* of the interface above, and the lowest */
 #define EXEC_NCCL_UNDEFINED INT_MIN

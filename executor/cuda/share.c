@@ -16,8 +16,9 @@ typedef struct {
 /* Green contexts came with CUDA 12.4, their streams with 12.5. */
 #define GREEN_CONTEXT_VERSION 12050
 
+/* Devices of one machine whose shares are remembered; others are not cut. */
 #define MAX_DEVICES 64
-/* Hopper's smallest share is 8 multiprocessors of 132. */
+/* A share of Hopper has at least 8 of its 132 multiprocessors, so there are 16 at most. */
 #define MAX_SHARES 16
 
 /* One way to cut a device, made once and kept until the process ends. */

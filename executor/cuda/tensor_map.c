@@ -8,6 +8,7 @@ typedef CUresult (*EncodeFunc)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, v
                                const cuuint32_t *, CUtensorMapInterleave, CUtensorMapSwizzle,
                                CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
 
+/* cuTensorMapEncodeTiled() came with CUDA 12.0. */
 #define TENSOR_MAP_VERSION 12000
 
 /* A GThreadFunc: (nullable) the driver's function; NULL where it has none. */

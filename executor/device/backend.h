@@ -1,30 +1,30 @@
 /*
- * executor/device/backend.h - ExecBackendOps: what a device kind must do, as a table of named
- * slots.
+ * executor/device/backend.h - the contract of a device: what every backend can do, as a table of
+ * named slots (ExecBackendOps), and how a backend is opened.
  *
- * A backend computes on tensors in its own memory; it knows no layers, ranks or schedules.  layer.c
- * composes layers from these slots, so every backend trains the same model; backend_reference.c
- * (plain loops, sums in double) is the oracle of every other.  One ExecBackend belongs to one rank
- * (thread).
+ * This room, executor/device/, is what computes: the contract, the plain loops that are the oracle
+ * of all backends (backend_reference.c), CPUs (backend_cpu.c), bf16 in host memory
+ * (backend_bf16.c), and what everything above needs of a machine: clocks, cores, plugins, memory
+ * pools.  All rooms of executor/ may come in; the room itself knows no layers, ranks or schedules.
+ * layer.c composes layers from these slots, so every backend trains the same model.  One
+ * ExecBackend belongs to one rank (thread).
  *
- * Two number formats.  A backend is opened with a *storage* format, fp32 or bf16, that of
- * activations, their gradients and working weights: `void *` below, moved by exec_at().  Everything
- * that is summed over many ops is fp32 whatever the storage: gradients of weights, the optimizer's
- * state and master weights, statistics of rows, log-sum-exps: `float *`.  Sums inside a slot are
- * taken in fp32 or better; results are rounded once, to nearest even, NaN kept.
+ * Two number formats.  A backend is opened with a *storage* format, fp32 or bf16: that of
+ * activations, their gradients and the weights that layers read.  Such memory is `void *` below,
+ * and exec_at() computes addresses in it.  Everything that is summed over many ops is fp32 whatever
+ * the storage, and `float *` below: gradients of weights, the optimizer's state and master weights,
+ * statistics of rows, log-sum-exps.  Sums inside a slot are taken in fp32 or better; results are
+ * rounded once, to nearest even, and NaN stays NaN.
  *
- * Tensors are row-major; lengths are in elements unless named bytes.  Rows of activations are in
- * the order [token, sequence]: the rows of a token slice are then consecutive in a buffer of the
- * whole sequence, whatever the number of sequences.
+ * Tensors are row-major; lengths are in elements unless their name says bytes.  Rows of activations
+ * are in the order [token, sequence]: the rows of a slice of tokens are then consecutive in a
+ * buffer of whole sequences, however many sequences there are.
  *
- * Compute slots return nothing and may return before the work is done: a device works in the order
- * of the calls and reports its errors in synchronize().  Nobody reads device memory but through
+ * Compute slots return nothing and may return before the work is done.  A device works in the order
+ * of the calls and reports its errors in synchronize().  The host reads device memory only through
  * download().
  *
- * Opened by name: "reference", "cpu" (OpenBLAS, loaded on demand), "cuda" (a plugin opened on
- * demand; absent here means a sentence, not a crash).
- *
- * Errors: EXEC_ERROR; status codes of libraries never leave this folder.
+ * Errors: EXEC_ERROR; status codes of libraries never leave their backend.
  */
 #ifndef EXECUTOR_DEVICE_BACKEND_H
 #define EXECUTOR_DEVICE_BACKEND_H
@@ -43,16 +43,15 @@ G_BEGIN_DECLS
 
 typedef enum {
     EXEC_ERROR_MISSING,     /* a library, plugin or device is not there: exit status 6 */
-    EXEC_ERROR_MEMORY,      /* device or host memory: 5 */
-    EXEC_ERROR_UNSUPPORTED, /* the plan asks what this executor cannot do: 1, before the first step
-                             */
-    EXEC_ERROR_DATA,        /* training data: 3 or 4 */
-    EXEC_ERROR_RANK_DIED,   /* 7 */
-    EXEC_ERROR_RANK_HUNG,   /* 8 */
-    EXEC_ERROR_VERIFY,      /* gradients differ: 1 */
+    EXEC_ERROR_MEMORY,      /* there is not enough device or host memory: 5 */
+    EXEC_ERROR_UNSUPPORTED, /* the plan needs what this executor cannot do; told before step 1: 1 */
+    EXEC_ERROR_DATA,        /* the training data cannot be read or are not valid: 3 or 4 */
+    EXEC_ERROR_RANK_DIED,   /* a rank has ended before its work: 7 */
+    EXEC_ERROR_RANK_HUNG,   /* a rank makes no progress: 8 */
+    EXEC_ERROR_VERIFY,      /* gradients differ from those of one device: 1 */
     EXEC_ERROR_IO,          /* a file cannot be written or read: 4 */
     EXEC_ERROR_INTERRUPTED, /* somebody asked the run to end: 9 */
-    EXEC_ERROR_FAILED,
+    EXEC_ERROR_FAILED,      /* anything else */
 } ExecError;
 
 /* Sets @error to @code with a message as of printf().  The value is false, for "return
@@ -62,16 +61,17 @@ typedef enum {
 typedef struct ExecBackend ExecBackend;
 
 /*
- * C[m,n] = A[m,k] B[k,n] (+ C) (+ bias on every row) (+ residual).
- * trans_a: A is stored [k,m]; trans_b: B is stored [n,k].  lda, ldb, ldc are row strides as stored.
+ * A matrix product: C[m,n] = A[m,k] B[k,n] (+ C) (+ bias on every row) (+ residual).
+ * With trans_a, A is stored [k,m]; with trans_b, B is stored [n,k].  lda, ldb and ldc are the row
+ * strides of the matrices as they are stored.
  *
- * The last three are what layers do right after a product.  A backend whose product does them too
- * says so in `fuses`; exec_gemm() runs the others as slots of their own.
+ * The last three members are what layers do right after a product.  A backend whose product does
+ * them in the same pass says so in `fuses`; exec_gemm() does the others by slots of their own.
  */
 typedef struct {
     bool trans_a, trans_b;
-    bool accumulate; /* add into C; not together with bias or residual */
-    bool c_fp32;     /* C is fp32: a gradient of weights, or a router's scores; else storage */
+    bool accumulate; /* the product is added to C; not together with bias or residual */
+    bool c_fp32;     /* C is fp32 (gradients of weights, scores of a router); else it is storage */
     int64_t m, n, k;
     const void *a;
     int64_t lda;
@@ -81,12 +81,12 @@ typedef struct {
     int64_t ldc;
     const void *bias;       /* (nullable) [n] */
     const void *residual;   /* (nullable) [m, n] with row stride ldc; may not overlap C */
-    void *gelu;             /* (nullable) [m, n]: becomes gelu(C); ldc == n */
-    const void *gelu_input; /* (nullable) [m, n]: C is multiplied by gelu'(this); ldc == n */
-    float *bias_gradient;   /* (nullable) [n]: column sums of B are added; not trans_b */
+    void *gelu;             /* (nullable) [m, n]: gelu(C) is written here; needs ldc == n */
+    const void *gelu_input; /* (nullable) [m, n]: C is multiplied by gelu'(this); needs ldc == n */
+    float *bias_gradient;   /* (nullable) [n]: B's column sums are added; needs !trans_b */
 } ExecGemm;
 
-/* Bits of ExecBackendOps.fuses. */
+/* Bits of ExecBackendOps.fuses: members of ExecGemm that the backend's gemm slot honours. */
 enum {
     EXEC_FUSES_GELU = 1,
     EXEC_FUSES_GELU_INPUT = 2,
@@ -94,9 +94,10 @@ enum {
 };
 
 /*
- * LayerNorm: y = (x - mean) rstd gain + shift  [Ba et al. 1607.06450]; without shift and mean
- * RMSNorm: y = x rstd gain  [Zhang and Sennrich 1910.07467].  rstd = 1 / sqrt(variance or mean
- * square + EXEC_NORM_EPSILON).  Forward writes mean and rstd [rows], backward reads them.
+ * LayerNorm, y = (x - mean) rstd gain + shift  [Ba et al. 1607.06450], or, with shift and mean
+ * NULL, RMSNorm, y = x rstd gain  [Zhang and Sennrich 1910.07467].  rstd is 1 / sqrt(variance +
+ * EXEC_NORM_EPSILON), of RMSNorm the mean square in place of the variance.  The forward slot writes
+ * mean and rstd, [rows] each; the backward slot reads them.
  */
 typedef struct {
     int64_t rows, cols;
@@ -107,102 +108,108 @@ typedef struct {
 } ExecNorm;
 
 /*
- * Rotary positions [Su et al. 2104.09864], halves convention: of every head, elements i and
- * i + head_dim / 2 are turned by the angle of column i.
+ * Rotary positions [Su et al. 2104.09864], in the convention of halves: elements i and
+ * i + head_dim / 2 of every head are a pair that is turned by the i-th angle of the row's position.
  */
 typedef struct {
     int64_t rows, sequences, n_heads, head_dim;
-    int64_t stride; /* of x's rows */
-    bool inverse;   /* backward */
-    /* of the row's token: row r has position[r / sequences] */
-    const int32_t *position;
-    const float *turns; /* [position, head_dim]: head_dim / 2 cosines, then as many sines */
+    int64_t stride;          /* elements between rows of x */
+    bool inverse;            /* turn back: the gradient */
+    const int32_t *position; /* [rows / sequences]: row r has position[r / sequences] */
+    const float *turns;      /* [position, head_dim]: head_dim / 2 cosines, then as many sines */
 } ExecRope;
 
 /*
- * Causal attention of a slice of tokens against its context, all sequences and heads at once.
- * Row i of the slice sees the keys of rows [0, context + i].  Head h reads K and V head
- * h / (n_heads / n_kv_heads).  Scores are not kept: backward recomputes them from @lse
- * [Dao et al. 2205.14135], so memory does not grow with the context.
+ * Causal attention of a slice of tokens against its context, for all sequences and heads at once.
+ * Row i of the slice sees the keys of rows [0, context + i].  Head h reads head
+ * h / (n_heads / n_kv_heads) of K and V.  Scores are not kept: the backward slot computes them
+ * again from @lse [Dao et al. 2205.14135], so memory does not grow with the context.
  */
 typedef struct {
     int64_t sequences, n_heads, n_kv_heads, head_dim;
     int64_t tokens, context;
     float scale;
     const void *q; /* [tokens, sequences, n_heads * head_dim] */
-    /* K and V of row t of sequence b: element (t * sequences + b) * kv_stride; context first. */
+    /* K and V of token t of sequence b begin at element (t * sequences + b) * kv_stride; t counts
+     * from the beginning of the context. */
     const void *k, *v;
     int64_t kv_stride;
-    void *out;  /* as q; forward writes, backward reads */
-    float *lse; /* [tokens, sequences, n_heads] log of the softmax' sum; as out */
+    void *out;  /* shape of q; written forward, read backward */
+    float *lse; /* [tokens, sequences, n_heads]: the log of the softmax' sum; used like out */
 } ExecAttention;
 
 typedef struct {
-    const void *dout; /* as q */
-    void *dq;         /* as q; overwritten */
-    void *dk, *dv;    /* strides as k and v; accumulated into rows [0, context + tokens) */
+    const void *dout; /* shape of q */
+    void *dq;         /* shape of q; overwritten */
+    void *dk, *dv;    /* strides of k and v; rows [0, context + tokens) are added to */
 } ExecAttentionGradients;
 
-/* Rows of a table's part: tokens outside [first_token, first_token + n_tokens) give zeros. */
+/* Look-ups in the part of an embedding table that is here.  Tokens outside [first_token,
+ * first_token + n_tokens) give zeros, and get no gradient here. */
 typedef struct {
     int64_t rows, sequences, cols;
     int64_t first_token, n_tokens;
     const int32_t *token;    /* [rows] */
-    const int32_t *position; /* of the row's token: [rows / sequences] */
+    const int32_t *position; /* [rows / sequences]: row r has position[r / sequences] */
 } ExecEmbedding;
 
 /*
- * Softmax cross-entropy of every row over a vocabulary whose columns may be split over ranks: each
- * first computes its statistics, [3, rows] of fp32 (largest logit, sum of exp(logit - largest), the
- * target's logit or 0 if it is elsewhere); then, with those of all parts, the gradient.
+ * Softmax cross-entropy of every row, over a vocabulary whose columns may be split over ranks. With
+ * a split vocabulary every rank first computes statistics of its columns, [3, rows] of fp32: the
+ * largest logit, the sum of exp(logit - largest), and the target's logit or 0 if another rank has
+ * it.  Then, with the statistics of all ranks, it computes the gradient.
  */
 typedef struct {
-    int64_t rows, vocab;   /* columns here; may be 0 */
+    int64_t rows, vocab;   /* @vocab columns are here; may be 0 */
     int64_t first;         /* vocabulary index of column 0 */
     const int32_t *target; /* [rows] vocabulary indices */
-    float factor;          /* of the gradient */
+    float factor;          /* that gradients are multiplied by */
     void *logits;          /* [rows, vocab]; become factor * (softmax - one_hot) */
-    const float *stats;    /* [n_parts, 3, rows]; NULL: all columns are here */
+    const float *stats;    /* [n_parts, 3, rows], of all ranks; NULL: all columns are here */
     int64_t n_parts;
-    double *loss; /* becomes the sum of the rows' losses, added in row order */
+    double *loss; /* becomes the sum of the rows' losses, added in the order of rows */
 } ExecCrossEntropy;
 
-/* A message between backends that share a device; meaningful to them only. */
+/* A message between backends that share a device.  Only these backends know what is in it. */
 typedef struct {
     void *memory, *ready;
 } ExecParcel;
 
-/* A point in a backend's queue; opaque. */
+/* A point in a backend's queue of work.  Opaque. */
 typedef struct ExecMark ExecMark;
 
-/* Constants of one AdamW step [Loshchilov and Hutter 1711.05101]. */
+/* The constants of one AdamW step [Loshchilov and Hutter 1711.05101]. */
 typedef struct {
     float learning_rate, beta1, beta2, epsilon, weight_decay;
-    int64_t step; /* >= 1, for the bias correction */
+    int64_t step; /* the number of the step, from 1, for the bias correction */
 } ExecAdamw;
 
 typedef struct {
     unsigned fuses; /* EXEC_FUSES_* */
 
-    /* --- memory: 64-byte aligned, uninitialised; NULL with EXEC_ERROR_MEMORY naming @what --- */
+    /* --- memory --- */
+
+    /* Returns memory that is aligned to 64 bytes and not initialised; NULL with EXEC_ERROR_MEMORY,
+     * whose message names @what. */
     void *(*alloc)(ExecBackend *backend, size_t n_bytes, const char *what, GError **error);
     void (*release)(ExecBackend *backend, void *memory);
-    /* From and to host memory.  Ordered with the compute slots.  upload may be called with host
-     * memory that changes right afterwards; download's is there after synchronize(). */
+    /* Copies from and to host memory, in the order of the compute slots.  The host may change what
+     * it uploads right after the call; what it downloads is there after synchronize(). */
     void (*upload)(ExecBackend *backend, size_t n_bytes, const void *host, void *device);
     void (*download)(ExecBackend *backend, size_t n_bytes, const void *device, void *host);
-    /* Waits for all slots called so far; false with what went wrong in any of them. */
+    /* Waits until the work of all slots called so far is done; false with the first failure in any
+     * of them. */
     bool (*synchronize)(ExecBackend *backend, GError **error);
 
     /* --- compute --- */
     void (*zero)(ExecBackend *backend, size_t n_bytes, void *x);
     void (*copy)(ExecBackend *backend, size_t n_bytes, const void *x, void *y);
-    /* y = x between fp32 and storage */
+    /* y = x, from fp32 to storage and back */
     void (*to_storage)(ExecBackend *backend, int64_t n, const float *x, void *y);
     void (*from_storage)(ExecBackend *backend, int64_t n, const void *x, float *y);
     void (*add)(ExecBackend *backend, int64_t n, const void *x, void *y); /* y += x */
     void (*scale)(ExecBackend *backend, int64_t n, float factor, float *x);
-    /* Without what `fuses` leaves out: call exec_gemm(). */
+    /* The product, without the members of ExecGemm that `fuses` leaves out.  Call exec_gemm(). */
     void (*gemm)(ExecBackend *backend, const ExecGemm *gemm);
     /* db += column sums of dy, whose rows are @stride apart */
     void (*bias_backward)(ExecBackend *backend, int64_t rows, int64_t cols, const void *dy,
@@ -228,31 +235,35 @@ typedef struct {
     /* x[row] = table[token[row] - first_token] + positions[position of row] */
     void (*embedding_forward)(ExecBackend *backend, const ExecEmbedding *embedding,
                               const void *table, const void *positions, void *x);
-    /* Adds in row order, so that equal tokens give equal bits every time.  @dpositions (nullable)
-     */
+    /* Adds in the order of rows, so that the bits are the same every time.  @dpositions is
+     * nullable. */
     void (*embedding_backward)(ExecBackend *backend, const ExecEmbedding *embedding, const void *dx,
                                float *dtable, float *dpositions);
     void (*cross_entropy_stats)(ExecBackend *backend, const ExecCrossEntropy *entropy,
                                 float *stats);
     void (*cross_entropy)(ExecBackend *backend, const ExecCrossEntropy *entropy);
-    /* Updates @master, and writes it to @weights where the storage is not fp32 (then NULL). */
+    /* Updates @master, and writes it rounded to @weights, which is NULL where the storage is
+     * fp32. */
     void (*adamw)(ExecBackend *backend, int64_t n, float *master, void *weights, const float *grad,
                   float *m, float *v, const ExecAdamw *constants);
 
-    /* (optional; NULL: values are downloaded) Sum of squares, in fp32 or better; waits for it. */
+    /* (optional; NULL: values are downloaded) The sum of squares, in fp32 or better.  Waits for
+     * it. */
     bool (*sum_squares)(ExecBackend *backend, int64_t n, const float *x, double *sum,
                         GError **error);
 
-    /* --- experts: (optional) all NULL: models with experts are refused on this device --- */
-    /* The @top_k largest of every row's scores, the lower expert first of equal ones, and the
-     * softmax over them. */
+    /* --- experts (optional; all NULL: models with experts are refused on this device) --- */
+
+    /* Chooses the experts with the @top_k largest scores of every row, of equal ones the one with
+     * the lower number, and computes the softmax of their scores. */
     void (*route)(ExecBackend *backend, int64_t rows, int64_t n_experts, int64_t top_k,
                   const float *scores, int32_t *expert, float *weight);
-    /* d_scores [rows, n_experts], storage: w (dw - sum w dw) at the chosen, 0 elsewhere. */
+    /* d_scores, [rows, n_experts] of storage, becomes w (dw - sum w dw) at the chosen experts and 0
+     * elsewhere. */
     void (*route_backward)(ExecBackend *backend, int64_t rows, int64_t n_experts, int64_t top_k,
                            const int32_t *expert, const float *weight, const float *d_weight,
                            void *d_scores);
-    /* y[i] = x[from[i]], rows of @row_bytes each. */
+    /* y[i] = x[from[i]], for rows of @row_bytes each */
     void (*gather_rows)(ExecBackend *backend, int64_t rows, int64_t row_bytes, const int32_t *from,
                         const void *x, void *y);
     /* y[i] += x[from[i * n]] + ... + x[from[i * n + n - 1]], in this order. */
@@ -266,19 +277,20 @@ typedef struct {
 
     /* --- asynchronous devices (optional; NULL: work is done when a slot returns) --- */
 
-    /* (optional) What the compute slots between them queue is given to the device at once, at the
-     * end.  @key: equal for work of the same slots and shapes.  No other slots but alloc and
-     * release in between. */
+    /* (optional) What the compute slots called between the two queue is given to the device at
+     * once, at the end.  Work of the same slots and shapes has the same @key.  Of the other slots
+     * only alloc and release may be called in between. */
     void (*begin_graph)(ExecBackend *backend, int64_t key);
     void (*end_graph)(ExecBackend *backend);
 
-    /* *ns becomes the time, on exec_now_ns()'s clock, at which all slots called so far were done;
-     * it is there after the next synchronize(), until which @ns must stay. */
+    /* *ns becomes the time, on exec_now_ns()'s clock, at which the work of all slots called so far
+     * was done.  It is there after the next synchronize(), so @ns must stay valid until then. */
     void (*stamp)(ExecBackend *backend, int64_t *ns);
-    /* A copy of @data for another backend of the same device in this process, who takes it by
-     * fetch(), once, in the order of its own slots; neither waits on the host.  False on
-     * EXEC_ERROR_MEMORY.  @add: DTYPE_N copies the parcel to @to, another type adds its elements,
-     * bf16 sums rounded. */
+    /* post() makes @parcel a copy of @data for another backend of the same device in this process;
+     * false on EXEC_ERROR_MEMORY.  That backend takes it once, by fetch(), in the order of its own
+     * slots; neither of them waits on the host.  With @add == DTYPE_N fetch() copies the parcel to
+     * @to; with another type it adds the parcel's elements of that type, and rounds sums in bf16.
+     */
     bool (*post)(ExecBackend *backend, const void *data, size_t n_bytes, ExecParcel *parcel,
                  GError **error);
     void (*fetch)(ExecBackend *backend, const ExecParcel *parcel, size_t n_bytes, Dtype add,
@@ -287,31 +299,33 @@ typedef struct {
     /* --- a queue beside that of the compute slots (optional; all NULL: there is none) --- */
 
     /* What upload, copy, post, fetch, stamp and a transport's collectives queue between the two
-     * goes to a queue of its own, in order; it goes on when all that the compute slots have queued
-     * by now is done.  *mark, NULL at first, comes to stand for its end, and is used again; the
-     * caller's until forget(). */
+     * goes, in order, to a second queue, which begins when all that the compute slots have queued
+     * by now is done.  end_aside() makes *mark, which is NULL at first, stand for the end of that
+     * work. A mark may be used again; it belongs to the caller until forget(). */
     void (*begin_aside)(ExecBackend *backend);
     void (*end_aside)(ExecBackend *backend, ExecMark **mark);
-    /* Compute slots called from now on wait for what the mark stands for; the host does not. */
+    /* Makes the work of compute slots called from now on wait for the mark; the host does not
+     * wait. */
     void (*join)(ExecBackend *backend, ExecMark *mark);
-    /* The host does. */
+    /* Makes the host wait for the mark. */
     bool (*await)(ExecBackend *backend, ExecMark *mark, GError **error);
     void (*forget)(ExecBackend *backend, ExecMark *mark);
-    /* Host memory that upload reads in its queue's order, so that it must not change before.  NULL:
-     * there is none to be had. */
+    /* Returns host memory that upload reads when its turn in the queue comes, so that it must not
+     * change before; NULL when there is none to be had. */
     void *(*alloc_host)(ExecBackend *backend, size_t n_bytes);
     void (*release_host)(ExecBackend *backend, void *memory);
 
     /* --- lifecycle --- */
     char *(*describe)(const ExecBackend *backend);
-    /* (optional) Which of its attention kernels it uses: "mma"; NULL: it has one. */
+    /* (optional; NULL: it has one) The name of the attention kernels that it uses: "mma". */
     const char *(*attention_kernel)(const ExecBackend *backend);
-    /* (optional) NULL: no scratch memory */
+    /* (optional; NULL: 0) See exec_backend_workspace_bytes(). */
     int64_t (*workspace_bytes)(const ExecBackend *backend);
     void (*close)(ExecBackend *backend);
 } ExecBackendOps;
 
-/* In a table: the slots that every backend has functions of its own for, called as the slots. */
+/* In a table of slots: those for which every backend has functions of its own, with the slots'
+ * names. */
 #define EXEC_OWN_SLOTS                                                                             \
     .add = add, .scale = scale, .gemm = gemm, .bias_backward = bias_backward,                      \
     .norm_forward = norm_forward, .norm_backward = norm_backward, .gelu_forward = gelu_forward,    \
@@ -389,43 +403,49 @@ typedef struct {
 /* Asks device number @device of a kind that is_gpu.  False on EXEC_ERROR_MISSING. */
 bool exec_device_info(const char *name, int device, ExecDeviceInfo *info, GError **error);
 
-/* A whole device. */
+/* Opens a whole device. */
 ExecBackend *exec_backend_open(const char *name, int device, Dtype storage, GError **error);
 void exec_backend_close(ExecBackend *backend);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(ExecBackend, exec_backend_close)
 
-/* Bytes of @n elements in storage, and the address @n elements on. */
+/* Returns how many bytes @n elements of storage take. */
 static inline int64_t
 exec_storage_bytes(const ExecBackend *backend, int64_t n)
 {
     return n * dtype_bytes(backend->storage);
 }
 
+/* Returns the address @n elements of storage after @x. */
 static inline void *
 exec_at(const ExecBackend *backend, const void *x, int64_t n)
 {
     return (char *)(uintptr_t)x + exec_storage_bytes(backend, n);
 }
 
-/* The product and all that follows it; see ExecGemm. */
+/* Computes the product and all that follows it, by the gemm slot and those that it does not fuse.
+ */
 void exec_gemm(ExecBackend *backend, const ExecGemm *gemm);
 
-/* Sum of squares of @n values in the backend's memory: there when this returns. */
+/* Adds the squares of @n values in the backend's memory.  Waits for the sum. */
 bool exec_sum_squares(ExecBackend *backend, int64_t n, const float *x, double *sum, GError **error);
 
-/* Returns: (owned) what computes, for reports: "OpenBLAS 0.3.21 SkylakeX, 1 thread per rank". */
+/* Returns: (owned) what computes, in words for reports: "OpenBLAS 0.3.21 SkylakeX, 1 thread per
+ * rank". */
 char *exec_backend_describe(const ExecBackend *backend);
 
-/* Returns: (nullable) which of several attention kernels it uses, by the name that chooses it. */
+/* Returns: (nullable) the name of the attention kernels that the backend uses, where it has several
+ * to choose from. */
 const char *exec_backend_attention_kernel(const ExecBackend *backend);
 
-/* stamp(), or now where work is done at once. */
+/* Calls the stamp slot; *ns becomes now where the backend has none, because work is done at once.
+ */
 void exec_backend_stamp(ExecBackend *backend, int64_t *ns);
 
-/* Bytes of scratch memory the backend holds for itself (attention's score blocks). */
+/* Returns how many bytes of scratch memory the backend holds for itself, such as attention's blocks
+ * of scores. */
 int64_t exec_backend_workspace_bytes(const ExecBackend *backend);
 
-/* Constant of every norm (GPT-2, Llama 2). */
+/* Added to the variance or mean square of every norm, as in GPT-2 and Llama 2. */
 #define EXEC_NORM_EPSILON 1e-5f
 
 G_END_DECLS

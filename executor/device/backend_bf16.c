@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Operands of one slot call. */
+/* The operands of a slot call, at most: attention_backward() has as many. */
 #define MAX_OPERANDS 8
 
 typedef struct {

@@ -1,17 +1,18 @@
 /*
  * executor/device/blas.h - OpenBLAS, opened on demand with the right kernels for this processor.
  *
- * Not linked: planning and simulating start in milliseconds and need no BLAS; and OpenBLAS chooses
- * its kernels when it is loaded, from a list of processors that ends before today's (Debian's
- * 0.3.21 takes SSE3 kernels on Emerald Rapids: 10 to 34 GFLOP/s a core instead of 150 and more).
- * So the choice is made here, from cpuid features, before the library is opened; a user's
- * OPENBLAS_CORETYPE wins.
+ * It is not linked, for two reasons.  Planning and simulating start in milliseconds and need no
+ * BLAS.  And OpenBLAS chooses its kernels when it is loaded, from a list of processors that ends
+ * before today's: Debian's 0.3.21 takes SSE3 kernels on Emerald Rapids, which makes 10 to 34
+ * GFLOP/s of a core instead of 150 and more.  So the choice is made here, from features of the
+ * processor, before the library is opened.  OPENBLAS_CORETYPE, if the user has set it, is left
+ * alone.
  *
- * One thread per call: ranks are the parallelism.
+ * Every call computes on one thread: ranks are the parallelism.
  *
- * Thread-safety: the first call changes the environment for a moment, so it belongs to a moment
- * when no other thread reads it (exec_run and exec_measure open a backend before they start
- * ranks); later calls are safe anywhere.
+ * Threads: the first call changes the environment for a moment, so no other thread may read it then
+ * (exec_run() and exec_measure() open a backend before they start ranks).  Later calls are safe
+ * from any thread.
  */
 #ifndef EXECUTOR_DEVICE_BLAS_H
 #define EXECUTOR_DEVICE_BLAS_H
@@ -37,8 +38,8 @@ typedef struct {
     char *description; /* "OpenBLAS 0.3.21 Haswell" */
 } ExecBlas;
 
-/* Returns: (borrowed, never freed) NULL on EXEC_ERROR_MISSING: no library, or one without
- * cblas_sgemm. */
+/* Returns: (borrowed, for ever) the library; NULL on EXEC_ERROR_MISSING, when there is none or it
+ * has no cblas_sgemm. */
 const ExecBlas *exec_blas_open(GError **error);
 
 G_END_DECLS

@@ -25,7 +25,8 @@ exec_thread_ns(void)
     return read_clock(CLOCK_THREAD_CPUTIME_ID);
 }
 
-/* Some of them may be disturbed. */
+/* How often and how long the clocks are compared: a try may be disturbed, and a clock that counts
+ * in steps of 10 ms misses most of a millisecond. */
 #define TRIES 3
 #define TRY_NS 1000000
 

@@ -15,36 +15,38 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Nanoseconds on the monotonic clock.  Cost: some 30 ns. */
+/* Returns nanoseconds on Linux's monotonic clock.  Cost: some 30 ns. */
 int64_t exec_now_ns(void);
 
-/* Seconds since @begin_ns, a time of exec_now_ns(). */
+/* Returns the seconds since @begin_ns, a time of exec_now_ns(). */
 static inline double
 exec_seconds_since(int64_t begin_ns)
 {
     return (double)(exec_now_ns() - begin_ns) * 1e-9;
 }
 
-/* What the calling thread has had a core for.  Cost: a third of a microsecond, ten times that of
- * exec_now_ns(): so it is read outside of what is timed, which is the same then to 0.1 us. */
+/* Returns for how long the calling thread has had a core.  Cost: a third of a microsecond, ten
+ * times that of exec_now_ns(); so it is read outside of what is timed, which it changes by less
+ * than 0.1 us. */
 int64_t exec_thread_ns(void);
 
-/* Whether exec_thread_ns() follows a millisecond: some systems count in steps of ten.  Cost: a
- * millisecond of computing, three at the most. */
+/* Whether exec_thread_ns() is exact enough to see a millisecond; some systems count in steps of
+ * ten. Cost: a millisecond of computing, or three where others disturb. */
 bool exec_thread_clock_is_fine(void);
 
 /*
- * Whether a thread that waited for nobody was kept from its core for more than this share of
- * @wall_ns, in which, with both readings around it, it computed for @thread_ns.
+ * Whether a thread that waited for nobody lost its core for more than EXEC_DISTURBED_FRACTION of
+ * @wall_ns.  @thread_ns is what exec_thread_ns() counted meanwhile, read before and after.
  *
- * Who is not disturbed is never kept from it: on two virtual cores of an Emerald Rapids,
- * 2026-11-22, in 400000 timings of 5 to 200 us @thread_ns exceeded @wall_ns, by the cost of a
- * reading (0.27 us and more), in more than 99 %.  Of timings of 20 ms half are interrupted, for
- * some tenths of a percent, and where the host has other work to do too, a third lose more than 1
- * %: that is the machine, and steps have it too.  To set those aside as well leaves what was timed
- * in its best moments: layers of one sequence were 28 % faster than in steps [measured].  What a
- * real-time thread lost in 0.7 s, 0 to 39 ms, was what the host took by /proc/stat to 12 ms in 14
- * of 14; it counts in steps of 10.
+ * Where the fraction comes from [measured 2026-11-22 on two virtual cores of an Emerald Rapids]:
+ *   - A thread that nobody disturbs loses nothing: in more than 99 % of 400000 timings of 5 to
+ *     200 us @thread_ns even exceeded @wall_ns, by the cost of a reading (0.27 us and more).
+ *   - Half of all timings of 20 ms are interrupted for some tenths of a percent; where the host has
+ *     other work too, a third of them lose more than 1 %.  Training steps lose the same, so such
+ *     timings must count: when they were set aside, the layers of one sequence seemed 28 % faster
+ *     than they are in steps.
+ *   - What a real-time thread lost in 0.7 s (0 to 39 ms) agreed in 14 of 14 cases, to 12 ms, with
+ *     what the host took according to /proc/stat, which counts in steps of 10 ms.
  */
 #define EXEC_DISTURBED_FRACTION 0.25
 bool exec_was_disturbed(int64_t wall_ns, int64_t thread_ns);

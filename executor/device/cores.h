@@ -14,13 +14,14 @@ G_BEGIN_DECLS
 /* How many cores this process may use. */
 int32_t exec_n_cores(void);
 
-/* Iterations [begin, end). */
+/* Carries out the iterations [begin, end). */
 typedef void (*ExecShareFunc)(int64_t begin, int64_t end, void *user_data);
 
 /*
  * Cuts [0, n) into @n_threads consecutive parts of equal size, runs each on a thread of its own
- * (the first on the caller's) and returns when all are done; a thread that cannot be had is done
- * without.  Costs some 20 us a thread, so it pays for loops of a millisecond and more.
+ * (the first on the caller's), and returns when all are done.  When a thread cannot be had, the
+ * caller runs its part.  A thread costs some 20 us, so this pays for loops of a millisecond and
+ * more.
  */
 void exec_share_out(int n_threads, int64_t n, ExecShareFunc func, void *user_data);
 

@@ -1,14 +1,13 @@
 /*
- * executor/device/plugin.h - parts of degas that need a large library of their own, opened on
- * demand.
+ * executor/device/plugin.h - plugins: parts of degas that need a large library, opened on demand.
  *
  * degas-cuda.so (CUDA, cuBLAS, and NCCL where a run wants it) and degas-mpi.so are never linked
- * into the program: loading them costs 130 ms and 2 ms at every start, and where a driver or a
+ * into the program: loading them would cost 130 ms and 2 ms at every start, and where a driver or a
  * library is missing the program would not start at all.
  *
- * A plugin lies beside the program or, installed, in ../lib/degas from it; DEGAS_PLUGIN_DIR names
- * another folder.  It exports `degas_plugin_abi`, which must equal EXEC_PLUGIN_ABI: a plugin of
- * another build is refused, not called.
+ * A plugin is looked for beside the program and then in ../lib/degas, where it is installed; or
+ * only in the folder that DEGAS_PLUGIN_DIR names.  It exports `degas_plugin_abi`, which must equal
+ * EXEC_PLUGIN_ABI: a plugin of another build is refused and not called.
  *
  * Private to executor/.
  */
@@ -19,7 +18,7 @@
 
 G_BEGIN_DECLS
 
-/* Raised when a struct that crosses the border changes. */
+/* Raised whenever a struct changes that program and plugins exchange. */
 #define EXEC_PLUGIN_ABI 9
 
 /* Every plugin defines this once. */
@@ -27,8 +26,8 @@ G_BEGIN_DECLS
     extern const int degas_plugin_abi;                                                             \
     const int degas_plugin_abi = EXEC_PLUGIN_ABI;
 
-/* What the plugin of a kind of device exports, for backend.c: its device, their number, their
- * facts; as the functions of backend.h. */
+/* What the plugin of a kind of device exports under this name; backend.c makes
+ * exec_backend_open_with(), exec_backend_n_devices() and exec_device_info() of it. */
 #define EXEC_DEVICE_PLUGIN "exec_device_plugin"
 typedef struct {
     ExecBackend *(*open)(const ExecBackendOptions *options, GError **error);
@@ -37,12 +36,12 @@ typedef struct {
 } ExecDevicePlugin;
 
 /*
- * Opens plugin @name ("cuda", "mpi") unless it is open and looks @symbol up; it stays open until
- * the process ends.  @wanted_by begins the message: "device cuda", "transport mpi".
- * NULL on EXEC_ERROR_MISSING: one sentence says whether the plugin was not built, which library it
- * lacks, or that it belongs to another build.
+ * Opens the plugin degas-@name.so unless it is open, and looks @symbol up in it.  Returns:
+ * (borrowed) the symbol's address; the plugin stays open until the process ends.  NULL on
+ * EXEC_ERROR_MISSING: one sentence, which begins with @wanted_by ("device cuda", "transport mpi"),
+ * says that the plugin was not built, which library it lacks, or that it belongs to another build.
  *
- * Threads: may be called from any.
+ * May be called from any thread.
  */
 void *exec_plugin_symbol(const char *name, const char *symbol, const char *wanted_by,
                          GError **error);

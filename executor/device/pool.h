@@ -1,10 +1,11 @@
 /*
- * executor/device/pool.h - a rank's memory: blocks taken and given back, with owners.
+ * executor/device/pool.h - the memory of a rank: blocks that ops take and give back, counted by
+ * what they are for.
  *
- * Given blocks are kept for the next take of their size, or of at most a quarter less: so that from
- * the second step on no op allocates, also where the router of experts changes sizes a little.
- * Bytes in use are counted by owner and, when asked, recorded as events of a measured Trace: the
- * same events that the simulator predicts.
+ * A block that is given back is kept for the next request of its size, or of up to a quarter less.
+ * So no op allocates from the second step on, even where the router of experts changes sizes a
+ * little.  Bytes in use are counted by owner (TraceMemoryOwner) and, when asked for, recorded as
+ * events of a measured Trace: the same events that the simulator predicts.
  *
  * Thread-safety: none; one pool belongs to one rank.
  */
@@ -19,7 +20,7 @@ G_BEGIN_DECLS
 
 typedef struct ExecPool ExecPool;
 
-/* data == NULL: nothing taken. */
+/* A block that was taken; data == NULL: none. */
 typedef struct {
     void *data;
     int64_t n_bytes;
@@ -28,26 +29,26 @@ typedef struct {
 
 /* @backend  (borrowed) must outlive the pool. */
 ExecPool *exec_pool_new(ExecBackend *backend);
-/* Blocks still taken are released with it. */
+/* Also releases blocks that have not been given back. */
 void exec_pool_free(ExecPool *pool);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(ExecPool, exec_pool_free)
 
-/* Returns false on EXEC_ERROR_MEMORY, also for negative @n_bytes: a product that did not fit.
- * Contents are unspecified. */
+/* Takes a block whose contents are unspecified.  False on EXEC_ERROR_MEMORY, which a negative
+ * @n_bytes gives too: it comes of a product beyond int64_t. */
 bool exec_pool_take(ExecPool *pool, TraceMemoryOwner owner, int64_t n_bytes, ExecBlock *block,
                     GError **error);
-/* A block that was not taken is left alone. */
+/* Gives the block back and empties it; does nothing with an empty one. */
 void exec_pool_give(ExecPool *pool, ExecBlock *block);
 
-/* Counts bytes that somebody else holds for this rank (a backend's workspace). */
+/* Counts bytes that somebody else holds for this rank, such as a backend's workspace. */
 void exec_pool_count(ExecPool *pool, TraceMemoryOwner owner, int64_t n_bytes);
 
 int64_t exec_pool_used_bytes(const ExecPool *pool, TraceMemoryOwner owner);
 int64_t exec_pool_peak_bytes(const ExecPool *pool);
 
 /*
- * From now on events go to @events (borrowed, nullable: stop), as TraceMemory of @rank with times
- * from @start_ns on the monotonic clock; what is in use now becomes events at 0.
+ * Appends a TraceMemory of @rank to @events (borrowed) for every change from now on; NULL stops it.
+ * Times count from @start_ns on exec_now_ns()'s clock; what is in use now becomes events at time 0.
  */
 void exec_pool_record(ExecPool *pool, GArray *events, int32_t rank, int64_t start_ns);
 

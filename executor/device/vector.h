@@ -1,11 +1,12 @@
 /*
- * executor/device/vector.h - loops over 16 floats at a time, for the backends in host memory.
+ * executor/device/vector.h - vectors of 16 floats, for the loops of backends in host memory.
  *
- * GCC's vector extension: one source becomes AVX-512, AVX2 or SSE code by function
- * (EXEC_CLONES, chosen when the program starts), without flags for the whole build.  Values pass
- * through pointers, because vectors wider than the build's baseline have no stable ABI.
+ * They are GCC's vector extension: a function marked EXEC_CLONES is compiled for AVX-512, AVX2 and
+ * SSE, and the right one is chosen when the program starts, so that the build needs no flags of a
+ * processor.  Vectors are passed through pointers, because those wider than the build's baseline
+ * have no stable ABI.
  *
- * Private to executor/.
+ * Private to executor/device/.
  */
 #ifndef EXECUTOR_DEVICE_VECTOR_H
 #define EXECUTOR_DEVICE_VECTOR_H
@@ -16,7 +17,8 @@
 
 G_BEGIN_DECLS
 
-/* Thread and address sanitizers run before the resolvers of clones may: one version there. */
+/* Compiles the function for several processors; for one only under the thread and address
+ * sanitizers, whose run time must begin before the choice is made. */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) &&                             \
     !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define EXEC_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
@@ -24,29 +26,30 @@ G_BEGIN_DECLS
 #define EXEC_CLONES
 #endif
 
-/* Plain loops that GCC should vectorise although the build is -O2. */
+/* For plain loops that GCC should vectorise, which it does not do at the build's -O2. */
 #if defined(__GNUC__) && !defined(__clang__)
 #define EXEC_VECTORIZE __attribute__((optimize("O3")))
 #else
 #define EXEC_VECTORIZE
 #endif
 
+/* Floats in a vector: 64 bytes, an AVX-512 register or a cache line. */
 #define EXEC_LANES 16
 #define EXEC_INLINE static inline __attribute__((always_inline))
 
 typedef float ExecVec __attribute__((vector_size(64)));
 typedef int32_t ExecIntVec __attribute__((vector_size(64)));
-/* The same in memory, at any float's address. */
+/* A vector in memory, at the address of any float. */
 typedef float ExecVecMemory __attribute__((vector_size(64), aligned(4), may_alias));
 
-/* Full vectors of @n floats; the rest is the tail. */
+/* Returns how many of @n floats are in whole vectors. */
 EXEC_INLINE int64_t
 exec_vec_whole(int64_t n)
 {
     return n / EXEC_LANES * EXEC_LANES;
 }
 
-/* The first @n < 16 floats; the other lanes are @fill. */
+/* Loads the first @n < 16 floats; the other lanes become @fill. */
 static inline void
 exec_vec_load_part(ExecVec *x, const float *from, int64_t n, float fill)
 {
@@ -57,7 +60,7 @@ exec_vec_load_part(ExecVec *x, const float *from, int64_t n, float fill)
     memcpy(x, lanes, sizeof lanes);
 }
 
-/* The first @n floats, 16 at most; lanes beyond are 0. */
+/* Loads the first @n floats, 16 at most; lanes beyond become 0. */
 EXEC_INLINE void
 exec_vec_load(ExecVec *x, const float *from, int64_t n)
 {
@@ -101,7 +104,8 @@ exec_vec_largest(const ExecVec *x)
     return largest;
 }
 
-/* Lanes of @x become the larger (smaller) of both; C has no vector ?: in GCC 12. */
+/* Every lane of @x becomes the larger of both (below: the smaller).  GCC 12 has no ?: for vectors
+ * in C. */
 EXEC_INLINE void
 exec_vec_raise(ExecVec *x, const ExecVec *floor)
 {

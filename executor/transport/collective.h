@@ -1,12 +1,16 @@
 /*
- * executor/transport/collective.h - collectives out of messages, each with a fixed order of
+ * executor/transport/collective.h - collectives that are made of messages, with a fixed order of
  * additions.
  *
- * `local` has no other collectives, in host memory or on a device that its ranks share; `mpi` uses
- * these instead of MPI's own where equal runs must give equal bits: MPI chooses its algorithm, and
- * so the order, by size and machine.
+ * They are rings: a reduce-scatter and an all-gather, in each of which a rank sends (n-1)/n of the
+ * bytes [Patarasuk and Yuan 2009].  The order of additions depends on the ranks only, so equal runs
+ * give equal bits.
  *
- * Private to executor/transport_*.c.
+ * Transport `local` has no other collectives, in host memory or on a device that its ranks share.
+ * Transport `mpi` uses these instead of MPI's own in deterministic runs, since MPI chooses its
+ * algorithm, and with it the order of additions, by size and machine.
+ *
+ * For transports only.
  */
 #ifndef EXECUTOR_TRANSPORT_COLLECTIVE_H
 #define EXECUTOR_TRANSPORT_COLLECTIVE_H
@@ -15,32 +19,35 @@
 
 G_BEGIN_DECLS
 
-/* Rings pass chunks on in segments, so that a message is small however long the data, and so are
- * the buffers of those under way: nobody is ahead by more than a segment for every member.  Chunks
- * of a segment or more are lent where the transport can, and take no buffers: a copy of one costs
- * 40 us, more than to wait, at the collective's end, for a neighbour that is about to read. */
+/* Rings pass chunks on in segments of at most this length.  So messages are small however long the
+ * data are, and so are the buffers of messages under way: no member is ahead of another by more
+ * than a segment for every member.  Segments of chunks that are at least this long are lent, where
+ * the transport can, and take no buffers: a copy of one costs 40 us, which is more than waiting, at
+ * the end of the collective, for a neighbour that is about to read it. */
 #define EXEC_SEGMENT_BYTES (256 * 1024)
 
-/* What to do with a message that has arrived: DTYPE_N copies it, another type adds it. */
+/* In place of a number format: a message that has arrived is copied, not added. */
 #define EXEC_TAKE_COPY DTYPE_N
 
-/* How a transport moves the messages of collectives; tags are negative. */
+/* How a transport moves the messages of collectives.  Their tags are negative. */
 struct ExecWire {
-    /* Returns before it is received; @data may be changed afterwards. */
+    /* Sends @data, which may be changed as soon as the call returns. */
     bool (*post)(ExecTransport *transport, int32_t to, int64_t tag, const void *data,
                  int64_t n_bytes, GError **error);
+    /* Waits for a message and copies it to @data (EXEC_TAKE_COPY), or adds its elements of format
+     * @add to those of @data. */
     bool (*take)(ExecTransport *transport, int32_t from, int64_t tag, Dtype add, void *data,
                  int64_t n_bytes, GError **error);
-    /* (nullable) for what a member gives itself; NULL: memcpy() */
+    /* (nullable) Copies what a member gives to itself; NULL: memcpy() does. */
     void (*copy)(ExecTransport *transport, const void *from, void *to, int64_t n_bytes);
-    /* (nullable, all or none) As ExecTransportOps's; tags are negative. */
+    /* (nullable, all or none) The slots of ExecTransportOps of these names. */
     bool (*lend)(ExecTransport *transport, int32_t to, int64_t tag, const void *data,
                  int64_t n_bytes, GError **error);
     bool (*regain)(ExecTransport *transport, const void *data, int64_t n_bytes, GError **error);
     void (*withdraw)(ExecTransport *transport);
 };
 
-/* to[i] += from[i]; bf16 sums are rounded to nearest, ties to even. */
+/* Adds @n elements: to[i] += from[i].  Sums in bf16 are rounded to nearest, ties to even. */
 void exec_add(Dtype dtype, void *to, const void *from, int64_t n);
 
 /* The slots of ExecTransportOps of these names, for transports with a wire. */

@@ -1,20 +1,21 @@
 /*
- * executor/transport/comm.h - ExecComm: the groups a rank belongs to, and collectives over them for
- * layers.
+ * executor/transport/comm.h - ExecComm: the groups that a rank belongs to, and collectives over
+ * them for layers.
  *
- * Process ranks are numbered in the plan's order of dimensions (schedule/rank_order.h).  The ranks
- * of a group are in ascending order.
+ * Ranks are numbered in the plan's order of dimensions (schedule/rank_order.h).  The ranks of a
+ * group are in ascending order.
  *
  *   TP      the tp ranks that share a layer
  *   CP      the cp ranks that share a sequence
- *   EP      ep consecutive ranks of the pipeline rank, whatever their tp, cp and dp, that share
- *           the experts (cost-model.md 5.3)
- *   DENSE   the dp * cp ranks with copies of a dense parameter
- *   EXPERT  the dp * cp * tp / ep ranks, every ep-th of the pipeline rank, with copies of an expert
- *   KV      the tp ranks with copies of one K/V head, where there are fewer of them than tp
+ *   EP      ep consecutive ranks of a pipeline rank, whatever their tp, cp and dp, that share the
+ *           experts (cost-model.md 5.3)
+ *   DENSE   the dp * cp ranks that have copies of a dense parameter
+ *   EXPERT  the dp * cp * tp / ep ranks, every ep-th of a pipeline rank, that have copies of an
+ *           expert
+ *   KV      the TP ranks that have copies of one K/V head, where there are fewer heads than ranks
  *
- * Collectives return nothing, like compute slots: the first failure is kept, what follows does
- * nothing, and exec_comm_check() reports it before a result is used.
+ * Collectives return nothing, as compute slots do: the first failure is kept, later collectives do
+ * nothing, and exec_comm_check() reports the failure before a result is used.
  *
  * Private to executor/.
  */
@@ -37,7 +38,7 @@ typedef enum {
     EXEC_DIM_N,
 } ExecDim;
 
-/* Where a process rank is in the plan. */
+/* Where a rank is in the plan: its index along each dimension. */
 typedef struct {
     int32_t pipeline, dp, cp, tp;
 } ExecCoordinates;
@@ -50,33 +51,35 @@ typedef struct {
     ExecTransport *transport; /* (borrowed) */
     ExecGroup groups[EXEC_DIM_N];
     int32_t *members[EXEC_DIM_N]; /* (owned) */
-    GError *error;                /* (owned, nullable) the first */
+    GError *error;                /* (owned, nullable) the first failure */
 } ExecComm;
 
 void exec_comm_init(ExecComm *comm, const ModelArch *arch, const Plan *plan, ExecBackend *backend,
                     ExecTransport *transport);
 void exec_comm_clear(ExecComm *comm);
 
-/* A single rank's: every group is itself. */
+/* For a rank that is alone: it is the only member of every group. */
 void exec_comm_init_alone(ExecComm *comm, ExecBackend *backend);
 
-/* A failure of somebody else's, taken: kept unless there is one already. */
+/* Keeps a failure that happened elsewhere (taken), unless there is one already. */
 void exec_comm_fail(ExecComm *comm, GError *error);
 
-/* False with the first failure since the last call. */
+/* Returns false with the first failure since the last call, if there was one. */
 bool exec_comm_check(ExecComm *comm, GError **error);
 
-/* transport.h's collectives in place on @n elements; nothing where the group has one rank. */
+/* The collectives of transport.h, in place on @n elements.  They do nothing where the group has one
+ * rank. */
 void exec_comm_all_reduce(ExecComm *comm, ExecDim dim, Dtype dtype, int64_t n, void *data);
 void exec_comm_reduce_scatter(ExecComm *comm, ExecDim dim, Dtype dtype, int64_t n, void *data);
 void exec_comm_all_gather(ExecComm *comm, ExecDim dim, Dtype dtype, int64_t n, void *data);
-/* Also among one rank, as a copy. */
+/* Where the group has one rank, it copies what the rank gives to itself. */
 void exec_comm_all_to_all(ExecComm *comm, ExecDim dim, const ExecExchange *exchange);
 
-/* Between pieces of computing: moves on messages that are under way (ExecTransportOps.poll). */
+/* Moves on messages that are under way (ExecTransportOps.poll); called between pieces of
+ * computing. */
 void exec_comm_poll(ExecComm *comm);
 
-/* Of @n elements, those of this rank's chunk: [begin, begin + returned). */
+/* Returns how many of @n elements are in this rank's chunk, and in @begin where they begin. */
 int64_t exec_comm_chunk(const ExecComm *comm, ExecDim dim, int64_t n, int64_t *begin);
 
 G_END_DECLS

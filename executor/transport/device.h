@@ -1,11 +1,14 @@
 /*
- * executor/transport/device.h - a transport between ranks whose tensors the host cannot read.
+ * executor/transport/device.h - a transport for tensors in device memory, around one for host
+ * memory.
  *
- * Wraps a transport for host memory.  Messages between ranks of one process that share a device
- * stay on it: the sender posts a copy, only its handle (ExecParcel) travels, and the receiver's
- * stream waits for it, not the host.  Their collectives are those of collective.h out of such
- * messages, with additions by a kernel: the order, and so the bits, of `local`.  Between other
- * ranks everything is staged through host memory: download, the inner transport's call, upload.
+ * Between ranks of one process that share a device, messages stay on the device: the sender posts a
+ * copy, only its handle (ExecParcel) goes through the inner transport, and the receiver's stream
+ * waits for the copy, not the host.  Collectives are those of collective.h, made of such messages,
+ * and a kernel adds: their order of additions, and so their bits, are those of `local`.
+ *
+ * Between other ranks everything goes through host memory: download, the inner transport's call,
+ * upload.
  *
  * Private to executor/.
  */
@@ -19,15 +22,15 @@ G_BEGIN_DECLS
 typedef struct ExecDeviceTransport ExecDeviceTransport;
 
 /*
- * @inner  (borrowed) and @backend (borrowed) belong to the same rank and outlive the wrapper.
- * @shares_device  all ranks are threads of this process on one device.
+ * @inner, @backend  (borrowed) of the same rank; must outlive the result.
+ * @shares_device    whether all ranks are threads of this process on one device.
  */
 ExecDeviceTransport *exec_device_transport_new(ExecTransport *inner, ExecBackend *backend,
                                                bool shares_device);
 void exec_device_transport_free(ExecDeviceTransport *device);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(ExecDeviceTransport, exec_device_transport_free)
 
-/* The endpoint to use in place of @inner. */
+/* Returns: (borrowed) the end to use in place of the inner transport's. */
 ExecTransport *exec_device_transport(ExecDeviceTransport *device);
 
 G_END_DECLS

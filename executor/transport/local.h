@@ -16,27 +16,35 @@ G_BEGIN_DECLS
 /* What the threads share.  Opaque. */
 typedef struct ExecLocalHub ExecLocalHub;
 
-/* @timeout_s  of any wait; 0: none (somebody else watches). */
+/* @timeout_s  after which a wait fails with EXEC_ERROR_RANK_HUNG; 0: never, somebody else watches.
+ */
 ExecLocalHub *exec_local_hub_new(int32_t n_ranks, double timeout_s);
-/* Only when no rank uses it any more. */
+/* May be called when no rank uses the hub any more. */
 void exec_local_hub_free(ExecLocalHub *hub);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(ExecLocalHub, exec_local_hub_free)
+/* Returns the endpoint of @rank, which is valid as long as the hub. */
 ExecTransport exec_local_transport(ExecLocalHub *hub, int32_t rank);
 
-/* For ranks that are processes of one machine (peers.h): this one's part of a hub.  What
- * others send comes by exec_local_hub_deliver() from any thread; what is for others goes to @send.
- */
+/* --- ranks that are processes of one machine (peers.h) --- */
+
+/* The rank of this process, and how it reaches the others: messages for them go to @send, messages
+ * of theirs come by exec_local_hub_deliver(). */
 typedef struct {
-    int32_t rank; /* here */
+    int32_t rank;
     bool (*send)(void *user_data, int32_t to, int64_t tag, const void *data, int64_t n_bytes,
                  GError **error);
     void *user_data; /* (borrowed) */
 } ExecHubRemote;
+
 void exec_local_hub_set_remote(ExecLocalHub *hub, const ExecHubRemote *remote);
 const ExecHubRemote *exec_local_hub_remote(const ExecLocalHub *hub);
+
+/* Puts a message of rank @from into this rank's mailbox, from any thread.  False on
+ * EXEC_ERROR_MEMORY. */
 bool exec_local_hub_deliver(ExecLocalHub *hub, int32_t from, int64_t tag, const void *data,
                             int64_t n_bytes, GError **error);
-/* False with EXEC_ERROR_RANK_DIED after exec_transport_abort(). */
+
+/* Whether the run may go on: false with EXEC_ERROR_RANK_DIED after exec_transport_abort(). */
 bool exec_local_hub_check(ExecLocalHub *hub, GError **error);
 
 G_END_DECLS

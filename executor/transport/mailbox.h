@@ -1,20 +1,21 @@
 /*
- * executor/transport/mailbox.h - what lies at a rank of local.c: messages in the order of sending,
- * buffers kept for the next ones, places that await a message, and what the rank has lent.
+ * executor/transport/mailbox.h - the mailbox of a rank of local.c: messages in the order in which
+ * they were sent, buffers kept for the next messages, places where messages are awaited, and the
+ * messages that the rank has lent to others.
  *
- * Three ways for bytes to come from one rank to another:
- *   copied   put() keeps a copy at the receiver until it takes it;
- *   awaited  the receiver has named the message's place (expect()): put() copies straight into it;
- *   lent     the sender's bytes stay where they are until the receiver has named a place.
- * Lent and awaited, a message is copied once and takes no memory but its place, whoever comes
- * first.  That is what keeps memory the same on every run: how many copied messages lie at a rank
- * depends on how far others are ahead of it.
+ * Bytes come from one rank to another in three ways:
+ *   copied   put() keeps a copy at the receiver until it is received;
+ *   awaited  the receiver has named a place for the message (expect()), and put() copies into it;
+ *   lent     the bytes stay at the sender until the receiver has named a place for them.
+ * A message that is both lent and awaited is copied once and needs no memory but its place, whether
+ * the sender or the receiver comes first.  That keeps a run's memory the same every time: how many
+ * copied messages wait at a rank depends on how far other ranks are ahead of it.
  *
- * One mutex a mailbox; none is taken while another is held.  Bytes are copied without one, so a
- * place that is being filled, and a loan that is being copied, are waited for before their memory
- * is given to anything else (withdraw()).
+ * Every mailbox has a mutex; a thread holds one at a time.  Bytes are copied without a mutex, so
+ * before memory is used for anything else, withdraw() waits for places that are being filled and
+ * for loans that are being copied.
  *
- * Private to executor/transport/local.c.
+ * Private to local.c.
  */
 #ifndef EXECUTOR_TRANSPORT_MAILBOX_H
 #define EXECUTOR_TRANSPORT_MAILBOX_H
@@ -25,74 +26,81 @@
 
 G_BEGIN_DECLS
 
-/* A message that is queued, or was. */
+/* A message in a queue, or a buffer that is kept for one. */
 typedef struct ExecMail ExecMail;
 struct ExecMail {
     ExecMail *next;
-    ExecMail *next_loan; /* of the sender's */
+    ExecMail *next_loan; /* the next that the sender has lent */
     int64_t tag, n_bytes;
     int64_t room_bytes; /* of data[] */
     int32_t from, to;
-    const char *lent; /* (borrowed, nullable) where the bytes are; NULL: in data[] */
+    const char *lent; /* (borrowed, nullable) where the bytes are; NULL: they are in data[] */
     _Alignas(64) char data[];
 };
 
-/* Where a message goes that has not been received. */
+/* A place where a message is awaited. */
 typedef struct ExecAwaited ExecAwaited;
 struct ExecAwaited {
     ExecAwaited *next;
     int64_t tag, n_bytes;
-    int64_t got_bytes; /* the message's own length; -1: not there, or being copied */
+    int64_t got_bytes; /* the length of the message that has come; -1: none, or not all of it */
     int32_t from;
-    bool filling; /* its message has been found */
-    void *data;   /* (borrowed) */
+    bool filling; /* its message has come, and is copied here */
+    void *data;   /* (borrowed) the place */
 };
 
 typedef struct {
     GMutex mutex;
-    GCond changed;        /* something arrived, or a loan came back */
+    GCond changed;        /* a message has come, or a loan has come back */
     ExecMail *first;      /* (owned) the queue */
-    ExecMail **last;      /* its final next */
-    ExecMail *spare;      /* (owned) */
-    ExecMail *loans;      /* of this rank's, by next_loan; owned where they are queued */
+    ExecMail **last;      /* the next of its last message */
+    ExecMail *spare;      /* (owned) buffers for the next messages */
+    ExecMail *loans;      /* what this rank has lent, by next_loan; owned by the queue it is in */
     ExecAwaited *awaited; /* (owned) in the order of expect() */
-    int64_t buffer_bytes; /* of queue and spares */
+    int64_t buffer_bytes; /* of the queue and of spare buffers */
     atomic_int_fast64_t n_changes;
-    int n_sleeping; /* in exec_mailbox_sleep() */
+    int n_sleeping; /* threads in exec_mailbox_sleep() */
     atomic_int waiting_for;
     atomic_int_fast64_t waited_until_ns;
 } ExecMailbox;
 
 void exec_mailbox_init(ExecMailbox *box);
-/* When nobody uses any mailbox any more. */
+/* May be called when nobody uses any of the mailboxes any more. */
 void exec_mailbox_clear(ExecMailbox *box);
 
-/* Rank @from's message to rank @to of @boxes.  @lend: @data stays as it is until it has been
- * copied.  False: EXEC_ERROR_MEMORY. */
+/* Puts the message that @header describes (from, to, tag, n_bytes) into the mailbox of its
+ * receiver. With @lend, @data stays where it is until the receiver has copied it.  False on
+ * EXEC_ERROR_MEMORY. */
 bool exec_mailbox_put(ExecMailbox *boxes, const ExecMail *header, const void *data, bool lend,
                       GError **error);
 
-/* With the mailbox's mutex held: takes the first such message out of the queue; NULL: none. */
+/* Takes the first message of @from with @tag out of the queue; NULL: there is none.  The caller
+ * holds the mutex. */
 ExecMail *exec_mailbox_find(ExecMailbox *box, int32_t from, int64_t tag);
-/* Its bytes. */
+/* Returns: (borrowed) the bytes of a message. */
 const void *exec_mail_data(const ExecMail *mail);
-/* They are not needed any more. */
+/* Gives back a message whose bytes have been copied. */
 void exec_mailbox_dispose(ExecMailbox *boxes, ExecMail *mail);
 
-/* The next such message goes to @data; received by exec_mailbox_take_awaited(). */
+/* Names @data as the place of the next message that rank @rank gets as @header says (from, tag,
+ * n_bytes).  exec_mailbox_take_awaited() receives it. */
 void exec_mailbox_expect(ExecMailbox *boxes, int32_t rank, const ExecMail *header, void *data);
-/* With the mutex held: the place where such a message is awaited; NULL: nowhere. */
+/* Returns: (borrowed) the place at @data where the message is awaited; NULL: there is none.  The
+ * caller holds the mutex. */
 ExecAwaited *exec_mailbox_awaited(ExecMailbox *box, int32_t from, int64_t tag, const void *data);
+/* Forgets a place.  The caller holds the mutex. */
 void exec_mailbox_take_awaited(ExecMailbox *box, ExecAwaited *awaited);
 
-/* With the mutex held: who has not copied yet what @box's rank has lent of these bytes (NULL: of
- * all); EXEC_NOT_WAITING: nobody. */
+/* Returns a rank that has not copied yet what the mailbox's rank has lent of these bytes (@data
+ * NULL: of any); EXEC_NOT_WAITING: there is none.  The caller holds the mutex. */
 int32_t exec_mailbox_borrower(const ExecMailbox *box, const void *data, int64_t n_bytes);
 
-/* With the mutex held: until something changes, or @until_us of g_get_monotonic_time(). */
+/* Sleeps until something changes in the mailbox, or until @until_us on g_get_monotonic_time()'s
+ * clock. The caller holds the mutex. */
 void exec_mailbox_sleep(ExecMailbox *box, int64_t until_us);
 
-/* Nobody touches memory that @rank has lent, or awaits messages in; what was under way is lost. */
+/* Ends all loans of @rank and forgets its places, whose messages are lost.  When it returns nobody
+ * touches their memory any more. */
 void exec_mailbox_withdraw(ExecMailbox *boxes, int32_t n_ranks, int32_t rank);
 
 G_END_DECLS

@@ -5,11 +5,14 @@
 #include "base/json.h"
 #include "executor/device/clock.h"
 
+/* The smallest size, and the steps to the next.  16 sizes reach beyond 1 TiB, more than any
+ * device's memory. */
 #define MIN_BYTES (INT64_C(4) << 10)
 #define SIZE_FACTOR 4
 #define MAX_SIZES 16
 
-/* Calls in a row, timings of a shape. */
+/* Calls in a row that share the cost of two stamps, and timings of a shape: three at least for a
+ * median, fifteen at most, when the budget allows. */
 #define MAX_CALLS 8
 #define MIN_TIMINGS 3
 #define MAX_TIMINGS 15

@@ -12,9 +12,10 @@
 #include "executor/device/clock.h"
 #include "executor/transport/local.h"
 
-/* For all ranks to have been started and to have come so far. */
+/* In this time all ranks must have been started and have come so far: far more than
+ * that takes. */
 #define MEET_NS (INT64_C(60) * 1000000000)
-/* Between looks at an abort. */
+/* How long a send that waits for room sleeps before it looks for an abort: as long as local.c. */
 #define LOOK_MS 20
 
 typedef struct {

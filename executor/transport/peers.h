@@ -1,13 +1,14 @@
 /*
- * executor/transport/peers.h - ExecTransportOps between processes of one machine, without MPI: what
- * transport nccl uses for host memory where the ranks were started by launch.h itself.
+ * executor/transport/peers.h - a transport between processes of one machine without MPI: the host
+ * transport of `nccl` where degas has started the ranks itself (launch.h).
  *
- * A socket between every two ranks and a thread that reads them all into the mailbox of
- * local.c; so messages, collectives, time limits and aborts are those of `local`.  The
- * sockets have names that contain the secret of the run, and take callers of the same user only.
+ * There is a socket between every two ranks, and in every rank a thread that reads all of its
+ * sockets into the mailbox of local.c; so messages, collectives and aborts are those of `local`.
+ * The names of the sockets contain the secret of the run, and only callers of the same user are
+ * accepted.
  *
- * A connection that closes is not an error here: who ended too early is the watcher's business
- * (watcher.h), which then aborts.
+ * A connection that closes is no error here: the watcher (watcher.h) notices who ended too early,
+ * and aborts.
  *
  * Private to executor/.
  */
@@ -19,13 +20,13 @@
 G_BEGIN_DECLS
 
 /*
- * Meets all other ranks; false with EXEC_ERROR_FAILED when some do not come.
+ * Connects to all other ranks.  False with EXEC_ERROR_FAILED when some do not come within 60 s.
  *
- * @secret  equal for all ranks of the run, and for no other run: letters and digits
+ * @secret  letters and digits, the same for all ranks of the run and for no other run
  */
 bool exec_peers_open(const char *secret, int32_t rank, int32_t n_ranks, ExecTransport *transport,
                      GError **error);
-/* All ranks must come here.  False when one does not. */
+/* Ends the transport; all ranks must call it.  False when one does not. */
 bool exec_peers_close(ExecTransport *transport, GError **error);
 
 G_END_DECLS

@@ -206,7 +206,7 @@ exec_samples_keep(ExecSamples *samples, JsonWriter *writer, const char *key)
     g_mutex_unlock(&samples->mutex);
 }
 
-/* As a profile's. */
+/* Larger times are refused, as in a profile (profiles/profile.h). */
 #define MAX_TIME_S 1e6
 
 static void

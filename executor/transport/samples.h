@@ -1,10 +1,11 @@
 /*
- * executor/transport/samples.h - the profiler's collection: many timings per row, then medians.
+ * executor/transport/samples.h - the timings that the profiler collects: many for each row of a
+ * profile, of which medians are made.
  *
- * A timing during which the thread did not have its core (clock.h) is not the row's time: it
- * is set aside, and counts only where the row has no other.
+ * A timing during which its thread was kept from its core (exec_was_disturbed()) is set aside, and
+ * counts only where the row has no other.
  *
- * Private to executor/measure*.c.  Thread-safe: ranks add at once.
+ * Private to executor/.  Any thread may add at any time.
  */
 #ifndef EXECUTOR_TRANSPORT_SAMPLES_H
 #define EXECUTOR_TRANSPORT_SAMPLES_H
@@ -19,40 +20,45 @@ ExecSamples *exec_samples_new(void);
 void exec_samples_free(ExecSamples *samples);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(ExecSamples, exec_samples_free)
 
-/* Adds a timing to the row with the keys of @key (its times are ignored). */
+/* Adds a timing to the row that has the keys of @key, whose times are ignored. */
 void exec_samples_add(ExecSamples *samples, const ProfileMeasurement *key, double seconds);
 
-/* The same of a timing that was disturbed. */
+/* Adds a timing that was disturbed. */
 void exec_samples_add_disturbed(ExecSamples *samples, const ProfileMeasurement *key,
                                 double seconds);
 
-/* Whether a timing of the row waits for no other rank: then it can be told whether it was
+/* Whether timings of the row wait for no other rank, so that one can tell whether they were
  * disturbed. */
 bool exec_samples_is_alone(const ProfileMeasurement *key);
 
-/* Timings of rows that exec_samples_is_alone(), and those of them that were disturbed. */
+/* How many timings there are of rows for which exec_samples_is_alone() holds, and how many of these
+ * were disturbed. */
 typedef struct {
     int64_t n, n_disturbed;
 } ExecSamplesTotal;
 
 ExecSamplesTotal exec_samples_total(ExecSamples *samples);
 
-/* Timings of the row with the keys of @key, disturbed ones too. */
+/* Returns how many timings the row with the keys of @key has, disturbed ones included. */
 guint exec_samples_count(ExecSamples *samples, const ProfileMeasurement *key);
 
-/* An array of {"row": a row of a profile, "seconds": every timing, "disturbed"?: those set aside},
- * and back; errors are recorded in @doc. */
+/* Writes all timings as an array of {"row": a row of a profile, "seconds": the timings,
+ * "disturbed": those set aside, if any}; exec_samples_read() adds what such an array holds and
+ * records errors in
+ * @doc. */
 void exec_samples_keep(ExecSamples *samples, JsonWriter *writer, const char *key);
 void exec_samples_read(ExecSamples *samples, JsonDoc *doc, const JsonValue *array);
 
-/* (borrowed) Of the two arrays the one whose timings count. */
+/* Returns: (borrowed) the array whose timings count: @disturbed only where @seconds is empty. */
 GArray *exec_samples_that_count(GArray *seconds, GArray *disturbed);
 
-/* Puts doubles in order, and of doubles in order, one at the least, the one at @hundredths. */
+/* Sorts an array of doubles. */
 void exec_samples_sort(GArray *values);
+/* Returns the element that is @hundredths per cent of the way through a sorted array, which is not
+ * empty. */
 double exec_samples_percentile(const GArray *sorted, guint hundredths);
 
-/* Adds every row with its median, 10th and 90th percentile. */
+/* Adds every row to the profile, with the median, 10th and 90th percentile of its timings. */
 void exec_samples_write(ExecSamples *samples, Profile *profile);
 
 G_END_DECLS

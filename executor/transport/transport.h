@@ -1,19 +1,19 @@
 /*
- * executor/transport/transport.h - ExecTransportOps: how ranks exchange tensors, as a table of
- * named slots.
+ * executor/transport/transport.h - how ranks exchange tensors, as a table of named slots
+ * (ExecTransportOps).
  *
- * `local`: ranks are threads of one process.  Point-to-point messages are matched by (sender, tag),
- * equal ones in the order they were sent; they are bytes, collectives' elements have a type.  Sends
- * never wait for the receiver: the message is copied into the receiver's mailbox (mailbox.h), which
- * holds no more than the schedule keeps in flight; its buffers are used again.  Collectives are
- * rings whose order of additions depends on the ranks only: reduce-scatter then all-gather, (n-1)/n
- * of the bytes per rank each [Patarasuk and Yuan 2009]. Waiting spins briefly if every rank has a
- * core of its own, then sleeps, so that ranks may outnumber cores.
+ * This room, executor/transport/, is what carries: the contract, ranks that are threads (local.h)
+ * or processes of one machine (peers.h), tensors in device memory (device.h), the groups of ranks
+ * and their collectives for layers (comm.h), and the timing of collectives for a profile
+ * (measured_collectives.h).  All rooms of executor/ above it may come in; it knows backends, and no
+ * layers or schedules.
  *
- * Data lies in host memory.
+ * Messages between two ranks are matched by sender and tag, equal ones in the order in which they
+ * were sent.  Messages are bytes; elements of collectives have a type.  A send does not wait for
+ * its receiver.
  *
- * Every wait ends: by the message, by the time limit (EXEC_ERROR_RANK_HUNG), or because a rank
- * failed (exec_transport_abort: EXEC_ERROR_RANK_DIED with the first reason given).
+ * Every wait ends: with the message, at the time limit (EXEC_ERROR_RANK_HUNG), or because a rank
+ * has failed (exec_transport_abort(): EXEC_ERROR_RANK_DIED with the first reason given).
  */
 #ifndef EXECUTOR_TRANSPORT_TRANSPORT_H
 #define EXECUTOR_TRANSPORT_TRANSPORT_H
@@ -28,30 +28,33 @@ G_BEGIN_DECLS
 typedef struct ExecTransport ExecTransport;
 typedef struct ExecWire ExecWire; /* collective.h */
 
-/* A rank's view of a communicator of @n ranks. */
+/* A group of ranks that call collectives together, as one of them sees it. */
 typedef struct {
-    const int32_t *ranks; /* (borrowed) members in ring order */
-    int32_t n, index;     /* this rank is ranks[index] */
+    const int32_t *ranks; /* (borrowed) the members, in the order of rings */
+    int32_t n, index;     /* there are @n; this rank is ranks[index] */
 } ExecGroup;
 
-/* Collectives cut @n elements into one chunk per member: chunk i is [n i / g, n (i+1) / g). */
+/* Returns where chunk @chunk begins: collectives cut @n elements into a chunk for each of the g
+ * members, of which chunk i is [n i / g, n (i + 1) / g). */
 static inline int64_t
 exec_group_chunk_begin(const ExecGroup *group, int64_t n, int64_t chunk)
 {
     return n / group->n * chunk + n % group->n * chunk / group->n;
 }
 
-/* What ranks make ready for when they meet. */
+/* What ranks prepare for when they meet before the first step. */
 typedef enum {
     EXEC_MEET_COLLECTIVES,
-    EXEC_MEET_MESSAGES, /* two ranks: of the first to the second */
-    EXEC_MEET_ASIDE,    /* collectives in the queue of begin_aside() */
+    EXEC_MEET_MESSAGES, /* a group of two: messages from the first to the second */
+    EXEC_MEET_ASIDE,    /* collectives in the second queue of backend.h's begin_aside() */
 } ExecMeeting;
 
-#define EXEC_NOT_WAITING (-1)
-#define EXEC_WAITING_FOR_GROUP (-2) /* in a collective that does not say for whom */
+/* Answers of waiting_for() that are no rank. */
 
-/* What a member gives to and gets from every member, itself included: consecutive pieces in the
+#define EXEC_NOT_WAITING (-1)
+#define EXEC_WAITING_FOR_GROUP (-2) /* in a collective that does not tell for which rank */
+
+/* What a member gives to every member, itself included, and gets from it: consecutive pieces in the
  * group's order.  out_bytes[j] of member i must equal in_bytes[i] of member j. */
 typedef struct {
     const void *out;
@@ -75,70 +78,74 @@ exec_piece_begin(const int64_t *n_bytes, int32_t member)
 /* Every member of a group must call its collectives in the same order, with equal lengths. */
 typedef struct {
     const char *name;
-    /* Copies @data towards @to; returns before it is received.  @tag >= 0. */
+    /* Sends a copy of @data to rank @to; returns before it is received.  @tag >= 0. */
     bool (*send)(ExecTransport *transport, int32_t to, int64_t tag, const void *data,
                  int64_t n_bytes, GError **error);
-    /* Waits for the message of @from with @tag; its length must be @n_bytes. */
+    /* Waits for the message of rank @from with @tag, whose length must be @n_bytes. */
     bool (*receive)(ExecTransport *transport, int32_t from, int64_t tag, void *data,
                     int64_t n_bytes, GError **error);
-    /* (sum) in place over the group, of @n elements of @dtype: DTYPE_FP32, or DTYPE_BF16 with
-     * every addition rounded. */
+    /* Replaces the @n elements of @data by their sums over the group.  @dtype is DTYPE_FP32, or
+     * DTYPE_BF16, where every addition is rounded. */
     bool (*all_reduce)(ExecTransport *transport, const ExecGroup *group, Dtype dtype, void *data,
                        int64_t n, GError **error);
-    /* The halves of all_reduce.  After reduce_scatter member i holds the sum in chunk i and
-     * unspecified values elsewhere; all_gather (any dtype: it only copies) copies chunk i of member
-     * i to everyone. */
+    /* The two halves of all_reduce.  After reduce_scatter member i holds the sums of chunk i, and
+     * unspecified values elsewhere.  all_gather copies chunk i of member i to everyone; it takes
+     * any dtype. */
     bool (*reduce_scatter)(ExecTransport *transport, const ExecGroup *group, Dtype dtype,
                            void *data, int64_t n, GError **error);
     bool (*all_gather)(ExecTransport *transport, const ExecGroup *group, Dtype dtype, void *data,
                        int64_t n, GError **error);
-    /* Pieces of any lengths, 0 too; out and in must not overlap. */
+    /* Pieces may have any lengths, 0 too; out and in must not overlap. */
     bool (*all_to_all)(ExecTransport *transport, const ExecGroup *group,
                        const ExecExchange *exchange, GError **error);
-    /* Copies @data of member @root (an index into the group) to all. */
+    /* Copies @data of the member with index @root to all members. */
     bool (*broadcast)(ExecTransport *transport, const ExecGroup *group, int32_t root, void *data,
                       int64_t n_bytes, GError **error);
     bool (*barrier)(ExecTransport *transport, const ExecGroup *group, GError **error);
-    /* (optional) A receive of exactly this message will follow, into the same @data: its transfer
-     * may begin.  @data  (nullable) NULL: where it goes is not known yet.  NULL: sends need no
-     * receiver to arrive. */
+    /* (optional; NULL: messages arrive without it) Announces that receive() will be called for
+     * exactly this message and into the same @data, so that its transfer may begin.  @data is NULL
+     * where it is not known yet. */
     bool (*expect)(ExecTransport *transport, int32_t from, int64_t tag, void *data, int64_t n_bytes,
                    GError **error);
-    /* (optional) send() without a copy: @data stays as it is until regain() has said so.  NULL:
-     * send() does. */
+    /* (optional; NULL: use send()) As send() without a copy: the caller leaves @data unchanged
+     * until regain() has returned. */
     bool (*lend)(ExecTransport *transport, int32_t to, int64_t tag, const void *data,
                  int64_t n_bytes, GError **error);
-    /* (with lend) Waits until nobody needs what was lent of these bytes (NULL: of all): as long as
-     * their receivers take to expect them. */
+    /* (with lend) Waits until nobody needs what was lent of these bytes any more (@data NULL: of
+     * all bytes), which takes until their receivers expect them. */
     bool (*regain)(ExecTransport *transport, const void *data, int64_t n_bytes, GError **error);
-    /* (optional) Before memory that was lent, or that messages are expected in, is released, also
-     * after a failure: nobody touches it any more.  NULL: nobody does after an abort. */
+    /* (optional; NULL: not needed) Called before memory is released that was lent or that messages
+     * are expected in, also after a failure: when it returns nobody touches such memory any more.
+     */
     void (*withdraw)(ExecTransport *transport);
-    /* (optional) Moves on what is under way; called between pieces of computing.  NULL: messages
-     * move by themselves. */
+    /* (optional; NULL: messages move by themselves) Moves on messages that are under way; called
+     * between pieces of computing. */
     bool (*poll)(ExecTransport *transport, GError **error);
-    /* (optional) All members call it, all ranks in one order, before the first step.  NULL: nothing
-     * to make ready. */
+    /* (optional; NULL: there is nothing to prepare) Called by all members of a group before the
+     * first step; all ranks call it for their groups in one order. */
     bool (*meet)(ExecTransport *transport, const ExecGroup *group, ExecMeeting what,
                  GError **error);
-    /* Three that any thread may ask. */
-    /* The rank it is blocked on just now, EXEC_WAITING_FOR_GROUP or EXEC_NOT_WAITING. */
+    /* --- four that any thread may call --- */
+
+    /* Returns the rank that this rank waits for now, EXEC_WAITING_FOR_GROUP or EXEC_NOT_WAITING. */
     int32_t (*waiting_for)(const ExecTransport *transport);
-    /* When its last wait ended, on the monotonic clock; 0: it has never waited. */
+    /* Returns when this rank's last wait ended, on exec_now_ns()'s clock; 0: it has never waited.
+     */
     int64_t (*waited_until_ns)(const ExecTransport *transport);
-    /* Of messages that lie here, or of buffers kept for the next ones. */
+    /* Returns the bytes of messages that wait here and of buffers that are kept for the next. */
     int64_t (*buffer_bytes)(const ExecTransport *transport);
-    /* Makes every present and future wait of all ranks fail; the first reason is kept. */
+    /* Makes every present and future wait fail, of all ranks of this process; the first reason is
+     * kept. */
     void (*abort)(ExecTransport *transport, const char *reason);
 } ExecTransportOps;
 
-/* One rank's endpoint. */
+/* One rank's end of a transport. */
 struct ExecTransport {
     const ExecTransportOps *ops;
     int32_t rank, n_ranks;
     int64_t sent_bytes;   /* by this rank, all messages and collectives */
-    int64_t waited_ns;    /* of the last receive: blocked before the message was there */
-    bool queues;          /* collectives are work in the backend's queue: also aside (backend.h) */
+    int64_t waited_ns;    /* for how long the last receive waited for its message */
+    bool queues;          /* collectives are work in the backend's queue, or its queue aside */
     const ExecWire *wire; /* (borrowed, nullable) where collectives are made of messages */
     void *state;          /* (borrowed) of the transport */
 };
