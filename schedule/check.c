@@ -54,37 +54,3 @@ schedule_check(const Schedule *schedule, GError **error)
     g_autoptr(ScheduleGraph) graph = schedule_graph_new(schedule, error);
     return graph != NULL && schedule_check_pairs(schedule, error);
 }
-
-bool
-schedule_check_message_order(const Schedule *schedule, GError **error)
-{
-    g_return_val_if_fail(schedule != NULL, false);
-    g_autoptr(ScheduleGraph) graph = schedule_graph_new(schedule, error);
-    if (graph == NULL)
-        return false;
-    /* last[a]: the newest message from rank a that the rank in hand has received, if reader[a] is
-     * that rank. */
-    g_autofree int64_t *last = g_new0(int64_t, (size_t)schedule->n_ranks);
-    g_autofree int32_t *reader = g_new(int32_t, (size_t)schedule->n_ranks);
-    memset(reader, 0xff, sizeof(int32_t) * (size_t)schedule->n_ranks);
-    for (int32_t rank = 0; rank < schedule->n_ranks; rank++)
-        for (int64_t i = schedule->rank_begin[rank]; i < schedule->rank_begin[rank + 1]; i++) {
-            const int64_t sender_op = graph->producer[i];
-            if (sender_op == SCHEDULE_GRAPH_NONE)
-                continue;
-            const int32_t sender = schedule_graph_rank(schedule, sender_op);
-            if (reader[sender] == rank && last[sender] > sender_op) {
-                char sent[32], before[32];
-                schedule_op_name(schedule, schedule->ops[sender_op], sent);
-                schedule_op_name(schedule, schedule->ops[last[sender]], before);
-                g_set_error(error, SCHEDULE_ERROR, SCHEDULE_ERROR_DEADLOCK,
-                            "rank %d sends the result of %s to rank %d before that of %s, but rank "
-                            "%d receives it after",
-                            sender, sent, rank, before, rank);
-                return false;
-            }
-            reader[sender] = rank;
-            last[sender] = sender_op;
-        }
-    return true;
-}

@@ -1,5 +1,5 @@
 /*
- * schedule/check.h - can it run?
+ * schedule/check.h - whether a Schedule can run.
  *
  * Separate from the code that builds schedules, so that it can judge them.  Checks that every
  * (micro-batch, stage, slice) has exactly one F and either one B or one I (with at most one W);
@@ -21,19 +21,12 @@ G_BEGIN_DECLS
 bool schedule_check(const Schedule *schedule, GError **error);
 
 /*
- * Whether what overlap_pairs pairs can run overlapped: a forward and a backward (B or I) of one
- * rank, neither needing the other, so of different micro-batches or (bidir) chains.  Part of
- * schedule_check(), but for whether ranks then wait for each other in a circle, which the simulator
- * finds.  Returns false on SCHEDULE_ERROR_SHAPE naming the ops.  Cost: O(pairs).
+ * Whether the ops that overlap_pairs names can run overlapped: a forward and a backward (B or I) of
+ * one rank, neither needing the other, so of different micro-batches or (bidir) chains.  Part of
+ * schedule_check().  Whether ranks then wait for each other in a circle is not checked here: the
+ * simulator finds that.  Returns false on SCHEDULE_ERROR_SHAPE naming the ops.  Cost: O(pairs).
  */
 bool schedule_check_pairs(const Schedule *schedule, GError **error);
-
-/*
- * Whether a transport that keeps order per pair of ranks (NCCL, MPI without tags) can run it: the
- * order in which a rank sends to another equals the order in which that one receives. Returns false
- * with SCHEDULE_ERROR_DEADLOCK naming the first pair out of order.
- */
-bool schedule_check_message_order(const Schedule *schedule, GError **error);
 
 G_END_DECLS
 

@@ -1,11 +1,11 @@
 /*
  * schedule/graph.h - a Schedule's dependencies, derived once for simulator, executor and checker.
  *
- * Ops of one rank run in their order, so dependencies inside a rank need no edge; what is left is
- * at most one edge per op to another rank (the message it waits for), plus edges inside a rank that
- * the checker verified.  An op's message: F sends its stage's output to the next stage; B or I
- * sends the gradient of its input to the stage before.  No message where both stages lie on one
- * rank.
+ * Ops of one rank run in their order, so dependencies inside a rank need no edge:
+ * schedule_graph_new() only verifies them.  What is left is at most one edge per op to another
+ * rank: the message that the op waits for.  An op's message: F sends its stage's output to the next
+ * stage; B or I sends the gradient of its input to the stage before.  No message where both stages
+ * lie on one rank.
  *
  * Layout: arrays parallel to schedule->ops, for sweeps at memory speed.
  */
@@ -16,9 +16,10 @@
 
 G_BEGIN_DECLS
 
-/* No producer, no consumer. */
+/* In place of an index: the op needs no message, or nobody needs its message. */
 #define SCHEDULE_GRAPH_NONE INT64_C(-1)
 
+/* Who sends to whom. */
 typedef struct {
     const Schedule *schedule; /* (borrowed) outlives the graph */
     /* (owned) index of the op on another rank whose message this op needs, or NONE */

@@ -69,7 +69,7 @@ emit_forward(ScheduleEmitter *emitter, Walk *walk, const WalkShape *shape)
     walk_next(walk, shape);
 }
 
-/* Backwards and weight gradients walk the same way, with chunks and slices reversed. */
+/* Backwards and weight gradients walk in the same order, with chunks and slices reversed. */
 static inline void
 emit_reverse(ScheduleEmitter *emitter, ScheduleOpKind kind, Walk *walk, const WalkShape *shape)
 {
@@ -102,12 +102,12 @@ emit_rank(ScheduleEmitter *emitter, const WalkShape *shape, int64_t n_virtual_id
 /*
  * The least warm-up that cannot deadlock, beyond what how->warmup_last gives the last rank.
  *
- * In a group of g units, rank 0 starts chunk c + 1 of a unit g forwards after its chunk c, whose
- * result must have come from the last rank; and the last rank runs chunk c backward g backwards
- * after its chunk c + 1, whose gradient must have come from rank 0.  Each of these ranks
- * alternates, so the circle closes unless warm-up(rank 0) - warm-up(rank p-1) <= 2 g: wherever
- * groups have at least p - 1 units, as Megatron-LM requires of them.  Smaller groups, which it
- * refuses, are ours: all ranks warm up long enough.
+ * In a group of g (micro-batch, slice) pairs, rank 0 starts chunk c + 1 of a pair g forwards after
+ * its chunk c, whose result must have come from the last rank; and the last rank runs chunk c
+ * backward g backwards after its chunk c + 1, whose gradient must have come from rank 0.  Each of
+ * these ranks alternates, so the circle closes unless warm-up(rank 0) - warm-up(rank p-1) <= 2 g:
+ * wherever groups have at least p - 1 pairs, as Megatron-LM requires of them.  Smaller groups,
+ * which it refuses, are ours: all ranks warm up long enough.
  */
 static int64_t
 safe_warmup(const Schedule *schedule, const ScheduleInterleaving *how, int32_t group)

@@ -29,7 +29,8 @@ typedef enum {
     PLAN_ERROR_INFEASIBLE, /* no plan satisfies the limits; the message names the constraint */
 } PlanError;
 
-/* Sets PLAN_ERROR_INVALID with a message as of printf; false, to be returned. */
+/* Sets PLAN_ERROR_INVALID with a message as of printf(); its value is false, for the caller to
+ * return. */
 #define plan_invalid(error, ...)                                                                   \
     (g_set_error(error, PLAN_ERROR, PLAN_ERROR_INVALID, __VA_ARGS__), false)
 
@@ -52,7 +53,8 @@ extern const char *const plan_offload_names[PLAN_OFFLOAD_N + 1]; /* "none", "cpu
 
 typedef struct {
     int64_t dp, tp, pp, vpp, cp, ep;
-    int64_t rank_order; /* of plan_rank_order_names, in which they are laid over the devices */
+    int64_t
+        rank_order; /* index into plan_rank_order_names: how the degrees are laid over devices */
 } PlanDegrees;
 
 #define PLAN_MAX_PREFETCH 64
@@ -77,7 +79,7 @@ plan_expert_replicas(const PlanDegrees *degrees, const PlanConventions *conventi
     return n < 1 ? 1 : n;
 }
 
-/* One model part on one rank. */
+/* One stage: the layers of one chunk of one pipeline rank. */
 typedef struct {
     int32_t rank, chunk;
     int64_t first_layer, n_layers;
@@ -101,7 +103,7 @@ typedef struct Plan {
     int32_t zero_stage;
     PlanOffload offload;     /* where the optimizer's state is */
     bool offload_parameters; /* weights too; needs ZeRO 3 [2104.07857] */
-    int32_t prefetch_layers; /* ZeRO 3: whose weights are gathered ahead of use; or
+    int32_t prefetch_layers; /* ZeRO 3: of how many layers weights are gathered ahead; or
                                 PLAN_PREFETCH_AUTO */
     bool sequence_parallel;
     PlanConventions conventions;
@@ -124,9 +126,9 @@ Plan *plan_copy(const Plan *plan);
 
 /*
  * Cuts @n_layers into pp * vpp stages as evenly as possible: floor or ceiling, the longer ones last
- * (a better place is the planner's business).  Embedding on the first, head on the last stage; for
- * a model without vocabulary neither.  With placement bidir both chains of pp stages get all
- * layers, chain 0 first.
+ * (where they are better is for the planner to find).  Embedding on the first, head on the last
+ * stage; for a model without vocabulary neither.  With placement bidir both chains of pp stages get
+ * all layers, chain 0 first.
  */
 void plan_set_even_stages(Plan *plan, int64_t n_layers, bool has_vocab, SchedulePlacement placement,
                           PlanRecompute recompute);
@@ -152,15 +154,16 @@ bool plan_check(const Plan *plan, int64_t n_layers, GError **error);
 ScheduleShape plan_shape(const Plan *plan);
 
 /*
- * The schedule the plan names, built.  (owned)
+ * Builds the schedule that the plan names.  Returns: (owned) NULL with a SCHEDULE_ERROR.
  * @times  (nullable) for a family that searches; profiles/workload/schedule_times.h makes them of a
- *         Workload.  Without: unit times.
+ *         Workload.  NULL: every op takes 1.
  */
 Schedule *plan_build_schedule(const Plan *plan, const ScheduleTimes *times, GError **error);
 
-/* Writes the plan's own keys into the open object; reads them from @object (model and cluster are
- * ignored there).  plan_read never returns NULL; errors in @doc. */
+/* Writes the plan's own keys into the object that is open in @writer. */
 void plan_write_members(JsonWriter *writer, const Plan *plan);
+/* Reads the plan's own keys from @object; model and cluster, which may be there too, count as asked
+ * for.  Returns: (owned) never NULL; what is wrong is recorded in @doc. */
 Plan *plan_read(JsonDoc *doc, const JsonValue *object);
 
 G_END_DECLS

@@ -51,9 +51,9 @@ check_ranges(const Schedule *schedule, GError **error)
 }
 
 /*
- * For a rank with fewer than two ops per unit: names the first unit without F, or else without B or
- * I.  With n ops, at least one of any n + 1 units has no F, so looking at those is enough, and
- * memory stays O(ops).
+ * For a rank with fewer than two ops per virtual id: names the first one without F, or else without
+ * B or I.  With n ops, at least one of any n + 1 virtual ids has no F, so looking at those is
+ * enough, and memory stays O(ops).
  */
 static void
 fail_missing(GError **error, const Schedule *schedule, int32_t rank)

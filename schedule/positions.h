@@ -12,11 +12,12 @@
 
 G_BEGIN_DECLS
 
+/* The positions of all ranks' ops. */
 typedef struct {
-    int64_t n_virtual_ids; /* per rank; schedule_virtual_id() is below it */
-    uint32_t
-        *forward; /* (owned) [rank * n_virtual_ids + unit]: position of F among its rank's ops */
-    uint32_t *backward; /* (owned) likewise of B or I */
+    int64_t n_virtual_ids; /* of a rank: schedule_virtual_id() is below it */
+    /* (owned) [rank * n_virtual_ids + virtual id]: the position of its F, and of its B or I, among
+     * the rank's ops. */
+    uint32_t *forward, *backward;
 } SchedulePositions;
 
 /*

@@ -6,9 +6,10 @@
  * --use-tp-pp-dp-mapping.  Experts have no dimension of their own: ep consecutive ranks of a stage
  * share them (plan.h).
  *
- * The devices of a pipeline rank, a stage, are runs of as many as the dimensions before pp have,
- * pp runs apart; with pp slowest one run.  Their index in the stage counts along the other three
- * dimensions in the plan's order.
+ * The devices of one pipeline rank ("stage" here) are not always consecutive: they form runs of
+ * consecutive devices, each as long as the product of the degrees of the dimensions before pp, and
+ * the next run begins pp runs later; with pp slowest there is one run.  A device's index in its
+ * stage counts along the other three dimensions in the plan's order.
  *
  * Thread-safety: pure.
  */
@@ -52,25 +53,25 @@ void plan_strides(const PlanDegrees *degrees, int64_t strides[PLAN_DIM_N]);
 int64_t plan_device_at(const PlanDegrees *degrees, const PlanCoordinates *coordinates);
 PlanCoordinates plan_coordinates_of(const PlanDegrees *degrees, int64_t device);
 
-/* Devices of one stage; of one run of them. */
+/* How many devices one stage has, and how many are in one run of consecutive ones. */
 int64_t plan_stage_devices(const PlanDegrees *degrees);
 int64_t plan_stage_run(const PlanDegrees *degrees);
 
-/* Device number @index of stage @rank, and back. */
+/* The device with @index in stage @rank, and the index of a device in its stage. */
 int64_t plan_stage_device(const PlanDegrees *degrees, int64_t rank, int64_t index);
 int64_t plan_stage_index(const PlanDegrees *degrees, int64_t device);
 
 /* Whether every stage is one run of devices: pp is the slowest dimension with a degree above 1. */
 bool plan_stages_are_runs(const PlanDegrees *degrees);
 
-/* The first of the orders that place the same coordinates on the same devices: dimensions of
- * degree 1 do not count. */
+/* Returns: the first of the orders that give every device the same coordinates as this one: the
+ * position of a dimension of degree 1 makes no difference. */
 int64_t plan_rank_order_plain(const PlanDegrees *degrees);
 
 /*
- * Whether experts' groups are whole under the order: with more than one rank per expert group, tp,
- * cp and dp keep their order, and a stage's runs hold whole groups, or groups hold whole runs.
- * PLAN_ERROR_INVALID says what does not.
+ * Whether the order keeps expert groups together: with more than one rank in an expert group, tp,
+ * cp and dp must keep their order, and a stage's runs must hold whole groups, or groups whole runs.
+ * Returns false with PLAN_ERROR_INVALID, which names what does not.
  */
 bool plan_rank_order_check(const PlanDegrees *degrees, const PlanConventions *conventions,
                            GError **error);

@@ -3,11 +3,11 @@
  *
  * Plain values.  The simulator fills it from a Trace; the planner ranks by it; cli/ prints it.
  *
- *   busy_s + bubble_s = iteration_s on every rank: busy is the time its compute stream is occupied
- *   (computing, or blocked in communication that the framework does not overlap); bubble the rest.
+ *   busy_s + bubble_s = iteration_s on every rank: a rank is busy while its compute stream computes
+ *     or is blocked in communication that the framework does not overlap; the bubble is the rest.
  *   bubble_fraction = sum of bubble_s / (n_ranks * iteration_s): for GPipe and 1F1B with equal
- * stages and no communication (p-1)/(m+p-1)  [1811.06965, 2104.04473]. communication_s: time of the
- * rank's messages and collectives, overlapped or not.
+ *     stages and no communication (p-1)/(m+p-1)  [1811.06965, 2104.04473].
+ *   communication_s is the time of the rank's messages and collectives, overlapped or not.
  */
 #ifndef SCHEDULE_REPORT_H
 #define SCHEDULE_REPORT_H
@@ -17,6 +17,7 @@
 
 G_BEGIN_DECLS
 
+/* One pipeline rank. */
 typedef struct {
     int64_t busy_ns, bubble_ns, communication_ns;
     int64_t peak_memory_bytes, peak_time_ns;
@@ -25,7 +26,7 @@ typedef struct {
     int32_t peak_in_flight;
 } ReportRank;
 
-/* Of what varies, as the keys of JSON say it: "p10", "p50", "p90". */
+/* The quantiles of what varies, by their keys in JSON: "p10", "p50", "p90". */
 #define REPORT_SHARES_N 3
 extern const char *const report_share_names[REPORT_SHARES_N];
 
@@ -37,7 +38,7 @@ typedef struct {
     int64_t seed;
     /* Of the runs: the smallest value that this share of them does not exceed. */
     int64_t iteration_ns[REPORT_SHARES_N], peak_memory_bytes[REPORT_SHARES_N];
-    double fit_fraction; /* of the runs, all ranks fit */
+    double fit_fraction; /* in this share of the runs all ranks fit */
 } ReportJitter;
 
 typedef struct {
@@ -64,9 +65,9 @@ typedef struct {
     double energy_per_iteration_j; /* NaN: unknown */
 } Report;
 
-/* The rank with the highest peak, the first of equals; -1 where no memory is known. */
+/* Returns: the rank with the highest peak, the first of equal ones; -1 where no memory is known. */
 int32_t report_peak_rank(const Report *report);
-/* Who holds most at the rank's peak, the first of equals. */
+/* Returns: the owner that holds most at the rank's peak, the first of equal ones. */
 TraceMemoryOwner report_peak_owner(const ReportRank *rank);
 
 Report *report_new(int32_t n_ranks);
@@ -76,7 +77,7 @@ Report *report_copy(const Report *report);
 
 /* Writes the whole "degas-report" object under @key (nullable: outermost). */
 void report_write(JsonWriter *writer, const char *key, const Report *report);
-/* Never NULL; errors in @doc. */
+/* Returns: (owned) never NULL; what is wrong is recorded in @doc. */
 Report *report_read(JsonDoc *doc, const JsonValue *object);
 
 G_END_DECLS

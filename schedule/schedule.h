@@ -1,10 +1,10 @@
 /*
  * schedule/schedule.h - Schedule: the ops of every pipeline rank, in order.  The contract.
  *
- * A schedule family (gpipe.c, one_f_one_b.c, ...) only produces Schedules; the simulator and the
- * executor interpret the same one, so what was simulated is what is run.  A Schedule names compute
- * ops; sends, receives and their order follow from it (graph.h derives them, once, for everyone).
- * It knows no times, no bytes, no layers.
+ * A schedule family (forwards_first.c, one_f_one_b.c, ...) only produces Schedules; the simulator
+ * and the executor interpret the same one, so what was simulated is what is run.  A Schedule names
+ * compute ops; sends, receives and their order follow from it (graph.h derives them, once, for
+ * everyone). It knows no times, no bytes, no layers.
  *
  * Vocabulary: rank r of n_ranks (the pipeline's width p); chunk c of n_chunks (v, virtual stages
  * per rank); stage = position in a chain of n_ranks * n_chunks model parts (for bidir: two chains
@@ -12,8 +12,9 @@
  *
  * Dependencies (all schedules):
  *   F(m, stage, s) after F(m, stage-1, s); and after F(m, stage, s-1).
- *   B or I(m, stage, s) after B or I(m, stage+1, s), after its own F, and after B or I(m, stage,
- * s+1): the gradients of K and V of a slice are complete once all later slices were run backward.
+ *   B or I(m, stage, s) after B or I(m, stage+1, s); after its own F; and after B or
+ *     I(m, stage, s+1): the gradients of K and V of a slice are complete once all later slices were
+ *     run backward.
  *   W(m, stage, s) after its own I.
  *
  * Thread-safety: immutable once built.
@@ -36,7 +37,7 @@ GQuark schedule_error_quark(void);
 
 typedef enum {
     SCHEDULE_ERROR_SHAPE,      /* the family does not exist at these degrees */
-    SCHEDULE_ERROR_INCOMPLETE, /* an op is missing or twice there */
+    SCHEDULE_ERROR_INCOMPLETE, /* an op is missing, or it is there twice */
     SCHEDULE_ERROR_DEADLOCK,   /* the order contradicts the dependencies */
     SCHEDULE_ERROR_LIMIT,      /* more ops than memory or int32 counters hold */
     SCHEDULE_ERROR_UNKNOWN,    /* no family of that name */
@@ -67,8 +68,9 @@ typedef struct {
     uint8_t kind; /* ScheduleOpKind */
 } ScheduleOp;
 
+/* The ops of every rank, in order. */
 typedef struct {
-    char *name; /* (owned) family */
+    char *name; /* (owned) of its family; of a file, whatever it says */
     int32_t n_ranks;
     int32_t n_chunks;
     int32_t n_micro_batches;
@@ -81,7 +83,7 @@ typedef struct {
     GArray *overlap_pairs;
 } Schedule;
 
-/* What a family that searches (zb-auto) makes as small as it can. */
+/* What a family that searches (zb-auto) minimises. */
 typedef enum {
     SCHEDULE_OBJECTIVE_MAKESPAN, /* the last end of any rank */
     SCHEDULE_OBJECTIVE_SPAN,     /* the longest first start to last end of a rank: what counts if
@@ -91,7 +93,8 @@ typedef enum {
 
 extern const char *const schedule_objective_names[SCHEDULE_OBJECTIVE_N + 1];
 
-/* What the ops of one stage take and hold, of any micro-batch; nothing is negative. */
+/* The times of one stage's ops and the bytes that they hold, the same for every micro-batch;
+ * nothing is negative. */
 typedef struct {
     int64_t forward_ns, input_ns, weight_ns;
     int64_t backward_ns;                             /* of B; 0: input_ns + weight_ns */
@@ -113,7 +116,7 @@ typedef struct {
                       that is better; the schedule then has two chunks */
 } ScheduleTimes;
 
-/* What a family is asked for. */
+/* The shape of the schedule that a family is asked for. */
 typedef struct {
     int64_t n_ranks;
     int64_t n_chunks; /* 1 unless the family is interleaved */
@@ -242,16 +245,13 @@ void schedule_op_name(const Schedule *schedule, ScheduleOp op, char text[32]);
  * this schedule (wrong letter, sign, leading zero, out of range); @op is then untouched. */
 bool schedule_op_parse(const Schedule *schedule, const char *text, ScheduleOp *op);
 
-/* The largest number of (micro-batch, chunk, slice) triples in flight on @rank: F counts up at its
- * start; B, or W, or an I without a W, down.  Cost: O(ops of the rank). */
-int32_t schedule_peak_in_flight(const Schedule *schedule, int32_t rank);
-
 /* --- files (json.c): "degas-schedule" --- */
 
 /* Unknown families and placements of others are welcome: what counts is the ranks' lists.  The
  * result is checked (check.h).  NULL on JSON_ERROR_INVALID, G_FILE_ERROR or a SCHEDULE_ERROR. */
 Schedule *schedule_load(const char *path, GError **error);
-/* As above from a parsed document: who must know the format first.  Finishes @doc. */
+/* As schedule_load(), from a document that the caller has parsed to see its format; finishes @doc.
+ */
 Schedule *schedule_read(JsonDoc *doc, GError **error);
 /* Returns: (owned) the JSON text. */
 char *schedule_to_json(const Schedule *schedule, size_t *n_bytes);

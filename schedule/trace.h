@@ -1,8 +1,9 @@
 /*
  * schedule/trace.h - Trace: start and end of everything that happened in one iteration.
  *
- * Predicted (by the simulator) or measured (by the executor), in one form, so that they can be laid
- * beside each other.  Times are integer nanoseconds from the iteration's start, on one clock.
+ * A trace is predicted by the simulator or measured by the executor; both have this one form, so
+ * that they can be compared event by event.  Times are integer nanoseconds from the iteration's
+ * start, on one clock.
  *
  * File: one JSON object that is both a "degas-trace" (all of it can be read back, exact to the ns)
  * and a Chrome trace: chrome://tracing and ui.perfetto.dev open it.  One process per rank, one
@@ -54,10 +55,11 @@ typedef struct {
     int64_t bytes;  /* messages and collectives; else 0 */
     uint8_t stream; /* TraceStream */
     uint8_t kind;   /* TraceEventKind */
-    float recompute_fraction; /* predicted backwards: of their time, what the forward takes again */
+    float recompute_fraction; /* of a predicted backward: the share of its time in which the
+                                 forward is computed again */
 } TraceEvent;
 
-/* Who holds memory. */
+/* What memory is held for. */
 typedef enum {
     TRACE_MEMORY_WEIGHTS,
     TRACE_MEMORY_GRADIENTS,
@@ -84,8 +86,8 @@ typedef struct {
     char *schedule; /* (owned) family name */
     int32_t n_ranks, n_chunks, n_micro_batches, n_slices;
     int64_t makespan_ns;
-    /* The Report's: idle share of ranks x makespan.  Events alone do not say what a rank that does
-     * nothing waits for.  NaN: a file of before it was written. */
+    /* Report.bubble_fraction: events alone do not say why a rank is idle.  NaN: the file is older
+     * than this key. */
     double bubble_fraction;
     GArray *events; /* of TraceEvent */
     GArray *memory; /* of TraceMemory, sorted by (rank, at_ns); empty when not simulated */
@@ -108,7 +110,7 @@ bool trace_check(const Trace *trace, GError **error);
 char *trace_to_json(const Trace *trace, size_t *n_bytes);
 /* NULL on JSON_ERROR_INVALID or G_FILE_ERROR. */
 Trace *trace_load(const char *path, GError **error);
-/* As above from a parsed document: who must know the format first.  Finishes @doc. */
+/* As trace_load(), from a document that the caller has parsed to see its format; finishes @doc. */
 Trace *trace_read(JsonDoc *doc, GError **error);
 
 G_END_DECLS

@@ -19,7 +19,7 @@
  * Memory: F adds activation_bytes, I turns them into weight_activation_bytes, W (or B) frees what
  * is there.  No rank ever holds more than its limit_bytes, nor than the activation_bytes of
  * limit_micro_batches micro-batches, which is how the papers say "p M_B".  Where all bytes are 0,
- * micro-batches are counted from F to W: schedule_peak_in_flight() is at most limit_micro_batches
+ * micro-batches are counted from F to W: a rank then has in flight at most limit_micro_batches
  * times the chunks.  (The same limit in bytes lets more of them be in flight, as I frees a part:
  * ZB-2p needs that for its published bubbles.)
  *

@@ -114,7 +114,7 @@ route_of(const Contest *contest, int64_t route)
     return contest->network == NULL ? &alone : &contest->network->routes[route];
 }
 
-/* Whether what goes @way meets others. */
+/* Whether what takes @route may meet others on a link. */
 static inline bool
 crosses(const Contest *contest, int64_t route)
 {

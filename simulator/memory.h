@@ -2,13 +2,25 @@
  * simulator/memory.h - every allocation and free of the ops of a SimProgram, exactly.
  *
  * On one rank, with the numbers of profiles/workload/workload.h:
- *   time 0    static_bytes of every owner; they stay
- *   op start  F: + activation, + kv; B and I of the last slice: + kv gradients of all slices;
- *             I: + what weight_activation is more than activation;
- *             every op: + workspace of its kind, and what it has of later ops
- * (profiles/workload/prefetch.h) op end    - workspace; B: - activation, - kv and its gradient; I:
- * - what weight_activation is less than activation, - kv and its gradient; W: - weight_activation;
- * an I whose unit has no W: as B So after the last op a rank holds its static bytes again.
+ *
+ *   at time 0, for good: static_bytes of every owner
+ *
+ *   when an op starts
+ *     F                        + activation, + kv
+ *     B or I of the last slice + gradients of kv of all slices
+ *     I                        + what weight_activation is more than activation
+ *     every op                 + the workspace of its kind, + what is gathered ahead for later ops
+ *                                (profiles/workload/prefetch.h)
+ *
+ *   when an op ends
+ *     every op                 - what its start added as workspace
+ *     B, or an I that no W     - activation, - kv and its gradient
+ *       follows
+ *     I                        - what weight_activation is less than activation, - kv and its
+ *                                gradient
+ *     W                        - weight_activation
+ *
+ * So after its last op a rank holds its static bytes again.
  *
  * Only the order of a rank's ops decides its peak, not their times: peaks are found in one pass
  * over the steps, and the time of a peak is looked up after.  The level rises at op starts only, so
@@ -23,6 +35,7 @@
 
 G_BEGIN_DECLS
 
+/* The moment at which a rank holds most. */
 typedef struct {
     int64_t bytes; /* all owners together */
     int64_t step;  /* the op at whose start it is; -1: time 0 */
@@ -30,7 +43,7 @@ typedef struct {
     int64_t owner_bytes[TRACE_MEMORY_N]; /* sums to bytes */
 } SimPeak;
 
-/* Whether it is within what a peak of @rank may reach. */
+/* Whether @peak is at most what @rank may use; a rank without a limit may use anything. */
 static inline bool
 sim_peak_fits(const WorkloadRank *rank, const SimPeak *peak)
 {

@@ -14,7 +14,7 @@ sim_network_clear(SimNetwork *network)
     g_clear_pointer(&network->crossings, g_array_unref);
 }
 
-/* --- ways --- */
+/* --- routes --- */
 
 static bool
 fail(GError **error, const char *what)
@@ -50,8 +50,8 @@ sim_route_of_step(const SimProgram *program, uint32_t step)
                         : sim_route_of_op(program->steps[step].cost);
 }
 
-/* Adds @bytes_per_s of each device of @rank that go to @level (@out) or come from there to the way
- * that begins at @first. */
+/* Adds @bytes_per_s of each device of @rank that go to @level (@out) or come from there to the
+ * route that begins at @first. */
 static void
 add_crossings(SimNetwork *network, const WorkloadLinks *links, guint first, int32_t rank,
               int32_t level, double bytes_per_s, double senders_fraction, bool out)
@@ -74,7 +74,7 @@ add_crossings(SimNetwork *network, const WorkloadLinks *links, guint first, int3
     }
 }
 
-/* Ends the way that begins at @first; nothing takes more of a link than it carries. */
+/* Ends the route that begins at @first; nothing takes more of a link than it carries. */
 static void
 end_route(SimNetwork *network, int64_t route, guint first, double device_bytes_per_s)
 {
@@ -299,7 +299,7 @@ find_suspects(SimNetwork *network, const SimProgram *program, int64_t n_routes)
     g_array_unref(most.touched);
 }
 
-/* Lets the ways know where their crossings are, now that these have all been found. */
+/* Lets the routes know where their crossings are, now that these have all been found. */
 static void
 point_routes(SimNetwork *network, int64_t n_routes)
 {
@@ -321,7 +321,7 @@ keep_suspects(SimNetwork *network, int64_t n_routes)
 
     for (guint i = 0; i < network->suspects->len; i++)
         can_fill[g_array_index(network->suspects, SimSuspect, i).link] = true;
-    /* Ways before @way have their crossings before kept; those of @way begin at crossing. */
+    /* Routes before this one have their crossings before kept; its own begin at crossing. */
     for (int64_t route = 0; route < n_routes; route++) {
         const SimCrossing *end = crossing + network->routes[route].n_crossed;
         network->routes[route].crossed = kept;
@@ -391,7 +391,7 @@ typedef struct {
     const SimTimes *times;     /* (borrowed) */
 } Look;
 
-/* What @way takes of the cursor's link. */
+/* What the route of @number takes of the cursor's link. */
 static double
 taken_of_link(const Look *look, const Cursor *cursor, int64_t number)
 {

@@ -1,13 +1,14 @@
 /*
- * simulator/network.h - SimNetwork: which links what crosses, and how much of them it takes.
+ * simulator/network.h - SimNetwork: which links each transfer crosses, and how much it takes of
+ * them.
  *
  * Links are full duplex, so each link of the Workload is two here: 2 k out, 2 k + 1 in.
  *
- * A way is what one kind of transfer takes of the links that it crosses while it runs at full
+ * A route is what one kind of transfer takes of the links that it crosses while it runs at full
  * speed, in bytes per second: its bytes over the time that the cost model gives it alone.  That
- * time holds the share of links that the devices of one rank leave each other, since they do the
- * same at the same time; a way is the sum over those devices; and what different ways take of one
- * link is for max-min fairness to share out.  So nothing is counted twice.
+ * time already holds the share of a link that the devices of one rank leave each other, since they
+ * all do the same at the same time, so a route is the sum over those devices; and what different
+ * routes take of one link is shared out max-min fair.  So nothing is counted twice.
  *
  *   an op with collectives (tp, cp, ep, dp with ZeRO 3): their bytes, spread evenly over the op;
  *   what is hidden behind computing may take longer without the op's doing so
@@ -25,21 +26,23 @@
 
 G_BEGIN_DECLS
 
+/* A link that can fill, and a stream whose transfers cross it. */
 typedef struct {
     int32_t link, stream;
 } SimSuspect;
 
 typedef struct {
-    int32_t n_links;     /* each way apart */
+    int32_t n_links;     /* each direction is one */
     double *bytes_per_s; /* (owned) [link] capacity */
-    SimRoute *routes;    /* (owned) [way] whose crossings are only those of links that can fill */
-    GArray *crossings;   /* of SimCrossing: those of the ways, in their order */
+    SimRoute *routes;    /* (owned) [route] with crossings of links that can fill only */
+    GArray *crossings;   /* of SimCrossing: those of the routes, in their order */
     /* Pairs of a link that can fill, because its streams may want too much of it at once, and one
      * of those streams; by link.  None: nothing is ever contended. */
     GArray *suspects; /* of SimSuspect */
 } SimNetwork;
 
-/* Ways of a cost's op, of the message it sends, and of what a rank does besides. */
+/* The number of the route of an op of @cost, of the message it sends, of a rank's data-parallel
+ * communication. */
 static inline int64_t
 sim_route_of_op(int64_t cost)
 {
@@ -58,7 +61,7 @@ sim_route_of_dp(const SimProgram *program, int32_t rank, bool gathers)
     return 2 * program->n_costs + 2 * (int64_t)rank + gathers;
 }
 
-/* Of a pair of program->pair_kinds. */
+/* The number of the route of an overlapped pair of @kind, one of program->pair_kinds. */
 static inline int64_t
 sim_route_of_pair(const SimProgram *program, const SimPairKind *kind)
 {
@@ -66,7 +69,7 @@ sim_route_of_pair(const SimProgram *program, const SimPairKind *kind)
            (kind - program->pair_kinds);
 }
 
-/* Of what a step does on its compute stream. */
+/* The number of the route of what @step does on its compute stream. */
 int64_t sim_route_of_step(const SimProgram *program, uint32_t step);
 
 /*

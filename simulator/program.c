@@ -196,7 +196,7 @@ price(SimProgram *program, GError **error)
 
 /*
  * A worklist over ranks: each runs its ops in order until one needs a message that was not sent
- * yet.  It finds producers by arithmetic on (rank, unit), with the dependencies as
+ * yet.  It finds producers by arithmetic on (rank, virtual id), with the dependencies as
  * schedule/schedule.h states them, and meets each op once; deriving a ScheduleGraph first and then
  * compiling that costs some three times as much, and three times the memory.
  *
@@ -204,8 +204,8 @@ price(SimProgram *program, GError **error)
  * the walk; then schedule_graph_new(), which judges schedules for everyone, names it.
  */
 
-/* What is known of one (rank, unit), by direction: 0 forward, 1 backward.  1 + the step of its F,
- * and of its B or I; 0: not run yet. */
+/* What is known of one (rank, virtual id), by direction: 0 forward, 1 backward.  1 + the step of
+ * its F, and of its B or I; 0: not run yet. */
 typedef struct {
     uint32_t done[2];
 } Slot;
@@ -225,7 +225,7 @@ G_STATIC_ASSERT(SCHEDULE_MAX_OPS < SLOT_STEP);
  * who needs its own. */
 typedef struct {
     int32_t from, to; /* ranks; n_ranks: nobody */
-    /* Slot of the same micro-batch and slice at @from, less the unit here. */
+    /* Slot of the same micro-batch and slice at @from, less the virtual id here. */
     int64_t from_slot;
 } Neighbour;
 
@@ -254,7 +254,7 @@ typedef struct {
     int32_t n_micro_batches; /* of a chain */
     int64_t n_virtual_ids;
     bool weights_are_marked;
-    Slot *slots;        /* (owned) [rank * n_virtual_ids + unit] */
+    Slot *slots;        /* (owned) [rank * n_virtual_ids + virtual id] */
     Link *links;        /* (owned) [rank * n_chunks + chunk] */
     RankState *ranks;   /* (owned) [n_ranks + 1]; the last is nobody and never waits */
     int64_t *next_pair; /* (owned, nullable) [rank] index into overlap_pairs of its next pair */
@@ -324,7 +324,7 @@ unit_of(const Walk *walk, ScheduleOp op)
     return ((int64_t)op.micro_batch * walk->n_chunks + op.chunk) * walk->n_slices + op.slice;
 }
 
-/* Marks the units that have a W.  Most schedules have no I, for which alone that matters. */
+/* Marks the virtual ids that have a W.  Most schedules have no I, for which alone that matters. */
 static void
 mark_weights(const Schedule *schedule, Slot *all)
 {
@@ -350,7 +350,8 @@ typedef enum {
     FAILED, /* the schedule is wrong */
 } Outcome;
 
-/* An F (@direction 0), B or I (1) of @rank at @unit; @at_end: of the first slice, or the last.
+/* An F (@direction 0), B or I (1) of @rank at @virtual_id; @at_end: of the first slice, or the
+ * last.
  * @producer: 1 + the step that sends it a message, or 0. */
 static inline __attribute__((always_inline)) Outcome
 run_op(Walk *walk, int32_t rank, const Neighbour *neighbour, int64_t virtual_id, bool direction,
@@ -425,7 +426,7 @@ pair_must_wait(Walk *walk, int32_t rank, int64_t i)
     return false;
 }
 
-/* Notes the step of a unit, whose neighbour may have waited for it. */
+/* Notes the step of a virtual id, whose neighbour may have waited for it. */
 static inline __attribute__((always_inline)) void
 finish_op(Walk *walk, int32_t rank, int32_t to, int64_t virtual_id, bool direction, uint32_t marks)
 {
@@ -443,7 +444,7 @@ finish_op(Walk *walk, int32_t rank, int32_t to, int64_t virtual_id, bool directi
     walk->ready[walk->n_ready++] = to;
 }
 
-/* Counts the unit in or out of flight; remembers the chunk's first F and last backward. */
+/* Counts the virtual id in or out of flight; remembers the chunk's first F and last backward. */
 static inline __attribute__((always_inline)) void
 note_op(Walk *walk, int32_t rank, ScheduleOp op, uint32_t kind)
 {
@@ -543,7 +544,7 @@ run_all(Walk *all)
     return ok;
 }
 
-/* Whether every op has run, and every unit has its F and its B or I. */
+/* Whether every op has run, and every virtual id has its F and its B or I. */
 static bool
 is_complete(const Walk *walk)
 {
@@ -589,7 +590,7 @@ allocate(Walk *walk)
     const size_t n = (size_t)program->n_ops, n_ranks = (size_t)schedule->n_ranks;
 
     program->steps = walk->steps = pages_try_malloc(MAX(n, 1), sizeof *program->steps);
-    /* At least 2 ops per unit: at most half as many slots as ops. */
+    /* At least 2 ops per virtual id: at most half as many slots as ops. */
     walk->slots =
         pages_try_malloc0(MAX((size_t)walk->n_virtual_ids * n_ranks, 1), sizeof *walk->slots);
     program->step_of = walk->step_of = pages_try_malloc(MAX(n, 1), sizeof *program->step_of);
@@ -631,7 +632,7 @@ walk_all(Walk *walk)
     return is_complete(walk);
 }
 
-/* Whether each rank has at least two ops per unit: else some are missing. */
+/* Whether each rank has at least two ops per virtual id: else some are missing. */
 static bool
 is_long_enough(const Schedule *schedule, int64_t n_virtual_ids)
 {

@@ -27,7 +27,8 @@ G_BEGIN_DECLS
 /* 146 years: half of what int64_t holds. */
 #define SIM_MAX_NS (INT64_MAX / 2)
 
-/* ScheduleOpKind, and an I whose unit has no W: it takes the time of an I and ends the unit. */
+/* ScheduleOpKind, and an I that no W follows: it takes the time of an I, and what it holds is freed
+ * at its end. */
 enum {
     SIM_KIND_LONE_INPUT = SCHEDULE_OP_N,
     SIM_KIND_N
@@ -39,10 +40,11 @@ typedef struct {
     uint32_t cost;     /* index into SimProgram.costs */
 } SimStep;
 
+/* What every op of one cost takes. */
 typedef struct {
-    int64_t busy_ns, lag_ns; /* see above */
-    int32_t rank;            /* where ops of this cost are */
-    int32_t stream;          /* of sim_stream(), that their messages leave on; 0: none */
+    int64_t busy_ns, lag_ns; /* as sweep.h has them */
+    int32_t rank;            /* that runs the ops of this cost */
+    int32_t stream;          /* as sim_stream(): on which their messages leave; 0: they send none */
 } SimCost;
 
 /* A message between ranks; all 0 where there is none. */
@@ -57,7 +59,7 @@ typedef struct {
 typedef struct {
     int64_t op_ns;
     SimMessage in, out; /* what the op needs, what it sends */
-    int32_t rank;       /* where ops of this cost are */
+    int32_t rank;       /* that runs the ops of this cost */
 } SimCostDetail;
 
 /* Two costs whose ops run overlapped: what the pair takes, and by how much each is shorter in it
@@ -80,7 +82,7 @@ struct SimProgram {
     /* (owned, nullable) [index into schedule->ops] of its workspace beyond that of its cost: what
      * is gathered ahead for later ops; NULL: none */
     int64_t *ahead_bytes;
-    int32_t *in_flight; /* (owned) [rank] largest number of units in flight */
+    int32_t *in_flight; /* (owned) [rank] most virtual micro-batches in flight */
     int64_t *first;     /* (owned) [rank] step of its first op, or -1 */
     uint32_t *pairs;    /* (owned, nullable) ascending: the first step of each overlapped pair;
                            the second is the next step  [pairs.h] */
@@ -96,7 +98,7 @@ struct SimProgram {
 };
 
 /*
- * Compiles.  @schedule and @workload outlive the program.
+ * Compiles @schedule with the times of @workload.  @schedule and @workload outlive the program.
  * Returns NULL on SCHEDULE_ERROR_INCOMPLETE or _DEADLOCK (the schedule cannot run), _SHAPE
  * (@workload is made for another shape) or _LIMIT (times negative or beyond int64_t, no memory).
  * Cost: O(ops + costs).

@@ -43,7 +43,7 @@ typedef struct {
     int32_t link;
 } SimCrossing;
 
-/* What a flow crosses. */
+/* The links that a flow crosses, and how fast its devices send. */
 typedef struct {
     const SimCrossing *crossed; /* (borrowed) outlives the flow's activity; different links */
     int32_t n_crossed;
@@ -65,7 +65,7 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC(SimLinks, sim_links_free)
  * again.
  *
  * @work_ns  >= 0, at most SIM_FLOW_MAX_NS
- * @way      read now; what its `crossed` points to, as long as the flow is active
+ * @route    read now; what its `crossed` points to, as long as the flow is active
  * @limit    in (0, 1]
  * Cost: O(links crossed and flows on them), and what sharing costs if more is wanted of one.
  */

@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "schedule/check.h"
 #include "tests/schedule/evaluate.h"
+#include "tests/schedule/in_flight.h"
 
 typedef enum {
     ORDER,   /* the same order */
@@ -158,7 +159,7 @@ check_expected(const char *label, const char *path, const Schedule *theirs, Eval
         wanted->busy[r] = json_value_int64(doc, busy, 0, JSON_MAX_INT);
         wanted->peak[r] = (int32_t)json_value_int64(doc, peak, 0, INT32_MAX);
         if (e.busy[r] != wanted->busy[r] || e.peak[r] != wanted->peak[r] ||
-            schedule_peak_in_flight(theirs, r) != wanted->peak[r])
+            peak_in_flight(theirs, r) != wanted->peak[r])
             g_error("%s: rank %d busy or in flight differs", label, r);
     }
     g_assert_true(json_doc_finish(doc, &error));

@@ -5,6 +5,7 @@
 
 #include "schedule/check.h"
 #include "tests/schedule/evaluate.h"
+#include "tests/schedule/in_flight.h"
 
 static Schedule *
 build(const char *family, int64_t p, int64_t v, int64_t m, int64_t s)
@@ -150,7 +151,7 @@ test_naive_closed_form(void)
             g_assert_true(e.complete);
             g_assert_cmpint(e.makespan, ==, m * p * 3);
             for (int32_t r = 0; r < p; r++)
-                g_assert_cmpint(schedule_peak_in_flight(s, r), ==, 1);
+                g_assert_cmpint(peak_in_flight(s, r), ==, 1);
         }
 }
 
@@ -170,7 +171,7 @@ test_gpipe_closed_form(void)
                     g_assert_cmpint(e.makespan, ==, (m * n + p - 1) * 3);
                     for (int32_t r = 0; r < p; r++) {
                         g_assert_cmpint(e.busy[r], ==, m * n * 3);
-                        g_assert_cmpint(schedule_peak_in_flight(s, r), ==, m * n);
+                        g_assert_cmpint(peak_in_flight(s, r), ==, m * n);
                     }
                 }
 }
@@ -189,7 +190,7 @@ test_one_f_one_b_closed_form(void)
                 g_assert_cmpint(e.makespan, ==, (m * n + p - 1) * 3);
                 for (int32_t r = 0; r < p; r++) {
                     const int64_t peak = MIN(m * n, p - r + n - 1);
-                    g_assert_cmpint(schedule_peak_in_flight(s, r), ==, peak);
+                    g_assert_cmpint(peak_in_flight(s, r), ==, peak);
                     g_assert_cmpint(e.peak[r], ==, peak);
                 }
             }
@@ -254,8 +255,7 @@ test_sliced_interleaved_closed_form(void)
                     else
                         g_assert_cmpint(e.makespan, <=, least + 3 * v * p);
                     for (int32_t r = 0; p % n == 0 && r < p; r++)
-                        g_assert_cmpint(e.peak[r], <=,
-                                        n * schedule_peak_in_flight(whole, r) - (n > 1));
+                        g_assert_cmpint(e.peak[r], <=, n * peak_in_flight(whole, r) - (n > 1));
                 }
             }
 }
@@ -368,8 +368,8 @@ test_controlled_memory(void)
             g_autoptr(Schedule) half = build("v-half", p, 2, m, 1);
             g_autoptr(Schedule) min = build("v-min", p, 2, m, 1);
             for (int32_t r = 0; r < p; r++) {
-                g_assert_cmpint(schedule_peak_in_flight(half, r), <=, p + 2);
-                g_assert_cmpint(3 * schedule_peak_in_flight(min, r), <=, 2 * p + 8);
+                g_assert_cmpint(peak_in_flight(half, r), <=, p + 2);
+                g_assert_cmpint(3 * peak_in_flight(min, r), <=, 2 * p + 8);
             }
         }
 }
@@ -383,8 +383,8 @@ test_dualpipe_memory(void)
             g_autoptr(Schedule) dual = build("dualpipe", p, 2, m, 1);
             g_autoptr(Schedule) folded = build("dualpipev", p, 2, m, 1);
             for (int32_t r = 0; r < p; r++) {
-                g_assert_cmpint(schedule_peak_in_flight(dual, r), ==, p + 1);
-                g_assert_cmpint(schedule_peak_in_flight(folded, r), ==, 2 * p + 1);
+                g_assert_cmpint(peak_in_flight(dual, r), ==, p + 1);
+                g_assert_cmpint(peak_in_flight(folded, r), ==, 2 * p + 1);
             }
             /* An overlapped pair is an F and a B of different chunks. */
             for (guint i = 0; i < dual->overlap_pairs->len; i++) {
@@ -404,7 +404,7 @@ test_peak_counts_weight_gradients(void)
     const ScheduleShape shape = {1, 1, 3, 1, 0, NULL};
     g_autoptr(Schedule) s = schedule_from_text(&shape, SCHEDULE_PLACEMENT_LOOP, ranks);
 
-    g_assert_cmpint(schedule_peak_in_flight(s, 0), ==, 2);
+    g_assert_cmpint(peak_in_flight(s, 0), ==, 2);
 }
 
 /* Every family, many shapes: complete, free of deadlock, the rank's work as much as it must be. */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "schedule/check.h"
+#include "tests/schedule/in_flight.h"
 #include "tests/schedule/timed.h"
 #include "tests/schedule/zb_cbc.h"
 #include "tests/schedule/zb_exact.h"
@@ -331,13 +332,13 @@ test_unit_times_reach_closed_forms(void)
             g_assert_cmpint(facts.makespan_ns, ==, 3 * m + p - 1);
             g_assert_cmpint(facts.bound_ns, ==, facts.makespan_ns);
             for (int32_t r = 0; r < p; r++)
-                g_assert_cmpint(schedule_peak_in_flight(h1, r), <=, p);
+                g_assert_cmpint(peak_in_flight(h1, r), <=, p);
             g_autoptr(Schedule) h2 = schedule_zb_auto(&full, &facts, NULL);
             g_assert_cmpint(facts.makespan_ns, ==, 3 * m + p - 1);
             if (m >= 2 * p - 1)
                 g_assert_cmpint(facts.span_ns, ==, 3 * m);
             for (int32_t r = 0; r < p; r++)
-                g_assert_cmpint(schedule_peak_in_flight(h2, r), <=, 2 * p);
+                g_assert_cmpint(peak_in_flight(h2, r), <=, 2 * p);
         }
 }
 
