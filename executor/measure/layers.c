@@ -193,7 +193,7 @@ time_links(ExecMeasureRank *rank, ExecMeasureLayers *job, bool record, GError **
 
     if (!job->with_links)
         return true;
-    if (rank->transport.rank == 0 && shared->links != NULL)
+    if (rank->transport.rank == 0)
         exec_budget_links_begin(shared->links);
     rank->record = record;
     if (!exec_measure_optimizer(rank, error) ||

@@ -11,14 +11,11 @@
 static int
 times_link(ExecMeasureRank *rank, const void *about)
 {
-    ExecMeasureShared *shared = rank->shared;
     const ProfileMeasurement *key = about;
     const int64_t size = key->op == PROFILE_OP_OPTIMIZER ? key->n_elements : key->bytes;
-    const bool times = shared->links == NULL ||
-                       exec_budget_links_next(shared->links, key->op, MAX(key->n_ranks, 1), size);
 
-    shared->link_begin_ns = exec_now_ns();
-    return times;
+    rank->shared->link_begin_ns = exec_now_ns();
+    return exec_budget_links_next(rank->shared->links, key->op, MAX(key->n_ranks, 1), size);
 }
 
 static void
@@ -26,7 +23,7 @@ end_link(ExecMeasureRank *rank)
 {
     const ExecMeasureShared *shared = rank->shared;
 
-    if (shared->links != NULL && rank->transport.rank == 0)
+    if (rank->transport.rank == 0)
         exec_budget_links_note(shared->links, exec_seconds_since(shared->link_begin_ns));
 }
 

@@ -497,8 +497,7 @@ tell_round(Measure *m, const ExecGrid *grid, const ExecMeasureShared *shared)
 {
     const ExecMeasureLayers *job = &m->layers;
     const int n = atomic_load(&job->n_repetitions);
-    g_autofree char *left_out =
-        shared->links == NULL ? NULL : exec_budget_links_left_out(shared->links);
+    g_autofree char *left_out = exec_budget_links_left_out(shared->links);
     g_autofree char *tp =
         m->o.n_tps == 1 ? g_strdup("") : g_strdup_printf(" at tp %" G_GINT64_FORMAT, job->tp);
 
@@ -528,10 +527,9 @@ time_round(Measure *m, GError **error)
     g_autoptr(ExecGrid) grid = exec_grid_new(o->batches, o->n_batches, o->slices, o->n_slices);
     const int64_t begin_ns = exec_now_ns();
     init_layers(m, grid);
-    g_autoptr(ExecBudgetLinks) links =
-        m->budget.is_limit
-            ? exec_budget_links_new(EXEC_BUDGET_LINKS_SHARE * (double)m->layers.round_ns * 1e-9)
-            : NULL;
+    g_autoptr(ExecBudgetLinks) links = exec_budget_links_new(
+        m->budget.is_limit ? EXEC_BUDGET_LINKS_SHARE * (double)m->layers.round_ns * 1e-9
+                           : (double)INFINITY);
     ExecMeasureShared shared = {
         .o = o,
         .plan = plan,

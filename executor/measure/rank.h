@@ -44,7 +44,7 @@ typedef struct {
     bool shares_cores;      /* more threads are busy than there are cores: exec_measure_begin() */
     bool watches_cores;     /* whether it is looked at if a thread had its core: never on a GPU, nor
                              * where cores are shared */
-    ExecBudgetLinks *links; /* (borrowed, nullable) thread 0's; NULL: all links are timed */
+    ExecBudgetLinks *links; /* (borrowed) thread 0's */
     bool (*job)(ExecMeasureRank *rank, GError **error);
     void *job_data; /* (borrowed) */
 

@@ -1,6 +1,8 @@
 /* Tests of executor/measure/links.c: that what is timed is what a step does. */
 #include "executor/measure/links.h"
 
+#include <math.h>
+
 #include "executor/device/backend.h"
 #include "executor/model/model.h"
 #include "executor/transport/local.h"
@@ -48,7 +50,14 @@ test_optimizer_is_all_of_its_step(void)
     g_autoptr(Profile) profile = profile_load("local-cpu", &error);
     ExecBackendOps counting = *backend->ops;
     const ExecMeasureOptions options = {0};
-    ExecMeasureShared shared = {.o = &options, .n_threads = 1, .n_busy = 1, .samples = samples};
+    g_autoptr(ExecBudgetLinks) links = exec_budget_links_new(INFINITY);
+    ExecMeasureShared shared = {
+        .o = &options,
+        .n_threads = 1,
+        .n_busy = 1,
+        .samples = samples,
+        .links = links,
+    };
     g_autofree ExecMeasureTiming *timings = g_new(ExecMeasureTiming, EXEC_MEASURE_MAX_TIMINGS);
     int64_t n_elements = 0;
 
