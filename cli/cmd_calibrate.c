@@ -48,7 +48,8 @@ G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(Work, work_clear)
 
 /* --- fits --- */
 
-/* The errors of the rows that are in training, or of the others. */
+/* The errors of the rows that are in training, or of the others.  @fit (nullable) gets the interval
+ * of the mean of their sizes. */
 static ValidationErrors
 errors_of(const double *errors, const bool *in_training, bool training, size_t n, Fit *fit)
 {
@@ -59,18 +60,14 @@ errors_of(const double *errors, const bool *in_training, bool training, size_t n
         if (in_training[i] == training)
             some[n_some++] = errors[i];
     }
-    if (!training && fit != NULL) {
-        for (size_t i = 0; i < n_some; i++)
-            some[i] = fabs(some[i]);
-        fit->low = profile_bootstrap_mean(some, n_some, LOW);
-        fit->high = profile_bootstrap_mean(some, n_some, HIGH);
-        n_some = 0;
-        for (size_t i = 0; i < n; i++) {
-            if (!in_training[i])
-                some[n_some++] = errors[i];
-        }
-    }
-    return validation_errors(some, n_some);
+    const ValidationErrors result = validation_errors(some, n_some);
+    if (fit == NULL)
+        return result;
+    for (size_t i = 0; i < n_some; i++)
+        some[i] = fabs(some[i]);
+    fit->low = profile_bootstrap_mean(some, n_some, LOW);
+    fit->high = profile_bootstrap_mean(some, n_some, HIGH);
+    return result;
 }
 
 static void

@@ -245,15 +245,13 @@ static void
 print_jitter(const Report *report)
 {
     const ReportJitter *jitter = &report->jitter;
-    char *texts[3];
+    g_autofree char *p10 = output_seconds(units_s_from_ns(jitter->iteration_ns[0]));
+    g_autofree char *p50 = output_seconds(units_s_from_ns(jitter->iteration_ns[1]));
+    g_autofree char *p90 = output_seconds(units_s_from_ns(jitter->iteration_ns[2]));
 
     if (jitter->n_runs == 0)
         return;
-    for (int i = 0; i < 3; i++)
-        texts[i] = output_seconds(units_s_from_ns(jitter->iteration_ns[i]));
-    output_printf("jitter  iteration p10 %s, p50 %s, p90 %s", texts[0], texts[1], texts[2]);
-    for (int i = 0; i < 3; i++)
-        g_free(texts[i]);
+    output_printf("jitter  iteration p10 %s, p50 %s, p90 %s", p10, p50, p90);
     if (report->memory_limit_bytes > 0) {
         g_autofree char *fit = output_percent(jitter->fit_fraction);
 

@@ -1,4 +1,4 @@
-
+/* The page of a simulated iteration; declared in cli/draw/plot.h. */
 #include <math.h>
 #include <string.h>
 

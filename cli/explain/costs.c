@@ -1,3 +1,4 @@
+/* The costs of a simulated iteration, explained; declared in cli/explain/explain.h. */
 #include "cli/explain/explain.h"
 
 #include "base/units.h"

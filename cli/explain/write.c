@@ -1,4 +1,4 @@
-/* An explanation as JSON, and as a screen for people. */
+/* An explanation as JSON, and as a screen for people; declared in cli/explain/explain.h. */
 #include <math.h>
 #include <string.h>
 

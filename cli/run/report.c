@@ -237,20 +237,18 @@ print_table(const RunReport *report)
 static void
 print_varied(const ReportJitter *varied)
 {
-    char *texts[3];
+    g_autofree char *p10 = output_seconds(units_s_from_ns(varied->iteration_ns[0]));
+    g_autofree char *p50 = output_seconds(units_s_from_ns(varied->iteration_ns[1]));
+    g_autofree char *p90 = output_seconds(units_s_from_ns(varied->iteration_ns[2]));
 
     if (varied->n_runs == 0)
         return;
-    for (int i = 0; i < 3; i++)
-        texts[i] = output_seconds(units_s_from_ns(varied->iteration_ns[i]));
     g_autofree char *op = describe_op_sigma(varied);
     g_autofree char *ranks = output_percent(varied->rank_sigma);
     output_printf(
         "  predicted with times that vary as when profiled (ops %s; ranks %s): median %s, "
         "80 %% of steps %s to %s\n",
-        op, ranks, texts[1], texts[0], texts[2]);
-    for (int i = 0; i < 3; i++)
-        g_free(texts[i]);
+        op, ranks, p50, p10, p90);
 }
 
 void

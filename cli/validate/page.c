@@ -1,3 +1,4 @@
+/* The page docs/validation.md; declared in cli/validate/report.h. */
 #include "cli/validate/report.h"
 
 #include <math.h>

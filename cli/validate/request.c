@@ -1,3 +1,4 @@
+/* A measured run as a request; declared in cli/validate/validation.h. */
 #include "cli/validate/validation.h"
 
 #include "base/json.h"
