@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/order.h"
 #include "base/units.h"
 #include "planner/advice.h"
 #include "planner/bounds/floor.h"
@@ -35,8 +36,8 @@ compare_by_time(const void *a, const void *b)
     const PlanPoint *x = *(const PlanPoint *const *)a, *y = *(const PlanPoint *const *)b;
 
     if (x->bound_ns != y->bound_ns)
-        return x->bound_ns < y->bound_ns ? -1 : 1;
-    return x->index < y->index ? -1 : x->index > y->index;
+        return ORDER(x->bound_ns, y->bound_ns);
+    return ORDER(x->index, y->index);
 }
 
 static int
@@ -45,7 +46,7 @@ compare_by_memory(const void *a, const void *b)
     const PlanPoint *x = *(const PlanPoint *const *)a, *y = *(const PlanPoint *const *)b;
 
     if (x->bound_bytes != y->bound_bytes)
-        return x->bound_bytes < y->bound_bytes ? -1 : 1;
+        return ORDER(x->bound_bytes, y->bound_bytes);
     return compare_by_time(a, b);
 }
 
@@ -115,8 +116,8 @@ compare_by_slices(const void *a, const void *b)
     const PlanPoint *x = *(const PlanPoint *const *)a, *y = *(const PlanPoint *const *)b;
 
     if (x->sliced_bound_ns != y->sliced_bound_ns)
-        return x->sliced_bound_ns < y->sliced_bound_ns ? -1 : 1;
-    return x->index < y->index ? -1 : x->index > y->index;
+        return ORDER(x->sliced_bound_ns, y->sliced_bound_ns);
+    return ORDER(x->index, y->index);
 }
 
 /* A point of any family and number of chunks, and what it may take with slices. */
@@ -131,8 +132,8 @@ compare_estimates(const void *a, const void *b)
     const Sliced *x = a, *y = b;
 
     if (x->estimate_ns != y->estimate_ns)
-        return x->estimate_ns < y->estimate_ns ? -1 : 1;
-    return x->point.index < y->point.index ? -1 : x->point.index > y->point.index;
+        return ORDER(x->estimate_ns, y->estimate_ns);
+    return ORDER(x->point.index, y->point.index);
 }
 
 /* Whether slices at @point may be worth it. */

@@ -310,28 +310,44 @@ plan_bound_ns(const Plan *plan, const Workload *workload, const ScheduleFamily *
     return best;
 }
 
-/* The least over (class, slice) of the time of @stage's op of @kind. */
-static int64_t
-least_ns(const Bound *bound, int32_t chain, int32_t stage, int kind)
-{
-    const Workload *w = bound->workload;
-    int64_t least = INT64_MAX;
+/* What the ops of a stage take and keep, each the least over (class, slice); nothing but int64_t.
+ */
+typedef struct {
+    int64_t time_ns[SCHEDULE_OP_N];
+    int64_t message_ns[2];                  /* to the next stage, and to the one before */
+    int64_t kept_bytes[2];                  /* from F to B, and from I to W */
+    int64_t workspace_bytes[PLAN_MOMENT_N]; /* of the ops that start at a moment */
+} LeastOp;
 
-    for (int32_t i = 0; i < w->n_classes * w->n_slices; i++)
-        least = MIN(least, (op_at(bound, chain, stage, 0, 0) + i)->time_ns[kind]);
-    return plan_sum_ns(least, w->op_overhead_ns);
+static void
+lower(int64_t *least, int64_t value)
+{
+    *least = MIN(*least, value);
 }
 
-/* Likewise of its message to the next stage (0), or to the one before. */
-static int64_t
-least_message_ns(const Bound *bound, int32_t chain, int32_t stage, int direction)
+static LeastOp
+least_op(const Bound *bound, int32_t chain, int32_t stage)
 {
     const Workload *w = bound->workload;
-    int64_t least = INT64_MAX;
+    const WorkloadOp *ops = op_at(bound, chain, stage, 0, 0);
+    LeastOp least;
 
+    for (size_t i = 0; i < sizeof least / sizeof(int64_t); i++)
+        ((int64_t *)&least)[i] = INT64_MAX;
     for (int32_t i = 0; i < w->n_classes * w->n_slices; i++) {
-        const WorkloadOp *op = op_at(bound, chain, stage, 0, 0) + i;
-        least = MIN(least, direction == 0 ? op->forward_message_ns : op->backward_message_ns);
+        const WorkloadOp *op = &ops[i];
+        const int64_t *workspace = op->workspace_bytes;
+        const int64_t backward =
+            MIN(workspace[SCHEDULE_OP_BACKWARD], workspace[SCHEDULE_OP_BACKWARD_INPUT]);
+        for (int kind = 0; kind < SCHEDULE_OP_N; kind++)
+            lower(&least.time_ns[kind], op->time_ns[kind]);
+        lower(&least.message_ns[0], op->forward_message_ns);
+        lower(&least.message_ns[1], op->backward_message_ns);
+        lower(&least.kept_bytes[0], plan_sum_ns(op->activation_bytes, op->kv_bytes));
+        lower(&least.kept_bytes[1], op->weight_activation_bytes);
+        for (int moment = 0; moment < PLAN_MOMENT_N; moment++)
+            lower(&least.workspace_bytes[moment],
+                  moment == PLAN_MOMENT_FORWARD ? workspace[SCHEDULE_OP_FORWARD] : backward);
     }
     return least;
 }
@@ -349,16 +365,15 @@ plan_bound_path_ns(const Plan *plan, const Workload *workload, const PlanFlight 
                             INT64_MAX / 2);
         for (int32_t i = 0; i < flight->paths->n_stages; i++) {
             const PlanPathStage *on = plan_order_paths_stage(flight->paths, path, i);
-            const int32_t chain = i / workload->n_stages, stage = i % workload->n_stages;
+            const LeastOp least = least_op(&bound, i / workload->n_stages, i % workload->n_stages);
             for (int kind = 0; kind < SCHEDULE_OP_N; kind++)
                 if (on->ops[kind] > 0)
                     ns = plan_sum_ns(
-                        ns, plan_product_ns(on->ops[kind], least_ns(&bound, chain, stage, kind)));
-            for (int direction = 0; direction < 2; direction++)
-                if (on->messages[direction] > 0)
-                    ns = plan_sum_ns(
-                        ns, plan_product_ns(on->messages[direction],
-                                            least_message_ns(&bound, chain, stage, direction)));
+                        ns, plan_product_ns(on->ops[kind], plan_sum_ns(least.time_ns[kind],
+                                                                       workload->op_overhead_ns)));
+            for (int k = 0; k < 2; k++)
+                if (on->messages[k] > 0)
+                    ns = plan_sum_ns(ns, plan_product_ns(on->messages[k], least.message_ns[k]));
         }
         best = MAX(best, ns);
     }
@@ -366,37 +381,6 @@ plan_bound_path_ns(const Plan *plan, const Workload *workload, const PlanFlight 
 }
 
 /* --- bytes --- */
-
-/* The least over (class, slice) of what an op of @stage keeps from F to B, or from I to W. */
-static int64_t
-least_kept(const Bound *bound, int32_t chain, int32_t stage, bool half)
-{
-    const Workload *w = bound->workload;
-    int64_t least = INT64_MAX;
-
-    for (int32_t i = 0; i < w->n_classes * w->n_slices; i++) {
-        const WorkloadOp *op = op_at(bound, chain, stage, 0, 0) + i;
-        least = MIN(least, half ? op->weight_activation_bytes
-                                : plan_sum_ns(op->activation_bytes, op->kv_bytes));
-    }
-    return least;
-}
-
-/* The least workspace of ops that start at @moment. */
-static int64_t
-least_workspace(const Bound *bound, int32_t chain, int32_t stage, PlanMoment moment)
-{
-    const Workload *w = bound->workload;
-    int64_t least = INT64_MAX;
-
-    for (int32_t i = 0; i < w->n_classes * w->n_slices; i++) {
-        const int64_t *bytes = (op_at(bound, chain, stage, 0, 0) + i)->workspace_bytes;
-        least = MIN(least, moment == PLAN_MOMENT_FORWARD ? bytes[SCHEDULE_OP_FORWARD]
-                                                         : MIN(bytes[SCHEDULE_OP_BACKWARD],
-                                                               bytes[SCHEDULE_OP_BACKWARD_INPUT]));
-    }
-    return least;
-}
 
 const PlanFlight *
 plan_bound_flight(const Plan *plan, PlanMemo *memo)
@@ -424,15 +408,15 @@ plan_bound_bytes(const Plan *plan, const Workload *workload, const PlanFlight *f
         for (int32_t k = 0; k < workload->n_stages; k++) {
             const int32_t r = rank_at(&bound, chain, k);
             const int32_t chunk = workload->n_chains > 1 ? chain : k / workload->n_ranks;
+            const LeastOp least = least_op(&bound, chain, k);
             for (int moment = 0; moment < PLAN_MOMENT_N; moment++) {
                 const size_t at = (size_t)r * PLAN_MOMENT_N + (size_t)moment;
                 for (int half = 0; half < 2; half++)
                     held[at] = plan_sum_ns(
                         held[at], plan_product_ns(plan_flight_n_held(flight, r, (PlanMoment)moment,
                                                                      half, chunk),
-                                                  least_kept(&bound, chain, k, half == 1)));
-                workspace[at] =
-                    MIN(workspace[at], least_workspace(&bound, chain, k, (PlanMoment)moment));
+                                                  least.kept_bytes[half]));
+                lower(&workspace[at], least.workspace_bytes[moment]);
             }
         }
     for (int32_t r = 0; r < workload->n_ranks; r++) {

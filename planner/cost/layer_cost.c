@@ -380,12 +380,6 @@ slice_cost(const PlanRequest *request, const PlanLayerShape *shape, Slice slice)
     return cost;
 }
 
-PlanLayerCost
-plan_layer_cost(const PlanRequest *request, const PlanLayerShape *shape)
-{
-    return slice_cost(request, shape, (Slice){request->seq_len, 0});
-}
-
 /* --- slices --- */
 
 static void

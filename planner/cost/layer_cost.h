@@ -93,9 +93,6 @@ typedef struct {
 ProfileQuery plan_layer_query(const PlanRequest *request, const PlanLayerShape *shape,
                               int64_t first);
 
-/* Returns: the costs of @shape on whole sequences. */
-PlanLayerCost plan_layer_cost(const PlanRequest *request, const PlanLayerShape *shape);
-
 /* The costs of sequences that are cut into slices. */
 typedef struct {
     PlanLayerCost

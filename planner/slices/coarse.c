@@ -2,9 +2,10 @@
 
 #include <stdlib.h>
 
-#include "planner/bounds/plan_bound.h"
+#include "base/order.h"
 #include "planner/bounds/flow.h"
-#include "planner/slices/grid.h"
+#include "planner/bounds/plan_bound.h"
+#include "planner/slices/answer.h"
 
 /* The finest grid. */
 #define MAX_CELLS 8
@@ -155,12 +156,12 @@ compare_found(const void *a, const void *b)
     const int32_t x_slices = n_slices_of(x->cuts), y_slices = n_slices_of(y->cuts);
 
     if (x->bound_ns != y->bound_ns)
-        return x->bound_ns < y->bound_ns ? -1 : 1;
+        return ORDER(x->bound_ns, y->bound_ns);
     if (x_slices != y_slices)
-        return x_slices < y_slices ? -1 : 1;
+        return ORDER(x_slices, y_slices);
     if (x->cuts != y->cuts)
-        return x->cuts < y->cuts ? -1 : 1;
-    return (x->breaks > y->breaks) - (x->breaks < y->breaks);
+        return ORDER(x->cuts, y->cuts);
+    return ORDER(x->breaks, y->breaks);
 }
 
 static void

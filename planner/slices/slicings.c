@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/order.h"
 #include "planner/bounds/flow.h"
 #include "planner/slices/slice.h"
 
@@ -254,10 +255,10 @@ compare_slicings(const void *a, const void *b)
     const Slicing *x = a, *y = b;
 
     if (x->ns != y->ns)
-        return x->ns < y->ns ? -1 : 1;
+        return ORDER(x->ns, y->ns);
     if (x->slices->len != y->slices->len)
-        return x->slices->len < y->slices->len ? -1 : 1;
-    return (x->index > y->index) - (x->index < y->index);
+        return ORDER(x->slices->len, y->slices->len);
+    return ORDER(x->index, y->index);
 }
 
 /* The proven best for @n_stages; the formula's value is for the plan's own. */

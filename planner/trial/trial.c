@@ -21,12 +21,12 @@ plan_found_compare(const void *a, const void *b)
     const PlanFound *x = *(PlanFound *const *)a, *y = *(PlanFound *const *)b;
 
     if (x->first != y->first)
-        return x->first < y->first ? -1 : 1;
+        return ORDER(x->first, y->first);
     if (x->second != y->second)
-        return x->second < y->second ? -1 : 1;
+        return ORDER(x->second, y->second);
     if (x->index != y->index)
-        return x->index < y->index ? -1 : 1;
-    return (x->order > y->order) - (x->order < y->order);
+        return ORDER(x->index, y->index);
+    return ORDER(x->order, y->order);
 }
 
 void
@@ -157,13 +157,23 @@ lower_limit(PlanTrial *trial)
     trial->limit = MIN(trial->limit, values[top]);
 }
 
+/*
+ * Whether plans are simulated without following links: where least memory is asked for, which links
+ * do not change, and the time matters only between equals.  Alternatives are wanted with theirs.
+ */
+static bool
+is_rough(const PlanEvaluation *evaluation)
+{
+    return evaluation->is_timeless && evaluation->space->request->top == 0;
+}
+
 /* As plan_trial_plan(), of a plan that is priced. */
 static PlanTried
 simulate(PlanTrial *trial, const Plan *plan, const Workload *workload, const ScheduleFamily *family,
          Report **large)
 {
     const bool timeless = trial->evaluation->is_timeless;
-    const bool rough = plan_evaluation_is_rough(trial->evaluation);
+    const bool rough = is_rough(trial->evaluation);
     const int64_t limit_ns = rough ? 1 : timeless ? INT64_MAX : trial->limit;
     PlanOutcome *outcome = trial->outcome;
     const PlanFlight *flight = plan_bound_flight(plan, trial->evaluation->memo);

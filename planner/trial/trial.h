@@ -28,16 +28,6 @@ typedef struct {
     const int *stop;            /* (borrowed, nullable) of the request */
 } PlanEvaluation;
 
-/*
- * Whether plans are simulated without following links: where least memory is asked for, which links
- * do not change, and the time matters only between equals.  Alternatives are wanted with theirs.
- */
-static inline bool
-plan_evaluation_is_rough(const PlanEvaluation *evaluation)
-{
-    return evaluation->is_timeless && evaluation->space->request->top == 0;
-}
-
 /* Whether the search is to end now. */
 static inline bool
 plan_evaluation_is_stopped(const PlanEvaluation *evaluation)

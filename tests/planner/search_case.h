@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "planner/bounds/plan_bound.h"
+#include "planner/cost/layer_cost.h"
 #include "planner/search.h"
 #include "simulator/simulate.h"
 
@@ -68,6 +69,15 @@ cluster_of(const char *name, int64_t n_devices)
     model_cluster_free(profile->cluster);
     profile->cluster = cluster;
     return profile;
+}
+
+/* What layers of @shape cost on whole sequences. */
+G_GNUC_UNUSED static PlanLayerCost
+whole_cost(const PlanRequest *request, const PlanLayerShape *shape)
+{
+    g_autoptr(PlanMemo) memo = plan_memo_new();
+
+    return plan_layer_uniform_cost(memo, request, shape, 1)->whole;
 }
 
 G_GNUC_UNUSED static PlanRequest

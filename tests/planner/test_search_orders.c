@@ -2,8 +2,8 @@
  * Tests of planner/search.h: orders of dimensions over ranks, against full enumeration on small
  * clusters of two and three levels.
  */
-#include "planner/partition/partitions.h"
 #include "planner/bounds/point_bound.h"
+#include "planner/partition/partitions.h"
 #include "planner/space/orders.h"
 #include "tests/planner/search_case.h"
 #include "tests/profiles/fixture.h"
@@ -129,8 +129,8 @@ check_bounds(const PlanRequest *request, const Plan *plan, int64_t ns)
     const PlanLayerShape shape = plan_point_layer_shape(&point);
     PlanLayerShape plain = shape;
     plain.degrees.rank_order = PLAN_RANK_ORDER_DEFAULT;
-    const PlanLayerCost cost = plan_layer_cost(request, &shape);
-    const PlanLayerCost before = plan_layer_cost(request, &plain);
+    const PlanLayerCost cost = whole_cost(request, &shape);
+    const PlanLayerCost before = whole_cost(request, &plain);
 
     plan_point_bound_bytes(request, &cost, INT64_MAX, &point);
     g_assert_cmpint(plan_point_bound_ns(request, &cost, &cost, &point, &families), <=, ns);
@@ -310,7 +310,7 @@ test_remembered_costs_know_the_order(void)
         const int64_t *alone = plan_partition_balanced(own, &request, &point, family);
         g_assert_cmpint(counts[i][0], ==, alone[0]);
         forward_s[i] = plan_layer_uniform_cost(memo, &request, &shape, 1)->whole.forward_s;
-        g_assert_true(forward_s[i] == plan_layer_cost(&request, &shape).forward_s);
+        g_assert_true(forward_s[i] == whole_cost(&request, &shape).forward_s);
     }
     g_assert_cmpfloat(forward_s[0], <, forward_s[1]);
     /* The head weighs as much as fewer layers where these are slower. */

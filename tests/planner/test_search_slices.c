@@ -1,10 +1,10 @@
 /* Tests of planner/search.h with slices and micro-batches of any size: against all coarse ones. */
-#include "planner/trial/slices.h"
-#include "planner/run.h"
-#include "planner/slices/coarse.h"
 #include "planner/bounds/floor.h"
 #include "planner/partition/partitions.h"
+#include "planner/run.h"
+#include "planner/slices/coarse.h"
 #include "planner/slices/grid.h"
+#include "planner/trial/slices.h"
 #include "tests/planner/search_case.h"
 
 #define CELLS 8

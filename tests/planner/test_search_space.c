@@ -2,9 +2,9 @@
  * Tests of planner/search.h against full enumeration of small problems.
  * Test runner: first. */
 #include "planner/bounds/plan_bound.h"
-#include "planner/partition/partition.h"
-#include "planner/bounds/sketch.h"
 #include "planner/bounds/point_bound.h"
+#include "planner/bounds/sketch.h"
+#include "planner/partition/partition.h"
 #include "tests/planner/search_case.h"
 
 /* --- full enumeration --- */
@@ -82,7 +82,7 @@ check_point_bounds(const PlanRequest *request, const Plan *plan, const Report *r
         .is_balanced = true,
     };
     const PlanLayerShape shape = plan_point_layer_shape(&point);
-    const PlanLayerCost cost = plan_layer_cost(request, &shape);
+    const PlanLayerCost cost = whole_cost(request, &shape);
     const PlanSlicedCost given = plan_layer_sliced_cost(request, &shape, plan->slices);
     const PlanLayerCost *slice = plan->slices->len > 1 ? &given.slice : &given.whole;
 
