@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs test programs (GLib TAP) and shell tests (TAP too), several at once, shows failures and skips, sums up.
 # usage: run_tests.sh TEST...
-#   JOBS=N      tests at once; one per core unless given
+#   JOBS=N      tests at once; one per core and one more unless given, as some wait for most of their time
 #   LIMIT_S=S   a test that lasts longer is killed with everything it started; 600 unless given
 #   TALLY=FILE  adds "PASSED FAILED SKIPPED" to FILE and leaves the closing line to who reads FILE
 #
@@ -9,7 +9,7 @@
 #   "Test runner: first"   it is among the longest: started before the others, so that it is not waited for at the end
 #   "Test runner: alone"   it measures times or needs every core: run when all others have ended, nothing beside it
 set -um # every test in a process group of its own, which Ctrl-C does not reach: it is ended here
-jobs_at_once=${JOBS:-$(nproc 2>/dev/null || echo 2)}
+jobs_at_once=${JOBS:-$(($(nproc 2>/dev/null || echo 2) + 1))}
 limit_s=${LIMIT_S:-600}
 G_DEBUG=fatal-criticals
 G_SLICE=always-malloc # sanitizers see every allocation

@@ -4,7 +4,6 @@
 # Test runner: first.
 # shellcheck source=tests/cli/tap.sh
 . tests/cli/tap.sh
-BUDGET_S=2
 # shellcheck source=tests/cli/mpi.sh
 . tests/cli/mpi.sh
 # shellcheck source=tests/cli/hosts.sh

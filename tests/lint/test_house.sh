@@ -29,6 +29,7 @@ clean() {
 
 clean include_ranks.sh "folders and rooms include themselves and lower ranks only"
 clean headers_alone.sh "every header compiles alone"
+clean headers_lead.sh "every header leads to the code of its functions"
 clean machine_paths.sh "nothing committed names a place on one machine"
 clean recipes.sh "recipes of CONTRIBUTING.md name just the files that they touch"
 clean docs_true.sh "pages name files and functions that exist"
@@ -88,6 +89,10 @@ bites docs_true.sh README.md 'See `thing_free()`.\n' 'thing_free is not in the c
 # Not a repository, wherever temporary files are kept: all its files count.
 GIT_DIR="$tree/none"
 export GIT_DIR
+printf 'void a_go(void);\n' >"$tree/base/a.h"
+bites headers_lead.sh base/b.c '#include "base/a.h"\n\nvoid\na_go(void)\n{\n}\n' \
+    'base/a.h: a_go() is defined in base/b.c' "a function that its header does not lead to is found"
+rm "$tree/base/a.h"
 bites machine_paths.sh base/a.txt "see /ho""me/me/file\n" 'base/a.txt:1' \
     "a place on one machine is found"
 
