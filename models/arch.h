@@ -123,10 +123,8 @@ char *model_arch_difference(const ModelArch *arch, const ModelArch *other);
  */
 ModelArch *model_arch_read(JsonDoc *doc, const JsonValue *object);
 
-/*
- * What every reader of a model ends with: checks the fields of @arch against each other as
- * model_arch_read does and records what is wrong at @value of @doc.
- */
+/* Checks the fields of @arch against each other, as every reader of a model does at its end, and
+ * records what is wrong at @value of @doc. */
 void model_arch_check(JsonDoc *doc, const JsonValue *value, const ModelArch *arch);
 
 /* Writes the complete model object with "format" and "version" under @key (nullable). */
@@ -173,21 +171,21 @@ model_ceil_div(int64_t a, int64_t b)
 }
 
 /*
- * Parameters that one rank holds of @part (of layer @layer if a layer).  tp divides attention, MLP,
- * shared experts and vocabulary (padded up to a multiple of tp); norms, biases of row-split
- * matrices, routers, learned positions and MLA's down-projections are replicated; K/V heads are
- * copied where there are fewer than tp; ep divides the number of experts, etp each
- * one.  A tied head holds the
- * table again when it is not on the embedding's stage: pass that by asking with @tied_copy.
+ * Parameters that one rank holds of @part, which is @layer if it is a layer.  tp divides attention,
+ * MLP, shared experts and the vocabulary (padded up to a multiple of tp); ep divides the number of
+ * experts, and etp each expert.  Norms, biases of row-split matrices, routers, learned positions
+ * and MLA's down-projections are on all ranks; K/V heads are copied where there are fewer than tp.
+ * @tied_copy  the head holds the tied table again, since the embedding is on another rank.
  */
 int64_t model_part_parameters(const ModelArch *arch, ModelPart part, int64_t layer, int64_t tp,
                               int64_t ep, int64_t etp, bool tied_copy);
 
-/* Of which belong to experts (replicated over dp*cp*tp/(ep*etp) ranks instead of dp*cp). */
+/* How many of these belong to experts: dp cp tp / (ep etp) ranks hold the same ones, of others dp
+ * cp. */
 int64_t model_expert_parameters(const ModelArch *arch, int64_t layer, int64_t ep, int64_t etp);
 
 int64_t model_parameters(const ModelArch *arch);        /* all, once */
-int64_t model_active_parameters(const ModelArch *arch); /* seen by one token */
+int64_t model_active_parameters(const ModelArch *arch); /* that one token passes through */
 
 G_END_DECLS
 

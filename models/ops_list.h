@@ -1,9 +1,9 @@
 /*
  * models/ops_list.h - describes one op of model_ops(): a product, a memory-bound op, a collective.
  *
- * Internal to models/.  Knows how one GEMM, one memory-bound op and one collective is described;
- * which ops a layer has is the callers' matter.  Counts are computed in double (exact below 2^53)
- * and saturate at MODEL_MAX_BYTES, so no product of hostile sizes overflows.
+ * Internal to models/.  Which ops a layer has is decided by its callers, ops.c and ops_mlp.c.
+ * Counts are computed in double (exact below 2^53) and stop at MODEL_MAX_BYTES, so that no product
+ * of hostile sizes overflows.
  */
 #ifndef MODELS_OPS_LIST_H
 #define MODELS_OPS_LIST_H
@@ -12,7 +12,7 @@
 
 G_BEGIN_DECLS
 
-/* A list under construction, and the sizes that all its ops share. */
+/* A list that is being made, and the sizes that all its ops share. */
 typedef struct {
     const ModelArch *arch;
     const ModelShape *shape;
@@ -21,11 +21,11 @@ typedef struct {
     double e;          /* bytes per element of activations: 2 with fp8 */
     double operand_e;  /* bytes per element of what products read, and of weights */
     double rows;       /* tokens of this rank in tensor-parallel products */
-    double local_rows; /* tokens in norms and residuals: rows / tp with sequence parallelism */
-    double tp_rows;    /* rows / tp: a tp rank's share, whoever keeps it */
+    double local_rows; /* tokens in its norms and residuals: rows / tp with sequence parallelism */
+    double tp_rows;    /* rows / tp, also where every tp rank keeps all rows */
     bool masks;        /* dropout masks are kept */
-    bool eager;        /* rotary embedding, SwiGLU and loss as PyTorch's operations */
-    bool eager_norms;  /* RMSNorm too */
+    bool eager;        /* rotary embedding, SwiGLU and loss are PyTorch's operations */
+    bool eager_norms;  /* ... and so is RMSNorm */
 } OpsList;
 
 OpsList ops_list(const ModelArch *arch, const ModelShape *shape, ModelOp *ops);
@@ -36,8 +36,8 @@ int64_t ops_bytes(double bytes);
 ModelOp *ops_add(OpsList *list, const char *name, ModelOpKind kind);
 
 /*
- * One weight, @rows x @k times @k x @n.  @bias: added in the epilogue; its gradient is a kernel.
- * Keeps nothing until ops_keep_input() says so.
+ * Adds a product with a weight, @rows x @k times @k x @n.  @bias is added by the product itself,
+ * and its gradient is a kernel.  The product keeps nothing until ops_keep_input() says so.
  */
 ModelOp *ops_add_gemm(OpsList *list, const char *name, double rows, int64_t k, int64_t n,
                       bool bias);
@@ -45,21 +45,21 @@ ModelOp *ops_add_gemm(OpsList *list, const char *name, double rows, int64_t k, i
 /* Notes that the product keeps an input of @elements, for its weight's gradient. */
 void ops_keep_input(const OpsList *list, ModelOp *gemm, double elements);
 
-/* An op of one forward and @n_backward backward kernels that moves so many bytes. */
+/* Adds a memory-bound op with one forward kernel and @n_backward backward kernels. */
 ModelOp *ops_add_memory(OpsList *list, const char *name, double forward_bytes,
                         double backward_bytes, int64_t n_backward);
 
-/* LayerNorm or RMSNorm of @rows x @width; keeps its input. */
+/* Adds the LayerNorm or RMSNorm of @rows x @width, which keeps its input. */
 void ops_add_norm(OpsList *list, const char *name, double rows, int64_t width);
 
-/* Nothing where both directions are NONE or the group has one rank. */
+/* Adds a collective; nothing where both directions are NONE or the group has one rank. */
 void ops_add_collective(OpsList *list, const char *name, ModelGroup group, ModelComm forward,
                         ModelComm backward, double bytes);
 
 /*
- * Around tensor-parallel products on rows of @width elements.
- * input: before a column-split product; again: after it, its input gathered once more in backward;
- * output: after a row-split product.
+ * The collectives around tensor-parallel products on rows of @width elements: before a product
+ * whose columns are split; after it, where the backward gathers its input once more; and after a
+ * product whose rows are split.
  */
 void ops_add_tp_input(OpsList *list, const char *name, int64_t width);
 void ops_add_tp_input_again(OpsList *list, const char *name, int64_t width);

@@ -1,18 +1,19 @@
 /*
  * profiles/parameter.h - the free parameters of the cost and memory models, declared once.
  *
- * Everything that is not in a data sheet and not measured on the spot is a parameter of this table:
- * what it means, its default, its bounds, and how far from its prior calibration may expect to find
- * it.  The struct, the "cost" object of a profile file, `degas calibrate` and `degas simulate
- * --explain` are made from it; a parameter that is added here is known everywhere.
+ * A number that no data sheet has and that is not measured on the machine itself is a parameter of
+ * this table: what it means, its default, its bounds, and how far from its prior calibration
+ * expects it.  The struct, the "cost" object of a profile file, `degas calibrate` and `degas
+ * simulate
+ * --explain` are made from the table, so that a parameter is added in one line.
  *
  * X(name, default, min, max, fit, spread, what)
  *
- *   default  a well-tuned library of the device's time; sources at docs/cost-model.md 4
- *   fit      what decides it: FIXED (not fitted: a shape, or nothing in a training run tells it
- *            apart), TIME (iteration times), MEMORY (peaks)
- *   spread   one standard deviation of the prior: where min > 0, of ln(value), a share of the
- * value; where min is 0, in the parameter's own unit
+ *   default  what a well-tuned library reaches; sources in docs/cost-model.md 4
+ *   fit      what it is fitted to: TIME (iteration times), MEMORY (peaks), or FIXED: it is not
+ * fitted, since it is a shape or nothing in a training run tells it from others spread   one
+ * standard deviation of the prior: a share of the value where min > 0, and in the parameter's own
+ * unit where min is 0
  *
  * No parameter may stand for one configuration, row or paper: it must mean something about a
  * machine or a library, so that it is right for rows that it was not fitted to.
@@ -125,7 +126,7 @@ typedef struct {
 
 extern const ProfileParameterInfo profile_parameter_info[PROFILE_PARAMETERS_N];
 
-/* The parameter of row @i of the table. */
+/* Reads and writes the parameter in row @i of the table. */
 double profile_parameter(const ProfileParameters *parameters, int i);
 void profile_parameter_set(ProfileParameters *parameters, int i, double value);
 

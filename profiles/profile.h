@@ -2,6 +2,8 @@
  * profiles/profile.h - Profile: a cluster, how much of it software reaches, and what was measured
  * on it.
  *
+ * A built-in cluster is one file profiles/NAME.json, which the program embeds; there is no list of
+ * names elsewhere.
  * File "degas-profile": {"format","version","name","cluster":{...models/cluster.h...},
  * "cost"?:{the parameters of parameter.h, all optional}, "cost_sources"?:{parameter: text,...},
  * "measured_model"?:{...models/arch.h...},"measured_on"?,"measured_attention"?,"measured_dtype"?,
@@ -10,12 +12,11 @@
  * "median_s","p10_s"?,"p90_s"?},...],"measured_interference"?:[{"beside","n_ranks","factor",
  * "p10"?,"p90"?},...],"measured_variation"?:{"op_fraction","correlation_s","rank_fraction"},
  * "measured_fit"?:[{"op","pass","tp","n_left_out","median_fraction","worst_fraction"},...]}.
- * A built-in cluster is a profile without measurements; `degas profile` writes one with them;
- * `degas calibrate` changes its parameters.
+ * A built-in cluster is a profile without measurements; `degas profile` writes one with them, and
+ * `degas calibrate` changes its parameters.  Where a measurement has the shape that is asked for it
+ * is taken; profiles/cost/ models everything else.
  *
- * Measurements win where they have the shape; the model of cost.h fills the rest.
- *
- * Thread-safety: immutable once loaded; concurrent readers are fine.
+ * Thread-safety: a profile is not changed once it is loaded; concurrent readers are fine.
  */
 #ifndef PROFILES_PROFILE_H
 #define PROFILES_PROFILE_H
@@ -26,7 +27,7 @@
 
 G_BEGIN_DECLS
 
-/* What was timed. */
+/* What was timed.  Sizes of collectives are those that nccl-tests prints. */
 typedef enum {
     PROFILE_OP_LAYER, /* one layer, all its ops */
     PROFILE_OP_EMBEDDING,
@@ -34,20 +35,20 @@ typedef enum {
     PROFILE_OP_OPTIMIZER,  /* n_elements parameters */
     PROFILE_OP_P2P,        /* bytes from one rank to a neighbour */
     PROFILE_OP_ALL_REDUCE, /* bytes over n_ranks */
-    PROFILE_OP_OVERHEAD,   /* per schedule op: dispatch, bookkeeping */
-    /* Of one layer, the ops of a kind; what is between them is in the layer's row only. */
+    PROFILE_OP_OVERHEAD,   /* of each op of a schedule: dispatch, bookkeeping */
+    /* All ops of one kind in a layer; what is between them is part of the layer's row alone. */
     PROFILE_OP_LAYER_GEMM,
     PROFILE_OP_LAYER_ATTENTION,
     PROFILE_OP_LAYER_NORM,
     PROFILE_OP_LAYER_OTHER,    /* activations, rotary positions, sums, experts' routing */
-    PROFILE_OP_ALL_GATHER,     /* bytes over n_ranks, as nccl-tests counts them */
-    PROFILE_OP_REDUCE_SCATTER, /* likewise */
-    PROFILE_OP_BROADCAST,      /* likewise */
+    PROFILE_OP_ALL_GATHER,     /* bytes over n_ranks */
+    PROFILE_OP_REDUCE_SCATTER, /* bytes over n_ranks */
+    PROFILE_OP_BROADCAST,      /* bytes over n_ranks */
     PROFILE_OP_COPY_H2D,       /* bytes */
     PROFILE_OP_COPY_D2H,
     PROFILE_OP_COPY_D2D,
     PROFILE_OP_LAUNCH,     /* host time to queue one kernel, or to call one slot */
-    PROFILE_OP_ALL_TO_ALL, /* bytes over n_ranks, as nccl-tests counts them */
+    PROFILE_OP_ALL_TO_ALL, /* bytes over n_ranks */
     PROFILE_OP_N,
 } ProfileOp;
 
@@ -76,14 +77,14 @@ typedef struct {
     ProfilePass pass;
     int64_t batch, tokens, context, tp; /* layer, embedding, head */
     int64_t n_elements;                 /* optimizer */
-    int64_t bytes, n_ranks;             /* p2p and collectives; of copies bytes */
-    double median_s, p10_s, p90_s;      /* p10 and p90 both 0: not known */
+    int64_t bytes, n_ranks;             /* p2p and collectives; copies have bytes only */
+    double median_s, p10_s, p90_s;      /* p10_s and p90_s both 0: they are not known */
 } ProfileMeasurement;
 
 /*
- * What one of many such ops takes on the mean, by Swanson's rule, 0.3 p10 + 0.4 p50 + 0.3 p90
- * [Hurst, Brown, Swanson, AAPG Bulletin 84(12), 2000]: a step is the sum of many ops, and timings
- * have a longer upper tail.  How far the slowest tenth is beyond p90 does not count.
+ * The mean time of such an op by Swanson's rule, 0.3 p10 + 0.4 p50 + 0.3 p90 [Hurst, Brown,
+ * Swanson, AAPG Bulletin 84(12), 2000].  A step is the sum of many ops, and the upper tail of
+ * timings is the longer one; how far the slowest tenth is beyond p90 does not count.
  */
 static inline double
 profile_measurement_mean_s(const ProfileMeasurement *row)
@@ -93,10 +94,11 @@ profile_measurement_mean_s(const ProfileMeasurement *row)
     return row->median_s + 0.3 * ((row->p10_s - row->median_s) + (row->p90_s - row->median_s));
 }
 
-/* What ran beside a layer while it was timed once more. */
+/* What ran on the device at the same time as a layer that was timed once more. */
 typedef enum {
-    PROFILE_BESIDE_NOTHING, /* its share of the device is smaller, the other shares are idle */
-    PROFILE_BESIDE_COMPUTE, /* the other ranks run the same layer */
+    PROFILE_BESIDE_NOTHING, /* nothing; the layer has its share of the device, the others are idle
+                             */
+    PROFILE_BESIDE_COMPUTE, /* the same layer, on the other ranks */
     PROFILE_BESIDE_COPY_H2D,
     PROFILE_BESIDE_COPY_D2D,
     PROFILE_BESIDE_ALL_REDUCE,
@@ -105,23 +107,24 @@ typedef enum {
 
 extern const char *const profile_beside_names[PROFILE_BESIDE_N + 1];
 
-/* The layer's time beside @beside on a device shared by @n_ranks, over the time of a rank that has
- * the device for itself. */
+/* The time of a layer while @beside runs too, on a device that @n_ranks ranks share, over its time
+ * on a device that one rank has for itself. */
 typedef struct {
     ProfileBeside beside;
     int64_t n_ranks;
     double factor, p10, p90;
 } ProfileInterference;
 
-/* How layers' timings varied (cost-model.md 5.5): an op that takes d seconds by op_fraction /
- * sqrt(1 + d / correlation_s) of its time, a rank's second by rank_fraction: what is beyond that of
- * its ops lasts. */
+/* How the timings of layers varied (cost-model.md 5.5): an op that takes d seconds varies by
+ * op_fraction / sqrt(1 + d / correlation_s) of its time, and the ops of a rank together, over a
+ * second, by rank_fraction.  What of rank_fraction the ops do not explain lasts for the run. */
 typedef struct {
     bool is_known;
     double op_fraction, correlation_s, rank_fraction;
 } ProfileVariation;
 
-/* How far rows are from what the others predict for them (measured.h), left out in turn. */
+/* How far rows are from what all other rows predict for them (cost/measured.h), each left out once.
+ */
 typedef struct {
     ProfileOp op;
     ProfilePass pass;
@@ -134,18 +137,18 @@ typedef struct {
     char *name; /* (owned) */
     ModelCluster *cluster;
     ProfileParameters parameters;
-    /* (owned, nullable each) where a parameter's value is from, by row of the table: "fitted to
-     * ...", "measured: ..."; NULL: the profile's sources say it, else it is the default. */
+    /* (owned, nullable each) Where the value of each parameter is from: "fitted to ...",
+     * "measured: ...".  NULL: the cluster's sources say it, or it is the default. */
     char *parameter_sources[PROFILE_PARAMETERS_N];
-    /* Measured for one architecture's layer shape; (owned, nullable). */
+    /* (owned, nullable) The model whose layers were measured. */
     ModelArch *measured_arch;
     char *measured_on; /* (owned, nullable) device and library, e.g. "AMD EPYC, OpenBLAS 0.3.21 Zen"
                         */
-    /* (owned, nullable) which of a device's attention kernels was timed: "mma", "wgmma" */
+    /* (owned, nullable) Which attention kernel of the device was timed: "mma", "wgmma". */
     char *measured_attention;
     Dtype measured_dtype;
-    int64_t measured_concurrency; /* ranks that were busy at once while timing */
-    /* Of the timings that could tell, those during which others had the core. */
+    int64_t measured_concurrency; /* how many ranks were busy at once while timing */
+    /* The share of timings that were disturbed, among those for which that is known. */
     double measured_disturbed_fraction;
     GArray *measurements; /* of ProfileMeasurement, sorted by all keys */
     GArray *interference; /* of ProfileInterference */
@@ -156,15 +159,18 @@ typedef struct {
 /* Returns: (owned) GPtrArray of (owned) names of the built-in clusters, sorted. */
 GPtrArray *profile_builtin_names(void);
 
-/* A profile around (taken) @cluster with default parameters and no measurements. */
+/* Returns: (owned) a profile with default parameters and no measurements; it takes @cluster. */
 Profile *profile_new(const char *name, ModelCluster *cluster);
 void profile_free(Profile *profile);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(Profile, profile_free)
 Profile *profile_copy(const Profile *profile);
 
-/* A built-in cluster's name, or a "degas-profile" file.  NULL on JSON_ERROR_INVALID, G_FILE_ERROR;
- * an unknown name suggests the nearest built-in.  "local-cpu" without a measured file describes
- * this machine by what the system tells about it (cores, memory) and modelled rates. */
+/*
+ * Loads the built-in cluster of a name, or else a "degas-profile" file.  "local-cpu" describes this
+ * machine by what the system tells (cores, memory, instruction sets) and modelled rates.
+ * Returns: (owned) NULL on JSON_ERROR_INVALID or G_FILE_ERROR; an unknown name suggests the
+ * nearest.
+ */
 Profile *profile_load(const char *name_or_path, GError **error);
 
 /* Writes into the cluster of local-cpu.json what the system tells about this machine: one device
@@ -176,14 +182,14 @@ void profile_set_local_cpu(ModelCluster *cluster);
 Profile *profile_read(JsonDoc *doc, const JsonValue *object);
 void profile_write(JsonWriter *writer, const char *key, const Profile *profile);
 
-/* One row of "measured"; errors are recorded in @doc. */
+/* Reads and writes one row of "measured"; errors are recorded in @doc. */
 ProfileMeasurement profile_measurement_read(JsonDoc *doc, const JsonValue *object);
 void profile_measurement_write(JsonWriter *writer, const char *key, const ProfileMeasurement *row);
 
-/* Adds a row (keeps order); replaces one with equal keys. */
+/* Adds a row where it belongs in the order of all keys; replaces a row with equal keys. */
 void profile_add(Profile *profile, const ProfileMeasurement *measurement);
 
-/* Whether the measured rows are of this layer shape. */
+/* Whether the measured rows are of layers with the widths of @arch. */
 bool profile_matches(const Profile *profile, const ModelArch *arch);
 
 G_END_DECLS

@@ -1,16 +1,18 @@
 /*
- * profiles/fit/calibrate.h - fits the named parameters of the cost model to measured runs.
+ * profiles/fit/calibrate.h - fits the parameters of the cost model to measured rows.
  *
- * Knows parameters and residuals, not what predicts: the caller evaluates points, for many rows at
- * once and by as many threads as it likes.
+ * The room profiles/fit/ knows parameters and residuals, but nothing that predicts: the caller
+ * computes the residuals of many rows at a point, by as many threads as it likes.  `degas
+ * calibrate` fits to measured iterations, and importers fit to measured kernels.
  *
  * What is minimised, over the parameters that parameter.h lets be fitted,
  *
  *     sum over rows of huber(r / sigma) + sum over parameters of z^2 / 2
  *
- * r is a row's relative error, z a parameter's distance from its prior in spreads: maximum a
- * posteriori for errors of sigma and priors of one spread.  Huber's loss makes an outlier cost its
- * size and not its square.  How: Gauss-Newton with halving of steps, bounds by an active set.
+ * where r is the relative error of a row and z the distance of a parameter from its prior in
+ * spreads: the maximum a posteriori for errors of sigma and priors of one spread.  With Huber's
+ * loss an outlier costs its size and not its square.  The method is Gauss-Newton with halved steps;
+ * an active set keeps the bounds.
  *
  * Bit-reproducible on any processor, because
  * - a parameter is not a real number but a step of a fixed grid, PROFILE_CALIBRATE_GRID to a
@@ -37,11 +39,11 @@ G_BEGIN_DECLS
 /* Steps to a spread, and how many spreads a parameter may leave its prior. */
 #define PROFILE_CALIBRATE_GRID 256
 #define PROFILE_CALIBRATE_MAX_SPREADS 4
-/* Relative error of one row that the model does not explain: published times have two to four
- * digits, and repeated runs differ by 2 to 8 %. */
+/* The relative error of a row that no model can explain: published times have two to four digits,
+ * and repeated runs differ by 2 to 8 %. */
 #define PROFILE_CALIBRATE_SIGMA 0.02
 
-/* A point: how many steps of the grid each parameter is from its prior. */
+/* How many steps of the grid each parameter is away from its prior. */
 typedef struct {
     int32_t step[PROFILE_PARAMETERS_N];
 } ProfilePoint;
@@ -62,12 +64,13 @@ typedef void (*ProfileResidualFunc)(const ProfilePoint *points, size_t n, double
 
 typedef struct {
     size_t n_rows;
-    const bool *in_training; /* (borrowed, nullable: all) by row */
+    const bool *in_training; /* (borrowed, nullable) [row] whether it is fitted to; NULL: all are */
     ProfileFit fit;          /* which parameters: TIME or MEMORY */
     ProfileResidualFunc residuals;
     void *user_data;
-    /* (borrowed, nullable) room of the first Jacobian, (1 + PROFILE_PARAMETERS_N) * n_rows, which
-     * does not depend on in_training: several fits of the same rows compute it once. */
+    /* (borrowed, nullable) Room for the first Jacobian, (1 + PROFILE_PARAMETERS_N) * n_rows
+     * numbers. It does not depend on in_training, so that several fits of the same rows share it;
+     * *has_first says whether it is there. */
     double *first;
     bool *has_first;
 } ProfileCalibration;
@@ -83,12 +86,10 @@ typedef struct {
 /* Cost: some ten evaluations of all rows for each parameter that matters. */
 ProfileCalibrated profile_calibrate(const ProfileCalibration *calibration);
 
-/* --- shares of rows, by a hash of their names: a row's share depends on no other row --- */
-
-/* In [0, 1). */
+/* A number in [0, 1) made from the name of a row alone, by which rows are put into folds. */
 double profile_row_share(const char *id);
 
-/* A seeded bootstrap's @quantile (0 to 1) of the mean of @values; 0 without any. */
+/* The @quantile (0 to 1) of the mean of @values in a seeded bootstrap; 0 without values. */
 double profile_bootstrap_mean(const double *values, size_t n, double quantile);
 
 G_END_DECLS

@@ -1,6 +1,8 @@
 /*
- * profiles/import/import.h - other tools' measurements and machine descriptions as a Profile, so
- * that nobody measures twice.
+ * profiles/import/import.h - makes a Profile of the files of other programs.
+ *
+ * The room profiles/import/ reads their measurements and their descriptions of machines; only cli/
+ * comes in.
  *
  *   nccl-tests       text and JSON (-J): all_reduce and sendrecv become measured rows; the other
  *                    collectives, which a profile has no rows for, are fitted by the parameters of
@@ -14,7 +16,7 @@
  *   SimuMax, Calculon  system files: devices, links, what share of them software reaches; measured
  *                    efficiencies of products are fitted, not kept
  *
- * Which it is is told from the content.  Every file is hostile until parsed.
+ * The kind of a file is told by its content.  Every file is hostile until it is parsed.
  *
  * Errors: PROFILE_IMPORT_ERROR_INVALID (text; names file and line), JSON_ERROR_INVALID (names file,
  * line, column and path), G_FILE_ERROR; PROFILE_IMPORT_ERROR_OPTION: something must be given.
@@ -44,10 +46,10 @@ typedef struct {
 } ProfileImportOptions;
 
 /*
- * Adds what @path says to @profile.  A system file replaces its cluster; @profile NULL starts from
- * nothing, which only system files can.
- * @summary  (out, owned) one line: what was found.
- * Returns: (owned) a new profile, or NULL.
+ * Adds what the file @path says to a copy of @profile.  A system file replaces its cluster; where
+ * @profile is NULL only a system file can be read.
+ * @summary  (out, owned) one line that says what was found.
+ * Returns: (owned) the new profile, or NULL.
  */
 Profile *profile_import(const Profile *profile, const char *path,
                         const ProfileImportOptions *options, char **summary, GError **error);

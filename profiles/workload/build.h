@@ -153,6 +153,10 @@ typedef struct {
 
 WorkloadParameters workload_build_parameters(const WorkloadBuild *build, int32_t rank);
 
+/* The same of one part, without tied.  @tied_copy as for model_part_parameters(). */
+WorkloadParameters workload_build_part_parameters(const WorkloadBuild *build, ModelPart part,
+                                                  int64_t layer, bool tied_copy);
+
 /* Fills the static_bytes of @rank.  The messages of all stages must be known. */
 void workload_build_static(const WorkloadBuild *build, const Workload *workload, int32_t rank,
                            int64_t static_bytes[TRACE_MEMORY_N]);

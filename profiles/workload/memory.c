@@ -18,28 +18,40 @@ rank_embeds(const WorkloadBuild *build, int32_t rank)
     return false;
 }
 
-/* A tied table is there once on a rank that has both ends, be it in two stages. */
+WorkloadParameters
+workload_build_part_parameters(const WorkloadBuild *build, ModelPart part, int64_t layer,
+                               bool tied_copy)
+{
+    const PlanDegrees *d = &build->plan->degrees;
+    const int64_t etp = plan_expert_tp(d, &build->plan->conventions);
+    const int64_t expert =
+        part == MODEL_PART_LAYER ? model_expert_parameters(build->arch, layer, d->ep, etp) : 0;
+
+    return (WorkloadParameters){
+        .dense =
+            model_part_parameters(build->arch, part, layer, d->tp, d->ep, etp, tied_copy) - expert,
+        .expert = expert,
+    };
+}
+
+/* A tied table is there once on a rank that has both the embedding and the head, be it in two
+ * stages. */
 static void
 add_stage_parameters(const WorkloadBuild *build, const PlanStage *stage, WorkloadParameters *sum)
 {
-    const ModelArch *arch = build->arch;
-    const PlanDegrees *d = &build->plan->degrees;
-    const int64_t etp = plan_expert_tp(d, &build->plan->conventions);
-    bool tied_apart = arch->tied_embeddings && stage->head && !rank_embeds(build, stage->rank);
+    const bool tied_copy =
+        build->arch->tied_embeddings && stage->head && !rank_embeds(build, stage->rank);
 
     if (stage->embedding)
-        sum->dense +=
-            model_part_parameters(arch, MODEL_PART_EMBEDDING, 0, d->tp, d->ep, etp, false);
+        sum->dense += workload_build_part_parameters(build, MODEL_PART_EMBEDDING, 0, false).dense;
     if (stage->head)
-        sum->dense +=
-            model_part_parameters(arch, MODEL_PART_HEAD, 0, d->tp, d->ep, etp, tied_apart);
+        sum->dense += workload_build_part_parameters(build, MODEL_PART_HEAD, 0, tied_copy).dense;
     for (int64_t i = 0; i < stage->n_layers; i++) {
-        int64_t layer = stage->first_layer + i;
-        int64_t expert = model_expert_parameters(arch, layer, d->ep, etp);
+        const WorkloadParameters layer =
+            workload_build_part_parameters(build, MODEL_PART_LAYER, stage->first_layer + i, false);
 
-        sum->expert += expert;
-        sum->dense +=
-            model_part_parameters(arch, MODEL_PART_LAYER, layer, d->tp, d->ep, etp, false) - expert;
+        sum->dense += layer.dense;
+        sum->expert += layer.expert;
     }
 }
 
@@ -422,12 +434,12 @@ end_held(const WorkloadBuild *build, ModelPart end, const ModelShape *shape)
 /* A part of an op, and what of it is there while it is at work. */
 static void
 add_whole_part(const WorkloadBuild *build, ModelPart part, int64_t layer,
-               const WorkloadKeptBytes *held, GArray *whole, WorkloadOp *op)
+               const WorkloadKeptBytes *kept, GArray *whole, WorkloadOp *op)
 {
-    add_part(held, op);
+    add_part(kept, op);
     if (whole == NULL)
         return;
-    WorkloadCoursePart of_part = workload_build_course_part(build, part, layer, held);
+    WorkloadCoursePart of_part = workload_build_course_part(build, part, layer, kept);
     of_part.layer_kind = part == MODEL_PART_LAYER ? workload_build_layer_kind(build, layer) : -1;
     g_array_append_val(whole, of_part);
 }
@@ -459,10 +471,10 @@ share_blocks(const WorkloadKeptBytes layers[WORKLOAD_LAYER_KINDS],
 
         if (part->layer_kind < 0)
             continue;
-        const WorkloadKeptBytes *held = &layers[part->layer_kind];
-        part->own_bytes[SCHEDULE_OP_BACKWARD] = held->late_backward_bytes;
+        const WorkloadKeptBytes *kept = &layers[part->layer_kind];
+        part->own_bytes[SCHEDULE_OP_BACKWARD] = kept->late_backward_bytes;
         part->own_bytes[SCHEDULE_OP_BACKWARD_INPUT] =
-            MAX(0, held->input_workspace_bytes + again - held->again_input_bytes - least);
+            MAX(0, kept->input_workspace_bytes + again - kept->again_input_bytes - least);
     }
 }
 

@@ -1,35 +1,31 @@
-/* The course of an op from part to part, and what is whole for the time of it where ranks keep
- * shares of it; cost-model.md 6.3. */
+/* The course of an op from part to part: what is whole while each part is at work although replicas
+ * split it, and which weights are gathered ahead; cost-model.md 6.3. */
 #include "profiles/workload/prefetch.h"
 
 #include "profiles/workload/build.h"
 
-/* Levels are sums of such; far beyond any memory. */
+/* Far beyond any memory; sums of a few such levels do not overflow. */
 #define MOST_BYTES (INT64_MAX / 64)
 
 WorkloadCoursePart
 workload_build_course_part(const WorkloadBuild *build, ModelPart part, int64_t layer,
-                           const WorkloadKeptBytes *held)
+                           const WorkloadKeptBytes *kept)
 {
     const Plan *plan = build->plan;
     const PlanDegrees *d = &plan->degrees;
     const WorkloadSharding sharding = {plan->zero_stage, plan->offload, plan->offload_parameters};
     const int64_t bytes = workload_parameter_bytes(plan->dtype, &plan->conventions).gradient_bytes;
-    const int64_t etp = plan_expert_tp(d, &plan->conventions);
-    /* A tied head adds to the table's, wherever that lies. */
-    const bool tied = part == MODEL_PART_HEAD && build->arch->tied_embeddings;
-    const int64_t expert =
-        part == MODEL_PART_LAYER ? model_expert_parameters(build->arch, layer, d->ep, etp) : 0;
-    const int64_t dense =
-        model_part_parameters(build->arch, part, layer, d->tp, d->ep, etp, tied) - expert;
-    const int64_t shared = (d->dp * d->cp > 1 ? dense : 0) +
-                           (plan_expert_replicas(d, &plan->conventions) > 1 ? expert : 0);
+    /* A tied head adds to the gradient of the table, wherever that is. */
+    const WorkloadParameters n = workload_build_part_parameters(
+        build, part, layer, part == MODEL_PART_HEAD && build->arch->tied_embeddings);
+    const int64_t shared = (d->dp * d->cp > 1 ? n.dense : 0) +
+                           (plan_expert_replicas(d, &plan->conventions) > 1 ? n.expert : 0);
 
     return (WorkloadCoursePart){
-        .kept_bytes = held->kept_bytes,
-        .weight_kept_bytes = held->weight_kept_bytes,
+        .kept_bytes = kept->kept_bytes,
+        .weight_kept_bytes = kept->weight_kept_bytes,
         .weights_bytes = workload_build_mul(
-            workload_gathered_elements(d, &sharding, &plan->conventions, dense, expert),
+            workload_gathered_elements(d, &sharding, &plan->conventions, n.dense, n.expert),
             workload_build_element_bytes(plan)),
         .gradients_bytes = plan->zero_stage >= 2 ? workload_build_mul(shared, bytes) : 0,
     };
@@ -37,14 +33,14 @@ workload_build_course_part(const WorkloadBuild *build, ModelPart part, int64_t l
 
 /* --- the course of an op --- */
 
-/* While it goes from part to part; bytes beside what its rank holds when it begins. */
+/* An op on its course.  All bytes are beyond what its rank holds when it begins. */
 typedef struct {
     const WorkloadCourse *course;
     ScheduleOpKind kind;
-    int32_t depth; /* gatherings ahead; 0: none */
-    int64_t level; /* that the parts so far have left */
-    int64_t most;  /* so far, with what is gathered ahead for this op */
-    int64_t *last; /* [depth] the same of parts with so many of later ops ahead, less 1 */
+    int32_t depth; /* how many gathers are ahead of the part at work; 0: none */
+    int64_t level; /* what the parts so far have left */
+    int64_t most;  /* the most so far, with what is gathered ahead for this op */
+    int64_t *last; /* [r - 1] the most of parts that have r gathers of later ops ahead of them */
 } Walk;
 
 static int64_t
@@ -67,7 +63,7 @@ is_embedding(const Walk *c, const WorkloadCoursePart *part)
     return c->course->embedding && part == c->course->parts;
 }
 
-/* W needs no weights, and the gradient of an embedding none. */
+/* W reads no weights, and the gradient of the embedding is made without the table. */
 static int64_t
 weights_of(const Walk *c, int64_t i)
 {
@@ -79,7 +75,7 @@ weights_of(const Walk *c, int64_t i)
                : part->weights_bytes;
 }
 
-/* I makes the embedding's, which is no product; W those of products. */
+/* I makes the gradient of the embedding, which is no product; W makes those of products. */
 static int64_t
 gradients_of(const Walk *c, const WorkloadCoursePart *part)
 {
@@ -95,7 +91,7 @@ gradients_of(const Walk *c, const WorkloadCoursePart *part)
     }
 }
 
-/* What part @i leaves more than it has found. */
+/* How many bytes more @part leaves than it has found. */
 static int64_t
 change_of(const Walk *c, const WorkloadCoursePart *part)
 {
@@ -111,9 +107,9 @@ change_of(const Walk *c, const WorkloadCoursePart *part)
     }
 }
 
-/* Part @i is at work: its own, its weights, those ahead of it (prefetch.h), its gradients,
- * what it leaves more.  A backward has given back what was computed again when the embedding comes.
- */
+/* Goes through part @i.  While it is at work there are its own bytes, its weights and those
+ * gathered ahead of it (prefetch.h), its gradients, and what it leaves more.  When a backward comes
+ * to the embedding, it has freed what it recomputed. */
 static void
 visit(Walk *c, int64_t i)
 {
@@ -145,7 +141,7 @@ workload_build_add_course(const WorkloadBuild *build, const WorkloadCourse *cour
                           int64_t *last_bytes)
 {
     const int32_t depth = build->prefetch == NULL ? 0 : build->prefetch->depth;
-    /* Allocated when an I begins (workload.h). */
+    /* What an I allocates when it begins (workload.h). */
     const int64_t begins = MAX(0, op->weight_activation_bytes - op->activation_bytes);
 
     for (int kind = 0; kind < SCHEDULE_OP_N; kind++) {
@@ -165,9 +161,9 @@ workload_build_add_course(const WorkloadBuild *build, const WorkloadCourse *cour
     }
 }
 
-/* --- ahead --- */
+/* --- what is gathered ahead --- */
 
-/* Weights of a stage's parts that are gathered, in the order of its forward, to @bytes. */
+/* Appends the bytes of each gather of a stage, in the order of its forward. */
 static void
 add_gathered(const WorkloadBuild *build, const PlanStage *stage, GArray *bytes)
 {
@@ -186,7 +182,7 @@ add_gathered(const WorkloadBuild *build, const PlanStage *stage, GArray *bytes)
     }
 }
 
-/* The largest layer of @stage. */
+/* The bytes of the weights of the largest layer of @stage. */
 static int64_t
 largest_layer_bytes(const WorkloadBuild *build, const PlanStage *stage)
 {

@@ -1,17 +1,16 @@
 /*
- * profiles/workload/schedule_times.h - a Workload's times and memory, as families that search read
- * them.
+ * profiles/workload/schedule_times.h - a Workload's times and memory for families that search.
  *
- * zb-auto (schedule/zb_auto.h) builds a schedule for ScheduleTimes; here they are made of a plan's
- * Workload, so that it is built for the times with which it is then simulated and run:
+ * A family such as zb-auto (schedule/zb_auto.h) builds a schedule for given ScheduleTimes.  Here
+ * these are made of the Workload of a plan, so that the schedule is built for the times with which
+ * it is then simulated and run:
  *
- *   times     of each stage, with the overhead that every op has.  Blocking messages occupy the
- *             compute stream: they are added to the ops that wait in them.  Where micro-batches
- *             differ in size, each number is that of the largest.
- *   limit     of each rank, for activations: its device's memory less what stays all the time and
- *             less the largest workspace of its ops; at least what one micro-batch needs, as a plan
- *             that fits nowhere is simulated all the same.  No limit known: the family's default.
- *   objective makespan: what a report calls the iteration
+ *   times      of the ops of each stage, with the overhead of every op.  Blocking messages occupy
+ * the compute stream and are added to the ops that wait in them.  Where micro-batches differ in
+ * size, each number is the largest. limit      for the activations of each rank: the usable memory
+ * of its device less static bytes and the largest workspace of its ops; at least what one
+ * micro-batch needs, since a plan that fits nowhere is simulated too.  Without a known limit the
+ * family's default. objective  the makespan, which a report calls the iteration
  */
 #ifndef PROFILES_WORKLOAD_SCHEDULE_TIMES_H
 #define PROFILES_WORKLOAD_SCHEDULE_TIMES_H
@@ -20,15 +19,18 @@
 
 G_BEGIN_DECLS
 
-/* By value; opaque but for times. */
+/* Only the member times is for users. */
 typedef struct {
     ScheduleTimes times;        /* borrows the two below */
     ScheduleStageTimes *stages; /* (owned) */
     int64_t *limit_bytes;       /* (owned, nullable) */
 } WorkloadScheduleTimes;
 
-/* @placement of the family that will read them: loop or v.  One token slice.  Cost: O(ops of the
- * workload). */
+/*
+ * @workload   must have one slice.
+ * @placement  that of the family: loop or v.
+ * Cost: O(ops of the workload).
+ */
 void workload_schedule_times_init(WorkloadScheduleTimes *self, const Workload *workload,
                                   SchedulePlacement placement);
 void workload_schedule_times_clear(WorkloadScheduleTimes *self);

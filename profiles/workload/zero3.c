@@ -95,23 +95,6 @@ with_fetch_s(const WorkloadBuild *build, double share_bytes, double gather_s)
     return workload_plan_prefetch(build->arch, plan) > 0 ? fmax(there_s, read_s) : there_s + read_s;
 }
 
-/* One part's parameters on a device, without experts, and the experts' own. */
-typedef struct {
-    int64_t n, expert;
-} PartParameters;
-
-static PartParameters
-part_parameters(const WorkloadBuild *build, ModelPart part, int64_t layer)
-{
-    const PlanDegrees *d = &build->plan->degrees;
-    const int64_t etp = plan_expert_tp(d, &build->plan->conventions);
-    const int64_t expert =
-        part == MODEL_PART_LAYER ? model_expert_parameters(build->arch, layer, d->ep, etp) : 0;
-
-    return (PartParameters){
-        model_part_parameters(build->arch, part, layer, d->tp, d->ep, etp, false) - expert, expert};
-}
-
 static int64_t
 backward_gathers(const WorkloadBuild *build, ModelPart part, PlanRecompute recompute)
 {
@@ -136,16 +119,16 @@ workload_build_zero3(const WorkloadBuild *build, const WorkloadLocation *locatio
                      ModelPart part, int64_t layer, PlanRecompute recompute, WorkloadPartCost *cost)
 {
     const Plan *plan = build->plan;
-    const PartParameters of = part_parameters(build, part, layer);
+    const WorkloadParameters of = workload_build_part_parameters(build, part, layer, false);
     ProfileGroup group = workload_build_group(build, PROFILE_GROUP_DENSE, rank);
     double n_tensors = part == MODEL_PART_LAYER ? n_gathers_per_layer(build) : 1.0;
     const int64_t n_backward = backward_gathers(build, part, recompute);
-    const bool waits = waits_for_gather(build, part, of.n);
-    const int64_t weight_bytes = of.n * workload_build_element_bytes(plan);
-    const int64_t gradient_bytes = of.n * dtype_bytes(plan->conventions.grad_dtype);
+    const bool waits = waits_for_gather(build, part, of.dense);
+    const int64_t weight_bytes = of.dense * workload_build_element_bytes(plan);
+    const int64_t gradient_bytes = of.dense * dtype_bytes(plan->conventions.grad_dtype);
     const double share_bytes =
         (double)workload_build_element_bytes(plan) *
-        ((double)of.n / (double)group.n +
+        ((double)of.dense / (double)group.n +
          (double)of.expert / (double)plan_expert_replicas(&plan->degrees, &plan->conventions));
     double gather, scatter;
 
