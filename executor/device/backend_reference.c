@@ -290,36 +290,32 @@ swiglu_backward(ExecBackend *backend, int64_t rows, int64_t width, const void *x
         }
 }
 
+/* Returns the sum of exp(logit - largest) of row @i. */
+static double
+row_sum(const ExecCrossEntropy *e, int64_t i, double *largest)
+{
+    const float *row = (const float *)e->logits + i * e->vocab;
+    double sum = 0;
+
+    *largest = -INFINITY;
+    for (int64_t j = 0; j < e->vocab; j++)
+        *largest = fmax(*largest, (double)row[j]);
+    for (int64_t j = 0; j < e->vocab; j++)
+        sum += exp((double)row[j] - *largest);
+    return sum;
+}
+
 static void
 cross_entropy_stats(ExecBackend *backend, const ExecCrossEntropy *e, float *stats)
 {
     for (int64_t i = 0; i < e->rows; i++) {
         const float *row = (const float *)e->logits + i * e->vocab;
         const int64_t target = e->target[i] - e->first;
-        double largest = -INFINITY, sum = 0;
-        for (int64_t j = 0; j < e->vocab; j++)
-            largest = fmax(largest, (double)row[j]);
-        for (int64_t j = 0; j < e->vocab; j++)
-            sum += exp((double)row[j] - largest);
+        double largest;
+        stats[e->rows + i] = (float)row_sum(e, i, &largest);
         stats[i] = (float)largest;
-        stats[e->rows + i] = (float)sum;
         stats[2 * e->rows + i] = target >= 0 && target < e->vocab ? row[target] : 0.0f;
     }
-}
-
-/* The log of the row's softmax' sum, and the target's logit; all columns are here. */
-static void
-row_stats(const ExecCrossEntropy *e, int64_t i, double *lse, double *target)
-{
-    const float *row = (const float *)e->logits + i * e->vocab;
-    double largest = -INFINITY, sum = 0;
-
-    for (int64_t j = 0; j < e->vocab; j++)
-        largest = fmax(largest, (double)row[j]);
-    for (int64_t j = 0; j < e->vocab; j++)
-        sum += exp((double)row[j] - largest);
-    *lse = largest + log(sum);
-    *target = (double)row[e->target[i] - e->first];
 }
 
 typedef struct {
@@ -335,11 +331,14 @@ cross_entropy_rows(int64_t begin, int64_t end, void *user_data)
 
     for (int64_t i = begin; i < end; i++) {
         float *row = (float *)e->logits + i * e->vocab;
-        double lse, target;
+        double lse, target, largest;
         if (e->stats != NULL)
             exec_host_merge_stats(e, i, &lse, &target);
-        else
-            row_stats(e, i, &lse, &target);
+        else {
+            const double sum = row_sum(e, i, &largest);
+            lse = largest + log(sum);
+            target = (double)row[e->target[i] - e->first];
+        }
         loss->row_loss[i] = lse - target;
         for (int64_t j = 0; j < e->vocab; j++)
             row[j] = (float)((double)e->factor * (exp((double)row[j] - lse) -
@@ -416,9 +415,11 @@ key_at(const ExecAttention *a, int64_t t, int64_t b, int64_t h)
     return (t * a->sequences + b) * a->kv_stride + h / (a->n_heads / a->n_kv_heads) * a->head_dim;
 }
 
-/* score[j] = scale * q . k_j for the keys that row @t sees; returns how many. */
+/* score[j] = scale * q . k_j for the keys that row @t sees; returns how many, the largest score and
+ * the sum of exp(score - largest). */
 static int64_t
-scores(const ExecAttention *a, int64_t t, int64_t b, int64_t h, double *score)
+scores(const ExecAttention *a, int64_t t, int64_t b, int64_t h, double *score, double *largest,
+       double *sum_exp)
 {
     const float *q = (const float *)a->q + query_at(a, t, b, h);
     const int64_t n = a->context + t + 1;
@@ -430,20 +431,21 @@ scores(const ExecAttention *a, int64_t t, int64_t b, int64_t h, double *score)
             sum += (double)q[i] * (double)k[i];
         score[j] = sum * (double)a->scale;
     }
+    *largest = -INFINITY;
+    *sum_exp = 0;
+    for (int64_t j = 0; j < n; j++)
+        *largest = fmax(*largest, score[j]);
+    for (int64_t j = 0; j < n; j++)
+        *sum_exp += exp(score[j] - *largest);
     return n;
 }
 
 static void
 attention_row(const ExecAttention *a, int64_t t, int64_t b, int64_t h, double *score)
 {
-    const int64_t n = scores(a, t, b, h, score);
+    double largest, sum;
+    const int64_t n = scores(a, t, b, h, score, &largest, &sum);
     float *out = (float *)a->out + query_at(a, t, b, h);
-    double largest = -INFINITY, sum = 0;
-
-    for (int64_t j = 0; j < n; j++)
-        largest = fmax(largest, score[j]);
-    for (int64_t j = 0; j < n; j++)
-        sum += exp(score[j] - largest);
     const double lse = largest + log(sum);
     for (int64_t j = 0; j < n; j++)
         score[j] = exp(score[j] - lse);
@@ -464,16 +466,12 @@ static void
 attention_row_backward(const ExecAttention *a, const ExecAttentionGradients *g, int64_t t,
                        int64_t b, int64_t h, double *score, double *dp)
 {
-    const int64_t n = scores(a, t, b, h, score);
+    double largest, sum, weighted = 0;
+    const int64_t n = scores(a, t, b, h, score, &largest, &sum);
     const float *q = (const float *)a->q + query_at(a, t, b, h);
     const float *dout = (const float *)g->dout + query_at(a, t, b, h);
     float *to = (float *)g->dq + query_at(a, t, b, h), *dk = g->dk, *dv = g->dv;
-    double largest = -INFINITY, sum = 0, weighted = 0;
 
-    for (int64_t j = 0; j < n; j++)
-        largest = fmax(largest, score[j]);
-    for (int64_t j = 0; j < n; j++)
-        sum += exp(score[j] - largest);
     for (int64_t j = 0; j < n; j++) {
         const float *v = (const float *)a->v + key_at(a, j, b, h);
         score[j] = exp(score[j] - largest) / sum;

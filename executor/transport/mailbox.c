@@ -227,19 +227,28 @@ exec_mailbox_put(ExecMailbox *boxes, const ExecMail *header, const void *data, b
     return true;
 }
 
+/* Takes *at, unless it is the end, out of the queue; the mutex is held. */
+static ExecMail *
+unqueue(ExecMailbox *box, ExecMail **at)
+{
+    ExecMail *mail = *at;
+
+    if (mail == NULL)
+        return NULL;
+    *at = mail->next;
+    if (mail->next == NULL)
+        box->last = at;
+    return mail;
+}
+
 ExecMail *
 exec_mailbox_find(ExecMailbox *box, int32_t from, int64_t tag)
 {
-    for (ExecMail **at = &box->first; *at != NULL; at = &(*at)->next) {
-        ExecMail *mail = *at;
-        if (mail->from != from || mail->tag != tag)
-            continue;
-        *at = mail->next;
-        if (mail->next == NULL)
-            box->last = at;
-        return mail;
-    }
-    return NULL;
+    ExecMail **at = &box->first;
+
+    while (*at != NULL && ((*at)->from != from || (*at)->tag != tag))
+        at = &(*at)->next;
+    return unqueue(box, at);
 }
 
 void
@@ -313,12 +322,7 @@ call_in(ExecMailbox *boxes, ExecMailbox *box, int32_t rank)
         ExecMail **at = &box->first;
         while (*at != NULL && ((*at)->from != rank || (*at)->lent == NULL))
             at = &(*at)->next;
-        ExecMail *mail = *at;
-        if (mail != NULL) {
-            *at = mail->next;
-            if (mail->next == NULL)
-                box->last = at;
-        }
+        ExecMail *mail = unqueue(box, at);
         g_mutex_unlock(&box->mutex);
         if (mail == NULL)
             return;
