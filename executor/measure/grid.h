@@ -44,6 +44,7 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC(ExecGrid, exec_grid_free)
  * they take. */
 void exec_grid_want_all(ExecGrid *grid);
 
+/* How many candidates there are, and the point of one of them. */
 size_t exec_grid_n_candidates(const ExecGrid *grid);
 ExecGridPoint exec_grid_point(const ExecGrid *grid, size_t candidate);
 

@@ -41,6 +41,7 @@ typedef struct {
     double setup_s;      /* (out) what making the ranks took */
 } ExecMeasureLayers;
 
+/* What every thread of a round does. */
 bool exec_measure_layers(ExecMeasureRank *rank, GError **error);
 
 G_END_DECLS

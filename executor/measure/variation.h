@@ -27,6 +27,7 @@ G_BEGIN_DECLS
 
 typedef struct ExecVariation ExecVariation;
 
+/* Returns: (owned) */
 ExecVariation *exec_variation_new(void);
 void exec_variation_free(ExecVariation *variation);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(ExecVariation, exec_variation_free)

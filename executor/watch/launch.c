@@ -28,12 +28,13 @@
 #define END_S 1.0
 /* ... and that process where it is the launcher that was killed, before the keeper kills it. */
 #define KEEPER_GRACE_MS 2000
-/* How long rank 0 of an interrupted run may take to write what is done: as long as the step may
- * take before. */
-#define WRITE_S EXEC_STOP_S
+/* How long rank 0 of an interrupted run may take to write what is done: the rest of the 5 s after
+ * EXEC_STOP_S. */
+#define WRITE_S 2.5
 /* How long a look for output waits; the watcher wants to be asked at least every 100 ms. */
 #define LOOK_MS 20
-/* After the end of mpirun its last words and those of the ranks may still be on their way. */
+/* How long the last words of mpirun and of its ranks may be on their way after its end: many times
+ * LOOK_MS, and little of the 5 s. */
 #define LAST_WORDS_NS 300000000
 /* Bytes that are kept of what mpirun says, for the message when no rank began: one line of at most
  * WORDS_BYTES becomes it, and banners come before it. */
