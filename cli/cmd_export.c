@@ -60,18 +60,6 @@ read_target(Options *options)
     return NULL;
 }
 
-static char *
-joined(const GPtrArray *words, const char *separator)
-{
-    GString *text = g_string_new(NULL);
-
-    for (guint i = 0; i < words->len; i++) {
-        g_string_append(text, i == 0 ? "" : separator);
-        g_string_append(text, g_ptr_array_index(words, i));
-    }
-    return g_string_free(text, FALSE);
-}
-
 /* Whether the target can express the source; else one line names every broken rule. */
 static bool
 check(const ExportTarget *target, const ExportSource *source, const char *path, GError **error)
@@ -83,10 +71,13 @@ check(const ExportTarget *target, const ExportSource *source, const char *path, 
     target->check(source, &violations);
     if (rules->len == 0)
         return true;
-    g_autofree char *all = joined(rules, "; ");
-    g_autofree char *nearest = joined(changes, " ");
+    const bool has_changes = changes->len > 0;
+    g_ptr_array_add(rules, NULL);
+    g_ptr_array_add(changes, NULL);
+    g_autofree char *all = g_strjoinv("; ", (char **)rules->pdata);
+    g_autofree char *nearest = g_strjoinv(" ", (char **)changes->pdata);
     g_set_error(error, CMD_ERROR, CMD_ERROR_NO, "%s: %s cannot run it: %s%s%s", path, target->name,
-                all, changes->len == 0 ? "" : "; the nearest plan that it can run: the same with ",
+                all, has_changes ? "; the nearest plan that it can run: the same with " : "",
                 nearest);
     return false;
 }

@@ -124,26 +124,14 @@ load_one(const char *path, Inputs *inputs, GError **error)
     return true;
 }
 
-static void
-free_trace(void *trace)
-{
-    trace_free(trace);
-}
-
-static void
-free_report(void *report)
-{
-    report_free(report);
-}
-
 static bool
 load_all(const Options *options, char **names, Inputs *inputs, GError **error)
 {
     const size_t n = options_n_arguments(options);
     g_autoptr(GPtrArray) found = g_ptr_array_new_with_free_func(g_free);
 
-    inputs->traces = g_ptr_array_new_with_free_func(free_trace);
-    inputs->reports = g_ptr_array_new_with_free_func(free_report);
+    inputs->traces = g_ptr_array_new_with_free_func((GDestroyNotify)trace_free);
+    inputs->reports = g_ptr_array_new_with_free_func((GDestroyNotify)report_free);
     for (size_t i = 0; i < n; i++) {
         if (!load_one(options_argument(options, i), inputs, error))
             return false;

@@ -75,13 +75,9 @@ read_sigma(Options *options, const char *name, const char *text)
 static int64_t
 read_integer(Options *options, const char *name, const char *text, int64_t least, int64_t most)
 {
-    GError *error = NULL;
     int64_t value = least;
 
-    if (!units_parse_int64(text, name, least, most, &value, &error)) {
-        options_fail(options, name, "%s", error->message);
-        g_error_free(error);
-    }
+    options_part_int64(options, name, text, name, least, most, &value);
     return value;
 }
 

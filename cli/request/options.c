@@ -500,6 +500,18 @@ options_bytes(Options *options, const char *name, int64_t fallback)
     return value;
 }
 
+bool
+options_part_int64(Options *options, const char *name, const char *text, const char *what,
+                   int64_t min, int64_t max, int64_t *n)
+{
+    GError *error = NULL;
+
+    if (units_parse_int64(text, what, min, max, n, &error))
+        return true;
+    take_error(options, name, error);
+    return false;
+}
+
 double
 options_part(Options *options, const char *name, const char *text, UnitsKind kind, double fallback)
 {
@@ -592,19 +604,6 @@ add_number(Options *options, const char *name, GArray *numbers, int64_t n)
         g_array_append_val(numbers, n);
 }
 
-/* As units_parse_int64(); an error is recorded as one of @name. */
-static bool
-read_number(Options *options, const char *name, const char *text, const char *what, int64_t min,
-            int64_t max, int64_t *n)
-{
-    GError *error = NULL;
-
-    if (units_parse_int64(text, what, min, max, n, &error))
-        return true;
-    take_error(options, name, error);
-    return false;
-}
-
 /* A..B:+STEP or A..B:xFACTOR; @dots is where the dots are. */
 static void
 add_range(Options *options, const char *name, GArray *numbers, const char *part, const char *dots,
@@ -622,10 +621,10 @@ add_range(Options *options, const char *name, GArray *numbers, const char *part,
     g_autofree char *low = g_strndup(part, (size_t)(dots - part));
     g_autofree char *high = g_strndup(dots + 2, (size_t)(colon - dots - 2));
     const bool is_factor = colon[1] == 'x';
-    if (!read_number(options, name, low, "the first number of a range", min, max, &first) ||
-        !read_number(options, name, high, "the last number of a range", min, max, &last) ||
-        !read_number(options, name, colon + 2, is_factor ? "its factor" : "its step",
-                     is_factor ? 2 : 1, max, &step))
+    if (!options_part_int64(options, name, low, "the first number of a range", min, max, &first) ||
+        !options_part_int64(options, name, high, "the last number of a range", min, max, &last) ||
+        !options_part_int64(options, name, colon + 2, is_factor ? "its factor" : "its step",
+                            is_factor ? 2 : 1, max, &step))
         return;
     if (last < first)
         options_fail(options, name, "\"%s\": expected a range that ascends", shown);
@@ -649,7 +648,7 @@ options_series(Options *options, const char *name, int64_t min, int64_t max)
 
         if (dots != NULL)
             add_range(options, name, numbers, parts[i], dots, min, max);
-        else if (read_number(options, name, parts[i], "a number of the list", min, max, &n))
+        else if (options_part_int64(options, name, parts[i], "a number of the list", min, max, &n))
             add_number(options, name, numbers, n);
     }
     if (text == NULL || options->error != NULL)

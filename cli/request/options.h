@@ -91,6 +91,10 @@ double options_part(Options *options, const char *name, const char *text, UnitsK
                     double fallback);
 /* The index in @names (NULL-terminated). */
 int options_choice(Options *options, const char *name, const char *const *names, int fallback);
+/* Reads @text, a part of @name's value, into @n, which stays where it is wrong; messages call the
+ * number @what. */
+bool options_part_int64(Options *options, const char *name, const char *text, const char *what,
+                        int64_t min, int64_t max, int64_t *n);
 /* "on" or "off". */
 bool options_on_off(Options *options, const char *name, bool fallback);
 /* Returns: (owned, nullable) the words between commas; NULL when absent.  Empty words are errors.
