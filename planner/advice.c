@@ -67,38 +67,51 @@ fits(const PlanRequest *request, PlanEvaluateFunc evaluate, void *user_data)
     return plan->predicted->peak_memory_bytes <= limit ? g_steal_pointer(&plan) : NULL;
 }
 
+/* What is released of a request, in the order in which it is tried. */
+typedef enum {
+    RELEASE_RECOMPUTE,
+    RELEASE_ZERO,
+    RELEASE_MICRO_BATCH,
+    RELEASE_SEQUENCE_PARALLEL,
+    RELEASE_SCHEDULE,
+    RELEASE_DP_AND_TP, /* where tp is fixed, pp stays as it is */
+    RELEASE_DEGREES,
+    RELEASE_OFFLOAD,
+    RELEASE_N
+} Release;
+
 /* Releases one flag; false if the request does not fix it. */
 static bool
-release(PlanRequest *request, int which)
+release(PlanRequest *request, Release which)
 {
     switch (which) {
-    case 0:
+    case RELEASE_RECOMPUTE:
         if (request->recompute == PLAN_AUTO || request->recompute == PLAN_RECOMPUTE_FULL)
             return false;
         request->recompute = PLAN_AUTO;
         return true;
-    case 1:
+    case RELEASE_ZERO:
         if (request->zero_stage == PLAN_AUTO || request->zero_stage == 3)
             return false;
         request->zero_stage = PLAN_AUTO;
         return true;
-    case 2:
+    case RELEASE_MICRO_BATCH:
         if (request->micro_batch <= 1)
             return false;
         request->micro_batch = 0;
         return true;
-    case 3:
+    case RELEASE_SEQUENCE_PARALLEL:
         if (request->sequence_parallel != 0)
             return false;
         request->sequence_parallel = PLAN_AUTO;
         return true;
-    case 4:
+    case RELEASE_SCHEDULE:
         if (request->schedules == NULL)
             return false;
         request->schedules = NULL;
         return true;
-    case 5:
-    case 6:
+    case RELEASE_DP_AND_TP:
+    case RELEASE_DEGREES:
         if (request->tp == 0 && request->pp == 0 && request->dp == 0)
             return false;
         request->n_devices = request->n_devices > 0 ? request->n_devices
@@ -107,45 +120,46 @@ release(PlanRequest *request, int which)
                                  : 0;
         request->dp = 0;
         request->vpp = 0;
-        request->pp = which == 5 && request->tp > 0 ? request->pp : 0;
+        request->pp = which == RELEASE_DP_AND_TP && request->tp > 0 ? request->pp : 0;
         request->tp = 0;
         return true;
-    case 7:
+    case RELEASE_OFFLOAD:
         if (request->offload != PLAN_OFFLOAD_NONE)
             return false;
         request->offload = PLAN_OFFLOAD_CPU;
         return true;
-    default:
-        return false;
+    case RELEASE_N:
+        break;
     }
+    return false;
 }
 
 /* The flag that @which released, with the value that fits. */
 static void
-append_flag(GString *text, int which, const Plan *plan)
+append_flag(GString *text, Release which, const Plan *plan)
 {
     const PlanDegrees *d = &plan->degrees;
 
     switch (which) {
-    case 0:
+    case RELEASE_RECOMPUTE:
         g_string_append_printf(
             text, "--recompute %s",
             plan_recompute_names[g_array_index(plan->stages, PlanStage, 0).recompute]);
         return;
-    case 1:
+    case RELEASE_ZERO:
         g_string_append_printf(text, "--zero %d", plan->zero_stage);
         return;
-    case 2:
+    case RELEASE_MICRO_BATCH:
         g_string_append_printf(text, "--micro-batch " INT, plan->micro_batch);
         return;
-    case 3:
+    case RELEASE_SEQUENCE_PARALLEL:
         g_string_append(text, "--sequence-parallel on");
         return;
-    case 4:
+    case RELEASE_SCHEDULE:
         g_string_append_printf(text, "--schedule %s", plan->schedule);
         return;
-    case 5:
-    case 6:
+    case RELEASE_DP_AND_TP:
+    case RELEASE_DEGREES:
         g_string_append_printf(text, "--dp " INT " --tp " INT " --pp " INT, d->dp, d->tp, d->pp);
         return;
     default:
@@ -153,8 +167,6 @@ append_flag(GString *text, int which, const Plan *plan)
         return;
     }
 }
-
-#define N_RELEASES 8
 
 /* As @request on a cluster of @n devices, degrees free where they must grow. */
 static void
@@ -176,7 +188,7 @@ extend(Change *change, const PlanRequest *request, int64_t n)
 static bool
 append_change(GString *text, const PlanRequest *request, PlanEvaluateFunc evaluate, void *user_data)
 {
-    for (int which = 0; which < N_RELEASES; which++) {
+    for (Release which = 0; which < RELEASE_N; which++) {
         PlanRequest changed = *request;
         if (!release(&changed, which))
             continue;

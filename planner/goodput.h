@@ -1,23 +1,26 @@
 /*
- * planner/goodput.h - how much of a run's time is training, when devices fail and state is saved.
+ * planner/goodput.h - how much of a run's time is training that is kept, when devices fail and the
+ * state is saved now and then.
  *
- * Knows no plan and no simulator: seconds and bytes in, seconds and shares out.
+ * The module knows no plan and no simulator: seconds and bytes go in, seconds and fractions come
+ * out.
  *
- * Failures are Poisson; any of n devices stops the job, so the job's mean time between failures is
- * M = device_mtbf_s / n.  A checkpoint takes d = bytes / rate, and so long nobody trains.  With tau
- * of training between checkpoints and R from a failure until training goes on, a run of T_s of
- * training lasts  [Daly 2006]
+ * Failures are a Poisson process, and the failure of any of n devices stops the job, so the job's
+ * mean time between failures is M = device_mtbf_s / n.  A checkpoint takes d = bytes / rate, during
+ * which nobody trains.  Let tau be the training time between checkpoints, and R the time from a
+ * failure until training goes on.  Then a run of T_s of training lasts  [Daly 2006]
  *
  *   T_w = M exp(R / M) (exp((tau + d) / M) - 1) T_s / tau
  *
- * which counts failures in checkpoints and restarts too.  goodput = T_s / T_w.  The best tau:
+ * which counts failures during checkpoints and restarts too, and goodput = T_s / T_w.  The best
+ * tau:
  *
  *   first order   sqrt(2 d M)                                                     [Young 1974]
  *   higher order  sqrt(2 d M) (1 + sqrt(d / 2M) / 3 + d / 2M / 9) - d,  d < 2M;   [Daly 2006]
  *                 M otherwise
  *
- * State can be saved between iterations only, so the interval is a whole number of them: the
- * neighbour of Daly's tau that T_w prefers.
+ * State can be saved between iterations only, so the interval is a whole number of them: of the two
+ * next to Daly's tau, the one with the smaller T_w.
  *
  * Thread-safety: pure.
  */

@@ -167,7 +167,7 @@ least_fraction(const PlanRequest *request, const PlanLayerCost *cost, const Plan
     return least;
 }
 
-/* Any division of the layers into single chunks: the sum of space_bound.h. */
+/* Any division of the layers into single chunks: the sum of point_bound.h. */
 static double
 geometric_bound_s(const PlanPoint *point, double whole_s, double fraction)
 {

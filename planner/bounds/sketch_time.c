@@ -260,7 +260,7 @@ saving_s(const PlanSketch *sketch, const PlanSketchInput *input, int32_t rank, d
     return most > 0.0 ? (double)excess / most : 0.0;
 }
 
-/* One rank, or one stage, as in bound.c. */
+/* One rank, or one stage, as in plan_bound.c. */
 typedef struct {
     double work_s, wait_s, drain_s;
     int64_t n_dense, n_moe;

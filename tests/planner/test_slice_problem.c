@@ -1,5 +1,5 @@
 /*
- * Tests of planner/slices/problem.h and slice_stages.h: against all answers, each timed by walking
+ * Tests of planner/slices/problem.h and stages.h: against all answers, each timed by walking
  * the pipeline; and against the simulator.
  */
 #include "tests/planner/slice_case.h"
