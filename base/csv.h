@@ -5,9 +5,9 @@
  * inside is doubled, line breaks inside quotes belong to the field; lines end in LF or CRLF; empty
  * lines are no records.  What a field means is the caller's business.
  *
- * Every file is hostile until parsed: an open quote, text after a closing one, a quote inside an
- * unquoted field, bytes that are not UTF-8 or NUL, a record with more or fewer fields than the
- * header, a name that appears twice: each is named by file and line.
+ * Every file is taken for hostile until it is parsed: an open quote, text after a closing one, a
+ * quote inside an unquoted field, bytes that are not UTF-8 or NUL, a record with more or fewer
+ * fields than the header, a name that appears twice: each is named by file and line.
  *
  * Errors: CSV_ERROR_INVALID for content, G_FILE_ERROR for reading.
  * Thread-safety: immutable once read.
@@ -41,7 +41,7 @@ typedef struct Csv Csv;
  *               records cannot be told apart (an open quote) is an error in any case.
  */
 Csv *csv_load(const char *path, GPtrArray *bad_records, GError **error);
-/* As above from memory; @name stands for the file in messages. */
+/* As csv_load(), from memory; @name stands for the file in messages. */
 Csv *csv_parse(const char *name, const char *text, size_t n_bytes, GPtrArray *bad_records,
                GError **error);
 void csv_free(Csv *csv);

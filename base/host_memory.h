@@ -2,13 +2,13 @@
  * base/host_memory.h - how much memory this process may still take, and large arrays of it.
  *
  * A system that hands out more memory than it has kills a process, or its neighbour, when the pages
- * are written: long after malloc() said yes.  So who is about to fill large arrays asks first, and
- * refuses with the number.
+ * are written, long after malloc() succeeded.  So code that is about to fill large arrays asks here
+ * first, and refuses with a message that says how much memory there is.
  *
- * Least of: what the system has available (Linux: MemAvailable, which counts caches that it can
- * drop), what the control groups of the process leave, of either version and up to the root (their
- * limit, less what is used, plus caches that have not been read lately), and what is left of its
- * address space (ulimit -v).
+ * What a process may still take is the least of: what the system has available (Linux:
+ * MemAvailable, which counts caches that it can drop), what the control groups of the process
+ * leave, of either version and up to the root (their limit, less what is used, plus caches that
+ * have not been read lately), and what is left of its address space (ulimit -v).
  */
 #ifndef BASE_HOST_MEMORY_H
 #define BASE_HOST_MEMORY_H

@@ -8,8 +8,8 @@
  *
  *     model.json:3:17: $.hiden: unknown key; did you mean "hidden"?
  *
- * Reading is sticky: getters never fail at the call; the first thing wrong is remembered in the
- * document and json_doc_finish() reports it.  A parser is thus a plain list of getters:
+ * Reading (json.c) is sticky: getters never fail at the call; the first thing wrong is remembered
+ * in the document and json_doc_finish() reports it.  A parser is thus a plain list of getters:
  *
  *     g_autoptr(JsonDoc) doc = json_doc_load(path, error);
  *     if (doc == NULL)
@@ -22,8 +22,9 @@
  *
  * After an error getters return harmless values (the minimum, the fallback, "", an empty array).
  *
- * Writing does not use cJSON either (it does not round-trip doubles): JsonWriter keeps keys in the
- * order of the calls and prints the shortest decimal that reads back to the same double.
+ * Writing (json_writer.c) does not use cJSON (it does not round-trip doubles): JsonWriter keeps
+ * keys in the order of the calls and prints the shortest decimal that reads back to the same
+ * double.
  *
  * Errors: JSON_ERROR_INVALID for content, G_FILE_ERROR for reading.
  * Thread-safety: a document belongs to one thread.
@@ -58,7 +59,7 @@ typedef struct JsonValue JsonValue;
 /* Reads and scans a file; "-" is standard input.  NULL on JSON_ERROR_INVALID or G_FILE_ERROR. */
 JsonDoc *json_doc_load(const char *path, GError **error);
 
-/* As above from memory; @name stands for the file in messages. */
+/* As json_doc_load(), from memory; @name stands for the file in messages. */
 JsonDoc *json_doc_parse(const char *name, const char *text, size_t n_bytes, GError **error);
 
 void json_doc_free(JsonDoc *doc);
@@ -76,7 +77,7 @@ const char *json_doc_name(const JsonDoc *doc);
 /* (nullable) the value of "format" in the outermost object, to tell kinds of files apart. */
 const char *json_doc_format(const JsonDoc *doc);
 
-/* Whether anything went wrong so far. */
+/* Whether anything has gone wrong so far. */
 bool json_doc_failed(const JsonDoc *doc);
 
 /* False, with the first error, if anything went wrong since the document was parsed. */
@@ -88,7 +89,7 @@ void json_fail(JsonDoc *doc, const JsonValue *value, const char *format, ...) G_
 /* --- members of an object: required, or with a fallback when absent (null counts as present) ---
  */
 
-/* Leaves no trace: does not count as asking. */
+/* Whether @object has the key; this does not count as asking for it. */
 bool json_has(const JsonDoc *doc, const JsonValue *object, const char *key);
 int64_t json_int64(JsonDoc *doc, const JsonValue *object, const char *key, int64_t min,
                    int64_t max);
@@ -118,12 +119,12 @@ const JsonValue *json_array_or_null(JsonDoc *doc, const JsonValue *object, const
 const JsonValue *json_member(JsonDoc *doc, const JsonValue *object, const char *key);
 
 /*
- * Errors on the first key that no getter above asked for; suggests the nearest one that was.  If
- * the error so far is a missing key of this object and an unknown one is near it, the latter is
- * reported instead.
+ * Records an error at the first key of @object that no getter above has asked for, and suggests the
+ * nearest one that was asked for.  If the error so far is a missing key of this object and an
+ * unknown key is near it, the unknown key is reported instead.
  */
 void json_object_end(JsonDoc *doc, const JsonValue *object);
-/* Marks a member, known but of no use to us, as asked for. */
+/* Counts as asking for a member whose value is not needed. */
 void json_ignore(JsonDoc *doc, const JsonValue *object, const char *key);
 
 /* --- elements --- */

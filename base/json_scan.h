@@ -1,7 +1,8 @@
 /*
- * base/json_scan.h - the strict scan that runs before cJSON: RFC 8259 and our limits, nothing else.
+ * base/json_scan.h - the strict scan of a JSON text, which runs before cJSON: RFC 8259 and our
+ * limits.
  *
- * Private to base/json*.c.  Records where every value stands, in the order in which it begins,
+ * Private to base/json*.c.  It records where every value stands, in the order in which it begins,
  * which is also the pre-order of cJSON's tree, so that a tree node and its position share an index.
  *
  * Cost: one pass; about 40 bytes per value.  Recursion is at most JSON_MAX_DEPTH deep.
@@ -49,8 +50,9 @@ typedef struct {
 } JsonScan;
 
 /*
- * Returns false with the fault members set.  @text must be NUL-terminated beyond @n_bytes; of
- * UTF-8, at most JSON_MAX_BYTES.  Duplicate keys are not looked for: that needs decoded keys.
+ * Scans a whole text.  Returns false with the fault members set.  @text must be NUL-terminated
+ * beyond @n_bytes; of UTF-8, at most JSON_MAX_BYTES.  Duplicate keys are not looked for: that needs
+ * decoded keys.
  */
 bool json_scan(JsonScan *scan, const char *text, size_t n_bytes);
 void json_scan_clear(JsonScan *scan);

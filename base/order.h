@@ -14,7 +14,8 @@ G_BEGIN_DECLS
 /* -1, 0 or 1 as @a is less than, equal to or greater than @b; each is evaluated twice. */
 #define ORDER(a, b) (((a) > (b)) - ((a) < (b)))
 
-/* Ascending; @a and @b point to an int64_t, a double (not NaN) or a pointer to a text each. */
+/* Ascending order.  @a and @b each point to an int64_t, to a double that is not NaN, or to a
+ * pointer to a text. */
 int order_int64s(const void *a, const void *b);
 int order_doubles(const void *a, const void *b);
 int order_names(const void *a, const void *b);

@@ -12,7 +12,8 @@
 
 G_BEGIN_DECLS
 
-/* The sum of @a and @b, each of which counts as @most at the most, and @most at the most. */
+/* Returns: the sum of @a and @b, neither of which counts for more than @most, or @most if that is
+ * less. */
 static inline int64_t
 saturate_sum(int64_t a, int64_t b, int64_t most)
 {
@@ -21,7 +22,7 @@ saturate_sum(int64_t a, int64_t b, int64_t most)
     return __builtin_add_overflow(MIN(a, most), MIN(b, most), &sum) ? most : MIN(sum, most);
 }
 
-/* @a times @b, both >= 0, and @most at the most. */
+/* Returns: @a times @b, both >= 0, or @most if that is less. */
 static inline int64_t
 saturate_product(int64_t a, int64_t b, int64_t most)
 {

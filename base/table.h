@@ -1,9 +1,9 @@
 /*
  * base/table.h - tab-separated tables whose header line carries the units.
  *
- * What goldens, gnuplot and spreadsheets read.  One header line of column names (with unit
- * suffixes), then rows; text has tabs, newlines and control bytes replaced by spaces.  Numbers are
- * printed locale-free.
+ * The golden tests, gnuplot and spreadsheets read them.  A table is one header line of column names
+ * (with unit suffixes), then rows; text has tabs, newlines and control bytes replaced by spaces.
+ * Numbers are printed locale-free.
  */
 #ifndef BASE_TABLE_H
 #define BASE_TABLE_H

@@ -1,9 +1,9 @@
 /*
- * base/text.h - "did you mean": the nearest of a list of names.
+ * base/text.h - the nearest of a list of names ("did you mean"), and text that is safe to print.
  *
  * Damerau-Levenshtein distance (optimal string alignment: a transposition counts 1), in bytes,
- * blind to case and to - against _; accepted up to max(2, length / 3) if anything is in common at
- * all. Also: quoting of hostile text before it reaches a terminal.
+ * blind to case and to - against _; accepted up to max(2, length / 3) if the two have anything
+ * in common.
  *
  * Thread-safety: all functions are pure.
  */

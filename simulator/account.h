@@ -1,7 +1,8 @@
 /*
  * simulator/account.h - the Report of a simulated iteration.
  *
- * Sums need no times: how often each cost occurs is known from compiling, so O(costs + ranks).
+ * Most sums need no times: how often each cost occurs is known from compiling.  So making a report
+ * costs O(costs + ranks).
  *
  * Where ops took longer than their costs say (finish.h, contend.h), SimExtra says how much and why.
  *
@@ -14,11 +15,11 @@
  * The breakdown splits the mean iteration: pp is time that the compute stream is blocked in
  * messages, dp time that it is blocked in data-parallel communication before, inside or after the
  * ops; what collectives take longer on shared links is shared out to tp, cp, ep and dp in
- * proportion; compute what is left of the ops after tp, cp, ep, dp and recompute (bookkeeping of
- * the executor included).
+ * proportion; compute is what is left of the ops after tp, cp, ep, dp and
+ * recompute, with the executor's own bookkeeping.
  *
  * memory_limit_bytes is the smallest limit of all ranks that have one; `fits` compares every rank
- * with what it may reach of its own (workload_usable_bytes()).
+ * with what it may use of its own limit (workload_usable_bytes()).
  *
  * Internal to simulator/.
  */

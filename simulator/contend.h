@@ -1,8 +1,9 @@
 /*
- * simulator/contend.h - times of a SimProgram where links are shared.
+ * simulator/contend.h - the event engine: when every step of a SimProgram happens where links are
+ * shared.
  *
- * What the sweep (sweep.h) does in one pass the engine does here event by event, because how
- * long something takes depends on what else is under way.  Each rank has
+ * The sweep (sweep.h) finds times in one pass.  Here they are found event by event, because how
+ * long something takes depends on what else happens at that time.  Each rank has
  *
  *   a compute stream     ops, one after the other; an op whose collectives cross links is a flow
  *                        over them (resource.h); so is a blocking message, on its receiver's stream

@@ -1,9 +1,10 @@
 /*
  * simulator/engine.h - the simulated clock and its timers.
  *
- * The engine says which timer is next and knows nothing else: no ranks, no links, no ops.  Who can
- * wait for one thing at a time has one timer: a rank's compute stream, a stream of messages.  To
- * set it again replaces what it was set to, so nothing is ever pending that no longer holds.
+ * The engine says which timer goes off next and knows nothing else: no ranks, no links, no ops.
+ * Whatever waits for one thing at a time has one timer, such as a rank's compute stream or a stream
+ * of messages.  Setting a timer again replaces its former time, so no outdated event is ever
+ * pending.
  *
  * Why integers: a makespan is a long sum of durations.  In doubles the sum depends on its order, so
  * two events that should tie may not, and the trace changes with an unrelated refactoring.  int64_t
@@ -43,11 +44,11 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC(SimEngine, sim_engine_free)
 /* Simulated nanoseconds since sim_engine_new(). */
 int64_t sim_engine_now_ns(const SimEngine *engine);
 
-/* Where sim_engine_now_ns() reads: (borrowed) for who asks at every event. */
+/* Returns: (borrowed) where the clock is kept, for callers that read it at every event. */
 const int64_t *sim_engine_clock(const SimEngine *engine);
 
 /*
- * Lets @timer go off when the clock reads @at_ns, and not when it was set to before.
+ * Lets @timer go off when the clock reads @at_ns, in place of the time it was set to before.
  *
  * @at_ns  absolute, >= now; SIM_ENGINE_NEVER: not at all.  The past is a bug in the caller, not a
  *         runtime error: it is rejected with a critical warning.

@@ -23,16 +23,18 @@
 G_BEGIN_DECLS
 
 /*
- * @want_memory  memory events too (sim_memory_peaks() has found the bytes sound)
+ * Writes everything that happens in the iteration.
+ *
+ * @want_memory  also write memory events; only after sim_memory_peaks() has checked the bytes
  * Returns: (owned) NULL with SCHEDULE_ERROR_LIMIT where there is no memory for the events.
  */
 Trace *sim_events(const SimProgram *program, const SimTimes *times, bool want_memory,
                   GError **error);
 
 /*
- * A part of sim_events(), for pictures: of the compute streams of the ranks that are shown what is
- * under way at one of the instants, their optimizers, their dp streams.  No messages on streams of
- * their own, no memory.  Cost: O(ops) reads, and O(instants log ops) per rank.
+ * Writes the part of sim_events() that a picture shows: for each rank that is shown, the ops that
+ * run at one of the picture's instants, the optimizer, and the dp stream.  Overlapped messages and
+ * memory are left out.  Cost: O(ops) reads, and O(instants log ops) per rank.
  */
 Trace *sim_glimpse(const SimProgram *program, const SimTimes *times, const SimGlimpse *glimpse);
 

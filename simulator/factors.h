@@ -49,12 +49,12 @@ typedef struct {
     int64_t of[SIM_VARY_QUANTILES]; /* by quantile */
 } SimFactors;
 
-/* (owned) exp(shift + sigma z) of every z; the other fills what is there. */
+/* exp(shift + sigma z) of every z.  The first returns them (owned), the second fills @factors. */
 SimFactors *sim_factors_new(const double z[SIM_VARY_QUANTILES], double sigma, double shift);
 void sim_factors_init(SimFactors *factors, const double z[SIM_VARY_QUANTILES], double sigma,
                       double shift);
 
-/* By the upper bits of @random, and by bits below these. */
+/* The factor that the upper 12 bits of @random select; that which the 12 bits below these do. */
 static inline int64_t
 sim_first_factor(const SimFactors *factors, uint64_t random)
 {
@@ -103,7 +103,7 @@ sim_times_factor(int64_t value, int64_t factor)
 /* Durations from 1 ns to 2^63, four to an octave. */
 #define SIM_SPEED_LEVELS 256
 
-/* What takes about as long. */
+/* Everything that takes about as long: a quarter of an octave of durations. */
 typedef struct {
     SimFactors factors;    /* by cell of Y over its deviation */
     double keeps, forgets; /* a, sqrt(1 - a^2) */
@@ -120,21 +120,22 @@ typedef struct {
 void sim_speeds_clear(SimSpeeds *speeds);
 G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(SimSpeeds, sim_speeds_clear)
 
-/* Returns: (borrowed) that of what takes @ns.  One thread at a time.  Cost: 4096 exponentials for
- * what is made. */
+/* Returns: (borrowed) the level of durations of @ns.  One thread at a time.  Cost: 4096
+ * exponentials for what is made. */
 const SimSpeedLevel *sim_speeds_level(SimSpeeds *speeds, int64_t ns);
 
-/* No factor is larger. */
+/* Returns: a bound: no factor of a speed is larger. */
 double sim_speeds_largest(const SimSpeeds *speeds);
 
-/* Any time: X of a device of which nothing is known. */
+/* Returns: X of a device of which nothing is known yet, drawn by @random. */
 double sim_speed_first(const SimSpeeds *speeds, uint64_t random);
 
-/* The factor of an op of @level that begins @gap_ns after the device's last, which left @x. */
+/* Returns: the factor of an op of @level that begins @gap_ns after the device's last op, which left
+ * @x; sets @x to what this op leaves. */
 int64_t sim_speed_next(const SimSpeeds *speeds, double *x, const SimSpeedLevel *level,
                        int64_t gap_ns, uint64_t random);
 
-/* A factor that no other has to do with. */
+/* Returns: a factor of @level that is independent of all others. */
 int64_t sim_speed_alone(const SimSpeeds *speeds, const SimSpeedLevel *level, uint64_t random);
 
 G_END_DECLS

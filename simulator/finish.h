@@ -43,21 +43,21 @@ typedef struct {
     uint8_t kind;         /* TRACE_EVENT_DP_REDUCE or _GATHER */
 } SimPiece;
 
-/* When a rank does what follows its ops. */
+/* When a rank does what comes after its ops. */
 typedef struct {
     int64_t free_ns; /* after the last op */
     int64_t optimizer_start_ns, optimizer_end_ns;
     int64_t end_ns; /* of everything */
 } SimFinish;
 
-/* An op that waits for parameters, or whose gradients are reduced behind it. */
+/* An op that waits for parameters to be gathered, or behind which gradients are reduced. */
 typedef struct {
     uint32_t step;
     int32_t chunk; /* how many of the rank's chunks come before it */
     bool gathers;
 } SimSpecial;
 
-/* What runs beside ops. */
+/* Data-parallel communication that runs beside ops. */
 typedef struct {
     SimSpecial *specials; /* (owned, nullable) by rank, in order */
     int64_t *begin;       /* (owned, nullable) [rank], and one more; NULL: nothing does */
@@ -65,7 +65,8 @@ typedef struct {
     int64_t head_end, tail_begin;
 } SimBeside;
 
-/* Part @i of @total cut in @n, the larger parts first. */
+/* Returns: part @i of @total, which is cut into @n parts as equal as possible, larger ones first.
+ */
 static inline int64_t
 sim_share(int64_t total, int64_t n, int64_t i)
 {
@@ -73,14 +74,15 @@ sim_share(int64_t total, int64_t n, int64_t i)
     return n == 1 ? total : total / n + (i < total % n);
 }
 
-/* Parts 0 to @i - 1 together. */
+/* Returns: the sum of parts 0 to @i - 1. */
 static inline int64_t
 sim_shares_before(int64_t total, int64_t n, int64_t i)
 {
     return total / n * i + MIN(i, total % n);
 }
 
-/* Speed of computing while the dp stream works. */
+/* Returns: the speed of computing while the dp stream works, as a share of its own, above 0 to 1.
+ */
 static inline double
 sim_speed_beside_dp(const Workload *workload)
 {
@@ -114,12 +116,12 @@ sim_gathers_ahead(const Workload *workload, int32_t rank)
 void sim_beside_init(SimBeside *beside, const SimProgram *program);
 void sim_beside_clear(SimBeside *beside);
 
-/* Specials of @rank's gathering (@gathers) or reduction. */
+/* Returns: how many ops of @rank wait for parameters (@gathers), or are followed by a reduction. */
 int32_t sim_beside_n_chunks(const SimBeside *beside, int32_t rank, bool gathers);
 
 /*
- * When @work_ns of computing end that begin at @start_ns, if the dp stream works until @until_ns
- * and computing has the share @speed of its own till then.
+ * Returns: when @work_ns of computing end that begin at @start_ns, if the dp stream works until
+ * @until_ns and computing runs at the share @speed of its own speed till then.
  */
 static inline int64_t
 sim_slowed_end(int64_t start_ns, int64_t work_ns, int64_t until_ns, double speed)

@@ -2,10 +2,10 @@
  * simulator/pairs.h - ops that a framework runs overlapped in pairs (Schedule.overlap_pairs): a
  * forward and a backward of different micro-batches, as DualPipe's  [DeepSeek-V3 2412.19437 3.2.1].
  *
- * A pair begins when its rank is free and the messages of both ops are there, and both its messages
- * leave when it ends: the framework receives both, runs one interleaved sequence of kernels, sends
- * both.  With C the computing of an op and K its collectives (tp, cp, ep, ZeRO 3), which run on a
- * stream of their own,
+ * A pair begins when its rank is free and the messages of both ops have arrived, and both its
+ * messages leave when it ends: the framework receives both, runs one interleaved sequence of
+ * kernels and sends both.  With C the computing of an op and K its collectives (tp, cp, ep, ZeRO
+ * 3), which run on a stream of their own,
  *
  *   time = max(C1 + C2, K1 + K2, C1 + K1, C2 + K2)
  *
@@ -31,10 +31,12 @@
 
 G_BEGIN_DECLS
 
-/* Time of a pair of ops of these costs; at most what they take one after the other. */
+/* Returns: how long a pair of ops of these costs takes, ns; at most what they take one after the
+ * other. */
 int64_t sim_pair_ns(const SimProgram *program, uint32_t first, uint32_t second);
 
-/* How a pair's time is told apart: what each op is shorter than alone. */
+/* By how much each op of a pair is shown shorter than it is alone: the pair's time is shared in
+ * proportion. */
 typedef struct {
     int64_t first_ns, second_ns;
 } SimPairSaved;
@@ -42,14 +44,15 @@ typedef struct {
 SimPairSaved sim_pair_saved(const SimProgram *program, uint32_t first, uint32_t second,
                             int64_t pair_ns);
 
-/* Fills the kinds of a compiled @program's pairs. */
+/* Finds the distinct kinds of pairs of a compiled @program. */
 void sim_pairs_init(SimProgram *program);
 
-/* The kind of the pair that @step is the first or second of; NULL: it is of none.  Cost: O(log
+/* Returns: (borrowed, nullable) the kind of the pair that @step is the first or second op of; NULL
+ * if it is in no pair.  Cost: O(log
  * pairs). */
 const SimPairKind *sim_pair_at(const SimProgram *program, uint32_t step);
 
-/* Fills saved_ns, where @times has it: it does not depend on when pairs run. */
+/* Fills times->saved_ns if it is there: what pairs save does not depend on when they run. */
 void sim_pairs_note_saved(const SimProgram *program, SimTimes *times);
 
 G_END_DECLS

@@ -79,12 +79,13 @@ void sim_flow_set_limit(SimLinks *links, int32_t flow, double limit);
  */
 double sim_flow_end(SimLinks *links, int32_t flow);
 
-/* Finds the rates that have changed.  To be called before the clock moves on; may set timers to
- * now.  Cost: O(1) where no link was wanted too much, else O(flows and links whose rates change,
- * and their neighbours) per level of rates. */
+/* Finds the new rates after flows have started, ended or got other limits.  Must be called before
+ * the clock moves on; may set timers to now.  Cost: O(1) where no link was wanted too much, else
+ * O(flows and links whose rates change, and their neighbours) per level of rates. */
 void sim_links_share(SimLinks *links);
 
-/* Flows under way, and the rate of one, 0 to its limit, since the last sim_links_share(). */
+/* How many flows are active, whether one is, and its rate, from 0 to its limit, as the last
+ * sim_links_share() found it. */
 int32_t sim_links_n_flows(const SimLinks *links);
 bool sim_flow_is_active(const SimLinks *links, int32_t flow);
 double sim_flow_rate(const SimLinks *links, int32_t flow);

@@ -9,9 +9,10 @@
  * (docs/cost-model.md 3.4.)  One sweep in topological order, O(ops), integers only, so equal inputs
  * give equal traces.
  *
- * Where links are shared (Workload.links), the event engine takes the place of the sweep:
- * contend.h. Which of both is found out: the sweep comes first, and where at its times no link has
- * more on it than it carries, they hold, to the ns, and the engine would say the same.
+ * Where links are shared (Workload.links), the event engine may have to take the place of the
+ * sweep: contend.h.  The sweep comes first; if at the times that it finds no link would carry more
+ * than it can, these times are exact, and the engine would find the same.  Otherwise the engine
+ * runs.
  *
  * An op takes its time_ns and the workload's op_overhead_ns.  Messages exist between ranks only.
  * Pairs of ops that a framework runs overlapped (Schedule.overlap_pairs) hide the collectives of
@@ -85,14 +86,14 @@ typedef struct {
     int64_t n_threads; /* 0: 1; the result does not depend on it */
 } SimJitter;
 
-/* Who finds the times. */
+/* Who finds the times: the sweep (sweep.h) or the event engine (contend.h). */
 typedef enum {
     SIM_BY_EITHER, /* the sweep where it applies, else the events */
     SIM_BY_SWEEP,  /* as if no link were shared: never later than they are */
     SIM_BY_EVENTS,
 } SimBy;
 
-/* What a picture of computing shows that has room for little. */
+/* What a small picture of the compute streams shows. */
 typedef struct {
     int32_t n_instants;   /* the middles of as many equal parts of the makespan: its columns */
     const bool *is_shown; /* (borrowed, nullable: all) [rank] its rows */
@@ -133,7 +134,7 @@ bool sim_run(const Schedule *schedule, const Workload *workload, const SimOption
              SimResult *result, GError **error);
 
 /*
- * sim_run() for who wants no more than the report, as a function to hand over: the planner's
+ * Does what sim_run() does for callers that want the report alone; it is the planner's
  * PlanSliceSimulateFunc.
  * @report  (out, owned) with peaks if @want_memory; untouched where false is returned.
  */

@@ -26,24 +26,24 @@
 
 G_BEGIN_DECLS
 
-/* An op that took longer than its cost says. */
+/* An op that took longer than its cost says, and by how much. */
 typedef struct {
     uint32_t step;
     int64_t extra_ns;
 } SimLonger;
 
-/* Compute stream of one step, if it was followed event by event. */
+/* When one step used its compute stream, where steps were followed event by event. */
 typedef struct {
     int64_t begin_ns, start_ns, free_ns; /* as SimOpTimes */
 } SimFollowed;
 
-/* Of one rank: what its ops took beyond their costs, and for what. */
+/* The time that the ops of one rank took beyond their costs, and why. */
 typedef struct {
     int64_t extra_ns;   /* all of it */
     int64_t wait_ns;    /* of it, waiting for parameters */
     int64_t receive_ns; /* of it, because blocking messages shared links */
     int64_t shared_ns;  /* of it, because collectives inside ops did */
-    int64_t message_ns; /* messages in and out were under way; where followed */
+    int64_t message_ns; /* for how long messages went in and out; where followed */
 } SimExtra;
 
 /* When everything happens: filled by a sweep (or by an engine that follows links). */
@@ -71,10 +71,10 @@ G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(SimTimes, sim_times_clear)
  * to 3 ns each. */
 void sim_program_sweep(const SimProgram *program, SimTimes *times);
 
-/* Forgets what a sweep has found but for the room. */
+/* Forgets what a sweep has found, and keeps the memory. */
 void sim_times_reset(SimTimes *times);
 
-/* Puts pieces into their order. */
+/* Sorts times->pieces by rank and number. */
 void sim_times_sort_pieces(SimTimes *times);
 
 /*
@@ -120,7 +120,8 @@ typedef struct {
     int64_t free_ns;          /* after the blocking send, if there is one */
 } SimOpTimes;
 
-/* What @step took beyond its cost: few steps did. */
+/* Returns: what @step took beyond its cost, ns; 0 for most steps.  Cost: O(log of those that did).
+ */
 int64_t sim_times_extra(const SimTimes *times, uint32_t step);
 
 static inline SimOpTimes
