@@ -221,10 +221,8 @@ exec_kinds_collect(ExecKinds *kinds, double share, ExecSamples *samples, GError 
             group->key.op = (ProfileOp)(PROFILE_OP_LAYER_GEMM + kind);
             if (!group->has[kind])
                 continue;
-            if (group->is_disturbed)
-                exec_samples_add_disturbed(samples, &group->key, group->seconds[kind] * share);
-            else
-                exec_samples_add(samples, &group->key, group->seconds[kind] * share);
+            exec_samples_add(samples, &group->key, group->seconds[kind] * share,
+                             group->is_disturbed);
         }
     }
     g_array_set_size(kinds->groups, 0);

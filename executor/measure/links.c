@@ -268,7 +268,7 @@ exec_measure_launch(ExecMeasureRank *rank, GError **error)
         ops->scale(rank->backend, 1, 1.0f, rank->message.data);
     const int64_t spent_ns = exec_now_ns() - begin_ns;
     if (rank->record)
-        exec_samples_add(rank->shared->samples, &key, (double)spent_ns * 1e-9 / N_LAUNCHES);
+        exec_samples_add(rank->shared->samples, &key, (double)spent_ns * 1e-9 / N_LAUNCHES, false);
     return ops->synchronize(rank->backend, error);
 }
 
@@ -314,6 +314,6 @@ exec_measure_overhead(const ExecMeasureOptions *o, ExecSamples *samples, GError 
             &result, error))
         return false;
     for (int32_t rank = 0; rank < plan->degrees.pp; rank++)
-        exec_samples_add(samples, &key, overhead_of(result.trace, rank));
+        exec_samples_add(samples, &key, overhead_of(result.trace, rank), false);
     return true;
 }

@@ -172,11 +172,8 @@ exec_measure_collect(ExecMeasureRank *rank, GError **error)
     for (int i = 0; rank->record && rank->busy && i < rank->n_timings; i++) {
         const ExecMeasureTiming *timing = &rank->timings[i];
         const double seconds = exec_measure_seconds(timing);
-        if (exec_measure_is_disturbed(rank, timing))
-            exec_samples_add_disturbed(rank->shared->samples, &timing->key,
-                                       seconds * timing->share);
-        else
-            exec_samples_add(rank->shared->samples, &timing->key, seconds * timing->share);
+        exec_samples_add(rank->shared->samples, &timing->key, seconds * timing->share,
+                         exec_measure_is_disturbed(rank, timing));
         /* A disturbed timing counts too: it shows how the machine varies. */
         if (rank->shared->variation != NULL)
             exec_variation_add(rank->shared->variation, rank->transport.rank, &timing->key,

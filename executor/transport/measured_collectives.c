@@ -169,7 +169,7 @@ time_shape(Timer *timer, const Shape *shape, GError **error)
         if (!time_calls(timer, shape, effort.n_calls, &seconds, error))
             return false;
         if (timer->samples != NULL)
-            exec_samples_add(timer->samples, &key, seconds);
+            exec_samples_add(timer->samples, &key, seconds, false);
     }
     return true;
 }

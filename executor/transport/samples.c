@@ -59,8 +59,9 @@ find(ExecSamples *samples, const ProfileMeasurement *key)
     return NULL;
 }
 
-static void
-add(ExecSamples *samples, const ProfileMeasurement *key, double seconds, bool is_disturbed)
+void
+exec_samples_add(ExecSamples *samples, const ProfileMeasurement *key, double seconds,
+                 bool is_disturbed)
 {
     g_mutex_lock(&samples->mutex);
     Row *row = find(samples, key);
@@ -73,18 +74,6 @@ add(ExecSamples *samples, const ProfileMeasurement *key, double seconds, bool is
     }
     g_array_append_val(is_disturbed ? row->disturbed : row->seconds, seconds);
     g_mutex_unlock(&samples->mutex);
-}
-
-void
-exec_samples_add(ExecSamples *samples, const ProfileMeasurement *key, double seconds)
-{
-    add(samples, key, seconds, false);
-}
-
-void
-exec_samples_add_disturbed(ExecSamples *samples, const ProfileMeasurement *key, double seconds)
-{
-    add(samples, key, seconds, true);
 }
 
 bool
@@ -214,7 +203,7 @@ read_seconds(ExecSamples *samples, JsonDoc *doc, const ProfileMeasurement *key,
              const JsonValue *array, bool are_disturbed)
 {
     for (const JsonValue *v = json_first(array); v != NULL; v = json_next(v))
-        add(samples, key, json_value_double(doc, v, 0.0, MAX_TIME_S), are_disturbed);
+        exec_samples_add(samples, key, json_value_double(doc, v, 0.0, MAX_TIME_S), are_disturbed);
 }
 
 void

@@ -20,12 +20,10 @@ ExecSamples *exec_samples_new(void);
 void exec_samples_free(ExecSamples *samples);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(ExecSamples, exec_samples_free)
 
-/* Adds a timing to the row that has the keys of @key, whose times are ignored. */
-void exec_samples_add(ExecSamples *samples, const ProfileMeasurement *key, double seconds);
-
-/* Adds a timing that was disturbed. */
-void exec_samples_add_disturbed(ExecSamples *samples, const ProfileMeasurement *key,
-                                double seconds);
+/* Adds a timing to the row that has the keys of @key, whose times are ignored; one that
+ * @is_disturbed is set aside. */
+void exec_samples_add(ExecSamples *samples, const ProfileMeasurement *key, double seconds,
+                      bool is_disturbed);
 
 /* Whether timings of the row wait for no other rank, so that one can tell whether they were
  * disturbed. */

@@ -59,12 +59,12 @@ some_samples(void)
     ExecSamples *samples = exec_samples_new();
 
     for (int i = 1; i <= 3; i++) {
-        exec_samples_add(samples, &layer, i);
-        exec_samples_add_disturbed(samples, &layer, 100 * i);
-        exec_samples_add_disturbed(samples, &head, 10 * i);
-        exec_samples_add(samples, &message, i);
+        exec_samples_add(samples, &layer, i, false);
+        exec_samples_add(samples, &layer, 100 * i, true);
+        exec_samples_add(samples, &head, 10 * i, true);
+        exec_samples_add(samples, &message, i, false);
     }
-    exec_samples_add_disturbed(samples, &layer, 400);
+    exec_samples_add(samples, &layer, 400, true);
     return samples;
 }
 

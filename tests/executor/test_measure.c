@@ -402,8 +402,8 @@ test_samples_become_percentiles(void)
     g_assert_no_error(error);
     other.context = 2;
     for (int i = 11; i >= 1; i--) {
-        exec_samples_add(samples, &key, i);
-        exec_samples_add(samples, &other, 7);
+        exec_samples_add(samples, &key, i, false);
+        exec_samples_add(samples, &other, 7, false);
     }
     profile->measured_arch = model_arch_copy(&arch);
     exec_samples_write(samples, profile);
