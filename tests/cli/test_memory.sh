@@ -1,6 +1,7 @@
 #!/bin/sh
 # Peaks of memory: what every rank of degas run held at most, beside what the simulator predicts for it.
-# With LONG=1 (make test-long): every family, what it recomputes and each stage of ZeRO.
+# With LONG=families (make test-long): every family, what it recomputes and each stage of ZeRO; with LONG=models number
+# formats, models and experts; with LONG=1 both.
 # Test runner: first.
 # shellcheck source=tests/cli/tap.sh
 . tests/cli/tap.sh
@@ -121,99 +122,112 @@ if [ -z "$LONG" ]; then
     peaks "experts behind a dense layer, recompute full" $P --schedule 1f1b --zero 0 \
         --recompute full
 else
-    for schedule in naive gpipe 1f1b zb-h1 zb-h2 dualpipe zb-auto "interleaved --vpp 2" \
-        "looped-bfs --vpp 2" "zb-v --vpp 2" "v-half --vpp 2" "v-min --vpp 2" "dualpipev --vpp 2" \
-        "interleaved-zb --vpp 2"; do
-        for recompute in none selective full; do
-            peaks "$schedule, recompute $recompute" $P --schedule $schedule --zero 0 \
-                --recompute $recompute
-            for zero in 1 2 3; do
-                peaks "dp 2, $schedule, recompute $recompute, zero $zero" --gpus 4 --dp 2 --tp 1 \
-                    --pp 2 --slices off --schedule $schedule --zero $zero --recompute $recompute
+    # The families, in one of the long tests.
+    families() {
+        for schedule in naive gpipe 1f1b zb-h1 zb-h2 dualpipe zb-auto "interleaved --vpp 2" \
+            "looped-bfs --vpp 2" "zb-v --vpp 2" "v-half --vpp 2" "v-min --vpp 2" "dualpipev --vpp 2" \
+            "interleaved-zb --vpp 2"; do
+            for recompute in none selective full; do
+                peaks "$schedule, recompute $recompute" $P --schedule $schedule --zero 0 \
+                    --recompute $recompute
+                for zero in 1 2 3; do
+                    peaks "dp 2, $schedule, recompute $recompute, zero $zero" --gpus 4 --dp 2 --tp 1 \
+                        --pp 2 --slices off --schedule $schedule --zero $zero --recompute $recompute
+                done
             done
         done
-    done
-    # Backwards in one and in two, with what divides a layer, in bf16, of the other family.
-    for schedule in 1f1b zb-h1 "zb-v --vpp 2" "dualpipev --vpp 2"; do
-        for recompute in none full; do
-            flags="--slices off --schedule $schedule --zero 0 --recompute $recompute"
-            peaks "cp 2, $schedule, recompute $recompute" --gpus 4 --dp 1 --tp 1 --cp 2 --pp 2 \
-                $flags
-            peaks "tp 2, sequence parallel, $schedule, recompute $recompute" --gpus 4 --dp 1 \
-                --tp 2 --pp 2 --sequence-parallel on $flags
-        done
-    done
-    for schedule in terapipe seq1f1b "seq1f1b-interleaved --vpp 2"; do
-        for recompute in none full; do
-            peaks "$schedule, recompute $recompute" $S --slices 8 --schedule $schedule --zero 0 \
-                --recompute $recompute
-        done
-    done
-    # backwards NAME
-    backwards() {
-        profile || report 1 "profile $1" "$(cat "$W/err")"
+        # Backwards in one and in two, with what divides a layer, in bf16, of the other family.
         for schedule in 1f1b zb-h1 "zb-v --vpp 2" "dualpipev --vpp 2"; do
             for recompute in none full; do
-                peaks "$1, $schedule, recompute $recompute" $P --schedule $schedule --zero 0 \
+                flags="--slices off --schedule $schedule --zero 0 --recompute $recompute"
+                peaks "cp 2, $schedule, recompute $recompute" --gpus 4 --dp 1 --tp 1 --cp 2 --pp 2 \
+                    $flags
+                peaks "tp 2, sequence parallel, $schedule, recompute $recompute" --gpus 4 --dp 1 \
+                    --tp 2 --pp 2 --sequence-parallel on $flags
+            done
+        done
+        for schedule in terapipe seq1f1b "seq1f1b-interleaved --vpp 2"; do
+            for recompute in none full; do
+                peaks "$schedule, recompute $recompute" $S --slices 8 --schedule $schedule --zero 0 \
                     --recompute $recompute
             done
         done
     }
-    DTYPE=bf16
-    backwards bf16
-    DTYPE=fp32
-    cat >"$W/model.json" <<'END'
+    # Other number formats, models and kinds of layers, in the other.
+    models() {
+        # backwards NAME
+        backwards() {
+            profile || report 1 "profile $1" "$(cat "$W/err")"
+            for schedule in 1f1b zb-h1 "zb-v --vpp 2" "dualpipev --vpp 2"; do
+                for recompute in none full; do
+                    peaks "$1, $schedule, recompute $recompute" $P --schedule $schedule --zero 0 \
+                        --recompute $recompute
+                done
+            done
+        }
+        DTYPE=bf16
+        backwards bf16
+        DTYPE=fp32
+        cat >"$W/model.json" <<'END'
 {"format":"degas-model","version":1,"name":"middling-llama","family":"llama","n_layers":6,
  "hidden":384,"n_heads":6,"n_kv_heads":3,"ffn_hidden":1024,"vocab":1024,"max_seq_len":192,
  "tied_embeddings":false}
 END
-    backwards llama
-    experts 384
-    for schedule in 1f1b zb-h1 "zb-v --vpp 2" "dualpipev --vpp 2"; do
-        for recompute in none selective full; do
-            peaks "experts, $schedule, recompute $recompute" $P --schedule $schedule --zero 0 \
-                --recompute $recompute
-        done
-    done
-    for recompute in none full; do
-        peaks "experts, tp 2, recompute $recompute" $T --zero 0 --recompute $recompute
-        peaks "experts, tp 2, sequence parallel, recompute $recompute" $T --zero 0 \
-            --sequence-parallel on --recompute $recompute
-        peaks "experts, cp 2, recompute $recompute" --gpus 2 --dp 1 --tp 1 --cp 2 --pp 1 \
-            --schedule 1f1b --slices off --zero 0 --recompute $recompute
-        peaks "experts, slices, recompute $recompute" $S --schedule seq1f1b --slices 8 --zero 0 \
-            --recompute $recompute
-        for zero in 1 2 3; do
-            peaks "experts, dp 2, zero $zero, recompute $recompute" $D --zero $zero \
-                --recompute $recompute
-            peaks "experts, ep 2, pp 2, zero $zero, recompute $recompute" --gpus 4 --dp 2 --ep 2 \
-                --tp 1 --pp 2 --slices off --schedule 1f1b --zero $zero --recompute $recompute
-        done
-        peaks "experts, ep 2, recompute $recompute" $D --ep 2 --zero 0 --recompute $recompute
-        peaks "experts, ep 2, tp 2, recompute $recompute" $T --ep 2 --zero 0 --recompute $recompute
-        peaks "experts, ep 2, cp 2, recompute $recompute" --gpus 2 --dp 1 --tp 1 --cp 2 --ep 2 \
-            --pp 1 --schedule 1f1b --slices off --zero 0 --recompute $recompute
-        peaks "experts, ep 4, recompute $recompute" --gpus 4 --dp 4 --ep 4 --tp 1 --pp 1 \
-            --schedule 1f1b --slices off --zero 0 --recompute $recompute
-        for schedule in zb-h1 "zb-v --vpp 2"; do
-            peaks "experts, ep 2, $schedule, recompute $recompute" --gpus 4 --dp 2 --ep 2 --tp 1 \
-                --pp 2 --slices off --schedule $schedule --zero 0 --recompute $recompute
-        done
-    done
-    # Stages of both kinds of layers; of dense layers alone in such a model.
-    for dense in 1 2 3; do
-        experts 256 $dense 1024
-        for schedule in 1f1b zb-h1 "zb-v --vpp 2"; do
-            for recompute in none full; do
-                peaks "experts behind $dense dense layers, $schedule, recompute $recompute" $P \
-                    --schedule $schedule --zero 0 --recompute $recompute
+        backwards llama
+        experts 384
+        for schedule in 1f1b zb-h1 "zb-v --vpp 2" "dualpipev --vpp 2"; do
+            for recompute in none selective full; do
+                peaks "experts, $schedule, recompute $recompute" $P --schedule $schedule --zero 0 \
+                    --recompute $recompute
             done
         done
-        for zero in 1 2 3; do
-            peaks "experts behind $dense dense layers, dp 2, ep 2, zero $zero" --gpus 4 --dp 2 \
-                --ep 2 --tp 1 --pp 2 --slices off --schedule zb-h1 --zero $zero --recompute full
+        for recompute in none full; do
+            peaks "experts, tp 2, recompute $recompute" $T --zero 0 --recompute $recompute
+            peaks "experts, tp 2, sequence parallel, recompute $recompute" $T --zero 0 \
+                --sequence-parallel on --recompute $recompute
+            peaks "experts, cp 2, recompute $recompute" --gpus 2 --dp 1 --tp 1 --cp 2 --pp 1 \
+                --schedule 1f1b --slices off --zero 0 --recompute $recompute
+            peaks "experts, slices, recompute $recompute" $S --schedule seq1f1b --slices 8 --zero 0 \
+                --recompute $recompute
+            for zero in 1 2 3; do
+                peaks "experts, dp 2, zero $zero, recompute $recompute" $D --zero $zero \
+                    --recompute $recompute
+                peaks "experts, ep 2, pp 2, zero $zero, recompute $recompute" --gpus 4 --dp 2 --ep 2 \
+                    --tp 1 --pp 2 --slices off --schedule 1f1b --zero $zero --recompute $recompute
+            done
+            peaks "experts, ep 2, recompute $recompute" $D --ep 2 --zero 0 --recompute $recompute
+            peaks "experts, ep 2, tp 2, recompute $recompute" $T --ep 2 --zero 0 --recompute $recompute
+            peaks "experts, ep 2, cp 2, recompute $recompute" --gpus 2 --dp 1 --tp 1 --cp 2 --ep 2 \
+                --pp 1 --schedule 1f1b --slices off --zero 0 --recompute $recompute
+            peaks "experts, ep 4, recompute $recompute" --gpus 4 --dp 4 --ep 4 --tp 1 --pp 1 \
+                --schedule 1f1b --slices off --zero 0 --recompute $recompute
+            for schedule in zb-h1 "zb-v --vpp 2"; do
+                peaks "experts, ep 2, $schedule, recompute $recompute" --gpus 4 --dp 2 --ep 2 --tp 1 \
+                    --pp 2 --slices off --schedule $schedule --zero 0 --recompute $recompute
+            done
         done
-    done
+        # Stages of both kinds of layers; of dense layers alone in such a model.
+        for dense in 1 2 3; do
+            experts 256 $dense 1024
+            for schedule in 1f1b zb-h1 "zb-v --vpp 2"; do
+                for recompute in none full; do
+                    peaks "experts behind $dense dense layers, $schedule, recompute $recompute" $P \
+                        --schedule $schedule --zero 0 --recompute $recompute
+                done
+            done
+            for zero in 1 2 3; do
+                peaks "experts behind $dense dense layers, dp 2, ep 2, zero $zero" --gpus 4 --dp 2 \
+                    --ep 2 --tp 1 --pp 2 --slices off --schedule zb-h1 --zero $zero --recompute full
+            done
+        done
+    }
+    case "$LONG" in
+    families | models) $LONG ;;
+    *)
+        families
+        models
+        ;;
+    esac
 fi
 
 finish
