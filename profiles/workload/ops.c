@@ -201,8 +201,9 @@ store_times(const OpTimes *times, WorkloadOp *op)
 /* --- messages --- */
 
 typedef struct {
-    int64_t ns, buffered_ns; /* of ns, what the sender need not wait for */
-    int64_t sent_bytes;      /* by one of the devices that send */
+    int64_t bytes, ns;
+    int64_t buffered_ns; /* for how much of ns the sender does not wait */
+    int64_t sent_bytes;  /* by each of the sending devices */
     int32_t level;
 } Message;
 
@@ -243,6 +244,7 @@ message_between(const WorkloadBuild *build, int32_t from, int32_t to, int64_t by
     empty_s = profile_cost_p2p_s(profile, 0, rank_a, rank_b, &senders);
     buffered = fmin(1.0, profile->parameters.message_buffer_bytes / fmax(1.0, (double)sent));
     return (Message){
+        .bytes = bytes,
         .ns = units_ns_from_s(send_s + spread_s),
         /* Spreading is the receiver's work alone. */
         .buffered_ns = units_ns_from_s(buffered * fmax(0.0, send_s - empty_s) + spread_s),
@@ -251,40 +253,37 @@ message_between(const WorkloadBuild *build, int32_t from, int32_t to, int64_t by
     };
 }
 
+/* The message of @bytes from a stage to the one at @to; all is 0 where there is none, or where it
+ * is on the same rank. */
+static Message
+message_to(const WorkloadBuild *build, int32_t chain, int32_t stage, int32_t to, int64_t bytes)
+{
+    const int32_t rank = workload_build_stage(build, chain, stage)->rank;
+
+    if (to < 0 || to >= build->n_stages || workload_build_stage(build, chain, to)->rank == rank)
+        return (Message){0};
+    return message_between(build, rank, workload_build_stage(build, chain, to)->rank, bytes);
+}
+
 static void
 set_messages(const WorkloadBuild *build, int32_t chain, int32_t stage, int32_t class_,
              int32_t slice, WorkloadOp *op)
 {
-    ModelShape shape = workload_build_shape(build, class_, slice);
-    int64_t bytes = model_boundary_bytes(build->arch, &shape);
-    int32_t rank = workload_build_stage(build, chain, stage)->rank;
+    const ModelShape shape = workload_build_shape(build, class_, slice);
+    const int64_t bytes = model_boundary_bytes(build->arch, &shape);
+    const Message forward = message_to(build, chain, stage, stage + 1, bytes);
+    const Message backward = message_to(build, chain, stage, stage - 1, bytes);
 
-    if (stage + 1 < build->n_stages) {
-        int32_t next = workload_build_stage(build, chain, stage + 1)->rank;
-
-        if (next != rank) {
-            const Message message = message_between(build, rank, next, bytes);
-
-            op->forward_message_bytes = bytes;
-            op->forward_message_ns = message.ns;
-            op->forward_buffered_ns = message.buffered_ns;
-            op->forward_sent_bytes = message.sent_bytes;
-            op->forward_level = message.level;
-        }
-    }
-    if (stage > 0) {
-        int32_t previous = workload_build_stage(build, chain, stage - 1)->rank;
-
-        if (previous != rank) {
-            const Message message = message_between(build, rank, previous, bytes);
-
-            op->backward_message_bytes = bytes;
-            op->backward_message_ns = message.ns;
-            op->backward_buffered_ns = message.buffered_ns;
-            op->backward_sent_bytes = message.sent_bytes;
-            op->backward_level = message.level;
-        }
-    }
+    op->forward_message_bytes = forward.bytes;
+    op->forward_message_ns = forward.ns;
+    op->forward_buffered_ns = forward.buffered_ns;
+    op->forward_sent_bytes = forward.sent_bytes;
+    op->forward_level = forward.level;
+    op->backward_message_bytes = backward.bytes;
+    op->backward_message_ns = backward.ns;
+    op->backward_buffered_ns = backward.buffered_ns;
+    op->backward_sent_bytes = backward.sent_bytes;
+    op->backward_level = backward.level;
 }
 
 /* --- ops --- */
@@ -392,11 +391,6 @@ copy_stage(const WorkloadBuild *build, int32_t chain, int32_t stage, int64_t n_s
                (size_t)(n_shapes * n_last) * sizeof *last_bytes);
     for (int64_t i = 0; i < n_shapes; i++) {
         ops[i] = ops[i - n_shapes];
-        ops[i].forward_message_bytes = ops[i].forward_message_ns = ops[i].forward_buffered_ns = 0;
-        ops[i].backward_message_bytes = ops[i].backward_message_ns = 0;
-        ops[i].backward_buffered_ns = 0;
-        ops[i].forward_sent_bytes = ops[i].backward_sent_bytes = 0;
-        ops[i].forward_level = ops[i].backward_level = 0;
         set_messages(build, chain, stage, (int32_t)(i / build->n_slices),
                      (int32_t)(i % build->n_slices), &ops[i]);
     }
