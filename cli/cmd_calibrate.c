@@ -14,10 +14,13 @@
 
 static const OptionInfo options_table[] = {
     {"output", "FILE", "write the fitted degas-profile to FILE (required)", 'o'},
-    {"holdout", "FRACTION", "rows kept out of the fit, to tell how right it is: 0 to 0.9; 0.2", 0},
-    {"name", "NAME", "of the profile written; default: the cluster's", 0},
+    {"holdout", "FRACTION",
+     "share of the rows, 0 to 0.9, that the fit does not see and that tell how good it is; "
+     "default: 0.2",
+     0},
+    {"name", "NAME", "name of the profile that is written; default: the cluster's", 0},
     {"json", NULL, "print the degas-calibration on stdout", 0},
-    {"skip-bad-rows", NULL, "name rows that are wrong in themselves and use the others", 0},
+    {"skip-bad-rows", NULL, "name rows with mistakes on stderr and use the others", 0},
     {"threads", "N", "threads; the result does not depend on it", 0},
     {NULL, NULL, NULL, 0},
 };
@@ -399,10 +402,10 @@ const Command cmd_calibrate = {
     .details = "  degas calibrate dgx-a100-80g measured.csv -o ours.json\n"
                "  degas calibrate local-cpu a.json=a-run.json b.json=b-run.json -o cpu.json\n"
                "\n"
-               "Fits the parameters of profiles/parameter.h that the rows say something about,\n"
-               "each bounded and held near its prior.  Rows are held out by their ids; their\n"
-               "error is what to expect of rows like them.  RUN.json is what degas run --json\n"
-               "said of PLAN.json.\n",
+               "Fits those parameters of the cost model that the measured rows depend on.  Each\n"
+               "stays within its bounds and is held near its prior.  The ids of the rows decide\n"
+               "which are held out of the fit; the error on these is what to expect of other\n"
+               "rows of the same kind.  RUN.json is what degas run --json wrote for PLAN.json.\n",
     .options = {options_table},
     .min_arguments = 2,
     .max_arguments = 64,

@@ -7,7 +7,7 @@
 #include "cli/run/report.h"
 
 static const OptionInfo options_table[] = {
-    {"tolerance", "SHARE", "exit status 1 when the iterations differ by more, e.g. 5%", 0},
+    {"tolerance", "SHARE", "exit status 1 if the iterations differ by more, e.g. 5%", 0},
     {"json", NULL, "print a degas-compare object", 0},
     {"output", "FILE", "write the JSON to FILE", 'o'},
     {NULL, NULL, NULL, 0},
@@ -243,8 +243,8 @@ const Command cmd_compare = {
     .summary = "explain the difference of two iterations, op class by op class",
     .details = "Each file is a trace, a report, a run, or a plan (its prediction). Every instant "
                "of every\n"
-               "rank belongs to one class, so the classes add up to the iteration and their\n"
-               "differences to its difference.\n",
+               "rank belongs to one class of ops. So the times of the classes add up to the\n"
+               "iteration time, and their differences to the difference of the two iterations.\n",
     .options = {options_table},
     .min_arguments = 2,
     .max_arguments = 2,

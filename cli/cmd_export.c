@@ -12,8 +12,10 @@ static const ExportTarget *const targets[] = {&export_megatron, &export_deepspee
                                               &export_torchtitan, &export_pytorch_csv};
 
 static const OptionInfo options_table[] = {
-    {"to", "TARGET", "megatron, deepspeed, torchtitan, pytorch-csv (required)", 0},
-    {"memory-limit", "SIZE", "memory of a device for zb-auto; default: the device's", 0},
+    {"to", "TARGET",
+     "the program to write for: megatron, deepspeed, torchtitan, pytorch-csv (required)", 0},
+    {"memory-limit", "SIZE",
+     "memory of a device, within which zb-auto is built; default: the device's", 0},
     {"output", "FILE", "write to FILE instead of stdout", 'o'},
     {NULL, NULL, NULL, 0},
 };
@@ -168,16 +170,17 @@ const Command cmd_export = {
     .name = "export",
     .usage = "PLAN.json|SCHEDULE.json --to TARGET [-o FILE]",
     .summary = "write a plan as another program reads it",
-    .details = "megatron: flags of pretrain_gpt.py, one on a line.  deepspeed: the JSON of\n"
-               "deepspeed.initialize.  torchtitan: the TOML of v0.2.2.\n"
-               "pytorch-csv: what torch.distributed.pipelining loads as compute_only, and\n"
-               "torchtitan by --parallelism.pipeline_parallel_schedule_csv.\n"
-               "\n"
-               "  python pretrain_gpt.py $(degas export plan.json --to megatron) ...\n"
-               "  degas export plan.json --to pytorch-csv -o schedule.csv\n"
-               "\n"
-               "A plan that the target cannot run is exit status 1 and a line that names every\n"
-               "broken rule and the nearest plan that keeps them.\n",
+    .details =
+        "megatron: options of pretrain_gpt.py, one on each line.  deepspeed: the JSON for\n"
+        "deepspeed.initialize.  torchtitan: the TOML of v0.2.2.  pytorch-csv: the schedule\n"
+        "that torch.distributed.pipelining loads in its format compute_only, and torchtitan\n"
+        "with --parallelism.pipeline_parallel_schedule_csv.\n"
+        "\n"
+        "  python pretrain_gpt.py $(degas export plan.json --to megatron) ...\n"
+        "  degas export plan.json --to pytorch-csv -o schedule.csv\n"
+        "\n"
+        "If the target cannot run the plan, the exit status is 1 and one line on stderr\n"
+        "names every broken rule and the nearest plan that keeps all rules.\n",
     .options = {options_table},
     .min_arguments = 1,
     .max_arguments = 1,

@@ -6,14 +6,16 @@
 
 static const OptionInfo options_table[] = {
     {"output", "FILE", "write the degas-profile to FILE (required; -: stdout)", 'o'},
-    {"cluster", "CLUSTER", "what was measured; system files describe their own", 0},
-    {"model", "MODEL", "whose layers were timed (TeraPipe, Sailor)", 0},
+    {"cluster", "CLUSTER",
+     "the cluster that was measured; not needed for system files, which describe their own", 0},
+    {"model", "MODEL", "the model whose layers were timed (TeraPipe, Sailor)", 0},
     {"seq-len", "N", "tokens of a sequence (Sailor)", 0},
-    {"tp", "N", "tensor-parallel degree of the timed layers (TeraPipe); 1", 0},
-    {"dtype", "T", "number format of the timed layers; fp16", 0},
-    {"ranks", "N", "ranks of nccl-tests, where the file does not say", 0},
-    {"op", "NAME", "collective of nccl-tests, where the file does not say: all_reduce, ...", 0},
-    {"name", "NAME", "of the profile written", 0},
+    {"tp", "N", "tensor-parallel degree of the timed layers (TeraPipe); default: 1", 0},
+    {"dtype", "T", "number format of the timed layers; default: fp16", 0},
+    {"ranks", "N", "how many ranks nccl-tests had, if the file does not say", 0},
+    {"op", "NAME", "which collective nccl-tests timed, if the file does not say: all_reduce, ...",
+     0},
+    {"name", "NAME", "name of the profile that is written", 0},
     {NULL, NULL, NULL, 0},
 };
 
@@ -84,20 +86,20 @@ run(Options *options, GError **error)
 const Command cmd_import = {
     .name = "import",
     .usage = "FILE... [--cluster CLUSTER] -o FILE",
-    .summary = "other tools' measurements as a profile",
+    .summary = "turn other tools' measurements into a profile",
     .details =
         "  degas import all_reduce.txt --cluster dgx-h100 -o ours.json\n"
         "  degas import trace.json --cluster dgx-a100-80g -o ours.json\n"
         "  degas import a100_80g.json -o cluster.json\n"
         "\n"
-        "Reads nccl-tests (text, JSON), PyTorch profiler traces, TeraPipe's and Sailor's\n"
-        "layer times, system files of SimuMax and Calculon; which it is, its content\n"
-        "tells.\n"
+        "Reads the output of nccl-tests (text, JSON), traces of the PyTorch profiler, layer times\n"
+        "of TeraPipe and Sailor, and system files of SimuMax and Calculon. It tells them apart by\n"
+        "their content.\n"
         "\n"
-        "Of a PyTorch trace: NCCL kernels; mm and addmm in bf16 and fp16 and large elementwise\n"
-        "kernels (add, mul, gelu, silu, relu) where record_shapes was on, which fit the cost\n"
-        "parameters. Skipped and counted: other operators, attention and batched products\n"
-        "among them, and calls that a collective ran beside.\n",
+        "From a PyTorch trace it takes NCCL kernels and, where record_shapes was on, kernels of\n"
+        "matrix products, attention, large element-wise operators and the loss, to which it fits\n"
+        "parameters of the cost model. Calls of other operators, and calls during which a\n"
+        "collective ran, are skipped and counted; docs/formats.md lists the operators.\n",
     .options = {options_table},
     .min_arguments = 1,
     .max_arguments = 64,

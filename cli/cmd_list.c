@@ -136,7 +136,7 @@ run(Options *options, GError **error)
 const Command cmd_list = {
     .name = "list",
     .usage = "models|clusters|schedules [--json]",
-    .summary = "what is built in: models, clusters, schedules",
+    .summary = "list the built-in models, clusters or schedules",
     .options = {options_table},
     .min_arguments = 1,
     .max_arguments = 1,

@@ -11,9 +11,12 @@
 #include "cli/request/searches.h"
 
 static const OptionInfo options_table[] = {
-    {"explain", NULL, "why this plan: other choices, limits, what more of each resource gives", 0},
-    {"pareto", "N", "up to N alternatives that take more time for less memory: the Pareto front",
+    {"explain", NULL,
+     "tell why this plan is the best: what other choices give, what limits it, what more of each "
+     "resource would give",
      0},
+    {"pareto", "N",
+     "also find up to N plans that take longer and need less memory: the Pareto front", 0},
     {"json", NULL, "print the plan file on stdout", 0},
     {"output", "FILE", "write the plan to FILE (- is stdout)", 'o'},
     {NULL, NULL, NULL, 0},
@@ -221,10 +224,10 @@ check_pareto(Options *options, const Request *request, int64_t *n, GError **erro
 {
     *n = options_int64(options, "pareto", 1, 100, 0);
     if (*n > 0 && request->plan.top > 0)
-        options_fail(options, "pareto", "either the front or the --top alternatives");
+        options_fail(options, "pareto", "does not go with --top");
     if (*n > 0 && request->plan.objective == PLAN_OBJECTIVE_MEMORY)
         options_fail(options, "pareto",
-                     "begins with the fastest plan: not with --objective memory");
+                     "does not go with --objective memory: the front begins with the fastest plan");
     return options_finish(options, error);
 }
 
@@ -276,14 +279,16 @@ const Command cmd_plan = {
     .name = "plan",
     .usage = "MODEL CLUSTER --global-batch N [options]",
     .summary = "find the best split of a training job: degrees, stages, slices, schedule",
-    .details = "What is given is fixed; the rest is searched.  MODEL: a built-in name, a degas\n"
-               "model file, a Hugging Face config.json.  CLUSTER: a built-in name or a profile.\n"
-               "\n"
-               "  degas plan llama3-70b dgx-h100 --gpus 64 --global-batch 512 --seq-len 8192\n"
-               "  degas plan gpt3-175b p3.16xlarge --gpus 384 --global-batch 2 --tp 8 --pp 48\n"
-               "\n"
-               "Exit status 1: no plan fits; stderr names the limit and what would fit;\n"
-               "9: interrupted (Ctrl-C), and the best plan so far is written.\n",
+    .details =
+        "Options that are given are fixed; the search chooses the others.  MODEL: a built-in\n"
+        "name, a degas model file, a Hugging Face config.json.  CLUSTER: a built-in name or\n"
+        "a profile.\n"
+        "\n"
+        "  degas plan llama3-70b dgx-h100 --gpus 64 --global-batch 512 --seq-len 8192\n"
+        "  degas plan gpt3-175b p3.16xlarge --gpus 384 --global-batch 2 --tp 8 --pp 48\n"
+        "\n"
+        "Exit status 1: no plan fits; stderr names the limit and what would fit.  Exit\n"
+        "status 9: the search was interrupted (Ctrl-C); the best plan so far is written.\n",
     .options = {options_table, request_options, request_search_options},
     .headings = {"Output", "The job and its split", "The search"},
     .min_arguments = 2,

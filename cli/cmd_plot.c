@@ -7,14 +7,15 @@
 
 static const OptionInfo options_table[] = {
     {"kind", "KIND",
-     "timeline or memory of traces and reports, throughput of a sweep, pareto or roofline of a "
-     "sweep or a plan; default: the first that the file has",
+     "what to draw: timeline or memory of traces and reports, throughput of a sweep, pareto or "
+     "roofline of a sweep or a plan; default: the first of these that the file has",
      0},
-    {"output", "FILE", "FILE.svg, .png, .txt or .tsv (text on stdout)", 'o'},
-    {"title", "TEXT", "above the picture", 0},
-    {"names", "A,B,...", "of the panels (the files' names)", 0},
-    {"limit", "BYTES", "memory: draw a line there, e.g. 80GiB", 0},
-    {"rank", "N", "memory: over time of this rank; default: of the one with the highest peak", 0},
+    {"output", "FILE", "write FILE.svg, .png, .txt or .tsv; default: text on stdout", 'o'},
+    {"title", "TEXT", "title above the picture", 0},
+    {"names", "A,B,...", "names of the panels; default: the files' names", 0},
+    {"limit", "BYTES", "memory: draw a line at this size, e.g. 80GiB", 0},
+    {"rank", "N", "memory: the rank whose memory is drawn; default: the one with the highest peak",
+     0},
     {"color", "WHEN", "colours on stdout: auto, always or never", 0},
     {NULL, NULL, NULL, 0},
 };
@@ -258,8 +259,8 @@ const Command cmd_plot = {
     .usage = "TRACE...|REPORT|SWEEP|PLAN [--kind KIND] [-o FILE.svg|.png|.txt]",
     .summary = "draw timelines and memory of traces and reports, scaling and trade-offs",
     .details =
-        "Several traces are drawn above each other on one time axis.  SVG and PNG are drawn\n"
-        "by gnuplot; without it the numbers are left in FILE.tsv.\n",
+        "Several traces are drawn above each other on one time axis.  gnuplot draws SVG and PNG;\n"
+        "if it is missing, the numbers are left in FILE.tsv.\n",
     .options = {options_table},
     .min_arguments = 1,
     .max_arguments = PLOT_MAX_TRACES,

@@ -11,20 +11,29 @@
 #include "executor/watch/launch.h"
 
 static const OptionInfo options_table[] = {
-    {"device", "NAME", "cpu (default), reference or cuda", 0},
-    {"seq-len", "N", "tokens of a sequence (the model's)", 0},
-    {"batches", "LIST", "sequences of a micro-batch (1,2,4)", 0},
-    {"slices", "LIST", "tokens of slices (halves of the sequence)", 0},
-    {"dtype", "NAME", "fp32 (on the CPU) or bf16 (on a GPU)", 0},
+    {"device", "NAME", "device to measure: cpu (default), reference or cuda", 0},
+    {"seq-len", "N", "tokens of a sequence; default: the model's", 0},
+    {"batches", "LIST", "micro-batches to time, in sequences; default: 1,2,4", 0},
+    {"slices", "LIST",
+     "slices to time, in tokens; default: the sequence, its half, a quarter and so on, as needed",
+     0},
+    {"dtype", "NAME", "number format: fp32 (default on the CPU) or bf16 (default on a GPU)", 0},
     {"concurrency", "N",
-     "ranks that are busy at once (the cores; 1 on a GPU, else each has a share of it)", 0},
-    {"gpus", "N", "GPUs between which messages and collectives are timed, by NCCL (all; 1: none)",
+     "how many ranks are busy at the same time; default: one for each core; on a GPU 1, and if "
+     "more, they share it",
      0},
-    {"tp", "LIST", "tensor-parallel degrees (1)", 0},
-    {"quick", NULL, "fewer repetitions and shapes: under two minutes", 0},
-    {"budget", "S", "seconds that it may take (12 with --quick; else 60 for layers and messages)",
+    {"gpus", "N",
+     "between how many GPUs messages and collectives are timed, with NCCL; default: all; 1: they "
+     "are not timed",
      0},
-    {"resume", NULL, "go on from FILE.partial, which -o FILE keeps until it is done", 0},
+    {"tp", "LIST", "tensor-parallel degrees to time; default: 1", 0},
+    {"quick", NULL, "time fewer shapes, less often: under two minutes", 0},
+    {"budget", "S",
+     "seconds that the measurement may take; default: 12 with --quick, else 60 for layers and "
+     "messages",
+     0},
+    {"resume", NULL,
+     "go on from FILE.partial, in which -o FILE keeps what is measured until all is", 0},
     {"json", NULL, "print the degas-profile object", 0},
     {"output", "FILE", "write the profile to FILE", 'o'},
     {NULL, NULL, NULL, 0},
@@ -596,10 +605,12 @@ const Command cmd_profile = {
     .usage = "MODEL [--device cpu|cuda] [--tp LIST] [--slices LIST] [--quick] -o profile.json",
     .summary = "measure what a model's layers cost on this machine",
     .details =
-        "Times the executor's own code with as many ranks busy at once as there are cores, at as\n"
-        "many shapes as interpolation needs; how far off it is at shapes left out is in the file,\n"
-        "which is a cluster for degas plan and degas simulate.\n"
-        "After an interruption (status 9) --resume goes on from FILE.partial.\n",
+        "Times the executor's own code, with one rank busy on each core. It times as many shapes\n"
+        "(micro-batches and slices) as are needed to interpolate between them. The file also says\n"
+        "how far off the interpolation is at shapes that it did not use. degas plan and degas\n"
+        "simulate take the file as CLUSTER. After an interruption (exit status 9) --resume goes "
+        "on\n"
+        "from FILE.partial.\n",
     .options = {options_table},
     .min_arguments = 1,
     .max_arguments = 1,

@@ -17,33 +17,46 @@
 #define VARIED_RUNS 200
 
 static const OptionInfo options_table[] = {
-    {"steps", "N", "optimizer steps (10)", 0},
-    {"device", "NAME", "cpu (default), reference or cuda", 0},
-    {"threads", "N", "threads of a rank on device reference (1)", 0},
+    {"steps", "N", "optimizer steps; default: 10", 0},
+    {"device", "NAME", "device to run on: cpu (default), reference or cuda", 0},
+    {"threads", "N", "threads of each rank, with --device reference; default: 1", 0},
     {"transport", "NAME",
-     "local (default: ranks are threads), mpi (processes; starts mpirun), nccl (one GPU each)", 0},
-    {"hosts", "LIST", "where mpirun starts the ranks: node1,node2", 0},
-    {"data", "FILE",
-     "train on a text (its bytes are the tokens) or a .bin of tokens; else synthetic", 0},
-    {"seed", "N", "of initial weights and data (0)", 0},
-    {"lr", "X", "learning rate of AdamW (0.001), after 10 steps of warm-up", 0},
-    {"lr-decay", "N", "... falls along a cosine to a tenth by step N (constant)", 0},
-    {"clip", "X", "largest global norm of the gradient (1; 0: any)", 0},
-    {"offload-dir", "DIR", "where a plan with offload nvme keeps its files (TMPDIR, /tmp)", 0},
-    {"trace", "FILE", "write the measured trace of the median step", 0},
-    {"verify", NULL, "compare loss and all gradients with one device; exit status 1", 0},
-    {"timeout", "TIME", "a rank that waits longer hangs: exit status 8", 0},
-    {"deterministic", NULL,
-     "mpi: sums in the order of local, equal bits run after run (local: always so); nccl: one "
-     "algorithm for all sizes",
+     "how ranks exchange: local (as threads, default), mpi (as processes; starts mpirun), nccl (as "
+     "processes with a GPU each)",
      0},
-    {"graphs", NULL, "cuda: every op as one CUDA graph, where it has no collectives", 0},
+    {"hosts", "LIST", "hosts on which mpirun starts the ranks: node1,node2", 0},
+    {"data", "FILE",
+     "train on the text in FILE (each byte is a token) or on a .bin of tokens; default: synthetic "
+     "data",
+     0},
+    {"seed", "N", "seed of the initial weights and the data; default: 0", 0},
+    {"lr", "X", "learning rate of AdamW, reached after 10 steps of warm-up; default: 0.001", 0},
+    {"lr-decay", "N",
+     "the learning rate falls along a cosine to a tenth at step N; default: it stays", 0},
+    {"clip", "X", "gradients are scaled down to this global norm; 0: never; default: 1", 0},
+    {"offload-dir", "DIR",
+     "where a plan with offload nvme keeps its files; default: TMPDIR or /tmp", 0},
+    {"trace", "FILE", "write the measured trace of the step that took the median time", 0},
+    {"verify", NULL, "compare loss and all gradients with one device; exit status 1 if they differ",
+     0},
+    {"timeout", "TIME",
+     "end with exit status 8 when a rank is stuck for this long; default: 30s, or 20 median steps "
+     "if that is longer",
+     0},
+    {"deterministic", NULL,
+     "mpi: add in the same order as local, so that each run gives the same bits (local always "
+     "does); nccl: use one algorithm for all sizes",
+     0},
+    {"graphs", NULL, "cuda: launch each op as one CUDA graph if it has no collectives", 0},
     {"balance-experts", NULL,
-     "rows go to experts in turn, not by their router: times and memory as of a balanced one", 0},
+     "send tokens to experts in turn, not by the router: time and memory are those of a balanced "
+     "router, but the model learns nothing of use",
+     0},
     {"checkpoint", "DIR", "save the training state in DIR at the end", 0},
-    {"checkpoint-every", "N", "... and every N steps", 0},
-    {"resume", NULL, "go on from the last state in DIR until --steps are done", 0},
-    {"resume-step", "N", "... from the state after step N", 0},
+    {"checkpoint-every", "N", "with --checkpoint: also save it every N steps", 0},
+    {"resume", NULL, "with --checkpoint: go on from the last state in DIR until --steps are done",
+     0},
+    {"resume-step", "N", "with --checkpoint: go on from the state after step N", 0},
     {"json", NULL, "print a degas-run object", 0},
     {"output", "FILE", "write the JSON to FILE", 'o'},
     {NULL, NULL, NULL, 0},
@@ -97,13 +110,15 @@ read_run(Options *options, ExecRunOptions *exec, GError **error)
     if (exec->graphs && !kind->has_graphs)
         options_fail(options, "graphs", "needs --device cuda");
     if (exec->balance_experts && exec->verify)
-        options_fail(options, "verify", "is of the router's choices, not of --balance-experts");
+        options_fail(options, "verify",
+                     "does not go with --balance-experts: one device routes by its router");
     if (exec->balance_experts && options_has(options, "checkpoint"))
-        options_fail(options, "checkpoint", "what --balance-experts trains is worth nothing");
+        options_fail(options, "checkpoint",
+                     "does not go with --balance-experts, which trains a model of no use");
     if (transport->is_nccl && !kind->has_nccl)
         options_fail(options, "transport", "nccl needs --device cuda");
     if (options_has(options, "timeout") && exec->timeout_s <= 0.0)
-        options_fail(options, "timeout", "expected more than no time");
+        options_fail(options, "timeout", "expected a time above 0");
     if (g_strcmp0(options_string(options, "trace", NULL), "-") == 0 &&
         (g_strcmp0(options_string(options, "output", NULL), "-") == 0 ||
          (options_switch(options, "json") && !options_has(options, "output"))))
@@ -268,7 +283,8 @@ conclude(const Run *run)
         return CMD_ERROR_INTERRUPTED;
     }
     if (result->verified && !result->passed) {
-        output_note("run: verification failed: the gradient of %s is off by %g, tolerance %g",
+        output_note("run: verification failed: the relative error of the gradient of %s is %g, the "
+                    "tolerance is %g",
                     result->worst_tensor, result->max_gradient_error, run->exec.verify_tolerance);
         return CMD_ERROR_NO;
     }
@@ -342,13 +358,16 @@ run(Options *options, GError **error)
 const Command cmd_run = {
     .name = "run",
     .usage = "PLAN.json [--steps N] [--data FILE] [--trace t.json] [--verify] [--json]",
-    .summary = "execute a plan; measured beside predicted",
+    .summary = "run a plan; print measured times beside predicted ones",
     .details =
-        "Trains the plan's model for some steps, every rank a thread on this machine (--transport\n"
-        "mpi or nccl: a process, here or on other hosts), and prints the step time beside the\n"
-        "simulator's. Ctrl-C ends it after the step at hand and writes what is done. The\n"
-        "predicted trace of the same plan:\n"
-        "degas simulate PLAN.json --trace p.json; then: degas compare p.json t.json\n",
+        "Trains the plan's model for some steps and prints the measured step time beside the\n"
+        "predicted one. Each rank is a thread on this machine; with --transport mpi or nccl it is\n"
+        "a process, here or on another host. Ctrl-C ends the run after the current step, and what\n"
+        "is done is written. To compare with the prediction, op class by op class:\n"
+        "\n"
+        "  degas run plan.json --trace measured.json\n"
+        "  degas simulate plan.json --trace predicted.json\n"
+        "  degas compare predicted.json measured.json\n",
     .options = {options_table},
     .min_arguments = 1,
     .max_arguments = 1,

@@ -13,9 +13,13 @@ static const OptionInfo options_table[] = {
     {"pp", "P", "pipeline ranks (required)", 0},
     {"vpp", "V", "chunks of a rank; default: the fewest that the schedule has", 0},
     {"microbatches", "M", "micro-batches (required)", 0},
-    {"slices", "S", "slices of a sequence; default: 1", 0},
-    {"group", "G", "interleaved schedules: micro-batches of a group; default: pp", 0},
-    {"in-flight", "N", "zb-auto: micro-batches in flight on a rank at most; default: 2 pp", 0},
+    {"slices", "S", "slices of each sequence; default: 1", 0},
+    {"group", "G",
+     "interleaved schedules: how many micro-batches a rank takes through one chunk before its next "
+     "chunk; default: pp",
+     0},
+    {"in-flight", "N",
+     "zb-auto: the most micro-batches that a rank may have in flight; default: 2 pp", 0},
     OP_TIMES_OPTION,
     {"json", NULL, "print the degas-schedule file on stdout", 0},
     {"output", "FILE", "write the degas-schedule file to FILE", 'o'},
@@ -136,7 +140,7 @@ const Command cmd_schedule = {
     .name = "schedule",
     .usage = "NAME --pp P --microbatches M [--vpp V] [--slices S] [--json]",
     .summary = "print a pipeline schedule: its ops in order, its picture",
-    .details = "NAME: see degas list schedules.\n"
+    .details = "degas list schedules prints the names of all schedules.\n"
                "\n"
                "  degas schedule 1f1b --pp 4 --microbatches 8\n"
                "  degas schedule interleaved --pp 4 --vpp 2 --microbatches 8 --json\n"

@@ -1,4 +1,4 @@
-/* degas show: what a model, a cluster, a plan, a report or a trace is. */
+/* degas show: show what is in a model, a cluster, a plan, a report or a trace. */
 #include <string.h>
 
 #include "base/text.h"
@@ -10,9 +10,10 @@
 #include "cli/request/request.h"
 
 static const OptionInfo options_table[] = {
-    {"seq-len", "N", "model: tokens of the op table; default: its max_seq_len", 0},
-    {"tp", "N", "model: tensor-parallel ranks of the op table; default: 1", 0},
-    {"dtype", "T", "model: number format of the op table; default: bf16", 0},
+    {"seq-len", "N", "of a model: tokens of a sequence in its table of ops; default: max_seq_len",
+     0},
+    {"tp", "N", "of a model: tensor-parallel degree in its table of ops; default: 1", 0},
+    {"dtype", "T", "of a model: number format in its table of ops; default: bf16", 0},
     {"json", NULL, "print the complete file on stdout", 0},
     {NULL, NULL, NULL, 0},
 };
@@ -431,7 +432,7 @@ run(Options *options, GError **error)
 const Command cmd_show = {
     .name = "show",
     .usage = "MODEL|CLUSTER|PLAN.json|TRACE.json|REPORT.json [options]",
-    .summary = "what a model, a cluster, a plan, a report or a trace is",
+    .summary = "show what is in a model, a cluster, a plan, a report or a trace",
     .details = "  degas show llama3-8b --tp 8\n"
                "  degas show plan.json\n",
     .options = {options_table},

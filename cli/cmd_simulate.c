@@ -21,15 +21,21 @@
 static const OptionInfo options_table[] = {
     {"json", NULL, "print the degas-report on stdout", 0},
     {"output", "FILE", "write the degas-report to FILE", 'o'},
-    {"explain", NULL, "the largest costs with formula, parameters and their sources", 0},
-    {"trace", "FILE", "write every op: a Chrome trace that ui.perfetto.dev opens", 0},
+    {"explain", NULL,
+     "show the largest costs: their formulas, the parameters in them and where these are from", 0},
+    {"trace", "FILE", "write every op as a Chrome trace, which ui.perfetto.dev opens", 0},
     {"plot", "FILE", "draw the timeline: .svg, .png or .txt", 0},
     {"html", "FILE", "write one page with numbers, timeline and memory", 0},
     {"csv", "FILE", "write every op as a table, separated by tabs", 0},
-    {"schedule-file", "FILE", "simulate this schedule (JSON, or PyTorch's .csv) on plain op times",
+    {"schedule-file", "FILE",
+     "simulate the schedule in FILE (JSON, or PyTorch's .csv) with the times of --op-times, "
+     "without a model",
      0},
     OP_TIMES_OPTION,
-    {"batch", "FILE", "a request on each line, a report on each line (JSON Lines)", 0},
+    {"batch", "FILE",
+     "simulate many requests: each line of FILE is one as a JSON object, and a report on one line "
+     "is printed for each",
+     0},
     {"threads", "N", "threads of --batch and --jitter; the result does not depend on it", 0},
     {NULL, NULL, NULL, 0},
 };
@@ -307,7 +313,9 @@ run_plan(Options *options, GError **error)
     for (size_t i = 0; i < G_N_ELEMENTS(tables); i++) {
         for (const OptionInfo *info = tables[i]; info->name != NULL; info++) {
             if (options_has(options, info->name) && strcmp(info->name, "memory-limit") != 0)
-                options_fail(options, info->name, "the plan file says that already");
+                options_fail(
+                    options, info->name,
+                    "the plan file has this already; only --memory-limit can be given with it");
         }
     }
     if (!options_finish(options, error))
@@ -603,7 +611,7 @@ run(Options *options, GError **error)
 
 const Command cmd_simulate = {
     .name = "simulate",
-    .usage = "PLAN.json [options]",
+    .usage = "PLAN.json [options], or simulate MODEL CLUSTER --global-batch N [options]",
     .summary = "predict one iteration: time, bubbles, memory, per rank",
     .details = "  degas simulate plan.json --trace trace.json --plot timeline.svg\n"
                "  degas simulate gpt3-13b dgx-a100-80g --global-batch 32 --tp 4 --pp 2\n"
@@ -611,11 +619,13 @@ const Command cmd_simulate = {
                "  degas simulate --schedule-file schedule.json --op-times F=1,B=2\n"
                "  degas simulate --batch cases.jsonl\n"
                "\n"
-               "MODEL CLUSTER takes the flags of degas plan, all fixed: a degree that is not\n"
-               "given is 1, but dp is what --gpus leaves.  No schedule: 1f1b.\n",
+               "In place of PLAN.json, MODEL CLUSTER and the options of degas plan say what to\n"
+               "simulate; nothing is searched.  A degree that is not given is 1; if --gpus is\n"
+               "given, dp is what it leaves.  Without --schedule it is 1f1b.\n",
     .options = {options_table, conditions_options, request_options, request_fixed_options},
-    .headings = {"Options", "What differs from the profile; also keys of --batch",
-                 "With MODEL CLUSTER, and keys of --batch", "Of simulate alone"},
+    .headings = {"Options", "Conditions other than the profile's; also keys of --batch",
+                 "With MODEL CLUSTER; also keys of --batch",
+                 "With MODEL CLUSTER, for simulate alone"},
     .max_arguments = 2,
     .run = run,
 };

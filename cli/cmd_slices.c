@@ -20,35 +20,45 @@ fill_drain(void)
 
 static const OptionInfo options_table[] = {
     {"costs", "FILE",
-     "times of slices: TeraPipe's JSON, or .npy (seconds); or one FILE per stage, in order", 0},
-    {"stages", "K", "pipeline stages", 0},
-    {"batch", "B", "sequences to group", 0},
-    {"seq-len", "L", "tokens of a sequence", 0},
-    {"granularity", "G", "slices are multiples of G tokens (8)", 0},
+     "measured times of slices: TeraPipe's JSON, or .npy (seconds); or one FILE for each stage, in "
+     "order (required)",
+     0},
+    {"stages", "K", "pipeline stages (required)", 0},
+    {"batch", "B", "sequences that are cut into groups (required)", 0},
+    {"seq-len", "L", "tokens of a sequence (required)", 0},
+    {"granularity", "G", "slices are multiples of G tokens; default: 8", 0},
     {"json", NULL, "print a degas-slices object", 0},
     {"output", "FILE", "write the JSON to FILE", 'o'},
     {NULL, NULL, NULL, 0},
 };
 
 static const OptionInfo variants_table[] = {
-    {"max-group", "N", "sequences of a group at most", 0},
-    {"stage-factors", "LIST", "K factors of the stages' times", 0},
+    {"max-group", "N", "the most sequences that a group may have", 0},
+    {"stage-factors", "LIST", "K numbers by which the times of the K stages are multiplied", 0},
     {"directions", "WHICH",
-     "together or apart: forward fills and drains, then backward (together; apart with "
-     "--backward-costs or --schedule)",
+     "together: a slice's forward and backward are one time; apart: first all forwards pass "
+     "through the pipeline, then all backwards; default: together; with --backward-costs or "
+     "--schedule: apart",
      0},
-    {"backward-costs", "FILE", "times of backward, as --costs, which are forward's then", 0},
-    {"message-latency", "TIME", "of a slice's message (0)", 0},
-    {"message-token-bytes", "SIZE", "of a message, per token (0)", 0},
-    {"bandwidth", "RATE", "of messages, e.g. 25GB/s", 0},
+    {"backward-costs", "FILE",
+     "times of backwards, in the form of --costs, which then has those of forwards only", 0},
+    {"message-latency", "TIME", "latency of a slice's message to the next stage; default: 0", 0},
+    {"message-token-bytes", "SIZE", "size of a message for each of its tokens; default: 0", 0},
+    {"bandwidth", "RATE", "bandwidth of messages, e.g. 25GB/s", 0},
     {"messages", "HOW",
-     "blocking: part of the slice's time; or overlapped: only their delay (blocking)", 0},
-    {"memory-limit", "SIZE", "of a stage's slices: the batch in rounds", 0},
-    {"token-bytes", "SIZE", "kept per token, forward to backward (0)", 0},
-    {"workspace-token-bytes", "SIZE", "per token of the running slice (0)", 0},
+     "blocking (default): a message is part of its slice's time; overlapped: it only delays the "
+     "next stage",
+     0},
+    {"memory-limit", "SIZE",
+     "memory of a stage for slices; a batch that needs more runs in several rounds", 0},
+    {"token-bytes", "SIZE", "memory that each token keeps from forward to backward; default: 0", 0},
+    {"workspace-token-bytes", "SIZE",
+     "memory that each token of the running slice needs besides; default: 0", 0},
     {"schedule", "NAME",
-     "terapipe, or by simulation gpipe, 1f1b, seq1f1b, seq1f1b-interleaved (terapipe)", 0},
-    {"vpp", "V", "chunks of a stage, of interleaved schedules", 0},
+     "terapipe (default), for which there is a formula; or gpipe, 1f1b, seq1f1b, "
+     "seq1f1b-interleaved, which are simulated",
+     0},
+    {"vpp", "V", "interleaved schedules: chunks of a stage", 0},
     {NULL, NULL, NULL, 0},
 };
 
@@ -502,13 +512,15 @@ const Command cmd_slices = {
     .name = "slices",
     .usage = "--costs FILE --stages K --batch B --seq-len L [--granularity 8] [--json]",
     .summary = "cut a batch into groups and sequences into slices, optimally",
-    .details = "Minimises sum t + (K-1) max t over every way to cut B sequences into groups\n"
-               "and each group's L tokens into slices (TeraPipe, arXiv:2102.07988).\n"
-               "\n"
-               "With the directions apart it is the sum of both, each with its own maximum;\n"
-               "with a memory limit that of rounds that fit.  Stages that differ, 1F1B and\n"
-               "interleaved orders follow no formula: there simulations decide, and the answer\n"
-               "comes with a lower bound.\n",
+    .details =
+        "Minimises sum t + (K-1) max t over every way to cut B sequences into groups\n"
+        "and each group's L tokens into slices (TeraPipe, arXiv:2102.07988).\n"
+        "\n"
+        "t is the time of a slice, K the number of stages.  With --directions apart the sum\n"
+        "has such a term for forward and one for backward.  With --memory-limit the batch\n"
+        "runs in rounds that fit, and their times add up.  For stages that differ, for 1F1B\n"
+        "and for interleaved schedules there is no formula: simulations find the slices, and\n"
+        "a lower bound is printed beside the answer.\n",
     .options = {options_table, variants_table},
     .headings = {"Options", "Variants"},
     .run = run,

@@ -17,11 +17,14 @@
 #define MAX_POINTS 100000
 
 static const OptionInfo options_table[] = {
-    {"tokens", "N", "tokens of the training, e.g. 15T or 300B: adds days, cost, energy", 0},
-    {"mtbf", "TIME", "between failures of one device, e.g. 50000h; none: nothing fails", 0},
+    {"tokens", "N", "tokens of the whole training, e.g. 15T or 300B: adds days, cost, energy", 0},
+    {"mtbf", "TIME",
+     "mean time between failures of one device, e.g. 50000h; none: nothing fails; default: 2112 "
+     "days",
+     0},
     {"checkpoint-bandwidth", "RATE",
-     "of the storage, e.g. 200GB/s; default: 122 MB/s for each device", 0},
-    {"restart-time", "TIME", "from a failure until training goes on; default: 15min", 0},
+     "bandwidth of the whole storage, e.g. 200GB/s; default: 122 MB/s for each device", 0},
+    {"restart-time", "TIME", "time from a failure until training goes on; default: 15min", 0},
     {"csv", "FILE.tsv", "write all columns of all points", 0},
     {"plot", "FILE", "draw throughput over devices: .svg, .png, .txt", 0},
     {"json", NULL, "print the sweep file on stdout", 0},
@@ -79,11 +82,11 @@ read_reliability(Sweep *sweep, Options *options)
         options_quantity(options, "checkpoint-bandwidth", UNITS_KIND_BYTES_PER_S, 0);
     r->restart_s = options_quantity(options, "restart-time", UNITS_KIND_S, PLAN_GOODPUT_RESTART_S);
     if (!(r->device_mtbf_s > 0))
-        options_fail(options, "mtbf", "expected more than nothing, or none");
+        options_fail(options, "mtbf", "expected a time above 0, or none");
     if (options_has(options, "checkpoint-bandwidth") && !(r->checkpoint_bytes_per_s > 0))
-        options_fail(options, "checkpoint-bandwidth", "expected more than nothing");
+        options_fail(options, "checkpoint-bandwidth", "expected a rate above 0");
     if (options_has(options, "tokens") && !(sweep->tokens > 0))
-        options_fail(options, "tokens", "expected more than nothing");
+        options_fail(options, "tokens", "expected a number above 0");
 }
 
 /* Adds the search of every point, in the order of the rows. */
@@ -553,13 +556,13 @@ const Command cmd_sweep = {
     .usage = "MODEL CLUSTER --gpus LIST --global-batch LIST [--seq-len LIST] [options]",
     .summary = "plan a job at many sizes: throughput, days, cost, goodput under failures",
     .details = "--gpus, --global-batch and --seq-len take lists and ranges, 64,96 or 64..1024:x2\n"
-               "or 64..512:+64; every combination is planned.  A size that no plan fits is a row\n"
-               "with the reason.  Ctrl-C writes what is done.\n"
+               "or 64..512:+64; every combination is planned.  For a size without a plan the row\n"
+               "says why.  After Ctrl-C the sizes that are done are written.\n"
                "\n"
                "  degas sweep llama3-70b dgx-h100 --gpus 64..1024:x2 --global-batch 1024 \\\n"
                "      --seq-len 8192 --tokens 15T --price 2.5 --plot scaling.svg\n"
                "\n"
-               "Exit status 1: no size has a plan.\n",
+               "Exit status 1: no size has a plan.  Exit status 9: interrupted.\n",
     .options = {options_table, request_options, request_search_options},
     .headings = {"The training, and output", "The job and its split", "The search"},
     .min_arguments = 2,

@@ -11,10 +11,14 @@
 static const OptionInfo options_table[] = {
     {"json", NULL, "print the degas-validation on stdout", 0},
     {"output", "FILE", "write the degas-validation to FILE", 'o'},
-    {"requests", "FILE", "write each row as a line of simulate --batch", 0},
-    {"page", "FILE.md", "write docs/validation.md, pictures in pictures/ beside it", 0},
-    {"skip-bad-rows", NULL, "name rows that are wrong in themselves and use the others", 0},
-    {"folds", "K", "also calibrate: errors on each of K parts of a set, fitted to the others", 0},
+    {"requests", "FILE", "write each row as a request, a line for simulate --batch", 0},
+    {"page", "FILE.md",
+     "write a page with the results to FILE.md, and its pictures to pictures/ beside it", 0},
+    {"skip-bad-rows", NULL, "name rows with mistakes on stderr and use the others", 0},
+    {"folds", "K",
+     "also calibrate: cut each set of rows into K parts, fit to all parts but one, and show the "
+     "errors on that one",
+     0},
     {"threads", "N", "threads; the result does not depend on it", 0},
     {NULL, NULL, NULL, 0},
 };
@@ -150,7 +154,7 @@ run(Options *options, GError **error)
 const Command cmd_validate = {
     .name = "validate",
     .usage = "CLUSTER MEASURED.csv [options], or validate FOLDER|MEASURED.csv",
-    .summary = "how far predictions are from measured runs",
+    .summary = "compare predictions with tables of measured runs",
     .details = "  degas validate dgx-a100-80g measured.csv --json\n"
                "  degas validate measurements/\n"
                "\n"

@@ -51,7 +51,7 @@ static void
 print_help(void)
 {
     output_text("usage: degas COMMAND [options] ...\n"
-                "Takes the bubbles out of training pipelines: plans, simulates, profiles, runs.\n"
+                "Plans, simulates, measures and runs the training of models on many devices.\n"
                 "\n");
     for (size_t i = 0; commands[i] != NULL; i++)
         output_printf("  %-10s %s\n", commands[i]->name, commands[i]->summary);
@@ -59,7 +59,7 @@ print_help(void)
                 "  degas plan llama3-70b dgx-h100 --gpus 64 --global-batch 512 -o plan.json\n"
                 "  degas simulate plan.json --plot timeline.svg\n"
                 "\n"
-                "degas COMMAND --help has the options; degas --version the version.\n");
+                "degas COMMAND --help lists a command's options; degas --version the version.\n");
 }
 
 /* A space where no line ends, until all lines are broken. */

@@ -20,20 +20,26 @@ typedef struct {
 
 const OptionInfo conditions_options[] = {
     {"rank-speed", "LIST",
-     "speeds of pipeline ranks that differ, e.g. 3=0.8: it computes at 0.8 times its rate", 0},
-    {"jitter", "SIGMA[,RUNS[,SEED]]",
-     "also simulate RUNS iterations (1000) whose ops and messages take exp(SIGMA Z) times as long, "
-     "Z normal; gives p10, p50, p90 and the probability to fit. SIGMA profile: as the timings of "
-     "layers vary in a measured profile",
+     "pipeline ranks that are slower or faster, e.g. 3=0.8: rank 3 computes at 0.8 times its speed",
      0},
-    {"rank-jitter", "SIGMA", "with --jitter: the same by rank and run; default: as --jitter", 0},
+    {"jitter", "SIGMA[,RUNS[,SEED]]",
+     "also simulate RUNS iterations (default: 1000) in which each op and message takes exp(SIGMA "
+     "Z) times as long, Z normally distributed; the report then has p10, p50 and p90 of time and "
+     "memory, and the share of runs that fit. SIGMA profile: times vary as they did when the "
+     "profile was measured",
+     0},
+    {"rank-jitter", "SIGMA",
+     "with --jitter: how much the speed of a rank as a whole varies from run to run; default: as "
+     "--jitter",
+     0},
     {"memory-jitter", "SIGMA",
-     "with --jitter: the same for a rank's peak memory; default: what is unknown of the "
-     "allocator's "
-     "share, 0.02",
+     "with --jitter: how much the peak memory of a rank varies; default: 0.02, since what the "
+     "allocator loses is not known better",
      0},
     {"straggler", "P[,SLOWDOWN]",
-     "with --jitter: a rank is slower by SLOWDOWN (2) with probability P", 0},
+     "with --jitter: in each run, each rank takes SLOWDOWN times as long (default: 2) with "
+     "probability P",
+     0},
     {NULL, NULL, NULL, 0},
 };
 

@@ -40,8 +40,9 @@ Workload *op_times_workload(const OpTimes *times, const Schedule *schedule, GErr
 #define OP_TIMES_OPTION                                                                            \
     {                                                                                              \
         "op-times", "LIST",                                                                        \
-            "times of ops, e.g. F=1,B=2,I=1,W=1,comm=0 (seconds, or F=3ms); by stage F=1/2/1/2, "  \
-            "by rank F@rank=1/2, factors by slice slices=1/1.5",                                   \
+            "times of forward, backward, input gradient, weight gradient and messages, e.g. "      \
+            "F=1,B=2,I=1,W=1,comm=0 (seconds) or F=3ms; F=1/2/1/2: one for each stage; "           \
+            "F@rank=1/2: one for each rank; slices=1/1.5: a factor for each slice",                \
             0                                                                                      \
     }
 

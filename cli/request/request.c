@@ -12,60 +12,107 @@
 
 const OptionInfo request_options[] = {
     {"global-batch", "N", "sequences of one iteration, over all devices (required)", 0},
-    {"gpus", "N", "cut or extend the cluster to N devices", 0},
+    {"gpus", "N",
+     "use N devices: the cluster is cut, or extended by nodes like its last one, to N devices", 0},
     {"seq-len", "N", "tokens of a sequence; default: the model's max_seq_len", 0},
-    {"dtype", "T", "bf16, fp16, fp32, fp8; default: bf16 where the devices have it", 0},
+    {"dtype", "T",
+     "number format of weights and activations: bf16, fp16, fp32, tf32, fp8; default: bf16 if all "
+     "devices compute in it, else fp16 or fp32",
+     0},
     {"dp", "N", "data-parallel degree", 0},
     {"tp", "N", "tensor-parallel degree", 0},
     {"pp", "N", "pipeline ranks", 0},
     {"vpp", "N", "virtual stages (chunks) of a pipeline rank", 0},
     {"cp", "N", "context-parallel degree", 0},
-    {"ep", "N", "expert-parallel degree, inside dp", 0},
+    {"ep", "N", "expert-parallel degree; the experts are split over data-parallel ranks", 0},
     {"micro-batch", "N", "sequences of a micro-batch", 0},
-    {"schedule", "NAME", "auto, one of degas list schedules, or several with commas", 0},
+    {"schedule", "NAME", "auto, a name of degas list schedules, or several names with commas", 0},
     {"rank-order", "ORDER",
-     "dimensions over ranks, fastest first: auto, or as tp-cp-dp-pp, which is Megatron's", 0},
-    {"group", "N", "interleaved schedules: micro-batches of a group; default: pp", 0},
-    {"slices", "S", "cut sequences: auto, off, N equal slices, or lengths A,B,C", 0},
-    {"recompute", "R", "activations computed again: auto, none, selective, full", 0},
-    {"zero", "N", "ZeRO stage: auto, 0, 1, 2, 3", 0},
-    {"offload", "O", "none (default), auto, cpu, nvme: where optimizer state lives", 0},
-    {"offload-parameters", "on|off", "with --zero 3: weights live there too; default: off", 0},
-    {"prefetch-layers", "N", "ZeRO 3: layers gathered ahead of use; default: the framework's", 0},
+     "in which order the dimensions vary over the ranks, the fastest first: auto, or such as "
+     "tp-cp-dp-pp, which is Megatron's",
+     0},
+    {"group", "N",
+     "interleaved schedules: how many micro-batches a rank takes through one chunk before its next "
+     "chunk; default: pp",
+     0},
+    {"slices", "S",
+     "cut sequences into slices: auto, off, N slices of equal length, or slices of A,B,C tokens",
+     0},
+    {"recompute", "R",
+     "which activations the backward computes again: auto, none, selective (the core of "
+     "attention), full (whole layers)",
+     0},
+    {"zero", "N",
+     "ZeRO stage: auto, 0, 1 (replicas split the optimizer's state), 2 (also gradients), 3 (also "
+     "weights)",
+     0},
+    {"offload", "O",
+     "where the optimizer's state is kept: none (on the devices, default), auto, cpu, nvme", 0},
+    {"offload-parameters", "on|off",
+     "with --zero 3 and --offload: whether the weights are kept there, too; default: off", 0},
+    {"prefetch-layers", "N",
+     "with --zero 3: how many layers ahead of their use weights are gathered; default: as the "
+     "framework does",
+     0},
     {"memory-limit", "SIZE", "memory of a device, e.g. 14GiB; default: the device's", 0},
-    {"sequence-parallel", "on|off", "split norms and residuals over tp ranks as well", 0},
-    {"attention", "A", "auto (the framework's), unfused, torch (softmax too), flash, flash1", 0},
-    {"kernels", "K", "norms, rotary, SwiGLU, loss: auto (the framework's), fused, norms, eager", 0},
-    {"loss", "L", "the split vocabulary's: plain (default), compiled, fused", 0},
-    {"cp-comm-type", "C", "context parallel: p2p (a ring, default) or a2a (shares of heads)", 0},
-    {"expert-tp", "N", "ranks of tp that share each expert; default: 1", 0},
-    {"expert-imbalance", "X", "fullest expert rank's load over the mean; default: the profile's",
+    {"sequence-parallel", "on|off",
+     "whether the tp ranks also split norms and residuals, by tokens", 0},
+    {"attention", "A",
+     "how attention is computed: auto (as the framework does), unfused (products and one softmax "
+     "kernel), torch (the softmax in PyTorch's operations), flash (FlashAttention 2 or later), "
+     "flash1 (its first version)",
      0},
-    {"deterministic-kernels", "on|off", "libraries' deterministic mode; default: off", 0},
-    {"pad-vocab", "on|off", "to a multiple of 128 tp; default: as the framework does", 0},
-    {"dropout", "on|off", "whether the model is trained with it; default: the framework's", 0},
-    {"overlap", "LIST", "communication hidden behind computing: none, or of dp,pp,tp", 0},
-    {"grad-dtype", "T", "fp32, bf16, fp16: gradients as kept and reduced", 0},
+    {"kernels", "K",
+     "which of norms, rotary embedding, SwiGLU and loss are fused kernels: auto (as the framework "
+     "does), fused (all), norms (the norms alone), eager (none)",
+     0},
+    {"loss", "L",
+     "how the loss over a split vocabulary is computed: plain (PyTorch's operations, default), "
+     "compiled, fused",
+     0},
+    {"cp-comm-type", "C",
+     "how context-parallel ranks exchange: p2p (keys and values pass round a ring, default) or a2a "
+     "(each rank gets a share of the heads)",
+     0},
+    {"expert-tp", "N", "how many ranks of tp share each expert; default: 1", 0},
+    {"expert-imbalance", "X",
+     "tokens of the busiest expert-parallel rank over their mean; default: the profile's", 0},
+    {"deterministic-kernels", "on|off",
+     "whether libraries use their deterministic kernels; default: off", 0},
+    {"pad-vocab", "on|off",
+     "whether the vocabulary is padded to a multiple of 128 tp; default: as the framework does", 0},
+    {"dropout", "on|off",
+     "whether the model is trained with dropout; default: as the framework does", 0},
+    {"overlap", "LIST",
+     "which communication runs while ranks compute: none, or some of dp,pp,tp; default: as the "
+     "framework does",
+     0},
+    {"grad-dtype", "T",
+     "number format in which gradients are kept and reduced: fp32, bf16, fp16; default: as the "
+     "framework does",
+     0},
     {"framework", "F",
-     "presets what its runs do: megatron-lm, megatron-core, megatron-deepspeed, deepspeed, fsdp, "
-     "terapipe, degas (default); flags win",
+     "the framework that runs the plan, whose habits are the defaults of other options: "
+     "megatron-lm, megatron-core, megatron-deepspeed, deepspeed, fsdp, terapipe, degas (default)",
      0},
-    {"optimizer-step", "on|off", "whether the iteration ends with it", 0},
+    {"optimizer-step", "on|off",
+     "whether the iteration ends with the optimizer's step; default: as the framework does", 0},
     {"price", "X", "price of one device for an hour; default: the cluster's", 0},
-    {"currency", "TEXT", "of the price; default: the cluster's, or USD", 0},
-    {"layers", "N", "give the model N layers", 0},
-    {"vocab", "N", "give the model this vocabulary; 0: no embedding, head or loss", 0},
+    {"currency", "TEXT", "currency of --price; default: the cluster's, or USD", 0},
+    {"layers", "N", "N layers in place of the model's number", 0},
+    {"vocab", "N", "a vocabulary of N in place of the model's; 0: no embedding, head or loss", 0},
     {NULL, NULL, NULL, 0},
 };
 
 const OptionInfo request_fixed_options[] = {
-    {"stage-layers", "A,B,C", "layers of each stage, in order of the chain; default: even", 0},
+    {"stage-layers", "A,B,C",
+     "layers of each stage, from the first stage to the last; default: even", 0},
     {NULL, NULL, NULL, 0},
 };
 
 const OptionInfo request_search_options[] = {
-    {"objective", "O", "time (default), cost, energy, memory", 0},
-    {"top", "K", "keep the K next best plans as alternatives", 0},
+    {"objective", "O", "what the best plan has least of: time (default), cost, energy, memory", 0},
+    {"top", "K", "also write the K next best plans, as alternatives; default: 0", 0},
     {"threads", "N", "threads of the search; the result does not depend on it", 0},
     {NULL, NULL, NULL, 0},
 };
@@ -168,13 +215,13 @@ change_price(ModelCluster *cluster, Options *options)
     if (options_has(options, "price")) {
         cluster->price_per_device_hour = options_quantity(options, "price", UNITS_KIND_NUMBER, 0);
         if (!(cluster->price_per_device_hour > 0 && cluster->price_per_device_hour <= 1e6))
-            options_fail(options, "price", "expected more than nothing and at most 1e6");
+            options_fail(options, "price", "expected a value above 0 and at most 1e6");
         for (guint i = 0; i < cluster->devices->len; i++)
             g_array_index(cluster->devices, ModelDevice, i).price_per_hour = 0;
         g_free(cluster->price_source);
         cluster->price_source = g_strdup("--price");
     } else if (currency != NULL) {
-        options_fail(options, "currency", "needs --price: nothing is converted");
+        options_fail(options, "currency", "needs --price: the cluster's price is not converted");
     }
     if (currency != NULL || (cluster->currency == NULL && cluster->price_per_device_hour > 0)) {
         g_free(cluster->currency);
@@ -471,7 +518,7 @@ read_plan(Request *request, Options *options, RequestKind kind)
     plan->overlap_pp_given = options_has(options, "overlap");
     plan->memory_limit_bytes = options_bytes(options, "memory-limit", 0);
     if (options_has(options, "memory-limit") && plan->memory_limit_bytes == 0)
-        options_fail(options, "memory-limit", "expected more than nothing");
+        options_fail(options, "memory-limit", "expected a size above 0");
     plan->objective = PLAN_OBJECTIVE_TIME;
     plan->threads = 1;
 }

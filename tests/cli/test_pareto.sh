@@ -124,8 +124,8 @@ for (x, y), row in zip(points, rows):
 # --- wrong usage ---
 # shellcheck disable=SC2086
 {
-    fails 2 'either the front or the --top' "front and alternatives" plan $job --pareto 3 --top 2
-    fails 2 'not with --objective memory' "the front from its other end" \
+    fails 2 'pareto: does not go with --top' "front and alternatives" plan $job --pareto 3 --top 2
+    fails 2 'does not go with --objective memory' "the front from its other end" \
         plan $job --pareto 3 --objective memory
     "$DEGAS" plan $job -o "$W/one.json" >/dev/null
 }

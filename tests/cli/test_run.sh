@@ -252,9 +252,9 @@ fails 1 'fp16' "a number format the executor does not have" run "$W/fp16.json" -
 {
     fails 2 '--steps' "no steps" $R --steps 0
     fails 2 'balance-experts: .*has no experts' "balance of no experts" $R --balance-experts
-    fails 2 'checkpoint: what --balance-experts trains' "no state of another routing" $R \
+    fails 2 'checkpoint: does not go with --balance-experts' "no state of another routing" $R \
         --balance-experts --checkpoint "$W/none"
-    fails 2 'verify: is of the router' "verification of another routing" $R --balance-experts \
+    fails 2 'verify: does not go with --balance-experts' "verification of another routing" $R --balance-experts \
         --verify
     fails 2 '--steps' "steps beyond all limits" $R --steps 99999999999999999999
     fails 2 '--seed' "a negative seed" $R --seed -1

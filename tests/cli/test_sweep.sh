@@ -135,7 +135,7 @@ fails 2 'gpus: .*points are more' "too many points" sweep gpt2-1.5b dgx-a100-80g
 fails 2 'global-batch' "no batch" sweep gpt2-1.5b dgx-a100-80g --gpus 8
 fails 2 'tokens: expected a count such as 15T' "tokens in an unknown unit" \
     sweep gpt2-1.5b dgx-a100-80g --gpus 8 --global-batch 8 --tokens 15G
-fails 2 'mtbf: expected more than nothing' "failures all the time" \
+fails 2 'mtbf: expected a time above 0' "failures all the time" \
     sweep gpt2-1.5b dgx-a100-80g --gpus 8 --global-batch 8 --mtbf 0h
 fails 2 'one plan of each point' "alternatives" \
     sweep gpt2-1.5b dgx-a100-80g --gpus 8 --global-batch 8 --top 2
