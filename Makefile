@@ -75,7 +75,16 @@ $(B)/%.o: %.c | check-packages
 	@mkdir -p $(@D)
 	$(call say,CC,$<)$(CC) $(CFLAGS_ALL) -MMD -MP -c -o $@ $<
 
-$(B)/embedded_data.S: $(EMBEDDED) scripts/embed.sh Makefile
+# The names of all files that are built in; written anew only when one comes or goes, so that what a removed file left goes, too.
+FILES := $(B)/files.list
+.PHONY: look
+look:
+$(FILES): look
+	@mkdir -p $(@D)
+	@echo $(EMBEDDED) $(foreach f,$(FOLDERS) cli,$(call SOURCES,$(f))) | cmp -s - $@ || \
+		echo $(EMBEDDED) $(foreach f,$(FOLDERS) cli,$(call SOURCES,$(f))) > $@
+
+$(B)/embedded_data.S: $(EMBEDDED) scripts/embed.sh Makefile $(FILES)
 	@mkdir -p $(@D)
 	$(call say,EMBED,$@)scripts/embed.sh $(EMBEDDED) > $@
 
@@ -83,9 +92,9 @@ $(B)/embedded_data.o: $(B)/embedded_data.S $(EMBEDDED)
 	$(call say,AS,$<)$(CC) -c -o $@ $<
 
 define FOLDER_RULE
-$(call ARCHIVE,$(1)): $(call OBJECTS,$(1)) $(if $(filter base,$(1)),$(B)/embedded_data.o)
+$(call ARCHIVE,$(1)): $(call OBJECTS,$(1)) $(if $(filter base,$(1)),$(B)/embedded_data.o) $(FILES)
 	@rm -f $$@
-	$$(call say,AR,$$@)ar rcsP $$@ $$^
+	$$(call say,AR,$$@)ar rcsP $$@ $$(filter %.o,$$^)
 endef
 $(foreach f,$(FOLDERS),$(eval $(call FOLDER_RULE,$(f))))
 
@@ -96,9 +105,9 @@ $(B)/tests/$(1)/%: $(B)/tests/$(1)/%.o $(2) $(GLIB_LOCKS)
 endef
 $(foreach f,base models schedule profiles,$(eval $(call TEST_RULE,$(f),$(foreach l,$(f) $(LOWER_$(f)),$(call ARCHIVE,$(l))))))
 # Of cli/ all but main().
-$(B)/libdegas-cli.a: $(filter-out $(B)/cli/main.o,$(call OBJECTS,cli))
+$(B)/libdegas-cli.a: $(filter-out $(B)/cli/main.o,$(call OBJECTS,cli)) $(FILES)
 	@rm -f $@
-	$(call say,AR,$@)ar rcsP $@ $^
+	$(call say,AR,$@)ar rcsP $@ $(filter %.o,$^)
 $(eval $(call TEST_RULE,cli,$(foreach l,cli $(LOWER_cli),$(call ARCHIVE,$(l)))))
 $(foreach f,planner simulator executor bench,$(eval $(call TEST_RULE,$(f),$(foreach l,$(LOWER_cli),$(call ARCHIVE,$(l))))))
 

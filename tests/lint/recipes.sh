@@ -58,7 +58,7 @@ while IFS= read -r line; do
         pattern=${line#"<!-- example: "}
         pattern=${pattern%" -->"}
         ;;
-    [0-9]". \`"*)
+    [0-9]". \`"* | [0-9][0-9]". \`"*)
         file=${line#*\`}
         listed="$listed ${file%%\`*}"
         ;;
