@@ -1,6 +1,7 @@
 #include "models/arch.h"
 
 #include "base/embedded.h"
+#include "base/json_fields.h"
 #include "base/text.h"
 
 #include <math.h>
@@ -34,43 +35,79 @@ model_arch_copy(const ModelArch *arch)
     return copy;
 }
 
+/* --- keys --- */
+
+#define ARCH(member) JSON_FIELD_OF(ModelArch, member)
+#define EXPERTS(member) JSON_FIELD_OF(ModelExperts, member)
+#define MLA(member) JSON_FIELD_OF(ModelMla, member)
+
+static const JsonField experts_fields[] = {
+    {"n_experts", JSON_FIELD_INT, EXPERTS(n_experts), 1, MODEL_MAX_EXPERTS},
+    {"top_k", JSON_FIELD_INT, EXPERTS(top_k), 1, MODEL_MAX_EXPERTS},
+    {"ffn_hidden", JSON_FIELD_INT, EXPERTS(ffn_hidden), 1, MODEL_MAX_FFN_HIDDEN},
+    {"n_shared", JSON_FIELD_INT, EXPERTS(n_shared), 0, MODEL_MAX_EXPERTS, JSON_FIELD_OPTIONAL},
+    {"first_dense_layers", JSON_FIELD_INT, EXPERTS(first_dense_layers), 0, MODEL_MAX_LAYERS,
+     JSON_FIELD_OPTIONAL},
+    {.key = NULL},
+};
+
+static const JsonField mla_fields[] = {
+    {"q_lora_rank", JSON_FIELD_INT, MLA(q_lora_rank), 0, MODEL_MAX_HIDDEN, JSON_FIELD_OPTIONAL},
+    {"kv_lora_rank", JSON_FIELD_INT, MLA(kv_lora_rank), 1, MODEL_MAX_HIDDEN},
+    {"qk_nope_head_dim", JSON_FIELD_INT, MLA(qk_nope_head_dim), 1, MODEL_MAX_HEADS},
+    {"qk_rope_head_dim", JSON_FIELD_INT, MLA(qk_rope_head_dim), 0, MODEL_MAX_HEADS},
+    {"v_head_dim", JSON_FIELD_INT, MLA(v_head_dim), 1, MODEL_MAX_HEADS},
+    {.key = NULL},
+};
+
+static const JsonField name_fields[] = {
+    {"name", JSON_FIELD_TEXT, ARCH(name), .flags = JSON_FIELD_OPTIONAL},
+    {"source", JSON_FIELD_TEXT, ARCH(source), .flags = JSON_FIELD_OPTIONAL | JSON_FIELD_SPARSE},
+    {"family", JSON_FIELD_INT, ARCH(family), .names = model_family_names},
+    {.key = NULL},
+};
+
+/* The sizes.  Those that are optional have usual values, which follow from others. */
+static const JsonField size_fields[] = {
+    {"n_layers", JSON_FIELD_INT, ARCH(n_layers), 1, MODEL_MAX_LAYERS},
+    {"hidden", JSON_FIELD_INT, ARCH(hidden), 1, MODEL_MAX_HIDDEN},
+    {"n_heads", JSON_FIELD_INT, ARCH(n_heads), 1, MODEL_MAX_HEADS},
+    {"n_kv_heads", JSON_FIELD_INT, ARCH(n_kv_heads), 1, MODEL_MAX_HEADS, JSON_FIELD_OPTIONAL},
+    {"head_dim", JSON_FIELD_INT, ARCH(head_dim), 1, MODEL_MAX_HEADS, JSON_FIELD_OPTIONAL},
+    {"ffn_hidden", JSON_FIELD_INT, ARCH(ffn_hidden), 1, MODEL_MAX_FFN_HIDDEN, JSON_FIELD_OPTIONAL},
+    {"vocab", JSON_FIELD_INT, ARCH(vocab), 0, MODEL_MAX_VOCAB},
+    {"max_seq_len", JSON_FIELD_INT, ARCH(max_seq_len), 1, MODEL_MAX_SEQ_LEN},
+    {"tied_embeddings", JSON_FIELD_BOOL, ARCH(tied_embeddings), .flags = JSON_FIELD_OPTIONAL},
+    {"qkv_bias", JSON_FIELD_BOOL, ARCH(qkv_bias), .flags = JSON_FIELD_OPTIONAL},
+    {"qk_norm", JSON_FIELD_BOOL, ARCH(qk_norm), .flags = JSON_FIELD_OPTIONAL},
+    {.key = NULL},
+};
+
 char *
 model_arch_difference(const ModelArch *arch, const ModelArch *other)
 {
     const struct {
-        const char *name;
-        int64_t a, b;
-    } fields[] = {
-        {"n_layers", arch->n_layers, other->n_layers},
-        {"hidden", arch->hidden, other->hidden},
-        {"n_heads", arch->n_heads, other->n_heads},
-        {"n_kv_heads", arch->n_kv_heads, other->n_kv_heads},
-        {"head_dim", arch->head_dim, other->head_dim},
-        {"ffn_hidden", arch->ffn_hidden, other->ffn_hidden},
-        {"vocab", arch->vocab, other->vocab},
-        {"tied_embeddings", arch->tied_embeddings, other->tied_embeddings},
-        {"qkv_bias", arch->qkv_bias, other->qkv_bias},
-        {"qk_norm", arch->qk_norm, other->qk_norm},
-        {"experts.n_experts", arch->experts.n_experts, other->experts.n_experts},
-        {"experts.top_k", arch->experts.top_k, other->experts.top_k},
-        {"experts.ffn_hidden", arch->experts.ffn_hidden, other->experts.ffn_hidden},
-        {"experts.n_shared", arch->experts.n_shared, other->experts.n_shared},
-        {"experts.first_dense_layers", arch->experts.first_dense_layers,
-         other->experts.first_dense_layers},
-        {"mla.q_lora_rank", arch->mla.q_lora_rank, other->mla.q_lora_rank},
-        {"mla.kv_lora_rank", arch->mla.kv_lora_rank, other->mla.kv_lora_rank},
-        {"mla.qk_nope_head_dim", arch->mla.qk_nope_head_dim, other->mla.qk_nope_head_dim},
-        {"mla.qk_rope_head_dim", arch->mla.qk_rope_head_dim, other->mla.qk_rope_head_dim},
-        {"mla.v_head_dim", arch->mla.v_head_dim, other->mla.v_head_dim},
+        const char *prefix;
+        const JsonField *fields;
+        const void *a, *b;
+    } parts[] = {
+        {"", size_fields, arch, other},
+        {"experts.", experts_fields, &arch->experts, &other->experts},
+        {"mla.", mla_fields, &arch->mla, &other->mla},
     };
 
     if (arch->family != other->family)
         return g_strdup_printf("family is %s, not %s", model_family_names[arch->family],
                                model_family_names[other->family]);
-    for (size_t i = 0; i < G_N_ELEMENTS(fields); i++)
-        if (fields[i].a != fields[i].b)
-            return g_strdup_printf("%s is %" G_GINT64_FORMAT ", not %" G_GINT64_FORMAT,
-                                   fields[i].name, fields[i].a, fields[i].b);
+    for (size_t i = 0; i < G_N_ELEMENTS(parts); i++)
+        for (const JsonField *field = parts[i].fields; field->key != NULL; field++) {
+            const int64_t a = json_field_int64(field, parts[i].a);
+            const int64_t b = json_field_int64(field, parts[i].b);
+
+            if (a != b && strcmp(field->key, "max_seq_len") != 0)
+                return g_strdup_printf("%s%s is %" G_GINT64_FORMAT ", not %" G_GINT64_FORMAT,
+                                       parts[i].prefix, field->key, a, b);
+        }
     return NULL;
 }
 
@@ -297,61 +334,31 @@ model_arch_check(JsonDoc *doc, const JsonValue *value, const ModelArch *arch)
         json_fail(doc, value, "too large: more than 9e15 parameters");
 }
 
+/* n_kv_heads and head_dim, which MLA fixes; 0 where the object has none. */
 static void
-read_experts(JsonDoc *doc, const JsonValue *object, ModelArch *arch)
+complete_heads(JsonDoc *doc, const JsonValue *object, ModelArch *arch)
 {
-    ModelExperts *experts = &arch->experts;
+    const int64_t head_dim = arch->mla.qk_nope_head_dim + arch->mla.qk_rope_head_dim;
 
-    experts->n_experts = json_int64(doc, object, "n_experts", 1, MODEL_MAX_EXPERTS);
-    experts->top_k = json_int64(doc, object, "top_k", 1, MODEL_MAX_EXPERTS);
-    experts->ffn_hidden = json_int64(doc, object, "ffn_hidden", 1, MODEL_MAX_FFN_HIDDEN);
-    experts->n_shared = json_int64_or(doc, object, "n_shared", 0, MODEL_MAX_EXPERTS, 0);
-    experts->first_dense_layers =
-        json_int64_or(doc, object, "first_dense_layers", 0, MODEL_MAX_LAYERS, 0);
-    json_object_end(doc, object);
-}
-
-static void
-read_mla(JsonDoc *doc, const JsonValue *object, ModelMla *mla)
-{
-    mla->q_lora_rank = json_int64_or(doc, object, "q_lora_rank", 0, MODEL_MAX_HIDDEN, 0);
-    mla->kv_lora_rank = json_int64(doc, object, "kv_lora_rank", 1, MODEL_MAX_HIDDEN);
-    mla->qk_nope_head_dim = json_int64(doc, object, "qk_nope_head_dim", 1, MODEL_MAX_HEADS);
-    mla->qk_rope_head_dim = json_int64(doc, object, "qk_rope_head_dim", 0, MODEL_MAX_HEADS);
-    mla->v_head_dim = json_int64(doc, object, "v_head_dim", 1, MODEL_MAX_HEADS);
-    json_object_end(doc, object);
-}
-
-/* n_kv_heads and head_dim, which MLA fixes. */
-static void
-read_heads(JsonDoc *doc, const JsonValue *object, ModelArch *arch)
-{
-    const JsonValue *mla = json_object_or_null(doc, object, "mla");
-    int64_t head_dim = 1;
-
-    arch->n_heads = json_int64(doc, object, "n_heads", 1, MODEL_MAX_HEADS);
-    arch->n_kv_heads = json_int64_or(doc, object, "n_kv_heads", 1, MODEL_MAX_HEADS, arch->n_heads);
-    if (mla != NULL) {
-        read_mla(doc, mla, &arch->mla);
-        head_dim = arch->mla.qk_nope_head_dim + arch->mla.qk_rope_head_dim;
-        if (arch->n_kv_heads != arch->n_heads)
-            json_fail(doc, json_member(doc, object, "n_kv_heads"),
-                      "with \"mla\": expected n_heads, %" G_GINT64_FORMAT, arch->n_heads);
-        if (json_has(doc, object, "head_dim") &&
-            json_int64(doc, object, "head_dim", 1, MODEL_MAX_HEADS) != head_dim)
-            json_fail(
-                doc, json_member(doc, object, "head_dim"),
-                "with \"mla\": expected qk_nope_head_dim + qk_rope_head_dim, %" G_GINT64_FORMAT,
-                head_dim);
-    } else {
-        if (!json_has(doc, object, "head_dim") && arch->hidden % arch->n_heads != 0)
+    if (arch->n_kv_heads == 0)
+        arch->n_kv_heads = arch->n_heads;
+    if (arch->mla.kv_lora_rank == 0) {
+        if (arch->head_dim == 0 && arch->hidden % arch->n_heads != 0)
             json_fail(doc, object,
                       "n_heads %" G_GINT64_FORMAT " does not divide hidden %" G_GINT64_FORMAT
                       ", and there is no head_dim",
                       arch->n_heads, arch->hidden);
-        head_dim = json_int64_or(doc, object, "head_dim", 1, MODEL_MAX_HEADS,
-                                 MAX(arch->hidden / arch->n_heads, 1));
+        if (arch->head_dim == 0)
+            arch->head_dim = MAX(arch->hidden / arch->n_heads, 1);
+        return;
     }
+    if (arch->n_kv_heads != arch->n_heads)
+        json_fail(doc, json_member(doc, object, "n_kv_heads"),
+                  "with \"mla\": expected n_heads, %" G_GINT64_FORMAT, arch->n_heads);
+    if (arch->head_dim != 0 && arch->head_dim != head_dim)
+        json_fail(doc, json_member(doc, object, "head_dim"),
+                  "with \"mla\": expected qk_nope_head_dim + qk_rope_head_dim, %" G_GINT64_FORMAT,
+                  head_dim);
     arch->head_dim = head_dim;
 }
 
@@ -368,27 +375,22 @@ ModelArch *
 model_arch_read(JsonDoc *doc, const JsonValue *object)
 {
     ModelArch *arch = g_new0(ModelArch, 1);
-    const JsonValue *experts;
-    bool is_gpt;
+    const JsonValue *experts, *mla;
 
     read_format(doc, object);
-    arch->name = g_strdup(json_string_or(doc, object, "name", "custom"));
-    arch->source = g_strdup(json_string_or(doc, object, "source", NULL));
-    arch->family = (ModelFamily)json_enum(doc, object, "family", model_family_names);
-    is_gpt = arch->family == MODEL_FAMILY_GPT;
-    arch->n_layers = json_int64(doc, object, "n_layers", 1, MODEL_MAX_LAYERS);
-    arch->hidden = json_int64(doc, object, "hidden", 1, MODEL_MAX_HIDDEN);
-    read_heads(doc, object, arch);
-    arch->ffn_hidden =
-        json_int64_or(doc, object, "ffn_hidden", 1, MODEL_MAX_FFN_HIDDEN, usual_ffn_hidden(arch));
-    arch->vocab = json_int64(doc, object, "vocab", 0, MODEL_MAX_VOCAB);
-    arch->max_seq_len = json_int64(doc, object, "max_seq_len", 1, MODEL_MAX_SEQ_LEN);
-    arch->tied_embeddings = json_bool_or(doc, object, "tied_embeddings", is_gpt);
-    arch->qkv_bias = json_bool_or(doc, object, "qkv_bias", is_gpt);
-    arch->qk_norm = json_bool_or(doc, object, "qk_norm", false);
+    arch->name = g_strdup("custom");
+    json_fields_read(doc, object, name_fields, arch);
+    arch->tied_embeddings = arch->qkv_bias = arch->family == MODEL_FAMILY_GPT;
+    json_fields_read(doc, object, size_fields, arch);
+    mla = json_object_or_null(doc, object, "mla");
+    if (mla != NULL)
+        json_fields_read_object(doc, mla, mla_fields, &arch->mla);
+    complete_heads(doc, object, arch);
+    if (arch->ffn_hidden == 0)
+        arch->ffn_hidden = usual_ffn_hidden(arch);
     experts = json_object_or_null(doc, object, "experts");
     if (experts != NULL)
-        read_experts(doc, experts, arch);
+        json_fields_read_object(doc, experts, experts_fields, &arch->experts);
     json_object_end(doc, object);
     model_arch_check(doc, object, arch);
     return arch;
@@ -404,39 +406,12 @@ model_arch_write(JsonWriter *writer, const char *key, const ModelArch *arch)
     json_write_object(writer, key);
     json_write_string(writer, "format", "degas-model");
     json_write_int64(writer, "version", 1);
-    json_write_string(writer, "name", arch->name);
-    if (arch->source != NULL)
-        json_write_string(writer, "source", arch->source);
-    json_write_string(writer, "family", model_family_names[arch->family]);
-    json_write_int64(writer, "n_layers", arch->n_layers);
-    json_write_int64(writer, "hidden", arch->hidden);
-    json_write_int64(writer, "n_heads", arch->n_heads);
-    json_write_int64(writer, "n_kv_heads", arch->n_kv_heads);
-    json_write_int64(writer, "head_dim", arch->head_dim);
-    json_write_int64(writer, "ffn_hidden", arch->ffn_hidden);
-    json_write_int64(writer, "vocab", arch->vocab);
-    json_write_int64(writer, "max_seq_len", arch->max_seq_len);
-    json_write_bool(writer, "tied_embeddings", arch->tied_embeddings);
-    json_write_bool(writer, "qkv_bias", arch->qkv_bias);
-    json_write_bool(writer, "qk_norm", arch->qk_norm);
-    if (arch->experts.n_experts > 0) {
-        json_write_object_inline(writer, "experts");
-        json_write_int64(writer, "n_experts", arch->experts.n_experts);
-        json_write_int64(writer, "top_k", arch->experts.top_k);
-        json_write_int64(writer, "ffn_hidden", arch->experts.ffn_hidden);
-        json_write_int64(writer, "n_shared", arch->experts.n_shared);
-        json_write_int64(writer, "first_dense_layers", arch->experts.first_dense_layers);
-        json_write_object_end(writer);
-    }
-    if (arch->mla.kv_lora_rank > 0) {
-        json_write_object_inline(writer, "mla");
-        json_write_int64(writer, "q_lora_rank", arch->mla.q_lora_rank);
-        json_write_int64(writer, "kv_lora_rank", arch->mla.kv_lora_rank);
-        json_write_int64(writer, "qk_nope_head_dim", arch->mla.qk_nope_head_dim);
-        json_write_int64(writer, "qk_rope_head_dim", arch->mla.qk_rope_head_dim);
-        json_write_int64(writer, "v_head_dim", arch->mla.v_head_dim);
-        json_write_object_end(writer);
-    }
+    json_fields_write(writer, name_fields, arch);
+    json_fields_write(writer, size_fields, arch);
+    if (arch->experts.n_experts > 0)
+        json_fields_write_object(writer, "experts", experts_fields, &arch->experts);
+    if (arch->mla.kv_lora_rank > 0)
+        json_fields_write_object(writer, "mla", mla_fields, &arch->mla);
     json_write_object_end(writer);
 }
 

@@ -1,5 +1,7 @@
 #include "models/cluster.h"
 
+#include "base/json_fields.h"
+
 #include <string.h>
 
 static void
@@ -73,7 +75,7 @@ model_cluster_copy(const ModelCluster *cluster)
     return copy;
 }
 
-/* --- reading --- */
+/* --- keys --- */
 
 /* Rates beyond these are typing errors: 1e21 FLOP/s and 1e18 bytes/s per device. */
 #define MAX_FLOPS_PER_S 1e21
@@ -82,28 +84,62 @@ model_cluster_copy(const ModelCluster *cluster)
 #define MAX_LATENCY_S 10.0
 #define MAX_PRICE 1e6
 
-static ModelDevice
-read_device(JsonDoc *doc, const JsonValue *object)
-{
-    ModelDevice device = {.name = g_strdup(json_string(doc, object, "name"))};
-    const JsonValue *rates = json_object(doc, object, "flops_per_s");
+#define DEVICE(member) JSON_FIELD_OF(ModelDevice, member)
+#define NODES(member) JSON_FIELD_OF(ModelNodes, member)
+#define LINK(member) JSON_FIELD_OF(ModelLink, member)
+#define LEVEL(member) JSON_FIELD_OF(ModelLevel, member)
+#define CLUSTER(member) JSON_FIELD_OF(ModelCluster, member)
+#define OPTIONAL JSON_FIELD_OPTIONAL
+#define SPARSE (JSON_FIELD_OPTIONAL | JSON_FIELD_SPARSE)
 
-    for (int i = 0; i < DTYPE_N; i++)
-        device.flops_per_s[i] =
-            json_double_or(doc, rates, dtype_names[i], 0.0, MAX_FLOPS_PER_S, 0.0);
-    json_object_end(doc, rates);
-    device.vector_flops_per_s =
-        json_double(doc, object, "vector_flops_per_s", 1.0, MAX_FLOPS_PER_S);
-    device.memory_bytes = json_int64(doc, object, "memory_bytes", 1, MAX_BYTES);
-    device.memory_bytes_per_s =
-        json_double(doc, object, "memory_bytes_per_s", 1.0, MAX_BYTES_PER_S);
-    device.n_multiprocessors = json_int64_or(doc, object, "n_multiprocessors", 0, 1 << 20, 0);
-    device.l2_bytes = json_int64_or(doc, object, "l2_bytes", 0, MAX_BYTES, 0);
-    device.power_w = json_double_or(doc, object, "power_w", 0.0, 1e6, 0.0);
-    device.price_per_hour = json_double_or(doc, object, "price_per_hour", 0.0, MAX_PRICE, 0.0);
-    json_object_end(doc, object);
-    return device;
-}
+static const JsonField device_fields[] = {
+    {"name", JSON_FIELD_TEXT, DEVICE(name)},
+    {"flops_per_s", JSON_FIELD_DOUBLE, DEVICE(flops_per_s), 0.0, MAX_FLOPS_PER_S, SPARSE,
+     .keys = dtype_names},
+    {"vector_flops_per_s", JSON_FIELD_DOUBLE, DEVICE(vector_flops_per_s), 1.0, MAX_FLOPS_PER_S},
+    {"memory_bytes", JSON_FIELD_INT, DEVICE(memory_bytes), 1, MAX_BYTES},
+    {"memory_bytes_per_s", JSON_FIELD_DOUBLE, DEVICE(memory_bytes_per_s), 1.0, MAX_BYTES_PER_S},
+    {"n_multiprocessors", JSON_FIELD_INT, DEVICE(n_multiprocessors), 0, 1 << 20, OPTIONAL},
+    {"l2_bytes", JSON_FIELD_INT, DEVICE(l2_bytes), 0, MAX_BYTES, OPTIONAL},
+    {"power_w", JSON_FIELD_DOUBLE, DEVICE(power_w), 0.0, 1e6, OPTIONAL},
+    {"price_per_hour", JSON_FIELD_DOUBLE, DEVICE(price_per_hour), 0.0, MAX_PRICE, SPARSE},
+    {.key = NULL},
+};
+
+static const JsonField nodes_fields[] = {
+    {"n_devices", JSON_FIELD_INT, NODES(n_devices), 1, MODEL_CLUSTER_MAX_DEVICES},
+    {"n_nodes", JSON_FIELD_INT, NODES(n_nodes), 1, MODEL_CLUSTER_MAX_DEVICES},
+    {.key = NULL},
+};
+
+/* What a link leaves out has the level's value. */
+static const JsonField link_fields[] = {
+    {"bytes_per_s", JSON_FIELD_DOUBLE, LINK(bytes_per_s), 1.0, MAX_BYTES_PER_S, OPTIONAL},
+    {"shared_bytes_per_s", JSON_FIELD_DOUBLE, LINK(shared_bytes_per_s), 0.0, MAX_BYTES_PER_S,
+     OPTIONAL},
+    {"latency_s", JSON_FIELD_DOUBLE, LINK(latency_s), 0.0, MAX_LATENCY_S, OPTIONAL},
+    {.key = NULL},
+};
+
+static const JsonField level_fields[] = {
+    {"name", JSON_FIELD_TEXT, LEVEL(name)},
+    {"group_devices", JSON_FIELD_INT, LEVEL(group_devices), 0, MODEL_CLUSTER_MAX_DEVICES},
+    {"bytes_per_s", JSON_FIELD_DOUBLE, LEVEL(bytes_per_s), 1.0, MAX_BYTES_PER_S},
+    {"shared_bytes_per_s", JSON_FIELD_DOUBLE, LEVEL(shared_bytes_per_s), 0.0, MAX_BYTES_PER_S,
+     OPTIONAL},
+    {"latency_s", JSON_FIELD_DOUBLE, LEVEL(latency_s), 0.0, MAX_LATENCY_S},
+    {.key = NULL},
+};
+
+static const JsonField price_fields[] = {
+    {"price_per_device_hour", JSON_FIELD_DOUBLE, CLUSTER(price_per_device_hour), 0.0, MAX_PRICE,
+     OPTIONAL},
+    {"currency", JSON_FIELD_TEXT, CLUSTER(currency), .flags = SPARSE},
+    {"price_source", JSON_FIELD_TEXT, CLUSTER(price_source), .flags = SPARSE},
+    {.key = NULL},
+};
+
+/* --- reading --- */
 
 /* The index of the device that "device" names; 0 after recording an error. */
 static int64_t
@@ -125,8 +161,9 @@ read_devices(JsonDoc *doc, const JsonValue *object, ModelCluster *cluster)
     if (json_length(array) == 0)
         json_fail(doc, array, "expected at least one kind of device");
     for (const JsonValue *v = json_first(array); v != NULL; v = json_next(v)) {
-        ModelDevice device = read_device(doc, v);
+        ModelDevice device = {0};
 
+        json_fields_read_object(doc, v, device_fields, &device);
         for (guint i = 0; i < cluster->devices->len; i++) {
             if (strcmp(g_array_index(cluster->devices, ModelDevice, i).name, device.name) == 0)
                 json_fail(doc, v, "name: given to two kinds of device");
@@ -156,13 +193,9 @@ read_links(JsonDoc *doc, const JsonValue *object, const ModelCluster *cluster, M
         if (nodes->has_link[at])
             json_fail(doc, v, "level %s: given twice for these nodes", level->name);
         nodes->has_link[at] = true;
-        nodes->links[at] = (ModelLink){
-            json_double_or(doc, v, "bytes_per_s", 1.0, MAX_BYTES_PER_S, level->bytes_per_s),
-            json_double_or(doc, v, "shared_bytes_per_s", 0.0, MAX_BYTES_PER_S,
-                           level->shared_bytes_per_s),
-            json_double_or(doc, v, "latency_s", 0.0, MAX_LATENCY_S, level->latency_s),
-        };
-        json_object_end(doc, v);
+        nodes->links[at] =
+            (ModelLink){level->bytes_per_s, level->shared_bytes_per_s, level->latency_s};
+        json_fields_read_object(doc, v, link_fields, &nodes->links[at]);
     }
 }
 
@@ -175,12 +208,9 @@ read_nodes(JsonDoc *doc, const JsonValue *object, ModelCluster *cluster)
     if (json_length(array) == 0)
         json_fail(doc, array, "expected at least one group of nodes");
     for (const JsonValue *v = json_first(array); v != NULL; v = json_next(v)) {
-        ModelNodes nodes = {
-            .device = find_device(doc, v, cluster->devices),
-            .n_devices = json_int64(doc, v, "n_devices", 1, MODEL_CLUSTER_MAX_DEVICES),
-            .n_nodes = json_int64(doc, v, "n_nodes", 1, MODEL_CLUSTER_MAX_DEVICES),
-        };
+        ModelNodes nodes = {.device = find_device(doc, v, cluster->devices)};
 
+        json_fields_read(doc, v, nodes_fields, &nodes);
         read_links(doc, v, cluster, &nodes);
         json_object_end(doc, v);
         /* Each factor is at most 2^24 and the sum so far too: no overflow. */
@@ -204,16 +234,9 @@ read_levels(JsonDoc *doc, const JsonValue *object, ModelCluster *cluster)
     if (json_length(array) == 0)
         json_fail(doc, array, "expected at least one level");
     for (const JsonValue *v = json_first(array); v != NULL; v = json_next(v)) {
-        ModelLevel level = {
-            .name = g_strdup(json_string(doc, v, "name")),
-            .group_devices = json_int64(doc, v, "group_devices", 0, MODEL_CLUSTER_MAX_DEVICES),
-            .bytes_per_s = json_double(doc, v, "bytes_per_s", 1.0, MAX_BYTES_PER_S),
-            .shared_bytes_per_s =
-                json_double_or(doc, v, "shared_bytes_per_s", 0.0, MAX_BYTES_PER_S, 0.0),
-            .latency_s = json_double(doc, v, "latency_s", 0.0, MAX_LATENCY_S),
-        };
+        ModelLevel level = {0};
 
-        json_object_end(doc, v);
+        json_fields_read_object(doc, v, level_fields, &level);
         if (is_last)
             json_fail(doc, v, "a level outside the one whose group_devices is 0 (all)");
         else if (level.group_devices != 0 && level.group_devices <= inner_devices)
@@ -240,10 +263,7 @@ model_cluster_read(JsonDoc *doc, const JsonValue *object)
     read_devices(doc, object, cluster);
     read_levels(doc, object, cluster);
     read_nodes(doc, object, cluster); /* may name levels */
-    cluster->price_per_device_hour =
-        json_double_or(doc, object, "price_per_device_hour", 0.0, MAX_PRICE, 0.0);
-    cluster->currency = g_strdup(json_string_or(doc, object, "currency", NULL));
-    cluster->price_source = g_strdup(json_string_or(doc, object, "price_source", NULL));
+    json_fields_read(doc, object, price_fields, cluster);
     sources = json_array_or_null(doc, object, "sources");
     if (sources != NULL) {
         for (const JsonValue *v = json_first(sources); v != NULL; v = json_next(v))
@@ -254,40 +274,6 @@ model_cluster_read(JsonDoc *doc, const JsonValue *object)
 }
 
 /* --- writing --- */
-
-static void
-write_device(JsonWriter *writer, const ModelDevice *device)
-{
-    json_write_object(writer, NULL);
-    json_write_string(writer, "name", device->name);
-    json_write_object_inline(writer, "flops_per_s");
-    for (int i = 0; i < DTYPE_N; i++) {
-        if (device->flops_per_s[i] > 0.0)
-            json_write_double(writer, dtype_names[i], device->flops_per_s[i]);
-    }
-    json_write_object_end(writer);
-    json_write_double(writer, "vector_flops_per_s", device->vector_flops_per_s);
-    json_write_int64(writer, "memory_bytes", device->memory_bytes);
-    json_write_double(writer, "memory_bytes_per_s", device->memory_bytes_per_s);
-    json_write_int64(writer, "n_multiprocessors", device->n_multiprocessors);
-    json_write_int64(writer, "l2_bytes", device->l2_bytes);
-    json_write_double(writer, "power_w", device->power_w);
-    if (device->price_per_hour > 0.0)
-        json_write_double(writer, "price_per_hour", device->price_per_hour);
-    json_write_object_end(writer);
-}
-
-static void
-write_level(JsonWriter *writer, const ModelLevel *level)
-{
-    json_write_object_inline(writer, NULL);
-    json_write_string(writer, "name", level->name);
-    json_write_int64(writer, "group_devices", level->group_devices);
-    json_write_double(writer, "bytes_per_s", level->bytes_per_s);
-    json_write_double(writer, "shared_bytes_per_s", level->shared_bytes_per_s);
-    json_write_double(writer, "latency_s", level->latency_s);
-    json_write_object_end(writer);
-}
 
 static void
 write_links(JsonWriter *writer, const ModelCluster *cluster, const ModelNodes *nodes)
@@ -302,9 +288,7 @@ write_links(JsonWriter *writer, const ModelCluster *cluster, const ModelNodes *n
         any = true;
         json_write_object(writer, NULL);
         json_write_string(writer, "level", g_array_index(cluster->levels, ModelLevel, i).name);
-        json_write_double(writer, "bytes_per_s", nodes->links[i].bytes_per_s);
-        json_write_double(writer, "shared_bytes_per_s", nodes->links[i].shared_bytes_per_s);
-        json_write_double(writer, "latency_s", nodes->links[i].latency_s);
+        json_fields_write(writer, link_fields, &nodes->links[i]);
         json_write_object_end(writer);
     }
     if (any)
@@ -319,8 +303,11 @@ model_cluster_write(JsonWriter *writer, const char *key, const ModelCluster *clu
     json_write_object(writer, key);
     json_write_string(writer, "name", cluster->name);
     json_write_array(writer, "devices");
-    for (guint i = 0; i < cluster->devices->len; i++)
-        write_device(writer, &g_array_index(cluster->devices, ModelDevice, i));
+    for (guint i = 0; i < cluster->devices->len; i++) {
+        json_write_object(writer, NULL);
+        json_fields_write(writer, device_fields, &g_array_index(cluster->devices, ModelDevice, i));
+        json_write_object_end(writer);
+    }
     json_write_array_end(writer);
     json_write_array(writer, "nodes");
     for (guint i = 0; i < cluster->nodes->len; i++) {
@@ -329,21 +316,13 @@ model_cluster_write(JsonWriter *writer, const char *key, const ModelCluster *clu
         json_write_object_inline(writer, NULL);
         json_write_string(writer, "device",
                           g_array_index(cluster->devices, ModelDevice, nodes->device).name);
-        json_write_int64(writer, "n_devices", nodes->n_devices);
-        json_write_int64(writer, "n_nodes", nodes->n_nodes);
+        json_fields_write(writer, nodes_fields, nodes);
         write_links(writer, cluster, nodes);
         json_write_object_end(writer);
     }
     json_write_array_end(writer);
-    json_write_array(writer, "levels");
-    for (guint i = 0; i < cluster->levels->len; i++)
-        write_level(writer, &g_array_index(cluster->levels, ModelLevel, i));
-    json_write_array_end(writer);
-    json_write_double(writer, "price_per_device_hour", cluster->price_per_device_hour);
-    if (cluster->currency != NULL)
-        json_write_string(writer, "currency", cluster->currency);
-    if (cluster->price_source != NULL)
-        json_write_string(writer, "price_source", cluster->price_source);
+    json_fields_write_rows(writer, "levels", level_fields, cluster->levels);
+    json_fields_write(writer, price_fields, cluster);
     json_write_array(writer, "sources");
     for (guint i = 0; i < cluster->sources->len; i++)
         json_write_string(writer, NULL, g_ptr_array_index(cluster->sources, i));

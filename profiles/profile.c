@@ -1,8 +1,10 @@
 #include "profiles/profile.h"
 
 #include "base/embedded.h"
+#include "base/json_fields.h"
 #include "base/text.h"
 
+#include <math.h>
 #include <string.h>
 
 const char *const profile_op_names[PROFILE_OP_N + 1] = {
@@ -159,6 +161,55 @@ profile_matches(const Profile *profile, const ModelArch *arch)
 /* A time beyond is a typing error: 11 days. */
 #define MAX_TIME_S 1e6
 
+/* Beyond, nothing runs side by side: a typing error. */
+#define MAX_FACTOR 1e6
+
+/* --- keys --- */
+
+#define BESIDE(member) JSON_FIELD_OF(ProfileInterference, member)
+#define FIT(member) JSON_FIELD_OF(ProfileFitError, member)
+#define VARIATION(member) JSON_FIELD_OF(ProfileVariation, member)
+#define MEASURED(member) JSON_FIELD_OF(Profile, measured_##member)
+#define OPTIONAL JSON_FIELD_OPTIONAL
+#define SPARSE (JSON_FIELD_OPTIONAL | JSON_FIELD_SPARSE)
+
+static const JsonField interference_fields[] = {
+    {"beside", JSON_FIELD_INT, BESIDE(beside), .names = profile_beside_names},
+    {"n_ranks", JSON_FIELD_INT, BESIDE(n_ranks), 1, MODEL_CLUSTER_MAX_DEVICES},
+    {"factor", JSON_FIELD_DOUBLE, BESIDE(factor), 0.0, MAX_FACTOR},
+    {"p10", JSON_FIELD_DOUBLE, BESIDE(p10), 0.0, MAX_FACTOR, OPTIONAL},
+    {"p90", JSON_FIELD_DOUBLE, BESIDE(p90), 0.0, MAX_FACTOR, OPTIONAL},
+    {.key = NULL},
+};
+
+static const JsonField fit_fields[] = {
+    {"op", JSON_FIELD_INT, FIT(op), .names = profile_op_names},
+    {"pass", JSON_FIELD_INT, FIT(pass), .names = profile_pass_names},
+    {"tp", JSON_FIELD_INT, FIT(tp), 1, MODEL_MAX_HEADS},
+    {"n_left_out", JSON_FIELD_INT, FIT(n_left_out), 1, MAX_ROWS},
+    {"median_fraction", JSON_FIELD_DOUBLE, FIT(median_fraction), 0.0, MAX_FACTOR},
+    {"worst_fraction", JSON_FIELD_DOUBLE, FIT(worst_fraction), 0.0, MAX_FACTOR},
+    {.key = NULL},
+};
+
+static const JsonField variation_fields[] = {
+    {"op_fraction", JSON_FIELD_DOUBLE, VARIATION(op_fraction), 0.0, MAX_FACTOR},
+    {"correlation_s", JSON_FIELD_DOUBLE, VARIATION(correlation_s), 0.0, MAX_FACTOR},
+    {"rank_fraction", JSON_FIELD_DOUBLE, VARIATION(rank_fraction), 0.0, MAX_FACTOR},
+    {.key = NULL},
+};
+
+static const JsonField measured_fields[] = {
+    {"measured_on", JSON_FIELD_TEXT, MEASURED(on), .flags = SPARSE},
+    {"measured_attention", JSON_FIELD_TEXT, MEASURED(attention), .flags = SPARSE},
+    {"measured_dtype", JSON_FIELD_INT, MEASURED(dtype), .flags = OPTIONAL, .names = dtype_names},
+    {"measured_concurrency", JSON_FIELD_INT, MEASURED(concurrency), 1, MODEL_CLUSTER_MAX_DEVICES,
+     OPTIONAL},
+    {"measured_disturbed_fraction", JSON_FIELD_DOUBLE, MEASURED(disturbed_fraction), 0.0, 1.0,
+     SPARSE},
+    {.key = NULL},
+};
+
 /* --- reading --- */
 
 static void
@@ -226,22 +277,16 @@ profile_measurement_read(JsonDoc *doc, const JsonValue *object)
     return row;
 }
 
-/* Beyond, nothing runs side by side: a typing error. */
-#define MAX_FACTOR 1e6
-
 static void
 read_interference(JsonDoc *doc, const JsonValue *rows, Profile *profile)
 {
     for (const JsonValue *v = json_first(rows); v != NULL && !json_doc_failed(doc);
          v = json_next(v)) {
-        ProfileInterference row = {
-            .beside = (ProfileBeside)json_enum(doc, v, "beside", profile_beside_names),
-            .n_ranks = json_int64(doc, v, "n_ranks", 1, MODEL_CLUSTER_MAX_DEVICES),
-            .factor = json_double(doc, v, "factor", 0.0, MAX_FACTOR),
-        };
-        row.p10 = json_double_or(doc, v, "p10", 0.0, MAX_FACTOR, row.factor);
-        row.p90 = json_double_or(doc, v, "p90", 0.0, MAX_FACTOR, row.factor);
-        json_object_end(doc, v);
+        ProfileInterference row = {.p10 = NAN, .p90 = NAN};
+
+        json_fields_read_object(doc, v, interference_fields, &row);
+        row.p10 = isnan(row.p10) ? row.factor : row.p10;
+        row.p90 = isnan(row.p90) ? row.factor : row.p90;
         if (!(row.p10 <= row.factor && row.factor <= row.p90))
             json_fail(doc, v, "expected p10 <= factor <= p90");
         g_array_append_val(profile->interference, row);
@@ -253,31 +298,11 @@ read_fit_errors(JsonDoc *doc, const JsonValue *rows, Profile *profile)
 {
     for (const JsonValue *v = json_first(rows); v != NULL && !json_doc_failed(doc);
          v = json_next(v)) {
-        const ProfileFitError row = {
-            .op = (ProfileOp)json_enum(doc, v, "op", profile_op_names),
-            .pass = (ProfilePass)json_enum(doc, v, "pass", profile_pass_names),
-            .tp = json_int64(doc, v, "tp", 1, MODEL_MAX_HEADS),
-            .n_left_out = json_int64(doc, v, "n_left_out", 1, MAX_ROWS),
-            .median_fraction = json_double(doc, v, "median_fraction", 0.0, MAX_FACTOR),
-            .worst_fraction = json_double(doc, v, "worst_fraction", 0.0, MAX_FACTOR),
-        };
-        json_object_end(doc, v);
+        ProfileFitError row = {0};
+
+        json_fields_read_object(doc, v, fit_fields, &row);
         g_array_append_val(profile->fit_errors, row);
     }
-}
-
-static ProfileVariation
-read_variation(JsonDoc *doc, const JsonValue *v)
-{
-    const ProfileVariation variation = {
-        .is_known = true,
-        .op_fraction = json_double(doc, v, "op_fraction", 0.0, MAX_FACTOR),
-        .correlation_s = json_double(doc, v, "correlation_s", 0.0, MAX_FACTOR),
-        .rank_fraction = json_double(doc, v, "rank_fraction", 0.0, MAX_FACTOR),
-    };
-
-    json_object_end(doc, v);
-    return variation;
 }
 
 static void
@@ -291,17 +316,11 @@ read_measured(JsonDoc *doc, const JsonValue *object, Profile *profile)
 
     if (arch != NULL)
         profile->measured_arch = model_arch_read(doc, arch);
-    if (json_has(doc, object, "measured_on"))
-        profile->measured_on = g_strdup(json_string(doc, object, "measured_on"));
-    profile->measured_attention = g_strdup(json_string_or(doc, object, "measured_attention", NULL));
-    profile->measured_dtype =
-        (Dtype)json_enum_or(doc, object, "measured_dtype", dtype_names, DTYPE_FP32);
-    profile->measured_concurrency =
-        json_int64_or(doc, object, "measured_concurrency", 1, MODEL_CLUSTER_MAX_DEVICES, 1);
-    profile->measured_disturbed_fraction =
-        json_double_or(doc, object, "measured_disturbed_fraction", 0.0, 1.0, 0.0);
-    if (variation != NULL)
-        profile->variation = read_variation(doc, variation);
+    json_fields_read(doc, object, measured_fields, profile);
+    if (variation != NULL) {
+        json_fields_read_object(doc, variation, variation_fields, &profile->variation);
+        profile->variation.is_known = true;
+    }
     if (beside != NULL)
         read_interference(doc, beside, profile);
     if (fit != NULL)
@@ -416,75 +435,24 @@ write_sources(JsonWriter *writer, const Profile *profile)
 }
 
 static void
-write_interference(JsonWriter *writer, const GArray *rows)
-{
-    json_write_array(writer, "measured_interference");
-    for (guint i = 0; i < rows->len; i++) {
-        const ProfileInterference *row = &g_array_index(rows, ProfileInterference, i);
-        json_write_object_inline(writer, NULL);
-        json_write_string(writer, "beside", profile_beside_names[row->beside]);
-        json_write_int64(writer, "n_ranks", row->n_ranks);
-        json_write_double(writer, "factor", row->factor);
-        json_write_double(writer, "p10", row->p10);
-        json_write_double(writer, "p90", row->p90);
-        json_write_object_end(writer);
-    }
-    json_write_array_end(writer);
-}
-
-static void
-write_fit_errors(JsonWriter *writer, const GArray *rows)
-{
-    json_write_array(writer, "measured_fit");
-    for (guint i = 0; i < rows->len; i++) {
-        const ProfileFitError *row = &g_array_index(rows, ProfileFitError, i);
-        json_write_object_inline(writer, NULL);
-        json_write_string(writer, "op", profile_op_names[row->op]);
-        json_write_string(writer, "pass", profile_pass_names[row->pass]);
-        json_write_int64(writer, "tp", row->tp);
-        json_write_int64(writer, "n_left_out", row->n_left_out);
-        json_write_double(writer, "median_fraction", row->median_fraction);
-        json_write_double(writer, "worst_fraction", row->worst_fraction);
-        json_write_object_end(writer);
-    }
-    json_write_array_end(writer);
-}
-
-static void
-write_variation(JsonWriter *writer, const ProfileVariation *variation)
-{
-    json_write_object_inline(writer, "measured_variation");
-    json_write_double(writer, "op_fraction", variation->op_fraction);
-    json_write_double(writer, "correlation_s", variation->correlation_s);
-    json_write_double(writer, "rank_fraction", variation->rank_fraction);
-    json_write_object_end(writer);
-}
-
-static void
 write_measured(JsonWriter *writer, const Profile *profile)
 {
     if (profile->measured_arch != NULL)
         model_arch_write(writer, "measured_model", profile->measured_arch);
-    if (profile->measured_on != NULL)
-        json_write_string(writer, "measured_on", profile->measured_on);
-    if (profile->measured_attention != NULL)
-        json_write_string(writer, "measured_attention", profile->measured_attention);
-    json_write_string(writer, "measured_dtype", dtype_names[profile->measured_dtype]);
-    json_write_int64(writer, "measured_concurrency", profile->measured_concurrency);
-    if (profile->measured_disturbed_fraction > 0.0)
-        json_write_double(writer, "measured_disturbed_fraction",
-                          profile->measured_disturbed_fraction);
+    json_fields_write(writer, measured_fields, profile);
     json_write_array(writer, "measured");
     for (guint i = 0; i < profile->measurements->len; i++)
         profile_measurement_write(writer, NULL,
                                   &g_array_index(profile->measurements, ProfileMeasurement, i));
     json_write_array_end(writer);
     if (profile->variation.is_known)
-        write_variation(writer, &profile->variation);
+        json_fields_write_object(writer, "measured_variation", variation_fields,
+                                 &profile->variation);
     if (profile->interference->len > 0)
-        write_interference(writer, profile->interference);
+        json_fields_write_rows(writer, "measured_interference", interference_fields,
+                               profile->interference);
     if (profile->fit_errors->len > 0)
-        write_fit_errors(writer, profile->fit_errors);
+        json_fields_write_rows(writer, "measured_fit", fit_fields, profile->fit_errors);
 }
 
 void

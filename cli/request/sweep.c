@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/json_fields.h"
 #include "base/units.h"
 #include "cli/request/output.h"
 #include "profiles/workload/memory.h"
@@ -12,50 +13,40 @@
 
 /* --- columns --- */
 
-typedef enum {
-    COLUMN_INT64,
-    COLUMN_DOUBLE,
-    COLUMN_TEXT,
-    COLUMN_BOOL,
-} ColumnKind;
-
-typedef struct {
-    const char *name;  /* of the key and the TSV column, with its unit */
-    const char *group; /* (nullable) the JSON object that holds it */
-    ColumnKind kind;
-    size_t offset; /* in SweepPoint */
-} Column;
-
-#define COLUMN(kind, group, member)                                                                \
+#define COUNT(member)                                                                              \
     {                                                                                              \
-#member, group, kind, offsetof(SweepPoint, member)                                         \
+#member, JSON_FIELD_INT, JSON_FIELD_OF(SweepPoint, member), 0, JSON_MAX_INT                \
     }
-#define COUNT(member) COLUMN(COLUMN_INT64, NULL, member)
-#define DOUBLE(member) COLUMN(COLUMN_DOUBLE, NULL, member)
-#define TEXT(member) COLUMN(COLUMN_TEXT, NULL, member)
-#define DEGREE(member) COLUMN(COLUMN_INT64, "degrees", member)
+#define DOUBLE(member)                                                                             \
+    {                                                                                              \
+#member, JSON_FIELD_DOUBLE, JSON_FIELD_OF(SweepPoint, member), 0, 1e300,                   \
+            JSON_FIELD_NULLABLE                                                                    \
+    }
+#define TEXT(member)                                                                               \
+    {                                                                                              \
+#member, JSON_FIELD_TEXT, JSON_FIELD_OF(SweepPoint, member),                               \
+            .flags = JSON_FIELD_OPTIONAL | JSON_FIELD_NULLABLE                                     \
+    }
 
-/* Ends with a NULL name. */
-static const Column columns[] = {
-    COUNT(n_devices),
-    COUNT(global_batch),
-    COUNT(seq_len),
-    {"feasible", NULL, COLUMN_BOOL, offsetof(SweepPoint, is_feasible)},
-    TEXT(reason),
-    DEGREE(dp),
-    DEGREE(tp),
-    DEGREE(pp),
-    DEGREE(vpp),
-    DEGREE(cp),
-    DEGREE(ep),
+/* The keys of a point, which are also the TSV's columns, with their units.  A point without a plan
+ * has the first of these tables only. */
+static const JsonField request_fields[] = {
+    COUNT(n_devices), COUNT(global_batch),
+    COUNT(seq_len),   {"feasible", JSON_FIELD_BOOL, JSON_FIELD_OF(SweepPoint, is_feasible)},
+    TEXT(reason),     {.key = NULL},
+};
+static const JsonField degree_fields[] = {
+    COUNT(dp), COUNT(tp), COUNT(pp), COUNT(vpp), COUNT(cp), COUNT(ep), {.key = NULL},
+};
+static const JsonField plan_fields[] = {
     COUNT(micro_batch),
-    {"n_microbatches", NULL, COLUMN_INT64, offsetof(SweepPoint, n_micro_batches)},
+    {"n_microbatches", JSON_FIELD_INT, JSON_FIELD_OF(SweepPoint, n_micro_batches), 0, JSON_MAX_INT},
     TEXT(schedule),
     COUNT(n_slices),
     TEXT(recompute),
     COUNT(zero_stage),
     TEXT(offload),
-    COLUMN(COLUMN_BOOL, NULL, sequence_parallel),
+    {"sequence_parallel", JSON_FIELD_BOOL, JSON_FIELD_OF(SweepPoint, sequence_parallel)},
     TEXT(rank_order),
     DOUBLE(iteration_s),
     DOUBLE(tokens_per_s),
@@ -84,11 +75,32 @@ static const Column columns[] = {
     DOUBLE(effective_days),
     DOUBLE(effective_cost),
     DOUBLE(effective_energy_j),
-    {NULL, NULL, COLUMN_INT64, 0},
+    {.key = NULL},
+};
+static const JsonField *const tables[] = {request_fields, degree_fields, plan_fields};
+
+#define SWEEP(member) JSON_FIELD_OF(Sweep, member)
+#define NULLABLE JSON_FIELD_NULLABLE
+
+static const JsonField sweep_fields[] = {
+    {"model", JSON_FIELD_TEXT, SWEEP(model)},
+    {"cluster", JSON_FIELD_TEXT, SWEEP(cluster)},
+    {"dtype", JSON_FIELD_TEXT, SWEEP(dtype)},
+    {"objective", JSON_FIELD_TEXT, SWEEP(objective)},
+    {"tokens", JSON_FIELD_DOUBLE, SWEEP(tokens), 0, 1e300, NULLABLE},
+    {"price_per_device_hour", JSON_FIELD_DOUBLE, SWEEP(price_per_device_hour), 0, 1e300, NULLABLE},
+    {"currency", JSON_FIELD_TEXT, SWEEP(currency), .flags = JSON_FIELD_OPTIONAL | NULLABLE},
+    {"price_source", JSON_FIELD_TEXT, SWEEP(price_source), .flags = JSON_FIELD_OPTIONAL | NULLABLE},
+    {"device_mtbf_s", JSON_FIELD_DOUBLE, SWEEP(reliability.device_mtbf_s), 1e-9, 1e300, NULLABLE},
+    {"checkpoint_bytes_per_s", JSON_FIELD_DOUBLE, SWEEP(reliability.checkpoint_bytes_per_s), 1e-9,
+     1e300, NULLABLE},
+    {"restart_s", JSON_FIELD_DOUBLE, SWEEP(reliability.restart_s), 0, 1e300, NULLABLE},
+    {"complete", JSON_FIELD_BOOL, SWEEP(is_complete)},
+    {.key = NULL},
 };
 
 static void *
-cell(const SweepPoint *point, const Column *column)
+cell(const SweepPoint *point, const JsonField *column)
 {
     return (char *)point + column->offset;
 }
@@ -99,8 +111,8 @@ empty_point(void)
 {
     SweepPoint point = {0};
 
-    for (const Column *c = columns; c->name != NULL; c++)
-        if (c->kind == COLUMN_DOUBLE)
+    for (const JsonField *c = plan_fields; c->key != NULL; c++)
+        if (c->type == JSON_FIELD_DOUBLE)
             *(double *)cell(&point, c) = NAN;
     return point;
 }
@@ -108,9 +120,10 @@ empty_point(void)
 static void
 point_clear(void *data)
 {
-    for (const Column *c = columns; c->name != NULL; c++)
-        if (c->kind == COLUMN_TEXT)
-            g_free(*(char **)cell(data, c));
+    for (size_t i = 0; i < G_N_ELEMENTS(tables); i++)
+        for (const JsonField *c = tables[i]; c->key != NULL; c++)
+            if (c->type == JSON_FIELD_TEXT)
+                g_free(*(char **)cell(data, c));
 }
 
 Sweep *
@@ -273,47 +286,13 @@ sweep_best(const Sweep *sweep, size_t offset, int sign)
 /* --- files --- */
 
 static void
-write_cell(JsonWriter *writer, const Column *column, const SweepPoint *point)
-{
-    const void *value = cell(point, column);
-
-    switch (column->kind) {
-    case COLUMN_INT64:
-        json_write_int64(writer, column->name, *(const int64_t *)value);
-        return;
-    case COLUMN_DOUBLE:
-        json_write_double(writer, column->name, *(const double *)value);
-        return;
-    case COLUMN_TEXT:
-        json_write_string(writer, column->name, *(char *const *)value);
-        return;
-    default:
-        json_write_bool(writer, column->name, *(const bool *)value);
-    }
-}
-
-/* A row of a point without a plan ends with its reason. */
-static bool
-is_last(const Column *column, const SweepPoint *point)
-{
-    return !point->is_feasible && column->offset == offsetof(SweepPoint, reason);
-}
-
-static void
 write_point(JsonWriter *writer, const SweepPoint *point)
 {
-    const char *group = NULL;
-
     json_write_object(writer, NULL);
-    for (const Column *c = columns; c->name != NULL; c++) {
-        if (group != NULL && c->group != group)
-            json_write_object_end(writer);
-        if (c->group != NULL && c->group != group)
-            json_write_object_inline(writer, c->group);
-        group = c->group;
-        write_cell(writer, c, point);
-        if (is_last(c, point))
-            break;
+    json_fields_write(writer, request_fields, point);
+    if (point->is_feasible) {
+        json_fields_write_object(writer, "degrees", degree_fields, point);
+        json_fields_write(writer, plan_fields, point);
     }
     json_write_object_end(writer);
 }
@@ -322,23 +301,13 @@ JsonWriter *
 sweep_write(const Sweep *sweep)
 {
     JsonWriter *writer = output_json_new("degas-sweep");
+    Sweep known = *sweep;
 
-    json_write_string(writer, "model", sweep->model);
-    json_write_string(writer, "cluster", sweep->cluster);
-    json_write_string(writer, "dtype", sweep->dtype);
-    json_write_string(writer, "objective", sweep->objective);
-    json_write_double(writer, "tokens", sweep->tokens);
-    json_write_double(writer, "price_per_device_hour",
-                      sweep->price_per_device_hour > 0 ? sweep->price_per_device_hour : NAN);
-    json_write_string(writer, "currency", sweep->currency);
-    json_write_string(writer, "price_source", sweep->price_source);
-    json_write_double(writer, "device_mtbf_s", sweep->reliability.device_mtbf_s);
-    json_write_double(writer, "checkpoint_bytes_per_s",
-                      sweep->reliability.checkpoint_bytes_per_s > 0
-                          ? sweep->reliability.checkpoint_bytes_per_s
-                          : NAN);
-    json_write_double(writer, "restart_s", sweep->reliability.restart_s);
-    json_write_bool(writer, "complete", sweep->is_complete);
+    if (!(known.price_per_device_hour > 0))
+        known.price_per_device_hour = NAN;
+    if (!(known.reliability.checkpoint_bytes_per_s > 0))
+        known.reliability.checkpoint_bytes_per_s = NAN;
+    json_fields_write(writer, sweep_fields, &known);
     json_write_array(writer, "points");
     for (guint i = 0; i < sweep->points->len; i++)
         write_point(writer, sweep_at(sweep, i));
@@ -347,60 +316,25 @@ sweep_write(const Sweep *sweep)
     return writer;
 }
 
-static double
-double_or_null(JsonDoc *doc, const JsonValue *object, const char *key, double min, double fallback)
-{
-    const JsonValue *value = json_member(doc, object, key);
-
-    if (value == NULL) {
-        json_fail(doc, object, "\"%s\" is missing", key);
-        return fallback;
-    }
-    return json_is_null(value) ? fallback : json_value_double(doc, value, min, 1e300);
-}
-
-static char *
-text_or_null(JsonDoc *doc, const JsonValue *object, const char *key)
-{
-    const JsonValue *value = json_member(doc, object, key);
-
-    return value == NULL || json_is_null(value) ? NULL : g_strdup(json_value_string(doc, value));
-}
-
+/* As json_fields_read(); a number may be null, but its key is there. */
 static void
-read_cell(JsonDoc *doc, const JsonValue *object, const Column *column, SweepPoint *point)
+read_fields(JsonDoc *doc, const JsonValue *object, const JsonField *fields, void *record)
 {
-    void *value = cell(point, column);
-
-    switch (column->kind) {
-    case COLUMN_INT64:
-        *(int64_t *)value = json_int64(doc, object, column->name, 0, JSON_MAX_INT);
-        return;
-    case COLUMN_DOUBLE:
-        *(double *)value = double_or_null(doc, object, column->name, 0, NAN);
-        return;
-    case COLUMN_TEXT:
-        *(char **)value = text_or_null(doc, object, column->name);
-        return;
-    default:
-        *(bool *)value = json_bool(doc, object, column->name);
-    }
+    for (const JsonField *field = fields; field->key != NULL; field++)
+        if (field->type == JSON_FIELD_DOUBLE && !json_has(doc, object, field->key))
+            json_fail(doc, object, "\"%s\" is missing", field->key);
+    json_fields_read(doc, object, fields, record);
 }
 
 static SweepPoint
 read_point(JsonDoc *doc, const JsonValue *object)
 {
     SweepPoint point = empty_point();
-    const JsonValue *place = object;
-    const char *group = NULL;
 
-    for (const Column *c = columns; c->name != NULL && !json_doc_failed(doc); c++) {
-        if (c->group != group)
-            place = c->group == NULL ? object : json_object(doc, object, c->group);
-        group = c->group;
-        read_cell(doc, place, c, &point);
-        if (is_last(c, &point))
-            break;
+    json_fields_read(doc, object, request_fields, &point);
+    if (point.is_feasible) {
+        json_fields_read(doc, json_object(doc, object, "degrees"), degree_fields, &point);
+        read_fields(doc, object, plan_fields, &point);
     }
     json_object_end(doc, object);
     if (point.is_feasible && !(point.iteration_s > 0))
@@ -414,21 +348,18 @@ Sweep *
 sweep_read(JsonDoc *doc, const JsonValue *root)
 {
     Sweep *sweep = sweep_new();
+    SweepReliability *reliability = &sweep->reliability;
     const JsonValue *points;
 
-    sweep->model = g_strdup(json_string(doc, root, "model"));
-    sweep->cluster = g_strdup(json_string(doc, root, "cluster"));
-    sweep->dtype = g_strdup(json_string(doc, root, "dtype"));
-    sweep->objective = g_strdup(json_string(doc, root, "objective"));
-    sweep->tokens = double_or_null(doc, root, "tokens", 0, NAN);
-    sweep->price_per_device_hour = double_or_null(doc, root, "price_per_device_hour", 0, 0);
-    sweep->currency = text_or_null(doc, root, "currency");
-    sweep->price_source = text_or_null(doc, root, "price_source");
-    sweep->reliability.device_mtbf_s = double_or_null(doc, root, "device_mtbf_s", 1e-9, INFINITY);
-    sweep->reliability.checkpoint_bytes_per_s =
-        double_or_null(doc, root, "checkpoint_bytes_per_s", 1e-9, 0);
-    sweep->reliability.restart_s = double_or_null(doc, root, "restart_s", 0, 0);
-    sweep->is_complete = json_bool(doc, root, "complete");
+    read_fields(doc, root, sweep_fields, sweep);
+    if (isnan(sweep->price_per_device_hour))
+        sweep->price_per_device_hour = 0;
+    if (isnan(reliability->device_mtbf_s))
+        reliability->device_mtbf_s = INFINITY;
+    if (isnan(reliability->checkpoint_bytes_per_s))
+        reliability->checkpoint_bytes_per_s = 0;
+    if (isnan(reliability->restart_s))
+        reliability->restart_s = 0;
     points = json_array(doc, root, "points");
     for (const JsonValue *v = json_first(points); v != NULL && !json_doc_failed(doc);
          v = json_next(v)) {
@@ -444,26 +375,29 @@ Table *
 sweep_table(const Sweep *sweep)
 {
     const char *header[64] = {NULL};
+    size_t n = 0;
     Table *table;
 
-    for (size_t i = 0; columns[i].name != NULL; i++)
-        header[i] = columns[i].name;
+    for (size_t i = 0; i < G_N_ELEMENTS(tables); i++)
+        for (const JsonField *c = tables[i]; c->key != NULL; c++)
+            header[n++] = c->key;
     table = table_new(header);
-    for (guint i = 0; i < sweep->points->len; i++) {
-        const SweepPoint *point = sweep_at(sweep, i);
+    for (guint p = 0; p < sweep->points->len; p++) {
+        const SweepPoint *point = sweep_at(sweep, p);
 
-        for (const Column *c = columns; c->name != NULL; c++) {
-            const void *value = cell(point, c);
+        for (size_t i = 0; i < G_N_ELEMENTS(tables); i++)
+            for (const JsonField *c = tables[i]; c->key != NULL; c++) {
+                const char *text;
 
-            if (c->kind == COLUMN_INT64)
-                table_add_int64(table, *(const int64_t *)value);
-            else if (c->kind == COLUMN_DOUBLE)
-                table_add_double(table, *(const double *)value);
-            else if (c->kind == COLUMN_BOOL)
-                table_add_int64(table, *(const bool *)value);
-            else
-                table_add_text(table, *(char *const *)value == NULL ? "-" : *(char *const *)value);
-        }
+                if (c->type == JSON_FIELD_DOUBLE) {
+                    table_add_double(table, *(const double *)cell(point, c));
+                } else if (c->type != JSON_FIELD_TEXT) {
+                    table_add_int64(table, json_field_int64(c, point));
+                } else {
+                    text = *(char *const *)cell(point, c);
+                    table_add_text(table, text == NULL ? "-" : text);
+                }
+            }
     }
     return table;
 }

@@ -5,7 +5,7 @@
 
 #include "base/dtype.h"
 #include "base/embedded.h"
-#include "base/json.h"
+#include "base/json_fields.h"
 #include "schedule/framework.h"
 #include "schedule/schedule.h"
 
@@ -13,103 +13,84 @@ const char *const validation_quantity_names[] = {"time", "memory", "oom", NULL};
 
 /* --- the file --- */
 
-typedef enum {
-    FIELD_TEXT,
-    FIELD_TEXT_OR_NULL,
-    FIELD_TEXTS, /* an array of at most VALIDATION_MAX_SOURCES */
-    FIELD_CHOICE,
-    FIELD_COUNT, /* absent: 0 */
-    FIELD_STAGE, /* absent: -1 */
-    FIELD_NUMBER,
-    FIELD_SWITCH,
-    FIELD_REMARK, /* text for the reader of the file */
-} FieldKind;
+#define SOURCE(member) JSON_FIELD_OF(ValidationSource, member)
+#define NOTE(member) JSON_FIELD_OF(ValidationNote, member)
+#define WORD(member) JSON_FIELD_OF(ValidationWord, member)
+#define SET(member) JSON_FIELD_OF(ValidationSet, member)
 
-/* A key of a row and the member that it is read into. */
-typedef struct {
-    const char *key; /* NULL ends a table */
-    FieldKind kind;
-    size_t offset;
-    const char *const *names; /* of FIELD_CHOICE; of FIELD_TEXT (nullable): the texts that may be */
-} Field;
-
-#define SOURCE(member) offsetof(ValidationSource, member)
-#define NOTE(member) offsetof(ValidationNote, member)
-#define WORD(member) offsetof(ValidationWord, member)
-#define SET(member) offsetof(ValidationSet, member)
-
+#define OPTIONAL JSON_FIELD_OPTIONAL
 static const char *const memory_names[] = {"none", "allocated", "reserved", NULL};
 
-static const Field source_fields[] = {
-    {"name", FIELD_TEXT, SOURCE(name), NULL},
-    {"zero_stage", FIELD_STAGE, SOURCE(zero_stage), NULL},
-    {"framework", FIELD_TEXT, SOURCE(framework), NULL},
-    {"attention", FIELD_TEXT_OR_NULL, SOURCE(attention), NULL},
-    {"overlap", FIELD_TEXT_OR_NULL, SOURCE(overlap), NULL},
-    {"dropout", FIELD_TEXT_OR_NULL, SOURCE(dropout), NULL},
-    {"loss", FIELD_TEXT_OR_NULL, SOURCE(loss), NULL},
-    {"dtype", FIELD_TEXT, SOURCE(dtype), dtype_names},
-    {"recompute", FIELD_TEXT, SOURCE(recompute), NULL},
-    {"sequence_parallel", FIELD_SWITCH, SOURCE(sequence_parallel), NULL},
-    {"expert_tp", FIELD_SWITCH, SOURCE(expert_tp), NULL},
-    {"vocab", FIELD_COUNT, SOURCE(vocab), NULL},
-    {"vocab_multiple", FIELD_COUNT, SOURCE(vocab_multiple), NULL},
-    {"vocab_cut", FIELD_SWITCH, SOURCE(vocab_cut), NULL},
-    {"ends_short", FIELD_SWITCH, SOURCE(ends_short), NULL},
-    {"memory", FIELD_CHOICE, SOURCE(memory), memory_names},
-    {"memory_of_last_rank", FIELD_SWITCH, SOURCE(memory_of_last_rank), NULL},
-    {"why", FIELD_TEXT, SOURCE(why), NULL},
-    {NULL, FIELD_TEXT, 0, NULL},
+static const JsonField source_fields[] = {
+    {"name", JSON_FIELD_LENT, SOURCE(name)},
+    {"zero_stage", JSON_FIELD_INT, SOURCE(zero_stage), 0, 3, OPTIONAL},
+    {"framework", JSON_FIELD_LENT, SOURCE(framework)},
+    {"attention", JSON_FIELD_LENT, SOURCE(attention), .flags = OPTIONAL},
+    {"overlap", JSON_FIELD_LENT, SOURCE(overlap), .flags = OPTIONAL},
+    {"dropout", JSON_FIELD_LENT, SOURCE(dropout), .flags = OPTIONAL},
+    {"loss", JSON_FIELD_LENT, SOURCE(loss), .flags = OPTIONAL},
+    {"dtype", JSON_FIELD_LENT, SOURCE(dtype), .names = dtype_names},
+    {"recompute", JSON_FIELD_LENT, SOURCE(recompute)},
+    {"sequence_parallel", JSON_FIELD_BOOL, SOURCE(sequence_parallel), .flags = OPTIONAL},
+    {"expert_tp", JSON_FIELD_BOOL, SOURCE(expert_tp), .flags = OPTIONAL},
+    {"vocab", JSON_FIELD_INT, SOURCE(vocab), 1, JSON_MAX_INT, OPTIONAL},
+    {"vocab_multiple", JSON_FIELD_INT, SOURCE(vocab_multiple), 1, JSON_MAX_INT, OPTIONAL},
+    {"vocab_cut", JSON_FIELD_BOOL, SOURCE(vocab_cut), .flags = OPTIONAL},
+    {"ends_short", JSON_FIELD_BOOL, SOURCE(ends_short), .flags = OPTIONAL},
+    {"memory", JSON_FIELD_INT, SOURCE(memory), .flags = OPTIONAL, .names = memory_names},
+    {"memory_of_last_rank", JSON_FIELD_BOOL, SOURCE(memory_of_last_rank), .flags = OPTIONAL},
+    {"why", JSON_FIELD_LENT, SOURCE(why)},
+    {.key = NULL},
 };
 
-static const Field note_fields[] = {
-    {"key", FIELD_TEXT, NOTE(key), NULL},
-    {"prefix", FIELD_TEXT_OR_NULL, NOTE(prefix), NULL},
-    {"option", FIELD_TEXT, NOTE(option), NULL},
-    {"value", FIELD_TEXT, NOTE(value), NULL},
-    {"why", FIELD_REMARK, 0, NULL},
-    {NULL, FIELD_TEXT, 0, NULL},
+static const JsonField note_fields[] = {
+    {"key", JSON_FIELD_LENT, NOTE(key)},
+    {"prefix", JSON_FIELD_LENT, NOTE(prefix), .flags = OPTIONAL},
+    {"option", JSON_FIELD_LENT, NOTE(option)},
+    {"value", JSON_FIELD_LENT, NOTE(value)},
+    {"why", JSON_FIELD_LENT, .flags = OPTIONAL}, /* for the reader of the file */
+    {.key = NULL},
 };
 
-static const Field schedule_fields[] = {
-    {"prefix", FIELD_TEXT, WORD(prefix), NULL},
-    {"family", FIELD_TEXT, WORD(family), NULL},
-    {"sliced", FIELD_SWITCH, WORD(sliced), NULL},
-    {NULL, FIELD_TEXT, 0, NULL},
+static const JsonField schedule_fields[] = {
+    {"prefix", JSON_FIELD_LENT, WORD(prefix)},
+    {"family", JSON_FIELD_LENT, WORD(family)},
+    {"sliced", JSON_FIELD_BOOL, WORD(sliced), .flags = OPTIONAL},
+    {.key = NULL},
 };
 
-static const Field model_fields[] = {
-    {"prefix", FIELD_TEXT, WORD(prefix), NULL},
-    {"family", FIELD_TEXT, WORD(family), NULL},
-    {"builtin", FIELD_TEXT_OR_NULL, WORD(builtin), NULL},
-    {"why", FIELD_REMARK, 0, NULL},
-    {NULL, FIELD_TEXT, 0, NULL},
+static const JsonField model_fields[] = {
+    {"prefix", JSON_FIELD_LENT, WORD(prefix)},
+    {"family", JSON_FIELD_LENT, WORD(family)},
+    {"builtin", JSON_FIELD_LENT, WORD(builtin), .flags = OPTIONAL},
+    {"why", JSON_FIELD_LENT, .flags = OPTIONAL}, /* for the reader of the file */
+    {.key = NULL},
 };
 
-static const Field cluster_fields[] = {
-    {"prefix", FIELD_TEXT, WORD(prefix), NULL},
-    {"node_bits_per_s", FIELD_NUMBER, WORD(node_bits_per_s), NULL},
-    {"cluster", FIELD_TEXT_OR_NULL, WORD(cluster), NULL},
-    {"why", FIELD_REMARK, 0, NULL},
-    {NULL, FIELD_TEXT, 0, NULL},
+static const JsonField cluster_fields[] = {
+    {"prefix", JSON_FIELD_LENT, WORD(prefix)},
+    {"node_bits_per_s", JSON_FIELD_DOUBLE, WORD(node_bits_per_s), 0.0, 1e15, OPTIONAL},
+    {"cluster", JSON_FIELD_LENT, WORD(cluster), .flags = OPTIONAL},
+    {"why", JSON_FIELD_LENT, .flags = OPTIONAL}, /* for the reader of the file */
+    {.key = NULL},
 };
 
-static const Field dtype_fields[] = {
-    {"prefix", FIELD_TEXT, WORD(prefix), NULL},
-    {"dtype", FIELD_TEXT, WORD(dtype), dtype_names},
-    {NULL, FIELD_TEXT, 0, NULL},
+static const JsonField dtype_fields[] = {
+    {"prefix", JSON_FIELD_LENT, WORD(prefix)},
+    {"dtype", JSON_FIELD_LENT, WORD(dtype), .names = dtype_names},
+    {.key = NULL},
 };
 
-static const Field set_fields[] = {
-    {"name", FIELD_TEXT, SET(name), NULL},
-    {"quantity", FIELD_CHOICE, SET(quantity), validation_quantity_names},
-    {"sources", FIELD_TEXTS, SET(sources), NULL},
-    {"max_tp", FIELD_COUNT, SET(max_tp), NULL},
-    {"raw_goal", FIELD_NUMBER, SET(raw_goal), NULL},
-    {"calibrated_goal", FIELD_NUMBER, SET(calibrated_goal), NULL},
-    {"others", FIELD_TEXT_OR_NULL, SET(others), NULL},
-    {"lacks", FIELD_TEXT_OR_NULL, SET(lacks), NULL},
-    {NULL, FIELD_TEXT, 0, NULL},
+static const JsonField set_fields[] = {
+    {"name", JSON_FIELD_LENT, SET(name)},
+    {"quantity", JSON_FIELD_INT, SET(quantity), .flags = OPTIONAL,
+     .names = validation_quantity_names},
+    {"max_tp", JSON_FIELD_INT, SET(max_tp), 1, JSON_MAX_INT, OPTIONAL},
+    {"raw_goal", JSON_FIELD_DOUBLE, SET(raw_goal), 0.0, 1e15, OPTIONAL},
+    {"calibrated_goal", JSON_FIELD_DOUBLE, SET(calibrated_goal), 0.0, 1e15, OPTIONAL},
+    {"others", JSON_FIELD_LENT, SET(others), .flags = OPTIONAL},
+    {"lacks", JSON_FIELD_LENT, SET(lacks), .flags = OPTIONAL},
+    {.key = NULL},
 };
 
 static void
@@ -125,48 +106,12 @@ read_texts(JsonDoc *doc, const JsonValue *object, const char *key, const char **
         json_fail(doc, array, "expected at most %d names", VALIDATION_MAX_SOURCES);
 }
 
-static void
-read_field(JsonDoc *doc, const JsonValue *object, const Field *field, void *row)
-{
-    void *member = (char *)row + field->offset;
-
-    switch (field->kind) {
-    case FIELD_TEXT:
-        *(const char **)member = json_string(doc, object, field->key);
-        if (field->names != NULL)
-            (void)json_enum(doc, object, field->key, field->names);
-        return;
-    case FIELD_TEXT_OR_NULL:
-        *(const char **)member = json_string_or(doc, object, field->key, NULL);
-        return;
-    case FIELD_TEXTS:
-        read_texts(doc, object, field->key, member);
-        return;
-    case FIELD_CHOICE:
-        *(int *)member = json_enum_or(doc, object, field->key, field->names, 0);
-        return;
-    case FIELD_COUNT:
-        *(int64_t *)member = json_int64_or(doc, object, field->key, 1, JSON_MAX_INT, 0);
-        return;
-    case FIELD_STAGE:
-        *(int64_t *)member = json_int64_or(doc, object, field->key, 0, 3, -1);
-        return;
-    case FIELD_NUMBER:
-        *(double *)member = json_double_or(doc, object, field->key, 0.0, 1e15, 0.0);
-        return;
-    case FIELD_SWITCH:
-        *(bool *)member = json_bool_or(doc, object, field->key, false);
-        return;
-    case FIELD_REMARK:
-        (void)json_string_or(doc, object, field->key, NULL);
-        return;
-    }
-}
-
-/* Returns: (owned) the rows of array @key, then one of zeros.  @n  (out, nullable) */
+/* Returns: (owned) the rows of array @key, then one of zeros.
+ * @usual  (nullable) a row with the values of absent keys; NULL: zeros
+ * @n      (out, nullable) */
 static const void *
-read_table(JsonDoc *doc, const JsonValue *root, const char *key, const Field *fields,
-           size_t row_bytes, size_t *n)
+read_table(JsonDoc *doc, const JsonValue *root, const char *key, const JsonField *fields,
+           size_t row_bytes, const void *usual, size_t *n)
 {
     const JsonValue *array = json_array(doc, root, key);
     char *rows = g_malloc0_n(json_length(array) + 1, row_bytes);
@@ -174,13 +119,17 @@ read_table(JsonDoc *doc, const JsonValue *root, const char *key, const Field *fi
 
     for (const JsonValue *v = json_first(array); v != NULL && !json_doc_failed(doc);
          v = json_next(v)) {
+        char *row = rows + n_rows * row_bytes;
+
         if (!json_is_object(v)) {
             json_fail(doc, v, "expected an object");
             break;
         }
-        for (const Field *field = fields; field->key != NULL; field++)
-            read_field(doc, v, field, rows + n_rows * row_bytes);
-        json_object_end(doc, v);
+        if (usual != NULL)
+            memcpy(row, usual, row_bytes);
+        if (fields == set_fields)
+            read_texts(doc, v, "sources", ((ValidationSet *)(void *)row)->sources);
+        json_fields_read_object(doc, v, fields, row);
         n_rows++;
     }
     if (n != NULL)
@@ -238,6 +187,7 @@ validation_conventions_read(const char *name, const char *text, size_t n_bytes,
                             ValidationConventions *conventions, GError **error)
 {
     JsonDoc *doc = json_doc_parse(name, text, n_bytes, error);
+    const ValidationSource usual = {.zero_stage = -1};
     const JsonValue *root;
 
     *conventions = (ValidationConventions){.doc = doc};
@@ -246,16 +196,18 @@ validation_conventions_read(const char *name, const char *text, size_t n_bytes,
     root = json_doc_root(doc, "degas-sources", 1);
     *conventions = (ValidationConventions){
         .doc = doc,
-        .sources = read_table(doc, root, "sources", source_fields, sizeof(ValidationSource), NULL),
-        .notes = read_table(doc, root, "notes", note_fields, sizeof(ValidationNote), NULL),
+        .sources =
+            read_table(doc, root, "sources", source_fields, sizeof(ValidationSource), &usual, NULL),
+        .notes = read_table(doc, root, "notes", note_fields, sizeof(ValidationNote), NULL, NULL),
         .schedules =
-            read_table(doc, root, "schedules", schedule_fields, sizeof(ValidationWord), NULL),
-        .models = read_table(doc, root, "models", model_fields, sizeof(ValidationWord), NULL),
-        .clusters = read_table(doc, root, "clusters", cluster_fields, sizeof(ValidationWord), NULL),
-        .dtypes = read_table(doc, root, "dtypes", dtype_fields, sizeof(ValidationWord), NULL),
+            read_table(doc, root, "schedules", schedule_fields, sizeof(ValidationWord), NULL, NULL),
+        .models = read_table(doc, root, "models", model_fields, sizeof(ValidationWord), NULL, NULL),
+        .clusters =
+            read_table(doc, root, "clusters", cluster_fields, sizeof(ValidationWord), NULL, NULL),
+        .dtypes = read_table(doc, root, "dtypes", dtype_fields, sizeof(ValidationWord), NULL, NULL),
     };
-    conventions->sets =
-        read_table(doc, root, "sets", set_fields, sizeof(ValidationSet), &conventions->n_sets);
+    conventions->sets = read_table(doc, root, "sets", set_fields, sizeof(ValidationSet), NULL,
+                                   &conventions->n_sets);
     json_object_end(doc, root);
     if (!json_doc_failed(doc))
         check_names(doc, root, conventions);
