@@ -600,11 +600,9 @@ choose_attention(ExecCudaState *state, GError **error)
 
     if (text == NULL || g_str_equal(text, "mma"))
         return true;
-    if (!g_str_equal(text, "wgmma")) {
-        g_set_error(error, EXEC_ERROR, EXEC_ERROR_FAILED,
-                    ATTENTION_VARIABLE ": expected mma or wgmma, got \"%s\"", text);
-        return false;
-    }
+    if (!g_str_equal(text, "wgmma"))
+        return EXEC_FAIL(error, EXEC_ERROR_FAILED,
+                         ATTENTION_VARIABLE ": expected mma or wgmma, got \"%s\"", text);
     TRY_CUDA(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, state->device),
              error);
     TRY_CUDA(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, state->device),
@@ -624,11 +622,10 @@ open_state(ExecBackend *backend, int index, int n, GError **error)
     ExecCudaState *state = exec_cuda_state(backend);
     const cudaError_t status = cudaSetDevice(state->device);
 
-    if (status == cudaErrorDevicesUnavailable) {
-        g_set_error(error, EXEC_ERROR, EXEC_ERROR_MISSING,
-                    "device cuda:%d is in use by another process (exclusive mode)", state->device);
-        return false;
-    }
+    if (status == cudaErrorDevicesUnavailable)
+        return EXEC_FAIL(error, EXEC_ERROR_MISSING,
+                         "device cuda:%d is in use by another process (exclusive mode)",
+                         state->device);
     TRY_CUDA(status, error);
     if (!choose_attention(state, error) ||
         !exec_cuda_share_open(state->device, index, n, &state->share, error) ||

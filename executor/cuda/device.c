@@ -27,9 +27,8 @@ exec_cuda_ok(cudaError_t status, const char *call, const char *file, int line, G
 {
     if (status == cudaSuccess)
         return true;
-    g_set_error(error, EXEC_ERROR, error_code(status), "device cuda: %s (%s) from %s at %s:%d",
-                cudaGetErrorString(status), cudaGetErrorName(status), call, file, line);
-    return false;
+    return EXEC_FAIL(error, error_code(status), "device cuda: %s (%s) from %s at %s:%d",
+                     cudaGetErrorString(status), cudaGetErrorName(status), call, file, line);
 }
 
 bool
@@ -37,11 +36,9 @@ exec_cublas_ok(cublasStatus_t status, const char *call, const char *file, int li
 {
     if (status == CUBLAS_STATUS_SUCCESS)
         return true;
-    g_set_error(error, EXEC_ERROR,
-                status == CUBLAS_STATUS_ALLOC_FAILED ? EXEC_ERROR_MEMORY : EXEC_ERROR_FAILED,
-                "device cuda: %s from %s at %s:%d", cublasLtGetStatusName(status), call, file,
-                line);
-    return false;
+    return EXEC_FAIL(
+        error, status == CUBLAS_STATUS_ALLOC_FAILED ? EXEC_ERROR_MEMORY : EXEC_ERROR_FAILED,
+        "device cuda: %s from %s at %s:%d", cublasLtGetStatusName(status), call, file, line);
 }
 
 /* --- whether a device can be used --- */
@@ -57,37 +54,29 @@ exec_cuda_check_device(int device, GError **error)
 
     cudaDriverGetVersion(&driver);
     cudaRuntimeGetVersion(&runtime);
-    if (driver == 0) {
-        g_set_error(error, EXEC_ERROR, EXEC_ERROR_MISSING,
-                    "device cuda: there is no NVIDIA driver on this machine; use --device cpu");
-        return false;
-    }
-    if (status == cudaErrorInsufficientDriver) {
-        g_set_error(error, EXEC_ERROR, EXEC_ERROR_MISSING,
-                    "device cuda: the driver is for CUDA %d.%d, this build needs one for CUDA "
-                    "%d.%d or newer",
-                    driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
-        return false;
-    }
-    if (status == cudaErrorNoDevice || (status == cudaSuccess && n_devices == 0)) {
-        g_set_error(error, EXEC_ERROR, EXEC_ERROR_MISSING,
-                    "device cuda: the driver finds no GPU (is CUDA_VISIBLE_DEVICES set?)");
-        return false;
-    }
+    if (driver == 0)
+        return EXEC_FAIL(
+            error, EXEC_ERROR_MISSING,
+            "device cuda: there is no NVIDIA driver on this machine; use --device cpu");
+    if (status == cudaErrorInsufficientDriver)
+        return EXEC_FAIL(error, EXEC_ERROR_MISSING,
+                         "device cuda: the driver is for CUDA %d.%d, this build needs one for CUDA "
+                         "%d.%d or newer",
+                         driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
+    if (status == cudaErrorNoDevice || (status == cudaSuccess && n_devices == 0))
+        return EXEC_FAIL(error, EXEC_ERROR_MISSING,
+                         "device cuda: the driver finds no GPU (is CUDA_VISIBLE_DEVICES set?)");
     TRY_CUDA(status, error);
-    if (device < 0 || device >= n_devices) {
-        g_set_error(error, EXEC_ERROR, EXEC_ERROR_MISSING,
-                    "device cuda:%d: there are %d GPUs, numbered from 0", device, n_devices);
-        return false;
-    }
+    if (device < 0 || device >= n_devices)
+        return EXEC_FAIL(error, EXEC_ERROR_MISSING,
+                         "device cuda:%d: there are %d GPUs, numbered from 0", device, n_devices);
     TRY_CUDA(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), error);
     TRY_CUDA(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device), error);
-    if (major * 10 + minor < LOWEST_CAPABILITY) {
-        g_set_error(error, EXEC_ERROR, EXEC_ERROR_MISSING,
-                    "device cuda:%d: compute capability %d.%d is too old (8.0 or newer is needed)",
-                    device, major, minor);
-        return false;
-    }
+    if (major * 10 + minor < LOWEST_CAPABILITY)
+        return EXEC_FAIL(
+            error, EXEC_ERROR_MISSING,
+            "device cuda:%d: compute capability %d.%d is too old (8.0 or newer is needed)", device,
+            major, minor);
     return true;
 }
 

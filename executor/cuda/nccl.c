@@ -451,10 +451,9 @@ check_versions(const Facts *facts, int32_t n_ranks, GError **error)
             continue;
         g_autofree char *first = exec_nccl_version_text(facts[0].version);
         g_autofree char *other = exec_nccl_version_text(facts[i].version);
-        g_set_error(error, EXEC_ERROR, EXEC_ERROR_UNSUPPORTED,
-                    "transport nccl: rank 0 has NCCL %s, rank %d has %s: all need the same", first,
-                    i, other);
-        return false;
+        return EXEC_FAIL(error, EXEC_ERROR_UNSUPPORTED,
+                         "transport nccl: rank 0 has NCCL %s, rank %d has %s: all need the same",
+                         first, i, other);
     }
     return true;
 }
@@ -465,13 +464,12 @@ check_devices(const Facts *facts, int32_t n_ranks, GError **error)
     for (int32_t i = 0; i < n_ranks; i++)
         for (int32_t j = i + 1; j < n_ranks; j++)
             if (strcmp(facts[i].host, facts[j].host) == 0 &&
-                strcmp(facts[i].bus, facts[j].bus) == 0) {
-                g_set_error(error, EXEC_ERROR, EXEC_ERROR_UNSUPPORTED,
-                            "transport nccl: ranks %d and %d have the same device, cuda:%d (%s), "
-                            "which NCCL refuses; ranks on one device: --transport local",
-                            i, j, facts[i].device, facts[i].bus);
-                return false;
-            }
+                strcmp(facts[i].bus, facts[j].bus) == 0)
+                return EXEC_FAIL(
+                    error, EXEC_ERROR_UNSUPPORTED,
+                    "transport nccl: ranks %d and %d have the same device, cuda:%d (%s), "
+                    "which NCCL refuses; ranks on one device: --transport local",
+                    i, j, facts[i].device, facts[i].bus);
     return true;
 }
 

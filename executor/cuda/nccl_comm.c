@@ -49,11 +49,9 @@ open_library(ExecNccl *nccl, GError **error)
     const char *missing = NULL;
     void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
 
-    if (library == NULL) {
-        g_set_error(error, EXEC_ERROR, EXEC_ERROR_MISSING, "transport nccl: NCCL is not here (%s)",
-                    dlerror());
-        return false;
-    }
+    if (library == NULL)
+        return EXEC_FAIL(error, EXEC_ERROR_MISSING, "transport nccl: NCCL is not here (%s)",
+                         dlerror());
     look_up(library, nccl, &missing);
     if (nccl->GetVersion == NULL || nccl->GetVersion(&nccl->version) != EXEC_NCCL_SUCCESS)
         nccl->version = 0;
@@ -177,10 +175,8 @@ exec_nccl_is_going(ExecNcclState *state, GError **error)
         return true;
     if (!state->broken)
         abort_comms(state);
-    if (exec_abort_check(&state->abort, error))
-        g_set_error_literal(error, EXEC_ERROR, EXEC_ERROR_RANK_DIED,
-                            "transport nccl: an earlier call has failed");
-    return false;
+    return exec_abort_check(&state->abort, error) &&
+           EXEC_FAIL(error, EXEC_ERROR_RANK_DIED, "transport nccl: an earlier call has failed");
 }
 
 /* False, always. */
@@ -308,11 +304,9 @@ agree_on_id(ExecNcclState *state, const ExecGroup *group, ExecNcclId *id, GError
 {
     const int result = group->index == 0 ? state->nccl->GetUniqueId(id) : EXEC_NCCL_SUCCESS;
 
-    if (result != EXEC_NCCL_SUCCESS) {
-        g_set_error(error, EXEC_ERROR, EXEC_ERROR_FAILED, "transport nccl: ncclGetUniqueId: %s",
-                    state->nccl->GetErrorString(result));
-        return false;
-    }
+    if (result != EXEC_NCCL_SUCCESS)
+        return EXEC_FAIL(error, EXEC_ERROR_FAILED, "transport nccl: ncclGetUniqueId: %s",
+                         state->nccl->GetErrorString(result));
     return state->host->ops->broadcast(state->host, group, 0, id, sizeof *id, error);
 }
 

@@ -309,12 +309,10 @@ exec_cuda_product(ExecCudaProducts *p, const ExecGemm *g, GError **error)
         return true;
     if (!multiply(p, g, CUBLASLT_EPILOGUE_DEFAULT, &done, error))
         return false;
-    if (!done) {
-        g_set_error(error, EXEC_ERROR, EXEC_ERROR_FAILED,
-                    "cuBLASLt has no kernel for a product of %" G_GINT64_FORMAT
-                    " x %" G_GINT64_FORMAT " x %" G_GINT64_FORMAT,
-                    g->m, g->n, g->k);
-        return false;
-    }
+    if (!done)
+        return EXEC_FAIL(error, EXEC_ERROR_FAILED,
+                         "cuBLASLt has no kernel for a product of %" G_GINT64_FORMAT
+                         " x %" G_GINT64_FORMAT " x %" G_GINT64_FORMAT,
+                         g->m, g->n, g->k);
     return follow(p, g, error);
 }

@@ -76,17 +76,15 @@ check_options(const char *name, const ExecBackendOptions *options, GError **erro
     if (exec_device_kind(name)->name == NULL) {
         g_autofree char *shown = text_escape(name, 64);
         g_autofree char *suggestion = text_suggestion(name, exec_device_names());
-        g_set_error(error, EXEC_ERROR, EXEC_ERROR_UNSUPPORTED,
-                    "device \"%s\" is unknown%s (expected reference, cpu or cuda)", shown,
-                    suggestion);
-        return false;
+        return EXEC_FAIL(error, EXEC_ERROR_UNSUPPORTED,
+                         "device \"%s\" is unknown%s (expected reference, cpu or cuda)", shown,
+                         suggestion);
     }
     if (options->storage == DTYPE_FP32 || options->storage == DTYPE_BF16)
         return true;
-    g_set_error(error, EXEC_ERROR, EXEC_ERROR_UNSUPPORTED,
-                "device %s cannot store numbers as %s (only fp32 and bf16)", name,
-                dtype_names[options->storage]);
-    return false;
+    return EXEC_FAIL(error, EXEC_ERROR_UNSUPPORTED,
+                     "device %s cannot store numbers as %s (only fp32 and bf16)", name,
+                     dtype_names[options->storage]);
 }
 
 /* A plugin brings both number formats; in host memory bf16 is a layer above fp32. */

@@ -83,11 +83,9 @@ exec_pool_take(ExecPool *pool, TraceMemoryOwner owner, int64_t n_bytes, ExecBloc
 {
     Slab *slab = find_free(pool, n_bytes);
 
-    if (n_bytes < 0) {
-        g_set_error(error, EXEC_ERROR, EXEC_ERROR_MEMORY,
-                    "what %s need is more than memory can hold", trace_memory_names[owner]);
-        return false;
-    }
+    if (n_bytes < 0)
+        return EXEC_FAIL(error, EXEC_ERROR_MEMORY, "what %s need is more than memory can hold",
+                         trace_memory_names[owner]);
     if (slab == NULL) {
         Slab new_slab = {.n_bytes = n_bytes};
         new_slab.data = pool->backend->ops->alloc(pool->backend, (size_t)n_bytes,

@@ -117,9 +117,9 @@ check_list(const char *name, const int64_t *values, size_t n, int64_t most, cons
     for (size_t i = 0; i < n; i++) {
         if (values[i] >= 1 && values[i] <= most)
             continue;
-        g_set_error(error, EXEC_ERROR, EXEC_ERROR_UNSUPPORTED,
-                    "%s: %" G_GINT64_FORMAT " is not between 1 and %s", name, values[i], limit);
-        return false;
+        return EXEC_FAIL(error, EXEC_ERROR_UNSUPPORTED,
+                         "%s: %" G_GINT64_FORMAT " is not between 1 and %s", name, values[i],
+                         limit);
     }
     return true;
 }
@@ -127,11 +127,10 @@ check_list(const char *name, const int64_t *values, size_t n, int64_t most, cons
 static bool
 check_lists(const ExecMeasureOptions *o, GError **error)
 {
-    if (o->seq_len > o->arch->max_seq_len) {
-        g_set_error(error, EXEC_ERROR, EXEC_ERROR_UNSUPPORTED,
-                    "--seq-len: %" G_GINT64_FORMAT " is beyond the model's positions", o->seq_len);
-        return false;
-    }
+    if (o->seq_len > o->arch->max_seq_len)
+        return EXEC_FAIL(error, EXEC_ERROR_UNSUPPORTED,
+                         "--seq-len: %" G_GINT64_FORMAT " is beyond the model's positions",
+                         o->seq_len);
     return check_list("concurrency", &o->concurrency, 1, 1024, "1024", error) &&
            check_list("--micro-batch", o->batches, o->n_batches, 65536, "65536", error) &&
            check_list("--slices", o->slices, o->n_slices, o->seq_len, "the sequence's length",
@@ -295,13 +294,12 @@ partial_read(Partial *partial, const char *path, GError **error)
     const JsonValue *samples = json_array(doc, root, "samples");
     const JsonValue *variation = json_object(doc, root, "variation");
     json_object_end(doc, root);
-    if (!json_doc_failed(doc) && !g_str_equal(of, partial->of)) {
-        g_set_error(error, EXEC_ERROR, EXEC_ERROR_DATA,
-                    "%s: $.of: this was \"%s\", not \"%s\"; go on with the same options, or begin "
-                    "without --resume",
-                    path, of, partial->of);
-        return false;
-    }
+    if (!json_doc_failed(doc) && !g_str_equal(of, partial->of))
+        return EXEC_FAIL(
+            error, EXEC_ERROR_DATA,
+            "%s: $.of: this was \"%s\", not \"%s\"; go on with the same options, or begin "
+            "without --resume",
+            path, of, partial->of);
     read_rounds(doc, rounds, partial->rounds);
     exec_samples_read(partial->samples, doc, samples);
     exec_variation_read(partial->variation, doc, variation);
@@ -387,9 +385,8 @@ check_interrupted(const Measure *m, GError **error)
         return true;
     if (path != NULL && !partial_write(&m->partial, path, error))
         return false;
-    g_set_error(error, EXEC_ERROR, EXEC_ERROR_INTERRUPTED, "profile: interrupted%s%s",
-                path != NULL ? "; --resume goes on from " : "", path != NULL ? path : "");
-    return false;
+    return EXEC_FAIL(error, EXEC_ERROR_INTERRUPTED, "profile: interrupted%s%s",
+                     path != NULL ? "; --resume goes on from " : "", path != NULL ? path : "");
 }
 
 /* Returns what everything before round @round took, also before an interruption. */

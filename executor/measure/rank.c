@@ -42,8 +42,7 @@ check_interrupted(const ExecMeasureRank *rank, GError **error)
 
     if (stop == NULL || g_atomic_int_get(stop) == 0)
         return true;
-    g_set_error_literal(error, EXEC_ERROR, EXEC_ERROR_INTERRUPTED, "profile: interrupted");
-    return false;
+    return EXEC_FAIL(error, EXEC_ERROR_INTERRUPTED, "profile: interrupted");
 }
 
 bool

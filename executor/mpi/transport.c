@@ -60,9 +60,7 @@ mpi_failed(const char *call, int code, GError **error)
     int n = 0;
 
     MPI_Error_string(code, text, &n);
-    g_set_error(error, EXEC_ERROR, EXEC_ERROR_FAILED, "%.*s: %s", (int)strcspn(call, "("), call,
-                text);
-    return false;
+    return EXEC_FAIL(error, EXEC_ERROR_FAILED, "%.*s: %s", (int)strcspn(call, "("), call, text);
 }
 
 /* Converts a code of MPI into a GError that names the call, and returns false from the function. */
@@ -195,10 +193,9 @@ check_length(int64_t n_bytes, GError **error)
 {
     if (n_bytes <= INT_MAX)
         return true;
-    g_set_error(error, EXEC_ERROR, EXEC_ERROR_UNSUPPORTED,
-                "transport mpi: a message of %" G_GINT64_FORMAT " bytes is beyond MPI's %d",
-                n_bytes, INT_MAX);
-    return false;
+    return EXEC_FAIL(error, EXEC_ERROR_UNSUPPORTED,
+                     "transport mpi: a message of %" G_GINT64_FORMAT " bytes is beyond MPI's %d",
+                     n_bytes, INT_MAX);
 }
 
 /* @lend  from where it lies, without a copy. */
@@ -648,11 +645,9 @@ open_mpi(int32_t n_ranks, bool deterministic, ExecTransport *transport, GError *
     TRY_MPI(MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided));
     TRY_MPI(MPI_Comm_size(MPI_COMM_WORLD, &n));
     TRY_MPI(MPI_Comm_rank(MPI_COMM_WORLD, &rank));
-    if (n != n_ranks) {
-        g_set_error(error, EXEC_ERROR, EXEC_ERROR_UNSUPPORTED,
-                    "the plan has %d ranks, but %d processes were started", n_ranks, n);
-        return false;
-    }
+    if (n != n_ranks)
+        return EXEC_FAIL(error, EXEC_ERROR_UNSUPPORTED,
+                         "the plan has %d ranks, but %d processes were started", n_ranks, n);
     State *state = g_new0(State, 1);
     state->deterministic = deterministic;
     exec_abort_init(&state->abort);

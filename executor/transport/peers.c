@@ -44,9 +44,8 @@ address_of(const char *secret, int32_t rank, struct sockaddr_un *address)
 static bool
 fail(GError **error, int32_t rank, const char *what)
 {
-    g_set_error(error, EXEC_ERROR, EXEC_ERROR_FAILED, "rank %d cannot %s: %s", rank, what,
-                g_strerror(errno));
-    return false;
+    return EXEC_FAIL(error, EXEC_ERROR_FAILED, "rank %d cannot %s: %s", rank, what,
+                     g_strerror(errno));
 }
 
 static bool
@@ -204,11 +203,9 @@ write_all(const Peers *p, int32_t to, const void *from, size_t n_bytes, GError *
             continue;
         }
         struct pollfd wait = {.fd = p->fds[to], .events = POLLOUT};
-        if (errno != EAGAIN && errno != EINTR) {
-            g_set_error(error, EXEC_ERROR, EXEC_ERROR_RANK_DIED,
-                        "rank %d has closed its connection to rank %d", to, p->rank);
-            return false;
-        }
+        if (errno != EAGAIN && errno != EINTR)
+            return EXEC_FAIL(error, EXEC_ERROR_RANK_DIED,
+                             "rank %d has closed its connection to rank %d", to, p->rank);
         poll(&wait, 1, LOOK_MS);
         if (!exec_local_hub_check(p->hub, error))
             return false;

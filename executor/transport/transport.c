@@ -59,10 +59,10 @@ exec_check_length(const ExecTransport *transport, int32_t from, int64_t expected
 {
     if (got_bytes == expected_bytes)
         return true;
-    g_set_error(error, EXEC_ERROR, EXEC_ERROR_FAILED,
-                "rank %d expected %" G_GINT64_FORMAT " bytes of rank %d, got %" G_GINT64_FORMAT,
-                transport->rank, expected_bytes, from, got_bytes);
-    return false;
+    return EXEC_FAIL(error, EXEC_ERROR_FAILED,
+                     "rank %d expected %" G_GINT64_FORMAT
+                     " bytes of rank %d, got %" G_GINT64_FORMAT,
+                     transport->rank, expected_bytes, from, got_bytes);
 }
 
 /* --- kinds --- */

@@ -413,11 +413,10 @@ check_file_limit(const char *library, GError **error)
     if (!g_str_equal(library, "Open MPI") || getrlimit(RLIMIT_FSIZE, &limit) != 0 ||
         limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= OPEN_MPI_FILE_BYTES)
         return true;
-    g_set_error(error, EXEC_ERROR, EXEC_ERROR_MISSING,
-                "transport mpi: files may have %" G_GUINT64_FORMAT
-                " bytes here (ulimit -f); those of Open MPI need %" G_GUINT64_FORMAT,
-                (guint64)limit.rlim_cur, (guint64)OPEN_MPI_FILE_BYTES);
-    return false;
+    return EXEC_FAIL(error, EXEC_ERROR_MISSING,
+                     "transport mpi: files may have %" G_GUINT64_FORMAT
+                     " bytes here (ulimit -f); those of Open MPI need %" G_GUINT64_FORMAT,
+                     (guint64)limit.rlim_cur, (guint64)OPEN_MPI_FILE_BYTES);
 }
 
 /* Makes a folder for Open MPI's files, in memory and removed after the run; for runs on this
@@ -686,9 +685,8 @@ pass_on_stop(Watch *watch, GError **error)
     }
     if (exec_seconds_since(watch->stop_ns) <= EXEC_STOP_S)
         return true;
-    g_set_error(error, EXEC_ERROR, EXEC_ERROR_INTERRUPTED,
-                "interrupted; the step did not end within %.1f s", EXEC_STOP_S);
-    return false;
+    return EXEC_FAIL(error, EXEC_ERROR_INTERRUPTED,
+                     "interrupted; the step did not end within %.1f s", EXEC_STOP_S);
 }
 
 static void
@@ -719,10 +717,9 @@ judge_stopped(const Watch *watch, const Mpirun *mpirun, GError **error)
 
     if (stopped <= exec_watcher_silence_ns(watch->watcher))
         return true;
-    g_set_error(error, EXEC_ERROR, EXEC_ERROR_RANK_HUNG,
-                "transport %s: %s (process %d) is stopped, for %.1f s", mpirun->transport,
-                mpirun->name, (int)mpirun->pid, (double)stopped * 1e-9);
-    return false;
+    return EXEC_FAIL(error, EXEC_ERROR_RANK_HUNG,
+                     "transport %s: %s (process %d) is stopped, for %.1f s", mpirun->transport,
+                     mpirun->name, (int)mpirun->pid, (double)stopped * 1e-9);
 }
 
 /* Watches until the ranks are done (true) or something is wrong. */
@@ -826,11 +823,9 @@ exec_fork_watcher(int32_t n_ranks, double timeout_s, void (*tell)(const GError *
         return false;
     *where = g_strdup(exec_watcher_where(watcher));
     const pid_t parent = getpid(), pid = fork();
-    if (pid < 0) {
-        g_set_error(error, EXEC_ERROR, EXEC_ERROR_FAILED, "cannot start the watcher: %s",
-                    g_strerror(errno));
-        return false;
-    }
+    if (pid < 0)
+        return EXEC_FAIL(error, EXEC_ERROR_FAILED, "cannot start the watcher: %s",
+                         g_strerror(errno));
     if (pid > 0)
         return true;
     *in_child = true;
