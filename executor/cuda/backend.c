@@ -288,6 +288,13 @@ clear_graphs(ExecCudaGraphs *graphs)
 /* Queues a kernel of kernels.h; the arguments are all but the stream. */
 #define LAUNCH(backend, kernel, ...) QUEUE(backend, kernel(__VA_ARGS__, exec_cuda_stream(backend)))
 
+/* A slot that is one kernel of its name: its parameters, and the kernel's arguments. */
+#define SLOT(slot, parameters, ...)                                                                \
+    static void slot parameters                                                                    \
+    {                                                                                              \
+        LAUNCH(backend, kernels_##slot, __VA_ARGS__);                                              \
+    }
+
 /* --- moves --- */
 
 static void
@@ -308,17 +315,8 @@ from_storage(ExecBackend *backend, int64_t n, const void *x, float *y)
     LAUNCH(backend, kernels_convert, n, backend->storage, x, DTYPE_FP32, y);
 }
 
-static void
-add(ExecBackend *backend, int64_t n, const void *x, void *y)
-{
-    LAUNCH(backend, kernels_add, backend->storage, n, x, y);
-}
-
-static void
-scale(ExecBackend *backend, int64_t n, float factor, float *x)
-{
-    LAUNCH(backend, kernels_scale, n, factor, x);
-}
+SLOT(add, (ExecBackend * backend, int64_t n, const void *x, void *y), backend->storage, n, x, y)
+SLOT(scale, (ExecBackend * backend, int64_t n, float factor, float *x), n, factor, x)
 
 /* --- compute --- */
 
@@ -343,11 +341,8 @@ bias_backward(ExecBackend *backend, int64_t rows, int64_t cols, const void *dy, 
                partials);
 }
 
-static void
-norm_forward(ExecBackend *backend, const ExecNorm *norm, void *y)
-{
-    LAUNCH(backend, kernels_norm_forward, backend->storage, norm, y);
-}
+SLOT(norm_forward, (ExecBackend * backend, const ExecNorm *norm, void *y), backend->storage, norm,
+     y)
 
 static void
 norm_backward(ExecBackend *backend, const ExecNorm *norm, const void *dy, void *dx, float *dgain,
@@ -360,36 +355,16 @@ norm_backward(ExecBackend *backend, const ExecNorm *norm, const void *dy, void *
                partials);
 }
 
-static void
-gelu_forward(ExecBackend *backend, int64_t n, const void *x, void *y)
-{
-    LAUNCH(backend, kernels_gelu_forward, backend->storage, n, x, y);
-}
-
-static void
-gelu_backward(ExecBackend *backend, int64_t n, const void *x, void *dy)
-{
-    LAUNCH(backend, kernels_gelu_backward, backend->storage, n, x, dy);
-}
-
-static void
-swiglu_forward(ExecBackend *backend, int64_t rows, int64_t width, const void *x, void *y)
-{
-    LAUNCH(backend, kernels_swiglu_forward, backend->storage, rows, width, x, y);
-}
-
-static void
-swiglu_backward(ExecBackend *backend, int64_t rows, int64_t width, const void *x, const void *dy,
-                void *dx)
-{
-    LAUNCH(backend, kernels_swiglu_backward, backend->storage, rows, width, x, dy, dx);
-}
-
-static void
-rope(ExecBackend *backend, const ExecRope *r, void *x)
-{
-    LAUNCH(backend, kernels_rope, backend->storage, r, x);
-}
+SLOT(gelu_forward, (ExecBackend * backend, int64_t n, const void *x, void *y), backend->storage, n,
+     x, y)
+SLOT(gelu_backward, (ExecBackend * backend, int64_t n, const void *x, void *dy), backend->storage,
+     n, x, dy)
+SLOT(swiglu_forward, (ExecBackend * backend, int64_t rows, int64_t width, const void *x, void *y),
+     backend->storage, rows, width, x, y)
+SLOT(swiglu_backward,
+     (ExecBackend * backend, int64_t rows, int64_t width, const void *x, const void *dy, void *dx),
+     backend->storage, rows, width, x, dy, dx)
+SLOT(rope, (ExecBackend * backend, const ExecRope *r, void *x), backend->storage, r, x)
 
 static bool
 on_tensor_cores(const ExecBackend *backend, const ExecAttention *a)
@@ -430,25 +405,16 @@ attention_backward(ExecBackend *backend, const ExecAttention *a, const ExecAtten
         LAUNCH(backend, kernels_attention_backward, backend->storage, a, g, delta);
 }
 
-static void
-embedding_forward(ExecBackend *backend, const ExecEmbedding *e, const void *table,
-                  const void *positions, void *x)
-{
-    LAUNCH(backend, kernels_embedding_forward, backend->storage, e, table, positions, x);
-}
-
-static void
-embedding_backward(ExecBackend *backend, const ExecEmbedding *e, const void *dx, float *dtable,
-                   float *dpositions)
-{
-    LAUNCH(backend, kernels_embedding_backward, backend->storage, e, dx, dtable, dpositions);
-}
-
-static void
-cross_entropy_stats(ExecBackend *backend, const ExecCrossEntropy *e, float *stats)
-{
-    LAUNCH(backend, kernels_cross_entropy_stats, backend->storage, e, stats);
-}
+SLOT(embedding_forward,
+     (ExecBackend * backend, const ExecEmbedding *e, const void *table, const void *positions,
+      void *x),
+     backend->storage, e, table, positions, x)
+SLOT(embedding_backward,
+     (ExecBackend * backend, const ExecEmbedding *e, const void *dx, float *dtable,
+      float *dpositions),
+     backend->storage, e, dx, dtable, dpositions)
+SLOT(cross_entropy_stats, (ExecBackend * backend, const ExecCrossEntropy *e, float *stats),
+     backend->storage, e, stats)
 
 static void
 cross_entropy(ExecBackend *backend, const ExecCrossEntropy *e)
@@ -459,55 +425,34 @@ cross_entropy(ExecBackend *backend, const ExecCrossEntropy *e)
         LAUNCH(backend, kernels_cross_entropy, backend->storage, e, row_losses);
 }
 
-static void
-adamw(ExecBackend *backend, int64_t n, float *master, void *weights, const float *grad, float *m,
-      float *v, const ExecAdamw *constants)
-{
-    LAUNCH(backend, kernels_adamw, n, master, backend->storage, weights, grad, m, v, constants);
-}
+SLOT(adamw,
+     (ExecBackend * backend, int64_t n, float *master, void *weights, const float *grad, float *m,
+      float *v, const ExecAdamw *constants),
+     n, master, backend->storage, weights, grad, m, v, constants)
 
 /* --- experts --- */
 
-static void
-route(ExecBackend *backend, int64_t rows, int64_t n_experts, int64_t top_k, const float *scores,
-      int32_t *expert, float *weight)
-{
-    LAUNCH(backend, kernels_route, rows, n_experts, top_k, scores, expert, weight);
-}
-
-static void
-route_backward(ExecBackend *backend, int64_t rows, int64_t n_experts, int64_t top_k,
-               const int32_t *expert, const float *weight, const float *d_weight, void *d_scores)
-{
-    LAUNCH(backend, kernels_route_backward, backend->storage, rows, n_experts, top_k, expert,
-           weight, d_weight, d_scores);
-}
-
-static void
-gather_rows(ExecBackend *backend, int64_t rows, int64_t row_bytes, const int32_t *from,
-            const void *x, void *y)
-{
-    LAUNCH(backend, kernels_gather_rows, rows, row_bytes, from, x, y);
-}
-
-static void
-sum_rows(ExecBackend *backend, int64_t rows, int64_t cols, int64_t n, const int32_t *from,
-         const void *x, void *y)
-{
-    LAUNCH(backend, kernels_sum_rows, backend->storage, rows, cols, n, from, x, y);
-}
-
-static void
-scale_rows(ExecBackend *backend, int64_t rows, int64_t cols, const float *factor, void *x)
-{
-    LAUNCH(backend, kernels_scale_rows, backend->storage, rows, cols, factor, x);
-}
-
-static void
-dot_rows(ExecBackend *backend, int64_t rows, int64_t cols, const void *x, const void *y, float *dot)
-{
-    LAUNCH(backend, kernels_dot_rows, backend->storage, rows, cols, x, y, dot);
-}
+SLOT(route,
+     (ExecBackend * backend, int64_t rows, int64_t n_experts, int64_t top_k, const float *scores,
+      int32_t *expert, float *weight),
+     rows, n_experts, top_k, scores, expert, weight)
+SLOT(route_backward,
+     (ExecBackend * backend, int64_t rows, int64_t n_experts, int64_t top_k, const int32_t *expert,
+      const float *weight, const float *d_weight, void *d_scores),
+     backend->storage, rows, n_experts, top_k, expert, weight, d_weight, d_scores)
+SLOT(gather_rows,
+     (ExecBackend * backend, int64_t rows, int64_t row_bytes, const int32_t *from, const void *x,
+      void *y),
+     rows, row_bytes, from, x, y)
+SLOT(sum_rows,
+     (ExecBackend * backend, int64_t rows, int64_t cols, int64_t n, const int32_t *from,
+      const void *x, void *y),
+     backend->storage, rows, cols, n, from, x, y)
+SLOT(scale_rows, (ExecBackend * backend, int64_t rows, int64_t cols, const float *factor, void *x),
+     backend->storage, rows, cols, factor, x)
+SLOT(dot_rows,
+     (ExecBackend * backend, int64_t rows, int64_t cols, const void *x, const void *y, float *dot),
+     backend->storage, rows, cols, x, y, dot)
 
 /* --- lifecycle --- */
 

@@ -9,6 +9,15 @@
 
 #define THREADS 256
 
+/* A block for each of @rows. */
+template <typename... P, typename... A>
+static cudaError_t
+launch_rows(void (*kernel)(P...), int64_t rows, cudaStream_t stream, A... arguments)
+{
+    return rows == 0 ? cudaSuccess
+                     : launch(kernel, (unsigned)rows, THREADS, 0, stream, arguments...);
+}
+
 /* --- LayerNorm and RMSNorm, forward: a block per row --- */
 
 template <typename T, bool CENTERED>
@@ -118,12 +127,10 @@ launch_add_partials(unsigned n_partials, int64_t cols, const float *partial, flo
 cudaError_t
 kernels_norm_forward(Dtype storage, const ExecNorm *norm, void *y, cudaStream_t stream)
 {
-    if (norm->rows == 0)
-        return cudaSuccess;
     return for_type(storage, [&](auto zero) {
         using T = decltype(zero);
-        return launch(norm->shift != NULL ? norm_forward<T, true> : norm_forward<T, false>,
-                      (unsigned)norm->rows, THREADS, 0, stream, *norm, (T *)y);
+        return launch_rows(norm->shift != NULL ? norm_forward<T, true> : norm_forward<T, false>,
+                           norm->rows, stream, *norm, (T *)y);
     });
 }
 
@@ -264,12 +271,10 @@ cudaError_t
 kernels_embedding_forward(Dtype storage, const ExecEmbedding *e, const void *table,
                           const void *positions, void *x, cudaStream_t stream)
 {
-    if (e->rows == 0)
-        return cudaSuccess;
     return for_type(storage, [&](auto zero) {
         using T = decltype(zero);
-        return launch(embedding_forward<T>, (unsigned)e->rows, THREADS, 0, stream, *e,
-                      (const T *)table, (const T *)positions, (T *)x);
+        return launch_rows(embedding_forward<T>, e->rows, stream, *e, (const T *)table,
+                           (const T *)positions, (T *)x);
     });
 }
 
@@ -401,11 +406,9 @@ cudaError_t
 kernels_cross_entropy_stats(Dtype storage, const ExecCrossEntropy *e, float *stats,
                             cudaStream_t stream)
 {
-    if (e->rows == 0)
-        return cudaSuccess;
     return for_type(storage, [&](auto zero) {
         using T = decltype(zero);
-        return launch(cross_entropy_stats<T>, (unsigned)e->rows, THREADS, 0, stream, *e, stats);
+        return launch_rows(cross_entropy_stats<T>, e->rows, stream, *e, stats);
     });
 }
 
@@ -415,9 +418,7 @@ kernels_cross_entropy(Dtype storage, const ExecCrossEntropy *e, float *row_losse
 {
     return for_type(storage, [&](auto zero) {
         using T = decltype(zero);
-        const cudaError_t status = e->rows == 0 ? cudaSuccess
-                                                : launch(cross_entropy<T>, (unsigned)e->rows,
-                                                         THREADS, 0, stream, *e, row_losses);
+        const cudaError_t status = launch_rows(cross_entropy<T>, e->rows, stream, *e, row_losses);
 
         return status != cudaSuccess ? status
                                      : launch(sum_losses, 1, THREADS, 0, stream, e->rows,
@@ -576,12 +577,9 @@ cudaError_t
 kernels_sum_rows(Dtype storage, int64_t rows, int64_t cols, int64_t n, const int32_t *from,
                  const void *x, void *y, cudaStream_t stream)
 {
-    if (rows == 0)
-        return cudaSuccess;
     return for_type(storage, [&](auto zero) {
         using T = decltype(zero);
-        return launch(sum_rows<T>, (unsigned)rows, THREADS, 0, stream, cols, n, from, (const T *)x,
-                      (T *)y);
+        return launch_rows(sum_rows<T>, rows, stream, cols, n, from, (const T *)x, (T *)y);
     });
 }
 
@@ -589,11 +587,9 @@ cudaError_t
 kernels_scale_rows(Dtype storage, int64_t rows, int64_t cols, const float *factor, void *x,
                    cudaStream_t stream)
 {
-    if (rows == 0)
-        return cudaSuccess;
     return for_type(storage, [&](auto zero) {
         using T = decltype(zero);
-        return launch(scale_rows<T>, (unsigned)rows, THREADS, 0, stream, cols, factor, (T *)x);
+        return launch_rows(scale_rows<T>, rows, stream, cols, factor, (T *)x);
     });
 }
 
@@ -601,11 +597,8 @@ cudaError_t
 kernels_dot_rows(Dtype storage, int64_t rows, int64_t cols, const void *x, const void *y,
                  float *dot, cudaStream_t stream)
 {
-    if (rows == 0)
-        return cudaSuccess;
     return for_type(storage, [&](auto zero) {
         using T = decltype(zero);
-        return launch(dot_rows<T>, (unsigned)rows, THREADS, 0, stream, cols, (const T *)x,
-                      (const T *)y, dot);
+        return launch_rows(dot_rows<T>, rows, stream, cols, (const T *)x, (const T *)y, dot);
     });
 }

@@ -230,7 +230,7 @@ follow(ExecNcclState *state, const ExecNcclComm *comm, int result, const char *c
             g_autofree char *members = members_of(comm);
             g_set_error(error, EXEC_ERROR, EXEC_ERROR_RANK_HUNG,
                         "transport nccl: %s (%s) is not done after %.1f s: some rank has not come",
-                        call, members, (double)(exec_now_ns() - begin) * 1e-9);
+                        call, members, exec_seconds_since(begin));
             abort_comms(state);
             return false;
         }

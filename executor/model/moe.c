@@ -338,22 +338,26 @@ typedef struct {
     void *out, *in;
 } Exchange;
 
-/* Sends @row_bytes of every row from where it is routed to its expert's rank; or @back. */
+/* Sends @row_bytes of every row of @x, in the order of @order, from where it is routed to its
+ * expert's rank; or @back.  They arrive in exchange->in. */
 static void
-exchange_rows(const ExecLayer *layer, int64_t row_bytes, bool back, const void *out, void *in)
+exchange_rows(const ExecLayer *layer, const Exchange *exchange, int64_t row_bytes, bool back,
+              const int32_t *order, const void *x)
 {
     const ExecMoe *moe = layer->moe;
     const int32_t ep = layer->comm->groups[EXEC_DIM_EP].n;
     g_autofree int64_t *sent = g_new(int64_t, (size_t)ep), *received = g_new(int64_t, (size_t)ep);
 
+    layer->backend->ops->gather_rows(layer->backend, back ? moe->n_received : moe->n_sent,
+                                     row_bytes, order, x, exchange->out);
     for (int32_t i = 0; i < ep; i++) {
         sent[i] = (moe->sent[i + 1] - moe->sent[i]) * row_bytes;
         received[i] = (moe->received[i + 1] - moe->received[i]) * row_bytes;
     }
     exec_comm_all_to_all(layer->comm, EXEC_DIM_EP,
-                         &(ExecExchange){.out = out,
+                         &(ExecExchange){.out = exchange->out,
                                          .out_bytes = back ? received : sent,
-                                         .in = in,
+                                         .in = exchange->in,
                                          .in_bytes = back ? sent : received});
 }
 
@@ -372,19 +376,25 @@ exchange_take(const ExecLayer *layer, Exchange *exchange)
     return true;
 }
 
+/* Sends @row_bytes of every row of @x, in the order of @order, to the experts: @y ordered by
+ * expert.
+ */
+static void
+send_to_experts(const ExecLayer *layer, const Exchange *exchange, int64_t row_bytes,
+                const int32_t *order, const void *x, void *y)
+{
+    exchange_rows(layer, exchange, row_bytes, false, order, x);
+    layer->backend->ops->gather_rows(layer->backend, layer->moe->n_received, row_bytes,
+                                     experts_of(layer->widths, layer->moe).arrived, exchange->in,
+                                     y);
+}
+
 /* Sends @x [own rows, hidden] to the experts: @y [n_received, hidden] ordered by expert. */
 static void
 send_rows(const ExecLayer *layer, const Exchange *exchange, const void *x, void *y)
 {
-    const ExecMoe *moe = layer->moe;
-    ExecBackend *backend = layer->backend;
-    const int64_t row_bytes = exec_storage_bytes(backend, layer->widths->hidden);
-
-    backend->ops->gather_rows(backend, moe->n_sent, row_bytes, routing_of(moe).row, x,
-                              exchange->out);
-    exchange_rows(layer, row_bytes, false, exchange->out, exchange->in);
-    backend->ops->gather_rows(backend, moe->n_received, row_bytes,
-                              experts_of(layer->widths, moe).arrived, exchange->in, y);
+    send_to_experts(layer, exchange, exec_storage_bytes(layer->backend, layer->widths->hidden),
+                    routing_of(layer->moe).row, x, y);
 }
 
 /* Sends @y [n_received, hidden] ordered by expert back, and adds it to @x [own rows, hidden]. */
@@ -394,27 +404,11 @@ return_rows(const ExecLayer *layer, const Exchange *exchange, const void *y, voi
     const ExecMoe *moe = layer->moe;
     const ExecWidths *w = layer->widths;
     ExecBackend *backend = layer->backend;
-    const int64_t row_bytes = exec_storage_bytes(backend, w->hidden);
 
-    backend->ops->gather_rows(backend, moe->n_received, row_bytes, experts_of(w, moe).inverse, y,
-                              exchange->out);
-    exchange_rows(layer, row_bytes, true, exchange->out, exchange->in);
+    exchange_rows(layer, exchange, exec_storage_bytes(backend, w->hidden), true,
+                  experts_of(w, moe).inverse, y);
     backend->ops->sum_rows(backend, moe->n_rows, w->hidden, w->top_k, routing_of(moe).slot,
                            exchange->in, x);
-}
-
-/* Sends p of the rows to the experts. */
-static void
-send_weights(const ExecLayer *layer, const Exchange *exchange)
-{
-    const ExecMoe *moe = layer->moe;
-    const Routing r = routing_of(moe);
-    const Experts x = experts_of(layer->widths, moe);
-    ExecBackend *backend = layer->backend;
-
-    backend->ops->gather_rows(backend, moe->n_sent, 4, r.choice, r.weight, exchange->out);
-    exchange_rows(layer, 4, false, exchange->out, exchange->in);
-    backend->ops->gather_rows(backend, moe->n_received, 4, x.arrived, exchange->in, x.weight);
 }
 
 static ExecLinear
@@ -565,8 +559,10 @@ exec_moe_forward(const ExecLayer *layer, void *y)
         backend->ops->copy(backend, (size_t)exec_storage_bytes(backend, n_local), layer->a.x2, y);
     if (!plan_routes(layer) || !exchange_take(layer, &exchange))
         return;
-    send_weights(layer, &exchange);
-    send_rows(layer, &exchange, own_input(layer), experts_of(w, layer->moe).x);
+    const Routing r = routing_of(layer->moe);
+    const Experts x = experts_of(w, layer->moe);
+    send_to_experts(layer, &exchange, sizeof *x.weight, r.choice, r.weight, x.weight);
+    send_rows(layer, &exchange, own_input(layer), x.x);
     /* The rows are with their experts: the buffers of the exchange are free for the results. */
     ExecBlock results = {0};
     if (take(layer, TRACE_MEMORY_WORKSPACE,
@@ -645,9 +641,8 @@ route_backward(const ExecLayer *layer, const Scratch *s)
     const Routing r = routing_of(moe);
     ExecBackend *backend = layer->backend;
 
-    backend->ops->gather_rows(backend, moe->n_received, 4, experts_of(w, moe).inverse, s->d_weight,
-                              s->exchange.out);
-    exchange_rows(layer, 4, true, s->exchange.out, s->exchange.in);
+    exchange_rows(layer, &s->exchange, sizeof *s->d_weight, true, experts_of(w, moe).inverse,
+                  s->d_weight);
     backend->ops->gather_rows(backend, moe->n_sent, 4, r.slot, s->exchange.in, s->d_choice);
     backend->ops->route_backward(backend, moe->n_rows, w->n_experts, w->top_k, r.expert, r.weight,
                                  s->d_choice, kept_of(w, moe).d_scores);

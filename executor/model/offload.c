@@ -364,28 +364,14 @@ exec_offload_free(ExecOffload *offload)
 
 /* --- single values --- */
 
-static bool
-move_now(ExecOffload *offload, bool writes, int32_t array, int64_t at, int64_t n, char *values,
-         GError **error)
+bool
+exec_offload_move(ExecOffload *offload, bool writes, int32_t array, int64_t at, int64_t n,
+                  void *values, GError **error)
 {
     g_return_val_if_fail(array >= 0 && array < offload->n_arrays && at + n <= offload->n, false);
     const int code = move_values(offload, writes, array, at, n, values);
 
     return code == 0 || failed(offload, writes ? "write" : "read", code, error);
-}
-
-bool
-exec_offload_read(ExecOffload *offload, int32_t array, int64_t at, int64_t n, void *values,
-                  GError **error)
-{
-    return move_now(offload, false, array, at, n, values, error);
-}
-
-bool
-exec_offload_write(ExecOffload *offload, int32_t array, int64_t at, int64_t n, const void *values,
-                   GError **error)
-{
-    return move_now(offload, true, array, at, n, (char *)values, error);
 }
 
 /* --- reading before use --- */

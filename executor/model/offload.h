@@ -59,11 +59,10 @@ ExecOffload *exec_offload_new(const ExecOffloadOptions *options, int64_t n, int3
 void exec_offload_free(ExecOffload *offload);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(ExecOffload, exec_offload_free)
 
-/* Copies elements [at, at + n) of array @array to or from @values, in the array's number format. */
-bool exec_offload_read(ExecOffload *offload, int32_t array, int64_t at, int64_t n, void *values,
-                       GError **error);
-bool exec_offload_write(ExecOffload *offload, int32_t array, int64_t at, int64_t n,
-                        const void *values, GError **error);
+/* Copies elements [at, at + n) of array @array to @values, or back if @writes, in the array's
+ * number format. */
+bool exec_offload_move(ExecOffload *offload, bool writes, int32_t array, int64_t at, int64_t n,
+                       void *values, GError **error);
 
 /* Begins to read elements [at, at + n) of array @array into buffer @slot, whose contents nobody
  * needs any more. */

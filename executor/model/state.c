@@ -63,8 +63,7 @@ exec_model_move_state(ExecModel *model, bool writes, ExecState state, const Exec
     int32_t array;
 
     if (is_off(model, state, p, &array))
-        return writes ? exec_offload_write(model->offload, array, at, n, values, error)
-                      : exec_offload_read(model->offload, array, at, n, values, error);
+        return exec_offload_move(model->offload, writes, array, at, n, values, error);
     if (writes) {
         backend->ops->upload(backend, n_bytes, values, state_at(model, state, p, i));
         return true;
@@ -81,10 +80,10 @@ write_weights_off(ExecModel *model, int64_t at, int64_t n, const float *values, 
     const int32_t array = exec_model_weights_array(model);
 
     if (host->storage == DTYPE_FP32)
-        return exec_offload_write(model->offload, array, at, n, values, error);
+        return exec_offload_move(model->offload, true, array, at, n, (float *)values, error);
     g_autofree void *narrow = g_malloc((size_t)exec_storage_bytes(host, n));
     host->ops->to_storage(host, n, values, narrow);
-    return exec_offload_write(model->offload, array, at, n, narrow, error);
+    return exec_offload_move(model->offload, true, array, at, n, narrow, error);
 }
 
 bool

@@ -40,25 +40,6 @@ io_failed(GError **error, const char *path, const char *what, int code)
     return EXEC_FAIL(error, EXEC_ERROR_IO, "%s: %s: %s", shown, what, g_strerror(code));
 }
 
-const ExecCheckpointParameter *
-exec_checkpoint_find(const ExecCheckpoint *checkpoint, const char *name)
-{
-    guint low = 0, high = checkpoint->parameters->len;
-
-    /* If the name is there, its entry is in [low, high). */
-    while (low < high) {
-        const guint middle = low + (high - low) / 2;
-        const ExecCheckpointParameter *p =
-            &g_array_index(checkpoint->parameters, ExecCheckpointParameter, middle);
-        const int order = strcmp(name, p->name);
-        if (order == 0)
-            return p;
-        low = order > 0 ? middle + 1 : low;
-        high = order > 0 ? high : middle;
-    }
-    return NULL;
-}
-
 /* --- names --- */
 
 char *
@@ -179,6 +160,18 @@ void
 exec_checkpoint_sort(GArray *parameters)
 {
     g_array_sort(parameters, compare_parameters);
+}
+
+const ExecCheckpointParameter *
+exec_checkpoint_find(const ExecCheckpoint *checkpoint, const char *name)
+{
+    ExecCheckpointParameter wanted;
+    guint at;
+
+    g_strlcpy(wanted.name, name, sizeof wanted.name);
+    return g_array_binary_search(checkpoint->parameters, &wanted, compare_parameters, &at)
+               ? &g_array_index(checkpoint->parameters, ExecCheckpointParameter, at)
+               : NULL;
 }
 
 /* Writes the checksum of @text into it at @digits: SHA-256 of all its bytes, with the character 0

@@ -137,12 +137,6 @@ exec_data_free(ExecData *data)
     g_free(data);
 }
 
-int64_t
-exec_data_n_tokens(const ExecData *data)
-{
-    return data->n_tokens;
-}
-
 /* Seven of eight tokens are the one before plus 1; the others, and the first, are random. */
 static void
 synthesize(const ExecData *data, uint64_t key, int32_t *tokens)

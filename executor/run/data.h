@@ -35,9 +35,6 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC(ExecData, exec_data_free)
 
 #define EXEC_DATA_SCAN_BYTES (INT64_C(256) * 1024 * 1024)
 
-/* How many tokens there are; INT64_MAX when synthetic. */
-int64_t exec_data_n_tokens(const ExecData *data);
-
 /* @tokens  (out) seq_len + 1 tokens: the inputs are the first seq_len, the targets the last. */
 bool exec_data_sequence(const ExecData *data, int64_t step, int64_t index, int32_t *tokens,
                         GError **error);

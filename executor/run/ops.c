@@ -70,7 +70,7 @@ own_part(const ExecRank *rank, int64_t n_bytes, int64_t *begin)
     *begin = 0;
     switch (share_of(rank)) {
     case SHARE_FIRST:
-        return rank->coordinates.tp == 0 ? n_bytes : 0;
+        return rank->tp == 0 ? n_bytes : 0;
     case SHARE_SCATTER:
         n = exec_comm_chunk(&rank->comm, EXEC_DIM_TP, n_bytes / e, begin);
         *begin *= e;
@@ -108,8 +108,7 @@ expect(ExecRank *rank, const Message *m, GError **error)
     int64_t at;
     const int64_t n_bytes = own_part(rank, m->n_bytes, &at);
 
-    return rank->transport.ops->expect == NULL || n_bytes == 0 ||
-           peer == rank->coordinates.pipeline ||
+    return rank->transport.ops->expect == NULL || n_bytes == 0 || peer == rank->pipeline ||
            rank->transport.ops->expect(&rank->transport, process_rank_of(rank, m, m->from_stage),
                                        tag_of(rank, m), NULL, n_bytes, error);
 }
@@ -136,7 +135,7 @@ receive(ExecRank *rank, const Message *m, void *to, GError **error)
     if (there > begin && !rank->on_device)
         exec_rank_add_event(rank, TRACE_STREAM_COMPUTE, TRACE_EVENT_WAIT, begin, there, m->op, peer,
                             0);
-    if (peer != rank->coordinates.pipeline)
+    if (peer != rank->pipeline)
         exec_rank_add_event(rank, TRACE_STREAM_RECEIVE, TRACE_EVENT_RECEIVE, there, exec_now_ns(),
                             m->op, peer, n_bytes);
     return true;
@@ -154,7 +153,7 @@ send(ExecRank *rank, const Message *m, const void *data, GError **error)
         !rank->transport.ops->send(&rank->transport, process_rank_of(rank, m, m->to_stage),
                                    tag_of(rank, m), (const char *)data + at, n_bytes, error))
         return false;
-    if (peer != rank->coordinates.pipeline)
+    if (peer != rank->pipeline)
         exec_rank_add_event(rank, TRACE_STREAM_SEND, TRACE_EVENT_SEND, begin, exec_now_ns(), m->op,
                             peer, n_bytes);
     return true;
@@ -183,7 +182,7 @@ meet_sharers(ExecRank *rank, GError **error)
 static bool
 meet_neighbour(ExecRank *rank, int32_t from, int32_t to, GError **error)
 {
-    const int32_t own = rank->coordinates.pipeline;
+    const int32_t own = rank->pipeline;
     ExecTransport *t = &rank->transport;
     const int32_t members[] = {exec_rank_peer(rank, from), exec_rank_peer(rank, to)};
     const ExecGroup pair = {.ranks = members, .n = 2, .index = own == to};

@@ -183,14 +183,14 @@ exec_rank_speaks_for(const ExecRank *rank, guint parameter)
 
     if (!region->sharded[EXEC_CONTENT_OPTIMIZER] && region->replica != 0)
         return false;
-    if (p->share != EXEC_SHARE_EXPERT && is_whole(&p->shard) && rank->coordinates.tp != 0)
+    if (p->share != EXEC_SHARE_EXPERT && is_whole(&p->shard) && rank->tp != 0)
         return false;
     if (p->share == EXEC_SHARE_KV && rank->comm.groups[EXEC_DIM_KV].index != 0)
         return false;
     for (guint i = 0; i < rank->shared_parameters->len; i++) {
         const ExecSharedParameter *shared =
             &g_array_index(rank->shared_parameters, ExecSharedParameter, i);
-        if (shared->parameter == parameter && shared->other < rank->coordinates.pipeline)
+        if (shared->parameter == parameter && shared->other < rank->pipeline)
             return false;
     }
     return true;

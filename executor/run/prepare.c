@@ -93,9 +93,8 @@ open_rank(ExecRank *rank, GError **error)
 
     ExecBackendOptions backend_options = {
         .storage = plan->dtype,
-        .predicted_bytes = shared->predicted_bytes == NULL
-                               ? 0
-                               : shared->predicted_bytes[rank->coordinates.pipeline],
+        .predicted_bytes =
+            shared->predicted_bytes == NULL ? 0 : shared->predicted_bytes[rank->pipeline],
         .n_threads = shared->o.n_threads,
     };
     if (!choose_device(rank, &backend_options, error))
@@ -118,8 +117,8 @@ open_rank(ExecRank *rank, GError **error)
     const ExecModelOptions options = {
         .arch = shared->arch,
         .plan = plan,
-        .pipeline_rank = rank->coordinates.pipeline,
-        .tp_index = rank->coordinates.tp,
+        .pipeline_rank = rank->pipeline,
+        .tp_index = rank->tp,
         .ep_index = rank->comm.groups[EXEC_DIM_EP].index,
         .dense_index = rank->comm.groups[EXEC_DIM_DENSE].index,
         .expert_index = rank->comm.groups[EXEC_DIM_EXPERT].index,

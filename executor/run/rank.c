@@ -16,6 +16,7 @@
 #include "executor/transport/measured_collectives.h"
 #include "executor/transport/peers.h"
 #include "executor/watch/launch.h"
+#include "schedule/rank_order.h"
 
 /* --- for all files of a rank --- */
 
@@ -36,7 +37,7 @@ exec_rank_add_event(ExecRank *rank, TraceStream stream, TraceEventKind kind, int
         .start_ns = start_ns,
         .end_ns = end_ns,
         .op = op,
-        .rank = rank->coordinates.pipeline,
+        .rank = rank->pipeline,
         .peer = peer,
         .bytes = bytes,
         .stream = (uint8_t)stream,
@@ -50,10 +51,11 @@ exec_rank_add_event(ExecRank *rank, TraceStream stream, TraceEventKind kind, int
 int32_t
 exec_rank_peer(const ExecRank *rank, int32_t pipeline)
 {
-    ExecCoordinates coordinates = rank->coordinates;
+    const PlanDegrees *degrees = &rank->shared->plan->degrees;
+    PlanCoordinates in = plan_coordinates_of(degrees, rank->rank);
 
-    coordinates.pipeline = pipeline;
-    return exec_rank_at(rank->shared->plan, coordinates);
+    in.at[PLAN_DIM_PP] = pipeline;
+    return (int32_t)plan_device_at(degrees, &in);
 }
 
 ExecGroup
@@ -130,8 +132,7 @@ place_tokens(const ExecRank *rank, const int32_t *one, int64_t n, int64_t b, int
     for (guint s = 0; s < plan->slices->len; s++) {
         const int64_t tokens = g_array_index(plan->slices, int64_t, s);
         ExecChunk chunks[2];
-        const int n_chunks =
-            exec_slice_chunks(tokens, plan->degrees.cp, rank->coordinates.cp, chunks);
+        const int n_chunks = exec_slice_chunks(tokens, plan->degrees.cp, rank->cp, chunks);
         for (int i = 0; i < n_chunks; i++)
             for (int64_t t = 0; t < chunks[i].n; t++, row++) {
                 const int32_t *from = one + context + chunks[i].begin + t;
@@ -149,7 +150,7 @@ load_tokens(ExecRank *rank, GError **error)
 {
     const Plan *plan = rank->shared->plan;
     const int64_t n_rows = rank->micro_batch_at[plan->n_micro_batches];
-    int64_t index = rank->coordinates.dp * (n_rows / (plan->seq_len / plan->degrees.cp));
+    int64_t index = rank->dp * (n_rows / (plan->seq_len / plan->degrees.cp));
 
     if (rank->tokens == NULL)
         return true;
@@ -225,7 +226,7 @@ run_step(ExecRank *rank, GError **error)
         return false;
     const int64_t begin = exec_now_ns();
     exec_pool_record(rank->pool, rank->record->memory[rank->step % EXEC_TRACED_STEPS],
-                     rank->coordinates.pipeline, begin);
+                     rank->pipeline, begin);
     if (rank->units != NULL)
         exec_units_begin_step(rank->units);
     for (int64_t op = exec_rank_ops(rank, &end); op < end; op++)
@@ -486,11 +487,15 @@ exec_rank_main(gpointer user_data)
 {
     g_autofree ExecRankStart *start = user_data;
     ExecShared *shared = start->shared;
+    const PlanCoordinates in = plan_coordinates_of(&shared->plan->degrees, start->rank);
     ExecRank rank = {
         .shared = shared,
         .record = &shared->records[start->rank],
         .rank = start->rank,
-        .coordinates = exec_coordinates(shared->plan, start->rank),
+        .pipeline = (int32_t)in.at[PLAN_DIM_PP],
+        .dp = (int32_t)in.at[PLAN_DIM_DP],
+        .cp = (int32_t)in.at[PLAN_DIM_CP],
+        .tp = (int32_t)in.at[PLAN_DIM_TP],
     };
     GError *error = NULL;
 

@@ -22,7 +22,7 @@ typedef struct {
     ExecShared *shared;
     ExecRankRecord *record;
     int32_t rank;
-    ExecCoordinates coordinates; /* of the rank in the plan */
+    int32_t pipeline, dp, cp, tp; /* its place in the plan */
     int64_t step;
     ExecBackend *backend; /* (owned) */
     ExecPool *pool;       /* (owned) */
@@ -95,7 +95,7 @@ ExecGroup exec_rank_pair(const ExecRank *rank, int32_t pipeline, int32_t members
 static inline int64_t
 exec_rank_ops(const ExecRank *rank, int64_t *end)
 {
-    const int64_t *begin = &rank->shared->schedule->rank_begin[rank->coordinates.pipeline];
+    const int64_t *begin = &rank->shared->schedule->rank_begin[rank->pipeline];
 
     *end = begin[1];
     return begin[0];

@@ -32,15 +32,6 @@ refuse(GError **error, const char *dir, const char *why, int64_t step)
                      why, step);
 }
 
-static bool
-has_step(const GArray *steps, int64_t step)
-{
-    for (guint i = 0; i < steps->len; i++)
-        if (g_array_index(steps, int64_t, i) == step)
-            return true;
-    return false;
-}
-
 bool
 exec_shared_find_checkpoint(const ExecRunOptions *o, ExecCheckpoint **checkpoint, GError **error)
 {
@@ -56,7 +47,7 @@ exec_shared_find_checkpoint(const ExecRunOptions *o, ExecCheckpoint **checkpoint
                refuse(error, o->checkpoint_dir,
                       "holds checkpoints of an earlier run; --resume goes on from the last", last);
     const int64_t step = o->resume_step >= 0 ? o->resume_step : last;
-    if (last < 0 || !has_step(steps, step))
+    if (last < 0 || !g_array_binary_search(steps, &step, order_int64s, NULL))
         return refuse(
             error, o->checkpoint_dir,
             last < 0 ? "holds no complete checkpoint" : "holds no checkpoint of that step", step);

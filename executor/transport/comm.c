@@ -2,63 +2,41 @@
 
 #include "schedule/rank_order.h"
 
-ExecCoordinates
-exec_coordinates(const Plan *plan, int32_t rank)
-{
-    const PlanCoordinates c = plan_coordinates_of(&plan->degrees, rank);
-
-    return (ExecCoordinates){
-        .pipeline = (int32_t)c.at[PLAN_DIM_PP],
-        .dp = (int32_t)c.at[PLAN_DIM_DP],
-        .cp = (int32_t)c.at[PLAN_DIM_CP],
-        .tp = (int32_t)c.at[PLAN_DIM_TP],
-    };
-}
-
-int32_t
-exec_rank_at(const Plan *plan, ExecCoordinates coordinates)
-{
-    const PlanCoordinates c = {{[PLAN_DIM_TP] = coordinates.tp,
-                                [PLAN_DIM_CP] = coordinates.cp,
-                                [PLAN_DIM_DP] = coordinates.dp,
-                                [PLAN_DIM_PP] = coordinates.pipeline}};
-
-    return (int32_t)plan_device_at(&plan->degrees, &c);
-}
-
 /* A rank of a stage. */
 typedef struct {
-    ExecCoordinates coordinates;
+    PlanCoordinates in;
     int64_t index; /* in its stage */
 } StageRank;
 
 static StageRank
 stage_rank(const Plan *plan, int32_t rank)
 {
-    return (StageRank){exec_coordinates(plan, rank), plan_stage_index(&plan->degrees, rank)};
+    return (StageRank){plan_coordinates_of(&plan->degrees, rank),
+                       plan_stage_index(&plan->degrees, rank)};
 }
 
 /* Whether two ranks of a stage are in one group of @dim; K/V heads have @copies. */
 static bool
 share_group(ExecDim dim, const Plan *plan, int32_t copies, const StageRank *a, const StageRank *b)
 {
-    const int64_t ep = plan->degrees.ep;
-    const bool same_replica = a->coordinates.dp == b->coordinates.dp;
+    const int64_t ep = plan->degrees.ep, *x = a->in.at, *y = b->in.at;
+    const bool same_tp = x[PLAN_DIM_TP] == y[PLAN_DIM_TP];
+    const bool same_cp = x[PLAN_DIM_CP] == y[PLAN_DIM_CP];
+    const bool same_replica = x[PLAN_DIM_DP] == y[PLAN_DIM_DP];
 
     switch (dim) {
     case EXEC_DIM_TP:
-        return same_replica && a->coordinates.cp == b->coordinates.cp;
+        return same_replica && same_cp;
     case EXEC_DIM_CP:
-        return same_replica && a->coordinates.tp == b->coordinates.tp;
+        return same_replica && same_tp;
     case EXEC_DIM_EP:
         return a->index / ep == b->index / ep;
     case EXEC_DIM_DENSE:
-        return a->coordinates.tp == b->coordinates.tp;
+        return same_tp;
     case EXEC_DIM_EXPERT:
         return a->index % ep == b->index % ep;
     case EXEC_DIM_KV:
-        return same_replica && a->coordinates.cp == b->coordinates.cp &&
-               a->coordinates.tp / copies == b->coordinates.tp / copies;
+        return same_replica && same_cp && x[PLAN_DIM_TP] / copies == y[PLAN_DIM_TP] / copies;
     case EXEC_DIM_N:
         break;
     }
@@ -73,7 +51,7 @@ set_group(ExecComm *comm, ExecDim dim, const Plan *plan, int32_t copies, const S
 
     for (int64_t i = 0; i < plan_stage_devices(&plan->degrees); i++) {
         const int32_t rank =
-            (int32_t)plan_stage_device(&plan->degrees, mine->coordinates.pipeline, i);
+            (int32_t)plan_stage_device(&plan->degrees, mine->in.at[PLAN_DIM_PP], i);
         const StageRank other = stage_rank(plan, rank);
         if (!share_group(dim, plan, copies, mine, &other))
             continue;

@@ -38,14 +38,6 @@ typedef enum {
     EXEC_DIM_N,
 } ExecDim;
 
-/* Where a rank is in the plan: its index along each dimension. */
-typedef struct {
-    int32_t pipeline, dp, cp, tp;
-} ExecCoordinates;
-
-ExecCoordinates exec_coordinates(const Plan *plan, int32_t rank);
-int32_t exec_rank_at(const Plan *plan, ExecCoordinates coordinates);
-
 typedef struct {
     ExecBackend *backend;     /* (borrowed) */
     ExecTransport *transport; /* (borrowed) */

@@ -127,7 +127,7 @@ typedef struct {
 static Effort
 effort_for(const Timer *timer, double call_s)
 {
-    const bool is_late = (double)(exec_now_ns() - timer->begin_ns) * 1e-9 > timer->c->budget_s;
+    const bool is_late = exec_seconds_since(timer->begin_ns) > timer->c->budget_s;
     const double n = timer->shape_s / (call_s > 0 ? call_s : 1e-9);
     Effort effort = {.n_calls = (int32_t)CLAMP(n / MIN_TIMINGS - 1, 1, MAX_CALLS)};
 
@@ -211,8 +211,7 @@ time_sizes(Timer *timer, GError **error)
 
     for (size_t i = 0; i < n; i++) {
         const size_t size = i < 2 ? i * (n - 1) : i - 1;
-        int32_t goes_on =
-            i < 2 || (double)(exec_now_ns() - timer->begin_ns) * 1e-9 < timer->c->budget_s;
+        int32_t goes_on = i < 2 || exec_seconds_since(timer->begin_ns) < timer->c->budget_s;
         if (!agree(timer, &goes_on, sizeof goes_on, error))
             return false;
         if (!goes_on)

@@ -31,7 +31,6 @@ test_text_is_bytes(void)
     g_autofree char *path = write_file("a.txt", bytes, sizeof bytes);
     g_autoptr(ExecData) data = exec_data_open(path, 256, 10, 1, &error);
     g_assert_no_error(error);
-    g_assert_cmpint(exec_data_n_tokens(data), ==, 200);
     int32_t lowest = INT32_MAX, highest = 0;
     for (int64_t i = 0; i < 2000; i++) {
         g_assert_true(exec_data_sequence(data, i / 7, i % 7, tokens, &error));

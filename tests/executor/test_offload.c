@@ -53,13 +53,14 @@ check_values(ExecOffload *offload, int64_t n, int n_steps)
     g_autofree float *values = g_new(float, (size_t)n + 1);
 
     for (int32_t part = 0; part < 3; part++) {
-        g_assert_true(exec_offload_read(offload, part, 0, n, values, NULL));
+        g_assert_true(exec_offload_move(offload, false, part, 0, n, values, NULL));
         for (int64_t i = 0; i < n; i++)
             g_assert_cmpfloat(values[i], ==, expected_value(i, part, n_steps));
     }
     /* Across the border of two pieces. */
     if (n > EXEC_OFFLOAD_PIECE + 5) {
-        g_assert_true(exec_offload_read(offload, 2, EXEC_OFFLOAD_PIECE - 5, 10, values, NULL));
+        g_assert_true(
+            exec_offload_move(offload, false, 2, EXEC_OFFLOAD_PIECE - 5, 10, values, NULL));
         for (int64_t i = 0; i < 10; i++)
             g_assert_cmpfloat(values[i], ==,
                               expected_value(EXEC_OFFLOAD_PIECE - 5 + i, 2, n_steps));
@@ -80,13 +81,13 @@ test_pieces(void)
             g_assert_no_error(error);
             g_autofree float *values = g_new0(float, (size_t)n + 1);
             /* Zeros at first. */
-            g_assert_true(exec_offload_read(offload, 1, 0, n, values, NULL));
+            g_assert_true(exec_offload_move(offload, false, 1, 0, n, values, NULL));
             for (int64_t j = 0; j < n; j++)
                 g_assert_cmpfloat(values[j], ==, 0);
             for (int64_t j = 0; j < n; j++)
                 values[j] = expected_value(j, 0, 0);
             for (int32_t part = 0; part < 3; part++)
-                g_assert_true(exec_offload_write(offload, part, 0, n, values, NULL));
+                g_assert_true(exec_offload_move(offload, true, part, 0, n, values, NULL));
             for (int step = 1; step <= 3; step++) {
                 Stepping s = {.fails_at = -1};
                 g_assert_true(exec_offload_each(offload, twice_and_part, &s, &error));
@@ -238,8 +239,8 @@ test_fetches(void)
             wide[i] = (float)i;
             narrow[i] = (uint16_t)(7 * i);
         }
-        g_assert_true(exec_offload_write(offload, 1, 0, N, wide, &error));
-        g_assert_true(exec_offload_write(offload, 2, 0, N, narrow, &error));
+        g_assert_true(exec_offload_move(offload, true, 1, 0, N, wide, &error));
+        g_assert_true(exec_offload_move(offload, true, 2, 0, N, narrow, &error));
         for (int64_t at = 0; at + (int64_t)n_fetched < N; at += 30000) {
             g_assert_true(exec_offload_fetch(offload, 0, 1, at, (int64_t)n_fetched, &error));
             g_assert_true(exec_offload_fetch(offload, 1, 2, at, (int64_t)n_fetched - 1, &error));
