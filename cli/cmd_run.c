@@ -283,7 +283,7 @@ conclude(const Run *run)
         return CMD_ERROR_INTERRUPTED;
     }
     if (result->verified && !result->passed) {
-        output_note("run: verification failed: the relative error of the gradient of %s is %g, the "
+        output_note("run: verification failed: the gradient of %s has a relative error of %g, the "
                     "tolerance is %g",
                     result->worst_tensor, result->max_gradient_error, run->exec.verify_tolerance);
         return CMD_ERROR_NO;
