@@ -120,8 +120,8 @@ host_memory_text(void)
 
     if (available_bytes == INT64_MAX)
         return g_strdup("");
-    g_autofree char *bytes = units_format_bytes((double)available_bytes);
-    return g_strdup_printf(": %s of memory are available", bytes);
+    return g_strdup_printf(": %s of memory are available",
+                           units_format_bytes((double)available_bytes).text);
 }
 
 /* --- large arrays --- */

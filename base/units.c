@@ -301,11 +301,10 @@ typedef struct {
     double limit; /* of the rounded number; the last one's is infinite */
 } Scale;
 
-/* Returns: (owned) three significant digits; integers of any length below a million stay whole. */
-static char *
-three_digits(double value)
+/* Writes three significant digits; integers of any length below a million stay whole. */
+static const char *
+three_digits(double value, char digits[G_ASCII_DTOSTR_BUF_SIZE])
 {
-    char digits[G_ASCII_DTOSTR_BUF_SIZE];
     const char *format;
 
     if (value >= 999999.5)
@@ -318,28 +317,29 @@ three_digits(double value)
         format = "%.2f";
     else
         format = "%.3g";
-    return g_strdup(g_ascii_formatd(digits, sizeof(digits), format, value));
+    return g_ascii_formatd(digits, G_ASCII_DTOSTR_BUF_SIZE, format, value);
 }
 
-static char *
+static UnitsText
 format(double value, const Scale *scales)
 {
-    g_autofree char *digits = NULL;
+    char buffer[G_ASCII_DTOSTR_BUF_SIZE];
+    const char *digits = "nan";
+    UnitsText text;
 
-    if (!isfinite(value))
-        return g_strdup_printf("%s %s",
-                               isnan(value) ? "nan"
-                               : value > 0  ? "inf"
-                                            : "-inf",
-                               scales[0].name);
-    while (fabs(value) / scales->scale >= scales->limit)
-        scales++;
-    digits = three_digits(fabs(value) / scales->scale);
-    return g_strdup_printf("%s%s%s%s", value < 0 ? "-" : "", digits, *scales->name ? " " : "",
-                           scales->name);
+    if (isfinite(value)) {
+        while (fabs(value) / scales->scale >= scales->limit)
+            scales++;
+        digits = three_digits(fabs(value) / scales->scale, buffer);
+    } else if (!isnan(value)) {
+        digits = "inf";
+    }
+    g_snprintf(text.text, sizeof text.text, "%s%s%s%s", value < 0 ? "-" : "", digits,
+               *scales->name || !isfinite(value) ? " " : "", scales->name);
+    return text;
 }
 
-char *
+UnitsText
 units_format_s(double seconds)
 {
     static const Scale zero[] = {{"s", 1, HUGE_VAL}};
@@ -352,7 +352,7 @@ units_format_s(double seconds)
 }
 
 /* 1 to 1023 of a unit, so that nothing is 0.98 of the next. */
-char *
+UnitsText
 units_format_bytes(double bytes)
 {
     static const Scale scales[] = {
@@ -364,7 +364,7 @@ units_format_bytes(double bytes)
     return format(bytes, scales);
 }
 
-char *
+UnitsText
 units_format_flops(double flops_per_s)
 {
     static const Scale scales[] = {
@@ -376,7 +376,7 @@ units_format_flops(double flops_per_s)
     return format(flops_per_s, scales);
 }
 
-char *
+UnitsText
 units_format_count(double count)
 {
     static const Scale scales[] = {
@@ -385,7 +385,11 @@ units_format_count(double count)
     };
     bool is_small_integer = fabs(count) < 1000 && count == nearbyint(count);
 
-    if (is_small_integer)
-        return g_strdup_printf("%d", (int)count);
+    if (is_small_integer) {
+        UnitsText text;
+
+        g_snprintf(text.text, sizeof text.text, "%d", (int)count);
+        return text;
+    }
     return format(count, scales);
 }

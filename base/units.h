@@ -75,11 +75,17 @@ bool units_parse_bytes(const char *text, int64_t *bytes, GError **error);
 bool units_parse_int64(const char *text, const char *what, int64_t min, int64_t max, int64_t *value,
                        GError **error);
 
-/* For people: three significant digits and a unit.  (owned) strings, e.g. "5.82 s", "13.4 GiB". */
-char *units_format_s(double seconds);
-char *units_format_bytes(double bytes);
-char *units_format_flops(double flops_per_s);
-char *units_format_count(double count); /* 1234567 -> "1.23 M"; B is 1e9, T 1e12 */
+/* A short text by value, for an argument of printf(): units_format_s(5.82).text lives until the end
+ * of the statement that it is in. */
+typedef struct {
+    char text[48];
+} UnitsText;
+
+/* For people: three significant digits and a unit, e.g. "5.82 s", "13.4 GiB". */
+UnitsText units_format_s(double seconds);
+UnitsText units_format_bytes(double bytes);
+UnitsText units_format_flops(double flops_per_s);
+UnitsText units_format_count(double count); /* 1234567 -> "1.23 M"; B is 1e9, T 1e12 */
 
 G_END_DECLS
 

@@ -25,11 +25,18 @@ static const OptionInfo options_table[] = {
     {NULL, NULL, NULL, 0},
 };
 
+/* The parts of the rows. */
+enum {
+    HELD_OUT,
+    TRAINING,
+    N_PARTS
+};
+
 /* One quantity's fit and how right it is. */
 typedef struct {
     Calibration rows;
     ProfileCalibrated fitted;
-    ValidationErrors training_before, training_after, held_out_before, held_out_after;
+    ValidationErrors before[N_PARTS], after[N_PARTS];
     double low, high; /* of the mean held-out error's size */
 } Fit;
 
@@ -92,10 +99,11 @@ fit_rows(Fit *fit, double holdout)
     fit->fitted = calibration_fit(&fit->rows, in_training);
     before = calibration_errors(&fit->rows, &prior);
     after = calibration_errors(&fit->rows, &fit->fitted.point);
-    fit->training_before = errors_of(before, in_training, true, n, NULL);
-    fit->training_after = errors_of(after, in_training, true, n, NULL);
-    fit->held_out_before = errors_of(before, in_training, false, n, NULL);
-    fit->held_out_after = errors_of(after, in_training, false, n, fit);
+    for (int part = 0; part < N_PARTS; part++) {
+        fit->before[part] = errors_of(before, in_training, part == TRAINING, n, NULL);
+        fit->after[part] =
+            errors_of(after, in_training, part == TRAINING, n, part == HELD_OUT ? fit : NULL);
+    }
 }
 
 /* Memory is learned from peaks; where there are none, from what ran out. */
@@ -150,11 +158,8 @@ sources_of(const Fit *fit)
 
     for (guint i = 0; i < fit->rows.cases->len; i++) {
         const ValidationCase *one = fit->rows.cases->pdata[i];
-        bool known = false;
 
-        for (guint j = 0; j < names->len; j++)
-            known |= strcmp(names->pdata[j], one->row->source) == 0;
-        if (!known)
+        if (!g_ptr_array_find_with_equal_func(names, one->row->source, g_str_equal, NULL))
             g_ptr_array_add(names, (char *)one->row->source);
     }
     g_ptr_array_add(names, NULL);
@@ -170,16 +175,15 @@ fitted_profile(const Work *work, const char *name)
     for (int i = 0; i < PROFILE_PARAMETERS_N; i++) {
         const Fit *fit = fit_of(work, i);
         g_autofree char *sources = NULL;
-        g_autofree char *prior = NULL;
 
         if (fit == NULL)
             continue;
         point.step[i] = fit->fitted.point.step[i];
         sources = sources_of(fit);
-        prior = output_number(profile_parameter(&work->profile->parameters, i));
         g_free(profile->parameter_sources[i]);
-        profile->parameter_sources[i] = g_strdup_printf("fitted to %zu rows of %s; before: %s",
-                                                        fit->training_after.n, sources, prior);
+        profile->parameter_sources[i] =
+            g_strdup_printf("fitted to %zu rows of %s; before: %s", fit->after[TRAINING].n, sources,
+                            output_number(profile_parameter(&work->profile->parameters, i)).text);
     }
     profile->parameters = profile_point_parameters(&point, &work->profile->parameters);
     if (name != NULL) {
@@ -202,25 +206,30 @@ write_errors(JsonWriter *writer, const char *key, const ValidationErrors *errors
 }
 
 static void
+write_part(JsonWriter *writer, const char *key, const Fit *fit, int part)
+{
+    json_write_object(writer, key);
+    json_write_int64(writer, "rows", (int64_t)fit->after[part].n);
+    write_errors(writer, "before", &fit->before[part]);
+    write_errors(writer, "after", &fit->after[part]);
+}
+
+static void
 write_fit(JsonWriter *writer, const char *key, const Fit *fit)
 {
+    const bool is_known = fit->after[HELD_OUT].n > 0;
+
     if (fit->rows.cases->len == 0) {
         json_write_null(writer, key);
         return;
     }
     json_write_object(writer, key);
-    json_write_object(writer, "training");
-    json_write_int64(writer, "rows", (int64_t)fit->training_after.n);
-    write_errors(writer, "before", &fit->training_before);
-    write_errors(writer, "after", &fit->training_after);
+    write_part(writer, "training", fit, TRAINING);
     json_write_object_end(writer);
-    json_write_object(writer, "held_out");
-    json_write_int64(writer, "rows", (int64_t)fit->held_out_after.n);
-    write_errors(writer, "before", &fit->held_out_before);
-    write_errors(writer, "after", &fit->held_out_after);
+    write_part(writer, "held_out", fit, HELD_OUT);
     json_write_array_inline(writer, "mape_interval_fraction");
-    json_write_double(writer, NULL, fit->held_out_after.n > 0 ? fit->low : NAN);
-    json_write_double(writer, NULL, fit->held_out_after.n > 0 ? fit->high : NAN);
+    json_write_double(writer, NULL, is_known ? fit->low : NAN);
+    json_write_double(writer, NULL, is_known ? fit->high : NAN);
     json_write_array_end(writer);
     json_write_object_end(writer);
     json_write_object_end(writer);
@@ -254,26 +263,21 @@ write_calibration(const Work *work, const Profile *profile)
 }
 
 static void
-add_errors(OutputTable *table, const char *quantity, const char *part,
-           const ValidationErrors *before, const ValidationErrors *after, const Fit *fit)
+add_errors(OutputTable *table, const char *quantity, const Fit *fit, int part)
 {
+    const ValidationErrors *after = &fit->after[part];
+
     if (after->n == 0)
         return;
-    output_table_add(table, quantity);
-    output_table_add(table, part);
-    output_table_printf(table, "%zu", after->n);
-    output_table_take(table, output_percent(before->mape));
-    output_table_take(table, output_percent(after->mape));
-    output_table_take(table, output_percent(after->bias));
-    output_table_take(table, output_percent(after->worst));
-    if (fit != NULL) {
-        g_autofree char *low = output_percent(fit->low);
-        g_autofree char *high = output_percent(fit->high);
-
-        output_table_printf(table, "%s to %s", low, high);
-    } else {
+    output_table_row(table, quantity, part == TRAINING ? "training" : "held out",
+                     output_int64((int64_t)after->n).text,
+                     output_percent(fit->before[part].mape).text, output_percent(after->mape).text,
+                     output_percent(after->bias).text, output_percent(after->worst).text, NULL);
+    if (part == HELD_OUT)
+        output_table_printf(table, "%s to %s", output_percent(fit->low).text,
+                            output_percent(fit->high).text);
+    else
         output_table_add(table, "");
-    }
 }
 
 static void
@@ -282,15 +286,11 @@ print_errors(const Work *work)
     static const char *const header[] = {
         "<of", "<rows", "n", "MAPE before", "after", "bias", "worst", "MAPE, 90 % interval", NULL};
     g_autoptr(OutputTable) table = output_table_new(header);
-    const Fit *const fits[] = {&work->time, &work->memory};
-    static const char *const names[] = {"time", "memory"};
 
-    for (size_t i = 0; i < G_N_ELEMENTS(fits); i++) {
-        add_errors(table, names[i], "training", &fits[i]->training_before, &fits[i]->training_after,
-                   NULL);
-        add_errors(table, names[i], "held out", &fits[i]->held_out_before, &fits[i]->held_out_after,
-                   fits[i]);
-    }
+    for (int part = N_PARTS - 1; part >= 0; part--)
+        add_errors(table, "time", &work->time, part);
+    for (int part = N_PARTS - 1; part >= 0; part--)
+        add_errors(table, "memory", &work->memory, part);
     output_table_print(table, 0);
 }
 
@@ -305,11 +305,11 @@ print_parameters(const Work *work, const Profile *profile)
 
         if (fit == NULL)
             continue;
-        output_table_add(table, profile_parameter_info[i].name);
-        output_table_take(table, output_number(profile_parameter(&work->profile->parameters, i)));
-        output_table_take(table, output_number(profile_parameter(&profile->parameters, i)));
-        output_table_take(table, output_number(deviation(work, fit, i)));
-        output_table_add(table, profile_parameter_info[i].what);
+        output_table_row(table, profile_parameter_info[i].name,
+                         output_number(profile_parameter(&work->profile->parameters, i)).text,
+                         output_number(profile_parameter(&profile->parameters, i)).text,
+                         output_number(deviation(work, fit, i)).text,
+                         profile_parameter_info[i].what, NULL);
     }
     output_text("\n");
     output_table_print(table, 0);

@@ -86,17 +86,15 @@ print_varied(const Comparison *comparison)
 {
     const double *varied_s = comparison->measured.varied_s;
     const double added_s = varied_s[1] - comparison->predicted.iteration_s;
-    g_autofree char *p10 = output_seconds(varied_s[0]);
-    g_autofree char *p50 = output_seconds(varied_s[1]);
-    g_autofree char *p90 = output_seconds(varied_s[2]);
-    g_autofree char *added = output_seconds(fabs(added_s));
 
     if (!(varied_s[1] > 0.0))
         return;
     output_printf(
         "Ops that vary as when they were profiled make it %s, %s %s: 80 %% of steps take %s "
         "to %s.\n",
-        p50, added, added_s < 0.0 ? "less" : "more", p10, p90);
+        output_seconds(varied_s[1]).text, output_seconds(fabs(added_s)).text,
+        added_s < 0.0 ? "less" : "more", output_seconds(varied_s[0]).text,
+        output_seconds(varied_s[2]).text);
 }
 
 /* Returns: (owned) one sentence. */
@@ -107,15 +105,14 @@ explain(const Comparison *comparison)
         return g_strdup("The iterations take the same time.");
     const double difference_s = class_difference_s(comparison, comparison->largest);
     const double predicted_s = comparison->predicted.class_s[comparison->largest];
-    g_autofree char *amount = output_seconds(fabs(difference_s));
-    g_autofree char *relative = output_percent(fabs(difference_s) / predicted_s);
-    g_autofree char *share = output_percent(class_share(comparison, comparison->largest));
     const bool has_relative = predicted_s > 0.0;
 
-    return g_strdup_printf("Largest cause: %s, %s %s than predicted%s%s%s, %s of the difference.",
-                           breakdown_titles[comparison->largest], amount,
-                           difference_s > 0.0 ? "more" : "less", has_relative ? " (by " : "",
-                           has_relative ? relative : "", has_relative ? ")" : "", share);
+    return g_strdup_printf(
+        "Largest cause: %s, %s %s than predicted%s%s%s, %s of the difference.",
+        breakdown_titles[comparison->largest], output_seconds(fabs(difference_s)).text,
+        difference_s > 0.0 ? "more" : "less", has_relative ? " (by " : "",
+        has_relative ? output_percent(fabs(difference_s) / predicted_s).text : "",
+        has_relative ? ")" : "", output_percent(class_share(comparison, comparison->largest)).text);
 }
 
 static JsonWriter *
@@ -164,19 +161,16 @@ to_json(const Comparison *comparison)
 static char *
 signed_seconds(double seconds)
 {
-    g_autofree char *text = output_seconds(fabs(seconds));
-
-    return g_strconcat(seconds < 0.0 ? "-" : "+", text, NULL);
+    return g_strconcat(seconds < 0.0 ? "-" : "+", output_seconds(fabs(seconds)).text, NULL);
 }
 
 static void
 add_row(OutputTable *table, const char *title, double predicted_s, double measured_s, double share)
 {
-    output_table_add(table, title);
-    output_table_take(table, output_seconds(predicted_s));
-    output_table_take(table, output_seconds(measured_s));
+    output_table_row(table, title, output_seconds(predicted_s).text,
+                     output_seconds(measured_s).text, NULL);
     output_table_take(table, signed_seconds(measured_s - predicted_s));
-    output_table_take(table, output_percent(share));
+    output_table_add(table, output_percent(share).text);
 }
 
 static void
@@ -196,11 +190,10 @@ print_for_people(const Comparison *comparison)
     add_row(table, "iteration", comparison->predicted.iteration_s, comparison->measured.iteration_s,
             comparison->difference_s == 0.0 ? (double)NAN : 1.0);
     output_table_print(table, 0);
-    if (isfinite(comparison->error_fraction)) {
-        g_autofree char *error = output_percent(fabs(comparison->error_fraction));
-        output_printf("The prediction is %s %s.\n", error,
+    if (isfinite(comparison->error_fraction))
+        output_printf("The prediction is %s %s.\n",
+                      output_percent(fabs(comparison->error_fraction)).text,
                       comparison->error_fraction < 0.0 ? "too short" : "too long");
-    }
     output_printf("%s\n", explanation);
     print_varied(comparison);
     if (stolen != NULL)
@@ -229,11 +222,10 @@ run(Options *options, GError **error)
     } else {
         print_for_people(&comparison);
     }
-    if (!comparison.within) {
-        g_autofree char *off = output_percent(fabs(comparison.error_fraction));
-        g_autofree char *allowed = output_percent(comparison.tolerance_fraction);
-        output_note("compare: off by %s, more than the tolerance of %s", off, allowed);
-    }
+    if (!comparison.within)
+        output_note("compare: off by %s, more than the tolerance of %s",
+                    output_percent(fabs(comparison.error_fraction)).text,
+                    output_percent(comparison.tolerance_fraction).text);
     return comparison.within ? 0 : CMD_ERROR_NO;
 }
 

@@ -29,8 +29,8 @@ print_models(GError **error)
             return false;
         const int64_t numbers[] = {arch->n_layers, arch->hidden, arch->n_heads, arch->vocab,
                                    arch->max_seq_len};
-        output_table_add(table, arch->name);
-        output_table_take(table, units_format_count((double)model_parameters(arch)));
+        output_table_row(table, arch->name, units_format_count((double)model_parameters(arch)).text,
+                         NULL);
         for (size_t k = 0; k < G_N_ELEMENTS(numbers); k++)
             output_table_printf(table, INT, numbers[k]);
     }
@@ -55,11 +55,10 @@ print_clusters(GError **error)
         const ModelDevice *device = model_cluster_device(profile->cluster, 0);
         for (int d = 0; d < DTYPE_N; d++)
             fastest = MAX(fastest, device->flops_per_s[d]);
-        output_table_add(table, g_ptr_array_index(names, i));
-        output_table_printf(table, INT, model_cluster_n_devices(profile->cluster));
-        output_table_add(table, device->name);
-        output_table_take(table, units_format_bytes((double)device->memory_bytes));
-        output_table_take(table, units_format_flops(fastest));
+        output_table_row(table, g_ptr_array_index(names, i),
+                         output_int64(model_cluster_n_devices(profile->cluster)).text, device->name,
+                         units_format_bytes((double)device->memory_bytes).text,
+                         units_format_flops(fastest).text, NULL);
     }
     output_table_print(table, 0);
     return true;
@@ -72,8 +71,7 @@ print_schedules(void)
     g_autoptr(OutputTable) table = output_table_new(header);
 
     for (const ScheduleFamily *const *f = schedule_families(); *f != NULL; f++) {
-        output_table_add(table, (*f)->name);
-        output_table_add(table, (*f)->slices ? "yes" : "no");
+        output_table_row(table, (*f)->name, (*f)->slices ? "yes" : "no", NULL);
         if ((*f)->min_chunks == (*f)->max_chunks)
             output_table_printf(table, "%d", (*f)->min_chunks);
         else

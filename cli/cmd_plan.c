@@ -123,12 +123,10 @@ find_front(const Request *request, Plan *plan, int64_t n, GError **error)
 static void
 print_search(const Plan *plan)
 {
-    if (isfinite(plan->lower_bound_s)) {
-        g_autofree char *bound = output_seconds(plan->lower_bound_s);
-        g_autofree char *gap = output_percent(plan->optimality_gap_fraction);
-
-        output_printf("no plan of this space is faster than %s: at most %s to gain\n", bound, gap);
-    }
+    if (isfinite(plan->lower_bound_s))
+        output_printf("no plan of this space is faster than %s: at most %s to gain\n",
+                      output_seconds(plan->lower_bound_s).text,
+                      output_percent(plan->optimality_gap_fraction).text);
     output_printf("searched " INT ": " INT " pruned by bounds, " INT " infeasible, " INT
                   " simulated\n",
                   plan->search.considered, plan->search.pruned, plan->search.infeasible,

@@ -81,23 +81,19 @@ end_progress(const Progress *progress)
 static char *
 describe_shape(const ProfileMeasurement *row)
 {
-    g_autofree char *count = NULL;
-
     if (profile_op_has_shape(row->op)) {
         if (row->tp == 1)
             return g_strdup_printf(INT " x " INT, row->batch, row->tokens);
         return g_strdup_printf(INT " x " INT ", tp " INT, row->batch, row->tokens, row->tp);
     }
-    if (row->op == PROFILE_OP_OPTIMIZER) {
-        count = units_format_count((double)row->n_elements);
-        return g_strdup_printf("%s elements", count);
-    }
+    if (row->op == PROFILE_OP_OPTIMIZER)
+        return g_strdup_printf("%s elements", units_format_count((double)row->n_elements).text);
     if (row->op == PROFILE_OP_OVERHEAD || row->op == PROFILE_OP_LAUNCH)
         return g_strdup(row->op == PROFILE_OP_LAUNCH ? "per kernel" : "per op");
     if (row->op == PROFILE_OP_P2P || row->n_ranks == 0)
-        return units_format_bytes((double)row->bytes);
-    count = units_format_bytes((double)row->bytes);
-    return g_strdup_printf("%s, " INT " ranks", count, row->n_ranks);
+        return g_strdup(units_format_bytes((double)row->bytes).text);
+    return g_strdup_printf("%s, " INT " ranks", units_format_bytes((double)row->bytes).text,
+                           row->n_ranks);
 }
 
 /* Whether a measured row of @op includes the model's ops of @kind; rows of whole parts include all.
@@ -142,22 +138,18 @@ flops_of(const Profile *profile, const ProfileMeasurement *row)
     return row->pass <= PROFILE_PASS_BACKWARD ? flops : 0.0;
 }
 
-/* (owned) GFLOP/s of parts, GB/s of messages. */
+/* (owned) GFLOP/s of parts, GB/s of messages, a little apart from the column before. */
 static char *
 describe_rate(const Profile *profile, const ProfileMeasurement *row)
 {
     const double flops = flops_of(profile, row);
-    g_autofree char *number = NULL;
 
-    if (flops > 0.0) {
-        number = output_number(flops / row->median_s * 1e-9);
-        return g_strdup_printf("%s GFLOP/s", number);
-    }
-    if (row->bytes > 0) {
-        number = output_number((double)row->bytes / row->median_s * 1e-9);
-        return g_strdup_printf("%s GB/s", number);
-    }
-    return g_strdup("");
+    if (flops > 0.0)
+        return g_strdup_printf("  %s GFLOP/s", output_number(flops / row->median_s * 1e-9).text);
+    if (row->bytes > 0)
+        return g_strdup_printf("  %s GB/s",
+                               output_number((double)row->bytes / row->median_s * 1e-9).text);
+    return g_strdup("  ");
 }
 
 /* Whether no other row of the same op and number of ranks has more bytes. */
@@ -226,11 +218,11 @@ print_fit_errors(const Profile *profile)
         const ProfileFitError *error = &g_array_index(profile->fit_errors, ProfileFitError, i);
         if (error->op != PROFILE_OP_LAYER)
             continue;
-        g_autofree char *median = output_percent(error->median_fraction);
-        g_autofree char *worst = output_percent(error->worst_fraction);
         output_printf("between shapes, layer %s, tp " INT ": off by %s (median), %s "
                       "(worst) at " INT " shapes left out\n",
-                      profile_pass_names[error->pass], error->tp, median, worst, error->n_left_out);
+                      profile_pass_names[error->pass], error->tp,
+                      output_percent(error->median_fraction).text,
+                      output_percent(error->worst_fraction).text, error->n_left_out);
     }
 }
 
@@ -264,14 +256,12 @@ print_for_people(const Profile *profile)
             n_hidden++;
             continue;
         }
-        g_autofree char *rate = describe_rate(profile, row);
-
-        output_table_add(table, profile_op_names[row->op]);
-        output_table_add(table, profile_op_has_shape(row->op) ? profile_pass_names[row->pass] : "");
+        output_table_row(table, profile_op_names[row->op],
+                         profile_op_has_shape(row->op) ? profile_pass_names[row->pass] : "", NULL);
         output_table_take(table, describe_shape(row));
-        output_table_take(table, output_seconds(row->median_s));
-        output_table_take(table, output_percent(spread(row)));
-        output_table_printf(table, "  %s", rate);
+        output_table_row(table, output_seconds(row->median_s).text,
+                         output_percent(spread(row)).text, NULL);
+        output_table_take(table, describe_rate(profile, row));
     }
     output_table_print(table, 0);
     if (n_hidden > 0)

@@ -173,10 +173,9 @@ show_progress(int64_t step, double loss, double step_s, void *user_data)
 
     if (now_us - progress->last_us < PROGRESS_INTERVAL_US && step + 1 < progress->n_steps)
         return;
-    g_autofree char *time = output_seconds(step_s);
     progress->last_us = now_us;
     fprintf(stderr, "step " INT " of " INT ": loss %.4f, %s\n", step + 1, progress->n_steps, loss,
-            time);
+            output_seconds(step_s).text);
 }
 
 /* --- the command --- */

@@ -77,20 +77,10 @@ build(Options *options, const OpTimes *times, GError **error)
     return schedule_new(name, &shape, error);
 }
 
-static char *
-number_text(int64_t ns)
-{
-    return output_number(units_s_from_ns(ns));
-}
-
-/* @min and @max of the ranks' peaks in flight. */
 static void
 print_facts(const Schedule *schedule, const Report *report)
 {
     const ScheduleFamily *family = schedule_family_find(schedule->name, NULL);
-    g_autofree char *makespan = number_text(report->iteration_ns);
-    g_autofree char *span = number_text(report->span_ns);
-    g_autofree char *bubble = output_percent(report->bubble_fraction);
     g_autoptr(GArray) in_flight = g_array_new(FALSE, FALSE, sizeof(int64_t));
     g_autofree char *in_flight_text = NULL;
 
@@ -101,8 +91,10 @@ print_facts(const Schedule *schedule, const Report *report)
     }
     in_flight_text = output_int64s(in_flight, 12);
     output_printf("%s: %s\n", schedule->name, family == NULL ? "" : family->summary);
-    output_printf("makespan %s, longest rank %s, bubble %s, in flight %s\n\n", makespan, span,
-                  bubble, in_flight_text);
+    output_printf("makespan %s, longest rank %s, bubble %s, in flight %s\n\n",
+                  output_number(units_s_from_ns(report->iteration_ns)).text,
+                  output_number(units_s_from_ns(report->span_ns)).text,
+                  output_percent(report->bubble_fraction).text, in_flight_text);
 }
 
 static int

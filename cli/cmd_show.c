@@ -20,37 +20,36 @@ static const OptionInfo options_table[] = {
 
 /* --- models --- */
 
-static void
-print_fact(const char *name, char *value)
+static void G_GNUC_PRINTF(2, 3) print_fact(const char *name, const char *format, ...)
 {
-    g_autofree char *safe = text_escape(value, 300);
+    va_list arguments;
 
+    va_start(arguments, format);
+    g_autofree char *value = g_strdup_vprintf(format, arguments);
+    va_end(arguments);
+    g_autofree char *safe = text_escape(value, 300);
     output_printf("%-18s %s\n", name, safe);
-    g_free(value);
 }
 
 static void
 print_widths(const ModelArch *arch)
 {
-    print_fact("family", g_strdup(model_family_names[arch->family]));
-    print_fact("layers", g_strdup_printf(INT, arch->n_layers));
-    print_fact("hidden", g_strdup_printf(INT, arch->hidden));
-    print_fact("heads", g_strdup_printf(INT " of " INT " (keys and values: " INT ")", arch->n_heads,
-                                        arch->head_dim, arch->n_kv_heads));
-    print_fact("ffn hidden", g_strdup_printf(INT, arch->ffn_hidden));
+    print_fact("family", "%s", model_family_names[arch->family]);
+    print_fact("layers", INT, arch->n_layers);
+    print_fact("hidden", INT, arch->hidden);
+    print_fact("heads", INT " of " INT " (keys and values: " INT ")", arch->n_heads, arch->head_dim,
+               arch->n_kv_heads);
+    print_fact("ffn hidden", INT, arch->ffn_hidden);
     if (arch->experts.n_experts > 0)
-        print_fact("experts", g_strdup_printf(INT " of " INT ", " INT " per token, " INT
-                                                  " shared, first " INT " layers dense",
-                                              arch->experts.n_experts, arch->experts.ffn_hidden,
-                                              arch->experts.top_k, arch->experts.n_shared,
-                                              arch->experts.first_dense_layers));
+        print_fact("experts",
+                   INT " of " INT ", " INT " per token, " INT " shared, first " INT " layers dense",
+                   arch->experts.n_experts, arch->experts.ffn_hidden, arch->experts.top_k,
+                   arch->experts.n_shared, arch->experts.first_dense_layers);
     if (arch->mla.kv_lora_rank > 0)
-        print_fact("latent attention",
-                   g_strdup_printf("rank " INT " of keys and values, " INT " of queries",
-                                   arch->mla.kv_lora_rank, arch->mla.q_lora_rank));
-    print_fact("vocabulary",
-               g_strdup_printf(INT "%s", arch->vocab, arch->tied_embeddings ? ", tied" : ""));
-    print_fact("longest sequence", g_strdup_printf(INT, arch->max_seq_len));
+        print_fact("latent attention", "rank " INT " of keys and values, " INT " of queries",
+                   arch->mla.kv_lora_rank, arch->mla.q_lora_rank);
+    print_fact("vocabulary", INT "%s", arch->vocab, arch->tied_embeddings ? ", tied" : "");
+    print_fact("longest sequence", INT, arch->max_seq_len);
 }
 
 static void
@@ -62,12 +61,12 @@ add_op(OutputTable *table, const ModelOp *op)
     else
         output_table_printf(table, INT " x " INT " x " INT " x " INT, op->count, op->m, op->n,
                             op->k);
-    output_table_take(table, units_format_count(op->forward_flops));
-    output_table_take(table, units_format_count(op->backward_flops));
-    output_table_take(table, units_format_bytes((double)op->weight_bytes));
-    output_table_take(table, units_format_bytes((double)op->forward_bytes));
-    output_table_take(table, units_format_bytes((double)op->saved_bytes));
-    output_table_take(table, units_format_bytes((double)op->comm_bytes));
+    output_table_row(table, units_format_count(op->forward_flops).text,
+                     units_format_count(op->backward_flops).text,
+                     units_format_bytes((double)op->weight_bytes).text,
+                     units_format_bytes((double)op->forward_bytes).text,
+                     units_format_bytes((double)op->saved_bytes).text,
+                     units_format_bytes((double)op->comm_bytes).text, NULL);
 }
 
 static void
@@ -94,58 +93,48 @@ print_ops(const ModelArch *arch, ModelPart part, int64_t layer, const ModelShape
         add_op(table, &ops[i]);
         saved += ops[i].saved_bytes;
     }
-    g_autofree char *kept = units_format_bytes((double)saved);
-    output_printf("\n%s: %s of activations kept\n", title, kept);
+    output_printf("\n%s: %s of activations kept\n", title, units_format_bytes((double)saved).text);
     output_table_print(table, 2);
 }
 
 /* Parameters, FLOPs per token, and the ops of each kind of layer. */
 static void
-describe_model(const ModelArch *arch, int64_t seq_len, int64_t tp, Dtype dtype)
+describe_model(const ModelArch *arch, const ModelShape *shape)
 {
-    const ModelShape shape = {
-        .batch = 1,
-        .tokens = seq_len,
-        .tp = tp,
-        .cp = 1,
-        .ep = 1,
-        .flash_attention = true,
-        .dtype = dtype,
-        .expert_imbalance = 1,
-    };
-    const double flops = model_flops_per_iteration(arch, 1, seq_len) / (double)seq_len;
+    const double flops = model_flops_per_iteration(arch, 1, shape->tokens) / (double)shape->tokens;
     const int64_t moe_layer = arch->experts.first_dense_layers;
 
     output_printf("%s\n", arch->name);
     if (arch->source != NULL)
-        print_fact("source", g_strdup(arch->source));
+        print_fact("source", "%s", arch->source);
     print_widths(arch);
-    print_fact("parameters", units_format_count((double)model_parameters(arch)));
+    print_fact("parameters", "%s", units_format_count((double)model_parameters(arch)).text);
     if (arch->experts.n_experts > 0)
-        print_fact("active", units_format_count((double)model_active_parameters(arch)));
-    g_autofree char *count = units_format_count(flops);
-    print_fact("FLOPs per token",
-               g_strdup_printf("%s (forward and backward, " INT " tokens)", count, seq_len));
+        print_fact("active", "%s", units_format_count((double)model_active_parameters(arch)).text);
+    print_fact("FLOPs per token", "%s (forward and backward, " INT " tokens)",
+               units_format_count(flops).text, shape->tokens);
     output_printf("\nops of one sequence of " INT " tokens on one of " INT
                   " tensor-parallel ranks, %s, flash attention\n",
-                  seq_len, tp, dtype_names[dtype]);
+                  shape->tokens, shape->tp, dtype_names[shape->dtype]);
     if (!model_layer_is_moe(arch, 0))
-        print_ops(arch, MODEL_PART_LAYER, 0, &shape, "a layer");
+        print_ops(arch, MODEL_PART_LAYER, 0, shape, "a layer");
     if (arch->experts.n_experts > 0 && moe_layer < arch->n_layers)
-        print_ops(arch, MODEL_PART_LAYER, moe_layer, &shape, "a layer with experts");
-    print_ops(arch, MODEL_PART_HEAD, 0, &shape, "head and loss");
+        print_ops(arch, MODEL_PART_LAYER, moe_layer, shape, "a layer with experts");
+    print_ops(arch, MODEL_PART_HEAD, 0, shape, "head and loss");
 }
 
 /* --- clusters --- */
 
-static char *
+static UnitsText
 rate_text(double bytes_per_s)
 {
     const bool is_tera = bytes_per_s >= 1e12;
-    g_autofree char *number = output_number(bytes_per_s / (is_tera ? 1e12 : 1e9));
+    UnitsText text = {"-"};
 
-    return bytes_per_s > 0 ? g_strdup_printf("%s %cB/s", number, is_tera ? 'T' : 'G')
-                           : g_strdup("-");
+    if (bytes_per_s > 0)
+        g_snprintf(text.text, sizeof text.text, "%s %cB/s",
+                   output_number(bytes_per_s / (is_tera ? 1e12 : 1e9)).text, is_tera ? 'T' : 'G');
+    return text;
 }
 
 static void
@@ -163,15 +152,23 @@ print_devices(const ModelCluster *cluster)
 
         output_table_add(table, device->name);
         output_table_printf(table, INT " x " INT, nodes->n_nodes, nodes->n_devices);
-        output_table_take(table, units_format_bytes((double)device->memory_bytes));
-        output_table_take(table, rate_text(device->memory_bytes_per_s));
+        output_table_row(table, units_format_bytes((double)device->memory_bytes).text,
+                         rate_text(device->memory_bytes_per_s).text, NULL);
         for (size_t k = 0; k < G_N_ELEMENTS(dtypes); k++) {
             const double flops = device->flops_per_s[dtypes[k]];
 
-            output_table_take(table, flops > 0 ? units_format_flops(flops) : g_strdup("-"));
+            output_table_add(table, flops > 0 ? units_format_flops(flops).text : "-");
         }
     }
     output_table_print(table, 0);
+}
+
+/* The rates of a link and its latency. */
+static void
+add_link(OutputTable *table, double bytes_per_s, double shared_bytes_per_s, double latency_s)
+{
+    output_table_row(table, rate_text(bytes_per_s).text, rate_text(shared_bytes_per_s).text,
+                     output_seconds(latency_s).text, NULL);
 }
 
 static void
@@ -184,14 +181,10 @@ print_levels(const ModelCluster *cluster)
     for (guint i = 0; i < cluster->levels->len; i++) {
         const ModelLevel *level = &g_array_index(cluster->levels, ModelLevel, i);
 
-        output_table_add(table, level->name);
-        if (level->group_devices > 0)
-            output_table_printf(table, INT, level->group_devices);
-        else
-            output_table_add(table, "all");
-        output_table_take(table, rate_text(level->bytes_per_s));
-        output_table_take(table, rate_text(level->shared_bytes_per_s));
-        output_table_take(table, output_seconds(level->latency_s));
+        output_table_row(table, level->name,
+                         level->group_devices > 0 ? output_int64(level->group_devices).text : "all",
+                         NULL);
+        add_link(table, level->bytes_per_s, level->shared_bytes_per_s, level->latency_s);
     }
     output_text("\n");
     output_table_print(table, 0);
@@ -218,15 +211,13 @@ print_links(const ModelCluster *cluster)
                 g_array_index(cluster->devices, ModelDevice, (guint)nodes->device).name,
                 nodes->n_nodes, nodes->n_devices);
             output_table_add(table, g_array_index(cluster->levels, ModelLevel, level).name);
-            output_table_take(table, rate_text(link->bytes_per_s));
-            output_table_take(table, rate_text(link->shared_bytes_per_s));
-            output_table_take(table, output_seconds(link->latency_s));
+            add_link(table, link->bytes_per_s, link->shared_bytes_per_s, link->latency_s);
         }
     }
-    if (!any)
-        return;
-    output_text("\n");
-    output_table_print(table, 0);
+    if (any) {
+        output_text("\n");
+        output_table_print(table, 0);
+    }
 }
 
 /* Devices, nodes, network, and what is measured. */
@@ -239,36 +230,23 @@ describe_cluster(const Profile *profile)
     print_devices(cluster);
     print_levels(cluster);
     print_links(cluster);
-    if (cluster->price_per_device_hour > 0) {
-        g_autofree char *price = output_number(cluster->price_per_device_hour);
-
-        output_printf("\nprice of a device: %s %s per hour\n", price,
+    if (cluster->price_per_device_hour > 0)
+        output_printf("\nprice of a device: %s %s per hour\n",
+                      output_number(cluster->price_per_device_hour).text,
                       cluster->currency == NULL ? "" : cluster->currency);
-    }
     output_text("\n");
     if (profile->measurements->len > 0)
-        print_fact("measured",
-                   g_strdup_printf(
-                       "%u times of %s on %s", profile->measurements->len,
-                       profile->measured_arch == NULL ? "a layer" : profile->measured_arch->name,
-                       profile->measured_on == NULL ? "this machine" : profile->measured_on));
+        print_fact("measured", "%u times of %s on %s", profile->measurements->len,
+                   profile->measured_arch == NULL ? "a layer" : profile->measured_arch->name,
+                   profile->measured_on == NULL ? "this machine" : profile->measured_on);
     else
-        print_fact("measured", g_strdup("nothing; every cost is modelled"));
+        print_fact("measured", "nothing; every cost is modelled");
     for (guint i = 0; cluster->sources != NULL && i < cluster->sources->len; i++)
-        print_fact(i == 0 ? "sources" : "", g_strdup(g_ptr_array_index(cluster->sources, i)));
+        print_fact(i == 0 ? "sources" : "", "%s",
+                   (const char *)g_ptr_array_index(cluster->sources, i));
 }
 
 /* --- the command --- */
-
-static bool
-contains(const GPtrArray *names, const char *name)
-{
-    for (guint i = 0; i < names->len; i++) {
-        if (strcmp(g_ptr_array_index(names, i), name) == 0)
-            return true;
-    }
-    return false;
-}
 
 static int
 show_model(const char *name, Options *options, GError **error)
@@ -295,7 +273,7 @@ show_model(const char *name, Options *options, GError **error)
         model_arch_write(writer, NULL, arch);
         return output_json(writer, NULL, error) ? 0 : -1;
     }
-    describe_model(arch, shape.tokens, shape.tp, shape.dtype);
+    describe_model(arch, &shape);
     return 0;
 }
 
@@ -400,10 +378,8 @@ fail_unknown(const char *name, const GPtrArray *models, const GPtrArray *cluster
     g_autoptr(GPtrArray) names = g_ptr_array_new();
     g_autofree char *suggestion = NULL;
 
-    for (guint i = 0; i < models->len; i++)
-        g_ptr_array_add(names, g_ptr_array_index(models, i));
-    for (guint i = 0; i < clusters->len; i++)
-        g_ptr_array_add(names, g_ptr_array_index(clusters, i));
+    g_ptr_array_extend(names, (GPtrArray *)models, NULL, NULL);
+    g_ptr_array_extend(names, (GPtrArray *)clusters, NULL, NULL);
     g_ptr_array_add(names, NULL);
     suggestion = text_suggestion(name, (const char *const *)names->pdata);
     g_set_error(error, G_FILE_ERROR, G_FILE_ERROR_NOENT,
@@ -420,9 +396,9 @@ run(Options *options, GError **error)
     g_autoptr(GPtrArray) models = model_arch_builtin_names();
     g_autoptr(GPtrArray) clusters = profile_builtin_names();
 
-    if (contains(models, name))
+    if (g_ptr_array_find_with_equal_func(models, name, g_str_equal, NULL))
         return show_model(name, options, error);
-    if (contains(clusters, name))
+    if (g_ptr_array_find_with_equal_func(clusters, name, g_str_equal, NULL))
         return show_cluster(name, options, error);
     if (strcmp(name, "-") != 0 && !g_file_test(name, G_FILE_TEST_EXISTS))
         return fail_unknown(name, models, clusters, error);

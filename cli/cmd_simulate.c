@@ -292,10 +292,9 @@ run_job(const Job *job, int64_t memory_limit_bytes, Options *options, GError **e
         return -1;
     if (!simulation.result.report->fits) {
         const Report *report = simulation.result.report;
-        g_autofree char *peak = units_format_bytes((double)report->peak_memory_bytes);
-        g_autofree char *limit = units_format_bytes((double)report->memory_limit_bytes);
-
-        output_note("note: it does not fit: %s of %s", peak, limit);
+        output_note("note: it does not fit: %s of %s",
+                    units_format_bytes((double)report->peak_memory_bytes).text,
+                    units_format_bytes((double)report->memory_limit_bytes).text);
     }
     return 0;
 }

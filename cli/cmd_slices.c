@@ -440,29 +440,26 @@ print_for_people(const PlanSliceResult *result, const Inputs *inputs)
 {
     static const char *const header[] = {"sequences", "slices", "<tokens of each", NULL};
     g_autoptr(OutputTable) table = output_table_new(header);
-    g_autofree char *latency = output_seconds(seconds(result->latency));
-    g_autofree char *longest = output_seconds(seconds(result->max_slice));
-    g_autofree char *backward = output_seconds(seconds(result->max_backward));
-    g_autofree char *gap_text = output_percent(gap(result));
     const char *what = is_fill_drain(inputs) ? "solves" : "simulations";
 
     for (guint i = 0; i < result->groups->len; i++) {
         const PlanSliceGroup *group = g_ptr_array_index(result->groups, i);
 
-        output_table_printf(table, INT, group->batch);
-        output_table_printf(table, "%u", group->slices->len);
+        output_table_row(table, output_int64(group->batch).text,
+                         output_int64(group->slices->len).text, NULL);
         output_table_take(table, output_int64s(group->slices, 16));
     }
-    output_printf("latency %s, longest slice %s", latency, longest);
+    output_printf("latency %s, longest slice %s", output_seconds(seconds(result->latency)).text,
+                  output_seconds(seconds(result->max_slice)).text);
     if (inputs->problem.backward != NULL)
-        output_printf(" forward, %s backward", backward);
+        output_printf(" forward, %s backward", output_seconds(seconds(result->max_backward)).text);
     if (result->n_rounds > 1)
         output_printf(", " INT " rounds", result->n_rounds);
     if (result->lower_bound == result->latency)
         output_printf(": proven optimal in " INT " %s\n", result->n_solves, what);
     else
-        output_printf(": at most %s above the optimum, " INT " %s\n", gap_text, result->n_solves,
-                      what);
+        output_printf(": at most %s above the optimum, " INT " %s\n",
+                      output_percent(gap(result)).text, result->n_solves, what);
     if (inputs->n_approximated > 0)
         output_printf(INT " times were interpolated between measured ones\n",
                       inputs->n_approximated);

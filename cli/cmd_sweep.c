@@ -94,31 +94,29 @@ static bool
 add_searches(GPtrArray *searches, const ModelArch *arch, const Profile *profile,
              const Axis axes[AXIS_N], Options *options, GError **error)
 {
-    guint n[AXIS_N], at[AXIS_N];
+    guint n_points = 1;
 
     for (int i = 0; i < AXIS_N; i++)
-        n[i] = axes[i].values == NULL ? 1 : axes[i].values->len;
-    for (at[0] = 0; at[0] < n[0]; at[0]++) {
-        for (at[1] = 0; at[1] < n[1]; at[1]++) {
-            for (at[2] = 0; at[2] < n[2]; at[2]++) {
-                for (int i = 0; i < AXIS_N; i++) {
-                    char digits[24];
+        n_points *= axes[i].values == NULL ? 1 : axes[i].values->len;
+    for (guint point = 0; point < n_points; point++) {
+        guint rest = point;
 
-                    if (axes[i].values == NULL)
-                        continue;
-                    g_snprintf(digits, sizeof digits, INT,
-                               g_array_index(axes[i].values, int64_t, at[i]));
-                    options_set(options, axes[i].name, digits);
-                }
-                Request *request = request_new(model_arch_copy(arch), profile_copy(profile),
-                                               options, REQUEST_SEARCHED, error);
-                if (request == NULL)
-                    return false;
-                searches_add(searches, request,
-                             (double)model_cluster_n_devices(request->profile->cluster) *
-                                 (double)request->plan.global_batch);
-            }
+        for (int i = AXIS_N - 1; i >= 0; i--) { /* the last axis changes fastest */
+            const GArray *values = axes[i].values;
+
+            if (values == NULL)
+                continue;
+            options_set(options, axes[i].name,
+                        output_int64(g_array_index(values, int64_t, rest % values->len)).text);
+            rest /= values->len;
         }
+        Request *request = request_new(model_arch_copy(arch), profile_copy(profile), options,
+                                       REQUEST_SEARCHED, error);
+        if (request == NULL)
+            return false;
+        searches_add(searches, request,
+                     (double)model_cluster_n_devices(request->profile->cluster) *
+                         (double)request->plan.global_batch);
     }
     return true;
 }
@@ -199,126 +197,97 @@ find_columns(const Sweep *sweep)
     return columns;
 }
 
+/* A cell for each of the columns, whether it is shown or not. */
 static OutputTable *
 table_with_header(const Columns *columns, const char *currency)
 {
     g_autofree char *cost = g_strdup_printf("cost [%s]", currency == NULL ? "?" : currency);
-    const char *header[24] = {"devices"};
-    size_t n = 1;
+    const bool has_days = columns->has_days;
+    const char *const header[] = {
+        "devices",
+        columns->has_batch ? "batch" : OUTPUT_HIDDEN,
+        columns->has_seq_len ? "tokens" : OUTPUT_HIDDEN,
+        "<split",
+        "micro-batch",
+        "<schedule",
+        columns->has_slices ? "slices" : OUTPUT_HIDDEN,
+        "<recompute",
+        "zero",
+        "iteration",
+        "tokens/s",
+        "per device",
+        "MFU",
+        "memory",
+        columns->has_failures ? "goodput" : OUTPUT_HIDDEN,
+        has_days ? "days" : OUTPUT_HIDDEN,
+        has_days && columns->has_cost ? cost : OUTPUT_HIDDEN,
+        has_days && columns->has_energy ? "energy" : OUTPUT_HIDDEN,
+        NULL,
+    };
 
-    if (columns->has_batch)
-        header[n++] = "batch";
-    if (columns->has_seq_len)
-        header[n++] = "tokens";
-    header[n++] = "<split";
-    header[n++] = "micro-batch";
-    header[n++] = "<schedule";
-    if (columns->has_slices)
-        header[n++] = "slices";
-    header[n++] = "<recompute";
-    header[n++] = "zero";
-    header[n++] = "iteration";
-    header[n++] = "tokens/s";
-    header[n++] = "per device";
-    header[n++] = "MFU";
-    header[n++] = "memory";
-    if (columns->has_failures)
-        header[n++] = "goodput";
-    if (columns->has_days)
-        header[n++] = "days";
-    if (columns->has_days && columns->has_cost)
-        header[n++] = cost;
-    if (columns->has_days && columns->has_energy)
-        header[n++] = "energy";
     return output_table_new(header);
 }
 
+/* "3.42 GWh" */
+static UnitsText
+energy_text(double energy_j)
+{
+    static const char *const names[] = {"kWh", "MWh", "GWh", "TWh"};
+    double value = energy_j / 3.6e6;
+    UnitsText text = {"-"};
+    size_t i = 0;
+
+    if (!isfinite(energy_j))
+        return text;
+    for (; value >= 1000 && i + 1 < G_N_ELEMENTS(names); i++)
+        value /= 1000;
+    g_snprintf(text.text, sizeof text.text, "%s %s", output_number(value).text, names[i]);
+    return text;
+}
+
+/* Days: tenths below a hundred. */
+static UnitsText
+days_text(double days)
+{
+    UnitsText text = {"-"};
+
+    if (isfinite(days))
+        g_ascii_formatd(text.text, sizeof text.text,
+                        days < 10    ? "%.2f"
+                        : days < 100 ? "%.1f"
+                                     : "%.0f",
+                        days);
+    return text;
+}
+
 static void
-add_plan(OutputTable *table, const SweepPoint *point, const Columns *columns)
+add_row(OutputTable *table, const SweepPoint *point, guint *n_reasons)
 {
     /* Files from before there were orders say nothing. */
     const int order = point->rank_order == NULL ? 0 : plan_rank_order_find(point->rank_order);
     const PlanDegrees degrees = {point->dp, point->tp, point->pp,    point->vpp,
                                  point->cp, point->ep, MAX(0, order)};
 
-    output_table_take(table, describe_split(&degrees));
-    output_table_printf(table, INT, point->micro_batch);
-    output_table_add(table, point->schedule);
-    if (columns->has_slices)
-        output_table_printf(table, INT, point->n_slices);
-    output_table_add(table, point->recompute);
-    output_table_printf(table, INT, point->zero_stage);
-    output_table_take(table, output_seconds(point->iteration_s));
-    output_table_take(table, units_format_count(point->tokens_per_s));
-    output_table_take(table, units_format_count(point->tokens_per_s_per_device));
-    output_table_take(table, output_percent(point->model_flops_utilization_fraction));
-    output_table_take(table, units_format_bytes((double)point->peak_memory_bytes));
-}
-
-/* "3.42 GWh" */
-static char *
-energy_text(double energy_j)
-{
-    static const char *const names[] = {"kWh", "MWh", "GWh", "TWh"};
-    double value = energy_j / 3.6e6;
-    size_t i = 0;
-
-    if (!isfinite(energy_j))
-        return g_strdup("-");
-    for (; value >= 1000 && i + 1 < G_N_ELEMENTS(names); i++)
-        value /= 1000;
-    g_autofree char *number = output_number(value);
-    return g_strdup_printf("%s %s", number, names[i]);
-}
-
-/* Days: tenths below a hundred. */
-static char *
-days_text(double days)
-{
-    char digits[G_ASCII_DTOSTR_BUF_SIZE];
-
-    if (!isfinite(days))
-        return g_strdup("-");
-    return g_strdup(g_ascii_formatd(digits, sizeof digits,
-                                    days < 10    ? "%.2f"
-                                    : days < 100 ? "%.1f"
-                                                 : "%.0f",
-                                    days));
-}
-
-static void
-add_training(OutputTable *table, const SweepPoint *point, const Columns *columns)
-{
-    if (columns->has_failures)
-        output_table_take(table, output_percent(point->goodput_fraction));
-    if (columns->has_days)
-        output_table_take(table, days_text(point->effective_days));
-    if (columns->has_days && columns->has_cost)
-        output_table_take(table, isfinite(point->effective_cost)
-                                     ? units_format_count(point->effective_cost)
-                                     : g_strdup("-"));
-    if (columns->has_days && columns->has_energy)
-        output_table_take(table, energy_text(point->effective_energy_j));
-}
-
-static void
-add_row(OutputTable *table, const SweepPoint *point, const Columns *columns, guint *n_reasons)
-{
-    output_table_printf(table, INT, point->n_devices);
-    if (columns->has_batch)
-        output_table_printf(table, INT, point->global_batch);
-    if (columns->has_seq_len)
-        output_table_printf(table, INT, point->seq_len);
-    if (point->is_feasible) {
-        add_plan(table, point, columns);
-        add_training(table, point, columns);
+    output_table_row(table, output_int64(point->n_devices).text,
+                     output_int64(point->global_batch).text, output_int64(point->seq_len).text,
+                     NULL);
+    if (!point->is_feasible) {
+        output_table_printf(table, "no plan [%u]", ++*n_reasons);
+        for (int i = 0; i < 14; i++)
+            output_table_add(table, "-");
         return;
     }
-    output_table_printf(table, "no plan [%u]", ++*n_reasons);
-    for (int i = 0; i < 9 + columns->has_slices + columns->has_failures +
-                            columns->has_days * (1 + columns->has_cost + columns->has_energy);
-         i++)
-        output_table_add(table, "-");
+    output_table_take(table, describe_split(&degrees));
+    output_table_row(
+        table, output_int64(point->micro_batch).text, point->schedule,
+        output_int64(point->n_slices).text, point->recompute, output_int64(point->zero_stage).text,
+        output_seconds(point->iteration_s).text, units_format_count(point->tokens_per_s).text,
+        units_format_count(point->tokens_per_s_per_device).text,
+        output_percent(point->model_flops_utilization_fraction).text,
+        units_format_bytes((double)point->peak_memory_bytes).text,
+        output_percent(point->goodput_fraction).text, days_text(point->effective_days).text,
+        isfinite(point->effective_cost) ? units_format_count(point->effective_cost).text : "-",
+        energy_text(point->effective_energy_j).text, NULL);
 }
 
 static void
@@ -341,20 +310,20 @@ print_reasons(const Sweep *sweep)
 /* "fastest: 1024 devices, batch 512: 12.3 days" */
 static void
 print_best(const Sweep *sweep, const Columns *columns, const char *what, size_t offset, int sign,
-           char *(*format)(double), const char *unit)
+           UnitsText (*format)(double), const char *unit)
 {
     const SweepPoint *best = sweep_best(sweep, offset, sign);
-    g_autofree char *value = NULL;
 
     if (best == NULL)
         return;
-    value = format(*(const double *)(const void *)((const char *)best + offset));
     output_printf("%s  " INT " devices", what, best->n_devices);
     if (columns->has_batch)
         output_printf(", batch " INT, best->global_batch);
     if (columns->has_seq_len)
         output_printf(", " INT " tokens", best->seq_len);
-    output_printf(": %s %s\n", value, unit == NULL ? "" : unit);
+    output_printf(": %s %s\n",
+                  format(*(const double *)(const void *)((const char *)best + offset)).text,
+                  unit == NULL ? "" : unit);
 }
 
 static void
@@ -380,11 +349,8 @@ static void
 print_assumptions(const Sweep *sweep)
 {
     const SweepReliability *r = &sweep->reliability;
-    g_autofree char *mtbf = days_text(r->device_mtbf_s / 86400);
-    g_autofree char *restart = units_format_s(r->restart_s);
     const double bytes_per_s = r->checkpoint_bytes_per_s > 0 ? r->checkpoint_bytes_per_s
                                                              : PLAN_GOODPUT_BYTES_PER_S_PER_DEVICE;
-    g_autofree char *rate = output_number(bytes_per_s / 1e6);
 
     if (!isfinite(r->device_mtbf_s)) {
         output_text("goodput: nothing fails (--mtbf none)\n");
@@ -392,18 +358,20 @@ print_assumptions(const Sweep *sweep)
         output_printf(
             "goodput: a device fails every %s days%s, restart %s%s,\n"
             "  checkpoints at %s MB/s%s, at Daly's interval\n",
-            mtbf,
+            days_text(r->device_mtbf_s / 86400).text,
             r->device_mtbf_s == PLAN_GOODPUT_DEVICE_MTBF_S ? " (Llama 3, arXiv:2407.21783)" : "",
-            restart, r->restart_s == PLAN_GOODPUT_RESTART_S ? " (MegaScale, arXiv:2402.15627)" : "",
-            rate, r->checkpoint_bytes_per_s > 0 ? "" : " per device (Llama 3: 2 TB/s for 16384)");
+            units_format_s(r->restart_s).text,
+            r->restart_s == PLAN_GOODPUT_RESTART_S ? " (MegaScale, arXiv:2402.15627)" : "",
+            output_number(bytes_per_s / 1e6).text,
+            r->checkpoint_bytes_per_s > 0 ? "" : " per device (Llama 3: 2 TB/s for 16384)");
     }
     if (sweep->price_per_device_hour > 0) {
-        g_autofree char *price = output_number(sweep->price_per_device_hour);
         g_autofree char *currency = text_escape(sweep->currency, 20);
         g_autofree char *source = text_escape(
             sweep->price_source == NULL ? "the cluster file" : sweep->price_source, 200);
 
-        output_printf("price: %s %s per device-hour (%s)\n", price, currency, source);
+        output_printf("price: %s %s per device-hour (%s)\n",
+                      output_number(sweep->price_per_device_hour).text, currency, source);
     }
 }
 
@@ -420,15 +388,12 @@ describe(const Sweep *sweep)
         output_printf(", batch " INT, sweep_at(sweep, 0)->global_batch);
     if (sweep->points->len > 0 && !columns.has_seq_len)
         output_printf(", sequences of " INT " tokens", sweep_at(sweep, 0)->seq_len);
-    if (isfinite(sweep->tokens)) {
-        g_autofree char *tokens = units_format_count(sweep->tokens);
-
-        output_printf(", %s tokens to train", tokens);
-    }
+    if (isfinite(sweep->tokens))
+        output_printf(", %s tokens to train", units_format_count(sweep->tokens).text);
     output_text("\n\n");
     g_autoptr(OutputTable) table = table_with_header(&columns, sweep->currency);
     for (guint i = 0; i < sweep->points->len; i++)
-        add_row(table, sweep_at(sweep, i), &columns, &n_reasons);
+        add_row(table, sweep_at(sweep, i), &n_reasons);
     output_table_print(table, 0);
     print_reasons(sweep);
     if (n_reasons < sweep->points->len)
@@ -489,9 +454,7 @@ check_paths(Options *options, GError **error)
 static bool
 print(const Sweep *sweep, Options *options, GError **error)
 {
-    const bool json = options_switch(options, "json");
-
-    if (json) {
+    if (options_switch(options, "json")) {
         g_autoptr(JsonWriter) writer = sweep_write(sweep);
 
         return output_json(writer, NULL, error);

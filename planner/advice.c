@@ -233,9 +233,9 @@ plan_advice_set_error(const PlanRequest *request, PlanEvaluateFunc evaluate, voi
                     "no plan of the space exists: no schedule fits these degrees and slices");
         return;
     }
-    g_autofree char *needs = units_format_bytes((double)needed);
-    g_autofree char *has = units_format_bytes((double)outcome->limit_bytes);
-    g_string_append_printf(text, "memory: a device needs %s of %s at the least (", needs, has);
+    g_string_append_printf(text, "memory: a device needs %s of %s at the least (",
+                           units_format_bytes((double)needed).text,
+                           units_format_bytes((double)outcome->limit_bytes).text);
     append_plan(text, least);
     g_string_append_c(text, ')');
     const gsize before = text->len + strlen("; ");

@@ -58,35 +58,27 @@ has_other_order(const Plan *plan)
     return plan_rank_order_plain(&plan->degrees) != PLAN_RANK_ORDER_DEFAULT;
 }
 
-/* @orders: with a column of the order of ranks. */
 static void
-add_plan(OutputTable *table, const Plan *plan, size_t i, bool is_front, bool orders)
+add_plan(OutputTable *table, const Plan *plan, size_t i, bool is_front)
 {
     const PlanDegrees *d = &plan->degrees;
     const Report *report = plan->predicted;
     const int64_t degrees[] = {d->dp, d->tp, d->pp, d->vpp, d->cp, d->ep, plan->micro_batch};
 
-    if (i == 0)
-        output_table_printf(table, "best%s", is_front ? " *" : "");
-    else
-        output_table_printf(table, "%zu%s", i + 1, is_front ? " *" : "");
+    output_table_printf(table, "%s%s", i == 0 ? "best" : output_int64((int64_t)i + 1).text,
+                        is_front ? " *" : "");
     for (size_t k = 0; k < G_N_ELEMENTS(degrees); k++)
         output_table_printf(table, INT, degrees[k]);
-    if (orders)
-        output_table_add(table, plan_rank_order_names[d->rank_order]);
-    output_table_add(table, plan->schedule);
-    output_table_printf(table, "%u", plan->slices->len);
-    output_table_add(table, plan_recompute_name(plan));
-    output_table_printf(table, "%d", plan->zero_stage);
-    if (report == NULL) {
-        for (int k = 0; k < 4; k++)
-            output_table_add(table, "-");
-        return;
-    }
-    output_table_take(table, output_seconds(units_s_from_ns(report->iteration_ns)));
-    output_table_take(table, output_percent(report->model_flops_utilization_fraction));
-    output_table_take(table, output_percent(report->bubble_fraction));
-    output_table_take(table, units_format_bytes((double)report->peak_memory_bytes));
+    output_table_row(table, plan_rank_order_names[d->rank_order], plan->schedule,
+                     output_int64(plan->slices->len).text, plan_recompute_name(plan),
+                     output_int64(plan->zero_stage).text, NULL);
+    if (report == NULL)
+        output_table_row(table, "-", "-", "-", "-", NULL);
+    else
+        output_table_row(table, output_seconds(units_s_from_ns(report->iteration_ns)).text,
+                         output_percent(report->model_flops_utilization_fraction).text,
+                         output_percent(report->bubble_fraction).text,
+                         units_format_bytes((double)report->peak_memory_bytes).text, NULL);
 }
 
 static bool
@@ -109,22 +101,20 @@ is_on_front(const Plan *plan, const Plan *const *plans, size_t n)
 void
 describe_plans(const Plan *const *plans, size_t n)
 {
-    static const char *const first[] = {"<", "dp", "tp", "pp", "vpp", "cp", "ep", "micro-batch"};
-    static const char *const last[] = {"<schedule", "slices", "<recompute", "zero", "iteration",
-                                       "MFU",       "bubble", "memory",     NULL};
-    const char *header[G_N_ELEMENTS(first) + 1 + G_N_ELEMENTS(last)];
-    size_t n_columns = G_N_ELEMENTS(first);
     bool orders = false;
 
     for (size_t i = 0; i < n; i++)
         orders = orders || has_other_order(plans[i]);
-    memcpy(header, first, sizeof first);
-    if (orders)
-        header[n_columns++] = "<rank order";
-    memcpy(header + n_columns, last, sizeof last);
+    const char *const header[] = {
+        "<",         "dp",          "tp",
+        "pp",        "vpp",         "cp",
+        "ep",        "micro-batch", orders ? "<rank order" : OUTPUT_HIDDEN,
+        "<schedule", "slices",      "<recompute",
+        "zero",      "iteration",   "MFU",
+        "bubble",    "memory",      NULL};
     g_autoptr(OutputTable) table = output_table_new(header);
     for (size_t i = 0; i < n; i++)
-        add_plan(table, plans[i], i, n > 1 && is_on_front(plans[i], plans, n), orders);
+        add_plan(table, plans[i], i, n > 1 && is_on_front(plans[i], plans, n));
     output_table_print(table, 0);
     if (n > 1)
         output_text("* of these none is faster and smaller\n");
@@ -173,11 +163,9 @@ print_shares(const char *title, const Share *shares, size_t n)
 
     output_printf("%s  ", title);
     for (size_t i = 0; i < n; i++) {
-        g_autofree char *percent = output_percent(shares[i].fraction);
-
         if (shares[i].fraction <= 0)
             continue;
-        output_printf("%s%s %s", comma, shares[i].name, percent);
+        output_printf("%s%s %s", comma, shares[i].name, output_percent(shares[i].fraction).text);
         comma = ", ";
     }
     output_text("\n");
@@ -220,24 +208,24 @@ print_peak(const Report *report)
 {
     const int32_t r = report_peak_rank(report);
     const ReportRank *rank = &g_array_index(report->ranks, ReportRank, r);
-    g_autofree char *at = output_seconds(units_s_from_ns(rank->peak_time_ns));
 
     if (*rank->peak_op == 0)
         output_printf(", from the start on rank %d", r);
     else
-        output_printf(", at %s on rank %d in %s", at, r, rank->peak_op);
+        output_printf(", at %s on rank %d in %s",
+                      output_seconds(units_s_from_ns(rank->peak_time_ns)).text, r, rank->peak_op);
     output_printf(": most of it %s", trace_memory_names[report_peak_owner(rank)]);
 }
 
 char *
 describe_op_sigma(const ReportJitter *jitter)
 {
-    g_autofree char *sigma = output_percent(jitter->op_sigma);
-    g_autofree char *lasts = output_seconds(jitter->correlation_s);
+    const UnitsText sigma = output_percent(jitter->op_sigma);
 
     if (jitter->correlation_s > 0)
-        return g_strdup_printf("%s, forgotten within %s", sigma, lasts);
-    return g_steal_pointer(&sigma);
+        return g_strdup_printf("%s, forgotten within %s", sigma.text,
+                               output_seconds(jitter->correlation_s).text);
+    return g_strdup(sigma.text);
 }
 
 /* Prints the statistics of many iterations with times that vary. */
@@ -245,101 +233,79 @@ static void
 print_jitter(const Report *report)
 {
     const ReportJitter *jitter = &report->jitter;
-    g_autofree char *p10 = output_seconds(units_s_from_ns(jitter->iteration_ns[0]));
-    g_autofree char *p50 = output_seconds(units_s_from_ns(jitter->iteration_ns[1]));
-    g_autofree char *p90 = output_seconds(units_s_from_ns(jitter->iteration_ns[2]));
 
     if (jitter->n_runs == 0)
         return;
-    output_printf("jitter  iteration p10 %s, p50 %s, p90 %s", p10, p50, p90);
-    if (report->memory_limit_bytes > 0) {
-        g_autofree char *fit = output_percent(jitter->fit_fraction);
-
-        output_printf("; fits in %s", fit);
-    }
+    output_printf("jitter  iteration p10 %s, p50 %s, p90 %s",
+                  output_seconds(units_s_from_ns(jitter->iteration_ns[0])).text,
+                  output_seconds(units_s_from_ns(jitter->iteration_ns[1])).text,
+                  output_seconds(units_s_from_ns(jitter->iteration_ns[2])).text);
+    if (report->memory_limit_bytes > 0)
+        output_printf("; fits in %s", output_percent(jitter->fit_fraction).text);
     g_autofree char *op = describe_op_sigma(jitter);
-    g_autofree char *rank = output_percent(jitter->rank_sigma);
-    output_printf(" of " INT " runs (ops log-normal %s, ranks %s", jitter->n_runs, op, rank);
-    if (jitter->straggler_fraction > 0) {
-        g_autofree char *share = output_percent(jitter->straggler_fraction);
-        g_autofree char *slowdown = output_number(jitter->straggler_slowdown);
-        output_printf(", %s stragglers %sx", share, slowdown);
-    }
+    output_printf(" of " INT " runs (ops log-normal %s, ranks %s", jitter->n_runs, op,
+                  output_percent(jitter->rank_sigma).text);
+    if (jitter->straggler_fraction > 0)
+        output_printf(", %s stragglers %sx", output_percent(jitter->straggler_fraction).text,
+                      output_number(jitter->straggler_slowdown).text);
     output_printf("; seed " INT ")\n", jitter->seed);
 }
 
 static void
 print_totals(const Report *report, const char *currency)
 {
-    g_autofree char *iteration = output_seconds(units_s_from_ns(report->iteration_ns));
-    g_autofree char *bubble = output_percent(report->bubble_fraction);
-
-    output_printf("iteration %s, bubble %s", iteration, bubble);
-    if (isfinite(report->tokens_per_s)) {
-        g_autofree char *tokens = units_format_count(report->tokens_per_s);
-
-        output_printf(", %s tokens/s", tokens);
-    }
-    if (isfinite(report->model_flops_per_s_per_device)) {
-        g_autofree char *flops = units_format_flops(report->model_flops_per_s_per_device);
-        g_autofree char *utilization = output_percent(report->model_flops_utilization_fraction);
-
-        output_printf(", %s per device (%s of peak)", flops, utilization);
-    }
+    output_printf("iteration %s, bubble %s",
+                  output_seconds(units_s_from_ns(report->iteration_ns)).text,
+                  output_percent(report->bubble_fraction).text);
+    if (isfinite(report->tokens_per_s))
+        output_printf(", %s tokens/s", units_format_count(report->tokens_per_s).text);
+    if (isfinite(report->model_flops_per_s_per_device))
+        output_printf(", %s per device (%s of peak)",
+                      units_format_flops(report->model_flops_per_s_per_device).text,
+                      output_percent(report->model_flops_utilization_fraction).text);
     output_text("\n");
     print_breakdown(report);
     print_sources(report);
     if (report->peak_memory_bytes > 0) {
-        g_autofree char *peak = units_format_bytes((double)report->peak_memory_bytes);
-        g_autofree char *limit = units_format_bytes((double)report->memory_limit_bytes);
-
-        output_printf("memory %s", peak);
+        output_printf("memory %s", units_format_bytes((double)report->peak_memory_bytes).text);
         if (report->memory_limit_bytes > 0)
-            output_printf(" of %s%s", limit, report->fits ? "" : ": DOES NOT FIT");
+            output_printf(" of %s%s", units_format_bytes((double)report->memory_limit_bytes).text,
+                          report->fits ? "" : ": DOES NOT FIT");
         print_peak(report);
         output_text("\n");
     }
     print_jitter(report);
     if (isfinite(report->cost_per_iteration)) {
-        g_autofree char *cost = output_number(report->cost_per_iteration);
-
         g_autofree char *unit = text_escape(currency == NULL ? "" : currency, 16);
 
-        output_printf("cost %s%s%s per iteration\n", cost, currency == NULL ? "" : " ", unit);
+        output_printf("cost %s%s%s per iteration\n", output_number(report->cost_per_iteration).text,
+                      currency == NULL ? "" : " ", unit);
     }
-    if (isfinite(report->energy_per_iteration_j)) {
-        g_autofree char *energy = output_number(report->energy_per_iteration_j / 3.6e6);
-
-        output_printf("energy %s kWh per iteration\n", energy);
-    }
+    if (isfinite(report->energy_per_iteration_j))
+        output_printf("energy %s kWh per iteration\n",
+                      output_number(report->energy_per_iteration_j / 3.6e6).text);
 }
 
-/* The owners of memory that hold anything on any rank. */
-static void
-find_owners(const Report *report, bool is_used[TRACE_MEMORY_N])
+bool
+describe_owner_is_used(const Report *report, TraceMemoryOwner owner)
 {
-    for (guint r = 0; r < report->ranks->len; r++) {
-        for (int owner = 0; owner < TRACE_MEMORY_N; owner++)
-            is_used[owner] |= g_array_index(report->ranks, ReportRank, r).memory_bytes[owner] > 0;
-    }
+    for (guint r = 0; r < report->ranks->len; r++)
+        if (g_array_index(report->ranks, ReportRank, r).memory_bytes[owner] > 0)
+            return true;
+    return false;
 }
 
 static void
-add_rank(OutputTable *table, guint r, const ReportRank *rank, bool has_memory,
-         const bool is_used[TRACE_MEMORY_N])
+add_rank(OutputTable *table, guint r, const ReportRank *rank)
 {
-    output_table_printf(table, "%u", r);
-    output_table_take(table, output_seconds(units_s_from_ns(rank->busy_ns)));
-    output_table_take(table, output_seconds(units_s_from_ns(rank->bubble_ns)));
-    output_table_take(table, output_seconds(units_s_from_ns(rank->communication_ns)));
-    output_table_printf(table, "%d", rank->peak_in_flight);
-    if (!has_memory)
-        return;
-    output_table_take(table, units_format_bytes((double)rank->peak_memory_bytes));
-    for (int owner = 0; owner < TRACE_MEMORY_N; owner++) {
-        if (is_used[owner])
-            output_table_take(table, units_format_bytes((double)rank->memory_bytes[owner]));
-    }
+    output_table_row(table, output_int64(r).text,
+                     output_seconds(units_s_from_ns(rank->busy_ns)).text,
+                     output_seconds(units_s_from_ns(rank->bubble_ns)).text,
+                     output_seconds(units_s_from_ns(rank->communication_ns)).text,
+                     output_int64(rank->peak_in_flight).text,
+                     units_format_bytes((double)rank->peak_memory_bytes).text, NULL);
+    for (int owner = 0; owner < TRACE_MEMORY_N; owner++)
+        output_table_add(table, units_format_bytes((double)rank->memory_bytes[owner]).text);
 }
 
 static void
@@ -347,25 +313,20 @@ print_ranks(const Report *report, guint max_rows)
 {
     const bool has_memory = report->peak_memory_bytes > 0;
     const char *header[7 + TRACE_MEMORY_N] = {"rank", "busy", "bubble", "messages", "in flight"};
-    bool is_used[TRACE_MEMORY_N] = {false};
     const guint n = report->ranks->len;
     const guint rows = MIN(n, MAX(max_rows, 2));
-    size_t n_columns = 5;
 
-    find_owners(report, is_used);
-    if (has_memory) {
-        header[n_columns++] = "memory";
-        for (int owner = 0; owner < TRACE_MEMORY_N; owner++) {
-            if (is_used[owner])
-                header[n_columns++] = trace_memory_names[owner];
-        }
-    }
+    header[5] = has_memory ? "memory" : OUTPUT_HIDDEN;
+    for (int owner = 0; owner < TRACE_MEMORY_N; owner++)
+        header[6 + owner] = has_memory && describe_owner_is_used(report, (TraceMemoryOwner)owner)
+                                ? trace_memory_names[owner]
+                                : OUTPUT_HIDDEN;
     g_autoptr(OutputTable) table = output_table_new(header);
     for (guint i = 0; i < rows; i++) {
         /* evenly spaced, with both ends */
         const guint r = rows == 1 ? 0 : (guint)((guint64)i * (n - 1) / (rows - 1));
 
-        add_rank(table, r, &g_array_index(report->ranks, ReportRank, r), has_memory, is_used);
+        add_rank(table, r, &g_array_index(report->ranks, ReportRank, r));
     }
     output_text("\n");
     output_table_print(table, 0);

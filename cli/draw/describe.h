@@ -26,6 +26,9 @@ char *describe_op_sigma(const ReportJitter *jitter);
  * of time and memory have a star. */
 void describe_plans(const Plan *const *plans, size_t n);
 
+/* Whether @owner holds memory on any rank at its peak. */
+bool describe_owner_is_used(const Report *report, TraceMemoryOwner owner);
+
 /* Prints how layers are laid over stages, the batch over micro-batches, and sequences over slices.
  */
 void describe_stages(const Plan *plan);

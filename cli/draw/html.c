@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "base/units.h"
+#include "cli/draw/describe.h"
 #include "cli/draw/plot.h"
 #include "cli/draw/timeline.h"
 #include "cli/request/output.h"
@@ -94,57 +95,50 @@ append_about(GString *html, const Page *page)
     append_escaped(html, what);
 }
 
-/* @value (taken) */
 static void
-append_card(GString *html, const char *name, char *value)
+append_card(GString *html, const char *name, const char *value)
 {
     g_string_append_printf(html, "<div><b>%s</b><span class=\"faint\">%s</span></div>\n", value,
                            name);
-    g_free(value);
 }
 
 static void
 append_memory_card(GString *html, const Report *report)
 {
-    g_autofree char *limit = units_format_bytes((double)report->memory_limit_bytes);
-    g_autofree char *name = NULL;
+    g_autofree char *name =
+        g_strdup_printf(report->fits ? "peak memory of %s" : "peak memory, but only %s are there",
+                        units_format_bytes((double)report->memory_limit_bytes).text);
 
-    if (report->memory_limit_bytes <= 0)
-        name = g_strdup("peak memory");
-    else if (report->fits)
-        name = g_strdup_printf("peak memory of %s", limit);
-    else
-        name = g_strdup_printf("peak memory, but only %s are there", limit);
-    append_card(html, name, units_format_bytes((double)report->peak_memory_bytes));
+    append_card(html, report->memory_limit_bytes <= 0 ? "peak memory" : name,
+                units_format_bytes((double)report->peak_memory_bytes).text);
 }
 
 static void
 append_cost_card(GString *html, const Page *page)
 {
     const char *currency = page->job == NULL ? NULL : page->job->profile->cluster->currency;
-    g_autoptr(GString) value = g_string_new(NULL);
-    g_autofree char *number = output_number(page->report->cost_per_iteration);
+    g_autoptr(GString) value = g_string_new(output_number(page->report->cost_per_iteration).text);
 
-    append_escaped(value, number);
     if (currency != NULL) {
         g_string_append_c(value, ' ');
         append_escaped(value, currency);
     }
-    append_card(html, "cost of an iteration", g_string_free(g_steal_pointer(&value), FALSE));
+    append_card(html, "cost of an iteration", value->str);
 }
 
 static void
 append_jitter_cards(GString *html, const Report *report)
 {
     const ReportJitter *jitter = &report->jitter;
-    g_autofree char *p10 = output_seconds(units_s_from_ns(jitter->iteration_ns[0]));
-    g_autofree char *p90 = output_seconds(units_s_from_ns(jitter->iteration_ns[2]));
+    g_autofree char *range =
+        g_strdup_printf("%s to %s", output_seconds(units_s_from_ns(jitter->iteration_ns[0])).text,
+                        output_seconds(units_s_from_ns(jitter->iteration_ns[2])).text);
     g_autofree char *runs =
         g_strdup_printf("p10 to p90 of " INT " runs with jitter", jitter->n_runs);
 
-    append_card(html, runs, g_strdup_printf("%s to %s", p10, p90));
+    append_card(html, runs, range);
     if (report->memory_limit_bytes > 0)
-        append_card(html, "of these fit", output_percent(jitter->fit_fraction));
+        append_card(html, "of these fit", output_percent(jitter->fit_fraction).text);
 }
 
 static void
@@ -152,13 +146,13 @@ append_cards(GString *html, const Page *page)
 {
     const Report *report = page->report;
 
-    append_card(html, "iteration", output_seconds(units_s_from_ns(report->iteration_ns)));
-    append_card(html, "bubble", output_percent(report->bubble_fraction));
+    append_card(html, "iteration", output_seconds(units_s_from_ns(report->iteration_ns)).text);
+    append_card(html, "bubble", output_percent(report->bubble_fraction).text);
     if (isfinite(report->tokens_per_s))
-        append_card(html, "tokens per second", units_format_count(report->tokens_per_s));
+        append_card(html, "tokens per second", units_format_count(report->tokens_per_s).text);
     if (isfinite(report->model_flops_utilization_fraction))
         append_card(html, "of the devices' peak",
-                    output_percent(report->model_flops_utilization_fraction));
+                    output_percent(report->model_flops_utilization_fraction).text);
     if (report->peak_memory_bytes > 0)
         append_memory_card(html, report);
     if (isfinite(report->cost_per_iteration))
@@ -187,15 +181,14 @@ append_breakdown(GString *html, const Page *page)
         {"optimizer", r->breakdown.optimizer_s, 0xf0e442},
     };
     const double all = units_s_from_ns(MAX(r->iteration_ns, 1));
-    g_autofree char *bubble = output_percent(r->breakdown.bubble_s / all);
     g_autoptr(GString) legend = g_string_new("<div class=\"legend\">");
 
     g_string_append(html, "<div class=\"bar\">");
     for (size_t i = 0; i < G_N_ELEMENTS(parts); i++) {
         if (!(parts[i].seconds > 0))
             continue;
-        g_autofree char *share = output_percent(parts[i].seconds / all);
-        g_autofree char *entry = g_strdup_printf("%s %s", parts[i].name, share);
+        g_autofree char *entry =
+            g_strdup_printf("%s %s", parts[i].name, output_percent(parts[i].seconds / all).text);
 
         g_string_append_printf(html, "<i style=\"width:%.2f%%;background:#%06x\"></i>",
                                100 * parts[i].seconds / all, parts[i].rgb);
@@ -204,7 +197,7 @@ append_breakdown(GString *html, const Page *page)
     g_string_append_printf(html,
                            "</div>\n%s<span><i style=\"background:var(--bubble)\"></i>"
                            "bubble %s</span></div>\n",
-                           legend->str, bubble);
+                           legend->str, output_percent(r->breakdown.bubble_s / all).text);
 }
 
 /* --- ranks --- */
@@ -215,14 +208,12 @@ append_memory_bar(GString *html, const ReportRank *rank, double px_per_byte)
     g_string_append_printf(html, "<td><div class=\"bar thin\" style=\"width:%dpx\">", BAR_WIDTH);
     for (size_t k = 0; k < TRACE_MEMORY_N; k++) {
         const int64_t bytes = rank->memory_bytes[plot_owners[k].owner];
-        g_autofree char *size = units_format_bytes((double)bytes);
-
         if (bytes <= 0)
             continue;
-        g_string_append_printf(html,
-                               "<i style=\"width:%.2fpx;background:#%06x\" title=\"%s %s\"></i>",
-                               (double)bytes * px_per_byte, plot_owners[k].rgb,
-                               trace_memory_names[plot_owners[k].owner], size);
+        g_string_append_printf(
+            html, "<i style=\"width:%.2fpx;background:#%06x\" title=\"%s %s\"></i>",
+            (double)bytes * px_per_byte, plot_owners[k].rgb,
+            trace_memory_names[plot_owners[k].owner], units_format_bytes((double)bytes).text);
     }
     g_string_append(html, "</div>");
 }
@@ -231,16 +222,9 @@ static void
 append_owners(GString *html, const Report *report)
 {
     g_string_append(html, "<div class=\"legend\">");
-    for (size_t k = 0; k < TRACE_MEMORY_N; k++) {
-        const TraceMemoryOwner owner = plot_owners[k].owner;
-
-        for (guint i = 0; i < report->ranks->len; i++) {
-            if (g_array_index(report->ranks, ReportRank, i).memory_bytes[owner] > 0) {
-                append_legend_entry(html, plot_owners[k].rgb, trace_memory_names[owner]);
-                break;
-            }
-        }
-    }
+    for (size_t k = 0; k < TRACE_MEMORY_N; k++)
+        if (describe_owner_is_used(report, plot_owners[k].owner))
+            append_legend_entry(html, plot_owners[k].rgb, trace_memory_names[plot_owners[k].owner]);
     g_string_append(html, "</div>\n");
 }
 
@@ -256,15 +240,14 @@ append_ranks(GString *html, const Page *page)
                            has_memory ? "<th>peak<th class=\"left\">memory at the peak" : "");
     for (guint i = 0; i < report->ranks->len && i < MAX_ROWS; i++) {
         const ReportRank *rank = &g_array_index(report->ranks, ReportRank, i);
-        g_autofree char *busy = output_seconds(units_s_from_ns(rank->busy_ns));
-        g_autofree char *bubble = output_seconds(units_s_from_ns(rank->bubble_ns));
-        g_autofree char *messages = output_seconds(units_s_from_ns(rank->communication_ns));
-        g_autofree char *peak = units_format_bytes((double)rank->peak_memory_bytes);
-
-        g_string_append_printf(html, "<tr><td>%u<td>%s<td>%s<td>%s<td>%d", i, busy, bubble,
-                               messages, rank->peak_in_flight);
+        g_string_append_printf(html, "<tr><td>%u<td>%s<td>%s<td>%s<td>%d", i,
+                               output_seconds(units_s_from_ns(rank->busy_ns)).text,
+                               output_seconds(units_s_from_ns(rank->bubble_ns)).text,
+                               output_seconds(units_s_from_ns(rank->communication_ns)).text,
+                               rank->peak_in_flight);
         if (has_memory) {
-            g_string_append_printf(html, "<td>%s", peak);
+            g_string_append_printf(html, "<td>%s",
+                                   units_format_bytes((double)rank->peak_memory_bytes).text);
             append_memory_bar(html, rank, (double)BAR_WIDTH / (double)widest);
         }
         g_string_append_c(html, '\n');
@@ -424,13 +407,13 @@ append_axis(GString *html, const Page *page)
 
     g_string_append(html, "<g id=\"axis\">");
     for (int64_t t = 0; t <= page->end_ns; t += step) {
-        g_autofree char *time = t == 0 ? g_strdup("0") : units_format_s(units_s_from_ns(t));
+        const UnitsText time = t == 0 ? (UnitsText){"0"} : units_format_s(units_s_from_ns(t));
         const double x = x_of(page, t);
 
         g_string_append_printf(html,
                                "<line class=\"grid\" x1=\"%.2f\" x2=\"%.2f\" y1=\"%d\" y2=\"%d\"/>"
                                "<text x=\"%.2f\" y=\"%d\" text-anchor=\"middle\">%s</text>",
-                               x, x, TOP, bottom, x, bottom + 16, time);
+                               x, x, TOP, bottom, x, bottom + 16, time.text);
     }
     g_string_append(html, "</g>\n");
 }
@@ -486,11 +469,9 @@ append_note(GString *html, const Page *page)
 
         is_merged = box->micro_batch < 0 && box->kind <= TIMELINE_WAIT;
     }
-    if (is_merged) {
-        g_autofree char *shortest = units_format_s(units_s_from_ns(page->min_ns));
-
-        g_string_append_printf(html, "Neighbours shorter than %s are drawn as one. ", shortest);
-    }
+    if (is_merged)
+        g_string_append_printf(html, "Neighbours shorter than %s are drawn as one. ",
+                               units_format_s(units_s_from_ns(page->min_ns)).text);
     if (page->every > 1)
         g_string_append_printf(html, "Every %dth rank is shown. ", page->every);
 }
@@ -654,11 +635,11 @@ append_memory_over_time(GString *html, const Page *page)
         .n_bins = CLAMP(MAX_STEPS / page->n_rows, 40, BINS),
         .row = CLAMP(600 / page->n_rows, 3, MEMORY_MAX_ROW),
     };
-    g_autofree char *most = units_format_bytes((double)rows.most_bytes);
     g_string_append_printf(html,
                            "<h2>Memory over time <span class=\"faint\">(a row is %s high: %s)"
                            "</span></h2>\n",
-                           most, near ? "the limit" : "the highest peak");
+                           units_format_bytes((double)rows.most_bytes).text,
+                           near ? "the limit" : "the highest peak");
     /* On the timeline's axis. */
     g_string_append_printf(html, "<svg viewBox=\"0 0 %d %d\" role=\"img\">\n", WIDTH + 16,
                            2 * TOP + page->n_rows * rows.row);

@@ -288,8 +288,8 @@ set_bytes_axis(Picture *picture, const Memory *memory)
         (double)MAX(MAX(memory->most_bytes, limit_is_drawn(memory) ? memory->limit_bytes : 0), 1);
     double scale = 1;
     size_t i = 0;
-    g_autofree char *limit = units_format_bytes((double)memory->limit_bytes);
-    g_autofree char *text = g_strdup_printf("limit %s", limit);
+    g_autofree char *text =
+        g_strdup_printf("limit %s", units_format_bytes((double)memory->limit_bytes).text);
 
     for (; i + 1 < G_N_ELEMENTS(units) && most >= 1024 * scale; i++)
         scale *= 1024;
@@ -305,25 +305,24 @@ static char *
 about_time(const Panel *panel)
 {
     const Peak *peak = &g_array_index(panel->peaks, Peak, panel->shown);
-    g_autofree char *bytes = units_format_bytes((double)peak->total_bytes);
-    g_autofree char *time = units_format_s(units_s_from_ns(peak->at_ns));
 
     return g_strdup_printf("rank %d%s: %s at %s", panel->shown,
-                           panel->shown == panel->fullest ? ", the fullest" : ", its peak", bytes,
-                           time);
+                           panel->shown == panel->fullest ? ", the fullest" : ", its peak",
+                           units_format_bytes((double)peak->total_bytes).text,
+                           units_format_s(units_s_from_ns(peak->at_ns)).text);
 }
 
 static char *
 about_peaks(const Memory *memory, const Panel *panel)
 {
-    g_autofree char *bytes = units_format_bytes((double)highest_of(panel)->total_bytes);
-    g_autofree char *limit = units_format_bytes((double)memory->limit_bytes);
+    const UnitsText bytes = units_format_bytes((double)highest_of(panel)->total_bytes);
 
     if (memory->has_time)
         return g_strdup("each rank at its peak");
     if (memory->limit_bytes <= 0)
-        return g_strdup_printf("each rank at its peak: at most %s", bytes);
-    return g_strdup_printf("each rank at its peak: at most %s of %s", bytes, limit);
+        return g_strdup_printf("each rank at its peak: at most %s", bytes.text);
+    return g_strdup_printf("each rank at its peak: at most %s of %s", bytes.text,
+                           units_format_bytes((double)memory->limit_bytes).text);
 }
 
 static int
@@ -404,9 +403,8 @@ append_panel(GString *text, const Memory *memory, const Panel *panel, int column
     g_string_append_printf(text, "%s: %s\n", name, about);
     for (guint i = 0; i < panel->peaks->len; i++) {
         const Peak *peak = &g_array_index(panel->peaks, Peak, i);
-        g_autofree char *bytes = units_format_bytes((double)peak->total_bytes);
-
-        g_string_append_printf(text, "%8u %10s |", i, bytes);
+        g_string_append_printf(text, "%8u %10s |", i,
+                               units_format_bytes((double)peak->total_bytes).text);
         append_bar(text, peak, MAX(most, 1) / n_cells);
         g_string_append_c(text, '\n');
     }

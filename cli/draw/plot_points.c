@@ -251,12 +251,10 @@ append_front(GString *text, const void *content, const PlotOptions *options)
     g_string_append_printf(text, "  %12s  %12s\n", points->x_title, points->y_title);
     for (guint i = 0; i < points->points->len; i++) {
         const Point *point = point_at(points, i);
-        g_autofree char *x = output_number(point->x);
-        g_autofree char *y = output_number(point->y);
         g_autofree char *label = text_escape(point->label, 100);
 
-        g_string_append_printf(text, "%c %12s  %12s  %s\n", point->is_front ? '*' : ' ', x, y,
-                               label);
+        g_string_append_printf(text, "%c %12s  %12s  %s\n", point->is_front ? '*' : ' ',
+                               output_number(point->x).text, output_number(point->y).text, label);
     }
     g_string_append(text, "* on the front: nothing is better in both\n");
 }
@@ -439,12 +437,12 @@ plot_sweep_pareto(const Sweep *sweep, const PlotOptions *options, const char *pa
     if (picture.points->len == 0)
         return refuse_empty("no size has a plan", error);
     g_auto(GStrv) parts = g_strsplit(axis->title, "%s", 2);
-    g_autofree char *tokens = units_format_count(is_trained ? sweep->tokens : 1e9);
     picture.y_title = g_strjoinv(sweep->currency == NULL ? "?" : sweep->currency, parts);
     picture.x_title = g_strdup(is_trained ? "days" : "seconds of a billion tokens");
     picture.title = g_strdup_printf("%s on %s: what time costs", sweep->model, sweep->cluster);
     picture.subtitle =
-        g_strdup_printf("%s tokens, failures and checkpoints included, %s", tokens, sweep->dtype);
+        g_strdup_printf("%s tokens, failures and checkpoints included, %s",
+                        units_format_count(is_trained ? sweep->tokens : 1e9).text, sweep->dtype);
     return draw_front(&picture, options, path, error);
 }
 
@@ -529,10 +527,10 @@ fill_roof(Picture *picture, const void *content, const PlotOptions *options)
         "x", "flops_per_s", "bound_flops_per_s", "series", "share", "has_label", "label", NULL};
     static const uint32_t colors[MAX_SERIES] = {0x0072b2, 0x009e73, 0xd55e00};
     const Points *points = content;
-    g_autofree char *peak = units_format_flops(points->peak_flops_per_s);
-    g_autofree char *peak_text = g_strdup_printf("peak %s", peak);
-    g_autofree char *rate = output_number(points->bytes_per_s / 1e12);
-    g_autofree char *rate_text = g_strdup_printf("memory %s TB/s", rate);
+    g_autofree char *peak_text =
+        g_strdup_printf("peak %s", units_format_flops(points->peak_flops_per_s).text);
+    g_autofree char *rate_text =
+        g_strdup_printf("memory %s TB/s", output_number(points->bytes_per_s / 1e12).text);
 
     set_axes(picture, points, options);
     picture_set(picture, "peak", round(points->peak_flops_per_s));
@@ -565,18 +563,14 @@ static void
 append_roof(GString *text, const void *content, const PlotOptions *options)
 {
     const Points *points = content;
-    g_autofree char *peak = units_format_flops(points->peak_flops_per_s);
-
     picture_append_title(text, options->title == NULL ? points->title : options->title);
     g_string_append_printf(text, "%-32s %14s %14s  of the peak of %s\n", "", points->x_title,
-                           "FLOP/s", peak);
+                           "FLOP/s", units_format_flops(points->peak_flops_per_s).text);
     for (guint i = 0; i < points->points->len; i++) {
         const Point *point = point_at(points, i);
-        g_autofree char *x = output_number(point->x);
-        g_autofree char *rate = units_format_flops(point->y);
-        g_autofree char *share = output_percent(point->y / points->peak_flops_per_s);
-
-        g_string_append_printf(text, "%-32s %14s %14s  %s\n", point->label, x, rate, share);
+        g_string_append_printf(text, "%-32s %14s %14s  %s\n", point->label,
+                               output_number(point->x).text, units_format_flops(point->y).text,
+                               output_percent(point->y / points->peak_flops_per_s).text);
     }
 }
 
@@ -676,12 +670,12 @@ plot_plan_roofline(const Job *job, const PlotOptions *options, const char *path,
         drawn_s += point_at(&picture, i)->time_fraction;
         point_at(&picture, i)->time_fraction /= all_s;
     }
-    g_autofree char *rest = output_percent(1 - drawn_s / all_s);
     picture.title = g_strdup_printf("%s on %s: ops below the roof", arch->name, device->name);
     picture.subtitle = g_strdup_printf("%s, micro-batch " INT
                                        ", %s; a point's size is its time; %s of the time in "
                                        "kernels without products",
-                                       split, plan->micro_batch, dtype_names[plan->dtype], rest);
+                                       split, plan->micro_batch, dtype_names[plan->dtype],
+                                       output_percent(1 - drawn_s / all_s).text);
     picture.x_title = g_strdup("FLOPs per byte of memory");
     return draw_roof(&picture, options, path, error);
 }

@@ -46,12 +46,10 @@ set_tics(Picture *picture, double low, double high)
     for (double ten = 1e-9; ten < high && n < MAX_TICS; ten *= 10.0) {
         for (size_t k = 0; k < n_steps && n < MAX_TICS; k++) {
             const double value = ten * steps[k];
-            g_autofree char *name = output_number(value);
-
             if (value < low || value > high)
                 continue;
             picture_set_at(picture, "tic", n, value);
-            picture_set_text_at(picture, "tic_name", n++, name);
+            picture_set_text_at(picture, "tic_name", n++, output_number(value).text);
         }
     }
     picture_set(picture, "n_tics", (double)n);

@@ -350,14 +350,13 @@ append_text(GString *text, const void *content, const PlotOptions *options)
                                scaling->x == 0 ? ", share of ideal scaling" : ", MFU");
         for (guint i = 0; i < scaling->sweep->points->len; i++) {
             const SweepPoint *point = sweep_at(scaling->sweep, i);
-            g_autofree char *rate = units_format_count(point->tokens_per_s);
-
             if (series_of(scaling, point) != (int)k)
                 continue;
             g_string_append_printf(text, "%9" G_GINT64_FORMAT " |", along(point, scaling->x));
             for (int c = 0; c < (int)(point->tokens_per_s / most * n_cells + 0.5); c++)
                 g_string_append_c(text, '#');
-            g_string_append_printf(text, " %s, %d %%\n", rate,
+            g_string_append_printf(text, " %s, %d %%\n",
+                                   units_format_count(point->tokens_per_s).text,
                                    (int)(100 * efficiency(scaling, point, k) + 0.5));
         }
     }

@@ -302,10 +302,10 @@ set_callout(Picture *picture, const Layout *layout, size_t p)
     const double ratio = (double)layout->span_ns / (double)MAX(trace->makespan_ns, 1);
     const bool is_early = has_callout(layout, panel);
     g_autofree char *copy = g_strdup_printf("magnified %.1f times", panel->copy_times);
-    g_autofree char *time = units_format_s(units_s_from_ns(trace->makespan_ns));
     g_autofree char *below = g_strdup_printf("%.*f times shorter", ratio < 10 ? 1 : 0, ratio);
 
-    picture_set_text_at(picture, "callout", p, is_early ? time : "");
+    picture_set_text_at(picture, "callout", p,
+                        is_early ? units_format_s(units_s_from_ns(trace->makespan_ns)).text : "");
     picture_set_text_at(picture, "callout_below", p, is_early ? below : "");
     picture_set_at(picture, "copy_left", p, panel->copy_left);
     picture_set_at(picture, "copy_top", p,

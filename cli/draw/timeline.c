@@ -185,8 +185,6 @@ char *
 timeline_title(const Trace *trace)
 {
     GString *title = g_string_new(trace->schedule);
-    g_autofree char *time = units_format_s(units_s_from_ns(trace->makespan_ns));
-
     append_count(title, trace->n_ranks, "rank");
     if (trace->n_chunks > 1)
         append_count(title, trace->n_chunks, "chunk");
@@ -195,12 +193,10 @@ timeline_title(const Trace *trace)
         g_string_insert(title, (gssize)title->len - 1, "e"); /* micro-batches */
     if (trace->n_slices > 1)
         append_count(title, trace->n_slices, "slice");
-    g_string_append_printf(title, ": %s %s", trace->measured ? "measured" : "iteration", time);
-    if (!isnan(trace->bubble_fraction)) {
-        g_autofree char *bubble = output_percent(trace->bubble_fraction);
-
-        g_string_append_printf(title, ", bubble %s", bubble);
-    }
+    g_string_append_printf(title, ": %s %s", trace->measured ? "measured" : "iteration",
+                           units_format_s(units_s_from_ns(trace->makespan_ns)).text);
+    if (!isnan(trace->bubble_fraction))
+        g_string_append_printf(title, ", bubble %s", output_percent(trace->bubble_fraction).text);
     return g_string_free(title, FALSE);
 }
 
@@ -401,15 +397,14 @@ append_row(GString *text, const Canvas *canvas, int32_t rank, const Cell *cells)
     g_string_append_printf(text, "%s\n", bar);
 }
 
-static char *
+static UnitsText
 tick_text(const Canvas *canvas, int64_t ns)
 {
-    if (canvas->how->is_unitless) {
-        char digits[G_ASCII_DTOSTR_BUF_SIZE];
+    UnitsText text = units_format_s(units_s_from_ns(ns));
 
-        return g_strdup(g_ascii_formatd(digits, sizeof digits, "%g", units_s_from_ns(ns)));
-    }
-    return units_format_s(units_s_from_ns(ns));
+    if (canvas->how->is_unitless)
+        g_ascii_formatd(text.text, sizeof text.text, "%g", units_s_from_ns(ns));
+    return text;
 }
 
 static void
@@ -429,11 +424,11 @@ append_axis(GString *text, const Canvas *canvas)
 
         g_string_append(text, canvas->how->utf8 ? (is_tick ? "┴" : "─") : (is_tick ? "+" : "-"));
         if (is_tick && (size_t)i >= end) {
-            g_autofree char *label = tick_text(canvas, next * step);
+            const UnitsText label = tick_text(canvas, next * step);
 
-            end = (size_t)i + strlen(label) + 1;
+            end = (size_t)i + strlen(label.text) + 1;
             if (end < (size_t)canvas->n_cells + 2)
-                memcpy(line + i, label, strlen(label));
+                memcpy(line + i, label.text, strlen(label.text));
         }
     }
     line[n_line] = 0;

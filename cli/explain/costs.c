@@ -88,11 +88,9 @@ print_costs(const Costs *explanation, guint n)
     for (guint i = 0; i < n; i++) {
         const ProfileCostLine *line = &g_array_index(explanation->time.costs, ProfileCostLine, i);
 
-        output_table_take(table, output_seconds(line->total_s));
-        output_table_take(table, output_percent(line->total_s / explanation->busy_s));
-        output_table_printf(table, INT, line->n);
-        output_table_add(table, line->what);
-        output_table_add(table, line->inputs);
+        output_table_row(table, output_seconds(line->total_s).text,
+                         output_percent(line->total_s / explanation->busy_s).text,
+                         output_int64(line->n).text, line->what, line->inputs, NULL);
         output_table_take(table, influences_text(line));
         output_table_add(table, line->formula);
     }
@@ -112,9 +110,9 @@ print_parameters(const Job *job, const Costs *explanation, guint n)
     for (int i = 0; i < PROFILE_PARAMETERS_N; i++) {
         if (!used[i])
             continue;
-        output_table_add(table, profile_parameter_info[i].name);
-        output_table_take(table, output_number(profile_parameter(&job->profile->parameters, i)));
-        output_table_add(table, profile_parameter_info[i].what);
+        output_table_row(table, profile_parameter_info[i].name,
+                         output_number(profile_parameter(&job->profile->parameters, i)).text,
+                         profile_parameter_info[i].what, NULL);
         output_table_take(table, profile_parameter_source(job->profile, i));
     }
     output_text("\nparameters\n");
@@ -125,11 +123,11 @@ static void
 print_sources(const Job *job)
 {
     const ModelDevice *device = model_cluster_device(job->profile->cluster, 0);
-    g_autofree char *peak = units_format_flops(profile_peak_flops_per_s(device, job->plan->dtype));
-    g_autofree char *rate = units_format_bytes(device->memory_bytes_per_s);
 
-    output_printf("\ndevice: %s, %s in %s, %s/s of memory\n", device->name, peak,
-                  dtype_names[job->plan->dtype], rate);
+    output_printf("\ndevice: %s, %s in %s, %s/s of memory\n", device->name,
+                  units_format_flops(profile_peak_flops_per_s(device, job->plan->dtype)).text,
+                  dtype_names[job->plan->dtype],
+                  units_format_bytes(device->memory_bytes_per_s).text);
     for (guint i = 0; i < job->profile->cluster->sources->len; i++)
         output_printf("  %s\n", (const char *)job->profile->cluster->sources->pdata[i]);
 }
@@ -156,16 +154,14 @@ print_memory(const Costs *explanation, const Report *report)
     for (int i = 0; i < TRACE_MEMORY_N; i++) {
         if (rank->memory_bytes[i] == 0)
             continue;
-        output_table_take(table, units_format_bytes((double)rank->memory_bytes[i]));
-        output_table_add(table, trace_memory_names[i]);
-        output_table_add(table, owner_formulas[i]);
+        output_table_row(table, units_format_bytes((double)rank->memory_bytes[i]).text,
+                         trace_memory_names[i], owner_formulas[i], NULL);
     }
     for (guint i = 0; i < MIN(MAX_MEMORY, explanation->memory.memory->len); i++) {
         const ProfileMemoryLine *line =
             &g_array_index(explanation->memory.memory, ProfileMemoryLine, i);
 
-        output_table_take(ops, units_format_bytes((double)line->bytes));
-        output_table_add(ops, line->what);
+        output_table_row(ops, units_format_bytes((double)line->bytes).text, line->what, NULL);
     }
     output_printf("\nmemory of rank %d, the fullest; %d micro-batches in flight\n",
                   explanation->fullest, rank->peak_in_flight);

@@ -374,21 +374,12 @@ add_choices(Explanation *explanation, ExplainDimension dimension)
 
 /* --- what more of each resource gives --- */
 
-/* (owned) "450 GB/s" */
-static char *
-rate_text(double bytes_per_s)
-{
-    g_autofree char *number = output_number(bytes_per_s / 1e9);
-
-    return g_strdup_printf("%s GB/s", number);
-}
-
-/* @after (taken) */
 static void
-add_resource(Explanation *explanation, Request *request, char *resource, const char *change,
-             char *after)
+add_resource(Explanation *explanation, Request *request, const char *resource, const char *change,
+             const char *after)
 {
-    ExplainResource added = {.resource = resource, .change = g_strdup(change), .after = after};
+    ExplainResource added = {
+        .resource = g_strdup(resource), .change = g_strdup(change), .after = g_strdup(after)};
 
     added.search = add_search(explanation, request, 2);
     g_array_append_val(explanation->resources, added);
@@ -409,8 +400,9 @@ add_links(Explanation *explanation, guint level, double factor, const char *chan
         own->bytes_per_s *= factor;
         own->shared_bytes_per_s *= factor;
     }
-    add_resource(explanation, request, g_strdup_printf("link %s", link->name), change,
-                 rate_text(link->bytes_per_s));
+    g_autofree char *resource = g_strdup_printf("link %s", link->name);
+    g_autofree char *rate = g_strdup_printf("%s GB/s", output_number(link->bytes_per_s / 1e9).text);
+    add_resource(explanation, request, resource, change, rate);
 }
 
 /* @factor and then @more bytes, of the devices or of the limit that was asked for. */
@@ -433,8 +425,7 @@ add_memory(Explanation *explanation, double factor, int64_t more_bytes, const ch
             after = i == 0 ? device->memory_bytes : MIN(after, device->memory_bytes);
         }
     }
-    add_resource(explanation, request, g_strdup("memory"), change,
-                 units_format_bytes((double)after));
+    add_resource(explanation, request, "memory", change, units_format_bytes((double)after).text);
 }
 
 static void
@@ -452,8 +443,8 @@ add_compute(Explanation *explanation, double factor, const char *change)
     }
     const ModelDevice *first = model_cluster_device(cluster, 0);
     add_resource(
-        explanation, request, g_strdup("compute"), change,
-        units_format_flops(profile_peak_flops_per_s(first, explanation->request->plan.dtype)));
+        explanation, request, "compute", change,
+        units_format_flops(profile_peak_flops_per_s(first, explanation->request->plan.dtype)).text);
 }
 
 static void
@@ -471,7 +462,7 @@ add_devices(Explanation *explanation)
     request->profile->cluster = doubled;
     request->plan.n_devices *= 2;
     request->plan.dp *= 2; /* where it is fixed, that is what grows */
-    add_resource(explanation, request, g_strdup("devices"), "x2", g_strdup_printf(INT, n));
+    add_resource(explanation, request, "devices", "x2", output_int64(n).text);
 }
 
 static void
@@ -481,8 +472,8 @@ add_batch(Explanation *explanation)
 
     request->plan.global_batch *= 2;
     request->plan.memo = explanation->memo;
-    add_resource(explanation, request, g_strdup("batch"), "x2",
-                 g_strdup_printf(INT, request->plan.global_batch));
+    add_resource(explanation, request, "batch", "x2",
+                 output_int64(request->plan.global_batch).text);
 }
 
 static void

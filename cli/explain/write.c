@@ -132,11 +132,9 @@ explain_write(JsonWriter *writer, const Explanation *explanation)
 static char *
 signed_percent(double fraction)
 {
-    g_autofree char *percent = output_percent(fabs(fraction));
-
     if (fabs(fraction) < 0.0005)
         return g_strdup("=");
-    return g_strdup_printf("%s%s", fraction < 0 ? "-" : "+", percent);
+    return g_strdup_printf("%s%s", fraction < 0 ? "-" : "+", output_percent(fabs(fraction)).text);
 }
 
 /* (owned) the classes that differ most: "bubble +1.2 s, tp -300 ms". */
@@ -156,10 +154,9 @@ reason_text(const Explanation *explanation, const Plan *plan)
                 largest = i;
         if (fabs(class_s[largest]) < 0.0005 * iteration_s)
             break;
-        g_autofree char *seconds = output_seconds(fabs(class_s[largest]));
         g_string_append_printf(text, "%s%s %s%s", text->len == 0 ? "" : ", ",
                                explain_class_names[largest], class_s[largest] < 0 ? "-" : "+",
-                               seconds);
+                               output_seconds(fabs(class_s[largest])).text);
         class_s[largest] = 0;
     }
     if (text->len == 0)
@@ -205,17 +202,16 @@ print_limits(const Explanation *explanation)
 {
     const Report *report = explanation->plan->predicted;
     const double iteration_s = units_s_from_ns(report->iteration_ns);
-    g_autofree char *computing = output_percent(report->breakdown.compute_s / iteration_s);
     static const char *const header[] = {"<", "", "<", NULL};
     g_autoptr(OutputTable) table = output_table_new(header);
 
-    output_printf("\nwhat limits it (%s of the time computes what the model needs)\n", computing);
+    output_printf("\nwhat limits it (%s of the time computes what the model needs)\n",
+                  output_percent(report->breakdown.compute_s / iteration_s).text);
     for (guint i = 0; i < explanation->limits->len; i++) {
         const ExplainLimit *limit = &g_array_index(explanation->limits, ExplainLimit, i);
 
-        output_table_add(table, limit->limit);
-        output_table_take(table, output_percent(limit->fraction));
-        output_table_add(table, limit->how);
+        output_table_row(table, limit->limit, output_percent(limit->fraction).text, limit->how,
+                         NULL);
     }
     if (explanation->limits->len > 0)
         output_table_print_rows(table, 2);
@@ -266,17 +262,13 @@ print_resources(const Explanation *explanation)
             &g_array_index(explanation->resources, ExplainResource, i);
         const Search *search = searches_at(explanation->searches, resource->search);
 
-        output_table_add(table, resource->resource);
-        output_table_add(table, resource->change);
-        output_table_add(table, resource->after);
+        output_table_row(table, resource->resource, resource->change, resource->after, NULL);
         if (search->plan == NULL) {
-            output_table_add(table, "-");
-            output_table_add(table, "-");
-            output_table_add(table, search->is_done ? "no plan" : "not searched");
+            output_table_row(table, "-", "-", search->is_done ? "no plan" : "not searched", NULL);
             continue;
         }
         g_autofree char *after = plan_text(search->plan);
-        output_table_take(table, units_format_count(search->plan->predicted->tokens_per_s));
+        output_table_add(table, units_format_count(search->plan->predicted->tokens_per_s).text);
         output_table_take(table,
                           signed_percent(1 / (1 + explain_change(explanation, search->plan)) - 1));
         output_table_add(table, strcmp(before, after) == 0 ? "the same" : after);

@@ -141,8 +141,10 @@ output_is_utf8(void)
 
 struct OutputTable {
     GPtrArray *cells; /* of (owned) char *, row by row; the first row is the header */
-    guint n_columns;
-    bool *is_text; /* [n_columns] */
+    guint n_columns;  /* that are shown */
+    bool *is_text;    /* [n_columns] */
+    bool *is_hidden;  /* [n_all] */
+    guint n_all, n_added;
 };
 
 OutputTable *
@@ -151,11 +153,16 @@ output_table_new(const char *const *header)
     OutputTable *table = g_new0(OutputTable, 1);
 
     table->cells = g_ptr_array_new_with_free_func(g_free);
-    table->n_columns = g_strv_length((char **)header);
-    table->is_text = g_new0(bool, table->n_columns);
-    for (guint i = 0; i < table->n_columns; i++) {
-        table->is_text[i] = header[i][0] == '<';
-        output_table_add(table, header[i] + table->is_text[i]);
+    table->n_all = g_strv_length((char **)header);
+    table->is_text = g_new0(bool, table->n_all);
+    table->is_hidden = g_new0(bool, table->n_all);
+    for (guint i = 0; i < table->n_all; i++) {
+        const bool is_text = header[i][0] == '<';
+
+        table->is_hidden[i] = strcmp(header[i], OUTPUT_HIDDEN) == 0;
+        table->is_text[table->n_columns] = is_text;
+        table->n_columns += !table->is_hidden[i];
+        output_table_add(table, header[i] + is_text);
     }
     return table;
 }
@@ -167,20 +174,33 @@ output_table_free(OutputTable *table)
         return;
     g_ptr_array_unref(table->cells);
     g_free(table->is_text);
+    g_free(table->is_hidden);
     g_free(table);
-}
-
-void
-output_table_take(OutputTable *table, char *cell)
-{
-    g_ptr_array_add(table->cells, text_escape(cell, 200));
-    g_free(cell);
 }
 
 void
 output_table_add(OutputTable *table, const char *cell)
 {
-    output_table_take(table, g_strdup(cell));
+    if (!table->is_hidden[table->n_added++ % table->n_all])
+        g_ptr_array_add(table->cells, text_escape(cell, 200));
+}
+
+void
+output_table_take(OutputTable *table, char *cell)
+{
+    output_table_add(table, cell);
+    g_free(cell);
+}
+
+void
+output_table_row(OutputTable *table, const char *cell, ...)
+{
+    va_list cells;
+
+    va_start(cells, cell);
+    for (; cell != NULL; cell = va_arg(cells, const char *))
+        output_table_add(table, cell);
+    va_end(cells);
 }
 
 void
@@ -237,33 +257,43 @@ output_table_print_rows(const OutputTable *table, int indent)
 
 /* --- cells --- */
 
-char *
+static UnitsText
+number_text(const char *format, double value, const char *unit)
+{
+    char digits[G_ASCII_DTOSTR_BUF_SIZE];
+    UnitsText text = {"-"};
+
+    if (isfinite(value))
+        g_snprintf(text.text, sizeof text.text, "%s%s",
+                   g_ascii_formatd(digits, sizeof digits, format, value), unit);
+    return text;
+}
+
+UnitsText
 output_seconds(double seconds)
 {
-    return isfinite(seconds) ? units_format_s(seconds) : g_strdup("-");
+    return isfinite(seconds) ? units_format_s(seconds) : (UnitsText){"-"};
 }
 
-char *
+UnitsText
 output_number(double value)
 {
-    char digits[G_ASCII_DTOSTR_BUF_SIZE];
-
-    if (!isfinite(value))
-        return g_strdup("-");
-    return g_strdup(g_ascii_formatd(digits, sizeof digits, "%.3g", value));
+    return number_text("%.3g", value, "");
 }
 
-char *
+UnitsText
 output_percent(double fraction)
 {
-    char digits[G_ASCII_DTOSTR_BUF_SIZE];
-    const double percent = fraction * 100;
+    return number_text(fabs(fraction * 100) < 99.95 ? "%.1f" : "%.0f", fraction * 100, " %");
+}
 
-    if (!isfinite(fraction))
-        return g_strdup("-");
-    return g_strconcat(
-        g_ascii_formatd(digits, sizeof digits, fabs(percent) < 99.95 ? "%.1f" : "%.0f", percent),
-        " %", NULL);
+UnitsText
+output_int64(int64_t value)
+{
+    UnitsText text;
+
+    g_snprintf(text.text, sizeof text.text, INT, value);
+    return text;
 }
 
 char *

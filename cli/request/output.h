@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "base/json.h"
+#include "base/units.h"
 
 G_BEGIN_DECLS
 
@@ -55,6 +56,9 @@ bool output_is_utf8(void);
 /* A table for people: columns are aligned and two spaces apart.  Opaque; see output.c. */
 typedef struct OutputTable OutputTable;
 
+/* The name of a column whose cells are added like others and not shown. */
+#define OUTPUT_HIDDEN "!"
+
 /* @header  the columns' names, NULL-terminated; a name that begins with '<' is of a column of text,
  *          which is set flush left (the '<' is not shown). */
 OutputTable *output_table_new(const char *const *header);
@@ -62,6 +66,8 @@ void output_table_free(OutputTable *table);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(OutputTable, output_table_free)
 /* Adds a cell; cells fill rows from left to right. */
 void output_table_add(OutputTable *table, const char *cell);
+/* Adds several cells, a whole row or a part of it; NULL ends them. */
+void output_table_row(OutputTable *table, const char *cell, ...) G_GNUC_NULL_TERMINATED;
 /* @cell (taken) */
 void output_table_take(OutputTable *table, char *cell);
 void output_table_printf(OutputTable *table, const char *format, ...) G_GNUC_PRINTF(2, 3);
@@ -71,15 +77,17 @@ void output_table_print(const OutputTable *table, int indent);
 /* The same without the header. */
 void output_table_print_rows(const OutputTable *table, int indent);
 
-/* --- short texts for cells, (owned) by the caller; "-" for NaN and infinities --- */
+/* --- short texts for cells and for printf(); "-" for NaN and infinities --- */
 
 /* "1.16 s", "12.3 ms" */
-char *output_seconds(double seconds);
+UnitsText output_seconds(double seconds);
 /* "12.3 %" for 0.123 */
-char *output_percent(double fraction);
+UnitsText output_percent(double fraction);
 /* Three significant digits, whatever the locale. */
-char *output_number(double value);
-/* "1024 x2, 512": equal neighbours are counted; after @max_words words follows "...". */
+UnitsText output_number(double value);
+UnitsText output_int64(int64_t value);
+/* Returns: (owned) "1024 x2, 512": equal neighbours are counted; after @max_words words follows
+ * "...". */
 char *output_int64s(const GArray *values, size_t max_words);
 
 G_END_DECLS

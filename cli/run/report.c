@@ -165,10 +165,9 @@ run_report_stolen_text(double stolen_fraction)
 {
     if (!(stolen_fraction > HOST_STEAL_TOLD_FRACTION))
         return NULL;
-    g_autofree char *share = output_percent(stolen_fraction);
     return g_strdup_printf("the host took %s of the cores: steps are slower than on this machine "
                            "alone",
-                           share);
+                           output_percent(stolen_fraction).text);
 }
 
 /* "1f1b, dp 2 x pp 2 x tp 2, 4 micro-batches of 1, slices 128 x2" */
@@ -200,9 +199,7 @@ describe_plan(const Plan *plan)
 static char *
 signed_percent(double fraction)
 {
-    g_autofree char *text = output_percent(fraction);
-
-    return g_strconcat(fraction >= 0.0 ? "+" : "", text, NULL);
+    return g_strconcat(fraction >= 0.0 ? "+" : "", output_percent(fraction).text, NULL);
 }
 
 static void
@@ -212,24 +209,18 @@ print_table(const RunReport *report)
     g_autoptr(OutputTable) table = output_table_new(header);
     const double tokens = tokens_per_step(report);
 
-    output_table_add(table, "step");
-    output_table_take(table, output_seconds(report->predicted_s));
-    output_table_take(table, output_seconds(report->median_s));
+    output_table_row(table, "step", output_seconds(report->predicted_s).text,
+                     output_seconds(report->median_s).text, NULL);
     output_table_take(table, signed_percent(error_fraction(report)));
-    output_table_add(table, "tokens/s");
-    output_table_take(table, output_number(tokens / report->predicted_s));
-    output_table_take(table, output_number(tokens / report->median_s));
-    output_table_add(table, "");
-    output_table_add(table, "bubble");
-    output_table_take(table, output_percent(report->predicted_bubble_fraction));
-    output_table_take(table, output_percent(report->result->bubble_fraction));
-    output_table_add(table, "");
-    output_table_add(table, "peak memory");
-    output_table_take(table, isnan(report->predicted_s)
-                                 ? g_strdup("-")
-                                 : units_format_bytes((double)report->predicted_peak_bytes));
-    output_table_take(table, units_format_bytes((double)peak_bytes(report)));
-    output_table_add(table, "");
+    output_table_row(table, "tokens/s", output_number(tokens / report->predicted_s).text,
+                     output_number(tokens / report->median_s).text, "", NULL);
+    output_table_row(table, "bubble", output_percent(report->predicted_bubble_fraction).text,
+                     output_percent(report->result->bubble_fraction).text, "", NULL);
+    output_table_row(table, "peak memory",
+                     isnan(report->predicted_s)
+                         ? "-"
+                         : units_format_bytes((double)report->predicted_peak_bytes).text,
+                     units_format_bytes((double)peak_bytes(report)).text, "", NULL);
     output_table_print(table, 2);
 }
 
@@ -237,18 +228,16 @@ print_table(const RunReport *report)
 static void
 print_varied(const ReportJitter *varied)
 {
-    g_autofree char *p10 = output_seconds(units_s_from_ns(varied->iteration_ns[0]));
-    g_autofree char *p50 = output_seconds(units_s_from_ns(varied->iteration_ns[1]));
-    g_autofree char *p90 = output_seconds(units_s_from_ns(varied->iteration_ns[2]));
-
     if (varied->n_runs == 0)
         return;
     g_autofree char *op = describe_op_sigma(varied);
-    g_autofree char *ranks = output_percent(varied->rank_sigma);
     output_printf(
         "  predicted with times that vary as when profiled (ops %s; ranks %s): median %s, "
         "80 %% of steps %s to %s\n",
-        op, ranks, p50, p10, p90);
+        op, output_percent(varied->rank_sigma).text,
+        output_seconds(units_s_from_ns(varied->iteration_ns[1])).text,
+        output_seconds(units_s_from_ns(varied->iteration_ns[0])).text,
+        output_seconds(units_s_from_ns(varied->iteration_ns[2])).text);
 }
 
 void
@@ -256,21 +245,19 @@ run_report_print(const RunReport *report)
 {
     const ExecRunResult *result = report->result;
     g_autofree char *plan = describe_plan(report->job->plan);
-    g_autofree char *p10 = output_seconds(report->p10_s);
-    g_autofree char *p90 = output_seconds(report->p90_s);
 
     output_printf("%s: %s\n%s\n\n", report->job->arch->name, plan, result->backend);
     print_table(report);
     output_printf("\n  measured: median of " INT " steps, 80 %% of them %s to %s\n",
-                  result->n_steps > 1 ? result->n_steps - 1 : 1, p10, p90);
+                  result->n_steps > 1 ? result->n_steps - 1 : 1, output_seconds(report->p10_s).text,
+                  output_seconds(report->p90_s).text);
     print_varied(&report->varied);
     output_printf("  loss: %.4f in the first step, %.4f in the last\n", result->losses[0],
                   result->losses[result->n_steps - 1]);
-    if (result->verified) {
-        g_autofree char *error = output_number(result->max_gradient_error);
-        g_autofree char *tolerance = output_number(report->exec->verify_tolerance);
+    if (result->verified)
         output_printf("  gradients against one device: largest relative error %s (%s), "
                       "tolerance %s: %s\n",
-                      error, result->worst_tensor, tolerance, result->passed ? "passed" : "FAILED");
-    }
+                      output_number(result->max_gradient_error).text, result->worst_tensor,
+                      output_number(report->exec->verify_tolerance).text,
+                      result->passed ? "passed" : "FAILED");
 }

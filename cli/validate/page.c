@@ -18,9 +18,7 @@ static const char *const quantity_titles[] = {"iteration time", "peak memory", "
 static void
 append_percent(GString *text, double fraction)
 {
-    g_autofree char *percent = output_percent(fraction);
-
-    g_string_append_printf(text, " %s |", percent);
+    g_string_append_printf(text, " %s |", output_percent(fraction).text);
 }
 
 static void
@@ -36,9 +34,7 @@ append_goal(GString *text, double goal)
 static void
 append_result(GString *text, double fraction, bool reached)
 {
-    g_autofree char *percent = output_percent(fraction);
-
-    g_string_append_printf(text, reached ? " **%s** |" : " %s |", percent);
+    g_string_append_printf(text, reached ? " **%s** |" : " %s |", output_percent(fraction).text);
 }
 
 static bool
@@ -53,17 +49,13 @@ static void
 append_oom(GString *text, const ValidationSet *set, const ValidationScore *score,
            const CalibrationFolds *folds)
 {
-    g_autofree char *precision = output_percent(score->oom.precision);
-    g_autofree char *recall = output_percent(score->oom.recall);
-
-    g_string_append_printf(text, " %zu | precision %s, recall %s | | |", score->oom.n, precision,
-                           recall);
+    g_string_append_printf(text, " %zu | precision %s, recall %s | | |", score->oom.n,
+                           output_percent(score->oom.precision).text,
+                           output_percent(score->oom.recall).text);
     append_goal(text, set->raw_goal);
     if (folds != NULL) {
-        g_autofree char *fitted_precision = output_percent(folds->precision);
-        g_autofree char *fitted_recall = output_percent(folds->recall);
-
-        g_string_append_printf(text, " %s, %s |", fitted_precision, fitted_recall);
+        g_string_append_printf(text, " %s, %s |", output_percent(folds->precision).text,
+                               output_percent(folds->recall).text);
     } else {
         g_string_append(text, " |");
     }
@@ -170,11 +162,12 @@ draw(const Validation *validation, const ValidationSet *set, const ValidationSco
     const CalibrationFolds *folds = validation_folds(validation, set);
     g_autoptr(GArray) points = points_of(validation, set, is_time ? 1.0 : 1.0 / BYTES_PER_GIB);
     g_autofree char *path = g_strdup_printf("%s/pictures/%s.svg", folder, slug);
-    g_autofree char *raw = output_percent(score->errors.mape);
-    g_autofree char *fitted = folds == NULL ? NULL : output_percent(folds->median.mape);
-    g_autofree char *raw_name = g_strdup_printf("raw, mean error %s", raw);
-    g_autofree char *fitted_name =
-        fitted == NULL ? NULL : g_strdup_printf("calibrated on other rows, %s", fitted);
+    g_autofree char *raw_name =
+        g_strdup_printf("raw, mean error %s", output_percent(score->errors.mape).text);
+    g_autofree char *fitted_name = folds == NULL
+                                       ? NULL
+                                       : g_strdup_printf("calibrated on other rows, %s",
+                                                         output_percent(folds->median.mape).text);
     g_autofree char *subtitle = g_strdup_printf("%s of %zu measured runs; line: equal, band: 10 %%",
                                                 quantity_titles[set->quantity], score->errors.n);
     const PlotScatter scatter = {points,   set->name,  subtitle, is_time ? "s" : "GiB",
@@ -375,16 +368,13 @@ append_residuals(GString *text, const Validation *validation, const ValidationSe
                            folds != NULL ? " after calibration" : "");
     for (guint c = 0; c < columns->len; c++) {
         const Column *column = &g_array_index(columns, Column, c);
-        g_autofree char *explained = output_percent(column->explained);
-
-        g_string_append_printf(text, "| %s | %s |", column->column, explained);
+        g_string_append_printf(text, "| %s | %s |", column->column,
+                               output_percent(column->explained).text);
         for (guint g = 0; g < column->groups->len; g++) {
             const Group *group = &g_array_index(column->groups, Group, g);
-            g_autofree char *mape = output_percent(group->mape);
-            g_autofree char *bias = output_percent(group->bias);
-
             g_string_append_printf(text, "%s %s: %zu, %s, %s", g == 0 ? "" : ";", group->value,
-                                   group->n, mape, bias);
+                                   group->n, output_percent(group->mape).text,
+                                   output_percent(group->bias).text);
         }
         g_string_append(text, " |\n");
     }

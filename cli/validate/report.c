@@ -176,61 +176,44 @@ static void
 add_errors(OutputTable *table, const char *name, const char *quantity,
            const ValidationErrors *errors)
 {
-    output_table_add(table, name);
-    output_table_add(table, quantity);
-    output_table_printf(table, "%zu", errors->n);
-    output_table_take(table, output_percent(errors->mape));
-    output_table_take(table, output_percent(errors->bias));
-    output_table_take(table, output_percent(errors->worst));
+    output_table_row(table, name, quantity, output_int64((int64_t)errors->n).text,
+                     output_percent(errors->mape).text, output_percent(errors->bias).text,
+                     output_percent(errors->worst).text, NULL);
 }
 
-static void
-add_goal(OutputTable *table, double goal)
+static const char *
+goal_text(double goal, UnitsText *text)
 {
-    output_table_take(table, goal > 0.0 ? output_percent(goal) : g_strdup(""));
-}
-
-static void
-add_calibrated(OutputTable *table, const ValidationSet *set, const CalibrationFolds *folds)
-{
-    if (folds == NULL) {
-        output_table_add(table, "");
-    } else if (set->quantity == VALIDATION_OOM) {
-        g_autofree char *precision = output_percent(folds->precision);
-        g_autofree char *recall = output_percent(folds->recall);
-
-        output_table_printf(table, "%s, %s", precision, recall);
-    } else {
-        output_table_take(table, output_percent(folds->median.mape));
-    }
+    *text = output_percent(goal);
+    return goal > 0.0 ? text->text : "";
 }
 
 static void
 add_set(OutputTable *table, const Validation *validation, const ValidationSet *set)
 {
+    const CalibrationFolds *folds = validation_folds(validation, set);
+    const char *quantity = validation_quantity_names[set->quantity];
+    UnitsText raw_goal, calibrated_goal;
     ValidationScore score;
 
     if (!validation_score_set(validation, set, &score))
         return;
     if (set->quantity == VALIDATION_OOM) {
-        g_autofree char *precision = output_percent(score.oom.precision);
-        g_autofree char *recall = output_percent(score.oom.recall);
-
-        output_table_add(table, set->name);
-        output_table_add(table, validation_quantity_names[set->quantity]);
-        output_table_printf(table, "%zu", score.oom.n);
-        output_table_printf(table, "precision %s", precision);
-        output_table_printf(table, "recall %s", recall);
+        output_table_row(table, set->name, quantity, output_int64((int64_t)score.oom.n).text, NULL);
+        output_table_printf(table, "precision %s", output_percent(score.oom.precision).text);
+        output_table_printf(table, "recall %s", output_percent(score.oom.recall).text);
         output_table_add(table, "");
     } else {
-        add_errors(table, set->name, validation_quantity_names[set->quantity], &score.errors);
+        add_errors(table, set->name, quantity, &score.errors);
     }
-    add_goal(table, set->raw_goal);
-    if (validation->folds != NULL) {
-        add_calibrated(table, set, validation_folds(validation, set));
-        add_goal(table, set->calibrated_goal);
-    }
-    output_table_add(table, set->others == NULL ? "" : set->others);
+    output_table_add(table, goal_text(set->raw_goal, &raw_goal));
+    if (folds != NULL && set->quantity == VALIDATION_OOM)
+        output_table_printf(table, "%s, %s", output_percent(folds->precision).text,
+                            output_percent(folds->recall).text);
+    else
+        output_table_add(table, folds == NULL ? "" : output_percent(folds->median.mape).text);
+    output_table_row(table, goal_text(set->calibrated_goal, &calibrated_goal),
+                     set->others == NULL ? "" : set->others, NULL);
 }
 
 /* Why rows have no prediction, in order of appearance. */
@@ -241,11 +224,9 @@ print_unpredicted(const Validation *validation)
 
     for (guint i = 0; i < validation->runs.cases->len; i++) {
         const ValidationCase *one = validation->runs.cases->pdata[i];
-        bool known = one->why_not == NULL;
 
-        for (guint j = 0; j < reasons->len && !known; j++)
-            known = strcmp(one->why_not, reasons->pdata[j]) == 0;
-        if (!known)
+        if (one->why_not != NULL &&
+            !g_ptr_array_find_with_equal_func(reasons, one->why_not, g_str_equal, NULL))
             g_ptr_array_add(reasons, one->why_not);
     }
     for (guint j = 0; j < reasons->len; j++) {
@@ -283,24 +264,28 @@ print_worst(const Validation *validation)
             return;
         shown[at] = true;
         const ValidationCase *one = validation->runs.cases->pdata[at];
-        g_autofree char *measured = output_seconds(one->row->iteration_s);
-        g_autofree char *predicted = output_seconds(validation->predictions[at].iteration_s);
-
         output_printf("%s %s: measured %s, predicted %s\n", n == 0 ? "worst:" : "      ",
-                      one->row->id, measured, predicted);
+                      one->row->id, output_seconds(one->row->iteration_s).text,
+                      output_seconds(validation->predictions[at].iteration_s).text);
     }
 }
 
 void
 validation_print(const Validation *validation)
 {
-    static const char *const raw[] = {
-        "<set", "<of", "rows", "MAPE", "bias", "worst", "goal", "<published by others", NULL};
-    static const char *const both[] = {
-        "<set",  "<of",  "rows",       "MAPE", "bias",
-        "worst", "goal", "calibrated", "goal", "<published by others",
-        NULL};
-    g_autoptr(OutputTable) table = output_table_new(validation->folds == NULL ? raw : both);
+    const bool has_folds = validation->folds != NULL;
+    const char *const header[] = {"<set",
+                                  "<of",
+                                  "rows",
+                                  "MAPE",
+                                  "bias",
+                                  "worst",
+                                  "goal",
+                                  has_folds ? "calibrated" : OUTPUT_HIDDEN,
+                                  has_folds ? "goal" : OUTPUT_HIDDEN,
+                                  "<published by others",
+                                  NULL};
+    g_autoptr(OutputTable) table = output_table_new(header);
     const ValidationScore time =
         validation_score(validation->runs.cases, validation->predictions, NULL, VALIDATION_TIME);
 
@@ -308,8 +293,7 @@ validation_print(const Validation *validation)
         add_set(table, validation, set);
     if (validation->runs.tables->len == 1) {
         add_errors(table, "all rows", "time", &time.errors);
-        for (int i = 0; i < (validation->folds == NULL ? 2 : 4); i++)
-            output_table_add(table, "");
+        output_table_row(table, "", "", "", "", NULL);
     }
     output_table_print(table, 0);
     output_text("\n");

@@ -135,12 +135,10 @@ impossibility(const ValidationCase *one)
                                row->iteration_s * 1e3,
                                flops / (n_devices * row->iteration_s * peak));
     if (isfinite(row->memory_bytes) &&
-        row->memory_bytes > MEMORY_SLACK * (double)device->memory_bytes) {
-        g_autofree char *stated = units_format_bytes(row->memory_bytes);
-        g_autofree char *has = units_format_bytes((double)device->memory_bytes);
-
-        return g_strdup_printf("measured_mem_GiB: %s is more than a device has, %s", stated, has);
-    }
+        row->memory_bytes > MEMORY_SLACK * (double)device->memory_bytes)
+        return g_strdup_printf("measured_mem_GiB: %s is more than a device has, %s",
+                               units_format_bytes(row->memory_bytes).text,
+                               units_format_bytes((double)device->memory_bytes).text);
     return NULL;
 }
 

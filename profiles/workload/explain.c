@@ -128,15 +128,12 @@ inputs_of(const ModelOp *op, bool backward)
         return g_strdup_printf(INT " heads x " INT " queries, " INT " keys, size " INT, op->count,
                                op->m, op->n, op->k);
     case MODEL_OP_MEMORY: {
-        g_autofree char *bytes =
-            units_format_bytes((double)(backward ? op->backward_bytes : op->forward_bytes));
-
-        return g_strdup_printf("%s through memory", bytes);
+        return g_strdup_printf(
+            "%s through memory",
+            units_format_bytes((double)(backward ? op->backward_bytes : op->forward_bytes)).text);
     }
     case MODEL_OP_COLLECTIVE: {
-        g_autofree char *bytes = units_format_bytes((double)op->comm_bytes);
-
-        return g_strdup(bytes);
+        return g_strdup(units_format_bytes((double)op->comm_bytes).text);
     }
     }
     g_return_val_if_reached(NULL);

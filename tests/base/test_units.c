@@ -310,7 +310,7 @@ static void
 test_formats_for_people(void)
 {
     static const struct {
-        char *(*format)(double);
+        UnitsText (*format)(double);
         double value;
         const char *expect;
     } cases[] = {
@@ -352,9 +352,9 @@ test_formats_for_people(void)
     };
 
     for (size_t i = 0; i < G_N_ELEMENTS(cases); i++) {
-        g_autofree char *text = cases[i].format(cases[i].value);
+        const UnitsText text = cases[i].format(cases[i].value);
 
-        g_assert_cmpstr(text, ==, cases[i].expect);
+        g_assert_cmpstr(text.text, ==, cases[i].expect);
     }
 }
 
@@ -362,7 +362,7 @@ static void
 test_ignores_the_locale(void)
 {
     g_autofree char *old = g_strdup(setlocale(LC_NUMERIC, NULL));
-    g_autofree char *text = NULL;
+    UnitsText text;
     double value = 0;
     bool ok;
 
@@ -375,7 +375,7 @@ test_ignores_the_locale(void)
     setlocale(LC_NUMERIC, old);
     g_assert_true(ok);
     g_assert_cmpfloat(value, ==, 1.5e-3);
-    g_assert_cmpstr(text, ==, "1.50 ms");
+    g_assert_cmpstr(text.text, ==, "1.50 ms");
 }
 
 int
